@@ -24,7 +24,7 @@
 #include <string.h>
 
 /* Which stages have the right value; SPREAD: it is the sum of what they have. */
-typedef enum StageCopy { EVERYWHERE, AT_FIRST, AT_LAST, SPREAD } StageCopy;
+typedef enum ValidAt { EVERYWHERE, AT_FIRST, AT_LAST, SPREAD } ValidAt;
 
 typedef struct StageStream {
   Module *m;
@@ -32,9 +32,9 @@ typedef struct StageStream {
   const Fn *body;
   Str name; /* axis of the stages */
   int axis;
-  OpId forward;  /* the op of the body whose rounds stream, forward */
-  StageCopy *at; /* by value of the body */
-  bool *kept;    /* by result of the loop: a sum over stages because of this pass */
+  OpId forward; /* the op of the body whose rounds stream, forward */
+  ValidAt *at;  /* by value of the body */
+  bool *kept;   /* by result of the loop: a sum over stages because of this pass */
   const PlaceRule *rule;
   bool failed;
 } StageStream;
@@ -72,7 +72,7 @@ static bool any_goes_over(const StageStream *s, const Fn *f) {
   return false;
 }
 
-static bool is_at_one(StageCopy w) { return w == AT_FIRST || w == AT_LAST; }
+static bool is_at_one(ValidAt w) { return w == AT_FIRST || w == AT_LAST; }
 
 /* Why a second loop over layers cannot stream behind the first. */
 static const char *why_twice(const Op *first, const Op *second) {
@@ -88,7 +88,7 @@ static void see_stages(StageStream *s, OpId id) {
   bool back = attr_int(&o->attrs, ATTR_reverse, 0) != 0;
   uint32_t carry = (uint32_t)attr_int(&o->attrs, ATTR_carry, 0);
   for (uint32_t i = 0; i < o->nin; i++) {
-    StageCopy w = s->at[o->in[i]];
+    ValidAt w = s->at[o->in[i]];
     bool begins = i < carry && w == (back ? AT_LAST : AT_FIRST);
     if (is_at_one(w) && !begins) refuse(s, "layers read what one stage alone has");
   }
@@ -104,18 +104,18 @@ static bool is_sum(const Op *o) {
   return o->code == OP_add || o->code == OP_sub || (o->nin == 1 && (op_flags(o->code) & LINEAR));
 }
 
-static StageCopy joined(StageStream *s, const Op *o) {
-  StageCopy all = EVERYWHERE;
+static ValidAt joined(StageStream *s, const Op *o) {
+  ValidAt all = EVERYWHERE;
   for (uint32_t i = 0; i < o->nin; i++) {
-    StageCopy w = s->at[o->in[i]];
+    ValidAt w = s->at[o->in[i]];
     if (w == EVERYWHERE || w == all) continue;
     all = all == EVERYWHERE ? w : SPREAD;
   }
   return all;
 }
 
-static StageCopy where_of(StageStream *s, const Op *o, ValueId result) {
-  StageCopy w = joined(s, o);
+static ValidAt where_of(StageStream *s, const Op *o, ValueId result) {
+  ValidAt w = joined(s, o);
   Str state = state_of(s, result);
   if (o->code == OP_keep_first) return SPREAD;
   if (is_at_one(w) && !state) return w;
@@ -177,7 +177,7 @@ static ValueId keep(StageStream *s, Fn *f, ValueId v, bool last) {
 /* v of the body as a sum over stages. Of a scatter, what is scattered is kept: it is smaller. */
 static ValueId spread(StageStream *s, Rebuild *r, ValueId v) {
   const Op *o = value_def(s->body, v);
-  StageCopy w = s->at[v];
+  ValidAt w = s->at[v];
   if (w == SPREAD) return r->map[v];
   if (!o || o->code != OP_scatter || s->at[o->in[0]] != w || s->at[o->in[1]] != EVERYWHERE)
     return keep(s, r->to, r->map[v], w != AT_FIRST);
@@ -271,7 +271,7 @@ void pass_pipeline(Module *m) {
   if (!m->mesh.n || !s.loop) return;
   s.body = s.loop->callee;
   if (!find_stages(&s)) return;
-  s.at = ARENA_ARRAY(m->arena, StageCopy, s.body->values.n + 1);
+  s.at = ARENA_ARRAY(m->arena, ValidAt, s.body->values.n + 1);
   s.kept = ARENA_ARRAY(m->arena, bool, s.body->results.n + 1);
   for (uint32_t i = 0; i < s.body->args.n; i++)
     if (is_partial(state_of(&s, s.body->args.at[i]))) s.at[s.body->args.at[i]] = SPREAD;
