@@ -102,7 +102,7 @@ int64_t placement_index(const Module *m, const Placement *p, const Axis *axis, i
   return local / part * part * ways + block * part + local % part;
 }
 
-static bool cuts_batch(const PlaceRule *r) {
+bool rule_cuts_batch(const PlaceRule *r) {
   for (uint32_t k = 0; k < r->dims.n; k++)
     if (!strcmp(r->dims.at[k], "Batch")) return true;
   for (uint32_t k = 0; k < r->otherwise.n; k++)
@@ -113,7 +113,7 @@ static bool cuts_batch(const PlaceRule *r) {
 int64_t mesh_batch_ranks(const Module *m) {
   int64_t n = 1;
   for (uint32_t i = 0; i < m->rules.n; i++)
-    for (uint32_t k = 0; cuts_batch(&m->rules.at[i]) && k < m->rules.at[i].axes.n; k++) {
+    for (uint32_t k = 0; rule_cuts_batch(&m->rules.at[i]) && k < m->rules.at[i].axes.n; k++) {
       int axis = mesh_find(m, m->rules.at[i].axes.at[k]);
       if (axis >= 0) n *= m->mesh.at[axis].size;
     }

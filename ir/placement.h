@@ -11,6 +11,7 @@ int mesh_find(const Module *m, Str name); /* -1: no such axis */
 int64_t mesh_ranks(const Module *m);
 /* Axes in the order of the place rules, those of no rule last; returns their number. */
 int mesh_order(const Module *m, int *axes);
+bool rule_cuts_batch(const PlaceRule *r);
 int64_t mesh_batch_ranks(const Module *m); /* over which Batch is cut by the place rules */
 /* Coordinate of a rank along an axis: the first axis varies fastest. */
 int64_t mesh_coordinate(const Module *m, int64_t rank, int axis);

@@ -21,6 +21,13 @@ static bool matches(const char *s, bool (*allowed)(char)) {
 
 bool text_is_word(const char *s) { return matches(s, text_is_word_char); }
 bool text_is_symbol(const char *s) { return matches(s, text_is_symbol_char); }
+bool text_lists(const char *list, const char *word) {
+  size_t n = strlen(word);
+  for (const char *p = list; *p; p += strcspn(p, ", "), p += strspn(p, ", "))
+    if (!strncmp(p, word, n) && (!p[n] || p[n] == ',' || p[n] == ' ')) return true;
+  return false;
+}
+
 bool text_is_key(const char *s) { return matches(s, text_is_key_char); }
 
 static char symbol_char(char c) { return text_is_word_char(c) && c != '\'' ? c : '_'; }

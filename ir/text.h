@@ -14,6 +14,7 @@ bool text_is_key_char(
 bool text_is_word(const char *s);
 bool text_is_symbol(const char *s);
 bool text_is_key(const char *s);
+bool text_lists(const char *list, const char *word); /* is it one of "data, node"? */
 
 /* The name of a function in generated code: h.forward -> h_forward. The only place where it is
    made. */

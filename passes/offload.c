@@ -20,6 +20,7 @@
    of states or for them. */
 #include "passes/internal.h"
 #include "ir/module_settings.h"
+#include "ir/text.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -83,9 +84,8 @@ static const Needs *needs_of(Home *h, ValueId v) {
 static ValueId value_in(Home *h, ValueId v, Tier t);
 
 static ValueId make_there(Home *h, const Op *o, Tier t) {
-  ValueId *map = ARENA_ARRAY(h->m->arena, ValueId, h->from->values.n + 1);
-  for (uint32_t i = 0; i < o->nin; i++) map[o->in[i]] = value_in(h, o->in[i], t);
-  Op *made = fn_clone_op(h->m, h->to, h->from, o, map);
+  for (uint32_t i = 0; i < o->nin; i++) value_in(h, o->in[i], t);
+  Op *made = fn_clone_op(h->m, h->to, h->from, o, h->there[t]);
   if (!o->nin) h->to->values.at[made->out].type.tier = t;
   return made->out;
 }
@@ -153,14 +153,10 @@ static void copy_op(Home *h, const Op *o) {
   for (uint32_t i = 0; i < o->nin && !sends; i++)
     if (h->tier[o->in[i]] > t) t = h->tier[o->in[i]];
   if (o->global) t = o->global->type.tier;
-  ValueId *map = ARENA_ARRAY(h->m->arena, ValueId, h->from->values.n + 1);
-  for (uint32_t i = 0; i < o->nin; i++) map[o->in[i]] = value_in(h, o->in[i], t);
-  Op *made = fn_clone_op(h->m, h->to, h->from, o, map);
-  ValueId out = made->out;
-  for (uint32_t i = 0; i < o->nout; i++) {
-    h->to->values.at[out + i].type.tier = t;
-    h->tier[o->out + i] = t, h->there[t][o->out + i] = out + i;
-  }
+  for (uint32_t i = 0; i < o->nin; i++) value_in(h, o->in[i], t);
+  ValueId out = fn_clone_op(h->m, h->to, h->from, o, h->there[t])->out;
+  for (uint32_t i = 0; i < o->nout; i++)
+    h->tier[o->out + i] = h->to->values.at[out + i].type.tier = t;
 }
 
 /* results: where each is wanted; TIERS: where it is made. */
@@ -188,14 +184,6 @@ static Fn *rewrite(Module *m, Fn *from, const Tier *args, const Tier *results) {
 static bool has_members(const Module *m, const Global *g) {
   for (uint32_t i = 0; i < m->globals.n; i++)
     if (m->globals.at[i]->within == g) return true;
-  return false;
-}
-
-static bool offloads(const Module *m, const char *what) {
-  const char *list = plan_offload(m);
-  size_t n = strlen(what);
-  for (const char *p = list; *p; p += strcspn(p, ", "), p += strspn(p, ", "))
-    if (!strncmp(p, what, n) && (!p[n] || p[n] == ',' || p[n] == ' ')) return true;
   return false;
 }
 
@@ -234,7 +222,7 @@ static bool refuse_left(Module *m) {
 }
 
 void pass_offload(Module *m) {
-  if (!offloads(m, "optimizer") || on_gpu(m) || refuse_left(m)) return;
+  if (!text_lists(plan_offload(m), "optimizer") || on_gpu(m) || refuse_left(m)) return;
   for (uint32_t i = 0; i < m->globals.n; i++) {
     Global *g = m->globals.at[i];
     if (g->kind == GLOBAL_STATE && has_members(m, g)) g->type.tier = TIER_host;

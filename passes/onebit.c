@@ -205,12 +205,9 @@ static int64_t batch_of(const Fn *f, Str batch) {
 /* The workers answer to the rules of Batch. */
 static void place_workers(Onebit *k) {
   Module *m = k->u.m;
-  Str batch = intern(m->ctx->names, "Batch");
   for (uint32_t i = 0; i < m->rules.n; i++) {
     PlaceRule *r = &m->rules.at[i];
-    bool cuts = false;
-    for (uint32_t d = 0; d < r->dims.n; d++) cuts |= r->dims.at[d] == batch;
-    if (!cuts) continue;
+    if (!rule_cuts_batch(r)) continue;
     VEC(Str) dims = {0};
     vec_push(m->arena, dims, k->worker.dim);
     vec_push(m->arena, dims, k->owner);

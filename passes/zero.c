@@ -15,6 +15,7 @@
    gradient is a partial sum are reduced on the shard, once per step. Must not: touch parameters
    that `place` cut over the axis (their gradients have no all-reduce over it). */
 #include "ir/placement.h"
+#include "ir/text.h"
 #include "passes/guard_nonfinite.h"
 #include "passes/zero_site.h"
 #include "ir/module_settings.h"
@@ -105,18 +106,26 @@ static ValueId load_param(ZeroEntry *entry, uint32_t group) {
                    g->rounds.dim != NULL);
 }
 
+typedef struct ZeroLoad { /* of which member an op loads what */
+  uint32_t group, member;
+  int state; /* -1: the parameter */
+} ZeroLoad;
+
+static bool loads_member(const ZeroEntry *entry, const Op *op, ZeroLoad *load) {
+  return op->code == OP_load &&
+         is_member(entry->z, op->global, &load->group, &load->member, &load->state);
+}
+
 static void find_members(ZeroEntry *entry) {
   ZeroSite *site = &entry->site;
+  ZeroLoad load;
   for (uint32_t i = 0; i < site->from->ops.n; i++) {
     const Op *op = &site->from->ops.at[i];
-    uint32_t group, member;
-    int state;
-    if (op->code != OP_load || !is_member(entry->z, op->global, &group, &member, &state) ||
-        state >= 0)
-      continue;
-    bool all = entry->z->group.at[group].rounds.dim != NULL;
-    site->ref[op->out] = (Ref){.group = (int)group, .member = member, .all = all};
-    if (site->kept[all][group] == NO_VALUE) site->kept[all][group] = load_param(entry, group);
+    if (!loads_member(entry, op, &load) || load.state >= 0) continue;
+    bool all = entry->z->group.at[load.group].rounds.dim != NULL;
+    site->ref[op->out] = (Ref){.group = (int)load.group, .member = load.member, .all = all};
+    ValueId *kept = &site->kept[all][load.group];
+    if (*kept == NO_VALUE) *kept = load_param(entry, load.group);
   }
 }
 
@@ -124,20 +133,17 @@ static void find_members(ZeroEntry *entry) {
    is no stage then (the frontend says so). */
 static void find_states(ZeroEntry *entry) {
   ZeroSite *site = &entry->site;
+  ZeroLoad load;
   for (uint32_t i = 0; i < site->from->ops.n; i++) {
     const Op *op = &site->from->ops.at[i];
-    uint32_t group, member;
-    int state;
-    if (op->code != OP_load || !is_member(entry->z, op->global, &group, &member, &state) ||
-        state < 0)
-      continue;
-    const ZeroGroup *g = &entry->z->group.at[group];
+    if (!loads_member(entry, op, &load) || load.state < 0) continue;
+    const ZeroGroup *g = &entry->z->group.at[load.group];
     must(!g->stage, "zero: %s reads @%s, of which a rank has a part", site->from->name,
          op->global->name);
     bool all = g->rounds.dim != NULL;
-    ValueId value = ir_load(entry->z->m, site->to, g->state[state], op->loc);
+    ValueId value = ir_load(entry->z->m, site->to, g->state[load.state], op->loc);
     value = zero_join(entry->z, site->to, g, value, all);
-    site->map[op->out] = zero_member(entry->z, site->to, g, member, value, all);
+    site->map[op->out] = zero_member(entry->z, site->to, g, load.member, value, all);
     entry->goes_on = true;
   }
 }
@@ -345,22 +351,11 @@ int64_t zero_ways(const Zero *zero, Str axis) {
   return at < 0 ? 1 : zero->m->mesh.at[at].size;
 }
 
-/* Is a name in a list like "data, node"? */
-static bool lists(const char *list, const char *name) {
-  size_t n = strlen(name);
-  for (const char *p = list; *p; p += strcspn(p, ", "), p += strspn(p, ", "))
-    if (!strncmp(p, name, n) && (!p[n] || p[n] == ',' || p[n] == ' ')) return true;
-  return false;
-}
-
 static bool cuts_batch(const Module *module, Str axis) {
-  Str batch = intern(module->ctx->names, "Batch");
   for (uint32_t i = 0; i < module->rules.n; i++) {
     const PlaceRule *r = &module->rules.at[i];
-    bool names = false, cuts = false;
-    for (uint32_t k = 0; k < r->axes.n; k++) names |= r->axes.at[k] == axis;
-    for (uint32_t k = 0; k < r->dims.n; k++) cuts |= r->dims.at[k] == batch;
-    if (names && cuts) return true;
+    for (uint32_t k = 0; k < r->axes.n && rule_cuts_batch(r); k++)
+      if (r->axes.at[k] == axis) return true;
   }
   return false;
 }
@@ -372,7 +367,7 @@ static void find_axes(Zero *zero) {
   const char *said = plan_zero_axes(module);
   for (uint32_t i = 0; i < module->mesh.n; i++) {
     Str name = module->mesh.at[i].name;
-    bool ours = *said ? lists(said, name) : cuts_batch(module, name);
+    bool ours = *said ? text_lists(said, name) : cuts_batch(module, name);
     if (ours && zero->naxes < ZERO_AXES) zero->axis[zero->naxes++] = name;
   }
 }
