@@ -106,9 +106,17 @@ static bool is_finest(const Kept *k, int at, Str dim, const Placement *p) {
   return true;
 }
 
+/* Of a stack whose rounds are cut, too: a round's value as it lies on its stage. */
+static Placement of_round(const Kept *k, const Type *t, const Placement *p) {
+  Placement round = *p;
+  for (uint32_t i = 0; i < k->m->mesh.n; i++)
+    if (round.on[i] && type_find(t, round.on[i]) < 0) round.on[i] = NULL;
+  return round;
+}
+
 static Str dim_to_split(const Kept *k, int at, const Type *t, const Placement *p) {
   for (int i = 0; i < t->rank; i++) {
-    Placement with = *p;
+    Placement with = of_round(k, t, p);
     with.on[k->axis[at]] = t->axis[i].dim;
     if (is_finest(k, at, t->axis[i].dim, p) && placement_fits(k->m, t, &with))
       return t->axis[i].dim;

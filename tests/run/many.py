@@ -4,7 +4,8 @@ recompute, precision, clip, and perhaps bucket, hybrid (four ranks of data are t
 each), reduce (gradients travel in that type, where bf16 is computed in), flight (messages travel while kernels compute,
 gathers of stage 3 so many layers ahead, or as many as so many bytes hold; not by way of the host), split (what layers
 keep is split over tensor), pipe (layers over stages, four ranks of each at most; all layers keep the same there, which
-is nothing for `part`, and `auto` has one stage).
+is nothing for `part`, and `auto` has one stage; parts of the batch stream through them), offload (the optimizer is on
+the host, where that is built).
 """
 import array, json, os, random, re, shutil, struct, subprocess
 from common import EXAMPLES, ROOT
@@ -21,7 +22,8 @@ CHOICES = {'model': ['gpt2', 'llama', 'bert', 'mixer'], 'zero': [0, 1, 2, 3], 'd
            'seq': [0, 1],
            'parts': [1, 4], 'recompute': [0, 1, 'part', 'auto'], 'precision': ['f32', 'bf16'], 'clip': [0, 1],
            'bucket': list(BUCKETS), 'hybrid': [0, 1], 'reduce': [0, 'bf16', 'f32'],
-           'flight': [0, 1, '1MiB'], 'split': [0, 1], 'pipe': [1, 2]}
+           'flight': [0, 1, '1MiB'], 'split': [0, 1], 'pipe': [1, 2],
+           'offload': [0, 1]}
 STACKS = {'bert': 'encoder', 'llama': 'layers'}
 SPLITS = {'gpt2': 'Heads, Mlp, Vocab', 'llama': 'Kv, Mlp, Vocab', 'bert': 'Heads, Mlp, Vocab', 'mixer': 'Wide, Places'}
 PATH = os.pathsep.join([os.path.join(ROOT, 'tests', 'ranks'), EXAMPLES, os.path.join(ROOT, 'tests', 'reference')])
@@ -82,6 +84,9 @@ def stages(row):
     return row.get('pipe', 1) if few and alike else 1
 
 
+def schedule(row): return 'gpipe' if row['parts'] > 1 and row['recompute'] != 'part' else 'sequential'
+
+
 def ranks_of(row): return row.get('data', 1) * row.get('tensor', 1) * (stages(row) if row.get('data') else 1)
 
 
@@ -97,7 +102,8 @@ def plan_text(row, name):
                   + ('node, data' if nodes > 1 else 'data'),
                   f'place {SPLITS[row["model"]]} -> tensor' + (' else Seq' if row['seq'] else ''),
                   f'zero {row["zero"]} over data bucket = {row.get("bucket", "8KiB")}' + flying(row)]
-        if stages(row) > 1: lines += ['place Layers -> pipe', 'pipeline sequential']
+        if stages(row) > 1: lines += ['place Layers -> pipe', f'pipeline {schedule(row)}']
+        if row.get('offload'): lines += ['offload optimizer -> host']
         lines += [f'recompute {STACKS.get(row["model"], "h")}{l}' for l in kept(row)]
     return f'plan {name}{" for " + owner.group(1) if owner else ""} {{\n' + ''.join(f'  {l}\n' for l in lines) + '}\n'
 
@@ -191,6 +197,7 @@ def memory(found):
     all_ = re.search(r'^arenas +(\d+) bytes', said, re.M)
     if not rows or any(r[4] != 'exact' for r in rows): return f'memory: {rows}'
     want = plan['classes'][0]['bytes']['total'] - plan['classes'][0]['bytes']['reserve']
+    want += plan['classes'][0].get('host', {}).get('total', 0)
     if int(all_.group(1)) != want: return f'memory: {all_.group(1)} bytes of arenas, {want} planned'
     host = plan['classes'][0]['host_pinned']['total']
     if any((n[0], sum(n[1:])) != (host, want) for n in found[5]):
