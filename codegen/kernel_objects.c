@@ -3,7 +3,7 @@
    Kernels are compiled in `jobs` forked children, because LLVM may abort on what it cannot select.
    A child takes the next kernel that none has taken, those that take longest first, so that no
    child waits for another at the end. It writes DIR/SYMBOL.o of each, or ends with another status
-   and its words in DIR/SYMBOL.err, which become a diagnostic. Objects come from the kernel
+   and its words in a file of its own, which become a diagnostic. Objects come from the kernel
    cache where the compiler, LLVM, the target and the function's text are the same. The same
    function gives the same bytes, whatever the order of the children. */
 #include "cache.h"
@@ -193,9 +193,11 @@ static void assemble(ObjectBuild *b, const Fn *k) {
   if (b->cache && code.at) cache_put(b->arena, b->cache, assembled_key(b, k), code);
 }
 
-/* What a child says about kernel k; gone when k is done, so the first that is there names the one
-   at fault. */
-static const char *words_path(ObjectBuild *b, const Fn *k) { return object_path(b, k, ".err"); }
+/* What a child says about the kernel that it is at. One file per child, not per kernel: making and
+   removing many files costs more than compiling small kernels without optimizations does. */
+static const char *words_path(ObjectBuild *b, int job) {
+  return arena_printf(b->arena, "%s/kernels-%d.err", b->folder, job);
+}
 
 static bool compile(ObjectBuild *b, const Fn *k) {
   LLVMMemoryBufferRef code = kernel_code(b->m, k, b->arena, b->device->file, b->quick);
@@ -208,33 +210,33 @@ static bool compile(ObjectBuild *b, const Fn *k) {
 }
 
 static _Noreturn void child_main(ObjectBuild *b, int job) {
+  int err = open(words_path(b, job), O_RDWR | O_CREAT | O_TRUNC | O_APPEND, 0666);
+  if (err >= 0) dup2(err, STDERR_FILENO), close(err);
   for (uint32_t i; (i = atomic_fetch_add(&b->queue->next, 1)) < b->n;) {
     const Fn *k = b->wanted[b->queue->at[job] = i];
-    int err = open(words_path(b, k), O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    if (err >= 0) dup2(err, STDERR_FILENO), close(err);
     if (!compile(b, k)) _exit(CHILD_CANNOT_WRITE);
-    unlink(words_path(b, k));
+    if (err >= 0 && ftruncate(STDERR_FILENO, 0)) _exit(CHILD_CANNOT_WRITE);
   }
   _exit(0);
 }
 
-static const char *first_line(ObjectBuild *b, const Fn *k) {
-  CacheBytes words = cache_read_file(b->arena, words_path(b, k));
+static const char *first_line(ObjectBuild *b, int job) {
+  CacheBytes words = cache_read_file(b->arena, words_path(b, job));
   return words.at && words.n ? arena_strndup(b->arena, words.at, strcspn(words.at, "\n"))
                              : "it said nothing";
 }
 
-static void report_assembler(ObjectBuild *b, const Fn *k) {
+static void report_assembler(ObjectBuild *b, const Fn *k, const char *said) {
   Report *r = diag_at(b->m->ctx->diag, "E1304", (Span){0},
                       "%s does not take kernel `%s` as it must be", b->assembler->name, k->name);
-  diag_fact(r, "%s", first_line(b, k));
+  diag_fact(r, "%s", said);
   diag_fact(r, "family %s, target %s", attr_str(&k->attrs, ATTR_family, "?"),
             target_of(b->m)->name);
   diag_help(r, "--keep DIR keeps the PTX; with another %s, or none, on PATH it may go through",
             b->assembler->name);
 }
 
-static void report(ObjectBuild *b, const Fn *k, int status) {
+static void report(ObjectBuild *b, const Fn *k, int status, const char *said) {
   b->failed = true;
   if (WIFEXITED(status) && WEXITSTATUS(status) == CHILD_CANNOT_WRITE) {
     diag_at(b->m->ctx->diag, "E1301", (Span){0}, "cannot write `%s`",
@@ -242,23 +244,21 @@ static void report(ObjectBuild *b, const Fn *k, int status) {
     return;
   }
   if (WIFEXITED(status) && WEXITSTATUS(status) == ASSEMBLER_REFUSED) {
-    report_assembler(b, k);
+    report_assembler(b, k, said);
     return;
   }
   Report *r = diag_at(b->m->ctx->diag, "E1302", (Span){0}, "the compiler of kernel `%s` %s %d",
                       k->name, WIFSIGNALED(status) ? "died of signal" : "ended with status",
                       WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-  diag_fact(r, "%s", first_line(b, k));
+  diag_fact(r, "%s", said);
   diag_fact(r, "family %s, target %s", attr_str(&k->attrs, ATTR_family, "?"),
             target_of(b->m)->name);
 }
 
 /* The other children end what they are at. */
 static void report_child(ObjectBuild *b, const Child *c, int status) {
-  const Fn *k = b->wanted[b->queue->at[c->job]];
   atomic_store(&b->queue->next, b->n);
-  report(b, k, status);
-  unlink(words_path(b, k));
+  report(b, b->wanted[b->queue->at[c->job]], status, first_line(b, c->job));
 }
 
 /* Waits for one child; only for its own, by asking them in turn, so that other children of the
@@ -271,6 +271,7 @@ static void wait_for_one(ObjectBuild *b, Child *children, int *n) {
     if (pid < 0 && errno != EINTR) bug("a kernel compiler is lost");
     if (pid > 0) {
       if (status) report_child(b, &children[i], status);
+      unlink(words_path(b, children[i].job));
       children[i] = children[--*n];
       return;
     }
