@@ -261,7 +261,9 @@ static void put_tensor(HostWriter *h, const Global *g, uint32_t number) {
   host_put(h, g->of ? ", %lld" : "0, %lld", (long long)of_size(h->m, g));
   host_put(h, ", %s, %lld, %lld", arena_constant(global_arena(place)), (long long)place->storage.at,
            (long long)host_global_bytes(g));
-  if (module_on_gpu(h->m)) host_put(h, ", .view = %lld", (long long)module_view_at(h->m, g));
+  if (module_on_gpu(h->m))
+    host_put(h, ", .view = %lld, .ahead = %lld", (long long)module_view_at(h->m, g),
+             (long long)module_ahead_at(h->m, g));
   put_splits(h, g);
   put_logical(h, g);
   if (g->within) host_put(h, ", .flat = &flat_%u", number);
@@ -367,8 +369,11 @@ static const char *hash_of(HostWriter *h) {
 static void put_pinned(HostWriter *h) {
   Pinned p = module_pinned(h->m);
   host_put(h, "    .counters_at = %lld,\n", (long long)arena_end(h->m, IN_IO));
+  host_put(h, "    .ahead_at = %lld,\n",
+           (long long)(arena_bytes(h->m, IN_IO) - module_ahead(h->m)));
   host_put(h, "    .host_view = %lld,\n    .host_window = %lld,\n    .host_messages = %lld,\n",
            (long long)p.view, (long long)p.window, (long long)p.messages);
+  host_put(h, "    .host_ahead = %lld,\n", (long long)p.ahead);
 }
 
 static void put_program(HostWriter *h, uint32_t tensors, int kernels, int entries) {

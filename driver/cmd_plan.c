@@ -141,15 +141,16 @@ static void say_host(const Planned *p) {
          plan_amount(a, p->moves.up), p->moves.calls);
 }
 
-/* host, pinned     1.03 MiB  = view 12.00 KiB + window 1.00 MiB */
+/* host, pinned     1.04 MiB  = view 12.00 KiB + window 1.00 MiB + next inputs 8.00 KiB */
 static void say_pinned(const Planned *p) {
   Arena *a = p->m->arena;
   Pinned h = p->pinned;
-  int64_t all = h.view + h.window + h.messages;
+  int64_t all = h.view + h.window + h.messages + h.ahead;
   if (!all) return;
   printf("host, pinned %12s  = view %s + window %s", plan_amount(a, (double)all),
          plan_amount(a, (double)h.view), plan_amount(a, (double)h.window));
   if (h.messages) printf(" + messages %s", plan_amount(a, (double)h.messages));
+  if (h.ahead) printf(" + next inputs %s", plan_amount(a, (double)h.ahead));
   printf("\n");
 }
 
@@ -273,9 +274,10 @@ static void put_bytes(const Planned *p) {
          (long long)p->host.total);
   printf("\"moved_per_step\":{\"down\":%.0f,\"up\":%.0f,\"copies\":%.0f},", p->moves.down,
          p->moves.up, p->moves.calls);
-  printf("\"host_pinned\":{\"view\":%lld,\"window\":%lld,\"messages\":%lld,\"total\":%lld}",
-         (long long)h.view, (long long)h.window, (long long)h.messages,
-         (long long)(h.view + h.window + h.messages));
+  printf("\"host_pinned\":{\"view\":%lld,\"window\":%lld,\"messages\":%lld,\"ahead\":%lld,"
+         "\"total\":%lld}",
+         (long long)h.view, (long long)h.window, (long long)h.messages, (long long)h.ahead,
+         (long long)(h.view + h.window + h.messages + h.ahead));
 }
 
 static void put_axis_seconds(const Planned *p, const double *seconds) {

@@ -298,7 +298,7 @@ int64_t module_counters(const Module *m) {
 
 int64_t module_device_words(const Module *m) {
   int64_t counters = round_up(4 * module_counters(m), CACHE_LINE);
-  return module_on_gpu(m) ? counters + 64 : 0;
+  return module_on_gpu(m) ? counters + 64 + module_ahead(m) : 0;
 }
 
 HostBudget module_host(const Module *m) {

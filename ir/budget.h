@@ -27,18 +27,20 @@ typedef struct HostBudget {
 HostBudget module_host(const Module *m);
 int64_t module_frame(const Module *m, Tier t); /* the largest of an entry */
 int64_t module_counters(const Module *m);      /* loops count to less than this */
-/* On a GPU: what the runtime keeps there beside globals and work: the counters, and a line that
-   says where the device is. Behind the inputs, outputs and scalars. */
+/* On a GPU: what the runtime keeps there beside globals and work: the counters, a line that says
+   where the device is, and the inputs of the next step. Behind the inputs, outputs and scalars. */
 int64_t module_device_words(const Module *m);
+int64_t module_ahead(const Module *m); /* the last of these alone */
 
 /* Memory of the host that a GPU reads and writes, pinned, by what for (pinned.c); without a GPU
    there is none. */
 typedef struct Pinned {
-  int64_t view, window, messages;
+  int64_t view, window, messages, ahead;
 } Pinned;
 Pinned module_pinned(const Module *m);
-int64_t module_view_at(const Module *m, const Global *g); /* -1: it has none */
-bool global_is_tensor(const Module *m, const Global *g);  /* does the runtime know it? */
+int64_t module_view_at(const Module *m, const Global *g);  /* -1: it has none */
+int64_t module_ahead_at(const Module *m, const Global *g); /* -1: it is not sent ahead */
+bool global_is_tensor(const Module *m, const Global *g);   /* does the runtime know it? */
 
 typedef enum Use { USE_WORKING, USE_GRADIENT, USE_SAVED, USE_BUFFER, USE_COUNT } Use;
 

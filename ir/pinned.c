@@ -5,11 +5,14 @@
                 behind the other
      window     for all other tensors, of which the host has a part at a time
      messages   as sent and as received, where collectives go by way of the host
+     ahead      the inputs of the next step, as they are sent while this one runs; as much lies on
+                the GPU, where they wait for it
 
    Must not: count what lies on the GPU, that is budget.c's. */
 #include "budget.h"
 #include "message.h"
 #include "ir/support/num.h"
+#include <string.h>
 
 enum { SMALL = 4096, WINDOW = 16 << 20 }; /* bytes */
 
@@ -37,6 +40,32 @@ int64_t module_view_at(const Module *m, const Global *g) {
   return at;
 }
 
+/* Is it filled with samples? Then step reads it, and the next samples are sent ahead. */
+static bool is_sent_ahead(const Module *m, const Global *g) {
+  for (uint32_t i = 0; g->kind == GLOBAL_INPUT && i < m->fns.n; i++) {
+    const Fn *f = m->fns.at[i];
+    if (f->kind != FN_ENTRY || strcmp(f->name, "step")) continue;
+    for (OpId k = 0; k < f->ops.n; k++)
+      if (f->ops.at[k].code == OP_load && f->ops.at[k].global == g) return true;
+  }
+  return false;
+}
+
+int64_t module_ahead_at(const Module *m, const Global *g) {
+  int64_t at = 0;
+  if (!module_on_gpu(m) || !is_sent_ahead(m, g)) return -1;
+  for (uint32_t i = 0; m->globals.at[i] != g; i++)
+    if (is_sent_ahead(m, m->globals.at[i])) at += bytes_of(m->globals.at[i]);
+  return at;
+}
+
+int64_t module_ahead(const Module *m) {
+  int64_t bytes = 0;
+  for (uint32_t i = 0; module_on_gpu(m) && i < m->globals.n; i++)
+    if (is_sent_ahead(m, m->globals.at[i])) bytes += bytes_of(m->globals.at[i]);
+  return bytes;
+}
+
 static int64_t largest_message(const Module *m) {
   int64_t most = 0;
   for (uint32_t i = 0; i < m->fns.n && message_by_host(m); i++)
@@ -58,5 +87,6 @@ Pinned module_pinned(const Module *m) {
   }
   if (p.window > WINDOW) p.window = WINDOW;
   p.messages = 2 * largest_message(m);
+  p.ahead = module_ahead(m);
   return p;
 }

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RT_ABI_VERSION = 10, RT_MAX_RANK = 8, RT_MAX_PHASES = 4, RT_MAX_AXES = 8 };
+enum { RT_ABI_VERSION = 11, RT_MAX_RANK = 8, RT_MAX_PHASES = 4, RT_MAX_AXES = 8 };
 
 typedef struct rt_ctx rt_ctx;
 
@@ -152,6 +152,9 @@ typedef struct rt_tensor { /* a global: parameter, state, input, scalar, output;
   /* Size of a dim of all ranks without the padding behind it, which is zero; 0: there is none. */
   int64_t logical[RT_MAX_RANK];
   int64_t view; /* on a GPU: where in the view that the host has of it; -1: through the window */
+  /* On a GPU, of an input: where among those that are sent while the last step runs; -1: it is sent
+     when its step begins. */
+  int64_t ahead;
 } rt_tensor;
 
 typedef struct rt_entry {
@@ -181,10 +184,12 @@ typedef struct rt_program {
   /* On a GPU: where in IO the counters lie, and behind them, from the next 64 bytes on, a word that
      says where the device is. */
   int64_t counters_at;
+  int64_t ahead_at; /* and where inputs of the next step wait for it */
   /* On a GPU: all pinned memory of the host, allocated once at start: the view of inputs, scalars
      and small outputs; a window through which all other tensors come and go; room for what the
-     host sends for the GPU and receives, where no library does that. */
-  int64_t host_view, host_window, host_messages;
+     host sends for the GPU and receives, where no library does that; the inputs of the next step,
+     as many bytes as wait for it on the GPU. */
+  int64_t host_view, host_window, host_messages, host_ahead;
   const rt_tensor *tensors;
   int ntensors;
   const rt_entry *entries;

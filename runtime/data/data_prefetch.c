@@ -1,5 +1,6 @@
 /* The next batch is read while kernels compute: a thread fills a copy of the inputs, and when the
-   step begins the copy is moved into them (or sent to the GPU from there).
+   step begins the copy is moved into them. The copy that a GPU has of them is filled likewise: the
+   thread sends the batch there as soon as it is read (DeviceAhead).
 
    One batch ahead, asked for by its place in the data; who asks for another place reads as without.
    What is read, and in which order, does not depend on it, so the numbers are the same to the bit,
@@ -8,7 +9,7 @@
    files at a time, since a guard of theirs (runtime/base/mapped.c) is the process's.
 
    Signals are for the other threads, but for those that the thread itself causes. Must not:
-   allocate after the start; speak with other ranks or with a GPU. */
+   allocate after the start; speak with other ranks. */
 #include "data_fill.h"
 #include "runtime/base/file.h"
 #include <pthread.h>
@@ -35,7 +36,8 @@ struct DataAhead {
   bool ok;
   Fault fault;
   double begin, end; /* of reading it, rt_now() */
-  char **to, *stage;
+  char **to;         /* by feed: own memory, or the device's for what is sent ahead */
+  char *stage;
   struct MapGuard *guard;
   int nfeeds;
 };
@@ -48,6 +50,29 @@ static Batch batch_of(const DataSet *s, int64_t cursor, const uint64_t *seed) {
   return (Batch){s, cursor, seed != NULL, seed ? *seed : 0};
 }
 
+/* Of the device, for what it is sent ahead; NULL: the feed has memory of the thread's own. */
+static char *sent_from(const DataAhead *x, int feed) {
+  const DeviceAhead *ahead = x->device->kind->ahead;
+  return ahead ? ahead->at(x->device, rt_data_local(x->d, x->device, &x->d->train.feed[feed]))
+               : NULL;
+}
+
+static bool read_one(DataAhead *x, const Batch *b) {
+  const DeviceAhead *ahead = x->device->kind->ahead;
+  if (ahead) ahead->begin(x->device);
+  bool ok = rt_data_read((Filling){.d = x->d,
+                                   .s = b->s,
+                                   .device = x->device,
+                                   .to = x->to,
+                                   .stage = x->stage,
+                                   .guard = x->guard,
+                                   .first = b->cursor,
+                                   .seed = b->seeded ? &b->seed : NULL,
+                                   .f = &x->fault});
+  if (ahead && ok) ahead->send(x->device);
+  return ok;
+}
+
 static void *read_batches(void *ahead) {
   DataAhead *x = ahead;
   pthread_mutex_lock(&x->lock);
@@ -57,15 +82,7 @@ static void *read_batches(void *ahead) {
     Batch b = x->batch;
     pthread_mutex_unlock(&x->lock);
     double begin = rt_now();
-    bool ok = rt_data_read((Filling){.d = x->d,
-                                     .s = b.s,
-                                     .device = x->device,
-                                     .to = x->to,
-                                     .stage = x->stage,
-                                     .guard = x->guard,
-                                     .first = b.cursor,
-                                     .seed = b.seeded ? &b.seed : NULL,
-                                     .f = &x->fault});
+    bool ok = read_one(x, &b);
     pthread_mutex_lock(&x->lock);
     x->ok = ok, x->begin = begin, x->end = rt_now();
     x->asked = false, x->read = true;
@@ -87,7 +104,8 @@ static bool begin(DataAhead *x) {
 }
 
 static void free_ahead(DataAhead *x) {
-  for (int i = 0; i < x->nfeeds; i++) free(x->to[i]);
+  for (int i = 0; i < x->nfeeds; i++)
+    if (!sent_from(x, i)) free(x->to[i]);
   free(x->to), free(x->stage), free(x->guard), free(x);
 }
 
@@ -95,8 +113,10 @@ bool rt_data_beside(Data *d, const Device *device, Fault *f) {
   DataAhead *x = rt_alloc(sizeof *x);
   *x = (DataAhead){.d = d, .device = device, .nfeeds = d->train.nfeeds};
   x->to = rt_alloc(sizeof *x->to * (size_t)(x->nfeeds + 1));
-  for (int i = 0; i < x->nfeeds; i++)
-    x->to[i] = rt_alloc((size_t)rt_data_local(d, device, &d->train.feed[i])->bytes);
+  for (int i = 0; i < x->nfeeds; i++) {
+    char *sent = sent_from(x, i);
+    x->to[i] = sent ? sent : rt_alloc((size_t)rt_data_local(d, device, &d->train.feed[i])->bytes);
+  }
   x->stage = rt_alloc((size_t)d->longest), x->guard = rt_map_guard();
   pthread_mutex_init(&x->lock, NULL), pthread_cond_init(&x->changed, NULL);
   if (begin(x)) return d->ahead = x, true;
@@ -132,9 +152,10 @@ bool rt_data_take(const Data *d, const DataSet *s, int64_t cursor, const uint64_
   if (!x || !x->used) return false;
   x->read = false, *ok = x->ok;
   if (!x->ok) return *f = x->fault, true;
+  rt_ahead_take(x->device);
   for (int i = 0; i < s->nfeeds; i++) {
     const rt_tensor *local = rt_data_local(d, x->device, &s->feed[i]);
-    memcpy(rt_tensor_write(x->device, local), x->to[i], (size_t)local->bytes);
+    if (!sent_from(x, i)) memcpy(rt_tensor_write(x->device, local), x->to[i], (size_t)local->bytes);
   }
   return true;
 }

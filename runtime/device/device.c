@@ -186,6 +186,15 @@ void rt_tensor_rows(Device *d, const RowCopy *c) {
   d->kind->rows(d, c);
 }
 
+/* Views of the host hold what was there before. */
+void rt_ahead_take(const Device *d) {
+  if (!d->kind->ahead || !d->program->host_ahead) return;
+  for (int i = 0; i < d->program->ntensors; i++)
+    if (d->program->tensors[i].ahead >= 0 && d->program->tensors[i].kind == RT_INPUT)
+      d->state[i] = STALE;
+  d->kind->ahead->take(d);
+}
+
 const rt_entry *rt_entry_find(const rt_program *p, const char *name) {
   for (int i = 0; i < p->nentries; i++)
     if (!strcmp(p->entries[i].name, name)) return &p->entries[i];

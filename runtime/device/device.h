@@ -31,6 +31,16 @@ typedef struct RowCopy { /* `rows` times `bytes`, from rows and to rows that lie
   int64_t bytes, rows;
 } RowCopy;
 
+/* Inputs of the next step, sent while entries run: the device has room for them beside the inputs,
+   and they become these when the step begins. One at a time calls `begin`, `at` and `send`, from
+   any thread; `take` is for the thread that runs entries, behind a `send`. */
+typedef struct DeviceAhead {
+  char *(*at)(const Device *d, const rt_tensor *t); /* where the host writes it; NULL: not ahead */
+  void (*begin)(const Device *d); /* from here on it may: the last ones have left */
+  void (*send)(const Device *d);  /* all that was written goes */
+  void (*take)(const Device *d);  /* the entries that run from here on read what was sent */
+} DeviceAhead;
+
 typedef struct DeviceCalls {
   bool (*start)(Device *d, const DeviceOptions *o, Fault *f);
   bool (*join)(Device *d, Fault *f); /* with the devices of all ranks; NULL: nothing to do */
@@ -53,6 +63,7 @@ typedef struct DeviceCalls {
   void (*fetch)(const Device *d, const rt_tensor *t);
   void (*push)(const Device *d, const rt_tensor *t);
   void (*settle)(const Device *d); /* what was pushed is there */
+  const DeviceAhead *ahead;        /* NULL: inputs are written where they are read */
   /* Bytes of a tensor without a view, in the window. */
   char *(*span)(const Device *d, const rt_tensor *t, int64_t from, int64_t bytes, bool writes);
 } DeviceCalls;
@@ -101,6 +112,7 @@ int64_t rt_tensor_count(const rt_tensor *t);
 const void *rt_tensor_read(const Device *d, const rt_tensor *t);
 void *rt_tensor_write(const Device *d, const rt_tensor *t);
 void rt_tensor_rows(Device *d, const RowCopy *c);
+void rt_ahead_take(const Device *d); /* all inputs that were sent ahead */
 
 /* The same of bytes from .. from + bytes - 1, rt_span_most of them at most. A span without a view
    holds until the next one is asked for. */

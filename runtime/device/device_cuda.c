@@ -104,7 +104,7 @@ static bool make_arenas(Device *d, Cuda *c, Fault *f) {
 /* All memory of the host that the GPU reads and writes. */
 static bool pin(Device *d, Cuda *c, Fault *f) {
   const rt_program *p = d->program;
-  int64_t bytes = p->host_view + p->host_window + p->host_messages;
+  int64_t bytes = p->host_view + p->host_window + p->host_messages + p->host_ahead;
   void *at = NULL;
   CUresult e = bytes ? c->api.cuMemHostAlloc(&at, (size_t)bytes, 0) : CU_SUCCESS;
   if (e == CU_OUT_OF_MEMORY) {
@@ -145,7 +145,7 @@ static bool start(Device *d, const DeviceOptions *o, Fault *f) {
   c->entry = rt_alloc(sizeof *c->entry * (size_t)p->nentries);
   if (!rt_cuda_load(&c->api, f) || !open_context(c, choose(d, o, &c->api), f)) return false;
   if (!fits(c, p, f) || !make_arenas(d, c, f) || !pin(d, c, f)) return false;
-  if (!make_counters(c, p, f)) return false;
+  if (!make_counters(c, p, f) || !rt_cuda_ahead_open(c, p, f)) return false;
   if (!rt_cuda_kernels_open(c, p, f)) return false;
   for (int i = 0; i < p->ntensors; i++)
     if (p->tensors[i].kind == RT_INPUT || p->tensors[i].kind == RT_SCALAR) d->state[i] = WRITTEN;
@@ -186,7 +186,7 @@ static void stop(Device *d) {
     if (c->entry[i].graph) a->cuGraphExecDestroy(c->entry[i].graph);
   if (d->comm) d->comm->let_go = NULL;
   if (c->nccl) rt_nccl_stop(c->nccl);
-  rt_cuda_flights_close(c, d->program), rt_cuda_waited_close(c);
+  rt_cuda_flights_close(c, d->program), rt_cuda_waited_close(c), rt_cuda_ahead_close(c);
   if (c->pinned) a->cuMemFreeHost(c->pinned);
   for (int i = 0; i < RT_ARENAS; i++)
     if (c->arena[i]) a->cuMemFree(c->arena[i]);
@@ -468,4 +468,5 @@ const DeviceCalls rt_device_cuda = {.start = start,
                                     .fetch = fetch,
                                     .push = push,
                                     .settle = settle,
+                                    .ahead = &rt_cuda_ahead,
                                     .span = span};

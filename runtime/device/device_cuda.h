@@ -25,6 +25,7 @@ typedef struct OpenSpan { /* a span of a tensor, in the window */
 
 typedef struct CudaFlights CudaFlights; /* cuda_flight.c */
 typedef struct CudaWaited CudaWaited;   /* cuda_waited.c */
+typedef struct CudaAhead CudaAhead;     /* cuda_inputs.c */
 
 typedef struct Cuda {
   CudaApi api;
@@ -43,6 +44,7 @@ typedef struct Cuda {
   OpenSpan open;                 /* what lies in the window */
   Nccl *nccl;                    /* NULL: collectives go through the host */
   CudaFlights *flights;          /* NULL: the program starts nothing that it does not wait for */
+  CudaAhead *ahead;              /* NULL: no inputs are sent ahead */
   CudaWaited *waited;            /* NULL: nobody asks how long messages were waited for */
   bool times_waits;              /* somebody does */
   bool recording;                /* a graph, just now */
@@ -61,6 +63,10 @@ void rt_cuda_collect_behind(Device *d, const rt_collective *x, const void *send,
                             void *work);
 bool rt_cuda_flights_open(Cuda *c, const rt_program *p, Fault *f);
 void rt_cuda_flights_close(Cuda *c, const rt_program *p);
+/* Inputs of the next step (cuda_inputs.c). */
+extern const DeviceAhead rt_cuda_ahead;
+bool rt_cuda_ahead_open(Cuda *c, const rt_program *p, Fault *f);
+void rt_cuda_ahead_close(Cuda *c);
 /* How long the kernels' stream waits (cuda_waited.c): around each time that it does; each run. */
 void rt_cuda_waited_open(Cuda *c, const rt_program *p);
 void rt_cuda_waited_close(Cuda *c);
