@@ -1,7 +1,8 @@
 /* What 1-bit Adam asks of train blocks and plans (passes/onebit.c): blocks of whole bytes, an equal
    share of the batch for each worker, a freeze before the end; of a plan that ranks divide the
-   workers. Of ZeRO it takes no stage: from 2 on no rank has what its worker's error is made of;
-   what else of plans is not built yet is E0901 at the word. */
+   workers, and parts of the batch have shares for all. Of ZeRO it takes no stage: from 2 on no rank
+   has what its worker's error is made of; what else of plans is not built yet is E0901 at the
+   word. */
 #include "frontend/sema_plan.h"
 #include <math.h>
 
@@ -12,6 +13,12 @@ static bool is_onebit(Eval *e, const AstItem *train) {
 
 static int64_t option(const AstItem *train, const char *key) {
   return settings_integer(train, ITEM_TRAIN, "optim", key);
+}
+
+/* The size that counts, from wherever it was given. */
+static int64_t batch_of(Eval *e, const AstItem *train) {
+  int64_t batch = size_of(e->sizes, intern(e->ctx->names, "Batch"));
+  return batch > 0 ? batch : settings_integer(train, ITEM_TRAIN, "batch", NULL);
 }
 
 static void check_block(Eval *e, const AstItem *train) {
@@ -26,7 +33,7 @@ static void check_block(Eval *e, const AstItem *train) {
 
 static void check_share(Eval *e, const AstItem *train) {
   const AstValue *workers = settings_value(train, "optim", "workers");
-  int64_t n = option(train, "workers"), batch = settings_integer(train, ITEM_TRAIN, "batch", NULL);
+  int64_t n = option(train, "workers"), batch = batch_of(e, train);
   if (!workers || n < 1 || batch < 1 || batch % n == 0) return;
   int64_t near = n < batch ? n : batch;
   while (batch % near) near--;
@@ -75,40 +82,66 @@ static void check_zero(PlanCheck *p) {
   diag_edit(r, zero->span, "0");
 }
 
-static bool cuts_batch_only(const PlaceLine *r) {
+static bool cuts_batch(const PlaceLine *r) {
   for (uint32_t i = 0; i < r->dims.n; i++)
-    if (strcmp(r->dims.at[i].dim, "Batch") != 0) return false;
-  return r->none || (r->dims.n && !r->paths.n);
+    if (!strcmp(r->dims.at[i].dim, "Batch")) return true;
+  return false;
+}
+
+static int64_t ranks_of_line(const PlaceLine *r) {
+  int64_t ranks = 1;
+  for (uint32_t k = 0; k < r->axes.n; k++) ranks *= r->axes.at[k]->size;
+  return ranks;
 }
 
 /* Ranks that cut Batch have whole workers. */
 static void check_ranks(PlanCheck *p) {
-  int64_t workers = option(p->c->train->item, "workers");
+  int64_t workers = option(p->c->train->item, "workers"), ranks = 1;
   for (uint32_t i = 0; i < p->rules.n; i++) {
     const PlaceLine *r = &p->rules.at[i];
-    int64_t ranks = 1;
-    if (!cuts_batch_only(r)) {
-      unbuilt(p, r->line->span, "a split of anything but `Batch`");
-      continue;
-    }
-    for (uint32_t k = 0; k < r->axes.n; k++) ranks *= r->axes.at[k]->size;
-    if (r->none || workers < 1 || workers % ranks == 0) continue;
+    if (!cuts_batch(r) || workers < 1) continue;
+    ranks *= ranks_of_line(r);
+    if (workers % ranks == 0) continue;
     Report *d = world_error(p->w, "E0703", r->target, "%lld ranks for %lld workers",
                             (long long)ranks, (long long)workers);
     diag_fact(d, "a rank does the work of one worker or of several, of each all");
     diag_help(d, "ranks that divide %lld, or `workers = %lld`: other numbers, not only other bits",
               (long long)workers, (long long)ranks);
+    return;
   }
+}
+
+/* Of each part of a rank's samples its workers have equal shares. */
+static void check_parts(PlanCheck *p) {
+  const AstValue *micro = settings_value(p->item, "micro", NULL);
+  int64_t n = settings_integer(p->item, ITEM_PLAN, "micro", NULL),
+          workers = option(p->c->train->item, "workers"), ranks = 1;
+  for (uint32_t i = 0; i < p->rules.n; i++)
+    if (cuts_batch(&p->rules.at[i])) ranks *= ranks_of_line(&p->rules.at[i]);
+  int64_t each = workers / ranks; /* workers of a rank */
+  if (!micro || n < 1 || each < 2 || workers % ranks || n % each == 0) return;
+  Report *r = world_error(p->w, "E0703", micro->span, "`micro %lld`, and a rank has %lld workers",
+                          (long long)n, (long long)each);
+  diag_fact(r, "each part of its samples has equal shares of all of them");
+  diag_help(r, "a multiple of %lld", (long long)each);
+  diag_edit(r, micro->span, "%lld", (long long)(n + each - n % each));
+}
+
+/* Stages that stream are made of `step` alone. */
+static void check_schedule(PlanCheck *p) {
+  const AstValue *schedule = settings_value(p->item, "pipeline", NULL);
+  Str word = settings_word(p->e->ctx, p->item, ITEM_PLAN, "pipeline", NULL);
+  if (!schedule || !strcmp(word, "sequential")) return;
+  Report *r = world_error(p->w, unbuilt_code(p->w), schedule->span,
+                          "`pipeline %s` with `optim onebit_adam` is not built yet", word);
+  diag_help(r, "`pipeline sequential` takes it, `optim adamw` too");
+  diag_edit(r, schedule->span, "sequential");
 }
 
 void check_onebit_plan(PlanCheck *p) {
   if (!p->c->train || !is_onebit(p->e, p->c->train->item)) return;
-  const AstValue *micro = settings_value(p->item, "micro", NULL);
-  Str type = settings_word(p->e->ctx, p->item, ITEM_PLAN, "precision", NULL);
-  const AstValue *precision = settings_value(p->item, "precision", NULL);
   check_zero(p);
   check_ranks(p);
-  if (micro) unbuilt(p, micro->span, "`micro`");
-  if (precision && type && strcmp(type, "f32") != 0)
-    unbuilt(p, precision->span, "another precision than f32");
+  check_parts(p);
+  check_schedule(p);
 }

@@ -243,11 +243,10 @@ typedef struct MeshAxis {
 
 /* A `place` line: dims, or tensors by path, over mesh axes, the first axis cutting coarsest;
    tensors with none of `dims` answer with `otherwise`. Without axes: the tensors stay whole. */
+typedef VEC(Str) StrList;
+
 typedef struct PlaceRule {
-  VEC(Str) dims;
-  VEC(Str) otherwise;
-  VEC(Str) paths;
-  VEC(Str) axes;
+  StrList dims, otherwise, paths, axes;
   Loc loc;
 } PlaceRule;
 

@@ -29,7 +29,8 @@ bool plan_overlaps(const Module *m);         /* messages run beside the computat
 bool plan_keeps(const Setting *s);           /* is it a line of `recompute`? */
 int64_t train_batch(const Module *m);        /* of all ranks; 0: nobody said it */
 double train_steps(const Module *m);         /* 0: IR by hand need not say it */
-Str train_optimizer(const Module *m);        /* NULL: nothing is updated */
+int64_t made_workers(const Module *m); /* whose samples lie end to end in Batch; 0: nobody's */
+Str train_optimizer(const Module *m);  /* NULL: nothing is updated */
 double train_rate(const Module *m);
 double machine_node_memory(const Module *m); /* 0: not known */
 #endif

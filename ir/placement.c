@@ -80,7 +80,7 @@ int64_t placement_held(const Module *m, const Type *t, const Placement *p) {
 }
 
 int64_t placement_part(const Module *m, const Placement *p, Str dim) {
-  if (strcmp(dim, "Batch")) return 0;
+  if (strcmp(dim, "Batch") || made_workers(m)) return 0;
   return plan_micro(m) * mesh_batch_ranks(m) / placement_ways(m, p, dim);
 }
 

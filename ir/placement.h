@@ -31,8 +31,8 @@ int64_t placement_held(const Module *m, const Type *t, const Placement *p); /* i
    input (`dealt`) go round the ranks in parts of plan.micro, other dims in one block per rank. */
 int64_t placement_index(const Module *m, const Placement *p, const Axis *axis, int64_t rank,
                         int64_t local, bool dealt);
-/* Samples of one rank in one part of a step, if dim is Batch and the step is cut in time; else 0.
- */
+/* Samples of one rank in one part of a step, if dim is Batch and the step is cut in time; else 0,
+   and where the samples of a worker lie together. */
 int64_t placement_part(const Module *m, const Placement *p, Str dim);
 const char *placed_text(Module *m, const Type *t, const Placement *p); /* f32[Batch/data:8] */
 

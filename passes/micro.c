@@ -13,6 +13,8 @@
    each `rand`; positions along Batch likewise. Nothing is done when plan.micro is absent or the
    whole batch. */
 #include "passes/micro.h"
+#include "ir/support/num.h"
+#include "passes/workers.h"
 #include "ir/placement.h"
 #include "ir/module_settings.h"
 
@@ -140,7 +142,7 @@ static bool reads_sliced(const MicroCut *k, const Op *o) {
 /* Made inside: sliced results, and ops that sum sliced operands, unless they are whole things done
  * before. */
 static bool inside(const MicroCut *k, const Op *o) {
-  if (!o->nout || o->code == OP_load) return false;
+  if (!o->nout || o->code == OP_load || micro_joins_workers(&k->c, o)) return false;
   if (k->state[o->out] == MICRO_PARTIAL) return true;
   if (sliced(k, o->out)) return micro_works_on_parts(&k->c, o) || !k->free[o->out];
   return reads_sliced(k, o) && !k->free[o->out];
@@ -284,10 +286,11 @@ static Fn *cut_entry(MicroCut *k) {
   return k->out.to;
 }
 
-static int64_t batch_size(const Fn *f, Str batch) {
+static int64_t batch_size(const Micro *c, const Fn *f) {
   for (uint32_t i = 0; i < f->values.n; i++) {
-    int at = type_find(&f->values.at[i].type, batch);
-    if (at >= 0) return f->values.at[i].type.axis[at].size;
+    const Type *t = &f->values.at[i].type;
+    int at = type_find(t, c->batch);
+    if (at >= 0 && (!c->worker || type_find(t, c->worker) >= 0)) return t->axis[at].size;
   }
   return 0;
 }
@@ -303,10 +306,11 @@ static bool divides(Module *m, int64_t size, int64_t part) {
   return false;
 }
 
-static void cut(Module *m, const char *name, int64_t part) {
+static void cut(Module *m, const char *name, int64_t part, Str worker) {
   Fn *f = entry_of(m, name);
   MicroCut k = {.c = {.m = m, .batch = intern(m->ctx->names, "Batch"), .part = part}, .f = f};
-  k.c.size = f ? batch_size(f, k.c.batch) : 0;
+  k.c.worker = worker;
+  k.c.size = f ? batch_size(&k.c, f) : 0;
   if (!k.c.size || k.c.size == part || !divides(m, k.c.size, part)) return;
   k.state = micro_states(&k.c, f, NULL);
   if (k.c.failed) return;
@@ -314,12 +318,26 @@ static void cut(Module *m, const char *name, int64_t part) {
   module_replace(m, f, cut_entry(&k));
 }
 
+/* The dim of the workers that optimizer gave all entries, or NULL; of the samples of all ranks in a
+   part each worker has its share. */
+static Str made_worker(Module *m, int64_t *part) {
+  int64_t workers = made_workers(m);
+  if (!workers) return NULL;
+  if (*part % workers)
+    diag_at(m->ctx->diag, "E0703", (Span){0}, "parts of %lld samples have no %lld equal shares",
+            (long long)*part, (long long)workers);
+  *part /= workers;
+  return intern(m->ctx->names, WORKER_DIM);
+}
+
 void pass_micro(Module *m) {
   int64_t part = plan_micro(m) * mesh_batch_ranks(m);
   if (micro_separable(m)) module_set(m, "made.eval.separable", "on");
   if (!part) return;
   simplify_module(m, true);
-  cut(m, "step", part);
-  if (!diag_errors(m->ctx->diag)) cut(m, "eval", part);
+  static const char *const entries[] = {"step", "step.frozen", "eval"};
+  Str worker = made_worker(m, &part);
+  for (size_t i = 0; i < COUNT_OF(entries) && !diag_errors(m->ctx->diag); i++)
+    cut(m, entries[i], part, worker);
   module_collect(m);
 }

@@ -16,7 +16,8 @@ typedef enum MicroState {
 
 typedef struct Micro {
   Module *m;
-  Str batch; /* the dim */
+  Str batch;  /* the dim */
+  Str worker; /* samples are those of workers: what has Batch without this dim is of all. NULL */
   int64_t size, part;
   bool asks;   /* only whether all samples are alike: no diagnostic */
   bool linear; /* in entries, too, linear ops take partial sums on */
@@ -32,6 +33,7 @@ bool micro_counts_once(const Op *o, const MicroState *s, uint32_t i);
 /* Is the loss of entry `eval` a sum over samples of what each gives alone, and of what no sample
    changes? Then a part of a batch has a loss, too. */
 bool micro_separable(Module *m);
+bool micro_joins_workers(const Micro *c, const Op *o);
 /* By value of an entry: does not depend on parameters or states. */
 bool *micro_free(Micro *c, const Fn *f);
 /* Can the op work on a part of Batch? Asked for ops whose result has Batch. */

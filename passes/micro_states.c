@@ -12,7 +12,8 @@
 #include <string.h>
 
 static bool has_batch(const Micro *c, const Fn *f, ValueId v) {
-  return type_find(value_type(f, v), c->batch) >= 0;
+  const Type *t = value_type(f, v);
+  return type_find(t, c->batch) >= 0 && (!c->worker || type_find(t, c->worker) >= 0);
 }
 
 static bool names_batch(const Micro *c, const Op *o, bool from) {
@@ -32,6 +33,12 @@ bool micro_works_on_parts(const Micro *c, const Op *o) {
   if (!names_batch(c, o, true)) return true;
   if (c->asks && o->code != OP_expand) return false; /* it knows the number of the sample */
   return o->code == OP_expand || o->code == OP_rand || o->code == OP_iota;
+}
+
+/* Samples of all workers, end to end: for an output. */
+bool micro_joins_workers(const Micro *c, const Op *o) {
+  return c->worker && o->code == OP_merge && o->group[0].nfrom == 2 &&
+         o->group[0].from[0] == c->worker && o->group[0].from[1] == c->batch;
 }
 
 /* Ops that turn sliced operands into a partial sum. */
@@ -159,7 +166,7 @@ static MicroState result_state(Micro *c, const Fn *f, const Op *o, const MicroSt
   bool batched = o->nout && has_batch(c, f, o->out);
   if ((in.partial || in.after) && (in.sliced || batched))
     return refuse(c, o, "it depends on a sum over `Batch`, for every sample");
-  if (in.after) return MICRO_AFTER;
+  if (in.after || micro_joins_workers(c, o)) return MICRO_AFTER;
   if (in.partial)
     return linear(o, s) ? MICRO_PARTIAL
                         : refuse(c, o, "a sum over `Batch` goes through an op that is not linear");

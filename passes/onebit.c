@@ -202,17 +202,24 @@ static int64_t batch_of(const Fn *f, Str batch) {
   return 0;
 }
 
-/* The workers answer to the rules of Batch. */
-static void place_workers(Onebit *k) {
+/* The workers answer to the rules of Batch, before it. */
+static void lead_batch(Onebit *k, StrList *dims) {
   Module *m = k->u.m;
-  for (uint32_t i = 0; i < m->rules.n; i++) {
-    PlaceRule *r = &m->rules.at[i];
-    if (!rule_cuts_batch(r)) continue;
-    VEC(Str) dims = {0};
-    vec_push(m->arena, dims, k->worker.dim);
-    vec_push(m->arena, dims, k->owner);
-    for (uint32_t d = 0; d < r->dims.n; d++) vec_push(m->arena, dims, r->dims.at[d]);
-    r->dims.at = dims.at, r->dims.n = dims.n, r->dims.cap = dims.cap;
+  StrList all = {0};
+  for (uint32_t i = 0; i < dims->n; i++) {
+    if (!strcmp(dims->at[i], "Batch")) {
+      vec_push(m->arena, all, k->worker.dim);
+      vec_push(m->arena, all, k->owner);
+    }
+    vec_push(m->arena, all, dims->at[i]);
+  }
+  *dims = all;
+}
+
+static void place_workers(Onebit *k) {
+  for (uint32_t i = 0; i < k->u.m->rules.n; i++) {
+    lead_batch(k, &k->u.m->rules.at[i].dims);
+    lead_batch(k, &k->u.m->rules.at[i].otherwise);
   }
 }
 
@@ -238,17 +245,38 @@ static void set_freeze(Module *m) {
              (long long)(freeze < 1 ? ceil(freeze * steps - 1e-9) : freeze));
 }
 
-Fn *onebit_entry(Module *m, const Fn *step) {
-  int64_t batch = batch_of(step, intern(m->ctx->names, "Batch"));
+/* The workers and the batch that they share; false: E0703 was given. */
+static bool find_workers(Module *m, const Fn *step, Axis *worker, int64_t *batch) {
   int64_t w = module_whole(m, "train.optim.workers");
   if (!w) w = mesh_batch_ranks(m);
-  if (batch < 1 || batch % w) {
-    diag_at(m->ctx->diag, "E0703", (Span){0},
-            "a batch of %lld has no equal shares for %lld workers", (long long)batch, (long long)w);
-    return NULL;
-  }
-  Onebit k = {.u = {.m = m, .globals = m->globals.n, .loss = NO_VALUE},
-              .worker = {dim_named(m, "onebit_worker"), w}};
+  *batch = batch_of(step, intern(m->ctx->names, "Batch"));
+  *worker = (Axis){dim_named(m, WORKER_DIM), w};
+  if (*batch >= 1 && *batch % w == 0) return true;
+  diag_at(m->ctx->diag, "E0703", (Span){0}, "a batch of %lld has no equal shares for %lld workers",
+          (long long)*batch, (long long)w);
+  return false;
+}
+
+Fn *onebit_warm_up(Module *m, const Fn *step, ValueId *gradient, ValueId *loss) {
+  Axis worker;
+  int64_t batch;
+  if (!find_workers(m, step, &worker, &batch)) return NULL;
+  Fn *eval = entry_of(m, "eval"),
+     *f = workers_entry(m, step, "step", batch, worker, gradient, loss);
+  Fn *parts = f && eval ? workers_entry(m, eval, "eval", batch, worker, NULL, NULL) : NULL;
+  if (!f || (eval && !parts)) return NULL;
+  for (uint32_t i = 0; i < m->globals.n; i++)
+    if (gradient[i] != NO_VALUE)
+      gradient[i] = ir_reduce(m, f, OP_sum, gradient[i], 1, &worker.dim, (Loc){0});
+  if (eval) module_replace(m, eval, parts);
+  module_set(m, "made.workers", "%lld", (long long)worker.size);
+  return f;
+}
+
+Fn *onebit_entry(Module *m, const Fn *step) {
+  int64_t batch;
+  Onebit k = {.u = {.m = m, .globals = m->globals.n, .loss = NO_VALUE}};
+  if (!find_workers(m, step, &k.worker, &batch)) return NULL;
   k.gradient = ARENA_ARRAY(m->arena, ValueId, m->globals.n + 1);
   k.u.f = workers_entry(m, step, frozen_name, batch, k.worker, k.gradient, &k.u.loss);
   if (!k.u.f) return NULL;

@@ -286,7 +286,10 @@ void pass_optimizer(Module *m) {
   bool keep = !strcmp(module_setting(m, "debug.gradients", "off"), "on");
   ValueId *gradient = ARENA_ARRAY(m->arena, ValueId, m->globals.n + 1);
   Update u = {.m = m, .globals = m->globals.n, .loss = NO_VALUE};
-  u.f = take_gradients(m, step, gradient, &u.loss);
+  bool by_workers = row->freezes && plan_micro(m);
+  u.f = by_workers ? onebit_warm_up(m, step, gradient, &u.loss)
+                   : take_gradients(m, step, gradient, &u.loss);
+  if (!u.f) return;
   update_begin(&u);
   if (keep) store_gradients(&u, gradient);
   update_all(&u, row, gradient);

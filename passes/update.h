@@ -63,5 +63,8 @@ void update_adamw_begin(Update *u);
 /* 1-bit Adam (onebit.c): what warm-up does beside AdamW, and the entry `step.frozen`
    made from the `step` that `grad` made; NULL: refused. */
 void onebit_begin(Update *u);
+/* Where plan.micro cuts steps: `step` without its stores of gradients, made of the gradients of
+   workers like step.frozen, so that samples lie alike in all entries; of `eval` the same. */
+Fn *onebit_warm_up(Module *m, const Fn *step, ValueId *gradient, ValueId *loss);
 Fn *onebit_entry(Module *m, const Fn *step);
 #endif

@@ -6,9 +6,10 @@
 
    Which values are sums over Batch, and which may stay in parts, is what micro-batches ask, too
    (micro_states.c); where an op needs all samples of a loss at once, E0706 says so. Samples keep
-   their numbers: an op that names Batch itself (random numbers, positions, tokens counted) is done
-   on the whole Batch, which is then cut; nothing is sent for that, as the ranks that cut Batch cut
-   the workers alike. Must not: know what the gradients are for. */
+   their numbers: random numbers and positions are made for [worker, Batch] with those that they
+   have in Batch. Another op that names Batch itself (tokens counted) is done on the whole Batch,
+   which is then cut; nothing is sent for that, as the ranks that cut Batch cut the workers alike.
+   Must not: know what the gradients are for. */
 #include "passes/workers.h"
 #include <string.h>
 
@@ -155,6 +156,47 @@ static void copy_in_parts(WorkerSite *k, const Op *o, ValueId *in) {
   }
 }
 
+/* ---- what makes samples ---- */
+static bool makes_samples(const WorkerSite *k, const Op *o) {
+  return (o->code == OP_rand || o->code == OP_iota || o->code == OP_expand) && names_batch(k, o);
+}
+
+/* Sample s of worker w is number w share + s. */
+static void number_samples(WorkerSite *k, const Op *o) {
+  Module *m = k->c->m;
+  Fn *f = k->r.to;
+  Type t = cut_type(k, value_type(k->r.from, o->out));
+  ValueId share = ir_const(m, f, ELEM_i32, (double)k->c->part, o->loc),
+          first = ir_binary(m, f, OP_mul, ir_iota(m, f, k->worker, o->loc), share, o->loc),
+          own = ir_iota(m, f, (Axis){k->c->batch, k->c->part}, o->loc);
+  k->r.map[o->out] = ir_binary(m, f, OP_add, emit_spread(m, f, own, t, o->loc), first, o->loc);
+}
+
+/* Of the dims that the op makes, Batch becomes two; and of its strides that of Batch. */
+static void make_samples(WorkerSite *k, const Op *o, const ValueId *in) {
+  if (o->code == OP_iota) {
+    number_samples(k, o);
+    return;
+  }
+  const Attr *was = attr_get(&o->attrs, ATTR_strides);
+  Str dims[MAX_RANK];
+  int64_t strides[MAX_RANK];
+  int n = 0;
+  for (int i = 0; i < o->group[0].nfrom; i++) {
+    must(n + 1 < MAX_RANK, "workers: no room for them in %d dims", o->group[0].nfrom);
+    int64_t stride = was ? was->list[i] : 0;
+    bool batch = o->group[0].from[i] == k->c->batch;
+    if (batch) dims[n] = k->worker.dim, strides[n++] = stride * k->c->part;
+    dims[n] = o->group[0].from[i], strides[n++] = stride;
+  }
+  Op *made = copy_with(k, o, in);
+  made->group = ARENA_NEW(k->c->m->arena, Group);
+  *made->group = group_dims(n, dims);
+  if (was) attr_set_ints(k->c->m, &made->attrs, ATTR_strides, n, strides);
+  Value *v = &k->r.to->values.at[made->out];
+  v->type = cut_type(k, &v->type);
+}
+
 static void copy_op(WorkerSite *k, const Op *o);
 
 /* ---- loops ---- */
@@ -198,6 +240,7 @@ static void copy_op(WorkerSite *k, const Op *o) {
   for (uint32_t i = 0; i < o->nin; i++)
     in[i] = behind_sums(k, o) ? completed(k, o->in[i], o->loc) : k->r.map[o->in[i]];
   if (o->code == OP_loop && !behind_sums(k, o)) copy_loop(k, o, in);
+  else if (makes_samples(k, o)) make_samples(k, o, in);
   else if (o->code == OP_load || o->code == OP_store || (names_batch(k, o) && !sums))
     on_whole(k, o, in);
   else if (behind_sums(k, o)) copy_with(k, o, in);
@@ -231,13 +274,13 @@ Fn *workers_entry(Module *m, const Fn *step, const char *name, int64_t batch, Ax
   k.r = rebuild_begin(m, step);
   k.r.to->name = intern(m->ctx->names, name);
   k.whole = value_map(m, step);
-  for (uint32_t i = 0; i < m->globals.n; i++) gradient[i] = NO_VALUE;
+  for (uint32_t i = 0; gradient && i < m->globals.n; i++) gradient[i] = NO_VALUE;
   for (uint32_t i = 0; i < step->ops.n && !c.failed; i++) {
     const Op *o = &step->ops.at[i];
-    uint32_t g = gradient_of(m, o);
+    uint32_t g = gradient ? gradient_of(m, o) : UINT32_MAX;
     if (g != UINT32_MAX) take(&k, o, &gradient[g]);
     else copy_op(&k, o);
-    if (o->code == OP_store && !strcmp(o->global->name, "loss"))
+    if (loss && o->code == OP_store && !strcmp(o->global->name, "loss"))
       *loss = completed(&k, o->in[0], o->loc);
   }
   return c.failed ? NULL : k.r.to;

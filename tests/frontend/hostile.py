@@ -168,6 +168,9 @@ def sizes():
         refuses('E0305', 'check', 's.shard')
     refuses('E0313', 'check', write('s.shard', model(inputs=2147483647, hidden=2147483647)))
     refuses('E0305', 'compile', '-D', 'Hidden=4294967296', write('s.shard', model()), '--emit=ir', '-o', 's.ir')
+    signs = model().replace('optim sgd', 'optim onebit_adam workers = 2 freeze = 1 #')
+    refuses('E0703', 'compile', '-D', 'Batch=7', write('s.shard', signs), '--emit=ir', '-o', 's.ir',
+            at=f'{signs[:signs.index("2 freeze")].count(chr(10)) + 1}:31')
 
 
 def programs():

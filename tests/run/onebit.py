@@ -1,5 +1,6 @@
 """1-bit Adam against the algorithm in plain Python: warm-up, freeze, signs with errors of workers and owners; one rank
-with four workers, two ranks and four give the same numbers; a resumed run gives the same bits.
+with four workers and plans of many kinds (ranks, a tensor axis, parts of the batch) give the same numbers, in 16 bits
+the same from the freeze on; a resumed run gives the same bits.
 
     python3 onebit.py SHARDC
 """
@@ -29,7 +30,16 @@ train t for Net {{
 plan one for Net {{ }}
 plan two for Net {{ mesh data = 2; place Batch -> data }}
 plan four for Net {{ mesh data = 4; place Batch -> data }}
+plan parts for Net {{ micro 8 }}
+plan tensor for Net {{ mesh data = 2, tensor = 2; place Batch -> data; place Hidden -> tensor; micro 2 }}
+plan nodes for Net {{ mesh data = 2, node = 2; place Batch -> node, data; micro 1 }}
+plan bf16 for Net {{ precision bf16; micro 8 }}
+plan bf16s for Net {{ mesh data = 4; place Batch -> data; precision bf16; micro 2 }}
+plan f16 for Net {{ precision f16 }}
+plan f16s for Net {{ mesh data = 4; place Batch -> data; precision f16 }}
 '''
+PLANS = ('parts', 1), ('tensor', 4), ('nodes', 4)  # that differ from `one` in rounding alone
+NARROW = ('bf16', 'bf16s'), ('f16', 'f16s')        # whose sums are rounded to 16 bits in warm-up
 
 
 def data():
@@ -142,6 +152,49 @@ def checkpoint(out, t, ranks=1):
     return state(whole)
 
 
+def dump(path):
+    return {k: v for k, v in tensors(f'{WORK}/{path}').items() if not k.startswith(('norm2.of.', 'out.'))}
+
+
+def apart(a, b):
+    check(a.keys() == b.keys() and 'onebit.error' in a, f'{set(a) ^ set(b)}')
+    return max(abs(x - y) for k in a for x, y in zip(a[k], b[k]))
+
+
+def plans(train):
+    """Across the freeze."""
+    for plan, n in (('one', 1), *PLANS):
+        train(plan, n, '--out', f'{plan}.plan', '--steps', '20', '--save-every', '0', '--dump', f'{plan}.st')
+        far = apart(dump(f'{plan}.st'), dump('one.st'))
+        check(far < 1e-6, f'plan {plan}: {far:.3g} from one rank')
+        print(f'plan {plan}: {far:.2g} from one rank')
+
+
+# What a plan says that frozen steps cannot do: its word is refused.
+REFUSED = (('plan.zero=1', 'E0901', '1:11'), ('plan.zero=2', 'E0602', '1:11'), ('plan.zero=3', 'E0602', '1:11'),
+           ('plan.pipeline=gpipe', 'E0901', '1:15'), ('plan.micro=2', 'E0703', '1:12'))
+
+
+def refusals():
+    for word, code, at in REFUSED:
+        _, said = run(SHARDC, 'compile', 'net.shard', '--plan', 'one', '--set', word, '-o', 'no.exe', expect=1,
+                      cwd=WORK)
+        check(f'[{code}]' in said and f'--set:{at}' in said, f'{word}: no {code} at {at} in\n{said}')
+
+
+def narrow(train):
+    """From the freeze on, after the same warm-up."""
+    for one, four in NARROW:
+        train(one, 1, '--out', one, '--steps', str(FREEZE))
+        for plan, n in (one, 1), (four, 4):
+            again = f'{plan}.frozen'
+            shutil.copytree(f'{WORK}/{one}/step-{FREEZE:06d}', f'{WORK}/{again}/step-{FREEZE:06d}')
+            train(plan, n, '--out', again, '--resume', '--steps', str(FREEZE + 10), '--dump', f'{plan}.st')
+        far = apart(dump(f'{four}.st'), dump(f'{one}.st'))
+        check(far < 1e-6, f'plan {four}: {far:.3g} from one rank')
+        print(f'plan {four}: {far:.2g} from one rank')
+
+
 def main():
     x, y = data()
     open(f'{WORK}/net.shard', 'w').write(MODEL)
@@ -175,6 +228,9 @@ def main():
             shutil.copytree(f'{WORK}/{plan}/step-{t:06d}', f'{WORK}/{again}/step-{t:06d}')
             train(plan, n, '--out', again, '--resume')
             check(all(bits(again, r) == bits(plan, r) for r in range(n)), f'plan {plan}, resumed at {t}: other bits')
+    refusals()
+    plans(train)
+    narrow(train)
     shutil.copytree(f'{WORK}/four/step-000030', f'{WORK}/fewer/step-000030')
     train('two', 2, '--out', 'fewer', '--resume', '--steps', '35')
     far = differ(checkpoint('fewer', 35, 2), checkpoint('four', 35, 4))
