@@ -210,7 +210,10 @@ bool fit_check(Cli *o, const Module *m, const LowerFacts *facts) {
   say_parts(o->c, r, &n, reserve, u);
   say_rings(m, r, u);
   say_capacity(o, m, r, u);
-  if (found)
+  if (facts->plan_left)
+    diag_help(r, "this is one rank without a plan; `--plan %s` takes one of the file",
+              facts->plan_left);
+  else if (found)
     say_help(
         o, m, facts, r, &c,
         arena_printf(o->c->arena, "%s %s", in(o->c, u, budget_all(&better) + reserve), u.name));

@@ -223,10 +223,11 @@ static Span flight_word(const AstSetting *zero) {
   return overlap ? overlap->span : ahead ? ahead->span : zero->span;
 }
 
-static void note_facts(const LowerOptions *o, const Choice *c) {
+static void note_facts(World *w, const LowerOptions *o, const Choice *c) {
   const AstValue *micro = c->plan ? settings_value(c->plan->item, "micro", NULL) : NULL;
   if (!o->facts) return;
   *o->facts = (LowerFacts){.micro = micro != NULL};
+  if (!c->plan) o->facts->plan_left = choose_plan_left(w, c);
   if (!c->plan) return;
   o->facts->plan = c->plan->span, o->facts->plan_name = c->plan->name;
   if (micro) o->facts->micro_at = micro->span;
@@ -244,7 +245,7 @@ Module *lower_program(Ctx *c, const LowerOptions *o) {
   if (!w || bad_item(w) || diag_errors(c->diag) || !choose_program(w, o, &choice)) return NULL;
   if (!choice.train) no_train(w, &choice);
   apply_command_line(w, &choice, o);
-  note_facts(o, &choice);
+  note_facts(w, o, &choice);
   check_blocks(w, &choice);
   Sizes *s = choice_sizes(w, &choice);
   give_command_line(w, s, o);

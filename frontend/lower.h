@@ -12,6 +12,7 @@ typedef struct LowerFacts { /* what was written, for messages of later stages */
   Span ahead;               /* what follows `prefetch` */
   Span on;                  /* its machine */
   Str plan_name;            /* NULL: none */
+  Str plan_left;            /* one of FILE that would do, when none was asked for; NULL: none */
   bool micro;               /* some micro-batch was written */
 } LowerFacts;
 

@@ -57,6 +57,8 @@ typedef struct Choice {
 } Choice;
 
 bool choose_program(World *w, const LowerOptions *o, Choice *out);
+/* A plan of FILE that would serve, when none was asked for; NULL: none. */
+Str choose_plan_left(World *w, const Choice *c);
 bool choose_for_model(World *w, const Decl *model,
                       Choice *out); /* its base and its train block; false: E0603 or a wrong base */
 Sizes *choice_sizes(World *w, const Choice *c);

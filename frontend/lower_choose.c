@@ -126,6 +126,13 @@ static bool serves(const Decl *block, const Choice *c) {
   return block->item->base.text == c->model->name || block->item->base.text == c->base->name.text;
 }
 
+Str choose_plan_left(World *w, const Choice *c) {
+  Decls own = all_of(w, SPACE_PLAN, true, false);
+  for (uint32_t i = 0; i < own.n; i++)
+    if (!own.at[i]->item->base.text || serves(own.at[i], c)) return own.at[i]->name;
+  return NULL;
+}
+
 bool choose_program(World *w, const LowerOptions *o, Choice *out) {
   *out = (Choice){0};
   const Decl *plan = o->plan ? named(w, SPACE_PLAN, o->plan, "plan") : NULL;

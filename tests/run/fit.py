@@ -107,6 +107,10 @@ try:
                            env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1'))
         check(p.returncode == rc and says in p.stdout + p.stderr and ('E0801' in p.stderr) == (rc == 3),
               f'{memory} {lines}: {p.returncode}\n{p.stdout}{p.stderr}')
+    # who forgets --plan is told of it: one rank is not what the file is for
+    p = subprocess.run([SHARDC, 'compile', 'm.shard', '-D', f'Mlp={1 << 30}', '-o', 'one'], cwd=folder,
+                       capture_output=True, text=True, env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1'))
+    check(p.returncode == 3 and 'E0801' in p.stderr and '`--plan p` takes one of the file' in p.stderr, p.stderr)
     # for a list of targets too, each of which is then compiled
     p = subprocess.run([SHARDC, 'compile', 'm.shard', '--set', 'train.batch=65536', '--target', 'sm_80,sm_86', '-o',
                         'two'], cwd=folder, capture_output=True, text=True,
