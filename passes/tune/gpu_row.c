@@ -8,6 +8,7 @@
 enum { THREADS = 128, LOOSE = 48, TIGHT = 64, POINTS = 32, TURN = 4 };
 enum { LONG = 1 << 14, FEW = 256 }; /* elements of a row, rows */
 enum { WHOLE = 1024 };              /* threads of the largest CTA, with 64 registers each */
+enum { WALKED = 24 };               /* of them for what is read and summed of a row */
 
 /* ---- what is held ---- */
 
@@ -49,10 +50,31 @@ static int64_t threads_of(int64_t rows, int64_t group) {
   return threads;
 }
 
+/* Numbers that a long row's walk keeps per point: what it reads, the sums of its busiest level. */
+static int64_t walked_values(const Fn *k, const GpuRows *w) {
+  int64_t n = 0, most = 0;
+  for (uint32_t i = 0; i < k->args.n; i++) n += reduction_along(k, &w->r, k->args.at[i]);
+  for (int pass = 0; pass < w->passes; pass++) {
+    int64_t sums = 0;
+    for (int i = 0; i < w->r.n; i++) sums += w->level[w->root[i]] == pass;
+    if (sums > most) most = sums;
+  }
+  return n + most;
+}
+
+/* Threads for a long row: few rows at once stay in the cache. But what a thread keeps of one vector
+   must leave most of its registers to the rest, as for the loss over padded words in 16 bits. */
+static int64_t group_of(const Fn *k, const GpuRows *w, int64_t length, int lanes) {
+  bool roomy = walked_values(k, w) * lanes <= WALKED;
+  return length * lanes > LONG && roomy ? WHOLE : WHOLE / 2;
+}
+
 /* Vectors that a thread has under way while it reads a long row. */
-static int64_t turn_of(int64_t group, int lanes) {
-  int64_t n = (group == WHOLE ? 8 : 32) / lanes;
-  return n < TURN ? n : TURN;
+static int64_t turn_of(const Fn *k, const GpuRows *w, int64_t group, int lanes) {
+  bool whole = group == WHOLE;
+  int64_t room = (whole ? WALKED : 4 * WALKED) / (walked_values(k, w) * lanes);
+  int64_t n = min_i64((whole ? 8 : 32) / lanes, room);
+  return n < 1 ? 1 : min_i64(n, TURN);
 }
 
 static void cut_along(Module *m, Fn *k, const GpuRows *w) {
@@ -62,8 +84,9 @@ static void cut_along(Module *m, Fn *k, const GpuRows *w) {
   while (group < 512 && ceil_div(length, group) * lanes * held > LOOSE) group *= 2;
   int64_t each = ceil_div(length, group) * lanes;
   bool fits = each * held <= TIGHT && each <= POINTS;
-  if (!fits) group = length * lanes > LONG ? WHOLE : 512; /* few rows at once stay in the cache */
-  int64_t tile[ROW_TILES] = {lanes, group, fits ? ceil_div(length, group) : turn_of(group, lanes)};
+  if (!fits) group = group_of(k, w, length, lanes);
+  int64_t turn = fits ? ceil_div(length, group) : turn_of(k, w, group, lanes);
+  int64_t tile[ROW_TILES] = {lanes, group, turn};
   int64_t threads = threads_of(nest_count(&w->kept), group);
   gpu_set(m, k, fits ? "held" : "turns", ROW_TILES, tile, 1, &threads);
 }

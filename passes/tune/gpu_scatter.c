@@ -1,10 +1,23 @@
 /* Cutting family scatter for GPUs: a warp per row and block of columns; a thread per column where
-   the index depends on columns. */
+   the index depends on columns. A warp reads several rows at once, and all tensors that a sum of
+   them is computed of: the more of these, the fewer columns. */
 #include "gpu.h"
 #include "ir/kernel/gpu_tile.h"
 #include "ir/kernel/scatter_shape.h"
 
-enum { THREADS = 256, VECTORS = 8 };
+enum { THREADS = 256, VECTORS = 8, COLUMNS = 16 };
+enum { READ = 64 }; /* numbers that a thread reads of a row */
+
+static int64_t tensors_of_columns(const Fn *k, const Scatter *s) {
+  int64_t n = 0;
+  for (uint32_t i = 0; i < k->args.n; i++)
+    for (int j = 0; j < s->kept.n; j++)
+      if (type_find(value_type(k, k->args.at[i]), s->kept.dim[j].dim) >= 0) {
+        n++;
+        break;
+      }
+  return n;
+}
 
 void gpu_tune_scatter(Module *m, Fn *k) {
   Scatter s = scatter_of(k, 1);
@@ -12,8 +25,11 @@ void gpu_tune_scatter(Module *m, Fn *k) {
   ValueId root[] = {s.x, s.out};
   int lanes = search ? gpu_lanes(m, k, &s.kept, 2, root) : 1;
   int fill = gpu_lanes(m, k, &s.result, 1, &s.out);
-  int64_t columns = nest_count(&s.kept) / lanes, vectors = 1;
-  while (search && vectors < VECTORS && vectors * 32 < columns && lanes * vectors < 16)
+  int64_t read = tensors_of_columns(k, &s), columns, vectors = 1;
+  while (lanes > 1 && lanes * read > READ) lanes /= 2;
+  columns = nest_count(&s.kept) / lanes;
+  while (search && vectors < VECTORS && vectors * 32 < columns && lanes * vectors < COLUMNS &&
+         2 * vectors * lanes * read <= READ)
     vectors *= 2;
   int64_t tile[SCATTER_TILES] = {lanes, vectors, fill}, threads[] = {THREADS, THREADS};
   gpu_set(m, k, search ? "search" : "owner", SCATTER_TILES, tile, 2, threads);

@@ -18,6 +18,7 @@ RUNS = [('mlp', 'f32', 'sm_80'), ('tiny', 'bf16', 'sm_80'), ('mlp', 'bf16', 'sm_
 # Heads of 16 to 256, odd ones too; widths of 32 to 8192; 1 to 32768 places; odd vocabularies.
 SIZES = {
     'tiny': [()], 'mlp': [()], 'mnist': [()], 'ops': [()], 'vit': [()], 'tiny_llama': [()], 'llama': [()],
+    'bert': [(), ('Layers=2', 'Batch=8')],
     'tiny_bert': [()] + [(f'Embed={h * n}', f'Heads={n}', f'Seq={s}', f'Pos={max(s, 256)}', f'Vocab={v}')
                          for h, n, s, v in [(16, 2, 1024, 1001), (24, 4, 17, 97), (32, 3, 1, 256), (40, 5, 100, 1001),
                                             (48, 2, 256, 97), (72, 4, 64, 256),
