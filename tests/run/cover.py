@@ -1,13 +1,13 @@
 """Small models under plans of every kind, as processes: python3 cover.py SHARDC [ROWS] [STEPS] [mpi] | all [BEGIN END]
 | nccl [ROWS]
 
-25 rows in which every two choices of many.CHOICES meet (GPT-2, Llama, BERT, a Mixer; zero, data, tensor, `else Seq`,
-accumulation, recomputation, precision, clipping, buckets, messages in flight), 20 steps each: losses, norms, parameters
-and states are those of one rank; every rank touches just the bytes that were predicted, and these are `shardc plan`'s;
-what is sent is what was planned. Then four rows over MPI. `all`: the matrix of tests/soak, every model under zero x
-data x tensor x `else Seq` x accumulation. `nccl`: six rows of 3 steps (or more rows), compiled for a GPU and run by the
-stand-in, four ranks at most, against one rank on a processor; then two of them with messages by way of the host. The
-stand-in's driver gives no byte, of the GPU or pinned on the host, that `plan` does not count.
+25 rows in which every two choices of many.CHOICES meet (a Sparse Transformer, Llama, BERT, a Mixer; zero, data, tensor,
+`else Seq`, accumulation, recomputation, precision, clipping, buckets, messages in flight), 20 steps each: losses,
+norms, parameters and states are those of one rank; every rank touches just the bytes that were predicted, and these are
+`shardc plan`'s; what is sent is what was planned. Then four rows over MPI. `all`: the matrix of tests/soak, every model
+under zero x data x tensor x `else Seq` x accumulation. `nccl`: six rows of 3 steps (or more rows), compiled for a GPU
+and run by the stand-in, four ranks at most, against one rank on a processor; then two of them with messages by way of
+the host. The stand-in's driver gives no byte, of the GPU or pinned on the host, that `plan` does not count.
 """
 import itertools, os, random, shutil, sys, time
 from common import workdir

@@ -18,14 +18,14 @@ OVER = {'local': ([], lambda shardc, n: [] if n == 1 else [shardc, 'run', '-n', 
                  lambda n: ['--']),
         'nccl': (['--target', 'sm_80'], lambda shardc, n: [shardc, 'run', '-n', str(n), '--emulate'], lambda n: ['--'])}
 BUCKETS = {'0.25KiB': 256, '1KiB': 1 << 10, '8KiB': 8 << 10, '25MiB': 25 << 20}
-CHOICES = {'model': ['gpt2', 'llama', 'bert', 'mixer'], 'zero': [0, 1, 2, 3], 'data': [1, 2, 4], 'tensor': [1, 2, 4],
+CHOICES = {'model': ['sparse', 'llama', 'bert', 'mixer'], 'zero': [0, 1, 2, 3], 'data': [1, 2, 4], 'tensor': [1, 2, 4],
            'seq': [0, 1],
            'parts': [1, 4], 'recompute': [0, 1, 'part', 'auto'], 'precision': ['f32', 'bf16'], 'clip': [0, 1],
            'bucket': list(BUCKETS), 'hybrid': [0, 1], 'reduce': [0, 'bf16', 'f32'],
            'flight': [0, 1, '1MiB'], 'split': [0, 1], 'pipe': [1, 2],
            'offload': [0, 1]}
 STACKS = {'bert': 'encoder', 'llama': 'layers'}
-SPLITS = {'gpt2': 'Heads, Mlp, Vocab', 'llama': 'Kv, Mlp, Vocab', 'bert': 'Heads, Mlp, Vocab', 'mixer': 'Wide, Places'}
+SPLITS = {'llama': 'Kv, Mlp, Vocab', 'mixer': 'Wide, Places'}
 PATH = os.pathsep.join([os.path.join(ROOT, 'tests', 'ranks'), EXAMPLES, os.path.join(ROOT, 'tests', 'reference')])
 BATCH, SAMPLES, SEQ, VOCAB = 16, 64, 8, 32
 
@@ -84,6 +84,9 @@ def stages(row):
     return row.get('pipe', 1) if few and alike else 1
 
 
+def splits(row): return SPLITS.get(row['model'], 'Heads, Mlp, Vocab')
+
+
 def schedule(row): return 'gpipe' if row['parts'] > 1 and row['recompute'] != 'part' else 'sequential'
 
 
@@ -100,7 +103,7 @@ def plan_text(row, name):
                   + f'tensor = {row["tensor"]}' + (f', pipe = {stages(row)}' if stages(row) > 1 else ''),
                   f'micro {BATCH // row["data"] // row["parts"]}', 'place Batch -> '
                   + ('node, data' if nodes > 1 else 'data'),
-                  f'place {SPLITS[row["model"]]} -> tensor' + (' else Seq' if row['seq'] else ''),
+                  f'place {splits(row)} -> tensor' + (' else Seq' if row['seq'] else ''),
                   f'zero {row["zero"]} over data bucket = {row.get("bucket", "8KiB")}' + flying(row)]
         if stages(row) > 1: lines += ['place Layers -> pipe', f'pipeline {schedule(row)}']
         if row.get('offload'): lines += ['offload optimizer -> host']
