@@ -129,14 +129,16 @@ static void say_bytes(const Planned *p) {
   printf("\n");
 }
 
-/* in the host's memory, here the same, 4.00 MiB  = optimizer 3.00 MiB + working 1.00 MiB */
+/* in the host's memory, here the same, 4.00 MiB  = weights 0 B + gradients .. + optimizer .. */
 static void say_host(const Planned *p) {
   Arena *a = p->m->arena;
   HostBudget h = p->host;
   if (!h.total) return;
-  printf("in the host's memory, here the same, %s  = weights %s + optimizer %s + working %s\n",
+  printf("in the host's memory, here the same, %s  = weights %s + gradients %s + optimizer %s + "
+         "working %s\n",
          plan_amount(a, (double)h.total), plan_amount(a, (double)h.weights),
-         plan_amount(a, (double)h.optimizer), plan_amount(a, (double)h.working));
+         plan_amount(a, (double)h.gradients), plan_amount(a, (double)h.optimizer),
+         plan_amount(a, (double)h.working));
   printf("  a step moves %s down and %s up, in %.0f copies\n", plan_amount(a, p->moves.down),
          plan_amount(a, p->moves.up), p->moves.calls);
 }
@@ -269,9 +271,10 @@ static void put_bytes(const Planned *p) {
     printf("\"%s\":%lld,", parts[i].name, (long long)parts[i].bytes);
   printf("\"total\":%lld},", (long long)all_bytes(p));
   Pinned h = p->pinned;
-  printf("\"host\":{\"weights\":%lld,\"optimizer\":%lld,\"working\":%lld,\"total\":%lld},",
-         (long long)p->host.weights, (long long)p->host.optimizer, (long long)p->host.working,
-         (long long)p->host.total);
+  printf("\"host\":{\"weights\":%lld,\"gradients\":%lld,\"optimizer\":%lld,\"working\":%lld,"
+         "\"total\":%lld},",
+         (long long)p->host.weights, (long long)p->host.gradients, (long long)p->host.optimizer,
+         (long long)p->host.working, (long long)p->host.total);
   printf("\"moved_per_step\":{\"down\":%.0f,\"up\":%.0f,\"copies\":%.0f},", p->moves.down,
          p->moves.up, p->moves.calls);
   printf("\"host_pinned\":{\"view\":%lld,\"window\":%lld,\"messages\":%lld,\"ahead\":%lld,"

@@ -49,9 +49,30 @@ void check_unbuilt(World *w, const AstItem *item) {
   }
 }
 
+/* What the lines `offload` name; NULL: they do not. */
+static const AstValue *offloaded(World *w, const AstItem *plan, const char *name) {
+  for (uint32_t i = 0; plan->block && i < plan->block->settings.n; i++) {
+    const AstSetting *line = plan->block->settings.at[i];
+    const AstValue **at;
+    uint32_t n = strcmp(line->path->text, "offload") ? 0 : setting_operands(w->ctx, line, &at);
+    for (uint32_t k = 0; k < n; k++)
+      if (!strcmp(at[k]->path->text, name)) return at[k];
+  }
+  return NULL;
+}
+
+/* The update reads them where it is, so they would come up again. */
+static void check_gradients(World *w, const AstItem *plan) {
+  const AstValue *what = offloaded(w, plan, "grads");
+  if (!what || offloaded(w, plan, "optimizer")) return;
+  Report *r = world_unbuilt(w, what->span, "offloading of gradients without the optimizer is");
+  diag_edit(r, what->span, "optimizer, grads");
+}
+
 /* Updates on the host of a node with GPUs would be kernels for a second target. */
 static void check_offload(World *w, const AstItem *plan, const Decl *machine) {
   const AstValue *what = settings_value(plan, "offload", NULL);
+  check_gradients(w, plan);
   if (!what || !machine || !settings_value(machine->item, "node", "gpus")) return;
   Report *r = world_unbuilt(w, what->span, "`offload` to the host of a node with GPUs is");
   diag_also(r, machine->span, "machine `%s`", machine->name);

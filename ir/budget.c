@@ -20,9 +20,10 @@
 #include <string.h>
 #include <stdlib.h>
 
-typedef struct Buffers { /* of one function, by the value that names the class */
+typedef struct Buffers { /* of one function and memory, by the value that names the class */
   const Module *m;
   const Fn *f;
+  Tier tier;
   ValueId *root;
   Use *use;
   int64_t *bytes, *born, *dies;
@@ -32,7 +33,7 @@ typedef struct Buffers { /* of one function, by the value that names the class *
 
 static bool in_frame(const Buffers *b, ValueId v) {
   const Value *x = &b->f->values.at[v];
-  return x->storage.place == PLACE_FRAME && x->type.tier == TIER_device;
+  return x->storage.place == PLACE_FRAME && x->type.tier == b->tier;
 }
 
 static void find_buffers(Buffers *b) {
@@ -154,9 +155,9 @@ static void find_uses(Buffers *b) {
   }
 }
 
-static Buffers buffers_of(const Module *m, const Fn *f) {
+static Buffers buffers_of(const Module *m, const Fn *f, Tier t) {
   uint32_t n = f->values.n + 1;
-  Buffers b = {.m = m, .f = f};
+  Buffers b = {.m = m, .f = f, .tier = t};
   b.use = ARENA_ARRAY(m->arena, Use, n);
   b.bytes = ARENA_ARRAY(m->arena, int64_t, n), b.born = ARENA_ARRAY(m->arena, int64_t, n);
   b.dies = ARENA_ARRAY(m->arena, int64_t, n);
@@ -166,13 +167,13 @@ static Buffers buffers_of(const Module *m, const Fn *f) {
 }
 
 /* The largest sum of buffers of that use that live at once. */
-static int64_t peak(const Module *m, const Fn *f, Use use) {
-  Buffers b = buffers_of(m, f);
+static int64_t peak(const Module *m, const Fn *f, Use use, Tier t) {
+  Buffers b = buffers_of(m, f, t);
   int64_t most = 0;
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
-    int64_t sum = o->code == OP_loop ? peak(m, o->callee, use) : 0;
-    if (use == USE_BUFFER) sum += workspace_of(o);
+    int64_t sum = o->code == OP_loop ? peak(m, o->callee, use, t) : 0;
+    if (use == USE_BUFFER) sum += workspace_of(o); /* of the device */
     for (ValueId v = 0; v < f->values.n; v++)
       if (b.root[v] == v && b.use[v] == use && b.born[v] <= i && b.dies[v] >= i) sum += b.bytes[v];
     if (sum > most) most = sum;
@@ -227,7 +228,7 @@ static bool is_moment(const Op *o) {
 }
 
 static void walk(FrameWalk *w, const Fn *f, const BudgetPlace *outer, const Moment *base) {
-  Buffers b = buffers_of(w->m, f);
+  Buffers b = buffers_of(w->m, f, TIER_device);
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
     BudgetPlace here = {outer, &b, i, work_of(f, o)};
@@ -302,14 +303,16 @@ int64_t module_device_words(const Module *m) {
 }
 
 HostBudget module_host(const Module *m) {
+  const Fn *step = ir_main_entry(m);
   HostBudget b = {.working = module_frame(m, TIER_host)};
+  b.gradients = step ? take(&b.working, peak(m, step, USE_GRADIENT, TIER_host)) : 0;
   for (uint32_t i = 0; i < m->globals.n; i++) {
     const Global *g = m->globals.at[i];
     int64_t bytes = round_up(type_count(&g->type) * elem_bytes(g->type.elem), CACHE_LINE);
     if (!g->within && g->type.tier == TIER_host)
       *(g->kind == GLOBAL_PARAM ? &b.weights : &b.optimizer) += bytes;
   }
-  b.total = b.weights + b.optimizer + b.working;
+  b.total = b.weights + b.gradients + b.optimizer + b.working;
   return b;
 }
 
@@ -328,9 +331,9 @@ Budget module_budget(const Module *m) {
                                 : &other) += bytes;
   }
   b.total = b.weights + b.optimizer + other + frame;
-  b.gradients = take(&frame, step ? peak(m, step, USE_GRADIENT) : 0);
-  b.buffers = take(&frame, step ? peak(m, step, USE_BUFFER) : 0);
-  b.saved = take(&frame, step ? peak(m, step, USE_SAVED) : 0);
+  b.gradients = take(&frame, step ? peak(m, step, USE_GRADIENT, TIER_device) : 0);
+  b.buffers = take(&frame, step ? peak(m, step, USE_BUFFER, TIER_device) : 0);
+  b.saved = take(&frame, step ? peak(m, step, USE_SAVED, TIER_device) : 0);
   b.working = frame + other;
   b.host = module_host(m).total;
   return b;

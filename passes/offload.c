@@ -19,6 +19,7 @@
    lies in no group (a refusal names it); compute on the host what is not made element by element
    of states or for them. */
 #include "passes/internal.h"
+#include "passes/offload.h"
 #include "ir/module_settings.h"
 #include "ir/text.h"
 #include <stdio.h>
@@ -40,6 +41,7 @@ typedef struct Home { /* a function being rewritten */
   ValueId *there[TIERS]; /* by old value: in `to`, in this memory; NO_VALUE: not yet */
   HostCopy *known;       /* by old value */
   uint32_t moves;        /* values that have got to the host */
+  const bool *goes;      /* by old value: to the host where it is made */
 } Home;
 
 static double bytes_of(const Type *t) { return (double)type_count(t) * elem_bytes(t->elem); }
@@ -86,7 +88,7 @@ static ValueId value_in(Home *h, ValueId v, Tier t);
 static ValueId make_there(Home *h, const Op *o, Tier t) {
   for (uint32_t i = 0; i < o->nin; i++) value_in(h, o->in[i], t);
   Op *made = fn_clone_op(h->m, h->to, h->from, o, h->there[t]);
-  if (!o->nin) h->to->values.at[made->out].type.tier = t;
+  h->to->values.at[made->out].type.tier = t;
   return made->out;
 }
 
@@ -112,12 +114,12 @@ static ValueId value_in(Home *h, ValueId v, Tier t) {
 static Fn *rewrite(Module *m, Fn *from, const Tier *args, const Tier *results);
 
 /* Results that carry on, or go on with a stack, come back where that is. */
-static void want_results(const Home *h, const Op *o, Tier *results) {
+static Tier wanted(const Home *h, const Op *o, uint32_t result) {
   LoopShape s = loop_shape(o);
-  for (uint32_t i = 0; i < o->nout; i++) {
-    uint32_t on = i < s.carry ? NO_VALUE : loop_continues(o, i);
-    results[i] = i < s.carry ? TIER_device : on == NO_VALUE ? TIERS : h->tier[o->in[on]];
-  }
+  if (h->goes[o->out + result]) return TIER_host;
+  if (result < s.carry) return TIER_device;
+  uint32_t on = loop_continues(o, result);
+  return on == NO_VALUE ? TIERS : h->tier[o->in[on]];
 }
 
 static void copy_loop(Home *h, const Op *o) {
@@ -126,12 +128,15 @@ static void copy_loop(Home *h, const Op *o) {
   Tier *args = ARENA_ARRAY(a, Tier, o->nin + 2), *results = ARENA_ARRAY(a, Tier, o->nout + 1);
   ValueId *in = ARENA_ARRAY(a, ValueId, o->nin + 1);
   bool host = false;
+  for (uint32_t i = 0; i < o->nout; i++) {
+    results[i] = wanted(h, o, i);
+    host |= results[i] == TIER_host;
+  }
   for (uint32_t i = 0; i < o->nin; i++) {
-    args[i + 1] = i < s.carry ? TIER_device : h->tier[o->in[i]];
+    args[i + 1] = i < s.carry ? results[i] : h->tier[o->in[i]];
     in[i] = value_in(h, o->in[i], args[i + 1]);
     host |= args[i + 1] != TIER_device;
   }
-  want_results(h, o, results);
   Fn *body = host ? rewrite(h->m, o->callee, args, results) : o->callee;
   Op *made = rebuild_loop(h->m, h->to, body, s, in, o->loc);
   made->attrs = o->attrs;
@@ -157,6 +162,8 @@ static void copy_op(Home *h, const Op *o) {
   ValueId out = fn_clone_op(h->m, h->to, h->from, o, h->there[t])->out;
   for (uint32_t i = 0; i < o->nout; i++)
     h->tier[o->out + i] = h->to->values.at[out + i].type.tier = t;
+  for (uint32_t i = 0; i < o->nout; i++)
+    if (h->goes[o->out + i]) value_in(h, o->out + i, TIER_host), h->tier[o->out + i] = TIER_host;
 }
 
 /* results: where each is wanted; TIERS: where it is made. */
@@ -165,6 +172,8 @@ static Fn *rewrite(Module *m, Fn *from, const Tier *args, const Tier *results) {
   uint32_t n = from->values.n;
   h.to->attrs = from->attrs, h.to->loc = from->loc;
   h.tier = ARENA_ARRAY(m->arena, Tier, n + 1), h.known = ARENA_ARRAY(m->arena, HostCopy, n + 1);
+  h.goes = text_lists(plan_offload(m), "grads") ? offload_gradients(m, from, args)
+                                                : ARENA_ARRAY(m->arena, bool, n + 1);
   for (Tier t = 0; t < TIERS; t++) h.there[t] = value_map(m, from);
   for (uint32_t i = 0; i < from->args.n; i++) {
     ValueId v = from->args.at[i];

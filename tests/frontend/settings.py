@@ -198,7 +198,6 @@ ASK = {
     'save.async': ('train', 'save async = on', 'train.save.async=on', 'save async = off'),
     'pipeline': ('plan', 'pipeline zero_bubble', 'plan.pipeline=zero_bubble', 'pipeline gpipe'),
     'pipeline.uneven': ('plan', 'pipeline sequential uneven = on', 'plan.pipeline.uneven=on', None),
-    'offload=grads': ('plan', 'offload grads -> host', None, 'offload optimizer -> host'),
     'offload=params': ('plan', 'offload optimizer, params -> host', None, None),
     'recompute.offload': ('plan', 'recompute h keep = input offload = host', 'plan.recompute.offload=host', None),
     'deterministic': ('plan', 'deterministic off', 'plan.deterministic=off', 'deterministic on'),

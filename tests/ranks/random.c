@@ -98,10 +98,12 @@ static void add_recompute(Ctx *c, Plan *p, const char *file) {
   if (f) fclose(f);
 }
 
-/* By a number of its own: every plan is as it was, and some have their states on the host. */
+/* By a number of its own: every plan is as it was, and some have their states on the host, and some
+   of these their gradients. */
 static void add_offload(Ctx *c, Plan *p, uint64_t seed) {
   if (seed / 15 % 3 == 1)
-    p->settings = arena_printf(c->arena, "%splan.offload=optimizer ", p->settings);
+    p->settings = arena_printf(c->arena, "%splan.offload=optimizer%s ", p->settings,
+                               seed / 45 % 2 ? ",grads" : "");
 }
 
 /* Layers over ranks: the numbers of layers of generate.py, by an axis that divides them. */

@@ -5,7 +5,7 @@ each), reduce (gradients travel in that type, where bf16 is computed in), flight
 gathers of stage 3 so many layers ahead, or as many as so many bytes hold; not by way of the host), split (what layers
 keep is split over tensor), pipe (layers over stages, four ranks of each at most; all layers keep the same there, which
 is nothing for `part`, and `auto` has one stage; parts of the batch stream through them), offload (the optimizer is on
-the host, where that is built).
+the host, where that is built; 2: gradients, too).
 """
 import array, json, os, random, re, shutil, struct, subprocess
 from common import EXAMPLES, ROOT
@@ -23,7 +23,7 @@ CHOICES = {'model': ['sparse', 'llama', 'bert', 'mixer'], 'zero': [0, 1, 2, 3], 
            'parts': [1, 4], 'recompute': [0, 1, 'part', 'auto'], 'precision': ['f32', 'bf16'], 'clip': [0, 1],
            'bucket': list(BUCKETS), 'hybrid': [0, 1], 'reduce': [0, 'bf16', 'f32'],
            'flight': [0, 1, '1MiB'], 'split': [0, 1], 'pipe': [1, 2],
-           'offload': [0, 1]}
+           'offload': [0, 1, 2]}
 STACKS = {'bert': 'encoder', 'llama': 'layers'}
 SPLITS = {'llama': 'Kv, Mlp, Vocab', 'mixer': 'Wide, Places'}
 PATH = os.pathsep.join([os.path.join(ROOT, 'tests', 'ranks'), EXAMPLES, os.path.join(ROOT, 'tests', 'reference')])
@@ -106,7 +106,7 @@ def plan_text(row, name):
                   f'place {splits(row)} -> tensor' + (' else Seq' if row['seq'] else ''),
                   f'zero {row["zero"]} over data bucket = {row.get("bucket", "8KiB")}' + flying(row)]
         if stages(row) > 1: lines += ['place Layers -> pipe', f'pipeline {schedule(row)}']
-        if row.get('offload'): lines += ['offload optimizer -> host']
+        if row.get('offload'): lines += [f'offload optimizer{", grads" if row["offload"] == 2 else ""} -> host']
         lines += [f'recompute {STACKS.get(row["model"], "h")}{l}' for l in kept(row)]
     return f'plan {name}{" for " + owner.group(1) if owner else ""} {{\n' + ''.join(f'  {l}\n' for l in lines) + '}\n'
 

@@ -1,9 +1,9 @@
-"""States and updates on the host: python3 offload.py SHARDC
+"""States, updates and gradients on the host: python3 offload.py SHARDC
 
-A small GPT whose moments, masters and update lie in the memory of the host, on processors: over ranks, stages of
-`zero`, micro-batches, precisions and optimizers. Losses, weights and states are those without, to the bit; what either
-memory's work touches is what was predicted; what a step moves is what was planned: 2 Psi/N bytes down and 2 Psi/N up in
-bf16, and some scalars. Then what is refused: memory that is too small, words that are not built.
+A small GPT whose moments, masters, update and gradients lie in the memory of the host, on processors: over ranks,
+stages of `zero`, micro-batches, precisions and optimizers. Losses, weights and states are those without, to the bit;
+what either memory's work touches is what was predicted; what a step moves is what was planned: 2 Psi/N bytes down and
+2 Psi/N up in bf16, and some scalars. Then what is refused: memory that is too small, words that are not built.
 """
 import json, os, re, shutil, subprocess, sys
 from common import check, read, run, text_file, workdir
@@ -23,21 +23,28 @@ train t for Small {
 machine node { node arch = x86_64_v3 memory = %s }
 machine box { node gpus = 2 arch = sm_80 memory = 40GiB }
 plan hosted for Small { %s
-  offload optimizer -> host
+  offload %s -> host
 }
 plan near for Small { %s }
 '''
 ADAM, LAMB = 'adamw lr = 2e-3', 'lamb lr = 2e-3'
 ON = 'mesh data = %d; place Batch -> data; '
 # what the plan says, the optimizer, ranks
-CASES = [(ON % 2 + 'zero 1 over data; precision bf16 master = f32', ADAM, 2),
-         (ON % 2 + 'zero 2 over data bucket = 4KiB; micro 1; precision f16 master = f32', ADAM, 2),
-         (ON % 2 + 'zero 3 over data; precision bf16 master = f32', LAMB, 2),
-         (ON % 1 + 'zero 0 over data', 'sgd lr = 1e-2 momentum = 0.9', 1)]
+BOTH = 'optimizer, grads'
+CASES = [(ON % 2 + 'zero 1 over data; precision bf16 master = f32', ADAM, 2, 'optimizer'),
+         (ON % 2 + 'zero 2 over data bucket = 4KiB; micro 1; precision f16 master = f32', ADAM, 2, 'optimizer'),
+         (ON % 2 + 'zero 3 over data; precision bf16 master = f32', LAMB, 2, 'optimizer'),
+         (ON % 1 + 'zero 0 over data', 'sgd lr = 1e-2 momentum = 0.9', 1, 'optimizer'),
+         (ON % 2 + 'zero 1 over data; precision bf16 master = f32', ADAM, 2, BOTH),
+         (ON % 2 + 'zero 2 over data bucket = 4KiB; micro 1; precision f16 master = f32', ADAM, 2, BOTH),
+         (ON % 2 + 'zero 3 over data; micro 2; precision bf16 master = f32', LAMB, 2, BOTH),
+         (ON % 2 + 'zero 3 over data prefetch = 1 overlap = on', ADAM, 2, BOTH),
+         (ON % 2 + 'zero 0 over data; micro 2', 'sgd lr = 1e-2 momentum = 0.9', 2, BOTH),
+         (ON % 1 + 'zero 0 over data', ADAM, 1, BOTH)]
 
 
-def write(plan, optim=ADAM, memory='1GiB'):
-    open(f'{folder}/m.shard', 'w').write(MODEL % (optim, memory, plan, plan))
+def write(plan, optim=ADAM, memory='1GiB', what='optimizer'):
+    open(f'{folder}/m.shard', 'w').write(MODEL % (optim, memory, plan, what, plan))
 
 
 def train(name, ranks):
@@ -56,21 +63,26 @@ def planned(name):
     return json.loads(run(SHARDC, 'plan', 'm.shard', '--plan', name, '--json', cwd=folder)[0])['classes'][0]
 
 
-def same_bits(plan, optim, ranks):
-    write(plan, optim)
+def same_bits(plan, optim, ranks, what):
+    write(plan, optim, what=what)
     said = run(SHARDC, 'verify', 'm.shard', '--plan', 'hosted', '--against', 'near', '--steps', '3', cwd=folder)
     check('the same bits in losses, norms and' in ''.join(said), f'{plan}: {said}')
     moved, host = train('hosted', ranks)
     p, q = planned('hosted'), planned('near')
     wanted = p['moved_per_step']
     check(moved == [(str(wanted['down']), str(wanted['up']))], f'{plan}: {moved} moved, {wanted} planned')
-    check(max(int(r[1]) for r in host) <= p['host']['working'] > 0, f'{plan}: {host} {p["host"]}')
+    h = p['host']
+    check(max(int(r[1]) for r in host) <= h['working'] + h['gradients'] > 0, f'{plan}: {host} {h}')
     check(not any(q['host'].values()) and not q['moved_per_step']['copies'], f'{plan}: {q}')
     if 'zero 1' in plan:  # where whole gradients and whole weights are here: a rank's part of each, and scalars
         down, up = q['bytes']['gradients'] / ranks, q['bytes']['weights'] / ranks
-        check(0 <= wanted['down'] - down <= 0.02 * down + 8 * wanted['copies'] and wanted['up'] == up,
+        sums = 8 * wanted['copies'] if 'grads' in what else 0                       # the norm's parts come up
+        check(0 <= wanted['down'] - down <= 0.02 * down + 8 * wanted['copies'] and 0 <= wanted['up'] - up <= sums,
               f'{plan}: {wanted}, {down} {up}')
     check(p['bytes']['optimizer'] <= 192, f'{plan}: {p}') # the loss scale and its counters
+    check(p['host']['gradients'] > 0, f'{plan}: {p}')
+    if 'grads' in what and ('zero 2' in plan or 'zero 3' in plan):  # but for what is joined for a message
+        check(p['bytes']['gradients'] <= 0.25 * q['bytes']['gradients'], f'{plan}: {p} {q}')
 
 
 def refused(text, code, *words):
@@ -82,10 +94,11 @@ def refused(text, code, *words):
 
 def refusals():
     plan = ON % 2 + 'zero 1 over data; on node'
-    whole = MODEL % (ADAM, '512KiB', plan, plan)
+    whole = MODEL % (ADAM, '512KiB', plan, 'optimizer', plan)
     refused(whole, 'E0801', "the host's")
     refused(whole.replace('on node', 'on box'), 'E0901', 'a node with GPUs', 'm.shard:14:11')
-    refused(whole.replace('optimizer -> host', 'optimizer, grads -> host'), 'E0901', 'gradients')
+    refused(whole.replace('optimizer -> host', 'grads -> host'), 'E0901', 'gradients without the optimizer',
+            'm.shard:14:11')
     refused(whole.replace('zero 1 over data; ', '').replace('mesh data = 2; place Batch -> data; ', ''), 'E0712')
 
 
