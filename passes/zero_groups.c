@@ -132,8 +132,8 @@ static ValueId guarded_gradient(const Fn *fn, const Global *global) {
         strcmp(op->global->name + n, global->name))
       continue;
     op = value_def(fn, op->in[0]);
-    if (op && op->code == OP_sum) op = value_def(fn, op->in[0]);
-    if (op && op->code == OP_cast) op = value_def(fn, op->in[0]);
+    while (op && (op->code == OP_sum || op->code == OP_cast || op->code == OP_all_reduce))
+      op = value_def(fn, op->in[0]);
     return op && op->code == OP_mul && op->in[0] == op->in[1] ? op->in[0] : NO_VALUE;
   }
   return NO_VALUE;
