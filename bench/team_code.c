@@ -10,8 +10,8 @@
 
 TeamLoop *loop_of(Elem e) {
   const Target *here = target_find("native");
-  if (e != ELEM_bf16 || !(here->facts.matrix || here->facts.pairs)) return loop_wide;
-  return here->facts.matrix ? loop_matrix : loop_narrow;
+  if (e != ELEM_bf16 || !(here->facts.amx || here->facts.bf16_dot_fast)) return loop_wide;
+  return here->facts.amx ? loop_matrix : loop_narrow;
 }
 
 typedef struct Job { /* one phase */

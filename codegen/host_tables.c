@@ -60,7 +60,7 @@ static void put_cpu_kernel(HostWriter *h, const Fn *k, const char *symbol, int p
 /* The kernel that takes k's place where a CTA may have its shared memory; NULL: none. */
 static const Fn *larger_of(const Module *m, const Fn *k) {
   for (uint32_t i = 0; i < m->fns.n; i++)
-    if (!strcmp(attr_str(&m->fns.at[i]->attrs, ATTR_instead, ""), k->name)) return m->fns.at[i];
+    if (!strcmp(attr_str(&m->fns.at[i]->attrs, ATTR_replaces, ""), k->name)) return m->fns.at[i];
   return NULL;
 }
 
@@ -104,7 +104,7 @@ static int put_kernel_list(HostWriter *h) {
   int n = 0;
   host_put(h, "\nstatic const rt_kernel *const kernels[] = {\n");
   for (uint32_t i = 0; i < h->m->fns.n; i++)
-    if (h->m->fns.at[i]->kind == FN_KERNEL && !attr_get(&h->m->fns.at[i]->attrs, ATTR_instead))
+    if (h->m->fns.at[i]->kind == FN_KERNEL && !attr_get(&h->m->fns.at[i]->attrs, ATTR_replaces))
       host_put(h, "    &%s,\n", kernel_symbol(h->m, h->m->fns.at[i])), n++;
   host_put(h, "    0,\n};\n");
   return n;
@@ -292,7 +292,7 @@ static int put_entries(HostWriter *h) {
     const Fn *f = h->m->fns.at[i];
     if (f->kind != FN_ENTRY) continue;
     IrCount c = ir_count(h->m, f);
-    double least = attr_float(&f->attrs, ATTR_least, 0);
+    double least = attr_float(&f->attrs, ATTR_compulsory_bytes, 0);
     host_put(h, "    {");
     host_string(h, f->name);
     host_put(h, ", run_%s, %lld, %lld, %.17g, %.17g, %.17g, %lld, %lld},\n",

@@ -3,6 +3,7 @@
    pass can be told it reads from the settings of the module: PASS{KEY=VALUE,..} writes them, and so
    they stand in the result. */
 #include "cmd.h"
+#include "ir/renamed.h"
 #include "passes/pass.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -53,8 +54,9 @@ static Exit set_options(Module *m, const Strings *options) {
   for (uint32_t i = 0; i < options->n && e == EXIT_FINE; i++) {
     const char *text = options->at[i], *equals = strchr(text, '=');
     const char *key = arena_strndup(m->arena, text, (size_t)(equals - text));
-    if (!strncmp(key, "target.", 7)) e = set_fact(m, key + 7, equals + 1);
-    else module_set(m, key, "%s", equals + 1);
+    if (!strncmp(key, "target.", 7))
+      e = set_fact(m, renamed_word(RENAMED_FACT, key + 7), equals + 1);
+    else module_set(m, renamed_word(RENAMED_SETTING, key), "%s", equals + 1);
   }
   return e;
 }

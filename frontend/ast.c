@@ -384,7 +384,8 @@ AstItem *ast_item_layer(AstItem *i, AstAxes *a, const AstFormals *formals, AstTy
   return i;
 }
 
-AstItem *ast_item_block(AstItem *i, AstName base, AstBlock *b) {
+AstItem *ast_item_block(Parse *p, AstItem *i, AstName base, AstBlock *b) {
+  if (b) ast_rename_settings(p, ast_item_word(i->kind), b);
   i->base = base, i->block = b;
   return i;
 }

@@ -140,6 +140,8 @@ AstSetting *ast_setting_tail(Parse *p, AstArrow arrow, Span at, AstPairs *target
 AstSetting *ast_setting_join(AstPath *path, AstSetting *head, const AstSetting *tail, AstBlock *b,
                              Span s);
 AstBlock *ast_block_add(Parse *p, AstBlock *b, AstSetting *s);
+/* Lines and options that stand there by an old word (ir/renamed.def) get today's, with a note. */
+void ast_rename_settings(Parse *p, const char *block, AstBlock *b);
 AstBlock *ast_block_close(Parse *p, AstBlock *b, Span s);
 
 AstDims *ast_dims_add(Parse *p, AstDims *l, AstNames *names, AstExpr *value, AstNumber *pad,
@@ -155,6 +157,6 @@ AstItem *ast_item_value(AstItem *i, AstExpr *value);
 AstItem *ast_item_body(AstItem *i, const AstStmts *body);
 AstItem *ast_item_layer(AstItem *i, AstAxes *a, const AstFormals *formals, AstType *result,
                         const AstOptions *with);
-AstItem *ast_item_block(AstItem *i, AstName base, AstBlock *b);
+AstItem *ast_item_block(Parse *p, AstItem *i, AstName base, AstBlock *b);
 void ast_file_add(Parse *p, AstItem *i, Span whole);
 #endif

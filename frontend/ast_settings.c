@@ -1,5 +1,6 @@
 /* Builders of settings blocks: paths, values, lines. See ast.h for what they hold. */
 #include "ast_reading.h"
+#include "ir/renamed.h"
 
 /* ---- paths ---- */
 
@@ -120,6 +121,28 @@ AstBlock *ast_block_add(Parse *p, AstBlock *b, AstSetting *s) {
   if (!b) b = ARENA_NEW(p->c->arena, AstBlock);
   vec_push(p->c->arena, b->settings, s);
   return b;
+}
+
+/* The path of a line or option by today's word. */
+static void rename_path(Parse *p, const char *above, AstPath *a) {
+  Str old = intern_printf(p->c->names, "%s.%s", above, a->text);
+  const char *new = renamed_word(RENAMED_SETTING, old);
+  if (new == old || a->parts.n != 1) return;
+  new += strlen(above) + 1;
+  Report *note = NULL;
+  renamed_note(p->c, &note, a->span, a->text, new);
+  a->text = a->parts.at[0].name = intern(p->c->names, new);
+}
+
+void ast_rename_settings(Parse *p, const char *block, AstBlock *b) {
+  for (uint32_t i = 0; i < b->settings.n; i++) {
+    AstSetting *s = b->settings.at[i];
+    if (s->arrow == ARROW_LEFT) continue;
+    rename_path(p, block, s->path);
+    Str line = intern_printf(p->c->names, "%s.%s", block, s->path->text);
+    for (uint32_t k = 0; k < s->values.n; k++)
+      if (s->values.at[k].key) rename_path(p, line, s->values.at[k].key);
+  }
 }
 
 AstBlock *ast_block_close(Parse *p, AstBlock *b, Span s) {

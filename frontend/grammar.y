@@ -111,11 +111,15 @@ item: USE STRING                     { $$ = ast_item_use(p, @1, $2, @2); }
     | EXTERN name axes_opt "(" formals ")" "->" type sblock
       {
         $$ = ast_item_layer(ast_item_new(p, ITEM_EXTERN, @1, $2), $3, $5, $8, NULL);
-        ast_item_block($$, (AstName){0}, $9);
+        ast_item_block(p, $$, (AstName){0}, $9);
       }
     | VARIANT name OF name "{" dimdecls "}"
-      { $$ = ast_item_dims(ast_item_block(ast_item_new(p, ITEM_VARIANT, @1, $2), $4, NULL), $6); }
-    | kind name for_opt sblock       { $$ = ast_item_block(ast_item_new(p, $1, @1, $2), $3, $4); }
+      {
+        $$ = ast_item_block(p, ast_item_new(p, ITEM_VARIANT, @1, $2), $4, NULL);
+        ast_item_dims($$, $6);
+      }
+    | kind name for_opt sblock
+      { $$ = ast_item_block(p, ast_item_new(p, $1, @1, $2), $3, $4); }
     ;
 kind: TRAIN                          { $$ = ITEM_TRAIN; }
     | PLAN                           { $$ = ITEM_PLAN; }

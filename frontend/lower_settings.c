@@ -65,9 +65,9 @@ static void write_plan(Module *m, Eval *e, const Choice *c) {
   static const char *const wanted[] = {"plan.precision",
                                        "plan.precision.grad",
                                        "plan.precision.reduce",
-                                       "plan.precision.scale",
-                                       "plan.precision.grow",
-                                       "plan.precision.least",
+                                       "plan.precision.init_scale",
+                                       "plan.precision.growth_interval",
+                                       "plan.precision.min_scale",
                                        "plan.micro"};
   bool mesh = c->plan && settings_line(c->plan->item, "mesh");
   settings_resolve(e->ctx, c->plan ? c->plan->item : NULL, ITEM_PLAN, sink, m);

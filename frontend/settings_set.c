@@ -4,6 +4,7 @@
    a file may not say. Nothing is checked here but what an option can name: a line that may stand
    several times, or that takes several values, is written in a file. */
 #include "settings.h"
+#include "ir/renamed.h"
 
 typedef struct SettingChange {
   Ctx *c;
@@ -58,6 +59,19 @@ static Span part(const SettingChange *s, const char *text, const char *at, size_
   return (Span){s->file, (uint32_t)(at - text), (uint32_t)n};
 }
 
+/* An option by today's word. */
+static void rename_key(SettingChange *s) {
+  const char *block = ast_item_word(s->block);
+  Str above = intern_printf(s->c->names, "%s.%s", block, s->word);
+  Str old = intern_printf(s->c->names, "%s.%s", above, s->key);
+  const char *new = renamed_word(RENAMED_SETTING, old);
+  if (new == old) return;
+  new += strlen(above) + 1;
+  Report *note = NULL;
+  renamed_note(s->c, &note, s->key_at, s->key, new);
+  s->key = intern(s->c->names, new);
+}
+
 /* train.optim.lr: block, word, key. data.format is short for train.data.format, data.train for
    train.data. */
 static void read_key(SettingChange *s, const char *text) {
@@ -70,6 +84,7 @@ static void read_key(SettingChange *s, const char *text) {
   s->word = intern_n(s->c->names, word, length), s->word_at = part(s, text, word, length);
   if (key) s->key = intern_n(s->c->names, key, (size_t)(end - key));
   if (key) s->key_at = part(s, text, key, (size_t)(end - key));
+  if (key) rename_key(s);
   s->value = end + 1, s->value_at = part(s, text, end + 1, strlen(end + 1));
   s->whole = part(s, text, text, strlen(text));
   s->row = line_row(s->block, s->word);

@@ -244,7 +244,7 @@ static void add_waited(const Module *m, const Fn *f, double times, IrCount *sum)
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
     if (op_is_hop(o->code)) {
-      open += o->code == OP_receive ? 1 : -1, others = attr_int(&o->attrs, ATTR_ways, 1) - 1;
+      open += o->code == OP_receive ? 1 : -1, others = attr_int(&o->attrs, ATTR_ranks, 1) - 1;
     } else if (open > 0) {
       IrCount c = op_count(m, f, o);
       sum->flop += times * (double)others * c.flop, sum->bytes += times * (double)others * c.bytes;

@@ -277,10 +277,18 @@ static void lex_ints(Parser *p, AttrList *l, AttrKey k) {
   attr_set_ints(p->m, l, k, (int)list.n, list.at);
 }
 
+Str lex_renamed(Parser *p, RenamedKind kind, size_t at, Str word) {
+  int row = renamed_find(kind, word);
+  if (row < 0) return word;
+  const char *new = renamed_to(row);
+  renamed_note(p->m->ctx, &p->renamed[row], lex_span(p, at), word, new);
+  return intern(p->m->ctx->names, new);
+}
+
 static void lex_attr(Parser *p, AttrList *l) {
   lex_blanks(p);
   size_t at = p->at;
-  Str name = lex_word(p, "an attribute");
+  Str name = lex_renamed(p, RENAMED_ATTRIBUTE, at, lex_word(p, "an attribute"));
   AttrKey k;
   if (!attr_find(name, &k)) lex_fail(p, "E1002", at, "no attribute named `%s`", name);
   if (attr_get(l, k)) lex_fail(p, "E1001", at, "attribute `%s` is given twice", name);

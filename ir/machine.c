@@ -42,7 +42,7 @@ Machine plan_machine(const Module *m) {
   x.intra = module_amount(m, "machine.link.intra");
   x.inter = module_amount(m, "machine.link.inter");
   x.latency = module_amount(m, "machine.link.latency");
-  x.carries = module_amount(m, "machine.link.cpu");
+  x.carries = module_amount(m, "machine.link.per_core");
   return x;
 }
 

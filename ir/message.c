@@ -14,7 +14,7 @@ static int64_t row_of(const Type *t, Str dim, int64_t ways) {
 /* The collective as one message. */
 static Message whole(const Fn *f, const Op *o) {
   const Type *in = value_type(f, o->in[0]), *out = value_type(f, o->out);
-  Message m = {.ways = attr_int(&o->attrs, ATTR_ways, 1), .count = type_count(in)};
+  Message m = {.ways = attr_int(&o->attrs, ATTR_ranks, 1), .count = type_count(in)};
   Str dim = o->ngroups ? o->group[0].from[0] : NULL;
   if (o->code == OP_reduce_scatter) m.count = type_count(out);
   if (o->code == OP_all_to_all) m.count /= m.ways;
@@ -30,7 +30,7 @@ Message message_of(const Fn *f, const Op *o) {
   Message m = whole(f, o);
   bool sums = o->code == OP_all_reduce || op_is_hop(o->code); /* of one block */
   m.rows = sums ? m.count : m.count / min_i64(m.send_row, m.receive_row);
-  m.times = attr_int(&o->attrs, ATTR_times, 1);
+  m.times = attr_int(&o->attrs, ATTR_messages, 1);
   m.count /= m.times;
   m.send_row = min_i64(m.send_row, m.count), m.receive_row = min_i64(m.receive_row, m.count);
   m.send_step = m.count * (o->code == OP_reduce_scatter ? m.ways : 1);

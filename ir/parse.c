@@ -419,7 +419,7 @@ static bool read_fact(Parser *p, TargetFacts *t) {
   if (lex_rest(p)) return false;
   lex_blanks(p);
   size_t at = p->at;
-  Str name = lex_word(p, "a fact of a target");
+  Str name = lex_renamed(p, RENAMED_FACT, at, lex_word(p, "a fact of a target"));
   TargetFact f;
   int64_t value;
   if (!target_fact_find(name, &f))
@@ -455,7 +455,7 @@ static void read_target(Parser *p) {
 static void read_set(Parser *p) {
   lex_blanks(p);
   size_t at = p->at;
-  Setting s = {.key = lex_key(p, "a setting")};
+  Setting s = {.key = lex_renamed(p, RENAMED_SETTING, at, lex_key(p, "a setting"))};
   if (!strncmp(s.key, "target.", 7))
     lex_fail(p, "E1001", at,
              "facts of a target stand in a line of their own: `target NAME {%s = .., ..}`",

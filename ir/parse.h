@@ -6,6 +6,7 @@
    must be released: all memory is the arena's. */
 #ifndef SHARDC_IR_PARSE_H
 #define SHARDC_IR_PARSE_H
+#include "renamed.h"
 #include "text.h"
 #include <setjmp.h>
 
@@ -25,6 +26,7 @@ typedef struct Parser {
   Fn *fn;
   uint32_t fn_number;
   VEC(KnownValue) known;
+  Report *renamed[RENAMED_WORDS]; /* the note about each old word that the text has */
 } Parser;
 
 enum { MOST_VALUES = 1 << 20, MOST_RANKS = 1 << 24 };
@@ -44,7 +46,9 @@ void lex_expect(Parser *p, char c);
 bool lex_keyword(Parser *p, const char *word); /* takes the word if it is next */
 Str lex_word(Parser *p, const char *what);
 Str lex_key(Parser *p, const char *what); /* a word with dots and the like, or a quoted text */
-Str lex_symbol(Parser *p);                /* @name */
+/* What the word before the cursor, which began at `at`, is called today; a note if otherwise. */
+Str lex_renamed(Parser *p, RenamedKind kind, size_t at, Str word);
+Str lex_symbol(Parser *p); /* @name */
 Str lex_quoted(Parser *p);
 Str lex_value(Parser *p); /* a word or the digits of a number, as they stand */
 int64_t lex_int(Parser *p);

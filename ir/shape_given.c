@@ -221,7 +221,7 @@ static const char *given_scatter(const Shape *s, Type *t) {
 
 /* The listed dims exchange blocks of `ways` ranks: from loses them, to gains them. */
 static const char *exchange(const Shape *s, Type *t, Str joined, Str cut) {
-  int64_t ways = attr_int(&s->op->attrs, ATTR_ways, 0);
+  int64_t ways = attr_int(&s->op->attrs, ATTR_ranks, 0);
   const char *why = joined ? need(s, t, joined) : NULL;
   if (!why && cut) why = need(s, t, cut);
   if (why || !ways) return why;

@@ -66,8 +66,8 @@ GroupKind group_anchored(const Op *o); /* the family whose groups o opens; GROUP
    memory. */
 void group_buffers(GroupKind k, uint32_t *from, uint32_t *to);
 
-/* least_bytes.c: the bytes that no grouping can avoid, as attribute `least` of a function whose
-   callees have theirs */
+/* least_bytes.c: the bytes that no grouping can avoid, as attribute `compulsory_bytes` of a
+   function whose callees have theirs */
 void least_bytes(Module *m, Fn *f);
 
 /* fuse.c: how often each value is an operand or a result of f, by ValueId */

@@ -28,8 +28,8 @@
 
    Every term is a bound from below for its kernel and counts bytes that no other counts, so their
    sum is one for the function under these rules. A value counts once per kernel that needs it, as
-   if nothing stayed in a cache between kernels. The sum is the attribute `least` of entries and
-   bodies. */
+   if nothing stayed in a cache between kernels. The sum is the attribute
+   `compulsory_bytes` of entries and bodies. */
 #include "passes/fuse.h"
 #include "passes/flow.h"
 #include <math.h>
@@ -275,7 +275,8 @@ static double reads_of_rest(Least *l) {
 static double op_least(Least *l, const Op *o) {
   double sum = 0;
   if (op_family(o->code) == FAMILY_CALL)
-    return attr_float(&o->callee->attrs, ATTR_least, 0) * (double)attr_int(&o->attrs, ATTR_trip, 1);
+    return attr_float(&o->callee->attrs, ATTR_compulsory_bytes, 0) *
+           (double)attr_int(&o->attrs, ATTR_trip, 1);
   for (uint32_t k = 0; is_heavy(o) && k < o->nout; k++) sum += writes(l, o->out + k);
   return sum;
 }
@@ -349,5 +350,5 @@ void least_bytes(Module *m, Fn *f) {
   for (ValueId v = 0; v + 1 < n; v++)
     if (l.written[v]) sum += bytes_of(&l, v);
   for (OpId i = 0; i < f->ops.n; i++) sum += op_least(&l, &f->ops.at[i]);
-  attr_set_float(m, &f->attrs, ATTR_least, sum);
+  attr_set_float(m, &f->attrs, ATTR_compulsory_bytes, sum);
 }

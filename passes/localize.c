@@ -254,7 +254,7 @@ static void local_collective(Local *k, const Op *o) {
   if (cpart) a = reordered(k, a, cut, ways, cpart, csize, false);
   Op *made = rebuild_op(&k->r, o);
   made->in[0] = a;
-  attr_set_int(k->m, &made->attrs, ATTR_ways, ways);
+  attr_set_int(k->m, &made->attrs, ATTR_ranks, ways);
   finish(k, o, made);
   if (jpart) k->r.map[o->out] = reordered(k, k->r.map[o->out], joined, ways, jpart, jsize, true);
 }
@@ -294,7 +294,7 @@ static ValueId hop(Local *k, OpCode c, const Op *loop, ValueId v, int axis) {
   ValueId r = emit_typed(k->m, k->r.to, c, 1, &v, NULL, *value_type(k->r.to, v), k->loc);
   AttrList *l = &vec_last(k->r.to->ops).attrs;
   attr_set_str(k->m, l, ATTR_axis, a->name);
-  attr_set_int(k->m, l, ATTR_ways, a->size);
+  attr_set_int(k->m, l, ATTR_ranks, a->size);
   if (attr_int(&loop->attrs, ATTR_reverse, 0)) attr_set_int(k->m, l, ATTR_reverse, 1);
   return r;
 }

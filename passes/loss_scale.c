@@ -3,9 +3,9 @@
 
    Gradients in f16 below 2^-24 would be lost, so backward starts from the scale instead of 1, and
    the update divides by it, in f32. A step whose gradients are not finite is left out
-   (guard_nonfinite.c) and the scale halves; after plan.precision.grow good steps in a row it
-   doubles. All of it is scalar ops and states: no branch, nothing asked of the host, the same on
-   every rank, since the norm that decides is that of all ranks.
+   (guard_nonfinite.c) and the scale halves; after plan.precision.growth_interval good steps in
+   a row it doubles. All of it is scalar ops and states: no branch, nothing asked of the host, the
+   same on every rank, since the norm that decides is that of all ranks.
 
      state    scale.of.loss     f32[]   of the next step
               good.of.loss      i32[]   good steps since it changed
@@ -14,7 +14,7 @@
               for its sake; how many are so far
 
    The scale does not cause a loss that is not finite, nor gradients that stay so at the least scale
-   (plan.precision.least): then nothing changes and the runtime decides (train.on_nan). Must
+   (plan.precision.min_scale): then nothing changes and the runtime decides (train.on_nan). Must
    not: scale the loss itself, which is reported as it is. */
 #include "passes/loss_scale.h"
 #include "passes/guard_nonfinite.h"
@@ -40,11 +40,11 @@ static Global *skipped_steps(Module *m) { return state(m, "skipped.of.loss", ELE
 static const double largest = 0x1p127;
 
 static double first_scale(const Module *m) {
-  return fmin(module_amount(m, "plan.precision.scale"), largest);
+  return fmin(module_amount(m, "plan.precision.init_scale"), largest);
 }
 
 static double least_scale(const Module *m) {
-  return fmin(module_amount(m, "plan.precision.least"), first_scale(m));
+  return fmin(module_amount(m, "plan.precision.min_scale"), first_scale(m));
 }
 
 ValueId loss_scale_seed(Module *m, Fn *f, Elem e, Loc loc) {
@@ -86,7 +86,7 @@ static ValueId next(const ScaleStep *k, ValueId good, ValueId overflow, ValueId 
 
 static void next_scale(const ScaleStep *k, ValueId now) {
   Module *m = k->m;
-  double every = module_amount(m, "plan.precision.grow");
+  double every = module_amount(m, "plan.precision.growth_interval");
   Global *counter = good_steps(m);
   ValueId good = ir_load(m, k->f, counter, (Loc){0}), zero = number(k, ELEM_i32, 0);
   ValueId more = bin(k, OP_add, good, number(k, ELEM_i32, 1));

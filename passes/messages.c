@@ -30,7 +30,7 @@ static void select_message(Module *m, const Fn *f, Op *o) {
   if (rows && x.times == 1 && x.rows > 1) {
     int64_t bytes = x.bytes / x.rows;
     int64_t times = bytes >= LONG_ROW ? x.rows : message_fewest(x.rows, bytes, most);
-    if (times > 1) attr_set_int(m, &o->attrs, ATTR_times, times);
+    if (times > 1) attr_set_int(m, &o->attrs, ATTR_messages, times);
   }
   if (o->code == OP_all_to_all && message_workspace(f, o)) cut_blocks(m, f, o, most);
   int64_t work = message_workspace(f, o);

@@ -216,7 +216,7 @@ static void drop_gradient_outputs(Module *m) {
 static void read_settings(Update *u) {
   module_amounts(u->m, "train.optim.betas", 2, u->betas);
   u->eps = module_amount(u->m, "train.optim.eps");
-  u->decay = module_amount(u->m, "train.optim.decay");
+  u->decay = module_amount(u->m, "train.optim.weight_decay");
   u->momentum = module_amount(u->m, "train.optim.momentum");
   u->nesterov = module_on(u->m, "train.optim.nesterov");
 }

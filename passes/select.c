@@ -72,13 +72,13 @@ static void add_larger(Module *m) {
   memset(&m->fns, 0, sizeof m->fns);
   for (uint32_t i = 0; i < old.fns.n; i++) {
     Fn *k = old.fns.at[i], *f = k->kind == FN_KERNEL ? gpu_larger(m, k) : NULL;
-    if (f) module_add(m, f), attr_set_str(m, &f->attrs, ATTR_instead, k->name);
+    if (f) module_add(m, f), attr_set_str(m, &f->attrs, ATTR_replaces, k->name);
     module_add(m, k);
   }
   name_apart(m);
   for (uint32_t i = 0; i < m->fns.n; i++)
-    if (attr_get(&m->fns.at[i]->attrs, ATTR_instead))
-      attr_set_str(m, &m->fns.at[i]->attrs, ATTR_instead, m->fns.at[i + 1]->name);
+    if (attr_get(&m->fns.at[i]->attrs, ATTR_replaces))
+      attr_set_str(m, &m->fns.at[i]->attrs, ATTR_replaces, m->fns.at[i + 1]->name);
 }
 
 void pass_select(Module *m) {

@@ -190,8 +190,8 @@ static ValueId collective(Zero *zero, Fn *fn, OpCode c, Str dim, Str axis, Value
   if (dim) op_add_group(zero->m, op, group_dims(1, &dim));
   if (gradient) attr_set_int(zero->m, &op->attrs, ATTR_gradient, 1);
   attr_set_str(zero->m, &op->attrs, ATTR_axis, axis);
-  attr_set_int(zero->m, &op->attrs, ATTR_ways, ways);
-  if (times > 1) attr_set_int(zero->m, &op->attrs, ATTR_times, times);
+  attr_set_int(zero->m, &op->attrs, ATTR_ranks, ways);
+  if (times > 1) attr_set_int(zero->m, &op->attrs, ATTR_messages, times);
   return op->out;
 }
 

@@ -48,7 +48,7 @@ static const struct {
 } compiled_in[] = {
     {" lr learning-rate ", "the learning rate", "--set train.optim.lr="},
     {" warmup warmup-steps warmup-iters ", "the schedule", "--set train.lr.warmup="},
-    {" weight-decay wd ", "weight decay", "--set train.optim.decay="},
+    {" weight-decay wd ", "weight decay", "--set train.optim.weight_decay="},
     {" optimizer optim ", "the optimizer", "--set train.optim="},
     {" grad-clip clip max-grad-norm ", "clipping", "--set train.clip="},
     {" batch batch-size bs train-batch-size ", "the batch", "--set train.batch="},

@@ -29,8 +29,8 @@ enum { SHARED = 99 << 10, SHARED_A100 = 163 << 10, SHARED_H100 = 227 << 10 };
               .sm = number,                                                                        \
               .shared = SHARED,                                                                    \
               .shared_most = (most),                                                               \
-              .shared_all = (int64_t)(all) << 10,                                                  \
-              .processors = (count)},                                                              \
+              .shared_per_multiprocessor = (int64_t)(all) << 10,                                   \
+              .multiprocessors = (count)},                                                         \
     .memory_bytes = (memory)*GIB,                                                                  \
   }
 /* clang-format on */

@@ -69,7 +69,7 @@ static LLVMValueRef joined(Contract *contract, LLVMValueRef low, LLVMValueRef hi
 
 /* Whether two vectors of f32 become one of bf16 by one instruction. */
 static bool rounds_two(const Contract *contract, Elem elem, int n) {
-  bool has = contract->e->target->facts.rounds && contract->plan.lanes == 16;
+  bool has = contract->e->target->facts.bf16_dot && contract->plan.lanes == 16;
   return has && n == contract->plan.lanes && elem == ELEM_f32 &&
          contract->product.compute == ELEM_bf16;
 }

@@ -34,5 +34,5 @@ LLVMValueRef x86_scale_by_power(Emit *e, LLVMValueRef x, LLVMValueRef n) {
 }
 
 LLVMValueRef x86_round_bf16(Emit *e, LLVMValueRef x) {
-  return e->target->facts.rounds ? truncate_bf16(e, x) : NULL;
+  return e->target->facts.bf16_dot ? truncate_bf16(e, x) : NULL;
 }

@@ -7,7 +7,7 @@ enum { LINE = 64, LONG_ROW = 1024, LEAST_VECTOR = 16 };
 /* ---- which ---- */
 
 static bool wanted(const Emit *e, uint32_t result) {
-  const Attr *a = attr_get(&e->k->attrs, ATTR_stream);
+  const Attr *a = attr_get(&e->k->attrs, ATTR_nontemporal);
   for (int64_t i = 0; a && i < a->i; i++)
     if (a->list[i] == result) return true;
   return false;

@@ -35,13 +35,13 @@ static const Target rows[] = {
     ROW("x86_64_v4", "x86-64-v4", 32, .facts = FACTS(64, 32, 1024, 16), .features = "",
         .needs = V4_NEEDS),
     ROW("x86_64_v4_bf16", "x86-64-v4", 32,
-        .facts = FACTS(64, 32, 1024, 16, .rounds = true, .pairs = true), .features = "+avx512bf16",
-        .needs = V4_NEEDS "+avx512bf16,"),
+        .facts = FACTS(64, 32, 1024, 16, .bf16_dot = true, .bf16_dot_fast = true),
+        .features = "+avx512bf16", .needs = V4_NEEDS "+avx512bf16,"),
     /* Sapphire Rapids and later: half the rate of f32 for pairs (measured), so products are f32 */
-    ROW("x86_64_v4_fp16", "x86-64-v4", 32, .facts = FACTS(64, 32, 1024, 16, .rounds = true),
+    ROW("x86_64_v4_fp16", "x86-64-v4", 32, .facts = FACTS(64, 32, 1024, 16, .bf16_dot = true),
         .features = "+avx512bf16", .needs = FP16_NEEDS),
     ROW("x86_64_v4_amx", "x86-64-v4", 48,
-        .facts = FACTS(64, 32, 2048, 16, .rounds = true, .matrix = true),
+        .facts = FACTS(64, 32, 2048, 16, .bf16_dot = true, .amx = true),
         .features = "+avx512bf16,+amx-tile,+amx-bf16", .needs = FP16_NEEDS "+amx-tile,+amx-bf16,"),
 };
 

@@ -102,7 +102,7 @@ int64_t *const *gpu_alignments(const Module *m) {
   }
   for (uint32_t i = m->fns.n; i-- > 0;) visit(&x, m->fns.at[i]);
   for (uint32_t i = 0; i < m->fns.n; i++) { /* what takes a kernel's place is called as that one */
-    const Fn *other = module_fn(m, attr_str(&m->fns.at[i]->attrs, ATTR_instead, ""));
+    const Fn *other = module_fn(m, attr_str(&m->fns.at[i]->attrs, ATTR_replaces, ""));
     if (other) list[i] = known(&x, other)->arg;
   }
   return list;

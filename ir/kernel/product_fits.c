@@ -40,7 +40,7 @@ static bool blocks_fit(const Product *p, int lanes, const int64_t *t) {
 }
 
 static bool depth_fits(const Module *module, const Product *p, const int64_t *t) {
-  bool rounds = module->target.rounds;
+  bool rounds = module->target.bf16_dot;
   return t[TILE_DEPTH] == 1 ||
          (t[TILE_DEPTH] == DEPTH_PAIRS && rounds && p->compute == ELEM_bf16 && p->k.inner >= 2);
 }
@@ -66,7 +66,7 @@ bool product_fits(const Module *module, const Product *p, const int64_t tile[TIL
     if (tile[i] < 1) return false;
   if (tile[TILE_ROWS] > ROWS_MOST || tile[TILE_VECTORS] > VECTORS_MOST) return false;
   if (tile[TILE_DEPTH] == DEPTH_AMX)
-    return module->target.matrix && product_amx_fits(p, tile) && blocks_fit(p, lanes, tile);
+    return module->target.amx && product_amx_fits(p, tile) && blocks_fit(p, lanes, tile);
   return registers_fit(module, tile) && depth_fits(module, p, tile) &&
          packing_fits(p, lanes, tile) && blocks_fit(p, lanes, tile);
 }

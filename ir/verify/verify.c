@@ -221,10 +221,10 @@ static void check_types(Verifier *v, const Op *op) {
 #define A(key) (1ull << ATTR_##key)
 
 static const uint64_t fn_attrs[] = {
-    [FN_ENTRY] = A(frame) | A(live) | A(host_frame) | A(host_live) | A(least),
-    [FN_BODY] = A(frame) | A(live) | A(host_frame) | A(host_live) | A(least),
+    [FN_ENTRY] = A(frame) | A(live) | A(host_frame) | A(host_live) | A(compulsory_bytes),
+    [FN_BODY] = A(frame) | A(live) | A(host_frame) | A(host_live) | A(compulsory_bytes),
     [FN_KERNEL] = A(family) | A(variant) | A(tile) | A(chunks) | A(threads) | A(shared) |
-                  A(scratch) | A(workspace) | A(stream) | A(align) | A(tuned) | A(instead),
+                  A(scratch) | A(workspace) | A(nontemporal) | A(align) | A(tuned) | A(replaces),
 };
 _Static_assert(COUNT_OF(fn_attrs) == FN_KERNEL + 1, "a row per FnKind");
 

@@ -24,7 +24,7 @@ static bool lists_phases(Verifier *v, AttrKey key, int64_t phases, int64_t least
 
 /* A kernel that takes another one's place has its operands, results and workspace. */
 static void check_instead(Verifier *v) {
-  const Fn *f = v->fn, *other = module_fn(v->m, attr_str(&f->attrs, ATTR_instead, ""));
+  const Fn *f = v->fn, *other = module_fn(v->m, attr_str(&f->attrs, ATTR_replaces, ""));
   bool same = other && other->kind == FN_KERNEL && other->args.n == f->args.n &&
               other->results.n == f->results.n;
   for (uint32_t i = 0; same && i < f->args.n; i++)
@@ -65,7 +65,7 @@ static void check_plan(Verifier *v) {
 void verify_gpu(Verifier *v) {
   const Attr *chunks = attr_get(&v->fn->attrs, ATTR_chunks);
   int64_t phases = chunks->i > 0 ? chunks->i : 1;
-  bool instead = attr_get(&v->fn->attrs, ATTR_instead) != NULL;
+  bool instead = attr_get(&v->fn->attrs, ATTR_replaces) != NULL;
   int64_t shared = instead ? v->m->target.shared_most : v->m->target.shared;
   if (instead) check_instead(v);
   if (lists_phases(v, ATTR_chunks, phases, 1, INT32_MAX) &&

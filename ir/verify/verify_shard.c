@@ -101,7 +101,7 @@ static bool known_change(const Op *op, AxisChange c) {
 /* ---- below `localize`: what the runtime is told to do ---- */
 
 static void check_sending(Verifier *v, const Op *op, int axis) {
-  int64_t ways = attr_int(&op->attrs, ATTR_ways, 0), size = v->m->mesh.at[axis].size;
+  int64_t ways = attr_int(&op->attrs, ATTR_ranks, 0), size = v->m->mesh.at[axis].size;
   const Attr *reduce = attr_get(&op->attrs, ATTR_reduce);
   bool sums = op->code == OP_all_reduce || op->code == OP_reduce_scatter;
   if (ways != size || module_is_collected(v->m))
@@ -159,7 +159,7 @@ static void check_collective(Verifier *v, const Op *op) {
     report(v, op, "[shard-c4] the mesh has no axis `%s`", name);
     return;
   }
-  if (attr_get(&op->attrs, ATTR_ways)) {
+  if (attr_get(&op->attrs, ATTR_ranks)) {
     check_sending(v, op, axis);
     return;
   }

@@ -457,7 +457,7 @@ static bool needs_room(const Verifier *v, const Op *op) {
 }
 
 static void check_messages(Verifier *v, const Op *op) {
-  int64_t times = attr_int(&op->attrs, ATTR_times, 1), bucket = plan_zero_bucket(v->m);
+  int64_t times = attr_int(&op->attrs, ATTR_messages, 1), bucket = plan_zero_bucket(v->m);
   Message x = times < 1 ? (Message){0} : message_of(v->fn, op);
   if (times < 1 || x.rows % times)
     verify_report(v, "E1110", verify_at_op(op), "[message-c1] %lld messages of blocks of %lld rows",

@@ -8,7 +8,7 @@ int64_t gpu_resident(const Module *m, int64_t shared, int64_t threads, int64_t r
   must(threads > 0 && registers > 0 && shared >= 0,
        "a CTA of %lld threads with %lld registers and %lld bytes", (long long)threads,
        (long long)registers, (long long)shared);
-  int64_t most = m->target.shared_all / (shared + OF_A_CTA),
+  int64_t most = m->target.shared_per_multiprocessor / (shared + OF_A_CTA),
           file = REGISTER_FILE / (registers * threads);
   if (file < most) most = file;
   if (MOST_THREADS / threads < most) most = MOST_THREADS / threads;

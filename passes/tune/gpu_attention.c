@@ -36,7 +36,7 @@ static int64_t warps_of(const Module *m, const Fn *k, const Flash *f, const Cut 
   for (int i = 0; i < p.phases; i++) {
     if (p.phase[i] == FLASH_ROWSUMS) continue;
     int64_t room = gpu_resident(m, p.shared[i], p.threads[i], registers < 255 ? registers : 255);
-    int64_t each = (p.chunks[i] + m->target.processors - 1) / m->target.processors;
+    int64_t each = (p.chunks[i] + m->target.multiprocessors - 1) / m->target.multiprocessors;
     int64_t warps = (each < room ? each : room) * p.threads[i] / 32;
     if (!least || warps < least) least = warps;
   }

@@ -80,7 +80,8 @@ static double filled(int64_t warps) {
 
 /* Cycles of the whole product on all multiprocessors. */
 static double cycles_of(const GpuProduct *x, const GemmPlan *g, const ProductShape *s) {
-  int64_t each = ceil_div(g->chunks[0], x->m->target.processors), at_once = sharing(x, g, each);
+  int64_t each = ceil_div(g->chunks[0], x->m->target.multiprocessors),
+          at_once = sharing(x, g, each);
   double steps = (double)(g->range * g->tile[GEMM_K]), area = (double)(s->m * s->n);
   double bytes = (double)(s->m * g->a.elem + s->n * g->b.elem);
   double multiply = area * steps / s->rate / filled(at_once * g->threads[0] / 32);

@@ -58,13 +58,13 @@ static void choose_k(const Product *p, int64_t *tile) {
 
 /* Pairs along k, where the machine has them and k is no list of single elements. */
 static bool has_pairs(const Product *p, const KernelLimits *x) {
-  return x->pairs && p->compute == ELEM_bf16 && p->k.inner > 1;
+  return x->bf16_dot_fast && p->compute == ELEM_bf16 && p->k.inner > 1;
 }
 
 /* AMX tiles, where a good part of them has something to do. */
 static bool has_matrix(const Product *p, const KernelLimits *x) {
   enum { LEAST = 8 };
-  return x->matrix && p->compute == ELEM_bf16 && p->m.inner >= LEAST && p->n.inner >= LEAST &&
+  return x->amx && p->compute == ELEM_bf16 && p->m.inner >= LEAST && p->n.inner >= LEAST &&
          p->k.inner >= LEAST;
 }
 

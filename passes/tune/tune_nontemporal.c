@@ -14,5 +14,5 @@ void tune_nontemporal(Module *m, Fn *k) {
     const Type *t = value_type(k, k->results.at[i]);
     if ((double)(type_count(t) * elem_bytes(t->elem)) >= large) list[n++] = i;
   }
-  if (n && ir_count(m, k).bytes > cache) attr_set_ints(m, &k->attrs, ATTR_stream, n, list);
+  if (n && ir_count(m, k).bytes > cache) attr_set_ints(m, &k->attrs, ATTR_nontemporal, n, list);
 }

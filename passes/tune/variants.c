@@ -25,9 +25,9 @@ KernelLimits machine_of(const Module *m) {
                         .l2 = t->l2,
                         .workers = t->workers,
                         .lanes = target_lanes(t),
-                        .pairs = t->pairs,
-                        .rounds = t->rounds,
-                        .matrix = t->matrix};
+                        .bf16_dot_fast = t->bf16_dot_fast,
+                        .bf16_dot = t->bf16_dot,
+                        .amx = t->amx};
 }
 
 /* ---- keys ---- */

@@ -24,7 +24,7 @@ enum { TILE_MOST = 12, TUNE_STAGES = 4 };
 typedef struct KernelLimits { /* what the rules ask about the target */
   int64_t registers, l2, workers;
   int lanes;
-  bool pairs, rounds, matrix;
+  bool bf16_dot, bf16_dot_fast, amx;
 } KernelLimits;
 
 KernelLimits machine_of(const Module *m);

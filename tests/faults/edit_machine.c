@@ -200,7 +200,7 @@ bool machines_kernel(void *machines, const Fn *k, void *const *buffers) {
   pthread_mutex_lock(&x->lock);
   for (int i = 0; i < x->n && !x->error && !ran && (x->gpu || x->here); i++) {
     const Fn *f = x->changed[i];
-    ran = f == k || !strcmp(attr_str(&f->attrs, ATTR_instead, ""), k->name);
+    ran = f == k || !strcmp(attr_str(&f->attrs, ATTR_replaces, ""), k->name);
     if (ran) run(x, i, buffers);
   }
   pthread_mutex_unlock(&x->lock);

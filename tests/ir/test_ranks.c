@@ -21,39 +21,39 @@ typedef struct Case {
 /* Rank r holds the numbers 10 r + 0 .. 10 r + 5. */
 static const Case cases[] = {
     {"f32[R/b/a:1, N:6]",
-     "all_reduce %0 {axis = \"a\", ways = 2} : f32[R:1, N:6]",
+     "all_reduce %0 {axis = \"a\", ranks = 2} : f32[R:1, N:6]",
      OP_all_reduce,
      0,
      12,
      {10, 12, 14, 16, 18, 20, 10, 12, 14, 16, 18, 20,  50, 52, 54, 56, 58, 60,
       50, 52, 54, 56, 58, 60, 90, 92, 94, 96, 98, 100, 90, 92, 94, 96, 98, 100}},
     {"f32[R/b/a:1, N:6]",
-     "all_reduce %0 {axis = \"b\", reduce = \"max\", ways = 3} : f32[R:1, N:6]",
+     "all_reduce %0 {axis = \"b\", reduce = \"max\", ranks = 3} : f32[R:1, N:6]",
      OP_all_reduce,
      1,
      12,
      {40, 41, 42, 43, 44, 45, 50, 51, 52, 53, 54, 55, 40, 41, 42, 43, 44, 45,
       50, 51, 52, 53, 54, 55, 40, 41, 42, 43, 44, 45, 50, 51, 52, 53, 54, 55}},
     {"f32[R/b/a:1, N:2]",
-     "reduce_scatter[N] %0 {axis = \"b\", ways = 3} : f32[R:1, N:2]",
+     "reduce_scatter[N] %0 {axis = \"b\", ranks = 3} : f32[R:1, N:2]",
      OP_reduce_scatter,
      1,
      6,
      {60, 63, 90, 93, 66, 69, 96, 99, 72, 75, 102, 105}},
     {"f32[R/b/a:2, N:6]",
-     "all_gather[R] %0 {axis = \"a\", ways = 2} : f32[R:2, N:6]",
+     "all_gather[R] %0 {axis = \"a\", ranks = 2} : f32[R:2, N:6]",
      OP_all_gather,
      0,
      12,
      {0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 14, 15}},
     {"f32[R/b/a:3, N:2]",
-     "all_to_all[R -> N] %0 {axis = \"b\", ways = 3} : f32[R:3, N:2]",
+     "all_to_all[R -> N] %0 {axis = \"b\", ranks = 3} : f32[R:3, N:2]",
      OP_all_to_all,
      1,
      6,
      {0, 1, 20, 21, 40, 41, 10, 11, 30, 31, 50, 51}},
     {"f32[R/b/a:1, N:6]",
-     "receive %0 {axis = \"b\", ways = 3} : f32[R:1, N:6]\n%2 = send %1 {axis = \"b\", ways = 3} "
+     "receive %0 {axis = \"b\", ranks = 3} : f32[R:1, N:6]\n%2 = send %1 {axis = \"b\", ranks = 3} "
      ": f32[R:1, N:6]",
      OP_send,
      1,
@@ -61,8 +61,9 @@ static const Case cases[] = {
      {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,  0,  0,  0,  0,  0,
       0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 14, 15}},
     {"f32[R/b/a:1, N:6]",
-     "receive %0 {reverse = 1, axis = \"a\", ways = 2} : f32[R:1, N:6]\n%2 = send %1 {reverse = 1, "
-     "axis = \"a\", ways = 2} : f32[R:1, N:6]",
+     "receive %0 {reverse = 1, axis = \"a\", ranks = 2} : f32[R:1, N:6]\n%2 = send %1 {reverse = "
+     "1, "
+     "axis = \"a\", ranks = 2} : f32[R:1, N:6]",
      OP_send,
      0,
      6,
@@ -148,13 +149,13 @@ static void sees_that_ranks_differ(void **state) {
 static void bytes_of_others(void **state) {
   (void)state;
   static const char *const lines[][2] = {
-      {"%1 = all_gather[R] %0 {axis = \"a\", ways = 2} : f32[R:2, N:6] {0: at(frame + 24)}\n"
-       "%2 = all_gather[R] %1 {axis = \"b\", ways = 3} : f32[R:6, N:6] {0: at(frame + 0)}\n",
+      {"%1 = all_gather[R] %0 {axis = \"a\", ranks = 2} : f32[R:2, N:6] {0: at(frame + 24)}\n"
+       "%2 = all_gather[R] %1 {axis = \"b\", ranks = 3} : f32[R:6, N:6] {0: at(frame + 0)}\n",
        "sends bytes that are another value's"},
-      {"%1 = all_reduce %0 {axis = \"a\", ways = 2} : f32[R:1, N:6] {0: at(frame + 0)}\n"
-       "%2 = all_reduce %1 {axis = \"b\", ways = 3} : f32[R:1, N:6] {0: at(frame + 0)}\n",
+      {"%1 = all_reduce %0 {axis = \"a\", ranks = 2} : f32[R:1, N:6] {0: at(frame + 0)}\n"
+       "%2 = all_reduce %1 {axis = \"b\", ranks = 3} : f32[R:1, N:6] {0: at(frame + 0)}\n",
        "sends bytes that are another value's"}, /* in place, but it is not said */
-      {"%1 = all_gather[R] %0 {axis = \"a\", ways = 2} : f32[R:2, N:6] {0: at(frame + 8)}\n",
+      {"%1 = all_gather[R] %0 {axis = \"a\", ranks = 2} : f32[R:2, N:6] {0: at(frame + 8)}\n",
        "receives outside of its memory"},
   };
   for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {

@@ -6,7 +6,7 @@
   "prefetch\nmesh x = 2\n" EXP2 "body @b(%0 : f32[O:1, A:4], %1 : f32[O:2, A:4]) {\n" lines "\n}"  \
   "\n"
 #define GATHER(attributes)                                                                         \
-  "%2 = all_gather[O] %0 {axis = \"x\", ways = 2" attributes "} : f32[O:2, A:4]\n"
+  "%2 = all_gather[O] %0 {axis = \"x\", ranks = 2" attributes "} : f32[O:2, A:4]\n"
 #define WAIT "%3 = wait %2, %0 : f32[O:2, A:4] {0: view(%2 + 0)}\n"
 #define RETURN "%4 = kernel @k, %3 : f32[O:2, A:4]\nreturn %4"
 
@@ -16,7 +16,7 @@
   EXP2 "body @f(%0 : i32[], %1 : f32[O:2, A:4], %2 : f32[O:1, A:4]) {\n" body                      \
        "\n}\nbody @b(%0 : f32[O:2, A:4], %1 : f32[L:3, O:1, A:4], %2 : f32[O:1, A:4]) {\n" loop    \
        "\n}\n"
-#define FETCH "%3 = all_gather[O] %2 {axis = \"x\", ways = 2, flight = -1} : f32[O:2, A:4]\n"
+#define FETCH "%3 = all_gather[O] %2 {axis = \"x\", ranks = 2, flight = -1} : f32[O:2, A:4]\n"
 #define FETCHED                                                                                    \
   FETCH "%4 = wait %3, %2 : f32[O:2, A:4] {0: view(%3 + 0)}\n%5 = kernel @k, %4 : f32[O:2, A:4]\n" \
         "return %5"
@@ -28,19 +28,19 @@
   "\n}\nbody @b(%0 : f32[L:3, O:2, A:4]) {\n%1 = loop[L] @f, %0 {carry = 0, invariant = 0, trip "  \
   "= 3} : f32[L:3, O:1, A:4]\nreturn %1\n}\n"
 #define REDUCE(operand, flight)                                                                    \
-  "%3 = reduce_scatter[O] " operand " {axis = \"x\", ways = 2, flight = " flight                   \
+  "%3 = reduce_scatter[O] " operand " {axis = \"x\", ranks = 2, flight = " flight                  \
   "} : f32[O:1, A:4]\n"
 
 #define CHAIN(flight, storage)                                                                     \
   "%2 = kernel @k, %1 : f32[O:2, A:4]\n" REDUCE(                                                   \
-      "%2", "1") "%4 = all_reduce %3 {axis = \"x\", ways = 2, flight = " flight                    \
+      "%2", "1") "%4 = all_reduce %3 {axis = \"x\", ranks = 2, flight = " flight                   \
                  "} : f32[O:1, A:4] " storage "\n"
 
 #define PLACED(ring, wait, attributes)                                                             \
   "memory\nmesh x = 2\n" EXP2                                                                      \
   "body @f(%0 : i32[] {at(arg 0 + 0)}, %1 : f32[O:2, A:4] {at(arg 1 + 0)}, %2 : f32[O:1, A:4] "    \
   "{at(arg 2 + 0)}) {frame = 32} {\n"                                                              \
-  "%3 = all_gather[O] %2 {axis = \"x\", ways = 2, flight = -1} : f32[O:2, A:4] {0: " ring "}\n"    \
+  "%3 = all_gather[O] %2 {axis = \"x\", ranks = 2, flight = -1} : f32[O:2, A:4] {0: " ring "}\n"   \
   "%4 = wait %3, %2 : f32[O:2, A:4] {0: view(%3 + 0) " wait "}\n"                                  \
   "%5 = kernel @k, %4 : f32[O:2, A:4] {0: at(result 0 + 0)}\nreturn %5\n}\n"                       \
   "body @b(%0 : f32[O:2, A:4] {at(arg 0 + 0)}, %1 : f32[L:3, O:1, A:4] {at(arg 1 + 0)}) "          \
@@ -69,8 +69,8 @@ static const Broken modules[] = {
      LOCAL(GATHER(", flight = 0") "%3 = wait %2, %1 : f32[O:2, A:4] {0: view(%2 + 0)}\n" RETURN)},
     {"flight-c4", "E1111", /* what is gathered is made in the round */
      "prefetch\nmesh x = 2\n" FETCH_OF(
-         "%3 = reduce_scatter[O] %1 {axis = \"x\", ways = 2} : f32[O:1, A:4]\n"
-         "%4 = all_gather[O] %3 {axis = \"x\", ways = 2, flight = -1} : f32[O:2, A:4]\n"
+         "%3 = reduce_scatter[O] %1 {axis = \"x\", ranks = 2} : f32[O:1, A:4]\n"
+         "%4 = all_gather[O] %3 {axis = \"x\", ranks = 2, flight = -1} : f32[O:2, A:4]\n"
          "%5 = wait %4, %3 : f32[O:2, A:4] {0: view(%4 + 0)}\n"
          "%6 = kernel @k, %5 : f32[O:2, A:4]\nreturn %6",
          OVER(""))},
@@ -78,8 +78,8 @@ static const Broken modules[] = {
      DRAIN_OF("%2 = kernel @k, %1 : f32[O:2, A:4]\n" REDUCE(
          "%2", "1") "%4 = rename[A -> B] %3 : f32[O:1, B:4] {0: view(%3 + 0)}\nreturn %3")},
     {"flight-c4", "E1111",
-     DRAIN_OF("%2 = reduce_scatter[O] %1 {axis = \"x\", ways = 2} : f32[O:1, A:4]\n"
-              "%3 = all_gather[O] %2 {axis = \"x\", ways = 2, flight = 1} : f32[O:2, A:4]\n"
+     DRAIN_OF("%2 = reduce_scatter[O] %1 {axis = \"x\", ranks = 2} : f32[O:1, A:4]\n"
+              "%3 = all_gather[O] %2 {axis = \"x\", ranks = 2, flight = 1} : f32[O:2, A:4]\n"
               "return %2")},
     /* what is sent on: in its place, by one op of 1, and read by nothing else */
     {"flight-c4", "E1111", DRAIN_OF(CHAIN("1", "") "return %4")},
@@ -89,7 +89,7 @@ static const Broken modules[] = {
                                              "{0: view(%3 + 0)}\nreturn %4")},
     {"flight-c4", "E1111", /* rings have no room for it */
      "prefetch\nmesh x = 2\n" FETCH_OF(
-         "%3 = all_gather[O] %2 {axis = \"x\", ways = 2, flight = -1, workspace = 64} : f32[O:2, "
+         "%3 = all_gather[O] %2 {axis = \"x\", ranks = 2, flight = -1, workspace = 64} : f32[O:2, "
          "A:4]\n%4 = wait %3, %2 : f32[O:2, A:4] {0: view(%3 + 0)}\n%5 = kernel @k, %4 : f32[O:2, "
          "A:4]\nreturn %5",
          OVER(""))},
@@ -113,7 +113,7 @@ static const Broken modules[] = {
     {"order-c5", "E1107",
      "prefetch\nmesh x = 2\nkernel @k(%0 : f32[O:1, A:4]) {\n%1 = exp %0 : f32[O:1, A:4]\nreturn "
      "%1\n}\nbody @b(%0 : f32[O:1, A:4]) {\n%1 = kernel @k, %0 : f32[O:1, A:4]\n"
-     "%2 = all_gather[O] %1 {axis = \"x\", ways = 2, flight = 0} : f32[O:2, A:4]\n"
+     "%2 = all_gather[O] %1 {axis = \"x\", ranks = 2, flight = 0} : f32[O:2, A:4]\n"
      "%3 = kernel @k, %1 : f32[O:1, A:4] {0: inplace(%1)}\n"
      "%4 = wait %2, %1 : f32[O:2, A:4] {0: view(%2 + 0)}\nreturn %3, %4\n}\n"},
 };

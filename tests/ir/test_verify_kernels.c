@@ -78,7 +78,7 @@ static const Broken modules[] = {
     {"select-c5", "E1110", GPU_WITH("chunks = [1], threads = [1056], shared = [0]")},
     {"select-c5", "E1110", GPU_WITH("chunks = [1], threads = [32], shared = [101377]")},
     {"select-c5", "E1110", GPU_WITH("chunks = [1, 1], threads = [32], shared = [0, 0]")},
-    {"select-c6", "E1110", GPU_WITH(GPU_ONE ", instead = \"nothing\"")},
+    {"select-c6", "E1110", GPU_WITH(GPU_ONE ", replaces = \"nothing\"")},
     {"select-c2", "E1110", GPU_TILE("[8, 1]", GPU_ONE)},
     {"select-c2", "E1110", GPU_TILE("[4, 9]", GPU_ONE)},
     {"select-c2", "E1110", GPU_WITH("align = [8, 16], " GPU_ONE)},

@@ -27,7 +27,7 @@
 static const Broken modules[] = {
     {"place-c3", "E1108",
      "memory\nmesh x = 2\ntarget {device = gpu, ..}\nbody @b(%0 : f32[A:4, B:1] {at(arg 0 + 0)}) "
-     "{frame = 64} {\n%1 = all_gather[B] %0 {axis = \"x\", ways = 2, workspace = 64, work_at = 0} "
+     "{frame = 64} {\n%1 = all_gather[B] %0 {axis = \"x\", ranks = 2, workspace = 64, work_at = 0} "
      ": "
      "f32[A:4, B:2] {0: at(frame + 0)}\nreturn %1\n}\n"},
     {"place-c1", "E1108", "memory\nbody @b(%0 : f32[]) {\n}\n"},

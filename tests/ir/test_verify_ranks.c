@@ -11,7 +11,7 @@ static const Broken modules[] = {
      "= \"x\"} : f32[A:2, B:4]\n}\n"},
     {"collective-c2", "E1102",
      "localize\nmesh x = 2, y = 2\nbody @b(%0 : f32[A:3]) {\n%1 = reduce_scatter[A] %0 {axis = "
-     "\"x\", ways = 2} : f32[A:1]\n}\n"},
+     "\"x\", ranks = 2} : f32[A:1]\n}\n"},
     {"shard-c1", "E1109", "collect\nmesh x = 2, y = 2\nbody @b(%0 : f32[A/x:3]) {\n}\n"},
     {"shard-c2", "E1109", "collect\nmesh x = 2, y = 2\nbody @b(%0 : i32[A:2] partial(x)) {\n}\n"},
     {"shard-c3", "E1109",
@@ -54,47 +54,48 @@ static const Broken modules[] = {
      "f32[A:4]\n}\n"},
     {"message-c1", "E1110",
      "select\nmesh x = 2\nbody @b(%0 : f32[A:4]) {\n%1 = all_reduce %0 {axis = "
-     "\"x\", ways = 2, times = 3} : f32[A:4]\nreturn %1\n}\n"},
+     "\"x\", ranks = 2, messages = 3} : f32[A:4]\nreturn %1\n}\n"},
     {"message-c2", "E1110",
      "select\nmesh x = 2\nset plan.zero.bucket = \"64\"\nbody @b(%0 : f32[B:4, O:2, Piece_0:8]) {\n"
-     "%1 = reduce_scatter[O] %0 {axis = \"x\", ways = 2, times = 2} : f32[B:4, O:1, Piece_0:8]\n"
+     "%1 = reduce_scatter[O] %0 {axis = \"x\", ranks = 2, messages = 2} : f32[B:4, O:1, "
+     "Piece_0:8]\n"
      "return %1\n}\n"},
     {"message-c3", "E1110",
      "select\nmesh x = 2\ntarget {device = gpu, ..}\nbody @b(%0 : f32[A:4, B:1]) {\n"
-     "%1 = all_gather[B] %0 {axis = \"x\", ways = 2, workspace = 64} : f32[A:4, B:2]\n"
-     "%2 = all_gather[B] %0 {axis = \"x\", ways = 2} : f32[A:4, B:2]\nreturn %2\n}\n"},
+     "%1 = all_gather[B] %0 {axis = \"x\", ranks = 2, workspace = 64} : f32[A:4, B:2]\n"
+     "%2 = all_gather[B] %0 {axis = \"x\", ranks = 2} : f32[A:4, B:2]\nreturn %2\n}\n"},
     {"message-c4", "E1110",
      "select\nmesh x = 2\ntarget {device = gpu, ..}\nset comm = \"local\"\nset "
      "plan.zero.bucket = \"8\"\nbody @b(%0 : f32[A:4]) {\n%1 = all_reduce %0 {axis = \"x\", ways = "
      "2} "
      ": f32[A:4]\nreturn %1\n}\n"},
-    {"mesh-c1", "E1109", SENDING("all_reduce", "axis = \"x\", ways = 4", "A:4")},
+    {"mesh-c1", "E1109", SENDING("all_reduce", "axis = \"x\", ranks = 4", "A:4")},
     {"mesh-c1", "E1109",
      "collect\nmesh x = 2\nbody @b(%0 : f32[A:4] partial(x)) {\n%1 = all_reduce %0 {axis = \"x\", "
      "ways = 2} : f32[A:4]\n}\n"},
     {"hop-c1", "E1109",
-     "localize\nmesh x = 2\nbody @b(%0 : f32[A:4]) {\n%1 = receive %0 {axis = \"x\", ways = 2} : "
-     "f32[A:4]\n%2 = send %1 {reverse = 1, axis = \"x\", ways = 2} : f32[A:4]\nreturn %2\n}\n"},
+     "localize\nmesh x = 2\nbody @b(%0 : f32[A:4]) {\n%1 = receive %0 {axis = \"x\", ranks = 2} : "
+     "f32[A:4]\n%2 = send %1 {reverse = 1, axis = \"x\", ranks = 2} : f32[A:4]\nreturn %2\n}\n"},
     {"hop-c2", "E1109",
-     "localize\nmesh x = 2\nbody @b(%0 : f32[A:4]) {\n%1 = receive %0 {axis = \"x\", ways = 2} : "
-     "f32[A:4]\n%2 = sum[A] %1 : f32[]\n%3 = send %2 {axis = \"x\", ways = 2} : f32[]\nreturn "
+     "localize\nmesh x = 2\nbody @b(%0 : f32[A:4]) {\n%1 = receive %0 {axis = \"x\", ranks = 2} : "
+     "f32[A:4]\n%2 = sum[A] %1 : f32[]\n%3 = send %2 {axis = \"x\", ranks = 2} : f32[]\nreturn "
      "%3\n}\n"},
-    {"mesh-c2", "E1109", SENDING("all_reduce", "axis = \"x\", reduce = \"y\", ways = 2", "A:4")},
+    {"mesh-c2", "E1109", SENDING("all_reduce", "axis = \"x\", reduce = \"y\", ranks = 2", "A:4")},
     {"mesh-c3", "E1109",
      "localize\nmesh x = 2\nbody @b(%0 : i32[A:4]) {\n%1 = all_reduce %0 {axis = \"x\", ways = "
      "2} : i32[A:4]\n}\n"},
-    {"mesh-c4", "E1109", SENDING("part[A]", "axis = \"x\", ways = 2", "A:2")},
+    {"mesh-c4", "E1109", SENDING("part[A]", "axis = \"x\", ranks = 2", "A:2")},
     {"mesh-c5", "E1109",
      "localize\nmesh x = 2, y = 2\nparam @w : f32[A/x:4]\noutput @o : f32[]\nscalar @mesh.x : "
      "i32[]\nentry @e {\n%0 = load @w : f32[A:4]\n%1 = sum[A] %0 : f32[]\n%2 = all_reduce %1 {axis "
-     "= \"y\", ways = 2} : f32[]\nstore @o, %2\n}\n"},
+     "= \"y\", ranks = 2} : f32[]\nstore @o, %2\n}\n"},
     {"mesh-c5", "E1109",
      "localize\nmesh x = 2\nscalar @mesh.x : i32[]\noutput @o : i32[]\nbody @b(%0 : i32[], %1 : "
      "i32[], %2 : i32[]) {\n%3 = add %1, %2 : i32[]\nreturn %3\n}\nentry @e {\n%0 = const {value "
      "= 0} : i32[]\n%1 = load @mesh.x : i32[]\n%2 = loop[L] @b, %0, %1 {carry = 1, invariant = 1, "
      "trip = 2} : i32[]\nstore @o, %2\n}\n"},
     {"shard-c4", "E1109",
-     "localize\nbody @b(%0 : f32[A:4]) {\n%1 = all_reduce %0 {axis = \"x\", ways = 2} : "
+     "localize\nbody @b(%0 : f32[A:4]) {\n%1 = all_reduce %0 {axis = \"x\", ranks = 2} : "
      "f32[A:4]\n}\n"},
 };
 

@@ -33,7 +33,7 @@ def check_bytes(path, *options):
     command = [sys.argv[1], 'dump', path, '--target', 'x86_64_v3', '--after', 'memory', '-o', '-', *options]
     text = subprocess.run(command, capture_output=True, text=True, env=env).stdout
     moved = re.search(r'^# step: .* ([\d.e+]+) bytes moved', text, re.M)
-    least = re.search(r'^entry @step .*least = ([\d.e+]+)', text, re.M)
+    least = re.search(r'^entry @step .*compulsory_bytes = ([\d.e+]+)', text, re.M)
     check(moved and least, f'{path}: no counts')
     ratio = float(moved[1]) / float(least[1])
     print(os.path.basename(path), *options, f'moves {ratio:.2f} times the unavoidable bytes')

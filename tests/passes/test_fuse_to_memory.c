@@ -100,14 +100,14 @@ static Module *make_module(Ctx *c, int seed) {
   return m;
 }
 
-/* No function moves less than it must: `least` is a bound for whatever the kernels turned out to
-   be. Dead ops would count, so they go first. */
+/* No function moves less than it must: `compulsory_bytes` is a bound for whatever the kernels
+   turned out to be. Dead ops would count, so they go first. */
 static void moves_what_it_must(Module *m, int seed) {
   simplify_module(m, true);
   pass_fuse(m);
   for (uint32_t i = 0; i < m->fns.n; i++) {
     const Fn *f = m->fns.at[i];
-    double least = f->kind == FN_KERNEL ? 0 : attr_float(&f->attrs, ATTR_least, 0);
+    double least = f->kind == FN_KERNEL ? 0 : attr_float(&f->attrs, ATTR_compulsory_bytes, 0);
     double moved = ir_count(m, f).bytes;
     if (moved < least * (1 - 1e-12))
       fail_msg("module %d: %s moves %g bytes and must move %g", seed, f->name, moved, least);

@@ -45,8 +45,8 @@ static void few_warps_are_not_left_alone(void **state) {
         parse(c, "shardc-ir 1\nmodel Test\nafter order\nkernel @k(%0 : bf16[M:16384, K:768], %1 "
                  ": bf16[N:128, K:768]) {family = \"contract\"} {\n  %2 = dot[K] %0, %1 : "
                  "f32[M:16384, N:128]\n  return %2\n}\n");
-    m->target.shared_all = (i ? 100 : 164) << 10;
-    m->target.processors = 64;
+    m->target.shared_per_multiprocessor = (i ? 100 : 164) << 10;
+    m->target.multiprocessors = 64;
     gpu_tune_contract(m, m->fns.at[0]);
     const Attr *shared = attr_get(&m->fns.at[0]->attrs, ATTR_shared),
                *threads = attr_get(&m->fns.at[0]->attrs, ATTR_threads);
@@ -109,7 +109,7 @@ static void attention_leaves_room(void **state) {
         "  return %%6, %%7, %%8\n}\n",
         d, d, d, d, d, d, d, d);
     Module *m = parse(c, text);
-    m->target.shared_all = of[i].all << 10;
+    m->target.shared_per_multiprocessor = of[i].all << 10;
     gpu_tune_attention(m, m->fns.at[0]);
     assert_int_equal(tile(m->fns.at[0], 0), 64);
     assert_int_equal(tile(m->fns.at[0], 1), of[i].columns);
@@ -122,8 +122,8 @@ static void messages_need_a_bucket(void **state) {
   static const char text[] =
       "shardc-ir 1\nmodel Test\nafter order\nmesh x = 2\nset plan.zero.bucket = \"256\"\n"
       "body @b(%0 : f32[A:4, B:64]) {\n"
-      "  %1 = all_to_all[A -> B] %0 {axis = \"x\", ways = 2} : f32[A:8, B:32]\n"
-      "  %2 = all_reduce %0 {axis = \"x\", ways = 2} : f32[A:4, B:64]\n  return %1, %2\n}\n";
+      "  %1 = all_to_all[A -> B] %0 {axis = \"x\", ranks = 2} : f32[A:8, B:32]\n"
+      "  %2 = all_reduce %0 {axis = \"x\", ranks = 2} : f32[A:4, B:64]\n  return %1, %2\n}\n";
   static const int64_t piece[2][2] = {{32, 0}, {32, 64}}, work[2] = {256, 0};
   (void)state;
   for (int host = 0; host < 2; host++) {

@@ -22,7 +22,9 @@ static const char text[] =
 #define SGD SET("train.optim", "sgd") SET("train.optim.lr", "0.25")
 #define ADAM                                                                                       \
   SET("train.optim", "adamw")                                                                      \
-  SET("train.optim.lr", "0.25") SET("train.optim.decay", "0") SET("train.optim.eps", "1e-30")
+  SET("train.optim.lr", "0.25")                                                                    \
+  SET("train.optim.weight_decay", "0") SET("train.optim.eps", "1e-"                                \
+                                                              "30")
 
 enum { N = 6 };
 
@@ -65,7 +67,8 @@ static void expect(const Case *k, double scale, int good, int skipped, double w)
 /* 65536 / 2 is more than f16 holds, 32768 / 2 is not. Steps that are left out change no weight. */
 static void halves_and_doubles(void **state) {
   (void)state;
-  Case k = begin(SGD SET("plan.precision.scale", "262144") SET("plan.precision.grow", "3"));
+  Case k = begin(SGD SET("plan.precision.init_scale", "262144")
+                     SET("plan.precision.growth_interval", "3"));
   expect(&k, 262144, 0, 0, 1);
   double scale = 262144, w = 1;
   for (int i = 1; i <= 3; i++) {
@@ -92,7 +95,7 @@ static void halves_and_doubles(void **state) {
 /* The first update is the first one that Adam counts: its size is lr, whatever came before. */
 static void left_out_steps_are_not_counted(void **state) {
   (void)state;
-  Case k = begin(ADAM SET("plan.precision.scale", "262144"));
+  Case k = begin(ADAM SET("plan.precision.init_scale", "262144"));
   for (int i = 0; i < 3; i++) step(&k, 0.5);
   expect(&k, 32768, 0, 3, 1);
   assert_true(state_of(&k, "w.m") == 0 && state_of(&k, "w.v") == 0);
@@ -106,7 +109,7 @@ static void left_out_steps_are_not_counted(void **state) {
 /* A loss that is not finite, or gradients at the least scale, are no matter of the scale. */
 static void faults_change_nothing(void **state) {
   (void)state;
-  Case k = begin(SGD SET("plan.precision.scale", "8") SET("plan.precision.least", "4"));
+  Case k = begin(SGD SET("plan.precision.init_scale", "8") SET("plan.precision.min_scale", "4"));
   step(&k, INFINITY);
   expect(&k, 8, 0, 0, 1);
   assert_true(output_of(k.in, "loss.overflow") == 0);
@@ -140,7 +143,7 @@ static void clipped_and_in_parts(void **state) {
 /* debug.gradients keeps them as outputs: as they are, not scaled. */
 static void gradients_as_outputs(void **state) {
   (void)state;
-  Case k = begin(SGD SET("debug.gradients", "on") SET("plan.precision.scale", "1024"));
+  Case k = begin(SGD SET("debug.gradients", "on") SET("plan.precision.init_scale", "1024"));
   step(&k, 0.5);
   for (int i = 0; i < N; i++) assert_true(interp_get(k.in, "grad.w")->at[i] == 1);
   ctx_free(k.c);

@@ -108,9 +108,9 @@ static void check(const Setup *s) {
 
 static void adamw_steps(void **state) {
   (void)state;
-  check(&(Setup){SET("train.optim", "adamw") SET("train.optim.lr", "0.125")
-                     SET("train.optim.betas", "0.75 0.875") SET("train.optim.decay", "0.0625")
-                         SET("train.optim.eps", "0.00390625"),
+  check(&(Setup){SET("train.optim", "adamw") SET("train.optim.lr", "0.125") SET("train.optim.betas",
+                                                                                "0.75 0.875")
+                     SET("train.optim.weight_decay", "0.0625") SET("train.optim.eps", "0.00390625"),
                  true,
                  false,
                  0.125,
@@ -126,7 +126,7 @@ static void adamw_steps(void **state) {
 static void adamw_clipped(void **state) {
   (void)state;
   check(&(Setup){SET("train.optim", "adamw") SET("train.optim.lr", "0.5")
-                     SET("train.optim.betas", "[0.5, 0.75]") SET("train.optim.decay", "0")
+                     SET("train.optim.betas", "[0.5, 0.75]") SET("train.optim.weight_decay", "0")
                          SET("train.optim.eps", "0.5") SET("train.clip", "0.25"),
                  true,
                  false,
@@ -154,7 +154,7 @@ static void sgd_steps(void **state) {
                  0,
                  {1, 1, 1}});
   check(&(Setup){SET("train.optim", "sgd") SET("train.optim.lr", "0.25")
-                     SET("train.optim.momentum", "0.5") SET("train.optim.decay", "0.125"),
+                     SET("train.optim.momentum", "0.5") SET("train.optim.weight_decay", "0.125"),
                  false,
                  false,
                  0.25,

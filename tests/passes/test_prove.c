@@ -17,14 +17,14 @@ static const char rounds[] = HEAD KERNEL
     "output @y : f32[O:2, P:8] at(0)\noutput @z : f32[L:9, O/data:1, P:8] at(128)\n"
     "body @h(%0 : i32[] {at(arg 0 + 0)}, %1 : f32[O:2, P:8] {at(arg 1 + 0)}, %2 : f32[O:1, P:8] "
     "{at(arg 2 + 0)}) {frame = 64} {\n"
-    "%3 = all_gather[O] %2 {axis = \"data\", ways = 2, flight = -1} : f32[O:2, P:8] {0: at(ring 0 "
+    "%3 = all_gather[O] %2 {axis = \"data\", ranks = 2, flight = -1} : f32[O:2, P:8] {0: at(ring 0 "
     "+ "
     "0)}\n"
     "%4 = wait %3, %2 : f32[O:2, P:8] {0: view(%3 + 0) at(ring 0 + 0)}\n"
     "%5 = kernel @k, %1, %4 : f32[O:2, P:8] {0: at(frame + 0)}\n"
     "%6 = kernel @k, %5, %4 : f32[O:2, P:8] {0: at(result 0 + 0)}\n"
     "%7 = kernel @k, %5, %5 : f32[O:2, P:8] {0: at(ring 1 + 0)}\n"
-    "%8 = reduce_scatter[O] %7 {axis = \"data\", ways = 2, flight = 1} : f32[O:1, P:8] {0: "
+    "%8 = reduce_scatter[O] %7 {axis = \"data\", ranks = 2, flight = 1} : f32[O:1, P:8] {0: "
     "at(result 1 + 0)}\n"
     "return %6, %8\n}\n"
     "entry @step {frame = 448} {\n"
@@ -42,7 +42,7 @@ static const char straight[] = HEAD KERNEL
     "entry @step {frame = 128} {\n"
     "%0 = load @w : f32[O:1, P:8] {0: at(global @w + 0)}\n"
     "%1 = load @x : f32[O:2, P:8] {0: at(global @x + 0)}\n"
-    "%2 = all_gather[O] %0 {axis = \"data\", ways = 2, flight = 0} : f32[O:2, P:8] {0: at(frame + "
+    "%2 = all_gather[O] %0 {axis = \"data\", ranks = 2, flight = 0} : f32[O:2, P:8] {0: at(frame + "
     "0)}\n"
     "%3 = kernel @k, %1, %1 : f32[O:2, P:8] {0: at(frame + 64)}\n"
     "%4 = wait %2, %0 : f32[O:2, P:8] {0: view(%2 + 0) at(frame + 0)}\n"
@@ -111,9 +111,9 @@ static void bytes(void **state) {
        "%0 = load @w : f32[O:1, P:8] {0: at(global @w + 0)}\n"                                     \
        "%1 = load @v : f32[O:2, P:8] {0: at(global @v + 0)}\n" first second "}\n"
 #define GATHER                                                                                     \
-  "%2 = all_gather[O] %0 {axis = \"data\", ways = 2} : f32[O:2, P:8] {0: at(frame + 0)}\n"
+  "%2 = all_gather[O] %0 {axis = \"data\", ranks = 2} : f32[O:2, P:8] {0: at(frame + 0)}\n"
 #define REDUCE                                                                                     \
-  "%3 = all_reduce %1 {axis = \"tensor\", ways = 2} : f32[O:2, P:8] {0: at(frame + 128)}\n"
+  "%3 = all_reduce %1 {axis = \"tensor\", ranks = 2} : f32[O:2, P:8] {0: at(frame + 128)}\n"
 
 static const struct {
   const char *first, *second;
@@ -160,7 +160,7 @@ static void order(void **state) {
   "param @v : f32[O:2, P:8] at(0)\nentry @step {frame = 256} {\n"                                  \
   "%0 = load @v : f32[O:2, P:8] {0: at(global @v + 0)}\n" ops "}\n"
 #define MESSAGE(r, op, a, rest, at)                                                                \
-  "%" r " = " op " %" a " {" rest ", ways = 3} : f32[O:2, P:8] {0: at(frame + " at ")}\n"
+  "%" r " = " op " %" a " {" rest ", ranks = 3} : f32[O:2, P:8] {0: at(frame + " at ")}\n"
 #define RECEIVE MESSAGE("1", "receive", "0", "axis = \"pipe\"", "0")
 #define SEND MESSAGE("2", "send", "1", "axis = \"pipe\"", "64")
 #define SEND_BACK MESSAGE("2", "send", "1", "reverse = 1, axis = \"pipe\"", "64")

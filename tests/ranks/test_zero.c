@@ -167,7 +167,7 @@ static void lamb(void **state) {
     t.plan.rules = tensor ? arena_printf(c->arena, "%s%s\n", m->rules, seq ? " else Seq" : "")
                           : "place Batch -> node, data\n";
     t.plan.micro = i % 3 ? 2 : 0, t.plan.zero = i % 4, t.plan.settings = settings[i / 4 % 5];
-    t.train = "train.optim=lamb train.optim.decay=0.05", t.rate = "0.02";
+    t.train = "train.optim=lamb train.optim.weight_decay=0.05", t.rate = "0.02";
     Outcome o = trial_run(c, &t);
     if (o.error || o.worst > 1e-6)
       fail_msg("%s, %s, zero %d, micro %lld, %s: %s %g at %s", t.file, t.plan.mesh, t.plan.zero,

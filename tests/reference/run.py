@@ -6,7 +6,7 @@ Losses of 20 steps: relative error <= 1e-4. Gradients of step 1, every parameter
 |all|) + 6e-8 |all|; the last term is a rounding of f32, for gradients that cancel to 0 (the bias of keys).
 With `--set plan.precision=bf16` the figures are those of PyTorch's autocast (NAME.bf16), which rounds elsewhere: its
 gradients of parameters are f32, ours are bf16, and so on. Losses: relative error <= 5e-3; gradients: |g - ref| <= 3e-2
-max(|ref|, 1e-2 |all|). With f16 (NAME.f16) the bounds are an eighth of these; with a `plan.precision.scale`
+max(|ref|, 1e-2 |all|). With f16 (NAME.f16) the bounds are an eighth of these; with a `plan.precision.init_scale`
 (NAME.f16_skip) the first steps overflow and are left out, there and here: losses alone.
 Needs the standard library only.
 """
@@ -64,7 +64,7 @@ def main():
     run(exe, 'train', '--init', init, '--out', f'{work}/all')
     lines = [json.loads(x) for x in open(f'{work}/all/metrics.jsonl')]
     kind = next((o[15:] for o in options if o.startswith('plan.precision=')), None)
-    skips = any(o.startswith('plan.precision.scale') for o in options)
+    skips = any(o.startswith('plan.precision.init_scale') for o in options)
     narrow = {None: 0, 'bf16': 1, 'f16': 1 / 8}[kind]
     if kind: name += f'.{kind}' + '_skip' * skips
     bad = compare_losses([x['loss'] for x in lines if 'loss' in x],

@@ -154,7 +154,7 @@ try:
         beside = u['over']['data'] - u['exposed']['data']
         check(u['over'] == t['over'] and abs(u['slowed'] - beside / 2 / workers) < 0.02 * beside
               and abs(total - u['compute'] - u['exposed']['data'] - u['slowed']) < 1e-3 * total, f'{workers}: {t} {u}')
-    _, u = seconds(' cpu = 20GB/s', '1')                          # it carries less than the link does
+    _, u = seconds(' per_core = 20GB/s', '1')                          # it carries less than the link does
     check(abs(u['over']['data'] - 2 * t['over']['data']) < 1e-3 * t['over']['data'], f'{t} {u}')
     check(u['exposed'] == u['over'] and not u['slowed'], f'what takes all of a processor hides nothing: {u}')
     sent = plan('1GiB', words, '--workers', '1', model=inter.replace('40GB/s%s', '40GB/s'))[1]['communication'][0]

@@ -24,7 +24,7 @@ train t for Net {{
   batch {BATCH}
   steps {STEPS}
   data  columns(x = "x.f32", y = "y.f32") shuffle = off
-  optim onebit_adam lr = {LR} decay = {DECAY} workers = {WORKERS} block = {BLOCK} freeze = {FREEZE}
+  optim onebit_adam lr = {LR} weight_decay = {DECAY} workers = {WORKERS} block = {BLOCK} freeze = {FREEZE}
   save  every = 5 keep = 20
 }}
 plan one for Net {{ }}

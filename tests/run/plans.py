@@ -21,7 +21,7 @@ train t for Small {
   batch 8
   steps 6
   data  "text.txt" format = bytes
-  optim adamw lr = 2e-3 betas = [0.9, 0.95] decay = 0.1
+  optim adamw lr = 2e-3 betas = [0.9, 0.95] weight_decay = 0.1
   clip  1.0
 }
 plan one for Small { micro 8 }
@@ -90,8 +90,8 @@ def held(out):
 
 def norms_of_parameters():
     """LAMB: the stages agree, with each other to the bit and with one rank, and send what was planned."""
-    text = MODEL.replace('optim adamw lr = 2e-3 betas = [0.9, 0.95] decay = 0.1',
-                         'optim lamb lr = 2e-2 decay = 0.1').replace('batch 8', 'batch 12')
+    text = MODEL.replace('optim adamw lr = 2e-3 betas = [0.9, 0.95] weight_decay = 0.1',
+                         'optim lamb lr = 2e-2 weight_decay = 0.1').replace('batch 8', 'batch 12')
     mesh = 'mesh data = 3, tensor = 2\n place Batch -> data\n place Heads, Mlp, Vocab -> tensor else Seq'
     for name in LAMB:
         text += f'plan {name} for Small {{ {mesh}\n {"micro 2" if name[0] == "b" else ""}\n zero {name[1]} over data bucket = 8KiB }}\n'

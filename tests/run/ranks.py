@@ -15,7 +15,7 @@ train t for Small {
   batch 8
   steps 5
   data  "text.txt" format = bytes
-  optim adamw lr = 2e-3 betas = [0.9, 0.95] decay = 0.1
+  optim adamw lr = 2e-3 betas = [0.9, 0.95] weight_decay = 0.1
   lr    cosine warmup = 2 floor = 0.1
   clip  1.0
 }

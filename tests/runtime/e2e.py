@@ -168,7 +168,7 @@ def case_habits():
     for a, says in (('--lr', '1e-3'), '--set train.optim.lr=1e-3,'), (('--batch-size=64',), '--set train.batch=64,'), \
             (('--learning_rate', '1'), 'train.optim.lr=1,'), \
                    (('--weight-decay', '--quiet'),
-                    '--set train.optim.decay=VALUE,'), (('--dat', 'x'), 'did you mean --data?'):
+                    '--set train.optim.weight_decay=VALUE,'), (('--dat', 'x'), 'did you mean --data?'):
         check('R0102' in train(*a, expect=2, says=says), f'{a}')
     check(' of ' in train('--out', 'hab', '--steps', '5', '--eval-batches',
                           '1').split('validation loss ')[1].split('\n')[0], 'what the loss covers')

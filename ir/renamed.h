@@ -1,0 +1,23 @@
+/* Old words of files, from the table renamed.def. Must not: be asked by what writes. */
+#ifndef SHARDC_RENAMED_H
+#define SHARDC_RENAMED_H
+#include "ir/support/ctx.h"
+
+typedef enum RenamedKind { RENAMED_ATTRIBUTE, RENAMED_FACT, RENAMED_SETTING } RenamedKind;
+
+enum {
+  RENAMED_WORDS = 0
+#define RENAMED(kind, old, new) +1
+#include "renamed.def"
+#undef RENAMED
+};
+
+int renamed_find(RenamedKind kind, const char *word); /* number of its row, -1: it is no old word */
+const char *renamed_to(int row);
+/* What a word is called today: itself, or the new word for an old one. */
+const char *renamed_word(RenamedKind kind, const char *word);
+
+/* Note N0101 about an old word at a place; the edit writes the new one there. Where *note is one
+   already, about the same word, it gets the edit of this place too. */
+void renamed_note(Ctx *c, Report **note, Span at, const char *old, const char *new);
+#endif
