@@ -1,5 +1,5 @@
-/* Which results of a kernel are written with non-temporal stores (attribute stream): large ones of
-   kernels that move so much that the last-level cache holds little of a result when its first
+/* Which results of a kernel are written with non-temporal stores, attribute nontemporal: large ones
+   of kernels that move so much that the last-level cache holds little of a result when its first
    reader begins. What a buffer's address and an operand in the same place have to say is asked when
    the kernel runs (codegen/x86/nontemporal.h). Must not: know what instructions a target has. */
 #include "ir/count.h"

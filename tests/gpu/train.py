@@ -190,7 +190,7 @@ def case_f16():
     """From 65536, where nothing overflows, and from a scale that the device halves, with graphs and without, resumed to
     the same bits."""
     compare(*gpt2('precision f16'), most=2e-2, steps=20)
-    compare(*gpt2('precision f16 scale = 1e8 grow = 6'), most=2e-2, steps=20)
+    compare(*gpt2('precision f16 init_scale = 1e8 growth_interval = 6'), most=2e-2, steps=20)
     left = [[('skipped' in x, x['scale']) for x in metrics(out)] for out in 'ab']
     check(left[0] == left[1] and left[0][3][0] and not left[0][-1][0], f'the same steps are left out: {left}')
     data = ['--data', 'text.txt', '--valid', '5%', '--eval-batches', '1']

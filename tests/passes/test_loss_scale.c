@@ -19,12 +19,10 @@ static const char text[] =
     "store @loss, %%5\n}\n";
 
 #define SET(key, value) "set " key " = \"" value "\"\n"
-#define SGD SET("train.optim", "sgd") SET("train.optim.lr", "0.25")
-#define ADAM                                                                                       \
-  SET("train.optim", "adamw")                                                                      \
-  SET("train.optim.lr", "0.25")                                                                    \
-  SET("train.optim.weight_decay", "0") SET("train.optim.eps", "1e-"                                \
-                                                              "30")
+#define RATE SET("train.optim.lr", "0.25")
+#define SGD SET("train.optim", "sgd") RATE
+#define TINY_EPS SET("train.optim.eps", "1e-30")
+#define ADAM SET("train.optim", "adamw") RATE SET("train.optim.weight_decay", "0") TINY_EPS
 
 enum { N = 6 };
 

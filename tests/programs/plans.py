@@ -17,9 +17,9 @@ machine large {
   link intra = 10GB/s inter = 1GB/s
 }
 """
-RULES = ['adamw lr = 0.1 eps = 0.1', 'adamw lr = 0.2 betas = [0.5, 0.9] eps = 0.2 decay = 0.1',
+RULES = ['adamw lr = 0.1 eps = 0.1', 'adamw lr = 0.2 betas = [0.5, 0.9] eps = 0.2 weight_decay = 0.1',
          'sgd lr = 0.5 momentum = 0.5 nesterov = on',
-         'sgd lr = 0.5 decay = 0.1', 'lamb lr = 0.05 betas = [0.5, 0.9] eps = 0.1 decay = 0.5']
+         'sgd lr = 0.5 weight_decay = 0.1', 'lamb lr = 0.05 betas = [0.5, 0.9] eps = 0.1 weight_decay = 0.5']
 SCHEDULES = ['constant', 'cosine warmup = 1 floor = 0.1', 'linear floor = 0.2', 'wsd decay = 50%',
              'inverse_sqrt warmup = 2']
 
@@ -86,7 +86,7 @@ def precision(r):
         return ['precision bf16' + r.choice(['', ' master = f32', ' grad = f32', ' grad = bf16'])
                 + r.choice(['', '', ' reduce = bf16', ' reduce = f32'])]
     return ['precision f16' + r.choice(['', ' grad = f16']) + r.choice(['', ' reduce = f16'])
-            + r.choice(['', ' scale = 1024 grow = 3', ' scale = 64 least = 2'])]
+            + r.choice(['', ' init_scale = 1024 growth_interval = 3', ' init_scale = 64 min_scale = 2'])]
 
 
 def rest(r):

@@ -21,7 +21,7 @@ MISSING = {
     'TRAIN data.eot data.mask_id data.pack data.pad_id data.special data.task data.tokenizer': TOKENS,
     'TRAIN data.format=bytes data.format=llmc data.format=u16 data.format=u32 data.format=megatron': TOKENS,
     'TRAIN data.format=idx data.format=f32': 'the files are NumPy arrays; the runtime has tests of each format',
-    'TRAIN optim=onebit_adam optim.onebit_adam.lr optim.onebit_adam.betas optim.onebit_adam.eps optim.onebit_adam.decay': WORKERS,
+    'TRAIN optim=onebit_adam optim.onebit_adam.lr optim.onebit_adam.betas optim.onebit_adam.eps optim.onebit_adam.weight_decay': WORKERS,
     'TRAIN optim.onebit_adam.freeze optim.onebit_adam.workers optim.onebit_adam.block': WORKERS,
     'TRAIN save.async': UNBUILT,
     'PLAN pipeline pipeline=sequential pipeline=gpipe': 'layers over ranks have random plans of their own (tests/ranks/random.c)',
@@ -32,7 +32,7 @@ MISSING = {
     'MACHINE host host.cores host.memory host.pcie': UNBUILT,
     'MACHINE node.arch=x86_64_v4 node.arch=x86_64_v4_bf16 node.arch=x86_64_v4_fp16 node.arch=x86_64_v4_amx': OTHERS,
     'MACHINE node.gpus node.arch=sm_80 node.arch=sm_86 node.arch=sm_89 node.arch=sm_90': OTHERS,
-    'MACHINE node.tf32 node.bf16 node.f16 node.hbm link.latency link.cpu': TIME,
+    'MACHINE node.tf32 node.bf16 node.f16 node.hbm link.latency link.per_core': TIME,
     'EXTERN cpu cpu.entry ptx ptx.entry reference.tol': 'a kernel by hand is not used yet: N0901',
 }
 

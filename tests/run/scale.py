@@ -1,8 +1,8 @@
 """Training in f16 finds its loss scale: python3 scale.py SHARDC
 
 A small GPT, from a scale at which the first steps overflow. Steps that are left out change neither weights nor states;
-the scale falls until gradients fit, rises after `grow` good steps, and is shown. A run that is killed goes on bit by
-bit, with scale and counters. Ranks (data, ZeRO 0 to 3, tensor) leave out steps together and train as one does;
+the scale falls until gradients fit, rises after `growth_interval` good steps, and is shown. A run that is killed
+goes on bit by bit, with scale and counters. Ranks (data, ZeRO 0 to 3, tensor) leave out steps together and train alike;
 micro-batches too. A gradient that is not finite at the smallest scale, or a loss, ends the run as in other types,
 whatever `on_nan` says.
 """
@@ -62,7 +62,7 @@ def parameters_and_moments(path):
 def worst(a, b): return max(abs(x['loss'] - y['loss']) for x, y in zip(lines(a), lines(b), strict=True))
 
 
-LARGE = 'f16 scale = 1e8 grow = 6'
+LARGE = 'f16 init_scale = 1e8 growth_interval = 6'
 text_file(f'{folder}/text.txt')
 for plan in PLANS: compiled(plan, LARGE)
 compiled('one', name='plain'), compiled('parts', name='plain_parts')
@@ -121,7 +121,7 @@ check(without_time('broken') == without_time('zero2'), 'a resumed run of two ran
 
 # ---- faults are faults ----
 for policy in 'on_nan stop', 'on_nan off':
-    compiled('one', 'f16 scale = 1e8 least = 5e7', policy, name='stuck')
+    compiled('one', 'f16 init_scale = 1e8 min_scale = 5e7', policy, name='stuck')
     said = train('stuck', 'stuck_' + policy[-3:], expect=5)
     check('R0601' in said and 'step 2: a gradient is not finite' in said, said)
 print(f'{first} steps left out at first; 20 steps at 65536 are {worst("wide", "plain"):.1e} from f32; killed runs, ranks and parts agree')
