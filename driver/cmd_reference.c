@@ -1,6 +1,6 @@
 /* `shardc reference WHAT`: the parts of docs/ that are made from tables: settings.md, errors.md,
-   operators.md. Not in the list of commands: people read the documents, and a test compares them
-   with what this writes. The files for editors are in cmd_editors.c. */
+   operators.md, kernels/families.md. Not in the list of commands: people read the documents, and a
+   test compares them with what this writes. The files for editors are in cmd_editors.c. */
 #include "cmd.h"
 #include "frontend/operators.h"
 #include "frontend/settings.h"
@@ -244,18 +244,39 @@ static void put_errors(void) {
     printf("| R%04d | %d | %s |\n", r[i].number, r[i].status, r[i].text);
 }
 
+/* ---- kernels/families.md ---- */
+
+static void put_families(void) {
+  static const struct {
+    const char *name, *devices, *what;
+  } families[] = {
+#define FAMILY(name, anchors, buffers, neighbours, devices, what) {#name, #devices, what},
+#include "ir/kernel/families.def"
+#undef FAMILY
+  };
+  put_head(
+      "Kernel families", "ir/kernel/families.def",
+      "In the order in which an op finds its family. The loop nests are drawn in the pages beside "
+      "this one.\n\n| family | kernels for | what it computes |\n|---|---|---|");
+  for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+    bool both = !strcmp(families[i].devices, "BOTH");
+    printf("| `%s` | processors%s | ", families[i].name, both ? ", GPUs" : "");
+    put_cell(families[i].what), puts(" |");
+  }
+}
+
 /* ---- the command ---- */
 
 Exit cmd_reference(Cli *o) {
   static const struct {
     const char *name;
     void (*put)(void);
-  } parts[] = {{"settings", put_settings}, {"operators", put_operators},
-               {"errors", put_errors},     {"textmate", put_textmate},
-               {"vim", put_vim},           {"dictionary", put_dictionary}};
+  } parts[] = {{"settings", put_settings},    {"operators", put_operators}, {"errors", put_errors},
+               {"families", put_families},    {"textmate", put_textmate},   {"vim", put_vim},
+               {"dictionary", put_dictionary}};
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
     if (!strcmp(o->operands.at[0], parts[i].name)) return parts[i].put(), EXIT_FINE;
   return cli_usage(
-      "no reference `%s`; one of settings, operators, errors, textmate, vim, dictionary",
+      "no reference `%s`; one of settings, operators, errors, families, textmate, vim, dictionary",
       o->operands.at[0]);
 }

@@ -14,6 +14,7 @@ made() {
 made settings docs/settings.md
 made operators docs/operators.md
 made errors docs/errors.md
+made families docs/kernels/families.md
 made textmate editors/shardc.tmLanguage.json
 made vim editors/vim/syntax/shard.vim
 made dictionary tests/fuzz/shard.dict

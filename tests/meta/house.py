@@ -114,8 +114,7 @@ def tables():
 # What a row of families.def must have: (folder, what is written there, for which kinds of devices).
 FAMILY = [('ir/kernel', r'\b{}_family = ', 'BOTH CPU'), ('passes/tune', r'\b{}_rules = ', 'BOTH CPU'),
           ('codegen/x86', r'^void {}_emit\(Emit \*\w+\) \{{', 'BOTH CPU'),
-          ('codegen/nvptx', r'^void gpu_{}_emit\(Emit \*\w+\) \{{', 'BOTH'),
-          ('docs/kernels', r'`{}`', 'BOTH CPU'), ('tests/codegen', r'\b{}\b', 'BOTH CPU')]
+          ('codegen/nvptx', r'^void gpu_{}_emit\(Emit \*\w+\) \{{', 'BOTH')]
 
 
 def families():
