@@ -30,13 +30,14 @@ typedef struct Harness {
   bool stream; /* caches that hold nothing: results are stored past them wherever they can be */
   int shift;   /* buffers begin so many elements behind a multiple of 64 bytes */
   bool vary;   /* cuts that a tuner may try instead of the rule's */
-  const char *cut;           /* this one, as numbers; NULL: the rule's */
-  int64_t near[2], asked[2]; /* numbers of operands outside of near are NaN, results are compared
-                                in asked alone: what need not be read is not; 0: all, all */
-  bool most;                 /* on a GPU: cuts for those that allow most shared memory */
-  int workers;               /* target.workers: more of them make more chunks, 2 at first */
-  bool (*run)(Running *r);   /* all phases of a kernel; false: it said why */
-  void *library;             /* of the kernels, for run */
+  const char *cut;      /* this one, as numbers; NULL: the rule's */
+  int64_t unit;         /* positions of long dims in such units, a bit each: numbers of operands */
+  uint64_t near, asked; /* outside of near are NaN, results are compared in asked alone: what need
+                           not be read is not; 0: all, all */
+  bool most;            /* on a GPU: cuts for those that allow most shared memory */
+  int workers;          /* target.workers: more of them make more chunks, 2 at first */
+  bool (*run)(Running *r); /* all phases of a kernel; false: it said why */
+  void *library;           /* of the kernels, for run */
 } Harness;
 
 /* Whether this target is by another name what the suite tests already ($SHARDC_TESTED names it):

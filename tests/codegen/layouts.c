@@ -62,12 +62,14 @@ static int table(Text *t) {
             pick_of(t, 3, 9), runs);
 }
 
-static int strided(Text *t) {
-  int step = number(t, pick_of(t, 2, 4)), far = two(t, "sub", t->qb, t->kb, false);
+static int each(Text *t, int n) {
+  int step = number(t, n), far = two(t, "sub", t->qb, t->kb, false);
   far = OP(t, "i32", t->both, "abs %%%d", far);
   int rest = two(t, "mul", two(t, "div", far, step, false), step, false);
   return two(t, "eq", rest, far, true);
 }
+
+static int strided(Text *t) { return each(t, pick_of(t, 2, 4)); }
 
 static int fixed(Text *t) {
   int local = number(t, pick_of(t, 2, 3));
@@ -151,6 +153,14 @@ AttentionMask layout_of_floats(Harness *h, const AttentionShape *s, int arg) {
   Text t = {.h = h, .s = s, .ops = "", .arguments = "", .next = arg};
   positions(&t, 64);
   two(&t, "and", two(&t, "eq", t.qb, t.kb, true), float_causal(&t), true);
+  return (AttentionMask){"", t.ops, t.next - arg};
+}
+
+AttentionMask layout_of_others(Harness *h, const AttentionShape *s, int arg, int n, bool cut) {
+  Text t = {.h = h, .s = s, .ops = "", .arguments = "", .next = arg};
+  positions(&t, n);
+  int x = each(&t, 2);
+  if (cut) two(&t, "and", x, causal(&t), true);
   return (AttentionMask){"", t.ops, t.next - arg};
 }
 

@@ -9,4 +9,6 @@ AttentionShape layout_shape(Harness *h, int64_t width);
 AttentionMask layout_mask(Harness *h, const AttentionShape *s, int arg);
 /* Blocks on the diagonal and a comparison of floats, which no block says anything about. */
 AttentionMask layout_of_floats(Harness *h, const AttentionShape *s, int arg);
+/* Every other block of n, from its own on. */
+AttentionMask layout_of_others(Harness *h, const AttentionShape *s, int arg, int n, bool cut);
 #endif
