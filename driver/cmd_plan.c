@@ -129,17 +129,31 @@ static void say_bytes(const Planned *p) {
   printf("\n");
 }
 
-/* in the host's memory, here the same, 4.00 MiB  = weights 0 B + gradients .. + optimizer .. */
+enum { HOST_PARTS = 5 };
+
+static void host_parts(const HostBudget *h, PlanPart out[HOST_PARTS]) {
+  const PlanPart parts[HOST_PARTS] = {{"weights", h->weights},
+                                      {"gradients", h->gradients},
+                                      {"optimizer", h->optimizer},
+                                      {"saved", h->saved},
+                                      {"working", h->working}};
+  memcpy(out, parts, sizeof parts);
+}
+
+/* in the host's memory, here the same, 4.00 MiB  = optimizer 3.00 MiB + working 1.00 MiB */
 static void say_host(const Planned *p) {
   Arena *a = p->m->arena;
-  HostBudget h = p->host;
-  if (!h.total) return;
-  printf("in the host's memory, here the same, %s  = weights %s + gradients %s + optimizer %s + "
-         "working %s\n",
-         plan_amount(a, (double)h.total), plan_amount(a, (double)h.weights),
-         plan_amount(a, (double)h.gradients), plan_amount(a, (double)h.optimizer),
-         plan_amount(a, (double)h.working));
-  printf("  a step moves %s down and %s up, in %.0f copies\n", plan_amount(a, p->moves.down),
+  PlanPart parts[HOST_PARTS];
+  if (!p->host.total) return;
+  host_parts(&p->host, parts);
+  printf("in the host's memory, here the same, %s ", plan_amount(a, (double)p->host.total));
+  const char *sign = " =";
+  for (int i = 0; i < HOST_PARTS; i++) {
+    if (!parts[i].bytes) continue;
+    printf("%s %s %s", sign, parts[i].name, plan_amount(a, (double)parts[i].bytes));
+    sign = " +";
+  }
+  printf("\n  a step moves %s down and %s up, in %.0f copies\n", plan_amount(a, p->moves.down),
          plan_amount(a, p->moves.up), p->moves.calls);
 }
 
@@ -271,10 +285,12 @@ static void put_bytes(const Planned *p) {
     printf("\"%s\":%lld,", parts[i].name, (long long)parts[i].bytes);
   printf("\"total\":%lld},", (long long)all_bytes(p));
   Pinned h = p->pinned;
-  printf("\"host\":{\"weights\":%lld,\"gradients\":%lld,\"optimizer\":%lld,\"working\":%lld,"
-         "\"total\":%lld},",
-         (long long)p->host.weights, (long long)p->host.gradients, (long long)p->host.optimizer,
-         (long long)p->host.working, (long long)p->host.total);
+  PlanPart host[HOST_PARTS];
+  host_parts(&p->host, host);
+  printf("\"host\":{");
+  for (int i = 0; i < HOST_PARTS; i++)
+    printf("\"%s\":%lld,", host[i].name, (long long)host[i].bytes);
+  printf("\"total\":%lld},", (long long)p->host.total);
   printf("\"moved_per_step\":{\"down\":%.0f,\"up\":%.0f,\"copies\":%.0f},", p->moves.down,
          p->moves.up, p->moves.calls);
   printf("\"host_pinned\":{\"view\":%lld,\"window\":%lld,\"messages\":%lld,\"ahead\":%lld,"

@@ -112,11 +112,20 @@ static void check_budget(Eval *e, const AstSetting *line, const AstValue *keep) 
   }
 }
 
+static void check_host(Eval *e, const AstSetting *line, const AstValue *keep) {
+  const AstValue *host = setting_option(line, "offload");
+  bool nothing = keep && keep->kind == VALUE_PATH && !strcmp(keep->path->text, "none");
+  if (!host || !nothing) return;
+  Report *r = world_error(e->w, "E0602", host->span, "`keep = none` keeps nothing that could wait");
+  diag_help(r, "`keep = input offload = host` has each layer's input wait there");
+}
+
 void check_recompute(Eval *e, const AstSetting *line) {
   const AstValue **paths, *keep = setting_option(line, "keep");
   uint32_t n = setting_operands(e->ctx, line, &paths);
   for (uint32_t i = 0; i < n; i++) check_stack(e, paths[i]);
   check_budget(e, line, keep);
+  check_host(e, line, keep);
   if (keep && keep->kind == VALUE_LIST) check_names(e, line, keep);
 }
 
@@ -166,10 +175,11 @@ static void write_line(const Build *b, Eval *e, const AstSetting *line, int numb
                      : keep->kind == VALUE_LIST ? names_text(e, line, keep)
                                                 : keep->path->text;
   const char *bytes = budget ? arena_printf(e->arena, " budget = %.0f", budget->number.value) : "";
+  const char *host = setting_option(line, "offload") ? " offload = host" : "";
   const char *over_at, *over = over_text(b, e, line, &over_at);
   Loc at = build_loc(b, line->span);
   module_set(b->m, arena_printf(e->arena, "plan.recompute.%d", number),
-             "%s keep = %s%s%s loc(f%u:%u:%u+%u)%s", paths_text(e, line), what, bytes, over,
+             "%s keep = %s%s%s%s loc(f%u:%u:%u+%u)%s", paths_text(e, line), what, bytes, host, over,
              at.file, at.line, at.column, at.length, over_at);
 }
 

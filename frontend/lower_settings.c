@@ -6,6 +6,7 @@
 #include "ir/placement.h"
 #include "ir/module_settings.h"
 #include <stdlib.h>
+#include "ir/text.h"
 #include <string.h>
 
 /* ---- data ---- */
@@ -181,7 +182,13 @@ void write_settings(Module *m, Eval *e, const Choice *c, const LowerOptions *o) 
   module_set(m, "plan.precision", "%s", plan_precision(m));
 }
 
-/* plan.offload = optimizer loc(f1:20:13+9): what the lines name, and where the first name is. */
+/* Does the line `recompute` have what it keeps wait on the host? Where it says so; else NULL. */
+static const AstValue *waits_there(const AstSetting *line) {
+  return strcmp(line->path->text, "recompute") ? NULL : setting_option(line, "offload");
+}
+
+/* plan.offload = optimizer loc(f1:20:13+9): what the lines name, and where the first name is. What
+   lines `recompute` keep there is `saved`. */
 void write_offload(const Build *b, const AstItem *plan) {
   const char *text = "";
   Loc at = {0};
@@ -193,6 +200,10 @@ void write_offload(const Build *b, const AstItem *plan) {
       if (!at.file) at = build_loc(b, name[k]->span);
       text = arena_printf(b->m->arena, "%s%s%s", text, *text ? ", " : "", name[k]->path->text);
     }
+    const AstValue *kept = waits_there(line);
+    if (kept && !at.file) at = build_loc(b, kept->span);
+    if (kept && !text_lists(text, "saved"))
+      text = arena_printf(b->m->arena, "%s%ssaved", text, *text ? ", " : "");
   }
   if (*text)
     module_set(b->m, "plan.offload", "%s loc(f%u:%u:%u+%u)", text, at.file, at.line, at.column,

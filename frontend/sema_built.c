@@ -69,14 +69,24 @@ static void check_gradients(World *w, const AstItem *plan) {
   diag_edit(r, what->span, "optimizer, grads");
 }
 
+static void check_host(World *w, const AstValue *what, const Decl *machine) {
+  Report *r = world_unbuilt(w, what->span, "`offload` to the host of a node with GPUs is");
+  diag_also(r, machine->span, "machine `%s`", machine->name);
+  diag_help(r, "on processors it works: both memories are one there, and bytes are counted apart");
+}
+
 /* Updates on the host of a node with GPUs would be kernels for a second target. */
 static void check_offload(World *w, const AstItem *plan, const Decl *machine) {
   const AstValue *what = settings_value(plan, "offload", NULL);
   check_gradients(w, plan);
-  if (!what || !machine || !settings_value(machine->item, "node", "gpus")) return;
-  Report *r = world_unbuilt(w, what->span, "`offload` to the host of a node with GPUs is");
-  diag_also(r, machine->span, "machine `%s`", machine->name);
-  diag_help(r, "on processors it works: both memories are one there, and bytes are counted apart");
+  if (!machine || !settings_value(machine->item, "node", "gpus")) return;
+  if (what) check_host(w, what, machine);
+  for (uint32_t i = 0; plan->block && i < plan->block->settings.n; i++) {
+    const AstSetting *line = plan->block->settings.at[i];
+    bool keeps = !strcmp(line->path->text, "recompute");
+    const AstValue *kept = keeps ? setting_option(line, "offload") : NULL;
+    if (kept) check_host(w, kept, machine);
+  }
 }
 
 /* ---- passed over ---- */

@@ -312,7 +312,8 @@ HostBudget module_host(const Module *m) {
     if (!g->within && g->type.tier == TIER_host)
       *(g->kind == GLOBAL_PARAM ? &b.weights : &b.optimizer) += bytes;
   }
-  b.total = b.weights + b.gradients + b.optimizer + b.working;
+  b.saved = step ? take(&b.working, peak(m, step, USE_SAVED, TIER_host)) : 0;
+  b.total = b.weights + b.gradients + b.optimizer + b.saved + b.working;
   return b;
 }
 

@@ -22,7 +22,7 @@ static inline int64_t budget_all(const Budget *b) { return b->total + b->host; }
 Budget module_budget(const Module *m);
 /* And what it has in the memory of the host; on a processor that is the same memory. */
 typedef struct HostBudget {
-  int64_t weights, gradients, optimizer, working, total;
+  int64_t weights, gradients, optimizer, saved, working, total;
 } HostBudget;
 HostBudget module_host(const Module *m);
 int64_t module_frame(const Module *m, Tier t); /* the largest of an entry */

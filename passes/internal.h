@@ -42,11 +42,14 @@ typedef struct LoopShape {
   Str stages;          /* the mesh axis that cuts its rounds, or NULL */
   bool streams;        /* what it carries through stages is behind it the last one's alone */
   Str over;            /* mesh axes that split what it keeps for other loops, or NULL */
+  bool offload;        /* what it keeps for other loops waits on the host */
   int64_t first, of;   /* a part of a stack of `of`; of 0: all of it */
   const int64_t *into; /* by stacked result, ninto of them; what is behind them: INTO_OWN */
   uint32_t ninto;
 } LoopShape;
 LoopShape loop_shape(const Op *o);
+/* Is a result of a loop read by other loops alone, slice by slice? */
+bool value_is_kept(const Fn *f, ValueId v);
 int64_t loop_into(const LoopShape *s, uint32_t result); /* as attribute `into` says it */
 Axis loop_axis(const LoopShape *s, uint32_t result);    /* in front of a stacked result */
 Op *rebuild_loop(Module *m, Fn *f, Fn *body, LoopShape s, const ValueId *in,

@@ -11,7 +11,10 @@
      what is needed on the other side is moved there, once. Down goes what is the least: a value, or
      what it is made of element by element (a cast of a gradient, its product with a factor, random
      first values). So gradients go down and parameters come up in the types that they have on the
-     wire: 2 bytes each in bf16, of a rank's own part alone from stage 1 on.
+     wire: 2 bytes each in bf16, of a rank's own part alone from stage 1 on;
+     `grads`: gradients go where they are final (offload_gradients.c);
+     what a loop with the attribute `offload` keeps for other loops goes down at the end of its
+     round, and comes up in the round that reads it, whose ops work on the device as before.
 
    All else follows from types: fuse makes no kernel over two memories, `memory` gives each its
    arenas and frames, budgets count them apart. On a processor both are one memory: no bit changes.
@@ -33,6 +36,10 @@ typedef struct HostCopy { /* how a value gets to the host */
   Needs needs;
 } HostCopy;
 
+typedef struct Side { /* an argument: where it is, and where ops work that read it */
+  Tier lies, works;
+} Side;
+
 typedef struct Home { /* a function being rewritten */
   Module *m;
   const Fn *from;
@@ -42,6 +49,7 @@ typedef struct Home { /* a function being rewritten */
   HostCopy *known;       /* by old value */
   uint32_t moves;        /* values that have got to the host */
   const bool *goes;      /* by old value: to the host where it is made */
+  bool *waits;           /* by old value: kept there for other loops, which work here */
 } Home;
 
 static double bytes_of(const Type *t) { return (double)type_count(t) * elem_bytes(t->elem); }
@@ -95,7 +103,7 @@ static ValueId make_there(Home *h, const Op *o, Tier t) {
 static ValueId move_to(Home *h, ValueId v, Tier t) {
   const Op *o = value_def(h->from, v);
   Type moved = type_in_tier(*value_type(h->from, v), t);
-  ValueId in = h->there[h->tier[v]][v];
+  ValueId in = h->there[t == TIER_host ? TIER_device : TIER_host][v];
   return fn_op(h->m, h->to, OP_move, 1, &in, 1, &moved, o ? o->loc : h->from->loc)->out;
 }
 
@@ -111,12 +119,30 @@ static ValueId value_in(Home *h, ValueId v, Tier t) {
 
 /* ---- loops ---- */
 
-static Fn *rewrite(Module *m, Fn *from, const Tier *args, const Tier *results);
+static Fn *rewrite(Module *m, Fn *from, const Side *args, const Tier *results);
+
+static bool keeps_there(const Fn *f) {
+  for (OpId i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    if (o->code == OP_loop && (attr_get(&o->attrs, ATTR_offload) || keeps_there(o->callee)))
+      return true;
+  }
+  return false;
+}
+
+static void find_waiting(Home *h) {
+  for (OpId i = 0; i < h->from->ops.n; i++) {
+    const Op *o = &h->from->ops.at[i];
+    if (o->code != OP_loop || !attr_get(&o->attrs, ATTR_offload)) continue;
+    for (uint32_t k = loop_shape(o).carry; k < o->nout; k++)
+      h->waits[o->out + k] = value_is_kept(h->from, o->out + k);
+  }
+}
 
 /* Results that carry on, or go on with a stack, come back where that is. */
 static Tier wanted(const Home *h, const Op *o, uint32_t result) {
   LoopShape s = loop_shape(o);
-  if (h->goes[o->out + result]) return TIER_host;
+  if (h->goes[o->out + result] || h->waits[o->out + result]) return TIER_host;
   if (result < s.carry) return TIER_device;
   uint32_t on = loop_continues(o, result);
   return on == NO_VALUE ? TIERS : h->tier[o->in[on]];
@@ -125,17 +151,19 @@ static Tier wanted(const Home *h, const Op *o, uint32_t result) {
 static void copy_loop(Home *h, const Op *o) {
   LoopShape s = loop_shape(o);
   Arena *a = h->m->arena;
-  Tier *args = ARENA_ARRAY(a, Tier, o->nin + 2), *results = ARENA_ARRAY(a, Tier, o->nout + 1);
+  Side *args = ARENA_ARRAY(a, Side, o->nin + 2);
+  Tier *results = ARENA_ARRAY(a, Tier, o->nout + 1);
   ValueId *in = ARENA_ARRAY(a, ValueId, o->nin + 1);
-  bool host = false;
+  bool host = keeps_there(o->callee);
   for (uint32_t i = 0; i < o->nout; i++) {
     results[i] = wanted(h, o, i);
     host |= results[i] == TIER_host;
   }
   for (uint32_t i = 0; i < o->nin; i++) {
-    args[i + 1] = i < s.carry ? results[i] : h->tier[o->in[i]];
-    in[i] = value_in(h, o->in[i], args[i + 1]);
-    host |= args[i + 1] != TIER_device;
+    Tier lies = i < s.carry ? results[i] : h->tier[o->in[i]];
+    args[i + 1] = (Side){lies, h->waits[o->in[i]] ? TIER_device : lies};
+    in[i] = value_in(h, o->in[i], lies);
+    host |= lies != TIER_device;
   }
   Fn *body = host ? rewrite(h->m, o->callee, args, results) : o->callee;
   Op *made = rebuild_loop(h->m, h->to, body, s, in, o->loc);
@@ -167,19 +195,21 @@ static void copy_op(Home *h, const Op *o) {
 }
 
 /* results: where each is wanted; TIERS: where it is made. */
-static Fn *rewrite(Module *m, Fn *from, const Tier *args, const Tier *results) {
+static Fn *rewrite(Module *m, Fn *from, const Side *args, const Tier *results) {
   Home h = {.m = m, .from = from, .to = fn_new(m, from->kind, from->name)};
   uint32_t n = from->values.n;
   h.to->attrs = from->attrs, h.to->loc = from->loc;
   h.tier = ARENA_ARRAY(m->arena, Tier, n + 1), h.known = ARENA_ARRAY(m->arena, HostCopy, n + 1);
-  h.goes = text_lists(plan_offload(m), "grads") ? offload_gradients(m, from, args)
-                                                : ARENA_ARRAY(m->arena, bool, n + 1);
+  h.waits = ARENA_ARRAY(m->arena, bool, n + 1);
+  find_waiting(&h);
   for (Tier t = 0; t < TIERS; t++) h.there[t] = value_map(m, from);
   for (uint32_t i = 0; i < from->args.n; i++) {
     ValueId v = from->args.at[i];
-    h.tier[v] = args[i];
-    h.there[args[i]][v] = fn_arg(m, h.to, type_in_tier(*value_type(from, v), args[i]));
+    h.tier[v] = args[i].works;
+    h.there[args[i].lies][v] = fn_arg(m, h.to, type_in_tier(*value_type(from, v), args[i].lies));
   }
+  h.goes = text_lists(plan_offload(m), "grads") ? offload_gradients(m, from, h.tier)
+                                                : ARENA_ARRAY(m->arena, bool, n + 1);
   for (OpId i = 0; i < from->ops.n; i++) copy_op(&h, &from->ops.at[i]);
   for (uint32_t i = 0; i < from->results.n; i++) {
     ValueId v = from->results.at[i];
@@ -230,9 +260,40 @@ static bool refuse_left(Module *m) {
   return false;
 }
 
+/* Of a loop whose line says that what it keeps waits there: is there nothing to be found? */
+static bool keeps_nothing(const Fn *f, const Op *o) {
+  if (o->code != OP_loop || !attr_get(&o->attrs, ATTR_offload)) return false;
+  for (uint32_t k = loop_shape(o).carry; k < o->nout; k++)
+    if (value_is_kept(f, o->out + k)) return false;
+  return true;
+}
+
+static bool refuse_kept(Module *m) {
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
+      const Op *o = &m->fns.at[i]->ops.at[k];
+      if (!keeps_nothing(m->fns.at[i], o)) continue;
+      Report *r = diag_at(m->ctx->diag, "E0901", place_of(m),
+                          "`offload = host` of what these layers keep is not built yet");
+      diag_fact(r, "the loop over `%s` hands on what it keeps to others than loops over layers",
+                attr_str(&o->attrs, ATTR_path, o->callee->name));
+      diag_help(r, "a plan whose micro-batches do not stream through stages can");
+      return true;
+    }
+  return false;
+}
+
+static bool any_kept(const Module *m) {
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    if (keeps_there(m->fns.at[i])) return true;
+  return false;
+}
+
 void pass_offload(Module *m) {
-  if (!text_lists(plan_offload(m), "optimizer") || on_gpu(m) || refuse_left(m)) return;
-  for (uint32_t i = 0; i < m->globals.n; i++) {
+  bool states = text_lists(plan_offload(m), "optimizer");
+  if ((!states && !any_kept(m)) || on_gpu(m)) return;
+  if ((states && refuse_left(m)) || refuse_kept(m)) return;
+  for (uint32_t i = 0; states && i < m->globals.n; i++) {
     Global *g = m->globals.at[i];
     if (g->kind == GLOBAL_STATE && has_members(m, g)) g->type.tier = TIER_host;
   }

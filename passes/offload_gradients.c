@@ -103,11 +103,11 @@ static void look_at(Search *x, const Op *o) {
     if (is_of_state(x, value_type(x->f, o->in[i]))) trace(x, o->in[i]);
 }
 
-bool *offload_gradients(const Module *m, const Fn *f, const Tier *args) {
+bool *offload_gradients(const Module *m, const Fn *f, const Tier *works) {
   uint32_t n = f->values.n + 1;
   Search x = {.m = m, .f = f, .changed = true};
   x.tier = ARENA_ARRAY(m->arena, Tier, n), x.goes = ARENA_ARRAY(m->arena, bool, n);
-  for (uint32_t i = 0; args && i < f->args.n; i++) x.tier[f->args.at[i]] = args[i];
+  for (uint32_t i = 0; i < f->args.n; i++) x.tier[f->args.at[i]] = works[f->args.at[i]];
   while (x.changed) {
     x.changed = false;
     for (OpId i = 0; i < f->ops.n; i++) look_at(&x, &f->ops.at[i]);

@@ -33,7 +33,7 @@ static bool reads_slices(const Op *o, uint32_t operand) {
   return true;
 }
 
-static bool is_kept(const Fn *f, ValueId v) {
+bool value_is_kept(const Fn *f, ValueId v) {
   bool any = false;
   for (uint32_t i = 0; i < f->results.n; i++)
     if (f->results.at[i] == v) return false;
@@ -154,7 +154,8 @@ static void split_loop(Kept *k) {
   uint32_t carry = (uint32_t)attr_int(&k->loop->attrs, ATTR_carry, 0);
   for (uint32_t i = carry; i < k->loop->nout && !k->failed; i++) {
     const Type *slice = value_type(body, body->results.at[i]);
-    if (slice->rank && is_kept(k->f, k->loop->out + i)) split_value(k, k->loop->out + i, slice);
+    if (slice->rank && value_is_kept(k->f, k->loop->out + i))
+      split_value(k, k->loop->out + i, slice);
   }
   if (k->values && k->split_before == k->values) note_split_before(k);
 }

@@ -96,7 +96,8 @@ LoopShape loop_shape(const Op *o) {
                  .path = attr_str(&o->attrs, ATTR_path, NULL),
                  .stages = attr_str(&o->attrs, ATTR_stages, NULL),
                  .streams = attr_int(&o->attrs, ATTR_streams, 0) != 0,
-                 .over = attr_str(&o->attrs, ATTR_over, NULL)};
+                 .over = attr_str(&o->attrs, ATTR_over, NULL),
+                 .offload = attr_int(&o->attrs, ATTR_offload, 0) != 0};
   const Attr *into = attr_get(&o->attrs, ATTR_into);
   must(s.carry + s.invariant <= o->nin, "a loop over %s carries %u and reads %u of %u operands",
        o->group[0].from[0], s.carry, s.invariant, o->nin);
@@ -156,6 +157,7 @@ Op *rebuild_loop(Module *m, Fn *f, Fn *body, LoopShape s, const ValueId *in, Loc
   if (s.stages) attr_set_str(m, &o->attrs, ATTR_stages, s.stages);
   if (s.streams) attr_set_int(m, &o->attrs, ATTR_streams, 1);
   if (s.over) attr_set_str(m, &o->attrs, ATTR_over, s.over);
+  if (s.offload) attr_set_int(m, &o->attrs, ATTR_offload, 1);
   o->callee = body;
   return o;
 }

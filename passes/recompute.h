@@ -22,10 +22,11 @@ bool pair_can_keep(const Pair *p, ValueId v);   /* may be stacked over the layer
 
 typedef struct Segment { /* layers that keep the same */
   int64_t first, count;
-  bool *keep;  /* by value of fwd */
-  Str over;    /* mesh axes over which what is kept is split; NULL: none */
-  bool rerun;  /* keep nothing: forward runs again, now with everything kept, before backward */
-  bool *chain; /* by op of fwd: copied into the backward body; worked out by pair_rewrite */
+  bool *keep;   /* by value of fwd */
+  Str over;     /* mesh axes over which what is kept is split; NULL: none */
+  bool offload; /* what is kept waits on the host */
+  bool rerun;   /* keep nothing: forward runs again, now with everything kept, before backward */
+  bool *chain;  /* by op of fwd: copied into the backward body; worked out by pair_rewrite */
 } Segment;
 typedef VEC(Segment) Segments;
 

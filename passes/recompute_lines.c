@@ -13,7 +13,8 @@
              stacks of the line; two segments at most (recompute_search.c)
 
    `over X`: what the segment keeps is split over mesh axis X. The loop carries the word to pass
-   `place` (attribute `over`).
+   `place` (attribute `over`). `offload = host`: it waits in the memory of the host (attribute
+   `offload`, for the pass of that name).
 
    What was decided is written as settings made.recompute.N, for readers. A budget that cannot be
    met is E0710 with the least one that can. */
@@ -38,6 +39,7 @@ typedef struct KeepLine {
   const char *names; /* ", " between, "]" at the end */
   double budget;
   Str over; /* mesh axes; NULL: none */
+  bool offload;
 } KeepLine;
 
 typedef struct LinePiece { /* layers of a pair with one line */
@@ -107,7 +109,7 @@ static void read_line(KeepLines *l, Str text) {
                             &line.loc.column, &line.loc.length) == 4;
   while (good && (p == text || *p == ',')) good = read_path(l, &line, &p);
   good = good && !strncmp(p, "keep = ", 7) && read_keep(&line, p + 7);
-  line.over = read_over(l, line.text);
+  line.over = read_over(l, line.text), line.offload = strstr(line.text, " offload = host") != NULL;
   if (good) vec_push(l->m->arena, l->line, line);
   else diag_at(l->m->ctx->diag, "E0602", (Span){0}, "not a line of `recompute`: `%s`", text);
 }
@@ -168,7 +170,7 @@ static void add_segment(KeepLines *l, const LinePiece *x, int64_t first, int64_t
   must(count > 0 && first >= 0, "recompute: %lld layers from layer %lld on", (long long)count,
        (long long)first);
   Segment g = {.first = first, .count = count, .keep = keep, .rerun = rerun};
-  g.over = x->line ? x->line->over : NULL;
+  g.over = x->line ? x->line->over : NULL, g.offload = x->line && x->line->offload;
   vec_push(l->m->arena, l->changes.at[x->change].segments, g);
 }
 
@@ -305,10 +307,11 @@ static void tell(KeepLines *l, uint32_t change, const Segment *g) {
   keep_cost(l->m->arena, body_of(l, change), g->keep, &cost);
   double flop = g->rerun ? ir_count(l->m, p->fwd).flop : cost.flop, n = (double)g->count;
   module_set(l->m, arena_printf(l->m->arena, "made.recompute.%u", ++l->told),
-             "%s[%lld..%lld] keeps %s: %.0f bytes%s%s, %.6g FLOP again per step", p->s1.path,
+             "%s[%lld..%lld] keeps %s: %.0f bytes%s%s%s, %.6g FLOP again per step", p->s1.path,
              (long long)g->first, (long long)(g->first + g->count - 1),
              g->rerun ? "nothing" : list_kept(p, g->keep), g->rerun ? 0 : n * cost.bytes,
-             g->over ? " split over " : "", g->over ? g->over : "", n * flop * runs_of(l->m, p->f));
+             g->over ? " split over " : "", g->over ? g->over : "",
+             g->offload ? " on the host" : "", n * flop * runs_of(l->m, p->f));
 }
 
 /* ---- all of it ---- */

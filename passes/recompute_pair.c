@@ -152,7 +152,7 @@ static ValueId *emit_forward(const PairWork *w, const Segment *g, const ValueId 
   const Pair *p = w->p;
   VEC(ValueId) in = {0};
   LoopShape shape = shape_of(w, g, p->s1);
-  shape.over = g->over;
+  shape.over = g->over, shape.offload = g->offload && !g->rerun;
   for (uint32_t i = 0; i < p->l1->nin; i++)
     vec_push(p->m->arena, in, i < p->s1.carry ? carried[i] : w->r->map[p->l1->in[i]]);
   Fn *body = forward_body(w, g, saves, &shape, s);

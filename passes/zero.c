@@ -381,7 +381,7 @@ static bool read_settings(Zero *zero) {
   Str said = plan_message_type(module);
   zero->asked = said && elem_find(said, &zero->reduce);
   zero->persist = module_whole(module, "plan.zero.persist");
-  zero->masters = *plan_offload(module) != 0;
+  zero->masters = text_lists(plan_offload(module), "optimizer");
   zero->keep_root = module_on(module, "plan.zero.keep_root");
   zero->keep_gathered = module_on(module, "plan.zero.keep_gathered");
   zero->full = plan_accumulates_full(module);

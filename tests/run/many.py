@@ -5,7 +5,7 @@ each), reduce (gradients travel in that type, where bf16 is computed in), flight
 gathers of stage 3 so many layers ahead, or as many as so many bytes hold; not by way of the host), split (what layers
 keep is split over tensor), pipe (layers over stages, four ranks of each at most; all layers keep the same there, which
 is nothing for `part`, and `auto` has one stage; parts of the batch stream through them), offload (the optimizer is on
-the host, where that is built; 2: gradients, too).
+the host, where that is built; 2: gradients and what layers keep, too).
 """
 import array, json, os, random, re, shutil, struct, subprocess
 from common import EXAMPLES, ROOT
@@ -71,6 +71,8 @@ def kept(row):
     part = ['.* keep = none'] if stages(row) > 1 else ['[0..0] keep = input', '[1..1] keep = none']
     lines = {0: [], 1: ['.* keep = input'], 'part': part,
              'auto': [f'.* keep = auto budget = {budget}']}[row['recompute']]
+    there = row.get('offload') == 2 and stages(row) == 1
+    lines = [l + (' offload = host' if there and not l.endswith('none') else '') for l in lines]
     return [l + ' over tensor' for l in lines] if row.get('split') and row['tensor'] > 1 else lines
 
 

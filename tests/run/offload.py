@@ -23,7 +23,7 @@ train t for Small {
 machine node { node arch = x86_64_v3 memory = %s }
 machine box { node gpus = 2 arch = sm_80 memory = 40GiB }
 plan hosted for Small { %s
-  offload %s -> host
+  %s
 }
 plan near for Small { %s }
 '''
@@ -42,9 +42,18 @@ CASES = [(ON % 2 + 'zero 1 over data; precision bf16 master = f32', ADAM, 2, 'op
          (ON % 2 + 'zero 0 over data; micro 2', 'sgd lr = 1e-2 momentum = 0.9', 2, BOTH),
          (ON % 1 + 'zero 0 over data', ADAM, 1, BOTH)]
 
+# a plan, ranks, the line with `offload = host`, and without; what else is on the host
+KEPT = [(ON % 1, 1, 'h keep = all offload = host', 'h keep = all'),
+        (ON % 2 + 'zero 3 over data prefetch = 1 overlap = on; micro 2; precision bf16', 2,
+         'h keep = input offload = host', 'h keep = input'),
+        ('mesh data = 2, tensor = 2; place Batch -> data; place Heads, Mlp, Vocab -> tensor; zero 1 over data', 4,
+         'h[0..0] keep = input over tensor offload = host', 'h[0..0] keep = input over tensor'),
+        (ON % 2 + 'zero 2 over data; micro 2', 2, 'h keep = [attn.q, attn.y] offload = host',
+         'h keep = [attn.q, attn.y]', 'offload optimizer, grads -> host')]
 
-def write(plan, optim=ADAM, memory='1GiB', what='optimizer'):
-    open(f'{folder}/m.shard', 'w').write(MODEL % (optim, memory, plan, what, plan))
+
+def write(plan, optim, hosted, near=''):
+    open(f'{folder}/m.shard', 'w').write(MODEL % (optim, '1GiB', plan, hosted, f'{plan}; {near}' if near else plan))
 
 
 def train(name, ranks):
@@ -64,7 +73,7 @@ def planned(name):
 
 
 def same_bits(plan, optim, ranks, what):
-    write(plan, optim, what=what)
+    write(plan, optim, f'offload {what} -> host')
     said = run(SHARDC, 'verify', 'm.shard', '--plan', 'hosted', '--against', 'near', '--steps', '3', cwd=folder)
     check('the same bits in losses, norms and' in ''.join(said), f'{plan}: {said}')
     moved, host = train('hosted', ranks)
@@ -85,6 +94,22 @@ def same_bits(plan, optim, ranks, what):
         check(p['bytes']['gradients'] <= 0.25 * q['bytes']['gradients'], f'{plan}: {p} {q}')
 
 
+def kept_there(plan, ranks, line, bare, extra=''):
+    """What layers keep waits on the host: down and up once in each step, and nothing of it is here."""
+    write(plan, ADAM, f'recompute {line}; {extra}', f'recompute {bare}')
+    said = run(SHARDC, 'verify', 'm.shard', '--plan', 'hosted', '--against', 'near', '--steps', '3', cwd=folder)
+    check('the same bits in losses, norms and' in ''.join(said), f'{line}: {said}')
+    moved, host = train('hosted', ranks)
+    p, q = planned('hosted'), planned('near')
+    wanted, parts = p['moved_per_step'], 2 if 'micro' in plan else 1
+    check(moved == [(str(wanted['down']), str(wanted['up']))], f'{line}: {moved} moved, {wanted} planned')
+    if extra: return
+    there = p['host']['saved']
+    check(p['bytes']['saved'] + there == q['bytes']['saved'] and there > 0, f'{line}: {p} {q}')
+    check(wanted['down'] == wanted['up'] == parts * there, f'{line}: {wanted} {p}')
+    if bare.startswith('h '): check(p['bytes']['saved'] == 0, f'{line}: {p}')
+
+
 def refused(text, code, *words):
     open(f'{folder}/m.shard', 'w').write(text)
     p = subprocess.run([SHARDC, 'plan', 'm.shard', '--plan', 'hosted'], cwd=folder, capture_output=True, text=True,
@@ -94,15 +119,21 @@ def refused(text, code, *words):
 
 def refusals():
     plan = ON % 2 + 'zero 1 over data; on node'
-    whole = MODEL % (ADAM, '512KiB', plan, 'optimizer', plan)
+    whole = MODEL % (ADAM, '512KiB', plan, 'offload optimizer -> host', plan)
     refused(whole, 'E0801', "the host's")
     refused(whole.replace('on node', 'on box'), 'E0901', 'a node with GPUs', 'm.shard:14:11')
     refused(whole.replace('optimizer -> host', 'grads -> host'), 'E0901', 'gradients without the optimizer',
             'm.shard:14:11')
+    kept = MODEL % (ADAM, '1GiB', plan, 'recompute h keep = %s offload = host', plan)
+    refused(kept % 'none', 'E0602', 'm.shard:14:37')
+    refused((kept % 'input').replace('on node', 'on box'), 'E0901', 'a node with GPUs', 'm.shard:14:38')
+    stages = 'mesh pipe = 2, data = 2; place Layers -> pipe; pipeline gpipe; micro 2'
+    refused((kept % 'input').replace('mesh data = 2', stages), 'E0901', 'of what these layers keep', 'm.shard:14:38')
     refused(whole.replace('zero 1 over data; ', '').replace('mesh data = 2; place Batch -> data; ', ''), 'E0712')
 
 
 text_file(f'{folder}/text.txt')
 for case in CASES: same_bits(*case)
+for case in KEPT: kept_there(*case)
 refusals()
-print(f'{len(CASES)} plans: the same bits with their states on the host')
+print(f'{len(CASES)} plans: the same bits with their states on the host; {len(KEPT)} with what layers keep')
