@@ -28,7 +28,7 @@ static void plan_accumulation(const Cli *o, Planned *p) {
   bool full = plan_accumulates_full(p->m);
   /* A micro-batch that was chosen stands in the module alone: both choices are told for it. */
   int64_t micro = o->facts->micro ? 0 : plan_micro(p->m);
-  if (plan_zero_stage(p->m) < 2 || !p->traffic.n || !adds_up(p->m)) return;
+  if (plan_zero_stage(p->m) < 2 || !p->step.traffic.n || !adds_up(p->m)) return;
   for (int i = 0; i < ACCUMULATIONS; i++) {
     Accumulation *a = &p->accumulate[i];
     *a = (Accumulation){.name = names[i], .taken = (i == 1) == full};
@@ -44,7 +44,6 @@ static Exit plan_module(Cli *o, Planned *p) {
   if (e == EXIT_FINE && !pipeline_run(p->m, &until)) e = EXIT_INPUT;
   if (e == EXIT_FINE && !flights_check(o, p->m)) e = EXIT_INPUT;
   if (e != EXIT_FINE) return e;
-  IrCount work = module_count(p->m);
   p->facts = o->facts;
   p->host = module_host(p->m), p->moves = module_moves(p->m);
   p->need = module_budget(p->m), p->pinned = module_pinned(p->m);
@@ -54,14 +53,8 @@ static Exit plan_module(Cli *o, Planned *p) {
     if (n > p->frame) p->frame = n;
   }
   p->machine = plan_machine(p->m);
-  p->traffic = module_traffic(p->m);
-  p->flop = work.flop, p->moved = work.bytes;
-  IrCount others = module_waited(p->m);
-  p->waited = others.flop;
-  p->time =
-      plan_time(p->m, &p->machine, &p->traffic, p->flop + others.flop, p->moved + others.bytes);
-  p->lanes = plan_lanes(p->m, &p->machine);
-  lanes_hide(&p->lanes, p->m, &p->time);
+  p->step = plan_step(p, ir_main_entry(p->m)), p->frozen = plan_step(p, ir_frozen_entry(p->m));
+  p->freeze = atof(module_setting(p->m, "made.freeze", "0")), p->steps = train_steps(p->m);
   p->fits = !p->machine.memory || fit_check(o, p->m, o->facts);
   plan_accumulation(o, p);
   return EXIT_FINE;
@@ -170,16 +163,6 @@ static void say_pinned(const Planned *p) {
   printf("\n");
 }
 
-static void say_traffic(const Planned *p) {
-  if (!p->traffic.n) return;
-  printf("each rank sends per step          elements        bytes     calls\n");
-  for (uint32_t i = 0; i < p->traffic.n; i++) {
-    const Traffic *t = &p->traffic.at[i];
-    printf("  over %-8s %-16s %12.0f %12s %9.0f\n", p->m->mesh.at[t->axis].name, op_name(t->kind),
-           t->elements, plan_amount(p->m->arena, t->bytes), t->calls);
-  }
-}
-
 static void say_accumulation(const Planned *p) {
   if (!p->naccumulate) return;
   printf("gradients between micro-batches       total    gradients   sent per step\n");
@@ -190,24 +173,6 @@ static void say_accumulation(const Planned *p) {
            plan_amount(a, (double)(c->cost.need.total + p->machine.reserve)),
            plan_amount(a, (double)c->cost.need.gradients), plan_amount(a, c->cost.bytes));
   }
-}
-
-/* at least 1.2 s: computation 0.8 s beside memory 0.3 s, over data 0.4 s (between nodes)
-   at least 0.9 s: computation 0.8 s, over data 0.1 s and 0.3 s hidden */
-static void say_time(const Planned *p) {
-  const StepTime *t = &p->time;
-  if (t->total <= 0) return;
-  printf("at least %.3g s: computation %.3g s", t->total, t->compute);
-  if (t->memory > 0) printf(" beside memory %.3g s", t->memory);
-  for (uint32_t i = 0; i < p->m->mesh.n; i++)
-    if (t->axis[i] > 0)
-      printf(", over %s %.3g s%s%s", p->m->mesh.at[i].name, t->exposed[i],
-             t->exposed[i] < t->axis[i]
-                 ? arena_printf(p->m->arena, " and %.3g s hidden", t->axis[i] - t->exposed[i])
-                 : "",
-             axis_crosses(p->m, &p->machine, (int)i) ? " (between nodes)" : "");
-  if (t->slowed > 0) printf(", slower by %.3g s beside messages that processors carry", t->slowed);
-  printf("\n");
 }
 
 static void say_layouts(const Planned *p) {
@@ -232,8 +197,8 @@ static void put_layouts(const Planned *p) {
   printf("],");
 }
 
-double plan_bubble(const Planned *p) {
-  return p->waited > 0 ? p->waited / (p->flop + p->waited) : 0;
+double plan_bubble(const PlanStep *s) {
+  return s->waited > 0 ? s->waited / (s->flop + s->waited) : 0;
 }
 
 static void say_plan(const Planned *p) {
@@ -242,40 +207,20 @@ static void say_plan(const Planned *p) {
   say_bytes(p);
   say_host(p);
   say_pinned(p);
-  say_traffic(p);
+  plan_say_traffic(p, &p->step);
   say_accumulation(p);
-  printf("a step: %.4g FLOP per rank, %s between kernels and memory\n", p->flop,
-         plan_amount(p->m->arena, p->moved));
-  if (p->waited > 0)
-    printf("and %.4g FLOP of other stages, for which it waits: a bubble of %.0f %%\n", p->waited,
-           100 * plan_bubble(p));
+  printf("a step: %.4g FLOP per rank, %s between kernels and memory\n", p->step.flop,
+         plan_amount(p->m->arena, p->step.moved));
+  if (p->step.waited > 0)
+    printf("and %.4g FLOP of other stages, for which it waits: a bubble of %.0f %%\n",
+           p->step.waited, 100 * plan_bubble(&p->step));
   say_layouts(p);
-  say_time(p);
+  plan_say_time(p, &p->step);
   plan_say_flights(p);
+  plan_say_frozen(p);
 }
 
 /* ---- JSON ---- */
-
-static void put_axis(const Planned *p, uint32_t axis, bool *any) {
-  double elements = 0, bytes = 0;
-  for (uint32_t i = 0; i < p->traffic.n; i++)
-    if (p->traffic.at[i].axis == (int)axis)
-      elements += p->traffic.at[i].elements, bytes += p->traffic.at[i].bytes;
-  printf("%s{\"axis\":\"%s\",\"elements_per_step\":%.0f,\"bytes_per_step\":%.0f,\"collectives\":[",
-         *any ? "," : "", p->m->mesh.at[axis].name, elements, bytes);
-  *any = true;
-  bool first = true;
-  for (uint32_t i = 0; i < p->traffic.n; i++) {
-    const Traffic *t = &p->traffic.at[i];
-    if (t->axis != (int)axis) continue;
-    printf("%s{\"kind\":\"%s\",\"calls\":%.0f,\"elements\":%.0f,\"bytes\":%.0f,"
-           "\"largest_message_bytes\":%lld}",
-           first ? "" : ",", op_name(t->kind), t->calls, t->elements, t->bytes,
-           (long long)t->largest);
-    first = false;
-  }
-  printf("]}");
-}
 
 static void put_bytes(const Planned *p) {
   PlanPart parts[PLAN_PARTS];
@@ -299,22 +244,6 @@ static void put_bytes(const Planned *p) {
          (long long)(h.view + h.window + h.messages + h.ahead));
 }
 
-static void put_axis_seconds(const Planned *p, const double *seconds) {
-  for (uint32_t i = 0; i < p->m->mesh.n; i++)
-    printf("%s\"%s\":%.6g", i ? "," : "", p->m->mesh.at[i].name, seconds[i]);
-}
-
-static void put_time(const Planned *p) {
-  const StepTime *t = &p->time;
-  if (t->total <= 0) return;
-  printf("\"seconds_per_step\":%.6g,\"seconds\":{\"compute\":%.6g,\"memory\":%.6g,\"over\":{",
-         t->total, t->compute, t->memory);
-  put_axis_seconds(p, t->axis);
-  printf("},\"exposed\":{");
-  put_axis_seconds(p, t->exposed);
-  printf("},\"slowed\":%.6g},", t->slowed);
-}
-
 static void put_accumulation(const Planned *p) {
   if (!p->naccumulate) return;
   printf("\"accumulate\":[");
@@ -331,16 +260,16 @@ static void put_accumulation(const Planned *p) {
 
 static void put_json(const Planned *p) {
   long long ranks = (long long)mesh_ranks(p->m);
-  bool any = false;
   printf("{\"schema\":1,\"plan\":\"%s\",\"model\":\"%s\",\"ranks\":%lld,\"classes\":[{\"ranks\":\"",
          p->name, p->m->model, ranks);
   printf(ranks > 1 ? "0-%lld\"," : "%lld\",", ranks - 1);
   put_bytes(p);
-  printf("}],\"communication\":[");
-  for (uint32_t i = 0; i < p->m->mesh.n; i++) put_axis(p, i, &any);
-  printf("],\"flop_per_step\":%.17g,\"bubble\":%.6g,", p->flop, plan_bubble(p));
+  printf("}],");
+  plan_put_communication(p, &p->step);
+  printf("\"flop_per_step\":%.17g,\"bubble\":%.6g,", p->step.flop, plan_bubble(&p->step));
   put_layouts(p);
-  put_time(p);
+  plan_put_time(p, &p->step);
+  plan_put_frozen(p);
   plan_put_flights(p);
   put_accumulation(p);
   if (p->machine.memory) printf("\"capacity\":%lld,", (long long)p->machine.memory);

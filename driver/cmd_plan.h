@@ -16,6 +16,14 @@ typedef struct Accumulation {
 } Accumulation;
 enum { ACCUMULATIONS = 2 };
 
+typedef struct PlanStep { /* one run of an entry */
+  TrafficList traffic;
+  double flop, moved; /* operations, bytes between kernels and memory */
+  double waited;      /* operations of other stages of a pipeline, done meanwhile */
+  Lanes lanes;        /* nothing if the machine does not say how fast it is */
+  StepTime time;
+} PlanStep;
+
 typedef struct Planned {
   const char *name; /* of the plan; "" for the default one */
   Module *m;
@@ -26,11 +34,8 @@ typedef struct Planned {
   Pinned pinned;
   int64_t frame; /* bytes of the largest entry's frame, part of need.total */
   Machine machine;
-  TrafficList traffic;
-  double flop, moved; /* of a step: operations, bytes between kernels and memory */
-  double waited;      /* operations of other stages of a pipeline, done meanwhile */
-  Lanes lanes;        /* of a step; nothing if the machine does not say how fast it is */
-  StepTime time;
+  PlanStep step, frozen; /* frozen: 1-bit Adam's, after `freeze` steps of `step` */
+  double freeze, steps;  /* freeze 0: there are no frozen steps */
   bool fits;
   Accumulation accumulate[ACCUMULATIONS];
   int naccumulate;   /* 0: there is no choice */
@@ -47,7 +52,7 @@ enum { PLAN_PARTS = 7 };
 const char *plan_formula(const Module *m, int part, int64_t bytes);
 void plan_parts(const Planned *p, PlanPart *out); /* PLAN_PARTS of them: weights .. reserve */
 
-double plan_bubble(const Planned *p); /* part of a step in which a rank waits for other stages */
+double plan_bubble(const PlanStep *s); /* part of a step in which a rank waits for other stages */
 const char *plan_amount(Arena *a, double bytes); /* 3.18 MiB */
 const char *plan_mesh(const Planned *p);         /* data = 2, tensor = 2 */
 const char *plan_title(const Planned *p);        /* plan two for Tiny: 2 ranks (data = 2) */
@@ -56,6 +61,16 @@ const char *plan_buffer(const Planned *p, const Alive *x);
 
 void plan_svg(FILE *out, const Planned *p); /* cmd_plan_svg.c */
 const char *plan_colour(int part);
+/* cmd_plan_step.c */
+PlanStep plan_step(const Planned *p, const Fn *entry); /* entry NULL: nothing */
+double plan_bytes_sent(const PlanStep *s);
+void plan_say_traffic(const Planned *p, const PlanStep *s);
+void plan_say_time(const Planned *p, const PlanStep *s);
+void plan_put_communication(const Planned *p, const PlanStep *s); /* "communication":[..] */
+void plan_put_time(const Planned *p, const PlanStep *s);
+/* Frozen steps, and what the run sends as a whole. */
+void plan_say_frozen(const Planned *p);
+void plan_put_frozen(const Planned *p);
 /* cmd_plan_flights.c */
 void plan_say_flights(const Planned *p);
 void plan_put_flights(const Planned *p);

@@ -94,8 +94,8 @@ static void put_largest(FILE *o, const Planned *p) {
 
 static double bytes_over(const Planned *p, uint32_t axis) {
   double sum = 0;
-  for (uint32_t i = 0; i < p->traffic.n; i++)
-    if (p->traffic.at[i].axis == (int)axis) sum += p->traffic.at[i].bytes;
+  for (uint32_t i = 0; i < p->step.traffic.n; i++)
+    if (p->step.traffic.at[i].axis == (int)axis) sum += p->step.traffic.at[i].bytes;
   return sum;
 }
 
@@ -119,11 +119,11 @@ static void put_axes(FILE *o, const Planned *p) {
   fputs("</svg>\n", o);
 }
 
-static void put_collectives(FILE *o, const Planned *p) {
-  if (!p->traffic.n) return;
+static void put_collectives(FILE *o, const Planned *p, const PlanStep *s) {
+  if (!s->traffic.n) return;
   put_heads(o, "over collective #calls #elements #bytes");
-  for (uint32_t i = 0; i < p->traffic.n; i++) {
-    const Traffic *t = &p->traffic.at[i];
+  for (uint32_t i = 0; i < s->traffic.n; i++) {
+    const Traffic *t = &s->traffic.at[i];
     fprintf(o, "<tr><td>%s</td><td>%s</td>", p->m->mesh.at[t->axis].name, op_name(t->kind));
     put_number(o, arena_printf(p->m->arena, "%.0f", t->calls));
     put_number(o, arena_printf(p->m->arena, "%.0f", t->elements));
@@ -152,13 +152,13 @@ static void put_seconds(FILE *o, const char *what, double seconds) {
   if (seconds > 0) fprintf(o, "<tr><td>%s</td><td class=\"n\">%.3g s</td></tr>\n", what, seconds);
 }
 
-static void put_work(FILE *o, const Planned *p) {
-  const StepTime *t = &p->time;
-  fprintf(o, "<h3>A step</h3>\n<p>%.4g FLOP per rank, %s between kernels and memory.</p>\n",
-          p->flop, plan_amount(p->m->arena, p->moved));
-  if (p->waited > 0)
+static void put_work(FILE *o, const Planned *p, const PlanStep *s, const char *head) {
+  const StepTime *t = &s->time;
+  fprintf(o, "<h3>%s</h3>\n<p>%.4g FLOP per rank, %s between kernels and memory.</p>\n", head,
+          s->flop, plan_amount(p->m->arena, s->moved));
+  if (s->waited > 0)
     fprintf(o, "<p>A bubble of %.0f %%: for %.4g FLOP of other stages it waits.</p>\n",
-            100 * plan_bubble(p), p->waited);
+            100 * plan_bubble(s), s->waited);
   if (t->total <= 0) return;
   put_heads(o, "at_the_machine's_peaks #");
   put_seconds(o, "computation", t->compute), put_seconds(o, "memory, beside it", t->memory);
@@ -174,11 +174,18 @@ static void put_work(FILE *o, const Planned *p) {
 }
 
 static void put_lanes(FILE *o, const Planned *p) {
-  if (p->time.total <= 0 || !p->m->mesh.n || p->lanes.shown <= 0) return;
+  if (p->step.time.total <= 0 || !p->m->mesh.n || p->step.lanes.shown <= 0) return;
   fputs("<h3>Kernels and messages of a rank, at these peaks</h3>\n"
         "<p>Yellow: the kernels wait for messages. Of a loop some rounds are drawn.</p>\n",
         o);
   plan_lanes_svg(o, p);
+}
+
+static void put_frozen(FILE *o, const Planned *p) {
+  if (!p->freeze) return;
+  put_work(o, p, &p->frozen,
+           arena_printf(p->m->arena, "After %.0f of %.0f steps, frozen", p->freeze, p->steps));
+  put_collectives(o, p, &p->frozen);
 }
 
 static void put_verdict(FILE *o, const Planned *p) {
@@ -206,10 +213,11 @@ void plan_page_add(PlanPage *page, const Planned *p) {
   put_parts(page->body, p);
   put_largest(page->body, p);
   put_axes(page->body, p);
-  put_collectives(page->body, p);
+  put_collectives(page->body, p, &p->step);
   put_accumulation(page->body, p);
-  put_work(page->body, p);
+  put_work(page->body, p, &p->step, "A step");
   put_lanes(page->body, p);
+  put_frozen(page->body, p);
   fputs("</section>\n", page->body);
 }
 

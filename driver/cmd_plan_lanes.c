@@ -96,7 +96,7 @@ static void put_scale(const Drawing *d, int bottom) {
 }
 
 void plan_lanes_svg(FILE *out, const Planned *p) {
-  Drawing d = {p, &p->lanes, out};
+  Drawing d = {p, &p->step.lanes, out};
   int axes = (int)p->m->mesh.n, bottom = lane_y(axes);
   fprintf(out,
           "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" role=\"img\" "

@@ -394,9 +394,10 @@ static void add_traffic(const Module *m, const Fn *f, double times, TrafficList 
   }
 }
 
-TrafficList module_traffic(const Module *m) {
+TrafficList entry_traffic(const Module *m, const Fn *entry) {
   TrafficList l = {0};
-  const Fn *step = ir_main_entry(m);
-  if (step) add_traffic(m, step, 1, &l);
+  if (entry) add_traffic(m, entry, 1, &l);
   return l;
 }
+
+TrafficList module_traffic(const Module *m) { return entry_traffic(m, ir_main_entry(m)); }

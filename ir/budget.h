@@ -81,5 +81,6 @@ Moves module_moves(const Module *m);
 
 double message_traffic(const Fn *f, const Op *o); /* elements of one collective */
 /* By axis, then kind; only what is sent at all. */
-TrafficList module_traffic(const Module *m);
+TrafficList entry_traffic(const Module *m, const Fn *entry); /* entry NULL: nothing */
+TrafficList module_traffic(const Module *m);                 /* of a step */
 #endif

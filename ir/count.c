@@ -202,6 +202,13 @@ IrCount ir_count(const Module *m, const Fn *f) {
 
 double ir_op_flop(const Module *m, const Fn *f, const Op *o) { return op_count(m, f, o).flop; }
 
+const Fn *ir_frozen_entry(const Module *m) {
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    if (m->fns.at[i]->kind == FN_ENTRY && !strcmp(m->fns.at[i]->name, "step.frozen"))
+      return m->fns.at[i];
+  return NULL;
+}
+
 const Fn *ir_main_entry(const Module *m) {
   const Fn *first = NULL;
   for (uint32_t i = m->fns.n; i-- > 0;) {
@@ -255,9 +262,8 @@ static void add_waited(const Module *m, const Fn *f, double times, IrCount *sum)
   }
 }
 
-IrCount module_waited(const Module *m) {
+IrCount ir_waited(const Module *m, const Fn *f) {
   IrCount sum = {0};
-  const Fn *f = ir_main_entry(m);
   if (f) add_waited(m, f, 1, &sum);
   return sum;
 }

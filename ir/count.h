@@ -11,9 +11,11 @@ IrCount ir_count(const Module *m, const Fn *f);
 /* The entry that the head of a dump speaks about: `step`, else the first; NULL if there is none. */
 const Fn *ir_main_entry(const Module *m);
 IrCount module_count(const Module *m); /* of that entry; zeros without one */
-/* What other stages do while a rank waits for them, in a run of that entry: what stands between a
+/* What other stages do while a rank waits for them, in a run of f: what stands between a
    receive and a send, once for every other rank of the axis. */
-IrCount module_waited(const Module *m);
+IrCount ir_waited(const Module *m, const Fn *f);
+/* 1-bit Adam's step once the second moments stand still (passes/onebit.c), or NULL. */
+const Fn *ir_frozen_entry(const Module *m);
 
 /* One line without its end: the numbers of that entry, and the change against m->was. */
 const char *ir_head(const Module *m);

@@ -141,8 +141,7 @@ Lanes lanes_of(const Module *m, const Machine *x, const EventList *events) {
   return lanes;
 }
 
-Lanes plan_lanes(const Module *m, const Machine *x) {
-  const Fn *entry = ir_main_entry(m);
+Lanes plan_lanes(const Module *m, const Machine *x, const Fn *entry) {
   if (!entry) return (Lanes){0};
   EventList *events = ARENA_NEW(m->arena, EventList); /* spans point into it */
   *events = events_of(m, entry);

@@ -27,8 +27,8 @@ typedef struct Lanes {
 
 /* Of the entry of the events; nothing if the machine does not say how fast it is. */
 Lanes lanes_of(const Module *m, const Machine *x, const EventList *events);
-/* Of the entry that is a step, after pass `memory`. */
-Lanes plan_lanes(const Module *m, const Machine *x);
+/* Of an entry after pass `memory`. */
+Lanes plan_lanes(const Module *m, const Machine *x, const Fn *entry);
 /* Takes what is hidden out of a step's time, and adds what hiding costs. */
 void lanes_hide(const Lanes *l, const Module *m, StepTime *t);
 
