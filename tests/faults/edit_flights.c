@@ -45,7 +45,7 @@ static bool has_ring(const char *line) { return is_op(line) && strstr(line, "rin
 static bool has_rings(const char *line) { return is_op(line) && strstr(line, "ring = ["); }
 static bool in_ring(const char *line) { return is_op(line) && strstr(line, "at(ring "); }
 static bool is_message(const char *line) {
-  return is_op(line) && strstr(line, "ways = ") && strstr(line, "axis = ");
+  return is_op(line) && strstr(line, "ranks = ") && strstr(line, "axis = ");
 }
 
 /* One of these lines; the number of lines if there is none. */

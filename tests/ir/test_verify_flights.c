@@ -51,7 +51,7 @@
 static const Broken modules[] = {
     {"flight-c1", "E1111",
      "localize\nmesh x = 2\nbody @b(%0 : f32[O:1, A:4]) {\n%1 = all_gather[O] %0 {axis = \"x\", "
-     "ways = 2, flight = 0} : f32[O:2, A:4]\n}\n"},
+     "ranks = 2, flight = 0} : f32[O:2, A:4]\n}\n"},
     {"flight-c1", "E1111",
      "localize\nbody @b(%0 : f32[A:4]) {\n%1 = wait %0 : f32[A:4]\nreturn %1\n}\n"},
     {"flight-c1", "E1111", LOCAL(GATHER(", flight = 2") WAIT RETURN)},

@@ -66,13 +66,14 @@ static const Broken modules[] = {
      "%2 = all_gather[B] %0 {axis = \"x\", ranks = 2} : f32[A:4, B:2]\nreturn %2\n}\n"},
     {"message-c4", "E1110",
      "select\nmesh x = 2\ntarget {device = gpu, ..}\nset comm = \"local\"\nset "
-     "plan.zero.bucket = \"8\"\nbody @b(%0 : f32[A:4]) {\n%1 = all_reduce %0 {axis = \"x\", ways = "
+     "plan.zero.bucket = \"8\"\nbody @b(%0 : f32[A:4]) {\n%1 = all_reduce %0 {axis = \"x\", ranks "
+     "= "
      "2} "
      ": f32[A:4]\nreturn %1\n}\n"},
     {"mesh-c1", "E1109", SENDING("all_reduce", "axis = \"x\", ranks = 4", "A:4")},
     {"mesh-c1", "E1109",
      "collect\nmesh x = 2\nbody @b(%0 : f32[A:4] partial(x)) {\n%1 = all_reduce %0 {axis = \"x\", "
-     "ways = 2} : f32[A:4]\n}\n"},
+     "ranks = 2} : f32[A:4]\n}\n"},
     {"hop-c1", "E1109",
      "localize\nmesh x = 2\nbody @b(%0 : f32[A:4]) {\n%1 = receive %0 {axis = \"x\", ranks = 2} : "
      "f32[A:4]\n%2 = send %1 {reverse = 1, axis = \"x\", ranks = 2} : f32[A:4]\nreturn %2\n}\n"},
@@ -82,7 +83,7 @@ static const Broken modules[] = {
      "%3\n}\n"},
     {"mesh-c2", "E1109", SENDING("all_reduce", "axis = \"x\", reduce = \"y\", ranks = 2", "A:4")},
     {"mesh-c3", "E1109",
-     "localize\nmesh x = 2\nbody @b(%0 : i32[A:4]) {\n%1 = all_reduce %0 {axis = \"x\", ways = "
+     "localize\nmesh x = 2\nbody @b(%0 : i32[A:4]) {\n%1 = all_reduce %0 {axis = \"x\", ranks = "
      "2} : i32[A:4]\n}\n"},
     {"mesh-c4", "E1109", SENDING("part[A]", "axis = \"x\", ranks = 2", "A:2")},
     {"mesh-c5", "E1109",

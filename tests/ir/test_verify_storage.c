@@ -139,11 +139,12 @@ static const Broken modules[] = {
      "= "
      "2} : f32[B:2, A:8]\nreturn %1\n}\n"},
     {"order-c15", "E1107",
-     "order\nmesh x = 2\nbody @b(%0 : f32[A:4, B:2]) {\n%1 = all_reduce %0 {axis = \"x\", ways = "
+     "order\nmesh x = 2\nbody @b(%0 : f32[A:4, B:2]) {\n%1 = all_reduce %0 {axis = \"x\", ranks = "
      "2} : "
      "f32[A:4, B:2] {0: strides(3, 1)}\nreturn %1\n}\n"},
     {"order-c16", "E1107",
-     "order\nmesh x = 2\nbody @b(%0 : f32[A:4]) {\n%1 = reduce_scatter[A] %0 {axis = \"x\", ways = "
+     "order\nmesh x = 2\nbody @b(%0 : f32[A:4]) {\n%1 = reduce_scatter[A] %0 {axis = \"x\", ranks "
+     "= "
      "2} : f32[A:2] {0: inplace(%0)}\nreturn %1\n}\n"},
     {"order-c11", "E1107", ADDING_LOOP("", " {0: inplace(%1)}")},
     {"order-c17", "E1107",

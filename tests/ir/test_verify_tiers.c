@@ -22,7 +22,7 @@ static const Broken modules[] = {
      "fuse\nkernel @k(%0 : f32[A:4], %1 : host f32[A:4]) {\n%2 = exp %0 : f32[A:4]\n"
      "%3 = exp %1 : host f32[A:4]\nreturn %2, %3\n}\n"},
     {"tier-c3", "E1109",
-     "clean\nmesh x = 2\nbody @b(%0 : host f32[A:4]) {\n%1 = all_reduce %0 {axis = \"x\", ways = "
+     "clean\nmesh x = 2\nbody @b(%0 : host f32[A:4]) {\n%1 = all_reduce %0 {axis = \"x\", ranks = "
      "2} "
      ": host f32[A:4]\n}\n"},
     {"tier-c4", "E1105", "offload\ninput @x : host f32[A:4]\n"},

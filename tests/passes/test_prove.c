@@ -77,8 +77,8 @@ static const struct {
     {straight,
      "%4 = wait %2, %0 : f32[O:2, P:8] {0: view(%2 + 0) at(frame + 0)}\n%5 = kernel @k, %3, %4",
      "%5 = kernel @k, %3, %3", "all_gather over data in @step is started and never waited for"},
-    {straight, "ways = 2, flight = 0} : f32[O:2, P:8] {0: at(frame + 0)}\n",
-     "ways = 2} : f32[O:2, P:8] {0: at(frame + 0)}\n", NULL},
+    {straight, "ranks = 2, flight = 0} : f32[O:2, P:8] {0: at(frame + 0)}\n",
+     "ranks = 2} : f32[O:2, P:8] {0: at(frame + 0)}\n", NULL},
 };
 
 static Module *module_with(Ctx *c, const char *text, const char *from, const char *to) {
