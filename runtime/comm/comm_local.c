@@ -36,7 +36,6 @@ typedef struct Word { /* counts rounds */
 typedef struct Box { /* from this rank to a neighbour: filled, emptied, filled, .. */
   Word sent, taken;
   _Alignas(64) atomic_ullong call; /* elements and their type, as a number */
-  _Alignas(64) char slot[CHUNK];
 } Box;
 
 typedef struct Lane {
@@ -50,7 +49,9 @@ typedef struct Lane {
 typedef struct LocalComm {
   Watchdog watchdog;
   Rendezvous meeting;
-  Lane *lane; /* channel by channel, rank by rank */
+  Lane *lane;  /* channel by channel, rank by rank */
+  char *slots; /* of their boxes, in the same order; only what is sent is ever touched */
+  size_t slot; /* bytes of one: the largest message between neighbours */
   unsigned *round;
   int world, me;
   int spin;
@@ -234,31 +235,30 @@ static unsigned long long said(const rt_collective *c) {
   return (unsigned long long)c->count << 8 | (unsigned long long)c->elem;
 }
 
-/* A chunk waits until the one before has been taken; the last one is not waited for. */
+static char *slot_of(const LocalCall *x, int i, int back) {
+  return x->l->slots + (size_t)((lane_of(x, i) - x->l->lane) * 2 + back) * x->l->slot;
+}
+
+/* A message lies in the slot until the neighbour takes it; this rank goes on. So ranks that send to
+   each other first and receive then do not wait for ever. The one before must have been taken. */
 static void hop_out(LocalCall *x) {
-  int peer = rt_hop_peer(x->what, x->g);
-  Box *b = &lane_of(x, x->g->me)->box[x->what->back != 0];
-  int64_t step = CHUNK / x->size, count = x->what->count;
-  for (int64_t at = 0; at < count; at += step) {
-    unsigned round = atomic_load(&b->sent.at);
-    await_word(x, &b->taken, round, peer);
-    atomic_store(&b->call, said(x->what));
-    memcpy(b->slot, x->send + at * x->size, (size_t)(min_i64(step, count - at) * x->size));
-    advance(x, &b->sent, round + 1);
-  }
+  int peer = rt_hop_peer(x->what, x->g), back = x->what->back != 0;
+  Box *b = &lane_of(x, x->g->me)->box[back];
+  unsigned round = atomic_load(&b->sent.at);
+  await_word(x, &b->taken, round, peer);
+  atomic_store(&b->call, said(x->what));
+  memcpy(slot_of(x, x->g->me, back), x->send, (size_t)(x->what->count * x->size));
+  advance(x, &b->sent, round + 1);
 }
 
 static void hop_in(LocalCall *x) {
-  int peer = rt_hop_peer(x->what, x->g);
-  Box *b = &lane_of(x, peer)->box[x->what->back != 0];
-  int64_t step = CHUNK / x->size, count = x->what->count;
-  for (int64_t at = 0; at < count; at += step) {
-    unsigned round = atomic_load(&b->taken.at) + 1;
-    await_word(x, &b->sent, round, peer);
-    if (atomic_load(&b->call) != said(x->what)) disagree(x, peer);
-    memcpy(x->receive + at * x->size, b->slot, (size_t)(min_i64(step, count - at) * x->size));
-    advance(x, &b->taken, round);
-  }
+  int peer = rt_hop_peer(x->what, x->g), back = x->what->back != 0;
+  Box *b = &lane_of(x, peer)->box[back];
+  unsigned round = atomic_load(&b->taken.at) + 1;
+  await_word(x, &b->sent, round, peer);
+  if (atomic_load(&b->call) != said(x->what)) disagree(x, peer);
+  memcpy(x->receive, slot_of(x, peer, back), (size_t)(x->what->count * x->size));
+  advance(x, &b->taken, round);
 }
 
 /* ---- calls ---- */
@@ -289,7 +289,18 @@ static void local_collect(Comm *c, const RankGroup *g, int channel, const rt_col
 
 /* ---- joining ---- */
 
-static PeerTable *share(LocalComm *l, int64_t bytes, Fault *f) {
+/* Bytes of the largest message from neighbour to neighbour. */
+static size_t slot_bytes(const rt_program *p) {
+  int64_t most = 0;
+  for (int i = 0; i < p->ncollectives; i++) {
+    const rt_collective *c = &p->collectives[i];
+    int64_t bytes = c->kind == RT_SEND ? c->count * rt_elem_bytes((int)c->elem) : 0;
+    if (bytes > most) most = bytes;
+  }
+  return (size_t)round_up(most, CACHE_LINE);
+}
+
+static PeerTable *share(LocalComm *l, int64_t bytes, int64_t lane_count, Fault *f) {
   size_t lanes = sizeof(PeerTable) + sizeof(Peer) * (size_t)l->world;
   char *at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, l->meeting.memory, 0);
   close(l->meeting.memory);
@@ -298,6 +309,7 @@ static PeerTable *share(LocalComm *l, int64_t bytes, Fault *f) {
     return NULL;
   }
   l->lane = (Lane *)(at + round_up(lanes, CACHE_LINE));
+  l->slots = (char *)(l->lane + lane_count);
   return (PeerTable *)at;
 }
 
@@ -317,11 +329,13 @@ static bool local_join(Comm *c, Fault *f) {
   l->world = c->launch.world, l->me = c->launch.rank;
   l->spin = l->world <= cpus ? 2000 : 20;
   l->round = rt_alloc(sizeof(unsigned) * (size_t)channels);
+  l->slot = slot_bytes(c->program);
+  int64_t lanes = (int64_t)l->world * channels;
   int64_t bytes = (int64_t)sizeof(PeerTable) + (int64_t)sizeof(Peer) * l->world + 64 +
-                  (int64_t)sizeof(Lane) * l->world * channels;
+                  ((int64_t)sizeof(Lane) + 2 * (int64_t)l->slot) * lanes;
   if (!one_machine(&c->launch, f) || !rt_rendezvous(&l->meeting, &rt_rendezvous_unix, c, bytes, f))
     return false;
-  PeerTable *table = share(l, bytes, f);
+  PeerTable *table = share(l, bytes, lanes, f);
   return table && rt_watchdog_start(&l->watchdog, c, &l->meeting, table, f);
 }
 

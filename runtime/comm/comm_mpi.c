@@ -32,8 +32,15 @@ enum { PARTS = 2 }; /* tag of what collectives are made of; hops have 0 and 1 */
    beside; looks in the time that it has taken. */
 enum { SHORT_NAP = 20000, NAP = 100000, LONG_NAP = 500000, LOOKS = 8 };
 
+typedef struct Sent { /* the last message to a neighbour: copied, so that this rank goes on */
+  char *data;
+  MPI_Request *part; /* of STAGE elements at most */
+  int parts;
+} Sent;
+
 typedef struct Mpi {
   MPI_Comm *group;      /* per channel */
+  Sent *sent;           /* per channel, to the rank behind, to the rank before */
   char *out, *in;       /* staging: STAGE elements of up to 8 bytes, sent and received */
   MPI_Request *request; /* to and from each rank */
   const void **part;    /* per rank: what it adds */
@@ -49,7 +56,7 @@ typedef struct MpiCall {
   const RankGroup *g;
   const rt_collective *what;
   MPI_Comm comm;
-  int size, started; /* bytes of an element; requests */
+  int channel, size, started; /* size: bytes of an element; started: requests */
   double limit;
 } MpiCall;
 
@@ -302,13 +309,24 @@ static void broadcast(MpiCall *x, const char *send, char *receive, int64_t at, i
   await(x, 1, &r);
 }
 
-/* Messages of a direction have a tag; they come in the order in which they were sent. */
+/* As long as a neighbour that stands in its receive takes to get it, at 1 Gbit/s. */
+static void push(const Sent *s, int64_t bytes) {
+  double until = rt_now() + 1e-4 + (double)bytes / 1e8;
+  for (int done = 0; !done && rt_now() < until;)
+    MPI_Testall(s->parts, s->part, &done, MPI_STATUSES_IGNORE);
+}
+
+/* Messages of a direction have a tag; they come in the order in which they were sent. Nobody waits
+   for the neighbour that is not there yet: ranks that send to each other first and receive then go
+   on. The message before must have been taken. */
 static void hop_out(MpiCall *x, const char *data, char *receive, int64_t at, int64_t m) {
-  MPI_Request r;
+  Sent *s = &x->m->sent[x->channel * 2 + (x->what->back != 0)];
   (void)receive;
-  MPI_Isend(data + at * x->size, (int)m, type_of((int)x->what->elem), rt_hop_peer(x->what, x->g),
-            x->what->back, x->comm, &r);
-  await(x, 1, &r);
+  if (!at) await(x, s->parts, s->part), s->parts = 0;
+  memcpy(s->data + at * x->size, data + at * x->size, (size_t)(m * x->size));
+  MPI_Isend(s->data + at * x->size, (int)m, type_of((int)x->what->elem), rt_hop_peer(x->what, x->g),
+            x->what->back, x->comm, &s->part[s->parts++]);
+  if (at + m == x->what->count) push(s, x->what->count * x->size);
 }
 
 static void hop_in(MpiCall *x, const char *data, char *to, int64_t at, int64_t m) {
@@ -360,6 +378,7 @@ static void mpi_collect(Comm *c, const RankGroup *g, int channel, const rt_colle
                .g = g,
                .what = what,
                .comm = m->group[channel],
+               .channel = channel,
                .size = rt_elem_bytes((int)what->elem)};
   double now = rt_now(), worked = now - m->ended;
   x.limit = now + (worked > m->late ? worked : m->late);
@@ -379,6 +398,26 @@ typedef struct Who {
   int64_t pid;
   char host[64];
 } Who;
+
+/* Room for the largest message to either neighbour along each axis. */
+static void make_sent(Mpi *m, const rt_program *p) {
+  m->sent = rt_alloc(sizeof(Sent) * 2 * (size_t)(p->naxes + 1));
+  for (int axis = 0; axis < p->naxes; axis++)
+    for (int back = 0; back < 2; back++) {
+      size_t most = 0, parts = 0;
+      for (int i = 0; i < p->ncollectives; i++) {
+        const rt_collective *c = &p->collectives[i];
+        if (c->kind != RT_SEND || c->axis != axis || (c->back != 0) != back) continue;
+        size_t bytes = (size_t)(c->count * rt_elem_bytes((int)c->elem));
+        most = bytes > most ? bytes : most;
+        parts = (size_t)c->count > parts ? (size_t)c->count : parts;
+      }
+      if (!most) continue;
+      parts = parts / (size_t)(STAGE - 1) + 1; /* shorter parts: STAGE less the ranks of a group */
+      m->sent[axis * 2 + back] =
+          (Sent){rt_alloc(most), rt_alloc(sizeof(MPI_Request) * 2 * parts), 0};
+    }
+}
 
 static bool all_alike(const Comm *c, Fault *f) {
   int world = c->launch.world;
@@ -428,6 +467,7 @@ static bool mpi_join(Comm *c, Fault *f) {
   m->part = rt_alloc(sizeof(void *) * (size_t)world);
   for (int i = 0; i < channels; i++)
     MPI_Comm_split(MPI_COMM_WORLD, (int)c->group[i].first, c->group[i].me, &m->group[i]);
+  make_sent(m, c->program);
   m->ended = rt_now();
   m->launcher = watch_launcher();
   return true;
@@ -437,6 +477,8 @@ static bool mpi_join(Comm *c, Fault *f) {
 static void mpi_leave(Comm *c, int status) {
   const Mpi *m = c->inside;
   if (!c->over && status && status != 75) abort_all(m, status);
+  for (int i = 0; m && !m->orphan && i < 2 * c->program->naxes; i++)
+    MPI_Waitall(m->sent[i].parts, m->sent[i].part, MPI_STATUSES_IGNORE);
   if (!m || !m->orphan) MPI_Finalize();
 }
 

@@ -69,6 +69,23 @@ static void add_hops(Case *c, uint64_t *seed) {
   }
 }
 
+/* Some groups of four: everybody sends to both neighbours, however much, and receives then. */
+static void add_crossings(Case *c, uint64_t *seed) {
+  for (int i = 0; i + 3 < MOST_ROWS; i += 4) {
+    if (below(seed, 4)) continue;
+    for (int k = 0; k < 4; k++) {
+      const char *what = c->row[i + k].what;
+      c->row[i + k] = c->row[i], c->row[i + k].what = what;
+      c->row[i + k].kind = k < 2 ? RT_SEND : RT_RECEIVE, c->row[i + k].back = k & 1;
+    }
+  }
+}
+
+/* The row that sends what row `call` receives. */
+static int sender(const Case *c, int call) {
+  return c->row[call / 4 * 4].kind == RT_SEND ? call - 2 : call + 1;
+}
+
 static void make_case(Case *c, uint64_t seed, int mesh) {
   static char names[] = "abc", what[MOST_ROWS][16];
   *c = (Case){.seed = seed, .world = 1};
@@ -95,6 +112,7 @@ static void make_case(Case *c, uint64_t seed, int mesh) {
     r->send_row = divisor(&seed, r->count), r->receive_row = divisor(&seed, r->count);
   }
   add_hops(c, &seed);
+  add_crossings(c, &seed);
 }
 
 /* ---- what must come out, element by element ---- */
@@ -154,7 +172,7 @@ static double expected(const Case *c, int call, const RankGroup *g, int64_t at) 
   if (r->kind == RT_RECEIVE) {
     int from = rt_hop_peer(r, g);
     return from < 0 ? value(c, call, g->first + g->me * g->stride, k)
-                    : value(c, call + 1, g->first + from * g->stride, k);
+                    : value(c, sender(c, call), g->first + from * g->stride, k);
   }
   return reduced(c, call, g, r->kind == RT_ALL_REDUCE ? k : place(g->n, g->me, r->send_row, k));
 }
