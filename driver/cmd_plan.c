@@ -54,6 +54,7 @@ static Exit plan_module(Cli *o, Planned *p) {
   }
   p->machine = plan_machine(p->m);
   p->step = plan_step(p, ir_main_entry(p->m)), p->frozen = plan_step(p, ir_frozen_entry(p->m));
+  p->freezes = ir_frozen_entry(p->m) != NULL;
   p->freeze = atof(module_setting(p->m, "made.freeze", "0")), p->steps = train_steps(p->m);
   p->fits = !p->machine.memory || fit_check(o, p->m, o->facts);
   plan_accumulation(o, p);

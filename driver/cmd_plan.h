@@ -35,7 +35,8 @@ typedef struct Planned {
   int64_t frame; /* bytes of the largest entry's frame, part of need.total */
   Machine machine;
   PlanStep step, frozen; /* frozen: 1-bit Adam's, after `freeze` steps of `step` */
-  double freeze, steps;  /* freeze 0: there are no frozen steps */
+  bool freezes;          /* there are such */
+  double freeze, steps;  /* freeze 0: the run finds out */
   bool fits;
   Accumulation accumulate[ACCUMULATIONS];
   int naccumulate;   /* 0: there is no choice */
@@ -69,6 +70,7 @@ void plan_say_time(const Planned *p, const PlanStep *s);
 void plan_put_communication(const Planned *p, const PlanStep *s); /* "communication":[..] */
 void plan_put_time(const Planned *p, const PlanStep *s);
 /* Frozen steps, and what the run sends as a whole. */
+const char *plan_warm_up(const Planned *p); /* 2000 of 10000 steps */
 void plan_say_frozen(const Planned *p);
 void plan_put_frozen(const Planned *p);
 /* cmd_plan_flights.c */

@@ -182,9 +182,8 @@ static void put_lanes(FILE *o, const Planned *p) {
 }
 
 static void put_frozen(FILE *o, const Planned *p) {
-  if (!p->freeze) return;
-  put_work(o, p, &p->frozen,
-           arena_printf(p->m->arena, "After %.0f of %.0f steps, frozen", p->freeze, p->steps));
+  if (!p->freezes) return;
+  put_work(o, p, &p->frozen, arena_printf(p->m->arena, "After %s, frozen", plan_warm_up(p)));
   put_collectives(o, p, &p->frozen);
 }
 

@@ -57,19 +57,27 @@ static double bytes_on_average(const Planned *p) {
   return warm * plan_bytes_sent(&p->step) + (1 - warm) * plan_bytes_sent(&p->frozen);
 }
 
+const char *plan_warm_up(const Planned *p) {
+  if (!p->freeze) return "the warm-up, whose length `freeze = auto` finds";
+  return arena_printf(p->m->arena, "%.0f of %.0f steps", p->freeze, p->steps);
+}
+
 /* after 2000 of 10000 steps, which send 12.0 MiB
    .. on average 2.80 MiB a step: 4.29 times less than 12.0 MiB, as before the freeze */
 void plan_say_frozen(const Planned *p) {
   Arena *a = p->m->arena;
-  if (!p->freeze) return;
-  printf("after %.0f of %.0f steps, frozen: %.4g FLOP per rank, %s between kernels and memory\n",
-         p->freeze, p->steps, p->frozen.flop, plan_amount(a, p->frozen.moved));
+  if (!p->freezes) return;
+  printf("after %s, frozen: %.4g FLOP per rank, %s between kernels and memory\n", plan_warm_up(p),
+         p->frozen.flop, plan_amount(a, p->frozen.moved));
   plan_say_traffic(p, &p->frozen);
   plan_say_time(p, &p->frozen);
   double first = plan_bytes_sent(&p->step), mean = bytes_on_average(p);
   if (first <= 0 || mean <= 0) return;
-  printf("a frozen step sends %.3g times less; on average of the run %s a step, %.3g times less\n",
-         first / plan_bytes_sent(&p->frozen), plan_amount(a, mean), first / mean);
+  printf("a frozen step sends %.3g times less", first / plan_bytes_sent(&p->frozen));
+  if (p->freeze)
+    printf("; on average of the run %s a step, %.3g times less", plan_amount(a, mean),
+           first / mean);
+  printf("\n");
 }
 
 /* ---- JSON ---- */
@@ -117,10 +125,11 @@ void plan_put_time(const Planned *p, const PlanStep *s) {
 }
 
 void plan_put_frozen(const Planned *p) {
-  if (!p->freeze) return;
-  printf("\"frozen\":{\"from\":%.0f,\"steps\":%.0f,", p->freeze, p->steps);
+  if (!p->freezes) return;
+  printf("\"frozen\":{");
+  if (p->freeze) printf("\"from\":%.0f,\"steps\":%.0f,", p->freeze, p->steps);
   plan_put_communication(p, &p->frozen);
   plan_put_time(p, &p->frozen);
-  printf("\"flop_per_step\":%.17g},\"bytes_per_step_on_average\":%.17g,", p->frozen.flop,
-         bytes_on_average(p));
+  printf("\"flop_per_step\":%.17g},", p->frozen.flop);
+  if (p->freeze) printf("\"bytes_per_step_on_average\":%.17g,", bytes_on_average(p));
 }

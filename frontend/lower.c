@@ -187,7 +187,8 @@ static void take(World *w, Taken *t, Str name, Span at) {
 static void check_names(World *w, const Eval *e) {
   static const char *const reserved[] = {"seed",        "step",         "loss",
                                          "eval.loss",   "lr",           "norm.of.gradients",
-                                         "onebit.root", "onebit.error", "onebit.error.of.owner"};
+                                         "onebit.root", "onebit.error", "onebit.error.of.owner",
+                                         "onebit.norm", "onebit.frozen"};
   Interner *names = w->ctx->names;
   Taken t = {0};
   for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)

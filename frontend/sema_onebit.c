@@ -47,11 +47,47 @@ static void check_share(Eval *e, const AstItem *train) {
 static void check_freeze(Eval *e, const AstItem *train) {
   const AstValue *freeze = settings_value(train, "optim", "freeze");
   int64_t n = option(train, "freeze"), steps = settings_integer(train, ITEM_TRAIN, "steps", NULL);
-  if (!freeze || !freeze->number.integer || steps < 1 || n < steps) return;
+  if (!freeze || freeze->kind != VALUE_NUMBER || !freeze->number.integer || steps < 1 || n < steps)
+    return;
   Report *r = eval_error(e, "E0602", freeze->span,
                          "`freeze = %lld`, and the run has %lld steps: nothing would be compressed",
                          (long long)n, (long long)steps);
   diag_help(r, "15%% to 25%% of the steps are usual; `optim adamw` freezes nothing");
+}
+
+static bool is_auto(const AstValue *freeze) { return freeze && freeze->kind == VALUE_PATH; }
+
+/* What only `freeze = auto` reads. */
+static void check_unread(Eval *e, const AstItem *train) {
+  static const char *const keys[] = {"ratio", "window"};
+  if (is_auto(settings_value(train, "optim", "freeze"))) return;
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    const AstValue *v = settings_value(train, "optim", keys[i]);
+    if (!v) continue;
+    Report *r = eval_error(e, "E0602", v->span, "`%s` goes with `freeze = auto`", keys[i]);
+    diag_help(r, "leave it out: the step of the freeze is written");
+  }
+}
+
+/* The first step after which a freeze could come: two looks, the first behind the warm-up. */
+static void check_auto(Eval *e, const AstItem *train) {
+  const AstValue *freeze = settings_value(train, "optim", "freeze"),
+                 *window = settings_value(train, "optim", "window"),
+                 *betas = settings_value(train, "optim", "betas");
+  int64_t steps = settings_integer(train, ITEM_TRAIN, "steps", NULL),
+          each = option(train, "window"),
+          warmup = settings_integer(train, ITEM_TRAIN, "lr", "warmup");
+  double beta = betas && betas->items.n == 2 ? betas->items.at[1]->number.value : 0.999;
+  if (!is_auto(freeze) || steps < 1) return;
+  if (each < 1) each = (int64_t)round(1 / (1 - beta));
+  int64_t looks = (warmup > each ? (warmup + each - 1) / each : 1) + 1;
+  if (looks <= steps / each && looks * each + 1 < steps) return;
+  Report *r =
+      eval_error(e, "E0602", window ? window->span : freeze->span,
+                 "two norms %lld steps apart, after %lld of warm-up: none of %lld steps would "
+                 "be compressed",
+                 (long long)each, (long long)(warmup > 0 ? warmup : 0), (long long)steps);
+  diag_help(r, "a smaller `window`, or a number of steps for `freeze`");
 }
 
 void check_onebit(Eval *e, const AstItem *train) {
@@ -59,6 +95,8 @@ void check_onebit(Eval *e, const AstItem *train) {
   check_block(e, train);
   check_share(e, train);
   check_freeze(e, train);
+  check_unread(e, train);
+  check_auto(e, train);
 }
 
 static void unbuilt(PlanCheck *p, Span at, const char *what) {

@@ -13,7 +13,7 @@ typedef enum SettingType {
   TYPE_AT_LEAST_0, /* number of at least 0 */
   TYPE_BELOW_1,    /* number from 0 to below 1 */
   TYPE_SHARE,      /* 0..1 or a percentage */
-  TYPE_STEPS,      /* a whole number of at least 1, or a share below 1 */
+  TYPE_STEPS,      /* a whole number of at least 1, a share below 1, or auto */
   TYPE_STAGE,      /* 0, 1, 2, 3 */
   TYPE_BYTES,
   TYPE_AHEAD, /* layers, or bytes */

@@ -198,6 +198,7 @@ static bool list_fits(SettingType t, const AstValue *v) {
 static bool path_fits(SettingType t, const AstValue *v) {
   const char *text = v->path->text;
   if (t == TYPE_SWITCH) return !strcmp(text, "on") || !strcmp(text, "off");
+  if (t == TYPE_STEPS) return !strcmp(text, "auto");
   if (t == TYPE_NAME) return v->path->parts.n == 1;
   return t == TYPE_WORD || t == TYPE_KEEP || t == TYPE_NAMES || t == TYPE_PATHS;
 }

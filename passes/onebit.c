@@ -35,13 +35,8 @@ enum { BITS = 8 };
 static const char frozen_name[] = "step.frozen";
 
 /* ---- states ---- */
-static Global *named_state(Module *m, const char *name, Type t) {
-  Global *g = global_named(m, name);
-  return g ? g : module_add_global(m, GLOBAL_STATE, intern(m->ctx->names, name), t, (Loc){0});
-}
-
 static Global *root_state(Module *m) {
-  return named_state(m, "onebit.root", type_scalar(ELEM_f32));
+  return update_state(m, "onebit.root", type_scalar(ELEM_f32));
 }
 
 void onebit_begin(Update *u) {
@@ -141,7 +136,7 @@ static ValueId with_error(Onebit *k, ValueId v, Global *error) {
 static Global *error_state(Onebit *k, const char *name, const Axis *first, int n) {
   Type t = type_of(ELEM_f32, n, first);
   t.axis[t.rank++] = k->block, t.axis[t.rank++] = k->in;
-  return named_state(k->u.m, name, t);
+  return update_state(k->u.m, name, t);
 }
 
 /* The new momentum of all parameters, [all, block, in]. */
@@ -238,8 +233,14 @@ static void lay_out(Onebit *k) {
   k->all = dim_named(m, "onebit_all"), k->flat = dim_named(m, "onebit_flat");
 }
 
-/* Steps of warm-up, for the executable: a number of them, or a share of all. */
+/* Steps of warm-up, for the executable: a number of them, or a share of all; or how often it asks
+   the state onebit.frozen. */
 static void set_freeze(Module *m) {
+  if (onebit_window(m)) {
+    module_set(m, "made.freeze", "auto");
+    module_set(m, "made.freeze.window", "%lld", (long long)onebit_window(m));
+    return;
+  }
   double steps = train_steps(m), freeze = module_amount(m, "train.optim.freeze");
   module_set(m, "made.freeze", "%lld",
              (long long)(freeze < 1 ? ceil(freeze * steps - 1e-9) : freeze));
@@ -284,6 +285,7 @@ Fn *onebit_entry(Module *m, const Fn *step) {
   lay_out(&k);
   place_workers(&k);
   set_freeze(m);
+  if (onebit_window(m)) onebit_look(m, k.u.globals, k.gradient);
   for (uint32_t i = 0; i < k.u.globals; i++)
     if (k.gradient[i] != NO_VALUE) k.gradient[i] = update_delivered(&k.u, k.gradient[i]);
   if (update_wants_norm(&k.u)) update_guarded(&k.u, norm_of_terms(&k), false);

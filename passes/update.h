@@ -44,6 +44,12 @@ static inline Global *state(Update *u, const Global *g, const char *name) {
   return s;
 }
 
+/* One of no parameter. */
+static inline Global *update_state(Module *m, const char *name, Type t) {
+  Global *g = global_named(m, name);
+  return g ? g : module_add_global(m, GLOBAL_STATE, intern(m->ctx->names, name), t, (Loc){0});
+}
+
 /* The new value of a parameter or state, if the step is fine. */
 static inline void put(Update *u, Global *g, ValueId v) {
   if (u->fine != NO_VALUE)
@@ -60,6 +66,10 @@ bool update_wants_norm(const Update *u);
 void update_guarded(Update *u, ValueId norm, bool clips);
 void update_adamw_begin(Update *u);
 
+/* freeze = auto (onebit_auto.c): after how many steps the norms of the second moments are compared,
+   0: that is not asked; and the entry that does so, of the parameters that have a gradient. */
+int64_t onebit_window(const Module *m);
+void onebit_look(Module *m, uint32_t globals, const ValueId *gradient);
 /* 1-bit Adam (onebit.c): what warm-up does beside AdamW, and the entry `step.frozen`
    made from the `step` that `grad` made; NULL: refused. */
 void onebit_begin(Update *u);

@@ -108,8 +108,7 @@ static bool find_cause(const Run *r, char *cause, size_t n) {
 
 /* Entry `step.frozen` measures all gradients together: what the outputs hold is of the warm-up. */
 static bool tells_gradients(const Run *r, const StepRecord *record) {
-  const char *freeze = rt_setting_of(r->p, "made.freeze");
-  return !freeze || record->step <= strtoll(freeze, NULL, 10);
+  return record->step <= rt_freeze(r);
 }
 
 bool rt_report_nonfinite(const Run *r, const StepRecord *record, Fault *f) {

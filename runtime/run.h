@@ -84,6 +84,11 @@ bool rt_finish(Run *r, const Outputs *outputs,
                Fault *f); /* --dump, --check-memory; outputs: of the model, or NULL */
 int64_t rt_parameters(const rt_program *p);
 
+/* frozen.c: the first step of `step.frozen`, INT64_MAX: none is known; after how many steps the
+   program looks for it, 0: it is known. */
+int64_t rt_freeze(const Run *r);
+int64_t rt_freeze_window(const Run *r);
+
 /* eval.c */
 typedef struct Evaluation { /* what of the validation data, and its loss */
   double loss;

@@ -279,8 +279,8 @@ static void tell_missing(const Run *r, const Outputs *outputs) {
   if (of_model)
     fprintf(stderr, "note: the model's outputs are not in the dump: `eval --dump FILE` computes "
                     "them for the validation data\n");
-  if (rt_entry_find(r->p, "step") && r->o.command == 't' &&
-      !rt_has_run(&r->device, rt_entry_find(r->p, "step")))
+  const rt_tensor *loss = rt_tensor_find(r->p, "loss");
+  if (loss && r->o.command == 't' && !rt_is_computed(&r->device, loss))
     fprintf(stderr, "note: no step was run: loss and gradients are not in the dump\n");
 }
 

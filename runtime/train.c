@@ -21,6 +21,7 @@ typedef enum Stop { GO_ON, DONE, TIME_UP, SIGNAL, NO_DATA } Stop;
 typedef struct Train {
   Run *r;
   const rt_entry *step, *frozen; /* frozen: in place of step from step number `freeze` on; NULL */
+  int64_t looks; /* steps between two looks at the second moments; 0: `freeze` is known */
   int64_t steps, freeze, eval_every, eval_batches, save_every, keep,
       saved;                 /* saved: step of the newest checkpoint, -1: none */
   int64_t may_skip, skipped; /* steps in a row that are not finite: at most, now */
@@ -61,6 +62,19 @@ static double waited(const Train *t) {
   return d->kind->waited ? d->kind->waited(d) : rt_comm_waited(&t->r->comm) - t->waited;
 }
 
+/* Are the second moments steady after this step of warm-up? */
+static bool look(Train *t, Fault *f) {
+  Run *r = t->r;
+  int64_t done = r->at.step + 1;
+  if (!t->looks || done % t->looks || r->at.step >= t->freeze) return true;
+  if (!rt_device_run(&r->device, rt_entry_find(r->p, "step.look"), f)) return false;
+  t->freeze = rt_freeze(r);
+  if (t->freeze == done && rt_is_first(r))
+    fprintf(stderr, "note: the second moments are steady: frozen after %lld steps\n",
+            (long long)done);
+  return true;
+}
+
 static bool one_step(Train *t, StepRecord *record, Fault *f) {
   Run *r = t->r;
   if (r->device.trace) rt_trace_step(r->device.trace, r->at.step + 1);
@@ -69,6 +83,7 @@ static bool one_step(Train *t, StepRecord *record, Fault *f) {
   bool frozen = t->frozen && r->at.step >= t->freeze;
   if (!rt_device_run(&r->device, frozen ? t->frozen : t->step, f)) return false;
   if (r->device.trace) rt_trace_stepped(r->device.trace, r->at.step + 1);
+  if (!look(t, f)) return false;
   *record = (StepRecord){.step = r->at.step + 1,
                          .samples = r->at.samples + r->data.batch,
                          .tokens = r->at.tokens + r->data.batch * r->data.tokens,
@@ -387,9 +402,7 @@ static bool start(Train *t, Fault *f) {
   read_settings(t);
   if (!(t->step = rt_entry_find(r->p, "step")))
     return rt_fault(f, 801, "this executable has no entry `step`");
-  const char *freeze = rt_setting_of(r->p, "made.freeze");
-  t->frozen = rt_entry_find(r->p, "step.frozen"),
-  t->freeze = freeze ? strtoll(freeze, NULL, 10) : 0;
+  t->frozen = rt_entry_find(r->p, "step.frozen"), t->looks = rt_freeze_window(r);
   if (resumes && r->o.at[OPT_init].given)
     return rt_fault(f, 104, "--resume and --init both say where parameters come from");
   if (!rt_open_data(r, f) || !rt_run_folder(r, !resumes, f) || !rt_start_device(r, f)) return false;
@@ -399,6 +412,7 @@ static bool start(Train *t, Fault *f) {
   if (there && !rt_hold_folder(r, !resumes, f)) return false;
   if (!(resumes ? resume(t, f) : rt_initialise(r, f))) return false;
   if (!there && !rt_hold_folder(r, !resumes, f)) return false;
+  t->freeze = rt_freeze(r);
   bool beside = rt_data_beside(&r->data, &r->device, f);
   if (!rt_comm_all(&r->comm, "read the data", beside, f)) return false;
   bool kept = !rt_is_first(r) || rt_run_tokenizer_keep(r, f);

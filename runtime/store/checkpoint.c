@@ -174,14 +174,21 @@ static bool shown(const rt_tensor *t) {
          strncmp(t->name, "decode.of.row.", 14);
 }
 
-/* The entry that stores an output, by the names that lowering gives. */
+static bool has_run(const Device *d, const char *entry) {
+  const rt_entry *e = rt_entry_find(d->program, entry);
+  return e && rt_has_run(d, e);
+}
+
+/* An entry that stores an output, by the names that lowering and optimizers give. */
 bool rt_is_computed(const Device *d, const rt_tensor *t) {
-  static const char *const of[][2] = {
-      {"out.", "logits"}, {"eval.", "eval"}, {"decode.", "decode"}, {"", "step"}};
+  static const char *const of[][3] = {{"out.", "logits", ""},
+                                      {"eval.", "eval", ""},
+                                      {"decode.", "decode", ""},
+                                      {"norm2.of.", "step", ""},
+                                      {"", "step", "step.frozen"}};
   int i = 0;
   while (strncmp(t->name, of[i][0], strlen(of[i][0]))) i++;
-  const rt_entry *e = rt_entry_find(d->program, of[i][1]);
-  return e && rt_has_run(d, e);
+  return has_run(d, of[i][1]) || has_run(d, of[i][2]);
 }
 
 /* Logical tensors, gathered; rank 0 writes. */

@@ -23,6 +23,7 @@ MISSING = {
     'TRAIN data.format=idx data.format=f32': 'the files are NumPy arrays; the runtime has tests of each format',
     'TRAIN optim=onebit_adam optim.onebit_adam.lr optim.onebit_adam.betas optim.onebit_adam.eps optim.onebit_adam.weight_decay': WORKERS,
     'TRAIN optim.onebit_adam.freeze optim.onebit_adam.workers optim.onebit_adam.block': WORKERS,
+    'TRAIN optim.onebit_adam.ratio optim.onebit_adam.window': WORKERS,
     'TRAIN save.async': UNBUILT,
     'PLAN pipeline pipeline=sequential pipeline=gpipe': 'layers over ranks have random plans of their own (tests/ranks/random.c)',
     'PLAN pipeline=one_f_one_b pipeline=interleaved pipeline=zero_bubble pipeline.uneven': UNBUILT,
