@@ -133,14 +133,18 @@ static bool input(DecodeFrame *f, const Op *o, DimSet n) {
   return gave(f, o, n, ir_load(m, f->to, one, o->loc));
 }
 
-static bool load(DecodeFrame *f, const Op *o, DimSet n) {
-  if (o->global->kind == GLOBAL_INPUT) return input(f, o, n);
-  if (!n.n) return copy(f, o, n, o->in);
+/* The rows of a table that positions number. */
+static bool rows(DecodeFrame *f, const Op *o, DimSet n) {
   if (n.n > 1) return fail(f, o, "a table with two dims of positions");
   ValueId all = decode_get(f, o->out, (DimSet){0});
   if (all == NO_VALUE) return false;
   ValueId at = decode_position_along(f, n.at[0], o->loc);
   return gave(f, o, n, ir_gather(f->d->m, f->to, all, at, n.at[0], o->loc));
+}
+
+static bool load(DecodeFrame *f, const Op *o, DimSet n) {
+  if (o->global->kind == GLOBAL_INPUT) return input(f, o, n);
+  return n.n ? rows(f, o, n) : copy(f, o, n, o->in);
 }
 
 bool decode_op(DecodeFrame *f, const Op *o, DimSet n) {
@@ -155,6 +159,7 @@ bool decode_op(DecodeFrame *f, const Op *o, DimSet n) {
   case FAMILY_GATHER: return gather(f, o, n);
   case FAMILY_ATTENTION: return decode_attention(f, o, &n);
   case FAMILY_GLOBAL: return o->code == OP_load && load(f, o, n);
+  case FAMILY_MOVE: return n.n ? rows(f, o, n) : through(f, o, n);
   case FAMILY_CALL: return o->code == OP_loop ? decode_loop(f, o, n) : fail(f, o, "a call");
   default: return fail(f, o, "an op that runs over several ranks");
   }

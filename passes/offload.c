@@ -13,6 +13,7 @@
      first values). So gradients go down and parameters come up in the types that they have on the
      wire: 2 bytes each in bf16, of a rank's own part alone from stage 1 on;
      `grads`: gradients go where they are final (offload_gradients.c);
+     `params`: a parameter stays there until ops here read it, a layer's in the round that does;
      what a loop with the attribute `offload` keeps for other loops goes down at the end of its
      round, and comes up in the round that reads it, whose ops work on the device as before.
 
@@ -23,6 +24,7 @@
    of states or for them. */
 #include "passes/internal.h"
 #include "passes/offload.h"
+#include "ir/flight.h"
 #include "ir/module_settings.h"
 #include "ir/text.h"
 #include <stdio.h>
@@ -49,7 +51,7 @@ typedef struct Home { /* a function being rewritten */
   HostCopy *known;       /* by old value */
   uint32_t moves;        /* values that have got to the host */
   const bool *goes;      /* by old value: to the host where it is made */
-  bool *waits;           /* by old value: kept there for other loops, which work here */
+  bool *waits; /* by old value: a parameter or what loops keep, there until ops here read it */
 } Home;
 
 static double bytes_of(const Type *t) { return (double)type_count(t) * elem_bytes(t->elem); }
@@ -139,6 +141,19 @@ static void find_waiting(Home *h) {
   }
 }
 
+/* Does it stay there until a round reads its part? What whole rounds read comes up before. */
+static bool comes_in_rounds(const Op *loop, uint32_t operand) {
+  const Fn *body = loop->callee;
+  if (operand >= loop_whole(loop)) return true;
+  if (operand < loop_shape(loop).carry) return false;
+  for (OpId i = 0; i < body->ops.n; i++) {
+    const Op *o = &body->ops.at[i];
+    for (uint32_t k = 0; o->code == OP_loop && k < o->nin; k++)
+      if (o->in[k] == body->args.at[operand + 1] && comes_in_rounds(o, k)) return true;
+  }
+  return false;
+}
+
 /* Results that carry on, or go on with a stack, come back where that is. */
 static Tier wanted(const Home *h, const Op *o, uint32_t result) {
   LoopShape s = loop_shape(o);
@@ -160,8 +175,9 @@ static void copy_loop(Home *h, const Op *o) {
     host |= results[i] == TIER_host;
   }
   for (uint32_t i = 0; i < o->nin; i++) {
-    Tier lies = i < s.carry ? results[i] : h->tier[o->in[i]];
-    args[i + 1] = (Side){lies, h->waits[o->in[i]] ? TIER_device : lies};
+    bool waits = h->waits[o->in[i]] && comes_in_rounds(o, i);
+    Tier lies = waits ? TIER_host : i < s.carry ? results[i] : h->tier[o->in[i]];
+    args[i + 1] = (Side){lies, waits ? TIER_device : lies};
     in[i] = value_in(h, o->in[i], lies);
     host |= lies != TIER_device;
   }
@@ -190,6 +206,8 @@ static void copy_op(Home *h, const Op *o) {
   ValueId out = fn_clone_op(h->m, h->to, h->from, o, h->there[t])->out;
   for (uint32_t i = 0; i < o->nout; i++)
     h->tier[o->out + i] = h->to->values.at[out + i].type.tier = t;
+  if (o->code == OP_load && o->global->kind == GLOBAL_PARAM && t == TIER_host)
+    h->waits[o->out] = true, h->tier[o->out] = TIER_device;
   for (uint32_t i = 0; i < o->nout; i++)
     if (h->goes[o->out + i]) value_in(h, o->out + i, TIER_host), h->tier[o->out + i] = TIER_host;
 }
@@ -205,7 +223,7 @@ static Fn *rewrite(Module *m, Fn *from, const Side *args, const Tier *results) {
   for (Tier t = 0; t < TIERS; t++) h.there[t] = value_map(m, from);
   for (uint32_t i = 0; i < from->args.n; i++) {
     ValueId v = from->args.at[i];
-    h.tier[v] = args[i].works;
+    h.tier[v] = args[i].works, h.waits[v] = args[i].lies != args[i].works;
     h.there[args[i].lies][v] = fn_arg(m, h.to, type_in_tier(*value_type(from, v), args[i].lies));
   }
   h.goes = text_lists(plan_offload(m), "grads") ? offload_gradients(m, from, h.tier)
@@ -283,6 +301,16 @@ static bool refuse_kept(Module *m) {
   return false;
 }
 
+/* A gather starts rounds ahead from where its operand lies on the device. */
+static bool refuse_ahead(Module *m) {
+  Ahead a = flights_ahead(m);
+  if (plan_zero_stage(m) < 3 || (a.layers <= 0 && a.bytes <= 0)) return false;
+  Report *r = diag_at(m->ctx->diag, "E0901", place_of(m),
+                      "`prefetch` with `offload params` is not built yet");
+  diag_help(r, "without `prefetch`, or without `params`");
+  return true;
+}
+
 static bool any_kept(const Module *m) {
   for (uint32_t i = 0; i < m->fns.n; i++)
     if (keeps_there(m->fns.at[i])) return true;
@@ -290,12 +318,15 @@ static bool any_kept(const Module *m) {
 }
 
 void pass_offload(Module *m) {
-  bool states = text_lists(plan_offload(m), "optimizer");
-  if ((!states && !any_kept(m)) || on_gpu(m)) return;
-  if ((states && refuse_left(m)) || refuse_kept(m)) return;
-  for (uint32_t i = 0; states && i < m->globals.n; i++) {
+  bool states = text_lists(plan_offload(m), "optimizer"),
+       params = text_lists(plan_offload(m), "params");
+  if ((!states && !params && !any_kept(m)) || on_gpu(m)) return;
+  if ((states && refuse_left(m)) || (params && refuse_ahead(m)) || refuse_kept(m)) return;
+  for (uint32_t i = 0; i < m->globals.n; i++) {
     Global *g = m->globals.at[i];
-    if (g->kind == GLOBAL_STATE && has_members(m, g)) g->type.tier = TIER_host;
+    if ((states && g->kind == GLOBAL_STATE && has_members(m, g)) ||
+        (params && g->kind == GLOBAL_PARAM && !g->within))
+      g->type.tier = TIER_host;
   }
   for (uint32_t i = 0; i < m->fns.n; i++) {
     Fn *f = m->fns.at[i];

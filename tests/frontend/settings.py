@@ -198,7 +198,6 @@ ASK = {
     'save.async': ('train', 'save async = on', 'train.save.async=on', 'save async = off'),
     'pipeline': ('plan', 'pipeline zero_bubble', 'plan.pipeline=zero_bubble', 'pipeline gpipe'),
     'pipeline.uneven': ('plan', 'pipeline sequential uneven = on', 'plan.pipeline.uneven=on', None),
-    'offload=params': ('plan', 'offload optimizer, params -> host', None, None),
     'deterministic': ('plan', 'deterministic off', 'plan.deterministic=off', 'deterministic on'),
     'node.cpus': ('node', 'cpus = 2', 'machine.node.cpus=2', 'cpus = 1'),
     'host': ('machine', 'host memory = 1TiB', 'machine.host.memory=1TiB', None),

@@ -28,9 +28,8 @@ MISSING = {
     'PLAN pipeline pipeline=sequential pipeline=gpipe': 'layers over ranks have random plans of their own (tests/ranks/random.c)',
     'PLAN pipeline=one_f_one_b pipeline=interleaved pipeline=zero_bubble pipeline.uneven': UNBUILT,
     'PLAN pipeline.interleaved.chunks': UNBUILT,
-    'PLAN offload offload=optimizer offload=grads recompute.offload recompute.offload=host':
+    'PLAN offload offload=optimizer offload=grads offload=params recompute.offload recompute.offload=host':
         'random plans have them; tests/run/offload.py',
-    'PLAN offload=params': UNBUILT,
     'MACHINE host host.cores host.memory host.pcie': UNBUILT,
     'MACHINE node.arch=x86_64_v4 node.arch=x86_64_v4_bf16 node.arch=x86_64_v4_fp16 node.arch=x86_64_v4_amx': OTHERS,
     'MACHINE node.gpus node.arch=sm_80 node.arch=sm_86 node.arch=sm_89 node.arch=sm_90': OTHERS,

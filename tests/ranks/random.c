@@ -101,11 +101,13 @@ static void add_recompute(Ctx *c, Plan *p, const char *file, uint64_t seed) {
 }
 
 /* By a number of its own: every plan is as it was, and some have their states on the host, and some
-   of these their gradients. */
+   of these their gradients; and some their parameters. */
 static void add_offload(Ctx *c, Plan *p, uint64_t seed) {
   if (seed / 15 % 3 == 1)
     p->settings = arena_printf(c->arena, "%splan.offload=optimizer%s ", p->settings,
-                               seed / 45 % 2 ? ",grads" : "");
+                               (const char *[]){"", ",grads", ",grads,params"}[seed / 45 % 3]);
+  else if (seed / 45 % 3 == 1)
+    p->settings = arena_printf(c->arena, "%splan.offload=params ", p->settings);
 }
 
 /* Layers over ranks: the numbers of layers of generate.py, by an axis that divides them. */
@@ -141,6 +143,7 @@ static void print_plan(const char *file, const Plan *p) {
 static bool is_refusal(const char *error) {
   if (strstr(error, "E0602") && strstr(error, "in buckets of")) return true;
   if (strstr(error, "E0901") && strstr(error, "pipeline")) return true;
+  if (strstr(error, "E0901") && strstr(error, "offload")) return true;
   return strstr(error, "error[E07") && !strstr(error, "E0706");
 }
 

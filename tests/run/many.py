@@ -5,7 +5,7 @@ each), reduce (gradients travel in that type, where bf16 is computed in), flight
 gathers of stage 3 so many layers ahead, or as many as so many bytes hold; not by way of the host), split (what layers
 keep is split over tensor), pipe (layers over stages, four ranks of each at most; all layers keep the same there, which
 is nothing for `part`, and `auto` has one stage; parts of the batch stream through them), offload (the optimizer is on
-the host, where that is built; 2: gradients and what layers keep, too).
+the host, where that is built; 2: gradients, parameters and what layers keep, too).
 """
 import array, json, os, random, re, shutil, struct, subprocess
 from common import EXAMPLES, ROOT
@@ -108,7 +108,10 @@ def plan_text(row, name):
                   f'place {splits(row)} -> tensor' + (' else Seq' if row['seq'] else ''),
                   f'zero {row["zero"]} over data bucket = {row.get("bucket", "8KiB")}' + flying(row)]
         if stages(row) > 1: lines += ['place Layers -> pipe', f'pipeline {schedule(row)}']
-        if row.get('offload'): lines += [f'offload optimizer{", grads" if row["offload"] == 2 else ""} -> host']
+        ahead = row['zero'] == 3 and row.get('flight')    # of parameters that lie there it is E0901
+        if row.get('offload'):
+            lines += [f'offload optimizer{["", ", grads"][row["offload"] == 2]} -> host']
+            if row['offload'] == 2 and not ahead: lines += ['offload params -> host']
         lines += [f'recompute {STACKS.get(row["model"], "h")}{l}' for l in kept(row)]
     return f'plan {name}{" for " + owner.group(1) if owner else ""} {{\n' + ''.join(f'  {l}\n' for l in lines) + '}\n'
 

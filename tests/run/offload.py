@@ -40,7 +40,10 @@ CASES = [(ON % 2 + 'zero 1 over data; precision bf16 master = f32', ADAM, 2, 'op
          (ON % 2 + 'zero 3 over data; micro 2; precision bf16 master = f32', LAMB, 2, BOTH),
          (ON % 2 + 'zero 3 over data prefetch = 1 overlap = on', ADAM, 2, BOTH),
          (ON % 2 + 'zero 0 over data; micro 2', 'sgd lr = 1e-2 momentum = 0.9', 2, BOTH),
-         (ON % 1 + 'zero 0 over data', ADAM, 1, BOTH)]
+         (ON % 1 + 'zero 0 over data', ADAM, 1, BOTH),
+         (ON % 2 + 'zero 3 over data; micro 2; precision bf16 master = f32', ADAM, 2, BOTH + ', params'),
+         (ON % 2 + 'zero 1 over data bucket = 4KiB; micro 4', LAMB, 2, 'params'),
+         ('', 'sgd lr = 1e-2', 1, 'params')]
 
 # a plan, ranks, the line with `offload = host`, and without; what else is on the host
 KEPT = [(ON % 1, 1, 'h keep = all offload = host', 'h keep = all'),
@@ -82,8 +85,11 @@ def same_bits(plan, optim, ranks, what):
     check(moved == [(str(wanted['down']), str(wanted['up']))], f'{plan}: {moved} moved, {wanted} planned')
     h = p['host']
     check(max(int(r[1]) for r in host) <= h['working'] + h['gradients'] > 0, f'{plan}: {host} {h}')
+    if 'params' in what: check(p['bytes']['weights'] == 0 and h['weights'] == q['bytes']['weights'], f'{plan}: {p} {q}')
+    if 'optimizer' not in what: return
     check(not any(q['host'].values()) and not q['moved_per_step']['copies'], f'{plan}: {q}')
-    if 'zero 1' in plan:  # where whole gradients and whole weights are here: a rank's part of each, and scalars
+    # where whole gradients and whole weights are here: a rank's part of each, and scalars
+    if 'zero 1' in plan and 'params' not in what:
         down, up = q['bytes']['gradients'] / ranks, q['bytes']['weights'] / ranks
         sums = 8 * wanted['copies'] if 'grads' in what else 0                       # the norm's parts come up
         check(0 <= wanted['down'] - down <= 0.02 * down + 8 * wanted['copies'] and 0 <= wanted['up'] - up <= sums,
