@@ -134,13 +134,13 @@ static void host_parts(const HostBudget *h, PlanPart out[HOST_PARTS]) {
   memcpy(out, parts, sizeof parts);
 }
 
-/* in the host's memory, here the same, 4.00 MiB  = optimizer 3.00 MiB + working 1.00 MiB */
+/* in the host's memory, here the same, 4.00 MiB, and = optimizer 3.00 MiB + working 1.00 MiB */
 static void say_host(const Planned *p) {
   Arena *a = p->m->arena;
   PlanPart parts[HOST_PARTS];
   if (!p->host.total) return;
   host_parts(&p->host, parts);
-  printf("in the host's memory, here the same, %s ", plan_amount(a, (double)p->host.total));
+  printf("in the host's memory, here the same, %s\n ", plan_amount(a, (double)p->host.total));
   const char *sign = " =";
   for (int i = 0; i < HOST_PARTS; i++) {
     if (!parts[i].bytes) continue;
