@@ -357,7 +357,9 @@ def case_mpi():
     root = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..'))
     lib = os.path.join(os.path.dirname(SHARDC), 'lib', 'shardc')
     e = {k: v for k, v in os.environ.items() if k not in ('RANK', 'WORLD_SIZE')}
-    e.update(OMPI_ALLOW_RUN_AS_ROOT='1', OMPI_ALLOW_RUN_AS_ROOT_CONFIRM='1', NO_COLOR='1')
+    # mpirun kills ranks a second after it was told to end, less than a busy machine may need to save
+    e.update(OMPI_ALLOW_RUN_AS_ROOT='1', OMPI_ALLOW_RUN_AS_ROOT_CONFIRM='1', NO_COLOR='1',
+             OMPI_MCA_odls_base_sigkill_timeout='3')
     checked = ['-fsanitize=' + knobs['CHECKED']] if 'CHECKED' in knobs else []
     for source, name in ('toy_ranks.c', 'over_mpi'), ('test_comm.c', 'calls'):
         made = subprocess.run(['mpicc', '-std=gnu17', '-D_GNU_SOURCE', '-O1', '-Wall', '-Wextra', '-Werror', '-I', root,
