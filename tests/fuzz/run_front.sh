@@ -2,7 +2,7 @@
 # Builds fuzz_front with clang and runs it for some seconds: run_front.sh ROOT BUILD SECONDS [libFuzzer options..]
 # Below a minute most of the time would be the compiler's, so it does not optimize.
 # Seeds are the examples, the library, the files of tests/frontend and past findings (seeds/fuzz_front); the dictionary
-# is made from the tables of words.
+# is made from the tables of words. An input that takes minutes hangs; seconds are what a busy machine takes.
 # Objects stay in BUILD/fuzz_front-LEVEL and are made anew when a source or header changed. Exit 77 (skipped) where no
 # clang has the fuzzer library.
 set -eu
@@ -41,7 +41,7 @@ for seed in "$root"/examples/*.shard "$root"/frontend/std.shard "$root"/tests/fr
   "$root"/tests/frontend/codes/*.shard "$root"/tests/fuzz/seeds/fuzz_front/*; do
   cp "$seed" "$work/seeds/$(basename "$seed")"
 done
-"$work/fuzz" -max_total_time="$seconds" -max_len=8192 -timeout=10 -rss_limit_mb=2048 -close_fd_mask=1 \
+"$work/fuzz" -max_total_time="$seconds" -max_len=8192 -timeout=300 -rss_limit_mb=2048 -close_fd_mask=1 \
   -dict="$root/tests/fuzz/shard.dict" \
   -artifact_prefix="$work/" "$@" "$work/corpus" "$work/seeds" 2> "$work/log" || {
   tail -60 "$work/log"

@@ -135,9 +135,8 @@ static const Broken modules[] = {
      "8)}\n%2 = slice[A -> A] %1 {at = 1} : f32[A:2, B:2] {0: view(%0 + 8)}\n}\n"},
     {"order-c14", "E1107", ADDING_LOOP(" {0: inplace(%2)}", "")},
     {"order-c15", "E1107",
-     "order\nmesh x = 2\nbody @b(%0 : f32[A:4, B:2]) {\n%1 = all_gather[A] %0 {axis = \"x\", ways "
-     "= "
-     "2} : f32[B:2, A:8]\nreturn %1\n}\n"},
+     "order\nmesh x = 2\nbody @b(%0 : f32[A:4, B:2]) {\n%1 = all_gather[A] %0 {axis = \"x\", "
+     "ranks = 2} : f32[B:2, A:8]\nreturn %1\n}\n"},
     {"order-c15", "E1107",
      "order\nmesh x = 2\nbody @b(%0 : f32[A:4, B:2]) {\n%1 = all_reduce %0 {axis = \"x\", ranks = "
      "2} : "
