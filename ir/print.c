@@ -8,6 +8,7 @@
 #include "ir.h"
 #include "placement.h"
 #include "text.h"
+#include "turns.h"
 #include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
@@ -205,6 +206,17 @@ static void put_storage(IrPrinter *p, const Value *v, int result) {
   put(p, "}");
 }
 
+enum { SHOWN_STAGES = 16, SHOWN_TURNS = 24 };
+
+/* The table of a schedule as it runs: a comment. */
+static void put_turns(IrPrinter *p, OpId id) {
+  TurnPair t;
+  if (!turns_begin(p->fn, id, &t)) return;
+  for (int64_t s = 0; s < t.stages && s < SHOWN_STAGES; s++)
+    put(p, "  # stage %lld: %s\n", (long long)s,
+        turns_text(p->arena, t.most[s], t.parts, SHOWN_TURNS));
+}
+
 static void put_op(IrPrinter *p, const Op *op) {
   put(p, "  ");
   for (uint32_t i = 0; i < op->nout; i++) put_values(p, i ? ", " : "", 1, &(ValueId){op->out + i});
@@ -248,7 +260,7 @@ static void put_fn(IrPrinter *p, const Fn *f) {
   put_attrs(p, &f->attrs);
   put_loc(p, f->loc);
   put(p, " {\n");
-  for (uint32_t i = 0; i < f->ops.n; i++) put_op(p, &f->ops.at[i]);
+  for (OpId i = 0; i < f->ops.n; i++) put_turns(p, i), put_op(p, &f->ops.at[i]);
   if (f->results.n) {
     put_values(p, "  return ", f->results.n, f->results.at);
     put(p, "\n");

@@ -6,6 +6,7 @@
    and one slice of each stacked operand. Of a loop over a part of a stack the operands and results
    are stacks of the rounds alone or of all; LoopSign.of is the length of these. */
 #include "shape.h"
+#include "turns.h"
 
 static const char *differ(const Shape *s, const char *label, const char *what, uint32_t i,
                           const Type *have, const Type *want) {
@@ -32,13 +33,29 @@ const char *shape_rule_call(Shape *s) {
 
 typedef struct LoopSign {
   Axis axis;
-  int64_t carried, invariant, of;
+  int64_t carried, invariant, of, depth; /* depth: of rings, if it takes turns */
 } LoopSign;
+
+static const char *loop_turns(const Shape *s, LoopSign *l) {
+  const Attr *a = attr_get(&s->op->attrs, ATTR_turns);
+  if (!a) return NULL;
+  for (int64_t i = 0; i < a->i; i++) {
+    if (a->list[i] < 1 || a->list[i] > l->axis.size)
+      return shape_why(s, "[turns-c1] %lld parts in flight, of %lld", (long long)a->list[i],
+                       (long long)l->axis.size);
+    if (a->list[i] > l->depth) l->depth = a->list[i];
+  }
+  bool other = attr_int(&s->op->attrs, ATTR_reverse, 0) || attr_get(&s->op->attrs, ATTR_of) ||
+               attr_int(&s->op->attrs, ATTR_first, 0);
+  return a->i && !other ? NULL : shape_why(s, "[turns-c2] parts take turns from the first one on");
+}
 
 static const char *loop_part(const Shape *s, LoopSign *l) {
   int64_t trip = l->axis.size, first = attr_int(&s->op->attrs, ATTR_first, 0);
   const Attr *into = attr_get(&s->op->attrs, ATTR_into);
   l->of = attr_int(&s->op->attrs, ATTR_of, trip);
+  const char *why = loop_turns(s, l);
+  if (why) return why;
   if (first < 0 || first > INT32_MAX - trip)
     return shape_why(s, "[loop-c9] the first round has number %lld", (long long)first);
   if (attr_get(&s->op->attrs, ATTR_of) && (l->of <= trip || first > l->of - trip))
@@ -80,7 +97,8 @@ static const char *loop_operand(const Shape *s, const LoopSign *l, uint32_t i) {
   Type slice = *have;
   if (i >= l->carried + l->invariant) {
     int at = type_find(have, l->axis.dim);
-    if (at < 0 || (have->axis[at].size != l->axis.size && have->axis[at].size != l->of))
+    int64_t size = at < 0 ? 0 : have->axis[at].size;
+    if (at < 0 || (size != l->axis.size && size != l->of && size != l->depth))
       return shape_why(s, "[loop-c5] stacked operand %u is %s, without %s:%lld", i,
                        shape_text(s, have), l->axis.dim, (long long)l->of);
     slice = type_without(have, &l->axis.dim, 1);
@@ -118,6 +136,7 @@ static const char *loop_result(const Shape *s, const LoopSign *l, uint32_t i) {
   const Attr *into = attr_get(&s->op->attrs, ATTR_into);
   int64_t to = into ? into->list[i - l->carried] : INTO_OWN;
   int64_t size = to == INTO_OWN ? l->axis.size : l->of;
+  if (l->depth && attr_get(&s->op->attrs, ATTR_axis)) size = l->depth;
   *out = (Type){.elem = t->elem, .rank = 1, .axis = {{l->axis.dim, size}}, .tier = t->tier};
   for (int a = 0; a < t->rank; a++) out->axis[out->rank++] = t->axis[a];
   return to == INTO_OWN || to == INTO_NEW ? NULL : loop_continued(s, l, i, to);

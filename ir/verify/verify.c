@@ -331,6 +331,7 @@ static void check_fn(Verifier *v, const Fn *f) {
   for (OpId i = 0; i < f->ops.n; i++) check_op(v, i);
   check_lists_of(v);
   if (!v->failed) verify_parts(v);
+  if (!v->failed) verify_turns(v);
   if (v->fence >= FENCE_FUSED) verify_fused(v), verify_family(v);
   if (v->fence < FENCE_SELECTED) verify_landed(v);
   verify_shards(v);

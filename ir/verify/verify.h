@@ -1,5 +1,6 @@
 /* Inside of the verifier: verify.c (names, SSA, types, attributes, globals), verify_parts.c (what
-   loops over parts of a stack leave unwritten), verify_shard.c (placements on a mesh),
+   loops over parts of a stack leave unwritten), verify_turns.c (loops that take turns),
+   verify_shard.c (placements on a mesh),
    verify_uniform.c (where ranks of one program hold the same),
    verify_storage.c (what fuse, order and memory promise), verify_laid.c (concats outside of
    kernels), verify_bytes.c (arenas, frames, callers' memory), verify_kernel.c (kernel functions, by
@@ -31,6 +32,7 @@ VerifyPlace verify_at_fn(const Verifier *v);
 void verify_lists(Verifier *v);                       /* of the module */
 void verify_listed(Verifier *v, const Op *attention); /* its lists */
 void verify_parts(Verifier *v);                       /* loops over parts of stacks */
+void verify_turns(Verifier *v);                       /* loops that take turns */
 void verify_shards(Verifier *v);                      /* placements of a function, collectives */
 void verify_uniform(Verifier *v);     /* what ranks leave in globals, below localize */
 void verify_fused(Verifier *v);       /* after fuse */

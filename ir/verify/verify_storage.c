@@ -6,6 +6,7 @@
    and form a class (bytes.h). A class lives from its first definition to its last use. Two
    classes conflict if they live at the same op and touch a common byte of the same space (the
    frame, a global). A loaded global lives from the start of the entry, a stored one to its end. */
+#include "ir/turns.h"
 #include "ir/flight.h"
 #include "ir/kernel/inplace.h"
 #include "ir/message.h"
@@ -326,12 +327,12 @@ static void find_lives(Places *p) {
   for (ValueId i = 0; i < f->values.n; i++) {
     const Value *value = &f->values.at[i];
     bool early = value->def == NO_OP || f->ops.at[value->def].code == OP_load;
-    int64_t born = early ? -1 : (int64_t)value->def, *first = &p->born[p->class[i]];
+    int64_t born = early ? -1 : (int64_t)op_begins(f, value->def), *first = &p->born[p->class[i]];
     if (born < *first) *first = born;
-    touch(p, i, value->def == NO_OP ? -1 : (int64_t)value->def);
+    touch(p, i, value->def == NO_OP ? -1 : (int64_t)op_ends(f, value->def));
   }
   for (OpId i = 0; i < f->ops.n; i++)
-    for (uint32_t k = 0; k < f->ops.at[i].nin; k++) touch(p, f->ops.at[i].in[k], i);
+    for (uint32_t k = 0; k < f->ops.at[i].nin; k++) touch(p, f->ops.at[i].in[k], op_ends(f, i));
   for (uint32_t i = 0; i < f->results.n; i++) touch(p, f->results.at[i], end);
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *op = &f->ops.at[i];
@@ -358,17 +359,18 @@ static void add_work(Places *p, OpId id) {
   const Op *op = &p->v->fn->ops.at[id];
   bool sends = op_family(op->code) == FAMILY_COLLECTIVE;
   if (!op->callee && !sends) return;
-  OpId dies = flight_end(p->v->fn, id);
+  OpId born = op_begins(p->v->fn, id), ends = op_ends(p->v->fn, id);
+  OpId dies = ends == id ? flight_end(p->v->fn, id) : ends;
   for (Tier t = 0; t < TIERS; t++) {
     int64_t bytes = op_work(op, t), at = attr_int(&op->attrs, tier_work(t), 0);
-    if (bytes > 0) add_span(p, (Tenancy){PLACE_FRAME, t, at, at + bytes, id, dies, NO_VALUE, op});
+    if (bytes > 0) add_span(p, (Tenancy){PLACE_FRAME, t, at, at + bytes, born, dies, NO_VALUE, op});
   }
   const Attr *slots = attr_get(&op->attrs, ATTR_slots);
   for (int64_t i = 0; slots && i < slots->i && i < op->nout; i++)
     if (slots->list[i] >= 0)
       add_span(p, (Tenancy){PLACE_FRAME, value_type(p->v->fn, op->out + i)->tier, slots->list[i],
-                            slots->list[i] + bytes_of(&p->v->fn->values.at[op->out + i]), id, id,
-                            NO_VALUE, op});
+                            slots->list[i] + bytes_of(&p->v->fn->values.at[op->out + i]), born,
+                            dies, NO_VALUE, op});
 }
 
 /* From before the first round until behind the last. */
@@ -377,7 +379,8 @@ static void add_rings(Places *p, OpId id) {
   const Attr *rings = attr_get(&op->attrs, ATTR_ring);
   for (uint32_t i = 0; rings && 3 * (int64_t)i + 2 < rings->i; i++) {
     Ring r = loop_ring(op, i);
-    add_span(p, (Tenancy){PLACE_FRAME, 0, r.at, r.at + r.bytes * r.buffers, id, id, NO_VALUE, op});
+    add_span(p, (Tenancy){PLACE_FRAME, 0, r.at, r.at + r.bytes * r.buffers, op_begins(p->v->fn, id),
+                          op_ends(p->v->fn, id), NO_VALUE, op});
   }
 }
 

@@ -20,6 +20,15 @@
   "= 0, trip = 2, of = 5, into = [-2]} : f32[L:5, A:2]\n%2 = loop[L] @h, %1 {carry = 0, "          \
   "invariant = 0, trip = " trip ", of = 5, into = [0]} : f32[L:5, A:2]\n" then "}\n"
 
+/* Two loops whose rounds take turns, three parts over two stages. */
+#define TURNS(forward, between, backward, then)                                                    \
+  "lower\nmesh x = 2\nbody @f(%0 : i32[], %1 : f32[]) {\n%2 = exp %1 : f32[]\nreturn %2\n}\n"      \
+  "body @h(%0 : i32[], %1 : f32[], %2 : f32[]) {\n%3 = add %1, %2 : f32[]\nreturn %3\n}\n"         \
+  "body @g(%0 : f32[]) {\n%1 = loop[L] @f, %0 {carry = 0, invariant = 1, trip = 3, " forward       \
+  "} : f32[L:2]\n" between                                                                         \
+  "%2 = loop[L] @h, %0, %1 {carry = 1, invariant = 0, trip = 3, " backward "} : f32[]" then        \
+  "\n}\n"
+
 static const Broken modules[] = {
     {"fn-c2", "E1105", "lower\nentry @e(%0 : f32[]) {\n}\n"},
     {"call-c2", "E1104",
@@ -79,6 +88,20 @@ static const Broken modules[] = {
     {"loop-c13", "E1104",
      TWO_PARTS("3, first = 2", "%3 = loop[L] @r, %1 {carry = 0, invariant = 0, trip = 3, of = 5} : "
                                "f32[L:3, A:2]\n")},
+    {"turns-c1", "E1104", TURNS("axis = \"x\", turns = [4, 2]", "", "turns = [2, 1]", "")},
+    {"turns-c1", "E1104", TURNS("axis = \"x\", turns = [2, 0]", "", "turns = [2, 1]", "")},
+    {"turns-c2", "E1104", TURNS("axis = \"x\", turns = []", "", "turns = [2, 1]", "")},
+    {"turns-c2", "E1104",
+     TURNS("axis = \"x\", turns = [2, 1]", "", "reverse = 1, turns = [2, 1]", "")},
+    {"turns-c3", "E1104", TURNS("axis = \"x\", turns = [2, 1]", "", "turns = [2, 2]", "")},
+    {"turns-c4", "E1104", TURNS("axis = \"y\", turns = [2, 1]", "", "turns = [2, 1]", "")},
+    {"turns-c4", "E1104", TURNS("axis = \"x\", turns = [2, 1, 1]", "", "turns = [2, 1, 1]", "")},
+    {"turns-c5", "E1104",
+     TURNS("axis = \"x\", turns = [2, 1]", "%9 = exp %0 : f32[]\n", "turns = [2, 1]", "")},
+    {"turns-c6", "E1104",
+     TURNS("axis = \"x\", turns = [2, 1]", "", "turns = [2, 1]", "\n%3 = exp %1 : f32[L:2]")},
+    {"turns-c7", "E1104",
+     TURNS("axis = \"x\", turns = [2, 1]", "", "turns = [2, 1]", " {0: inplace(%0)}")},
     {"global-c2", "E1105",
      "lower\noutput @o : f32[]\nentry @e {\n%0 = const {value = 1} : f64[]\nstore @o, %0\n}\n"},
     {"global-c4", "E1105", "lower\ninput @i : f32[] of Vocab\n"},
