@@ -7,6 +7,7 @@
 #include "interp_inside.h"
 #include "ir/loop.h"
 #include "ir/numbers.h"
+#include "ir/turns.h"
 #include <math.h>
 
 /* ---- walking ---- */
@@ -115,6 +116,12 @@ static void run_global(InterpRun *r) {
   }
 }
 
+/* The slice that a round with counter i has in a stack. */
+static int64_t slice_number(const Op *loop, const Type *stacked, int64_t i) {
+  int64_t slots = loop_slots(loop, stacked);
+  return slots ? i % slots : i + loop_base(loop, stacked);
+}
+
 /* Part i of t along dim, in the order of `part`. */
 static Tensor slice_of(Arena *a, const Tensor *t, Str dim, int64_t i, const Type *part) {
   Tensor whole = {t->type, t->at + i * stride_of(&t->type, dim)};
@@ -136,7 +143,7 @@ typedef struct InterpRounds { /* a loop while it runs */
 static Tensor slice_in(InterpRun *r, const InterpRounds *l, uint32_t k, int64_t i, Arena *a) {
   const Tensor *all = run_in(r, k);
   const Fn *body = r->op->callee;
-  return slice_of(a, all, l->dim, i + loop_base(r->op, &all->type),
+  return slice_of(a, all, l->dim, slice_number(r->op, &all->type, i),
                   value_type(body, body->args.at[k + 1]));
 }
 
@@ -155,7 +162,8 @@ static void start_results(InterpRun *r, const InterpRounds *l) {
   }
 }
 
-static void loop_round(InterpRun *r, InterpRounds *l, int64_t i, Arena *a) {
+static void loop_round(InterpRun *r, InterpRounds *l, int64_t i) {
+  Arena *a = arena_new();
   const Fn *body = r->op->callee;
   double counter = (double)i;
   l->args[0] = (Tensor){type_scalar(ELEM_i32), &counter};
@@ -167,13 +175,13 @@ static void loop_round(InterpRun *r, InterpRounds *l, int64_t i, Arena *a) {
     l->args[k + 1] = *run_out(r, k);
   }
   for (uint32_t k = l->carried; k < r->op->nout; k++)
-    put_slice(a, run_out(r, k), l->dim, i + loop_base(r->op, &run_out(r, k)->type), &l->results[k]);
+    put_slice(a, run_out(r, k), l->dim, slice_number(r->op, &run_out(r, k)->type, i),
+              &l->results[k]);
+  arena_free(a);
 }
 
-static void run_loop(InterpRun *r) {
+static InterpRounds begin_rounds(InterpRun *r) {
   const Op *op = r->op;
-  int64_t trip = attr_int(&op->attrs, ATTR_trip, 0), first = loop_first(op),
-          reverse = attr_int(&op->attrs, ATTR_reverse, 0);
   InterpRounds l = {.carried = (uint32_t)attr_int(&op->attrs, ATTR_carry, 0),
                     .dim = op->group[0].from[0]};
   l.whole = loop_whole(op);
@@ -181,11 +189,15 @@ static void run_loop(InterpRun *r) {
   l.results = ARENA_ARRAY(r->arena, Tensor, op->nout + 1);
   for (uint32_t k = 0; k < l.whole; k++) l.args[k + 1] = *run_in(r, k);
   start_results(r, &l);
-  for (int64_t i = 0; i < trip; i++) {
-    Arena *a = arena_new();
-    loop_round(r, &l, first + (reverse ? trip - 1 - i : i), a);
-    arena_free(a);
-  }
+  return l;
+}
+
+static void run_loop(InterpRun *r) {
+  const Op *op = r->op;
+  int64_t trip = attr_int(&op->attrs, ATTR_trip, 0), first = loop_first(op),
+          reverse = attr_int(&op->attrs, ATTR_reverse, 0);
+  InterpRounds l = begin_rounds(r);
+  for (int64_t i = 0; i < trip; i++) loop_round(r, &l, first + (reverse ? trip - 1 - i : i));
 }
 
 static void run_call(InterpRun *r) {
@@ -216,16 +228,38 @@ static RunFamily *const families[] = {
     [FAMILY_FLIGHT] = run_wait,         [FAMILY_MOVE] = run_wait,
 };
 
+static void run_op(InterpRun *r, const Fn *f, OpId i) {
+  r->op = &f->ops.at[i];
+  families[op_family(r->op->code)](r);
+}
+
+/* Views between the loops show what a round forward has left. */
+static void run_turns(InterpRun *r, const Fn *f, const TurnPair *t) {
+  const Op *forward = &f->ops.at[t->forward], *backward = &f->ops.at[t->backward];
+  int64_t most = turns_most(r->interp->m, forward, r->interp->rank), n = 0, done = 0;
+  r->op = forward;
+  InterpRounds a = begin_rounds(r);
+  r->op = backward;
+  InterpRounds b = begin_rounds(r);
+  while (done < t->parts) {
+    bool on = turn_is_forward(most, t->parts, n, done);
+    r->op = on ? forward : backward;
+    loop_round(r, on ? &a : &b, on ? n++ : done++);
+    for (OpId i = t->forward + 1; on && i < t->backward; i++) run_op(r, f, i);
+  }
+}
+
 void interp_fn(Interp *in, const Fn *f, const Tensor *args, Arena *out, Tensor *results) {
   InterpRun r = {in, arena_new(), f, NULL, NULL};
   r.value = ARENA_ARRAY(r.arena, Tensor, f->values.n + 1);
   for (uint32_t i = 0; i < f->args.n; i++)
     r.value[f->args.at[i]] = tensor_in_order(r.arena, &args[i], value_type(f, f->args.at[i]));
-  for (uint32_t i = 0; i < f->ops.n; i++) {
-    r.op = &f->ops.at[i];
-    for (uint32_t k = 0; k < r.op->nout; k++)
-      *run_out(&r, k) = tensor_new(r.arena, *value_type(f, r.op->out + k));
-    families[op_family(r.op->code)](&r);
+  for (ValueId v = 0; v < f->values.n; v++)
+    if (f->values.at[v].def != NO_OP) r.value[v] = tensor_new(r.arena, *value_type(f, v));
+  for (OpId i = 0; i < f->ops.n; i++) {
+    TurnPair t;
+    if (!turns_begin(f, i, &t)) run_op(&r, f, i);
+    else run_turns(&r, f, &t), i = t.backward;
   }
   for (uint32_t i = 0; i < f->results.n; i++) {
     const Tensor *t = &r.value[f->results.at[i]];

@@ -20,6 +20,7 @@
 #include "interp_placed.h"
 #include "ir/flight.h"
 #include "ir/support/num.h"
+#include "ir/turns.h"
 
 const char interp_alone[] = "the other ranks did not come to this collective";
 
@@ -263,7 +264,8 @@ static uint32_t saved_as(const PlacedRounds *l, uint32_t j) {
 static PlacedAddress slice_at(const PlacedCall *c, const PlacedRounds *l, ValueId v, int64_t i) {
   const Value *value = &c->f->values.at[v];
   int64_t stride = value->storage.stride[type_find(&value->type, l->dim)];
-  i += loop_base(l->op, &value->type);
+  int64_t slots = loop_slots(l->op, &value->type);
+  i = slots ? i % slots : i + loop_base(l->op, &value->type);
   return placed_offset(placed_address(c, v), i * stride * elem_bytes(value->type.elem));
 }
 
@@ -410,7 +412,7 @@ static void placed_round(PlacedCall *c, PlacedRounds *l, int64_t n) {
   end_flights(c, l, n > 0);
 }
 
-static void run_placed_loop(PlacedCall *c, const Op *op) {
+static PlacedRounds begin_rounds(PlacedCall *c, const Op *op) {
   Arena *a = c->x->arena;
   PlacedRounds l = {.op = op, .carried = (uint32_t)attr_int(&op->attrs, ATTR_carry, 0)};
   l.whole = loop_whole(op), l.first = loop_first(op);
@@ -428,9 +430,18 @@ static void run_placed_loop(PlacedCall *c, const Op *op) {
   l.flights = flights_over(a, op->callee);
   l.ring = ARENA_ARRAY(a, PlacedAddress, l.flights.n + 1);
   start_first_fetches(c, &l);
+  return l;
+}
+
+static void end_rounds(PlacedCall *c, PlacedRounds *l) {
+  end_flights(c, l, true);
+  for (uint32_t j = 0; j < l->carried; j++) c->mark[l->op->out + j] = l->in_mark[j + 1];
+}
+
+static void run_placed_loop(PlacedCall *c, const Op *op) {
+  PlacedRounds l = begin_rounds(c, op);
   for (int64_t n = 0; n < l.trip && !c->x->error; n++) placed_round(c, &l, n);
-  end_flights(c, &l, true);
-  for (uint32_t j = 0; j < l.carried; j++) c->mark[op->out + j] = l.in_mark[j + 1];
+  end_rounds(c, &l);
 }
 
 /* ---- functions ---- */
@@ -455,6 +466,19 @@ static void run_placed_view(PlacedCall *c, const Op *op) {
     if (s->view == VIEW_OF) c->mark[op->out + i] = c->mark[s->base];
     else placed_error(c, op, "is no view:", op->out + i);
   }
+}
+
+/* Two loops by the table of the rank's stage (ir/turns.h). */
+static void run_placed_turns(PlacedCall *c, const TurnPair *t) {
+  const Op *op = c->f->ops.at;
+  int64_t most = turns_most(c->x->in->m, &op[t->forward], c->x->in->rank), n = 0, done = 0;
+  PlacedRounds forward = begin_rounds(c, &op[t->forward]);
+  for (OpId i = t->forward + 1; i < t->backward; i++) run_placed_view(c, &op[i]);
+  PlacedRounds backward = begin_rounds(c, &op[t->backward]);
+  while (done < t->parts && !c->x->error)
+    if (turn_is_forward(most, t->parts, n, done)) placed_round(c, &forward, n++);
+    else placed_round(c, &backward, done++);
+  end_rounds(c, &forward), end_rounds(c, &backward);
 }
 
 /* Nothing runs: what kernels have left at the places of the operands is the result, if it is still
@@ -482,7 +506,9 @@ static void run_placed_move(PlacedCall *c, const Op *op) {
 static void run_placed(PlacedCall *c) {
   for (OpId i = 0; i < c->f->ops.n && !c->x->error; i++) {
     const Op *op = &c->f->ops.at[i];
-    if (op->code == OP_kernel) run_placed_kernel(c, op);
+    TurnPair t;
+    if (turns_begin(c->f, i, &t)) run_placed_turns(c, &t), i = t.backward;
+    else if (op->code == OP_kernel) run_placed_kernel(c, op);
     else if (op->code == OP_loop) run_placed_loop(c, op);
     else if (op->code == OP_store) run_placed_store(c, op);
     else if (op_flies(op)) run_placed_start(c, op);

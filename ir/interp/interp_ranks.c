@@ -10,9 +10,10 @@ typedef struct Meeting { /* of the ranks that differ along one axis alone */
   int64_t waiting, turn;
 } Meeting;
 
-typedef struct Hop { /* what a rank sends to its neighbour, until that has taken it */
-  const void *data;
-  const Op *op;
+typedef struct Hop { /* what a rank has sent to its neighbour, until that has taken it */
+  double *data;
+  int64_t n, room;
+  bool full;
 } Hop;
 
 struct Ranks {
@@ -173,69 +174,52 @@ static Hop *hop_from(Ranks *r, int64_t rank, int axis, const Op *o) {
   return &r->hop[(axis * 2 + back) * r->n + rank];
 }
 
-/* Shows data until the neighbour has taken it. */
-static bool hand_over(Ranks *r, Hop *h, const Op *o, const void *data) {
+/* A message waits for the one before to be taken, not for the neighbour. */
+static bool hand_over(Ranks *r, Hop *h, const double *data, int64_t n) {
   pthread_mutex_lock(&r->lock);
-  h->data = data, h->op = o;
-  pthread_cond_broadcast(&r->all);
-  while (h->data && !r->failed) pthread_cond_wait(&r->all, &r->lock);
-  bool taken = !h->data;
-  pthread_mutex_unlock(&r->lock);
-  return taken;
-}
-
-static const void *look(Ranks *r, Hop *h) {
-  pthread_mutex_lock(&r->lock);
-  while (!h->data && !r->failed) pthread_cond_wait(&r->all, &r->lock);
-  const void *data = h->data;
-  pthread_mutex_unlock(&r->lock);
-  return data;
-}
-
-static void take(Ranks *r, Hop *h) {
-  pthread_mutex_lock(&r->lock);
-  h->data = NULL;
+  while (h->full && !r->failed) pthread_cond_wait(&r->all, &r->lock);
+  bool free = !h->full;
+  if (free && h->room < n) h->data = ARENA_ARRAY(r->arena, double, n), h->room = n;
+  for (int64_t i = 0; free && i < n; i++) h->data[i] = data[i];
+  if (free) h->n = n, h->full = true;
   pthread_cond_broadcast(&r->all);
   pthread_mutex_unlock(&r->lock);
+  return free;
 }
 
-/* What the rank gets: `own` at the end of the line, nothing of what it sends, else what its
-   neighbour shows, which is the neighbour's until `take`. NULL: nobody came. */
-static const void *hop(Ranks *r, int64_t rank, int axis, const Op *o, const void *own, Hop **from) {
+static bool take(Ranks *r, Hop *h, double *data, int64_t n) {
+  pthread_mutex_lock(&r->lock);
+  while (!h->full && !r->failed) pthread_cond_wait(&r->all, &r->lock);
+  bool came = h->full;
+  if (came && h->n != n) bug("send and receive of different sizes");
+  for (int64_t i = 0; came && i < n; i++) data[i] = h->data[i];
+  if (came) h->full = false;
+  pthread_cond_broadcast(&r->all);
+  pthread_mutex_unlock(&r->lock);
+  return came;
+}
+
+/* What the rank gets: its own at the end of the line, 0 for what it sends, else what its neighbour
+   has sent. False: nobody came. */
+static bool hop(Ranks *r, int64_t rank, int axis, const Op *o, const double *own, double *gets,
+                int64_t n) {
   int64_t other = neighbour(r, rank, axis, o);
-  *from = NULL;
-  if (other < 0) return own;
-  if (o->code == OP_send) return hand_over(r, hop_from(r, rank, axis, o), o, own) ? own : NULL;
-  *from = hop_from(r, other, axis, o);
-  return look(r, *from);
+  bool sends = o->code == OP_send && other >= 0;
+  for (int64_t i = 0; i < n; i++) gets[i] = sends ? 0 : own[i];
+  if (other < 0) return true;
+  return sends ? hand_over(r, hop_from(r, rank, axis, o), own, n)
+               : take(r, hop_from(r, other, axis, o), gets, n);
 }
 
 static void run_hop(InterpRun *r, int axis, const Tensor *own, Tensor *out) {
   Ranks *ranks = r->interp->ranks;
-  int64_t rank = r->interp->rank;
-  bool sends = r->op->code == OP_send, ends = neighbour(ranks, rank, axis, r->op) < 0;
-  Hop *from;
-  const Tensor *a = hop(ranks, rank, axis, r->op, own, &from);
-  int64_t n = type_count(&out->type);
-  if (from && a && type_count(&a->type) != n) bug("send and receive of different sizes");
-  for (int64_t i = 0; i < n; i++) run_put(r, out, i, !a || (sends && !ends) ? 0 : a->at[i]);
-  if (from) take(ranks, from);
+  int64_t rank = r->interp->rank, n = type_count(&out->type);
+  bool came = hop(ranks, rank, axis, r->op, own->at, out->at, n);
+  for (int64_t i = 0; i < n; i++) run_put(r, out, i, came ? out->at[i] : 0);
   pthread_mutex_lock(&ranks->lock);
   if (rank == 0) ranks->calls[axis][r->op->code]++;
-  if (rank == 0 && sends) ranks->sent[axis][OP_send] += n;
+  if (rank == 0 && r->op->code == OP_send) ranks->sent[axis][OP_send] += n;
   pthread_mutex_unlock(&ranks->lock);
-}
-
-static bool exchange_hop(const Interp *in, const Op *o, int axis, const Message *m,
-                         const double *send, double *receive) {
-  Ranks *r = in->ranks;
-  Hop *from;
-  const double *a = hop(r, in->rank, axis, o, send, &from);
-  int64_t n = m->count * m->times;
-  bool gone = o->code == OP_send && neighbour(r, in->rank, axis, o) >= 0;
-  for (int64_t i = 0; a && i < n; i++) receive[i] = gone ? 0 : a[i];
-  if (from) take(r, from);
-  return a != NULL;
 }
 
 /* ---- collectives, whole ---- */
@@ -294,7 +278,7 @@ bool ranks_exchange(const Interp *in, const Op *o, const Message *m, const doubl
   Ranks *r = in->ranks;
   int axis = mesh_find(r->m, attr_str(&o->attrs, ATTR_axis, ""));
   if (axis < 0 || m->ways != r->m->mesh.at[axis].size) return false;
-  if (op_is_hop(o->code)) return exchange_hop(in, o, axis, m, send, receive);
+  if (op_is_hop(o->code)) return hop(r, in->rank, axis, o, send, receive, m->count * m->times);
   r->sent_by[in->rank] = send, r->at[in->rank] = o;
   if (!meet(r, in->rank, axis)) return false;
   Arena *a = arena_new();
