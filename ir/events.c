@@ -4,6 +4,7 @@
 #include "bytes.h"
 #include "flight.h"
 #include "loop.h"
+#include "turns.h"
 
 typedef struct EventPlace {
   uint32_t space; /* the frames, by tier, then globals */
@@ -15,6 +16,7 @@ typedef struct EventPlace {
 typedef struct EventWalk {
   const Module *m;
   EventList *list;
+  int64_t rank;
   bool placed;        /* values have places: events say what they touch */
   VEC(uint32_t) open; /* starts that nobody has waited for, in their order */
 } EventWalk;
@@ -184,7 +186,8 @@ static int64_t counter_of(const EventRounds *l, int64_t n) {
 static EventPlace slice_at(const EventCall *c, const EventRounds *l, ValueId v, int64_t n) {
   const Value *x = &c->f->values.at[v];
   int64_t stride = x->storage.stride[type_find(&x->type, l->op->group[0].from[0])];
-  int64_t i = counter_of(l, n) + loop_base(l->op, &x->type);
+  int64_t i = counter_of(l, n), slots = loop_slots(l->op, &x->type);
+  i = slots ? i % slots : i + loop_base(l->op, &x->type);
   return plus(place_of(c, v), i * stride * elem_bytes(x->type.elem));
 }
 
@@ -232,7 +235,7 @@ static void find_period(EventRounds *l) {
   l->half = ahead < l->trip ? 1 + ahead + l->period : l->trip;
   l->shown = l->half + ahead + 1;
   if (l->shown < l->trip) l->shown += (l->trip - l->shown) % l->period;
-  if (l->shown >= l->trip) l->shown = l->half = l->trip;
+  if (l->shown >= l->trip || op_takes_turns(l->op)) l->shown = l->half = l->trip;
 }
 
 /* Starts what round n of the list reads. */
@@ -301,7 +304,7 @@ static void add_rounds(EventWalk *w, const EventCall *c, EventRounds *l) {
   if (l->shown) add_drains(w, l, l->shown - 1);
 }
 
-static void add_loop(EventWalk *w, const EventCall *c, OpId id) {
+static EventRounds begin_rounds(EventWalk *w, const EventCall *c, OpId id) {
   Arena *a = w->m->arena;
   const Op *o = &c->f->ops.at[id];
   EventRounds l = {.op = o, .id = id, .carried = (uint32_t)attr_int(&o->attrs, ATTR_carry, 0)};
@@ -318,7 +321,22 @@ static void add_loop(EventWalk *w, const EventCall *c, OpId id) {
   for (uint32_t k = l.carried; k < l.whole; k++) l.in[k + 1] = place_of(c, o->in[k]);
   for (uint32_t j = 0; j < l.carried; j++) start_carry(w, c, &l, j);
   add_first_fetches(w, c, &l);
+  return l;
+}
+
+static void add_loop(EventWalk *w, const EventCall *c, OpId id) {
+  EventRounds l = begin_rounds(w, c, id);
   add_rounds(w, c, &l);
+}
+
+/* Every round, as the table of the rank's stage says. */
+static void add_turns(EventWalk *w, const EventCall *c, const TurnPair *t) {
+  EventRounds forward = begin_rounds(w, c, t->forward), backward = begin_rounds(w, c, t->backward);
+  int64_t most = turns_most(w->m, forward.op, w->rank), n = 0, done = 0;
+  while (done < t->parts)
+    if (turn_is_forward(most, t->parts, n, done)) add_round(w, c, &forward, n++);
+    else add_round(w, c, &backward, done++);
+  add_drains(w, &forward, t->parts - 1), add_drains(w, &backward, t->parts - 1);
 }
 
 /* ---- functions ---- */
@@ -336,7 +354,9 @@ static void add_wait(EventWalk *w, const EventCall *c, OpId id) {
 static void walk(EventWalk *w, const EventCall *c) {
   for (OpId i = 0; i < c->f->ops.n; i++) {
     const Op *o = &c->f->ops.at[i];
-    if (o->code == OP_kernel) add_kernel(w, c, i);
+    TurnPair t;
+    if (turns_begin(c->f, i, &t)) add_turns(w, c, &t), i = t.backward;
+    else if (o->code == OP_kernel) add_kernel(w, c, i);
     else if (o->code == OP_loop) add_loop(w, c, i);
     else if (o->code == OP_store) add_store(w, c, i);
     else if (o->code == OP_move) add_copy(w, c, i, place_of(c, o->out), o->in[0]);
@@ -346,15 +366,19 @@ static void walk(EventWalk *w, const EventCall *c) {
   }
 }
 
-static EventList events(const Module *m, const Fn *entry, bool placed) {
+static EventList events(const Module *m, const Fn *entry, int64_t rank, bool placed) {
   EventList list = {.entry = entry};
-  EventWalk w = {.m = m, .list = &list, .placed = placed};
+  EventWalk w = {.m = m, .list = &list, .rank = rank, .placed = placed};
   EventCall c = {.f = entry, .round = NO_ROUND};
   for (Tier t = 0; t < TIERS; t++) c.frame[t].space = t;
   walk(&w, &c);
   return list;
 }
 
-EventList events_of(const Module *m, const Fn *entry) { return events(m, entry, true); }
+EventList events_of(const Module *m, const Fn *entry) { return events(m, entry, 0, true); }
 
-EventList events_in_order(const Module *m, const Fn *entry) { return events(m, entry, false); }
+EventList events_of_rank(const Module *m, const Fn *entry, int64_t rank) {
+  return events(m, entry, rank, true);
+}
+
+EventList events_in_order(const Module *m, const Fn *entry) { return events(m, entry, 0, false); }

@@ -16,9 +16,15 @@ bool prove_bytes(Module *m, const EventList *l);
 /* All classes send the same messages over every axis, in the same order, and come to an end. False:
    a diagnostic shows the messages, or the ranks that wait for each other (E1113). */
 bool prove_order(Module *m, const RankClass *classes, uint32_t n);
+typedef struct StageEvents { /* one list, or one by coordinate on an axis whose stages take turns */
+  const EventList *list;
+  uint32_t n;
+  int axis;
+} StageEvents;
+
 /* Of a program in which ranks hand values to their neighbours (send, receive): do all places along
    these axes come to an end? False: a diagnostic says who stands where (E1113). */
-bool prove_hops(Module *m, const EventList *l);
+bool prove_hops(Module *m, const StageEvents *stages);
 
 const char *prove_said(const Module *m, const Event *e); /* all_gather over data in @h, round 2 */
 Report *prove_wrong(Module *m, const Event *e, const char *code, const char *words);

@@ -6,18 +6,24 @@
    axes at once: ranks that differ there alone stand at the same place. The lines are run as Kahn's
    algorithm does; if none can move on before the end, ranks wait for each other for ever, and the
    report says who stands where. Rendezvous is the strictest way to deliver: what comes to an end so
-   does with any buffers between. Must not: assume that sends and receives stand in pairs. */
+   does with any buffers between. Stages whose rounds take turns (ir/turns.h) have a list each, and
+   need the buffer that a communicator has for them: a message from each rank in each direction.
+   Must not: assume that sends and receives stand in pairs. */
 #include "ir/placement.h"
 #include "passes/internal.h"
 #include "passes/prove.h"
 #include <string.h>
 
+typedef VEC(const Event *) EventRefs;
+
 typedef struct Lines {
   Module *m;
-  VEC(const Event *) at;     /* what a rank sends or receives, in its order */
+  const StageEvents *stages;
+  EventRefs *at;             /* by stage: what a rank sends or receives, in its order */
   int axis[MAX_MESH], naxes; /* along which there are neighbours */
   int64_t n;                 /* places */
   uint32_t *over;            /* by place: so many messages are */
+  const Event **sent;        /* by place and direction: what its neighbour has not received yet */
 } Lines;
 
 static int axis_of(const Lines *l, const Op *o) {
@@ -35,7 +41,8 @@ static int64_t coordinate(const Lines *l, int64_t place, int axis) {
 }
 
 static const Event *event_at(const Lines *l, int64_t place) {
-  return l->over[place] < l->at.n ? l->at.at[l->over[place]] : NULL;
+  const EventRefs *at = &l->at[l->stages->n > 1 ? coordinate(l, place, l->stages->axis) : 0];
+  return l->over[place] < at->n ? at->at[l->over[place]] : NULL;
 }
 
 /* The place on the other side; -1: the end of the line. */
@@ -73,10 +80,25 @@ static bool along(const Lines *l, int axis) {
 /* All places of an axis that stand in one message are over it together. */
 static bool meet(Lines *l, int64_t place, int axis) {
   int64_t step = step_of(l, axis), first = place - coordinate(l, place, axis) * step;
-  for (int64_t i = 0; i < l->m->mesh.at[axis].size; i++)
-    if (l->over[first + i * step] != l->over[place]) return false;
+  for (int64_t i = 0; i < l->m->mesh.at[axis].size; i++) {
+    const Event *e = event_at(l, first + i * step);
+    if (l->over[first + i * step] != l->over[place] || !e ||
+        event_op(e) != event_op(event_at(l, place)))
+      return false;
+  }
   for (int64_t i = 0; i < l->m->mesh.at[axis].size; i++) l->over[first + i * step]++;
   return true;
+}
+
+/* In the buffer between two stages that take turns. */
+static bool pass_on(Lines *l, int64_t place, int64_t other, const Event *e) {
+  const Op *o = event_op(e);
+  bool down = attr_int(&o->attrs, ATTR_reverse, 0) != 0, sends = o->code == OP_send;
+  const Event **between = &l->sent[2 * (sends ? place : other) + down];
+  if (sends ? *between != NULL : !*between) return false;
+  if (!sends && (!same_way(event_op(*between), o) || !same_bytes(*between, e))) return false;
+  *between = sends ? e : NULL;
+  return l->over[place]++, true;
 }
 
 /* A receive moves with the send on its other side. */
@@ -89,6 +111,7 @@ static bool advance(Lines *l, int64_t place) {
   if (!op_is_hop(o->code)) return meet(l, place, axis);
   int64_t other = neighbour(l, place, o);
   if (other < 0) return l->over[place]++, true;
+  if (l->stages->n > 1 && axis == l->stages->axis) return pass_on(l, place, other, e);
   const Event *there = event_at(l, other);
   if (!there || !same_way(o, event_op(there)) || !same_bytes(e, there)) return false;
   l->over[place]++, l->over[other]++;
@@ -119,24 +142,25 @@ static void report(const Lines *l) {
 
 /* ---- events ---- */
 
-static void collect_events(Lines *l, const EventList *list) {
-  bool met[MAX_MESH] = {false};
+static void collect_events(Lines *l, uint32_t stage) {
+  const EventList *list = &l->stages->list[stage];
   for (uint32_t i = 0; i < list->at.n; i++) {
     const Event *e = &list->at.at[i];
     if (!event_sends(e)) continue;
-    vec_push(l->m->arena, l->at, e);
+    vec_push(l->m->arena, l->at[stage], e);
     int axis = axis_of(l, event_op(e));
-    if (op_is_hop(event_op(e)->code) && axis >= 0 && !met[axis])
-      met[axis] = true, l->axis[l->naxes++] = axis;
+    if (op_is_hop(event_op(e)->code) && axis >= 0 && !along(l, axis)) l->axis[l->naxes++] = axis;
   }
 }
 
-bool prove_hops(Module *m, const EventList *list) {
-  Lines l = {.m = m, .n = 1};
-  collect_events(&l, list);
+bool prove_hops(Module *m, const StageEvents *stages) {
+  Lines l = {.m = m, .stages = stages, .n = 1};
+  l.at = ARENA_ARRAY(m->arena, EventRefs, stages->n);
+  for (uint32_t i = 0; i < stages->n; i++) collect_events(&l, i);
   if (!l.naxes) return true;
   for (int i = 0; i < l.naxes; i++) l.n *= m->mesh.at[l.axis[i]].size;
   l.over = ARENA_ARRAY(m->arena, uint32_t, l.n);
+  l.sent = ARENA_ARRAY(m->arena, const Event *, 2 * l.n);
   for (bool any = true; any;) {
     any = false;
     for (int64_t i = 0; i < l.n; i++)

@@ -194,7 +194,7 @@ static void neighbours(void **state) {
     Module *m = module_with(c, text, "#", "");
     if (!m) fail_msg("case %zu: %s", i, reported(c));
     EventList l = events_of(m, m->fns.at[0]);
-    bool fine = prove_hops(m, &l);
+    bool fine = prove_hops(m, &(StageEvents){&l, 1, -1});
     const char *said = reported(c);
     if (fine != !hops[i].said[0]) fail_msg("case %zu: %s", i, said);
     for (int k = 0; k < 3 && hops[i].said[k]; k++)
