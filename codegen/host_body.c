@@ -16,6 +16,8 @@
 #include "ir/bytes.h"
 #include "ir/flight.h"
 #include "ir/message.h"
+#include "ir/placement.h"
+#include "ir/turns.h"
 
 typedef struct HostBody {
   HostWriter *h;
@@ -159,7 +161,11 @@ static int64_t value_bytes(HostBody *b, ValueId v) {
 /* Of a stack of the rounds alone slice 0 is the first round's. */
 static const char *slice(HostBody *b, const HostLoop *l, ValueId v, const char *index) {
   int64_t step = step_bytes(b, l, v), begin = loop_base(l->o, value_type(b->f, v)) * step;
+  int64_t slots = loop_slots(l->o, value_type(b->f, v));
   Arena *a = b->h->m->arena;
+  if (slots)
+    return arena_printf(a, "%s + %s %% %lld * %lld", address(b, v), index, (long long)slots,
+                        (long long)step);
   const char *at = arena_printf(a, "%s + %s * %lld", address(b, v), index, (long long)step);
   return begin ? arena_printf(a, "%s - %lld", at, (long long)-begin) : at;
 }
@@ -337,30 +343,85 @@ static void put_loop_outputs(HostBody *b, const HostLoop *l) {
   host_put(b->h, "    };\n");
 }
 
-static void put_loop(HostBody *b, const Op *o) {
+/* Before the first round. */
+static HostLoop put_start(HostBody *b, const Op *o) {
   HostLoop l = loop_of(b->h->m, o);
   for (uint32_t k = l.carry; k < o->nout; k++)
     if (loop_continues(o, k) != NO_VALUE)
       put_copy(b, address(b, o->out + k), o->in[loop_continues(o, k)]);
   for (uint32_t j = 0; j < l.carry; j++) put_carry_start(b, &l, j);
   put_first_fetches(b, &l);
-  host_put(b->h, "  for (int64_t n = 0; n < %lld; n++) { /* %s", (long long)l.trip, l.dim);
+  return l;
+}
+
+/* Round n. */
+static void put_round(HostBody *b, const HostLoop *l) {
+  if (l->reverse)
+    host_put(b->h, "    const int64_t i = %lld - n;\n", (long long)(l->first + l->trip - 1));
+  else if (l->first) host_put(b->h, "    const int64_t i = %lld + n;\n", (long long)l->first);
+  else host_put(b->h, "    const int64_t i = n;\n");
+  put_fetches(b, l);
+  put_loop_inputs(b, l);
+  put_loop_outputs(b, l);
+  host_put(b->h, "    body_%s(rt, ", host_c_name(b->h, l->o->callee->name));
+  for (Tier t = 0; t < b->h->tiers; t++) host_put(b->h, "%s, ", work_at(b, l->o, t));
+  host_put(b->h, "into, from);\n");
+  put_drains(b, l, "    if (n > 0) ");
+  host_put(b->h, "  }\n");
+}
+
+static void put_source(HostBody *b, const Op *o) {
   const char *source = host_source(b->h, o->loc);
   host_comment(b->h, arena_printf(b->h->m->arena, "%s%s", *source ? ", " : "", source));
   host_put(b->h, " */\n");
-  if (l.reverse)
-    host_put(b->h, "    const int64_t i = %lld - n;\n", (long long)(l.first + l.trip - 1));
-  else if (l.first) host_put(b->h, "    const int64_t i = %lld + n;\n", (long long)l.first);
-  else host_put(b->h, "    const int64_t i = n;\n");
-  put_fetches(b, &l);
-  put_loop_inputs(b, &l);
-  put_loop_outputs(b, &l);
-  host_put(b->h, "    body_%s(rt, ", host_c_name(b->h, o->callee->name));
-  for (Tier t = 0; t < b->h->tiers; t++) host_put(b->h, "%s, ", work_at(b, o, t));
-  host_put(b->h, "into, from);\n");
-  put_drains(b, &l, "    if (n > 0) ");
-  host_put(b->h, "  }\n");
+}
+
+static void put_loop(HostBody *b, const Op *o) {
+  HostLoop l = put_start(b, o);
+  host_put(b->h, "  for (int64_t n = 0; n < %lld; n++) { /* %s", (long long)l.trip, l.dim);
+  put_source(b, o);
+  put_round(b, &l);
   put_drains(b, &l, "  ");
+}
+
+/* ---- two loops whose rounds take turns (ir/turns.h) ---- */
+
+enum { SHOWN_TURNS = 24, SHOWN_STAGES = 16 };
+
+/* The table of the schedule, a row per stage. */
+static void put_table(HostBody *b, const TurnPair *t, const char *axis) {
+  host_put(b->h, "  static const int in_flight[%lld] = { /* most parts, by stage along %s */\n",
+           (long long)t->stages, axis);
+  for (int64_t s = 0; s < t->stages; s++) {
+    host_put(b->h, "      %lld,", (long long)t->most[s]);
+    if (s < SHOWN_STAGES)
+      host_put(b->h, " /* %s */", turns_text(b->h->m->arena, t->most[s], t->parts, SHOWN_TURNS));
+    host_put(b->h, "\n");
+  }
+  host_put(b->h, "  };\n");
+}
+
+static void put_turns(HostBody *b, const TurnPair *t) {
+  const Op *forward = &b->f->ops.at[t->forward], *backward = &b->f->ops.at[t->backward];
+  const char *axis = attr_str(&forward->attrs, ATTR_axis, "");
+  host_put(b->h, "  {\n");
+  put_table(b, t, axis);
+  host_put(b->h, "  const int64_t most = in_flight[");
+  host_call(b->h, "", CALL_rt_coordinate);
+  host_put(b->h, "%d)];\n", mesh_find(b->h->m, axis));
+  HostLoop first = put_start(b, forward), second = put_start(b, backward);
+  host_put(b->h, "  for (int64_t ahead = 0, done = 0; done < %lld;)\n", (long long)t->parts);
+  host_put(b->h, "  if (ahead < %lld && ahead - done < most) { /* forward of a part",
+           (long long)t->parts);
+  put_source(b, forward);
+  host_put(b->h, "    const int64_t n = ahead++;\n");
+  put_round(b, &first);
+  host_put(b->h, "  else { /* backward of the oldest part in flight");
+  put_source(b, backward);
+  host_put(b->h, "    const int64_t n = done++;\n");
+  put_round(b, &second);
+  put_drains(b, &first, "  "), put_drains(b, &second, "  ");
+  host_put(b->h, "  }\n");
 }
 
 /* ---- ranks ---- */
@@ -475,7 +536,9 @@ void host_function(HostWriter *h, const Fn *f) {
   if (f->kind == FN_ENTRY) host_put(h, "  (void)rt;\n");
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
-    if (o->code == OP_kernel) put_kernel(&b, o);
+    TurnPair t;
+    if (turns_begin(f, i, &t)) put_turns(&b, &t), i = t.backward;
+    else if (o->code == OP_kernel) put_kernel(&b, o);
     else if (o->code == OP_loop) put_loop(&b, o);
     else if (o->code == OP_store) put_store(&b, o);
     else if (op_family(o->code) == FAMILY_COLLECTIVE) put_collective(&b, o);

@@ -14,6 +14,7 @@
 #include "passes/memory.h"
 #include "ir/budget.h"
 #include "ir/flight.h"
+#include "ir/turns.h"
 
 typedef struct BufferClass {
   int64_t bytes, born, dies;
@@ -63,12 +64,14 @@ static void find_classes(MemoryFrame *x) {
   for (ValueId v = 0; v < x->f->values.n; v++) {
     BufferClass *c = class_at(x, v);
     bool arg = value(x, v)->def == NO_OP, view = value(x, v)->storage.view == VIEW_OF;
-    int64_t born = arg ? -1 : (int64_t)value(x, v)->def;
+    OpId def = value(x, v)->def;
+    int64_t born = arg ? -1 : (int64_t)op_begins(x->f, def),
+            dies = arg ? -1 : (int64_t)op_ends(x->f, def);
     if (arg) c->place = PLACE_ARG, c->slot = value(x, v)->result;
     int64_t bytes = view ? 0 : x->within[v] + value_span_bytes(value(x, v));
     if (bytes > c->bytes) c->bytes = bytes;
     if (born < c->born) c->born = born;
-    if (born > c->dies) c->dies = born;
+    if (dies > c->dies) c->dies = dies;
   }
 }
 
@@ -80,8 +83,8 @@ static void use(MemoryFrame *x, ValueId v, int64_t when) {
 static void find_uses(MemoryFrame *x) {
   for (OpId i = 0; i < x->f->ops.n; i++) {
     const Op *o = &x->f->ops.at[i];
-    for (uint32_t k = 0; k < o->nin; k++) use(x, o->in[k], i);
-    for (uint32_t k = 0; k < o->nout; k++) use(x, o->out + k, i);
+    for (uint32_t k = 0; k < o->nin; k++) use(x, o->in[k], op_ends(x->f, i));
+    for (uint32_t k = 0; k < o->nout; k++) use(x, o->out + k, op_ends(x->f, i));
     if (o->code == OP_load) {
       BufferClass *c = class_at(x, o->out);
       c->born = -1, c->place = PLACE_GLOBAL, c->slot = global_slot(x->m, o->global);
@@ -166,6 +169,11 @@ static uint32_t add_block(MemoryFrame *x, Tier t, int64_t bytes, int64_t live, i
   return r->blocks.n;
 }
 
+/* As long as the op runs: loops that take turns do so together. */
+static uint32_t add_op_block(MemoryFrame *x, Tier t, int64_t bytes, int64_t live, OpId id) {
+  return add_block(x, t, bytes, live, op_begins(x->f, id), op_ends(x->f, id));
+}
+
 static int64_t block_at(const MemoryFrame *x, Tier t, uint32_t number) {
   return x->room[t].blocks.at[number - 1].at;
 }
@@ -187,7 +195,7 @@ static void add_rings(MemoryFrame *x, OpId id) {
   FlightList l = flights_over(x->m->arena, o->callee);
   for (uint32_t i = 0; i < l.n; i++) {
     int64_t bytes = memory_round(flight_bytes(o->callee, i)) * flight_buffers(o, &l.at[i]);
-    uint32_t b = add_block(x, TIER_device, bytes, bytes, id, id);
+    uint32_t b = add_op_block(x, TIER_device, bytes, bytes, id);
     if (!i) x->ring[id] = b;
   }
 }
@@ -210,12 +218,12 @@ static void add_loop(MemoryFrame *x, OpId id) {
   must(attr_get(a, ATTR_frame), "memory: body %s is placed after its caller", o->callee->name);
   for (Tier t = 0; t < TIERS; t++)
     if (op_work(o, t))
-      x->room[t].work[id] = add_block(x, t, op_work(o, t), attr_int(a, tier_live(t), 0), id, id);
+      x->room[t].work[id] = add_op_block(x, t, op_work(o, t), attr_int(a, tier_live(t), 0), id);
   x->slot[id] = ARENA_ARRAY(x->m->arena, uint32_t, loop_shape(o).carry + 1);
   for (uint32_t j = 0; j < loop_shape(o).carry; j++) {
     const Value *v = value(x, o->out + j);
     int64_t bytes = needs_slot(o, j) ? value_span_bytes(v) : 0;
-    x->slot[id][j] = add_block(x, v->type.tier, bytes, bytes, id, id);
+    x->slot[id][j] = add_op_block(x, v->type.tier, bytes, bytes, id);
   }
   add_rings(x, id);
 }
