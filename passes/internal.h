@@ -11,7 +11,7 @@ PassRun pass_inline, pass_simplify, pass_grad, pass_optimizer, pass_micro, pass_
     pass_recompute, pass_zero;
 PassRun pass_pad, pass_place, pass_collect, pass_pipeline, pass_localize, pass_wire, pass_offload;
 PassRun pass_decode, pass_clean, pass_sparse, pass_fuse, pass_order, pass_select, pass_schedule,
-    pass_prefetch, pass_memory, pass_prove;
+    pass_prefetch, pass_turns, pass_memory, pass_prove;
 
 typedef struct Rebuild {
   Module *m;

@@ -10,6 +10,7 @@
 #include "ir/placement.h"
 #include "passes/internal.h"
 #include "ir/module_settings.h"
+#include "ir/support/num.h"
 #include <string.h>
 
 typedef struct Stages {
@@ -41,10 +42,12 @@ static Report *refuse(Stages *s, const PlaceRule *r, const char *what) {
 
 static bool schedule_is_built(Stages *s, const PlaceRule *r) {
   const char *schedule = plan_schedule(s->m);
-  if (!strcmp(schedule, "sequential") || !strcmp(schedule, "gpipe")) return true;
+  static const char *const built[] = {"sequential", "gpipe", "one_f_one_b"};
+  for (size_t i = 0; i < COUNT_OF(built); i++)
+    if (!strcmp(schedule, built[i])) return true;
   Report *d = refuse(s, r, arena_printf(s->m->arena, "`pipeline %s` is", schedule));
   diag_label(d, "layers over ranks are a pipeline");
-  diag_help(d, "`pipeline gpipe`: all micro-batches forward, then all backward");
+  diag_help(d, "`pipeline one_f_one_b`: each stage goes backward as soon as it can");
   return false;
 }
 

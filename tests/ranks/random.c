@@ -119,7 +119,7 @@ static void add_stages(Ctx *c, Plan *p, uint64_t seed) {
   p->mesh = arena_printf(c->arena, "%s, pipe = %s", p->mesh, a[1]);
   p->rules = arena_printf(c->arena, "%splace %s -> pipe\n", p->rules, a[0]);
   p->settings = arena_printf(c->arena, "%splan.pipeline=%s ", p->settings,
-                             (const char *[]){"sequential", "gpipe"}[seed / 15 % 2]);
+                             (const char *[]){"sequential", "gpipe", "one_f_one_b"}[seed / 15 % 3]);
 }
 
 static Plan random_plan(Ctx *c, const char *file, uint64_t seed) {

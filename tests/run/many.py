@@ -89,7 +89,9 @@ def stages(row):
 def splits(row): return SPLITS.get(row['model'], 'Heads, Mlp, Vocab')
 
 
-def schedule(row): return 'gpipe' if row['parts'] > 1 and row['recompute'] != 'part' else 'sequential'
+def schedule(row):
+    if row['parts'] == 1 or row['recompute'] == 'part': return 'sequential'
+    return 'gpipe' if (row['zero'] // 2 + row['tensor']) % 2 else 'one_f_one_b'
 
 
 def ranks_of(row): return row.get('data', 1) * row.get('tensor', 1) * (stages(row) if row.get('data') else 1)

@@ -23,7 +23,7 @@ plan three for Small { mesh pipe = 3
 plan four for Small { mesh dp = 2, pipe = 2
  place Batch -> dp
  place Layers -> pipe
- pipeline gpipe
+ pipeline one_f_one_b
  micro 2
  zero 1 over dp }
 plan six for Small { mesh tp = 2, pipe = 3
@@ -31,6 +31,15 @@ plan six for Small { mesh tp = 2, pipe = 3
  place Layers -> pipe
  pipeline gpipe
  micro 4 }
+plan turns for Small { mesh pipe = 3
+ place Layers -> pipe
+ micro 2
+ recompute h.* keep = input }
+plan all for Small { mesh pipe = 3
+ place Layers -> pipe
+ pipeline gpipe
+ micro 2
+ recompute h.* keep = input }
 plan apart for Small { mesh pipe = 2
  place Layers -> pipe
  pipeline sequential
@@ -72,6 +81,21 @@ try:
     for n in 2, 3, 4, 6:
         train(n, f'r{n}')
         close(losses('r1'), losses(f'r{n}'), f'{n} ranks')
+    run(SHARDC, 'compile', 'm.shard', '--plan', 'turns', '-o', 'm_turns', cwd=folder)
+    run(SHARDC, 'compile', 'm.shard', '--plan', 'all', '-o', 'm_all', cwd=folder)
+    for name in 'turns', 'all':
+        run(SHARDC, 'run', f'./m_{name}', '-n', '3', '--', 'train', '--out', name, '--threads', '1', cwd=folder)
+        run(SHARDC, 'run', f'./m_{name}', '-n', '3', '--', 'export', f'--resume={name}', '--out', f'x_{name}', cwd=folder)
+    check(losses('turns') == losses('all') and len(losses('all')) == 6, 'the same bits in turn')
+    close(losses('r1'), losses('turns'), 'in turn')
+    same = [open(f'{folder}/x_{name}/model.safetensors', 'rb').read() for name in ('turns', 'all')]
+    check(same[0] == same[1], 'the same weights in turn')
+    text = run(SHARDC, 'dump', 'm.shard', '--plan', 'turns', '--after', 'memory', cwd=folder)[0]
+    check('# stage 1: F0 F1 B0 F2 B1 F3' in text and text.count('turns = [3, 2, 1]') == 2, 'the table in the dump')
+    for table, fine in (('[3, 2, 1]', True), ('[1, 2, 3]', False), ('[2, 3, 1]', False), ('[3, 3, 1]', True)):
+        open(f'{folder}/t.ir', 'w').write(text.replace('turns = [3, 2, 1]', f'turns = {table}'))
+        err = run(SHARDC, 'dump', 't.ir', '--after', 'prove', cwd=folder, expect=0 if fine else 1)[1]
+        check(fine or 'E1113' in err and 'wait for each other' in err, f'{table}: {err}')
     out = run(SHARDC, 'plan', 'm.shard', '--plan', 'one,two,six', '--json', cwd=folder)[0]
     said = [json.loads(s) for s in out.split('\n') if s]
     one, two, six = (p['bubble'] for p in said)
