@@ -92,7 +92,7 @@ try:
     check(same[0] == same[1], 'the same weights in turn')
     text = run(SHARDC, 'dump', 'm.shard', '--plan', 'turns', '--after', 'memory', cwd=folder)[0]
     check('# stage 1: F0 F1 B0 F2 B1 F3' in text and text.count('turns = [3, 2, 1]') == 2, 'the table in the dump')
-    for table, fine in (('[3, 2, 1]', True), ('[1, 2, 3]', False), ('[2, 3, 1]', False), ('[3, 3, 1]', True)):
+    for table, fine in ('[3, 2, 1]', True), ('[1, 2, 3]', False), ('[2, 3, 1]', False), ('[3, 3, 1]', True):
         open(f'{folder}/t.ir', 'w').write(text.replace('turns = [3, 2, 1]', f'turns = {table}'))
         err = run(SHARDC, 'dump', 't.ir', '--after', 'prove', cwd=folder, expect=0 if fine else 1)[1]
         check(fine or 'E1113' in err and 'wait for each other' in err, f'{table}: {err}')
