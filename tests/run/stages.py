@@ -85,7 +85,8 @@ try:
     run(SHARDC, 'compile', 'm.shard', '--plan', 'all', '-o', 'm_all', cwd=folder)
     for name in 'turns', 'all':
         run(SHARDC, 'run', f'./m_{name}', '-n', '3', '--', 'train', '--out', name, '--threads', '1', cwd=folder)
-        run(SHARDC, 'run', f'./m_{name}', '-n', '3', '--', 'export', f'--resume={name}', '--out', f'x_{name}', cwd=folder)
+        run(SHARDC, 'run', f'./m_{name}', '-n', '3', '--', 'export', f'--resume={name}', '--out', f'x_{name}',
+            cwd=folder)
     check(losses('turns') == losses('all') and len(losses('all')) == 6, 'the same bits in turn')
     close(losses('r1'), losses('turns'), 'in turn')
     same = [open(f'{folder}/x_{name}/model.safetensors', 'rb').read() for name in ('turns', 'all')]
