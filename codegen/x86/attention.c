@@ -553,12 +553,13 @@ void attention_emit(Emit *emit) {
   Attention *attention = &f.a;
   emit_begin_phase(emit, 0);
   give_scratch(&f);
-  LLVMValueRef parts = emit_i64(emit, attention->p.tile[FLASH_PARTS]);
-  Range heads = tile_range(emit, LLVMBuildUDiv(emit->builder, emit->chunk, parts, ""),
+  LLVMValueRef parts = emit_i64(emit, attention->p.tile[FLASH_PARTS]),
+               chunk = attention_chunk(attention, 0);
+  Range heads = tile_range(emit, LLVMBuildUDiv(emit->builder, chunk, parts, ""),
                            attention->f.shared.count * attention->f.group.count,
                            attention->p.tile[FLASH_HEADS]);
   Range blocks = attention_part(attention, attention->lists.query_cuts,
-                                LLVMBuildURem(emit->builder, emit->chunk, parts, ""),
+                                LLVMBuildURem(emit->builder, chunk, parts, ""),
                                 attention->p.query_blocks, attention->p.tile[FLASH_PARTS]);
   Loop h = emit_loop(emit, heads.from, heads.to, 1, 0, NULL);
   head(&f, h.i, blocks);

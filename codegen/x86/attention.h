@@ -57,6 +57,7 @@ typedef struct Prefetch {
 typedef struct AttentionLists {
   LLVMValueRef starts, rects, classes; /* constants; starts NULL: no lists; classes NULL: one */
   LLVMValueRef query_cuts, key_cuts;   /* first blocks of chunks; NULL: equal parts */
+  LLVMValueRef order[2];               /* chunks of a phase, longest first; NULL: as they come */
   ListsShape shape;
   ListsHeads heads; /* by which the mask differs */
   ValueId rest;     /* what data decides in rectangles that positions admit; NO_VALUE: nothing */
@@ -160,6 +161,27 @@ LLVMValueRef attention_rect_is(Attention *a, const AttentionRect *r, AttentionRu
 /* Blocks of part i of `parts`, of equal work by `cuts` (NULL: of equal numbers). */
 Range attention_part(Attention *a, LLVMValueRef cuts, LLVMValueRef i, int64_t blocks,
                      int64_t parts);
+
+/* The chunk that this call works on. */
+LLVMValueRef attention_chunk(Attention *a, int phase);
+/* n numbers beside the kernel's code. */
+LLVMValueRef attention_constant(Attention *a, const uint32_t *w, int64_t n, const char *what);
+
+/* ---- the order of chunks (attention_order.c) ---- */
+typedef struct AttentionWork {
+  Attention *a;
+  const BlockLists *lists;
+  const ListsShape *s;
+  const ListsHeads *of;
+} AttentionWork;
+typedef struct AttentionChunks { /* of a phase: ranges of heads, each in parts */
+  int64_t ranges, total, each;   /* total * each heads of queries, `each` of them never apart */
+  int64_t parts, blocks;         /* parts of so many blocks */
+  const uint32_t *cuts;          /* their first blocks by rank, NULL: equal parts */
+  const double *work;            /* by class and block */
+} AttentionChunks;
+/* By rank the chunks in their order; NULL: they are about equal. */
+LLVMValueRef attention_order(const AttentionWork *w, const AttentionChunks *c, const char *what);
 
 extern const double attention_nothing; /* a score whose power is 0 */
 LLVMValueRef attention_splat(Attention *a, double x);

@@ -450,8 +450,8 @@ static void one_phase(Backward *b) {
   Attention *attention = &b->a;
   Emit *emit = attention->e;
   begin(b, 0, true, true);
-  Range heads =
-      tile_range(emit, emit->chunk, attention->f.shared.count, attention->p.tile[FLASH_HEADS]);
+  Range heads = tile_range(emit, attention_chunk(attention, 0), attention->f.shared.count,
+                           attention->p.tile[FLASH_HEADS]);
   Loop h = emit_loop(emit, heads.from, heads.to, 1, 0, NULL);
   head(b, h.i, whole(emit, attention->f.group.count), whole(emit, attention->p.query_blocks),
        whole(emit, attention->p.key_blocks));
@@ -464,19 +464,19 @@ static void two_phases(Backward *b) {
   Emit *emit = attention->e;
   int64_t key_parts = attention->p.tile[FLASH_KEY_PARTS], parts = attention->p.tile[FLASH_PARTS];
   begin(b, 0, false, true);
-  LLVMValueRef n = emit_i64(emit, key_parts);
+  LLVMValueRef n = emit_i64(emit, key_parts), chunk = attention_chunk(attention, 0);
   Range keys = attention_part(attention, attention->lists.key_cuts,
-                              LLVMBuildURem(emit->builder, emit->chunk, n, ""),
-                              attention->p.key_blocks, key_parts);
-  head(b, LLVMBuildUDiv(emit->builder, emit->chunk, n, ""), whole(emit, attention->f.group.count),
+                              LLVMBuildURem(emit->builder, chunk, n, ""), attention->p.key_blocks,
+                              key_parts);
+  head(b, LLVMBuildUDiv(emit->builder, chunk, n, ""), whole(emit, attention->f.group.count),
        whole(emit, attention->p.query_blocks), keys);
   emit_end_phase(emit);
   begin(b, 1, true, false);
-  n = emit_i64(emit, parts);
-  Range queries = attention_part(attention, attention->lists.query_cuts,
-                                 LLVMBuildURem(emit->builder, emit->chunk, n, ""),
-                                 attention->p.query_blocks, parts);
-  LLVMValueRef h = LLVMBuildUDiv(emit->builder, emit->chunk, n, ""),
+  n = emit_i64(emit, parts), chunk = attention_chunk(attention, 1);
+  Range queries =
+      attention_part(attention, attention->lists.query_cuts,
+                     LLVMBuildURem(emit->builder, chunk, n, ""), attention->p.query_blocks, parts);
+  LLVMValueRef h = LLVMBuildUDiv(emit->builder, chunk, n, ""),
                groups = emit_i64(emit, attention->f.group.count);
   LLVMValueRef g = LLVMBuildURem(emit->builder, h, groups, "");
   head(b, LLVMBuildUDiv(emit->builder, h, groups, ""),

@@ -10,8 +10,9 @@
 
    A rectangle starts anywhere, but a register tile reads whole rows of keys: where that could be
    behind the last ones, these are one mixed range. Chunks that share a head are cut so that each
-   has as much listed work. Must not: hold what is absent; rectangles are bounded by MOST, above it
-   the kernel asks the mask as it would without lists. */
+   has as much listed work; of heads that differ, the longest chunks come first.
+   Must not: hold what is absent; rectangles are bounded by MOST, above it the kernel asks the mask
+   as it would without lists. */
 #include "attention.h"
 #include "ir/lists.h"
 #include "ir/mask_range.h"
@@ -185,7 +186,7 @@ static void list_class(Listing *l, int64_t class) {
 
 /* ---- constants ---- */
 
-static LLVMValueRef constant(Attention *a, const uint32_t *w, int64_t n, const char *what) {
+LLVMValueRef attention_constant(Attention *a, const uint32_t *w, int64_t n, const char *what) {
   Emit *e = a->e;
   LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
   LLVMValueRef *x = ARENA_ARRAY(e->arena, LLVMValueRef, n + 1);
@@ -210,9 +211,8 @@ static void cut(const double *work, int64_t n, int64_t parts, uint32_t *from) {
   while (part <= parts) from[part++] = (uint32_t)n;
 }
 
-/* The same for all heads of a rank together, rank by rank. */
-static LLVMValueRef cuts(Listing *l, const double *work, int64_t n, int64_t parts,
-                         const char *what) {
+/* The same for all heads of a rank together, rank by rank; NULL: there is one part. */
+static uint32_t *cuts(Listing *l, const double *work, int64_t n, int64_t parts) {
   Arena *a = l->a->e->arena;
   uint32_t *from = ARENA_ARRAY(a, uint32_t, l->s.ranks * (parts + 1));
   for (int64_t r = 0; r < l->s.ranks; r++) {
@@ -221,7 +221,12 @@ static LLVMValueRef cuts(Listing *l, const double *work, int64_t n, int64_t part
       for (int64_t i = 0; i < n; i++) sum[i] += work[lists_class(l->lists, h) * n + i];
     cut(sum, n, parts, from + r * (parts + 1));
   }
-  return constant(l->a, from, l->s.ranks * (parts + 1), what);
+  return parts > 1 ? from : NULL;
+}
+
+static LLVMValueRef cuts_constant(Listing *l, const uint32_t *from, int64_t parts,
+                                  const char *what) {
+  return from ? attention_constant(l->a, from, l->s.ranks * (parts + 1), what) : NULL;
 }
 
 /* Whether they are heads of the kernel, and numbers of the rank. */
@@ -238,19 +243,40 @@ static bool find_heads(Listing *l) {
   return lists_heads_meet(&l->s, &l->of);
 }
 
+/* Heads that differ: which chunks come first. */
+static void put_order(Listing *l, AttentionLists *x, const uint32_t *queries,
+                      const uint32_t *keys) {
+  Attention *a = l->a;
+  const FlashPlan *p = &a->p;
+  AttentionWork w = {a, l->lists, &l->s, &l->of};
+  int64_t shared = a->f.shared.count, group = a->f.group.count, all = shared * group,
+          parts = max_i64(p->tile[FLASH_PARTS], 1);
+  AttentionChunks by_query = {p->tile[FLASH_HEADS], all,     1,         parts,
+                              p->query_blocks,      queries, l->queries};
+  AttentionChunks by_key = {shared,        shared, group,  max_i64(p->tile[FLASH_KEY_PARTS], 1),
+                            p->key_blocks, keys,   l->keys};
+  bool two = p->phases > 1;
+  if (two) x->order[0] = attention_order(&w, &by_key, "order0"), by_query.ranges = all;
+  else if (a->f.grad) by_query.total = shared, by_query.each = group;
+  x->order[two] = attention_order(&w, &by_query, two ? "order1" : "order0");
+}
+
 static void put_constants(Listing *l, AttentionLists *x) {
   Attention *a = l->a;
   vec_push(a->e->arena, l->starts, l->rects.n / WORDS);
-  x->starts = constant(a, l->starts.at, l->starts.n, "starts");
-  x->rects = constant(a, l->rects.at, l->rects.n, "rects");
+  x->starts = attention_constant(a, l->starts.at, l->starts.n, "starts");
+  x->rects = attention_constant(a, l->rects.at, l->rects.n, "rects");
   int64_t parts = a->p.tile[FLASH_PARTS], key_parts = a->p.tile[FLASH_KEY_PARTS];
-  if (parts > 1) x->query_cuts = cuts(l, l->queries, a->p.query_blocks, parts, "query_cuts");
-  if (key_parts > 1) x->key_cuts = cuts(l, l->keys, a->p.key_blocks, key_parts, "key_cuts");
+  const uint32_t *queries = cuts(l, l->queries, a->p.query_blocks, parts),
+                 *keys = cuts(l, l->keys, a->p.key_blocks, key_parts);
+  x->query_cuts = cuts_constant(l, queries, parts, "query_cuts");
+  x->key_cuts = cuts_constant(l, keys, key_parts, "key_cuts");
   if (l->s.classes < 2) return;
+  put_order(l, x, queries, keys);
   Words class = {0};
   for (int64_t h = 0; h < l->s.count; h++)
     vec_push(a->e->arena, class, (uint32_t)lists_class(l->lists, h));
-  x->classes = constant(a, class.at, class.n, "classes");
+  x->classes = attention_constant(a, class.at, class.n, "classes");
 }
 
 /* What data decides of the mask: one value, or all of the mask. */
@@ -370,6 +396,15 @@ AttentionRect attention_rects(Attention *a, LLVMValueRef s0, LLVMValueRef k0) {
 
 LLVMValueRef attention_rect_is(Attention *a, const AttentionRect *r, AttentionRunKind kind) {
   return LLVMBuildICmp(a->e->builder, LLVMIntEQ, r->kind, emit_i64(a->e, kind), "");
+}
+
+LLVMValueRef attention_chunk(Attention *a, int phase) {
+  Emit *e = a->e;
+  LLVMValueRef order = a->lists.order[phase], at = e->chunk;
+  if (!order) return at;
+  if (a->lists.shape.ranks > 1)
+    at = tile_add(e, tile_times(e, rank_number(a, emit_i64(e, 0)), a->p.chunks[phase]), at);
+  return word(e, order, at);
 }
 
 Range attention_part(Attention *a, LLVMValueRef cuts, LLVMValueRef i, int64_t blocks,
