@@ -38,6 +38,7 @@ typedef struct LoopSign {
 
 static const char *loop_turns(const Shape *s, LoopSign *l) {
   const Attr *a = attr_get(&s->op->attrs, ATTR_turns);
+  l->depth = 0;
   if (!a) return NULL;
   for (int64_t i = 0; i < a->i; i++) {
     if (a->list[i] < 1 || a->list[i] > l->axis.size)
