@@ -5,6 +5,7 @@
 #include "flight.h"
 #include "loop.h"
 #include "turns.h"
+#include <string.h>
 
 typedef struct EventPlace {
   uint32_t space; /* the frames, by tier, then globals */
@@ -17,6 +18,7 @@ typedef struct EventWalk {
   const Module *m;
   EventList *list;
   int64_t rank;
+  Str only;           /* messages over this axis and nothing else; NULL: all events */
   bool placed;        /* values have places: events say what they touch */
   VEC(uint32_t) open; /* starts that nobody has waited for, in their order */
 } EventWalk;
@@ -102,7 +104,7 @@ static void begin_event(EventWalk *w, const Fn *f, OpId op, EventKind kind, int6
 
 static void add_copy(EventWalk *w, const EventCall *c, OpId op, EventPlace to, ValueId from) {
   const Value *x = &c->f->values.at[from];
-  if (same(place_of(c, from), to)) return;
+  if (w->only || same(place_of(c, from), to)) return;
   begin_event(w, c->f, op, EVENT_RUN, c->round);
   touch_value(w, c, from, false);
   touch(w, to, value_span_bytes(x), value_is_dense(x) ? NULL : x, true);
@@ -110,6 +112,7 @@ static void add_copy(EventWalk *w, const EventCall *c, OpId op, EventPlace to, V
 
 static void add_kernel(EventWalk *w, const EventCall *c, OpId id) {
   const Op *o = &c->f->ops.at[id];
+  if (w->only) return;
   begin_event(w, c->f, id, EVENT_RUN, c->round);
   for (uint32_t i = 0; i < o->nin; i++) touch_value(w, c, o->in[i], false);
   for (uint32_t i = 0; i < o->nout; i++) touch_value(w, c, o->out + i, true);
@@ -117,10 +120,15 @@ static void add_kernel(EventWalk *w, const EventCall *c, OpId id) {
   touch(w, plus(c->frame[t], attr_int(&o->attrs, tier_work(t), 0)), op_work(o, t), NULL, true);
 }
 
+static bool is_left_out(const EventWalk *w, const Op *o) {
+  return w->only && strcmp(w->only, attr_str(&o->attrs, ATTR_axis, ""));
+}
+
 /* Of op `id` of f, wherever its two buffers are. */
 static void add_message(EventWalk *w, const Fn *f, OpId id, EventKind kind, int64_t round,
                         EventPlace from, EventPlace to) {
   const Op *o = &f->ops.at[id];
+  if (is_left_out(w, o)) return;
   begin_event(w, f, id, kind, round);
   touch(w, from, value_span_bytes(&f->values.at[o->in[0]]), NULL, false);
   touch(w, to, value_span_bytes(&f->values.at[o->out]), NULL, true);
@@ -129,6 +137,7 @@ static void add_message(EventWalk *w, const Fn *f, OpId id, EventKind kind, int6
 
 static void add_collective(EventWalk *w, const EventCall *c, OpId id) {
   const Op *o = &c->f->ops.at[id];
+  if (is_left_out(w, o)) return;
   add_message(w, c->f, id, op_flies(o) ? EVENT_START : EVENT_COLLECT, c->round,
               place_of(c, o->in[0]), place_of(c, o->out));
   touch(w, plus(c->frame[TIER_device], attr_int(&o->attrs, ATTR_work_at, 0)),
@@ -139,6 +148,7 @@ static void add_collective(EventWalk *w, const EventCall *c, OpId id) {
 static void add_end(EventWalk *w, const Fn *f, OpId op, int64_t round) {
   uint32_t i = 0;
   const EventList *l = w->list;
+  if (w->only) return;
   while (i < w->open.n && (l->at.at[w->open.at[i]].f != f || l->at.at[w->open.at[i]].op != op)) i++;
   begin_event(w, f, op, EVENT_END, round);
   if (i == w->open.n) return;
@@ -366,19 +376,25 @@ static void walk(EventWalk *w, const EventCall *c) {
   }
 }
 
-static EventList events(const Module *m, const Fn *entry, int64_t rank, bool placed) {
+static EventList events(const Module *m, const Fn *entry, int64_t rank, Str only, bool placed) {
   EventList list = {.entry = entry};
-  EventWalk w = {.m = m, .list = &list, .rank = rank, .placed = placed};
+  EventWalk w = {.m = m, .list = &list, .rank = rank, .only = only, .placed = placed};
   EventCall c = {.f = entry, .round = NO_ROUND};
   for (Tier t = 0; t < TIERS; t++) c.frame[t].space = t;
   walk(&w, &c);
   return list;
 }
 
-EventList events_of(const Module *m, const Fn *entry) { return events(m, entry, 0, true); }
+EventList events_of(const Module *m, const Fn *entry) { return events(m, entry, 0, NULL, true); }
 
 EventList events_of_rank(const Module *m, const Fn *entry, int64_t rank) {
-  return events(m, entry, rank, true);
+  return events(m, entry, rank, NULL, true);
 }
 
-EventList events_in_order(const Module *m, const Fn *entry) { return events(m, entry, 0, false); }
+EventList messages_of_rank(const Module *m, const Fn *entry, int64_t rank, Str axis) {
+  return events(m, entry, rank, axis, false);
+}
+
+EventList events_in_order(const Module *m, const Fn *entry) {
+  return events(m, entry, 0, NULL, false);
+}

@@ -228,27 +228,36 @@ bool prove_order(Module *m, const RankClass *classes, uint32_t n) {
   return !left;
 }
 
-/* Of each stage where they take turns, else of all ranks. */
-static StageEvents stages_of(Module *m, const Fn *entry) {
-  StageEvents s = {.n = 1, .axis = -1};
+/* Do messages of either loop fly from one of its rounds to another? */
+static bool crosses_rounds(const Module *m, const Fn *entry, const TurnPair *t) {
+  return flights_over(m->arena, entry->ops.at[t->forward].callee).n ||
+         flights_over(m->arena, entry->ops.at[t->backward].callee).n;
+}
+
+/* Stages that take turns do the same rounds in another order. What flies while they run, but from
+   round to round, flies beside all of them: one order shows that its bytes are let alone. */
+static bool prove_turns(Module *m, const Fn *entry, const TurnPair *t) {
+  int axis = mesh_find(m, axis_of(&entry->ops.at[t->forward]));
   int64_t step = 1;
-  TurnPair t;
-  for (OpId i = 0; i < entry->ops.n; i++)
-    if (turns_begin(entry, i, &t))
-      s.n = (uint32_t)t.stages, s.axis = mesh_find(m, axis_of(&entry->ops.at[i]));
-  for (int i = 0; i < s.axis; i++) step *= m->mesh.at[i].size;
-  EventList *list = ARENA_ARRAY(m->arena, EventList, s.n);
-  for (uint32_t i = 0; i < s.n; i++) list[i] = events_of_rank(m, entry, i * step);
-  s.list = list;
-  return s;
+  for (int i = 0; i < axis; i++) step *= m->mesh.at[i].size;
+  bool all = crosses_rounds(m, entry, t);
+  EventList *list = ARENA_ARRAY(m->arena, EventList, t->stages);
+  for (int64_t s = 0; s < t->stages; s++) {
+    EventList l = s == 0 || all ? events_of_rank(m, entry, s * step) : (EventList){0};
+    if (!prove_bytes(m, &l)) return false;
+    list[s] = messages_of_rank(m, entry, s * step, m->mesh.at[axis].name);
+  }
+  return prove_hops(m, &(StageEvents){list, (uint32_t)t->stages, axis});
 }
 
 static bool prove_entry(Module *m, const Fn *entry) {
-  StageEvents s = stages_of(m, entry);
-  RankClass all = {"all ranks", s.list};
-  for (uint32_t i = 0; i < s.n; i++)
-    if (!prove_bytes(m, &s.list[i])) return false;
-  return prove_order(m, &all, 1) && prove_hops(m, &s);
+  TurnPair t;
+  for (OpId i = 0; i < entry->ops.n; i++)
+    if (turns_begin(entry, i, &t)) return prove_turns(m, entry, &t);
+  EventList l = events_of(m, entry);
+  RankClass all = {"all ranks", &l};
+  StageEvents one = {&l, 1, -1};
+  return prove_bytes(m, &l) && prove_order(m, &all, 1) && prove_hops(m, &one);
 }
 
 void pass_prove(Module *m) {
