@@ -153,11 +153,19 @@ static bool touches(const PrefetchPass *p, const Op *o, ValueId class) {
   return false;
 }
 
+/* Is there something before op `at` that flies and lets go of these bytes just in front of it? */
+static bool lets_go(const PrefetchPass *p, OpId at, ValueId class) {
+  for (OpId i = 0; i < at; i++)
+    if (p->plan[i].flies && p->plan[i].to == at && touches(p, &p->f->ops.at[i], class)) return true;
+  return false;
+}
+
 /* What is sent is there from the start: the gather may begin before the loop in front of it. */
 static OpId ready_at(const PrefetchPass *p, OpId id) {
   const Op *o = &p->f->ops.at[id], *def = value_def(p->f, o->in[0]);
+  ValueId class = p->class[o->in[0]];
   if (is_inplace(p, o)) {
-    while (id && !touches(p, &p->f->ops.at[id - 1], p->class[o->in[0]])) id--;
+    while (id && !touches(p, &p->f->ops.at[id - 1], class) && !lets_go(p, id, class)) id--;
     return id;
   }
   if (o->code != OP_all_gather || (def && def->code != OP_load)) return id;
