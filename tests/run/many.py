@@ -91,7 +91,7 @@ def splits(row): return SPLITS.get(row['model'], 'Heads, Mlp, Vocab')
 
 def schedule(row):
     if row['parts'] == 1 or row['recompute'] == 'part': return 'sequential'
-    return 'gpipe' if (row['zero'] // 2 + row['tensor']) % 2 else 'one_f_one_b'
+    return 'gpipe' if row.get('gpu') or (row['zero'] // 2 + row['tensor']) % 2 else 'one_f_one_b'
 
 
 def ranks_of(row): return row.get('data', 1) * row.get('tensor', 1) * (stages(row) if row.get('data') else 1)
@@ -141,6 +141,7 @@ class Bench:
         GPU)"""
         options, before, behind = OVER[over]
         if over == 'host': row = dict(row, flight=0)      # refused there
+        if '--target' in options: row = dict(row, gpu=1)  # stages in turn are, too
         text = variant(row['model'])
         if not row['clip']: text = re.sub(r'\n *clip .*', '', text)
         open(f'{s.folder}/{name}.shard', 'w').write(text + plan_text(row, 'p'))
