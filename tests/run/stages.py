@@ -91,6 +91,13 @@ try:
     close(losses('r1'), losses('turns'), 'in turn')
     same = [open(f'{folder}/x_{name}/model.safetensors', 'rb').read() for name in ('turns', 'all')]
     check(same[0] == same[1], 'the same weights in turn')
+    for micro, parts in (1, 12), (2, 6), (4, 3):
+        out = [run(SHARDC, 'plan', 'm.shard', '--plan', p, '--set', f'plan.micro={micro}', '--json', cwd=folder)[0]
+               for p in ('turns', 'all')]
+        a, b = [json.loads(o.split('\n')[0]) for o in out]
+        saved = [p['classes'][0]['bytes']['saved'] for p in (a, b)]
+        check(saved[0] * parts == saved[1] * 3, f'kept of {parts} parts: {saved}')   # min(3 stages, parts) of them
+        check(a['bubble'] == b['bubble'], 'the bubble of both')
     text = run(SHARDC, 'dump', 'm.shard', '--plan', 'turns', '--after', 'memory', cwd=folder)[0]
     check('# stage 1: F0 F1 B0 F2 B1 F3' in text and text.count('turns = [3, 2, 1]') == 2, 'the table in the dump')
     for table, fine in ('[3, 2, 1]', True), ('[1, 2, 3]', False), ('[2, 3, 1]', False), ('[3, 3, 1]', True):
