@@ -448,7 +448,8 @@ static void put_collective(HostBody *b, const Op *o) {
   host_put(b->h, "&collectives[%u],", host_row(b->h->m, b->f, id));
   put_place(b, o);
   host_put(b->h, "\n");
-  put_message(b, address(b, o->in[0]), many ? x.send_step : 0, size, o->in[0]);
+  if (o->nin) put_message(b, address(b, o->in[0]), many ? x.send_step : 0, size, o->in[0]);
+  else host_put(b->h, "             0, /* nothing is sent */\n");
   put_message(b, address(b, o->out), many ? x.receive_step : 0, size, o->out);
   host_put(b->h, "             %s);\n", works ? work_at(b, o, TIER_device) : "0");
 }

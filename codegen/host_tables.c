@@ -8,6 +8,7 @@
 #include "ir/flight.h"
 #include "ir/message.h"
 #include "ir/placement.h"
+#include "ir/stage_class.h"
 #include "cache.h"
 #include <math.h>
 
@@ -142,7 +143,7 @@ static void put_collective(HostWriter *h, const Fn *f, const Op *o) {
                                               [OP_all_to_all] = "RT_ALL_TO_ALL",
                                               [OP_send] = "RT_SEND",
                                               [OP_receive] = "RT_RECEIVE"};
-  const Type *in = value_type(f, o->in[0]);
+  const Type *in = value_type(f, o->nin ? o->in[0] : o->out);
   Message x = message_of(f, o);
   bool most = !strcmp(attr_str(&o->attrs, ATTR_reduce, ""), "max");
   host_put(h, "    {");
@@ -362,8 +363,20 @@ static int64_t largest_scratch(const Module *m) {
   return most;
 }
 
+/* Programs of classes have the hash of all of them. */
 static const char *hash_of(HostWriter *h) {
+  Str all = module_setting(h->m, "made.program", NULL);
+  if (all) return all;
   return hash_words(h->m->arena, hash_text(hash_begin(), ir_print(h->m, NULL)), 32);
+}
+
+static void put_class(HostWriter *h) {
+  StageClass c = module_class(h->m);
+  if (!*c.name) return;
+  host_put(h,
+           "    .stages = \"%s\",\n    .stage_axis = %d,\n    .stage_first = %lld,\n"
+           "    .stage_last = %lld,\n",
+           c.name, c.axis, (long long)c.first, (long long)c.last);
 }
 
 static void put_pinned(HostWriter *h) {
@@ -405,6 +418,7 @@ static void put_program(HostWriter *h, uint32_t tensors, int kernels, int entrie
     host_put(h, "    .collectives = collectives,\n    .ncollectives = %u,\n",
              host_count_collectives(m));
   if (host_flies(m)) host_put(h, "    .flies = true,\n");
+  put_class(h);
   host_put(h, "    .settings = settings,\n    .nsettings = %u,\n    .sources = sources,\n};\n",
            m->settings.n);
 }

@@ -1,7 +1,9 @@
 /* `shardc compile`: the road from a file to an executable, or a part of it. */
 #include "ir/placement.h"
+#include "ir/stage_class.h"
 #include "ir/support/num.h"
 #include "cmd.h"
+#include "codegen/cache.h"
 #include "codegen/codegen.h"
 #include "frontend/ast.h"
 #include "driver/fit.h"
@@ -71,31 +73,29 @@ static Exit emit_ast(Cli *o, const char *output) {
 
 /* ---- the road ---- */
 
-typedef struct CompileParts { /* of one executable: a program for every plan and target */
+typedef struct ProgramPart {
+  Module *m;
+  const char *name; /* of its plan, target, class of ranks; NULL: there are no others */
+} ProgramPart;
+
+typedef struct CompileParts { /* of one executable: a program for every plan, target and class */
   Strings plan, target;
-  const char *folder; /* of their objects */
-  Strings object;
-  Module *last; /* of them */
+  VEC(ProgramPart) part;
+  EmitKind kind;
   const char *output;
   double start; /* when the command began; 0: nothing is said */
 } CompileParts;
 
-typedef struct ProgramPart {
-  const char *name; /* of its plan, target or both; NULL: there are no others */
-  int part, parts;
-} ProgramPart;
-
-static const ProgramPart whole = {NULL, 0, 1};
-
-static Exit build(Cli *o, Module *m, EmitKind kind, const char *output, const ProgramPart *p) {
+static Exit build(Cli *o, const CompileParts *all, uint32_t part, const char *output) {
+  const ProgramPart *p = &all->part.at[part];
   BuildOptions b = {.output = output,
                     .keep_dir = o->value[OPT_KEEP],
                     .verbose = o->value[OPT_VERBOSE] != NULL,
                     .quick = o->value[OPT_QUICK] != NULL,
-                    .part = p->part,
-                    .parts = p->parts};
+                    .part = (int)part,
+                    .parts = (int)all->part.n};
   double start = now();
-  b.emit = kind == EMIT_EXE ? NULL : emit_names[kind];
+  b.emit = all->kind == EMIT_EXE ? NULL : emit_names[all->kind];
   b.jobs = o->value[OPT_JOBS] ? atoi(o->value[OPT_JOBS]) : rt_cpus();
   if (b.jobs < 1) return cli_usage("`--jobs` wants a whole number of at least 1");
   if (b.keep_dir && !make_folder(o->c, b.keep_dir)) return EXIT_ENVIRONMENT;
@@ -103,7 +103,7 @@ static Exit build(Cli *o, Module *m, EmitKind kind, const char *output, const Pr
     b.keep_dir = arena_printf(o->c->arena, "%s/%s", b.keep_dir, p->name);
     if (!make_folder(o->c, b.keep_dir)) return EXIT_ENVIRONMENT;
   }
-  bool good = codegen_build(m, &b);
+  bool good = codegen_build(p->m, &b);
   if (o->value[OPT_TIMINGS]) fprintf(stderr, "%8.1f ms  codegen\n", 1e3 * (now() - start));
   if (!good && !diag_errors(o->c->diag)) return EXIT_ENVIRONMENT;
   return good ? EXIT_FINE : EXIT_INPUT;
@@ -183,16 +183,55 @@ static Exit suit_target(Cli *o, Module *m, EmitKind kind) {
                    "assembly of kernels for a processor is `--emit=asm`");
 }
 
-/* One program, from the module as loaded to what `kind` asks for. */
-static Exit make_one(Cli *o, Module *m, EmitKind kind, const char *output, const ProgramPart *p) {
-  Exit e = suit_target(o, m, kind);
-  if (e == EXIT_FINE) e = run_pipeline(o, m, NULL);
-  if (e == EXIT_FINE && !flights_check(o, m)) e = EXIT_INPUT;
-  if (e == EXIT_FINE && kind == EMIT_EXE && !fit_check(o, m, o->facts)) e = EXIT_INPUT;
+/* E0801 judges the class that needs the most. */
+static bool all_fit(Cli *o, const Programs *programs) {
+  const Module *largest = programs->at[0];
+  int64_t most = 0;
+  for (uint32_t i = 0; i < programs->n; i++) {
+    Budget b = module_budget(programs->at[i]);
+    if (budget_all(&b) > most) most = budget_all(&b), largest = programs->at[i];
+    if (!flights_check(o, programs->at[i])) return false;
+  }
+  return fit_check(o, largest, o->facts);
+}
+
+/* Ranks of all classes know by it that they run one executable. */
+static void share_hash(const Programs *programs) {
+  CacheKey h = hash_begin();
+  for (uint32_t i = 0; i < programs->n; i++) h = hash_text(h, ir_print(programs->at[i], NULL));
+  for (uint32_t i = 0; programs->n > 1 && i < programs->n; i++)
+    module_set(programs->at[i], "made.program", "%s",
+               hash_words(programs->at[i]->arena, h, 32));
+}
+
+static void add_programs(Cli *o, CompileParts *p, const Programs *programs, const char *name) {
+  Arena *a = o->c->arena;
+  share_hash(programs);
+  for (uint32_t i = 0; i < programs->n; i++) {
+    const char *class = programs->n > 1 ? module_class(programs->at[i]).name : NULL;
+    const char *both = name && class ? arena_printf(a, "%s, %s", name, class) : NULL;
+    choose_communicator(programs->at[i]);
+    vec_push(a, p->part, (ProgramPart){programs->at[i], both ? both : class ? class : name});
+  }
+}
+
+/* The programs of a module as loaded, ready for what `kind` asks for. */
+static Exit prepare(Cli *o, Module *m, CompileParts *p, const char *name) {
+  Programs programs = {.n = 1, .at = {m}};
+  PipelineOptions options = {0};
+  Exit e = suit_target(o, m, p->kind);
+  if (e == EXIT_FINE) e = pipeline_options(o, m, &options);
+  if (e == EXIT_FINE && !pipeline_classes(m, &options, &programs)) e = EXIT_INPUT;
+  if (e == EXIT_FINE && p->kind == EMIT_EXE && !all_fit(o, &programs)) e = EXIT_INPUT;
   if (e != EXIT_FINE) return e;
-  if (kind == EMIT_IR) return emit_ir(o, m, output);
-  choose_communicator(m);
-  return build(o, m, kind, output, p);
+  if (p->kind == EMIT_EXE && *module_class(m).name)
+    return cli_usage("`%s` is IR for one class of ranks: an executable has all of them",
+                     o->operands.at[0]);
+  if (p->kind != EMIT_EXE && programs.n > 1)
+    return cli_usage("`--emit=%s` takes one class of ranks: `--class first`, middle or last",
+                     emit_names[p->kind]);
+  add_programs(o, p, &programs, name);
+  return EXIT_FINE;
 }
 
 /* ---- several plans, several targets ---- */
@@ -208,15 +247,15 @@ static Exit read_list(Cli *o, CliOption option, const char *name, Strings *out) 
 }
 
 /* One processor at most: GPUs tell at run time what they are. */
-static Exit read_parts(Cli *o, CompileParts *p, EmitKind kind) {
+static Exit read_parts(Cli *o, CompileParts *p) {
   int processors = 0;
   Exit e = read_list(o, OPT_TARGET, "target", &p->target);
   if (e == EXIT_FINE) e = read_list(o, OPT_PLAN, "plan", &p->plan);
   if (e != EXIT_FINE || (p->target.n < 2 && p->plan.n < 2)) return e;
-  if (kind != EMIT_EXE)
+  if (p->kind != EMIT_EXE)
     return cli_usage("`--emit=%s` takes one plan and one target: only executables are for several; "
                      "`--keep DIR` keeps the kernels of all of them",
-                     emit_names[kind]);
+                     emit_names[p->kind]);
   for (uint32_t i = 0; i < p->target.n; i++) {
     const Target *x = target_find(p->target.at[i]);
     processors += x && x->facts.device == DEVICE_CPU;
@@ -227,26 +266,16 @@ static Exit read_parts(Cli *o, CompileParts *p, EmitKind kind) {
 }
 
 /* Every target gets a copy of the module; what is said about the model was said at its loading. */
-static Exit make_targets(Cli *o, Module *m, CompileParts *p, uint32_t plan) {
+static Exit prepare_targets(Cli *o, Module *m, CompileParts *p, const char *plan) {
   size_t length;
   const char *given = o->value[OPT_TARGET], *text = ir_print(m, &length);
-  Arena *a = o->c->arena;
-  uint32_t targets = p->target.n ? p->target.n : 1, plans = p->plan.n ? p->plan.n : 1;
   Exit e = EXIT_FINE;
-  for (uint32_t i = 0; e == EXIT_FINE && i < targets; i++) {
+  for (uint32_t i = 0; e == EXIT_FINE && i < p->target.n; i++) {
     Module *copy = ir_parse(o->c, o->operands.at[0], text, length);
     if (!copy) return EXIT_INPUT;
-    const char *target = p->target.n ? p->target.at[i] : NULL;
-    ProgramPart part = {target, (int)(plan * targets + i), (int)(plans * targets)};
-    if (plans > 1) part.name = p->plan.at[plan];
-    if (plans > 1 && targets > 1) part.name = arena_printf(a, "%s, %s", part.name, target);
-    const char *object = arena_printf(a, "%s/part_%d.o", p->folder, part.part);
-    o->value[OPT_TARGET] = target;
-    vec_push(a, p->object, object);
-    e = make_one(o, copy, EMIT_EXE, object, &part);
-    p->last = copy;
-    if (e == EXIT_FINE && p->start > 0)
-      say_done(o, copy, arena_printf(a, "%s (%s)", p->output, part.name), now() - p->start);
+    const char *target = o->value[OPT_TARGET] = p->target.at[i];
+    const char *name = plan ? arena_printf(o->c->arena, "%s, %s", plan, target) : target;
+    e = prepare(o, copy, p, name);
   }
   o->value[OPT_TARGET] = given;
   return e;
@@ -278,33 +307,49 @@ static Exit load_plans(Cli *o, const CompileParts *p, Module **m) {
   return e;
 }
 
-static Exit make_parts(Cli *o, Module **m, uint32_t n, const char *output, CompileParts *p) {
+static const char *said_name(const Cli *o, const CompileParts *p, uint32_t part) {
+  const char *name = p->part.at[part].name;
+  return name ? arena_printf(o->c->arena, "%s (%s)", p->output, name) : p->output;
+}
+
+static Exit build_part(Cli *o, const CompileParts *p, uint32_t i, const char *output) {
+  Exit e = build(o, p, i, output);
+  if (e == EXIT_FINE && p->kind == EMIT_EXE && p->start > 0)
+    say_done(o, p->part.at[i].m, said_name(o, p, i), now() - p->start);
+  return e;
+}
+
+static Exit build_parts(Cli *o, const CompileParts *p) {
+  Arena *a = o->c->arena;
+  Strings object = {0};
   Exit e = EXIT_FINE;
-  for (uint32_t i = 0; e == EXIT_FINE && i < n; i++) e = make_targets(o, m[i], p, i);
+  const char *folder = work_folder(o->c);
+  if (!folder) return EXIT_ENVIRONMENT;
+  for (uint32_t i = 0; e == EXIT_FINE && i < p->part.n; i++) {
+    vec_push(a, object, arena_printf(a, "%s/part_%u.o", folder, i));
+    e = build_part(o, p, i, object.at[i]);
+  }
   BuildOptions b = {
-      .output = output, .verbose = o->value[OPT_VERBOSE] != NULL, .parts = (int)p->object.n};
-  if (e == EXIT_FINE && !targets_join(p->last, &b, p->object.at)) e = EXIT_ENVIRONMENT;
+      .output = p->output, .verbose = o->value[OPT_VERBOSE] != NULL, .parts = (int)object.n};
+  if (e == EXIT_FINE && !targets_join(vec_last(p->part).m, &b, object.at)) e = EXIT_ENVIRONMENT;
+  remove_folder(a, folder);
   return e;
 }
 
 static Exit make(Cli *o, EmitKind kind, const char *output, Module **m, double start) {
-  CompileParts p = {.output = output, .start = start};
-  Exit e = read_parts(o, &p, kind);
+  CompileParts p = {.kind = kind, .output = output, .start = start};
+  Exit e = read_parts(o, &p);
   uint32_t n = p.plan.n > 1 ? p.plan.n : 1;
   Module **all = ARENA_ARRAY(o->c->arena, Module *, n);
   if (e == EXIT_FINE) e = n > 1 ? load_plans(o, &p, all) : load_module(o, all);
-  if (e != EXIT_FINE) return e;
-  *m = all[0];
-  if (n < 2 && p.target.n < 2) {
-    e = make_one(o, *m, kind, output, &whole);
-    if (e == EXIT_FINE && kind == EMIT_EXE && start > 0) say_done(o, *m, output, now() - start);
-    return e;
+  if (e == EXIT_FINE) *m = all[0];
+  for (uint32_t i = 0; e == EXIT_FINE && i < n; i++) {
+    const char *plan = n > 1 ? p.plan.at[i] : NULL;
+    e = p.target.n > 1 ? prepare_targets(o, all[i], &p, plan) : prepare(o, all[i], &p, plan);
   }
-  p.folder = work_folder(o->c);
-  if (!p.folder) return EXIT_ENVIRONMENT;
-  e = make_parts(o, all, n, output, &p);
-  remove_folder(o->c->arena, p.folder);
-  return e;
+  if (e != EXIT_FINE) return e;
+  if (kind == EMIT_IR) return emit_ir(o, p.part.at[0].m, output);
+  return p.part.n > 1 ? build_parts(o, &p) : build_part(o, &p, 0, output);
 }
 
 Exit compile_executable(Cli *o, const char *output, Module **m) {

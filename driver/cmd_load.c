@@ -7,6 +7,7 @@
 #include "frontend/settings.h"
 #include "ir/flight.h"
 #include "ir/message.h"
+#include "ir/stage_class.h"
 #include "ir/support/input.h"
 #include "ir/support/output.h"
 #include "ir/module_settings.h"
@@ -162,6 +163,8 @@ Exit load_module(Cli *o, Module **m) {
   *m = kind == FILE_IR ? load_ir(o, path) : load_shard(o, path, facts);
   int64_t micro = *m && kind == FILE_SHARD ? fit_micro(o, *m, facts) : 0;
   if (micro) module_set(*m, "plan.micro", "%lld", (long long)micro);
+  if (*m && o->value[OPT_CLASS] && !module_choose_class(*m, o->value[OPT_CLASS]))
+    return cli_usage("`--class` is one of first, middle, last, not `%s`", o->value[OPT_CLASS]);
   if (o->here) diag_drop(o->c->diag, "N0701"); /* the ranks run here, whatever the machine is */
   if (diag_errors(o->c->diag)) return EXIT_INPUT;
   return *m ? use_records(o, *m) : EXIT_ENVIRONMENT;

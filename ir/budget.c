@@ -360,10 +360,9 @@ Moves module_moves(const Module *m) {
 }
 
 double message_traffic(const Fn *f, const Op *o) {
-  double in = (double)type_count(value_type(f, o->in[0])),
-         out = (double)type_count(value_type(f, o->out));
+  double out = (double)type_count(value_type(f, o->out));
   return o->code == OP_all_reduce       ? 2 * out
-         : o->code == OP_reduce_scatter ? in
+         : o->code == OP_reduce_scatter ? (double)type_count(value_type(f, o->in[0]))
          : o->code == OP_receive        ? 0 /* counted where it is sent */
                                         : out;
 }

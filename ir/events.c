@@ -130,7 +130,7 @@ static void add_message(EventWalk *w, const Fn *f, OpId id, EventKind kind, int6
   const Op *o = &f->ops.at[id];
   if (is_left_out(w, o)) return;
   begin_event(w, f, id, kind, round);
-  touch(w, from, value_span_bytes(&f->values.at[o->in[0]]), NULL, false);
+  if (o->nin) touch(w, from, value_span_bytes(&f->values.at[o->in[0]]), NULL, false);
   touch(w, to, value_span_bytes(&f->values.at[o->out]), NULL, true);
   if (kind == EVENT_START) vec_push(w->m->arena, w->open, w->list->at.n - 1);
 }
@@ -139,7 +139,7 @@ static void add_collective(EventWalk *w, const EventCall *c, OpId id) {
   const Op *o = &c->f->ops.at[id];
   if (is_left_out(w, o)) return;
   add_message(w, c->f, id, op_flies(o) ? EVENT_START : EVENT_COLLECT, c->round,
-              place_of(c, o->in[0]), place_of(c, o->out));
+              o->nin ? place_of(c, o->in[0]) : (EventPlace){SPACE_HOST, 0}, place_of(c, o->out));
   touch(w, plus(c->frame[TIER_device], attr_int(&o->attrs, ATTR_work_at, 0)),
         attr_int(&o->attrs, ATTR_workspace, 0), NULL, true);
 }

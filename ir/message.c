@@ -11,9 +11,9 @@ static int64_t row_of(const Type *t, Str dim, int64_t ways) {
   return row;
 }
 
-/* The collective as one message. */
+/* The collective as one message. What is received without an operand has its result's type. */
 static Message whole(const Fn *f, const Op *o) {
-  const Type *in = value_type(f, o->in[0]), *out = value_type(f, o->out);
+  const Type *out = value_type(f, o->out), *in = o->nin ? value_type(f, o->in[0]) : out;
   Message m = {.ways = attr_int(&o->attrs, ATTR_ranks, 1), .count = type_count(in)};
   Str dim = o->ngroups ? o->group[0].from[0] : NULL;
   if (o->code == OP_reduce_scatter) m.count = type_count(out);

@@ -236,7 +236,9 @@ static const char *exchange(const Shape *s, Type *t, Str joined, Str cut) {
 static const char *given_collective(const Shape *s, Type *t) {
   Group g = shape_group(s, 0);
   OpCode c = s->op->code;
-  *t = *shape_in(s, 0);
+  *t = s->op->nin ? *shape_in(s, 0) : *shape_carried(s);
+  if (s->op->nin > 1)
+    return shape_why(s, "[count-c1] receive has %u operands, at most one", s->op->nin);
   if (c == OP_all_reduce || c == OP_keep_first || op_is_hop(c))
     return s->op->ngroups ? shape_why(s, "[group-c1] %s takes no dims", op_name(c)) : NULL;
   const char *why = shape_one_group(s, 1, c == OP_all_to_all);

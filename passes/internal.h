@@ -10,8 +10,8 @@
 PassRun pass_inline, pass_simplify, pass_grad, pass_optimizer, pass_micro, pass_precision,
     pass_recompute, pass_zero;
 PassRun pass_pad, pass_place, pass_collect, pass_pipeline, pass_localize, pass_wire, pass_offload;
-PassRun pass_decode, pass_clean, pass_sparse, pass_fuse, pass_order, pass_select, pass_schedule,
-    pass_prefetch, pass_turns, pass_memory, pass_prove;
+PassRun pass_decode, pass_classes, pass_clean, pass_sparse, pass_fuse, pass_order, pass_select,
+    pass_schedule, pass_prefetch, pass_turns, pass_memory, pass_prove;
 
 typedef struct Rebuild {
   Module *m;
@@ -31,6 +31,8 @@ ValueId *value_map(Module *m, const Fn *from); /* all NO_VALUE */
  */
 void module_collect(Module *m);
 void select_messages(Module *m); /* messages.c */
+/* Do the classes of a program come to an end together? Else E1113 (prove.c). */
+bool prove_classes(Module *const *classes, uint32_t n);
 
 /* A loop's operands and body arguments by role. */
 typedef struct LoopShape {

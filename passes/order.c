@@ -252,7 +252,19 @@ static Type order_sent(const Order *o, const Op *op) {
   return asked->storage.ordered ? in_order_of(in, &asked->type) : *in;
 }
 
+/* What comes from others alone. */
+static void order_received(Order *o, const Op *op) {
+  const Value *asked = &o->r.from->values.at[op->out];
+  Value *v = made_value(o, rebuild_op(&o->r, op)->out);
+  v->type = asked->type, v->storage = layout_dense(&asked->type);
+  if (asked->storage.ordered) o->r.map[op->out] = bring(o, o->r.map[op->out], asked);
+}
+
 static void order_collective(Order *o, const Op *op) {
+  if (!op->nin) {
+    order_received(o, op);
+    return;
+  }
   must(op->nin == 1 && op->nout == 1, "%s of %u operands", op_name(op->code), op->nin);
   const Value *asked = &o->r.from->values.at[op->out];
   Type send = order_sent(o, op), receive = in_order_of(&asked->type, &send);

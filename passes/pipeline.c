@@ -6,6 +6,7 @@
    mistakes of the compiler: the IR before the pass is written with the command that repeats it. A
    diagnostic is a mistake of the user. All of them stop the run. */
 #include "ir/count.h"
+#include "ir/stage_class.h"
 #include "passes/crash.h"
 #include "passes/internal.h"
 #include <errno.h>
@@ -187,4 +188,35 @@ bool pipeline_run(Module *m, const PipelineOptions *o) {
   for (uint32_t i = place_of(m->after); i < end; i++)
     if (passes[i].run) list[n++] = &passes[i];
   return passes_run(m, n, list, o);
+}
+
+/* ---- a program for each class of ranks ---- */
+
+/* What is said of a model is the same for all classes: the copies share the diagnostics. */
+static Module *copy_for(Module *m, const char *text, size_t n, const StageClass *c) {
+  Module *copy = ir_parse(m->ctx, arena_printf(m->arena, "stages %s", c->name), text, n);
+  must(copy, "pipeline: the module before `classes` cannot be read back");
+  module_choose_class(copy, c->name);
+  return copy;
+}
+
+bool pipeline_classes(Module *m, const PipelineOptions *o, Programs *out) {
+  PipelineOptions before = *o;
+  before.until = "decode";
+  StageClass class[STAGE_CLASSES];
+  *out = (Programs){.n = 1, .at = {m}};
+  uint32_t end = o->until ? place_of(o->until) : PASSES;
+  if (end <= place_of("decode") || place_of(m->after) > place_of("decode"))
+    return pipeline_run(m, o);
+  if (!pipeline_run(m, &before)) return false;
+  int n = module_classes(m, class);
+  if (!n) return pipeline_run(m, o);
+  size_t length;
+  const char *text = ir_print(m, &length);
+  for (int i = 0; i < n; i++) {
+    out->at[i] = copy_for(m, text, length, &class[i]);
+    if (!pipeline_run(out->at[i], o)) return false;
+  }
+  out->n = (uint32_t)n;
+  return end < place_of("prove") || prove_classes(out->at, out->n);
 }

@@ -13,8 +13,8 @@
    next of every class, must have no cycle. It is run, as Kahn's algorithm does: a message that
    stands first in every class is over. What is left when none does is a deadlock, and is shown as
    the ranks would stand in it. With one class, all ranks running one program, (b) and (c) hold by
-   construction. Ranks that hand values to their neighbours stand in different places of that one
-   program: (d) prove_hops.c.
+   construction. Ranks that hand values to their neighbours stand in different places of that
+   program, or run one of their own: (d) prove_hops.c, for all classes at once.
 
    The pass changes nothing. Must not: trust the verifier; it looks at bytes and order afresh. */
 #include "passes/prove.h"
@@ -132,11 +132,11 @@ static int channel(const Module *m, const Event *e) {
   bug("prove: the mesh has no axis %s", axis_of(event_op(e)));
 }
 
-static bool alike(const Event *a, const Event *b) {
+bool prove_alike(const Event *a, const Event *b) {
   const Op *o = event_op(a), *p = event_op(b);
   Message x = message_of(a->f, o), y = message_of(b->f, p);
   return o->code == p->code && x.count == y.count && x.times == y.times && x.pieces == y.pieces &&
-         value_type(a->f, o->in[0])->elem == value_type(b->f, p->in[0])->elem &&
+         value_type(a->f, o->out)->elem == value_type(b->f, p->out)->elem &&
          !strcmp(attr_str(&o->attrs, ATTR_reduce, ""), attr_str(&p->attrs, ATTR_reduce, ""));
 }
 
@@ -158,7 +158,7 @@ static bool agree_over(Module *m, const Line *l, const Line *k, int axis) {
     while (j < k->at.n && channel(m, k->at.at[j]) != axis) j++;
     const Event *a = i < l->at.n ? l->at.at[i] : NULL, *b = j < k->at.n ? k->at.at[j] : NULL;
     if (!a && !b) return true;
-    if (a && b && alike(a, b)) continue;
+    if (a && b && prove_alike(a, b)) continue;
     report_pair(m, l, k, a, b, number);
     return false;
   }
@@ -228,6 +228,32 @@ bool prove_order(Module *m, const RankClass *classes, uint32_t n) {
   return !left;
 }
 
+typedef VEC(RankClass) RankClasses;
+
+static void add_class(RankClasses *all, Module *m, StageClass c, EventList events, bool turns) {
+  EventList *list = ARENA_NEW(m->arena, EventList);
+  *list = events;
+  const char *name = *c.name ? c.name : "all ranks";
+  vec_push(m->arena, *all, ((RankClass){name, list, c, turns}));
+}
+
+typedef struct TurnStages { /* those of m whose rounds take turns */
+  TurnPair pair;
+  int axis;
+  int64_t first, last, step; /* step: from the rank of one to that of the next */
+} TurnStages;
+
+static bool find_turns(const Module *m, const Fn *entry, TurnStages *t) {
+  StageClass c = module_class(m);
+  OpId at = 0;
+  while (at < entry->ops.n && !turns_begin(entry, at, &t->pair)) at++;
+  if (at == entry->ops.n) return false;
+  t->axis = mesh_find(m, axis_of(&entry->ops.at[t->pair.forward])), t->step = 1;
+  for (int i = 0; i < t->axis; i++) t->step *= m->mesh.at[i].size;
+  t->first = *c.name ? c.first : 0, t->last = *c.name ? c.last : t->pair.stages - 1;
+  return true;
+}
+
 /* Do messages of either loop fly from one of its rounds to another? */
 static bool crosses_rounds(const Module *m, const Fn *entry, const TurnPair *t) {
   return flights_over(m->arena, entry->ops.at[t->forward].callee).n ||
@@ -236,31 +262,59 @@ static bool crosses_rounds(const Module *m, const Fn *entry, const TurnPair *t) 
 
 /* Stages that take turns do the same rounds in another order. What flies while they run, but from
    round to round, flies beside all of them: one order shows that its bytes are let alone. */
-static bool prove_turns(Module *m, const Fn *entry, const TurnPair *t) {
-  int axis = mesh_find(m, axis_of(&entry->ops.at[t->forward]));
-  int64_t step = 1;
-  for (int i = 0; i < axis; i++) step *= m->mesh.at[i].size;
-  bool all = crosses_rounds(m, entry, t);
-  EventList *list = ARENA_ARRAY(m->arena, EventList, t->stages);
-  for (int64_t s = 0; s < t->stages; s++) {
-    EventList l = s == 0 || all ? events_of_rank(m, entry, s * step) : (EventList){0};
+static bool prove_turns(Module *m, const Fn *entry, const TurnStages *t) {
+  int64_t last = crosses_rounds(m, entry, &t->pair) ? t->last : t->first;
+  for (int64_t s = t->first; s <= last; s++) {
+    EventList l = events_of_rank(m, entry, s * t->step);
     if (!prove_bytes(m, &l)) return false;
-    list[s] = messages_of_rank(m, entry, s * step, m->mesh.at[axis].name);
   }
-  return prove_hops(m, &(StageEvents){list, (uint32_t)t->stages, axis});
+  return true;
 }
 
+/* The messages of each stage where stages take turns, else all events, of all ranks of m. */
+static void add_classes(RankClasses *all, Module *m, const Fn *entry) {
+  StageClass c = module_class(m);
+  TurnStages t;
+  if (!find_turns(m, entry, &t)) {
+    add_class(all, m, c, events_of(m, entry), false);
+    return;
+  }
+  for (int64_t s = t.first; s <= t.last; s++)
+    add_class(all, m, (StageClass){c.name, t.axis, s, s},
+              messages_of_rank(m, entry, s * t.step, m->mesh.at[t.axis].name), true);
+}
+
+/* A class of stages alone says nothing of who waits for whom. */
 static bool prove_entry(Module *m, const Fn *entry) {
-  TurnPair t;
-  for (OpId i = 0; i < entry->ops.n; i++)
-    if (turns_begin(entry, i, &t)) return prove_turns(m, entry, &t);
-  EventList l = events_of(m, entry);
-  RankClass all = {"all ranks", &l};
-  StageEvents one = {&l, 1, -1};
-  return prove_bytes(m, &l) && prove_order(m, &all, 1) && prove_hops(m, &one);
+  RankClasses all = {0};
+  TurnStages t;
+  bool turns = find_turns(m, entry, &t);
+  if (turns && !prove_turns(m, entry, &t)) return false;
+  add_classes(&all, m, entry);
+  if (!turns && !prove_bytes(m, all.at[0].events)) return false;
+  if (*module_class(m).name) return true;
+  return (turns || prove_order(m, all.at, 1)) && prove_hops(m, all.at, all.n);
 }
 
 void pass_prove(Module *m) {
   for (uint32_t i = 0; i < m->fns.n; i++)
     if (m->fns.at[i]->kind == FN_ENTRY && !prove_entry(m, m->fns.at[i])) return;
+}
+
+static bool prove_together(Module *const *classes, uint32_t n, const char *name) {
+  RankClasses all = {0};
+  for (uint32_t i = 0; i < n; i++) {
+    const Fn *f = entry_of(classes[i], name);
+    must(f, "prove: ranks of class %s have no entry %s", module_class(classes[i]).name, name);
+    add_classes(&all, classes[i], f);
+  }
+  return prove_hops(classes[0], all.at, all.n);
+}
+
+bool prove_classes(Module *const *classes, uint32_t n) {
+  const Module *m = classes[0];
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    if (m->fns.at[i]->kind == FN_ENTRY && !prove_together(classes, n, m->fns.at[i]->name))
+      return false;
+  return true;
 }

@@ -1,4 +1,5 @@
-/* prove, (d): ranks that hand values to their neighbours along an axis, in one program.
+/* prove, (d): ranks that hand values to their neighbours along an axis, in one program, or in one
+   for each class of stages.
 
    Each place along such an axis is a line of the same messages, but for the two ends, where nothing
    comes or goes. A line moves on from a send when its neighbour stands in the receive, from a
@@ -14,12 +15,15 @@
 #include "passes/prove.h"
 #include <string.h>
 
-typedef VEC(const Event *) EventRefs;
+typedef struct ClassLine { /* what a rank of a class sends or receives, in its order */
+  const RankClass *of;
+  VEC(const Event *) at;
+} ClassLine;
 
 typedef struct Lines {
   Module *m;
-  const StageEvents *stages;
-  EventRefs *at;             /* by stage: what a rank sends or receives, in its order */
+  ClassLine *line; /* by class */
+  uint32_t nlines;
   int axis[MAX_MESH], naxes; /* along which there are neighbours */
   int64_t n;                 /* places */
   uint32_t *over;            /* by place: so many messages are */
@@ -40,9 +44,18 @@ static int64_t coordinate(const Lines *l, int64_t place, int axis) {
   return place / step_of(l, axis) % l->m->mesh.at[axis].size;
 }
 
+static const ClassLine *line_at(const Lines *l, int64_t place) {
+  for (uint32_t i = 0; i < l->nlines; i++) {
+    const StageClass *c = &l->line[i].of->stages;
+    int64_t at = l->nlines > 1 ? coordinate(l, place, c->axis) : c->first;
+    if (at >= c->first && at <= c->last) return &l->line[i];
+  }
+  bug("prove: no class stands at place %lld", (long long)place);
+}
+
 static const Event *event_at(const Lines *l, int64_t place) {
-  const EventRefs *at = &l->at[l->stages->n > 1 ? coordinate(l, place, l->stages->axis) : 0];
-  return l->over[place] < at->n ? at->at[l->over[place]] : NULL;
+  const ClassLine *line = line_at(l, place);
+  return l->over[place] < line->at.n ? line->at.at[l->over[place]] : NULL;
 }
 
 /* The place on the other side; -1: the end of the line. */
@@ -80,11 +93,10 @@ static bool along(const Lines *l, int axis) {
 /* All places of an axis that stand in one message are over it together. */
 static bool meet(Lines *l, int64_t place, int axis) {
   int64_t step = step_of(l, axis), first = place - coordinate(l, place, axis) * step;
+  const Event *e = event_at(l, place);
   for (int64_t i = 0; i < l->m->mesh.at[axis].size; i++) {
-    const Event *e = event_at(l, first + i * step);
-    if (l->over[first + i * step] != l->over[place] || !e ||
-        event_op(e) != event_op(event_at(l, place)))
-      return false;
+    const Event *there = event_at(l, first + i * step);
+    if (!there || axis_of(l, event_op(there)) != axis || !prove_alike(e, there)) return false;
   }
   for (int64_t i = 0; i < l->m->mesh.at[axis].size; i++) l->over[first + i * step]++;
   return true;
@@ -111,7 +123,8 @@ static bool advance(Lines *l, int64_t place) {
   if (!op_is_hop(o->code)) return meet(l, place, axis);
   int64_t other = neighbour(l, place, o);
   if (other < 0) return l->over[place]++, true;
-  if (l->stages->n > 1 && axis == l->stages->axis) return pass_on(l, place, other, e);
+  const RankClass *of = line_at(l, place)->of;
+  if (of->turns && axis == of->stages.axis) return pass_on(l, place, other, e);
   const Event *there = event_at(l, other);
   if (!there || !same_way(o, event_op(there)) || !same_bytes(e, there)) return false;
   l->over[place]++, l->over[other]++;
@@ -142,21 +155,27 @@ static void report(const Lines *l) {
 
 /* ---- events ---- */
 
-static void collect_events(Lines *l, uint32_t stage) {
-  const EventList *list = &l->stages->list[stage];
+static void add_axis(Lines *l, int axis) {
+  if (axis >= 0 && !along(l, axis)) l->axis[l->naxes++] = axis;
+}
+
+static void collect_events(Lines *l, ClassLine *line) {
+  const EventList *list = line->of->events;
   for (uint32_t i = 0; i < list->at.n; i++) {
     const Event *e = &list->at.at[i];
     if (!event_sends(e)) continue;
-    vec_push(l->m->arena, l->at[stage], e);
-    int axis = axis_of(l, event_op(e));
-    if (op_is_hop(event_op(e)->code) && axis >= 0 && !along(l, axis)) l->axis[l->naxes++] = axis;
+    vec_push(l->m->arena, line->at, e);
+    if (op_is_hop(event_op(e)->code)) add_axis(l, axis_of(l, event_op(e)));
   }
 }
 
-bool prove_hops(Module *m, const StageEvents *stages) {
-  Lines l = {.m = m, .stages = stages, .n = 1};
-  l.at = ARENA_ARRAY(m->arena, EventRefs, stages->n);
-  for (uint32_t i = 0; i < stages->n; i++) collect_events(&l, i);
+bool prove_hops(Module *m, const RankClass *classes, uint32_t n) {
+  Lines l = {.m = m, .line = ARENA_ARRAY(m->arena, ClassLine, n), .nlines = n, .n = 1};
+  for (uint32_t i = 0; i < n; i++) {
+    l.line[i].of = &classes[i];
+    if (n > 1) add_axis(&l, classes[i].stages.axis);
+    collect_events(&l, &l.line[i]);
+  }
   if (!l.naxes) return true;
   for (int i = 0; i < l.naxes; i++) l.n *= m->mesh.at[l.axis[i]].size;
   l.over = ARENA_ARRAY(m->arena, uint32_t, l.n);

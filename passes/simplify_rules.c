@@ -325,6 +325,13 @@ static ValueId rule_stack(Simplify *s, const Op *o, const Type *t) {
   return u->in[0];
 }
 
+/* rows of zeros added to nothing */
+static ValueId rule_scatter(Simplify *s, const Op *o, const Type *t) {
+  const Op *rows = made_by(s, o->in[0], OP_expand);
+  bool nothing = is_number(s, rows ? rows->in[0] : o->in[0], 0);
+  return nothing ? emit_full(s->m, s->to, *t, 0, o->loc) : NO_VALUE;
+}
+
 static Rule *const rules[OP_COUNT] = {
     [OP_neg] = rule_neg,           [OP_add] = rule_add,           [OP_sub] = rule_sub,
     [OP_mul] = rule_mul,           [OP_div] = rule_div,           [OP_pow] = rule_pow,
@@ -334,6 +341,7 @@ static Rule *const rules[OP_COUNT] = {
     [OP_sum] = rule_sum,           [OP_split] = rule_split,       [OP_merge] = rule_merge,
     [OP_rename] = rule_rename,     [OP_slice] = rule_whole,       [OP_pad] = rule_whole,
     [OP_shift] = rule_shift,       [OP_stack] = rule_stack,       [OP_gather] = rule_gather,
+    [OP_scatter] = rule_scatter,
 };
 
 ValueId simplify_rule(Simplify *s, const Op *o, const Type *t) {

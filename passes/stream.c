@@ -21,6 +21,7 @@
 #include "passes/stream.h"
 #include "ir/module_settings.h"
 #include "ir/placement.h"
+#include "ir/stage_class.h"
 #include <string.h>
 
 /* Which stages have the right value; SPREAD: it is the sum of what they have. */
@@ -285,4 +286,5 @@ void pass_pipeline(Module *m) {
     else rebuild_op(&r, &step->ops.at[i]);
   module_replace(m, step, r.to);
   module_collect(m);
+  module_set_stages(m, s.name);
 }

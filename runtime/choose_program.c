@@ -1,6 +1,7 @@
 /* Which of the programs of an executable runs. Of several plans (compile --plan a,b) the one for as
    many ranks as there are; of several targets (--target x86,sm_80) --device says, or what is there:
-   the newest that the GPU can run, else the one for processors. Must not: complain about a launch
+   the newest that the GPU can run, else the one for processors; of several classes of ranks that of
+   this rank. Must not: complain about a launch
    that does not fit, or a device that is not there; the start does, in more words. */
 #include "run.h"
 #include "runtime/device/cuda.h"
@@ -53,7 +54,7 @@ static int64_t ranks_of_plan(const rt_program *first) {
   return rt_mesh_ranks(first);
 }
 
-const rt_program *rt_choose_program(const rt_program *first, const Options *o) {
+static const rt_program *choose(const rt_program *first, const Options *o) {
   const char *device = o->at[OPT_device].given ? o->at[OPT_device].text : NULL;
   int64_t ranks = first->next ? ranks_of_plan(first) : 0;
   const rt_program *cpu = for_cpu(first, ranks), *gpu = oldest_gpu(first, ranks), *best = first;
@@ -69,4 +70,11 @@ const rt_program *rt_choose_program(const rt_program *first, const Options *o) {
   if (best || asked || !cpu) return best ? best : gpu;
   if (*why && !o->at[OPT_quiet].given) fprintf(stderr, "note: the GPU is not used: %s\n", why);
   return cpu;
+}
+
+const rt_program *rt_choose_program(const rt_program *first, const Options *o) {
+  const rt_program *p = choose(first, o);
+  Launch l;
+  Fault f = {0};
+  return rt_class_program(first, p, rt_launch_find(&l, &f) ? l.rank : 0);
 }

@@ -205,7 +205,12 @@ typedef struct rt_program {
   const rt_collective *collectives;
   int ncollectives;
   bool flies;                    /* some are started by rt_start */
-  const struct rt_program *next; /* the same model for another plan or target; NULL: none */
+  /* Of a pipeline: the class of ranks that run it (first, middle, last), whose coordinates on an
+     axis of the mesh are these; NULL: all ranks do. Classes of a program have one hash. */
+  const char *stages;
+  int stage_axis;
+  int64_t stage_first, stage_last;
+  const struct rt_program *next; /* the same model for other ranks; NULL: none */
 } rt_program;
 
 extern const rt_program rt_the_program; /* defined by generated code */

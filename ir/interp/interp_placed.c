@@ -94,20 +94,22 @@ static void run_placed_kernel(PlacedCall *c, const Op *op) {
 
 static void run_placed_collective(PlacedCall *c, const Op *op) {
   Message m = message_of(c->f, op);
-  const Type *in = value_type(c->f, op->in[0]), *out = value_type(c->f, op->out);
-  int64_t size = elem_bytes(in->elem), sends = type_count(in), receives = type_count(out);
-  PlacedAddress from = placed_address(c, op->in[0]), to = placed_address(c, op->out);
-  Mark own = c->mark[op->in[0]], mark = c->mark[op->out] = placed_new_mark(c);
+  ValueId sent = op->nin ? op->in[0] : op->out; /* without operand: nothing */
+  const Type *in = value_type(c->f, sent), *out = value_type(c->f, op->out);
+  int64_t size = elem_bytes(in->elem), sends = op->nin ? type_count(in) : 0,
+          receives = type_count(out);
+  PlacedAddress from = placed_address(c, sent), to = placed_address(c, op->out);
+  Mark own = c->mark[sent], mark = c->mark[op->out] = placed_new_mark(c);
   if (!placed_inside(to, receives * size))
     placed_error(c, op, "receives outside of its memory:", op->out);
   if (c->f->values.at[op->out].storage.view != VIEW_INPLACE)
     placed_spoil(to, receives * size, mark);
   spoil_work(c, op, attr_int(&op->attrs, ATTR_workspace, 0));
   if (!placed_marked(from, sends * size, own))
-    placed_error(c, op, "sends bytes that are another value's:", op->in[0]);
+    placed_error(c, op, "sends bytes that are another value's:", sent);
   if (c->x->error) return;
   Arena *a = arena_new();
-  double *send = ARENA_ARRAY(a, double, sends), *receive = ARENA_ARRAY(a, double, receives);
+  double *send = ARENA_ARRAY(a, double, sends + 1), *receive = ARENA_ARRAY(a, double, receives);
   for (int64_t i = 0; i < sends; i++)
     send[i] = placed_decode(from.memory->byte + from.at + i * size, in->elem);
   if (!c->x->in->ranks || !ranks_exchange(c->x->in, op, &m, send, receive))

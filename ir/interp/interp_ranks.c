@@ -4,6 +4,7 @@
 #include "interp_ranks.h"
 #include "interp_inside.h"
 #include "ir/placement.h"
+#include "ir/stage_class.h"
 #include <pthread.h>
 
 typedef struct Meeting { /* of the ranks that differ along one axis alone */
@@ -17,13 +18,14 @@ typedef struct Hop { /* what a rank has sent to its neighbour, until that has ta
 } Hop;
 
 struct Ranks {
-  Module *m;
+  Module *m; /* the first rank's: classes may have programs of their own */
   Arena *arena;
   int64_t n;
   Interp **rank;
   const Tensor **shown;   /* by rank: the operand of the collective in which all are */
   const double **sent_by; /* the same in bytes' order, */
-  const Op **at;          /* and which collective that is */
+  const Op **at;          /* and which collective that is, */
+  const Message **said;   /* of which size */
   pthread_mutex_t lock;
   pthread_cond_t all;
   Meeting *meeting; /* by axis and rank: of the group whose first rank that is */
@@ -199,13 +201,13 @@ static bool take(Ranks *r, Hop *h, double *data, int64_t n) {
   return came;
 }
 
-/* What the rank gets: its own at the end of the line, 0 for what it sends, else what its neighbour
+/* What the rank gets: its own (NULL: 0) at the end of the line, 0 for what it sends, else what its neighbour
    has sent. False: nobody came. */
 static bool hop(Ranks *r, int64_t rank, int axis, const Op *o, const double *own, double *gets,
                 int64_t n) {
   int64_t other = neighbour(r, rank, axis, o);
   bool sends = o->code == OP_send && other >= 0;
-  for (int64_t i = 0; i < n; i++) gets[i] = sends ? 0 : own[i];
+  for (int64_t i = 0; i < n; i++) gets[i] = sends || !own ? 0 : own[i];
   if (other < 0) return true;
   return sends ? hand_over(r, hop_from(r, rank, axis, o), own, n)
                : take(r, hop_from(r, other, axis, o), gets, n);
@@ -214,7 +216,7 @@ static bool hop(Ranks *r, int64_t rank, int axis, const Op *o, const double *own
 static void run_hop(InterpRun *r, int axis, const Tensor *own, Tensor *out) {
   Ranks *ranks = r->interp->ranks;
   int64_t rank = r->interp->rank, n = type_count(&out->type);
-  bool came = hop(ranks, rank, axis, r->op, own->at, out->at, n);
+  bool came = hop(ranks, rank, axis, r->op, own ? own->at : NULL, out->at, n);
   for (int64_t i = 0; i < n; i++) run_put(r, out, i, came ? out->at[i] : 0);
   pthread_mutex_lock(&ranks->lock);
   if (rank == 0) ranks->calls[axis][r->op->code]++;
@@ -237,7 +239,7 @@ void run_collective(InterpRun *r) {
   x.mine = mesh_coordinate(ranks->m, r->interp->rank, x.axis);
   x.peer = ARENA_ARRAY(r->arena, const Tensor *, x.ways);
   if (op_is_hop(r->op->code)) {
-    run_hop(r, x.axis, in_step(r), out);
+    run_hop(r, x.axis, r->op->nin ? in_step(r) : NULL, out);
     return;
   }
   ranks->shown[r->interp->rank] = in_step(r);
@@ -279,14 +281,16 @@ bool ranks_exchange(const Interp *in, const Op *o, const Message *m, const doubl
   int axis = mesh_find(r->m, attr_str(&o->attrs, ATTR_axis, ""));
   if (axis < 0 || m->ways != r->m->mesh.at[axis].size) return false;
   if (op_is_hop(o->code)) return hop(r, in->rank, axis, o, send, receive, m->count * m->times);
-  r->sent_by[in->rank] = send, r->at[in->rank] = o;
+  r->sent_by[in->rank] = send, r->at[in->rank] = o, r->said[in->rank] = m;
   if (!meet(r, in->rank, axis)) return false;
   Arena *a = arena_new();
   const double **peer = ARENA_ARRAY(a, const double *, m->ways);
   bool same = true;
   for (int64_t k = 0; k < m->ways; k++) {
     int64_t rank = peer_of(r, in->rank, axis, k);
-    peer[k] = r->sent_by[rank], same &= r->at[rank] == o;
+    peer[k] = r->sent_by[rank];
+    same &= r->at[rank]->code == o->code && r->said[rank]->count == m->count &&
+            r->said[rank]->times == m->times;
   }
   if (same) move_blocks(o, m, peer, mesh_coordinate(r->m, in->rank, axis), receive);
   arena_free(a);
@@ -295,27 +299,43 @@ bool ranks_exchange(const Interp *in, const Op *o, const Message *m, const doubl
 
 /* ---- ranks ---- */
 
-Ranks *ranks_new(Module *m, Arena *a) {
+/* The program of the rank's class. */
+static Module *module_of_rank(Module *const *classes, uint32_t n, int64_t rank) {
+  for (uint32_t i = 0; i < n; i++) {
+    StageClass c = module_class(classes[i]);
+    int64_t at = c.axis < 0 ? 0 : mesh_coordinate(classes[i], rank, c.axis);
+    if (at >= c.first && at <= c.last) return classes[i];
+  }
+  bug("no class has rank %lld", (long long)rank);
+}
+
+static void add_rank(Ranks *r, int64_t rank, Module *m) {
+  r->rank[rank] = interp_new(m, r->arena);
+  r->rank[rank]->ranks = r, r->rank[rank]->rank = rank;
+  for (int k = 0; k < (int)m->mesh.n; k++) {
+    const char *name = arena_printf(r->arena, "mesh.%s", m->mesh.at[k].name);
+    if (interp_get(r->rank[rank], name))
+      interp_set_all(r->rank[rank], name, (double)mesh_coordinate(m, rank, k));
+  }
+}
+
+Ranks *ranks_new_classes(Module *const *classes, uint32_t n, Arena *a) {
+  Module *m = classes[0];
   Ranks *r = ARENA_NEW(a, Ranks);
   r->m = m, r->arena = a, r->n = mesh_ranks(m);
   r->rank = ARENA_ARRAY(a, Interp *, r->n);
   r->shown = ARENA_ARRAY(a, const Tensor *, r->n);
   r->sent_by = ARENA_ARRAY(a, const double *, r->n), r->at = ARENA_ARRAY(a, const Op *, r->n);
+  r->said = ARENA_ARRAY(a, const Message *, r->n);
   r->meeting = ARENA_ARRAY(a, Meeting, r->n * m->mesh.n);
   r->hop = ARENA_ARRAY(a, Hop, r->n * m->mesh.n * 2);
   pthread_mutex_init(&r->lock, NULL);
   pthread_cond_init(&r->all, NULL);
-  for (int64_t i = 0; i < r->n; i++) {
-    r->rank[i] = interp_new(m, a);
-    r->rank[i]->ranks = r, r->rank[i]->rank = i;
-    for (int k = 0; k < (int)m->mesh.n; k++) {
-      const char *name = arena_printf(a, "mesh.%s", m->mesh.at[k].name);
-      if (interp_get(r->rank[i], name))
-        interp_set_all(r->rank[i], name, (double)mesh_coordinate(m, i, k));
-    }
-  }
+  for (int64_t i = 0; i < r->n; i++) add_rank(r, i, module_of_rank(classes, n, i));
   return r;
 }
+
+Ranks *ranks_new(Module *m, Arena *a) { return ranks_new_classes(&m, 1, a); }
 
 void ranks_set_early(Ranks *r, bool on) {
   for (int64_t i = 0; i < r->n; i++) interp_set_early(r->rank[i], on);

@@ -125,6 +125,20 @@ int64_t rt_mesh_ranks(const rt_program *p) {
   return n;
 }
 
+static bool runs(const rt_program *p, int rank) {
+  const rt_axis *a = &p->mesh[p->stage_axis];
+  int64_t at = rank / a->stride % a->size;
+  return at >= p->stage_first && at <= p->stage_last;
+}
+
+const rt_program *rt_class_program(const rt_program *first, const rt_program *p, int rank) {
+  if (!p->stages || runs(p, rank)) return p;
+  for (const rt_program *q = first; q; q = q->next)
+    if (q->stages && !strcmp(q->hash, p->hash) && !strcmp(q->target, p->target) && runs(q, rank))
+      return q;
+  return p;
+}
+
 /* such as 8 ranks (data = 4, tensor = 2) */
 static size_t mesh_text(const rt_program *p, char *text, size_t n, size_t size) {
   int64_t ranks = rt_mesh_ranks(p);

@@ -70,6 +70,8 @@ struct Comm {
 };
 
 int64_t rt_mesh_ranks(const rt_program *p);
+/* Of the executable's programs the one that a rank runs, where this rank runs p. */
+const rt_program *rt_class_program(const rt_program *first, const rt_program *p, int rank);
 bool rt_launch_find(Launch *l, Fault *f);                 /* from the environment of launchers */
 double rt_seconds_of(const char *name, double otherwise); /* a variable of the environment */
 

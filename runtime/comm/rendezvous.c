@@ -52,17 +52,25 @@ void rt_plain(char *text, size_t size) {
     if (*text < 32 || *text > 126) *text = '?';
 }
 
-/* What must be the same, besides the program's own hash, for ranks to fit together. */
-static uint64_t layout_of(const rt_program *p) {
-  Hash h;
-  rt_hash_start(&h);
-  rt_hash_add(&h, p->compiler, strlen(p->compiler)), rt_hash_add(&h, p->target, strlen(p->target));
+static void add_layout(Hash *h, const rt_program *p) {
+  rt_hash_add(h, p->compiler, strlen(p->compiler)), rt_hash_add(h, p->target, strlen(p->target));
   for (int i = 0; i < p->naxes; i++)
-    rt_hash_add(&h, (int64_t[]){p->mesh[i].size, p->mesh[i].stride}, 2 * sizeof(int64_t));
+    rt_hash_add(h, (int64_t[]){p->mesh[i].size, p->mesh[i].stride}, 2 * sizeof(int64_t));
   for (int i = 0; i < p->ncollectives; i++) {
     const rt_collective *c = &p->collectives[i];
-    rt_hash_add(&h, (int64_t[]){c->kind, c->axis, c->elem, c->count}, 4 * sizeof(int64_t));
+    rt_hash_add(h, (int64_t[]){c->kind, c->axis, c->elem, c->count}, 4 * sizeof(int64_t));
   }
+}
+
+/* What must be the same, besides the program's own hash, for ranks to fit together: the programs of
+   all classes. */
+static uint64_t layout_of(const Comm *c) {
+  const rt_program *p = c->program;
+  Hash h;
+  rt_hash_start(&h);
+  if (!p->stages) add_layout(&h, p);
+  for (const rt_program *q = p->stages ? c->first : NULL; q; q = q->next)
+    if (!strcmp(q->hash, p->hash) && !strcmp(q->target, p->target)) add_layout(&h, q);
   return rt_hash_end(&h);
 }
 
@@ -74,7 +82,7 @@ static Hello hello_of(const Comm *c) {
              .pid = getpid(),
              .program = rt_hash_of(p->hash, strlen(p->hash)),
              .options = c->options,
-             .layout = layout_of(p)};
+             .layout = layout_of(c)};
   memcpy(h.magic, magic, sizeof magic);
   gethostname(h.host, sizeof h.host - 1);
   return h;

@@ -53,9 +53,14 @@ void rt_watchdog_fail(Watchdog *g, FailureKind what, int rank, int against) {
 
 /* ---- messages ---- */
 
+/* Rows of a call are those of the program that the rank runs. */
+static const rt_program *program_of(const Watchdog *g, int rank) {
+  return rt_class_program(g->comm->first, g->comm->program, rank);
+}
+
 static void call_text(const Watchdog *g, int rank, char *text, size_t size) {
   const Peer *s = &g->table->peer[rank];
-  const rt_program *p = g->comm->program;
+  const rt_program *p = program_of(g, rank);
   unsigned long long call = atomic_load(&s->call);
   unsigned row = (unsigned)call, number = (unsigned)(call >> 32);
   if (!call && atomic_load(&s->runs))
@@ -185,10 +190,25 @@ static void accuse(const WatchRound *l) {
   else rt_watchdog_fail(g, FAILURE_LATE, behind, level ? done : ahead);
 }
 
-/* The axis of the call that a rank is in; naxes: all ranks. */
-static int axis_of(const rt_program *p, const Peer *s) {
-  unsigned row = (unsigned)atomic_load(&s->call);
-  return row && row <= (unsigned)p->ncollectives ? p->collectives[row - 1].axis : p->naxes;
+/* The row of the call that a rank is in; NULL: it is the runtime's own, of all ranks. */
+static const rt_collective *row_of(const Watchdog *g, int rank) {
+  const rt_program *p = program_of(g, rank);
+  unsigned row = (unsigned)atomic_load(&g->table->peer[rank].call);
+  return row && row <= (unsigned)p->ncollectives ? &p->collectives[row - 1] : NULL;
+}
+
+static int axis_of(const Watchdog *g, int rank) {
+  const rt_collective *c = row_of(g, rank);
+  return c ? c->axis : g->comm->program->naxes;
+}
+
+/* Are two ranks in one call, as far as their entries tell? Ranks of two classes count their calls
+   apart, and have rows of their own. */
+static bool in_one_call(const Watchdog *g, int i, int j) {
+  const rt_collective *a = row_of(g, i), *b = row_of(g, j);
+  if (program_of(g, i) == program_of(g, j) || !a || !b)
+    return atomic_load(&g->table->peer[i].call) == atomic_load(&g->table->peer[j].call);
+  return a->kind == b->kind && a->axis == b->axis && a->elem == b->elem && a->count == b->count;
 }
 
 /* Is rank j in rank i's group on this axis? */
@@ -202,11 +222,9 @@ static bool meets(const rt_program *p, int axis, int i, int j) {
    of groups that have come more or less far. */
 static bool at_odds(const Watchdog *g, int *a, int *b) {
   const rt_program *p = g->comm->program;
-  const Peer *s = g->table->peer;
   for (int i = 1; i < g->comm->launch.world; i++)
     for (int j = 0; j < i; j++)
-      if (atomic_load(&s[i].call) != atomic_load(&s[j].call) && meets(p, axis_of(p, &s[i]), i, j) &&
-          meets(p, axis_of(p, &s[j]), i, j))
+      if (!in_one_call(g, i, j) && meets(p, axis_of(g, i), i, j) && meets(p, axis_of(g, j), i, j))
         return *a = i, *b = j, true;
   return false;
 }
@@ -230,7 +248,7 @@ static void watch_moves(WatchRound *l, bool slept) {
     int state = atomic_load(&s->state);
     moves += atomic_load(&s->moves);
     busy += state == PEER_RUNS || state == PEER_LEFT, devices += state == PEER_ON_DEVICE;
-    if (atomic_load(&s->call) != atomic_load(&g->table->peer[0].call)) a = i;
+    if (!in_one_call(g, i, 0)) a = i;
   }
   double still = l->now - l->still_since, most = g->late > 5 ? g->late / 5 : 1;
   if ((busy && !devices) || moves != l->moves || slept || !all_beat(l))
@@ -368,9 +386,11 @@ unsigned long long rt_watchdog_enter(Watchdog *g, const rt_collective *c) {
   else snprintf(g->peer->text, PEER_TEXT, "%s", c->what);
   double worked = rt_now() - g->ended;
   atomic_store(&g->peer->call, (unsigned long long)g->calls << 32 | key.row);
+  unsigned row = key.row;
+  if (p->stages) key.row = 0; /* rows of classes differ */
   atomic_store(&g->peer->inside, 1);
   atomic_store(&g->patience, worked > g->late ? worked : g->late);
-  return rt_hash_of(&key, sizeof key) ^ (key.row ? 0 : rt_hash_of(c->what, strlen(c->what)));
+  return rt_hash_of(&key, sizeof key) ^ (row ? 0 : rt_hash_of(c->what, strlen(c->what)));
 }
 
 void rt_watchdog_exit(Watchdog *g) {

@@ -1,0 +1,56 @@
+/* Classes of ranks: see stage_class.h. */
+#include "stage_class.h"
+#include "placement.h"
+#include <string.h>
+
+static const char stages_key[] = "made.stages", class_key[] = "made.class";
+
+static const char *const names[STAGE_CLASSES] = {"first", "middle", "last"};
+
+void module_set_stages(Module *m, Str axis) { module_set(m, stages_key, "%s", axis); }
+
+bool module_choose_class(Module *m, const char *name) {
+  for (int i = 0; i < STAGE_CLASSES; i++)
+    if (!strcmp(names[i], name)) return module_set(m, class_key, "%s", name), true;
+  return false;
+}
+
+static int stage_axis(const Module *m) {
+  Str name = module_setting(m, stages_key, NULL);
+  return name ? mesh_find(m, name) : -1;
+}
+
+/* By number of the name; `first` above `last`: no stage is of it. */
+static StageClass class_at(const Module *m, int axis, int i) {
+  int64_t end = m->mesh.at[axis].size - 1;
+  const StageClass all[STAGE_CLASSES] = {{names[0], axis, 0, 0},
+                                         {names[1], axis, 1, end - 1},
+                                         {names[2], axis, end, end}};
+  return all[i];
+}
+
+int module_classes(const Module *m, StageClass *out) {
+  int axis = stage_axis(m), n = 0;
+  if (axis < 0 || m->mesh.at[axis].size < 2 || module_setting(m, class_key, NULL)) return 0;
+  for (int i = 0; i < STAGE_CLASSES; i++) {
+    StageClass c = class_at(m, axis, i);
+    if (c.first <= c.last) out[n++] = c;
+  }
+  return n;
+}
+
+StageClass module_class(const Module *m) {
+  Str name = module_setting(m, class_key, "");
+  StageClass all = {"", stage_axis(m), 0, 0};
+  if (all.axis < 0) return all;
+  for (int i = 0; i < STAGE_CLASSES; i++)
+    if (!strcmp(names[i], name)) return class_at(m, all.axis, i);
+  all.last = m->mesh.at[all.axis].size - 1;
+  return all;
+}
+
+int64_t class_rank(const Module *m, const StageClass *c) {
+  int64_t stride = 1;
+  for (int i = 0; i < c->axis; i++) stride *= m->mesh.at[i].size;
+  return c->axis < 0 ? 0 : c->first * stride;
+}

@@ -1,0 +1,24 @@
+/* Classes of ranks: ranks along the axis of a pipeline's stages that run one program. The first and
+   the last stage are classes of their own, all between them one more.
+
+   Pass `pipeline` says along which axis stages differ (setting made.stages); a module that is for
+   one class alone, made by pipeline_classes (passes/pass.h), says for which (made.class). */
+#ifndef SHARDC_STAGE_CLASS_H
+#define SHARDC_STAGE_CLASS_H
+#include "ir.h"
+
+enum { STAGE_CLASSES = 3 };
+
+typedef struct StageClass {
+  const char *name;    /* first, middle, last; "": all stages */
+  int axis;            /* of the mesh; -1: the module has no stages */
+  int64_t first, last; /* coordinates on it */
+} StageClass;
+
+void module_set_stages(Module *m, Str axis);
+bool module_choose_class(Module *m, const char *name); /* false: no class is called so */
+/* The classes of the module's ranks; 0: all run one program. */
+int module_classes(const Module *m, StageClass *out /* [STAGE_CLASSES] */);
+StageClass module_class(const Module *m); /* that it is for */
+int64_t class_rank(const Module *m, const StageClass *c); /* the first rank of the class */
+#endif
