@@ -68,10 +68,6 @@ const char *host_source(HostWriter *h, Loc l) {
   return arena_printf(h->m->arena, "%s:%u", slash ? slash + 1 : name, l.line);
 }
 
-int64_t host_global_bytes(const Global *g) {
-  return type_count(&g->type) * elem_bytes(g->type.elem);
-}
-
 char *host_write(Module *m) {
   HostWriter h = {.m = m, .tiers = module_tiers(m)};
   host_put(&h, "/* The host program of model ");

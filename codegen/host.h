@@ -19,7 +19,6 @@ void host_comment(HostWriter *h, const char *s);
 const char *host_c_name(HostWriter *h, Str name); /* h.forward -> h_forward */
 const char *host_source(HostWriter *h,
                         Loc l); /* gpt2.shard:19, "" if unknown; as the user wrote it */
-int64_t host_global_bytes(const Global *g);
 
 /* A call of the runtime up to its second argument. Generated code makes no other calls but of its
    own functions: no text that is put may hold the name of one. */

@@ -261,13 +261,15 @@ static void put_tensor(HostWriter *h, const Global *g, uint32_t number) {
   if (g->of) host_string(h, g->of);
   host_put(h, g->of ? ", %lld" : "0, %lld", (long long)of_size(h->m, g));
   host_put(h, ", %s, %lld, %lld", arena_constant(global_arena(place)), (long long)place->storage.at,
-           (long long)host_global_bytes(g));
+           (long long)global_bytes(h->m, g));
   if (module_on_gpu(h->m))
     host_put(h, ", .view = %lld, .ahead = %lld", (long long)module_view_at(h->m, g),
              (long long)module_ahead_at(h->m, g));
   put_splits(h, g);
   put_logical(h, g);
   if (g->within) host_put(h, ", .flat = &flat_%u", number);
+  if (g->stages)
+    host_put(h, ", .stages = %s", g->stages == STAGES_FIRST ? "RT_STAGES_FIRST" : "RT_STAGES_LAST");
   host_put(h, "},\n");
 }
 
@@ -340,7 +342,7 @@ static int64_t arena_end(const Module *m, GlobalArena arena) {
   for (uint32_t i = 0; i < m->globals.n; i++) {
     const Global *g = m->globals.at[i];
     if (g->within) continue;
-    int64_t to = round_up(g->storage.at + host_global_bytes(g), CACHE_LINE);
+    int64_t to = round_up(g->storage.at + global_bytes(m, g), CACHE_LINE);
     if (global_arena(g) == arena && to > end) end = to;
   }
   return end;

@@ -87,8 +87,9 @@ static Fits judge(Cli *o, const char *path, const CheckedPlan *p) {
   vec_push(one.c->arena, one.operands, path);
   one.value[OPT_PLAN] = p->name;
   PipelineOptions until = {.until = "prove", .verify = true};
+  Programs all;
   bool fits = load_module(&one, &m) == EXIT_FINE && describe_target(&one, m) == EXIT_FINE &&
-              pipeline_run(m, &until) && flights_check(&one, m) && fit_check(&one, m, one.facts);
+              pipeline_classes(m, &until, &all) && programs_fit(&one, &all);
   if (fits) return ctx_free(one.c), FITS;
   if (diag_given(one.c->diag, "E0901")) return ctx_free(one.c), not_judged(o, p), FITS_LATER;
   bool small = diag_given(one.c->diag, "E0801");

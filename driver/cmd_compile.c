@@ -135,7 +135,7 @@ static int64_t stored_bytes(const Module *m, bool parameters, int64_t *count) {
     bool wanted = g->kind == GLOBAL_PARAM || (!parameters && g->kind == GLOBAL_STATE);
     if (!wanted) continue;
     if (g->kind == GLOBAL_PARAM && !is_layout(m, g)) *count += logical_count(m, g);
-    if (!g->within) bytes += type_count(&g->type) * elem_bytes(g->type.elem);
+    if (!g->within) bytes += global_bytes(m, g);
   }
   return bytes;
 }
@@ -183,25 +183,12 @@ static Exit suit_target(Cli *o, Module *m, EmitKind kind) {
                    "assembly of kernels for a processor is `--emit=asm`");
 }
 
-/* E0801 judges the class that needs the most. */
-static bool all_fit(Cli *o, const Programs *programs) {
-  const Module *largest = programs->at[0];
-  int64_t most = 0;
-  for (uint32_t i = 0; i < programs->n; i++) {
-    Budget b = module_budget(programs->at[i]);
-    if (budget_all(&b) > most) most = budget_all(&b), largest = programs->at[i];
-    if (!flights_check(o, programs->at[i])) return false;
-  }
-  return fit_check(o, largest, o->facts);
-}
-
 /* Ranks of all classes know by it that they run one executable. */
 static void share_hash(const Programs *programs) {
   CacheKey h = hash_begin();
   for (uint32_t i = 0; i < programs->n; i++) h = hash_text(h, ir_print(programs->at[i], NULL));
   for (uint32_t i = 0; programs->n > 1 && i < programs->n; i++)
-    module_set(programs->at[i], "made.program", "%s",
-               hash_words(programs->at[i]->arena, h, 32));
+    module_set(programs->at[i], "made.program", "%s", hash_words(programs->at[i]->arena, h, 32));
 }
 
 static void add_programs(Cli *o, CompileParts *p, const Programs *programs, const char *name) {
@@ -222,7 +209,9 @@ static Exit prepare(Cli *o, Module *m, CompileParts *p, const char *name) {
   Exit e = suit_target(o, m, p->kind);
   if (e == EXIT_FINE) e = pipeline_options(o, m, &options);
   if (e == EXIT_FINE && !pipeline_classes(m, &options, &programs)) e = EXIT_INPUT;
-  if (e == EXIT_FINE && p->kind == EMIT_EXE && !all_fit(o, &programs)) e = EXIT_INPUT;
+  if (e == EXIT_FINE && p->kind == EMIT_EXE && !programs_fit(o, &programs)) e = EXIT_INPUT;
+  for (uint32_t i = 0; e == EXIT_FINE && p->kind != EMIT_EXE && i < programs.n; i++)
+    if (!flights_check(o, programs.at[i])) e = EXIT_INPUT;
   if (e != EXIT_FINE) return e;
   if (p->kind == EMIT_EXE && *module_class(m).name)
     return cli_usage("`%s` is IR for one class of ranks: an executable has all of them",

@@ -224,3 +224,19 @@ bool fit_check(Cli *o, const Module *m, const LowerFacts *facts) {
                        "model, or more memory");
   return false;
 }
+
+const Module *fit_largest(const Programs *programs) {
+  const Module *largest = NULL;
+  int64_t most = -1;
+  for (uint32_t i = 0; i < programs->n; i++) {
+    Budget b = module_budget(programs->at[i]);
+    if (budget_all(&b) > most) most = budget_all(&b), largest = programs->at[i];
+  }
+  return largest;
+}
+
+bool programs_fit(Cli *o, const Programs *programs) {
+  for (uint32_t i = 0; i < programs->n; i++)
+    if (!flights_check(o, programs->at[i])) return false;
+  return fit_check(o, fit_largest(programs), o->facts);
+}

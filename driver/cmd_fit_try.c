@@ -76,9 +76,10 @@ bool fit_cost(const Cli *o, const FitChange *c, Cost *out) {
              arena_printf(one.c->arena, "plan.micro=%lld", (long long)c->micro));
   Module *m = load_shard(&one, o->operands.at[0], &facts);
   PipelineOptions p = {.until = "memory"};
-  bool good = m && apply(m, c) && describe_target(&one, m) == EXIT_FINE && pipeline_run(m, &p) &&
-              !diag_errors(one.c->diag);
-  if (good) *out = cost_of(m);
+  Programs all;
+  bool good = m && apply(m, c) && describe_target(&one, m) == EXIT_FINE &&
+              pipeline_classes(m, &p, &all) && !diag_errors(one.c->diag);
+  if (good) *out = cost_of(fit_largest(&all));
   ctx_free(one.c);
   return good;
 }

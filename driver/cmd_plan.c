@@ -1,7 +1,7 @@
 /* `shardc plan`: what a plan costs before anything runs. The passes run to `memory`, nothing is
    compiled; the figures are those of the program, not estimates, but for the time of a step, which
    is a bound from the machine block: arithmetic at its peak beside what its links carry. Ranks of a
-   module are one class: it takes as long for a thousand as for two. */
+   class run one program: it takes as long for a thousand as for two. */
 #include "cmd_plan.h"
 #include "driver/layout_drawing.h"
 #include "ir/count.h"
@@ -37,13 +37,22 @@ static void plan_accumulation(const Cli *o, Planned *p) {
   p->naccumulate = ACCUMULATIONS;
 }
 
-static Exit plan_module(Cli *o, Planned *p) {
+static Exit plan_programs(Cli *o, Planned *p) {
   PipelineOptions until = {.until = "prove", .verify = !o->value[OPT_NO_VERIFY]};
-  Exit e = load_module(o, &p->m);
-  if (e == EXIT_FINE) e = describe_target(o, p->m);
-  if (e == EXIT_FINE && !pipeline_run(p->m, &until)) e = EXIT_INPUT;
-  if (e == EXIT_FINE && !flights_check(o, p->m)) e = EXIT_INPUT;
+  Module *all;
+  Exit e = load_module(o, &all);
+  if (e == EXIT_FINE) e = describe_target(o, all);
+  if (e == EXIT_FINE && !pipeline_classes(all, &until, &p->programs)) e = EXIT_INPUT;
+  for (uint32_t i = 0; e == EXIT_FINE && i < p->programs.n; i++)
+    if (!flights_check(o, p->programs.at[i])) e = EXIT_INPUT;
+  if (e == EXIT_FINE) p->waiting = ir_waited(all, ir_main_entry(all));
+  return e;
+}
+
+static Exit plan_module(Cli *o, Planned *p) {
+  Exit e = plan_programs(o, p);
   if (e != EXIT_FINE) return e;
+  plan_classes(p);
   p->facts = o->facts;
   p->host = module_host(p->m), p->moves = module_moves(p->m);
   p->need = module_budget(p->m), p->pinned = module_pinned(p->m);
@@ -61,8 +70,7 @@ static Exit plan_module(Cli *o, Planned *p) {
   return EXIT_FINE;
 }
 
-void plan_parts(const Planned *p, PlanPart *out) {
-  const Budget *b = &p->need;
+void plan_parts(const Planned *p, const Budget *b, PlanPart *out) {
   const PlanPart parts[PLAN_PARTS] = {{"weights", b->weights},        {"gradients", b->gradients},
                                       {"optimizer", b->optimizer},    {"saved", b->saved},
                                       {"working", b->working},        {"buffers", b->buffers},
@@ -110,7 +118,8 @@ const char *plan_title(const Planned *p) {
 
 static void say_bytes(const Planned *p) {
   PlanPart parts[PLAN_PARTS];
-  plan_parts(p, parts);
+  printf("bytes of %s\n", mesh_ranks(p->m) == 1 ? "the rank" : "each rank");
+  plan_parts(p, &p->need, parts);
   for (int i = 0; i < PLAN_PARTS; i++)
     printf("  %-10s %12s  %5.1f %%%s\n", parts[i].name,
            plan_amount(p->m->arena, (double)parts[i].bytes),
@@ -204,14 +213,14 @@ double plan_bubble(const PlanStep *s) {
 
 static void say_plan(const Planned *p) {
   printf("%s\n", plan_title(p));
-  printf("bytes of %s\n", mesh_ranks(p->m) == 1 ? "the rank" : "each rank");
-  say_bytes(p);
+  if (p->programs.n > 1) plan_say_classes(p);
+  else say_bytes(p);
   say_host(p);
   say_pinned(p);
   plan_say_traffic(p, &p->step);
   say_accumulation(p);
-  printf("a step: %.4g FLOP per rank, %s between kernels and memory\n", p->step.flop,
-         plan_amount(p->m->arena, p->step.moved));
+  printf("a step: %.4g FLOP per rank%s, %s between kernels and memory\n", p->step.flop,
+         p->programs.n > 1 ? " of the busiest class" : "", plan_amount(p->m->arena, p->step.moved));
   if (p->step.waited > 0)
     printf("and %.4g FLOP of other stages, for which it waits: a bubble of %.0f %%\n",
            p->step.waited, 100 * plan_bubble(&p->step));
@@ -222,28 +231,6 @@ static void say_plan(const Planned *p) {
 }
 
 /* ---- JSON ---- */
-
-static void put_bytes(const Planned *p) {
-  PlanPart parts[PLAN_PARTS];
-  plan_parts(p, parts);
-  printf("\"bytes\":{");
-  for (int i = 0; i < PLAN_PARTS; i++)
-    printf("\"%s\":%lld,", parts[i].name, (long long)parts[i].bytes);
-  printf("\"total\":%lld},", (long long)all_bytes(p));
-  Pinned h = p->pinned;
-  PlanPart host[HOST_PARTS];
-  host_parts(&p->host, host);
-  printf("\"host\":{");
-  for (int i = 0; i < HOST_PARTS; i++)
-    printf("\"%s\":%lld,", host[i].name, (long long)host[i].bytes);
-  printf("\"total\":%lld},", (long long)p->host.total);
-  printf("\"moved_per_step\":{\"down\":%.0f,\"up\":%.0f,\"copies\":%.0f},", p->moves.down,
-         p->moves.up, p->moves.calls);
-  printf("\"host_pinned\":{\"view\":%lld,\"window\":%lld,\"messages\":%lld,\"ahead\":%lld,"
-         "\"total\":%lld}",
-         (long long)h.view, (long long)h.window, (long long)h.messages, (long long)h.ahead,
-         (long long)(h.view + h.window + h.messages + h.ahead));
-}
 
 static void put_accumulation(const Planned *p) {
   if (!p->naccumulate) return;
@@ -261,11 +248,10 @@ static void put_accumulation(const Planned *p) {
 
 static void put_json(const Planned *p) {
   long long ranks = (long long)mesh_ranks(p->m);
-  printf("{\"schema\":1,\"plan\":\"%s\",\"model\":\"%s\",\"ranks\":%lld,\"classes\":[{\"ranks\":\"",
-         p->name, p->m->model, ranks);
-  printf(ranks > 1 ? "0-%lld\"," : "%lld\",", ranks - 1);
-  put_bytes(p);
-  printf("}],");
+  printf("{\"schema\":1,\"plan\":\"%s\",\"model\":\"%s\",\"ranks\":%lld,\"classes\":", p->name,
+         p->m->model, ranks);
+  plan_put_classes(p);
+  printf(",");
   plan_put_communication(p, &p->step);
   printf("\"flop_per_step\":%.17g,\"bubble\":%.6g,", p->step.flop, plan_bubble(&p->step));
   put_layouts(p);

@@ -1,11 +1,14 @@
 /* What `shardc plan` knows of one plan, for its forms: text, JSON (cmd_plan.c), a page
-   (cmd_plan_html.c). Ranks of a module are one class, so that all of it holds for each of them. */
+   (cmd_plan_html.c). All of it holds for each rank, or, where classes of ranks differ
+   (ir/stage_class.h), for the one that needs the most memory; what each needs stands beside it. */
 #ifndef SHARDC_CMD_PLAN_H
 #define SHARDC_CMD_PLAN_H
 #include "cmd.h"
 #include "driver/fit.h"
 #include "frontend/lower.h"
+#include "ir/count.h"
 #include "ir/lanes.h"
+#include "ir/stage_class.h"
 
 /* What `accumulate` of `zero` can say, and what each costs; of plans whose gradients are sharded
    while several micro-batches add up. */
@@ -24,9 +27,18 @@ typedef struct PlanStep { /* one run of an entry */
   StepTime time;
 } PlanStep;
 
+typedef struct PlannedClass {
+  const char *name, *ranks; /* first; "0-7, 16-23" */
+  int64_t count;            /* of its ranks */
+  Budget need;
+  double flop, moved;
+} PlannedClass;
+
 typedef struct Planned {
   const char *name; /* of the plan; "" for the default one */
-  Module *m;
+  Module *m;        /* of the class that needs the most memory */
+  Programs programs;
+  PlannedClass class[STAGE_CLASSES];
   const LowerFacts *facts;
   Budget need;
   HostBudget host; /* of it, on the same machine; 0 without `offload` */
@@ -37,6 +49,7 @@ typedef struct Planned {
   PlanStep step, frozen; /* frozen: 1-bit Adam's, after `freeze` steps of `step` */
   bool freezes;          /* there are such */
   double freeze, steps;  /* freeze 0: the run finds out */
+  IrCount waiting;       /* of a step, for other stages of a pipeline, where classes differ */
   bool fits;
   Accumulation accumulate[ACCUMULATIONS];
   int naccumulate;   /* 0: there is no choice */
@@ -51,7 +64,8 @@ enum { PLAN_PARTS = 7 };
 /* " = 2 Ψ/8": bytes of that part (of plan_parts) as the stage of `zero` has them; "" if it has not
    (cmd_plan_formula.c). */
 const char *plan_formula(const Module *m, int part, int64_t bytes);
-void plan_parts(const Planned *p, PlanPart *out); /* PLAN_PARTS of them: weights .. reserve */
+/* PLAN_PARTS of them: weights .. reserve. */
+void plan_parts(const Planned *p, const Budget *b, PlanPart *out);
 
 double plan_bubble(const PlanStep *s); /* part of a step in which a rank waits for other stages */
 const char *plan_amount(Arena *a, double bytes); /* 3.18 MiB */
@@ -73,6 +87,11 @@ void plan_put_time(const Planned *p, const PlanStep *s);
 const char *plan_warm_up(const Planned *p); /* 2000 of 10000 steps */
 void plan_say_frozen(const Planned *p);
 void plan_put_frozen(const Planned *p);
+/* cmd_plan_classes.c */
+void plan_classes(Planned *p);              /* fills p->class */
+void plan_say_classes(const Planned *p);    /* a column of bytes per class */
+void plan_put_classes(const Planned *p);    /* JSON: a list of them */
+TrafficList plan_traffic(const Planned *p); /* of each kind what the class sends that sends most */
 /* cmd_plan_flights.c */
 void plan_say_flights(const Planned *p);
 void plan_put_flights(const Planned *p);

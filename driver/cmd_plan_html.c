@@ -63,7 +63,7 @@ static void put_parts(FILE *o, const Planned *p) {
   PlanPart part[PLAN_PARTS];
   Arena *a = p->m->arena;
   double all = (double)(p->need.total + p->machine.reserve);
-  plan_parts(p, part);
+  plan_parts(p, &p->need, part);
   put_heads(o, "bytes_of_a_rank # #share");
   for (int i = 0; i < PLAN_PARTS; i++) {
     fprintf(o, "<tr><td><span class=\"key\" style=\"background:%s\"></span>%s</td>", plan_colour(i),
@@ -204,7 +204,7 @@ void plan_page_add(PlanPage *page, const Planned *p) {
                  {{0}},
                  p->machine.memory,
                  p->fits};
-  plan_parts(p, row.part);
+  plan_parts(p, &p->need, row.part);
   vec_push(page->arena, page->row, row);
   put(page->body, "<section><h2>", plan_title(p), "</h2>\n");
   put_verdict(page->body, p);

@@ -3,15 +3,25 @@
 #include "cmd_plan.h"
 #include "ir/count.h"
 
+/* The class whose kernels have the most to do: the others wait for it. */
+static const Module *slowest(const Planned *p) {
+  int at = 0;
+  for (uint32_t i = 1; i < p->programs.n; i++)
+    if (p->class[i].flop > p->class[at].flop) at = (int)i;
+  return p->programs.at[at];
+}
+
 PlanStep plan_step(const Planned *p, const Fn *entry) {
   PlanStep s = {0};
   if (!entry) return s;
-  IrCount work = ir_count(p->m, entry), others = ir_waited(p->m, entry);
-  s.traffic = entry_traffic(p->m, entry);
+  const Module *m = slowest(p);
+  entry = module_fn(m, intern(m->ctx->names, entry->name));
+  IrCount work = ir_count(m, entry), others = p->programs.n > 1 ? p->waiting : ir_waited(m, entry);
+  s.traffic = p->programs.n > 1 ? plan_traffic(p) : entry_traffic(m, entry);
   s.flop = work.flop, s.moved = work.bytes, s.waited = others.flop;
-  s.time = plan_time(p->m, &p->machine, &s.traffic, s.flop + others.flop, s.moved + others.bytes);
-  s.lanes = plan_lanes(p->m, &p->machine, entry);
-  lanes_hide(&s.lanes, p->m, &s.time);
+  s.time = plan_time(m, &p->machine, &s.traffic, s.flop + others.flop, s.moved + others.bytes);
+  s.lanes = plan_lanes(m, &p->machine, entry);
+  lanes_hide(&s.lanes, m, &s.time);
   return s;
 }
 

@@ -6,6 +6,7 @@
 #include "cmd.h"
 #include "frontend/lower.h"
 #include "ir/budget.h"
+#include "passes/pass.h"
 
 /* cmd_load.c: FILE -> a module; NULL: diagnostics were given, or FILE cannot be read */
 Module *load_shard(Cli *o, const char *path, LowerFacts *facts);
@@ -22,6 +23,11 @@ int64_t fit_micro(Cli *o, const Module *m, const LowerFacts *facts);
 bool flights_check(Cli *o, Module *m);
 /* After pass `memory`. False: E0801 was given. */
 bool fit_check(Cli *o, const Module *m, const LowerFacts *facts);
+
+/* Of classes of ranks, the one that needs the most memory. */
+const Module *fit_largest(const Programs *programs);
+/* Both checks, of all classes: E0801 judges the largest. */
+bool programs_fit(Cli *o, const Programs *programs);
 
 /* ---- tries: cmd_fit_try.c ---- */
 

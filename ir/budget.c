@@ -11,6 +11,7 @@
    included. Paper counting: all_reduce 2z, reduce_scatter and all_gather z, all_to_all what a rank
    holds of the result (placement.h says z). */
 #include "budget.h"
+#include "stage_class.h"
 #include "ir/support/num.h"
 #include "loop.h"
 #include "count.h"
@@ -308,7 +309,7 @@ HostBudget module_host(const Module *m) {
   b.gradients = step ? take(&b.working, peak(m, step, USE_GRADIENT, TIER_host)) : 0;
   for (uint32_t i = 0; i < m->globals.n; i++) {
     const Global *g = m->globals.at[i];
-    int64_t bytes = round_up(type_count(&g->type) * elem_bytes(g->type.elem), CACHE_LINE);
+    int64_t bytes = round_up(global_bytes(m, g), CACHE_LINE);
     if (!g->within && g->type.tier == TIER_host)
       *(g->kind == GLOBAL_PARAM ? &b.weights : &b.optimizer) += bytes;
   }
@@ -325,7 +326,7 @@ Budget module_budget(const Module *m) {
   int64_t other = module_device_words(m), frame = module_frame(m, TIER_device);
   for (uint32_t i = 0; i < m->globals.n; i++) {
     const Global *g = m->globals.at[i];
-    int64_t bytes = round_up(type_count(&g->type) * elem_bytes(g->type.elem), CACHE_LINE);
+    int64_t bytes = round_up(global_bytes(m, g), CACHE_LINE);
     if (g->within || g->type.tier != TIER_device) continue;
     *(g->kind == GLOBAL_PARAM   ? &b.weights
       : g->kind == GLOBAL_STATE ? &b.optimizer

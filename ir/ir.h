@@ -213,6 +213,8 @@ typedef enum GlobalKind {
   GLOBAL_OUTPUT  /* read by the runtime after an entry has run: loss, logits, .. */
 } GlobalKind;
 
+enum { STAGES_FIRST = 1, STAGES_LAST = 2 };
+
 typedef struct Global {
   GlobalKind kind;
   Str name;        /* path, such as h.*.attn.c_attn; the * is the first, stacked dim */
@@ -225,6 +227,7 @@ typedef struct Global {
   struct Global *within; /* a member of this flat one, made by pass zero: never loaded or stored */
   int64_t begin;         /* its first element there, of one round */
   bool derived;          /* follows from a state: no part of checkpoints */
+  unsigned stages;       /* of a pipeline, those that hold it (STAGES_..); 0: all */
   Loc loc;
   Span span;
 } Global;

@@ -11,13 +11,14 @@
    Must not: count what lies on the GPU, that is budget.c's. */
 #include "budget.h"
 #include "message.h"
+#include "stage_class.h"
 #include "ir/support/num.h"
 #include <string.h>
 
 enum { SMALL = 4096, WINDOW = 16 << 20 }; /* bytes */
 
-static int64_t bytes_of(const Global *g) {
-  return round_up(type_count(&g->type) * elem_bytes(g->type.elem), CACHE_LINE);
+static int64_t bytes_of(const Module *m, const Global *g) {
+  return round_up(global_bytes(m, g), CACHE_LINE);
 }
 
 /* Flat globals, and copies in a narrower type, are none: their members are. */
@@ -27,16 +28,16 @@ bool global_is_tensor(const Module *m, const Global *g) {
   return !g->derived;
 }
 
-static bool is_viewed(const Global *g) {
+static bool is_viewed(const Module *m, const Global *g) {
   return g->kind == GLOBAL_INPUT || g->kind == GLOBAL_SCALAR ||
-         (g->kind == GLOBAL_OUTPUT && bytes_of(g) <= SMALL);
+         (g->kind == GLOBAL_OUTPUT && bytes_of(m, g) <= SMALL);
 }
 
 int64_t module_view_at(const Module *m, const Global *g) {
   int64_t at = 0;
-  if (!module_on_gpu(m) || !is_viewed(g)) return -1;
+  if (!module_on_gpu(m) || !is_viewed(m, g)) return -1;
   for (uint32_t i = 0; m->globals.at[i] != g; i++)
-    if (is_viewed(m->globals.at[i])) at += bytes_of(m->globals.at[i]);
+    if (is_viewed(m, m->globals.at[i])) at += bytes_of(m, m->globals.at[i]);
   return at;
 }
 
@@ -55,14 +56,14 @@ int64_t module_ahead_at(const Module *m, const Global *g) {
   int64_t at = 0;
   if (!module_on_gpu(m) || !is_sent_ahead(m, g)) return -1;
   for (uint32_t i = 0; m->globals.at[i] != g; i++)
-    if (is_sent_ahead(m, m->globals.at[i])) at += bytes_of(m->globals.at[i]);
+    if (is_sent_ahead(m, m->globals.at[i])) at += bytes_of(m, m->globals.at[i]);
   return at;
 }
 
 int64_t module_ahead(const Module *m) {
   int64_t bytes = 0;
   for (uint32_t i = 0; module_on_gpu(m) && i < m->globals.n; i++)
-    if (is_sent_ahead(m, m->globals.at[i])) bytes += bytes_of(m->globals.at[i]);
+    if (is_sent_ahead(m, m->globals.at[i])) bytes += bytes_of(m, m->globals.at[i]);
   return bytes;
 }
 
@@ -82,8 +83,8 @@ Pinned module_pinned(const Module *m) {
   Pinned p = {0};
   for (uint32_t i = 0; i < m->globals.n && module_on_gpu(m); i++) {
     const Global *g = m->globals.at[i];
-    if (is_viewed(g)) p.view += bytes_of(g);
-    else if (global_is_tensor(m, g) && bytes_of(g) > p.window) p.window = bytes_of(g);
+    if (is_viewed(m, g)) p.view += bytes_of(m, g);
+    else if (global_is_tensor(m, g) && bytes_of(m, g) > p.window) p.window = bytes_of(m, g);
   }
   if (p.window > WINDOW) p.window = WINDOW;
   p.messages = 2 * largest_message(m);

@@ -268,14 +268,26 @@ static void put_fn(IrPrinter *p, const Fn *f) {
   put(p, "}\n");
 }
 
+static void put_marks(IrPrinter *p, const Global *g) {
+  const struct {
+    bool is;
+    const char *word;
+  } marks[] = {{g->decay, "decay"},
+               {g->frozen, "frozen"},
+               {g->derived, "derived"},
+               {g->stages == STAGES_FIRST, "first"},
+               {g->stages == STAGES_LAST, "last"}};
+  int n = 0;
+  for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
+    if (marks[i].is) put(p, n++ ? ", %s" : " {%s", marks[i].word);
+  if (n) put(p, "}");
+}
+
 static void put_global(IrPrinter *p, const Global *g) {
   put(p, "%s @%s : ", text_global_kinds[g->kind], g->name);
   put_type(p, &g->type, &g->placed);
   if (g->of) put(p, " of %s", g->of);
-  if (g->decay || g->frozen)
-    put(p, " {%s%s%s}", g->decay ? "decay" : "", g->decay && g->frozen ? ", " : "",
-        g->frozen ? "frozen" : "");
-  if (g->derived) put(p, " {derived}");
+  put_marks(p, g);
   if (g->within) put(p, " in @%s from %lld", g->within->name, (long long)g->begin);
   if (g->storage.place != PLACE_NONE) put(p, " at(%lld)", (long long)g->storage.at);
   put_loc(p, g->loc);

@@ -23,9 +23,8 @@ static int stage_axis(const Module *m) {
 /* By number of the name; `first` above `last`: no stage is of it. */
 static StageClass class_at(const Module *m, int axis, int i) {
   int64_t end = m->mesh.at[axis].size - 1;
-  const StageClass all[STAGE_CLASSES] = {{names[0], axis, 0, 0},
-                                         {names[1], axis, 1, end - 1},
-                                         {names[2], axis, end, end}};
+  const StageClass all[STAGE_CLASSES] = {
+      {names[0], axis, 0, 0}, {names[1], axis, 1, end - 1}, {names[2], axis, end, end}};
   return all[i];
 }
 
@@ -49,8 +48,12 @@ StageClass module_class(const Module *m) {
   return all;
 }
 
-int64_t class_rank(const Module *m, const StageClass *c) {
-  int64_t stride = 1;
-  for (int i = 0; i < c->axis; i++) stride *= m->mesh.at[i].size;
-  return c->axis < 0 ? 0 : c->first * stride;
+bool global_is_held(const Module *m, const Global *g) {
+  const char *class = module_class(m).name;
+  if (!*class || !g->stages) return true;
+  return !strcmp(class, names[g->stages == STAGES_FIRST ? 0 : 2]);
+}
+
+int64_t global_bytes(const Module *m, const Global *g) {
+  return global_is_held(m, g) ? type_count(&g->type) * elem_bytes(g->type.elem) : 0;
 }

@@ -20,5 +20,7 @@ bool module_choose_class(Module *m, const char *name); /* false: no class is cal
 /* The classes of the module's ranks; 0: all run one program. */
 int module_classes(const Module *m, StageClass *out /* [STAGE_CLASSES] */);
 StageClass module_class(const Module *m); /* that it is for */
-int64_t class_rank(const Module *m, const StageClass *c); /* the first rank of the class */
+/* Has a rank that runs this module bytes for it? */
+bool global_is_held(const Module *m, const Global *g);
+int64_t global_bytes(const Module *m, const Global *g); /* 0: it is not held */
 #endif

@@ -3,6 +3,7 @@
 
      load @mesh.AXIS         a constant, where the class is one stage
      compared with a number  false, where no stage of the class is it
+     store                   goes, of what no stage of the class holds (pass `own`)
      receive                 where the line begins: the value itself; else without an operand
      send                    where the line ends: the value itself; else its result is 0
 
@@ -14,15 +15,15 @@
 #include "passes/internal.h"
 #include <string.h>
 
-typedef struct Classes {
+typedef struct ClassPass {
   Module *m;
   StageClass c;
   Str scalar;   /* the coordinate's global */
   bool **known; /* by function and value: it is the coordinate */
-} Classes;
+} ClassPass;
 
 typedef struct ClassFn { /* one function */
-  const Classes *k;
+  const ClassPass *k;
   Rebuild r;
   const bool *known;
 } ClassFn;
@@ -35,12 +36,12 @@ static uint32_t number_of(const Module *m, const Fn *f) {
   return i;
 }
 
-static bool is_coordinate(const Classes *k, const Op *o) {
+static bool is_coordinate(const ClassPass *k, const Op *o) {
   return o->code == OP_load && o->global->name == k->scalar;
 }
 
 /* An argument is, if it is in every loop that runs the body. */
-static void see_loop(const Classes *k, const bool *known, const Op *o, bool first) {
+static void see_loop(const ClassPass *k, const bool *known, const Op *o, bool first) {
   bool *body = k->known[number_of(k->m, o->callee)];
   for (uint32_t i = 0; i < o->nin; i++) {
     bool *arg = &body[o->callee->args.at[i + 1]];
@@ -50,7 +51,7 @@ static void see_loop(const Classes *k, const bool *known, const Op *o, bool firs
 }
 
 /* Callers stand behind callees. */
-static void find_coordinates(Classes *k) {
+static void find_coordinates(ClassPass *k) {
   Module *m = k->m;
   bool *met = ARENA_ARRAY(m->arena, bool, m->fns.n + 1);
   k->known = ARENA_ARRAY(m->arena, bool *, m->fns.n + 1);
@@ -116,11 +117,12 @@ static void class_op(ClassFn *x, const Op *o) {
   if (is_hop_of_stages(x, o)) class_hop(x, o);
   else if (is_coordinate(x->k, o) && is_one_stage(&x->k->c))
     x->r.map[o->out] = ir_const(m, x->r.to, ELEM_i32, (double)x->k->c.first, o->loc);
+  else if (o->code == OP_store && !global_is_held(m, o->global)) return; /* its owner does */
   else if (is_false(x, o)) x->r.map[o->out] = ir_const(m, x->r.to, ELEM_bool, 0, o->loc);
   else rebuild_op(&x->r, o);
 }
 
-static void class_fn(const Classes *k, Fn *f, const bool *known) {
+static void class_fn(const ClassPass *k, Fn *f, const bool *known) {
   ClassFn x = {k, rebuild_begin(k->m, f), known};
   for (OpId i = 0; i < f->ops.n; i++) class_op(&x, &f->ops.at[i]);
   rebuild_results(&x.r);
@@ -128,7 +130,7 @@ static void class_fn(const Classes *k, Fn *f, const bool *known) {
 }
 
 void pass_classes(Module *m) {
-  Classes k = {.m = m, .c = module_class(m)};
+  ClassPass k = {.m = m, .c = module_class(m)};
   if (k.c.axis < 0 || !*k.c.name) return;
   k.scalar = intern_printf(m->ctx->names, "mesh.%s", m->mesh.at[k.c.axis].name);
   find_coordinates(&k);

@@ -10,6 +10,7 @@
 PassRun pass_inline, pass_simplify, pass_grad, pass_optimizer, pass_micro, pass_precision,
     pass_recompute, pass_zero;
 PassRun pass_pad, pass_place, pass_collect, pass_pipeline, pass_localize, pass_wire, pass_offload;
+PassRun pass_own;
 PassRun pass_decode, pass_classes, pass_clean, pass_sparse, pass_fuse, pass_order, pass_select,
     pass_schedule, pass_prefetch, pass_turns, pass_memory, pass_prove;
 
@@ -74,6 +75,8 @@ Global *global_named(const Module *m, const char *name);
 /* The same op, its operands aside: code, groups, attributes, callee or global (simplify.c). */
 bool op_alike(const Op *a, const Op *b);
 
+bool op_acts(const Op *o); /* it, or what a loop runs, stores or sends: never dead */
+
 /* Simplifies every function until nothing changes (simplify.c). `after_grad`: stop_gradient has
  * done its work. */
 void simplify_module(Module *m, bool after_grad);
@@ -81,6 +84,6 @@ void place_kept(Module *m);   /* part of place: what loops keep for others, spli
 void place_stages(Module *m); /* layers over ranks (place_stages.c) */
 /* The line that puts dim on an axis of several ranks, or NULL. */
 const PlaceRule *stages_rule(const Module *m, Str dim);
-/* The loop over parts of the batch in `step`, NULL: there is one part alone. */
-const Op *micro_loop(const Module *m);
+/* The loop over parts of the batch in an entry, NULL: there is one part alone. */
+const Op *parts_loop(const Module *m, const Fn *entry);
 #endif

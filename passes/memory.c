@@ -13,6 +13,7 @@
 #include "ir/bytes.h"
 #include "passes/memory.h"
 #include "ir/budget.h"
+#include "ir/stage_class.h"
 #include "ir/flight.h"
 #include "ir/turns.h"
 
@@ -48,10 +49,6 @@ static uint32_t global_slot(const Module *m, const Global *g) {
   uint32_t i = 0;
   while (m->globals.at[i] != g) i++;
   return i;
-}
-
-static int64_t global_bytes(const Global *g) {
-  return type_count(&g->type) * elem_bytes(g->type.elem);
 }
 
 /* ---- classes and their lives ---- */
@@ -154,7 +151,7 @@ static void place_stored(MemoryFrame *x, const Op *store) {
   uint32_t slot = global_slot(x->m, store->global);
   if (c->place == PLACE_GLOBAL && c->slot == slot) c->dies = x->f->ops.n;
   if (c->place != PLACE_NONE || !shows_all(x, v) || written_over(x, v)) return;
-  if (c->bytes != global_bytes(store->global) || stores_to(x, store->global) != 1) return;
+  if (c->bytes != global_bytes(x->m, store->global) || stores_to(x, store->global) != 1) return;
   if (global_busy(x, slot, c->born)) return;
   c->place = PLACE_GLOBAL, c->slot = slot, c->dies = x->f->ops.n;
 }
@@ -313,7 +310,7 @@ static void place_globals(Module *m) {
     if (g->within) continue;
     int64_t *at = &end[global_arena(g)];
     g->storage.place = PLACE_GLOBAL, g->storage.slot = i, g->storage.at = *at;
-    *at += memory_round(global_bytes(g));
+    *at += memory_round(global_bytes(m, g));
   }
 }
 

@@ -89,22 +89,29 @@ static void mark(Stages *s, Op *o) {
   }
 }
 
-const Op *micro_loop(const Module *m) {
-  const Fn *f = entry_of(m, "step");
+const Op *parts_loop(const Module *m, const Fn *f) {
   Str dim = intern(m->ctx->names, "micro");
   for (OpId i = 0; f && i < f->ops.n; i++)
     if (f->ops.at[i].code == OP_loop && f->ops.at[i].group[0].from[0] == dim) return &f->ops.at[i];
   return NULL;
 }
 
-/* Parts of the batch need not wait for each other where the line of stages ends. */
-static void let_stream(Module *m) {
-  const Op *parts = micro_loop(m);
-  if (!parts || !strcmp(plan_schedule(m), "sequential")) return;
-  for (OpId i = 0; i < parts->callee->ops.n; i++) {
-    Op *o = &parts->callee->ops.at[i];
+static void let_loops_stream(Module *m, Fn *f) {
+  for (OpId i = 0; i < f->ops.n; i++) {
+    Op *o = &f->ops.at[i];
     if (o->code == OP_loop && attr_get(&o->attrs, ATTR_stages))
       attr_set_int(m, &o->attrs, ATTR_streams, 1);
+  }
+}
+
+/* Parts of the batch need not wait for each other where the line of stages ends; nor do stages of
+   other entries all want what the last one has. */
+static void let_stream(Module *m) {
+  if (!parts_loop(m, entry_of(m, "step")) || !strcmp(plan_schedule(m), "sequential")) return;
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    if (m->fns.at[i]->kind != FN_ENTRY) continue;
+    const Op *parts = parts_loop(m, m->fns.at[i]);
+    let_loops_stream(m, parts ? parts->callee : m->fns.at[i]);
   }
 }
 

@@ -113,13 +113,19 @@ static OpId *table_find(OpTable *t, const Fn *to, const Fn *from, const Op *o) {
 }
 
 /* ---- dead code ---- */
+bool op_acts(const Op *o) {
+  for (OpId i = 0; o->code == OP_loop && i < o->callee->ops.n; i++)
+    if (op_acts(&o->callee->ops.at[i])) return true;
+  return (op_flags(o->code) & SIDE) != 0;
+}
+
 bool *live_values(Module *m, const Fn *f, const bool *results) {
   bool *live = ARENA_ARRAY(m->arena, bool, f->values.n + 1);
   for (uint32_t i = 0; i < f->results.n; i++)
     if (!results || results[i]) live[f->results.at[i]] = true;
   for (uint32_t n = f->ops.n; n-- > 0;) {
     const Op *o = &f->ops.at[n];
-    bool used = op_flags(o->code) & SIDE;
+    bool used = op_acts(o);
     for (uint32_t i = 0; i < o->nout; i++) used |= live[o->out + i];
     for (uint32_t i = 0; used && i < o->nin; i++) live[o->in[i]] = true;
   }
@@ -127,7 +133,7 @@ bool *live_values(Module *m, const Fn *f, const bool *results) {
 }
 
 static bool is_live(const Op *o, const bool *live) {
-  if (op_flags(o->code) & SIDE) return true;
+  if (op_acts(o)) return true;
   for (uint32_t i = 0; i < o->nout; i++)
     if (live[o->out + i]) return true;
   return false;

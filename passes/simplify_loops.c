@@ -176,7 +176,7 @@ static Fn *new_body(LoopPlan *p) {
   other_args(p, &r);
   for (uint32_t i = 0; i < p->body->ops.n; i++) {
     const Op *o = &p->body->ops.at[i];
-    bool live = op_flags(o->code) & SIDE;
+    bool live = op_acts(o);
     for (uint32_t j = 0; j < o->nout; j++) live |= p->live[o->out + j];
     if (live) rebuild_op(&r, o);
   }
@@ -240,7 +240,7 @@ static void map_result(LoopPlan *p, Rebuild *r, uint32_t i) {
 static void replace_loop(LoopPlan *p, Rebuild *r) {
   uint32_t kept = 0;
   for (uint32_t i = 0; i < p->o->nout; i++) kept += p->result[i] == RESULT_KEPT;
-  ValueId next = kept ? new_loop(p, r) : NO_VALUE;
+  ValueId next = kept || op_acts(p->o) ? new_loop(p, r) : NO_VALUE;
   for (uint32_t i = 0; i < p->o->nout; i++)
     if (p->result[i] == RESULT_KEPT) r->map[p->o->out + i] = next++;
   for (uint32_t i = 0; i < p->o->nout; i++) map_result(p, r, i);

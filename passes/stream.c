@@ -12,8 +12,10 @@
      first plus last          (tied embeddings) each kept from its stage: partial, too
 
    So nothing inside of a micro-batch is of all stages at once, and stages may be at different ones.
-   Then the loop is cut behind the forward layers (stream_split.c): all micro-batches forward, then
-   all backward ("GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism").
+   Then the loop of `step` is cut behind the forward layers (stream_split.c): all micro-batches
+   forward, then all backward ("GPipe: Efficient Training of Giant Neural Networks using Pipeline
+   Parallelism"). Entries that go forward alone stay one loop, or none: what they store is
+   completed.
 
    What would make stages meet inside of a micro-batch is refused at the place line (E0901). Without
    a loop over micro-batches there is nothing to stream. Must not: change a number beyond the order
@@ -29,7 +31,7 @@ typedef enum ValidAt { EVERYWHERE, AT_FIRST, AT_LAST, SPREAD } ValidAt;
 
 typedef struct StageStream {
   Module *m;
-  const Op *loop; /* over parts of the batch */
+  const Op *loop; /* over parts of the batch; NULL: the body is the entry itself */
   const Fn *body;
   Str name; /* axis of the stages */
   int axis;
@@ -190,7 +192,24 @@ static ValueId spread(StageStream *s, Rebuild *r, ValueId v) {
   return made->out;
 }
 
+static ValueId completed(StageStream *s, Fn *f, ValueId v);
+
+/* In an entry all ranks store one value. */
+static void copy_store(StageStream *s, Rebuild *r, const Op *o) {
+  ValueId v = o->in[0], all = r->map[v];
+  if (s->at[v] != EVERYWHERE && !state_of(s, v)) {
+    if (elem_class(value_type(s->body, v)->elem) != CLASS_FLOAT)
+      refuse(s, "one stage alone delivers something that is no float");
+    all = completed(s, r->to, spread(s, r, v));
+  }
+  ir_store(s->m, r->to, o->global, all, o->loc);
+}
+
 static void copy_op(StageStream *s, Rebuild *r, const Op *o) {
+  if (o->code == OP_store) {
+    copy_store(s, r, o);
+    return;
+  }
   bool sum = o->nout == 1 && s->at[o->out] == SPREAD && o->code != OP_keep_first && !is_stages(o) &&
              !state_of(s, o->out);
   ValueId *in = ARENA_ARRAY(s->m->arena, ValueId, o->nin + 1);
@@ -204,7 +223,7 @@ static void copy_op(StageStream *s, Rebuild *r, const Op *o) {
 
 static Fn *apart(StageStream *s) {
   Rebuild r = rebuild_begin(s->m, s->body);
-  uint32_t carry = (uint32_t)attr_int(&s->loop->attrs, ATTR_carry, 0);
+  uint32_t carry = s->loop ? (uint32_t)attr_int(&s->loop->attrs, ATTR_carry, 0) : 0;
   for (uint32_t i = 0; i < s->body->args.n; i++) {
     Placement *p = &r.to->values.at[r.to->args.at[i]].placed;
     *p = s->body->values.at[s->body->args.at[i]].placed;
@@ -238,6 +257,22 @@ static OpId op_in(const Fn *f, const Op *like) {
   return at;
 }
 
+/* Forward, then backward. */
+static void copy_split(StageStream *s, Rebuild *r, Op loop, ValueId *in, ValueId *out) {
+  StreamSplit split = {s->m, r->to, &loop, in, op_in(loop.callee, &s->body->ops.at[s->forward]),
+                       out};
+  stream_split(&split);
+}
+
+static void copy_whole(StageStream *s, Rebuild *r, Op loop, const ValueId *in, ValueId *out) {
+  Op *o = rebuild_loop(s->m, r->to, loop.callee, loop_shape(&loop), in, loop.loc);
+  for (uint32_t i = 0; i < o->nout; i++) {
+    out[i] = o->out + i;
+    r->to->values.at[out[i]].placed = r->from->values.at[s->loop->out + i].placed;
+    if (s->kept[i]) r->to->values.at[out[i]].placed.on[s->axis] = PARTIAL_SUM;
+  }
+}
+
 static void copy_parts(StageStream *s, Rebuild *r) {
   Op loop = *s->loop;
   uint32_t carry = (uint32_t)attr_int(&loop.attrs, ATTR_carry, 0);
@@ -248,9 +283,8 @@ static void copy_parts(StageStream *s, Rebuild *r) {
     in[i] = r->map[loop.in[i]];
     if (i < carry && s->kept[i]) in[i] = keep(s, r->to, in[i], true);
   }
-  StreamSplit split = {s->m, r->to, &loop, in, op_in(loop.callee, &s->body->ops.at[s->forward]),
-                       out};
-  stream_split(&split);
+  if (strcmp(r->from->name, "step")) copy_whole(s, r, loop, in, out);
+  else copy_split(s, r, loop, in, out);
   for (uint32_t i = 0; i < loop.nout; i++)
     r->map[loop.out + i] = s->kept[i] ? completed(s, r->to, out[i]) : out[i];
 }
@@ -267,24 +301,44 @@ static bool find_stages(StageStream *s) {
   return false;
 }
 
+/* False: refused. */
+static bool see_all(StageStream *s) {
+  s->at = ARENA_ARRAY(s->m->arena, ValidAt, s->body->values.n + 1);
+  s->kept = ARENA_ARRAY(s->m->arena, bool, s->body->results.n + 1);
+  for (uint32_t i = 0; i < s->body->args.n; i++)
+    if (is_partial(state_of(s, s->body->args.at[i]))) s->at[s->body->args.at[i]] = SPREAD;
+  for (OpId i = 0; i < s->body->ops.n; i++) see(s, i);
+  if (s->loop) find_kept(s);
+  return !s->failed;
+}
+
+static Fn *with_parts(StageStream *s, Fn *f) {
+  Rebuild r = rebuild_begin(s->m, f);
+  for (OpId i = 0; i < f->ops.n; i++)
+    if (&f->ops.at[i] == s->loop) copy_parts(s, &r);
+    else rebuild_op(&r, &f->ops.at[i]);
+  return r.to;
+}
+
+/* The axis of its stages; NULL: it has none that stream, or a reason was given. */
+static Str stream_entry(Module *m, Fn *f) {
+  StageStream s = {.m = m, .loop = parts_loop(m, f), .forward = NO_OP};
+  s.body = s.loop ? s.loop->callee : f;
+  if (!find_stages(&s) || !see_all(&s)) return NULL;
+  Fn *to = s.loop ? with_parts(&s, f) : apart(&s);
+  if (s.failed) return NULL;
+  module_replace(m, f, to);
+  return s.name;
+}
+
 void pass_pipeline(Module *m) {
-  StageStream s = {.m = m, .loop = micro_loop(m), .forward = NO_OP};
-  if (!m->mesh.n || !s.loop) return;
-  s.body = s.loop->callee;
-  if (!find_stages(&s)) return;
-  s.at = ARENA_ARRAY(m->arena, ValidAt, s.body->values.n + 1);
-  s.kept = ARENA_ARRAY(m->arena, bool, s.body->results.n + 1);
-  for (uint32_t i = 0; i < s.body->args.n; i++)
-    if (is_partial(state_of(&s, s.body->args.at[i]))) s.at[s.body->args.at[i]] = SPREAD;
-  for (OpId i = 0; i < s.body->ops.n; i++) see(&s, i);
-  find_kept(&s);
-  if (s.failed) return;
-  Fn *step = entry_of(m, "step");
-  Rebuild r = rebuild_begin(m, step);
-  for (OpId i = 0; i < step->ops.n; i++)
-    if (&step->ops.at[i] == s.loop) copy_parts(&s, &r);
-    else rebuild_op(&r, &step->ops.at[i]);
-  module_replace(m, step, r.to);
+  Str axis = NULL;
+  for (uint32_t i = 0, n = m->mesh.n ? m->fns.n : 0; i < n; i++) {
+    Str own = m->fns.at[i]->kind == FN_ENTRY ? stream_entry(m, m->fns.at[i]) : NULL;
+    if (own) axis = own;
+    if (diag_errors(m->ctx->diag)) return;
+  }
+  if (!axis) return;
   module_collect(m);
-  module_set_stages(m, s.name);
+  module_set_stages(m, axis);
 }

@@ -35,6 +35,7 @@ typedef struct ZeroEntry { /* an entry being rewritten */
 static Global *add_global(Zero *zero, const ZeroGroup *g, GlobalKind kind, Str name, Type type,
                           Loc loc, bool shard) {
   Global *x = module_add_global(zero->m, kind, name, type, loc);
+  x->stages = g->member.at[0].param->stages;
   for (int i = 0; shard && i < g->naxes; i++)
     x->placed.on[mesh_find(zero->m, g->axis[i])] = g->owner[i];
   return x;

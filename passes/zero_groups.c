@@ -321,10 +321,11 @@ static Str operand_word(const GroupSlice *slice, ValueId value) {
 }
 
 static Str chain_words(const GroupSlice *slice) {
+  const Global *param = slice->member.param;
   Arena *arena = slice->z->m->arena;
-  Str w = elem_name(slice->member.param->type.elem);
+  Str w = arena_printf(arena, "%s by %u", elem_name(param->type.elem), param->stages);
   for (uint32_t i = 0; i < slice->z->m->mesh.n; i++)
-    w = arena_printf(arena, "%s%c", w, is_split(slice->member.param->placed.on[i]) ? '/' : '.');
+    w = arena_printf(arena, "%s%c", w, is_split(param->placed.on[i]) ? '/' : '.');
   for (uint32_t i = 0; i < slice->chain.n; i++) {
     const Op *op = &slice->f->ops.at[slice->chain.at[i]];
     w = arena_printf(arena, "%s;%s%s:%s{%.17g %s}", w,
@@ -334,9 +335,8 @@ static Str chain_words(const GroupSlice *slice) {
     for (uint32_t k = 0; k < op->nin; k++)
       w = arena_printf(arena, "%s%s", w, operand_word(slice, op->in[k]));
   }
-  const Op *last = zero_store_of(slice->f, slice->member.param);
-  w = arena_printf(arena, "%s>%s of %s", w, operand_word(slice, last->in[0]),
-                   elem_name(slice->member.elem));
+  w = arena_printf(arena, "%s of %s", w, elem_name(slice->member.elem));
+  w = arena_printf(arena, "%s>%s", w, operand_word(slice, zero_store_of(slice->f, param)->in[0]));
   for (uint32_t i = 0; i < slice->nstates; i++)
     w = arena_printf(arena, "%s>%s", w,
                      operand_word(slice, zero_store_of(slice->f, slice->member.state[i])->in[0]));

@@ -91,6 +91,7 @@ typedef enum rt_collective_kind {
   RT_RECEIVE /* gets what the one before sends, on the first its own */
 } rt_collective_kind;
 typedef enum rt_reduction { RT_SUM, RT_MAX } rt_reduction;
+typedef enum rt_stages { RT_STAGES_ALL, RT_STAGES_FIRST, RT_STAGES_LAST } rt_stages;
 
 /* One collective of the program, over the n ranks that differ in one coordinate alone. The value is
    handled in blocks of `count` elements: all-reduce, broadcast, send and receive have one, the
@@ -155,6 +156,7 @@ typedef struct rt_tensor { /* a global: parameter, state, input, scalar, output;
   /* On a GPU, of an input: where among those that are sent while the last step runs; -1: it is sent
      when its step begins. */
   int64_t ahead;
+  rt_stages stages; /* of rt_program.stage_axis, whose ranks hold it; the others have no bytes */
 } rt_tensor;
 
 typedef struct rt_entry {
@@ -204,7 +206,7 @@ typedef struct rt_program {
   int naxes; /* 0: one rank */
   const rt_collective *collectives;
   int ncollectives;
-  bool flies;                    /* some are started by rt_start */
+  bool flies; /* some are started by rt_start */
   /* Of a pipeline: the class of ranks that run it (first, middle, last), whose coordinates on an
      axis of the mesh are these; NULL: all ranks do. Classes of a program have one hash. */
   const char *stages;

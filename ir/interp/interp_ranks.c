@@ -440,6 +440,14 @@ static Tensor *without_padding(const Ranks *r, const Tensor *t) {
   return out;
 }
 
+/* In a program of all stages others have something else there. */
+static bool holds(const Ranks *r, const Global *g, int64_t rank) {
+  int axis = module_class(r->m).axis;
+  if (!g->stages || axis < 0) return true;
+  int64_t end = r->m->mesh.at[axis].size - 1;
+  return mesh_coordinate(r->m, rank, axis) == (g->stages == STAGES_FIRST ? 0 : end);
+}
+
 const Tensor *ranks_get(Ranks *r, const char *global) {
   const Global *g = find_global(r, global);
   if (!g) return NULL;
@@ -447,6 +455,7 @@ const Tensor *ranks_get(Ranks *r, const char *global) {
   *t = tensor_new(r->arena, whole_type(r, g));
   bool *seen = ARENA_ARRAY(r->arena, bool, type_count(&t->type));
   for (int64_t i = 0; i < r->n; i++) {
+    if (!holds(r, g, i)) continue;
     Held h = g->within ? held_member(r, g, i) : held_whole(r, g, i);
     for (int64_t k = 0; k < h.n; k++) {
       double now = h.own[h.from[k]], *then = &t->at[h.at[k]];

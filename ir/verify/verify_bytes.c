@@ -9,6 +9,7 @@
 #include "ir/flight.h"
 #include "ir/placement.h"
 #include "ir/bytes.h"
+#include "ir/stage_class.h"
 #include "verify.h"
 
 enum { LINE = 64, ALIGNED = 16 }; /* globals begin with a cache line; GPUs count on 16 bytes */
@@ -22,15 +23,13 @@ bool verify_fits(int64_t at, int64_t bytes, int64_t room) {
 
 static int64_t bytes_of(const Value *v) { return verify_extent(v) * elem_bytes(v->type.elem); }
 
-static int64_t global_bytes(const Global *g) {
-  return type_count(&g->type) * elem_bytes(g->type.elem);
-}
-
 /* ---- arenas ---- */
 
 static VerifyPlace global_at(const Global *g) { return (VerifyPlace){g->span, g->loc}; }
 
-static bool stands(const Global *g) { return !g->within && g->storage.place == PLACE_GLOBAL; }
+static bool stands(const Module *m, const Global *g) {
+  return !g->within && g->storage.place == PLACE_GLOBAL && global_is_held(m, g);
+}
 
 static void check_arena_place(Verifier *v, const Global *g) {
   if (g->within) {
@@ -38,26 +37,36 @@ static void check_arena_place(Verifier *v, const Global *g) {
       verify_report(v, "E1108", global_at(g), "[arena-c3] @%s lies in @%s and has no place itself",
                     g->name, g->within->name);
   } else if (g->storage.place != PLACE_GLOBAL || g->storage.at % LINE ||
-             !verify_fits(g->storage.at, global_bytes(g), ARENA_MOST)) {
+             !verify_fits(g->storage.at, global_bytes(v->m, g), ARENA_MOST)) {
     verify_report(v, "E1108", global_at(g),
                   "[arena-c1] @%s has no place, or one that is no multiple of %d of an arena",
                   g->name, LINE);
   }
 }
 
-static bool overlap(const Global *a, const Global *b) {
-  return global_arena(a) == global_arena(b) && a->storage.at < b->storage.at + global_bytes(b) &&
-         b->storage.at < a->storage.at + global_bytes(a);
+static bool overlap(const Module *m, const Global *a, const Global *b) {
+  return global_arena(a) == global_arena(b) && a->storage.at < b->storage.at + global_bytes(m, b) &&
+         b->storage.at < a->storage.at + global_bytes(m, a);
+}
+
+static void check_held(Verifier *v, const Fn *f) {
+  for (OpId i = 0; i < f->ops.n && !v->failed; i++) {
+    const Op *o = &f->ops.at[i];
+    if (o->global && !global_is_held(v->m, o->global))
+      verify_report(v, "E1108", verify_at_op(o), "[arena-c4] no stage of this class holds @%s",
+                    o->global->name);
+  }
 }
 
 void verify_arenas(Verifier *v) {
   const Module *m = v->m;
   v->fn = NULL;
   for (uint32_t i = 0; i < m->globals.n; i++) check_arena_place(v, m->globals.at[i]);
+  for (uint32_t i = 0; i < m->fns.n; i++) check_held(v, m->fns.at[i]);
   for (uint32_t i = 0; i < m->globals.n && !v->failed; i++)
     for (uint32_t j = 0; j < i; j++) {
       const Global *a = m->globals.at[i], *b = m->globals.at[j];
-      if (stands(a) && stands(b) && overlap(a, b))
+      if (stands(m, a) && stands(m, b) && overlap(m, a, b))
         verify_report(v, "E1108", global_at(a), "[arena-c2] @%s and @%s share bytes", a->name,
                       b->name);
     }
@@ -127,7 +136,7 @@ int64_t verify_room(const Verifier *v, const Value *x) {
   switch (s->place) {
   case PLACE_FRAME: return attr_int(&f->attrs, tier_frame(tier), 0);
   case PLACE_GLOBAL:
-    return s->slot < v->m->globals.n ? global_bytes(v->m->globals.at[s->slot]) : -1;
+    return s->slot < v->m->globals.n ? global_bytes(v->m, v->m->globals.at[s->slot]) : -1;
   case PLACE_ARG: return s->slot < f->args.n ? bytes_of(&f->values.at[f->args.at[s->slot]]) : -1;
   case PLACE_RESULT:
     return s->slot < f->results.n ? bytes_of(&f->values.at[f->results.at[s->slot]]) : -1;

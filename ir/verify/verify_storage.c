@@ -258,8 +258,7 @@ static bool lies_dense(const Value *v) {
 /* The runtime takes its two buffers as blocks of rows, in the order of their types (message.h). */
 static void check_message(Verifier *v, const Op *op) {
   if (!op_between_buffers(op->code)) return;
-  const Value *out = &v->fn->values.at[op->out],
-              *in = op->nin ? &v->fn->values.at[op->in[0]] : out;
+  const Value *out = &v->fn->values.at[op->out], *in = op->nin ? &v->fn->values.at[op->in[0]] : out;
   bool fine = lies_dense(in) && lies_dense(out) && in->type.rank == out->type.rank;
   for (int i = 0; fine && i < in->type.rank; i++)
     fine = in->type.axis[i].dim == out->type.axis[i].dim;

@@ -10,6 +10,7 @@
    are bounds from above: a difference that arithmetic would cancel is reported, too. */
 #include "ir/loop.h"
 #include "ir/placement.h"
+#include "ir/stage_class.h"
 #include "verify.h"
 #include <string.h>
 
@@ -31,7 +32,8 @@ static AxisSet cut_by(const Module *m, const Global *g) {
   AxisSet s = 0;
   for (uint32_t a = 0; a < m->mesh.n; a++)
     if (is_split(g->placed.on[a])) s |= (AxisSet)(1u << a);
-  return s;
+  int stages = g->stages ? module_class(m).axis : -1; /* others than its holders have anything */
+  return stages < 0 ? s : s | (AxisSet)(1u << stages);
 }
 
 /* What cuts a global, or what lies in it; coordinates differ along their axis. */

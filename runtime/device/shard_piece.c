@@ -33,6 +33,13 @@ int64_t rt_piece_count(const Piece *b) {
   return n;
 }
 
+/* Is the rank on a stage that has the tensor? */
+static bool holds(const rt_program *p, const rt_tensor *t, int rank) {
+  if (t->stages == RT_STAGES_ALL) return true;
+  int64_t end = p->mesh[p->stage_axis].size - 1;
+  return coordinate(p, p->stage_axis, rank) == (t->stages == RT_STAGES_FIRST ? 0 : end);
+}
+
 PieceWalk rt_pieces(const rt_program *p, const rt_tensor *t, int rank) {
   return (PieceWalk){p, t, rank, 0, t->flat ? t->flat->begin / t->flat->bucket : 0};
 }
@@ -56,6 +63,7 @@ static bool share(const PieceWalk *w, int64_t count, Piece *b) {
 bool rt_piece_next(PieceWalk *w, Piece *b) {
   const rt_flat *f = w->t->flat;
   *b = box_of(w->p, w->t, w->rank);
+  if (!holds(w->p, w->t, w->rank)) return false;
   if (!f) return w->round++ == 0 && b->to > 0;
   int64_t count = b->to / f->rounds;
   while (w->round < f->rounds) {
@@ -79,7 +87,9 @@ bool rt_is_padded(const rt_tensor *t) {
   return false;
 }
 
-bool rt_is_placed(const rt_tensor *t) { return t->nsplits || t->flat || rt_is_padded(t); }
+bool rt_is_placed(const rt_tensor *t) {
+  return t->nsplits || t->flat || t->stages != RT_STAGES_ALL || rt_is_padded(t);
+}
 
 int64_t rt_whole_size(const rt_program *p, const rt_tensor *t, int dim) {
   int64_t n = t->size[dim];
@@ -98,7 +108,8 @@ int64_t rt_whole_count(const rt_program *p, const rt_tensor *t) {
 static rt_tensor whole_tensor(const rt_program *p, const rt_tensor *t) {
   rt_tensor w = *t;
   for (int i = 0; i < t->rank; i++) w.size[i] = rt_whole_size(p, t, i);
-  w.bytes = rt_whole_count(p, t) * rt_elem_bytes(t->elem), w.nsplits = 0, w.flat = NULL;
+  w.bytes = rt_whole_count(p, t) * rt_elem_bytes(t->elem), w.nsplits = 0, w.flat = NULL,
+  w.stages = RT_STAGES_ALL;
   memset(w.logical, 0, sizeof w.logical);
   return w;
 }
@@ -152,8 +163,9 @@ void rt_whole_free(const rt_program *whole, const rt_program *p) {
 }
 
 bool rt_is_writer(const rt_program *p, const rt_tensor *t, int rank) {
+  if (!holds(p, t, rank)) return false;
   for (int axis = 0; axis < p->naxes; axis++) {
-    bool splits = false;
+    bool splits = t->stages != RT_STAGES_ALL && axis == p->stage_axis;
     for (int i = 0; t->flat && i < t->flat->naxes; i++) splits |= t->flat->axis[i] == axis;
     for (int i = 0; i < t->nsplits; i++) splits = splits || t->split[i].axis == axis;
     if (!splits && coordinate(p, axis, rank)) return false;

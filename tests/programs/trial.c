@@ -196,9 +196,10 @@ static Difference difference(const Oracle *o, Module *m, const Runner *r) {
   return d;
 }
 
-static Runner runner_of(Module *m, Arena *a, bool round) {
+static Runner runner_of(const Programs *all, Arena *a, bool round) {
+  Module *m = all->at[0];
   Runner r = {.round = round};
-  if (m->mesh.n) r.ranks = ranks_new(m, a);
+  if (m->mesh.n) r.ranks = ranks_new_classes(all->at, all->n, a);
   else r.in = interp_new(m, a);
   return r;
 }
@@ -208,8 +209,9 @@ static bool narrow(const Module *m) {
   return strstr(module_setting(m, "plan.precision", "f32"), "16") != NULL;
 }
 
-static bool exact(const Oracle *o, Module *m) {
-  Runner r = runner_of(m, m->ctx->arena, false);
+static bool exact(const Oracle *o, const Programs *all) {
+  Module *m = all->at[0];
+  Runner r = runner_of(all, m->ctx->arena, false);
   Oracle begun = *o; /* `init` makes 16-bit copies of weights, too: there nothing may be rounded */
   if (narrow(m) && !run_oracle(&begun, false, o->in)) return false;
   if (!run_all(&begun, m, &r, !narrow(m))) return false;
@@ -225,7 +227,7 @@ static bool run_kernel(void *jit, const Fn *k, void *const *buffers) {
 }
 
 static Outcome by_kernels(const Oracle *o, Module *m, Jit *jit) {
-  Runner r = runner_of(m, m->ctx->arena, true), rounded = r;
+  Runner r = runner_of(&(Programs){.n = 1, .at = {m}}, m->ctx->arena, true), rounded = r;
   r.placed = true;
   interp_set_kernels(r.in, run_kernel, jit);
   if (!run_all(o, m, &r, true)) return WRONG;
@@ -249,8 +251,10 @@ static Outcome try_plan(const Oracle *o, const char *path, const char *plan, Jit
   if (!m) return refused(c);
   target_describe(m, target_find(getenv("TARGET") ? getenv("TARGET") : "x86_64_v3"), 2);
   m->target.chunk = 2000;
-  if (!pipeline_run(m, &all)) return refused(c);
-  if (!exact(o, m)) return WRONG;
+  Programs programs;
+  if (!pipeline_classes(m, &all, &programs)) return refused(c);
+  if (!exact(o, &programs)) return WRONG;
+  m = programs.at[0];
   jit_add(jit, m);
   return m->mesh.n ? EQUAL : by_kernels(o, m, jit);
 }

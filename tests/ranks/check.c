@@ -73,7 +73,7 @@ static void describe_target(Ctx *c, Module *m) {
   target_named(&m->target, intern(c->names, "x86_64_v3"));
 }
 
-Module *trial_module(Ctx *c, const Trial *t, const char *last) {
+static Module *lowered(Ctx *c, const Trial *t) {
   LowerOptions options = {.path = t->file, .dims = &t->dim, .ndims = t->dim != NULL};
   Module *m = lower_program(c, &options);
   if (!m) return NULL;
@@ -87,14 +87,25 @@ Module *trial_module(Ctx *c, const Trial *t, const char *last) {
   if (t->plan.mesh) {
     const char *text = with_mesh(c, m, &t->plan);
     m = ir_parse(c, "meshed.ir", text, strlen(text));
-    if (!m) return NULL;
   }
-  return pipeline_run(m, &(PipelineOptions){.verify = true, .until = last}) ? m : NULL;
+  return m;
+}
+
+Module *trial_module(Ctx *c, const Trial *t, const char *last) {
+  Module *m = lowered(c, t);
+  return m && pipeline_run(m, &(PipelineOptions){.verify = true, .until = last}) ? m : NULL;
+}
+
+/* A program for each class of ranks. */
+static bool trial_programs(Ctx *c, const Trial *t, const char *last, Programs *out) {
+  Module *m = lowered(c, t);
+  return m && pipeline_classes(m, &(PipelineOptions){.verify = true, .until = last}, out);
 }
 
 typedef struct Pair {
   Ctx *c;
-  Module *one, *many;
+  Module *one, *many; /* many: of rank 0 */
+  Programs programs;
   Interp *a;
   Ranks *b;
   Outcome *out;
@@ -220,7 +231,8 @@ static void run_both_ways(Pair *p, Ranks *x, Ranks *y, const char *entry) {
 
 /* Messages in flight arrive when they are waited for, or, `early`, when they start. */
 static void run_placed(Pair *p, int steps, bool early) {
-  Ranks *x = ranks_new(p->many, p->c->arena), *y = ranks_new(p->many, p->c->arena);
+  Ranks *x = ranks_new_classes(p->programs.at, p->programs.n, p->c->arena),
+        *y = ranks_new_classes(p->programs.at, p->programs.n, p->c->arena);
   ranks_set_early(y, early);
   ranks_set_all(x, "seed", 11), ranks_set_all(y, "seed", 11);
   run_both_ways(p, x, y, "init");
@@ -258,13 +270,13 @@ Outcome trial_run(Ctx *c, const Trial *t) {
   Trial alone = *t;
   alone.plan = (Plan){0};
   Pair p = {.c = c, .one = trial_module(c, &alone, "clean"), .out = &out};
-  p.many = p.one ? trial_module(c, t, t->placed ? "memory" : "clean") : NULL;
-  if (!p.many) {
+  if (!p.one || !trial_programs(c, t, t->placed ? "prove" : "clean", &p.programs)) {
     out.error = reported(c);
     return out;
   }
+  p.many = p.programs.at[0];
   if (t->print) printf("%s\n", ir_print(p.many, NULL));
-  p.a = interp_new(p.one, c->arena), p.b = ranks_new(p.many, c->arena);
+  p.a = interp_new(p.one, c->arena), p.b = ranks_new_classes(p.programs.at, p.programs.n, c->arena);
   out.m = p.many;
   run_pair(&p, t->steps);
   if (t->placed && !out.error) run_placed(&p, t->steps, false);
