@@ -13,6 +13,7 @@
 #include "ir/count.h"
 #include "ir/flight.h"
 #include "ir/placement.h"
+#include "ir/stage_class.h"
 #include "ir/module_settings.h"
 #include <unistd.h>
 
@@ -145,7 +146,10 @@ static void say_rings(const Module *m, Report *r, ByteUnit u) {
 static void say_capacity(const Cli *o, const Module *m, Report *r, ByteUnit u) {
   Machine x = machine_for(o, m);
   Ctx *c = o->c;
-  const char *alike = m->mesh.n ? "; all ranks are alike" : "";
+  const char *class = module_class(m).name,
+             *alike = *class      ? arena_printf(c->arena, "; stage `%s` needs the most", class)
+                      : m->mesh.n ? "; all ranks are alike"
+                                  : "";
   bool shared = x.memory ? !x.gpus && x.in_node > 1 : o->here && mesh_ranks(m) > 1;
   const char *of = shared ? arena_printf(c->arena, ", one of %lld ranks that share a node",
                                          (long long)(x.memory ? x.in_node : mesh_ranks(m)))

@@ -72,8 +72,8 @@ static void say_row(const Planned *p, int part) {
 }
 
 void plan_say_classes(const Planned *p) {
-  printf("bytes of a rank of stage");
-  for (uint32_t i = 0; i < p->programs.n; i++) printf(i ? "%17s" : "%5s", p->class[i].name);
+  printf("bytes of a rank of");
+  for (uint32_t i = 0; i < p->programs.n; i++) printf(i ? "%17s" : "%11s", p->class[i].name);
   printf("\n  %-10s", "ranks");
   for (uint32_t i = 0; i < p->programs.n; i++) printf(" %16lld", (long long)p->class[i].count);
   printf("\n");

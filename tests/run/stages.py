@@ -1,8 +1,8 @@
 """Layers over ranks: python3 stages.py SHARDC
 
 One executable with a plan for one rank and pipelines of two, three and four ranks (alone, with tensor parallelism, with
-ZeRO and recomputation): all train as one rank does, evaluate and sample; a run goes on under another plan; schedules
-that are not built are refused at the word.
+ZeRO and recomputation): all train as one rank does, evaluate and sample; a run goes on under another plan; what one end
+alone reads is held there alone; schedules that are not built are refused at the word.
 """
 import json, os, shutil, sys
 from common import check, run, text_file, workdir
@@ -58,6 +58,22 @@ plan words for Small { mesh pipe = 2
  micro 3 }
 '''
 
+UNTIED = '''use "llama"
+variant Small of Llama3 { Vocab = 256; Embed = 16; Mlp = 32; Kv = 1; Group = 2; Head = 8; Layers = 6 }
+train t for Small { size Seq = 8; batch 12; steps 6; data "text.txt" format = bytes; optim adamw lr = 2e-3; clip 1.0 }
+plan one for Small { micro 12 }
+plan three for Small { mesh pipe = 3
+ place Layers -> pipe
+ pipeline gpipe
+ micro 3 }
+plan four for Small { mesh dp = 2, pipe = 2
+ place Batch -> dp
+ place Layers -> pipe
+ pipeline gpipe
+ micro 2
+ zero 2 over dp }
+'''
+
 
 def losses(out): return [r['loss'] for r in map(json.loads, open(f'{folder}/{out}/metrics.jsonl')) if 'loss' in r]
 
@@ -71,6 +87,35 @@ def train(ranks, out, *args): return start(ranks, 'train', '--out', out, '--thre
 
 
 def close(a, b, what): check(len(a) == len(b) and all(abs(x - y) < 2e-5 for x, y in zip(a, b)), f'{what}: {a} and {b}')
+
+
+def ends_own():
+    """Embedding, head and last norm, their states and updates are of their stages alone."""
+    open(f'{folder}/u.shard', 'w').write(UNTIED)
+    out = run(SHARDC, 'plan', 'u.shard', '--plan', 'three', '--json', cwd=folder)[0]
+    said = {c['stages']: c['bytes'] for c in json.loads(out)['classes']}
+    table, layers = 256 * 16 * 4, said['middle']['weights']
+    room = 256  # scalars, and what a global is rounded up to
+    for stage in 'first', 'last':
+        more = said[stage]['weights'] - layers, said[stage]['optimizer'] - said['middle']['optimizer']
+        check(table <= more[0] < table + room and 2 * table <= more[1] < 2 * table + room, said)
+    sent = {c['kind']: c for a in json.loads(out)['communication'] for c in a['collectives']}
+    check(sent['all_reduce']['elements'] < 64, sent)  # numbers: no gradient goes over the stages
+    run(SHARDC, 'compile', 'u.shard', '--plan', 'one,three,four', '-o', 'model', cwd=folder)
+    train(1, 'u1')
+    for n in 3, 4:
+        train(n, f'u{n}')
+        close(losses('u1'), losses(f'u{n}'), f'untied, {n} ranks')
+    train(3, 'away', '--steps', '2')
+    for n, steps in (4, '3'), (1, '4'), (3, '6'): train(n, 'away', '--resume', '--steps', steps)
+    close(losses('u1'), losses('away'), 'untied, from plan to plan')
+    said = [start(n, 'eval', '--out', 'away', '--valid', '10%', '--threads', '1') for n in (1, 3)]
+    check(len({s.split('loss')[1].split()[0] for s in said}) == 1, said)
+    check(len(start(3, 'sample', '--out', 'away', '--prompt', 'a', '--tokens', '5', '--threads', '1')) > 5, 'a sample')
+    err = run(SHARDC, 'compile', 'u.shard', '--plan', 'three', '--emit=c', '-o', 'x', cwd=folder, expect=2)[1]
+    check('--class' in err, err)
+    out = run(SHARDC, 'compile', 'u.shard', '--plan', 'three', '--emit=c', '--class', 'middle', '-o', '-', cwd=folder)[0]
+    check('.stages = "middle"' in out and 'RT_RECEIVE' in out, 'the C of stages between')
 
 
 try:
@@ -123,6 +168,7 @@ try:
     check('E0901' in err and 'keep = none' in err, err)
     err = run(SHARDC, 'compile', 'm.shard', '--plan', 'words', '-o', 'x', cwd=folder, expect=1)[1]
     check('E0901' in err and 'shared over their axis' in err, err)
+    ends_own()
     print('pipelines of 2, 3, 4 and 6 ranks train as one')
 finally:
     shutil.rmtree(folder)
