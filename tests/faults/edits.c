@@ -206,7 +206,8 @@ static End beside(const Stage *s, Module *m) {
     Fn *sound = module_fn(s->sound, intern(s->sound->ctx->names, m->fns.at[i]->name));
     if (m->fns.at[i]->kind != FN_ENTRY || !sound) continue;
     EventList a = events_of(s->sound, sound), b = events_of(m, m->fns.at[i]);
-    const RankClass both[] = {{"the others", &a, {0}}, {"some ranks", &b, {0}}};
+    const RankClass both[] = {{.name = "the others", .events = &a},
+                              {.name = "some ranks", .events = &b}};
     fine &= same_messages(&a, &b), proved &= prove_order(m, both, 2);
   }
   diag_print(m->ctx->diag, stdout, DIAG_SHORT, false);

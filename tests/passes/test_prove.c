@@ -142,7 +142,8 @@ static void order(void **state) {
            *b = module_with(c, classes[i].second, "#", "");
     if (!a || !b) fail_msg("case %zu: %s", i, reported(c));
     EventList x = events_of(a, a->fns.at[0]), y = events_of(b, b->fns.at[0]);
-    const RankClass both[] = {{"ranks 0 and 1", &x, {0}}, {"ranks 2 and 3", &y, {0}}};
+    const RankClass both[] = {{.name = "ranks 0 and 1", .events = &x},
+                              {.name = "ranks 2 and 3", .events = &y}};
     bool fine = prove_order(a, both, 2);
     const char *said = reported(c);
     if (fine != !classes[i].said[0]) fail_msg("case %zu: %s", i, said);
@@ -194,7 +195,7 @@ static void neighbours(void **state) {
     Module *m = module_with(c, text, "#", "");
     if (!m) fail_msg("case %zu: %s", i, reported(c));
     EventList l = events_of(m, m->fns.at[0]);
-    bool fine = prove_hops(m, &(RankClass){"all ranks", &l, {0}}, 1);
+    bool fine = prove_hops(m, &(RankClass){.name = "all ranks", .events = &l}, 1);
     const char *said = reported(c);
     if (fine != !hops[i].said[0]) fail_msg("case %zu: %s", i, said);
     for (int k = 0; k < 3 && hops[i].said[k]; k++)
