@@ -238,7 +238,7 @@ static const char *given_collective(const Shape *s, Type *t) {
   OpCode c = s->op->code;
   *t = s->op->nin ? *shape_in(s, 0) : *shape_carried(s);
   if (s->op->nin > 1)
-    return shape_why(s, "[count-c1] receive has %u operands, at most one", s->op->nin);
+    return shape_why(s, "[hop-c3] receive has %u operands, at most one", s->op->nin);
   if (c == OP_all_reduce || c == OP_keep_first || op_is_hop(c))
     return s->op->ngroups ? shape_why(s, "[group-c1] %s takes no dims", op_name(c)) : NULL;
   const char *why = shape_one_group(s, 1, c == OP_all_to_all);

@@ -73,6 +73,10 @@ static const Broken modules[] = {
     {"arena-c2", "E1108", "memory\nparam @p : f32[A:32] at(0)\nparam @q : f32[A:4] at(64)\n"},
     {"arena-c3", "E1108",
      "memory\nparam @g : f32[F:4] at(0)\nparam @p : f32[A:2] in @g from 0 at(0)\n"},
+    {"arena-c4", "E1108",
+     "memory\nset made.stages = \"x\"\nset made.class = \"first\"\nmesh x = 2\n"
+     "param @p : f32[A:4] {last} at(0)\nentry @e {frame = 0} {\n"
+     "%0 = load @p : f32[A:4] {0: at(global @p + 0)}\n}\n"},
     {"held-c2", "E1108", PLACED_ENTRY("%0 = load @p : f32[A:4] {0: at(global @q + 0)}")},
     {"held-c2", "E1108", PLACED_ENTRY("%0 = load @p : f32[A:4] {0: at(frame + 0)}")},
     {"held-c3", "E1108",

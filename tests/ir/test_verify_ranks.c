@@ -81,6 +81,10 @@ static const Broken modules[] = {
      "localize\nmesh x = 2\nbody @b(%0 : f32[A:4]) {\n%1 = receive %0 {axis = \"x\", ranks = 2} : "
      "f32[A:4]\n%2 = sum[A] %1 : f32[]\n%3 = send %2 {axis = \"x\", ranks = 2} : f32[]\nreturn "
      "%3\n}\n"},
+    {"hop-c3", "E1102",
+     "localize\nmesh x = 2\nbody @b(%0 : f32[A:4]) {\n%1 = receive %0, %0 {axis = \"x\", ranks = "
+     "2} "
+     ": f32[A:4]\nreturn %1\n}\n"},
     {"mesh-c2", "E1109", SENDING("all_reduce", "axis = \"x\", reduce = \"y\", ranks = 2", "A:4")},
     {"mesh-c3", "E1109",
      "localize\nmesh x = 2\nbody @b(%0 : i32[A:4]) {\n%1 = all_reduce %0 {axis = \"x\", ranks = "
