@@ -201,8 +201,8 @@ static bool take(Ranks *r, Hop *h, double *data, int64_t n) {
   return came;
 }
 
-/* What the rank gets: its own (NULL: 0) at the end of the line, 0 for what it sends, else what its neighbour
-   has sent. False: nobody came. */
+/* What the rank gets: its own (NULL: 0) at the end of the line, 0 for what it sends, else what its
+   neighbour has sent. False: nobody came. */
 static bool hop(Ranks *r, int64_t rank, int axis, const Op *o, const double *own, double *gets,
                 int64_t n) {
   int64_t other = neighbour(r, rank, axis, o);
