@@ -15,6 +15,7 @@
    number depends on the two words. Must not: move kernels; choose by anything but the module. */
 #include "passes/prefetch.h"
 #include "ir/message.h"
+#include "ir/stage_class.h"
 #include "ir/view.h"
 
 typedef struct Plan { /* for one collective */
@@ -186,9 +187,18 @@ static bool asked_ahead(const PrefetchPass *p) {
   return a.layers > 0 || a.bytes > 0;
 }
 
+/* Classes of stages are different programs: what all stages send each other has to keep its order
+   in all of them, so it stays where it stands. */
+static bool between_classes(const PrefetchPass *p, const Op *o) {
+  StageClass c = module_class(p->m);
+  return *c.name && !strcmp(attr_str(&o->attrs, ATTR_axis, ""), p->m->mesh.at[c.axis].name);
+}
+
 static Plan plan_for(const PrefetchPass *p, OpId id) {
   const Op *o = &p->f->ops.at[id];
   if (!op_can_fly(o)) return (Plan){0};
+  if (between_classes(p, o))
+    return (Plan){.why = p->overlap ? "stages have programs of their own" : NULL};
   Plan x = {true, 0, id, needed_at(p, id), NULL};
   if (p->stays && p->stays[id]) return (Plan){.why = "hides nothing"};
   if (can_drain(p, id)) return x.rounds = 1, x;

@@ -90,13 +90,20 @@ static bool along(const Lines *l, int axis) {
 
 /* ---- moving on ---- */
 
+/* Programs of classes come from one, so sides of one message stand in one place of the model. */
+static bool same_place(const Op *a, const Op *b) {
+  return a->loc.file == b->loc.file && a->loc.line == b->loc.line && a->loc.column == b->loc.column;
+}
+
 /* All places of an axis that stand in one message are over it together. */
 static bool meet(Lines *l, int64_t place, int axis) {
   int64_t step = step_of(l, axis), first = place - coordinate(l, place, axis) * step;
   const Event *e = event_at(l, place);
   for (int64_t i = 0; i < l->m->mesh.at[axis].size; i++) {
     const Event *there = event_at(l, first + i * step);
-    if (!there || axis_of(l, event_op(there)) != axis || !prove_alike(e, there)) return false;
+    if (!there || axis_of(l, event_op(there)) != axis || !prove_alike(e, there) ||
+        !same_place(event_op(e), event_op(there)))
+      return false;
   }
   for (int64_t i = 0; i < l->m->mesh.at[axis].size; i++) l->over[first + i * step]++;
   return true;

@@ -39,10 +39,17 @@ def target_in(text):
     return found and found.group(1)
 
 
+def to_c(path, plan, out):
+    """Where stages have programs of their own: that of the last one."""
+    command, some = ['compile', path, '--plan', plan, '--emit=c', '-o', out], ['--class', 'last']
+    c = shardc(*command)
+    return (shardc(*command, *some), some) if '--class first' in c.stderr else (c, [])
+
+
 def compiles(path, plan, target, folder):
     out = f'{folder}/host.c'
-    c = shardc('compile', path, '--plan', plan, '--emit=c', '-o', out)
-    d = shardc('dump', path, '--plan', plan, '--after', 'memory', '-o', f'{folder}/m.ir')
+    c, some = to_c(path, plan, out)
+    d = shardc('dump', path, '--plan', plan, '--after', 'memory', '-o', f'{folder}/m.ir', *some)
     p = shardc('plan', path, '--plan', plan)
     if c.returncode or d.returncode or p.returncode:
         wrong.append(f'{path} {plan}: {c.stderr}{d.stderr}{p.stderr}'); return
@@ -58,6 +65,7 @@ def waits(path, plan, folder, where):
     wanted = [n for n, l in lines_of(path, plan) if '# waits: ' in l]
     for command in ('compile', '--emit=c', '-o', f'{folder}/host.c'), ('dump', '-o', f'{folder}/m.ir'), ('plan',):
         p = shardc(command[0], path, '--plan', plan, *command[1:])
+        if '--class first' in p.stderr: p, _ = to_c(path, plan, command[-1])
         if where and command[0] not in where:
             if p.returncode: wrong.append(f'{command[0]} {path} {plan}: {p.stderr}')
             continue
