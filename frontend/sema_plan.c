@@ -203,20 +203,18 @@ bool plan_is_stack_dim(const PlanCheck *p, Str dim) {
   return false;
 }
 
-static void uneven_stages(PlanCheck *p, const PlaceLine *rule, const Placed *d, int64_t size,
-                          int64_t ranks) {
+static int64_t largest_divisor(int64_t size, int64_t most) {
+  while (size % most) most--;
+  return most;
+}
+
+static void uneven_stages(PlanCheck *p, const Placed *d, int64_t size, int64_t ranks) {
   if (settings_on(p->item, ITEM_PLAN, "pipeline", "uneven")) return;
   Report *r = world_error(p->w, "E0704", d->span, "%lld layers over %lld stages", (long long)size,
                           (long long)ranks);
   diag_label(r, "`%s` is not a multiple of %lld", d->dim, (long long)ranks);
-  diag_help(r, "stages may differ by one layer: `pipeline one_f_one_b uneven = on`");
-  const AstSetting *line = settings_line(p->item, "pipeline");
-  if (line)
-    diag_edit(r, (Span){line->span.file, line->span.offset + line->span.length, 0}, " uneven = on");
-  else
-    diag_edit(r,
-              (Span){rule->line->span.file, rule->line->span.offset + rule->line->span.length, 0},
-              "\n  pipeline one_f_one_b uneven = on");
+  diag_help(r, "as many stages as divide the layers, such as %lld",
+            (long long)largest_divisor(size, ranks));
 }
 
 static void check_divides(PlanCheck *p, const PlaceLine *rule) {
@@ -226,7 +224,7 @@ static void check_divides(PlanCheck *p, const PlaceLine *rule) {
     int64_t size = stored_size_of(p->e->sizes, d->dim);
     if (size <= 0 || size % ranks == 0 || !strcmp(d->dim, "Batch")) continue;
     if (plan_is_stack_dim(p, d->dim)) {
-      uneven_stages(p, rule, d, size, ranks);
+      uneven_stages(p, d, size, ranks);
       continue;
     }
     Report *r =
