@@ -132,9 +132,7 @@ static void say_bytes(const Planned *p) {
   printf("\n");
 }
 
-enum { HOST_PARTS = 5 };
-
-static void host_parts(const HostBudget *h, PlanPart out[HOST_PARTS]) {
+void plan_host_parts(const HostBudget *h, PlanPart out[HOST_PARTS]) {
   const PlanPart parts[HOST_PARTS] = {{"weights", h->weights},
                                       {"gradients", h->gradients},
                                       {"optimizer", h->optimizer},
@@ -148,7 +146,7 @@ static void say_host(const Planned *p) {
   Arena *a = p->m->arena;
   PlanPart parts[HOST_PARTS];
   if (!p->host.total) return;
-  host_parts(&p->host, parts);
+  plan_host_parts(&p->host, parts);
   printf("in the host's memory, here the same, %s\n ", plan_amount(a, (double)p->host.total));
   const char *sign = " =";
   for (int i = 0; i < HOST_PARTS; i++) {

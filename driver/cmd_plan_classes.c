@@ -96,16 +96,32 @@ static void put_host(const Module *m) {
   HostBudget host = module_host(m);
   Moves moves = module_moves(m);
   Pinned h = module_pinned(m);
-  printf("\"host\":{\"weights\":%lld,\"gradients\":%lld,\"optimizer\":%lld,\"working\":%lld,"
-         "\"total\":%lld},",
-         (long long)host.weights, (long long)host.gradients, (long long)host.optimizer,
-         (long long)host.working, (long long)host.total);
+  PlanPart parts[HOST_PARTS];
+  plan_host_parts(&host, parts);
+  printf("\"host\":{");
+  for (int i = 0; i < HOST_PARTS; i++)
+    printf("\"%s\":%lld,", parts[i].name, (long long)parts[i].bytes);
+  printf("\"total\":%lld},", (long long)host.total);
   printf("\"moved_per_step\":{\"down\":%.0f,\"up\":%.0f,\"copies\":%.0f},", moves.down, moves.up,
          moves.calls);
   printf("\"host_pinned\":{\"view\":%lld,\"window\":%lld,\"messages\":%lld,\"ahead\":%lld,"
          "\"total\":%lld}",
          (long long)h.view, (long long)h.window, (long long)h.messages, (long long)h.ahead,
          (long long)(h.view + h.window + h.messages + h.ahead));
+}
+
+/* By axis; `communication` has the most of any class. */
+static void put_sends(Module *m) {
+  TrafficList l = module_traffic(m);
+  printf("\"sends_per_step\":{");
+  for (int axis = 0; axis < (int)m->mesh.n; axis++) {
+    double elements = 0, bytes = 0;
+    for (uint32_t i = 0; i < l.n; i++)
+      if (l.at[i].axis == axis) elements += l.at[i].elements, bytes += l.at[i].bytes;
+    printf("%s\"%s\":{\"elements\":%.0f,\"bytes\":%.0f}", axis ? "," : "", m->mesh.at[axis].name,
+           elements, bytes);
+  }
+  printf("},");
 }
 
 static void put_class(const Planned *p, uint32_t i) {
@@ -119,6 +135,7 @@ static void put_class(const Planned *p, uint32_t i) {
     printf("\"%s\":%lld,", parts[k].name, (long long)parts[k].bytes);
   printf("\"total\":%lld},\"flop_per_step\":%.17g,",
          (long long)(c->need.total + p->machine.reserve), c->flop);
+  put_sends(p->programs.at[i]);
   put_host(p->programs.at[i]);
   putchar('}');
 }

@@ -202,17 +202,27 @@ def compare(one, many, precision):
             return f'{name}: differs by {apart} of {size}'
 
 
+def classes(plan):
+    """By rank: bytes of the device (or of all memory) and pinned bytes that `plan` gives its class."""
+    need = {}
+    for c in plan['classes']:
+        total = c['bytes']['total'] - c['bytes']['reserve'] + c.get('host', {}).get('total', 0)
+        for part in c['ranks'].split(','):
+            first, _, last = part.partition('-')
+            for rank in range(int(first), int(last or first) + 1): need[rank] = total, c['host_pinned']['total']
+    return need
+
+
 def memory(found):
-    said, plan = found[3], found[4]
+    said, need = found[3], classes(found[4])
     rows = re.findall(r'^(step|eval|init|logits|decode) +(\d+) +(\d+) +(\d+)  (\w+)', said, re.M)
     all_ = re.search(r'^arenas +(\d+) bytes', said, re.M)
     if not rows or any(r[4] != 'exact' for r in rows): return f'memory: {rows}'
-    want = plan['classes'][0]['bytes']['total'] - plan['classes'][0]['bytes']['reserve']
-    want += plan['classes'][0].get('host', {}).get('total', 0)
-    if int(all_.group(1)) != want: return f'memory: {all_.group(1)} bytes of arenas, {want} planned'
-    host = plan['classes'][0]['host_pinned']['total']
-    if any((n[0], sum(n[1:])) != (host, want) for n in found[5]):
-        return f'memory: host and GPUs gave {found[5]} bytes, {host} and {want} planned'
+    if int(all_.group(1)) != need[0][0]: return f'memory: {all_.group(1)} bytes of arenas, {need[0][0]} planned'
+    for pinned, *gpus in found[5]:
+        rank = next(i for i, n in enumerate(gpus) if n)
+        if (sum(gpus), pinned) != need[rank]:
+            return f'memory: host and GPUs gave {found[5]} bytes, rank {rank} was planned {need[rank]}'
 
 
 def messages(row, found):
@@ -228,7 +238,6 @@ def sent(found, steps):
     """Elements and bytes that rank 0 sent along each axis are those of the plan."""
     real = {a: (int(n), int(b)) for a, n, b in re.findall(r'^axis (\w+) +\d+ calls +(\d+) elements +(\d+) bytes',
                                                           found[3], re.M)}
-    for axis in found[4]['communication']:
-        planned = axis['elements_per_step'], axis['bytes_per_step']
-        if real.get(axis['axis'], (0, 0)) != tuple(steps * x for x in planned):
-            return f'over {axis["axis"]}: {real.get(axis["axis"])} elements and bytes in {steps} steps, {planned} planned each'
+    for axis, planned in found[4]['classes'][0]['sends_per_step'].items():
+        if real.get(axis, (0, 0)) != (steps * planned['elements'], steps * planned['bytes']):
+            return f'over {axis}: {real.get(axis)} elements and bytes in {steps} steps, {planned} planned each'
