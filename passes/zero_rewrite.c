@@ -444,6 +444,7 @@ static void copy_results(ZeroCopy *copy) {
 }
 
 static void copy_loop(ZeroSite *s, const Op *o);
+static bool copy_stages(ZeroSite *site, const Op *loop);
 
 /* Loops that begin what this one goes on with stand before it. */
 static void copy_links_before(ZeroCopy *copy) {
@@ -463,7 +464,7 @@ static bool holds_hops(const Op *op) {
 static void copy_loop(ZeroSite *site, const Op *op) {
   Module *module = site->z->m;
   ZeroCopy copy = {.s = site, .o = op, .old = loop_shape(op)};
-  if (site->copied[op - site->from->ops.at]) return;
+  if (site->copied[op - site->from->ops.at] || copy_stages(site, op)) return;
   site->copied[op - site->from->ops.at] = true;
   if (holds_hops(op)) site_hops(site, (OpId)(op - site->from->ops.at));
   copy.begun = ARENA_ARRAY(module->arena, uint32_t, site->z->group.n + 1);
@@ -522,7 +523,7 @@ static bool copy_stages(ZeroSite *site, const Op *loop) {
 }
 
 static void copy_op(ZeroSite *site, const Op *op) {
-  const Op *stages = op_is_hop(op->code) ? stages_of(site, op) : op->code == OP_loop ? op : NULL;
+  const Op *stages = op_is_hop(op->code) ? stages_of(site, op) : NULL;
   if (stages && copy_stages(site, stages)) return;
   if (op->code == OP_loop) {
     copy_loop(site, op);
