@@ -16,7 +16,7 @@ export SHARDC_PATH
 "$2/ranks/ranks_test_zero" "$here/ranks" all
 "$2/ranks/ranks_test_models" "$here/ranks" all
 mkdir -p "$2/ranks/generated"
-python3 "$here/programs/generate.py" 1000 500 "$2/ranks/generated" 8
+python3 "$here/programs/generate.py" 1000 1500 "$2/ranks/generated" 8
 "$2/ranks/ranks_random" 1 2 "$2"/ranks/generated/p*.shard
 for target in native sm_80; do SHARDC_CACHE_DIR='' "$2/codegen/codegen_test_sparse" $target 100 125; done
 for target in native x86_64_v3; do
