@@ -59,22 +59,37 @@ static void put_heads(FILE *o, const char *heads) { /* a blank between; _ is one
 
 /* ---- one plan ---- */
 
-static void put_parts(FILE *o, const Planned *p) {
-  PlanPart part[PLAN_PARTS];
-  Arena *a = p->m->arena;
-  double all = (double)(p->need.total + p->machine.reserve);
-  plan_parts(p, &p->need, part);
-  put_heads(o, "bytes_of_a_rank # #share");
-  for (int i = 0; i < PLAN_PARTS; i++) {
-    fprintf(o, "<tr><td><span class=\"key\" style=\"background:%s\"></span>%s</td>", plan_colour(i),
-            part[i].name);
-    put_amount(o, a, (double)part[i].bytes);
-    put_number(o, arena_printf(a, "%.1f %%", 100 * (double)part[i].bytes / all));
-    fputs("</tr>\n", o);
+/* A column per class of ranks; with the share of the rank, where all ranks are alike. */
+static void put_part(FILE *o, const Planned *p, int i) {
+  for (uint32_t k = 0; k < p->programs.n; k++) {
+    PlanPart part[PLAN_PARTS];
+    plan_parts(p, &p->class[k].need, part);
+    if (!k)
+      fprintf(o, "<tr><td><span class=\"key\" style=\"background:%s\"></span>%s</td>",
+              plan_colour(i), part[i].name);
+    put_amount(o, p->m->arena, (double)part[i].bytes);
+    if (p->programs.n == 1)
+      put_number(o, arena_printf(p->m->arena, "%.1f %%",
+                                 100 * (double)part[i].bytes /
+                                     (double)(p->need.total + p->machine.reserve)));
   }
+  fputs("</tr>\n", o);
+}
+
+static void put_parts(FILE *o, const Planned *p) {
+  bool alike = p->programs.n == 1;
+  const char *heads = alike ? "bytes_of_a_rank # #share" : "bytes_of_a_rank_of";
+  for (uint32_t k = 0; !alike && k < p->programs.n; k++)
+    heads = arena_printf(p->m->arena, "%s #%s", heads, p->class[k].name);
+  put_heads(o, heads);
+  for (int i = 0; i < PLAN_PARTS; i++) put_part(o, p, i);
   fputs("<tr><td>total</td>", o);
-  put_amount(o, a, all);
-  fputs("<td></td></tr></table>\n", o);
+  for (uint32_t k = 0; k < p->programs.n; k++)
+    put_amount(o, p->m->arena, (double)(p->class[k].need.total + p->machine.reserve));
+  fputs(alike ? "<td></td></tr>\n" : "</tr>\n<tr><td>ranks</td>", o);
+  for (uint32_t k = 0; !alike && k < p->programs.n; k++)
+    put_number(o, arena_printf(p->m->arena, "%lld", (long long)p->class[k].count));
+  fputs(alike ? "</table>\n" : "</tr></table>\n", o);
 }
 
 static void put_largest(FILE *o, const Planned *p) {
@@ -187,10 +202,17 @@ static void put_frozen(FILE *o, const Planned *p) {
   put_collectives(o, p, &p->frozen);
 }
 
-static void put_verdict(FILE *o, const Planned *p) {
+/* The class that needs the most, whose memory is drawn. */
+static const char *drawn_ranks(const Planned *p) {
+  for (uint32_t k = 0; k < p->programs.n && p->programs.n > 1; k++)
+    if (p->programs.at[k] == p->m)
+      return arena_printf(p->m->arena, "stages `%s`, which need the most", p->class[k].name);
   int64_t ranks = mesh_ranks(p->m);
-  fprintf(o, "<p>%s: ",
-          ranks > 1 ? arena_printf(p->m->arena, "ranks 0–%lld", (long long)ranks - 1) : "the rank");
+  return ranks > 1 ? arena_printf(p->m->arena, "ranks 0–%lld", (long long)ranks - 1) : "the rank";
+}
+
+static void put_verdict(FILE *o, const Planned *p) {
+  put(o, "<p>", drawn_ranks(p), ": ");
   fprintf(o, "%s", plan_amount(p->m->arena, (double)(p->need.total + p->machine.reserve)));
   if (p->machine.memory)
     fprintf(o, " of %s: <span%s>%s</span>", plan_amount(p->m->arena, (double)p->machine.memory),

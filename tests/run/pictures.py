@@ -49,6 +49,13 @@ try:
     words = [t.text for t in drawn[0].findall('.//{*}text')]
     check(len(drawn) == 1 and '+ 18 rounds' in words and words.count('data') == 1 and 'node' in words, f'{words}')
     check(len(drawn[0].findall('.//{*}rect')) > 100, 'lanes without spans')
+    # classes of stages: a column each, of one memory what --json tells
+    stages = f'{os.path.dirname(FILE)}/gpt1t.shard'
+    page = run(SHARDC, 'plan', stages, '--html', '-', cwd=folder)[0]
+    totals = re.findall(r'>([\d.]+ \w+)</td>', re.search('<td>total</td>(.*?)</tr>', page)[1])
+    classes = json.loads(run(SHARDC, 'plan', stages, '--json', cwd=folder)[0])['classes']
+    check(len(classes) == 3 and 'stages `last`, which need the most' in page, f'{len(classes)} classes')
+    check([abs(bytes_of(t) / c['bytes']['total'] - 1) < 0.01 for t, c in zip(totals, classes)] == [True] * 3, f'{totals}')
     check('--svg' in plan('--svg', 'x.svg', expect=2)[1], 'one picture, three plans')
     chromium = shutil.which('chromium') or shutil.which('chromium-browser')
     if chromium:
