@@ -42,7 +42,7 @@ typedef struct Uses { /* of the values of one function; arrays by ValueId */
   bool *gradient; /* ends in gradients of parameters only, through sums: lives as `assigned` says */
   const Global **of; /* the parameter that it is, or a round's slice of */
   bool *inner;       /* a sum that is one term of the only op that reads it */
-  bool *running;     /* argument of a body that a sum over rounds runs in */
+  bool *running;     /* argument of a body that a sum over rounds runs in, its cast */
 } Uses;
 
 typedef struct CollectSite { /* a function at work */

@@ -18,7 +18,7 @@ typedef struct Sum {
   CollectSite *s;
   const Op *root;
   VEC(Term) terms;
-  ValueId running; /* argument of the body that the sum runs in, or NO_VALUE */
+  ValueId running; /* argument of the body that the sum runs in, or its cast, or NO_VALUE */
   Placement target;
 } Sum;
 
@@ -260,13 +260,18 @@ static void largest_first(Sum *x) {
     }
 }
 
+static ValueId replaced(CollectSite *s, ValueId old, const Placement *p) {
+  ValueId v = s->copies[old].at[0].v;
+  s->copies[old].at[0].at = s->to->values.at[v].placed = *p;
+  return v;
+}
+
 /* The argument is where the rest of the sum is: it started at zero, which lies anywhere. */
 static ValueId run(Sum *x, ValueId v) {
-  CollectSite *s = x->s;
-  const Placement *p = site_placed(s, v);
-  ValueId arg = s->copies[x->running].at[0].v;
-  s->copies[x->running].at[0].at = s->to->values.at[arg].placed = *p;
-  return combine(x, arg, v, false);
+  const Op *cast = value_def(x->s->f, x->running);
+  Placement p = *site_placed(x->s, v);
+  if (cast) replaced(x->s, cast->in[0], &p);
+  return combine(x, replaced(x->s, x->running, &p), v, false);
 }
 
 void collect_sum(CollectSite *s, const Op *root) {

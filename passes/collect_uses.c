@@ -19,9 +19,12 @@ Uses uses_new(Module *m, const Fn *f) {
   return u;
 }
 
+static bool is_float(const Fn *f, ValueId v) {
+  return elem_class(value_type(f, v)->elem) == CLASS_FLOAT;
+}
+
 bool sum_like(const Fn *f, const Op *o) {
-  return (o->code == OP_add || o->code == OP_sub) &&
-         elem_class(value_type(f, o->out)->elem) == CLASS_FLOAT;
+  return (o->code == OP_add || o->code == OP_sub) && is_float(f, o->out);
 }
 
 static bool lets_through(const Module *m, const Fn *f, const Op *o, uint32_t i) {
@@ -189,11 +192,13 @@ static void find_inner(const Fn *f, Uses *u, const UseReader *r) {
   }
 }
 
-/* Does the argument run up to body result `end` through sums alone? */
+/* Does the argument run up to body result `end` through sums alone? One in 16 bits is cast before
+   and behind each. */
 static bool runs_to(const Fn *f, const UseReader *r, ValueId v, ValueId end) {
   while (v != end) {
     const Op *o = r[v].op;
-    if (r[v].n != 1 || !o || !sum_like(f, o) || (o->code == OP_sub && o->in[0] != v)) return false;
+    if (r[v].n != 1 || !o || (o->code == OP_sub && o->in[0] != v)) return false;
+    if (!sum_like(f, o) && (o->code != OP_cast || !is_float(f, o->out))) return false;
     v = o->out;
   }
   return r[end].n == 1;
@@ -201,7 +206,8 @@ static bool runs_to(const Fn *f, const UseReader *r, ValueId v, ValueId end) {
 
 static bool is_zero(const Fn *f, ValueId v) {
   const Op *o = value_def(f, v);
-  if (o && (o->code == OP_expand || o->code == OP_rename)) return is_zero(f, o->in[0]);
+  if (o && (o->code == OP_expand || o->code == OP_rename || o->code == OP_cast))
+    return is_zero(f, o->in[0]);
   return o && o->code == OP_const && attr_float(&o->attrs, ATTR_value, 1) == 0;
 }
 
@@ -250,6 +256,8 @@ static void body_arguments(const Fn *f, const Uses *outer, const Op *o, LoopShap
     ValueId arg = body->args.at[i + 1];
     if (i < s.carry) {
       u->running[arg] = is_zero(f, o->in[i]) && runs_to(body, r, arg, body->results.at[i]);
+      if (u->running[arg] && r[arg].op && r[arg].op->code == OP_cast)
+        u->running[r[arg].op->out] = true;
     } else {
       u->free[arg] = outer->free[o->in[i]], u->input[arg] = outer->input[o->in[i]];
       u->of[arg] = outer->of[o->in[i]];

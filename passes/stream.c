@@ -140,13 +140,34 @@ static void see(StageStream *s, OpId id) {
   for (uint32_t i = 0; i < o->nout; i++) s->at[o->out + i] = where_of(s, o, o->out + i);
 }
 
-/* The op that adds v to what is carried as `sum`, if that is all that is done with it. */
-static bool adds_up(const Fn *body, ValueId sum, ValueId v) {
-  const Op *o = value_def(body, v);
+static uint32_t reads_of(const Fn *body, ValueId v) {
   uint32_t n = 0;
   for (OpId i = 0; i < body->ops.n; i++)
-    for (uint32_t k = 0; k < body->ops.at[i].nin; k++) n += body->ops.at[i].in[k] == sum;
-  return n == 1 && o && o->code == OP_add && (o->in[0] == sum || o->in[1] == sum);
+    for (uint32_t k = 0; k < body->ops.at[i].nin; k++) n += body->ops.at[i].in[k] == v;
+  return n;
+}
+
+/* What is cast to v, if v is a cast; else v. */
+static ValueId before_cast(const Fn *body, ValueId v) {
+  const Op *o = value_def(body, v);
+  return o && o->code == OP_cast ? o->in[0] : v;
+}
+
+/* If all that is done with the carried `sum` is that v is it and something more, a sum of what
+   stages have like it: so is each value between the two. A sum in 16 bits is cast before and
+   behind it. */
+static bool adds_up(StageStream *s, ValueId sum, ValueId v) {
+  ValueId total = before_cast(s->body, v);
+  const Op *o = value_def(s->body, total);
+  if (!o || o->code != OP_add || reads_of(s->body, sum) != 1) return false;
+  for (int i = 0; i < 2; i++) {
+    ValueId wide = o->in[i];
+    if (before_cast(s->body, wide) != sum || (wide != sum && reads_of(s->body, wide) != 1))
+      continue;
+    s->at[wide] = s->at[total] = s->at[v] = SPREAD;
+    return true;
+  }
+  return false;
 }
 
 static void find_kept(StageStream *s) {
@@ -159,8 +180,8 @@ static void find_kept(StageStream *s) {
       refuse(s, "one stage alone delivers something that is no float");
     if (i >= carry) continue;
     ValueId arg = s->body->args.at[i + 1];
-    if (adds_up(s->body, arg, v)) s->at[v] = SPREAD;
-    else if (value_is_used(s->body, arg)) refuse(s, "what is carried from part to part is no sum");
+    if (!adds_up(s, arg, v) && value_is_used(s->body, arg))
+      refuse(s, "what is carried from part to part is no sum");
     s->at[arg] = SPREAD;
   }
 }
