@@ -1,6 +1,6 @@
 /* Partitioning of states (ZeRO), inside: the groups of parameters that one axis shares
-   (zero_groups.c), their flat layout (zero_flat.c), the rewriting of functions (zero_rewrite.c),
-   and of updates (zero_update.c).
+   (zero_groups.c), their flat layout (zero_flat.c), the rewriting of functions (zero_rewrite.c,
+   zero_loops.c, zero_gradients.c), and of updates (zero_update.c).
 
    A group is laid out flat, one round of its stack after the other: the local blocks of its members
    end to end in the order of declaration (dim flat), cut in buckets of equal length, the last one
@@ -94,6 +94,7 @@ const char *zero_unaccounted(const Zero *z);
 int64_t zero_alike(const Zero *z,
                    const Global *g); /* ranks of the plan's axes that hold it alike */
 void zero_warn(Zero *z); /* of what is whole, in the end, though the stage says otherwise */
+bool zero_partitions(const Zero *z, Str axis); /* does the plan, over this axis of the mesh? */
 const Op *zero_store_of(const Fn *f, const Global *g); /* NULL: it is not stored */
 int64_t zero_ways(const Zero *z, Str axis);            /* ranks of a mesh axis */
 

@@ -1,4 +1,5 @@
-/* A function being rewritten for partitioned states (zero_rewrite.c). */
+/* A function being rewritten for partitioned states (zero_rewrite.c, zero_loops.c,
+   zero_gradients.c). */
 #ifndef SHARDC_PASSES_ZERO_SITE_H
 #define SHARDC_PASSES_ZERO_SITE_H
 #include "passes/zero.h"
@@ -50,13 +51,34 @@ typedef struct ZeroSite {
 } ZeroSite;
 
 ZeroSite site_begin(Zero *z, const Fn *from, Fn *to);
+/* The new value of an old one, made if need be; and as op o of the old function reads it. */
 ValueId site_value(ZeroSite *s, ValueId v);
+ValueId site_operand(ZeroSite *s, const Op *o, ValueId v);
+/* What an old value is, if it is a member of a group or a view of one. */
+Ref site_ref(ZeroSite *s, ValueId v);
+/* Has the new value the narrow type already that readers of the old one cast it to? */
+bool site_is_narrow(ZeroSite *s, ValueId v);
 /* Sends and receives of `from` before op `end`, also those that nothing here reads: the rank on
    the other side waits for them in the order that they had. */
-void site_hops(ZeroSite *s, OpId end); /* the new value of an old one, made if need be */
+void site_hops(ZeroSite *s, OpId end);
+
+/* ---- loops (zero_loops.c) ---- */
+void site_loop(ZeroSite *s, const Op *loop); /* copied, if it is not there yet */
+/* The loop over layers between a receive and a send; NULL: another op. */
+const Op *site_stages_of(const ZeroSite *s, const Op *hop);
+/* Copies such a loop with its receive and its send. False: it has none, or is being copied. */
+bool site_stages(ZeroSite *s, const Op *loop);
+bool zero_holds_hops(const Op *o);
+
+/* ---- gradients (zero_gradients.c) ---- */
 /* Says which old values are the gradients of a group; before anything of the function is copied. */
 void site_gradient(ZeroSite *s, uint32_t group, const ValueId *sum, Elem elem);
+/* The group's gradient as it leaves this function: flat, or in an entry, or where it is reduced at
+   once, the sum over the axis: this rank's shard, or without sharding all of it. */
 ValueId site_reduced(ZeroSite *s, uint32_t group);
+/* Is a gradient reduced where it comes to light, or whole until the end of the step? */
+bool zero_reduces_at_once(const Zero *z, const ZeroGroup *g);
+
 /* In entry step: the update of a group on what this rank owns of it. Stores the new states, returns
    the new parameters (zero_update.c). */
 ValueId zero_update(ZeroSite *s, uint32_t group, ValueId param, ValueId gradient);

@@ -1,0 +1,154 @@
+/* Rewriting functions for partitioned states: how the gradient of a group leaves a function.
+
+   Where all members' gradients are results of one loop, carried or stacked, or of a chain of loops
+   that write parts of one stack, the group's gradient leaves that loop in their place, flat; else
+   its members are put flat where they come to light. It is reduced there, or where the entry has
+   all of it (zero_rewrite.c).
+
+   Must not: copy anything of a loop but through zero_loops.c. */
+#include "passes/zero_site.h"
+#include <string.h>
+
+static uint32_t uses_of(const Fn *fn, ValueId value) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < fn->ops.n; i++)
+    for (uint32_t k = 0; k < fn->ops.at[i].nin; k++) n += fn->ops.at[i].in[k] == value;
+  for (uint32_t i = 0; i < fn->results.n; i++) n += fn->results.at[i] == value;
+  return n;
+}
+
+/* The value that round after round is added to a carried one; NO_VALUE if it is no sum from 0. */
+static ValueId added(const Fn *fn, const Op *loop, uint32_t result) {
+  const Fn *body = loop->callee;
+  const Op *op = value_def(body, body->results.at[result]),
+           *first = value_def(fn, loop->in[result]);
+  ValueId sum = body->args.at[1 + result];
+  if (first && first->code == OP_expand) first = value_def(fn, first->in[0]);
+  bool zero = first && first->code == OP_const && attr_float(&first->attrs, ATTR_value, 0) == 0;
+  if (!zero || !op || op->code != OP_add || uses_of(body, sum) != 1) return NO_VALUE;
+  return op->in[0] == sum ? op->in[1] : op->in[1] == sum ? op->in[0] : NO_VALUE;
+}
+
+/* The op that makes v, if v is read once. */
+static const Op *only_read(const Fn *f, ValueId v) {
+  return uses_of(f, v) == 1 ? value_def(f, v) : NULL;
+}
+
+/* The stacks that results `out` of the loop go on with, if they do: NULL, no loop writes them. */
+static ValueId *continued(const ZeroSite *site, const ZeroGroup *g, const Op *loop,
+                          const ValueId *out, bool *broken) {
+  ValueId *before = ARENA_ARRAY(site->z->m->arena, ValueId, g->member.n);
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < g->member.n; i++) {
+    uint32_t on = loop_continues(loop, out[i] - loop->out);
+    if (on == NO_VALUE) continue;
+    before[i] = loop->in[on], n++;
+    *broken |= value_is_used(loop->callee, loop->callee->args.at[on + 1]);
+  }
+  *broken |= n && n < g->member.n;
+  return n ? before : NULL;
+}
+
+/* The loops that write the group's gradient, the first one first, and what their bodies make. */
+static bool find_links(const ZeroSite *site, const ZeroGroup *g, Pull *p, const Op *loop,
+                       ValueId *out) {
+  bool broken = false;
+  PullLink link = {loop, out, ARENA_ARRAY(site->z->m->arena, ValueId, g->member.n)};
+  for (uint32_t i = 0; i < g->member.n; i++) {
+    uint32_t result = out[i] - loop->out;
+    link.inner[i] = p->carried ? added(site->from, loop, result) : loop->callee->results.at[result];
+    if (link.inner[i] == NO_VALUE) return false;
+  }
+  ValueId *before = continued(site, g, loop, out, &broken);
+  for (uint32_t i = 0; before && !broken && i < g->member.n; i++) {
+    const Op *op = only_read(site->from, before[i]);
+    broken = !op || op->code != OP_loop || op != value_def(site->from, before[0]);
+  }
+  if (broken) return false;
+  if (before && !find_links(site, g, p, value_def(site->from, before[0]), before)) return false;
+  vec_push(site->z->m->arena, p->link, link);
+  return true;
+}
+
+/* Do all gradients of the group leave one loop, or a chain of them, so that the group can leave it
+ * instead? */
+static bool leaves_loop(const ZeroSite *site, const ZeroGroup *g, Pull *p) {
+  for (uint32_t i = 0; i < g->member.n; i++) {
+    const Op *op = only_read(site->from, p->sum[i]);
+    bool casts = op && op->code == OP_cast;
+    p->out[i] = casts ? op->in[0] : p->sum[i];
+    if (casts) op = only_read(site->from, p->out[i]);
+    if (!op || op->code != OP_loop || (p->loop && p->loop != op)) return false;
+    LoopShape shape = loop_shape(op);
+    uint32_t result = p->out[i] - op->out;
+    bool carried = result < shape.carry;
+    if ((p->loop && carried != p->carried) || (carried && casts)) return false;
+    p->loop = op, p->carried = carried;
+    if (!carried && shape.axis.dim != g->rounds.dim) return false;
+  }
+  return find_links(site, g, p, p->loop, p->out);
+}
+
+/* Is a gradient reduced where it comes to light, or whole until the end of the step? */
+bool zero_reduces_at_once(const Zero *zero, const ZeroGroup *g) {
+  return g->stage >= 2 && !zero->full;
+}
+
+void site_gradient(ZeroSite *site, uint32_t group, const ValueId *sum, Elem elem) {
+  must(!site->pull[group].wanted, "zero: the gradient of group %u is asked for twice", group);
+  Arena *arena = site->z->m->arena;
+  const ZeroGroup *g = &site->z->group.at[group];
+  Pull p = {.wanted = true, .elem = elem};
+  p.out = ARENA_ARRAY(arena, ValueId, g->member.n),
+  p.sum = ARENA_ARRAY(arena, ValueId, g->member.n);
+  memcpy(p.sum, sum, sizeof *sum * g->member.n);
+  if (g->complete || !leaves_loop(site, g, &p)) p.loop = NULL;
+  if (site->from->kind == FN_ENTRY)
+    site->z->group.at[group].summed_inside =
+        p.loop && !p.carried && zero_reduces_at_once(site->z, g);
+  site->pull[group] = p;
+}
+
+/* ---- what leaves the function ---- */
+
+static ValueId reduce(ZeroSite *site, const ZeroGroup *g, ValueId flat, bool all) {
+  Zero *zero = site->z;
+  ValueId v = zero_cut(zero, site->to, g, flat, all);
+  if (!g->complete) {
+    v = zero_reduce(zero, site->to, g, v);
+    for (int i = 0; i < g->nothers && g->summed_inside && site->from->kind == FN_BODY; i++)
+      v = zero_sum_gradient(zero, site->to, g->others[i], v);
+    return v;
+  }
+  return g->stage ? zero_own(zero, site->to, g, v) : v;
+}
+
+static ValueId flatten_here(ZeroSite *site, uint32_t group, bool *all) {
+  const ZeroGroup *g = &site->z->group.at[group];
+  ValueId *value = ARENA_ARRAY(site->z->m->arena, ValueId, g->member.n);
+  const Pull *p = &site->pull[group];
+  for (uint32_t i = 0; i < g->member.n; i++)
+    value[i] = ir_cast(site->z->m, site->to, site_value(site, p->sum[i]), p->elem, (Loc){0});
+  *all = g->rounds.dim && type_find(value_type(site->to, value[0]), g->rounds.dim) >= 0;
+  return zero_flatten(site->z, site->to, g, value, *all, true);
+}
+
+/* The group's gradient as it leaves this function: flat, or in an entry, or where it is reduced at
+   once, the sum over the axis: this rank's shard, or without sharding all of it. */
+ValueId site_reduced(ZeroSite *site, uint32_t group) {
+  must(site->pull[group].wanted, "zero: nobody said which the gradient of group %u is", group);
+  const Zero *zero = site->z;
+  const ZeroGroup *g = &zero->group.at[group];
+  bool all = g->rounds.dim != NULL, entry = site->from->kind == FN_ENTRY,
+       at_once = zero_reduces_at_once(zero, g);
+  if (site->finished[group]) return site->reduced[group];
+  site->finished[group] = true;
+  if (site->pull[group].loop) {
+    site_loop(site, site->pull[group].loop);
+    if (!at_once && entry) site->reduced[group] = reduce(site, g, site->reduced[group], all);
+    return site->reduced[group];
+  }
+  ValueId flat = flatten_here(site, group, &all);
+  site->z->group.at[group].sums_all |= at_once && all;
+  return site->reduced[group] = at_once || entry ? reduce(site, g, flat, all) : flat;
+}
