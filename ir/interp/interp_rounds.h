@@ -1,0 +1,37 @@
+/* The interpreter after pass `memory`: functions, loops round by round, messages in flight
+   (interp_placed.c, interp_rounds.c, interp_flights.c). */
+#ifndef SHARDC_INTERP_ROUNDS_H
+#define SHARDC_INTERP_ROUNDS_H
+#include "interp_placed.h"
+#include "ir/flight.h"
+
+typedef struct PlacedRounds { /* a loop that runs */
+  const Op *op;
+  uint32_t carried, whole;
+  int64_t trip, first;
+  bool reverse;
+  Str dim;
+  PlacedAddress *in, *out;
+  Mark *in_mark, *out_mark; /* out_mark: of stacked results, for all rounds */
+  FlightList flights;       /* of the body, over rounds */
+  PlacedAddress *ring;      /* of each in this round */
+} PlacedRounds;
+
+void placed_run(PlacedCall *c);
+PlacedRounds placed_begin_rounds(PlacedCall *c, const Op *loop);
+void placed_round(PlacedCall *c, PlacedRounds *l, int64_t n);
+void placed_end_rounds(PlacedCall *c, PlacedRounds *l);
+void placed_run_loop(PlacedCall *c, const Op *loop);
+
+/* ---- messages in flight (interp_flights.c) ---- */
+/* Where the workspace of an op begins: what it may write before it has read its operands. */
+PlacedAddress placed_work(const PlacedCall *c, const Op *op);
+/* Op of f sends what lies at from, with mark own: what is received has a mark of its own from here
+   on; what is sent stays as it is. */
+void placed_start_flight(PlacedCall *c, const Fn *f, const Op *op, PlacedAddress from, Mark own,
+                         PlacedAddress to);
+/* The oldest that is on its way from this op arrives: its bytes get the mark. */
+void placed_land_flight(PlacedCall *c, const Fn *f, const Op *op, Mark mark);
+void placed_run_start(PlacedCall *c, const Op *op);
+void placed_run_wait(PlacedCall *c, const Op *op);
+#endif
