@@ -22,21 +22,14 @@ static int longer_first(const void *a, const void *b) {
   return x->chunk < y->chunk ? -1 : x->chunk > y->chunk;
 }
 
-/* Position in `dim` of a flat index over d; -1: d does not have it. */
-static int64_t index_in(const FlashDims *d, int64_t flat, Str dim) {
-  for (int i = d->n; i-- > 0; flat /= d->axis[i].size)
-    if (d->axis[i].dim == dim) return flat % d->axis[i].size;
-  return -1;
-}
-
 /* The lists of a head of the kernel on a rank. */
 static int64_t class_of(const AttentionWork *w, int64_t head, int64_t rank) {
   const Flash *f = &w->a->f;
   int64_t n = 0;
   for (int i = 0; i < w->of->dims; i++) {
     Str dim = w->of->dim[i].dim;
-    int64_t at = index_in(&f->shared, head / f->group.count, dim);
-    if (at < 0) at = index_in(&f->group, head % f->group.count, dim);
+    int64_t at = flash_index_in(&f->shared, head / f->group.count, dim);
+    if (at < 0) at = flash_index_in(&f->group, head % f->group.count, dim);
     n = n * w->of->dim[i].size + at;
   }
   return lists_class(w->lists, n * w->s->ranks + rank);

@@ -28,6 +28,8 @@ typedef struct Flash {
 } Flash;
 
 Flash flash_of(const Fn *kernel);
+/* Position in `dim` of a flat index over d; -1: d does not have it. */
+int64_t flash_index_in(const FlashDims *d, int64_t flat, Str dim);
 
 enum FlashTile {                    /* entries of attribute tile */
                  FLASH_VECTORS,     /* vectors of queries in a register tile */

@@ -29,13 +29,6 @@ typedef struct Listing {
 
 /* ---- heads ---- */
 
-/* Position in `dim` of a flat index over d; -1: d does not have it. */
-static int64_t index_in(const FlashDims *d, int64_t flat, Str dim) {
-  for (int i = d->n; i-- > 0; flat /= d->axis[i].size)
-    if (d->axis[i].dim == dim) return flat % d->axis[i].size;
-  return -1;
-}
-
 /* Heads by dims; by numbers of a rank, if the module's lists have them. */
 static void count_heads(Listing *l) {
   l->of = lists_heads(l->k, l->f->mask, l->f->query, l->f->key);
@@ -48,8 +41,8 @@ static void count_heads(Listing *l) {
 static bool find_heads(Listing *l) {
   count_heads(l), l->x->classes = 1;
   for (int i = 0; i < l->of.dims; i++) {
-    bool shared = index_in(&l->f->shared, 0, l->of.dim[i].dim) >= 0;
-    if (!shared && index_in(&l->f->group, 0, l->of.dim[i].dim) < 0) return false;
+    bool shared = flash_index_in(&l->f->shared, 0, l->of.dim[i].dim) >= 0;
+    if (!shared && flash_index_in(&l->f->group, 0, l->of.dim[i].dim) < 0) return false;
     if (l->keys && !shared) continue;
     l->x->head[l->x->heads++] = l->of.dim[i], l->x->classes *= l->of.dim[i].size;
   }
@@ -66,8 +59,8 @@ static const BlockMap *map_of(const Listing *l, int64_t rank, int64_t class, int
   memcpy(d.axis, l->x->head, sizeof l->x->head[0] * (size_t)d.n);
   int64_t at = 0;
   for (int i = 0; i < l->of.dims; i++) {
-    int64_t p = index_in(&d, class, l->of.dim[i].dim);
-    if (p < 0) p = index_in(&l->f->group, g, l->of.dim[i].dim);
+    int64_t p = flash_index_in(&d, class, l->of.dim[i].dim);
+    if (p < 0) p = flash_index_in(&l->f->group, g, l->of.dim[i].dim);
     at = at * l->of.dim[i].size + p;
   }
   return &l->map[at * l->s.ranks + rank];
