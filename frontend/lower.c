@@ -224,20 +224,18 @@ static Span flight_word(const AstSetting *zero) {
   return overlap ? overlap->span : ahead ? ahead->span : zero->span;
 }
 
-static void note_facts(World *w, const LowerOptions *o, const Choice *c) {
-  const AstValue *micro = c->plan ? settings_value(c->plan->item, "micro", NULL) : NULL;
-  if (!o->facts) return;
-  *o->facts = (LowerFacts){.micro = micro != NULL};
-  if (!c->plan) o->facts->plan_left = choose_plan_left(w, c);
-  if (!c->plan) return;
-  o->facts->plan = c->plan->span, o->facts->plan_name = c->plan->name;
-  if (micro) o->facts->micro_at = micro->span;
-  const AstValue *on = settings_value(c->plan->item, "on", NULL);
-  if (on) o->facts->on = on->span;
-  const AstSetting *zero = settings_line(c->plan->item, "zero");
-  if (zero) o->facts->zero = zero->span, o->facts->flight = flight_word(zero);
+/* Where the words of a plan stand that the caller may have to speak of. */
+static LowerFacts plan_facts(const Decl *plan) {
+  LowerFacts facts = {.plan = plan->span, .plan_name = plan->name};
+  const AstValue *micro = settings_value(plan->item, "micro", NULL);
+  if (micro) facts.micro = true, facts.micro_at = micro->span;
+  const AstValue *on = settings_value(plan->item, "on", NULL);
+  if (on) facts.on = on->span;
+  const AstSetting *zero = settings_line(plan->item, "zero");
+  if (zero) facts.zero = zero->span, facts.flight = flight_word(zero);
   const AstValue *ahead = setting_option(zero, "prefetch");
-  if (ahead) o->facts->ahead = ahead->span;
+  if (ahead) facts.ahead = ahead->span;
+  return facts;
 }
 
 Module *lower_program(Ctx *c, const LowerOptions *o) {
@@ -246,7 +244,9 @@ Module *lower_program(Ctx *c, const LowerOptions *o) {
   if (!w || bad_item(w) || diag_errors(c->diag) || !choose_program(w, o, &choice)) return NULL;
   if (!choice.train) no_train(w, &choice);
   apply_command_line(w, &choice, o);
-  note_facts(w, o, &choice);
+  if (o->facts)
+    *o->facts = choice.plan ? plan_facts(choice.plan)
+                            : (LowerFacts){.plan_left = choose_plan_left(w, &choice)};
   check_blocks(w, &choice);
   Sizes *s = choice_sizes(w, &choice);
   give_command_line(w, s, o);
