@@ -141,19 +141,36 @@ void plan_host_parts(const HostBudget *h, PlanPart out[HOST_PARTS]) {
   memcpy(out, parts, sizeof parts);
 }
 
-/* in the host's memory, here the same, 4.00 MiB, and = optimizer 3.00 MiB + working 1.00 MiB */
+void plan_pinned_parts(const Pinned *h, PlanPart out[PINNED_PARTS]) {
+  const PlanPart parts[PINNED_PARTS] = {
+      {"view", h->view}, {"window", h->window}, {"messages", h->messages}, {"ahead", h->ahead}};
+  memcpy(out, parts, sizeof parts);
+}
+
+int64_t plan_sum(const PlanPart *part, int n) {
+  int64_t sum = 0;
+  for (int i = 0; i < n; i++) sum += part[i].bytes;
+  return sum;
+}
+
+/* = optimizer 3.00 MiB + working 1.00 MiB */
+static void say_sum(Arena *a, const PlanPart *part, int n) {
+  const char *sign = " =";
+  for (int i = 0; i < n; i++) {
+    if (!part[i].bytes) continue;
+    printf("%s %s %s", sign, part[i].name, plan_amount(a, (double)part[i].bytes));
+    sign = " +";
+  }
+}
+
+/* in the host's memory, here the same, 4.00 MiB, and on a line of its own what that is */
 static void say_host(const Planned *p) {
   Arena *a = p->m->arena;
   PlanPart parts[HOST_PARTS];
   if (!p->host.total) return;
   plan_host_parts(&p->host, parts);
   printf("in the host's memory, here the same, %s\n ", plan_amount(a, (double)p->host.total));
-  const char *sign = " =";
-  for (int i = 0; i < HOST_PARTS; i++) {
-    if (!parts[i].bytes) continue;
-    printf("%s %s %s", sign, parts[i].name, plan_amount(a, (double)parts[i].bytes));
-    sign = " +";
-  }
+  say_sum(a, parts, HOST_PARTS);
   printf("\n  a step moves %s down and %s up, in %.0f copies\n", plan_amount(a, p->moves.down),
          plan_amount(a, p->moves.up), p->moves.calls);
 }
@@ -161,13 +178,12 @@ static void say_host(const Planned *p) {
 /* host, pinned     1.04 MiB  = view 12.00 KiB + window 1.00 MiB + next inputs 8.00 KiB */
 static void say_pinned(const Planned *p) {
   Arena *a = p->m->arena;
-  Pinned h = p->pinned;
-  int64_t all = h.view + h.window + h.messages + h.ahead;
+  PlanPart parts[PINNED_PARTS];
+  plan_pinned_parts(&p->pinned, parts), parts[PINNED_AHEAD].name = "next inputs";
+  int64_t all = plan_sum(parts, PINNED_PARTS);
   if (!all) return;
-  printf("host, pinned %12s  = view %s + window %s", plan_amount(a, (double)all),
-         plan_amount(a, (double)h.view), plan_amount(a, (double)h.window));
-  if (h.messages) printf(" + messages %s", plan_amount(a, (double)h.messages));
-  if (h.ahead) printf(" + next inputs %s", plan_amount(a, (double)h.ahead));
+  printf("host, pinned %12s ", plan_amount(a, (double)all));
+  say_sum(a, parts, PINNED_PARTS);
   printf("\n");
 }
 

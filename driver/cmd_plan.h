@@ -60,13 +60,15 @@ typedef struct PlanPart {
   const char *name;
   int64_t bytes;
 } PlanPart;
-enum { PLAN_PARTS = 7, HOST_PARTS = 5 };
+enum { PLAN_PARTS = 7, HOST_PARTS = 5, PINNED_AHEAD = 3, PINNED_PARTS = 4 };
 /* " = 2 Ψ/8": bytes of that part (of plan_parts) as the stage of `zero` has them; "" if it has not
    (cmd_plan_formula.c). */
 const char *plan_formula(const Module *m, int part, int64_t bytes);
 /* PLAN_PARTS of them: weights .. reserve. */
 void plan_parts(const Planned *p, const Budget *b, PlanPart *out);
 void plan_host_parts(const HostBudget *h, PlanPart out[HOST_PARTS]);
+void plan_pinned_parts(const Pinned *h, PlanPart out[PINNED_PARTS]);
+int64_t plan_sum(const PlanPart *part, int n);
 
 double plan_bubble(const PlanStep *s); /* part of a step in which a rank waits for other stages */
 const char *plan_amount(Arena *a, double bytes); /* 3.18 MiB */

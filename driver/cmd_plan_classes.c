@@ -92,22 +92,22 @@ void plan_say_classes(const Planned *p) {
 
 /* ---- JSON ---- */
 
+static void put_parts(const char *what, const PlanPart *part, int n, int64_t total) {
+  printf("\"%s\":{", what);
+  for (int i = 0; i < n; i++) printf("\"%s\":%lld,", part[i].name, (long long)part[i].bytes);
+  printf("\"total\":%lld}", (long long)total);
+}
+
 static void put_host(const Module *m) {
   HostBudget host = module_host(m);
   Moves moves = module_moves(m);
-  Pinned h = module_pinned(m);
-  PlanPart parts[HOST_PARTS];
-  plan_host_parts(&host, parts);
-  printf("\"host\":{");
-  for (int i = 0; i < HOST_PARTS; i++)
-    printf("\"%s\":%lld,", parts[i].name, (long long)parts[i].bytes);
-  printf("\"total\":%lld},", (long long)host.total);
-  printf("\"moved_per_step\":{\"down\":%.0f,\"up\":%.0f,\"copies\":%.0f},", moves.down, moves.up,
+  Pinned pinned = module_pinned(m);
+  PlanPart parts[HOST_PARTS], fixed[PINNED_PARTS];
+  plan_host_parts(&host, parts), plan_pinned_parts(&pinned, fixed);
+  put_parts("host", parts, HOST_PARTS, host.total);
+  printf(",\"moved_per_step\":{\"down\":%.0f,\"up\":%.0f,\"copies\":%.0f},", moves.down, moves.up,
          moves.calls);
-  printf("\"host_pinned\":{\"view\":%lld,\"window\":%lld,\"messages\":%lld,\"ahead\":%lld,"
-         "\"total\":%lld}",
-         (long long)h.view, (long long)h.window, (long long)h.messages, (long long)h.ahead,
-         (long long)(h.view + h.window + h.messages + h.ahead));
+  put_parts("host_pinned", fixed, PINNED_PARTS, plan_sum(fixed, PINNED_PARTS));
 }
 
 /* By axis; `communication` has the most of any class. */
@@ -130,11 +130,9 @@ static void put_class(const Planned *p, uint32_t i) {
   plan_parts(p, &c->need, parts);
   printf("%s{", i ? "," : "");
   if (*c->name) printf("\"stages\":\"%s\",", c->name);
-  printf("\"ranks\":\"%s\",\"bytes\":{", c->ranks);
-  for (int k = 0; k < PLAN_PARTS; k++)
-    printf("\"%s\":%lld,", parts[k].name, (long long)parts[k].bytes);
-  printf("\"total\":%lld},\"flop_per_step\":%.17g,",
-         (long long)(c->need.total + p->machine.reserve), c->flop);
+  printf("\"ranks\":\"%s\",", c->ranks);
+  put_parts("bytes", parts, PLAN_PARTS, c->need.total + p->machine.reserve);
+  printf(",\"flop_per_step\":%.17g,", c->flop);
   put_sends(p->programs.at[i]);
   put_host(p->programs.at[i]);
   putchar('}');
