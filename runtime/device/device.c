@@ -118,7 +118,8 @@ bool rt_device_run(Device *d, const rt_entry *e, Fault *f) {
   ptrdiff_t i = e - d->program->entries;
   if (i >= 0 && i < d->program->nentries) { /* tests run entries of their own */
     d->ran[i] = true;
-    memcpy(&d->moved[2 * i], d->now, sizeof d->now);
+    if (d->now[0] || d->now[1]) /* else nothing moves, or a graph moves what its recording did */
+      memcpy(&d->moved[2 * i], d->now, sizeof d->now);
   }
   if (d->state) forget_views(d);
   return ok;

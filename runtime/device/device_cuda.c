@@ -54,7 +54,7 @@ static bool fits(const Cuda *c, const rt_program *p, Fault *f) {
                   (long long)shared, c->device.name, c->device.shared_limit);
 }
 
-static const char *mebibytes(char out[32], double bytes) {
+const char *rt_cuda_mebibytes(char out[32], double bytes) {
   snprintf(out, 32, bytes < 10 << 20 ? "%.2f MiB" : "%.0f MiB", bytes / (1 << 20));
   return out;
 }
@@ -67,13 +67,14 @@ static bool allocate(Cuda *c, int64_t bytes, CUdeviceptr *to, const rt_program *
   if (e != CU_OUT_OF_MEMORY) return rt_cuda_ok(c, e, "allocate device memory", f);
   c->api.cuMemGetInfo(&have, &all);
   for (int i = 0; i < RT_ARENAS; i++) {
+    if (rt_cuda_on_host(i)) continue;
     needed += p->arena_bytes[i];
     if (c->arena[i] && &c->arena[i] != to) have += (size_t)p->arena_bytes[i];
   }
   char wants[32], has[32], of[32];
   rt_fault(f, 1005, "this executable needs %s on the GPU, and %s of %s are free on %s",
-           mebibytes(wants, (double)needed), mebibytes(has, (double)have),
-           mebibytes(of, (double)all), c->device.name);
+           rt_cuda_mebibytes(wants, (double)needed), rt_cuda_mebibytes(has, (double)have),
+           rt_cuda_mebibytes(of, (double)all), c->device.name);
   return rt_help(f, "nvidia-smi shows who holds the rest; `micro` in the plan, or recompute, needs "
                     "less");
 }
@@ -95,26 +96,10 @@ static bool make_counters(Cuda *c, const rt_program *p, Fault *f) {
 static bool make_arenas(Device *d, Cuda *c, Fault *f) {
   const rt_program *p = d->program;
   for (int i = 0; i < RT_ARENAS; i++) {
+    if (rt_cuda_on_host(i)) continue;
     if (!allocate(c, p->arena_bytes[i], &c->arena[i], p, f)) return false;
     d->ctx.arena[i] = (char *)(uintptr_t)c->arena[i];
   }
-  return true;
-}
-
-/* All memory of the host that the GPU reads and writes. */
-static bool pin(Device *d, Cuda *c, Fault *f) {
-  const rt_program *p = d->program;
-  int64_t bytes = p->host_view + p->host_window + p->host_messages + p->host_ahead;
-  void *at = NULL;
-  CUresult e = bytes ? c->api.cuMemHostAlloc(&at, (size_t)bytes, 0) : CU_SUCCESS;
-  if (e == CU_OUT_OF_MEMORY) {
-    char text[32];
-    return rt_fault(f, 701, "no memory of the host for %s that the GPU reads and writes",
-                    mebibytes(text, (double)bytes));
-  }
-  if (!rt_cuda_ok(c, e, "allocate pinned memory", f)) return false;
-  c->pinned = d->apart = at;
-  if (bytes) memset(at, 0, (size_t)bytes);
   return true;
 }
 
@@ -144,7 +129,7 @@ static bool start(Device *d, const DeviceOptions *o, Fault *f) {
   c->times_waits = o->waited;
   c->entry = rt_alloc(sizeof *c->entry * (size_t)p->nentries);
   if (!rt_cuda_load(&c->api, f) || !open_context(c, choose(d, o, &c->api), f)) return false;
-  if (!fits(c, p, f) || !make_arenas(d, c, f) || !pin(d, c, f)) return false;
+  if (!fits(c, p, f) || !make_arenas(d, c, f) || !rt_cuda_pin(d, f)) return false;
   if (!make_counters(c, p, f) || !rt_cuda_ahead_open(c, p, f)) return false;
   if (!rt_cuda_kernels_open(c, p, f)) return false;
   for (int i = 0; i < p->ntensors; i++)
@@ -187,9 +172,9 @@ static void stop(Device *d) {
   if (d->comm) d->comm->let_go = NULL;
   if (c->nccl) rt_nccl_stop(c->nccl);
   rt_cuda_flights_close(c, d->program), rt_cuda_waited_close(c), rt_cuda_ahead_close(c);
-  if (c->pinned) a->cuMemFreeHost(c->pinned);
+  rt_cuda_unpin(c);
   for (int i = 0; i < RT_ARENAS; i++)
-    if (c->arena[i]) a->cuMemFree(c->arena[i]);
+    if (c->arena[i] && !rt_cuda_on_host(i)) a->cuMemFree(c->arena[i]);
   rt_cuda_kernels_close(c);
   if (c->from) a->cuEventDestroy(c->from);
   if (c->to) a->cuEventDestroy(c->to);
@@ -205,8 +190,7 @@ static void launch(Device *d, const rt_kernel *k, void *const *buffers) {
 }
 
 static void copy(Device *d, void *to, const void *from, int64_t bytes) {
-  Cuda *c = d->inside;
-  rt_cuda_must(c, c->api.cuMemcpyDtoDAsync(at(to), at(from), (size_t)bytes, c->stream), "copy");
+  rt_cuda_copy(d->inside, at(to), at(from), bytes, "copy");
 }
 
 static void zero(Device *d, void *to, int64_t bytes) {
@@ -295,9 +279,8 @@ static void move(const Device *d, const rt_tensor *t, int64_t from, int64_t byte
                  bool fetches) {
   const Cuda *c = d->inside;
   CUdeviceptr there = c->arena[t->arena] + (CUdeviceptr)(t->offset + from);
-  CUresult e = fetches ? c->api.cuMemcpyDtoHAsync(here, there, (size_t)bytes, c->stream)
-                       : c->api.cuMemcpyHtoDAsync(there, here, (size_t)bytes, c->stream);
-  rt_cuda_must(c, e, fetches ? "copy from the GPU" : "copy to the GPU");
+  if (fetches) rt_cuda_copy(c, at(here), there, bytes, "copy from the GPU");
+  else rt_cuda_copy(c, there, at(here), bytes, "copy to the GPU");
 }
 
 static void move_tensor(const Device *d, const rt_tensor *t, bool fetches) {
@@ -406,9 +389,11 @@ static bool run(Device *d, const rt_entry *e, Fault *f) {
   if (words)
     rt_cuda_must(c, c->api.cuMemsetD32Async(c->arena[RT_WORK], RT_POISON, (size_t)words, c->stream),
                  "poison the work arena");
+  rt_cuda_poison_host(d, e);
   bool ok = run_entry(d, e);
   int64_t now = touched(c, e->work_bytes / 4 * 4);
   if (now > *most) *most = now;
+  rt_cuda_measure_host(d, e);
   return ok;
 }
 

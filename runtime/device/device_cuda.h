@@ -40,20 +40,29 @@ typedef struct Cuda {
   void **arguments;              /* of one launch */
   bool no_graph, careful, waits; /* waits: for every launch, now */
   const char *kernels;           /* a folder; NULL: none */
-  char *pinned;                  /* all memory of the host: view, window, messages */
-  OpenSpan open;                 /* what lies in the window */
-  Nccl *nccl;                    /* NULL: collectives go through the host */
-  CudaFlights *flights;          /* NULL: the program starts nothing that it does not wait for */
-  CudaAhead *ahead;              /* NULL: no inputs are sent ahead */
-  CudaWaited *waited;            /* NULL: nobody asks how long messages were waited for */
-  bool times_waits;              /* somebody does */
-  bool recording;                /* a graph, just now */
-  const char *running;           /* the entry, for messages */
+  char *pinned;         /* of the host, for the runtime: view, window, messages, inputs ahead */
+  OpenSpan open;        /* what lies in the window */
+  Nccl *nccl;           /* NULL: collectives go through the host */
+  CudaFlights *flights; /* NULL: the program starts nothing that it does not wait for */
+  CudaAhead *ahead;     /* NULL: no inputs are sent ahead */
+  CudaWaited *waited;   /* NULL: nobody asks how long messages were waited for */
+  bool times_waits;     /* somebody does */
+  bool recording;       /* a graph, just now */
+  const char *running;  /* the entry, for messages */
 } Cuda;
 
 /* Ends the process unless e is success. `what` was tried. */
 void rt_cuda_must(const Cuda *c, CUresult e, const char *what);
 void rt_cuda_wait(const Cuda *c); /* for all that its stream was given */
+/* Pinned memory of the host, the arenas there among it (cuda_pinned.c). */
+bool rt_cuda_on_host(rt_arena a);
+bool rt_cuda_pin(Device *d, Fault *f);
+void rt_cuda_unpin(Cuda *c);
+/* Between any two places of both memories, on the stream of the kernels. */
+void rt_cuda_copy(const Cuda *c, CUdeviceptr to, CUdeviceptr from, int64_t bytes, const char *what);
+void rt_cuda_poison_host(const Device *d, const rt_entry *e);
+void rt_cuda_measure_host(const Device *d, const rt_entry *e);
+const char *rt_cuda_mebibytes(char out[32], double bytes); /* 1.50 MiB */
 /* A collective by way of the host (device_cuda_host.c). */
 void rt_cuda_exchange(Device *d, const rt_collective *x, const void *send, void *receive);
 /* In a program whose messages fly: a start and its wait, or both at once (cuda_flight.c). */

@@ -273,9 +273,17 @@ EXPORT CUresult cuMemcpy2DAsync_v2(const CuCopy2D *x, CUstream s) { return copy_
 
 /* ---- fills ---- */
 
+static CUresult set_host(CUdeviceptr to, uint32_t value, int bytes, size_t n) {
+  for (size_t i = 0; i < n * (size_t)bytes; i++)
+    ((char *)(uintptr_t)to)[i] = (char)(value >> (8 * (i % (size_t)bytes)));
+  return CU_SUCCESS;
+}
+
 CUresult standin_set(CUdeviceptr to, uint32_t value, int bytes, size_t n) {
   CUcontext c = standin_owner(to);
   if (!n) return CU_SUCCESS;
+  if (standin_pinned((void *)(uintptr_t)to, n * (size_t)bytes))
+    return set_host(to, value, bytes, n);
   if (!c || to % (unsigned)bytes) return CU_INVALID_VALUE;
   bool ok = bytes == 1   ? ptx_set8(c->machine, to, (uint8_t)value, (int64_t)n)
             : bytes == 2 ? ptx_set16(c->machine, to, (uint16_t)value, (int64_t)n)
