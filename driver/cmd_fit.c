@@ -117,7 +117,7 @@ static void say_parts(Ctx *c, Report *r, const Budget *b, int64_t reserve, ByteU
                {"saved", b->saved},     {"working", b->working},     {"buffers", b->buffers},
                {"reserve", reserve},    {"the host's", b->host}};
   const char *text = "";
-  for (size_t i = 0; i < sizeof parts / sizeof *parts - !b->host; i++)
+  for (size_t i = 0; i < sizeof parts / sizeof *parts - (!b->host || b->apart); i++)
     text = arena_printf(c->arena, "%s%s%s %s", text, i ? ", " : "", parts[i].name,
                         in(c, u, parts[i].bytes));
   diag_fact(r, "%s (%s)", text, u.name);
@@ -195,6 +195,31 @@ static void say_help(Cli *o, const Module *m, const LowerFacts *facts, Report *r
     diag_edit(r, facts->micro_at, "%lld", (long long)c->micro);
 }
 
+/* The host of a node with GPUs: what its ranks have there together, and pinned beside it. */
+bool fit_host(Cli *o, const Module *m, const LowerFacts *facts) {
+  Machine x = machine_for(o, m);
+  HostBudget b = module_host(m);
+  Pinned p = module_pinned(m);
+  int64_t need = b.total + pinned_all(&p);
+  if (!x.host || !module_on_gpu(m) || need <= x.host) return true;
+  Span at = plan_offload_at((Module *)m);
+  ByteUnit u = unit_for(need);
+  Ctx *c = o->c;
+  Report *r = diag_at(c->diag, "E0801", at.file ? at : facts->plan,
+                      "plan `%s` needs %s %s of the host's memory on rank 0, capacity is %s %s",
+                      facts->plan_name ? facts->plan_name : "", in(c, u, need), u.name,
+                      in(c, u, x.host), u.name);
+  diag_fact(r,
+            "weights %s, gradients %s, optimizer %s, saved %s, working %s, pinned for the runtime "
+            "%s (%s)",
+            in(c, u, b.weights), in(c, u, b.gradients), in(c, u, b.optimizer), in(c, u, b.saved),
+            in(c, u, b.working), in(c, u, pinned_all(&p)), u.name);
+  if (x.in_node > 1)
+    diag_fact(r, "capacity: one of %lld ranks that share a node", (long long)x.in_node);
+  diag_help(r, "less on the host, or more ranks that share it by `zero`");
+  return false;
+}
+
 bool fit_check(Cli *o, const Module *m, const LowerFacts *facts) {
   Budget n = module_budget(m), better;
   FitChange c = {0};
@@ -241,6 +266,6 @@ const Module *fit_largest(const Programs *programs) {
 
 bool programs_fit(Cli *o, const Programs *programs) {
   for (uint32_t i = 0; i < programs->n; i++)
-    if (!flights_check(o, programs->at[i])) return false;
+    if (!flights_check(o, programs->at[i]) || !fit_host(o, programs->at[i], o->facts)) return false;
   return fit_check(o, fit_largest(programs), o->facts);
 }

@@ -66,6 +66,8 @@ static Exit plan_module(Cli *o, Planned *p) {
   p->freezes = ir_frozen_entry(p->m) != NULL;
   p->freeze = atof(module_setting(p->m, "made.freeze", "0")), p->steps = train_steps(p->m);
   p->fits = !p->machine.memory || fit_check(o, p->m, o->facts);
+  for (uint32_t i = 0; i < p->programs.n; i++)
+    p->fits = fit_host(o, p->programs.at[i], o->facts) && p->fits;
   plan_accumulation(o, p);
   return EXIT_FINE;
 }
@@ -163,13 +165,15 @@ static void say_sum(Arena *a, const PlanPart *part, int n) {
   }
 }
 
-/* in the host's memory, here the same, 4.00 MiB, and on a line of its own what that is */
+/* in the host's memory, here the same, 4.00 MiB
+     = optimizer 3.00 MiB + working 1.00 MiB */
 static void say_host(const Planned *p) {
   Arena *a = p->m->arena;
   PlanPart parts[HOST_PARTS];
   if (!p->host.total) return;
   plan_host_parts(&p->host, parts);
-  printf("in the host's memory, here the same, %s\n ", plan_amount(a, (double)p->host.total));
+  printf("in the host's memory, %s%s\n ", p->need.apart ? "" : "here the same, ",
+         plan_amount(a, (double)p->host.total));
   say_sum(a, parts, HOST_PARTS);
   printf("\n  a step moves %s down and %s up, in %.0f copies\n", plan_amount(a, p->moves.down),
          plan_amount(a, p->moves.up), p->moves.calls);
@@ -185,6 +189,10 @@ static void say_pinned(const Planned *p) {
   printf("host, pinned %12s ", plan_amount(a, (double)all));
   say_sum(a, parts, PINNED_PARTS);
   printf("\n");
+  if (p->machine.host)
+    printf("host, in all %12s  of %s for a rank\n", plan_amount(a, (double)(all + p->host.total)),
+           plan_amount(a, (double)p->machine.host));
+  else if (p->host.total) printf("host: its machine does not say how much memory there is\n");
 }
 
 static void say_accumulation(const Planned *p) {
@@ -274,6 +282,7 @@ static void put_json(const Planned *p) {
   plan_put_flights(p);
   put_accumulation(p);
   if (p->machine.memory) printf("\"capacity\":%lld,", (long long)p->machine.memory);
+  if (p->machine.host) printf("\"host_capacity\":%lld,", (long long)p->machine.host);
   printf("\"fits\":%s}\n", p->fits ? "true" : "false");
 }
 

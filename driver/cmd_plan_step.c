@@ -19,7 +19,9 @@ PlanStep plan_step(const Planned *p, const Fn *entry) {
   IrCount work = ir_count(m, entry), others = p->programs.n > 1 ? p->waiting : ir_waited(m, entry);
   s.traffic = p->programs.n > 1 ? plan_traffic(p) : entry_traffic(m, entry);
   s.flop = work.flop, s.moved = work.bytes, s.waited = others.flop;
-  s.time = plan_time(m, &p->machine, &s.traffic, s.flop + others.flop, s.moved + others.bytes);
+  Moves moves = entry_moves(entry);
+  s.time =
+      plan_time(m, &p->machine, &s.traffic, &moves, s.flop + others.flop, s.moved + others.bytes);
   s.lanes = plan_lanes(m, &p->machine, entry);
   lanes_hide(&s.lanes, m, &s.time);
   return s;
@@ -44,7 +46,7 @@ void plan_say_traffic(const Planned *p, const PlanStep *s) {
 }
 
 /* at least 1.2 s: computation 0.8 s beside memory 0.3 s, over data 0.4 s (between nodes)
-   at least 0.9 s: computation 0.8 s, over data 0.1 s and 0.3 s hidden */
+   at least 0.9 s: computation 0.8 s, over data 0.1 s and 0.3 s hidden, over pcie 0.2 s */
 void plan_say_time(const Planned *p, const PlanStep *s) {
   const StepTime *t = &s->time;
   if (t->total <= 0) return;
@@ -57,6 +59,7 @@ void plan_say_time(const Planned *p, const PlanStep *s) {
                  ? arena_printf(p->m->arena, " and %.3g s hidden", t->axis[i] - t->exposed[i])
                  : "",
              axis_crosses(p->m, &p->machine, (int)i) ? " (between nodes)" : "");
+  if (t->pcie > 0) printf(", over pcie %.3g s", t->pcie);
   if (t->slowed > 0) printf(", slower by %.3g s beside messages that processors carry", t->slowed);
   printf("\n");
 }
@@ -131,7 +134,7 @@ void plan_put_time(const Planned *p, const PlanStep *s) {
   put_axis_seconds(p, t->axis);
   printf("},\"exposed\":{");
   put_axis_seconds(p, t->exposed);
-  printf("},\"slowed\":%.6g},", t->slowed);
+  printf("},\"pcie\":%.6g,\"slowed\":%.6g},", t->pcie, t->slowed);
 }
 
 void plan_put_frozen(const Planned *p) {

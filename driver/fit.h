@@ -23,6 +23,9 @@ int64_t fit_micro(Cli *o, const Module *m, const LowerFacts *facts);
 bool flights_check(Cli *o, Module *m);
 /* After pass `memory`. False: E0801 was given. */
 bool fit_check(Cli *o, const Module *m, const LowerFacts *facts);
+/* The same of what a program for GPUs has in the memory of their host, if its machine says how much
+   there is. */
+bool fit_host(Cli *o, const Module *m, const LowerFacts *facts);
 
 /* Of classes of ranks, the one that needs the most memory. */
 const Module *fit_largest(const Programs *programs);

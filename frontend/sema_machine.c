@@ -23,6 +23,17 @@ static const char *gpu_archs(Ctx *c) {
   return text;
 }
 
+static void check_host(World *w, const AstItem *item, const AstValue *gpus) {
+  const AstSetting *host = settings_line(item, "host");
+  const AstValue *memory = settings_value(item, "host", "memory");
+  if (host && !gpus) {
+    Report *r =
+        world_error(w, "E0602", host->path->span, "`host` is that of GPUs, and the node has none");
+    diag_help(r, "`node memory = ..` is the memory of a node of processors, whatever lies in it");
+  } else if (memory && memory->number.value <= 0)
+    world_error(w, "E0602", memory->span, "`memory` of the host is nothing");
+}
+
 void check_machine_block(World *w, const AstItem *item) {
   const AstValue *gpus = settings_value(item, "node", "gpus"),
                  *arch = settings_value(item, "node", "arch"),
@@ -40,6 +51,7 @@ void check_machine_block(World *w, const AstItem *item) {
                             arch->path->text);
     diag_help(r, "`gpus = N`: how many a node has, each with a rank of its own");
   }
+  check_host(w, item, gpus);
   if (memory && reserve && reserve->number.value >= memory->number.value)
     diag_label(world_error(w, "E0602", reserve->span, "`reserve` leaves nothing of `memory`"),
                "the driver's and the libraries' part of it");

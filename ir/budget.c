@@ -337,28 +337,35 @@ Budget module_budget(const Module *m) {
   b.buffers = take(&frame, step ? peak(m, step, USE_BUFFER, TIER_device) : 0);
   b.saved = take(&frame, step ? peak(m, step, USE_SAVED, TIER_device) : 0);
   b.working = frame + other;
-  b.host = module_host(m).total;
+  b.host = module_host(m).total, b.apart = module_on_gpu(m);
   return b;
 }
 
-static void add_moves(const Module *m, const Fn *f, double times, Moves *sum) {
+Moves op_moves(const Fn *f, const Op *o) {
+  if (o->code != OP_move) return (Moves){0};
+  const Type *t = value_type(f, o->out);
+  double bytes = (double)type_count(t) * elem_bytes(t->elem);
+  return t->tier == TIER_device ? (Moves){.up = bytes, .calls = 1}
+                                : (Moves){.down = bytes, .calls = 1};
+}
+
+static void add_moves(const Fn *f, double times, Moves *sum) {
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
     if (o->code == OP_loop)
-      add_moves(m, o->callee, times * (double)attr_int(&o->attrs, ATTR_trip, 1), sum);
-    if (o->code != OP_move) continue;
-    const Type *t = value_type(f, o->out);
-    double bytes = times * (double)type_count(t) * elem_bytes(t->elem);
-    *(t->tier == TIER_device ? &sum->up : &sum->down) += bytes, sum->calls += times;
+      add_moves(o->callee, times * (double)attr_int(&o->attrs, ATTR_trip, 1), sum);
+    Moves one = op_moves(f, o);
+    sum->down += times * one.down, sum->up += times * one.up, sum->calls += times * one.calls;
   }
 }
 
-Moves module_moves(const Module *m) {
+Moves entry_moves(const Fn *entry) {
   Moves sum = {0};
-  const Fn *step = ir_main_entry(m);
-  if (step) add_moves(m, step, 1, &sum);
+  if (entry) add_moves(entry, 1, &sum);
   return sum;
 }
+
+Moves module_moves(const Module *m) { return entry_moves(ir_main_entry(m)); }
 
 double message_traffic(const Fn *f, const Op *o) {
   double out = (double)type_count(value_type(f, o->out));

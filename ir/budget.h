@@ -16,9 +16,10 @@
 typedef struct Budget {
   int64_t weights, gradients, optimizer, saved, working, buffers, total;
   int64_t host; /* beside all that, of the memory of the host */
+  bool apart;   /* .. which is another one than the device's: that of a GPU */
 } Budget;
-/* On a processor, where both are one memory. */
-static inline int64_t budget_all(const Budget *b) { return b->total + b->host; }
+/* Of the memory of the device. */
+static inline int64_t budget_all(const Budget *b) { return b->total + (b->apart ? 0 : b->host); }
 Budget module_budget(const Module *m);
 /* And what it has in the memory of the host; on a processor that is the same memory. */
 typedef struct HostBudget {
@@ -38,6 +39,9 @@ typedef struct Pinned {
   int64_t view, window, messages, ahead;
 } Pinned;
 Pinned module_pinned(const Module *m);
+static inline int64_t pinned_all(const Pinned *p) {
+  return p->view + p->window + p->messages + p->ahead;
+}
 int64_t module_view_at(const Module *m, const Global *g);  /* -1: it has none */
 int64_t module_ahead_at(const Module *m, const Global *g); /* -1: it is not sent ahead */
 bool global_is_tensor(const Module *m, const Global *g);   /* does the runtime know it? */
@@ -77,7 +81,9 @@ typedef VEC(Traffic) TrafficList;
 typedef struct Moves {
   double down, up, calls;
 } Moves;
-Moves module_moves(const Module *m);
+Moves entry_moves(const Fn *entry);       /* entry NULL: nothing */
+Moves module_moves(const Module *m);      /* of a step */
+Moves op_moves(const Fn *f, const Op *o); /* once */
 
 double message_traffic(const Fn *f, const Op *o); /* elements of one collective */
 /* By axis, then kind; only what is sent at all. */

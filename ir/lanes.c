@@ -2,7 +2,8 @@
 
    A kernel takes as long as its operations or its bytes, whichever is longer. A message starts when
    the kernels have come to its start and the messages before it are over, and takes its bytes over
-   the slowest link of its axis. A wait moves the kernels' clock to the end of its message; which
+   the slowest link of its axis. A copy between host and GPU keeps the kernels waiting, as they
+   are on one stream. A wait moves the kernels' clock to the end of its message; which
    axis that waiting counts for follows from what travels meanwhile. Where the processors of a rank
    carry its messages themselves (`link cpu`), kernels are slower by that share while one travels.
    Rounds that the list leaves out count as those before them; they are not drawn. Launches and
@@ -75,7 +76,9 @@ static double computed(const Clocks *c, double time, double left) {
 
 static void run(Clocks *c, const Event *e) {
   double from = c->kernels;
-  double takes = event_op(e)->code == OP_kernel ? kernel_seconds(c, event_op(e)->callee) : 0;
+  const Op *o = event_op(e);
+  Moves moved = op_moves(e->f, o);
+  double takes = o->code == OP_kernel ? kernel_seconds(c, o->callee) : move_seconds(c->x, &moved);
   c->kernels = from + takes;
   if (c->x->carries > 0) {
     double until = computed(c, from, takes);

@@ -43,6 +43,9 @@ Machine plan_machine(const Module *m) {
   x.inter = module_amount(m, "machine.link.inter");
   x.latency = module_amount(m, "machine.link.latency");
   x.carries = module_amount(m, "machine.link.per_core");
+  if (!x.gpus) return x;
+  x.host = (int64_t)(module_amount(m, "machine.host.memory") / (double)x.in_node);
+  x.pcie = module_amount(m, "machine.host.pcie"), x.copy = module_amount(m, "machine.host.latency");
   return x;
 }
 
@@ -112,15 +115,19 @@ static bool add_messages(StepTime *t, const Module *m, const Machine *x, const T
   return seconds > 0 || sent->bytes <= 0 || m->mesh.at[sent->axis].size == 1;
 }
 
-StepTime plan_time(const Module *m, const Machine *x, const TrafficList *traffic, double flop,
-                   double bytes) {
-  StepTime t = {0};
-  bool known = x->flops > 0;
+double move_seconds(const Machine *x, const Moves *moves) {
+  return x->pcie > 0 ? (moves->down + moves->up) / x->pcie + moves->calls * x->copy : 0;
+}
+
+StepTime plan_time(const Module *m, const Machine *x, const TrafficList *traffic,
+                   const Moves *moves, double flop, double bytes) {
+  StepTime t = {.pcie = move_seconds(x, moves)};
+  bool known = x->flops > 0 && (!x->gpus || !moves->calls || x->pcie > 0);
   if (x->flops > 0) t.compute = flop / x->flops;
   if (x->hbm > 0) t.memory = bytes / x->hbm;
   for (uint32_t i = 0; i < traffic->n; i++) known &= add_messages(&t, m, x, &traffic->at[i]);
   if (!known) return t;
-  t.total = t.compute > t.memory ? t.compute : t.memory;
+  t.total = (t.compute > t.memory ? t.compute : t.memory) + t.pcie;
   for (uint32_t i = 0; i < m->mesh.n; i++) t.total += t.axis[i];
   return t;
 }

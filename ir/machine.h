@@ -11,6 +11,8 @@ typedef struct Machine {
   double flops, hbm, intra, inter; /* per rank, of the compute type; per rank; per rank; per node */
   double latency, carries; /* seconds from node to node; bytes per second of one processor, 0: the
                               network carries messages by itself */
+  int64_t host;            /* beside GPUs: bytes of the host's memory for a rank; 0: not said */
+  double pcie, copy; /* bytes per second between host and GPU; seconds of a copy beside them */
 } Machine;
 
 Machine plan_machine(const Module *m);
@@ -20,12 +22,14 @@ typedef struct StepTime { /* seconds, 0: not known */
   double compute, memory, axis[MAX_MESH];
   double exposed[MAX_MESH]; /* of messages over an axis: what the computation waits for */
   double slowed; /* by these the computation takes longer beside messages that processors carry */
+  double pcie;   /* copies between host and GPU, for which kernels wait */
   double total;  /* computation beside memory, then what it waits for; 0: something is not known */
 } StepTime;
 
 /* traffic and count are those of m after pass `memory`. Nothing is hidden (lanes.h). */
-StepTime plan_time(const Module *m, const Machine *x, const TrafficList *traffic, double flop,
-                   double bytes);
+StepTime plan_time(const Module *m, const Machine *x, const TrafficList *traffic,
+                   const Moves *moves, double flop, double bytes);
+double move_seconds(const Machine *x, const Moves *moves); /* 0: unknown, or nothing moves */
 double message_seconds(const Module *m, const Machine *x, const Fn *f,
                        const Op *o); /* 0: unknown */
 /* Of a rank's processors, the share that carries a message over the axis while it is on its way. */

@@ -2,6 +2,7 @@
 #include "module_settings.h"
 #include "ir/support/num.h"
 #include "setting_default.h"
+#include <stdio.h>
 #include <stdlib.h>
 
 Str module_said(const Module *m, const char *key) { return module_setting(m, key, NULL); }
@@ -98,6 +99,14 @@ Str plan_zero_axes(const Module *m) {
 Str plan_offload(const Module *m) {
   Str said = module_word(m, "plan.offload");
   return said ? said : intern(m->ctx->names, "");
+}
+
+/* loc(f1:20:13+9) behind the names. */
+Span plan_offload_at(Module *m) {
+  Loc l = {0};
+  const char *at = strstr(plan_offload(m), " loc(");
+  bool good = at && sscanf(at, " loc(f%u:%u:%u+%u)", &l.file, &l.line, &l.column, &l.length) == 4;
+  return good && l.file <= m->sources.n ? loc_span(m, l) : (Span){0};
 }
 
 bool plan_accumulates_full(const Module *m) {

@@ -20,6 +20,7 @@ Str plan_gradient_type(const Module *m);     /* in which a gradient waits; NULL:
 Str plan_message_type(const Module *m);      /* of gradients in messages; NULL: unwritten */
 Str plan_schedule(const Module *m);          /* of a pipeline */
 Str plan_offload(const Module *m);           /* "optimizer loc(f1:20:13+9)"; "": nothing */
+Span plan_offload_at(Module *m);             /* where the plan says so */
 int64_t plan_micro(const Module *m);         /* samples per rank and micro-batch; 0: all of them */
 int plan_zero_stage(const Module *m);        /* 0 to 3 */
 Str plan_zero_axes(const Module *m);         /* "data, node"; "": those that split Batch */

@@ -183,7 +183,7 @@ model M { input x, y [Batch, In]
   loss mean[*]((h(x) - y)^2) }
 extern scaled[D](x: [*, D]) -> [*, D] { cpu "k.c"; reference twice %(reference)s }
 fn twice(x) = 2 * x
-machine box { node arch = x86_64_v3 memory = 1GiB %(node)s
+machine box { node arch = %(arch)s memory = 1GiB %(node)s
   %(machine)s }
 train t for M { batch 8; steps 4; data columns(x = "x.npy", y = "y.npy"); optim %(optim)s; %(train)s }
 plan p for M { on box
@@ -200,10 +200,10 @@ ASK = {
     'pipeline.uneven': ('plan', 'pipeline sequential uneven = on', 'plan.pipeline.uneven=on', None),
     'deterministic': ('plan', 'deterministic off', 'plan.deterministic=off', 'deterministic on'),
     'node.cpus': ('node', 'cpus = 2', 'machine.node.cpus=2', 'cpus = 1'),
-    'host': ('machine', 'host memory = 1TiB', 'machine.host.memory=1TiB', None),
+    'host.cores': ('machine', 'host cores = 128', 'machine.host.cores=128', None),
     'reference.tol': ('reference', 'tol = 1e-3', None, None),
 }
-HOLES = dict(reference='', node='', machine='', optim='adamw', train='', zero='', precision='', plan='')
+HOLES = dict(arch='x86_64_v3', reference='', node='', machine='', optim='adamw', train='', zero='', precision='', plan='')
 
 
 def shardc(folder, words, *args):
@@ -219,11 +219,12 @@ def dump(folder, words, *args):
 
 
 def refuses(folder, name, hole, asks, option):
-    p = dump(folder, {hole: asks})
+    words = {hole: asks, **({'arch': 'sm_80', 'node': 'gpus = 2'} if name.startswith('host') else {})}
+    p = dump(folder, words)
     line = next(i for i, l in enumerate(open(f'{folder}/m.shard'), 1) if asks in l)
     if p.returncode != 1 or [int(x[1]) for x in codes(p, 'E0901')] != [line]:
         wrong.append(f'{name} in a file: {p.returncode} {p.stderr}')
-    p = shardc(folder, {hole: asks}, 'check', 'm.shard')
+    p = shardc(folder, words, 'check', 'm.shard')
     if p.returncode or [int(x[1]) for x in codes(p, 'N0902')] != [line]:
         wrong.append(f'{name} in check: {p.returncode} {p.stderr}')
     if not option: return
