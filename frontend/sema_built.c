@@ -69,24 +69,13 @@ static void check_gradients(World *w, const AstItem *plan) {
   diag_edit(r, what->span, "optimizer, grads");
 }
 
-static void check_host(World *w, const AstValue *what, const Decl *machine) {
-  Report *r = world_unbuilt(w, what->span, "`offload` to the host of a node with GPUs is");
+/* Updates on the host of a node with GPUs would be kernels for a second target; copies are not. */
+static void check_updates(World *w, const AstItem *plan, const Decl *machine) {
+  const AstValue *what = offloaded(w, plan, "optimizer");
+  if (!what || !machine || !settings_value(machine->item, "node", "gpus")) return;
+  Report *r = world_unbuilt(w, what->span, "an update on the host of a node with GPUs is");
   diag_also(r, machine->span, "machine `%s`", machine->name);
-  diag_help(r, "on processors it works: both memories are one there, and bytes are counted apart");
-}
-
-/* Updates on the host of a node with GPUs would be kernels for a second target. */
-static void check_offload(World *w, const AstItem *plan, const Decl *machine) {
-  const AstValue *what = settings_value(plan, "offload", NULL);
-  check_gradients(w, plan);
-  if (!machine || !settings_value(machine->item, "node", "gpus")) return;
-  if (what) check_host(w, what, machine);
-  for (uint32_t i = 0; plan->block && i < plan->block->settings.n; i++) {
-    const AstSetting *line = plan->block->settings.at[i];
-    bool keeps = !strcmp(line->path->text, "recompute");
-    const AstValue *kept = keeps ? setting_option(line, "offload") : NULL;
-    if (kept) check_host(w, kept, machine);
-  }
+  diag_help(r, "`offload params` and `recompute .. offload = host` work there: they are copies");
 }
 
 /* ---- passed over ---- */
@@ -114,7 +103,7 @@ void check_built(World *w, const Choice *c) {
   const Decl *machine = plan_machine_of(w, c->plan);
   check_unbuilt(w, c->train->item);
   if (c->plan) check_unbuilt(w, c->plan->item);
-  if (c->plan) check_offload(w, c->plan->item, machine);
+  if (c->plan) check_gradients(w, c->plan->item), check_updates(w, c->plan->item, machine);
   if (machine) check_unbuilt(w, machine->item);
   note_hand_gradients(w);
   note_kernels(w);

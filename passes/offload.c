@@ -27,7 +27,6 @@
 #include "ir/flight.h"
 #include "ir/module_settings.h"
 #include "ir/text.h"
-#include <stdio.h>
 #include <string.h>
 
 typedef VEC(ValueId) Needs;
@@ -56,9 +55,11 @@ typedef struct Home { /* a function being rewritten */
 
 static double bytes_of(const Type *t) { return (double)type_count(t) * elem_bytes(t->elem); }
 
-/* Element by element of what it reads: the host makes the same of the same. */
-static bool may_repeat(const Op *o) {
-  return o && o->nout == 1 && op_flags(o->code) & POINT && op_family(o->code) != FAMILY_GLOBAL;
+/* Element by element of what it reads: the host makes the same of the same. Beside a GPU it makes
+   nothing. */
+static bool may_repeat(const Module *m, const Op *o) {
+  return o && !module_on_gpu(m) && o->nout == 1 && op_flags(o->code) & POINT &&
+         op_family(o->code) != FAMILY_GLOBAL;
 }
 
 static void add_once(Home *h, Needs *to, ValueId v) {
@@ -81,11 +82,11 @@ static const Needs *needs_of(Home *h, ValueId v) {
   *k = (HostCopy){.moves = h->moves + 1};
   if (h->there[TIER_host][v] != NO_VALUE) return &k->needs;
   Needs made = {0};
-  for (uint32_t i = 0; may_repeat(o) && i < o->nin; i++) {
+  for (uint32_t i = 0; may_repeat(h->m, o) && i < o->nin; i++) {
     const Needs *l = needs_of(h, o->in[i]);
     for (uint32_t j = 0; j < l->n; j++) add_once(h, &made, l->at[j]);
   }
-  k->again = may_repeat(o) && bytes_of_all(h, &made) < bytes_of(value_type(h->from, v));
+  k->again = may_repeat(h->m, o) && bytes_of_all(h, &made) < bytes_of(value_type(h->from, v));
   if (k->again) k->needs = made;
   else vec_push(h->m->arena, k->needs, v);
   return &k->needs;
@@ -244,18 +245,12 @@ static bool has_members(const Module *m, const Global *g) {
   return false;
 }
 
-/* Where the plan says so: loc(f1:20:13+9) behind the names. */
-static Span place_of(Module *m) {
-  Loc l = {0};
-  const char *at = strstr(plan_offload(m), " loc(");
-  bool good = at && sscanf(at, " loc(f%u:%u:%u+%u)", &l.file, &l.line, &l.column, &l.length) == 4;
-  return good && l.file <= m->sources.n ? loc_span(m, l) : (Span){0};
-}
-
-static bool on_gpu(Module *m) {
-  if (!module_on_gpu(m)) return false; /* [tier-c6] */
-  Report *r = diag_at(m->ctx->diag, "E0901", place_of(m), "`offload` on a GPU is not built yet");
-  diag_help(r, "on processors it works: both memories are one there, and bytes are counted apart");
+/* [tier-c6] */
+static bool refuse_updates(Module *m) {
+  if (!module_on_gpu(m)) return false;
+  Report *r = diag_at(m->ctx->diag, "E0901", plan_offload_at(m),
+                      "an update on the host of a GPU is not built yet");
+  diag_help(r, "`offload params` and `recompute .. offload = host` work there: they are copies");
   return true;
 }
 
@@ -268,7 +263,7 @@ static bool refuse_left(Module *m) {
   for (uint32_t i = 0; i < m->globals.n; i++) {
     const Global *g = m->globals.at[i];
     if (!is_left(m, g)) continue;
-    Report *r = diag_at(m->ctx->diag, "E0712", place_of(m),
+    Report *r = diag_at(m->ctx->diag, "E0712", plan_offload_at(m),
                         "`offload optimizer` cannot move the state `%s`", g->name);
     if (m->mesh.n) diag_help(r, "it goes with the groups of `zero`, and none of them has this one");
     else
@@ -291,7 +286,7 @@ static bool refuse_kept(Module *m) {
     for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
       const Op *o = &m->fns.at[i]->ops.at[k];
       if (!keeps_nothing(m->fns.at[i], o)) continue;
-      Report *r = diag_at(m->ctx->diag, "E0901", place_of(m),
+      Report *r = diag_at(m->ctx->diag, "E0901", plan_offload_at(m),
                           "`offload = host` of what these layers keep is not built yet");
       diag_fact(r, "the loop over `%s` hands on what it keeps to others than loops over layers",
                 attr_str(&o->attrs, ATTR_path, o->callee->name));
@@ -305,7 +300,7 @@ static bool refuse_kept(Module *m) {
 static bool refuse_ahead(Module *m) {
   Ahead a = flights_ahead(m);
   if (plan_zero_stage(m) < 3 || (a.layers <= 0 && a.bytes <= 0)) return false;
-  Report *r = diag_at(m->ctx->diag, "E0901", place_of(m),
+  Report *r = diag_at(m->ctx->diag, "E0901", plan_offload_at(m),
                       "`prefetch` with `offload params` is not built yet");
   diag_help(r, "without `prefetch`, or without `params`");
   return true;
@@ -320,8 +315,10 @@ static bool any_kept(const Module *m) {
 void pass_offload(Module *m) {
   bool states = text_lists(plan_offload(m), "optimizer"),
        params = text_lists(plan_offload(m), "params");
-  if ((!states && !params && !any_kept(m)) || on_gpu(m)) return;
-  if ((states && refuse_left(m)) || (params && refuse_ahead(m)) || refuse_kept(m)) return;
+  if (!states && !params && !any_kept(m)) return;
+  if ((states && (refuse_updates(m) || refuse_left(m))) || (params && refuse_ahead(m)) ||
+      refuse_kept(m))
+    return;
   for (uint32_t i = 0; i < m->globals.n; i++) {
     Global *g = m->globals.at[i];
     if ((states && g->kind == GLOBAL_STATE && has_members(m, g)) ||

@@ -14,6 +14,10 @@ static void check_kernel(Verifier *v) {
   if (!together)
     verify_report(v, "E1104", verify_at_fn(v), "[tier-c2] kernel @%s works in two memories",
                   f->name);
+  if (t != TIER_device && v->fence >= FENCE_SELECTED && module_on_gpu(v->m))
+    verify_report(v, "E1104", verify_at_fn(v),
+                  "[tier-c6] kernel @%s works in the memory `%s`: beside a GPU there are none yet",
+                  f->name, tier_name(t));
 }
 
 static void check_message(Verifier *v, const Op *op) {
@@ -59,7 +63,4 @@ void verify_global_tiers(Verifier *v) {
                     "[tier-c4] @%s: only parameters and states lie in the memory `%s`", g->name,
                     tier_name(g->type.tier));
   }
-  if (v->fence >= FENCE_SELECTED && module_on_gpu(m) && module_tiers(m) > 1)
-    verify_report(v, "E1104", (VerifyPlace){0},
-                  "[tier-c6] on a GPU there are no kernels in another memory than its own yet");
 }

@@ -28,7 +28,8 @@ static const Broken modules[] = {
     {"tier-c4", "E1105", "offload\ninput @x : host f32[A:4]\n"},
     {"tier-c5", "E1108", UPDATE("global @p + 0", "global @s + 0")},
     {"tier-c6", "E1104",
-     "select\ntarget {device = gpu, ..}\nstate @s : host f32[A:4]\nentry @e {\n}\n"},
+     "select\ntarget {device = gpu, ..}\n" EXP "body @b(%0 : host f32[A:4]) {\n"
+     "%1 = kernel @k, %0 : host f32[A:4]\n}\n"},
     {"move-c1", "E1102",
      "offload\nbody @b(%0 : host f32[A:4]) {\n%1 = move %0 : host f32[A:4]\n}\n"},
     {"frame-c1", "E1108",
@@ -54,6 +55,8 @@ static const char *const sound[] = {
     "offload\nbody @b(%0 : host f32[A:4]) {\n%1 = const {value = 2} : f32[]\n"
     "%2 = mul %0, %1 : host f32[A:4]\n%3 = move %2 : f32[A:4]\n}\n",
     "memory\nstate @s : host f32[A:4] at(0)\nstate @t : f32[A:4] at(0)\n",
+    "select\ntarget {device = gpu, ..}\nparam @p : host f32[A:4]\nentry @e {\n"
+    "%0 = load @p : host f32[A:4]\n%1 = move %0 : f32[A:4]\n}\n",
 };
 
 static void right_modules(void **state) {

@@ -1,0 +1,111 @@
+"""The host of a GPU as a tier: python3 offload.py SHARDC
+
+A small GPT whose parameters and what its layers keep lie in the memory of the host, pinned, over one and two GPUs of
+the stand-in, which enforces what a real one does: copies are done late, and graphs and streams in any order that events
+allow. Losses, norms, weights and states are those without, to the bit; what the work of either memory touches is what
+was predicted; what a step moves is what was planned. Then what `plan` says of both memories and of the link between
+them, and what is refused.
+"""
+import json, os, re, shutil, subprocess, sys
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'run'))
+from common import EXAMPLES, check, read, run, text_file, workdir
+
+SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
+MODEL = '''use "gpt2"
+variant Small of GPT2 { Pos = 16; Vocab = 256; Embed = 32; Heads = 4; Layers = 2 }
+train t for Small {
+  size  Seq = 16
+  batch 4
+  steps 3
+  data  "text.txt" format = bytes
+  optim %s
+  clip  1.0
+}
+machine box {
+  node gpus = %d arch = sm_80 memory = 40GiB bf16 = 312TFLOPS f32 = 20TFLOPS
+  link intra = 300GB/s
+  %s
+}
+plan hosted for Small { on box; %s; %s }
+plan near for Small { on box; %s }
+'''
+HOST = 'host memory = 1GiB pcie = 12GB/s latency = 10us'
+ONE, TWO = 'mesh data = 1; place Batch -> data', 'mesh data = 2; place Batch -> data'
+ADAM, LAMB, SGD = 'adamw lr = 2e-3', 'lamb lr = 2e-3', 'sgd lr = 1e-2'
+PARAMS, KEPT = 'offload params -> host', 'recompute h keep = input offload = host'
+# the plan, ranks, what goes to the host, the same without, the optimizer
+CASES = [(ONE, 1, PARAMS, '', ADAM),
+         (ONE + '; micro 2', 1, KEPT, 'recompute h keep = input', SGD),
+         (TWO + '; zero 3 over data; precision bf16; micro 1', 2, PARAMS + '; ' + KEPT, 'recompute h keep = input', LAMB),
+         (TWO + '; zero 1 over data overlap = on bucket = 4KiB', 2, PARAMS + '; recompute h keep = all offload = host',
+          'recompute h keep = all', ADAM)]
+
+
+def write(plan, gpus, hosted, near, optim, host=HOST):
+    open(f'{folder}/m.shard', 'w').write(MODEL % (optim, gpus, host, plan, hosted, f'{plan}; {near}'))
+
+
+def train(name, ranks, order=None, *more):
+    env = {} if order is None else {'SHARDC_EMULATE_ORDER': str(order), 'SHARDC_EMULATE_LATE': '1'}
+    shutil.rmtree(f'{folder}/out', ignore_errors=True)
+    said = run(SHARDC, 'run', *(['-n', str(ranks)] if ranks > 1 else []), '--emulate', f'./{name}', '--', 'train',
+               '--out', 'out', '--save-every', '0', '--dump', 'out.st', *more, cwd=folder, env=env)
+    rows = [re.findall(r'"(step|loss|grad_norm)":([^,}]+)', l) for l in open(f'{folder}/out/metrics.jsonl')]
+    return rows, read(f'{folder}/out.st'), ''.join(said)
+
+
+def planned(name):
+    said = json.loads(run(SHARDC, 'plan', 'm.shard', '--plan', name, '--json', cwd=folder)[0])
+    return said, said['classes'][0]
+
+
+def same_bits(plan, ranks, hosted, near, optim):
+    write(plan, ranks, hosted, near, optim)
+    for name in 'hosted', 'near': run(SHARDC, 'compile', 'm.shard', '--plan', name, '-o', name, '-q', cwd=folder)
+    want = train('near', ranks)[:2]
+    for order, more in (None, []), (0, []), (3, []), (1, ['--no-graph']), (4, ['--no-graph']):
+        check(train('hosted', ranks, order, *more)[:2] == want, f'{plan}; {hosted}: other bits, {order} {more}')
+    said = train('hosted', ranks, 2, '--check-memory')[2]
+    rows = re.findall(r'^ *(\w+) +(\d+) +(\d+) +\d+  (exact|less)$', said, re.M)
+    check(any(r[0] == 'step' for r in rows) and all(r[3] == 'exact' for r in rows), f'{hosted}: {said}')
+    moved = re.findall(r'^step .*\n(?:  host .*\n)?  moved +(\d+) bytes down, (\d+) up$', said, re.M)
+    (all_, p), q = planned('hosted'), planned('near')[1]
+    wanted = p['moved_per_step']
+    check(moved == [(str(wanted['down']), str(wanted['up']))] and wanted['up'], f'{hosted}: {moved}, {wanted} planned')
+    seconds = (wanted['down'] + wanted['up']) / 12e9 + wanted['copies'] * 1e-5
+    check(abs(all_['seconds']['pcie'] / seconds - 1) < 1e-4, f'{hosted}: {all_["seconds"]}, {seconds} over pcie')
+    check(all_['seconds_per_step'] > seconds, f'{hosted}: {all_}')
+    if PARAMS in hosted: check(p['bytes']['weights'] == 0 and p['host']['weights'] == q['bytes']['weights'], f'{p} {q}')
+    if 'recompute' in hosted: check(p['bytes']['saved'] == 0 and p['host']['saved'] > 0, f'{hosted}: {p}')
+
+
+def plan_says(code, *words):
+    p = subprocess.run([SHARDC, 'plan', 'm.shard', '--plan', 'hosted'], cwd=folder, capture_output=True, text=True,
+                       env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1'))
+    said = p.stdout + p.stderr
+    check(p.returncode == code and all(w in said for w in words), f'{words}: exit {p.returncode}\n{said}')
+
+
+def what_is_said():
+    write(ONE, 1, PARAMS, '', ADAM)
+    plan_says(0, "in the host's memory, ", 'host, in all', 'of 1.00 GiB for a rank', ', over pcie ')
+    write(TWO, 2, PARAMS, '', ADAM, HOST.replace('1GiB', '256KiB'))
+    plan_says(3, 'E0801', "of the host's memory on rank 0", 'one of 2 ranks that share a node', 'm.shard:16')
+    write(ONE, 1, PARAMS, '', ADAM, 'host memory = 1GiB')
+    plan_says(0, "in the host's memory, ")                       # no time is told
+    write(ONE, 1, PARAMS, '', ADAM, 'host pcie = 12GB/s')
+    plan_says(0, 'does not say how much')
+    for wrong in 'host pcie = 0', 'host pcie = 0GB/s', 'host memory = 0':
+        write(ONE, 1, PARAMS, '', ADAM, wrong)
+        plan_says(1, 'E0602', 'm.shard:14')
+    write(ONE, 1, PARAMS, '', ADAM, 'host cores = 8')
+    plan_says(1, 'E0901', 'm.shard:14')
+    write(ONE, 1, 'offload params, optimizer -> host', '', ADAM)
+    plan_says(1, 'E0901', 'an update on the host of a node with GPUs', 'm.shard:16')
+
+
+text_file(f'{folder}/text.txt')
+for case in CASES: same_bits(*case)
+what_is_said()
+shutil.rmtree(folder)
+print(f'{len(CASES)} plans: the same bits with parameters and what layers keep on the host of GPUs')
