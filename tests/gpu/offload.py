@@ -36,7 +36,8 @@ PARAMS, KEPT = 'offload params -> host', 'recompute h keep = input offload = hos
 # the plan, ranks, what goes to the host, the same without, the optimizer
 CASES = [(ONE, 1, PARAMS, '', ADAM),
          (ONE + '; micro 2', 1, KEPT, 'recompute h keep = input', SGD),
-         (TWO + '; zero 3 over data; precision bf16; micro 1', 2, PARAMS + '; ' + KEPT, 'recompute h keep = input', LAMB),
+         (TWO + '; zero 3 over data; precision bf16; micro 1', 2, PARAMS + '; ' + KEPT, 'recompute h keep = input',
+          LAMB),
          (TWO + '; zero 1 over data overlap = on bucket = 4KiB', 2, PARAMS + '; recompute h keep = all offload = host',
           'recompute h keep = all', ADAM)]
 
