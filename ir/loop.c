@@ -40,3 +40,10 @@ bool value_is_used(const Fn *f, ValueId v) {
     if (f->results.at[i] == v) return true;
   return false;
 }
+
+bool value_is_zero(const Fn *f, ValueId v) {
+  const Op *o = value_def(f, v);
+  if (o && (o->code == OP_expand || o->code == OP_rename || o->code == OP_cast))
+    return value_is_zero(f, o->in[0]);
+  return o && o->code == OP_const && attr_float(&o->attrs, ATTR_value, 1) == 0;
+}

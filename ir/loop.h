@@ -15,4 +15,5 @@ bool loop_begins(const Op *loop, uint32_t result);
 /* Number of the slice that counter 0 would have in an operand or result of that type. */
 int64_t loop_base(const Op *loop, const Type *stacked);
 bool value_is_used(const Fn *f, ValueId v); /* by an op, or as a result */
+bool value_is_zero(const Fn *f, ValueId v); /* a constant 0, spread, renamed, cast */
 #endif

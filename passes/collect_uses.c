@@ -204,13 +204,6 @@ static bool runs_to(const Fn *f, const UseReader *r, ValueId v, ValueId end) {
   return r[end].n == 1;
 }
 
-static bool is_zero(const Fn *f, ValueId v) {
-  const Op *o = value_def(f, v);
-  if (o && (o->code == OP_expand || o->code == OP_rename || o->code == OP_cast))
-    return is_zero(f, o->in[0]);
-  return o && o->code == OP_const && attr_float(&o->attrs, ATTR_value, 1) == 0;
-}
-
 static void find_linear(Module *m, const Fn *f, Uses *u) {
   for (uint32_t i = 0; i < f->values.n; i++) u->linear[i] = !u->free[i];
   for (uint32_t i = 0; i < f->ops.n; i++)
@@ -255,7 +248,7 @@ static void body_arguments(const Fn *f, const Uses *outer, const Op *o, LoopShap
   for (uint32_t i = 0; i < o->nin; i++) {
     ValueId arg = body->args.at[i + 1];
     if (i < s.carry) {
-      u->running[arg] = is_zero(f, o->in[i]) && runs_to(body, r, arg, body->results.at[i]);
+      u->running[arg] = value_is_zero(f, o->in[i]) && runs_to(body, r, arg, body->results.at[i]);
       if (u->running[arg] && r[arg].op && r[arg].op->code == OP_cast)
         u->running[r[arg].op->out] = true;
     } else {

@@ -197,16 +197,10 @@ static void local_part(Local *k, const Op *o) {
   k->r.map[o->out] = ir_gather(k->m, k->r.to, k->r.map[o->in[0]], at, dim, k->loc);
 }
 
-static bool is_zero(const Fn *f, ValueId v) {
-  const Op *o = value_def(f, v);
-  if (o && (o->code == OP_expand || o->code == OP_rename)) return is_zero(f, o->in[0]);
-  return o && o->code == OP_const && attr_float(&o->attrs, ATTR_value, 1) == 0;
-}
-
 static void local_keep(Local *k, const Op *o) {
   ValueId a = k->r.map[o->in[0]];
   k->r.map[o->out] = a;
-  if (is_zero(k->r.to, a)) return;
+  if (value_is_zero(k->r.to, a)) return;
   int axis = axis_of(k, o);
   ValueId none = emit_full(k->m, k->r.to, *value_type(k->r.to, a), 0, k->loc);
   bool last = attr_int(&o->attrs, ATTR_reverse, 0) != 0;

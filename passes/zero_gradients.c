@@ -17,16 +17,25 @@ static uint32_t uses_of(const Fn *fn, ValueId value) {
   return n;
 }
 
-/* The value that round after round is added to a carried one; NO_VALUE if it is no sum from 0. */
+static ValueId before_cast(const Fn *fn, ValueId v) {
+  const Op *op = value_def(fn, v);
+  return op && op->code == OP_cast ? op->in[0] : v;
+}
+
+/* The value that round after round is added to a carried one; NO_VALUE if it is no sum from 0. A
+   sum in 16 bits is cast before and behind each addition. */
 static ValueId added(const Fn *fn, const Op *loop, uint32_t result) {
   const Fn *body = loop->callee;
-  const Op *op = value_def(body, body->results.at[result]),
-           *first = value_def(fn, loop->in[result]);
+  const Op *op = value_def(body, before_cast(body, body->results.at[result]));
   ValueId sum = body->args.at[1 + result];
-  if (first && first->code == OP_expand) first = value_def(fn, first->in[0]);
-  bool zero = first && first->code == OP_const && attr_float(&first->attrs, ATTR_value, 0) == 0;
-  if (!zero || !op || op->code != OP_add || uses_of(body, sum) != 1) return NO_VALUE;
-  return op->in[0] == sum ? op->in[1] : op->in[1] == sum ? op->in[0] : NO_VALUE;
+  if (!op || op->code != OP_add || uses_of(body, sum) != 1) return NO_VALUE;
+  if (!value_is_zero(fn, loop->in[result])) return NO_VALUE;
+  for (int i = 0; i < 2; i++) {
+    ValueId wide = op->in[i];
+    if (wide == sum || (before_cast(body, wide) == sum && uses_of(body, wide) == 1))
+      return op->in[1 - i];
+  }
+  return NO_VALUE;
 }
 
 /* The op that makes v, if v is read once. */

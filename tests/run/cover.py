@@ -1,7 +1,7 @@
 """Small models under plans of every kind, as processes: python3 cover.py SHARDC [ROWS] [STEPS] [mpi] | all [BEGIN END]
 | nccl [ROWS]
 
-25 rows in which every two choices of many.CHOICES meet (a Sparse Transformer, Llama, BERT, a Mixer; zero, data, tensor,
+28 rows in which every two choices of many.CHOICES meet (a Sparse Transformer, Llama, BERT, a Mixer; zero, data, tensor,
 `else Seq`, accumulation, recomputation, precision, clipping, buckets, messages in flight), 20 steps each: losses,
 norms, parameters and states are those of one rank; every rank touches just the bytes that were predicted, and these are
 `shardc plan`'s; what is sent is what was planned. Then four rows over MPI. `all`: the matrix of tests/soak, every model
@@ -62,8 +62,8 @@ def main():
             rows = [dict(r, offload=0) for r in rows]
             host = rows[:2]
         else:
-            count, steps = (numbers + [25, 20][len(numbers):])
-            rows = pairwise(25)[:count]
+            count, steps = (numbers + [28, 20][len(numbers):])
+            rows = pairwise(28)[:count]
             mpi = [r for r in rows if few(r)][:4] if 'mpi' in words else []
         bench = Bench(sys.argv[1], folder, steps)
         if mpi and not (shutil.which('mpirun') and shutil.which('mpicc')):

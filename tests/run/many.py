@@ -1,11 +1,12 @@
 """Shared by the tests that run one model under many plans: four small models whose dims four ranks divide, their data,
 plans from a row of choices, and the comparison with one rank. A row is a dict: model, zero, data, tensor, seq, parts,
 recompute, precision, clip, and perhaps bucket, hybrid (four ranks of data are two nodes of two, which keep shards
-each), reduce (gradients travel in that type, where bf16 is computed in), flight (messages travel while kernels compute,
-gathers of stage 3 so many layers ahead, or as many as so many bytes hold; not by way of the host), split (what layers
-keep is split over tensor), pipe (layers over stages, four ranks of each at most; all layers keep the same there, which
-is nothing for `part`, and `auto` has one stage; parts of the batch stream through them), offload (the optimizer is on
-the host, where that is built; 2: gradients, parameters and what layers keep, too).
+each), reduce (gradients travel in that type, where bf16 is computed in), grad (they are added up in that type there),
+flight (messages travel while kernels compute, gathers of stage 3 so many layers ahead, or as many as so many bytes
+hold; not by way of the host), split (what layers keep is split over tensor), pipe (layers over stages, four ranks of
+each at most; all layers keep the same there, which is nothing for `part`, and `auto` has one stage; parts of the
+batch stream through them), offload (the optimizer is on the host, where that is built; 2: gradients, parameters and
+what layers keep, too).
 """
 import array, json, os, random, re, shutil, struct, subprocess
 from common import EXAMPLES, ROOT
@@ -21,7 +22,7 @@ BUCKETS = {'0.25KiB': 256, '1KiB': 1 << 10, '8KiB': 8 << 10, '25MiB': 25 << 20}
 CHOICES = {'model': ['sparse', 'llama', 'bert', 'mixer'], 'zero': [0, 1, 2, 3], 'data': [1, 2, 4], 'tensor': [1, 2, 4],
            'seq': [0, 1],
            'parts': [1, 4], 'recompute': [0, 1, 'part', 'auto'], 'precision': ['f32', 'bf16'], 'clip': [0, 1],
-           'bucket': list(BUCKETS), 'hybrid': [0, 1], 'reduce': [0, 'bf16', 'f32'],
+           'bucket': list(BUCKETS), 'hybrid': [0, 1], 'reduce': [0, 'bf16', 'f32'], 'grad': [0, 'bf16'],
            'flight': [0, 1, '1MiB'], 'split': [0, 1], 'pipe': [1, 2],
            'offload': [0, 1, 2]}
 STACKS = {'bert': 'encoder', 'llama': 'layers'}
@@ -99,8 +100,9 @@ def ranks_of(row): return row.get('data', 1) * row.get('tensor', 1) * (stages(ro
 
 def plan_text(row, name):
     owner = re.search(r'^train \w+ for (\w+)', variant(row['model']), re.M)
-    lines = [f'precision {row["precision"]}' + (f' reduce = {row["reduce"]}' if row.get('data')
-                                                and row.get('reduce') and row['precision'] == 'bf16' else '')]
+    lines = [f'precision {row["precision"]}']
+    if row.get('data') and row['precision'] == 'bf16':
+        lines[0] += ''.join(f' {k} = {row[k]}' for k in ('grad', 'reduce') if row.get(k))
     if row.get('data'):
         nodes = 2 if row.get('hybrid') and row['data'] == 4 else 1
         lines += [f'mesh data = {row["data"] // nodes}, ' + ('node = 2, ' if nodes > 1 else '')
