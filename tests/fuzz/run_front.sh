@@ -1,14 +1,17 @@
 #!/bin/sh
-# Builds fuzz_front with clang and runs it for some seconds: run_front.sh ROOT BUILD SECONDS [libFuzzer options..]
-# Below a minute most of the time would be the compiler's, so it does not optimize.
+# Builds fuzz_front with clang and runs it: run_front.sh ROOT BUILD RUNS [libFuzzer options..], or SECONDSs as in 600s.
+# So many runs are the same ones wherever they run: one seed, and no findings of runs before. Seconds go on from those,
+# optimized and with what this moment draws.
 # Seeds are the examples, the library, the files of tests/frontend and past findings (seeds/fuzz_front); the dictionary
 # is made from the tables of words. An input that takes minutes hangs; seconds are what a busy machine takes.
 # Objects stay in BUILD/fuzz_front-LEVEL and are made anew when a source or header changed. Exit 77 (skipped) where no
 # clang has the fuzzer library.
 set -eu
-root=$1 build=$2 seconds=$3; shift 3
-level=-O1
-[ "$seconds" -ge 60 ] || level=-O0
+root=$1 build=$2 much=$3; shift 3
+case $much in
+*s) level=-O1 limit="-max_total_time=${much%s}" ;;
+*) level=-O0 limit="-runs=$much -seed=1 -reload=0" ;;
+esac
 work=$build/fuzz_front$level
 mkdir -p "$work"
 echo 'int LLVMFuzzerTestOneInput(const unsigned char *d, unsigned long n) { return d[0] + n == 7; }' > "$work/probe.c"
@@ -36,14 +39,19 @@ done
 # shellcheck disable=SC2086 # a list of words
 (cd "$work" && "$clang" -fsanitize=fuzzer,address,undefined $objects -lm -o fuzz)
 
-rm -rf "$work/seeds"; mkdir -p "$work/seeds" "$work/corpus"
+rm -rf "$work/seeds"
+[ "$level" = -O1 ] || rm -rf "$work/corpus"
+mkdir -p "$work/seeds" "$work/corpus"
 for seed in "$root"/examples/*.shard "$root"/frontend/std.shard "$root"/tests/frontend/cases/*.shard \
   "$root"/tests/frontend/codes/*.shard "$root"/tests/fuzz/seeds/fuzz_front/*; do
   cp "$seed" "$work/seeds/$(basename "$seed")"
 done
-"$work/fuzz" -max_total_time="$seconds" -max_len=8192 -timeout=300 -rss_limit_mb=2048 -close_fd_mask=1 \
+find "$work/seeds" -type f | sort | paste -sd, > "$work/list" # a folder has no order of its own
+# shellcheck disable=SC2086 # a list of words
+cd "$work"
+./fuzz $limit -seed_inputs="@$work/list" -max_len=8192 -timeout=300 -rss_limit_mb=2048 -close_fd_mask=1 \
   -dict="$root/tests/fuzz/shard.dict" \
-  -artifact_prefix="$work/" "$@" "$work/corpus" "$work/seeds" 2> "$work/log" || {
+  -artifact_prefix="$work/" "$@" "$work/corpus" 2> "$work/log" || {
   tail -60 "$work/log"
   for f in "$work"/crash-* "$work"/oom-* "$work"/timeout-* "$work"/leak-*; do [ -f "$f" ] \
     && { echo "input $f:"; head -c 2000 "$f"; }; done
