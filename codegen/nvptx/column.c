@@ -295,7 +295,7 @@ void gpu_column_emit(Emit *e) {
   s->e = e, s->r = reductions_of(k);
   must(simt_threads(e, 0) % tile[COLUMN_ACROSS] == 0, "kernel %s: %lld threads for %lld columns",
        k->name, (long long)simt_threads(e, 0), (long long)tile[COLUMN_ACROSS]);
-  ValueId reference = nest_reference(k, &s->r.over);
+  ValueId reference = column_reference(k, &s->r);
   s->kept = nest_of(k, &s->r.kept, reference), s->over = nest_of(k, &s->r.over, reference);
   s->along = !strcmp(attr_str(&k->attrs, ATTR_variant, ""), "along");
   e->lanes = (int)tile[COLUMN_LANES];

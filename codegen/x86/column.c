@@ -248,7 +248,7 @@ void column_emit(Emit *e) {
   reduction_check(e, true);
   Columns s = {.e = e, .r = reductions_of(k)};
   must(s.r.n && !s.r.scans, "kernel %s: a column kernel of %d sums", k->name, s.r.n);
-  ValueId reference = nest_reference(k, &s.r.over);
+  ValueId reference = column_reference(k, &s.r);
   s.kept = nest_of(k, &s.r.kept, reference), s.over = nest_of(k, &s.r.over, reference);
   s.lanes_kept = !strcmp(variant, "columns"), s.lanes_over = !strcmp(variant, "row");
   if (!s.lanes_kept && !s.lanes_over) e->lanes = 1;

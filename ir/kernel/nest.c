@@ -62,6 +62,14 @@ ValueId nest_reference(const Fn *k, const Axes *dims) {
   return best;
 }
 
+ValueId column_reference(const Fn *k, const Reductions *r) {
+  ValueId read = nest_reference(k, &r->over), made;
+  bool whole = read != NO_VALUE && has_all(value_type(k, read), &r->kept);
+  if (whole) return read;
+  made = nest_reference(k, &r->kept);
+  return made == NO_VALUE ? read : made;
+}
+
 /* ---- collapsing ---- */
 
 static bool group_mentions(const Op *o, Str dim) {

@@ -54,6 +54,9 @@ typedef struct Reductions {
 } Reductions;
 
 Reductions reductions_of(const Fn *k);
+/* Of a kernel that sums columns: the buffer of all its dims, or where there is none (what is read
+   is made into more) the largest of what is kept: the order of its dims is that of the loops. */
+ValueId column_reference(const Fn *k, const Reductions *r);
 /* Per value: 0: needs no reduction; a reduction is one above its operand; other values as their
  * highest operand. */
 int *reduction_levels(Arena *a, const Fn *k);

@@ -14,7 +14,7 @@ static int64_t units_of(const Nest *n, int64_t block) {
 
 static void tune_column(Module *m, Fn *k) {
   Reductions r = reductions_of(k);
-  ValueId reference = nest_reference(k, &r.over);
+  ValueId reference = column_reference(k, &r);
   Nest kept = nest_of(k, &r.kept, reference), over = nest_of(k, &r.over, reference);
   int lanes = target_lanes(&m->target);
   bool across = nest_vector(k, &kept, reference, lanes);

@@ -242,6 +242,19 @@ static void columns(Harness *h, int i) {
               some(h, "f32", &s, false, true));
 }
 
+/* Sums of what no argument has all dims of: the mean of signs that several have sent. */
+static void means(Harness *h, int i) {
+  int from = 1 + i % 5, blocks = (int)harness_random(h, 1, 9);
+  int bytes = (int)harness_random(h, 1, 12);
+  const char *dims = arena_printf(h->arena, "[S:%d, B:%d, I:%d]", from, blocks, 8 * bytes);
+  harness_add(h, "kernel @mean%d(%%0 : u8[S:%d, B:%d, E:%d], %%1 : f32[S:%d, B:%d]) ", i, from,
+              blocks, bytes, from, blocks);
+  harness_add(h, "{family = \"column\"} {\n  %%2 = unpack_bits[E -> I] %%0 : bool%s\n", dims);
+  harness_add(h, "  %%3 = const {value = 1} : f32[]\n  %%4 = const {value = -1} : f32[]\n");
+  harness_add(h, "  %%5 = where %%2, %%3, %%4 : f32%s\n  %%6 = mul %%5, %%1 : f32%s\n", dims, dims);
+  harness_add(h, "  %%7 = sum[S] %%6 : f32[B:%d, I:%d]\n  return %%7\n}\n", blocks, 8 * bytes);
+}
+
 static void extremes(Harness *h, int i) {
   Shape s = random_shape(h, true);
   harness_add(h, "kernel @extreme%d(%%0 : %s, %%1 : %s) {family = \"column\"} {\n", i,
@@ -363,6 +376,7 @@ static void test_both(void **state) {
 
 static void test_column(void **state) {
   run_shapes(*state, columns, 140, 5000, 1e-4);
+  run_shapes(*state, means, 40, 5000, 1e-5);
   run_shapes(*state, extremes, 70, 5000, 1e-4);
 }
 
