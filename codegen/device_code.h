@@ -21,6 +21,7 @@ typedef struct DeviceCode {
   /* ---- memory ---- */
   bool narrow_indexes;     /* i32 where all sizes allow it; they never wrap */
   bool aligned;            /* it pays to know more of an address than its element's size */
+  bool branches;           /* an expression may branch by an index */
   unsigned constant_space; /* address space of constant tables */
   /* Declares SYMBOL_pN, sets function, buffers, and leaves the builder at its start. */
   void (*begin_phase)(Emit *e, int phase);

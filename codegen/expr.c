@@ -3,8 +3,9 @@
 
    A value is: bound by the family, or known from before at the same indexes of its own dims, or
    loaded from an argument, or computed from its operands at the same point (expr_elem.c) or at
-   moved points (expr_struct.c). All code is straight line: what is outside of a buffer is never
-   loaded (indexes are clamped, lanes are masked), and then replaced by a select.
+   moved points (expr_struct.c). What is outside of a buffer is never loaded (indexes are clamped,
+   lanes are masked), and then replaced by a select: the code is straight line, but for guarded
+   loads and for concats of many operands (expr_concat.c).
 
    bf16 and f16 live in registers as f32; a cast to them and a store of them round to nearest even.
    Values in lanes that the mask excludes are arbitrary but loads and stores of such lanes are not
@@ -81,6 +82,16 @@ void expr_reset(Emit *e) {
 }
 
 void expr_forget(Emit *e) { memset(e->expr->known, 0, sizeof *e->expr->known * e->k->values.n); }
+
+Known **expr_known(Emit *e) {
+  Known **known = ARENA_ARRAY(e->arena, Known *, e->k->values.n + 1);
+  memcpy(known, e->expr->known, sizeof *known * e->k->values.n);
+  return known;
+}
+
+void expr_known_again(Emit *e, Known *const *known) {
+  memcpy(e->expr->known, known, sizeof *known * e->k->values.n);
+}
 
 void expr_bind(Emit *e, ValueId v, LLVMValueRef value) {
   must(e->expr && v < e->k->values.n, "kernel %s: value %u is bound to nothing", e->k->name, v);

@@ -34,6 +34,23 @@ Point point_restrict(Emit *e, ValueId v, const Point *p);
 LLVMValueRef index_number(Emit *e, const Index *x);
 bool index_varies(const Index *x); /* depends on the lane */
 
+/* expr_struct.c: moving indexes */
+Index point_taken(const Point *p, Str dim); /* the one of a dim that is there */
+void point_remove(Point *p, Str dim);
+Index expr_index_add(Emit *e, Index x, int64_t d);
+LLVMValueRef expr_inside(Emit *e, const Index *x, int64_t size); /* 0 <= x < size, or per lane */
+/* Puts index x of `dim` into p such that nothing outside of the operand is read where `inside` does
+ * not hold. */
+void expr_guarded(Emit *e, Point *p, Str dim, Index x, LLVMValueRef inside);
+LLVMValueRef expr_choose(Emit *e, LLVMValueRef c, LLVMValueRef a, LLVMValueRef b);
+
+/* expr_concat.c: A, B, .. -> D, operands one after the other */
+LLVMValueRef expr_concat(Emit *e, const Op *op, const Point *p);
+
+/* What is known holds in a branch, too; what becomes known there does not behind it. */
+Known **expr_known(Emit *e);
+void expr_known_again(Emit *e, Known *const *known);
+
 /* Element-wise ops: result `v` of op `op` at p. */
 LLVMValueRef expr_elem(Emit *e, const Op *op, ValueId v, const Point *p);
 /* STRUCT ops, gather, rope, rand, iota: evaluates result `v` of op `op` at p. */

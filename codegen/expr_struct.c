@@ -27,7 +27,7 @@ static LLVMValueRef each_constant(Emit *e, int64_t v) {
   return emit_splat(e, LLVMConstInt(i32_type(e), (uint64_t)v, 1), e->lanes);
 }
 
-static Index index_add(Emit *e, Index x, int64_t d) {
+Index expr_index_add(Emit *e, Index x, int64_t d) {
   if (d == 0) return x;
   if (x.each) x.each = LLVMBuildAdd(e->builder, x.each, each_constant(e, d), "");
   else x.at = LLVMBuildAdd(e->builder, x.at, emit_index(e, d), "");
@@ -82,7 +82,7 @@ static void index_cut(Emit *e, const Index *x, int64_t size, Index *slow, Index 
 }
 
 /* 0 <= x < size: one bit, or one per lane */
-static LLVMValueRef index_inside(Emit *e, const Index *x, int64_t size) {
+LLVMValueRef expr_inside(Emit *e, const Index *x, int64_t size) {
   if (index_varies(x))
     return LLVMBuildICmp(e->builder, LLVMIntULT, index_each(e, x), each_constant(e, size),
                          "inside");
@@ -91,7 +91,7 @@ static LLVMValueRef index_inside(Emit *e, const Index *x, int64_t size) {
 
 /* Puts index x of `dim` into p such that nothing outside of the operand is read where `inside` does
  * not hold. */
-static void set_guarded(Emit *e, Point *p, Str dim, Index x, LLVMValueRef inside) {
+void expr_guarded(Emit *e, Point *p, Str dim, Index x, LLVMValueRef inside) {
   x.dim = dim;
   if (index_varies(&x)) {
     p->mask = p->mask ? LLVMBuildAnd(e->builder, p->mask, inside, "") : inside;
@@ -102,7 +102,7 @@ static void set_guarded(Emit *e, Point *p, Str dim, Index x, LLVMValueRef inside
   point_set(p, x);
 }
 
-static LLVMValueRef choose(Emit *e, LLVMValueRef c, LLVMValueRef a, LLVMValueRef b) {
+LLVMValueRef expr_choose(Emit *e, LLVMValueRef c, LLVMValueRef a, LLVMValueRef b) {
   int lanes = emit_lanes_of(c)   ? emit_lanes_of(c)
               : emit_lanes_of(a) ? emit_lanes_of(a)
                                  : emit_lanes_of(b);
@@ -111,13 +111,13 @@ static LLVMValueRef choose(Emit *e, LLVMValueRef c, LLVMValueRef a, LLVMValueRef
 
 /* ---- one function per op ---- */
 
-static Index taken(const Point *p, Str dim) {
+Index point_taken(const Point *p, Str dim) {
   const Index *x = point_find(p, dim);
   if (!x) bug("no index for %s", dim);
   return *x;
 }
 
-static void point_remove(Point *p, Str dim) {
+void point_remove(Point *p, Str dim) {
   Index *x = point_find(p, dim);
   if (x) *x = p->index[--p->n];
 }
@@ -135,7 +135,7 @@ static LLVMValueRef renamed(Emit *e, const Op *op, const Point *p) {
   remove_to(op, &q);
   for (int g = 0; g < op->ngroups; g++)
     for (int i = 0; i < op->group[g].nto; i++) {
-      Index x = taken(p, op->group[g].to[i]);
+      Index x = point_taken(p, op->group[g].to[i]);
       x.dim = op->group[g].from[i];
       point_set(&q, x);
     }
@@ -148,9 +148,9 @@ static LLVMValueRef split(Emit *e, const Op *op, ValueId v, const Point *p) {
   remove_to(op, &q);
   for (int g = 0; g < op->ngroups; g++) {
     const Group *group = &op->group[g];
-    Index x = taken(p, group->to[0]);
+    Index x = point_taken(p, group->to[0]);
     for (int i = 1; i < group->nto; i++) {
-      Index fast = taken(p, group->to[i]);
+      Index fast = point_taken(p, group->to[i]);
       x = index_join(e, &x, &fast, type_size(value_type(e->k, v), group->to[i]));
     }
     x.dim = group->from[0];
@@ -166,7 +166,7 @@ static LLVMValueRef merge(Emit *e, const Op *op, const Point *p) {
   remove_to(op, &q);
   for (int g = 0; g < op->ngroups; g++) {
     const Group *group = &op->group[g];
-    Index x = taken(p, group->to[0]);
+    Index x = point_taken(p, group->to[0]);
     for (int i = group->nfrom - 1; i > 0; i--) {
       Index slow, fast;
       index_cut(e, &x, type_size(from, group->from[i]), &slow, &fast);
@@ -185,7 +185,7 @@ static LLVMValueRef slice(Emit *e, const Op *op, const Point *p) {
   int64_t at = attr_int(&op->attrs, ATTR_at, 0);
   remove_to(op, &q);
   for (int g = 0; g < op->ngroups; g++) {
-    Index x = index_add(e, taken(p, op->group[g].to[0]), at);
+    Index x = expr_index_add(e, point_taken(p, op->group[g].to[0]), at);
     x.dim = op->group[g].from[0];
     point_set(&q, x);
   }
@@ -201,40 +201,20 @@ static LLVMValueRef offset_or_fill(Emit *e, const Op *op, ValueId v, const Point
   remove_to(op, &q);
   for (int g = 0; g < op->ngroups; g++) {
     Str source = group[g].from[0];
-    Index x = index_add(e, taken(p, group[g].arrow ? group[g].to[0] : source), -by);
-    LLVMValueRef in = index_inside(e, &x, type_size(from, source));
-    set_guarded(e, &q, source, x, in);
+    Index x = expr_index_add(e, point_taken(p, group[g].arrow ? group[g].to[0] : source), -by);
+    LLVMValueRef in = expr_inside(e, &x, type_size(from, source));
+    expr_guarded(e, &q, source, x, in);
     int lanes = inside && emit_lanes_of(inside) ? emit_lanes_of(inside) : emit_lanes_of(in);
     inside = inside ? LLVMBuildAnd(e->builder, emit_splat(e, inside, lanes),
                                    emit_splat(e, in, lanes), "")
                     : in;
   }
   LLVMValueRef fill = emit_number(e, elem_of(e, v), attr_float(&op->attrs, ATTR_fill, 0));
-  return choose(e, inside, expr_value(e, op->in[0], &q), fill);
-}
-
-/* A, B, .. -> D, operands one after the other */
-static LLVMValueRef concat(Emit *e, const Op *op, const Point *p) {
-  const Group *group = &op->group[0];
-  Index x = taken(p, group->to[0]);
-  LLVMValueRef result = NULL;
-  int64_t start = 0;
-  for (uint32_t i = 0; i < op->nin; i++) {
-    int64_t size = type_size(value_type(e->k, op->in[i]), group->from[i]);
-    Index moved = index_add(e, x, -start);
-    LLVMValueRef inside = index_inside(e, &moved, size);
-    Point q = *p;
-    point_remove(&q, group->to[0]);
-    set_guarded(e, &q, group->from[i], moved, inside);
-    LLVMValueRef part = expr_value(e, op->in[i], &q);
-    result = result ? choose(e, inside, part, result) : part;
-    start += size;
-  }
-  return result;
+  return expr_choose(e, inside, expr_value(e, op->in[0], &q), fill);
 }
 
 static LLVMValueRef stack(Emit *e, const Op *op, const Point *p) {
-  Index x = taken(p, op->group[0].from[0]);
+  Index x = point_taken(p, op->group[0].from[0]);
   Point q = *p;
   point_remove(&q, x.dim);
   LLVMValueRef number = index_number(e, &x);
@@ -242,7 +222,7 @@ static LLVMValueRef stack(Emit *e, const Op *op, const Point *p) {
   for (uint32_t i = 1; i < op->nin; i++) {
     LLVMValueRef is = emit_splat(e, LLVMConstInt(i32_type(e), i, 0), emit_lanes_of(number));
     LLVMValueRef here = LLVMBuildICmp(e->builder, LLVMIntEQ, number, is, "");
-    result = choose(e, here, expr_value(e, op->in[i], &q), result);
+    result = expr_choose(e, here, expr_value(e, op->in[i], &q), result);
   }
   return result;
 }
@@ -294,11 +274,11 @@ static LLVMValueRef gather(Emit *e, const Op *op, ValueId v, const Point *p) {
   Str dim = op->group[0].from[0];
   LLVMValueRef number = expr_value(e, op->in[1], p);
   Index x = index_of_value(e, number, elem_of(e, op->in[1]));
-  LLVMValueRef inside = index_inside(e, &x, type_size(value_type(e->k, op->in[0]), dim));
+  LLVMValueRef inside = expr_inside(e, &x, type_size(value_type(e->k, op->in[0]), dim));
   Point q = point_of_operand(e, op->in[0], p, dim);
-  set_guarded(e, &q, dim, x, inside);
+  expr_guarded(e, &q, dim, x, inside);
   LLVMValueRef found = expr_value(e, op->in[0], &q);
-  return choose(e, inside, found, emit_number(e, elem_of(e, v), 0));
+  return expr_choose(e, inside, found, emit_number(e, elem_of(e, v), 0));
 }
 
 /* ---- bits in bytes ---- */
@@ -366,7 +346,7 @@ static LLVMValueRef pack_along(Emit *e, const Op *op, const Index *x, Point *q) 
 }
 
 static LLVMValueRef pack_bits(Emit *e, const Op *op, const Point *p) {
-  Index x = taken(p, op->group[0].to[0]);
+  Index x = point_taken(p, op->group[0].to[0]);
   Point q = *p;
   remove_to(op, &q);
   bool along = x.lane && !x.each && e->lanes % BITS == 0;
@@ -382,7 +362,7 @@ static LLVMValueRef unpack_along(Emit *e, const Op *op, const Index *x, Point *q
   LLVMValueRef first = LLVMBuildUDiv(b, x->at, emit_index(e, BITS), "");
   for (int k = 0; k < n; k++) { /* behind the last byte there are masked lanes */
     Index at = {.at = LLVMBuildAdd(b, first, emit_index(e, k), "")};
-    set_guarded(e, q, op->group[0].from[0], at, index_inside(e, &at, bytes));
+    expr_guarded(e, q, op->group[0].from[0], at, expr_inside(e, &at, bytes));
     LLVMValueRef one = expr_value(e, op->in[0], q);
     all = LLVMBuildInsertElement(b, all, one, LLVMConstInt(i32_type(e), (uint64_t)k, 0), "");
   }
@@ -392,7 +372,7 @@ static LLVMValueRef unpack_along(Emit *e, const Op *op, const Index *x, Point *q
 
 static LLVMValueRef unpack_bits(Emit *e, const Op *op, const Point *p) {
   Str dim = op->group[0].from[0];
-  Index x = taken(p, op->group[0].to[0]), at, bit;
+  Index x = point_taken(p, op->group[0].to[0]), at, bit;
   Point q = *p;
   remove_to(op, &q);
   if (e->lanes % BITS == 0 && stays_within(e, &x, e->lanes))
@@ -483,7 +463,7 @@ static LLVMValueRef rope_angle(Emit *e, const Op *op, const Point *p, const Inde
   if (op->nin > 1) {
     position = expr_convert(e, expr_value(e, op->in[1], p), elem_of(e, op->in[1]), ELEM_f32);
   } else {
-    Index s = taken(p, op->group[0].from[0]);
+    Index s = point_taken(p, op->group[0].from[0]);
     LLVMValueRef n = index_number(e, &s);
     int lanes = emit_lanes_of(n);
     position =
@@ -501,14 +481,14 @@ static LLVMValueRef rope(Emit *e, const Op *op, ValueId v, const Point *p) {
   LLVMBuilderRef b = e->builder;
   Str dim = op->group[1].from[0];
   int64_t half = type_size(value_type(e->k, v), dim) / 2;
-  Index d = taken(p, dim), i, partner;
+  Index d = point_taken(p, dim), i, partner;
   LLVMValueRef low;
   rope_indexes(e, &d, half, &i, &partner, &low);
   LLVMValueRef angle = rope_angle(e, op, p, &i, half);
   LLVMValueRef sine = math_unary(e, OP_sin, angle), cosine = math_unary(e, OP_cos, angle);
   LLVMValueRef negative = LLVMBuildFNeg(b, sine, "");
   bool back = attr_int(&op->attrs, ATTR_inverse, 0) != 0;
-  sine = choose(e, low, back ? sine : negative, back ? negative : sine);
+  sine = expr_choose(e, low, back ? sine : negative, back ? negative : sine);
   Point q = *p;
   point_set(&q, partner);
   LLVMValueRef x = expr_value(e, op->in[0], p), y = expr_value(e, op->in[0], &q);
@@ -528,7 +508,7 @@ static LLVMValueRef logical_index(Emit *e, const Op *op, const Point *p) {
   LLVMValueRef sum = expr_convert(e, expr_value(e, op->in[2], p), elem, ELEM_i64);
   const Attr *strides = attr_get(&op->attrs, ATTR_strides);
   for (int d = 0; op->ngroups && d < op->group[0].nfrom; d++) {
-    Index x = taken(p, op->group[0].from[d]);
+    Index x = point_taken(p, op->group[0].from[d]);
     LLVMValueRef n = index_number(e, &x);
     int lanes = emit_lanes_of(n);
     n = LLVMBuildSExt(b, n, lanes ? LLVMVectorType(i64, (unsigned)lanes) : i64, "");
@@ -571,7 +551,7 @@ LLVMValueRef expr_moved(Emit *e, const Op *op, ValueId v, const Point *outer) {
   switch (op->code) {
   case OP_expand: return expr_value(e, op->in[0], &p);
   case OP_iota: {
-    Index x = taken(&p, op->group[0].from[0]);
+    Index x = point_taken(&p, op->group[0].from[0]);
     return index_number(e, &x);
   }
   case OP_rand: return rand_op(e, op, v, &p);
@@ -581,7 +561,7 @@ LLVMValueRef expr_moved(Emit *e, const Op *op, ValueId v, const Point *outer) {
   case OP_slice: return slice(e, op, &p);
   case OP_pad: return offset_or_fill(e, op, v, &p, attr_int(&op->attrs, ATTR_at, 0));
   case OP_shift: return offset_or_fill(e, op, v, &p, attr_int(&op->attrs, ATTR_by, 0));
-  case OP_concat: return concat(e, op, &p);
+  case OP_concat: return expr_concat(e, op, &p);
   case OP_stack: return stack(e, op, &p);
   case OP_unstack: return unstack(e, op, v, &p);
   case OP_gather: return gather(e, op, v, &p);

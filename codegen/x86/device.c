@@ -72,6 +72,7 @@ const DeviceCode x86_code = {
     .file = LLVMObjectFile,
     .ending = ".o",
     .comment = "#",
+    .branches = true,
     .begin_phase = begin_phase,
     .nontemporal_store = emit_nontemporal_store,
     .exp2 = x86_exp2,

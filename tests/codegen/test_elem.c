@@ -244,6 +244,24 @@ static void concat_stack(Harness *h, int i) {
               with2(&v, "T", 3, "M", v.m, true));
 }
 
+/* Of many, longer than a vector or not: what is known in a piece is not known behind it, and a
+   number is made once. */
+static void concat_many(Harness *h, int i) {
+  Moved v = moved(h, i);
+  int64_t all = v.m * 2 + v.k + 40;
+  harness_add(h,
+              "kernel @many%d(%%0 : %s, %%1 : %s, %%2 : %s, %%3 : f32[]) {family = \"elem\"} {\n",
+              i, with(&v, "f32", "M", v.m, false), with(&v, "f32", "K", v.k, false),
+              with(&v, "f32", "L", 40, false));
+  const char *m =
+      harness_dense(h, "f32", 3, (const char *[]){"X", "Y", "M"}, (int64_t[]){v.x, v.y, v.m});
+  const char *p =
+      harness_dense(h, "f32", 3, (const char *[]){"X", "Y", "P"}, (int64_t[]){v.x, v.y, all});
+  harness_add(h, "  %%4 = abs %%3 : f32[]\n  %%5 = mul %%0, %%4 : %s\n", m);
+  harness_add(h, "  %%6 = concat[M, K, M, L -> P] %%5, %%1, %%0, %%2 : %s\n", p);
+  harness_add(h, "  %%7 = add %%6, %%4 : %s\n  return %%7\n}\n", with(&v, "f32", "P", all, true));
+}
+
 static void unstack_iota(Harness *h, int i) {
   Moved v = moved(h, i);
   harness_add(h, "kernel @unstack%d(%%0 : %s) {family = \"elem\"} {\n", i,
@@ -318,12 +336,13 @@ static void test_streamed(void **state) {
     assert_int_equal(harness_streamed(*state, formats, 12, shift, false, 2e-6), 0);
     assert_int_equal(harness_streamed(*state, uneven, 12, shift, false, 2e-6), 0);
     assert_int_equal(harness_streamed(*state, concat_stack, 12, shift, false, 2e-6), 0);
+    assert_int_equal(harness_streamed(*state, concat_many, 12, shift, false, 2e-6), 0);
   }
 }
 
 static void test_moved(void **state) {
   static void (*const makes[])(Harness *, int) = {
-      rename_split, merge,  bits, slice_pad_shift, pad, concat_stack,
+      rename_split, merge,  bits, slice_pad_shift, pad, concat_stack, concat_many,
       unstack_iota, gather, rope, expand};
   for (size_t i = 0; i < sizeof makes / sizeof *makes; i++) run_shapes(*state, makes[i], 24, 1e-5);
 }
