@@ -299,6 +299,19 @@ static bool may_lay(Order *o, const Op *op, uint32_t k) {
          value_span_bytes(made_value(o, root)) == value_span_bytes(made_value(o, have));
 }
 
+/* Does v lie like that, but for dims of one element? */
+static bool lies_as(Order *o, ValueId v, const Type *t) {
+  const Type *have = value_type(o->r.to, v);
+  int i = 0, k = 0;
+  for (;; i++, k++) {
+    while (i < have->rank && have->axis[i].size == 1) i++;
+    while (k < t->rank && t->axis[k].size == 1) k++;
+    if (i == have->rank || k == t->rank) break;
+    if (have->axis[i].dim != t->axis[k].dim) return false;
+  }
+  return i == have->rank && k == t->rank && layout_is_dense(made_value(o, v));
+}
+
 /* The operands of a concat that is laid: each dense, the joined dim in front. */
 static void order_concat(Order *o, const Op *op) {
   const Group *g = &op->group[0];
@@ -312,7 +325,7 @@ static void order_concat(Order *o, const Op *op) {
     Type part = all;
     part.axis[0] = (Axis){g->from[k], type_size(value_type(o->r.to, in[k]), g->from[k])};
     Value dense = dense_value(&part);
-    ValueId v = bring(o, in[k], &dense);
+    ValueId v = lies_as(o, in[k], &part) ? in[k] : bring(o, in[k], &dense);
     in[k] = v != in[k] || may_lay(o, op, k) ? v : copy_as(o, v, &dense);
   }
   Op *c = rebuild_op(&o->r, op);

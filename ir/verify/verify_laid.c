@@ -44,18 +44,29 @@ static bool is_dense(const Value *v) {
   return true;
 }
 
+/* The next dim of more than one element, from `from` on; the rank: none is left. */
+static int next_dim(const Type *t, int from) {
+  while (from < t->rank && t->axis[from].size == 1) from++;
+  return from;
+}
+
 /* Do all elements of operand k stand together, in the order in which they stand in the result? */
 static bool stands_together(const Laid *l, uint32_t k) {
   const Value *part = value(l, l->op->in[k]), *all = value(l, l->op->out);
   const Group *g = &l->op->group[0];
-  bool fine = is_dense(part) && part->type.rank == all->type.rank, first = true;
-  for (int i = 0; fine && i < all->type.rank; i++) {
-    Axis a = all->type.axis[i];
-    bool listed = a.dim == g->to[0];
-    fine = part->type.axis[i].dim == (listed ? g->from[k] : a.dim) && (first || !listed);
+  bool fine = is_dense(part), first = true;
+  int i = next_dim(&part->type, 0), n = 0;
+  for (; fine && n < all->type.rank; n++) {
+    Axis a = all->type.axis[n];
+    bool joined = a.dim == g->to[0];
+    Str dim = joined ? g->from[k] : a.dim;
+    if (joined && !first) return false;
     first &= a.size == 1;
+    if (type_size(&part->type, dim) == 1) continue;
+    fine = i < part->type.rank && part->type.axis[i].dim == dim;
+    i = next_dim(&part->type, i + 1);
   }
-  return fine;
+  return fine && i == part->type.rank;
 }
 
 /* Is v all of what an op has written, or what another concat is? */
