@@ -81,6 +81,7 @@ static Fn *fuse_function(Module *module, const Fn *given, FnVec *kernels) {
   fuse.value = ARENA_ARRAY(module->arena, FuseValue, fn->values.n + 1);
   fuse.narrow_from = module->target.narrow_from;
   fuse.uses = fuse_uses(module->arena, fn), fuse.joins = module->target.join;
+  fuse.in_memory = fuse_in_memory(module->arena, fn);
   fuse.seen = ARENA_ARRAY(module->arena, uint32_t, fn->values.n + 1);
   for (uint32_t i = 0; i < fn->args.n; i++)
     fuse.value[fn->args.at[i]] = (FuseValue){.where = INPUT, .stored = true};

@@ -50,6 +50,7 @@ typedef struct Fuse {
   VEC(FuseGroup) groups;
   FuseValue *value; /* by ValueId of f */
   uint32_t *uses;   /* by ValueId: as an operand or a result of f */
+  bool *in_memory;  /* by ValueId: views of it are views of a buffer */
   OpId *sum_of;     /* by OpId: the sum that a contraction computes beside its product */
   OpId *with;       /* by OpId: what a sum is computed with: a contraction, a reduction of rows */
   int64_t narrow_from; /* factors that so many rows of the other operand meet are cast before the
@@ -87,6 +88,8 @@ Fn *fuse_sink(Module *m, const Fn *f);
 
 /* fuse_lay.c: the function with concats whose operands are made at their places marked as such */
 Fn *fuse_lay(Module *m, const Fn *f);
+/* By value of what it made: views of it are to be views of a buffer. */
+bool *fuse_in_memory(Arena *a, const Fn *f);
 
 /* fuse_sums.c: which sums are computed beside something else: sets sum_of, with */
 void fuse_sums(Fuse *u);

@@ -344,7 +344,7 @@ static void visit_point(Fuse *fuse, const Op *op) {
 }
 
 static void visit_view(Fuse *fuse, const Op *op) {
-  if (value(fuse, op->in[0])->where == INLINED && op->nout == 1) {
+  if (value(fuse, op->in[0])->where == INLINED && op->nout == 1 && !fuse->in_memory[op->in[0]]) {
     visit_point(fuse, op);
     return;
   }

@@ -4,12 +4,16 @@
    product writes its part of the bucket.
 
    A concat is laid if its result is needed in memory (it is sent, stored, returned, goes into a
-   loop or a product), if its operands lie one behind the other there, and if one of them at least
-   is made for it alone by an op that writes its result anyway: a contraction with its epilogue,
-   attention, a scatter, a reduction, a loop, a collective. The other operands (casts of sums,
-   padding, values that others read, too, what would not begin at 16 bytes) stay a concat, one for
-   all that are neighbours, which one kernel writes into its place: the copy of before, of those
-   alone.
+   loop or a product), or is of many parts and large, so that a reader who asks for each element of
+   which part it is takes longer than writing and reading it does; if its operands lie one behind
+   the other there; and if one of them at least is made for it alone by an op that writes its
+   result anyway (a contraction with its epilogue, attention, a scatter, a reduction, a loop, a
+   collective) or element by element, and is large. The other operands (small ones, padding, values
+   that others read, too, what would not begin at 16 bytes) stay a concat, one for all that are
+   neighbours, which one kernel writes into its place: the copy of before, of those alone.
+
+   What is taken apart again in many slices is a buffer, too (fuse_in_memory): slices of it are
+   views.
 
    What is added to an earlier sum (micro-batches whose gradients stay whole) is taken apart first:
    x + concat(a, b) becomes concat(x's piece + a, x's piece + b), as far as a product or a scatter
@@ -20,7 +24,11 @@
 #include "ir/bytes.h"
 #include "passes/fuse.h"
 
-enum { ALIGNED = 16 }; /* bytes: the widest access of a GPU, and what the verifier asks for */
+enum {
+  ALIGNED = 16, /* bytes: the widest access of a GPU, and what the verifier asks for */
+  MANY = 3,     /* parts: their selects cost more than a buffer that is written and read */
+  LARGE = 16384 /* bytes: a kernel of its own costs less than copying them element by element */
+};
 
 typedef struct LaidPiece {
   ValueId v;
@@ -96,11 +104,17 @@ static bool writes_anyway(const Lay *l, const Op *op) {
          ends_kernel(l, op);
 }
 
+/* Element by element: by a kernel of its own where there is much of it. */
+static bool writes_much(const Lay *l, const Op *op) {
+  bool moves = is_view(op) || !(op_flags(op->code) & POINT);
+  return !moves && fuse_bytes(l->r.from, op->out) >= LARGE;
+}
+
 static bool is_direct(const Lay *l, ValueId value) {
   const Op *op = value_def(l->r.from, value);
   for (; op && l->uses[value] == 1 && shows_all(op); op = value_def(l->r.from, value))
     value = op->in[0];
-  return op && l->uses[value] == 1 && writes_anyway(l, op);
+  return op && l->uses[value] == 1 && (writes_anyway(l, op) || writes_much(l, op));
 }
 
 /* ---- pieces ---- */
@@ -147,10 +161,10 @@ static bool is_outermost(const Fn *fn, const Op *op) {
 /* Pieces of what is laid; none if it is not. */
 static PieceList pieces_of(Lay *l, const Op *op) {
   PieceList list = {0};
-  if (op->code != OP_concat || !is_outermost(l->r.from, op) || !in_memory(l->r.from, op->out))
-    return list;
+  if (op->code != OP_concat || !is_outermost(l->r.from, op)) return list;
   list_pieces(l, op, false, &list);
-  if (!mark_aligned(l, &list)) return (PieceList){0};
+  bool much = list.n >= MANY && fuse_bytes(l->r.from, op->out) >= LARGE;
+  if (!(much || in_memory(l->r.from, op->out)) || !mark_aligned(l, &list)) return (PieceList){0};
   return list;
 }
 
@@ -339,4 +353,32 @@ Fn *fuse_lay(Module *module, const Fn *fn) {
   }
   rebuild_results(&l.r);
   return l.r.to;
+}
+
+/* ---- what fuse must keep in memory ---- */
+
+/* What the views above v show. */
+static ValueId below_views(const Fn *fn, ValueId value) {
+  const Op *op = value_def(fn, value);
+  for (; op && shows_all(op); op = value_def(fn, value)) value = op->in[0];
+  return value;
+}
+
+static uint32_t slices_of(const Fn *fn, ValueId value) {
+  uint32_t n = 0;
+  for (OpId i = 0; i < fn->ops.n; i++)
+    n += fn->ops.at[i].code == OP_slice && fn->ops.at[i].in[0] == value;
+  return n;
+}
+
+bool *fuse_in_memory(Arena *arena, const Fn *fn) {
+  bool *kept = ARENA_ARRAY(arena, bool, fn->values.n + 1);
+  for (OpId i = 0; i < fn->ops.n; i++) {
+    const Op *op = &fn->ops.at[i];
+    for (uint32_t k = 0; op_lays(fn, op) && k < op->nin; k++)
+      kept[below_views(fn, op->in[k])] = true;
+    bool much = op->code == OP_slice && fuse_bytes(fn, op->in[0]) >= LARGE;
+    if (much && slices_of(fn, op->in[0]) >= MANY) kept[below_views(fn, op->in[0])] = true;
+  }
+  return kept;
 }
