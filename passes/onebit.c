@@ -73,12 +73,13 @@ typedef struct Packed {
   ValueId bits, scale; /* u8 [.., byte], f32 [.., block] */
 } Packed;
 
-/* C(y) as it travels; y becomes y - C(y). live: bool, many: f32, the live elements of a block. */
-static Packed pack(Onebit *k, ValueId *y, ValueId live, ValueId many) {
+/* C(y) as it travels; y becomes y - C(y). live: bool; share: f32, 1 / the live elements of a block.
+   It comes first in the product, as it is known first: one kernel then makes scale and error. */
+static Packed pack(Onebit *k, ValueId *y, ValueId live, ValueId share) {
   Module *m = k->u.m;
   Fn *f = k->u.f;
   ValueId squares = ir_reduce(m, f, OP_sum, bin(&k->u, OP_mul, *y, *y), 1, &k->in.dim, (Loc){0});
-  Packed p = {.scale = ir_unary(m, f, OP_sqrt, bin(&k->u, OP_div, squares, many), (Loc){0})};
+  Packed p = {.scale = ir_unary(m, f, OP_sqrt, bin(&k->u, OP_mul, share, squares), (Loc){0})};
   ValueId plus = bin(&k->u, OP_le, num(&k->u, 0), *y);
   Group g = group_map(1, &k->in.dim, 1, &k->byte.dim);
   Type t = type_with_elem(*value_type(f, plus), ELEM_u8);
@@ -148,15 +149,15 @@ static ValueId exchange(Onebit *k) {
          *servers = error_state(k, "onebit.error.of.owner", &owners, 1);
   ValueId live = live_elements(k), one = num(u, 1);
   ValueId many = ir_reduce(u->m, u->f, OP_sum, to_f32(u, live), 1, &k->in.dim, (Loc){0});
-  many = bin(u, OP_max, many, one);
+  ValueId share = bin(u, OP_div, one, bin(u, OP_max, many, one));
   ValueId y = zero_unless(k, live, with_error(k, momenta(k), mine));
-  Packed p = sent(k, pack(k, &y, live, many), 2, from, to);
+  Packed p = sent(k, pack(k, &y, live, share), 2, from, to);
   put(u, mine, y);
   ValueId mean = ir_reduce(u->m, u->f, OP_sum, unpack(k, p), 1, &k->sender, (Loc){0});
   mean = times(u, mean, 1.0 / (double)k->worker.size);
   ValueId own = renamed(k, live, 1, &from[1], &to[1]);
   ValueId z = zero_unless(k, own, with_error(k, mean, servers));
-  p = sent(k, pack(k, &z, own, renamed(k, many, 1, &from[1], &to[1])), 1, &to[1], &k->all);
+  p = sent(k, pack(k, &z, own, renamed(k, share, 1, &from[1], &to[1])), 1, &to[1], &k->all);
   put(u, servers, z);
   return zero_unless(k, renamed(k, live, 1, &from[1], &k->all), unpack(k, p));
 }
