@@ -334,8 +334,22 @@ static EventRounds begin_rounds(EventWalk *w, const EventCall *c, OpId id) {
   return l;
 }
 
+static bool sends_over(const EventWalk *w, const Fn *f) {
+  for (OpId i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    if (o->code == OP_loop ? sends_over(w, o->callee)
+                           : op_family(o->code) == FAMILY_COLLECTIVE && !is_left_out(w, o))
+      return true;
+  }
+  return false;
+}
+
+/* Of the messages over one axis, every round: programs of other classes of ranks, which are laid
+   beside this one, may take other numbers of rounds until all comes again. */
 static void add_loop(EventWalk *w, const EventCall *c, OpId id) {
+  if (w->only && !sends_over(w, c->f->ops.at[id].callee)) return;
   EventRounds l = begin_rounds(w, c, id);
+  if (w->only) l.shown = l.half = l.trip;
   add_rounds(w, c, &l);
 }
 

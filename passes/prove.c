@@ -271,17 +271,12 @@ static bool prove_turns(Module *m, const Fn *entry, const TurnStages *t) {
   return true;
 }
 
-/* The messages of each stage where stages take turns, else all events, of all ranks of m. */
-static void add_classes(RankClasses *all, Module *m, const Fn *entry) {
+/* The messages of each stage over the axis of the stages. */
+static void add_stages(RankClasses *all, Module *m, const Fn *entry, const TurnStages *t) {
   StageClass c = module_class(m);
-  TurnStages t;
-  if (!find_turns(m, entry, &t)) {
-    add_class(all, m, c, events_of(m, entry), false);
-    return;
-  }
-  for (int64_t s = t.first; s <= t.last; s++)
-    add_class(all, m, (StageClass){c.name, t.axis, s, s},
-              messages_of_rank(m, entry, s * t.step, m->mesh.at[t.axis].name), true);
+  for (int64_t s = t->first; s <= t->last; s++)
+    add_class(all, m, (StageClass){c.name, t->axis, s, s},
+              messages_of_rank(m, entry, s * t->step, m->mesh.at[t->axis].name), true);
 }
 
 /* A class of stages alone says nothing of who waits for whom. */
@@ -289,11 +284,14 @@ static bool prove_entry(Module *m, const Fn *entry) {
   RankClasses all = {0};
   TurnStages t;
   bool turns = find_turns(m, entry, &t);
-  if (turns && !prove_turns(m, entry, &t)) return false;
-  add_classes(&all, m, entry);
-  if (!turns && !prove_bytes(m, all.at[0].events)) return false;
-  if (*module_class(m).name) return true;
-  return (turns || prove_order(m, all.at, 1)) && prove_hops(m, all.at, all.n);
+  if (turns) {
+    if (!prove_turns(m, entry, &t)) return false;
+    add_stages(&all, m, entry, &t);
+    return *module_class(m).name || prove_hops(m, all.at, all.n);
+  }
+  add_class(&all, m, module_class(m), events_of(m, entry), false);
+  if (!prove_bytes(m, all.at[0].events)) return false;
+  return *module_class(m).name || (prove_order(m, all.at, 1) && prove_hops(m, all.at, 1));
 }
 
 void pass_prove(Module *m) {
@@ -301,12 +299,20 @@ void pass_prove(Module *m) {
     if (m->fns.at[i]->kind == FN_ENTRY && !prove_entry(m, m->fns.at[i])) return;
 }
 
+/* One of several: where its stages do not take turns, all of them send alike. */
+static void add_program(RankClasses *all, Module *m, const Fn *entry) {
+  StageClass c = module_class(m);
+  TurnStages t;
+  if (find_turns(m, entry, &t)) add_stages(all, m, entry, &t);
+  else add_class(all, m, c, messages_of_rank(m, entry, 0, m->mesh.at[c.axis].name), false);
+}
+
 static bool prove_together(Module *const *classes, uint32_t n, const char *name) {
   RankClasses all = {0};
   for (uint32_t i = 0; i < n; i++) {
     const Fn *f = entry_of(classes[i], name);
     must(f, "prove: ranks of class %s have no entry %s", module_class(classes[i]).name, name);
-    add_classes(&all, classes[i], f);
+    add_program(&all, classes[i], f);
   }
   return prove_hops(classes[0], all.at, all.n);
 }
