@@ -1,5 +1,5 @@
 """Small models under plans of every kind, as processes: python3 cover.py SHARDC [ROWS] [STEPS] [mpi] | all [BEGIN END]
-| nccl [ROWS]
+| nccl [ROWS] | signs [ROWS]
 
 28 rows in which every two choices of many.CHOICES meet (a Sparse Transformer, Llama, BERT, a Mixer; zero, data, tensor,
 `else Seq`, accumulation, recomputation, precision, clipping, buckets, messages in flight), 20 steps each: losses,
@@ -7,7 +7,8 @@ norms, parameters and states are those of one rank; every rank touches just the 
 `shardc plan`'s; what is sent is what was planned. Then four rows over MPI. `all`: the matrix of tests/soak, every model
 under zero x data x tensor x `else Seq` x accumulation. `nccl`: six rows of 3 steps (or more rows), compiled for a GPU
 and run by the stand-in, four ranks at most, against one rank on a processor; then two of them with messages by way of
-the host. The stand-in's driver gives no byte, of the GPU or pinned on the host, that `plan` does not count.
+the host. `signs`: six rows of 8 steps (or more rows) of 1-bit Adam, frozen after 3, over ranks that cut Batch, and other
+axes. The stand-in's driver gives no byte, of the GPU or pinned on the host, that `plan` does not count.
 """
 import itertools, os, random, shutil, sys, time
 from common import workdir
@@ -51,6 +52,10 @@ def matrix():
 def few(row): return 1 < ranks_of(row) <= 4
 
 
+def takes_signs(row):
+    return row['zero'] == 0 and row['precision'] == 'f32' and not row['offload'] and few(row)
+
+
 def main():
     words, numbers = [a for a in sys.argv[2:] if not a.isdigit()], [int(a) for a in sys.argv[2:] if a.isdigit()]
     folder, wrong, began = workdir(), 0, time.time()
@@ -61,6 +66,9 @@ def main():
             (rows, _), over = greedy(random.Random(6), *(numbers or [6]), few), 'nccl'
             rows = [dict(r, offload=0) for r in rows]
             host = rows[:2]
+        elif 'signs' in words:
+            rows, _ = greedy(random.Random(7), *(numbers or [6]), takes_signs)
+            rows, steps = [dict(r, signs=3) for r in rows], 8
         else:
             count, steps = (numbers + [28, 20][len(numbers):])
             rows = pairwise(28)[:count]

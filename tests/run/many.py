@@ -6,7 +6,7 @@ flight (messages travel while kernels compute, gathers of stage 3 so many layers
 hold; not by way of the host), split (what layers keep is split over tensor), pipe (layers over stages, four ranks of
 each at most; all layers keep the same there, which is nothing for `part`, and `auto` has one stage; parts of the
 batch stream through them), offload (the optimizer is on the host, where that is built; 2: gradients, parameters and
-what layers keep, too).
+what layers keep, too), signs (1-bit Adam of four workers, frozen after so many steps).
 """
 import array, json, os, random, re, shutil, struct, subprocess
 from common import EXAMPLES, ROOT
@@ -66,6 +66,12 @@ def variant(model):
     return text
 
 
+def with_signs(text, freeze):
+    """After few steps of warm-up some second moments are next to nothing: eps keeps such elements where they are."""
+    text = re.sub(r'optim .*', f'optim onebit_adam lr = 1e-3 eps = 1e-3 freeze = {freeze} workers = 4 block = 64', text)
+    return re.sub(r'steps \d+', f'steps {8 * freeze}', text)
+
+
 def kept(row):
     """What follows the stack's name: `auto` has two and a half times the layers' inputs, of a whole micro-batch."""
     budget = 40960 // row['parts'] // (2 if row['precision'] == 'bf16' else 1)
@@ -91,7 +97,7 @@ def splits(row): return SPLITS.get(row['model'], 'Heads, Mlp, Vocab')
 
 
 def schedule(row):
-    if row['parts'] == 1 or row['recompute'] == 'part': return 'sequential'
+    if row['parts'] == 1 or row.get('signs') or row['recompute'] == 'part': return 'sequential'
     return 'gpipe' if row.get('gpu') or (row['zero'] // 2 + row['tensor']) % 2 else 'one_f_one_b'
 
 
@@ -145,6 +151,7 @@ class Bench:
         if over == 'host': row = dict(row, flight=0)      # refused there
         if '--target' in options: row = dict(row, gpu=1)  # stages in turn are, too
         text = variant(row['model'])
+        if row.get('signs'): text = with_signs(text, row['signs'])
         if not row['clip']: text = re.sub(r'\n *clip .*', '', text)
         open(f'{s.folder}/{name}.shard', 'w').write(text + plan_text(row, 'p'))
         ranks = ranks_of(row)
@@ -164,7 +171,7 @@ class Bench:
         return (*found, plan, given)
 
     def one(s, row):
-        key = {k: row[k] for k in ('model', 'precision', 'clip')}
+        key = {k: row[k] for k in ('model', 'precision', 'clip', 'signs') if k in row}
         name = 'one_' + name_of(key)
         if name not in s.ones: s.ones[name] = s.train(key, name)
         return s.ones[name]
@@ -173,8 +180,10 @@ class Bench:
         """What is wrong with a row; None: it trains as one rank does, holds what was predicted, sends what was
         planned."""
         found = s.train(row, f'{over}_{name_of(row)}', over)
-        return compare(s.one(row), found, row['precision']) or memory(found) or sent(found,
-                                                                                     s.steps) or messages(row, found)
+        one, signs = s.one(row), row.get('signs')
+        if signs: one = (*one[:2], {k: v for k, v in one[2].items() if not of_signs(k)}, *one[3:])
+        return (compare(one, found, 'signs' if signs else row['precision']) or memory(found)
+                or sent(found, s.steps, signs or s.steps) or messages(row, found))
 
 
 def tensors(path):
@@ -185,11 +194,16 @@ def tensors(path):
             for name, t in head.items() if name != '__metadata__' and t['dtype'] == 'F32'}
 
 
+def of_signs(name):
+    """Momentum and errors: where rounding turns a sign, one element of them is another one."""
+    return name.endswith('.m') or name.startswith('onebit.error')
+
+
 def compare(one, many, precision):
     """Losses, norms of gradients, all tensors of the dump (parameters, states, outputs) by norm."""
     # What has no gradient in mathematics (biases of keys) moves with rounding, by up to lr a step: the last number, per
-    # element.
-    close, tight, noise = {'f32': (2e-5, 2e-3, 1e-6), 'bf16': (2e-2, 0.2, 2e-3)}[precision]
+    # element. So does, by lr and more, what gets the other sign of 1-bit Adam.
+    close, tight, noise = {'f32': (2e-5, 2e-3, 1e-6), 'bf16': (2e-2, 0.2, 2e-3), 'signs': (2e-5, 1e-2, 1e-3)}[precision]
     if len(one[0]) != len(many[0]): return f'{len(many[0])} steps, {len(one[0])} wanted'
     for i, (a, b) in enumerate(zip(one[0], many[0])):
         if not abs(a - b) <= close * max(abs(a), 1): return f'step {i + 1}: loss {b}, one rank {a}'
@@ -236,10 +250,13 @@ def messages(row, found):
                 return f'{c} over data, buckets of {most} bytes'
 
 
-def sent(found, steps):
-    """Elements and bytes that rank 0 sent along each axis are those of the plan."""
+def sent(found, steps, freeze):
+    """Elements and bytes that rank 0 sent along each axis are those of the plan, of frozen steps from `freeze` on."""
     real = {a: (int(n), int(b)) for a, n, b in re.findall(r'^axis (\w+) +\d+ calls +(\d+) elements +(\d+) bytes',
                                                           found[3], re.M)}
+    frozen = {a['axis']: a for a in found[4].get('frozen', {}).get('communication', [])}
     for axis, planned in found[4]['classes'][0]['sends_per_step'].items():
-        if real.get(axis, (0, 0)) != (steps * planned['elements'], steps * planned['bytes']):
-            return f'over {axis}: {real.get(axis)} elements and bytes in {steps} steps, {planned} planned each'
+        behind = frozen.get(axis, {'elements_per_step': 0, 'bytes_per_step': 0})
+        want = tuple(freeze * planned[k] + (steps - freeze) * behind[f'{k}_per_step'] for k in ('elements', 'bytes'))
+        if real.get(axis, (0, 0)) != want:
+            return f'over {axis}: {real.get(axis)} elements and bytes in {steps} steps, {want} planned'
