@@ -384,43 +384,62 @@ static void put_loop(HostBody *b, const Op *o) {
   put_drains(b, &l, "  ");
 }
 
-/* ---- two loops whose rounds take turns (ir/turns.h) ---- */
+/* ---- loops whose rounds take turns (ir/turns.h) ---- */
 
 enum { SHOWN_TURNS = 24, SHOWN_STAGES = 16 };
 
 /* The table of the schedule, a row per stage. */
-static void put_table(HostBody *b, const TurnPair *t, const char *axis) {
-  host_put(b->h, "  static const int in_flight[%lld] = { /* most parts, by stage along %s */\n",
-           (long long)t->stages, axis);
+static void put_table(HostBody *b, const TurnTable *t, const char *axis) {
+  host_put(b->h,
+           "  static const struct { int in_flight%s; } table[%lld] = {"
+           " /* most parts, by stage along %s */\n",
+           t->wait ? ", waiting" : "", (long long)t->stages, axis);
   for (int64_t s = 0; s < t->stages; s++) {
-    host_put(b->h, "      %lld,", (long long)t->most[s]);
+    host_put(b->h, "      {%lld", (long long)t->most[s]);
+    if (t->wait) host_put(b->h, ", %lld", (long long)t->wait[s]);
+    host_put(b->h, "},");
     if (s < SHOWN_STAGES)
-      host_put(b->h, " /* %s */", turns_text(b->h->m->arena, t->most[s], t->parts, SHOWN_TURNS));
+      host_put(b->h, " /* %s */", turns_text(b->h->m->arena, t, s, SHOWN_TURNS));
     host_put(b->h, "\n");
   }
-  host_put(b->h, "  };\n");
+  host_put(b->h, "  };\n  const int stage = ");
+  host_call(b->h, "", CALL_rt_coordinate);
+  host_put(b->h, "%d);\n", mesh_find(b->h->m, axis));
 }
 
-static void put_turns(HostBody *b, const TurnPair *t) {
-  const Op *forward = &b->f->ops.at[t->forward], *backward = &b->f->ops.at[t->backward];
-  const char *axis = attr_str(&forward->attrs, ATTR_axis, "");
+/* The round of one loop, as the branch that takes it. */
+static void put_turn(HostBody *b, const TurnLoops *t, int loop, const HostLoop *rounds) {
+  static const struct {
+    const char *counter, *what;
+  } words[] = {{"ahead", "forward of the next part"},
+               {"back", "backward of the oldest part in flight"},
+               {"done", "gradients of weights, of the oldest part that waits for them"}};
+  host_put(b->h, "{ /* %s", words[loop].what);
+  put_source(b, &b->f->ops.at[t->loop[loop]]);
+  host_put(b->h, "    const int64_t n = %s++;\n", words[loop].counter);
+  put_round(b, rounds);
+}
+
+static void put_turns(HostBody *b, const TurnLoops *t) {
+  long long parts = t->table.parts;
+  HostLoop rounds[TURN_LOOPS];
   host_put(b->h, "  {\n");
-  put_table(b, t, axis);
-  host_put(b->h, "  const int64_t most = in_flight[");
-  host_call(b->h, "", CALL_rt_coordinate);
-  host_put(b->h, "%d)];\n", mesh_find(b->h->m, axis));
-  HostLoop first = put_start(b, forward), second = put_start(b, backward);
-  host_put(b->h, "  for (int64_t ahead = 0, done = 0; done < %lld;)\n", (long long)t->parts);
-  host_put(b->h, "  if (ahead < %lld && ahead - done < most) { /* forward of a part",
-           (long long)t->parts);
-  put_source(b, forward);
-  host_put(b->h, "    const int64_t n = ahead++;\n");
-  put_round(b, &first);
-  host_put(b->h, "  else { /* backward of the oldest part in flight");
-  put_source(b, backward);
-  host_put(b->h, "    const int64_t n = done++;\n");
-  put_round(b, &second);
-  put_drains(b, &first, "  "), put_drains(b, &second, "  ");
+  put_table(b, &t->table, attr_str(&b->f->ops.at[t->loop[0]].attrs, ATTR_axis, ""));
+  for (int i = 0; i < t->n; i++) rounds[i] = put_start(b, &b->f->ops.at[t->loop[i]]);
+  host_put(b->h, "  for (int64_t ahead = 0, back = 0%s; %s < %lld;)\n",
+           t->n > 2 ? ", done = 0" : "", t->n > 2 ? "done" : "back", parts);
+  if (t->n > 2) {
+    host_put(b->h, "  if (back == %lld || back - done > table[stage].waiting) ", parts);
+    put_turn(b, t, TURN_WEIGHTS, &rounds[TURN_WEIGHTS]);
+    host_put(b->h, "  else ");
+  } else {
+    host_put(b->h, "  ");
+  }
+  host_put(b->h, "if (ahead < %lld && ahead - back < table[stage].in_flight) ", parts);
+  put_turn(b, t, TURN_FORWARD, &rounds[TURN_FORWARD]);
+  host_put(b->h, "  else ");
+  put_turn(b, t, TURN_BACKWARD, &rounds[TURN_BACKWARD]);
+  for (int i = 0; i < t->n; i++) put_drains(b, &rounds[i], "  ");
   host_put(b->h, "  }\n");
 }
 
@@ -537,8 +556,8 @@ void host_function(HostWriter *h, const Fn *f) {
   if (f->kind == FN_ENTRY) host_put(h, "  (void)rt;\n");
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
-    TurnPair t;
-    if (turns_begin(f, i, &t)) put_turns(&b, &t), i = t.backward;
+    TurnLoops t;
+    if (turns_begin(f, i, &t)) put_turns(&b, &t), i = turns_end(&t);
     else if (o->code == OP_kernel) put_kernel(&b, o);
     else if (o->code == OP_loop) put_loop(&b, o);
     else if (o->code == OP_store) put_store(&b, o);

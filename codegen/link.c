@@ -8,6 +8,7 @@
    libshardrt.a and rt.h are looked for in $SHARDC_LIB, then in lib/shardc beside the shardc program
    (build tree) or beside its folder (installed). */
 #include "ir/count.h"
+#include "ir/module_settings.h"
 #include "ir/turns.h"
 #include "cache.h"
 #include "device_code.h"
@@ -385,12 +386,12 @@ static Span place_line(Module *m, Str axis) {
 /* On a GPU's stream a send waits for its receiver: stages that take turns would for each other. */
 static bool sends_are_posted(Module *m) {
   const Fn *f = module_on_gpu(m) ? ir_main_entry(m) : NULL;
-  TurnPair t;
+  TurnLoops t;
   for (OpId i = 0; f && i < f->ops.n; i++) {
     if (!turns_begin(f, i, &t)) continue;
     Span at = place_line(m, attr_str(&f->ops.at[i].attrs, ATTR_axis, ""));
-    Report *r =
-        diag_at(m->ctx->diag, "E0901", at, "`pipeline one_f_one_b` on GPUs is not built yet");
+    Report *r = diag_at(m->ctx->diag, "E0901", at, "`pipeline %s` on GPUs is not built yet",
+                        plan_schedule(m));
     diag_label(r, "`plan` counts it, and no program is made");
     diag_help(r, "`pipeline gpipe`: all micro-batches forward, then all backward");
     return false;

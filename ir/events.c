@@ -354,13 +354,15 @@ static void add_loop(EventWalk *w, const EventCall *c, OpId id) {
 }
 
 /* Every round, as the table of the rank's stage says. */
-static void add_turns(EventWalk *w, const EventCall *c, const TurnPair *t) {
-  EventRounds forward = begin_rounds(w, c, t->forward), backward = begin_rounds(w, c, t->backward);
-  int64_t most = turns_most(w->m, forward.op, w->rank), n = 0, done = 0;
-  while (done < t->parts)
-    if (turn_is_forward(most, t->parts, n, done)) add_round(w, c, &forward, n++);
-    else add_round(w, c, &backward, done++);
-  add_drains(w, &forward, t->parts - 1), add_drains(w, &backward, t->parts - 1);
+static void add_turns(EventWalk *w, const EventCall *c, const TurnLoops *t) {
+  EventRounds rounds[TURN_LOOPS];
+  for (int i = 0; i < t->n; i++) rounds[i] = begin_rounds(w, c, t->loop[i]);
+  int64_t stage = turns_stage(w->m, rounds[0].op, w->rank);
+  for (TurnState x = {{0}}; !turns_over(&t->table, &x);) {
+    int next = turn_next(&t->table, stage, &x);
+    add_round(w, c, &rounds[next], x.over[next]++);
+  }
+  for (int i = 0; i < t->n; i++) add_drains(w, &rounds[i], t->table.parts - 1);
 }
 
 /* ---- functions ---- */
@@ -378,8 +380,8 @@ static void add_wait(EventWalk *w, const EventCall *c, OpId id) {
 static void walk(EventWalk *w, const EventCall *c) {
   for (OpId i = 0; i < c->f->ops.n; i++) {
     const Op *o = &c->f->ops.at[i];
-    TurnPair t;
-    if (turns_begin(c->f, i, &t)) add_turns(w, c, &t), i = t.backward;
+    TurnLoops t;
+    if (turns_begin(c->f, i, &t)) add_turns(w, c, &t), i = turns_end(&t);
     else if (o->code == OP_kernel) add_kernel(w, c, i);
     else if (o->code == OP_loop) add_loop(w, c, i);
     else if (o->code == OP_store) add_store(w, c, i);

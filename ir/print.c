@@ -210,11 +210,10 @@ enum { SHOWN_STAGES = 16, SHOWN_TURNS = 24 };
 
 /* The table of a schedule as it runs: a comment. */
 static void put_turns(IrPrinter *p, OpId id) {
-  TurnPair t;
+  TurnLoops t;
   if (!turns_begin(p->fn, id, &t)) return;
-  for (int64_t s = 0; s < t.stages && s < SHOWN_STAGES; s++)
-    put(p, "  # stage %lld: %s\n", (long long)s,
-        turns_text(p->arena, t.most[s], t.parts, SHOWN_TURNS));
+  for (int64_t s = 0; s < t.table.stages && s < SHOWN_STAGES; s++)
+    put(p, "  # stage %lld: %s\n", (long long)s, turns_text(p->arena, &t.table, s, SHOWN_TURNS));
 }
 
 static void put_op(IrPrinter *p, const Op *op) {

@@ -33,22 +33,26 @@ const char *shape_rule_call(Shape *s) {
 
 typedef struct LoopSign {
   Axis axis;
-  int64_t carried, invariant, of, depth; /* depth: of rings, if it takes turns */
+  int64_t carried, invariant, of;
+  bool turns; /* stacks may be rings of fewer slots */
 } LoopSign;
 
 static const char *loop_turns(const Shape *s, LoopSign *l) {
   const Attr *a = attr_get(&s->op->attrs, ATTR_turns);
-  l->depth = 0;
-  if (!a) return NULL;
-  for (int64_t i = 0; i < a->i; i++) {
-    if (a->list[i] < 1 || a->list[i] > l->axis.size)
+  l->turns = a != NULL;
+  for (int64_t i = 0; a && i < a->i; i++)
+    if (a->list[i] < 0 || a->list[i] > l->axis.size)
       return shape_why(s, "[turns-c1] %lld parts in flight, of %lld", (long long)a->list[i],
                        (long long)l->axis.size);
-    if (a->list[i] > l->depth) l->depth = a->list[i];
-  }
   bool other = attr_int(&s->op->attrs, ATTR_reverse, 0) || attr_get(&s->op->attrs, ATTR_of) ||
                attr_int(&s->op->attrs, ATTR_first, 0);
-  return a->i && !other ? NULL : shape_why(s, "[turns-c2] parts take turns from the first one on");
+  return !a || (a->i && !other) ? NULL
+                                : shape_why(s, "[turns-c2] parts take turns from the first one on");
+}
+
+/* Is it the size of a ring? How many slots it needs is the table's business (verify_turns.c). */
+static bool is_ring(const LoopSign *l, int64_t size) {
+  return l->turns && size > 0 && size < l->axis.size;
 }
 
 static const char *loop_part(const Shape *s, LoopSign *l) {
@@ -99,7 +103,7 @@ static const char *loop_operand(const Shape *s, const LoopSign *l, uint32_t i) {
   if (i >= l->carried + l->invariant) {
     int at = type_find(have, l->axis.dim);
     int64_t size = at < 0 ? 0 : have->axis[at].size;
-    if (at < 0 || (size != l->axis.size && size != l->of && size != l->depth))
+    if (at < 0 || (size != l->axis.size && size != l->of && !is_ring(l, size)))
       return shape_why(s, "[loop-c5] stacked operand %u is %s, without %s:%lld", i,
                        shape_text(s, have), l->axis.dim, (long long)l->of);
     slice = type_without(have, &l->axis.dim, 1);
@@ -137,7 +141,8 @@ static const char *loop_result(const Shape *s, const LoopSign *l, uint32_t i) {
   const Attr *into = attr_get(&s->op->attrs, ATTR_into);
   int64_t to = into ? into->list[i - l->carried] : INTO_OWN;
   int64_t size = to == INTO_OWN ? l->axis.size : l->of;
-  if (l->depth && attr_get(&s->op->attrs, ATTR_axis)) size = l->depth;
+  int64_t have = type_size(value_type(s->f, s->op->out + i), l->axis.dim);
+  if (is_ring(l, have)) size = have;
   *out = (Type){.elem = t->elem, .rank = 1, .axis = {{l->axis.dim, size}}, .tier = t->tier};
   for (int a = 0; a < t->rank; a++) out->axis[out->rank++] = t->axis[a];
   return to == INTO_OWN || to == INTO_NEW ? NULL : loop_continued(s, l, i, to);

@@ -1,40 +1,75 @@
-/* One forward, one backward: two loops over the parts of a batch whose rounds take turns.
+/* Schedules of pipelines: two or three loops over the parts of a batch whose rounds take turns.
 
-   The forward loop of a pipeline has the attributes `turns` and `axis`, the backward loop behind it
-   has `turns`; between them stand views alone. `turns` is the table of the schedule, a number per
-   stage: how many parts may be forward and not yet backward there. A stage goes on as it says:
+   A forward loop has the attributes `turns` and `axis`; behind it stand one or two loops that have
+   `turns`, the same: backward; or gradients of inputs, then those of weights. Between them stand
+   views alone. `turns` is the table of the schedule: for each stage of the axis
 
-     forward   the next part, while it has fewer than that in flight and a part is left
-     backward  else, the oldest one in flight
+     most   how many parts may be forward and not yet backward
+     wait   of three loops: how many may be backward and without gradients of weights
 
-   With turns[s] = min(P - s, M) this is 1F1B of M parts over P stages ("PipeDream: Fast and
-   Efficient Pipeline Parallel DNN Training", non-interleaved as in Megatron-LM). Parts go backward
-   in their order on every stage, so sums have one order. What crosses from forward to backward lies
-   in rings of as many slots as the table's largest number; part i takes slot i mod that. */
+   and a stage goes on as turn_next says. With most[s] = min(P - s, M) it is 1F1B of M parts over P
+   stages ("PipeDream: Fast and Efficient Pipeline Parallel DNN Training", non-interleaved as in
+   Megatron-LM); with wait[s] = min(s, M) beside it ZB-H1 ("Zero Bubble Pipeline Parallelism"):
+   weights fill the slots in which 1F1B waits, and min(P, M) parts are kept, as on its first stage.
+   Each loop takes the parts in their order on every stage, so sums have one order. What crosses
+   from loop to loop lies in rings: part i takes slot i mod their number. */
 #ifndef SHARDC_TURNS_H
 #define SHARDC_TURNS_H
 #include "ir.h"
 
-typedef struct TurnPair {
-  OpId forward, backward;
-  int64_t stages, parts, depth; /* depth: slots of the rings */
-  const int64_t *most;          /* by stage */
-} TurnPair;
+enum { TURN_FORWARD, TURN_BACKWARD, TURN_WEIGHTS, TURN_LOOPS };
+
+typedef struct TurnTable {
+  int64_t stages, parts;
+  const int64_t *most, *wait; /* by stage; wait NULL: two loops */
+} TurnTable;
+
+typedef struct TurnState { /* of a stage: so many parts are over, by loop */
+  int64_t over[TURN_LOOPS];
+} TurnState;
+
+typedef struct TurnLoops {
+  TurnTable table;
+  int n;
+  OpId loop[TURN_LOOPS];
+} TurnLoops;
 
 bool op_takes_turns(const Op *o);
-int64_t turns_most(const Module *m, const Op *forward, int64_t rank); /* its stage's number */
 bool turns_begin(const Fn *f, OpId id,
-                 TurnPair *t); /* is op `id` a forward loop with its partner? */
-/* Of a loop that takes turns: the forward one, the backward one; of others, the op itself. */
+                 TurnLoops *t); /* is op `id` a forward loop with its partners? */
+static inline OpId turns_end(const TurnLoops *t) { return t->loop[t->n - 1]; }
+int turns_number(const TurnLoops *t, OpId id); /* of the loop; -1: none */
+/* Of a loop that takes turns: the first of its loops, the last one; of others, the op itself. */
 OpId op_begins(const Fn *f, OpId id), op_ends(const Fn *f, OpId id);
+int64_t turns_stage(const Module *m, const Op *forward, int64_t rank);
 /* Slots that its rounds take in turn in a stack of that type; 0: each has its own slice. */
 int64_t loop_slots(const Op *loop, const Type *stacked);
 
-/* Does a stage go forward next, after so many forward and backward? */
-static inline bool turn_is_forward(int64_t most, int64_t parts, int64_t forward, int64_t backward) {
-  return forward < parts && forward - backward < most;
+/* ---- the table ---- */
+
+static inline int turns_loops(const TurnTable *t) { return t->wait ? 3 : 2; }
+
+/* Which loop goes on: weights that have waited long enough, else forward while there is room, else
+   backward. The last loop has no more parts: it is all over. */
+static inline int turn_next(const TurnTable *t, int64_t stage, const TurnState *x) {
+  int64_t back = x->over[TURN_BACKWARD], waiting = back - x->over[TURN_WEIGHTS];
+  if (t->wait && (back == t->parts || waiting > t->wait[stage])) return TURN_WEIGHTS;
+  bool room = x->over[TURN_FORWARD] - back < t->most[stage];
+  return room && x->over[TURN_FORWARD] < t->parts ? TURN_FORWARD : TURN_BACKWARD;
 }
-int64_t turns_one_f_one_b(int64_t stages, int64_t stage, int64_t parts); /* its table */
-/* F0 F1 B0 F2 B1 B2, at most `words` of them */
-const char *turns_text(Arena *a, int64_t most, int64_t parts, int64_t words);
+
+static inline bool turns_over(const TurnTable *t, const TurnState *x) {
+  return x->over[turns_loops(t) - 1] == t->parts;
+}
+
+TurnTable turns_one_f_one_b(Arena *a, int64_t stages, int64_t parts);
+TurnTable turns_zero_bubble(Arena *a, int64_t stages, int64_t parts); /* ZB-H1 */
+TurnTable turns_gpipe(Arena *a, int64_t stages, int64_t parts);
+/* The most parts that loop `from` has done and loop `to` has not, on the stages first .. last. */
+int64_t turns_between(const TurnTable *t, int from, int to, int64_t first, int64_t last);
+/* When all stages are done, if a part takes `time[stage * TURN_LOOPS + loop]` there and a message
+   no time; below 0: they wait for each other for ever. */
+double turns_makespan(const TurnTable *t, const double *time);
+/* F0 F1 B0 F2 B1 B2, with W0 .. between, at most `words` of them */
+const char *turns_text(Arena *a, const TurnTable *t, int64_t stage, int64_t words);
 #endif

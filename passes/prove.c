@@ -238,7 +238,7 @@ static void add_class(RankClasses *all, Module *m, StageClass c, EventList event
 }
 
 typedef struct TurnStages { /* those of m whose rounds take turns */
-  TurnPair pair;
+  TurnLoops loops;
   int axis;
   int64_t first, last, step; /* step: from the rank of one to that of the next */
 } TurnStages;
@@ -246,24 +246,25 @@ typedef struct TurnStages { /* those of m whose rounds take turns */
 static bool find_turns(const Module *m, const Fn *entry, TurnStages *t) {
   StageClass c = module_class(m);
   OpId at = 0;
-  while (at < entry->ops.n && !turns_begin(entry, at, &t->pair)) at++;
+  while (at < entry->ops.n && !turns_begin(entry, at, &t->loops)) at++;
   if (at == entry->ops.n) return false;
-  t->axis = mesh_find(m, axis_of(&entry->ops.at[t->pair.forward])), t->step = 1;
+  t->axis = mesh_find(m, axis_of(&entry->ops.at[t->loops.loop[0]])), t->step = 1;
   for (int i = 0; i < t->axis; i++) t->step *= m->mesh.at[i].size;
-  t->first = *c.name ? c.first : 0, t->last = *c.name ? c.last : t->pair.stages - 1;
+  t->first = *c.name ? c.first : 0, t->last = *c.name ? c.last : t->loops.table.stages - 1;
   return true;
 }
 
-/* Do messages of either loop fly from one of its rounds to another? */
-static bool crosses_rounds(const Module *m, const Fn *entry, const TurnPair *t) {
-  return flights_over(m->arena, entry->ops.at[t->forward].callee).n ||
-         flights_over(m->arena, entry->ops.at[t->backward].callee).n;
+/* Do messages of a loop fly from one of its rounds to another? */
+static bool crosses_rounds(const Module *m, const Fn *entry, const TurnLoops *t) {
+  for (int i = 0; i < t->n; i++)
+    if (flights_over(m->arena, entry->ops.at[t->loop[i]].callee).n) return true;
+  return false;
 }
 
 /* Stages that take turns do the same rounds in another order. What flies while they run, but from
    round to round, flies beside all of them: one order shows that its bytes are let alone. */
 static bool prove_turns(Module *m, const Fn *entry, const TurnStages *t) {
-  int64_t last = crosses_rounds(m, entry, &t->pair) ? t->last : t->first;
+  int64_t last = crosses_rounds(m, entry, &t->loops) ? t->last : t->first;
   for (int64_t s = t->first; s <= last; s++) {
     EventList l = events_of_rank(m, entry, s * t->step);
     if (!prove_bytes(m, &l)) return false;

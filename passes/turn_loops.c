@@ -1,70 +1,97 @@
-/* turns: under `pipeline one_f_one_b`, the forward and the backward loop over parts of the batch
-   take turns (ir/turns.h).
+/* turns: under `pipeline one_f_one_b` the forward and the backward loop over parts of the batch
+   take turns, under `zero_bubble` the one of weights, too (ir/turns.h).
 
    Up to here they stand one behind the other, as under `gpipe`: pass `pipeline` has cut them apart,
-   and every pass between sees two plain loops. What stands between them and does not follow from
-   the forward one goes in front of it; what is left are views. Then the loops get the table of the
-   schedule, and stacks that cross from one to the other become rings of as many slots as parts are
-   in flight: slices keep their strides, since parts are outermost. What would write over something
-   that the other loop still reads is refused at the place line (E0901). Must not: look at what
-   rounds compute; change the order of any sum. */
+   and every pass between sees plain loops. What stands between them and does not follow from one of
+   them goes in front; what is left are views. Then the loops get the table of the schedule, and
+   stacks that cross from one to another become rings of as many slots as parts are between the two
+   on the stages that run this module: slices keep their strides, since parts are outermost. What
+   would write over something that another loop still reads is refused at the place line (E0901).
+   Must not: look at what rounds compute; change the order of any sum. */
 #include "ir/bytes.h"
 #include "ir/module_settings.h"
 #include "ir/placement.h"
+#include "ir/stage_class.h"
 #include "ir/turns.h"
 #include "passes/internal.h"
 #include <string.h>
 
-typedef struct TurnLoops {
+typedef struct TurnPass {
   Module *m;
   Fn *f;
-  OpId forward, backward;
+  TurnLoops t;
   Str dim, axis;
-  const Op *hop;
-  bool *follows; /* by value: from the forward loop */
-} TurnLoops;
+  bool *follows;        /* by value: from one of the loops */
+  const ValueId *class; /* by value: what it shares its bytes with */
+  int64_t *slots;       /* by class: of its ring; 0: it is none */
+} TurnPass;
 
-static void refuse(const TurnLoops *t, const char *why) {
+static void refuse(const TurnPass *t, const char *why) {
   const PlaceRule *rule = NULL;
   for (uint32_t i = 0; i < t->m->rules.n && !rule; i++)
     if (t->m->rules.at[i].axes.n && t->m->rules.at[i].axes.at[0] == t->axis)
       rule = &t->m->rules.at[i];
   Report *r = diag_at(t->m->ctx->diag, "E0901", rule ? span_of(t->m, rule->loc) : (Span){0},
-                      "`pipeline one_f_one_b` of this model is not built yet");
+                      "`pipeline %s` of this model is not built yet", plan_schedule(t->m));
   diag_label(r, "%s", why);
   diag_help(r, "`pipeline gpipe`: all micro-batches forward, then all backward");
 }
 
-/* ---- the two loops ---- */
+/* ---- the loops ---- */
 
 static const Op *first_hop(const Op *loop) {
-  for (OpId i = 0; loop->code == OP_loop && i < loop->callee->ops.n; i++)
+  for (OpId i = 0; i < loop->callee->ops.n; i++)
     if (op_is_hop(loop->callee->ops.at[i].code)) return &loop->callee->ops.at[i];
   return NULL;
 }
 
-static bool find_loops(TurnLoops *t) {
+static bool is_over_parts(const TurnPass *t, OpId i) {
+  const Op *o = &t->f->ops.at[i];
+  return o->code == OP_loop && o->group[0].from[0] == t->dim;
+}
+
+/* The first that sends and the last one; behind these, the gradients of weights. */
+static bool find_loops(TurnPass *t, bool weights) {
+  OpId *loop = t->t.loop;
+  const Op *hop = NULL;
+  loop[TURN_FORWARD] = loop[TURN_BACKWARD] = loop[TURN_WEIGHTS] = NO_OP;
   for (OpId i = 0; i < t->f->ops.n; i++) {
-    const Op *o = &t->f->ops.at[i], *hop = first_hop(o);
-    if (!hop || o->group[0].from[0] != t->dim) continue;
-    if (t->forward == NO_OP) t->forward = i, t->hop = hop;
-    else t->backward = i;
+    if (!is_over_parts(t, i)) continue;
+    const Op *own = first_hop(&t->f->ops.at[i]);
+    if (own && !hop) loop[TURN_FORWARD] = i, hop = own;
+    else if (own) loop[TURN_BACKWARD] = i, loop[TURN_WEIGHTS] = NO_OP;
+    else if (hop && loop[TURN_WEIGHTS] == NO_OP) loop[TURN_WEIGHTS] = i;
   }
-  if (t->backward == NO_OP) return false;
-  t->axis = intern(t->m->ctx->names, attr_str(&t->hop->attrs, ATTR_axis, ""));
+  if (!hop || loop[TURN_BACKWARD] == NO_OP) return false;
+  t->t.n = weights && loop[TURN_WEIGHTS] != NO_OP ? 3 : 2;
+  t->axis = intern(t->m->ctx->names, attr_str(&hop->attrs, ATTR_axis, ""));
   return true;
 }
 
-static void find_follows(TurnLoops *t) {
-  for (OpId i = t->forward; i <= t->backward; i++) {
+static void find_table(TurnPass *t) {
+  int64_t stages = t->m->mesh.at[mesh_find(t->m, t->axis)].size;
+  int64_t parts = attr_int(&t->f->ops.at[t->t.loop[0]].attrs, ATTR_trip, 0);
+  t->t.table = t->t.n > 2 ? turns_zero_bubble(t->m->arena, stages, parts)
+                          : turns_one_f_one_b(t->m->arena, stages, parts);
+}
+
+static void find_follows(TurnPass *t) {
+  t->follows = ARENA_ARRAY(t->m->arena, bool, t->f->values.n + 1);
+  for (OpId i = t->t.loop[0]; i <= turns_end(&t->t); i++) {
     const Op *o = &t->f->ops.at[i];
-    bool any = i == t->forward;
+    bool any = turns_number(&t->t, i) >= 0;
     for (uint32_t k = 0; k < o->nin; k++) any |= t->follows[o->in[k]];
     for (uint32_t k = 0; k < o->nout; k++) t->follows[o->out + k] = any;
   }
 }
 
-static bool is_view(const TurnLoops *t, const Op *o) {
+/* Is v a stack of parts that crosses from a loop to another, or a view of one? */
+static bool crosses(const TurnPass *t, ValueId v) {
+  OpId def = t->f->values.at[v].def;
+  return t->follows[v] && def != turns_end(&t->t);
+}
+
+static bool is_view(const TurnPass *t, const Op *o) {
   bool view = op_family(o->code) == FAMILY_STRUCT;
   for (uint32_t k = 0; k < o->nout; k++)
     view &= t->f->values.at[o->out + k].storage.view == VIEW_OF;
@@ -72,106 +99,141 @@ static bool is_view(const TurnLoops *t, const Op *o) {
 }
 
 /* Parts are outermost, so that a shorter stack has the same strides. */
-static bool is_outermost(const TurnLoops *t, ValueId v) {
+static bool is_outermost(const TurnPass *t, ValueId v) {
   const Value *x = &t->f->values.at[v];
   int at = type_find(&x->type, t->dim);
   return at >= 0 && x->storage.stride[at] == type_count(&x->type) / x->type.axis[at].size &&
          value_is_dense(x);
 }
 
-/* Is it read by the backward loop alone, as a stack? */
-static bool crosses_alone(const TurnLoops *t, ValueId v) {
-  const Op *backward = &t->f->ops.at[t->backward];
-  for (OpId i = t->forward + 1; i < t->f->ops.n; i++)
-    for (uint32_t k = 0; k < t->f->ops.at[i].nin; k++)
-      if (t->f->ops.at[i].in[k] == v &&
-          (i > t->backward || (i == t->backward && k < loop_whole(backward))))
-        return false;
+/* Is it read by views and, as a stack, by later loops alone? */
+static bool is_ring(const TurnPass *t, ValueId v) {
+  OpId end = turns_end(&t->t);
+  for (OpId i = t->t.loop[0] + 1; i < t->f->ops.n; i++) {
+    const Op *o = &t->f->ops.at[i];
+    bool loop = turns_number(&t->t, i) >= 0;
+    for (uint32_t k = 0; k < o->nin; k++)
+      if (o->in[k] == v && (i > end || (loop && k < loop_whole(o)))) return false;
+  }
   return type_find(value_type(t->f, v), t->dim) >= 0;
 }
 
-static bool moves(const TurnLoops *t, const Op *o) {
-  return !o->nout ? false : !t->follows[o->out];
+static bool moves(const TurnPass *t, OpId i) {
+  const Op *o = &t->f->ops.at[i];
+  return i > t->t.loop[0] && i < turns_end(&t->t) && o->nout && !t->follows[o->out];
 }
 
-/* Does an op that is no view write into bytes that the forward loop reads? */
-static bool writes_over(const TurnLoops *t, const ValueId *class, OpId id) {
-  const Op *o = &t->f->ops.at[id], *forward = &t->f->ops.at[t->forward];
-  for (uint32_t k = 0; k < o->nout; k++)
-    for (uint32_t i = 0; i < forward->nin; i++)
-      if (t->f->values.at[o->out + k].storage.view != VIEW_OF &&
-          class[o->out + k] == class[forward->in[i]])
-        return true;
+/* Does an op that is no view write into bytes that a loop above it reads? */
+static bool writes_over(const TurnPass *t, OpId id) {
+  const Op *o = &t->f->ops.at[id];
+  for (int a = 0; a < t->t.n && t->t.loop[a] < id; a++) {
+    const Op *loop = &t->f->ops.at[t->t.loop[a]];
+    for (uint32_t k = 0; k < o->nout; k++)
+      for (uint32_t i = 0; i < loop->nin; i++)
+        if (t->f->values.at[o->out + k].storage.view != VIEW_OF &&
+            t->class[o->out + k] == t->class[loop->in[i]])
+          return true;
+  }
   return false;
 }
 
-static const char *why_not(const TurnLoops *t) {
-  const Op *forward = &t->f->ops.at[t->forward];
-  const ValueId *class = shared_bytes(t->m->arena, t->f).of;
-  if (attr_int(&forward->attrs, ATTR_carry, 0)) return "what goes forward carries something";
-  for (OpId i = t->forward + 1; i <= t->backward; i++) {
+static const char *why_not(const TurnPass *t) {
+  for (OpId i = t->t.loop[0]; i <= turns_end(&t->t); i++) {
     const Op *o = &t->f->ops.at[i];
-    if (writes_over(t, class, i)) return "what goes backward writes over what goes forward reads";
-    if (i < t->backward && !moves(t, o) && !is_view(t, o))
+    bool loop = turns_number(&t->t, i) >= 0, last = i == turns_end(&t->t);
+    if (writes_over(t, i)) return "what goes backward writes over what goes forward reads";
+    if (loop && !last && attr_int(&o->attrs, ATTR_carry, 0))
+      return "what goes from part to part carries something";
+    if (!loop && !moves(t, i) && !is_view(t, o))
       return "something is computed of all micro-batches between forward and backward";
+    for (uint32_t k = 0; loop && !last && k < o->nout; k++)
+      if (!is_outermost(t, o->out + k)) return "micro-batches are stored in turn";
   }
-  for (uint32_t k = 0; k < forward->nout; k++)
-    if (!is_outermost(t, forward->out + k)) return "micro-batches are stored in turn";
   for (ValueId v = 0; v < t->f->values.n; v++)
-    if (t->follows[v] && value_def(t->f, v) != &t->f->ops.at[t->backward] && !crosses_alone(t, v))
+    if (crosses(t, v) && !is_ring(t, v))
       return "what a micro-batch leaves is read behind its backward pass";
   return NULL;
 }
 
 /* ---- the new function ---- */
 
-static void set_table(const TurnLoops *t, Op *o, bool forward) {
-  int64_t stages = t->m->mesh.at[mesh_find(t->m, t->axis)].size;
-  int64_t *most = ARENA_ARRAY(t->m->arena, int64_t, stages);
-  for (int64_t s = 0; s < stages; s++)
-    most[s] = turns_one_f_one_b(stages, s, attr_int(&o->attrs, ATTR_trip, 0));
-  attr_set_ints(t->m, &o->attrs, ATTR_turns, (int)stages, most);
-  if (forward) attr_set_str(t->m, &o->attrs, ATTR_axis, t->axis);
+/* Loop `to` reads value v, which lies in a ring that loop `from` begins to fill. */
+static void give_slots(TurnPass *t, ValueId v, int from, int to) {
+  StageClass c = module_class(t->m);
+  bool all = c.axis < 0 || !*c.name;
+  int64_t n =
+      turns_between(&t->t.table, from, to, all ? 0 : c.first, all ? t->t.table.stages - 1 : c.last);
+  int64_t *slots = &t->slots[t->class[v]];
+  *slots = n > *slots ? n : *slots;
 }
 
-static int64_t depth_of(const Op *o) { return attr_get(&o->attrs, ATTR_turns)->list[0]; }
-
-static void copy_op(const TurnLoops *t, Rebuild *r, OpId id) {
-  Op *o = rebuild_op(r, &t->f->ops.at[id]);
-  if (id == t->forward || id == t->backward) set_table(t, o, id == t->forward);
-}
-
-static void shorten(const TurnLoops *t, Rebuild *r, int64_t depth) {
-  for (ValueId v = 0; v < t->f->values.n; v++) {
-    if (!t->follows[v] || value_def(t->f, v) == &t->f->ops.at[t->backward]) continue;
-    Type *type = &r->to->values.at[r->map[v]].type;
-    type->axis[type_find(type, t->dim)].size = depth;
+/* What a loop leaves in place of what it reads shares its ring. */
+static void find_slots(TurnPass *t) {
+  int *first = ARENA_ARRAY(t->m->arena, int, t->f->values.n + 1);
+  t->slots = ARENA_ARRAY(t->m->arena, int64_t, t->f->values.n + 1);
+  for (int i = t->t.n - 1; i-- > 0;) {
+    const Op *o = &t->f->ops.at[t->t.loop[i]];
+    for (uint32_t k = 0; k < o->nout; k++)
+      t->slots[t->class[o->out + k]] = 1, first[t->class[o->out + k]] = i;
+  }
+  for (int i = 1; i < t->t.n; i++) {
+    const Op *o = &t->f->ops.at[t->t.loop[i]];
+    for (uint32_t k = loop_whole(o); k < o->nin; k++)
+      if (crosses(t, o->in[k])) give_slots(t, o->in[k], first[t->class[o->in[k]]], i);
   }
 }
 
-/* What moves, the forward loop, views, and the rest. */
-static Fn *take_turns(const TurnLoops *t) {
+static void set_table(const TurnPass *t, Op *o) {
+  const TurnTable *table = &t->t.table;
+  int64_t n = table->stages, *both = ARENA_ARRAY(t->m->arena, int64_t, 2 * n);
+  for (int64_t s = 0; s < n; s++) {
+    both[s] = table->most[s];
+    if (table->wait) both[n + s] = table->wait[s];
+  }
+  attr_set_ints(t->m, &o->attrs, ATTR_turns, (int)(table->wait ? 2 * n : n), both);
+}
+
+static void copy_op(const TurnPass *t, Rebuild *r, OpId id) {
+  int loop = turns_number(&t->t, id);
+  Op *o = rebuild_op(r, &t->f->ops.at[id]);
+  if (loop >= 0) set_table(t, o);
+  if (loop == TURN_FORWARD) attr_set_str(t->m, &o->attrs, ATTR_axis, t->axis);
+}
+
+static void shorten(const TurnPass *t, Rebuild *r) {
+  for (ValueId v = 0; v < t->f->values.n; v++) {
+    if (!crosses(t, v)) continue;
+    Type *type = &r->to->values.at[r->map[v]].type;
+    type->axis[type_find(type, t->dim)].size = t->slots[t->class[v]];
+  }
+}
+
+/* What moves, the forward loop, and the rest. */
+static Fn *take_turns(const TurnPass *t) {
   Rebuild r = rebuild_begin(t->m, t->f);
-  for (OpId i = 0; i < t->forward; i++) copy_op(t, &r, i);
-  for (OpId i = t->forward + 1; i < t->backward; i++)
-    if (moves(t, &t->f->ops.at[i])) copy_op(t, &r, i);
-  copy_op(t, &r, t->forward);
-  int64_t depth = depth_of(&vec_last(r.to->ops));
-  for (OpId i = t->forward + 1; i < t->f->ops.n; i++)
-    if (i >= t->backward || !moves(t, &t->f->ops.at[i])) copy_op(t, &r, i);
-  shorten(t, &r, depth);
+  OpId first = t->t.loop[0];
+  for (OpId i = 0; i < first; i++) copy_op(t, &r, i);
+  for (OpId i = first; i < turns_end(&t->t); i++)
+    if (moves(t, i)) copy_op(t, &r, i);
+  for (OpId i = first; i < t->f->ops.n; i++)
+    if (!moves(t, i)) copy_op(t, &r, i);
+  shorten(t, &r);
   rebuild_results(&r);
   return r.to;
 }
 
 void pass_turns(Module *m) {
-  TurnLoops t = {.m = m, .f = entry_of(m, "step"), .forward = NO_OP, .backward = NO_OP};
-  if (!t.f || !m->mesh.n || strcmp(plan_schedule(m), "one_f_one_b")) return;
-  t.dim = intern(m->ctx->names, "micro");
-  if (!find_loops(&t)) return;
-  t.follows = ARENA_ARRAY(m->arena, bool, t.f->values.n + 1);
-  find_follows(&t);
+  TurnPass t = {.m = m, .f = entry_of(m, "step"), .dim = intern(m->ctx->names, "micro")};
+  bool weights = !strcmp(plan_schedule(m), "zero_bubble");
+  if (!t.f || !m->mesh.n || (!weights && strcmp(plan_schedule(m), "one_f_one_b"))) return;
+  if (!find_loops(&t, weights)) return;
+  t.class = shared_bytes(m->arena, t.f).of;
+  find_table(&t), find_follows(&t);
   const char *why = why_not(&t);
-  if (why) refuse(&t, why);
-  else module_replace(m, t.f, take_turns(&t));
+  if (why) {
+    refuse(&t, why);
+    return;
+  }
+  find_slots(&t);
+  module_replace(m, t.f, take_turns(&t));
 }

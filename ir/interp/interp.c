@@ -233,19 +233,17 @@ static void run_op(InterpRun *r, const Fn *f, OpId i) {
   families[op_family(r->op->code)](r);
 }
 
-/* Views between the loops show what a round forward has left. */
-static void run_turns(InterpRun *r, const Fn *f, const TurnPair *t) {
-  const Op *forward = &f->ops.at[t->forward], *backward = &f->ops.at[t->backward];
-  int64_t most = turns_most(r->interp->m, forward, r->interp->rank), n = 0, done = 0;
-  r->op = forward;
-  InterpRounds a = begin_rounds(r);
-  r->op = backward;
-  InterpRounds b = begin_rounds(r);
-  while (done < t->parts) {
-    bool on = turn_is_forward(most, t->parts, n, done);
-    r->op = on ? forward : backward;
-    loop_round(r, on ? &a : &b, on ? n++ : done++);
-    for (OpId i = t->forward + 1; on && i < t->backward; i++) run_op(r, f, i);
+/* Views between the loops show what a round has left. */
+static void run_turns(InterpRun *r, const Fn *f, const TurnLoops *t) {
+  int64_t stage = turns_stage(r->interp->m, &f->ops.at[t->loop[0]], r->interp->rank);
+  InterpRounds rounds[TURN_LOOPS];
+  for (int i = 0; i < t->n; i++) r->op = &f->ops.at[t->loop[i]], rounds[i] = begin_rounds(r);
+  for (TurnState x = {{0}}; !turns_over(&t->table, &x);) {
+    int next = turn_next(&t->table, stage, &x);
+    r->op = &f->ops.at[t->loop[next]];
+    loop_round(r, &rounds[next], x.over[next]++);
+    for (OpId i = t->loop[0] + 1; i < turns_end(t); i++)
+      if (turns_number(t, i) < 0) run_op(r, f, i);
   }
 }
 
@@ -257,9 +255,9 @@ void interp_fn(Interp *in, const Fn *f, const Tensor *args, Arena *out, Tensor *
   for (ValueId v = 0; v < f->values.n; v++)
     if (f->values.at[v].def != NO_OP) r.value[v] = tensor_new(r.arena, *value_type(f, v));
   for (OpId i = 0; i < f->ops.n; i++) {
-    TurnPair t;
+    TurnLoops t;
     if (!turns_begin(f, i, &t)) run_op(&r, f, i);
-    else run_turns(&r, f, &t), i = t.backward;
+    else run_turns(&r, f, &t), i = turns_end(&t);
   }
   for (uint32_t i = 0; i < f->results.n; i++) {
     const Tensor *t = &r.value[f->results.at[i]];

@@ -134,17 +134,21 @@ static void run_placed_view(PlacedCall *c, const Op *op) {
   }
 }
 
-/* Two loops by the table of the rank's stage (ir/turns.h). */
-static void run_placed_turns(PlacedCall *c, const TurnPair *t) {
+/* Loops by the table of the rank's stage (ir/turns.h). */
+static void run_placed_turns(PlacedCall *c, const TurnLoops *t) {
   const Op *op = c->f->ops.at;
-  int64_t most = turns_most(c->x->in->m, &op[t->forward], c->x->in->rank), n = 0, done = 0;
-  PlacedRounds forward = placed_begin_rounds(c, &op[t->forward]);
-  for (OpId i = t->forward + 1; i < t->backward; i++) run_placed_view(c, &op[i]);
-  PlacedRounds backward = placed_begin_rounds(c, &op[t->backward]);
-  while (done < t->parts && !c->x->error)
-    if (turn_is_forward(most, t->parts, n, done)) placed_round(c, &forward, n++);
-    else placed_round(c, &backward, done++);
-  placed_end_rounds(c, &forward), placed_end_rounds(c, &backward);
+  int64_t stage = turns_stage(c->x->in->m, &op[t->loop[0]], c->x->in->rank);
+  PlacedRounds rounds[TURN_LOOPS];
+  for (OpId i = t->loop[0]; i <= turns_end(t); i++) {
+    int at = turns_number(t, i);
+    if (at < 0) run_placed_view(c, &op[i]);
+    else rounds[at] = placed_begin_rounds(c, &op[i]);
+  }
+  for (TurnState x = {{0}}; !turns_over(&t->table, &x) && !c->x->error;) {
+    int next = turn_next(&t->table, stage, &x);
+    placed_round(c, &rounds[next], x.over[next]++);
+  }
+  for (int i = 0; i < t->n; i++) placed_end_rounds(c, &rounds[i]);
 }
 
 /* Nothing runs: what kernels have left at the places of the operands is the result, if it is still
@@ -172,8 +176,8 @@ static void run_placed_move(PlacedCall *c, const Op *op) {
 void placed_run(PlacedCall *c) {
   for (OpId i = 0; i < c->f->ops.n && !c->x->error; i++) {
     const Op *op = &c->f->ops.at[i];
-    TurnPair t;
-    if (turns_begin(c->f, i, &t)) run_placed_turns(c, &t), i = t.backward;
+    TurnLoops t;
+    if (turns_begin(c->f, i, &t)) run_placed_turns(c, &t), i = turns_end(&t);
     else if (op->code == OP_kernel) run_placed_kernel(c, op);
     else if (op->code == OP_loop) placed_run_loop(c, op);
     else if (op->code == OP_store) run_placed_store(c, op);

@@ -1,5 +1,4 @@
-/* The table of 1F1B, run slot by slot: a part goes forward on a stage one slot after the stage
-   before it has done so, and backward one slot after the stage behind it. */
+/* Schedules as tables, run turn by turn: makespans against the analytic ones, parts in flight. */
 #include "ir/turns.h"
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,79 +9,107 @@
 
 enum { STAGES = 16, PARTS = 64 };
 
-typedef struct Stage {
-  int64_t ahead, done, most;               /* parts forward, backward; most in flight so far */
-  int64_t forward[PARTS], backward[PARTS]; /* slots in which they are over */
-} Stage;
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-static Stage stage[STAGES];
-
-/* May stage s take its next turn in this slot? */
-static bool may_go(int64_t s, int64_t stages, bool forward, int64_t slot) {
-  if (forward && s)
-    return stage[s].ahead < stage[s - 1].ahead && stage[s - 1].forward[stage[s].ahead] < slot;
-  if (!forward && s + 1 < stages)
-    return stage[s].done < stage[s + 1].done && stage[s + 1].backward[stage[s].done] < slot;
-  return forward || stage[s].done < stage[s].ahead;
+/* In slots: every loop takes one for a part. */
+static int64_t slots(const TurnTable *t) {
+  double time[STAGES * TURN_LOOPS];
+  for (int i = 0; i < STAGES * TURN_LOOPS; i++) time[i] = 1;
+  return (int64_t)turns_makespan(t, time);
 }
 
-static bool step(const int64_t *most, int64_t stages, int64_t parts, int64_t slot) {
-  bool any = false;
-  for (int64_t s = 0; s < stages; s++) {
-    Stage *x = &stage[s];
-    if (x->done == parts) continue;
-    bool forward = turn_is_forward(most[s], parts, x->ahead, x->done);
-    if (!may_go(s, stages, forward, slot)) continue;
-    if (forward) x->forward[x->ahead++] = slot;
-    else x->backward[x->done++] = slot;
-    if (x->ahead - x->done > x->most) x->most = x->ahead - x->done;
-    any = true;
+typedef TurnTable Schedule(Arena *a, int64_t stages, int64_t parts);
+typedef void CheckTable(const TurnTable *t);
+
+static void every_table(Schedule *schedule, CheckTable *check) {
+  for (int64_t stages = 1; stages <= STAGES; stages++)
+    for (int64_t parts = 1; parts <= PARTS; parts++) {
+      Arena *a = arena_new();
+      TurnTable t = schedule(a, stages, parts);
+      check(&t);
+      arena_free(a);
+    }
+}
+
+static void check_one_f_one_b(const TurnTable *t) {
+  assert_int_equal(slots(t), 2 * (t->parts + t->stages - 1));
+  for (int64_t s = 0; s < t->stages; s++)
+    assert_int_equal(turns_between(t, TURN_FORWARD, TURN_BACKWARD, s, s),
+                     least(t->stages - s, t->parts));
+}
+
+static void check_gpipe(const TurnTable *t) {
+  assert_int_equal(slots(t), 2 * (t->parts + t->stages - 1));
+  assert_int_equal(turns_between(t, TURN_FORWARD, TURN_BACKWARD, 0, t->stages - 1), t->parts);
+}
+
+/* The first stage waits from its last part forward until the first one is back, after 2 P - 1
+   slots: P - 1 of them, a third of the 3 (P - 1) of 1F1B, if it has P parts to send. No schedule
+   that keeps P parts does better. */
+static void check_zero_bubble(const TurnTable *t) {
+  int64_t ahead = least(t->stages, t->parts);
+  assert_int_equal(slots(t), 3 * t->parts + 2 * t->stages - 1 - ahead);
+  for (int64_t s = 0; s < t->stages; s++) {
+    assert_int_equal(turns_between(t, TURN_FORWARD, TURN_BACKWARD, s, s),
+                     least(t->stages - s, t->parts));
+    assert_true(turns_between(t, TURN_FORWARD, TURN_WEIGHTS, s, s) <= ahead);
+    assert_int_equal(turns_between(t, TURN_BACKWARD, TURN_WEIGHTS, s, s), least(s + 1, t->parts));
   }
-  return any;
-}
-
-/* Slots until all is done; -1: stages wait for each other for ever. A slot in which nobody starts
-   is the end, since every turn takes one. */
-static int64_t makespan(const int64_t *most, int64_t stages, int64_t parts) {
-  int64_t slot = 0;
-  memset(stage, 0, sizeof stage);
-  while (step(most, stages, parts, slot)) slot++;
-  for (int64_t s = 0; s < stages; s++)
-    if (stage[s].done < parts) return -1;
-  return slot;
 }
 
 static void one_f_one_b(void **state) {
   (void)state;
-  for (int64_t stages = 1; stages <= STAGES; stages++)
-    for (int64_t parts = 1; parts <= PARTS; parts++) {
-      int64_t most[STAGES];
-      for (int64_t s = 0; s < stages; s++) most[s] = turns_one_f_one_b(stages, s, parts);
-      assert_int_equal(makespan(most, stages, parts), 2 * (parts + stages - 1));
-      for (int64_t s = 0; s < stages; s++)
-        assert_int_equal(stage[s].most, stages - s < parts ? stages - s : parts);
-    }
+  every_table(turns_one_f_one_b, check_one_f_one_b);
+}
+
+static void gpipe(void **state) {
+  (void)state;
+  every_table(turns_gpipe, check_gpipe);
+}
+
+static void zero_bubble(void **state) {
+  (void)state;
+  every_table(turns_zero_bubble, check_zero_bubble);
+}
+
+static TurnTable table(int64_t stages, int64_t parts, const int64_t *most) {
+  return (TurnTable){stages, parts, most, NULL};
 }
 
 static void other_tables(void **state) {
   (void)state;
-  assert_int_equal(makespan((int64_t[]){4, 4, 4}, 3, 4), 12); /* all forward, then all backward */
-  assert_int_equal(makespan((int64_t[]){1, 1, 1}, 3, 4), 24); /* one at a time */
-  assert_int_equal(makespan((int64_t[]){1, 2}, 2, 4), -1);    /* the second waits for more */
+  TurnTable one = table(3, 4, (int64_t[]){1, 1, 1}), more = table(2, 4, (int64_t[]){1, 2});
+  assert_int_equal(slots(&one), 24);  /* one at a time */
+  assert_int_equal(slots(&more), -1); /* the second waits for more */
+}
+
+/* Unequal stages: the slow one is busy from its first part to its last one. */
+static void unequal_times(void **state) {
+  (void)state;
+  Arena *a = arena_new();
+  TurnTable t = turns_one_f_one_b(a, 2, 4);
+  assert_true(turns_makespan(&t, (double[]){1, 2, 0, 2, 4, 0}) == 1 + 4 * 6 + 2);
+  arena_free(a);
 }
 
 static void words(void **state) {
   (void)state;
   Arena *a = arena_new();
-  assert_string_equal(turns_text(a, 2, 3, 99), "F0 F1 B0 F2 B1 B2");
-  assert_string_equal(turns_text(a, 1, 2, 99), "F0 B0 F1 B1");
-  assert_string_equal(turns_text(a, 2, 3, 6), "F0 F1 B0 F2 B1 B2");
-  assert_string_equal(turns_text(a, 2, 9, 4), "F0 F1 B0 F2 ..");
+  TurnTable two = table(1, 3, (int64_t[]){2}), long_one = table(1, 9, (int64_t[]){2}),
+            one = table(1, 2, (int64_t[]){1}), zero = turns_zero_bubble(a, 2, 3);
+  assert_string_equal(turns_text(a, &two, 0, 99), "F0 F1 B0 F2 B1 B2");
+  assert_string_equal(turns_text(a, &one, 0, 99), "F0 B0 F1 B1");
+  assert_string_equal(turns_text(a, &two, 0, 6), "F0 F1 B0 F2 B1 B2");
+  assert_string_equal(turns_text(a, &long_one, 0, 4), "F0 F1 B0 F2 ..");
+  assert_string_equal(turns_text(a, &zero, 0, 99), "F0 F1 B0 W0 F2 B1 W1 B2 W2");
+  assert_string_equal(turns_text(a, &zero, 1, 99), "F0 B0 F1 B1 W0 F2 B2 W1 W2");
   arena_free(a);
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(one_f_one_b), cmocka_unit_test(other_tables),
-                                     cmocka_unit_test(words)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(one_f_one_b),   cmocka_unit_test(gpipe),
+      cmocka_unit_test(zero_bubble),   cmocka_unit_test(other_tables),
+      cmocka_unit_test(unequal_times), cmocka_unit_test(words)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

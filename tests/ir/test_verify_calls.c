@@ -102,6 +102,7 @@ static const Broken modules[] = {
      TURNS("axis = \"x\", turns = [2, 1]", "", "turns = [2, 1]", "\n%3 = exp %1 : f32[L:2]")},
     {"turns-c7", "E1104",
      TURNS("axis = \"x\", turns = [2, 1]", "", "turns = [2, 1]", " {0: inplace(%0)}")},
+    {"turns-c8", "E1104", TURNS("axis = \"x\", turns = [3, 1]", "", "turns = [3, 1]", "")},
     {"global-c2", "E1105",
      "lower\noutput @o : f32[]\nentry @e {\n%0 = const {value = 1} : f64[]\nstore @o, %0\n}\n"},
     {"global-c4", "E1105", "lower\ninput @i : f32[] of Vocab\n"},
