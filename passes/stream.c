@@ -12,10 +12,10 @@
      first plus last          (tied embeddings) each kept from its stage: partial, too
 
    So nothing inside of a micro-batch is of all stages at once, and stages may be at different ones.
-   Then the loop of `step` is cut behind the forward layers (stream_split.c): all micro-batches
+   Then the loop of `step` is cut behind the forward layers (loop_split.c): all micro-batches
    forward, then all backward ("GPipe: Efficient Training of Giant Neural Networks using Pipeline
-   Parallelism"). Entries that go forward alone stay one loop, or none: what they store is
-   completed.
+   Parallelism"); under `zero_bubble` what goes backward once more (stream_weights.c). Entries that
+   go forward alone stay one loop, or none: what they store is completed.
 
    What would make stages meet inside of a micro-batch is refused at the place line (E0901). Without
    a loop over micro-batches there is nothing to stream. Must not: change a number beyond the order
@@ -280,9 +280,11 @@ static OpId op_in(const Fn *f, const Op *like) {
 
 /* Forward, then backward. */
 static void copy_split(StageStream *s, Rebuild *r, Op loop, ValueId *in, ValueId *out) {
-  StreamSplit split = {s->m, r->to, &loop, in, op_in(loop.callee, &s->body->ops.at[s->forward]),
-                       out};
-  stream_split(&split);
+  bool *first = ARENA_ARRAY(s->m->arena, bool, loop.callee->ops.n + 1);
+  first[op_in(loop.callee, &s->body->ops.at[s->forward])] = true;
+  LoopSplit split = {.m = s->m, .f = r->to, .loop = &loop, .in = in, .first = first, .out = out};
+  split.names[0] = "forward", split.names[1] = "backward";
+  loop_split(&split);
 }
 
 static void copy_whole(StageStream *s, Rebuild *r, Op loop, const ValueId *in, ValueId *out) {
@@ -349,6 +351,8 @@ static Str stream_entry(Module *m, Fn *f) {
   Fn *to = s.loop ? with_parts(&s, f) : apart(&s);
   if (s.failed) return NULL;
   module_replace(m, f, to);
+  bool weights = s.loop && !strcmp(plan_schedule(m), "zero_bubble");
+  if (weights && !strcmp(f->name, "step")) stream_weights(m, to);
   return s.name;
 }
 

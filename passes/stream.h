@@ -1,19 +1,26 @@
-/* Streams, inside: the loop over parts of the batch (stream.c), cut in two (stream_split.c). */
+/* Streams, inside: the loop over parts of the batch (stream.c), cut in two (loop_split.c), and its
+   backward half in two again (stream_weights.c). */
 #ifndef SHARDC_PASSES_STREAM_H
 #define SHARDC_PASSES_STREAM_H
 #include "passes/internal.h"
 
-/* A loop over parts of the batch, as two behind each other: all that `first`, an op of its body,
-   asks for is done for every part in the first loop, the rest in the second. `out`: by result of
-   the loop, its value in f. What goes from one to the other is stacked over the parts. */
-typedef struct StreamSplit {
+/* A loop as two behind each other. The first does what `first` names, ops of its body, and all that
+   these ask for; the second does the rest. What goes from one to the other is stacked over the
+   rounds. A carried value goes on in the first loop where `early` says so, else in the second. */
+typedef struct LoopSplit {
   Module *m;
-  Fn *f;             /* where the new loops go */
-  const Op *loop;    /* its callee is the body that is cut */
-  const ValueId *in; /* its operands in f */
-  OpId first;        /* of the body */
-  ValueId *out;
-} StreamSplit;
+  Fn *f;                /* where the new loops go */
+  const Op *loop;       /* its callee is the body that is cut */
+  const ValueId *in;    /* its operands in f */
+  const bool *first;    /* by op of the body */
+  const bool *early;    /* by carried operand; NULL: none */
+  const char *names[2]; /* of the bodies, behind the body's own */
+  ValueId *out;         /* by result of the loop: its value in f */
+  OpId made[2];         /* the loops in f */
+} LoopSplit;
 
-void stream_split(StreamSplit *s);
+void loop_split(LoopSplit *s);
+
+/* Of `step`: gradients of weights get a loop of their own behind that of inputs. */
+void stream_weights(Module *m, Fn *step);
 #endif

@@ -53,7 +53,12 @@ plan apart for Small { mesh pipe = 2
  recompute h[0..2] keep = input }
 plan late for Small { mesh pipe = 2
  place Layers -> pipe
- pipeline zero_bubble }
+ pipeline interleaved chunks = 2 }
+plan zb for Small { mesh pipe = 3
+ place Layers -> pipe
+ pipeline zero_bubble
+ micro 2
+ recompute h.* keep = input }
 plan none for Small { mesh pipe = 2
  place Layers -> pipe
  pipeline gpipe
@@ -146,12 +151,13 @@ try:
     # sums in 16 bits: the programs of the two ends take other numbers of rounds until their buffers come again
     run(SHARDC, 'run', 'm.shard', '--plan', 'narrow', '--', 'train', '--out', 'narrow', '--threads', '1', cwd=folder)
     check(max(abs(a - b) for a, b in zip(losses('r1'), losses('narrow'))) < 0.01, losses('narrow'))
-    for micro, parts in (1, 12), (2, 6), (4, 3):
+    for micro, parts in (2, 6), (3, 4), (4, 3):
         out = [run(SHARDC, 'plan', 'm.shard', '--plan', p, '--set', f'plan.micro={micro}', '--json', cwd=folder)[0]
                for p in ('turns', 'all')]
         a, b = [json.loads(o.split('\n')[0]) for o in out]
-        saved = [p['classes'][0]['bytes']['saved'] for p in (a, b)]
-        check(saved[0] * parts == saved[1] * 3, f'kept of {parts} parts: {saved}')   # min(3 stages, parts) of them
+        for stage, (x, y) in enumerate(zip(a['classes'], b['classes'])):   # min(3 - stage, parts) of them
+            saved = x['bytes']['saved'], y['bytes']['saved']
+            check(saved[0] * parts == saved[1] * min(3 - stage, parts), f'{stage} keeps of {parts} parts: {saved}')
         check(a['bubble'] == b['bubble'], 'the bubble of both')
     text = run(SHARDC, 'dump', 'm.shard', '--plan', 'turns', '--after', 'memory', cwd=folder)[0]
     check('# stage 1: F0 F1 B0 F2 B1 F3' in text and text.count('turns = [3, 2, 1]') == 2, 'the table in the dump')
@@ -159,6 +165,16 @@ try:
         open(f'{folder}/t.ir', 'w').write(text.replace('turns = [3, 2, 1]', f'turns = {table}'))
         err = run(SHARDC, 'dump', 't.ir', '--after', 'prove', cwd=folder, expect=0 if fine else 1)[1]
         check(fine or 'E1113' in err and 'wait for each other' in err, f'{table}: {err}')
+    run(SHARDC, 'compile', 'm.shard', '--plan', 'zb', '-o', 'm_zb', cwd=folder)
+    run(SHARDC, 'run', './m_zb', '-n', '3', '--', 'train', '--out', 'zb', '--threads', '1', cwd=folder)
+    close(losses('r1'), losses('zb'), 'gradients of weights behind those of inputs')
+    text = run(SHARDC, 'dump', 'm.shard', '--plan', 'zb', '--after', 'memory', cwd=folder)[0]
+    check('# stage 1: F0 F1 B0 F2 B1 W0' in text and text.count('turns = [3, 2, 1, 0, 1, 2]') == 3, 'its table')
+    for table, said in ('3, 2, 1, 0, 1, 2', ''), ('2, 3, 1, 0, 1, 2', 'E1113'), ('3, 2, 1, 0, 1, 6', 'turns-c8'), \
+            ('3, 2, 1, 0, 1, 7', 'turns-c1'), ('3, 0, 1, 0, 1, 2', 'turns-c1'), ('3, 2, 1, 0, 1', 'turns-c4'):
+        open(f'{folder}/t.ir', 'w').write(text.replace('[3, 2, 1, 0, 1, 2]', f'[{table}]'))
+        err = run(SHARDC, 'dump', 't.ir', '--after', 'prove', cwd=folder, expect=1 if said else 0)[1]
+        check(said in err, f'{table}: {err}')
     out = run(SHARDC, 'plan', 'm.shard', '--plan', 'one,two,six', '--json', cwd=folder)[0]
     said = [json.loads(s) for s in out.split('\n') if s]
     one, two, six = (p['bubble'] for p in said)
@@ -171,7 +187,7 @@ try:
     check(max(value) - min(value) < 2e-5, said)
     check(len(start(2, 'sample', '--out', 'moved', '--prompt', 'a', '--tokens', '5', '--threads', '1')) > 5, 'a sample')
     err = run(SHARDC, 'compile', 'm.shard', '--plan', 'late', '-o', 'x', cwd=folder, expect=1)[1]
-    check('E0901' in err and 'zero_bubble' in err and not os.path.exists(f'{folder}/x'), err)
+    check('E0901' in err and 'interleaved' in err and not os.path.exists(f'{folder}/x'), err)
     err = run(SHARDC, 'compile', 'm.shard', '--plan', 'apart', '-o', 'x', cwd=folder, expect=1)[1]
     check('E0901' in err and 'keep different things' in err, err)
     err = run(SHARDC, 'plan', 'm.shard', '--plan', 'none', cwd=folder, expect=1)[1]

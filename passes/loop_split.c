@@ -1,31 +1,38 @@
-/* pipeline: the loop over parts of the batch as two loops, one behind the other.
+/* pipeline: a loop as two loops, one behind the other (stream.h).
 
-   The first does what the forward layers ask for, and nothing else; it carries nothing, so its
-   rounds depend on nothing but their operands. What the second reads of it is stacked over the
-   parts; but what follows from operands by element-wise ops and moves of indexes alone (masks,
-   positions, random numbers) is done again. */
+   The first does what it is asked for, and nothing else; what it does not carry depends on nothing
+   but its operands. What the second reads of it is stacked over the rounds; but what follows from
+   operands by element-wise ops and moves of indexes alone (masks, positions, random numbers) is
+   done again. Must not: know what the rounds are for. */
+#include "ir/placement.h"
 #include "passes/stream.h"
 
 typedef struct Half {
   Rebuild r;
-  bool *has;     /* by op of the body */
-  uint32_t *arg; /* by operand of the loop: the one of this half, NO_VALUE */
+  bool *has; /* by op of the body */
   LoopShape shape;
   VEC(ValueId) in; /* operands, in f */
 } Half;
 
 typedef struct LoopHalves {
-  StreamSplit *s;
+  LoopSplit *s;
   const Fn *body;
   LoopShape shape;
-  bool *again; /* by value of the body: done in both */
+  bool *again; /* by value of the body: both have it, or can do it */
   Half half[2];
   VEC(ValueId) crossing; /* of the body: from the first to the second */
 } LoopHalves;
 
+static bool is_early_carry(const LoopHalves *k, uint32_t i) {
+  return i < k->shape.carry && k->s->early && k->s->early[i];
+}
+
 static bool is_early(const LoopHalves *k, ValueId v) {
   OpId def = k->body->values.at[v].def;
-  return def != NO_OP && k->half[0].has[def];
+  if (def != NO_OP) return k->half[0].has[def];
+  for (uint32_t i = 0; i < k->shape.carry; i++)
+    if (k->body->args.at[i + 1] == v) return is_early_carry(k, i);
+  return false;
 }
 
 static void ask(LoopHalves *k, bool *has, ValueId v) {
@@ -41,7 +48,8 @@ static bool is_light(const Op *o) {
 }
 
 static void find_again(LoopHalves *k) {
-  for (uint32_t i = 0; i < k->body->args.n; i++) k->again[k->body->args.at[i]] = true;
+  for (uint32_t i = 0; i < k->body->args.n; i++)
+    k->again[k->body->args.at[i]] = !i || !is_early_carry(k, i - 1);
   for (OpId i = 0; i < k->body->ops.n; i++) {
     const Op *o = &k->body->ops.at[i];
     bool again = is_light(o);
@@ -66,23 +74,24 @@ static void need(LoopHalves *k, ValueId v) {
 }
 
 static void deal_ops(LoopHalves *k) {
-  const Op *first = &k->body->ops.at[k->s->first];
   bool *early = k->half[0].has, *late = k->half[1].has;
-  early[k->s->first] = true;
-  for (uint32_t i = 0; i < first->nin; i++) ask(k, early, first->in[i]);
-  for (OpId i = 0; i < k->body->ops.n; i++) late[i] = !early[i];
+  for (OpId i = 0; i < k->body->ops.n; i++)
+    for (uint32_t j = 0; k->s->first[i] && j < k->body->ops.at[i].nin; j++)
+      ask(k, early, k->body->ops.at[i].in[j]);
+  for (OpId i = 0; i < k->body->ops.n; i++) late[i] = !(early[i] |= k->s->first[i]);
   for (OpId i = 0; i < k->body->ops.n; i++)
     for (uint32_t j = 0; !early[i] && j < k->body->ops.at[i].nin; j++)
       need(k, k->body->ops.at[i].in[j]);
-  for (uint32_t i = 0; i < k->body->results.n; i++) need(k, k->body->results.at[i]);
+  for (uint32_t i = 0; i < k->body->results.n; i++)
+    if (!is_early_carry(k, i)) need(k, k->body->results.at[i]);
 }
 
 static bool reads(const LoopHalves *k, const Half *h, ValueId v) {
   for (OpId i = 0; i < k->body->ops.n; i++)
     for (uint32_t j = 0; h->has[i] && j < k->body->ops.at[i].nin; j++)
       if (k->body->ops.at[i].in[j] == v) return true;
-  for (uint32_t i = 0; h == &k->half[1] && i < k->body->results.n; i++)
-    if (k->body->results.at[i] == v) return true;
+  for (uint32_t i = 0; i < k->body->results.n; i++)
+    if (k->body->results.at[i] == v && is_early_carry(k, i) == (h == k->half)) return true;
   return false;
 }
 
@@ -92,19 +101,20 @@ static ValueId add_arg(LoopHalves *k, Half *h, ValueId v) {
   return h->r.map[v] = arg;
 }
 
-/* Carried values go with the second half; other operands with who reads them. */
+/* Carried values go with their half; other operands with who reads them. */
 static void add_args(LoopHalves *k, Half *h) {
   uint32_t whole = k->shape.carry + k->shape.invariant;
   add_arg(k, h, k->body->args.at[0]);
   h->shape = k->shape;
-  h->shape.invariant = h->shape.stacked = 0;
-  if (h == k->half) h->shape.carry = 0;
+  h->shape.carry = h->shape.invariant = h->shape.stacked = 0;
   for (uint32_t i = 0; i < k->s->loop->nin; i++) {
     ValueId v = k->body->args.at[i + 1];
-    if (i < k->shape.carry ? h == k->half : !reads(k, h, v)) continue;
+    if (i < k->shape.carry ? is_early_carry(k, i) != (h == k->half) : !reads(k, h, v)) continue;
     add_arg(k, h, v);
     vec_push(k->s->m->arena, h->in, k->s->in[i]);
-    if (i >= k->shape.carry) *(i < whole ? &h->shape.invariant : &h->shape.stacked) += 1;
+    *(i < k->shape.carry ? &h->shape.carry
+      : i < whole        ? &h->shape.invariant
+                         : &h->shape.stacked) += 1;
   }
 }
 
@@ -113,13 +123,30 @@ static void copy_ops(LoopHalves *k, Half *h) {
     if (h->has[i]) rebuild_op(&h->r, &k->body->ops.at[i]);
 }
 
-/* Placed in f as in the body; parts are not cut. */
-static ValueId emit(LoopHalves *k, Half *h) {
-  const StreamSplit *s = k->s;
+static void add_result(LoopHalves *k, Half *h, ValueId v) {
+  must(h->r.map[v] != NO_VALUE, "pipeline: %s lacks a result", h->r.to->name);
+  fn_result(k->s->m, h->r.to, h->r.map[v]);
+}
+
+/* Placed in f as in the body; only stages cut rounds. */
+static void place_result(LoopHalves *k, const Half *h, ValueId v, uint32_t result) {
+  const LoopSplit *s = k->s;
+  Placement *p = &s->f->values.at[v].placed;
+  *p = h->r.to->values.at[h->r.to->results.at[result]].placed;
+  int axis = k->shape.stages ? mesh_find(s->m, k->shape.stages) : -1;
+  if (axis >= 0) p->on[axis] = k->shape.axis.dim;
+}
+
+static ValueId emit(LoopHalves *k, int half) {
+  LoopSplit *s = k->s;
+  Half *h = &k->half[half];
   Op *o = rebuild_loop(s->m, s->f, h->r.to, h->shape, h->in.at, s->loop->loc);
-  for (uint32_t i = 0; i < o->nout; i++)
-    s->f->values.at[o->out + i].placed = h->r.to->values.at[h->r.to->results.at[i]].placed;
-  return o->out;
+  ValueId out = o->out;
+  s->made[half] = s->f->ops.n - 1;
+  for (uint32_t i = h->shape.carry; i < o->nout; i++) place_result(k, h, out + i, i);
+  for (uint32_t i = 0; i < h->shape.carry; i++)
+    s->f->values.at[out + i].placed = s->f->values.at[h->in.at[i]].placed;
+  return out;
 }
 
 static Half half_new(const LoopHalves *k, const char *name) {
@@ -132,16 +159,22 @@ static Half half_new(const LoopHalves *k, const char *name) {
   return h;
 }
 
+/* Returns the first of what crosses. */
 static ValueId emit_first(LoopHalves *k) {
   Half *h = &k->half[0];
   add_args(k, h);
+  h->shape.ninto = 0, h->shape.over = NULL, h->shape.offload = false;
   copy_ops(k, h);
-  for (uint32_t i = 0; i < k->crossing.n; i++)
-    fn_result(k->s->m, h->r.to, h->r.map[k->crossing.at[i]]);
-  return emit(k, h);
+  for (uint32_t i = 0; i < k->shape.carry; i++)
+    if (is_early_carry(k, i)) add_result(k, h, k->body->results.at[i]);
+  for (uint32_t i = 0; i < k->crossing.n; i++) add_result(k, h, k->crossing.at[i]);
+  ValueId out = emit(k, 0), next = out;
+  for (uint32_t i = 0; i < k->shape.carry; i++)
+    if (is_early_carry(k, i)) k->s->out[i] = next++;
+  return next;
 }
 
-static ValueId emit_second(LoopHalves *k, ValueId crossing) {
+static void emit_second(LoopHalves *k, ValueId crossing) {
   Half *h = &k->half[1];
   add_args(k, h);
   for (uint32_t i = 0; i < k->crossing.n; i++) {
@@ -150,16 +183,18 @@ static ValueId emit_second(LoopHalves *k, ValueId crossing) {
     h->shape.stacked++;
   }
   copy_ops(k, h);
-  rebuild_results(&h->r);
-  return emit(k, h);
+  for (uint32_t i = 0; i < k->body->results.n; i++)
+    if (!is_early_carry(k, i)) add_result(k, h, k->body->results.at[i]);
+  ValueId out = emit(k, 1);
+  for (uint32_t i = 0; i < k->body->results.n; i++)
+    if (!is_early_carry(k, i)) k->s->out[i] = out++;
 }
 
-void stream_split(StreamSplit *s) {
+void loop_split(LoopSplit *s) {
   LoopHalves k = {.s = s, .body = s->loop->callee, .shape = loop_shape(s->loop)};
   k.again = ARENA_ARRAY(s->m->arena, bool, k.body->values.n + 1);
-  k.half[0] = half_new(&k, "forward"), k.half[1] = half_new(&k, "backward");
+  k.half[0] = half_new(&k, s->names[0]), k.half[1] = half_new(&k, s->names[1]);
   find_again(&k);
   deal_ops(&k);
-  ValueId out = emit_second(&k, emit_first(&k));
-  for (uint32_t i = 0; i < s->loop->nout; i++) s->out[i] = out + i;
+  emit_second(&k, emit_first(&k));
 }

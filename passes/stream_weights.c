@@ -1,0 +1,96 @@
+/* pipeline: the backward loop over parts of the batch as two, under `pipeline zero_bubble`.
+
+   What the stage before waits for is the gradient of its output alone. So the loop over layers is
+   cut first: what it hands from stage to stage stays, with all that this asks for, and the
+   gradients of weights, which nobody hands on, become a loop over layers behind it; then the loop
+   over parts, behind the first of them. Gradients of outputs that products with weights read cross
+   over, by part and layer. Must not: change a number; the order of sums over parts and over layers
+   stays. */
+#include "passes/stream.h"
+#include "ir/module_settings.h"
+#include "ir/placement.h"
+
+typedef struct WeightCut {
+  Module *m;
+  Rebuild r;   /* of the body over parts */
+  OpId layers; /* of the body: the backward loop of stages */
+  OpId inputs; /* of the new body: its first half */
+} WeightCut;
+
+static OpId backward_layers(const Fn *f) {
+  for (OpId i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    if (o->code == OP_loop && attr_get(&o->attrs, ATTR_stages) &&
+        attr_int(&o->attrs, ATTR_reverse, 0))
+      return i;
+  }
+  return NO_OP;
+}
+
+/* Carried from stage to stage, not added up over rounds: as pass `localize` asks. */
+static bool *handed_on(const WeightCut *c, const Op *o) {
+  uint32_t carry = loop_shape(o).carry;
+  int axis = mesh_find(c->m, loop_shape(o).stages);
+  bool *on = ARENA_ARRAY(c->m->arena, bool, carry + 1);
+  for (uint32_t i = 0; i < carry; i++) on[i] = !c->r.from->values.at[o->in[i]].placed.on[axis];
+  return on;
+}
+
+static bool *makers_of(const WeightCut *c, const Fn *body, const bool *on, uint32_t carry) {
+  bool *first = ARENA_ARRAY(c->m->arena, bool, body->ops.n + 1);
+  for (uint32_t i = 0; i < carry; i++) {
+    OpId def = body->values.at[body->results.at[i]].def;
+    if (on[i] && def != NO_OP) first[def] = true;
+  }
+  return first;
+}
+
+static void cut_layers(WeightCut *c, const Op *o) {
+  uint32_t carry = loop_shape(o).carry;
+  ValueId *in = ARENA_ARRAY(c->m->arena, ValueId, o->nin + 1),
+          *out = ARENA_ARRAY(c->m->arena, ValueId, o->nout + 1);
+  for (uint32_t i = 0; i < o->nin; i++) in[i] = c->r.map[o->in[i]];
+  const bool *on = handed_on(c, o);
+  LoopSplit s = {.m = c->m, .f = c->r.to, .loop = o, .in = in, .names = {"inputs", "weights"}};
+  s.first = makers_of(c, o->callee, on, carry), s.early = on, s.out = out;
+  loop_split(&s);
+  for (uint32_t i = 0; i < o->nout; i++) c->r.map[o->out + i] = out[i];
+  c->inputs = s.made[0];
+}
+
+static Fn *cut_body(WeightCut *c, const Fn *body) {
+  c->r = rebuild_begin(c->m, body);
+  for (uint32_t i = 0; i < body->args.n; i++)
+    c->r.to->values.at[c->r.to->args.at[i]].placed = body->values.at[body->args.at[i]].placed;
+  for (OpId i = 0; i < body->ops.n; i++)
+    if (i == c->layers) cut_layers(c, &body->ops.at[i]);
+    else rebuild_op(&c->r, &body->ops.at[i]);
+  rebuild_results(&c->r);
+  return c->r.to;
+}
+
+static void cut_parts(Module *m, Rebuild *r, const Op *o, OpId layers) {
+  WeightCut c = {.m = m, .layers = layers};
+  Op loop = *o;
+  loop.callee = cut_body(&c, o->callee);
+  bool *first = ARENA_ARRAY(m->arena, bool, loop.callee->ops.n + 1);
+  ValueId *in = ARENA_ARRAY(m->arena, ValueId, o->nin + 1);
+  for (uint32_t i = 0; i < o->nin; i++) in[i] = r->map[o->in[i]];
+  first[c.inputs] = true;
+  LoopSplit s = {.m = m, .f = r->to, .loop = &loop, .in = in, .names = {"inputs", "weights"}};
+  s.first = first, s.out = &r->map[o->out];
+  loop_split(&s);
+}
+
+void stream_weights(Module *m, Fn *step) {
+  Rebuild r = rebuild_begin(m, step);
+  Str dim = intern(m->ctx->names, "micro");
+  for (OpId i = 0; i < step->ops.n; i++) {
+    const Op *o = &step->ops.at[i];
+    bool parts = o->code == OP_loop && o->group[0].from[0] == dim;
+    OpId layers = parts ? backward_layers(o->callee) : NO_OP;
+    if (layers == NO_OP) rebuild_op(&r, o);
+    else cut_parts(m, &r, o, layers);
+  }
+  module_replace(m, step, r.to);
+}
