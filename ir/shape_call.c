@@ -141,8 +141,9 @@ static const char *loop_result(const Shape *s, const LoopSign *l, uint32_t i) {
   const Attr *into = attr_get(&s->op->attrs, ATTR_into);
   int64_t to = into ? into->list[i - l->carried] : INTO_OWN;
   int64_t size = to == INTO_OWN ? l->axis.size : l->of;
-  int64_t have = type_size(value_type(s->f, s->op->out + i), l->axis.dim);
-  if (is_ring(l, have)) size = have;
+  const Type *said = value_type(s->f, s->op->out + i); /* perhaps with other dims, which is wrong */
+  int at = type_find(said, l->axis.dim);
+  if (at >= 0 && is_ring(l, said->axis[at].size)) size = said->axis[at].size;
   *out = (Type){.elem = t->elem, .rank = 1, .axis = {{l->axis.dim, size}}, .tier = t->tier};
   for (int a = 0; a < t->rank; a++) out->axis[out->rank++] = t->axis[a];
   return to == INTO_OWN || to == INTO_NEW ? NULL : loop_continued(s, l, i, to);

@@ -126,7 +126,8 @@ def ends_own():
     check(len(start(3, 'sample', '--out', 'away', '--prompt', 'a', '--tokens', '5', '--threads', '1')) > 5, 'a sample')
     err = run(SHARDC, 'compile', 'u.shard', '--plan', 'three', '--emit=c', '-o', 'x', cwd=folder, expect=2)[1]
     check('--class' in err, err)
-    out = run(SHARDC, 'compile', 'u.shard', '--plan', 'three', '--emit=c', '--class', 'middle', '-o', '-', cwd=folder)[0]
+    out = run(SHARDC, 'compile', 'u.shard', '--plan', 'three', '--emit=c', '--class', 'middle', '-o', '-',
+              cwd=folder)[0]
     check('.stages = "middle"' in out and 'RT_RECEIVE' in out, 'the C of stages between')
 
 
