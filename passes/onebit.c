@@ -293,8 +293,7 @@ Fn *onebit_entry(Module *m, const Fn *step) {
   update_adamw_begin(&k.u);
   k.u.root = ir_load(m, k.u.f, root_state(m), (Loc){0});
   ValueId *momentum = ARENA_ARRAY(m->arena, ValueId, k.u.globals + 1);
-  onebit_pieces(&k, exchange(&k), momentum);
-  apply(&k, momentum);
+  if (k.count) onebit_pieces(&k, exchange(&k), momentum), apply(&k, momentum);
   guard_output(m, k.u.f, "lr", to_f32(&k.u, k.u.lr));
   return k.u.f;
 }

@@ -19,7 +19,8 @@ machine large {
 """
 RULES = ['adamw lr = 0.1 eps = 0.1', 'adamw lr = 0.2 betas = [0.5, 0.9] eps = 0.2 weight_decay = 0.1',
          'sgd lr = 0.5 momentum = 0.5 nesterov = on',
-         'sgd lr = 0.5 weight_decay = 0.1', 'lamb lr = 0.05 betas = [0.5, 0.9] eps = 0.1 weight_decay = 0.5']
+         'sgd lr = 0.5 weight_decay = 0.1', 'lamb lr = 0.05 betas = [0.5, 0.9] eps = 0.1 weight_decay = 0.5',
+         'onebit_adam lr = 0.1 eps = 0.1 freeze = 1 workers = 4 block = 64']
 SCHEDULES = ['constant', 'cosine warmup = 1 floor = 0.1', 'linear floor = 0.2', 'wsd decay = 50%',
              'inverse_sqrt warmup = 2']
 
@@ -162,6 +163,7 @@ def many(r, text):
 def trained(r, text):
     head, block = text.split('train t {', 1)
     if r.random() < .4: block = re.sub(r'optim .*', 'optim ' + r.choice(RULES), block)
+    steps = 4 if 'onebit' in block else 2     # of its steps the third is the first behind a frozen one
     more = []
     if r.random() < .3: more.append(f'lr {r.choice(SCHEDULES)}')
     if r.random() < .3: more.append('clip 1')
@@ -175,4 +177,4 @@ def trained(r, text):
     if r.random() < .2:
         block = re.sub(r'(data columns.*)', r'\1 ' + r.choice(['format = npy', 'raw = off', 'mean = 0.1 std = 2'])
                        + ' shuffle = off', block)
-    return head + 'train t {' + block.replace('  steps 2\n', '  steps 2\n' + ''.join(f'  {line}\n' for line in more))
+    return head + 'train t {' + block.replace('  steps 2\n', f'  steps {steps}\n' + ''.join(f'  {line}\n' for line in more))
