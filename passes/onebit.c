@@ -5,10 +5,17 @@
    blocks b of parameters that lie end to end, a chunk of blocks for each worker, and per block
 
      rms(y) = sqrt(sum y^2 / number of its live elements),  C(y) = rms(y) sign(y), sign(0) = +
+     d = sqrt(v) / root + eps,  [x] = x within +- (1 - beta1) W / sqrt(1 - beta2)
 
-   worker i    y_i = beta1 m + (1 - beta1) W g_i + e_i;  sends C(y_i);  e_i = y_i - C(y_i)
-   owner       z = mean_i C(y_i) + E;                    sends C(z);    E = z - C(z)
-   everybody   m = C(z);  w = w (1 - lr decay) - lr / (1 - beta1^t) m / (sqrt(v) / root + eps)
+   worker i    y_i = beta1 m / d + [(1 - beta1) W g_i / d] + e_i
+               sends C(y_i);  e_i = y_i - C(y_i)
+   owner       z = mean_i C(y_i) + E;  sends C(z);  E = z - C(z)
+   everybody   m = C(z) d;  w = w (1 - lr decay) - lr / (1 - beta1^t) C(z)
+
+   Other than in the paper, what is compressed is in units of the step, y / d: of elements that share
+   a scale, one whose v is small would else be moved by a multiple of what it ever had. d stands
+   still, so a mean of quotients is the quotient of the mean. [] is what AdamW's own v holds a
+   gradient to: one that was next to nothing in warm-up and comes up later does not swell its block.
 
    g_i is worker i's term of the gradient (workers.c), W times it the gradient of its own samples;
    root is AdamW's sqrt(1 - beta2^t) of the last warm-up step, kept as a state. Live is an element
@@ -114,18 +121,32 @@ static ValueId live_elements(Onebit *k) {
   return onebit_flatten(k, v, false);
 }
 
-/* beta1 m + (1 - beta1) W g_i */
+/* What the step divides momentum i by. */
+static ValueId unit_of(Onebit *k, uint32_t i) {
+  Update *u = &k->u;
+  ValueId v = ir_load(u->m, u->f, state(u, u->m->globals.at[i], "v"), (Loc){0});
+  ValueId root = bin(u, OP_div, ir_unary(u->m, u->f, OP_sqrt, v, u->loc), u->root);
+  return bin(u, OP_add, root, num(u, u->eps));
+}
+
+static ValueId within(Update *u, ValueId v, double most) {
+  return bin(u, OP_max, bin(u, OP_min, v, num(u, most)), num(u, -most));
+}
+
+/* beta1 m / d + within((1 - beta1) W g_i / d) */
 static ValueId momenta(Onebit *k) {
   Module *m = k->u.m;
   Update *u = &k->u;
   ValueId *y = ARENA_ARRAY(m->arena, ValueId, u->globals + 1);
+  double share = (1 - u->betas[0]) * (double)k->worker.size;
   for (uint32_t i = 0; i < u->globals; i++) {
     y[i] = NO_VALUE;
     if (k->gradient[i] == NO_VALUE) continue;
     ValueId d = k->gradient[i], old = ir_load(m, u->f, state(u, m->globals.at[i], "m"), (Loc){0});
     if (u->coefficient != NO_VALUE) d = bin(u, OP_mul, d, u->coefficient);
-    d = times(u, d, (1 - u->betas[0]) * (double)k->worker.size);
-    y[i] = bin(u, OP_add, d, times(u, old, u->betas[0]));
+    ValueId unit = unit_of(k, i);
+    d = within(u, bin(u, OP_div, times(u, d, share), unit), share / sqrt(1 - u->betas[1]));
+    y[i] = bin(u, OP_add, d, bin(u, OP_div, times(u, old, u->betas[0]), unit));
   }
   return onebit_flatten(k, y, true);
 }
@@ -168,12 +189,10 @@ static void apply(Onebit *k, const ValueId *momentum) {
     if (momentum[i] == NO_VALUE) continue;
     Global *g = u->m->globals.at[i];
     u->loc = g->loc;
-    ValueId w = ir_load(u->m, u->f, g, u->loc), v = ir_load(u->m, u->f, state(u, g, "v"), u->loc);
-    ValueId root = bin(u, OP_div, ir_unary(u->m, u->f, OP_sqrt, v, u->loc), u->root);
-    ValueId by = bin(u, OP_mul, momentum[i], u->rate);
+    ValueId w = ir_load(u->m, u->f, g, u->loc);
     if (g->decay && u->decay != 0) w = bin(u, OP_mul, w, u->shrink);
-    w = bin(u, OP_sub, w, bin(u, OP_div, by, bin(u, OP_add, root, num(u, u->eps))));
-    put(u, state(u, g, "m"), momentum[i]);
+    w = bin(u, OP_sub, w, bin(u, OP_mul, momentum[i], u->rate));
+    put(u, state(u, g, "m"), bin(u, OP_mul, momentum[i], unit_of(k, i)));
     put(u, g, w);
   }
 }

@@ -103,16 +103,19 @@ def adamw(s, t, parts):
 def frozen(s, parts):
     live = [v > 0 for v in s['v']]
     masked = lambda y, on: [a if l else 0.0 for a, l in zip(y, on)]
+    unit = [math.sqrt(v) / s['root'] + EPS for v in s['v']]
+    most = (1 - BETA1) * WORKERS / math.sqrt(1 - BETA2)
     sent = []
     for i, g in enumerate(parts):
-        y = masked([BETA1 * m + (1 - BETA1) * WORKERS * d + e for m, d, e in zip(s['m'], g, s['error'][i])], live)
+        new = [max(-most, min(most, (1 - BETA1) * WORKERS * d / u)) for d, u in zip(g, unit)]
+        y = masked([BETA1 * m / u + d + e for m, u, d, e in zip(s['m'], unit, new, s['error'][i])], live)
         c = compressed(y, live)
         s['error'][i] = masked([a - b for a, b in zip(y, c)], live)
         sent.append(c)
     z = masked([sum(c) / WORKERS + e for c, e in zip(zip(*sent), s['owner'])], live)
     c = compressed(z, live)
     s['owner'] = masked([a - b for a, b in zip(z, c)], live)
-    s['m'] = masked(c, live)
+    s['m'] = masked([a * u for a, u in zip(c, unit)], live)
 
 
 def step(s, t, x, y):
@@ -137,8 +140,11 @@ def state(t):
 
 
 def differ(a, b):
-    flat = lambda s: s['p'] + s['m'] + s['v'] + [s['root']] + sum(s['error'], []) + s['owner']
-    return max(abs(x - y) for x, y in zip(flat(a), flat(b)))
+    """Errors, which grow to several steps' sizes, as a share of the largest of them."""
+    apart = lambda x, y: max(abs(u - v) for u, v in zip(x, y)) / max(1, *map(abs, x))
+    near = max(abs(x - y) for k in ('p', 'm', 'v') for x, y in zip(a[k], b[k]))
+    return max(near, abs(a['root'] - b['root']), apart(sum(a['error'], []), sum(b['error'], [])),
+               apart(a['owner'], b['owner']))
 
 
 # ---- runs ----
@@ -159,7 +165,8 @@ def dump(path):
 
 def apart(a, b):
     check(a.keys() == b.keys() and 'onebit.error' in a, f'{set(a) ^ set(b)}')
-    return max(abs(x - y) for k in a for x, y in zip(a[k], b[k]))
+    size = lambda k: max(1, *map(abs, a[k])) if k.startswith('onebit.error') else 1
+    return max(abs(x - y) / size(k) for k in a for x, y in zip(a[k], b[k]))
 
 
 def plans(train):
@@ -270,11 +277,12 @@ def main():
             check(worst < 1e-6 and far < 1e-5, f'step {t}: {worst:.3g} from the algorithm in 5 steps, {far:.3g} in all')
     print(f'one rank, {WORKERS} workers: {worst:.2g} from the algorithm in 5 steps, {far:.2g} in {STEPS - FIRST}')
     check(all(m == 0 for m in have['m'][:HIDDEN]), 'what never had a gradient has no momentum')
-    check(len(set(abs(m) for m in have['m'][HIDDEN + 4:COUNT])) < COUNT // 6, 'momenta of a block have one size')
+    sizes = {f"{abs(m) / (math.sqrt(v) / have['root'] + EPS):.4g}" for m, v in zip(have['m'], have['v']) if v > 0}
+    check(len(sizes) < COUNT // 6, 'momenta of a block have one size in units of the step')
     for plan, n in ('two', 2), ('four', 4):
         train(plan, n)
         far = max(differ(checkpoint(plan, t, n), checkpoint('one', t)) for t in range(FIRST, STEPS + 1, 5))
-        check(far < 1e-6, f'plan {plan}: {far:.3g} from one rank')
+        check(far < 3e-6, f'plan {plan}: {far:.3g} from one rank')  # rounding of 50 steps, as above
         print(f'plan {plan}: {far:.2g} from one rank')
     run(SHARDC, 'run', 'net.shard', '--plan', 'four', '-n', '4', '--emulate', '--', 'train', '--out', 'gpu',
         '--steps', '15', cwd=WORK)
