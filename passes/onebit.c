@@ -12,10 +12,11 @@
    owner       z = mean_i C(y_i) + E;  sends C(z);  E = z - C(z)
    everybody   m = C(z) d;  w = w (1 - lr decay) - lr / (1 - beta1^t) C(z)
 
-   Other than in the paper, what is compressed is in units of the step, y / d: of elements that share
-   a scale, one whose v is small would else be moved by a multiple of what it ever had. d stands
-   still, so a mean of quotients is the quotient of the mean. [] is what AdamW's own v holds a
-   gradient to: one that was next to nothing in warm-up and comes up later does not swell its block.
+   Other than in the paper, what is compressed is in units of the step, y / d: of elements that
+   share a scale, one whose v is small would else be moved by a multiple of what it ever had. d
+   stands still, so a mean of quotients is the quotient of the mean. [] is what AdamW's own v holds
+   a gradient to: one that was next to nothing in warm-up and comes up later does not swell its
+   block.
 
    g_i is worker i's term of the gradient (workers.c), W times it the gradient of its own samples;
    root is AdamW's sqrt(1 - beta2^t) of the last warm-up step, kept as a state. Live is an element

@@ -177,4 +177,5 @@ def trained(r, text):
     if r.random() < .2:
         block = re.sub(r'(data columns.*)', r'\1 ' + r.choice(['format = npy', 'raw = off', 'mean = 0.1 std = 2'])
                        + ' shuffle = off', block)
-    return head + 'train t {' + block.replace('  steps 2\n', f'  steps {steps}\n' + ''.join(f'  {line}\n' for line in more))
+    more = f'  steps {steps}\n' + ''.join(f'  {line}\n' for line in more)
+    return head + 'train t {' + block.replace('  steps 2\n', more)
