@@ -8,7 +8,7 @@ import re, sys
 import trial
 
 ROOT, PROGRAMS = sys.argv[1], 500
-WORKERS = 'signs flip where sums are rounded otherwise; against the algorithm in tests/run/onebit.py'
+WORKERS = 'of 1-bit Adam; against the algorithm in tests/run/onebit.py'
 UNBUILT, TOKENS = 'not built yet: E0901 at the word', 'says what is made of tokens; these programs read columns'
 OTHERS, FILES = 'kernels of other processors do not run here', 'names in files of weights'
 TIME = 'read by the bound of time of `plan` alone'
@@ -21,8 +21,7 @@ MISSING = {
     'TRAIN data.eot data.mask_id data.pack data.pad_id data.special data.task data.tokenizer': TOKENS,
     'TRAIN data.format=bytes data.format=llmc data.format=u16 data.format=u32 data.format=megatron': TOKENS,
     'TRAIN data.format=idx data.format=f32': 'the files are NumPy arrays; the runtime has tests of each format',
-    'TRAIN optim=onebit_adam optim.onebit_adam.lr optim.onebit_adam.betas optim.onebit_adam.eps optim.onebit_adam.weight_decay': WORKERS,
-    'TRAIN optim.onebit_adam.freeze optim.onebit_adam.workers optim.onebit_adam.block': WORKERS,
+    'TRAIN optim.onebit_adam.betas optim.onebit_adam.weight_decay': WORKERS,
     'TRAIN optim.onebit_adam.ratio optim.onebit_adam.window': WORKERS,
     'TRAIN save.async': UNBUILT,
     'PLAN pipeline pipeline=sequential pipeline=gpipe pipeline=one_f_one_b pipeline=zero_bubble':
