@@ -45,7 +45,6 @@ static Exit plan_programs(Cli *o, Planned *p) {
   if (e == EXIT_FINE && !pipeline_classes(all, &until, &p->programs)) e = EXIT_INPUT;
   for (uint32_t i = 0; e == EXIT_FINE && i < p->programs.n; i++)
     if (!flights_check(o, p->programs.at[i])) e = EXIT_INPUT;
-  if (e == EXIT_FINE) p->waiting = ir_waited(all, ir_main_entry(all));
   return e;
 }
 

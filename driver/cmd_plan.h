@@ -49,7 +49,6 @@ typedef struct Planned {
   PlanStep step, frozen; /* frozen: 1-bit Adam's, after `freeze` steps of `step` */
   bool freezes;          /* there are such */
   double freeze, steps;  /* freeze 0: the run finds out */
-  IrCount waiting;       /* of a step, for other stages of a pipeline, where classes differ */
   bool fits;
   Accumulation accumulate[ACCUMULATIONS];
   int naccumulate;   /* 0: there is no choice */
@@ -95,6 +94,8 @@ void plan_classes(Planned *p);              /* fills p->class */
 void plan_say_classes(const Planned *p);    /* a column of bytes per class */
 void plan_put_classes(const Planned *p);    /* JSON: a list of them */
 TrafficList plan_traffic(const Planned *p); /* of each kind what the class sends that sends most */
+/* What a rank of that class waits for other stages in a run of the entry (cmd_plan_stages.c). */
+IrCount plan_waits(const Planned *p, const Fn *entry, uint32_t class);
 /* cmd_plan_flights.c */
 void plan_say_flights(const Planned *p);
 void plan_put_flights(const Planned *p);

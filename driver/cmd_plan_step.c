@@ -4,20 +4,23 @@
 #include "ir/count.h"
 
 /* The class whose kernels have the most to do: the others wait for it. */
-static const Module *slowest(const Planned *p) {
-  int at = 0;
+static uint32_t slowest(const Planned *p) {
+  uint32_t at = 0;
   for (uint32_t i = 1; i < p->programs.n; i++)
-    if (p->class[i].flop > p->class[at].flop) at = (int)i;
-  return p->programs.at[at];
+    if (p->class[i].flop > p->class[at].flop) at = i;
+  return at;
 }
 
 PlanStep plan_step(const Planned *p, const Fn *entry) {
   PlanStep s = {0};
   if (!entry) return s;
-  const Module *m = slowest(p);
+  uint32_t at = slowest(p);
+  const Module *m = p->programs.at[at];
   entry = module_fn(m, intern(m->ctx->names, entry->name));
-  IrCount work = ir_count(m, entry), others = p->programs.n > 1 ? p->waiting : ir_waited(m, entry);
-  s.traffic = p->programs.n > 1 ? plan_traffic(p) : entry_traffic(m, entry);
+  bool classes = p->programs.n > 1;
+  IrCount work = ir_count(m, entry),
+          others = classes ? plan_waits(p, entry, at) : ir_waited(m, entry);
+  s.traffic = classes ? plan_traffic(p) : entry_traffic(m, entry);
   s.flop = work.flop, s.moved = work.bytes, s.waited = others.flop;
   Moves moves = entry_moves(entry);
   s.time =
