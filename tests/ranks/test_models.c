@@ -99,6 +99,20 @@ static void stages(void **state) {
       {"llama_ranks", "one_f_one_b", "tensor = 2, data = 2, pipe = 2",
        "place Layers -> pipe\nplace Batch -> data\nplace Kv, Mlp, Vocab -> tensor\n",
        "layers.* keep = input", 3, 1},
+      {"llama_ranks", "one_f_one_b", "data = 2, pipe = 2",
+       "place Layers -> pipe\nplace Batch -> data\n", "layers.* keep = input", 3, 1},
+      {"gpt2_ranks", "zero_bubble", "pipe = 2", "place Layers -> pipe\n", NULL, 0, 16},
+      {"gpt2_ranks", "zero_bubble", "pipe = 2", "place Layers -> pipe\n", "h.* keep = input", 0, 2},
+      {"llama_ranks", "zero_bubble", "data = 2, pipe = 2",
+       "place Layers -> pipe\nplace Batch -> data\n", NULL, 3, 2},
+      {"bert_ranks", "zero_bubble", "data = 2, pipe = 2",
+       "place Layers -> pipe\nplace Batch -> data\n", NULL, 2, 1},
+      {"gpt2_ranks", "zero_bubble", "tensor = 2, data = 2, pipe = 2",
+       "place Layers -> pipe\nplace Batch -> data\nplace Heads, Mlp, Vocab -> tensor else Seq\n",
+       NULL, 1, 2},
+      {"llama_ranks", "zero_bubble", "tensor = 2, data = 2, pipe = 2",
+       "place Layers -> pipe\nplace Batch -> data\nplace Kv, Mlp, Vocab -> tensor\n",
+       "layers.* keep = input", 3, 1},
   };
   (void)state;
   for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
