@@ -9,6 +9,7 @@
 #include "ir/count.h"
 #include "ir/lanes.h"
 #include "ir/stage_class.h"
+#include "ir/turns.h"
 
 /* What `accumulate` of `zero` can say, and what each costs; of plans whose gradients are sharded
    while several micro-batches add up. */
@@ -96,6 +97,14 @@ void plan_put_classes(const Planned *p);    /* JSON: a list of them */
 TrafficList plan_traffic(const Planned *p); /* of each kind what the class sends that sends most */
 /* What a rank of that class waits for other stages in a run of the entry (cmd_plan_stages.c). */
 IrCount plan_waits(const Planned *p, const Fn *entry, uint32_t class);
+typedef struct PlanGantt { /* of a step of a pipeline, by its table: operations, no messages */
+  TurnTable table;
+  TurnSlot *slot; /* `each` turns of each stage, in their order; times in FLOP */
+  int64_t each;
+  double total;
+} PlanGantt;
+bool plan_gantt(const Planned *p, PlanGantt *s); /* false: stages have no classes */
+void plan_gantt_svg(FILE *out, const Planned *p, const PlanGantt *s);
 /* cmd_plan_flights.c */
 void plan_say_flights(const Planned *p);
 void plan_put_flights(const Planned *p);

@@ -196,6 +196,21 @@ static void put_lanes(FILE *o, const Planned *p) {
   plan_lanes_svg(o, p);
 }
 
+static void put_schedule(FILE *o, const Planned *p) {
+  PlanGantt s;
+  if (!plan_gantt(p, &s)) return;
+  fprintf(
+      o,
+      "<h3>The schedule of the stages</h3>\n<p>%lld stages, %lld micro-batches, the operations of "
+      "each; messages take no time here. <span style=\"color:#0072B2\">Forward</span>, "
+      "<span style=\"color:#E69F00\">backward</span>, ",
+      (long long)s.table.stages, (long long)s.table.parts);
+  if (s.table.wait) fputs("<span style=\"color:#009E73\">gradients of weights</span>, ", o);
+  fputs("<span style=\"color:#CC79A7\">several in turn</span>; between them a stage waits.</p>\n",
+        o);
+  plan_gantt_svg(o, p, &s);
+}
+
 static void put_frozen(FILE *o, const Planned *p) {
   if (!p->freezes) return;
   put_work(o, p, &p->frozen, arena_printf(p->m->arena, "After %s, frozen", plan_warm_up(p)));
@@ -238,6 +253,7 @@ void plan_page_add(PlanPage *page, const Planned *p) {
   put_accumulation(page->body, p);
   put_work(page->body, p, &p->step, "A step");
   put_lanes(page->body, p);
+  put_schedule(page->body, p);
   put_frozen(page->body, p);
   fputs("</section>\n", page->body);
 }

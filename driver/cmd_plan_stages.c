@@ -5,7 +5,6 @@
    memory apart. What the busiest class does not do until the last stage is over, it waits. What
    stands outside of the loops, such as the update, all stages do at once. */
 #include "cmd_plan.h"
-#include "ir/turns.h"
 
 static bool has_hop(const Op *o) {
   for (OpId i = 0; o->code == OP_loop && i < o->callee->ops.n; i++)
@@ -50,19 +49,36 @@ static double waits(const StageCosts *k, const double *time, int64_t stage) {
   return wait > 0 ? wait : 0;
 }
 
-IrCount plan_waits(const Planned *p, const Fn *entry, uint32_t class) {
-  const Module *m = p->programs.at[class];
-  StageClass c = module_class(m);
-  int64_t stages = m->mesh.at[c.axis].size;
-  StageCosts k = {.flop = ARENA_ARRAY(m->arena, double, stages *TURN_LOOPS),
-                  .bytes = ARENA_ARRAY(m->arena, double, stages *TURN_LOOPS)};
+static bool stage_costs(const Planned *p, const Fn *entry, StageCosts *k) {
+  Arena *a = p->m->arena;
+  int axis = module_class(p->m).axis;
+  int64_t stages = axis < 0 ? 1 : p->m->mesh.at[axis].size;
+  k->flop = ARENA_ARRAY(a, double, stages *TURN_LOOPS);
+  k->bytes = ARENA_ARRAY(a, double, stages *TURN_LOOPS);
   for (uint32_t i = 0; i < p->programs.n; i++) {
     const Module *own = p->programs.at[i];
     const Fn *f = module_fn(own, intern(own->ctx->names, entry->name));
     TurnLoops t;
-    if (!f || !find_schedule(m->arena, f, stages, &t)) return (IrCount){0};
-    k.table = t.table;
-    add_class(&k, own, &t, f);
+    if (!f || !find_schedule(a, f, stages, &t)) return false;
+    k->table = t.table;
+    add_class(k, own, &t, f);
   }
-  return (IrCount){.flop = waits(&k, k.flop, c.first), .bytes = waits(&k, k.bytes, c.first)};
+  return true;
+}
+
+IrCount plan_waits(const Planned *p, const Fn *entry, uint32_t class) {
+  StageCosts k;
+  if (!stage_costs(p, entry, &k)) return (IrCount){0};
+  int64_t stage = module_class(p->programs.at[class]).first;
+  return (IrCount){.flop = waits(&k, k.flop, stage), .bytes = waits(&k, k.bytes, stage)};
+}
+
+bool plan_gantt(const Planned *p, PlanGantt *s) {
+  StageCosts k;
+  const Fn *step = ir_main_entry(p->m);
+  if (p->programs.n < 2 || !step || !stage_costs(p, step, &k)) return false;
+  int64_t each = turns_loops(&k.table) * k.table.parts;
+  *s = (PlanGantt){k.table, ARENA_ARRAY(p->m->arena, TurnSlot, each * k.table.stages), each, 0};
+  s->total = turns_slots(&k.table, k.flop, s->slot);
+  return s->total > 0;
 }

@@ -100,6 +100,7 @@ typedef struct TurnRun { /* of all stages */
   TurnState *at;   /* by stage */
   double *clock;   /* by stage */
   double *arrives; /* by loop, stage and part: when it is over; below 0: not yet */
+  TurnSlot *slot;  /* NULL: nobody asks */
 } TurnRun;
 
 static double *over_at(const TurnRun *r, int loop, int64_t stage, int64_t part) {
@@ -114,6 +115,13 @@ static double ready(const TurnRun *r, int loop, int64_t s, int64_t part) {
   return *over_at(r, loop, s + 1, part);
 }
 
+/* The next one of the stage. */
+static TurnSlot *slot_of(const TurnRun *r, int64_t s) {
+  int64_t before = s * turns_loops(r->t) * r->t->parts;
+  for (int i = 0; i < TURN_LOOPS; i++) before += r->at[s].over[i];
+  return &r->slot[before];
+}
+
 /* False: it waits, or all is over. */
 static bool take_turn(TurnRun *r, int64_t s) {
   if (turns_over(r->t, &r->at[s])) return false;
@@ -121,16 +129,18 @@ static bool take_turn(TurnRun *r, int64_t s) {
   int64_t part = r->at[s].over[loop];
   double from = ready(r, loop, s, part);
   if (from < 0) return false;
-  r->clock[s] = (from > r->clock[s] ? from : r->clock[s]) + r->time[s * TURN_LOOPS + loop];
-  *over_at(r, loop, s, part) = r->clock[s];
+  if (from < r->clock[s]) from = r->clock[s];
+  r->clock[s] = *over_at(r, loop, s, part) = from + r->time[s * TURN_LOOPS + loop];
+  if (r->slot) *slot_of(r, s) = (TurnSlot){loop, part, from, r->clock[s]};
   return r->at[s].over[loop]++, true;
 }
 
-double turns_makespan(const TurnTable *t, const double *time) {
+double turns_slots(const TurnTable *t, const double *time, TurnSlot *slot) {
   Arena *a = arena_new();
   int64_t n = TURN_LOOPS * t->stages * t->parts;
-  TurnRun r = {t, time, ARENA_ARRAY(a, TurnState, t->stages), ARENA_ARRAY(a, double, t->stages),
-               ARENA_ARRAY(a, double, n)};
+  TurnRun r = {.t = t, .time = time, .slot = slot};
+  r.at = ARENA_ARRAY(a, TurnState, t->stages), r.clock = ARENA_ARRAY(a, double, t->stages);
+  r.arrives = ARENA_ARRAY(a, double, n);
   for (int64_t i = 0; i < n; i++) r.arrives[i] = -1;
   for (bool any = true; any;) {
     any = false;
@@ -144,6 +154,8 @@ double turns_makespan(const TurnTable *t, const double *time) {
   arena_free(a);
   return most;
 }
+
+double turns_makespan(const TurnTable *t, const double *time) { return turns_slots(t, time, NULL); }
 
 const char *turns_text(Arena *a, const TurnTable *t, int64_t stage, int64_t words) {
   const char *text = "";

@@ -70,6 +70,13 @@ int64_t turns_between(const TurnTable *t, int from, int to, int64_t first, int64
 /* When all stages are done, if a part takes `time[stage * TURN_LOOPS + loop]` there and a message
    no time; below 0: they wait for each other for ever. */
 double turns_makespan(const TurnTable *t, const double *time);
+typedef struct TurnSlot { /* one turn of a stage */
+  int loop;
+  int64_t part;
+  double from, to;
+} TurnSlot;
+/* The same; `slot` gets the turns of each stage in their order, parts times the number of loops. */
+double turns_slots(const TurnTable *t, const double *time, TurnSlot *slot);
 /* F0 F1 B0 F2 B1 B2, with W0 .. between, at most `words` of them */
 const char *turns_text(Arena *a, const TurnTable *t, int64_t stage, int64_t words);
 #endif

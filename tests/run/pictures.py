@@ -58,7 +58,17 @@ try:
     most = max(classes, key=lambda c: c['bytes']['total'])['stages']
     check(len(classes) == 3 and f'stages `{most}`, which need the most' in page, f'{len(classes)} classes')
     for t, c in zip(totals, classes): check(abs(bytes_of(t) / c['bytes']['total'] - 1) < 0.01, f'{totals}')
-    check(len(totals) == 3, f'{totals}')
+    check(len(totals) == 3 and len(page) < 120000, f'{totals}, {len(page)} bytes')
+    # the schedule, a bar per turn, each with what it is; of 64 stages stretches of turns
+    gantt = re.search('<h3>The schedule of the stages.*?(<svg.*?</svg>)', page, re.S)[1]
+    lanes = tree.fromstring(gantt).findall('.//{*}rect')
+    check(64 * 2 < len(lanes) < 64 * 8, f'{len(lanes)} bars of 64 stages')
+    for plan_name, kinds in ('zero_bubble', 3), ('one_f_one_b', 2):
+        page = run(SHARDC, 'plan', stages, '--plan', 'p3d', '--set', f'plan.pipeline={plan_name}', '--set',
+                   'plan.mesh.pipe=4', '-D', 'Layers=8', '-D', 'Batch=64', '--html', '-', cwd=folder)[0]
+        gantt = re.search('<h3>The schedule of the stages.*?(<svg.*?</svg>)', page, re.S)[1]
+        said = [t.text for t in tree.fromstring(gantt).findall('.//{*}title')]
+        check(len(set(said)) == len(said) == 4 * 8 * kinds, f'{plan_name}: {len(said)} bars')
     check('--svg' in plan('--svg', 'x.svg', expect=2)[1], 'one picture, three plans')
     chromium = shutil.which('chromium') or shutil.which('chromium-browser')
     if chromium:
