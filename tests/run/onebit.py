@@ -1,6 +1,6 @@
 """1-bit Adam against the algorithm in plain Python: warm-up, freeze, signs with errors of workers and owners; one rank
-with four workers and plans of many kinds (ranks, a tensor axis, parts of the batch) give the same numbers, in 16 bits
-the same from the freeze on; a resumed run gives the same bits.
+with four workers and plans of many kinds (ranks, also over MPI, a tensor axis, parts of the batch) give the same
+numbers, in 16 bits the same from the freeze on; a resumed run gives the same bits.
 
     python3 onebit.py SHARDC
 """
@@ -249,6 +249,17 @@ def other_ranks():
         print(f'{n} ranks go on from four: {far:.2g}')
 
 
+def over_mpi():
+    if not (shutil.which('mpirun') and shutil.which('mpicc')):
+        print('no mpirun or mpicc: MPI is passed over')
+        return
+    run(SHARDC, 'compile', 'net.shard', '--plan', 'four', '--comm', 'mpi', '-o', 'four.mpi', '-q', '--quick', cwd=WORK)
+    run('mpirun', '--oversubscribe', '-n', '4', './four.mpi', 'train', '--out', 'mpi', '--steps', '20', cwd=WORK)
+    far = max(differ(checkpoint('mpi', t, 4), checkpoint('one', t)) for t in range(FIRST, 21, 5))
+    check(far < 1e-6, f'four ranks over MPI: {far:.3g} from one rank')
+    print(f'four ranks over MPI: {far:.2g} from one rank')
+
+
 def narrow(train):
     """From the freeze on, after the same warm-up."""
     for one, four in NARROW:
@@ -300,6 +311,7 @@ def main():
     steady()
     traffic()
     plans(train)
+    over_mpi()
     narrow(train)
     other_ranks()
     shutil.rmtree(WORK)
