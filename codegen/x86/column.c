@@ -12,7 +12,10 @@
 #include "codegen/reduce.h"
 #include "ir/support/num.h"
 
-enum { GROUP = 8 }; /* units of the reduced dim that are summed before they are added to the rest */
+enum {
+  GROUP = 8, /* units of the reduced dim that are summed before they are added to the rest */
+  FEW = 8    /* rows that are summed without a loop */
+};
 
 typedef struct Columns {
   Emit *e;
@@ -145,6 +148,23 @@ static void sum_range(Columns *s, const Walk *w, LLVMValueRef from, LLVMValueRef
   emit_loop_end(e, &l);
 }
 
+/* Few rows one after the other, without a loop: counting would take as long as summing. */
+static void sum_few(Columns *s, int64_t rows) {
+  Emit *e = s->e;
+  start_all(s, s->total), start_all(s, s->acc);
+  for (int64_t row = 0; row < rows; row++) {
+    Point p = s->column[0];
+    if (s->over.n) point_set(&p, (Index){.dim = s->over.dim[0].dim, .at = emit_index(e, row)});
+    for (int i = 0; i < s->over.nzero; i++)
+      point_set(&p, (Index){.dim = s->over.zero[i], .at = emit_index(e, 0)});
+    expr_forget(e);
+    element(s, &p, 1, NULL);
+    expr_forget(e);
+  }
+  for (int i = 0; i < s->r.n; i++)
+    for (int u = 0; u < s->columns; u++) accumulator_fold(e, &s->total[i][u], &s->acc[i][u]);
+}
+
 static void sum_columns(void *state, const Point *p, int n, LLVMValueRef start) {
   Columns *s = state;
   LLVMBuilderRef b = s->e->builder;
@@ -152,7 +172,9 @@ static void sum_columns(void *state, const Point *p, int n, LLVMValueRef start) 
   Walk w = over_walk(s, element);
   LLVMValueRef units = emit_i64(s->e, walk_units(&w)), splits = emit_i64(s->e, s->splits);
   if (s->splits == 1) {
-    sum_range(s, &w, emit_i64(s->e, 0), units);
+    bool few = !s->lanes_over && s->over.n <= 1 && nest_count(&s->over) <= FEW;
+    if (few) sum_few(s, nest_count(&s->over));
+    else sum_range(s, &w, emit_i64(s->e, 0), units);
     finish(s);
     return;
   }
