@@ -52,10 +52,11 @@ double lists_share(const BlockLists *l) {
   return n / ((double)s.classes * (double)s.rows * (double)s.columns);
 }
 
-static double *class_listed(Arena *a, const BlockLists *l, const ListsShape *s) {
+double *lists_counts(Arena *a, const BlockLists *l) {
   const Attr *listed = attr_get(&l->attrs, ATTR_listed);
-  int64_t each = s->rows * s->columns, at = 0;
-  double *n = ARENA_ARRAY(a, double, s->classes);
+  ListsShape s = lists_shape(l);
+  int64_t each = s.rows * s.columns, at = 0;
+  double *n = ARENA_ARRAY(a, double, s.classes);
   for (int64_t i = 0; i < listed->i; i++)
     for (int64_t left = listed->list[i]; left;) {
       int64_t some = min_i64(left, each - at % each);
@@ -68,7 +69,7 @@ static double *class_listed(Arena *a, const BlockLists *l, const ListsShape *s) 
 double lists_share_of(const BlockLists *l, int64_t rank) {
   Arena *a = arena_new();
   ListsShape s = lists_shape(l);
-  const double *listed = class_listed(a, l, &s);
+  const double *listed = lists_counts(a, l);
   double sum = 0;
   for (int64_t h = rank; h < s.count; h += s.ranks) sum += listed[lists_class(l, h)];
   arena_free(a);
@@ -131,7 +132,7 @@ static void put_listed(BlockMap *m, int64_t from, int64_t n, Turns *partial) {
 BlockMap lists_map(Arena *a, const BlockLists *l, int64_t class) {
   ListsShape s = lists_shape(l);
   BlockMap m = {.rows = s.rows, .columns = s.columns, .high = s.high, .wide = s.wide};
-  m.state = ARENA_ARRAY(a, uint8_t, m.rows * m.columns + 1);
+  m.state = ARENA_ARRAY(a, uint8_t, m.rows *m.columns + 1);
   Turns listed = turns_of(l, ATTR_listed), partial = turns_of(l, ATTR_partial);
   int64_t each = s.rows * s.columns, first = class * each;
   for (int64_t at = 0; at < first + each;) {
@@ -141,31 +142,6 @@ BlockMap lists_map(Arena *a, const BlockLists *l, int64_t class) {
     listed.left -= n, at += n;
   }
   return m;
-}
-
-static BlockState state_at(const BlockMap *m, int64_t r, int64_t c, bool transposed) {
-  return (BlockState)(transposed ? m->state[c * m->columns + r] : m->state[r * m->columns + c]);
-}
-
-ListRuns lists_runs(Arena *a, const BlockMap *map, bool transposed) {
-  int64_t rows = transposed ? map->columns : map->rows,
-          columns = transposed ? map->rows : map->columns;
-  ListRuns x = {.rows = rows,
-                .start = ARENA_ARRAY(a, int64_t, rows + 1),
-                .blocks = ARENA_ARRAY(a, int64_t, rows + 1)};
-  VEC(ListRun) runs = {0};
-  for (int64_t r = 0; r < rows; r++) {
-    for (int64_t c = 0; c < columns;) {
-      int64_t from = c;
-      BlockState s = state_at(map, r, c, transposed);
-      while (c < columns && state_at(map, r, c, transposed) == s) c++;
-      if (s == BLOCK_ABSENT) continue;
-      vec_push(a, runs, ((ListRun){(int32_t)from, (int32_t)c, s}));
-      x.blocks[r] += c - from;
-    }
-    x.start[r + 1] = runs.n, x.listed += x.blocks[r];
-  }
-  return x.run = runs.at, x;
 }
 
 /* ---- writing ---- */
@@ -310,20 +286,27 @@ static int64_t constant_of(const Fn *f, ValueId v) {
   return o && o->code == OP_const ? (int64_t)attr_float(&o->attrs, ATTR_value, 0) : 0;
 }
 
-static int64_t divided(const Dividing *d, ValueId v) {
-  const Op *o = value_def(d->f, v);
-  int64_t most = 0;
-  if (!o || d->seen[v]) return 0;
+static const Op *divided(const Dividing *d, ValueId v, int64_t *most) {
+  const Op *o = value_def(d->f, v), *found = NULL, *below;
+  if (!o || d->seen[v]) return NULL;
   d->seen[v] = true;
-  if (o->code == OP_div && is_position(d, o->in[0])) most = constant_of(d->f, o->in[1]);
-  for (uint32_t i = 0; i < o->nin; i++) most = max_i64(most, divided(d, o->in[i]));
-  return most;
+  if (o->code == OP_div && is_position(d, o->in[0]) && constant_of(d->f, o->in[1]) > *most)
+    *most = constant_of(d->f, o->in[1]), found = o;
+  for (uint32_t i = 0; i < o->nin; i++)
+    if ((below = divided(d, o->in[i], most))) found = below;
+  return found;
+}
+
+const Op *mask_block_op(const Fn *f, ValueId mask, Str query, Str key, int64_t *size) {
+  Arena *a = arena_new();
+  Dividing d = {f, query, key, ARENA_ARRAY(a, bool, f->values.n + 1)};
+  const Op *o = (*size = 0, divided(&d, mask, size));
+  arena_free(a);
+  return o;
 }
 
 int64_t mask_block_size(const Fn *f, ValueId mask, Str query, Str key) {
-  Arena *a = arena_new();
-  Dividing d = {f, query, key, ARENA_ARRAY(a, bool, f->values.n + 1)};
-  int64_t n = divided(&d, mask);
-  arena_free(a);
+  int64_t n;
+  mask_block_op(f, mask, query, key, &n);
   return n;
 }

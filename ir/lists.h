@@ -12,8 +12,9 @@
 #include "blocks.h"
 #include "mask_range.h"
 
-/* What pass `sparse` lists at most: blocks of a head, heads that differ, on all ranks. */
-enum { LISTS_BLOCKS = 1 << 24, LISTS_HEADS = 256, LISTS_RANKS = 1 << 14 };
+/* What pass `sparse` lists at most: blocks of a head, of all heads that differ; heads, on all
+   ranks. */
+enum { LISTS_BLOCKS = 1 << 24, LISTS_ALL = 1 << 28, LISTS_HEADS = 256, LISTS_RANKS = 1 << 14 };
 
 typedef struct ListsShape {
   int64_t queries, keys, high, wide, rows, columns; /* positions; of a block; blocks */
@@ -28,23 +29,11 @@ const BlockLists *lists_of(const Module *m, const Op *attention);
 ListsShape lists_shape(const BlockLists *l);
 double lists_share(const BlockLists *l); /* of the blocks, those that are listed */
 double lists_share_of(const BlockLists *l,
-                      int64_t rank); /* of the heads of rank 0 .. s.ranks - 1 */
+                      int64_t rank);                 /* of the heads of rank 0 .. s.ranks - 1 */
+double *lists_counts(Arena *a, const BlockLists *l); /* by class: listed blocks */
 int64_t lists_class(const BlockLists *l, int64_t head);
 /* The blocks of the heads of a class, read from its run lengths. */
 BlockMap lists_map(Arena *a, const BlockLists *l, int64_t class);
-
-/* What blocks each row lists, in order, as runs of equal neighbours: row r has runs [start[r],
-   start[r + 1]). `transposed`: the same of each column. */
-typedef struct ListRun {
-  int32_t from, to; /* blocks */
-  BlockState state; /* full or partial */
-} ListRun;
-typedef struct ListRuns {
-  int64_t rows, listed;    /* listed: blocks in all */
-  int64_t *start, *blocks; /* blocks: how many of the row are listed */
-  ListRun *run;
-} ListRuns;
-ListRuns lists_runs(Arena *a, const BlockMap *map, bool transposed);
 
 /* Adds lists to the module, or finds them there: maps[classes] of one shape, class[count] by head.
  */
@@ -65,6 +54,7 @@ void lists_head_at(const ListsShape *s, const ListsHeads *of, int64_t head,
 const char *lists_fault(Arena *a, const BlockLists *l); /* what its attributes lack, or NULL */
 Str lists_hash(Module *m, const AttrList *attrs);       /* the name that they must have */
 /* Positions of a block in which the mask counts: the most by which it divides positions of queries
-   or keys; 0: it does not. */
+   or keys; 0: it does not. The op: the division that says so, NULL: none. */
+const Op *mask_block_op(const Fn *f, ValueId mask, Str query, Str key, int64_t *size);
 int64_t mask_block_size(const Fn *f, ValueId mask, Str query, Str key);
 #endif

@@ -26,6 +26,7 @@ enum { SHARED = 99 << 10, SHARED_A100 = 163 << 10, SHARED_H100 = 227 << 10 };
               .l3 = 4 << 20,                                                                       \
               .join = true,                                                                        \
               .narrow_from = 512,                                                                  \
+              .listed = 1 << 19,                                                                   \
               .sm = number,                                                                        \
               .shared = SHARED,                                                                    \
               .shared_most = (most),                                                               \

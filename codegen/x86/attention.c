@@ -308,7 +308,7 @@ static void mixed_keys(Forward *f, LLVMValueRef k0, LLVMValueRef end) {
 
 /* A single tile of queries: keys that it does not see are not copied either. */
 static bool copies_seen(const Attention *attention) {
-  return !attention->lists.starts && attention->f.mask != NO_VALUE &&
+  return !attention->lists.there && attention->f.mask != NO_VALUE &&
          attention->f.queries <= attention->p.tile_queries;
 }
 
@@ -456,11 +456,12 @@ static void listed_keys(Forward *f, const AttentionRect *r) {
   emit_end_if(emit, mixed);
 }
 
-/* What is listed of a block of keys. */
-static void listed_block(Forward *f, LLVMValueRef s0, LLVMValueRef k0) {
+/* What is listed of the block of queries. */
+static void listed_keys_of_block(Forward *f, LLVMValueRef s0) {
   Attention *attention = &f->a;
   Emit *emit = attention->e;
-  AttentionRect r = attention_rects(attention, s0, k0);
+  AttentionRect r = attention_rects(attention, s0);
+  attention_ask_data(attention, &r);
   Loop t = emit_loop(emit, r.queries.from, r.queries.to, attention->p.tile_queries, 0, NULL);
   take_tile(f, s0, t.i);
   listed_keys(f, &r);
@@ -500,16 +501,20 @@ static void ask_for_keys(Forward *f, LLVMValueRef h) {
 }
 
 /* Keys are the outer loop: a block of them is near for all tiles. */
-static void query_block(Forward *f, LLVMValueRef s0) {
+static void all_keys(Forward *f, LLVMValueRef s0) {
   Attention *attention = &f->a;
   Emit *emit = attention->e;
-  ask_for_rows(f, s0);
-  each_tile(f, s0, NULL, start_work);
   Loop k = emit_loop(emit, emit_i64(emit, 0), emit_i64(emit, attention->f.keys),
                      attention->p.tile[FLASH_KEY_BLOCK], 0, NULL);
-  if (attention->lists.starts) listed_block(f, s0, k.i);
-  else each_tile(f, s0, k.i, key_block);
+  each_tile(f, s0, k.i, key_block);
   emit_loop_end(emit, &k);
+}
+
+static void query_block(Forward *f, LLVMValueRef s0) {
+  ask_for_rows(f, s0);
+  each_tile(f, s0, NULL, start_work);
+  if (f->a.lists.there) listed_keys_of_block(f, s0);
+  else all_keys(f, s0);
   each_tile(f, s0, NULL, finish_work);
 }
 
@@ -548,21 +553,34 @@ static void give_scratch(Forward *f) {
   f->added = attention_scratch(attention, p->tile_queries);
 }
 
-void attention_emit(Emit *emit) {
-  Forward f = {.a = attention_new(emit)};
-  Attention *attention = &f.a;
-  emit_begin_phase(emit, 0);
-  give_scratch(&f);
-  LLVMValueRef parts = emit_i64(emit, attention->p.tile[FLASH_PARTS]),
-               chunk = attention_chunk(attention, 0);
-  Range heads = tile_range(emit, LLVMBuildUDiv(emit->builder, chunk, parts, ""),
+/* Chunks of lists have units, others equal parts of the heads and of a head's blocks. */
+static void listed_chunk(Forward *f) {
+  Attention *attention = &f->a;
+  Range units = attention_chunk(attention, 0), heads = attention_chunk_heads(attention, 0, units);
+  Loop h = emit_loop(attention->e, heads.from, heads.to, 1, 0, NULL);
+  head(f, h.i, attention_chunk_units(attention, 0, units, h.i));
+  emit_loop_end(attention->e, &h);
+}
+
+static void plain_chunk(Forward *f) {
+  Attention *attention = &f->a;
+  Emit *emit = attention->e;
+  LLVMValueRef parts = emit_i64(emit, attention->p.tile[FLASH_PARTS]);
+  Range heads = tile_range(emit, LLVMBuildUDiv(emit->builder, emit->chunk, parts, ""),
                            attention->f.shared.count * attention->f.group.count,
                            attention->p.tile[FLASH_HEADS]);
-  Range blocks = attention_part(attention, attention->lists.query_cuts,
-                                LLVMBuildURem(emit->builder, chunk, parts, ""),
-                                attention->p.query_blocks, attention->p.tile[FLASH_PARTS]);
+  Range blocks = tile_range(emit, LLVMBuildURem(emit->builder, emit->chunk, parts, ""),
+                            attention->p.query_blocks, attention->p.tile[FLASH_PARTS]);
   Loop h = emit_loop(emit, heads.from, heads.to, 1, 0, NULL);
-  head(&f, h.i, blocks);
+  head(f, h.i, blocks);
   emit_loop_end(emit, &h);
+}
+
+void attention_emit(Emit *emit) {
+  Forward f = {.a = attention_new(emit)};
+  emit_begin_phase(emit, 0);
+  give_scratch(&f);
+  if (f.a.lists.there) listed_chunk(&f);
+  else plain_chunk(&f);
   emit_end_phase(emit);
 }

@@ -3,7 +3,7 @@
 #ifndef SHARDC_ATTENTION_H
 #define SHARDC_ATTENTION_H
 #include "codegen/attention_head.h"
-#include "ir/lists.h"
+#include "ir/kernel/attention_list.h"
 #include "tile.h"
 
 /* With what the sums of a tile begin, and what becomes of them before they are stored. */
@@ -53,11 +53,11 @@ typedef struct Prefetch {
   PrefetchRows at[PREFETCH_MOST];
 } Prefetch;
 
-/* What is worked on, from the module's lists of blocks: attention_lists.c */
+/* Constants of what is worked on: attention_lists.c */
 typedef struct AttentionLists {
-  LLVMValueRef starts, rects, classes; /* constants; starts NULL: no lists; classes NULL: one */
-  LLVMValueRef query_cuts, key_cuts;   /* first blocks of chunks; NULL: equal parts */
-  LLVMValueRef order[2];               /* chunks of a phase, longest first; NULL: as they come */
+  bool there;
+  LLVMValueRef starts, rects, classes, chunks[2]; /* classes NULL: one */
+  int64_t units[2];                               /* of a head, by phase */
   ListsShape shape;
   ListsHeads heads; /* by which the mask differs */
   ValueId rest;     /* what data decides in rectangles that positions admit; NO_VALUE: nothing */
@@ -142,46 +142,22 @@ void attention_fill(Attention *a, const Point *queries, LLVMValueRef k0, LLVMVal
                     LLVMValueRef first, LLVMValueRef to, int64_t row_floats);
 
 /* ---- rectangles of scores (attention_lists.c) ---- */
-typedef enum AttentionRunKind {
-  RUN_MIXED, /* some are admitted */
-  RUN_WHOLE, /* all are, in whole register tiles */
-  RUN_REST,  /* all are: fewer than a register tile has rows */
-  RUN_DATA   /* by positions all are: data decides */
-} AttentionRunKind;
 typedef struct AttentionRect {
   Loop loop;
   Range queries, keys; /* queries: whole tiles, from the first of the block */
   LLVMValueRef kind;
 } AttentionRect;
 void attention_make_lists(Attention *a);
-/* Begins a loop over the rectangles of the blocks that begin at query s0 and key k0;
+/* Begins a loop over the rectangles of the block that begins at query s0, by rising keys;
    emit_loop_end(e, &rect.loop) ends it. */
-AttentionRect attention_rects(Attention *a, LLVMValueRef s0, LLVMValueRef k0);
+AttentionRect attention_rects(Attention *a, LLVMValueRef s0);
+/* A rectangle that is worked on: what data says of it. */
+void attention_ask_data(Attention *a, AttentionRect *r);
 LLVMValueRef attention_rect_is(Attention *a, const AttentionRect *r, AttentionRunKind kind);
-/* Blocks of part i of `parts`, of equal work by `cuts` (NULL: of equal numbers). */
-Range attention_part(Attention *a, LLVMValueRef cuts, LLVMValueRef i, int64_t blocks,
-                     int64_t parts);
-
-/* The chunk that this call works on. */
-LLVMValueRef attention_chunk(Attention *a, int phase);
-/* n numbers beside the kernel's code. */
-LLVMValueRef attention_constant(Attention *a, const uint32_t *w, int64_t n, const char *what);
-
-/* ---- the order of chunks (attention_order.c) ---- */
-typedef struct AttentionWork {
-  Attention *a;
-  const BlockLists *lists;
-  const ListsShape *s;
-  const ListsHeads *of;
-} AttentionWork;
-typedef struct AttentionChunks { /* of a phase: ranges of heads, each in parts */
-  int64_t ranges, total, each;   /* total * each heads of queries, `each` of them never apart */
-  int64_t parts, blocks;         /* parts of so many blocks */
-  const uint32_t *cuts;          /* their first blocks by rank, NULL: equal parts */
-  const double *work;            /* by class and block */
-} AttentionChunks;
-/* By rank the chunks in their order; NULL: they are about equal. */
-LLVMValueRef attention_order(const AttentionWork *w, const AttentionChunks *c, const char *what);
+/* The units of this call's chunk; their heads; those of one of these heads. */
+Range attention_chunk(Attention *a, int phase);
+Range attention_chunk_heads(Attention *a, int phase, Range units);
+Range attention_chunk_units(Attention *a, int phase, Range units, LLVMValueRef head);
 
 extern const double attention_nothing; /* a score whose power is 0 */
 LLVMValueRef attention_splat(Attention *a, double x);

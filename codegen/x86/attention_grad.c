@@ -296,40 +296,50 @@ static void mixed_parts(Backward *b, const AttentionRect *r, GradientPart x, Val
   emit_loop_end(emit, &p);
 }
 
-/* What is listed of a block of keys. */
-static void listed_block(Backward *b, LLVMValueRef k0) {
+static void listed_keys(Backward *b, AttentionRect *r) {
   Attention *attention = &b->a;
   Emit *emit = attention->e;
-  AttentionRect r = attention_rects(attention, b->s0, k0);
-  GradientPart x = {{r.queries.from, emit_min_i64(emit, r.queries.to, b->count)},
+  attention_ask_data(attention, r);
+  GradientPart x = {{r->queries.from, emit_min_i64(emit, r->queries.to, b->count)},
                     (int)attention->p.tile[FLASH_VECTORS]};
   bool data = attention->lists.rest != NO_VALUE;
   if (!data || attention->lists.by_key) {
-    Branch whole = emit_if(emit, attention_rect_is(attention, &r, RUN_WHOLE));
-    scores_block(b, r.keys.from, r.keys.to, x, true);
+    Branch whole = emit_if(emit, attention_rect_is(attention, r, RUN_WHOLE));
+    scores_block(b, r->keys.from, r->keys.to, x, true);
     emit_end_if(emit, whole);
   }
-  Branch rest = emit_if(emit, attention_rect_is(attention, &r, data ? RUN_DATA : RUN_REST));
-  if (data) mixed_parts(b, &r, x, attention->lists.rest);
+  Branch rest = emit_if(emit, attention_rect_is(attention, r, data ? RUN_DATA : RUN_REST));
+  if (data) mixed_parts(b, r, x, attention->lists.rest);
   else {
     Backward plain = *b;
     plain.a.f.mask = NO_VALUE;
-    scores_block(&plain, r.keys.from, r.keys.to, x, false);
+    scores_block(&plain, r->keys.from, r->keys.to, x, false);
   }
   emit_end_if(emit, rest);
-  Branch mixed = emit_if(emit, attention_rect_is(attention, &r, RUN_MIXED));
-  mixed_parts(b, &r, x, attention->f.mask);
+  Branch mixed = emit_if(emit, attention_rect_is(attention, r, RUN_MIXED));
+  mixed_parts(b, r, x, attention->f.mask);
   emit_end_if(emit, mixed);
+}
+
+/* What is listed of the block of queries, of blocks [keys) of the head. */
+static void listed_keys_of_block(Backward *b, Range keys) {
+  Attention *attention = &b->a;
+  Emit *emit = attention->e;
+  LLVMBuilderRef build = emit->builder;
+  int64_t wide = attention->p.tile[FLASH_KEY_BLOCK];
+  LLVMValueRef from = tile_times(emit, keys.from, wide), to = tile_times(emit, keys.to, wide);
+  AttentionRect r = attention_rects(attention, b->s0);
+  LLVMValueRef mine = LLVMBuildAnd(build, LLVMBuildICmp(build, LLVMIntSLE, from, r.keys.from, ""),
+                                   LLVMBuildICmp(build, LLVMIntSLT, r.keys.from, to, ""), "");
+  Branch own = emit_if(emit, mine);
+  listed_keys(b, &r);
+  emit_end_if(emit, own);
   emit_loop_end(emit, &r.loop);
 }
 
 static void key_block(Backward *b, LLVMValueRef k0) {
   Attention *attention = &b->a;
   Emit *emit = attention->e;
-  if (attention->lists.starts) {
-    listed_block(b, k0);
-    return;
-  }
   LLVMValueRef end = tile_add(emit, k0, emit_i64(emit, attention->p.tile[FLASH_KEY_BLOCK]));
   end = emit_min_i64(emit, end, emit_i64(emit, attention->f.keys));
   MaskFacts facts = attention_facts(attention, b->s0, tile_add(emit, b->s0, b->count), k0, end);
@@ -343,6 +353,13 @@ static void key_block(Backward *b, LLVMValueRef k0) {
   Branch part = emit_if(emit, mixed);
   mixed_block(b, k0, end);
   emit_end_if(emit, part);
+}
+
+static void all_keys(Backward *b, Range keys) {
+  Emit *emit = b->a.e;
+  Loop k = emit_loop(emit, keys.from, keys.to, 1, 0, NULL);
+  key_block(b, tile_times(emit, k.i, b->a.p.tile[FLASH_KEY_BLOCK]));
+  emit_loop_end(emit, &k);
 }
 
 /* While a block of queries is worked on: rows of the next one, and the results of this one. */
@@ -385,9 +402,8 @@ static void query_block(Backward *b, LLVMValueRef i, Range keys) {
   b->count = emit_min_i64(emit, left, emit_i64(emit, block(b)));
   start_block(b);
   ask_for_rows(b);
-  Loop k = emit_loop(emit, keys.from, keys.to, 1, 0, NULL);
-  key_block(b, tile_times(emit, k.i, attention->p.tile[FLASH_KEY_BLOCK]));
-  emit_loop_end(emit, &k);
+  if (attention->lists.there) listed_keys_of_block(b, keys);
+  else all_keys(b, keys);
   if (b->want_q)
     attention_write(attention, attention->f.dq, attention->f.query, b->s0, attention->f.queries,
                     b->count, b->dq, attention->f.scale);
@@ -446,43 +462,73 @@ static void begin(Backward *b, int phase, bool want_q, bool want_kv) {
   give_scratch(b);
 }
 
+static Range one(Emit *emit, LLVMValueRef i) {
+  return (Range){i, tile_add(emit, i, emit_i64(emit, 1))};
+}
+
+/* All of a head of keys and values, with the heads of queries that share them. */
+static void whole_head(Backward *b, LLVMValueRef shared) {
+  const Attention *attention = &b->a;
+  Emit *emit = attention->e;
+  head(b, shared, whole(emit, attention->f.group.count), whole(emit, attention->p.query_blocks),
+       whole(emit, attention->p.key_blocks));
+}
+
+/* dk and dv of blocks of keys. */
+static void head_keys(Backward *b, LLVMValueRef shared, Range keys) {
+  Emit *emit = b->a.e;
+  head(b, shared, whole(emit, b->a.f.group.count), whole(emit, b->a.p.query_blocks), keys);
+}
+
+/* dq of blocks of queries of a head of queries. */
+static void head_queries(Backward *b, LLVMValueRef h, Range queries) {
+  Emit *emit = b->a.e;
+  LLVMValueRef groups = emit_i64(emit, b->a.f.group.count);
+  head(b, LLVMBuildUDiv(emit->builder, h, groups, ""),
+       one(emit, LLVMBuildURem(emit->builder, h, groups, "")), queries,
+       whole(emit, b->a.p.key_blocks));
+}
+
+typedef void HeadWork(Backward *b, LLVMValueRef head, Range blocks);
+
+/* The chunk's part of a phase: by units of the lists, else part i % parts of head i / parts. */
+static void chunk(Backward *b, int phase, int64_t blocks, int64_t parts, HeadWork *work) {
+  Attention *attention = &b->a;
+  Emit *emit = attention->e;
+  if (!attention->lists.there) {
+    LLVMValueRef n = emit_i64(emit, parts);
+    Range part = tile_range(emit, LLVMBuildURem(emit->builder, emit->chunk, n, ""), blocks, parts);
+    work(b, LLVMBuildUDiv(emit->builder, emit->chunk, n, ""), part);
+    return;
+  }
+  Range units = attention_chunk(attention, phase),
+        heads = attention_chunk_heads(attention, phase, units);
+  Loop h = emit_loop(emit, heads.from, heads.to, 1, 0, NULL);
+  work(b, h.i, attention_chunk_units(attention, phase, units, h.i));
+  emit_loop_end(emit, &h);
+}
+
 static void one_phase(Backward *b) {
   Attention *attention = &b->a;
   Emit *emit = attention->e;
   begin(b, 0, true, true);
-  Range heads = tile_range(emit, attention_chunk(attention, 0), attention->f.shared.count,
-                           attention->p.tile[FLASH_HEADS]);
+  Range heads = attention->lists.there ? attention_chunk(attention, 0)
+                                       : tile_range(emit, emit->chunk, attention->f.shared.count,
+                                                    attention->p.tile[FLASH_HEADS]);
   Loop h = emit_loop(emit, heads.from, heads.to, 1, 0, NULL);
-  head(b, h.i, whole(emit, attention->f.group.count), whole(emit, attention->p.query_blocks),
-       whole(emit, attention->p.key_blocks));
+  whole_head(b, h.i);
   emit_loop_end(emit, &h);
   emit_end_phase(emit);
 }
 
 static void two_phases(Backward *b) {
-  Attention *attention = &b->a;
-  Emit *emit = attention->e;
-  int64_t key_parts = attention->p.tile[FLASH_KEY_PARTS], parts = attention->p.tile[FLASH_PARTS];
+  const FlashPlan *p = &b->a.p;
   begin(b, 0, false, true);
-  LLVMValueRef n = emit_i64(emit, key_parts), chunk = attention_chunk(attention, 0);
-  Range keys = attention_part(attention, attention->lists.key_cuts,
-                              LLVMBuildURem(emit->builder, chunk, n, ""), attention->p.key_blocks,
-                              key_parts);
-  head(b, LLVMBuildUDiv(emit->builder, chunk, n, ""), whole(emit, attention->f.group.count),
-       whole(emit, attention->p.query_blocks), keys);
-  emit_end_phase(emit);
+  chunk(b, 0, p->key_blocks, p->tile[FLASH_KEY_PARTS], head_keys);
+  emit_end_phase(b->a.e);
   begin(b, 1, true, false);
-  n = emit_i64(emit, parts), chunk = attention_chunk(attention, 1);
-  Range queries =
-      attention_part(attention, attention->lists.query_cuts,
-                     LLVMBuildURem(emit->builder, chunk, n, ""), attention->p.query_blocks, parts);
-  LLVMValueRef h = LLVMBuildUDiv(emit->builder, chunk, n, ""),
-               groups = emit_i64(emit, attention->f.group.count);
-  LLVMValueRef g = LLVMBuildURem(emit->builder, h, groups, "");
-  head(b, LLVMBuildUDiv(emit->builder, h, groups, ""),
-       (Range){g, tile_add(emit, g, emit_i64(emit, 1))}, queries,
-       whole(emit, attention->p.key_blocks));
-  emit_end_phase(emit);
+  chunk(b, 1, p->query_blocks, p->tile[FLASH_PARTS], head_queries);
+  emit_end_phase(b->a.e);
 }
 
 void attention_grad_emit(Emit *emit) {

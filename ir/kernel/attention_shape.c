@@ -19,7 +19,7 @@ static void name_values(Flash *f, const Op *o) {
   f->dq = o->out, f->dk = o->out + 1, f->dv = o->out + 2;
 }
 
-int64_t flash_index_in(const FlashDims *d, int64_t flat, Str dim) {
+int64_t flash_index(const FlashDims *d, int64_t flat, Str dim) {
   for (int i = d->n; i-- > 0; flat /= d->axis[i].size)
     if (d->axis[i].dim == dim) return flat % d->axis[i].size;
   return -1;

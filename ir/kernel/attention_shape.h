@@ -15,6 +15,9 @@ typedef struct FlashDims {
   int64_t count;
 } FlashDims;
 
+/* Position in `dim` of a flat index over d; -1: d does not have it. */
+int64_t flash_index(const FlashDims *d, int64_t flat, Str dim);
+
 typedef struct Flash {
   OpId op;
   bool grad;
@@ -29,7 +32,6 @@ typedef struct Flash {
 
 Flash flash_of(const Fn *kernel);
 /* Position in `dim` of a flat index over d; -1: d does not have it. */
-int64_t flash_index_in(const FlashDims *d, int64_t flat, Str dim);
 
 enum FlashTile {                    /* entries of attribute tile */
                  FLASH_VECTORS,     /* vectors of queries in a register tile */

@@ -10,7 +10,8 @@
 
 #define NONE UINT32_MAX
 
-enum { MOST_STATES = 1 << 25, MOST_RUNS = 1 << 19, FEW = 40 /* percent */ };
+enum { FEW = 40 /* percent */ };
+static const int64_t MOST_STATES = 1ll << 28;
 
 typedef struct Listing {
   Arena *a, *work;
@@ -18,12 +19,13 @@ typedef struct Listing {
   const Flash *f;
   const BlockLists *lists; /* the module's, NULL: none */
   FlashLists *x;
+  int64_t most;           /* runs */
   bool keys;              /* rows are keys */
   int64_t rows, columns;  /* of a tile of scores */
   int64_t blocks, groups; /* tiles of columns; heads of queries that a CTA has in turn */
   ListsHeads of;          /* all that the mask tells apart, and how many that makes */
   ListsShape s;
-  BlockMap *map;         /* by head, of all ranks */
+  BlockMap *map;         /* by head, of all ranks; classes of the module's lists share theirs */
   uint32_t *slot, slots; /* first run + 1 of lists by a hash of them */
 } Listing;
 
@@ -41,8 +43,8 @@ static void count_heads(Listing *l) {
 static bool find_heads(Listing *l) {
   count_heads(l), l->x->classes = 1;
   for (int i = 0; i < l->of.dims; i++) {
-    bool shared = flash_index_in(&l->f->shared, 0, l->of.dim[i].dim) >= 0;
-    if (!shared && flash_index_in(&l->f->group, 0, l->of.dim[i].dim) < 0) return false;
+    bool shared = flash_index(&l->f->shared, 0, l->of.dim[i].dim) >= 0;
+    if (!shared && flash_index(&l->f->group, 0, l->of.dim[i].dim) < 0) return false;
     if (l->keys && !shared) continue;
     l->x->head[l->x->heads++] = l->of.dim[i], l->x->classes *= l->of.dim[i].size;
   }
@@ -59,8 +61,8 @@ static const BlockMap *map_of(const Listing *l, int64_t rank, int64_t class, int
   memcpy(d.axis, l->x->head, sizeof l->x->head[0] * (size_t)d.n);
   int64_t at = 0;
   for (int i = 0; i < l->of.dims; i++) {
-    int64_t p = flash_index_in(&d, class, l->of.dim[i].dim);
-    if (p < 0) p = flash_index_in(&l->f->group, g, l->of.dim[i].dim);
+    int64_t p = flash_index(&d, class, l->of.dim[i].dim);
+    if (p < 0) p = flash_index(&l->f->group, g, l->of.dim[i].dim);
     at = at * l->of.dim[i].size + p;
   }
   return &l->map[at * l->s.ranks + rank];
@@ -92,12 +94,24 @@ static bool join_blocks(const Listing *l, int64_t head, BlockMap *to) {
   return true;
 }
 
+/* The map of an earlier head with the same lists, or NULL. */
+static const BlockMap *shared_map(const Listing *l, int64_t head) {
+  for (int64_t h = 0; l->lists && h < head; h++)
+    if (lists_class(l->lists, h) == lists_class(l->lists, head)) return &l->map[h];
+  return NULL;
+}
+
 static void make_map(Listing *l, int64_t head) {
   const Flash *f = l->f;
+  const BlockMap *same = shared_map(l, head);
+  if (same) {
+    l->map[head] = *same;
+    return;
+  }
   BlockHead at[MASK_DIMS];
   BlockMap m = {.high = l->keys ? l->columns : l->rows, .wide = l->keys ? l->rows : l->columns};
   m.rows = ceil_div(f->queries, m.high), m.columns = ceil_div(f->keys, m.wide);
-  m.state = ARENA_ARRAY(l->work, uint8_t, m.rows * m.columns + 1);
+  m.state = ARENA_ARRAY(l->work, uint8_t, m.rows *m.columns + 1);
   lists_head_at(&l->s, &l->of, head, at);
   if (!join_blocks(l, head, &m))
     m = mask_places(l->work, l->k, f->mask, (Axis){f->query, f->queries}, (Axis){f->key, f->keys},
@@ -189,7 +203,7 @@ static bool make_rank(Listing *l, int64_t rank, Place *place) {
     int64_t length = put_runs(l, rank, i / x->tiles, i % x->tiles, &first);
     x->listed += length;
     place[i] = (Place){length, (uint32_t)i, kept_list(l, from), first};
-    if (x->runs.n > 2 * MOST_RUNS) return false;
+    if (x->runs.n > 2 * l->most) return false;
   }
   qsort(place, (size_t)n, sizeof *place, longer_first);
   for (int64_t i = 0; i < n; i++) {
@@ -215,18 +229,21 @@ FlashLists flash_lists(Arena *a, const Module *m, const Fn *k, const Flash *f,
   FlashLists x = {0};
   if (f->mask == NO_VALUE || phase == FLASH_ROWSUMS) return x;
   Listing l = {.a = a, .work = arena_new(), .k = k, .f = f, .x = &x, .keys = phase == FLASH_DKV};
-  l.lists = lists_of(m, &k->ops.at[f->op]);
+  l.lists = lists_of(m, &k->ops.at[f->op]), l.most = m->target.listed;
   l.rows = p->tile[FLASH_GPU_ROWS], l.columns = p->tile[FLASH_GPU_COLUMNS];
   x.tiles = ceil_div(l.keys ? f->keys : f->queries, l.rows);
   l.blocks = ceil_div(l.keys ? f->queries : f->keys, l.columns);
   l.groups = l.keys ? f->group.count : 1;
-  if (find_heads(&l) && l.s.count * x.tiles * l.blocks <= MOST_STATES) {
+  bool heads = find_heads(&l);
+  x.too_many = heads && l.lists && l.s.classes * x.tiles * l.blocks > MOST_STATES;
+  if (heads && (l.lists ? l.s.classes : l.s.count) * x.tiles * l.blocks <= MOST_STATES) {
     l.map = ARENA_ARRAY(l.work, BlockMap, l.s.count);
     for (int64_t i = 0; i < l.s.count; i++) make_map(&l, i);
     x.there = (l.lists || worth_it(&l)) && make_lists(&l);
+    x.too_many = x.runs.n > 2 * l.most;
     x.parts = mask_rest(k, f->mask, x.numbers, l.of.scalar, x.part);
   }
   arena_free(l.work);
-  if (!x.there) x = (FlashLists){0};
+  if (!x.there) x = (FlashLists){.too_many = x.too_many};
   return x;
 }

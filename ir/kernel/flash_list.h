@@ -6,7 +6,7 @@
    parts of the mask in full runs, too. A tile over several blocks of a pattern is listed if any of
    them is. CTAs that agree share a list.
 
-   Must not: be as large as all scores. Where positions alone say little (no mask, data, causal),
+   Must not: be as large as all scores; `select` refuses what is above the target's `listed`. Where positions alone say little (no mask, data, causal),
    there are no lists, and kernels ask the mask over intervals (codegen/attention_head.c). */
 #ifndef SHARDC_FLASH_LIST_H
 #define SHARDC_FLASH_LIST_H
@@ -22,6 +22,7 @@ typedef struct FlashNumber { /* of a rank, by which lists differ: 0, step, .. */
 
 typedef struct FlashLists {
   bool there, full, partial; /* some runs are full, partial */
+  bool too_many;             /* not there because there are more runs than that */
   int parts;                 /* of the mask, that data decides: asked in full runs */
   ValueId part[MASK_REST];
   int heads; /* dims by whose positions the lists of CTAs differ */

@@ -21,12 +21,24 @@ bool gpu_attention_fits(const Module *m, const Fn *k, const Cut *c) {
   return gpu_flash_fits(k, c->at, m->target.shared);
 }
 
+/* What is listed is counted where the cut is known. */
+static void count_lists(Module *m, const Fn *k, const Flash *f, const FlashGpuPlan *p) {
+  bool too_many = false;
+  for (int i = 0; i < p->phases && !too_many; i++) {
+    Arena *a = arena_new();
+    too_many = flash_lists(a, m, k, f, p, p->phase[i]).too_many;
+    arena_free(a);
+  }
+  listed_check(m, k, f, too_many, "ranges of tiles");
+}
+
 void gpu_attention_apply(Module *m, Fn *k, const Cut *c) {
   must(c->at[FLASH_GPU_ROWS] > 0 && c->at[FLASH_GPU_COLUMNS] > 0, "kernel %s: a cut without a tile",
        k->name);
   Flash f = flash_of(k);
   FlashGpuPlan p = gpu_flash_plan(k, &f, c->at);
   gpu_set(m, k, p.mma ? "mma" : "fma", FLASH_GPU_COUNT, p.tile, 0, NULL);
+  count_lists(m, k, &f, &p);
 }
 
 /* On a multiprocessor, in the phase over scores that has fewest. */

@@ -27,6 +27,12 @@ bool tune_by_rule(Module *m, Fn *k);
 
 void tune_nontemporal(Module *m, Fn *k); /* for families elem, row and scatter */
 
+/* E0311 at the word of a layout, of which `who` cannot hold the blocks (listed.c). */
+void listed_refuse(Module *m, const Fn *f, const Op *attention, ValueId mask, const char *who,
+                   const char *why);
+/* The same of a kernel, if it is so: `what` is more than the target's `listed`. */
+void listed_check(Module *m, const Fn *k, const Flash *f, bool too_many, const char *what);
+
 #define VARIANTS_OF(name)                                                                          \
   Cut name##_rule(const Module *m, const Fn *k);                                                   \
   bool name##_fits(const Module *m, const Fn *k, const Cut *c);                                    \

@@ -7,7 +7,7 @@
    for dk and dv, once for dq, so that every chunk owns what it writes. */
 #include "gpu.h"
 #include "tune.h"
-#include "ir/lists.h"
+#include "ir/kernel/attention_list.h"
 #include "ir/support/num.h"
 
 /* About so many keys that ranges of whole blocks of `wide` are not cut. */
@@ -21,11 +21,13 @@ static int64_t whole_blocks(int64_t keys, int64_t wide) {
 typedef struct Listed { /* by the module's lists of blocks */
   int64_t wide;         /* keys of a block; 0: there are no lists */
   double share;         /* of the scores; 1 without lists */
+  double heaviest;      /* of these the largest part that a head of keys and values has */
 } Listed;
 
 static Listed listed_of(const Module *m, const Fn *k, const Flash *f) {
   const BlockLists *l = lists_of(m, &k->ops.at[f->op]);
-  return l ? (Listed){lists_shape(l).wide, lists_share(l)} : (Listed){0, 1};
+  if (!l) return (Listed){0, 1, 1.0 / (double)f->shared.count};
+  return (Listed){lists_shape(l).wide, lists_share(l), attention_heaviest(m, k, f)};
 }
 
 /* Register tiles: rows of keys and vectors of queries. With four vectors an element of a row serves
@@ -89,14 +91,23 @@ static int64_t second_parts(const Flash *f, const FlashPlan *p, int64_t wanted) 
   return min_i64(p->query_blocks, (wanted + heads - 1) / heads);
 }
 
+/* Whether a head of keys and values, which one phase leaves whole, keeps one worker longer than all
+   would need for two phases, which cost two fifths more. */
+static bool one_is_heavy(const KernelLimits *x, const Listed *l, int64_t wanted) {
+  return l->wide && wanted >= 2 * x->workers && l->heaviest * (double)x->workers > 1.4;
+}
+
 static Cut backward_rule(const Flash *f, const KernelLimits *x, Listed l) {
   Cut c = {{[FLASH_PARTS] = 1}};
   choose_tile(f, x, l.wide, c.at);
   FlashPlan p = flash_plan(f, x->lanes, c.at);
   int64_t wanted = chunks_wanted(l.share * 2.5 * multiply_adds(f), x);
   int64_t parts = cut(wanted, f->shared.count, p.key_blocks, c.at);
-  if (parts > 1 && f->shared.count < 2 * x->workers) { /* two phases cost two fifths more */
+  bool few = parts > 1 && f->shared.count < 2 * x->workers, one = one_is_heavy(x, &l, wanted);
+  if (few || one) {
     int64_t heads = f->shared.count * f->group.count;
+    parts = max_i64(parts, ceil_div(wanted, f->shared.count));
+    parts = min_i64(parts, p.key_blocks);
     c.at[FLASH_KEY_PARTS] = parts_worth(f, x, &l, f->shared.count, parts);
     c.at[FLASH_PARTS] = parts_worth(f, x, &l, heads, second_parts(f, &p, wanted));
   }
@@ -110,6 +121,14 @@ Cut attention_rule(const Module *m, const Fn *k) {
   return f.grad ? backward_rule(&f, &x, l) : forward_rule(&f, &x, l);
 }
 
+/* What is listed is counted where the cut is known. */
+static void count_lists(Module *m, const Fn *k, const Flash *f, const FlashPlan *p) {
+  Arena *a = arena_new();
+  bool too_many = attention_list(a, m, k, f, p).too_many;
+  arena_free(a);
+  listed_check(m, k, f, too_many, "ranges of keys");
+}
+
 void attention_apply(Module *m, Fn *k, const Cut *c) {
   must(attention_fits(m, k, c), "kernel %s: a cut that does not fit", k->name);
   Flash f = flash_of(k);
@@ -119,6 +138,7 @@ void attention_apply(Module *m, Fn *k, const Cut *c) {
   attr_set_ints(m, &k->attrs, ATTR_tile, FLASH_COUNT, c->at);
   attr_set_ints(m, &k->attrs, ATTR_chunks, p.phases, p.chunks);
   attr_set_int(m, &k->attrs, ATTR_scratch, p.scratch);
+  count_lists(m, k, &f, &p);
 }
 
 static void tune_either(Module *m, Fn *k) {
@@ -199,20 +219,23 @@ void attention_vary(Module *m, const Fn *k, const Cut *from, int stage, bool wid
 /* ---- rules ---- */
 
 #define VARIANTS(name)                                                                             \
-  {                                                                                                \
-#name, NULL, ATTENTION_COUNT, attention_rule, attention_fits, attention_apply, attention_vary, \
-        attention_shape                                                                            \
-  }
+  {#name,           NULL,           ATTENTION_COUNT, attention_rule, attention_fits,               \
+   attention_apply, attention_vary, attention_shape}
 #define GPU_VARIANTS(name)                                                                         \
-  {                                                                                                \
-#name, NULL, GPU_ATTENTION_COUNT, gpu_attention_rule, gpu_attention_fits, gpu_attention_apply, \
-        gpu_attention_vary, attention_shape                                                        \
-  }
+  {#name,                                                                                          \
+   NULL,                                                                                           \
+   GPU_ATTENTION_COUNT,                                                                            \
+   gpu_attention_rule,                                                                             \
+   gpu_attention_fits,                                                                             \
+   gpu_attention_apply,                                                                            \
+   gpu_attention_vary,                                                                             \
+   attention_shape}
 #define RULES(i)                                                                                   \
-  {                                                                                                \
-    .cpu = tune_either, .gpu = gpu_tune_attention, .cpu_variants = &variants[i],                   \
-    .gpu_variants = &gpu_variants[i], .larger = gpu_attention_larger                               \
-  }
+  {.cpu = tune_either,                                                                             \
+   .gpu = gpu_tune_attention,                                                                      \
+   .cpu_variants = &variants[i],                                                                   \
+   .gpu_variants = &gpu_variants[i],                                                               \
+   .larger = gpu_attention_larger}
 
 static const Variants variants[] = {VARIANTS(attention), VARIANTS(attention_grad)},
                       gpu_variants[] = {GPU_VARIANTS(attention), GPU_VARIANTS(attention_grad)};

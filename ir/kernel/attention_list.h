@@ -1,0 +1,56 @@
+/* What a kernel of attention on a processor works on, from the module's lists of blocks
+   (ir/lists.h): rectangles of scores, and chunks of about equal work.
+
+   Of each block of queries there are some rectangles, by rising keys: tiles of queries, keys, and
+   whether positions admit all of them. Neighbouring tiles with the same keys are one rectangle, so
+   that a block of several tiles is worked on as a dense one is; neighbouring blocks of keys are one
+   range, cut where the kernel's blocks of keys end. Inside of partial blocks the mask is asked once
+   more. A chunk is a range of units, a unit a block of a head or a whole head (attention_chunks.c).
+
+   Must not: hold what is absent, or as much as all scores. What is there is a constant of the
+   kernel, so `select` counts it, and refuses more than the target's `listed`. */
+#ifndef SHARDC_ATTENTION_LIST_H
+#define SHARDC_ATTENTION_LIST_H
+#include "attention_shape.h"
+#include "ir/lists.h"
+
+enum { RECT_WORDS = 3 };
+
+typedef VEC(uint32_t) AttentionWords;
+
+typedef enum AttentionRunKind {
+  RUN_MIXED, /* some are admitted */
+  RUN_WHOLE, /* all are, in whole register tiles */
+  RUN_REST,  /* all are: fewer than a register tile has rows */
+  RUN_DATA   /* by positions all are: data decides (made by kernels) */
+} AttentionRunKind;
+
+typedef struct AttentionList {
+  bool there;    /* false: the kernel asks the mask over intervals */
+  bool too_many; /* because there are more rectangles than that */
+  ListsShape shape;
+  ListsHeads heads;         /* by which the mask differs */
+  AttentionWords starts;    /* [classes][query blocks] and the end: the first rectangle */
+  AttentionWords rects;     /* [][RECT_WORDS]: tiles, first key, end * 4 + kind */
+  AttentionWords classes;   /* by head and rank; empty: there is one */
+  AttentionWords chunks[2]; /* of a phase, [ranks][chunks][2]: first unit, end; the longest first */
+  int64_t units[2];         /* of a head, of each phase */
+} AttentionList;
+
+AttentionList attention_list(Arena *a, const Module *m, const Fn *k, const Flash *f,
+                             const FlashPlan *p);
+/* Of the listed blocks of a rank, the share of the head of keys and values that has the most; of
+   all ranks the largest. */
+double attention_heaviest(const Module *m, const Fn *k, const Flash *f);
+
+/* ---- parts of it (attention_chunks.c) ---- */
+typedef struct AttentionWork { /* scores that are worked on */
+  const Flash *f;
+  const BlockLists *lists;
+  const ListsShape *shape;
+  const ListsHeads *heads;
+  double *queries, *keys; /* by class and block of queries, of keys */
+} AttentionWork;
+/* Chunks of all phases. */
+void attention_cut(Arena *a, const AttentionWork *w, const FlashPlan *p, AttentionList *x);
+#endif
