@@ -5,16 +5,15 @@
 
    Programs go through all passes up to `select`, so what is compared is what a model gets; a
    program in which pass `sparse` lists nothing counts as little, and there must be few of them. */
-#include "frontend/lower.h"
 #include "harness.h"
 #include "ir/philox.h"
 #include "passes/internal.h"
+#include "sparse_program.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 enum { MASKS = 4 };
 
@@ -50,7 +49,11 @@ static const char *pattern(Random *r) {
 static const char *layout(Random *r) {
   const char *s = pattern(r);
   while (upto(r, 2)) s = arena_printf(r->a, "(%s) %s (%s)", s, upto(r, 3) ? "|" : "&", pattern(r));
-  return upto(r, 4) ? s : arena_printf(r->a, "per_head([%s, %s])", s, pattern(r));
+  if (upto(r, 4)) return s;
+  if (upto(r, 2)) return arena_printf(r->a, "per_head([%s, %s])", s, pattern(r));
+  /* the same blocks, maybe, and other elements of them */
+  return arena_printf(r->a, "(%s) & causal & per_head([sliding(%d), sliding(%d)])", s,
+                      1 + upto(r, 40), 1 + upto(r, 60));
 }
 
 /* What stands beside the layout, or without one. */
@@ -93,18 +96,6 @@ static const char *program(Random *r) {
                       s, 1 + upto(r, 2));
 }
 
-static Module *lowered(Ctx *c, const char *text, const char *type) {
-  char path[] = "/tmp/shardc-sparse-XXXXXX.shard";
-  int fd = mkstemps(path, 6);
-  assert_true(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
-  close(fd);
-  const char *sets[] = {arena_printf(c->arena, "plan.precision=%s", type)};
-  LowerOptions o = {.path = path, .sets = sets, .nsets = 1};
-  Module *m = lower_program(c, &o);
-  unlink(path);
-  return m;
-}
-
 /* Attention ops that have lists. */
 static int listed(const Module *m) {
   int n = 0;
@@ -120,7 +111,7 @@ static int check(int number) {
   Random r = {h->arena, (uint64_t)number, 0};
   const char *text = program(&r), *type = types[upto(&r, 4)];
   double tolerance = !strcmp(type, "f32") ? 1e-4 : 2e-2;
-  Module *m = lowered(h->ctx, text, type);
+  Module *m = sparse_program(h->ctx, text, type);
   PipelineOptions o = {.verify = true, .until = "select"};
   if (m) target_describe(m, target_find(target), h->workers = 1 + upto(&r, 30));
   h->low = -1, h->high = 1, h->random += (uint64_t)number;
