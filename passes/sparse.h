@@ -1,6 +1,7 @@
 /* Parts of pass `sparse`. */
 #ifndef SHARDC_PASSES_SPARSE_H
 #define SHARDC_PASSES_SPARSE_H
+#include "ir/lists.h"
 #include "passes/internal.h"
 
 typedef struct SparseSaid {
@@ -14,4 +15,11 @@ void sparse_warn(Module *m, const Fn *f, ValueId mask, Str query, SparseWarned *
 /* The values 0, step, .. that a whole number without dims takes, each on some rank: how many, if
    all that it follows from are coordinates of ranks (sparse_ranks.c). */
 bool sparse_number(const Module *m, const Fn *f, ValueId v, int64_t *values, int64_t *step);
+/* Per head of the shape the first one of which the mask is surely the same (sparse_alike.c). */
+typedef struct SparseHeads {
+  Str query, key;
+  const ListsShape *shape;
+  const ListsHeads *of;
+} SparseHeads;
+const int64_t *sparse_alike(Arena *a, const Fn *f, ValueId mask, const SparseHeads *x);
 #endif
