@@ -210,6 +210,23 @@ static void warn_empty(World *w, const LayoutFigures *f) {
                           (long long)f->unit));
 }
 
+/* What a pattern names behind the last block is none: said, no error, as sizes may be a trial's. */
+static void warn_beyond(World *w, const Scene *s, const Mask *m) {
+  double rows = (double)ceil_div(s->query.size, (int64_t)s->grid.unit),
+         columns = (double)ceil_div(s->key.size, (int64_t)s->grid.unit), named, there;
+  for (int i = 0; mask_part(m, i); i++) warn_beyond(w, s, mask_part(m, i));
+  if (m->kind != MASK_PATTERN || m->items || !pattern_beyond(m, rows, columns, &named, &there))
+    return;
+  Arena *a = w->ctx->arena;
+  world_warn(
+      w, "W0305", m->span,
+      arena_printf(a, "`%s` names block %.0f, and there are %.0f", m->name, named - 1, there),
+      arena_printf(a,
+                   "blocks count from 0; `%s` has %lld elements and `%s` %lld, in blocks of %.0f",
+                   s->query.dim, (long long)s->query.size, s->key.dim, (long long)s->key.size,
+                   s->grid.unit));
+}
+
 void layouts_of(Eval *checked, LayoutList *out) {
   World *w = checked->w;
   for (uint32_t i = 0; i < checked->masks.n; i++) {
@@ -218,6 +235,7 @@ void layouts_of(Eval *checked, LayoutList *out) {
     bool pattern = has_pattern(u->mask);
     if (pattern ? mask_unit(u->mask) <= 0 : !u->name) continue; /* of a larger mask */
     if (!set_scene(&s, w, checked->sizes, u->mask, u->q, u->k)) continue;
+    if (pattern) warn_beyond(w, &s, s.mask);
     LayoutFigures f = figures_of(&s, u->name, u->span);
     if (!f.sum.full && !f.sum.partial) warn_empty(w, &f);
     if (u->name && out) vec_push(w->ctx->arena, *out, f);

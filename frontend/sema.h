@@ -480,7 +480,9 @@ typedef struct BlockGrid { /* what patterns are counted in */
 } BlockGrid;
 bool pattern_check(Eval *e, const Mask *m, int n, const AstExpr *const *x); /* its operands */
 Val pattern_values(Eval *e, const Mask *m, const BlockGrid *g); /* where it lists a block */
-Val pattern_head(Eval *e, const BlockGrid *g, double n);        /* h mod n */
+/* Whether it names blocks behind the last of so many rows and columns: `named` - 1 of `there`. */
+bool pattern_beyond(const Mask *m, double rows, double columns, double *named, double *there);
+Val pattern_head(Eval *e, const BlockGrid *g, double n); /* h mod n */
 /* a op b, widened until one has the dims of both; of two numbers, the number */
 Val pattern_op(Eval *e, OpCode op, Val a, Val b);
 Val pattern_position(Eval *e, Str dim);

@@ -368,3 +368,36 @@ Val pattern_values(Eval *e, const Mask *m, const BlockGrid *b) {
   e->here = here;
   return p->values(&g, m);
 }
+
+/* ---- blocks beyond the end ---- */
+
+/* The first block behind all that an operand names. */
+static double names_up_to(const Val *v) {
+  if (v->kind == VAL_NUMBER) return v->number;
+  double end = 0;
+  for (int i = 0; i < v->nitems; i++)
+    end = fmax(end, v->items[i].kind == VAL_NUMBER ? v->items[i].number + 1
+                                                   : v->items[i].items[1].number);
+  return end;
+}
+
+/* Where the last window of a list begins; the last length repeats. */
+static double last_begins(const Val *v) {
+  double at = 0;
+  for (int i = 0; i + 1 < v->nitems; i++) at += v->items[i].number;
+  return at;
+}
+
+bool pattern_beyond(const Mask *m, double rows, double columns, double *named, double *there) {
+  bool global = !strcmp(m->name, "global"), variable = !strcmp(m->name, "variable");
+  if (!global && !variable) return false;
+  const Val *list = &m->arg[global ? 0 : 1];
+  bool by_row = global ? is_on(&m->arg[1], true) : is_on(&m->arg[2], false),
+       by_column = !global || is_on(&m->arg[2], true);
+  *there = fmax(by_row ? rows : 0, by_column ? columns : 0);
+  *named = absent(list) ? 0 : names_up_to(list);
+  if (*named > *there) return true;
+  if (global || absent(&m->arg[0])) return false;
+  *there = fmax(rows, columns), *named = last_begins(&m->arg[0]) + 1;
+  return *named > *there;
+}

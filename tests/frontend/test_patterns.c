@@ -11,7 +11,7 @@
 #include "frontend/lower.h"
 #include "ir/blocks.h"
 #include "ir/mask_range.h"
-#include "ir/philox.h"
+#include "ir/philox.h" /* what is tried; draws of `random` are defined below */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -82,8 +82,17 @@ static int window_of(const Node *x, int b) {
   return w;
 }
 
+/* The first word of Philox4x32-10 at counter (c, r, h, 0) and key (seed, 0), by its paper (Salmon
+   et al., Parallel random numbers: as easy as 1, 2, 3, 2011), and not by the compiler's. */
 static uint32_t word(const Node *x, int c, int r, int h) {
-  return philox((Philox){{(uint32_t)c, (uint32_t)r, (uint32_t)h, 0}}, (uint32_t)x->p, 0).word[0];
+  uint32_t at[] = {(uint32_t)c, (uint32_t)r, (uint32_t)h, 0}, k0 = (uint32_t)x->p, k1 = 0;
+  for (int round = 0; round < 10; round++, k0 += 0x9e3779b9, k1 += 0xbb67ae85) {
+    uint64_t a = 0xd2511f53ull * at[0], b = 0xcd9e8d57ull * at[2];
+    uint32_t next[] = {(uint32_t)(b >> 32) ^ at[1] ^ k0, (uint32_t)b,
+                       (uint32_t)(a >> 32) ^ at[3] ^ k1, (uint32_t)a};
+    memcpy(at, next, sizeof at);
+  }
+  return at[0];
 }
 
 /* Fewer than n columns have a smaller word, or the same and come before. */
