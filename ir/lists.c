@@ -132,7 +132,7 @@ static void put_listed(BlockMap *m, int64_t from, int64_t n, Turns *partial) {
 BlockMap lists_map(Arena *a, const BlockLists *l, int64_t class) {
   ListsShape s = lists_shape(l);
   BlockMap m = {.rows = s.rows, .columns = s.columns, .high = s.high, .wide = s.wide};
-  m.state = ARENA_ARRAY(a, uint8_t, m.rows *m.columns + 1);
+  m.state = ARENA_ARRAY(a, uint8_t, m.rows * m.columns + 1);
   Turns listed = turns_of(l, ATTR_listed), partial = turns_of(l, ATTR_partial);
   int64_t each = s.rows * s.columns, first = class * each;
   for (int64_t at = 0; at < first + each;) {

@@ -2,10 +2,10 @@
 
    Where positions alone say that a mask leaves gaps (a window, blocks, `causal & sliding(n)`), the
    mask is asked block by block (ir/blocks.h): absent, full, partial. Heads of which the mask is the
-   same (sparse_alike.c) or has the same full blocks share their lists, as layers do that agree. Data
-   (padding, documents) neither leaves a block out nor makes it partial: where there is such, it is
-   asked in full blocks, too (mask_rest). The mask stays with the op: it is what the lists mean, what
-   the interpreter computes with, and what is asked inside of partial blocks.
+   same (sparse_alike.c) or has the same full blocks share their lists, as layers do that agree.
+   Data (padding, documents) neither leaves a block out nor makes it partial: where there is such,
+   it is asked in full blocks, too (mask_rest). The mask stays with the op: it is what the lists
+   mean, what the interpreter computes with, and what is asked inside of partial blocks.
 
    A mask whose rows are first admitted wholly, then in part, then not at all (`causal`) needs no
    lists: kernels find that with two comparisons. The pass stands where all sizes are those of one

@@ -1,5 +1,5 @@
-/* Heads of which a mask is surely the same, element by element, so that they can share lists: kernels
-   ask inside of partial blocks once for all that share them.
+/* Heads of which a mask is surely the same, element by element, so that they can share lists:
+   kernels ask inside of partial blocks once for all that share them.
 
    Of a mask's values some follow from the head alone (its number mod n, where a rank's positions
    begin); a mask differs by head only through those of them that meet positions or data. Heads for
@@ -66,7 +66,7 @@ const int64_t *sparse_alike(Arena *a, const Fn *f, ValueId mask, const SparseHea
   Alike k = {.a = a, .f = f, .x = x, .of = ARENA_ARRAY(a, uint8_t, f->values.n + 1)};
   find_told(&k, mask);
   int64_t heads = x->shape->count, n = k.told.n;
-  int64_t *first = ARENA_ARRAY(a, int64_t, heads), *key = ARENA_ARRAY(a, int64_t, heads *n + 1);
+  int64_t *first = ARENA_ARRAY(a, int64_t, heads), *key = ARENA_ARRAY(a, int64_t, heads * n + 1);
   bool *known = ARENA_ARRAY(a, bool, heads);
   MaskQuestion question = mask_question(a, f);
   for (int64_t h = 0; h < heads; h++) {

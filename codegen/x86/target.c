@@ -17,24 +17,16 @@
 #define FP16_NEEDS V4_NEEDS "+avx512bf16,+avx512fp16,"
 
 #define FACTS(bytes, registers, l2_, l3_, ...)                                                     \
-  {.device = DEVICE_CPU,                                                                           \
-   .vector_bytes = bytes,                                                                          \
-   .vector_registers = registers,                                                                  \
-   .l2 = (l2_) << 10,                                                                              \
-   .l3 = (l3_) << 20,                                                                              \
-   .join = true,                                                                                   \
-   .sums = true,                                                                                   \
-   .listed = 1 << 23,                                                                              \
-   __VA_ARGS__}
+  {                                                                                                \
+    .device = DEVICE_CPU, .vector_bytes = bytes, .vector_registers = registers, .l2 = (l2_) << 10, \
+    .l3 = (l3_) << 20, .join = true, .sums = true, .listed = 1 << 23, __VA_ARGS__                  \
+  }
 
 #define ROW(label, cpu_, l1, ...)                                                                  \
-  {.name = label,                                                                                  \
-   .code = &x86_code,                                                                              \
-   .triple = "x86_64-unknown-linux-gnu",                                                           \
-   .cpu = cpu_,                                                                                    \
-   .tune = "generic",                                                                              \
-   .l1_bytes = (l1) << 10,                                                                         \
-   __VA_ARGS__}
+  {                                                                                                \
+    .name = label, .code = &x86_code, .triple = "x86_64-unknown-linux-gnu", .cpu = cpu_,           \
+    .tune = "generic", .l1_bytes = (l1) << 10, __VA_ARGS__                                         \
+  }
 
 static const Target rows[] = {
     /* poorest first */

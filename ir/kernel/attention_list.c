@@ -130,7 +130,7 @@ static void put_rects(Listing *l, const Rects *rects, int64_t class, int64_t qb,
   }
 }
 
-/* Of tiles at runs `at` the block of keys that comes next; behind the last one where there is none. */
+/* Of tiles at runs `at` the block of keys that comes next; none: behind the last one. */
 static int64_t next_block(const Listing *l, const KeyRuns *tile, const uint32_t *at, int64_t tiles,
                           int64_t kb) {
   int64_t wide = l->p->tile[FLASH_KEY_BLOCK], next = l->p->key_blocks;

@@ -111,7 +111,7 @@ static void make_map(Listing *l, int64_t head) {
   BlockHead at[MASK_DIMS];
   BlockMap m = {.high = l->keys ? l->columns : l->rows, .wide = l->keys ? l->rows : l->columns};
   m.rows = ceil_div(f->queries, m.high), m.columns = ceil_div(f->keys, m.wide);
-  m.state = ARENA_ARRAY(l->work, uint8_t, m.rows *m.columns + 1);
+  m.state = ARENA_ARRAY(l->work, uint8_t, m.rows * m.columns + 1);
   lists_head_at(&l->s, &l->of, head, at);
   if (!join_blocks(l, head, &m))
     m = mask_places(l->work, l->k, f->mask, (Axis){f->query, f->queries}, (Axis){f->key, f->keys},

@@ -6,8 +6,9 @@
    parts of the mask in full runs, too. A tile over several blocks of a pattern is listed if any of
    them is. CTAs that agree share a list.
 
-   Must not: be as large as all scores; `select` refuses what is above the target's `listed`. Where positions alone say little (no mask, data, causal),
-   there are no lists, and kernels ask the mask over intervals (codegen/attention_head.c). */
+   Must not: be as large as all scores; `select` refuses what is above the target's `listed`. Where
+   positions alone say little (no mask, data, causal), there are no lists, and kernels ask the mask
+   over intervals (codegen/attention_head.c). */
 #ifndef SHARDC_FLASH_LIST_H
 #define SHARDC_FLASH_LIST_H
 #include "flash_gpu.h"

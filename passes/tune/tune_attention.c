@@ -219,23 +219,20 @@ void attention_vary(Module *m, const Fn *k, const Cut *from, int stage, bool wid
 /* ---- rules ---- */
 
 #define VARIANTS(name)                                                                             \
-  {#name,           NULL,           ATTENTION_COUNT, attention_rule, attention_fits,               \
-   attention_apply, attention_vary, attention_shape}
+  {                                                                                                \
+#name, NULL, ATTENTION_COUNT, attention_rule, attention_fits, attention_apply, attention_vary, \
+        attention_shape                                                                            \
+  }
 #define GPU_VARIANTS(name)                                                                         \
-  {#name,                                                                                          \
-   NULL,                                                                                           \
-   GPU_ATTENTION_COUNT,                                                                            \
-   gpu_attention_rule,                                                                             \
-   gpu_attention_fits,                                                                             \
-   gpu_attention_apply,                                                                            \
-   gpu_attention_vary,                                                                             \
-   attention_shape}
+  {                                                                                                \
+#name, NULL, GPU_ATTENTION_COUNT, gpu_attention_rule, gpu_attention_fits, gpu_attention_apply, \
+        gpu_attention_vary, attention_shape                                                        \
+  }
 #define RULES(i)                                                                                   \
-  {.cpu = tune_either,                                                                             \
-   .gpu = gpu_tune_attention,                                                                      \
-   .cpu_variants = &variants[i],                                                                   \
-   .gpu_variants = &gpu_variants[i],                                                               \
-   .larger = gpu_attention_larger}
+  {                                                                                                \
+    .cpu = tune_either, .gpu = gpu_tune_attention, .cpu_variants = &variants[i],                   \
+    .gpu_variants = &gpu_variants[i], .larger = gpu_attention_larger                               \
+  }
 
 static const Variants variants[] = {VARIANTS(attention), VARIANTS(attention_grad)},
                       gpu_variants[] = {GPU_VARIANTS(attention), GPU_VARIANTS(attention_grad)};
