@@ -31,7 +31,6 @@ typedef struct Flash {
 } Flash;
 
 Flash flash_of(const Fn *kernel);
-/* Position in `dim` of a flat index over d; -1: d does not have it. */
 
 enum FlashTile {                    /* entries of attribute tile */
                  FLASH_VECTORS,     /* vectors of queries in a register tile */
