@@ -65,4 +65,8 @@ for name, (small, tiny, data, falls) in ROWS.items():
     else:
         check(sum(a[-5:]) / 5 < a[0] - falls, f'{name} learns: {a[0]:.3f} to {a[-5:]}')
     print(name, [round(x, 3) for x in a[:3]], '..', round(a[-1], 3))
+if not EMULATE:  # a layer of BERT keeps 16 numbers of Embed a position and some per row: of gelu no more than x and y
+    said, _ = run(SHARDC, 'plan', f'{EXAMPLES}/bert.shard', '--json', '--set', 'train.batch=1', '--target', 'x86_64_v3')
+    saved = json.loads(said.splitlines()[0])['classes'][0]['bytes']['saved'] / (12 * 4096 * 768 * 4)
+    check(16 <= saved < 16.1, f'bert keeps {saved:.2f} numbers of Embed a position')
 shutil.rmtree(WORK)
