@@ -1,8 +1,9 @@
 """Block-sparse attention under plans: python3 sparse.py SHARDC
 
 A layout with draws of its own for each head, grouped queries, a length that is no multiple of a block, beside `causal`
-and `padding`: heads, positions and the batch over an axis, ZeRO, micro-batches and recomputation give the losses, norms
-and tensors of one rank. Each rank has its own lists where its number says which positions or heads these are.
+and `padding`, windows of elements that differ by head: heads, positions, the batch and layers over an axis, ZeRO,
+micro-batches and recomputation give the losses, norms and tensors of one rank. Each rank has its own lists where its
+number says which positions or heads these are.
 """
 import array, json, os, sys
 from common import check, run, workdir
@@ -11,6 +12,7 @@ SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
 MODEL = '''use "std"
 dims { Batch; Seq = 60; Key like Seq; Kv = 2; Group = 2; Head = 8; Embed = 32; Vocab = 50; Layers = 2 }
 layout drawn [Kv, Group, Seq, Key] = blocks(8) & (window(3) | global(1) | random(2, seed = 7))
+layout apart [Kv, Group, Seq, Key] = per_head([sliding(45), sliding(21)])
 layout shared [Seq, Key] = blocks(16) & fixed(local = 2, global = 1)
 layer Attn(x: [Batch, Seq, Embed], valid: [Batch, Key] bool) -> [Batch, Seq, Embed] {
   sub query = Linear[Embed -> Kv, Group, Head]
@@ -18,7 +20,7 @@ layer Attn(x: [Batch, Seq, Embed], valid: [Batch, Key] bool) -> [Batch, Seq, Emb
   sub value = Linear[Embed -> Kv, Head]
   sub out   = Linear[Kv, Group, Head -> Embed]
   q = query(x)
-  y = attention[Seq -> Key; Head](q, key(x), value(x), mask = drawn & causal)
+  y = attention[Seq -> Key; Head](q, key(x), value(x), mask = drawn & causal & apart)
   return x + out(y + attention[Seq -> Key; Head](q, key(x), value(x), mask = shared & padding(valid)))
 }
 model M {
@@ -51,6 +53,11 @@ plan batch for M {
   micro 2
   recompute h.* keep = input
 }
+plan stages for M {
+  mesh pipe = 2
+  place Layers -> pipe
+  micro 1
+}
 '''
 
 
@@ -62,7 +69,7 @@ def npy(name, kind, shape, values):
 open(f'{folder}/m.shard', 'w').write(MODEL)
 npy('t.npy', '<i4', (16, 60), array.array('i', [(i * i + i // 7) % 50 for i in range(960)]).tobytes())
 npy('v.npy', '|b1', (16, 60), bytes(i % 60 < 60 - i // 60 * 3 for i in range(960)))
-for plan, by_rank in (('heads', 1), ('context', 2), ('batch', 0)):
+for plan, by_rank in (('heads', 1), ('context', 2), ('batch', 0), ('stages', 0)):
     out, _ = run(SHARDC, 'verify', 'm.shard', '--plan', plan, cwd=folder, env=dict(TMPDIR=folder))
     check('they agree' in out, f'{plan}: {out}')
     text, _ = run(SHARDC, 'dump', 'm.shard', '--plan', plan, '--after', 'sparse', cwd=folder)
