@@ -71,5 +71,6 @@ def pick(folder, rows, name, target, threads, work):
     found = sorted((r for r in rows if r['name'] == name and r['target'] == target and r['workers'] >= threads),
                    key=lambda r: r['workers'])
     if not found:
-        sys.exit(f'this pack has no {name} of {target} for {threads} workers: bench/cpu --pack with --workers {threads}')
+        sys.exit(f'this pack has no {name} of {target} for {threads} workers: bench/cpu --pack with '
+                 f'--workers {threads}')
     return unpack(folder, found[0], work)
