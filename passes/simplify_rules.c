@@ -76,7 +76,8 @@ static ValueId rule_neg(Simplify *s, const Op *o, const Type *t) {
   if (a->code == OP_neg) return a->in[0];
   if (a->code == OP_sub) return bin(s, o, OP_sub, a->in[1], a->in[0]);
   if (a->code != OP_mul || !simplify_is_const(s->to, a->in[1], &c)) return NO_VALUE;
-  return bin(s, o, OP_mul, a->in[0], num(s, o, t->elem, -c));
+  ValueId factor = a->in[0]; /* what is emitted moves the op */
+  return bin(s, o, OP_mul, factor, num(s, o, t->elem, -c));
 }
 
 static ValueId rule_add(Simplify *s, const Op *o, const Type *t) {
@@ -99,7 +100,10 @@ static ValueId rule_sub(Simplify *s, const Op *o, const Type *t) {
 static ValueId times_constant(Simplify *s, const Op *o, ValueId a, double c) {
   const Op *n = made_by(s, a, OP_neg);
   if (c == 1) return a;
-  if (n) return bin(s, o, OP_mul, n->in[0], num(s, o, value_type(s->to, a)->elem, -c));
+  if (n) {
+    ValueId factor = n->in[0]; /* what is emitted moves the op */
+    return bin(s, o, OP_mul, factor, num(s, o, value_type(s->to, a)->elem, -c));
+  }
   return c == -1 ? ir_unary(s->m, s->to, OP_neg, a, o->loc) : NO_VALUE;
 }
 
