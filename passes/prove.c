@@ -230,11 +230,15 @@ bool prove_order(Module *m, const RankClass *classes, uint32_t n) {
 
 typedef VEC(RankClass) RankClasses;
 
-static void add_class(RankClasses *all, Module *m, StageClass c, EventList events, bool turns) {
+static void add_class(RankClasses *all, Module *m, RankClass c, EventList events) {
   EventList *list = ARENA_NEW(m->arena, EventList);
   *list = events;
-  const char *name = *c.name ? c.name : "all ranks";
-  vec_push(m->arena, *all, ((RankClass){name, list, c, turns}));
+  c.name = *c.stages.name ? c.stages.name : "all ranks", c.events = list;
+  vec_push(m->arena, *all, c);
+}
+
+static RankClass program_of(const Module *m) {
+  return (RankClass){.stages = module_class(m), .pairs = send_pairs(m)};
 }
 
 typedef struct TurnStages { /* those of m whose rounds take turns */
@@ -274,10 +278,12 @@ static bool prove_turns(Module *m, const Fn *entry, const TurnStages *t) {
 
 /* The messages of each stage over the axis of the stages. */
 static void add_stages(RankClasses *all, Module *m, const Fn *entry, const TurnStages *t) {
-  StageClass c = module_class(m);
-  for (int64_t s = t->first; s <= t->last; s++)
-    add_class(all, m, (StageClass){c.name, t->axis, s, s},
-              messages_of_rank(m, entry, s * t->step, m->mesh.at[t->axis].name), true);
+  RankClass c = program_of(m);
+  c.turns = true, c.stages.axis = t->axis;
+  for (int64_t s = t->first; s <= t->last; s++) {
+    c.stages.first = c.stages.last = s;
+    add_class(all, m, c, messages_of_rank(m, entry, s * t->step, m->mesh.at[t->axis].name));
+  }
 }
 
 /* A class of stages alone says nothing of who waits for whom. */
@@ -290,7 +296,7 @@ static bool prove_entry(Module *m, const Fn *entry) {
     add_stages(&all, m, entry, &t);
     return *module_class(m).name || prove_hops(m, all.at, all.n);
   }
-  add_class(&all, m, module_class(m), events_of(m, entry), false);
+  add_class(&all, m, program_of(m), events_of(m, entry));
   if (!prove_bytes(m, all.at[0].events)) return false;
   return *module_class(m).name || (prove_order(m, all.at, 1) && prove_hops(m, all.at, 1));
 }
@@ -302,10 +308,10 @@ void pass_prove(Module *m) {
 
 /* One of several: where its stages do not take turns, all of them send alike. */
 static void add_program(RankClasses *all, Module *m, const Fn *entry) {
-  StageClass c = module_class(m);
+  RankClass c = program_of(m);
   TurnStages t;
   if (find_turns(m, entry, &t)) add_stages(all, m, entry, &t);
-  else add_class(all, m, c, messages_of_rank(m, entry, 0, m->mesh.at[c.axis].name), false);
+  else add_class(all, m, c, messages_of_rank(m, entry, 0, m->mesh.at[c.stages.axis].name));
 }
 
 static bool prove_together(Module *const *classes, uint32_t n, const char *name) {

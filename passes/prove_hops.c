@@ -9,7 +9,9 @@
    report says who stands where. Rendezvous is the strictest way to deliver: what comes to an end so
    does with any buffers between. Stages whose rounds take turns (ir/turns.h) have a list each, and
    need the buffer that a communicator has for them: a message from each rank in each direction.
-   Must not: assume that sends and receives stand in pairs. */
+   NCCL has none, and gets a send together with the receive behind it (ir/send_pairs.h): then a rank
+   stands in both, and each moves with its other side. Must not: assume that sends and receives
+   stand in pairs. */
 #include "ir/placement.h"
 #include "passes/internal.h"
 #include "passes/prove.h"
@@ -18,6 +20,7 @@
 typedef struct ClassLine { /* what a rank of a class sends or receives, in its order */
   const RankClass *of;
   VEC(const Event *) at;
+  uint32_t receives; /* none from here on */
 } ClassLine;
 
 typedef struct Lines {
@@ -28,6 +31,7 @@ typedef struct Lines {
   int64_t n;                 /* places */
   uint32_t *over;            /* by place: so many messages are */
   const Event **sent;        /* by place and direction: what its neighbour has not received yet */
+  bool *got;                 /* by place, over NCCL: the receive in which it stands */
 } Lines;
 
 static int axis_of(const Lines *l, const Op *o) {
@@ -95,6 +99,11 @@ static bool same_place(const Op *a, const Op *b) {
   return a->loc.file == b->loc.file && a->loc.line == b->loc.line && a->loc.column == b->loc.column;
 }
 
+/* Over NCCL: the send that waits for the receive behind it, and must be over before all else. */
+static const Event *gives(const Lines *l, int64_t place) {
+  return line_at(l, place)->of->pairs.used ? l->sent[2 * place] : NULL;
+}
+
 /* All places of an axis that stand in one message are over it together. */
 static bool meet(Lines *l, int64_t place, int axis) {
   int64_t step = step_of(l, axis), first = place - coordinate(l, place, axis) * step;
@@ -102,7 +111,7 @@ static bool meet(Lines *l, int64_t place, int axis) {
   for (int64_t i = 0; i < l->m->mesh.at[axis].size; i++) {
     const Event *there = event_at(l, first + i * step);
     if (!there || axis_of(l, event_op(there)) != axis || !prove_alike(e, there) ||
-        !same_place(event_op(e), event_op(there)))
+        !same_place(event_op(e), event_op(there)) || gives(l, first + i * step))
       return false;
   }
   for (int64_t i = 0; i < l->m->mesh.at[axis].size; i++) l->over[first + i * step]++;
@@ -120,6 +129,43 @@ static bool pass_on(Lines *l, int64_t place, int64_t other, const Event *e) {
   return l->over[place]++, true;
 }
 
+/* ---- over NCCL ---- */
+
+/* What a place stands in sending: beside a receive, or alone. */
+static const Event *offered(const Lines *l, int64_t place) {
+  const Event *e = event_at(l, place);
+  if (gives(l, place)) return gives(l, place);
+  return e && event_op(e)->code == OP_send && neighbour(l, place, event_op(e)) >= 0 ? e : NULL;
+}
+
+static bool take_in(Lines *l, int64_t place, int64_t other) {
+  const Event *e = event_at(l, place), *there = offered(l, other), *beside = gives(l, place);
+  bool fits = there && same_way(event_op(there), event_op(e)) && same_bytes(there, e);
+  bool apart = beside && axis_of(l, event_op(beside)) != axis_of(l, event_op(e));
+  if (!fits || apart || l->got[place]) return false;
+  if (l->sent[2 * other]) l->sent[2 * other] = NULL;
+  else l->over[other]++;
+  return l->got[place] = true;
+}
+
+/* The rank gives NCCL what it sends, and with it the receive behind, if one is. */
+static bool trade(Lines *l, int64_t place, const Event *e, int64_t other) {
+  const Event **beside = &l->sent[2 * place];
+  if (event_op(e)->code == OP_send) {
+    const ClassLine *line = line_at(l, place);
+    bool none = l->over[place] >= line->receives;
+    if (*beside || none || send_is_alone(&line->of->pairs, event_op(e))) return false;
+    *beside = e;
+    return l->over[place]++, true;
+  }
+  if (take_in(l, place, other)) return true;
+  if (*beside || !l->got[place]) return false;
+  l->got[place] = false;
+  return l->over[place]++, true;
+}
+
+/* ---- all of them ---- */
+
 /* A receive moves with the send on its other side. */
 static bool advance(Lines *l, int64_t place) {
   const Event *e = event_at(l, place);
@@ -131,6 +177,7 @@ static bool advance(Lines *l, int64_t place) {
   int64_t other = neighbour(l, place, o);
   if (other < 0) return l->over[place]++, true;
   const RankClass *of = line_at(l, place)->of;
+  if (of->pairs.used) return trade(l, place, e, other);
   if (of->turns && axis == of->stages.axis) return pass_on(l, place, other, e);
   const Event *there = event_at(l, other);
   if (!there || !same_way(o, event_op(there)) || !same_bytes(e, there)) return false;
@@ -148,12 +195,19 @@ static const char *place_text(const Lines *l, int64_t place) {
   return text;
 }
 
+/* What its rank has come to, or still sends; NULL: it is at the end. */
+static const Event *stands(const Lines *l, int64_t place) {
+  const Event *e = event_at(l, place);
+  for (int down = 0; !e && down < 2; down++) e = l->sent[2 * place + down];
+  return e;
+}
+
 static void report(const Lines *l) {
   int64_t place = 0;
-  while (!event_at(l, place)) place++;
-  Report *r = prove_wrong(l->m, event_at(l, place), "E1113", "ranks wait for each other for ever");
+  while (!stands(l, place)) place++;
+  Report *r = prove_wrong(l->m, stands(l, place), "E1113", "ranks wait for each other for ever");
   for (int64_t i = 0, shown = 0; i < l->n && shown < 4; i++) {
-    const Event *e = event_at(l, i);
+    const Event *e = stands(l, i);
     if (!e) diag_fact(r, "%s are at the end", place_text(l, i));
     else diag_fact(r, "%s stand in %s", place_text(l, i), prove_said(l->m, e));
     shown++;
@@ -172,6 +226,7 @@ static void collect_events(Lines *l, ClassLine *line) {
     const Event *e = &list->at.at[i];
     if (!event_sends(e)) continue;
     vec_push(l->m->arena, line->at, e);
+    if (event_op(e)->code == OP_receive) line->receives = line->at.n;
     if (op_is_hop(event_op(e)->code)) add_axis(l, axis_of(l, event_op(e)));
   }
 }
@@ -187,12 +242,13 @@ bool prove_hops(Module *m, const RankClass *classes, uint32_t n) {
   for (int i = 0; i < l.naxes; i++) l.n *= m->mesh.at[l.axis[i]].size;
   l.over = ARENA_ARRAY(m->arena, uint32_t, l.n);
   l.sent = ARENA_ARRAY(m->arena, const Event *, 2 * l.n);
+  l.got = ARENA_ARRAY(m->arena, bool, l.n);
   for (bool any = true; any;) {
     any = false;
     for (int64_t i = 0; i < l.n; i++)
       while (advance(&l, i)) any = true;
   }
   for (int64_t i = 0; i < l.n; i++)
-    if (event_at(&l, i)) return report(&l), false;
+    if (stands(&l, i)) return report(&l), false;
   return true;
 }

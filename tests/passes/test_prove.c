@@ -165,6 +165,8 @@ static void order(void **state) {
 #define RECEIVE MESSAGE("1", "receive", "0", "axis = \"pipe\"", "0")
 #define SEND MESSAGE("2", "send", "1", "axis = \"pipe\"", "64")
 #define SEND_BACK MESSAGE("2", "send", "1", "reverse = 1, axis = \"pipe\"", "64")
+#define SEND_BACK_OF(r, a) MESSAGE(r, "send", a, "reverse = 1, axis = \"pipe\"", "128")
+#define RECEIVE_INTO(r) MESSAGE(r, "receive", "0", "axis = \"pipe\"", "192")
 #define SUM(a) MESSAGE("3", "all_reduce", a, "axis = \"pipe\"", "128")
 
 static const struct {
@@ -205,8 +207,37 @@ static void neighbours(void **state) {
   }
 }
 
+/* Both stages of a border send first: over NCCL that ends if one of the sends goes with the receive
+   behind it, and in no other way. */
+static void beside(void **state) {
+  static const struct {
+    bool pairs, up, down; /* over NCCL; does that send go alone? */
+    bool fine;
+  } cases[] = {{false, false, false, false},
+               {true, false, false, true},
+               {true, true, false, true},
+               {true, false, true, true},
+               {true, true, true, false}};
+  (void)state;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Ctx *c = ctx_new();
+    Module *m = module_with(c,
+                            HOPS(MESSAGE("1", "send", "0", "axis = \"pipe\"", "0")
+                                     MESSAGE("2", "receive", "0", "reverse = 1, axis = \"pipe\"",
+                                             "64") SEND_BACK_OF("3", "0") RECEIVE_INTO("4")),
+                            "#", "");
+    if (!m) fail_msg("%s", reported(c));
+    EventList l = events_of(m, m->fns.at[0]);
+    RankClass k = {.name = "all ranks", .events = &l, .pairs = {.used = cases[i].pairs}};
+    if (cases[i].up) vec_push(m->arena, k.pairs.alone, event_op(&l.at.at[0]));
+    if (cases[i].down) vec_push(m->arena, k.pairs.alone, event_op(&l.at.at[2]));
+    if (prove_hops(m, &k, 1) != cases[i].fine) fail_msg("case %zu: %s", i, reported(c));
+    ctx_free(c);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(bytes), cmocka_unit_test(order),
-                                     cmocka_unit_test(neighbours)};
+                                     cmocka_unit_test(neighbours), cmocka_unit_test(beside)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
