@@ -8,6 +8,7 @@
 #include "ir/flight.h"
 #include "ir/message.h"
 #include "ir/placement.h"
+#include "ir/send_pairs.h"
 #include "ir/stage_class.h"
 #include "cache.h"
 #include <math.h>
@@ -136,7 +137,7 @@ bool host_flies(const Module *m) {
   return false;
 }
 
-static void put_collective(HostWriter *h, const Fn *f, const Op *o) {
+static void put_collective(HostWriter *h, const SendPairs *pairs, const Fn *f, const Op *o) {
   static const char *const words[OP_COUNT] = {[OP_all_reduce] = "RT_ALL_REDUCE",
                                               [OP_reduce_scatter] = "RT_REDUCE_SCATTER",
                                               [OP_all_gather] = "RT_ALL_GATHER",
@@ -159,6 +160,7 @@ static void put_collective(HostWriter *h, const Fn *f, const Op *o) {
     host_put(h, ", .times = %lld, .flights = %lld", (long long)x.times,
              (long long)flights_at_once(h->m, f, o));
   if (op_is_hop(o->code) && attr_int(&o->attrs, ATTR_reverse, 0)) host_put(h, ", .back = 1");
+  if (send_is_alone(pairs, o)) host_put(h, ", .alone = 1");
   host_put(h, "},\n");
 }
 
@@ -166,6 +168,7 @@ static void put_ranks(HostWriter *h) {
   const Module *m = h->m;
   uint32_t n = host_count_collectives(m);
   int64_t stride = 1;
+  SendPairs pairs = send_pairs(m);
   if (!m->mesh.n) return;
   host_put(h, "\nstatic const rt_axis mesh[] = {\n");
   for (uint32_t i = 0; i < m->mesh.n; i++) {
@@ -179,7 +182,7 @@ static void put_ranks(HostWriter *h) {
   for (uint32_t i = 0; n && i < m->fns.n; i++)
     for (OpId k = 0; k < m->fns.at[i]->ops.n; k++)
       if (op_family(m->fns.at[i]->ops.at[k].code) == FAMILY_COLLECTIVE)
-        put_collective(h, m->fns.at[i], &m->fns.at[i]->ops.at[k]);
+        put_collective(h, &pairs, m->fns.at[i], &m->fns.at[i]->ops.at[k]);
   if (n) host_put(h, "};\n");
 }
 
@@ -298,11 +301,11 @@ static int put_entries(HostWriter *h) {
     double least = attr_float(&f->attrs, ATTR_compulsory_bytes, 0);
     host_put(h, "    {");
     host_string(h, f->name);
-    host_put(h, ", run_%s, %lld, %lld, %.17g, %.17g, %.17g, %lld, %lld},\n",
+    host_put(h, ", run_%s, %lld, %lld, %.17g, %.17g, %.17g, %lld, %lld, %lld},\n",
              host_c_name(h, f->name), (long long)attr_int(&f->attrs, ATTR_frame, 0),
              (long long)attr_int(&f->attrs, ATTR_live, 0), c.flop, c.bytes,
              isfinite(least) ? least : 0, (long long)attr_int(&f->attrs, tier_frame(TIER_host), 0),
-             (long long)attr_int(&f->attrs, tier_live(TIER_host), 0));
+             (long long)attr_int(&f->attrs, tier_live(TIER_host), 0), (long long)entry_receives(f));
     n++;
   }
   host_put(h, "    {0},\n};\n");
@@ -384,8 +387,9 @@ static void put_class(HostWriter *h) {
 static void put_pinned(HostWriter *h) {
   Pinned p = module_pinned(h->m);
   host_put(h, "    .counters_at = %lld,\n", (long long)arena_end(h->m, IN_IO));
-  host_put(h, "    .ahead_at = %lld,\n",
-           (long long)(arena_bytes(h->m, IN_IO) - module_ahead(h->m)));
+  host_put(h, "    .ahead_at = %lld,\n    .send_slot = %lld,\n",
+           (long long)(arena_bytes(h->m, IN_IO) - module_ahead(h->m)),
+           (long long)module_send_slot(h->m));
   host_put(h, "    .host_view = %lld,\n    .host_window = %lld,\n    .host_messages = %lld,\n",
            (long long)p.view, (long long)p.window, (long long)p.messages);
   host_put(h, "    .host_ahead = %lld,\n", (long long)p.ahead);

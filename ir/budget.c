@@ -16,6 +16,7 @@
 #include "loop.h"
 #include "count.h"
 #include "message.h"
+#include "send_pairs.h"
 #include "placement.h"
 #include "module_settings.h"
 #include <string.h>
@@ -300,7 +301,7 @@ int64_t module_counters(const Module *m) {
 
 int64_t module_device_words(const Module *m) {
   int64_t counters = round_up(4 * module_counters(m), CACHE_LINE);
-  return module_on_gpu(m) ? counters + 64 + module_ahead(m) : 0;
+  return module_on_gpu(m) ? counters + 64 + module_send_slot(m) + module_ahead(m) : 0;
 }
 
 HostBudget module_host(const Module *m) {
@@ -335,6 +336,7 @@ Budget module_budget(const Module *m) {
   b.total = b.weights + b.optimizer + other + frame;
   b.gradients = take(&frame, step ? peak(m, step, USE_GRADIENT, TIER_device) : 0);
   b.buffers = take(&frame, step ? peak(m, step, USE_BUFFER, TIER_device) : 0);
+  b.buffers += take(&other, module_send_slot(m));
   b.saved = take(&frame, step ? peak(m, step, USE_SAVED, TIER_device) : 0);
   b.working = frame + other;
   b.host = module_host(m).total, b.apart = module_on_gpu(m);

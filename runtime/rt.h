@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RT_ABI_VERSION = 11, RT_MAX_RANK = 8, RT_MAX_PHASES = 4, RT_MAX_AXES = 8 };
+enum { RT_ABI_VERSION = 12, RT_MAX_RANK = 8, RT_MAX_PHASES = 4, RT_MAX_AXES = 8 };
 
 typedef struct rt_ctx rt_ctx;
 
@@ -116,6 +116,9 @@ typedef struct rt_collective {
      together, and how many flights are under way at once. 0: it is waited for where it stands. */
   int64_t times, flights;
   int back; /* RT_SEND, RT_RECEIVE: towards coordinate 0 */
+  /* RT_SEND over NCCL: it goes at once. 0: with the receive that this rank comes to next, if any,
+     for whoever sends that may wait for this one. */
+  int alone;
 } rt_collective;
 
 /* A dim of a tensor is cut in equal blocks over an axis. Several splits of one dim: major first. */
@@ -167,6 +170,7 @@ typedef struct rt_entry {
   double flop, bytes; /* per run, counted from the IR */
   double least_bytes; /* that no grouping into kernels could avoid; docs/ir.md */
   int64_t host_bytes, host_live_bytes; /* as work_bytes, live_bytes, of HOST_WORK */
+  int64_t receives;                    /* from neighbours, in one run */
 } rt_entry;
 
 typedef struct rt_setting {
@@ -186,7 +190,8 @@ typedef struct rt_program {
   /* On a GPU: where in IO the counters lie, and behind them, from the next 64 bytes on, a word that
      says where the device is. */
   int64_t counters_at;
-  int64_t ahead_at; /* and where inputs of the next step wait for it */
+  int64_t send_slot; /* behind its line of 64: bytes for what is on its way to a neighbour */
+  int64_t ahead_at;  /* and where inputs of the next step wait for it */
   /* On a GPU: all pinned memory of the host, allocated once at start: the view of inputs, scalars
      and small outputs; a window through which all other tensors come and go; room for what the
      host sends for the GPU and receives, where no library does that; the inputs of the next step,

@@ -170,7 +170,8 @@ static unsigned long long place_of(const Peer *s) {
 }
 
 /* GPUs wait for each other and nothing moves: who is behind? A rank that does not wait at all, else
-   the one whose GPU has come least far; those that wait on the host are done with theirs. */
+   the one whose GPU has come least far; those that wait on the host are done with theirs. Stages of
+   a pipeline count their own messages, which nothing compares: there nobody is accused of that. */
 static void accuse(const WatchRound *l) {
   Watchdog *g = l->g;
   int behind = -1, ahead = -1, runs = -1, done = -1;
@@ -185,6 +186,7 @@ static void accuse(const WatchRound *l) {
   }
   if (behind < 0) return;
   bool level = place_of(&g->table->peer[behind]) == place_of(&g->table->peer[ahead]);
+  if (g->comm->program->stages) level = true, done = -1;
   if (runs >= 0) rt_watchdog_fail(g, FAILURE_LATE, runs, ahead);
   else if (level && done < 0) rt_watchdog_fail(g, FAILURE_STUCK, behind, ahead);
   else rt_watchdog_fail(g, FAILURE_LATE, behind, level ? done : ahead);

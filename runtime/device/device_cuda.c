@@ -220,13 +220,22 @@ void rt_cuda_wait(const Cuda *c) {
   rt_cuda_must(c, e, "wait for the GPU");
 }
 
+static void collect_there(Device *d, const rt_collective *x, const void *send, void *receive,
+                          void *work) {
+  Cuda *c = d->inside;
+  if (x->kind == RT_SEND) rt_cuda_send(d, x, send, receive);
+  else if (x->kind == RT_RECEIVE) rt_cuda_receive(d, x, receive);
+  else if (c->flights) rt_cuda_collect_behind(d, x, send, receive, work);
+  else rt_nccl_collect(c->nccl, x, send, receive, work, c->stream);
+}
+
 /* --profile shows counts and times, and records no graphs: it sees every call. */
 static void collect_timed(Device *d, const rt_collective *x, const void *send, void *receive,
                           void *work) {
   Cuda *c = d->inside;
   float milliseconds = 0;
   rt_cuda_must(c, c->api.cuEventRecord(c->from, c->stream), "time a collective");
-  rt_nccl_collect(c->nccl, x, send, receive, work, c->stream);
+  collect_there(d, x, send, receive, work);
   rt_cuda_must(c, c->api.cuEventRecord(c->to, c->stream), "time a collective");
   rt_cuda_wait(c);
   CUresult e = c->api.cuEventElapsedTime(&milliseconds, c->from, c->to);
@@ -234,14 +243,21 @@ static void collect_timed(Device *d, const rt_collective *x, const void *send, v
   rt_comm_count(d->comm, x, 1e-3 * milliseconds);
 }
 
+/* Nobody is there to send to, or to receive from. */
+static bool is_end(const Device *d, const rt_collective *x) {
+  const RankGroup *g = &d->comm->group[x->axis];
+  return g->n == 1 || (rt_is_hop(x->kind) && rt_hop_peer(x, g) < 0);
+}
+
 /* Over an axis of one rank, through the host, or timed: done when this returns, or on the stream of
    the kernels. */
 static bool collects_here(Device *d, const rt_collective *x, const void *send, void *receive,
                           void *work) {
   Cuda *c = d->inside;
-  if (d->comm->group[x->axis].n == 1) {
+  if (is_end(d, x)) {
     if (send != receive) copy(d, receive, send, x->count * rt_elem_bytes((int)x->elem));
     if (d->trace) rt_comm_count(d->comm, x, 0);
+    if (c->nccl) rt_cuda_pass(d, x);
     return true;
   }
   if (c->nccl && d->trace) collect_timed(d, x, send, receive, work);
@@ -254,8 +270,7 @@ static void collect(Device *d, const rt_collective *x, const void *send, void *r
   Cuda *c = d->inside;
   if (collects_here(d, x, send, receive, work)) return;
   rt_cuda_waits(c);
-  if (c->flights) rt_cuda_collect_behind(d, x, send, receive, work);
-  else rt_nccl_collect(c->nccl, x, send, receive, work, c->stream);
+  collect_there(d, x, send, receive, work);
   rt_cuda_goes_on(c);
 }
 
@@ -316,7 +331,9 @@ static char *span(const Device *d, const rt_tensor *t, int64_t from, int64_t byt
 static void call_entry(Device *d, Cuda *c, const rt_entry *e) {
   if (c->nccl) rt_nccl_begin(c->nccl, c->stream);
   rt_cuda_waited_begin(c);
+  rt_cuda_flights_begin(d, e);
   e->run(&d->ctx);
+  rt_cuda_flights_end(d);
   rt_cuda_waited_end(c, (int)(e - d->program->entries), true);
 }
 

@@ -43,7 +43,7 @@ typedef struct Cuda {
   char *pinned;         /* of the host, for the runtime: view, window, messages, inputs ahead */
   OpenSpan open;        /* what lies in the window */
   Nccl *nccl;           /* NULL: collectives go through the host */
-  CudaFlights *flights; /* NULL: the program starts nothing that it does not wait for */
+  CudaFlights *flights; /* NULL: all messages are on the stream of the kernels */
   CudaAhead *ahead;     /* NULL: no inputs are sent ahead */
   CudaWaited *waited;   /* NULL: nobody asks how long messages were waited for */
   bool times_waits;     /* somebody does */
@@ -70,6 +70,11 @@ void rt_cuda_start(Device *d, const rt_collective *x, const void *send, void *re
 void rt_cuda_await(Device *d, const rt_collective *x);
 void rt_cuda_collect_behind(Device *d, const rt_collective *x, const void *send, void *receive,
                             void *work);
+void rt_cuda_send(Device *d, const rt_collective *x, const void *from, void *to);
+void rt_cuda_receive(Device *d, const rt_collective *x, void *to);
+void rt_cuda_pass(Device *d, const rt_collective *x); /* one that is for other ranks alone */
+void rt_cuda_flights_begin(Device *d, const rt_entry *e);
+void rt_cuda_flights_end(Device *d); /* of an entry: what was sent has gone */
 bool rt_cuda_flights_open(Cuda *c, const rt_program *p, Fault *f);
 void rt_cuda_flights_close(Cuda *c, const rt_program *p);
 /* Inputs of the next step (cuda_inputs.c). */

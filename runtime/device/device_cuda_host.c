@@ -55,7 +55,7 @@ void rt_cuda_exchange(Device *d, const rt_collective *x, const void *send, void 
   for (int64_t at = 0; at < x->count; at += piece) {
     int64_t n = min_i64(x->count - at, piece);
     Exchange e = {c, x, rt_elem_bytes((int)x->elem), at, n};
-    copy_blocks(&e, send, out, gives, ways, x->send_row, true);
+    if (x->kind != RT_RECEIVE) copy_blocks(&e, send, out, gives, ways, x->send_row, true);
     rt_comm_piece(d->comm, x, n, out, in);
     copy_blocks(&e, receive, in, takes, ways, x->receive_row, false);
   }

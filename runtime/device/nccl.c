@@ -1,7 +1,8 @@
 /* Collectives over NCCL. One communicator per axis of the mesh; its id is made by the first rank of
    each group and travels over the communicator of the host. Where a program cuts buffers in rows
    (rt_collective), blocks are put end to end by copies of rows on the device, before or behind, in
-   memory that the program has planned for it. An all-to-all is a group of sends and receives.
+   memory that the program has planned for it. An all-to-all is a group of sends and receives, and
+   so are a send to a neighbour and the receive behind it (cuda_flight.c).
    Must not: allocate, or wait, after the start. */
 #include "nccl.h"
 #include "ir/support/num.h"
@@ -233,31 +234,36 @@ static void all_to_all(Rows *x, NcclComm comm, const void *send, void *receive) 
   }
 }
 
-static void must_cuda(CUresult e, const rt_collective *c) {
-  if (e)
-    rt_fail(1008, "%s of %s: error %d of the GPU", rt_collective_name((int)c->kind), c->what,
-            (int)e);
-}
-
-/* The end of a line keeps what it has; who has sent is left with 0. */
-static void hop(const Rows *x, NcclComm comm, const void *send, void *receive) {
-  const NcclApi *a = &x->n->api;
-  int peer = rt_hop_peer(x->c, &x->n->comm->group[x->c->axis]);
-  size_t count = (size_t)x->count, bytes = count * x->size;
-  CUdeviceptr from = (CUdeviceptr)(uintptr_t)send, to = (CUdeviceptr)(uintptr_t)receive;
-  if (peer < 0) {
-    must_cuda(x->n->cuda->cuMemcpyDtoDAsync(to, from, bytes, x->stream), x->c);
-  } else if (x->c->kind == RT_RECEIVE) {
-    must(x->n, a->ncclRecv(receive, count, x->type, peer, comm, x->stream), x->c);
-  } else {
-    must(x->n, a->ncclSend(send, count, x->type, peer, comm, x->stream), x->c);
-    must_cuda(x->n->cuda->cuMemsetD8Async(to, 0, bytes, x->stream), x->c);
-  }
-}
-
 /* By rt_elem: f32, bf16, f16, f64, i32, i64, bool, u8 (both ncclUint8) */
 static const int types[] = {7, 9, 6, 8, 2, 4, 1, 1};
 _Static_assert(COUNT_OF(types) == RT_U8 + 1, "a type of NCCL per rt_elem");
+
+static void come_to(Nccl *n, const rt_collective *c, CUstream stream) {
+  n->last = c, n->position++;
+  mark(n, (unsigned)(c - n->comm->program->collectives) + 1, stream);
+}
+
+void rt_nccl_pass(Nccl *n) { n->position++; }
+
+static void one_way(Nccl *n, const rt_collective *c, const void *from, void *into, CUstream s) {
+  int peer = rt_hop_peer(c, &n->comm->group[c->axis]), type = types[c->elem];
+  size_t count = (size_t)c->count;
+  NcclComm comm = n->axis[c->axis];
+  must(n,
+       from ? n->api.ncclSend(from, count, type, peer, comm, s)
+            : n->api.ncclRecv(into, count, type, peer, comm, s),
+       c);
+}
+
+void rt_nccl_neighbours(Nccl *n, const rt_collective *send, const void *from,
+                        const rt_collective *receive, void *into, CUstream s) {
+  if (send) come_to(n, send, s);
+  if (receive) come_to(n, receive, s);
+  must(n, n->api.ncclGroupStart(), n->last);
+  if (send) one_way(n, send, from, NULL, s);
+  if (receive) one_way(n, receive, NULL, into, s);
+  must(n, n->api.ncclGroupEnd(), n->last);
+}
 
 void rt_nccl_collect(Nccl *n, const rt_collective *c, const void *send, void *receive, void *work,
                      CUstream stream) {
@@ -273,8 +279,7 @@ void rt_nccl_collect(Nccl *n, const rt_collective *c, const void *send, void *re
   NcclComm comm = n->axis[c->axis];
   size_t count = (size_t)c->count;
   int op = c->reduction == RT_MAX || c->elem == RT_BOOL ? NCCL_MAX : NCCL_SUM;
-  n->last = c, n->position++;
-  mark(n, (unsigned)(c - n->comm->program->collectives) + 1, stream);
+  come_to(n, c, stream);
   switch (c->kind) {
   case RT_ALL_REDUCE:
     must(n, a->ncclAllReduce(send, receive, count, x.type, op, comm, stream), c);
@@ -290,7 +295,7 @@ void rt_nccl_collect(Nccl *n, const rt_collective *c, const void *send, void *re
     break;
   case RT_ALL_TO_ALL: all_to_all(&x, comm, send, receive); return;
   case RT_SEND:
-  case RT_RECEIVE: hop(&x, comm, send, receive); return;
+  case RT_RECEIVE: break; /* rt_nccl_neighbours */
   }
   unpack(&x, receive);
 }

@@ -47,6 +47,10 @@ Nccl *rt_nccl_start(Comm *c, const CudaApi *cuda, CUcontext context, CUdeviceptr
 void rt_nccl_stop(Nccl *n);
 void rt_nccl_collect(Nccl *n, const rt_collective *c, const void *send, void *receive, void *work,
                      CUstream s);
+/* A send to a neighbour, a receive from one, or both at once; NULL: there is no such one. */
+void rt_nccl_neighbours(Nccl *n, const rt_collective *send, const void *from,
+                        const rt_collective *receive, void *into, CUstream s);
+void rt_nccl_pass(Nccl *n);              /* one that is for other ranks: all count alike */
 void rt_nccl_look(Nccl *n);              /* ends the process if a communicator has failed */
 void rt_nccl_begin(Nccl *n, CUstream s); /* of the calls of an entry */
 /* Around a time in which the device is given work and waited for. */

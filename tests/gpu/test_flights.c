@@ -1,8 +1,10 @@
 /* Messages in flight of the CUDA device (runtime/device/cuda_flight.c), with the stand-ins of the
    driver and of NCCL: two processes run a program written by hand, in which each event matters, in
    orders that events allow, launch by launch and from a graph. Then one wait or one record of an
-   event is left out, each in turn: some order shows it. A rank that is killed, or whose GPU stops,
-   in the middle of a flight ends the other one, which names it. */
+   event is left out, each in turn: some order shows it. A second entry has sends and receives
+   between neighbours, in which the two also send to each other: together with their receives that
+   comes to an end, and alone it would not. A rank that is killed, or whose GPU stops, in the middle
+   of a flight ends the other one, which names it. */
 #include "runtime/device/device_cuda.h"
 #include <dlfcn.h>
 #include <setjmp.h>
@@ -16,14 +18,23 @@
 #include <cmocka.h>
 
 enum { RANKS = 2, RUNS = 3, ROUNDS = 4, COUNT = 16, BYTES = COUNT * 4, GATHERED = RANKS * BYTES };
-enum { GATHER, REDUCE, BLOCKING, ROWS };
+enum { GATHER, REDUCE, BLOCKING, UP_ALONE, UP, DOWN, FROM_BELOW, FROM_ABOVE, ROWS };
 enum { PER_RUN = 2 * ROUNDS + 2 * ROUNDS + 2 }; /* waits of streams in a run, and as many records */
+enum { HOPS = 3, PER_HOPS = 4 * HOPS };         /* the same of the entry with neighbours */
 
 typedef enum Ill { WELL, DIES, STALLS } Ill; /* what becomes of rank 1 in its last run */
 
 static Ill ill;
 static Device *device;
 static int run_now, started;
+static bool neighbours;            /* they run that entry */
+static const char *dropped[RANKS]; /* by rank; NULL: nothing */
+
+#define HOP(way, ...)                                                                              \
+  {                                                                                                \
+    .what = "hop", .source = "", .kind = way, .elem = RT_F32, .count = COUNT, .send_row = COUNT,   \
+    .receive_row = COUNT, __VA_ARGS__                                                              \
+  }
 
 static const rt_axis mesh[] = {{"data", RANKS, 1}};
 
@@ -52,7 +63,12 @@ static const rt_collective table[ROWS] = {[GATHER] = {.what = "parts",
                                                         .elem = RT_F32,
                                                         .count = COUNT,
                                                         .send_row = COUNT,
-                                                        .receive_row = COUNT}};
+                                                        .receive_row = COUNT},
+                                          [UP_ALONE] = HOP(RT_SEND, .alone = 1),
+                                          [UP] = HOP(RT_SEND, .back = 0),
+                                          [DOWN] = HOP(RT_SEND, .back = 1),
+                                          [FROM_BELOW] = HOP(RT_RECEIVE, .back = 0),
+                                          [FROM_ABOVE] = HOP(RT_RECEIVE, .back = 1)};
 
 /* ---- the program ---- */
 
@@ -117,6 +133,20 @@ static void step(rt_ctx *rt) {
   rt_copy(rt, b.results + ROUNDS * (GATHERED + BYTES), b.total, BYTES);
 }
 
+/* First one way, then both ways: a send waits for its receive, and both send first. */
+static void hop(rt_ctx *rt) {
+  Buffers b = buffers_of(rt);
+  bool up = device->comm->launch.rank == 0;
+  rt_copy(rt, b.sum, b.sent, BYTES), rt_copy(rt, b.results, b.sum, BYTES);
+  for (int n = 0; n < 2 * HOPS; n++) {
+    int send = !up ? DOWN : n < HOPS ? UP_ALONE : UP, receive = up ? FROM_ABOVE : FROM_BELOW;
+    rt_copy(rt, b.part, b.sent + n % ROUNDS * BYTES, BYTES);
+    if (up || n >= HOPS) rt_collect(rt, &table[send], b.part, b.part, NULL);
+    if (!up || n >= HOPS) rt_collect(rt, &table[receive], NULL, b.sum, NULL);
+    rt_copy(rt, b.results + (n + 1) * BYTES, b.sum, BYTES);
+  }
+}
+
 /* ---- a rank ---- */
 
 static float number(int rank, int run, int i) { return (float)(i + 100 * rank + 1000 * run); }
@@ -145,8 +175,19 @@ static void compare(const float *have) {
   for (int i = 0; i < COUNT; i++) check(have[ROUNDS * (RANKS + 1) * COUNT + i], sum_of(i));
 }
 
-static void run_rank(int rank, bool no_graph) {
-  static const rt_entry entry = {.name = "step", .run = step};
+static void compare_hops(const float *have, int rank) {
+  for (int n = 0; n <= 2 * HOPS; n++)
+    for (int i = 0; i < COUNT; i++) {
+      bool own = n == 0 || (rank == 0 && n <= HOPS);
+      int at = own ? 0 : (n - 1) % ROUNDS;
+      check(have[n * COUNT + i], number(own ? rank : !rank, run_now, at * COUNT + i));
+    }
+}
+
+static void run_rank(int rank, const char *drop, bool no_graph) {
+  static const rt_entry entries[] = {{.name = "step", .run = step},
+                                     {.name = "hop", .run = hop, .receives = 2 * HOPS}};
+  const rt_entry *entry = &entries[neighbours];
   const rt_tensor tensors[] = {{.name = "w",
                                 .kind = RT_PARAM,
                                 .elem = RT_F32,
@@ -165,12 +206,13 @@ static void run_rank(int rank, bool no_graph) {
                         .hash = "",
                         .target = "sm_80",
                         .sm = 80,
-                        .arena_bytes = {tensors[0].bytes, tensors[1].bytes, 64, 16 * BYTES},
+                        .arena_bytes = {tensors[0].bytes, tensors[1].bytes, 64 + BYTES, 16 * BYTES},
+                        .send_slot = BYTES,
                         .host_window = tensors[1].bytes,
                         .tensors = tensors,
                         .ntensors = 2,
-                        .entries = &entry,
-                        .nentries = 1,
+                        .entries = entries,
+                        .nentries = 2,
                         .communicator = "nccl",
                         .mesh = mesh,
                         .naxes = 1,
@@ -185,13 +227,15 @@ static void run_rank(int rank, bool no_graph) {
   snprintf(text, sizeof text, "%d", rank);
   setenv("RANK", text, 1), setenv("LOCAL_RANK", text, 1);
   device = &d;
+  if (drop) setenv("SHARDC_EMULATE_DROP", drop, 1);
   if (!rt_comm_open(&c, &p, &f) || !rt_device_start(&d, &p, &c, &o, &f) || !rt_device_join(&d, &f))
     rt_die(&f);
   for (run_now = 0; run_now < RUNS; run_now++) {
     float *w = rt_tensor_write(&d, &tensors[0]);
     for (int i = 0; i < (ROUNDS + 1) * COUNT; i++) w[i] = number(rank, run_now, i);
-    if (!rt_device_run(&d, &entry, &f)) rt_die(&f);
-    compare(rt_tensor_read(&d, &tensors[1]));
+    if (!rt_device_run(&d, entry, &f)) rt_die(&f);
+    if (neighbours) compare_hops(rt_tensor_read(&d, &tensors[1]), rank);
+    else compare(rt_tensor_read(&d, &tensors[1]));
   }
   rt_device_stop(&d);
   rt_comm_close(&c);
@@ -209,7 +253,7 @@ static void start(bool no_graph, int status[RANKS], char words[4096]) {
   for (int i = 0; i < RANKS; i++)
     if (!(pid[i] = fork())) {
       dup2(say, 2);
-      run_rank(i, no_graph);
+      run_rank(i, dropped[i], no_graph);
     }
   for (int i = 0, s; i < RANKS; i++)
     status[i] = waitpid(pid[i], &s, 0) == pid[i] && WIFEXITED(s) ? WEXITSTATUS(s) : 256;
@@ -224,7 +268,7 @@ static bool runs_well(const char *order, bool no_graph) {
   setenv("SHARDC_EMULATE_ORDER", order, 1);
   start(no_graph, status, words);
   bool well = !status[0] && !status[1];
-  if (*words && !getenv("SHARDC_EMULATE_DROP")) print_message("%s", words);
+  if (*words && !dropped[0] && !dropped[1]) print_message("%s", words);
   return well;
 }
 
@@ -237,15 +281,23 @@ static void all_orders(void **state) {
     for (int no_graph = 0; no_graph < 2; no_graph++) assert_true(runs_well(orders[i], no_graph));
 }
 
-static void leave_out(const char *what) {
+static void leave_out_of(const char *what, int rank, int per_run) {
   char drop[32];
-  for (int n = PER_RUN + 1; n <= 2 * PER_RUN; n++) { /* of the second run: buffers are not new */
+  for (int n = per_run + 1; n <= 2 * per_run; n++) { /* of the second run: buffers are not new */
     snprintf(drop, sizeof drop, "%s=%d", what, n);
-    setenv("SHARDC_EMULATE_DROP", drop, 1);
+    dropped[rank] = drop;
+    if (!neighbours) dropped[!rank] = drop;
     bool late = runs_well("0", true), early = late && runs_well("1", true);
-    if (late && early) fail_msg("nobody notices that %s does nothing", drop);
+    dropped[0] = dropped[1] = NULL;
+    if (late && early) fail_msg("nobody notices that %s of rank %d does nothing", drop, rank);
   }
-  unsetenv("SHARDC_EMULATE_DROP");
+}
+
+static void leave_out(const char *what) {
+  leave_out_of(what, 0, PER_RUN);
+  neighbours = true;
+  for (int rank = 0; rank < RANKS; rank++) leave_out_of(what, rank, PER_HOPS);
+  neighbours = false;
 }
 
 static void no_wait(void **state) {
@@ -256,6 +308,12 @@ static void no_wait(void **state) {
 static void no_record(void **state) {
   (void)state;
   leave_out("record");
+}
+
+static void neighbours_in_all_orders(void **state) {
+  neighbours = true;
+  all_orders(state);
+  neighbours = false;
 }
 
 static void lost(Ill how, bool no_graph, int its_status, const char *says) {
@@ -285,9 +343,10 @@ static void a_gpu_stalls(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(all_orders), cmocka_unit_test(no_wait),
-                                     cmocka_unit_test(no_record), cmocka_unit_test(a_rank_dies),
-                                     cmocka_unit_test(a_gpu_stalls)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(all_orders),  cmocka_unit_test(neighbours_in_all_orders),
+      cmocka_unit_test(no_wait),     cmocka_unit_test(no_record),
+      cmocka_unit_test(a_rank_dies), cmocka_unit_test(a_gpu_stalls)};
   setenv("SHARDC_LIBCUDA", LIBCUDA, 1), setenv("SHARDC_LIBNCCL", LIBNCCL, 1);
   setenv("SHARDC_EMULATE_DEVICES", "2", 1), setenv("SHARDC_EMULATE_LATE", "1", 1);
   setenv("WORLD_SIZE", "2", 1), setenv("LOCAL_WORLD_SIZE", "2", 1);

@@ -118,7 +118,7 @@ static void be_ill(Ill ill, Device *d) {
 }
 
 static void run_rank(int rank, const rt_axis *mesh, int naxes, Ill ill) {
-  static const rt_entry entry = {.name = "step", .run = step};
+  static const rt_entry entry = {.name = "step", .run = step, .receives = TABLE};
   const rt_tensor tensors[] = {{.name = "w",
                                 .kind = RT_PARAM,
                                 .elem = RT_F32,
@@ -137,7 +137,8 @@ static void run_rank(int rank, const rt_axis *mesh, int naxes, Ill ill) {
                         .hash = "",
                         .target = "sm_80",
                         .sm = 80,
-                        .arena_bytes = {ROOM * 4, tensors[1].bytes, 64, 2 * ROOM * 4},
+                        .arena_bytes = {ROOM * 4, tensors[1].bytes, 64 + ROOM * 4, 2 * ROOM * 4},
+                        .send_slot = ROOM * 4,
                         .host_window = tensors[1].bytes,
                         .tensors = tensors,
                         .ntensors = 2,

@@ -91,7 +91,7 @@ static void test_philox(void **state) { /* known answers of the generator's auth
 enum { BATCH = 2, SEQ = 4 };
 
 static void nothing(rt_ctx *rt) { (void)rt; }
-static const rt_entry no_entries[] = {{"step", nothing, 0, 0, 0, 0, 0, 0, 0}};
+static const rt_entry no_entries[] = {{.name = "step", .run = nothing}};
 #define WHOLE 0, {{0, 0}}, NULL, 0, {0}, 0, 0, RT_STAGES_ALL
 static const rt_tensor token_inputs[] = {{"tokens",
                                           RT_INPUT,

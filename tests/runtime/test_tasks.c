@@ -13,7 +13,7 @@
 enum { BATCH = 8, SEQ = 16, VOCAB = 256, MASK = 103, EOT = 7, PAD = 1, IGNORE = -100 };
 
 static void nothing(rt_ctx *rt) { (void)rt; }
-static const rt_entry no_entries[] = {{"step", nothing, 0, 0, 0, 0, 0, 0, 0}};
+static const rt_entry no_entries[] = {{.name = "step", .run = nothing}};
 #define INPUT(name_, elem_, width, of_, at)                                                        \
   {                                                                                                \
     .name = name_, .kind = RT_INPUT, .elem = elem_, .rank = 2, .dim = {"Batch", "Seq"},            \
