@@ -8,8 +8,6 @@
    libshardrt.a and rt.h are looked for in $SHARDC_LIB, then in lib/shardc beside the shardc program
    (build tree) or beside its folder (installed). */
 #include "ir/count.h"
-#include "ir/module_settings.h"
-#include "ir/turns.h"
 #include "cache.h"
 #include "device_code.h"
 #include "ir/support/output.h"
@@ -376,31 +374,8 @@ static bool all_cut(Module *m) {
   return good;
 }
 
-static Span place_line(Module *m, Str axis) {
-  for (uint32_t i = 0; i < m->rules.n; i++)
-    if (m->rules.at[i].axes.n && !strcmp(m->rules.at[i].axes.at[0], axis))
-      return m->rules.at[i].loc.file ? loc_span(m, m->rules.at[i].loc) : (Span){0};
-  return (Span){0};
-}
-
-/* On a GPU's stream a send waits for its receiver: stages that take turns would for each other. */
-static bool sends_are_posted(Module *m) {
-  const Fn *f = module_on_gpu(m) ? ir_main_entry(m) : NULL;
-  TurnLoops t;
-  for (OpId i = 0; f && i < f->ops.n; i++) {
-    if (!turns_begin(f, i, &t)) continue;
-    Span at = place_line(m, attr_str(&f->ops.at[i].attrs, ATTR_axis, ""));
-    Report *r = diag_at(m->ctx->diag, "E0901", at, "`pipeline %s` on GPUs is not built yet",
-                        plan_schedule(m));
-    diag_label(r, "`plan` counts it, and no program is made");
-    diag_help(r, "`pipeline gpipe`: all micro-batches forward, then all backward");
-    return false;
-  }
-  return true;
-}
-
 bool codegen_build(Module *m, const BuildOptions *o) {
-  if (!all_cut(m) || !sends_are_posted(m)) return false;
+  if (!all_cut(m)) return false;
   Linking l = {.m = m, .o = o, .arena = arena_new()};
   bool ok;
   if (!o->emit) ok = build_executable(&l);

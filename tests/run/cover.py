@@ -6,7 +6,7 @@ tensor, `else Seq`, accumulation, recomputation, precision, clipping, buckets, m
 losses, norms, parameters and states are those of one rank; every rank touches just the bytes that were predicted, and
 these are `shardc plan`'s; what is sent is what was planned. Then four rows over MPI. `all`: the matrix of tests/soak,
 every model under zero x data x tensor x `else Seq` x accumulation. `nccl`: six rows of 3 steps (or more rows),
-compiled for a GPU and run by the stand-in, four ranks at most, against one rank on a processor; then two of them with
+compiled for a GPU and run by the stand-in, four ranks at most, and six of 1F1B, against one rank on a processor; then three of them with
 messages by way of the host. `signs`: six rows of 8 steps (or more rows) of 1-bit Adam, frozen after 3, over ranks
 that cut Batch, and other axes. The stand-in's driver gives no byte, of the GPU or pinned on the host, that `plan`
 does not count.
@@ -50,6 +50,16 @@ def matrix():
                'clip': 1, 'bucket': '8KiB'}
 
 
+def turns():
+    """1F1B with every stage of ZeRO, with tensor parallelism, with messages in flight."""
+    base = dict(seq=0, parts=4, recompute=0, precision='f32', clip=1, bucket='1KiB', hybrid=0, reduce=0, flight=0,
+                split=0, pipe=2, offload=0, schedule='one_f_one_b')
+    rows = (('llama', 3, 2, 1, {'flight': 1}), ('bert', 2, 2, 1, {'recompute': 1}), ('sparse', 1, 2, 1, {'parts': 2}),
+            ('llama', 0, 1, 2, {'seq': 1, 'precision': 'bf16'}), ('mixer', 0, 1, 1, {'parts': 8}),
+            ('llama', 1, 2, 2, {'flight': 1}))
+    return [dict(base, model=m, zero=z, data=d, tensor=t, **more) for m, z, d, t, more in rows]
+
+
 def few(row): return 1 < ranks_of(row) <= 4
 
 
@@ -65,8 +75,8 @@ def main():
         if 'all' in words: rows = list(matrix())[slice(*(numbers or [0, None]))]
         elif 'nccl' in words:
             (rows, _), over = greedy(random.Random(6), *(numbers or [6]), few), 'nccl'
-            rows = [dict(r, offload=0) for r in rows]
-            host = rows[:2]
+            rows = [dict(r, offload=0) for r in rows] + turns()
+            host = rows[:2] + turns()[:1]
         elif 'signs' in words:
             rows, _ = greedy(random.Random(7), *(numbers or [6]), takes_signs)
             rows, steps = [dict(r, signs=3) for r in rows], 8

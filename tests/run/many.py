@@ -6,7 +6,8 @@ flight (messages travel while kernels compute, gathers of stage 3 so many layers
 hold; not by way of the host), split (what layers keep is split over tensor), pipe (layers over stages, four ranks of
 each at most; all layers keep the same there, which is nothing for `part`, and `auto` has one stage; parts of the
 batch stream through them), offload (the optimizer is on the host, where that is built; 2: gradients, parameters and
-what layers keep, too), signs (1-bit Adam of four workers, frozen after so many steps).
+what layers keep, too), signs (1-bit Adam of four workers, frozen after so many steps), schedule
+(of the pipeline).
 """
 import array, json, os, random, re, shutil, struct, subprocess
 from common import EXAMPLES, ROOT
@@ -97,8 +98,9 @@ def splits(row): return SPLITS.get(row['model'], 'Heads, Mlp, Vocab')
 
 
 def schedule(row):
+    if row.get('schedule'): return row['schedule']
     if row['parts'] == 1 or row.get('signs') or row['recompute'] == 'part': return 'sequential'
-    return 'gpipe' if row.get('gpu') or (row['zero'] // 2 + row['tensor']) % 2 else 'one_f_one_b'
+    return 'gpipe' if (row['zero'] // 2 + row['tensor']) % 2 else 'one_f_one_b'
 
 
 def ranks_of(row): return row.get('data', 1) * row.get('tensor', 1) * (stages(row) if row.get('data') else 1)
@@ -149,7 +151,6 @@ class Bench:
         GPU)"""
         options, before, behind = OVER[over]
         if over == 'host': row = dict(row, flight=0)      # refused there
-        if '--target' in options: row = dict(row, gpu=1)  # stages in turn are, too
         text = variant(row['model'])
         if row.get('signs'): text = with_signs(text, row['signs'])
         if not row['clip']: text = re.sub(r'\n *clip .*', '', text)
