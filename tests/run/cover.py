@@ -6,10 +6,10 @@ tensor, `else Seq`, accumulation, recomputation, precision, clipping, buckets, m
 losses, norms, parameters and states are those of one rank; every rank touches just the bytes that were predicted, and
 these are `shardc plan`'s; what is sent is what was planned. Then four rows over MPI. `all`: the matrix of tests/soak,
 every model under zero x data x tensor x `else Seq` x accumulation. `nccl`: six rows of 3 steps (or more rows),
-compiled for a GPU and run by the stand-in, four ranks at most, and six of 1F1B, against one rank on a processor; then three of them with
-messages by way of the host. `signs`: six rows of 8 steps (or more rows) of 1-bit Adam, frozen after 3, over ranks
-that cut Batch, and other axes. The stand-in's driver gives no byte, of the GPU or pinned on the host, that `plan`
-does not count.
+compiled for a GPU and run by the stand-in, four ranks at most, and six of 1F1B, against one rank on a processor; then
+three of them with messages by way of the host. `signs`: six rows of 8 steps (or more rows) of 1-bit Adam, frozen
+after 3, over ranks that cut Batch, and other axes. The stand-in's driver gives no byte, of the GPU or pinned on the
+host, that `plan` does not count.
 """
 import itertools, os, random, shutil, sys, time
 from common import workdir
