@@ -244,22 +244,37 @@ static void report_frame(const char *name, int64_t predicted, int64_t touched, i
           (long long)live, round_up(touched, CACHE_LINE) >= predicted ? "exact" : "less");
 }
 
+static int64_t predicted_of(const rt_program *p, int row) { /* rows of Device.touched */
+  const rt_entry *e = &p->entries[row % p->nentries];
+  return row < p->nentries ? e->work_bytes : e->host_bytes;
+}
+
+/* Turns what entries touched here into what they did on the rank that left most of its own room:
+   programs of stages differ in it. Entries that did not run stay 0. */
+static void find_least_touched(Run *r) {
+  int64_t *touched = r->device.touched;
+  int n = 2 * r->p->nentries; /* of this memory, then of the host's */
+  int64_t *left = rt_alloc(sizeof *left * (size_t)n);
+  for (int i = 0; i < n; i++) left[i] = touched[i] ? predicted_of(r->p, i) - touched[i] : 0;
+  rt_comm_max_of(&r->comm, "touched bytes", left, n);
+  for (int i = 0; i < n; i++)
+    if (touched[i]) touched[i] = predicted_of(r->p, i) - left[i];
+  free(left);
+}
+
 /* Sizes are rounded to 64 bytes, so touched bytes that fill the last line are all that was
- * predicted. */
+   predicted. More than predicted is R0702 on any rank. */
 static void report_memory(Run *r) {
-  int64_t *touched = r->device.touched, all = 0; /* more than predicted is R0702 on any rank: */
-  int n = 2 * r->p->nentries;                    /* of this memory, then of the host's */
-  for (int i = 0; i < n; i++) touched[i] = -touched[i]; /* the least one counts */
-  rt_comm_max_of(&r->comm, "touched bytes", touched, n);
-  for (int i = 0; i < n; i++) touched[i] = -touched[i];
+  int64_t *touched = r->device.touched, all = 0;
+  find_least_touched(r);
   if (!rt_is_first(r)) return;
   fprintf(stderr, "%-8s %14s %14s %14s\n", "entry", "predicted", "touched", "live");
   for (int i = 0; i < r->p->nentries; i++) {
     const rt_entry *e = &r->p->entries[i];
     if (touched[i]) report_frame(e->name, e->work_bytes, touched[i], e->live_bytes);
     const int64_t *moved = &r->device.moved[2 * i];
-    touched[i] = touched[i + r->p->nentries];
-    if (touched[i]) report_frame("  host", e->host_bytes, touched[i], e->host_live_bytes);
+    int64_t host = touched[i + r->p->nentries];
+    if (host) report_frame("  host", e->host_bytes, host, e->host_live_bytes);
     if (moved[0] || moved[1])
       fprintf(stderr, "  %-6s %14lld bytes down, %lld up\n", "moved", (long long)moved[0],
               (long long)moved[1]);
