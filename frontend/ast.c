@@ -40,7 +40,9 @@ const char *span_text(Ctx *c, Span s) {
 }
 
 AstName ast_name_at(Str text, Span s) { return (AstName){text, s}; }
-AstNames *ast_names_add(Parse *p, AstNames *l, AstName n) { return push_name(p, l, n); }
+AstNames *ast_names_add(Parse *p, AstNames *names, AstName name) {
+  return push_name(p, names, name);
+}
 
 /* ---- numbers ---- */
 
@@ -88,12 +90,12 @@ bool ast_number_unit(const char *text, size_t n, AstNumber *out) {
   double value = strtod(copy, &end);
   size_t digits = (size_t)(end - copy), rest = n - digits;
   bool rate = rest > 2 && !memcmp(end + rest - 2, "/s", 2);
-  const UnitWord *u = find_unit(end, rate ? rest - 2 : rest);
-  if (!u || (rate && u->kind != UNIT_BYTES) || !isfinite(value)) return false;
-  *out =
-      (AstNumber){.value = u->kind == UNIT_SHARE ? value / 100 : value * u->scale, .unit = u->kind};
+  const UnitWord *word = find_unit(end, rate ? rest - 2 : rest);
+  if (!word || (rate && word->kind != UNIT_BYTES) || !isfinite(value)) return false;
+  *out = (AstNumber){.value = word->kind == UNIT_SHARE ? value / 100 : value * word->scale,
+                     .unit = word->kind};
   if (rate) out->unit = UNIT_BYTES_PER_SECOND;
-  set_integral(out, u->scale, digits, copy);
+  set_integral(out, word->scale, digits, copy);
   return true;
 }
 
@@ -104,46 +106,46 @@ AstNumber *ast_number_at(Parse *p, const char *text, size_t n, Span s) {
   return number;
 }
 
-AstNumber *ast_number_negate(Parse *p, AstNumber *n, Span s) {
-  n->value = -n->value, n->integral = -n->integral, n->span = s;
-  n->text = intern_printf(p->c->names, "-%s", n->text);
-  return n;
+AstNumber *ast_number_negate(Parse *p, AstNumber *number, Span s) {
+  number->value = -number->value, number->integral = -number->integral, number->span = s;
+  number->text = intern_printf(p->c->names, "-%s", number->text);
+  return number;
 }
 
 /* ---- axes, types ---- */
 
 AstGroup *ast_group_new(Parse *p, AstNames *from, AstNames *to, Span s) {
-  AstGroup *g = ARENA_NEW(p->c->arena, AstGroup);
-  g->arrow = to != NULL, g->span = s;
-  COPY_LIST(g->from, from);
-  COPY_LIST(g->to, to);
-  return g;
+  AstGroup *group = ARENA_NEW(p->c->arena, AstGroup);
+  group->arrow = to != NULL, group->span = s;
+  COPY_LIST(group->from, from);
+  COPY_LIST(group->to, to);
+  return group;
 }
 
-AstAxes *ast_axes_add(Parse *p, AstAxes *a, AstGroup *g) {
-  if (!a) a = ARENA_NEW(p->c->arena, AstAxes);
-  vec_push(p->c->arena, a->groups, *g);
-  return a;
+AstAxes *ast_axes_add(Parse *p, AstAxes *axes, AstGroup *group) {
+  if (!axes) axes = ARENA_NEW(p->c->arena, AstAxes);
+  vec_push(p->c->arena, axes->groups, *group);
+  return axes;
 }
 
-AstAxes *ast_axes_close(AstAxes *a, Span s) {
-  a->span = s;
-  return a;
+AstAxes *ast_axes_close(AstAxes *axes, Span s) {
+  axes->span = s;
+  return axes;
 }
 
-AstType *ast_type_new(Parse *p, AstAxes *a, AstName of, AstName elem, Span s) {
-  AstType *t = ARENA_NEW(p->c->arena, AstType);
-  *t = (AstType){.axes = a, .of = of, .elem = elem, .span = s};
-  return t;
+AstType *ast_type_new(Parse *p, AstAxes *axes, AstName of, AstName elem, Span s) {
+  AstType *type = ARENA_NEW(p->c->arena, AstType);
+  *type = (AstType){.axes = axes, .of = of, .elem = elem, .span = s};
+  return type;
 }
 
 /* ---- expressions ---- */
 
 static AstExpr *expr_new(Parse *p, AstExprKind kind, Span s, uint32_t depth_below) {
-  AstExpr *e = ARENA_NEW(p->c->arena, AstExpr);
-  e->kind = kind, e->span = s, e->depth = depth_below + 1;
-  if (e->depth == MAX_EXPR_DEPTH) shard_report_depth(p, s);
-  return e;
+  AstExpr *expr = ARENA_NEW(p->c->arena, AstExpr);
+  expr->kind = kind, expr->span = s, expr->depth = depth_below + 1;
+  if (expr->depth == MAX_EXPR_DEPTH) shard_report_depth(p, s);
+  return expr;
 }
 
 static uint32_t deeper(const AstExpr *a, const AstExpr *b) {
@@ -158,61 +160,61 @@ static uint32_t args_depth(const AstArgs *args) {
 }
 
 /* A tree that is too deep was reported; it is cut, so that walks over it stay shallow. */
-static AstExpr *shallow(Parse *p, AstExpr *e) {
-  if (e->depth < MAX_EXPR_DEPTH) return e;
+static AstExpr *shallow(Parse *p, AstExpr *expr) {
+  if (expr->depth < MAX_EXPR_DEPTH) return expr;
   AstExpr *zero = ARENA_NEW(p->c->arena, AstExpr);
-  zero->kind = EXPR_NUMBER, zero->span = e->span, zero->depth = 1;
-  zero->number = (AstNumber){.integer = true, .text = intern(p->c->names, "0"), .span = e->span};
+  zero->kind = EXPR_NUMBER, zero->span = expr->span, zero->depth = 1;
+  zero->number = (AstNumber){.integer = true, .text = intern(p->c->names, "0"), .span = expr->span};
   return zero;
 }
 
-AstExpr *ast_expr_number(Parse *p, AstNumber *n) {
-  AstExpr *e = expr_new(p, EXPR_NUMBER, n->span, 0);
-  e->number = *n;
-  return e;
+AstExpr *ast_expr_number(Parse *p, AstNumber *number) {
+  AstExpr *expr = expr_new(p, EXPR_NUMBER, number->span, 0);
+  expr->number = *number;
+  return expr;
 }
 
 AstExpr *ast_expr_string(Parse *p, Str text, Span s) {
-  AstExpr *e = expr_new(p, EXPR_STRING, s, 0);
-  e->string = text;
-  return e;
+  AstExpr *expr = expr_new(p, EXPR_STRING, s, 0);
+  expr->string = text;
+  return expr;
 }
 
-AstExpr *ast_expr_name(Parse *p, AstName n) {
-  AstExpr *e = expr_new(p, EXPR_NAME, n.span, 0);
-  e->name = n;
-  return e;
+AstExpr *ast_expr_name(Parse *p, AstName name) {
+  AstExpr *expr = expr_new(p, EXPR_NAME, name.span, 0);
+  expr->name = name;
+  return expr;
 }
 
-AstExpr *ast_expr_field(Parse *p, AstExpr *base, AstName n, Span s) {
-  AstExpr *e = expr_new(p, EXPR_FIELD, s, base->depth);
-  e->base = base, e->name = n;
-  return shallow(p, e);
+AstExpr *ast_expr_field(Parse *p, AstExpr *base, AstName name, Span s) {
+  AstExpr *expr = expr_new(p, EXPR_FIELD, s, base->depth);
+  expr->base = base, expr->name = name;
+  return shallow(p, expr);
 }
 
 AstExpr *ast_expr_list(Parse *p, AstArgs *args, Span s) {
-  AstExpr *e = expr_new(p, EXPR_LIST, s, args_depth(args));
-  COPY_LIST(e->args, args);
-  return shallow(p, e);
+  AstExpr *expr = expr_new(p, EXPR_LIST, s, args_depth(args));
+  COPY_LIST(expr->args, args);
+  return shallow(p, expr);
 }
 
-AstExpr *ast_expr_gather(Parse *p, AstName n, AstName dim, AstExpr *index, Span s) {
-  AstExpr *e = expr_new(p, EXPR_GATHER, s, index->depth);
-  e->name = n, e->index_dim = dim, e->index = index;
-  return shallow(p, e);
+AstExpr *ast_expr_gather(Parse *p, AstName name, AstName dim, AstExpr *index, Span s) {
+  AstExpr *expr = expr_new(p, EXPR_GATHER, s, index->depth);
+  expr->name = name, expr->index_dim = dim, expr->index = index;
+  return shallow(p, expr);
 }
 
-AstExpr *ast_expr_axes(Parse *p, AstName n, AstAxes *a, Span s) {
-  AstExpr *e = expr_new(p, EXPR_AXES, s, 0);
-  e->name = n, e->axes = a;
-  return e;
+AstExpr *ast_expr_axes(Parse *p, AstName name, AstAxes *axes, Span s) {
+  AstExpr *expr = expr_new(p, EXPR_AXES, s, 0);
+  expr->name = name, expr->axes = axes;
+  return expr;
 }
 
-AstExpr *ast_expr_call(Parse *p, AstName n, AstAxes *a, AstArgs *args, Span s) {
-  AstExpr *e = expr_new(p, EXPR_CALL, s, args_depth(args));
-  e->name = n, e->axes = a;
-  COPY_LIST(e->args, args);
-  return shallow(p, e);
+AstExpr *ast_expr_call(Parse *p, AstName name, AstAxes *axes, AstArgs *args, Span s) {
+  AstExpr *expr = expr_new(p, EXPR_CALL, s, args_depth(args));
+  expr->name = name, expr->axes = axes;
+  COPY_LIST(expr->args, args);
+  return shallow(p, expr);
 }
 
 AstExpr *ast_expr_binary(Parse *p, AstOp op, AstExpr *l, AstExpr *r, Span op_span) {
@@ -233,167 +235,170 @@ AstExpr *ast_expr_negate(Parse *p, AstExpr *r, Span op_span) {
   return shallow(p, e);
 }
 
-AstArgs *ast_args_add(Parse *p, AstArgs *l, AstName n, AstExpr *value, Span s) {
-  return push_arg(p, l, (AstArg){.name = n, .value = value, .span = s});
+AstArgs *ast_args_add(Parse *p, AstArgs *args, AstName name, AstExpr *value, Span s) {
+  return push_arg(p, args, (AstArg){.name = name, .value = value, .span = s});
 }
 
-AstOptions *ast_options_add(Parse *p, AstOptions *l, AstName n, AstExpr *value, Span s) {
-  return push_option(p, l, (AstOption){.name = n, .value = value, .span = s});
+AstOptions *ast_options_add(Parse *p, AstOptions *options, AstName name, AstExpr *value, Span s) {
+  return push_option(p, options, (AstOption){.name = name, .value = value, .span = s});
 }
 
 AstOptions *ast_options_of_names(Parse *p, const AstNames *names) {
-  AstOptions *l = NULL;
+  AstOptions *options = NULL;
   for (uint32_t i = 0; i < names->n; i++)
-    l = ast_options_add(p, l, names->at[i], NULL, names->at[i].span);
-  return l;
+    options = ast_options_add(p, options, names->at[i], NULL, names->at[i].span);
+  return options;
 }
 
-AstAttrs *ast_attrs_add(Parse *p, AstAttrs *l, AstName n, AstArgs *args, Span s) {
-  AstAttr a = {.name = n, .span = s};
-  COPY_LIST(a.args, args);
-  return push_attr(p, l, a);
+AstAttrs *ast_attrs_add(Parse *p, AstAttrs *attrs, AstName name, AstArgs *args, Span s) {
+  AstAttr attr = {.name = name, .span = s};
+  COPY_LIST(attr.args, args);
+  return push_attr(p, attrs, attr);
 }
 
 /* ---- statements ---- */
 
 static AstStmt *stmt_new(Parse *p, AstStmtKind kind, Span word) {
-  AstStmt *s = ARENA_NEW(p->c->arena, AstStmt);
-  s->kind = kind, s->word = s->span = word;
-  return s;
+  AstStmt *stmt = ARENA_NEW(p->c->arena, AstStmt);
+  stmt->kind = kind, stmt->word = stmt->span = word;
+  return stmt;
 }
 
-static AstStmt *stmt_named(Parse *p, AstStmtKind kind, Span word, AstName n) {
-  AstStmt *s = stmt_new(p, kind, word);
-  vec_push(p->c->arena, s->names, n);
-  return s;
+static AstStmt *stmt_named(Parse *p, AstStmtKind kind, Span word, AstName name) {
+  AstStmt *stmt = stmt_new(p, kind, word);
+  vec_push(p->c->arena, stmt->names, name);
+  return stmt;
 }
 
-AstStmt *ast_stmt_param(Parse *p, Span word, AstName n, AstAxes *a, bool random, AstExpr *value,
-                        AstAttrs *attrs) {
-  AstStmt *s = stmt_named(p, STMT_PARAM, word, n);
-  s->axes = a, s->random = random, s->value = value;
-  COPY_LIST(s->attrs, attrs);
-  return s;
+AstStmt *ast_stmt_param(Parse *p, Span word, AstName name, AstAxes *axes, bool random,
+                        AstExpr *value, AstAttrs *attrs) {
+  AstStmt *stmt = stmt_named(p, STMT_PARAM, word, name);
+  stmt->axes = axes, stmt->random = random, stmt->value = value;
+  COPY_LIST(stmt->attrs, attrs);
+  return stmt;
 }
 
-AstStmt *ast_stmt_sub(Parse *p, Span word, AstName n, AstName of, AstAxes *a, AstOptions *with) {
-  AstStmt *s = stmt_named(p, STMT_SUB, word, n);
-  s->axes = a;
-  vec_push(p->c->arena, s->of, of);
-  COPY_LIST(s->with, with);
-  return s;
+AstStmt *ast_stmt_sub(Parse *p, Span word, AstName name, AstName of, AstAxes *axes,
+                      AstOptions *with) {
+  AstStmt *stmt = stmt_named(p, STMT_SUB, word, name);
+  stmt->axes = axes;
+  vec_push(p->c->arena, stmt->of, of);
+  COPY_LIST(stmt->with, with);
+  return stmt;
 }
 
-AstStmt *ast_stmt_stack(Parse *p, Span word, AstName n, AstAxes *a, AstNames *of,
+AstStmt *ast_stmt_stack(Parse *p, Span word, AstName name, AstAxes *axes, AstNames *of,
                         AstOptions *with) {
-  AstStmt *s = stmt_named(p, STMT_STACK, word, n);
-  s->axes = a;
-  COPY_LIST(s->of, of);
-  COPY_LIST(s->with, with);
-  return s;
+  AstStmt *stmt = stmt_named(p, STMT_STACK, word, name);
+  stmt->axes = axes;
+  COPY_LIST(stmt->of, of);
+  COPY_LIST(stmt->with, with);
+  return stmt;
 }
 
-AstStmt *ast_stmt_names(Parse *p, AstStmtKind k, Span word, AstNames *names, AstType *t) {
-  AstStmt *s = stmt_new(p, k, word);
-  s->type = t;
-  COPY_LIST(s->names, names);
-  return s;
+AstStmt *ast_stmt_names(Parse *p, AstStmtKind kind, Span word, AstNames *names, AstType *type) {
+  AstStmt *stmt = stmt_new(p, kind, word);
+  stmt->type = type;
+  COPY_LIST(stmt->names, names);
+  return stmt;
 }
 
 AstStmt *ast_stmt_assign(Parse *p, AstNames *names, AstExpr *value, AstAttrs *attrs) {
-  AstStmt *s = ast_stmt_names(p, STMT_ASSIGN, names->at[0].span, names, NULL);
-  s->value = value;
-  COPY_LIST(s->attrs, attrs);
-  return s;
+  AstStmt *stmt = ast_stmt_names(p, STMT_ASSIGN, names->at[0].span, names, NULL);
+  stmt->value = value;
+  COPY_LIST(stmt->attrs, attrs);
+  return stmt;
 }
 
-AstStmt *ast_stmt_value(Parse *p, AstStmtKind k, Span word, AstExpr *value) {
-  AstStmt *s = stmt_new(p, k, word);
-  s->value = value;
-  return s;
+AstStmt *ast_stmt_value(Parse *p, AstStmtKind kind, Span word, AstExpr *value) {
+  AstStmt *stmt = stmt_new(p, kind, word);
+  stmt->value = value;
+  return stmt;
 }
 
-AstStmt *ast_stmt_close(AstStmt *s, Span whole) {
-  s->span = whole;
-  return s;
+AstStmt *ast_stmt_close(AstStmt *stmt, Span whole) {
+  stmt->span = whole;
+  return stmt;
 }
 
-AstStmts *ast_stmts_add(Parse *p, AstStmts *l, AstStmt *s) { return push_stmt(p, l, s); }
+AstStmts *ast_stmts_add(Parse *p, AstStmts *stmts, AstStmt *stmt) {
+  return push_stmt(p, stmts, stmt);
+}
 
 /* ---- items ---- */
 
-AstDims *ast_dims_add(Parse *p, AstDims *l, AstNames *names, AstExpr *value, AstNumber *pad,
+AstDims *ast_dims_add(Parse *p, AstDims *dims, AstNames *names, AstExpr *value, AstNumber *pad,
                       Span s) {
   for (uint32_t i = 0; i < names->n; i++)
-    l = push_dim(p, l, (AstDim){.name = names->at[i], .value = value, .pad = pad, .span = s});
-  return l;
+    dims = push_dim(p, dims, (AstDim){.name = names->at[i], .value = value, .pad = pad, .span = s});
+  return dims;
 }
 
-AstDims *ast_dims_like(Parse *p, AstDims *l, AstName n, AstName like, Span s) {
-  return push_dim(p, l, (AstDim){.name = n, .like = like, .span = s});
+AstDims *ast_dims_like(Parse *p, AstDims *dims, AstName name, AstName like, Span s) {
+  return push_dim(p, dims, (AstDim){.name = name, .like = like, .span = s});
 }
 
-AstDims *ast_dims_join(Parse *p, AstDims *l, const AstDims *more) {
-  for (uint32_t i = 0; i < more->n; i++) l = push_dim(p, l, more->at[i]);
-  return l;
+AstDims *ast_dims_join(Parse *p, AstDims *dims, const AstDims *more) {
+  for (uint32_t i = 0; i < more->n; i++) dims = push_dim(p, dims, more->at[i]);
+  return dims;
 }
 
-AstFormals *ast_formals_add(Parse *p, AstFormals *l, AstName n, AstType *t, Span s) {
-  return push_formal(p, l, (AstFormal){.name = n, .type = t, .span = s});
+AstFormals *ast_formals_add(Parse *p, AstFormals *formals, AstName name, AstType *type, Span s) {
+  return push_formal(p, formals, (AstFormal){.name = name, .type = type, .span = s});
 }
 
-AstItem *ast_item_new(Parse *p, AstItemKind k, Span word, AstName n) {
-  AstItem *i = ARENA_NEW(p->c->arena, AstItem);
-  i->kind = k, i->word = i->span = word, i->name = n;
-  return i;
+AstItem *ast_item_new(Parse *p, AstItemKind kind, Span word, AstName name) {
+  AstItem *item = ARENA_NEW(p->c->arena, AstItem);
+  item->kind = kind, item->word = item->span = word, item->name = name;
+  return item;
 }
 
 AstItem *ast_item_use(Parse *p, Span word, Str file, Span at) {
-  AstItem *i = ast_item_new(p, ITEM_USE, word, (AstName){0});
-  i->file = file, i->file_span = at;
-  return i;
+  AstItem *item = ast_item_new(p, ITEM_USE, word, (AstName){0});
+  item->file = file, item->file_span = at;
+  return item;
 }
 
-AstItem *ast_item_dims(AstItem *i, const AstDims *dims) {
-  COPY_LIST(i->dims, dims);
-  return i;
+AstItem *ast_item_dims(AstItem *item, const AstDims *dims) {
+  COPY_LIST(item->dims, dims);
+  return item;
 }
 
-AstItem *ast_item_operands(AstItem *i, AstAxes *a, const AstOptions *operands) {
-  i->axes = a;
-  COPY_LIST(i->operands, operands);
-  return i;
+AstItem *ast_item_operands(AstItem *item, AstAxes *axes, const AstOptions *operands) {
+  item->axes = axes;
+  COPY_LIST(item->operands, operands);
+  return item;
 }
 
-AstItem *ast_item_value(AstItem *i, AstExpr *value) {
-  i->value = value;
-  return i;
+AstItem *ast_item_value(AstItem *item, AstExpr *value) {
+  item->value = value;
+  return item;
 }
 
-AstItem *ast_item_body(AstItem *i, const AstStmts *body) {
-  i->has_body = true;
-  COPY_LIST(i->body, body);
-  return i;
+AstItem *ast_item_body(AstItem *item, const AstStmts *body) {
+  item->has_body = true;
+  COPY_LIST(item->body, body);
+  return item;
 }
 
-AstItem *ast_item_layer(AstItem *i, AstAxes *a, const AstFormals *formals, AstType *result,
+AstItem *ast_item_layer(AstItem *item, AstAxes *axes, const AstFormals *formals, AstType *result,
                         const AstOptions *with) {
-  i->axes = a, i->result = result;
-  COPY_LIST(i->formals, formals);
-  COPY_LIST(i->with, with);
-  return i;
+  item->axes = axes, item->result = result;
+  COPY_LIST(item->formals, formals);
+  COPY_LIST(item->with, with);
+  return item;
 }
 
-AstItem *ast_item_block(Parse *p, AstItem *i, AstName base, AstBlock *b) {
-  if (b) ast_rename_settings(p, ast_item_word(i->kind), b);
-  i->base = base, i->block = b;
-  return i;
+AstItem *ast_item_block(Parse *p, AstItem *item, AstName base, AstBlock *block) {
+  if (block) ast_rename_settings(p, ast_item_word(item->kind), block);
+  item->base = base, item->block = block;
+  return item;
 }
 
-void ast_file_add(Parse *p, AstItem *i, Span whole) {
-  i->span = whole, i->bad = p->bad;
+void ast_file_add(Parse *p, AstItem *item, Span whole) {
+  item->span = whole, item->bad = p->bad;
   p->bad = p->deep = false;
-  vec_push(p->c->arena, p->file->items, i);
+  vec_push(p->c->arena, p->file->items, item);
 }
 
 /* ---- words ---- */
@@ -413,9 +418,9 @@ const char *ast_item_word(AstItemKind kind) {
   return words[kind];
 }
 
-Str ast_dotted(Ctx *c, const AstExpr *e) {
-  if (e->kind == EXPR_NAME) return e->name.text;
-  if (e->kind != EXPR_FIELD) return NULL;
-  Str base = ast_dotted(c, e->base);
-  return base ? intern_printf(c->names, "%s.%s", base, e->name.text) : NULL;
+Str ast_dotted(Ctx *c, const AstExpr *expr) {
+  if (expr->kind == EXPR_NAME) return expr->name.text;
+  if (expr->kind != EXPR_FIELD) return NULL;
+  Str base = ast_dotted(c, expr->base);
+  return base ? intern_printf(c->names, "%s.%s", base, expr->name.text) : NULL;
 }

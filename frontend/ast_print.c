@@ -11,238 +11,250 @@ typedef struct AstPrinter {
   bool plain; /* without positions */
 } AstPrinter;
 
-static void begin(const AstPrinter *p, const char *word) {
-  fprintf(p->out, "%*s%s", 2 * p->depth, "", word);
+static void begin(const AstPrinter *printer, const char *word) {
+  fprintf(printer->out, "%*s%s", 2 * printer->depth, "", word);
 }
 
-static void end(const AstPrinter *p, Span s) {
+static void end(const AstPrinter *printer, Span s) {
   uint32_t line, column;
-  if (p->plain) {
-    fputc('\n', p->out);
+  if (printer->plain) {
+    fputc('\n', printer->out);
     return;
   }
-  diag_line_column(p->c->diag, s, &line, &column);
-  fprintf(p->out, "  @%u:%u\n", line, column);
+  diag_line_column(printer->c->diag, s, &line, &column);
+  fprintf(printer->out, "  @%u:%u\n", line, column);
 }
 
-static void put_names(const AstPrinter *p, const AstNames *names) {
-  for (uint32_t i = 0; i < names->n; i++) fprintf(p->out, "%s%s", i ? ", " : "", names->at[i].text);
+static void put_names(const AstPrinter *printer, const AstNames *names) {
+  for (uint32_t i = 0; i < names->n; i++)
+    fprintf(printer->out, "%s%s", i ? ", " : "", names->at[i].text);
 }
 
-static void put_axes(const AstPrinter *p, const AstAxes *a) {
-  if (!a) return;
-  fputs(" [", p->out);
-  for (uint32_t i = 0; i < a->groups.n; i++) {
-    const AstGroup *g = &a->groups.at[i];
-    if (i) fputs("; ", p->out);
-    put_names(p, &g->from);
-    if (g->arrow) fputs(" -> ", p->out);
-    put_names(p, &g->to);
+static void put_axes(const AstPrinter *printer, const AstAxes *axes) {
+  if (!axes) return;
+  fputs(" [", printer->out);
+  for (uint32_t i = 0; i < axes->groups.n; i++) {
+    const AstGroup *group = &axes->groups.at[i];
+    if (i) fputs("; ", printer->out);
+    put_names(printer, &group->from);
+    if (group->arrow) fputs(" -> ", printer->out);
+    put_names(printer, &group->to);
   }
-  fputc(']', p->out);
+  fputc(']', printer->out);
 }
 
-static void put_type(const AstPrinter *p, const AstType *t) {
-  put_axes(p, t->axes);
-  if (t->of.text) fprintf(p->out, " of %s", t->of.text);
-  if (t->elem.text) fprintf(p->out, " %s", t->elem.text);
+static void put_type(const AstPrinter *printer, const AstType *type) {
+  put_axes(printer, type->axes);
+  if (type->of.text) fprintf(printer->out, " of %s", type->of.text);
+  if (type->elem.text) fprintf(printer->out, " %s", type->elem.text);
 }
 
 /* ---- expressions ---- */
 
 static void put_expr(AstPrinter *p, const AstExpr *e);
 
-static void put_args(AstPrinter *p, const AstArgs *args) {
-  p->depth++;
+static void put_args(AstPrinter *printer, const AstArgs *args) {
+  printer->depth++;
   for (uint32_t i = 0; i < args->n; i++) {
-    const AstArg *a = &args->at[i];
-    if (!a->name.text) {
-      put_expr(p, a->value);
+    const AstArg *arg = &args->at[i];
+    if (!arg->name.text) {
+      put_expr(printer, arg->value);
       continue;
     }
-    begin(p, a->name.text), fputs(" =", p->out), end(p, a->span);
-    p->depth++, put_expr(p, a->value), p->depth--;
+    begin(printer, arg->name.text), fputs(" =", printer->out), end(printer, arg->span);
+    printer->depth++, put_expr(printer, arg->value), printer->depth--;
   }
-  p->depth--;
+  printer->depth--;
 }
 
-static void put_head(AstPrinter *p, const AstExpr *e) {
-  switch (e->kind) {
-  case EXPR_NUMBER: begin(p, "number "), fputs(e->number.text, p->out); break;
-  case EXPR_STRING: begin(p, "string "), fprintf(p->out, "\"%s\"", e->string); break;
-  case EXPR_NAME: begin(p, "name "), fputs(e->name.text, p->out); break;
-  case EXPR_FIELD: begin(p, "field "), fputs(e->name.text, p->out); break;
-  case EXPR_LIST: begin(p, "list"); break;
+static void put_head(AstPrinter *printer, const AstExpr *expr) {
+  switch (expr->kind) {
+  case EXPR_NUMBER: begin(printer, "number "), fputs(expr->number.text, printer->out); break;
+  case EXPR_STRING: begin(printer, "string "), fprintf(printer->out, "\"%s\"", expr->string); break;
+  case EXPR_NAME: begin(printer, "name "), fputs(expr->name.text, printer->out); break;
+  case EXPR_FIELD: begin(printer, "field "), fputs(expr->name.text, printer->out); break;
+  case EXPR_LIST: begin(printer, "list"); break;
   case EXPR_GATHER:
-    begin(p, "gather "), fprintf(p->out, "%s[%s]", e->name.text, e->index_dim.text);
+    begin(printer, "gather "),
+        fprintf(printer->out, "%s[%s]", expr->name.text, expr->index_dim.text);
     break;
-  case EXPR_AXES: begin(p, "axes "), fputs(e->name.text, p->out), put_axes(p, e->axes); break;
-  case EXPR_CALL: begin(p, "call "), fputs(e->name.text, p->out), put_axes(p, e->axes); break;
-  case EXPR_UNARY: begin(p, "negate"); break;
-  case EXPR_BINARY: begin(p, ast_op_name(e->op)); break;
-  case EXPR_PIPE: begin(p, "|>"); break;
+  case EXPR_AXES:
+    begin(printer, "axes "), fputs(expr->name.text, printer->out), put_axes(printer, expr->axes);
+    break;
+  case EXPR_CALL:
+    begin(printer, "call "), fputs(expr->name.text, printer->out), put_axes(printer, expr->axes);
+    break;
+  case EXPR_UNARY: begin(printer, "negate"); break;
+  case EXPR_BINARY: begin(printer, ast_op_name(expr->op)); break;
+  case EXPR_PIPE: begin(printer, "|>"); break;
   }
-  end(p, e->span);
+  end(printer, expr->span);
 }
 
-static void put_expr(AstPrinter *p, const AstExpr *e) {
-  put_head(p, e);
-  p->depth++;
-  if (e->base) put_expr(p, e->base);
-  if (e->index) put_expr(p, e->index);
-  if (e->left) put_expr(p, e->left);
-  if (e->right) put_expr(p, e->right);
-  p->depth--;
-  put_args(p, &e->args);
+static void put_expr(AstPrinter *printer, const AstExpr *expr) {
+  put_head(printer, expr);
+  printer->depth++;
+  if (expr->base) put_expr(printer, expr->base);
+  if (expr->index) put_expr(printer, expr->index);
+  if (expr->left) put_expr(printer, expr->left);
+  if (expr->right) put_expr(printer, expr->right);
+  printer->depth--;
+  put_args(printer, &expr->args);
 }
 
-static void put_below(AstPrinter *p, const AstExpr *e) {
-  p->depth++;
-  if (e) put_expr(p, e);
-  p->depth--;
+static void put_below(AstPrinter *printer, const AstExpr *expr) {
+  printer->depth++;
+  if (expr) put_expr(printer, expr);
+  printer->depth--;
 }
 
 /* ---- statements ---- */
 
-static void put_options(AstPrinter *p, const char *word, const AstOptions *l) {
-  p->depth++;
-  for (uint32_t i = 0; i < l->n; i++) {
-    begin(p, word), fprintf(p->out, " %s", l->at[i].name.text), end(p, l->at[i].span);
-    put_below(p, l->at[i].value);
+static void put_options(AstPrinter *printer, const char *word, const AstOptions *options) {
+  printer->depth++;
+  for (uint32_t i = 0; i < options->n; i++) {
+    begin(printer, word), fprintf(printer->out, " %s", options->at[i].name.text),
+        end(printer, options->at[i].span);
+    put_below(printer, options->at[i].value);
   }
-  p->depth--;
+  printer->depth--;
 }
 
-static void put_attrs(AstPrinter *p, const AstAttrs *l) {
-  p->depth++;
-  for (uint32_t i = 0; i < l->n; i++) {
-    begin(p, "@"), fputs(l->at[i].name.text, p->out), end(p, l->at[i].span);
-    put_args(p, &l->at[i].args);
+static void put_attrs(AstPrinter *printer, const AstAttrs *attrs) {
+  printer->depth++;
+  for (uint32_t i = 0; i < attrs->n; i++) {
+    begin(printer, "@"), fputs(attrs->at[i].name.text, printer->out),
+        end(printer, attrs->at[i].span);
+    put_args(printer, &attrs->at[i].args);
   }
-  p->depth--;
+  printer->depth--;
 }
 
-static void put_stmt(AstPrinter *p, const AstStmt *s) {
+static void put_stmt(AstPrinter *printer, const AstStmt *stmt) {
   static const char *const words[] = {"param",  "sub",    "stack", "input", "output",
                                       "assign", "return", "loss",  "aux"};
   _Static_assert(COUNT_OF(words) == STMT_AUX + 1, "a word per AstStmtKind");
-  begin(p, words[s->kind]);
-  if (s->names.n) fputc(' ', p->out), put_names(p, &s->names);
-  if (s->kind != STMT_SUB) put_axes(p, s->axes);
-  if (s->type) put_type(p, s->type);
-  if (s->kind == STMT_PARAM) fputs(s->random ? " ~" : " =", p->out);
-  if (s->of.n) fputs(s->kind == STMT_SUB ? " = " : " of ", p->out), put_names(p, &s->of);
-  if (s->kind == STMT_SUB) put_axes(p, s->axes);
-  end(p, s->span);
-  put_below(p, s->value);
-  put_options(p, "with", &s->with);
-  put_attrs(p, &s->attrs);
+  begin(printer, words[stmt->kind]);
+  if (stmt->names.n) fputc(' ', printer->out), put_names(printer, &stmt->names);
+  if (stmt->kind != STMT_SUB) put_axes(printer, stmt->axes);
+  if (stmt->type) put_type(printer, stmt->type);
+  if (stmt->kind == STMT_PARAM) fputs(stmt->random ? " ~" : " =", printer->out);
+  if (stmt->of.n)
+    fputs(stmt->kind == STMT_SUB ? " = " : " of ", printer->out), put_names(printer, &stmt->of);
+  if (stmt->kind == STMT_SUB) put_axes(printer, stmt->axes);
+  end(printer, stmt->span);
+  put_below(printer, stmt->value);
+  put_options(printer, "with", &stmt->with);
+  put_attrs(printer, &stmt->attrs);
 }
 
 /* ---- settings ---- */
 
 static void put_value(AstPrinter *p, const AstValue *v);
 
-static void put_pairs(AstPrinter *p, const char *word, const AstPairs *l) {
-  p->depth++;
-  for (uint32_t i = 0; i < l->n; i++) {
-    const AstPair *a = &l->at[i];
-    begin(p, word);
-    if (a->key) fprintf(p->out, " %s =", a->key->text);
-    end(p, a->span);
-    p->depth++, put_value(p, a->value), p->depth--;
+static void put_pairs(AstPrinter *printer, const char *word, const AstPairs *pairs) {
+  printer->depth++;
+  for (uint32_t i = 0; i < pairs->n; i++) {
+    const AstPair *pair = &pairs->at[i];
+    begin(printer, word);
+    if (pair->key) fprintf(printer->out, " %s =", pair->key->text);
+    end(printer, pair->span);
+    printer->depth++, put_value(printer, pair->value), printer->depth--;
   }
-  p->depth--;
+  printer->depth--;
 }
 
-static void put_value(AstPrinter *p, const AstValue *v) {
+static void put_value(AstPrinter *printer, const AstValue *value) {
   static const char *const words[] = {"number ", "string ", "path ", "call ", "list", "expression"};
   _Static_assert(COUNT_OF(words) == VALUE_EXPR + 1, "a word per AstValueKind");
-  begin(p, words[v->kind]);
-  if (v->kind == VALUE_NUMBER) fputs(v->number.text, p->out);
-  if (v->kind == VALUE_STRING) fprintf(p->out, "\"%s\"", v->string);
-  if (v->path) fputs(v->path->text, p->out);
-  end(p, v->span);
-  p->depth++;
-  for (uint32_t i = 0; i < v->items.n; i++) put_value(p, v->items.at[i]);
-  if (v->expr) put_expr(p, v->expr);
-  p->depth--;
-  put_pairs(p, "value", &v->args);
-  put_pairs(p, "to", &v->to);
+  begin(printer, words[value->kind]);
+  if (value->kind == VALUE_NUMBER) fputs(value->number.text, printer->out);
+  if (value->kind == VALUE_STRING) fprintf(printer->out, "\"%s\"", value->string);
+  if (value->path) fputs(value->path->text, printer->out);
+  end(printer, value->span);
+  printer->depth++;
+  for (uint32_t i = 0; i < value->items.n; i++) put_value(printer, value->items.at[i]);
+  if (value->expr) put_expr(printer, value->expr);
+  printer->depth--;
+  put_pairs(printer, "value", &value->args);
+  put_pairs(printer, "to", &value->to);
 }
 
-static void put_block(AstPrinter *p, const AstBlock *b) {
-  p->depth++;
-  for (uint32_t i = 0; b && i < b->settings.n; i++) {
-    const AstSetting *s = b->settings.at[i];
-    begin(p, "setting "), fputs(s->path->text, p->out), end(p, s->span);
-    put_below(p, s->paren);
-    put_pairs(p, "value", &s->values);
-    put_pairs(p, s->arrow == ARROW_LEFT ? "from" : "to", &s->target);
-    p->depth++;
-    if (s->as) begin(p, "as"), put_axes(p, s->as), end(p, s->as->span);
-    p->depth--;
-    put_block(p, s->block);
+static void put_block(AstPrinter *printer, const AstBlock *block) {
+  printer->depth++;
+  for (uint32_t i = 0; block && i < block->settings.n; i++) {
+    const AstSetting *setting = block->settings.at[i];
+    begin(printer, "setting "), fputs(setting->path->text, printer->out),
+        end(printer, setting->span);
+    put_below(printer, setting->paren);
+    put_pairs(printer, "value", &setting->values);
+    put_pairs(printer, setting->arrow == ARROW_LEFT ? "from" : "to", &setting->target);
+    printer->depth++;
+    if (setting->as)
+      begin(printer, "as"), put_axes(printer, setting->as), end(printer, setting->as->span);
+    printer->depth--;
+    put_block(printer, setting->block);
   }
-  p->depth--;
+  printer->depth--;
 }
 
 /* ---- items ---- */
 
-static void put_dims(AstPrinter *p, const AstDims *dims) {
-  p->depth++;
+static void put_dims(AstPrinter *printer, const AstDims *dims) {
+  printer->depth++;
   for (uint32_t i = 0; i < dims->n; i++) {
-    const AstDim *d = &dims->at[i];
-    begin(p, "dim "), fputs(d->name.text, p->out);
-    if (d->like.text) fprintf(p->out, " like %s", d->like.text);
-    if (d->pad) fprintf(p->out, " pad %s", d->pad->text);
-    end(p, d->name.span);
-    put_below(p, d->value);
+    const AstDim *dim = &dims->at[i];
+    begin(printer, "dim "), fputs(dim->name.text, printer->out);
+    if (dim->like.text) fprintf(printer->out, " like %s", dim->like.text);
+    if (dim->pad) fprintf(printer->out, " pad %s", dim->pad->text);
+    end(printer, dim->name.span);
+    put_below(printer, dim->value);
   }
-  p->depth--;
+  printer->depth--;
 }
 
-static void put_formals(AstPrinter *p, const AstItem *i) {
-  p->depth++;
-  for (uint32_t j = 0; j < i->formals.n; j++) {
-    begin(p, "operand "), fputs(i->formals.at[j].name.text, p->out);
-    put_type(p, i->formals.at[j].type), end(p, i->formals.at[j].span);
+static void put_formals(AstPrinter *printer, const AstItem *item) {
+  printer->depth++;
+  for (uint32_t j = 0; j < item->formals.n; j++) {
+    begin(printer, "operand "), fputs(item->formals.at[j].name.text, printer->out);
+    put_type(printer, item->formals.at[j].type), end(printer, item->formals.at[j].span);
   }
-  if (i->result) begin(p, "result"), put_type(p, i->result), end(p, i->result->span);
-  p->depth--;
+  if (item->result)
+    begin(printer, "result"), put_type(printer, item->result), end(printer, item->result->span);
+  printer->depth--;
 }
 
-static void put_item(AstPrinter *p, const AstItem *i) {
-  begin(p, ast_item_word(i->kind));
-  if (i->name.text) fprintf(p->out, " %s", i->name.text);
-  if (i->file) fprintf(p->out, " \"%s\"", i->file);
-  put_axes(p, i->axes);
-  if (i->base.text)
-    fprintf(p->out, "%s%s", i->kind == ITEM_VARIANT ? " of " : " for ", i->base.text);
-  if (i->bad) fputs(" (with errors)", p->out);
-  end(p, i->span);
-  put_dims(p, &i->dims);
-  put_options(p, "operand", &i->operands);
-  put_formals(p, i);
-  put_options(p, "with", &i->with);
-  put_below(p, i->value);
-  p->depth++;
-  for (uint32_t j = 0; j < i->body.n; j++) put_stmt(p, i->body.at[j]);
-  p->depth--;
-  put_block(p, i->block);
+static void put_item(AstPrinter *printer, const AstItem *item) {
+  begin(printer, ast_item_word(item->kind));
+  if (item->name.text) fprintf(printer->out, " %s", item->name.text);
+  if (item->file) fprintf(printer->out, " \"%s\"", item->file);
+  put_axes(printer, item->axes);
+  if (item->base.text)
+    fprintf(printer->out, "%s%s", item->kind == ITEM_VARIANT ? " of " : " for ", item->base.text);
+  if (item->bad) fputs(" (with errors)", printer->out);
+  end(printer, item->span);
+  put_dims(printer, &item->dims);
+  put_options(printer, "operand", &item->operands);
+  put_formals(printer, item);
+  put_options(printer, "with", &item->with);
+  put_below(printer, item->value);
+  printer->depth++;
+  for (uint32_t j = 0; j < item->body.n; j++) put_stmt(printer, item->body.at[j]);
+  printer->depth--;
+  put_block(printer, item->block);
 }
 
-static void put_file(AstPrinter *p, const AstFile *f) {
-  fprintf(p->out, "file \"%s\"\n", f->name);
-  for (uint32_t i = 0; i < f->items.n; i++) put_item(p, f->items.at[i]);
+static void put_file(AstPrinter *printer, const AstFile *file) {
+  fprintf(printer->out, "file \"%s\"\n", file->name);
+  for (uint32_t i = 0; i < file->items.n; i++) put_item(printer, file->items.at[i]);
 }
 
-void ast_print(Ctx *c, const AstFile *f, FILE *out) {
-  AstPrinter p = {c, out, 1, false};
-  put_file(&p, f);
+void ast_print(Ctx *c, const AstFile *file, FILE *out) {
+  AstPrinter printer = {c, out, 1, false};
+  put_file(&printer, file);
 }
 
-void ast_print_plain(Ctx *c, const AstFile *f, FILE *out) {
-  AstPrinter p = {c, out, 1, true};
-  put_file(&p, f);
+void ast_print_plain(Ctx *c, const AstFile *file, FILE *out) {
+  AstPrinter printer = {c, out, 1, true};
+  put_file(&printer, file);
 }

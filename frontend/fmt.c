@@ -54,59 +54,60 @@ typedef struct Fmt {
 
 /* ---- tokens ---- */
 
-static bool is_written(const char *text, size_t n, const Token *t) {
-  return t->code != SEMI || (t->span.offset < n && text[t->span.offset] == ';');
+static bool is_written(const char *text, size_t n, const Token *token) {
+  return token->code != SEMI || (token->span.offset < n && text[token->span.offset] == ';');
 }
 
 static bool newline_between(const char *text, uint32_t from, uint32_t to) {
   return from < to && memchr(text + from, '\n', to - from);
 }
 
-static void mark_block(Pieces *l, const char *text, uint32_t open) {
-  FmtPiece *o = &l->at[open], *c = &vec_last(*l);
+static void mark_block(Pieces *pieces, const char *text, uint32_t open) {
+  FmtPiece *o = &pieces->at[open], *c = &vec_last(*pieces);
   o->broken = c->broken = newline_between(text, o->at, c->at);
 }
 
 static Pieces read_pieces(Ctx *c, const char *text, size_t n) {
   AstFile file = {0};
   Parse p = {.c = c, .file = &file};
-  Pieces l = {0};
+  Pieces pieces = {0};
   VEC(uint32_t) braces = {0};
-  Token t;
+  Token token;
   SHARD_STYPE value;
   bool begins = true;
-  if (!shard_lexer_open(&p, text, n)) return l;
-  while ((t.code = shard_scan_lex(&value, &t.span, p.scanner)) > 0) {
+  if (!shard_lexer_open(&p, text, n)) return pieces;
+  while ((token.code = shard_scan_lex(&value, &token.span, p.scanner)) > 0) {
     bool settings = p.settings && p.braces;
-    if (is_written(text, n, &t))
-      vec_push(c->arena, l,
-               (FmtPiece){t.code, t.span.offset, t.span.length, begins, settings, false});
-    if (t.code == LBRACE) vec_push(c->arena, braces, l.n - 1);
-    if (t.code == RBRACE && braces.n) mark_block(&l, text, braces.at[--braces.n]);
-    begins = t.code == SEMI || t.code == LBRACE;
+    if (is_written(text, n, &token))
+      vec_push(
+          c->arena, pieces,
+          (FmtPiece){token.code, token.span.offset, token.span.length, begins, settings, false});
+    if (token.code == LBRACE) vec_push(c->arena, braces, pieces.n - 1);
+    if (token.code == RBRACE && braces.n) mark_block(&pieces, text, braces.at[--braces.n]);
+    begins = token.code == SEMI || token.code == LBRACE;
   }
   shard_lexer_close(&p);
-  return l;
+  return pieces;
 }
 
 /* A `;` that only repeats what the end of the line or of the block says. */
-static bool is_idle(const Fmt *f, const Pieces *l, uint32_t i, uint32_t brackets) {
-  const FmtPiece *t = &l->at[i];
+static bool is_idle(const Fmt *fmt, const Pieces *pieces, uint32_t i, uint32_t brackets) {
+  const FmtPiece *piece = &pieces->at[i];
   uint32_t next = i + 1;
-  if (t->code != SEMI || brackets) return false;
-  while (next < l->n && l->at[next].code == SEMI) next++;
-  if (t->begins || next == l->n || l->at[next].code == RBRACE) return true;
-  return newline_between(f->text, t->at, l->at[next].at);
+  if (piece->code != SEMI || brackets) return false;
+  while (next < pieces->n && pieces->at[next].code == SEMI) next++;
+  if (piece->begins || next == pieces->n || pieces->at[next].code == RBRACE) return true;
+  return newline_between(fmt->text, piece->at, pieces->at[next].at);
 }
 
-static Pieces drop_idle(const Fmt *f, const Pieces *l) {
+static Pieces drop_idle(const Fmt *fmt, const Pieces *pieces) {
   Pieces kept = {0};
   uint32_t brackets = 0;
-  for (uint32_t i = 0; i < l->n; i++) {
-    const FmtPiece *t = &l->at[i];
-    if (t->code == LPAREN || t->code == LBRACKET) brackets++;
-    if (t->code == RPAREN || t->code == RBRACKET) brackets--;
-    if (!is_idle(f, l, i, brackets)) vec_push(f->arena, kept, *t);
+  for (uint32_t i = 0; i < pieces->n; i++) {
+    const FmtPiece *piece = &pieces->at[i];
+    if (piece->code == LPAREN || piece->code == LBRACKET) brackets++;
+    if (piece->code == RPAREN || piece->code == RBRACKET) brackets--;
+    if (!is_idle(fmt, pieces, i, brackets)) vec_push(fmt->arena, kept, *piece);
   }
   return kept;
 }
@@ -119,25 +120,25 @@ static uint32_t column_after(uint32_t column, char c) {
   return column + (((unsigned char)c & 0xC0) != 0x80 && c != '\r');
 }
 
-static uint32_t column_of(Fmt *f, uint32_t at) {
-  for (; f->cursor < at; f->cursor++)
-    f->cursor_col = column_after(f->cursor_col, f->text[f->cursor]);
-  return f->cursor_col;
+static uint32_t column_of(Fmt *fmt, uint32_t at) {
+  for (; fmt->cursor < at; fmt->cursor++)
+    fmt->cursor_col = column_after(fmt->cursor_col, fmt->text[fmt->cursor]);
+  return fmt->cursor_col;
 }
 
-static void put(Fmt *f, const char *text, uint32_t n) {
+static void put(Fmt *fmt, const char *text, uint32_t n) {
   for (uint32_t i = 0; i < n; i++) {
-    vec_push(f->arena, f->out, text[i]);
-    f->column = column_after(f->column, text[i]);
+    vec_push(fmt->arena, fmt->out, text[i]);
+    fmt->column = column_after(fmt->column, text[i]);
   }
 }
 
-static void put_to(Fmt *f, uint32_t column) {
-  while (f->column < column) put(f, " ", 1);
+static void put_to(Fmt *fmt, uint32_t column) {
+  while (fmt->column < column) put(fmt, " ", 1);
 }
 
-static void put_break(Fmt *f, bool blank) {
-  if (f->out.n) put(f, "\n\n", blank ? 2 : 1);
+static void put_break(Fmt *fmt, bool blank) {
+  if (fmt->out.n) put(fmt, "\n\n", blank ? 2 : 1);
 }
 
 /* ---- how far apart two tokens of a line are ---- */
@@ -147,108 +148,114 @@ static bool ends_operand(int code) {
          code == DOTSTAR;
 }
 
-static bool is_sign(const Fmt *f, const FmtPiece *t) {
-  bool in_expr = f->expr.n && vec_last(f->expr);
-  if (t->code != MINUS) return false;
-  return t->begins || !ends_operand(f->last->code) || (t->settings && !in_expr);
+static bool is_sign(const Fmt *fmt, const FmtPiece *piece) {
+  bool in_expr = fmt->expr.n && vec_last(fmt->expr);
+  if (piece->code != MINUS) return false;
+  return piece->begins || !ends_operand(fmt->last->code) || (piece->settings && !in_expr);
 }
 
 static bool is_tight(int code) {
   return code == DOT || code == DOTSTAR || code == DOTDOT || code == CARET;
 }
 
-static uint32_t gap_before_bracket(const Fmt *f, const FmtPiece *t) {
-  int last = f->last->code;
-  if (t->code == LPAREN && t->settings && f->path) return 1;
-  if (t->code == LPAREN) return last != IDENT && last != RBRACKET;
-  return (last != IDENT && last != PAD) || f->declares;
+static uint32_t gap_before_bracket(const Fmt *fmt, const FmtPiece *piece) {
+  int last = fmt->last->code;
+  if (piece->code == LPAREN && piece->settings && fmt->path) return 1;
+  if (piece->code == LPAREN) return last != IDENT && last != RBRACKET;
+  return (last != IDENT && last != PAD) || fmt->declares;
 }
 
-static uint32_t gap_before(const Fmt *f, const FmtPiece *t) {
-  int last = f->last->code;
-  if (last == LPAREN || last == LBRACKET || t->code == RPAREN || t->code == RBRACKET) return 0;
-  if (last == LBRACE && t->code == RBRACE) return 0;
-  if (t->code == COMMA || t->code == SEMI || t->code == COLON || last == AT || f->sign) return 0;
-  if (is_tight(t->code)) return 0;
+static uint32_t gap_before(const Fmt *fmt, const FmtPiece *piece) {
+  int last = fmt->last->code;
+  if (last == LPAREN || last == LBRACKET || piece->code == RPAREN || piece->code == RBRACKET)
+    return 0;
+  if (last == LBRACE && piece->code == RBRACE) return 0;
+  if (piece->code == COMMA || piece->code == SEMI || piece->code == COLON || last == AT ||
+      fmt->sign)
+    return 0;
+  if (is_tight(piece->code)) return 0;
   if (is_tight(last) && last != DOTSTAR) return 0;
-  return t->code == LPAREN || t->code == LBRACKET ? gap_before_bracket(f, t) : 1;
+  return piece->code == LPAREN || piece->code == LBRACKET ? gap_before_bracket(fmt, piece) : 1;
 }
 
 /* Two blanks or more are there for a reason. */
-static bool aligned(const Fmt *f, const FmtPiece *t) {
-  const char *before = f->text + t->at;
-  if (f->last->code == LBRACE || t->code == RBRACE || t->at < 2) return false;
+static bool aligned(const Fmt *fmt, const FmtPiece *piece) {
+  const char *before = fmt->text + piece->at;
+  if (fmt->last->code == LBRACE || piece->code == RBRACE || piece->at < 2) return false;
   return before[-1] == '\t' || (before[-1] == ' ' && (before[-2] == ' ' || before[-2] == '\t'));
 }
 
-static void put_gap(Fmt *f, const FmtPiece *t, uint32_t column) {
-  uint32_t gap = gap_before(f, t);
-  put_to(f, f->column + gap);
-  if (gap && aligned(f, t) && column + f->line_out > f->line_in)
-    put_to(f, column + f->line_out - f->line_in);
+static void put_gap(Fmt *fmt, const FmtPiece *piece, uint32_t column) {
+  uint32_t gap = gap_before(fmt, piece);
+  put_to(fmt, fmt->column + gap);
+  if (gap && aligned(fmt, piece) && column + fmt->line_out > fmt->line_in)
+    put_to(fmt, column + fmt->line_out - fmt->line_in);
 }
 
 /* ---- lines ---- */
 
-static bool closes(const FmtPiece *t) { return t && (t->code == RPAREN || t->code == RBRACKET); }
+static bool closes(const FmtPiece *piece) {
+  return piece && (piece->code == RPAREN || piece->code == RBRACKET);
+}
 
-/* Where a line stands whose first token is `t` (NULL: the end) and whose first character is at
+/* Where a line stands whose first token is `piece` (NULL: the end) and whose first character is at
    column `in` of the text. */
-static uint32_t indent_of(const Fmt *f, const FmtPiece *t, uint32_t in) {
-  uint32_t extra = in > f->stmt_in ? in - f->stmt_in : 0;
-  if (!t || t->begins || t->code == RBRACE) return 2 * f->depth;
-  return f->stmt_out + (extra < 2 && !closes(t) ? 2 : extra);
+static uint32_t indent_of(const Fmt *fmt, const FmtPiece *piece, uint32_t in) {
+  uint32_t extra = in > fmt->stmt_in ? in - fmt->stmt_in : 0;
+  if (!piece || piece->begins || piece->code == RBRACE) return 2 * fmt->depth;
+  return fmt->stmt_out + (extra < 2 && !closes(piece) ? 2 : extra);
 }
 
-static void put_comment(Fmt *f, uint32_t at, uint32_t end, uint32_t newlines,
+static void put_comment(Fmt *fmt, uint32_t at, uint32_t end, uint32_t newlines,
                         const FmtPiece *next) {
-  uint32_t in = column_of(f, at), to = in;
-  while (end > at && strchr(" \t\r", f->text[end - 1])) end--;
-  bool behind = f->last && !newlines;
-  if (behind && to < f->column + 2) to = f->column + 2;
+  uint32_t in = column_of(fmt, at), to = in;
+  while (end > at && strchr(" \t\r", fmt->text[end - 1])) end--;
+  bool behind = fmt->last && !newlines;
+  if (behind && to < fmt->column + 2) to = fmt->column + 2;
   if (!behind) {
-    to = f->note && in == f->note_in ? f->note_out : indent_of(f, next, in);
-    put_break(f, newlines > 1 && !f->fresh);
-    f->fresh = false;
+    to = fmt->note && in == fmt->note_in ? fmt->note_out : indent_of(fmt, next, in);
+    put_break(fmt, newlines > 1 && !fmt->fresh);
+    fmt->fresh = false;
   }
-  put_to(f, to);
-  put(f, f->text + at, end - at);
-  f->note = true, f->note_in = in, f->note_out = to;
+  put_to(fmt, to);
+  put(fmt, fmt->text + at, end - at);
+  fmt->note = true, fmt->note_in = in, fmt->note_out = to;
 }
 
-static void begin_line(Fmt *f, const FmtPiece *t, uint32_t column, bool blank) {
-  put_break(f, blank && !f->fresh && t->code != RBRACE);
-  if (t->code == RBRACE && f->depth) f->depth--;
-  f->line_in = column, f->line_out = indent_of(f, t, column);
-  put_to(f, f->line_out);
+static void begin_line(Fmt *fmt, const FmtPiece *piece, uint32_t column, bool blank) {
+  put_break(fmt, blank && !fmt->fresh && piece->code != RBRACE);
+  if (piece->code == RBRACE && fmt->depth) fmt->depth--;
+  fmt->line_in = column, fmt->line_out = indent_of(fmt, piece, column);
+  put_to(fmt, fmt->line_out);
 }
 
-static void put_between(Fmt *f, const FmtPiece *t, uint32_t column, uint32_t newlines, bool noted) {
-  bool empty = f->last && f->last->code == LBRACE && t->code == RBRACE && !noted;
-  bool opened = f->last && f->last->code == LBRACE && f->last->broken;
-  bool breaks = !f->last || newlines || opened || (t->code == RBRACE && t->broken);
-  if (breaks && !empty) begin_line(f, t, column, newlines > 1);
+static void put_between(Fmt *fmt, const FmtPiece *piece, uint32_t column, uint32_t newlines,
+                        bool noted) {
+  bool empty = fmt->last && fmt->last->code == LBRACE && piece->code == RBRACE && !noted;
+  bool opened = fmt->last && fmt->last->code == LBRACE && fmt->last->broken;
+  bool breaks = !fmt->last || newlines || opened || (piece->code == RBRACE && piece->broken);
+  if (breaks && !empty) begin_line(fmt, piece, column, newlines > 1);
   else {
-    if (t->code == RBRACE && f->depth) f->depth--;
-    put_gap(f, t, column);
+    if (piece->code == RBRACE && fmt->depth) fmt->depth--;
+    put_gap(fmt, piece, column);
   }
 }
 
 /* Everything between the last token and the next one, or the end; then where the next one goes. */
-static void put_trivia(Fmt *f, uint32_t from, const FmtPiece *t) {
-  uint32_t newlines = 0, to = t ? t->at : f->n;
+static void put_trivia(Fmt *fmt, uint32_t from, const FmtPiece *piece) {
+  uint32_t newlines = 0, to = piece ? piece->at : fmt->n;
   bool noted = false;
-  f->note = false;
+  fmt->note = false;
   for (uint32_t i = from; i < to; i++) {
-    if (f->text[i] == '\n') newlines++;
-    if (newlines > 1) f->note = false;
-    if (f->text[i] != '#') continue;
+    if (fmt->text[i] == '\n') newlines++;
+    if (newlines > 1) fmt->note = false;
+    if (fmt->text[i] != '#') continue;
     uint32_t end = i;
-    while (end < f->n && f->text[end] != '\n') end++;
-    put_comment(f, i, end, newlines, t);
+    while (end < fmt->n && fmt->text[end] != '\n') end++;
+    put_comment(fmt, i, end, newlines, piece);
     newlines = 0, i = end - 1, noted = true;
   }
-  if (t) put_between(f, t, column_of(f, t->at), newlines, noted);
+  if (piece) put_between(fmt, piece, column_of(fmt, piece->at), newlines, noted);
 }
 
 /* ---- what the layout has to remember ---- */
@@ -257,45 +264,45 @@ static bool is_keyword_of_axes(int code) {
   return code == PARAM || code == STACK || code == INPUT || code == LAYOUT;
 }
 
-static bool in_path(const FmtPiece *t, int last) {
-  return t->begins || last == DOT || last == DOTDOT || last == LBRACKET || t->code == RBRACKET ||
-         is_tight(t->code) || t->code == LBRACKET;
+static bool in_path(const FmtPiece *piece, int last) {
+  return piece->begins || last == DOT || last == DOTDOT || last == LBRACKET ||
+         piece->code == RBRACKET || is_tight(piece->code) || piece->code == LBRACKET;
 }
 
-static void remember_brackets(Fmt *f, const FmtPiece *t) {
-  bool outer = f->expr.n && vec_last(f->expr);
-  bool call = f->last && f->last->code == IDENT && !f->path;
-  if (t->code == LPAREN) vec_push(f->arena, f->expr, outer || !call);
-  else if (t->code == LBRACKET) vec_push(f->arena, f->expr, outer);
-  else if (closes(t) && f->expr.n) f->expr.n--;
+static void remember_brackets(Fmt *fmt, const FmtPiece *piece) {
+  bool outer = fmt->expr.n && vec_last(fmt->expr);
+  bool call = fmt->last && fmt->last->code == IDENT && !fmt->path;
+  if (piece->code == LPAREN) vec_push(fmt->arena, fmt->expr, outer || !call);
+  else if (piece->code == LBRACKET) vec_push(fmt->arena, fmt->expr, outer);
+  else if (closes(piece) && fmt->expr.n) fmt->expr.n--;
 }
 
-static void remember(Fmt *f, const FmtPiece *t, bool sign) {
-  if (t->begins) f->stmt_in = f->line_in, f->stmt_out = f->line_out;
-  remember_brackets(f, t);
-  if (t->begins) f->path = true, f->declares = is_keyword_of_axes(t->code);
-  f->path = f->path && in_path(t, f->last ? f->last->code : 0);
-  if (t->code == LBRACKET || t->code == ASSIGN || t->code == TILDE || t->code == OF)
-    f->declares = false;
-  f->fresh = t->code == LBRACE;
-  f->depth += t->code == LBRACE;
-  f->sign = sign;
-  f->last = t;
+static void remember(Fmt *fmt, const FmtPiece *piece, bool sign) {
+  if (piece->begins) fmt->stmt_in = fmt->line_in, fmt->stmt_out = fmt->line_out;
+  remember_brackets(fmt, piece);
+  if (piece->begins) fmt->path = true, fmt->declares = is_keyword_of_axes(piece->code);
+  fmt->path = fmt->path && in_path(piece, fmt->last ? fmt->last->code : 0);
+  if (piece->code == LBRACKET || piece->code == ASSIGN || piece->code == TILDE || piece->code == OF)
+    fmt->declares = false;
+  fmt->fresh = piece->code == LBRACE;
+  fmt->depth += piece->code == LBRACE;
+  fmt->sign = sign;
+  fmt->last = piece;
 }
 
-static void format(Fmt *f, const Pieces *l) {
+static void format(Fmt *fmt, const Pieces *pieces) {
   uint32_t end = 0;
-  f->fresh = true;
-  for (uint32_t i = 0; i < l->n; i++) {
-    const FmtPiece *t = &l->at[i];
-    put_trivia(f, end, t);
-    bool sign = is_sign(f, t);
-    put(f, f->text + t->at, t->length);
-    remember(f, t, sign);
-    end = t->at + t->length;
+  fmt->fresh = true;
+  for (uint32_t i = 0; i < pieces->n; i++) {
+    const FmtPiece *piece = &pieces->at[i];
+    put_trivia(fmt, end, piece);
+    bool sign = is_sign(fmt, piece);
+    put(fmt, fmt->text + piece->at, piece->length);
+    remember(fmt, piece, sign);
+    end = piece->at + piece->length;
   }
-  put_trivia(f, end, NULL);
-  if (f->out.n) put(f, "\n", 1);
+  put_trivia(fmt, end, NULL);
+  if (fmt->out.n) put(fmt, "\n", 1);
 }
 
 /* ---- the way in ---- */
@@ -322,12 +329,12 @@ static void compare_trees(const char *name, const char *before, const char *text
 char *fmt_text(Ctx *c, const char *name, const char *text, size_t n, size_t *out_n) {
   char *before = tree_text(c, name, text, n);
   if (!before) return NULL;
-  Fmt f = {.arena = c->arena, .text = text, .n = (uint32_t)n};
-  Pieces all = read_pieces(c, text, n), kept = drop_idle(&f, &all);
-  format(&f, &kept);
-  *out_n = f.out.n;
-  vec_push(f.arena, f.out, 0);
-  compare_trees(name, before, f.out.at, *out_n);
+  Fmt fmt = {.arena = c->arena, .text = text, .n = (uint32_t)n};
+  Pieces all = read_pieces(c, text, n), kept = drop_idle(&fmt, &all);
+  format(&fmt, &kept);
+  *out_n = fmt.out.n;
+  vec_push(fmt.arena, fmt.out, 0);
+  compare_trees(name, before, fmt.out.at, *out_n);
   free(before);
-  return f.out.at;
+  return fmt.out.at;
 }

@@ -9,29 +9,30 @@
 
 /* ---- parameters ---- */
 
-static void read_attrs(Eval *e, const AstAttrs *attrs, Param *p) {
+static void read_attrs(Eval *e, const AstAttrs *attrs, Param *param) {
   for (uint32_t i = 0; i < attrs->n; i++) {
-    const AstAttr *a = &attrs->at[i];
-    if (!strcmp(a->name.text, "nodecay")) p->nodecay = true;
-    else if (!strcmp(a->name.text, "frozen")) p->frozen = true;
-    else if (!strcmp(a->name.text, "f32")) p->f32 = true;
+    const AstAttr *attr = &attrs->at[i];
+    if (!strcmp(attr->name.text, "nodecay")) param->nodecay = true;
+    else if (!strcmp(attr->name.text, "frozen")) param->frozen = true;
+    else if (!strcmp(attr->name.text, "f32")) param->f32 = true;
     else {
       static const char *const names[] = {"nodecay", "f32", "frozen"};
-      Report *r = eval_error(e, "E0201", a->name.span, "no attribute named `@%s`", a->name.text);
-      const char *near = diag_nearest(a->name.text, names, 3);
+      Report *r =
+          eval_error(e, "E0201", attr->name.span, "no attribute named `@%s`", attr->name.text);
+      const char *near = diag_nearest(attr->name.text, names, 3);
       diag_help(r, "the attributes of a parameter are @nodecay, @f32, @frozen");
-      if (near) diag_edit(r, a->name.span, "%s", near);
+      if (near) diag_edit(r, attr->name.span, "%s", near);
     }
   }
 }
 
-static bool check_init(Eval *e, const AstStmt *s, const Val *v) {
+static bool check_init(Eval *e, const AstStmt *stmt, const Val *v) {
   if (v->kind == VAL_POISON) return false;
   bool number = v->kind == VAL_NUMBER || (v->kind == VAL_FLOAT && v->rounds);
-  if (s->random ? v->kind == VAL_INIT : number || v->kind == VAL_NONE) return true;
-  Report *r = eval_error(e, "E0402", s->value->span, "parameter `%s` cannot begin as %s",
-                         s->names.at[0].text, kind_text(e->ctx, v));
-  if (s->random)
+  if (stmt->random ? v->kind == VAL_INIT : number || v->kind == VAL_NONE) return true;
+  Report *r = eval_error(e, "E0402", stmt->value->span, "parameter `%s` cannot begin as %s",
+                         stmt->names.at[0].text, kind_text(e->ctx, v));
+  if (stmt->random)
     diag_help(
         r, "after `~` stands an initialiser, such as `normal(0.02)`; a constant comes after `=`");
   else
@@ -46,77 +47,80 @@ static Span reader_span(const Eval *e, Span own) {
   return s;
 }
 
-static bool param_dims(Eval *e, const Env *env, const AstStmt *s, Dims *out) {
-  if (s->axes->groups.n != 1 || s->axes->groups.at[0].arrow)
-    return eval_error(e, "E0204", s->axes->span, "a parameter has one list of dimensions"), false;
-  if (!dims_resolve(e, env, &s->axes->groups.at[0].from, out)) return false;
+static bool param_dims(Eval *e, const Env *env, const AstStmt *stmt, Dims *out) {
+  if (stmt->axes->groups.n != 1 || stmt->axes->groups.at[0].arrow)
+    return eval_error(e, "E0204", stmt->axes->span, "a parameter has one list of dimensions"),
+           false;
+  if (!dims_resolve(e, env, &stmt->axes->groups.at[0].from, out)) return false;
   for (int i = 0; i < out->n; i++)
     if (!strcmp(out->at[i], "Batch"))
-      return eval_error(e, "E0204", s->axes->span,
+      return eval_error(e, "E0204", stmt->axes->span,
                         "`%s` has dimension Batch: a parameter is one "
                         "for all samples",
-                        s->names.at[0].text),
+                        stmt->names.at[0].text),
              false;
   Str twice = dims_repeated(out);
   for (int i = 0; i < out->n; i++)
     if (dims_has(&e->lead, out->at[i])) {
-      Report *r = eval_error(e, "E0203", s->axes->span, "`%s` has the dimension `%s` of its stack",
-                             s->names.at[0].text, out->at[i]);
+      Report *r =
+          eval_error(e, "E0203", stmt->axes->span, "`%s` has the dimension `%s` of its stack",
+                     stmt->names.at[0].text, out->at[i]);
       diag_fact(r, "one is stored per round already: `[%s, ..]`", out->at[i]);
       return false;
     }
   if (!twice) return true;
-  Report *r = eval_error(e, "E0203", s->axes->span, "`%s` has dimension `%s` twice",
-                         s->names.at[0].text, twice);
+  Report *r = eval_error(e, "E0203", stmt->axes->span, "`%s` has dimension `%s` twice",
+                         stmt->names.at[0].text, twice);
   diag_help(r, "a second axis of the same length is another dimension: `dims { Other like %s }`",
             twice);
   return false;
 }
 
-static void declare_param(Eval *e, Env *env, const AstStmt *s) {
-  Dims d;
+static void declare_param(Eval *e, Env *env, const AstStmt *stmt) {
+  Dims dims;
   Val poison = val_poison();
-  bool ok = param_dims(e, env, s, &d);
-  Val init = eval_expr(e, env, s->value);
-  if (!check_init(e, s, &init) || !ok) {
-    env_set(e, env, s->names.at[0].text, poison);
+  bool ok = param_dims(e, env, stmt, &dims);
+  Val init = eval_expr(e, env, stmt->value);
+  if (!check_init(e, stmt, &init) || !ok) {
+    env_set(e, env, stmt->names.at[0].text, poison);
     return;
   }
   if (init.kind == VAL_NONE) {
     init.known = true; /* an absent parameter: terms with it vanish */
-    env_set(e, env, s->names.at[0].text, init);
+    env_set(e, env, stmt->names.at[0].text, init);
     return;
   }
-  Param *p = ARENA_NEW(e->arena, Param);
-  p->path = intern_printf(e->ctx->names, "%s%s", e->path, s->names.at[0].text);
-  p->dims = d, p->lead = e->lead, p->init = init, p->decl = s,
-  p->span = reader_span(e, s->names.at[0].span);
-  read_attrs(e, &s->attrs, p);
-  vec_push(e->arena, e->params, p);
-  for (int i = 0; i < d.n; i++) eval_size(e, d.at[i]);
-  eval_is_countable(e, &d, &p->lead, s->axes->span, "a parameter");
-  if (d.n + p->lead.n > MAX_RANK)
-    eval_error(e, "E0204", s->axes->span,
+  Param *param = ARENA_NEW(e->arena, Param);
+  param->path = intern_printf(e->ctx->names, "%s%s", e->path, stmt->names.at[0].text);
+  param->dims = dims, param->lead = e->lead, param->init = init, param->decl = stmt,
+  param->span = reader_span(e, stmt->names.at[0].span);
+  read_attrs(e, &stmt->attrs, param);
+  vec_push(e->arena, e->params, param);
+  for (int i = 0; i < dims.n; i++) eval_size(e, dims.at[i]);
+  eval_is_countable(e, &dims, &param->lead, stmt->axes->span, "a parameter");
+  if (dims.n + param->lead.n > MAX_RANK)
+    eval_error(e, "E0204", stmt->axes->span,
                "a parameter of more than %d dimensions, those of its stacks included", MAX_RANK);
-  Val v = val_tensor(VAL_FLOAT, d);
-  v.param = p;
-  env_set(e, env, s->names.at[0].text, v);
+  Val v = val_tensor(VAL_FLOAT, dims);
+  v.param = param;
+  env_set(e, env, stmt->names.at[0].text, v);
 }
 
 /* ---- instances ---- */
 
-static const Decl *find_layer(Eval *e, const Env *env, const AstName *n) {
-  const Decl *d = world_find(e->w, SPACE_LAYER, n->text, env->std);
-  if (d) return d;
-  if (world_lost(e->w, SPACE_LAYER) || world_misses_library(e->w, SPACE_LAYER, n->span, n->text))
+static const Decl *find_layer(Eval *e, const Env *env, const AstName *name) {
+  const Decl *decl = world_find(e->w, SPACE_LAYER, name->text, env->std);
+  if (decl) return decl;
+  if (world_lost(e->w, SPACE_LAYER) ||
+      world_misses_library(e->w, SPACE_LAYER, name->span, name->text))
     return NULL;
-  Report *r = eval_error(e, "E0201", n->span, "no layer named `%s`", n->text);
+  Report *r = eval_error(e, "E0201", name->span, "no layer named `%s`", name->text);
   static const char *const known[] = {"LayerNorm", "Linear"};
-  const char *foreign = keyword_foreign(n->text, known, 2);
+  const char *foreign = keyword_foreign(name->text, known, 2);
   if (foreign && world_find(e->w, SPACE_LAYER, intern(e->ctx->names, foreign), false)) {
     diag_help(r, "here that is `%s`", foreign);
-    diag_edit(r, n->span, "%s", foreign);
-  } else diag_near(r, "a layer", world_nearest(e->w, SPACE_LAYER, n->text));
+    diag_edit(r, name->span, "%s", foreign);
+  } else diag_near(r, "a layer", world_nearest(e->w, SPACE_LAYER, name->text));
   return NULL;
 }
 
@@ -126,46 +130,48 @@ typedef struct Given { /* one evaluated option */
   bool used;
 } Given;
 
-static const Val *given_value(Given *g, uint32_t n, Str name) {
+static const Val *given_value(Given *given, uint32_t n, Str name) {
   for (uint32_t i = 0; i < n; i++)
-    if (g[i].ast->name.text == name) return g[i].used = true, &g[i].val;
+    if (given[i].ast->name.text == name) return given[i].used = true, &given[i].val;
   return NULL;
 }
 
-static void set_options(Eval *e, Instance *i, Given *g, uint32_t n) {
-  const AstOptions *options = &i->layer->item->with;
+static void set_options(Eval *e, Instance *instance, Given *given, uint32_t n) {
+  const AstOptions *options = &instance->layer->item->with;
   for (uint32_t k = 0; k < options->n; k++) {
-    const Val *v = given_value(g, n, options->at[k].name.text);
-    env_set(e, &i->env, options->at[k].name.text,
-            v ? *v : eval_expr(e, &i->env, options->at[k].value));
+    const Val *v = given_value(given, n, options->at[k].name.text);
+    env_set(e, &instance->env, options->at[k].name.text,
+            v ? *v : eval_expr(e, &instance->env, options->at[k].value));
   }
 }
 
-static bool is_declaration(const AstStmt *s) {
-  return s->kind == STMT_PARAM || s->kind == STMT_SUB || s->kind == STMT_STACK;
+static bool is_declaration(const AstStmt *stmt) {
+  return stmt->kind == STMT_PARAM || stmt->kind == STMT_SUB || stmt->kind == STMT_STACK;
 }
 
-static void declare_body(Eval *e, Instance *i) {
-  const AstStmts *body = &i->layer->item->body;
+static void declare_body(Eval *e, Instance *instance) {
+  const AstStmts *body = &instance->layer->item->body;
   for (uint32_t k = 0; k < body->n; k++)
-    if (is_declaration(body->at[k])) eval_declare(e, &i->env, body->at[k]);
+    if (is_declaration(body->at[k])) eval_declare(e, &instance->env, body->at[k]);
 }
 
 /* `where`: what the user wrote to make it. */
-static Instance *make_instance(Eval *e, const Decl *d, const AxisGroups *axes, Given *g, uint32_t n,
-                               Str path, Span where) {
-  if (d->item->bad || eval_inside(e, d, where)) return NULL;
-  Instance *i = ARENA_NEW(e->arena, Instance);
-  if (!d->std) names_put(e->w->walked, 0, d->name, 1);
-  i->layer = d, i->path = path, i->span = where, i->env.std = d->std;
-  if (!axes_bind(e, d->item->axes, axes, where, d->name, true, &i->env.axes)) return NULL;
-  Site site = {d, where, e->site};
+static Instance *make_instance(Eval *e, const Decl *decl, const AxisGroups *axes, Given *given,
+                               uint32_t n, Str path, Span where) {
+  if (decl->item->bad || eval_inside(e, decl, where)) return NULL;
+  Instance *instance = ARENA_NEW(e->arena, Instance);
+  if (!decl->std) names_put(e->w->walked, 0, decl->name, 1);
+  instance->layer = decl, instance->path = path, instance->span = where,
+  instance->env.std = decl->std;
+  if (!axes_bind(e, decl->item->axes, axes, where, decl->name, true, &instance->env.axes))
+    return NULL;
+  Site site = {decl, where, e->site};
   Str outer = e->path;
   e->site = &site, e->path = path;
-  set_options(e, i, g, n);
-  declare_body(e, i);
+  set_options(e, instance, given, n);
+  declare_body(e, instance);
   e->site = site.up, e->path = outer;
-  return i;
+  return instance;
 }
 
 static Str joined(Eval *e, const char *const *names, uint32_t n) {
@@ -174,168 +180,172 @@ static Str joined(Eval *e, const char *const *names, uint32_t n) {
   return s;
 }
 
-/* Options that no layer took. `d`: the layer, where there is only one. */
-static void check_given(Eval *e, const Given *g, uint32_t n, const Decl *d, Str layer) {
+/* Options that no layer took. `decl`: the layer, where there is only one. */
+static void check_given(Eval *e, const Given *given, uint32_t n, const Decl *decl, Str layer) {
   for (uint32_t i = 0; i < n; i++) {
-    if (g[i].used) continue;
+    if (given[i].used) continue;
     VEC(const char *) names = {0};
-    const AstOptions *has = d ? &d->item->with : NULL;
+    const AstOptions *has = decl ? &decl->item->with : NULL;
     for (uint32_t k = 0; has && k < has->n; k++) vec_push(e->arena, names, has->at[k].name.text);
-    Report *r = eval_error(e, "E0601", g[i].ast->name.span, "`%s` has no option `%s`", layer,
-                           g[i].ast->name.text);
+    Report *r = eval_error(e, "E0601", given[i].ast->name.span, "`%s` has no option `%s`", layer,
+                           given[i].ast->name.text);
     diag_label(r, "unknown option");
     if (has && has->n) diag_fact(r, "its options: %s", joined(e, names.at, names.n));
     else if (has) diag_fact(r, "it has no options");
     diag_near(r, "an option",
-              names.n ? diag_nearest(g[i].ast->name.text, names.at, names.n) : NULL);
+              names.n ? diag_nearest(given[i].ast->name.text, names.at, names.n) : NULL);
   }
 }
 
 static Given *read_options(Eval *e, Env *env, const AstOptions *with) {
-  Given *g = ARENA_ARRAY(e->arena, Given, with->n + 1);
+  Given *given = ARENA_ARRAY(e->arena, Given, with->n + 1);
   for (uint32_t i = 0; i < with->n; i++)
-    g[i] = (Given){&with->at[i], eval_expr(e, env, with->at[i].value), false};
-  return g;
+    given[i] = (Given){&with->at[i], eval_expr(e, env, with->at[i].value), false};
+  return given;
 }
 
-static Val sub_value(Instance *i) {
-  return i ? (Val){.kind = VAL_SUB, .sub = i, .id = NO_VALUE} : val_poison();
+static Val sub_value(Instance *instance) {
+  return instance ? (Val){.kind = VAL_SUB, .sub = instance, .id = NO_VALUE} : val_poison();
 }
 
-static void declare_sub(Eval *e, Env *env, const AstStmt *s) {
+static void declare_sub(Eval *e, Env *env, const AstStmt *stmt) {
   AxisGroups axes;
-  Str name = s->names.at[0].text;
-  const Decl *d = find_layer(e, env, &s->of.at[0]);
-  Given *g = read_options(e, env, &s->with);
-  bool ok = axes_resolve(e, env, s->axes, &axes);
-  Instance *i = NULL;
-  if (d && ok)
-    i = make_instance(e, d, &axes, g, s->with.n,
-                      intern_printf(e->ctx->names, "%s%s.", e->path, name), s->of.at[0].span);
-  if (i) i->name = name, check_given(e, g, s->with.n, d, d->name);
-  env_set(e, env, name, sub_value(i));
+  Str name = stmt->names.at[0].text;
+  const Decl *decl = find_layer(e, env, &stmt->of.at[0]);
+  Given *given = read_options(e, env, &stmt->with);
+  bool ok = axes_resolve(e, env, stmt->axes, &axes);
+  Instance *instance = NULL;
+  if (decl && ok)
+    instance =
+        make_instance(e, decl, &axes, given, stmt->with.n,
+                      intern_printf(e->ctx->names, "%s%s.", e->path, name), stmt->of.at[0].span);
+  if (instance) instance->name = name, check_given(e, given, stmt->with.n, decl, decl->name);
+  env_set(e, env, name, sub_value(instance));
 }
 
 /* ---- stacks ---- */
 
 /* A list of numbers gives each round its own. */
-static void option_rounds(Eval *e, Given *g, const Stack *k) {
-  if (g->val.kind != VAL_LIST || !g->val.items) return;
-  for (int i = 0; i < g->val.nitems; i++)
-    if (g->val.items[i].kind != VAL_NUMBER) return;
-  int64_t rounds = eval_size(e, k->dim);
-  if (rounds > 0 && rounds != g->val.nitems) {
-    Report *r =
-        eval_error(e, "E0307", g->ast->value->span, "`%s` has %d values for %lld rounds of `%s`",
-                   g->ast->name.text, g->val.nitems, (long long)rounds, k->name);
-    diag_label(r, "one value per %s is wanted", k->dim);
+static void option_rounds(Eval *e, Given *given, const Stack *stack) {
+  if (given->val.kind != VAL_LIST || !given->val.items) return;
+  for (int i = 0; i < given->val.nitems; i++)
+    if (given->val.items[i].kind != VAL_NUMBER) return;
+  int64_t rounds = eval_size(e, stack->dim);
+  if (rounds > 0 && rounds != given->val.nitems) {
+    Report *r = eval_error(e, "E0307", given->ast->value->span,
+                           "`%s` has %d values for %lld rounds of `%s`", given->ast->name.text,
+                           given->val.nitems, (long long)rounds, stack->name);
+    diag_label(r, "one value per %s is wanted", stack->dim);
   }
   Val v = val_tensor(VAL_FLOAT, (Dims){0});
-  v.rounds = k, v.items = g->val.items, v.nitems = g->val.nitems;
-  g->val = v;
+  v.rounds = stack, v.items = given->val.items, v.nitems = given->val.nitems;
+  given->val = v;
 }
 
-static bool stack_dim(Eval *e, const Env *env, const AstStmt *s, Str *dim) {
-  Dims d;
-  if (!dims_resolve(e, env, &s->axes->groups.at[0].from, &d)) return false;
-  if (s->axes->groups.n != 1 || d.n != 1 || s->axes->groups.at[0].arrow)
-    return eval_error(e, "E0204", s->axes->span, "a stack has one dimension"), false;
-  if (dims_has(&e->lead, d.at[0]))
-    return eval_error(e, "E0203", s->axes->span,
-                      "a stack around this one has dimension `%s` already", d.at[0]),
+static bool stack_dim(Eval *e, const Env *env, const AstStmt *stmt, Str *dim) {
+  Dims dims;
+  if (!dims_resolve(e, env, &stmt->axes->groups.at[0].from, &dims)) return false;
+  if (stmt->axes->groups.n != 1 || dims.n != 1 || stmt->axes->groups.at[0].arrow)
+    return eval_error(e, "E0204", stmt->axes->span, "a stack has one dimension"), false;
+  if (dims_has(&e->lead, dims.at[0]))
+    return eval_error(e, "E0203", stmt->axes->span,
+                      "a stack around this one has dimension `%s` already", dims.at[0]),
            false;
-  *dim = d.at[0];
-  eval_size(e, d.at[0]);
+  *dim = dims.at[0];
+  eval_size(e, dims.at[0]);
   return true;
 }
 
-static bool fill_stack(Eval *e, Env *env, const AstStmt *s, Stack *k, Given *g) {
+static bool fill_stack(Eval *e, Env *env, const AstStmt *stmt, Stack *stack, Given *given) {
   AxisGroups none = {0};
   bool ok = true;
-  k->body = ARENA_ARRAY(e->arena, Instance *, s->of.n);
-  for (; k->n < s->of.n; k->n++) {
-    const Decl *d = find_layer(e, env, &s->of.at[k->n]);
-    Str path = intern_printf(e->ctx->names, "%s%s.*.", e->path, k->name);
-    if (s->of.n > 1) path = intern_printf(e->ctx->names, "%s%u.", path, k->n);
-    Instance *i = d ? make_instance(e, d, &none, g, s->with.n, path, s->of.at[k->n].span) : NULL;
-    k->body[k->n] = i;
-    if (i) i->name = s->of.at[k->n].text;
-    ok &= i != NULL;
+  stack->body = ARENA_ARRAY(e->arena, Instance *, stmt->of.n);
+  for (; stack->n < stmt->of.n; stack->n++) {
+    const Decl *decl = find_layer(e, env, &stmt->of.at[stack->n]);
+    Str path = intern_printf(e->ctx->names, "%s%s.*.", e->path, stack->name);
+    if (stmt->of.n > 1) path = intern_printf(e->ctx->names, "%s%u.", path, stack->n);
+    Instance *instance =
+        decl ? make_instance(e, decl, &none, given, stmt->with.n, path, stmt->of.at[stack->n].span)
+             : NULL;
+    stack->body[stack->n] = instance;
+    if (instance) instance->name = stmt->of.at[stack->n].text;
+    ok &= instance != NULL;
   }
   return ok;
 }
 
-static void declare_stack(Eval *e, Env *env, const AstStmt *s) {
-  Stack *k = ARENA_NEW(e->arena, Stack);
-  Instance *i = ARENA_NEW(e->arena, Instance);
-  Str name = s->names.at[0].text;
-  k->name = name, k->span = s->span, k->outer = e->stack,
-  k->depth = e->stack ? e->stack->depth + 1 : 1;
-  Given *g = read_options(e, env, &s->with);
-  if (!stack_dim(e, env, s, &k->dim)) {
+static void declare_stack(Eval *e, Env *env, const AstStmt *stmt) {
+  Stack *stack = ARENA_NEW(e->arena, Stack);
+  Instance *instance = ARENA_NEW(e->arena, Instance);
+  Str name = stmt->names.at[0].text;
+  stack->name = name, stack->span = stmt->span, stack->outer = e->stack,
+  stack->depth = e->stack ? e->stack->depth + 1 : 1;
+  Given *given = read_options(e, env, &stmt->with);
+  if (!stack_dim(e, env, stmt, &stack->dim)) {
     env_set(e, env, name, val_poison());
     return;
   }
-  for (uint32_t o = 0; o < s->with.n; o++) option_rounds(e, &g[o], k);
+  for (uint32_t o = 0; o < stmt->with.n; o++) option_rounds(e, &given[o], stack);
   const Stack *outer = e->stack;
-  e->stack = k, dims_add(&e->lead, k->dim);
-  bool ok = fill_stack(e, env, s, k, g);
+  e->stack = stack, dims_add(&e->lead, stack->dim);
+  bool ok = fill_stack(e, env, stmt, stack, given);
   e->stack = outer, e->lead.n--;
-  if (ok) check_given(e, g, s->with.n, k->n == 1 ? k->body[0]->layer : NULL, name);
-  i->stack = k, i->name = name, i->span = s->of.at[0].span;
-  env_set(e, env, name, ok ? sub_value(i) : val_poison());
+  if (ok) check_given(e, given, stmt->with.n, stack->n == 1 ? stack->body[0]->layer : NULL, name);
+  instance->stack = stack, instance->name = name, instance->span = stmt->of.at[0].span;
+  env_set(e, env, name, ok ? sub_value(instance) : val_poison());
 }
 
-void eval_declare(Eval *e, Env *env, const AstStmt *s) {
-  Str name = s->names.at[0].text;
+void eval_declare(Eval *e, Env *env, const AstStmt *stmt) {
+  Str name = stmt->names.at[0].text;
   if (env_find(env, name)) {
     Report *r =
-        eval_error(e, "E0203", s->names.at[0].span, "`%s` is declared twice in this body", name);
+        eval_error(e, "E0203", stmt->names.at[0].span, "`%s` is declared twice in this body", name);
     diag_label(r, "an option, parameter, sub or input has this name already");
     return;
   }
-  if (s->kind == STMT_PARAM) declare_param(e, env, s);
-  else if (s->kind == STMT_SUB) declare_sub(e, env, s);
-  else declare_stack(e, env, s);
+  if (stmt->kind == STMT_PARAM) declare_param(e, env, stmt);
+  else if (stmt->kind == STMT_SUB) declare_sub(e, env, stmt);
+  else declare_stack(e, env, stmt);
 }
 
 /* ---- calling ---- */
 
-static Kind formal_kind(Eval *e, const Env *env, const AstType *t, Str *of) {
+static Kind formal_kind(Eval *e, const Env *env, const AstType *type, Str *of) {
   *of = NULL;
-  if (t->of.text) {
-    const Dims *bound = axis_find(&env->axes, t->of.text);
-    *of = bound && bound->n == 1 ? bound->at[0] : t->of.text;
-    if (!sizes_find(e->sizes, *of)) explain_no_dim(e->w, t->of.span, *of);
+  if (type->of.text) {
+    const Dims *bound = axis_find(&env->axes, type->of.text);
+    *of = bound && bound->n == 1 ? bound->at[0] : type->of.text;
+    if (!sizes_find(e->sizes, *of)) explain_no_dim(e->w, type->of.span, *of);
     return VAL_INDEX;
   }
-  if (!t->elem.text || !strcmp(t->elem.text, "f32")) return VAL_FLOAT;
-  if (!strcmp(t->elem.text, "i32")) return VAL_INT;
-  if (!strcmp(t->elem.text, "bool")) return VAL_BOOL;
+  if (!type->elem.text || !strcmp(type->elem.text, "f32")) return VAL_FLOAT;
+  if (!strcmp(type->elem.text, "i32")) return VAL_INT;
+  if (!strcmp(type->elem.text, "bool")) return VAL_BOOL;
   static const char *const types[] = {"f32", "i32", "bool"};
-  const char *near = keyword_meant(t->elem.text, types, 3);
-  Report *r = eval_error(e, "E0201", t->elem.span, "no element type named `%s`", t->elem.text);
-  if (near) diag_edit(r, t->elem.span, "%s", near);
+  const char *near = keyword_meant(type->elem.text, types, 3);
+  Report *r =
+      eval_error(e, "E0201", type->elem.span, "no element type named `%s`", type->elem.text);
+  if (near) diag_edit(r, type->elem.span, "%s", near);
   diag_help(r, "element types are f32, i32, bool, and `of D` for an index");
   return VAL_POISON;
 }
 
 /* The type of an input or formal; false if it names something unknown. `*` stays in the list. */
-bool type_resolve(Eval *e, const Env *env, const AstType *t, Val *out) {
+bool type_resolve(Eval *e, const Env *env, const AstType *type, Val *out) {
   Str of;
-  Dims d = {0};
-  bool ok = !t->axes || (t->axes->groups.n == 1 && !t->axes->groups.at[0].arrow);
-  if (!ok) eval_error(e, "E0204", t->axes->span, "a type has one list of dimensions");
-  if (t->axes && ok) ok = dims_resolve(e, env, &t->axes->groups.at[0].from, &d);
-  Kind k = formal_kind(e, env, t, &of);
-  *out = val_tensor(k, d);
+  Dims dims = {0};
+  bool ok = !type->axes || (type->axes->groups.n == 1 && !type->axes->groups.at[0].arrow);
+  if (!ok) eval_error(e, "E0204", type->axes->span, "a type has one list of dimensions");
+  if (type->axes && ok) ok = dims_resolve(e, env, &type->axes->groups.at[0].from, &dims);
+  Kind kind = formal_kind(e, env, type, &of);
+  *out = val_tensor(kind, dims);
   out->of = of;
-  return ok && k != VAL_POISON && (k != VAL_INDEX || sizes_find(e->sizes, of));
+  return ok && kind != VAL_POISON && (kind != VAL_INDEX || sizes_find(e->sizes, of));
 }
 
-static Dims without_star(Eval *e, const Dims *d, bool *open) {
-  Dims star = {.n = 1, .at = {intern(e->ctx->names, "*")}}, named = dims_without(d, &star);
-  *open = named.n != d->n;
+static Dims without_star(Eval *e, const Dims *dims, bool *open) {
+  Dims star = {.n = 1, .at = {intern(e->ctx->names, "*")}}, named = dims_without(dims, &star);
+  *open = named.n != dims->n;
   return named;
 }
 
@@ -354,9 +364,9 @@ static Str same_axis(Eval *e, Str want, const Dims *have, bool by_size) {
   return found;
 }
 
-static void wrong_dims(Eval *e, const Instance *i, Str formal, const AstType *type,
+static void wrong_dims(Eval *e, const Instance *instance, Str formal, const AstType *type,
                        const Dims *want, const Dims *named, const Dims *have, bool open, Span at) {
-  Report *r = eval_error(e, "E0304", at, "operand `%s` of `%s` wants %s", formal, i->name,
+  Report *r = eval_error(e, "E0304", at, "operand `%s` of `%s` wants %s", formal, instance->name,
                          dims_text(e->ctx, want));
   diag_label(r, "has %s", dims_text(e->ctx, have));
   Dims missing = dims_without(named, have), extra = dims_without(have, named);
@@ -364,7 +374,7 @@ static void wrong_dims(Eval *e, const Instance *i, Str formal, const AstType *ty
     diag_fact(r, "%s %s missing", dims_names(e->ctx, &missing), missing.n > 1 ? "are" : "is");
   if (extra.n && !open)
     diag_fact(r, "%s %s not wanted", dims_names(e->ctx, &extra), extra.n > 1 ? "are" : "is");
-  if (i->layer->std) diag_also(r, i->span, "`%s` is declared here", i->name);
+  if (instance->layer->std) diag_also(r, instance->span, "`%s` is declared here", instance->name);
   else diag_also(r, type->span, "declared here");
   Str other = missing.n == 1 ? same_axis(e, missing.at[0], open ? have : &extra, !open) : NULL;
   if (!other) return;
@@ -379,30 +389,31 @@ static bool fits_kind(const Val *want, const Val *have) {
   return want->kind == have->kind;
 }
 
-static bool check_operand(Eval *e, Instance *i, uint32_t k, const Val *v, Span at, Dims *rest) {
-  const AstFormal *f = &i->layer->item->formals.at[k];
+static bool check_operand(Eval *e, Instance *instance, uint32_t k, const Val *v, Span at,
+                          Dims *rest) {
+  const AstFormal *formal = &instance->layer->item->formals.at[k];
   Val want;
   bool open;
-  if (!type_resolve(e, &i->env, f->type, &want)) return false;
+  if (!type_resolve(e, &instance->env, formal->type, &want)) return false;
   Dims named = without_star(e, &want.dims, &open);
   if (open && k == 0) *rest = dims_without(&v->dims, &named);
   if (!fits_kind(&want, v)) {
     Report *r = eval_error(e, want.kind == VAL_INDEX && val_is_real(v) ? "E0401" : "E0402", at,
-                           "operand `%s` of `%s` wants %s", f->name.text, i->name,
+                           "operand `%s` of `%s` wants %s", formal->name.text, instance->name,
                            kind_text(e->ctx, &want));
     diag_label(r, "is %s", kind_text(e->ctx, v));
     return false;
   }
   if (open ? dims_subset(&named, &v->dims) : dims_same(&named, &v->dims)) return true;
-  wrong_dims(e, i, f->name.text, f->type, &want.dims, &named, &v->dims, open, at);
+  wrong_dims(e, instance, formal->name.text, formal->type, &want.dims, &named, &v->dims, open, at);
   return false;
 }
 
 /* ---- what comes back ---- */
 
-static void wrong_result(Eval *e, const Instance *i, const Env *env, const Dims *declared,
+static void wrong_result(Eval *e, const Instance *instance, const Env *env, const Dims *declared,
                          const Dims *want, const Val *v, Span at) {
-  Report *r = eval_error(e, "E0304", at, "`%s` is declared to return %s", i->layer->name,
+  Report *r = eval_error(e, "E0304", at, "`%s` is declared to return %s", instance->layer->name,
                          dims_text(e->ctx, declared));
   diag_label(r, "has %s", dims_text(e->ctx, &v->dims));
   Dims missing = dims_without(want, &v->dims), extra = dims_without(&v->dims, want);
@@ -437,98 +448,103 @@ static Val strip_primes(Eval *e, Val v) {
   return v;
 }
 
-static Val check_result(Eval *e, const Instance *i, const Env *env, const Dims *rest, Val v,
+static Val check_result(Eval *e, const Instance *instance, const Env *env, const Dims *rest, Val v,
                         Span at) {
   Val want;
   bool open;
-  if (v.kind == VAL_POISON || !type_resolve(e, &i->env, i->layer->item->result, &want))
+  if (v.kind == VAL_POISON ||
+      !type_resolve(e, &instance->env, instance->layer->item->result, &want))
     return val_poison();
   Dims named = without_star(e, &want.dims, &open);
   for (int k = 0; open && k < rest->n; k++)
     if (!dims_has(&named, rest->at[k])) dims_add(&named, rest->at[k]);
   if (!fits_kind(&want, &v)) {
-    Report *r = eval_error(e, "E0402", at, "`%s` is declared to return %s", i->layer->name,
+    Report *r = eval_error(e, "E0402", at, "`%s` is declared to return %s", instance->layer->name,
                            kind_text(e->ctx, &want));
     diag_label(r, "is %s", kind_text(e->ctx, &v));
     return val_poison();
   }
   if (!dims_same(&named, &v.dims)) {
-    wrong_result(e, i, env, &want.dims, &named, &v, at);
+    wrong_result(e, instance, env, &want.dims, &named, &v, at);
     return val_poison();
   }
   return strip_primes(e, v);
 }
 
-static Env body_env(Eval *e, const Instance *i) {
-  Env env = {.axes = i->env.axes, .std = i->env.std};
-  for (uint32_t k = 0; k < i->env.vars.n; k++) vec_push(e->arena, env.vars, i->env.vars.at[k]);
+static Env body_env(Eval *e, const Instance *instance) {
+  Env env = {.axes = instance->env.axes, .std = instance->env.std};
+  for (uint32_t k = 0; k < instance->env.vars.n; k++)
+    vec_push(e->arena, env.vars, instance->env.vars.at[k]);
   return env;
 }
 
-Val call_layer_body(Eval *e, Instance *i, int n, const Val *args, const Span *spans, Span where) {
-  const AstItem *item = i->layer->item;
+Val call_layer_body(Eval *e, Instance *instance, int n, const Val *args, const Span *spans,
+                    Span where) {
+  const AstItem *item = instance->layer->item;
   Dims rest = {0};
-  Env env = body_env(e, i);
+  Env env = body_env(e, instance);
   bool ok = true;
   if (item->formals.n != (uint32_t)n) {
-    Report *r = eval_error(e, "E0204", where, "`%s` takes %u operand%s, not %d", i->name,
+    Report *r = eval_error(e, "E0204", where, "`%s` takes %u operand%s, not %d", instance->name,
                            item->formals.n, item->formals.n == 1 ? "" : "s", n);
-    if (!i->layer->std) diag_also(r, item->name.span, "declared here");
+    if (!instance->layer->std) diag_also(r, item->name.span, "declared here");
     return val_poison();
   }
   for (uint32_t k = 0; k < item->formals.n; k++) {
-    if (!check_operand(e, i, k, &args[k], spans[k], &rest)) {
+    if (!check_operand(e, instance, k, &args[k], spans[k], &rest)) {
       ok = false;
       continue;
     }
     env_set(e, &env, item->formals.at[k].name.text, args[k]);
   }
-  if (!ok || eval_inside(e, i->layer, where)) return val_poison();
-  Site site = {i->layer, where, e->site};
+  if (!ok || eval_inside(e, instance->layer, where)) return val_poison();
+  Site site = {instance->layer, where, e->site};
   Span returned = item->name.span, outer_here = e->here;
   const Instance *outer_self = e->self;
-  e->site = &site, e->self = i;
+  e->site = &site, e->self = instance;
   Val v = eval_body(e, &env, &item->body, &returned);
-  v = check_result(e, i, &env, &rest, v, returned);
+  v = check_result(e, instance, &env, &rest, v, returned);
   e->site = site.up, e->here = outer_here, e->self = outer_self;
   return v;
 }
 
 /* One round: each layer of the list in order; the first operand goes through, the others stay. */
-static Val call_round(Eval *e, const Stack *k, int n, Val *args, const Span *spans, Span where) {
-  for (uint32_t b = 0; b < k->n; b++) {
-    args[0] = call_layer_body(e, k->body[b], n, args, spans, where);
+static Val call_round(Eval *e, const Stack *stack, int n, Val *args, const Span *spans,
+                      Span where) {
+  for (uint32_t b = 0; b < stack->n; b++) {
+    args[0] = call_layer_body(e, stack->body[b], n, args, spans, where);
     if (args[0].kind == VAL_POISON) return args[0];
   }
   return args[0];
 }
 
-static Val call_stack(Eval *e, const Stack *k, const Call *c) {
+static Val call_stack(Eval *e, const Stack *stack, const Call *call) {
   Val args[ARGS_MAX];
-  if (!c->n) {
-    eval_error(e, "E0204", c->span, "`%s` needs an operand", k->name);
+  if (!call->n) {
+    eval_error(e, "E0204", call->span, "`%s` needs an operand", stack->name);
     return val_poison();
   }
-  memcpy(args, c->arg, sizeof args);
-  if (k->n && k->body[0]->layer->item->formals.n != (uint32_t)c->n)
-    return call_layer_body(e, k->body[0], c->n, args, c->arg_span,
-                           c->span); /* says what is wrong */
-  for (int i = 0; i < c->n; i++)
-    if (dims_has(&args[i].dims, k->dim)) {
-      Report *r = eval_error(e, "E0203", c->arg_span[i],
-                             "an operand of stack `%s` has its dimension `%s`", k->name, k->dim);
+  memcpy(args, call->arg, sizeof args);
+  if (stack->n && stack->body[0]->layer->item->formals.n != (uint32_t)call->n)
+    return call_layer_body(e, stack->body[0], call->n, args, call->arg_span,
+                           call->span); /* says what is wrong */
+  for (int i = 0; i < call->n; i++)
+    if (dims_has(&args[i].dims, stack->dim)) {
+      Report *r =
+          eval_error(e, "E0203", call->arg_span[i],
+                     "an operand of stack `%s` has its dimension `%s`", stack->name, stack->dim);
       diag_label(r, "has %s", dims_text(e->ctx, &args[i].dims));
-      diag_help(r, "give the operand's axis another name: `rename[%s -> ..](..)`", k->dim);
+      diag_help(r, "give the operand's axis another name: `rename[%s -> ..](..)`", stack->dim);
       return val_poison();
     }
   if (args[0].kind == VAL_NUMBER) args[0] = val_tensor(VAL_FLOAT, (Dims){0});
   Dims before = args[0].dims;
-  if (e->build) lower_loop_begin(e, k, c->n, args);
-  dims_add(&e->running, k->dim);
-  Val v = call_round(e, k, c->n, args, c->arg_span, c->span);
+  if (e->build) lower_loop_begin(e, stack, call->n, args);
+  dims_add(&e->running, stack->dim);
+  Val v = call_round(e, stack, call->n, args, call->arg_span, call->span);
   e->running.n--;
   if (v.kind != VAL_POISON && !dims_same(&before, &v.dims)) {
-    eval_error(e, "E0304", c->span, "a round of `%s` turns %s into %s", k->name,
+    eval_error(e, "E0304", call->span, "a round of `%s` turns %s into %s", stack->name,
                dims_text(e->ctx, &before), dims_text(e->ctx, &v.dims));
     v = val_poison();
   }
@@ -536,38 +552,40 @@ static Val call_stack(Eval *e, const Stack *k, const Call *c) {
   return v;
 }
 
-Val call_instance(Eval *e, Instance *i, const Call *c) {
-  if (c->axes) {
-    eval_error(e, "E0204", c->axes->span, "`%s` got its axes where it was declared", c->name);
+Val call_instance(Eval *e, Instance *instance, const Call *call) {
+  if (call->axes) {
+    eval_error(e, "E0204", call->axes->span, "`%s` got its axes where it was declared", call->name);
     return val_poison();
   }
-  for (int k = 0; k < c->n; k++)
-    if (c->arg_name[k]) {
-      Report *r = eval_error(e, "E0204", c->arg_span[k], "operands of a layer are given by place");
+  for (int k = 0; k < call->n; k++)
+    if (call->arg_name[k]) {
+      Report *r =
+          eval_error(e, "E0204", call->arg_span[k], "operands of a layer are given by place");
       diag_help(r, "options are written where it is declared: `sub .. with %s = ..`",
-                c->arg_name[k]);
+                call->arg_name[k]);
       return val_poison();
     }
-  return i->stack ? call_stack(e, i->stack, c)
-                  : call_layer_body(e, i, c->n, c->arg, c->arg_span, c->span);
+  return instance->stack
+             ? call_stack(e, instance->stack, call)
+             : call_layer_body(e, instance, call->n, call->arg, call->arg_span, call->span);
 }
 
 /* A layer that no model uses is walked once with operands of the declared types. */
-void eval_layer(Eval *e, const Decl *d) {
+void eval_layer(Eval *e, const Decl *decl) {
   Val args[ARGS_MAX];
   Span spans[ARGS_MAX];
   AxisGroups axes;
   Env env = {0};
-  uint32_t n = d->item->formals.n;
-  if (n > ARGS_MAX || !axes_resolve(e, &env, d->item->axes, &axes)) return;
-  Instance *i = make_instance(e, d, &axes, NULL, 0, "", d->span);
-  if (!i) return;
-  i->name = d->name;
+  uint32_t n = decl->item->formals.n;
+  if (n > ARGS_MAX || !axes_resolve(e, &env, decl->item->axes, &axes)) return;
+  Instance *instance = make_instance(e, decl, &axes, NULL, 0, "", decl->span);
+  if (!instance) return;
+  instance->name = decl->name;
   for (uint32_t k = 0; k < n; k++) {
     bool open;
-    const AstFormal *f = &d->item->formals.at[k];
-    if (!type_resolve(e, &i->env, f->type, &args[k])) return;
-    args[k].dims = without_star(e, &args[k].dims, &open), spans[k] = f->span;
+    const AstFormal *formal = &decl->item->formals.at[k];
+    if (!type_resolve(e, &instance->env, formal->type, &args[k])) return;
+    args[k].dims = without_star(e, &args[k].dims, &open), spans[k] = formal->span;
   }
-  call_layer_body(e, i, (int)n, args, spans, d->span);
+  call_layer_body(e, instance, (int)n, args, spans, decl->span);
 }

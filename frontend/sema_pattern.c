@@ -49,38 +49,44 @@ typedef struct Grid {
   double rows, columns; /* how many there are */
 } Grid;
 
-static Val op(const Grid *g, OpCode code, Val a, Val b) { return pattern_op(g->e, code, a, b); }
-static Val by(const Grid *g, OpCode code, Val a, double b) { return op(g, code, a, val_number(b)); }
-static Val both(const Grid *g, Val a, Val b) { return op(g, OP_and, a, b); }
-static Val either(const Grid *g, Val a, Val b) { return op(g, OP_or, a, b); }
-static Val from_on(const Grid *g, Val x, double least) {
-  return op(g, OP_le, val_number(least), x);
+static Val op(const Grid *grid, OpCode code, Val a, Val b) {
+  return pattern_op(grid->e, code, a, b);
+}
+static Val by(const Grid *grid, OpCode code, Val a, double b) {
+  return op(grid, code, a, val_number(b));
+}
+static Val both(const Grid *grid, Val a, Val b) { return op(grid, OP_and, a, b); }
+static Val either(const Grid *grid, Val a, Val b) { return op(grid, OP_or, a, b); }
+static Val from_on(const Grid *grid, Val x, double least) {
+  return op(grid, OP_le, val_number(least), x);
 }
 
 /* No block */
-static Val none(const Grid *g) { return val_flat(VAL_BOOL, (Dims){.n = 1, .at = {g->of->k}}, 0); }
+static Val none(const Grid *grid) {
+  return val_flat(VAL_BOOL, (Dims){.n = 1, .at = {grid->of->k}}, 0);
+}
 
 static bool is_none(const Val *v) { return v->known; }
 
-static Val join(const Grid *g, Val a, Val b) {
-  return is_none(&a) ? b : is_none(&b) ? a : either(g, a, b);
+static Val join(const Grid *grid, Val a, Val b) {
+  return is_none(&a) ? b : is_none(&b) ? a : either(grid, a, b);
 }
 
-static Val remainder_of(const Grid *g, Val x, double n) {
-  return op(g, OP_sub, x, by(g, OP_mul, by(g, OP_div, x, n), n));
+static Val remainder_of(const Grid *grid, Val x, double n) {
+  return op(grid, OP_sub, x, by(grid, OP_mul, by(grid, OP_div, x, n), n));
 }
 
 /* lo <= x < hi */
-static Val within(const Grid *g, Val x, double lo, double hi) {
-  Val below = by(g, OP_lt, x, hi);
-  return lo > 0 ? both(g, from_on(g, x, lo), below) : below;
+static Val within(const Grid *grid, Val x, double lo, double hi) {
+  Val below = by(grid, OP_lt, x, hi);
+  return lo > 0 ? both(grid, from_on(grid, x, lo), below) : below;
 }
 
-Val pattern_head(Eval *e, const BlockGrid *b, double n) {
-  Grid g = {.e = e, .of = b};
+Val pattern_head(Eval *e, const BlockGrid *grid, double n) {
+  Grid g = {.e = e, .of = grid};
   Val h = val_number(0);
-  for (int i = 0; i < b->heads.n && n > 1; i++) {
-    Str dim = b->heads.at[i];
+  for (int i = 0; i < grid->heads.n && n > 1; i++) {
+    Str dim = grid->heads.at[i];
     h = by(&g, OP_mul, h, (double)eval_size(e, dim));
     h = i ? op(&g, OP_add, h, pattern_position(e, dim)) : pattern_position(e, dim);
   }
@@ -107,8 +113,8 @@ typedef struct PatternRule {
   bool (*fits)(Eval *e, const Mask *m); /* operands together, where all are known */
 } PatternRule;
 
-static bool wrong(Eval *e, const Mask *m, const AstExpr *x, const char *wanted) {
-  eval_error(e, "E0402", x ? x->span : m->span, "`%s` wants %s", m->name, wanted);
+static bool wrong(Eval *e, const Mask *mask, const AstExpr *expr, const char *wanted) {
+  eval_error(e, "E0402", expr ? expr->span : mask->span, "`%s` wants %s", mask->name, wanted);
   return false;
 }
 
@@ -138,152 +144,159 @@ static bool blocks_fit(const Val *v, bool number) {
   return v->kind == VAL_LIST;
 }
 
-static bool operand_fits(Eval *e, const Mask *m, Wanted wanted, double least, const Val *v,
-                         const AstExpr *x) {
-  bool first = v == m->arg && m->name[0] == 'g'; /* global(g) */
+static bool operand_fits(Eval *e, const Mask *mask, Wanted wanted, double least, const Val *v,
+                         const AstExpr *expr) {
+  bool first = v == mask->arg && mask->name[0] == 'g'; /* global(g) */
   switch (wanted) {
   case WANT_NUMBER:
     return is_whole(v, least) ||
-           wrong(e, m, x, least > 0 ? "a positive whole number" : "a whole number");
+           wrong(e, mask, expr, least > 0 ? "a positive whole number" : "a whole number");
   case WANT_SEED:
     return (v->kind == VAL_NUMBER && (!v->known || (v->number >= 0 && v->number < 0x1p53 &&
                                                     v->number == floor(v->number)))) ||
-           wrong(e, m, x, "a whole number");
-  case WANT_FLAG: return v->kind == VAL_FLAG || wrong(e, m, x, "`on` or `off`");
+           wrong(e, mask, expr, "a whole number");
+  case WANT_FLAG: return v->kind == VAL_FLAG || wrong(e, mask, expr, "`on` or `off`");
   case WANT_WINDOWS:
-    return windows_fit(v) || wrong(e, m, x, "a list of positive whole numbers, as `[2, 4]`");
+    return windows_fit(v) || wrong(e, mask, expr, "a list of positive whole numbers, as `[2, 4]`");
   case WANT_BLOCKS:
     return blocks_fit(v, first) ||
-           wrong(e, m, x,
+           wrong(e, mask, expr,
                  first ? "a number of blocks or a list, as `[0, 5, [8, 12]]`"
                        : "a list of blocks and ranges, as `[0, 5, [8, 12]]`");
   }
   return false;
 }
 
-static bool fixed_fits(Eval *e, const Mask *m) {
-  double local = number_or(&m->arg[0], 4), global = number_or(&m->arg[1], 1),
-         patterns = number_or(&m->arg[2], 1);
+static bool fixed_fits(Eval *e, const Mask *mask) {
+  double local = number_or(&mask->arg[0], 4), global = number_or(&mask->arg[1], 1),
+         patterns = number_or(&mask->arg[2], 1);
   const char *why = fmod(local, global) != 0 ? "`local` is no multiple of `global`"
                     : patterns > local / global
                         ? "more `patterns` than windows of `global` blocks in `local` ones"
                         : NULL;
   if (!why) return true;
-  Report *r = eval_error(e, "E0311", m->span, "%s", why);
+  Report *r = eval_error(e, "E0311", mask->span, "%s", why);
   diag_label(r, "local = %.0f, global = %.0f, patterns = %.0f", local, global, patterns);
   return false;
 }
 
-static bool global_fits(Eval *e, const Mask *m) {
-  if (is_on(&m->arg[1], true) || is_on(&m->arg[2], true)) return true;
-  eval_error(e, "E0311", m->span, "`global` with neither rows nor columns lists no block");
+static bool global_fits(Eval *e, const Mask *mask) {
+  if (is_on(&mask->arg[1], true) || is_on(&mask->arg[2], true)) return true;
+  eval_error(e, "E0311", mask->span, "`global` with neither rows nor columns lists no block");
   return false;
 }
 
 static const PatternRule *rule_of(const Mask *m);
 
-bool pattern_check(Eval *e, const Mask *m, int n, const AstExpr *const *x) {
-  const PatternRule *p = rule_of(m);
+bool pattern_check(Eval *e, const Mask *mask, int n, const AstExpr *const *expr) {
+  const PatternRule *rule = rule_of(mask);
   bool known = true;
-  for (int i = 0; p && i < n; i++) {
-    if (absent(&m->arg[i])) continue;
-    if (!operand_fits(e, m, p->arg[i].wanted, p->arg[i].least, &m->arg[i], x[i])) return false;
-    known &= m->arg[i].kind != VAL_NUMBER || m->arg[i].known;
+  for (int i = 0; rule && i < n; i++) {
+    if (absent(&mask->arg[i])) continue;
+    if (!operand_fits(e, mask, rule->arg[i].wanted, rule->arg[i].least, &mask->arg[i], expr[i]))
+      return false;
+    known &= mask->arg[i].kind != VAL_NUMBER || mask->arg[i].known;
   }
-  if (p && p->fits && known) return p->fits(e, m);
+  if (rule && rule->fits && known) return rule->fits(e, mask);
   return true;
 }
 
 /* ---- the patterns ---- */
 
 /* |r - c| <= far */
-static Val near(const Grid *g, double far) {
-  Val d = op(g, OP_sub, g->c, g->r), distance = val_tensor(VAL_INT, d.dims);
+static Val near(const Grid *grid, double far) {
+  Val d = op(grid, OP_sub, grid->c, grid->r), distance = val_tensor(VAL_INT, d.dims);
   const Val *in[] = {&d};
-  lower_op(g->e, &distance, 1, OP_abs, 1, in, 0, NULL);
-  return by(g, OP_le, distance, far);
+  lower_op(grid->e, &distance, 1, OP_abs, 1, in, 0, NULL);
+  return by(grid, OP_le, distance, far);
 }
 
-static Val same_remainder(const Grid *g, double n) {
-  return op(g, OP_eq, remainder_of(g, g->r, n), remainder_of(g, g->c, n));
+static Val same_remainder(const Grid *grid, double n) {
+  return op(grid, OP_eq, remainder_of(grid, grid->r, n), remainder_of(grid, grid->c, n));
 }
 
-static Val window(const Grid *g, const Mask *m) { return near(g, floor(m->arg[0].number / 2)); }
-static Val strided(const Grid *g, const Mask *m) { return same_remainder(g, m->arg[0].number); }
+static Val window(const Grid *grid, const Mask *mask) {
+  return near(grid, floor(mask->arg[0].number / 2));
+}
+static Val strided(const Grid *grid, const Mask *mask) {
+  return same_remainder(grid, mask->arg[0].number);
+}
 
-static Val dilated(const Grid *g, const Mask *m) {
-  double d = m->arg[1].number;
-  return both(g, near(g, floor(m->arg[0].number / 2) * d), same_remainder(g, d));
+static Val dilated(const Grid *grid, const Mask *mask) {
+  double d = mask->arg[1].number;
+  return both(grid, near(grid, floor(mask->arg[0].number / 2) * d), same_remainder(grid, d));
 }
 
 /* x is in a list of blocks and ranges. What lies beyond the end is no block. */
-static Val among(const Grid *g, const Val *list, Val x) {
-  Val in = none(g);
-  if (list->kind == VAL_NUMBER) return list->number > 0 ? by(g, OP_lt, x, list->number) : in;
+static Val among(const Grid *grid, const Val *list, Val x) {
+  Val in = none(grid);
+  if (list->kind == VAL_NUMBER) return list->number > 0 ? by(grid, OP_lt, x, list->number) : in;
   for (int i = 0; i < list->nitems; i++) {
     const Val *v = &list->items[i];
-    Val one = v->kind == VAL_NUMBER ? by(g, OP_eq, x, v->number)
-                                    : within(g, x, v->items[0].number, v->items[1].number);
-    in = join(g, in, one);
+    Val one = v->kind == VAL_NUMBER ? by(grid, OP_eq, x, v->number)
+                                    : within(grid, x, v->items[0].number, v->items[1].number);
+    in = join(grid, in, one);
   }
   return in;
 }
 
-static Val global(const Grid *g, const Mask *m) {
-  Val rows = is_on(&m->arg[1], true) ? among(g, m->arg, g->r) : none(g);
-  return join(g, rows, is_on(&m->arg[2], true) ? among(g, m->arg, g->c) : none(g));
+static Val global(const Grid *grid, const Mask *mask) {
+  Val rows = is_on(&mask->arg[1], true) ? among(grid, mask->arg, grid->r) : none(grid);
+  return join(grid, rows,
+              is_on(&mask->arg[2], true) ? among(grid, mask->arg, grid->c) : none(grid));
 }
 
 /* The columns that `fixed` lists for every row, asked of x. */
-static Val fixed_columns(const Grid *g, const Mask *m, Val x) {
-  double local = number_or(&m->arg[0], 4), global = number_or(&m->arg[1], 1),
-         patterns = number_or(&m->arg[2], 1), full = floor(g->columns / local) * local;
-  Val h = pattern_head(g->e, g->of, patterns);
-  Val first = op(g, OP_sub, val_number(local - global), by(g, OP_mul, h, global));
-  Val at = remainder_of(g, x, local), end = by(g, OP_add, first, global);
-  Val in = both(g, op(g, OP_le, first, at), op(g, OP_lt, at, end));
-  in = both(g, in, by(g, OP_lt, x, full));
-  if (full == g->columns) return in;
-  Val start = by(g, OP_add, first, full);
-  double most = g->columns - global;
-  start =
-      start.kind == VAL_NUMBER ? val_number(fmin(start.number, most)) : by(g, OP_min, start, most);
-  end = by(g, OP_add, start, global);
-  return either(g, in, both(g, op(g, OP_le, start, x), op(g, OP_lt, x, end)));
+static Val fixed_columns(const Grid *grid, const Mask *mask, Val x) {
+  double local = number_or(&mask->arg[0], 4), global = number_or(&mask->arg[1], 1),
+         patterns = number_or(&mask->arg[2], 1), full = floor(grid->columns / local) * local;
+  Val h = pattern_head(grid->e, grid->of, patterns);
+  Val first = op(grid, OP_sub, val_number(local - global), by(grid, OP_mul, h, global));
+  Val at = remainder_of(grid, x, local), end = by(grid, OP_add, first, global);
+  Val in = both(grid, op(grid, OP_le, first, at), op(grid, OP_lt, at, end));
+  in = both(grid, in, by(grid, OP_lt, x, full));
+  if (full == grid->columns) return in;
+  Val start = by(grid, OP_add, first, full);
+  double most = grid->columns - global;
+  start = start.kind == VAL_NUMBER ? val_number(fmin(start.number, most))
+                                   : by(grid, OP_min, start, most);
+  end = by(grid, OP_add, start, global);
+  return either(grid, in, both(grid, op(grid, OP_le, start, x), op(grid, OP_lt, x, end)));
 }
 
-static Val fixed(const Grid *g, const Mask *m) {
-  double local = number_or(&m->arg[0], 4);
-  Val in = op(g, OP_eq, by(g, OP_div, g->r, local), by(g, OP_div, g->c, local));
-  in = either(g, in, fixed_columns(g, m, g->c));
-  return is_on(&m->arg[3], false) ? either(g, in, fixed_columns(g, m, g->r)) : in;
+static Val fixed(const Grid *grid, const Mask *mask) {
+  double local = number_or(&mask->arg[0], 4);
+  Val in = op(grid, OP_eq, by(grid, OP_div, grid->r, local), by(grid, OP_div, grid->c, local));
+  in = either(grid, in, fixed_columns(grid, mask, grid->c));
+  return is_on(&mask->arg[3], false) ? either(grid, in, fixed_columns(grid, mask, grid->r)) : in;
 }
 
 /* The last length of the list repeats from `first` on. */
-static Val last_windows(const Grid *g, double first, double length) {
-  Val r = by(g, OP_sub, g->r, first), c = by(g, OP_sub, g->c, first);
-  Val in = op(g, OP_eq, by(g, OP_div, r, length), by(g, OP_div, c, length));
+static Val last_windows(const Grid *grid, double first, double length) {
+  Val r = by(grid, OP_sub, grid->r, first), c = by(grid, OP_sub, grid->c, first);
+  Val in = op(grid, OP_eq, by(grid, OP_div, r, length), by(grid, OP_div, c, length));
   if (first <= 0) return in;
-  return both(g, in, both(g, from_on(g, g->r, first), from_on(g, g->c, first)));
+  return both(grid, in, both(grid, from_on(grid, grid->r, first), from_on(grid, grid->c, first)));
 }
 
-static Val variable(const Grid *g, const Mask *m) {
+static Val variable(const Grid *grid, const Mask *mask) {
   Val four = val_number(4), zero = val_number(0);
   Val windows =
-      absent(&m->arg[0]) ? (Val){.kind = VAL_LIST, .items = &four, .nitems = 1} : m->arg[0];
+      absent(&mask->arg[0]) ? (Val){.kind = VAL_LIST, .items = &four, .nitems = 1} : mask->arg[0];
   Val globals =
-      absent(&m->arg[1]) ? (Val){.kind = VAL_LIST, .items = &zero, .nitems = 1} : m->arg[1];
-  Val in = none(g);
+      absent(&mask->arg[1]) ? (Val){.kind = VAL_LIST, .items = &zero, .nitems = 1} : mask->arg[1];
+  Val in = none(grid);
   double at = 0;
-  for (int i = 0; i < windows.nitems && at < fmax(g->rows, g->columns); i++) {
+  for (int i = 0; i < windows.nitems && at < fmax(grid->rows, grid->columns); i++) {
     double n = windows.items[i].number;
     bool last = i + 1 == windows.nitems;
-    Val here = last ? last_windows(g, at, n)
-                    : both(g, within(g, g->r, at, at + n), within(g, g->c, at, at + n));
-    in = join(g, in, here), at += n;
+    Val here =
+        last ? last_windows(grid, at, n)
+             : both(grid, within(grid, grid->r, at, at + n), within(grid, grid->c, at, at + n));
+    in = join(grid, in, here), at += n;
   }
-  in = join(g, in, among(g, &globals, g->c));
-  return is_on(&m->arg[2], false) ? join(g, in, among(g, &globals, g->r)) : in;
+  in = join(grid, in, among(grid, &globals, grid->c));
+  return is_on(&mask->arg[2], false) ? join(grid, in, among(grid, &globals, grid->r)) : in;
 }
 
 /* Of the columns that row r may draw the k with the smallest (word, column). */
@@ -301,38 +314,39 @@ static void draw(uint64_t seed, int64_t h, int64_t r, int64_t columns, int64_t k
   }
 }
 
-static int64_t heads_of(const Grid *g) {
+static int64_t heads_of(const Grid *grid) {
   int64_t n = 1;
-  for (int i = 0; i < g->of->heads.n; i++) n *= eval_size(g->e, g->of->heads.at[i]);
+  for (int i = 0; i < grid->of->heads.n; i++) n *= eval_size(grid->e, grid->of->heads.at[i]);
   return n;
 }
 
 /* set[heads * rows][columns] at h * rows + r and c */
-static Val looked_up(const Grid *g, int64_t heads, const bool *set) {
-  int64_t rows = (int64_t)g->rows, columns = (int64_t)g->columns;
-  Val h = pattern_head(g->e, g->of, (double)heads);
-  Val r = op(g, OP_add, by(g, OP_mul, h, (double)rows), g->r), c = wider(g->e, g->c, &r);
+static Val looked_up(const Grid *grid, int64_t heads, const bool *set) {
+  int64_t rows = (int64_t)grid->rows, columns = (int64_t)grid->columns;
+  Val h = pattern_head(grid->e, grid->of, (double)heads);
+  Val r = op(grid, OP_add, by(grid, OP_mul, h, (double)rows), grid->r),
+      c = wider(grid->e, grid->c, &r);
   Val out = val_tensor(VAL_BOOL, dims_subset(&r.dims, &c.dims) ? c.dims : r.dims);
   const Val *in[] = {&r, &c};
-  lower_lookup(g->e, &out, in, heads * rows, columns, set);
+  lower_lookup(grid->e, &out, in, heads * rows, columns, set);
   return out;
 }
 
-static Val random_columns(const Grid *g, const Mask *m) {
-  int64_t heads = heads_of(g), rows = (int64_t)g->rows, columns = (int64_t)g->columns;
-  uint64_t seed = (uint64_t)number_or(&m->arg[1], 0);
-  bool lower = is_on(&m->arg[2], false);
-  if (m->arg[0].number <= 0) return none(g);
-  bool *set = ARENA_ARRAY(g->e->arena, bool, heads *rows *columns);
+static Val random_columns(const Grid *grid, const Mask *mask) {
+  int64_t heads = heads_of(grid), rows = (int64_t)grid->rows, columns = (int64_t)grid->columns;
+  uint64_t seed = (uint64_t)number_or(&mask->arg[1], 0);
+  bool lower = is_on(&mask->arg[2], false);
+  if (mask->arg[0].number <= 0) return none(grid);
+  bool *set = ARENA_ARRAY(grid->e->arena, bool, heads *rows *columns);
   for (int64_t i = 0; i < heads * rows; i++) {
     int64_t r = i % rows, may = lower && r + 1 < columns ? r + 1 : columns;
-    draw(seed, i / rows, r, may, (int64_t)m->arg[0].number, set + i * columns);
+    draw(seed, i / rows, r, may, (int64_t)mask->arg[0].number, set + i * columns);
   }
-  return looked_up(g, heads, set);
+  return looked_up(grid, heads, set);
 }
 
-static Val table(const Grid *g, const Mask *m) {
-  return looked_up(g, table_by_head(m) ? heads_of(g) : 1, table_set(m));
+static Val table(const Grid *grid, const Mask *mask) {
+  return looked_up(grid, table_by_head(mask) ? heads_of(grid) : 1, table_set(mask));
 }
 
 static const PatternRule rules[] = {
@@ -349,24 +363,24 @@ static const PatternRule rules[] = {
     {"table", {{WANT_NUMBER, 0}}, table, NULL},
 };
 
-static const PatternRule *rule_of(const Mask *m) {
+static const PatternRule *rule_of(const Mask *mask) {
   for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
-    if (!strcmp(rules[i].name, m->name)) return &rules[i];
+    if (!strcmp(rules[i].name, mask->name)) return &rules[i];
   return NULL;
 }
 
-Val pattern_values(Eval *e, const Mask *m, const BlockGrid *b) {
-  const PatternRule *p = rule_of(m);
-  Grid g = {.e = e, .of = b};
-  if (!p) bug("a block pattern without a rule");
-  g.rows = ceil((double)eval_size(e, b->q) / b->unit);
-  g.columns = ceil((double)eval_size(e, b->k) / b->unit);
-  Val q = pattern_position(e, b->q), k = pattern_position(e, b->k);
+Val pattern_values(Eval *e, const Mask *mask, const BlockGrid *grid) {
+  const PatternRule *rule = rule_of(mask);
+  Grid g = {.e = e, .of = grid};
+  if (!rule) bug("a block pattern without a rule");
+  g.rows = ceil((double)eval_size(e, grid->q) / grid->unit);
+  g.columns = ceil((double)eval_size(e, grid->k) / grid->unit);
+  Val q = pattern_position(e, grid->q), k = pattern_position(e, grid->k);
   Span here = e->here;
-  if (b->word.file) e->here = b->word; /* where passes say what is wrong with the size */
-  g.r = by(&g, OP_div, q, b->unit), g.c = by(&g, OP_div, k, b->unit);
+  if (grid->word.file) e->here = grid->word; /* where passes say what is wrong with the size */
+  g.r = by(&g, OP_div, q, grid->unit), g.c = by(&g, OP_div, k, grid->unit);
   e->here = here;
-  return p->values(&g, m);
+  return rule->values(&g, mask);
 }
 
 /* ---- blocks beyond the end ---- */
