@@ -57,21 +57,21 @@ static const Value *first_result(const Fn *k, ValueId dot) {
   return &k->values.at[dot];
 }
 
-static void add_dim(ProductDims *d, ProductDim x) { d->dim[d->count++] = x; }
+static void add_dim(ProductDims *dims, ProductDim dim) { dims->dim[dims->count++] = dim; }
 
 /* Percent of the work that is not wasted when `size` elements are cut into pieces of `unit`. */
 static int64_t filled(int64_t size, int64_t unit) {
   return 100 * size / ((size + unit - 1) / unit * unit);
 }
 
-static int64_t lane_score(const ProductDim *d, int lanes) {
-  return d->size == 1 ? 0 : filled(d->size, lanes) * (d->r == 1 ? 2 : 1);
+static int64_t lane_score(const ProductDim *dim, int lanes) {
+  return dim->size == 1 ? 0 : filled(dim->size, lanes) * (dim->r == 1 ? 2 : 1);
 }
 
-static int64_t row_score(const ProductDim *d) { return d->size < 64 ? d->size : 64; }
+static int64_t row_score(const ProductDim *dim) { return dim->size < 64 ? dim->size : 64; }
 
-static int64_t k_score(const ProductDim *d) {
-  return (d->size < 64 ? d->size : 64) * (d->a == 1 || d->b == 1 ? 2 : 1);
+static int64_t k_score(const ProductDim *dim) {
+  return (dim->size < 64 ? dim->size : 64) * (dim->a == 1 || dim->b == 1 ? 2 : 1);
 }
 
 /* Dim x as the inner one before dim y? */
@@ -79,161 +79,167 @@ static bool better(int64_t sx, int64_t sy, const ProductDim *x, const ProductDim
   return sx != sy ? sx > sy : x->r < y->r;
 }
 
-static void move_last(ProductDims *d, int at) {
-  ProductDim x = d->dim[at];
-  for (int i = at; i + 1 < d->count; i++) d->dim[i] = d->dim[i + 1];
-  d->dim[d->count - 1] = x;
+static void move_last(ProductDims *dims, int at) {
+  ProductDim dim = dims->dim[at];
+  for (int i = at; i + 1 < dims->count; i++) dims->dim[i] = dims->dim[i + 1];
+  dims->dim[dims->count - 1] = dim;
 }
 
-static void sort_outward(ProductDims *d) { /* by stride in the result (k: in a), largest first */
-  for (int i = 1; i < d->count; i++)
+static void sort_outward(ProductDims *dims) { /* by stride in the result (k: in a), largest first */
+  for (int i = 1; i < dims->count; i++)
     for (int j = i; j > 0; j--) {
-      ProductDim *x = &d->dim[j - 1], *y = &d->dim[j];
+      ProductDim *x = &dims->dim[j - 1], *y = &dims->dim[j];
       if ((x->r ? x->r : x->a) >= (y->r ? y->r : y->a)) break;
       ProductDim t = *x;
       *x = *y, *y = t;
     }
 }
 
-static void count(ProductDims *d) {
-  d->inner = d->count ? d->dim[d->count - 1].size : 1, d->outer = 1;
-  for (int i = 0; i + 1 < d->count; i++) d->outer *= d->dim[i].size;
+static void count(ProductDims *dims) {
+  dims->inner = dims->count ? dims->dim[dims->count - 1].size : 1, dims->outer = 1;
+  for (int i = 0; i + 1 < dims->count; i++) dims->outer *= dims->dim[i].size;
 }
 
-static int best_lane(const ProductDims *d, int lanes) {
+static int best_lane(const ProductDims *dims, int lanes) {
   int best = -1;
-  for (int i = 0; i < d->count; i++)
-    if (best < 0 || better(lane_score(&d->dim[i], lanes), lane_score(&d->dim[best], lanes),
-                           &d->dim[i], &d->dim[best]))
+  for (int i = 0; i < dims->count; i++)
+    if (best < 0 || better(lane_score(&dims->dim[i], lanes), lane_score(&dims->dim[best], lanes),
+                           &dims->dim[i], &dims->dim[best]))
       best = i;
   return best;
 }
 
-static int best_inner(const ProductDims *d, int64_t (*score)(const ProductDim *)) {
+static int best_inner(const ProductDims *dims, int64_t (*score)(const ProductDim *)) {
   int best = 0;
-  for (int i = 1; i < d->count; i++)
-    if (better(score(&d->dim[i]), score(&d->dim[best]), &d->dim[i], &d->dim[best])) best = i;
+  for (int i = 1; i < dims->count; i++)
+    if (better(score(&dims->dim[i]), score(&dims->dim[best]), &dims->dim[i], &dims->dim[best]))
+      best = i;
   return best;
 }
 
-static bool in_group(const Group *g, Str dim) {
-  for (int i = 0; i < g->nfrom; i++)
-    if (g->from[i] == dim) return true;
+static bool in_group(const Group *group, Str dim) {
+  for (int i = 0; i < group->nfrom; i++)
+    if (group->from[i] == dim) return true;
   return false;
 }
 
-static void classify(Product *p, const Fn *fn, const Op *dot) {
+static void classify(Product *product, const Fn *fn, const Op *dot) {
   const Value *a = &fn->values.at[source_of(fn, dot->in[0])];
   const Value *b = &fn->values.at[source_of(fn, dot->in[1])];
-  const Value *r = first_result(fn, p->value);
+  const Value *r = first_result(fn, product->value);
   for (int i = 0; i < a->type.rank; i++) {
     Str dim = a->type.axis[i].dim;
-    ProductDim d = {dim, a->type.axis[i].size, stride_of(a, dim), stride_of(b, dim),
-                    stride_of(r, dim)};
-    if (in_group(&dot->group[0], dim)) add_dim(&p->k, d);
-    else add_dim(type_find(&b->type, dim) < 0 ? &p->m : &p->batch, d);
+    ProductDim product_dim = {dim, a->type.axis[i].size, stride_of(a, dim), stride_of(b, dim),
+                              stride_of(r, dim)};
+    if (in_group(&dot->group[0], dim)) add_dim(&product->k, product_dim);
+    else add_dim(type_find(&b->type, dim) < 0 ? &product->m : &product->batch, product_dim);
   }
   for (int i = 0; i < b->type.rank; i++) {
     Str dim = b->type.axis[i].dim;
     if (type_find(&a->type, dim) >= 0 || in_group(&dot->group[0], dim)) continue;
-    add_dim(&p->n,
+    add_dim(&product->n,
             (ProductDim){dim, b->type.axis[i].size, 0, stride_of(b, dim), stride_of(r, dim)});
   }
 }
 
-static void drop(Product *p, ProductDims *d, int at) { /* stays at index 0 */
-  p->zero[p->nzero++] = d->dim[at].dim;
-  for (int i = at; i + 1 < d->count; i++) d->dim[i] = d->dim[i + 1];
-  d->count--;
+static void drop(Product *product, ProductDims *dims, int at) { /* stays at index 0 */
+  product->zero[product->nzero++] = dims->dim[at].dim;
+  for (int i = at; i + 1 < dims->count; i++) dims->dim[i] = dims->dim[i + 1];
+  dims->count--;
 }
 
-static bool join_one(Product *p, const Fn *fn, ProductDims *d) {
-  for (int i = 0; i < d->count; i++)
-    for (int j = 0; j < d->count; j++) {
-      ProductDim *outer = &d->dim[i], *inner = &d->dim[j];
+static bool join_one(Product *product, const Fn *fn, ProductDims *dims) {
+  for (int i = 0; i < dims->count; i++)
+    for (int j = 0; j < dims->count; j++) {
+      ProductDim *outer = &dims->dim[i], *inner = &dims->dim[j];
       if (i == j || !nest_joins(fn, outer->dim, inner->dim, inner->size)) continue;
       inner->size *= outer->size;
-      drop(p, d, i);
+      drop(product, dims, i);
       return true;
     }
   return false;
 }
 
 /* Neighbours that contiguous in every buffer become one dim; dims of size 1 go. */
-static void join_dims(Product *p, const Fn *fn, ProductDims *d) {
-  for (int i = d->count - 1; i >= 0; i--)
-    if (d->dim[i].size == 1) drop(p, d, i);
-  while (join_one(p, fn, d)) {}
+static void join_dims(Product *product, const Fn *fn, ProductDims *dims) {
+  for (int i = dims->count - 1; i >= 0; i--)
+    if (dims->dim[i].size == 1) drop(product, dims, i);
+  while (join_one(product, fn, dims)) {}
 }
 
-static void swap_dims(ProductDims *d) {
-  for (int i = 0; i < d->count; i++) {
-    int64_t t = d->dim[i].a;
-    d->dim[i].a = d->dim[i].b, d->dim[i].b = t;
+static void swap_dims(ProductDims *dims) {
+  for (int i = 0; i < dims->count; i++) {
+    int64_t t = dims->dim[i].a;
+    dims->dim[i].a = dims->dim[i].b, dims->dim[i].b = t;
   }
 }
 
-static void swap_sides(Product *p) {
-  ProductDims m = p->m;
-  p->m = p->n, p->n = m;
-  swap_dims(&p->m), swap_dims(&p->n), swap_dims(&p->k), swap_dims(&p->batch);
-  uint32_t arg = p->arg_a;
-  p->arg_a = p->arg_b, p->arg_b = arg;
-  Elem e = p->elem_a;
-  p->elem_a = p->elem_b, p->elem_b = e;
+static void swap_sides(Product *product) {
+  ProductDims dims = product->m;
+  product->m = product->n, product->n = dims;
+  swap_dims(&product->m), swap_dims(&product->n), swap_dims(&product->k),
+      swap_dims(&product->batch);
+  uint32_t arg = product->arg_a;
+  product->arg_a = product->arg_b, product->arg_b = arg;
+  Elem e = product->elem_a;
+  product->elem_a = product->elem_b, product->elem_b = e;
 }
 
-static bool wants_swap(const Product *p, int lanes) {
-  int m = best_lane(&p->m, lanes), n = best_lane(&p->n, lanes);
+static bool wants_swap(const Product *product, int lanes) {
+  int m = best_lane(&product->m, lanes), n = best_lane(&product->n, lanes);
   if (m < 0 || n < 0) return n < 0 && m >= 0;
-  return better(lane_score(&p->m.dim[m], lanes), lane_score(&p->n.dim[n], lanes), &p->m.dim[m],
-                &p->n.dim[n]);
+  return better(lane_score(&product->m.dim[m], lanes), lane_score(&product->n.dim[n], lanes),
+                &product->m.dim[m], &product->n.dim[n]);
 }
 
 Product product_of(const Fn *kernel, int lanes) {
-  Product p = {.dot = find_dot(kernel)};
-  const Op *dot = &kernel->ops.at[p.dot];
-  p.value = dot->out;
+  Product product = {.dot = find_dot(kernel)};
+  const Op *dot = &kernel->ops.at[product.dot];
+  product.value = dot->out;
   ValueId value = source_of(kernel, dot->in[0]), b = source_of(kernel, dot->in[1]);
-  p.arg_a = find_arg(kernel, value), p.arg_b = find_arg(kernel, b);
-  p.elem_a = value_type(kernel, value)->elem, p.elem_b = value_type(kernel, b)->elem;
-  p.compute = value_type(kernel, dot->in[0])->elem;
-  classify(&p, kernel, dot);
-  join_dims(&p, kernel, &p.batch), join_dims(&p, kernel, &p.m);
-  join_dims(&p, kernel, &p.n), join_dims(&p, kernel, &p.k);
-  ValueId summed = find_sum(kernel, &p.sum);
-  bool swap = p.sum == NO_VALUE ? wants_swap(&p, lanes) : kernel->args.at[p.arg_b] != summed;
-  if (swap) swap_sides(&p);
-  sort_outward(&p.batch), sort_outward(&p.m), sort_outward(&p.n), sort_outward(&p.k);
-  if (p.n.count) move_last(&p.n, best_lane(&p.n, lanes));
-  if (p.m.count) move_last(&p.m, best_inner(&p.m, row_score));
-  if (p.k.count) move_last(&p.k, best_inner(&p.k, k_score));
-  count(&p.batch), count(&p.m), count(&p.n), count(&p.k);
-  return p;
+  product.arg_a = find_arg(kernel, value), product.arg_b = find_arg(kernel, b);
+  product.elem_a = value_type(kernel, value)->elem, product.elem_b = value_type(kernel, b)->elem;
+  product.compute = value_type(kernel, dot->in[0])->elem;
+  classify(&product, kernel, dot);
+  join_dims(&product, kernel, &product.batch), join_dims(&product, kernel, &product.m);
+  join_dims(&product, kernel, &product.n), join_dims(&product, kernel, &product.k);
+  ValueId summed = find_sum(kernel, &product.sum);
+  bool swap = product.sum == NO_VALUE ? wants_swap(&product, lanes)
+                                      : kernel->args.at[product.arg_b] != summed;
+  if (swap) swap_sides(&product);
+  sort_outward(&product.batch), sort_outward(&product.m), sort_outward(&product.n),
+      sort_outward(&product.k);
+  if (product.n.count) move_last(&product.n, best_lane(&product.n, lanes));
+  if (product.m.count) move_last(&product.m, best_inner(&product.m, row_score));
+  if (product.k.count) move_last(&product.k, best_inner(&product.k, k_score));
+  count(&product.batch), count(&product.m), count(&product.n), count(&product.k);
+  return product;
 }
 
-bool product_sliced(const Product *p, const int64_t tile[TILE_COUNT]) {
-  if (tile[TILE_PACK_B] != 1 || !p->n.count || !p->k.count || p->n.outer > 1 || p->k.outer > 1)
+bool product_sliced(const Product *product, const int64_t tile[TILE_COUNT]) {
+  if (tile[TILE_PACK_B] != 1 || !product->n.count || !product->k.count || product->n.outer > 1 ||
+      product->k.outer > 1)
     return false;
-  return p->n.dim[p->n.count - 1].b == 1 ||
-         (tile[TILE_DEPTH] == DEPTH_AMX && p->k.dim[p->k.count - 1].b == 1);
+  return product->n.dim[product->n.count - 1].b == 1 ||
+         (tile[TILE_DEPTH] == DEPTH_AMX && product->k.dim[product->k.count - 1].b == 1);
 }
 
-bool product_amx_in_place(const Product *p, const int64_t tile[TILE_COUNT]) {
-  return p->elem_a == p->compute && p->k.count && p->k.dim[p->k.count - 1].a == 1 &&
-         p->k.inner % DEPTH_AMX == 0 && p->m.inner % tile[TILE_ROWS] == 0;
+bool product_amx_in_place(const Product *product, const int64_t tile[TILE_COUNT]) {
+  return product->elem_a == product->compute && product->k.count &&
+         product->k.dim[product->k.count - 1].a == 1 && product->k.inner % DEPTH_AMX == 0 &&
+         product->m.inner % tile[TILE_ROWS] == 0;
 }
 
-bool product_amx_fits(const Product *p, const int64_t tile[TILE_COUNT]) {
+bool product_amx_fits(const Product *product, const int64_t tile[TILE_COUNT]) {
   int64_t rows = tile[TILE_ROWS], how = tile[TILE_PACK_A];
-  bool in_place = !how && product_amx_in_place(p, tile);
-  return p->compute == ELEM_bf16 && (rows == AMX_ROWS || rows == 2 * AMX_ROWS) &&
+  bool in_place = !how && product_amx_in_place(product, tile);
+  return product->compute == ELEM_bf16 && (rows == AMX_ROWS || rows == 2 * AMX_ROWS) &&
          tile[TILE_VECTORS] <= 2 && (tile[TILE_PACK_B] & ~PACK_SHARED) == 1 &&
          (in_place || (how & ~PACK_SHARED) == PACK_ROWS);
 }
 
-bool product_rows_b(const Product *p) {
-  return p->n.count && p->n.outer == 1 && p->n.dim[p->n.count - 1].b == 1;
+bool product_rows_b(const Product *product) {
+  return product->n.count && product->n.outer == 1 && product->n.dim[product->n.count - 1].b == 1;
 }
 
 /* The phase that copies operands for all chunks: some 65536 words each, but of a whole groups of
@@ -277,37 +283,42 @@ static void plan_shared(const Product *p, ProductPlan *product, int64_t column, 
   if (product->shared_b) plan_shared_b(p, product, blocks, k);
 }
 
-ProductPlan product_plan(const Product *p, int lanes, const int64_t tile[TILE_COUNT]) {
-  ProductPlan q = {.lanes = lanes};
-  memcpy(q.tile, tile, sizeof q.tile);
-  q.vectors_inner = ceil_div(p->n.inner, lanes), q.vectors = p->n.outer * q.vectors_inner;
-  q.panels = ceil_div(q.vectors, tile[TILE_VECTORS]);
-  q.width = q.vectors / q.panels, q.wide = q.vectors % q.panels;
-  q.tiles_inner = ceil_div(p->m.inner, tile[TILE_ROWS]), q.tiles = p->m.outer * q.tiles_inner;
-  q.height = p->m.inner / q.tiles_inner, q.high = p->m.inner % q.tiles_inner;
-  q.chunks = tile[TILE_BATCH] * tile[TILE_ROW] * tile[TILE_COLUMN];
-  q.steps = ceil_div(p->k.inner, tile[TILE_DEPTH]);
-  q.words = tile[TILE_DEPTH] == DEPTH_AMX ? DEPTH_AMX / 2 : 1;
-  q.k_outer_max = ceil_div(p->k.outer, tile[TILE_K_OUTER]);
-  q.k_inner_max = ceil_div(q.steps, tile[TILE_K_INNER]);
-  q.tiles_max = ceil_div(q.tiles, tile[TILE_ROW]),
-  q.panels_max = ceil_div(q.panels, tile[TILE_COLUMN]);
-  int64_t k = q.k_outer_max * q.k_inner_max * q.words,
+ProductPlan product_plan(const Product *product, int lanes, const int64_t tile[TILE_COUNT]) {
+  ProductPlan plan = {.lanes = lanes};
+  memcpy(plan.tile, tile, sizeof plan.tile);
+  plan.vectors_inner = ceil_div(product->n.inner, lanes),
+  plan.vectors = product->n.outer * plan.vectors_inner;
+  plan.panels = ceil_div(plan.vectors, tile[TILE_VECTORS]);
+  plan.width = plan.vectors / plan.panels, plan.wide = plan.vectors % plan.panels;
+  plan.tiles_inner = ceil_div(product->m.inner, tile[TILE_ROWS]),
+  plan.tiles = product->m.outer * plan.tiles_inner;
+  plan.height = product->m.inner / plan.tiles_inner,
+  plan.high = product->m.inner % plan.tiles_inner;
+  plan.chunks = tile[TILE_BATCH] * tile[TILE_ROW] * tile[TILE_COLUMN];
+  plan.steps = ceil_div(product->k.inner, tile[TILE_DEPTH]);
+  plan.words = tile[TILE_DEPTH] == DEPTH_AMX ? DEPTH_AMX / 2 : 1;
+  plan.k_outer_max = ceil_div(product->k.outer, tile[TILE_K_OUTER]);
+  plan.k_inner_max = ceil_div(plan.steps, tile[TILE_K_INNER]);
+  plan.tiles_max = ceil_div(plan.tiles, tile[TILE_ROW]),
+  plan.panels_max = ceil_div(plan.panels, tile[TILE_COLUMN]);
+  int64_t k = plan.k_outer_max * plan.k_inner_max * plan.words,
           block = tile[TILE_ROWS] * tile[TILE_VECTORS] * lanes * 4;
   bool partial = tile[TILE_K_OUTER] * tile[TILE_K_INNER] > 1;
-  q.pitch = (ceil_div(k, 32) * 2 + 1) * 16;
-  q.shared = tile[TILE_PACK_A] & PACK_SHARED;
-  q.shared_b = tile[TILE_PACK_B] & PACK_SHARED;
-  q.rows_a = (tile[TILE_PACK_A] & ~PACK_SHARED) == PACK_ROWS;
-  int64_t column = q.rows_a ? q.pitch : k;
-  plan_shared(p, &q, column, k);
-  if (tile[TILE_PACK_A] && !q.shared)
-    q.a_bytes = round_up(q.tiles_max * column * tile[TILE_ROWS] * 4, CACHE_LINE);
-  q.b_bytes = tile[TILE_PACK_B] == 1 ? round_up(k * tile[TILE_VECTORS] * lanes * 4, CACHE_LINE) : 0;
-  if (product_sliced(p, tile)) q.b_bytes *= 2;
-  if (p->sum != NO_VALUE)
-    q.s_bytes = round_up(q.panels_max * tile[TILE_VECTORS] * lanes * 4, CACHE_LINE);
+  plan.pitch = (ceil_div(k, 32) * 2 + 1) * 16;
+  plan.shared = tile[TILE_PACK_A] & PACK_SHARED;
+  plan.shared_b = tile[TILE_PACK_B] & PACK_SHARED;
+  plan.rows_a = (tile[TILE_PACK_A] & ~PACK_SHARED) == PACK_ROWS;
+  int64_t column = plan.rows_a ? plan.pitch : k;
+  plan_shared(product, &plan, column, k);
+  if (tile[TILE_PACK_A] && !plan.shared)
+    plan.a_bytes = round_up(plan.tiles_max * column * tile[TILE_ROWS] * 4, CACHE_LINE);
+  plan.b_bytes =
+      tile[TILE_PACK_B] == 1 ? round_up(k * tile[TILE_VECTORS] * lanes * 4, CACHE_LINE) : 0;
+  if (product_sliced(product, tile)) plan.b_bytes *= 2;
+  if (product->sum != NO_VALUE)
+    plan.s_bytes = round_up(plan.panels_max * tile[TILE_VECTORS] * lanes * 4, CACHE_LINE);
   bool two = tile[TILE_DEPTH] == DEPTH_AMX; /* one may wait for its epilogue */
-  q.c_bytes = round_up(partial ? q.tiles_max * q.panels_max * block : block << two, CACHE_LINE);
-  return q;
+  plan.c_bytes =
+      round_up(partial ? plan.tiles_max * plan.panels_max * block : block << two, CACHE_LINE);
+  return plan;
 }

@@ -15,28 +15,28 @@
 #include "ir/module_settings.h"
 #include <string.h>
 
-void verify_fused(Verifier *v) {
-  verify_laid(v);
-  if (v->fn->kind == FN_KERNEL) {
-    verify_shared_rows(v);
+void verify_fused(Verifier *verifier) {
+  verify_laid(verifier);
+  if (verifier->fn->kind == FN_KERNEL) {
+    verify_shared_rows(verifier);
     return;
   }
-  for (OpId i = 0; i < v->fn->ops.n; i++) {
-    const Op *op = &v->fn->ops.at[i];
+  for (OpId i = 0; i < verifier->fn->ops.n; i++) {
+    const Op *op = &verifier->fn->ops.at[i];
     OpFamily family = op_family(op->code);
     bool fine = family == FAMILY_GLOBAL || op_between_buffers(op->code) || op->code == OP_loop ||
                 op->code == OP_kernel || op->code == OP_concat; /* lay-c1 */
     if (!fine && !(op_flags(op->code) & VIEW))
-      verify_report(v, "E1106", verify_at_op(op), "[fuse-c1] %s outside of a kernel",
+      verify_report(verifier, "E1106", verify_at_op(op), "[fuse-c1] %s outside of a kernel",
                     op_name(op->code));
   }
 }
 
 /* ---- order ---- */
 
-static VerifyPlace value_at(Verifier *v, ValueId id) {
-  const Op *def = value_def(v->fn, id);
-  return def ? verify_at_op(def) : verify_at_fn(v);
+static VerifyPlace value_at(Verifier *verifier, ValueId id) {
+  const Op *def = value_def(verifier->fn, id);
+  return def ? verify_at_op(def) : verify_at_fn(verifier);
 }
 
 /* Elements must not lie on each other: by growing stride, each axis steps over all that the smaller
@@ -58,12 +58,13 @@ int64_t verify_extent(const Value *v) {
   return extent;
 }
 
-static void check_strides(Verifier *v, ValueId id) {
-  const Value *value = &v->fn->values.at[id];
+static void check_strides(Verifier *verifier, ValueId id) {
+  const Value *value = &verifier->fn->values.at[id];
   if (!value->storage.ordered)
-    verify_report(v, "E1107", value_at(v, id), "[order-c1] a value has no strides");
+    verify_report(verifier, "E1107", value_at(verifier, id), "[order-c1] a value has no strides");
   else if (verify_extent(value) < 0)
-    verify_report(v, "E1107", value_at(v, id), "[order-c2] strides let elements lie on each other");
+    verify_report(verifier, "E1107", value_at(verifier, id),
+                  "[order-c2] strides let elements lie on each other");
 }
 
 static ValueId root_of(const Fn *f, ValueId v) {
@@ -106,34 +107,37 @@ static bool same_storage(const Value *a, const Value *b, Str skip) {
 }
 
 /* A kernel that writes into the buffer of an operand reads each element there first. */
-static void check_callee_inplace(Verifier *v, ValueId id, const Value *value, const Value *base) {
-  const Op *op = &v->fn->ops.at[value->def];
+static void check_callee_inplace(Verifier *verifier, ValueId id, const Value *value,
+                                 const Value *base) {
+  const Op *op = &verifier->fn->ops.at[value->def];
   if (!op->callee) return;
   bool fine = value->type.elem == base->type.elem && type_same_dims(&value->type, &base->type) &&
               same_storage(value, base, NULL);
   for (uint32_t i = 0; i < op->nin && fine; i++)
     if (op->in[i] == value->storage.base)
-      fine = op->code == OP_loop ? loop_in_place(op, i, value->result)
-                                 : kernel_in_place(v->m->arena, op->callee, i, value->result);
+      fine = op->code == OP_loop
+                 ? loop_in_place(op, i, value->result)
+                 : kernel_in_place(verifier->m->arena, op->callee, i, value->result);
   if (!fine)
-    verify_report(v, "E1107", value_at(v, id),
+    verify_report(verifier, "E1107", value_at(verifier, id),
                   "[order-c11] @%s cannot write into the buffer of that operand", op->callee->name);
 }
 
-static void check_inplace(Verifier *v, ValueId id, const Value *value, const Value *base) {
-  const Fn *f = v->fn;
-  VerifyPlace at = value_at(v, id);
+static void check_inplace(Verifier *verifier, ValueId id, const Value *value, const Value *base) {
+  const Fn *f = verifier->fn;
+  VerifyPlace at = value_at(verifier, id);
   if (value->def == NO_OP || !is_operand(&f->ops.at[value->def], value->storage.base))
-    verify_report(v, "E1107", at, "[order-c4] in place of a value that is no operand");
+    verify_report(verifier, "E1107", at, "[order-c4] in place of a value that is no operand");
   else if (used_after(f, value->storage.base, value->def))
-    verify_report(v, "E1107", at, "[order-c5] in place of a value that is used later");
+    verify_report(verifier, "E1107", at, "[order-c5] in place of a value that is used later");
   else if (op_between_buffers(f->ops.at[value->def].code) &&
            f->ops.at[value->def].code != OP_all_reduce)
-    verify_report(v, "E1107", at, "[order-c16] only an all_reduce sends what it receives into");
+    verify_report(verifier, "E1107", at,
+                  "[order-c16] only an all_reduce sends what it receives into");
   else if (elem_bytes(base->type.elem) * verify_extent(base) <
            elem_bytes(value->type.elem) * verify_extent(value))
-    verify_report(v, "E1107", at, "[order-c6] in place of a smaller value");
-  else check_callee_inplace(v, id, value, base);
+    verify_report(verifier, "E1107", at, "[order-c6] in place of a smaller value");
+  else check_callee_inplace(verifier, id, value, base);
 }
 
 /* A view shows its op's operand, itself or where that one is a view of. */
@@ -150,9 +154,10 @@ static bool may_view(const Fn *f, const Value *value) {
   return op_flags(f->ops.at[value->def].code) & VIEW;
 }
 
-static int64_t offset_in_root(const Fn *f, const Storage *s) {
+static int64_t offset_in_root(const Fn *f, const Storage *storage) {
   int64_t offset = 0;
-  for (; s->view == VIEW_OF; s = &f->values.at[s->base].storage) offset += s->offset;
+  for (; storage->view == VIEW_OF; storage = &f->values.at[storage->base].storage)
+    offset += storage->offset;
   return offset;
 }
 
@@ -166,59 +171,63 @@ static bool shows_elements(const Fn *f, const Value *value) {
   return offset_in_root(f, &value->storage) == offset_in_root(f, &want);
 }
 
-static void check_view(Verifier *v, ValueId id) {
-  const Value *value = &v->fn->values.at[id];
-  const Storage *s = &value->storage;
-  if (!storage_has_base(s)) {
-    if (value->def != NO_OP && may_view(v->fn, value))
-      verify_report(v, "E1107", value_at(v, id), "[order-c13] nobody writes the result of %s",
-                    op_name(v->fn->ops.at[value->def].code));
+static void check_view(Verifier *verifier, ValueId id) {
+  const Value *value = &verifier->fn->values.at[id];
+  const Storage *storage = &value->storage;
+  if (!storage_has_base(storage)) {
+    if (value->def != NO_OP && may_view(verifier->fn, value))
+      verify_report(verifier, "E1107", value_at(verifier, id),
+                    "[order-c13] nobody writes the result of %s",
+                    op_name(verifier->fn->ops.at[value->def].code));
     return;
   }
-  if (s->base >= id) {
-    verify_report(v, "E1107", value_at(v, id),
+  if (storage->base >= id) {
+    verify_report(verifier, "E1107", value_at(verifier, id),
                   "[order-c3] a view of a value that is not defined above");
     return;
   }
-  const Value *base = &v->fn->values.at[s->base];
-  if (s->view == VIEW_INPLACE) {
-    check_inplace(v, id, value, base);
-  } else if (s->offset < 0 || s->offset > verify_extent(base) - verify_extent(value) ||
+  const Value *base = &verifier->fn->values.at[storage->base];
+  if (storage->view == VIEW_INPLACE) {
+    check_inplace(verifier, id, value, base);
+  } else if (storage->offset < 0 || storage->offset > verify_extent(base) - verify_extent(value) ||
              value->type.elem != base->type.elem) {
-    verify_report(v, "E1107", value_at(v, id), "[order-c7] a view reaches outside of its base");
-  } else if (!of_operand(v->fn, value)) {
-    verify_report(v, "E1107", value_at(v, id), "[order-c10] a view of what is no operand");
-  } else if (!may_view(v->fn, value)) {
-    verify_report(v, "E1107", value_at(v, id), "[order-c12] %s does not make views",
-                  op_name(v->fn->ops.at[value->def].code));
-  } else if (!shows_elements(v->fn, value)) {
-    verify_report(v, "E1107", value_at(v, id), "[order-c18] a view of other elements than %s takes",
-                  op_name(v->fn->ops.at[value->def].code));
+    verify_report(verifier, "E1107", value_at(verifier, id),
+                  "[order-c7] a view reaches outside of its base");
+  } else if (!of_operand(verifier->fn, value)) {
+    verify_report(verifier, "E1107", value_at(verifier, id),
+                  "[order-c10] a view of what is no operand");
+  } else if (!may_view(verifier->fn, value)) {
+    verify_report(verifier, "E1107", value_at(verifier, id), "[order-c12] %s does not make views",
+                  op_name(verifier->fn->ops.at[value->def].code));
+  } else if (!shows_elements(verifier->fn, value)) {
+    verify_report(verifier, "E1107", value_at(verifier, id),
+                  "[order-c18] a view of other elements than %s takes",
+                  op_name(verifier->fn->ops.at[value->def].code));
   }
 }
 
-static void differs(Verifier *v, const Op *op, const char *what, uint32_t i) {
-  verify_report(v, "E1107", verify_at_op(op),
+static void differs(Verifier *verifier, const Op *op, const char *what, uint32_t i) {
+  verify_report(verifier, "E1107", verify_at_op(op),
                 "[order-c8] %s %u of %s @%s is stored in another order there", what, i,
                 op_name(op->code), op->callee->name);
 }
 
 /* A round that writes its slice of a result into an argument's slice does so in the operand. */
-static void check_taken(Verifier *v, const Op *op) {
+static void check_taken(Verifier *verifier, const Op *op) {
   if (op->code != OP_loop) return;
   for (uint32_t j = (uint32_t)attr_int(&op->attrs, ATTR_carry, 0); j < op->nout; j++) {
-    const Value *result = &v->fn->values.at[op->out + j];
+    const Value *result = &verifier->fn->values.at[op->out + j];
     uint32_t arg = body_stands_in(op->callee, j);
     bool there = arg && arg <= op->nin && result->storage.view == VIEW_INPLACE &&
                  result->storage.base == op->in[arg - 1];
     if (arg && loop_in_place(op, arg - 1, j) && !there)
-      verify_report(v, "E1107", value_at(v, op->out + j),
+      verify_report(verifier, "E1107", value_at(verifier, op->out + j),
                     "[order-c14] @%s writes this into operand %u, where it does not stand",
                     op->callee->name, arg - 1);
   }
 }
 
-static void check_boundary(Verifier *v, const Op *op) {
+static void check_boundary(Verifier *verifier, const Op *op) {
   const Fn *c = op->callee;
   if (!c) return;
   bool loop = op->code == OP_loop;
@@ -228,19 +237,19 @@ static void check_boundary(Verifier *v, const Op *op) {
   uint32_t carry = loop ? (uint32_t)attr_int(&op->attrs, ATTR_carry, 0) : op->nout;
   Str dim = loop ? op->group[0].from[0] : NULL;
   for (uint32_t i = 0; i < op->nin; i++)
-    if (!same_storage(&v->fn->values.at[op->in[i]], &c->values.at[c->args.at[i + loop]],
+    if (!same_storage(&verifier->fn->values.at[op->in[i]], &c->values.at[c->args.at[i + loop]],
                       i < whole ? NULL : dim))
-      differs(v, op, "operand", i);
+      differs(verifier, op, "operand", i);
   for (uint32_t i = 0; i < op->nout; i++)
-    if (!same_storage(&v->fn->values.at[op->out + i], &c->values.at[c->results.at[i]],
+    if (!same_storage(&verifier->fn->values.at[op->out + i], &c->values.at[c->results.at[i]],
                       i < carry ? NULL : dim))
-      differs(v, op, "result", i);
-  check_taken(v, op);
+      differs(verifier, op, "result", i);
+  check_taken(verifier, op);
   for (uint32_t i = carry; loop && i < op->nout; i++) {
     uint32_t on = loop_continues(op, i);
-    if (on != NO_VALUE &&
-        !same_storage(&v->fn->values.at[op->in[on]], &v->fn->values.at[op->out + i], NULL))
-      verify_report(v, "E1107", verify_at_op(op),
+    if (on != NO_VALUE && !same_storage(&verifier->fn->values.at[op->in[on]],
+                                        &verifier->fn->values.at[op->out + i], NULL))
+      verify_report(verifier, "E1107", verify_at_op(op),
                     "[order-c17] result %u is stored in another order than operand %u, with which "
                     "it goes on",
                     i, on);
@@ -256,42 +265,44 @@ static bool lies_dense(const Value *v) {
 }
 
 /* The runtime takes its two buffers as blocks of rows, in the order of their types (message.h). */
-static void check_message(Verifier *v, const Op *op) {
+static void check_message(Verifier *verifier, const Op *op) {
   if (!op_between_buffers(op->code)) return;
-  const Value *out = &v->fn->values.at[op->out], *in = op->nin ? &v->fn->values.at[op->in[0]] : out;
+  const Value *out = &verifier->fn->values.at[op->out],
+              *in = op->nin ? &verifier->fn->values.at[op->in[0]] : out;
   bool fine = lies_dense(in) && lies_dense(out) && in->type.rank == out->type.rank;
   for (int i = 0; fine && i < in->type.rank; i++)
     fine = in->type.axis[i].dim == out->type.axis[i].dim;
   if (!fine)
-    verify_report(v, "E1107", verify_at_op(op),
+    verify_report(verifier, "E1107", verify_at_op(op),
                   "[order-c15] %s between buffers that are not dense in one order",
                   op_name(op->code));
 }
 
 /* Values of a kernel function are elements in registers: only callers know what shares bytes. */
-static void check_inside(Verifier *v, ValueId id) {
-  const Storage *s = &v->fn->values.at[id].storage;
-  if (s->view != VIEW_NONE || s->place != PLACE_NONE)
-    verify_report(v, "E1107", value_at(v, id), "[order-c9] a place or view inside of a kernel");
+static void check_inside(Verifier *verifier, ValueId id) {
+  const Storage *storage = &verifier->fn->values.at[id].storage;
+  if (storage->view != VIEW_NONE || storage->place != PLACE_NONE)
+    verify_report(verifier, "E1107", value_at(verifier, id),
+                  "[order-c9] a place or view inside of a kernel");
 }
 
-void verify_ordered(Verifier *v) {
-  const Fn *f = v->fn;
+void verify_ordered(Verifier *verifier) {
+  const Fn *f = verifier->fn;
   if (f->kind == FN_KERNEL) {
-    for (ValueId i = 0; i < f->values.n; i++) check_inside(v, i);
-    for (uint32_t i = 0; i < f->args.n; i++) check_strides(v, f->args.at[i]);
-    for (uint32_t i = 0; i < f->results.n; i++) check_strides(v, f->results.at[i]);
+    for (ValueId i = 0; i < f->values.n; i++) check_inside(verifier, i);
+    for (uint32_t i = 0; i < f->args.n; i++) check_strides(verifier, f->args.at[i]);
+    for (uint32_t i = 0; i < f->results.n; i++) check_strides(verifier, f->results.at[i]);
     return;
   }
-  for (ValueId i = 0; i < f->values.n; i++) check_strides(v, i);
-  for (ValueId i = 0; i < f->values.n && !v->failed; i++) check_view(v, i);
-  for (OpId i = 0; i < f->ops.n && !v->failed; i++) {
-    check_boundary(v, &f->ops.at[i]);
-    check_message(v, &f->ops.at[i]);
-    verify_declared_order(v, i);
+  for (ValueId i = 0; i < f->values.n; i++) check_strides(verifier, i);
+  for (ValueId i = 0; i < f->values.n && !verifier->failed; i++) check_view(verifier, i);
+  for (OpId i = 0; i < f->ops.n && !verifier->failed; i++) {
+    check_boundary(verifier, &f->ops.at[i]);
+    check_message(verifier, &f->ops.at[i]);
+    verify_declared_order(verifier, i);
   }
-  if (!v->failed) verify_laid_order(v);
-  if (!v->failed) verify_rooms(v);
+  if (!verifier->failed) verify_laid_order(verifier);
+  if (!verifier->failed) verify_rooms(verifier);
 }
 
 /* ---- memory ---- */
@@ -314,86 +325,94 @@ typedef struct Places {
 
 static int64_t bytes_of(const Value *v) { return verify_extent(v) * elem_bytes(v->type.elem); }
 
-static void touch(Places *p, ValueId id, int64_t when) {
-  ValueId c = p->class[id];
-  if (when > p->dies[c]) p->dies[c] = when;
+static void touch(Places *places, ValueId id, int64_t when) {
+  ValueId c = places->class[id];
+  if (when > places->dies[c]) places->dies[c] = when;
 }
 
-static void find_lives(Places *p) {
-  const Fn *f = p->v->fn;
+static void find_lives(Places *places) {
+  const Fn *f = places->v->fn;
   int64_t end = f->ops.n;
-  p->class = shared_bytes(p->v->m->arena, f).of;
-  for (ValueId i = 0; i < f->values.n; i++) p->born[i] = end, p->dies[i] = -1;
+  places->class = shared_bytes(places->v->m->arena, f).of;
+  for (ValueId i = 0; i < f->values.n; i++) places->born[i] = end, places->dies[i] = -1;
   for (ValueId i = 0; i < f->values.n; i++) {
     const Value *value = &f->values.at[i];
     bool early = value->def == NO_OP || f->ops.at[value->def].code == OP_load;
-    int64_t born = early ? -1 : (int64_t)op_begins(f, value->def), *first = &p->born[p->class[i]];
+    int64_t born = early ? -1 : (int64_t)op_begins(f, value->def),
+            *first = &places->born[places->class[i]];
     if (born < *first) *first = born;
-    touch(p, i, value->def == NO_OP ? -1 : (int64_t)op_ends(f, value->def));
+    touch(places, i, value->def == NO_OP ? -1 : (int64_t)op_ends(f, value->def));
   }
   for (OpId i = 0; i < f->ops.n; i++)
-    for (uint32_t k = 0; k < f->ops.at[i].nin; k++) touch(p, f->ops.at[i].in[k], op_ends(f, i));
-  for (uint32_t i = 0; i < f->results.n; i++) touch(p, f->results.at[i], end);
+    for (uint32_t k = 0; k < f->ops.at[i].nin; k++)
+      touch(places, f->ops.at[i].in[k], op_ends(f, i));
+  for (uint32_t i = 0; i < f->results.n; i++) touch(places, f->results.at[i], end);
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *op = &f->ops.at[i];
     if (op->code != OP_store) continue;
-    const Storage *s = &f->values.at[op->in[0]].storage;
-    if (s->place == PLACE_GLOBAL && p->v->m->globals.at[s->slot] == op->global)
-      touch(p, op->in[0], end);
+    const Storage *storage = &f->values.at[op->in[0]].storage;
+    if (storage->place == PLACE_GLOBAL && places->v->m->globals.at[storage->slot] == op->global)
+      touch(places, op->in[0], end);
   }
 }
 
-static void add_span(Places *p, Tenancy s) { vec_push(p->v->m->arena, p->spans, s); }
-
-static void add_value(Places *p, ValueId id) {
-  const Value *value = &p->v->fn->values.at[id];
-  const Storage *s = &value->storage;
-  ValueId c = p->class[id];
-  if (s->place != PLACE_FRAME && s->place != PLACE_GLOBAL) return;
-  add_span(p,
-           (Tenancy){s->place, s->place == PLACE_GLOBAL ? s->slot : value->type.tier, s->at,
-                     s->at + bytes_of(value), p->born[c], p->dies[c], c, value_def(p->v->fn, id)});
+static void add_span(Places *places, Tenancy tenancy) {
+  vec_push(places->v->m->arena, places->spans, tenancy);
 }
 
-static void add_work(Places *p, OpId id) {
-  const Op *op = &p->v->fn->ops.at[id];
+static void add_value(Places *places, ValueId id) {
+  const Value *value = &places->v->fn->values.at[id];
+  const Storage *storage = &value->storage;
+  ValueId c = places->class[id];
+  if (storage->place != PLACE_FRAME && storage->place != PLACE_GLOBAL) return;
+  add_span(places, (Tenancy){storage->place,
+                             storage->place == PLACE_GLOBAL ? storage->slot : value->type.tier,
+                             storage->at, storage->at + bytes_of(value), places->born[c],
+                             places->dies[c], c, value_def(places->v->fn, id)});
+}
+
+static void add_work(Places *places, OpId id) {
+  const Op *op = &places->v->fn->ops.at[id];
   bool sends = op_family(op->code) == FAMILY_COLLECTIVE;
   if (!op->callee && !sends) return;
-  OpId born = op_begins(p->v->fn, id), ends = op_ends(p->v->fn, id);
-  OpId dies = ends == id ? flight_end(p->v->fn, id) : ends;
+  OpId born = op_begins(places->v->fn, id), ends = op_ends(places->v->fn, id);
+  OpId dies = ends == id ? flight_end(places->v->fn, id) : ends;
   for (Tier t = 0; t < TIERS; t++) {
     int64_t bytes = op_work(op, t), at = attr_int(&op->attrs, tier_work(t), 0);
-    if (bytes > 0) add_span(p, (Tenancy){PLACE_FRAME, t, at, at + bytes, born, dies, NO_VALUE, op});
+    if (bytes > 0)
+      add_span(places, (Tenancy){PLACE_FRAME, t, at, at + bytes, born, dies, NO_VALUE, op});
   }
   const Attr *slots = attr_get(&op->attrs, ATTR_slots);
   for (int64_t i = 0; slots && i < slots->i && i < op->nout; i++)
     if (slots->list[i] >= 0)
-      add_span(p, (Tenancy){PLACE_FRAME, value_type(p->v->fn, op->out + i)->tier, slots->list[i],
-                            slots->list[i] + bytes_of(&p->v->fn->values.at[op->out + i]), born,
-                            dies, NO_VALUE, op});
+      add_span(places,
+               (Tenancy){PLACE_FRAME, value_type(places->v->fn, op->out + i)->tier, slots->list[i],
+                         slots->list[i] + bytes_of(&places->v->fn->values.at[op->out + i]), born,
+                         dies, NO_VALUE, op});
 }
 
 /* From before the first round until behind the last. */
-static void add_rings(Places *p, OpId id) {
-  const Op *op = &p->v->fn->ops.at[id];
+static void add_rings(Places *places, OpId id) {
+  const Op *op = &places->v->fn->ops.at[id];
   const Attr *rings = attr_get(&op->attrs, ATTR_ring);
   for (uint32_t i = 0; rings && 3 * (int64_t)i + 2 < rings->i; i++) {
-    Ring r = loop_ring(op, i);
-    add_span(p, (Tenancy){PLACE_FRAME, 0, r.at, r.at + r.bytes * r.buffers, op_begins(p->v->fn, id),
-                          op_ends(p->v->fn, id), NO_VALUE, op});
+    Ring ring = loop_ring(op, i);
+    add_span(places,
+             (Tenancy){PLACE_FRAME, 0, ring.at, ring.at + ring.bytes * ring.buffers,
+                       op_begins(places->v->fn, id), op_ends(places->v->fn, id), NO_VALUE, op});
   }
 }
 
 /* A store copies unless its value stands in the global already. */
-static void add_store(Places *p, OpId id) {
-  const Op *op = &p->v->fn->ops.at[id];
+static void add_store(Places *places, OpId id) {
+  const Op *op = &places->v->fn->ops.at[id];
   if (op->code != OP_store) return;
-  const Value *value = &p->v->fn->values.at[op->in[0]];
+  const Value *value = &places->v->fn->values.at[op->in[0]];
   uint32_t slot = 0;
-  while (p->v->m->globals.at[slot] != op->global) slot++;
+  while (places->v->m->globals.at[slot] != op->global) slot++;
   if (value->storage.place == PLACE_GLOBAL && value->storage.slot == slot) return;
   int64_t bytes = type_count(&op->global->type) * elem_bytes(op->global->type.elem);
-  add_span(p, (Tenancy){PLACE_GLOBAL, slot, 0, bytes, id, p->v->fn->ops.n, NO_VALUE, op});
+  add_span(places, (Tenancy){PLACE_GLOBAL, slot, 0, bytes, id, places->v->fn->ops.n, NO_VALUE, op});
 }
 
 static bool conflict(const Tenancy *a, const Tenancy *b) {
@@ -403,29 +422,31 @@ static bool conflict(const Tenancy *a, const Tenancy *b) {
   return a->from < b->to && b->from < a->to && a->born <= b->dies && b->born <= a->dies;
 }
 
-static void check_conflicts(Places *p) {
-  for (uint32_t i = 0; i < p->spans.n; i++)
+static void check_conflicts(Places *places) {
+  for (uint32_t i = 0; i < places->spans.n; i++)
     for (uint32_t j = 0; j < i; j++) {
-      const Tenancy *a = &p->spans.at[i], *b = &p->spans.at[j];
+      const Tenancy *a = &places->spans.at[i], *b = &places->spans.at[j];
       if (conflict(a, b))
-        verify_report(p->v, "E1108", a->op ? verify_at_op(a->op) : verify_at_fn(p->v),
+        verify_report(places->v, "E1108", a->op ? verify_at_op(a->op) : verify_at_fn(places->v),
                       "[place-c3] bytes %lld .. %lld and %lld .. %lld are in use at the same time",
                       (long long)a->from, (long long)a->to, (long long)b->from, (long long)b->to);
     }
 }
 
-static void check_place(Verifier *v, ValueId id) {
-  const Value *value = &v->fn->values.at[id];
-  const Storage *s = &value->storage;
-  VerifyPlace at = value_at(v, id);
-  if (s->place == PLACE_NONE) verify_report(v, "E1108", at, "[place-c1] a value has no bytes");
-  if (s->at < 0 || s->at % elem_bytes(value->type.elem))
-    verify_report(v, "E1108", at, "[place-c2] offset %lld", (long long)s->at);
-  int64_t room = verify_room(v, value);
-  if (room < 0) verify_report(v, "E1108", at, "[place-c4] there is no place number %u", s->slot);
-  else if (s->place != PLACE_NONE && !verify_fits(s->at, bytes_of(value), room))
-    verify_report(v, "E1108", at, "[place-c5] %lld bytes at %lld of %lld",
-                  (long long)bytes_of(value), (long long)s->at, (long long)room);
+static void check_place(Verifier *verifier, ValueId id) {
+  const Value *value = &verifier->fn->values.at[id];
+  const Storage *storage = &value->storage;
+  VerifyPlace at = value_at(verifier, id);
+  if (storage->place == PLACE_NONE)
+    verify_report(verifier, "E1108", at, "[place-c1] a value has no bytes");
+  if (storage->at < 0 || storage->at % elem_bytes(value->type.elem))
+    verify_report(verifier, "E1108", at, "[place-c2] offset %lld", (long long)storage->at);
+  int64_t room = verify_room(verifier, value);
+  if (room < 0)
+    verify_report(verifier, "E1108", at, "[place-c4] there is no place number %u", storage->slot);
+  else if (storage->place != PLACE_NONE && !verify_fits(storage->at, bytes_of(value), room))
+    verify_report(verifier, "E1108", at, "[place-c5] %lld bytes at %lld of %lld",
+                  (long long)bytes_of(value), (long long)storage->at, (long long)room);
 }
 
 /* What lies in an argument's bytes is that argument, shows it or took its place. */
@@ -435,16 +456,18 @@ static bool of_argument(const Fn *f, const ValueId *class, ValueId v, uint32_t a
   return false;
 }
 
-static void check_shared(Verifier *v, const ValueId *class, ValueId id) {
-  const Storage *s = &v->fn->values.at[id].storage;
-  if (s->place == PLACE_ARG && !of_argument(v->fn, class, id, s->slot))
-    verify_report(v, "E1108", value_at(v, id), "[place-c7] in the bytes of argument %u", s->slot);
-  if (!storage_has_base(s)) return;
-  const Value *base = &v->fn->values.at[s->base];
-  int64_t offset = s->view == VIEW_OF ? s->offset * elem_bytes(base->type.elem) : 0;
-  if (s->place != base->storage.place || s->slot != base->storage.slot ||
-      s->at != base->storage.at + offset)
-    verify_report(v, "E1108", value_at(v, id), "[place-c6] a view is not placed in its base");
+static void check_shared(Verifier *verifier, const ValueId *class, ValueId id) {
+  const Storage *storage = &verifier->fn->values.at[id].storage;
+  if (storage->place == PLACE_ARG && !of_argument(verifier->fn, class, id, storage->slot))
+    verify_report(verifier, "E1108", value_at(verifier, id),
+                  "[place-c7] in the bytes of argument %u", storage->slot);
+  if (!storage_has_base(storage)) return;
+  const Value *base = &verifier->fn->values.at[storage->base];
+  int64_t offset = storage->view == VIEW_OF ? storage->offset * elem_bytes(base->type.elem) : 0;
+  if (storage->place != base->storage.place || storage->slot != base->storage.slot ||
+      storage->at != base->storage.at + offset)
+    verify_report(verifier, "E1108", value_at(verifier, id),
+                  "[place-c6] a view is not placed in its base");
 }
 
 /* ---- messages ---- */
@@ -454,55 +477,63 @@ static bool is_shard(const Type *t) { /* of a flat group of parameters (pass zer
 }
 
 /* Is what goes at a time put somewhere else, whatever it is? */
-static bool needs_room(const Verifier *v, const Op *op) {
-  return message_by_host(v->m) ||
-         (op->code == OP_all_to_all && message_needs_line(v->m) && message_workspace(v->fn, op));
+static bool needs_room(const Verifier *verifier, const Op *op) {
+  return message_by_host(verifier->m) ||
+         (op->code == OP_all_to_all && message_needs_line(verifier->m) &&
+          message_workspace(verifier->fn, op));
 }
 
-static void check_messages(Verifier *v, const Op *op) {
-  int64_t times = attr_int(&op->attrs, ATTR_messages, 1), bucket = plan_zero_bucket(v->m);
-  Message x = times < 1 ? (Message){0} : message_of(v->fn, op);
-  if (times < 1 || x.rows % times)
-    verify_report(v, "E1110", verify_at_op(op), "[message-c1] %lld messages of blocks of %lld rows",
-                  (long long)times, (long long)x.rows);
-  else if (bucket > 0 && is_shard(value_type(v->fn, op->in[0])) && x.bytes > bucket)
-    verify_report(v, "E1110", verify_at_op(op),
-                  "[message-c2] a message of %lld bytes, and buckets of %lld", (long long)x.bytes,
+static void check_messages(Verifier *verifier, const Op *op) {
+  int64_t times = attr_int(&op->attrs, ATTR_messages, 1), bucket = plan_zero_bucket(verifier->m);
+  Message message = times < 1 ? (Message){0} : message_of(verifier->fn, op);
+  if (times < 1 || message.rows % times)
+    verify_report(verifier, "E1110", verify_at_op(op),
+                  "[message-c1] %lld messages of blocks of %lld rows", (long long)times,
+                  (long long)message.rows);
+  else if (bucket > 0 && is_shard(value_type(verifier->fn, op->in[0])) && message.bytes > bucket)
+    verify_report(verifier, "E1110", verify_at_op(op),
+                  "[message-c2] a message of %lld bytes, and buckets of %lld",
+                  (long long)message.bytes, (long long)bucket);
+  else if (message.piece < 1 || message.piece > message.count)
+    verify_report(verifier, "E1110", verify_at_op(op),
+                  "[message-c4] pieces of %lld elements of %lld", (long long)message.piece,
+                  (long long)message.count);
+  else if (bucket > 0 && needs_room(verifier, op) && message.bytes > bucket && message.piece > 1)
+    verify_report(verifier, "E1110", verify_at_op(op),
+                  "[message-c4] pieces of %lld bytes, buckets of %lld", (long long)message.bytes,
                   (long long)bucket);
-  else if (x.piece < 1 || x.piece > x.count)
-    verify_report(v, "E1110", verify_at_op(op), "[message-c4] pieces of %lld elements of %lld",
-                  (long long)x.piece, (long long)x.count);
-  else if (bucket > 0 && needs_room(v, op) && x.bytes > bucket && x.piece > 1)
-    verify_report(v, "E1110", verify_at_op(op),
-                  "[message-c4] pieces of %lld bytes, buckets of %lld", (long long)x.bytes,
-                  (long long)bucket);
-  else if (message_needs_line(v->m) &&
-           attr_int(&op->attrs, ATTR_workspace, 0) != message_workspace(v->fn, op))
-    verify_report(v, "E1110", verify_at_op(op), "[message-c3] workspace of %lld bytes, not %lld",
+  else if (message_needs_line(verifier->m) &&
+           attr_int(&op->attrs, ATTR_workspace, 0) != message_workspace(verifier->fn, op))
+    verify_report(verifier, "E1110", verify_at_op(op),
+                  "[message-c3] workspace of %lld bytes, not %lld",
                   (long long)attr_int(&op->attrs, ATTR_workspace, 0),
-                  (long long)message_workspace(v->fn, op));
+                  (long long)message_workspace(verifier->fn, op));
 }
 
-void verify_messages(Verifier *v) {
-  if (v->fn->kind == FN_KERNEL) return;
-  for (OpId i = 0; i < v->fn->ops.n && !v->failed; i++)
-    if (op_family(v->fn->ops.at[i].code) == FAMILY_COLLECTIVE) check_messages(v, &v->fn->ops.at[i]);
+void verify_messages(Verifier *verifier) {
+  if (verifier->fn->kind == FN_KERNEL) return;
+  for (OpId i = 0; i < verifier->fn->ops.n && !verifier->failed; i++)
+    if (op_family(verifier->fn->ops.at[i].code) == FAMILY_COLLECTIVE)
+      check_messages(verifier, &verifier->fn->ops.at[i]);
 }
 
-void verify_placed(Verifier *v) {
-  const Fn *f = v->fn;
+void verify_placed(Verifier *verifier) {
+  const Fn *f = verifier->fn;
   if (f->kind == FN_KERNEL) return;
-  const ValueId *class = shared_bytes(v->m->arena, f).of;
-  for (ValueId i = 0; i < f->values.n; i++) check_place(v, i), check_shared(v, class, i);
-  if (!v->failed) verify_laid_places(v);
-  if (!v->failed) verify_bytes(v);
-  if (!v->failed) verify_rings(v);
-  if (v->failed) return;
-  Arena *a = v->m->arena;
+  const ValueId *class = shared_bytes(verifier->m->arena, f).of;
+  for (ValueId i = 0; i < f->values.n; i++)
+    check_place(verifier, i), check_shared(verifier, class, i);
+  if (!verifier->failed) verify_laid_places(verifier);
+  if (!verifier->failed) verify_bytes(verifier);
+  if (!verifier->failed) verify_rings(verifier);
+  if (verifier->failed) return;
+  Arena *arena = verifier->m->arena;
   uint32_t n = f->values.n + 1;
-  Places p = {v, {0}, NULL, ARENA_ARRAY(a, int64_t, n), ARENA_ARRAY(a, int64_t, n)};
-  find_lives(&p);
-  for (ValueId i = 0; i < f->values.n; i++) add_value(&p, i);
-  for (OpId i = 0; i < f->ops.n; i++) add_work(&p, i), add_rings(&p, i), add_store(&p, i);
-  check_conflicts(&p);
+  Places places = {
+      verifier, {0}, NULL, ARENA_ARRAY(arena, int64_t, n), ARENA_ARRAY(arena, int64_t, n)};
+  find_lives(&places);
+  for (ValueId i = 0; i < f->values.n; i++) add_value(&places, i);
+  for (OpId i = 0; i < f->ops.n; i++)
+    add_work(&places, i), add_rings(&places, i), add_store(&places, i);
+  check_conflicts(&places);
 }
