@@ -40,67 +40,67 @@ typedef struct MemoryFrame {
   uint32_t *ring;  /* and of its first ring's */
 } MemoryFrame;
 
-static Value *value(const MemoryFrame *x, ValueId v) { return &x->f->values.at[v]; }
-static BufferClass *class_at(const MemoryFrame *x, ValueId v) {
-  return &x->classes[x->class_of[v]];
+static Value *value(const MemoryFrame *frame, ValueId v) { return &frame->f->values.at[v]; }
+static BufferClass *class_at(const MemoryFrame *frame, ValueId v) {
+  return &frame->classes[frame->class_of[v]];
 }
 
-static uint32_t global_slot(const Module *m, const Global *g) {
+static uint32_t global_slot(const Module *m, const Global *global) {
   uint32_t i = 0;
-  while (m->globals.at[i] != g) i++;
+  while (m->globals.at[i] != global) i++;
   return i;
 }
 
 /* ---- classes and their lives ---- */
 
-static void find_classes(MemoryFrame *x) {
-  SharedBytes s = shared_bytes(x->m->arena, x->f);
-  x->class_of = s.of, x->within = s.at;
-  for (ValueId v = 0; v < x->f->values.n; v++)
-    x->classes[v] = (BufferClass){.born = x->f->ops.n, .dies = -1};
-  for (ValueId v = 0; v < x->f->values.n; v++) {
-    BufferClass *c = class_at(x, v);
-    bool arg = value(x, v)->def == NO_OP, view = value(x, v)->storage.view == VIEW_OF;
-    OpId def = value(x, v)->def;
-    int64_t born = arg ? -1 : (int64_t)op_begins(x->f, def),
-            dies = arg ? -1 : (int64_t)op_ends(x->f, def);
-    if (arg) c->place = PLACE_ARG, c->slot = value(x, v)->result;
-    int64_t bytes = view ? 0 : x->within[v] + value_span_bytes(value(x, v));
-    if (bytes > c->bytes) c->bytes = bytes;
-    if (born < c->born) c->born = born;
-    if (dies > c->dies) c->dies = dies;
+static void find_classes(MemoryFrame *frame) {
+  SharedBytes s = shared_bytes(frame->m->arena, frame->f);
+  frame->class_of = s.of, frame->within = s.at;
+  for (ValueId v = 0; v < frame->f->values.n; v++)
+    frame->classes[v] = (BufferClass){.born = frame->f->ops.n, .dies = -1};
+  for (ValueId v = 0; v < frame->f->values.n; v++) {
+    BufferClass *class = class_at(frame, v);
+    bool arg = value(frame, v)->def == NO_OP, view = value(frame, v)->storage.view == VIEW_OF;
+    OpId def = value(frame, v)->def;
+    int64_t born = arg ? -1 : (int64_t)op_begins(frame->f, def),
+            dies = arg ? -1 : (int64_t)op_ends(frame->f, def);
+    if (arg) class->place = PLACE_ARG, class->slot = value(frame, v)->result;
+    int64_t bytes = view ? 0 : frame->within[v] + value_span_bytes(value(frame, v));
+    if (bytes > class->bytes) class->bytes = bytes;
+    if (born < class->born) class->born = born;
+    if (dies > class->dies) class->dies = dies;
   }
 }
 
-static void use(MemoryFrame *x, ValueId v, int64_t when) {
-  BufferClass *c = class_at(x, v);
-  if (when > c->dies) c->dies = when;
+static void use(MemoryFrame *frame, ValueId v, int64_t when) {
+  BufferClass *class = class_at(frame, v);
+  if (when > class->dies) class->dies = when;
 }
 
-static void find_uses(MemoryFrame *x) {
-  for (OpId i = 0; i < x->f->ops.n; i++) {
-    const Op *o = &x->f->ops.at[i];
-    for (uint32_t k = 0; k < o->nin; k++) use(x, o->in[k], op_ends(x->f, i));
-    for (uint32_t k = 0; k < o->nout; k++) use(x, o->out + k, op_ends(x->f, i));
+static void find_uses(MemoryFrame *frame) {
+  for (OpId i = 0; i < frame->f->ops.n; i++) {
+    const Op *o = &frame->f->ops.at[i];
+    for (uint32_t k = 0; k < o->nin; k++) use(frame, o->in[k], op_ends(frame->f, i));
+    for (uint32_t k = 0; k < o->nout; k++) use(frame, o->out + k, op_ends(frame->f, i));
     if (o->code == OP_load) {
-      BufferClass *c = class_at(x, o->out);
-      c->born = -1, c->place = PLACE_GLOBAL, c->slot = global_slot(x->m, o->global);
+      BufferClass *class = class_at(frame, o->out);
+      class->born = -1, class->place = PLACE_GLOBAL, class->slot = global_slot(frame->m, o->global);
     }
   }
-  for (uint32_t i = 0; i < x->f->results.n; i++) {
-    BufferClass *c = class_at(x, x->f->results.at[i]);
-    c->dies = x->f->ops.n;
-    if (c->place == PLACE_NONE) c->place = PLACE_RESULT, c->slot = i;
+  for (uint32_t i = 0; i < frame->f->results.n; i++) {
+    BufferClass *class = class_at(frame, frame->f->results.at[i]);
+    class->dies = frame->f->ops.n;
+    if (class->place == PLACE_NONE) class->place = PLACE_RESULT, class->slot = i;
   }
 }
 
 /* What crosses rounds is in no frame of one round. */
-static void find_rings(MemoryFrame *x) {
-  FlightList l = flights_over(x->m->arena, x->f);
-  for (uint32_t i = 0; i < l.n; i++) {
-    if (l.at[i].crosses == NO_VALUE) continue;
-    BufferClass *c = class_at(x, l.at[i].crosses);
-    c->place = PLACE_RING, c->slot = i;
+static void find_rings(MemoryFrame *frame) {
+  FlightList list = flights_over(frame->m->arena, frame->f);
+  for (uint32_t i = 0; i < list.n; i++) {
+    if (list.at[i].crosses == NO_VALUE) continue;
+    BufferClass *class = class_at(frame, list.at[i].crosses);
+    class->place = PLACE_RING, class->slot = i;
   }
 }
 
@@ -108,71 +108,73 @@ static void find_rings(MemoryFrame *x) {
 
 /* Is the old value of g still read when a class born at `born` is written? Another class in g
  * counts too. */
-static bool global_busy(const MemoryFrame *x, uint32_t slot, int64_t born) {
-  for (ValueId v = 0; v < x->f->values.n; v++) {
-    const BufferClass *c = class_at(x, v);
-    if (c->place == PLACE_GLOBAL && c->slot == slot && (c->born >= 0 || c->dies >= born))
+static bool global_busy(const MemoryFrame *frame, uint32_t slot, int64_t born) {
+  for (ValueId v = 0; v < frame->f->values.n; v++) {
+    const BufferClass *class = class_at(frame, v);
+    if (class->place == PLACE_GLOBAL && class->slot == slot &&
+        (class->born >= 0 || class->dies >= born))
       return true;
   }
   return false;
 }
 
-static uint32_t stores_to(const MemoryFrame *x, const Global *g) {
+static uint32_t stores_to(const MemoryFrame *frame, const Global *global) {
   uint32_t n = 0;
-  for (OpId i = 0; i < x->f->ops.n; i++)
-    n += x->f->ops.at[i].code == OP_store && x->f->ops.at[i].global == g;
+  for (OpId i = 0; i < frame->f->ops.n; i++)
+    n += frame->f->ops.at[i].code == OP_store && frame->f->ops.at[i].global == global;
   return n;
 }
 
 /* Has v all bytes of its class, in their order? */
-static bool shows_all(MemoryFrame *x, ValueId v) {
-  const Value *a = value(x, v);
+static bool shows_all(MemoryFrame *frame, ValueId v) {
+  const Value *a = value(frame, v);
   if (a->storage.view != VIEW_OF) return true;
-  const Value *root = value(x, x->class_of[v]);
+  const Value *root = value(frame, frame->class_of[v]);
   return value_is_dense(a) && value_is_dense(root) && a->type.elem == root->type.elem &&
          type_count(&a->type) == type_count(&root->type);
 }
 
 /* Does something stand in v's place later? Then the store copies v away before that. */
-static bool written_over(const MemoryFrame *x, ValueId v) {
-  while (value(x, v)->storage.view == VIEW_OF) v = value(x, v)->storage.base;
-  for (ValueId w = 0; w < x->f->values.n; w++)
-    if (x->class_of[w] == x->class_of[v] && value(x, w)->storage.view != VIEW_OF &&
-        value(x, w)->def != NO_OP && value(x, w)->def > value(x, v)->def)
+static bool written_over(const MemoryFrame *frame, ValueId v) {
+  while (value(frame, v)->storage.view == VIEW_OF) v = value(frame, v)->storage.base;
+  for (ValueId w = 0; w < frame->f->values.n; w++)
+    if (frame->class_of[w] == frame->class_of[v] && value(frame, w)->storage.view != VIEW_OF &&
+        value(frame, w)->def != NO_OP && value(frame, w)->def > value(frame, v)->def)
       return true;
   return false;
 }
 
 /* A value that only has to be in the global at the end is made there, if nothing reads the old
  * value any more. */
-static void place_stored(MemoryFrame *x, const Op *store) {
+static void place_stored(MemoryFrame *frame, const Op *store) {
   ValueId v = store->in[0];
-  BufferClass *c = class_at(x, v);
-  uint32_t slot = global_slot(x->m, store->global);
-  if (c->place == PLACE_GLOBAL && c->slot == slot) c->dies = x->f->ops.n;
-  if (c->place != PLACE_NONE || !shows_all(x, v) || written_over(x, v)) return;
-  if (c->bytes != global_bytes(x->m, store->global) || stores_to(x, store->global) != 1) return;
-  if (global_busy(x, slot, c->born)) return;
-  c->place = PLACE_GLOBAL, c->slot = slot, c->dies = x->f->ops.n;
+  BufferClass *class = class_at(frame, v);
+  uint32_t slot = global_slot(frame->m, store->global);
+  if (class->place == PLACE_GLOBAL && class->slot == slot) class->dies = frame->f->ops.n;
+  if (class->place != PLACE_NONE || !shows_all(frame, v) || written_over(frame, v)) return;
+  if (class->bytes != global_bytes(frame->m, store->global) || stores_to(frame, store->global) != 1)
+    return;
+  if (global_busy(frame, slot, class->born)) return;
+  class->place = PLACE_GLOBAL, class->slot = slot, class->dies = frame->f->ops.n;
 }
 
 /* ---- the frame ---- */
 
-static uint32_t add_block(MemoryFrame *x, Tier t, int64_t bytes, int64_t live, int64_t born,
+static uint32_t add_block(MemoryFrame *frame, Tier t, int64_t bytes, int64_t live, int64_t born,
                           int64_t dies) {
-  Room *r = &x->room[t];
-  vec_push(x->m->arena, r->blocks, (Block){bytes, born, dies, 0});
-  vec_push(x->m->arena, r->live, (Block){memory_round(live), born, dies, 0});
-  return r->blocks.n;
+  Room *room = &frame->room[t];
+  vec_push(frame->m->arena, room->blocks, (Block){bytes, born, dies, 0});
+  vec_push(frame->m->arena, room->live, (Block){memory_round(live), born, dies, 0});
+  return room->blocks.n;
 }
 
 /* As long as the op runs: loops that take turns do so together. */
-static uint32_t add_op_block(MemoryFrame *x, Tier t, int64_t bytes, int64_t live, OpId id) {
-  return add_block(x, t, bytes, live, op_begins(x->f, id), op_ends(x->f, id));
+static uint32_t add_op_block(MemoryFrame *frame, Tier t, int64_t bytes, int64_t live, OpId id) {
+  return add_block(frame, t, bytes, live, op_begins(frame->f, id), op_ends(frame->f, id));
 }
 
-static int64_t block_at(const MemoryFrame *x, Tier t, uint32_t number) {
-  return x->room[t].blocks.at[number - 1].at;
+static int64_t block_at(const MemoryFrame *frame, Tier t, uint32_t number) {
+  return frame->room[t].blocks.at[number - 1].at;
 }
 
 /* Carried value j of a body is updated in its argument's buffer, or its buffers are the slices of a
@@ -180,125 +182,131 @@ static int64_t block_at(const MemoryFrame *x, Tier t, uint32_t number) {
 static bool needs_slot(const Op *loop, uint32_t j) {
   const Fn *body = loop->callee;
   for (uint32_t i = 0; i < body->results.n; i++) {
-    const Storage *s = &body->values.at[body->results.at[i]].storage;
-    if (s->place == PLACE_ARG && s->slot == j + 1 && (i == j || i >= loop_shape(loop).carry))
+    const Storage *storage = &body->values.at[body->results.at[i]].storage;
+    if (storage->place == PLACE_ARG && storage->slot == j + 1 &&
+        (i == j || i >= loop_shape(loop).carry))
       return false;
   }
   return loop_shape(loop).trip > 1;
 }
 
-static void add_rings(MemoryFrame *x, OpId id) {
-  const Op *o = &x->f->ops.at[id];
-  FlightList l = flights_over(x->m->arena, o->callee);
-  for (uint32_t i = 0; i < l.n; i++) {
-    int64_t bytes = memory_round(flight_bytes(o->callee, i)) * flight_buffers(o, &l.at[i]);
-    uint32_t b = add_op_block(x, TIER_device, bytes, bytes, id);
-    if (!i) x->ring[id] = b;
+static void add_rings(MemoryFrame *frame, OpId id) {
+  const Op *o = &frame->f->ops.at[id];
+  FlightList list = flights_over(frame->m->arena, o->callee);
+  for (uint32_t i = 0; i < list.n; i++) {
+    int64_t bytes = memory_round(flight_bytes(o->callee, i)) * flight_buffers(o, &list.at[i]);
+    uint32_t b = add_op_block(frame, TIER_device, bytes, bytes, id);
+    if (!i) frame->ring[id] = b;
   }
 }
 
-static void write_rings(MemoryFrame *x, OpId id) {
-  Op *o = &x->f->ops.at[id];
-  FlightList l = flights_over(x->m->arena, o->callee);
-  int64_t *list = ARENA_ARRAY(x->m->arena, int64_t, 3 * l.n + 1);
-  for (uint32_t i = 0; i < l.n; i++) {
-    list[3 * i] = block_at(x, TIER_device, x->ring[id] + i);
+static void write_rings(MemoryFrame *frame, OpId id) {
+  Op *o = &frame->f->ops.at[id];
+  FlightList flight_list = flights_over(frame->m->arena, o->callee);
+  int64_t *list = ARENA_ARRAY(frame->m->arena, int64_t, 3 * flight_list.n + 1);
+  for (uint32_t i = 0; i < flight_list.n; i++) {
+    list[3 * i] = block_at(frame, TIER_device, frame->ring[id] + i);
     list[3 * i + 1] = memory_round(flight_bytes(o->callee, i));
-    list[3 * i + 2] = flight_buffers(o, &l.at[i]);
+    list[3 * i + 2] = flight_buffers(o, &flight_list.at[i]);
   }
-  if (l.n) attr_set_ints(x->m, &o->attrs, ATTR_ring, (int)(3 * l.n), list);
+  if (flight_list.n) attr_set_ints(frame->m, &o->attrs, ATTR_ring, (int)(3 * flight_list.n), list);
 }
 
-static void add_loop(MemoryFrame *x, OpId id) {
-  const Op *o = &x->f->ops.at[id];
-  const AttrList *a = &o->callee->attrs;
-  must(attr_get(a, ATTR_frame), "memory: body %s is placed after its caller", o->callee->name);
+static void add_loop(MemoryFrame *frame, OpId id) {
+  const Op *o = &frame->f->ops.at[id];
+  const AttrList *list = &o->callee->attrs;
+  must(attr_get(list, ATTR_frame), "memory: body %s is placed after its caller", o->callee->name);
   for (Tier t = 0; t < TIERS; t++)
     if (op_work(o, t))
-      x->room[t].work[id] = add_op_block(x, t, op_work(o, t), attr_int(a, tier_live(t), 0), id);
-  x->slot[id] = ARENA_ARRAY(x->m->arena, uint32_t, loop_shape(o).carry + 1);
+      frame->room[t].work[id] =
+          add_op_block(frame, t, op_work(o, t), attr_int(list, tier_live(t), 0), id);
+  frame->slot[id] = ARENA_ARRAY(frame->m->arena, uint32_t, loop_shape(o).carry + 1);
   for (uint32_t j = 0; j < loop_shape(o).carry; j++) {
-    const Value *v = value(x, o->out + j);
+    const Value *v = value(frame, o->out + j);
     int64_t bytes = needs_slot(o, j) ? value_span_bytes(v) : 0;
-    x->slot[id][j] = add_op_block(x, v->type.tier, bytes, bytes, id);
+    frame->slot[id][j] = add_op_block(frame, v->type.tier, bytes, bytes, id);
   }
-  add_rings(x, id);
+  add_rings(frame, id);
 }
 
-static void add_work(MemoryFrame *x, OpId id) {
-  const Op *o = &x->f->ops.at[id];
-  if (o->code == OP_loop) add_loop(x, id);
+static void add_work(MemoryFrame *frame, OpId id) {
+  const Op *o = &frame->f->ops.at[id];
+  if (o->code == OP_loop) add_loop(frame, id);
   for (Tier t = 0; t < TIERS && o->code != OP_loop; t++) {
     int64_t bytes = op_work(o, t);
-    if (bytes) x->room[t].work[id] = add_block(x, t, bytes, bytes, id, flight_end(x->f, id));
+    if (bytes)
+      frame->room[t].work[id] = add_block(frame, t, bytes, bytes, id, flight_end(frame->f, id));
   }
 }
 
-static void add_classes(MemoryFrame *x) {
-  for (ValueId v = 0; v < x->f->values.n; v++) {
-    BufferClass *c = class_at(x, v);
-    if (x->class_of[v] != v || c->place != PLACE_NONE) continue;
-    c->place = PLACE_FRAME;
-    c->block = add_block(x, value(x, v)->type.tier, c->bytes, c->bytes, c->born, c->dies);
+static void add_classes(MemoryFrame *frame) {
+  for (ValueId v = 0; v < frame->f->values.n; v++) {
+    BufferClass *class = class_at(frame, v);
+    if (frame->class_of[v] != v || class->place != PLACE_NONE) continue;
+    class->place = PLACE_FRAME;
+    class->block = add_block(frame, value(frame, v)->type.tier, class->bytes, class->bytes,
+                             class->born, class->dies);
   }
 }
 
 /* ---- the answer, written into the function ---- */
 
-static void write_value(MemoryFrame *x, ValueId v) {
-  const BufferClass *c = class_at(x, v);
-  must(c->place != PLACE_NONE, "memory: %%%u of %s has no place", v, x->f->name);
-  Storage *s = &value(x, v)->storage;
-  s->place = c->place, s->slot = c->place == PLACE_FRAME ? 0 : c->slot;
-  bool framed = c->place == PLACE_FRAME;
-  s->at = (framed ? block_at(x, value(x, v)->type.tier, c->block) : 0) + x->within[v];
+static void write_value(MemoryFrame *frame, ValueId v) {
+  const BufferClass *class = class_at(frame, v);
+  must(class->place != PLACE_NONE, "memory: %%%u of %s has no place", v, frame->f->name);
+  Storage *storage = &value(frame, v)->storage;
+  storage->place = class->place, storage->slot = class->place == PLACE_FRAME ? 0 : class->slot;
+  bool framed = class->place == PLACE_FRAME;
+  storage->at =
+      (framed ? block_at(frame, value(frame, v)->type.tier, class->block) : 0) + frame->within[v];
 }
 
-static void write_op(MemoryFrame *x, OpId id) {
-  Op *o = &x->f->ops.at[id];
+static void write_op(MemoryFrame *frame, OpId id) {
+  Op *o = &frame->f->ops.at[id];
   for (Tier t = 0; t < TIERS; t++)
-    if (x->room[t].work[id])
-      attr_set_int(x->m, &o->attrs, tier_work(t), block_at(x, t, x->room[t].work[id]));
-  if (o->code == OP_loop) write_rings(x, id);
+    if (frame->room[t].work[id])
+      attr_set_int(frame->m, &o->attrs, tier_work(t), block_at(frame, t, frame->room[t].work[id]));
+  if (o->code == OP_loop) write_rings(frame, id);
   if (o->code != OP_loop || !loop_shape(o).carry) return;
   uint32_t carry = loop_shape(o).carry;
-  int64_t *slots = ARENA_ARRAY(x->m->arena, int64_t, carry);
+  int64_t *slots = ARENA_ARRAY(frame->m->arena, int64_t, carry);
   for (uint32_t j = 0; j < carry; j++) {
-    const Room *r = &x->room[value(x, o->out + j)->type.tier];
-    const Block *b = &r->blocks.at[x->slot[id][j] - 1];
-    slots[j] = b->bytes ? b->at : -1;
+    const Room *room = &frame->room[value(frame, o->out + j)->type.tier];
+    const Block *block = &room->blocks.at[frame->slot[id][j] - 1];
+    slots[j] = block->bytes ? block->at : -1;
   }
-  attr_set_ints(x->m, &o->attrs, ATTR_slots, (int)carry, slots);
+  attr_set_ints(frame->m, &o->attrs, ATTR_slots, (int)carry, slots);
 }
 
 /* Of other tiers only what is there is said. */
-static void pack_room(MemoryFrame *x, Tier t) {
-  Room *r = &x->room[t];
-  int64_t live = memory_live(x->m->arena, r->live.at, r->live.n);
-  int64_t frame = memory_pack(x->m->arena, r->blocks.at, r->blocks.n);
+static void pack_room(MemoryFrame *memory_frame, Tier t) {
+  Room *room = &memory_frame->room[t];
+  int64_t live = memory_live(memory_frame->m->arena, room->live.at, room->live.n);
+  int64_t frame = memory_pack(memory_frame->m->arena, room->blocks.at, room->blocks.n);
   if (t != TIER_device && !frame) return;
-  attr_set_int(x->m, &x->f->attrs, tier_frame(t), frame);
-  attr_set_int(x->m, &x->f->attrs, tier_live(t), live);
+  attr_set_int(memory_frame->m, &memory_frame->f->attrs, tier_frame(t), frame);
+  attr_set_int(memory_frame->m, &memory_frame->f->attrs, tier_live(t), live);
 }
 
 static void place_function(Module *m, Fn *f) {
   for (ValueId v = 0; v < f->values.n; v++)
     must(f->values.at[v].storage.ordered, "memory: %%%u of %s has no strides", v, f->name);
-  MemoryFrame x = {.m = m, .f = f};
-  x.classes = ARENA_ARRAY(m->arena, BufferClass, f->values.n + 1);
-  for (Tier t = 0; t < TIERS; t++) x.room[t].work = ARENA_ARRAY(m->arena, uint32_t, f->ops.n + 1);
-  x.slot = ARENA_ARRAY(m->arena, uint32_t *, f->ops.n + 1);
-  x.ring = ARENA_ARRAY(m->arena, uint32_t, f->ops.n + 1);
-  find_classes(&x);
-  find_uses(&x);
-  find_rings(&x);
+  MemoryFrame frame = {.m = m, .f = f};
+  frame.classes = ARENA_ARRAY(m->arena, BufferClass, f->values.n + 1);
+  for (Tier t = 0; t < TIERS; t++)
+    frame.room[t].work = ARENA_ARRAY(m->arena, uint32_t, f->ops.n + 1);
+  frame.slot = ARENA_ARRAY(m->arena, uint32_t *, f->ops.n + 1);
+  frame.ring = ARENA_ARRAY(m->arena, uint32_t, f->ops.n + 1);
+  find_classes(&frame);
+  find_uses(&frame);
+  find_rings(&frame);
   for (OpId i = 0; i < f->ops.n; i++)
-    if (f->ops.at[i].code == OP_store) place_stored(&x, &f->ops.at[i]);
-  for (OpId i = 0; i < f->ops.n; i++) add_work(&x, i);
-  add_classes(&x);
-  for (Tier t = 0; t < TIERS; t++) pack_room(&x, t);
-  for (ValueId v = 0; v < f->values.n; v++) write_value(&x, v);
-  for (OpId i = 0; i < f->ops.n; i++) write_op(&x, i);
+    if (f->ops.at[i].code == OP_store) place_stored(&frame, &f->ops.at[i]);
+  for (OpId i = 0; i < f->ops.n; i++) add_work(&frame, i);
+  add_classes(&frame);
+  for (Tier t = 0; t < TIERS; t++) pack_room(&frame, t);
+  for (ValueId v = 0; v < f->values.n; v++) write_value(&frame, v);
+  for (OpId i = 0; i < f->ops.n; i++) write_op(&frame, i);
 }
 
 /* ---- globals ---- */
@@ -306,11 +314,11 @@ static void place_function(Module *m, Fn *f) {
 static void place_globals(Module *m) {
   int64_t end[IN_ARENAS] = {0};
   for (uint32_t i = 0; i < m->globals.n; i++) {
-    Global *g = m->globals.at[i];
-    if (g->within) continue;
-    int64_t *at = &end[global_arena(g)];
-    g->storage.place = PLACE_GLOBAL, g->storage.slot = i, g->storage.at = *at;
-    *at += memory_round(global_bytes(m, g));
+    Global *global = m->globals.at[i];
+    if (global->within) continue;
+    int64_t *at = &end[global_arena(global)];
+    global->storage.place = PLACE_GLOBAL, global->storage.slot = i, global->storage.at = *at;
+    *at += memory_round(global_bytes(m, global));
   }
 }
 

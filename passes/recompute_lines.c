@@ -61,11 +61,11 @@ typedef struct KeepLines {
 
 static const char *skip(const char *p, const char *any) { return p + strspn(p, any); }
 
-static bool read_path(KeepLines *l, KeepLine *line, const char **at) {
+static bool read_path(KeepLines *lines, KeepLine *line, const char **at) {
   const char *p = skip(*at, ", ");
   size_t n = strcspn(p, ", [");
   LinePath path = {.last = -1};
-  path.stack = intern_n(l->m->ctx->names, p, n);
+  path.stack = intern_n(lines->m->ctx->names, p, n);
   p += n;
   if (*p == '[') {
     char *end;
@@ -76,7 +76,7 @@ static bool read_path(KeepLines *l, KeepLine *line, const char **at) {
     p = end + 1;
   }
   *at = skip(p, " ");
-  vec_push(l->m->arena, line->paths, path);
+  vec_push(lines->m->arena, line->paths, path);
   return n > 0;
 }
 
@@ -97,50 +97,52 @@ static bool read_keep(KeepLine *line, const char *p) {
 }
 
 /* Behind `over`, to the end. */
-static Str read_over(const KeepLines *l, const char *line) {
+static Str read_over(const KeepLines *lines, const char *line) {
   const char *over = strstr(line, " over ");
-  return over ? intern(l->m->ctx->names, over + 6) : NULL;
+  return over ? intern(lines->m->ctx->names, over + 6) : NULL;
 }
 
-static void read_line(KeepLines *l, Str text) {
+static void read_line(KeepLines *lines, Str text) {
   const char *p = text, *at = strstr(text, " loc(");
-  KeepLine line = {.text = at ? arena_printf(l->m->arena, "%.*s", (int)(at - text), text) : text};
+  KeepLine line = {.text =
+                       at ? arena_printf(lines->m->arena, "%.*s", (int)(at - text), text) : text};
   bool good = !at || sscanf(at, " loc(f%u:%u:%u+%u)", &line.loc.file, &line.loc.line,
                             &line.loc.column, &line.loc.length) == 4;
-  while (good && (p == text || *p == ',')) good = read_path(l, &line, &p);
+  while (good && (p == text || *p == ',')) good = read_path(lines, &line, &p);
   good = good && !strncmp(p, "keep = ", 7) && read_keep(&line, p + 7);
-  line.over = read_over(l, line.text), line.offload = strstr(line.text, " offload = host") != NULL;
-  if (good) vec_push(l->m->arena, l->line, line);
-  else diag_at(l->m->ctx->diag, "E0602", (Span){0}, "not a line of `recompute`: `%s`", text);
+  line.over = read_over(lines, line.text),
+  line.offload = strstr(line.text, " offload = host") != NULL;
+  if (good) vec_push(lines->m->arena, lines->line, line);
+  else diag_at(lines->m->ctx->diag, "E0602", (Span){0}, "not a line of `recompute`: `%s`", text);
 }
 
-static void read_lines(KeepLines *l) {
-  for (uint32_t i = 0; i < l->m->settings.n; i++) {
-    const Setting *s = &l->m->settings.at[i];
-    if (plan_keeps(s)) read_line(l, s->value);
-    if (!strncmp(s->key, "made.recompute.", 15)) l->told++;
+static void read_lines(KeepLines *lines) {
+  for (uint32_t i = 0; i < lines->m->settings.n; i++) {
+    const Setting *setting = &lines->m->settings.at[i];
+    if (plan_keeps(setting)) read_line(lines, setting->value);
+    if (!strncmp(setting->key, "made.recompute.", 15)) lines->told++;
   }
 }
 
 /* ---- which layers a line rules ---- */
 
-static const KeepLine *line_of(const KeepLines *l, Str stack, int64_t layer) {
+static const KeepLine *line_of(const KeepLines *lines, Str stack, int64_t layer) {
   const KeepLine *found = NULL;
-  for (uint32_t i = 0; i < l->line.n; i++)
-    for (uint32_t k = 0; k < l->line.at[i].paths.n; k++) {
-      const LinePath *p = &l->line.at[i].paths.at[k];
-      if (p->stack == stack && layer >= p->first && (p->last < 0 || layer <= p->last))
-        found = &l->line.at[i];
+  for (uint32_t i = 0; i < lines->line.n; i++)
+    for (uint32_t k = 0; k < lines->line.at[i].paths.n; k++) {
+      const LinePath *path = &lines->line.at[i].paths.at[k];
+      if (path->stack == stack && layer >= path->first && (path->last < 0 || layer <= path->last))
+        found = &lines->line.at[i];
     }
   return found;
 }
 
-static bool cut_into_pieces(KeepLines *l, const Pair *p, uint32_t change) {
+static bool cut_into_pieces(KeepLines *lines, const Pair *pair, uint32_t change) {
   bool any = false;
-  for (int64_t at = 0, end; at < p->s1.trip; at = end) {
-    const KeepLine *line = line_of(l, p->s1.path, at);
-    for (end = at + 1; end < p->s1.trip && line_of(l, p->s1.path, end) == line;) end++;
-    vec_push(l->m->arena, l->pieces, (LinePiece){change, line, at, end - at});
+  for (int64_t at = 0, end; at < pair->s1.trip; at = end) {
+    const KeepLine *line = line_of(lines, pair->s1.path, at);
+    for (end = at + 1; end < pair->s1.trip && line_of(lines, pair->s1.path, end) == line;) end++;
+    vec_push(lines->m->arena, lines->pieces, (LinePiece){change, line, at, end - at});
     any |= line != NULL;
   }
   return any;
@@ -159,40 +161,42 @@ static bool has_name(const KeepLine *line, Str names, uint32_t result) {
   return false;
 }
 
-static bool is_named(const Pair *p, const KeepLine *line, ValueId v) {
-  const Op *o = value_def(p->fwd, v);
+static bool is_named(const Pair *pair, const KeepLine *line, ValueId v) {
+  const Op *o = value_def(pair->fwd, v);
   Str names = o ? attr_str(&o->attrs, ATTR_names, NULL) : NULL;
-  return names && has_name(line, names, p->fwd->values.at[v].result) && pair_can_keep(p, v);
+  return names && has_name(line, names, pair->fwd->values.at[v].result) && pair_can_keep(pair, v);
 }
 
-static void add_segment(KeepLines *l, const LinePiece *x, int64_t first, int64_t count, bool *keep,
-                        bool rerun) {
+static void add_segment(KeepLines *lines, const LinePiece *piece, int64_t first, int64_t count,
+                        bool *keep, bool rerun) {
   must(count > 0 && first >= 0, "recompute: %lld layers from layer %lld on", (long long)count,
        (long long)first);
-  Segment g = {.first = first, .count = count, .keep = keep, .rerun = rerun};
-  g.over = x->line ? x->line->over : NULL, g.offload = x->line && x->line->offload;
-  vec_push(l->m->arena, l->changes.at[x->change].segments, g);
+  Segment segment = {.first = first, .count = count, .keep = keep, .rerun = rerun};
+  segment.over = piece->line ? piece->line->over : NULL,
+  segment.offload = piece->line && piece->line->offload;
+  vec_push(lines->m->arena, lines->changes.at[piece->change].segments, segment);
 }
 
-static void keep_by_line(KeepLines *l, const LinePiece *x) {
-  const Pair *p = &l->changes.at[x->change].pair;
-  KeepWord word = x->line ? x->line->keep : WORD_ALL;
-  bool *keep = ARENA_ARRAY(l->m->arena, bool, p->fwd->values.n + 1);
-  for (ValueId v = 0; v < p->fwd->values.n; v++) {
-    bool before = p->kept[v] != NO_VALUE;
+static void keep_by_line(KeepLines *lines, const LinePiece *piece) {
+  const Pair *pair = &lines->changes.at[piece->change].pair;
+  KeepWord word = piece->line ? piece->line->keep : WORD_ALL;
+  bool *keep = ARENA_ARRAY(lines->m->arena, bool, pair->fwd->values.n + 1);
+  for (ValueId v = 0; v < pair->fwd->values.n; v++) {
+    bool before = pair->kept[v] != NO_VALUE;
     if (word == WORD_ALL || word == WORD_NONE) keep[v] = before;
     else
-      keep[v] = (before && p->outside[v]) || pair_is_carried(p, v) ||
-                (word == WORD_NAMES && is_named(p, x->line, v));
+      keep[v] = (before && pair->outside[v]) || pair_is_carried(pair, v) ||
+                (word == WORD_NAMES && is_named(pair, piece->line, v));
   }
-  add_segment(l, x, x->first, x->count, keep, word == WORD_NONE);
+  add_segment(lines, piece, piece->first, piece->count, keep, word == WORD_NONE);
 }
 
 /* ---- auto ---- */
 
-static KeepBody *body_of(KeepLines *l, uint32_t change) {
-  if (!l->bodies.at[change]) l->bodies.at[change] = recompute_body(&l->changes.at[change].pair);
-  return l->bodies.at[change];
+static KeepBody *body_of(KeepLines *lines, uint32_t change) {
+  if (!lines->bodies.at[change])
+    lines->bodies.at[change] = recompute_body(&lines->changes.at[change].pair);
+  return lines->bodies.at[change];
 }
 
 static const char *bytes_text(Module *m, double bytes) {
@@ -203,76 +207,79 @@ static const char *bytes_text(Module *m, double bytes) {
   return arena_printf(m->arena, "%.0f bytes", bytes);
 }
 
-static void too_small(KeepLines *l, const KeepLine *line, double least) {
+static void too_small(KeepLines *lines, const KeepLine *line, double least) {
   Report *r =
-      diag_at(l->m->ctx->diag, "E0710", span_of(l->m, line->loc),
-              "what layers keep does not fit the budget of %s", bytes_text(l->m, line->budget));
+      diag_at(lines->m->ctx->diag, "E0710", span_of(lines->m, line->loc),
+              "what layers keep does not fit the budget of %s", bytes_text(lines->m, line->budget));
   if (!line->loc.file) diag_fact(r, "recompute %s", line->text);
   diag_help(r, "the least possible is budget = %.0f; `keep = none` keeps nothing of a layer",
             least);
 }
 
-static bool *all_kept(const Pair *p) {
-  bool *keep = ARENA_ARRAY(p->m->arena, bool, p->fwd->values.n + 1);
-  for (ValueId v = 0; v < p->fwd->values.n; v++) keep[v] = p->kept[v] != NO_VALUE;
+static bool *all_kept(const Pair *pair) {
+  bool *keep = ARENA_ARRAY(pair->m->arena, bool, pair->fwd->values.n + 1);
+  for (ValueId v = 0; v < pair->fwd->values.n; v++) keep[v] = pair->kept[v] != NO_VALUE;
   return keep;
 }
 
-static double bytes_kept(KeepLines *l, uint32_t change, const bool *keep) {
-  KeepCost c;
-  keep_cost(l->m->arena, body_of(l, change), keep, &c);
-  return c.bytes;
+static double bytes_kept(KeepLines *lines, uint32_t change, const bool *keep) {
+  KeepCost cost;
+  keep_cost(lines->m->arena, body_of(lines, change), keep, &cost);
+  return cost.bytes;
 }
 
 /* Everything fits: nothing is computed again. */
-static bool all_fits(KeepLines *l, const KeepLine *line) {
+static bool all_fits(KeepLines *lines, const KeepLine *line) {
   double sum = 0;
-  for (uint32_t i = 0; i < l->pieces.n; i++) {
-    const LinePiece *x = &l->pieces.at[i];
-    if (x->line == line)
-      sum += (double)x->count * bytes_kept(l, x->change, all_kept(&l->changes.at[x->change].pair));
+  for (uint32_t i = 0; i < lines->pieces.n; i++) {
+    const LinePiece *piece = &lines->pieces.at[i];
+    if (piece->line == line)
+      sum += (double)piece->count *
+             bytes_kept(lines, piece->change, all_kept(&lines->changes.at[piece->change].pair));
   }
   return sum <= line->budget;
 }
 
 /* The layers that keep less come first: the others' backward runs while most is in memory. */
-static void add_found(KeepLines *l, const LinePiece *x, const KeepStack *k) {
-  bool swap = k->cost[0].bytes > k->cost[1].bytes, whole = k->before == k->layers;
-  int64_t n = swap && !whole ? k->layers - k->before : k->before;
+static void add_found(KeepLines *lines, const LinePiece *piece, const KeepStack *stack) {
+  bool swap = stack->cost[0].bytes > stack->cost[1].bytes, whole = stack->before == stack->layers;
+  int64_t n = swap && !whole ? stack->layers - stack->before : stack->before;
   int less = swap && !whole ? 1 : 0;
-  add_segment(l, x, x->first, n, k->set[less], false);
-  if (n < k->layers) add_segment(l, x, x->first + n, k->layers - n, k->set[!less], false);
+  add_segment(lines, piece, piece->first, n, stack->set[less], false);
+  if (n < stack->layers)
+    add_segment(lines, piece, piece->first + n, stack->layers - n, stack->set[!less], false);
 }
 
-static void search_line(KeepLines *l, const KeepLine *line) {
+static void search_line(KeepLines *lines, const KeepLine *line) {
   VEC(KeepStack) stacks = {0};
   double least;
-  for (uint32_t i = 0; i < l->pieces.n; i++)
-    if (l->pieces.at[i].line == line)
-      vec_push(
-          l->m->arena, stacks,
-          (KeepStack){.body = body_of(l, l->pieces.at[i].change), .layers = l->pieces.at[i].count});
-  KeepFound found = keep_search(l->m->arena, stacks.at, stacks.n, line->budget, &least);
+  for (uint32_t i = 0; i < lines->pieces.n; i++)
+    if (lines->pieces.at[i].line == line)
+      vec_push(lines->m->arena, stacks,
+               (KeepStack){.body = body_of(lines, lines->pieces.at[i].change),
+                           .layers = lines->pieces.at[i].count});
+  KeepFound found = keep_search(lines->m->arena, stacks.at, stacks.n, line->budget, &least);
   if (found == KEEP_TOO_SMALL) {
-    too_small(l, line, least);
+    too_small(lines, line, least);
     return;
   }
   if (found == KEEP_NOT_PROVEN)
-    module_set(l->m, arena_printf(l->m->arena, "made.recompute.%u", ++l->told),
+    module_set(lines->m, arena_printf(lines->m->arena, "made.recompute.%u", ++lines->told),
                "%s: good, not proven to be the best", line->text);
-  for (uint32_t i = 0, k = 0; i < l->pieces.n; i++)
-    if (l->pieces.at[i].line == line) add_found(l, &l->pieces.at[i], &stacks.at[k++]);
+  for (uint32_t i = 0, k = 0; i < lines->pieces.n; i++)
+    if (lines->pieces.at[i].line == line) add_found(lines, &lines->pieces.at[i], &stacks.at[k++]);
 }
 
-static void keep_auto(KeepLines *l, const KeepLine *line) {
-  if (!all_fits(l, line)) {
-    search_line(l, line);
+static void keep_auto(KeepLines *lines, const KeepLine *line) {
+  if (!all_fits(lines, line)) {
+    search_line(lines, line);
     return;
   }
-  for (uint32_t i = 0; i < l->pieces.n; i++) {
-    const LinePiece *x = &l->pieces.at[i];
-    if (x->line == line)
-      add_segment(l, x, x->first, x->count, all_kept(&l->changes.at[x->change].pair), false);
+  for (uint32_t i = 0; i < lines->pieces.n; i++) {
+    const LinePiece *piece = &lines->pieces.at[i];
+    if (piece->line == line)
+      add_segment(lines, piece, piece->first, piece->count,
+                  all_kept(&lines->changes.at[piece->change].pair), false);
   }
 }
 
@@ -288,58 +295,60 @@ static double runs_of(const Module *m, const Fn *f) {
   return n;
 }
 
-static const char *list_kept(const Pair *p, const bool *keep) {
+static const char *list_kept(const Pair *pair, const bool *keep) {
   const char *text = "";
-  for (ValueId v = 0; v < p->fwd->values.n; v++) {
-    const Op *o = value_def(p->fwd, v);
+  for (ValueId v = 0; v < pair->fwd->values.n; v++) {
+    const Op *o = value_def(pair->fwd, v);
     if (!keep[v]) continue;
     const char *one =
-        o ? arena_printf(p->m->arena, "%s %u:%u", op_name(o->code), o->loc.line, o->loc.column)
+        o ? arena_printf(pair->m->arena, "%s %u:%u", op_name(o->code), o->loc.line, o->loc.column)
           : "input";
-    text = arena_printf(p->m->arena, "%s%s%s", text, *text ? ", " : "", one);
+    text = arena_printf(pair->m->arena, "%s%s%s", text, *text ? ", " : "", one);
   }
   return *text ? text : "nothing";
 }
 
-static void tell(KeepLines *l, uint32_t change, const Segment *g) {
-  const Pair *p = &l->changes.at[change].pair;
+static void tell(KeepLines *lines, uint32_t change, const Segment *segment) {
+  const Pair *pair = &lines->changes.at[change].pair;
   KeepCost cost;
-  keep_cost(l->m->arena, body_of(l, change), g->keep, &cost);
-  double flop = g->rerun ? ir_count(l->m, p->fwd).flop : cost.flop, n = (double)g->count;
-  module_set(l->m, arena_printf(l->m->arena, "made.recompute.%u", ++l->told),
-             "%s[%lld..%lld] keeps %s: %.0f bytes%s%s%s, %.6g FLOP again per step", p->s1.path,
-             (long long)g->first, (long long)(g->first + g->count - 1),
-             g->rerun ? "nothing" : list_kept(p, g->keep), g->rerun ? 0 : n * cost.bytes,
-             g->over ? " split over " : "", g->over ? g->over : "",
-             g->offload ? " on the host" : "", n * flop * runs_of(l->m, p->f));
+  keep_cost(lines->m->arena, body_of(lines, change), segment->keep, &cost);
+  double flop = segment->rerun ? ir_count(lines->m, pair->fwd).flop : cost.flop,
+         n = (double)segment->count;
+  module_set(lines->m, arena_printf(lines->m->arena, "made.recompute.%u", ++lines->told),
+             "%s[%lld..%lld] keeps %s: %.0f bytes%s%s%s, %.6g FLOP again per step", pair->s1.path,
+             (long long)segment->first, (long long)(segment->first + segment->count - 1),
+             segment->rerun ? "nothing" : list_kept(pair, segment->keep),
+             segment->rerun ? 0 : n * cost.bytes, segment->over ? " split over " : "",
+             segment->over ? segment->over : "", segment->offload ? " on the host" : "",
+             n * flop * runs_of(lines->m, pair->f));
 }
 
 /* ---- all of it ---- */
 
-static void find_changes(KeepLines *l, const Fn *f) {
-  Pair p;
+static void find_changes(KeepLines *lines, const Fn *f) {
+  Pair pair;
   for (uint32_t j = 0; j < f->ops.n; j++)
     for (uint32_t i = 0; i < j; i++) {
-      if (!pair_of(l->m, f, &f->ops.at[i], &f->ops.at[j], &p)) continue;
-      if (!p.s1.path || pair_judged(&p)) continue;
-      uint32_t pieces = l->pieces.n;
-      if (cut_into_pieces(l, &p, l->changes.n)) {
-        vec_push(l->m->arena, l->changes, (RecomputeChange){.pair = p});
-        vec_push(l->m->arena, l->bodies, NULL);
+      if (!pair_of(lines->m, f, &f->ops.at[i], &f->ops.at[j], &pair)) continue;
+      if (!pair.s1.path || pair_judged(&pair)) continue;
+      uint32_t pieces = lines->pieces.n;
+      if (cut_into_pieces(lines, &pair, lines->changes.n)) {
+        vec_push(lines->m->arena, lines->changes, (RecomputeChange){.pair = pair});
+        vec_push(lines->m->arena, lines->bodies, NULL);
       } else {
-        l->pieces.n = pieces;
+        lines->pieces.n = pieces;
       }
     }
 }
 
-static bool possible(const KeepLines *l, const RecomputeChange *c) {
-  const Pair *p = &c->pair;
-  for (uint32_t i = 0; i < p->s1.carry; i++)
-    if (!pair_can_keep(p, p->fwd->args.at[i + 1])) {
-      Report *r = diag_at(l->m->ctx->diag, "E0901", span_of(l->m, p->l1->loc),
+static bool possible(const KeepLines *lines, const RecomputeChange *change) {
+  const Pair *pair = &change->pair;
+  for (uint32_t i = 0; i < pair->s1.carry; i++)
+    if (!pair_can_keep(pair, pair->fwd->args.at[i + 1])) {
+      Report *r = diag_at(lines->m->ctx->diag, "E0901", span_of(lines->m, pair->l1->loc),
                           "recomputation of layers whose input has the stack's own dim is not "
                           "built yet");
-      diag_label(r, "`%s` runs over `%s`", p->s1.path, p->s1.axis.dim);
+      diag_label(r, "`%s` runs over `%s`", pair->s1.path, pair->s1.axis.dim);
       return false;
     }
   return true;
@@ -350,38 +359,38 @@ static int by_first(const void *a, const void *b) {
   return x->first < y->first ? -1 : x->first > y->first;
 }
 
-static void decide(KeepLines *l) {
-  for (uint32_t i = 0; i < l->pieces.n; i++)
-    if (!l->pieces.at[i].line || l->pieces.at[i].line->keep != WORD_AUTO)
-      keep_by_line(l, &l->pieces.at[i]);
-  for (uint32_t i = 0; i < l->line.n; i++)
-    if (l->line.at[i].keep == WORD_AUTO) keep_auto(l, &l->line.at[i]);
+static void decide(KeepLines *lines) {
+  for (uint32_t i = 0; i < lines->pieces.n; i++)
+    if (!lines->pieces.at[i].line || lines->pieces.at[i].line->keep != WORD_AUTO)
+      keep_by_line(lines, &lines->pieces.at[i]);
+  for (uint32_t i = 0; i < lines->line.n; i++)
+    if (lines->line.at[i].keep == WORD_AUTO) keep_auto(lines, &lines->line.at[i]);
 }
 
-static void rewrite(KeepLines *l) {
-  for (uint32_t i = 0; i < l->changes.n; i++) {
-    RecomputeChange *c = &l->changes.at[i];
-    qsort(c->segments.at, c->segments.n, sizeof *c->segments.at, by_first);
-    for (uint32_t k = 0; k < c->segments.n; k++) tell(l, i, &c->segments.at[k]);
+static void rewrite(KeepLines *lines) {
+  for (uint32_t i = 0; i < lines->changes.n; i++) {
+    RecomputeChange *change = &lines->changes.at[i];
+    qsort(change->segments.at, change->segments.n, sizeof *change->segments.at, by_first);
+    for (uint32_t k = 0; k < change->segments.n; k++) tell(lines, i, &change->segments.at[k]);
   }
-  for (uint32_t i = 0, n; i < l->changes.n; i += n) {
-    const Fn *f = l->changes.at[i].pair.f;
-    for (n = 1; i + n < l->changes.n && l->changes.at[i + n].pair.f == f;) n++;
-    module_replace(l->m, (Fn *)f, pair_rewrite(l->m, f, &l->changes.at[i], n, true));
+  for (uint32_t i = 0, n; i < lines->changes.n; i += n) {
+    const Fn *f = lines->changes.at[i].pair.f;
+    for (n = 1; i + n < lines->changes.n && lines->changes.at[i + n].pair.f == f;) n++;
+    module_replace(lines->m, (Fn *)f, pair_rewrite(lines->m, f, &lines->changes.at[i], n, true));
   }
 }
 
 bool recompute_lines(Module *m) {
-  KeepLines l = {.m = m};
-  read_lines(&l);
-  if (!l.line.n || diag_errors(m->ctx->diag)) return false;
+  KeepLines lines = {.m = m};
+  read_lines(&lines);
+  if (!lines.line.n || diag_errors(m->ctx->diag)) return false;
   for (uint32_t i = 0; i < m->fns.n; i++)
-    if (m->fns.at[i]->kind != FN_KERNEL) find_changes(&l, m->fns.at[i]);
-  for (uint32_t i = 0; i < l.changes.n; i++)
-    if (!possible(&l, &l.changes.at[i])) return false;
-  decide(&l);
-  if (!l.changes.n || diag_errors(m->ctx->diag)) return false;
-  rewrite(&l);
+    if (m->fns.at[i]->kind != FN_KERNEL) find_changes(&lines, m->fns.at[i]);
+  for (uint32_t i = 0; i < lines.changes.n; i++)
+    if (!possible(&lines, &lines.changes.at[i])) return false;
+  decide(&lines);
+  if (!lines.changes.n || diag_errors(m->ctx->diag)) return false;
+  rewrite(&lines);
   module_collect(m);
   simplify_module(m, true);
   return true;

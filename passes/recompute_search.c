@@ -58,55 +58,57 @@ typedef struct PlanSearch {
 
 /* ---- one answer for all stacks at a price ---- */
 
-static bool solve(const PlanSearch *s, uint32_t i, double flop_price, double byte_price,
+static bool solve(const PlanSearch *search, uint32_t i, double flop_price, double byte_price,
                   KeptSet *out) {
-  out->keep = ARENA_ARRAY(s->a, bool, s->stack[i].body->nvalues + 1);
-  return keep_cheapest(s->net[i], s->state[i], flop_price, byte_price, out->keep, &out->cost);
+  out->keep = ARENA_ARRAY(search->a, bool, search->stack[i].body->nvalues + 1);
+  return keep_cheapest(search->net[i], search->state[i], flop_price, byte_price, out->keep,
+                       &out->cost);
 }
 
-static bool solve_all(const PlanSearch *s, double flop_price, double byte_price, KeptSet *out) {
-  for (uint32_t i = 0; i < s->n; i++)
-    if (!solve(s, i, flop_price, byte_price, &out[i])) return false;
+static bool solve_all(const PlanSearch *search, double flop_price, double byte_price,
+                      KeptSet *out) {
+  for (uint32_t i = 0; i < search->n; i++)
+    if (!solve(search, i, flop_price, byte_price, &out[i])) return false;
   return true;
 }
 
-static KeepCost total(const PlanSearch *s, const KeptSet *sets) {
+static KeepCost total(const PlanSearch *search, const KeptSet *sets) {
   KeepCost sum = {0};
-  for (uint32_t i = 0; i < s->n; i++) {
-    sum.flop += (double)s->stack[i].layers * sets[i].cost.flop;
-    sum.bytes += (double)s->stack[i].layers * sets[i].cost.bytes;
+  for (uint32_t i = 0; i < search->n; i++) {
+    sum.flop += (double)search->stack[i].layers * sets[i].cost.flop;
+    sum.bytes += (double)search->stack[i].layers * sets[i].cost.bytes;
   }
   return sum;
 }
 
 /* Everything computed, everything kept: what the prices of ties are measured by. */
-static KeepCost whole(const PlanSearch *s) {
+static KeepCost whole(const PlanSearch *search) {
   KeepCost sum = {1, 1};
-  for (uint32_t i = 0; i < s->n; i++) {
-    const KeepBody *b = s->stack[i].body;
-    for (uint32_t k = 0; k < b->nops; k++) sum.flop += b->op[k].flop;
-    for (uint32_t k = 0; k < b->nvalues; k++) sum.bytes += b->value[k].bytes;
+  for (uint32_t i = 0; i < search->n; i++) {
+    const KeepBody *body = search->stack[i].body;
+    for (uint32_t k = 0; k < body->nops; k++) sum.flop += body->op[k].flop;
+    for (uint32_t k = 0; k < body->nvalues; k++) sum.bytes += body->value[k].bytes;
   }
   return sum;
 }
 
 /* Newton's steps: s->low fits, s->high does not. */
-static void find_price(PlanSearch *s) {
-  KeptSet *at = ARENA_ARRAY(s->a, KeptSet, s->n);
+static void find_price(PlanSearch *search) {
+  KeptSet *at = ARENA_ARRAY(search->a, KeptSet, search->n);
   for (int step = 0; step < 100; step++) {
-    KeepCost low = total(s, s->low), high = total(s, s->high);
-    s->price = (low.flop - high.flop) / (high.bytes - low.bytes);
-    solve_all(s, 1, s->price, at);
-    KeepCost here = total(s, at);
-    double gain = low.flop + s->price * low.bytes - here.flop - s->price * here.bytes;
+    KeepCost low = total(search, search->low), high = total(search, search->high);
+    search->price = (low.flop - high.flop) / (high.bytes - low.bytes);
+    solve_all(search, 1, search->price, at);
+    KeepCost here = total(search, at);
+    double gain = low.flop + search->price * low.bytes - here.flop - search->price * here.bytes;
     if (gain <= 1e-9 * (1 + low.flop)) break;
-    memcpy(here.bytes <= s->budget ? s->low : s->high, at, s->n * sizeof *at);
+    memcpy(here.bytes <= search->budget ? search->low : search->high, at, search->n * sizeof *at);
   }
-  KeepCost low = total(s, s->low);
-  s->bound = low.flop + s->price * (low.bytes - s->budget);
-  for (uint32_t i = 0; i < s->n; i++) {
-    s->floor[i] = fmin(s->low[i].cost.flop + s->price * s->low[i].cost.bytes,
-                       s->high[i].cost.flop + s->price * s->high[i].cost.bytes);
+  KeepCost low = total(search, search->low);
+  search->bound = low.flop + search->price * (low.bytes - search->budget);
+  for (uint32_t i = 0; i < search->n; i++) {
+    search->floor[i] = fmin(search->low[i].cost.flop + search->price * search->low[i].cost.bytes,
+                            search->high[i].cost.flop + search->price * search->high[i].cost.bytes);
   }
 }
 
@@ -118,20 +120,21 @@ static int by_bytes(const void *x, const void *y) {
   return a->flop < b->flop ? -1 : a->flop > b->flop;
 }
 
-static void keep_best_sets(Sets *l) {
+static void keep_best_sets(Sets *sets) {
   uint32_t n = 0;
-  if (l->n) qsort(l->at, l->n, sizeof *l->at, by_bytes);
-  for (uint32_t i = 0; i < l->n; i++)
-    if (!n || l->at[i].cost.flop < l->at[n - 1].cost.flop) l->at[n++] = l->at[i];
-  l->n = n;
+  if (sets->n) qsort(sets->at, sets->n, sizeof *sets->at, by_bytes);
+  for (uint32_t i = 0; i < sets->n; i++)
+    if (!n || sets->at[i].cost.flop < sets->at[n - 1].cost.flop) sets->at[n++] = sets->at[i];
+  sets->n = n;
 }
 
-static void keep_best_points(Points *l) {
+static void keep_best_points(Points *points) {
   uint32_t n = 0;
-  if (l->n) qsort(l->at, l->n, sizeof *l->at, by_bytes);
-  for (uint32_t i = 0; i < l->n; i++)
-    if (!n || l->at[i].cost.flop < l->at[n - 1].cost.flop) l->at[n++] = l->at[i];
-  l->n = n;
+  if (points->n) qsort(points->at, points->n, sizeof *points->at, by_bytes);
+  for (uint32_t i = 0; i < points->n; i++)
+    if (!n || points->at[i].cost.flop < points->at[n - 1].cost.flop)
+      points->at[n++] = points->at[i];
+  points->n = n;
 }
 
 /* ---- all sets of a stack whose reduced cost is within `most` ---- */
@@ -144,8 +147,8 @@ typedef struct SearchBranch {
   uint32_t solved;
 } SearchBranch;
 
-static double above(const PlanSearch *s, uint32_t i, const KeptSet *x) {
-  return x->cost.flop + s->price * x->cost.bytes - s->floor[i];
+static double above(const PlanSearch *search, uint32_t i, const KeptSet *set) {
+  return set->cost.flop + search->price * set->cost.bytes - search->floor[i];
 }
 
 static uint32_t first_open(const KeepState *state, uint32_t n) {
@@ -155,61 +158,62 @@ static uint32_t first_open(const KeepState *state, uint32_t n) {
 }
 
 /* `best` is the cheapest set that agrees with the states. */
-static void branch(SearchBranch *b, const KeptSet *best) {
-  KeepState *state = b->s->state[b->i];
-  uint32_t n = b->s->stack[b->i].body->nvalues, v = first_open(state, n);
+static void branch(SearchBranch *search_branch, const KeptSet *best) {
+  KeepState *state = search_branch->s->state[search_branch->i];
+  uint32_t n = search_branch->s->stack[search_branch->i].body->nvalues, v = first_open(state, n);
   if (v == n) {
-    vec_push(b->s->a, *b->found, *best);
+    vec_push(search_branch->s->a, *search_branch->found, *best);
     return;
   }
   KeepState same = best->keep[v] ? KEEP_ALWAYS : KEEP_NOT;
   state[v] = same;
-  branch(b, best);
+  branch(search_branch, best);
   state[v] = same == KEEP_NOT ? KEEP_ALWAYS : KEEP_NOT;
   KeptSet other;
-  if (++b->solved > MOST_SETS) {
-    b->s->cut_short = true;
-  } else if (solve(b->s, b->i, 1, b->s->price, &other)) {
-    other.above = above(b->s, b->i, &other);
-    if (other.above <= b->most) branch(b, &other);
+  if (++search_branch->solved > MOST_SETS) {
+    search_branch->s->cut_short = true;
+  } else if (solve(search_branch->s, search_branch->i, 1, search_branch->s->price, &other)) {
+    other.above = above(search_branch->s, search_branch->i, &other);
+    if (other.above <= search_branch->most) branch(search_branch, &other);
   }
   state[v] = KEEP_OPEN;
 }
 
-static Sets list_sets(PlanSearch *s, uint32_t i, double most) {
+static Sets list_sets(PlanSearch *search, uint32_t i, double most) {
   Sets found = {0};
-  SearchBranch b = {s, i, most, &found, 0};
-  KeptSet best = s->low[i];
-  best.above = above(s, i, &best);
-  solve(s, i, 1, s->price, &best);
-  best.above = fmax(0, above(s, i, &best));
-  branch(&b, &best);
-  vec_push(s->a, found, s->low[i]);
-  vec_push(s->a, found, s->high[i]);
-  for (uint32_t k = found.n - 2; k < found.n; k++) found.at[k].above = above(s, i, &found.at[k]);
+  SearchBranch search_branch = {search, i, most, &found, 0};
+  KeptSet best = search->low[i];
+  best.above = above(search, i, &best);
+  solve(search, i, 1, search->price, &best);
+  best.above = fmax(0, above(search, i, &best));
+  branch(&search_branch, &best);
+  vec_push(search->a, found, search->low[i]);
+  vec_push(search->a, found, search->high[i]);
+  for (uint32_t k = found.n - 2; k < found.n; k++)
+    found.at[k].above = above(search, i, &found.at[k]);
   keep_best_sets(&found);
   return found;
 }
 
 /* ---- all ways of a stack: two sets and how many layers have the first ---- */
 
-static void add_point(PlanSearch *s, Points *l, const KeptSet *x, const KeptSet *y, int64_t layers,
-                      int64_t n, double most) {
+static void add_point(PlanSearch *search, Points *points, const KeptSet *x, const KeptSet *y,
+                      int64_t layers, int64_t n, double most) {
   double rest = (double)(layers - n), first = (double)n;
-  SearchPoint p = {.set = {x, y}, .before = n, .above = first * x->above + rest * y->above};
-  p.cost.flop = first * x->cost.flop + rest * y->cost.flop;
-  p.cost.bytes = first * x->cost.bytes + rest * y->cost.bytes;
-  if (p.above > most) return;
-  if (l->n >= MOST_POINTS) keep_best_points(l);
-  if (l->n < MOST_POINTS) vec_push(s->a, *l, p);
-  else s->cut_short = true;
+  SearchPoint point = {.set = {x, y}, .before = n, .above = first * x->above + rest * y->above};
+  point.cost.flop = first * x->cost.flop + rest * y->cost.flop;
+  point.cost.bytes = first * x->cost.bytes + rest * y->cost.bytes;
+  if (point.above > most) return;
+  if (points->n >= MOST_POINTS) keep_best_points(points);
+  if (points->n < MOST_POINTS) vec_push(search->a, *points, point);
+  else search->cut_short = true;
 }
 
-static Points list_points(PlanSearch *s, uint32_t i, const Sets *sets, double most) {
-  Points l = {0};
-  int64_t layers = s->stack[i].layers;
+static Points list_points(PlanSearch *search, uint32_t i, const Sets *sets, double most) {
+  Points points = {0};
+  int64_t layers = search->stack[i].layers;
   for (uint32_t x = 0; x < sets->n; x++) {
-    add_point(s, &l, &sets->at[x], &sets->at[x], layers, layers, most);
+    add_point(search, &points, &sets->at[x], &sets->at[x], layers, layers, most);
     for (uint32_t y = x + 1; y < sets->n; y++) {
       /* n * above(x) + (layers - n) * above(y) <= most */
       double slope = sets->at[x].above - sets->at[y].above;
@@ -219,109 +223,110 @@ static Points list_points(PlanSearch *s, uint32_t i, const Sets *sets, double mo
       else if (slope < 0) from = (int64_t)fmax(1, ceil(room / slope) - 1);
       else if (room < 0) continue;
       for (int64_t n = from; n <= to; n++)
-        add_point(s, &l, &sets->at[x], &sets->at[y], layers, n, most);
+        add_point(search, &points, &sets->at[x], &sets->at[y], layers, n, most);
     }
   }
-  keep_best_points(&l);
-  return l;
+  keep_best_points(&points);
+  return points;
 }
 
 /* ---- all stacks together ---- */
 
-static Points join(PlanSearch *s, const Points *before, const Points *own, double most) {
-  Points l = {0};
+static Points join(PlanSearch *search, const Points *before, const Points *own, double most) {
+  Points points = {0};
   for (uint32_t x = 0; x < before->n; x++)
     for (uint32_t y = 0; y < own->n; y++) {
-      SearchPoint p = own->at[y];
-      p.rest = &before->at[x];
-      p.above += before->at[x].above;
-      p.cost.flop += before->at[x].cost.flop, p.cost.bytes += before->at[x].cost.bytes;
-      if (p.above > most || p.cost.bytes > s->budget) continue;
-      if (l.n >= MOST_POINTS) keep_best_points(&l);
-      if (l.n < MOST_POINTS) vec_push(s->a, l, p);
-      else s->cut_short = true;
+      SearchPoint point = own->at[y];
+      point.rest = &before->at[x];
+      point.above += before->at[x].above;
+      point.cost.flop += before->at[x].cost.flop, point.cost.bytes += before->at[x].cost.bytes;
+      if (point.above > most || point.cost.bytes > search->budget) continue;
+      if (points.n >= MOST_POINTS) keep_best_points(&points);
+      if (points.n < MOST_POINTS) vec_push(search->a, points, point);
+      else search->cut_short = true;
     }
-  keep_best_points(&l);
-  return l;
+  keep_best_points(&points);
+  return points;
 }
 
 /* The best within the budget among sums whose reduced costs are within `most`, or NULL. */
-static const SearchPoint *best_within(PlanSearch *s, double most) {
+static const SearchPoint *best_within(PlanSearch *search, double most) {
   Points sum = {0};
-  vec_push(s->a, sum, (SearchPoint){0});
-  for (uint32_t i = 0; i < s->n; i++) {
-    Sets *sets = ARENA_NEW(s->a, Sets);
-    *sets = list_sets(s, i, most);
-    Points own = list_points(s, i, sets, most), *before = ARENA_NEW(s->a, Points);
+  vec_push(search->a, sum, (SearchPoint){0});
+  for (uint32_t i = 0; i < search->n; i++) {
+    Sets *sets = ARENA_NEW(search->a, Sets);
+    *sets = list_sets(search, i, most);
+    Points own = list_points(search, i, sets, most), *before = ARENA_NEW(search->a, Points);
     *before = sum;
-    sum = join(s, before, &own, most);
+    sum = join(search, before, &own, most);
   }
   return sum.n ? &sum.at[sum.n - 1] : NULL;
 }
 
 /* As many layers as fit take the set beyond the budget. */
-static double first_solution(PlanSearch *s) {
-  double bytes = total(s, s->low).bytes, flop = total(s, s->low).flop;
-  for (uint32_t i = 0; i < s->n; i++) {
-    KeepStack *k = &s->stack[i];
-    const KeptSet *both[] = {&s->low[i], &s->high[i]};
-    double more = both[1]->cost.bytes - both[0]->cost.bytes, n = (double)k->layers;
-    if (more > 0) n = fmin(n, floor((s->budget - bytes) / more));
+static double first_solution(PlanSearch *search) {
+  double bytes = total(search, search->low).bytes, flop = total(search, search->low).flop;
+  for (uint32_t i = 0; i < search->n; i++) {
+    KeepStack *stack = &search->stack[i];
+    const KeptSet *both[] = {&search->low[i], &search->high[i]};
+    double more = both[1]->cost.bytes - both[0]->cost.bytes, n = (double)stack->layers;
+    if (more > 0) n = fmin(n, floor((search->budget - bytes) / more));
     bytes += n * more, flop += n * (both[1]->cost.flop - both[0]->cost.flop);
-    k->before = k->layers - (int64_t)n;
-    for (int j = 0; j < 2; j++) k->set[j] = both[j]->keep, k->cost[j] = both[j]->cost;
+    stack->before = stack->layers - (int64_t)n;
+    for (int j = 0; j < 2; j++) stack->set[j] = both[j]->keep, stack->cost[j] = both[j]->cost;
   }
   return flop;
 }
 
-static void take(PlanSearch *s, const SearchPoint *p) {
-  for (uint32_t i = s->n; i-- > 0; p = p->rest) {
-    s->stack[i].before = p->before;
+static void take(PlanSearch *search, const SearchPoint *point) {
+  for (uint32_t i = search->n; i-- > 0; point = point->rest) {
+    search->stack[i].before = point->before;
     for (int k = 0; k < 2; k++)
-      s->stack[i].set[k] = p->set[k]->keep, s->stack[i].cost[k] = p->set[k]->cost;
+      search->stack[i].set[k] = point->set[k]->keep, search->stack[i].cost[k] = point->set[k]->cost;
   }
 }
 
-static void take_sets(PlanSearch *s, const KeptSet *sets) {
-  for (uint32_t i = 0; i < s->n; i++)
+static void take_sets(PlanSearch *search, const KeptSet *sets) {
+  for (uint32_t i = 0; i < search->n; i++)
     for (int k = 0; k < 2; k++) {
-      s->stack[i].before = s->stack[i].layers;
-      s->stack[i].set[k] = sets[i].keep, s->stack[i].cost[k] = sets[i].cost;
+      search->stack[i].before = search->stack[i].layers;
+      search->stack[i].set[k] = sets[i].keep, search->stack[i].cost[k] = sets[i].cost;
     }
 }
 
-static KeepFound close_gap(PlanSearch *s) {
-  double most = fmax(first_solution(s) - s->bound, 0) * (1 + 1e-9) + 1e-6;
+static KeepFound close_gap(PlanSearch *search) {
+  double most = fmax(first_solution(search) - search->bound, 0) * (1 + 1e-9) + 1e-6;
   const SearchPoint *best = NULL;
   for (double part = most / 64;; part *= 8) {
-    if (best) most = fmin(most, (best->cost.flop - s->bound) * (1 + 1e-9) + 1e-6);
-    s->cut_short = false;
-    const SearchPoint *found = best_within(s, fmin(part, most));
+    if (best) most = fmin(most, (best->cost.flop - search->bound) * (1 + 1e-9) + 1e-6);
+    search->cut_short = false;
+    const SearchPoint *found = best_within(search, fmin(part, most));
     if (found && (!best || found->cost.flop < best->cost.flop ||
                   (found->cost.flop == best->cost.flop && found->cost.bytes < best->cost.bytes)))
       best = found;
-    if (part >= most || s->cut_short) break;
+    if (part >= most || search->cut_short) break;
   }
-  if (best) take(s, best);
-  return s->cut_short ? KEEP_NOT_PROVEN : KEEP_FOUND;
+  if (best) take(search, best);
+  return search->cut_short ? KEEP_NOT_PROVEN : KEEP_FOUND;
 }
 
-KeepFound keep_search(Arena *a, KeepStack *stack, uint32_t n, double budget, double *least) {
+KeepFound keep_search(Arena *arena, KeepStack *stack, uint32_t n, double budget, double *least) {
   must(n > 0 && budget >= 0, "recompute: a search over %u stacks for %g bytes", n, budget);
-  PlanSearch s = {.a = a, .stack = stack, .n = n, .budget = budget};
-  s.state = ARENA_ARRAY(a, KeepState *, n), s.floor = ARENA_ARRAY(a, double, n);
-  s.low = ARENA_ARRAY(a, KeptSet, n), s.high = ARENA_ARRAY(a, KeptSet, n);
-  s.net = ARENA_ARRAY(a, KeepNet *, n);
+  PlanSearch search = {.a = arena, .stack = stack, .n = n, .budget = budget};
+  search.state = ARENA_ARRAY(arena, KeepState *, n), search.floor = ARENA_ARRAY(arena, double, n);
+  search.low = ARENA_ARRAY(arena, KeptSet, n), search.high = ARENA_ARRAY(arena, KeptSet, n);
+  search.net = ARENA_ARRAY(arena, KeepNet *, n);
   for (uint32_t i = 0; i < n; i++) {
-    s.state[i] = keep_states(a, stack[i].body);
-    s.net[i] = keep_net(a, stack[i].body, s.state[i]);
+    search.state[i] = keep_states(arena, stack[i].body);
+    search.net[i] = keep_net(arena, stack[i].body, search.state[i]);
   }
-  KeepCost all = whole(&s);
-  solve_all(&s, 0.5 / all.flop, 1, s.low);
-  *least = total(&s, s.low).bytes;
+  KeepCost all = whole(&search);
+  solve_all(&search, 0.5 / all.flop, 1, search.low);
+  *least = total(&search, search.low).bytes;
   if (*least > budget) return KEEP_TOO_SMALL;
-  solve_all(&s, 1, 0.5 / all.bytes, s.high);
-  if (total(&s, s.high).bytes <= budget) return take_sets(&s, s.high), KEEP_FOUND;
-  find_price(&s);
-  return close_gap(&s);
+  solve_all(&search, 1, 0.5 / all.bytes, search.high);
+  if (total(&search, search.high).bytes <= budget)
+    return take_sets(&search, search.high), KEEP_FOUND;
+  find_price(&search);
+  return close_gap(&search);
 }
