@@ -102,18 +102,18 @@ static int watch_launcher(void) {
   return fd;
 }
 
-static void look_at_launcher(Mpi *m) {
-  struct pollfd end = {m->launcher, POLLIN, 0};
-  if (m->launcher < 0 || poll(&end, 1, 0) <= 0) return;
-  close(m->launcher);
-  m->launcher = -1, m->orphan = true;
+static void look_at_launcher(Mpi *mpi) {
+  struct pollfd end = {mpi->launcher, POLLIN, 0};
+  if (mpi->launcher < 0 || poll(&end, 1, 0) <= 0) return;
+  close(mpi->launcher);
+  mpi->launcher = -1, mpi->orphan = true;
   kill(getpid(), SIGTERM);
 }
 
-static _Noreturn void abort_all(const Mpi *m, int status) {
+static _Noreturn void abort_all(const Mpi *mpi, int status) {
   int *delay = abort_delay();
   if (delay && *delay == ORPHANS_LIVE) *delay = 0;
-  if (!m || !m->orphan) MPI_Abort(MPI_COMM_WORLD, status);
+  if (!mpi || !mpi->orphan) MPI_Abort(MPI_COMM_WORLD, status);
   _exit(status);
 }
 
@@ -135,39 +135,40 @@ static bool is_whole_number(int elem) {
   return elem == RT_I32 || elem == RT_I64 || elem == RT_BOOL || elem == RT_U8;
 }
 
-static MPI_Op op_of(const rt_collective *c) {
-  return c->reduction == RT_MAX || c->elem == RT_BOOL ? MPI_MAX : MPI_SUM;
+static MPI_Op op_of(const rt_collective *collective) {
+  return collective->reduction == RT_MAX || collective->elem == RT_BOOL ? MPI_MAX : MPI_SUM;
 }
 
-static _Noreturn void end_all(const MpiCall *x, int code, const char *what) {
+static _Noreturn void end_all(const MpiCall *call, int code, const char *what) {
   fprintf(stderr, "error[R%04d]: %s: %s #%u of %s%s%s; this is rank %d\n", code, what,
-          rt_collective_name((int)x->what->kind), x->m->calls, x->what->what,
-          *x->what->source ? ", " : "", x->what->source, x->c->launch.rank);
-  abort_all(x->m, 1);
+          rt_collective_name((int)call->what->kind), call->m->calls, call->what->what,
+          *call->what->source ? ", " : "", call->what->source, call->c->launch.rank);
+  abort_all(call->m, 1);
 }
 
 /* ---- requests ---- */
 
 /* The processor is others' between two looks, of which each moves what has come meanwhile. While
    kernels run beside, looks become rarer. */
-static void nap(const MpiCall *x, double since, double now) {
+static void nap(const MpiCall *call, double since, double now) {
   int64_t ns = (int64_t)((now - since) * 1e9 / LOOKS);
-  if (rt_flight_awaited(x->c->flight)) ns = SHORT_NAP;
+  if (rt_flight_awaited(call->c->flight)) ns = SHORT_NAP;
   else ns = ns < NAP ? NAP : ns > LONG_NAP ? LONG_NAP : ns;
   nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL);
 }
 
 /* What this process slept, stopped or starved, is not counted. */
-static void await(MpiCall *x, int n, MPI_Request *r) {
+static void await(MpiCall *call, int n, MPI_Request *request) {
   double since = rt_now(), before = since;
   for (int done = 0; !done;) {
     double now = rt_now();
-    if (now - before > 1) x->limit += now - before;
+    if (now - before > 1) call->limit += now - before;
     before = now;
-    MPI_Testall(n, r, &done, MPI_STATUSES_IGNORE);
-    if (!done && x->c->leaving) abort_all(x->m, x->c->leaving - 1);
-    if (!done && x->c->flight) nap(x, since, now);
-    if (!done && now > x->limit) end_all(x, 902, "a rank did not come within the time-out to");
+    MPI_Testall(n, request, &done, MPI_STATUSES_IGNORE);
+    if (!done && call->c->leaving) abort_all(call->m, call->c->leaving - 1);
+    if (!done && call->c->flight) nap(call, since, now);
+    if (!done && now > call->limit)
+      end_all(call, 902, "a rank did not come within the time-out to");
   }
 }
 
@@ -175,220 +176,225 @@ static void await(MpiCall *x, int n, MPI_Request *r) {
    answered; all of it over one connection. A rank that comes late answers what waits for it the
    moment it receives, and the whole message then stands in front of the other's answer to what it
    announces after: one direction of the link would wait for the other. */
-static void receive_from(MpiCall *x, int i, void *to, int64_t n) {
-  MPI_Irecv(to, (int)n, type_of((int)x->what->elem), i, PARTS, x->comm,
-            &x->m->request[x->started++]);
+static void receive_from(MpiCall *call, int i, void *to, int64_t n) {
+  MPI_Irecv(to, (int)n, type_of((int)call->what->elem), i, PARTS, call->comm,
+            &call->m->request[call->started++]);
 }
 
-static void send_to(MpiCall *x, int i, const void *from, int64_t n) {
-  MPI_Isend(from, (int)n, type_of((int)x->what->elem), i, PARTS, x->comm,
-            &x->m->request[x->started++]);
+static void send_to(MpiCall *call, int i, const void *from, int64_t n) {
+  MPI_Isend(from, (int)n, type_of((int)call->what->elem), i, PARTS, call->comm,
+            &call->m->request[call->started++]);
 }
 
-static void await_started(MpiCall *x) {
-  await(x, x->started, x->m->request);
-  x->started = 0;
+static void await_started(MpiCall *call) {
+  await(call, call->started, call->m->request);
+  call->started = 0;
 }
 
 /* The k-th partner: not all ranks begin with the same one. */
-static int partner(const MpiCall *x, int k) { return (x->g->me + k) % x->g->n; }
+static int partner(const MpiCall *call, int k) { return (call->g->me + k) % call->g->n; }
 
 /* ---- collectives, m elements from `at` on ---- */
 
 /* Of block i: where they lie, or where they are put end to end. */
-static const char *outgoing(const MpiCall *x, const char *send, int i, int64_t at, int64_t m) {
-  const rt_collective *c = x->what;
-  if (c->send_row == c->count) return send + (i * c->count + at) * x->size;
-  char *to = x->m->out + i * m * x->size;
-  rt_block_out((int)c->elem, to, send, x->g->n, i, c->send_row, at, m);
+static const char *outgoing(const MpiCall *call, const char *send, int i, int64_t at, int64_t m) {
+  const rt_collective *collective = call->what;
+  if (collective->send_row == collective->count)
+    return send + (i * collective->count + at) * call->size;
+  char *to = call->m->out + i * m * call->size;
+  rt_block_out((int)collective->elem, to, send, call->g->n, i, collective->send_row, at, m);
   return to;
 }
 
-static void unpack(const MpiCall *x, char *receive, int64_t at, int64_t m) {
-  for (int i = 0; i < x->g->n; i++)
-    rt_block_in((int)x->what->elem, receive, x->m->in + i * m * x->size, x->g->n, i,
-                x->what->receive_row, at, m);
+static void unpack(const MpiCall *call, char *receive, int64_t at, int64_t m) {
+  for (int i = 0; i < call->g->n; i++)
+    rt_block_in((int)call->what->elem, receive, call->m->in + i * m * call->size, call->g->n, i,
+                call->what->receive_row, at, m);
 }
 
 /* m elements for this rank from each, which has sent them; its own are there. */
-static void receive_parts(MpiCall *x, const void *own, int64_t m) {
-  for (int k = 1; k < x->g->n; k++) {
-    int i = partner(x, k);
-    char *to = x->m->in + i * m * x->size;
-    x->m->part[i] = to;
-    receive_from(x, i, to, m);
+static void receive_parts(MpiCall *call, const void *own, int64_t m) {
+  for (int k = 1; k < call->g->n; k++) {
+    int i = partner(call, k);
+    char *to = call->m->in + i * m * call->size;
+    call->m->part[i] = to;
+    receive_from(call, i, to, m);
   }
-  x->m->part[x->g->me] = own;
-  await_started(x);
+  call->m->part[call->g->me] = own;
+  await_started(call);
 }
 
 /* `to` is none of them. */
-static void sum_parts(MpiCall *x, void *to, int64_t m) {
-  rt_reduce((int)x->what->elem, (int)x->what->reduction, to, x->m->part, x->g->n, m);
+static void sum_parts(MpiCall *call, void *to, int64_t m) {
+  rt_reduce((int)call->what->elem, (int)call->what->reduction, to, call->m->part, call->g->n, m);
 }
 
 /* Where block i begins, if m elements are cut in as many blocks as there are ranks. */
-static int64_t cut_at(const MpiCall *x, int64_t m, int i) {
-  int64_t block = (m + x->g->n - 1) / x->g->n, at = i * block;
+static int64_t cut_at(const MpiCall *call, int64_t m, int i) {
+  int64_t block = (m + call->g->n - 1) / call->g->n, at = i * block;
   return at < m ? at : m;
 }
 
 /* Each rank adds its part of all, and gives it to all; a few elements are added by each. */
-static void add_all(MpiCall *x, const char *send, char *receive, int64_t m, bool few) {
-  int n = x->g->n, me = x->g->me, size = x->size;
-  int64_t at = few ? 0 : cut_at(x, m, me), mine = few ? m : cut_at(x, m, me + 1) - at;
+static void add_all(MpiCall *call, const char *send, char *receive, int64_t m, bool few) {
+  int n = call->g->n, me = call->g->me, size = call->size;
+  int64_t at = few ? 0 : cut_at(call, m, me), mine = few ? m : cut_at(call, m, me + 1) - at;
   for (int k = 1; k < n; k++) {
-    int i = partner(x, k);
-    int64_t from = few ? 0 : cut_at(x, m, i), to = few ? m : cut_at(x, m, i + 1);
-    send_to(x, i, send + from * size, to - from);
+    int i = partner(call, k);
+    int64_t from = few ? 0 : cut_at(call, m, i), to = few ? m : cut_at(call, m, i + 1);
+    send_to(call, i, send + from * size, to - from);
   }
-  receive_parts(x, send + at * size, mine);
-  sum_parts(x, x->m->out, mine);
-  memcpy(receive + at * size, x->m->out, (size_t)(mine * size));
-  for (int k = 1; k < n && !few; k++) send_to(x, partner(x, k), x->m->out, mine);
+  receive_parts(call, send + at * size, mine);
+  sum_parts(call, call->m->out, mine);
+  memcpy(receive + at * size, call->m->out, (size_t)(mine * size));
+  for (int k = 1; k < n && !few; k++) send_to(call, partner(call, k), call->m->out, mine);
   for (int k = 1; k < n && !few; k++) {
-    int64_t from = cut_at(x, m, partner(x, k)), to = cut_at(x, m, partner(x, k) + 1);
-    receive_from(x, partner(x, k), receive + from * size, to - from);
+    int64_t from = cut_at(call, m, partner(call, k)), to = cut_at(call, m, partner(call, k) + 1);
+    receive_from(call, partner(call, k), receive + from * size, to - from);
   }
-  await_started(x);
+  await_started(call);
 }
 
-static void all_reduce(MpiCall *x, const char *send, char *receive, int64_t at, int64_t m) {
-  MPI_Request r;
-  send += at * x->size, receive += at * x->size;
-  if (!is_whole_number((int)x->what->elem)) {
-    add_all(x, send, receive, m, m * x->g->n <= FEW);
+static void all_reduce(MpiCall *call, const char *send, char *receive, int64_t at, int64_t m) {
+  MPI_Request request;
+  send += at * call->size, receive += at * call->size;
+  if (!is_whole_number((int)call->what->elem)) {
+    add_all(call, send, receive, m, m * call->g->n <= FEW);
     return;
   }
-  memcpy(x->m->out, send, (size_t)(m * x->size)); /* may be `receive` */
-  MPI_Iallreduce(x->m->out, receive, (int)m, type_of((int)x->what->elem), op_of(x->what), x->comm,
-                 &r);
-  await(x, 1, &r);
+  memcpy(call->m->out, send, (size_t)(m * call->size)); /* may be `receive` */
+  MPI_Iallreduce(call->m->out, receive, (int)m, type_of((int)call->what->elem), op_of(call->what),
+                 call->comm, &request);
+  await(call, 1, &request);
 }
 
-static void send_blocks(MpiCall *x, const char *send, int64_t at, int64_t m) {
-  for (int k = 1; k < x->g->n; k++)
-    send_to(x, partner(x, k), outgoing(x, send, partner(x, k), at, m), m);
+static void send_blocks(MpiCall *call, const char *send, int64_t at, int64_t m) {
+  for (int k = 1; k < call->g->n; k++)
+    send_to(call, partner(call, k), outgoing(call, send, partner(call, k), at, m), m);
 }
 
-static void reduce_scatter(MpiCall *x, const char *send, char *receive, int64_t at, int64_t m) {
-  send_blocks(x, send, at, m);
-  receive_parts(x, outgoing(x, send, x->g->me, at, m), m);
-  sum_parts(x, receive + at * x->size, m);
+static void reduce_scatter(MpiCall *call, const char *send, char *receive, int64_t at, int64_t m) {
+  send_blocks(call, send, at, m);
+  receive_parts(call, outgoing(call, send, call->g->me, at, m), m);
+  sum_parts(call, receive + at * call->size, m);
 }
 
 /* A ring: each rank hands on to the next what it got last. */
-static void all_gather(MpiCall *x, const char *send, char *receive, int64_t at, int64_t m) {
-  int n = x->g->n, me = x->g->me;
-  size_t bytes = (size_t)(m * x->size);
-  bool there = m == x->what->count && x->what->receive_row == m;
-  char *blocks = there ? receive : x->m->in;
-  const char *own = send + at * x->size;
+static void all_gather(MpiCall *call, const char *send, char *receive, int64_t at, int64_t m) {
+  int n = call->g->n, me = call->g->me;
+  size_t bytes = (size_t)(m * call->size);
+  bool there = m == call->what->count && call->what->receive_row == m;
+  char *blocks = there ? receive : call->m->in;
+  const char *own = send + at * call->size;
   for (int k = 0; k < n - 1; k++) {
-    send_to(x, partner(x, 1), k ? blocks + (size_t)partner(x, n - k) * bytes : own, m);
-    receive_from(x, partner(x, n - 1), blocks + (size_t)partner(x, n - 1 - k) * bytes, m);
+    send_to(call, partner(call, 1), k ? blocks + (size_t)partner(call, n - k) * bytes : own, m);
+    receive_from(call, partner(call, n - 1), blocks + (size_t)partner(call, n - 1 - k) * bytes, m);
     if (k == 0) memcpy(blocks + (size_t)me * bytes, own, bytes); /* while others travel */
-    await_started(x);
+    await_started(call);
   }
-  if (!there) unpack(x, receive, at, m);
+  if (!there) unpack(call, receive, at, m);
 }
 
-static void all_to_all(MpiCall *x, const char *send, char *receive, int64_t at, int64_t m) {
-  size_t bytes = (size_t)(m * x->size);
-  send_blocks(x, send, at, m);
-  receive_parts(x, outgoing(x, send, x->g->me, at, m), m);
-  memcpy(x->m->in + (size_t)x->g->me * bytes, x->m->part[x->g->me], bytes);
-  unpack(x, receive, at, m);
+static void all_to_all(MpiCall *call, const char *send, char *receive, int64_t at, int64_t m) {
+  size_t bytes = (size_t)(m * call->size);
+  send_blocks(call, send, at, m);
+  receive_parts(call, outgoing(call, send, call->g->me, at, m), m);
+  memcpy(call->m->in + (size_t)call->g->me * bytes, call->m->part[call->g->me], bytes);
+  unpack(call, receive, at, m);
 }
 
-static void broadcast(MpiCall *x, const char *send, char *receive, int64_t at, int64_t m) {
-  MPI_Request r;
-  char *data = receive + at * x->size;
-  if (x->g->me == 0 && send != receive) memcpy(data, send + at * x->size, (size_t)(m * x->size));
-  MPI_Ibcast(data, (int)m, type_of((int)x->what->elem), 0, x->comm, &r);
-  await(x, 1, &r);
+static void broadcast(MpiCall *call, const char *send, char *receive, int64_t at, int64_t m) {
+  MPI_Request request;
+  char *data = receive + at * call->size;
+  if (call->g->me == 0 && send != receive)
+    memcpy(data, send + at * call->size, (size_t)(m * call->size));
+  MPI_Ibcast(data, (int)m, type_of((int)call->what->elem), 0, call->comm, &request);
+  await(call, 1, &request);
 }
 
 /* As long as a neighbour that stands in its receive takes to get it, at 1 Gbit/s. */
-static void push(const Sent *s, int64_t bytes) {
+static void push(const Sent *sent, int64_t bytes) {
   double until = rt_now() + 1e-4 + (double)bytes / 1e8;
   for (int done = 0; !done && rt_now() < until;)
-    MPI_Testall(s->parts, s->part, &done, MPI_STATUSES_IGNORE);
+    MPI_Testall(sent->parts, sent->part, &done, MPI_STATUSES_IGNORE);
 }
 
 /* Messages of a direction have a tag; they come in the order in which they were sent. Nobody waits
    for the neighbour that is not there yet: ranks that send to each other first and receive then go
    on. The message before must have been taken. */
-static void hop_out(MpiCall *x, const char *data, char *receive, int64_t at, int64_t m) {
-  Sent *s = &x->m->sent[x->channel * 2 + (x->what->back != 0)];
+static void hop_out(MpiCall *call, const char *data, char *receive, int64_t at, int64_t m) {
+  Sent *sent = &call->m->sent[call->channel * 2 + (call->what->back != 0)];
   (void)receive;
-  if (!at) await(x, s->parts, s->part), s->parts = 0;
-  memcpy(s->data + at * x->size, data + at * x->size, (size_t)(m * x->size));
-  MPI_Isend(s->data + at * x->size, (int)m, type_of((int)x->what->elem), rt_hop_peer(x->what, x->g),
-            x->what->back, x->comm, &s->part[s->parts++]);
-  if (at + m == x->what->count) push(s, x->what->count * x->size);
+  if (!at) await(call, sent->parts, sent->part), sent->parts = 0;
+  memcpy(sent->data + at * call->size, data + at * call->size, (size_t)(m * call->size));
+  MPI_Isend(sent->data + at * call->size, (int)m, type_of((int)call->what->elem),
+            rt_hop_peer(call->what, call->g), call->what->back, call->comm,
+            &sent->part[sent->parts++]);
+  if (at + m == call->what->count) push(sent, call->what->count * call->size);
 }
 
-static void hop_in(MpiCall *x, const char *data, char *to, int64_t at, int64_t m) {
-  MPI_Request r;
+static void hop_in(MpiCall *call, const char *data, char *to, int64_t at, int64_t m) {
+  MPI_Request request;
   (void)data;
-  MPI_Irecv(to + at * x->size, (int)m, type_of((int)x->what->elem), rt_hop_peer(x->what, x->g),
-            x->what->back, x->comm, &r);
-  await(x, 1, &r);
+  MPI_Irecv(to + at * call->size, (int)m, type_of((int)call->what->elem),
+            rt_hop_peer(call->what, call->g), call->what->back, call->comm, &request);
+  await(call, 1, &request);
 }
 
 static void (*const chunk[])(MpiCall *, const char *, char *, int64_t, int64_t) = {
     all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, hop_out, hop_in};
 
 /* Elements at a time: what staging has room for. */
-static int64_t chunk_of(const MpiCall *x) {
-  const rt_collective *c = x->what;
-  switch (c->kind) {
+static int64_t chunk_of(const MpiCall *call) {
+  const rt_collective *collective = call->what;
+  switch (collective->kind) {
   case RT_ALL_REDUCE:
   case RT_BROADCAST:
   case RT_SEND:
-  case RT_RECEIVE: return STAGE - x->g->n; /* blocks are rounded up */
+  case RT_RECEIVE: return STAGE - call->g->n; /* blocks are rounded up */
   case RT_ALL_GATHER:
-    if (c->receive_row == c->count && c->count <= INT_MAX) return c->count;
-    return STAGE / x->g->n;
-  default: return STAGE / x->g->n;
+    if (collective->receive_row == collective->count && collective->count <= INT_MAX)
+      return collective->count;
+    return STAGE / call->g->n;
+  default: return STAGE / call->g->n;
   }
 }
 
 /* The largest and the smallest mark of the group are the same if all are. */
-static void compare(MpiCall *x) {
-  const rt_program *p = x->c->program;
-  int64_t row = x->what >= p->collectives && x->what < p->collectives + p->ncollectives
-                    ? x->what - p->collectives
+static void compare(MpiCall *call) {
+  const rt_program *program = call->c->program;
+  int64_t row = call->what >= program->collectives &&
+                        call->what < program->collectives + program->ncollectives
+                    ? call->what - program->collectives
                     : -1,
-          mine[3] = {row, x->what->count, (int64_t)x->what->kind}, v[6], most[6];
-  MPI_Request r;
+          mine[3] = {row, call->what->count, (int64_t)call->what->kind}, v[6], most[6];
+  MPI_Request request;
   for (int i = 0; i < 3; i++) v[i] = mine[i], v[i + 3] = -mine[i];
-  MPI_Iallreduce(v, most, 6, MPI_INT64_T, MPI_MAX, x->comm, &r);
-  await(x, 1, &r);
+  MPI_Iallreduce(v, most, 6, MPI_INT64_T, MPI_MAX, call->comm, &request);
+  await(call, 1, &request);
   for (int i = 0; i < 3; i++)
-    if (most[i] != -most[i + 3]) end_all(x, 903, "the ranks disagree; here comes");
+    if (most[i] != -most[i + 3]) end_all(call, 903, "the ranks disagree; here comes");
 }
 
-static void mpi_collect(Comm *c, const RankGroup *g, int channel, const rt_collective *what,
+static void mpi_collect(Comm *c, const RankGroup *group, int channel, const rt_collective *what,
                         const void *send, void *receive) {
-  Mpi *m = c->inside;
-  MpiCall x = {.m = m,
-               .c = c,
-               .g = g,
-               .what = what,
-               .comm = m->group[channel],
-               .channel = channel,
-               .size = rt_elem_bytes((int)what->elem)};
-  double now = rt_now(), worked = now - m->ended;
-  x.limit = now + (worked > m->late ? worked : m->late);
-  m->calls++;
-  look_at_launcher(m);
-  if (m->debug && !rt_is_hop(what->kind)) compare(&x);
-  int64_t step = chunk_of(&x);
+  Mpi *mpi = c->inside;
+  MpiCall call = {.m = mpi,
+                  .c = c,
+                  .g = group,
+                  .what = what,
+                  .comm = mpi->group[channel],
+                  .channel = channel,
+                  .size = rt_elem_bytes((int)what->elem)};
+  double now = rt_now(), worked = now - mpi->ended;
+  call.limit = now + (worked > mpi->late ? worked : mpi->late);
+  mpi->calls++;
+  look_at_launcher(mpi);
+  if (mpi->debug && !rt_is_hop(what->kind)) compare(&call);
+  int64_t step = chunk_of(&call);
   for (int64_t at = 0; at < what->count; at += step)
-    chunk[what->kind](&x, send, receive, at, what->count - at < step ? what->count - at : step);
-  m->ended = rt_now();
+    chunk[what->kind](&call, send, receive, at, what->count - at < step ? what->count - at : step);
+  mpi->ended = rt_now();
 }
 
 /* ---- joining ---- */
@@ -400,30 +406,32 @@ typedef struct Who {
 } Who;
 
 /* Room for the largest message to either neighbour along each axis. */
-static void make_sent(Mpi *m, const rt_program *p) {
-  m->sent = rt_alloc(sizeof(Sent) * 2 * (size_t)(p->naxes + 1));
-  for (int axis = 0; axis < p->naxes; axis++)
+static void make_sent(Mpi *mpi, const rt_program *program) {
+  mpi->sent = rt_alloc(sizeof(Sent) * 2 * (size_t)(program->naxes + 1));
+  for (int axis = 0; axis < program->naxes; axis++)
     for (int back = 0; back < 2; back++) {
       size_t most = 0, parts = 0;
-      for (int i = 0; i < p->ncollectives; i++) {
-        const rt_collective *c = &p->collectives[i];
-        if (c->kind != RT_SEND || c->axis != axis || (c->back != 0) != back) continue;
-        size_t bytes = (size_t)(c->count * rt_elem_bytes((int)c->elem));
+      for (int i = 0; i < program->ncollectives; i++) {
+        const rt_collective *collective = &program->collectives[i];
+        if (collective->kind != RT_SEND || collective->axis != axis ||
+            (collective->back != 0) != back)
+          continue;
+        size_t bytes = (size_t)(collective->count * rt_elem_bytes((int)collective->elem));
         most = bytes > most ? bytes : most;
-        parts = (size_t)c->count > parts ? (size_t)c->count : parts;
+        parts = (size_t)collective->count > parts ? (size_t)collective->count : parts;
       }
       if (!most) continue;
       parts = parts / (size_t)(STAGE - 1) + 1; /* shorter parts: STAGE less the ranks of a group */
-      m->sent[axis * 2 + back] =
+      mpi->sent[axis * 2 + back] =
           (Sent){rt_alloc(most), rt_alloc(sizeof(MPI_Request) * 2 * parts), 0};
     }
 }
 
 static bool all_alike(const Comm *c, Fault *f) {
   int world = c->launch.world;
-  const rt_program *p = c->program;
-  Who mine = {.program =
-                  rt_hash_of(p->hash, strlen(p->hash)) ^ rt_hash_of(p->target, strlen(p->target)),
+  const rt_program *program = c->program;
+  Who mine = {.program = rt_hash_of(program->hash, strlen(program->hash)) ^
+                         rt_hash_of(program->target, strlen(program->target)),
               .options = c->options,
               .pid = getpid()};
   Who *all = rt_alloc(sizeof *all * (size_t)world);
@@ -457,29 +465,29 @@ static bool mpi_join(Comm *c, Fault *f) {
     return rt_help(f, "start it with the mpirun of the MPI that it was compiled with");
   }
   if (!all_alike(c, f)) return false;
-  Mpi *m = rt_alloc(sizeof *m);
-  c->inside = m;
-  m->late = late && strtod(late, NULL) > 0 ? strtod(late, NULL) : 25;
-  m->debug = debug && strstr(debug, "comm");
-  m->group = rt_alloc(sizeof(MPI_Comm) * (size_t)channels);
-  m->out = rt_alloc((size_t)STAGE * 8), m->in = rt_alloc((size_t)STAGE * 8);
-  m->request = rt_alloc(sizeof(MPI_Request) * 2 * (size_t)world);
-  m->part = rt_alloc(sizeof(void *) * (size_t)world);
+  Mpi *mpi = rt_alloc(sizeof *mpi);
+  c->inside = mpi;
+  mpi->late = late && strtod(late, NULL) > 0 ? strtod(late, NULL) : 25;
+  mpi->debug = debug && strstr(debug, "comm");
+  mpi->group = rt_alloc(sizeof(MPI_Comm) * (size_t)channels);
+  mpi->out = rt_alloc((size_t)STAGE * 8), mpi->in = rt_alloc((size_t)STAGE * 8);
+  mpi->request = rt_alloc(sizeof(MPI_Request) * 2 * (size_t)world);
+  mpi->part = rt_alloc(sizeof(void *) * (size_t)world);
   for (int i = 0; i < channels; i++)
-    MPI_Comm_split(MPI_COMM_WORLD, (int)c->group[i].first, c->group[i].me, &m->group[i]);
-  make_sent(m, c->program);
-  m->ended = rt_now();
-  m->launcher = watch_launcher();
+    MPI_Comm_split(MPI_COMM_WORLD, (int)c->group[i].first, c->group[i].me, &mpi->group[i]);
+  make_sent(mpi, c->program);
+  mpi->ended = rt_now();
+  mpi->launcher = watch_launcher();
   return true;
 }
 
 /* Without its launcher MPI would wait for it at the end. */
 static void mpi_leave(Comm *c, int status) {
-  const Mpi *m = c->inside;
-  if (!c->over && status && status != 75) abort_all(m, status);
-  for (int i = 0; m && !m->orphan && i < 2 * c->program->naxes; i++)
-    MPI_Waitall(m->sent[i].parts, m->sent[i].part, MPI_STATUSES_IGNORE);
-  if (!m || !m->orphan) MPI_Finalize();
+  const Mpi *mpi = c->inside;
+  if (!c->over && status && status != 75) abort_all(mpi, status);
+  for (int i = 0; mpi && !mpi->orphan && i < 2 * c->program->naxes; i++)
+    MPI_Waitall(mpi->sent[i].parts, mpi->sent[i].part, MPI_STATUSES_IGNORE);
+  if (!mpi || !mpi->orphan) MPI_Finalize();
 }
 
 const CommKind rt_comm_mpi = {"mpi", mpi_join, mpi_collect, mpi_leave, true};

@@ -52,13 +52,17 @@ void rt_plain(char *text, size_t size) {
     if (*text < 32 || *text > 126) *text = '?';
 }
 
-static void add_layout(Hash *h, const rt_program *p) {
-  rt_hash_add(h, p->compiler, strlen(p->compiler)), rt_hash_add(h, p->target, strlen(p->target));
-  for (int i = 0; i < p->naxes; i++)
-    rt_hash_add(h, (int64_t[]){p->mesh[i].size, p->mesh[i].stride}, 2 * sizeof(int64_t));
-  for (int i = 0; i < p->ncollectives; i++) {
-    const rt_collective *c = &p->collectives[i];
-    rt_hash_add(h, (int64_t[]){c->kind, c->axis, c->elem, c->count}, 4 * sizeof(int64_t));
+static void add_layout(Hash *hash, const rt_program *program) {
+  rt_hash_add(hash, program->compiler, strlen(program->compiler)),
+      rt_hash_add(hash, program->target, strlen(program->target));
+  for (int i = 0; i < program->naxes; i++)
+    rt_hash_add(hash, (int64_t[]){program->mesh[i].size, program->mesh[i].stride},
+                2 * sizeof(int64_t));
+  for (int i = 0; i < program->ncollectives; i++) {
+    const rt_collective *collective = &program->collectives[i];
+    rt_hash_add(
+        hash, (int64_t[]){collective->kind, collective->axis, collective->elem, collective->count},
+        4 * sizeof(int64_t));
   }
 }
 
@@ -66,26 +70,26 @@ static void add_layout(Hash *h, const rt_program *p) {
    all classes. */
 static uint64_t layout_of(const Comm *c) {
   const rt_program *p = c->program;
-  Hash h;
-  rt_hash_start(&h);
-  if (!p->stages) add_layout(&h, p);
+  Hash hash;
+  rt_hash_start(&hash);
+  if (!p->stages) add_layout(&hash, p);
   for (const rt_program *q = p->stages ? c->first : NULL; q; q = q->next)
-    if (!strcmp(q->hash, p->hash) && !strcmp(q->target, p->target)) add_layout(&h, q);
-  return rt_hash_end(&h);
+    if (!strcmp(q->hash, p->hash) && !strcmp(q->target, p->target)) add_layout(&hash, q);
+  return rt_hash_end(&hash);
 }
 
 static Hello hello_of(const Comm *c) {
-  const rt_program *p = c->program;
-  Hello h = {.rank = c->launch.rank,
-             .world = c->launch.world,
-             .abi = p->abi,
-             .pid = getpid(),
-             .program = rt_hash_of(p->hash, strlen(p->hash)),
-             .options = c->options,
-             .layout = layout_of(c)};
-  memcpy(h.magic, magic, sizeof magic);
-  gethostname(h.host, sizeof h.host - 1);
-  return h;
+  const rt_program *program = c->program;
+  Hello hello = {.rank = c->launch.rank,
+                 .world = c->launch.world,
+                 .abi = program->abi,
+                 .pid = getpid(),
+                 .program = rt_hash_of(program->hash, strlen(program->hash)),
+                 .options = c->options,
+                 .layout = layout_of(c)};
+  memcpy(hello.magic, magic, sizeof magic);
+  gethostname(hello.host, sizeof hello.host - 1);
+  return hello;
 }
 
 /* ---- rank 0 ---- */
@@ -129,170 +133,177 @@ static bool twice(const Hello *a, const Hello *b, Fault *f) {
 }
 
 /* The rank's place among the sockets of its line; NULL: it is somebody else's. */
-static int *socket_of(const Host *h, const Hello *who) {
-  if (who->rank < 1 || who->rank >= h->l->world || who->line < 0 || who->line >= h->way->lines)
+static int *socket_of(const Host *host, const Hello *who) {
+  if (who->rank < 1 || who->rank >= host->l->world || who->line < 0 ||
+      who->line >= host->way->lines)
     return NULL;
-  const Hello *known = &h->m->hello[who->rank];
+  const Hello *known = &host->m->hello[who->rank];
   if (known->pid && (known->pid != who->pid || memcmp(known->host, who->host, sizeof who->host)))
     return NULL;
-  int *at = who->line ? &h->m->talk[who->rank - 1] : &h->m->sockets[who->rank - 1];
+  int *at = who->line ? &host->m->talk[who->rank - 1] : &host->m->sockets[who->rank - 1];
   return *at < 0 ? at : NULL;
 }
 
-static void answer(const Host *h, int s, const Fault *f) {
-  Welcome a = {.code = f->code};
-  snprintf(a.what, sizeof a.what, "%s", f->what), snprintf(a.help, sizeof a.help, "%s", f->help);
-  h->way->answer(s, &a, h->m->memory);
+static void answer(const Host *host, int s, const Fault *f) {
+  Welcome welcome = {.code = f->code};
+  snprintf(welcome.what, sizeof welcome.what, "%s", f->what),
+      snprintf(welcome.help, sizeof welcome.help, "%s", f->help);
+  host->way->answer(s, &welcome, host->m->memory);
 }
 
 /* It is told at once. The others that come now hear of it, too: they get a moment. It counts by
    connection, as they do: all its lines come, and none takes the place of another rank's. */
-static void refuse(Host *h, int s, const Fault *why) {
-  if (!h->wrong.code) h->wrong = *why;
-  answer(h, s, why);
+static void refuse(Host *host, int s, const Fault *why) {
+  if (!host->wrong.code) host->wrong = *why;
+  answer(host, s, why);
   close(s);
-  h->came++;
-  if (h->end > rt_now() + MOMENT) h->end = rt_now() + MOMENT;
+  host->came++;
+  if (host->end > rt_now() + MOMENT) host->end = rt_now() + MOMENT;
 }
 
 /* Somebody of this job, who says what does not fit ends it: everybody hears why. */
-static void let_in(Host *h, int s, Hello *who) {
+static void let_in(Host *host, int s, Hello *who) {
   Fault f = {0};
   rt_plain(who->host, sizeof who->host);
-  int *at = socket_of(h, who);
-  bool known = who->rank > 0 && who->rank < h->l->world;
-  if (!same(h->mine, who, &f) ||
-      (!at && !twice(who, known ? &h->m->hello[who->rank] : h->mine, &f))) {
-    refuse(h, s, &f);
+  int *at = socket_of(host, who);
+  bool known = who->rank > 0 && who->rank < host->l->world;
+  if (!same(host->mine, who, &f) ||
+      (!at && !twice(who, known ? &host->m->hello[who->rank] : host->mine, &f))) {
+    refuse(host, s, &f);
     return;
   }
-  h->m->hello[who->rank] = *who, *at = s, h->came++;
+  host->m->hello[who->rank] = *who, *at = s, host->came++;
 }
 
 /* ---- visitors ---- */
 
-static void forget(Host *h, int i, bool its_socket) {
-  if (its_socket) close(h->visitor[i].s);
-  memmove(&h->visitor[i], &h->visitor[i + 1], sizeof(PendingPeer) * (size_t)(h->nvisitors - i - 1));
-  h->nvisitors--;
+static void forget(Host *host, int i, bool its_socket) {
+  if (its_socket) close(host->visitor[i].s);
+  memmove(&host->visitor[i], &host->visitor[i + 1],
+          sizeof(PendingPeer) * (size_t)(host->nvisitors - i - 1));
+  host->nvisitors--;
 }
 
 /* One too many takes the place of the one that has been silent for longest. */
-static void open_to(Host *h, int s) {
+static void open_to(Host *host, int s) {
   if (s < 0) return;
-  if (h->nvisitors == h->room) h->strangers++, forget(h, 0, true);
-  PendingPeer *v = &h->visitor[h->nvisitors++];
-  *v = (PendingPeer){.s = s, .since = rt_now()};
-  if (!h->way->greets(v)) h->strangers++, forget(h, h->nvisitors - 1, true);
+  if (host->nvisitors == host->room) host->strangers++, forget(host, 0, true);
+  PendingPeer *peer = &host->visitor[host->nvisitors++];
+  *peer = (PendingPeer){.s = s, .since = rt_now()};
+  if (!host->way->greets(peer)) host->strangers++, forget(host, host->nvisitors - 1, true);
 }
 
-static bool of_a_rank(const Hello *h) {
-  return !memcmp(h->magic, magic, sizeof magic) && h->rank >= 0 && h->rank < h->world;
+static bool of_a_rank(const Hello *hello) {
+  return !memcmp(hello->magic, magic, sizeof magic) && hello->rank >= 0 &&
+         hello->rank < hello->world;
 }
 
-static void hear_out(Host *h, int i) {
-  PendingPeer *v = &h->visitor[i];
-  ssize_t n = recv(v->s, (char *)&v->hello + v->have, sizeof v->hello - v->have, MSG_DONTWAIT);
+static void hear_out(Host *host, int i) {
+  PendingPeer *peer = &host->visitor[i];
+  ssize_t n = recv(peer->s, (char *)&peer->hello + peer->have, sizeof peer->hello - peer->have,
+                   MSG_DONTWAIT);
   if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
-  if (n > 0) v->have += (size_t)n;
-  if (n > 0 && v->have < sizeof v->hello) return;
-  bool ours = n > 0 && of_a_rank(&v->hello) && h->way->proves(v, h->m);
-  PendingPeer done = *v;
-  h->strangers += !ours;
-  forget(h, i, !ours);
-  if (ours) let_in(h, done.s, &done.hello);
+  if (n > 0) peer->have += (size_t)n;
+  if (n > 0 && peer->have < sizeof peer->hello) return;
+  bool ours = n > 0 && of_a_rank(&peer->hello) && host->way->proves(peer, host->m);
+  PendingPeer done = *peer;
+  host->strangers += !ours;
+  forget(host, i, !ours);
+  if (ours) let_in(host, done.s, &done.hello);
 }
 
-static void listen_once(Host *h, double seconds) {
-  int n = h->nvisitors;
-  for (int i = 0; i < n; i++) h->line[i] = (struct pollfd){h->visitor[i].s, POLLIN, 0};
-  h->line[n] = (struct pollfd){h->m->listens, POLLIN, 0};
-  if (poll(h->line, (nfds_t)n + 1, (int)(seconds * 1000) + 1) < 0) return;
+static void listen_once(Host *host, double seconds) {
+  int n = host->nvisitors;
+  for (int i = 0; i < n; i++) host->line[i] = (struct pollfd){host->visitor[i].s, POLLIN, 0};
+  host->line[n] = (struct pollfd){host->m->listens, POLLIN, 0};
+  if (poll(host->line, (nfds_t)n + 1, (int)(seconds * 1000) + 1) < 0) return;
   for (int i = n; i-- > 0;) {
-    if (h->line[i].revents) hear_out(h, i);
-    else if (rt_now() - h->visitor[i].since > MANNERS) h->strangers++, forget(h, i, true);
+    if (host->line[i].revents) hear_out(host, i);
+    else if (rt_now() - host->visitor[i].since > MANNERS) host->strangers++, forget(host, i, true);
   }
-  if (h->line[n].revents & POLLIN) open_to(h, accept4(h->m->listens, NULL, NULL, SOCK_CLOEXEC));
+  if (host->line[n].revents & POLLIN)
+    open_to(host, accept4(host->m->listens, NULL, NULL, SOCK_CLOEXEC));
 }
 
 /* such as 2, 3 */
-static bool missing(const Host *h, double seconds, Fault *f) {
+static bool missing(const Host *host, double seconds, Fault *f) {
   char list[200] = "";
   size_t n = 0;
   int away = 0;
-  for (int i = 1; i < h->l->world; i++) {
-    bool talks = h->way->lines < 2 || h->m->talk[i - 1] >= 0;
-    if (h->m->sockets[i - 1] >= 0 && talks)
+  for (int i = 1; i < host->l->world; i++) {
+    bool talks = host->way->lines < 2 || host->m->talk[i - 1] >= 0;
+    if (host->m->sockets[i - 1] >= 0 && talks)
       continue; /* one that died between the two did not come */
     if (n < sizeof list - 16)
       n += (size_t)snprintf(list + n, sizeof list - n, "%s%d", away ? ", " : "", i);
     away++;
   }
-  rt_fault(f, 107, "%d of %d ranks did not come within %.0f s: rank %s", away, h->l->world, seconds,
-           list);
-  if (!h->strangers) return rt_help(f, "see whether they started, and what they say");
+  rt_fault(f, 107, "%d of %d ranks did not come within %.0f s: rank %s", away, host->l->world,
+           seconds, list);
+  if (!host->strangers) return rt_help(f, "see whether they started, and what they say");
   return rt_help(f,
                  "%d connections were none of this job's: has every rank the same SHARDC_SECRET?",
-                 h->strangers);
+                 host->strangers);
 }
 
-static bool gather(Host *h, double seconds, Fault *f) {
-  h->room = 2 * h->wanted + SPARE;
-  h->visitor = rt_alloc(sizeof(PendingPeer) * (size_t)h->room);
-  h->line = rt_alloc(sizeof(struct pollfd) * (size_t)(h->room + 1));
-  for (double left; h->came < h->wanted && (left = h->end - rt_now()) > 0;)
-    listen_once(h, left < 1 ? left : 1);
-  while (h->nvisitors) forget(h, 0, true);
-  free(h->visitor), free(h->line);
-  if (h->wrong.code) *f = h->wrong;
-  return !h->wrong.code && (h->came >= h->wanted || missing(h, seconds, f));
+static bool gather(Host *host, double seconds, Fault *f) {
+  host->room = 2 * host->wanted + SPARE;
+  host->visitor = rt_alloc(sizeof(PendingPeer) * (size_t)host->room);
+  host->line = rt_alloc(sizeof(struct pollfd) * (size_t)(host->room + 1));
+  for (double left; host->came < host->wanted && (left = host->end - rt_now()) > 0;)
+    listen_once(host, left < 1 ? left : 1);
+  while (host->nvisitors) forget(host, 0, true);
+  free(host->visitor), free(host->line);
+  if (host->wrong.code) *f = host->wrong;
+  return !host->wrong.code && (host->came >= host->wanted || missing(host, seconds, f));
 }
 
-static bool invite(Host *h, int64_t bytes, double seconds, Fault *f) {
-  Rendezvous *m = h->m;
-  m->npeers = h->l->world - 1, h->wanted = m->npeers * h->way->lines;
-  m->hello[0] = *h->mine;
-  bool ok = h->way->open(m, h->l, bytes, h->end, f) && gather(h, seconds, f);
-  h->way->close(m, h->l);
+static bool invite(Host *host, int64_t bytes, double seconds, Fault *f) {
+  Rendezvous *rendezvous = host->m;
+  rendezvous->npeers = host->l->world - 1, host->wanted = rendezvous->npeers * host->way->lines;
+  rendezvous->hello[0] = *host->mine;
+  bool ok = host->way->open(rendezvous, host->l, bytes, host->end, f) && gather(host, seconds, f);
+  host->way->close(rendezvous, host->l);
   if (ok) *f = (Fault){0};
-  for (int i = 0; i < m->npeers; i++)
-    if (m->sockets[i] >= 0) answer(h, m->sockets[i], f);
+  for (int i = 0; i < rendezvous->npeers; i++)
+    if (rendezvous->sockets[i] >= 0) answer(host, rendezvous->sockets[i], f);
   return ok;
 }
 
 /* ---- the others ---- */
 
-static bool nobody(const Launch *l, const RendezvousKind *way, double seconds, Fault *f) {
+static bool nobody(const Launch *launch, const RendezvousKind *way, double seconds, Fault *f) {
   bool far = way->lines > 1;
   if (f->code) return false;
   rt_fault(f, 107, "rank 0 did not come within %.0f s%s%.300s%s; this is rank %d of %d", seconds,
-           far ? " to " : "", far ? l->place : "", far ? ", where ranks are to meet" : "", l->rank,
-           l->world);
+           far ? " to " : "", far ? launch->place : "", far ? ", where ranks are to meet" : "",
+           launch->rank, launch->world);
   return rt_help(f,
                  far ? "see whether it started, what it says, and whether a firewall lies between"
                      : "see whether it started, and what it says");
 }
 
-static bool attend(Rendezvous *m, const RendezvousKind *way, const Launch *l, Hello mine,
-                   double seconds, Fault *f) {
-  Welcome a;
+static bool attend(Rendezvous *rendezvous, const RendezvousKind *way, const Launch *launch,
+                   Hello mine, double seconds, Fault *f) {
+  Welcome welcome;
   double end = rt_now() + seconds;
-  m->npeers = 1;
+  rendezvous->npeers = 1;
   for (int i = 0; i < way->lines; i++) {
     mine.line = i;
-    int s = way->reach(m, l, &mine, end, f);
-    if (s < 0 && (!i || f->code)) return nobody(l, way, seconds, f);
+    int s = way->reach(rendezvous, launch, &mine, end, f);
+    if (s < 0 && (!i || f->code)) return nobody(launch, way, seconds, f);
     if (s < 0) break; /* rank 0 has answered before it heard all */
-    if (i) m->talk[0] = s;
-    else m->sockets[0] = s;
+    if (i) rendezvous->talk[0] = s;
+    else rendezvous->sockets[0] = s;
   }
-  struct pollfd p = {m->sockets[0], POLLIN, 0};
-  if (poll(&p, 1, (int)((seconds + 5) * 1000)) != 1 || !way->hear(m->sockets[0], &a, &m->memory))
+  struct pollfd p = {rendezvous->sockets[0], POLLIN, 0};
+  if (poll(&p, 1, (int)((seconds + 5) * 1000)) != 1 ||
+      !way->hear(rendezvous->sockets[0], &welcome, &rendezvous->memory))
     return rt_fault(f, 107, "rank 0 ended before all ranks had come; this is rank %d of %d",
-                    l->rank, l->world);
-  if (!a.code) return *f = (Fault){0}, true;
-  rt_fault(f, a.code, "%.630s", a.what);
-  return rt_help(f, "%.630s", a.help);
+                    launch->rank, launch->world);
+  if (!welcome.code) return *f = (Fault){0}, true;
+  rt_fault(f, welcome.code, "%.630s", welcome.what);
+  return rt_help(f, "%.630s", welcome.help);
 }
 
 static int *no_sockets(int n) {
@@ -301,14 +312,16 @@ static int *no_sockets(int n) {
   return s;
 }
 
-bool rt_rendezvous(Rendezvous *m, const RendezvousKind *way, const Comm *c, int64_t bytes,
+bool rt_rendezvous(Rendezvous *rendezvous, const RendezvousKind *way, const Comm *c, int64_t bytes,
                    Fault *f) {
-  const Launch *l = &c->launch;
+  const Launch *launch = &c->launch;
   Hello mine = hello_of(c);
   double seconds = rt_seconds_of("SHARDC_MEET", 60);
-  *m = (Rendezvous){.memory = -1, .listens = -1};
-  m->sockets = no_sockets(l->world), m->talk = way->lines > 1 ? no_sockets(l->world) : NULL;
-  m->hello = rt_alloc(sizeof(Hello) * (size_t)l->world);
-  Host h = {.m = m, .way = way, .l = l, .mine = &mine, .end = rt_now() + seconds};
-  return l->rank ? attend(m, way, l, mine, seconds, f) : invite(&h, bytes, seconds, f);
+  *rendezvous = (Rendezvous){.memory = -1, .listens = -1};
+  rendezvous->sockets = no_sockets(launch->world),
+  rendezvous->talk = way->lines > 1 ? no_sockets(launch->world) : NULL;
+  rendezvous->hello = rt_alloc(sizeof(Hello) * (size_t)launch->world);
+  Host host = {.m = rendezvous, .way = way, .l = launch, .mine = &mine, .end = rt_now() + seconds};
+  return launch->rank ? attend(rendezvous, way, launch, mine, seconds, f)
+                      : invite(&host, bytes, seconds, f);
 }

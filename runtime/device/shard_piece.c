@@ -10,105 +10,109 @@
 
 /* ---- what a rank holds ---- */
 
-static int64_t coordinate(const rt_program *p, int axis, int rank) {
-  return rank / p->mesh[axis].stride % p->mesh[axis].size;
+static int64_t coordinate(const rt_program *program, int axis, int rank) {
+  return rank / program->mesh[axis].stride % program->mesh[axis].size;
 }
 
-static Piece box_of(const rt_program *p, const rt_tensor *t, int rank) {
-  Piece b = {.rank = t->rank};
+static Piece box_of(const rt_program *program, const rt_tensor *tensor, int rank) {
+  Piece piece = {.rank = tensor->rank};
   int64_t block[RT_MAX_RANK] = {0};
-  for (int i = 0; i < t->nsplits; i++) {
-    int dim = t->split[i].dim, axis = t->split[i].axis;
-    block[dim] = block[dim] * p->mesh[axis].size + coordinate(p, axis, rank);
+  for (int i = 0; i < tensor->nsplits; i++) {
+    int dim = tensor->split[i].dim, axis = tensor->split[i].axis;
+    block[dim] = block[dim] * program->mesh[axis].size + coordinate(program, axis, rank);
   }
-  for (int i = 0; i < t->rank; i++)
-    b.begin[i] = block[i] * t->size[i], b.end[i] = b.begin[i] + t->size[i];
-  b.to = rt_piece_count(&b);
-  return b;
+  for (int i = 0; i < tensor->rank; i++)
+    piece.begin[i] = block[i] * tensor->size[i], piece.end[i] = piece.begin[i] + tensor->size[i];
+  piece.to = rt_piece_count(&piece);
+  return piece;
 }
 
-int64_t rt_piece_count(const Piece *b) {
+int64_t rt_piece_count(const Piece *piece) {
   int64_t n = 1;
-  for (int i = 0; i < b->rank; i++) n *= b->end[i] - b->begin[i];
+  for (int i = 0; i < piece->rank; i++) n *= piece->end[i] - piece->begin[i];
   return n;
 }
 
 /* Is the rank on a stage that has the tensor? */
-static bool holds(const rt_program *p, const rt_tensor *t, int rank) {
-  if (t->stages == RT_STAGES_ALL) return true;
-  int64_t end = p->mesh[p->stage_axis].size - 1;
-  return coordinate(p, p->stage_axis, rank) == (t->stages == RT_STAGES_FIRST ? 0 : end);
+static bool holds(const rt_program *program, const rt_tensor *tensor, int rank) {
+  if (tensor->stages == RT_STAGES_ALL) return true;
+  int64_t end = program->mesh[program->stage_axis].size - 1;
+  return coordinate(program, program->stage_axis, rank) ==
+         (tensor->stages == RT_STAGES_FIRST ? 0 : end);
 }
 
-PieceWalk rt_pieces(const rt_program *p, const rt_tensor *t, int rank) {
-  return (PieceWalk){p, t, rank, 0, t->flat ? t->flat->begin / t->flat->bucket : 0};
+PieceWalk rt_pieces(const rt_program *program, const rt_tensor *tensor, int rank) {
+  return (PieceWalk){program, tensor, rank, 0,
+                     tensor->flat ? tensor->flat->begin / tensor->flat->bucket : 0};
 }
 
 /* The share of this rank in bucket w->bucket of round w->round, cut to the tensor. */
-static bool share(const PieceWalk *w, int64_t count, Piece *b) {
-  const rt_flat *f = w->t->flat;
-  int64_t mine = 0, own = f->bucket;
-  for (int i = 0; i < f->naxes; i++) {
-    int64_t n = w->p->mesh[f->axis[i]].size;
-    mine = mine * n + coordinate(w->p, f->axis[i], w->rank), own /= n;
+static bool share(const PieceWalk *walk, int64_t count, Piece *piece) {
+  const rt_flat *flat = walk->t->flat;
+  int64_t mine = 0, own = flat->bucket;
+  for (int i = 0; i < flat->naxes; i++) {
+    int64_t n = walk->p->mesh[flat->axis[i]].size;
+    mine = mine * n + coordinate(walk->p, flat->axis[i], walk->rank), own /= n;
   }
-  int64_t first = w->bucket * f->bucket + mine * own, from = max_i64(first, f->begin),
-          to = min_i64(first + own, f->begin + count);
+  int64_t first = walk->bucket * flat->bucket + mine * own, from = max_i64(first, flat->begin),
+          to = min_i64(first + own, flat->begin + count);
   if (from >= to) return false;
-  b->from = w->round * count + from - f->begin, b->to = w->round * count + to - f->begin;
-  b->at = w->round * f->shard + w->bucket * own + from - first;
+  piece->from = walk->round * count + from - flat->begin,
+  piece->to = walk->round * count + to - flat->begin;
+  piece->at = walk->round * flat->shard + walk->bucket * own + from - first;
   return true;
 }
 
-bool rt_piece_next(PieceWalk *w, Piece *b) {
-  const rt_flat *f = w->t->flat;
-  *b = box_of(w->p, w->t, w->rank);
-  if (!holds(w->p, w->t, w->rank)) return false;
-  if (!f) return w->round++ == 0 && b->to > 0;
-  int64_t count = b->to / f->rounds;
-  while (w->round < f->rounds) {
-    bool some = share(w, count, b);
-    if (++w->bucket * f->bucket >= f->begin + count) w->round++, w->bucket = f->begin / f->bucket;
+bool rt_piece_next(PieceWalk *walk, Piece *piece) {
+  const rt_flat *flat = walk->t->flat;
+  *piece = box_of(walk->p, walk->t, walk->rank);
+  if (!holds(walk->p, walk->t, walk->rank)) return false;
+  if (!flat) return walk->round++ == 0 && piece->to > 0;
+  int64_t count = piece->to / flat->rounds;
+  while (walk->round < flat->rounds) {
+    bool some = share(walk, count, piece);
+    if (++walk->bucket * flat->bucket >= flat->begin + count)
+      walk->round++, walk->bucket = flat->begin / flat->bucket;
     if (some) return true;
   }
   return false;
 }
 
-Piece rt_piece_whole(const rt_program *p, const rt_tensor *t) {
-  Piece b = {.rank = t->rank};
-  for (int i = 0; i < t->rank; i++) b.end[i] = rt_whole_size(p, t, i);
-  b.to = rt_piece_count(&b);
-  return b;
+Piece rt_piece_whole(const rt_program *program, const rt_tensor *tensor) {
+  Piece piece = {.rank = tensor->rank};
+  for (int i = 0; i < tensor->rank; i++) piece.end[i] = rt_whole_size(program, tensor, i);
+  piece.to = rt_piece_count(&piece);
+  return piece;
 }
 
-bool rt_is_padded(const rt_tensor *t) {
-  for (int i = 0; i < t->rank; i++)
-    if (t->logical[i]) return true;
+bool rt_is_padded(const rt_tensor *tensor) {
+  for (int i = 0; i < tensor->rank; i++)
+    if (tensor->logical[i]) return true;
   return false;
 }
 
-bool rt_is_placed(const rt_tensor *t) {
-  return t->nsplits || t->flat || t->stages != RT_STAGES_ALL || rt_is_padded(t);
+bool rt_is_placed(const rt_tensor *tensor) {
+  return tensor->nsplits || tensor->flat || tensor->stages != RT_STAGES_ALL || rt_is_padded(tensor);
 }
 
-int64_t rt_whole_size(const rt_program *p, const rt_tensor *t, int dim) {
-  int64_t n = t->size[dim];
-  if (t->logical[dim]) return t->logical[dim];
-  for (int i = 0; i < t->nsplits; i++)
-    if (t->split[i].dim == dim) n *= p->mesh[t->split[i].axis].size;
+int64_t rt_whole_size(const rt_program *program, const rt_tensor *tensor, int dim) {
+  int64_t n = tensor->size[dim];
+  if (tensor->logical[dim]) return tensor->logical[dim];
+  for (int i = 0; i < tensor->nsplits; i++)
+    if (tensor->split[i].dim == dim) n *= program->mesh[tensor->split[i].axis].size;
   return n;
 }
 
-int64_t rt_whole_count(const rt_program *p, const rt_tensor *t) {
+int64_t rt_whole_count(const rt_program *program, const rt_tensor *tensor) {
   int64_t n = 1;
-  for (int i = 0; i < t->rank; i++) n *= rt_whole_size(p, t, i);
+  for (int i = 0; i < tensor->rank; i++) n *= rt_whole_size(program, tensor, i);
   return n;
 }
 
-static rt_tensor whole_tensor(const rt_program *p, const rt_tensor *t) {
+static rt_tensor whole_tensor(const rt_program *program, const rt_tensor *t) {
   rt_tensor w = *t;
-  for (int i = 0; i < t->rank; i++) w.size[i] = rt_whole_size(p, t, i);
-  w.bytes = rt_whole_count(p, t) * rt_elem_bytes(t->elem), w.nsplits = 0, w.flat = NULL,
+  for (int i = 0; i < t->rank; i++) w.size[i] = rt_whole_size(program, t, i);
+  w.bytes = rt_whole_count(program, t) * rt_elem_bytes(t->elem), w.nsplits = 0, w.flat = NULL,
   w.stages = RT_STAGES_ALL;
   memset(w.logical, 0, sizeof w.logical);
   return w;
@@ -129,11 +133,11 @@ static int64_t among_first(const Piece *a, const Piece *b, int64_t n) {
   return sum;
 }
 
-Piece rt_piece_logical(const rt_program *p, const rt_tensor *t, const Piece *b) {
+Piece rt_piece_logical(const rt_program *program, const rt_tensor *tensor, const Piece *b) {
   Piece c = *b;
-  if (!rt_is_padded(t)) return c;
+  if (!rt_is_padded(tensor)) return c;
   for (int i = 0; i < c.rank; i++) {
-    int64_t end = rt_whole_size(p, t, i);
+    int64_t end = rt_whole_size(program, tensor, i);
     c.end[i] = min_i64(c.end[i], end), c.begin[i] = min_i64(c.begin[i], end);
   }
   c.from = among_first(b, &c, b->from), c.to = among_first(b, &c, b->to);
@@ -141,34 +145,36 @@ Piece rt_piece_logical(const rt_program *p, const rt_tensor *t, const Piece *b) 
 }
 
 /* One rank of a GPU may hold padding, too. */
-static bool all_whole(const rt_program *p) {
-  for (int i = 0; i < p->ntensors; i++)
-    if (rt_is_placed(&p->tensors[i])) return false;
+static bool all_whole(const rt_program *program) {
+  for (int i = 0; i < program->ntensors; i++)
+    if (rt_is_placed(&program->tensors[i])) return false;
   return true;
 }
 
-const rt_program *rt_whole_program(const rt_program *p) {
-  if (all_whole(p)) return p;
+const rt_program *rt_whole_program(const rt_program *program) {
+  if (all_whole(program)) return program;
   rt_program *whole = rt_alloc(sizeof *whole);
-  rt_tensor *tensors = rt_alloc(sizeof *tensors * (size_t)p->ntensors);
-  for (int i = 0; i < p->ntensors; i++) tensors[i] = whole_tensor(p, &p->tensors[i]);
-  *whole = *p, whole->tensors = tensors;
+  rt_tensor *tensors = rt_alloc(sizeof *tensors * (size_t)program->ntensors);
+  for (int i = 0; i < program->ntensors; i++)
+    tensors[i] = whole_tensor(program, &program->tensors[i]);
+  *whole = *program, whole->tensors = tensors;
   return whole;
 }
 
-void rt_whole_free(const rt_program *whole, const rt_program *p) {
-  if (whole == p) return;
+void rt_whole_free(const rt_program *whole, const rt_program *program) {
+  if (whole == program) return;
   free((void *)whole->tensors);
   free((void *)whole);
 }
 
-bool rt_is_writer(const rt_program *p, const rt_tensor *t, int rank) {
-  if (!holds(p, t, rank)) return false;
-  for (int axis = 0; axis < p->naxes; axis++) {
-    bool splits = t->stages != RT_STAGES_ALL && axis == p->stage_axis;
-    for (int i = 0; t->flat && i < t->flat->naxes; i++) splits |= t->flat->axis[i] == axis;
-    for (int i = 0; i < t->nsplits; i++) splits = splits || t->split[i].axis == axis;
-    if (!splits && coordinate(p, axis, rank)) return false;
+bool rt_is_writer(const rt_program *program, const rt_tensor *tensor, int rank) {
+  if (!holds(program, tensor, rank)) return false;
+  for (int axis = 0; axis < program->naxes; axis++) {
+    bool splits = tensor->stages != RT_STAGES_ALL && axis == program->stage_axis;
+    for (int i = 0; tensor->flat && i < tensor->flat->naxes; i++)
+      splits |= tensor->flat->axis[i] == axis;
+    for (int i = 0; i < tensor->nsplits; i++) splits = splits || tensor->split[i].axis == axis;
+    if (!splits && coordinate(program, axis, rank)) return false;
   }
   return true;
 }
@@ -247,26 +253,27 @@ bool rt_piece_apart(const Piece *a, const Piece *b) {
   return same && (a->to <= b->from || b->to <= a->from);
 }
 
-void rt_tensor_take(const Device *d, const rt_tensor *t, int elem, const void *data,
+void rt_tensor_take(const Device *d, const rt_tensor *tensor, int elem, const void *data,
                     const Piece *from) {
-  PieceWalk w = rt_pieces(d->program, t, rt_comm_rank(d->comm));
-  int64_t n = rt_elem_bytes(t->elem), most = rt_span_most(d, t) / n;
-  for (Piece mine, part; rt_piece_next(&w, &mine);)
+  PieceWalk walk = rt_pieces(d->program, tensor, rt_comm_rank(d->comm));
+  int64_t n = rt_elem_bytes(tensor->elem), most = rt_span_most(d, tensor) / n;
+  for (Piece mine, part; rt_piece_next(&walk, &mine);)
     while (rt_piece_cut(&mine, most, &part))
       if (!rt_piece_apart(from, &part))
-        rt_piece_copy(elem, data, from, (int)t->elem,
-                      rt_span_write(d, t, part.at * n, (part.to - part.from) * n), &part);
+        rt_piece_copy(elem, data, from, (int)tensor->elem,
+                      rt_span_write(d, tensor, part.at * n, (part.to - part.from) * n), &part);
 }
 
-void rt_tensor_keep(const Device *d, const rt_tensor *t, int elem, const void *whole) {
-  Piece all = rt_piece_whole(d->program, t);
-  rt_tensor_take(d, t, elem, whole, &all);
+void rt_tensor_keep(const Device *d, const rt_tensor *tensor, int elem, const void *whole) {
+  Piece all = rt_piece_whole(d->program, tensor);
+  rt_tensor_take(d, tensor, elem, whole, &all);
 }
 
-Device rt_device_with(const Device *d, const rt_program *whole, const rt_tensor *t, void *data) {
+Device rt_device_with(const Device *d, const rt_program *whole, const rt_tensor *tensor,
+                      void *data) {
   Device view = *d;
   view.program = whole, view.state = NULL;
-  view.view[t->arena] = (char *)((uintptr_t)data - (uintptr_t)t->offset);
+  view.view[tensor->arena] = (char *)((uintptr_t)data - (uintptr_t)tensor->offset);
   return view;
 }
 
@@ -285,41 +292,44 @@ typedef struct Gather {
 } Gather;
 
 /* The next piece of every rank; returns the elements of the longest, 0: there are none. */
-static int64_t next_pieces(Gather *g, int world) {
+static int64_t next_pieces(Gather *gather, int world) {
   int64_t longest = 0;
   for (int i = 0; i < world; i++) {
-    if (!rt_piece_next(&g->walk[i], &g->piece[i])) g->piece[i].from = g->piece[i].to = 0;
-    longest = max_i64(longest, g->piece[i].to - g->piece[i].from);
+    if (!rt_piece_next(&gather->walk[i], &gather->piece[i]))
+      gather->piece[i].from = gather->piece[i].to = 0;
+    longest = max_i64(longest, gather->piece[i].to - gather->piece[i].from);
   }
   return longest;
 }
 
 /* Elements at .. at + n - 1 of every rank's piece, as far as it has them. */
-static void gather_part(Gather *g, int world, int64_t at, int64_t n) {
-  Comm *c = g->d->comm;
-  Piece *mine = &g->piece[rt_comm_rank(c)];
+static void gather_part(Gather *gather, int world, int64_t at, int64_t n) {
+  Comm *c = gather->d->comm;
+  Piece *mine = &gather->piece[rt_comm_rank(c)];
   int64_t have = max_i64(0, min_i64(n, mine->to - mine->from - at));
-  rt_tensor_copy(g->d, g->t, (mine->at + at) * g->bytes, have * g->bytes, g->send);
-  rt_comm_gather(c, g->t->name, g->send, g->all, n * g->bytes);
+  rt_tensor_copy(gather->d, gather->t, (mine->at + at) * gather->bytes, have * gather->bytes,
+                 gather->send);
+  rt_comm_gather(c, gather->t->name, gather->send, gather->all, n * gather->bytes);
   for (int i = 0; i < world; i++) {
-    Piece part = g->piece[i];
+    Piece part = gather->piece[i];
     part.from += at, part.to = min_i64(part.to, part.from + n);
-    if (g->whole && part.from < part.to && rt_is_writer(g->d->program, g->t, i))
-      rt_piece_copy((int)g->t->elem, g->all + i * n * g->bytes, &part, (int)g->t->elem, g->whole,
-                    &g->to);
+    if (gather->whole && part.from < part.to && rt_is_writer(gather->d->program, gather->t, i))
+      rt_piece_copy((int)gather->t->elem, gather->all + i * n * gather->bytes, &part,
+                    (int)gather->t->elem, gather->whole, &gather->to);
   }
 }
 
-void rt_tensor_gather(const Device *d, const rt_tensor *t, void *whole) {
+void rt_tensor_gather(const Device *d, const rt_tensor *tensor, void *whole) {
   int world = rt_comm_world(d->comm);
-  Gather g = {.d = d, .t = t, .bytes = rt_elem_bytes(t->elem), .whole = whole};
-  g.to = rt_piece_whole(d->program, t);
-  g.walk = rt_alloc(sizeof *g.walk * (size_t)world);
-  g.piece = rt_alloc(sizeof *g.piece * (size_t)world);
-  for (int i = 0; i < world; i++) g.walk[i] = rt_pieces(d->program, t, i);
-  g.send = rt_alloc((size_t)(STAGE * g.bytes));
-  g.all = rt_alloc((size_t)(STAGE * g.bytes * world));
-  for (int64_t n; (n = next_pieces(&g, world)) > 0;)
-    for (int64_t at = 0; at < n; at += STAGE) gather_part(&g, world, at, min_i64(STAGE, n - at));
-  free(g.walk), free(g.piece), free(g.send), free(g.all);
+  Gather gather = {.d = d, .t = tensor, .bytes = rt_elem_bytes(tensor->elem), .whole = whole};
+  gather.to = rt_piece_whole(d->program, tensor);
+  gather.walk = rt_alloc(sizeof *gather.walk * (size_t)world);
+  gather.piece = rt_alloc(sizeof *gather.piece * (size_t)world);
+  for (int i = 0; i < world; i++) gather.walk[i] = rt_pieces(d->program, tensor, i);
+  gather.send = rt_alloc((size_t)(STAGE * gather.bytes));
+  gather.all = rt_alloc((size_t)(STAGE * gather.bytes * world));
+  for (int64_t n; (n = next_pieces(&gather, world)) > 0;)
+    for (int64_t at = 0; at < n; at += STAGE)
+      gather_part(&gather, world, at, min_i64(STAGE, n - at));
+  free(gather.walk), free(gather.piece), free(gather.send), free(gather.all);
 }

@@ -31,19 +31,22 @@ void rt_checkpoint_path(char out[RT_PATH], const char *run, int64_t step) {
   rt_join(out, run, name);
 }
 
-static bool kept(const rt_tensor *t) { return t->kind == RT_PARAM || t->kind == RT_STATE; }
+static bool kept(const rt_tensor *tensor) {
+  return tensor->kind == RT_PARAM || tensor->kind == RT_STATE;
+}
 
 /* Where a piece lies in the logical tensor: begin:end/size of each dimension; a part of that box
    has its range of elements behind a semicolon. */
-static char *place_text(const rt_program *p, const rt_tensor *t, const Piece *b) {
+static char *place_text(const rt_program *program, const rt_tensor *tensor, const Piece *piece) {
   char text[RT_MAX_RANK * 64 + 64] = "";
   size_t n = 0, size = sizeof text;
-  for (int i = 0; i < t->rank; i++)
+  for (int i = 0; i < tensor->rank; i++)
     n += (size_t)snprintf(text + n, size - n, "%s%lld:%lld/%lld", i ? "," : "",
-                          (long long)b->begin[i], (long long)b->end[i],
-                          (long long)rt_whole_size(p, t, i));
-  if (t->flat)
-    n += (size_t)snprintf(text + n, size - n, ";%lld:%lld", (long long)b->from, (long long)b->to);
+                          (long long)piece->begin[i], (long long)piece->end[i],
+                          (long long)rt_whole_size(program, tensor, i));
+  if (tensor->flat)
+    n += (size_t)snprintf(text + n, size - n, ";%lld:%lld", (long long)piece->from,
+                          (long long)piece->to);
   return rt_copy_text(text, n);
 }
 
@@ -66,61 +69,64 @@ typedef struct CheckpointParts {
 enum { PART = 16 << 20 }; /* bytes */
 
 static int64_t next_part(void *of, const void **data) {
-  CheckpointParts *x = of;
-  int64_t n = rt_elem_bytes(x->t->elem), most = min_i64(rt_span_most(x->d, x->t), PART);
-  for (Piece part; rt_piece_cut(&x->left, most / n, &part);) {
-    Piece b = rt_piece_logical(x->d->program, x->t, &part);
-    int64_t bytes = (b.to - b.from) * n, held = (part.to - part.from) * n;
+  CheckpointParts *parts = of;
+  int64_t n = rt_elem_bytes(parts->t->elem), most = min_i64(rt_span_most(parts->d, parts->t), PART);
+  for (Piece part; rt_piece_cut(&parts->left, most / n, &part);) {
+    Piece piece = rt_piece_logical(parts->d->program, parts->t, &part);
+    int64_t bytes = (piece.to - piece.from) * n, held = (part.to - part.from) * n;
     if (!bytes) continue; /* nothing but padding */
-    *data = rt_span_read(x->d, x->t, part.at * n, held);
+    *data = rt_span_read(parts->d, parts->t, part.at * n, held);
     if (bytes == held) return bytes;
-    if (!x->room) x->room = rt_alloc((size_t)most);
-    rt_piece_copy((int)x->t->elem, *data, &part, (int)x->t->elem, x->room, &b);
-    *data = x->room;
+    if (!parts->room) parts->room = rt_alloc((size_t)most);
+    rt_piece_copy((int)parts->t->elem, *data, &part, (int)parts->t->elem, parts->room, &piece);
+    *data = parts->room;
     return bytes;
   }
-  free(x->room), x->room = NULL;
+  free(parts->room), parts->room = NULL;
   return 0;
 }
 
-static void add_parts(Contents *c, const Device *d, const rt_tensor *t, const char *name, int rank,
-                      const int64_t *size, const Piece *held) {
-  CheckpointParts *x = &c->parts[c->nitems];
-  *x = (CheckpointParts){d, t, *held, NULL};
-  c->item[c->nitems++] = (SafeItem){name, (int)t->elem, rank, size, NULL, next_part, x};
+static void add_parts(Contents *contents, const Device *d, const rt_tensor *tensor,
+                      const char *name, int rank, const int64_t *size, const Piece *held) {
+  CheckpointParts *parts = &contents->parts[contents->nitems];
+  *parts = (CheckpointParts){d, tensor, *held, NULL};
+  contents->item[contents->nitems++] =
+      (SafeItem){name, (int)tensor->elem, rank, size, NULL, next_part, parts};
 }
 
-static int count_pieces(const Device *d, const rt_tensor *t) {
-  PieceWalk w = rt_pieces(d->program, t, rt_comm_rank(d->comm));
-  Piece b;
+static int count_pieces(const Device *d, const rt_tensor *tensor) {
+  PieceWalk walk = rt_pieces(d->program, tensor, rt_comm_rank(d->comm));
+  Piece piece;
   int n = 0;
-  while (rt_piece_next(&w, &b)) n++;
+  while (rt_piece_next(&walk, &piece)) n++;
   return n;
 }
 
-static bool written_here(const Device *d, const rt_tensor *t) {
-  return kept(t) && rt_is_writer(d->program, t, rt_comm_rank(d->comm));
+static bool written_here(const Device *d, const rt_tensor *tensor) {
+  return kept(tensor) && rt_is_writer(d->program, tensor, rt_comm_rank(d->comm));
 }
 
-static void add_piece(Contents *c, const Device *d, const rt_tensor *t, char *name,
+static void add_piece(Contents *contents, const Device *d, const rt_tensor *tensor, char *name,
                       const Piece *held) {
-  Piece b = rt_piece_logical(d->program, t, held);
-  int64_t *size = c->size[c->nitems];
-  for (int i = 0; i < t->rank; i++) size[i] = b.end[i] - b.begin[i];
-  if (t->flat) size[0] = b.to - b.from;
-  c->pair[c->npairs++] = (SafePair){rt_format("place.%s", name), place_text(d->program, t, &b)};
-  add_parts(c, d, t, name, t->flat ? 1 : t->rank, size, held);
+  Piece piece = rt_piece_logical(d->program, tensor, held);
+  int64_t *size = contents->size[contents->nitems];
+  for (int i = 0; i < tensor->rank; i++) size[i] = piece.end[i] - piece.begin[i];
+  if (tensor->flat) size[0] = piece.to - piece.from;
+  contents->pair[contents->npairs++] =
+      (SafePair){rt_format("place.%s", name), place_text(d->program, tensor, &piece)};
+  add_parts(contents, d, tensor, name, tensor->flat ? 1 : tensor->rank, size, held);
 }
 
 /* A tensor is one item, or NAME:0, NAME:1, .. of one dim each. */
-static void add_pieces(Contents *c, const Device *d, const rt_tensor *t) {
-  PieceWalk w = rt_pieces(d->program, t, rt_comm_rank(d->comm));
-  Piece b;
-  for (int k = 0; rt_piece_next(&w, &b);) {
-    Piece logical = rt_piece_logical(d->program, t, &b);
+static void add_pieces(Contents *contents, const Device *d, const rt_tensor *tensor) {
+  PieceWalk walk = rt_pieces(d->program, tensor, rt_comm_rank(d->comm));
+  Piece piece;
+  for (int k = 0; rt_piece_next(&walk, &piece);) {
+    Piece logical = rt_piece_logical(d->program, tensor, &piece);
     if (logical.from == logical.to) continue;
-    char *name = t->flat ? rt_format("%s:%d", t->name, k) : rt_copy_text(t->name, strlen(t->name));
-    add_piece(c, d, t, name, &b), k++;
+    char *name = tensor->flat ? rt_format("%s:%d", tensor->name, k)
+                              : rt_copy_text(tensor->name, strlen(tensor->name));
+    add_piece(contents, d, tensor, name, &piece), k++;
   }
 }
 
@@ -136,21 +142,22 @@ static Contents room_for(int n) {
 
 /* What this rank writes into a checkpoint. */
 static Contents own_contents(const Device *d) {
-  const rt_program *p = d->program;
+  const rt_program *program = d->program;
   int n = 1;
-  for (int i = 0; i < p->ntensors; i++)
-    if (written_here(d, &p->tensors[i])) n += count_pieces(d, &p->tensors[i]);
-  Contents c = room_for(n);
-  for (int i = 0; i < p->ntensors; i++)
-    if (written_here(d, &p->tensors[i])) add_pieces(&c, d, &p->tensors[i]);
-  return c;
+  for (int i = 0; i < program->ntensors; i++)
+    if (written_here(d, &program->tensors[i])) n += count_pieces(d, &program->tensors[i]);
+  Contents contents = room_for(n);
+  for (int i = 0; i < program->ntensors; i++)
+    if (written_here(d, &program->tensors[i])) add_pieces(&contents, d, &program->tensors[i]);
+  return contents;
 }
 
-static void free_contents(Contents *c) {
-  for (int i = 0; i < c->npairs; i++) free((char *)c->pair[i].key), free((char *)c->pair[i].value);
-  for (int i = 0; i < c->npairs; i++) free((char *)c->item[i].name);
-  for (int i = 0; i < c->nitems; i++) free(c->parts[i].room);
-  free(c->item), free(c->pair), free(c->size), free(c->parts);
+static void free_contents(Contents *contents) {
+  for (int i = 0; i < contents->npairs; i++)
+    free((char *)contents->pair[i].key), free((char *)contents->pair[i].value);
+  for (int i = 0; i < contents->npairs; i++) free((char *)contents->item[i].name);
+  for (int i = 0; i < contents->nitems; i++) free(contents->parts[i].room);
+  free(contents->item), free(contents->pair), free(contents->size), free(contents->parts);
 }
 
 static bool cannot(Fault *f, const char *what, const char *path) {
@@ -160,18 +167,19 @@ static bool cannot(Fault *f, const char *what, const char *path) {
   return rt_at(f, path, "", -1);
 }
 
-static bool write_items(const char *path, const Contents *c, int64_t *bytes, uint64_t *hash,
+static bool write_items(const char *path, const Contents *contents, int64_t *bytes, uint64_t *hash,
                         Fault *f) {
-  NewFile n;
-  if (!rt_file_begin(&n, path, 0666, f)) return false;
-  bool ok = rt_safe_write(n.fd, c->item, c->nitems, c->pair, c->npairs, bytes, hash, f);
-  return rt_file_end(&n, ok, true, f);
+  NewFile file;
+  if (!rt_file_begin(&file, path, 0666, f)) return false;
+  bool ok = rt_safe_write(file.fd, contents->item, contents->nitems, contents->pair,
+                          contents->npairs, bytes, hash, f);
+  return rt_file_end(&file, ok, true, f);
 }
 
 /* Keys and values of a window are no result. */
-static bool shown(const rt_tensor *t) {
-  return t->kind == RT_OUTPUT && strncmp(t->name, "decode.of.fill.", 15) &&
-         strncmp(t->name, "decode.of.row.", 14);
+static bool shown(const rt_tensor *tensor) {
+  return tensor->kind == RT_OUTPUT && strncmp(tensor->name, "decode.of.fill.", 15) &&
+         strncmp(tensor->name, "decode.of.row.", 14);
 }
 
 static bool has_run(const Device *d, const char *entry) {
@@ -180,62 +188,63 @@ static bool has_run(const Device *d, const char *entry) {
 }
 
 /* An entry that stores an output, by the names that lowering and optimizers give. */
-bool rt_is_computed(const Device *d, const rt_tensor *t) {
+bool rt_is_computed(const Device *d, const rt_tensor *tensor) {
   static const char *const of[][3] = {{"out.", "logits", ""},
                                       {"eval.", "eval", ""},
                                       {"decode.", "decode", ""},
                                       {"norm2.of.", "step", ""},
                                       {"", "step", "step.frozen"}};
   int i = 0;
-  while (strncmp(t->name, of[i][0], strlen(of[i][0]))) i++;
+  while (strncmp(tensor->name, of[i][0], strlen(of[i][0]))) i++;
   return has_run(d, of[i][1]) || has_run(d, of[i][2]);
 }
 
 /* Logical tensors, gathered; rank 0 writes. */
 bool rt_dump(const char *path, const Device *d, const Outputs *more, Fault *f) {
-  const rt_program *p = rt_whole_program(d->program);
+  const rt_program *program = rt_whole_program(d->program);
   bool first = rt_comm_rank(d->comm) == 0, ok = true;
-  Contents c = room_for(p->ntensors + (more ? more->n : 0) + 1);
-  for (int i = 0; i < p->ntensors; i++) {
-    const rt_tensor *t = &d->program->tensors[i], *whole = &p->tensors[i];
-    if (!kept(t) && !(shown(t) && rt_is_computed(d, t))) continue;
-    if (more && !strncmp(t->name, "out.", 4)) continue;
-    if (!rt_is_placed(t)) {
-      Piece all = rt_piece_whole(d->program, t);
-      add_parts(&c, d, t, t->name, t->rank, whole->size, &all);
+  Contents contents = room_for(program->ntensors + (more ? more->n : 0) + 1);
+  for (int i = 0; i < program->ntensors; i++) {
+    const rt_tensor *tensor = &d->program->tensors[i], *whole = &program->tensors[i];
+    if (!kept(tensor) && !(shown(tensor) && rt_is_computed(d, tensor))) continue;
+    if (more && !strncmp(tensor->name, "out.", 4)) continue;
+    if (!rt_is_placed(tensor)) {
+      Piece all = rt_piece_whole(d->program, tensor);
+      add_parts(&contents, d, tensor, tensor->name, tensor->rank, whole->size, &all);
       continue;
     }
     void *data = first ? rt_alloc((size_t)whole->bytes) : NULL;
-    rt_tensor_gather(d, t, data);
-    c.item[c.nitems++] = (SafeItem){t->name, t->elem, t->rank, whole->size, data, NULL, NULL};
+    rt_tensor_gather(d, tensor, data);
+    contents.item[contents.nitems++] =
+        (SafeItem){tensor->name, tensor->elem, tensor->rank, whole->size, data, NULL, NULL};
   }
-  int own = c.nitems;
+  int own = contents.nitems;
   int64_t bytes;
   uint64_t hash;
-  for (int i = 0; more && i < more->n; i++) c.item[c.nitems++] = more->item[i];
-  if (first) ok = write_items(path, &c, &bytes, &hash, f);
+  for (int i = 0; more && i < more->n; i++) contents.item[contents.nitems++] = more->item[i];
+  if (first) ok = write_items(path, &contents, &bytes, &hash, f);
   for (int i = 0; i < own; i++) {
-    const rt_tensor *t = rt_tensor_find(d->program, c.item[i].name);
-    if (rt_is_placed(t)) free((void *)c.item[i].data);
+    const rt_tensor *tensor = rt_tensor_find(d->program, contents.item[i].name);
+    if (rt_is_placed(tensor)) free((void *)contents.item[i].data);
   }
-  free_contents(&c);
-  rt_whole_free(p, d->program);
+  free_contents(&contents);
+  rt_whole_free(program, d->program);
   return ok;
 }
 
-static void write_dims(FILE *o, const rt_program *p) { /* logical sizes */
+static void write_dims(FILE *o, const rt_program *program) { /* logical sizes */
   const char *seen[256];
   int n = 0;
   fprintf(o, "\"dims\":{");
-  for (int i = 0; i < p->ntensors; i++)
-    for (int k = 0; k < p->tensors[i].rank; k++) {
+  for (int i = 0; i < program->ntensors; i++)
+    for (int k = 0; k < program->tensors[i].rank; k++) {
       int j = 0;
-      while (j < n && strcmp(seen[j], p->tensors[i].dim[k])) j++;
+      while (j < n && strcmp(seen[j], program->tensors[i].dim[k])) j++;
       if (j < n || n == 256) continue;
-      seen[n++] = p->tensors[i].dim[k];
+      seen[n++] = program->tensors[i].dim[k];
       if (n > 1) fputc(',', o);
-      rt_json_write(o, p->tensors[i].dim[k]);
-      fprintf(o, ":%lld", (long long)rt_whole_size(p, &p->tensors[i], k));
+      rt_json_write(o, program->tensors[i].dim[k]);
+      fprintf(o, ":%lld", (long long)rt_whole_size(program, &program->tensors[i], k));
     }
   fprintf(o, "}");
 }
@@ -245,33 +254,34 @@ typedef struct WrittenPieces { /* what a rank made */
   uint64_t hash;
 } WrittenPieces;
 
-static void write_files(FILE *o, const WrittenPieces *w, int world) {
+static void write_files(FILE *o, const WrittenPieces *pieces, int world) {
   char name[64];
   fprintf(o, ",\"files\":[");
   for (int i = 0; i < world; i++) {
     rank_file(name, i);
     fprintf(o, "%s{\"name\":\"%s\",\"bytes\":%lld,\"xxh64\":\"%016llx\"}", i ? "," : "", name,
-            (long long)w[i].bytes, (unsigned long long)w[i].hash);
+            (long long)pieces[i].bytes, (unsigned long long)pieces[i].hash);
   }
   fprintf(o, "]");
 }
 
-static bool write_state(const char *path, const rt_program *p, const Progress *g,
-                        const WrittenPieces *w, int world, Fault *f) {
+static bool write_state(const char *path, const rt_program *program, const Progress *progress,
+                        const WrittenPieces *pieces, int world, Fault *f) {
   char *text = NULL;
   size_t n = 0;
   FILE *o = open_memstream(&text, &n);
   if (!o) return rt_fault(f, 701, "no memory for state.json");
-  fprintf(o, "{\"schema\":1,\"model\":"), rt_json_write(o, p->model);
-  fprintf(o, ",\"compiler\":"), rt_json_write(o, p->compiler);
-  fprintf(o, ",\"program\":"), rt_json_write(o, p->hash);
+  fprintf(o, "{\"schema\":1,\"model\":"), rt_json_write(o, program->model);
+  fprintf(o, ",\"compiler\":"), rt_json_write(o, program->compiler);
+  fprintf(o, ",\"program\":"), rt_json_write(o, program->hash);
   fprintf(o, ",\"step\":%lld,\"samples\":%lld,\"tokens\":%lld,\"seed\":%lld,\"loss\":",
-          (long long)g->step, (long long)g->samples, (long long)g->tokens, (long long)g->seed);
-  rt_json_real(o, g->loss);
-  fprintf(o, ",\"valid_loss\":"), rt_json_real(o, g->valid_loss);
-  fprintf(o, ",\"data\":\"%016llx\",\"optimizer\":", (unsigned long long)g->data);
-  rt_json_write(o, g->optimizer);
-  fprintf(o, ","), write_dims(o, p), write_files(o, w, world);
+          (long long)progress->step, (long long)progress->samples, (long long)progress->tokens,
+          (long long)progress->seed);
+  rt_json_real(o, progress->loss);
+  fprintf(o, ",\"valid_loss\":"), rt_json_real(o, progress->valid_loss);
+  fprintf(o, ",\"data\":\"%016llx\",\"optimizer\":", (unsigned long long)progress->data);
+  rt_json_write(o, progress->optimizer);
+  fprintf(o, ","), write_dims(o, program), write_files(o, pieces, world);
   fflush(o);
   fprintf(o, ",\"check\":\"%016llx\"}\n", (unsigned long long)rt_hash_of(text, n));
   fclose(o);
@@ -280,21 +290,21 @@ static bool write_state(const char *path, const rt_program *p, const Progress *g
   return ok;
 }
 
-static bool write_rank(const char *folder, const Device *d, WrittenPieces *w, Fault *f) {
+static bool write_rank(const char *folder, const Device *d, WrittenPieces *pieces, Fault *f) {
   char path[RT_PATH], name[64];
   rank_file(name, rt_comm_rank(d->comm));
   rt_join(path, folder, name);
-  Contents c = own_contents(d);
-  bool ok = write_items(path, &c, &w->bytes, &w->hash, f);
-  free_contents(&c);
+  Contents contents = own_contents(d);
+  bool ok = write_items(path, &contents, &pieces->bytes, &pieces->hash, f);
+  free_contents(&contents);
   return ok;
 }
 
-static bool finish_folder(const char *folder, const Device *d, const Progress *p,
-                          const WrittenPieces *w, Fault *f) {
+static bool finish_folder(const char *folder, const Device *d, const Progress *progress,
+                          const WrittenPieces *pieces, Fault *f) {
   char path[RT_PATH];
   rt_join(path, folder, "state.json");
-  return write_state(path, d->program, p, w, rt_comm_world(d->comm), f) &&
+  return write_state(path, d->program, progress, pieces, rt_comm_world(d->comm), f) &&
          rt_sync_folder(folder, f);
 }
 
@@ -328,12 +338,12 @@ static bool publish(const char *run, const char *fresh, const char *folder, Faul
   return true;
 }
 
-bool rt_checkpoint_save(const char *run, const Device *d, const Progress *p, Fault *f) {
+bool rt_checkpoint_save(const char *run, const Device *d, const Progress *progress, Fault *f) {
   char folder[RT_PATH], fresh[RT_PATH], name[64];
   bool first = rt_comm_rank(d->comm) == 0;
   WrittenPieces mine = {0}, *all = rt_alloc(sizeof *all * (size_t)rt_comm_world(d->comm));
-  rt_checkpoint_path(folder, run, p->step);
-  snprintf(name, sizeof name, ".new-step-%06lld", (long long)p->step);
+  rt_checkpoint_path(folder, run, progress->step);
+  snprintf(name, sizeof name, ".new-step-%06lld", (long long)progress->step);
   rt_join(fresh, run, name);
   bool ok = *folder && *fresh;
   if (!ok) rt_fault(f, 401, "the name of the run directory is too long");
@@ -343,7 +353,8 @@ bool rt_checkpoint_save(const char *run, const Device *d, const Progress *p, Fau
        rt_comm_all(d->comm, "write its part of a checkpoint", write_rank(fresh, d, &mine, f), f);
   rt_comm_gather(d->comm, "sums of a checkpoint", &mine, all, sizeof mine);
   bool good = ok;
-  if (first && ok) good = finish_folder(fresh, d, p, all, f) && publish(run, fresh, folder, f);
+  if (first && ok)
+    good = finish_folder(fresh, d, progress, all, f) && publish(run, fresh, folder, f);
   if (first && !good && *fresh) rt_remove_tree(fresh);
   free(all);
   return ok && rt_comm_all(d->comm, "finish a checkpoint", good, f);
@@ -364,19 +375,19 @@ static int newest_first(const void *a, const void *b) {
 }
 
 CheckpointList rt_checkpoint_list(const char *run) {
-  CheckpointList l = {0, NULL};
+  CheckpointList list = {0, NULL};
   DIR *d = opendir(run);
   for (struct dirent *e; d && (e = readdir(d));) {
     int64_t step = step_of(e->d_name);
     if (step < 0) continue;
-    if (!(l.n & (l.n + 1)) || !l.step) /* room for a power of two */
-      if (!(l.step = realloc(l.step, sizeof *l.step * 2 * (size_t)(l.n + 1))))
+    if (!(list.n & (list.n + 1)) || !list.step) /* room for a power of two */
+      if (!(list.step = realloc(list.step, sizeof *list.step * 2 * (size_t)(list.n + 1))))
         rt_fail(701, "no memory");
-    l.step[l.n++] = step;
+    list.step[list.n++] = step;
   }
   if (d) closedir(d);
-  if (l.n) qsort(l.step, (size_t)l.n, sizeof *l.step, newest_first);
-  return l;
+  if (list.n) qsort(list.step, (size_t)list.n, sizeof *list.step, newest_first);
+  return list;
 }
 
 /* A folder changes its name before it is emptied, so that a half-removed one never looks like a
@@ -390,10 +401,11 @@ static void remove_checkpoint(const char *run, int64_t step) {
 }
 
 void rt_checkpoint_rotate(const char *run, int64_t newest, int keep) {
-  CheckpointList l = rt_checkpoint_list(run);
-  for (int i = 0, seen = 0; i < l.n; i++)
-    if (l.step[i] <= newest && ++seen > (keep > 1 ? keep : 1)) remove_checkpoint(run, l.step[i]);
-  free(l.step);
+  CheckpointList list = rt_checkpoint_list(run);
+  for (int i = 0, seen = 0; i < list.n; i++)
+    if (list.step[i] <= newest && ++seen > (keep > 1 ? keep : 1))
+      remove_checkpoint(run, list.step[i]);
+  free(list.step);
 }
 
 void rt_checkpoint_clean(const char *run) {
@@ -411,15 +423,15 @@ void rt_checkpoint_clean(const char *run) {
 }
 
 void rt_checkpoint_retire(const char *run, int64_t step) {
-  CheckpointList l = rt_checkpoint_list(run);
-  for (int i = 0; i < l.n && l.step[i] > step; i++) {
+  CheckpointList list = rt_checkpoint_list(run);
+  for (int i = 0; i < list.n && list.step[i] > step; i++) {
     char from[RT_PATH], to[RT_PATH], name[64];
-    rt_checkpoint_path(from, run, l.step[i]);
-    snprintf(name, sizeof name, "replaced-step-%06lld", (long long)l.step[i]);
+    rt_checkpoint_path(from, run, list.step[i]);
+    snprintf(name, sizeof name, "replaced-step-%06lld", (long long)list.step[i]);
     rt_join(to, run, name);
     rt_remove_tree(to);
     if (!rename(from, to))
       fprintf(stderr, "note: %s is newer than the resumed step and is now %s\n", from, to);
   }
-  free(l.step);
+  free(list.step);
 }

@@ -29,85 +29,91 @@ typedef struct State {
 /* ---- state.json ---- */
 
 /* The sum at the end covers everything in front of it. */
-static bool sum_matches(Bytes b) {
+static bool sum_matches(Bytes bytes) {
   static const char mark[] = ",\"check\":\"";
   int64_t tail = (int64_t)sizeof mark - 1 + 16 + 3; /* 16 digits, quote, brace, newline */
   char sum[20];
-  if (b.n < tail || memcmp(b.at + b.n - tail, mark, sizeof mark - 1)) return false;
-  snprintf(sum, sizeof sum, "%016llx", (unsigned long long)rt_hash_of(b.at, (size_t)(b.n - tail)));
-  return !memcmp(b.at + b.n - 19, sum, 16) && !memcmp(b.at + b.n - 3, "\"}\n", 3);
+  if (bytes.n < tail || memcmp(bytes.at + bytes.n - tail, mark, sizeof mark - 1)) return false;
+  snprintf(sum, sizeof sum, "%016llx",
+           (unsigned long long)rt_hash_of(bytes.at, (size_t)(bytes.n - tail)));
+  return !memcmp(bytes.at + bytes.n - 19, sum, 16) && !memcmp(bytes.at + bytes.n - 3, "\"}\n", 3);
 }
 
-static void read_file(Json *j, StateFile *s) {
+static void read_file(Json *json, StateFile *file) {
   char key[32];
-  if (!rt_json_object(j)) return;
-  while (rt_json_member(j, key, sizeof key)) {
-    if (!strcmp(key, "name")) rt_json_string(j, s->name, sizeof s->name);
-    else if (!strcmp(key, "bytes")) rt_json_int(j, &s->bytes);
-    else if (!strcmp(key, "xxh64")) rt_json_string(j, s->sum, sizeof s->sum);
-    else rt_json_skip(j);
+  if (!rt_json_object(json)) return;
+  while (rt_json_member(json, key, sizeof key)) {
+    if (!strcmp(key, "name")) rt_json_string(json, file->name, sizeof file->name);
+    else if (!strcmp(key, "bytes")) rt_json_int(json, &file->bytes);
+    else if (!strcmp(key, "xxh64")) rt_json_string(json, file->sum, sizeof file->sum);
+    else rt_json_skip(json);
   }
-  if (!j->error && (!*s->name || strchr(s->name, '/')))
-    rt_json_fail(j, "a file without a plain name");
+  if (!json->error && (!*file->name || strchr(file->name, '/')))
+    rt_json_fail(json, "a file without a plain name");
 }
 
-static void read_files(Json *j, State *s, int64_t most) {
-  if (!rt_json_array(j)) return;
-  s->file = rt_alloc(sizeof(StateFile) * (size_t)most);
-  while (rt_json_element(j)) {
-    if (s->nfiles == most) rt_json_fail(j, "too many files");
-    else read_file(j, &s->file[s->nfiles++]);
+static void read_files(Json *json, State *state, int64_t most) {
+  if (!rt_json_array(json)) return;
+  state->file = rt_alloc(sizeof(StateFile) * (size_t)most);
+  while (rt_json_element(json)) {
+    if (state->nfiles == most) rt_json_fail(json, "too many files");
+    else read_file(json, &state->file[state->nfiles++]);
   }
 }
 
-static void read_member(Json *j, const char *key, State *s, int64_t size) {
+static void read_member(Json *json, const char *key, State *state, int64_t size) {
   struct {
     const char *key;
     int64_t *whole;
     double *real;
-  } rows[] = {
-      {"schema", &s->schema, NULL},        {"step", &s->step, NULL}, {"samples", &s->samples, NULL},
-      {"tokens", &s->tokens, NULL},        {"seed", &s->seed, NULL}, {"loss", NULL, &s->loss},
-      {"valid_loss", NULL, &s->valid_loss}};
+  } rows[] = {{"schema", &state->schema, NULL},
+              {"step", &state->step, NULL},
+              {"samples", &state->samples, NULL},
+              {"tokens", &state->tokens, NULL},
+              {"seed", &state->seed, NULL},
+              {"loss", NULL, &state->loss},
+              {"valid_loss", NULL, &state->valid_loss}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     if (!strcmp(key, rows[i].key)) {
-      if (rows[i].whole) rt_json_int(j, rows[i].whole);
-      else rt_json_number(j, rows[i].real);
+      if (rows[i].whole) rt_json_int(json, rows[i].whole);
+      else rt_json_number(json, rows[i].real);
       return;
     }
-  if (!strcmp(key, "model")) rt_json_string(j, s->model, sizeof s->model);
-  else if (!strcmp(key, "program")) rt_json_string(j, s->program, sizeof s->program);
-  else if (!strcmp(key, "data")) rt_json_string(j, s->data, sizeof s->data);
-  else if (!strcmp(key, "optimizer")) rt_json_string(j, s->optimizer, sizeof s->optimizer);
-  else if (!strcmp(key, "files") && !s->file) read_files(j, s, size / 16 + 1);
-  else rt_json_skip(j);
+  if (!strcmp(key, "model")) rt_json_string(json, state->model, sizeof state->model);
+  else if (!strcmp(key, "program")) rt_json_string(json, state->program, sizeof state->program);
+  else if (!strcmp(key, "data")) rt_json_string(json, state->data, sizeof state->data);
+  else if (!strcmp(key, "optimizer"))
+    rt_json_string(json, state->optimizer, sizeof state->optimizer);
+  else if (!strcmp(key, "files") && !state->file) read_files(json, state, size / 16 + 1);
+  else rt_json_skip(json);
 }
 
-static bool read_state(Bytes b, State *s, Fault *f) {
+static bool read_state(Bytes bytes, State *state, Fault *f) {
   const int64_t most = (int64_t)1 << 60; /* sums with such counts do not overflow */
   char key[64];
-  *s = (State){.loss = NAN, .valid_loss = NAN, .step = -1};
-  if (!sum_matches(b)) return rt_fault(f, 502, "the text does not match its own check sum");
-  Json j = rt_json(b.at, b.n);
-  if (rt_json_object(&j))
-    while (rt_json_member(&j, key, sizeof key)) read_member(&j, key, s, b.n);
-  if (!rt_json_done(&j)) {
-    rt_fault(f, 502, "not the JSON that was expected: %s", j.error);
-    return rt_at(f, "", "byte", j.p - j.begin);
+  *state = (State){.loss = NAN, .valid_loss = NAN, .step = -1};
+  if (!sum_matches(bytes)) return rt_fault(f, 502, "the text does not match its own check sum");
+  Json json = rt_json(bytes.at, bytes.n);
+  if (rt_json_object(&json))
+    while (rt_json_member(&json, key, sizeof key)) read_member(&json, key, state, bytes.n);
+  if (!rt_json_done(&json)) {
+    rt_fault(f, 502, "not the JSON that was expected: %s", json.error);
+    return rt_at(f, "", "byte", json.p - json.begin);
   }
-  if (s->schema != 1)
-    return rt_fault(f, 502, "schema %lld is not known to this executable", (long long)s->schema);
-  if (s->step > most || s->samples > most || s->tokens > most || s->tokens < 0)
+  if (state->schema != 1)
+    return rt_fault(f, 502, "schema %lld is not known to this executable",
+                    (long long)state->schema);
+  if (state->step > most || state->samples > most || state->tokens > most || state->tokens < 0)
     return rt_fault(f, 502, "it counts more steps, samples or tokens than there can be");
-  if (s->step < 0 || s->samples < 0 || !s->nfiles)
+  if (state->step < 0 || state->samples < 0 || !state->nfiles)
     return rt_fault(f, 502, "it lacks the step, the cursor or the files");
   return true;
 }
 
-bool rt_state_check(Bytes b, Fault *f) {
-  State s;
-  bool ok = read_state(b, &s, f);
-  free(s.file);
+bool rt_state_check(Bytes bytes, Fault *f) {
+  State state;
+  bool ok = read_state(bytes, &state, f);
+  free(state.file);
   return ok;
 }
 
@@ -115,23 +121,24 @@ bool rt_state_check(Bytes b, Fault *f) {
 
 /* begin:end/size of each dimension, comma between; behind a semicolon a range of the box's
    elements. The whole tensor if there is no text. */
-static bool read_place(const char *text, const rt_program *p, const rt_tensor *t, Piece *b) {
-  *b = rt_piece_whole(p, t);
-  for (int i = 0; text && i < t->rank; i++) {
+static bool read_place(const char *text, const rt_program *program, const rt_tensor *tensor,
+                       Piece *piece) {
+  *piece = rt_piece_whole(program, tensor);
+  for (int i = 0; text && i < tensor->rank; i++) {
     long long begin, end, size;
     int n = 0;
     if (sscanf(text, "%lld:%lld/%lld%n", &begin, &end, &size, &n) != 3) return false;
-    if (begin < 0 || end < begin || end > size || size != b->end[i]) return false;
-    b->begin[i] = begin, b->end[i] = end;
+    if (begin < 0 || end < begin || end > size || size != piece->end[i]) return false;
+    piece->begin[i] = begin, piece->end[i] = end;
     text += n, text += *text == ',';
   }
-  long long from = 0, to = rt_piece_count(b), count = to;
+  long long from = 0, to = rt_piece_count(piece), count = to;
   int n = 0;
   if (text && *text == ';') {
     if (sscanf(text, ";%lld:%lld%n", &from, &to, &n) != 2) return false;
     text += n;
   }
-  b->from = from, b->to = to;
+  piece->from = from, piece->to = to;
   return from >= 0 && from <= to && to <= count && (!text || !*text);
 }
 
@@ -142,40 +149,41 @@ typedef struct OpenCheckpoint {
   SafeFile file;
 } OpenCheckpoint;
 
-static bool open_file(const char *folder, const StateFile *s, OpenCheckpoint *o, bool verify,
-                      Fault *f) {
+static bool open_file(const char *folder, const StateFile *file, OpenCheckpoint *checkpoint,
+                      bool verify, Fault *f) {
   char path[RT_PATH], sum[20];
-  rt_join(path, folder, s->name);
-  if (!rt_map_file(path, 502, &o->bytes, f)) return false;
-  if (o->bytes.n != s->bytes) {
-    rt_fault(f, 502, "the file has %lld bytes, it was written with %lld", (long long)o->bytes.n,
-             (long long)s->bytes);
+  rt_join(path, folder, file->name);
+  if (!rt_map_file(path, 502, &checkpoint->bytes, f)) return false;
+  if (checkpoint->bytes.n != file->bytes) {
+    rt_fault(f, 502, "the file has %lld bytes, it was written with %lld",
+             (long long)checkpoint->bytes.n, (long long)file->bytes);
     return rt_at(f, path, "", -1);
   }
   if (verify)
     snprintf(sum, sizeof sum, "%016llx",
-             (unsigned long long)rt_hash_of(o->bytes.at, (size_t)o->bytes.n));
-  if (verify && strcmp(sum, s->sum)) {
+             (unsigned long long)rt_hash_of(checkpoint->bytes.at, (size_t)checkpoint->bytes.n));
+  if (verify && strcmp(sum, file->sum)) {
     rt_fault(f, 502, "the bytes do not match the check sum in state.json");
     return rt_at(f, path, "", -1);
   }
-  if (rt_safe_read(o->bytes, &o->file, f)) return true;
+  if (rt_safe_read(checkpoint->bytes, &checkpoint->file, f)) return true;
   f->code = 502;
   return rt_at(f, path, "", -1);
 }
 
 /* One item of a file against the program's tensor: its place, or a fault. An item that is a part of
    its box has one dimension, otherwise those of the box. */
-static bool place_of(const OpenCheckpoint *o, const SafeTensor *s, const rt_program *p,
-                     const rt_tensor *t, Piece *b, Fault *f) {
+static bool place_of(const OpenCheckpoint *checkpoint, const SafeTensor *tensor,
+                     const rt_program *program, const rt_tensor *t, Piece *piece, Fault *f) {
   char key[RT_NAME + 24];
-  snprintf(key, sizeof key, "place.%s", s->name);
-  const char *text = rt_safe_meta(&o->file, key);
+  snprintf(key, sizeof key, "place.%s", tensor->name);
+  const char *text = rt_safe_meta(&checkpoint->file, key);
   bool part = text && strchr(text, ';');
-  bool fits =
-      s->rank == (part ? 1 : t->rank) && s->elem == (int)t->elem && read_place(text, p, t, b);
-  for (int i = 0; fits && !part && i < t->rank; i++) fits = b->end[i] - b->begin[i] == s->size[i];
-  if (fits && part) fits = b->to - b->from == s->size[0];
+  bool fits = tensor->rank == (part ? 1 : t->rank) && tensor->elem == (int)t->elem &&
+              read_place(text, program, t, piece);
+  for (int i = 0; fits && !part && i < t->rank; i++)
+    fits = piece->end[i] - piece->begin[i] == tensor->size[i];
+  if (fits && part) fits = piece->to - piece->from == tensor->size[0];
   if (fits) return true;
   rt_fault(f, 503, "%s has another shape or type than in this model", t->name);
   return rt_help(
@@ -193,127 +201,132 @@ typedef struct RestoreFilling { /* one tensor, from all files */
   int64_t have;
 } RestoreFilling;
 
-static bool take(RestoreFilling *l, const OpenCheckpoint *o, const SafeTensor *s, Fault *f) {
-  if (l->nseen == l->room) {
-    l->room = l->room * 2 + 8;
-    if (!(l->seen = realloc(l->seen, sizeof(Piece) * (size_t)l->room))) rt_fail(701, "no memory");
+static bool take(RestoreFilling *filling, const OpenCheckpoint *checkpoint,
+                 const SafeTensor *tensor, Fault *f) {
+  if (filling->nseen == filling->room) {
+    filling->room = filling->room * 2 + 8;
+    if (!(filling->seen = realloc(filling->seen, sizeof(Piece) * (size_t)filling->room)))
+      rt_fail(701, "no memory");
   }
-  Piece *b = &l->seen[l->nseen];
-  if (!place_of(o, s, l->d->program, l->t, b, f)) return false;
-  for (int k = 0; !l->fill && k < l->nseen; k++)
-    if (!rt_piece_apart(b, &l->seen[k]))
-      return rt_fault(f, 502, "two slices of %s overlap", l->t->name);
-  l->nseen++, l->have += b->to - b->from;
-  if (l->fill) rt_tensor_take(l->d, l->t, s->elem, s->data, b);
+  Piece *piece = &filling->seen[filling->nseen];
+  if (!place_of(checkpoint, tensor, filling->d->program, filling->t, piece, f)) return false;
+  for (int k = 0; !filling->fill && k < filling->nseen; k++)
+    if (!rt_piece_apart(piece, &filling->seen[k]))
+      return rt_fault(f, 502, "two slices of %s overlap", filling->t->name);
+  filling->nseen++, filling->have += piece->to - piece->from;
+  if (filling->fill) rt_tensor_take(filling->d, filling->t, tensor->elem, tensor->data, piece);
   return true;
 }
 
 /* NAME, or NAME:0, NAME:1, .. */
-static bool take_all(RestoreFilling *l, const OpenCheckpoint *o, Fault *f) {
+static bool take_all(RestoreFilling *filling, const OpenCheckpoint *checkpoint, Fault *f) {
   char name[RT_NAME + 16];
-  const SafeTensor *s = rt_safe_find(&o->file, l->t->name);
-  if (s) return take(l, o, s, f);
+  const SafeTensor *tensor = rt_safe_find(&checkpoint->file, filling->t->name);
+  if (tensor) return take(filling, checkpoint, tensor, f);
   for (int k = 0;; k++) {
-    snprintf(name, sizeof name, "%s:%d", l->t->name, k);
-    if (!(s = rt_safe_find(&o->file, name))) return true;
-    if (!take(l, o, s, f)) return false;
+    snprintf(name, sizeof name, "%s:%d", filling->t->name, k);
+    if (!(tensor = rt_safe_find(&checkpoint->file, name))) return true;
+    if (!take(filling, checkpoint, tensor, f)) return false;
   }
 }
 
 /* Walks over all pieces of a tensor: they lie apart and make it whole; copies them if `fill`. */
-static bool tensor_from(RestoreFilling *l, Fault *f) {
-  l->nseen = 0, l->have = 0;
-  for (int i = 0; i < l->nfiles; i++)
-    if (!take_all(l, &l->o[i], f)) return false;
-  if (l->have == rt_whole_count(l->d->program, l->t)) return true;
-  rt_fault(f, 503, l->have ? "%s is there only in part" : "%s is not in the checkpoint",
-           l->t->name);
+static bool tensor_from(RestoreFilling *filling, Fault *f) {
+  filling->nseen = 0, filling->have = 0;
+  for (int i = 0; i < filling->nfiles; i++)
+    if (!take_all(filling, &filling->o[i], f)) return false;
+  if (filling->have == rt_whole_count(filling->d->program, filling->t)) return true;
+  rt_fault(f, 503, filling->have ? "%s is there only in part" : "%s is not in the checkpoint",
+           filling->t->name);
   return rt_help(f,
                  "it belongs to another model; --init takes parameters alone from a weights file");
 }
 
-static bool load_tensors(const OpenCheckpoint *o, int n, const Device *d, bool fill, Fault *f) {
-  RestoreFilling l = {.o = o, .nfiles = n, .d = d, .fill = fill};
+static bool load_tensors(const OpenCheckpoint *checkpoint, int n, const Device *d, bool fill,
+                         Fault *f) {
+  RestoreFilling filling = {.o = checkpoint, .nfiles = n, .d = d, .fill = fill};
   bool ok = true;
   for (int i = 0; ok && i < d->program->ntensors; i++) {
-    l.t = &d->program->tensors[i];
-    if (l.t->kind == RT_PARAM || l.t->kind == RT_STATE) ok = tensor_from(&l, f);
+    filling.t = &d->program->tensors[i];
+    if (filling.t->kind == RT_PARAM || filling.t->kind == RT_STATE) ok = tensor_from(&filling, f);
   }
-  free(l.seen);
+  free(filling.seen);
   return ok;
 }
 
-static bool load_files(const char *folder, const State *s, const Device *d, Fault *f) {
-  OpenCheckpoint *o = rt_alloc(sizeof(OpenCheckpoint) * (size_t)s->nfiles);
+static bool load_files(const char *folder, const State *state, const Device *d, Fault *f) {
+  OpenCheckpoint *checkpoint = rt_alloc(sizeof(OpenCheckpoint) * (size_t)state->nfiles);
   int rank = rt_comm_rank(d->comm), world = rt_comm_world(d->comm);
   bool ok = true;
-  for (int i = 0; ok && i < s->nfiles; i++)
-    ok = open_file(folder, &s->file[i], &o[i], i % world == rank, f);
-  ok = ok && (load_tensors(o, s->nfiles, d, false, f) || rt_at(f, folder, "", -1));
+  for (int i = 0; ok && i < state->nfiles; i++)
+    ok = open_file(folder, &state->file[i], &checkpoint[i], i % world == rank, f);
+  ok = ok && (load_tensors(checkpoint, state->nfiles, d, false, f) || rt_at(f, folder, "", -1));
   ok = rt_comm_all(d->comm, "use a checkpoint", ok, f);
-  if (ok) load_tensors(o, s->nfiles, d, true, f);
-  for (int i = 0; i < s->nfiles; i++) rt_safe_free(&o[i].file), rt_unmap_file(&o[i].bytes);
-  free(o);
+  if (ok) load_tensors(checkpoint, state->nfiles, d, true, f);
+  for (int i = 0; i < state->nfiles; i++)
+    rt_safe_free(&checkpoint[i].file), rt_unmap_file(&checkpoint[i].bytes);
+  free(checkpoint);
   return ok;
 }
 
-static bool open_state(const char *folder, State *s, Fault *f) {
+static bool open_state(const char *folder, State *state, Fault *f) {
   char path[RT_PATH];
-  Bytes b;
-  *s = (State){.step = -1};
+  Bytes bytes;
+  *state = (State){.step = -1};
   rt_join(path, folder, "state.json");
-  if (!rt_map_file(path, 502, &b, f)) return false;
-  bool ok = read_state(b, s, f) || rt_at(f, path, "", -1);
-  rt_unmap_file(&b);
+  if (!rt_map_file(path, 502, &bytes, f)) return false;
+  bool ok = read_state(bytes, state, f) || rt_at(f, path, "", -1);
+  rt_unmap_file(&bytes);
   return ok;
 }
 
 /* The programs of one executable are one compilation, for several targets. */
-static bool of_this_executable(const State *s, const Device *d) {
-  for (const rt_program *p = d->first; p; p = p->next)
-    if (!strcmp(s->program, p->hash)) return true;
-  return !strcmp(s->program, d->program->hash);
+static bool of_this_executable(const State *state, const Device *d) {
+  for (const rt_program *program = d->first; program; program = program->next)
+    if (!strcmp(state->program, program->hash)) return true;
+  return !strcmp(state->program, d->program->hash);
 }
 
-static void tell_other(const char *folder, const State *s, const Device *d) {
-  if (strcmp(s->model, d->program->model))
-    fprintf(stderr, "note: %s is of model %s, this is %s; all its tensors fit\n", folder, s->model,
-            d->program->model);
+static void tell_other(const char *folder, const State *state, const Device *d) {
+  if (strcmp(state->model, d->program->model))
+    fprintf(stderr, "note: %s is of model %s, this is %s; all its tensors fit\n", folder,
+            state->model, d->program->model);
   else fprintf(stderr, "note: %s was written by another compilation of this model\n", folder);
 }
 
-bool rt_checkpoint_load(const char *folder, const Device *d, Progress *p, Fault *f) {
-  State s;
-  bool ok = rt_comm_all(d->comm, "read a checkpoint", open_state(folder, &s, f), f) &&
-            load_files(folder, &s, d, f);
-  if (ok && !of_this_executable(&s, d) && rt_comm_rank(d->comm) == 0) tell_other(folder, &s, d);
-  free(s.file);
+bool rt_checkpoint_load(const char *folder, const Device *d, Progress *progress, Fault *f) {
+  State state;
+  bool ok = rt_comm_all(d->comm, "read a checkpoint", open_state(folder, &state, f), f) &&
+            load_files(folder, &state, d, f);
+  if (ok && !of_this_executable(&state, d) && rt_comm_rank(d->comm) == 0)
+    tell_other(folder, &state, d);
+  free(state.file);
   if (!ok) return false;
-  *p = (Progress){.step = s.step,
-                  .samples = s.samples,
-                  .tokens = s.tokens,
-                  .seed = (uint64_t)s.seed,
-                  .loss = s.loss,
-                  .valid_loss = s.valid_loss,
-                  .data = strtoull(s.data, NULL, 16)};
-  memcpy(p->optimizer, s.optimizer, sizeof p->optimizer);
+  *progress = (Progress){.step = state.step,
+                         .samples = state.samples,
+                         .tokens = state.tokens,
+                         .seed = (uint64_t)state.seed,
+                         .loss = state.loss,
+                         .valid_loss = state.valid_loss,
+                         .data = strtoull(state.data, NULL, 16)};
+  memcpy(progress->optimizer, state.optimizer, sizeof progress->optimizer);
   return true;
 }
 
-bool rt_checkpoint_load_newest(const char *run, const Device *d, Progress *p, Fault *f) {
-  CheckpointList l = rt_checkpoint_list(run);
+bool rt_checkpoint_load_newest(const char *run, const Device *d, Progress *progress, Fault *f) {
+  CheckpointList list = rt_checkpoint_list(run);
   bool ok = false;
   char folder[RT_PATH];
-  if (!l.n) {
+  if (!list.n) {
     rt_fault(f, 501, "no checkpoint here");
     rt_at(f, run, "", -1);
   }
-  for (int i = 0; !ok && i < l.n; i++) {
-    rt_checkpoint_path(folder, run, l.step[i]);
-    ok = rt_checkpoint_load(folder, d, p, f);
+  for (int i = 0; !ok && i < list.n; i++) {
+    rt_checkpoint_path(folder, run, list.step[i]);
+    ok = rt_checkpoint_load(folder, d, progress, f);
     if (!ok && f->code != 502) break; /* of another model: an older one would be, too */
-    if (!ok && i + 1 < l.n && !f->quiet) rt_print_fault(f, "warning");
+    if (!ok && i + 1 < list.n && !f->quiet) rt_print_fault(f, "warning");
   }
-  free(l.step);
+  free(list.step);
   return ok;
 }
