@@ -33,147 +33,154 @@ typedef struct RowKernel {
   ValueId full[MAX_RESULTS], per_row[MAX_RESULTS];
 } RowKernel;
 
-static const Op *reduction(const RowKernel *s, int i) { return &s->e->k->ops.at[s->r.op[i]]; }
+static const Op *reduction(const RowKernel *kernel, int i) {
+  return &kernel->e->k->ops.at[kernel->r.op[i]];
+}
 static bool is_scan(const Op *o) { return op_family(o->code) == FAMILY_SCAN; }
 
-static bool sums_now(const RowKernel *s, int i) {
-  return !is_scan(reduction(s, i)) && s->level[reduction(s, i)->in[0]] == s->pass;
+static bool sums_now(const RowKernel *kernel, int i) {
+  return !is_scan(reduction(kernel, i)) &&
+         kernel->level[reduction(kernel, i)->in[0]] == kernel->pass;
 }
 
-static void sort_results(RowKernel *s) {
-  const Fn *k = s->e->k;
+static void sort_results(RowKernel *kernel) {
+  const Fn *k = kernel->e->k;
   for (uint32_t i = 0; i < k->results.n; i++) {
     ValueId v = k->results.at[i];
-    if (reduction_along(k, &s->r, v)) s->full[s->nfull++] = v;
-    else s->per_row[s->nrow++] = v;
+    if (reduction_along(k, &kernel->r, v)) kernel->full[kernel->nfull++] = v;
+    else kernel->per_row[kernel->nrow++] = v;
   }
 }
 
 /* ---- points of a row ---- */
 
 /* Vector `flat` of the row; `inside`: it is known to be there. */
-static Point point_at(RowKernel *s, LLVMValueRef flat, bool inside) {
-  Emit *e = s->e;
-  Point p = space_point(e, &s->over, s->lanes_over, flat, &s->row);
+static Point point_at(RowKernel *kernel, LLVMValueRef flat, bool inside) {
+  Emit *e = kernel->e;
+  Point p = space_point(e, &kernel->over, kernel->lanes_over, flat, &kernel->row);
   if (inside) return p;
   LLVMValueRef there =
-      LLVMBuildICmp(e->builder, LLVMIntULT, flat, emit_index(e, s->length), "there");
-  p.guard = s->valid ? LLVMBuildAnd(e->builder, there, s->valid, "") : there;
+      LLVMBuildICmp(e->builder, LLVMIntULT, flat, emit_index(e, kernel->length), "there");
+  p.guard = kernel->valid ? LLVMBuildAnd(e->builder, there, kernel->valid, "") : there;
   return p;
 }
 
 /* The thread's vector of number `which` after vector `first` of the row. */
-static Point nth_point(RowKernel *s, LLVMValueRef first, int64_t which, int64_t done) {
+static Point nth_point(RowKernel *kernel, LLVMValueRef first, int64_t which, int64_t done) {
   LLVMValueRef flat = first;
-  if (which) flat = LLVMBuildNSWAdd(s->e->builder, first, emit_index(s->e, which * s->group), "");
-  return point_at(s, flat, done + (which + 1) * s->group <= s->length);
+  if (which)
+    flat = LLVMBuildNSWAdd(kernel->e->builder, first, emit_index(kernel->e, which * kernel->group),
+                           "");
+  return point_at(kernel, flat, done + (which + 1) * kernel->group <= kernel->length);
 }
 
 /* ---- one level ---- */
 
-static void take(RowKernel *s, int64_t n) {
-  for (int i = 0; i < s->r.n; i++)
-    for (int64_t u = 0; u < n && sums_now(s, i); u++)
-      accumulator_take(s->e, &s->acc[i], (int)(u % s->acc[i].n), &s->point[u]);
+static void take(RowKernel *kernel, int64_t n) {
+  for (int i = 0; i < kernel->r.n; i++)
+    for (int64_t u = 0; u < n && sums_now(kernel, i); u++)
+      accumulator_take(kernel->e, &kernel->acc[i], (int)(u % kernel->acc[i].n), &kernel->point[u]);
 }
 
-static void store_full(RowKernel *s, int64_t n) {
-  LLVMValueRef *value = ARENA_ARRAY(s->e->arena, LLVMValueRef, (size_t)n * s->nfull + 1);
-  if (s->pass != s->passes - 1) return;
+static void store_full(RowKernel *kernel, int64_t n) {
+  LLVMValueRef *value = ARENA_ARRAY(kernel->e->arena, LLVMValueRef, (size_t)n * kernel->nfull + 1);
+  if (kernel->pass != kernel->passes - 1) return;
   for (int64_t u = 0; u < n; u++)
-    for (uint32_t i = 0; i < s->nfull; i++)
-      value[u * s->nfull + i] = expr_value(s->e, s->full[i], &s->point[u]);
+    for (uint32_t i = 0; i < kernel->nfull; i++)
+      value[u * kernel->nfull + i] = expr_value(kernel->e, kernel->full[i], &kernel->point[u]);
   for (int64_t u = 0; u < n; u++)
-    walk_put(s->e, &s->kept, &s->over, &s->point[u], s->nfull, s->full, &value[u * s->nfull]);
+    walk_put(kernel->e, &kernel->kept, &kernel->over, &kernel->point[u], kernel->nfull,
+             kernel->full, &value[u * kernel->nfull]);
 }
 
-static void some_points(RowKernel *s, LLVMValueRef first, int64_t n, int64_t done) {
-  expr_forget(s->e);
-  for (int64_t u = 0; u < n; u++) s->point[u] = nth_point(s, first, u, done);
-  take(s, n);
-  store_full(s, n);
-  expr_forget(s->e);
+static void some_points(RowKernel *kernel, LLVMValueRef first, int64_t n, int64_t done) {
+  expr_forget(kernel->e);
+  for (int64_t u = 0; u < n; u++) kernel->point[u] = nth_point(kernel, first, u, done);
+  take(kernel, n);
+  store_full(kernel, n);
+  expr_forget(kernel->e);
 }
 
 /* Whole turns in a loop, then what is left. */
-static void turns(RowKernel *s) {
-  Emit *e = s->e;
-  int64_t turn = s->group * s->vectors, whole = s->length / turn;
+static void turns(RowKernel *kernel) {
+  Emit *e = kernel->e;
+  int64_t turn = kernel->group * kernel->vectors, whole = kernel->length / turn;
   if (whole) {
-    Loop l = emit_loop(e, emit_index(e, 0), emit_index(e, whole * turn), turn, 0, NULL);
-    LLVMValueRef first = LLVMBuildNSWAdd(e->builder, l.i, s->thread, "");
-    some_points(s, first, s->vectors, -turn);
-    emit_loop_end(e, &l);
+    Loop loop = emit_loop(e, emit_index(e, 0), emit_index(e, whole * turn), turn, 0, NULL);
+    LLVMValueRef first = LLVMBuildNSWAdd(e->builder, loop.i, kernel->thread, "");
+    some_points(kernel, first, kernel->vectors, -turn);
+    emit_loop_end(e, &loop);
   }
-  int64_t left = s->length - whole * turn;
+  int64_t left = kernel->length - whole * turn;
   if (!left) return;
-  LLVMValueRef first = LLVMBuildNSWAdd(e->builder, s->thread, emit_index(e, whole * turn), "");
-  some_points(s, first, (left + s->group - 1) / s->group, whole * turn);
+  LLVMValueRef first = LLVMBuildNSWAdd(e->builder, kernel->thread, emit_index(e, whole * turn), "");
+  some_points(kernel, first, (left + kernel->group - 1) / kernel->group, whole * turn);
 }
 
-static bool walks(const RowKernel *s) {
-  if (s->pass == s->passes - 1 && s->nfull) return true;
-  for (int i = 0; i < s->r.n; i++)
-    if (sums_now(s, i)) return true;
+static bool walks(const RowKernel *kernel) {
+  if (kernel->pass == kernel->passes - 1 && kernel->nfull) return true;
+  for (int i = 0; i < kernel->r.n; i++)
+    if (sums_now(kernel, i)) return true;
   return false;
 }
 
-static int collect_states(RowKernel *s, GroupSum *sum) {
+static int collect_states(RowKernel *kernel, GroupSum *sum) {
   int n = 0;
-  for (int i = 0; i < s->r.n; i++)
-    if (sums_now(s, i)) {
-      sum[n].op = reduction(s, i);
-      sum[n].elem = value_type(s->e->k, sum[n].op->in[0])->elem;
-      accumulator_state(s->e, &s->acc[i], sum[n++].state);
+  for (int i = 0; i < kernel->r.n; i++)
+    if (sums_now(kernel, i)) {
+      sum[n].op = reduction(kernel, i);
+      sum[n].elem = value_type(kernel->e->k, sum[n].op->in[0])->elem;
+      accumulator_state(kernel->e, &kernel->acc[i], sum[n++].state);
     }
   return n;
 }
 
 /* Every level has its own part of the shared memory, so that no thread writes what another reads.
  */
-static int64_t exchange_at(const RowKernel *s) {
+static int64_t exchange_at(const RowKernel *kernel) {
   int before = 0;
-  for (int i = 0; i < s->r.n; i++)
-    before += !is_scan(reduction(s, i)) && s->level[reduction(s, i)->in[0]] < s->pass;
+  for (int i = 0; i < kernel->r.n; i++)
+    before +=
+        !is_scan(reduction(kernel, i)) && kernel->level[reduction(kernel, i)->in[0]] < kernel->pass;
   return (int64_t)before * GROUP_EXCHANGE;
 }
 
-static void level(RowKernel *s) {
-  Emit *e = s->e;
-  GroupSum *sum = ARENA_ARRAY(e->arena, GroupSum, s->r.n + 1);
-  for (int i = 0; i < s->r.n; i++)
-    if (sums_now(s, i)) accumulator_start(e, &s->acc[i]);
-  if (!s->held) {
-    turns(s);
+static void level(RowKernel *kernel) {
+  Emit *e = kernel->e;
+  GroupSum *sum = ARENA_ARRAY(e->arena, GroupSum, kernel->r.n + 1);
+  for (int i = 0; i < kernel->r.n; i++)
+    if (sums_now(kernel, i)) accumulator_start(e, &kernel->acc[i]);
+  if (!kernel->held) {
+    turns(kernel);
   } else {
-    take(s, s->vectors);
-    store_full(s, s->vectors);
+    take(kernel, kernel->vectors);
+    store_full(kernel, kernel->vectors);
   }
-  int n = collect_states(s, sum);
-  group_join(e, s->group, exchange_at(s), n, sum);
+  int n = collect_states(kernel, sum);
+  group_join(e, kernel->group, exchange_at(kernel), n, sum);
   for (int i = 0; i < n; i++)
     expr_bind(e, sum[i].op->out, accumulator_result(e, sum[i].op, sum[i].state));
 }
 
 /* ---- scans: one warp per row ---- */
 
-static Elem scan_elem(const RowKernel *s, const Op *o) {
-  return accumulator_elem(value_type(s->e->k, o->in[0])->elem, 0);
+static Elem scan_elem(const RowKernel *kernel, const Op *o) {
+  return accumulator_elem(value_type(kernel->e->k, o->in[0])->elem, 0);
 }
 
 /* The row that scan `which` leaves in shared memory (of this warp), or in the workspace. */
-static LLVMValueRef scan_memory(RowKernel *s, int which) {
-  Emit *e = s->e;
+static LLVMValueRef scan_memory(RowKernel *kernel, int which) {
+  Emit *e = kernel->e;
   int before = 0, all = 0;
-  for (int i = 0; i < s->r.n; i++)
-    all += is_scan(reduction(s, i)), before += i < which && is_scan(reduction(s, i));
-  int64_t bytes = gpu_scan_bytes(&s->r);
+  for (int i = 0; i < kernel->r.n; i++)
+    all += is_scan(reduction(kernel, i)), before += i < which && is_scan(reduction(kernel, i));
+  int64_t bytes = gpu_scan_bytes(&kernel->r);
   if (!attr_get(&e->k->attrs, ATTR_workspace)) {
     LLVMValueRef warp = LLVMBuildLShr(e->builder, simt_thread(e), simt_i32(e, 5), "");
     return simt_shared_at(e, index_mul_add(e, warp, all * bytes, simt_i32(e, before * bytes)));
   }
   LLVMTypeRef i64 = LLVMInt64TypeInContext(e->context);
-  LLVMValueRef at = LLVMBuildZExt(e->builder, s->number, i64, "");
+  LLVMValueRef at = LLVMBuildZExt(e->builder, kernel->number, i64, "");
   at = index_mul_add(e, at, all * bytes, emit_i64(e, before * bytes));
   LLVMValueRef workspace = emit_buffer(e, e->k->args.n + e->k->results.n);
   return LLVMBuildGEP2(e->builder, LLVMInt8TypeInContext(e->context), workspace, &at, 1, "");
@@ -190,15 +197,15 @@ static LLVMValueRef sum_up_to(Emit *e, LLVMValueRef x) {
   return x;
 }
 
-static LLVMValueRef scan_turn(RowKernel *s, const Op *o, LLVMValueRef memory, LLVMValueRef first,
-                              LLVMValueRef carry) {
-  Emit *e = s->e;
-  Elem elem = scan_elem(s, o);
-  LLVMValueRef at = LLVMBuildNSWAdd(e->builder, first, s->thread, "");
-  Point p = s->row;
-  p.guard = LLVMBuildICmp(e->builder, LLVMIntULT, at, emit_index(e, s->length), "there");
+static LLVMValueRef scan_turn(RowKernel *kernel, const Op *o, LLVMValueRef memory,
+                              LLVMValueRef first, LLVMValueRef carry) {
+  Emit *e = kernel->e;
+  Elem elem = scan_elem(kernel, o);
+  LLVMValueRef at = LLVMBuildNSWAdd(e->builder, first, kernel->thread, "");
+  Point p = kernel->row;
+  p.guard = LLVMBuildICmp(e->builder, LLVMIntULT, at, emit_index(e, kernel->length), "there");
   if (attr_int(&o->attrs, ATTR_inverse, 0))
-    at = LLVMBuildNSWSub(e->builder, emit_index(e, s->length - 1), at, "");
+    at = LLVMBuildNSWSub(e->builder, emit_index(e, kernel->length - 1), at, "");
   point_set(&p, (Index){.dim = o->group[0].from[0], .at = at});
   expr_forget(e);
   LLVMValueRef x = LLVMBuildSelect(e->builder, p.guard, expr_value(e, o->in[0], &p),
@@ -212,102 +219,109 @@ static LLVMValueRef scan_turn(RowKernel *s, const Op *o, LLVMValueRef memory, LL
   return simt_shuffle_from(e, sum, simt_i32(e, WARP - 1));
 }
 
-static void scan(RowKernel *s, int which) {
-  Emit *e = s->e;
-  const Op *o = reduction(s, which);
-  Elem elem = scan_elem(s, o);
-  LLVMValueRef memory = scan_memory(s, which), zero = emit_number(e, elem, 0);
-  Loop l = emit_loop(e, emit_index(e, 0), emit_index(e, s->length), WARP, 1, &zero);
-  l.next[0] = scan_turn(s, o, memory, l.i, l.phi[0]);
-  emit_loop_end(e, &l);
+static void scan(RowKernel *kernel, int which) {
+  Emit *e = kernel->e;
+  const Op *o = reduction(kernel, which);
+  Elem elem = scan_elem(kernel, o);
+  LLVMValueRef memory = scan_memory(kernel, which), zero = emit_number(e, elem, 0);
+  Loop loop = emit_loop(e, emit_index(e, 0), emit_index(e, kernel->length), WARP, 1, &zero);
+  loop.next[0] = scan_turn(kernel, o, memory, loop.i, loop.phi[0]);
+  emit_loop_end(e, &loop);
   simt_warp_barrier(e);
   expr_bind_row(e, o->out, memory, o->group[0].from[0], elem);
 }
 
 /* ---- rows ---- */
 
-static void hold_points(RowKernel *s) {
-  for (int64_t u = 0; u < s->vectors; u++) s->point[u] = nth_point(s, s->thread, u, 0);
+static void hold_points(RowKernel *kernel) {
+  for (int64_t u = 0; u < kernel->vectors; u++)
+    kernel->point[u] = nth_point(kernel, kernel->thread, u, 0);
 }
 
 /* All threads of a group read what belongs to the row; one of them writes, perhaps into the same
  * memory. */
-static void wait_for_readers(RowKernel *s) {
-  Emit *e = s->e;
+static void wait_for_readers(RowKernel *kernel) {
+  Emit *e = kernel->e;
   bool alone = true;
   for (uint32_t r = 0; r < e->k->results.n; r++)
-    if (!reduction_along(e->k, &s->r, e->k->results.at[r]))
+    if (!reduction_along(e->k, &kernel->r, e->k->results.at[r]))
       alone &= nvptx_alone(e->k, e->k->args.n + r);
-  if (alone || s->group == 1) return;
-  if (s->group > WARP) simt_barrier(e);
+  if (alone || kernel->group == 1) return;
+  if (kernel->group > WARP) simt_barrier(e);
   else simt_warp_barrier(e);
 }
 
-static void store_row(RowKernel *s) {
-  Emit *e = s->e;
+static void store_row(RowKernel *kernel) {
+  Emit *e = kernel->e;
   LLVMValueRef value[MAX_RESULTS], first = NULL;
-  if (!s->nrow) return;
-  for (uint32_t i = 0; i < s->nrow; i++) value[i] = expr_value(e, s->per_row[i], &s->row);
-  wait_for_readers(s);
-  if (s->group > 1)
-    first = LLVMBuildICmp(e->builder, LLVMIntEQ, s->thread, emit_index(e, 0), "first");
-  Branch b = {0};
-  if (first) b = emit_if(e, first);
-  walk_put(e, &s->kept, NULL, &s->row, s->nrow, s->per_row, value);
-  if (first) emit_end_if(e, b);
+  if (!kernel->nrow) return;
+  for (uint32_t i = 0; i < kernel->nrow; i++)
+    value[i] = expr_value(e, kernel->per_row[i], &kernel->row);
+  wait_for_readers(kernel);
+  if (kernel->group > 1)
+    first = LLVMBuildICmp(e->builder, LLVMIntEQ, kernel->thread, emit_index(e, 0), "first");
+  Branch branch = {0};
+  if (first) branch = emit_if(e, first);
+  walk_put(e, &kernel->kept, NULL, &kernel->row, kernel->nrow, kernel->per_row, value);
+  if (first) emit_end_if(e, branch);
 }
 
-static void one_row(RowKernel *s) {
-  Emit *e = s->e;
-  s->row = space_point(e, &s->kept, s->side ? e->lanes : 1, s->number, NULL);
-  s->row.guard = s->valid;
-  if (s->held) hold_points(s);
-  for (s->pass = 0; s->pass < s->passes; s->pass++) {
-    if (walks(s)) level(s);
-    for (int i = 0; i < s->r.n; i++)
-      if (is_scan(reduction(s, i)) && s->level[reduction(s, i)->in[0]] == s->pass) scan(s, i);
+static void one_row(RowKernel *kernel) {
+  Emit *e = kernel->e;
+  kernel->row = space_point(e, &kernel->kept, kernel->side ? e->lanes : 1, kernel->number, NULL);
+  kernel->row.guard = kernel->valid;
+  if (kernel->held) hold_points(kernel);
+  for (kernel->pass = 0; kernel->pass < kernel->passes; kernel->pass++) {
+    if (walks(kernel)) level(kernel);
+    for (int i = 0; i < kernel->r.n; i++)
+      if (is_scan(reduction(kernel, i)) &&
+          kernel->level[reduction(kernel, i)->in[0]] == kernel->pass)
+        scan(kernel, i);
   }
-  store_row(s);
+  store_row(kernel);
 }
 
-static void make_accumulators(RowKernel *s) {
-  Emit *e = s->e;
-  s->acc = ARENA_ARRAY(e->arena, Accumulator, s->r.n + 1);
-  int n = s->vectors < 4 ? (int)s->vectors : 4;
-  for (int i = 0; i < s->r.n; i++)
-    if (!is_scan(reduction(s, i)))
-      s->acc[i] = accumulator_new(e, reduction(s, i), e->lanes, !s->side, n);
+static void make_accumulators(RowKernel *kernel) {
+  Emit *e = kernel->e;
+  kernel->acc = ARENA_ARRAY(e->arena, Accumulator, kernel->r.n + 1);
+  int n = kernel->vectors < 4 ? (int)kernel->vectors : 4;
+  for (int i = 0; i < kernel->r.n; i++)
+    if (!is_scan(reduction(kernel, i)))
+      kernel->acc[i] = accumulator_new(e, reduction(kernel, i), e->lanes, !kernel->side, n);
 }
 
 /* Which row the thread's group has; groups of whole warps without one do nothing, smaller ones
  * must take part in exchanges and are guarded. */
-static void find_row(RowKernel *s, int64_t rows) {
-  Emit *e = s->e;
-  int64_t threads = simt_threads(e, 0), per_cta = threads / s->group;
+static void find_row(RowKernel *kernel, int64_t rows) {
+  Emit *e = kernel->e;
+  int64_t threads = simt_threads(e, 0), per_cta = threads / kernel->group;
   LLVMValueRef thread = simt_thread(e), cta = simt_index(e, simt_cta(e));
-  s->thread = simt_index(e, index_rem(e, thread, s->group));
-  s->number = index_mul_add(e, cta, per_cta, simt_index(e, index_div(e, thread, s->group)));
-  Branch b = {0};
-  bool ragged = rows != simt_ctas(e, 0) * per_cta, small = s->group > 1 && s->group < WARP;
+  kernel->thread = simt_index(e, index_rem(e, thread, kernel->group));
+  kernel->number =
+      index_mul_add(e, cta, per_cta, simt_index(e, index_div(e, thread, kernel->group)));
+  Branch branch = {0};
+  bool ragged = rows != simt_ctas(e, 0) * per_cta,
+       small = kernel->group > 1 && kernel->group < WARP;
   LLVMValueRef there = NULL;
-  if (ragged) there = LLVMBuildICmp(e->builder, LLVMIntULT, s->number, emit_index(e, rows), "row");
-  if (ragged && small) s->valid = there;
-  else if (ragged) b = emit_if(e, there);
-  e->guarded = s->valid ? NULL : &s->r.over;
-  one_row(s);
-  if (ragged && !small) emit_end_if(e, b);
+  if (ragged)
+    there = LLVMBuildICmp(e->builder, LLVMIntULT, kernel->number, emit_index(e, rows), "row");
+  if (ragged && small) kernel->valid = there;
+  else if (ragged) branch = emit_if(e, there);
+  e->guarded = kernel->valid ? NULL : &kernel->r.over;
+  one_row(kernel);
+  if (ragged && !small) emit_end_if(e, branch);
 }
 
-static void read_tile(RowKernel *s) {
-  Emit *e = s->e;
+static void read_tile(RowKernel *kernel) {
+  Emit *e = kernel->e;
   const int64_t *tile = emit_tile(e, ROW_TILES);
   Str variant = attr_str(&e->k->attrs, ATTR_variant, "");
-  s->side = !strcmp(variant, "rows"), s->held = !strcmp(variant, "held");
+  kernel->side = !strcmp(variant, "rows"), kernel->held = !strcmp(variant, "held");
   e->lanes = (int)tile[ROW_LANES];
-  s->lanes_over = s->side ? 1 : e->lanes;
-  s->group = tile[ROW_GROUP], s->vectors = tile[ROW_VECTORS];
-  s->length = space_vectors(e, &s->over, s->lanes_over);
-  if (s->vectors > GPU_HELD_MOST) bug("kernel %s: a thread has too many vectors", e->k->name);
+  kernel->lanes_over = kernel->side ? 1 : e->lanes;
+  kernel->group = tile[ROW_GROUP], kernel->vectors = tile[ROW_VECTORS];
+  kernel->length = space_vectors(e, &kernel->over, kernel->lanes_over);
+  if (kernel->vectors > GPU_HELD_MOST) bug("kernel %s: a thread has too many vectors", e->k->name);
 }
 
 void gpu_row_emit(Emit *e) {
@@ -318,15 +332,16 @@ void gpu_row_emit(Emit *e) {
     return;
   }
   reduction_check(e, false);
-  RowKernel *s = ARENA_NEW(e->arena, RowKernel);
-  s->e = e, s->r = reductions_of(k), s->level = reduction_levels(e->arena, k);
-  s->passes = reduction_passes(k, &s->r, s->level);
-  ValueId reference = nest_reference(k, &s->r.over);
-  s->kept = nest_of(k, &s->r.kept, reference), s->over = nest_of(k, &s->r.over, reference);
-  read_tile(s);
-  sort_results(s);
+  RowKernel *kernel = ARENA_NEW(e->arena, RowKernel);
+  kernel->e = e, kernel->r = reductions_of(k), kernel->level = reduction_levels(e->arena, k);
+  kernel->passes = reduction_passes(k, &kernel->r, kernel->level);
+  ValueId reference = nest_reference(k, &kernel->r.over);
+  kernel->kept = nest_of(k, &kernel->r.kept, reference),
+  kernel->over = nest_of(k, &kernel->r.over, reference);
+  read_tile(kernel);
+  sort_results(kernel);
   emit_begin_phase(e, 0);
-  make_accumulators(s);
-  find_row(s, space_vectors(e, &s->kept, s->side ? e->lanes : 1));
+  make_accumulators(kernel);
+  find_row(kernel, space_vectors(e, &kernel->kept, kernel->side ? e->lanes : 1));
   emit_end_phase(e);
 }
