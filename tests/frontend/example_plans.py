@@ -12,7 +12,7 @@ import os, re, subprocess, sys, tempfile
 SHARDC, EXAMPLES, FULL = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]), 'full' in sys.argv[3:]
 CPU = None                                # no machine: the one that compiles
 PLANS = {
-    'gpt1t': {'p3d': 'E0901 compile'},
+    'gpt1t': {'p3d': 'sm_80'},
     'llama_mesh': {'wide': 'sm_90'},
     'onebit': {'one': CPU, 'two': CPU, 'four': CPU},
     'plans': {'cpu': 'x86_64_v3', 'zero2': 'sm_80', 'zero3_offload': 'E0901', 'hybrid': 'sm_80'},
