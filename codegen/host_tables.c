@@ -271,8 +271,8 @@ static void put_tensor(HostWriter *h, const Global *g, uint32_t number) {
   put_splits(h, g);
   put_logical(h, g);
   if (g->within) host_put(h, ", .flat = &flat_%u", number);
-  if (g->stages)
-    host_put(h, ", .stages = %s", g->stages == STAGES_FIRST ? "RT_STAGES_FIRST" : "RT_STAGES_LAST");
+  static const char *const stages[] = {"ALL", "FIRST", "LAST", "ENDS"};
+  if (g->stages) host_put(h, ", .stages = RT_STAGES_%s", stages[g->stages]);
   host_put(h, "},\n");
 }
 

@@ -213,7 +213,7 @@ typedef enum GlobalKind {
   GLOBAL_OUTPUT  /* read by the runtime after an entry has run: loss, logits, .. */
 } GlobalKind;
 
-enum { STAGES_FIRST = 1, STAGES_LAST = 2 };
+enum { STAGES_FIRST = 1, STAGES_LAST = 2, STAGES_ENDS = 3 }; /* masks */
 
 typedef struct Global {
   GlobalKind kind;

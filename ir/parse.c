@@ -473,8 +473,8 @@ static void read_marks(Parser *p, Global *g) {
     if (lex_keyword(p, "decay")) g->decay = 1;
     else if (lex_keyword(p, "frozen")) g->frozen = 1;
     else if (lex_keyword(p, "derived")) g->derived = true;
-    else if (lex_keyword(p, "first")) g->stages = STAGES_FIRST;
-    else if (lex_keyword(p, "last")) g->stages = STAGES_LAST;
+    else if (lex_keyword(p, "first")) g->stages |= STAGES_FIRST;
+    else if (lex_keyword(p, "last")) g->stages |= STAGES_LAST;
     else lex_fail(p, "E1001", p->at, "a global is marked decay, frozen, derived, first or last");
   } while (lex_take(p, ','));
   lex_expect(p, '}');

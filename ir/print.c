@@ -274,8 +274,8 @@ static void put_marks(IrPrinter *p, const Global *g) {
   } marks[] = {{g->decay, "decay"},
                {g->frozen, "frozen"},
                {g->derived, "derived"},
-               {g->stages == STAGES_FIRST, "first"},
-               {g->stages == STAGES_LAST, "last"}};
+               {(g->stages & STAGES_FIRST) != 0, "first"},
+               {(g->stages & STAGES_LAST) != 0, "last"}};
   int n = 0;
   for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
     if (marks[i].is) put(p, n++ ? ", %s" : " {%s", marks[i].word);

@@ -51,7 +51,8 @@ StageClass module_class(const Module *m) {
 bool global_is_held(const Module *m, const Global *g) {
   const char *class = module_class(m).name;
   if (!*class || !g->stages) return true;
-  return !strcmp(class, names[g->stages == STAGES_FIRST ? 0 : 2]);
+  return ((g->stages & STAGES_FIRST) && !strcmp(class, names[0])) ||
+         ((g->stages & STAGES_LAST) && !strcmp(class, names[2]));
 }
 
 int64_t global_bytes(const Module *m, const Global *g) {

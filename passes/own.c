@@ -11,9 +11,10 @@
      part of the norm              add 0
      init, the update              stored by all in this program; `classes` leaves it to the owner
 
-   Where anything else than its update and such numbers reads a gradient, all stages keep the
-   parameter. So they do with `zero` over the axis of the stages. Must not: change what a number is;
-   sums over stages lose terms that are 0. */
+   What both ends read, such as a tied embedding, and none between, both hold: the sum of its
+   gradient is of all stages, and those between forget it. Where anything else than its update and
+   such numbers reads a gradient, all stages keep the parameter. So they do with `zero` over the
+   axis of the stages. Must not: change what a number is; sums over stages lose terms that are 0. */
 #include "ir/module_settings.h"
 #include "ir/placement.h"
 #include "ir/stage_class.h"
@@ -131,7 +132,8 @@ static void mark(Own *k) {
     Global *g = k->m->globals.at[i];
     if (!may_be_owned(k, g)) continue;
     unsigned reads = k->reads[i];
-    g->stages = reads == 1 ? STAGES_FIRST : reads == last ? STAGES_LAST : 0;
+    bool ends = reads == (1 | last) && k->n == STAGE_CLASSES;
+    g->stages = reads == 1 ? STAGES_FIRST : reads == last ? STAGES_LAST : ends ? STAGES_ENDS : 0;
   }
 }
 

@@ -91,7 +91,7 @@ typedef enum rt_collective_kind {
   RT_RECEIVE /* gets what the one before sends, on the first its own */
 } rt_collective_kind;
 typedef enum rt_reduction { RT_SUM, RT_MAX } rt_reduction;
-typedef enum rt_stages { RT_STAGES_ALL, RT_STAGES_FIRST, RT_STAGES_LAST } rt_stages;
+typedef enum rt_stages { RT_STAGES_ALL, RT_STAGES_FIRST, RT_STAGES_LAST, RT_STAGES_ENDS } rt_stages;
 
 /* One collective of the program, over the n ranks that differ in one coordinate alone. The value is
    handled in blocks of `count` elements: all-reduce, broadcast, send and receive have one, the

@@ -36,9 +36,10 @@ int64_t rt_piece_count(const Piece *piece) {
 /* Is the rank on a stage that has the tensor? */
 static bool holds(const rt_program *program, const rt_tensor *tensor, int rank) {
   if (tensor->stages == RT_STAGES_ALL) return true;
-  int64_t end = program->mesh[program->stage_axis].size - 1;
-  return coordinate(program, program->stage_axis, rank) ==
-         (tensor->stages == RT_STAGES_FIRST ? 0 : end);
+  int64_t at = coordinate(program, program->stage_axis, rank),
+          end = program->mesh[program->stage_axis].size - 1;
+  return (at == 0 && tensor->stages != RT_STAGES_LAST) ||
+         (at == end && tensor->stages != RT_STAGES_FIRST);
 }
 
 PieceWalk rt_pieces(const rt_program *program, const rt_tensor *tensor, int rank) {
@@ -170,7 +171,8 @@ void rt_whole_free(const rt_program *whole, const rt_program *program) {
 bool rt_is_writer(const rt_program *program, const rt_tensor *tensor, int rank) {
   if (!holds(program, tensor, rank)) return false;
   for (int axis = 0; axis < program->naxes; axis++) {
-    bool splits = tensor->stages != RT_STAGES_ALL && axis == program->stage_axis;
+    bool one = tensor->stages == RT_STAGES_FIRST || tensor->stages == RT_STAGES_LAST;
+    bool splits = one && axis == program->stage_axis;
     for (int i = 0; tensor->flat && i < tensor->flat->naxes; i++)
       splits |= tensor->flat->axis[i] == axis;
     for (int i = 0; i < tensor->nsplits; i++) splits = splits || tensor->split[i].axis == axis;

@@ -167,6 +167,11 @@ try:
         open(f'{folder}/t.ir', 'w').write(text.replace('turns = [3, 2, 1]', f'turns = {table}'))
         err = run(SHARDC, 'dump', 't.ir', '--after', 'prove', cwd=folder, expect=0 if fine else 1)[1]
         check(fine or 'E1113' in err and 'wait for each other' in err, f'{table}: {err}')
+    said = {x['stages']: x['bytes'] for x in c['classes']}  # the tied embedding is of both ends
+    table = 257 * 16 * 4
+    for stage in 'first', 'last':
+        more = [said[stage][k] - said['middle'][k] for k in ('weights', 'optimizer')]
+        check(table <= more[0] < table + 1024 and 2 * table <= more[1] < 2 * table + 2048, f'{said}')
     run(SHARDC, 'compile', 'm.shard', '--plan', 'zb', '-o', 'm_zb', cwd=folder)
     run(SHARDC, 'run', './m_zb', '-n', '3', '--', 'train', '--out', 'zb', '--threads', '1', cwd=folder)
     close(losses('r1'), losses('zb'), 'gradients of weights behind those of inputs')
@@ -182,7 +187,7 @@ try:
     one, two, six = (p['bubble'] for p in said)
     check(one == 0 < six < two < 0.5, f'bubbles {one}, {two}, {six}')  # gpipe of 3 micro-batches over 3; one at a time
     train(3, 'moved', '--steps', '2')
-    for n, steps in (4, '3'), (1, '4'), (2, '6'): train(n, 'moved', '--resume', '--steps', steps)
+    for n, steps in (4, '3'), (1, '4'), (6, '5'), (2, '6'): train(n, 'moved', '--resume', '--steps', steps)
     close(losses('r1'), losses('moved'), 'from plan to plan')
     said = [start(n, 'eval', '--out', 'moved', '--valid', '10%', '--threads', '1') for n in (1, 2, 4)]
     value = [float(s.split('loss')[1].split()[0].strip(':=,')) for s in said]
