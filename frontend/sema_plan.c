@@ -512,7 +512,8 @@ static void check_bucket(PlanCheck *check) {
   diag_edit(r, bucket->span, "%lld", (long long)least);
 }
 
-/* Of equal stages, in passes of one forward and backward; of ZB-H1 as tests/ir/test_turns.c has it. */
+/* Of equal stages, in passes of one forward and backward; of ZB-H1 as tests/ir/test_turns.c has it.
+ */
 static double stages_wait(Str schedule, int64_t stages, int64_t parts) {
   if (!schedule || strcmp(schedule, "zero_bubble") != 0) return (double)(stages - 1);
   int64_t ahead = stages < parts ? stages : parts;
