@@ -32,18 +32,37 @@ int64_t loop_base(const Op *loop, const Type *stacked) {
   return attr_get(&loop->attrs, ATTR_of) && all ? 0 : -loop_first(loop);
 }
 
-bool value_is_used(const Fn *f, ValueId v) {
+uint32_t value_uses(const Fn *f, ValueId v) {
+  uint32_t n = 0;
   for (OpId i = 0; i < f->ops.n; i++)
-    for (uint32_t k = 0; k < f->ops.at[i].nin; k++)
-      if (f->ops.at[i].in[k] == v) return true;
-  for (uint32_t i = 0; i < f->results.n; i++)
-    if (f->results.at[i] == v) return true;
-  return false;
+    for (uint32_t k = 0; k < f->ops.at[i].nin; k++) n += f->ops.at[i].in[k] == v;
+  for (uint32_t i = 0; i < f->results.n; i++) n += f->results.at[i] == v;
+  return n;
 }
+
+bool value_is_used(const Fn *f, ValueId v) { return value_uses(f, v) > 0; }
 
 bool value_is_zero(const Fn *f, ValueId v) {
   const Op *o = value_def(f, v);
   if (o && (o->code == OP_expand || o->code == OP_rename || o->code == OP_cast))
     return value_is_zero(f, o->in[0]);
   return o && o->code == OP_const && attr_float(&o->attrs, ATTR_value, 1) == 0;
+}
+
+static ValueId before_cast(const Fn *f, ValueId v) {
+  const Op *o = value_def(f, v);
+  return o && o->code == OP_cast ? o->in[0] : v;
+}
+
+bool running_sum(const Fn *body, ValueId argument, ValueId result, RunningSum *s) {
+  ValueId total = before_cast(body, result);
+  const Op *o = value_def(body, total);
+  if (!o || o->code != OP_add || value_uses(body, argument) != 1) return false;
+  for (int i = 0; i < 2; i++) {
+    ValueId wide = o->in[i];
+    if (before_cast(body, wide) != argument || value_uses(body, wide) != 1) continue;
+    *s = (RunningSum){wide, total, o->in[1 - i]};
+    return true;
+  }
+  return false;
 }

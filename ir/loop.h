@@ -15,5 +15,14 @@ bool loop_begins(const Op *loop, uint32_t result);
 /* Number of the slice that counter 0 would have in an operand or result of that type. */
 int64_t loop_base(const Op *loop, const Type *stacked);
 bool value_is_used(const Fn *f, ValueId v); /* by an op, or as a result */
+uint32_t value_uses(const Fn *f, ValueId v);
 bool value_is_zero(const Fn *f, ValueId v); /* a constant 0, spread, renamed, cast */
+
+/* What a body makes of a carried value, if it adds something to it and does nothing else with it. A
+   sum in 16 bits is cast before the addition and behind it. */
+typedef struct RunningSum {
+  ValueId wide, total; /* what is added to, and what comes of it: without casts, argument, result */
+  ValueId added;
+} RunningSum;
+bool running_sum(const Fn *body, ValueId argument, ValueId result, RunningSum *s);
 #endif

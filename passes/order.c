@@ -277,22 +277,14 @@ static void order_collective(Order *o, const Op *op) {
   if (op_is_hop(op->code) && asked->storage.ordered) o->r.map[op->out] = bring(o, c->out, asked);
 }
 
-static uint32_t uses_of(const Fn *f, ValueId v) {
-  uint32_t n = 0;
-  for (OpId i = 0; i < f->ops.n; i++)
-    for (uint32_t k = 0; k < f->ops.at[i].nin; k++) n += f->ops.at[i].in[k] == v;
-  for (uint32_t i = 0; i < f->results.n; i++) n += f->results.at[i] == v;
-  return n;
-}
-
 /* Is operand k the one that is read of all that an op makes in a buffer of its own? */
 static bool may_lay(Order *o, const Op *op, uint32_t k) {
   const Fn *f = o->r.from;
   ValueId v = op->in[k];
   const Op *def = value_def(f, v);
-  for (; def && uses_of(f, v) == 1 && op_flags(def->code) & VIEW; def = value_def(f, v))
+  for (; def && value_uses(f, v) == 1 && op_flags(def->code) & VIEW; def = value_def(f, v))
     v = def->in[0];
-  if (!def || uses_of(f, v) != 1 || !order_owns(def)) return false;
+  if (!def || value_uses(f, v) != 1 || !order_owns(def)) return false;
   ValueId have = o->r.map[op->in[k]], root = view_root(o->r.to, have);
   const Op *made = value_def(o->r.to, root);
   return made && order_owns(made) && made_value(o, have)->storage.offset == 0 &&

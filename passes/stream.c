@@ -140,34 +140,13 @@ static void see(StageStream *s, OpId id) {
   for (uint32_t i = 0; i < o->nout; i++) s->at[o->out + i] = where_of(s, o, o->out + i);
 }
 
-static uint32_t reads_of(const Fn *body, ValueId v) {
-  uint32_t n = 0;
-  for (OpId i = 0; i < body->ops.n; i++)
-    for (uint32_t k = 0; k < body->ops.at[i].nin; k++) n += body->ops.at[i].in[k] == v;
-  return n;
-}
-
-/* What is cast to v, if v is a cast; else v. */
-static ValueId before_cast(const Fn *body, ValueId v) {
-  const Op *o = value_def(body, v);
-  return o && o->code == OP_cast ? o->in[0] : v;
-}
-
-/* If all that is done with the carried `sum` is that v is it and something more, a sum of what
-   stages have like it: so is each value between the two. A sum in 16 bits is cast before and
-   behind it. */
+/* If v is the carried `sum` and something more, it is a sum of what stages have like that: so is
+   each value between the two. */
 static bool adds_up(StageStream *s, ValueId sum, ValueId v) {
-  ValueId total = before_cast(s->body, v);
-  const Op *o = value_def(s->body, total);
-  if (!o || o->code != OP_add || reads_of(s->body, sum) != 1) return false;
-  for (int i = 0; i < 2; i++) {
-    ValueId wide = o->in[i];
-    if (before_cast(s->body, wide) != sum || (wide != sum && reads_of(s->body, wide) != 1))
-      continue;
-    s->at[wide] = s->at[total] = s->at[v] = SPREAD;
-    return true;
-  }
-  return false;
+  RunningSum r;
+  if (!running_sum(s->body, sum, v, &r)) return false;
+  s->at[r.wide] = s->at[r.total] = s->at[v] = SPREAD;
+  return true;
 }
 
 static void find_kept(StageStream *s) {

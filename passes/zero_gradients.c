@@ -9,38 +9,18 @@
 #include "passes/zero_site.h"
 #include <string.h>
 
-static uint32_t uses_of(const Fn *fn, ValueId value) {
-  uint32_t n = 0;
-  for (uint32_t i = 0; i < fn->ops.n; i++)
-    for (uint32_t k = 0; k < fn->ops.at[i].nin; k++) n += fn->ops.at[i].in[k] == value;
-  for (uint32_t i = 0; i < fn->results.n; i++) n += fn->results.at[i] == value;
-  return n;
-}
-
-static ValueId before_cast(const Fn *fn, ValueId v) {
-  const Op *op = value_def(fn, v);
-  return op && op->code == OP_cast ? op->in[0] : v;
-}
-
-/* The value that round after round is added to a carried one; NO_VALUE if it is no sum from 0. A
-   sum in 16 bits is cast before and behind each addition. */
+/* The value that round after round is added to a carried one; NO_VALUE if it is no sum from 0. */
 static ValueId added(const Fn *fn, const Op *loop, uint32_t result) {
   const Fn *body = loop->callee;
-  const Op *op = value_def(body, before_cast(body, body->results.at[result]));
-  ValueId sum = body->args.at[1 + result];
-  if (!op || op->code != OP_add || uses_of(body, sum) != 1) return NO_VALUE;
-  if (!value_is_zero(fn, loop->in[result])) return NO_VALUE;
-  for (int i = 0; i < 2; i++) {
-    ValueId wide = op->in[i];
-    if (wide == sum || (before_cast(body, wide) == sum && uses_of(body, wide) == 1))
-      return op->in[1 - i];
-  }
-  return NO_VALUE;
+  RunningSum r;
+  bool is = value_is_zero(fn, loop->in[result]) &&
+            running_sum(body, body->args.at[1 + result], body->results.at[result], &r);
+  return is ? r.added : NO_VALUE;
 }
 
 /* The op that makes v, if v is read once. */
 static const Op *only_read(const Fn *f, ValueId v) {
-  return uses_of(f, v) == 1 ? value_def(f, v) : NULL;
+  return value_uses(f, v) == 1 ? value_def(f, v) : NULL;
 }
 
 /* The stacks that results `out` of the loop go on with, if they do: NULL, no loop writes them. */
