@@ -99,7 +99,7 @@ TrafficList plan_traffic(const Planned *p); /* of each kind what the class sends
 IrCount plan_waits(const Planned *p, const Fn *entry, uint32_t class);
 typedef struct PlanGantt { /* of a step of a pipeline, by its table: operations, no messages */
   TurnTable table;
-  TurnSlot *slot; /* `each` turns of each stage, in their order; times in FLOP */
+  TurnSpan *span; /* `each` turns of each stage, in their order; times in FLOP */
   int64_t each;
   double total;
 } PlanGantt;
@@ -110,6 +110,7 @@ void plan_say_flights(const Planned *p);
 void plan_put_flights(const Planned *p);
 
 void plan_lanes_svg(FILE *out, const Planned *p); /* cmd_plan_lanes.c */
+double plan_scale_step(double all); /* seconds between the marks of a scale, a round number */
 
 /* cmd_plan_html.c */
 typedef struct PlanPage PlanPage;

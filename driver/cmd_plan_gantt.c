@@ -3,11 +3,12 @@
 
    Turns that an eye can tell apart are bars with the number of their micro-batch. Narrower ones are
    drawn together until they are wide enough: stretches of one kind, or of several kinds in turn.
-   Gaps are what the stage waits. Must not: draw more bars than there are pixels. */
+   Gaps are what the stage waits, if they are half a pixel wide. Must not: draw more bars than there
+   are pixels. */
 #include "cmd_plan.h"
 #include "runtime/chart.h"
 
-enum { WIDTH = 960, LEFT = 72, RIGHT = 16, TOP = 4, NUMBERED = 14, UNITS = 5 };
+enum { WIDTH = 960, LEFT = 72, RIGHT = 16, TOP = 4, NUMBERED = 14 };
 static const double SEEN = 2; /* pixels of the narrowest bar */
 
 typedef struct Gantt {
@@ -61,7 +62,7 @@ static void put_stretch(const Gantt *g, int64_t stage, const Stretch *b) {
             x + width / 2, y + g->lane / 2 + 3, (long long)b->first);
 }
 
-static Stretch one_turn(const TurnSlot *t) {
+static Stretch one_turn(const TurnSpan *t) {
   return (Stretch){t->from, t->to, 1u << t->loop, t->part, t->part};
 }
 
@@ -72,7 +73,7 @@ static void join(Stretch *b, const Stretch *next) {
 }
 
 /* Turns too narrow to be seen, taken together until they are, or until the stage waits. */
-static Stretch gather(const Gantt *g, const TurnSlot *turn, int64_t *i) {
+static Stretch gather(const Gantt *g, const TurnSpan *turn, int64_t *i) {
   Stretch b = one_turn(&turn[(*i)++]);
   for (; *i < g->s->each && wide(g, &b) < SEEN; (*i)++) {
     Stretch next = one_turn(&turn[*i]);
@@ -83,7 +84,7 @@ static Stretch gather(const Gantt *g, const TurnSlot *turn, int64_t *i) {
 }
 
 static void put_lane(const Gantt *g, int64_t stage) {
-  const TurnSlot *turn = &g->s->slot[stage * g->s->each];
+  const TurnSpan *turn = &g->s->span[stage * g->s->each];
   Stretch b = {0};
   for (int64_t i = 0; i < g->s->each;) {
     Stretch next = gather(g, turn, &i);
@@ -105,11 +106,9 @@ static void put_words(const Gantt *g, double x, double y, const char *anchor, co
 /* Seconds at the machine's peak; nothing if it does not say one. */
 static void put_scale(const Gantt *g, int bottom) {
   const PlanStep *s = &g->p->step;
-  double all = s->flop > 0 ? s->time.compute / s->flop * g->s->total : 0, step = 1e-9;
+  double all = s->flop > 0 ? s->time.compute / s->flop * g->s->total : 0;
   if (all <= 0) return;
-  while (all / step > UNITS * 10) step *= 10;
-  while (all / step > UNITS) step *= all / step > 2 * UNITS ? 5 : 2;
-  for (double t = 0; t <= all; t += step)
+  for (double t = 0, step = plan_scale_step(all); t <= all; t += step)
     put_words(g, at_x(g, t / all * g->s->total), bottom + 14, "middle",
               arena_printf(g->p->m->arena, "%.3g s", t));
 }

@@ -85,10 +85,15 @@ static void put_cuts(const Drawing *d, int bottom) {
   }
 }
 
-static void put_scale(const Drawing *d, int bottom) {
+double plan_scale_step(double all) {
   double step = 1e-9;
-  while (d->lanes->shown / step > UNITS * 10) step *= 10;
-  while (d->lanes->shown / step > UNITS) step *= d->lanes->shown / step > 2 * UNITS ? 5 : 2;
+  while (all / step > UNITS * 10) step *= 10;
+  while (all / step > UNITS) step *= all / step > 2 * UNITS ? 5 : 2;
+  return step;
+}
+
+static void put_scale(const Drawing *d, int bottom) {
+  double step = plan_scale_step(d->lanes->shown);
   for (double t = 0; t <= d->lanes->shown; t += step) {
     fprintf(d->out, "<path class=\"g\" d=\"M%.1f %dV%d\"/>\n", at_x(d, t), TOP, bottom);
     put_words(d, at_x(d, t), bottom + 14, "middle", arena_printf(d->p->m->arena, "%.3g s", t));

@@ -78,7 +78,7 @@ bool plan_gantt(const Planned *p, PlanGantt *s) {
   const Fn *step = ir_main_entry(p->m);
   if (p->programs.n < 2 || !step || !stage_costs(p, step, &k)) return false;
   int64_t each = turns_loops(&k.table) * k.table.parts;
-  *s = (PlanGantt){k.table, ARENA_ARRAY(p->m->arena, TurnSlot, each * k.table.stages), each, 0};
-  s->total = turns_slots(&k.table, k.flop, s->slot);
+  *s = (PlanGantt){k.table, ARENA_ARRAY(p->m->arena, TurnSpan, each * k.table.stages), each, 0};
+  s->total = turns_spans(&k.table, k.flop, s->span);
   return s->total > 0;
 }

@@ -1,6 +1,7 @@
 /* Loops that take turns (turns.h): which they are, and what follows from their table. */
 #include "turns.h"
 #include "placement.h"
+#include "stage_class.h"
 
 bool op_takes_turns(const Op *o) {
   return o->code == OP_loop && attr_get(&o->attrs, ATTR_turns) != NULL;
@@ -94,13 +95,19 @@ int64_t turns_between(const TurnTable *t, int from, int to, int64_t first, int64
   return most;
 }
 
+int64_t turns_ring(const Module *m, const TurnTable *t, int from, int to) {
+  StageClass c = module_class(m);
+  bool all = c.axis < 0 || !*c.name;
+  return turns_between(t, from, to, all ? 0 : c.first, all ? t->stages - 1 : c.last);
+}
+
 typedef struct TurnRun { /* of all stages */
   const TurnTable *t;
   const double *time;
   TurnState *at;   /* by stage */
   double *clock;   /* by stage */
   double *arrives; /* by loop, stage and part: when it is over; below 0: not yet */
-  TurnSlot *slot;  /* NULL: nobody asks */
+  TurnSpan *span;  /* NULL: nobody asks */
 } TurnRun;
 
 static double *over_at(const TurnRun *r, int loop, int64_t stage, int64_t part) {
@@ -116,10 +123,10 @@ static double ready(const TurnRun *r, int loop, int64_t s, int64_t part) {
 }
 
 /* The next one of the stage. */
-static TurnSlot *slot_of(const TurnRun *r, int64_t s) {
+static TurnSpan *span_of_turn(const TurnRun *r, int64_t s) {
   int64_t before = s * turns_loops(r->t) * r->t->parts;
   for (int i = 0; i < TURN_LOOPS; i++) before += r->at[s].over[i];
-  return &r->slot[before];
+  return &r->span[before];
 }
 
 /* False: it waits, or all is over. */
@@ -131,14 +138,14 @@ static bool take_turn(TurnRun *r, int64_t s) {
   if (from < 0) return false;
   if (from < r->clock[s]) from = r->clock[s];
   r->clock[s] = *over_at(r, loop, s, part) = from + r->time[s * TURN_LOOPS + loop];
-  if (r->slot) *slot_of(r, s) = (TurnSlot){loop, part, from, r->clock[s]};
+  if (r->span) *span_of_turn(r, s) = (TurnSpan){loop, part, from, r->clock[s]};
   return r->at[s].over[loop]++, true;
 }
 
-double turns_slots(const TurnTable *t, const double *time, TurnSlot *slot) {
+double turns_spans(const TurnTable *t, const double *time, TurnSpan *span) {
   Arena *a = arena_new();
   int64_t n = TURN_LOOPS * t->stages * t->parts;
-  TurnRun r = {.t = t, .time = time, .slot = slot};
+  TurnRun r = {.t = t, .time = time, .span = span};
   r.at = ARENA_ARRAY(a, TurnState, t->stages), r.clock = ARENA_ARRAY(a, double, t->stages);
   r.arrives = ARENA_ARRAY(a, double, n);
   for (int64_t i = 0; i < n; i++) r.arrives[i] = -1;
@@ -155,7 +162,7 @@ double turns_slots(const TurnTable *t, const double *time, TurnSlot *slot) {
   return most;
 }
 
-double turns_makespan(const TurnTable *t, const double *time) { return turns_slots(t, time, NULL); }
+double turns_makespan(const TurnTable *t, const double *time) { return turns_spans(t, time, NULL); }
 
 const char *turns_text(Arena *a, const TurnTable *t, int64_t stage, int64_t words) {
   const char *text = "";

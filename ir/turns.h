@@ -67,16 +67,18 @@ TurnTable turns_zero_bubble(Arena *a, int64_t stages, int64_t parts); /* ZB-H1 *
 TurnTable turns_gpipe(Arena *a, int64_t stages, int64_t parts);
 /* The most parts that loop `from` has done and loop `to` has not, on the stages first .. last. */
 int64_t turns_between(const TurnTable *t, int from, int to, int64_t first, int64_t last);
+/* Slots that a ring between the two needs on the stages that run m. */
+int64_t turns_ring(const Module *m, const TurnTable *t, int from, int to);
 /* When all stages are done, if a part takes `time[stage * TURN_LOOPS + loop]` there and a message
    no time; below 0: they wait for each other for ever. */
 double turns_makespan(const TurnTable *t, const double *time);
-typedef struct TurnSlot { /* one turn of a stage */
+typedef struct TurnSpan { /* one turn of a stage, in time */
   int loop;
   int64_t part;
   double from, to;
-} TurnSlot;
-/* The same; `slot` gets the turns of each stage in their order, parts times the number of loops. */
-double turns_slots(const TurnTable *t, const double *time, TurnSlot *slot);
+} TurnSpan;
+/* The same; `span` gets the turns of each stage in their order, parts times the number of loops. */
+double turns_spans(const TurnTable *t, const double *time, TurnSpan *span);
 /* F0 F1 B0 F2 B1 B2, with W0 .. between, at most `words` of them */
 const char *turns_text(Arena *a, const TurnTable *t, int64_t stage, int64_t words);
 #endif

@@ -11,7 +11,6 @@
 #include "ir/bytes.h"
 #include "ir/module_settings.h"
 #include "ir/placement.h"
-#include "ir/stage_class.h"
 #include "ir/turns.h"
 #include "passes/internal.h"
 #include <string.h>
@@ -159,10 +158,7 @@ static const char *why_not(const TurnPass *t) {
 
 /* Loop `to` reads value v, which lies in a ring that loop `from` begins to fill. */
 static void give_slots(TurnPass *t, ValueId v, int from, int to) {
-  StageClass c = module_class(t->m);
-  bool all = c.axis < 0 || !*c.name;
-  int64_t n =
-      turns_between(&t->t.table, from, to, all ? 0 : c.first, all ? t->t.table.stages - 1 : c.last);
+  int64_t n = turns_ring(t->m, &t->t.table, from, to);
   int64_t *slots = &t->slots[t->class[v]];
   *slots = n > *slots ? n : *slots;
 }

@@ -8,7 +8,6 @@
 #include "ir/bytes.h"
 #include "ir/loop.h"
 #include "ir/placement.h"
-#include "ir/stage_class.h"
 #include "ir/turns.h"
 #include "verify.h"
 #include <string.h>
@@ -72,10 +71,7 @@ static int *rings_of(Verifier *v, const TurnLoops *t) {
 static void check_slots(Verifier *v, const TurnLoops *t, int from, int to, ValueId x) {
   const Op *o = &v->fn->ops.at[t->loop[to]];
   const Type *type = value_type(v->fn, x);
-  StageClass c = module_class(v->m);
-  bool known = c.axis >= 0 && *c.name;
-  int64_t need =
-      turns_between(&t->table, from, to, known ? c.first : 0, known ? c.last : t->table.stages - 1);
+  int64_t need = turns_ring(v->m, &t->table, from, to);
   if (type_size(type, o->group[0].from[0]) < need)
     wrong(v, o, "turns-c8", "more parts are in flight than the ring that this reads has slots");
 }
