@@ -82,12 +82,14 @@ static void make_net(Net *net) {
   b.value[0] = 1;
   net->ops = 3 + (int)draw(MOST_OPS - 2);
   for (int i = 0; i < net->ops; i++) add_op(&b, i + 1 == net->ops);
-  snprintf(net->text, sizeof net->text,
-           "shardc-ir 1\nmodel T\nafter lower\nparam @x : f32[B:2, E:3]\n%soutput @y : f32[B:2, "
-           "E:3]\nbody @h(%%0 : i32[], %%1 : f32[B:2, E:3]%s) {\n%sreturn %%%d\n}\nentry @step "
-           "{\n%%0 = load @x : f32[B:2, E:3]\n%s%%90 = loop[L] @h, %%0%s {carry = 1, invariant = "
-           "0, trip = %d, path = \"h\"} : f32[B:2, E:3]\nstore @y, %%90\n}\n",
-           b.params, b.args, b.body, b.value[b.n - 1], b.loads, b.in, LAYERS);
+  int n = snprintf(
+      net->text, sizeof net->text,
+      "shardc-ir 1\nmodel T\nafter lower\nparam @x : f32[B:2, E:3]\n%soutput @y : f32[B:2, "
+      "E:3]\nbody @h(%%0 : i32[], %%1 : f32[B:2, E:3]%s) {\n%sreturn %%%d\n}\nentry @step "
+      "{\n%%0 = load @x : f32[B:2, E:3]\n%s%%90 = loop[L] @h, %%0%s {carry = 1, invariant = "
+      "0, trip = %d, path = \"h\"} : f32[B:2, E:3]\nstore @y, %%90\n}\n",
+      b.params, b.args, b.body, b.value[b.n - 1], b.loads, b.in, LAYERS);
+  assert_true(n > 0 && n < (int)sizeof net->text);
 }
 
 /* ---- a net under a plan ---- */
