@@ -512,15 +512,30 @@ static void check_bucket(PlanCheck *check) {
   diag_edit(r, bucket->span, "%lld", (long long)least);
 }
 
-/* Of equal stages, in passes of one forward and backward; of ZB-H1 as tests/ir/test_turns.c has it.
- */
+/* The line that cuts layers into stages; NULL: none does. */
+static const PlaceLine *stage_rule(PlanCheck *check) {
+  const PlaceLine *cut = NULL;
+  for (uint32_t i = 0; i < check->rules.n; i++)
+    for (uint32_t k = 0; k < check->rules.at[i].dims.n; k++)
+      if (plan_is_stack_dim(check, check->rules.at[i].dims.at[k].dim)) cut = &check->rules.at[i];
+  return cut;
+}
+
+/* How long equal stages wait, in forward and backward passes of a micro-batch. Of ZB-H1, whose
+   backward pass has two turns, in thirds of that (makespan in tests/ir/test_turns.c). */
 static double stages_wait(Str schedule, int64_t stages, int64_t parts) {
   if (!schedule || strcmp(schedule, "zero_bubble") != 0) return (double)(stages - 1);
   int64_t ahead = stages < parts ? stages : parts;
   return (double)(2 * stages - 1 - ahead) / 3;
 }
 
-/* (stages - 1) of (micro-batches + stages - 1) steps of a stage are idle. */
+static void warn_no_stages(PlanCheck *check) {
+  const AstSetting *line = settings_line(check->item, "pipeline");
+  if (!line) return;
+  world_warn(check->w, "W0706", line->span, "`pipeline` changes nothing: no layers are cut",
+             "`place DIM -> AXIS`, with the dimension of a stack, makes stages of its layers");
+}
+
 static void warn_bubble(PlanCheck *check) {
   const AstItem *train = check->c->train ? check->c->train->item : NULL;
   int64_t batch = settings_integer(train, ITEM_TRAIN, "batch", NULL), stages = 1, splits = 1;
@@ -529,10 +544,8 @@ static void warn_bubble(PlanCheck *check) {
   int64_t chunks = kind && !strcmp(kind, "interleaved")
                        ? settings_integer(check->item, ITEM_PLAN, "pipeline", "chunks")
                        : 1;
-  const PlaceLine *split = batch_rule(check), *cut = NULL;
-  for (uint32_t i = 0; i < check->rules.n; i++)
-    for (uint32_t k = 0; k < check->rules.at[i].dims.n; k++)
-      if (plan_is_stack_dim(check, check->rules.at[i].dims.at[k].dim)) cut = &check->rules.at[i];
+  const PlaceLine *split = batch_rule(check), *cut = stage_rule(check);
+  if (!cut) warn_no_stages(check);
   if (!cut || batch < 1 || micro < 1 || chunks < 1) return;
   stages = ranks_of(cut);
   if (split) splits = ranks_of(split);
