@@ -2,14 +2,14 @@
 | nccl [ROWS] | signs [ROWS]
 
 28 rows in which every two choices of many.CHOICES meet (a Sparse Transformer, Llama, BERT, a Mixer; zero, data,
-tensor, `else Seq`, accumulation, recomputation, precision, clipping, buckets, messages in flight), 20 steps each:
-losses, norms, parameters and states are those of one rank; every rank touches just the bytes that were predicted, and
-these are `shardc plan`'s; what is sent is what was planned. Then four rows over MPI. `all`: the matrix of tests/soak,
-every model under zero x data x tensor x `else Seq` x accumulation. `nccl`: six rows of 3 steps (or more rows),
-compiled for a GPU and run by the stand-in, four ranks at most, and eight of stages in turn, against one rank on a processor; then
-three of them with messages by way of the host. `signs`: six rows of 8 steps (or more rows) of 1-bit Adam, frozen
-after 3, over ranks that cut Batch, and other axes. The stand-in's driver gives no byte, of the GPU or pinned on the
-host, that `plan` does not count.
+tensor, `else Seq`, accumulation, recomputation, precision, clipping, buckets, messages in flight), 20 steps each, and
+rows of stages that take turns: losses, norms, parameters and states are those of one rank; every rank touches just
+the bytes that were predicted, and these are `shardc plan`'s; what is sent is what was planned. Then four rows over
+MPI. `all`: the matrix of tests/soak, every model under zero x data x tensor x `else Seq` x accumulation. `nccl`: six
+rows of 3 steps (or more rows), compiled for a GPU and run by the stand-in, four ranks at most, and those of stages in
+turn, against one rank on a processor; then three of them with messages by way of the host. `signs`: six rows of 8
+steps (or more rows) of 1-bit Adam, frozen after 3, over ranks that cut Batch, and other axes. The stand-in's driver
+gives no byte, of the GPU or pinned on the host, that `plan` does not count.
 """
 import itertools, os, random, shutil, sys, time
 from common import workdir
@@ -51,14 +51,14 @@ def matrix():
 
 
 def turns():
-    """1F1B with every stage of ZeRO, with tensor parallelism, with messages in flight; two of them as zero_bubble."""
+    """1F1B with every stage of ZeRO, with tensor parallelism, with messages in flight; three of them as zero_bubble."""
     base = dict(seq=0, parts=4, recompute=0, precision='f32', clip=1, bucket='1KiB', hybrid=0, reduce=0, flight=0,
                 split=0, pipe=2, offload=0, schedule='one_f_one_b')
     rows = (('llama', 3, 2, 1, {'flight': 1}), ('bert', 2, 2, 1, {'recompute': 1}), ('sparse', 1, 2, 1, {'parts': 2}),
             ('llama', 0, 1, 2, {'seq': 1, 'precision': 'bf16'}), ('mixer', 0, 1, 1, {'parts': 8}),
             ('llama', 1, 2, 2, {'flight': 1}))
     made = [dict(base, model=m, zero=z, data=d, tensor=t, **more) for m, z, d, t, more in rows]
-    return made + [dict(r, schedule='zero_bubble') for r in made[::5]]
+    return made + [dict(r, schedule='zero_bubble') for r in made[::2]]
 
 
 def few(row): return 1 < ranks_of(row) <= 4
@@ -83,7 +83,7 @@ def main():
             rows, steps = [dict(r, signs=3) for r in rows], 8
         else:
             count, steps = (numbers + [28, 20][len(numbers):])
-            rows = pairwise(28)[:count]
+            rows = pairwise(28)[:count] + turns()
             mpi = [r for r in rows if few(r)][:4] if 'mpi' in words else []
         bench = Bench(sys.argv[1], folder, steps)
         if mpi and not (shutil.which('mpirun') and shutil.which('mpicc')):
