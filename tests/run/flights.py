@@ -7,7 +7,7 @@ one thread is refused. Then a rank is killed, or stopped and killed, at a random
 name it, and no message leaves them waiting.
 """
 import json, os, random, re, shutil, signal, subprocess, sys, time
-from common import check, read, run, text_file, workdir
+from common import MPI, check, read, run, text_file, workdir
 
 SHARDC, KILLS, folder = os.path.abspath(sys.argv[1]), int((sys.argv + ['4'])[2]), workdir()
 MODEL = '''use "gpt2"
@@ -22,7 +22,6 @@ train t for Small {
 }
 '''
 PLANS = {'off': '', 'ahead': ' prefetch = 2', 'on': ' prefetch = 1 overlap = on'}
-MPI = {'OMPI_ALLOW_RUN_AS_ROOT': '1', 'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1'}
 
 
 def plan(name, words):
@@ -36,7 +35,7 @@ def compile_(name, out, *more): run(SHARDC, 'compile', 'm.shard', '--plan', name
 def train(exe, before, steps='6', env={}):
     said = ''.join(run(*before, f'./{exe}', *(['--'] if 'run' in before else []), 'train', '--steps', steps,
                        '--threads', '1', '--out', f'out {exe}', '--check-memory', '--profile',
-                       cwd=folder, env=dict(MPI, **env)))
+                       cwd=folder, env=env))
     rows = re.findall(r'^(step|eval) +(\d+) +(\d+) +\d+  (\w+)', said, re.M)
     check(rows and all(r[3] == 'exact' for r in rows), f'{exe}: {rows}')
     check(re.search(r'^axis data .* s, \d+\.\d{3} s waited for$', said, re.M), f'{exe}: not told what was waited for')

@@ -6,7 +6,7 @@ the queue, from its first to its last one, not of time. The others leave and nam
 losses of the unbroken one, to the bit.
 """
 import json, os, shutil, subprocess, sys, time
-from common import check, run, text_file, workdir
+from common import MPI, check, run, text_file, workdir
 
 SHARDC, DIE_AT = map(os.path.abspath, sys.argv[1:3])
 KILLS, folder = int((sys.argv + ['4'])[3]), workdir()
@@ -31,7 +31,6 @@ plan on for Small {
 OPTIONS = ['--steps', str(STEPS), '--save-every', '3', '--threads', '1']
 BARE = {k: v for k, v in os.environ.items() if not k.startswith(('RANK', 'WORLD', 'LOCAL', 'OMPI', 'PMI', 'SLURM'))}
 BARE['ASAN_OPTIONS'] = 'verify_asan_link_order=0:detect_leaks=0'
-MPI = {'OMPI_ALLOW_RUN_AS_ROOT': '1', 'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1'}
 
 
 def start(how, out, dies):

@@ -10,7 +10,7 @@ what layers keep, too), signs (1-bit Adam of four workers, frozen after so many 
 (of the pipeline).
 """
 import array, json, os, random, re, shutil, struct, subprocess
-from common import EXAMPLES, ROOT
+from common import EXAMPLES, MPI, ROOT
 
 # How ranks talk: what `compile` and `plan` get, the command in front of the executable, what follows its name.
 OVER = {'local': ([], lambda shardc, n: [] if n == 1 else [shardc, 'run', '-n', str(n)], lambda n: [] if n == 1
@@ -137,7 +137,7 @@ class Bench:
 
     def call(s, *command, timeout=600):
         e = {k: v for k, v in os.environ.items() if not k.startswith(('RANK', 'WORLD_SIZE', 'OMPI', 'PMI'))}
-        e.update(SHARDC_PATH=PATH, NO_COLOR='1', OMPI_ALLOW_RUN_AS_ROOT='1', OMPI_ALLOW_RUN_AS_ROOT_CONFIRM='1')
+        e.update(MPI, SHARDC_PATH=PATH, NO_COLOR='1')
         e['SHARDC_EMULATE_ACCOUNT'] = f'{s.folder}/account'      # what the stand-in's driver was asked for
         if 'sm_80' in command: e['PATH'] = '/usr/bin:/bin'       # no ptxas: it is slow, and tried elsewhere
         p = subprocess.run(command, cwd=s.folder, capture_output=True, text=True, errors='replace', timeout=timeout,

@@ -8,7 +8,7 @@ timeout(1), which signals the process and its group; whoever started the ranks m
 --seconds of one to four ranks at random.
 """
 import fcntl, os, random, shutil, signal, subprocess, sys, time
-from common import EXAMPLES, check, run, text_file, workdir
+from common import EXAMPLES, MPI, check, run, text_file, workdir
 
 SHARDC, WORK = os.path.abspath(sys.argv[1]), workdir()
 knob = lambda name, otherwise: type(otherwise)(sys.argv[sys.argv.index(name) + 1]) if name in sys.argv else otherwise
@@ -17,7 +17,7 @@ rng = random.Random(knob('--seed', 1))
 MODEL = open(os.path.join(EXAMPLES, 'tiny.shard')).read().replace('Embed = 96;  Heads = 3', 'Embed = 32;  Heads = 2')
 ENV = {k: v for k, v in os.environ.items()
        if not k.startswith(('RANK', 'WORLD', 'LOCAL', 'OMPI', 'PMI', 'SLURM', 'MASTER'))}
-ENV.update(SHARDC_PATH=EXAMPLES, OMPI_ALLOW_RUN_AS_ROOT='1', OMPI_ALLOW_RUN_AS_ROOT_CONFIRM='1', NO_COLOR='1')
+ENV.update(MPI, SHARDC_PATH=EXAMPLES, NO_COLOR='1')
 PLAN = 'plan four for Tiny {\n  mesh data = 2, tensor = 2\n  place Batch -> data\n  zero 3\n}\n'
 path = lambda *p: os.path.join(WORK, *p)
 
