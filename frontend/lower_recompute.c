@@ -13,6 +13,7 @@
 #include "frontend/lower_build.h"
 #include "frontend/settings.h"
 #include "ir/module_settings.h"
+#include "ir/setting_default.h"
 #include <string.h>
 
 typedef struct RecomputeStacks { /* a path of a plan */
@@ -171,7 +172,7 @@ static const char *over_text(const Build *b, Eval *e, const AstSetting *line, co
 
 static void write_line(const Build *b, Eval *e, const AstSetting *line, int number) {
   const AstValue *keep = setting_option(line, "keep"), *budget = setting_option(line, "budget");
-  const char *what = !keep                      ? "all"
+  const char *what = !keep                      ? setting_default("plan.recompute.keep", "")
                      : keep->kind == VALUE_LIST ? names_text(e, line, keep)
                                                 : keep->path->text;
   const char *bytes = budget ? arena_printf(e->arena, " budget = %.0f", budget->number.value) : "";

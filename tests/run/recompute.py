@@ -12,6 +12,7 @@ SHARDC, WORK = os.path.abspath(sys.argv[1]), workdir()
 PLANS = {
     'whole': '',
     'inputs': 'recompute h.* keep = input',
+    'bare': 'recompute h.*',
     'nothing': 'recompute h.* keep = none',
     'halves': 'recompute h[0..2] keep = none\n  recompute h[3..5] keep = none',
     'some': 'recompute h[0..3] keep = input',
