@@ -529,13 +529,6 @@ static double stages_wait(Str schedule, int64_t stages, int64_t parts) {
   return (double)(2 * stages - 1 - ahead) / 3;
 }
 
-static void warn_no_stages(PlanCheck *check) {
-  const AstSetting *line = settings_line(check->item, "pipeline");
-  if (!line) return;
-  world_warn(check->w, "W0706", line->span, "`pipeline` changes nothing: no layers are cut",
-             "`place DIM -> AXIS`, with the dimension of a stack, makes stages of its layers");
-}
-
 static void warn_bubble(PlanCheck *check) {
   const AstItem *train = check->c->train ? check->c->train->item : NULL;
   int64_t batch = settings_integer(train, ITEM_TRAIN, "batch", NULL), stages = 1, splits = 1;
@@ -587,6 +580,7 @@ void check_plan(Eval *e, const Choice *choice, const AstItem *plan) {
   warn_whole(&check);
   check_bucket(&check);
   check_flights(&check);
+  check_ignored(&check);
   check_onebit_plan(&check);
   check_lines(&check);
 }

@@ -39,6 +39,8 @@ typedef struct PlanCheck {
 bool plan_is_stack_dim(const PlanCheck *p, Str dim);
 void check_machine(PlanCheck *p);                     /* E0201, E0708, N0701 */
 void check_flights(PlanCheck *p);                     /* E0602, N0702 (sema_flight.c) */
+void check_ignored(PlanCheck *p);                     /* E0602, W0706 (sema_ignored.c) */
+void warn_no_stages(PlanCheck *p);                    /* W0706 */
 void check_onebit_plan(PlanCheck *p);                 /* E0602, E0703, E0901 (sema_onebit.c) */
 void warn_spans(PlanCheck *p, const PlaceLine *rule); /* W0701 */
 #endif
