@@ -4,6 +4,7 @@
   width       C has at most 100 columns; Markdown 120, cells of its tables too in README.md; other text 120 as well, but
               for LONG lines per kind that are there already: their number may only fall
   references  each file that a comment or a document names is there
+  paragraphs  a paragraph or an item of a list in Markdown has at most 600 characters, a cell of a table 200
   tested      each test_*.c or test_*.py is named in the README of its folder, which says what it guards
   able        each rule finds what is wrong in texts made for it
 
@@ -18,6 +19,7 @@ WIDTH = {'.c': 100, '.h': 100, '.l': 100, '.y': 100, '.md': 120, '.def': 120, '.
 LONG = {'.l': 8, '.y': 17, '.py': 60, '.sh': 5, 'CMakeLists.txt': 2}
 C_LIKE = ('.c', '.h', '.l', '.y', '.def')
 CLANG_FORMAT = '14.'
+PARAGRAPH, CELL = 600, 200
 NAME = re.compile(r'(?<![\w.*$<{}/-])((?:[\w-]+/)*[a-z]\w*\.(?:c|h|def|l|y|py|sh))(?![\w/*({-]|\.\w)')
 ELSEWHERE = {'llm.c'}                                   # names of other projects
 
@@ -94,6 +96,30 @@ def references(root):
     return bad
 
 
+def blocks(source):
+    """(number of its first line, text) of each paragraph, item and cell of a Markdown text; code has none."""
+    found, code = [], False
+    for i, line in enumerate(source.split('\n'), 1):
+        words, fence = line.strip(), line.lstrip().startswith('```')
+        if fence: code = not code
+        if code or fence or not words or words.startswith('#'): found.append((i, ''))
+        elif words.startswith('|'): found += [(i, '|' + cell.strip()) for cell in re.split(r'(?<!\\)\|', words)]
+        elif re.match(r'([-*]|\d+\.) ', words) or not found or found[-1][1][:1] in ('', '|'): found.append((i, words))
+        else: found[-1] = (found[-1][0], f'{found[-1][1]} {words}')
+    return found
+
+
+def paragraphs(root):
+    bad = []
+    for f in listed(root):
+        if not f.endswith('.md'): continue
+        for i, words in blocks(text(root, f)):
+            cell = words.startswith('|')
+            size, most = len(words) - cell, CELL if cell else PARAGRAPH
+            if size > most: bad.append(f"{f}:{i}: {size} characters in a {'cell' if cell else 'paragraph'}, {most} at most")
+    return bad
+
+
 def tested(root):
     bad = []
     for f in listed(root):
@@ -114,6 +140,10 @@ def able(root):
         open(f'{d}/a.c', 'w').write('/* See gone.c and a.c. */\nint  f( void );\n/* ' + 'x' * 100 + ' */\n')
         open(f'{d}/a.md', 'w').write('word ' * 30 + '\n| ' + 'x' * 130 + ' |\n\n```\nnothing.c\n```\n')
         found = width(d), references(d), format(d) if clang_format() else ['a.c:2: changed']
+        open(f'{d}/p.md', 'w').write('one two\n' * 75 + '- ' + 'three\n' * 99 + '\n' + 'four five\n' * 61 + '```\n' +
+                                     'code ' * 300 + '\n```\n| ' + 'x' * 200 + ' | ' + 'y \\| ' * 51 + '|\n')
+        long = ['p.md:176: 609 characters in a paragraph, 600 at most', 'p.md:240: 254 characters in a cell, 200 at most']
+        if paragraphs(d) != long: bad.append(f'paragraphs finds {paragraphs(d)}')
         if len(found[0]) != 4: bad.append(f'width finds {found[0]} where two lines are too wide')
         open(f'{d}/test_b.c', 'w').write('/* */\n'), open(f'{d}/test_c.c', 'w').write('/* */\n')
         open(f'{d}/README.md', 'w').write('`test_b*.c`\n')
@@ -124,7 +154,7 @@ def able(root):
 
 
 if __name__ == '__main__':
-    RULES = dict(width=width, references=references, tested=tested, able=able, format=format)
+    RULES = dict(width=width, references=references, paragraphs=paragraphs, tested=tested, able=able, format=format)
     wrong = 0
     for rule in sys.argv[2:] or RULES:
         for line in RULES[rule](ROOT): print(f'{rule}: {line}'); wrong += 1
