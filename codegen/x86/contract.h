@@ -93,12 +93,12 @@ LLVMValueRef contract_aligned(Contract *c, LLVMValueRef address);
 /* The micro-kernel: C[rows][vectors] of TILE_VECTORS vectors a row (+)= A B over a block of k. Its
    arguments: */
 enum {
-  MICRO_A,
-  MICRO_B,
-  MICRO_C,
-  MICRO_O0, /* the KBlock: o0, o1, length */
-  MICRO_O1,
-  MICRO_LENGTH,
+  MICRO_A,        /* rows of a, packed or where they lie */
+  MICRO_B,        /* panel of b, packed or where it lies */
+  MICRO_C,        /* sums between blocks of k, in scratch */
+  MICRO_O0,       /* the KBlock: first outer index of k, .. */
+  MICRO_O1,       /* .. the one behind the last, .. */
+  MICRO_LENGTH,   /* .. steps of the inner dim for each */
   MICRO_FROM,     /* AMX tiles, where the outer k index is one: steps of this call; */
   MICRO_TO,       /* the first call of a tile is from 0, the last one to LENGTH */
   MICRO_HALF,     /* the KBlock's half */
