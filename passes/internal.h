@@ -82,8 +82,9 @@ bool op_acts(const Op *o); /* it, or what a loop runs, stores or sends: never de
 void simplify_module(Module *m, bool after_grad);
 void place_kept(Module *m);   /* part of place: what loops keep for others, split further */
 void place_stages(Module *m); /* layers over ranks (place_stages.c) */
-/* The line that puts dim on an axis of several ranks, or NULL. */
-const PlaceRule *stages_rule(const Module *m, Str dim);
+/* E0901 at the line that puts layers on the axis: why the schedule of its stages is not built for
+ * this model, and what is. */
+void stages_refuse(Module *m, Str axis, const char *why, const char *help);
 /* The loop over parts of the batch in an entry, NULL: there is one part alone. */
 const Op *parts_loop(const Module *m, const Fn *entry);
 #endif

@@ -28,11 +28,30 @@ static bool counts_layers(const Module *m, Str dim) {
   return false;
 }
 
-const PlaceRule *stages_rule(const Module *m, Str dim) {
+/* The line that puts dim on an axis of several ranks, or NULL. */
+static const PlaceRule *stages_rule(const Module *m, Str dim) {
   for (uint32_t i = 0; i < m->rules.n; i++)
     for (uint32_t k = 0; k < m->rules.at[i].dims.n; k++)
       if (m->rules.at[i].axes.n && m->rules.at[i].dims.at[k] == dim) return &m->rules.at[i];
   return NULL;
+}
+
+/* The line that puts layers on the axis. */
+static const PlaceRule *axis_rule(const Module *m, Str axis) {
+  for (uint32_t i = 0; i < m->rules.n; i++) {
+    const PlaceRule *r = &m->rules.at[i];
+    for (uint32_t k = 0; r->axes.n && r->axes.at[0] == axis && k < r->dims.n; k++)
+      if (counts_layers(m, r->dims.at[k])) return r;
+  }
+  return NULL;
+}
+
+void stages_refuse(Module *m, Str axis, const char *why, const char *help) {
+  const PlaceRule *rule = axis_rule(m, axis);
+  Report *r = diag_at(m->ctx->diag, "E0901", rule ? span_of(m, rule->loc) : (Span){0},
+                      "`pipeline %s` of this model is not built yet", plan_schedule(m));
+  diag_label(r, "%s", why);
+  diag_help(r, "%s", help);
 }
 
 static Report *refuse(Stages *s, const PlaceRule *r, const char *what) {

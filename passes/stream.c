@@ -38,18 +38,14 @@ typedef struct StageStream {
   OpId forward; /* the op of the body whose rounds stream, forward */
   ValidAt *at;  /* by value of the body */
   bool *kept;   /* by result of the loop: a sum over stages because of this pass */
-  const PlaceRule *rule;
   bool failed;
 } StageStream;
 
 static void refuse(StageStream *s, const char *why) {
   if (s->failed) return;
   s->failed = true;
-  const char *schedule = plan_schedule(s->m);
-  Report *r = diag_at(s->m->ctx->diag, "E0901", s->rule ? span_of(s->m, s->rule->loc) : (Span){0},
-                      "`pipeline %s` of this model is not built yet", schedule);
-  diag_label(r, "%s", why);
-  diag_help(r, "`pipeline sequential`: one micro-batch at a time, all other stages wait");
+  stages_refuse(s->m, s->name, why,
+                "`pipeline sequential`: one micro-batch at a time, all other stages wait");
 }
 
 /* ---- what is where ---- */
@@ -297,7 +293,6 @@ static bool find_stages(StageStream *s) {
     if (!is_stages(o) || !loop_shape(o).streams) continue;
     s->name = attr_str(&o->attrs, ATTR_stages, NULL);
     s->axis = mesh_find(s->m, s->name);
-    s->rule = stages_rule(s->m, o->group[0].from[0]);
     return true;
   }
   return false;

@@ -25,17 +25,6 @@ typedef struct TurnPass {
   int64_t *slots;       /* by class: of its ring; 0: it is none */
 } TurnPass;
 
-static void refuse(const TurnPass *t, const char *why) {
-  const PlaceRule *rule = NULL;
-  for (uint32_t i = 0; i < t->m->rules.n && !rule; i++)
-    if (t->m->rules.at[i].axes.n && t->m->rules.at[i].axes.at[0] == t->axis)
-      rule = &t->m->rules.at[i];
-  Report *r = diag_at(t->m->ctx->diag, "E0901", rule ? span_of(t->m, rule->loc) : (Span){0},
-                      "`pipeline %s` of this model is not built yet", plan_schedule(t->m));
-  diag_label(r, "%s", why);
-  diag_help(r, "`pipeline gpipe`: all micro-batches forward, then all backward");
-}
-
 /* ---- the loops ---- */
 
 static const Op *first_hop(const Op *loop) {
@@ -227,7 +216,7 @@ void pass_turns(Module *m) {
   find_table(&t), find_follows(&t);
   const char *why = why_not(&t);
   if (why) {
-    refuse(&t, why);
+    stages_refuse(m, t.axis, why, "`pipeline gpipe`: all micro-batches forward, then all backward");
     return;
   }
   find_slots(&t);
