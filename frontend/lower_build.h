@@ -74,6 +74,7 @@ typedef VEC(Fed) Feds;
 void fed_push(Eval *e, Feds *out, Str name, Span span);
 void task_feeds(Eval *e, const AstValue *task, Feds *out);
 void check_task(Eval *e, const AstSetting *line, const AstValue *task); /* E0402, E0601 .. E0606 */
+void check_next(Eval *e, const AstSetting *line); /* the task of a line without one: E0604, E0606 */
 void write_task(Module *m, Eval *e, const AstValue *task);
 
 /* ---- checks of settings that need the model (sema_data.c, sema_plan.c) ---- */

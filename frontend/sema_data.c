@@ -1,6 +1,6 @@
 /* The lines of train and weights blocks that name parts of the model: every input has one source
-   (E0604), every parameter one line (E0502), `as` is an order of the same dims (E0503). Files are
-   not opened here. */
+   (E0604), every parameter one line (E0502), `as` is an order of the same dims (E0503). Words of a
+   data line that its kind of data does not read are said (W0706). Files are not opened here. */
 #include "frontend/lower_build.h"
 #include "frontend/settings.h"
 #include <string.h>
@@ -96,10 +96,82 @@ static void check_trained(Eval *e, const Choice *c) {
   diag_label(r, "all of its parameters are @frozen");
 }
 
+static void unfed(Eval *e, const AstSetting *line) {
+  Report *r = world_error(e->w, "E0604", line->span, "which inputs does this data feed?");
+  for (uint32_t i = 0; i < e->inputs.n; i++)
+    diag_fact(r, "input `%s` %s", e->inputs.at[i]->name,
+              dims_text(e->ctx, &e->inputs.at[i]->type.dims));
+  diag_help(r, "say it: `task = next(a -> b)`, or `columns(input = \"file\", ..)`");
+}
+
+/* ---- words that change nothing ---- */
+
+typedef enum Reads { READS_COLUMNS, READS_TOKENS, READS_MLM, READS_ENDS, READS_PAD } Reads;
+
+static const struct {
+  const char *key;
+  Reads what;
+} readers[] = {{"raw", READS_COLUMNS}, {"mean", READS_COLUMNS},     {"std", READS_COLUMNS},
+               {"pack", READS_TOKENS}, {"tokenizer", READS_TOKENS}, {"mask_id", READS_MLM},
+               {"special", READS_MLM}, {"eot", READS_ENDS},         {"pad_id", READS_PAD}};
+
+static const char *const reader_words[] = {
+    [READS_COLUMNS] = "`columns` reads it, tokens do not",
+    [READS_TOKENS] = "data of tokens reads it, `columns` do not",
+    [READS_MLM] = "`task = mlm(..)` reads it",
+    [READS_ENDS] = "`pack = off`, or a task with `doc` or `pos`, reads it",
+    [READS_PAD] = "`pack = off` reads it"};
+
+static bool counts_documents(const AstValue *task) {
+  for (uint32_t i = 0; task && i < task->args.n; i++) {
+    const AstPair *p = &task->args.at[i];
+    if (p->key && (!strcmp(p->key->text, "doc") || !strcmp(p->key->text, "pos"))) return true;
+  }
+  return false;
+}
+
+static bool is_read(const AstSetting *line, bool columns, Reads what) {
+  const AstValue *task = setting_option(line, "task"), *pack = setting_option(line, "pack");
+  bool apart = pack && pack->kind == VALUE_PATH && !strcmp(pack->path->text, "off");
+  switch (what) {
+  case READS_COLUMNS: return columns;
+  case READS_TOKENS: return !columns;
+  case READS_MLM: return !columns && is_call(task, "mlm");
+  case READS_ENDS: return !columns && (apart || counts_documents(task));
+  case READS_PAD: return !columns && apart;
+  }
+  return true;
+}
+
+static void warn_data_words(Eval *e, const AstSetting *line) {
+  const AstValue **source;
+  bool columns = setting_operands(e->ctx, line, &source) && is_call(source[0], "columns");
+  for (size_t i = 0; i < sizeof readers / sizeof *readers; i++) {
+    const AstValue *v = setting_option(line, readers[i].key);
+    if (!v || is_read(line, columns, readers[i].what)) continue;
+    world_warn(e->w, "W0706", v->span,
+               arena_printf(e->arena, "`%s` changes nothing here", readers[i].key),
+               reader_words[readers[i].what]);
+  }
+}
+
+static void check_nesterov(Eval *e, const AstItem *train) {
+  const AstValue *on = settings_value(train, "optim", "nesterov"),
+                 *momentum = settings_value(train, "optim", "momentum");
+  if (!settings_on(train, ITEM_TRAIN, "optim", "nesterov")) return;
+  if (settings_number(train, ITEM_TRAIN, "optim", "momentum") > 0) return;
+  Report *r = world_error(e->w, "E0602", on->span,
+                          "`nesterov` looks ahead along the velocity, and "
+                          "`momentum = 0` keeps none");
+  diag_help(r, "`momentum = 0.9` is usual");
+  if (momentum) diag_edit(r, momentum->span, "0.9");
+}
+
 void check_data(Eval *e, const Choice *c) {
   const AstItem *train = c->train ? c->train->item : NULL;
   check_trained(e, c);
   check_onebit(e, train);
+  check_nesterov(e, train);
   const AstSetting *line = settings_line(train, "data");
   Feds fed = {0};
   if (!line) return;
@@ -109,14 +181,9 @@ void check_data(Eval *e, const Choice *c) {
   else if (task && task->kind == VALUE_CALL) {
     task_feeds(e, task, &fed);
     check_task(e, line, task);
-  } else if (!next_by_default(e, &fed)) {
-    Report *r = world_error(e->w, "E0604", line->span, "which inputs does this data feed?");
-    for (uint32_t i = 0; i < e->inputs.n; i++)
-      diag_fact(r, "input `%s` %s", e->inputs.at[i]->name,
-                dims_text(e->ctx, &e->inputs.at[i]->type.dims));
-    diag_help(r, "say it: `task = next(a -> b)`, or `columns(input = \"file\", ..)`");
-    return;
-  }
+  } else if (next_by_default(e, &fed)) check_next(e, line);
+  else return unfed(e, line);
+  warn_data_words(e, line);
   check_fed(e, &fed, line->span);
 }
 

@@ -129,32 +129,39 @@ static bool is_word(const AstValue *v, const char *word) {
   return v && v->kind == VALUE_PATH && !strcmp(v->path->text, word);
 }
 
-static bool needs_ignore(const AstSetting *line, const AstValue *task) {
-  return !strcmp(task->path->text, "mlm") || is_word(setting_option(line, "pack"), "off");
+typedef struct Windows { /* what a data line makes of tokens */
+  const AstSetting *line;
+  Str task;
+  Span task_at, labels_at;
+  const Input *labels; /* NULL: not known */
+} Windows;
+
+static bool unpacked(const AstSetting *line) {
+  return is_word(setting_option(line, "pack"), "off");
 }
 
-static void check_labels(Eval *e, const AstSetting *line, const AstValue *task) {
-  const AstValue *v = bare_of(&task->to);
-  const Input *in = v ? input_of(e, v) : NULL;
-  if (!in || !e->has_loss || !needs_ignore(line, task) || label_ignored(e, in)) return;
-  Report *r = world_error(e->w, "E0604", v->span,
-                          "`%s` has positions without a label, the loss counts all", v->path->text);
+static void check_labels(Eval *e, const Windows *w) {
+  bool without = !strcmp(w->task, "mlm") || unpacked(w->line);
+  if (!w->labels || !e->has_loss || !without || label_ignored(e, w->labels)) return;
+  Str name = w->labels->name;
+  Report *r = world_error(e->w, "E0604", w->labels_at,
+                          "`%s` has positions without a label, the loss counts all", name);
   diag_also(r, e->loss_span, "the loss");
-  diag_help(r, "leave them out: `cross_entropy[..](.., %s, ignore = -100)`", v->path->text);
+  diag_help(r, "leave them out: `cross_entropy[..](.., %s, ignore = -100)`", name);
 }
 
-static void check_ids(Eval *e, const AstSetting *line, const AstValue *task) {
+static void check_ids(Eval *e, const Windows *w) {
+  const AstSetting *line = w->line;
   static const struct {
     const char *task, *pack, *key, *what;
   } needs[] = {{"mlm", NULL, "mask_id", "the mask token"},
                {NULL, "off", "pad_id", "the padding token"}};
   if (setting_option(line, "tokenizer")) return; /* it says them */
   for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {
-    bool asked = (!needs[i].task || !strcmp(needs[i].task, task->path->text)) &&
+    bool asked = (!needs[i].task || !strcmp(needs[i].task, w->task)) &&
                  (!needs[i].pack || is_word(setting_option(line, "pack"), needs[i].pack));
     if (!asked || setting_option(line, needs[i].key)) continue;
-    Report *r =
-        world_error(e->w, "E0606", task->path->span, "this data line has no `%s`", needs[i].key);
+    Report *r = world_error(e->w, "E0606", w->task_at, "this data line has no `%s`", needs[i].key);
     diag_fact(r, "it is %s", needs[i].what);
     diag_help(r, "write `%s = ID`, or `tokenizer = \"FILE\"`, which says it", needs[i].key);
   }
@@ -168,8 +175,17 @@ void check_task(Eval *e, const AstSetting *line, const AstValue *task) {
                             "task `%s` takes one input on each side of `->`", task->path->text);
     diag_help(r, "such as `%s(tokens -> targets)`", task->path->text);
   }
-  check_labels(e, line, task);
-  check_ids(e, line, task);
+  const AstValue *to = bare_of(&task->to);
+  Windows w = {line, task->path->text, task->path->span, to ? to->span : task->span,
+               to ? input_of(e, to) : NULL};
+  check_labels(e, &w), check_ids(e, &w);
+}
+
+void check_next(Eval *e, const AstSetting *line) {
+  const AstValue *pack = setting_option(line, "pack");
+  Span at = pack ? pack->span : line->path->span;
+  Windows w = {line, "next", at, at, e->inputs.at[1]};
+  check_labels(e, &w), check_ids(e, &w);
 }
 
 /* ---- lines of the module ---- */
