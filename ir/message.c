@@ -33,8 +33,9 @@ Message message_of(const Fn *f, const Op *o) {
   m.times = attr_int(&o->attrs, ATTR_messages, 1);
   m.count /= m.times;
   m.send_row = min_i64(m.send_row, m.count), m.receive_row = min_i64(m.receive_row, m.count);
-  m.send_step = m.count * (o->code == OP_reduce_scatter ? m.ways : 1);
-  m.receive_step = m.count * (o->code == OP_all_gather ? m.ways : 1);
+  bool all = o->code == OP_all_to_all;
+  m.send_step = m.count * (all || o->code == OP_reduce_scatter ? m.ways : 1);
+  m.receive_step = m.count * (all || o->code == OP_all_gather ? m.ways : 1);
   m.piece = attr_int(&o->attrs, ATTR_piece, m.count);
   m.pieces = m.piece > 0 ? (m.count + m.piece - 1) / m.piece : 1;
   m.bytes = m.piece * (sums ? 1 : m.ways) * elem_bytes(value_type(f, o->out)->elem);
