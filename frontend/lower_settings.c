@@ -66,6 +66,7 @@ static void write_plan(Module *m, Eval *e, const Choice *c) {
   static const char *const wanted[] = {"plan.precision",
                                        "plan.precision.grad",
                                        "plan.precision.reduce",
+                                       "plan.precision.gather",
                                        "plan.precision.init_scale",
                                        "plan.precision.growth_interval",
                                        "plan.precision.min_scale",
@@ -73,12 +74,14 @@ static void write_plan(Module *m, Eval *e, const Choice *c) {
   bool mesh = c->plan && settings_line(c->plan->item, "mesh");
   settings_resolve(e->ctx, c->plan ? c->plan->item : NULL, ITEM_PLAN, sink, m);
   write_over(m, e, c);
+  bool bytes = plan_int8_gradients(m) || plan_int8_weights(m);
   /* What only other plans than one rank on one processor need is left out. */
   uint32_t n = 0;
   for (uint32_t i = 0; i < m->settings.n; i++) {
     bool keep = strncmp(m->settings.at[i].key, "plan.", 5) != 0;
     for (size_t k = 0; k < sizeof wanted / sizeof *wanted; k++)
       keep |= !strcmp(m->settings.at[i].key, wanted[k]);
+    keep |= bytes && !strcmp(m->settings.at[i].key, "plan.precision.block");
     keep |= mesh && !strncmp(m->settings.at[i].key, "plan.zero", 9);
     keep |= mesh && !strcmp(m->settings.at[i].key, "plan.on.nodes");
     keep |= mesh && !strcmp(m->settings.at[i].key, "plan.pipeline") &&

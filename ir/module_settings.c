@@ -79,6 +79,12 @@ void module_amounts(const Module *m, const char *key, int n, double *to) {
 Str plan_precision(const Module *m) { return module_word(m, "plan.precision"); }
 Str plan_gradient_type(const Module *m) { return module_word(m, "plan.precision.grad"); }
 Str plan_message_type(const Module *m) { return module_word(m, "plan.precision.reduce"); }
+bool plan_int8_gradients(const Module *m) {
+  Str type = plan_message_type(m);
+  return type && !strcmp(type, "int8");
+}
+bool plan_int8_weights(const Module *m) { return module_word(m, "plan.precision.gather") != NULL; }
+int64_t plan_int8_block(const Module *m) { return module_whole(m, "plan.precision.block"); }
 Str plan_schedule(const Module *m) { return module_word(m, "plan.pipeline"); }
 int64_t plan_micro(const Module *m) { return module_whole(m, "plan.micro"); }
 int plan_zero_stage(const Module *m) { return (int)module_whole(m, "plan.zero"); }

@@ -8,8 +8,10 @@
 
    Gradients of parameters (attribute `gradient`, from `collect` and `zero`) travel in the type of
    setting plan.precision.reduce; without it, as they are. What is read behind the message has the
-   type that it had. Must not: change what a rank keeps, or messages that only move numbers. */
+   type that it had. 8 bits are another way to send (int8_sum.c). Must not: change what a rank
+   keeps, or messages that only move numbers. */
 #include "passes/precision.h"
+#include "passes/int8.h"
 #include "ir/module_settings.h"
 
 typedef enum WireAnswer { NOT_ASKED, NO, YES } WireAnswer;
@@ -18,6 +20,7 @@ typedef struct Wire {
   Module *m;
   Elem compute, reduce;
   bool narrow, asked; /* compute is 16 bits wide; reduce is given */
+  bool int8;          /* gradients travel in 8 bits */
 } Wire;
 
 typedef struct Body { /* a function */
@@ -119,13 +122,20 @@ static void send_as(Rebuild *r, const Op *o, Elem e) {
   r->map[was] = ir_cast(r->m, r->to, out, back, o->loc);
 }
 
+static bool in_int8(const Wire *w, const Fn *f, const Op *o) {
+  return w->int8 && attr_int(&o->attrs, ATTR_gradient, 0) &&
+         elem_class(value_type(f, o->in[0])->elem) == CLASS_FLOAT;
+}
+
 static Fn *rewritten(const Wire *w, const Fn *f) {
   Body b = {w, f, ARENA_ARRAY(w->m->arena, char, f->values.n + 1)};
   Rebuild r = rebuild_begin(w->m, f);
+  int64_t block = plan_int8_block(w->m);
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
     bool sends = op_family(o->code) == FAMILY_COLLECTIVE && o->nin;
     Elem e = sends ? wire_type(&b, o) : ELEM_f32;
+    if (sends && in_int8(w, f, o) && int8_add_up(&r, o, block)) continue;
     if (sends && e != value_type(f, o->in[0])->elem) send_as(&r, o, e);
     else rebuild_op(&r, o);
   }
@@ -138,7 +148,8 @@ void pass_wire(Module *m) {
   Str reduce = plan_message_type(m);
   w.narrow = elem_find(plan_precision(m), &w.compute) && elem_bytes(w.compute) == 2;
   w.asked = reduce && elem_find(reduce, &w.reduce);
-  if (!m->mesh.n || (!w.narrow && !w.asked)) return;
+  w.int8 = plan_int8_gradients(m);
+  if (!m->mesh.n || !(w.narrow || w.asked || w.int8)) return;
   if (w.asked && w.reduce == ELEM_f16 && w.compute != ELEM_f16) {
     Report *r =
         diag_at(m->ctx->diag, "E0602", (Span){0}, "gradients in messages of f16 want a scale");

@@ -381,6 +381,10 @@ static bool read_settings(Zero *zero) {
   zero->bucket_bytes = plan_zero_bucket(module);
   Str said = plan_message_type(module);
   zero->asked = said && elem_find(said, &zero->reduce);
+  zero->int8_weights = zero->stage == 3 && plan_int8_weights(module);
+  zero->unit = 1;
+  if (plan_int8_gradients(module)) zero->asked = true, zero->reduce = ELEM_u8;
+  if (zero->int8_weights || plan_int8_gradients(module)) zero->unit = plan_int8_block(module);
   zero->persist = module_whole(module, "plan.zero.persist");
   zero->masters = text_lists(plan_offload(module), "optimizer");
   zero->keep_root = module_on(module, "plan.zero.keep_root");

@@ -77,6 +77,8 @@ typedef struct Zero {
   int64_t bucket_bytes;
   bool asked; /* by the plan: in which type gradients travel */
   Elem reduce;
+  bool int8_weights; /* what is gathered in stage 3 travels in 8 bits */
+  int64_t unit;      /* elements: pieces are multiples of them, as blocks of 8 bits want it */
   VEC(ZeroGroup) group;
   VEC(const Global *) named; /* parameters that no group takes, though ranks hold them alike */
   const char *why;           /* of the first of them */

@@ -6,6 +6,7 @@
    named by W0703, or be none of the stage's business: scalars, frozen parameters below stage 3,
    what `persist` keeps. Must not: look at how functions were rewritten; that is what it checks. */
 #include "ir/placement.h"
+#include "ir/support/num.h"
 #include "passes/zero.h"
 #include <string.h>
 
@@ -30,7 +31,7 @@ static int64_t held(const ZeroGroup *g, int from) {
 
 /* Less than a unit of every bucket, or where members begin at buckets, a bucket of each. */
 static const char *check_members(const Zero *z, const ZeroGroup *g) {
-  int64_t at = 0, all = 0, unit = g->ways * 64, bucket = g->piece * g->ways;
+  int64_t at = 0, all = 0, unit = g->ways * round_up(z->unit, 64), bucket = g->piece * g->ways;
   for (uint32_t i = 0; i < g->member.n; i++) {
     const ZeroMember *m = &g->member.at[i];
     int64_t rounds = g->rounds.dim ? g->rounds.size : 1, have = type_count(&m->param->type);

@@ -1,6 +1,7 @@
 /* Flat values of a group: members put end to end and taken out again, buckets cut and joined. All
    of it is renaming, merging, slicing: views, where the storage allows it. */
 #include "ir/message.h"
+#include "passes/int8.h"
 #include "passes/zero.h"
 
 static Type led_by(const ZeroGroup *g, Elem e, bool all) {
@@ -171,16 +172,18 @@ int64_t zero_messages(const Zero *zero, OpCode c, const Type *in, int64_t ways) 
                                            : rows;
 }
 
-/* As it travels: gradients in the type of pass `wire`, to which they are marked. */
-static Type sent_type(const Zero *zero, const Type *type, bool gradient) {
+/* As it travels: gradients in the type of pass `wire`, to which they are marked. It may find that a
+   sum over further axes is too short for 8 bits. */
+static Type sent_type(const Zero *zero, OpCode c, const Type *type, bool gradient) {
   Type sent = *type;
-  if (gradient && zero->asked) sent.elem = zero->reduce;
+  bool stays = c == OP_all_reduce && zero->reduce == ELEM_u8;
+  if (gradient && zero->asked && !stays) sent.elem = zero->reduce;
   return sent;
 }
 
 static ValueId collective(Zero *zero, Fn *fn, OpCode c, Str dim, Str axis, ValueId value,
                           bool gradient) {
-  Type type = *value_type(fn, value), sent = sent_type(zero, &type, gradient);
+  Type type = *value_type(fn, value), sent = sent_type(zero, c, &type, gradient);
   int64_t ways = zero_ways(zero, axis), times;
   if (ways == 1) return value; /* alone on the axis: nothing is sent */
   times = zero_messages(zero, c, &sent, ways);
@@ -207,17 +210,28 @@ ValueId zero_reduce(Zero *zero, Fn *fn, const ZeroGroup *g, ValueId v) {
   must(type_find(value_type(fn, v), g->part) >= 0, "zero: %%%u of %s is not cut in pieces of %s", v,
        fn->name, g->name);
   for (int i = 0; i < g->naxes; i++)
-    v = g->stage ? collective(zero, fn, OP_reduce_scatter, g->owner[i], g->axis[i], v, true)
-                 : zero_sum_gradient(zero, fn, g->axis[i], v);
+    v = g->stage
+            ? collective(zero, fn, OP_reduce_scatter, g->owner[i], g->axis[i], v, ATTR_gradient)
+            : zero_sum_gradient(zero, fn, g->axis[i], v);
   return v;
 }
 
-ValueId zero_gather(Zero *zero, Fn *fn, const ZeroGroup *g, ValueId v) {
-  must(type_find(value_type(fn, v), g->part) >= 0, "zero: %%%u of %s is no piece of %s", v,
-       fn->name, g->name);
+static ValueId gather(Zero *zero, Fn *fn, const ZeroGroup *g, ValueId v) {
   for (int i = g->naxes - 1; i >= 0; i--)
     v = collective(zero, fn, OP_all_gather, g->owner[i], g->axis[i], v, false);
   return v;
+}
+
+/* What layers gather of stage 3 may travel in 8 bits; pieces are whole blocks then. */
+ValueId zero_gather(Zero *zero, Fn *fn, const ZeroGroup *g, ValueId v) {
+  must(type_find(value_type(fn, v), g->part) >= 0, "zero: %%%u of %s is no piece of %s", v,
+       fn->name, g->name);
+  if (g->stage < 3 || !zero->int8_weights || g->ways == 1) return gather(zero, fn, g, v);
+  Int8 k = {zero->m, fn, zero->unit, (Loc){0}};
+  Int8Packed p = int8_pack(&k, int8_blocks(&k, v, g->part));
+  p = (Int8Packed){gather(zero, fn, g, p.codes), gather(zero, fn, g, p.scale)};
+  return ir_cast(zero->m, fn, int8_line(&k, int8_unpack(&k, p), g->part), value_type(fn, v)->elem,
+                 (Loc){0});
 }
 
 /* The coordinate of this rank is a number that the runtime sets. */

@@ -112,20 +112,28 @@ static int64_t wire_bytes(const Zero *zero, const ZeroGroup *g) {
   return g->stage && weight > gradient ? weight : gradient;
 }
 
+/* Pieces begin at multiples of 64 bytes, and are whole blocks where 8 bits travel. */
+static int64_t piece_unit(const Zero *zero, const ZeroGroup *g) {
+  int64_t line = 64 / elem_bytes(g->member.at[0].param->type.elem);
+  return round_up(zero->unit, line);
+}
+
 /* The file's value was checked where it stands; that of the command line, or of a dump, is here. */
 static void too_small(const Zero *zero, const ZeroGroup *g) {
+  int64_t least = g->ways * piece_unit(zero, g) * wire_bytes(zero, g);
+  if (least < 64 * g->ways) least = 64 * g->ways;
   Report *report = diag_at(zero->m->ctx->diag, "E0602", (Span){0},
                            "`zero` cannot cut `%s` in buckets of %lld bytes over %lld ranks",
                            g->name, (long long)zero->bucket_bytes, (long long)g->ways);
-  diag_help(report, "`plan.zero.bucket` is 64 for each rank at least: %lld",
-            (long long)(64 * g->ways));
+  diag_help(report, "`plan.zero.bucket` is %lld for each rank at least: %lld",
+            (long long)(least / g->ways), (long long)least);
 }
 
-/* Pieces begin at multiples of 64 bytes. A bucket has at most `bucket_bytes` on its way. */
+/* A bucket has at most `bucket_bytes` on its way. */
 static void lay_out(Zero *zero, ZeroGroup *g) {
   must(g->member.n && g->ways > 0, "zero: group %s of %u members over %lld ranks", g->name,
        g->member.n, (long long)g->ways);
-  int64_t unit = g->ways * (64 / elem_bytes(g->member.at[0].param->type.elem)),
+  int64_t unit = g->ways * piece_unit(zero, g),
           most = zero->bucket_bytes / wire_bytes(zero, g) / unit * unit, all = 0;
   for (uint32_t i = 0; i < g->member.n; i++) {
     ZeroMember *m = &g->member.at[i];
