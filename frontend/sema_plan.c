@@ -433,19 +433,6 @@ static void check_lines(PlanCheck *check) {
   }
 }
 
-/* Only `precision f16` scales gradients; pass `wire` says so of what --set asks for. */
-static void check_reduce(PlanCheck *check) {
-  const AstValue *reduce = settings_value(check->item, "precision", "reduce");
-  Str type = settings_word(check->e->ctx, check->item, ITEM_PLAN, "precision", NULL);
-  if (!reduce || reduce->kind != VALUE_PATH || strcmp(reduce->path->text, "f16")) return;
-  if (type && !strcmp(type, "f16")) return;
-  Report *r =
-      world_error(check->w, "E0602", reduce->span, "gradients in messages of f16 want a scale");
-  diag_label(r, "below 6e-8 they would be 0");
-  diag_help(r, "`reduce = bf16`, or `precision f16`, which scales them");
-  diag_edit(r, reduce->span, "bf16");
-}
-
 /* ---- warnings: what works, slowly ---- */
 
 /* Ranks along an axis that cuts nothing all do the same. */
@@ -495,18 +482,20 @@ static int64_t ranks_of_zero(PlanCheck *check, const AstSetting *zero) {
   return n ? ranks : rule ? ranks_of(rule) : 1;
 }
 
-/* Every rank has a piece of every bucket, and pieces begin at multiples of 64 bytes. */
+/* Every rank has a piece of every bucket, and pieces begin at multiples of 64 bytes, or are whole
+   blocks of what travels in 8 bits. */
 static void check_bucket(PlanCheck *check) {
-  enum { PIECE = 64 };
+  enum { LINE = 64, WIDEST = 4 };
+  int64_t block = plan_int8_numbers(check), piece = block > LINE / WIDEST ? block * WIDEST : LINE;
   const AstSetting *zero = settings_line(check->item, "zero");
   const AstValue *bucket = zero ? setting_option(zero, "bucket") : NULL;
   if (!bucket) return;
-  int64_t ranks = ranks_of_zero(check, zero), least = ranks * PIECE,
+  int64_t ranks = ranks_of_zero(check, zero), least = ranks * piece,
           have = settings_integer(check->item, ITEM_PLAN, "zero", "bucket");
   if (have >= least) return;
   Report *r = world_error(check->w, "E0602", bucket->span, "a bucket of %lld bytes for %lld ranks",
                           (long long)have, (long long)ranks);
-  diag_label(r, "every rank owns a piece of each, of %d bytes at least", PIECE);
+  diag_label(r, "every rank owns a piece of each, of %lld bytes at least", (long long)piece);
   diag_help(r, "`bucket = %lld` is the least; 25MiB is what `zero` takes without it",
             (long long)least);
   diag_edit(r, bucket->span, "%lld", (long long)least);
@@ -573,7 +562,7 @@ void check_plan(Eval *e, const Choice *choice, const AstItem *plan) {
     if (check.rules.at[i].axes.n)
       check_divides(&check, &check.rules.at[i]), check_once(&check, &check.rules.at[i]);
   check_batch(&check);
-  check_reduce(&check);
+  check_messages(&check);
   for (uint32_t i = 0; i < check.rules.n; i++) warn_spans(&check, &check.rules.at[i]);
   warn_bubble(&check);
   warn_idle(&check);

@@ -42,5 +42,7 @@ void check_flights(PlanCheck *p);                     /* E0602, N0702 (sema_flig
 void check_ignored(PlanCheck *p);                     /* E0602, W0706 (sema_ignored.c) */
 void warn_no_stages(PlanCheck *p);                    /* W0706 */
 void check_onebit_plan(PlanCheck *p);                 /* E0602, E0703, E0901 (sema_onebit.c) */
+void check_messages(PlanCheck *p);                    /* E0602, W0707 (sema_messages.c) */
+int64_t plan_int8_numbers(const PlanCheck *p);        /* that share a scale; 0: nothing does */
 void warn_spans(PlanCheck *p, const PlaceLine *rule); /* W0701 */
 #endif
