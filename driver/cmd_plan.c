@@ -239,6 +239,7 @@ static void say_plan(const Planned *p) {
   say_host(p);
   say_pinned(p);
   plan_say_traffic(p, &p->step);
+  plan_say_int8(p);
   say_accumulation(p);
   printf("a step: %.4g FLOP per rank%s, %s between kernels and memory\n", p->step.flop,
          p->programs.n > 1 ? " of the busiest class" : "", plan_amount(p->m->arena, p->step.moved));
@@ -274,6 +275,7 @@ static void put_json(const Planned *p) {
   plan_put_classes(p);
   printf(",");
   plan_put_communication(p, &p->step);
+  plan_put_int8(p);
   printf("\"flop_per_step\":%.17g,\"bubble\":%.6g,", p->step.flop, plan_bubble(&p->step));
   put_layouts(p);
   plan_put_time(p, &p->step);

@@ -83,6 +83,8 @@ const char *plan_colour(int part);
 PlanStep plan_step(const Planned *p, const Fn *entry); /* entry NULL: nothing */
 double plan_bytes_sent(const PlanStep *s);
 void plan_say_traffic(const Planned *p, const PlanStep *s);
+void plan_say_int8(const Planned *p); /* in which messages, and what it rounds by */
+void plan_put_int8(const Planned *p);
 void plan_say_time(const Planned *p, const PlanStep *s);
 void plan_put_communication(const Planned *p, const PlanStep *s); /* "communication":[..] */
 void plan_put_time(const Planned *p, const PlanStep *s);

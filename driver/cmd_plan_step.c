@@ -2,6 +2,7 @@
    Adam has frozen steps (passes/onebit.c) these are told behind, and what a run sends in all. */
 #include "cmd_plan.h"
 #include "ir/count.h"
+#include "ir/module_settings.h"
 
 /* The class whose kernels have the most to do: the others wait for it. */
 static uint32_t slowest(const Planned *p) {
@@ -46,6 +47,41 @@ void plan_say_traffic(const Planned *p, const PlanStep *s) {
     printf("  over %-8s %-16s %12.0f %12s %9.0f\n", p->m->mesh.at[t->axis].name, op_name(t->kind),
            t->elements, plan_amount(p->m->arena, t->bytes), t->calls);
   }
+}
+
+/* Half of 1 / 127, the largest number's part of a code's step, and rounding in f32. */
+static const double INT8_ERROR = 0.00394;
+
+/* Messages of 8 bits in a step of all programs; those of packed signs are others. */
+static uint32_t int8_messages(const Planned *p) {
+  uint32_t n = 0;
+  Str in = intern(p->m->ctx->names, "int8_in");
+  for (uint32_t i = 0; i < p->m->fns.n; i++) {
+    const Fn *f = p->m->fns.at[i];
+    for (OpId k = 0; k < f->ops.n; k++)
+      n += op_family(f->ops.at[k].code) == FAMILY_COLLECTIVE && f->ops.at[k].nin &&
+           type_find(value_type(f, f->ops.at[k].in[0]), in) >= 0;
+  }
+  return n;
+}
+
+/* in 8 bits: gradients, a scale for 256 of them; a message rounds .. */
+void plan_say_int8(const Planned *p) {
+  bool gradients = plan_int8_gradients(p->m), weights = plan_int8_weights(p->m);
+  if (!p->m->mesh.n || !(gradients || weights)) return;
+  printf("in 8 bits: %s%s%s, a scale for %lld of them; ", gradients ? "gradients" : "",
+         gradients && weights ? " and " : "", weights ? "gathered weights" : "",
+         (long long)plan_int8_block(p->m));
+  if (int8_messages(p))
+    printf("a message rounds each by %.3g %% of the largest of these at most\n", 100 * INT8_ERROR);
+  else printf("no message is long enough, and numbers travel as they are\n");
+}
+
+void plan_put_int8(const Planned *p) {
+  if (!p->m->mesh.n || !int8_messages(p)) return;
+  printf("\"int8\":{\"gradients\":%s,\"weights\":%s,\"block\":%lld,\"error\":%.3g},",
+         plan_int8_gradients(p->m) ? "true" : "false", plan_int8_weights(p->m) ? "true" : "false",
+         (long long)plan_int8_block(p->m), INT8_ERROR);
 }
 
 /* at least 1.2 s: computation 0.8 s beside memory 0.3 s, over data 0.4 s (between nodes)
