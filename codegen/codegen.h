@@ -37,6 +37,7 @@ const Target *target_find(const char *name); /* "native": what this machine can 
 bool target_runs_here(const Target *t);
 const char *target_name(int i); /* of all targets, NULL after the last: for messages */
 void target_describe(Module *m, const Target *t, int workers);
+void target_describe_beside(Module *m, const Target *t, int workers); /* of the host of a GPU */
 const Target *target_of(const Module *m); /* of the name in its target line */
 DeviceKind target_kind(const char *name); /* of an unknown one: a CPU */
 /* A module from a dump may name a target, and leave the facts of its row out by `..`: these are

@@ -48,6 +48,10 @@ static void put_head(HostWriter *h, const Fn *k, const char *symbol, int phases)
   host_put(h, ", .phases = %d,\n    .phase = {", phases);
 }
 
+static uint32_t buffers_of(const Fn *k) {
+  return k->args.n + k->results.n + (attr_get(&k->attrs, ATTR_workspace) != NULL);
+}
+
 static void put_cpu_kernel(HostWriter *h, const Fn *k, const char *symbol, int phases) {
   host_put(h, "rt_chunk");
   for (int p = 0; p < phases; p++) host_put(h, "%s %s_p%d", p ? "," : "", symbol, p);
@@ -57,6 +61,7 @@ static void put_cpu_kernel(HostWriter *h, const Fn *k, const char *symbol, int p
     host_put(h, "%s{.run = %s_p%d, .chunks = %lld}", p ? ", " : "", symbol, p,
              (long long)of_phase(k, ATTR_chunks, p));
   host_put(h, "}");
+  if (kernel_beside(h->m, k)) host_put(h, ", .nbuffers = %u", buffers_of(k));
 }
 
 /* The kernel that takes k's place where a CTA may have its shared memory; NULL: none. */
@@ -69,7 +74,6 @@ static const Fn *larger_of(const Module *m, const Fn *k) {
 /* The labels of an image are those of link.c. */
 static void put_gpu_kernel(HostWriter *h, const Fn *k, const char *symbol, int phases) {
   must(attr_get(&k->attrs, ATTR_threads), "host: kernel %s has no threads", k->name);
-  bool works = attr_get(&k->attrs, ATTR_workspace) != NULL;
   host_put(h, "extern const char %s_ptx[], %s_ptx_end[], %s_cubin[], %s_cubin_end[];\n", symbol,
            symbol, symbol, symbol);
   host_put(h, "static const rt_image %s_image = {%s_ptx, %s_ptx_end, %s_cubin, %s_cubin_end};\n",
@@ -79,8 +83,7 @@ static void put_gpu_kernel(HostWriter *h, const Fn *k, const char *symbol, int p
     host_put(h, "%s{.entry = \"%s_p%d\", .chunks = %lld, .threads = %lld, .shared = %lld}",
              p ? ", " : "", symbol, p, (long long)of_phase(k, ATTR_chunks, p),
              (long long)of_phase(k, ATTR_threads, p), (long long)of_phase(k, ATTR_shared, p));
-  host_put(h, "},\n    .image = &%s_image, .nbuffers = %u", symbol,
-           k->args.n + k->results.n + works);
+  host_put(h, "},\n    .image = &%s_image, .nbuffers = %u", symbol, buffers_of(k));
   const Fn *larger = larger_of(h->m, k);
   if (larger) host_put(h, ", .larger = &%s", kernel_symbol(h->m, larger));
 }
@@ -90,7 +93,7 @@ static void put_kernel(HostWriter *h, const Fn *k) {
   const Attr *chunks = attr_get(&k->attrs, ATTR_chunks);
   int phases = chunks ? (int)chunks->i : 0;
   if (phases < 1) bug("host: kernel %s has no chunks", k->name);
-  if (module_on_gpu(h->m)) put_gpu_kernel(h, k, symbol, phases);
+  if (module_on_gpu(h->m) && !kernel_beside(h->m, k)) put_gpu_kernel(h, k, symbol, phases);
   else put_cpu_kernel(h, k, symbol, phases);
   IrCount c = ir_count(h->m, k);
   host_put(h, ", .flop = %.17g, .bytes = %.17g};\n", c.flop, c.bytes);
@@ -395,6 +398,12 @@ static void put_pinned(HostWriter *h) {
   host_put(h, "    .host_ahead = %lld,\n", (long long)p.ahead);
 }
 
+/* On which kernels of the program run; NULL: all are a GPU's. */
+static const TargetFacts *processor_of(const Module *m) {
+  if (!module_on_gpu(m)) return &m->target;
+  return m->beside.name ? &m->beside : NULL;
+}
+
 static void put_program(HostWriter *h, uint32_t tensors, int kernels, int entries) {
   const Module *m = h->m;
   host_put(h, "\nconst rt_program RT_PROGRAM = {\n#ifdef RT_NEXT\n    .next = &RT_NEXT,\n#endif\n");
@@ -404,9 +413,10 @@ static void put_program(HostWriter *h, uint32_t tensors, int kernels, int entrie
            ",\n    .compiler = \"shardc " SHARDC_VERSION "\",\n    .hash = \"%s\",\n    .target = ",
            hash_of(h));
   host_string(h, m->target.name ? m->target.name : "");
+  const TargetFacts *cpu = processor_of(m);
   if (module_on_gpu(m)) host_put(h, ",\n    .sm = %d", (int)m->target.sm);
-  else host_put(h, ",\n    .needs = \"%s\"", target_of(m)->needs);
-  host_put(h, ",\n    .workers = %d,\n", (int)m->target.workers);
+  if (cpu) host_put(h, ",\n    .needs = \"%s\"", target_find(cpu->name)->needs);
+  host_put(h, ",\n    .workers = %d,\n", cpu ? (int)cpu->workers : (int)m->target.workers);
   host_put(h, "    .scratch = %lld,\n    .arena_bytes = {", (long long)largest_scratch(m));
   for (GlobalArena a = 0; a < IN_ARENAS; a++)
     host_put(h, "%s%lld", a ? ", " : "", (long long)arena_bytes(m, a));

@@ -64,8 +64,9 @@ static void machine_says(LLVMDiagnosticInfoRef info, void *k) {
 }
 
 /* Emits, checks and optimizes, or does no more than must be (quick). The caller frees both. */
-static Emit *kernel_module(Module *m, const Fn *k, Arena *arena, bool quick,
+static Emit *kernel_module(Module *all, const Fn *k, Arena *arena, bool quick,
                            LLVMTargetMachineRef *machine) {
+  Module *m = module_for_kernel(all, k);
   const Target *t = target_of(m);
   Str name = attr_str(&k->attrs, ATTR_family, "");
   const KernelFamily *family = t->code->family(name);
@@ -130,8 +131,7 @@ typedef struct ObjectBuild {
   Arena *arena;
   const char *folder, *cache; /* objects go here; cache may be NULL */
   CacheKey compiler;
-  const DeviceCode *device;
-  const Assembler *assembler; /* NULL: none */
+  const Assembler *assembler; /* of a GPU; NULL: none */
   bool quick, failed;
   const Fn **wanted; /* not in the cache */
   uint32_t n;
@@ -150,22 +150,36 @@ typedef struct Child {
   int job;
 } Child;
 
+static const Target *target_for(const ObjectBuild *b, const Fn *k) {
+  return target_of(module_for_kernel(b->m, k));
+}
+
+/* NULL: what the code generator writes is all. */
+static const Assembler *assembler_for(const ObjectBuild *b, const Fn *k) {
+  return kernel_beside(b->m, k) ? NULL : b->assembler;
+}
+
 static const char *object_path(ObjectBuild *b, const Fn *k, const char *ending) {
   return arena_printf(b->arena, "%s/%s%s", b->folder, kernel_symbol(b->m, k), ending);
 }
 
-/* What decides the bytes of every kernel alike: this program, LLVM, the target. */
+/* What the code generator of the kernel's device writes. */
+static const char *code_path(ObjectBuild *b, const Fn *k) {
+  return object_path(b, k, target_for(b, k)->code->ending);
+}
+
+/* What decides the bytes of every kernel alike: this program, LLVM. */
 static CacheKey compiler_hash(ObjectBuild *b) {
   unsigned major, minor, patch;
   LLVMGetVersion(&major, &minor, &patch);
   CacheKey h = hash_program(hash_begin(), b->arena);
   h = hash_text(h, arena_printf(b->arena, "LLVM %u.%u.%u", major, minor, patch));
-  if (b->quick) h = hash_text(h, "quick");
-  return hash_text(h, target_of(b->m)->name);
+  return b->quick ? hash_text(h, "quick") : h;
 }
 
 static CacheKey code_key(ObjectBuild *b, const Fn *k) {
-  return hash_text(b->compiler, kernel_key(b->m, k, KEY_NAME | KEY_CUT | KEY_DIMS));
+  CacheKey h = hash_text(b->compiler, target_for(b, k)->name);
+  return hash_text(h, kernel_key(b->m, k, KEY_NAME | KEY_CUT | KEY_DIMS));
 }
 
 /* What an assembler makes depends on it too. */
@@ -176,9 +190,8 @@ static CacheKey assembled_key(ObjectBuild *b, const Fn *k) {
 static bool take_from_cache(ObjectBuild *b, const Fn *k) {
   if (!b->cache) return false;
   CacheBytes o = cache_get(b->arena, b->cache, code_key(b, k));
-  if (!o.at || !output_write(b->arena, object_path(b, k, b->device->ending), o.at, o.n, 0666))
-    return false;
-  if (!b->assembler) return true;
+  if (!o.at || !output_write(b->arena, code_path(b, k), o.at, o.n, 0666)) return false;
+  if (!assembler_for(b, k)) return true;
   CacheBytes made = cache_get(b->arena, b->cache, assembled_key(b, k));
   const char *path = object_path(b, k, b->assembler->ending);
   return made.at && output_write(b->arena, path, made.at, made.n, 0666);
@@ -188,7 +201,7 @@ static bool take_from_cache(ObjectBuild *b, const Fn *k) {
 static void assemble(ObjectBuild *b, const Fn *k) {
   const Assembler *x = b->assembler;
   const char *made = object_path(b, k, x->ending);
-  x->run(b->arena, x, target_of(b->m), object_path(b, k, b->device->ending), made);
+  x->run(b->arena, x, target_of(b->m), code_path(b, k), made);
   CacheBytes code = cache_read_file(b->arena, made);
   if (b->cache && code.at) cache_put(b->arena, b->cache, assembled_key(b, k), code);
 }
@@ -200,11 +213,11 @@ static const char *words_path(ObjectBuild *b, int job) {
 }
 
 static bool compile(ObjectBuild *b, const Fn *k) {
-  LLVMMemoryBufferRef code = kernel_code(b->m, k, b->arena, b->device->file, b->quick);
+  LLVMMemoryBufferRef code = kernel_code(b->m, k, b->arena, target_for(b, k)->code->file, b->quick);
   CacheBytes o = {(char *)LLVMGetBufferStart(code), LLVMGetBufferSize(code)};
-  bool ok = output_write(b->arena, object_path(b, k, b->device->ending), o.at, o.n, 0666);
+  bool ok = output_write(b->arena, code_path(b, k), o.at, o.n, 0666);
   if (ok && b->cache) cache_put(b->arena, b->cache, code_key(b, k), o);
-  if (ok && b->assembler) assemble(b, k);
+  if (ok && assembler_for(b, k)) assemble(b, k);
   LLVMDisposeMemoryBuffer(code);
   return ok;
 }
@@ -239,8 +252,7 @@ static void report_assembler(ObjectBuild *b, const Fn *k, const char *said) {
 static void report(ObjectBuild *b, const Fn *k, int status, const char *said) {
   b->failed = true;
   if (WIFEXITED(status) && WEXITSTATUS(status) == CHILD_CANNOT_WRITE) {
-    diag_at(b->m->ctx->diag, "E1301", (Span){0}, "cannot write `%s`",
-            object_path(b, k, b->device->ending));
+    diag_at(b->m->ctx->diag, "E1301", (Span){0}, "cannot write `%s`", code_path(b, k));
     return;
   }
   if (WIFEXITED(status) && WEXITSTATUS(status) == ASSEMBLER_REFUSED) {
@@ -252,7 +264,7 @@ static void report(ObjectBuild *b, const Fn *k, int status, const char *said) {
                       WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
   diag_fact(r, "%s", said);
   diag_fact(r, "family %s, target %s", attr_str(&k->attrs, ATTR_family, "?"),
-            target_of(b->m)->name);
+            target_for(b, k)->name);
 }
 
 /* The other children end what they are at. */
@@ -348,8 +360,8 @@ bool kernels_build_as(Module *m, const char *dir, int jobs, bool quick) {
   if (jobs < 1) jobs = 1;
   b.cache = find_cache(&b);
   b.compiler = compiler_hash(&b);
-  b.device = target_of(m)->code;
-  if (b.device->assembler) b.assembler = b.device->assembler(b.arena);
+  const DeviceCode *device = target_of(m)->code;
+  if (device->assembler) b.assembler = device->assembler(b.arena);
   find_wanted(&b);
   if (b.n) build_wanted(&b, (int)min_i64(jobs, b.n));
   arena_free(b.arena);

@@ -211,7 +211,7 @@ static bool embed_images(Linking *l) {
   if (!o) return fails(l, "E1310", "cannot write", path);
   fprintf(o, "\t.section .rodata\n");
   for (uint32_t i = 0; i < l->m->fns.n; i++) {
-    if (l->m->fns.at[i]->kind != FN_KERNEL) continue;
+    if (l->m->fns.at[i]->kind != FN_KERNEL || kernel_beside(l->m, l->m->fns.at[i])) continue;
     put_image(l, o, kernel_symbol(l->m, l->m->fns.at[i]), "ptx");
     put_image(l, o, kernel_symbol(l->m, l->m->fns.at[i]), "cubin");
   }
@@ -229,12 +229,10 @@ static bool embed_images(Linking *l) {
 static bool has_images(const Linking *l) { return target_of(l->m)->code->images; }
 
 static void add_objects(Linking *l, LinkWords *w) {
-  if (has_images(l)) {
-    vec_push(l->arena, *w, "images.o");
-    return;
-  }
+  bool images = has_images(l);
+  if (images) vec_push(l->arena, *w, "images.o");
   for (uint32_t i = 0; i < l->m->fns.n; i++)
-    if (l->m->fns.at[i]->kind == FN_KERNEL)
+    if (l->m->fns.at[i]->kind == FN_KERNEL && (!images || kernel_beside(l->m, l->m->fns.at[i])))
       vec_push(l->arena, *w, arena_printf(l->arena, "%s.o", kernel_symbol(l->m, l->m->fns.at[i])));
 }
 

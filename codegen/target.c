@@ -50,15 +50,19 @@ void target_describe(Module *m, const Target *t, int workers) {
   if (t->facts.device == DEVICE_CPU) m->target.workers = workers;
 }
 
-static bool strange(Module *m, TargetFact f, int64_t want) {
-  Report *r = diag_at(m->ctx->diag, "E1103", m->target.span, "%s = %lld is not what target %s has",
-                      target_fact_name(f), (long long)target_get(&m->target, f), m->target.name);
+void target_describe_beside(Module *m, const Target *t, int workers) {
+  m->beside = facts_of(t, intern(m->ctx->names, t->name));
+  m->beside.workers = workers;
+}
+
+static bool strange(Module *m, const TargetFacts *have, TargetFact f, int64_t want) {
+  Report *r = diag_at(m->ctx->diag, "E1103", have->span, "%s = %lld is not what target %s has",
+                      target_fact_name(f), (long long)target_get(have, f), have->name);
   diag_fact(r, "it has %lld", (long long)want);
   return false;
 }
 
-bool target_complete(Module *m) {
-  TargetFacts *have = &m->target;
+static bool complete(Module *m, TargetFacts *have) {
   const Target *t = have->name ? target_find(have->name) : NULL;
   if (!have->name) return true;
   if (!t)
@@ -71,12 +75,14 @@ bool target_complete(Module *m) {
     if (!(have->given >> f & 1)) {
       if (have->rest && facts.given >> f & 1) target_set(have, f, row);
     } else if (target_fact_made(f) && target_get(have, f) != row) {
-      good = strange(m, f, row);
+      good = strange(m, have, f, row);
     }
   }
   have->rest = false;
   return good;
 }
+
+bool target_complete(Module *m) { return complete(m, &m->target) && complete(m, &m->beside); }
 
 const Target *target_of(const Module *m) {
   const Target *t = m->target.name ? target_find(m->target.name) : NULL;

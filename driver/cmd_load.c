@@ -6,11 +6,13 @@
 #include "frontend/lower.h"
 #include "frontend/settings.h"
 #include "ir/flight.h"
+#include "ir/machine.h"
 #include "ir/message.h"
 #include "ir/stage_class.h"
 #include "ir/support/input.h"
 #include "ir/support/output.h"
 #include "ir/module_settings.h"
+#include "ir/text.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -107,6 +109,15 @@ static Exit count_workers(const Cli *o, const Target *t, int *workers) {
   return EXIT_FINE;
 }
 
+/* The processor of the host, where the plan updates there: of its cores the rank's part. */
+static void set_beside(Module *m, int cores) {
+  if (!module_on_gpu(m) || !text_lists(plan_offload(m), "optimizer")) return;
+  const Target *t = target_find(module_word(m, "machine.host.arch"));
+  int64_t said = module_whole(m, "machine.host.cores"), ranks = plan_machine(m).in_node;
+  int64_t workers = (said ? said : cores) / (ranks ? ranks : 1);
+  target_describe_beside(m, t, workers > 1 ? (int)workers : 1);
+}
+
 static Exit set_target(Cli *o, Module *m) {
   const char *name = o->value[OPT_TARGET];
   if (m->target.name && o->value[OPT_WORKERS])
@@ -121,7 +132,7 @@ static Exit set_target(Cli *o, Module *m) {
   if (name) note_other_target(o, m, t);
   int workers;
   Exit e = count_workers(o, t, &workers);
-  if (e == EXIT_FINE) target_describe(m, t, workers);
+  if (e == EXIT_FINE) target_describe(m, t, workers), set_beside(m, workers);
   return e;
 }
 

@@ -24,8 +24,9 @@ PlanStep plan_step(const Planned *p, const Fn *entry) {
   s.traffic = classes ? plan_traffic(p) : entry_traffic(m, entry);
   s.flop = work.flop, s.moved = work.bytes, s.waited = others.flop;
   Moves moves = entry_moves(entry);
-  s.time =
-      plan_time(m, &p->machine, &s.traffic, &moves, s.flop + others.flop, s.moved + others.bytes);
+  IrCount beside = ir_count_beside(m, entry);
+  s.time = plan_time(m, &p->machine, &s.traffic, &moves, &beside,
+                     s.flop + others.flop - beside.flop, s.moved + others.bytes - beside.bytes);
   s.lanes = plan_lanes(m, &p->machine, entry);
   lanes_hide(&s.lanes, m, &s.time);
   return s;
@@ -99,6 +100,7 @@ void plan_say_time(const Planned *p, const PlanStep *s) {
                  : "",
              axis_crosses(p->m, &p->machine, (int)i) ? " (between nodes)" : "");
   if (t->pcie > 0) printf(", over pcie %.3g s", t->pcie);
+  if (t->host > 0) printf(", on the host %.3g s", t->host);
   if (t->slowed > 0) printf(", slower by %.3g s beside messages that processors carry", t->slowed);
   printf("\n");
 }
@@ -173,7 +175,7 @@ void plan_put_time(const Planned *p, const PlanStep *s) {
   put_axis_seconds(p, t->axis);
   printf("},\"exposed\":{");
   put_axis_seconds(p, t->exposed);
-  printf("},\"pcie\":%.6g,\"slowed\":%.6g},", t->pcie, t->slowed);
+  printf("},\"pcie\":%.6g,\"host\":%.6g,\"slowed\":%.6g},", t->pcie, t->host, t->slowed);
 }
 
 void plan_put_frozen(const Planned *p) {

@@ -67,7 +67,7 @@ Tunables tune_kernels(Module *m, const char *only) {
   for (uint32_t i = 0; i < m->fns.n; i++) {
     Fn *k = m->fns.at[i];
     const Variants *v = variants_find(attr_str(&k->attrs, ATTR_family, ""), m->target.device);
-    if (k->kind != FN_KERNEL || !v || !asked_for(only, v)) continue;
+    if (k->kind != FN_KERNEL || kernel_beside(m, k) || !v || !asked_for(only, v)) continue;
     Tunable t = {v, k, variants_key(m, v, k)};
     uint32_t j = 0;
     while (j < list.n && (list.at[j].v != v || list.at[j].key != t.key)) j++;
@@ -130,7 +130,7 @@ static Exit check_selected(Module *m) {
   for (uint32_t i = 0; i < m->fns.n; i++) {
     Fn *k = m->fns.at[i];
     const Variants *v = variants_find(attr_str(&k->attrs, ATTR_family, ""), m->target.device);
-    if (k->kind == FN_KERNEL && v && !attr_get(&k->attrs, ATTR_tuned))
+    if (k->kind == FN_KERNEL && !kernel_beside(m, k) && v && !attr_get(&k->attrs, ATTR_tuned))
       lacking(m, k, v->family, variants_key(m, v, k));
   }
   return diag_errors(m->ctx->diag) ? EXIT_INPUT : EXIT_FINE;

@@ -147,8 +147,8 @@ static void put_globals(FILE *out, const Module *m) {
 }
 
 /* The facts of its device, as numbers; no name where the module has no target. */
-static void put_target(FILE *out, const TargetFacts *t) {
-  fputs(",\n\"target\":{", out);
+static void put_target(FILE *out, const char *word, const TargetFacts *t) {
+  fprintf(out, ",\n\"%s\":{", word);
   if (t->name) put_text(out, true, "name", t->name);
   fprintf(out, "%s\"device\":\"%s\"", t->name ? "," : "", device_name(t->device));
   for (TargetFact f = 0; f < TARGET_FACTS; f++)
@@ -168,7 +168,8 @@ static void put_head(FILE *out, const Module *m) {
     fprintf(out, "%s{\"name\":\"%s\",\"size\":%lld,\"stored\":%lld}", i ? "," : "",
             m->dims.at[i].name, (long long)m->dims.at[i].size, (long long)m->dims.at[i].stored);
   fputs("]", out);
-  put_target(out, &m->target);
+  put_target(out, "target", &m->target);
+  if (m->beside.name) put_target(out, "beside", &m->beside);
   fputs(",\n\"settings\":{", out);
   for (uint32_t i = 0; i < m->settings.n; i++)
     put_text(out, !i, m->settings.at[i].key, m->settings.at[i].value);

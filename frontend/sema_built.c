@@ -69,15 +69,6 @@ static void check_gradients(World *w, const AstItem *plan) {
   diag_edit(r, what->span, "optimizer, grads");
 }
 
-/* Updates on the host of a node with GPUs would be kernels for a second target; copies are not. */
-static void check_updates(World *w, const AstItem *plan, const Decl *machine) {
-  const AstValue *what = offloaded(w, plan, "optimizer");
-  if (!what || !machine || !settings_value(machine->item, "node", "gpus")) return;
-  Report *r = world_unbuilt(w, what->span, "an update on the host of a node with GPUs is");
-  diag_also(r, machine->span, "machine `%s`", machine->name);
-  diag_help(r, "`offload params` and `recompute .. offload = host` work there: they are copies");
-}
-
 /* ---- passed over ---- */
 
 static void note_hand_gradients(World *w) {
@@ -103,7 +94,7 @@ void check_built(World *w, const Choice *c) {
   const Decl *machine = plan_machine_of(w, c->plan);
   check_unbuilt(w, c->train->item);
   if (c->plan) check_unbuilt(w, c->plan->item);
-  if (c->plan) check_gradients(w, c->plan->item), check_updates(w, c->plan->item, machine);
+  if (c->plan) check_gradients(w, c->plan->item);
   if (machine) check_unbuilt(w, machine->item);
   note_hand_gradients(w);
   note_kernels(w);

@@ -268,6 +268,23 @@ IrCount ir_waited(const Module *m, const Fn *f) {
   return sum;
 }
 
+static void add_beside(const Module *m, const Fn *f, double times, IrCount *sum) {
+  for (OpId i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    if (o->code == OP_loop)
+      add_beside(m, o->callee, times * (double)attr_int(&o->attrs, ATTR_trip, 1), sum);
+    if (o->code != OP_kernel || !kernel_beside(m, o->callee)) continue;
+    IrCount one = ir_count(m, o->callee);
+    sum->flop += times * one.flop, sum->bytes += times * one.bytes;
+  }
+}
+
+IrCount ir_count_beside(const Module *m, const Fn *f) {
+  IrCount sum = {0};
+  if (f) add_beside(m, f, 1, &sum);
+  return sum;
+}
+
 /* ---- as text ---- */
 
 /* " (+12.5 %)", or nothing if there is no change to tell. */

@@ -11,6 +11,8 @@ IrCount ir_count(const Module *m, const Fn *f);
 /* The entry that the head of a dump speaks about: `step`, else the first; NULL if there is none. */
 const Fn *ir_main_entry(const Module *m);
 IrCount module_count(const Module *m); /* of that entry; zeros without one */
+/* Of that, what kernels of the host of a GPU do. */
+IrCount ir_count_beside(const Module *m, const Fn *f);
 /* What other stages do while a rank waits for them, in a run of f: what stands between a
    receive and a send, once for every other rank of the axis. */
 IrCount ir_waited(const Module *m, const Fn *f);

@@ -289,6 +289,8 @@ typedef struct Module {
   VEC(MeshAxis) mesh;   /* none: one rank; the first varies fastest from rank to rank */
   VEC(PlaceRule) rules; /* in the order of the plan */
   TargetFacts target;   /* what it is compiled for */
+  TargetFacts beside;   /* beside a GPU: the processor whose kernels work in the memory of the host;
+                           no name: none do */
   VEC(Setting) settings;
   VEC(IrSource) sources; /* file numbers of Loc start at 1 */
   VEC(BlockLists) lists;
@@ -364,6 +366,10 @@ ValueId fn_arg(Module *m, Fn *f, Type t);
 Tier op_tier(const Fn *f, uint32_t nin, const ValueId *in);
 Tier module_tiers(const Module *m); /* behind the last tier in which something lies */
 Tier kernel_tier(const Fn *kernel); /* where its operands, results and work are */
+/* The module as one of its kernels is made: beside a GPU, of a kernel of the host, a copy whose
+   target is the processor. The functions and all else are those of the module. */
+Module *module_for_kernel(Module *m, const Fn *kernel);
+bool kernel_beside(const Module *m, const Fn *kernel); /* is it one of those? */
 Op *fn_op(Module *m, Fn *f, OpCode c, uint32_t nin, const ValueId *in, uint32_t nout,
           const Type *out, Loc loc);
 /* appends; the pointer is valid until the next append. Results lie where the operands do, but for

@@ -33,7 +33,9 @@ static double kernel_seconds(Clocks *c, const Fn *f) {
   for (uint32_t i = 0; i < c->known.n; i++)
     if (c->known.at[i].f == f) return c->known.at[i].seconds;
   IrCount n = ir_count(c->m, f);
-  double work = n.flop / c->x->flops, memory = c->x->hbm > 0 ? n.bytes / c->x->hbm : 0;
+  bool beside = kernel_beside(c->m, f) && c->x->dram > 0;
+  double work = beside ? n.bytes / c->x->dram : n.flop / c->x->flops,
+         memory = c->x->hbm > 0 && !beside ? n.bytes / c->x->hbm : 0;
   KernelSeconds k = {f, work > memory ? work : memory};
   vec_push(c->m->arena, c->known, k);
   return k.seconds;

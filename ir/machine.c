@@ -46,6 +46,7 @@ Machine plan_machine(const Module *m) {
   if (!x.gpus) return x;
   x.host = (int64_t)(module_amount(m, "machine.host.memory") / (double)x.in_node);
   x.pcie = module_amount(m, "machine.host.pcie"), x.copy = module_amount(m, "machine.host.latency");
+  x.dram = module_amount(m, "machine.host.dram") / (double)x.in_node;
   return x;
 }
 
@@ -120,14 +121,15 @@ double move_seconds(const Machine *x, const Moves *moves) {
 }
 
 StepTime plan_time(const Module *m, const Machine *x, const TrafficList *traffic,
-                   const Moves *moves, double flop, double bytes) {
-  StepTime t = {.pcie = move_seconds(x, moves)};
-  bool known = x->flops > 0 && (!x->gpus || !moves->calls || x->pcie > 0);
+                   const Moves *moves, const IrCount *beside, double flop, double bytes) {
+  StepTime t = {.pcie = move_seconds(x, moves), .host = x->dram > 0 ? beside->bytes / x->dram : 0};
+  bool known = x->flops > 0 && (beside->bytes <= 0 || x->dram > 0) &&
+               (!x->gpus || !moves->calls || x->pcie > 0);
   if (x->flops > 0) t.compute = flop / x->flops;
   if (x->hbm > 0) t.memory = bytes / x->hbm;
   for (uint32_t i = 0; i < traffic->n; i++) known &= add_messages(&t, m, x, &traffic->at[i]);
   if (!known) return t;
-  t.total = (t.compute > t.memory ? t.compute : t.memory) + t.pcie;
+  t.total = (t.compute > t.memory ? t.compute : t.memory) + t.pcie + t.host;
   for (uint32_t i = 0; i < m->mesh.n; i++) t.total += t.axis[i];
   return t;
 }

@@ -13,6 +13,7 @@ typedef struct Machine {
                               network carries messages by itself */
   int64_t host;            /* beside GPUs: bytes of the host's memory for a rank; 0: not said */
   double pcie, copy; /* bytes per second between host and GPU; seconds of a copy beside them */
+  double dram;       /* bytes per second of the host's memory, for a rank */
 } Machine;
 
 Machine plan_machine(const Module *m);
@@ -23,12 +24,14 @@ typedef struct StepTime { /* seconds, 0: not known */
   double exposed[MAX_MESH]; /* of messages over an axis: what the computation waits for */
   double slowed; /* by these the computation takes longer beside messages that processors carry */
   double pcie;   /* copies between host and GPU, for which kernels wait */
+  double host;   /* kernels of the host, for which they wait, too */
   double total;  /* computation beside memory, then what it waits for; 0: something is not known */
 } StepTime;
 
-/* traffic and count are those of m after pass `memory`. Nothing is hidden (lanes.h). */
+/* traffic and counts are those of m after pass `memory`; beside: of kernels of the host of a GPU,
+   of which flop and bytes have nothing. Nothing is hidden (lanes.h). */
 StepTime plan_time(const Module *m, const Machine *x, const TrafficList *traffic,
-                   const Moves *moves, double flop, double bytes);
+                   const Moves *moves, const IrCount *beside, double flop, double bytes);
 double move_seconds(const Machine *x, const Moves *moves); /* 0: unknown, or nothing moves */
 double message_seconds(const Module *m, const Machine *x, const Fn *f,
                        const Op *o); /* 0: unknown */

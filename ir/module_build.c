@@ -10,7 +10,7 @@
 Module *module_new(Ctx *c) {
   Module *m = ARENA_NEW(c->arena, Module);
   m->ctx = c, m->arena = c->arena, m->shares = mask_shares_new(c->arena);
-  m->target = target_none;
+  m->target = m->beside = target_none;
   m->model = intern(c->names, ""), m->after = intern(c->names, "lower");
   return m;
 }
@@ -132,6 +132,17 @@ Tier module_tiers(const Module *m) {
 }
 
 Tier kernel_tier(const Fn *kernel) { return value_type(kernel, kernel->results.at[0])->tier; }
+
+bool kernel_beside(const Module *m, const Fn *kernel) {
+  return module_on_gpu(m) && kernel->results.n && kernel_tier(kernel) != TIER_device;
+}
+
+Module *module_for_kernel(Module *m, const Fn *kernel) {
+  if (!kernel_beside(m, kernel)) return m;
+  Module *made = ARENA_NEW(m->arena, Module);
+  *made = *m, made->target = m->beside;
+  return made;
+}
 
 /* Says its type itself where its results are. */
 static bool says_tier(OpCode c) {

@@ -436,12 +436,12 @@ static bool read_fact(Parser *p, TargetFacts *t) {
   return true;
 }
 
-static void read_target(Parser *p) {
+static void read_target(Parser *p, TargetFacts *to) {
   lex_blanks(p);
   size_t at = p->at;
   TargetFacts t = target_none;
-  if (p->m->target.name || p->m->target.given || p->m->target.rest)
-    lex_fail(p, "E1001", at, "a module has one target");
+  if (to->name || to->given || to->rest)
+    lex_fail(p, "E1001", at, "a module has one target, and one beside it");
   if (!lex_is(p, '{')) t.name = lex_key(p, "a target");
   lex_expect(p, '{');
   if (!lex_is(p, '}')) do
@@ -449,7 +449,7 @@ static void read_target(Parser *p) {
     while (!t.rest && lex_take(p, ','));
   lex_expect(p, '}');
   t.span = lex_span(p, at);
-  p->m->target = t;
+  *to = t;
 }
 
 static void read_set(Parser *p) {
@@ -522,7 +522,8 @@ static bool read_declaration(Parser *p) {
   else if (lex_keyword(p, "dim")) read_dim(p);
   else if (lex_keyword(p, "mesh")) read_mesh(p);
   else if (lex_keyword(p, "place")) read_rule(p);
-  else if (lex_keyword(p, "target")) read_target(p);
+  else if (lex_keyword(p, "target")) read_target(p, &p->m->target);
+  else if (lex_keyword(p, "beside")) read_target(p, &p->m->beside);
   else if (lex_keyword(p, "set")) read_set(p);
   else if (lex_keyword(p, "lists")) read_lists(p);
   else {

@@ -340,20 +340,20 @@ static void put_fact(IrPrinter *p, const TargetFacts *t, TargetFact f) {
 
 /* A target with a name has every fact of its device, unless `..` stands for some that nobody has
    filled in yet; of one without a name, those are told that differ from the table's. */
-static void put_target(IrPrinter *p, const TargetFacts *t) {
+static void put_target(IrPrinter *p, const char *word, const TargetFacts *t) {
   int n = 0;
   for (TargetFact f = 0; f < TARGET_FACTS; f++) {
     bool told = t->name && !t->rest ? target_fact_of(f, t->device)
                 : t->name           ? t->given >> f & 1
                                     : target_get(t, f) != target_get(&target_none, f);
     if (!told) continue;
-    put(p, n++ ? ", " : "target ");
+    put(p, "%s", n++ ? ", " : word);
     if (n == 1 && t->name) put_word(p, t->name), put(p, " ");
     if (n == 1) put(p, "{");
     put_fact(p, t, f);
   }
   if (n) put(p, t->name && !t->rest ? "}\n" : ", ..}\n");
-  else if (t->name) put(p, "target "), put_word(p, t->name), put(p, " {..}\n");
+  else if (t->name) put(p, "%s", word), put_word(p, t->name), put(p, " {..}\n");
 }
 
 static void put_head(IrPrinter *p, const Module *m, bool counts) {
@@ -375,7 +375,8 @@ static void put_head(IrPrinter *p, const Module *m, bool counts) {
   for (uint32_t i = 0; i < m->dims.n; i++) put_dim(p, &m->dims.at[i]);
   put_mesh(p, m);
   for (uint32_t i = 0; i < m->rules.n; i++) put_rule(p, &m->rules.at[i]);
-  put_target(p, &m->target);
+  put_target(p, "target ", &m->target);
+  put_target(p, "beside ", &m->beside);
   for (uint32_t i = 0; i < m->settings.n; i++) {
     put(p, "set ");
     put_word(p, m->settings.at[i].key);

@@ -55,10 +55,10 @@ typedef struct Home { /* a function being rewritten */
 
 static double bytes_of(const Type *t) { return (double)type_count(t) * elem_bytes(t->elem); }
 
-/* Element by element of what it reads: the host makes the same of the same. Beside a GPU it makes
-   nothing. */
+/* Element by element of what it reads: the host makes the same of the same. Beside a GPU it does so
+   where kernels work there at all. */
 static bool may_repeat(const Module *m, const Op *o) {
-  return o && !module_on_gpu(m) && o->nout == 1 && op_flags(o->code) & POINT &&
+  return o && (!module_on_gpu(m) || m->beside.name) && o->nout == 1 && op_flags(o->code) & POINT &&
          op_family(o->code) != FAMILY_GLOBAL;
 }
 
@@ -245,15 +245,6 @@ static bool has_members(const Module *m, const Global *g) {
   return false;
 }
 
-/* [tier-c6] */
-static bool refuse_updates(Module *m) {
-  if (!module_on_gpu(m)) return false;
-  Report *r = diag_at(m->ctx->diag, "E0901", plan_offload_at(m),
-                      "an update on the host of a GPU is not built yet");
-  diag_help(r, "`offload params` and `recompute .. offload = host` work there: they are copies");
-  return true;
-}
-
 /* The state of a parameter that is in no group. */
 static bool is_left(const Module *m, const Global *g) {
   return g->kind == GLOBAL_STATE && g->type.rank && !g->within && !has_members(m, g);
@@ -316,9 +307,7 @@ void pass_offload(Module *m) {
   bool states = text_lists(plan_offload(m), "optimizer"),
        params = text_lists(plan_offload(m), "params");
   if (!states && !params && !any_kept(m)) return;
-  if ((states && (refuse_updates(m) || refuse_left(m))) || (params && refuse_ahead(m)) ||
-      refuse_kept(m))
-    return;
+  if ((states && refuse_left(m)) || (params && refuse_ahead(m)) || refuse_kept(m)) return;
   for (uint32_t i = 0; i < m->globals.n; i++) {
     Global *g = m->globals.at[i];
     if ((states && g->kind == GLOBAL_STATE && has_members(m, g)) ||

@@ -1,5 +1,6 @@
 /* select: every kernel function gets variant, tile, chunks, scratch and workspace from the tuner of
-   its family, on a GPU also threads and shared memory (gpu.h), or from the tuning record that
+   its family, on a GPU also threads and shared memory (gpu.h; kernels of its host are cut for the
+   processor there), or from the tuning record that
    stands in the settings for it; functions that are equal but for their name and positions become
    one, so that each kernel is compiled once. */
 #include "passes/tune/gpu.h"
@@ -71,7 +72,8 @@ static void add_larger(Module *m) {
   Module old = *m;
   memset(&m->fns, 0, sizeof m->fns);
   for (uint32_t i = 0; i < old.fns.n; i++) {
-    Fn *k = old.fns.at[i], *f = k->kind == FN_KERNEL ? gpu_larger(m, k) : NULL;
+    Fn *k = old.fns.at[i];
+    Fn *f = k->kind == FN_KERNEL && !kernel_beside(m, k) ? gpu_larger(m, k) : NULL;
     if (f) module_add(m, f), attr_set_str(m, &f->attrs, ATTR_replaces, k->name);
     module_add(m, k);
   }
@@ -87,7 +89,8 @@ void pass_select(Module *m) {
   for (uint32_t i = 0; i < m->fns.n; i++) {
     Fn *k = m->fns.at[i];
     if (k->kind != FN_KERNEL) continue;
-    if (!tune_by_record(m, k) && !tune_by_rule(m, k)) return;
+    Module *made = module_for_kernel(m, k);
+    if (!tune_by_record(made, k) && !tune_by_rule(made, k)) return;
     if (diag_errors(m->ctx->diag)) return; /* no cut fits it */
     must(attr_get(&k->attrs, ATTR_tile) && attr_get(&k->attrs, ATTR_chunks),
          "select: kernel %s got no cut", k->name);

@@ -35,7 +35,7 @@ typedef struct rt_kernel {
   } phase[RT_MAX_PHASES];
   double flop, bytes;    /* per launch, counted from the IR; 0: not known */
   const rt_image *image; /* NULL: code for a CPU */
-  int nbuffers;          /* on a GPU */
+  int nbuffers;          /* in a program for a GPU */
   /* On a GPU: the same with more shared memory, which runs instead where a CTA may have so much. */
   const struct rt_kernel *larger;
 } rt_kernel;
@@ -183,7 +183,7 @@ typedef struct rt_program {
   const char *target;                  /* such as x86_64_v4, sm_80 */
   const char *needs; /* of the processor: "+avx2,+fma,", in LLVM's words; NULL: nothing special */
   int sm;            /* of a GPU's target, such as 80; 0: a CPU */
-  int workers;       /* workers at most, compiled in */
+  int workers;       /* of the processor, at most, compiled in */
   int64_t scratch;   /* bytes per worker, the largest of all kernels */
   int64_t arena_bytes[RT_ARENAS];
   int64_t counters; /* rt_counter is asked for 0 .. counters - 1 */

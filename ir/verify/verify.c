@@ -92,8 +92,7 @@ static bool whole_between(const char *text, double least, double most) {
 
 /* Code generation divides by some facts and sizes its buffers by others. Of a target whose row is
    not filled in yet nobody knows the device. */
-static void check_target(Verifier *v) {
-  const TargetFacts *t = &v->m->target;
+static void check_target(Verifier *v, const TargetFacts *t) {
   VerifyPlace at = {.span = t->span};
   bool open = t->name && t->rest;
   for (TargetFact f = 0; f < TARGET_FACTS; f++) {
@@ -110,6 +109,13 @@ static void check_target(Verifier *v) {
     verify_report(v, "E1103", at,
                   "[target-c2] target %s lacks `%s`: `..` stands for the compiler's", t->name,
                   target_fact_name(owed));
+}
+
+static void check_beside(Verifier *v) {
+  const TargetFacts *t = &v->m->beside;
+  if (t->name && (!module_on_gpu(v->m) || t->device == DEVICE_GPU))
+    verify_report(v, "E1103", (VerifyPlace){.span = t->span},
+                  "[target-c4] a processor stands beside a GPU, and nothing beside another target");
 }
 
 /* Whole numbers of plans and of training, from which passes work out sizes. Words that they do not
@@ -355,7 +361,8 @@ bool ir_verify(Module *m) {
   Verifier v = {.m = m, .fence = module_fence(m)};
   bool sound = true;
   for (uint32_t i = 0; i < m->globals.n; i++) check_global(&v, i);
-  check_target(&v), check_settings(&v);
+  check_target(&v, &m->target), check_target(&v, &m->beside), check_beside(&v);
+  check_settings(&v);
   if (v.fence >= FENCE_SELECTED) check_symbols(&v);
   verify_lists(&v);
   verify_global_tiers(&v);

@@ -89,7 +89,7 @@ void verify_alignments(Verifier *v) {
   int64_t *const *known = gpu_alignments(v->m);
   for (uint32_t i = 0; i < v->m->fns.n; i++) {
     const Fn *k = v->fn = v->m->fns.at[i];
-    if (k->kind != FN_KERNEL || !attr_get(&k->attrs, ATTR_tile)) continue;
+    if (k->kind != FN_KERNEL || !attr_get(&k->attrs, ATTR_tile) || kernel_beside(v->m, k)) continue;
     if (!aligned(attr_get(&k->attrs, ATTR_align), k->args.n + k->results.n, known[i]))
       verify_report(v, "E1110", verify_at_fn(v),
                     "[select-c7] @%s is called with buffers that begin on less than align says",

@@ -150,8 +150,8 @@ static bool check_chunks(Verifier *v, const Attr *chunks) {
 static void check_cpu(Verifier *v, const FamilyShape *f, const Attr *tile, const Attr *chunks) {
   check_variant(v, f);
   if (!check_tile(v, f, tile) || !check_chunks(v, chunks)) return;
-  CpuPlan p =
-      f->plan(&(CpuCut){v->m, v->fn, target_lanes(&v->m->target), tile->list, chunks->list});
+  const Module *m = module_for_kernel(v->m, v->fn);
+  CpuPlan p = f->plan(&(CpuCut){m, v->fn, target_lanes(&m->target), tile->list, chunks->list});
   if (p.none) no_such_cut(v);
   else check_plan(v, &p, chunks);
 }
@@ -167,6 +167,6 @@ void verify_selected(Verifier *v) {
                     v->fn->name);
     return;
   }
-  if (module_on_gpu(v->m)) verify_gpu(v);
+  if (module_on_gpu(v->m) && !kernel_beside(v->m, v->fn)) verify_gpu(v);
   else check_cpu(v, f, tile, chunks);
 }

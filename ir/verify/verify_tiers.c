@@ -14,9 +14,10 @@ static void check_kernel(Verifier *v) {
   if (!together)
     verify_report(v, "E1104", verify_at_fn(v), "[tier-c2] kernel @%s works in two memories",
                   f->name);
-  if (t != TIER_device && v->fence >= FENCE_SELECTED && module_on_gpu(v->m))
+  if (kernel_beside(v->m, f) && v->fence >= FENCE_SELECTED && !v->m->beside.name)
     verify_report(v, "E1104", verify_at_fn(v),
-                  "[tier-c6] kernel @%s works in the memory `%s`: beside a GPU there are none yet",
+                  "[tier-c6] kernel @%s works in the memory `%s`, and no line `beside` says of "
+                  "which processor",
                   f->name, tier_name(t));
 }
 

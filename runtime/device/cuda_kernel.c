@@ -27,7 +27,7 @@ static void symbol_of(const rt_kernel *k, char *out, size_t n) {
 /* DIR/SYMBOL.ptx; false: it is not there. */
 static bool replaced(const Cuda *c, const rt_kernel *k, char path[RT_PATH]) {
   char symbol[RT_PATH], name[RT_PATH + 8];
-  if (!c->kernels) return false;
+  if (!c->kernels || !k->image) return false;
   symbol_of(k, symbol, sizeof symbol);
   snprintf(name, sizeof name, "%s.ptx", symbol);
   rt_join(path, c->kernels, name);

@@ -131,7 +131,7 @@ static bool start(Device *d, const DeviceOptions *o, Fault *f) {
   if (!rt_cuda_load(&c->api, f) || !open_context(c, choose(d, o, &c->api), f)) return false;
   if (!fits(c, p, f) || !make_arenas(d, c, f) || !rt_cuda_pin(d, f)) return false;
   if (!make_counters(c, p, f) || !rt_cuda_ahead_open(c, p, f)) return false;
-  if (!rt_cuda_kernels_open(c, p, f)) return false;
+  if (!rt_cuda_kernels_open(c, p, f) || !rt_cuda_beside_open(d, o->threads, f)) return false;
   for (int i = 0; i < p->ntensors; i++)
     if (p->tensors[i].kind == RT_INPUT || p->tensors[i].kind == RT_SCALAR) d->state[i] = WRITTEN;
   /* Optimizer states begin at zero; device memory is as others left it. */
@@ -172,6 +172,7 @@ static void stop(Device *d) {
   if (d->comm) d->comm->let_go = NULL;
   if (c->nccl) rt_nccl_stop(c->nccl);
   rt_cuda_flights_close(c, d->program), rt_cuda_waited_close(c), rt_cuda_ahead_close(c);
+  rt_cuda_beside_close(c);
   rt_cuda_unpin(c);
   for (int i = 0; i < RT_ARENAS; i++)
     if (c->arena[i] && !rt_cuda_on_host(i)) a->cuMemFree(c->arena[i]);
@@ -186,7 +187,8 @@ static void stop(Device *d) {
 /* ---- calls of generated code ---- */
 
 static void launch(Device *d, const rt_kernel *k, void *const *buffers) {
-  rt_cuda_launch(d->inside, k, buffers, d->trace);
+  if (k->image) rt_cuda_launch(d->inside, k, buffers, d->trace);
+  else rt_cuda_launch_beside(d->inside, k, buffers, d->trace);
 }
 
 static void copy(Device *d, void *to, const void *from, int64_t bytes) {
@@ -330,6 +332,7 @@ static char *span(const Device *d, const rt_tensor *t, int64_t from, int64_t byt
 
 static void call_entry(Device *d, Cuda *c, const rt_entry *e) {
   if (c->nccl) rt_nccl_begin(c->nccl, c->stream);
+  rt_cuda_beside_begin(c);
   rt_cuda_waited_begin(c);
   rt_cuda_flights_begin(d, e);
   e->run(&d->ctx);

@@ -26,6 +26,7 @@ typedef struct OpenSpan { /* a span of a tensor, in the window */
 typedef struct CudaFlights CudaFlights; /* cuda_flight.c */
 typedef struct CudaWaited CudaWaited;   /* cuda_waited.c */
 typedef struct CudaAhead CudaAhead;     /* cuda_inputs.c */
+typedef struct CudaBeside CudaBeside;   /* cuda_beside.c */
 
 typedef struct Cuda {
   CudaApi api;
@@ -45,6 +46,7 @@ typedef struct Cuda {
   Nccl *nccl;           /* NULL: collectives go through the host */
   CudaFlights *flights; /* NULL: all messages are on the stream of the kernels */
   CudaAhead *ahead;     /* NULL: no inputs are sent ahead */
+  CudaBeside *beside;   /* NULL: the host has no kernels */
   CudaWaited *waited;   /* NULL: nobody asks how long messages were waited for */
   bool times_waits;     /* somebody does */
   bool recording;       /* a graph, just now */
@@ -81,6 +83,11 @@ void rt_cuda_flights_close(Cuda *c, const rt_program *p);
 extern const DeviceAhead rt_cuda_ahead;
 bool rt_cuda_ahead_open(Cuda *c, const rt_program *p, Fault *f);
 void rt_cuda_ahead_close(Cuda *c);
+/* Kernels of the host (cuda_beside.c); begin: an entry is about to be called. */
+bool rt_cuda_beside_open(Device *d, int threads, Fault *f);
+void rt_cuda_beside_close(Cuda *c);
+void rt_cuda_beside_begin(const Cuda *c);
+void rt_cuda_launch_beside(const Cuda *c, const rt_kernel *k, void *const *buffers, Trace *trace);
 /* How long the kernels' stream waits (cuda_waited.c): around each time that it does; each run. */
 void rt_cuda_waited_open(Cuda *c, const rt_program *p);
 void rt_cuda_waited_close(Cuda *c);

@@ -15,7 +15,7 @@ PLANS = {
     'gpt1t': {'p3d': 'sm_80'},
     'llama_mesh': {'wide': 'sm_90'},
     'onebit': {'one': CPU, 'two': CPU, 'four': CPU},
-    'plans': {'cpu': 'x86_64_v3', 'zero2': 'sm_80', 'zero3_offload': 'E0901', 'hybrid': 'sm_80'},
+    'plans': {'cpu': 'x86_64_v3', 'zero2': 'sm_80', 'zero3_offload': 'sm_80', 'hybrid': 'sm_80'},
     'tiny_ranks': {'two': CPU, 'four': CPU, 'ahead': CPU, 'stages': CPU, 'turns': CPU, 'weights_last': CPU, 'hosted': CPU},
     'zero_offload': {'near': CPU, 'optimizer': CPU, 'gradients': CPU, 'all': CPU},
     'tiny_zero': {'zero0': CPU, 'zero1': CPU, 'zero2': CPU, 'zero3': CPU},

@@ -30,6 +30,8 @@ static const Broken modules[] = {
     {"tier-c6", "E1104",
      "select\ntarget {device = gpu, ..}\n" EXP "body @b(%0 : host f32[A:4]) {\n"
      "%1 = kernel @k, %0 : host f32[A:4]\n}\n"},
+    {"target-c4", "E1103", "select\nbeside x86_64_v3 {..}\n"},
+    {"target-c4", "E1103", "select\ntarget {device = gpu, ..}\nbeside sm_80 {device = gpu, ..}\n"},
     {"move-c1", "E1102",
      "offload\nbody @b(%0 : host f32[A:4]) {\n%1 = move %0 : host f32[A:4]\n}\n"},
     {"frame-c1", "E1108",
@@ -57,6 +59,7 @@ static const char *const sound[] = {
     "memory\nstate @s : host f32[A:4] at(0)\nstate @t : f32[A:4] at(0)\n",
     "select\ntarget {device = gpu, ..}\nparam @p : host f32[A:4]\nentry @e {\n"
     "%0 = load @p : host f32[A:4]\n%1 = move %0 : f32[A:4]\n}\n",
+    "fuse\ntarget {device = gpu, ..}\nbeside x86_64_v3 {..}\n" EXP,
 };
 
 static void right_modules(void **state) {

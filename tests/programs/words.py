@@ -30,9 +30,10 @@ MISSING = {
     'PLAN pipeline.interleaved.chunks': UNBUILT,
     'PLAN offload offload=optimizer offload=grads offload=params recompute.offload recompute.offload=host':
         'random plans have them; tests/run/offload.py',
-    'MACHINE host host.cores': UNBUILT,
-    'MACHINE host.memory': OTHERS,
-    'MACHINE host.pcie host.latency': TIME,
+    'MACHINE host host.memory host.cores': 'the host of GPUs: tests/gpu/offload.py',
+    'MACHINE host.arch=native host.arch=x86_64_v3 host.arch=x86_64_v4 host.arch=x86_64_v4_bf16': OTHERS,
+    'MACHINE host.arch host.arch=x86_64_v4_fp16 host.arch=x86_64_v4_amx': OTHERS,
+    'MACHINE host.pcie host.latency host.dram': TIME,
     'MACHINE node.arch=x86_64_v4 node.arch=x86_64_v4_bf16 node.arch=x86_64_v4_fp16 node.arch=x86_64_v4_amx': OTHERS,
     'MACHINE node.gpus node.arch=sm_80 node.arch=sm_86 node.arch=sm_89 node.arch=sm_90': OTHERS,
     'MACHINE node.tf32 node.bf16 node.f16 node.hbm link.latency link.per_core': TIME,

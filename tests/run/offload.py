@@ -21,7 +21,6 @@ train t for Small {
   clip  1.0
 }
 machine node { node arch = x86_64_v3 memory = %s }
-machine box { node gpus = 2 arch = sm_80 memory = 40GiB }
 plan hosted for Small { %s
   %s
 }
@@ -127,13 +126,12 @@ def refusals():
     plan = ON % 2 + 'zero 1 over data; on node'
     whole = MODEL % (ADAM, '512KiB', plan, 'offload optimizer -> host', plan)
     refused(whole, 'E0801', "the host's")
-    refused(whole.replace('on node', 'on box'), 'E0901', 'an update on the host', 'm.shard:14:11')
     refused(whole.replace('optimizer -> host', 'grads -> host'), 'E0901', 'gradients without the optimizer',
-            'm.shard:14:11')
+            'm.shard:13:11')
     kept = MODEL % (ADAM, '1GiB', plan, 'recompute h keep = %s offload = host', plan)
-    refused(kept % 'none', 'E0602', 'm.shard:14:37')
+    refused(kept % 'none', 'E0602', 'm.shard:13:37')
     stages = 'mesh pipe = 2, data = 2; place Layers -> pipe; pipeline gpipe; micro 2'
-    refused((kept % 'input').replace('mesh data = 2', stages), 'E0901', 'of what these layers keep', 'm.shard:14:38')
+    refused((kept % 'input').replace('mesh data = 2', stages), 'E0901', 'of what these layers keep', 'm.shard:13:38')
     refused(whole.replace('zero 1 over data; ', '').replace('mesh data = 2; place Batch -> data; ', ''), 'E0712')
 
 

@@ -1,0 +1,80 @@
+"""The largest models on GPUs of 32 GB beside their host: python3 offload_sizes.py SHARDC
+
+`plan` of the sizes of "ZeRO-Offload: Democratizing Billion-Scale Model Training", figure 7 and table 3, on its machine
+(16 V100 and 1.5 TB of host memory in a node), with its batch sizes: what is told to fit there fits here, and what was
+told not to fit without offload does not. (Table 3 has no 30 billion: its 20 and 40 are 8192 wide.) And what layers
+keep, of "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", figure 6: 150 billion parameters over
+400 GPUs where it waits on the host (C5). Bytes alone: the paper's GPU is too old for kernels, so its memory stands
+under the name of a newer one.
+"""
+import json, os, subprocess, sys
+from common import EXAMPLES, check, workdir
+
+SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
+MODEL = '''use "gpt2"
+variant Big of GPT2 { Pos = 1024; Vocab = 50257; Embed = %d; Heads = %d; Layers = %d }
+train t for Big { size Seq = 1024; batch %d; steps 10; data "none.bin" format = u16; optim adamw; clip 1.0 }
+machine dgx2 {
+  node gpus = 16 arch = sm_80 memory = 32GiB f16 = 125TFLOPS hbm = 900GB/s
+  host memory = 1.5TB pcie = 16GB/s cores = 48 dram = 120GB/s
+  link intra = 150GB/s inter = 100GB/s
+}
+plan p for Big {
+  on dgx2 nodes = %d
+  mesh %s
+  place Batch -> data
+  %s
+  zero 2 over data
+  micro %d
+  precision f16 master = f32
+  recompute h.* keep = input%s
+  %s
+}
+'''
+TENSOR = 'place Heads, Mlp, Vocab -> tensor'
+
+
+def plan(layers, embed, tensor, data, batch, offload, kept=''):
+    mesh = f'tensor = {tensor}, data = {data}' if tensor > 1 else f'data = {data}'
+    text = MODEL % (embed, embed // 128, layers, batch * data, (tensor * data + 15) // 16, mesh,
+                    TENSOR if tensor > 1 else '', batch, kept, 'offload optimizer, grads -> host' if offload else '')
+    open(f'{folder}/m.shard', 'w').write(text)
+    p = subprocess.run([SHARDC, 'plan', 'm.shard', '--plan', 'p', '--json'], cwd=folder, capture_output=True, text=True,
+                       env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1'))
+    check(p.stdout.startswith('{'), f'{layers} x {embed}: {p.stderr}')
+    return json.loads(p.stdout), p.stderr
+
+
+# billions of parameters, layers, width, ranks of tensor and data, the batch of a rank
+SIZES = [(13, 65, 4096, 1, 1, 4), (30, 37, 8192, 4, 1, 8), (70, 69, 9216, 8, 2, 8)]
+
+for size, *shape in SIZES:
+    told, said = plan(*shape, offload=True)
+    c = told['classes'][0]
+    check(told['fits'], f'{size}B on {told["ranks"]} GPUs: {said}')
+    parameters = c['bytes']['weights'] / 2 * shape[2]
+    check(abs(parameters / 1e9 / size - 1) < 0.05, f'{size}B: {parameters / 1e9:.2f} billion parameters')
+    down, up = told['classes'][0]['moved_per_step']['down'], told['classes'][0]['moved_per_step']['up']
+    # 2 bytes of every parameter, a rank's own part alone; small ones are kept in f32, and come up in 4
+    own = c['bytes']['weights'] / shape[3]
+    check(0.99 * own < down <= 1.01 * own and own <= up < 1.01 * own, f'{size}B: {down} down, {up} up, {own} of each')
+    near, said = plan(*shape, offload=False)
+    check(not near['fits'] and 'E0801' in said, f'{size}B without offload: {said}')
+    print(f'{size}B on {told["ranks"]}: {c["bytes"]["total"] / 2**30:.1f} GiB of 32, and '
+          f'{c["host"]["total"] / 2**30:.1f} GiB on the host; without offload '
+          f'{near["classes"][0]["bytes"]["total"] / 2**30:.1f} GiB')
+
+# figure 6 and table 7: 16 ranks of tensor, 25 of data, a batch of 16 for each. The paper has 140 billion as the most of
+# C4, whose kept values are split over tensor; here 150 fit there, too, and C5 is smaller by just these.
+kept = {}
+for size, layers, there in (140, 175, ''), (150, 187, ''), (150, 187, ' offload = host'):
+    told, said = plan(layers, 8192, 16, 25, 16, False, ' over tensor' + there)
+    c = kept[size, there] = told['classes'][0]
+    check(told['fits'] and told['ranks'] == 400, f'{size}B: {said}')
+    print(f'{size}B on 400{there}: {c["bytes"]["total"] / 2**30:.1f} GiB, of what layers keep '
+          f'{c["bytes"]["saved"] / 2**30:.1f} here and {c["host"]["saved"] / 2**30:.1f} on the host')
+saved = kept[150, '']['bytes']['saved']
+c5 = kept[150, ' offload = host']
+check(c5['bytes']['saved'] == 0 and c5['host']['saved'] == saved == c5['moved_per_step']['down'], f'C5: {c5}')
+check(c5['moved_per_step']['up'] == saved and c5['bytes']['total'] <= kept[150, '']['bytes']['total'] - saved * 0.99,
+      f'C5: {c5}')
