@@ -1,8 +1,8 @@
 """No word of a plan is silent: silent.py SHARDC ROOT
 
-Each option of a plan's lines (settings.def) is added, one value at a time, to plans of many kinds. With it the plan must
-be refused, or the compiler must say something, or the module behind the last pass must differ from that without it;
-`SAME` lists the values that say what is done anyway, with the reason. Each option changes some plan. An option without
+Each option of a plan's lines (settings.def) is added, one value at a time, to plans of many kinds. With it the plan is
+refused, or the compiler says something, or the module behind the last pass differs from that without it; `SAME` lists
+the values that say what is done anyway, with the reason. Each option changes some plan. An option without
 values here fails, so that a new one comes with some.
 """
 import os, re, subprocess, sys, tempfile
