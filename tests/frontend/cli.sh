@@ -41,7 +41,7 @@ expect 4 err "cannot read" check "$work"
 SHARDC_PATH="$examples" "$shardc" check - <"$examples/tiny_zero.shard" | grep -q '4 plans' \
   || { echo 'check - of a redirected file'; failed=1; }
 expect 0 err "N0902.*.route. is not built yet" check "$examples/moe.shard"
-expect 0 out "^4 plans: cpu (fits), zero2 (fits), zero3_offload (not judged)" check "$examples/plans.shard"
+expect 0 out "^4 plans: cpu (fits), zero2 (fits), zero3_offload (fits)" check "$examples/plans.shard"
 expect 0 err "write .dot\[S\](x, p)" check "$examples/ops.shard"
 expect 4 err "E0002.*cannot write" compile --emit=ast -o /proc/half "$examples/gpt2.shard"
 expect 0 out "^fuse" dump --list

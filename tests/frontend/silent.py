@@ -39,7 +39,9 @@ VALUES = {  # of each option
     'zero.overlap': ['on'], 'zero.accumulate': ['full'], 'zero.keep_root': ['off'], 'zero.keep_gathered': ['on'],
     'recompute.keep': ['all', 'input', 'none', 'auto budget = 5KiB', '[y]'], 'recompute.budget': ['5KiB'],
     'recompute.over': ['tensor'], 'recompute.offload': ['host'],
-    'precision.master': ['f32'], 'precision.grad': ['f32', 'bf16', 'f16'], 'precision.reduce': ['f32', 'bf16', 'f16'],
+    'precision.master': ['f32'], 'precision.grad': ['f32', 'bf16', 'f16'],
+    'precision.reduce': ['f32', 'bf16', 'f16', 'int8'],
+    'precision.gather': ['int8'], 'precision.block': ['64'],
     'precision.f16.init_scale': ['128'], 'precision.f16.growth_interval': ['5'], 'precision.f16.min_scale': ['2'],
     'pipeline.uneven': ['on'], 'pipeline.interleaved.chunks': ['2'], 'on.nodes': ['2'],
 }
