@@ -32,7 +32,7 @@ static Made make(void) {
   Module *m = ir_parse(x.c, "test", text, sizeof text - 1);
   if (!m) diag_print(x.c->diag, stderr, DIAG_HUMAN, false);
   assert_non_null(m);
-  x.z = (Zero){.m = m, .stage = 2, .naxes = 1};
+  x.z = (Zero){.m = m, .stage = 2, .naxes = 1, .unit = 1};
   x.z.axis[0] = m->mesh.at[0].name, x.z.step = m->fns.at[0];
   ZeroGroup g = {.name = "zero.root", .ways = 4, .stage = 2, .buckets = 1, .piece = 32};
   g.gradient = 32, g.nstates = 1;

@@ -9,7 +9,7 @@ MPI = {'OMPI_ALLOW_RUN_AS_ROOT': '1', 'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1'}  # 
 
 def run(*command, cwd=None, expect=0, timeout=600, env=None):
     """Runs; returns (stdout, stderr). Any other exit code than `expect` ends the test with all output."""
-    e = dict(os.environ, **MPI, SHARDC_PATH=EXAMPLES, NO_COLOR='1', **(env or {}))
+    e = {**os.environ, **MPI, 'SHARDC_PATH': EXAMPLES, 'NO_COLOR': '1', **(env or {})}
     p = subprocess.run(command, cwd=cwd, capture_output=True, text=True, errors='replace', timeout=timeout, env=e)
     if p.returncode != expect:
         sys.exit(f'{" ".join(command)}\n  exit code {p.returncode}, expected {expect}\n{p.stdout}\n{p.stderr}')

@@ -194,11 +194,12 @@ def learns():
     text_file(f'{WORK}/text.txt', 200000)
     model = open(os.path.join(os.path.dirname(SHARDC), '..', 'examples', 'tiny.shard')).read()
     plan = 'plan {} for Tiny {{ mesh data = 2; place Batch -> data; zero 3; precision f32{} }}\n'
-    open(f'{WORK}/gpt.shard', 'w').write(model + plan.format('wide', '') + plan.format('bytes', TRAVEL[13:] + ' gather = int8'))
+    narrow = plan.format('bytes', TRAVEL[13:] + ' gather = int8')
+    open(f'{WORK}/gpt.shard', 'w').write(model + plan.format('wide', '') + narrow)
     loss = {}
     for name in 'wide', 'bytes':
-        run(SHARDC, 'run', 'gpt.shard', '--plan', name, '-n', '2', '-D', 'Layers=2', '--set', 'train.steps=120', '--', 'train',
-            '--data', 'text.txt', '--out', name, '--eval-every', '120', '--save-every', '0', cwd=WORK)
+        run(SHARDC, 'run', 'gpt.shard', '--plan', name, '-n', '2', '-D', 'Layers=2', '--set', 'train.steps=120', '--',
+            'train', '--data', 'text.txt', '--out', name, '--eval-every', '120', '--save-every', '0', cwd=WORK)
         found = [json.loads(l).get('valid_loss') for l in open(f'{WORK}/{name}/metrics.jsonl')]
         loss[name] = [v for v in found if v is not None][-1]
     check(loss['bytes'] < 1.01 * loss['wide'] and loss['wide'] < 3, f'{loss}')
