@@ -1,6 +1,7 @@
-"""Ranks that die in the middle of a flight: python3 flights_kill.py SHARDC DIE_AT.so [KILLS]
+"""Ranks that die in the middle of a flight: python3 flights_kill.py SHARDC DIE_AT.so [KILLS [PLAN]]
 
-A small GPT over four ranks, ZeRO-3, gathers a layer ahead and messages beside the computation, over local and MPI.
+A small GPT over four ranks, messages beside the computation, over local and MPI: `on` is ZeRO-3 that gathers a layer
+ahead, `turns` two stages that take turns (1F1B), two ranks each with ZeRO-2.
 One rank kills itself where a message is asked for, where one is over, or where it waits for one (die_at.c): points of
 the queue, from its first to its last one, not of time. The others leave and name it, and the run goes on with the
 losses of the unbroken one, to the bit.
@@ -9,7 +10,7 @@ import json, os, shutil, subprocess, sys, time
 from common import MPI, check, run, text_file, workdir
 
 SHARDC, DIE_AT = map(os.path.abspath, sys.argv[1:3])
-KILLS, folder = int((sys.argv + ['4'])[3]), workdir()
+KILLS, PLAN, folder = int((sys.argv[3:] + ['4'])[0]), (sys.argv[4:] + ['on'])[0], workdir()
 POINTS, STEPS = ('start', 'over', 'wait'), 8
 MODEL = '''use "gpt2"
 variant Small of GPT2 { Pos = 16; Vocab = 256; Embed = 32; Heads = 4; Layers = 4 }
@@ -26,6 +27,14 @@ plan on for Small {
   place Batch -> data
   place Heads, Mlp, Vocab -> tensor
   zero 3 over data prefetch = 1 overlap = on
+}
+plan turns for Small {
+  mesh pipe = 2, data = 2
+  micro 1
+  place Batch -> data
+  place Layers -> pipe
+  pipeline one_f_one_b
+  zero 2 over data overlap = on
 }
 '''
 OPTIONS = ['--steps', str(STEPS), '--save-every', '3', '--threads', '1']
@@ -92,10 +101,10 @@ def kill_one(k, how, counts, want):
 
 open(f'{folder}/m.shard', 'w').write(MODEL)
 text_file(f'{folder}/text.txt')
-run(SHARDC, 'compile', 'm.shard', '--plan', 'on', '-o', 'on', '-q', '--quick', cwd=folder)
+run(SHARDC, 'compile', 'm.shard', '--plan', PLAN, '-o', 'on', '-q', '--quick', cwd=folder)
 hows = ['local']
 if shutil.which('mpirun') and shutil.which('mpicc'):
-    run(SHARDC, 'compile', 'm.shard', '--plan', 'on', '--comm', 'mpi', '-o', 'mpi', '-q', '--quick', cwd=folder)
+    run(SHARDC, 'compile', 'm.shard', '--plan', PLAN, '--comm', 'mpi', '-o', 'mpi', '-q', '--quick', cwd=folder)
     hows.append('mpi')
 counts = {how: unbroken(how) for how in hows}
 want = losses('all_local')
