@@ -207,6 +207,8 @@ static void make(Listing *l) {
     arena_free(l->scratch);
   }
   vec_push(l->a, x->starts, x->rects.n / RECT_WORDS);
+  for (int k = 0; k < RECT_WORDS && x->rects.n < RECT_WORDS; k++) /* nothing is listed: there is */
+    vec_push(l->a, x->rects, 0);                                  /* one that nobody reads */
   x->there = !x->too_many;
   if (x->there) put_classes(l), attention_cut(l->a, &l->work, l->p, x);
   arena_free(work);
