@@ -1,5 +1,5 @@
 """Small models under plans of every kind, as processes: python3 cover.py SHARDC [ROWS] [STEPS] [mpi] | all [BEGIN END]
-| nccl [ROWS] | signs [ROWS]
+| nccl [ROWS] | signs [ROWS] | int8
 
 28 rows in which every two choices of many.CHOICES meet (a Sparse Transformer, Llama, BERT, a Mixer; zero, data,
 tensor, `else Seq`, accumulation, recomputation, precision, clipping, buckets, messages in flight), 20 steps each, and
@@ -8,8 +8,9 @@ the bytes that were predicted, and these are `shardc plan`'s; what is sent is wh
 MPI. `all`: the matrix of tests/soak, every model under zero x data x tensor x `else Seq` x accumulation. `nccl`: six
 rows of 3 steps (or more rows), compiled for a GPU and run by the stand-in, four ranks at most, and those of stages in
 turn, against one rank on a processor; then three of them with messages by way of the host. `signs`: six rows of 8
-steps (or more rows) of 1-bit Adam, frozen after 3, over ranks that cut Batch, and other axes. The stand-in's driver
-gives no byte, of the GPU or pinned on the host, that `plan` does not count.
+steps (or more rows) of 1-bit Adam, frozen after 3, over ranks that cut Batch, and other axes. `int8`: rows of messages
+in 8 bits, on processors, over MPI, and by the stand-in. The stand-in's driver gives no byte, of the GPU or pinned on
+the host, that `plan` does not count.
 """
 import itertools, os, random, shutil, sys, time
 from common import workdir
@@ -61,6 +62,18 @@ def turns():
     return made + [dict(r, schedule='zero_bubble') for r in made[::2]]
 
 
+def int8():
+    """Messages in 8 bits with every stage of ZeRO, tensor parallelism, nodes, parts, flights, stages, 16 bits."""
+    base = dict(turns()[0], int8=1, flight=0, parts=1, pipe=1, schedule=None)
+    rows = (('llama', 0, 4, 1, {'parts': 4}), ('bert', 1, 2, 2, {'precision': 'bf16', 'parts': 4}),
+            ('mixer', 2, 2, 1, {'recompute': 1, 'parts': 4}), ('sparse', 3, 4, 1, {'hybrid': 1}),
+            ('llama', 3, 2, 2, {'flight': 1, 'parts': 4, 'seq': 1}), ('bert', 3, 2, 1, {'flight': '1MiB', 'bucket': '8KiB'}),
+            ('llama', 2, 2, 1, {'pipe': 2, 'parts': 4, 'schedule': 'one_f_one_b'}),
+            ('bert', 3, 2, 1, {'pipe': 2, 'parts': 4, 'schedule': 'gpipe', 'precision': 'bf16'}),
+            ('mixer', 0, 2, 2, {'offload': 1}), ('llama', 2, 4, 1, {'offload': 2, 'parts': 4}))
+    return [dict(base, model=m, zero=z, data=d, tensor=t, **more) for m, z, d, t, more in rows]
+
+
 def few(row): return 1 < ranks_of(row) <= 4
 
 
@@ -72,7 +85,7 @@ def main():
     words, numbers = [a for a in sys.argv[2:] if not a.isdigit()], [int(a) for a in sys.argv[2:] if a.isdigit()]
     folder, wrong, began = workdir(), 0, time.time()
     try:
-        rows, steps, mpi, host, over = [], 3, [], [], 'local'
+        rows, steps, mpi, host, nccl, over = [], 3, [], [], [], 'local'
         if 'all' in words: rows = list(matrix())[slice(*(numbers or [0, None]))]
         elif 'nccl' in words:
             (rows, _), over = greedy(random.Random(6), *(numbers or [6]), few), 'nccl'
@@ -81,6 +94,10 @@ def main():
         elif 'signs' in words:
             rows, _ = greedy(random.Random(7), *(numbers or [6]), takes_signs)
             rows, steps = [dict(r, signs=3) for r in rows], 8
+        elif 'int8' in words:
+            rows = int8()
+            mpi, host = rows[3:5], rows[:1]
+            nccl = [dict(r, offload=0) for r in rows[2:7]]
         else:
             count, steps = (numbers + [28, 20][len(numbers):])
             rows = pairwise(28)[:count] + turns()
@@ -88,7 +105,8 @@ def main():
         bench = Bench(sys.argv[1], folder, steps)
         if mpi and not (shutil.which('mpirun') and shutil.which('mpicc')):
             print('no mpirun or mpicc: rows over MPI are passed over'); mpi = []
-        for row, over in [(r, over) for r in rows] + [(r, 'mpi') for r in mpi] + [(r, 'host') for r in host]:
+        for row, over in ([(r, over) for r in rows] + [(r, 'mpi') for r in mpi] + [(r, 'host') for r in host]
+                          + [(r, 'nccl') for r in nccl]):
             try: why = bench.differs(row, over)
             except RuntimeError as e: why = str(e)
             if why: wrong += 1; print(f'{over} {name_of(row)}: {why}', flush=True)

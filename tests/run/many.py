@@ -7,7 +7,7 @@ hold; not by way of the host), split (what layers keep is split over tensor), pi
 each at most; all layers keep the same there, which is nothing for `part`, and `auto` has one stage; parts of the
 batch stream through them), offload (the optimizer is on the host, where that is built; 2: gradients, parameters and
 what layers keep, too), signs (1-bit Adam of four workers, frozen after so many steps), schedule
-(of the pipeline).
+(of the pipeline), int8 (gradients travel in 8 bits, and weights that are gathered).
 """
 import array, json, os, random, re, shutil, struct, subprocess
 from common import EXAMPLES, MPI, ROOT
@@ -111,6 +111,7 @@ def plan_text(row, name):
     lines = [f'precision {row["precision"]}']
     if row.get('data') and row['precision'] == 'bf16':
         lines[0] += ''.join(f' {k} = {row[k]}' for k in ('grad', 'reduce') if row.get(k))
+    if row.get('int8'): lines[0] += ' reduce = int8 block = 16' + (' gather = int8' if row['zero'] == 3 else '')
     if row.get('data'):
         nodes = 2 if row.get('hybrid') and row['data'] == 4 else 1
         lines += [f'mesh data = {row["data"] // nodes}, ' + ('node = 2, ' if nodes > 1 else '')
@@ -183,8 +184,9 @@ class Bench:
         found = s.train(row, f'{over}_{name_of(row)}', over)
         one, signs = s.one(row), row.get('signs')
         if signs: one = (*one[:2], {k: v for k, v in one[2].items() if not of_signs(k)}, *one[3:])
-        return (compare(one, found, 'signs' if signs else row['precision']) or memory(found)
-                or sent(found, s.steps, signs or s.steps) or messages(row, found))
+        kind = 'signs' if signs else 'bf16' if row.get('int8') else row['precision']
+        return (compare(one, found, kind) or memory(found) or sent(found, s.steps, signs or s.steps)
+                or (None if row.get('int8') else messages(row, found)))
 
 
 def tensors(path):
