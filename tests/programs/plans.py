@@ -4,7 +4,7 @@
     text = trained(r, text)           another rule, schedule, clipping, what is read and said while it trains
 
 `text` is a program of generate.py, `r` a random.Random. Results differ from those of one rank in f32 by rounding alone;
-`narrow` tells whether a plan rounds to 16 bits. It must not look at results.
+`narrow` tells whether a plan rounds to 16 bits or less. It must not look at results.
 """
 import re
 from generate import SIZE
@@ -28,7 +28,7 @@ SCHEDULES = ['constant', 'cosine warmup = 1 floor = 0.1', 'linear floor = 0.2', 
 def stacks(text): return [word.split()[1] for word in text.splitlines() if word.strip().startswith('stack s')]
 
 
-def narrow(lines): return any(l.startswith(('precision bf16', 'precision f16')) for l in lines)
+def narrow(lines): return any(l.startswith(('precision bf16', 'precision f16')) or 'int8' in l for l in lines)
 
 
 def stored(text):
@@ -88,6 +88,15 @@ def precision(r):
                 + r.choice(['', '', ' reduce = bf16', ' reduce = f32'])]
     return ['precision f16' + r.choice(['', ' grad = f16']) + r.choice(['', ' reduce = f16'])
             + r.choice(['', ' init_scale = 1024 growth_interval = 3', ' init_scale = 64 min_scale = 2'])]
+
+
+def in_bytes(r, lines):
+    """The precision line with messages in 8 bits."""
+    words = [' reduce = int8'] * (r.random() < .8) + [' gather = int8'] * any(l.startswith('zero 3') for l in lines)
+    if not words: return lines
+    old = next((l for l in lines if l.startswith('precision')), 'precision f32')
+    new = old.split(' reduce')[0] + ''.join(words) + r.choice(['', ' block = 16', ' block = 64'])
+    return [l for l in lines if l != old] + [new]
 
 
 def rest(r):
@@ -155,6 +164,7 @@ def many(r, text):
     if over and r.random() < .85: lines.append(zero(r, over))
     over_axes = f' over {r.choice(axes)[0]}' if r.random() < .3 else ''
     lines += [l + over_axes for l in kept(r, text)] + precision(r) + rest(r)
+    if r.random() < .2: lines = in_bytes(r, lines)
     ranks = 1
     for _, k in axes: ranks *= k
     return lines, ranks

@@ -49,7 +49,7 @@ def pair(shardc, n, folder):
     text = plans.trained(r, penalized(Program(n, across=True).text().replace('batch 4', f'batch {plans.BATCH}'), n))
     lines, ranks = plans.many(r, text)
     narrow = plans.narrow(lines)
-    one = f'plan one for M {{ {" ".join(l for l in lines if l.startswith("precision")).split(" reduce")[0]} }}\n' if narrow else 'plan one for M { micro 8 }\n'
+    one = f'plan one for M {{ {" ".join(l for l in lines if l.startswith("precision")).split(" reduce")[0].split(" gather")[0]} }}\n' if narrow else 'plan one for M { micro 8 }\n'
     open(f'{folder}/p.shard', 'w').write(text + plans.MACHINES + one + 'plan many for M {\n'
                                          + ''.join(f'  {l}\n' for l in lines) + '}\n')
     for name in ('one', 'many'): shutil.rmtree(f'{folder}/{name}', ignore_errors=True)
