@@ -98,13 +98,17 @@ static void sort_globals(Module *module) {
 /* ---- reading ---- */
 
 /* As the functions of the entry read it. */
-static ValueId load_param(ZeroEntry *entry, uint32_t group) {
+static void load_param(ZeroEntry *entry, uint32_t group, bool all) {
   Zero *zero = entry->z;
+  ZeroSite *site = &entry->site;
   const ZeroGroup *g = &zero->group.at[group];
-  ValueId value = ir_load(zero->m, entry->site.to, g->param, (Loc){0});
-  if (g->stage < 3 || !zero->keep_gathered) return value;
-  return zero_join(zero, entry->site.to, g, zero_gather(zero, entry->site.to, g, value),
-                   g->rounds.dim != NULL);
+  ValueId *value = &site->kept[all][group], *scale = &site->scale[all][group];
+  *value = ir_load(zero->m, site->to, g->param, (Loc){0});
+  if (zero_packs(zero, g)) *value = zero_pack(zero, site->to, g, *value, scale);
+  if (g->stage < 3 || !zero->keep_gathered) return;
+  ValueId whole = *scale == NO_VALUE ? zero_gather(zero, site->to, g, *value)
+                                     : zero_gather_packed(zero, site->to, g, *value, *scale);
+  *value = zero_join(zero, site->to, g, whole, g->rounds.dim != NULL), *scale = NO_VALUE;
 }
 
 typedef struct ZeroLoad { /* of which member an op loads what */
@@ -125,8 +129,7 @@ static void find_members(ZeroEntry *entry) {
     if (!loads_member(entry, op, &load) || load.state >= 0) continue;
     bool all = entry->z->group.at[load.group].rounds.dim != NULL;
     site->ref[op->out] = (Ref){.group = (int)load.group, .member = load.member, .all = all};
-    ValueId *kept = &site->kept[all][load.group];
-    if (*kept == NO_VALUE) *kept = load_param(entry, load.group);
+    if (site->kept[all][load.group] == NO_VALUE) load_param(entry, load.group, all);
   }
 }
 

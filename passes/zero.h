@@ -117,6 +117,11 @@ ValueId zero_sum_gradient(Zero *z, Fn *f, Str axis, ValueId v);
    and the parts of all ranks. */
 ValueId zero_reduce(Zero *z, Fn *f, const ZeroGroup *g, ValueId owned);
 ValueId zero_gather(Zero *z, Fn *f, const ZeroGroup *g, ValueId owned);
+/* Parameters of stage 3 that are gathered in 8 bits: a rank's piece as codes, which layers get with
+   their scales in place of it, and the parts of all ranks. */
+bool zero_packs(const Zero *z, const ZeroGroup *g);
+ValueId zero_pack(Zero *z, Fn *f, const ZeroGroup *g, ValueId owned, ValueId *scale);
+ValueId zero_gather_packed(Zero *z, Fn *f, const ZeroGroup *g, ValueId codes, ValueId scale);
 /* Numbers of what a rank owns, as those of all owners. */
 ValueId zero_numbers(Zero *z, Fn *f, const ZeroGroup *g, ValueId own);
 /* In how many messages a value goes, c being sent over so many ranks: 1 if it is no group's. */

@@ -222,15 +222,28 @@ static ValueId gather(Zero *zero, Fn *fn, const ZeroGroup *g, ValueId v) {
   return v;
 }
 
-/* What layers gather of stage 3 may travel in 8 bits; pieces are whole blocks then. */
 ValueId zero_gather(Zero *zero, Fn *fn, const ZeroGroup *g, ValueId v) {
   must(type_find(value_type(fn, v), g->part) >= 0, "zero: %%%u of %s is no piece of %s", v,
        fn->name, g->name);
-  if (g->stage < 3 || !zero->int8_weights || g->ways == 1) return gather(zero, fn, g, v);
+  return gather(zero, fn, g, v);
+}
+
+bool zero_packs(const Zero *zero, const ZeroGroup *g) {
+  return g->stage == 3 && zero->int8_weights && g->ways > 1;
+}
+
+/* Pieces are whole blocks. */
+ValueId zero_pack(Zero *zero, Fn *fn, const ZeroGroup *g, ValueId v, ValueId *scale) {
   Int8 k = {zero->m, fn, zero->unit, (Loc){0}};
   Int8Packed p = int8_pack(&k, int8_blocks(&k, v, g->part));
-  p = (Int8Packed){gather(zero, fn, g, p.codes), gather(zero, fn, g, p.scale)};
-  return ir_cast(zero->m, fn, int8_line(&k, int8_unpack(&k, p), g->part), value_type(fn, v)->elem,
+  *scale = p.scale;
+  return p.codes;
+}
+
+ValueId zero_gather_packed(Zero *zero, Fn *fn, const ZeroGroup *g, ValueId codes, ValueId scale) {
+  Int8 k = {zero->m, fn, zero->unit, (Loc){0}};
+  Int8Packed p = {gather(zero, fn, g, codes), gather(zero, fn, g, scale)};
+  return ir_cast(zero->m, fn, int8_line(&k, int8_unpack(&k, p), g->part), g->param->type.elem,
                  (Loc){0});
 }
 

@@ -73,7 +73,16 @@ static void pass_range(ZeroCopy *copy, uint32_t from, uint32_t to) {
     if (copy->role[i] == ROLE_PLAIN) pass_plain(copy, i);
 }
 
-/* Groups of which operands from .. to - 1 are members go in as one operand each. */
+/* The group as it is kept: stacked, or all of it for every round. */
+static ValueId pass_group(ZeroCopy *copy, uint32_t g, ValueId value, bool stacked) {
+  ZeroSite *site = copy->s;
+  Type type = *value_type(site->to, value);
+  if (stacked) type = type_without(&type, &site->z->group.at[g].rounds.dim, 1);
+  vec_push(site->z->m->arena, copy->in, value);
+  return fn_arg(site->z->m, copy->body.to, type);
+}
+
+/* Groups of which operands from .. to - 1 are members go in as one operand each, or with scales. */
 static uint32_t pass_groups(ZeroCopy *copy, uint32_t from, uint32_t to, bool stacked) {
   ZeroSite *site = copy->s;
   uint32_t n = 0;
@@ -88,11 +97,11 @@ static uint32_t pass_groups(ZeroCopy *copy, uint32_t from, uint32_t to, bool sta
     }
     if (!used) continue;
     bool all = site->z->group.at[g].rounds.dim != NULL;
-    ValueId value = site->kept[all][g];
-    Type type = *value_type(site->to, value);
-    if (stacked) type = type_without(&type, &site->z->group.at[g].rounds.dim, 1);
-    vec_push(site->z->m->arena, copy->in, value);
-    copy->body.kept[all && !stacked][g] = fn_arg(site->z->m, copy->body.to, type);
+    ValueId scale = site->scale[all][g];
+    copy->body.kept[all && !stacked][g] = pass_group(copy, g, site->kept[all][g], stacked);
+    n++;
+    if (scale == NO_VALUE) continue;
+    copy->body.scale[all && !stacked][g] = pass_group(copy, g, scale, stacked);
     n++;
   }
   return n;

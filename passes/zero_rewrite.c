@@ -41,8 +41,9 @@ ZeroSite site_begin(Zero *zero, const Fn *from, Fn *to) {
   for (uint32_t i = 0; i < from->values.n; i++) s.ref[i].group = -1;
   for (int all = 0; all < 2; all++) {
     s.kept[all] = ARENA_ARRAY(arena, ValueId, n + 1),
-    s.flat[all] = ARENA_ARRAY(arena, ValueId, n + 1);
-    for (uint32_t g = 0; g < n; g++) s.kept[all][g] = s.flat[all][g] = NO_VALUE;
+    s.flat[all] = ARENA_ARRAY(arena, ValueId, n + 1),
+    s.scale[all] = ARENA_ARRAY(arena, ValueId, n + 1);
+    for (uint32_t g = 0; g < n; g++) s.kept[all][g] = s.flat[all][g] = s.scale[all][g] = NO_VALUE;
   }
   s.pull = ARENA_ARRAY(arena, Pull, n + 1);
   s.reduced = ARENA_ARRAY(arena, ValueId, n + 1), s.finished = ARENA_ARRAY(arena, bool, n + 1);
@@ -69,6 +70,13 @@ static bool is_gathered_anew(const Zero *zero, uint32_t group) {
   return is_gathered(zero, group) && !zero->keep_root && !zero->group.at[group].rounds.dim;
 }
 
+static ValueId gathered(ZeroSite *site, uint32_t group, bool all) {
+  const ZeroGroup *g = &site->z->group.at[group];
+  ValueId value = site->kept[all][group], scale = site->scale[all][group];
+  return scale == NO_VALUE ? zero_gather(site->z, site->to, g, value)
+                           : zero_gather_packed(site->z, site->to, g, value, scale);
+}
+
 static ValueId site_flat(ZeroSite *site, uint32_t group, bool all, uint32_t epoch) {
   Zero *zero = site->z;
   const ZeroGroup *g = &zero->group.at[group];
@@ -78,7 +86,7 @@ static ValueId site_flat(ZeroSite *site, uint32_t group, bool all, uint32_t epoc
   ValueId value = site->kept[all][group];
   zero->group.at[group].gathers_all |= is_gathered(zero, group) && all && g->rounds.dim;
   if (is_gathered(zero, group))
-    value = zero_join(zero, site->to, g, zero_gather(zero, site->to, g, value), all);
+    value = zero_join(zero, site->to, g, gathered(site, group, all), all);
   return *memo = value;
 }
 

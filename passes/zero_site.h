@@ -38,6 +38,7 @@ typedef struct ZeroSite {
   Ref *ref;     /* by old value */
   bool *narrow; /* by old value: the new one has the narrow type already that readers cast it to */
   ValueId *kept[2], *flat[2]; /* by group; [1]: all rounds; as stored, and whole */
+  ValueId *scale[2];          /* of kept, if these are codes of 8 bits; NO_VALUE */
   Pull *pull;
   ValueId *reduced; /* by group */
   bool *finished;   /* by group: reduced is what leaves the function */
