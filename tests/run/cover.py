@@ -67,7 +67,8 @@ def int8():
     base = dict(turns()[0], int8=1, flight=0, parts=1, pipe=1, schedule=None)
     rows = (('llama', 0, 4, 1, {'parts': 4}), ('bert', 1, 2, 2, {'precision': 'bf16', 'parts': 4}),
             ('mixer', 2, 2, 1, {'recompute': 1, 'parts': 4}), ('sparse', 3, 4, 1, {'hybrid': 1}),
-            ('llama', 3, 2, 2, {'flight': 1, 'parts': 4, 'seq': 1}), ('bert', 3, 2, 1, {'flight': '1MiB', 'bucket': '8KiB'}),
+            ('llama', 3, 2, 2, {'flight': 1, 'parts': 4, 'seq': 1}),
+            ('bert', 3, 2, 1, {'flight': '1MiB', 'bucket': '8KiB'}),
             ('llama', 2, 2, 1, {'pipe': 2, 'parts': 4, 'schedule': 'one_f_one_b'}),
             ('bert', 3, 2, 1, {'pipe': 2, 'parts': 4, 'schedule': 'gpipe', 'precision': 'bf16'}),
             ('mixer', 0, 2, 2, {'offload': 1}), ('llama', 2, 4, 1, {'offload': 2, 'parts': 4}))

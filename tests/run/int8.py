@@ -194,8 +194,8 @@ def learns():
     text_file(f'{WORK}/text.txt', 200000)
     model = open(os.path.join(os.path.dirname(SHARDC), '..', 'examples', 'tiny.shard')).read()
     plan = 'plan {} for Tiny {{ mesh data = 2; place Batch -> data; zero 3; precision f32{} }}\n'
-    narrow = plan.format('bytes', TRAVEL[13:] + ' gather = int8')
-    open(f'{WORK}/gpt.shard', 'w').write(model + plan.format('wide', '') + narrow)
+    open(f'{WORK}/gpt.shard', 'w').write(model + plan.format('wide', '')
+                                         + plan.format('bytes', TRAVEL[13:] + ' gather = int8'))
     loss = {}
     for name in 'wide', 'bytes':
         run(SHARDC, 'run', 'gpt.shard', '--plan', name, '-n', '2', '-D', 'Layers=2', '--set', 'train.steps=120', '--',
