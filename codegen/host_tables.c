@@ -71,13 +71,10 @@ static const Fn *larger_of(const Module *m, const Fn *k) {
   return NULL;
 }
 
-/* The labels of an image are those of link.c. */
+/* link.c defines the image. */
 static void put_gpu_kernel(HostWriter *h, const Fn *k, const char *symbol, int phases) {
   must(attr_get(&k->attrs, ATTR_threads), "host: kernel %s has no threads", k->name);
-  host_put(h, "extern const char %s_ptx[], %s_ptx_end[], %s_cubin[], %s_cubin_end[];\n", symbol,
-           symbol, symbol, symbol);
-  host_put(h, "static const rt_image %s_image = {%s_ptx, %s_ptx_end, %s_cubin, %s_cubin_end};\n",
-           symbol, symbol, symbol, symbol, symbol);
+  host_put(h, "extern const rt_image %s_image;\n", symbol);
   put_head(h, k, symbol, phases);
   for (int p = 0; p < phases; p++)
     host_put(h, "%s{.entry = \"%s_p%d\", .chunks = %lld, .threads = %lld, .shared = %lld}",

@@ -192,14 +192,29 @@ static pid_t compile_host(Linking *l) {
 }
 
 /* Bytes of a file between labels that host.c knows; a zero byte ends text. */
-static void put_image(Linking *l, FILE *o, const char *symbol, const char *kind) {
-  const char *file = arena_printf(l->arena, "%s.%s", symbol, kind);
-  bool there = !access(arena_printf(l->arena, "%s/%s", l->folder, file), R_OK);
-  fprintf(o, "\t.balign 64\n\t.globl %s_%s, %s_%s_end\n\t.hidden %s_%s, %s_%s_end\n", symbol, kind,
-          symbol, kind, symbol, kind, symbol, kind);
-  fprintf(o, "%s_%s:\n", symbol, kind);
-  if (there) fprintf(o, "\t.incbin \"%s\"\n", file);
-  fprintf(o, "%s_%s_end:\n\t.byte 0\n", symbol, kind);
+#define IMAGE_BYTES "rt_image_bytes_" /* of symbols that hold a kernel's file */
+
+/* Where a kernel's file begins and ends; both 0: there is none. Programs of one executable (plans,
+   classes of stages) share files that are the same: each is a COMDAT group named by what it holds. */
+static void put_file(Linking *l, FILE *o, const char *file) {
+  CacheBytes b = cache_read_file(l->arena, arena_printf(l->arena, "%s/%s", l->folder, file));
+  if (!b.at) {
+    fprintf(o, "\t.quad 0, 0\n");
+    return;
+  }
+  const char *hash = hash_words(l->arena, hash_bytes(hash_begin(), b.at, b.n), 32);
+  const char *name = arena_printf(l->arena, IMAGE_BYTES "%s", hash);
+  fprintf(o, "\t.section .rodata.%s,\"aG\",@progbits,%s,comdat\n\t.balign 64\n", name, name);
+  fprintf(o, "\t.globl %s\n\t.hidden %s\n%s:\n", name, name, name);
+  fprintf(o, "\t.incbin \"%s\"\n\t.byte 0\n", file);
+  fprintf(o, "\t.section .data.rel.ro,\"aw\",@progbits\n\t.quad %s, %s + %zu\n", name, name, b.n);
+}
+
+static void put_image(Linking *l, FILE *o, const char *symbol) {
+  fprintf(o, "\t.section .data.rel.ro,\"aw\",@progbits\n\t.balign 8\n");
+  fprintf(o, "\t.globl %s_image\n\t.hidden %s_image\n%s_image:\n", symbol, symbol, symbol);
+  put_file(l, o, arena_printf(l->arena, "%s.ptx", symbol));
+  put_file(l, o, arena_printf(l->arena, "%s.cubin", symbol));
 }
 
 /* Kernels as data of the executable: images.S takes their files as they are. */
@@ -209,11 +224,9 @@ static bool embed_images(Linking *l) {
   const char *path = arena_printf(l->arena, "%s/images.S", l->folder);
   FILE *o = heap_stream(&text, &n);
   if (!o) return fails(l, "E1310", "cannot write", path);
-  fprintf(o, "\t.section .rodata\n");
   for (uint32_t i = 0; i < l->m->fns.n; i++) {
     if (l->m->fns.at[i]->kind != FN_KERNEL || kernel_beside(l->m, l->m->fns.at[i])) continue;
-    put_image(l, o, kernel_symbol(l->m, l->m->fns.at[i]), "ptx");
-    put_image(l, o, kernel_symbol(l->m, l->m->fns.at[i]), "cubin");
+    put_image(l, o, kernel_symbol(l->m, l->m->fns.at[i]));
   }
   fprintf(o, "\t.section .note.GNU-stack,\"\",@progbits\n");
   fclose(o);
@@ -239,8 +252,8 @@ static void add_objects(Linking *l, LinkWords *w) {
 /* The file of the runtime that knows MPI is compiled here, by the compiler of the MPI at hand. */
 static bool uses_mpi(const Module *m) { return !strcmp(module_setting(m, "comm", "local"), "mpi"); }
 
-/* One object of all that belongs to one plan and target. Only its program can be seen from outside:
-   kernels of different ones have the same names. */
+/* One object of all that belongs to one plan and target. Only its program can be seen from outside,
+   and bytes that others may share: kernels of different ones have the same names. */
 static bool make_part(Linking *l) {
   LinkWords join = {0}, hide = {0};
   const char *const words[] = {"cc", "-r", "-nostdlib", "-o", "program", "host.o"};
@@ -248,6 +261,8 @@ static bool make_part(Linking *l) {
   add_objects(l, &join);
   if (!finish(l, start(l, &join), "cc", "join the objects of a target")) return false;
   vec_push(l->arena, hide, "objcopy");
+  vec_push(l->arena, hide, "--wildcard");
+  vec_push(l->arena, hide, "--keep-global-symbol=" IMAGE_BYTES "*");
   vec_push(l->arena, hide,
            l->o->part ? arena_printf(l->arena, "--keep-global-symbol=rt_program_%d", l->o->part)
                       : "--keep-global-symbol=rt_the_program");

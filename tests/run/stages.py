@@ -146,6 +146,10 @@ try:
         run(SHARDC, 'run', f'./m_{name}', '-n', '3', '--', 'export', f'--resume={name}', '--out', f'x_{name}',
             cwd=folder)
     check(losses('turns') == losses('all') and len(losses('all')) == 6, 'the same bits in turn')
+    for name in 'one', 'turns':  # kernels that are the same in the programs of several stages are there once
+        run(SHARDC, 'compile', 'm.shard', '--plan', name, '--target', 'sm_80', '-o', f'g_{name}', '--quick', cwd=folder)
+    sizes = [os.path.getsize(f'{folder}/g_{name}') for name in ('one', 'turns')]
+    check(sizes[1] < 1.6 * sizes[0], f'bytes of one program and of three: {sizes}')
     close(losses('r1'), losses('turns'), 'in turn')
     same = [open(f'{folder}/x_{name}/model.safetensors', 'rb').read() for name in ('turns', 'all')]
     check(same[0] == same[1], 'the same weights in turn')
