@@ -72,9 +72,10 @@ typedef enum AttrKey {
   ATTR_COUNT
 } AttrKey;
 
-typedef struct
-    OpAttrs { /* which attributes an op must have, and may have beside them: by AttrKey */
-  uint64_t needed, allowed;
+typedef unsigned __int128 AttrMask; /* by AttrKey */
+
+typedef struct OpAttrs { /* which attributes an op must have, and may have beside them */
+  AttrMask needed, allowed;
 } OpAttrs;
 
 /* Where a stacked result of a loop goes (attribute `into`), if not to the stacked operand of that

@@ -6,6 +6,7 @@
    and one slice of each stacked operand. Of a loop over a part of a stack the operands and results
    are stacks of the rounds alone or of all; LoopSign.of is the length of these. */
 #include "shape.h"
+#include "ir/support/num.h"
 #include "turns.h"
 
 static const char *differ(const Shape *s, const char *label, const char *what, uint32_t i,
@@ -39,11 +40,16 @@ typedef struct LoopSign {
 
 static const char *loop_turns(const Shape *s, LoopSign *l) {
   const Attr *a = attr_get(&s->op->attrs, ATTR_turns);
+  int64_t chunks = attr_int(&s->op->attrs, ATTR_interleave, 1), most = l->axis.size;
   l->turns = a != NULL;
+  if (chunks < 1 || chunks > MOST_CHUNKS || (!a && chunks > 1))
+    return shape_why(s, "[turns-c9] %lld chunks, of %d at most, with `turns`", (long long)chunks,
+                     MOST_CHUNKS);
+  if (chunks > 1 && a->i) most = round_up(most, a->i) * chunks;
   for (int64_t i = 0; a && i < a->i; i++)
-    if (a->list[i] < 0 || a->list[i] > l->axis.size)
+    if (a->list[i] < 0 || a->list[i] > most)
       return shape_why(s, "[turns-c1] %lld parts in flight, of %lld", (long long)a->list[i],
-                       (long long)l->axis.size);
+                       (long long)most);
   bool other = attr_int(&s->op->attrs, ATTR_reverse, 0) || attr_get(&s->op->attrs, ATTR_of) ||
                attr_int(&s->op->attrs, ATTR_first, 0);
   return !a || (a->i && !other) ? NULL

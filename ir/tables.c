@@ -14,8 +14,8 @@ typedef struct OpFact {
   OpAttrs attrs;
 } OpFact;
 
-#define A(key) (1ull << ATTR_##key)
-_Static_assert(ATTR_COUNT <= 64, "attribute masks are 64 bits wide");
+#define A(key) ((AttrMask)1 << ATTR_##key)
+_Static_assert(ATTR_COUNT <= 8 * sizeof(AttrMask), "a bit per attribute");
 
 static const OpFact op_facts[OP_COUNT] = {
 #define OP(name, family, operands, results, flags, shape, needs, may, meaning)                     \

@@ -2,6 +2,7 @@
 #include "turns.h"
 #include "placement.h"
 #include "stage_class.h"
+#include "ir/support/num.h"
 
 bool op_takes_turns(const Op *o) {
   return o->code == OP_loop && attr_get(&o->attrs, ATTR_turns) != NULL;
@@ -19,9 +20,11 @@ bool turns_begin(const Fn *f, OpId id, TurnLoops *t) {
     if (op_takes_turns(&f->ops.at[i])) t->loop[t->n++] = i;
   if (t->n == 1) return false;
   const Attr *a = attr_get(&o->attrs, ATTR_turns);
-  int64_t stages = t->n > 2 ? a->i / 2 : a->i;
+  int64_t chunks = attr_int(&o->attrs, ATTR_interleave, 1);
+  bool weights = chunks < 2 && t->n > 2;
+  int64_t stages = weights ? a->i / 2 : a->i;
   t->table = (TurnTable){stages, attr_int(&o->attrs, ATTR_trip, 0), a->list,
-                         t->n > 2 ? a->list + stages : NULL};
+                         weights ? a->list + stages : NULL, chunks};
   return true;
 }
 
@@ -67,7 +70,7 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 TurnTable turns_one_f_one_b(Arena *a, int64_t stages, int64_t parts) {
   int64_t *most = ARENA_ARRAY(a, int64_t, stages);
   for (int64_t s = 0; s < stages; s++) most[s] = least(stages - s, parts);
-  return (TurnTable){stages, parts, most, NULL};
+  return (TurnTable){stages, parts, most, NULL, 1};
 }
 
 TurnTable turns_zero_bubble(Arena *a, int64_t stages, int64_t parts) {
@@ -81,7 +84,47 @@ TurnTable turns_zero_bubble(Arena *a, int64_t stages, int64_t parts) {
 TurnTable turns_gpipe(Arena *a, int64_t stages, int64_t parts) {
   int64_t *most = ARENA_ARRAY(a, int64_t, stages);
   for (int64_t s = 0; s < stages; s++) most[s] = parts;
-  return (TurnTable){stages, parts, most, NULL};
+  return (TurnTable){stages, parts, most, NULL, 1};
+}
+
+/* As Megatron-LM fills its pipeline, and one more where the first one goes backward. */
+TurnTable turns_interleaved(Arena *a, int64_t stages, int64_t parts, int64_t chunks) {
+  int64_t *most = ARENA_ARRAY(a, int64_t, stages), all = round_up(parts, stages) * chunks;
+  for (int64_t s = 0; s < stages; s++)
+    most[s] = least(2 * (stages - 1 - s) + (chunks - 1) * stages + 1, all);
+  return (TurnTable){stages, parts, most, NULL, chunks};
+}
+
+/* ---- chunks ---- */
+
+int turn_kind(const TurnTable *t, int loop) {
+  return turns_interleave(t) ? (loop < t->chunks ? TURN_FORWARD : TURN_BACKWARD) : loop;
+}
+
+int64_t turn_chunk(const TurnTable *t, int loop) {
+  if (!turns_interleave(t)) return 0;
+  return loop < t->chunks ? loop : 2 * t->chunks - 1 - loop;
+}
+
+typedef struct ChunkTurn { /* of one way, once so many of all its chunks are over */
+  int64_t next;            /* in the order of its loops */
+  int64_t number;          /* of that turn, if every group had as many parts as there are stages */
+} ChunkTurn;
+
+static ChunkTurn chunk_turn(const TurnTable *t, int64_t over) {
+  int64_t group = over / (t->stages * t->chunks), in = over % (t->stages * t->chunks),
+          before = group * t->stages * t->chunks,
+          parts = least(t->stages, t->parts - group * t->stages);
+  if (parts <= 0) return (ChunkTurn){0, before};
+  return (ChunkTurn){in / parts, before + in / parts * t->stages + in % parts};
+}
+
+int turn_next_chunk(const TurnTable *t, int64_t stage, const TurnState *x) {
+  int64_t ahead = 0, back = 0;
+  for (int i = 0; i < t->chunks; i++) ahead += x->over[i], back += x->over[t->chunks + i];
+  ChunkTurn forward = chunk_turn(t, ahead), backward = chunk_turn(t, back);
+  bool room = forward.number - backward.number < t->most[stage];
+  return (int)(room && ahead < t->parts * t->chunks ? forward.next : t->chunks + backward.next);
 }
 
 int64_t turns_between(const TurnTable *t, int from, int to, int64_t first, int64_t last) {
@@ -114,12 +157,21 @@ static double *over_at(const TurnRun *r, int loop, int64_t stage, int64_t part) 
   return &r->arrives[(loop * r->t->stages + stage) * r->t->parts + part];
 }
 
+/* What the stage before hands on: of chunks the last one before the first one's next. */
+static double forward_ready(const TurnRun *r, int loop, int64_t s, int64_t part) {
+  if (s) return *over_at(r, loop, s - 1, part);
+  return loop ? *over_at(r, loop - 1, r->t->stages - 1, part) : 0;
+}
+
 /* When what it needs is there; below 0: not yet. */
 static double ready(const TurnRun *r, int loop, int64_t s, int64_t part) {
-  if (loop == TURN_FORWARD) return s ? *over_at(r, loop, s - 1, part) : 0;
-  double own = *over_at(r, loop - 1, s, part);
-  if (loop == TURN_WEIGHTS || s + 1 == r->t->stages || own < 0) return own;
-  return *over_at(r, loop, s + 1, part);
+  int kind = turn_kind(r->t, loop);
+  if (kind == TURN_FORWARD) return forward_ready(r, loop, s, part);
+  bool chunks = turns_interleave(r->t), first = !chunks || loop == r->t->chunks;
+  double own = *over_at(r, chunks ? 2 * (int)r->t->chunks - 1 - loop : loop - 1, s, part);
+  if (kind == TURN_WEIGHTS || own < 0) return own;
+  if (s + 1 < r->t->stages) return *over_at(r, loop, s + 1, part);
+  return first ? own : *over_at(r, loop - 1, 0, part);
 }
 
 /* The next one of the stage. */
@@ -169,8 +221,9 @@ const char *turns_text(Arena *a, const TurnTable *t, int64_t stage, int64_t word
   TurnState x = {{0}};
   for (; !turns_over(t, &x) && words > 0; words--) {
     int loop = turn_next(t, stage, &x);
-    text = arena_printf(a, "%s%s%c%lld", text, *text ? " " : "", "FBW"[loop],
-                        (long long)x.over[loop]++);
+    const char chunk[] = {turns_interleave(t) ? (char)('a' + turn_chunk(t, loop)) : '\0', '\0'};
+    text = arena_printf(a, "%s%s%c%lld%s", text, *text ? " " : "", "FBW"[turn_kind(t, loop)],
+                        (long long)x.over[loop]++, chunk);
   }
   return turns_over(t, &x) ? text : arena_printf(a, "%s ..", text);
 }

@@ -12,16 +12,24 @@
    Megatron-LM); with wait[s] = min(s, M) beside it ZB-H1 ("Zero Bubble Pipeline Parallelism"):
    weights fill the slots in which 1F1B waits, and min(P, M) parts are kept, as on its first stage.
    Each loop takes the parts in their order on every stage, so sums have one order. What crosses
-   from loop to loop lies in rings: part i takes slot i mod their number. */
+   from loop to loop lies in rings: part i takes slot i mod their number.
+
+   Interleaved ("Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM",
+   section 2.2): with `interleave = n` a stage has n chunks of layers, and there are 2 n loops,
+   forward of chunk 0 to n - 1, then backward of chunk n - 1 to 0. P parts at a time go through all
+   chunks, so that the last stage hands on to the first. `most` counts parts of chunks there, as if
+   the last group of parts had P, too. */
 #ifndef SHARDC_TURNS_H
 #define SHARDC_TURNS_H
 #include "ir.h"
 
-enum { TURN_FORWARD, TURN_BACKWARD, TURN_WEIGHTS, TURN_LOOPS };
+enum { TURN_FORWARD, TURN_BACKWARD, TURN_WEIGHTS, TURN_KINDS };
+enum { MOST_CHUNKS = 8, TURN_LOOPS = 2 * MOST_CHUNKS };
 
 typedef struct TurnTable {
   int64_t stages, parts;
-  const int64_t *most, *wait; /* by stage; wait NULL: two loops */
+  const int64_t *most, *wait; /* by stage; wait NULL: no loop of weights */
+  int64_t chunks;             /* of layers on a stage; 0 as 1 */
 } TurnTable;
 
 typedef struct TurnState { /* of a stage: so many parts are over, by loop */
@@ -47,11 +55,20 @@ int64_t loop_slots(const Op *loop, const Type *stacked);
 
 /* ---- the table ---- */
 
-static inline int turns_loops(const TurnTable *t) { return t->wait ? 3 : 2; }
+static inline bool turns_interleave(const TurnTable *t) { return t->chunks > 1; }
+
+static inline int turns_loops(const TurnTable *t) {
+  return turns_interleave(t) ? 2 * (int)t->chunks : t->wait ? 3 : 2;
+}
+
+int turn_kind(const TurnTable *t, int loop);      /* TURN_FORWARD .. */
+int64_t turn_chunk(const TurnTable *t, int loop); /* of the stage's layers */
+int turn_next_chunk(const TurnTable *t, int64_t stage, const TurnState *x);
 
 /* Which loop goes on: weights that have waited long enough, else forward while there is room, else
    backward. The last loop has no more parts: it is all over. */
 static inline int turn_next(const TurnTable *t, int64_t stage, const TurnState *x) {
+  if (turns_interleave(t)) return turn_next_chunk(t, stage, x);
   int64_t back = x->over[TURN_BACKWARD], waiting = back - x->over[TURN_WEIGHTS];
   if (t->wait && (back == t->parts || waiting > t->wait[stage])) return TURN_WEIGHTS;
   bool room = x->over[TURN_FORWARD] - back < t->most[stage];
@@ -65,6 +82,7 @@ static inline bool turns_over(const TurnTable *t, const TurnState *x) {
 TurnTable turns_one_f_one_b(Arena *a, int64_t stages, int64_t parts);
 TurnTable turns_zero_bubble(Arena *a, int64_t stages, int64_t parts); /* ZB-H1 */
 TurnTable turns_gpipe(Arena *a, int64_t stages, int64_t parts);
+TurnTable turns_interleaved(Arena *a, int64_t stages, int64_t parts, int64_t chunks);
 /* The most parts that loop `from` has done and loop `to` has not, on the stages first .. last. */
 int64_t turns_between(const TurnTable *t, int from, int to, int64_t first, int64_t last);
 /* Slots that a ring between the two needs on the stages that run m. */
@@ -79,6 +97,6 @@ typedef struct TurnSpan { /* one turn of a stage, in time */
 } TurnSpan;
 /* The same; `span` gets the turns of each stage in their order, parts times the number of loops. */
 double turns_spans(const TurnTable *t, const double *time, TurnSpan *span);
-/* F0 F1 B0 F2 B1 B2, with W0 .. between, at most `words` of them */
+/* F0 F1 B0 F2 B1 B2, with W0 .. between, F0a F1a F0b of chunks, at most `words` of them */
 const char *turns_text(Arena *a, const TurnTable *t, int64_t stage, int64_t words);
 #endif

@@ -224,9 +224,9 @@ static void check_types(Verifier *v, const Op *op) {
 
 /* ---- attributes ---- */
 
-#define A(key) (1ull << ATTR_##key)
+#define A(key) ((AttrMask)1 << ATTR_##key)
 
-static const uint64_t fn_attrs[] = {
+static const AttrMask fn_attrs[] = {
     [FN_ENTRY] = A(frame) | A(live) | A(host_frame) | A(host_live) | A(compulsory_bytes),
     [FN_BODY] = A(frame) | A(live) | A(host_frame) | A(host_live) | A(compulsory_bytes),
     [FN_KERNEL] = A(family) | A(variant) | A(tile) | A(chunks) | A(threads) | A(shared) |
@@ -236,9 +236,9 @@ _Static_assert(COUNT_OF(fn_attrs) == FN_KERNEL + 1, "a row per FnKind");
 
 static void check_attrs(Verifier *v, const AttrList *l, OpAttrs rule, const char *name,
                         VerifyPlace at) {
-  uint64_t have = 0;
+  AttrMask have = 0;
   for (uint32_t i = 0; i < l->n; i++) {
-    have |= 1ull << l->at[i].key;
+    have |= (AttrMask)1 << l->at[i].key;
     if (i && l->at[i - 1].key >= l->at[i].key)
       verify_report(v, "E1103", at, "[attr-c3] attributes of %s are out of order", name);
     bool flag = l->at[i].key == ATTR_reverse || l->at[i].key == ATTR_inverse ||
@@ -246,7 +246,7 @@ static void check_attrs(Verifier *v, const AttrList *l, OpAttrs rule, const char
     if (flag && l->at[i].i != 0 && l->at[i].i != 1)
       verify_report(v, "E1103", at, "[attr-c4] `%s` is 0 or 1", attr_name(l->at[i].key));
   }
-  uint64_t missing = rule.needed & ~have, strange = have & ~(rule.needed | rule.allowed);
+  AttrMask missing = rule.needed & ~have, strange = have & ~(rule.needed | rule.allowed);
   for (int k = 0; k < ATTR_COUNT; k++) {
     if (missing >> k & 1)
       verify_report(v, "E1103", at, "[attr-c1] %s needs attribute `%s`", name,

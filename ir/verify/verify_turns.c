@@ -27,7 +27,9 @@ static bool same_list(const Op *a, const Op *b, AttrKey k) {
 }
 
 static bool same_table(const Op *a, const Op *b) {
-  return same_list(a, b, ATTR_turns) && a->group[0].from[0] == b->group[0].from[0] &&
+  return same_list(a, b, ATTR_turns) &&
+         attr_int(&a->attrs, ATTR_interleave, 1) == attr_int(&b->attrs, ATTR_interleave, 1) &&
+         a->group[0].from[0] == b->group[0].from[0] &&
          attr_int(&a->attrs, ATTR_trip, 0) == attr_int(&b->attrs, ATTR_trip, 0);
 }
 
@@ -39,8 +41,10 @@ static void check_table(Verifier *v, const TurnLoops *t) {
       wrong(v, o, "turns-c3", "this does not take turns with the loop before it");
   }
   int axis = mesh_find(v->m, attr_str(&forward->attrs, ATTR_axis, ""));
-  int64_t numbers = axis < 0 ? -1 : v->m->mesh.at[axis].size * (t->n - 1);
-  if (attr_get(&forward->attrs, ATTR_turns)->i != numbers)
+  int64_t lists = t->table.wait ? 2 : 1, size = axis < 0 ? 0 : v->m->mesh.at[axis].size;
+  if (t->n != turns_loops(&t->table))
+    wrong(v, forward, "turns-c10", "chunks of layers have a loop forward and one backward each");
+  if (axis < 0 || attr_get(&forward->attrs, ATTR_turns)->i != size * lists)
     wrong(v, forward, "turns-c4", "the table has not its numbers for each stage of the axis");
   for (int64_t s = 0; s < t->table.stages; s++)
     if (t->table.most[s] < 1) wrong(v, forward, "turns-c1", "no part may be in flight on a stage");
@@ -59,6 +63,8 @@ static int *rings_of(Verifier *v, const TurnLoops *t) {
     for (uint32_t k = 0; k < o->nout; k++) {
       const Storage *s = &f->values.at[o->out + k].storage;
       bool goes_on = s->view == VIEW_INPLACE && ring[s->base] != NO_RING;
+      bool carried = loop >= 0 && k < (uint32_t)attr_int(&o->attrs, ATTR_carry, 0);
+      if (carried) continue; /* there behind the last round */
       ring[o->out + k] = view ? ring[o->in[0]] : goes_on ? ring[s->base] : loop;
     }
     if (loop < 0 && !view)
@@ -101,7 +107,8 @@ static void check_bytes(Verifier *v, const TurnLoops *t) {
   for (int a = 0; a < t->n; a++)
     for (int b = a + 1; b < t->n; b++) {
       const Op *first = &f->ops.at[t->loop[a]], *second = &f->ops.at[t->loop[b]];
-      for (uint32_t i = 0; i < first->nin; i++)
+      uint32_t carry = (uint32_t)attr_int(&first->attrs, ATTR_carry, 0); /* read at its begin */
+      for (uint32_t i = carry; i < first->nin; i++)
         for (uint32_t k = 0; k < second->nout; k++)
           if (class[first->in[i]] == class[second->out + k])
             wrong(v, second, "turns-c7", "this writes over what its partner reads");

@@ -57,6 +57,32 @@ static void check_zero_bubble(const TurnTable *t) {
   }
 }
 
+/* Groups of as many parts as stages: the bubble of 1F1B, of turns that are a chunk long. No part is
+   at two stages at once, and gradients of every chunk come in the order of parts. */
+static void check_interleaved(const TurnTable *t) {
+  int64_t all = t->parts * t->chunks, took = slots(t);
+  if (t->parts % t->stages == 0) assert_int_equal(took, 2 * (all + t->stages - 1));
+  int64_t padded = (t->parts + t->stages - 1) / t->stages * t->stages;
+  assert_true(took >= 2 * all && took <= 2 * (padded * t->chunks + t->stages - 1));
+  int64_t ahead = least(t->stages * (t->chunks + 1) - 1, padded * t->chunks);
+  for (int c = 0; c < t->chunks && t->stages > 1; c++)
+    assert_true(turns_between(t, c, 2 * (int)t->chunks - 1 - c, 0, 0) <= least(ahead, t->parts));
+}
+
+static TurnTable two_chunks(Arena *a, int64_t stages, int64_t parts) {
+  return turns_interleaved(a, stages, parts, 2);
+}
+
+static TurnTable three_chunks(Arena *a, int64_t stages, int64_t parts) {
+  return turns_interleaved(a, stages, parts, 3);
+}
+
+static void interleaved(void **state) {
+  (void)state;
+  every_table(two_chunks, check_interleaved);
+  every_table(three_chunks, check_interleaved);
+}
+
 static void one_f_one_b(void **state) {
   (void)state;
   every_table(turns_one_f_one_b, check_one_f_one_b);
@@ -73,7 +99,7 @@ static void zero_bubble(void **state) {
 }
 
 static TurnTable table(int64_t stages, int64_t parts, const int64_t *most) {
-  return (TurnTable){stages, parts, most, NULL};
+  return (TurnTable){.stages = stages, .parts = parts, .most = most};
 }
 
 static void other_tables(void **state) {
@@ -88,7 +114,9 @@ static void unequal_times(void **state) {
   (void)state;
   Arena *a = arena_new();
   TurnTable t = turns_one_f_one_b(a, 2, 4);
-  assert_true(turns_makespan(&t, (double[]){1, 2, 0, 2, 4, 0}) == 1 + 4 * 6 + 2);
+  double time[2 * TURN_LOOPS] = {1, 2};
+  time[TURN_LOOPS] = 2, time[TURN_LOOPS + 1] = 4;
+  assert_true(turns_makespan(&t, time) == 1 + 4 * 6 + 2);
   arena_free(a);
 }
 
@@ -96,20 +124,26 @@ static void words(void **state) {
   (void)state;
   Arena *a = arena_new();
   TurnTable two = table(1, 3, (int64_t[]){2}), long_one = table(1, 9, (int64_t[]){2}),
-            one = table(1, 2, (int64_t[]){1}), zero = turns_zero_bubble(a, 2, 3);
+            one = table(1, 2, (int64_t[]){1}), zero = turns_zero_bubble(a, 2, 3),
+            chunks = turns_interleaved(a, 2, 3, 2);
   assert_string_equal(turns_text(a, &two, 0, 99), "F0 F1 B0 F2 B1 B2");
   assert_string_equal(turns_text(a, &one, 0, 99), "F0 B0 F1 B1");
   assert_string_equal(turns_text(a, &two, 0, 6), "F0 F1 B0 F2 B1 B2");
   assert_string_equal(turns_text(a, &long_one, 0, 4), "F0 F1 B0 F2 ..");
   assert_string_equal(turns_text(a, &zero, 0, 99), "F0 F1 B0 W0 F2 B1 W1 B2 W2");
   assert_string_equal(turns_text(a, &zero, 1, 99), "F0 B0 F1 B1 W0 F2 B2 W1 W2");
+  assert_string_equal(turns_text(a, &chunks, 0, 99),
+                      "F0a F1a F0b F1b F2a B0b B1b F2b B0a B1a B2b B2a");
+  assert_string_equal(turns_text(a, &chunks, 1, 99),
+                      "F0a F1a F0b B0b F1b B1b F2a B0a B1a F2b B2b B2a");
   arena_free(a);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(one_f_one_b),   cmocka_unit_test(gpipe),
-      cmocka_unit_test(zero_bubble),   cmocka_unit_test(other_tables),
-      cmocka_unit_test(unequal_times), cmocka_unit_test(words)};
+      cmocka_unit_test(one_f_one_b),  cmocka_unit_test(gpipe),
+      cmocka_unit_test(zero_bubble),  cmocka_unit_test(interleaved),
+      cmocka_unit_test(other_tables), cmocka_unit_test(unequal_times),
+      cmocka_unit_test(words)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
