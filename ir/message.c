@@ -42,6 +42,13 @@ Message message_of(const Fn *f, const Op *o) {
   return m;
 }
 
+int64_t hop_peer(const Op *o, int64_t at, int64_t n) {
+  bool back = attr_int(&o->attrs, ATTR_reverse, 0) != 0, wraps = attr_int(&o->attrs, ATTR_wrap, 0);
+  int64_t other = at + (back == (o->code == OP_send) ? -1 : 1);
+  if (wraps) return (other + n) % n;
+  return other < n ? other : -1;
+}
+
 int64_t message_at(const Message *m, int64_t row, int64_t i, int64_t j) {
   return (j / row * m->ways + i) * row + j % row;
 }

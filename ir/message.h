@@ -25,6 +25,9 @@ typedef struct Message {
 /* Of a collective of f, below pass `order`. */
 Message message_of(const Fn *f, const Op *o);
 
+/* Of a send or receive: the coordinate, of n, on the other side of coordinate `at`; -1: none. */
+int64_t hop_peer(const Op *o, int64_t at, int64_t n);
+
 /* Where element j of block i lies in a buffer with a block of every rank. */
 int64_t message_at(const Message *m, int64_t row, int64_t i, int64_t j);
 

@@ -6,6 +6,7 @@
      store                   goes, of what no stage of the class holds (pass `own`)
      receive                 where the line begins: the value itself; else without an operand
      send                    where the line ends: the value itself; else its result is 0
+     both, where they wrap   as on all others: from chunk to chunk the line has no end
 
    The rest follows by folding and dead code (`clean`): what only another stage needs, the
    embedding, the head and what is saved for them, is computed nowhere else. A module that names no
@@ -100,12 +101,13 @@ static int64_t end_of_line(const ClassFn *x, const Op *o) {
 
 static void class_hop(ClassFn *x, const Op *o) {
   int64_t end = end_of_line(x, o);
+  bool wraps = attr_int(&o->attrs, ATTR_wrap, 0) != 0;
   ValueId *to = &x->r.map[o->out];
-  if (x->k->c.first == end && x->k->c.last == end) {
+  if (!wraps && x->k->c.first == end && x->k->c.last == end) {
     *to = x->r.map[o->in[0]];
     return;
   }
-  must(end < x->k->c.first || end > x->k->c.last, "classes: stage %lld is one of several",
+  must(wraps || end < x->k->c.first || end > x->k->c.last, "classes: stage %lld is one of several",
        (long long)end);
   Op *made = rebuild_op(&x->r, o);
   if (o->code == OP_receive) made->nin = 0;

@@ -12,6 +12,7 @@
    NCCL has none, and gets a send together with the receive behind it (ir/send_pairs.h): then a rank
    stands in both, and each moves with its other side. Must not: assume that sends and receives
    stand in pairs. */
+#include "ir/message.h"
 #include "ir/placement.h"
 #include "passes/internal.h"
 #include "passes/prove.h"
@@ -65,9 +66,8 @@ static const Event *event_at(const Lines *l, int64_t place) {
 /* The place on the other side; -1: the end of the line. */
 static int64_t neighbour(const Lines *l, int64_t place, const Op *o) {
   int axis = axis_of(l, o);
-  bool down = attr_int(&o->attrs, ATTR_reverse, 0) != 0;
-  int64_t by = down == (o->code == OP_send) ? -1 : 1, at = coordinate(l, place, axis) + by;
-  return at < 0 || at >= l->m->mesh.at[axis].size ? -1 : place + by * step_of(l, axis);
+  int64_t at = coordinate(l, place, axis), other = hop_peer(o, at, l->m->mesh.at[axis].size);
+  return other < 0 ? -1 : place + (other - at) * step_of(l, axis);
 }
 
 /* Do a send and a receive belong together? */

@@ -167,9 +167,8 @@ static Tensor *in_step(InterpRun *run) {
 
 /* The rank on the other side of a send or receive; -1: there is none. */
 static int64_t neighbour(const Ranks *ranks, int64_t rank, int axis, const Op *o) {
-  bool back = attr_int(&o->attrs, ATTR_reverse, 0) != 0, sends = o->code == OP_send;
-  int64_t at = mesh_coordinate(ranks->m, rank, axis) + (back == sends ? -1 : 1);
-  return at < 0 || at >= ranks->m->mesh.at[axis].size ? -1 : peer_of(ranks, rank, axis, at);
+  int64_t at = hop_peer(o, mesh_coordinate(ranks->m, rank, axis), ranks->m->mesh.at[axis].size);
+  return at < 0 ? -1 : peer_of(ranks, rank, axis, at);
 }
 
 static Hop *hop_from(Ranks *ranks, int64_t rank, int axis, const Op *o) {

@@ -21,7 +21,8 @@ const char *rt_collective_name(int kind) { return kind_names[kind]; }
 
 int rt_hop_peer(const rt_collective *c, const RankGroup *g) {
   int at = g->me + (!c->back == (c->kind == RT_SEND) ? 1 : -1);
-  return at < 0 || at >= g->n ? -1 : at;
+  if (c->wrap) return (at + g->n) % g->n;
+  return at < g->n ? at : -1;
 }
 
 double rt_comm_elements(const rt_collective *c, int n) {
