@@ -86,6 +86,10 @@ bool plan_int8_gradients(const Module *m) {
 bool plan_int8_weights(const Module *m) { return module_word(m, "plan.precision.gather") != NULL; }
 int64_t plan_int8_block(const Module *m) { return module_whole(m, "plan.precision.block"); }
 Str plan_schedule(const Module *m) { return module_word(m, "plan.pipeline"); }
+int64_t plan_chunks(const Module *m) {
+  bool chunks = !strcmp(plan_schedule(m), "interleaved");
+  return chunks ? module_whole(m, "plan.pipeline.chunks") : 1;
+}
 int64_t plan_micro(const Module *m) { return module_whole(m, "plan.micro"); }
 int plan_zero_stage(const Module *m) { return (int)module_whole(m, "plan.zero"); }
 int64_t plan_zero_bucket(const Module *m) { return module_whole(m, "plan.zero.bucket"); }

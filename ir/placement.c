@@ -1,6 +1,7 @@
 /* Placements: axes of the mesh, blocks, local types, their text. See placement.h. */
 #include "placement.h"
 #include "module_settings.h"
+#include "stage_class.h"
 
 const char PARTIAL_SUM[] = "+", PARTIAL_MAX[] = "max";
 
@@ -98,7 +99,7 @@ int64_t placement_index(const Module *m, const Placement *p, const Axis *axis, i
                         int64_t local, bool dealt) {
   int64_t block = block_of(m, p, axis->dim, rank), ways = placement_ways(m, p, axis->dim);
   int64_t part = dealt ? placement_part(m, p, axis->dim) : 0;
-  if (!part || part > axis->size) part = axis->size;
+  if (!part || part > axis->size) part = axis->size / stage_chunks(m, p, axis->dim);
   return local / part * part * ways + block * part + local % part;
 }
 

@@ -28,7 +28,8 @@ Type placement_local(const Module *m, const Type *t, const Placement *p); /* siz
 int64_t placement_logical(const Module *m, Str dim, int64_t whole);
 int64_t placement_held(const Module *m, const Type *t, const Placement *p); /* its elements */
 /* Index in the whole dim of element `local` of an axis with the sizes of one rank. Samples of an
-   input (`dealt`) go round the ranks in parts of plan.micro, other dims in one block per rank. */
+   input (`dealt`) go round the ranks in parts of plan.micro, layers round the stages in chunks, if
+   they have several, other dims in one block per rank. */
 int64_t placement_index(const Module *m, const Placement *p, const Axis *axis, int64_t rank,
                         int64_t local, bool dealt);
 /* Samples of one rank in one part of a step, if dim is Batch and the step is cut in time; else 0,

@@ -3,11 +3,17 @@
 #include "placement.h"
 #include <string.h>
 
-static const char stages_key[] = "made.stages", class_key[] = "made.class";
+static const char stages_key[] = "made.stages", chunks_key[] = "made.chunks",
+                  class_key[] = "made.class";
 
 static const char *const names[STAGE_CLASSES] = {"first", "middle", "last"};
 
-void module_set_stages(Module *m, Str axis) { module_set(m, stages_key, "%s", axis); }
+void module_set_stages(Module *m, Str axis, int64_t chunks) {
+  module_set(m, stages_key, "%s", axis);
+  if (chunks > 1) module_set(m, chunks_key, "%lld", (long long)chunks);
+}
+
+int64_t module_chunks(const Module *m) { return (int64_t)module_number(m, chunks_key, 1); }
 
 bool module_choose_class(Module *m, const char *name) {
   for (int i = 0; i < STAGE_CLASSES; i++)
@@ -18,6 +24,11 @@ bool module_choose_class(Module *m, const char *name) {
 static int stage_axis(const Module *m) {
   Str name = module_setting(m, stages_key, NULL);
   return name ? mesh_find(m, name) : -1;
+}
+
+int64_t stage_chunks(const Module *m, const Placement *p, Str dim) {
+  int axis = stage_axis(m);
+  return axis >= 0 && p->on[axis] == dim ? module_chunks(m) : 1;
 }
 
 /* By number of the name; `first` above `last`: no stage is of it. */

@@ -1,7 +1,7 @@
 /* Classes of ranks: ranks along the axis of a pipeline's stages that run one program. The first and
    the last stage are classes of their own, all between them one more.
 
-   Pass `pipeline` says along which axis stages differ (setting made.stages); a module that is for
+   Pass `pipeline` says along which axis stages differ (settings made.stages, made.chunks); a module that is for
    one class alone, made by pipeline_classes (passes/pass.h), says for which (made.class). */
 #ifndef SHARDC_STAGE_CLASS_H
 #define SHARDC_STAGE_CLASS_H
@@ -15,7 +15,11 @@ typedef struct StageClass {
   int64_t first, last; /* coordinates on it */
 } StageClass;
 
-void module_set_stages(Module *m, Str axis);
+/* Each stage has so many chunks of layers, chunk by chunk behind those of the stages before it. */
+void module_set_stages(Module *m, Str axis, int64_t chunks);
+int64_t module_chunks(const Module *m); /* 1: a block of layers */
+/* In how many chunks a rank's part of dim lies. */
+int64_t stage_chunks(const Module *m, const Placement *p, Str dim);
 bool module_choose_class(Module *m, const char *name); /* false: no class is called so */
 /* The classes of the module's ranks; 0: all run one program. */
 int module_classes(const Module *m, StageClass *out /* [STAGE_CLASSES] */);

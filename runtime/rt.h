@@ -116,6 +116,7 @@ typedef struct rt_collective {
      together, and how many flights are under way at once. 0: it is waited for where it stands. */
   int64_t times, flights;
   int back; /* RT_SEND, RT_RECEIVE: towards coordinate 0 */
+  int wrap; /* they: the last one and the first one are neighbours, too */
   /* RT_SEND over NCCL: it goes at once. 0: with the receive that this rank comes to next, if any,
      for whoever sends that may wait for this one. */
   int alone;
@@ -160,6 +161,9 @@ typedef struct rt_tensor { /* a global: parameter, state, input, scalar, output;
      when its step begins. */
   int64_t ahead;
   rt_stages stages; /* of rt_program.stage_axis, whose ranks hold it; the others have no bytes */
+  /* The part of a dim that is cut over rt_program.stage_axis lies there in so many chunks, each
+     behind those of all stages before; 0: in one. */
+  int64_t chunks;
 } rt_tensor;
 
 typedef struct rt_entry {

@@ -1,7 +1,7 @@
 /* Pieces of logical tensors: which ones a rank holds, copying between them, gathering.
 
    All of it follows from the tables and a rank's number, so every rank knows what every other holds
-   and nothing but numbers travels. Blocks of a split dim are equal; several axes on one dim count
+   and nothing but numbers travels. Blocks of a split dim are equal, or several chunks each; several axes on one dim count
    major first. Must not: allocate, but for the logical program and the staging of a gather. */
 #include "shard_piece.h"
 #include "ir/support/num.h"
@@ -14,15 +14,21 @@ static int64_t coordinate(const rt_program *program, int axis, int rank) {
   return rank / program->mesh[axis].stride % program->mesh[axis].size;
 }
 
-static Piece box_of(const rt_program *program, const rt_tensor *tensor, int rank) {
+static int64_t chunks_of(const rt_tensor *tensor) { return tensor->chunks ? tensor->chunks : 1; }
+
+/* Chunks are of the first dim. */
+static Piece box_of(const rt_program *program, const rt_tensor *tensor, int rank, int64_t chunk) {
   Piece piece = {.rank = tensor->rank};
   int64_t block[RT_MAX_RANK] = {0};
   for (int i = 0; i < tensor->nsplits; i++) {
     int dim = tensor->split[i].dim, axis = tensor->split[i].axis;
     block[dim] = block[dim] * program->mesh[axis].size + coordinate(program, axis, rank);
+    if (!dim && tensor->chunks) block[dim] += chunk * program->mesh[axis].size;
   }
-  for (int i = 0; i < tensor->rank; i++)
-    piece.begin[i] = block[i] * tensor->size[i], piece.end[i] = piece.begin[i] + tensor->size[i];
+  for (int i = 0; i < tensor->rank; i++) {
+    int64_t size = i ? tensor->size[i] : tensor->size[i] / chunks_of(tensor);
+    piece.begin[i] = block[i] * size, piece.end[i] = piece.begin[i] + size;
+  }
   piece.to = rt_piece_count(&piece);
   return piece;
 }
@@ -42,39 +48,57 @@ static bool holds(const rt_program *program, const rt_tensor *tensor, int rank) 
          (at == end && tensor->stages != RT_STAGES_FIRST);
 }
 
-PieceWalk rt_pieces(const rt_program *program, const rt_tensor *tensor, int rank) {
-  return (PieceWalk){program, tensor, rank, 0,
-                     tensor->flat ? tensor->flat->begin / tensor->flat->bucket : 0};
+/* In its group: where the tensor begins, or its chunk, if rounds have no groups of their own. */
+static int64_t flat_begin(const PieceWalk *walk, int64_t count) {
+  const rt_flat *flat = walk->t->flat;
+  return flat->begin + (flat->rounds == 1 ? walk->chunk * count : 0);
 }
 
-/* The share of this rank in bucket w->bucket of round w->round, cut to the tensor. */
-static bool share(const PieceWalk *walk, int64_t count, Piece *piece) {
+PieceWalk rt_pieces(const rt_program *program, const rt_tensor *tensor, int rank) {
+  return (PieceWalk){program, tensor, rank, 0, 0, 0};
+}
+
+/* The share of this rank in bucket w->bucket of round w->round, cut to the tensor's `count` elements
+   there. */
+static bool share(const PieceWalk *walk, int64_t rounds, int64_t count, Piece *piece) {
   const rt_flat *flat = walk->t->flat;
-  int64_t mine = 0, own = flat->bucket;
+  int64_t mine = 0, own = flat->bucket, begin = flat_begin(walk, count);
   for (int i = 0; i < flat->naxes; i++) {
     int64_t n = walk->p->mesh[flat->axis[i]].size;
     mine = mine * n + coordinate(walk->p, flat->axis[i], walk->rank), own /= n;
   }
-  int64_t first = walk->bucket * flat->bucket + mine * own, from = max_i64(first, flat->begin),
-          to = min_i64(first + own, flat->begin + count);
+  int64_t bucket = begin / flat->bucket + walk->bucket, first = bucket * flat->bucket + mine * own,
+          from = max_i64(first, begin), to = min_i64(first + own, begin + count);
   if (from >= to) return false;
-  piece->from = walk->round * count + from - flat->begin,
-  piece->to = walk->round * count + to - flat->begin;
-  piece->at = walk->round * flat->shard + walk->bucket * own + from - first;
+  int64_t round = walk->round + (flat->rounds == 1 ? 0 : walk->chunk * rounds);
+  piece->from = walk->round * count + from - begin;
+  piece->to = walk->round * count + to - begin;
+  piece->at = round * flat->shard + bucket * own + from - first;
   return true;
 }
 
-bool rt_piece_next(PieceWalk *walk, Piece *piece) {
+/* Of the chunk. */
+static bool next_share(PieceWalk *walk, Piece *piece) {
   const rt_flat *flat = walk->t->flat;
-  *piece = box_of(walk->p, walk->t, walk->rank);
-  if (!holds(walk->p, walk->t, walk->rank)) return false;
-  if (!flat) return walk->round++ == 0 && piece->to > 0;
-  int64_t count = piece->to / flat->rounds;
-  while (walk->round < flat->rounds) {
-    bool some = share(walk, count, piece);
-    if (++walk->bucket * flat->bucket >= flat->begin + count)
-      walk->round++, walk->bucket = flat->begin / flat->bucket;
+  int64_t rounds = flat->rounds == 1 ? 1 : flat->rounds / chunks_of(walk->t),
+          count = piece->to / rounds, begin = flat_begin(walk, count);
+  while (walk->round < rounds) {
+    bool some = share(walk, rounds, count, piece);
+    if ((begin / flat->bucket + ++walk->bucket) * flat->bucket >= begin + count)
+      walk->round++, walk->bucket = 0;
     if (some) return true;
+  }
+  return false;
+}
+
+bool rt_piece_next(PieceWalk *walk, Piece *piece) {
+  bool held = holds(walk->p, walk->t, walk->rank);
+  for (; held && walk->chunk < chunks_of(walk->t); walk->chunk++, walk->round = 0) {
+    *piece = box_of(walk->p, walk->t, walk->rank, walk->chunk);
+    if (walk->t->flat && next_share(walk, piece)) return true;
+    if (walk->t->flat || walk->round++ || piece->to <= 0) continue;
+    piece->at = walk->chunk * piece->to;
+    return true;
   }
   return false;
 }
@@ -114,7 +138,7 @@ static rt_tensor whole_tensor(const rt_program *program, const rt_tensor *t) {
   rt_tensor w = *t;
   for (int i = 0; i < t->rank; i++) w.size[i] = rt_whole_size(program, t, i);
   w.bytes = rt_whole_count(program, t) * rt_elem_bytes(t->elem), w.nsplits = 0, w.flat = NULL,
-  w.stages = RT_STAGES_ALL;
+  w.chunks = 0, w.stages = RT_STAGES_ALL;
   memset(w.logical, 0, sizeof w.logical);
   return w;
 }

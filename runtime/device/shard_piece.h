@@ -16,7 +16,7 @@ typedef struct PieceWalk { /* over the pieces that a rank holds of a tensor */
   const rt_program *p;
   const rt_tensor *t;
   int rank;
-  int64_t round, bucket;
+  int64_t chunk, round, bucket; /* rounds of the chunk */
 } PieceWalk;
 
 PieceWalk rt_pieces(const rt_program *p, const rt_tensor *t, int rank);

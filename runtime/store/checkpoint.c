@@ -117,15 +117,15 @@ static void add_piece(Contents *contents, const Device *d, const rt_tensor *tens
   add_parts(contents, d, tensor, name, tensor->flat ? 1 : tensor->rank, size, held);
 }
 
-/* A tensor is one item, or NAME:0, NAME:1, .. of one dim each. */
+/* A tensor is one item, or NAME:0, NAME:1, ..: its chunks, or ranges, of one dim each. */
 static void add_pieces(Contents *contents, const Device *d, const rt_tensor *tensor) {
   PieceWalk walk = rt_pieces(d->program, tensor, rt_comm_rank(d->comm));
   Piece piece;
   for (int k = 0; rt_piece_next(&walk, &piece);) {
     Piece logical = rt_piece_logical(d->program, tensor, &piece);
     if (logical.from == logical.to) continue;
-    char *name = tensor->flat ? rt_format("%s:%d", tensor->name, k)
-                              : rt_copy_text(tensor->name, strlen(tensor->name));
+    char *name = tensor->flat || tensor->chunks ? rt_format("%s:%d", tensor->name, k)
+                                                : rt_copy_text(tensor->name, strlen(tensor->name));
     add_piece(contents, d, tensor, name, &piece), k++;
   }
 }
