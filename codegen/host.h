@@ -3,6 +3,7 @@
 #define SHARDC_HOST_H
 #include "codegen.h"
 #include "ir/loop.h"
+#include "ir/turns.h"
 
 typedef struct HostWriter {
   Module *m;
@@ -16,6 +17,10 @@ void host_put(HostWriter *h, const char *format, ...) __attribute__((format(prin
    by these alone: as a C string, and between the ends of a comment. */
 void host_string(HostWriter *h, const char *s);
 void host_comment(HostWriter *h, const char *s);
+/* Of loops that take turns (host_turns.c): the table of the schedule; up to the `{` of a switch by
+   number of the loop of chunks that is next. */
+void host_put_turn_table(HostWriter *h, const TurnTable *t, const char *axis);
+void host_put_next_chunk(HostWriter *h, const TurnTable *t);
 const char *host_c_name(HostWriter *h, Str name); /* h.forward -> h_forward */
 const char *host_source(HostWriter *h,
                         Loc l); /* gpt2.shard:19, "" if unknown; as the user wrote it */

@@ -386,27 +386,6 @@ static void put_loop(HostBody *b, const Op *o) {
 
 /* ---- loops whose rounds take turns (ir/turns.h) ---- */
 
-enum { SHOWN_TURNS = 24, SHOWN_STAGES = 16 };
-
-/* The table of the schedule, a row per stage. */
-static void put_table(HostBody *b, const TurnTable *t, const char *axis) {
-  host_put(b->h,
-           "  static const struct { int in_flight%s; } table[%lld] = {"
-           " /* most parts, by stage along %s */\n",
-           t->wait ? ", waiting" : "", (long long)t->stages, axis);
-  for (int64_t s = 0; s < t->stages; s++) {
-    host_put(b->h, "      {%lld", (long long)t->most[s]);
-    if (t->wait) host_put(b->h, ", %lld", (long long)t->wait[s]);
-    host_put(b->h, "},");
-    if (s < SHOWN_STAGES)
-      host_put(b->h, " /* %s */", turns_text(b->h->m->arena, t, s, SHOWN_TURNS));
-    host_put(b->h, "\n");
-  }
-  host_put(b->h, "  };\n  const int stage = ");
-  host_call(b->h, "", CALL_rt_coordinate);
-  host_put(b->h, "%d);\n", mesh_find(b->h->m, axis));
-}
-
 /* The round of one loop, as the branch that takes it. */
 static void put_turn(HostBody *b, const TurnLoops *t, int loop, const HostLoop *rounds) {
   static const struct {
@@ -420,12 +399,23 @@ static void put_turn(HostBody *b, const TurnLoops *t, int loop, const HostLoop *
   put_round(b, rounds);
 }
 
-static void put_turns(HostBody *b, const TurnLoops *t) {
+/* The chunk that is next. */
+static void put_chunk_turns(HostBody *b, const TurnLoops *t, const HostLoop *rounds) {
+  host_put_next_chunk(b->h, &t->table);
+  for (int i = 0; i < t->n; i++) {
+    host_put(b->h, "    case %d: { /* %s of chunk %lld", i,
+             turn_kind(&t->table, i) == TURN_FORWARD ? "forward" : "backward",
+             (long long)turn_chunk(&t->table, i));
+    put_source(b, &b->f->ops.at[t->loop[i]]);
+    host_put(b->h, "    const int64_t n = over[%d]++;\n", i);
+    put_round(b, &rounds[i]);
+    host_put(b->h, "    break;\n");
+  }
+  host_put(b->h, "    }\n  }\n");
+}
+
+static void put_two_or_three(HostBody *b, const TurnLoops *t, const HostLoop *rounds) {
   long long parts = t->table.parts;
-  HostLoop rounds[TURN_LOOPS];
-  host_put(b->h, "  {\n");
-  put_table(b, &t->table, attr_str(&b->f->ops.at[t->loop[0]].attrs, ATTR_axis, ""));
-  for (int i = 0; i < t->n; i++) rounds[i] = put_start(b, &b->f->ops.at[t->loop[i]]);
   host_put(b->h, "  for (int64_t ahead = 0, back = 0%s; %s < %lld;)\n",
            t->n > 2 ? ", done = 0" : "", t->n > 2 ? "done" : "back", parts);
   if (t->n > 2) {
@@ -439,6 +429,15 @@ static void put_turns(HostBody *b, const TurnLoops *t) {
   put_turn(b, t, TURN_FORWARD, &rounds[TURN_FORWARD]);
   host_put(b->h, "  else ");
   put_turn(b, t, TURN_BACKWARD, &rounds[TURN_BACKWARD]);
+}
+
+static void put_turns(HostBody *b, const TurnLoops *t) {
+  HostLoop rounds[TURN_LOOPS];
+  host_put(b->h, "  {\n");
+  host_put_turn_table(b->h, &t->table, attr_str(&b->f->ops.at[t->loop[0]].attrs, ATTR_axis, ""));
+  for (int i = 0; i < t->n; i++) rounds[i] = put_start(b, &b->f->ops.at[t->loop[i]]);
+  if (turns_interleave(&t->table)) put_chunk_turns(b, t, rounds);
+  else put_two_or_three(b, t, rounds);
   for (int i = 0; i < t->n; i++) put_drains(b, &rounds[i], "  ");
   host_put(b->h, "  }\n");
 }

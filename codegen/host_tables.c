@@ -160,6 +160,7 @@ static void put_collective(HostWriter *h, const SendPairs *pairs, const Fn *f, c
     host_put(h, ", .times = %lld, .flights = %lld", (long long)x.times,
              (long long)flights_at_once(h->m, f, o));
   if (op_is_hop(o->code) && attr_int(&o->attrs, ATTR_reverse, 0)) host_put(h, ", .back = 1");
+  if (op_is_hop(o->code) && attr_int(&o->attrs, ATTR_wrap, 0)) host_put(h, ", .wrap = 1");
   if (send_is_alone(pairs, o)) host_put(h, ", .alone = 1");
   host_put(h, "},\n");
 }
@@ -200,6 +201,8 @@ static void put_splits(HostWriter *h, const Global *g) {
   Str batch = g->type.rank ? g->type.axis[0].dim : "";
   int64_t part = g->kind == GLOBAL_INPUT ? placement_part(m, &g->placed, batch) : 0;
   if (part && part < g->type.axis[0].size) host_put(h, ", .part = %lld", (long long)part);
+  int64_t chunks = g->type.rank ? stage_chunks(m, &g->placed, g->type.axis[0].dim) : 1;
+  if (chunks > 1) host_put(h, ", .chunks = %lld", (long long)chunks);
 }
 
 /* Sizes without the padding that a split asked for. */

@@ -191,11 +191,11 @@ static pid_t compile_host(Linking *l) {
   return start(l, &w);
 }
 
-/* Bytes of a file between labels that host.c knows; a zero byte ends text. */
 #define IMAGE_BYTES "rt_image_bytes_" /* of symbols that hold a kernel's file */
 
 /* Where a kernel's file begins and ends; both 0: there is none. Programs of one executable (plans,
-   classes of stages) share files that are the same: each is a COMDAT group named by what it holds. */
+   classes of stages) share files that are the same: each is a COMDAT group named by what it holds.
+   A zero byte ends text. */
 static void put_file(Linking *l, FILE *o, const char *file) {
   CacheBytes b = cache_read_file(l->arena, arena_printf(l->arena, "%s/%s", l->folder, file));
   if (!b.at) {

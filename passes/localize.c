@@ -7,12 +7,15 @@
      part                                gather by position
      keep_first                          0 but where the coordinate is 0, or the last one
      loop whose rounds an axis cuts      a block of the rounds, between a receive from the stage
-                                         before and a send to the one behind
+                                         before and a send to the one behind; behind the last stage
+                                         comes the first one, if the loop has a chunk of the layers
 
    Coordinates are scalars @mesh.AXIS, loaded by entries and handed to bodies; those that nobody
    reads go with `clean`. Samples of a step that is cut in time are dealt to the ranks part by part
    (Global inputs, placement_index). Globals keep their placement beside the sizes of one rank. */
 #include "ir/placement.h"
+#include "ir/stage_class.h"
+#include "ir/turns.h"
 #include "passes/internal.h"
 
 typedef struct Done { /* bodies, written once */
@@ -72,8 +75,11 @@ static ValueId first(Local *k, const Placement *p, Str dim, int64_t size) {
   return b == NO_VALUE ? b : bin(k, OP_mul, b, num(k, ELEM_i32, size));
 }
 
-/* Samples of a rank in one part of a step, if dim is dealt to the ranks part by part, else 0. */
+/* Samples of a rank in one part of a step, if dim is dealt to the ranks part by part, layers in a
+   chunk, if they are so; else 0. */
 static int64_t dealt_part(const Local *k, const Placement *p, Str dim, int64_t size) {
+  int64_t chunks = stage_chunks(k->m, p, dim);
+  if (chunks > 1) return size / chunks;
   int64_t part = placement_part(k->m, p, dim);
   return part && part < size && placement_ways(k->m, p, dim) > 1 ? part : 0;
 }
@@ -127,21 +133,56 @@ static Str dealt_dim(const Local *k, const Op *o, const Type *t) {
   return NULL;
 }
 
-/* base + sum of first element * stride */
-static void local_rand(Local *k, const Op *o) {
+/* base + sum of first element * stride, where that of `dealt` is `at` */
+static ValueId rand_base(Local *k, const Op *o, const Type *t, Str dealt, ValueId dealt_at) {
   const Attr *strides = attr_get(&o->attrs, ATTR_strides);
   ValueId base = k->r.map[o->in[2]];
   Elem e = value_type(k->r.to, base)->elem;
-  Type t = local_type(k, o->out);
-  Str dealt = dealt_dim(k, o, &t);
   for (int i = 0; i < o->group[0].nfrom; i++) {
     Str dim = o->group[0].from[i];
-    ValueId at = dim == dealt ? NO_VALUE : first(k, placed(k, o->out), dim, type_size(&t, dim));
+    ValueId at = dim == dealt ? dealt_at : first(k, placed(k, o->out), dim, type_size(t, dim));
     if (at == NO_VALUE) continue;
     at = bin(k, OP_mul, ir_cast(k->m, k->r.to, at, e, k->loc), num(k, e, strides->list[i]));
     base = bin(k, OP_add, base, at);
   }
-  copy_with(k, o, 2, base);
+  return base;
+}
+
+static Str chunked_dim(const Local *k, const Op *o) {
+  const Type *t = value_type(k->r.from, o->out);
+  for (int i = 0; i < t->rank; i++)
+    if (stage_chunks(k->m, placed(k, o->out), t->axis[i].dim) > 1) return t->axis[i].dim;
+  return NULL;
+}
+
+/* Chunk by chunk, end to end. */
+static void rand_chunks(Local *k, const Op *o, Str dim) {
+  Type t = local_type(k, o->out);
+  int axis = type_find(&t, dim);
+  int64_t n = stage_chunks(k->m, placed(k, o->out), dim), size = t.axis[axis].size / n;
+  Str name[MOST_CHUNKS];
+  ValueId in[MOST_CHUNKS];
+  for (int64_t j = 0; j < n; j++) {
+    ValueId before = num(k, ELEM_i32, j * size * placement_ways(k->m, placed(k, o->out), dim)),
+            at = bin(k, OP_add, first(k, placed(k, o->out), dim, size), before);
+    copy_with(k, o, 2, rand_base(k, o, &t, dim, at));
+    in[j] = k->r.map[o->out];
+    k->r.to->values.at[in[j]].type.axis[axis].size = size;
+    name[j] = intern_printf(k->m->ctx->names, "%s_%c", dim, (char)('a' + j));
+    in[j] = ir_rename(k->m, k->r.to, in[j], dim, name[j], k->loc);
+  }
+  Group map = group_map((int)n, name, 1, &dim);
+  k->r.map[o->out] = emit_typed(k->m, k->r.to, OP_concat, (uint32_t)n, in, &map, t, k->loc);
+}
+
+static void local_rand(Local *k, const Op *o) {
+  Type t = local_type(k, o->out);
+  Str chunked = chunked_dim(k, o), dealt = dealt_dim(k, o, &t);
+  if (chunked) {
+    rand_chunks(k, o, chunked);
+    return;
+  }
+  copy_with(k, o, 2, rand_base(k, o, &t, dealt, NO_VALUE));
   if (!dealt) return;
   ValueId v = k->r.map[o->out];
   int axis = type_find(&t, dealt);
@@ -257,17 +298,19 @@ static void local_collective(Local *k, const Op *o) {
 
 typedef struct Rounds { /* of a loop whose rounds axis `axis` cuts; -1: none does */
   int axis;
-  int64_t held; /* by a rank */
+  int64_t held;          /* by a rank */
+  int64_t chunk, chunks; /* of the layers */
 } Rounds;
 
 static Rounds rounds_of(const Module *m, const Op *o) {
   LoopShape s = loop_shape(o);
-  Rounds r = {s.stages ? mesh_find(m, s.stages) : -1, s.trip};
+  Rounds r = {.axis = s.stages ? mesh_find(m, s.stages) : -1, .held = s.trip};
   must(!s.stages || r.axis >= 0, "localize: the mesh has no axis %s for stages", s.stages);
   must(r.axis < 0 || s.trip % m->mesh.at[r.axis].size == 0,
        "localize: %lld rounds over %lld stages", (long long)s.trip,
        (long long)m->mesh.at[r.axis].size);
   if (r.axis >= 0) r.held /= m->mesh.at[r.axis].size;
+  r.chunks = s.stages && s.of ? s.of / s.trip : 1, r.chunk = r.chunks > 1 ? s.first / s.trip : 0;
   return r;
 }
 
@@ -283,13 +326,16 @@ static Fn *local_body(Localize *l, const Op *o) {
 }
 
 /* To or from the neighbour along the axis of the stages. */
-static ValueId hop(Local *k, OpCode c, const Op *loop, ValueId v, int axis) {
-  const MeshAxis *a = &k->m->mesh.at[axis];
+static ValueId hop(Local *k, OpCode c, const Op *loop, ValueId v, Rounds rounds) {
+  const MeshAxis *a = &k->m->mesh.at[rounds.axis];
+  bool back = attr_int(&loop->attrs, ATTR_reverse, 0) != 0;
+  int64_t end = back == (c == OP_receive) ? rounds.chunks - 1 : 0;
   ValueId r = emit_typed(k->m, k->r.to, c, 1, &v, NULL, *value_type(k->r.to, v), k->loc);
   AttrList *l = &vec_last(k->r.to->ops).attrs;
   attr_set_str(k->m, l, ATTR_axis, a->name);
   attr_set_int(k->m, l, ATTR_ranks, a->size);
-  if (attr_int(&loop->attrs, ATTR_reverse, 0)) attr_set_int(k->m, l, ATTR_reverse, 1);
+  if (back) attr_set_int(k->m, l, ATTR_reverse, 1);
+  if (rounds.chunk != end) attr_set_int(k->m, l, ATTR_wrap, 1);
   return r;
 }
 
@@ -306,7 +352,7 @@ static void local_loop(Local *k, const Op *o) {
   ValueId *handed = ARENA_ARRAY(k->m->arena, ValueId, s.carry + 1);
   for (uint32_t i = 0; i < s.carry; i++)
     handed[i] = is_handed_on(k, o, i, rounds.axis)
-                    ? hop(k, OP_receive, o, k->r.map[o->in[i]], rounds.axis)
+                    ? hop(k, OP_receive, o, k->r.map[o->in[i]], rounds)
                     : NO_VALUE;
   for (uint32_t i = 0; i <= o->nin; i++) {
     for (uint32_t a = 0; i == s.carry + s.invariant && a < k->m->mesh.n; a++)
@@ -317,10 +363,11 @@ static void local_loop(Local *k, const Op *o) {
   }
   s.invariant += k->m->mesh.n;
   s.trip = s.axis.size = rounds.held, s.stages = NULL, s.streams = false;
+  if (rounds.chunks > 1) s.first = rounds.chunk * rounds.held, s.of = rounds.chunks * rounds.held;
   ValueId out = rebuild_loop(k->m, k->r.to, local_body(k->l, o), s, in.at, o->loc)->out;
   for (uint32_t i = 0; i < o->nout; i++)
     k->r.map[o->out + i] =
-        i < s.carry && handed[i] != NO_VALUE ? hop(k, OP_send, o, out + i, rounds.axis) : out + i;
+        i < s.carry && handed[i] != NO_VALUE ? hop(k, OP_send, o, out + i, rounds) : out + i;
 }
 
 /* ---- functions ---- */
@@ -354,6 +401,8 @@ static void count_layers(Local *k, Rounds rounds) {
   if (rounds.axis < 0) return;
   ValueId *counter = &k->r.map[k->r.from->args.at[0]];
   ValueId first = bin(k, OP_mul, k->coordinate[rounds.axis], num(k, ELEM_i32, rounds.held));
+  int64_t others = (k->m->mesh.at[rounds.axis].size - 1) * rounds.held;
+  if (rounds.chunks > 1) *counter = jumps(k, *counter, rounds.held, others);
   *counter = bin(k, OP_add, *counter, first);
 }
 

@@ -61,7 +61,8 @@ static Report *refuse(Stages *s, const PlaceRule *r, const char *what) {
 
 static bool schedule_is_built(Stages *s, const PlaceRule *r) {
   const char *schedule = plan_schedule(s->m);
-  static const char *const built[] = {"sequential", "gpipe", "one_f_one_b", "zero_bubble"};
+  static const char *const built[] = {"sequential", "gpipe", "one_f_one_b", "zero_bubble",
+                                      "interleaved"};
   for (size_t i = 0; i < COUNT_OF(built); i++)
     if (!strcmp(schedule, built[i])) return true;
   Report *d = refuse(s, r, arena_printf(s->m->arena, "`pipeline %s` is", schedule));

@@ -14,7 +14,8 @@
    So nothing inside of a micro-batch is of all stages at once, and stages may be at different ones.
    Then the loop of `step` is cut behind the forward layers (loop_split.c): all micro-batches
    forward, then all backward ("GPipe: Efficient Training of Giant Neural Networks using Pipeline
-   Parallelism"); under `zero_bubble` what goes backward once more (stream_weights.c). Entries that
+   Parallelism"); under `zero_bubble` what goes backward once more (stream_weights.c); under
+   `interleaved` at each chunk of layers, both ways (stream_chunks.c). Entries that
    go forward alone stay one loop, or none: what they store is completed.
 
    What would make stages meet inside of a micro-batch is refused at the place line (E0901). Without
@@ -38,6 +39,7 @@ typedef struct StageStream {
   OpId forward; /* the op of the body whose rounds stream, forward */
   ValidAt *at;  /* by value of the body */
   bool *kept;   /* by result of the loop: a sum over stages because of this pass */
+  Chunks chunks;
   bool failed;
 } StageStream;
 
@@ -271,6 +273,69 @@ static void copy_whole(StageStream *s, Rebuild *r, Op loop, const ValueId *in, V
   }
 }
 
+static Op with_carry(Module *m, Op loop, uint32_t carry, uint32_t more) {
+  AttrList attrs = {0};
+  for (uint32_t i = 0; i < loop.attrs.n; i++) vec_push(m->arena, attrs, loop.attrs.at[i]);
+  attr_set_int(m, &attrs, ATTR_carry, carry + more);
+  loop.attrs = attrs, loop.nin += more, loop.nout += more;
+  return loop;
+}
+
+/* As a sum over an axis, too. */
+static bool is_zero(const Fn *f, ValueId v) {
+  const Op *o = value_def(f, v);
+  return o && o->code == OP_keep_first ? is_zero(f, o->in[0]) : value_is_zero(f, v);
+}
+
+static ValueId zero_piece(StageStream *s, Fn *f, ValueId v, Type t) {
+  const Op *o = value_def(f, v);
+  ValueId r;
+  if (o->code == OP_keep_first) {
+    AttrList attrs = o->attrs;
+    r = zero_piece(s, f, o->in[0], t);
+    r = emit_typed(s->m, f, OP_keep_first, 1, &r, NULL, t, (Loc){0});
+    vec_last(f->ops).attrs = attrs;
+  } else {
+    r = emit_full(s->m, f, t, 0, (Loc){0});
+  }
+  f->values.at[r].placed = f->values.at[v].placed;
+  return r;
+}
+
+/* Operands of a loop in which carried sums are pieces: zeros in place of zeros. */
+static ValueId *chunk_operands(StageStream *s, Rebuild *r, const Op *loop, const ValueId *in,
+                               const bool *split, uint32_t more) {
+  ValueId *own = ARENA_ARRAY(s->m->arena, ValueId, loop->nin + more + 1);
+  for (uint32_t i = 0, k = 0; i < loop->nin; i++) {
+    Type t = *value_type(r->to, in[i]);
+    bool pieces = i < (uint32_t)attr_int(&loop->attrs, ATTR_carry, 0) && split[i];
+    if (!pieces) own[k++] = in[i];
+    else t.axis[type_find(&t, s->chunks.dim)].size /= s->chunks.n;
+    for (int64_t j = 0; pieces && j < s->chunks.n; j++) own[k++] = zero_piece(s, r->to, in[i], t);
+  }
+  return own;
+}
+
+static void copy_chunks(StageStream *s, Rebuild *r, Op loop, const ValueId *in, ValueId *out) {
+  uint32_t carry = (uint32_t)attr_int(&loop.attrs, ATTR_carry, 0), more = 0, k = 0;
+  bool *split = ARENA_ARRAY(s->m->arena, bool, carry + 1), step = !strcmp(r->from->name, "step");
+  for (uint32_t i = 0; i < carry; i++) {
+    split[i] = step && is_zero(r->to, in[i]) && chunks_sum(loop.callee, i);
+    more += split[i] ? (uint32_t)s->chunks.n - 1 : 0;
+  }
+  Op cut = with_carry(s->m, loop, carry, more);
+  const ValueId *own = chunk_operands(s, r, &loop, in, split, more);
+  ValueId *all = ARENA_ARRAY(s->m->arena, ValueId, cut.nout + 1);
+  cut.callee = chunks_body(&s->chunks, loop.callee, split, carry);
+  if (step) chunks_parts(&s->chunks, r->to, &cut, own, all);
+  else copy_whole(s, r, cut, own, all);
+  for (uint32_t i = 0; i < loop.nout; i++) {
+    bool pieces = i < carry && split[i];
+    out[i] = pieces ? chunks_join(&s->chunks, r->to, &all[k], value_type(r->to, in[i])) : all[k];
+    k += pieces ? (uint32_t)s->chunks.n : 1;
+  }
+}
+
 static void copy_parts(StageStream *s, Rebuild *r) {
   Op loop = *s->loop;
   uint32_t carry = (uint32_t)attr_int(&loop.attrs, ATTR_carry, 0);
@@ -281,10 +346,19 @@ static void copy_parts(StageStream *s, Rebuild *r) {
     in[i] = r->map[loop.in[i]];
     if (i < carry && s->kept[i]) in[i] = keep(s, r->to, in[i], true);
   }
-  if (strcmp(r->from->name, "step")) copy_whole(s, r, loop, in, out);
+  if (s->chunks.n > 1) copy_chunks(s, r, loop, in, out);
+  else if (strcmp(r->from->name, "step")) copy_whole(s, r, loop, in, out);
   else copy_split(s, r, loop, in, out);
   for (uint32_t i = 0; i < loop.nout; i++)
     r->map[loop.out + i] = s->kept[i] ? completed(s, r->to, out[i]) : out[i];
+}
+
+/* Of a plan the frontend says so, with an edit. */
+static void check_chunks(StageStream *s, int64_t layers) {
+  int64_t pieces = s->chunks.n * s->m->mesh.at[s->axis].size;
+  if (s->chunks.n > MOST_CHUNKS || layers % pieces)
+    refuse(s, arena_printf(s->m->arena, "%lld layers in %lld chunks, of %d at most on a stage",
+                           (long long)layers, (long long)pieces, MOST_CHUNKS));
 }
 
 static bool find_stages(StageStream *s) {
@@ -293,7 +367,9 @@ static bool find_stages(StageStream *s) {
     if (!is_stages(o) || !loop_shape(o).streams) continue;
     s->name = attr_str(&o->attrs, ATTR_stages, NULL);
     s->axis = mesh_find(s->m, s->name);
-    return true;
+    s->chunks = (Chunks){s->m, o->group[0].from[0], s->axis, plan_chunks(s->m)};
+    check_chunks(s, loop_shape(o).trip);
+    return !s->failed;
   }
   return false;
 }
@@ -323,6 +399,7 @@ static Str stream_entry(Module *m, Fn *f) {
   s.body = s.loop ? s.loop->callee : f;
   if (!find_stages(&s) || !see_all(&s)) return NULL;
   Fn *to = s.loop ? with_parts(&s, f) : apart(&s);
+  if (!s.loop && s.chunks.n > 1) to = chunks_body(&s.chunks, to, NULL, 0);
   if (s.failed) return NULL;
   module_replace(m, f, to);
   bool weights = s.loop && !strcmp(plan_schedule(m), "zero_bubble");
@@ -339,5 +416,5 @@ void pass_pipeline(Module *m) {
   }
   if (!axis) return;
   module_collect(m);
-  module_set_stages(m, axis);
+  module_set_stages(m, axis, plan_chunks(m));
 }

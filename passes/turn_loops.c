@@ -1,9 +1,11 @@
 /* turns: under `pipeline one_f_one_b` the forward and the backward loop over parts of the batch
-   take turns, under `zero_bubble` the one of weights, too (ir/turns.h).
+   take turns, under `zero_bubble` the one of weights, too, under `interleaved` those of all chunks
+   (ir/turns.h).
 
    Up to here they stand one behind the other, as under `gpipe`: pass `pipeline` has cut them apart,
    and every pass between sees plain loops. What stands between them and does not follow from one of
-   them goes in front; what is left are views. Then the loops get the table of the schedule, and
+   them goes in front, what follows from sums that one of them carries behind; what is left are
+   views. Then the loops get the table of the schedule, and
    stacks that cross from one to another become rings of as many slots as parts are between the two
    on the stages that run this module: slices keep their strides, since parts are outermost. What
    would write over something that another loop still reads is refused at the place line (E0901).
@@ -11,6 +13,7 @@
 #include "ir/bytes.h"
 #include "ir/module_settings.h"
 #include "ir/placement.h"
+#include "ir/stage_class.h"
 #include "ir/turns.h"
 #include "passes/internal.h"
 #include <string.h>
@@ -21,6 +24,7 @@ typedef struct TurnPass {
   TurnLoops t;
   Str dim, axis;
   bool *follows;        /* by value: from one of the loops */
+  bool *late;           /* by value: from what one carries, so it is there behind all of them */
   const ValueId *class; /* by value: what it shares its bytes with */
   int64_t *slots;       /* by class: of its ring; 0: it is none */
 } TurnPass;
@@ -38,6 +42,24 @@ static bool is_over_parts(const TurnPass *t, OpId i) {
   return o->code == OP_loop && o->group[0].from[0] == t->dim;
 }
 
+static void name_axis(TurnPass *t, const Op *hop) {
+  t->axis = intern(t->m->ctx->names, attr_str(&hop->attrs, ATTR_axis, ""));
+}
+
+/* All that send: chunk after chunk forward, then backward. */
+static bool find_chunks(TurnPass *t) {
+  const Op *hop = NULL;
+  int n = 2 * (int)module_chunks(t->m);
+  for (OpId i = 0; i < t->f->ops.n; i++) {
+    const Op *own = is_over_parts(t, i) ? first_hop(&t->f->ops.at[i]) : NULL;
+    if (!own) continue;
+    if (t->t.n == n) return false;
+    t->t.loop[t->t.n++] = i, hop = own;
+  }
+  if (!hop || t->t.n != n) return false;
+  return name_axis(t, hop), true;
+}
+
 /* The first that sends and the last one; behind these, the gradients of weights. */
 static bool find_loops(TurnPass *t, bool weights) {
   OpId *loop = t->t.loop;
@@ -52,31 +74,43 @@ static bool find_loops(TurnPass *t, bool weights) {
   }
   if (!hop || loop[TURN_BACKWARD] == NO_OP) return false;
   t->t.n = weights && loop[TURN_WEIGHTS] != NO_OP ? 3 : 2;
-  t->axis = intern(t->m->ctx->names, attr_str(&hop->attrs, ATTR_axis, ""));
-  return true;
+  return name_axis(t, hop), true;
 }
 
 static void find_table(TurnPass *t) {
   int64_t stages = t->m->mesh.at[mesh_find(t->m, t->axis)].size;
   int64_t parts = attr_int(&t->f->ops.at[t->t.loop[0]].attrs, ATTR_trip, 0);
-  t->t.table = t->t.n > 2 ? turns_zero_bubble(t->m->arena, stages, parts)
-                          : turns_one_f_one_b(t->m->arena, stages, parts);
+  int64_t chunks = module_chunks(t->m);
+  t->t.table = chunks > 1   ? turns_interleaved(t->m->arena, stages, parts, chunks)
+               : t->t.n > 2 ? turns_zero_bubble(t->m->arena, stages, parts)
+                            : turns_one_f_one_b(t->m->arena, stages, parts);
 }
 
 static void find_follows(TurnPass *t) {
   t->follows = ARENA_ARRAY(t->m->arena, bool, t->f->values.n + 1);
+  t->late = ARENA_ARRAY(t->m->arena, bool, t->f->values.n + 1);
   for (OpId i = t->t.loop[0]; i <= turns_end(&t->t); i++) {
     const Op *o = &t->f->ops.at[i];
-    bool any = turns_number(&t->t, i) >= 0;
-    for (uint32_t k = 0; k < o->nin; k++) any |= t->follows[o->in[k]];
-    for (uint32_t k = 0; k < o->nout; k++) t->follows[o->out + k] = any;
+    bool loop = turns_number(&t->t, i) >= 0, any = loop, late = false;
+    uint32_t carry = (uint32_t)attr_int(&o->attrs, ATTR_carry, 0);
+    for (uint32_t k = 0; k < o->nin; k++) any |= t->follows[o->in[k]], late |= t->late[o->in[k]];
+    for (uint32_t k = 0; k < o->nout; k++)
+      t->follows[o->out + k] = any, t->late[o->out + k] = late || (loop && k < carry);
   }
 }
 
 /* Is v a stack of parts that crosses from a loop to another, or a view of one? */
 static bool crosses(const TurnPass *t, ValueId v) {
   OpId def = t->f->values.at[v].def;
-  return t->follows[v] && def != turns_end(&t->t);
+  return t->follows[v] && !t->late[v] && def != turns_end(&t->t);
+}
+
+/* Does an op between the loops read what one of them carries? */
+static bool is_late(const TurnPass *t, OpId id) {
+  const Op *o = &t->f->ops.at[id];
+  bool late = false;
+  for (uint32_t k = 0; k < o->nin; k++) late |= t->late[o->in[k]];
+  return late && id > t->t.loop[0] && id < turns_end(&t->t);
 }
 
 static bool is_view(const TurnPass *t, const Op *o) {
@@ -101,7 +135,7 @@ static bool is_ring(const TurnPass *t, ValueId v) {
     const Op *o = &t->f->ops.at[i];
     bool loop = turns_number(&t->t, i) >= 0;
     for (uint32_t k = 0; k < o->nin; k++)
-      if (o->in[k] == v && (i > end || (loop && k < loop_whole(o)))) return false;
+      if (o->in[k] == v && (i > end || is_late(t, i) || (loop && k < loop_whole(o)))) return false;
   }
   return type_find(value_type(t->f, v), t->dim) >= 0;
 }
@@ -116,8 +150,9 @@ static bool writes_over(const TurnPass *t, OpId id) {
   const Op *o = &t->f->ops.at[id];
   for (int a = 0; a < t->t.n && t->t.loop[a] < id; a++) {
     const Op *loop = &t->f->ops.at[t->t.loop[a]];
+    uint32_t carry = (uint32_t)attr_int(&loop->attrs, ATTR_carry, 0); /* read before round 1 */
     for (uint32_t k = 0; k < o->nout; k++)
-      for (uint32_t i = 0; i < loop->nin; i++)
+      for (uint32_t i = carry; i < loop->nin; i++)
         if (t->f->values.at[o->out + k].storage.view != VIEW_OF &&
             t->class[o->out + k] == t->class[loop->in[i]])
           return true;
@@ -129,12 +164,13 @@ static const char *why_not(const TurnPass *t) {
   for (OpId i = t->t.loop[0]; i <= turns_end(&t->t); i++) {
     const Op *o = &t->f->ops.at[i];
     bool loop = turns_number(&t->t, i) >= 0, last = i == turns_end(&t->t);
+    if (loop && is_late(t, i)) return "a sum over micro-batches is read by another one";
+    if (is_late(t, i)) continue;
     if (writes_over(t, i)) return "what goes backward writes over what goes forward reads";
-    if (loop && !last && attr_int(&o->attrs, ATTR_carry, 0))
-      return "what goes from part to part carries something";
     if (!loop && !moves(t, i) && !is_view(t, o))
       return "something is computed of all micro-batches between forward and backward";
-    for (uint32_t k = 0; loop && !last && k < o->nout; k++)
+    uint32_t carry = (uint32_t)attr_int(&o->attrs, ATTR_carry, 0);
+    for (uint32_t k = carry; loop && !last && k < o->nout; k++)
       if (!is_outermost(t, o->out + k)) return "micro-batches are stored in turn";
   }
   for (ValueId v = 0; v < t->f->values.n; v++)
@@ -182,6 +218,8 @@ static void copy_op(const TurnPass *t, Rebuild *r, OpId id) {
   int loop = turns_number(&t->t, id);
   Op *o = rebuild_op(r, &t->f->ops.at[id]);
   if (loop >= 0) set_table(t, o);
+  if (loop >= 0 && turns_interleave(&t->t.table))
+    attr_set_int(t->m, &o->attrs, ATTR_interleave, t->t.table.chunks);
   if (loop == TURN_FORWARD) attr_set_str(t->m, &o->attrs, ATTR_axis, t->axis);
 }
 
@@ -193,15 +231,18 @@ static void shorten(const TurnPass *t, Rebuild *r) {
   }
 }
 
-/* What moves, the forward loop, and the rest. */
+/* What moves, the loops with their views, what is late, and the rest. */
 static Fn *take_turns(const TurnPass *t) {
   Rebuild r = rebuild_begin(t->m, t->f);
   OpId first = t->t.loop[0];
   for (OpId i = 0; i < first; i++) copy_op(t, &r, i);
   for (OpId i = first; i < turns_end(&t->t); i++)
     if (moves(t, i)) copy_op(t, &r, i);
-  for (OpId i = first; i < t->f->ops.n; i++)
-    if (!moves(t, i)) copy_op(t, &r, i);
+  for (OpId i = first; i <= turns_end(&t->t); i++)
+    if (!moves(t, i) && !is_late(t, i)) copy_op(t, &r, i);
+  for (OpId i = first; i < turns_end(&t->t); i++)
+    if (is_late(t, i)) copy_op(t, &r, i);
+  for (OpId i = turns_end(&t->t) + 1; i < t->f->ops.n; i++) copy_op(t, &r, i);
   shorten(t, &r);
   rebuild_results(&r);
   return r.to;
@@ -210,8 +251,10 @@ static Fn *take_turns(const TurnPass *t) {
 void pass_turns(Module *m) {
   TurnPass t = {.m = m, .f = entry_of(m, "step"), .dim = intern(m->ctx->names, "micro")};
   bool weights = !strcmp(plan_schedule(m), "zero_bubble");
-  if (!t.f || !m->mesh.n || (!weights && strcmp(plan_schedule(m), "one_f_one_b"))) return;
-  if (!find_loops(&t, weights)) return;
+  bool chunks = module_chunks(m) > 1;
+  if (!t.f || !m->mesh.n || (!chunks && !weights && strcmp(plan_schedule(m), "one_f_one_b")))
+    return;
+  if (chunks ? !find_chunks(&t) : !find_loops(&t, weights)) return;
   t.class = shared_bytes(m->arena, t.f).of;
   find_table(&t), find_follows(&t);
   const char *why = why_not(&t);

@@ -54,7 +54,8 @@ static bool follows(const Verifier *v, const Op *op, int axis, const ShardIndex 
 }
 
 static bool passes_partial(const Verifier *v, const Op *op, int axis) {
-  if (op->code == OP_add || op->code == OP_sub) return all_states(v, op, axis, PARTIAL_SUM);
+  if (op->code == OP_add || op->code == OP_sub || op->code == OP_concat)
+    return all_states(v, op, axis, PARTIAL_SUM);
   bool through = false;
   for (uint32_t i = 0; i < op->nin; i++) {
     Str state = placed(v, op->in[i])->on[axis];
@@ -66,11 +67,22 @@ static bool passes_partial(const Verifier *v, const Op *op, int axis) {
   return through;
 }
 
+/* Chunks of layers, of which each stage has a block, end to end: each has one of all of them. */
+static bool joins_chunks(const Verifier *v, const Op *op, int axis) {
+  const Group *g = op->ngroups ? &op->group[0] : NULL;
+  if (op->code != OP_concat || module_class(v->m).axis != axis || module_chunks(v->m) != op->nin)
+    return false;
+  bool all = placed(v, op->out)->on[axis] == g->to[0];
+  for (uint32_t i = 0; i < op->nin; i++) all &= placed(v, op->in[i])->on[axis] == g->from[i];
+  return all;
+}
+
 static void check_blocks(Verifier *v, const Op *op) {
   ShardIndex *list;
   uint32_t n = shard_indexes(v->m, v->fn, op, &list);
   for (int axis = 0; axis < (int)v->m->mesh.n; axis++) {
-    bool fine = all_states(v, op, axis, NULL) || passes_partial(v, op, axis);
+    bool fine =
+        all_states(v, op, axis, NULL) || passes_partial(v, op, axis) || joins_chunks(v, op, axis);
     for (uint32_t i = 0; i < n && !fine; i++) fine = follows(v, op, axis, &list[i]);
     if (!fine)
       report(v, op, "[shard-c3] %s cannot work on these blocks over %s: %s to %s",

@@ -113,6 +113,15 @@ static void stages(void **state) {
       {"llama_ranks", "zero_bubble", "tensor = 2, data = 2, pipe = 2",
        "place Layers -> pipe\nplace Batch -> data\nplace Kv, Mlp, Vocab -> tensor\n",
        "layers.* keep = input", 3, 1},
+      {"tied_ranks", "interleaved", "pipe = 2", "place Layers -> pipe\n", NULL, 0, 16},
+      {"tied_ranks", "interleaved", "pipe = 2", "place Layers -> pipe\n", "h.* keep = input", 0, 2},
+      {"deep_ranks", "interleaved", "data = 2, pipe = 2",
+       "place Layers -> pipe\nplace Batch -> data\n", NULL, 3, 2},
+      {"deep_ranks", "interleaved", "data = 2, pipe = 2",
+       "place Layers -> pipe\nplace Batch -> data\n", NULL, 2, 1},
+      {"tied_ranks", "interleaved", "tensor = 2, data = 2, pipe = 2",
+       "place Layers -> pipe\nplace Batch -> data\nplace Heads, Mlp, Vocab -> tensor else Seq\n",
+       NULL, 1, 2},
   };
   (void)state;
   for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
