@@ -84,7 +84,7 @@ static void write_plan(Module *m, Eval *e, const Choice *c) {
     keep |= bytes && !strcmp(m->settings.at[i].key, "plan.precision.block");
     keep |= mesh && !strncmp(m->settings.at[i].key, "plan.zero", 9);
     keep |= mesh && !strcmp(m->settings.at[i].key, "plan.on.nodes");
-    keep |= mesh && !strcmp(m->settings.at[i].key, "plan.pipeline") &&
+    keep |= mesh && !strncmp(m->settings.at[i].key, "plan.pipeline", 13) &&
             settings_line(c->plan->item, "pipeline");
     if (keep) m->settings.at[n++] = m->settings.at[i];
   }

@@ -1,8 +1,7 @@
 /* Words of a plan that would change nothing (W0706), read against the rest of the plan: options of
-   `zero` below the stage that they belong to, what concerns messages where one rank sends none, and
-   a schedule of no stages. `precision f32 grad = bf16` is refused (E0602): it promises bytes that
+   `zero` below the stage that they belong to, what concerns messages where one rank sends none. `precision f32 grad = bf16` is refused (E0602): it promises bytes that
    f32 does not save. A word that repeats its default, and `zero 0 over ..`, are let be. Must not:
-   judge what other files refuse (`prefetch` and `overlap`: sema_flight.c). */
+   judge what other files do (`prefetch` and `overlap`: sema_flight.c; stages: sema_stages.c). */
 #include "frontend/sema_plan.h"
 
 typedef struct NeedsStage { /* an option of `zero`, and the stages at which it says something */
@@ -72,13 +71,6 @@ static void check_wide_gradients(PlanCheck *p) {
                           type ? type : "f32");
   diag_label(r, "they are summed and wait in 32 bits");
   diag_help(r, "`precision %s` computes, and keeps gradients, in 16 bits", grad->path->text);
-}
-
-void warn_no_stages(PlanCheck *p) {
-  const AstSetting *line = settings_line(p->item, "pipeline");
-  if (line)
-    say_ignored(p, line->span, "`pipeline` changes nothing: no layers are cut",
-                "`place DIM -> AXIS`, with the dimension of a stack, makes stages of its layers");
 }
 
 void check_ignored(PlanCheck *p) {

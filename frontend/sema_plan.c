@@ -119,7 +119,7 @@ static void read_rules(PlanCheck *check) {
   }
 }
 
-static int64_t ranks_of(const PlaceLine *line) {
+int64_t plan_ranks_of(const PlaceLine *line) {
   int64_t n = 1;
   for (uint32_t i = 0; i < line->axes.n; i++) n *= line->axes.at[i]->size;
   return n;
@@ -205,30 +205,16 @@ bool plan_is_stack_dim(const PlanCheck *check, Str dim) {
   return false;
 }
 
-static int64_t largest_divisor(int64_t size, int64_t most) {
-  while (size % most) most--;
-  return most;
-}
-
-static void uneven_stages(PlanCheck *check, const Placed *placed, int64_t size, int64_t ranks) {
-  if (settings_on(check->item, ITEM_PLAN, "pipeline", "uneven")) return;
-  Report *r = world_error(check->w, "E0704", placed->span, "%lld layers over %lld stages",
-                          (long long)size, (long long)ranks);
-  diag_label(r, "`%s` is not a multiple of %lld", placed->dim, (long long)ranks);
-  diag_help(r, "as many stages as divide the layers, such as %lld",
-            (long long)largest_divisor(size, ranks));
-}
-
 static void check_divides(PlanCheck *check, const PlaceLine *rule) {
-  int64_t ranks = ranks_of(rule);
+  int64_t ranks = plan_ranks_of(rule);
   for (uint32_t i = 0; i < rule->dims.n; i++) {
     const Placed *placed = &rule->dims.at[i];
     int64_t size = stored_size_of(check->e->sizes, placed->dim);
-    if (size <= 0 || size % ranks == 0 || !strcmp(placed->dim, "Batch")) continue;
     if (plan_is_stack_dim(check, placed->dim)) {
-      uneven_stages(check, placed, size, ranks);
+      check_layers(check, placed, size, ranks);
       continue;
     }
+    if (size <= 0 || size % ranks == 0 || !strcmp(placed->dim, "Batch")) continue;
     Report *r = world_error(check->w, "E0701", placed->span,
                             "cannot split `%s` (%lld) over mesh axis `%s` (%lld)", placed->dim,
                             (long long)size, axes_text(check, rule), (long long)ranks);
@@ -305,7 +291,7 @@ static void check_once(PlanCheck *check, const PlaceLine *rule) {
 
 /* ---- E0703 ---- */
 
-static const PlaceLine *batch_rule(const PlanCheck *check) {
+const PlaceLine *plan_batch_rule(const PlanCheck *check) {
   for (uint32_t i = 0; i < check->rules.n; i++)
     for (uint32_t k = 0; k < check->rules.at[i].dims.n; k++)
       if (!strcmp(check->rules.at[i].dims.at[k].dim, "Batch")) return &check->rules.at[i];
@@ -324,7 +310,7 @@ static Str equation(PlanCheck *check, const PlaceLine *rule, int64_t micro, bool
     names = arena_printf(check->e->arena, "%s%smicro", names, n ? " x " : "");
     sizes = arena_printf(check->e->arena, "%s%s%lld", sizes, n ? " x " : "", (long long)micro);
   }
-  int64_t product = (rule ? ranks_of(rule) : 1) * micro;
+  int64_t product = (rule ? plan_ranks_of(rule) : 1) * micro;
   if (n + has_micro < 2) return arena_printf(check->e->arena, "%s = %s", names, sizes);
   return arena_printf(check->e->arena, "%s = %s = %lld", names, sizes, (long long)product);
 }
@@ -350,8 +336,8 @@ static void check_batch(PlanCheck *check) {
   int64_t batch = size_of(check->e->sizes, intern(check->e->ctx->names, "Batch"));
   if (batch <= 0) batch = settings_integer(train, ITEM_TRAIN, "batch", NULL);
   int64_t micro = micro_at ? settings_integer(check->item, ITEM_PLAN, "micro", NULL) : 1;
-  const PlaceLine *rule = batch_rule(check);
-  int64_t splits = rule ? ranks_of(rule) : 1;
+  const PlaceLine *rule = plan_batch_rule(check);
+  int64_t splits = rule ? plan_ranks_of(rule) : 1;
   if (!written || batch < 1 || micro < 1 || batch % (splits * micro) == 0) return;
   Span at = micro_at ? micro_at->span : rule->target;
   Report *r = world_error(check->w, "E0703", at, "batch %lld is not a multiple of %s",
@@ -454,8 +440,8 @@ static void warn_idle(PlanCheck *check) {
 static void warn_whole(PlanCheck *check) {
   const AstSetting *zero = settings_line(check->item, "zero");
   const AstValue *stage = settings_value(check->item, "zero", NULL), **over;
-  if (!stage || stage->kind != VALUE_NUMBER || stage->number.integral < 1 || batch_rule(check) ||
-      setting_over(check->e->ctx, zero, &over))
+  if (!stage || stage->kind != VALUE_NUMBER || stage->number.integral < 1 ||
+      plan_batch_rule(check) || setting_over(check->e->ctx, zero, &over))
     return;
   long long z = stage->number.integral;
   world_warn(
@@ -472,14 +458,14 @@ static int64_t ranks_of_zero(PlanCheck *check, const AstSetting *zero) {
   const AstValue **over;
   int64_t ranks = 1;
   uint32_t n = setting_over(check->e->ctx, zero, &over);
-  const PlaceLine *rule = batch_rule(check);
+  const PlaceLine *rule = plan_batch_rule(check);
   for (uint32_t i = 0; i < n; i++) {
     Str name =
         over[i]->kind == VALUE_PATH ? intern(check->e->ctx->names, over[i]->path->text) : NULL;
     const PlanAxis *axis = name ? find_axis(check, name) : NULL;
     if (axis) ranks *= axis->size;
   }
-  return n ? ranks : rule ? ranks_of(rule) : 1;
+  return n ? ranks : rule ? plan_ranks_of(rule) : 1;
 }
 
 /* Every rank has a piece of every bucket, and pieces begin at multiples of 64 bytes, or are whole
@@ -501,57 +487,6 @@ static void check_bucket(PlanCheck *check) {
   diag_edit(r, bucket->span, "%lld", (long long)least);
 }
 
-/* The line that cuts layers into stages; NULL: none does. */
-static const PlaceLine *stage_rule(PlanCheck *check) {
-  const PlaceLine *cut = NULL;
-  for (uint32_t i = 0; i < check->rules.n; i++)
-    for (uint32_t k = 0; k < check->rules.at[i].dims.n; k++)
-      if (plan_is_stack_dim(check, check->rules.at[i].dims.at[k].dim)) cut = &check->rules.at[i];
-  return cut;
-}
-
-/* How long equal stages wait, in forward and backward passes of a micro-batch. Of ZB-H1, whose
-   backward pass has two turns, in thirds of that (makespan in tests/ir/test_turns.c). */
-static double stages_wait(Str schedule, int64_t stages, int64_t parts) {
-  if (!schedule || strcmp(schedule, "zero_bubble") != 0) return (double)(stages - 1);
-  int64_t ahead = stages < parts ? stages : parts;
-  return (double)(2 * stages - 1 - ahead) / 3;
-}
-
-static void warn_bubble(PlanCheck *check) {
-  const AstItem *train = check->c->train ? check->c->train->item : NULL;
-  int64_t batch = settings_integer(train, ITEM_TRAIN, "batch", NULL), stages = 1, splits = 1;
-  int64_t micro = settings_integer(check->item, ITEM_PLAN, "micro", NULL);
-  Str kind = settings_word(check->e->ctx, check->item, ITEM_PLAN, "pipeline", NULL);
-  int64_t chunks = kind && !strcmp(kind, "interleaved")
-                       ? settings_integer(check->item, ITEM_PLAN, "pipeline", "chunks")
-                       : 1;
-  const PlaceLine *split = batch_rule(check), *cut = stage_rule(check);
-  if (!cut) warn_no_stages(check);
-  if (!cut || batch < 1 || micro < 1 || chunks < 1) return;
-  stages = ranks_of(cut);
-  if (split) splits = ranks_of(split);
-  int64_t count = batch / (splits * micro);
-  bool alone = kind && !strcmp(kind, "sequential"); /* one micro-batch at a time */
-  double wait = stages_wait(kind, stages, count);
-  double idle = wait / ((double)(alone ? 1 : count * chunks) + wait);
-  if (count < 1 || idle <= 0.2) return;
-  if (alone) {
-    world_warn(
-        check->w, "W0702", cut->target,
-        arena_printf(check->e->arena,
-                     "%.0f %% of the time of the layers is a bubble: %lld stages, one at work",
-                     100 * idle, (long long)stages),
-        "fewer stages: `pipeline sequential` is for memory, no rank makes it faster");
-    return;
-  }
-  world_warn(check->w, "W0702", cut->target,
-             arena_printf(check->e->arena,
-                          "%.0f %% of the time is a bubble: %lld stages, %lld micro-batches",
-                          100 * idle, (long long)stages, (long long)count),
-             "more micro-batches (a smaller `micro`), or fewer stages");
-}
-
 void check_plan(Eval *e, const Choice *choice, const AstItem *plan) {
   PlanCheck check = {.e = e, .w = e->w, .c = choice, .item = plan};
   if (!plan->block) return;
@@ -564,7 +499,7 @@ void check_plan(Eval *e, const Choice *choice, const AstItem *plan) {
   check_batch(&check);
   check_messages(&check);
   for (uint32_t i = 0; i < check.rules.n; i++) warn_spans(&check, &check.rules.at[i]);
-  warn_bubble(&check);
+  check_stages(&check);
   warn_idle(&check);
   warn_whole(&check);
   check_bucket(&check);

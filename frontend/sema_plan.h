@@ -1,5 +1,5 @@
-/* Inside of the check of plans: a plan as its rules and its mesh (sema_plan.c), and its machine
-   (sema_machine.c). */
+/* Inside of the check of plans: a plan as its rules and its mesh (sema_plan.c), its stages
+   (sema_stages.c), and its machine (sema_machine.c). */
 #ifndef SHARDC_SEMA_PLAN_H
 #define SHARDC_SEMA_PLAN_H
 #include "frontend/lower_build.h"
@@ -37,10 +37,14 @@ typedef struct PlanCheck {
 } PlanCheck;
 
 bool plan_is_stack_dim(const PlanCheck *p, Str dim);
+int64_t plan_ranks_of(const PlaceLine *line);
+const PlaceLine *plan_batch_rule(const PlanCheck *p); /* that cuts Batch; NULL: none */
+/* Layers over so many stages: E0704. */
+void check_layers(PlanCheck *p, const Placed *placed, int64_t size, int64_t ranks);
+void check_stages(PlanCheck *p);                      /* E0602, W0702, W0706 (sema_stages.c) */
 void check_machine(PlanCheck *p);                     /* E0201, E0708, N0701 */
 void check_flights(PlanCheck *p);                     /* E0602, N0702 (sema_flight.c) */
 void check_ignored(PlanCheck *p);                     /* E0602, W0706 (sema_ignored.c) */
-void warn_no_stages(PlanCheck *p);                    /* W0706 */
 void check_onebit_plan(PlanCheck *p);                 /* E0602, E0703, E0901 (sema_onebit.c) */
 void check_messages(PlanCheck *p);                    /* E0602, W0707 (sema_messages.c) */
 int64_t plan_int8_numbers(const PlanCheck *p);        /* that share a scale; 0: nothing does */

@@ -197,7 +197,6 @@ plan p for M { on box
 # one
 ASK = {
     'save.async': ('train', 'save async = on', 'train.save.async=on', 'save async = off'),
-    'pipeline': ('plan', 'pipeline interleaved', 'plan.pipeline=interleaved', 'pipeline gpipe'),
     'pipeline.uneven': ('plan', 'pipeline sequential uneven = on', 'plan.pipeline.uneven=on', None),
     'deterministic': ('plan', 'deterministic off', 'plan.deterministic=off', 'deterministic on'),
     'node.cpus': ('node', 'cpus = 2', 'machine.node.cpus=2', 'cpus = 1'),

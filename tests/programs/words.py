@@ -26,8 +26,9 @@ MISSING = {
     'TRAIN save.async': UNBUILT,
     'PLAN pipeline pipeline=sequential pipeline=gpipe pipeline=one_f_one_b pipeline=zero_bubble':
         'layers over ranks have random plans of their own (tests/ranks/random.c)',
-    'PLAN pipeline=interleaved pipeline.uneven': UNBUILT,
-    'PLAN pipeline.interleaved.chunks': UNBUILT,
+    'PLAN pipeline=interleaved pipeline.interleaved.chunks':
+        'layers over ranks have random plans of their own (tests/ranks/random.c)',
+    'PLAN pipeline.uneven': UNBUILT,
     'PLAN offload offload=optimizer offload=grads offload=params recompute.offload recompute.offload=host':
         'random plans have them; tests/run/offload.py',
     'MACHINE host host.memory host.cores': 'the host of GPUs: tests/gpu/offload.py',

@@ -1,0 +1,122 @@
+/* The check of plans: layers over an axis, their stages and schedule (E0602, E0704, W0702, W0706).
+
+   What is refused here has an edit, or a number that works; passes refuse the same of IR by hand
+   with less to say. Must not: know more of a schedule than how long equal stages wait in it. */
+#include "frontend/sema_plan.h"
+#include "ir/turns.h"
+#include <string.h>
+
+/* Of layers, on each stage: 1, if the schedule is not interleaved. */
+static int64_t chunks_of(const PlanCheck *check) {
+  Str kind = settings_word(check->e->ctx, check->item, ITEM_PLAN, "pipeline", NULL);
+  if (!kind || strcmp(kind, "interleaved") != 0) return 1;
+  return settings_integer(check->item, ITEM_PLAN, "pipeline", "chunks");
+}
+
+static int64_t largest_divisor(int64_t size, int64_t most) {
+  while (size % most) most--;
+  return most;
+}
+
+static void uneven_stages(PlanCheck *check, const Placed *placed, int64_t size, int64_t ranks) {
+  if (settings_on(check->item, ITEM_PLAN, "pipeline", "uneven")) return;
+  Report *r = world_error(check->w, "E0704", placed->span, "%lld layers over %lld stages",
+                          (long long)size, (long long)ranks);
+  diag_label(r, "`%s` is not a multiple of %lld", placed->dim, (long long)ranks);
+  diag_help(r, "as many stages as divide the layers, such as %lld",
+            (long long)largest_divisor(size, ranks));
+}
+
+static void uneven_chunks(PlanCheck *check, const Placed *placed, int64_t size, int64_t ranks,
+                          int64_t chunks) {
+  int64_t near = largest_divisor(size / ranks, chunks);
+  Report *r = world_error(check->w, "E0704", placed->span,
+                          "%lld layers over %lld stages of %lld chunks each", (long long)size,
+                          (long long)ranks, (long long)chunks);
+  diag_label(r, "`%s` is not a multiple of %lld", placed->dim, (long long)(ranks * chunks));
+  if (near > 1)
+    diag_help(r, "`chunks = %lld` divides the %lld layers of a stage", (long long)near,
+              (long long)(size / ranks));
+  else diag_help(r, "`pipeline one_f_one_b`: one chunk of layers on each stage");
+}
+
+void check_layers(PlanCheck *check, const Placed *placed, int64_t size, int64_t ranks) {
+  int64_t chunks = chunks_of(check);
+  if (size <= 0) return;
+  if (size % ranks) uneven_stages(check, placed, size, ranks);
+  else if (chunks > 0 && size % (ranks * chunks)) uneven_chunks(check, placed, size, ranks, chunks);
+}
+
+/* From 2 to as many as a schedule can have. */
+static void check_chunks(PlanCheck *check) {
+  const AstSetting *line = settings_line(check->item, "pipeline");
+  const AstValue *option = line ? setting_option(line, "chunks") : NULL;
+  int64_t chunks = chunks_of(check);
+  if (!option || (chunks > 1 && chunks <= MOST_CHUNKS)) return;
+  Report *r = world_error(check->w, "E0602", option->span, "%lld chunks of layers on a stage",
+                          (long long)chunks);
+  diag_label(r, "between 2 and %d", MOST_CHUNKS);
+  if (chunks < 2) diag_help(r, "`pipeline one_f_one_b`: one chunk of layers on each stage");
+  if (chunks > MOST_CHUNKS) diag_edit(r, option->span, "%d", MOST_CHUNKS);
+}
+
+/* The line that cuts layers into stages; NULL: none does. */
+static const PlaceLine *stage_rule(PlanCheck *check) {
+  const PlaceLine *cut = NULL;
+  for (uint32_t i = 0; i < check->rules.n; i++)
+    for (uint32_t k = 0; k < check->rules.at[i].dims.n; k++)
+      if (plan_is_stack_dim(check, check->rules.at[i].dims.at[k].dim)) cut = &check->rules.at[i];
+  return cut;
+}
+
+/* How long equal stages wait, in forward and backward passes of a micro-batch. Of ZB-H1, whose
+   backward pass has two turns, in thirds of that (makespan in tests/ir/test_turns.c). */
+static double stages_wait(Str schedule, int64_t stages, int64_t parts) {
+  if (!schedule || strcmp(schedule, "zero_bubble") != 0) return (double)(stages - 1);
+  int64_t ahead = stages < parts ? stages : parts;
+  return (double)(2 * stages - 1 - ahead) / 3;
+}
+
+static void warn_no_stages(PlanCheck *check) {
+  const AstSetting *line = settings_line(check->item, "pipeline");
+  if (!line) return;
+  world_warn(check->w, "W0706", line->span, "`pipeline` changes nothing: no layers are cut",
+             "`place DIM -> AXIS`, with the dimension of a stack, makes stages of its layers");
+}
+
+static void warn_bubble(PlanCheck *check) {
+  const AstItem *train = check->c->train ? check->c->train->item : NULL;
+  int64_t batch = settings_integer(train, ITEM_TRAIN, "batch", NULL), stages = 1, splits = 1;
+  int64_t micro = settings_integer(check->item, ITEM_PLAN, "micro", NULL);
+  Str kind = settings_word(check->e->ctx, check->item, ITEM_PLAN, "pipeline", NULL);
+  int64_t chunks = chunks_of(check);
+  const PlaceLine *split = plan_batch_rule(check), *cut = stage_rule(check);
+  if (!cut) warn_no_stages(check);
+  if (!cut || batch < 1 || micro < 1 || chunks < 1) return;
+  stages = plan_ranks_of(cut);
+  if (split) splits = plan_ranks_of(split);
+  int64_t count = batch / (splits * micro);
+  bool alone = kind && !strcmp(kind, "sequential"); /* one micro-batch at a time */
+  double wait = stages_wait(kind, stages, count);
+  double idle = wait / ((double)(alone ? 1 : count * chunks) + wait);
+  if (count < 1 || idle <= 0.2) return;
+  if (alone) {
+    world_warn(
+        check->w, "W0702", cut->target,
+        arena_printf(check->e->arena,
+                     "%.0f %% of the time of the layers is a bubble: %lld stages, one at work",
+                     100 * idle, (long long)stages),
+        "fewer stages: `pipeline sequential` is for memory, no rank makes it faster");
+    return;
+  }
+  world_warn(check->w, "W0702", cut->target,
+             arena_printf(check->e->arena,
+                          "%.0f %% of the time is a bubble: %lld stages, %lld micro-batches",
+                          100 * idle, (long long)stages, (long long)count),
+             "more micro-batches (a smaller `micro`), or fewer stages");
+}
+
+void check_stages(PlanCheck *check) {
+  check_chunks(check);
+  warn_bubble(check);
+}
