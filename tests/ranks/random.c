@@ -118,8 +118,8 @@ static void add_stages(Ctx *c, Plan *p, uint64_t seed) {
   const char *const *a = axes[seed / 3 % (sizeof axes / sizeof *axes)];
   p->mesh = arena_printf(c->arena, "%s, pipe = %s", p->mesh, a[1]);
   p->rules = arena_printf(c->arena, "%splace %s -> pipe\n", p->rules, a[0]);
-  static const char *const schedules[] = {"sequential", "gpipe", "one_f_one_b",
-                                          "sequential", "gpipe", "zero_bubble"};
+  static const char *const schedules[] = {"sequential",  "gpipe", "one_f_one_b",
+                                          "interleaved", "gpipe", "zero_bubble"};
   p->settings =
       arena_printf(c->arena, "%splan.pipeline=%s ", p->settings, schedules[seed / 15 % 6]);
 }

@@ -26,8 +26,8 @@ CHOICES = {'model': ['sparse', 'llama', 'bert', 'mixer'], 'zero': [0, 1, 2, 3], 
            'bucket': list(BUCKETS), 'hybrid': [0, 1], 'reduce': [0, 'bf16', 'f32'], 'grad': [0, 'bf16'],
            'flight': [0, 1, '1MiB'], 'split': [0, 1], 'pipe': [1, 2],
            'offload': [0, 1, 2]}
-STACKS = {'bert': 'encoder', 'llama': 'layers'}
-SPLITS = {'llama': 'Kv, Mlp, Vocab', 'mixer': 'Wide, Places'}
+STACKS = {'bert': 'encoder', 'llama': 'layers', 'deep': 'layers'}
+SPLITS = {'llama': 'Kv, Mlp, Vocab', 'deep': 'Kv, Mlp, Vocab', 'mixer': 'Wide, Places'}
 PATH = os.pathsep.join([os.path.join(ROOT, 'tests', 'ranks'), EXAMPLES, os.path.join(ROOT, 'tests', 'reference')])
 BATCH, SAMPLES, SEQ, VOCAB = 16, 64, 8, 32
 

@@ -2,7 +2,7 @@
 
 One executable with a plan for one rank and pipelines of two, three and four ranks (alone, with tensor parallelism, with
 ZeRO and recomputation): all train as one rank does, evaluate and sample; a run goes on under another plan; what one end
-alone reads is held there alone; schedules that are not built are refused at the word.
+alone reads is held there alone; what cannot be cut into stages is refused at the word.
 """
 import json, os, shutil, sys
 from common import check, run, text_file, workdir
@@ -51,9 +51,17 @@ plan apart for Small { mesh pipe = 2
  place Layers -> pipe
  pipeline sequential
  recompute h[0..2] keep = input }
-plan late for Small { mesh pipe = 2
+plan chunks for Small { mesh dp = 2, pipe = 2
+ place Batch -> dp
  place Layers -> pipe
- pipeline interleaved chunks = 2 }
+ pipeline interleaved chunks = 3
+ micro 2
+ zero 3 over dp }
+plan rings for Small { mesh pipe = 3
+ place Layers -> pipe
+ pipeline interleaved chunks = 2
+ micro 2
+ recompute h.* keep = input }
 plan zb for Small { mesh pipe = 3
  place Layers -> pipe
  pipeline zero_bubble
@@ -99,6 +107,40 @@ def train(ranks, out, *args): return start(ranks, 'train', '--out', out, '--thre
 
 
 def close(a, b, what): check(len(a) == len(b) and all(abs(x - y) < 2e-5 for x, y in zip(a, b)), f'{what}: {a} and {b}')
+
+
+def chunks():
+    """Two or three chunks of layers on a stage: losses of one rank, checkpoints for any plan, eval, samples."""
+    run(SHARDC, 'compile', 'm.shard', '--plan', 'one,chunks,rings', '-o', 'm_chunks', cwd=folder)
+
+    def go(ranks, *args):
+        call = ['./m_chunks'] if ranks == 1 else [SHARDC, 'run', './m_chunks', '-n', str(ranks), '--']
+        return ''.join(run(*call, *args, '--threads', '1', cwd=folder))
+
+    for n in 3, 4:
+        go(n, 'train', '--out', f'c{n}')
+        close(losses('r1'), losses(f'c{n}'), f'chunks on {n} ranks')
+    go(3, 'train', '--out', 'c', '--steps', '2')
+    for n, steps in (4, '3'), (1, '4'), (3, '6'): go(n, 'train', '--out', 'c', '--resume', '--steps', steps)
+    close(losses('r1'), losses('c'), 'chunks, from plan to plan')
+    said = [go(n, 'eval', '--out', 'c', '--valid', '10%') for n in (1, 3, 4)]
+    check(len({s.split('loss')[1].split()[0] for s in said}) == 1, said)
+    said = [go(n, 'sample', '--out', 'c', '--prompt', 'a', '--tokens', '5') for n in (1, 3, 4)]
+    check(len({s.strip().split('\n')[-1] for s in said}) == 1, said)
+    text = run(SHARDC, 'dump', 'm.shard', '--plan', 'rings', '--after', 'memory', cwd=folder)[0]
+    table = 'turns = [8, 6, 4], interleave = 2'
+    check('# stage 0: F0a F1a F2a F0b F1b F2b F3a F4a B0b' in text and text.count(table) == 4, 'its table')
+    for other, said in ('[8, 6, 4]', ''), ('[2, 6, 4]', 'E1113'), ('[8, 6, 13]', 'turns-c1'), ('[8, 6]', 'turns-c4'), \
+            ('[12, 12, 12]', 'turns-c8'):
+        open(f'{folder}/t.ir', 'w').write(text.replace('turns = [8, 6, 4]', f'turns = {other}'))
+        err = run(SHARDC, 'dump', 't.ir', '--after', 'prove', cwd=folder, expect=1 if said else 0)[1]
+        check(said in err, f'{other}: {err}')
+    a, b = [json.loads(run(SHARDC, 'plan', 'm.shard', '--plan', p, '--set', 'plan.micro=1', '--json', cwd=folder)[0]
+                       .split('\n')[0]) for p in ('turns', 'rings')]
+    check(b['bubble'] < 0.6 * a['bubble'], f'half of the bubble: {a["bubble"]}, {b["bubble"]}')
+    for words, code in ('chunks = 4', 'E0704'), ('chunks = 1', 'E0602'), ('chunks = 9', 'E0602'):
+        open(f'{folder}/bad.shard', 'w').write(MODEL.replace('interleaved chunks = 2', f'interleaved {words}'))
+        check(code in run(SHARDC, 'plan', 'bad.shard', '--plan', 'rings', cwd=folder, expect=1)[1], words)
 
 
 def ends_own():
@@ -197,8 +239,7 @@ try:
     value = [float(s.split('loss')[1].split()[0].strip(':=,')) for s in said]
     check(max(value) - min(value) < 2e-5, said)
     check(len(start(2, 'sample', '--out', 'moved', '--prompt', 'a', '--tokens', '5', '--threads', '1')) > 5, 'a sample')
-    err = run(SHARDC, 'compile', 'm.shard', '--plan', 'late', '-o', 'x', cwd=folder, expect=1)[1]
-    check('E0901' in err and 'interleaved' in err and not os.path.exists(f'{folder}/x'), err)
+    chunks()
     err = run(SHARDC, 'compile', 'm.shard', '--plan', 'apart', '-o', 'x', cwd=folder, expect=1)[1]
     check('E0901' in err and 'keep different things' in err, err)
     err = run(SHARDC, 'plan', 'm.shard', '--plan', 'none', cwd=folder, expect=1)[1]
