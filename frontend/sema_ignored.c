@@ -1,7 +1,8 @@
 /* Words of a plan that would change nothing (W0706), read against the rest of the plan: options of
-   `zero` below the stage that they belong to, what concerns messages where one rank sends none. `precision f32 grad = bf16` is refused (E0602): it promises bytes that
-   f32 does not save. A word that repeats its default, and `zero 0 over ..`, are let be. Must not:
-   judge what other files do (`prefetch` and `overlap`: sema_flight.c; stages: sema_stages.c). */
+   `zero` below the stage that they belong to, what concerns messages where one rank sends none.
+   `precision f32 grad = bf16` is refused (E0602): it promises bytes that f32 does not save. A word
+   that repeats its default, and `zero 0 over ..`, are let be. Must not: judge what other files do
+   (`prefetch` and `overlap`: sema_flight.c; stages: sema_stages.c). */
 #include "frontend/sema_plan.h"
 
 typedef struct NeedsStage { /* an option of `zero`, and the stages at which it says something */
