@@ -1,5 +1,5 @@
-/* Host writer: what loops that take turns (ir/turns.h) go by: the table of the schedule, and of chunks
-   of layers which one is next. Must not: write a round. */
+/* Host writer: what loops that take turns (ir/turns.h) go by: the table of the schedule, and of
+   chunks of layers which one is next. Must not: write a round. */
 #include "host.h"
 #include "ir/placement.h"
 

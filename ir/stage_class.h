@@ -1,8 +1,9 @@
 /* Classes of ranks: ranks along the axis of a pipeline's stages that run one program. The first and
    the last stage are classes of their own, all between them one more.
 
-   Pass `pipeline` says along which axis stages differ (settings made.stages, made.chunks); a module that is for
-   one class alone, made by pipeline_classes (passes/pass.h), says for which (made.class). */
+   Pass `pipeline` says along which axis stages differ (settings made.stages, made.chunks); a
+   module that is for one class alone, made by pipeline_classes (passes/pass.h), says for which
+   (made.class). */
 #ifndef SHARDC_STAGE_CLASS_H
 #define SHARDC_STAGE_CLASS_H
 #include "ir.h"

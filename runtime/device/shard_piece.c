@@ -1,8 +1,9 @@
 /* Pieces of logical tensors: which ones a rank holds, copying between them, gathering.
 
-   All of it follows from the tables and a rank's number, so every rank knows what every other holds
-   and nothing but numbers travels. Blocks of a split dim are equal, or several chunks each; several axes on one dim count
-   major first. Must not: allocate, but for the logical program and the staging of a gather. */
+   All of it follows from the tables and a rank's number, so every rank knows what every other
+   holds and nothing but numbers travels. Blocks of a split dim are equal, or several chunks each;
+   several axes on one dim count major first. Must not: allocate, but for the logical program and
+   the staging of a gather. */
 #include "shard_piece.h"
 #include "ir/support/num.h"
 #include <stdlib.h>
@@ -58,8 +59,8 @@ PieceWalk rt_pieces(const rt_program *program, const rt_tensor *tensor, int rank
   return (PieceWalk){program, tensor, rank, 0, 0, 0};
 }
 
-/* The share of this rank in bucket w->bucket of round w->round, cut to the tensor's `count` elements
-   there. */
+/* The share of this rank in bucket w->bucket of round w->round, cut to the tensor's `count`
+   elements there. */
 static bool share(const PieceWalk *walk, int64_t rounds, int64_t count, Piece *piece) {
   const rt_flat *flat = walk->t->flat;
   int64_t mine = 0, own = flat->bucket, begin = flat_begin(walk, count);
