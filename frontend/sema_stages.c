@@ -92,12 +92,13 @@ static void warn_bubble(PlanCheck *check) {
   int64_t chunks = chunks_of(check);
   const PlaceLine *split = plan_batch_rule(check), *cut = stage_rule(check);
   if (!cut) warn_no_stages(check);
-  if (!cut || batch < 1 || micro < 1 || chunks < 1) return;
+  if (!cut || batch < 1 || chunks < 1) return;
   stages = plan_ranks_of(cut);
   if (split) splits = plan_ranks_of(split);
-  int64_t count = batch / (splits * micro);
+  int64_t count = micro < 1 ? 1 : batch / (splits * micro);
   bool alone = kind && !strcmp(kind, "sequential"); /* one micro-batch at a time */
-  double wait = stages_wait(kind, stages, count);
+  if (count == 1) chunks = 1;                       /* it has no other to go beside it */
+  double wait = count == 1 ? (double)(stages - 1) : stages_wait(kind, stages, count);
   double idle = wait / ((double)(alone ? 1 : count * chunks) + wait);
   if (count < 1 || idle <= 0.2) return;
   if (alone) {
@@ -111,8 +112,8 @@ static void warn_bubble(PlanCheck *check) {
   }
   world_warn(check->w, "W0702", cut->target,
              arena_printf(check->e->arena,
-                          "%.0f %% of the time is a bubble: %lld stages, %lld micro-batches",
-                          100 * idle, (long long)stages, (long long)count),
+                          "%.0f %% of the time is a bubble: %lld stages, %lld micro-batch%s",
+                          100 * idle, (long long)stages, (long long)count, count > 1 ? "es" : ""),
              "more micro-batches (a smaller `micro`), or fewer stages");
 }
 

@@ -52,6 +52,7 @@ SAME = {
     'recompute.keep = auto budget = 5KiB': 'all that a small micro-batch keeps fits there',
     'recompute.budget': 'as behind keep = auto',
     'precision.master = f32': 'the one choice',
+    'pipeline.interleaved.chunks = 2': 'one micro-batch goes through all layers in turn (W0702)',
     'precision.grad': 'the type in which this plan sums',
     'precision.reduce': 'the type in which this plan sends',
 }
