@@ -131,6 +131,8 @@ static void say_bytes(const Planned *p) {
     printf("  of %s: %s", plan_amount(p->m->arena, (double)p->machine.memory),
            p->fits ? "fits" : "does not fit");
   printf("\n");
+  if (p->need.sampling)
+    printf("  to sample, %s more\n", plan_amount(p->m->arena, (double)p->need.sampling));
 }
 
 void plan_host_parts(const HostBudget *h, PlanPart out[HOST_PARTS]) {

@@ -85,6 +85,9 @@ void plan_say_classes(const Planned *p) {
   if (p->machine.memory)
     printf("  of %s: %s", plan_amount(p->m->arena, (double)p->machine.memory),
            p->fits ? "fits" : "does not fit");
+  printf("\n  %-10s", "to sample");
+  for (uint32_t i = 0; i < p->programs.n; i++)
+    printf(" %16s", plan_amount(p->m->arena, (double)p->class[i].need.sampling));
   printf("\n  %-10s", "FLOP");
   for (uint32_t i = 0; i < p->programs.n; i++) printf(" %16.4g", p->class[i].flop);
   printf("\n");
@@ -132,7 +135,7 @@ static void put_class(const Planned *p, uint32_t i) {
   if (*c->name) printf("\"stages\":\"%s\",", c->name);
   printf("\"ranks\":\"%s\",", c->ranks);
   put_parts("bytes", parts, PLAN_PARTS, c->need.total + p->machine.reserve);
-  printf(",\"flop_per_step\":%.17g,", c->flop);
+  printf(",\"sampling\":%lld,\"flop_per_step\":%.17g,", (long long)c->need.sampling, c->flop);
   put_sends(p->programs.at[i]);
   put_host(p->programs.at[i]);
   putchar('}');

@@ -329,9 +329,10 @@ Budget module_budget(const Module *m) {
     const Global *g = m->globals.at[i];
     int64_t bytes = round_up(global_bytes(m, g), CACHE_LINE);
     if (g->within || g->type.tier != TIER_device) continue;
-    *(g->kind == GLOBAL_PARAM   ? &b.weights
-      : g->kind == GLOBAL_STATE ? &b.optimizer
-                                : &other) += bytes;
+    *(g->kind == GLOBAL_PARAM        ? &b.weights
+      : g->kind == GLOBAL_STATE      ? &b.optimizer
+      : step && global_is_sampled(g) ? &b.sampling
+                                     : &other) += bytes;
   }
   b.total = b.weights + b.optimizer + other + frame;
   b.gradients = take(&frame, step ? peak(m, step, USE_GRADIENT, TIER_device) : 0);

@@ -11,10 +11,13 @@
      saved       what the backward part reads of the forward part
      buffers     what collectives send and receive, and neither of these
      working     the rest: temporaries, inputs, outputs
+     sampling    beside all that: what entries `logits` and `decode` have, which training does not
+                 allocate (arenas.def)
    Saved values and gradients share bytes where their lives allow it. These are counted as gradients
    once, so that the parts add up. */
 typedef struct Budget {
   int64_t weights, gradients, optimizer, saved, working, buffers, total;
+  int64_t sampling;
   int64_t host; /* beside all that, of the memory of the host */
   bool apart;   /* .. which is another one than the device's: that of a GPU */
 } Budget;

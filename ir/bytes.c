@@ -77,7 +77,9 @@ int64_t op_work(const Op *o, Tier t) {
 
 /* ---- arenas ---- */
 
+enum { SAMPLED = 8 }; /* bits from here on: kinds of globals of the entries that sample */
 #define KIND(kind) 1u << GLOBAL_##kind
+#define SAMPLED(kind) 1u << (SAMPLED + GLOBAL_##kind)
 
 static const struct {
   const char *word, *constant;
@@ -94,10 +96,18 @@ const char *arena_constant(GlobalArena a) { return arenas[a].constant; }
 
 Tier arena_tier(GlobalArena a) { return arenas[a].tier; }
 
+/* By the names that the front end and pass `decode` give: those of users have no dot in them. */
+bool global_is_sampled(const Global *g) {
+  static const char *const of[] = {"logits.", "out.", "decode."};
+  bool is = false;
+  for (size_t i = 0; i < sizeof of / sizeof *of; i++) is |= !strncmp(g->name, of[i], strlen(of[i]));
+  return is && (g->kind == GLOBAL_INPUT || g->kind == GLOBAL_SCALAR || g->kind == GLOBAL_OUTPUT);
+}
+
 static GlobalArena find_arena(const Global *g) {
+  uint32_t bit = (uint32_t)g->kind + (global_is_sampled(g) ? SAMPLED : 0);
   GlobalArena a = 0;
-  while (a < IN_ARENAS && !(arenas[a].tier == g->type.tier && arenas[a].globals >> g->kind & 1))
-    a++;
+  while (a < IN_ARENAS && !(arenas[a].tier == g->type.tier && arenas[a].globals >> bit & 1)) a++;
   return a;
 }
 

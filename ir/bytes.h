@@ -41,6 +41,7 @@ typedef enum GlobalArena {
 } GlobalArena;
 
 GlobalArena global_arena(const Global *g);
+bool global_is_sampled(const Global *g); /* entries `logits` and `decode` alone use it */
 /* Of inputs, scalars and outputs there is none but on the device. */
 bool global_has_arena(const Global *g);
 GlobalArena arena_of_frames(Tier t);

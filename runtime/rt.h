@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RT_ABI_VERSION = 12, RT_MAX_RANK = 8, RT_MAX_PHASES = 4, RT_MAX_AXES = 8 };
+enum { RT_ABI_VERSION = 13, RT_MAX_RANK = 8, RT_MAX_PHASES = 4, RT_MAX_AXES = 8 };
 
 typedef struct rt_ctx rt_ctx;
 
@@ -42,12 +42,13 @@ typedef struct rt_kernel {
 
 /* The arenas, each allocated once at start. Those called HOST are memory of the host; on a
    processor it is the same, and its bytes are counted apart. WORK and HOST_WORK are poisoned and
-   end at a guard page in debug runs. */
+   end at a guard page in debug runs. SAMPLING is there where entries `logits` and `decode` run. */
 typedef enum rt_arena {
   RT_WEIGHTS,
   RT_STATES,
   RT_IO,
   RT_WORK,
+  RT_SAMPLING,
   RT_HOST_WEIGHTS,
   RT_HOST_STATES,
   RT_HOST_WORK,

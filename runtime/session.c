@@ -88,6 +88,11 @@ static bool choose_device(const Run *r, DeviceOptions *o, Fault *f) {
   return rt_help(f, "compile with --target %s", gpu ? "sm_80" : "native");
 }
 
+/* Whether the command runs entry `logits` or `decode`: `eval` computes outputs for a dump. */
+static bool samples(const Run *r) {
+  return r->o.command == 's' || (r->o.command == 'e' && r->o.at[OPT_dump].given);
+}
+
 bool rt_start_device(Run *r, Fault *f) {
   int64_t threads = rt_count_option(r, OPT_threads, own_cpus(r));
   if (r->o.at[OPT_threads].given && (threads < 1 || threads > r->p->workers))
@@ -96,6 +101,7 @@ bool rt_start_device(Run *r, Fault *f) {
   if (threads > r->p->workers) threads = r->p->workers;
   bool check = r->o.at[OPT_check_memory].given || debugging("arena");
   DeviceOptions o = {.threads = threads > 1 ? (int)threads : 1,
+                     .samples = samples(r),
                      .check = check,
                      .no_graph = r->o.at[OPT_no_graph].given,
                      .careful = debugging("launch"),
@@ -279,7 +285,7 @@ static void report_memory(Run *r) {
       fprintf(stderr, "  %-6s %14lld bytes down, %lld up\n", "moved", (long long)moved[0],
               (long long)moved[1]);
   }
-  for (int i = 0; i < RT_ARENAS; i++) all += r->p->arena_bytes[i];
+  for (int i = 0; i < RT_ARENAS; i++) all += rt_arena_bytes(&r->device, i);
   fprintf(stderr, "%-8s %14lld bytes of %s\n", "arenas", (long long)all,
           r->p->naxes ? "each rank" : "the process");
 }

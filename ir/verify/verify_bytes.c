@@ -52,12 +52,19 @@ static bool overlap(const Module *m, const Global *a, const Global *b) {
          b->storage.at < a->storage.at + global_bytes(m, a);
 }
 
+static bool samples(const Fn *f) {
+  return f->kind == FN_ENTRY && (!strcmp(f->name, "logits") || !strcmp(f->name, "decode"));
+}
+
 static void check_held(Verifier *verifier, const Fn *f) {
   for (OpId i = 0; i < f->ops.n && !verifier->failed; i++) {
     const Op *o = &f->ops.at[i];
     if (o->global && !global_is_held(verifier->m, o->global))
       verify_report(verifier, "E1108", verify_at_op(o),
                     "[arena-c4] no stage of this class holds @%s", o->global->name);
+    if (o->global && global_is_sampled(o->global) && !samples(f))
+      verify_report(verifier, "E1108", verify_at_op(o),
+                    "[arena-c5] @%s is there for entries logits and decode alone", o->global->name);
   }
 }
 

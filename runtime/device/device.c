@@ -72,7 +72,8 @@ bool rt_device_start(Device *d, const rt_program *p, Comm *comm, const DeviceOpt
   *d = (Device){.kind = p->sm ? &rt_device_cuda : &rt_device_cpu,
                 .program = p,
                 .comm = comm,
-                .check = o->check};
+                .check = o->check,
+                .samples = o->samples};
   d->ctx.state = rt_alloc(sizeof(struct rt_state));
   d->ctx.state->device = d;
   d->touched = rt_alloc(2 * sizeof(int64_t) * (size_t)p->nentries);
@@ -95,6 +96,14 @@ void rt_device_stop(Device *d) {
   *d = (Device){0};
 }
 
+int64_t rt_arena_bytes(const Device *d, rt_arena a) {
+  return a != RT_SAMPLING || d->samples ? d->program->arena_bytes[a] : 0;
+}
+
+bool rt_is_there(const Device *d, const rt_tensor *t) {
+  return t->arena != RT_SAMPLING || d->samples;
+}
+
 static void push_written(Device *d) {
   int n = d->program->ntensors;
   for (int i = 0; i < n; i++) {
@@ -106,8 +115,8 @@ static void push_written(Device *d) {
 
 static void forget_views(Device *d) {
   for (int i = 0; i < d->program->ntensors; i++) {
-    rt_kind kind = d->program->tensors[i].kind;
-    if (kind != RT_INPUT && kind != RT_SCALAR) d->state[i] = STALE;
+    const rt_tensor *t = &d->program->tensors[i];
+    if (t->kind != RT_INPUT && t->kind != RT_SCALAR && rt_is_there(d, t)) d->state[i] = STALE;
   }
 }
 
@@ -185,6 +194,10 @@ void rt_tensor_rows(Device *d, const RowCopy *c) {
     *to = STALE;
   }
   d->kind->rows(d, c);
+}
+
+void rt_tensor_zero(Device *d, const rt_tensor *t) {
+  d->kind->zero(d, d->ctx.arena[t->arena] + t->offset, t->bytes);
 }
 
 /* Views of the host hold what was there before. */

@@ -17,6 +17,7 @@ typedef struct Device Device;
 
 typedef struct DeviceOptions {
   int threads;         /* of a CPU */
+  bool samples;        /* entries `logits` and `decode` run: what they alone need is there */
   bool check;          /* poison WORK before each entry and measure it */
   bool no_graph;       /* GPU: every launch by itself */
   bool waited;         /* GPU: time what the kernels wait for messages */
@@ -87,7 +88,7 @@ struct Device {
   Comm *comm;            /* NULL: one rank */
   Trace *trace;          /* NULL: off */
   int32_t *counters;
-  bool check;
+  bool check, samples;
   bool *ran; /* per entry: has it run? */
   int64_t
       *touched; /* per entry: the most bytes of WORK touched, in check runs; then, of HOST_WORK */
@@ -101,6 +102,11 @@ bool rt_device_join(Device *d, Fault *f); /* a call of all ranks, behind the sta
 void rt_device_stop(Device *d);
 bool rt_device_run(Device *d, const rt_entry *e, Fault *f);
 bool rt_has_run(const Device *d, const rt_entry *e);
+int64_t rt_arena_bytes(const Device *d, rt_arena a); /* that are allocated */
+/* Whether it has memory: what sampling alone needs has none while a model trains. */
+bool rt_is_there(const Device *d, const rt_tensor *t);
+/* On the device, behind what runs there; not for a tensor that the host has a view of. */
+void rt_tensor_zero(Device *d, const rt_tensor *t);
 void rt_device_words(const Device *d, char *out, size_t n);
 bool rt_processor_fits(const rt_program *p, Fault *f); /* processor.c */
 const rt_entry *rt_entry_find(const rt_program *p, const char *name);

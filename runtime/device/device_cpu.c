@@ -112,7 +112,7 @@ static bool start(Device *d, const DeviceOptions *o, Fault *f) {
   Share among = l ? (Share){l->local_world, l->local_rank} : (Share){1, 0};
   for (int i = 0; i < RT_ARENAS; i++) {
     int64_t front = o->check && (i == RT_WORK || i == RT_HOST_WORK) ? FRONT : 0;
-    if (!rt_region_map(&d->arena[i], p->arena_bytes[i] + front, o->check, f)) return false;
+    if (!rt_region_map(&d->arena[i], rt_arena_bytes(d, i) + front, o->check, f)) return false;
     d->ctx.arena[i] = d->view[i] = d->arena[i].base;
   }
   if (o->check) watch_guards();

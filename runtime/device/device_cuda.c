@@ -59,7 +59,8 @@ const char *rt_cuda_mebibytes(char out[32], double bytes) {
   return out;
 }
 
-static bool allocate(Cuda *c, int64_t bytes, CUdeviceptr *to, const rt_program *p, Fault *f) {
+static bool allocate(const Device *d, int64_t bytes, CUdeviceptr *to, Fault *f) {
+  Cuda *c = d->inside;
   size_t have = 0, all = 0;
   int64_t needed = 0;
   if (!bytes) return true;
@@ -68,8 +69,8 @@ static bool allocate(Cuda *c, int64_t bytes, CUdeviceptr *to, const rt_program *
   c->api.cuMemGetInfo(&have, &all);
   for (int i = 0; i < RT_ARENAS; i++) {
     if (rt_cuda_on_host(i)) continue;
-    needed += p->arena_bytes[i];
-    if (c->arena[i] && &c->arena[i] != to) have += (size_t)p->arena_bytes[i];
+    needed += rt_arena_bytes(d, i);
+    if (c->arena[i] && &c->arena[i] != to) have += (size_t)rt_arena_bytes(d, i);
   }
   char wants[32], has[32], of[32];
   rt_fault(f, 1005, "this executable needs %s on the GPU, and %s of %s are free on %s",
@@ -94,10 +95,9 @@ static bool make_counters(Cuda *c, const rt_program *p, Fault *f) {
 }
 
 static bool make_arenas(Device *d, Cuda *c, Fault *f) {
-  const rt_program *p = d->program;
   for (int i = 0; i < RT_ARENAS; i++) {
     if (rt_cuda_on_host(i)) continue;
-    if (!allocate(c, p->arena_bytes[i], &c->arena[i], p, f)) return false;
+    if (!allocate(d, rt_arena_bytes(d, i), &c->arena[i], f)) return false;
     d->ctx.arena[i] = (char *)(uintptr_t)c->arena[i];
   }
   return true;
@@ -122,6 +122,11 @@ static int choose(Device *d, const DeviceOptions *o, const CudaApi *a) {
   return d->comm->launch.local_rank % count;
 }
 
+/* From its view, at any time. */
+static bool host_writes(const Device *d, const rt_tensor *t) {
+  return (t->kind == RT_INPUT || t->kind == RT_SCALAR) && t->view >= 0 && rt_is_there(d, t);
+}
+
 static bool start(Device *d, const DeviceOptions *o, Fault *f) {
   Cuda *c = d->inside = rt_alloc(sizeof *c);
   const rt_program *p = d->program;
@@ -133,7 +138,7 @@ static bool start(Device *d, const DeviceOptions *o, Fault *f) {
   if (!make_counters(c, p, f) || !rt_cuda_ahead_open(c, p, f)) return false;
   if (!rt_cuda_kernels_open(c, p, f) || !rt_cuda_beside_open(d, o->threads, f)) return false;
   for (int i = 0; i < p->ntensors; i++)
-    if (p->tensors[i].kind == RT_INPUT || p->tensors[i].kind == RT_SCALAR) d->state[i] = WRITTEN;
+    if (host_writes(d, &p->tensors[i])) d->state[i] = WRITTEN;
   /* Optimizer states begin at zero; device memory is as others left it. */
   size_t states = (size_t)p->arena_bytes[RT_STATES];
   return !states || rt_cuda_ok(c, c->api.cuMemsetD8Async(c->arena[RT_STATES], 0, states, c->stream),

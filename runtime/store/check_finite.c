@@ -37,17 +37,22 @@ static void append(char *text, size_t n, const char *name, int64_t bad) {
   snprintf(text + k, n - k, "%s", fits ? piece : k ? ", .." : "..");
 }
 
+static bool asked(const Device *d, unsigned kinds, int i) {
+  const rt_tensor *t = &d->program->tensors[i];
+  return kinds >> t->kind & 1 && rt_is_there(d, t);
+}
+
 int rt_check_finite(const Device *d, unsigned kinds, char *names, size_t nnames, char *clean,
                     size_t nclean) {
   int nonfinite = 0, n = d->program->ntensors;
   int64_t *bad = rt_alloc(sizeof *bad * (size_t)n);
   names[0] = clean[0] = 0;
   for (int i = 0; i < n; i++)
-    if (kinds >> d->program->tensors[i].kind & 1) bad[i] = bad_in(d, &d->program->tensors[i]);
+    if (asked(d, kinds, i)) bad[i] = bad_in(d, &d->program->tensors[i]);
   rt_comm_max_of(d->comm, "numbers that are not finite", bad, n);
   for (int i = 0; i < n; i++) {
     const rt_tensor *t = &d->program->tensors[i];
-    if (!(kinds >> t->kind & 1)) continue;
+    if (!asked(d, kinds, i)) continue;
     nonfinite += bad[i] > 0;
     append(bad[i] ? names : clean, bad[i] ? nnames : nclean, t->name, bad[i]);
   }

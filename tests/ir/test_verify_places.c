@@ -77,6 +77,10 @@ static const Broken modules[] = {
      "memory\nset made.stages = \"x\"\nset made.class = \"first\"\nmesh x = 2\n"
      "param @p : f32[A:4] {last} at(0)\nentry @e {frame = 0} {\n"
      "%0 = load @p : f32[A:4] {0: at(global @p + 0)}\n}\n"},
+    {"arena-c5", "E1108",
+     "memory\nparam @p : f32[A:4] at(0)\noutput @out.y : f32[A:4] at(0)\n"
+     "entry @step {frame = 0} {\n%0 = load @p : f32[A:4] {0: at(global @p + 0)}\n"
+     "store @out.y, %0\n}\n"},
     {"held-c2", "E1108", PLACED_ENTRY("%0 = load @p : f32[A:4] {0: at(global @q + 0)}")},
     {"held-c2", "E1108", PLACED_ENTRY("%0 = load @p : f32[A:4] {0: at(frame + 0)}")},
     {"held-c3", "E1108",

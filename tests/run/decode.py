@@ -1,10 +1,10 @@
 """Sampling with caches gives the tokens and, up to rounding, the logits of sampling from the whole window: absolute and
 rotary positions, grouped heads, a sliding window, nested and single layers, texts longer than the window. Models whose
-positions meet otherwise keep the old way, and say why.
+positions meet otherwise keep the old way, and say why. What sampling needs beside the model is allocated to sample only.
 
     python3 decode.py SHARDC
 """
-import array, json, os, shutil, struct, sys
+import array, json, os, re, shutil, struct, sys
 from common import EXAMPLES, check, read, run, text_file, workdir
 
 SHARDC, WORK = os.path.abspath(sys.argv[1]), workdir()
@@ -116,6 +116,24 @@ def compare(name, exe):
     check(worst < 1e-4, 'logits')
 
 
+def arenas(exe, *command):
+    """Bytes that the command allocates."""
+    said = run(exe, *command, '--check-memory', cwd=WORK)[1]
+    return int(re.search(r'^arenas +(\d+) bytes', said, re.M).group(1))
+
+
+def allocated(name, exe):
+    """Training has no room for logits of a window and caches, and plan counts them apart."""
+    data = ('--data', 'text.txt', '--valid', '10%', '--out', 'run')
+    plan = json.loads(run(SHARDC, 'plan', f'{WORK}/{name}.shard', '--json')[0].splitlines()[0])['classes'][0]
+    total, more = plan['bytes']['total'], plan['sampling']
+    check(more > 0, plan)
+    check(arenas(exe, 'train', *data, '--resume', '--steps', '31') == total, f'to train: {total}')
+    check(arenas(exe, 'eval', *data) == total, f'to evaluate: {total}')
+    check(arenas(exe, 'eval', *data, '--dump', 'outputs') == total + more, f'with outputs: {total} + {more}')
+    check(arenas(exe, 'sample', '--out', 'run', '--tokens', '5') == total + more, f'to sample: {total} + {more}')
+
+
 text_file(f'{WORK}/text.txt', 8000)
 for name, text in CACHED.items():
     exe = compiled(name, text)
@@ -123,6 +141,7 @@ for name, text in CACHED.items():
     check('bytes' in info['settings']['sample.cache'], info['settings'])
     compare(name, exe)
     run(exe, 'sample', '--out', 'run', '--check-memory', '--tokens', '30', cwd=WORK)
+    if name == 'listed': allocated(name, exe)
 run(SHARDC, 'compile', f'{EXAMPLES}/tiny.shard', '-o', f'{WORK}/tiny', '-q', '--quick')
 compare('tiny', f'{WORK}/tiny')
 for name, (text, why) in NOT.items():
