@@ -28,8 +28,11 @@ bool global_is_tensor(const Module *m, const Global *g) {
   return !g->derived;
 }
 
+/* Keys and values are inputs that the runtime fills on the device (runtime/kv_cache.c). */
+static bool is_cache(const Global *g) { return !strncmp(g->name, "decode.of.cache.", 16); }
+
 static bool is_viewed(const Module *m, const Global *g) {
-  return g->kind == GLOBAL_INPUT || g->kind == GLOBAL_SCALAR ||
+  return (g->kind == GLOBAL_INPUT && !is_cache(g)) || g->kind == GLOBAL_SCALAR ||
          (g->kind == GLOBAL_OUTPUT && bytes_of(m, g) <= SMALL);
 }
 
@@ -84,7 +87,8 @@ Pinned module_pinned(const Module *m) {
   for (uint32_t i = 0; i < m->globals.n && module_on_gpu(m); i++) {
     const Global *g = m->globals.at[i];
     if (is_viewed(m, g)) p.view += bytes_of(m, g);
-    else if (global_is_tensor(m, g) && bytes_of(m, g) > p.window) p.window = bytes_of(m, g);
+    else if (!is_cache(g) && global_is_tensor(m, g) && bytes_of(m, g) > p.window)
+      p.window = bytes_of(m, g);
   }
   if (p.window > WINDOW) p.window = WINDOW;
   p.messages = 2 * largest_message(m);

@@ -1,7 +1,9 @@
 /* Sampling with caches. Entry `decode` (pass decode) computes one position from its token and from
    caches of the keys and values of those before; what it adds to them are rows, outputs that are
    copied behind the others here. Entry `logits` fills all positions of a window at once. The
-   globals belong together by number: decode.of.cache.N, .row.N, .fill.N. Must not: keep caches
+   globals belong together by number: decode.of.cache.N, .row.N, .fill.N. Positions that a cache
+   does not hold yet are zero: kernels read whole tiles of keys and values, of which a mask admits
+   some, and what it does not admit counts nothing only where it is a number. Must not: keep caches
    whose positions have moved. */
 #include "kv_cache.h"
 #include <stdio.h>
@@ -42,6 +44,7 @@ void rt_decoder_open(Decoder *c, Device *d, const rt_tensor *input, const rt_ten
   while (c->ncaches < MOST_CACHES && open_cache(c, c->ncaches)) c->ncaches++;
   bool more = numbered(p, "cache", c->ncaches) != NULL;
   if (!c->token || !c->logits || !c->position || more) c->entry = NULL;
+  for (int i = 0; i < c->ncaches && c->entry; i++) rt_tensor_zero(d, c->cache[i].cache);
 }
 
 static void sizes_around(const CacheTensor *t, int64_t *outer, int64_t *inner) {

@@ -155,6 +155,41 @@ def case_gpt2():
     check(words[0] == words[1] == words[2], f'the same sample: {words}')
 
 
+SPARSE = '''use "std"
+dims { Batch, Seq; Key like Seq; Vocab = 256; Embed = 16; Heads = 2; Head = 8; Layers = 2 }
+layout near [Heads, Seq, Key] = blocks(8) & (window(3) | global(1) | random(1, seed = 3))
+layer Attn(x: [Batch, Seq, Embed]) -> [Batch, Seq, Embed] {
+  sub norm = RMSNorm[Embed]
+  sub query = Linear[Embed -> Heads, Head] with init = normal(0.3)
+  sub key   = Linear[Embed -> Heads, Head] with init = normal(0.3)
+  sub value = Linear[Embed -> Heads, Head] with init = normal(0.3)
+  sub out   = Linear[Heads, Head -> Embed] with init = normal(0.3)
+  n = norm(x)
+  return x + out(attention[Seq -> Key; Head](query(n), key(n), value(n), mask = near & causal))
+}
+model M {
+  input tokens, targets [Batch, Seq] of Vocab
+  param word [Vocab, Embed] ~ normal(0.3)
+  stack h [Layers] of Attn
+  logits = dot[Embed](h(word[Vocab = tokens]), word)
+  output logits
+  loss cross_entropy[Vocab](logits, targets)
+}
+train t for M { size Seq = 64; batch 4; steps 4; data "text.txt" valid = 10%; optim adamw lr = 1e-2 }
+'''
+
+
+def case_caches():
+    """Sampling under a layout: what caches do not hold yet is read by no kernel as it was found in memory."""
+    open(os.path.join(D, 'caches.shard'), 'w').write(SPARSE)
+    compare('caches.shard', most=1e-3, steps=4)
+    args = ['sample', '--out', 'b', '--prompt', 'the', '--tokens', '20', '--temperature', '0']
+    words = [run('./both', *args, *more, env=env)
+             for more, env in (([], {**STANDIN, 'SHARDC_EMULATE_CHECK': '1'}), (['--cache', 'off'], STANDIN),
+                               (['--device', 'cpu'], {}))]
+    check(words[0] == words[1] == words[2], f'the same sample: {words}')
+
+
 def case_bf16(): compare(*gpt2('precision bf16'), most=2e-2, steps=20)
 
 
