@@ -52,7 +52,19 @@ static uint32_t buffers_of(const Fn *k) {
   return k->args.n + k->results.n + (attr_get(&k->attrs, ATTR_workspace) != NULL);
 }
 
+static void put_spans(HostWriter *h, const Fn *k, const char *symbol) {
+  host_put(h, "static const int64_t %s_spans[] = {", symbol);
+  for (uint32_t i = 0; i < k->args.n + k->results.n; i++) {
+    ValueId v = i < k->args.n ? k->args.at[i] : k->results.at[i - k->args.n];
+    host_put(h, "%s%lld", i ? ", " : "", (long long)value_span_bytes(&k->values.at[v]));
+  }
+  const Attr *work = attr_get(&k->attrs, ATTR_workspace);
+  if (work) host_put(h, ", %lld", (long long)work->i);
+  host_put(h, "};\n");
+}
+
 static void put_cpu_kernel(HostWriter *h, const Fn *k, const char *symbol, int phases) {
+  if (kernel_beside(h->m, k)) put_spans(h, k, symbol);
   host_put(h, "rt_chunk");
   for (int p = 0; p < phases; p++) host_put(h, "%s %s_p%d", p ? "," : "", symbol, p);
   host_put(h, ";\n");
@@ -61,7 +73,9 @@ static void put_cpu_kernel(HostWriter *h, const Fn *k, const char *symbol, int p
     host_put(h, "%s{.run = %s_p%d, .chunks = %lld}", p ? ", " : "", symbol, p,
              (long long)of_phase(k, ATTR_chunks, p));
   host_put(h, "}");
-  if (kernel_beside(h->m, k)) host_put(h, ", .nbuffers = %u", buffers_of(k));
+  if (kernel_beside(h->m, k))
+    host_put(h, ",\n    .nbuffers = %u, .operands = %u, .spans = %s_spans", buffers_of(k),
+             k->args.n, symbol);
 }
 
 /* The kernel that takes k's place where a CTA may have its shared memory; NULL: none. */
@@ -390,9 +404,9 @@ static void put_class(HostWriter *h) {
 static void put_pinned(HostWriter *h) {
   Pinned p = module_pinned(h->m);
   host_put(h, "    .counters_at = %lld,\n", (long long)arena_end(h->m, IN_IO));
-  host_put(h, "    .ahead_at = %lld,\n    .send_slot = %lld,\n",
+  host_put(h, "    .ahead_at = %lld,\n    .send_slot = %lld,\n    .move_slot = %lld,\n",
            (long long)(arena_bytes(h->m, IN_IO) - module_ahead(h->m)),
-           (long long)module_send_slot(h->m));
+           (long long)module_send_slot(h->m), (long long)module_move_slot(h->m));
   host_put(h, "    .host_view = %lld,\n    .host_window = %lld,\n    .host_messages = %lld,\n",
            (long long)p.view, (long long)p.window, (long long)p.messages);
   host_put(h, "    .host_ahead = %lld,\n", (long long)p.ahead);

@@ -22,6 +22,8 @@
 #include <string.h>
 #include <stdlib.h>
 
+enum { LARGEST_SLOT = 32 << 20 }; /* bytes: what a copy takes the longer, its start is nothing to */
+
 typedef struct Buffers { /* of one function and memory, by the value that names the class */
   const Module *m;
   const Fn *f;
@@ -299,9 +301,22 @@ int64_t module_counters(const Module *m) {
   return most;
 }
 
+int64_t module_move_slot(const Module *m) {
+  double most = 0;
+  for (uint32_t i = 0; module_on_gpu(m) && i < m->fns.n; i++)
+    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
+      Moves x = op_moves(m->fns.at[i], &m->fns.at[i]->ops.at[k]);
+      if (x.down + x.up > most) most = x.down + x.up;
+    }
+  return most < LARGEST_SLOT ? round_up((int64_t)most, CACHE_LINE) : LARGEST_SLOT;
+}
+
+static int64_t move_slots(const Module *m) { return 2 * MOVE_SLOTS * module_move_slot(m); }
+
 int64_t module_device_words(const Module *m) {
   int64_t counters = round_up(4 * module_counters(m), CACHE_LINE);
-  return module_on_gpu(m) ? counters + 64 + module_send_slot(m) + module_ahead(m) : 0;
+  int64_t slots = module_send_slot(m) + move_slots(m);
+  return module_on_gpu(m) ? counters + 64 + slots + module_ahead(m) : 0;
 }
 
 HostBudget module_host(const Module *m) {
@@ -337,7 +352,7 @@ Budget module_budget(const Module *m) {
   b.total = b.weights + b.optimizer + other + frame;
   b.gradients = take(&frame, step ? peak(m, step, USE_GRADIENT, TIER_device) : 0);
   b.buffers = take(&frame, step ? peak(m, step, USE_BUFFER, TIER_device) : 0);
-  b.buffers += take(&other, module_send_slot(m));
+  b.buffers += take(&other, module_send_slot(m) + move_slots(m));
   b.saved = take(&frame, step ? peak(m, step, USE_SAVED, TIER_device) : 0);
   b.working = frame + other;
   b.host = module_host(m).total, b.apart = module_on_gpu(m);

@@ -36,6 +36,9 @@ typedef struct rt_kernel {
   double flop, bytes;    /* per launch, counted from the IR; 0: not known */
   const rt_image *image; /* NULL: code for a CPU */
   int nbuffers;          /* in a program for a GPU */
+  /* Of a processor's kernel there: buffers that it only reads, which come first; bytes of each. */
+  int operands;
+  const int64_t *spans;
   /* On a GPU: the same with more shared memory, which runs instead where a CTA may have so much. */
   const struct rt_kernel *larger;
 } rt_kernel;
@@ -196,6 +199,7 @@ typedef struct rt_program {
      says where the device is. */
   int64_t counters_at;
   int64_t send_slot; /* behind its line of 64: bytes for what is on its way to a neighbour */
+  int64_t move_slot; /* behind that, four slots of so many bytes for copies from and to the host */
   int64_t ahead_at;  /* and where inputs of the next step wait for it */
   /* On a GPU: all pinned memory of the host, allocated once at start: the view of inputs, scalars
      and small outputs; a window through which all other tensors come and go; room for what the

@@ -1,8 +1,8 @@
 /* Kernels of the host in a program for a GPU: updates of what lies in its memory (`offload
    optimizer`), on workers of the rank's own processors.
 
-   Each is a host function on the stream of the kernels: it runs when all before it is done, all
-   behind it waits for it, and a graph that was recorded with it calls it again (CUDA driver API,
+   Each is a host function on a stream of theirs (cuda_lanes.c): it runs when all that touches its
+   bytes before it is done, and a graph that was recorded with it calls it again (CUDA driver API,
    cuLaunchHostFunc). What it needs is copied to a place that stays: of calls that are recorded for
    good, of others until the next run, which waits for the stream first. Must not: call the driver
    from such a function; allocate once every entry has run twice. */
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct HostRun {
+typedef struct HostRun { /* of a kernel */
   Pool *pool;
   const rt_kernel *kernel;
   void *buffers[];
@@ -23,7 +23,8 @@ typedef struct HostRuns {
 
 struct CudaBeside {
   Pool *pool;
-  int buffers; /* of a kernel, at most */
+  int buffers;    /* of a kernel, at most */
+  HostSpan *span; /* of the one that is launched */
   HostRuns once, recorded;
 };
 
@@ -37,10 +38,12 @@ bool rt_cuda_beside_open(Device *d, int threads, Fault *f) {
     if (!p->kernels[i]->image && p->kernels[i]->nbuffers > most) most = p->kernels[i]->nbuffers;
   if (most < 0) return true;
   CudaBeside *x = c->beside = rt_alloc(sizeof *x);
-  x->buffers = most;
+  x->buffers = most, x->span = rt_alloc(sizeof *x->span * (size_t)(most + 1));
   x->pool = rt_pool_start_among(threads, among, p->scratch, f);
   return x->pool != NULL;
 }
+
+int rt_cuda_beside_buffers(const Cuda *c) { return c->beside ? c->beside->buffers : 0; }
 
 static void forget(HostRuns *l) {
   for (int i = 0; i < l->made; i++) free(l->at[i]);
@@ -52,6 +55,7 @@ void rt_cuda_beside_close(Cuda *c) {
   if (!x) return;
   if (x->pool) rt_pool_stop(x->pool);
   forget(&x->once), forget(&x->recorded);
+  free(x->span);
   free(x);
   c->beside = NULL;
 }
@@ -96,6 +100,12 @@ void rt_cuda_launch_beside(const Cuda *c, const rt_kernel *k, void *const *buffe
   memcpy(r->buffers, buffers, sizeof *buffers * (size_t)k->nbuffers);
   if (trace) {
     run_timed(c, r, trace);
+    return;
+  }
+  for (int i = 0; i < k->nbuffers; i++)
+    x->span[i] = (HostSpan){buffers[i], k->spans[i], i >= k->operands};
+  if (rt_cuda_has_lanes(c)) {
+    rt_cuda_lanes_call(c, run, r, x->span, k->nbuffers);
     return;
   }
   rt_cuda_must(c, c->api.cuLaunchHostFunc(c->stream, run, r), "launch a kernel of the host");

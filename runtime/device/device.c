@@ -26,7 +26,7 @@ void rt_copy(rt_ctx *rt, void *to, const void *from, int64_t bytes) {
 void rt_move(rt_ctx *rt, void *to, const void *from, int64_t bytes, bool up) {
   Device *d = rt->state->device;
   d->now[up] += bytes;
-  d->kind->copy(d, to, from, bytes);
+  d->kind->move(d, to, from, bytes, up);
 }
 
 void rt_zero(rt_ctx *rt, void *to, int64_t bytes) {

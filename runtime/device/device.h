@@ -50,6 +50,7 @@ typedef struct DeviceCalls {
   /* what rt_abi.def says */
   void (*launch)(Device *d, const rt_kernel *k, void *const *buffers);
   void (*copy)(Device *d, void *to, const void *from, int64_t bytes);
+  void (*move)(Device *d, void *to, const void *from, int64_t bytes, bool up);
   void (*zero)(Device *d, void *to, int64_t bytes);
   void *(*counter)(Device *d, int64_t i);
   void (*collect)(Device *d, const rt_collective *c, const void *send, void *receive, void *work);

@@ -51,6 +51,12 @@ static void copy(Device *d, void *to, const void *from, int64_t bytes) {
   move(d, -1, copy_chunk, buffers, bytes);
 }
 
+/* Both memories are one. */
+static void move_between(Device *d, void *to, const void *from, int64_t bytes, bool up) {
+  (void)up;
+  copy(d, to, from, bytes);
+}
+
 static void zero(Device *d, void *to, int64_t bytes) {
   void *buffers[] = {to, NULL, &bytes};
   move(d, -2, zero_chunk, buffers, bytes);
@@ -173,6 +179,7 @@ const DeviceCalls rt_device_cpu = {.start = start,
                                    .run = run,
                                    .launch = launch,
                                    .copy = copy,
+                                   .move = move_between,
                                    .zero = zero,
                                    .counter = counter,
                                    .collect = collect,

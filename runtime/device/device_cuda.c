@@ -137,6 +137,7 @@ static bool start(Device *d, const DeviceOptions *o, Fault *f) {
   if (!fits(c, p, f) || !make_arenas(d, c, f) || !rt_cuda_pin(d, f)) return false;
   if (!make_counters(c, p, f) || !rt_cuda_ahead_open(c, p, f)) return false;
   if (!rt_cuda_kernels_open(c, p, f) || !rt_cuda_beside_open(d, o->threads, f)) return false;
+  if (!rt_cuda_lanes_open(c, p, rt_cuda_beside_buffers(c), f)) return false;
   for (int i = 0; i < p->ntensors; i++)
     if (host_writes(d, &p->tensors[i])) d->state[i] = WRITTEN;
   /* Optimizer states begin at zero; device memory is as others left it. */
@@ -177,7 +178,7 @@ static void stop(Device *d) {
   if (d->comm) d->comm->let_go = NULL;
   if (c->nccl) rt_nccl_stop(c->nccl);
   rt_cuda_flights_close(c, d->program), rt_cuda_waited_close(c), rt_cuda_ahead_close(c);
-  rt_cuda_beside_close(c);
+  rt_cuda_lanes_close(c), rt_cuda_beside_close(c);
   rt_cuda_unpin(c);
   for (int i = 0; i < RT_ARENAS; i++)
     if (c->arena[i] && !rt_cuda_on_host(i)) a->cuMemFree(c->arena[i]);
@@ -196,13 +197,34 @@ static void launch(Device *d, const rt_kernel *k, void *const *buffers) {
   else rt_cuda_launch_beside(d->inside, k, buffers, d->trace);
 }
 
+static bool lies_there(const Device *d, const void *p) {
+  const Cuda *c = d->inside;
+  for (int i = 0; i < RT_ARENAS; i++) {
+    CUdeviceptr from = c->arena[i], bytes = (CUdeviceptr)d->program->arena_bytes[i];
+    if (rt_cuda_on_host(i) && at(p) >= from && at(p) < from + bytes) return true;
+  }
+  return false;
+}
+
 static void copy(Device *d, void *to, const void *from, int64_t bytes) {
-  rt_cuda_copy(d->inside, at(to), at(from), bytes, "copy");
+  Cuda *c = d->inside;
+  if (rt_cuda_has_lanes(c) && lies_there(d, to)) rt_cuda_lanes_copy(c, to, from, bytes);
+  else rt_cuda_copy(c, at(to), at(from), bytes, "copy");
+}
+
+static void move_between(Device *d, void *to, const void *from, int64_t bytes, bool up) {
+  Cuda *c = d->inside;
+  if (rt_cuda_has_lanes(c)) rt_cuda_lanes_move(c, to, from, bytes, up);
+  else rt_cuda_copy(c, at(to), at(from), bytes, "copy");
 }
 
 static void zero(Device *d, void *to, int64_t bytes) {
   Cuda *c = d->inside;
   bool words = bytes % 4 == 0 && at(to) % 4 == 0;
+  if (rt_cuda_has_lanes(c) && lies_there(d, to)) {
+    rt_cuda_lanes_zero(c, to, bytes);
+    return;
+  }
   CUresult e = words ? c->api.cuMemsetD32Async(at(to), 0, (size_t)bytes / 4, c->stream)
                      : c->api.cuMemsetD8Async(at(to), 0, (size_t)bytes, c->stream);
   rt_cuda_must(c, e, "fill with zeros");
@@ -338,10 +360,12 @@ static char *span(const Device *d, const rt_tensor *t, int64_t from, int64_t byt
 static void call_entry(Device *d, Cuda *c, const rt_entry *e) {
   if (c->nccl) rt_nccl_begin(c->nccl, c->stream);
   rt_cuda_beside_begin(c);
+  rt_cuda_lanes_begin(c, !c->waits && !d->trace);
   rt_cuda_waited_begin(c);
   rt_cuda_flights_begin(d, e);
   e->run(&d->ctx);
   rt_cuda_flights_end(d);
+  rt_cuda_lanes_end(c);
   rt_cuda_waited_end(c, (int)(e - d->program->entries), true);
 }
 
@@ -467,6 +491,7 @@ const DeviceCalls rt_device_cuda = {.start = start,
                                     .run = run,
                                     .launch = launch,
                                     .copy = copy,
+                                    .move = move_between,
                                     .zero = zero,
                                     .counter = counter,
                                     .collect = collect,

@@ -27,6 +27,13 @@ typedef struct CudaFlights CudaFlights; /* cuda_flight.c */
 typedef struct CudaWaited CudaWaited;   /* cuda_waited.c */
 typedef struct CudaAhead CudaAhead;     /* cuda_inputs.c */
 typedef struct CudaBeside CudaBeside;   /* cuda_beside.c */
+typedef struct CudaLanes CudaLanes;     /* cuda_lanes.c */
+
+typedef struct HostSpan { /* of the host's memory, pinned */
+  const char *from;
+  int64_t bytes;
+  bool written;
+} HostSpan;
 
 typedef struct Cuda {
   CudaApi api;
@@ -47,6 +54,7 @@ typedef struct Cuda {
   CudaFlights *flights; /* NULL: all messages are on the stream of the kernels */
   CudaAhead *ahead;     /* NULL: no inputs are sent ahead */
   CudaBeside *beside;   /* NULL: the host has no kernels */
+  CudaLanes *lanes;     /* NULL: nothing moves between the memories */
   CudaWaited *waited;   /* NULL: nobody asks how long messages were waited for */
   bool times_waits;     /* somebody does */
   bool recording;       /* a graph, just now */
@@ -85,9 +93,21 @@ bool rt_cuda_ahead_open(Cuda *c, const rt_program *p, Fault *f);
 void rt_cuda_ahead_close(Cuda *c);
 /* Kernels of the host (cuda_beside.c); begin: an entry is about to be called. */
 bool rt_cuda_beside_open(Device *d, int threads, Fault *f);
+int rt_cuda_beside_buffers(const Cuda *c); /* of one of them, at most */
 void rt_cuda_beside_close(Cuda *c);
 void rt_cuda_beside_begin(const Cuda *c);
 void rt_cuda_launch_beside(const Cuda *c, const rt_kernel *k, void *const *buffers, Trace *trace);
+/* Copies between the memories, and what touches that of the host, beside the kernels of the GPU
+   (cuda_lanes.c). Around an entry; on: not if each launch is waited for, or timed. */
+bool rt_cuda_lanes_open(Cuda *c, const rt_program *p, int spans, Fault *f);
+void rt_cuda_lanes_close(Cuda *c);
+void rt_cuda_lanes_begin(const Cuda *c, bool on);
+void rt_cuda_lanes_end(const Cuda *c);
+bool rt_cuda_has_lanes(const Cuda *c); /* in this entry; else the next ones must not be called */
+void rt_cuda_lanes_move(const Cuda *c, void *to, const void *from, int64_t bytes, bool up);
+void rt_cuda_lanes_copy(const Cuda *c, void *to, const void *from, int64_t bytes); /* of the host */
+void rt_cuda_lanes_zero(const Cuda *c, void *to, int64_t bytes);
+void rt_cuda_lanes_call(const Cuda *c, void (*f)(void *), void *data, const HostSpan *span, int n);
 /* How long the kernels' stream waits (cuda_waited.c): around each time that it does; each run. */
 void rt_cuda_waited_open(Cuda *c, const rt_program *p);
 void rt_cuda_waited_close(Cuda *c);

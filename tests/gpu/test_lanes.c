@@ -1,0 +1,187 @@
+/* Lanes between a GPU and its host (runtime/device/cuda_lanes.c), with the stand-in of the driver:
+   a program written by hand takes numbers down, adds them up by a kernel of the host, brings sums
+   up, and uses the same bytes on either side again in each round; launch by launch and from a
+   graph, in orders that events allow. Then one wait or one record of an event is left out, each in
+   turn: some order shows it. */
+#include "runtime/device/device_cuda.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+enum { RUNS = 3, ROUNDS = 6, COUNT = 16, BYTES = COUNT * 4 };
+enum { ORDERS = 12 };
+
+static int64_t slot = BYTES; /* bytes of it */
+
+/* sum += down */
+static void add(void *const *buffers, int64_t chunk, void *scratch) {
+  const float *down = buffers[0], *before = buffers[1];
+  float *sum = buffers[2];
+  (void)chunk, (void)scratch;
+  for (int i = 0; i < COUNT; i++) sum[i] = before[i] + down[i];
+}
+
+static const int64_t spans[] = {BYTES, BYTES, BYTES};
+static const rt_kernel adds = {.name = "adds",
+                               .source = "",
+                               .phases = 1,
+                               .phase = {{.run = add, .chunks = 1}},
+                               .nbuffers = 3,
+                               .operands = 2,
+                               .spans = spans};
+
+/* One buffer for each of what goes down, the sum, and what comes up, in all rounds. First all goes
+   down, then sums come up: so neither way has to wait for the other one. */
+static void step(rt_ctx *rt) {
+  char *from = rt->arena[RT_WEIGHTS], *results = rt->arena[RT_STATES], *part = rt->arena[RT_WORK],
+       *up = part + BYTES, *down = rt->arena[RT_HOST_WORK], *sum = rt->arena[RT_HOST_STATES];
+  rt_zero(rt, sum, BYTES);
+  for (int n = 0; n < ROUNDS; n++) {
+    rt_copy(rt, part, from + n * BYTES, BYTES);
+    rt_move(rt, down, part, BYTES, false);
+    rt_launch(rt, &adds, (void *[]){down, sum, sum});
+  }
+  for (int n = 0; n < ROUNDS; n++) {
+    rt_launch(rt, &adds, (void *[]){down, sum, sum});
+    rt_move(rt, up, sum, BYTES, true);
+    rt_copy(rt, results + n * BYTES, up, BYTES);
+  }
+}
+
+/* ---- a process ---- */
+
+static float number(int run, int i) { return (float)(i + 1000 * run); }
+
+static void compare(const float *have, int run) {
+  for (int i = 0; i < COUNT; i++) {
+    float sum = 0, last = number(run, (ROUNDS - 1) * COUNT + i);
+    for (int n = 0; n < ROUNDS; n++) sum += number(run, n * COUNT + i);
+    for (int n = 0; n < ROUNDS; n++) {
+      sum += last;
+      if (have[n * COUNT + i] < sum || have[n * COUNT + i] > sum) _exit(1);
+    }
+  }
+}
+
+static void run_program(bool no_graph) {
+  static const rt_entry entry = {.name = "step", .run = step};
+  static const rt_kernel *const kernels[] = {&adds};
+  const rt_tensor tensors[] = {{.name = "w",
+                                .kind = RT_PARAM,
+                                .elem = RT_F32,
+                                .arena = RT_WEIGHTS,
+                                .bytes = ROUNDS * BYTES,
+                                .view = -1},
+                               {.name = "s",
+                                .kind = RT_OUTPUT,
+                                .elem = RT_F32,
+                                .arena = RT_STATES,
+                                .bytes = ROUNDS * BYTES,
+                                .view = -1}};
+  const rt_program p = {.abi = RT_ABI_VERSION,
+                        .model = "test",
+                        .compiler = "",
+                        .hash = "",
+                        .target = "sm_80",
+                        .sm = 80,
+                        .workers = 1,
+                        .arena_bytes = {tensors[0].bytes, tensors[1].bytes, 64 + 4 * slot,
+                                        2 * BYTES, 0, BYTES, BYTES},
+                        .move_slot = slot,
+                        .host_window = tensors[1].bytes,
+                        .tensors = tensors,
+                        .ntensors = 2,
+                        .kernels = kernels,
+                        .nkernels = 1,
+                        .entries = &entry,
+                        .nentries = 1};
+  Device d;
+  Fault f = {0};
+  DeviceOptions o = {.number = -1, .no_graph = no_graph, .threads = 1};
+  if (!rt_device_start(&d, &p, NULL, &o, &f)) rt_die(&f);
+  for (int run = 0; run < RUNS; run++) {
+    float *w = rt_tensor_write(&d, &tensors[0]);
+    for (int i = 0; i < ROUNDS * COUNT; i++) w[i] = number(run, i);
+    if (!rt_device_run(&d, &entry, &f)) rt_die(&f);
+    compare(rt_tensor_read(&d, &tensors[1]), run);
+  }
+  rt_device_stop(&d);
+  _exit(0);
+}
+
+static bool runs_well(int order, bool no_graph, const char *drop) {
+  char text[16];
+  int status = 1;
+  snprintf(text, sizeof text, "%d", order);
+  fflush(NULL);
+  pid_t pid = fork();
+  if (!pid) {
+    setenv("SHARDC_EMULATE_ORDER", text, 1);
+    if (drop) setenv("SHARDC_EMULATE_DROP", drop, 1);
+    run_program(no_graph);
+  }
+  return waitpid(pid, &status, 0) == pid && WIFEXITED(status) && !WEXITSTATUS(status);
+}
+
+/* ---- tests ---- */
+
+static void all_orders(void **state) {
+  (void)state;
+  for (int order = 0; order < ORDERS; order++)
+    for (int no_graph = 0; no_graph < 2; no_graph++)
+      if (!runs_well(order, no_graph, NULL)) fail_msg("order %d: other numbers", order);
+}
+
+static bool goes_unseen(const char *drop) {
+  for (int order = 0; order < ORDERS; order++)
+    if (!runs_well(order, true, drop)) return false;
+  return true;
+}
+
+/* Of the second run: its buffers are not new. unseen: in a run, from 1, what others stand for. */
+static void leave_out(const char *what, int per_run, const int *unseen) {
+  char drop[32];
+  for (int n = 1; n <= per_run; n++) {
+    snprintf(drop, sizeof drop, "%s=%d", what, per_run + n);
+    bool missed = goes_unseen(drop), known = *unseen == n;
+    unseen += known;
+    if (missed && !known) fail_msg("nobody notices that %s does nothing", drop);
+    if (!missed && known) fail_msg("%s is noticed by now", drop);
+  }
+}
+
+/* Each lane behind the entry's begin: in the first runs nothing else is under way. And the entry's
+   end behind each lane: the host reads results behind the last copy up, which came last. */
+static void no_wait(void **state) {
+  static const int unseen[] = {1, 2, 24, 46, 47, 48, 0};
+  (void)state;
+  leave_out("wait", 48, unseen);
+}
+
+/* Where these wait for something; and slots that are not taken again, bytes that nobody touches
+   again. */
+static void no_record(void **state) {
+  static const int unseen[] = {1, 2, 20, 24, 26, 46, 49, 50, 0};
+  (void)state;
+  leave_out("record", 50, unseen);
+}
+
+/* In which a move takes two slots. */
+static void in_pieces(void **state) {
+  slot = BYTES / 2;
+  all_orders(state);
+  slot = BYTES;
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(all_orders), cmocka_unit_test(in_pieces),
+                                     cmocka_unit_test(no_wait), cmocka_unit_test(no_record)};
+  setenv("SHARDC_LIBCUDA", LIBCUDA, 1);
+  setenv("SHARDC_EMULATE_LATE", "1", 1);
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
