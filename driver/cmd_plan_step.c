@@ -101,6 +101,7 @@ void plan_say_time(const Planned *p, const PlanStep *s) {
              axis_crosses(p->m, &p->machine, (int)i) ? " (between nodes)" : "");
   if (t->pcie > 0) printf(", over pcie %.3g s", t->pcie);
   if (t->host > 0) printf(", on the host %.3g s", t->host);
+  if (t->pcie + t->host > 0) printf(", of which the GPU waits for %.3g s", t->away);
   if (t->slowed > 0) printf(", slower by %.3g s beside messages that processors carry", t->slowed);
   printf("\n");
 }
@@ -175,7 +176,8 @@ void plan_put_time(const Planned *p, const PlanStep *s) {
   put_axis_seconds(p, t->axis);
   printf("},\"exposed\":{");
   put_axis_seconds(p, t->exposed);
-  printf("},\"pcie\":%.6g,\"host\":%.6g,\"slowed\":%.6g},", t->pcie, t->host, t->slowed);
+  printf("},\"pcie\":%.6g,\"host\":%.6g,\"away\":%.6g,\"slowed\":%.6g},", t->pcie, t->host, t->away,
+         t->slowed);
 }
 
 void plan_put_frozen(const Planned *p) {

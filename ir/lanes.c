@@ -2,8 +2,8 @@
 
    A kernel takes as long as its operations or its bytes, whichever is longer. A message starts when
    the kernels have come to its start and the messages before it are over, and takes its bytes over
-   the slowest link of its axis. A copy between host and GPU keeps the kernels waiting, as they
-   are on one stream. A wait moves the kernels' clock to the end of its message; which
+   the slowest link of its axis. Copies between host and GPU, and kernels of the host, have clocks
+   of their own (lanes_host.h). A wait moves the kernels' clock to the end of its message; which
    axis that waiting counts for follows from what travels meanwhile. Where the processors of a rank
    carry its messages themselves (`link cpu`), kernels are slower by that share while one travels.
    Rounds that the list leaves out count as those before them; they are not drawn. Launches and
@@ -11,6 +11,7 @@
 #include "lanes.h"
 #include "count.h"
 #include "flight.h"
+#include "lanes_host.h"
 #include "placement.h"
 
 typedef struct KernelSeconds { /* counted once */
@@ -27,16 +28,17 @@ typedef struct Clocks {
   double *over;             /* by event: when its message is over */
   VEC(KernelSeconds) known;
   Lanes *at; /* by event: the sums before it */
+  HostClocks host;
 } Clocks;
 
 static double kernel_seconds(Clocks *c, const Fn *f) {
   for (uint32_t i = 0; i < c->known.n; i++)
     if (c->known.at[i].f == f) return c->known.at[i].seconds;
   IrCount n = ir_count(c->m, f);
-  bool beside = kernel_beside(c->m, f) && c->x->dram > 0;
-  double work = beside ? n.bytes / c->x->dram : n.flop / c->x->flops,
-         memory = c->x->hbm > 0 && !beside ? n.bytes / c->x->hbm : 0;
+  double work = n.flop / c->x->flops, memory = c->x->hbm > 0 ? n.bytes / c->x->hbm : 0;
+  bool beside = kernel_beside(c->m, f);
   KernelSeconds k = {f, work > memory ? work : memory};
+  if (beside) k.seconds = c->x->dram > 0 ? n.bytes / c->x->dram : 0;
   vec_push(c->m->arena, c->known, k);
   return k.seconds;
 }
@@ -76,11 +78,26 @@ static double computed(const Clocks *c, double time, double left) {
   return time + left;
 }
 
+/* A copy to or from the host, or a kernel there; false: it is neither. */
+static bool run_beside(Clocks *c, const Event *e) {
+  const Op *o = event_op(e);
+  Moves moved = op_moves(e->f, o);
+  double from = c->kernels;
+  if (moved.calls > 0 && c->x->pcie > 0) {
+    c->kernels = host_clock_move(&c->host, e, moved.down + moved.up, moved.up > 0, from);
+    c->lanes->away += c->kernels - from;
+    return true;
+  }
+  if (o->code != OP_kernel || !kernel_beside(c->m, o->callee)) return moved.calls > 0;
+  host_clock_kernel(&c->host, e, kernel_seconds(c, o->callee));
+  return true;
+}
+
 static void run(Clocks *c, const Event *e) {
   double from = c->kernels;
   const Op *o = event_op(e);
-  Moves moved = op_moves(e->f, o);
-  double takes = o->code == OP_kernel ? kernel_seconds(c, o->callee) : move_seconds(c->x, &moved);
+  if (run_beside(c, e)) return;
+  double takes = o->code == OP_kernel ? kernel_seconds(c, o->callee) : 0;
   c->kernels = from + takes;
   if (c->x->carries > 0) {
     double until = computed(c, from, takes);
@@ -119,6 +136,7 @@ static void skip(Clocks *c, const Event *e) {
     c->lanes->exposed[i] += periods * (c->lanes->exposed[i] - before->exposed[i]);
   }
   c->lanes->slowed += periods * (c->lanes->slowed - before->slowed);
+  c->lanes->away += periods * (c->lanes->away - before->away);
   vec_push(c->m->arena, c->lanes->cut, (LaneBreak){c->kernels, e->rounds});
 }
 
@@ -139,10 +157,13 @@ static void step(Clocks *c, uint32_t i) {
 Lanes lanes_of(const Module *m, const Machine *x, const EventList *events) {
   Lanes lanes = {0};
   Clocks c = {.m = m, .x = x, .events = events, .lanes = &lanes};
+  c.host = (HostClocks){.m = m, .x = x, .events = events};
   if (x->flops <= 0) return lanes;
   c.over = ARENA_ARRAY(m->arena, double, events->at.n + 1);
   c.at = ARENA_ARRAY(m->arena, Lanes, events->at.n + 1);
   for (uint32_t i = 0; i < events->at.n; i++) step(&c, i);
+  double over = host_clock_over(&c.host);
+  if (over > c.kernels) lanes.away += over - c.kernels;
   return lanes;
 }
 
@@ -161,4 +182,8 @@ void lanes_hide(const Lanes *l, const Module *m, StepTime *t) {
     t->total -= t->axis[i] - exposed, t->exposed[i] = exposed;
   }
   t->slowed = l->slowed, t->total += l->slowed;
+  double beside = t->pcie + t->host;
+  t->away = l->away < beside ? l->away : beside, t->total -= beside - t->away;
+  double least = t->longest - t->total; /* rounds that are left out wait no less */
+  if (least > 0) t->away += least, t->total += least;
 }

@@ -23,6 +23,7 @@ typedef struct Lanes {
   double shown;                             /* seconds that the spans take */
   double busy[MAX_MESH], exposed[MAX_MESH]; /* of a run: messages; what kernels wait for them */
   double slowed; /* by which kernels take longer, since the processors carry messages, too */
+  double away;   /* in which the GPU waits for copies from and to the host, or kernels there */
 } Lanes;
 
 /* Of the entry of the events; nothing if the machine does not say how fast it is. */

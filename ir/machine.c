@@ -120,9 +120,14 @@ double move_seconds(const Machine *x, const Moves *moves) {
   return x->pcie > 0 ? (moves->down + moves->up) / x->pcie + moves->calls * x->copy : 0;
 }
 
+static double larger(double a, double b) { return a > b ? a : b; }
+
 StepTime plan_time(const Module *m, const Machine *x, const TrafficList *traffic,
                    const Moves *moves, const IrCount *beside, double flop, double bytes) {
   StepTime t = {.pcie = move_seconds(x, moves), .host = x->dram > 0 ? beside->bytes / x->dram : 0};
+  const double down = x->pcie > 0 ? moves->down / x->pcie : 0,
+               up = x->pcie > 0 ? moves->up / x->pcie : 0;
+  t.longest = larger(t.host, larger(down, up));
   bool known = x->flops > 0 && (beside->bytes <= 0 || x->dram > 0) &&
                (!x->gpus || !moves->calls || x->pcie > 0);
   if (x->flops > 0) t.compute = flop / x->flops;

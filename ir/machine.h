@@ -22,10 +22,12 @@ int64_t plan_capacity(const Machine *x); /* memory without reserve; 0: not known
 typedef struct StepTime { /* seconds, 0: not known */
   double compute, memory, axis[MAX_MESH];
   double exposed[MAX_MESH]; /* of messages over an axis: what the computation waits for */
-  double slowed; /* by these the computation takes longer beside messages that processors carry */
-  double pcie;   /* copies between host and GPU, for which kernels wait */
-  double host;   /* kernels of the host, for which they wait, too */
-  double total;  /* computation beside memory, then what it waits for; 0: something is not known */
+  double slowed;  /* by these the computation takes longer beside messages that processors carry */
+  double pcie;    /* copies between host and GPU */
+  double host;    /* kernels of the host */
+  double longest; /* of these, and of copies one way, what takes the longest */
+  double away;    /* of both: for so long the GPU waits for them */
+  double total;   /* computation beside memory, then what it waits for; 0: something is not known */
 } StepTime;
 
 /* traffic and counts are those of m after pass `memory`; beside: of kernels of the host of a GPU,

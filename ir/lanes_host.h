@@ -1,0 +1,33 @@
+/* Copies between a GPU and its host, and kernels of the host, on clocks of their own: as the
+   runtime does them (runtime/device/cuda_lanes.c). A part of lanes.c. */
+#ifndef SHARDC_IR_LANES_HOST_H
+#define SHARDC_IR_LANES_HOST_H
+#include "machine.h"
+#include "events.h"
+
+enum { HOST_DOWN, HOST_KERNELS, HOST_UP, HOST_LANES, HOST_TOUCHES = 32 };
+
+typedef struct HostLane {
+  double free; /* when it has done what it was given */
+  struct {
+    const Event *event;
+    double over;
+  } touch[HOST_TOUCHES];
+  int64_t n;
+} HostLane;
+
+typedef struct HostClocks {
+  const Module *m;
+  const Machine *x;
+  const EventList *events;
+  HostLane lane[HOST_LANES];
+  double slot[2][MOVE_SLOTS]; /* down, up: when it is empty again */
+  int64_t taken[2];
+} HostClocks;
+
+/* Of a move of so many bytes; `now`, and what is returned: the kernels' clock before and behind. */
+double host_clock_move(HostClocks *h, const Event *e, double bytes, bool up, double now);
+void host_clock_kernel(HostClocks *h, const Event *e, double seconds);
+double host_clock_over(const HostClocks *h); /* all lanes have done */
+
+#endif
