@@ -172,6 +172,7 @@ void check_data(Eval *e, const Choice *c) {
   check_trained(e, c);
   check_onebit(e, train);
   check_nesterov(e, train);
+  check_delay(e, train);
   const AstSetting *line = settings_line(train, "data");
   Feds fed = {0};
   if (!line) return;

@@ -3,12 +3,12 @@
    Takes the gradients that `grad` stored to the outputs grad.NAME and removes these outputs, unless
    setting debug.gradients is on. Settings read: train.optim (adamw, sgd, lamb, and onebit_adam, of
    which onebit.c makes a second entry) with .lr .betas .eps .decay .momentum .nesterov; train.lr
-   (the schedule, schedule_lr.c); train.clip. Without train.optim nothing is updated and gradients
-   stay outputs. Formulas are PyTorch's AdamW and SGD, term by term; what depends on the step alone
-   is computed in f64 and rounded once. An update is a handful of element-wise ops on a whole
-   (stacked) parameter, so that one kernel does it in place; LAMB's norms come before it, one for
-   every round of a stack. A step whose loss or gradients are not finite changes nothing
-   (guard_nonfinite.c), unless train.on_nan says off.
+   (the schedule, schedule_lr.c); train.clip; train.delay (delay.c). Without train.optim nothing is
+   updated and gradients stay outputs. Formulas are PyTorch's AdamW and SGD, term by term; what
+   depends on the step alone is computed in f64 and rounded once. An update is a handful of
+   element-wise ops on a whole (stacked) parameter, so that one kernel does it in place; LAMB's
+   norms come before it, one for every round of a stack. A step whose loss or gradients are not
+   finite changes nothing (guard_nonfinite.c), unless train.on_nan says off.
    Outputs: lr, the rate of this step; norm.of.gradients and, per parameter, norm2.of.NAME. */
 #include "passes/update.h"
 #include "passes/guard_nonfinite.h"
@@ -252,6 +252,7 @@ static void update_all(Update *u, const OptimizerRow *row, ValueId *gradient) {
   for (uint32_t i = 0; i < u->globals; i++)
     if (gradient[i] != NO_VALUE) gradient[i] = update_delivered(u, gradient[i]);
   measure(u, gradient);
+  update_delay_numbers(u);
   row->begin(u);
   for (uint32_t i = 0; i < u->globals; i++) {
     if (gradient[i] == NO_VALUE) continue;
@@ -261,7 +262,7 @@ static void update_all(Update *u, const OptimizerRow *row, ValueId *gradient) {
          g->name);
     must(type_same_dims(value_type(u->f, gradient[i]), &g->type),
          "the gradient of @%s has other dims", g->name);
-    ValueId d = gradient[i];
+    ValueId d = update_delay(u, g, gradient[i]);
     if (u->coefficient != NO_VALUE) d = bin(u, OP_mul, d, u->coefficient);
     row->rule(u, g, ir_load(u->m, u->f, g, g->loc), d);
   }
@@ -269,8 +270,9 @@ static void update_all(Update *u, const OptimizerRow *row, ValueId *gradient) {
 }
 
 void update_begin(Update *u) {
-  u->coefficient = u->fine = NO_VALUE;
+  u->coefficient = u->fine = u->late = u->whole = NO_VALUE;
   u->s = schedule_begin(u->m, u->f);
+  update_delay_begin(u);
   u->scale = loss_scale_load(u->m, u->f);
   u->count = count_updates(u);
   read_settings(u);

@@ -14,6 +14,8 @@ typedef struct Update {
   ValueId loss;        /* f32[] or NO_VALUE */
   ValueId coefficient; /* of clipping, f32[] or NO_VALUE */
   ValueId fine;        /* the step is to be applied, bool[], or NO_VALUE: it always is */
+  ValueId late;        /* it updates with the gradient of the step before, or NO_VALUE: never */
+  ValueId whole;       /* is its own gradient finite, bool[], or NO_VALUE: nobody asks */
   ValueId count;   /* of this update, from 1, f64[]: steps left out for the scale do not count */
   LossScale scale; /* of the gradients */
   double betas[2], eps, decay, momentum;
@@ -65,6 +67,11 @@ bool update_wants_norm(const Update *u);
 /* Tells the norm of all gradients, clips, unscales, guards. */
 void update_guarded(Update *u, ValueId norm, bool clips);
 void update_adamw_begin(Update *u);
+/* The delayed update (delay.c), where it is asked for: of a step, as update_begin begins it; what
+   the norm gave, exchanged for what waits; a gradient likewise. */
+void update_delay_begin(Update *u);
+void update_delay_numbers(Update *u);
+ValueId update_delay(Update *u, const Global *g, ValueId d);
 
 /* freeze = auto (onebit_auto.c): after how many steps the norms of the second moments are compared,
    0: that is not asked; and the entry that does so, of the parameters that have a gradient. */

@@ -267,7 +267,8 @@ static bool stores_member(const GroupSlice *slice, const Op *op) {
   return ours;
 }
 
-/* Nothing but these stores may see what the update makes, nothing but the norm the gradient. */
+/* Nothing but these stores may see what the update makes, nothing but they and the norm the
+   gradient. */
 static void check_uses(GroupSlice *slice) {
   for (uint32_t i = 0; i < slice->f->ops.n; i++) {
     const Op *op = &slice->f->ops.at[i];
@@ -277,7 +278,7 @@ static void check_uses(GroupSlice *slice) {
         need(slice, inside || stores_member(slice, op),
              "something else than its update reads what the update computes");
       if (op->in[k] == slice->member.leaf)
-        need(slice, inside || is_square(op, slice->member.leaf),
+        need(slice, inside || is_square(op, slice->member.leaf) || stores_member(slice, op),
              "something else than its update and the norm for clip reads its gradient");
     }
     find_square(slice, op);

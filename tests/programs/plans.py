@@ -187,5 +187,8 @@ def trained(r, text):
     if r.random() < .2:
         block = re.sub(r'(data columns.*)', r'\1 ' + r.choice(['format = npy', 'raw = off', 'mean = 0.1 std = 2'])
                        + ' shuffle = off', block)
+    if 'onebit' not in block and r.random() < .15:
+        more.append('delay after = 1')
+        steps = 4                             # of which the third is the first that has what waited
     more = f'  steps {steps}\n' + ''.join(f'  {line}\n' for line in more)
     return head + 'train t {' + block.replace('  steps 2\n', more)
