@@ -13,6 +13,7 @@ SHARDC, EXAMPLES, FULL = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[
 CPU = None                                # no machine: the one that compiles
 PLANS = {
     'gpt1t': {'p3d': 'sm_80'},
+    'int8': {'f32': CPU, 'gradients': CPU, 'four': CPU},
     'llama_mesh': {'wide': 'sm_90'},
     'onebit': {'one': CPU, 'two': CPU, 'four': CPU},
     'plans': {'cpu': 'x86_64_v3', 'zero2': 'sm_80', 'zero3_offload': 'sm_80', 'hybrid': 'sm_80'},
