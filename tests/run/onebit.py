@@ -140,11 +140,11 @@ def state(t):
 
 
 def differ(a, b):
-    """Errors, which grow to several steps' sizes, as a share of the largest of them."""
+    """Errors and momenta, which grow to several steps' sizes, as a share of the largest of them."""
     apart = lambda x, y: max(abs(u - v) for u, v in zip(x, y)) / max(1, *map(abs, x))
-    near = max(abs(x - y) for k in ('p', 'm', 'v') for x, y in zip(a[k], b[k]))
-    return max(near, abs(a['root'] - b['root']), apart(sum(a['error'], []), sum(b['error'], [])),
-               apart(a['owner'], b['owner']))
+    near = max(abs(x - y) for k in ('p', 'v') for x, y in zip(a[k], b[k]))
+    return max(near, abs(a['root'] - b['root']), apart(a['m'], b['m']),
+               apart(sum(a['error'], []), sum(b['error'], [])), apart(a['owner'], b['owner']))
 
 
 # ---- runs ----
@@ -285,8 +285,9 @@ def main():
         if t % 5 == 0:
             have = checkpoint('one', t)
             far, worst, afresh = max(far, differ(s, have)), max(worst, differ(afresh, have)), have
-            # momenta of 4 are known to 5e-7 in f32
-            check(worst < 2e-6 and far < 1e-5, f'step {t}: {worst:.3g} from the algorithm in 5 steps, {far:.3g} in all')
+            # The algorithm in doubles, its states alone rounded to f32 once a step, is 9e-7 away after 45 of them:
+            # errors are fed back, and rounding with them.
+            check(worst < 1e-6 and far < 1e-5, f'step {t}: {worst:.3g} from the algorithm in 5 steps, {far:.3g} in all')
     print(f'one rank, {WORKERS} workers: {worst:.2g} from the algorithm in 5 steps, {far:.2g} in {STEPS - FIRST}')
     check(all(m == 0 for m in have['m'][:HIDDEN]), 'what never had a gradient has no momentum')
     sizes = {f"{abs(m) / (math.sqrt(v) / have['root'] + EPS):.4g}" for m, v in zip(have['m'], have['v']) if v > 0}
