@@ -146,12 +146,16 @@ static void report_difference(Verify *x, const Verdict *v) {
 
 /* ---- the command ---- */
 
-static const char *precision_of(const VerifySide *s) { return plan_precision(s->m); }
+/* Computes in f32, and rounds no message to 8 bits. */
+static bool is_wide(const VerifySide *s) {
+  bool int8 = s->m->mesh.n && (plan_int8_gradients(s->m) || plan_int8_weights(s->m));
+  return plan_precision(s->m)[1] == '3' && !int8;
+}
 
 /* Rounding of the narrower type of the two; tensors by ten times as much. An optimizer can move an
    element by lr each step. */
 static void set_tolerance(Verify *x) {
-  bool wide = precision_of(&x->a)[1] == '3' && precision_of(&x->b)[1] == '3'; /* f32 */
+  bool wide = is_wide(&x->a) && is_wide(&x->b);
   const char *said = x->o->value[OPT_TOL];
   x->t.loss = said ? strtod(said, NULL) : wide ? 1e-5 : 2e-2;
   x->t.rounding = wide ? 1e-6 : 1e-3;

@@ -30,6 +30,10 @@ plan z0 for Small { mesh data = 2
 plan z3 for Small { mesh data = 2
  place Batch -> data
  zero 3 over data bucket = 8KiB }
+plan bytes for Small { mesh data = 2
+ place Batch -> data
+ zero 3 over data
+ precision f32 reduce = int8 gather = int8 }
 plan cut for Small { on far
  mesh data = 2, tensor = 2
  micro 2
@@ -55,6 +59,8 @@ try:
     j = json.loads(verify('--plan', 'z3', '--against', 'z3', '--steps', '2', '--json')[0])
     check(j['agrees'] and j['same_bits'] and j['steps'] == 2 and j['tensors'] > 20, f'{j}')
     check('they agree' in verify('--plan', 'z3', '--against', 'z0')[0], 'stages 3 and 0')
+    j = json.loads(verify('--plan', 'bytes', '--against', 'z3', '--json')[0])
+    check(j['agrees'] and not j['same_bits'] and j['tolerance']['loss'] == 2e-2, f'{j}')
     j = json.loads(verify('--plan', 'z3', '--json')[0])
     check(j['agrees'] and not j['same_bits'] and j['steps'] == 3 and j['against'] == ''
           and j['tolerance']['loss'] == 1e-5, f'{j}')
