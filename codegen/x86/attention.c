@@ -16,9 +16,8 @@
    start at its choice of -m and NOTHING, whose power is 0, for fewer queries at once, so that less
    is computed for nothing.
 
-   At the end y = (O^T / l)^T and lse = (m + log2 l) ln 2; a query without any key gives 0 and minus
-   infinity. Blocks that the mask excludes are skipped. Everything in scratch is f32, padded to
-   whole tiles with zeros. */
+   At the end y = (O^T / l)^T and lse = (m + log2 l) ln 2; a query without any key gives 0 and -inf.
+   Blocks that the mask excludes are skipped. Scratch is f32, padded to whole tiles with zeros. */
 #include "attention.h"
 #include <math.h>
 

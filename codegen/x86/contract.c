@@ -82,18 +82,6 @@ static LLVMValueRef tile_sums(ChunkLoops *w, LLVMValueRef tile, LLVMValueRef pan
   return tile_elements(emit, contract->f32, w->sums, tile_times(emit, i, each));
 }
 
-LLVMValueRef contract_shared_block(ChunkLoops *w, ProductSide side) {
-  Contract *contract = w->c;
-  Emit *emit = contract->e;
-  LLVMValueRef at =
-      tile_times(emit, w->b, contract->plan.tile[TILE_K_OUTER] * contract->plan.tile[TILE_K_INNER]);
-  at = tile_times(emit, tile_add(emit, at, w->k_turn),
-                  side == SIDE_A ? contract->plan.block_floats : contract->plan.block_b);
-  if (side == SIDE_B) at = tile_add(emit, at, emit_i64(emit, contract->plan.at_b / 4));
-  return tile_elements(emit, contract->f32,
-                       emit_buffer(emit, contract->k->args.n + contract->k->results.n), at);
-}
-
 static LLVMValueRef tile_a(ChunkLoops *w, LLVMValueRef tile) {
   Contract *contract = w->c;
   Emit *emit = contract->e;

@@ -2,6 +2,18 @@
    of a, then of b, into the kernel's workspace. */
 #include "contract_loops.h"
 
+LLVMValueRef contract_shared_block(ChunkLoops *w, ProductSide side) {
+  Contract *contract = w->c;
+  Emit *emit = contract->e;
+  LLVMValueRef at =
+      tile_times(emit, w->b, contract->plan.tile[TILE_K_OUTER] * contract->plan.tile[TILE_K_INNER]);
+  at = tile_times(emit, tile_add(emit, at, w->k_turn),
+                  side == SIDE_A ? contract->plan.block_floats : contract->plan.block_b);
+  if (side == SIDE_B) at = tile_add(emit, at, emit_i64(emit, contract->plan.at_b / 4));
+  return tile_elements(emit, contract->f32,
+                       emit_buffer(emit, contract->k->args.n + contract->k->results.n), at);
+}
+
 /* Goes to batch and block of k number `above`. */
 static void enter_above(ChunkLoops *w, LLVMValueRef above) {
   Contract *contract = w->c;
