@@ -59,18 +59,6 @@ static Report *refuse(Stages *s, const PlaceRule *r, const char *what) {
   return diag_at(s->m->ctx->diag, "E0901", span_of(s->m, r->loc), "%s not built yet", what);
 }
 
-static bool schedule_is_built(Stages *s, const PlaceRule *r) {
-  const char *schedule = plan_schedule(s->m);
-  static const char *const built[] = {"sequential", "gpipe", "one_f_one_b", "zero_bubble",
-                                      "interleaved"};
-  for (size_t i = 0; i < COUNT_OF(built); i++)
-    if (!strcmp(schedule, built[i])) return true;
-  Report *d = refuse(s, r, arena_printf(s->m->arena, "`pipeline %s` is", schedule));
-  diag_label(d, "layers over ranks are a pipeline");
-  diag_help(d, "`pipeline one_f_one_b`: each stage goes backward as soon as it can");
-  return false;
-}
-
 /* On axis `at`: nothing inside is placed there. */
 static void clear(Fn *body, int at) {
   for (uint32_t i = 0; i < body->values.n; i++) body->values.at[i].placed.on[at] = NULL;
@@ -97,7 +85,7 @@ static void mark(Stages *s, Op *o) {
     diag_label(refuse(s, r, "a pipeline over several axes is"), "stages stand along one axis");
     return;
   }
-  if (s->m->mesh.at[at].size == 1 || !schedule_is_built(s, r)) return;
+  if (s->m->mesh.at[at].size == 1) return;
   if (attr_get(&o->attrs, ATTR_of) || loop_first(o)) {
     Report *d = refuse(s, r, "a pipeline of layers that keep different things is");
     diag_help(d, "`recompute` of all layers alike, such as `h.*`");

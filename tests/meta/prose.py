@@ -116,7 +116,8 @@ def paragraphs(root):
         for i, words in blocks(text(root, f)):
             cell = words.startswith('|')
             size, most = len(words) - cell, CELL if cell else PARAGRAPH
-            if size > most: bad.append(f"{f}:{i}: {size} characters in a {'cell' if cell else 'paragraph'}, {most} at most")
+            what = 'cell' if cell else 'paragraph'
+            if size > most: bad.append(f'{f}:{i}: {size} characters in a {what}, {most} at most')
     return bad
 
 
@@ -142,7 +143,8 @@ def able(root):
         found = width(d), references(d), format(d) if clang_format() else ['a.c:2: changed']
         open(f'{d}/p.md', 'w').write('one two\n' * 75 + '- ' + 'three\n' * 99 + '\n' + 'four five\n' * 61 + '```\n' +
                                      'code ' * 300 + '\n```\n| ' + 'x' * 200 + ' | ' + 'y \\| ' * 51 + '|\n')
-        long = ['p.md:176: 609 characters in a paragraph, 600 at most', 'p.md:240: 254 characters in a cell, 200 at most']
+        long = ['p.md:176: 609 characters in a paragraph, 600 at most',
+                'p.md:240: 254 characters in a cell, 200 at most']
         if paragraphs(d) != long: bad.append(f'paragraphs finds {paragraphs(d)}')
         if len(found[0]) != 4: bad.append(f'width finds {found[0]} where two lines are too wide')
         open(f'{d}/test_b.c', 'w').write('/* */\n'), open(f'{d}/test_c.c', 'w').write('/* */\n')

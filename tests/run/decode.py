@@ -1,6 +1,7 @@
 """Sampling with caches gives the tokens and, up to rounding, the logits of sampling from the whole window: absolute and
 rotary positions, grouped heads, a sliding window, nested and single layers, texts longer than the window. Models whose
-positions meet otherwise keep the old way, and say why. What sampling needs beside the model is allocated to sample only.
+positions meet otherwise keep the old way, and say why. What sampling needs beside the model is allocated to sample
+only.
 
     python3 decode.py SHARDC
 """
