@@ -178,14 +178,11 @@ static bool list_class(Listing *l, int64_t class) {
   return x->rects.n / RECT_WORDS <= l->most;
 }
 
-/* Whether they are heads of the kernel, and numbers of the rank. */
-static bool find_heads(const Fn *k, const Flash *f, AttentionList *x) {
+/* They are those of the mask ([lists-c4]), whose dims are the kernel's ([attention-c7]). */
+static void find_heads(const Fn *k, const Flash *f, AttentionList *x) {
   x->heads = lists_heads(k, f->mask, f->query, f->key);
-  for (int i = 0; i < x->heads.dims; i++)
-    if (flash_index(&f->shared, 0, x->heads.dim[i].dim) < 0 &&
-        flash_index(&f->group, 0, x->heads.dim[i].dim) < 0)
-      return false;
-  return lists_heads_meet(&x->shape, &x->heads);
+  bool meet = x->shape.queries == f->queries && x->shape.keys == f->keys;
+  must(meet && lists_heads_meet(&x->shape, &x->heads), "kernel %s: lists of another mask", k->name);
 }
 
 static void put_classes(Listing *l) {
@@ -219,8 +216,7 @@ AttentionList attention_list(Arena *a, const Module *m, const Fn *k, const Flash
   AttentionList x = {0};
   const BlockLists *lists = lists_of(m, &k->ops.at[f->op]);
   if (!lists || f->mask == NO_VALUE) return x;
-  x.shape = lists_shape(lists);
-  if (x.shape.queries != f->queries || x.shape.keys != f->keys || !find_heads(k, f, &x)) return x;
+  x.shape = lists_shape(lists), find_heads(k, f, &x);
   Listing l = {.a = a, .k = k, .f = f, .p = p, .most = m->target.listed, .x = &x};
   l.work = (AttentionWork){.f = f, .lists = lists, .shape = &x.shape, .heads = &x.heads};
   make(&l);

@@ -31,20 +31,26 @@ typedef struct Listing {
 
 /* ---- heads ---- */
 
-/* Heads by dims; by numbers of a rank, if the module's lists have them. */
+/* Heads by dims; by numbers of a rank, if the module's lists have them ([lists-c4]). */
 static void count_heads(Listing *l) {
   l->of = lists_heads(l->k, l->f->mask, l->f->query, l->f->key);
-  if (l->lists) l->s = lists_shape(l->lists);
-  if (l->lists && lists_heads_meet(&l->s, &l->of)) return;
-  l->lists = NULL, l->s = (ListsShape){.heads = l->of.dims, .count = 1, .ranks = 1};
+  if (l->lists) {
+    l->s = lists_shape(l->lists);
+    must(lists_heads_meet(&l->s, &l->of), "kernel %s: lists of another mask", l->k->name);
+    return;
+  }
+  l->s = (ListsShape){.heads = l->of.dims, .count = 1, .ranks = 1};
   for (int i = 0; i < l->of.dims; i++) l->s.count *= l->s.head[i] = l->of.dim[i].size;
 }
 
+/* False: they are so many that lists are not worth it. */
 static bool find_heads(Listing *l) {
   count_heads(l), l->x->classes = 1;
   for (int i = 0; i < l->of.dims; i++) {
-    bool shared = flash_index(&l->f->shared, 0, l->of.dim[i].dim) >= 0;
-    if (!shared && flash_index(&l->f->group, 0, l->of.dim[i].dim) < 0) return false;
+    Str dim = l->of.dim[i].dim;
+    bool shared = flash_index(&l->f->shared, 0, dim) >= 0;
+    must(shared || flash_index(&l->f->group, 0, dim) >= 0, "kernel %s: `%s` is no dim of its heads",
+         l->k->name, dim);
     if (l->keys && !shared) continue;
     l->x->head[l->x->heads++] = l->of.dim[i], l->x->classes *= l->of.dim[i].size;
   }
@@ -52,7 +58,7 @@ static bool find_heads(Listing *l) {
   for (int i = 0; i < l->s.scalars; i++)
     l->x->number[l->x->numbers++] =
         (FlashNumber){l->of.scalar[i], l->s.head[l->s.heads - l->s.scalars + i], l->s.step[i]};
-  return l->s.count <= LISTS_HEADS || l->s.ranks > 1;
+  return l->lists || l->s.count <= LISTS_HEADS;
 }
 
 /* Which map heads of a class have, of head g of the group. */

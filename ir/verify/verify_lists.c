@@ -1,6 +1,6 @@
 /* Lists of blocks: sound by themselves, named by what they say, and what positions say in the mask
    of each attention that names them, block by block; of many blocks a sample. A mask that was
-   computed elsewhere says nothing here. */
+   computed elsewhere says nothing here, and has no heads by which a kernel could find lists. */
 #include "ir/lists.h"
 #include "ir/mask_range.h"
 #include "ir/support/num.h"
@@ -78,7 +78,7 @@ void verify_listed(Verifier *v, const Op *o) {
                   (long long)s.queries, (long long)s.keys);
     return;
   }
-  if (!value_def(v->fn, mask_of(o))) return;
+  if (!value_def(v->fn, mask_of(o)) && !s.heads) return;
   ListsHeads of = lists_heads(v->fn, mask_of(o), query.dim, key.dim);
   if (lists_heads_meet(&s, &of)) check_blocks(v, o, l, &s, &of, query, key);
   else

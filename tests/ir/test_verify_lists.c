@@ -42,6 +42,13 @@ static const Broken modules[] = {
      "i32[H:2]\n%3 = iota[K] : i32[K:4]\n%4 = expand[H] %3 : i32[H:2, K:4]\n%5 = lt %4, %2 : "
      "bool[H:2, K:4]\n%6, %7 = attention[S -> K; D] %0, %1, %1, %5 {scale = 1, lists = "
      "\"x72d25e624396d58a\"} : f32[H:2, S:4, D:2], f32[H:2, S:4]\n}\n"},
+    /* .. nor has a mask that was computed elsewhere any */
+    {"lists-c4", "E1103",
+     "sparse\nlists @x5836c45ffe6fa723 {queries = 6, keys = 5, high = 2, wide = 2, heads = [3], "
+     "classes = [0, 1, 0], listed = [1, 2, 1, 3, 2, 1, 1, 4], partial = []}\n"
+     "body @b(%0 : f32[H:3, S:6, D:2], %1 : f32[K:5, D:2], %2 : bool[H:3, S:6, K:5]) {\n"
+     "%3, %4 = attention[S -> K; D] %0, %1, %1, %2 {scale = 1, lists = \"x5836c45ffe6fa723\"} : "
+     "f32[H:3, S:6, D:2], f32[H:3, S:6]\n}\n"},
     {"lists-c5", "E1103", "sparse\n" WINDOW ATTENDS("x72d25e624396d58a", "lt", "%7", "%8")},
     {"lists-c5", "E1103", "sparse\n" WINDOW ATTENDS("x72d25e624396d58a", "eq", "%3", "%5")},
 };
