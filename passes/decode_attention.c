@@ -3,11 +3,14 @@
    The op attention runs over the cache with the mask "before the position" and delivers the row's
    log-sum-exp l; the query's own key, which is not in the cache yet, gives the score s. With
    m = max(l, s), a = exp(l - m), b = exp(s - m) the result is (a y + b v) / (a + b): the same
-   softmax, summed in another order. An empty cache has l = -inf and a = 0. Where the entry computes
-   a whole window, attention stays as it is and its keys and values are delivered. Must not: accept
-   a mask that lets a query see later keys, since then what is cached would change with every token.
- */
+   softmax, summed in another order. An empty cache has l = -inf and a = 0. Where the rest of the
+   mask hides the query's own key s is UNSEEN, which no score is, and b = 0; a query that sees
+   nothing has a + b = 0, and gives 0. Where the entry computes a whole window, attention stays as
+   it is and its keys and values are delivered. Must not: accept a mask that lets a query see later
+   keys, since then what is cached would change with every token. */
 #include "passes/decode.h"
+
+static const double UNSEEN = -3e38;
 
 typedef struct DecodeHeads {
   const Op *o;
@@ -107,12 +110,11 @@ static bool over_cache(DecodeFrame *f, const DecodeHeads *h, const DimSet *n, Va
   return true;
 }
 
-/* b, the weight of the query's own key: 0 where the rest of the mask hides it. */
-static ValueId own_weight(DecodeFrame *f, const DecodeHeads *h, const DimSet *n, ValueId b) {
+/* Whether the rest of the mask shows the query its own key, beside `like`. */
+static ValueId own_seen(DecodeFrame *f, const DecodeHeads *h, const DimSet *n, ValueId like) {
   Module *m = f->d->m;
   DimSet both = *n;
   Loc loc = h->o->loc;
-  if (h->plain) return b;
   dims_put(&both, h->k);
   ValueId mask = decode_get(f, h->o->in[3], both);
   if (mask == NO_VALUE) return mask;
@@ -121,8 +123,21 @@ static ValueId own_weight(DecodeFrame *f, const DecodeHeads *h, const DimSet *n,
     Group g = group_dims(1, &h->k);
     mask = emit_typed(m, f->to, OP_unstack, 1, &mask, &g, type_without(&t, &h->k, 1), loc);
   }
-  ValueId none = ir_const(m, f->to, ELEM_f32, 0, loc);
-  return ir_where(m, f->to, emit_spread(m, f->to, mask, *value_type(f->to, b), loc), b, none, loc);
+  return emit_spread(m, f->to, mask, *value_type(f->to, like), loc);
+}
+
+/* x where `seen`, else a number; seen is NO_VALUE: everywhere. */
+static ValueId where_seen(DecodeFrame *f, ValueId seen, ValueId x, double otherwise, Loc loc) {
+  if (seen == NO_VALUE) return x;
+  return ir_where(f->d->m, f->to, seen, x, ir_const(f->d->m, f->to, ELEM_f32, otherwise, loc), loc);
+}
+
+/* Sums of weights; where a query sees nothing they are 0, and its row is to be 0. */
+static ValueId divisor(DecodeFrame *f, ValueId seen, ValueId sum, Loc loc) {
+  Module *m = f->d->m;
+  if (seen == NO_VALUE) return sum;
+  ValueId none = bin(f, OP_eq, sum, ir_const(m, f->to, ELEM_f32, 0, loc), loc);
+  return ir_where(m, f->to, none, ir_const(m, f->to, ELEM_f32, 1, loc), sum, loc);
 }
 
 static bool join(DecodeFrame *f, const DecodeHeads *h, const DimSet *n, ValueId q,
@@ -135,14 +150,18 @@ static bool join(DecodeFrame *f, const DecodeHeads *h, const DimSet *n, ValueId 
   ValueId score = as(f, ir_dot(m, f->to, q, k, 1, &h->d, loc), ELEM_f32, loc);
   double scale = attr_float(&h->o->attrs, ATTR_scale, 1);
   score = bin(f, OP_mul, score, ir_const(m, f->to, ELEM_f32, scale, loc), loc);
+  ValueId seen = h->plain ? NO_VALUE : own_seen(f, h, n, score);
+  if (!h->plain && seen == NO_VALUE) return false;
+  score = where_seen(f, seen, score, UNSEEN, loc);
   ValueId most = bin(f, OP_max, past[1], score, loc);
   ValueId a = un(f, OP_exp, bin(f, OP_sub, past[1], most, loc), loc),
-          b = own_weight(f, h, n, un(f, OP_exp, bin(f, OP_sub, score, most, loc), loc));
-  if (b == NO_VALUE) return false;
+          b = un(f, OP_exp, bin(f, OP_sub, score, most, loc), loc);
+  b = where_seen(f, seen, b, 0, loc);
   ValueId sum = bin(f, OP_add, a, b, loc), old = as(f, past[0], ELEM_f32, loc);
   ValueId new = bin(f, OP_mul, emit_spread(m, f->to, v, *value_type(f->to, old), loc), b, loc);
   ValueId y = bin(f, OP_add, bin(f, OP_mul, old, a, loc), new, loc);
-  decode_remember(f, h->o->out, *n, as(f, bin(f, OP_div, y, sum, loc), e, loc));
+  decode_remember(f, h->o->out, *n,
+                  as(f, bin(f, OP_div, y, divisor(f, seen, sum, loc), loc), e, loc));
   decode_remember(f, h->o->out + 1, *n, bin(f, OP_add, un(f, OP_log, sum, loc), most, loc));
   return true;
 }

@@ -63,6 +63,7 @@ CACHED = dict(
     causal=model(),
     sliding=model('causal & sliding(5)'),
     listed=model('causal & blocks(4) & (window(3) | global(1) | random(1, seed = 3))'),
+    blind=model('causal & blocks(4) & global([1], columns = off)'),  # most positions do not even see themselves
     nested=model(layers=NESTED, body=STACK.replace('Block', 'Pair')),
     table=model(body='param pos [Seq, Embed] ~ normal(0.5)\n  '
                 + STACK.replace('embed[Vocab = tokens]', 'embed[Vocab = tokens] + pos')),
