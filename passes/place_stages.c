@@ -7,6 +7,7 @@
    different layers there. What of a pipeline is not built yet is refused here, at the place line
    (E0901). Must not: look at what the rounds compute. */
 #include "ir/loop.h"
+#include "ir/message.h"
 #include "ir/placement.h"
 #include "passes/internal.h"
 #include "ir/module_settings.h"
@@ -59,6 +60,16 @@ static Report *refuse(Stages *s, const PlaceRule *r, const char *what) {
   return diag_at(s->m->ctx->diag, "E0901", span_of(s->m, r->loc), "%s not built yet", what);
 }
 
+/* There a send waits for its receive, and pairs of the two (ir/send_pairs.h) are not enough: the
+   last stage sends to the first one, which sends to it. */
+static bool rings_over_nccl(Stages *s, const PlaceRule *r) {
+  if (plan_chunks(s->m) < 2 || !message_needs_line(s->m)) return false;
+  Report *d = refuse(s, r, "`pipeline interleaved` over NCCL is");
+  diag_label(d, "stages in a ring would wait for each other for ever");
+  diag_help(d, "`pipeline one_f_one_b`, or `--comm local`: by way of the host");
+  return true;
+}
+
 /* On axis `at`: nothing inside is placed there. */
 static void clear(Fn *body, int at) {
   for (uint32_t i = 0; i < body->values.n; i++) body->values.at[i].placed.on[at] = NULL;
@@ -85,7 +96,7 @@ static void mark(Stages *s, Op *o) {
     diag_label(refuse(s, r, "a pipeline over several axes is"), "stages stand along one axis");
     return;
   }
-  if (s->m->mesh.at[at].size == 1) return;
+  if (s->m->mesh.at[at].size == 1 || rings_over_nccl(s, r)) return;
   if (attr_get(&o->attrs, ATTR_of) || loop_first(o)) {
     Report *d = refuse(s, r, "a pipeline of layers that keep different things is");
     diag_help(d, "`recompute` of all layers alike, such as `h.*`");

@@ -138,6 +138,8 @@ def chunks():
     a, b = [json.loads(run(SHARDC, 'plan', 'm.shard', '--plan', p, '--set', 'plan.micro=1', '--json', cwd=folder)[0]
                        .split('\n')[0]) for p in ('turns', 'rings')]
     check(b['bubble'] < 0.6 * a['bubble'], f'half of the bubble: {a["bubble"]}, {b["bubble"]}')
+    err = run(SHARDC, 'plan', 'm.shard', '--plan', 'rings', '--target', 'sm_80', cwd=folder, expect=1)[1]
+    check('E0901' in err and 'over NCCL' in err, err)
     for words, code in ('chunks = 4', 'E0704'), ('chunks = 1', 'E0602'), ('chunks = 9', 'E0602'):
         open(f'{folder}/bad.shard', 'w').write(MODEL.replace('interleaved chunks = 2', f'interleaved {words}'))
         check(code in run(SHARDC, 'plan', 'bad.shard', '--plan', 'rings', cwd=folder, expect=1)[1], words)
