@@ -99,9 +99,14 @@ void check_onebit(Eval *e, const AstItem *train) {
   check_auto(e, train);
 }
 
-static void unbuilt(PlanCheck *p, Span at, const char *what) {
+/* Each worker divides by the roots of all second moments, and goes on from all of the momentum,
+   which after the freeze could be kept as signs. */
+static void refuse_states(PlanCheck *p, Span at) {
   Report *r = world_error(p->w, unbuilt_code(p->w), at,
-                          "%s with `optim onebit_adam` is not built yet", what);
+                          "`zero 1` with `optim onebit_adam` is not built yet");
+  diag_fact(r,
+            "workers read all second moments in every step: of 8 bytes of moments a parameter it "
+            "could share 4 at most");
   diag_help(r, "`optim adamw` takes it");
 }
 
@@ -110,7 +115,7 @@ static void check_zero(PlanCheck *p) {
   const AstValue *zero = settings_value(p->item, "zero", NULL);
   if (!zero || stage < 1) return;
   if (stage == 1) {
-    unbuilt(p, zero->span, "`zero 1`");
+    refuse_states(p, zero->span);
     return;
   }
   Report *r = world_error(p->w, "E0602", zero->span, "`zero %lld` keeps no whole gradient",
