@@ -146,20 +146,23 @@ static void report_difference(Verify *x, const Verdict *v) {
 
 /* ---- the command ---- */
 
-/* Computes in f32, and rounds no message to 8 bits. */
-static bool is_wide(const VerifySide *s) {
-  bool int8 = s->m->mesh.n && (plan_int8_gradients(s->m) || plan_int8_weights(s->m));
-  return plan_precision(s->m)[1] == '3' && !int8;
+static bool has_bytes(const VerifySide *s) {
+  return s->m->mesh.n && (plan_int8_gradients(s->m) || plan_int8_weights(s->m));
 }
 
+/* Computes in f32, and rounds no message to 8 bits. */
+static bool is_wide(const VerifySide *s) { return plan_precision(s->m)[1] == '3' && !has_bytes(s); }
+
 /* Rounding of the narrower type of the two; tensors by ten times as much. An optimizer can move an
-   element by lr each step. */
+   element by lr each step; one whose gradient 8 bits round to 0, beside larger ones, stays where it
+   is, so there a tensor may be apart by all that it can have moved. */
 static void set_tolerance(Verify *x) {
   bool wide = is_wide(&x->a) && is_wide(&x->b);
   const char *said = x->o->value[OPT_TOL];
   x->t.loss = said ? strtod(said, NULL) : wide ? 1e-5 : 2e-2;
   x->t.rounding = wide ? 1e-6 : 1e-3;
   x->t.norm = 10 * x->t.loss, x->t.weights = 10 * x->t.loss;
+  if (!said && (has_bytes(&x->a) || has_bytes(&x->b))) x->t.weights = 1;
   double lr = train_rate(x->b.m);
   x->t.noise = lr * strtod(x->steps, NULL);
 }
