@@ -6,11 +6,11 @@
    Who reads it after that, the norm for one, reads it on the host.
 
    Found from the other end: an op that works on the host reads a value of the device that has the
-   shape of a state. From there back through views, joints and ops on one value element by element,
-   as long as that does not get wider, to what makes it: a result of a loop goes to the host in the
-   loop (and what it goes on with, where it does), anything else as soon as it is there. That makes
-   more ops work on the host, so it goes round until nothing changes. Must not: change the module;
-   take what has not the size of a state, scalars travel on their own. */
+   shape of a state, or that it adds to a value of the host. From there back through views, joints
+   and ops on one value element by element, as long as that does not get wider, to what makes it: a
+   result of a loop goes to the host in the loop (and what it goes on with, where it does), anything
+   else as soon as it is there. That makes more ops work on the host, so it goes round until nothing
+   changes. Must not: change the module; take scalars, they travel on their own. */
 #include "passes/internal.h"
 #include "passes/offload.h"
 
@@ -89,6 +89,14 @@ static void look_at_loop(Search *x, const Op *o) {
   }
 }
 
+/* To a sum over micro-batches that is there: one rank alone has it in the shape of the parameter. */
+static bool is_added(const Search *x, const Op *o, ValueId v) {
+  for (uint32_t i = 0; value_type(x->f, v)->rank && i < o->nin && o->code == OP_add; i++)
+    if (x->tier[o->in[i]] == TIER_host && is_alike(value_type(x->f, o->in[i]), value_type(x->f, v)))
+      return true;
+  return false;
+}
+
 static void look_at(Search *x, const Op *o) {
   Tier t = o->global ? o->global->type.tier : TIER_device;
   if (o->code == OP_loop) {
@@ -100,7 +108,7 @@ static void look_at(Search *x, const Op *o) {
     if (x->tier[o->in[i]] > t) t = x->tier[o->in[i]];
   for (uint32_t i = 0; i < o->nout; i++) x->tier[o->out + i] = x->goes[o->out + i] ? TIER_host : t;
   for (uint32_t i = 0; i < o->nin && t == TIER_host; i++)
-    if (is_of_state(x, value_type(x->f, o->in[i]))) trace(x, o->in[i]);
+    if (is_of_state(x, value_type(x->f, o->in[i])) || is_added(x, o, o->in[i])) trace(x, o->in[i]);
 }
 
 bool *offload_gradients(const Module *m, const Fn *f, const Tier *works) {

@@ -43,6 +43,7 @@ CASES = [(ONE, 1, PARAMS, '', ADAM),
           'recompute h keep = all', ADAM),
          (TWO + '; zero 1 over data; precision bf16', 2, 'offload optimizer -> host', '', ADAM),
          (TWO + '; zero 2 over data bucket = 4KiB; micro 1; precision bf16', 2, UPDATE, '', LAMB),
+         (ONE + '; zero 2 over data; micro 2; precision f16', 1, UPDATE, '', ADAM),  # sums of one rank alone
          (ONE + '; zero 0 over data', 1, f'{UPDATE}; {PARAMS}; {KEPT}', NEAR, 'sgd lr = 1e-2 momentum = 0.9'),
          (TWO + '; zero 3 over data; precision f16; micro 1', 2, f'{UPDATE}; {PARAMS}; {KEPT}', NEAR, ADAM)]
 
