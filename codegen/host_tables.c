@@ -407,6 +407,8 @@ static void put_pinned(HostWriter *h) {
   host_put(h, "    .ahead_at = %lld,\n    .send_slot = %lld,\n    .move_slot = %lld,\n",
            (long long)(arena_bytes(h->m, IN_IO) - module_ahead(h->m)),
            (long long)module_send_slot(h->m), (long long)module_move_slot(h->m));
+  host_put(h, "    .move_slots = {%lld, %lld},\n", (long long)module_move_slots(h->m, false),
+           (long long)module_move_slots(h->m, true));
   host_put(h, "    .host_view = %lld,\n    .host_window = %lld,\n    .host_messages = %lld,\n",
            (long long)p.view, (long long)p.window, (long long)p.messages);
   host_put(h, "    .host_ahead = %lld,\n", (long long)p.ahead);

@@ -311,7 +311,28 @@ int64_t module_move_slot(const Module *m) {
   return most < LARGEST_SLOT ? round_up((int64_t)most, CACHE_LINE) : LARGEST_SLOT;
 }
 
-static int64_t move_slots(const Module *m) { return 2 * MOVE_SLOTS * module_move_slot(m); }
+/* Of what its ops move one way. */
+static int64_t slots_of(const Fn *f, int64_t slot, bool up) {
+  int64_t n = 0;
+  for (OpId i = 0; f->kind == FN_BODY && i < f->ops.n; i++) {
+    Moves x = op_moves(f, &f->ops.at[i]);
+    n += ceil_div((int64_t)(up ? x.up : x.down), slot);
+  }
+  return n;
+}
+
+int64_t module_move_slots(const Module *m, bool up) {
+  int64_t slot = module_move_slot(m), most = 2;
+  for (uint32_t i = 0; slot && i < m->fns.n; i++) {
+    int64_t n = slots_of(m->fns.at[i], slot, up);
+    if (n > most) most = n;
+  }
+  return !slot ? 0 : most < MOVE_SLOTS ? most : MOVE_SLOTS;
+}
+
+static int64_t move_slots(const Module *m) {
+  return (module_move_slots(m, false) + module_move_slots(m, true)) * module_move_slot(m);
+}
 
 int64_t module_device_words(const Module *m) {
   int64_t counters = round_up(4 * module_counters(m), CACHE_LINE);

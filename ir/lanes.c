@@ -157,7 +157,7 @@ static void step(Clocks *c, uint32_t i) {
 Lanes lanes_of(const Module *m, const Machine *x, const EventList *events) {
   Lanes lanes = {0};
   Clocks c = {.m = m, .x = x, .events = events, .lanes = &lanes};
-  c.host = (HostClocks){.m = m, .x = x, .events = events};
+  c.host = host_clocks(m, x, events);
   if (x->flops <= 0) return lanes;
   c.over = ARENA_ARRAY(m->arena, double, events->at.n + 1);
   c.at = ARENA_ARRAY(m->arena, Lanes, events->at.n + 1);

@@ -61,13 +61,19 @@ static double piece_up(HostClocks *h, HostLane *l, double *slot, double bytes, d
   return *slot = later(now, l->free) + copy_seconds(h, bytes);
 }
 
+HostClocks host_clocks(const Module *m, const Machine *x, const EventList *events) {
+  HostClocks h = {.m = m, .x = x, .events = events, .bytes = module_move_slot(m)};
+  for (int up = 0; up < 2; up++) h.slots[up] = module_move_slots(m, up);
+  return h;
+}
+
 double host_clock_move(HostClocks *h, const Event *e, double bytes, bool up, double now) {
   int lane = up ? HOST_UP : HOST_DOWN;
   HostLane *l = &h->lane[lane];
-  double room = (double)module_move_slot(h->m);
+  double room = (double)h->bytes;
   l->free = later(l->free, behind_others(h, lane, e));
   while (bytes > 0) {
-    double n = bytes < room ? bytes : room, *slot = &h->slot[up][h->taken[up]++ % MOVE_SLOTS];
+    double n = bytes < room ? bytes : room, *slot = &h->slot[up][h->taken[up]++ % h->slots[up]];
     now = up ? piece_up(h, l, slot, n, now) : piece_down(h, l, slot, n, now);
     bytes -= n;
   }

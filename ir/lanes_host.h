@@ -21,10 +21,11 @@ typedef struct HostClocks {
   const Machine *x;
   const EventList *events;
   HostLane lane[HOST_LANES];
-  double slot[2][MOVE_SLOTS]; /* down, up: when it is empty again */
-  int64_t taken[2];
+  double slot[2][MOVE_SLOTS];        /* down, up: when it is empty again */
+  int64_t taken[2], slots[2], bytes; /* of a slot */
 } HostClocks;
 
+HostClocks host_clocks(const Module *m, const Machine *x, const EventList *events);
 /* Of a move of so many bytes; `now`, and what is returned: the kernels' clock before and behind. */
 double host_clock_move(HostClocks *h, const Event *e, double bytes, bool up, double now);
 void host_clock_kernel(HostClocks *h, const Event *e, double seconds);

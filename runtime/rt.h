@@ -199,7 +199,9 @@ typedef struct rt_program {
      says where the device is. */
   int64_t counters_at;
   int64_t send_slot; /* behind its line of 64: bytes for what is on its way to a neighbour */
-  int64_t move_slot; /* behind that, four slots of so many bytes for copies from and to the host */
+  int64_t
+      move_slot; /* behind that, slots of so many bytes for copies to the host and from there: */
+  int move_slots[2]; /* so many each */
   int64_t ahead_at;  /* and where inputs of the next step wait for it */
   /* On a GPU: all pinned memory of the host, allocated once at start: the view of inputs, scalars
      and small outputs; a window through which all other tensors come and go; room for what the

@@ -23,7 +23,7 @@
 #include <string.h>
 
 typedef enum HostLaneKind { LANE_DOWN, LANE_HOST, LANE_UP, LANES } HostLaneKind;
-enum { SLOTS = 2, TOUCHES = 32, NO_TIME = 2, LINE = 64 }; /* NO_TIME: CU_EVENT_DISABLE_TIMING */
+enum { TOUCHES = 32, NO_TIME = 2, LINE = 64 }; /* NO_TIME: CU_EVENT_DISABLE_TIMING */
 
 typedef struct HostTouch { /* an operation of a lane */
   CUevent over;
@@ -46,8 +46,9 @@ typedef struct CopySlot {
 
 struct CudaLanes {
   LaneQueue lane[LANES];
-  CopySlot slot[2][SLOTS]; /* down, up */
+  CopySlot *slot[2];       /* down, up */
   int64_t taken[2], bytes; /* of a slot */
+  int slots[2];
   CUevent began;
   bool on; /* in this entry */
 };
@@ -82,9 +83,12 @@ bool rt_cuda_lanes_open(Cuda *c, const rt_program *p, int spans, Fault *f) {
   if (!make_event(c, &x->began, f)) return false;
   for (HostLaneKind l = 0; l < LANES; l++)
     if (!open_lane(c, &x->lane[l], spans < 2 ? 2 : spans, f)) return false;
-  for (int up = 0; up < 2; up++)
-    for (int i = 0; i < SLOTS; i++, at += (CUdeviceptr)x->bytes)
+  for (int up = 0; up < 2; up++) {
+    x->slots[up] = p->move_slots[up];
+    x->slot[up] = rt_alloc(sizeof *x->slot[up] * (size_t)x->slots[up]);
+    for (int i = 0; i < x->slots[up]; i++, at += (CUdeviceptr)x->bytes)
       if (!open_slot(c, &x->slot[up][i], at, f)) return false;
+  }
   return true;
 }
 
@@ -102,8 +106,11 @@ void rt_cuda_lanes_close(Cuda *c) {
   CudaLanes *x = c->lanes;
   if (!x) return;
   for (HostLaneKind l = 0; l < LANES; l++) close_lane(c, &x->lane[l]);
-  for (int i = 0; i < 2 * SLOTS; i++)
-    destroy(c, x->slot[i / SLOTS][i % SLOTS].full), destroy(c, x->slot[i / SLOTS][i % SLOTS].empty);
+  for (int up = 0; up < 2; up++) {
+    for (int i = 0; i < x->slots[up]; i++)
+      destroy(c, x->slot[up][i].full), destroy(c, x->slot[up][i].empty);
+    free(x->slot[up]);
+  }
   destroy(c, x->began);
   free(x);
   c->lanes = NULL;
@@ -178,7 +185,9 @@ static void copy(const Cuda *c, CUdeviceptr to, CUdeviceptr from, int64_t bytes,
   rt_cuda_must(c, c->api.cuMemcpyAsync(to, from, (size_t)bytes, s), "copy from or to the host");
 }
 
-static CopySlot *next_slot(CudaLanes *x, bool up) { return &x->slot[up][x->taken[up]++ % SLOTS]; }
+static CopySlot *next_slot(CudaLanes *x, bool up) {
+  return &x->slot[up][x->taken[up]++ % x->slots[up]];
+}
 
 static void piece_down(const Cuda *c, char *to, CUdeviceptr from, int64_t bytes, bool first) {
   CopySlot *s = next_slot(c->lanes, false);
@@ -249,7 +258,8 @@ void rt_cuda_lanes_begin(const Cuda *c, bool on) {
     x->lane[l].n = 0;
     memset(x->lane[l].behind, 0, sizeof x->lane[l].behind);
   }
-  for (int i = 0; i < 2 * SLOTS; i++) x->slot[i / SLOTS][i % SLOTS].used = false;
+  for (int up = 0; up < 2; up++)
+    for (int i = 0; i < x->slots[up]; i++) x->slot[up][i].used = false;
   record(c, x->began, c->stream);
 }
 

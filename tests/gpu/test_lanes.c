@@ -98,6 +98,7 @@ static void run_program(bool no_graph) {
                                         [RT_HOST_STATES] = BYTES,
                                         [RT_HOST_WORK] = BYTES},
                         .move_slot = slot,
+                        .move_slots = {2, 2},
                         .host_window = tensors[1].bytes,
                         .tensors = tensors,
                         .ntensors = 2,

@@ -76,6 +76,6 @@ for size, layers, there in (140, 175, ''), (150, 187, ''), (150, 187, ' offload 
 saved = kept[150, '']['bytes']['saved']
 c5 = kept[150, ' offload = host']
 check(c5['bytes']['saved'] == 0 and c5['host']['saved'] == saved == c5['moved_per_step']['down'], f'C5: {c5}')
-SLOTS = 4 * 2**25  # through which copies go
+SLOTS = 32 * 2**25  # at most, through which copies go
 check(c5['moved_per_step']['up'] == saved, f'C5: {c5}')
 check(c5['bytes']['total'] <= kept[150, '']['bytes']['total'] - saved * 0.99 + SLOTS, f'C5: {c5}')
