@@ -1,0 +1,87 @@
+"""What a step with states on the host takes, by the bound of `plan`: python3 offload_time.py SHARDC
+
+The machine of "ZeRO-Offload: Democratizing Billion-Scale Model Training" (V100 with 32 GB, PCIe of 16 GB/s each way,
+120 GB/s of host memory for what 16 GPUs share; peaks, not what kernels reach: copies are the harder to hide), the sizes
+and micro-batches of its table 3, 512 sequences a step. 10 billion parameters on one GPU lose at most a tenth against
+the computation alone. Figure 8: what does not fit without the host fits, and small micro-batches, which the largest
+models need, cost most. Figure 11: of 10 billion over many GPUs ZeRO-2 without the host comes in late, and then is the
+faster one. Figure 14: with one micro-batch a step, more samples hide more; without the host no step is slower, where
+it fits. Bounds: the walk of ir/lanes_host.c, no measurement.
+"""
+import json, os, subprocess, sys
+from common import EXAMPLES, check, workdir
+
+SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
+MODEL = '''use "gpt2"
+variant Big of GPT2 { Pos = 1024; Vocab = 50257; Embed = %d; Heads = %d; Layers = %d }
+train t for Big { size Seq = 1024; batch %d; steps 10; data "none.bin" format = u16; optim adamw; clip 1.0 }
+machine dgx2 {
+  node gpus = 16 arch = sm_80 memory = 32GiB f16 = 125TFLOPS hbm = 900GB/s
+  host memory = 1.5TB pcie = 16GB/s latency = 10us cores = 48 dram = 120GB/s
+  link intra = 150GB/s inter = 100GB/s
+}
+plan p for Big {
+  on dgx2 nodes = %d
+  mesh data = %d
+  place Batch -> data
+  zero 2 over data%s
+  micro %d
+  precision f16 master = f32
+  recompute h.* keep = input
+  %s
+}
+'''
+
+
+def plan(layers, embed, micro, ranks=1, batch=512, host=True):
+    text = MODEL % (embed, embed // 128, layers, batch, (ranks + 15) // 16, ranks, ' overlap = on' * (ranks > 1),
+                    micro, 'offload optimizer, grads -> host' * host)
+    open(f'{folder}/m.shard', 'w').write(text)
+    p = subprocess.run([SHARDC, 'plan', 'm.shard', '--plan', 'p', '--json'], cwd=folder, capture_output=True, text=True,
+                       env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1'))
+    check(p.stdout.startswith('{'), f'{layers} x {embed}: {p.stderr}')
+    told = json.loads(p.stdout)
+    told['tflops'] = told['flop_per_step'] / told['seconds_per_step'] / 1e12
+    return told
+
+
+SIZES = {1: (20, 2048, 32), 2: (40, 2048, 32), 4: (64, 2304, 32), 6: (53, 3072, 16), 8: (72, 3072, 16),
+         10: (50, 4096, 8), 12: (60, 4096, 4), 13: (65, 4096, 4)}
+
+
+def one_gpu():
+    rate = {}
+    for size, shape in SIZES.items():
+        with_host, alone = plan(*shape), plan(*shape, host=False)
+        check(with_host['fits'], f'{size}B does not fit')
+        check(alone['fits'] == (size == 1), f'{size}B without the host: fits {alone["fits"]}')
+        lost = with_host['seconds_per_step'] / alone['seconds_per_step'] - 1
+        rate[size] = with_host['tflops']
+        print(f'{size}B, one GPU: {rate[size]:.1f} TFLOPS, {100 * lost:.1f} % more than the computation alone')
+        if size == 10: check(lost <= 0.10, f'10B loses {lost}')
+    check(min(rate[12], rate[13]) < min(rate[s] for s in rate if s < 12), f'small micro-batches: {rate}')
+
+
+def many_gpus():
+    faster = {}
+    for ranks in 1, 2, 4, 8, 16, 32, 64, 128:
+        micro = 8 if ranks <= 64 else 4
+        a, b = plan(*SIZES[10][:2], micro, ranks), plan(*SIZES[10][:2], micro, ranks, host=False)
+        check(a['fits'], f'10B on {ranks} does not fit')
+        if b['fits']: faster[ranks] = b['seconds_per_step'] < a['seconds_per_step']
+        print(f'10B on {ranks}: {a["tflops"]:.1f} TFLOPS, without the host {b["tflops"]:.1f}, fits {b["fits"]}')
+    check(1 not in faster and faster.get(64) and faster.get(128), f'without the host: {faster}')
+
+
+def one_micro_batch():
+    last = 0
+    for batch in 1, 8, 16, 32:
+        a, b = plan(*SIZES[1][:2], batch, batch=batch), plan(*SIZES[1][:2], batch, batch=batch, host=False)
+        print(f'1B, {batch} a step: {a["tflops"]:.1f} TFLOPS, without the host {b["tflops"]:.1f}, fits {b["fits"]}')
+        check(last < a['tflops'] <= b['tflops'] and a['fits'], f'{batch} a step: {last}, {a["tflops"]}, {b["tflops"]}')
+        last = a['tflops']
+
+
+one_gpu()
+many_gpus()
+one_micro_batch()
