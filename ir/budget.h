@@ -36,8 +36,8 @@ int64_t module_counters(const Module *m);      /* loops count to less than this 
    it and the host, and the inputs of the next step. Behind the inputs, outputs and scalars. */
 int64_t module_device_words(const Module *m);
 int64_t module_ahead(const Module *m); /* the last of these alone */
-/* Of these, the bytes of a slot for what comes from the host or goes there, or 0; and how many slots
-   there are, each way: for what a round of a loop moves, so that the next one need not wait. */
+/* Of these, the bytes of a slot for what comes from the host or goes there, or 0; and how many
+   slots there are, each way: for what a round of a loop moves, so that the next need not wait. */
 int64_t module_move_slot(const Module *m);
 int64_t module_move_slots(const Module *m, bool up);
 enum { MOVE_SLOTS = 16 }; /* at most */

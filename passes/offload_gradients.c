@@ -89,7 +89,7 @@ static void look_at_loop(Search *x, const Op *o) {
   }
 }
 
-/* To a sum over micro-batches that is there: one rank alone has it in the shape of the parameter. */
+/* To a sum over micro-batches there: one rank alone has it in the shape of the parameter. */
 static bool is_added(const Search *x, const Op *o, ValueId v) {
   for (uint32_t i = 0; value_type(x->f, v)->rank && i < o->nin && o->code == OP_add; i++)
     if (x->tier[o->in[i]] == TIER_host && is_alike(value_type(x->f, o->in[i]), value_type(x->f, v)))
