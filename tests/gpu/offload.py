@@ -73,7 +73,8 @@ def same_bits(plan, ranks, hosted, near, optim):
     if 'grads' in hosted:  # the norm is added up by another processor, in another order
         worst = max(abs(float(x[1]) / float(y[1]) - 1) for a, b in zip(first[0], want[0], strict=True)
                     for x, y in zip(a, b, strict=True))
-        check(worst < 1e-5, f'{plan}; {hosted}: {worst}: {first[0]} {want[0]}')
+        most = 1e-3 if '16' in plan + near else 1e-5  # its last bit moves a weight by a rounding of the type
+        check(worst < most, f'{plan}; {hosted}: {worst}: {first[0]} {want[0]}')
         print(f'{hosted}: losses and norms differ by {worst:.1g} at most')
         want = first
     for order, more in (None, ['--no-graph']), (0, []), (3, []), (1, ['--no-graph']), (4, ['--no-graph']):
