@@ -20,20 +20,20 @@ static void set_flat(Emit *e, Point *p, const FlashDims *d, LLVMValueRef flat) {
   }
 }
 
-Point attention_head_point(const AttentionHead *h) {
+Point attention_head_point(const AttentionHead *head) {
   Point p = {0};
-  set_flat(h->e, &p, &h->f->shared, h->shared);
-  set_flat(h->e, &p, &h->f->group, h->group);
+  set_flat(head->e, &p, &head->f->shared, head->shared);
+  set_flat(head->e, &p, &head->f->group, head->group);
   return p;
 }
 
-LLVMValueRef attention_head_admits(const AttentionHead *h, const Point *queries, LLVMValueRef key,
-                                   int lanes) {
+LLVMValueRef attention_head_admits(const AttentionHead *head, const Point *queries,
+                                   LLVMValueRef key, int lanes) {
   Point p = *queries;
-  must(h->f->mask != NO_VALUE, "kernel %s: attention without a mask asks it", h->e->k->name);
-  point_set(&p, (Index){.dim = h->f->key, .at = key});
-  expr_reset(h->e);
-  return emit_splat(h->e, expr_value(h->e, h->f->mask, &p), lanes);
+  must(head->f->mask != NO_VALUE, "kernel %s: attention without a mask asks it", head->e->k->name);
+  point_set(&p, (Index){.dim = head->f->key, .at = key});
+  expr_reset(head->e);
+  return emit_splat(head->e, expr_value(head->e, head->f->mask, &p), lanes);
 }
 
 /* ---- masks over intervals ---- */
@@ -80,16 +80,19 @@ static Bounds product(Emit *e, Bounds a, Bounds b, bool divide) {
   return range(min4(e, x, LLVMIntSLT), min4(e, x, LLVMIntSGT));
 }
 
-static bool positive_constant(Bounds b) {
-  return b.lo == b.hi && LLVMIsAConstantInt(b.lo) && LLVMConstIntGetSExtValue(b.lo) > 0;
+static bool positive_constant(Bounds limits) {
+  return limits.lo == limits.hi && LLVMIsAConstantInt(limits.lo) &&
+         LLVMConstIntGetSExtValue(limits.lo) > 0;
 }
 
 static Bounds arithmetic(Emit *e, OpCode c, Bounds a, Bounds b) {
-  LLVMBuilderRef q = e->builder;
+  LLVMBuilderRef builder = e->builder;
   if (!a.lo || !b.lo) return unknown(e);
   switch (c) {
   case OP_add: return range(plus(e, a.lo, b.lo), plus(e, a.hi, b.hi));
-  case OP_sub: return range(LLVMBuildNSWSub(q, a.lo, b.hi, ""), LLVMBuildNSWSub(q, a.hi, b.lo, ""));
+  case OP_sub:
+    return range(LLVMBuildNSWSub(builder, a.lo, b.hi, ""),
+                 LLVMBuildNSWSub(builder, a.hi, b.lo, ""));
   case OP_min: return range(least(e, a.lo, b.lo, LLVMIntSLT), least(e, a.hi, b.hi, LLVMIntSLT));
   case OP_max: return range(least(e, a.lo, b.lo, LLVMIntSGT), least(e, a.hi, b.hi, LLVMIntSGT));
   case OP_mul: return product(e, a, b, false);
@@ -98,65 +101,67 @@ static Bounds arithmetic(Emit *e, OpCode c, Bounds a, Bounds b) {
   }
 }
 
-/* -x, |x| */
-static Bounds reflected(Emit *e, OpCode c, Bounds x) {
-  if (!x.lo) return unknown(e);
-  LLVMValueRef lo = LLVMBuildNSWNeg(e->builder, x.hi, ""),
-               hi = LLVMBuildNSWNeg(e->builder, x.lo, "");
+/* -x, |limits| */
+static Bounds reflected(Emit *e, OpCode c, Bounds limits) {
+  if (!limits.lo) return unknown(e);
+  LLVMValueRef lo = LLVMBuildNSWNeg(e->builder, limits.hi, ""),
+               hi = LLVMBuildNSWNeg(e->builder, limits.lo, "");
   if (c == OP_neg) return range(lo, hi);
-  LLVMValueRef least_far = least(e, x.lo, lo, LLVMIntSGT);
-  return range(least(e, least_far, emit_i64(e, 0), LLVMIntSGT), least(e, x.hi, hi, LLVMIntSGT));
+  LLVMValueRef least_far = least(e, limits.lo, lo, LLVMIntSGT);
+  return range(least(e, least_far, emit_i64(e, 0), LLVMIntSGT),
+               least(e, limits.hi, hi, LLVMIntSGT));
 }
 
 static Bounds compare(Emit *e, OpCode c, Bounds a, Bounds b) {
-  LLVMBuilderRef q = e->builder;
+  LLVMBuilderRef builder = e->builder;
   if (!a.lo || !b.lo) return unknown(e);
   LLVMIntPredicate p = c == OP_lt ? LLVMIntSLT : LLVMIntSLE;
-  LLVMValueRef some = LLVMBuildICmp(q, p, a.lo, b.hi, ""),
-               all = LLVMBuildICmp(q, p, a.hi, b.lo, "");
+  LLVMValueRef some = LLVMBuildICmp(builder, p, a.lo, b.hi, ""),
+               all = LLVMBuildICmp(builder, p, a.hi, b.lo, "");
   if (c == OP_eq) {
-    some = LLVMBuildAnd(q, some, LLVMBuildICmp(q, LLVMIntSLE, b.lo, a.hi, ""), "");
-    all = LLVMBuildAnd(q, all, LLVMBuildICmp(q, LLVMIntSLE, b.hi, a.lo, ""), "");
+    some = LLVMBuildAnd(builder, some, LLVMBuildICmp(builder, LLVMIntSLE, b.lo, a.hi, ""), "");
+    all = LLVMBuildAnd(builder, all, LLVMBuildICmp(builder, LLVMIntSLE, b.hi, a.lo, ""), "");
   }
   return (Bounds){.some = some, .all = all};
 }
 
 static Bounds logic(Emit *e, OpCode c, Bounds a, Bounds b) {
-  LLVMBuilderRef q = e->builder;
+  LLVMBuilderRef builder = e->builder;
   if (c == OP_not)
-    return (Bounds){.some = LLVMBuildNot(q, a.all, ""), .all = LLVMBuildNot(q, a.some, "")};
+    return (Bounds){.some = LLVMBuildNot(builder, a.all, ""),
+                    .all = LLVMBuildNot(builder, a.some, "")};
   if (c == OP_and)
-    return (Bounds){.some = LLVMBuildAnd(q, a.some, b.some, ""),
-                    .all = LLVMBuildAnd(q, a.all, b.all, "")};
-  return (Bounds){.some = LLVMBuildOr(q, a.some, b.some, ""),
-                  .all = LLVMBuildOr(q, a.all, b.all, "")};
+    return (Bounds){.some = LLVMBuildAnd(builder, a.some, b.some, ""),
+                    .all = LLVMBuildAnd(builder, a.all, b.all, "")};
+  return (Bounds){.some = LLVMBuildOr(builder, a.some, b.some, ""),
+                  .all = LLVMBuildOr(builder, a.all, b.all, "")};
 }
 
-static Bounds bounds(const AttentionHead *h, ValueId v, const Spans *s);
+static Bounds bounds(const AttentionHead *head, ValueId v, const Spans *spans);
 
-static Bounds of_position(const AttentionHead *h, Str dim, const Spans *s) {
-  for (int i = 0; i < s->n; i++)
-    if (s->at[i].dim == dim) return range(s->at[i].lo, s->at[i].hi);
-  return unknown(h->e);
+static Bounds of_position(const AttentionHead *head, Str dim, const Spans *spans) {
+  for (int i = 0; i < spans->n; i++)
+    if (spans->at[i].dim == dim) return range(spans->at[i].lo, spans->at[i].hi);
+  return unknown(head->e);
 }
 
-static Bounds of_renamed(const AttentionHead *h, const Op *op, const Spans *s) {
+static Bounds of_renamed(const AttentionHead *head, const Op *op, const Spans *s) {
   Spans t = *s;
   for (int g = 0; g < op->ngroups; g++)
     for (int i = 0; i < op->group[g].nfrom; i++) {
-      Bounds b = of_position(h, op->group[g].to[i], s);
+      Bounds limits = of_position(head, op->group[g].to[i], s);
       int at = 0;
       while (at < t.n && t.at[at].dim != op->group[g].from[i]) at++;
-      if (!b.lo || at == MAX_RANK * 2) return unknown(h->e);
+      if (!limits.lo || at == MAX_RANK * 2) return unknown(head->e);
       if (at == t.n) t.n++;
-      t.at[at].dim = op->group[g].from[i], t.at[at].lo = b.lo, t.at[at].hi = b.hi;
+      t.at[at].dim = op->group[g].from[i], t.at[at].lo = limits.lo, t.at[at].hi = limits.hi;
     }
-  t.known = ARENA_ARRAY(h->e->arena, Bounds, h->e->k->values.n + 1);
-  return bounds(h, op->in[0], &t);
+  t.known = ARENA_ARRAY(head->e->arena, Bounds, head->e->k->values.n + 1);
+  return bounds(head, op->in[0], &t);
 }
 
-static Bounds of_constant(const AttentionHead *h, const Op *op, ValueId v) {
-  Emit *e = h->e;
+static Bounds of_constant(const AttentionHead *head, const Op *op, ValueId v) {
+  Emit *e = head->e;
   double x = attr_float(&op->attrs, ATTR_value, 0);
   Elem elem = value_type(e->k, v)->elem;
   if (elem == ELEM_bool) return (Bounds){.some = truth(e, x != 0), .all = truth(e, x != 0)};
@@ -165,8 +170,8 @@ static Bounds of_constant(const AttentionHead *h, const Op *op, ValueId v) {
 }
 
 /* An argument of the kernel that has no dims. */
-static Bounds of_scalar(const AttentionHead *h, ValueId v) {
-  Emit *e = h->e;
+static Bounds of_scalar(const AttentionHead *head, ValueId v) {
+  Emit *e = head->e;
   const Type *t = value_type(e->k, v);
   ElemClass class = elem_class(t->elem);
   Point p = {0};
@@ -177,75 +182,76 @@ static Bounds of_scalar(const AttentionHead *h, ValueId v) {
   return range(x, x);
 }
 
-static LLVMValueRef is_one(Emit *e, Bounds x) {
-  return LLVMBuildICmp(e->builder, LLVMIntEQ, x.lo, x.hi, "");
+static LLVMValueRef is_one(Emit *e, Bounds limits) {
+  return LLVMBuildICmp(e->builder, LLVMIntEQ, limits.lo, limits.hi, "");
 }
 
-static Bounds of_lookup(const AttentionHead *h, const Op *op, Bounds row, Bounds column) {
-  Emit *e = h->e;
-  LLVMBuilderRef b = e->builder;
+static Bounds of_lookup(const AttentionHead *head, const Op *op, Bounds row, Bounds column) {
+  Emit *e = head->e;
+  LLVMBuilderRef builder = e->builder;
   LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
   if (!row.lo || !column.lo) return unknown(e);
-  LLVMValueRef one = LLVMBuildAnd(b, is_one(e, row), is_one(e, column), "");
-  LLVMValueRef bit =
-      expr_lookup(e, op, LLVMBuildTrunc(b, row.lo, i32, ""), LLVMBuildTrunc(b, column.lo, i32, ""));
-  return (Bounds){.some = LLVMBuildOr(b, LLVMBuildNot(b, one, ""), bit, ""),
-                  .all = LLVMBuildAnd(b, one, bit, "")};
+  LLVMValueRef one = LLVMBuildAnd(builder, is_one(e, row), is_one(e, column), "");
+  LLVMValueRef bit = expr_lookup(e, op, LLVMBuildTrunc(builder, row.lo, i32, ""),
+                                 LLVMBuildTrunc(builder, column.lo, i32, ""));
+  return (Bounds){.some = LLVMBuildOr(builder, LLVMBuildNot(builder, one, ""), bit, ""),
+                  .all = LLVMBuildAnd(builder, one, bit, "")};
 }
 
-static Bounds find_bounds(const AttentionHead *h, ValueId v, const Spans *s) {
-  Emit *e = h->e;
+static Bounds find_bounds(const AttentionHead *head, ValueId v, const Spans *spans) {
+  Emit *e = head->e;
   const Op *op = value_def(e->k, v);
-  if (!op) return of_scalar(h, v);
+  if (!op) return of_scalar(head, v);
   ElemClass from = op->nin ? elem_class(value_type(e->k, op->in[0])->elem) : CLASS_INT;
   switch (op->code) {
-  case OP_const: return of_constant(h, op, v);
-  case OP_iota: return of_position(h, op->group[0].from[0], s);
+  case OP_const: return of_constant(head, op, v);
+  case OP_iota: return of_position(head, op->group[0].from[0], spans);
   case OP_expand:
   case OP_copy:
-  case OP_stop: return bounds(h, op->in[0], s);
+  case OP_stop: return bounds(head, op->in[0], spans);
   case OP_cast:
     return from == CLASS_INT && elem_class(value_type(e->k, v)->elem) == CLASS_INT
-               ? bounds(h, op->in[0], s)
+               ? bounds(head, op->in[0], spans)
                : unknown(e);
-  case OP_rename: return of_renamed(h, op, s);
-  case OP_not: return logic(e, OP_not, bounds(h, op->in[0], s), unknown(e));
+  case OP_rename: return of_renamed(head, op, spans);
+  case OP_not: return logic(e, OP_not, bounds(head, op->in[0], spans), unknown(e));
   case OP_and:
-  case OP_or: return logic(e, op->code, bounds(h, op->in[0], s), bounds(h, op->in[1], s));
+  case OP_or:
+    return logic(e, op->code, bounds(head, op->in[0], spans), bounds(head, op->in[1], spans));
   case OP_neg:
   case OP_abs:
-    return from == CLASS_INT ? reflected(e, op->code, bounds(h, op->in[0], s)) : unknown(e);
+    return from == CLASS_INT ? reflected(e, op->code, bounds(head, op->in[0], spans)) : unknown(e);
   default: break;
   }
   if (op->nin != 2 || from != CLASS_INT) return unknown(e);
-  Bounds x = bounds(h, op->in[0], s), y = bounds(h, op->in[1], s);
-  if (op->code == OP_lookup) return of_lookup(h, op, x, y);
+  Bounds x = bounds(head, op->in[0], spans), y = bounds(head, op->in[1], spans);
+  if (op->code == OP_lookup) return of_lookup(head, op, x, y);
   bool asks = op->code == OP_lt || op->code == OP_le || op->code == OP_eq;
   return asks ? compare(e, op->code, x, y) : arithmetic(e, op->code, x, y);
 }
 
 /* Each value once: expressions share parts. */
-static Bounds bounds(const AttentionHead *h, ValueId v, const Spans *s) {
-  Bounds *known = &s->known[v];
-  if (!known->lo && !known->some) *known = find_bounds(h, v, s);
+static Bounds bounds(const AttentionHead *head, ValueId v, const Spans *spans) {
+  Bounds *known = &spans->known[v];
+  if (!known->lo && !known->some) *known = find_bounds(head, v, spans);
   return *known;
 }
 
-static void add_span(Spans *s, Str dim, LLVMValueRef lo, LLVMValueRef hi) {
-  s->at[s->n].dim = dim, s->at[s->n].lo = lo, s->at[s->n].hi = hi;
-  s->n++;
+static void add_span(Spans *spans, Str dim, LLVMValueRef lo, LLVMValueRef hi) {
+  spans->at[spans->n].dim = dim, spans->at[spans->n].lo = lo, spans->at[spans->n].hi = hi;
+  spans->n++;
 }
 
-MaskFacts attention_head_facts(const AttentionHead *h, LLVMValueRef q0, LLVMValueRef q1,
+MaskFacts attention_head_facts(const AttentionHead *head, LLVMValueRef q0, LLVMValueRef q1,
                                LLVMValueRef k0, LLVMValueRef k1) {
-  Emit *e = h->e;
-  if (h->f->mask == NO_VALUE) return (MaskFacts){truth(e, true), truth(e, true)};
+  Emit *e = head->e;
+  if (head->f->mask == NO_VALUE) return (MaskFacts){truth(e, true), truth(e, true)};
   LLVMValueRef minus = emit_i64(e, -1);
-  Point p = attention_head_point(h);
-  Spans s = {.known = ARENA_ARRAY(e->arena, Bounds, e->k->values.n + 1)};
-  for (int i = 0; i < p.n; i++) add_span(&s, p.index[i].dim, p.index[i].at, p.index[i].at);
-  add_span(&s, h->f->query, q0, plus(e, q1, minus));
-  add_span(&s, h->f->key, k0, plus(e, k1, minus));
-  Bounds b = bounds(h, h->f->mask, &s);
-  return (MaskFacts){b.some, b.all};
+  Point p = attention_head_point(head);
+  Spans spans = {.known = ARENA_ARRAY(e->arena, Bounds, e->k->values.n + 1)};
+  for (int i = 0; i < p.n; i++) add_span(&spans, p.index[i].dim, p.index[i].at, p.index[i].at);
+  add_span(&spans, head->f->query, q0, plus(e, q1, minus));
+  add_span(&spans, head->f->key, k0, plus(e, k1, minus));
+  Bounds limits = bounds(head, head->f->mask, &spans);
+  return (MaskFacts){limits.some, limits.all};
 }

@@ -11,15 +11,15 @@ typedef struct AttentionHead {
   LLVMValueRef shared, group; /* flat indexes of the head */
 } AttentionHead;
 
-Point attention_head_point(const AttentionHead *h); /* its indexes */
+Point attention_head_point(const AttentionHead *head); /* its indexes */
 
 typedef struct MaskFacts {
   LLVMValueRef some, all; /* i1: a key may be admitted; all are, surely */
 } MaskFacts;
 /* for queries q0 .. q1 - 1 and keys k0 .. k1 - 1 */
-MaskFacts attention_head_facts(const AttentionHead *h, LLVMValueRef q0, LLVMValueRef q1,
+MaskFacts attention_head_facts(const AttentionHead *head, LLVMValueRef q0, LLVMValueRef q1,
                                LLVMValueRef k0, LLVMValueRef k1);
 /* Of a key and these queries, of which the head has a mask: <lanes x i1>. */
-LLVMValueRef attention_head_admits(const AttentionHead *h, const Point *queries, LLVMValueRef key,
-                                   int lanes);
+LLVMValueRef attention_head_admits(const AttentionHead *head, const Point *queries,
+                                   LLVMValueRef key, int lanes);
 #endif

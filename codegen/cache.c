@@ -22,13 +22,13 @@ CacheKey hash_bytes(CacheKey h, const void *bytes, size_t n) {
 
 CacheKey hash_text(CacheKey h, const char *text) { return hash_bytes(h, text, strlen(text) + 1); }
 
-const char *hash_words(Arena *a, CacheKey h, int digits) {
+const char *hash_words(Arena *arena, CacheKey h, int digits) {
   must(digits > 0 && digits <= 2 * SHA256_BYTES, "a digest of %d digits", digits);
   uint8_t sum[SHA256_BYTES];
   char text[2 * SHA256_BYTES + 1];
   sha256_end(h, sum);
   for (int i = 0; i < SHA256_BYTES; i++) snprintf(text + 2 * i, 3, "%02x", sum[i]);
-  return arena_printf(a, "%.*s", digits, text);
+  return arena_printf(arena, "%.*s", digits, text);
 }
 
 /* ---- files ---- */
@@ -47,21 +47,21 @@ static bool of_others(const struct stat *st) {
   return (st->st_uid != geteuid() && st->st_uid != 0) || st->st_mode & (S_IWGRP | S_IWOTH);
 }
 
-static CacheBytes read_file(Arena *a, const char *path, bool own) {
-  CacheBytes b = {0};
+static CacheBytes read_file(Arena *arena, const char *path, bool own) {
+  CacheBytes bytes = {0};
   struct stat st;
   int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return b;
+  if (fd < 0) return bytes;
   if (!fstat(fd, &st) && S_ISREG(st.st_mode) && !(own && of_others(&st))) {
-    b.n = (size_t)st.st_size;
-    b.at = arena_alloc(a, b.n + 1);
-    if (!read_all(fd, b.at, b.n)) b.at = NULL;
+    bytes.n = (size_t)st.st_size;
+    bytes.at = arena_alloc(arena, bytes.n + 1);
+    if (!read_all(fd, bytes.at, bytes.n)) bytes.at = NULL;
   }
   close(fd);
-  return b;
+  return bytes;
 }
 
-CacheBytes cache_read_file(Arena *a, const char *path) { return read_file(a, path, false); }
+CacheBytes cache_read_file(Arena *arena, const char *path) { return read_file(arena, path, false); }
 
 /* ---- this program ---- */
 
@@ -84,10 +84,10 @@ static int find_build_id(struct dl_phdr_info *object, size_t size, void *found) 
   return 1;
 }
 
-CacheKey hash_program(CacheKey h, Arena *a) {
+CacheKey hash_program(CacheKey h, Arena *arena) {
   CacheBytes self = {0};
   dl_iterate_phdr(find_build_id, &self);
-  if (!self.at) self = cache_read_file(a, "/proc/self/exe");
+  if (!self.at) self = cache_read_file(arena, "/proc/self/exe");
   return hash_bytes(h, self.at ? self.at : "", self.at ? self.n : 0);
 }
 
@@ -104,42 +104,42 @@ static bool make_folder(char *path) {
   return !mkdir(path, 0700) || errno == EEXIST;
 }
 
-const char *cache_folder(Arena *a, const char **why) {
+const char *cache_folder(Arena *arena, const char **why) {
   const char *own = getenv("SHARDC_CACHE_DIR"), *xdg = getenv("XDG_CACHE_HOME"),
              *home = getenv("HOME");
   struct stat st;
   char *path = NULL;
   *why = NULL;
-  if (own) path = arena_printf(a, "%s", own);
-  else if (xdg && *xdg) path = arena_printf(a, "%s/shardc", xdg);
-  else if (home && *home) path = arena_printf(a, "%s/.cache/shardc", home);
+  if (own) path = arena_printf(arena, "%s", own);
+  else if (xdg && *xdg) path = arena_printf(arena, "%s/shardc", xdg);
+  else if (home && *home) path = arena_printf(arena, "%s/.cache/shardc", home);
   if (!path || !*path || !make_folder(path) || stat(path, &st)) return NULL;
   if (!of_others(&st)) return path;
   bool theirs = st.st_uid != geteuid() && st.st_uid != 0;
-  *why = theirs ? arena_printf(a, "`%s` belongs to another user", path)
-                : arena_printf(a, "others can write `%s` (mode %04o)", path,
+  *why = theirs ? arena_printf(arena, "`%s` belongs to another user", path)
+                : arena_printf(arena, "others can write `%s` (mode %04o)", path,
                                (unsigned)st.st_mode & 07777);
   return NULL;
 }
 
-static const char *cache_path(Arena *a, const char *folder, CacheKey key) {
-  return arena_printf(a, "%s/%s.o", folder, hash_words(a, key, 2 * SHA256_BYTES));
+static const char *cache_path(Arena *arena, const char *folder, CacheKey key) {
+  return arena_printf(arena, "%s/%s.o", folder, hash_words(arena, key, 2 * SHA256_BYTES));
 }
 
-CacheBytes cache_get(Arena *a, const char *folder, CacheKey key) {
-  CacheBytes none = {0}, b = read_file(a, cache_path(a, folder, key), true);
+CacheBytes cache_get(Arena *arena, const char *folder, CacheKey key) {
+  CacheBytes none = {0}, bytes = read_file(arena, cache_path(arena, folder, key), true);
   uint8_t sum[SHA256_BYTES];
-  if (!b.at || b.n <= sizeof sum) return none;
-  const char *stored = b.at;
-  b.at += sizeof sum, b.n -= sizeof sum;
-  sha256_end(hash_bytes(key, b.at, b.n), sum);
-  return !memcmp(sum, stored, sizeof sum) ? b : none;
+  if (!bytes.at || bytes.n <= sizeof sum) return none;
+  const char *stored = bytes.at;
+  bytes.at += sizeof sum, bytes.n -= sizeof sum;
+  sha256_end(hash_bytes(key, bytes.at, bytes.n), sum);
+  return !memcmp(sum, stored, sizeof sum) ? bytes : none;
 }
 
-void cache_put(Arena *a, const char *folder, CacheKey key, CacheBytes b) {
-  must(b.at && b.n, "nothing is put into the cache of kernels");
-  CacheBytes all = {arena_alloc(a, b.n + SHA256_BYTES), b.n + SHA256_BYTES};
-  sha256_end(hash_bytes(key, b.at, b.n), (uint8_t *)all.at);
-  memcpy(all.at + SHA256_BYTES, b.at, b.n);
-  output_write(a, cache_path(a, folder, key), all.at, all.n, 0600);
+void cache_put(Arena *arena, const char *folder, CacheKey key, CacheBytes bytes) {
+  must(bytes.at && bytes.n, "nothing is put into the cache of kernels");
+  CacheBytes all = {arena_alloc(arena, bytes.n + SHA256_BYTES), bytes.n + SHA256_BYTES};
+  sha256_end(hash_bytes(key, bytes.at, bytes.n), (uint8_t *)all.at);
+  memcpy(all.at + SHA256_BYTES, bytes.at, bytes.n);
+  output_write(arena, cache_path(arena, folder, key), all.at, all.n, 0600);
 }

@@ -15,19 +15,19 @@ CacheKey hash_begin(void);
 CacheKey hash_bytes(CacheKey h, const void *bytes, size_t n);
 CacheKey hash_text(CacheKey h,
                    const char *text); /* with its end, so that two texts in a row stay apart */
-const char *hash_words(Arena *a, CacheKey h, int digits); /* hexadecimal, at most 64 */
+const char *hash_words(Arena *arena, CacheKey h, int digits); /* hexadecimal, at most 64 */
 
 typedef struct CacheBytes {
   char *at; /* in the arena; NULL: not there */
   size_t n;
 } CacheBytes;
 
-CacheBytes cache_read_file(Arena *a, const char *path);
+CacheBytes cache_read_file(Arena *arena, const char *path);
 /* What this program is: its build id, or all its bytes where the linker wrote none. */
-CacheKey hash_program(CacheKey h, Arena *a);
+CacheKey hash_program(CacheKey h, Arena *arena);
 
 /* Made if needed, for this user alone. NULL: there is none, *why says so if it is one of others. */
-const char *cache_folder(Arena *a, const char **why);
-CacheBytes cache_get(Arena *a, const char *folder, CacheKey key);
-void cache_put(Arena *a, const char *folder, CacheKey key, CacheBytes b);
+const char *cache_folder(Arena *arena, const char **why);
+CacheBytes cache_get(Arena *arena, const char *folder, CacheKey key);
+void cache_put(Arena *arena, const char *folder, CacheKey key, CacheBytes bytes);
 #endif

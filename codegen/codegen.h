@@ -36,8 +36,9 @@ const Target *target_find(const char *name); /* "native": what this machine can 
    request only. */
 bool target_runs_here(const Target *t);
 const char *target_name(int i); /* of all targets, NULL after the last: for messages */
-void target_describe(Module *m, const Target *t, int workers);
-void target_describe_beside(Module *m, const Target *t, int workers); /* of the host of a GPU */
+void target_describe(Module *m, const Target *target, int workers);
+void target_describe_beside(Module *m, const Target *target,
+                            int workers); /* of the host of a GPU */
 const Target *target_of(const Module *m); /* of the name in its target line */
 DeviceKind target_kind(const char *name); /* of an unknown one: a CPU */
 /* A module from a dump may name a target, and leave the facts of its row out by `..`: these are
@@ -59,7 +60,7 @@ typedef struct KernelFamily {
 } KernelFamily;
 
 /* Where libshardrt.a and rt.h are; NULL: nowhere. `looked`: the first place that was tried. */
-const char *library_folder(Arena *a, const char **looked);
+const char *library_folder(Arena *arena, const char **looked);
 
 typedef struct BuildOptions {
   const char *output;   /* executable */
@@ -74,11 +75,11 @@ typedef struct BuildOptions {
 } BuildOptions;
 
 /* Module after `memory` -> files. False if diagnostics were given. */
-bool codegen_build(Module *m, const BuildOptions *o);
+bool codegen_build(Module *m, const BuildOptions *options);
 
 /* The objects of codegen_build for 0 .. parts - 1, in this order, as one executable. m: any of
  * them. */
-bool targets_join(Module *m, const BuildOptions *o, const char *const *objects);
+bool targets_join(Module *m, const BuildOptions *options, const char *const *objects);
 
 /* Text of the host program, in m's arena (host.c). */
 char *host_write(Module *m);
@@ -92,7 +93,7 @@ bool kernels_build_as(Module *m, const char *dir, int jobs, bool quick);
 bool kernels_link(Module *m, const char *dir, const char *name);
 /* A new temporary folder, NULL: E1310 was given; and away with it and the files in it. */
 char *work_folder(Ctx *c);
-void remove_folder(Arena *a, const char *folder);
+void remove_folder(Arena *arena, const char *folder);
 /* Object code of one kernel, compiled in this process: what LLVM cannot select ends it. quick: with
    next to none of LLVM's passes; what this code generator wrote gives the same numbers. */
 LLVMMemoryBufferRef kernel_object(Module *m, const Fn *k, bool quick);

@@ -18,9 +18,9 @@ static Point renamed(Emit *e, const Op *o, const Point *p) {
   Point q = {.mask = p->mask, .guard = p->guard, .guard_moved = p->guard_moved};
   const Type *t = value_type(e->k, o->in[0]);
   for (int i = 0; i < t->rank; i++) {
-    Index x = *point_find(p, t->axis[i].dim);
-    x.dim = new_name(o, x.dim);
-    point_set(&q, x);
+    Index index = *point_find(p, t->axis[i].dim);
+    index.dim = new_name(o, index.dim);
+    point_set(&q, index);
   }
   return q;
 }

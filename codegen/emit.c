@@ -21,19 +21,19 @@ static bool small_indexes(const Fn *k) {
   return true;
 }
 
-Emit *emit_new(Module *m, const Fn *k, const Target *t, Arena *arena) {
+Emit *emit_new(Module *m, const Fn *k, const Target *target, Arena *arena) {
   must(k->kind == FN_KERNEL, "@%s is compiled as a kernel, and is none", k->name);
-  must(t->triple && t->code, "kernel %s: its target has no code generator", k->name);
+  must(target->triple && target->code, "kernel %s: its target has no code generator", k->name);
   Emit *e = ARENA_NEW(arena, Emit);
-  e->m = m, e->k = k, e->target = t, e->arena = arena;
+  e->m = m, e->k = k, e->target = target, e->arena = arena;
   e->symbol = kernel_symbol(m, k);
   e->context = LLVMContextCreate();
   e->module = LLVMModuleCreateWithNameInContext(e->symbol, e->context);
   e->builder = LLVMCreateBuilderInContext(e->context);
-  e->lanes = t->facts.vector_bytes / 4;
-  e->index = t->code->narrow_indexes && small_indexes(k) ? LLVMInt32TypeInContext(e->context)
-                                                         : LLVMInt64TypeInContext(e->context);
-  LLVMSetTarget(e->module, t->triple);
+  e->lanes = target->facts.vector_bytes / 4;
+  e->index = target->code->narrow_indexes && small_indexes(k) ? LLVMInt32TypeInContext(e->context)
+                                                              : LLVMInt64TypeInContext(e->context);
+  LLVMSetTarget(e->module, target->triple);
   return e;
 }
 
@@ -187,50 +187,50 @@ Loop emit_loop(Emit *e, LLVMValueRef from, LLVMValueRef to, int64_t step, int ca
   must(step >= 1, "kernel %s: a loop in steps of %lld", e->k->name, (long long)step);
   must(LLVMTypeOf(from) == LLVMTypeOf(to), "kernel %s: a loop from one type to another",
        e->k->name);
-  Loop l = {.carried = carried, .step = step};
+  Loop loop = {.carried = carried, .step = step};
   LLVMBasicBlockRef before = LLVMGetInsertBlock(e->builder);
-  l.head = LLVMAppendBasicBlockInContext(e->context, e->function, "head");
-  l.body = LLVMAppendBasicBlockInContext(e->context, e->function, "body");
-  l.exit = LLVMAppendBasicBlockInContext(e->context, e->function, "exit");
-  LLVMBuildBr(e->builder, l.head);
-  LLVMPositionBuilderAtEnd(e->builder, l.head);
-  l.i = LLVMBuildPhi(e->builder, LLVMTypeOf(from), "i");
-  LLVMAddIncoming(l.i, &from, &before, 1);
+  loop.head = LLVMAppendBasicBlockInContext(e->context, e->function, "head");
+  loop.body = LLVMAppendBasicBlockInContext(e->context, e->function, "body");
+  loop.exit = LLVMAppendBasicBlockInContext(e->context, e->function, "exit");
+  LLVMBuildBr(e->builder, loop.head);
+  LLVMPositionBuilderAtEnd(e->builder, loop.head);
+  loop.i = LLVMBuildPhi(e->builder, LLVMTypeOf(from), "i");
+  LLVMAddIncoming(loop.i, &from, &before, 1);
   for (int c = 0; c < carried; c++) {
-    l.phi[c] = LLVMBuildPhi(e->builder, LLVMTypeOf(initial[c]), "carried");
+    loop.phi[c] = LLVMBuildPhi(e->builder, LLVMTypeOf(initial[c]), "carried");
     LLVMValueRef first = initial[c];
-    LLVMAddIncoming(l.phi[c], &first, &before, 1);
+    LLVMAddIncoming(loop.phi[c], &first, &before, 1);
   }
-  LLVMValueRef more = LLVMBuildICmp(e->builder, LLVMIntSLT, l.i, to, "more");
-  LLVMBuildCondBr(e->builder, more, l.body, l.exit);
-  LLVMPositionBuilderAtEnd(e->builder, l.body);
-  return l;
+  LLVMValueRef more = LLVMBuildICmp(e->builder, LLVMIntSLT, loop.i, to, "more");
+  LLVMBuildCondBr(e->builder, more, loop.body, loop.exit);
+  LLVMPositionBuilderAtEnd(e->builder, loop.body);
+  return loop;
 }
 
-void emit_loop_end(Emit *e, Loop *l) {
-  LLVMValueRef step = LLVMConstInt(LLVMTypeOf(l->i), (uint64_t)l->step, 1);
-  LLVMValueRef next = LLVMBuildNSWAdd(e->builder, l->i, step, "next");
+void emit_loop_end(Emit *e, Loop *loop) {
+  LLVMValueRef step = LLVMConstInt(LLVMTypeOf(loop->i), (uint64_t)loop->step, 1);
+  LLVMValueRef next = LLVMBuildNSWAdd(e->builder, loop->i, step, "next");
   LLVMBasicBlockRef last = LLVMGetInsertBlock(e->builder);
-  LLVMBuildBr(e->builder, l->head);
-  LLVMAddIncoming(l->i, &next, &last, 1);
-  for (int c = 0; c < l->carried; c++) {
-    LLVMValueRef v = l->next[c] ? l->next[c] : l->phi[c];
-    must(LLVMTypeOf(v) == LLVMTypeOf(l->phi[c]), "kernel %s: carried value %d changes its type",
+  LLVMBuildBr(e->builder, loop->head);
+  LLVMAddIncoming(loop->i, &next, &last, 1);
+  for (int c = 0; c < loop->carried; c++) {
+    LLVMValueRef v = loop->next[c] ? loop->next[c] : loop->phi[c];
+    must(LLVMTypeOf(v) == LLVMTypeOf(loop->phi[c]), "kernel %s: carried value %d changes its type",
          e->k->name, c);
-    LLVMAddIncoming(l->phi[c], &v, &last, 1);
+    LLVMAddIncoming(loop->phi[c], &v, &last, 1);
   }
-  LLVMPositionBuilderAtEnd(e->builder, l->exit);
+  LLVMPositionBuilderAtEnd(e->builder, loop->exit);
 }
 
 Branch emit_if(Emit *e, LLVMValueRef condition) {
-  Branch b;
+  Branch branch;
   must(LLVMTypeOf(condition) == LLVMInt1TypeInContext(e->context),
        "kernel %s: a branch by a number", e->k->name);
   LLVMBasicBlockRef then = LLVMAppendBasicBlockInContext(e->context, e->function, "then");
-  b.rest = LLVMAppendBasicBlockInContext(e->context, e->function, "rest");
-  LLVMBuildCondBr(e->builder, condition, then, b.rest);
+  branch.rest = LLVMAppendBasicBlockInContext(e->context, e->function, "rest");
+  LLVMBuildCondBr(e->builder, condition, then, branch.rest);
   LLVMPositionBuilderAtEnd(e->builder, then);
-  return b;
+  return branch;
 }
 
 Branch emit_if_apart(Emit *e, uint32_t operand) {
@@ -242,9 +242,9 @@ Branch emit_if_apart(Emit *e, uint32_t operand) {
   return emit_if(e, apart);
 }
 
-void emit_end_if(Emit *e, Branch b) {
-  LLVMBuildBr(e->builder, b.rest);
-  LLVMPositionBuilderAtEnd(e->builder, b.rest);
+void emit_end_if(Emit *e, Branch branch) {
+  LLVMBuildBr(e->builder, branch.rest);
+  LLVMPositionBuilderAtEnd(e->builder, branch.rest);
 }
 
 LLVMValueRef emit_if_value(Emit *e, LLVMBasicBlockRef before, LLVMBasicBlockRef made_in,

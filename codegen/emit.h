@@ -57,7 +57,7 @@ struct Emit {
 };
 
 /* life of an Emit (emit.c); the caller sets the module's data layout before emitting */
-Emit *emit_new(Module *m, const Fn *k, const Target *t, Arena *arena);
+Emit *emit_new(Module *m, const Fn *k, const Target *target, Arena *arena);
 void emit_free(Emit *e); /* LLVM parts */
 
 /* phases and loops (emit.c) */
@@ -96,7 +96,7 @@ typedef struct Loop {
    may create blocks of their own. */
 Loop emit_loop(Emit *e, LLVMValueRef from, LLVMValueRef to, int64_t step, int carried,
                const LLVMValueRef *initial);
-void emit_loop_end(Emit *e, Loop *l);
+void emit_loop_end(Emit *e, Loop *loop);
 LLVMValueRef
 emit_buffer(Emit *e,
             uint32_t operand_or_result); /* operands first, then results, then workspace: a ptr */
@@ -119,7 +119,7 @@ typedef struct Branch {
 Branch
 emit_if(Emit *e,
         LLVMValueRef condition); /* what follows is done only if it holds, up to emit_end_if */
-void emit_end_if(Emit *e, Branch b);
+void emit_end_if(Emit *e, Branch branch);
 /* .. only if the (first) result does not stand in this operand's buffer; args.n: in any case */
 Branch emit_if_apart(Emit *e, uint32_t operand);
 /* After emit_end_if: `made` where the branch, entered from block `before`, was taken, else zero. */

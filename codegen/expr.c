@@ -41,9 +41,9 @@ void point_set(Point *p, Index index) {
 }
 
 static const Index *point_need(Emit *e, const Point *p, Str dim) {
-  const Index *x = point_find(p, dim);
-  if (!x) bug("kernel %s: a point has no index for %s", e->k->name, dim);
-  return x;
+  const Index *index = point_find(p, dim);
+  if (!index) bug("kernel %s: a point has no index for %s", e->k->name, dim);
+  return index;
 }
 
 Point point_restrict(Emit *e, ValueId v, const Point *p) {
@@ -53,13 +53,13 @@ Point point_restrict(Emit *e, ValueId v, const Point *p) {
   return q;
 }
 
-bool index_varies(const Index *x) { return x->lane || x->each; }
+bool index_varies(const Index *index) { return index->lane || index->each; }
 
-LLVMValueRef index_number(Emit *e, const Index *x) {
-  if (x->each) return x->each;
+LLVMValueRef index_number(Emit *e, const Index *index) {
+  if (index->each) return index->each;
   LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
-  LLVMValueRef at = LLVMBuildTrunc(e->builder, x->at, i32, "");
-  if (!x->lane) return at;
+  LLVMValueRef at = LLVMBuildTrunc(e->builder, index->at, i32, "");
+  if (!index->lane) return at;
   LLVMValueRef numbers = emit_lane_numbers(e, i32, e->lanes, 1);
   return LLVMBuildAdd(e->builder, emit_splat(e, at, e->lanes), numbers, "");
 }
@@ -69,16 +69,16 @@ LLVMValueRef index_number(Emit *e, const Index *x) {
 void expr_reset(Emit *e) {
   uint32_t n = e->k->values.n;
   if (!e->expr) e->expr = ARENA_NEW(e->arena, ExprState);
-  ExprState *s = e->expr;
-  if (!s->bound) {
-    s->bound = ARENA_ARRAY(e->arena, LLVMValueRef, n + 1);
-    s->row = ARENA_ARRAY(e->arena, Row, n + 1);
-    s->known = ARENA_ARRAY(e->arena, Known *, n + 1);
-    s->rounded = e->target->code->tanh_rounded ? rounded_values(e->arena, e->k) : NULL;
+  ExprState *state = e->expr;
+  if (!state->bound) {
+    state->bound = ARENA_ARRAY(e->arena, LLVMValueRef, n + 1);
+    state->row = ARENA_ARRAY(e->arena, Row, n + 1);
+    state->known = ARENA_ARRAY(e->arena, Known *, n + 1);
+    state->rounded = e->target->code->tanh_rounded ? rounded_values(e->arena, e->k) : NULL;
   }
-  memset(s->bound, 0, sizeof *s->bound * n);
-  memset(s->row, 0, sizeof *s->row * n);
-  memset(s->known, 0, sizeof *s->known * n);
+  memset(state->bound, 0, sizeof *state->bound * n);
+  memset(state->row, 0, sizeof *state->row * n);
+  memset(state->known, 0, sizeof *state->known * n);
 }
 
 void expr_forget(Emit *e) { memset(e->expr->known, 0, sizeof *e->expr->known * e->k->values.n); }
@@ -110,21 +110,21 @@ static bool same_index(const Index *a, const Index *b) {
   return a->at == b->at && a->lane == b->lane && a->each == b->each;
 }
 
-static bool known_at(Emit *e, ValueId v, const Known *k, const Point *p) {
+static bool known_at(Emit *e, ValueId v, const Known *known, const Point *p) {
   const Type *t = value_type(e->k, v);
-  if (k->mask != p->mask || k->guard != p->guard) return false;
+  if (known->mask != p->mask || known->guard != p->guard) return false;
   for (int a = 0; a < t->rank; a++)
-    if (!same_index(&k->index[a], point_need(e, p, t->axis[a].dim))) return false;
+    if (!same_index(&known->index[a], point_need(e, p, t->axis[a].dim))) return false;
   return true;
 }
 
 static void remember(Emit *e, ValueId v, const Point *p, LLVMValueRef value) {
   const Type *t = value_type(e->k, v);
-  Known *k = ARENA_NEW(e->arena, Known);
-  for (int a = 0; a < t->rank; a++) k->index[a] = *point_need(e, p, t->axis[a].dim);
-  k->n = t->rank, k->mask = p->mask, k->guard = p->guard, k->value = value;
-  k->older = e->expr->known[v];
-  e->expr->known[v] = k;
+  Known *known = ARENA_NEW(e->arena, Known);
+  for (int a = 0; a < t->rank; a++) known->index[a] = *point_need(e, p, t->axis[a].dim);
+  known->n = t->rank, known->mask = p->mask, known->guard = p->guard, known->value = value;
+  known->older = e->expr->known[v];
+  e->expr->known[v] = known;
 }
 
 /* ---- registers and memory ---- */
@@ -158,7 +158,7 @@ static LLVMValueRef bf16_narrow(LLVMValueRef x) {
 
 /* The upper half of an f32, rounded to nearest even; a NaN stays a (quiet) NaN. */
 static LLVMValueRef bf16_round(Emit *e, LLVMValueRef x) {
-  LLVMBuilderRef b = e->builder;
+  LLVMBuilderRef builder = e->builder;
   LLVMTypeRef half = like(x, LLVMInt16TypeInContext(e->context));
   LLVMValueRef already = bf16_narrow(x);
   if (already && LLVMTypeOf(already) == half) return already;
@@ -166,16 +166,16 @@ static LLVMValueRef bf16_round(Emit *e, LLVMValueRef x) {
   LLVMValueRef at_once = device->round_bf16 ? device->round_bf16(e, x) : NULL;
   if (at_once) return at_once;
   LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
-  LLVMValueRef bits = LLVMBuildBitCast(b, x, like(x, i32), "");
-  LLVMValueRef upper = LLVMBuildLShr(b, bits, constant_like(x, i32, 16), "");
-  LLVMValueRef odd = LLVMBuildAnd(b, upper, constant_like(x, i32, 1), "");
-  LLVMValueRef tie = LLVMBuildAdd(b, odd, constant_like(x, i32, 0x7fff), "");
+  LLVMValueRef bits = LLVMBuildBitCast(builder, x, like(x, i32), "");
+  LLVMValueRef upper = LLVMBuildLShr(builder, bits, constant_like(x, i32, 16), "");
+  LLVMValueRef odd = LLVMBuildAnd(builder, upper, constant_like(x, i32, 1), "");
+  LLVMValueRef tie = LLVMBuildAdd(builder, odd, constant_like(x, i32, 0x7fff), "");
   LLVMValueRef rounded =
-      LLVMBuildLShr(b, LLVMBuildAdd(b, bits, tie, ""), constant_like(x, i32, 16), "");
-  LLVMValueRef quiet = LLVMBuildOr(b, upper, constant_like(x, i32, 0x40), "");
-  LLVMValueRef nan = LLVMBuildFCmp(b, LLVMRealUNO, x, x, "");
-  LLVMValueRef chosen = LLVMBuildSelect(b, nan, quiet, rounded, "");
-  return LLVMBuildTrunc(b, chosen, half, "");
+      LLVMBuildLShr(builder, LLVMBuildAdd(builder, bits, tie, ""), constant_like(x, i32, 16), "");
+  LLVMValueRef quiet = LLVMBuildOr(builder, upper, constant_like(x, i32, 0x40), "");
+  LLVMValueRef nan = LLVMBuildFCmp(builder, LLVMRealUNO, x, x, "");
+  LLVMValueRef chosen = LLVMBuildSelect(builder, nan, quiet, rounded, "");
+  return LLVMBuildTrunc(builder, chosen, half, "");
 }
 
 LLVMValueRef expr_from_memory(Emit *e, Elem elem, LLVMValueRef x) {
@@ -211,7 +211,7 @@ static double highest_whole(Elem from, Elem to) {
 
 /* Truncation that is defined everywhere: out of range saturates, NaN gives 0. */
 static LLVMValueRef float_to_int(Emit *e, LLVMValueRef x, Elem from, Elem to) {
-  LLVMBuilderRef b = e->builder;
+  LLVMBuilderRef builder = e->builder;
   double high = highest_whole(from, to);
   double low = to == ELEM_u8 ? 0 : to == ELEM_i64 ? -9223372036854775808.0 : -2147483648.0;
   int lanes = emit_lanes_of(x);
@@ -219,22 +219,22 @@ static LLVMValueRef float_to_int(Emit *e, LLVMValueRef x, Elem from, Elem to) {
   LLVMValueRef hi = emit_splat(e, LLVMConstReal(scalar, high), lanes);
   LLVMValueRef lo = emit_splat(e, LLVMConstReal(scalar, low), lanes);
   LLVMValueRef zero = LLVMConstNull(LLVMTypeOf(x));
-  x = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOGT, x, hi, ""), hi, x, "");
-  x = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOLT, x, lo, ""), lo, x, "");
-  x = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealUNO, x, x, ""), zero, x, "");
+  x = LLVMBuildSelect(builder, LLVMBuildFCmp(builder, LLVMRealOGT, x, hi, ""), hi, x, "");
+  x = LLVMBuildSelect(builder, LLVMBuildFCmp(builder, LLVMRealOLT, x, lo, ""), lo, x, "");
+  x = LLVMBuildSelect(builder, LLVMBuildFCmp(builder, LLVMRealUNO, x, x, ""), zero, x, "");
   LLVMTypeRef t = like(x, emit_type(e, to));
-  return to == ELEM_u8 ? LLVMBuildFPToUI(b, x, t, "") : LLVMBuildFPToSI(b, x, t, "");
+  return to == ELEM_u8 ? LLVMBuildFPToUI(builder, x, t, "") : LLVMBuildFPToSI(builder, x, t, "");
 }
 
 /* Out of range saturates. */
 static LLVMValueRef int_to_byte(Emit *e, LLVMValueRef x) {
-  LLVMBuilderRef b = e->builder;
+  LLVMBuilderRef builder = e->builder;
   LLVMTypeRef t = LLVMTypeOf(x);
   LLVMTypeRef scalar = emit_lanes_of(x) ? LLVMGetElementType(t) : t;
   LLVMValueRef none = LLVMConstNull(t), most = constant_like(x, scalar, 255);
-  x = LLVMBuildSelect(b, LLVMBuildICmp(b, LLVMIntSGT, x, most, ""), most, x, "");
-  x = LLVMBuildSelect(b, LLVMBuildICmp(b, LLVMIntSLT, x, none, ""), none, x, "");
-  return LLVMBuildTrunc(b, x, like(x, LLVMInt8TypeInContext(e->context)), "");
+  x = LLVMBuildSelect(builder, LLVMBuildICmp(builder, LLVMIntSGT, x, most, ""), most, x, "");
+  x = LLVMBuildSelect(builder, LLVMBuildICmp(builder, LLVMIntSLT, x, none, ""), none, x, "");
+  return LLVMBuildTrunc(builder, x, like(x, LLVMInt8TypeInContext(e->context)), "");
 }
 
 static LLVMValueRef float_to_float(Emit *e, LLVMValueRef x, Elem from, Elem to) {
@@ -307,14 +307,14 @@ static LLVMValueRef lane_offsets(Emit *e, ValueId v, const Point *p) {
       wide ? LLVMInt64TypeInContext(e->context) : LLVMInt32TypeInContext(e->context);
   LLVMValueRef sum = LLVMConstNull(LLVMVectorType(scalar, (unsigned)e->lanes));
   for (int a = 0; a < t->rank; a++) {
-    const Index *x = point_find(p, t->axis[a].dim);
+    const Index *index = point_find(p, t->axis[a].dim);
     int64_t stride = expr_stride(e->k, v, a);
     LLVMValueRef part = NULL;
-    if (x->each) {
-      part = wide ? LLVMBuildSExt(e->builder, x->each, LLVMTypeOf(sum), "") : x->each;
+    if (index->each) {
+      part = wide ? LLVMBuildSExt(e->builder, index->each, LLVMTypeOf(sum), "") : index->each;
       LLVMValueRef by = emit_splat(e, LLVMConstInt(scalar, (uint64_t)stride, 1), e->lanes);
       part = LLVMBuildMul(e->builder, part, by, "");
-    } else if (x->lane) {
+    } else if (index->lane) {
       part = emit_lane_numbers(e, scalar, e->lanes, stride);
     }
     if (part) sum = LLVMBuildAdd(e->builder, sum, part, "");
@@ -337,10 +337,10 @@ static LLVMValueRef element_pointer(Emit *e, ValueId v, uint32_t buffer, const P
   const Type *t = value_type(e->k, v);
   LLVMValueRef offset = emit_index(e, 0);
   for (int a = 0; a < t->rank; a++) {
-    const Index *x = point_need(e, p, t->axis[a].dim);
+    const Index *index = point_need(e, p, t->axis[a].dim);
     int64_t stride = expr_stride(e->k, v, a);
-    if (x->each || stride == 0) continue;
-    offset = offset_add(e, offset, offset_mul(e, x->at, emit_index(e, stride)));
+    if (index->each || stride == 0) continue;
+    offset = offset_add(e, offset, offset_mul(e, index->at, emit_index(e, stride)));
   }
   LLVMTypeRef memory = emit_memory_type(e, t->elem);
   return LLVMBuildGEP2(e->builder, memory, emit_buffer(e, buffer), &offset, 1, "");
@@ -354,10 +354,10 @@ static unsigned address_align(Emit *e, ValueId v, uint32_t buffer, const Point *
   const Type *t = value_type(e->k, v);
   int64_t bytes = elem_bytes(t->elem), align = emit_buffer_align(e, buffer);
   for (int a = 0; e->target->code->aligned && a < t->rank; a++) {
-    const Index *x = point_need(e, p, t->axis[a].dim);
+    const Index *index = point_need(e, p, t->axis[a].dim);
     int64_t step = expr_stride(e->k, v, a) * bytes;
-    if (t->axis[a].size == 1 || (!x->each && x->at == emit_index(e, 0))) continue;
-    if (!x->each && x->multiple) step *= x->multiple;
+    if (t->axis[a].size == 1 || (!index->each && index->at == emit_index(e, 0))) continue;
+    if (!index->each && index->multiple) step *= index->multiple;
     if (power_in(step) < align) align = power_in(step);
   }
   return (unsigned)(align > bytes ? align : bytes);
@@ -365,17 +365,17 @@ static unsigned address_align(Emit *e, ValueId v, uint32_t buffer, const Point *
 
 static Addressed locate(Emit *e, ValueId v, uint32_t buffer, const Point *p) {
   const Type *t = value_type(e->k, v);
-  Addressed w = {.pointer = element_pointer(e, v, buffer, p),
-                 .align = address_align(e, v, buffer, p)};
+  Addressed addressed = {.pointer = element_pointer(e, v, buffer, p),
+                         .align = address_align(e, v, buffer, p)};
   for (int a = 0; a < t->rank; a++) {
-    const Index *x = point_need(e, p, t->axis[a].dim);
+    const Index *index = point_need(e, p, t->axis[a].dim);
     int64_t stride = expr_stride(e->k, v, a);
-    if (!index_varies(x) || stride == 0) continue;
-    bool plain = x->lane && !x->each && stride == 1 && w.reach == REACH_SCALAR;
-    w.reach = plain ? REACH_VECTOR : REACH_SPREAD;
+    if (!index_varies(index) || stride == 0) continue;
+    bool plain = index->lane && !index->each && stride == 1 && addressed.reach == REACH_SCALAR;
+    addressed.reach = plain ? REACH_VECTOR : REACH_SPREAD;
   }
-  if (w.reach == REACH_SPREAD) w.offset = lane_offsets(e, v, p);
-  return w;
+  if (addressed.reach == REACH_SPREAD) addressed.offset = lane_offsets(e, v, p);
+  return addressed;
 }
 
 LLVMValueRef expr_address(Emit *e, ValueId arg_or_result, const Point *p) {
@@ -409,14 +409,14 @@ static LLVMValueRef alignment(Emit *e, Elem elem) {
   return LLVMConstInt(LLVMInt32TypeInContext(e->context), (uint64_t)elem_bytes(elem), 0);
 }
 
-static LLVMValueRef spread_pointers(Emit *e, Elem elem, const Addressed *w) {
-  LLVMValueRef offset = w->offset;
-  return LLVMBuildGEP2(e->builder, emit_memory_type(e, elem), w->pointer, &offset, 1, "");
+static LLVMValueRef spread_pointers(Emit *e, Elem elem, const Addressed *addressed) {
+  LLVMValueRef offset = addressed->offset;
+  return LLVMBuildGEP2(e->builder, emit_memory_type(e, elem), addressed->pointer, &offset, 1, "");
 }
 
-static LLVMValueRef load_spread(Emit *e, Elem elem, const Addressed *w, LLVMValueRef mask) {
+static LLVMValueRef load_spread(Emit *e, Elem elem, const Addressed *addressed, LLVMValueRef mask) {
   LLVMTypeRef vector = LLVMVectorType(emit_memory_type(e, elem), (unsigned)e->lanes);
-  LLVMValueRef pointers = spread_pointers(e, elem, w);
+  LLVMValueRef pointers = spread_pointers(e, elem, addressed);
   LLVMTypeRef types[] = {vector, LLVMTypeOf(pointers)};
   LLVMValueRef args[] = {pointers, alignment(e, elem), mask ? mask : all_lanes(e),
                          LLVMConstNull(vector)};
@@ -433,17 +433,17 @@ static LLVMValueRef load_masked(Emit *e, Elem elem, LLVMValueRef pointer, LLVMVa
 static LLVMValueRef load_argument(Emit *e, const void *from, const Point *p) {
   ValueId arg = *(const ValueId *)from;
   Elem elem = value_type(e->k, arg)->elem;
-  Addressed w = locate(e, arg, buffer_number(e, arg), p);
+  Addressed addressed = locate(e, arg, buffer_number(e, arg), p);
   LLVMTypeRef memory = emit_memory_type(e, elem);
-  if (w.reach == REACH_VECTOR) memory = LLVMVectorType(memory, (unsigned)e->lanes);
+  if (addressed.reach == REACH_VECTOR) memory = LLVMVectorType(memory, (unsigned)e->lanes);
   LLVMValueRef x;
-  if (w.reach == REACH_SPREAD) {
-    x = load_spread(e, elem, &w, p->mask);
-  } else if (w.reach == REACH_VECTOR && p->mask) {
-    x = load_masked(e, elem, w.pointer, p->mask);
+  if (addressed.reach == REACH_SPREAD) {
+    x = load_spread(e, elem, &addressed, p->mask);
+  } else if (addressed.reach == REACH_VECTOR && p->mask) {
+    x = load_masked(e, elem, addressed.pointer, p->mask);
   } else {
-    x = LLVMBuildLoad2(e->builder, memory, w.pointer, "");
-    LLVMSetAlignment(x, w.align);
+    x = LLVMBuildLoad2(e->builder, memory, addressed.pointer, "");
+    LLVMSetAlignment(x, addressed.align);
     mark_invariant(e, arg, x);
   }
   return expr_from_memory(e, elem, x);
@@ -466,9 +466,9 @@ LLVMValueRef expr_load(Emit *e, ValueId arg, const Point *p) {
   return guarded(e, load_argument, &arg, p);
 }
 
-static void store_spread(Emit *e, Elem elem, const Addressed *w, LLVMValueRef x,
+static void store_spread(Emit *e, Elem elem, const Addressed *addressed, LLVMValueRef x,
                          LLVMValueRef mask) {
-  LLVMValueRef pointers = spread_pointers(e, elem, w);
+  LLVMValueRef pointers = spread_pointers(e, elem, addressed);
   LLVMTypeRef types[] = {LLVMTypeOf(x), LLVMTypeOf(pointers)};
   LLVMValueRef args[] = {x, pointers, alignment(e, elem), mask ? mask : all_lanes(e)};
   emit_intrinsic_types(e, "llvm.masked.scatter", 2, types, 4, args);
@@ -483,19 +483,19 @@ static void store_masked(Emit *e, Elem elem, LLVMValueRef pointer, LLVMValueRef 
 
 static void store_at(Emit *e, ValueId v, uint32_t buffer, const Point *p, LLVMValueRef value) {
   Elem elem = value_type(e->k, v)->elem;
-  Addressed w = locate(e, v, buffer, p);
-  if (w.reach != REACH_SCALAR) value = emit_splat(e, value, e->lanes);
+  Addressed addressed = locate(e, v, buffer, p);
+  if (addressed.reach != REACH_SCALAR) value = emit_splat(e, value, e->lanes);
   LLVMValueRef x = expr_to_memory(e, elem, value);
-  if (w.reach == REACH_SCALAR && emit_lanes_of(x))
+  if (addressed.reach == REACH_SCALAR && emit_lanes_of(x))
     bug("kernel %s: a vector for a scalar", e->k->name);
-  if (w.reach == REACH_SPREAD) {
-    store_spread(e, elem, &w, x, p->mask);
-  } else if (w.reach == REACH_VECTOR && p->mask) {
-    store_masked(e, elem, w.pointer, x, p->mask);
-  } else if (w.reach == REACH_VECTOR && e->nontemporal >> (buffer - e->k->args.n) & 1) {
-    e->target->code->nontemporal_store(e, w.pointer, x);
+  if (addressed.reach == REACH_SPREAD) {
+    store_spread(e, elem, &addressed, x, p->mask);
+  } else if (addressed.reach == REACH_VECTOR && p->mask) {
+    store_masked(e, elem, addressed.pointer, x, p->mask);
+  } else if (addressed.reach == REACH_VECTOR && e->nontemporal >> (buffer - e->k->args.n) & 1) {
+    e->target->code->nontemporal_store(e, addressed.pointer, x);
   } else {
-    LLVMSetAlignment(LLVMBuildStore(e->builder, x, w.pointer), w.align);
+    LLVMSetAlignment(LLVMBuildStore(e->builder, x, addressed.pointer), addressed.align);
   }
 }
 
@@ -513,16 +513,16 @@ void expr_store(Emit *e, ValueId v, const Point *p) { expr_put(e, v, p, expr_val
 /* The one index decides; other dims are those of the current row. */
 static LLVMValueRef load_row(Emit *e, const void *from, const Point *p) {
   const Row *row = from;
-  const Index *x = point_need(e, p, row->dim);
+  const Index *index = point_need(e, p, row->dim);
   LLVMTypeRef type = emit_type(e, row->elem);
-  Addressed w = {.pointer = row->base};
-  if (x->each) {
-    w.offset = x->each;
-    return load_spread(e, row->elem, &w, p->mask);
+  Addressed addressed = {.pointer = row->base};
+  if (index->each) {
+    addressed.offset = index->each;
+    return load_spread(e, row->elem, &addressed, p->mask);
   }
-  LLVMValueRef at = x->at, pointer = LLVMBuildGEP2(e->builder, type, row->base, &at, 1, "");
-  if (x->lane && p->mask) return load_masked(e, row->elem, pointer, p->mask);
-  if (x->lane) type = LLVMVectorType(type, (unsigned)e->lanes);
+  LLVMValueRef at = index->at, pointer = LLVMBuildGEP2(e->builder, type, row->base, &at, 1, "");
+  if (index->lane && p->mask) return load_masked(e, row->elem, pointer, p->mask);
+  if (index->lane) type = LLVMVectorType(type, (unsigned)e->lanes);
   LLVMValueRef v = LLVMBuildLoad2(e->builder, type, pointer, "");
   LLVMSetAlignment(v, (unsigned)elem_bytes(row->elem));
   return v;
@@ -554,8 +554,8 @@ LLVMValueRef expr_value(Emit *e, ValueId v, const Point *outer) {
   Point free;
   const Point *p = outer;
   if (guard_is_idle(e, v, outer)) free = *outer, free.guard = NULL, p = &free;
-  for (const Known *k = e->expr->known[v]; k; k = k->older)
-    if (known_at(e, v, k, p)) return k->value;
+  for (const Known *known = e->expr->known[v]; known; known = known->older)
+    if (known_at(e, v, known, p)) return known->value;
   LLVMValueRef x = compute(e, v, p);
   remember(e, v, p, x);
   return x;

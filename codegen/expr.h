@@ -25,23 +25,24 @@ typedef struct ExprState {
 } ExprState;
 
 /* Per value: an f32 that is only ever seen rounded to 16 bits (rounded.c). */
-bool *rounded_values(Arena *a, const Fn *k);
+bool *rounded_values(Arena *arena, const Fn *k);
 
 /* Point of the dims of value v only: what an index-moving op starts from. */
 Point point_restrict(Emit *e, ValueId v, const Point *p);
 /* One index per lane of e as i32: the scalar splat, or lane numbers added. A scalar i32 if the
  * index is scalar. */
-LLVMValueRef index_number(Emit *e, const Index *x);
-bool index_varies(const Index *x); /* depends on the lane */
+LLVMValueRef index_number(Emit *e, const Index *index);
+bool index_varies(const Index *index); /* depends on the lane */
 
 /* expr_struct.c: moving indexes */
 Index point_taken(const Point *p, Str dim); /* the one of a dim that is there */
 void point_remove(Point *p, Str dim);
-Index expr_index_add(Emit *e, Index x, int64_t d);
-LLVMValueRef expr_inside(Emit *e, const Index *x, int64_t size); /* 0 <= x < size, or per lane */
-/* Puts index x of `dim` into p such that nothing outside of the operand is read where `inside` does
- * not hold. */
-void expr_guarded(Emit *e, Point *p, Str dim, Index x, LLVMValueRef inside);
+Index expr_index_add(Emit *e, Index index, int64_t d);
+LLVMValueRef expr_inside(Emit *e, const Index *index,
+                         int64_t size); /* 0 <= index < size, or per lane */
+/* Puts the index of `dim` into p such that nothing outside of the operand is read where
+ * `inside` does not hold. */
+void expr_guarded(Emit *e, Point *p, Str dim, Index index, LLVMValueRef inside);
 LLVMValueRef expr_choose(Emit *e, LLVMValueRef c, LLVMValueRef a, LLVMValueRef b);
 
 /* expr_concat.c: A, B, .. -> D, operands one after the other */

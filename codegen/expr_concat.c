@@ -16,30 +16,30 @@ typedef struct Concat {
   Index x; /* of D */
 } Concat;
 
-static int64_t size_of(const Concat *c, uint32_t i) {
-  return type_size(value_type(c->e->k, c->op->in[i]), c->op->group[0].from[i]);
+static int64_t size_of(const Concat *concat, uint32_t i) {
+  return type_size(value_type(concat->e->k, concat->op->in[i]), concat->op->group[0].from[i]);
 }
 
 /* Operand i, at D less its start. */
-static Point moved(const Concat *c, Index at, uint32_t i) {
-  Point q = *c->p;
-  point_remove(&q, c->op->group[0].to[0]);
-  at.dim = c->op->group[0].from[i];
-  point_set(&q, at);
-  return q;
+static Point moved(const Concat *concat, Index at, uint32_t i) {
+  Point point = *concat->p;
+  point_remove(&point, concat->op->group[0].to[0]);
+  at.dim = concat->op->group[0].from[i];
+  point_set(&point, at);
+  return point;
 }
 
-static LLVMValueRef by_selects(const Concat *c) {
+static LLVMValueRef by_selects(const Concat *concat) {
   LLVMValueRef result = NULL;
   int64_t start = 0;
-  for (uint32_t i = 0; i < c->op->nin; i++) {
-    Index at = expr_index_add(c->e, c->x, -start);
-    LLVMValueRef inside = expr_inside(c->e, &at, size_of(c, i));
-    Point q = moved(c, at, i);
-    expr_guarded(c->e, &q, c->op->group[0].from[i], at, inside);
-    LLVMValueRef part = expr_value(c->e, c->op->in[i], &q);
-    result = result ? expr_choose(c->e, inside, part, result) : part;
-    start += size_of(c, i);
+  for (uint32_t i = 0; i < concat->op->nin; i++) {
+    Index at = expr_index_add(concat->e, concat->x, -start);
+    LLVMValueRef inside = expr_inside(concat->e, &at, size_of(concat, i));
+    Point point = moved(concat, at, i);
+    expr_guarded(concat->e, &point, concat->op->group[0].from[i], at, inside);
+    LLVMValueRef part = expr_value(concat->e, concat->op->in[i], &point);
+    result = result ? expr_choose(concat->e, inside, part, result) : part;
+    start += size_of(concat, i);
   }
   return result;
 }
@@ -50,10 +50,10 @@ typedef struct Ways { /* the blocks that a result comes from */
   unsigned n;
 } Ways;
 
-static void leave(const Concat *c, Ways *w, LLVMValueRef value, int lanes) {
-  w->value[w->n] = emit_splat(c->e, value, lanes);
-  w->from[w->n++] = LLVMGetInsertBlock(c->e->builder);
-  LLVMBuildBr(c->e->builder, w->join);
+static void leave(const Concat *concat, Ways *ways, LLVMValueRef value, int lanes) {
+  ways->value[ways->n] = emit_splat(concat->e, value, lanes);
+  ways->from[ways->n++] = LLVMGetInsertBlock(concat->e->builder);
+  LLVMBuildBr(concat->e->builder, ways->join);
 }
 
 static bool point_varies(const Point *p) {
@@ -62,32 +62,32 @@ static bool point_varies(const Point *p) {
   return false;
 }
 
-static LLVMValueRef by_branches(const Concat *c) {
-  Emit *e = c->e;
-  int lanes = point_varies(c->p) ? e->lanes : 0, along = c->x.lane ? e->lanes : 1;
+static LLVMValueRef by_branches(const Concat *concat) {
+  Emit *e = concat->e;
+  int lanes = point_varies(concat->p) ? e->lanes : 0, along = concat->x.lane ? e->lanes : 1;
   Known **known = expr_known(e);
-  Ways w = {.join = LLVMAppendBasicBlockInContext(e->context, e->function, "joined")};
+  Ways ways = {.join = LLVMAppendBasicBlockInContext(e->context, e->function, "joined")};
   int64_t start = 0;
-  for (uint32_t i = 0; i < c->op->nin; start += size_of(c, i++)) {
-    if (size_of(c, i) < along) continue;
-    Index at = expr_index_add(e, c->x, -start), first = {.at = at.at};
-    Branch b = emit_if(e, expr_inside(e, &first, size_of(c, i) - along + 1));
-    Point q = moved(c, at, i);
-    leave(c, &w, expr_value(e, c->op->in[i], &q), lanes);
-    LLVMPositionBuilderAtEnd(e->builder, b.rest);
+  for (uint32_t i = 0; i < concat->op->nin; start += size_of(concat, i++)) {
+    if (size_of(concat, i) < along) continue;
+    Index at = expr_index_add(e, concat->x, -start), first = {.at = at.at};
+    Branch branch = emit_if(e, expr_inside(e, &first, size_of(concat, i) - along + 1));
+    Point point = moved(concat, at, i);
+    leave(concat, &ways, expr_value(e, concat->op->in[i], &point), lanes);
+    LLVMPositionBuilderAtEnd(e->builder, branch.rest);
     expr_known_again(e, known);
   }
-  leave(c, &w, by_selects(c), lanes);
-  LLVMPositionBuilderAtEnd(e->builder, w.join);
+  leave(concat, &ways, by_selects(concat), lanes);
+  LLVMPositionBuilderAtEnd(e->builder, ways.join);
   expr_known_again(e, known);
-  LLVMValueRef all = LLVMBuildPhi(e->builder, LLVMTypeOf(w.value[0]), "");
-  LLVMAddIncoming(all, w.value, w.from, w.n);
+  LLVMValueRef all = LLVMBuildPhi(e->builder, LLVMTypeOf(ways.value[0]), "");
+  LLVMAddIncoming(all, ways.value, ways.from, ways.n);
   return all;
 }
 
 LLVMValueRef expr_concat(Emit *e, const Op *op, const Point *p) {
-  Concat c = {e, op, p, point_taken(p, op->group[0].to[0])};
+  Concat concat = {e, op, p, point_taken(p, op->group[0].to[0])};
   must(op->nin <= MAX_RANK, "kernel %s: a concat of %u operands", e->k->name, op->nin);
-  bool branches = e->target->code->branches && op->nin >= MANY && !c.x.each;
-  return branches ? by_branches(&c) : by_selects(&c);
+  bool branches = e->target->code->branches && op->nin >= MANY && !concat.x.each;
+  return branches ? by_branches(&concat) : by_selects(&concat);
 }

@@ -18,17 +18,17 @@ static LLVMValueRef fusible(const Emit *e, const Op *op, LLVMValueRef x) {
 
 static LLVMValueRef arithmetic(Emit *e, OpCode c, ElemClass class, LLVMValueRef a, LLVMValueRef b) {
   bool f = class == CLASS_FLOAT;
-  LLVMBuilderRef q = e->builder;
+  LLVMBuilderRef builder = e->builder;
   switch (c) {
-  case OP_add: return f ? LLVMBuildFAdd(q, a, b, "") : LLVMBuildAdd(q, a, b, "");
-  case OP_sub: return f ? LLVMBuildFSub(q, a, b, "") : LLVMBuildSub(q, a, b, "");
-  case OP_mul: return f ? LLVMBuildFMul(q, a, b, "") : LLVMBuildMul(q, a, b, "");
+  case OP_add: return f ? LLVMBuildFAdd(builder, a, b, "") : LLVMBuildAdd(builder, a, b, "");
+  case OP_sub: return f ? LLVMBuildFSub(builder, a, b, "") : LLVMBuildSub(builder, a, b, "");
+  case OP_mul: return f ? LLVMBuildFMul(builder, a, b, "") : LLVMBuildMul(builder, a, b, "");
   case OP_max:
     if (f) return math_max(e, a, b);
-    return LLVMBuildSelect(q, LLVMBuildICmp(q, LLVMIntSGT, b, a, ""), b, a, "");
+    return LLVMBuildSelect(builder, LLVMBuildICmp(builder, LLVMIntSGT, b, a, ""), b, a, "");
   case OP_min:
     if (f) return math_min(e, a, b);
-    return LLVMBuildSelect(q, LLVMBuildICmp(q, LLVMIntSLT, b, a, ""), b, a, "");
+    return LLVMBuildSelect(builder, LLVMBuildICmp(builder, LLVMIntSLT, b, a, ""), b, a, "");
   default: bug("%s is no arithmetic", op_name(c));
   }
 }
@@ -46,17 +46,17 @@ static LLVMValueRef by_number(Emit *e, LLVMValueRef a, LLVMValueRef b) {
 /* Whole-number division truncates; by zero it gives 0, and the smallest number by -1 gives itself:
  * no trap. */
 static LLVMValueRef divide(Emit *e, ElemClass class, LLVMValueRef a, LLVMValueRef b) {
-  LLVMBuilderRef q = e->builder;
-  if (class == CLASS_FLOAT) return LLVMBuildFDiv(q, a, b, "");
+  LLVMBuilderRef builder = e->builder;
+  if (class == CLASS_FLOAT) return LLVMBuildFDiv(builder, a, b, "");
   LLVMTypeRef t = LLVMTypeOf(b);
   LLVMValueRef zero = LLVMConstNull(t), minus = LLVMConstAllOnes(t);
-  LLVMValueRef by_zero = LLVMBuildICmp(q, LLVMIntEQ, b, zero, "");
-  LLVMValueRef by_minus = LLVMBuildICmp(q, LLVMIntEQ, b, minus, "");
-  LLVMValueRef odd = LLVMBuildOr(q, by_zero, by_minus, "");
-  LLVMValueRef one = LLVMBuildSub(q, zero, minus, "");
-  LLVMValueRef safe = LLVMBuildSDiv(q, a, LLVMBuildSelect(q, odd, one, b, ""), "");
-  safe = LLVMBuildSelect(q, by_minus, LLVMBuildSub(q, zero, a, ""), safe, "");
-  return LLVMBuildSelect(q, by_zero, zero, safe, "");
+  LLVMValueRef by_zero = LLVMBuildICmp(builder, LLVMIntEQ, b, zero, "");
+  LLVMValueRef by_minus = LLVMBuildICmp(builder, LLVMIntEQ, b, minus, "");
+  LLVMValueRef odd = LLVMBuildOr(builder, by_zero, by_minus, "");
+  LLVMValueRef one = LLVMBuildSub(builder, zero, minus, "");
+  LLVMValueRef safe = LLVMBuildSDiv(builder, a, LLVMBuildSelect(builder, odd, one, b, ""), "");
+  safe = LLVMBuildSelect(builder, by_minus, LLVMBuildSub(builder, zero, a, ""), safe, "");
+  return LLVMBuildSelect(builder, by_zero, zero, safe, "");
 }
 
 static LLVMValueRef compare(Emit *e, OpCode c, ElemClass class, LLVMValueRef a, LLVMValueRef b) {
@@ -72,19 +72,19 @@ static LLVMValueRef compare(Emit *e, OpCode c, ElemClass class, LLVMValueRef a, 
 }
 
 static LLVMValueRef sign_of(Emit *e, LLVMValueRef x, Elem elem) {
-  LLVMBuilderRef b = e->builder;
+  LLVMBuilderRef builder = e->builder;
   LLVMTypeRef t = LLVMTypeOf(x);
   int lanes = emit_lanes_of(x);
   LLVMValueRef zero = LLVMConstNull(t);
   LLVMValueRef one = emit_splat(e, emit_number(e, elem, 1), lanes);
   LLVMValueRef minus = emit_splat(e, emit_number(e, elem, -1), lanes);
   bool f = elem_class(elem) == CLASS_FLOAT;
-  LLVMValueRef above =
-      f ? LLVMBuildFCmp(b, LLVMRealOGT, x, zero, "") : LLVMBuildICmp(b, LLVMIntSGT, x, zero, "");
-  LLVMValueRef below =
-      f ? LLVMBuildFCmp(b, LLVMRealOLT, x, zero, "") : LLVMBuildICmp(b, LLVMIntSLT, x, zero, "");
+  LLVMValueRef above = f ? LLVMBuildFCmp(builder, LLVMRealOGT, x, zero, "")
+                         : LLVMBuildICmp(builder, LLVMIntSGT, x, zero, "");
+  LLVMValueRef below = f ? LLVMBuildFCmp(builder, LLVMRealOLT, x, zero, "")
+                         : LLVMBuildICmp(builder, LLVMIntSLT, x, zero, "");
   LLVMValueRef rest = f ? x : zero; /* 0 and NaN stay what they are */
-  return LLVMBuildSelect(b, above, one, LLVMBuildSelect(b, below, minus, rest, ""), "");
+  return LLVMBuildSelect(builder, above, one, LLVMBuildSelect(builder, below, minus, rest, ""), "");
 }
 
 /* Whether this is e^(a - max a). */
@@ -95,20 +95,21 @@ static bool below_largest(const Fn *k, const Op *exp) {
 }
 
 static LLVMValueRef unary(Emit *e, const Op *op, Elem elem, LLVMValueRef x) {
-  LLVMBuilderRef b = e->builder;
+  LLVMBuilderRef builder = e->builder;
   bool f = elem_class(elem) == CLASS_FLOAT;
   switch (op->code) {
   case OP_copy:
   case OP_wide:
   case OP_stop: return x;
-  case OP_neg: return f ? LLVMBuildFNeg(b, x, "") : LLVMBuildNeg(b, x, "");
-  case OP_not: return LLVMBuildNot(b, x, "");
+  case OP_neg: return f ? LLVMBuildFNeg(builder, x, "") : LLVMBuildNeg(builder, x, "");
+  case OP_not: return LLVMBuildNot(builder, x, "");
   case OP_sign: return sign_of(e, x, elem);
   case OP_pow: return math_pow(e, x, attr_float(&op->attrs, ATTR_value, 1));
   case OP_abs:
     if (f) return emit_intrinsic(e, "llvm.fabs", LLVMTypeOf(x), 1, &x);
-    return LLVMBuildSelect(b, LLVMBuildICmp(b, LLVMIntSLT, x, LLVMConstNull(LLVMTypeOf(x)), ""),
-                           LLVMBuildNeg(b, x, ""), x, "");
+    return LLVMBuildSelect(builder,
+                           LLVMBuildICmp(builder, LLVMIntSLT, x, LLVMConstNull(LLVMTypeOf(x)), ""),
+                           LLVMBuildNeg(builder, x, ""), x, "");
   case OP_floor: return f ? emit_intrinsic(e, "llvm.floor", LLVMTypeOf(x), 1, &x) : x;
   case OP_exp: return below_largest(e->k, op) ? math_exp_negative(e, x) : math_unary(e, OP_exp, x);
   case OP_tanh: return is_rounded(e, op->out) ? math_tanh_rounded(e, x) : math_unary(e, OP_tanh, x);
@@ -159,12 +160,13 @@ static LLVMValueRef where(Emit *e, const Op *op, Elem result, const Point *p) {
 
 /* The table as bytes of the module. Named after the kernel: PTX of several kernels may stand in one
  * file. */
-static LLVMValueRef lookup_bits(Emit *e, const Op *op, const LookupTable *t) {
+static LLVMValueRef lookup_bits(Emit *e, const Op *op, const LookupTable *table) {
   char *name = arena_printf(e->arena, "%s_table_%u", e->symbol, op->out);
   LLVMValueRef g = LLVMGetNamedGlobal(e->module, name);
   if (g) return g;
-  unsigned n = (unsigned)(t->rows * t->pitch + 1); /* one more: an empty table has an address */
-  LLVMValueRef bits = LLVMConstStringInContext(e->context, (const char *)t->bits, n, true);
+  unsigned n =
+      (unsigned)(table->rows * table->pitch + 1); /* one more: an empty table has an address */
+  LLVMValueRef bits = LLVMConstStringInContext(e->context, (const char *)table->bits, n, true);
   unsigned space = e->target->code->constant_space;
   g = LLVMAddGlobalInAddressSpace(e->module, LLVMTypeOf(bits), name, space);
   LLVMSetInitializer(g, bits), LLVMSetGlobalConstant(g, 1);
@@ -174,17 +176,17 @@ static LLVMValueRef lookup_bits(Emit *e, const Op *op, const LookupTable *t) {
 
 /* One byte; lanes one after the other, since no target gathers bytes. */
 static LLVMValueRef load_byte(Emit *e, LLVMValueRef bytes, LLVMValueRef at) {
-  LLVMBuilderRef b = e->builder;
+  LLVMBuilderRef builder = e->builder;
   LLVMTypeRef i8 = LLVMInt8TypeInContext(e->context), i32 = LLVMInt32TypeInContext(e->context);
   int lanes = emit_lanes_of(at);
   LLVMValueRef all = lanes ? LLVMGetUndef(LLVMVectorType(i8, (unsigned)lanes)) : NULL;
   for (int i = 0; i < lanes; i++) {
     LLVMValueRef lane = LLVMConstInt(i32, (unsigned)i, 0);
-    LLVMValueRef one = load_byte(e, bytes, LLVMBuildExtractElement(b, at, lane, ""));
-    all = LLVMBuildInsertElement(b, all, one, lane, "");
+    LLVMValueRef one = load_byte(e, bytes, LLVMBuildExtractElement(builder, at, lane, ""));
+    all = LLVMBuildInsertElement(builder, all, one, lane, "");
   }
   if (lanes) return all;
-  LLVMValueRef x = LLVMBuildLoad2(b, i8, LLVMBuildGEP2(b, i8, bytes, &at, 1, ""), "");
+  LLVMValueRef x = LLVMBuildLoad2(builder, i8, LLVMBuildGEP2(builder, i8, bytes, &at, 1, ""), "");
   return LLVMSetAlignment(x, 1), x;
 }
 
@@ -194,21 +196,23 @@ static LLVMValueRef whole_number(Emit *e, int64_t n, int lanes) {
 }
 
 LLVMValueRef expr_lookup(Emit *e, const Op *op, LLVMValueRef r, LLVMValueRef c) {
-  LLVMBuilderRef b = e->builder;
-  LookupTable t = lookup_table(e->arena, op);
+  LLVMBuilderRef builder = e->builder;
+  LookupTable table = lookup_table(e->arena, op);
   int lanes = emit_lanes_of(r) ? emit_lanes_of(r) : emit_lanes_of(c);
   r = emit_splat(e, r, lanes), c = emit_splat(e, c, lanes);
   LLVMValueRef zero = LLVMConstNull(LLVMTypeOf(r)), seven = whole_number(e, 7, lanes);
-  LLVMValueRef in = LLVMBuildICmp(b, LLVMIntULT, r, whole_number(e, t.rows, lanes), "");
-  LLVMValueRef below = LLVMBuildICmp(b, LLVMIntULT, c, whole_number(e, t.columns, lanes), "");
-  in = LLVMBuildAnd(b, in, below, "");
-  LLVMValueRef byte = LLVMBuildMul(b, r, whole_number(e, t.pitch, lanes), "");
-  byte = LLVMBuildAdd(b, byte, LLVMBuildLShr(b, c, whole_number(e, 3, lanes), ""), "");
-  byte = LLVMBuildSelect(b, in, byte, zero, "");
-  LLVMValueRef x = load_byte(e, lookup_bits(e, op, &t), byte);
-  x = LLVMBuildLShr(b, LLVMBuildZExt(b, x, LLVMTypeOf(r), ""), LLVMBuildAnd(b, c, seven, ""), "");
-  x = LLVMBuildAnd(b, x, whole_number(e, 1, lanes), "");
-  return LLVMBuildAnd(b, in, LLVMBuildICmp(b, LLVMIntNE, x, zero, ""), "");
+  LLVMValueRef in = LLVMBuildICmp(builder, LLVMIntULT, r, whole_number(e, table.rows, lanes), "");
+  LLVMValueRef below =
+      LLVMBuildICmp(builder, LLVMIntULT, c, whole_number(e, table.columns, lanes), "");
+  in = LLVMBuildAnd(builder, in, below, "");
+  LLVMValueRef byte = LLVMBuildMul(builder, r, whole_number(e, table.pitch, lanes), "");
+  byte = LLVMBuildAdd(builder, byte, LLVMBuildLShr(builder, c, whole_number(e, 3, lanes), ""), "");
+  byte = LLVMBuildSelect(builder, in, byte, zero, "");
+  LLVMValueRef x = load_byte(e, lookup_bits(e, op, &table), byte);
+  x = LLVMBuildLShr(builder, LLVMBuildZExt(builder, x, LLVMTypeOf(r), ""),
+                    LLVMBuildAnd(builder, c, seven, ""), "");
+  x = LLVMBuildAnd(builder, x, whole_number(e, 1, lanes), "");
+  return LLVMBuildAnd(builder, in, LLVMBuildICmp(builder, LLVMIntNE, x, zero, ""), "");
 }
 
 LLVMValueRef expr_elem(Emit *e, const Op *op, ValueId v, const Point *p) {

@@ -27,12 +27,12 @@ static LLVMValueRef each_constant(Emit *e, int64_t v) {
   return emit_splat(e, LLVMConstInt(i32_type(e), (uint64_t)v, 1), e->lanes);
 }
 
-Index expr_index_add(Emit *e, Index x, int64_t d) {
-  if (d == 0) return x;
-  if (x.each) x.each = LLVMBuildAdd(e->builder, x.each, each_constant(e, d), "");
-  else x.at = LLVMBuildAdd(e->builder, x.at, emit_index(e, d), "");
-  x.multiple = x.multiple ? gcd(x.multiple, d) : 0;
-  return x;
+Index expr_index_add(Emit *e, Index index, int64_t d) {
+  if (d == 0) return index;
+  if (index.each) index.each = LLVMBuildAdd(e->builder, index.each, each_constant(e, d), "");
+  else index.at = LLVMBuildAdd(e->builder, index.at, emit_index(e, d), "");
+  index.multiple = index.multiple ? gcd(index.multiple, d) : 0;
+  return index;
 }
 
 static Index index_constant(Emit *e, int64_t v) {
@@ -40,66 +40,67 @@ static Index index_constant(Emit *e, int64_t v) {
 }
 
 /* All lanes as numbers. */
-static LLVMValueRef index_each(Emit *e, const Index *x) {
-  return emit_splat(e, index_number(e, x), e->lanes);
+static LLVMValueRef index_each(Emit *e, const Index *index) {
+  return emit_splat(e, index_number(e, index), e->lanes);
 }
 
 /* Whether a vector of this index stays within one run of `run` indexes that starts at a multiple of
  * `run`. */
-static bool stays_within(const Emit *e, const Index *x, int64_t run) {
-  return x->lane && !x->each && x->multiple && x->multiple % e->lanes == 0 && run % e->lanes == 0;
+static bool stays_within(const Emit *e, const Index *index, int64_t run) {
+  return index->lane && !index->each && index->multiple && index->multiple % e->lanes == 0 &&
+         run % e->lanes == 0;
 }
 
 /* slow * size + fast */
 static Index index_join(Emit *e, const Index *slow, const Index *fast, int64_t size) {
-  Index r = {0};
+  Index index = {0};
   if (index_varies(slow) || fast->each) {
     LLVMValueRef a = LLVMBuildMul(e->builder, index_each(e, slow), each_constant(e, size), "");
-    r.each = LLVMBuildAdd(e->builder, a, index_each(e, fast), "");
-    return r;
+    index.each = LLVMBuildAdd(e->builder, a, index_each(e, fast), "");
+    return index;
   }
   LLVMValueRef a = LLVMBuildMul(e->builder, slow->at, emit_index(e, size), "");
-  r.at = LLVMBuildAdd(e->builder, a, fast->at, "");
-  r.lane = fast->lane;
-  r.multiple = gcd(size, fast->multiple);
-  return r;
+  index.at = LLVMBuildAdd(e->builder, a, fast->at, "");
+  index.lane = fast->lane;
+  index.multiple = gcd(size, fast->multiple);
+  return index;
 }
 
-/* x / size and x % size */
-static void index_cut(Emit *e, const Index *x, int64_t size, Index *slow, Index *fast) {
-  LLVMBuilderRef b = e->builder;
+/* index / size and index % size */
+static void index_cut(Emit *e, const Index *index, int64_t size, Index *slow, Index *fast) {
+  LLVMBuilderRef builder = e->builder;
   *slow = *fast = (Index){0};
-  if (!index_varies(x) || stays_within(e, x, size)) {
-    slow->at = LLVMBuildUDiv(b, x->at, emit_index(e, size), "");
-    fast->at = LLVMBuildURem(b, x->at, emit_index(e, size), "");
-    fast->lane = x->lane;
-    fast->multiple = gcd(x->multiple, size);
+  if (!index_varies(index) || stays_within(e, index, size)) {
+    slow->at = LLVMBuildUDiv(builder, index->at, emit_index(e, size), "");
+    fast->at = LLVMBuildURem(builder, index->at, emit_index(e, size), "");
+    fast->lane = index->lane;
+    fast->multiple = gcd(index->multiple, size);
     return;
   }
-  LLVMValueRef numbers = index_each(e, x);
-  slow->each = LLVMBuildUDiv(b, numbers, each_constant(e, size), "");
-  fast->each = LLVMBuildURem(b, numbers, each_constant(e, size), "");
+  LLVMValueRef numbers = index_each(e, index);
+  slow->each = LLVMBuildUDiv(builder, numbers, each_constant(e, size), "");
+  fast->each = LLVMBuildURem(builder, numbers, each_constant(e, size), "");
 }
 
-/* 0 <= x < size: one bit, or one per lane */
-LLVMValueRef expr_inside(Emit *e, const Index *x, int64_t size) {
-  if (index_varies(x))
-    return LLVMBuildICmp(e->builder, LLVMIntULT, index_each(e, x), each_constant(e, size),
+/* 0 <= index < size: one bit, or one per lane */
+LLVMValueRef expr_inside(Emit *e, const Index *index, int64_t size) {
+  if (index_varies(index))
+    return LLVMBuildICmp(e->builder, LLVMIntULT, index_each(e, index), each_constant(e, size),
                          "inside");
-  return LLVMBuildICmp(e->builder, LLVMIntULT, x->at, emit_index(e, size), "inside");
+  return LLVMBuildICmp(e->builder, LLVMIntULT, index->at, emit_index(e, size), "inside");
 }
 
-/* Puts index x of `dim` into p such that nothing outside of the operand is read where `inside` does
- * not hold. */
-void expr_guarded(Emit *e, Point *p, Str dim, Index x, LLVMValueRef inside) {
-  x.dim = dim;
-  if (index_varies(&x)) {
+/* Puts the index of `dim` into p such that nothing outside of the operand is read where
+ * `inside` does not hold. */
+void expr_guarded(Emit *e, Point *p, Str dim, Index index, LLVMValueRef inside) {
+  index.dim = dim;
+  if (index_varies(&index)) {
     p->mask = p->mask ? LLVMBuildAnd(e->builder, p->mask, inside, "") : inside;
   } else {
-    x.at = LLVMBuildSelect(e->builder, inside, x.at, emit_index(e, 0), "");
-    x.multiple = 0;
+    index.at = LLVMBuildSelect(e->builder, inside, index.at, emit_index(e, 0), "");
+    index.multiple = 0;
   }
-  point_set(p, x);
+  point_set(p, index);
 }
 
 LLVMValueRef expr_choose(Emit *e, LLVMValueRef c, LLVMValueRef a, LLVMValueRef b) {
@@ -112,14 +113,14 @@ LLVMValueRef expr_choose(Emit *e, LLVMValueRef c, LLVMValueRef a, LLVMValueRef b
 /* ---- one function per op ---- */
 
 Index point_taken(const Point *p, Str dim) {
-  const Index *x = point_find(p, dim);
-  if (!x) bug("no index for %s", dim);
-  return *x;
+  const Index *index = point_find(p, dim);
+  if (!index) bug("no index for %s", dim);
+  return *index;
 }
 
 void point_remove(Point *p, Str dim) {
-  Index *x = point_find(p, dim);
-  if (x) *x = p->index[--p->n];
+  Index *index = point_find(p, dim);
+  if (index) *index = p->index[--p->n];
 }
 
 static Elem elem_of(Emit *e, ValueId v) { return value_type(e->k, v)->elem; }
@@ -135,9 +136,9 @@ static LLVMValueRef renamed(Emit *e, const Op *op, const Point *p) {
   remove_to(op, &q);
   for (int g = 0; g < op->ngroups; g++)
     for (int i = 0; i < op->group[g].nto; i++) {
-      Index x = point_taken(p, op->group[g].to[i]);
-      x.dim = op->group[g].from[i];
-      point_set(&q, x);
+      Index index = point_taken(p, op->group[g].to[i]);
+      index.dim = op->group[g].from[i];
+      point_set(&q, index);
     }
   return expr_value(e, op->in[0], &q);
 }
@@ -148,13 +149,13 @@ static LLVMValueRef split(Emit *e, const Op *op, ValueId v, const Point *p) {
   remove_to(op, &q);
   for (int g = 0; g < op->ngroups; g++) {
     const Group *group = &op->group[g];
-    Index x = point_taken(p, group->to[0]);
+    Index index = point_taken(p, group->to[0]);
     for (int i = 1; i < group->nto; i++) {
       Index fast = point_taken(p, group->to[i]);
-      x = index_join(e, &x, &fast, type_size(value_type(e->k, v), group->to[i]));
+      index = index_join(e, &index, &fast, type_size(value_type(e->k, v), group->to[i]));
     }
-    x.dim = group->from[0];
-    point_set(&q, x);
+    index.dim = group->from[0];
+    point_set(&q, index);
   }
   return expr_value(e, op->in[0], &q);
 }
@@ -166,16 +167,16 @@ static LLVMValueRef merge(Emit *e, const Op *op, const Point *p) {
   remove_to(op, &q);
   for (int g = 0; g < op->ngroups; g++) {
     const Group *group = &op->group[g];
-    Index x = point_taken(p, group->to[0]);
+    Index index = point_taken(p, group->to[0]);
     for (int i = group->nfrom - 1; i > 0; i--) {
       Index slow, fast;
-      index_cut(e, &x, type_size(from, group->from[i]), &slow, &fast);
+      index_cut(e, &index, type_size(from, group->from[i]), &slow, &fast);
       fast.dim = group->from[i];
       point_set(&q, fast);
-      x = slow;
+      index = slow;
     }
-    x.dim = group->from[0];
-    point_set(&q, x);
+    index.dim = group->from[0];
+    point_set(&q, index);
   }
   return expr_value(e, op->in[0], &q);
 }
@@ -185,9 +186,9 @@ static LLVMValueRef slice(Emit *e, const Op *op, const Point *p) {
   int64_t at = attr_int(&op->attrs, ATTR_at, 0);
   remove_to(op, &q);
   for (int g = 0; g < op->ngroups; g++) {
-    Index x = expr_index_add(e, point_taken(p, op->group[g].to[0]), at);
-    x.dim = op->group[g].from[0];
-    point_set(&q, x);
+    Index index = expr_index_add(e, point_taken(p, op->group[g].to[0]), at);
+    index.dim = op->group[g].from[0];
+    point_set(&q, index);
   }
   return expr_value(e, op->in[0], &q);
 }
@@ -201,9 +202,9 @@ static LLVMValueRef offset_or_fill(Emit *e, const Op *op, ValueId v, const Point
   remove_to(op, &q);
   for (int g = 0; g < op->ngroups; g++) {
     Str source = group[g].from[0];
-    Index x = expr_index_add(e, point_taken(p, group[g].arrow ? group[g].to[0] : source), -by);
-    LLVMValueRef in = expr_inside(e, &x, type_size(from, source));
-    expr_guarded(e, &q, source, x, in);
+    Index index = expr_index_add(e, point_taken(p, group[g].arrow ? group[g].to[0] : source), -by);
+    LLVMValueRef in = expr_inside(e, &index, type_size(from, source));
+    expr_guarded(e, &q, source, index, in);
     int lanes = inside && emit_lanes_of(inside) ? emit_lanes_of(inside) : emit_lanes_of(in);
     inside = inside ? LLVMBuildAnd(e->builder, emit_splat(e, inside, lanes),
                                    emit_splat(e, in, lanes), "")
@@ -214,10 +215,10 @@ static LLVMValueRef offset_or_fill(Emit *e, const Op *op, ValueId v, const Point
 }
 
 static LLVMValueRef stack(Emit *e, const Op *op, const Point *p) {
-  Index x = point_taken(p, op->group[0].from[0]);
+  Index index = point_taken(p, op->group[0].from[0]);
   Point q = *p;
-  point_remove(&q, x.dim);
-  LLVMValueRef number = index_number(e, &x);
+  point_remove(&q, index.dim);
+  LLVMValueRef number = index_number(e, &index);
   LLVMValueRef result = expr_value(e, op->in[0], &q);
   for (uint32_t i = 1; i < op->nin; i++) {
     LLVMValueRef is = emit_splat(e, LLVMConstInt(i32_type(e), i, 0), emit_lanes_of(number));
@@ -229,43 +230,44 @@ static LLVMValueRef stack(Emit *e, const Op *op, const Point *p) {
 
 static LLVMValueRef unstack(Emit *e, const Op *op, ValueId v, const Point *p) {
   Point q = *p;
-  Index x = index_constant(e, v - op->out);
-  x.dim = op->group[0].from[0];
-  point_set(&q, x);
+  Index index = index_constant(e, v - op->out);
+  index.dim = op->group[0].from[0];
+  point_set(&q, index);
   return expr_value(e, op->in[0], &q);
 }
 
 /* Where indexes are i32, a wider number that does not fit becomes -1: outside, as it was. */
 static LLVMValueRef scalar_index(Emit *e, LLVMValueRef number, Elem elem) {
-  LLVMBuilderRef b = e->builder;
+  LLVMBuilderRef builder = e->builder;
   LLVMTypeRef from = LLVMTypeOf(number);
   if (from == e->index) return number;
-  if (elem != ELEM_i64) return LLVMBuildSExt(b, number, e->index, "");
+  if (elem != ELEM_i64) return LLVMBuildSExt(builder, number, e->index, "");
   LLVMValueRef limit = LLVMConstInt(from, 1ull << 31, 0),
-               low = LLVMBuildTrunc(b, number, e->index, "");
-  return LLVMBuildSelect(b, LLVMBuildICmp(b, LLVMIntULT, number, limit, ""), low,
+               low = LLVMBuildTrunc(builder, number, e->index, "");
+  return LLVMBuildSelect(builder, LLVMBuildICmp(builder, LLVMIntULT, number, limit, ""), low,
                          LLVMConstAllOnes(e->index), "");
 }
 
 /* The index that an i32 value gives: scalar, or one per lane. */
 static Index index_of_value(Emit *e, LLVMValueRef number, Elem elem) {
-  Index x = {0};
+  Index index = {0};
   if (emit_lanes_of(number)) {
-    x.each = elem == ELEM_i64 ? LLVMBuildTrunc(e->builder, number,
-                                               LLVMVectorType(i32_type(e), (unsigned)e->lanes), "")
-                              : number;
+    index.each = elem == ELEM_i64
+                     ? LLVMBuildTrunc(e->builder, number,
+                                      LLVMVectorType(i32_type(e), (unsigned)e->lanes), "")
+                     : number;
   } else {
-    x.at = scalar_index(e, number, elem);
+    index.at = scalar_index(e, number, elem);
   }
-  return x;
+  return index;
 }
 
 static Point point_of_operand(Emit *e, ValueId operand, const Point *p, Str but) {
   const Type *t = value_type(e->k, operand);
   Point q = {.mask = p->mask, .guard = p->guard, .guard_moved = p->guard_moved};
   for (int a = 0; a < t->rank; a++) {
-    const Index *x = point_find(p, t->axis[a].dim);
-    if (x && t->axis[a].dim != but) point_set(&q, *x);
+    const Index *index = point_find(p, t->axis[a].dim);
+    if (index && t->axis[a].dim != but) point_set(&q, *index);
   }
   return q;
 }
@@ -273,10 +275,10 @@ static Point point_of_operand(Emit *e, ValueId operand, const Point *p, Str but)
 static LLVMValueRef gather(Emit *e, const Op *op, ValueId v, const Point *p) {
   Str dim = op->group[0].from[0];
   LLVMValueRef number = expr_value(e, op->in[1], p);
-  Index x = index_of_value(e, number, elem_of(e, op->in[1]));
-  LLVMValueRef inside = expr_inside(e, &x, type_size(value_type(e->k, op->in[0]), dim));
+  Index index = index_of_value(e, number, elem_of(e, op->in[1]));
+  LLVMValueRef inside = expr_inside(e, &index, type_size(value_type(e->k, op->in[0]), dim));
   Point q = point_of_operand(e, op->in[0], p, dim);
-  expr_guarded(e, &q, dim, x, inside);
+  expr_guarded(e, &q, dim, index, inside);
   LLVMValueRef found = expr_value(e, op->in[0], &q);
   return expr_choose(e, inside, found, emit_number(e, elem_of(e, v), 0));
 }
@@ -299,13 +301,13 @@ static Index bit_of(Emit *e, const Index *x, int k) {
 }
 
 /* One byte, or one per lane: each bit on its own. */
-static LLVMValueRef pack_apart(Emit *e, const Op *op, const Index *x, Point *q) {
+static LLVMValueRef pack_apart(Emit *e, const Op *op, const Index *index, Point *point) {
   LLVMValueRef all = NULL;
   for (int k = 0; k < BITS; k++) {
-    Index bit = bit_of(e, x, k);
+    Index bit = bit_of(e, index, k);
     bit.dim = op->group[0].from[0];
-    point_set(q, bit);
-    LLVMValueRef b = expr_convert(e, expr_value(e, op->in[0], q), ELEM_bool, ELEM_u8);
+    point_set(point, bit);
+    LLVMValueRef b = expr_convert(e, expr_value(e, op->in[0], point), ELEM_bool, ELEM_u8);
     LLVMTypeRef t = LLVMTypeOf(b);
     LLVMValueRef by = LLVMConstInt(emit_type(e, ELEM_u8), (uint64_t)k, 0);
     b = LLVMBuildShl(e->builder, b, emit_splat(e, by, emit_lanes_of(b)), "");
@@ -326,58 +328,59 @@ static LLVMValueRef mask_of_bits(Emit *e, LLVMValueRef mask, int k) {
 }
 
 /* Consecutive bytes: a vector of bits is a word of its own, and BITS of these are the bytes. */
-static LLVMValueRef pack_along(Emit *e, const Op *op, const Index *x, Point *q) {
-  LLVMBuilderRef b = e->builder;
+static LLVMValueRef pack_along(Emit *e, const Op *op, const Index *index, Point *point) {
+  LLVMBuilderRef builder = e->builder;
   LLVMTypeRef word = LLVMIntTypeInContext(e->context, (unsigned)e->lanes),
               bytes = LLVMVectorType(LLVMInt8TypeInContext(e->context), (unsigned)e->lanes);
-  LLVMValueRef all = LLVMGetPoison(LLVMVectorType(word, BITS)), mask = q->mask;
+  LLVMValueRef all = LLVMGetPoison(LLVMVectorType(word, BITS)), mask = point->mask;
   for (int k = 0; k < BITS; k++) {
-    Index scalar = *x;
+    Index scalar = *index;
     scalar.lane = false;
     Index bit = bit_of(e, &scalar, k * e->lanes);
     bit.dim = op->group[0].from[0], bit.lane = true;
-    point_set(q, bit);
-    q->mask = mask_of_bits(e, mask, k);
-    LLVMValueRef v = emit_splat(e, expr_value(e, op->in[0], q), e->lanes);
-    v = LLVMBuildBitCast(b, v, word, "");
-    all = LLVMBuildInsertElement(b, all, v, LLVMConstInt(i32_type(e), (uint64_t)k, 0), "");
+    point_set(point, bit);
+    point->mask = mask_of_bits(e, mask, k);
+    LLVMValueRef v = emit_splat(e, expr_value(e, op->in[0], point), e->lanes);
+    v = LLVMBuildBitCast(builder, v, word, "");
+    all = LLVMBuildInsertElement(builder, all, v, LLVMConstInt(i32_type(e), (uint64_t)k, 0), "");
   }
-  return LLVMBuildBitCast(b, all, bytes, "");
+  return LLVMBuildBitCast(builder, all, bytes, "");
 }
 
 static LLVMValueRef pack_bits(Emit *e, const Op *op, const Point *p) {
-  Index x = point_taken(p, op->group[0].to[0]);
+  Index index = point_taken(p, op->group[0].to[0]);
   Point q = *p;
   remove_to(op, &q);
-  bool along = x.lane && !x.each && e->lanes % BITS == 0;
-  return along ? pack_along(e, op, &x, &q) : pack_apart(e, op, &x, &q);
+  bool along = index.lane && !index.each && e->lanes % BITS == 0;
+  return along ? pack_along(e, op, &index, &q) : pack_apart(e, op, &index, &q);
 }
 
 /* Consecutive bits from the first of a byte on: the bytes are the vector of bits. */
-static LLVMValueRef unpack_along(Emit *e, const Op *op, const Index *x, Point *q, int64_t bytes) {
-  LLVMBuilderRef b = e->builder;
+static LLVMValueRef unpack_along(Emit *e, const Op *op, const Index *index, Point *point,
+                                 int64_t bytes) {
+  LLVMBuilderRef builder = e->builder;
   LLVMTypeRef byte = LLVMInt8TypeInContext(e->context);
   int n = e->lanes / BITS;
   LLVMValueRef all = LLVMGetPoison(LLVMVectorType(byte, (unsigned)n));
-  LLVMValueRef first = LLVMBuildUDiv(b, x->at, emit_index(e, BITS), "");
+  LLVMValueRef first = LLVMBuildUDiv(builder, index->at, emit_index(e, BITS), "");
   for (int k = 0; k < n; k++) { /* behind the last byte there are masked lanes */
-    Index at = {.at = LLVMBuildAdd(b, first, emit_index(e, k), "")};
-    expr_guarded(e, q, op->group[0].from[0], at, expr_inside(e, &at, bytes));
-    LLVMValueRef one = expr_value(e, op->in[0], q);
-    all = LLVMBuildInsertElement(b, all, one, LLVMConstInt(i32_type(e), (uint64_t)k, 0), "");
+    Index at = {.at = LLVMBuildAdd(builder, first, emit_index(e, k), "")};
+    expr_guarded(e, point, op->group[0].from[0], at, expr_inside(e, &at, bytes));
+    LLVMValueRef one = expr_value(e, op->in[0], point);
+    all = LLVMBuildInsertElement(builder, all, one, LLVMConstInt(i32_type(e), (uint64_t)k, 0), "");
   }
   LLVMTypeRef bits = LLVMVectorType(LLVMInt1TypeInContext(e->context), (unsigned)e->lanes);
-  return LLVMBuildBitCast(b, all, bits, "");
+  return LLVMBuildBitCast(builder, all, bits, "");
 }
 
 static LLVMValueRef unpack_bits(Emit *e, const Op *op, const Point *p) {
   Str dim = op->group[0].from[0];
-  Index x = point_taken(p, op->group[0].to[0]), at, bit;
+  Index index = point_taken(p, op->group[0].to[0]), at, bit;
   Point q = *p;
   remove_to(op, &q);
-  if (e->lanes % BITS == 0 && stays_within(e, &x, e->lanes))
-    return unpack_along(e, op, &x, &q, type_size(value_type(e->k, op->in[0]), dim));
-  index_cut(e, &x, BITS, &at, &bit);
+  if (e->lanes % BITS == 0 && stays_within(e, &index, e->lanes))
+    return unpack_along(e, op, &index, &q, type_size(value_type(e->k, op->in[0]), dim));
+  index_cut(e, &index, BITS, &at, &bit);
   at.dim = dim;
   point_set(&q, at);
   LLVMValueRef byte = expr_value(e, op->in[0], &q), by = index_number(e, &bit);
@@ -414,18 +417,18 @@ static LLVMValueRef frequency_table(Emit *e, double theta, int64_t half) {
 
 /* Table entry for an index below its length. Lanes past the end of D may ask for more: those wrap
  * around. */
-static LLVMValueRef frequency(Emit *e, LLVMValueRef table, const Index *i, int64_t half) {
+static LLVMValueRef frequency(Emit *e, LLVMValueRef table, const Index *index, int64_t half) {
   LLVMTypeRef f32 = LLVMFloatTypeInContext(e->context);
-  LLVMBuilderRef b = e->builder;
-  if (!i->each && (!i->lane || stays_within(e, i, half))) {
-    LLVMValueRef at = i->at;
-    LLVMTypeRef t = i->lane ? LLVMVectorType(f32, (unsigned)e->lanes) : f32;
-    LLVMValueRef x = LLVMBuildLoad2(b, t, LLVMBuildGEP2(b, f32, table, &at, 1, ""), "");
+  LLVMBuilderRef builder = e->builder;
+  if (!index->each && (!index->lane || stays_within(e, index, half))) {
+    LLVMValueRef at = index->at;
+    LLVMTypeRef t = index->lane ? LLVMVectorType(f32, (unsigned)e->lanes) : f32;
+    LLVMValueRef x = LLVMBuildLoad2(builder, t, LLVMBuildGEP2(builder, f32, table, &at, 1, ""), "");
     LLVMSetAlignment(x, 4);
     return x;
   }
-  LLVMValueRef at = LLVMBuildURem(b, index_each(e, i), each_constant(e, half), "");
-  LLVMValueRef pointers = LLVMBuildGEP2(b, f32, table, &at, 1, "");
+  LLVMValueRef at = LLVMBuildURem(builder, index_each(e, index), each_constant(e, half), "");
+  LLVMValueRef pointers = LLVMBuildGEP2(builder, f32, table, &at, 1, "");
   LLVMTypeRef vector = LLVMVectorType(f32, (unsigned)e->lanes);
   LLVMTypeRef types[] = {vector, LLVMTypeOf(pointers)};
   LLVMValueRef on =
@@ -437,23 +440,23 @@ static LLVMValueRef frequency(Emit *e, LLVMValueRef table, const Index *i, int64
 /* Of index d of D: d mod half, the partner d +- half, and whether d is in the lower half. */
 static void rope_indexes(Emit *e, const Index *d, int64_t half, Index *i, Index *partner,
                          LLVMValueRef *low) {
-  LLVMBuilderRef b = e->builder;
+  LLVMBuilderRef builder = e->builder;
   bool simple = !index_varies(d) || stays_within(e, d, half);
   Index slow;
   index_cut(e, d, half, &slow, i);
   *partner = *d;
   if (simple) {
     LLVMValueRef h = emit_index(e, half);
-    *low = LLVMBuildICmp(b, LLVMIntULT, d->at, h, "");
-    partner->at =
-        LLVMBuildSelect(b, *low, LLVMBuildAdd(b, d->at, h, ""), LLVMBuildSub(b, d->at, h, ""), "");
+    *low = LLVMBuildICmp(builder, LLVMIntULT, d->at, h, "");
+    partner->at = LLVMBuildSelect(builder, *low, LLVMBuildAdd(builder, d->at, h, ""),
+                                  LLVMBuildSub(builder, d->at, h, ""), "");
     partner->multiple = gcd(d->multiple, half);
     return;
   }
   LLVMValueRef n = index_each(e, d), h = each_constant(e, half);
-  *low = LLVMBuildICmp(b, LLVMIntULT, n, h, "");
-  partner->each =
-      LLVMBuildSelect(b, *low, LLVMBuildAdd(b, n, h, ""), LLVMBuildSub(b, n, h, ""), "");
+  *low = LLVMBuildICmp(builder, LLVMIntULT, n, h, "");
+  partner->each = LLVMBuildSelect(builder, *low, LLVMBuildAdd(builder, n, h, ""),
+                                  LLVMBuildSub(builder, n, h, ""), "");
 }
 
 static LLVMValueRef rope_angle(Emit *e, const Op *op, const Point *p, const Index *i,
@@ -478,7 +481,7 @@ static LLVMValueRef rope_angle(Emit *e, const Op *op, const Point *p, const Inde
 
 /* y[i] = x[i] cos a - x[i + h] sin a, y[i + h] = x[i + h] cos a + x[i] sin a; backwards with -a */
 static LLVMValueRef rope(Emit *e, const Op *op, ValueId v, const Point *p) {
-  LLVMBuilderRef b = e->builder;
+  LLVMBuilderRef builder = e->builder;
   Str dim = op->group[1].from[0];
   int64_t half = type_size(value_type(e->k, v), dim) / 2;
   Index d = point_taken(p, dim), i, partner;
@@ -486,7 +489,7 @@ static LLVMValueRef rope(Emit *e, const Op *op, ValueId v, const Point *p) {
   rope_indexes(e, &d, half, &i, &partner, &low);
   LLVMValueRef angle = rope_angle(e, op, p, &i, half);
   LLVMValueRef sine = math_unary(e, OP_sin, angle), cosine = math_unary(e, OP_cos, angle);
-  LLVMValueRef negative = LLVMBuildFNeg(b, sine, "");
+  LLVMValueRef negative = LLVMBuildFNeg(builder, sine, "");
   bool back = attr_int(&op->attrs, ATTR_inverse, 0) != 0;
   sine = expr_choose(e, low, back ? sine : negative, back ? negative : sine);
   Point q = *p;
@@ -496,25 +499,27 @@ static LLVMValueRef rope(Emit *e, const Op *op, ValueId v, const Point *p) {
               : emit_lanes_of(sine) ? emit_lanes_of(sine)
                                     : emit_lanes_of(y);
   x = emit_splat(e, x, lanes), y = emit_splat(e, y, lanes);
-  LLVMValueRef straight = LLVMBuildFMul(b, x, emit_splat(e, cosine, lanes), "");
-  return LLVMBuildFAdd(b, straight, LLVMBuildFMul(b, y, emit_splat(e, sine, lanes), ""), "");
+  LLVMValueRef straight = LLVMBuildFMul(builder, x, emit_splat(e, cosine, lanes), "");
+  return LLVMBuildFAdd(builder, straight, LLVMBuildFMul(builder, y, emit_splat(e, sine, lanes), ""),
+                       "");
 }
 
 /* base + sum of index * stride, as i64 */
 static LLVMValueRef logical_index(Emit *e, const Op *op, const Point *p) {
-  LLVMBuilderRef b = e->builder;
+  LLVMBuilderRef builder = e->builder;
   LLVMTypeRef i64 = LLVMInt64TypeInContext(e->context);
   Elem elem = elem_of(e, op->in[2]);
   LLVMValueRef sum = expr_convert(e, expr_value(e, op->in[2], p), elem, ELEM_i64);
   const Attr *strides = attr_get(&op->attrs, ATTR_strides);
   for (int d = 0; op->ngroups && d < op->group[0].nfrom; d++) {
-    Index x = point_taken(p, op->group[0].from[d]);
-    LLVMValueRef n = index_number(e, &x);
+    Index index = point_taken(p, op->group[0].from[d]);
+    LLVMValueRef n = index_number(e, &index);
     int lanes = emit_lanes_of(n);
-    n = LLVMBuildSExt(b, n, lanes ? LLVMVectorType(i64, (unsigned)lanes) : i64, "");
-    LLVMValueRef part = LLVMBuildMul(b, n, emit_splat(e, emit_i64(e, strides->list[d]), lanes), "");
+    n = LLVMBuildSExt(builder, n, lanes ? LLVMVectorType(i64, (unsigned)lanes) : i64, "");
+    LLVMValueRef part =
+        LLVMBuildMul(builder, n, emit_splat(e, emit_i64(e, strides->list[d]), lanes), "");
     if (emit_lanes_of(sum)) lanes = emit_lanes_of(sum);
-    sum = LLVMBuildAdd(b, emit_splat(e, sum, lanes), emit_splat(e, part, lanes), "");
+    sum = LLVMBuildAdd(builder, emit_splat(e, sum, lanes), emit_splat(e, part, lanes), "");
   }
   return sum;
 }
@@ -551,8 +556,8 @@ LLVMValueRef expr_moved(Emit *e, const Op *op, ValueId v, const Point *outer) {
   switch (op->code) {
   case OP_expand: return expr_value(e, op->in[0], &p);
   case OP_iota: {
-    Index x = point_taken(&p, op->group[0].from[0]);
-    return index_number(e, &x);
+    Index index = point_taken(&p, op->group[0].from[0]);
+    return index_number(e, &index);
   }
   case OP_rand: return rand_op(e, op, v, &p);
   case OP_rename: return renamed(e, op, &p);

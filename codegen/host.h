@@ -12,17 +12,17 @@ typedef struct HostWriter {
   size_t n, cap;
 } HostWriter;
 
-void host_put(HostWriter *h, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void host_put(HostWriter *writer, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* What was not written by shardc itself (names of models, files, dims, settings) goes into the text
    by these alone: as a C string, and between the ends of a comment. */
-void host_string(HostWriter *h, const char *s);
-void host_comment(HostWriter *h, const char *s);
+void host_string(HostWriter *writer, const char *s);
+void host_comment(HostWriter *writer, const char *s);
 /* Of loops that take turns (host_turns.c): the table of the schedule; up to the `{` of a switch by
    number of the loop of chunks that is next. */
-void host_put_turn_table(HostWriter *h, const TurnTable *t, const char *axis);
-void host_put_next_chunk(HostWriter *h, const TurnTable *t);
-const char *host_c_name(HostWriter *h, Str name); /* h.forward -> h_forward */
-const char *host_source(HostWriter *h,
+void host_put_turn_table(HostWriter *writer, const TurnTable *table, const char *axis);
+void host_put_next_chunk(HostWriter *writer, const TurnTable *table);
+const char *host_c_name(HostWriter *writer, Str name); /* h.forward -> h_forward */
+const char *host_source(HostWriter *writer,
                         Loc l); /* gpt2.shard:19, "" if unknown; as the user wrote it */
 
 /* A call of the runtime up to its second argument. Generated code makes no other calls but of its
@@ -32,12 +32,12 @@ typedef enum HostCall {
 #include "runtime/rt_abi.def"
 #undef RT_CALL
 } HostCall;
-void host_call(HostWriter *h, const char *indent, HostCall c);
+void host_call(HostWriter *writer, const char *indent, HostCall c);
 
 void host_kernels(
-    HostWriter *h);              /* host_tables.c: kernel descriptions, in front of the functions */
-void host_tables(HostWriter *h); /* everything behind them, rt_the_program last */
-void host_function(HostWriter *h, const Fn *f); /* host_body.c */
+    HostWriter *writer); /* host_tables.c: kernel descriptions, in front of the functions */
+void host_tables(HostWriter *writer); /* everything behind them, rt_the_program last */
+void host_function(HostWriter *writer, const Fn *f); /* host_body.c */
 uint32_t host_count_collectives(const Module *m);
 uint32_t host_row(const Module *m, const Fn *f, OpId id); /* of a collective, in their table */
 bool host_flies(const Module *m);

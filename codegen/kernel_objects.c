@@ -67,13 +67,13 @@ static void machine_says(LLVMDiagnosticInfoRef info, void *k) {
 static Emit *kernel_module(Module *all, const Fn *k, Arena *arena, bool quick,
                            LLVMTargetMachineRef *machine) {
   Module *m = module_for_kernel(all, k);
-  const Target *t = target_of(m);
+  const Target *target = target_of(m);
   Str name = attr_str(&k->attrs, ATTR_family, "");
-  const KernelFamily *family = t->code->family(name);
+  const KernelFamily *family = target->code->family(name);
   if (!family) bug("kernel %s: no family `%s`", k->name, name);
-  Emit *e = emit_new(m, k, t, arena);
+  Emit *e = emit_new(m, k, target, arena);
   LLVMContextSetDiagnosticHandler(e->context, machine_says, (void *)k);
-  *machine = machine_new(t, quick ? LLVMCodeGenLevelNone : LLVMCodeGenLevelAggressive);
+  *machine = machine_new(target, quick ? LLVMCodeGenLevelNone : LLVMCodeGenLevelAggressive);
   LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(*machine);
   LLVMSetModuleDataLayout(e->module, layout);
   LLVMDisposeTargetData(layout);
@@ -150,140 +150,142 @@ typedef struct Child {
   int job;
 } Child;
 
-static const Target *target_for(const ObjectBuild *b, const Fn *k) {
-  return target_of(module_for_kernel(b->m, k));
+static const Target *target_for(const ObjectBuild *build, const Fn *k) {
+  return target_of(module_for_kernel(build->m, k));
 }
 
 /* NULL: what the code generator writes is all. */
-static const Assembler *assembler_for(const ObjectBuild *b, const Fn *k) {
-  return kernel_beside(b->m, k) ? NULL : b->assembler;
+static const Assembler *assembler_for(const ObjectBuild *build, const Fn *k) {
+  return kernel_beside(build->m, k) ? NULL : build->assembler;
 }
 
-static const char *object_path(ObjectBuild *b, const Fn *k, const char *ending) {
-  return arena_printf(b->arena, "%s/%s%s", b->folder, kernel_symbol(b->m, k), ending);
+static const char *object_path(ObjectBuild *build, const Fn *k, const char *ending) {
+  return arena_printf(build->arena, "%s/%s%s", build->folder, kernel_symbol(build->m, k), ending);
 }
 
 /* What the code generator of the kernel's device writes. */
-static const char *code_path(ObjectBuild *b, const Fn *k) {
-  return object_path(b, k, target_for(b, k)->code->ending);
+static const char *code_path(ObjectBuild *build, const Fn *k) {
+  return object_path(build, k, target_for(build, k)->code->ending);
 }
 
 /* What decides the bytes of every kernel alike: this program, LLVM. */
-static CacheKey compiler_hash(ObjectBuild *b) {
+static CacheKey compiler_hash(ObjectBuild *build) {
   unsigned major, minor, patch;
   LLVMGetVersion(&major, &minor, &patch);
-  CacheKey h = hash_program(hash_begin(), b->arena);
-  h = hash_text(h, arena_printf(b->arena, "LLVM %u.%u.%u", major, minor, patch));
-  return b->quick ? hash_text(h, "quick") : h;
+  CacheKey h = hash_program(hash_begin(), build->arena);
+  h = hash_text(h, arena_printf(build->arena, "LLVM %u.%u.%u", major, minor, patch));
+  return build->quick ? hash_text(h, "quick") : h;
 }
 
-static CacheKey code_key(ObjectBuild *b, const Fn *k) {
-  CacheKey h = hash_text(b->compiler, target_for(b, k)->name);
-  return hash_text(h, kernel_key(b->m, k, KEY_NAME | KEY_CUT | KEY_DIMS));
+static CacheKey code_key(ObjectBuild *build, const Fn *k) {
+  CacheKey h = hash_text(build->compiler, target_for(build, k)->name);
+  return hash_text(h, kernel_key(build->m, k, KEY_NAME | KEY_CUT | KEY_DIMS));
 }
 
 /* What an assembler makes depends on it too. */
-static CacheKey assembled_key(ObjectBuild *b, const Fn *k) {
-  return hash_text(code_key(b, k), b->assembler->version);
+static CacheKey assembled_key(ObjectBuild *build, const Fn *k) {
+  return hash_text(code_key(build, k), build->assembler->version);
 }
 
-static bool take_from_cache(ObjectBuild *b, const Fn *k) {
-  if (!b->cache) return false;
-  CacheBytes o = cache_get(b->arena, b->cache, code_key(b, k));
-  if (!o.at || !output_write(b->arena, code_path(b, k), o.at, o.n, 0666)) return false;
-  if (!assembler_for(b, k)) return true;
-  CacheBytes made = cache_get(b->arena, b->cache, assembled_key(b, k));
-  const char *path = object_path(b, k, b->assembler->ending);
-  return made.at && output_write(b->arena, path, made.at, made.n, 0666);
+static bool take_from_cache(ObjectBuild *build, const Fn *k) {
+  if (!build->cache) return false;
+  CacheBytes o = cache_get(build->arena, build->cache, code_key(build, k));
+  if (!o.at || !output_write(build->arena, code_path(build, k), o.at, o.n, 0666)) return false;
+  if (!assembler_for(build, k)) return true;
+  CacheBytes made = cache_get(build->arena, build->cache, assembled_key(build, k));
+  const char *path = object_path(build, k, build->assembler->ending);
+  return made.at && output_write(build->arena, path, made.at, made.n, 0666);
 }
 
 /* Does not come back if the assembler refuses. */
-static void assemble(ObjectBuild *b, const Fn *k) {
-  const Assembler *x = b->assembler;
-  const char *made = object_path(b, k, x->ending);
-  x->run(b->arena, x, target_of(b->m), code_path(b, k), made);
-  CacheBytes code = cache_read_file(b->arena, made);
-  if (b->cache && code.at) cache_put(b->arena, b->cache, assembled_key(b, k), code);
+static void assemble(ObjectBuild *build, const Fn *k) {
+  const Assembler *x = build->assembler;
+  const char *made = object_path(build, k, x->ending);
+  x->run(build->arena, x, target_of(build->m), code_path(build, k), made);
+  CacheBytes code = cache_read_file(build->arena, made);
+  if (build->cache && code.at) cache_put(build->arena, build->cache, assembled_key(build, k), code);
 }
 
 /* What a child says about the kernel that it is at. One file per child, not per kernel: making and
    removing many files costs more than compiling small kernels without optimizations does. */
-static const char *words_path(ObjectBuild *b, int job) {
-  return arena_printf(b->arena, "%s/kernels-%d.err", b->folder, job);
+static const char *words_path(ObjectBuild *build, int job) {
+  return arena_printf(build->arena, "%s/kernels-%d.err", build->folder, job);
 }
 
-static bool compile(ObjectBuild *b, const Fn *k) {
-  LLVMMemoryBufferRef code = kernel_code(b->m, k, b->arena, target_for(b, k)->code->file, b->quick);
+static bool compile(ObjectBuild *build, const Fn *k) {
+  LLVMMemoryBufferRef code =
+      kernel_code(build->m, k, build->arena, target_for(build, k)->code->file, build->quick);
   CacheBytes o = {(char *)LLVMGetBufferStart(code), LLVMGetBufferSize(code)};
-  bool ok = output_write(b->arena, code_path(b, k), o.at, o.n, 0666);
-  if (ok && b->cache) cache_put(b->arena, b->cache, code_key(b, k), o);
-  if (ok && assembler_for(b, k)) assemble(b, k);
+  bool ok = output_write(build->arena, code_path(build, k), o.at, o.n, 0666);
+  if (ok && build->cache) cache_put(build->arena, build->cache, code_key(build, k), o);
+  if (ok && assembler_for(build, k)) assemble(build, k);
   LLVMDisposeMemoryBuffer(code);
   return ok;
 }
 
-static _Noreturn void child_main(ObjectBuild *b, int job) {
-  int err = open(words_path(b, job), O_RDWR | O_CREAT | O_TRUNC | O_APPEND, 0666);
+static _Noreturn void child_main(ObjectBuild *build, int job) {
+  int err = open(words_path(build, job), O_RDWR | O_CREAT | O_TRUNC | O_APPEND, 0666);
   if (err >= 0) dup2(err, STDERR_FILENO), close(err);
-  for (uint32_t i; (i = atomic_fetch_add(&b->queue->next, 1)) < b->n;) {
-    const Fn *k = b->wanted[b->queue->at[job] = i];
-    if (!compile(b, k)) _exit(CHILD_CANNOT_WRITE);
+  for (uint32_t i; (i = atomic_fetch_add(&build->queue->next, 1)) < build->n;) {
+    const Fn *k = build->wanted[build->queue->at[job] = i];
+    if (!compile(build, k)) _exit(CHILD_CANNOT_WRITE);
     if (err >= 0 && ftruncate(STDERR_FILENO, 0)) _exit(CHILD_CANNOT_WRITE);
   }
   _exit(0);
 }
 
-static const char *first_line(ObjectBuild *b, int job) {
-  CacheBytes words = cache_read_file(b->arena, words_path(b, job));
-  return words.at && words.n ? arena_strndup(b->arena, words.at, strcspn(words.at, "\n"))
+static const char *first_line(ObjectBuild *build, int job) {
+  CacheBytes words = cache_read_file(build->arena, words_path(build, job));
+  return words.at && words.n ? arena_strndup(build->arena, words.at, strcspn(words.at, "\n"))
                              : "it said nothing";
 }
 
-static void report_assembler(ObjectBuild *b, const Fn *k, const char *said) {
-  Report *r = diag_at(b->m->ctx->diag, "E1304", (Span){0},
-                      "%s does not take kernel `%s` as it must be", b->assembler->name, k->name);
+static void report_assembler(ObjectBuild *build, const Fn *k, const char *said) {
+  Report *r =
+      diag_at(build->m->ctx->diag, "E1304", (Span){0}, "%s does not take kernel `%s` as it must be",
+              build->assembler->name, k->name);
   diag_fact(r, "%s", said);
   diag_fact(r, "family %s, target %s", attr_str(&k->attrs, ATTR_family, "?"),
-            target_of(b->m)->name);
+            target_of(build->m)->name);
   diag_help(r, "--keep DIR keeps the PTX; with another %s, or none, on PATH it may go through",
-            b->assembler->name);
+            build->assembler->name);
 }
 
-static void report(ObjectBuild *b, const Fn *k, int status, const char *said) {
-  b->failed = true;
+static void report(ObjectBuild *build, const Fn *k, int status, const char *said) {
+  build->failed = true;
   if (WIFEXITED(status) && WEXITSTATUS(status) == CHILD_CANNOT_WRITE) {
-    diag_at(b->m->ctx->diag, "E1301", (Span){0}, "cannot write `%s`", code_path(b, k));
+    diag_at(build->m->ctx->diag, "E1301", (Span){0}, "cannot write `%s`", code_path(build, k));
     return;
   }
   if (WIFEXITED(status) && WEXITSTATUS(status) == ASSEMBLER_REFUSED) {
-    report_assembler(b, k, said);
+    report_assembler(build, k, said);
     return;
   }
-  Report *r = diag_at(b->m->ctx->diag, "E1302", (Span){0}, "the compiler of kernel `%s` %s %d",
+  Report *r = diag_at(build->m->ctx->diag, "E1302", (Span){0}, "the compiler of kernel `%s` %s %d",
                       k->name, WIFSIGNALED(status) ? "died of signal" : "ended with status",
                       WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
   diag_fact(r, "%s", said);
   diag_fact(r, "family %s, target %s", attr_str(&k->attrs, ATTR_family, "?"),
-            target_for(b, k)->name);
+            target_for(build, k)->name);
 }
 
 /* The other children end what they are at. */
-static void report_child(ObjectBuild *b, const Child *c, int status) {
-  atomic_store(&b->queue->next, b->n);
-  report(b, b->wanted[b->queue->at[c->job]], status, first_line(b, c->job));
+static void report_child(ObjectBuild *build, const Child *child, int status) {
+  atomic_store(&build->queue->next, build->n);
+  report(build, build->wanted[build->queue->at[child->job]], status, first_line(build, child->job));
 }
 
 /* Waits for one child; only for its own, by asking them in turn, so that other children of the
  * process are left alone. */
-static void wait_for_one(ObjectBuild *b, Child *children, int *n) {
+static void wait_for_one(ObjectBuild *build, Child *children, int *n) {
   const struct timespec nap = {.tv_nsec = 300000};
   for (int i = 0;; i = (i + 1) % *n) {
     int status;
     pid_t pid = waitpid(children[i].pid, &status, WNOHANG);
     if (pid < 0 && errno != EINTR) bug("a kernel compiler is lost");
     if (pid > 0) {
-      if (status) report_child(b, &children[i], status);
-      unlink(words_path(b, children[i].job));
+      if (status) report_child(build, &children[i], status);
+      unlink(words_path(build, children[i].job));
       children[i] = children[--*n];
       return;
     }
@@ -291,19 +293,19 @@ static void wait_for_one(ObjectBuild *b, Child *children, int *n) {
   }
 }
 
-static void start(ObjectBuild *b, Child *children, int *n) {
-  Child c = {0, *n};
+static void start(ObjectBuild *build, Child *children, int *n) {
+  Child child = {0, *n};
   fflush(NULL);
-  c.pid = fork();
-  if (c.pid == 0) child_main(b, c.job);
-  if (c.pid > 0) {
-    children[(*n)++] = c;
+  child.pid = fork();
+  if (child.pid == 0) child_main(build, child.job);
+  if (child.pid > 0) {
+    children[(*n)++] = child;
     return;
   }
-  b->failed = true;
-  atomic_store(&b->queue->next, b->n);
-  diag_at(b->m->ctx->diag, "E1303", (Span){0}, "cannot start a compiler for kernel `%s`: %s",
-          b->wanted[0]->name, strerror(errno));
+  build->failed = true;
+  atomic_store(&build->queue->next, build->n);
+  diag_at(build->m->ctx->diag, "E1303", (Span){0}, "cannot start a compiler for kernel `%s`: %s",
+          build->wanted[0]->name, strerror(errno));
 }
 
 /* How long LLVM takes, as a rank: attention has most code, products and normal numbers follow. */
@@ -318,34 +320,35 @@ static int weight(const Fn *k) {
 }
 
 /* What is not in the cache, the longest first, else in the order of the module. */
-static void find_wanted(ObjectBuild *b) {
-  Fn **fns = b->m->fns.at;
-  uint32_t n = b->m->fns.n;
-  bool *missing = ARENA_ARRAY(b->arena, bool, n + 1);
-  b->wanted = ARENA_ARRAY(b->arena, const Fn *, n + 1);
+static void find_wanted(ObjectBuild *build) {
+  Fn **fns = build->m->fns.at;
+  uint32_t n = build->m->fns.n;
+  bool *missing = ARENA_ARRAY(build->arena, bool, n + 1);
+  build->wanted = ARENA_ARRAY(build->arena, const Fn *, n + 1);
   for (uint32_t i = 0; i < n; i++)
-    missing[i] = fns[i]->kind == FN_KERNEL && !take_from_cache(b, fns[i]);
+    missing[i] = fns[i]->kind == FN_KERNEL && !take_from_cache(build, fns[i]);
   for (int w = 2; w >= 0; w--)
     for (uint32_t i = 0; i < n; i++)
-      if (missing[i] && weight(fns[i]) == w) b->wanted[b->n++] = fns[i];
+      if (missing[i] && weight(fns[i]) == w) build->wanted[build->n++] = fns[i];
 }
 
-static void build_wanted(ObjectBuild *b, int jobs) {
-  size_t bytes = sizeof *b->queue + sizeof *b->queue->at * (size_t)jobs;
+static void build_wanted(ObjectBuild *build, int jobs) {
+  size_t bytes = sizeof *build->queue + sizeof *build->queue->at * (size_t)jobs;
   void *shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) bug("no memory that the compilers of kernels share");
-  b->queue = shared;
-  Child *children = ARENA_ARRAY(b->arena, Child, jobs);
+  build->queue = shared;
+  Child *children = ARENA_ARRAY(build->arena, Child, jobs);
   int running = 0;
-  while (running < jobs && !b->failed) start(b, children, &running);
-  while (running) wait_for_one(b, children, &running);
+  while (running < jobs && !build->failed) start(build, children, &running);
+  while (running) wait_for_one(build, children, &running);
   munmap(shared, bytes);
 }
 
-static const char *find_cache(ObjectBuild *b) {
-  const char *why, *folder = cache_folder(b->arena, &why);
+static const char *find_cache(ObjectBuild *build) {
+  const char *why, *folder = cache_folder(build->arena, &why);
   if (!why) return folder;
-  Report *r = diag_at(b->m->ctx->diag, "W1315", (Span){0}, "the kernel cache is not used: %s", why);
+  Report *r =
+      diag_at(build->m->ctx->diag, "W1315", (Span){0}, "the kernel cache is not used: %s", why);
   diag_help(r, "what is in it goes into executables: `chmod go-w` the folder, or name another one "
                "with SHARDC_CACHE_DIR");
   return NULL;
@@ -356,14 +359,14 @@ bool kernels_build(Module *m, const char *dir, int jobs) {
 }
 
 bool kernels_build_as(Module *m, const char *dir, int jobs, bool quick) {
-  ObjectBuild b = {.m = m, .arena = arena_new(), .folder = dir, .quick = quick};
+  ObjectBuild build = {.m = m, .arena = arena_new(), .folder = dir, .quick = quick};
   if (jobs < 1) jobs = 1;
-  b.cache = find_cache(&b);
-  b.compiler = compiler_hash(&b);
+  build.cache = find_cache(&build);
+  build.compiler = compiler_hash(&build);
   const DeviceCode *device = target_of(m)->code;
-  if (device->assembler) b.assembler = device->assembler(b.arena);
-  find_wanted(&b);
-  if (b.n) build_wanted(&b, (int)min_i64(jobs, b.n));
-  arena_free(b.arena);
-  return !b.failed;
+  if (device->assembler) build.assembler = device->assembler(build.arena);
+  find_wanted(&build);
+  if (build.n) build_wanted(&build, (int)min_i64(jobs, build.n));
+  arena_free(build.arena);
+  return !build.failed;
 }

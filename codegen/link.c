@@ -32,89 +32,90 @@ typedef struct Linking {
 
 typedef VEC(const char *) LinkWords;
 
-static bool fails(Linking *l, const char *code, const char *what, const char *which) {
-  diag_at(l->m->ctx->diag, code, (Span){0}, "%s `%s`: %s", what, which, strerror(errno));
+static bool fails(Linking *linking, const char *code, const char *what, const char *which) {
+  diag_at(linking->m->ctx->diag, code, (Span){0}, "%s `%s`: %s", what, which, strerror(errno));
   return false;
 }
 
 /* ---- commands ---- */
 
-static void show(const Linking *l, const LinkWords *w) {
-  if (!l->o->verbose) return;
-  fprintf(stderr, "(in %s)", l->folder);
-  for (uint32_t i = 0; w->at[i]; i++) fprintf(stderr, " %s", w->at[i]);
+static void show(const Linking *linking, const LinkWords *link_words) {
+  if (!linking->o->verbose) return;
+  fprintf(stderr, "(in %s)", linking->folder);
+  for (uint32_t i = 0; link_words->at[i]; i++) fprintf(stderr, " %s", link_words->at[i]);
   fprintf(stderr, "\n");
 }
 
-static _Noreturn void child_main(const Linking *l, const LinkWords *w) {
-  int err =
-      open(arena_printf(l->arena, "%s/cc.err", l->folder), O_WRONLY | O_CREAT | O_TRUNC, 0666);
+static _Noreturn void child_main(const Linking *linking, const LinkWords *link_words) {
+  int err = open(arena_printf(linking->arena, "%s/cc.err", linking->folder),
+                 O_WRONLY | O_CREAT | O_TRUNC, 0666);
   if (err >= 0) dup2(err, STDERR_FILENO);
-  if (!chdir(l->folder)) execvp(w->at[0], (char *const *)w->at);
+  if (!chdir(linking->folder)) execvp(link_words->at[0], (char *const *)link_words->at);
   dprintf(STDERR_FILENO, "%s\n", strerror(errno));
   _exit(127);
 }
 
-static pid_t start(Linking *l, LinkWords *w) {
-  vec_push(l->arena, *w, NULL);
-  show(l, w);
+static pid_t start(Linking *linking, LinkWords *link_words) {
+  vec_push(linking->arena, *link_words, NULL);
+  show(linking, link_words);
   fflush(NULL);
   pid_t pid = fork();
-  if (pid == 0) child_main(l, w);
-  if (pid < 0) fails(l, "E1313", "cannot start", w->at[0]);
+  if (pid == 0) child_main(linking, link_words);
+  if (pid < 0) fails(linking, "E1313", "cannot start", link_words->at[0]);
   return pid;
 }
 
-static bool finish(Linking *l, pid_t pid, const char *compiler, const char *what) {
+static bool finish(Linking *linking, pid_t pid, const char *compiler, const char *what) {
   int status;
   if (pid < 0) return false;
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
-  const char *path = arena_printf(l->arena, "%s/cc.err", l->folder);
-  CacheBytes words = cache_read_file(l->arena, path);
+  const char *path = arena_printf(linking->arena, "%s/cc.err", linking->folder);
+  CacheBytes words = cache_read_file(linking->arena, path);
   unlink(path);
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
-  Report *r = diag_at(l->m->ctx->diag, "E1312", (Span){0}, "the C compiler `%s` failed to %s",
+  Report *r = diag_at(linking->m->ctx->diag, "E1312", (Span){0}, "the C compiler `%s` failed to %s",
                       compiler, what);
   if (WIFEXITED(status) && WEXITSTATUS(status) == 127 && !strcmp(compiler, "mpicc"))
     diag_help(r,
               "install an MPI for developers, such as libopenmpi-dev, or leave `--comm mpi` out");
   if (words.at && words.n)
-    diag_fact(r, "%s", arena_strndup(l->arena, words.at, strcspn(words.at, "\n")));
+    diag_fact(r, "%s", arena_strndup(linking->arena, words.at, strcspn(words.at, "\n")));
   return false;
 }
 
 /* ---- where things are ---- */
 
-static bool has_library(Arena *a, const char *folder) {
-  if (access(arena_printf(a, "%s/libshardrt.a", folder), R_OK)) return false;
-  return !access(arena_printf(a, "%s/rt.h", folder), R_OK);
+static bool has_library(Arena *arena, const char *folder) {
+  if (access(arena_printf(arena, "%s/libshardrt.a", folder), R_OK)) return false;
+  return !access(arena_printf(arena, "%s/rt.h", folder), R_OK);
 }
 
-const char *library_folder(Arena *a, const char **looked) {
+const char *library_folder(Arena *arena, const char **looked) {
   char self[PATH_MAX] = "";
   const char *given = getenv("SHARDC_LIB");
   if (readlink("/proc/self/exe", self, sizeof self - 1) < 0) self[0] = 0;
   char *slash = strrchr(self, '/');
   if (slash) *slash = 0;
-  const char *places[] = {given ? given : "", arena_printf(a, "%s/lib/shardc", self),
-                          arena_printf(a, "%s/../lib/shardc", self)};
+  const char *places[] = {given ? given : "", arena_printf(arena, "%s/lib/shardc", self),
+                          arena_printf(arena, "%s/../lib/shardc", self)};
   *looked = places[given ? 0 : 1];
   for (int i = given ? 0 : 1; i < (given ? 1 : 3); i++)
-    if (has_library(a, places[i])) {
+    if (has_library(arena, places[i])) {
       char *whole = realpath(places[i], NULL);
       const char *path = whole ? whole : places[i];
-      path = arena_strndup(a, path, strlen(path));
+      path = arena_strndup(arena, path, strlen(path));
       free(whole);
       return path;
     }
   return NULL;
 }
 
-static bool find_library(Linking *l) {
+static bool find_library(Linking *linking) {
   const char *looked;
-  l->lib = library_folder(l->arena, &looked);
-  if (l->lib) return true;
-  Report *r = diag_at(l->m->ctx->diag, "E1311", (Span){0}, "cannot find libshardrt.a and rt.h");
+  linking->lib = library_folder(linking->arena, &looked);
+  if (linking->lib) return true;
+  Report *r =
+      diag_at(linking->m->ctx->diag, "E1311", (Span){0}, "cannot find libshardrt.a and rt.h");
   diag_fact(r, "looked in `%s`", looked);
   diag_help(r, "set SHARDC_LIB to the folder that holds both");
   return false;
@@ -123,7 +124,7 @@ static bool find_library(Linking *l) {
 /* When this process has ended, whatever the way, the folder goes. What waits for that end is a
    process of its own: it reads from a pipe of which only this one and its children have the other
    end. Nobody waits for it, so it belongs to init. */
-static void look_after(Arena *a, const char *folder) {
+static void look_after(Arena *arena, const char *folder) {
   int line[2];
   char nothing;
   sigset_t all;
@@ -135,7 +136,7 @@ static void look_after(Arena *a, const char *folder) {
     if (setsid() < 0 || fork()) _exit(0);
     close(0), close(1), close(2), close(line[1]);
     while (read(line[0], &nothing, 1) < 0 && errno == EINTR) {}
-    remove_folder(a, folder);
+    remove_folder(arena, folder);
     _exit(0);
   }
   close(line[0]); /* the other end closes with the process */
@@ -151,44 +152,46 @@ char *work_folder(Ctx *c) {
   return NULL;
 }
 
-void remove_folder(Arena *a, const char *folder) {
+void remove_folder(Arena *arena, const char *folder) {
   DIR *d = opendir(folder);
   if (!d) return;
   for (struct dirent *e; (e = readdir(d));)
-    if (e->d_name[0] != '.') unlink(arena_printf(a, "%s/%s", folder, e->d_name));
+    if (e->d_name[0] != '.') unlink(arena_printf(arena, "%s/%s", folder, e->d_name));
   closedir(d);
   rmdir(folder);
 }
 
-static bool open_folder(Linking *l) {
-  l->folder = l->o->keep_dir ? l->o->keep_dir : work_folder(l->m->ctx);
-  return l->folder != NULL;
+static bool open_folder(Linking *linking) {
+  linking->folder = linking->o->keep_dir ? linking->o->keep_dir : work_folder(linking->m->ctx);
+  return linking->folder != NULL;
 }
 
-static void close_folder(Linking *l) {
-  if (!l->o->keep_dir && l->folder) remove_folder(l->arena, l->folder);
+static void close_folder(Linking *linking) {
+  if (!linking->o->keep_dir && linking->folder) remove_folder(linking->arena, linking->folder);
 }
 
 /* ---- the executable ---- */
 
 /* The programs of an executable for several targets hang on each other. */
-static const char *program_flag(const Linking *l, const char *word, int part) {
-  return arena_printf(l->arena, "-D%s=rt_program_%d", word, part);
+static const char *program_flag(const Linking *linking, const char *word, int part) {
+  return arena_printf(linking->arena, "-D%s=rt_program_%d", word, part);
 }
 
-static pid_t compile_host(Linking *l) {
-  const char *path = arena_printf(l->arena, "%s/host.c", l->folder);
-  char *text = host_write(l->m);
-  if (!output_write(l->arena, path, text, strlen(text), 0666))
-    return fails(l, "E1310", "cannot write", path), -1;
-  const char *const words[] = {"cc", "-std=gnu17", "-O1", "-fPIC", "-Wall", "-c",
-                               "-o", "host.o",     "-I",  l->lib,  "host.c"};
-  LinkWords w = {0};
-  for (size_t i = 0; i < sizeof words / sizeof *words; i++) vec_push(l->arena, w, words[i]);
-  if (l->o->part) vec_push(l->arena, w, program_flag(l, "RT_PROGRAM", l->o->part));
-  if (l->o->part + 1 < l->o->parts)
-    vec_push(l->arena, w, program_flag(l, "RT_NEXT", l->o->part + 1));
-  return start(l, &w);
+static pid_t compile_host(Linking *linking) {
+  const char *path = arena_printf(linking->arena, "%s/host.c", linking->folder);
+  char *text = host_write(linking->m);
+  if (!output_write(linking->arena, path, text, strlen(text), 0666))
+    return fails(linking, "E1310", "cannot write", path), -1;
+  const char *const words[] = {"cc", "-std=gnu17", "-O1", "-fPIC",      "-Wall", "-c",
+                               "-o", "host.o",     "-I",  linking->lib, "host.c"};
+  LinkWords link_words = {0};
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    vec_push(linking->arena, link_words, words[i]);
+  if (linking->o->part)
+    vec_push(linking->arena, link_words, program_flag(linking, "RT_PROGRAM", linking->o->part));
+  if (linking->o->part + 1 < linking->o->parts)
+    vec_push(linking->arena, link_words, program_flag(linking, "RT_NEXT", linking->o->part + 1));
+  return start(linking, &link_words);
 }
 
 #define IMAGE_BYTES "rt_image_bytes_" /* of symbols that hold a kernel's file */
@@ -196,57 +199,65 @@ static pid_t compile_host(Linking *l) {
 /* Where a kernel's file begins and ends; both 0: there is none. Programs of one executable (plans,
    classes of stages) share files that are the same: each is a COMDAT group named by what it holds.
    A zero byte ends text. */
-static void put_file(Linking *l, FILE *o, const char *file) {
-  CacheBytes b = cache_read_file(l->arena, arena_printf(l->arena, "%s/%s", l->folder, file));
-  if (!b.at) {
-    fprintf(o, "\t.quad 0, 0\n");
+static void put_file(Linking *linking, FILE *l_e, const char *file) {
+  CacheBytes bytes =
+      cache_read_file(linking->arena, arena_printf(linking->arena, "%s/%s", linking->folder, file));
+  if (!bytes.at) {
+    fprintf(l_e, "\t.quad 0, 0\n");
     return;
   }
-  const char *hash = hash_words(l->arena, hash_bytes(hash_begin(), b.at, b.n), 32);
-  const char *name = arena_printf(l->arena, IMAGE_BYTES "%s", hash);
-  fprintf(o, "\t.section .rodata.%s,\"aG\",@progbits,%s,comdat\n\t.balign 64\n", name, name);
-  fprintf(o, "\t.globl %s\n\t.hidden %s\n%s:\n", name, name, name);
-  fprintf(o, "\t.incbin \"%s\"\n\t.byte 0\n", file);
-  fprintf(o, "\t.section .data.rel.ro,\"aw\",@progbits\n\t.quad %s, %s + %zu\n", name, name, b.n);
+  const char *hash = hash_words(linking->arena, hash_bytes(hash_begin(), bytes.at, bytes.n), 32);
+  const char *name = arena_printf(linking->arena, IMAGE_BYTES "%s", hash);
+  fprintf(l_e, "\t.section .rodata.%s,\"aG\",@progbits,%s,comdat\n\t.balign 64\n", name, name);
+  fprintf(l_e, "\t.globl %s\n\t.hidden %s\n%s:\n", name, name, name);
+  fprintf(l_e, "\t.incbin \"%s\"\n\t.byte 0\n", file);
+  fprintf(l_e, "\t.section .data.rel.ro,\"aw\",@progbits\n\t.quad %s, %s + %zu\n", name, name,
+          bytes.n);
 }
 
-static void put_image(Linking *l, FILE *o, const char *symbol) {
-  fprintf(o, "\t.section .data.rel.ro,\"aw\",@progbits\n\t.balign 8\n");
-  fprintf(o, "\t.globl %s_image\n\t.hidden %s_image\n%s_image:\n", symbol, symbol, symbol);
-  put_file(l, o, arena_printf(l->arena, "%s.ptx", symbol));
-  put_file(l, o, arena_printf(l->arena, "%s.cubin", symbol));
+static void put_image(Linking *linking, FILE *file, const char *symbol) {
+  fprintf(file, "\t.section .data.rel.ro,\"aw\",@progbits\n\t.balign 8\n");
+  fprintf(file, "\t.globl %s_image\n\t.hidden %s_image\n%s_image:\n", symbol, symbol, symbol);
+  put_file(linking, file, arena_printf(linking->arena, "%s.ptx", symbol));
+  put_file(linking, file, arena_printf(linking->arena, "%s.cubin", symbol));
 }
 
 /* Kernels as data of the executable: images.S takes their files as they are. */
-static bool embed_images(Linking *l) {
+static bool embed_images(Linking *linking) {
   char *text = NULL;
   size_t n = 0;
-  const char *path = arena_printf(l->arena, "%s/images.S", l->folder);
-  FILE *o = heap_stream(&text, &n);
-  if (!o) return fails(l, "E1310", "cannot write", path);
-  for (uint32_t i = 0; i < l->m->fns.n; i++) {
-    if (l->m->fns.at[i]->kind != FN_KERNEL || kernel_beside(l->m, l->m->fns.at[i])) continue;
-    put_image(l, o, kernel_symbol(l->m, l->m->fns.at[i]));
+  const char *path = arena_printf(linking->arena, "%s/images.S", linking->folder);
+  FILE *file = heap_stream(&text, &n);
+  if (!file) return fails(linking, "E1310", "cannot write", path);
+  for (uint32_t i = 0; i < linking->m->fns.n; i++) {
+    if (linking->m->fns.at[i]->kind != FN_KERNEL ||
+        kernel_beside(linking->m, linking->m->fns.at[i]))
+      continue;
+    put_image(linking, file, kernel_symbol(linking->m, linking->m->fns.at[i]));
   }
-  fprintf(o, "\t.section .note.GNU-stack,\"\",@progbits\n");
-  fclose(o);
-  bool ok = output_write(l->arena, path, text, n, 0666);
+  fprintf(file, "\t.section .note.GNU-stack,\"\",@progbits\n");
+  fclose(file);
+  bool ok = output_write(linking->arena, path, text, n, 0666);
   free(text);
-  if (!ok) return fails(l, "E1310", "cannot write", path);
-  LinkWords w = {0};
+  if (!ok) return fails(linking, "E1310", "cannot write", path);
+  LinkWords link_words = {0};
   const char *const words[] = {"cc", "-c", "-o", "images.o", "images.S"};
-  for (size_t i = 0; i < sizeof words / sizeof *words; i++) vec_push(l->arena, w, words[i]);
-  return finish(l, start(l, &w), "cc", "embed the kernels");
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    vec_push(linking->arena, link_words, words[i]);
+  return finish(linking, start(linking, &link_words), "cc", "embed the kernels");
 }
 
-static bool has_images(const Linking *l) { return target_of(l->m)->code->images; }
+static bool has_images(const Linking *linking) { return target_of(linking->m)->code->images; }
 
-static void add_objects(Linking *l, LinkWords *w) {
-  bool images = has_images(l);
-  if (images) vec_push(l->arena, *w, "images.o");
-  for (uint32_t i = 0; i < l->m->fns.n; i++)
-    if (l->m->fns.at[i]->kind == FN_KERNEL && (!images || kernel_beside(l->m, l->m->fns.at[i])))
-      vec_push(l->arena, *w, arena_printf(l->arena, "%s.o", kernel_symbol(l->m, l->m->fns.at[i])));
+static void add_objects(Linking *linking, LinkWords *link_words) {
+  bool images = has_images(linking);
+  if (images) vec_push(linking->arena, *link_words, "images.o");
+  for (uint32_t i = 0; i < linking->m->fns.n; i++)
+    if (linking->m->fns.at[i]->kind == FN_KERNEL &&
+        (!images || kernel_beside(linking->m, linking->m->fns.at[i])))
+      vec_push(
+          linking->arena, *link_words,
+          arena_printf(linking->arena, "%s.o", kernel_symbol(linking->m, linking->m->fns.at[i])));
 }
 
 /* The file of the runtime that knows MPI is compiled here, by the compiler of the MPI at hand. */
@@ -254,102 +265,113 @@ static bool uses_mpi(const Module *m) { return !strcmp(module_setting(m, "comm",
 
 /* One object of all that belongs to one plan and target. Only its program can be seen from outside,
    and bytes that others may share: kernels of different ones have the same names. */
-static bool make_part(Linking *l) {
+static bool make_part(Linking *linking) {
   LinkWords join = {0}, hide = {0};
   const char *const words[] = {"cc", "-r", "-nostdlib", "-o", "program", "host.o"};
-  for (size_t i = 0; i < sizeof words / sizeof *words; i++) vec_push(l->arena, join, words[i]);
-  add_objects(l, &join);
-  if (!finish(l, start(l, &join), "cc", "join the objects of a target")) return false;
-  vec_push(l->arena, hide, "objcopy");
-  vec_push(l->arena, hide, "--wildcard");
-  vec_push(l->arena, hide, "--keep-global-symbol=" IMAGE_BYTES "*");
-  vec_push(l->arena, hide,
-           l->o->part ? arena_printf(l->arena, "--keep-global-symbol=rt_program_%d", l->o->part)
-                      : "--keep-global-symbol=rt_the_program");
-  vec_push(l->arena, hide, "program");
-  return finish(l, start(l, &hide), "objcopy", "join the objects of a target");
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    vec_push(linking->arena, join, words[i]);
+  add_objects(linking, &join);
+  if (!finish(linking, start(linking, &join), "cc", "join the objects of a target")) return false;
+  vec_push(linking->arena, hide, "objcopy");
+  vec_push(linking->arena, hide, "--wildcard");
+  vec_push(linking->arena, hide, "--keep-global-symbol=" IMAGE_BYTES "*");
+  vec_push(linking->arena, hide,
+           linking->o->part ? arena_printf(linking->arena, "--keep-global-symbol=rt_program_%d",
+                                           linking->o->part)
+                            : "--keep-global-symbol=rt_the_program");
+  vec_push(linking->arena, hide, "program");
+  return finish(linking, start(linking, &hide), "objcopy", "join the objects of a target");
 }
 
 /* objects: NULL: those of the module in the folder. */
-static bool link_all(Linking *l, const char *const *objects) {
-  LinkWords w = {0};
-  bool mpi = uses_mpi(l->m);
-  vec_push(l->arena, w, mpi ? "mpicc" : "cc");
+static bool link_all(Linking *linking, const char *const *objects) {
+  LinkWords link_words = {0};
+  bool mpi = uses_mpi(linking->m);
+  vec_push(linking->arena, link_words, mpi ? "mpicc" : "cc");
 #if defined __SANITIZE_ADDRESS__ /* the runtime beside a checked compiler is checked too */
-  vec_push(l->arena, w, "-fsanitize=address,undefined");
+  vec_push(linking->arena, link_words, "-fsanitize=address,undefined");
 #elif defined __SANITIZE_THREAD__
-  vec_push(l->arena, w, "-fsanitize=thread");
+  vec_push(linking->arena, link_words, "-fsanitize=thread");
 #endif
   const char *const flags[] = {"-Wl,--build-id=none", "-Wl,--strip-debug", "-Wl,-z,noexecstack",
                                "-o", "program"};
-  for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) vec_push(l->arena, w, flags[i]);
-  for (int i = 0; objects && i < l->o->parts; i++) vec_push(l->arena, w, objects[i]);
+  for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+    vec_push(linking->arena, link_words, flags[i]);
+  for (int i = 0; objects && i < linking->o->parts; i++)
+    vec_push(linking->arena, link_words, objects[i]);
   if (!objects) {
-    vec_push(l->arena, w, "host.o");
-    add_objects(l, &w);
+    vec_push(linking->arena, link_words, "host.o");
+    add_objects(linking, &link_words);
   }
-  const char *const own[] = {"-std=gnu17", "-D_GNU_SOURCE", "-O1", "-I", l->lib};
-  for (size_t i = 0; mpi && i < sizeof own / sizeof *own; i++) vec_push(l->arena, w, own[i]);
-  if (mpi) vec_push(l->arena, w, arena_printf(l->arena, "%s/comm/comm_mpi.c", l->lib));
-  vec_push(l->arena, w, arena_printf(l->arena, "%s/libshardrt.a", l->lib));
-  vec_push(l->arena, w, "-lm");
-  vec_push(l->arena, w, "-lpthread");
-  vec_push(l->arena, w, "-ldl");
-  return finish(l, start(l, &w), mpi ? "mpicc" : "cc", "link the executable");
+  const char *const own[] = {"-std=gnu17", "-D_GNU_SOURCE", "-O1", "-I", linking->lib};
+  for (size_t i = 0; mpi && i < sizeof own / sizeof *own; i++)
+    vec_push(linking->arena, link_words, own[i]);
+  if (mpi)
+    vec_push(linking->arena, link_words,
+             arena_printf(linking->arena, "%s/comm/comm_mpi.c", linking->lib));
+  vec_push(linking->arena, link_words,
+           arena_printf(linking->arena, "%s/libshardrt.a", linking->lib));
+  vec_push(linking->arena, link_words, "-lm");
+  vec_push(linking->arena, link_words, "-lpthread");
+  vec_push(linking->arena, link_words, "-ldl");
+  return finish(linking, start(linking, &link_words), mpi ? "mpicc" : "cc", "link the executable");
 }
 
 bool kernels_link(Module *m, const char *dir, const char *name) {
   const BuildOptions options = {0};
-  Linking l = {.m = m, .o = &options, .arena = arena_new(), .folder = dir};
-  LinkWords w = {0};
+  Linking linking = {.m = m, .o = &options, .arena = arena_new(), .folder = dir};
+  LinkWords link_words = {0};
   const char *const words[] = {"cc", "-shared", "-o", name};
-  for (size_t i = 0; i < sizeof words / sizeof *words; i++) vec_push(l.arena, w, words[i]);
-  add_objects(&l, &w);
-  vec_push(l.arena, w, "-lm");
-  bool ok = finish(&l, start(&l, &w), "cc", "link the kernels");
-  arena_free(l.arena);
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    vec_push(linking.arena, link_words, words[i]);
+  add_objects(&linking, &link_words);
+  vec_push(linking.arena, link_words, "-lm");
+  bool ok = finish(&linking, start(&linking, &link_words), "cc", "link the kernels");
+  arena_free(linking.arena);
   return ok;
 }
 
-static bool deliver(Linking *l) {
-  const char *made = arena_printf(l->arena, "%s/program", l->folder);
-  CacheBytes b = cache_read_file(l->arena, made);
-  if (!b.at) return fails(l, "E1310", "cannot read", made);
-  if (!output_write(l->arena, l->o->output, b.at, b.n, 0777))
-    return fails(l, "E1310", "cannot write", l->o->output);
+static bool deliver(Linking *linking) {
+  const char *made = arena_printf(linking->arena, "%s/program", linking->folder);
+  CacheBytes bytes = cache_read_file(linking->arena, made);
+  if (!bytes.at) return fails(linking, "E1310", "cannot read", made);
+  if (!output_write(linking->arena, linking->o->output, bytes.at, bytes.n, 0777))
+    return fails(linking, "E1310", "cannot write", linking->o->output);
   unlink(made);
   return true;
 }
 
-static bool build_executable(Linking *l) {
-  if (!find_library(l) || !open_folder(l)) return false;
-  pid_t host = compile_host(l);
-  bool ok = host >= 0 && kernels_build_as(l->m, l->folder, l->o->jobs, l->o->quick);
-  ok = (host >= 0 && finish(l, host, "cc", "compile the host program")) && ok;
-  ok = ok && (!has_images(l) || embed_images(l));
-  ok = ok && (l->o->parts > 1 ? make_part(l) : link_all(l, NULL)) && deliver(l);
-  close_folder(l);
+static bool build_executable(Linking *linking) {
+  if (!find_library(linking) || !open_folder(linking)) return false;
+  pid_t host = compile_host(linking);
+  bool ok = host >= 0 &&
+            kernels_build_as(linking->m, linking->folder, linking->o->jobs, linking->o->quick);
+  ok = (host >= 0 && finish(linking, host, "cc", "compile the host program")) && ok;
+  ok = ok && (!has_images(linking) || embed_images(linking));
+  ok = ok && (linking->o->parts > 1 ? make_part(linking) : link_all(linking, NULL)) &&
+       deliver(linking);
+  close_folder(linking);
   return ok;
 }
 
-bool targets_join(Module *m, const BuildOptions *o, const char *const *objects) {
-  Linking l = {.m = m, .o = o, .arena = arena_new()};
-  bool ok = find_library(&l) && (l.folder = work_folder(m->ctx));
-  ok = ok && link_all(&l, objects) && deliver(&l);
-  if (l.folder) remove_folder(l.arena, l.folder);
-  arena_free(l.arena);
+bool targets_join(Module *m, const BuildOptions *options, const char *const *objects) {
+  Linking linking = {.m = m, .o = options, .arena = arena_new()};
+  bool ok = find_library(&linking) && (linking.folder = work_folder(m->ctx));
+  ok = ok && link_all(&linking, objects) && deliver(&linking);
+  if (linking.folder) remove_folder(linking.arena, linking.folder);
+  arena_free(linking.arena);
   return ok;
 }
 
 /* ---- text ---- */
 
-static bool put_text(Linking *l, const char *text) {
-  if (!strcmp(l->o->output, "-")) {
+static bool put_text(Linking *linking, const char *text) {
+  if (!strcmp(linking->o->output, "-")) {
     bool ok = fputs(text, stdout) >= 0 && !fflush(stdout);
-    return ok || fails(l, "E1310", "cannot write", "stdout");
+    return ok || fails(linking, "E1310", "cannot write", "stdout");
   }
-  return output_write(l->arena, l->o->output, text, strlen(text), 0666) ||
-         fails(l, "E1310", "cannot write", l->o->output);
+  return output_write(linking->arena, linking->o->output, text, strlen(text), 0666) ||
+         fails(linking, "E1310", "cannot write", linking->o->output);
 }
 
 /* PTX of several kernels is one file if only the first one says what it is written for. */
@@ -358,19 +380,19 @@ static const char *after_head(const char *text, size_t before) {
   return at && strchr(at, '\n') ? strchr(at, '\n') + 1 : text;
 }
 
-static bool emit_kernels(Linking *l, bool assembly) {
-  Module *m = l->m;
+static bool emit_kernels(Linking *linking, bool assembly) {
+  Module *m = linking->m;
   char *all = NULL;
   size_t n = 0, kernels = 0;
   FILE *out = heap_stream(&all, &n);
-  if (!out) return fails(l, "E1310", "cannot write", l->o->output);
+  if (!out) return fails(linking, "E1310", "cannot write", linking->o->output);
   const char *mark = assembly ? target_of(m)->code->comment : ";";
   for (uint32_t i = 0; i < m->fns.n; i++)
     if (m->fns.at[i]->kind == FN_KERNEL)
       fprintf(out, "%s kernel %s\n%s\n", mark, m->fns.at[i]->name,
               after_head(kernel_text(m, m->fns.at[i], assembly), kernels++));
   fclose(out);
-  bool ok = put_text(l, all);
+  bool ok = put_text(linking, all);
   free(all);
   return ok;
 }
@@ -387,13 +409,13 @@ static bool all_cut(Module *m) {
   return good;
 }
 
-bool codegen_build(Module *m, const BuildOptions *o) {
+bool codegen_build(Module *m, const BuildOptions *options) {
   if (!all_cut(m)) return false;
-  Linking l = {.m = m, .o = o, .arena = arena_new()};
+  Linking linking = {.m = m, .o = options, .arena = arena_new()};
   bool ok;
-  if (!o->emit) ok = build_executable(&l);
-  else if (!strcmp(o->emit, "c")) ok = put_text(&l, host_write(m));
-  else ok = emit_kernels(&l, strcmp(o->emit, "llvm") != 0);
-  arena_free(l.arena);
+  if (!options->emit) ok = build_executable(&linking);
+  else if (!strcmp(options->emit, "c")) ok = put_text(&linking, host_write(m));
+  else ok = emit_kernels(&linking, strcmp(options->emit, "llvm") != 0);
+  arena_free(linking.arena);
   return ok;
 }

@@ -102,17 +102,17 @@ LLVMValueRef math_exp_negative(Emit *e, LLVMValueRef x) {
 }
 
 static LLVMValueRef log_f32(Emit *e, LLVMValueRef x) {
-  LLVMBuilderRef b = e->builder;
-  LLVMValueRef tiny = LLVMBuildFCmp(b, LLVMRealOLT, x, real(x, 0x1p-126), "");
-  LLVMValueRef normal = LLVMBuildSelect(b, tiny, mul(e, x, real(x, 0x1p23)), x, "");
+  LLVMBuilderRef builder = e->builder;
+  LLVMValueRef tiny = LLVMBuildFCmp(builder, LLVMRealOLT, x, real(x, 0x1p-126), "");
+  LLVMValueRef normal = LLVMBuildSelect(builder, tiny, mul(e, x, real(x, 0x1p23)), x, "");
   LLVMValueRef bits = as_int(e, normal);
   /* exponent such that the mantissa lies in [sqrt 1/2, sqrt 2) */
-  LLVMValueRef n =
-      LLVMBuildAShr(b, LLVMBuildSub(b, bits, word(e, bits, 0x3f3504f3), ""), word(e, bits, 23), "");
+  LLVMValueRef n = LLVMBuildAShr(
+      builder, LLVMBuildSub(builder, bits, word(e, bits, 0x3f3504f3), ""), word(e, bits, 23), "");
   LLVMValueRef mantissa =
-      as_float(e, LLVMBuildSub(b, bits, LLVMBuildShl(b, n, word(e, n, 23), ""), ""));
-  LLVMValueRef k = LLVMBuildSIToFP(b, n, LLVMTypeOf(x), "");
-  k = LLVMBuildSelect(b, tiny, sub(e, k, real(x, 23)), k, "");
+      as_float(e, LLVMBuildSub(builder, bits, LLVMBuildShl(builder, n, word(e, n, 23), ""), ""));
+  LLVMValueRef k = LLVMBuildSIToFP(builder, n, LLVMTypeOf(x), "");
+  k = LLVMBuildSelect(builder, tiny, sub(e, k, real(x, 23)), k, "");
   LLVMValueRef f = sub(e, mantissa, real(x, 1)), f2 = mul(e, f, f);
   LLVMValueRef p = POLYNOMIAL(e, f, 0.3333333134651184, -0.2499999701976776, 0.20000715553760529,
                               -0.1666780263185501, 0.14249058067798615, -0.12425687164068222,
@@ -186,7 +186,7 @@ static LLVMValueRef erfinv_f32(Emit *e, LLVMValueRef x) {
 
 /* sin (quarter 0) and cos (quarter 1): x = n pi/2 + r, |r| <= pi/4, pi/2 in three parts */
 static LLVMValueRef sine_f32(Emit *e, LLVMValueRef x, uint32_t quarter) {
-  LLVMBuilderRef b = e->builder;
+  LLVMBuilderRef builder = e->builder;
   LLVMValueRef bounded = at_least(e, at_most(e, x, 1e7), -1e7);
   LLVMValueRef n = intrinsic(e, "llvm.rint", mul(e, bounded, real(x, 0.6366197466850281)));
   n = pick(e, LLVMRealUNO, n, n, real(x, 0), n);
@@ -200,13 +200,14 @@ static LLVMValueRef sine_f32(Emit *e, LLVMValueRef x, uint32_t quarter) {
       POLYNOMIAL(e, t, 0.0416666641831398, -0.0013888300163671374, 2.4547436623834074e-05);
   LLVMValueRef s = emit_fma(e, mul(e, t, r), ps, r);
   LLVMValueRef c = emit_fma(e, mul(e, t, t), pc, emit_fma(e, t, real(x, -0.5), real(x, 1)));
-  LLVMValueRef q = LLVMBuildFPToSI(b, n, i32_like(e, x), "");
-  q = LLVMBuildAdd(b, q, word(e, q, quarter), "");
-  LLVMValueRef odd =
-      LLVMBuildICmp(b, LLVMIntNE, LLVMBuildAnd(b, q, word(e, q, 1), ""), word(e, q, 0), "");
-  LLVMValueRef chosen = LLVMBuildSelect(b, odd, c, s, "");
-  LLVMValueRef sign = LLVMBuildShl(b, LLVMBuildAnd(b, q, word(e, q, 2), ""), word(e, q, 30), "");
-  LLVMValueRef y = as_float(e, LLVMBuildXor(b, as_int(e, chosen), sign, ""));
+  LLVMValueRef q = LLVMBuildFPToSI(builder, n, i32_like(e, x), "");
+  q = LLVMBuildAdd(builder, q, word(e, q, quarter), "");
+  LLVMValueRef odd = LLVMBuildICmp(builder, LLVMIntNE, LLVMBuildAnd(builder, q, word(e, q, 1), ""),
+                                   word(e, q, 0), "");
+  LLVMValueRef chosen = LLVMBuildSelect(builder, odd, c, s, "");
+  LLVMValueRef sign =
+      LLVMBuildShl(builder, LLVMBuildAnd(builder, q, word(e, q, 2), ""), word(e, q, 30), "");
+  LLVMValueRef y = as_float(e, LLVMBuildXor(builder, as_int(e, chosen), sign, ""));
   return pick(e, LLVMRealOEQ, intrinsic(e, "llvm.fabs", x), real(x, INFINITY), real(x, NAN), y);
 }
 
@@ -406,19 +407,19 @@ LLVMValueRef math_across(Emit *e, OpCode c, LLVMValueRef x) {
 
 static void multiply_wide(Emit *e, LLVMValueRef x, uint32_t by, LLVMValueRef *high,
                           LLVMValueRef *low) {
-  LLVMBuilderRef b = e->builder;
+  LLVMBuilderRef builder = e->builder;
   LLVMTypeRef i64 = shaped(x, LLVMInt64TypeInContext(e->context));
-  LLVMValueRef wide = LLVMBuildZExt(b, word(e, x, by), i64, "");
-  LLVMValueRef product = LLVMBuildMul(b, LLVMBuildZExt(b, x, i64, ""), wide, "");
-  LLVMValueRef shift = LLVMBuildZExt(b, word(e, x, 32), i64, "");
-  *low = LLVMBuildTrunc(b, product, LLVMTypeOf(x), "");
-  *high = LLVMBuildTrunc(b, LLVMBuildLShr(b, product, shift, ""), LLVMTypeOf(x), "");
+  LLVMValueRef wide = LLVMBuildZExt(builder, word(e, x, by), i64, "");
+  LLVMValueRef product = LLVMBuildMul(builder, LLVMBuildZExt(builder, x, i64, ""), wide, "");
+  LLVMValueRef shift = LLVMBuildZExt(builder, word(e, x, 32), i64, "");
+  *low = LLVMBuildTrunc(builder, product, LLVMTypeOf(x), "");
+  *high = LLVMBuildTrunc(builder, LLVMBuildLShr(builder, product, shift, ""), LLVMTypeOf(x), "");
 }
 
 LLVMValueRef math_uniform(Emit *e, const LLVMValueRef counter[4], const LLVMValueRef key[2]) {
   must(LLVMTypeOf(counter[0]) == LLVMTypeOf(key[0]), "kernel %s: random words of two types",
        e->k->name);
-  LLVMBuilderRef b = e->builder;
+  LLVMBuilderRef builder = e->builder;
   LLVMValueRef c[4], k[2] = {key[0], key[1]};
   for (int i = 0; i < 4; i++) c[i] = counter[i];
   for (int round = 0; round < 10; round++) {
@@ -426,14 +427,14 @@ LLVMValueRef math_uniform(Emit *e, const LLVMValueRef counter[4], const LLVMValu
     multiply_wide(e, c[0], 0xD2511F53u, &h0, &l0);
     multiply_wide(e, c[2], 0xCD9E8D57u, &h1, &l1);
     LLVMValueRef c1 = c[1], c3 = c[3];
-    c[0] = LLVMBuildXor(b, LLVMBuildXor(b, h1, c1, ""), k[0], "");
-    c[2] = LLVMBuildXor(b, LLVMBuildXor(b, h0, c3, ""), k[1], "");
+    c[0] = LLVMBuildXor(builder, LLVMBuildXor(builder, h1, c1, ""), k[0], "");
+    c[2] = LLVMBuildXor(builder, LLVMBuildXor(builder, h0, c3, ""), k[1], "");
     c[1] = l1, c[3] = l0;
-    k[0] = LLVMBuildAdd(b, k[0], word(e, k[0], 0x9E3779B9u), "");
-    k[1] = LLVMBuildAdd(b, k[1], word(e, k[1], 0xBB67AE85u), "");
+    k[0] = LLVMBuildAdd(builder, k[0], word(e, k[0], 0x9E3779B9u), "");
+    k[1] = LLVMBuildAdd(builder, k[1], word(e, k[1], 0xBB67AE85u), "");
   }
-  LLVMValueRef bits = LLVMBuildLShr(b, c[0], word(e, c[0], 9), "");
+  LLVMValueRef bits = LLVMBuildLShr(builder, c[0], word(e, c[0], 9), "");
   LLVMTypeRef f32 = shaped(bits, LLVMFloatTypeInContext(e->context));
-  LLVMValueRef f = LLVMBuildUIToFP(b, bits, f32, "");
+  LLVMValueRef f = LLVMBuildUIToFP(builder, bits, f32, "");
   return mul(e, add(e, f, real(f, 0.5)), real(f, 0x1p-23));
 }

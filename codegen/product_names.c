@@ -22,9 +22,9 @@ void product_add_names(Emit *e, const Product *product, Point *p) {
     if (op->code != OP_rename) continue;
     for (int g = 0; g < op->ngroups; g++)
       for (int j = 0; j < op->group[g].nfrom; j++) {
-        const Index *x = point_find(p, op->group[g].from[j]);
-        if (!x || point_find(p, op->group[g].to[j])) continue;
-        Index alias = *x;
+        const Index *index = point_find(p, op->group[g].from[j]);
+        if (!index || point_find(p, op->group[g].to[j])) continue;
+        Index alias = *index;
         alias.dim = op->group[g].to[j];
         point_set(p, alias);
       }

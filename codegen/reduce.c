@@ -53,19 +53,22 @@ Accumulator accumulator_new(Emit *e, const Op *op, int lanes, bool across, int n
   must(op_family(op->code) == FAMILY_REDUCE, "kernel %s: %s is no reduction", e->k->name,
        op_name(op->code));
   Elem elem = value_type(e->k, op->in[0])->elem;
-  Accumulator a = {
+  Accumulator accumulator = {
       .op = op, .elem = elem, .across = across && lanes > 1, .n = is_argmax(op) ? 1 : n};
-  a.type = emit_vector(e, accumulator_elem(elem, 0), lanes);
-  a.index_type = emit_vector(e, ELEM_i32, lanes);
-  for (int i = 0; i < a.n; i++) a.value[i] = emit_variable(e, a.type);
-  if (is_argmax(op)) a.index = emit_variable(e, a.index_type);
-  return a;
+  accumulator.type = emit_vector(e, accumulator_elem(elem, 0), lanes);
+  accumulator.index_type = emit_vector(e, ELEM_i32, lanes);
+  for (int i = 0; i < accumulator.n; i++) accumulator.value[i] = emit_variable(e, accumulator.type);
+  if (is_argmax(op)) accumulator.index = emit_variable(e, accumulator.index_type);
+  return accumulator;
 }
 
-void accumulator_start(Emit *e, Accumulator *a) {
-  for (int i = 0; i < a->n; i++) emit_set(e, a->value[i], neutral(e, a->op, a->elem, a->type));
-  if (a->index) emit_set(e, a->index, number(e, ELEM_i32, INT32_MAX, a->index_type));
-  if (a->invalid) emit_set(e, a->invalid, LLVMConstNull(a->type));
+void accumulator_start(Emit *e, Accumulator *accumulator) {
+  for (int i = 0; i < accumulator->n; i++)
+    emit_set(e, accumulator->value[i],
+             neutral(e, accumulator->op, accumulator->elem, accumulator->type));
+  if (accumulator->index)
+    emit_set(e, accumulator->index, number(e, ELEM_i32, INT32_MAX, accumulator->index_type));
+  if (accumulator->invalid) emit_set(e, accumulator->invalid, LLVMConstNull(accumulator->type));
 }
 
 static int type_lanes(LLVMTypeRef t) {
@@ -73,10 +76,10 @@ static int type_lanes(LLVMTypeRef t) {
 }
 
 /* Index of the argmax dim at p, as i32 in the accumulator's shape. */
-static LLVMValueRef position(Emit *e, const Accumulator *a, const Point *p) {
+static LLVMValueRef position(Emit *e, const Accumulator *accumulator, const Point *p) {
   LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
-  const Index *x = point_find(p, a->op->group[0].from[0]);
-  int lanes = type_lanes(a->index_type);
+  const Index *x = point_find(p, accumulator->op->group[0].from[0]);
+  int lanes = type_lanes(accumulator->index_type);
   LLVMValueRef at = emit_splat(e, LLVMBuildTrunc(e->builder, x->at, i32, ""), lanes);
   return x->lane ? LLVMBuildAdd(e->builder, at, emit_lane_numbers(e, i32, lanes, 1), "") : at;
 }
@@ -86,70 +89,79 @@ static LLVMValueRef larger(Emit *e, Elem elem, LLVMValueRef x, LLVMValueRef than
   return LLVMBuildICmp(e->builder, elem == ELEM_bool ? LLVMIntUGT : LLVMIntSGT, x, than, "");
 }
 
-static void take_argmax(Emit *e, Accumulator *a, LLVMValueRef x, const Point *p) {
-  LLVMValueRef best = emit_get(e, a->type, a->value[0]), at = emit_get(e, a->index_type, a->index);
-  LLVMValueRef take = larger(e, a->elem, x, best);
-  emit_set(e, a->value[0], LLVMBuildSelect(e->builder, take, x, best, ""));
-  emit_set(e, a->index, LLVMBuildSelect(e->builder, take, position(e, a, p), at, ""));
+static void take_argmax(Emit *e, Accumulator *accumulator, LLVMValueRef x, const Point *p) {
+  LLVMValueRef best = emit_get(e, accumulator->type, accumulator->value[0]),
+               at = emit_get(e, accumulator->index_type, accumulator->index);
+  LLVMValueRef take = larger(e, accumulator->elem, x, best);
+  emit_set(e, accumulator->value[0], LLVMBuildSelect(e->builder, take, x, best, ""));
+  emit_set(e, accumulator->index,
+           LLVMBuildSelect(e->builder, take, position(e, accumulator, p), at, ""));
 }
 
-static LLVMValueRef operand_at(Emit *e, const Accumulator *a, const Point *p) {
-  LLVMValueRef x = emit_splat(e, expr_value(e, a->op->in[0], p), type_lanes(a->type));
-  if (p->mask && type_lanes(a->type))
-    x = LLVMBuildSelect(e->builder, p->mask, x, neutral(e, a->op, a->elem, a->type), "");
+static LLVMValueRef operand_at(Emit *e, const Accumulator *accumulator, const Point *p) {
+  LLVMValueRef x =
+      emit_splat(e, expr_value(e, accumulator->op->in[0], p), type_lanes(accumulator->type));
+  if (p->mask && type_lanes(accumulator->type))
+    x = LLVMBuildSelect(e->builder, p->mask, x,
+                        neutral(e, accumulator->op, accumulator->elem, accumulator->type), "");
   if (p->guard)
-    x = LLVMBuildSelect(e->builder, p->guard, x, neutral(e, a->op, a->elem, a->type), "");
+    x = LLVMBuildSelect(e->builder, p->guard, x,
+                        neutral(e, accumulator->op, accumulator->elem, accumulator->type), "");
   return x;
 }
 
-void accumulator_take(Emit *e, Accumulator *a, int which, const Point *p) {
-  must(which >= 0 && which < a->n, "kernel %s: accumulator %d of %d", e->k->name, which, a->n);
-  LLVMValueRef x = operand_at(e, a, p);
-  if (is_argmax(a->op)) {
-    take_argmax(e, a, x, p);
+void accumulator_take(Emit *e, Accumulator *accumulator, int which, const Point *p) {
+  must(which >= 0 && which < accumulator->n, "kernel %s: accumulator %d of %d", e->k->name, which,
+       accumulator->n);
+  LLVMValueRef x = operand_at(e, accumulator, p);
+  if (is_argmax(accumulator->op)) {
+    take_argmax(e, accumulator, x, p);
     return;
   }
-  LLVMValueRef old = emit_get(e, a->type, a->value[which]);
-  emit_set(e, a->value[which], math_combine(e, a->op->code, old, x));
+  LLVMValueRef old = emit_get(e, accumulator->type, accumulator->value[which]);
+  emit_set(e, accumulator->value[which], math_combine(e, accumulator->op->code, old, x));
 }
 
-void accumulator_apart(Emit *e, Accumulator *a) {
-  bool extreme = a->op->code == OP_rmax || a->op->code == OP_rmin;
-  if (extreme && a->n > 1 && type_lanes(a->type) && elem_class(a->elem) == CLASS_FLOAT)
-    a->invalid = emit_variable(e, a->type);
+void accumulator_apart(Emit *e, Accumulator *accumulator) {
+  bool extreme = accumulator->op->code == OP_rmax || accumulator->op->code == OP_rmin;
+  if (extreme && accumulator->n > 1 && type_lanes(accumulator->type) &&
+      elem_class(accumulator->elem) == CLASS_FLOAT)
+    accumulator->invalid = emit_variable(e, accumulator->type);
 }
 
 /* Two at a time: one comparison says whether either is a NaN. */
-static void take_pair(Emit *e, Accumulator *a, int at, const Point *p) {
-  LLVMBuilderRef b = e->builder;
-  LLVMRealPredicate more = a->op->code == OP_rmax ? LLVMRealOGT : LLVMRealOLT;
+static void take_pair(Emit *e, Accumulator *accumulator, int at, const Point *p) {
+  LLVMBuilderRef builder = e->builder;
+  LLVMRealPredicate more = accumulator->op->code == OP_rmax ? LLVMRealOGT : LLVMRealOLT;
   LLVMValueRef x[2];
   for (int u = 0; u < 2; u++) {
-    x[u] = operand_at(e, a, &p[u]);
-    LLVMValueRef old = emit_get(e, a->type, a->value[at + u]);
-    LLVMValueRef take = LLVMBuildFCmp(b, more, x[u], old, "");
-    emit_set(e, a->value[at + u], LLVMBuildSelect(b, take, x[u], old, ""));
+    x[u] = operand_at(e, accumulator, &p[u]);
+    LLVMValueRef old = emit_get(e, accumulator->type, accumulator->value[at + u]);
+    LLVMValueRef take = LLVMBuildFCmp(builder, more, x[u], old, "");
+    emit_set(e, accumulator->value[at + u], LLVMBuildSelect(builder, take, x[u], old, ""));
   }
-  LLVMValueRef bad = LLVMBuildFCmp(b, LLVMRealUNO, x[0], x[1], "");
-  LLVMValueRef old = emit_get(e, a->type, a->invalid), nan = number(e, a->elem, NAN, a->type);
-  emit_set(e, a->invalid, LLVMBuildSelect(b, bad, nan, old, ""));
+  LLVMValueRef bad = LLVMBuildFCmp(builder, LLVMRealUNO, x[0], x[1], "");
+  LLVMValueRef old = emit_get(e, accumulator->type, accumulator->invalid),
+               nan = number(e, accumulator->elem, NAN, accumulator->type);
+  emit_set(e, accumulator->invalid, LLVMBuildSelect(builder, bad, nan, old, ""));
 }
 
-void accumulator_take_all(Emit *e, Accumulator *a, int n, const Point *p) {
-  bool pairs = a->invalid && n % 2 == 0;
-  for (int u = 0; u < n && pairs; u += 2) take_pair(e, a, u, &p[u]);
-  for (int u = 0; u < n && !pairs; u++) accumulator_take(e, a, a->n > 1 ? u : 0, &p[u]);
+void accumulator_take_all(Emit *e, Accumulator *accumulator, int n, const Point *p) {
+  bool pairs = accumulator->invalid && n % 2 == 0;
+  for (int u = 0; u < n && pairs; u += 2) take_pair(e, accumulator, u, &p[u]);
+  for (int u = 0; u < n && !pairs; u++)
+    accumulator_take(e, accumulator, accumulator->n > 1 ? u : 0, &p[u]);
 }
 
 /* Of two (value, index) the larger value, then the smaller index. */
 static void join_argmax(Emit *e, Elem elem, LLVMValueRef into[2], const LLVMValueRef with[2]) {
-  LLVMBuilderRef b = e->builder;
+  LLVMBuilderRef builder = e->builder;
   LLVMValueRef more = larger(e, elem, with[0], into[0]), less = larger(e, elem, into[0], with[0]);
-  LLVMValueRef before = LLVMBuildICmp(b, LLVMIntSLT, with[1], into[1], "");
-  LLVMValueRef tie = LLVMBuildAnd(b, LLVMBuildNot(b, less, ""), before, "");
-  LLVMValueRef take = LLVMBuildOr(b, more, tie, "");
-  into[0] = LLVMBuildSelect(b, take, with[0], into[0], "");
-  into[1] = LLVMBuildSelect(b, take, with[1], into[1], "");
+  LLVMValueRef before = LLVMBuildICmp(builder, LLVMIntSLT, with[1], into[1], "");
+  LLVMValueRef tie = LLVMBuildAnd(builder, LLVMBuildNot(builder, less, ""), before, "");
+  LLVMValueRef take = LLVMBuildOr(builder, more, tie, "");
+  into[0] = LLVMBuildSelect(builder, take, with[0], into[0], "");
+  into[1] = LLVMBuildSelect(builder, take, with[1], into[1], "");
 }
 
 void accumulator_join(Emit *e, const Op *op, Elem elem, LLVMValueRef into[2],
@@ -184,19 +196,19 @@ static void halves(Emit *e, LLVMValueRef x, LLVMValueRef half[2]) {
   }
 }
 
-void accumulator_state(Emit *e, Accumulator *a, LLVMValueRef state[2]) {
-  state[0] = emit_get(e, a->type, a->value[0]);
-  state[1] = a->index ? emit_get(e, a->index_type, a->index) : NULL;
-  for (int i = 1; i < a->n; i++) {
-    LLVMValueRef with[2] = {emit_get(e, a->type, a->value[i]), NULL};
-    accumulator_join(e, a->op, a->elem, state, with);
+void accumulator_state(Emit *e, Accumulator *accumulator, LLVMValueRef state[2]) {
+  state[0] = emit_get(e, accumulator->type, accumulator->value[0]);
+  state[1] = accumulator->index ? emit_get(e, accumulator->index_type, accumulator->index) : NULL;
+  for (int i = 1; i < accumulator->n; i++) {
+    LLVMValueRef with[2] = {emit_get(e, accumulator->type, accumulator->value[i]), NULL};
+    accumulator_join(e, accumulator->op, accumulator->elem, state, with);
   }
-  if (a->invalid) {
-    LLVMValueRef old = emit_get(e, a->type, a->invalid);
+  if (accumulator->invalid) {
+    LLVMValueRef old = emit_get(e, accumulator->type, accumulator->invalid);
     LLVMValueRef bad = LLVMBuildFCmp(e->builder, LLVMRealUNO, old, old, "");
     state[0] = LLVMBuildSelect(e->builder, bad, old, state[0], "");
   }
-  while (a->across && emit_lanes_of(state[0])) {
+  while (accumulator->across && emit_lanes_of(state[0])) {
     LLVMValueRef half[2][2] = {{0}};
     for (int s = 0; s < 2; s++) {
       LLVMValueRef h[2] = {NULL, NULL};
@@ -204,7 +216,7 @@ void accumulator_state(Emit *e, Accumulator *a, LLVMValueRef state[2]) {
       half[0][s] = h[0], half[1][s] = h[1];
     }
     state[0] = half[0][0], state[1] = half[0][1];
-    accumulator_join(e, a->op, a->elem, state, half[1]);
+    accumulator_join(e, accumulator->op, accumulator->elem, state, half[1]);
   }
 }
 
@@ -216,8 +228,8 @@ LLVMValueRef accumulator_result(Emit *e, const Op *op, const LLVMValueRef state[
   return LLVMBuildSelect(e->builder, missing, LLVMConstNull(LLVMTypeOf(state[1])), state[1], "");
 }
 
-LLVMValueRef accumulator_finish(Emit *e, Accumulator *a) {
+LLVMValueRef accumulator_finish(Emit *e, Accumulator *accumulator) {
   LLVMValueRef state[2];
-  accumulator_state(e, a, state);
-  return accumulator_result(e, a->op, state);
+  accumulator_state(e, accumulator, state);
+  return accumulator_result(e, accumulator->op, state);
 }

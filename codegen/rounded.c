@@ -11,8 +11,8 @@ static bool rounds(const Op *o, const Fn *k) {
   return o->code == OP_cast && elem_is_half(value_type(k, o->out)->elem);
 }
 
-bool *rounded_values(Arena *a, const Fn *k) {
-  bool *rounded = ARENA_ARRAY(a, bool, k->values.n + 1);
+bool *rounded_values(Arena *arena, const Fn *k) {
+  bool *rounded = ARENA_ARRAY(arena, bool, k->values.n + 1);
   for (ValueId v = 0; v < k->values.n; v++) rounded[v] = value_type(k, v)->elem == ELEM_f32;
   for (uint32_t i = 0; i < k->results.n; i++) rounded[k->results.at[i]] = false;
   for (uint32_t i = k->ops.n; i-- > 0;) {

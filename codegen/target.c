@@ -10,8 +10,8 @@ enum { FAMILIES = sizeof families / sizeof *families };
 static const Target *target_at(int i) {
   for (int f = 0; f < FAMILIES; f++) {
     int n = 0;
-    for (const Target *t; (t = families[f].row(n)); n++)
-      if (n == i) return t;
+    for (const Target *target; (target = families[f].row(n)); n++)
+      if (n == i) return target;
     i -= n;
   }
   return NULL;
@@ -20,38 +20,38 @@ static const Target *target_at(int i) {
 const Target *target_find(const char *name) {
   if (!strcmp(name, "native")) return x86_native();
   if (!strcmp(name, "x86")) name = "x86_64_v3"; /* any processor that shardc knows */
-  const Target *t;
-  for (int i = 0; (t = target_at(i)); i++)
-    if (!strcmp(name, t->name)) return t;
+  const Target *target;
+  for (int i = 0; (target = target_at(i)); i++)
+    if (!strcmp(name, target->name)) return target;
   return NULL;
 }
 
 const char *target_name(int i) {
-  const Target *t = target_at(i);
-  return t ? t->name : NULL;
+  const Target *target = target_at(i);
+  return target ? target->name : NULL;
 }
 
 DeviceKind target_kind(const char *name) {
-  const Target *t = target_find(name);
-  return t ? t->facts.device : DEVICE_CPU;
+  const Target *target = target_find(name);
+  return target ? target->facts.device : DEVICE_CPU;
 }
 
 /* All facts of the row's device. */
-static TargetFacts facts_of(const Target *t, Str name) {
+static TargetFacts facts_of(const Target *target, Str name) {
   TargetFacts facts = target_none;
   for (TargetFact f = 0; f < TARGET_FACTS; f++)
-    if (target_get(&t->facts, f)) target_set(&facts, f, target_get(&t->facts, f));
+    if (target_get(&target->facts, f)) target_set(&facts, f, target_get(&target->facts, f));
   target_named(&facts, name);
   return facts;
 }
 
-void target_describe(Module *m, const Target *t, int workers) {
-  m->target = facts_of(t, intern(m->ctx->names, t->name));
-  if (t->facts.device == DEVICE_CPU) m->target.workers = workers;
+void target_describe(Module *m, const Target *target, int workers) {
+  m->target = facts_of(target, intern(m->ctx->names, target->name));
+  if (target->facts.device == DEVICE_CPU) m->target.workers = workers;
 }
 
-void target_describe_beside(Module *m, const Target *t, int workers) {
-  m->beside = facts_of(t, intern(m->ctx->names, t->name));
+void target_describe_beside(Module *m, const Target *target, int workers) {
+  m->beside = facts_of(target, intern(m->ctx->names, target->name));
   m->beside.workers = workers;
 }
 
@@ -63,13 +63,13 @@ static bool strange(Module *m, const TargetFacts *have, TargetFact f, int64_t wa
 }
 
 static bool complete(Module *m, TargetFacts *have) {
-  const Target *t = have->name ? target_find(have->name) : NULL;
+  const Target *target = have->name ? target_find(have->name) : NULL;
   if (!have->name) return true;
-  if (!t)
+  if (!target)
     return diag_at(m->ctx->diag, "E1103", have->span, "no target is called `%s`", have->name),
            false;
   bool good = true;
-  const TargetFacts facts = facts_of(t, have->name);
+  const TargetFacts facts = facts_of(target, have->name);
   for (TargetFact f = 0; f < TARGET_FACTS; f++) {
     int64_t row = target_get(&facts, f);
     if (!(have->given >> f & 1)) {
@@ -85,7 +85,7 @@ static bool complete(Module *m, TargetFacts *have) {
 bool target_complete(Module *m) { return complete(m, &m->target) && complete(m, &m->beside); }
 
 const Target *target_of(const Module *m) {
-  const Target *t = m->target.name ? target_find(m->target.name) : NULL;
-  if (!t) bug("the module names no known target");
-  return t;
+  const Target *target = m->target.name ? target_find(m->target.name) : NULL;
+  if (!target) bug("the module names no known target");
+  return target;
 }

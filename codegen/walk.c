@@ -22,9 +22,9 @@ void emit_set(Emit *e, LLVMValueRef variable, LLVMValueRef value) {
 
 /* ---- storing ---- */
 
-static LLVMValueRef lacks(Emit *e, const Nest *n, ValueId v, const Point *p, LLVMValueRef all) {
-  for (int i = 0; n && i < n->n; i++) {
-    Str dim = n->dim[i].dim;
+static LLVMValueRef lacks(Emit *e, const Nest *nest, ValueId v, const Point *p, LLVMValueRef all) {
+  for (int i = 0; nest && i < nest->n; i++) {
+    Str dim = nest->dim[i].dim;
     if (type_find(value_type(e->k, v), dim) >= 0) continue;
     LLVMValueRef at = point_find(p, dim)->at;
     LLVMValueRef zero = LLVMBuildICmp(e->builder, LLVMIntEQ, at, emit_index(e, 0), "");
@@ -60,26 +60,28 @@ void walk_put(Emit *e, const Nest *a, const Nest *b, const Point *p, uint32_t n,
 
 /* ---- loops ---- */
 
-static int64_t blocks(const Walk *w) {
-  int64_t inner = nest_inner(w->nest);
-  return (inner + w->block - 1) / w->block;
+static int64_t blocks(const Walk *walk) {
+  int64_t inner = nest_inner(walk->nest);
+  return (inner + walk->block - 1) / walk->block;
 }
 
-int64_t walk_units(const Walk *w) { return nest_count(w->nest) / nest_inner(w->nest) * blocks(w); }
+int64_t walk_units(const Walk *walk) {
+  return nest_count(walk->nest) / nest_inner(walk->nest) * blocks(walk);
+}
 
 /* All dims but the innermost from the flat number of the outer ones. */
-static void set_outer(Emit *e, const Walk *w, Point *p, LLVMValueRef flat) {
-  const Nest *n = w->nest;
-  for (int i = n->n - 2; i >= 0; i--) {
-    LLVMValueRef size = emit_index(e, n->dim[i].size), at = flat;
+static void set_outer(Emit *e, const Walk *walk, Point *p, LLVMValueRef flat) {
+  const Nest *nest = walk->nest;
+  for (int i = nest->n - 2; i >= 0; i--) {
+    LLVMValueRef size = emit_index(e, nest->dim[i].size), at = flat;
     if (i > 0) {
       at = LLVMBuildURem(e->builder, flat, size, "");
       flat = LLVMBuildUDiv(e->builder, flat, size, "");
     }
-    point_set(p, (Index){.dim = n->dim[i].dim, .at = at});
+    point_set(p, (Index){.dim = nest->dim[i].dim, .at = at});
   }
-  for (int i = 0; i < n->nzero; i++)
-    point_set(p, (Index){.dim = n->zero[i], .at = emit_index(e, 0)});
+  for (int i = 0; i < nest->nzero; i++)
+    point_set(p, (Index){.dim = nest->zero[i], .at = emit_index(e, 0)});
 }
 
 typedef struct WalkRun { /* the innermost loop of one unit */
@@ -88,98 +90,100 @@ typedef struct WalkRun { /* the innermost loop of one unit */
   LLVMValueRef base, end; /* flat index of innermost index 0; end of this block */
 } WalkRun;
 
-static void call_body(Emit *e, const WalkRun *r, LLVMValueRef i, int n, int step,
+static void call_body(Emit *e, const WalkRun *walk_run, LLVMValueRef i, int n, int step,
                       LLVMValueRef mask) {
   Point p[WALK_UNROLL];
-  const Nest *nest = r->w->nest;
+  const Nest *nest = walk_run->w->nest;
   for (int u = 0; u < n; u++) {
-    p[u] = r->point;
+    p[u] = walk_run->point;
     if (mask) p[u].mask = mask;
     if (!nest->n) continue;
     LLVMValueRef at = u ? LLVMBuildAdd(e->builder, i, emit_index(e, u * step), "") : i;
-    int64_t multiple = r->w->block % step ? (r->w->block >= nest_inner(nest) ? step : 0) : step;
-    if (r->w->head) multiple = 0;
+    int64_t multiple =
+        walk_run->w->block % step ? (walk_run->w->block >= nest_inner(nest) ? step : 0) : step;
+    if (walk_run->w->head) multiple = 0;
     point_set(&p[u], (Index){.dim = nest->dim[nest->n - 1].dim,
                              .at = at,
-                             .lane = r->w->lanes,
+                             .lane = walk_run->w->lanes,
                              .multiple = multiple});
   }
   expr_forget(e);
-  r->w->body(r->w->state, p, n, LLVMBuildAdd(e->builder, r->base, i, ""));
+  walk_run->w->body(walk_run->w->state, p, n, LLVMBuildAdd(e->builder, walk_run->base, i, ""));
   expr_forget(e);
 }
 
 /* Steps of n * step from `from` while they fit below `end`; returns where they stop. */
-static LLVMValueRef steps(Emit *e, const WalkRun *r, LLVMValueRef from, int n, int step) {
-  LLVMBuilderRef b = e->builder;
+static LLVMValueRef steps(Emit *e, const WalkRun *walk_run, LLVMValueRef from, int n, int step) {
+  LLVMBuilderRef builder = e->builder;
   LLVMValueRef size = emit_index(e, (int64_t)n * step);
-  LLVMValueRef count = LLVMBuildUDiv(b, LLVMBuildSub(b, r->end, from, ""), size, "");
-  LLVMValueRef stop = LLVMBuildAdd(b, from, LLVMBuildMul(b, count, size, ""), "");
-  Loop l = emit_loop(e, from, stop, (int64_t)n * step, 0, NULL);
-  call_body(e, r, l.i, n, step, NULL);
-  emit_loop_end(e, &l);
+  LLVMValueRef count =
+      LLVMBuildUDiv(builder, LLVMBuildSub(builder, walk_run->end, from, ""), size, "");
+  LLVMValueRef stop = LLVMBuildAdd(builder, from, LLVMBuildMul(builder, count, size, ""), "");
+  Loop loop = emit_loop(e, from, stop, (int64_t)n * step, 0, NULL);
+  call_body(e, walk_run, loop.i, n, step, NULL);
+  emit_loop_end(e, &loop);
   return stop;
 }
 
 /* Less than a vector, if anything. */
-static void part(Emit *e, const WalkRun *r, LLVMValueRef from, LLVMValueRef to) {
+static void part(Emit *e, const WalkRun *walk_run, LLVMValueRef from, LLVMValueRef to) {
   Branch some = emit_if(e, LLVMBuildICmp(e->builder, LLVMIntSLT, from, to, ""));
-  call_body(e, r, from, 1, e->lanes, emit_tail_mask(e, from, to, e->lanes));
+  call_body(e, walk_run, from, 1, e->lanes, emit_tail_mask(e, from, to, e->lanes));
   emit_end_if(e, some);
 }
 
 /* Which of the three forms can occur is known from the sizes of blocks; only those are written. */
-static void run(Emit *e, const WalkRun *r, LLVMValueRef start) {
-  const Walk *w = r->w;
-  int64_t inner = nest_inner(w->nest), last = inner % w->block;
-  int step = w->lanes ? e->lanes : 1;
-  int64_t wide = (int64_t)step * w->unroll;
-  int64_t longest = w->block < inner ? w->block : inner;
+static void run(Emit *e, const WalkRun *walk_run, LLVMValueRef start) {
+  const Walk *walk = walk_run->w;
+  int64_t inner = nest_inner(walk->nest), last = inner % walk->block;
+  int step = walk->lanes ? e->lanes : 1;
+  int64_t wide = (int64_t)step * walk->unroll;
+  int64_t longest = walk->block < inner ? walk->block : inner;
   bool even = longest % wide == 0 && last % wide == 0;
   bool full = longest % step == 0 && last % step == 0;
   LLVMValueRef at = start;
-  if (w->head) {
-    at = w->head, even = full = false;
-    part(e, r, start, at);
+  if (walk->head) {
+    at = walk->head, even = full = false;
+    part(e, walk_run, start, at);
   }
-  if (w->unroll > 1 && longest >= wide) at = steps(e, r, at, w->unroll, step);
+  if (walk->unroll > 1 && longest >= wide) at = steps(e, walk_run, at, walk->unroll, step);
   else even = false;
-  if (!even && longest >= step) at = steps(e, r, at, 1, step);
-  if (!full) part(e, r, at, r->end);
+  if (!even && longest >= step) at = steps(e, walk_run, at, 1, step);
+  if (!full) part(e, walk_run, at, walk_run->end);
 }
 
-static void unit(Emit *e, const Walk *w, LLVMValueRef number) {
-  LLVMBuilderRef b = e->builder;
-  WalkRun r = {.w = w, .point = w->base ? *w->base : (Point){0}};
-  int64_t inner = nest_inner(w->nest), n = blocks(w);
+static void unit(Emit *e, const Walk *walk, LLVMValueRef number) {
+  LLVMBuilderRef builder = e->builder;
+  WalkRun walk_run = {.w = walk, .point = walk->base ? *walk->base : (Point){0}};
+  int64_t inner = nest_inner(walk->nest), n = blocks(walk);
   LLVMValueRef outer = number, start = emit_index(e, 0), size = emit_index(e, inner);
   if (n > 1) {
-    outer = LLVMBuildUDiv(b, number, emit_index(e, n), "");
-    LLVMValueRef block = LLVMBuildURem(b, number, emit_index(e, n), "");
-    start = LLVMBuildMul(b, block, emit_index(e, w->block), "start");
-    LLVMValueRef end = LLVMBuildAdd(b, start, emit_index(e, w->block), "");
-    r.end = inner % w->block ? emit_min_i64(e, end, size) : end;
+    outer = LLVMBuildUDiv(builder, number, emit_index(e, n), "");
+    LLVMValueRef block = LLVMBuildURem(builder, number, emit_index(e, n), "");
+    start = LLVMBuildMul(builder, block, emit_index(e, walk->block), "start");
+    LLVMValueRef end = LLVMBuildAdd(builder, start, emit_index(e, walk->block), "");
+    walk_run.end = inner % walk->block ? emit_min_i64(e, end, size) : end;
   } else {
-    r.end = size;
+    walk_run.end = size;
   }
-  set_outer(e, w, &r.point, outer);
-  r.base = LLVMBuildMul(b, outer, size, "");
-  if (w->nest->n) run(e, &r, start);
-  else call_body(e, &r, start, 1, 1, NULL);
+  set_outer(e, walk, &walk_run.point, outer);
+  walk_run.base = LLVMBuildMul(builder, outer, size, "");
+  if (walk->nest->n) run(e, &walk_run, start);
+  else call_body(e, &walk_run, start, 1, 1, NULL);
 }
 
-void walk_space(Emit *e, const Walk *w, LLVMValueRef from, LLVMValueRef to) {
-  must(w->nest && walk_units(w) >= 1, "kernel %s: a walk of no units", e->k->name);
-  Loop l = emit_loop(e, from, to, 1, 0, NULL);
-  unit(e, w, l.i);
-  emit_loop_end(e, &l);
+void walk_space(Emit *e, const Walk *walk, LLVMValueRef from, LLVMValueRef to) {
+  must(walk->nest && walk_units(walk) >= 1, "kernel %s: a walk of no units", e->k->name);
+  Loop loop = emit_loop(e, from, to, 1, 0, NULL);
+  unit(e, walk, loop.i);
+  emit_loop_end(e, &loop);
 }
 
-void walk_all(Emit *e, const Walk *w) {
-  must(w->unroll >= 1 && w->block >= 1 && w->body,
-       "kernel %s: a walk in blocks of %lld, %d at a time", e->k->name, (long long)w->block,
-       w->unroll);
-  int64_t units = walk_units(w);
-  if (units == 1) unit(e, w, emit_index(e, 0));
-  else walk_space(e, w, emit_index(e, 0), emit_index(e, units));
+void walk_all(Emit *e, const Walk *walk) {
+  must(walk->unroll >= 1 && walk->block >= 1 && walk->body,
+       "kernel %s: a walk in blocks of %lld, %d at a time", e->k->name, (long long)walk->block,
+       walk->unroll);
+  int64_t units = walk_units(walk);
+  if (units == 1) unit(e, walk, emit_index(e, 0));
+  else walk_space(e, walk, emit_index(e, 0), emit_index(e, units));
 }

@@ -28,10 +28,10 @@ typedef struct Walk {
   void *state;
 } Walk;
 
-int64_t walk_units(const Walk *w);
-void walk_space(Emit *e, const Walk *w, LLVMValueRef from,
+int64_t walk_units(const Walk *walk);
+void walk_space(Emit *e, const Walk *walk, LLVMValueRef from,
                 LLVMValueRef to); /* units from .. to - 1 */
-void walk_all(Emit *e, const Walk *w);
+void walk_all(Emit *e, const Walk *walk);
 
 /* Stores n values to their result buffers: all are evaluated at p before any is stored, because a
    result may lie in the buffer of an operand. A value that lacks dims of the spaces a or b (NULL:

@@ -85,7 +85,7 @@ Exit dump_layout(Cli *o, bool svg, const char *output);  /* --layout; cmd_layout
 const char *page_html_text(size_t *n);                   /* page.html, embedded */
 char *text_diff(Arena *a, const char *before, const char *after, const char *const names[2],
                 size_t *n); /* unified; empty if equal */
-char *text_changes(Arena *a, const char *before, const char *after, size_t *n); /* by entries */
+char *text_changes(Arena *arena, const char *before, const char *after, size_t *n); /* by entries */
 
 /* cmd_compile.c: operand 0 to an executable; says what is wrong */
 Exit compile_executable(Cli *o, const char *output, Module **m);

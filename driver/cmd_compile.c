@@ -61,10 +61,10 @@ static Exit emit_ast(Cli *o, const char *output) {
   size_t n, length = 0;
   char *text = file_read(o->c, o->operands.at[0], &n), *printed = NULL;
   if (!text) return cli_report(o, EXIT_ENVIRONMENT);
-  AstFile *f = ast_parse(o->c, o->operands.at[0], text, n);
-  FILE *out = f ? heap_stream(&printed, &length) : NULL;
+  AstFile *file = ast_parse(o->c, o->operands.at[0], text, n);
+  FILE *out = file ? heap_stream(&printed, &length) : NULL;
   if (!out) return cli_report(o, EXIT_ENVIRONMENT);
-  ast_print(o->c, f, out);
+  ast_print(o->c, file, out);
   fclose(out);
   Exit e = write_text(o->c, output, printed, length);
   free(printed);
@@ -87,23 +87,23 @@ typedef struct CompileParts { /* of one executable: a program for every plan, ta
 } CompileParts;
 
 static Exit build(Cli *o, const CompileParts *all, uint32_t part, const char *output) {
-  const ProgramPart *p = &all->part.at[part];
-  BuildOptions b = {.output = output,
-                    .keep_dir = o->value[OPT_KEEP],
-                    .verbose = o->value[OPT_VERBOSE] != NULL,
-                    .quick = o->value[OPT_QUICK] != NULL,
-                    .part = (int)part,
-                    .parts = (int)all->part.n};
+  const ProgramPart *program_part = &all->part.at[part];
+  BuildOptions options = {.output = output,
+                          .keep_dir = o->value[OPT_KEEP],
+                          .verbose = o->value[OPT_VERBOSE] != NULL,
+                          .quick = o->value[OPT_QUICK] != NULL,
+                          .part = (int)part,
+                          .parts = (int)all->part.n};
   double start = now();
-  b.emit = all->kind == EMIT_EXE ? NULL : emit_names[all->kind];
-  b.jobs = o->value[OPT_JOBS] ? atoi(o->value[OPT_JOBS]) : rt_cpus();
-  if (b.jobs < 1) return cli_usage("`--jobs` wants a whole number of at least 1");
-  if (b.keep_dir && !make_folder(o->c, b.keep_dir)) return EXIT_ENVIRONMENT;
-  if (b.keep_dir && p->name) {
-    b.keep_dir = arena_printf(o->c->arena, "%s/%s", b.keep_dir, p->name);
-    if (!make_folder(o->c, b.keep_dir)) return EXIT_ENVIRONMENT;
+  options.emit = all->kind == EMIT_EXE ? NULL : emit_names[all->kind];
+  options.jobs = o->value[OPT_JOBS] ? atoi(o->value[OPT_JOBS]) : rt_cpus();
+  if (options.jobs < 1) return cli_usage("`--jobs` wants a whole number of at least 1");
+  if (options.keep_dir && !make_folder(o->c, options.keep_dir)) return EXIT_ENVIRONMENT;
+  if (options.keep_dir && program_part->name) {
+    options.keep_dir = arena_printf(o->c->arena, "%s/%s", options.keep_dir, program_part->name);
+    if (!make_folder(o->c, options.keep_dir)) return EXIT_ENVIRONMENT;
   }
-  bool good = codegen_build(p->m, &b);
+  bool good = codegen_build(program_part->m, &options);
   if (o->value[OPT_TIMINGS]) fprintf(stderr, "%8.1f ms  codegen\n", 1e3 * (now() - start));
   if (!good && !diag_errors(o->c->diag)) return EXIT_ENVIRONMENT;
   return good ? EXIT_FINE : EXIT_INPUT;
@@ -112,17 +112,17 @@ static Exit build(Cli *o, const CompileParts *all, uint32_t part, const char *ou
 /* ---- the one line that a good compile says ---- */
 
 /* A flat global or a copy, not a parameter of the model. */
-static bool is_layout(const Module *m, const Global *g) {
-  bool flat = g->derived;
-  for (uint32_t i = 0; i < m->globals.n && !flat; i++) flat = m->globals.at[i]->within == g;
+static bool is_layout(const Module *m, const Global *global) {
+  bool flat = global->derived;
+  for (uint32_t i = 0; i < m->globals.n && !flat; i++) flat = m->globals.at[i]->within == global;
   return flat;
 }
 
-static int64_t logical_count(const Module *m, const Global *g) {
+static int64_t logical_count(const Module *m, const Global *global) {
   int64_t n = 1;
-  for (int i = 0; i < g->type.rank; i++) {
-    Axis a = g->type.axis[i];
-    n *= placement_logical(m, a.dim, a.size * placement_ways(m, &g->placed, a.dim));
+  for (int i = 0; i < global->type.rank; i++) {
+    Axis a = global->type.axis[i];
+    n *= placement_logical(m, a.dim, a.size * placement_ways(m, &global->placed, a.dim));
   }
   return n;
 }
@@ -131,11 +131,11 @@ static int64_t stored_bytes(const Module *m, bool parameters, int64_t *count) {
   int64_t bytes = 0;
   *count = 0;
   for (uint32_t i = 0; i < m->globals.n; i++) {
-    const Global *g = m->globals.at[i];
-    bool wanted = g->kind == GLOBAL_PARAM || (!parameters && g->kind == GLOBAL_STATE);
+    const Global *global = m->globals.at[i];
+    bool wanted = global->kind == GLOBAL_PARAM || (!parameters && global->kind == GLOBAL_STATE);
     if (!wanted) continue;
-    if (g->kind == GLOBAL_PARAM && !is_layout(m, g)) *count += logical_count(m, g);
-    if (!g->within) bytes += global_bytes(m, g);
+    if (global->kind == GLOBAL_PARAM && !is_layout(m, global)) *count += logical_count(m, global);
+    if (!global->within) bytes += global_bytes(m, global);
   }
   return bytes;
 }
@@ -191,35 +191,38 @@ static void share_hash(const Programs *programs) {
     module_set(programs->at[i], "made.program", "%s", hash_words(programs->at[i]->arena, h, 32));
 }
 
-static void add_programs(Cli *o, CompileParts *p, const Programs *programs, const char *name) {
-  Arena *a = o->c->arena;
+static void add_programs(Cli *o, CompileParts *parts, const Programs *programs, const char *name) {
+  Arena *arena = o->c->arena;
   share_hash(programs);
   for (uint32_t i = 0; i < programs->n; i++) {
     const char *class = programs->n > 1 ? module_class(programs->at[i]).name : NULL;
-    const char *both = name && class ? arena_printf(a, "%s, %s", name, class) : NULL;
+    const char *both = name && class ? arena_printf(arena, "%s, %s", name, class) : NULL;
     choose_communicator(programs->at[i]);
-    vec_push(a, p->part, (ProgramPart){programs->at[i], both ? both : class ? class : name});
+    vec_push(arena, parts->part,
+             (ProgramPart){programs->at[i], both    ? both
+                                            : class ? class
+                                                    : name});
   }
 }
 
 /* The programs of a module as loaded, ready for what `kind` asks for. */
-static Exit prepare(Cli *o, Module *m, CompileParts *p, const char *name) {
+static Exit prepare(Cli *o, Module *m, CompileParts *parts, const char *name) {
   Programs programs = {.n = 1, .at = {m}};
   PipelineOptions options = {0};
-  Exit e = suit_target(o, m, p->kind);
+  Exit e = suit_target(o, m, parts->kind);
   if (e == EXIT_FINE) e = pipeline_options(o, m, &options);
   if (e == EXIT_FINE && !pipeline_classes(m, &options, &programs)) e = EXIT_INPUT;
-  if (e == EXIT_FINE && p->kind == EMIT_EXE && !programs_fit(o, &programs)) e = EXIT_INPUT;
-  for (uint32_t i = 0; e == EXIT_FINE && p->kind != EMIT_EXE && i < programs.n; i++)
+  if (e == EXIT_FINE && parts->kind == EMIT_EXE && !programs_fit(o, &programs)) e = EXIT_INPUT;
+  for (uint32_t i = 0; e == EXIT_FINE && parts->kind != EMIT_EXE && i < programs.n; i++)
     if (!flights_check(o, programs.at[i])) e = EXIT_INPUT;
   if (e != EXIT_FINE) return e;
-  if (p->kind == EMIT_EXE && *module_class(m).name)
+  if (parts->kind == EMIT_EXE && *module_class(m).name)
     return cli_usage("`%s` is IR for one class of ranks: an executable has all of them",
                      o->operands.at[0]);
-  if (p->kind != EMIT_EXE && programs.n > 1)
+  if (parts->kind != EMIT_EXE && programs.n > 1)
     return cli_usage("`--emit=%s` takes one class of ranks: `--class first`, middle or last",
-                     emit_names[p->kind]);
-  add_programs(o, p, &programs, name);
+                     emit_names[parts->kind]);
+  add_programs(o, parts, &programs, name);
   return EXIT_FINE;
 }
 
@@ -236,18 +239,18 @@ static Exit read_list(Cli *o, CliOption option, const char *name, Strings *out) 
 }
 
 /* One processor at most: GPUs tell at run time what they are. */
-static Exit read_parts(Cli *o, CompileParts *p) {
+static Exit read_parts(Cli *o, CompileParts *parts) {
   int processors = 0;
-  Exit e = read_list(o, OPT_TARGET, "target", &p->target);
-  if (e == EXIT_FINE) e = read_list(o, OPT_PLAN, "plan", &p->plan);
-  if (e != EXIT_FINE || (p->target.n < 2 && p->plan.n < 2)) return e;
-  if (p->kind != EMIT_EXE)
+  Exit e = read_list(o, OPT_TARGET, "target", &parts->target);
+  if (e == EXIT_FINE) e = read_list(o, OPT_PLAN, "plan", &parts->plan);
+  if (e != EXIT_FINE || (parts->target.n < 2 && parts->plan.n < 2)) return e;
+  if (parts->kind != EMIT_EXE)
     return cli_usage("`--emit=%s` takes one plan and one target: only executables are for several; "
                      "`--keep DIR` keeps the kernels of all of them",
-                     emit_names[p->kind]);
-  for (uint32_t i = 0; i < p->target.n; i++) {
-    const Target *x = target_find(p->target.at[i]);
-    processors += x && x->facts.device == DEVICE_CPU;
+                     emit_names[parts->kind]);
+  for (uint32_t i = 0; i < parts->target.n; i++) {
+    const Target *target = target_find(parts->target.at[i]);
+    processors += target && target->facts.device == DEVICE_CPU;
   }
   return processors < 2
              ? EXIT_FINE
@@ -255,16 +258,16 @@ static Exit read_parts(Cli *o, CompileParts *p) {
 }
 
 /* Every target gets a copy of the module; what is said about the model was said at its loading. */
-static Exit prepare_targets(Cli *o, Module *m, CompileParts *p, const char *plan) {
+static Exit prepare_targets(Cli *o, Module *m, CompileParts *parts, const char *plan) {
   size_t length;
   const char *given = o->value[OPT_TARGET], *text = ir_print(m, &length);
   Exit e = EXIT_FINE;
-  for (uint32_t i = 0; e == EXIT_FINE && i < p->target.n; i++) {
+  for (uint32_t i = 0; e == EXIT_FINE && i < parts->target.n; i++) {
     Module *copy = ir_parse(o->c, o->operands.at[0], text, length);
     if (!copy) return EXIT_INPUT;
-    const char *target = o->value[OPT_TARGET] = p->target.at[i];
+    const char *target = o->value[OPT_TARGET] = parts->target.at[i];
     const char *name = plan ? arena_printf(o->c->arena, "%s, %s", plan, target) : target;
-    e = prepare(o, copy, p, name);
+    e = prepare(o, copy, parts, name);
   }
   o->value[OPT_TARGET] = given;
   return e;
@@ -284,11 +287,11 @@ static Exit check_plan(const Cli *o, const Module *m, const Module *const *befor
   return EXIT_FINE;
 }
 
-static Exit load_plans(Cli *o, const CompileParts *p, Module **m) {
+static Exit load_plans(Cli *o, const CompileParts *parts, Module **m) {
   const char *given = o->value[OPT_PLAN];
   Exit e = EXIT_FINE;
-  for (uint32_t i = 0; e == EXIT_FINE && i < p->plan.n; i++) {
-    o->value[OPT_PLAN] = p->plan.at[i];
+  for (uint32_t i = 0; e == EXIT_FINE && i < parts->plan.n; i++) {
+    o->value[OPT_PLAN] = parts->plan.at[i];
     e = load_module(o, &m[i]);
     o->value[OPT_PLAN] = given;
     if (e == EXIT_FINE) e = check_plan(o, m[i], (const Module *const *)m, i);
@@ -296,49 +299,51 @@ static Exit load_plans(Cli *o, const CompileParts *p, Module **m) {
   return e;
 }
 
-static const char *said_name(const Cli *o, const CompileParts *p, uint32_t part) {
-  const char *name = p->part.at[part].name;
-  return name ? arena_printf(o->c->arena, "%s (%s)", p->output, name) : p->output;
+static const char *said_name(const Cli *o, const CompileParts *parts, uint32_t part) {
+  const char *name = parts->part.at[part].name;
+  return name ? arena_printf(o->c->arena, "%s (%s)", parts->output, name) : parts->output;
 }
 
-static Exit build_part(Cli *o, const CompileParts *p, uint32_t i, const char *output) {
-  Exit e = build(o, p, i, output);
-  if (e == EXIT_FINE && p->kind == EMIT_EXE && p->start > 0)
-    say_done(o, p->part.at[i].m, said_name(o, p, i), now() - p->start);
+static Exit build_part(Cli *o, const CompileParts *parts, uint32_t i, const char *output) {
+  Exit e = build(o, parts, i, output);
+  if (e == EXIT_FINE && parts->kind == EMIT_EXE && parts->start > 0)
+    say_done(o, parts->part.at[i].m, said_name(o, parts, i), now() - parts->start);
   return e;
 }
 
-static Exit build_parts(Cli *o, const CompileParts *p) {
-  Arena *a = o->c->arena;
+static Exit build_parts(Cli *o, const CompileParts *parts) {
+  Arena *arena = o->c->arena;
   Strings object = {0};
   Exit e = EXIT_FINE;
   const char *folder = work_folder(o->c);
   if (!folder) return EXIT_ENVIRONMENT;
-  for (uint32_t i = 0; e == EXIT_FINE && i < p->part.n; i++) {
-    vec_push(a, object, arena_printf(a, "%s/part_%u.o", folder, i));
-    e = build_part(o, p, i, object.at[i]);
+  for (uint32_t i = 0; e == EXIT_FINE && i < parts->part.n; i++) {
+    vec_push(arena, object, arena_printf(arena, "%s/part_%u.o", folder, i));
+    e = build_part(o, parts, i, object.at[i]);
   }
-  BuildOptions b = {
-      .output = p->output, .verbose = o->value[OPT_VERBOSE] != NULL, .parts = (int)object.n};
-  if (e == EXIT_FINE && !targets_join(vec_last(p->part).m, &b, object.at)) e = EXIT_ENVIRONMENT;
-  remove_folder(a, folder);
+  BuildOptions options = {
+      .output = parts->output, .verbose = o->value[OPT_VERBOSE] != NULL, .parts = (int)object.n};
+  if (e == EXIT_FINE && !targets_join(vec_last(parts->part).m, &options, object.at))
+    e = EXIT_ENVIRONMENT;
+  remove_folder(arena, folder);
   return e;
 }
 
 static Exit make(Cli *o, EmitKind kind, const char *output, Module **m, double start) {
-  CompileParts p = {.kind = kind, .output = output, .start = start};
-  Exit e = read_parts(o, &p);
-  uint32_t n = p.plan.n > 1 ? p.plan.n : 1;
+  CompileParts parts = {.kind = kind, .output = output, .start = start};
+  Exit e = read_parts(o, &parts);
+  uint32_t n = parts.plan.n > 1 ? parts.plan.n : 1;
   Module **all = ARENA_ARRAY(o->c->arena, Module *, n);
-  if (e == EXIT_FINE) e = n > 1 ? load_plans(o, &p, all) : load_module(o, all);
+  if (e == EXIT_FINE) e = n > 1 ? load_plans(o, &parts, all) : load_module(o, all);
   if (e == EXIT_FINE) *m = all[0];
   for (uint32_t i = 0; e == EXIT_FINE && i < n; i++) {
-    const char *plan = n > 1 ? p.plan.at[i] : NULL;
-    e = p.target.n > 1 ? prepare_targets(o, all[i], &p, plan) : prepare(o, all[i], &p, plan);
+    const char *plan = n > 1 ? parts.plan.at[i] : NULL;
+    e = parts.target.n > 1 ? prepare_targets(o, all[i], &parts, plan)
+                           : prepare(o, all[i], &parts, plan);
   }
   if (e != EXIT_FINE) return e;
-  if (kind == EMIT_IR) return emit_ir(o, p.part.at[0].m, output);
-  return p.part.n > 1 ? build_parts(o, &p) : build_part(o, &p, 0, output);
+  if (kind == EMIT_IR) return emit_ir(o, parts.part.at[0].m, output);
+  return parts.part.n > 1 ? build_parts(o, &parts) : build_part(o, &parts, 0, output);
 }
 
 Exit compile_executable(Cli *o, const char *output, Module **m) {

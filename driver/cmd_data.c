@@ -35,14 +35,14 @@ static Exit open_parts(Cli *o, DataParts *out) {
   return e;
 }
 
-static void close_parts(DataParts *p) {
-  for (uint32_t i = 0; i < p->n; i++) rt_part_close(&p->at[i]);
+static void close_parts(DataParts *parts) {
+  for (uint32_t i = 0; i < parts->n; i++) rt_part_close(&parts->at[i]);
 }
 
-static Exit open_tokenizer(Cli *o, Tokenizer **t) {
+static Exit open_tokenizer(Cli *o, Tokenizer **tokenizer) {
   Fault f = {0};
-  *t = NULL;
-  if (!o->value[OPT_TOKENIZER] || rt_tokenizer_open(o->value[OPT_TOKENIZER], t, NULL, &f))
+  *tokenizer = NULL;
+  if (!o->value[OPT_TOKENIZER] || rt_tokenizer_open(o->value[OPT_TOKENIZER], tokenizer, NULL, &f))
     return EXIT_FINE;
   return data_fault(o, &f);
 }
@@ -53,146 +53,151 @@ typedef struct TokenRange {
   double low, high; /* exact for all that can be a token */
 } TokenRange;
 
-static TokenRange range_of(const Array *a) {
-  TokenRange r = {0};
-  for (int64_t i = 0; i < a->count; i++) {
-    double v = rt_array_real(a, i);
-    if (i == 0 || v < r.low) r.low = v;
-    if (i == 0 || v > r.high) r.high = v;
+static TokenRange range_of(const Array *array) {
+  TokenRange range = {0};
+  for (int64_t i = 0; i < array->count; i++) {
+    double v = rt_array_real(array, i);
+    if (i == 0 || v < range.low) range.low = v;
+    if (i == 0 || v > range.high) range.high = v;
   }
-  return r;
+  return range;
 }
 
-static const char *number_type(Cli *o, const Array *a) {
+static const char *number_type(Cli *o, const Array *array) {
   static const char *const kinds[] = {"u", "i", "f", "bool"};
   _Static_assert(COUNT_OF(kinds) == NUMBER_BOOL + 1, "a word per NumberKind");
-  return a->kind == NUMBER_BOOL ? kinds[3]
-                                : arena_printf(o->c->arena, "%s%d", kinds[a->kind], 8 * a->width);
+  return array->kind == NUMBER_BOOL
+             ? kinds[3]
+             : arena_printf(o->c->arena, "%s%d", kinds[array->kind], 8 * array->width);
 }
 
-static void say_part(Cli *o, const DataFile *p) {
-  const Array *a = &p->array;
-  TokenRange r = range_of(a);
-  printf("%s: %s, %s%s, %lld numbers", p->path, a->format, number_type(o, a),
-         a->big ? " big-endian" : "", (long long)a->count);
-  for (int i = 0; i < a->rank && a->rank > 1; i++)
-    printf("%s%lld", i ? " x " : ", shape ", (long long)a->size[i]);
-  if (a->count) printf(", %.10g to %.10g", r.low, r.high);
-  if (a->documents > 1)
-    printf(", %lld sequences, %lld documents", (long long)a->sequences,
-           (long long)a->documents - 1);
+static void say_part(Cli *o, const DataFile *file) {
+  const Array *array = &file->array;
+  TokenRange range = range_of(array);
+  printf("%s: %s, %s%s, %lld numbers", file->path, array->format, number_type(o, array),
+         array->big ? " big-endian" : "", (long long)array->count);
+  for (int i = 0; i < array->rank && array->rank > 1; i++)
+    printf("%s%lld", i ? " x " : ", shape ", (long long)array->size[i]);
+  if (array->count) printf(", %.10g to %.10g", range.low, range.high);
+  if (array->documents > 1)
+    printf(", %lld sequences, %lld documents", (long long)array->sequences,
+           (long long)array->documents - 1);
   putchar('\n');
 }
 
-static void list_part(Cli *o, const DataFile *p, bool first) {
-  const Array *a = &p->array;
-  TokenRange r = range_of(a);
+static void list_part(Cli *o, const DataFile *file, bool first) {
+  const Array *array = &file->array;
+  TokenRange range = range_of(array);
   fputs(first ? "{\"path\":" : ",{\"path\":", stdout);
-  json_put_string(stdout, p->path);
-  printf(",\"format\":\"%s\",\"type\":\"%s\",\"numbers\":%lld,\"shape\":[", a->format,
-         number_type(o, a), (long long)a->count);
-  for (int i = 0; i < a->rank; i++) printf("%s%lld", i ? "," : "", (long long)a->size[i]);
+  json_put_string(stdout, file->path);
+  printf(",\"format\":\"%s\",\"type\":\"%s\",\"numbers\":%lld,\"shape\":[", array->format,
+         number_type(o, array), (long long)array->count);
+  for (int i = 0; i < array->rank; i++) printf("%s%lld", i ? "," : "", (long long)array->size[i]);
   printf("],\"documents\":%lld,\"least\":%.17g,\"most\":%.17g}",
-         (long long)(a->documents > 1 ? a->documents - 1 : 0), r.low, r.high);
+         (long long)(array->documents > 1 ? array->documents - 1 : 0), range.low, range.high);
 }
 
 /* The first numbers; as text, if a tokenizer can spell them. */
-static void say_head(const DataFile *p, const Tokenizer *t, int64_t n) {
+static void say_head(const DataFile *file, const Tokenizer *tokenizer, int64_t n) {
   Spelling s = {0};
-  if (n > p->array.count) n = p->array.count;
+  if (n > file->array.count) n = file->array.count;
   for (int64_t i = 0; i < n; i++)
-    if (t) rt_decode(t, (int32_t)rt_array_int(&p->array, i), &s, stdout);
-    else printf(i ? " %.10g" : "%.10g", rt_array_real(&p->array, i));
+    if (tokenizer) rt_decode(tokenizer, (int32_t)rt_array_int(&file->array, i), &s, stdout);
+    else printf(i ? " %.10g" : "%.10g", rt_array_real(&file->array, i));
   rt_decode_end(&s, stdout);
   putchar('\n');
 }
 
-static void say_total(const DataParts *p) {
+static void say_total(const DataParts *parts) {
   long long n = 0;
-  for (uint32_t i = 0; i < p->n; i++) n += p->at[i].array.count;
-  if (p->n > 1) printf("%u files, %lld numbers\n", p->n, n);
+  for (uint32_t i = 0; i < parts->n; i++) n += parts->at[i].array.count;
+  if (parts->n > 1) printf("%u files, %lld numbers\n", parts->n, n);
 }
 
 static Exit data_info(Cli *o) {
-  DataParts p = {0};
-  Tokenizer *t = NULL;
+  DataParts parts = {0};
+  Tokenizer *tokenizer = NULL;
   const char *head = o->value[OPT_HEAD];
-  Exit e = open_parts(o, &p);
-  if (e == EXIT_FINE) e = open_tokenizer(o, &t);
+  Exit e = open_parts(o, &parts);
+  if (e == EXIT_FINE) e = open_tokenizer(o, &tokenizer);
   if (o->value[OPT_JSON] && e == EXIT_FINE) {
     fputs("{\"schema\":1,\"files\":[", stdout);
-    for (uint32_t i = 0; i < p.n; i++) list_part(o, &p.at[i], i == 0);
+    for (uint32_t i = 0; i < parts.n; i++) list_part(o, &parts.at[i], i == 0);
     puts("]}");
   } else if (e == EXIT_FINE) {
-    for (uint32_t i = 0; i < p.n; i++) {
-      say_part(o, &p.at[i]);
-      if (head) say_head(&p.at[i], t, strtoll(head, NULL, 10));
+    for (uint32_t i = 0; i < parts.n; i++) {
+      say_part(o, &parts.at[i]);
+      if (head) say_head(&parts.at[i], tokenizer, strtoll(head, NULL, 10));
     }
-    say_total(&p);
+    say_total(&parts);
   }
-  if (t) rt_tokenizer_close(t);
-  close_parts(&p);
+  if (tokenizer) rt_tokenizer_close(tokenizer);
+  close_parts(&parts);
   return e;
 }
 
 /* ---- convert ---- */
 
-static Exit check_tokens(Cli *o, const DataParts *p, int64_t *largest) {
+static Exit check_tokens(Cli *o, const DataParts *parts, int64_t *largest) {
   *largest = 0;
-  for (uint32_t i = 0; i < p->n; i++) {
-    const Array *a = &p->at[i].array;
-    TokenRange r = range_of(a);
-    bool tokens = a->kind != NUMBER_FLOAT && a->rank <= 1 && r.low >= 0 && r.high <= INT32_MAX;
-    if ((int64_t)r.high > *largest && tokens) *largest = (int64_t)r.high;
+  for (uint32_t i = 0; i < parts->n; i++) {
+    const Array *array = &parts->at[i].array;
+    TokenRange range = range_of(array);
+    bool tokens = array->kind != NUMBER_FLOAT && array->rank <= 1 && range.low >= 0 &&
+                  range.high <= INT32_MAX;
+    if ((int64_t)range.high > *largest && tokens) *largest = (int64_t)range.high;
     if (tokens) continue;
-    Report *e = diag_at(o->c->diag, "E1402", (Span){0}, "%s holds no tokens", p->at[i].path);
+    Report *e = diag_at(o->c->diag, "E1402", (Span){0}, "%s holds no tokens", parts->at[i].path);
     diag_fact(e, "tokens are one sequence of whole numbers from 0; these are %s, %.10g to %.10g%s",
-              number_type(o, a), r.low, r.high, a->rank > 1 ? ", of several dimensions" : "");
+              number_type(o, array), range.low, range.high,
+              array->rank > 1 ? ", of several dimensions" : "");
     return EXIT_INPUT;
   }
   return EXIT_FINE;
 }
 
-static bool copy_part(Shards *s, const Array *a) {
+static bool copy_part(Shards *shards, const Array *array) {
   enum { BLOCK = 4096 };
   int32_t ids[BLOCK];
-  int64_t document = 1, end = a->documents > 1 ? rt_array_document(a, 1) : a->count;
-  for (int64_t i = 0, n; i < a->count; i += n) {
-    while (end == i && document + 1 < a->documents) end = rt_array_document(a, ++document);
+  int64_t document = 1, end = array->documents > 1 ? rt_array_document(array, 1) : array->count;
+  for (int64_t i = 0, n; i < array->count; i += n) {
+    while (end == i && document + 1 < array->documents) end = rt_array_document(array, ++document);
     n = end - i < BLOCK ? end - i : BLOCK;
-    for (int64_t k = 0; k < n; k++) ids[k] = (int32_t)rt_array_int(a, i + k);
-    if (!shards_add(s, ids, n)) return false;
-    if (i + n == end) shards_end_document(s);
+    for (int64_t k = 0; k < n; k++) ids[k] = (int32_t)rt_array_int(array, i + k);
+    if (!shards_add(shards, ids, n)) return false;
+    if (i + n == end) shards_end_document(shards);
   }
   return true;
 }
 
-static void say_written(const Cli *o, const Shards *s) {
+static void say_written(const Cli *o, const Shards *shards) {
   if (o->value[OPT_QUIET]) return;
-  if (s->files == 1) printf("%s: %lld tokens\n", s->name, (long long)s->total);
-  else printf("%s and %d before it: %lld tokens\n", s->name, s->files - 1, (long long)s->total);
+  if (shards->files == 1) printf("%s: %lld tokens\n", shards->name, (long long)shards->total);
+  else
+    printf("%s and %d before it: %lld tokens\n", shards->name, shards->files - 1,
+           (long long)shards->total);
 }
 
-static Exit finish(Cli *o, Shards *s, bool ok) {
-  ok = ok && shards_close(s);
-  if (ok) say_written(o, s);
-  else shards_remove(s);
+static Exit finish(Cli *o, Shards *shards, bool ok) {
+  ok = ok && shards_close(shards);
+  if (ok) say_written(o, shards);
+  else shards_remove(shards);
   return ok ? EXIT_FINE : EXIT_ENVIRONMENT;
 }
 
 static Exit data_convert(Cli *o) {
-  DataParts p = {0};
-  Shards s = {0};
+  DataParts parts = {0};
+  Shards shards = {0};
   int64_t largest;
-  Exit e = open_parts(o, &p);
-  if (e == EXIT_FINE) e = check_tokens(o, &p, &largest);
-  if (e == EXIT_FINE) e = shards_open(&s, o, largest);
+  Exit e = open_parts(o, &parts);
+  if (e == EXIT_FINE) e = check_tokens(o, &parts, &largest);
+  if (e == EXIT_FINE) e = shards_open(&shards, o, largest);
   if (e == EXIT_FINE) {
     bool ok = true;
-    for (uint32_t i = 0; ok && i < p.n; i++) ok = copy_part(&s, &p.at[i].array);
-    e = finish(o, &s, ok);
+    for (uint32_t i = 0; ok && i < parts.n; i++) ok = copy_part(&shards, &parts.at[i].array);
+    e = finish(o, &shards, ok);
   }
-  close_parts(&p);
+  close_parts(&parts);
   return e;
 }
 
@@ -208,67 +213,68 @@ typedef struct DataWork {
   int64_t done;
 } DataWork;
 
-static void progress(DataWork *w, const char *path, const Encoding *e, const Bytes *b) {
+static void progress(DataWork *work, const char *path, const Encoding *encoding,
+                     const Bytes *bytes) {
   double now = rt_now();
-  if (w->said == 0) w->said = now;
-  if (now - w->said < 1 || !isatty(STDERR_FILENO) || w->o->value[OPT_QUIET]) return;
-  w->said = now;
+  if (work->said == 0) work->said = now;
+  if (now - work->said < 1 || !isatty(STDERR_FILENO) || work->o->value[OPT_QUIET]) return;
+  work->said = now;
   fprintf(stderr, "\r%s: %.0f%%, %lld tokens ", path,
-          100.0 * (double)(e->at - b->at) / (double)b->n, (long long)w->s.total);
+          100.0 * (double)(encoding->at - bytes->at) / (double)bytes->n, (long long)work->s.total);
 }
 
-static bool tokenize_text(DataWork *w, const char *path, Bytes b) {
+static bool tokenize_text(DataWork *work, const char *path, Bytes bytes) {
   enum { BLOCK = 1 << 16 };
-  Encoding e;
+  Encoding encoding;
   bool more = true;
-  rt_encode_start(&e, w->t, b, w->o->value[OPT_SPECIAL] != NULL);
+  rt_encode_start(&encoding, work->t, bytes, work->o->value[OPT_SPECIAL] != NULL);
   while (more) {
-    w->ids.n = 0;
-    more = rt_encode_some(&e, w->t, BLOCK, &w->ids);
-    if (!shards_add(&w->s, w->ids.at, w->ids.n)) return false;
-    progress(w, path, &e, &b);
+    work->ids.n = 0;
+    more = rt_encode_some(&encoding, work->t, BLOCK, &work->ids);
+    if (!shards_add(&work->s, work->ids.at, work->ids.n)) return false;
+    progress(work, path, &encoding, &bytes);
   }
-  if (w->eot >= 0 && !shards_add(&w->s, &w->eot, 1)) return false;
-  shards_end_document(&w->s);
+  if (work->eot >= 0 && !shards_add(&work->s, &work->eot, 1)) return false;
+  shards_end_document(&work->s);
   return true;
 }
 
-static bool tokenize_files(DataWork *w) {
+static bool tokenize_files(DataWork *work) {
   Fault f = {0};
-  for (uint32_t i = 1; i < w->o->operands.n; i++) {
-    Bytes b;
-    const char *path = w->o->operands.at[i];
-    if (!rt_map_file(path, 201, &b, &f)) return data_fault(w->o, &f), false;
-    bool ok = tokenize_text(w, path, b);
-    rt_unmap_file(&b);
+  for (uint32_t i = 1; i < work->o->operands.n; i++) {
+    Bytes bytes;
+    const char *path = work->o->operands.at[i];
+    if (!rt_map_file(path, 201, &bytes, &f)) return data_fault(work->o, &f), false;
+    bool ok = tokenize_text(work, path, bytes);
+    rt_unmap_file(&bytes);
     if (!ok) return false;
   }
   return true;
 }
 
 /* --eot: the number of a token, or its name. */
-static Exit find_eot(DataWork *w) {
-  const char *text = w->o->value[OPT_EOT];
+static Exit find_eot(DataWork *work) {
+  const char *text = work->o->value[OPT_EOT];
   char *end = NULL;
-  w->eot = -1;
+  work->eot = -1;
   if (!text) return EXIT_FINE;
   long long id = strtoll(text, &end, 10);
   bool number = end > text && !*end;
-  if (number && id >= 0 && id < rt_tokenizer_limit(w->t)) w->eot = (int32_t)id;
-  if (!number) w->eot = rt_tokenizer_id(w->t, text);
-  if (w->eot >= 0) return EXIT_FINE;
+  if (number && id >= 0 && id < rt_tokenizer_limit(work->t)) work->eot = (int32_t)id;
+  if (!number) work->eot = rt_tokenizer_id(work->t, text);
+  if (work->eot >= 0) return EXIT_FINE;
   return cli_usage("the tokenizer has no token `%s` for `--eot`", text);
 }
 
 static Exit data_tokenize(Cli *o) {
-  DataWork w = {.o = o};
+  DataWork work = {.o = o};
   if (!o->value[OPT_TOKENIZER]) return cli_usage("`shardc data tokenize` wants --tokenizer FILE");
-  Exit e = open_tokenizer(o, &w.t);
-  if (e == EXIT_FINE) e = find_eot(&w);
-  if (e == EXIT_FINE) e = shards_open(&w.s, o, rt_tokenizer_limit(w.t) - 1);
-  if (e == EXIT_FINE) e = finish(o, &w.s, tokenize_files(&w));
-  if (w.t) rt_tokenizer_close(w.t);
-  free(w.ids.at);
+  Exit e = open_tokenizer(o, &work.t);
+  if (e == EXIT_FINE) e = find_eot(&work);
+  if (e == EXIT_FINE) e = shards_open(&work.s, o, rt_tokenizer_limit(work.t) - 1);
+  if (e == EXIT_FINE) e = finish(o, &work.s, tokenize_files(&work));
+  if (work.t) rt_tokenizer_close(work.t);
+  free(work.ids.at);
   return e;
 }
 

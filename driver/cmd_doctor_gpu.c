@@ -18,79 +18,82 @@ static int number_from(void *library, const char *name) {
 }
 
 /* Whether the driver reads the target's PTX: 7.x came with CUDA 11.x. */
-static bool reads(const CudaApi *api, const Target *t) {
+static bool reads(const CudaApi *api, const Target *target) {
   int major = 0, minor = 0;
-  bool known = sscanf(t->features, "+ptx%1d%1d", &major, &minor) == 2;
+  bool known = sscanf(target->features, "+ptx%1d%1d", &major, &minor) == 2;
   return !known || api->version >= 1000 * (major + 4) + 10 * minor;
 }
 
 /* The newest target that a GPU can run with this driver. */
-static const char *target_for(Arena *a, const CudaApi *api, int sm) {
+static const char *target_for(Arena *arena, const CudaApi *api, int sm) {
   const char *best = NULL, *lacks = "too old for shardc";
   for (int i = 0; target_name(i); i++) {
-    const Target *t = target_find(target_name(i));
-    if (t->facts.device != DEVICE_GPU || t->facts.sm > sm) continue;
-    if (reads(api, t)) best = t->name;
+    const Target *target = target_find(target_name(i));
+    if (target->facts.device != DEVICE_GPU || target->facts.sm > sm) continue;
+    if (reads(api, target)) best = target->name;
     else lacks = "its driver is too old for shardc";
   }
-  return best ? arena_printf(a, "--target %s", best) : lacks;
+  return best ? arena_printf(arena, "--target %s", best) : lacks;
 }
 
-static void add_gpu(Doctor *d, const CudaApi *api, int i) {
-  CudaDevice x;
+static void add_gpu(Doctor *doctor, const CudaApi *api, int i) {
+  CudaDevice device;
   Fault f = {0};
-  const char *name = arena_printf(d->arena, "GPU %d", i);
-  if (!rt_cuda_device(api, i, &x, &f)) {
-    doctor_add(d, name, NULL, NEED_GPU, arena_printf(d->arena, "%s", f.what));
+  const char *name = arena_printf(doctor->arena, "GPU %d", i);
+  if (!rt_cuda_device(api, i, &device, &f)) {
+    doctor_add(doctor, name, NULL, NEED_GPU, arena_printf(doctor->arena, "%s", f.what));
     return;
   }
-  doctor_add(d, name,
-             arena_printf(d->arena,
+  doctor_add(doctor, name,
+             arena_printf(doctor->arena,
                           "%s, compute capability %d.%d (%s), %.1f GiB, %d multiprocessors, %d KiB "
                           "of shared memory per CTA",
-                          x.name, x.sm / 10, x.sm % 10, target_for(d->arena, api, x.sm),
-                          (double)x.bytes / (1 << 30), x.multiprocessors, x.shared_limit >> 10),
+                          device.name, device.sm / 10, device.sm % 10,
+                          target_for(doctor->arena, api, device.sm),
+                          (double)device.bytes / (1 << 30), device.multiprocessors,
+                          device.shared_limit >> 10),
              NEED_NOTHING, "");
 }
 
-static void add_driver(Doctor *d) {
+static void add_driver(Doctor *doctor) {
   CudaApi api;
   Fault f = {0};
   int gpus = 0;
   bool works = rt_cuda_load(&api, &f);
   if (works) api.cuDeviceGetCount(&gpus);
   doctor_add(
-      d, "NVIDIA driver",
-      works ? arena_printf(d->arena, "%s, CUDA %d.%d, %d GPU%s", api.path, api.version / 1000,
+      doctor, "NVIDIA driver",
+      works ? arena_printf(doctor->arena, "%s, CUDA %d.%d, %d GPU%s", api.path, api.version / 1000,
                            api.version % 1000 / 10, gpus, gpus == 1 ? "" : "s")
             : NULL,
       NEED_GPU,
-      api.library ? arena_printf(d->arena, "%s\n%-17s   %s", f.what, "", f.help)
+      api.library ? arena_printf(doctor->arena, "%s\n%-17s   %s", f.what, "", f.help)
                   : "install the driver of the GPU (Debian: nvidia-driver; under WSL that of "
                     "Windows); it brings libcuda.so.1");
-  if (api.library) d->found.at[d->found.n - 1].lacks = "cannot be used";
-  for (int i = 0; i < gpus; i++) add_gpu(d, &api, i);
+  if (api.library) doctor->found.at[doctor->found.n - 1].lacks = "cannot be used";
+  for (int i = 0; i < gpus; i++) add_gpu(doctor, &api, i);
 }
 
-static void add_stand_in(Doctor *d) {
-  const char *looked, *lib = library_folder(d->arena, &looked);
-  const char *path = arena_printf(d->arena, "%s/emulate/libcuda.so.1", lib ? lib : looked);
-  doctor_add(d, "stand-in GPU", access(path, R_OK) ? NULL : path, NEED_NOTHING,
+static void add_stand_in(Doctor *doctor) {
+  const char *looked, *lib = library_folder(doctor->arena, &looked);
+  const char *path = arena_printf(doctor->arena, "%s/emulate/libcuda.so.1", lib ? lib : looked);
+  doctor_add(doctor, "stand-in GPU", access(path, R_OK) ? NULL : path, NEED_NOTHING,
              "`run --emulate` needs it; it is built with shardc's tests");
 }
 
-void doctor_nccl(Doctor *d) {
+void doctor_nccl(Doctor *doctor) {
   const char *given = getenv("SHARDC_LIBNCCL"), *path = given && *given ? given : "libnccl.so.2";
   int v = number_from(dlopen(path, RTLD_LAZY | RTLD_LOCAL), "ncclGetVersion");
   int major = v < 10000 ? v / 1000 : v / 10000,
       minor = v < 10000 ? v % 1000 / 100 : v % 10000 / 100;
   doctor_add(
-      d, "NCCL", v ? arena_printf(d->arena, "%d.%d.%d", major, minor, v % 100) : NULL, NEED_RANKS,
+      doctor, "NCCL", v ? arena_printf(doctor->arena, "%d.%d.%d", major, minor, v % 100) : NULL,
+      NEED_RANKS,
       "libnccl.so.2 comes from NVIDIA (package libnccl2 of its repository); only messages between "
       "GPUs need it");
 }
 
-void doctor_gpu(Doctor *d) {
-  add_driver(d);
-  add_stand_in(d);
+void doctor_gpu(Doctor *doctor) {
+  add_driver(doctor);
+  add_stand_in(doctor);
 }

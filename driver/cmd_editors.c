@@ -29,14 +29,14 @@ static void each_operator(unsigned sections, WordSink *sink, void *data) {
 /* Words of lines, or keys and choices. */
 static void each_setting(unsigned lines, WordSink *sink, void *data) {
   uint32_t n;
-  const SettingRow *r = settings_table(&n);
+  const SettingRow *row = settings_table(&n);
   for (uint32_t i = 0; i < n; i++) {
     bool again = false;
-    const char *word = lines ? r[i].word : r[i].key;
-    if ((r[i].kind == ROW_LINE) != (lines != 0)) continue;
+    const char *word = lines ? row[i].word : row[i].key;
+    if ((row[i].kind == ROW_LINE) != (lines != 0)) continue;
     for (uint32_t k = 0; k < i; k++) {
-      const char *other = lines ? r[k].word : r[k].key;
-      again |= (r[k].kind == ROW_LINE) == (lines != 0) && !strcmp(other, word);
+      const char *other = lines ? row[k].word : row[k].key;
+      again |= (row[k].kind == ROW_LINE) == (lines != 0) && !strcmp(other, word);
     }
     if (!again) sink(word, data);
   }

@@ -48,12 +48,12 @@ static void put_wrapped(const char *text) {
 static bool explain_runtime(const char *what) {
   for (size_t i = 0; i < sizeof runtime_errors / sizeof *runtime_errors; i++) {
     char code[16];
-    const RuntimeError *e = &runtime_errors[i];
-    snprintf(code, sizeof code, "R%04d", e->number);
+    const RuntimeError *error = &runtime_errors[i];
+    snprintf(code, sizeof code, "R%04d", error->number);
     if (strcmp(code, what)) continue;
     printf("%s: %s\n\nAn error of the produced executable; it ends with status %d. The message "
            "names the place.\n",
-           code, e->text, e->status);
+           code, error->text, error->status);
     return true;
   }
   return false;
@@ -61,12 +61,12 @@ static bool explain_runtime(const char *what) {
 
 static bool explain_code(const char *what) {
   for (size_t i = 0; i < sizeof explanations / sizeof *explanations; i++) {
-    const Explanation *e = &explanations[i];
-    if (strcmp(e->code, what)) continue;
-    printf("%s: %s\n\n", what, e->title);
-    put_wrapped(e->cause);
-    printf("\nExample:\n  %s\n\n", e->example);
-    put_wrapped(e->repair);
+    const Explanation *explanation = &explanations[i];
+    if (strcmp(explanation->code, what)) continue;
+    printf("%s: %s\n\n", what, explanation->title);
+    put_wrapped(explanation->cause);
+    printf("\nExample:\n  %s\n\n", explanation->example);
+    put_wrapped(explanation->repair);
     return true;
   }
   return explain_runtime(what);
@@ -112,12 +112,12 @@ static void show_definition(Ctx *c, const char *name) {
 
 static bool explain_operator(Ctx *c, const char *name) {
   uint32_t n, found = 0;
-  const Operator *t = operator_table(&n);
+  const Operator *operator= operator_table(&n);
   for (uint32_t i = 0; i < n; i++) {
-    if (strcmp(t[i].name, name)) continue;
-    printf("%s%s\n\n", found++ ? "\n" : "", t[i].form);
-    put_wrapped(t[i].meaning);
-    if (*t[i].gradient) printf("\nGradient: %s.\n", t[i].gradient);
+    if (strcmp(operator[i].name, name)) continue;
+    printf("%s%s\n\n", found++ ? "\n" : "", operator[i].form);
+    put_wrapped(operator[i].meaning);
+    if (*operator[i].gradient) printf("\nGradient: %s.\n", operator[i].gradient);
   }
   if (found) show_definition(c, name);
   return found;
@@ -132,11 +132,11 @@ static bool explain_op(Ctx *c, const char *name) {
 
 static bool explain_pass(const char *name) {
   uint32_t n;
-  const Pass *p = pass_table(&n);
+  const Pass *pass = pass_table(&n);
   for (uint32_t i = 0; i < n; i++) {
-    if (strcmp(p[i].name, name)) continue;
-    printf("pass %s (%u of %u)%s\n\n", name, i + 1, n, p[i].run ? "" : ", not built yet");
-    put_wrapped(p[i].help);
+    if (strcmp(pass[i].name, name)) continue;
+    printf("pass %s (%u of %u)%s\n\n", name, i + 1, n, pass[i].run ? "" : ", not built yet");
+    put_wrapped(pass[i].help);
     return true;
   }
   return false;
@@ -184,11 +184,12 @@ static Strings names_of(Cli *o, const char *kind) {
   if (!strcmp(kind, "setting"))
     for (uint32_t i = 0; i < n; i++)
       if (rows[i].kind == ROW_LINE) vec_push(o->c->arena, names, rows[i].word);
-  const Pass *p = pass_table(&n);
+  const Pass *pass = pass_table(&n);
   if (!strcmp(kind, "pass"))
-    for (uint32_t i = 0; i < n; i++) vec_push(o->c->arena, names, p[i].name);
-  const Operator *t = operator_table(&n);
-  for (uint32_t i = 0; i < n && !strcmp(kind, "op"); i++) vec_push(o->c->arena, names, t[i].name);
+    for (uint32_t i = 0; i < n; i++) vec_push(o->c->arena, names, pass[i].name);
+  const Operator *operator= operator_table(&n);
+  for (uint32_t i = 0; i < n && !strcmp(kind, "op"); i++)
+    vec_push(o->c->arena, names, operator[i].name);
   if (!strcmp(kind, "op"))
     for (int i = 0; i < OP_COUNT; i++) vec_push(o->c->arena, names, op_name((OpCode)i));
   return names;
@@ -229,11 +230,11 @@ Exit cmd_explain(Cli *o) {
 Exit cmd_version(Cli *o) {
   printf("shardc %s\n", SHARDC_VERSION);
   if (!o->value[OPT_VERBOSE]) return EXIT_FINE;
-  const Target *t = target_find("native");
+  const Target *target = target_find("native");
   unsigned major, minor, patch;
   LLVMGetVersion(&major, &minor, &patch);
   printf("LLVM %u.%u.%u\n", major, minor, patch);
-  if (t) printf("native target: %s, %s\n", t->name, t->cpu);
+  if (target) printf("native target: %s, %s\n", target->name, target->cpu);
   return EXIT_FINE;
 }
 

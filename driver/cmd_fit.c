@@ -29,9 +29,10 @@ static const Target *named_gpu(const Cli *o) {
   const Target *least = NULL;
   for (size_t n; list && *list; list += n + (list[n] == ',')) {
     n = strcspn(list, ",");
-    const Target *t = target_find(arena_strndup(o->c->arena, list, n));
-    if (t && t->facts.device == DEVICE_GPU && (!least || t->memory_bytes < least->memory_bytes))
-      least = t;
+    const Target *target = target_find(arena_strndup(o->c->arena, list, n));
+    if (target && target->facts.device == DEVICE_GPU &&
+        (!least || target->memory_bytes < least->memory_bytes))
+      least = target;
   }
   return least;
 }
@@ -40,8 +41,8 @@ static const Target *named_gpu(const Cli *o) {
 static const Target *gpu_for(const Cli *o, const Module *m) {
   const char *name = machine_target(m);
   if (o->value[OPT_TARGET] || o->value[OPT_EMULATE] || !*name) return named_gpu(o);
-  const Target *t = target_find(name);
-  return t && t->facts.device == DEVICE_GPU ? t : NULL;
+  const Target *target = target_find(name);
+  return target && target->facts.device == DEVICE_GPU ? target : NULL;
 }
 
 const char *fit_target(const Cli *o) {
@@ -52,9 +53,9 @@ const char *fit_target(const Cli *o) {
 }
 
 int64_t fit_capacity(const Cli *o, const Module *m) {
-  Machine x = machine_for(o, m);
+  Machine machine = machine_for(o, m);
   const Target *gpu = gpu_for(o, m);
-  if (x.memory > 0) return plan_capacity(&x);
+  if (machine.memory > 0) return plan_capacity(&machine);
   if (gpu && !o->here) return gpu->memory_bytes / 8 * 7;
   int64_t all = (int64_t)sysconf(_SC_PHYS_PAGES) / 8 * 7 * (int64_t)sysconf(_SC_PAGESIZE);
   return o->here ? all / mesh_ranks(m) : all;
@@ -73,8 +74,8 @@ static ByteUnit unit_for(int64_t bytes) {
   return bytes < (1 << 30) ? (ByteUnit){"MiB", 1 << 20} : (ByteUnit){"GiB", 1 << 30};
 }
 
-static const char *in(Ctx *c, ByteUnit u, int64_t bytes) {
-  return arena_printf(c->arena, "%.1f", (double)bytes / u.bytes);
+static const char *in(Ctx *c, ByteUnit unit, int64_t bytes) {
+  return arena_printf(c->arena, "%.1f", (double)bytes / unit.bytes);
 }
 
 /* ---- where no micro is written ---- */
@@ -97,42 +98,47 @@ int64_t fit_micro(Cli *o, const Module *m, const LowerFacts *facts) {
   if (!micro) return 0;
   Report *r =
       diag_at(o->c->diag, "N0601", facts->plan, "micro = %lld was chosen", (long long)micro);
-  ByteUnit u = unit_for(capacity);
+  ByteUnit unit = unit_for(capacity);
   int64_t reserve = reserve_of(o, m);
   diag_fact(r, "needs %s %s; the whole %s of %lld would need %s %s, there are %s %s",
-            in(o->c, u, budget_all(&need) + reserve), u.name, m->mesh.n ? "share" : "batch",
-            (long long)share, in(o->c, u, budget_all(&whole) + reserve), u.name,
-            in(o->c, u, capacity + reserve), u.name);
+            in(o->c, unit, budget_all(&need) + reserve), unit.name, m->mesh.n ? "share" : "batch",
+            (long long)share, in(o->c, unit, budget_all(&whole) + reserve), unit.name,
+            in(o->c, unit, capacity + reserve), unit.name);
   diag_help(r, "another one: `--set plan.micro=N`, or `micro N` in a plan");
   return micro;
 }
 
 /* ---- a program that does not fit ---- */
 
-static void say_parts(Ctx *c, Report *r, const Budget *b, int64_t reserve, ByteUnit u) {
+static void say_parts(Ctx *c, Report *r, const Budget *budget, int64_t reserve, ByteUnit unit) {
   const struct {
     const char *name;
     int64_t bytes;
-  } parts[] = {{"weights", b->weights}, {"gradients", b->gradients}, {"optimizer", b->optimizer},
-               {"saved", b->saved},     {"working", b->working},     {"buffers", b->buffers},
-               {"reserve", reserve},    {"the host's", b->host}};
+  } parts[] = {{"weights", budget->weights},
+               {"gradients", budget->gradients},
+               {"optimizer", budget->optimizer},
+               {"saved", budget->saved},
+               {"working", budget->working},
+               {"buffers", budget->buffers},
+               {"reserve", reserve},
+               {"the host's", budget->host}};
   const char *text = "";
-  for (size_t i = 0; i < sizeof parts / sizeof *parts - (!b->host || b->apart); i++)
+  for (size_t i = 0; i < sizeof parts / sizeof *parts - (!budget->host || budget->apart); i++)
     text = arena_printf(c->arena, "%s%s%s %s", text, i ? ", " : "", parts[i].name,
-                        in(c, u, parts[i].bytes));
-  diag_fact(r, "%s (%s)", text, u.name);
+                        in(c, unit, parts[i].bytes));
+  diag_fact(r, "%s (%s)", text, unit.name);
 }
 
 /* The loop whose messages in flight need the most room. */
-static void say_rings(const Module *m, Report *r, ByteUnit u) {
+static void say_rings(const Module *m, Report *r, ByteUnit unit) {
   const Op *loop = NULL;
   int64_t most = 0;
   for (uint32_t i = 0; i < m->fns.n; i++)
     for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
       const Op *o = &m->fns.at[i]->ops.at[k];
-      const Attr *a = attr_get(&o->attrs, ATTR_ring);
+      const Attr *attr = attr_get(&o->attrs, ATTR_ring);
       int64_t bytes = 0;
-      for (uint32_t n = 0; a && 3 * n < a->i; n++)
+      for (uint32_t n = 0; attr && 3 * n < attr->i; n++)
         bytes += loop_ring(o, n).bytes * loop_ring(o, n).buffers;
       if (bytes > most) most = bytes, loop = o;
     }
@@ -140,43 +146,45 @@ static void say_rings(const Module *m, Report *r, ByteUnit u) {
     diag_fact(r,
               "of these %s %s are rings: layers of loop @%s that are gathered ahead, and "
               "gradients on their way",
-              in(m->ctx, u, most), u.name, loop->callee->name);
+              in(m->ctx, unit, most), unit.name, loop->callee->name);
 }
 
-static void say_capacity(const Cli *o, const Module *m, Report *r, ByteUnit u) {
-  Machine x = machine_for(o, m);
+static void say_capacity(const Cli *o, const Module *m, Report *r, ByteUnit unit) {
+  Machine machine = machine_for(o, m);
   Ctx *c = o->c;
   const char *class = module_class(m).name,
              *alike = *class      ? arena_printf(c->arena, "; stage `%s` needs the most", class)
                       : m->mesh.n ? "; all ranks are alike"
                                   : "";
-  bool shared = x.memory ? !x.gpus && x.in_node > 1 : o->here && mesh_ranks(m) > 1;
-  const char *of = shared ? arena_printf(c->arena, ", one of %lld ranks that share a node",
-                                         (long long)(x.memory ? x.in_node : mesh_ranks(m)))
-                          : "";
+  bool shared =
+      machine.memory ? !machine.gpus && machine.in_node > 1 : o->here && mesh_ranks(m) > 1;
+  const char *of = shared
+                       ? arena_printf(c->arena, ", one of %lld ranks that share a node",
+                                      (long long)(machine.memory ? machine.in_node : mesh_ranks(m)))
+                       : "";
   const Target *gpu = o->here ? NULL : gpu_for(o, m);
-  if (!x.memory && gpu)
+  if (!machine.memory && gpu)
     diag_fact(
         r,
         "capacity: seven eighths of the %s %s that a GPU of %s commonly has; a `machine` block "
         "says it otherwise",
-        in(c, u, gpu->memory_bytes), u.name, gpu->name);
-  else if (!x.memory)
+        in(c, unit, gpu->memory_bytes), unit.name, gpu->name);
+  else if (!machine.memory)
     diag_fact(r,
               "capacity: seven eighths of this machine's memory%s; a `machine` block says it "
               "otherwise",
               of);
-  else if (x.reserve)
+  else if (machine.reserve)
     diag_fact(r, "capacity: %s %s, with the reserve of driver and libraries%s%s",
-              in(c, u, x.memory), u.name, of, alike);
+              in(c, unit, machine.memory), unit.name, of, alike);
   else if (*of || *alike)
-    diag_fact(r, "capacity: %s %s%s%s", in(c, u, x.memory), u.name, of, alike);
+    diag_fact(r, "capacity: %s %s%s%s", in(c, unit, machine.memory), unit.name, of, alike);
 }
 
 /* The place is the line that would change. */
-static Span place_of(const LowerFacts *facts, const FitChange *c) {
-  if ((c->stage || c->near || c->blocking) && facts->zero.file) return facts->zero;
-  return c->micro && facts->micro_at.file ? facts->micro_at : facts->plan;
+static Span place_of(const LowerFacts *facts, const FitChange *change) {
+  if ((change->stage || change->near || change->blocking) && facts->zero.file) return facts->zero;
+  return change->micro && facts->micro_at.file ? facts->micro_at : facts->plan;
 }
 
 /* What the line `zero` leaves whole. */
@@ -188,66 +196,68 @@ static void label_stage(const Module *m, Report *r) {
 }
 
 static void say_help(Cli *o, const Module *m, const LowerFacts *facts, Report *r,
-                     const FitChange *c, const char *need) {
+                     const FitChange *change, const char *need) {
   const char *html = m->mesh.n ? "; `shardc plan --html` draws the timeline" : "";
-  diag_help(r, "%s would need %s%s", fit_words(o->c->arena, m, c), need, html);
-  if (c->micro && !c->stage && !c->keep_input && !c->times && facts->micro_at.file)
-    diag_edit(r, facts->micro_at, "%lld", (long long)c->micro);
+  diag_help(r, "%s would need %s%s", fit_words(o->c->arena, m, change), need, html);
+  if (change->micro && !change->stage && !change->keep_input && !change->times &&
+      facts->micro_at.file)
+    diag_edit(r, facts->micro_at, "%lld", (long long)change->micro);
 }
 
 /* The host of a node with GPUs: what its ranks have there together, and pinned beside it. */
 bool fit_host(Cli *o, const Module *m, const LowerFacts *facts) {
-  Machine x = machine_for(o, m);
-  HostBudget b = module_host(m);
-  Pinned p = module_pinned(m);
-  int64_t need = b.total + pinned_all(&p);
-  if (!x.host || !module_on_gpu(m) || need <= x.host) return true;
+  Machine machine = machine_for(o, m);
+  HostBudget budget = module_host(m);
+  Pinned pinned = module_pinned(m);
+  int64_t need = budget.total + pinned_all(&pinned);
+  if (!machine.host || !module_on_gpu(m) || need <= machine.host) return true;
   Span at = plan_offload_at((Module *)m);
-  ByteUnit u = unit_for(need);
+  ByteUnit unit = unit_for(need);
   Ctx *c = o->c;
   Report *r = diag_at(c->diag, "E0801", at.file ? at : facts->plan,
                       "plan `%s` needs %s %s of the host's memory on rank 0, capacity is %s %s",
-                      facts->plan_name ? facts->plan_name : "", in(c, u, need), u.name,
-                      in(c, u, x.host), u.name);
+                      facts->plan_name ? facts->plan_name : "", in(c, unit, need), unit.name,
+                      in(c, unit, machine.host), unit.name);
   diag_fact(r,
             "weights %s, gradients %s, optimizer %s, saved %s, working %s, pinned for the runtime "
             "%s (%s)",
-            in(c, u, b.weights), in(c, u, b.gradients), in(c, u, b.optimizer), in(c, u, b.saved),
-            in(c, u, b.working), in(c, u, pinned_all(&p)), u.name);
-  if (x.in_node > 1)
-    diag_fact(r, "capacity: one of %lld ranks that share a node", (long long)x.in_node);
+            in(c, unit, budget.weights), in(c, unit, budget.gradients),
+            in(c, unit, budget.optimizer), in(c, unit, budget.saved), in(c, unit, budget.working),
+            in(c, unit, pinned_all(&pinned)), unit.name);
+  if (machine.in_node > 1)
+    diag_fact(r, "capacity: one of %lld ranks that share a node", (long long)machine.in_node);
   diag_help(r, "less on the host, or more ranks that share it by `zero`");
   return false;
 }
 
 bool fit_check(Cli *o, const Module *m, const LowerFacts *facts) {
-  Budget n = module_budget(m), better;
-  FitChange c = {0};
+  Budget budget = module_budget(m), better;
+  FitChange change = {0};
   int64_t capacity = fit_capacity(o, m);
-  if (budget_all(&n) <= capacity) return true;
-  bool found =
-      file_kind(o->c, o->operands.at[0]) == FILE_SHARD && fit_find(o, m, capacity, &c, &better);
+  if (budget_all(&budget) <= capacity) return true;
+  bool found = file_kind(o->c, o->operands.at[0]) == FILE_SHARD &&
+               fit_find(o, m, capacity, &change, &better);
   const char *name = facts->plan_name ? facts->plan_name : "";
   const char *who = *name ? arena_printf(o->c->arena, "plan `%s`", name) : "the program";
   int64_t reserve = reserve_of(o, m);
-  ByteUnit u = unit_for(budget_all(&n) + reserve);
-  Span at = place_of(facts, &c);
+  ByteUnit unit = unit_for(budget_all(&budget) + reserve);
+  Span at = place_of(facts, &change);
   Report *r = diag_at(o->c->diag, "E0801", at, "%s needs %s %s on rank 0, capacity is %s %s", who,
-                      in(o->c, u, budget_all(&n) + reserve), u.name,
-                      in(o->c, u, capacity + reserve), u.name);
+                      in(o->c, unit, budget_all(&budget) + reserve), unit.name,
+                      in(o->c, unit, capacity + reserve), unit.name);
   if (facts->zero.file && at.offset == facts->zero.offset) label_stage(m, r);
-  say_parts(o->c, r, &n, reserve, u);
-  say_rings(m, r, u);
-  say_capacity(o, m, r, u);
+  say_parts(o->c, r, &budget, reserve, unit);
+  say_rings(m, r, unit);
+  say_capacity(o, m, r, unit);
   if (facts->plan_left)
     diag_help(r, "this is one rank without a plan; `--plan %s` takes one of the file",
               facts->plan_left);
   else if (found)
-    say_help(
-        o, m, facts, r, &c,
-        arena_printf(o->c->arena, "%s %s", in(o->c, u, budget_all(&better) + reserve), u.name));
+    say_help(o, m, facts, r, &change,
+             arena_printf(o->c->arena, "%s %s", in(o->c, unit, budget_all(&better) + reserve),
+                          unit.name));
   else if (file_kind(o->c, o->operands.at[0]) == FILE_SHARD)
-    diag_help(r, n.weights + n.optimizer > capacity
+    diag_help(r, budget.weights + budget.optimizer > capacity
                      ? "weights and optimizer alone are too large: a smaller model, or more memory"
                      : "neither zero, micro, recompute nor more ranks alone would do: a smaller "
                        "model, or more memory");
@@ -258,8 +268,8 @@ const Module *fit_largest(const Programs *programs) {
   const Module *largest = NULL;
   int64_t most = -1;
   for (uint32_t i = 0; i < programs->n; i++) {
-    Budget b = module_budget(programs->at[i]);
-    if (budget_all(&b) > most) most = budget_all(&b), largest = programs->at[i];
+    Budget budget = module_budget(programs->at[i]);
+    if (budget_all(&budget) > most) most = budget_all(&budget), largest = programs->at[i];
   }
   return largest;
 }

@@ -29,10 +29,10 @@ int fit_batch_axis(const Module *m) {
 static const char *stack_names(const Module *m) {
   const char *text = "";
   for (uint32_t i = 0; i < m->globals.n; i++) {
-    const Global *g = m->globals.at[i];
-    const char *star = g->kind == GLOBAL_PARAM ? strstr(g->name, ".*.") : NULL;
+    const Global *global = m->globals.at[i];
+    const char *star = global->kind == GLOBAL_PARAM ? strstr(global->name, ".*.") : NULL;
     if (!star) continue;
-    const char *name = arena_strndup(m->arena, g->name, (size_t)(star - g->name));
+    const char *name = arena_strndup(m->arena, global->name, (size_t)(star - global->name));
     const char *had = arena_printf(m->arena, ", %s,", text);
     if (strstr(had, arena_printf(m->arena, ", %s,", name))) continue;
     text = arena_printf(m->arena, "%s%s%s", text, *text ? ", " : "", name);
@@ -40,19 +40,19 @@ static const char *stack_names(const Module *m) {
   return text;
 }
 
-static bool apply(Module *m, const FitChange *c) {
+static bool apply(Module *m, const FitChange *change) {
   int axis = fit_batch_axis(m);
-  const char *stacks = c->keep_input ? stack_names(m) : "";
-  if (c->stage && axis < 0) return false;
-  if (c->stage) module_set(m, "plan.zero", "%d", c->stage);
-  if (c->keep_input && !*stacks) return false;
-  if (c->keep_input) module_set(m, "plan.recompute.99", "%s keep = input", stacks);
-  if (c->near) module_set(m, "plan.zero.prefetch", "%lld", (long long)c->near - 1);
-  if (c->blocking) module_set(m, "plan.zero.overlap", "off");
-  if (c->accumulate) module_set(m, "plan.zero.accumulate", "%s", c->accumulate);
-  if (c->times <= 1) return true;
+  const char *stacks = change->keep_input ? stack_names(m) : "";
+  if (change->stage && axis < 0) return false;
+  if (change->stage) module_set(m, "plan.zero", "%d", change->stage);
+  if (change->keep_input && !*stacks) return false;
+  if (change->keep_input) module_set(m, "plan.recompute.99", "%s keep = input", stacks);
+  if (change->near) module_set(m, "plan.zero.prefetch", "%lld", (long long)change->near - 1);
+  if (change->blocking) module_set(m, "plan.zero.overlap", "off");
+  if (change->accumulate) module_set(m, "plan.zero.accumulate", "%s", change->accumulate);
+  if (change->times <= 1) return true;
   if (axis < 0) return false;
-  m->mesh.at[axis].size *= c->times;
+  m->mesh.at[axis].size *= change->times;
   int64_t batch = train_batch(m), ranks = mesh_batch_ranks(m);
   return batch % (ranks * (plan_micro(m) ? plan_micro(m) : 1)) == 0;
 }
@@ -64,34 +64,34 @@ static Cost cost_of(const Module *m) {
   return c;
 }
 
-bool fit_cost(const Cli *o, const FitChange *c, Cost *out) {
+bool fit_cost(const Cli *o, const FitChange *change, Cost *out) {
   Cli one = *o;
   LowerFacts facts;
   one.c = ctx_new();
   one.sets = (Strings){0};
   one.value[OPT_TARGET] = fit_target(o);
   for (uint32_t i = 0; i < o->sets.n; i++) vec_push(one.c->arena, one.sets, o->sets.at[i]);
-  if (c->micro)
+  if (change->micro)
     vec_push(one.c->arena, one.sets,
-             arena_printf(one.c->arena, "plan.micro=%lld", (long long)c->micro));
+             arena_printf(one.c->arena, "plan.micro=%lld", (long long)change->micro));
   Module *m = load_shard(&one, o->operands.at[0], &facts);
-  PipelineOptions p = {.until = "memory"};
+  PipelineOptions options = {.until = "memory"};
   Programs all;
-  bool good = m && apply(m, c) && describe_target(&one, m) == EXIT_FINE &&
-              pipeline_classes(m, &p, &all) && !diag_errors(one.c->diag);
+  bool good = m && apply(m, change) && describe_target(&one, m) == EXIT_FINE &&
+              pipeline_classes(m, &options, &all) && !diag_errors(one.c->diag);
   if (good) *out = cost_of(fit_largest(&all));
   ctx_free(one.c);
   return good;
 }
 
-bool fit_try(const Cli *o, const FitChange *c, Budget *out) {
+bool fit_try(const Cli *o, const FitChange *change, Budget *out) {
   Cost cost;
-  bool good = fit_cost(o, c, &cost);
+  bool good = fit_cost(o, change, &cost);
   if (good) *out = cost.need;
   return good;
 }
 
-int64_t fit_largest_micro(const Cli *o, const Module *m, FitChange c, int64_t limit,
+int64_t fit_largest_micro(const Cli *o, const Module *m, FitChange change, int64_t limit,
                           int64_t capacity, Budget *out) {
   int64_t share = train_batch(m) / mesh_batch_ranks(m);
   VEC(int64_t) divisors = {0};
@@ -101,10 +101,10 @@ int64_t fit_largest_micro(const Cli *o, const Module *m, FitChange c, int64_t li
   uint32_t low = 0, high = divisors.n;
   while (low < high) {
     uint32_t middle = low + (high - low) / 2;
-    Budget n;
-    c.micro = divisors.at[middle];
-    if (!fit_try(o, &c, &n)) return 0;
-    if (budget_all(&n) <= capacity) best = c.micro, *out = n, low = middle + 1;
+    Budget budget;
+    change.micro = divisors.at[middle];
+    if (!fit_try(o, &change, &budget)) return 0;
+    if (budget_all(&budget) <= capacity) best = change.micro, *out = budget, low = middle + 1;
     else high = middle;
   }
   return best;
@@ -120,72 +120,75 @@ typedef struct FitSearch {
   Budget need;
 } FitSearch;
 
-static bool fits(FitSearch *s, const FitChange *c) {
-  return fit_try(s->o, c, &s->need) && budget_all(&s->need) <= s->capacity;
+static bool fits(FitSearch *search, const FitChange *change) {
+  return fit_try(search->o, change, &search->need) && budget_all(&search->need) <= search->capacity;
 }
 
-static bool find_stage(FitSearch *s, FitChange *c) {
-  for (c->stage = s->stage + 1; c->stage <= LAST_STAGE; c->stage++)
-    if (fits(s, c)) return true;
-  return c->stage = 0, false;
+static bool find_stage(FitSearch *search, FitChange *change) {
+  for (change->stage = search->stage + 1; change->stage <= LAST_STAGE; change->stage++)
+    if (fits(search, change)) return true;
+  return change->stage = 0, false;
 }
 
 /* Not so far ahead: the next layer alone hides nearly as much. */
-static bool find_nearer(FitSearch *s, FitChange *c) {
-  for (c->near = flights_depth(s->m); c->near > 0; c->near--)
-    if (fits(s, c)) return true;
+static bool find_nearer(FitSearch *search, FitChange *change) {
+  for (change->near = flights_depth(search->m); change->near > 0; change->near--)
+    if (fits(search, change)) return true;
   return false;
 }
 
 /* Gradients wait for one another then, and need no rings. */
-static bool find_blocking(FitSearch *s, FitChange *c) {
-  int64_t depth = flights_depth(s->m);
-  if (!plan_overlaps(s->m)) return false;
-  c->blocking = true, c->near = depth > 0;
-  if (fits(s, c)) return true;
-  return c->blocking = false, c->near = 0, false;
+static bool find_blocking(FitSearch *search, FitChange *change) {
+  int64_t depth = flights_depth(search->m);
+  if (!plan_overlaps(search->m)) return false;
+  change->blocking = true, change->near = depth > 0;
+  if (fits(search, change)) return true;
+  return change->blocking = false, change->near = 0, false;
 }
 
-static bool find_micro(FitSearch *s, FitChange *c) {
-  c->micro = fit_largest_micro(s->o, s->m, *c, s->micro, s->capacity, &s->need);
-  return c->micro > 0;
+static bool find_micro(FitSearch *search, FitChange *change) {
+  change->micro = fit_largest_micro(search->o, search->m, *change, search->micro, search->capacity,
+                                    &search->need);
+  return change->micro > 0;
 }
 
-static bool find_input(FitSearch *s, FitChange *c) {
-  c->keep_input = true;
-  if (fits(s, c)) return true;
-  return c->keep_input = false, false;
+static bool find_input(FitSearch *search, FitChange *change) {
+  change->keep_input = true;
+  if (fits(search, change)) return true;
+  return change->keep_input = false, false;
 }
 
-/* More ranks on top of *c, as few as do. */
-static bool find_times(FitSearch *s, FitChange *c) {
-  for (c->times = 2; c->times <= MOST_TIMES; c->times *= 2)
-    if (fits(s, c)) return true;
-  return c->times = 0, false;
+/* More ranks on top of *change, as few as do. */
+static bool find_times(FitSearch *search, FitChange *change) {
+  for (change->times = 2; change->times <= MOST_TIMES; change->times *= 2)
+    if (fits(search, change)) return true;
+  return change->times = 0, false;
 }
 
 /* Several changes at once: layers from their inputs, under the first stage that then does, or the
    last; a smaller micro-batch; more ranks. */
-static bool find_together(FitSearch *s, FitChange *c, bool more_ranks) {
-  *c = (FitChange){.keep_input = true};
-  if (find_stage(s, c)) return true;
-  *c = (FitChange){.stage = s->stage < LAST_STAGE ? LAST_STAGE : 0, .keep_input = true};
-  if (!fit_try(s->o, c, &s->need)) c->keep_input = false; /* a model without stacks */
-  if (find_micro(s, c)) return true;
-  c->micro = s->micro > 1;
-  return more_ranks && find_times(s, c);
+static bool find_together(FitSearch *search, FitChange *change, bool more_ranks) {
+  *change = (FitChange){.keep_input = true};
+  if (find_stage(search, change)) return true;
+  *change = (FitChange){.stage = search->stage < LAST_STAGE ? LAST_STAGE : 0, .keep_input = true};
+  if (!fit_try(search->o, change, &search->need))
+    change->keep_input = false; /* a model without stacks */
+  if (find_micro(search, change)) return true;
+  change->micro = search->micro > 1;
+  return more_ranks && find_times(search, change);
 }
 
-bool fit_find(const Cli *o, const Module *m, int64_t capacity, FitChange *c, Budget *out) {
-  FitSearch s = {.o = o, .m = m, .capacity = capacity};
+bool fit_find(const Cli *o, const Module *m, int64_t capacity, FitChange *change, Budget *out) {
+  FitSearch search = {.o = o, .m = m, .capacity = capacity};
   int64_t share = train_batch(m) / mesh_batch_ranks(m);
   int axis = fit_batch_axis(m);
-  s.micro = plan_micro(m) ? plan_micro(m) : share;
-  s.stage = axis < 0 ? LAST_STAGE : plan_zero_stage(m);
-  *c = (FitChange){0};
-  bool found = find_nearer(&s, c) || find_blocking(&s, c) || find_stage(&s, c) ||
-               find_micro(&s, c) || find_input(&s, c) || find_together(&s, c, axis >= 0);
-  *out = s.need;
+  search.micro = plan_micro(m) ? plan_micro(m) : share;
+  search.stage = axis < 0 ? LAST_STAGE : plan_zero_stage(m);
+  *change = (FitChange){0};
+  bool found = find_nearer(&search, change) || find_blocking(&search, change) ||
+               find_stage(&search, change) || find_micro(&search, change) ||
+               find_input(&search, change) || find_together(&search, change, axis >= 0);
+  *out = search.need;
   return found;
 }
 
@@ -201,24 +204,27 @@ static const char *stack_paths(const Module *m) {
   return text;
 }
 
-static void add_words(Arena *a, const char **text, const char *words) {
-  *text = arena_printf(a, "%s%s%s", *text, **text ? " with " : "", words);
+static void add_words(Arena *arena, const char **text, const char *words) {
+  *text = arena_printf(arena, "%s%s%s", *text, **text ? " with " : "", words);
 }
 
-const char *fit_words(Arena *a, const Module *m, const FitChange *c) {
+const char *fit_words(Arena *arena, const Module *m, const FitChange *change) {
   const char *text = "", *over = plan_zero_axes(m);
   int axis = fit_batch_axis(m);
-  if (c->times)
-    add_words(a, &text,
-              arena_printf(a, "`mesh %s = %lld`", m->mesh.at[axis].name,
-                           (long long)(m->mesh.at[axis].size * c->times)));
-  if (c->stage)
-    add_words(a, &text,
-              arena_printf(a, "`zero %d over %s`", c->stage, *over ? over : m->mesh.at[axis].name));
-  if (c->near) add_words(a, &text, arena_printf(a, "`prefetch = %lld`", (long long)c->near - 1));
-  if (c->blocking) add_words(a, &text, "`overlap = off`");
-  if (c->micro) add_words(a, &text, arena_printf(a, "`micro %lld`", (long long)c->micro));
-  if (c->keep_input)
-    add_words(a, &text, arena_printf(a, "`recompute %s keep = input`", stack_paths(m)));
+  if (change->times)
+    add_words(arena, &text,
+              arena_printf(arena, "`mesh %s = %lld`", m->mesh.at[axis].name,
+                           (long long)(m->mesh.at[axis].size * change->times)));
+  if (change->stage)
+    add_words(arena, &text,
+              arena_printf(arena, "`zero %d over %s`", change->stage,
+                           *over ? over : m->mesh.at[axis].name));
+  if (change->near)
+    add_words(arena, &text, arena_printf(arena, "`prefetch = %lld`", (long long)change->near - 1));
+  if (change->blocking) add_words(arena, &text, "`overlap = off`");
+  if (change->micro)
+    add_words(arena, &text, arena_printf(arena, "`micro %lld`", (long long)change->micro));
+  if (change->keep_input)
+    add_words(arena, &text, arena_printf(arena, "`recompute %s keep = input`", stack_paths(m)));
   return text;
 }

@@ -31,10 +31,10 @@ typedef struct Page {
 static void put_string(FILE *out, const char *text) {
   char *quoted = NULL;
   size_t n;
-  FILE *f = heap_stream(&quoted, &n);
-  if (!f) bug("no memory");
-  json_put_string(f, text);
-  fclose(f);
+  FILE *file = heap_stream(&quoted, &n);
+  if (!file) bug("no memory");
+  json_put_string(file, text);
+  fclose(file);
   for (size_t i = 0; i < n; i++)
     if (quoted[i] == '<') fputs("\\u003c", out);
     else putc(quoted[i], out);
@@ -48,33 +48,33 @@ static void put_member(FILE *out, const char *name, const char *text) {
 
 /* ---- stages ---- */
 
-static uint32_t find_slot(const Page *p, Str line) {
+static uint32_t find_slot(const Page *page, Str line) {
   uint32_t h = 2166136261u;
   for (const char *c = line; *c; c++) h = (h ^ (unsigned char)*c) * 16777619u;
-  for (h &= p->cap - 1; p->slot[h] && p->slot[h] != line; h = (h + 1) & (p->cap - 1)) {}
+  for (h &= page->cap - 1; page->slot[h] && page->slot[h] != line; h = (h + 1) & (page->cap - 1)) {}
   return h;
 }
 
-static void grow(Page *p) {
-  Page old = *p;
-  p->cap *= 2;
-  p->slot = ARENA_ARRAY(p->m->arena, Str, p->cap);
-  p->number = ARENA_ARRAY(p->m->arena, uint32_t, p->cap);
+static void grow(Page *page) {
+  Page old = *page;
+  page->cap *= 2;
+  page->slot = ARENA_ARRAY(page->m->arena, Str, page->cap);
+  page->number = ARENA_ARRAY(page->m->arena, uint32_t, page->cap);
   for (uint32_t i = 0; i < old.cap; i++) {
     if (!old.slot[i]) continue;
-    uint32_t h = find_slot(p, old.slot[i]);
-    p->slot[h] = old.slot[i], p->number[h] = old.number[i];
+    uint32_t h = find_slot(page, old.slot[i]);
+    page->slot[h] = old.slot[i], page->number[h] = old.number[i];
   }
 }
 
-static uint32_t line_number(Page *p, Str line) {
-  uint32_t h = find_slot(p, line);
-  if (p->slot[h]) return p->number[h];
-  if (p->n) putc(',', p->lines);
-  put_string(p->lines, line);
-  p->slot[h] = line, p->number[h] = p->n++;
-  uint32_t given = p->number[h];
-  if (p->n * 2 > p->cap) grow(p);
+static uint32_t line_number(Page *page, Str line) {
+  uint32_t h = find_slot(page, line);
+  if (page->slot[h]) return page->number[h];
+  if (page->n) putc(',', page->lines);
+  put_string(page->lines, line);
+  page->slot[h] = line, page->number[h] = page->n++;
+  uint32_t given = page->number[h];
+  if (page->n * 2 > page->cap) grow(page);
   return given;
 }
 
@@ -86,12 +86,12 @@ static bool of_head(const char *line) {
   return false;
 }
 
-static void put_lines(Page *p, FILE *out, const char *text, bool (*left_out)(const char *line)) {
+static void put_lines(Page *page, FILE *out, const char *text, bool (*left_out)(const char *line)) {
   bool first = true;
   for (size_t n; *text; text += n + (text[n] == '\n')) {
     n = strcspn(text, "\n");
     if (left_out(text)) continue;
-    fprintf(out, first ? "%u" : ",%u", line_number(p, intern_n(p->m->ctx->names, text, n)));
+    fprintf(out, first ? "%u" : ",%u", line_number(page, intern_n(page->m->ctx->names, text, n)));
     first = false;
   }
 }
@@ -103,43 +103,44 @@ static const char *body_of(const char *text) {
   return text;
 }
 
-static void put_counts(Page *p, FILE *out) {
-  IrCount c = module_count(p->m);
+static void put_counts(Page *page, FILE *out) {
+  IrCount c = module_count(page->m);
   uint32_t ops = 0;
-  for (uint32_t i = 0; i < p->m->fns.n; i++) ops += p->m->fns.at[i]->ops.n;
+  for (uint32_t i = 0; i < page->m->fns.n; i++) ops += page->m->fns.at[i]->ops.n;
   fprintf(out, ",\"flop\":%.0f,\"bytes\":%.0f,\"peak\":%lld,\"kernels\":%u,\"ops\":%u", c.flop,
           c.bytes, (long long)c.peak, c.kernels, ops);
 }
 
-static void add_stage(Page *p) {
-  const Pass *pass = pass_find(p->m->after);
+static void add_stage(Page *page) {
+  const Pass *pass = pass_find(page->m->after);
   size_t n;
-  char *text = ir_print(p->m, &n);
-  bool changed = !p->before || strcmp(body_of(p->before), body_of(text));
-  fputs(p->nstages++ ? ",\n{" : "{", p->stages);
-  put_member(p->stages, "name", p->m->after);
-  putc(',', p->stages);
-  put_member(p->stages, "help", pass ? pass->help : "the model as it was written");
-  putc(',', p->stages);
-  put_member(p->stages, "head", ir_head(p->m));
-  put_counts(p, p->stages);
-  fprintf(p->stages, ",\"changed\":%s,\"lines\":[", changed ? "true" : "false");
-  put_lines(p, p->stages, text, of_head);
-  fputs("]}", p->stages);
-  p->before = text;
+  char *text = ir_print(page->m, &n);
+  bool changed = !page->before || strcmp(body_of(page->before), body_of(text));
+  fputs(page->nstages++ ? ",\n{" : "{", page->stages);
+  put_member(page->stages, "name", page->m->after);
+  putc(',', page->stages);
+  put_member(page->stages, "help", pass ? pass->help : "the model as it was written");
+  putc(',', page->stages);
+  put_member(page->stages, "head", ir_head(page->m));
+  put_counts(page, page->stages);
+  fprintf(page->stages, ",\"changed\":%s,\"lines\":[", changed ? "true" : "false");
+  put_lines(page, page->stages, text, of_head);
+  fputs("]}", page->stages);
+  page->before = text;
 }
 
-static Exit run_stages(Page *p) {
+static Exit run_stages(Page *page) {
   uint32_t n;
-  const Pass *table = pass_table(&n), *last = pass_find(p->m->after);
-  Exit e = describe_target(p->o, p->m); /* before the first text, as in the folder of --dump-ir */
+  const Pass *table = pass_table(&n), *last = pass_find(page->m->after);
+  Exit e =
+      describe_target(page->o, page->m); /* before the first text, as in the folder of --dump-ir */
   if (e != EXIT_FINE) return e;
-  add_stage(p);
+  add_stage(page);
   for (uint32_t i = last ? (uint32_t)(last - table) + 1 : 0; i < n; i++) {
     if (!table[i].run) continue;
-    e = run_pipeline(p->o, p->m, table[i].name);
+    e = run_pipeline(page->o, page->m, table[i].name);
     if (e != EXIT_FINE) return e;
-    add_stage(p);
+    add_stage(page);
   }
   return EXIT_FINE;
 }
@@ -155,17 +156,17 @@ static bool of_assembler(const char *line) {
   return false;
 }
 
-static void put_assembly(Page *p, FILE *out) {
+static void put_assembly(Page *page, FILE *out) {
   bool first = true;
-  for (uint32_t i = 0; i < p->m->fns.n; i++) {
-    const Fn *k = p->m->fns.at[i];
+  for (uint32_t i = 0; i < page->m->fns.n; i++) {
+    const Fn *k = page->m->fns.at[i];
     if (k->kind != FN_KERNEL) continue;
     fputs(first ? "{" : ",\n{", out), first = false;
     put_member(out, "name", k->name);
     putc(',', out);
-    put_member(out, "symbol", kernel_symbol(p->m, k));
+    put_member(out, "symbol", kernel_symbol(page->m, k));
     fputs(",\"lines\":[", out);
-    put_lines(p, out, kernel_text(p->m, k, true), of_assembler);
+    put_lines(page, out, kernel_text(page->m, k, true), of_assembler);
     fputs("]}", out);
   }
 }
@@ -178,8 +179,8 @@ static void outlast(uint32_t *last, ValueId v, uint32_t when) {
 
 /* The last op that touches each value; what touches a view touches its base, and what touches a
    concat all that is laid into it. */
-static uint32_t *last_uses(Arena *a, const Fn *f) {
-  uint32_t *last = ARENA_ARRAY(a, uint32_t, f->values.n + 1);
+static uint32_t *last_uses(Arena *arena, const Fn *f) {
+  uint32_t *last = ARENA_ARRAY(arena, uint32_t, f->values.n + 1);
   for (uint32_t i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
     for (uint32_t k = 0; k < o->nout; k++) last[o->out + k] = i;
@@ -260,22 +261,22 @@ static void put_frames(FILE *out, Module *m) {
 
 /* ---- layouts ---- */
 
-static void put_layouts(FILE *out, const Page *p) {
-  const LayoutDrawings *d = p->o->layouts;
-  for (uint32_t i = 0; d && i < d->drawn.n; i++) {
+static void put_layouts(FILE *out, const Page *page) {
+  const LayoutDrawings *drawings = page->o->layouts;
+  for (uint32_t i = 0; drawings && i < drawings->drawn.n; i++) {
     fputs(i ? ",{" : "{", out);
-    put_member(out, "name", d->drawn.at[i]->figures.name);
+    put_member(out, "name", drawings->drawn.at[i]->figures.name);
     putc(',', out);
-    put_member(out, "svg", layout_picture(p->m->arena, d->drawn.at[i]));
+    put_member(out, "svg", layout_picture(page->m->arena, drawings->drawn.at[i]));
     putc('}', out);
   }
 }
 
 /* ---- the page ---- */
 
-static void put_data(Page *p, FILE *out, const char *lines, const char *stages,
+static void put_data(Page *page, FILE *out, const char *lines, const char *stages,
                      const char *assembly) {
-  Module *m = p->m;
+  Module *m = page->m;
   putc('{', out);
   put_member(out, "model", m->model);
   fputs(",\"sources\":[", out);
@@ -290,7 +291,7 @@ static void put_data(Page *p, FILE *out, const char *lines, const char *stages,
           stages, assembly);
   put_frames(out, m);
   fputs("],\n\"layouts\":[", out);
-  put_layouts(out, p);
+  put_layouts(out, page);
   fputs("],\n", out);
   put_member(out, "host", host_write(m));
   putc('}', out);
@@ -313,18 +314,19 @@ static char *put_page(Page *p, const char *lines, const char *stages, const char
 }
 
 Exit dump_html(Cli *o, Module *m, const char *output) {
-  Page p = {.o = o, .m = m, .cap = 1024};
+  Page page = {.o = o, .m = m, .cap = 1024};
   char *lines = NULL, *stages = NULL, *assembly = NULL, *text = NULL;
   size_t n, lengths[3];
-  p.slot = ARENA_ARRAY(m->arena, Str, p.cap), p.number = ARENA_ARRAY(m->arena, uint32_t, p.cap);
-  p.lines = heap_stream(&lines, &lengths[0]), p.stages = heap_stream(&stages, &lengths[1]);
+  page.slot = ARENA_ARRAY(m->arena, Str, page.cap),
+  page.number = ARENA_ARRAY(m->arena, uint32_t, page.cap);
+  page.lines = heap_stream(&lines, &lengths[0]), page.stages = heap_stream(&stages, &lengths[1]);
   FILE *kernels = heap_stream(&assembly, &lengths[2]);
-  if (!p.lines || !p.stages || !kernels) bug("no memory");
-  Exit e = run_stages(&p);
-  if (e == EXIT_FINE) put_assembly(&p, kernels);
-  fclose(p.lines), fclose(p.stages), fclose(kernels);
+  if (!page.lines || !page.stages || !kernels) bug("no memory");
+  Exit e = run_stages(&page);
+  if (e == EXIT_FINE) put_assembly(&page, kernels);
+  fclose(page.lines), fclose(page.stages), fclose(kernels);
   if (e == EXIT_FINE) {
-    text = put_page(&p, lines, stages, assembly, &n);
+    text = put_page(&page, lines, stages, assembly, &n);
     e = write_text(o->c, output, text, n);
   }
   free(text), free(lines), free(stages), free(assembly);

@@ -17,26 +17,28 @@ static char *drawn_by(LayoutDraw *draw, Arena *a, const Layout *l, size_t *n) {
   return text;
 }
 
-static Exit unknown_layout(const LayoutDrawings *d) {
-  const char *near = d->names.n ? diag_nearest(d->name, d->names.at, d->names.n) : NULL;
-  if (!d->names.n) return cli_usage("no layout `%s`: the file has none", d->name);
-  if (near) return cli_usage("no layout `%s`; did you mean `%s`?", d->name, near);
-  return cli_usage("no layout `%s`; there is `%s`", d->name, d->names.at[0]);
+static Exit unknown_layout(const LayoutDrawings *drawings) {
+  const char *near = drawings->names.n
+                         ? diag_nearest(drawings->name, drawings->names.at, drawings->names.n)
+                         : NULL;
+  if (!drawings->names.n) return cli_usage("no layout `%s`: the file has none", drawings->name);
+  if (near) return cli_usage("no layout `%s`; did you mean `%s`?", drawings->name, near);
+  return cli_usage("no layout `%s`; there is `%s`", drawings->name, drawings->names.at[0]);
 }
 
 Exit dump_layout(Cli *o, bool svg, const char *output) {
   const char *path = o->operands.at[0];
   LowerFacts facts;
-  LayoutDrawings d = {.name = o->value[OPT_LAYOUT]};
+  LayoutDrawings drawings = {.name = o->value[OPT_LAYOUT]};
   FileKind kind = file_kind(o->c, path);
   if (kind == FILE_IR)
     return cli_usage("`%s` is IR: layouts are drawn from the model that it was made of", path);
-  o->layouts = &d;
+  o->layouts = &drawings;
   if (!load_shard(o, path, &facts))
     return cli_report(o, diag_errors(o->c->diag) ? EXIT_INPUT : EXIT_ENVIRONMENT);
-  if (!d.drawn.n) return unknown_layout(&d);
+  if (!drawings.drawn.n) return unknown_layout(&drawings);
   size_t n;
-  char *text = drawn_by(svg ? layout_svg : layout_text, o->c->arena, d.drawn.at[0], &n);
+  char *text = drawn_by(svg ? layout_svg : layout_text, o->c->arena, drawings.drawn.at[0], &n);
   Exit e = write_text(o->c, output, text, n);
   free(text);
   return cli_report(o, e);

@@ -65,20 +65,20 @@ const char *machine_target(const Module *m) {
 
 /* What is written on the command line goes over the machine of the plan. Ranks that are tried here
    whatever their machine is (`verify`) need no word about it. */
-static void note_other_target(const Cli *o, const Module *m, const Target *t) {
+static void note_other_target(const Cli *o, const Module *m, const Target *target) {
   const char *of_machine = machine_target(m);
-  if (!*of_machine || !strcmp(of_machine, t->name) || (o->planning && o->here) ||
+  if (!*of_machine || !strcmp(of_machine, target->name) || (o->planning && o->here) ||
       diag_given(o->c->diag, "N0602"))
     return;
   Report *r = diag_at(o->c->diag, "N0602", o->facts ? o->facts->on : (Span){0},
-                      "made for %s, as `--target` says", t->name);
+                      "made for %s, as `--target` says", target->name);
   diag_label(r, "a machine with %s", of_machine);
 }
 
 static const char *default_target(const Cli *o, const Module *m) {
   const char *name = machine_target(m);
-  const Target *t = *name ? target_find(name) : NULL;
-  if (o->value[OPT_EMULATE] && !(t && t->facts.device == DEVICE_GPU)) return "sm_80";
+  const Target *target = *name ? target_find(name) : NULL;
+  if (o->value[OPT_EMULATE] && !(target && target->facts.device == DEVICE_GPU)) return "sm_80";
   return *name ? name : "native";
 }
 
@@ -93,15 +93,15 @@ static Exit set_communicator(const Cli *o, Module *m) {
 }
 
 /* Kernels are cut for so many workers, and no more are started. */
-static Exit count_workers(const Cli *o, const Target *t, int *workers) {
+static Exit count_workers(const Cli *o, const Target *target, int *workers) {
   enum { MOST = 1024 }; /* as many as a cpu_set_t holds */
   const char *text = o->value[OPT_WORKERS];
   long cores = sysconf(_SC_NPROCESSORS_ONLN);
   char *end;
   *workers = cores > 0 ? (int)cores : 1;
   if (!text) return EXIT_FINE;
-  if (t->facts.device == DEVICE_GPU)
-    return cli_usage("`--workers` counts processors: it does not go with %s", t->name);
+  if (target->facts.device == DEVICE_GPU)
+    return cli_usage("`--workers` counts processors: it does not go with %s", target->name);
   long n = strtol(text, &end, 10);
   if (*text < '0' || *text > '9' || *end || n < 1 || n > MOST)
     return cli_usage("`--workers` wants a whole number from 1 to %d, not `%s`", MOST, text);
@@ -112,10 +112,10 @@ static Exit count_workers(const Cli *o, const Target *t, int *workers) {
 /* The processor of the host, where the plan updates there: of its cores the rank's part. */
 static void set_beside(Module *m, int cores) {
   if (!module_on_gpu(m) || !text_lists(plan_offload(m), "optimizer")) return;
-  const Target *t = target_find(module_word(m, "machine.host.arch"));
+  const Target *target = target_find(module_word(m, "machine.host.arch"));
   int64_t said = module_whole(m, "machine.host.cores"), ranks = plan_machine(m).in_node;
   int64_t workers = (said ? said : cores) / (ranks ? ranks : 1);
-  target_describe_beside(m, t, workers > 1 ? (int)workers : 1);
+  target_describe_beside(m, target, workers > 1 ? (int)workers : 1);
 }
 
 static Exit set_target(Cli *o, Module *m) {
@@ -124,23 +124,23 @@ static Exit set_target(Cli *o, Module *m) {
     return cli_usage("`%s` is cut for %lld workers already: `--workers` goes where its target does",
                      o->operands.at[0], (long long)m->target.workers);
   if (!name && m->target.name) return EXIT_FINE;
-  const Target *t = target_find(name ? name : default_target(o, m));
+  const Target *target = target_find(name ? name : default_target(o, m));
   const char *all = "native";
-  for (int i = 0; !t && target_name(i); i++)
+  for (int i = 0; !target && target_name(i); i++)
     all = arena_printf(o->c->arena, "%s, %s", all, target_name(i));
-  if (!t) return cli_usage("no target `%s`; targets: %s", name, all);
-  if (name) note_other_target(o, m, t);
+  if (!target) return cli_usage("no target `%s`; targets: %s", name, all);
+  if (name) note_other_target(o, m, target);
   int workers;
-  Exit e = count_workers(o, t, &workers);
-  if (e == EXIT_FINE) target_describe(m, t, workers), set_beside(m, workers);
+  Exit e = count_workers(o, target, &workers);
+  if (e == EXIT_FINE) target_describe(m, target, workers), set_beside(m, workers);
   return e;
 }
 
 /* Between GPUs messages fly over NCCL alone: by way of the host, it is the host that sends them. */
 static Exit check_flies(const Cli *o, const Module *m) {
   bool overlap = plan_overlaps(m);
-  Ahead a = flights_ahead(m);
-  if (!message_by_host(m) || (a.layers <= 0 && a.bytes <= 0 && !overlap)) return EXIT_FINE;
+  Ahead ahead = flights_ahead(m);
+  if (!message_by_host(m) || (ahead.layers <= 0 && ahead.bytes <= 0 && !overlap)) return EXIT_FINE;
   Report *r = diag_at(o->c->diag, "E0602", o->facts ? o->facts->flight : (Span){0},
                       "messages of GPUs over `--comm %s` go by way of the host, which waits for "
                       "each: none runs beside the computation",

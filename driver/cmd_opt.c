@@ -26,9 +26,9 @@ static Exit read_list(Cli *o, const char *text, PassList *list, Strings *options
   for (const char *at = text;;) {
     size_t n = strcspn(at, ",{"), end = at[n] == '{' ? strcspn(at, "}") : n;
     const char *name = arena_strndup(o->c->arena, at, n);
-    const Pass *p = pass_find(name);
-    if (!p) return unknown_pass(o, name);
-    vec_push(o->c->arena, *list, p);
+    const Pass *pass = pass_find(name);
+    if (!pass) return unknown_pass(o, name);
+    vec_push(o->c->arena, *list, pass);
     if (at[n] == '{' && !at[end]) return cli_usage("`%s` has no `}`", at);
     if (at[n] == '{' && read_options(o, at + n + 1, end - n - 1, options) != EXIT_FINE)
       return EXIT_USAGE;

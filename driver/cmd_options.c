@@ -37,24 +37,25 @@ Exit cli_usage(const char *format, ...) {
 static void help_options(FILE *out, unsigned mask) {
   fputs("\nOptions:\n", out);
   for (int i = 0; i < OPT_COUNT; i++) {
-    const Option *p = &options[i];
+    const Option *option = &options[i];
     char left[40], letter[8] = "    ";
-    if (!(p->commands & mask)) continue;
-    if (p->letter) snprintf(letter, sizeof letter, "-%c, ", p->letter);
-    snprintf(left, sizeof left, "%s--%s%s%s", letter, p->name, p->argument ? "=" : "",
-             p->argument ? p->argument : "");
-    fprintf(out, "  %-28s %s\n", left, p->help);
+    if (!(option->commands & mask)) continue;
+    if (option->letter) snprintf(letter, sizeof letter, "-%c, ", option->letter);
+    snprintf(left, sizeof left, "%s--%s%s%s", letter, option->name, option->argument ? "=" : "",
+             option->argument ? option->argument : "");
+    fprintf(out, "  %-28s %s\n", left, option->help);
   }
 }
 
 void help_all(FILE *out) {
   uint32_t n;
-  const Command *c = command_table(&n);
+  const Command *command = command_table(&n);
   fputs("shardc compiles a model description to an executable that trains it.\n\nUsage: shardc "
         "COMMAND ...\n\nCommands:\n",
         out);
   for (uint32_t i = 0; i < n; i++)
-    if (*c[i].help) fprintf(out, "  %-8s %-20s %s\n", c[i].name, c[i].operands, c[i].help);
+    if (*command[i].help)
+      fprintf(out, "  %-8s %-20s %s\n", command[i].name, command[i].operands, command[i].help);
   fputs("\n`shardc help COMMAND` shows the options of a command.\n", out);
 }
 

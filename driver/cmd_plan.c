@@ -23,116 +23,127 @@ static bool adds_up(const Module *m) {
   return false;
 }
 
-static void plan_accumulation(const Cli *o, Planned *p) {
+static void plan_accumulation(const Cli *o, Planned *planned) {
   static const char *const names[ACCUMULATIONS] = {"shard", "full"};
-  bool full = plan_accumulates_full(p->m);
+  bool full = plan_accumulates_full(planned->m);
   /* A micro-batch that was chosen stands in the module alone: both choices are told for it. */
-  int64_t micro = o->facts->micro ? 0 : plan_micro(p->m);
-  if (plan_zero_stage(p->m) < 2 || !p->step.traffic.n || !adds_up(p->m)) return;
+  int64_t micro = o->facts->micro ? 0 : plan_micro(planned->m);
+  if (plan_zero_stage(planned->m) < 2 || !planned->step.traffic.n || !adds_up(planned->m)) return;
   for (int i = 0; i < ACCUMULATIONS; i++) {
-    Accumulation *a = &p->accumulate[i];
-    *a = (Accumulation){.name = names[i], .taken = (i == 1) == full};
-    if (!fit_cost(o, &(FitChange){.micro = micro, .accumulate = a->name}, &a->cost)) return;
+    Accumulation *accumulation = &planned->accumulate[i];
+    *accumulation = (Accumulation){.name = names[i], .taken = (i == 1) == full};
+    if (!fit_cost(o, &(FitChange){.micro = micro, .accumulate = accumulation->name},
+                  &accumulation->cost))
+      return;
   }
-  p->naccumulate = ACCUMULATIONS;
+  planned->naccumulate = ACCUMULATIONS;
 }
 
-static Exit plan_programs(Cli *o, Planned *p) {
+static Exit plan_programs(Cli *o, Planned *planned) {
   PipelineOptions until = {.until = "prove", .verify = !o->value[OPT_NO_VERIFY]};
   Module *all;
   Exit e = load_module(o, &all);
   if (e == EXIT_FINE) e = describe_target(o, all);
-  if (e == EXIT_FINE && !pipeline_classes(all, &until, &p->programs)) e = EXIT_INPUT;
-  for (uint32_t i = 0; e == EXIT_FINE && i < p->programs.n; i++)
-    if (!flights_check(o, p->programs.at[i])) e = EXIT_INPUT;
+  if (e == EXIT_FINE && !pipeline_classes(all, &until, &planned->programs)) e = EXIT_INPUT;
+  for (uint32_t i = 0; e == EXIT_FINE && i < planned->programs.n; i++)
+    if (!flights_check(o, planned->programs.at[i])) e = EXIT_INPUT;
   return e;
 }
 
-static Exit plan_module(Cli *o, Planned *p) {
-  Exit e = plan_programs(o, p);
+static Exit plan_module(Cli *o, Planned *planned) {
+  Exit e = plan_programs(o, planned);
   if (e != EXIT_FINE) return e;
-  plan_classes(p);
-  p->facts = o->facts;
-  p->host = module_host(p->m), p->moves = module_moves(p->m);
-  p->need = module_budget(p->m), p->pinned = module_pinned(p->m);
-  for (uint32_t i = 0; i < p->m->fns.n; i++) {
-    const Fn *f = p->m->fns.at[i];
+  plan_classes(planned);
+  planned->facts = o->facts;
+  planned->host = module_host(planned->m), planned->moves = module_moves(planned->m);
+  planned->need = module_budget(planned->m), planned->pinned = module_pinned(planned->m);
+  for (uint32_t i = 0; i < planned->m->fns.n; i++) {
+    const Fn *f = planned->m->fns.at[i];
     int64_t n = f->kind == FN_ENTRY ? attr_int(&f->attrs, ATTR_frame, 0) : 0;
-    if (n > p->frame) p->frame = n;
+    if (n > planned->frame) planned->frame = n;
   }
-  p->machine = plan_machine(p->m);
-  p->step = plan_step(p, ir_main_entry(p->m)), p->frozen = plan_step(p, ir_frozen_entry(p->m));
-  p->freezes = ir_frozen_entry(p->m) != NULL;
-  p->freeze = atof(module_setting(p->m, "made.freeze", "0")), p->steps = train_steps(p->m);
-  p->fits = !p->machine.memory || fit_check(o, p->m, o->facts);
-  for (uint32_t i = 0; i < p->programs.n; i++)
-    p->fits = fit_host(o, p->programs.at[i], o->facts) && p->fits;
-  plan_accumulation(o, p);
+  planned->machine = plan_machine(planned->m);
+  planned->step = plan_step(planned, ir_main_entry(planned->m)),
+  planned->frozen = plan_step(planned, ir_frozen_entry(planned->m));
+  planned->freezes = ir_frozen_entry(planned->m) != NULL;
+  planned->freeze = atof(module_setting(planned->m, "made.freeze", "0")),
+  planned->steps = train_steps(planned->m);
+  planned->fits = !planned->machine.memory || fit_check(o, planned->m, o->facts);
+  for (uint32_t i = 0; i < planned->programs.n; i++)
+    planned->fits = fit_host(o, planned->programs.at[i], o->facts) && planned->fits;
+  plan_accumulation(o, planned);
   return EXIT_FINE;
 }
 
-void plan_parts(const Planned *p, const Budget *b, PlanPart *out) {
-  const PlanPart parts[PLAN_PARTS] = {{"weights", b->weights},        {"gradients", b->gradients},
-                                      {"optimizer", b->optimizer},    {"saved", b->saved},
-                                      {"working", b->working},        {"buffers", b->buffers},
-                                      {"reserve", p->machine.reserve}};
+void plan_parts(const Planned *planned, const Budget *b, PlanPart *out) {
+  const PlanPart parts[PLAN_PARTS] = {{"weights", b->weights},
+                                      {"gradients", b->gradients},
+                                      {"optimizer", b->optimizer},
+                                      {"saved", b->saved},
+                                      {"working", b->working},
+                                      {"buffers", b->buffers},
+                                      {"reserve", planned->machine.reserve}};
   memcpy(out, parts, sizeof parts);
 }
 
-const char *plan_buffer(const Planned *p, const Alive *x) {
-  const Op *def = x->value == NO_VALUE ? NULL : value_def(x->f, x->value);
-  const char *of = !def ? x->f->name : def->callee ? def->callee->name : op_name(def->code);
-  if (x->value == NO_VALUE) return arena_printf(p->m->arena, "workspace in %s", of);
+const char *plan_buffer(const Planned *planned, const Alive *alive) {
+  const Op *def = alive->value == NO_VALUE ? NULL : value_def(alive->f, alive->value);
+  const char *of = !def ? alive->f->name : def->callee ? def->callee->name : op_name(def->code);
+  if (alive->value == NO_VALUE) return arena_printf(planned->m->arena, "workspace in %s", of);
   Loc at = def ? def->loc : (Loc){0};
   const char *where =
-      at.file && at.file <= p->m->sources.n ? p->m->sources.at[at.file - 1].name : NULL;
+      at.file && at.file <= planned->m->sources.n ? planned->m->sources.at[at.file - 1].name : NULL;
   const char *file = where && strrchr(where, '/') ? strrchr(where, '/') + 1 : where;
-  return arena_printf(p->m->arena, "%s of %s%s", type_text(p->m, value_type(x->f, x->value)), of,
-                      file ? arena_printf(p->m->arena, " (%s:%u)", file, at.line) : "");
+  return arena_printf(planned->m->arena, "%s of %s%s",
+                      type_text(planned->m, value_type(alive->f, alive->value)), of,
+                      file ? arena_printf(planned->m->arena, " (%s:%u)", file, at.line) : "");
 }
 
-static int64_t all_bytes(const Planned *p) { return p->need.total + p->machine.reserve; }
+static int64_t all_bytes(const Planned *planned) {
+  return planned->need.total + planned->machine.reserve;
+}
 
 /* ---- text ---- */
 
-const char *plan_amount(Arena *a, double bytes) {
+const char *plan_amount(Arena *arena, double bytes) {
   static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   int u = 0;
   for (; bytes >= 1024 && u < 4; u++) bytes /= 1024;
-  return arena_printf(a, u ? "%.2f %s" : "%.0f %s", bytes, units[u]);
+  return arena_printf(arena, u ? "%.2f %s" : "%.0f %s", bytes, units[u]);
 }
 
-const char *plan_mesh(const Planned *p) {
+const char *plan_mesh(const Planned *planned) {
   const char *s = "";
-  for (uint32_t i = 0; i < p->m->mesh.n; i++)
-    s = arena_printf(p->m->arena, "%s%s%s = %lld", s, i ? ", " : "", p->m->mesh.at[i].name,
-                     (long long)p->m->mesh.at[i].size);
+  for (uint32_t i = 0; i < planned->m->mesh.n; i++)
+    s = arena_printf(planned->m->arena, "%s%s%s = %lld", s, i ? ", " : "",
+                     planned->m->mesh.at[i].name, (long long)planned->m->mesh.at[i].size);
   return *s ? s : "one rank";
 }
 
-const char *plan_title(const Planned *p) {
-  long long ranks = (long long)mesh_ranks(p->m);
-  return arena_printf(p->m->arena, "plan %s for %s: %lld rank%s (%s)",
-                      *p->name ? p->name : "(none written)", p->m->model, ranks,
-                      ranks == 1 ? "" : "s", plan_mesh(p));
+const char *plan_title(const Planned *planned) {
+  long long ranks = (long long)mesh_ranks(planned->m);
+  return arena_printf(planned->m->arena, "plan %s for %s: %lld rank%s (%s)",
+                      *planned->name ? planned->name : "(none written)", planned->m->model, ranks,
+                      ranks == 1 ? "" : "s", plan_mesh(planned));
 }
 
-static void say_bytes(const Planned *p) {
+static void say_bytes(const Planned *planned) {
   PlanPart parts[PLAN_PARTS];
-  printf("bytes of %s\n", mesh_ranks(p->m) == 1 ? "the rank" : "each rank");
-  plan_parts(p, &p->need, parts);
+  printf("bytes of %s\n", mesh_ranks(planned->m) == 1 ? "the rank" : "each rank");
+  plan_parts(planned, &planned->need, parts);
   for (int i = 0; i < PLAN_PARTS; i++)
     printf("  %-10s %12s  %5.1f %%%s\n", parts[i].name,
-           plan_amount(p->m->arena, (double)parts[i].bytes),
-           100 * (double)parts[i].bytes / (double)all_bytes(p),
-           plan_formula(p->m, i, parts[i].bytes));
-  printf("  %-10s %12s", "total", plan_amount(p->m->arena, (double)all_bytes(p)));
-  if (p->machine.memory)
-    printf("  of %s: %s", plan_amount(p->m->arena, (double)p->machine.memory),
-           p->fits ? "fits" : "does not fit");
+           plan_amount(planned->m->arena, (double)parts[i].bytes),
+           100 * (double)parts[i].bytes / (double)all_bytes(planned),
+           plan_formula(planned->m, i, parts[i].bytes));
+  printf("  %-10s %12s", "total", plan_amount(planned->m->arena, (double)all_bytes(planned)));
+  if (planned->machine.memory)
+    printf("  of %s: %s", plan_amount(planned->m->arena, (double)planned->machine.memory),
+           planned->fits ? "fits" : "does not fit");
   printf("\n");
-  if (p->need.sampling)
-    printf("  to sample, %s more\n", plan_amount(p->m->arena, (double)p->need.sampling));
+  if (planned->need.sampling)
+    printf("  to sample, %s more\n",
+           plan_amount(planned->m->arena, (double)planned->need.sampling));
 }
 
 void plan_host_parts(const HostBudget *h, PlanPart out[HOST_PARTS]) {
@@ -157,70 +168,74 @@ int64_t plan_sum(const PlanPart *part, int n) {
 }
 
 /* = optimizer 3.00 MiB + working 1.00 MiB */
-static void say_sum(Arena *a, const PlanPart *part, int n) {
+static void say_sum(Arena *arena, const PlanPart *part, int n) {
   const char *sign = " =";
   for (int i = 0; i < n; i++) {
     if (!part[i].bytes) continue;
-    printf("%s %s %s", sign, part[i].name, plan_amount(a, (double)part[i].bytes));
+    printf("%s %s %s", sign, part[i].name, plan_amount(arena, (double)part[i].bytes));
     sign = " +";
   }
 }
 
 /* in the host's memory, here the same, 4.00 MiB
      = optimizer 3.00 MiB + working 1.00 MiB */
-static void say_host(const Planned *p) {
-  Arena *a = p->m->arena;
+static void say_host(const Planned *planned) {
+  Arena *arena = planned->m->arena;
   PlanPart parts[HOST_PARTS];
-  if (!p->host.total) return;
-  plan_host_parts(&p->host, parts);
-  printf("in the host's memory, %s%s\n ", p->need.apart ? "" : "here the same, ",
-         plan_amount(a, (double)p->host.total));
-  say_sum(a, parts, HOST_PARTS);
-  printf("\n  a step moves %s down and %s up, in %.0f copies\n", plan_amount(a, p->moves.down),
-         plan_amount(a, p->moves.up), p->moves.calls);
+  if (!planned->host.total) return;
+  plan_host_parts(&planned->host, parts);
+  printf("in the host's memory, %s%s\n ", planned->need.apart ? "" : "here the same, ",
+         plan_amount(arena, (double)planned->host.total));
+  say_sum(arena, parts, HOST_PARTS);
+  printf("\n  a step moves %s down and %s up, in %.0f copies\n",
+         plan_amount(arena, planned->moves.down), plan_amount(arena, planned->moves.up),
+         planned->moves.calls);
 }
 
 /* host, pinned     1.04 MiB  = view 12.00 KiB + window 1.00 MiB + next inputs 8.00 KiB */
-static void say_pinned(const Planned *p) {
-  Arena *a = p->m->arena;
+static void say_pinned(const Planned *planned) {
+  Arena *arena = planned->m->arena;
   PlanPart parts[PINNED_PARTS];
-  plan_pinned_parts(&p->pinned, parts), parts[PINNED_AHEAD].name = "next inputs";
+  plan_pinned_parts(&planned->pinned, parts), parts[PINNED_AHEAD].name = "next inputs";
   int64_t all = plan_sum(parts, PINNED_PARTS);
   if (!all) return;
-  printf("host, pinned %12s ", plan_amount(a, (double)all));
-  say_sum(a, parts, PINNED_PARTS);
+  printf("host, pinned %12s ", plan_amount(arena, (double)all));
+  say_sum(arena, parts, PINNED_PARTS);
   printf("\n");
-  if (p->machine.host)
-    printf("host, in all %12s  of %s for a rank\n", plan_amount(a, (double)(all + p->host.total)),
-           plan_amount(a, (double)p->machine.host));
-  else if (p->host.total) printf("host: its machine does not say how much memory there is\n");
+  if (planned->machine.host)
+    printf("host, in all %12s  of %s for a rank\n",
+           plan_amount(arena, (double)(all + planned->host.total)),
+           plan_amount(arena, (double)planned->machine.host));
+  else if (planned->host.total) printf("host: its machine does not say how much memory there is\n");
 }
 
-static void say_accumulation(const Planned *p) {
-  if (!p->naccumulate) return;
+static void say_accumulation(const Planned *planned) {
+  if (!planned->naccumulate) return;
   printf("gradients between micro-batches       total    gradients   sent per step\n");
-  for (int i = 0; i < p->naccumulate; i++) {
-    const Accumulation *c = &p->accumulate[i];
-    Arena *a = p->m->arena;
-    printf("  accumulate = %-5s %-7s %14s %12s %15s\n", c->name, c->taken ? "(taken)" : "",
-           plan_amount(a, (double)(c->cost.need.total + p->machine.reserve)),
-           plan_amount(a, (double)c->cost.need.gradients), plan_amount(a, c->cost.bytes));
+  for (int i = 0; i < planned->naccumulate; i++) {
+    const Accumulation *accumulation = &planned->accumulate[i];
+    Arena *arena = planned->m->arena;
+    printf("  accumulate = %-5s %-7s %14s %12s %15s\n", accumulation->name,
+           accumulation->taken ? "(taken)" : "",
+           plan_amount(arena, (double)(accumulation->cost.need.total + planned->machine.reserve)),
+           plan_amount(arena, (double)accumulation->cost.need.gradients),
+           plan_amount(arena, accumulation->cost.bytes));
   }
 }
 
-static void say_layouts(const Planned *p) {
-  LayoutList all = module_layouts(p->m);
+static void say_layouts(const Planned *planned) {
+  LayoutList all = module_layouts(planned->m);
   for (uint32_t i = 0; i < all.n; i++)
-    printf("layout %s: %s\n", all.at[i].name, layout_words(p->m->arena, &all.at[i]));
-  for (uint32_t i = 0; i < p->m->lists.n; i++) {
-    const char *words = lists_words(p->m->arena, &p->m->lists.at[i]);
+    printf("layout %s: %s\n", all.at[i].name, layout_words(planned->m->arena, &all.at[i]));
+  for (uint32_t i = 0; i < planned->m->lists.n; i++) {
+    const char *words = lists_words(planned->m->arena, &planned->m->lists.at[i]);
     if (words) printf("%s\n", words);
   }
 }
 
-static void put_layouts(const Planned *p) {
-  LayoutList all = module_layouts(p->m);
-  if (p->m->lists.n) lists_json(stdout, p->m), putchar(',');
+static void put_layouts(const Planned *planned) {
+  LayoutList all = module_layouts(planned->m);
+  if (planned->m->lists.n) lists_json(stdout, planned->m), putchar(',');
   if (!all.n) return;
   printf("\"layouts\":[");
   for (uint32_t i = 0; i < all.n; i++) {
@@ -234,59 +249,62 @@ double plan_bubble(const PlanStep *s) {
   return s->waited > 0 ? s->waited / (s->flop + s->waited) : 0;
 }
 
-static void say_plan(const Planned *p) {
-  printf("%s\n", plan_title(p));
-  if (p->programs.n > 1) plan_say_classes(p);
-  else say_bytes(p);
-  say_host(p);
-  say_pinned(p);
-  plan_say_traffic(p, &p->step);
-  plan_say_int8(p);
-  say_accumulation(p);
-  printf("a step: %.4g FLOP per rank%s, %s between kernels and memory\n", p->step.flop,
-         p->programs.n > 1 ? " of the busiest class" : "", plan_amount(p->m->arena, p->step.moved));
-  if (p->step.waited > 0)
+static void say_plan(const Planned *planned) {
+  printf("%s\n", plan_title(planned));
+  if (planned->programs.n > 1) plan_say_classes(planned);
+  else say_bytes(planned);
+  say_host(planned);
+  say_pinned(planned);
+  plan_say_traffic(planned, &planned->step);
+  plan_say_int8(planned);
+  say_accumulation(planned);
+  printf("a step: %.4g FLOP per rank%s, %s between kernels and memory\n", planned->step.flop,
+         planned->programs.n > 1 ? " of the busiest class" : "",
+         plan_amount(planned->m->arena, planned->step.moved));
+  if (planned->step.waited > 0)
     printf("and %.4g FLOP of other stages, for which it waits: a bubble of %.0f %%\n",
-           p->step.waited, 100 * plan_bubble(&p->step));
-  say_layouts(p);
-  plan_say_time(p, &p->step);
-  plan_say_flights(p);
-  plan_say_frozen(p);
+           planned->step.waited, 100 * plan_bubble(&planned->step));
+  say_layouts(planned);
+  plan_say_time(planned, &planned->step);
+  plan_say_flights(planned);
+  plan_say_frozen(planned);
 }
 
 /* ---- JSON ---- */
 
-static void put_accumulation(const Planned *p) {
-  if (!p->naccumulate) return;
+static void put_accumulation(const Planned *planned) {
+  if (!planned->naccumulate) return;
   printf("\"accumulate\":[");
-  for (int i = 0; i < p->naccumulate; i++) {
-    const Accumulation *a = &p->accumulate[i];
+  for (int i = 0; i < planned->naccumulate; i++) {
+    const Accumulation *accumulation = &planned->accumulate[i];
     printf("%s{\"choice\":\"%s\",\"taken\":%s,\"total\":%lld,\"gradients\":%lld,"
            "\"elements_per_step\":%.0f,\"bytes_per_step\":%.0f}",
-           i ? "," : "", a->name, a->taken ? "true" : "false",
-           (long long)(a->cost.need.total + p->machine.reserve), (long long)a->cost.need.gradients,
-           a->cost.elements, a->cost.bytes);
+           i ? "," : "", accumulation->name, accumulation->taken ? "true" : "false",
+           (long long)(accumulation->cost.need.total + planned->machine.reserve),
+           (long long)accumulation->cost.need.gradients, accumulation->cost.elements,
+           accumulation->cost.bytes);
   }
   printf("],");
 }
 
-static void put_json(const Planned *p) {
-  long long ranks = (long long)mesh_ranks(p->m);
-  printf("{\"schema\":1,\"plan\":\"%s\",\"model\":\"%s\",\"ranks\":%lld,\"classes\":", p->name,
-         p->m->model, ranks);
-  plan_put_classes(p);
+static void put_json(const Planned *planned) {
+  long long ranks = (long long)mesh_ranks(planned->m);
+  printf("{\"schema\":1,\"plan\":\"%s\",\"model\":\"%s\",\"ranks\":%lld,\"classes\":",
+         planned->name, planned->m->model, ranks);
+  plan_put_classes(planned);
   printf(",");
-  plan_put_communication(p, &p->step);
-  plan_put_int8(p);
-  printf("\"flop_per_step\":%.17g,\"bubble\":%.6g,", p->step.flop, plan_bubble(&p->step));
-  put_layouts(p);
-  plan_put_time(p, &p->step);
-  plan_put_frozen(p);
-  plan_put_flights(p);
-  put_accumulation(p);
-  if (p->machine.memory) printf("\"capacity\":%lld,", (long long)p->machine.memory);
-  if (p->machine.host) printf("\"host_capacity\":%lld,", (long long)p->machine.host);
-  printf("\"fits\":%s}\n", p->fits ? "true" : "false");
+  plan_put_communication(planned, &planned->step);
+  plan_put_int8(planned);
+  printf("\"flop_per_step\":%.17g,\"bubble\":%.6g,", planned->step.flop,
+         plan_bubble(&planned->step));
+  put_layouts(planned);
+  plan_put_time(planned, &planned->step);
+  plan_put_frozen(planned);
+  plan_put_flights(planned);
+  put_accumulation(planned);
+  if (planned->machine.memory) printf("\"capacity\":%lld,", (long long)planned->machine.memory);
+  if (planned->machine.host) printf("\"host_capacity\":%lld,", (long long)planned->machine.host);
+  printf("\"fits\":%s}\n", planned->fits ? "true" : "false");
 }
 
 /* ---- the command ---- */
@@ -298,38 +316,38 @@ typedef struct Planning {
   const char *model;
 } Planning;
 
-static Exit draw(Planning *x, Planned *p) {
-  const char *path = x->o->value[OPT_SVG];
-  if (!path && !x->page) return EXIT_FINE;
-  p->timeline = module_timeline(p->m);
-  x->model = arena_printf(x->o->c->arena, "%s", p->m->model);
-  if (x->page) plan_page_add(x->page, p);
+static Exit draw(Planning *planning, Planned *planned) {
+  const char *path = planning->o->value[OPT_SVG];
+  if (!path && !planning->page) return EXIT_FINE;
+  planned->timeline = module_timeline(planned->m);
+  planning->model = arena_printf(planning->o->c->arena, "%s", planned->m->model);
+  if (planning->page) plan_page_add(planning->page, planned);
   if (!path) return EXIT_FINE;
   char *text = NULL;
   size_t n;
   FILE *out = heap_stream(&text, &n);
   if (!out) bug("no memory");
-  plan_svg(out, p);
+  plan_svg(out, planned);
   fclose(out);
-  Exit e = write_text(p->m->ctx, path, text, n);
+  Exit e = write_text(planned->m->ctx, path, text, n);
   free(text);
   return e;
 }
 
 static bool to_stdout(const char *path) { return path && !strcmp(path, "-"); }
 
-static Exit plan_one(Planning *x, const char *name) {
-  Cli one = *x->o;
+static Exit plan_one(Planning *planning, const char *name) {
+  Cli one = *planning->o;
   one.c = ctx_new();
   one.planning = true;
   one.value[OPT_PLAN] = *name ? name : NULL;
-  Planned p = {.name = name, .fits = true};
-  Exit e = plan_module(&one, &p);
+  Planned planned = {.name = name, .fits = true};
+  Exit e = plan_module(&one, &planned);
   bool quiet = to_stdout(one.value[OPT_HTML]) || to_stdout(one.value[OPT_SVG]);
-  if (e == EXIT_FINE && one.value[OPT_JSON]) put_json(&p);
-  else if (e == EXIT_FINE && !quiet) say_plan(&p);
+  if (e == EXIT_FINE && one.value[OPT_JSON]) put_json(&planned);
+  else if (e == EXIT_FINE && !quiet) say_plan(&planned);
   fflush(stdout);
-  if (e == EXIT_FINE) e = draw(x, &p);
+  if (e == EXIT_FINE) e = draw(planning, &planned);
   e = cli_report(&one, e);
   ctx_free(one.c);
   return e;
@@ -342,17 +360,17 @@ Exit cmd_plan(Cli *o) {
   if (!names) return cli_report(o, EXIT_ENVIRONMENT);
   if (o->value[OPT_SVG] && strchr(names, ','))
     return cli_usage("`--svg` draws one plan: --plan NAME");
-  Planning x = {.o = o, .page = page ? plan_page_new(o->c->arena) : NULL, .model = ""};
+  Planning planning = {.o = o, .page = page ? plan_page_new(o->c->arena) : NULL, .model = ""};
   Exit worst = EXIT_FINE;
   do {
     size_t n = strcspn(names, ",");
-    Exit e = plan_one(&x, arena_strndup(o->c->arena, names, n));
+    Exit e = plan_one(&planning, arena_strndup(o->c->arena, names, n));
     if (e == EXIT_USAGE) return e; /* so it is for all of them */
     if (e > worst) worst = e;
     names += n, names += *names == ',';
     if (*names && !o->value[OPT_JSON] && !to_stdout(page)) printf("\n");
   } while (*names);
   if (!page) return worst;
-  Exit e = cli_report(o, plan_page_write(x.page, o->c, x.model, page));
+  Exit e = cli_report(o, plan_page_write(planning.page, o->c, planning.model, page));
   return e == EXIT_FINE ? worst : e;
 }

@@ -65,59 +65,61 @@ enum { PLAN_PARTS = 7, HOST_PARTS = 5, PINNED_AHEAD = 3, PINNED_PARTS = 4 };
    (cmd_plan_formula.c). */
 const char *plan_formula(const Module *m, int part, int64_t bytes);
 /* PLAN_PARTS of them: weights .. reserve. */
-void plan_parts(const Planned *p, const Budget *b, PlanPart *out);
+void plan_parts(const Planned *planned, const Budget *b, PlanPart *out);
 void plan_host_parts(const HostBudget *h, PlanPart out[HOST_PARTS]);
 void plan_pinned_parts(const Pinned *h, PlanPart out[PINNED_PARTS]);
 int64_t plan_sum(const PlanPart *part, int n);
 
 double plan_bubble(const PlanStep *s); /* part of a step in which a rank waits for other stages */
-const char *plan_amount(Arena *a, double bytes); /* 3.18 MiB */
-const char *plan_mesh(const Planned *p);         /* data = 2, tensor = 2 */
-const char *plan_title(const Planned *p);        /* plan two for Tiny: 2 ranks (data = 2) */
+const char *plan_amount(Arena *arena, double bytes); /* 3.18 MiB */
+const char *plan_mesh(const Planned *planned);       /* data = 2, tensor = 2 */
+const char *plan_title(const Planned *planned);      /* plan two for Tiny: 2 ranks (data = 2) */
 /* saved f32[Layers:4, Batch:8, ..] of h.fwd (model.shard:20) */
-const char *plan_buffer(const Planned *p, const Alive *x);
+const char *plan_buffer(const Planned *planned, const Alive *alive);
 
-void plan_svg(FILE *out, const Planned *p); /* cmd_plan_svg.c */
+void plan_svg(FILE *out, const Planned *planned); /* cmd_plan_svg.c */
 const char *plan_colour(int part);
 /* cmd_plan_step.c */
-PlanStep plan_step(const Planned *p, const Fn *entry); /* entry NULL: nothing */
-double plan_bytes_sent(const PlanStep *s);
-void plan_say_traffic(const Planned *p, const PlanStep *s);
-void plan_say_int8(const Planned *p); /* in which messages, and what it rounds by */
-void plan_put_int8(const Planned *p);
-void plan_say_time(const Planned *p, const PlanStep *s);
-void plan_put_communication(const Planned *p, const PlanStep *s); /* "communication":[..] */
-void plan_put_time(const Planned *p, const PlanStep *s);
+PlanStep plan_step(const Planned *planned, const Fn *entry); /* entry NULL: nothing */
+double plan_bytes_sent(const PlanStep *step);
+void plan_say_traffic(const Planned *planned, const PlanStep *step);
+void plan_say_int8(const Planned *planned); /* in which messages, and what it rounds by */
+void plan_put_int8(const Planned *planned);
+void plan_say_time(const Planned *planned, const PlanStep *step);
+void plan_put_communication(const Planned *planned,
+                            const PlanStep *step); /* "communication":[..] */
+void plan_put_time(const Planned *planned, const PlanStep *step);
 /* Frozen steps, and what the run sends as a whole. */
-const char *plan_warm_up(const Planned *p); /* 2000 of 10000 steps */
-void plan_say_frozen(const Planned *p);
-void plan_put_frozen(const Planned *p);
+const char *plan_warm_up(const Planned *planned); /* 2000 of 10000 steps */
+void plan_say_frozen(const Planned *planned);
+void plan_put_frozen(const Planned *planned);
 /* cmd_plan_classes.c */
-void plan_classes(Planned *p);              /* fills p->class */
-void plan_say_classes(const Planned *p);    /* a column of bytes per class */
-void plan_put_classes(const Planned *p);    /* JSON: a list of them */
-TrafficList plan_traffic(const Planned *p); /* of each kind what the class sends that sends most */
+void plan_classes(Planned *planned);           /* fills p->class */
+void plan_say_classes(const Planned *planned); /* a column of bytes per class */
+void plan_put_classes(const Planned *planned); /* JSON: a list of them */
+TrafficList
+plan_traffic(const Planned *planned); /* of each kind what the class sends that sends most */
 /* What a rank of that class waits for other stages in a run of the entry (cmd_plan_stages.c). */
-IrCount plan_waits(const Planned *p, const Fn *entry, uint32_t class);
+IrCount plan_waits(const Planned *planned, const Fn *entry, uint32_t class);
 typedef struct PlanGantt { /* of a step of a pipeline, by its table: operations, no messages */
   TurnTable table;
   TurnSpan *span; /* `each` turns of each stage, in their order; times in FLOP */
   int64_t each;
   double total;
 } PlanGantt;
-bool plan_gantt(const Planned *p, PlanGantt *s); /* false: stages have no classes */
-void plan_gantt_svg(FILE *out, const Planned *p, const PlanGantt *s);
+bool plan_gantt(const Planned *planned, PlanGantt *s); /* false: stages have no classes */
+void plan_gantt_svg(FILE *out, const Planned *planned, const PlanGantt *plan_gantt);
 /* cmd_plan_flights.c */
-void plan_say_flights(const Planned *p);
-void plan_put_flights(const Planned *p);
+void plan_say_flights(const Planned *planned);
+void plan_put_flights(const Planned *planned);
 
-void plan_lanes_svg(FILE *out, const Planned *p); /* cmd_plan_lanes.c */
+void plan_lanes_svg(FILE *out, const Planned *planned); /* cmd_plan_lanes.c */
 double plan_scale_step(double all); /* seconds between the marks of a scale, a round number */
 
 /* cmd_plan_html.c */
 typedef struct PlanPage PlanPage;
-PlanPage *plan_page_new(Arena *a);
-void plan_page_add(PlanPage *page, const Planned *p);
-Exit plan_page_write(PlanPage *p, Ctx *c, const char *model, const char *path);
+PlanPage *plan_page_new(Arena *arena);
+void plan_page_add(PlanPage *page, const Planned *planned);
+Exit plan_page_write(PlanPage *page, Ctx *c, const char *model, const char *path);
 const char *plan_css_text(size_t *n); /* plan.css, embedded */
 #endif

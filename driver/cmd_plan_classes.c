@@ -6,54 +6,55 @@
 
 /* ---- which ranks ---- */
 
-static bool has_rank(const Module *m, const StageClass *c, int64_t rank) {
-  int64_t at = c->axis < 0 ? 0 : mesh_coordinate(m, rank, c->axis);
-  return at >= c->first && at <= c->last;
+static bool has_rank(const Module *m, const StageClass *class, int64_t rank) {
+  int64_t at = class->axis < 0 ? 0 : mesh_coordinate(m, rank, class->axis);
+  return at >= class->first && at <= class->last;
 }
 
 /* 0-7, 16-23 */
-static void name_ranks(const Module *m, PlannedClass *p) {
-  StageClass c = module_class(m);
-  p->name = c.name, p->ranks = "", p->count = 0;
+static void name_ranks(const Module *m, PlannedClass *planned_class) {
+  StageClass class = module_class(m);
+  planned_class->name = class.name, planned_class->ranks = "", planned_class->count = 0;
   for (int64_t from = 0, all = mesh_ranks(m), to; from < all; from = to) {
-    bool there = has_rank(m, &c, from);
-    for (to = from + 1; to < all && has_rank(m, &c, to) == there;) to++;
+    bool there = has_rank(m, &class, from);
+    for (to = from + 1; to < all && has_rank(m, &class, to) == there;) to++;
     if (!there) continue;
-    p->ranks = arena_printf(m->arena, to - from > 1 ? "%s%s%lld-%lld" : "%s%s%lld", p->ranks,
-                            *p->ranks ? ", " : "", (long long)from, (long long)to - 1);
-    p->count += to - from;
+    planned_class->ranks =
+        arena_printf(m->arena, to - from > 1 ? "%s%s%lld-%lld" : "%s%s%lld", planned_class->ranks,
+                     *planned_class->ranks ? ", " : "", (long long)from, (long long)to - 1);
+    planned_class->count += to - from;
   }
 }
 
-void plan_classes(Planned *p) {
-  p->m = p->programs.at[0];
+void plan_classes(Planned *planned) {
+  planned->m = planned->programs.at[0];
   int64_t most = -1;
-  for (uint32_t i = 0; i < p->programs.n; i++) {
-    Module *m = p->programs.at[i];
-    PlannedClass *c = &p->class[i];
+  for (uint32_t i = 0; i < planned->programs.n; i++) {
+    Module *m = planned->programs.at[i];
+    PlannedClass *class = &planned->class[i];
     IrCount work = module_count(m);
-    name_ranks(m, c);
-    c->need = module_budget(m), c->flop = work.flop, c->moved = work.bytes;
-    if (budget_all(&c->need) > most) most = budget_all(&c->need), p->m = m;
+    name_ranks(m, class);
+    class->need = module_budget(m), class->flop = work.flop, class->moved = work.bytes;
+    if (budget_all(&class->need) > most) most = budget_all(&class->need), planned->m = m;
   }
 }
 
 /* ---- what they send ---- */
 
-static Traffic *row_for(Arena *a, TrafficList *l, const Traffic *like) {
-  for (uint32_t i = 0; i < l->n; i++)
-    if (l->at[i].axis == like->axis && l->at[i].kind == like->kind) return &l->at[i];
-  vec_push(a, *l, *like);
-  return &vec_last(*l);
+static Traffic *row_for(Arena *a, TrafficList *list, const Traffic *like) {
+  for (uint32_t i = 0; i < list->n; i++)
+    if (list->at[i].axis == like->axis && list->at[i].kind == like->kind) return &list->at[i];
+  vec_push(a, *list, *like);
+  return &vec_last(*list);
 }
 
-TrafficList plan_traffic(const Planned *p) {
-  TrafficList all = module_traffic(p->programs.at[0]);
-  for (uint32_t i = 1; i < p->programs.n; i++) {
-    TrafficList own = module_traffic(p->programs.at[i]);
+TrafficList plan_traffic(const Planned *planned) {
+  TrafficList all = module_traffic(planned->programs.at[0]);
+  for (uint32_t i = 1; i < planned->programs.n; i++) {
+    TrafficList own = module_traffic(planned->programs.at[i]);
     for (uint32_t k = 0; k < own.n; k++) {
-      Traffic *t = row_for(p->m->arena, &all, &own.at[k]);
-      if (own.at[k].bytes > t->bytes) *t = own.at[k];
+      Traffic *traffic = row_for(planned->m->arena, &all, &own.at[k]);
+      if (own.at[k].bytes > traffic->bytes) *traffic = own.at[k];
     }
   }
   return all;
@@ -61,35 +62,37 @@ TrafficList plan_traffic(const Planned *p) {
 
 /* ---- text ---- */
 
-static void say_row(const Planned *p, int part) {
-  for (uint32_t i = 0; i < p->programs.n; i++) {
+static void say_row(const Planned *planned, int part) {
+  for (uint32_t i = 0; i < planned->programs.n; i++) {
     PlanPart parts[PLAN_PARTS];
-    plan_parts(p, &p->class[i].need, parts);
+    plan_parts(planned, &planned->class[i].need, parts);
     if (!i) printf("  %-10s", parts[part].name);
-    printf(" %16s", plan_amount(p->m->arena, (double)parts[part].bytes));
+    printf(" %16s", plan_amount(planned->m->arena, (double)parts[part].bytes));
   }
   printf("\n");
 }
 
-void plan_say_classes(const Planned *p) {
+void plan_say_classes(const Planned *planned) {
   printf("bytes of a rank of");
-  for (uint32_t i = 0; i < p->programs.n; i++) printf(i ? "%17s" : "%11s", p->class[i].name);
+  for (uint32_t i = 0; i < planned->programs.n; i++)
+    printf(i ? "%17s" : "%11s", planned->class[i].name);
   printf("\n  %-10s", "ranks");
-  for (uint32_t i = 0; i < p->programs.n; i++) printf(" %16lld", (long long)p->class[i].count);
+  for (uint32_t i = 0; i < planned->programs.n; i++)
+    printf(" %16lld", (long long)planned->class[i].count);
   printf("\n");
-  for (int part = 0; part < PLAN_PARTS; part++) say_row(p, part);
+  for (int part = 0; part < PLAN_PARTS; part++) say_row(planned, part);
   printf("  %-10s", "total");
-  for (uint32_t i = 0; i < p->programs.n; i++)
-    printf(" %16s",
-           plan_amount(p->m->arena, (double)(p->class[i].need.total + p->machine.reserve)));
-  if (p->machine.memory)
-    printf("  of %s: %s", plan_amount(p->m->arena, (double)p->machine.memory),
-           p->fits ? "fits" : "does not fit");
+  for (uint32_t i = 0; i < planned->programs.n; i++)
+    printf(" %16s", plan_amount(planned->m->arena,
+                                (double)(planned->class[i].need.total + planned->machine.reserve)));
+  if (planned->machine.memory)
+    printf("  of %s: %s", plan_amount(planned->m->arena, (double)planned->machine.memory),
+           planned->fits ? "fits" : "does not fit");
   printf("\n  %-10s", "to sample");
-  for (uint32_t i = 0; i < p->programs.n; i++)
-    printf(" %16s", plan_amount(p->m->arena, (double)p->class[i].need.sampling));
+  for (uint32_t i = 0; i < planned->programs.n; i++)
+    printf(" %16s", plan_amount(planned->m->arena, (double)planned->class[i].need.sampling));
   printf("\n  %-10s", "FLOP");
-  for (uint32_t i = 0; i < p->programs.n; i++) printf(" %16.4g", p->class[i].flop);
+  for (uint32_t i = 0; i < planned->programs.n; i++) printf(" %16.4g", planned->class[i].flop);
   printf("\n");
 }
 
@@ -115,34 +118,35 @@ static void put_host(const Module *m) {
 
 /* By axis; `communication` has the most of any class. */
 static void put_sends(Module *m) {
-  TrafficList l = module_traffic(m);
+  TrafficList list = module_traffic(m);
   printf("\"sends_per_step\":{");
   for (int axis = 0; axis < (int)m->mesh.n; axis++) {
     double elements = 0, bytes = 0;
-    for (uint32_t i = 0; i < l.n; i++)
-      if (l.at[i].axis == axis) elements += l.at[i].elements, bytes += l.at[i].bytes;
+    for (uint32_t i = 0; i < list.n; i++)
+      if (list.at[i].axis == axis) elements += list.at[i].elements, bytes += list.at[i].bytes;
     printf("%s\"%s\":{\"elements\":%.0f,\"bytes\":%.0f}", axis ? "," : "", m->mesh.at[axis].name,
            elements, bytes);
   }
   printf("},");
 }
 
-static void put_class(const Planned *p, uint32_t i) {
-  const PlannedClass *c = &p->class[i];
+static void put_class(const Planned *planned, uint32_t i) {
+  const PlannedClass *class = &planned->class[i];
   PlanPart parts[PLAN_PARTS];
-  plan_parts(p, &c->need, parts);
+  plan_parts(planned, &class->need, parts);
   printf("%s{", i ? "," : "");
-  if (*c->name) printf("\"stages\":\"%s\",", c->name);
-  printf("\"ranks\":\"%s\",", c->ranks);
-  put_parts("bytes", parts, PLAN_PARTS, c->need.total + p->machine.reserve);
-  printf(",\"sampling\":%lld,\"flop_per_step\":%.17g,", (long long)c->need.sampling, c->flop);
-  put_sends(p->programs.at[i]);
-  put_host(p->programs.at[i]);
+  if (*class->name) printf("\"stages\":\"%s\",", class->name);
+  printf("\"ranks\":\"%s\",", class->ranks);
+  put_parts("bytes", parts, PLAN_PARTS, class->need.total + planned->machine.reserve);
+  printf(",\"sampling\":%lld,\"flop_per_step\":%.17g,", (long long)class->need.sampling,
+         class->flop);
+  put_sends(planned->programs.at[i]);
+  put_host(planned->programs.at[i]);
   putchar('}');
 }
 
-void plan_put_classes(const Planned *p) {
+void plan_put_classes(const Planned *planned) {
   putchar('[');
-  for (uint32_t i = 0; i < p->programs.n; i++) put_class(p, i);
+  for (uint32_t i = 0; i < planned->programs.n; i++) put_class(planned, i);
   putchar(']');
 }

@@ -21,29 +21,30 @@ static bool is_like(const Op *a, const Op *b) {
          !strcmp(word_of(a, ATTR_blocking), word_of(b, ATTR_blocking));
 }
 
-static Standing *row_for(const Planned *p, StandingList *l, const Op *o) {
-  for (uint32_t i = 0; i < l->n; i++)
-    if (is_like(l->at[i].like, o)) return &l->at[i];
-  vec_push(p->m->arena, *l, (Standing){.like = o});
-  return &vec_last(*l);
+static Standing *row_for(const Planned *planned, StandingList *list, const Op *o) {
+  for (uint32_t i = 0; i < list->n; i++)
+    if (is_like(list->at[i].like, o)) return &list->at[i];
+  vec_push(planned->m->arena, *list, (Standing){.like = o});
+  return &vec_last(*list);
 }
 
-static void add_standing(const Planned *p, const Fn *f, double times, StandingList *l) {
+static void add_standing(const Planned *planned, const Fn *f, double times, StandingList *list) {
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
     if (o->code == OP_loop)
-      add_standing(p, o->callee, times * (double)attr_int(&o->attrs, ATTR_trip, 1), l);
+      add_standing(planned, o->callee, times * (double)attr_int(&o->attrs, ATTR_trip, 1), list);
     if (!*word_of(o, ATTR_blocking)) continue;
-    Standing *row = row_for(p, l, o);
-    row->calls += times, row->seconds += times * message_seconds(p->m, &p->machine, f, o);
+    Standing *row = row_for(planned, list, o);
+    row->calls += times,
+        row->seconds += times * message_seconds(planned->m, &planned->machine, f, o);
   }
 }
 
-static StandingList standing(const Planned *p) {
-  StandingList l = {0};
-  const Fn *step = ir_main_entry(p->m);
-  if (step) add_standing(p, step, 1, &l);
-  return l;
+static StandingList standing(const Planned *planned) {
+  StandingList list = {0};
+  const Fn *step = ir_main_entry(planned->m);
+  if (step) add_standing(planned, step, 1, &list);
+  return list;
 }
 
 /* ---- layers ahead ---- */
@@ -54,61 +55,62 @@ typedef struct Gathered { /* a loop whose body's gathers start rounds before */
 } Gathered;
 typedef VEC(Gathered) GatheredList;
 
-static Gathered gathered_by(const Planned *p, const Op *loop) {
-  Gathered g = {.stack = attr_str(&loop->attrs, ATTR_path, loop->callee->name)};
-  FlightList l = flights_over(p->m->arena, loop->callee);
-  for (uint32_t i = 0; i < l.n; i++) {
-    if (l.at[i].rounds >= 0) continue;
-    if (-l.at[i].rounds > g.layers) g.layers = -l.at[i].rounds;
-    g.bytes += loop_ring(loop, i).bytes * loop_ring(loop, i).buffers;
+static Gathered gathered_by(const Planned *planned, const Op *loop) {
+  Gathered gathered = {.stack = attr_str(&loop->attrs, ATTR_path, loop->callee->name)};
+  FlightList list = flights_over(planned->m->arena, loop->callee);
+  for (uint32_t i = 0; i < list.n; i++) {
+    if (list.at[i].rounds >= 0) continue;
+    if (-list.at[i].rounds > gathered.layers) gathered.layers = -list.at[i].rounds;
+    gathered.bytes += loop_ring(loop, i).bytes * loop_ring(loop, i).buffers;
   }
-  return g;
+  return gathered;
 }
 
 /* Forward and backward, and parts of a stack, each once. */
-static void add_gathered(const Planned *p, const Fn *f, GatheredList *l) {
+static void add_gathered(const Planned *planned, const Fn *f, GatheredList *list) {
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
     if (o->code != OP_loop) continue;
-    Gathered g = gathered_by(p, o);
-    bool there = !g.layers;
-    for (uint32_t k = 0; k < l->n; k++)
-      there |= !strcmp(l->at[k].stack, g.stack) && l->at[k].layers == g.layers;
-    if (!there) vec_push(p->m->arena, *l, g);
-    add_gathered(p, o->callee, l);
+    Gathered gathered = gathered_by(planned, o);
+    bool there = !gathered.layers;
+    for (uint32_t k = 0; k < list->n; k++)
+      there |= !strcmp(list->at[k].stack, gathered.stack) && list->at[k].layers == gathered.layers;
+    if (!there) vec_push(planned->m->arena, *list, gathered);
+    add_gathered(planned, o->callee, list);
   }
 }
 
-static GatheredList gathered(const Planned *p) {
-  GatheredList l = {0};
-  const Fn *step = ir_main_entry(p->m);
-  if (step) add_gathered(p, step, &l);
-  return l;
+static GatheredList gathered(const Planned *planned) {
+  GatheredList list = {0};
+  const Fn *step = ir_main_entry(planned->m);
+  if (step) add_gathered(planned, step, &list);
+  return list;
 }
 
 /* ---- text ---- */
 
-static const char *asked_text(const Planned *p, Ahead a) {
-  if (a.bytes) return plan_amount(p->m->arena, (double)a.bytes);
-  return arena_printf(p->m->arena, "%lld", (long long)a.layers);
+static const char *asked_text(const Planned *planned, Ahead a) {
+  if (a.bytes) return plan_amount(planned->m->arena, (double)a.bytes);
+  return arena_printf(planned->m->arena, "%lld", (long long)a.layers);
 }
 
-void plan_say_flights(const Planned *p) {
-  Ahead asked = flights_ahead(p->m);
-  GatheredList l = gathered(p);
-  StandingList s = standing(p);
-  bool weighed = machine_is_known(p->m, &p->machine);
-  for (uint32_t i = 0; i < l.n; i++)
-    printf("  %s: %lld layer%s gathered ahead, %s of buffers\n", l.at[i].stack,
-           (long long)l.at[i].layers, l.at[i].layers > 1 ? "s" : "",
-           plan_amount(p->m->arena, (double)l.at[i].bytes));
-  if ((asked.layers > flights_depth(p->m) || asked.bytes) && weighed)
-    printf("  prefetch = %s: %s\n", asked_text(p, asked),
-           l.n ? "more layers ahead would not fit, or hide nothing more"
-               : "a layer gathered ahead would hide nothing");
-  if (s.n) printf("waited for where they stand          calls%s\n", weighed ? "    seconds" : "");
-  for (uint32_t i = 0; i < s.n; i++) {
-    const Standing *x = &s.at[i];
+void plan_say_flights(const Planned *planned) {
+  Ahead asked = flights_ahead(planned->m);
+  GatheredList list = gathered(planned);
+  StandingList standing_list = standing(planned);
+  bool weighed = machine_is_known(planned->m, &planned->machine);
+  for (uint32_t i = 0; i < list.n; i++)
+    printf("  %s: %lld layer%s gathered ahead, %s of buffers\n", list.at[i].stack,
+           (long long)list.at[i].layers, list.at[i].layers > 1 ? "s" : "",
+           plan_amount(planned->m->arena, (double)list.at[i].bytes));
+  if ((asked.layers > flights_depth(planned->m) || asked.bytes) && weighed)
+    printf("  prefetch = %s: %s\n", asked_text(planned, asked),
+           list.n ? "more layers ahead would not fit, or hide nothing more"
+                  : "a layer gathered ahead would hide nothing");
+  if (standing_list.n)
+    printf("waited for where they stand          calls%s\n", weighed ? "    seconds" : "");
+  for (uint32_t i = 0; i < standing_list.n; i++) {
+    const Standing *x = &standing_list.at[i];
     printf("  over %-8s %-16s %12.0f", word_of(x->like, ATTR_axis), op_name(x->like->code),
            x->calls);
     if (weighed) printf(" %10.3g", x->seconds);
@@ -116,19 +118,20 @@ void plan_say_flights(const Planned *p) {
   }
 }
 
-void plan_put_flights(const Planned *p) {
-  GatheredList l = gathered(p);
-  StandingList s = standing(p);
-  if (!l.n && !s.n) return;
+void plan_put_flights(const Planned *planned) {
+  GatheredList list = gathered(planned);
+  StandingList standing_list = standing(planned);
+  if (!list.n && !standing_list.n) return;
   printf("\"flights\":{\"ahead\":[");
-  for (uint32_t i = 0; i < l.n; i++)
-    printf("%s{\"stack\":\"%s\",\"layers\":%lld,\"bytes\":%lld}", i ? "," : "", l.at[i].stack,
-           (long long)l.at[i].layers, (long long)l.at[i].bytes);
+  for (uint32_t i = 0; i < list.n; i++)
+    printf("%s{\"stack\":\"%s\",\"layers\":%lld,\"bytes\":%lld}", i ? "," : "", list.at[i].stack,
+           (long long)list.at[i].layers, (long long)list.at[i].bytes);
   printf("],\"blocking\":[");
-  for (uint32_t i = 0; i < s.n; i++)
+  for (uint32_t i = 0; i < standing_list.n; i++)
     printf("%s{\"axis\":\"%s\",\"kind\":\"%s\",\"calls\":%.0f,\"seconds\":%.6g,\"why\":\"%s\"}",
-           i ? "," : "", word_of(s.at[i].like, ATTR_axis), op_name(s.at[i].like->code),
-           s.at[i].calls, s.at[i].seconds, word_of(s.at[i].like, ATTR_blocking));
+           i ? "," : "", word_of(standing_list.at[i].like, ATTR_axis),
+           op_name(standing_list.at[i].like->code), standing_list.at[i].calls,
+           standing_list.at[i].seconds, word_of(standing_list.at[i].like, ATTR_blocking));
   printf("]},");
 }
 

@@ -8,17 +8,18 @@
 #include <math.h>
 #include <stdlib.h>
 
-static bool holds_others(const Module *m, const Global *g) {
+static bool holds_others(const Module *m, const Global *global) {
   for (uint32_t i = 0; i < m->globals.n; i++)
-    if (m->globals.at[i]->within == g) return true;
-  return g->derived;
+    if (m->globals.at[i]->within == global) return true;
+  return global->derived;
 }
 
 static double parameters(const Module *m) {
   double n = 0;
   for (uint32_t i = 0; i < m->globals.n; i++) {
-    const Global *g = m->globals.at[i];
-    if (g->kind == GLOBAL_PARAM && !holds_others(m, g)) n += (double)type_count(&g->type);
+    const Global *global = m->globals.at[i];
+    if (global->kind == GLOBAL_PARAM && !holds_others(m, global))
+      n += (double)type_count(&global->type);
   }
   return n;
 }
@@ -26,10 +27,10 @@ static double parameters(const Module *m) {
 /* Ranks that share a flat group: the product of the axes on which one is a shard. */
 static int64_t sharing(const Module *m) {
   for (uint32_t i = 0; i < m->globals.n; i++) {
-    const Global *g = m->globals.at[i];
+    const Global *global = m->globals.at[i];
     int64_t n = 1;
-    for (uint32_t a = 0; a < m->mesh.n && holds_others(m, g); a++)
-      if (g->placed.on[a]) n *= m->mesh.at[a].size;
+    for (uint32_t a = 0; a < m->mesh.n && holds_others(m, global); a++)
+      if (global->placed.on[a]) n *= m->mesh.at[a].size;
     if (n > 1) return n;
   }
   return 1;

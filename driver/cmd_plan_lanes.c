@@ -13,74 +13,77 @@ typedef struct Drawing {
   FILE *out;
 } Drawing;
 
-static double at_x(const Drawing *d, double seconds) {
-  return LEFT + (WIDTH - LEFT - RIGHT) * seconds / d->lanes->shown;
+static double at_x(const Drawing *drawing, double seconds) {
+  return LEFT + (WIDTH - LEFT - RIGHT) * seconds / drawing->lanes->shown;
 }
 
 static int lane_y(int axis) { return TOP + LANE * (axis + 1); }
 
-static void put_bar(const Drawing *d, int axis, double from, double to, const char *colour,
+static void put_bar(const Drawing *drawing, int axis, double from, double to, const char *colour,
                     const char *what) {
-  double x = at_x(d, from), width = at_x(d, to) - x;
+  double x = at_x(drawing, from), width = at_x(drawing, to) - x;
   if (width > 2) width -= 0.6; /* neighbours stay apart */
-  fprintf(d->out, "<rect x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"%d\" fill=\"%s\"><title>", x,
+  fprintf(drawing->out,
+          "<rect x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"%d\" fill=\"%s\"><title>", x,
           lane_y(axis), width < 0.4 ? 0.4 : width, BAR, colour);
-  rt_put_escaped(d->out, what);
-  fputs("</title></rect>\n", d->out);
+  rt_put_escaped(drawing->out, what);
+  fputs("</title></rect>\n", drawing->out);
 }
 
-static const char *said(const Drawing *d, const LaneSpan *s) {
-  const Op *o = event_op(s->event);
+static const char *said(const Drawing *drawing, const LaneSpan *span) {
+  const Op *o = event_op(span->event);
   const char *of = o->callee ? o->callee->name : op_name(o->code);
-  return arena_printf(d->p->m->arena, "%s in %s: %.3g s", of, s->event->f->name, s->to - s->from);
+  return arena_printf(drawing->p->m->arena, "%s in %s: %.3g s", of, span->event->f->name,
+                      span->to - span->from);
 }
 
 /* Spans of one lane from left to right; those that no eye tells apart as one. */
-static void put_lane(const Drawing *d, int axis) {
-  const char *colour = axis < 0                                      ? "#0072B2"
-                       : axis_crosses(d->p->m, &d->p->machine, axis) ? "#D55E00"
-                                                                     : "#009E73";
+static void put_lane(const Drawing *drawing, int axis) {
+  const char *colour = axis < 0                                                  ? "#0072B2"
+                       : axis_crosses(drawing->p->m, &drawing->p->machine, axis) ? "#D55E00"
+                                                                                 : "#009E73";
   double from = 0, to = -1;
-  for (uint32_t i = 0; i < d->lanes->span.n; i++) {
-    const LaneSpan *s = &d->lanes->span.at[i];
-    double wide = at_x(d, s->to) - at_x(d, s->from);
-    if (s->axis != axis) continue;
-    bool joins = wide < 1 && to >= 0 && at_x(d, s->from) - at_x(d, to) < 0.5;
-    if (!joins && to >= 0) put_bar(d, axis, from, to, colour, "short ones"), to = -1;
-    if (wide >= 1) put_bar(d, axis, s->from, s->to, colour, said(d, s));
-    else from = to < 0 ? s->from : from, to = s->to;
+  for (uint32_t i = 0; i < drawing->lanes->span.n; i++) {
+    const LaneSpan *span = &drawing->lanes->span.at[i];
+    double wide = at_x(drawing, span->to) - at_x(drawing, span->from);
+    if (span->axis != axis) continue;
+    bool joins = wide < 1 && to >= 0 && at_x(drawing, span->from) - at_x(drawing, to) < 0.5;
+    if (!joins && to >= 0) put_bar(drawing, axis, from, to, colour, "short ones"), to = -1;
+    if (wide >= 1) put_bar(drawing, axis, span->from, span->to, colour, said(drawing, span));
+    else from = to < 0 ? span->from : from, to = span->to;
   }
-  if (to >= 0) put_bar(d, axis, from, to, colour, "short ones");
+  if (to >= 0) put_bar(drawing, axis, from, to, colour, "short ones");
 }
 
-static void put_waiting(const Drawing *d) {
+static void put_waiting(const Drawing *drawing) {
   double free = 0;
-  for (uint32_t i = 0; i < d->lanes->span.n; i++) {
-    const LaneSpan *s = &d->lanes->span.at[i];
-    if (s->axis >= 0) continue;
-    if (at_x(d, s->from) - at_x(d, free) > 0.4)
-      put_bar(d, -1, free, s->from, "#E69F0066", "kernels wait for messages");
-    free = s->to;
+  for (uint32_t i = 0; i < drawing->lanes->span.n; i++) {
+    const LaneSpan *span = &drawing->lanes->span.at[i];
+    if (span->axis >= 0) continue;
+    if (at_x(drawing, span->from) - at_x(drawing, free) > 0.4)
+      put_bar(drawing, -1, free, span->from, "#E69F0066", "kernels wait for messages");
+    free = span->to;
   }
-  if (at_x(d, d->lanes->shown) - at_x(d, free) > 0.4)
-    put_bar(d, -1, free, d->lanes->shown, "#E69F0066", "kernels wait for messages");
+  if (at_x(drawing, drawing->lanes->shown) - at_x(drawing, free) > 0.4)
+    put_bar(drawing, -1, free, drawing->lanes->shown, "#E69F0066", "kernels wait for messages");
 }
 
-static void put_words(const Drawing *d, double x, int y, const char *anchor, const char *words) {
-  fprintf(d->out, "<text class=\"t\" x=\"%.1f\" y=\"%d\" text-anchor=\"%s\">", x, y, anchor);
-  rt_put_escaped(d->out, words);
-  fputs("</text>\n", d->out);
+static void put_words(const Drawing *drawing, double x, int y, const char *anchor,
+                      const char *words) {
+  fprintf(drawing->out, "<text class=\"t\" x=\"%.1f\" y=\"%d\" text-anchor=\"%s\">", x, y, anchor);
+  rt_put_escaped(drawing->out, words);
+  fputs("</text>\n", drawing->out);
 }
 
-static void put_cuts(const Drawing *d, int bottom) {
+static void put_cuts(const Drawing *drawing, int bottom) {
   double last = 0;
-  for (uint32_t i = 0; i < d->lanes->cut.n; i++) {
-    const LaneBreak *c = &d->lanes->cut.at[i];
-    double x = at_x(d, c->at);
-    fprintf(d->out, "<path class=\"c\" d=\"M%.1f %dV%d\"/>\n", x, TOP - 4, bottom);
+  for (uint32_t i = 0; i < drawing->lanes->cut.n; i++) {
+    const LaneBreak *lane_break = &drawing->lanes->cut.at[i];
+    double x = at_x(drawing, lane_break->at);
+    fprintf(drawing->out, "<path class=\"c\" d=\"M%.1f %dV%d\"/>\n", x, TOP - 4, bottom);
     if (x - last < 90) continue;
-    put_words(d, x, TOP - 8, "middle",
-              arena_printf(d->p->m->arena, "+ %lld rounds", (long long)c->rounds));
+    put_words(drawing, x, TOP - 8, "middle",
+              arena_printf(drawing->p->m->arena, "+ %lld rounds", (long long)lane_break->rounds));
     last = x;
   }
 }
@@ -92,29 +95,30 @@ double plan_scale_step(double all) {
   return step;
 }
 
-static void put_scale(const Drawing *d, int bottom) {
-  double step = plan_scale_step(d->lanes->shown);
-  for (double t = 0; t <= d->lanes->shown; t += step) {
-    fprintf(d->out, "<path class=\"g\" d=\"M%.1f %dV%d\"/>\n", at_x(d, t), TOP, bottom);
-    put_words(d, at_x(d, t), bottom + 14, "middle", arena_printf(d->p->m->arena, "%.3g s", t));
+static void put_scale(const Drawing *drawing, int bottom) {
+  double step = plan_scale_step(drawing->lanes->shown);
+  for (double t = 0; t <= drawing->lanes->shown; t += step) {
+    fprintf(drawing->out, "<path class=\"g\" d=\"M%.1f %dV%d\"/>\n", at_x(drawing, t), TOP, bottom);
+    put_words(drawing, at_x(drawing, t), bottom + 14, "middle",
+              arena_printf(drawing->p->m->arena, "%.3g s", t));
   }
 }
 
-void plan_lanes_svg(FILE *out, const Planned *p) {
-  Drawing d = {p, &p->step.lanes, out};
-  int axes = (int)p->m->mesh.n, bottom = lane_y(axes);
+void plan_lanes_svg(FILE *out, const Planned *planned) {
+  Drawing drawing = {planned, &planned->step.lanes, out};
+  int axes = (int)planned->m->mesh.n, bottom = lane_y(axes);
   fprintf(out,
           "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" role=\"img\" "
           "aria-label=\"kernels and messages of a rank over a step\">\n"
           "<style>.g{stroke:#8884}.c{stroke:#888;stroke-dasharray:4 3}</style>\n",
           WIDTH, bottom + 20);
-  put_scale(&d, bottom);
+  put_scale(&drawing, bottom);
   for (int axis = -1; axis < axes; axis++) {
-    put_words(&d, LEFT - 8, lane_y(axis) + 14, "end",
-              axis < 0 ? "kernels" : p->m->mesh.at[axis].name);
-    put_lane(&d, axis);
+    put_words(&drawing, LEFT - 8, lane_y(axis) + 14, "end",
+              axis < 0 ? "kernels" : planned->m->mesh.at[axis].name);
+    put_lane(&drawing, axis);
   }
-  put_waiting(&d);
-  put_cuts(&d, bottom);
+  put_waiting(&drawing);
+  put_cuts(&drawing, bottom);
   fputs("</svg>\n", out);
 }

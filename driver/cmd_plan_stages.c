@@ -13,19 +13,20 @@ static bool has_hop(const Op *o) {
 }
 
 /* Without turns, under `gpipe`: the first loop that sends and the last one. */
-static bool find_apart(Arena *a, const Fn *f, int64_t stages, TurnLoops *t) {
-  *t = (TurnLoops){.n = 0};
+static bool find_apart(Arena *arena, const Fn *f, int64_t stages, TurnLoops *loops) {
+  *loops = (TurnLoops){.n = 0};
   for (OpId i = 0; i < f->ops.n; i++)
-    if (has_hop(&f->ops.at[i])) t->loop[t->n < 2 ? t->n++ : 1] = i;
-  if (t->n < 2) return false;
-  t->table = turns_gpipe(a, stages, attr_int(&f->ops.at[t->loop[0]].attrs, ATTR_trip, 1));
+    if (has_hop(&f->ops.at[i])) loops->loop[loops->n < 2 ? loops->n++ : 1] = i;
+  if (loops->n < 2) return false;
+  loops->table =
+      turns_gpipe(arena, stages, attr_int(&f->ops.at[loops->loop[0]].attrs, ATTR_trip, 1));
   return true;
 }
 
-static bool find_schedule(Arena *a, const Fn *f, int64_t stages, TurnLoops *t) {
+static bool find_schedule(Arena *arena, const Fn *f, int64_t stages, TurnLoops *loops) {
   for (OpId i = 0; i < f->ops.n; i++)
-    if (turns_begin(f, i, t)) return true;
-  return find_apart(a, f, stages, t);
+    if (turns_begin(f, i, loops)) return true;
+  return find_apart(arena, f, stages, loops);
 }
 
 typedef struct StageCosts { /* of a micro-batch, by stage and loop */
@@ -33,52 +34,54 @@ typedef struct StageCosts { /* of a micro-batch, by stage and loop */
   double *flop, *bytes;
 } StageCosts;
 
-static void add_class(StageCosts *k, const Module *m, const TurnLoops *t, const Fn *f) {
+static void add_class(StageCosts *costs, const Module *m, const TurnLoops *loops, const Fn *f) {
   StageClass c = module_class(m);
-  for (int i = 0; i < t->n; i++) {
-    IrCount cost = ir_count(m, f->ops.at[t->loop[i]].callee);
+  for (int i = 0; i < loops->n; i++) {
+    IrCount cost = ir_count(m, f->ops.at[loops->loop[i]].callee);
     for (int64_t s = c.first; s <= c.last; s++)
-      k->flop[s * TURN_LOOPS + i] = cost.flop, k->bytes[s * TURN_LOOPS + i] = cost.bytes;
+      costs->flop[s * TURN_LOOPS + i] = cost.flop, costs->bytes[s * TURN_LOOPS + i] = cost.bytes;
   }
 }
 
-static double waits(const StageCosts *k, const double *time, int64_t stage) {
+static double waits(const StageCosts *costs, const double *time, int64_t stage) {
   double busy = 0;
   for (int i = 0; i < TURN_LOOPS; i++) busy += time[stage * TURN_LOOPS + i];
-  double wait = turns_makespan(&k->table, time) - busy * (double)k->table.parts;
+  double wait = turns_makespan(&costs->table, time) - busy * (double)costs->table.parts;
   return wait > 0 ? wait : 0;
 }
 
-static bool stage_costs(const Planned *p, const Fn *entry, StageCosts *k) {
-  Arena *a = p->m->arena;
-  int axis = module_class(p->m).axis;
-  int64_t stages = axis < 0 ? 1 : p->m->mesh.at[axis].size;
-  k->flop = ARENA_ARRAY(a, double, stages *TURN_LOOPS);
-  k->bytes = ARENA_ARRAY(a, double, stages *TURN_LOOPS);
-  for (uint32_t i = 0; i < p->programs.n; i++) {
-    const Module *own = p->programs.at[i];
+static bool stage_costs(const Planned *planned, const Fn *entry, StageCosts *costs) {
+  Arena *arena = planned->m->arena;
+  int axis = module_class(planned->m).axis;
+  int64_t stages = axis < 0 ? 1 : planned->m->mesh.at[axis].size;
+  costs->flop = ARENA_ARRAY(arena, double, stages *TURN_LOOPS);
+  costs->bytes = ARENA_ARRAY(arena, double, stages *TURN_LOOPS);
+  for (uint32_t i = 0; i < planned->programs.n; i++) {
+    const Module *own = planned->programs.at[i];
     const Fn *f = module_fn(own, intern(own->ctx->names, entry->name));
-    TurnLoops t;
-    if (!f || !find_schedule(a, f, stages, &t)) return false;
-    k->table = t.table;
-    add_class(k, own, &t, f);
+    TurnLoops loops;
+    if (!f || !find_schedule(arena, f, stages, &loops)) return false;
+    costs->table = loops.table;
+    add_class(costs, own, &loops, f);
   }
   return true;
 }
 
-IrCount plan_waits(const Planned *p, const Fn *entry, uint32_t class) {
-  StageCosts k;
-  if (!stage_costs(p, entry, &k)) return (IrCount){0};
-  int64_t stage = module_class(p->programs.at[class]).first;
-  return (IrCount){.flop = waits(&k, k.flop, stage), .bytes = waits(&k, k.bytes, stage)};
+IrCount plan_waits(const Planned *planned, const Fn *entry, uint32_t class) {
+  StageCosts costs;
+  if (!stage_costs(planned, entry, &costs)) return (IrCount){0};
+  int64_t stage = module_class(planned->programs.at[class]).first;
+  return (IrCount){.flop = waits(&costs, costs.flop, stage),
+                   .bytes = waits(&costs, costs.bytes, stage)};
 }
 
-bool plan_gantt(const Planned *p, PlanGantt *s) {
-  StageCosts k;
-  const Fn *step = ir_main_entry(p->m);
-  if (p->programs.n < 2 || !step || !stage_costs(p, step, &k)) return false;
-  int64_t each = turns_loops(&k.table) * k.table.parts;
-  *s = (PlanGantt){k.table, ARENA_ARRAY(p->m->arena, TurnSpan, each * k.table.stages), each, 0};
-  s->total = turns_spans(&k.table, k.flop, s->span);
+bool plan_gantt(const Planned *planned, PlanGantt *s) {
+  StageCosts costs;
+  const Fn *step = ir_main_entry(planned->m);
+  if (planned->programs.n < 2 || !step || !stage_costs(planned, step, &costs)) return false;
+  int64_t each = turns_loops(&costs.table) * costs.table.parts;
+  *s = (PlanGantt){costs.table, ARENA_ARRAY(planned->m->arena, TurnSpan, each * costs.table.stages),
+                   each, 0};
+  s->total = turns_spans(&costs.table, costs.flop, s->span);
   return s->total > 0;
 }

@@ -5,48 +5,50 @@
 #include "ir/module_settings.h"
 
 /* The class whose kernels have the most to do: the others wait for it. */
-static uint32_t slowest(const Planned *p) {
+static uint32_t slowest(const Planned *planned) {
   uint32_t at = 0;
-  for (uint32_t i = 1; i < p->programs.n; i++)
-    if (p->class[i].flop > p->class[at].flop) at = i;
+  for (uint32_t i = 1; i < planned->programs.n; i++)
+    if (planned->class[i].flop > planned->class[at].flop) at = i;
   return at;
 }
 
-PlanStep plan_step(const Planned *p, const Fn *entry) {
-  PlanStep s = {0};
-  if (!entry) return s;
-  uint32_t at = slowest(p);
-  const Module *m = p->programs.at[at];
+PlanStep plan_step(const Planned *planned, const Fn *entry) {
+  PlanStep step = {0};
+  if (!entry) return step;
+  uint32_t at = slowest(planned);
+  const Module *m = planned->programs.at[at];
   entry = module_fn(m, intern(m->ctx->names, entry->name));
-  bool classes = p->programs.n > 1;
+  bool classes = planned->programs.n > 1;
   IrCount work = ir_count(m, entry),
-          others = classes ? plan_waits(p, entry, at) : ir_waited(m, entry);
-  s.traffic = classes ? plan_traffic(p) : entry_traffic(m, entry);
-  s.flop = work.flop, s.moved = work.bytes, s.waited = others.flop;
+          others = classes ? plan_waits(planned, entry, at) : ir_waited(m, entry);
+  step.traffic = classes ? plan_traffic(planned) : entry_traffic(m, entry);
+  step.flop = work.flop, step.moved = work.bytes, step.waited = others.flop;
   Moves moves = entry_moves(entry);
   IrCount beside = ir_count_beside(m, entry);
-  s.time = plan_time(m, &p->machine, &s.traffic, &moves, &beside,
-                     s.flop + others.flop - beside.flop, s.moved + others.bytes - beside.bytes);
-  s.lanes = plan_lanes(m, &p->machine, entry);
-  lanes_hide(&s.lanes, m, &s.time);
-  return s;
+  step.time =
+      plan_time(m, &planned->machine, &step.traffic, &moves, &beside,
+                step.flop + others.flop - beside.flop, step.moved + others.bytes - beside.bytes);
+  step.lanes = plan_lanes(m, &planned->machine, entry);
+  lanes_hide(&step.lanes, m, &step.time);
+  return step;
 }
 
-double plan_bytes_sent(const PlanStep *s) {
+double plan_bytes_sent(const PlanStep *step) {
   double sum = 0;
-  for (uint32_t i = 0; i < s->traffic.n; i++) sum += s->traffic.at[i].bytes;
+  for (uint32_t i = 0; i < step->traffic.n; i++) sum += step->traffic.at[i].bytes;
   return sum;
 }
 
 /* ---- text ---- */
 
-void plan_say_traffic(const Planned *p, const PlanStep *s) {
-  if (!s->traffic.n) return;
+void plan_say_traffic(const Planned *planned, const PlanStep *step) {
+  if (!step->traffic.n) return;
   printf("each rank sends per step          elements        bytes     calls\n");
-  for (uint32_t i = 0; i < s->traffic.n; i++) {
-    const Traffic *t = &s->traffic.at[i];
-    printf("  over %-8s %-16s %12.0f %12s %9.0f\n", p->m->mesh.at[t->axis].name, op_name(t->kind),
-           t->elements, plan_amount(p->m->arena, t->bytes), t->calls);
+  for (uint32_t i = 0; i < step->traffic.n; i++) {
+    const Traffic *traffic = &step->traffic.at[i];
+    printf("  over %-8s %-16s %12.0f %12s %9.0f\n", planned->m->mesh.at[traffic->axis].name,
+           op_name(traffic->kind), traffic->elements,
+           plan_amount(planned->m->arena, traffic->bytes), traffic->calls);
   }
 }
 
@@ -54,11 +56,11 @@ void plan_say_traffic(const Planned *p, const PlanStep *s) {
 static const double INT8_ERROR = 0.00394;
 
 /* Messages of 8 bits in a step of all programs; those of packed signs are others. */
-static uint32_t int8_messages(const Planned *p) {
+static uint32_t int8_messages(const Planned *planned) {
   uint32_t n = 0;
-  Str in = intern(p->m->ctx->names, "int8_in");
-  for (uint32_t i = 0; i < p->m->fns.n; i++) {
-    const Fn *f = p->m->fns.at[i];
+  Str in = intern(planned->m->ctx->names, "int8_in");
+  for (uint32_t i = 0; i < planned->m->fns.n; i++) {
+    const Fn *f = planned->m->fns.at[i];
     for (OpId k = 0; k < f->ops.n; k++)
       n += op_family(f->ops.at[k].code) == FAMILY_COLLECTIVE && f->ops.at[k].nin &&
            type_find(value_type(f, f->ops.at[k].in[0]), in) >= 0;
@@ -67,125 +69,129 @@ static uint32_t int8_messages(const Planned *p) {
 }
 
 /* in 8 bits: gradients, a scale for 256 of them; a message rounds .. */
-void plan_say_int8(const Planned *p) {
-  bool gradients = plan_int8_gradients(p->m), weights = plan_int8_weights(p->m);
-  if (!p->m->mesh.n || !(gradients || weights)) return;
+void plan_say_int8(const Planned *planned) {
+  bool gradients = plan_int8_gradients(planned->m), weights = plan_int8_weights(planned->m);
+  if (!planned->m->mesh.n || !(gradients || weights)) return;
   printf("in 8 bits: %s%s%s, a scale for %lld of them; ", gradients ? "gradients" : "",
          gradients && weights ? " and " : "", weights ? "gathered weights" : "",
-         (long long)plan_int8_block(p->m));
-  if (int8_messages(p))
+         (long long)plan_int8_block(planned->m));
+  if (int8_messages(planned))
     printf("a message rounds each by %.3g %% of the largest of these at most\n", 100 * INT8_ERROR);
   else printf("no message is long enough, and numbers travel as they are\n");
 }
 
-void plan_put_int8(const Planned *p) {
-  if (!p->m->mesh.n || !int8_messages(p)) return;
+void plan_put_int8(const Planned *planned) {
+  if (!planned->m->mesh.n || !int8_messages(planned)) return;
   printf("\"int8\":{\"gradients\":%s,\"weights\":%s,\"block\":%lld,\"error\":%.3g},",
-         plan_int8_gradients(p->m) ? "true" : "false", plan_int8_weights(p->m) ? "true" : "false",
-         (long long)plan_int8_block(p->m), INT8_ERROR);
+         plan_int8_gradients(planned->m) ? "true" : "false",
+         plan_int8_weights(planned->m) ? "true" : "false", (long long)plan_int8_block(planned->m),
+         INT8_ERROR);
 }
 
 /* at least 1.2 s: computation 0.8 s beside memory 0.3 s, over data 0.4 s (between nodes)
    at least 0.9 s: computation 0.8 s, over data 0.1 s and 0.3 s hidden, over pcie 0.2 s */
-void plan_say_time(const Planned *p, const PlanStep *s) {
-  const StepTime *t = &s->time;
-  if (t->total <= 0) return;
-  printf("at least %.3g s: computation %.3g s", t->total, t->compute);
-  if (t->memory > 0) printf(" beside memory %.3g s", t->memory);
-  for (uint32_t i = 0; i < p->m->mesh.n; i++)
-    if (t->axis[i] > 0)
-      printf(", over %s %.3g s%s%s", p->m->mesh.at[i].name, t->exposed[i],
-             t->exposed[i] < t->axis[i]
-                 ? arena_printf(p->m->arena, " and %.3g s hidden", t->axis[i] - t->exposed[i])
+void plan_say_time(const Planned *planned, const PlanStep *step) {
+  const StepTime *step_time = &step->time;
+  if (step_time->total <= 0) return;
+  printf("at least %.3g s: computation %.3g s", step_time->total, step_time->compute);
+  if (step_time->memory > 0) printf(" beside memory %.3g s", step_time->memory);
+  for (uint32_t i = 0; i < planned->m->mesh.n; i++)
+    if (step_time->axis[i] > 0)
+      printf(", over %s %.3g s%s%s", planned->m->mesh.at[i].name, step_time->exposed[i],
+             step_time->exposed[i] < step_time->axis[i]
+                 ? arena_printf(planned->m->arena, " and %.3g s hidden",
+                                step_time->axis[i] - step_time->exposed[i])
                  : "",
-             axis_crosses(p->m, &p->machine, (int)i) ? " (between nodes)" : "");
-  if (t->pcie > 0) printf(", over pcie %.3g s", t->pcie);
-  if (t->host > 0) printf(", on the host %.3g s", t->host);
-  if (t->pcie + t->host > 0) printf(", of which the GPU waits for %.3g s", t->away);
-  if (t->slowed > 0) printf(", slower by %.3g s beside messages that processors carry", t->slowed);
+             axis_crosses(planned->m, &planned->machine, (int)i) ? " (between nodes)" : "");
+  if (step_time->pcie > 0) printf(", over pcie %.3g s", step_time->pcie);
+  if (step_time->host > 0) printf(", on the host %.3g s", step_time->host);
+  if (step_time->pcie + step_time->host > 0)
+    printf(", of which the GPU waits for %.3g s", step_time->away);
+  if (step_time->slowed > 0)
+    printf(", slower by %.3g s beside messages that processors carry", step_time->slowed);
   printf("\n");
 }
 
 /* Bytes of a step, over all of the run. */
-static double bytes_on_average(const Planned *p) {
-  double warm = p->freeze < p->steps ? p->freeze / p->steps : 1;
-  return warm * plan_bytes_sent(&p->step) + (1 - warm) * plan_bytes_sent(&p->frozen);
+static double bytes_on_average(const Planned *planned) {
+  double warm = planned->freeze < planned->steps ? planned->freeze / planned->steps : 1;
+  return warm * plan_bytes_sent(&planned->step) + (1 - warm) * plan_bytes_sent(&planned->frozen);
 }
 
-const char *plan_warm_up(const Planned *p) {
-  if (!p->freeze) return "the warm-up, whose length `freeze = auto` finds";
-  return arena_printf(p->m->arena, "%.0f of %.0f steps", p->freeze, p->steps);
+const char *plan_warm_up(const Planned *planned) {
+  if (!planned->freeze) return "the warm-up, whose length `freeze = auto` finds";
+  return arena_printf(planned->m->arena, "%.0f of %.0f steps", planned->freeze, planned->steps);
 }
 
 /* after 2000 of 10000 steps, which send 12.0 MiB
    .. on average 2.80 MiB a step: 4.29 times less than 12.0 MiB, as before the freeze */
-void plan_say_frozen(const Planned *p) {
-  Arena *a = p->m->arena;
-  if (!p->freezes) return;
-  printf("after %s, frozen: %.4g FLOP per rank, %s between kernels and memory\n", plan_warm_up(p),
-         p->frozen.flop, plan_amount(a, p->frozen.moved));
-  plan_say_traffic(p, &p->frozen);
-  plan_say_time(p, &p->frozen);
-  double first = plan_bytes_sent(&p->step), mean = bytes_on_average(p);
+void plan_say_frozen(const Planned *planned) {
+  Arena *arena = planned->m->arena;
+  if (!planned->freezes) return;
+  printf("after %s, frozen: %.4g FLOP per rank, %s between kernels and memory\n",
+         plan_warm_up(planned), planned->frozen.flop, plan_amount(arena, planned->frozen.moved));
+  plan_say_traffic(planned, &planned->frozen);
+  plan_say_time(planned, &planned->frozen);
+  double first = plan_bytes_sent(&planned->step), mean = bytes_on_average(planned);
   if (first <= 0 || mean <= 0) return;
-  printf("a frozen step sends %.3g times less", first / plan_bytes_sent(&p->frozen));
-  if (p->freeze)
-    printf("; on average of the run %s a step, %.3g times less", plan_amount(a, mean),
+  printf("a frozen step sends %.3g times less", first / plan_bytes_sent(&planned->frozen));
+  if (planned->freeze)
+    printf("; on average of the run %s a step, %.3g times less", plan_amount(arena, mean),
            first / mean);
   printf("\n");
 }
 
 /* ---- JSON ---- */
 
-static void put_axis(const Planned *p, const PlanStep *s, uint32_t axis) {
+static void put_axis(const Planned *planned, const PlanStep *step, uint32_t axis) {
   double elements = 0, bytes = 0;
-  for (uint32_t i = 0; i < s->traffic.n; i++)
-    if (s->traffic.at[i].axis == (int)axis)
-      elements += s->traffic.at[i].elements, bytes += s->traffic.at[i].bytes;
+  for (uint32_t i = 0; i < step->traffic.n; i++)
+    if (step->traffic.at[i].axis == (int)axis)
+      elements += step->traffic.at[i].elements, bytes += step->traffic.at[i].bytes;
   printf("%s{\"axis\":\"%s\",\"elements_per_step\":%.0f,\"bytes_per_step\":%.0f,\"collectives\":[",
-         axis ? "," : "", p->m->mesh.at[axis].name, elements, bytes);
+         axis ? "," : "", planned->m->mesh.at[axis].name, elements, bytes);
   bool first = true;
-  for (uint32_t i = 0; i < s->traffic.n; i++) {
-    const Traffic *t = &s->traffic.at[i];
-    if (t->axis != (int)axis) continue;
+  for (uint32_t i = 0; i < step->traffic.n; i++) {
+    const Traffic *traffic = &step->traffic.at[i];
+    if (traffic->axis != (int)axis) continue;
     printf("%s{\"kind\":\"%s\",\"calls\":%.0f,\"elements\":%.0f,\"bytes\":%.0f,"
            "\"largest_message_bytes\":%lld}",
-           first ? "" : ",", op_name(t->kind), t->calls, t->elements, t->bytes,
-           (long long)t->largest);
+           first ? "" : ",", op_name(traffic->kind), traffic->calls, traffic->elements,
+           traffic->bytes, (long long)traffic->largest);
     first = false;
   }
   printf("]}");
 }
 
-void plan_put_communication(const Planned *p, const PlanStep *s) {
+void plan_put_communication(const Planned *planned, const PlanStep *step) {
   printf("\"communication\":[");
-  for (uint32_t i = 0; i < p->m->mesh.n; i++) put_axis(p, s, i);
+  for (uint32_t i = 0; i < planned->m->mesh.n; i++) put_axis(planned, step, i);
   printf("],");
 }
 
-static void put_axis_seconds(const Planned *p, const double *seconds) {
-  for (uint32_t i = 0; i < p->m->mesh.n; i++)
-    printf("%s\"%s\":%.6g", i ? "," : "", p->m->mesh.at[i].name, seconds[i]);
+static void put_axis_seconds(const Planned *planned, const double *seconds) {
+  for (uint32_t i = 0; i < planned->m->mesh.n; i++)
+    printf("%s\"%s\":%.6g", i ? "," : "", planned->m->mesh.at[i].name, seconds[i]);
 }
 
-void plan_put_time(const Planned *p, const PlanStep *s) {
-  const StepTime *t = &s->time;
-  if (t->total <= 0) return;
+void plan_put_time(const Planned *planned, const PlanStep *step) {
+  const StepTime *step_time = &step->time;
+  if (step_time->total <= 0) return;
   printf("\"seconds_per_step\":%.6g,\"seconds\":{\"compute\":%.6g,\"memory\":%.6g,\"over\":{",
-         t->total, t->compute, t->memory);
-  put_axis_seconds(p, t->axis);
+         step_time->total, step_time->compute, step_time->memory);
+  put_axis_seconds(planned, step_time->axis);
   printf("},\"exposed\":{");
-  put_axis_seconds(p, t->exposed);
-  printf("},\"pcie\":%.6g,\"host\":%.6g,\"away\":%.6g,\"slowed\":%.6g},", t->pcie, t->host, t->away,
-         t->slowed);
+  put_axis_seconds(planned, step_time->exposed);
+  printf("},\"pcie\":%.6g,\"host\":%.6g,\"away\":%.6g,\"slowed\":%.6g},", step_time->pcie,
+         step_time->host, step_time->away, step_time->slowed);
 }
 
-void plan_put_frozen(const Planned *p) {
-  if (!p->freezes) return;
+void plan_put_frozen(const Planned *planned) {
+  if (!planned->freezes) return;
   printf("\"frozen\":{");
-  if (p->freeze) printf("\"from\":%.0f,\"steps\":%.0f,", p->freeze, p->steps);
-  plan_put_communication(p, &p->frozen);
-  plan_put_time(p, &p->frozen);
-  printf("\"flop_per_step\":%.17g},", p->frozen.flop);
-  if (p->freeze) printf("\"bytes_per_step_on_average\":%.17g,", bytes_on_average(p));
+  if (planned->freeze) printf("\"from\":%.0f,\"steps\":%.0f,", planned->freeze, planned->steps);
+  plan_put_communication(planned, &planned->frozen);
+  plan_put_time(planned, &planned->frozen);
+  printf("\"flop_per_step\":%.17g},", planned->frozen.flop);
+  if (planned->freeze) printf("\"bytes_per_step_on_average\":%.17g,", bytes_on_average(planned));
 }

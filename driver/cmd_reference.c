@@ -36,25 +36,25 @@ static void put_paragraph(const char *text) {
 
 /* ---- settings.md ---- */
 
-static bool is_line(const SettingRow *r, AstItemKind block) {
-  return r->block == block && r->kind == ROW_LINE;
+static bool is_line(const SettingRow *row, AstItemKind block) {
+  return row->block == block && row->kind == ROW_LINE;
 }
 
-/* Is `r` about the line `word`? `*only`: the choice, or the option's key, that it belongs to. */
-static bool is_part(const SettingRow *r, const SettingRow *line, const char **only) {
+/* Is `row` about the line `word`? `*only`: the choice, or the option's key, that it belongs to. */
+static bool is_part(const SettingRow *row, const SettingRow *line, const char **only) {
   size_t n = strlen(line->word);
   *only = "";
-  if (r->block != line->block || r->kind == ROW_LINE || strncmp(r->word, line->word, n))
+  if (row->block != line->block || row->kind == ROW_LINE || strncmp(row->word, line->word, n))
     return false;
-  if (r->word[n] == '.') *only = r->word + n + 1;
-  return !r->word[n] || r->word[n] == '.';
+  if (row->word[n] == '.') *only = row->word + n + 1;
+  return !row->word[n] || row->word[n] == '.';
 }
 
-static const char *operands_text(const SettingRow *r) {
-  if (r->flags & SETTING_KEYS) return "NAME = N, ..";
-  if (r->flags & SETTING_FREE) return "KEY = VALUE, ..";
-  if (r->type == TYPE_NOTHING) return "";
-  return r->most > 1 ? "VALUE, .." : r->type == TYPE_WORD ? "WORD" : "VALUE";
+static const char *operands_text(const SettingRow *row) {
+  if (row->flags & SETTING_KEYS) return "NAME = N, ..";
+  if (row->flags & SETTING_FREE) return "KEY = VALUE, ..";
+  if (row->type == TYPE_NOTHING) return "";
+  return row->most > 1 ? "VALUE, .." : row->type == TYPE_WORD ? "WORD" : "VALUE";
 }
 
 /* With a capital letter, as a sentence has it. */
@@ -64,35 +64,35 @@ static void put_sentence(FILE *out, const char *text) {
 }
 
 /* What a line does and takes, and whether it must stand. */
-static void write_line_help(FILE *out, const SettingRow *r) {
-  put_sentence(out, r->help);
-  if (r->type != TYPE_NOTHING && r->type != TYPE_WORD)
-    fprintf(out, " Takes %s.", setting_type_text(r->type));
-  const PlannedRow *later = settings_planned_row(r->block, r->word, NULL);
+static void write_line_help(FILE *out, const SettingRow *row) {
+  put_sentence(out, row->help);
+  if (row->type != TYPE_NOTHING && row->type != TYPE_WORD)
+    fprintf(out, " Takes %s.", setting_type_text(row->type));
+  const PlannedRow *later = settings_planned_row(row->block, row->word, NULL);
   if (later && !later->value) fputs(" Not built yet.", out);
   if (later && later->value && *later->value == '!')
     fprintf(out, " Other than `%s` is not built yet.", later->value + 1);
-  if (r->flags & SETTING_NEEDED) fputs(" The block must have it.", out);
-  if (r->flags & SETTING_MANY) fputs(" May stand more than once.", out);
-  if (*r->otherwise) fprintf(out, " Default: `%s`.", r->otherwise);
+  if (row->flags & SETTING_NEEDED) fputs(" The block must have it.", out);
+  if (row->flags & SETTING_MANY) fputs(" May stand more than once.", out);
+  if (*row->otherwise) fprintf(out, " Default: `%s`.", row->otherwise);
 }
 
-static void put_line_head(const SettingRow *r) {
-  const char *operands = operands_text(r);
-  printf("\n### `%s%s%s%s`\n\n", r->word, *operands ? " " : "", operands,
-         r->flags & SETTING_ARROW ? " -> .." : "");
+static void put_line_head(const SettingRow *row) {
+  const char *operands = operands_text(row);
+  printf("\n### `%s%s%s%s`\n\n", row->word, *operands ? " " : "", operands,
+         row->flags & SETTING_ARROW ? " -> .." : "");
   char *help;
   size_t n;
   FILE *out = heap_stream(&help, &n);
-  write_line_help(out, r);
+  write_line_help(out, row);
   fclose(out), put_paragraph(help), free(help);
 }
 
 /* What no pass reads yet. word: of the line; choice: one of it, or NULL */
-static void put_planned(const SettingRow *r, const char *key, const char *choice) {
+static void put_planned(const SettingRow *row, const char *key, const char *choice) {
   char word[32];
-  snprintf(word, sizeof word, "%.*s", (int)strcspn(r->word, "."), r->word);
-  const PlannedRow *p = settings_planned_row(r->block, word, key);
+  snprintf(word, sizeof word, "%.*s", (int)strcspn(row->word, "."), row->word);
+  const PlannedRow *p = settings_planned_row(row->block, word, key);
   if (!p) return;
   if (choice) fputs(p->value && settings_plans(p, choice) ? "; not built yet" : "", stdout);
   else if (!p->value) fputs("; not built yet", stdout);
@@ -103,12 +103,12 @@ static void put_choices(const SettingRow *rows, uint32_t n, const SettingRow *li
   const char *only;
   bool begun = false;
   for (uint32_t i = 0; i < n; i++) {
-    const SettingRow *r = &rows[i];
-    if (r->kind != ROW_CHOICE || !is_part(r, line, &only) || *only) continue;
+    const SettingRow *row = &rows[i];
+    if (row->kind != ROW_CHOICE || !is_part(row, line, &only) || *only) continue;
     if (!begun) puts("\n| word | meaning |\n|---|---|");
     begun = true;
-    fputs("| ", stdout), put_code(r->key), fputs(" | ", stdout), put_cell(r->help);
-    put_planned(r, NULL, r->key), puts(" |");
+    fputs("| ", stdout), put_code(row->key), fputs(" | ", stdout), put_cell(row->help);
+    put_planned(row, NULL, row->key), puts(" |");
   }
 }
 
@@ -116,25 +116,26 @@ static void put_choices(const SettingRow *rows, uint32_t n, const SettingRow *li
 static void put_words(const SettingRow *rows, uint32_t n, const SettingRow *option) {
   bool begun = false;
   for (uint32_t i = 0; i < n; i++) {
-    const SettingRow *r = &rows[i];
+    const SettingRow *row = &rows[i];
     size_t k = strlen(option->word);
-    bool of = r->kind == ROW_CHOICE && r->block == option->block &&
-              !strncmp(r->word, option->word, k) && r->word[k] == '.' &&
-              !strcmp(r->word + k + 1, option->key);
+    bool of = row->kind == ROW_CHOICE && row->block == option->block &&
+              !strncmp(row->word, option->word, k) && row->word[k] == '.' &&
+              !strcmp(row->word + k + 1, option->key);
     if (!of) continue;
-    fputs(begun ? ", " : "", stdout), put_code(r->key);
+    fputs(begun ? ", " : "", stdout), put_code(row->key);
     begun = true;
   }
   if (!begun) fputs("a word", stdout);
 }
 
-static void put_option(const SettingRow *rows, uint32_t n, const SettingRow *r, const char *only) {
-  fputs("| ", stdout), put_code(r->key), fputs(" | ", stdout);
-  if (r->type == TYPE_WORD) put_words(rows, n, r);
-  else put_cell(setting_type_text(r->type));
-  fputs(" | ", stdout), put_code(r->otherwise), fputs(" | ", stdout), put_cell(r->help);
+static void put_option(const SettingRow *rows, uint32_t n, const SettingRow *row,
+                       const char *only) {
+  fputs("| ", stdout), put_code(row->key), fputs(" | ", stdout);
+  if (row->type == TYPE_WORD) put_words(rows, n, row);
+  else put_cell(setting_type_text(row->type));
+  fputs(" | ", stdout), put_code(row->otherwise), fputs(" | ", stdout), put_cell(row->help);
   if (*only) printf(" (with `%s`)", only);
-  put_planned(r, r->key, NULL);
+  put_planned(row, row->key, NULL);
   puts(" |");
 }
 
@@ -177,7 +178,7 @@ static void put_settings(void) {
 
 static void put_operators(void) {
   uint32_t n;
-  const Operator *t = operator_table(&n);
+  const Operator *operator= operator_table(&n);
   put_head("Operators and the library", "frontend/operators.def",
            "How dims of several operands go together is in [language.md](language.md); `shardc "
            "explain op:NAME` shows one\n"
@@ -187,9 +188,10 @@ static void put_operators(void) {
   for (int s = 0; s < SECTION_COUNT; s++) {
     printf("\n## %s\n\n| form | meaning | gradient |\n|---|---|---|\n", operator_section(s));
     for (uint32_t i = 0; i < n; i++) {
-      if ((int)t[i].section != s) continue;
-      fputs("| ", stdout), put_code(t[i].form), fputs(" | ", stdout), put_cell(t[i].meaning);
-      fputs(" | ", stdout), put_cell(t[i].gradient), puts(" |");
+      if ((int)operator[i].section != s) continue;
+      fputs("| ", stdout), put_code(operator[i].form), fputs(" | ", stdout),
+          put_cell(operator[i].meaning);
+      fputs(" | ", stdout), put_cell(operator[i].gradient), puts(" |");
     }
   }
 }
@@ -219,29 +221,29 @@ static const char *group_name(const char *code) {
   return "Others";
 }
 
-static void put_error(const Explanation *e, const char **group) {
-  const char *now = group_name(e->code);
+static void put_error(const Explanation *explanation, const char **group) {
+  const char *now = group_name(explanation->code);
   if (*group != now) printf("\n## %s\n", now);
   *group = now;
-  printf("\n### %s: %s\n\n", e->code, e->title);
-  put_paragraph(e->cause);
-  printf("\n```\n%s\n```\n\n", e->example);
-  put_paragraph(e->repair);
+  printf("\n### %s: %s\n\n", explanation->code, explanation->title);
+  put_paragraph(explanation->cause);
+  printf("\n```\n%s\n```\n\n", explanation->example);
+  put_paragraph(explanation->repair);
 }
 
 static void put_errors(void) {
   uint32_t n;
-  const Explanation *e = explanation_table(&n);
+  const Explanation *explanation = explanation_table(&n);
   const char *group = "";
   put_head(
       "Errors, warnings, notes", "driver/explain.def",
       "`shardc explain CODE` prints one entry. A file under `tests/frontend` produces each code,\n"
       "except those whose check is not built yet.");
-  for (uint32_t i = 0; i < n; i++) put_error(&e[i], &group);
+  for (uint32_t i = 0; i < n; i++) put_error(&explanation[i], &group);
   puts("\n## Errors of the executable\n\n| code | exit status | meaning |\n|---|---|---|");
-  const RuntimeError *r = runtime_error_table(&n);
+  const RuntimeError *error = runtime_error_table(&n);
   for (uint32_t i = 0; i < n; i++)
-    printf("| R%04d | %d | %s |\n", r[i].number, r[i].status, r[i].text);
+    printf("| R%04d | %d | %s |\n", error[i].number, error[i].status, error[i].text);
 }
 
 /* ---- kernels/families.md ---- */

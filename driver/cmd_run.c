@@ -64,151 +64,152 @@ static void put(const char *name, int v) {
   setenv(name, text, 1);
 }
 
-static _Noreturn void become(const Job *j, int i, int say) {
+static _Noreturn void become(const Job *job, int i, int say) {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, NULL);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  setpgid(0, j->group);
-  if (j->n > 1) {
-    put("RANK", i), put("WORLD_SIZE", j->n), put("LOCAL_RANK", i), put("LOCAL_WORLD_SIZE", j->n);
-    setenv("SHARDC_JOB", j->name, 1);
+  setpgid(0, job->group);
+  if (job->n > 1) {
+    put("RANK", i), put("WORLD_SIZE", job->n), put("LOCAL_RANK", i),
+        put("LOCAL_WORLD_SIZE", job->n);
+    setenv("SHARDC_JOB", job->name, 1);
   }
   if (say >= 0) {
     int nothing = open("/dev/null", O_RDONLY);
     if (nothing >= 0) dup2(nothing, 0);
     dup2(say, 1), dup2(say, 2);
   }
-  execv(j->command[0], j->command);
-  fprintf(stderr, "shardc: cannot run `%s`: %s\n", j->command[0], strerror(errno));
+  execv(job->command[0], job->command);
+  fprintf(stderr, "shardc: cannot run `%s`: %s\n", job->command[0], strerror(errno));
   _exit(127);
 }
 
-static bool start_rank(Job *j, int i) {
+static bool start_rank(Job *job, int i) {
   int line[2] = {-1, -1};
   if (i && pipe2(line, O_CLOEXEC)) return false;
   pid_t pid = fork();
-  if (pid == 0) become(j, i, line[1]);
+  if (pid == 0) become(job, i, line[1]);
   if (line[1] >= 0) close(line[1]);
   if (pid < 0) return false;
-  if (!i) j->group = pid;
-  setpgid(pid, j->group);
+  if (!i) job->group = pid;
+  setpgid(pid, job->group);
   if (line[0] >= 0) fcntl(line[0], F_SETFL, O_NONBLOCK);
-  j->rank[i] = (Rank){.pid = pid, .from = line[0]};
-  j->alive++;
+  job->rank[i] = (Rank){.pid = pid, .from = line[0]};
+  job->alive++;
   return true;
 }
 
-static bool watch_signals(Job *j) {
+static bool watch_signals(Job *job) {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGCHLD), sigaddset(&set, SIGINT), sigaddset(&set, SIGTERM);
   sigaddset(&set, SIGUSR1), sigaddset(&set, SIGHUP);
   sigprocmask(SIG_BLOCK, &set, NULL);
-  j->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-  return j->signals >= 0;
+  job->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+  return job->signals >= 0;
 }
 
 /* ---- what ranks say ---- */
 
-static bool said_before(Job *j, const char *line) {
+static bool said_before(Job *job, const char *line) {
   uint64_t sum = 14695981039346656037u; /* FNV-1a */
   for (; *line; line++) sum = (sum ^ (unsigned char)*line) * 1099511628211u;
-  for (int i = 0; i < j->nsaid && i < REMEMBERED; i++)
-    if (j->said[i] == sum) return true;
-  j->said[j->nsaid++ % REMEMBERED] = sum;
+  for (int i = 0; i < job->nsaid && i < REMEMBERED; i++)
+    if (job->said[i] == sum) return true;
+  job->said[job->nsaid++ % REMEMBERED] = sum;
   return false;
 }
 
-static void say_line(Job *j, int i) {
-  Rank *r = &j->rank[i];
-  r->line[r->n] = 0, r->n = 0;
-  if (!said_before(j, r->line)) fprintf(stderr, "[rank %d] %s\n", i, r->line);
+static void say_line(Job *job, int i) {
+  Rank *rank = &job->rank[i];
+  rank->line[rank->n] = 0, rank->n = 0;
+  if (!said_before(job, rank->line)) fprintf(stderr, "[rank %d] %s\n", i, rank->line);
 }
 
-static void listen_to(Job *j, int i) {
-  Rank *r = &j->rank[i];
+static void listen_to(Job *job, int i) {
+  Rank *rank = &job->rank[i];
   char part[4096];
-  for (ssize_t got; r->from >= 0;) {
-    got = read(r->from, part, sizeof part);
+  for (ssize_t got; rank->from >= 0;) {
+    got = read(rank->from, part, sizeof part);
     if (got < 0) return;
     for (ssize_t k = 0; k < got; k++)
-      if (part[k] == '\n' || r->n == LINE - 1) say_line(j, i);
-      else r->line[r->n++] = part[k];
+      if (part[k] == '\n' || rank->n == LINE - 1) say_line(job, i);
+      else rank->line[rank->n++] = part[k];
     if (got) continue;
-    if (r->n) say_line(j, i);
-    close(r->from), r->from = -1;
+    if (rank->n) say_line(job, i);
+    close(rank->from), rank->from = -1;
   }
 }
 
 /* ---- ends ---- */
 
-static void note_end(Job *j, int i, int status) {
+static void note_end(Job *job, int i, int status) {
   bool signalled = WIFSIGNALED(status);
   int code = signalled ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-  j->rank[i].pid = 0, j->alive--;
-  listen_to(j, i);
-  if (signalled && !j->killed && j->n > 1)
+  job->rank[i].pid = 0, job->alive--;
+  listen_to(job, i);
+  if (signalled && !job->killed && job->n > 1)
     fprintf(stderr, "shardc: rank %d was ended by signal %d (%s)\n", i, WTERMSIG(status),
             strsignal(WTERMSIG(status)));
-  if (!code || j->killed) return;
+  if (!code || job->killed) return;
   /* Ranks that leave because another one failed leave with 1: the cause counts. */
-  if (j->failed <= 0 || j->status == 1) j->status = code;
-  if (j->failed <= 0 && code != RESUMABLE) j->failed = now();
+  if (job->failed <= 0 || job->status == 1) job->status = code;
+  if (job->failed <= 0 && code != RESUMABLE) job->failed = now();
 }
 
-static void reap(Job *j) {
+static void reap(Job *job) {
   int status;
   for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;)
-    for (int i = 0; i < j->n; i++)
-      if (j->rank[i].pid == pid) note_end(j, i, status);
+    for (int i = 0; i < job->n; i++)
+      if (job->rank[i].pid == pid) note_end(job, i, status);
 }
 
-static void forward(Job *j, int number) {
-  if (j->n == 1) kill(j->rank[0].pid, number);
-  else kill(-j->group, number);
+static void forward(Job *job, int number) {
+  if (job->n == 1) kill(job->rank[0].pid, number);
+  else kill(-job->group, number);
 }
 
-static void read_signals(Job *j) {
+static void read_signals(Job *job) {
   struct signalfd_siginfo s;
-  while (read(j->signals, &s, sizeof s) == (ssize_t)sizeof s)
-    if (s.ssi_signo == SIGCHLD) reap(j);
-    else if (j->alive) forward(j, (int)s.ssi_signo == SIGHUP ? SIGTERM : (int)s.ssi_signo);
+  while (read(job->signals, &s, sizeof s) == (ssize_t)sizeof s)
+    if (s.ssi_signo == SIGCHLD) reap(job);
+    else if (job->alive) forward(job, (int)s.ssi_signo == SIGHUP ? SIGTERM : (int)s.ssi_signo);
 }
 
-static int look_after(Job *j) {
-  struct pollfd *p = heap_new((size_t)j->n + 1, sizeof *p);
-  while (p && j->alive) {
-    p[0] = (struct pollfd){j->signals, POLLIN, 0};
-    for (int i = 0; i < j->n; i++) p[i + 1] = (struct pollfd){j->rank[i].from, POLLIN, 0};
-    poll(p, (nfds_t)j->n + 1, j->failed > 0 ? 200 : -1);
-    for (int i = 0; i < j->n; i++)
-      if (p[i + 1].revents) listen_to(j, i);
-    read_signals(j);
-    if (j->failed > 0 && !j->killed && now() > j->failed + GRACE)
-      j->killed = true, kill(-j->group, SIGKILL);
+static int look_after(Job *job) {
+  struct pollfd *p = heap_new((size_t)job->n + 1, sizeof *p);
+  while (p && job->alive) {
+    p[0] = (struct pollfd){job->signals, POLLIN, 0};
+    for (int i = 0; i < job->n; i++) p[i + 1] = (struct pollfd){job->rank[i].from, POLLIN, 0};
+    poll(p, (nfds_t)job->n + 1, job->failed > 0 ? 200 : -1);
+    for (int i = 0; i < job->n; i++)
+      if (p[i + 1].revents) listen_to(job, i);
+    read_signals(job);
+    if (job->failed > 0 && !job->killed && now() > job->failed + GRACE)
+      job->killed = true, kill(-job->group, SIGKILL);
   }
   free(p);
-  return j->status;
+  return job->status;
 }
 
 int run_ranks(char **command, int n) {
-  Job j = {.n = n, .command = command, .rank = heap_new((size_t)n, sizeof(Rank))};
+  Job job = {.n = n, .command = command, .rank = heap_new((size_t)n, sizeof(Rank))};
   struct timespec t;
   clock_gettime(CLOCK_REALTIME, &t);
-  snprintf(j.name, sizeof j.name, "run %ld %lld.%09ld", (long)getpid(), (long long)t.tv_sec,
+  snprintf(job.name, sizeof job.name, "run %ld %lld.%09ld", (long)getpid(), (long long)t.tv_sec,
            t.tv_nsec);
-  bool ok = j.rank && watch_signals(&j);
-  for (int i = 0; ok && i < n; i++) ok = start_rank(&j, i);
+  bool ok = job.rank && watch_signals(&job);
+  for (int i = 0; ok && i < n; i++) ok = start_rank(&job, i);
   if (!ok) {
     fprintf(stderr, "shardc: cannot start %d processes: %s\n", n, strerror(errno));
-    if (j.group) kill(-j.group, SIGKILL);
-    free(j.rank);
+    if (job.group) kill(-job.group, SIGKILL);
+    free(job.rank);
     return EXIT_ENVIRONMENT;
   }
-  int status = look_after(&j);
-  close(j.signals);
-  free(j.rank);
+  int status = look_after(&job);
+  close(job.signals);
+  free(job.rank);
   return status;
 }
 

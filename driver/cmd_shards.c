@@ -19,8 +19,9 @@ static const struct {
                [TO_MEGATRON] = {"megatron", 2, 4, 0, ".bin"}};
 enum { FORMATS = sizeof formats / sizeof *formats };
 
-static bool failed(Shards *s) {
-  diag_at(s->o->c->diag, "E0002", (Span){0}, "cannot write `%s`: %s", s->name, strerror(errno));
+static bool failed(Shards *shards) {
+  diag_at(shards->o->c->diag, "E0002", (Span){0}, "cannot write `%s`: %s", shards->name,
+          strerror(errno));
   return false;
 }
 
@@ -66,7 +67,7 @@ static Exit too_large(Cli *o, int format, int64_t largest) {
   return EXIT_INPUT;
 }
 
-Exit shards_open(Shards *s, Cli *o, int64_t largest) {
+Exit shards_open(Shards *shards, Cli *o, int64_t largest) {
   const char *output = o->value[OPT_OUTPUT], *most = o->value[OPT_SHARD];
   char *end = NULL;
   if (!output) return cli_usage("where to? --output FILE");
@@ -75,12 +76,13 @@ Exit shards_open(Shards *s, Cli *o, int64_t largest) {
     return cli_usage("`--to` is one of bytes, u16, u32, llmc, npy, megatron, not `%s`",
                      o->value[OPT_TO]);
   if (!end_fits(format, end_of(output))) return misnamed(format, output);
-  *s = (Shards){.o = o, .output = output, .format = (TokenFormat)format, .out.fd = -1};
-  s->most = most ? strtoll(most, &end, 10) : 0;
-  if (most && (*end || s->most < 1))
+  *shards = (Shards){.o = o, .output = output, .format = (TokenFormat)format, .out.fd = -1};
+  shards->most = most ? strtoll(most, &end, 10) : 0;
+  if (most && (*end || shards->most < 1))
     return cli_usage("`--shard` takes a number of tokens, not `%s`", most);
-  s->width = largest >> 8 * formats[format].narrow ? formats[format].wide : formats[format].narrow;
-  if (largest >> 8 * s->width) return too_large(o, format, largest);
+  shards->width =
+      largest >> 8 * formats[format].narrow ? formats[format].wide : formats[format].narrow;
+  if (largest >> 8 * shards->width) return too_large(o, format, largest);
   return can_write(o->c, output) ? EXIT_FINE : EXIT_ENVIRONMENT;
 }
 
@@ -90,134 +92,137 @@ static void put_le(uint8_t *at, uint64_t v, int bytes) {
   for (int i = 0; i < bytes; i++) at[i] = (uint8_t)(v >> 8 * i);
 }
 
-static bool write_bytes(Shards *s, FILE *f, const void *data, size_t n) {
-  return fwrite(data, 1, n, f) == n || failed(s);
+static bool write_bytes(Shards *shards, FILE *file, const void *data, size_t n) {
+  return fwrite(data, 1, n, file) == n || failed(shards);
 }
 
-static bool write_head(Shards *s) {
+static bool write_head(Shards *shards) {
   uint8_t head[1024] = {0};
-  int n = formats[s->format].head;
-  if (s->format == TO_LLMC) {
-    put_le(head, s->width == 2 ? 20240520 : 20240801, 4),
-        put_le(head + 4, s->width == 2 ? 1 : 7, 4);
-    put_le(head + 8, (uint64_t)s->n, 4);
-  } else if (s->format == TO_NPY) {
+  int n = formats[shards->format].head;
+  if (shards->format == TO_LLMC) {
+    put_le(head, shards->width == 2 ? 20240520 : 20240801, 4),
+        put_le(head + 4, shards->width == 2 ? 1 : 7, 4);
+    put_le(head + 8, (uint64_t)shards->n, 4);
+  } else if (shards->format == TO_NPY) {
     memcpy(head, "\x93NUMPY\1\0\x76\0", 10);
     memset(head + 10, ' ', 117), head[127] = '\n';
     char text[100];
     int k =
         snprintf(text, sizeof text, "{'descr': '<u%d', 'fortran_order': False, 'shape': (%lld,), }",
-                 s->width, (long long)s->n);
+                 shards->width, (long long)shards->n);
     memcpy(head + 10, text, (size_t)k);
   }
-  return n == 0 || write_bytes(s, s->f, head, (size_t)n);
+  return n == 0 || write_bytes(shards, shards->f, head, (size_t)n);
 }
 
-static FILE *open_stream(const Shards *s, Output *o, const char *name) {
-  FILE *f = output_open(o, s->o->c->arena, name, 0666) ? fdopen(dup(o->fd), "wb") : NULL;
-  if (!f) output_close(o, false);
-  return f;
+static FILE *open_stream(const Shards *shards, Output *o, const char *name) {
+  FILE *file = output_open(o, shards->o->c->arena, name, 0666) ? fdopen(dup(o->fd), "wb") : NULL;
+  if (!file) output_close(o, false);
+  return file;
 }
 
-static bool start_file(Shards *s) {
-  const char *end = end_of(s->output);
-  Arena *a = s->o->c->arena;
-  s->name = s->output, s->n = 0, s->ends.n = 0;
-  if (s->most)
-    s->name = arena_printf(a, "%.*s_%06d%s", (int)(end - s->output), s->output, s->files, end);
-  s->f = open_stream(s, &s->out, s->name);
-  s->files++;
-  return s->f ? write_head(s) : failed(s);
+static bool start_file(Shards *shards) {
+  const char *end = end_of(shards->output);
+  Arena *arena = shards->o->c->arena;
+  shards->name = shards->output, shards->n = 0, shards->ends.n = 0;
+  if (shards->most)
+    shards->name = arena_printf(arena, "%.*s_%06d%s", (int)(end - shards->output), shards->output,
+                                shards->files, end);
+  shards->f = open_stream(shards, &shards->out, shards->name);
+  shards->files++;
+  return shards->f ? write_head(shards) : failed(shards);
 }
 
 /* Lengths and places of documents as sequences, each a document of its own. */
-static bool write_tables(Shards *s, FILE *f) {
+static bool write_tables(Shards *shards, FILE *file) {
   uint8_t v[8];
-  uint32_t n = s->ends.n;
+  uint32_t n = shards->ends.n;
   bool ok = true;
   for (uint32_t i = 0; ok && i < n; i++) {
-    put_le(v, (uint64_t)(s->ends.at[i] - (i ? s->ends.at[i - 1] : 0)), 4);
-    ok = write_bytes(s, f, v, 4);
+    put_le(v, (uint64_t)(shards->ends.at[i] - (i ? shards->ends.at[i - 1] : 0)), 4);
+    ok = write_bytes(shards, file, v, 4);
   }
   for (uint32_t i = 0; ok && i < n; i++) {
-    put_le(v, (uint64_t)((i ? s->ends.at[i - 1] : 0) * s->width), 8);
-    ok = write_bytes(s, f, v, 8);
+    put_le(v, (uint64_t)((i ? shards->ends.at[i - 1] : 0) * shards->width), 8);
+    ok = write_bytes(shards, file, v, 8);
   }
-  for (uint32_t i = 0; ok && i <= n; i++) put_le(v, i, 8), ok = write_bytes(s, f, v, 8);
+  for (uint32_t i = 0; ok && i <= n; i++) put_le(v, i, 8), ok = write_bytes(shards, file, v, 8);
   return ok;
 }
 
-static bool write_index(Shards *s) {
-  size_t n = strlen(s->name) - strlen(end_of(s->name));
-  const char *name = arena_printf(s->o->c->arena, "%.*s.idx", (int)n, s->name);
+static bool write_index(Shards *shards) {
+  size_t n = strlen(shards->name) - strlen(end_of(shards->name));
+  const char *name = arena_printf(shards->o->c->arena, "%.*s.idx", (int)n, shards->name);
   uint8_t head[34] = "MMIDIDX\0\0";
   Output out;
-  FILE *f = open_stream(s, &out, name);
-  if (!f) return failed(s);
-  put_le(head + 9, 1, 8), head[17] = s->width == 2 ? 8 : 4;
-  put_le(head + 18, s->ends.n, 8), put_le(head + 26, s->ends.n + 1, 8);
-  bool ok = write_bytes(s, f, head, sizeof head) && write_tables(s, f);
-  if (fclose(f) && ok) ok = failed(s);
-  return output_close(&out, ok) || (ok && failed(s));
+  FILE *file = open_stream(shards, &out, name);
+  if (!file) return failed(shards);
+  put_le(head + 9, 1, 8), head[17] = shards->width == 2 ? 8 : 4;
+  put_le(head + 18, shards->ends.n, 8), put_le(head + 26, shards->ends.n + 1, 8);
+  bool ok = write_bytes(shards, file, head, sizeof head) && write_tables(shards, file);
+  if (fclose(file) && ok) ok = failed(shards);
+  return output_close(&out, ok) || (ok && failed(shards));
 }
 
-static bool end_file(Shards *s) {
-  bool megatron = s->format == TO_MEGATRON;
-  int64_t last = s->ends.n ? s->ends.at[s->ends.n - 1] : 0;
-  if (megatron && last < s->n) vec_push(s->o->c->arena, s->ends, s->n);
-  bool ok = !formats[s->format].head || !fseek(s->f, 0, SEEK_SET) ? write_head(s) : failed(s);
-  if (fclose(s->f) && ok) ok = failed(s);
-  s->f = NULL;
-  ok = ok && (!megatron || write_index(s));
-  return output_close(&s->out, ok) || (ok && failed(s));
+static bool end_file(Shards *shards) {
+  bool megatron = shards->format == TO_MEGATRON;
+  int64_t last = shards->ends.n ? shards->ends.at[shards->ends.n - 1] : 0;
+  if (megatron && last < shards->n) vec_push(shards->o->c->arena, shards->ends, shards->n);
+  bool ok = !formats[shards->format].head || !fseek(shards->f, 0, SEEK_SET) ? write_head(shards)
+                                                                            : failed(shards);
+  if (fclose(shards->f) && ok) ok = failed(shards);
+  shards->f = NULL;
+  ok = ok && (!megatron || write_index(shards));
+  return output_close(&shards->out, ok) || (ok && failed(shards));
 }
 
 /* What this file still takes. */
-static int64_t room(const Shards *s) {
-  int64_t most = s->most ? s->most : INT64_MAX;
-  bool counted = s->format == TO_LLMC;
+static int64_t room(const Shards *shards) {
+  int64_t most = shards->most ? shards->most : INT64_MAX;
+  bool counted = shards->format == TO_LLMC;
   if (counted && most > INT32_MAX) most = INT32_MAX;
-  return most - s->n;
+  return most - shards->n;
 }
 
-static bool write_tokens(Shards *s, const int32_t *ids, int64_t n) {
+static bool write_tokens(Shards *shards, const int32_t *ids, int64_t n) {
   uint8_t block[1 << 14];
-  int64_t most = (int64_t)sizeof block / s->width;
+  int64_t most = (int64_t)sizeof block / shards->width;
   for (int64_t k; n > 0; ids += k, n -= k) {
     k = n < most ? n : most;
-    for (int64_t i = 0; i < k; i++) put_le(block + i * s->width, (uint32_t)ids[i], s->width);
-    if (!write_bytes(s, s->f, block, (size_t)(k * s->width))) return false;
+    for (int64_t i = 0; i < k; i++)
+      put_le(block + i * shards->width, (uint32_t)ids[i], shards->width);
+    if (!write_bytes(shards, shards->f, block, (size_t)(k * shards->width))) return false;
   }
   return true;
 }
 
-static bool over_full(Shards *s) {
-  Report *r = diag_at(s->o->c->diag, "E1402", (Span){0},
-                      "`%s` holds no more than 2147483647 tokens as llm.c's format", s->name);
+static bool over_full(Shards *shards) {
+  Report *r = diag_at(shards->o->c->diag, "E1402", (Span){0},
+                      "`%s` holds no more than 2147483647 tokens as llm.c's format", shards->name);
   diag_help(r, "`--shard 1000000000` writes several files");
   return false;
 }
 
-bool shards_add(Shards *s, const int32_t *ids, int64_t n) {
+bool shards_add(Shards *shards, const int32_t *ids, int64_t n) {
   for (int64_t k; n > 0; ids += k, n -= k) {
-    if (s->f && s->most && room(s) == 0 && !end_file(s)) return false;
-    if (!s->f && !start_file(s)) return false;
-    k = n < room(s) ? n : room(s);
-    if (k == 0) return over_full(s);
-    if (!write_tokens(s, ids, k)) return false;
-    s->n += k, s->total += k;
+    if (shards->f && shards->most && room(shards) == 0 && !end_file(shards)) return false;
+    if (!shards->f && !start_file(shards)) return false;
+    k = n < room(shards) ? n : room(shards);
+    if (k == 0) return over_full(shards);
+    if (!write_tokens(shards, ids, k)) return false;
+    shards->n += k, shards->total += k;
   }
   return true;
 }
 
-void shards_end_document(Shards *s) {
-  int64_t last = s->ends.n ? s->ends.at[s->ends.n - 1] : 0;
-  if (s->f && s->n > last) vec_push(s->o->c->arena, s->ends, s->n);
+void shards_end_document(Shards *shards) {
+  int64_t last = shards->ends.n ? shards->ends.at[shards->ends.n - 1] : 0;
+  if (shards->f && shards->n > last) vec_push(shards->o->c->arena, shards->ends, shards->n);
 }
 
-bool shards_close(Shards *s) { return (s->f || start_file(s)) && end_file(s); }
+bool shards_close(Shards *shards) { return (shards->f || start_file(shards)) && end_file(shards); }
 
-void shards_remove(Shards *s) {
-  if (s->f) fclose(s->f);
-  output_close(&s->out, false);
+void shards_remove(Shards *shards) {
+  if (shards->f) fclose(shards->f);
+  output_close(&shards->out, false);
 }

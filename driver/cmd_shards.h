@@ -20,9 +20,9 @@ typedef struct Shards {
 } Shards;
 
 /* By --to, --output and --shard; largest: of the ids that will come. Says what is wrong. */
-Exit shards_open(Shards *s, Cli *o, int64_t largest);
-bool shards_add(Shards *s, const int32_t *ids, int64_t n);
-void shards_end_document(Shards *s);
-bool shards_close(Shards *s);  /* the last file gets its name */
-void shards_remove(Shards *s); /* after a failure: what is not complete goes */
+Exit shards_open(Shards *shards, Cli *o, int64_t largest);
+bool shards_add(Shards *shards, const int32_t *ids, int64_t n);
+void shards_end_document(Shards *shards);
+bool shards_close(Shards *shards);  /* the last file gets its name */
+void shards_remove(Shards *shards); /* after a failure: what is not complete goes */
 #endif

@@ -24,64 +24,71 @@ static bool listed(const CutList *l, const Cut *c) {
   return false;
 }
 
-bool tune_is_new(const TuneSearch *s, const Cut *c) {
-  return s->t->v->fits(s->m, s->t->k, c) && !listed(&s->seen, c);
+bool tune_is_new(const TuneSearch *tune_search, const Cut *c) {
+  return tune_search->t->v->fits(tune_search->m, tune_search->t->k, c) &&
+         !listed(&tune_search->seen, c);
 }
 
 /* The fastest of the cuts that give the right numbers; cut 0 always does. */
-static uint32_t fastest(const CutList *cuts, const Timing *t) {
+static uint32_t fastest(const CutList *cuts, const Timing *timing) {
   uint32_t best = 0;
   for (uint32_t i = 1; i < cuts->n; i++)
-    if (t[i].good && t[i].share < t[best].share) best = i;
+    if (timing[i].good && timing[i].share < timing[best].share) best = i;
   return best;
 }
 
-bool tune_contest(TuneSearch *s, const CutList *cuts) {
-  Timing t[BATCH + 1];
+bool tune_contest(TuneSearch *tune_search, const CutList *cuts) {
+  Timing timing[BATCH + 1];
   for (uint32_t from = 0; from < cuts->n; from += BATCH) {
     CutList batch = {0};
-    vec_push(s->m->arena, batch, s->best);
+    vec_push(tune_search->m->arena, batch, tune_search->best);
     for (uint32_t i = from; i < cuts->n && i < from + BATCH; i++)
-      vec_push(s->m->arena, batch, cuts->at[i]);
-    if (!tune_measure(s->m, s->t, &batch, (TuneEffort){s->rounds, s->hurry ? 0 : CONTEST}, t))
+      vec_push(tune_search->m->arena, batch, cuts->at[i]);
+    if (!tune_measure(tune_search->m, tune_search->t, &batch,
+                      (TuneEffort){tune_search->rounds, tune_search->hurry ? 0 : CONTEST}, timing))
       return false;
-    s->best = batch.at[fastest(&batch, t)];
+    tune_search->best = batch.at[fastest(&batch, timing)];
   }
   return true;
 }
 
 /* The share of a stage in what may still be measured; the stages after it get theirs. */
-static uint32_t share(const TuneSearch *s, int stage) {
-  uint32_t left = s->most > s->seen.n ? s->most - s->seen.n : 0;
+static uint32_t share(const TuneSearch *tune_search, int stage) {
+  uint32_t left =
+      tune_search->most > tune_search->seen.n ? tune_search->most - tune_search->seen.n : 0;
   uint32_t stages = (uint32_t)(TUNE_STAGES - stage);
   return (left + stages - 1) / stages;
 }
 
-static bool by_stages(TuneSearch *s) {
+static bool by_stages(TuneSearch *tune_search) {
   for (int stage = 0; stage < TUNE_STAGES; stage++) {
     CutList near = {0}, chosen = {0};
-    uint32_t most = share(s, stage) + (stage ? 0 : 1); /* the first decision weighs most */
-    s->t->v->vary(s->m, s->t->k, &s->best, stage, false, &near);
+    uint32_t most =
+        share(tune_search, stage) + (stage ? 0 : 1); /* the first decision weighs most */
+    tune_search->t->v->vary(tune_search->m, tune_search->t->k, &tune_search->best, stage, false,
+                            &near);
     for (uint32_t i = 0; i < near.n && chosen.n < most; i++) {
-      if (!tune_is_new(s, &near.at[i])) continue;
-      vec_push(s->m->arena, chosen, near.at[i]);
-      vec_push(s->m->arena, s->seen, near.at[i]);
+      if (!tune_is_new(tune_search, &near.at[i])) continue;
+      vec_push(tune_search->m->arena, chosen, near.at[i]);
+      vec_push(tune_search->m->arena, tune_search->seen, near.at[i]);
     }
-    if (chosen.n && !tune_contest(s, &chosen)) return false;
+    if (chosen.n && !tune_contest(tune_search, &chosen)) return false;
   }
   return true;
 }
 
-static bool by_all(TuneSearch *s) {
+static bool by_all(TuneSearch *tune_search) {
   for (int stage = 0; stage < TUNE_STAGES; stage++)
-    for (uint32_t i = 0, n = s->seen.n; i < n; i++) {
+    for (uint32_t i = 0, n = tune_search->seen.n; i < n; i++) {
       CutList wide = {0};
-      s->t->v->vary(s->m, s->t->k, &s->seen.at[i], stage, true, &wide);
+      tune_search->t->v->vary(tune_search->m, tune_search->t->k, &tune_search->seen.at[i], stage,
+                              true, &wide);
       for (uint32_t j = 0; j < wide.n; j++)
-        if (tune_is_new(s, &wide.at[j])) vec_push(s->m->arena, s->seen, wide.at[j]);
+        if (tune_is_new(tune_search, &wide.at[j]))
+          vec_push(tune_search->m->arena, tune_search->seen, wide.at[j]);
     }
-  CutList rest = {.at = s->seen.at + 1, .n = s->seen.n - 1};
-  return tune_contest(s, &rest);
+  CutList rest = {.at = tune_search->seen.at + 1, .n = tune_search->seen.n - 1};
+  return tune_contest(tune_search, &rest);
 }
 
 static Str today(Ctx *c) {
@@ -92,56 +99,65 @@ static Str today(Ctx *c) {
   return intern(c->names, text);
 }
 
-TuneEffort tune_last_effort(const TuneSearch *s) {
-  return (TuneEffort){4 * s->rounds + 1, s->hurry ? 0 : LAST_WORD};
+TuneEffort tune_last_effort(const TuneSearch *tune_search) {
+  return (TuneEffort){4 * tune_search->rounds + 1, tune_search->hurry ? 0 : LAST_WORD};
 }
 
 /* The rule's cut against the best one. */
-static bool decide(TuneSearch *s, const Cut *rule, TuneRecord *r) {
+static bool decide(TuneSearch *tune_search, const Cut *rule, TuneRecord *record) {
   CutList both = {0};
-  Timing t[2];
-  vec_push(s->m->arena, both, *rule);
-  if (!equal_cuts(rule, &s->best)) vec_push(s->m->arena, both, s->best);
-  if (!tune_measure(s->m, s->t, &both, tune_last_effort(s), t)) return false;
-  uint32_t chosen = both.n > 1 && t[1].good && t[1].share < CLEARLY;
-  r->cut = both.at[chosen], r->ns = t[chosen].share * t[0].ns, r->rule_ns = t[0].ns;
-  r->rounds = t[0].rounds;
+  Timing timing[2];
+  vec_push(tune_search->m->arena, both, *rule);
+  if (!equal_cuts(rule, &tune_search->best))
+    vec_push(tune_search->m->arena, both, tune_search->best);
+  if (!tune_measure(tune_search->m, tune_search->t, &both, tune_last_effort(tune_search), timing))
+    return false;
+  uint32_t chosen = both.n > 1 && timing[1].good && timing[1].share < CLEARLY;
+  record->cut = both.at[chosen], record->ns = timing[chosen].share * timing[0].ns,
+  record->rule_ns = timing[0].ns;
+  record->rounds = timing[0].rounds;
   return true;
 }
 
-static bool search(TuneSearch *s, TuneRecord *r) {
-  Cut rule = s->t->v->rule(s->m, s->t->k);
-  s->best = rule;
-  vec_push(s->m->arena, s->seen, rule);
-  if (!(s->most ? by_stages(s) : by_all(s)) || !decide(s, &rule, r)) return false;
-  Ctx *c = s->o->c;
-  r->family = intern(c->names, s->t->v->family), r->key = s->t->key;
-  r->kind = s->m->target.device, r->target = s->m->target.name, r->device = tune_device(c);
-  r->workers = s->m->target.workers;
-  r->driver = tune_driver(c), r->date = today(c);
+static bool search(TuneSearch *tune_search, TuneRecord *record) {
+  Cut rule = tune_search->t->v->rule(tune_search->m, tune_search->t->k);
+  tune_search->best = rule;
+  vec_push(tune_search->m->arena, tune_search->seen, rule);
+  if (!(tune_search->most ? by_stages(tune_search) : by_all(tune_search)) ||
+      !decide(tune_search, &rule, record))
+    return false;
+  Ctx *c = tune_search->o->c;
+  record->family = intern(c->names, tune_search->t->v->family), record->key = tune_search->t->key;
+  record->kind = tune_search->m->target.device, record->target = tune_search->m->target.name,
+  record->device = tune_device(c);
+  record->workers = tune_search->m->target.workers;
+  record->driver = tune_driver(c), record->date = today(c);
   return true;
 }
 
 /* ---- the command ---- */
 
-static void say(const TuneSearch *s, uint32_t number, uint32_t all, const TuneRecord *r) {
-  if (s->o->value[OPT_QUIET]) return;
+static void say(const TuneSearch *tune_search, uint32_t number, uint32_t all,
+                const TuneRecord *record) {
+  if (tune_search->o->value[OPT_QUIET]) return;
   fprintf(stderr,
           "%u/%u  %-24s %s %s\n        rule %.1f us, best %.1f us, gain %.1f %%: %s (%u cuts)\n",
-          number, all, s->t->k->name, r->family, r->key, 1e-3 * r->rule_ns, 1e-3 * r->ns,
-          100 * (r->rule_ns / r->ns - 1), variants_text(s->m, s->t->v, &r->cut), s->seen.n);
+          number, all, tune_search->t->k->name, record->family, record->key, 1e-3 * record->rule_ns,
+          1e-3 * record->ns, 100 * (record->rule_ns / record->ns - 1),
+          variants_text(tune_search->m, tune_search->t->v, &record->cut), tune_search->seen.n);
 }
 
-static bool known(const TuneDb *db, const TuneRecord *r) {
-  const TuneRecord *found = tune_db_find(db, r->family, r->key, r->target, r->workers, r->device);
-  return found && found->device == r->device;
+static bool known(const TuneDb *db, const TuneRecord *record) {
+  const TuneRecord *found = tune_db_find(db, record->family, record->key, record->target,
+                                         record->workers, record->device);
+  return found && found->device == record->device;
 }
 
 static bool has_record(Cli *o, Module *m, const TuneDb *db, const Tunable *t) {
-  TuneRecord r = {.family = intern(o->c->names, t->v->family), .key = t->key};
-  r.target = m->target.name, r.device = tune_device(o->c);
-  r.workers = m->target.workers;
-  return known(db, &r);
+  TuneRecord record = {.family = intern(o->c->names, t->v->family), .key = t->key};
+  record.target = m->target.name, record.device = tune_device(o->c);
+  record.workers = m->target.workers;
+  return known(db, &record);
 }
 
 static Exit put_records(Cli *o, TuneDb *db, const char *output) {
@@ -174,37 +190,39 @@ static Exit check_only(Cli *o) {
 }
 
 /* Says how good the record's cut is beside n others. */
-static void say_rivals(const TuneSearch *s, const TuneRecord *r, long n) {
+static void say_rivals(const TuneSearch *tune_search, const TuneRecord *record, long n) {
   TuneCheck c;
-  if (!n || !tune_check(s, &r->cut, (uint32_t)n, &c) || s->o->value[OPT_QUIET]) return;
+  if (!n || !tune_check(tune_search, &record->cut, (uint32_t)n, &c) ||
+      tune_search->o->value[OPT_QUIET])
+    return;
   fprintf(stderr,
           "        rivals: %.1f us, best of %u cuts %.1f us, reached %.1f %% (%.1f .. %.1f): %s\n",
           1e-3 * c.pick_ns, c.cuts, 1e-3 * c.best_ns, 100 * c.reached, 100 * c.low, 100 * c.high,
-          variants_text(s->m, s->t->v, &c.best));
+          variants_text(tune_search->m, tune_search->t->v, &c.best));
 }
 
 typedef struct Limits { /* numbers of the command line */
   long candidates, rounds, rivals;
 } Limits;
 
-static void measure_all(Cli *o, Module *m, TuneDb *db, const Limits *n, const char *output) {
+static void measure_all(Cli *o, Module *m, TuneDb *db, const Limits *limits, const char *output) {
   Tunables list = tune_kernels(m, o->value[OPT_ONLY]);
   uint32_t done = 0;
   for (uint32_t i = 0; i < list.n; i++) {
-    TuneSearch s = {o,
-                    m,
-                    &list.at[i],
-                    (int)n->rounds,
-                    o->value[OPT_ROUNDS] != NULL,
-                    (uint32_t)n->candidates,
-                    {0},
-                    {{0}}};
-    TuneRecord r = {0};
-    if (!o->value[OPT_AGAIN] && has_record(o, m, db, s.t)) continue;
-    if (!search(&s, &r)) continue;
-    tune_db_add(o->c, db, &r);
-    say(&s, i + 1, list.n, &r), done++;
-    say_rivals(&s, &r, n->rivals);
+    TuneSearch tune_search = {o,
+                              m,
+                              &list.at[i],
+                              (int)limits->rounds,
+                              o->value[OPT_ROUNDS] != NULL,
+                              (uint32_t)limits->candidates,
+                              {0},
+                              {{0}}};
+    TuneRecord record = {0};
+    if (!o->value[OPT_AGAIN] && has_record(o, m, db, tune_search.t)) continue;
+    if (!search(&tune_search, &record)) continue;
+    tune_db_add(o->c, db, &record);
+    say(&tune_search, i + 1, list.n, &record), done++;
+    say_rivals(&tune_search, &record, limits->rivals);
     if (strcmp(output, "-") && put_records(o, db, output) != EXIT_FINE) return;
   }
   if (!o->value[OPT_QUIET])
@@ -223,12 +241,13 @@ Exit cmd_tune(Cli *o) {
   const char *output = records_of(o);
   TuneDb db = {0};
   Module *m;
-  Limits n;
+  Limits limits;
   Exit e = check_only(o);
-  if (e == EXIT_FINE) e = number_of(o, OPT_CANDIDATES, "candidates", CANDIDATES, &n.candidates);
-  if (e == EXIT_FINE) e = number_of(o, OPT_ROUNDS, "rounds", ROUNDS, &n.rounds);
-  if (e == EXIT_FINE) e = number_of(o, OPT_RIVALS, "rivals", 0, &n.rivals);
-  if (e == EXIT_FINE && n.rounds < 1) e = cli_usage("`--rounds` is at least 1");
+  if (e == EXIT_FINE)
+    e = number_of(o, OPT_CANDIDATES, "candidates", CANDIDATES, &limits.candidates);
+  if (e == EXIT_FINE) e = number_of(o, OPT_ROUNDS, "rounds", ROUNDS, &limits.rounds);
+  if (e == EXIT_FINE) e = number_of(o, OPT_RIVALS, "rivals", 0, &limits.rivals);
+  if (e == EXIT_FINE && limits.rounds < 1) e = cli_usage("`--rounds` is at least 1");
   if (e != EXIT_FINE) return e;
   if (!can_write(o->c, output)) return cli_report(o, EXIT_ENVIRONMENT);
   if (strcmp(output, "-") && !access(output, F_OK) && !tune_load(o, output, &db))
@@ -240,7 +259,7 @@ Exit cmd_tune(Cli *o) {
                   m->after);
   if (e == EXIT_FINE && !target_runs_here(target_of(m)))
     e = cli_usage("this machine cannot run kernels for %s", m->target.name);
-  if (e == EXIT_FINE) measure_all(o, m, &db, &n, output);
+  if (e == EXIT_FINE) measure_all(o, m, &db, &limits, output);
   if (e == EXIT_FINE) e = put_records(o, &db, output);
   return cli_report(o, e);
 }

@@ -32,7 +32,8 @@ typedef struct TuneEffort { /* rounds at least, and more until so many seconds a
 } TuneEffort;
 /* Makes kernel k with each cut, runs them in turn, and fills one Timing per cut. False: nothing
    could be measured, said as a diagnostic. */
-bool tune_measure(Module *m, const Tunable *t, const CutList *cuts, TuneEffort e, Timing *out);
+bool tune_measure(Module *m, const Tunable *tunable, const CutList *cuts, TuneEffort e,
+                  Timing *out);
 
 /* cmd_tune.c */
 typedef struct TuneSearch { /* of the best cut for one kernel */
@@ -45,11 +46,11 @@ typedef struct TuneSearch { /* of the best cut for one kernel */
   CutList seen;
   Cut best;
 } TuneSearch;
-bool tune_is_new(const TuneSearch *s, const Cut *c); /* it fits, and was not seen */
+bool tune_is_new(const TuneSearch *tune_search, const Cut *c); /* it fits, and was not seen */
 /* The best so far against those cuts, in turn; the fastest becomes the best. */
-bool tune_contest(TuneSearch *s, const CutList *cuts);
+bool tune_contest(TuneSearch *tune_search, const CutList *cuts);
 /* For the last word between two cuts: differences of one in a hundred must show. */
-TuneEffort tune_last_effort(const TuneSearch *s);
+TuneEffort tune_last_effort(const TuneSearch *tune_search);
 
 /* cmd_tune_check.c */
 typedef struct TuneCheck {

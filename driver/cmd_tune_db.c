@@ -22,15 +22,15 @@ static char *plain(Ctx *c, const char *text, size_t n) { /* no tabs, nothing unp
 
 Str tune_device(Ctx *c) {
   static const char mark[] = "model name\t: ";
-  FILE *f = fopen("/proc/cpuinfo", "r");
+  FILE *file = fopen("/proc/cpuinfo", "r");
   char line[256];
   Str name = NULL;
-  while (f && !name && fgets(line, sizeof line, f))
+  while (file && !name && fgets(line, sizeof line, file))
     if (!strncmp(line, mark, sizeof mark - 1) && line[sizeof mark - 1] != '\n') {
       const char *at = line + sizeof mark - 1;
       name = intern(c->names, plain(c, at, strcspn(at, "\n")));
     }
-  if (f) fclose(f);
+  if (file) fclose(file);
   return name ? name : intern(c->names, "unknown");
 }
 
@@ -51,10 +51,10 @@ bool tune_load(Cli *o, const char *path, TuneDb *db) {
 
 /* ---- kernels ---- */
 
-static bool asked_for(const char *only, const Variants *v) {
+static bool asked_for(const char *only, const Variants *variants) {
   for (size_t n; only && *only; only += n + (only[n] == ',')) {
     n = strcspn(only, ",");
-    const char *names[] = {v->family, v->alias ? v->alias : v->family};
+    const char *names[] = {variants->family, variants->alias ? variants->alias : variants->family};
     for (int i = 0; i < 2; i++)
       if (strlen(names[i]) == n && !strncmp(names[i], only, n)) return true;
   }
@@ -66,12 +66,14 @@ Tunables tune_kernels(Module *m, const char *only) {
   if (module_on_gpu(m)) gpu_align(m); /* keys and cuts depend on it */
   for (uint32_t i = 0; i < m->fns.n; i++) {
     Fn *k = m->fns.at[i];
-    const Variants *v = variants_find(attr_str(&k->attrs, ATTR_family, ""), m->target.device);
-    if (k->kind != FN_KERNEL || kernel_beside(m, k) || !v || !asked_for(only, v)) continue;
-    Tunable t = {v, k, variants_key(m, v, k)};
+    const Variants *variants =
+        variants_find(attr_str(&k->attrs, ATTR_family, ""), m->target.device);
+    if (k->kind != FN_KERNEL || kernel_beside(m, k) || !variants || !asked_for(only, variants))
+      continue;
+    Tunable tunable = {variants, k, variants_key(m, variants, k)};
     uint32_t j = 0;
-    while (j < list.n && (list.at[j].v != v || list.at[j].key != t.key)) j++;
-    if (j == list.n) vec_push(m->arena, list, t);
+    while (j < list.n && (list.at[j].v != variants || list.at[j].key != tunable.key)) j++;
+    if (j == list.n) vec_push(m->arena, list, tunable);
   }
   return list;
 }
@@ -86,11 +88,12 @@ static void lacking(Module *m, const Fn *k, const char *family, const char *key)
   diag_help(r, "`shardc tune FILE` measures it; without --require-tuned the family's rule is used");
 }
 
-static void does_not_fit(Module *m, const Tunable *t, const TuneRecord *r) {
+static void does_not_fit(Module *m, const Tunable *tunable, const TuneRecord *record) {
   Report *w =
-      diag_at(m->ctx->diag, "W1207", loc_span(m, t->k->loc),
-              "the tuning record of kernel `%s` does not fit it and is left out", t->k->name);
-  diag_fact(w, "%s %s: %s", r->family, r->key, variants_text(m, t->v, &r->cut));
+      diag_at(m->ctx->diag, "W1207", loc_span(m, tunable->k->loc),
+              "the tuning record of kernel `%s` does not fit it and is left out", tunable->k->name);
+  diag_fact(w, "%s %s: %s", record->family, record->key,
+            variants_text(m, tunable->v, &record->cut));
 }
 
 /* Settings for kernels of `of`, a module after `order`, go into `to`. */
@@ -98,21 +101,23 @@ static void write_settings(Module *to, Module *of, const TuneDb *db) {
   Tunables list = tune_kernels(of, NULL);
   int64_t workers = of->target.workers;
   for (uint32_t i = 0; i < list.n; i++) {
-    const Tunable *t = &list.at[i];
-    const TuneRecord *r = tune_db_find(db, intern(of->ctx->names, t->v->family), t->key,
-                                       of->target.name, workers, tune_device(of->ctx));
-    if (r && t->v->fits(of, t->k, &r->cut))
-      module_set(to, variants_setting(of, t->v, t->key), "%s", variants_text(of, t->v, &r->cut));
-    else if (r) does_not_fit(of, t, r);
+    const Tunable *tunable = &list.at[i];
+    const TuneRecord *record =
+        tune_db_find(db, intern(of->ctx->names, tunable->v->family), tunable->key, of->target.name,
+                     workers, tune_device(of->ctx));
+    if (record && tunable->v->fits(of, tunable->k, &record->cut))
+      module_set(to, variants_setting(of, tunable->v, tunable->key), "%s",
+                 variants_text(of, tunable->v, &record->cut));
+    else if (record) does_not_fit(of, tunable, record);
   }
 }
 
 static void check_gaps(Module *settings, Module *of) {
   Tunables list = tune_kernels(of, NULL);
   for (uint32_t i = 0; i < list.n; i++) {
-    const Tunable *t = &list.at[i];
-    if (!module_setting(settings, variants_setting(of, t->v, t->key), NULL))
-      lacking(settings, t->k, t->v->family, t->key);
+    const Tunable *tunable = &list.at[i];
+    if (!module_setting(settings, variants_setting(of, tunable->v, tunable->key), NULL))
+      lacking(settings, tunable->k, tunable->v->family, tunable->key);
   }
 }
 
@@ -129,9 +134,11 @@ static Module *ordered(Module *m) {
 static Exit check_selected(Module *m) {
   for (uint32_t i = 0; i < m->fns.n; i++) {
     Fn *k = m->fns.at[i];
-    const Variants *v = variants_find(attr_str(&k->attrs, ATTR_family, ""), m->target.device);
-    if (k->kind == FN_KERNEL && !kernel_beside(m, k) && v && !attr_get(&k->attrs, ATTR_tuned))
-      lacking(m, k, v->family, variants_key(m, v, k));
+    const Variants *variants =
+        variants_find(attr_str(&k->attrs, ATTR_family, ""), m->target.device);
+    if (k->kind == FN_KERNEL && !kernel_beside(m, k) && variants &&
+        !attr_get(&k->attrs, ATTR_tuned))
+      lacking(m, k, variants->family, variants_key(m, variants, k));
   }
   return diag_errors(m->ctx->diag) ? EXIT_INPUT : EXIT_FINE;
 }

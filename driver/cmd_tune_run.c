@@ -41,16 +41,16 @@ typedef struct Bench {
 
 /* ---- making them ---- */
 
-static Module *variants_of(Module *m, const Tunable *t, const CutList *cuts) {
+static Module *variants_of(Module *m, const Tunable *tunable, const CutList *cuts) {
   Module *v = module_new(m->ctx);
   v->target = m->target, v->lists = m->lists;
   for (uint32_t i = 0; i < cuts->n; i++) {
     Fn *f = fn_new(v, FN_KERNEL, intern_printf(m->ctx->names, "variant_%u", i));
     Str name = f->name;
-    *f = *t->k;
+    *f = *tunable->k;
     f->name = name, memset(&f->attrs, 0, sizeof f->attrs);
-    attr_set_str(v, &f->attrs, ATTR_family, attr_str(&t->k->attrs, ATTR_family, ""));
-    t->v->apply(v, f, &cuts->at[i]);
+    attr_set_str(v, &f->attrs, ATTR_family, attr_str(&tunable->k->attrs, ATTR_family, ""));
+    tunable->v->apply(v, f, &cuts->at[i]);
     module_add(v, f);
   }
   return v;
@@ -96,37 +96,38 @@ static void *new_bytes(int64_t bytes) {
   return p;
 }
 
-static void make_buffers(Bench *b) {
-  const Fn *f = b->kernel[0].f;
-  b->nin = f->args.n, b->nout = f->results.n;
-  uint32_t n = b->nin + b->nout;
-  b->buffer = ARENA_ARRAY(b->arena, void *, n + 1), b->bytes = ARENA_ARRAY(b->arena, int64_t, n);
+static void make_buffers(Bench *bench) {
+  const Fn *f = bench->kernel[0].f;
+  bench->nin = f->args.n, bench->nout = f->results.n;
+  uint32_t n = bench->nin + bench->nout;
+  bench->buffer = ARENA_ARRAY(bench->arena, void *, n + 1),
+  bench->bytes = ARENA_ARRAY(bench->arena, int64_t, n);
   for (uint32_t i = 0; i < n; i++) {
-    ValueId v = i < b->nin ? f->args.at[i] : f->results.at[i - b->nin];
-    b->bytes[i] = span_bytes(f, v), b->buffer[i] = new_bytes(b->bytes[i]);
-    fill(b->buffer[i], b->bytes[i], f->values.at[v].type.elem);
+    ValueId v = i < bench->nin ? f->args.at[i] : f->results.at[i - bench->nin];
+    bench->bytes[i] = span_bytes(f, v), bench->buffer[i] = new_bytes(bench->bytes[i]);
+    fill(bench->buffer[i], bench->bytes[i], f->values.at[v].type.elem);
   }
   int64_t work = 0;
-  for (uint32_t i = 0; i < b->nkernels; i++) {
-    int64_t own = attr_int(&b->kernel[i].f->attrs, ATTR_workspace, 0);
+  for (uint32_t i = 0; i < bench->nkernels; i++) {
+    int64_t own = attr_int(&bench->kernel[i].f->attrs, ATTR_workspace, 0);
     work = own > work ? own : work;
   }
-  b->buffer[n] = new_bytes(work);
-  b->flush = new_bytes(FLUSH);
+  bench->buffer[n] = new_bytes(work);
+  bench->flush = new_bytes(FLUSH);
 }
 
 /* ---- running ---- */
 
-static bool find_chunks(Bench *b, Kernel *k, void *library) {
-  const Attr *chunks = attr_get(&k->f->attrs, ATTR_chunks);
-  k->phases = (int)chunks->i;
-  for (int p = 0; p < k->phases && p < PHASES; p++) {
-    char *symbol = arena_printf(b->arena, "%s_p%d", kernel_symbol(b->m, k->f), p);
-    *(void **)&k->run[p] = dlsym(library, symbol);
-    k->chunks[p] = chunks->list[p];
-    if (!k->run[p]) return false;
+static bool find_chunks(Bench *bench, Kernel *kernel, void *library) {
+  const Attr *chunks = attr_get(&kernel->f->attrs, ATTR_chunks);
+  kernel->phases = (int)chunks->i;
+  for (int p = 0; p < kernel->phases && p < PHASES; p++) {
+    char *symbol = arena_printf(bench->arena, "%s_p%d", kernel_symbol(bench->m, kernel->f), p);
+    *(void **)&kernel->run[p] = dlsym(library, symbol);
+    kernel->chunks[p] = chunks->list[p];
+    if (!kernel->run[p]) return false;
   }
-  return k->phases <= PHASES;
+  return kernel->phases <= PHASES;
 }
 
 static double now(void) {
@@ -135,9 +136,10 @@ static double now(void) {
   return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-static double run(Bench *b, const Kernel *k) {
+static double run(Bench *bench, const Kernel *kernel) {
   double start = now();
-  for (int p = 0; p < k->phases; p++) rt_pool_run(b->pool, k->run[p], b->buffer, k->chunks[p]);
+  for (int p = 0; p < kernel->phases; p++)
+    rt_pool_run(bench->pool, kernel->run[p], bench->buffer, kernel->chunks[p]);
   return now() - start;
 }
 
@@ -147,11 +149,11 @@ static void flush_chunk(void *const *buffers, int64_t chunk, void *scratch) {
   for (int i = 0; i < FLUSH / 16; i += ALIGN) p[i]++;
 }
 
-static bool near(const Bench *b, const char *x, const char *y, int64_t bytes, Elem e) {
+static bool near(const Bench *bench, const char *x, const char *y, int64_t bytes, Elem e) {
   float worst = 0, most = 0;
   int step = elem_bytes(e);
   if (e != ELEM_f32 && !elem_is_half(e)) return true;
-  (void)b;
+  (void)bench;
   for (int64_t i = 0; i < bytes; i += step) {
     float u = number_at(e, x + i), v = number_at(e, y + i);
     worst = fmaxf(worst, fabsf(u - v)), most = fmaxf(most, fabsf(v));
@@ -161,18 +163,19 @@ static bool near(const Bench *b, const char *x, const char *y, int64_t bytes, El
 }
 
 /* Results of each variant against those of the first. */
-static void compare(Bench *b, Timing *out) {
-  char **want = ARENA_ARRAY(b->arena, char *, b->nout + 1);
-  for (uint32_t i = 0; i < b->nkernels; i++) {
-    for (uint32_t r = 0; r < b->nout; r++)
-      memset(b->buffer[b->nin + r], 0, (size_t)b->bytes[b->nin + r]);
-    run(b, &b->kernel[i]);
+static void compare(Bench *bench, Timing *out) {
+  char **want = ARENA_ARRAY(bench->arena, char *, bench->nout + 1);
+  for (uint32_t i = 0; i < bench->nkernels; i++) {
+    for (uint32_t r = 0; r < bench->nout; r++)
+      memset(bench->buffer[bench->nin + r], 0, (size_t)bench->bytes[bench->nin + r]);
+    run(bench, &bench->kernel[i]);
     out[i].good = true;
-    for (uint32_t r = 0; r < b->nout; r++) {
-      int64_t bytes = b->bytes[b->nin + r];
-      Elem e = value_type(b->kernel[0].f, b->kernel[0].f->results.at[r])->elem;
-      if (i) out[i].good &= near(b, b->buffer[b->nin + r], want[r], bytes, e);
-      else want[r] = new_bytes(bytes), memcpy(want[r], b->buffer[b->nin + r], (size_t)bytes);
+    for (uint32_t r = 0; r < bench->nout; r++) {
+      int64_t bytes = bench->bytes[bench->nin + r];
+      Elem e = value_type(bench->kernel[0].f, bench->kernel[0].f->results.at[r])->elem;
+      if (i) out[i].good &= near(bench, bench->buffer[bench->nin + r], want[r], bytes, e);
+      else
+        want[r] = new_bytes(bytes), memcpy(want[r], bench->buffer[bench->nin + r], (size_t)bytes);
     }
   }
 }
@@ -183,23 +186,24 @@ static int ascending(const void *a, const void *b) {
 }
 
 /* Every variant once; t: by variant. */
-static void time_round(Bench *b, int round, const Timing *out, double *t) {
-  void *const flush[] = {b->flush};
-  for (uint32_t i = 0; i < b->nkernels; i++) {
-    uint32_t which = round & 1 ? b->nkernels - 1 - i : i; /* there and back: no place is favoured */
+static void time_round(Bench *bench, int round, const Timing *out, double *t) {
+  void *const flush[] = {bench->flush};
+  for (uint32_t i = 0; i < bench->nkernels; i++) {
+    uint32_t which =
+        round & 1 ? bench->nkernels - 1 - i : i; /* there and back: no place is favoured */
     if (!out[which].good) continue;
-    rt_pool_run(b->pool, flush_chunk, flush, 16);
-    t[which] = run(b, &b->kernel[which]);
+    rt_pool_run(bench->pool, flush_chunk, flush, 16);
+    t[which] = run(bench, &bench->kernel[which]);
   }
 }
 
 /* t: round by round */
-static void summarize(Bench *b, const double *t, int rounds, Timing *out) {
-  double *ns = ARENA_ARRAY(b->arena, double, rounds),
-         *share = ARENA_ARRAY(b->arena, double, rounds);
-  for (uint32_t i = 0; i < b->nkernels; i++) {
+static void summarize(Bench *bench, const double *t, int rounds, Timing *out) {
+  double *ns = ARENA_ARRAY(bench->arena, double, rounds),
+         *share = ARENA_ARRAY(bench->arena, double, rounds);
+  for (uint32_t i = 0; i < bench->nkernels; i++) {
     for (int r = 0; r < rounds; r++) {
-      const double *round = t + (int64_t)r * b->nkernels;
+      const double *round = t + (int64_t)r * bench->nkernels;
       ns[r] = round[i], share[r] = round[i] / round[0];
     }
     qsort(ns, (size_t)rounds, sizeof *ns, ascending);
@@ -210,35 +214,35 @@ static void summarize(Bench *b, const double *t, int rounds, Timing *out) {
   }
 }
 
-static void time_all(Bench *b, TuneEffort effort, Timing *out) {
-  double *t = ARENA_ARRAY(b->arena, double, (int64_t)MOST_ROUNDS * b->nkernels);
+static void time_all(Bench *bench, TuneEffort effort, Timing *out) {
+  double *t = ARENA_ARRAY(bench->arena, double, (int64_t)MOST_ROUNDS * bench->nkernels);
   double end = now() + 1e9 * effort.seconds;
   int r = 0;
   while (r < MOST_ROUNDS && (r < effort.rounds || now() < end))
-    time_round(b, r, out, t + (int64_t)r * b->nkernels), r++;
-  summarize(b, t, r, out);
+    time_round(bench, r, out, t + (int64_t)r * bench->nkernels), r++;
+  summarize(bench, t, r, out);
 }
 
 /* ---- the child ---- */
 
 static _Noreturn void child(Module *m, const char *library, TuneEffort effort, int pipe) {
-  Bench b = {.m = m, .arena = arena_new(), .nkernels = m->fns.n};
-  Timing *out = ARENA_ARRAY(b.arena, Timing, m->fns.n + 1);
+  Bench bench = {.m = m, .arena = arena_new(), .nkernels = m->fns.n};
+  Timing *out = ARENA_ARRAY(bench.arena, Timing, m->fns.n + 1);
   void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
   int64_t scratch = ALIGN;
   Fault fault = {0};
-  b.kernel = ARENA_ARRAY(b.arena, Kernel, m->fns.n + 1);
+  bench.kernel = ARENA_ARRAY(bench.arena, Kernel, m->fns.n + 1);
   for (uint32_t i = 0; i < m->fns.n; i++) {
-    b.kernel[i].f = m->fns.at[i];
+    bench.kernel[i].f = m->fns.at[i];
     int64_t own = attr_int(&m->fns.at[i]->attrs, ATTR_scratch, 0);
     scratch = own > scratch ? own : scratch;
-    if (!handle || !find_chunks(&b, &b.kernel[i], handle)) _exit(1);
+    if (!handle || !find_chunks(&bench, &bench.kernel[i], handle)) _exit(1);
   }
-  b.pool = rt_pool_start((int)m->target.workers, scratch, &fault);
-  if (!b.pool) _exit(1);
-  make_buffers(&b);
-  compare(&b, out);
-  time_all(&b, effort, out);
+  bench.pool = rt_pool_start((int)m->target.workers, scratch, &fault);
+  if (!bench.pool) _exit(1);
+  make_buffers(&bench);
+  compare(&bench, out);
+  time_all(&bench, effort, out);
   ssize_t n = (ssize_t)(sizeof *out * m->fns.n);
   _exit(write(pipe, out, (size_t)n) == n ? 0 : 1);
 }
@@ -266,9 +270,9 @@ static bool run_child(Module *m, const char *library, TuneEffort effort, Timing 
   return good && WIFEXITED(status) && !WEXITSTATUS(status);
 }
 
-bool tune_measure(Module *m, const Tunable *t, const CutList *cuts, TuneEffort effort,
+bool tune_measure(Module *m, const Tunable *tunable, const CutList *cuts, TuneEffort effort,
                   Timing *out) {
-  Module *v = variants_of(m, t, cuts);
+  Module *v = variants_of(m, tunable, cuts);
   char *folder = work_folder(m->ctx);
   if (!folder) return false;
   const char *library = arena_printf(m->arena, "%s/variants.so", folder);
@@ -277,9 +281,9 @@ bool tune_measure(Module *m, const Tunable *t, const CutList *cuts, TuneEffort e
   bool ran = good && run_child(v, library, effort, out);
   remove_folder(m->arena, folder);
   if (good && !ran) {
-    Report *r = diag_at(m->ctx->diag, "W1208", loc_span(m, t->k->loc),
-                        "kernel `%s` could not be measured", t->k->name);
-    diag_fact(r, "%s %s", t->v->family, t->key);
+    Report *r = diag_at(m->ctx->diag, "W1208", loc_span(m, tunable->k->loc),
+                        "kernel `%s` could not be measured", tunable->k->name);
+    diag_fact(r, "%s %s", tunable->v->family, tunable->key);
   }
   return ran;
 }

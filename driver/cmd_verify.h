@@ -31,8 +31,8 @@ typedef struct Verdict {
 } Verdict;
 
 /* False: a file cannot be read, or they are of different models; said as E0803. */
-bool verify_compare(Cli *o, const VerifySide *a, const VerifySide *b, const Tolerance *t,
-                    Verdict *v);
+bool verify_compare(Cli *o, const VerifySide *a, const VerifySide *b, const Tolerance *tolerance,
+                    Verdict *verdict);
 
 /* cmd_run.c: starts n processes of a command and waits; the exit status of the first that failed */
 int run_ranks(char **command, int n);

@@ -21,19 +21,19 @@ static bool cannot_read(Cli *o, const Fault *f) {
   return false;
 }
 
-static bool read_steps(Cli *o, const char *path, ComparedSteps *s) {
+static bool read_steps(Cli *o, const char *path, ComparedSteps *steps) {
   Fault f = {0};
-  Bytes b;
-  if (!rt_map_file(path, 201, &b, &f)) return cannot_read(o, &f);
-  for (int64_t at = 0, n; at < b.n; at += n + 1) {
-    const uint8_t *end = memchr(b.at + at, '\n', (size_t)(b.n - at));
-    StepRecord r;
-    n = end ? end - (b.at + at) : b.n - at;
-    if (!rt_metrics_line((Bytes){b.at + at, n}, &r) || isnan(r.loss)) continue;
-    vec_push(o->c->arena, s->loss, r.loss);
-    vec_push(o->c->arena, s->norm, r.norm);
+  Bytes bytes;
+  if (!rt_map_file(path, 201, &bytes, &f)) return cannot_read(o, &f);
+  for (int64_t at = 0, n; at < bytes.n; at += n + 1) {
+    const uint8_t *end = memchr(bytes.at + at, '\n', (size_t)(bytes.n - at));
+    StepRecord record;
+    n = end ? end - (bytes.at + at) : bytes.n - at;
+    if (!rt_metrics_line((Bytes){bytes.at + at, n}, &record) || isnan(record.loss)) continue;
+    vec_push(o->c->arena, steps->loss, record.loss);
+    vec_push(o->c->arena, steps->norm, record.norm);
   }
-  rt_unmap_file(&b);
+  rt_unmap_file(&bytes);
   return true;
 }
 
@@ -44,47 +44,47 @@ static double apart(double a, double b, double least) {
   return a == b ? 0 : isfinite(a) && isfinite(b) ? fabs(a - b) / size : INFINITY;
 }
 
-static void compare_steps(const ComparedSteps *a, const ComparedSteps *b, const Tolerance *t,
-                          Verdict *v) {
+static void compare_steps(const ComparedSteps *a, const ComparedSteps *b,
+                          const Tolerance *tolerance, Verdict *verdict) {
   enum { LEAST_LOSS = 1 };
-  for (uint32_t i = 0; i < v->steps; i++) {
+  for (uint32_t i = 0; i < verdict->steps; i++) {
     double loss = apart(b->loss.at[i], a->loss.at[i], LEAST_LOSS);
     double norm =
         isnan(a->norm.at[i]) || isnan(b->norm.at[i]) ? 0 : apart(b->norm.at[i], a->norm.at[i], 0.1);
-    v->same_bits &= loss <= 0 && norm <= 0;
-    if (loss > v->loss) v->loss = loss, v->loss_step = i + 1;
-    if (norm > v->norm) v->norm = norm, v->norm_step = i + 1;
-    if (loss > t->loss && !v->bad_loss)
-      v->bad_loss = i + 1, v->a_loss = a->loss.at[i], v->b_loss = b->loss.at[i];
-    if (norm > t->norm && !v->bad_norm)
-      v->bad_norm = i + 1, v->a_norm = a->norm.at[i], v->b_norm = b->norm.at[i];
+    verdict->same_bits &= loss <= 0 && norm <= 0;
+    if (loss > verdict->loss) verdict->loss = loss, verdict->loss_step = i + 1;
+    if (norm > verdict->norm) verdict->norm = norm, verdict->norm_step = i + 1;
+    if (loss > tolerance->loss && !verdict->bad_loss)
+      verdict->bad_loss = i + 1, verdict->a_loss = a->loss.at[i], verdict->b_loss = b->loss.at[i];
+    if (norm > tolerance->norm && !verdict->bad_norm)
+      verdict->bad_norm = i + 1, verdict->a_norm = a->norm.at[i], verdict->b_norm = b->norm.at[i];
   }
 }
 
 /* ---- tensors ---- */
 
-static int64_t count_of(const SafeTensor *t) {
+static int64_t count_of(const SafeTensor *tensor) {
   int64_t n = 1;
-  for (int i = 0; i < t->rank; i++) n *= t->size[i];
+  for (int i = 0; i < tensor->rank; i++) n *= tensor->size[i];
   return n;
 }
 
-static float element(const SafeTensor *t, int64_t i) {
+static float element(const SafeTensor *tensor, int64_t i) {
   float f;
-  memcpy(&f, t->data + 4 * i, 4);
+  memcpy(&f, tensor->data + 4 * i, 4);
   return f;
 }
 
 /* [3, 0, 7] */
-static const char *index_text(Arena *a, const SafeTensor *t, int64_t at) {
+static const char *index_text(Arena *a, const SafeTensor *tensor, int64_t at) {
   const char *text = "";
-  for (int i = t->rank; i-- > 0; at /= t->size[i])
-    text = arena_printf(a, "%lld%s%s", (long long)(at % t->size[i]), *text ? ", " : "", text);
+  for (int i = tensor->rank; i-- > 0; at /= tensor->size[i])
+    text = arena_printf(a, "%lld%s%s", (long long)(at % tensor->size[i]), *text ? ", " : "", text);
   return arena_printf(a, "[%s]", text);
 }
 
 static void compare_tensor(Arena *arena, const SafeTensor *a, const SafeTensor *b,
-                           const Tolerance *t, Verdict *v) {
+                           const Tolerance *tolerance, Verdict *verdict) {
   double sum = 0, size = 0, most = -1;
   int64_t n = count_of(a), at = 0;
   for (int64_t i = 0; i < n; i++) {
@@ -92,30 +92,31 @@ static void compare_tensor(Arena *arena, const SafeTensor *a, const SafeTensor *
     sum += d * d, size += y * y;
     if (!(fabs(d) <= most)) most = isnan(d) ? INFINITY : fabs(d), at = i;
   }
-  double by = sqrt(sum) / (sqrt(size) + t->noise * sqrt((double)n));
-  v->tensors++;
-  v->same_bits &= !memcmp(a->data, b->data, (size_t)a->bytes);
-  if (!(by <= v->weights)) v->weights = by, v->worst = a->name;
-  if (by <= t->weights || v->bad_tensor) return;
-  v->bad_tensor = arena_printf(arena, "%s", a->name), v->bad_by = by;
-  v->bad_index = index_text(arena, a, at);
-  v->a_value = element(a, at), v->b_value = element(b, at);
+  double by = sqrt(sum) / (sqrt(size) + tolerance->noise * sqrt((double)n));
+  verdict->tensors++;
+  verdict->same_bits &= !memcmp(a->data, b->data, (size_t)a->bytes);
+  if (!(by <= verdict->weights)) verdict->weights = by, verdict->worst = a->name;
+  if (by <= tolerance->weights || verdict->bad_tensor) return;
+  verdict->bad_tensor = arena_printf(arena, "%s", a->name), verdict->bad_by = by;
+  verdict->bad_index = index_text(arena, a, at);
+  verdict->a_value = element(a, at), verdict->b_value = element(b, at);
 }
 
 /* The sum of squares that the last step left in norm2.of.NAME; below 0: it told none. */
-static double squares_of(Arena *arena, const SafeFile *s, Str param) {
-  const SafeTensor *t = rt_safe_find(s, arena_printf(arena, "norm2.of.%s", param));
-  if (!t || t->elem != RT_F32) return -1;
+static double squares_of(Arena *arena, const SafeFile *file, Str param) {
+  const SafeTensor *tensor = rt_safe_find(file, arena_printf(arena, "norm2.of.%s", param));
+  if (!tensor || tensor->elem != RT_F32) return -1;
   double sum = 0;
-  for (int64_t i = 0; i < count_of(t); i++) sum += element(t, i);
+  for (int64_t i = 0; i < count_of(tensor); i++) sum += element(tensor, i);
   return sum;
 }
 
-static bool beneath(Arena *arena, const Module *m, const SafeFile *s, Str param, double rounding) {
-  double all = 0, own = squares_of(arena, s, param);
+static bool beneath(Arena *arena, const Module *m, const SafeFile *file, Str param,
+                    double rounding) {
+  double all = 0, own = squares_of(arena, file, param);
   for (uint32_t i = 0; i < m->globals.n; i++)
     if (m->globals.at[i]->kind == GLOBAL_PARAM)
-      all += fmax(0, squares_of(arena, s, m->globals.at[i]->name));
+      all += fmax(0, squares_of(arena, file, m->globals.at[i]->name));
   return own >= 0 && own <= rounding * rounding * all;
 }
 
@@ -128,12 +129,12 @@ static bool belongs(Str name, Str param) {
 typedef VEC(Str) Names;
 
 static Names find_beneath(Arena *arena, const Module *m, const SafeFile *a, const SafeFile *b,
-                          const Tolerance *t) {
+                          const Tolerance *tolerance) {
   Names out = {0};
   for (uint32_t i = 0; i < m->globals.n; i++) {
     Str name = m->globals.at[i]->name;
-    if (m->globals.at[i]->kind == GLOBAL_PARAM && beneath(arena, m, a, name, t->rounding) &&
-        beneath(arena, m, b, name, t->rounding))
+    if (m->globals.at[i]->kind == GLOBAL_PARAM && beneath(arena, m, a, name, tolerance->rounding) &&
+        beneath(arena, m, b, name, tolerance->rounding))
       vec_push(arena, out, name);
   }
   return out;
@@ -144,19 +145,20 @@ static bool comparable(const SafeTensor *a, const SafeTensor *b) {
 }
 
 static void compare_kind(Arena *arena, const VerifySide *side, GlobalKind kind, const SafeFile *a,
-                         const SafeFile *b, const Names *out, const Tolerance *t, Verdict *v) {
+                         const SafeFile *b, const Names *out, const Tolerance *tolerance,
+                         Verdict *verdict) {
   for (uint32_t i = 0; i < side->m->globals.n; i++) {
-    const Global *g = side->m->globals.at[i];
+    const Global *global = side->m->globals.at[i];
     bool judged = true;
-    for (uint32_t k = 0; k < out->n; k++) judged &= !belongs(g->name, out->at[k]);
+    for (uint32_t k = 0; k < out->n; k++) judged &= !belongs(global->name, out->at[k]);
     if (!judged) continue;
-    const SafeTensor *x = rt_safe_find(a, g->name), *y = rt_safe_find(b, g->name);
-    if (g->kind == kind && comparable(x, y)) compare_tensor(arena, x, y, t, v);
+    const SafeTensor *x = rt_safe_find(a, global->name), *y = rt_safe_find(b, global->name);
+    if (global->kind == kind && comparable(x, y)) compare_tensor(arena, x, y, tolerance, verdict);
   }
 }
 
-static bool compare_dumps(Cli *o, const VerifySide *a, const VerifySide *b, const Tolerance *t,
-                          Verdict *v) {
+static bool compare_dumps(Cli *o, const VerifySide *a, const VerifySide *b,
+                          const Tolerance *tolerance, Verdict *verdict) {
   Fault f = {0};
   Bytes x, y = {0};
   SafeFile p = {0}, q = {0};
@@ -164,28 +166,28 @@ static bool compare_dumps(Cli *o, const VerifySide *a, const VerifySide *b, cons
   bool good =
       rt_map_file(b->dump, 301, &y, &f) && rt_safe_read(x, &p, &f) && rt_safe_read(y, &q, &f);
   if (good) {
-    Names out = find_beneath(o->c->arena, b->m, &p, &q, t);
-    compare_kind(o->c->arena, b, GLOBAL_PARAM, &p, &q, &out, t, v);
-    compare_kind(o->c->arena, b, GLOBAL_STATE, &p, &q, &out, t, v);
-    v->beneath = out.n, v->beneath_name = out.n ? out.at[0] : NULL;
-    if (v->worst) v->worst = arena_printf(o->c->arena, "%s", v->worst);
+    Names out = find_beneath(o->c->arena, b->m, &p, &q, tolerance);
+    compare_kind(o->c->arena, b, GLOBAL_PARAM, &p, &q, &out, tolerance, verdict);
+    compare_kind(o->c->arena, b, GLOBAL_STATE, &p, &q, &out, tolerance, verdict);
+    verdict->beneath = out.n, verdict->beneath_name = out.n ? out.at[0] : NULL;
+    if (verdict->worst) verdict->worst = arena_printf(o->c->arena, "%s", verdict->worst);
   } else cannot_read(o, &f);
   rt_safe_free(&p), rt_safe_free(&q);
   rt_unmap_file(&x), rt_unmap_file(&y);
   return good;
 }
 
-bool verify_compare(Cli *o, const VerifySide *a, const VerifySide *b, const Tolerance *t,
-                    Verdict *v) {
+bool verify_compare(Cli *o, const VerifySide *a, const VerifySide *b, const Tolerance *tolerance,
+                    Verdict *verdict) {
   ComparedSteps x = {0}, y = {0};
-  *v = (Verdict){.same_bits = true};
+  *verdict = (Verdict){.same_bits = true};
   if (!read_steps(o, a->metrics, &x) || !read_steps(o, b->metrics, &y)) return false;
   if (x.loss.n != y.loss.n || !x.loss.n) {
     diag_at(o->c->diag, "E0803", (Span){0}, "one run has %u steps, the other one %u", x.loss.n,
             y.loss.n);
     return false;
   }
-  v->steps = x.loss.n;
-  compare_steps(&x, &y, t, v);
-  return compare_dumps(o, a, b, t, v);
+  verdict->steps = x.loss.n;
+  compare_steps(&x, &y, tolerance, verdict);
+  return compare_dumps(o, a, b, tolerance, verdict);
 }

@@ -18,9 +18,9 @@ typedef struct Doctor {
   VEC(Finding) found;
 } Doctor;
 
-void doctor_add(Doctor *d, const char *name, const char *value, Need need, const char *help);
+void doctor_add(Doctor *doctor, const char *name, const char *value, Need need, const char *help);
 
 /* cmd_doctor_gpu.c: libraries that executables load when they start */
-void doctor_gpu(Doctor *d);
-void doctor_nccl(Doctor *d);
+void doctor_gpu(Doctor *doctor);
+void doctor_nccl(Doctor *doctor);
 #endif

@@ -18,9 +18,9 @@ typedef struct ChangedEntry { /* "param @w" of "param @w : f32[E:8]" */
 } ChangedEntry;
 typedef VEC(ChangedEntry) Entries;
 
-static const char *key_of(Arena *a, const char *line) {
+static const char *key_of(Arena *arena, const char *line) {
   size_t kind = strcspn(line, " \n"), name = strcspn(line + kind + 1, " (,\n");
-  return arena_strndup(a, line, kind + 1 + name);
+  return arena_strndup(arena, line, kind + 1 + name);
 }
 
 static bool is_head(const char *line) {
@@ -30,14 +30,14 @@ static bool is_head(const char *line) {
   return false;
 }
 
-static Entries entries_of(Arena *a, const char *text) {
+static Entries entries_of(Arena *arena, const char *text) {
   Entries all = {0};
   for (size_t n; *text; text += n) {
     n = strcspn(text, "\n") + 1;
     if (is_head(text)) continue;
     bool function = n > 1 && text[n - 2] == '{';
     if (function) n = (size_t)(strstr(text, "\n}\n") + strlen("\n}\n") - text);
-    vec_push(a, all, ((ChangedEntry){text, key_of(a, text), n, function}));
+    vec_push(arena, all, ((ChangedEntry){text, key_of(arena, text), n, function}));
   }
   return all;
 }
@@ -65,8 +65,8 @@ static void put_gone(FILE *out, const Entries *before, const Entries *after) {
     if (!find(after, &before->at[i], false)) fprintf(out, "# gone: %s\n", before->at[i].key);
 }
 
-char *text_changes(Arena *a, const char *before, const char *after, size_t *n) {
-  Entries old = entries_of(a, before), new = entries_of(a, after);
+char *text_changes(Arena *arena, const char *before, const char *after, size_t *n) {
+  Entries old = entries_of(arena, before), new = entries_of(arena, after);
   char *text = NULL;
   FILE *out = heap_stream(&text, n);
   if (!out) bug("no memory");
@@ -74,7 +74,7 @@ char *text_changes(Arena *a, const char *before, const char *after, size_t *n) {
   put_changed(out, &old, &new, false);
   put_changed(out, &old, &new, true);
   fclose(out);
-  char *copy = arena_strndup(a, text, *n);
+  char *copy = arena_strndup(arena, text, *n);
   free(text);
   return copy;
 }

@@ -50,28 +50,29 @@ static void put_groups(FILE *out, const Op *o) {
   putc(']', out);
 }
 
-static void put_attr(FILE *out, const Attr *a) {
-  switch (attr_kind(a->key)) {
-  case ATTR_INT: fprintf(out, "%lld", (long long)a->i); break;
+static void put_attr(FILE *out, const Attr *attr) {
+  switch (attr_kind(attr->key)) {
+  case ATTR_INT: fprintf(out, "%lld", (long long)attr->i); break;
   case ATTR_FLOAT:
-    if (isfinite(a->f)) fprintf(out, "%.17g", a->f);
-    else fprintf(out, "\"%g\"", a->f);
+    if (isfinite(attr->f)) fprintf(out, "%.17g", attr->f);
+    else fprintf(out, "\"%g\"", attr->f);
     break;
-  case ATTR_STR: json_put_string(out, a->s); break;
+  case ATTR_STR: json_put_string(out, attr->s); break;
   case ATTR_INTS:
     putc('[', out);
-    for (int64_t i = 0; i < a->i; i++) fprintf(out, "%s%lld", i ? "," : "", (long long)a->list[i]);
+    for (int64_t i = 0; i < attr->i; i++)
+      fprintf(out, "%s%lld", i ? "," : "", (long long)attr->list[i]);
     putc(']', out);
   }
 }
 
-static void put_attrs(FILE *out, const AttrList *l) {
-  if (!l->n) return;
+static void put_attrs(FILE *out, const AttrList *list) {
+  if (!list->n) return;
   put_key(out, false, "attrs");
-  for (uint32_t i = 0; i < l->n; i++) {
+  for (uint32_t i = 0; i < list->n; i++) {
     putc(i ? ',' : '{', out);
-    put_key(out, true, attr_name(l->at[i].key));
-    put_attr(out, &l->at[i]);
+    put_key(out, true, attr_name(list->at[i].key));
+    put_attr(out, &list->at[i]);
   }
   putc('}', out);
 }
@@ -134,13 +135,13 @@ static void put_globals(FILE *out, const Module *m) {
   _Static_assert(COUNT_OF(kinds) == GLOBAL_OUTPUT + 1, "a word per GlobalKind");
   fputs(",\n\"globals\":[", out);
   for (uint32_t i = 0; i < m->globals.n; i++) {
-    const Global *g = m->globals.at[i];
+    const Global *global = m->globals.at[i];
     fputs(i ? ",\n{" : "\n{", out);
-    put_text(out, true, "name", g->name);
-    put_text(out, false, "kind", kinds[g->kind]);
+    put_text(out, true, "name", global->name);
+    put_text(out, false, "kind", kinds[global->kind]);
     fputs(",\"type\":", out);
-    put_type(out, &g->type);
-    if (g->of) put_text(out, false, "of", g->of);
+    put_type(out, &global->type);
+    if (global->of) put_text(out, false, "of", global->of);
     putc('}', out);
   }
   putc(']', out);
@@ -158,12 +159,12 @@ static void put_target(FILE *out, const char *word, const TargetFacts *t) {
 }
 
 static void put_head(FILE *out, const Module *m) {
-  IrCount c = module_count(m);
+  IrCount count = module_count(m);
   fputs("{\"schema\":1", out);
   put_text(out, false, "model", m->model);
   put_text(out, false, "after", m->after);
-  fprintf(out, ",\"flop\":%.17g,\"bytes\":%.17g,\"peak\":%lld,\"kernels\":%u,\n\"dims\":[", c.flop,
-          c.bytes, (long long)c.peak, c.kernels);
+  fprintf(out, ",\"flop\":%.17g,\"bytes\":%.17g,\"peak\":%lld,\"kernels\":%u,\n\"dims\":[",
+          count.flop, count.bytes, (long long)count.peak, count.kernels);
   for (uint32_t i = 0; i < m->dims.n; i++)
     fprintf(out, "%s{\"name\":\"%s\",\"size\":%lld,\"stored\":%lld}", i ? "," : "",
             m->dims.at[i].name, (long long)m->dims.at[i].size, (long long)m->dims.at[i].stored);

@@ -50,15 +50,15 @@ typedef struct Cost { /* of a rank */
 } Cost;
 
 /* True if the program so changed can be made; what a rank then needs is in `out`. */
-bool fit_try(const Cli *o, const FitChange *c, Budget *out);
-bool fit_cost(const Cli *o, const FitChange *c, Cost *out); /* the same, with what it sends */
+bool fit_try(const Cli *o, const FitChange *change, Budget *out);
+bool fit_cost(const Cli *o, const FitChange *change, Cost *out); /* the same, with what it sends */
 /* The largest divisor of a rank's share of the batch, below `limit`, with which it fits; 0: none.
  */
-int64_t fit_largest_micro(const Cli *o, const Module *m, FitChange c, int64_t limit,
+int64_t fit_largest_micro(const Cli *o, const Module *m, FitChange change, int64_t limit,
                           int64_t capacity, Budget *out);
 /* The smallest change that makes it fit. False: none was found. */
-bool fit_find(const Cli *o, const Module *m, int64_t capacity, FitChange *c, Budget *out);
+bool fit_find(const Cli *o, const Module *m, int64_t capacity, FitChange *change, Budget *out);
 /* `zero 1 over data` with `micro 2` */
-const char *fit_words(Arena *a, const Module *m, const FitChange *c);
+const char *fit_words(Arena *arena, const Module *m, const FitChange *change);
 int fit_batch_axis(const Module *m); /* the first of the mesh that cuts Batch; -1: none */
 #endif

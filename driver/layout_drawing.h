@@ -6,12 +6,13 @@
 
 /* layout_figures.c */
 double
-layout_density(const LayoutFigures *f); /* listed blocks, or admitted scores without blocks */
+layout_density(const LayoutFigures *figures); /* listed blocks, or admitted scores without blocks */
 /* 607 of 4096 blocks of 64 x 64 (607 full, 0 partial): 14.8 % of the blocks, .. */
-const char *layout_words(Arena *a, const LayoutFigures *f);
-void layout_json(FILE *out, const LayoutFigures *f, const char *model); /* model may be NULL */
+const char *layout_words(Arena *arena, const LayoutFigures *figures);
+void layout_json(FILE *out, const LayoutFigures *figures,
+                 const char *model); /* model may be NULL */
 /* What ranks differ by; NULL: nothing */
-const char *lists_words(Arena *a, const BlockLists *l);
+const char *lists_words(Arena *arena, const BlockLists *lists);
 void lists_json(FILE *out, const Module *m); /* "lists":[..] */
 LayoutList module_layouts(const Module *m);  /* of its settings */
 
@@ -28,11 +29,12 @@ typedef struct Cells {
   int64_t rows, columns, blocks; /* blocks: of a cell's side */
   Cell *at;
 } Cells;
-Cells layout_cells(Arena *a, const LayoutHead *h, int64_t most);
-bool layout_has_partial(const Layout *l);
-const char *layout_heads(Arena *a, const Layout *l, int64_t first); /* "Heads 0, Heads 2" */
+Cells layout_cells(Arena *arena, const LayoutHead *head, int64_t most);
+bool layout_has_partial(const Layout *layout);
+const char *layout_heads(Arena *arena, const Layout *layout,
+                         int64_t first); /* "Heads 0, Heads 2" */
 
-void layout_text(FILE *out, Arena *a, const Layout *l); /* layout_text.c */
-void layout_svg(FILE *out, Arena *a, const Layout *l);  /* layout_svg.c */
-const char *layout_picture(Arena *a, const Layout *l);  /* the same, as text */
+void layout_text(FILE *out, Arena *arena, const Layout *layout); /* layout_text.c */
+void layout_svg(FILE *out, Arena *arena, const Layout *layout);  /* layout_svg.c */
+const char *layout_picture(Arena *a, const Layout *l);           /* the same, as text */
 #endif

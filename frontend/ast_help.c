@@ -62,22 +62,22 @@ bool shard_expects(const char *const *expected, int n, const char *token) {
 
 /* ---- inside brackets ---- */
 
-static void help_close(Parse *p, Report *r, const OpenBracket *o, uint32_t end) {
-  const char *text = text_between(p, o->offset, end);
-  if (showable(text) && strlen(text) > 1) diag_help(r, "close it: `%s%c`", text, o->close);
-  else diag_help(r, "close it with `%c`", o->close);
-  diag_edit(r, span_of(p, end, end), "%c", o->close);
+static void help_close(Parse *p, Report *r, const OpenBracket *bracket, uint32_t end) {
+  const char *text = text_between(p, bracket->offset, end);
+  if (showable(text) && strlen(text) > 1) diag_help(r, "close it: `%s%c`", text, bracket->close);
+  else diag_help(r, "close it with `%c`", bracket->close);
+  diag_edit(r, span_of(p, end, end), "%c", bracket->close);
 }
 
 /* (a, b) for [a, b] or the other way round: both brackets are changed. */
-static bool help_brackets(Parse *p, Report *r, const OpenBracket *o, const char *what,
+static bool help_brackets(Parse *p, Report *r, const OpenBracket *bracket, const char *what,
                           const char *pair) {
-  uint32_t end = closing(p, o->offset);
+  uint32_t end = closing(p, bracket->offset);
   if (!end) return false;
-  const char *inside = text_between(p, o->offset + 1, end);
+  const char *inside = text_between(p, bracket->offset + 1, end);
   if (showable(inside)) diag_help(r, "%s: `%c%s%c`", what, pair[0], inside, pair[1]);
   else diag_help(r, "%s", what);
-  diag_edit(r, span_of(p, o->offset, o->offset + 1), "%c", pair[0]);
+  diag_edit(r, span_of(p, bracket->offset, bracket->offset + 1), "%c", pair[0]);
   diag_edit(r, span_of(p, end, end + 1), "%c", pair[1]);
   return true;
 }
@@ -106,15 +106,15 @@ static void help_comma(Parse *p, Report *r, uint32_t end) {
 static bool help_operator(Parse *p, Report *r, Span at);
 static bool help_method(Parse *p, Report *r, Span at, int found);
 
-void shard_help_in_bracket(Parse *p, Report *r, Span at, const OpenBracket *o, int found,
+void shard_help_in_bracket(Parse *p, Report *r, Span at, const OpenBracket *bracket, int found,
                            bool closes) {
   uint32_t end = back_over_blanks(p, p->before < at.offset ? p->before : at.offset);
-  bool axes = o->kind == OPEN_DIMS || o->kind == OPEN_INDEX;
-  if (found == ARROW && o->kind == OPEN_ARGS &&
-      help_brackets(p, r, o, "axes are in square brackets", "[]"))
+  bool axes = bracket->kind == OPEN_DIMS || bracket->kind == OPEN_INDEX;
+  if (found == ARROW && bracket->kind == OPEN_ARGS &&
+      help_brackets(p, r, bracket, "axes are in square brackets", "[]"))
     return;
-  if (found == COMMA && o->kind == OPEN_PAREN && p->settings && p->braces &&
-      help_brackets(p, r, o, "a list is in square brackets", "[]"))
+  if (found == COMMA && bracket->kind == OPEN_PAREN && p->settings && p->braces &&
+      help_brackets(p, r, bracket, "a list is in square brackets", "[]"))
     return;
   if (found == ARROW && axes && help_groups(p, r, at)) return;
   if (help_operator(p, r, at) || (!axes && help_method(p, r, at, found))) return;
@@ -125,7 +125,7 @@ void shard_help_in_bracket(Parse *p, Report *r, Span at, const OpenBracket *o, i
         r,
         "elements are picked by name: `x[D = index]`; a part of D is `slice[D -> A](x, at = 0)`");
   else if (closes && begins_value(found)) help_comma(p, r, end);
-  else if (closes && found != ARROW && found != COMMA) help_close(p, r, o, end);
+  else if (closes && found != ARROW && found != COMMA) help_close(p, r, bracket, end);
 }
 
 /* ---- on a line ---- */
@@ -133,11 +133,11 @@ void shard_help_in_bracket(Parse *p, Report *r, Span at, const OpenBracket *o, i
 static const char *nearest_keyword(const Parse *p, const char *word, bool item) {
   VEC(const char *) words = {0};
   uint32_t n;
-  const Keyword *k = keyword_table(&n);
+  const Keyword *keyword = keyword_table(&n);
   if (!item && (!strcmp(word, "let") || !strcmp(word, "var"))) return "";
   for (uint32_t i = 0; i < n; i++)
-    if (item ? keyword_begins_item(k[i].token) : k[i].role == KEYWORD_LINE)
-      vec_push(p->c->arena, words, k[i].word);
+    if (item ? keyword_begins_item(keyword[i].token) : keyword[i].role == KEYWORD_LINE)
+      vec_push(p->c->arena, words, keyword[i].word);
   return keyword_meant(word, words.at, words.n);
 }
 

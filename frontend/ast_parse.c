@@ -130,12 +130,12 @@ int shard_lex(SHARD_STYPE *value, Span *at, Parse *p) {
 /* ---- the way in ---- */
 
 AstFile *ast_parse(Ctx *c, const char *name, const char *text, size_t n) {
-  AstFile *f = ARENA_NEW(c->arena, AstFile);
-  Parse p = {.c = c, .file = f};
+  AstFile *file = ARENA_NEW(c->arena, AstFile);
+  Parse p = {.c = c, .file = file};
   text = arena_strndup(c->arena, text, n);
-  f->name = intern(c->names, name), f->file = diag_add_source(c->diag, f->name, text, n);
+  file->name = intern(c->names, name), file->file = diag_add_source(c->diag, file->name, text, n);
   if (!shard_lexer_open(&p, text, n)) return NULL;
   shard_parse(&p);
   shard_lexer_close(&p);
-  return f;
+  return file;
 }

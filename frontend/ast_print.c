@@ -150,7 +150,7 @@ static void put_stmt(AstPrinter *printer, const AstStmt *stmt) {
 
 /* ---- settings ---- */
 
-static void put_value(AstPrinter *p, const AstValue *v);
+static void put_value(AstPrinter *printer, const AstValue *v);
 
 static void put_pairs(AstPrinter *printer, const char *word, const AstPairs *pairs) {
   printer->depth++;

@@ -78,7 +78,7 @@ void shard_report_bad_character(Parse *p, const char *text, size_t n, Span at);
 void shard_report_bad_string(Parse *p, Span at);
 
 /* ---- ast_help.c: what to write instead ---- */
-void shard_help_in_bracket(Parse *p, Report *r, Span at, const OpenBracket *o, int found,
+void shard_help_in_bracket(Parse *p, Report *r, Span at, const OpenBracket *bracket, int found,
                            bool closes);
 void shard_help_on_line(Parse *p, Report *r, Span at, int found, const char *const *expected,
                         int n);
@@ -137,12 +137,12 @@ AstValue *ast_value_list_add(Parse *p, AstValue *list, AstValue *item);
 AstPairs *ast_pairs_add(Parse *p, AstPairs *l, AstPath *key, AstValue *v, Span s);
 AstSetting *ast_setting_head(Parse *p, AstExpr *paren, AstPairs *values);
 AstSetting *ast_setting_tail(Parse *p, AstArrow arrow, Span at, AstPairs *target, AstAxes *as);
-AstSetting *ast_setting_join(AstPath *path, AstSetting *head, const AstSetting *tail, AstBlock *b,
-                             Span s);
-AstBlock *ast_block_add(Parse *p, AstBlock *b, AstSetting *s);
+AstSetting *ast_setting_join(AstPath *path, AstSetting *head, const AstSetting *tail,
+                             AstBlock *block, Span s);
+AstBlock *ast_block_add(Parse *p, AstBlock *block, AstSetting *setting);
 /* Lines and options that stand there by an old word (ir/renamed.def) get today's, with a note. */
-void ast_rename_settings(Parse *p, const char *block, AstBlock *b);
-AstBlock *ast_block_close(Parse *p, AstBlock *b, Span s);
+void ast_rename_settings(Parse *p, const char *block, AstBlock *ast_block);
+AstBlock *ast_block_close(Parse *p, AstBlock *block, Span s);
 
 AstDims *ast_dims_add(Parse *p, AstDims *l, AstNames *names, AstExpr *value, AstNumber *pad,
                       Span s);

@@ -96,31 +96,31 @@ AstPairs *ast_pairs_add(Parse *p, AstPairs *l, AstPath *key, AstValue *v, Span s
 /* ---- lines and blocks ---- */
 
 AstSetting *ast_setting_head(Parse *p, AstExpr *paren, AstPairs *values) {
-  AstSetting *s = ARENA_NEW(p->c->arena, AstSetting);
-  s->paren = paren;
-  if (values) s->values = *values;
-  return s;
+  AstSetting *setting = ARENA_NEW(p->c->arena, AstSetting);
+  setting->paren = paren;
+  if (values) setting->values = *values;
+  return setting;
 }
 
 AstSetting *ast_setting_tail(Parse *p, AstArrow arrow, Span at, AstPairs *target, AstAxes *as) {
-  AstSetting *s = ARENA_NEW(p->c->arena, AstSetting);
-  s->arrow = arrow, s->arrow_span = at, s->target = *target, s->as = as;
-  return s;
+  AstSetting *setting = ARENA_NEW(p->c->arena, AstSetting);
+  setting->arrow = arrow, setting->arrow_span = at, setting->target = *target, setting->as = as;
+  return setting;
 }
 
-AstSetting *ast_setting_join(AstPath *path, AstSetting *head, const AstSetting *tail, AstBlock *b,
-                             Span s) {
-  head->path = path, head->block = b, head->span = s;
+AstSetting *ast_setting_join(AstPath *path, AstSetting *head, const AstSetting *tail,
+                             AstBlock *block, Span s) {
+  head->path = path, head->block = block, head->span = s;
   if (!tail) return head;
   head->arrow = tail->arrow, head->arrow_span = tail->arrow_span;
   head->target = tail->target, head->as = tail->as;
   return head;
 }
 
-AstBlock *ast_block_add(Parse *p, AstBlock *b, AstSetting *s) {
-  if (!b) b = ARENA_NEW(p->c->arena, AstBlock);
-  vec_push(p->c->arena, b->settings, s);
-  return b;
+AstBlock *ast_block_add(Parse *p, AstBlock *block, AstSetting *setting) {
+  if (!block) block = ARENA_NEW(p->c->arena, AstBlock);
+  vec_push(p->c->arena, block->settings, setting);
+  return block;
 }
 
 /* The path of a line or option by today's word. */
@@ -134,19 +134,19 @@ static void rename_path(Parse *p, const char *above, AstPath *a) {
   a->text = a->parts.at[0].name = intern(p->c->names, new);
 }
 
-void ast_rename_settings(Parse *p, const char *block, AstBlock *b) {
-  for (uint32_t i = 0; i < b->settings.n; i++) {
-    AstSetting *s = b->settings.at[i];
-    if (s->arrow == ARROW_LEFT) continue;
-    rename_path(p, block, s->path);
-    Str line = intern_printf(p->c->names, "%s.%s", block, s->path->text);
-    for (uint32_t k = 0; k < s->values.n; k++)
-      if (s->values.at[k].key) rename_path(p, line, s->values.at[k].key);
+void ast_rename_settings(Parse *p, const char *block, AstBlock *ast_block) {
+  for (uint32_t i = 0; i < ast_block->settings.n; i++) {
+    AstSetting *setting = ast_block->settings.at[i];
+    if (setting->arrow == ARROW_LEFT) continue;
+    rename_path(p, block, setting->path);
+    Str line = intern_printf(p->c->names, "%s.%s", block, setting->path->text);
+    for (uint32_t k = 0; k < setting->values.n; k++)
+      if (setting->values.at[k].key) rename_path(p, line, setting->values.at[k].key);
   }
 }
 
-AstBlock *ast_block_close(Parse *p, AstBlock *b, Span s) {
-  if (!b) b = ARENA_NEW(p->c->arena, AstBlock);
-  b->span = s;
-  return b;
+AstBlock *ast_block_close(Parse *p, AstBlock *block, Span s) {
+  if (!block) block = ARENA_NEW(p->c->arena, AstBlock);
+  block->span = s;
+  return block;
 }

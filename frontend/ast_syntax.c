@@ -47,14 +47,15 @@ typedef struct SyntaxWords { /* alternatives, joined as `A, B or C` */
   int n;
 } SyntaxWords;
 
-static void words_add(SyntaxWords *w, const char *text) {
-  if (w->n < 4) w->at[w->n++] = text;
+static void words_add(SyntaxWords *words, const char *text) {
+  if (words->n < 4) words->at[words->n++] = text;
 }
 
-static const char *words_join(Parse *p, const SyntaxWords *w) {
-  const char *text = w->n ? w->at[0] : "something else";
-  for (int i = 1; i < w->n; i++)
-    text = arena_printf(p->c->arena, "%s%s%s", text, i + 1 < w->n ? ", " : " or ", w->at[i]);
+static const char *words_join(Parse *p, const SyntaxWords *words) {
+  const char *text = words->n ? words->at[0] : "something else";
+  for (int i = 1; i < words->n; i++)
+    text =
+        arena_printf(p->c->arena, "%s%s%s", text, i + 1 < words->n ? ", " : " or ", words->at[i]);
   return text;
 }
 
@@ -65,7 +66,7 @@ static const char *token_text(Parse *p, const char *token) {
 }
 
 /* The single tokens that no class stands for. */
-static void add_tokens(Parse *p, SyntaxWords *w, const char *const *expected, int n,
+static void add_tokens(Parse *p, SyntaxWords *words, const char *const *expected, int n,
                        unsigned taken) {
   for (int i = 0; i < n; i++) {
     unsigned c = class_of(expected[i]);
@@ -74,33 +75,34 @@ static void add_tokens(Parse *p, SyntaxWords *w, const char *const *expected, in
     bool seldom = !strcmp(expected[i], "pad") || !strcmp(expected[i], ".");
     bool after_name = !strcmp(expected[i], "[") || !strcmp(expected[i], "(");
     if (seldom || (after_name && shard_expects(expected, n, "+"))) continue;
-    words_add(w, token_text(p, expected[i]));
+    words_add(words, token_text(p, expected[i]));
   }
 }
 
 static const char *expected_at_end(Parse *p, const char *const *expected, int n) {
-  SyntaxWords w = {0};
+  SyntaxWords words = {0};
   unsigned all = classes_of(expected, n);
   bool expr = shard_expects(expected, n, "a number") && shard_expects(expected, n, "a string");
   if (all & CLASS_ITEM) return "an item (`dims`, `layer`, `model`, `train`, ..)";
   if (all & CLASS_STMT) return "a statement or `}`";
-  if (expr) words_add(&w, p->settings && p->braces ? "a value" : "an expression");
+  if (expr) words_add(&words, p->settings && p->braces ? "a value" : "an expression");
   if (!expr || !(p->settings && p->braces))
-    add_tokens(p, &w, expected, n, expr ? (unsigned)CLASS_EXPR : 0);
-  if (w.n < 3 && !expr && (all & CLASS_OPERATOR)) words_add(&w, "an operator");
-  if (shard_expects(expected, n, ";") && w.n < 4) words_add(&w, "the end of the line");
-  return words_join(p, &w);
+    add_tokens(p, &words, expected, n, expr ? (unsigned)CLASS_EXPR : 0);
+  if (words.n < 3 && !expr && (all & CLASS_OPERATOR)) words_add(&words, "an operator");
+  if (shard_expects(expected, n, ";") && words.n < 4) words_add(&words, "the end of the line");
+  return words_join(p, &words);
 }
 
-static const char *expected_in(Parse *p, const OpenBracket *o, const char *const *expected, int n) {
-  char close[2] = {o->close, 0};
-  SyntaxWords w = {0};
+static const char *expected_in(Parse *p, const OpenBracket *bracket, const char *const *expected,
+                               int n) {
+  char close[2] = {bracket->close, 0};
+  SyntaxWords words = {0};
   if (!shard_expects(expected, n, close)) return expected_at_end(p, expected, n);
-  if (shard_expects(expected, n, ",")) words_add(&w, "`,`");
-  else if (shard_expects(expected, n, "+")) words_add(&w, "an operator");
-  else if (shard_expects(expected, n, "a number")) words_add(&w, "an expression");
-  words_add(&w, token_text(p, close));
-  return words_join(p, &w);
+  if (shard_expects(expected, n, ",")) words_add(&words, "`,`");
+  else if (shard_expects(expected, n, "+")) words_add(&words, "an operator");
+  else if (shard_expects(expected, n, "a number")) words_add(&words, "an expression");
+  words_add(&words, token_text(p, close));
+  return words_join(p, &words);
 }
 
 /* ---- where we are ---- */
@@ -146,33 +148,34 @@ static const char *line_name(const Parse *p) {
 }
 
 static const char *found_text(Parse *p, Span at, int found, const char *name) {
-  const Source *s = diag_source(p->c->diag, at.file);
-  if (!found || at.offset >= s->length) return "the end of the file";
-  if (found == SEMI) return s->text[at.offset] == ';' ? "`;`" : "the end of the line";
+  const Source *source = diag_source(p->c->diag, at.file);
+  if (!found || at.offset >= source->length) return "the end of the file";
+  if (found == SEMI) return source->text[at.offset] == ';' ? "`;`" : "the end of the line";
   if (found == STRING) return "a string";
   (void)name;
   return arena_printf(p->c->arena, "`%s`", span_text(p->c, at));
 }
 
-static const char *opened_at(Parse *p, const OpenBracket *o, Span at) {
+static const char *opened_at(Parse *p, const OpenBracket *bracket, Span at) {
   uint32_t line, column, here;
   diag_line_column(p->c->diag, at, &here, &column);
-  diag_line_column(p->c->diag, (Span){at.file, o->offset, 1}, &line, &column);
+  diag_line_column(p->c->diag, (Span){at.file, bracket->offset, 1}, &line, &column);
   if (line == here) return arena_printf(p->c->arena, "column %u", column);
   return arena_printf(p->c->arena, "line %u column %u", line, column);
 }
 
-static void report_in_bracket(Parse *p, Span at, const OpenBracket *o, int token, const char *found,
-                              const char *const *expected, int n) {
-  const char *wanted = expected_in(p, o, expected, n);
-  bool closes = shard_expects(expected, n, (char[]){o->close, 0});
+static void report_in_bracket(Parse *p, Span at, const OpenBracket *bracket, int token,
+                              const char *found, const char *const *expected, int n) {
+  const char *wanted = expected_in(p, bracket, expected, n);
+  bool closes = shard_expects(expected, n, (char[]){bracket->close, 0});
   Report *r = diag_at(p->c->diag, "E0101", at, "expected %s in %s, found %s", wanted,
-                      open_name(o->kind, true), found);
-  diag_label(r, "%s opened at %s is still open", open_name(o->kind, false), opened_at(p, o, at));
+                      open_name(bracket->kind, true), found);
+  diag_label(r, "%s opened at %s is still open", open_name(bracket->kind, false),
+             opened_at(p, bracket, at));
   if (n == 1 && !strcmp(expected[0], ":")) {
     diag_help(r, "the type stands behind `:`");
     diag_edit(r, (Span){at.file, p->before, 0}, ":");
-  } else shard_help_in_bracket(p, r, at, o, token, closes);
+  } else shard_help_in_bracket(p, r, at, bracket, token, closes);
 }
 
 /* A bracket that the found token itself opened is not where we are. */
@@ -182,14 +185,14 @@ static const OpenBracket *innermost(const Parse *p, int found) {
   return n && n <= p->open.n ? &p->open.at[n - 1] : NULL;
 }
 
-static void report_on_line(Parse *p, Span at, const OpenBracket *o, int token, const char *found,
-                           const char *const *expected, int n) {
+static void report_on_line(Parse *p, Span at, const OpenBracket *bracket, int token,
+                           const char *found, const char *const *expected, int n) {
   const char *wanted = expected_at_end(p, expected, n);
   bool fresh = classes_of(expected, n) & (CLASS_ITEM | CLASS_STMT);
   Report *r = diag_at(p->c->diag, "E0101", at, "expected %s%s, found %s", wanted,
                       fresh ? "" : line_name(p), found);
-  if (o && !token) {
-    diag_label(r, "block opened at %s is still open", opened_at(p, o, at));
+  if (bracket && !token) {
+    diag_label(r, "block opened at %s is still open", opened_at(p, bracket, at));
     diag_help(r, "close it with `}`");
     diag_edit(r, (Span){at.file, at.offset, 0}, "}\n");
     return;
@@ -198,10 +201,10 @@ static void report_on_line(Parse *p, Span at, const OpenBracket *o, int token, c
 }
 
 bool shard_line_begins(const Parse *p, Span at) {
-  const Source *s = diag_source(p->c->diag, at.file);
+  const Source *source = diag_source(p->c->diag, at.file);
   uint32_t i = at.offset;
-  while (i && (s->text[i - 1] == ' ' || s->text[i - 1] == '\t')) i--;
-  return !i || s->text[i - 1] == '\n';
+  while (i && (source->text[i - 1] == ' ' || source->text[i - 1] == '\t')) i--;
+  return !i || source->text[i - 1] == '\n';
 }
 
 /* The token is the first of its line, but the line before was not complete. */
@@ -211,24 +214,25 @@ static bool ends_too_early(const Parse *p, Span at) {
 
 void shard_report_syntax(Parse *p, Span at, int found, const char *found_name,
                          const char *const *expected, int n) {
-  const OpenBracket *o = innermost(p, found);
+  const OpenBracket *bracket = innermost(p, found);
   const char *text = found_text(p, at, found, found_name);
   if (!at.length && found) return shard_start_skipping(p, found); /* a token put in: said already */
   Span where = at;
   if (found && ends_too_early(p, at))
     where = (Span){at.file, p->before, 1}, text = "the end of the line";
-  if (o && o->kind != OPEN_BLOCK) report_in_bracket(p, where, o, found, text, expected, n);
-  else report_on_line(p, where, o, found, text, expected, n);
+  if (bracket && bracket->kind != OPEN_BLOCK)
+    report_in_bracket(p, where, bracket, found, text, expected, n);
+  else report_on_line(p, where, bracket, found, text, expected, n);
   bool written = found == SEMI && diag_source(p->c->diag, at.file)->text[at.offset] == ';';
-  bool inside = o && o->kind != OPEN_BLOCK;
+  bool inside = bracket && bracket->kind != OPEN_BLOCK;
   shard_start_skipping(p, found);
   if (written && inside) p->skip = true; /* this `;` does not end the line */
 }
 
 void shard_report_unclosed(Parse *p, Span at) {
-  const OpenBracket *o = &p->open.at[0];
+  const OpenBracket *bracket = &p->open.at[0];
   Report *r = diag_at(p->c->diag, "E0101", at, "expected `}` before `%s`", span_text(p->c, at));
-  diag_label(r, "block opened at %s is still open", opened_at(p, o, at));
+  diag_label(r, "block opened at %s is still open", opened_at(p, bracket, at));
   diag_help(r, "close it with `}` on a line before");
   diag_edit(r, (Span){at.file, at.offset, 0}, "}\n");
 }
@@ -313,14 +317,14 @@ void shard_report_bad_string(Parse *p, Span at) {
   if (p->skip) return; /* the line has a mistake already */
   Report *r = diag_at(p->c->diag, "E0103", at, "string without an end");
   diag_label(r, "no `\"` on this line");
-  const Source *s = diag_source(p->c->diag, at.file);
+  const Source *source = diag_source(p->c->diag, at.file);
   uint32_t start = at.offset, end = at.offset + at.length;
-  while (start && s->text[start - 1] != '\n' && s->text[start - 1] != '"') start--;
-  if (start && s->text[start - 1] == '"') {
+  while (start && source->text[start - 1] != '\n' && source->text[start - 1] != '"') start--;
+  if (start && source->text[start - 1] == '"') {
     diag_help(r, "a string begins and ends with `\"` on the same line");
     return;
   }
-  while (end > at.offset + 1 && strchr(" \t\r", s->text[end - 1])) end--;
+  while (end > at.offset + 1 && strchr(" \t\r", source->text[end - 1])) end--;
   diag_help(r, "close it with `\"`");
   diag_edit(r, (Span){at.file, end, 0}, "\"");
 }

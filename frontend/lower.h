@@ -36,7 +36,7 @@ typedef struct LowerOptions {
 
 /* FILE and the files it uses -> a module with entries init, step, eval, logits, after "lower".
    NULL: diagnostics with errors were given, or FILE cannot be read (then there are none). */
-Module *lower_program(Ctx *c, const LowerOptions *o);
+Module *lower_program(Ctx *c, const LowerOptions *options);
 
 typedef struct CheckedModel {
   Str name;           /* of a model or variant of FILE */

@@ -8,10 +8,10 @@
 
 static Span nowhere(void) { return (Span){0}; }
 
-static Str place_of(World *w, const Decl *d) {
+static Str place_of(World *w, const Decl *decl) {
   uint32_t line, column;
-  diag_line_column(w->ctx->diag, d->span, &line, &column);
-  return arena_printf(w->ctx->arena, "%s:%u", world_file_name(w, d->span.file), line);
+  diag_line_column(w->ctx->diag, decl->span, &line, &column);
+  return arena_printf(w->ctx->arena, "%s:%u", world_file_name(w, decl->span.file), line);
 }
 
 typedef VEC(const Decl *) Decls;
@@ -19,15 +19,15 @@ typedef VEC(const Decl *) Decls;
 static Decls all_of(World *w, Space s, bool own, bool models_only) {
   Decls r = {0};
   uint32_t at = 0;
-  for (const Decl *d; (d = world_next(w, s, &at));)
-    if ((!own || d->span.file == w->top) && (!models_only || d->item->kind == ITEM_MODEL))
-      vec_push(w->ctx->arena, r, d);
+  for (const Decl *decl; (decl = world_next(w, s, &at));)
+    if ((!own || decl->span.file == w->top) && (!models_only || decl->item->kind == ITEM_MODEL))
+      vec_push(w->ctx->arena, r, decl);
   return r;
 }
 
 static const Decl *named(World *w, Space s, const char *name, const char *word) {
-  const Decl *d = world_find(w, s, intern(w->ctx->names, name), false);
-  if (d) return d;
+  const Decl *decl = world_find(w, s, intern(w->ctx->names, name), false);
+  if (decl) return decl;
   const char *near = world_nearest(w, s, name);
   Report *r = world_error(w, "E0201", nowhere(), "no %s named `%s`", word, name);
   diag_near(r, "one", near);
@@ -36,8 +36,8 @@ static const Decl *named(World *w, Space s, const char *name, const char *word) 
 
 static const Decl *model_for(World *w, const Decl *block) {
   if (!block || !block->item->base.text) return NULL;
-  const Decl *d = world_find(w, SPACE_MODEL, block->item->base.text, false);
-  if (d) return d;
+  const Decl *decl = world_find(w, SPACE_MODEL, block->item->base.text, false);
+  if (decl) return decl;
   const char *near = world_nearest(w, SPACE_MODEL, block->item->base.text);
   Report *r = world_error(w, "E0201", block->item->base.span, "no model named `%s`",
                           block->item->base.text);
@@ -67,16 +67,16 @@ static const Decl *only_model(World *w) {
   return NULL;
 }
 
-static bool set_base(World *w, Choice *c) {
-  const AstItem *i = c->model->item;
-  c->base = i, c->variant = NULL;
-  if (i->kind == ITEM_MODEL) return true;
-  const Decl *base = world_find(w, SPACE_MODEL, i->base.text, false);
-  c->variant = i, c->base = base ? base->item : NULL;
+static bool set_base(World *w, Choice *choice) {
+  const AstItem *item = choice->model->item;
+  choice->base = item, choice->variant = NULL;
+  if (item->kind == ITEM_MODEL) return true;
+  const Decl *base = world_find(w, SPACE_MODEL, item->base.text, false);
+  choice->variant = item, choice->base = base ? base->item : NULL;
   if (base && base->item->kind == ITEM_MODEL) return true;
   if (world_lost(w, SPACE_MODEL)) return false;
-  const char *near = world_nearest(w, SPACE_MODEL, i->base.text);
-  Report *r = world_error(w, "E0201", i->base.span, "no model named `%s`", i->base.text);
+  const char *near = world_nearest(w, SPACE_MODEL, item->base.text);
+  Report *r = world_error(w, "E0201", item->base.span, "no model named `%s`", item->base.text);
   diag_near(r, "a model", near);
   return false;
 }
@@ -86,32 +86,32 @@ static bool set_base(World *w, Choice *c) {
 static Decls train_for(World *w, Str model) {
   Decls r = {0};
   uint32_t at = 0;
-  for (const Decl *d; (d = world_next(w, SPACE_TRAIN, &at));)
-    if (d->item->base.text == model) vec_push(w->ctx->arena, r, d);
+  for (const Decl *decl; (decl = world_next(w, SPACE_TRAIN, &at));)
+    if (decl->item->base.text == model) vec_push(w->ctx->arena, r, decl);
   return r;
 }
 
-static bool pick_train(World *w, Decls near, Choice *c) {
+static bool pick_train(World *w, Decls near, Choice *choice) {
   const Decl *own = NULL;
   int n = 0;
   for (uint32_t i = 0; i < near.n; i++)
     if (near.at[i]->span.file == w->top) own = near.at[i], n++;
-  c->train = near.n == 1 ? near.at[0] : n == 1 ? own : NULL;
-  if (c->train) return true;
+  choice->train = near.n == 1 ? near.at[0] : n == 1 ? own : NULL;
+  if (choice->train) return true;
   Report *r = world_error(w, "E0603", near.at[0]->span, "several train blocks fit model `%s`",
-                          c->model->name);
+                          choice->model->name);
   for (uint32_t i = 0; i < near.n; i++)
     diag_fact(r, "`%s` at %s", near.at[i]->name, place_of(w, near.at[i]));
   diag_help(r, "choose one: `--train %s`", near.at[0]->name);
   return false;
 }
 
-static bool choose_train(World *w, Choice *c) {
-  c->train = NULL;
-  const Str names[] = {c->model->name, c->base->name.text, NULL};
+static bool choose_train(World *w, Choice *choice) {
+  choice->train = NULL;
+  const Str names[] = {choice->model->name, choice->base->name.text, NULL};
   for (int i = 0; i < 3; i++) {
     Decls near = train_for(w, names[i]);
-    if (near.n) return pick_train(w, near, c);
+    if (near.n) return pick_train(w, near, choice);
   }
   return true;
 }
@@ -122,24 +122,25 @@ bool choose_for_model(World *w, const Decl *model, Choice *out) {
 }
 
 /* Blocks for a base serve its variants. */
-static bool serves(const Decl *block, const Choice *c) {
-  return block->item->base.text == c->model->name || block->item->base.text == c->base->name.text;
+static bool serves(const Decl *block, const Choice *choice) {
+  return block->item->base.text == choice->model->name ||
+         block->item->base.text == choice->base->name.text;
 }
 
-Str choose_plan_left(World *w, const Choice *c) {
+Str choose_plan_left(World *w, const Choice *choice) {
   Decls own = all_of(w, SPACE_PLAN, true, false);
   for (uint32_t i = 0; i < own.n; i++)
-    if (!own.at[i]->item->base.text || serves(own.at[i], c)) return own.at[i]->name;
+    if (!own.at[i]->item->base.text || serves(own.at[i], choice)) return own.at[i]->name;
   return NULL;
 }
 
-bool choose_program(World *w, const LowerOptions *o, Choice *out) {
+bool choose_program(World *w, const LowerOptions *options, Choice *out) {
   *out = (Choice){0};
-  const Decl *plan = o->plan ? named(w, SPACE_PLAN, o->plan, "plan") : NULL;
-  const Decl *train = o->train ? named(w, SPACE_TRAIN, o->train, "train block") : NULL;
-  if ((o->plan && !plan) || (o->train && !train)) return false;
+  const Decl *plan = options->plan ? named(w, SPACE_PLAN, options->plan, "plan") : NULL;
+  const Decl *train = options->train ? named(w, SPACE_TRAIN, options->train, "train block") : NULL;
+  if ((options->plan && !plan) || (options->train && !train)) return false;
   out->plan = plan;
-  if (o->model) out->model = named(w, SPACE_MODEL, o->model, "model");
+  if (options->model) out->model = named(w, SPACE_MODEL, options->model, "model");
   else if (plan && plan->item->base.text) out->model = model_for(w, plan);
   else if (train && train->item->base.text) out->model = model_for(w, train);
   else out->model = only_model(w);
@@ -160,57 +161,60 @@ bool choose_program(World *w, const LowerOptions *o, Choice *out) {
 
 /* ---- sizes ---- */
 
-static void give_sizes(World *w, Sizes *s, const AstSetting *line) {
+static void give_sizes(World *w, Sizes *sizes, const AstSetting *line) {
   for (uint32_t i = 0; i < line->values.n; i++) {
-    const AstPair *p = &line->values.at[i];
-    if (!p->key) continue;
-    if (!sizes_find(s, p->key->text)) explain_no_dim(w, p->key->span, p->key->text);
-    else if (p->value->kind == VALUE_NUMBER && p->value->number.integer &&
-             p->value->number.integral > 0)
-      sizes_give(s, p->key->text, p->value->number.integral, p->span);
-    else if (p->value->kind == VALUE_LIST) {
-      Report *r = world_unbuilt(w, p->value->span, "a list of sizes is");
+    const AstPair *pair = &line->values.at[i];
+    if (!pair->key) continue;
+    if (!sizes_find(sizes, pair->key->text)) explain_no_dim(w, pair->key->span, pair->key->text);
+    else if (pair->value->kind == VALUE_NUMBER && pair->value->number.integer &&
+             pair->value->number.integral > 0)
+      sizes_give(sizes, pair->key->text, pair->value->number.integral, pair->span);
+    else if (pair->value->kind == VALUE_LIST) {
+      Report *r = world_unbuilt(w, pair->value->span, "a list of sizes is");
       diag_label(r, "one specialisation each");
-      const AstNumber *first = &p->value->items.at[0]->number;
-      if (w->checking && first->integer) sizes_give(s, p->key->text, first->integral, p->span);
+      const AstNumber *first = &pair->value->items.at[0]->number;
+      if (w->checking && first->integer)
+        sizes_give(sizes, pair->key->text, first->integral, pair->span);
     }
   }
 }
 
-static void give_train(World *w, Sizes *s, const AstItem *train) {
+static void give_train(World *w, Sizes *sizes, const AstItem *train) {
   for (uint32_t i = 0; train->block && i < train->block->settings.n; i++) {
     const AstSetting *line = train->block->settings.at[i];
-    if (!strcmp(line->path->text, "size")) give_sizes(w, s, line);
-    const AstValue *v = line->values.n && !line->values.at[0].key ? line->values.at[0].value : NULL;
-    if (strcmp(line->path->text, "batch") || !v || v->kind != VALUE_NUMBER || !v->number.integer ||
-        v->number.integral < 1)
+    if (!strcmp(line->path->text, "size")) give_sizes(w, sizes, line);
+    const AstValue *value =
+        line->values.n && !line->values.at[0].key ? line->values.at[0].value : NULL;
+    if (strcmp(line->path->text, "batch") || !value || value->kind != VALUE_NUMBER ||
+        !value->number.integer || value->number.integral < 1)
       continue;
     Str batch = intern(w->ctx->names, "Batch");
-    if (sizes_find(s, batch)) sizes_give(s, batch, v->number.integral, line->span);
+    if (sizes_find(sizes, batch)) sizes_give(sizes, batch, value->number.integral, line->span);
   }
 }
 
-Sizes *choice_sizes(World *w, const Choice *c) {
-  Sizes *s = sizes_new(w, c->variant);
-  if (c->train) give_train(w, s, c->train->item);
-  return s;
+Sizes *choice_sizes(World *w, const Choice *choice) {
+  Sizes *sizes = sizes_new(w, choice->variant);
+  if (choice->train) give_train(w, sizes, choice->train->item);
+  return sizes;
 }
 
-void give_command_line(World *w, Sizes *s, const LowerOptions *o) {
-  for (uint32_t i = 0; i < o->ndims; i++) {
-    const char *eq = strchr(o->dims[i], '=');
+void give_command_line(World *w, Sizes *sizes, const LowerOptions *options) {
+  for (uint32_t i = 0; i < options->ndims; i++) {
+    const char *eq = strchr(options->dims[i], '=');
     char *end = NULL;
     long long size = eq ? strtoll(eq + 1, &end, 10) : 0;
-    Str name = eq ? intern_n(w->ctx->names, o->dims[i], (size_t)(eq - o->dims[i])) : NULL;
+    Str name =
+        eq ? intern_n(w->ctx->names, options->dims[i], (size_t)(eq - options->dims[i])) : NULL;
     if (!eq || end == eq + 1 || *end || size < 1)
       world_error(w, "E0602", nowhere(),
                   "`-D %s`: a dimension and a positive whole number are wanted, as in `-D Seq=64`",
-                  o->dims[i]);
-    else if (!sizes_find(s, name)) {
+                  options->dims[i]);
+    else if (!sizes_find(sizes, name)) {
       const char *near = world_nearest(w, SPACE_DIM, name);
       Report *r = world_error(w, "E0201", nowhere(), "no dimension named `%s` (from `-D %s`)", name,
-                              o->dims[i]);
+                              options->dims[i]);
       diag_near(r, "a dimension", near);
-    } else sizes_give(s, name, size, nowhere());
+    } else sizes_give(sizes, name, size, nowhere());
   }
 }

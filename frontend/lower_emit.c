@@ -14,22 +14,22 @@ static Elem elem_of(const Val *v) {
   return v->kind == VAL_BOOL ? ELEM_bool : ELEM_f32;
 }
 
-Type lower_type(Eval *e, Elem elem, const Dims *d) {
+Type lower_type(Eval *e, Elem elem, const Dims *dims) {
   Type t = type_scalar(elem);
-  for (int i = 0; i < d->n; i++) {
-    int64_t size = eval_size(e, d->at[i]);
-    if (size <= 0) bug("dimension %s has no size while lowering", d->at[i]);
+  for (int i = 0; i < dims->n; i++) {
+    int64_t size = eval_size(e, dims->at[i]);
+    if (size <= 0) bug("dimension %s has no size while lowering", dims->at[i]);
     if (t.rank == MAX_RANK) bug("rank above %d while lowering", MAX_RANK);
-    t.axis[t.rank++] = (Axis){d->at[i], size};
+    t.axis[t.rank++] = (Axis){dims->at[i], size};
   }
   return t;
 }
 
 /* ---- values of outer functions ---- */
 
-static ValueId add_capture(Eval *e, Frame *f, ValueId outer) {
-  Capture c = {outer, fn_arg(e->build->m, f->fn, *value_type(f->parent->fn, outer))};
-  vec_push(e->arena, f->captures, c);
+static ValueId add_capture(Eval *e, Frame *frame, ValueId outer) {
+  Capture c = {outer, fn_arg(e->build->m, frame->fn, *value_type(frame->parent->fn, outer))};
+  vec_push(e->arena, frame->captures, c);
   return c.inner;
 }
 
@@ -43,71 +43,73 @@ static ValueId bring(Eval *e, Frame *to, Frame *from, ValueId id) {
   return add_capture(e, to, outer);
 }
 
-static ValueId add_stacked(Eval *e, Frame *f, const void *key, ValueId outer) {
-  Str dim = f->stack->dim;
-  Type t = type_without(value_type(f->parent->fn, outer), &dim, 1);
-  Stacked s = {key, outer, fn_arg(e->build->m, f->fn, t)};
-  vec_push(e->arena, f->stacked, s);
+static ValueId add_stacked(Eval *e, Frame *frame, const void *key, ValueId outer) {
+  Str dim = frame->stack->dim;
+  Type t = type_without(value_type(frame->parent->fn, outer), &dim, 1);
+  Stacked s = {key, outer, fn_arg(e->build->m, frame->fn, t)};
+  vec_push(e->arena, frame->stacked, s);
   return s.inner;
 }
 
-static ValueId find_stacked(const Frame *f, const void *key) {
-  for (uint32_t i = 0; i < f->stacked.n; i++)
-    if (f->stacked.at[i].key == key) return f->stacked.at[i].inner;
+static ValueId find_stacked(const Frame *frame, const void *key) {
+  for (uint32_t i = 0; i < frame->stacked.n; i++)
+    if (frame->stacked.at[i].key == key) return frame->stacked.at[i].inner;
   return NO_VALUE;
 }
 
 /* ---- globals ---- */
 
-static ValueId load_global(Eval *e, Global *g, Loc loc) {
+static ValueId load_global(Eval *e, Global *global, Loc loc) {
   Frame *root = e->build->root;
   for (uint32_t i = 0; i < root->loads.n; i++)
-    if (root->loads.at[i].global == g) return root->loads.at[i].id;
-  ValueId id = ir_load(e->build->m, root->fn, g, loc);
-  vec_push(e->arena, root->loads, (WeightLoad){g, id});
+    if (root->loads.at[i].global == global) return root->loads.at[i].id;
+  ValueId id = ir_load(e->build->m, root->fn, global, loc);
+  vec_push(e->arena, root->loads, (WeightLoad){global, id});
   return id;
 }
 
 static ValueId load_scalar(Eval *e, const char *name, Elem elem) {
   Module *m = e->build->m;
   Str key = intern(m->ctx->names, name);
-  Global *g = module_global(m, key);
-  if (!g) g = module_add_global(m, GLOBAL_SCALAR, key, type_scalar(elem), (Loc){0});
-  return bring(e, e->build->frame, e->build->root, load_global(e, g, (Loc){0}));
+  Global *global = module_global(m, key);
+  if (!global) global = module_add_global(m, GLOBAL_SCALAR, key, type_scalar(elem), (Loc){0});
+  return bring(e, e->build->frame, e->build->root, load_global(e, global, (Loc){0}));
 }
 
-static ValueId param_in(Eval *e, Frame *f, const Param *p) {
-  if (!f->parent) {
-    Global *g = module_global(e->build->m, p->path);
-    if (!g) bug("parameter %s has no global", p->path);
-    return load_global(e, g, here(e));
+static ValueId param_in(Eval *e, Frame *frame, const Param *param) {
+  if (!frame->parent) {
+    Global *global = module_global(e->build->m, param->path);
+    if (!global) bug("parameter %s has no global", param->path);
+    return load_global(e, global, here(e));
   }
-  if ((uint32_t)p->lead.n < f->stack->depth)
-    return bring(e, f, f->parent, param_in(e, f->parent, p));
-  ValueId id = find_stacked(f, p->path);
-  return id != NO_VALUE ? id : add_stacked(e, f, p->path, param_in(e, f->parent, p));
+  if ((uint32_t)param->lead.n < frame->stack->depth)
+    return bring(e, frame, frame->parent, param_in(e, frame->parent, param));
+  ValueId id = find_stacked(frame, param->path);
+  return id != NO_VALUE ? id
+                        : add_stacked(e, frame, param->path, param_in(e, frame->parent, param));
 }
 
 static Global *input_global(Eval *e, const Val *v) {
   Module *m = e->build->m;
   Str name = v->input->name;
   if (e->mode == MODE_LOGITS) name = intern_printf(m->ctx->names, "logits.%s", name);
-  Global *g = module_global(m, name);
-  if (g) return g;
-  g = module_add_global(m, GLOBAL_INPUT, name, lower_type(e, elem_of(v), &v->dims),
-                        build_loc(e->build, v->input->span));
-  g->of = v->of;
-  return g;
+  Global *global = module_global(m, name);
+  if (global) return global;
+  global = module_add_global(m, GLOBAL_INPUT, name, lower_type(e, elem_of(v), &v->dims),
+                             build_loc(e->build, v->input->span));
+  global->of = v->of;
+  return global;
 }
 
 /* One number per round: a constant with the stack's dim, of which each round sees its own. */
-static ValueId rounds_in(Eval *e, Frame *f, const Val *v) {
-  if (!f->parent) bug("a value per round is used outside of its stack");
-  if (f->stack != v->rounds) return bring(e, f, f->parent, rounds_in(e, f->parent, v));
-  ValueId id = find_stacked(f, v->items);
-  return id != NO_VALUE
-             ? id
-             : add_stacked(e, f, v->items, emit_rounds(e->build->m, f->parent->fn, v, here(e)));
+static ValueId rounds_in(Eval *e, Frame *frame, const Val *v) {
+  if (!frame->parent) bug("a value per round is used outside of its stack");
+  if (frame->stack != v->rounds)
+    return bring(e, frame, frame->parent, rounds_in(e, frame->parent, v));
+  ValueId id = find_stacked(frame, v->items);
+  return id != NO_VALUE ? id
+                        : add_stacked(e, frame, v->items,
+                                      emit_rounds(e->build->m, frame->parent->fn, v, here(e)));
 }
 
 ValueId emit_rounds(Module *m, Fn *fn, const Val *v, Loc loc) {
@@ -131,14 +133,14 @@ static ValueId constant(Eval *e, const Val *v, Elem elem) {
 }
 
 static ValueId use(Eval *e, const Val *v, Elem elem) {
-  Frame *f = e->build->frame;
-  if (v->id != NO_VALUE) return bring(e, f, v->frame, v->id);
+  Frame *frame = e->build->frame;
+  if (v->id != NO_VALUE) return bring(e, frame, v->frame, v->id);
   if (v->param) {
-    ValueId id = param_in(e, f, v->param);
-    return v->param->f32 ? ir_unary(e->build->m, f->fn, OP_wide, id, here(e)) : id;
+    ValueId id = param_in(e, frame, v->param);
+    return v->param->f32 ? ir_unary(e->build->m, frame->fn, OP_wide, id, here(e)) : id;
   }
-  if (v->input) return bring(e, f, e->build->root, load_global(e, input_global(e, v), here(e)));
-  if (v->rounds) return rounds_in(e, f, v);
+  if (v->input) return bring(e, frame, e->build->root, load_global(e, input_global(e, v), here(e)));
+  if (v->rounds) return rounds_in(e, frame, v);
   if (v->known) return constant(e, v, elem);
   bug("a value without elements while lowering");
 }
@@ -180,8 +182,8 @@ Op *lower_op(Eval *e, Val *outs, int nout, OpCode code, int nin, const Val *cons
   return op;
 }
 
-Op *lower_dims(Eval *e, Val *out, OpCode code, const Val *a, const Dims *d) {
-  AxisGroup g = {.from = *d};
+Op *lower_dims(Eval *e, Val *out, OpCode code, const Val *a, const Dims *dims) {
+  AxisGroup g = {.from = *dims};
   return lower_op(e, out, 1, code, 1, &a, 1, &g);
 }
 
@@ -234,7 +236,8 @@ static ValueId random_base(Eval *e, int64_t elements) {
   ValueId at = NO_VALUE;
   Frame *chain[MAX_RANK + 1];
   int n = 0;
-  for (Frame *f = e->build->frame; f->parent && n <= MAX_RANK; f = f->parent) chain[n++] = f;
+  for (Frame *frame = e->build->frame; frame->parent && n <= MAX_RANK; frame = frame->parent)
+    chain[n++] = frame;
   while (n-- > 0) {
     ValueId round =
         ir_cast(m, fn, bring(e, e->build->frame, chain[n], chain[n]->counter), ELEM_i64, here(e));
@@ -250,12 +253,12 @@ static ValueId random_base(Eval *e, int64_t elements) {
 
 void lower_rand(Eval *e, Val *out) {
   if (!e->build) return;
-  Build *b = e->build;
+  Build *build = e->build;
   Type t = lower_type(e, ELEM_f32, &out->dims);
   ValueId in[] = {load_scalar(e, "seed", ELEM_i64), load_scalar(e, "step", ELEM_i32),
                   random_base(e, type_count(&t))};
-  Str path = arena_printf(e->arena, "%srand.%u", e->self ? e->self->path : "", b->rands++);
-  settle(e, out, emit_rand_op(b->m, b->frame->fn, in, &t, path, here(e)));
+  Str path = arena_printf(e->arena, "%srand.%u", e->self ? e->self->path : "", build->rands++);
+  settle(e, out, emit_rand_op(build->m, build->frame->fn, in, &t, path, here(e)));
 }
 
 ValueId emit_rand_op(Module *m, Fn *fn, const ValueId *in, const Type *t, const char *path,
@@ -275,102 +278,106 @@ ValueId emit_rand_op(Module *m, Fn *fn, const ValueId *in, const Type *t, const 
 
 void lower_aux(Eval *e, const Val *v) {
   if (!e->build) return;
-  Frame *f = e->build->frame;
+  Frame *frame = e->build->frame;
   Val sum = val_tensor(VAL_FLOAT, (Dims){0});
-  const Val *in[] = {&f->aux, v};
-  if (!f->has_aux) {
+  const Val *in[] = {&frame->aux, v};
+  if (!frame->has_aux) {
     settle(e, &sum, emit_use(e, v));
-    f->aux = sum, f->has_aux = true;
+    frame->aux = sum, frame->has_aux = true;
     return;
   }
   lower_op(e, &sum, 1, OP_add, 2, in, 0, NULL);
-  f->aux = sum;
+  frame->aux = sum;
 }
 
 /* ---- loops ---- */
 
 /* As parameters name it: h.*.sub */
-static Str stack_path(Eval *e, const Stack *k) {
-  Str path = k->body[0]->path;
+static Str stack_path(Eval *e, const Stack *stack) {
+  Str path = stack->body[0]->path;
   size_t n = strlen(path);
   const char *star =
       n >= 3 ? strstr(path + (n >= 5 && path[n - 2] != '*' ? n - 5 : n - 3), ".*.") : NULL;
   return intern_n(e->ctx->names, path, star ? (size_t)(star - path) : n);
 }
 
-static Str body_name(Eval *e, const Stack *k) {
+static Str body_name(Eval *e, const Stack *stack) {
   static const char *const words[] = {"check", "forward", "eval", "logits"};
   _Static_assert(COUNT_OF(words) == MODE_LOGITS + 1, "a word per Mode");
   Module *m = e->build->m;
-  Str base = intern_printf(m->ctx->names, "%s.%s", stack_path(e, k), words[e->mode]), name = base;
+  Str base = intern_printf(m->ctx->names, "%s.%s", stack_path(e, stack), words[e->mode]),
+      name = base;
   for (int i = 1; module_fn(m, name); i++) name = intern_printf(m->ctx->names, "%s.%d", base, i);
   return name;
 }
 
-void lower_loop_begin(Eval *e, const Stack *k, int n, Val *args) {
-  Build *b = e->build;
-  Frame *f = ARENA_NEW(e->arena, Frame);
-  f->fn = fn_new(b->m, FN_BODY, body_name(e, k)), f->parent = b->frame, f->stack = k;
-  f->fn->loc = build_loc(b, k->span);
-  f->trip = eval_size(e, k->dim);
-  f->counter = fn_arg(b->m, f->fn, type_scalar(ELEM_i32));
-  f->carried = emit_use(e, &args[0]);
+void lower_loop_begin(Eval *e, const Stack *stack, int n, Val *args) {
+  Build *build = e->build;
+  Frame *frame = ARENA_NEW(e->arena, Frame);
+  frame->fn = fn_new(build->m, FN_BODY, body_name(e, stack)), frame->parent = build->frame,
+  frame->stack = stack;
+  frame->fn->loc = build_loc(build, stack->span);
+  frame->trip = eval_size(e, stack->dim);
+  frame->counter = fn_arg(build->m, frame->fn, type_scalar(ELEM_i32));
+  frame->carried = emit_use(e, &args[0]);
   for (int i = 0; i < n; i++) {
-    ValueId outer = i ? emit_use(e, &args[i]) : f->carried;
-    ValueId inner = i ? NO_VALUE : fn_arg(b->m, f->fn, *value_type(b->frame->fn, outer));
-    if (i) inner = add_capture(e, f, outer);
+    ValueId outer = i ? emit_use(e, &args[i]) : frame->carried;
+    ValueId inner =
+        i ? NO_VALUE : fn_arg(build->m, frame->fn, *value_type(build->frame->fn, outer));
+    if (i) inner = add_capture(e, frame, outer);
     Val v = val_tensor(args[i].kind == VAL_NUMBER ? VAL_FLOAT : args[i].kind, args[i].dims);
-    v.of = args[i].of, v.free = args[i].free, v.id = inner, v.frame = f;
+    v.of = args[i].of, v.free = args[i].free, v.id = inner, v.frame = frame;
     args[i] = v;
   }
-  f->here = e->here;
-  b->frame = f;
+  frame->here = e->here;
+  build->frame = frame;
 }
 
-static void order_args(Eval *e, Frame *f) {
-  Fn *fn = f->fn;
+static void order_args(Eval *e, Frame *frame) {
+  Fn *fn = frame->fn;
   ValueId carried = fn->args.at[1];
   fn->args.n = 0;
-  vec_push(e->arena, fn->args, f->counter);
+  vec_push(e->arena, fn->args, frame->counter);
   vec_push(e->arena, fn->args, carried);
-  for (uint32_t i = 0; i < f->captures.n; i++)
-    vec_push(e->arena, fn->args, f->captures.at[i].inner);
-  for (uint32_t i = 0; i < f->stacked.n; i++) vec_push(e->arena, fn->args, f->stacked.at[i].inner);
+  for (uint32_t i = 0; i < frame->captures.n; i++)
+    vec_push(e->arena, fn->args, frame->captures.at[i].inner);
+  for (uint32_t i = 0; i < frame->stacked.n; i++)
+    vec_push(e->arena, fn->args, frame->stacked.at[i].inner);
   for (uint32_t i = 0; i < fn->args.n; i++) fn->values.at[fn->args.at[i]].result = i;
 }
 
-static ValueId loop_op(Eval *e, const Frame *f) {
+static ValueId loop_op(Eval *e, const Frame *frame) {
   Module *m = e->build->m;
-  uint32_t n = 1 + f->captures.n + f->stacked.n, nout = f->has_aux ? 2 : 1, k = 0;
+  uint32_t n = 1 + frame->captures.n + frame->stacked.n, nout = frame->has_aux ? 2 : 1, k = 0;
   ValueId *in = ARENA_ARRAY(e->arena, ValueId, n);
-  in[k++] = f->carried;
-  for (uint32_t i = 0; i < f->captures.n; i++) in[k++] = f->captures.at[i].outer;
-  for (uint32_t i = 0; i < f->stacked.n; i++) in[k++] = f->stacked.at[i].outer;
-  Axis axis = {f->stack->dim, f->trip};
-  Type out[] = {*value_type(f->fn, f->fn->results.at[0]), type_of(ELEM_f32, 1, &axis)};
-  Op *op = fn_op(m, f->parent->fn, OP_loop, n, in, nout, out, build_loc(e->build, f->here));
-  op->callee = f->fn;
+  in[k++] = frame->carried;
+  for (uint32_t i = 0; i < frame->captures.n; i++) in[k++] = frame->captures.at[i].outer;
+  for (uint32_t i = 0; i < frame->stacked.n; i++) in[k++] = frame->stacked.at[i].outer;
+  Axis axis = {frame->stack->dim, frame->trip};
+  Type out[] = {*value_type(frame->fn, frame->fn->results.at[0]), type_of(ELEM_f32, 1, &axis)};
+  Op *op = fn_op(m, frame->parent->fn, OP_loop, n, in, nout, out, build_loc(e->build, frame->here));
+  op->callee = frame->fn;
   op_add_group(m, op, group_dims(1, &axis.dim));
   attr_set_int(m, &op->attrs, ATTR_carry, 1);
-  attr_set_int(m, &op->attrs, ATTR_invariant, f->captures.n);
-  attr_set_int(m, &op->attrs, ATTR_trip, f->trip);
-  attr_set_str(m, &op->attrs, ATTR_path, stack_path(e, f->stack));
+  attr_set_int(m, &op->attrs, ATTR_invariant, frame->captures.n);
+  attr_set_int(m, &op->attrs, ATTR_trip, frame->trip);
+  attr_set_str(m, &op->attrs, ATTR_path, stack_path(e, frame->stack));
   return op->out;
 }
 
 Val lower_loop_end(Eval *e, const Val *carried) {
-  Build *b = e->build;
-  Frame *f = b->frame;
-  Val out = *carried, terms = val_tensor(VAL_FLOAT, (Dims){.n = 1, .at = {f->stack->dim}});
+  Build *build = e->build;
+  Frame *frame = build->frame;
+  Val out = *carried, terms = val_tensor(VAL_FLOAT, (Dims){.n = 1, .at = {frame->stack->dim}});
   if (carried->kind == VAL_POISON) bug("a poisoned value while lowering");
-  fn_result(b->m, f->fn, emit_use(e, carried));
-  if (f->has_aux) fn_result(b->m, f->fn, emit_use(e, &f->aux));
-  order_args(e, f);
-  module_add(b->m, f->fn);
-  b->frame = f->parent;
-  ValueId id = loop_op(e, f);
+  fn_result(build->m, frame->fn, emit_use(e, carried));
+  if (frame->has_aux) fn_result(build->m, frame->fn, emit_use(e, &frame->aux));
+  order_args(e, frame);
+  module_add(build->m, frame->fn);
+  build->frame = frame->parent;
+  ValueId id = loop_op(e, frame);
   settle(e, &out, id);
-  if (!f->has_aux) return out;
+  if (!frame->has_aux) return out;
   settle(e, &terms, id + 1);
   Val sum = val_tensor(VAL_FLOAT, (Dims){0});
   lower_dims(e, &sum, OP_sum, &terms, &terms.dims);

@@ -11,7 +11,7 @@
 Op *lower_op(Eval *e, Val *outs, int nout, OpCode code, int nin, const Val *const *in, int ngroups,
              const AxisGroup *groups);
 Op *lower_dims(Eval *e, Val *out, OpCode code, const Val *a,
-               const Dims *d); /* one operand, one group */
+               const Dims *dims); /* one operand, one group */
 void lower_rename(Eval *e, Val *out, const Val *a, Str from, Str to);
 void lower_iota(Eval *e, Val *out, Str dim);
 void lower_rand(Eval *e, Val *out);
@@ -26,6 +26,6 @@ Val lower_widened(Eval *e, const Val *a, const Dims *big);
 
 void lower_assigned(Eval *e, Str name, const Val *v); /* a layer's value got this name */
 void lower_aux(Eval *e, const Val *v);                /* adds to the loss */
-void lower_loop_begin(Eval *e, const Stack *k, int n, Val *args);
+void lower_loop_begin(Eval *e, const Stack *stack, int n, Val *args);
 Val lower_loop_end(Eval *e, const Val *carried);
 #endif

@@ -39,22 +39,23 @@ static const Param *param_under(const Eval *e, Str path) {
 }
 
 /* h, h.*, h[0..5], h.3; before that, every stack around it whole: h.*.sub[0..1] */
-static RecomputeStacks read_path(Eval *e, const AstPath *p) {
-  const AstPart *end = &p->parts.at[p->parts.n - 1];
-  bool layers = p->parts.n > 1 && end->kind != PART_NAME;
-  RecomputeStacks s = {.last = -1};
-  for (uint32_t i = 0; i < p->parts.n - layers; i++)
-    s.path = i ? intern_printf(e->ctx->names, "%s.%s", s.path, part_text(e, &p->parts.at[i]))
-               : part_text(e, &p->parts.at[i]);
+static RecomputeStacks read_path(Eval *e, const AstPath *path) {
+  const AstPart *end = &path->parts.at[path->parts.n - 1];
+  bool layers = path->parts.n > 1 && end->kind != PART_NAME;
+  RecomputeStacks stacks = {.last = -1};
+  for (uint32_t i = 0; i < path->parts.n - layers; i++)
+    stacks.path =
+        i ? intern_printf(e->ctx->names, "%s.%s", stacks.path, part_text(e, &path->parts.at[i]))
+          : part_text(e, &path->parts.at[i]);
   if (layers && end->kind != PART_ANY)
-    s.first = end->first, s.last = end->kind == PART_RANGE ? end->last : end->first;
-  s.param = param_under(e, s.path);
-  return s;
+    stacks.first = end->first, stacks.last = end->kind == PART_RANGE ? end->last : end->first;
+  stacks.param = param_under(e, stacks.path);
+  return stacks;
 }
 
-static bool ranges_inside(const AstPath *p) {
-  for (uint32_t i = 1; i + 1 < p->parts.n; i++)
-    if (p->parts.at[i].kind == PART_RANGE || p->parts.at[i].kind == PART_INDEX) return true;
+static bool ranges_inside(const AstPath *path) {
+  for (uint32_t i = 1; i + 1 < path->parts.n; i++)
+    if (path->parts.at[i].kind == PART_RANGE || path->parts.at[i].kind == PART_INDEX) return true;
   return false;
 }
 
@@ -67,8 +68,8 @@ static bool begins_path(const Eval *e, Str first) {
 
 /* Unknown paths and layers that are not there are found before (sema_plan.c). */
 static void check_stack(Eval *e, const AstValue *v) {
-  RecomputeStacks s = read_path(e, v->path);
-  if (s.param && !ranges_inside(v->path)) return;
+  RecomputeStacks stacks = read_path(e, v->path);
+  if (stacks.param && !ranges_inside(v->path)) return;
   if (!begins_path(e, v->path->parts.at[0].name)) return;
   Report *r = world_unbuilt(e->w, v->span, "recomputation of `%s` is", v->path->text);
   diag_label(r, "no whole layers of a stack");
@@ -95,9 +96,9 @@ static void check_names(Eval *e, const AstSetting *line, const AstValue *keep) {
   const AstValue **paths;
   uint32_t n = setting_operands(e->ctx, line, &paths);
   for (uint32_t i = 0; i < n; i++) {
-    RecomputeStacks s = read_path(e, paths[i]->path);
-    for (uint32_t k = 0; s.param && k < keep->items.n; k++)
-      check_name(e, s.path, keep->items.at[k]);
+    RecomputeStacks stacks = read_path(e, paths[i]->path);
+    for (uint32_t k = 0; stacks.param && k < keep->items.n; k++)
+      check_name(e, stacks.path, keep->items.at[k]);
   }
 }
 
@@ -137,11 +138,12 @@ static const char *paths_text(Eval *e, const AstSetting *line) {
   uint32_t n = setting_operands(e->ctx, line, &paths);
   const char *text = "";
   for (uint32_t i = 0; i < n; i++) {
-    RecomputeStacks s = read_path(e, paths[i]->path);
-    const char *range =
-        s.last < 0 ? ""
-                   : arena_printf(e->arena, "[%lld..%lld]", (long long)s.first, (long long)s.last);
-    text = arena_printf(e->arena, "%s%s%s%s", text, i ? ", " : "", s.path, range);
+    RecomputeStacks stacks = read_path(e, paths[i]->path);
+    const char *range = stacks.last < 0
+                            ? ""
+                            : arena_printf(e->arena, "[%lld..%lld]", (long long)stacks.first,
+                                           (long long)stacks.last);
+    text = arena_printf(e->arena, "%s%s%s%s", text, i ? ", " : "", stacks.path, range);
   }
   return text;
 }
@@ -158,37 +160,37 @@ static const char *names_text(Eval *e, const AstSetting *line, const AstValue *k
 }
 
 /* over tensor, node; and where the first of them stands. */
-static const char *over_text(const Build *b, Eval *e, const AstSetting *line, const char **at) {
+static const char *over_text(const Build *build, Eval *e, const AstSetting *line, const char **at) {
   const AstValue **axis;
   uint32_t n = setting_over(e->ctx, line, &axis);
   const char *text = *at = "";
   for (uint32_t i = 0; i < n; i++)
     text = arena_printf(e->arena, "%s%s%s", text, i ? ", " : " over ", axis[i]->path->text);
   if (!n) return text;
-  Loc loc = build_loc(b, axis[0]->span);
+  Loc loc = build_loc(build, axis[0]->span);
   *at = arena_printf(e->arena, " over(f%u:%u:%u+%u)", loc.file, loc.line, loc.column, loc.length);
   return text;
 }
 
-static void write_line(const Build *b, Eval *e, const AstSetting *line, int number) {
+static void write_line(const Build *build, Eval *e, const AstSetting *line, int number) {
   const AstValue *keep = setting_option(line, "keep"), *budget = setting_option(line, "budget");
   const char *what = !keep                      ? setting_default("plan.recompute.keep", "")
                      : keep->kind == VALUE_LIST ? names_text(e, line, keep)
                                                 : keep->path->text;
   const char *bytes = budget ? arena_printf(e->arena, " budget = %.0f", budget->number.value) : "";
   const char *host = setting_option(line, "offload") ? " offload = host" : "";
-  const char *over_at, *over = over_text(b, e, line, &over_at);
-  Loc at = build_loc(b, line->span);
-  module_set(b->m, arena_printf(e->arena, "plan.recompute.%d", number),
+  const char *over_at, *over = over_text(build, e, line, &over_at);
+  Loc at = build_loc(build, line->span);
+  module_set(build->m, arena_printf(e->arena, "plan.recompute.%d", number),
              "%s keep = %s%s%s%s loc(f%u:%u:%u+%u)%s", paths_text(e, line), what, bytes, host, over,
              at.file, at.line, at.column, at.length, over_at);
 }
 
-void write_recompute(const Build *b, Eval *e, const AstItem *plan) {
+void write_recompute(const Build *build, Eval *e, const AstItem *plan) {
   int number = 0;
   for (uint32_t i = 0; plan && plan->block && i < plan->block->settings.n; i++) {
     const AstSetting *line = plan->block->settings.at[i];
-    if (!strcmp(line->path->text, "recompute")) write_line(b, e, line, ++number);
+    if (!strcmp(line->path->text, "recompute")) write_line(build, e, line, ++number);
   }
 }
 

@@ -33,11 +33,11 @@ static void write_ignored(Module *m, Eval *e) {
                (long long)e->ignored.at[i].label);
 }
 
-void write_data(Module *m, Eval *e, const Choice *c) {
-  const AstSetting *line = settings_line(c->train->item, "data");
+void write_data(Module *m, Eval *e, const Choice *choice) {
+  const AstSetting *line = settings_line(choice->train->item, "data");
   write_ignored(m, e);
   if (!line) return;
-  write_source(m, settings_value(c->train->item, "data", NULL), "data.train", "data.columns");
+  write_source(m, settings_value(choice->train->item, "data", NULL), "data.train", "data.columns");
   write_source(m, setting_option(line, "valid"), "data.valid", "data.valid.columns");
   const AstValue *task = setting_option(line, "task");
   if (task && task->kind == VALUE_CALL) write_task(m, e, task);
@@ -52,8 +52,8 @@ static void sink(void *data, const char *key, const char *value) {
 }
 
 /* The axes of `zero` stand behind a word, not behind a key. */
-static void write_over(Module *m, Eval *e, const Choice *c) {
-  const AstSetting *line = c->plan ? settings_line(c->plan->item, "zero") : NULL;
+static void write_over(Module *m, Eval *e, const Choice *choice) {
+  const AstSetting *line = choice->plan ? settings_line(choice->plan->item, "zero") : NULL;
   const AstValue **axis;
   const char *list = "";
   uint32_t n = setting_over(e->ctx, line, &axis);
@@ -62,7 +62,7 @@ static void write_over(Module *m, Eval *e, const Choice *c) {
   if (n) module_set(m, "plan.zero.over", "%s", list);
 }
 
-static void write_plan(Module *m, Eval *e, const Choice *c) {
+static void write_plan(Module *m, Eval *e, const Choice *choice) {
   static const char *const wanted[] = {"plan.precision",
                                        "plan.precision.grad",
                                        "plan.precision.reduce",
@@ -71,9 +71,9 @@ static void write_plan(Module *m, Eval *e, const Choice *c) {
                                        "plan.precision.growth_interval",
                                        "plan.precision.min_scale",
                                        "plan.micro"};
-  bool mesh = c->plan && settings_line(c->plan->item, "mesh");
-  settings_resolve(e->ctx, c->plan ? c->plan->item : NULL, ITEM_PLAN, sink, m);
-  write_over(m, e, c);
+  bool mesh = choice->plan && settings_line(choice->plan->item, "mesh");
+  settings_resolve(e->ctx, choice->plan ? choice->plan->item : NULL, ITEM_PLAN, sink, m);
+  write_over(m, e, choice);
   bool bytes = plan_int8_gradients(m) || plan_int8_weights(m);
   /* What only other plans than one rank on one processor need is left out. */
   uint32_t n = 0;
@@ -85,7 +85,7 @@ static void write_plan(Module *m, Eval *e, const Choice *c) {
     keep |= mesh && !strncmp(m->settings.at[i].key, "plan.zero", 9);
     keep |= mesh && !strcmp(m->settings.at[i].key, "plan.on.nodes");
     keep |= mesh && !strncmp(m->settings.at[i].key, "plan.pipeline", 13) &&
-            settings_line(c->plan->item, "pipeline");
+            settings_line(choice->plan->item, "pipeline");
     if (keep) m->settings.at[n++] = m->settings.at[i];
   }
   m->settings.n = n;
@@ -96,9 +96,9 @@ const Decl *plan_machine_of(World *w, const Decl *plan) {
   return on && on->kind == VALUE_PATH ? world_find(w, SPACE_MACHINE, on->path->text, false) : NULL;
 }
 
-static void write_machine(Module *m, Eval *e, const Choice *c) {
-  const Decl *d = plan_machine_of(e->w, c->plan);
-  if (d) settings_resolve(e->ctx, d->item, ITEM_MACHINE, sink, m);
+static void write_machine(Module *m, Eval *e, const Choice *choice) {
+  const Decl *decl = plan_machine_of(e->w, choice->plan);
+  if (decl) settings_resolve(e->ctx, decl->item, ITEM_MACHINE, sink, m);
 }
 
 /* ---- the command line ---- */
@@ -107,27 +107,27 @@ static bool is_debug(const char *set) { return !strncmp(set, "debug.", 6); }
 
 static const Decl *edited(World *w, const Decl *old, AstItemKind kind, Space space,
                           const char *set) {
-  Decl *d = ARENA_NEW(w->ctx->arena, Decl);
+  Decl *decl = ARENA_NEW(w->ctx->arena, Decl);
   const AstItem *item = settings_edit(w->ctx, old ? old->item : NULL, kind, set);
   if (!item) return old;
-  *d = old ? *old : (Decl){.space = space, .name = ""};
-  d->item = item;
-  return d;
+  *decl = old ? *old : (Decl){.space = space, .name = ""};
+  decl->item = item;
+  return decl;
 }
 
 /* The machine of the plan, in the world: every reader finds it there by its name. */
-static void edit_machine(World *w, const Choice *c, const char *set) {
-  const Decl *d = plan_machine_of(w, c->plan);
-  if (!d) {
+static void edit_machine(World *w, const Choice *choice, const char *set) {
+  const Decl *decl = plan_machine_of(w, choice->plan);
+  if (!decl) {
     Report *r = world_error(w, "E0602", (Span){0}, "`--set %s`: no plan names a machine", set);
     diag_help(r, "`--plan NAME` of a plan with `on MACHINE`");
     return;
   }
-  const Decl *copy = edited(w, d, ITEM_MACHINE, SPACE_MACHINE, set);
-  w->decls.at[d - w->decls.at].item = copy->item;
+  const Decl *copy = edited(w, decl, ITEM_MACHINE, SPACE_MACHINE, set);
+  w->decls.at[decl - w->decls.at].item = copy->item;
 }
 
-static void edit_blocks(World *w, Choice *c, const char *set) {
+static void edit_blocks(World *w, Choice *choice, const char *set) {
   AstItemKind kind;
   const char *eq = strchr(set, '=');
   if (!eq || !eq[1]) {
@@ -138,27 +138,28 @@ static void edit_blocks(World *w, Choice *c, const char *set) {
     Report *e = world_error(w, "E0601", (Span){0}, "no setting `%.*s` (from `--set %s`)",
                             (int)(eq - set), set, set);
     diag_help(e, "settings are written as train.steps, train.optim.lr, plan.micro, data.format");
-  } else if (kind == ITEM_MACHINE) edit_machine(w, c, set);
-  else if (kind == ITEM_PLAN) c->plan = edited(w, c->plan, kind, SPACE_PLAN, set);
-  else if (c->train) c->train = edited(w, c->train, kind, SPACE_TRAIN, set);
+  } else if (kind == ITEM_MACHINE) edit_machine(w, choice, set);
+  else if (kind == ITEM_PLAN) choice->plan = edited(w, choice->plan, kind, SPACE_PLAN, set);
+  else if (choice->train) choice->train = edited(w, choice->train, kind, SPACE_TRAIN, set);
 }
 
 /* Machines last: a plan's may be named by another --set. */
-void apply_command_line(World *w, Choice *c, const LowerOptions *o) {
+void apply_command_line(World *w, Choice *choice, const LowerOptions *options) {
   for (int machines = 0; machines < 2; machines++)
-    for (uint32_t i = 0; i < o->nsets; i++) {
-      bool machine = !strncmp(o->sets[i], "machine.", strlen("machine."));
-      if (!is_debug(o->sets[i]) && machine == (machines > 0)) edit_blocks(w, c, o->sets[i]);
+    for (uint32_t i = 0; i < options->nsets; i++) {
+      bool machine = !strncmp(options->sets[i], "machine.", strlen("machine."));
+      if (!is_debug(options->sets[i]) && machine == (machines > 0))
+        edit_blocks(w, choice, options->sets[i]);
     }
 }
 
 /* What is for those who look for mistakes in shardc has no row. */
-static void write_debug(Module *m, const LowerOptions *o) {
-  for (uint32_t i = 0; i < o->nsets; i++) {
-    const char *eq = strchr(o->sets[i], '=');
-    if (is_debug(o->sets[i]))
-      module_set(m, arena_printf(m->arena, "%.*s", (int)(eq - o->sets[i]), o->sets[i]), "%s",
-                 eq + 1);
+static void write_debug(Module *m, const LowerOptions *options) {
+  for (uint32_t i = 0; i < options->nsets; i++) {
+    const char *eq = strchr(options->sets[i], '=');
+    if (is_debug(options->sets[i]))
+      module_set(m, arena_printf(m->arena, "%.*s", (int)(eq - options->sets[i]), options->sets[i]),
+                 "%s", eq + 1);
   }
 }
 
@@ -172,13 +173,13 @@ static void drop_whole_micro(Module *m, int64_t batch) {
   m->settings.n = n;
 }
 
-void write_settings(Module *m, Eval *e, const Choice *c, const LowerOptions *o) {
-  module_set(m, "model", "%s", c->model->name);
-  settings_resolve(e->ctx, c->train->item, ITEM_TRAIN, sink, m);
-  write_data(m, e, c);
-  write_machine(m, e, c);
-  write_plan(m, e, c);
-  write_debug(m, o);
+void write_settings(Module *m, Eval *e, const Choice *choice, const LowerOptions *options) {
+  module_set(m, "model", "%s", choice->model->name);
+  settings_resolve(e->ctx, choice->train->item, ITEM_TRAIN, sink, m);
+  write_data(m, e, choice);
+  write_machine(m, e, choice);
+  write_plan(m, e, choice);
+  write_debug(m, options);
   int64_t batch = size_of(e->sizes, intern(e->ctx->names, "Batch"));
   if (batch > 0) module_set(m, "train.batch", "%lld", (long long)batch);
   drop_whole_micro(m, batch);
@@ -192,23 +193,24 @@ static const AstValue *waits_there(const AstSetting *line) {
 
 /* plan.offload = optimizer loc(f1:20:13+9): what the lines name, and where the first name is. What
    lines `recompute` keep there is `saved`. */
-void write_offload(const Build *b, const AstItem *plan) {
+void write_offload(const Build *build, const AstItem *plan) {
   const char *text = "";
   Loc at = {0};
   for (uint32_t i = 0; plan && plan->block && i < plan->block->settings.n; i++) {
     const AstSetting *line = plan->block->settings.at[i];
     const AstValue **name;
-    uint32_t n = strcmp(line->path->text, "offload") ? 0 : setting_operands(b->m->ctx, line, &name);
+    uint32_t n =
+        strcmp(line->path->text, "offload") ? 0 : setting_operands(build->m->ctx, line, &name);
     for (uint32_t k = 0; k < n; k++) {
-      if (!at.file) at = build_loc(b, name[k]->span);
-      text = arena_printf(b->m->arena, "%s%s%s", text, *text ? ", " : "", name[k]->path->text);
+      if (!at.file) at = build_loc(build, name[k]->span);
+      text = arena_printf(build->m->arena, "%s%s%s", text, *text ? ", " : "", name[k]->path->text);
     }
     const AstValue *kept = waits_there(line);
-    if (kept && !at.file) at = build_loc(b, kept->span);
+    if (kept && !at.file) at = build_loc(build, kept->span);
     if (kept && !text_lists(text, "saved"))
-      text = arena_printf(b->m->arena, "%s%ssaved", text, *text ? ", " : "");
+      text = arena_printf(build->m->arena, "%s%ssaved", text, *text ? ", " : "");
   }
   if (*text)
-    module_set(b->m, "plan.offload", "%s loc(f%u:%u:%u+%u)", text, at.file, at.line, at.column,
+    module_set(build->m, "plan.offload", "%s loc(f%u:%u:%u+%u)", text, at.file, at.line, at.column,
                at.length);
 }

@@ -24,9 +24,9 @@ static const Decl *block_for(World *w, Str model) {
   return found;
 }
 
-const AstItem *choose_weights(World *w, const Choice *c) {
-  const Decl *d = block_for(w, c->model->name);
-  if (!d) d = block_for(w, c->base->name.text);
+const AstItem *choose_weights(World *w, const Choice *choice) {
+  const Decl *d = block_for(w, choice->model->name);
+  if (!d) d = block_for(w, choice->base->name.text);
   return d ? d->item : NULL;
 }
 
@@ -63,21 +63,21 @@ static Str json_word(Eval *e, const char *word) {
 }
 
 /* NULL: a name that is no dim, or a number that is not known. */
-static Str json_value(Eval *e, const AstValue *v) {
+static Str json_value(Eval *e, const AstValue *value) {
   double number;
-  switch (v->kind) {
-  case VALUE_NUMBER: return json_number(e->ctx, v->number.value);
-  case VALUE_STRING: return json_string(e->ctx, v->string);
-  case VALUE_PATH: return json_word(e, v->path->text);
+  switch (value->kind) {
+  case VALUE_NUMBER: return json_number(e->ctx, value->number.value);
+  case VALUE_STRING: return json_string(e->ctx, value->string);
+  case VALUE_PATH: return json_word(e, value->path->text);
   case VALUE_EXPR:
-    return number_eval(e->sizes, v->expr, &number) == NUM_KNOWN ? json_number(e->ctx, number)
-                                                                : NULL;
+    return number_eval(e->sizes, value->expr, &number) == NUM_KNOWN ? json_number(e->ctx, number)
+                                                                    : NULL;
   case VALUE_CALL: return NULL;
   case VALUE_LIST: break;
   }
   Str text = "[";
-  for (uint32_t i = 0; i < v->items.n; i++) {
-    Str item = json_value(e, v->items.at[i]);
+  for (uint32_t i = 0; i < value->items.n; i++) {
+    Str item = json_value(e, value->items.at[i]);
     if (!item) return NULL;
     text = arena_printf(e->arena, "%s%s%s", text, i ? ", " : "", item);
   }
@@ -86,9 +86,9 @@ static Str json_value(Eval *e, const AstValue *v) {
 
 /* ---- lines ---- */
 
-static const Param *param_of(const Eval *e, const AstSetting *s) {
+static const Param *param_of(const Eval *e, const AstSetting *setting) {
   for (uint32_t i = 0; i < e->params.n; i++)
-    if (!strcmp(e->params.at[i]->path, s->path->text)) return e->params.at[i];
+    if (!strcmp(e->params.at[i]->path, setting->path->text)) return e->params.at[i];
   return NULL;
 }
 
@@ -99,9 +99,9 @@ static Str join_names(Ctx *c, Str text, const AstPairs *names) {
   return text;
 }
 
-static int place_in(const Param *p, Str dim) {
-  for (int i = 0; i < p->dims.n; i++)
-    if (p->dims.at[i] == dim) return i;
+static int place_in(const Param *param, Str dim) {
+  for (int i = 0; i < param->dims.n; i++)
+    if (param->dims.at[i] == dim) return i;
   return -1;
 }
 
@@ -112,15 +112,15 @@ typedef struct WeightOrder { /* the dims of a parameter as the file has them */
 } WeightOrder;
 
 /* False: `as` names other dims than the parameter's. */
-static bool order_as(const AstAxes *as, const Param *p, WeightOrder *o) {
+static bool order_as(const AstAxes *as, const Param *param, WeightOrder *order) {
   for (uint32_t g = 0; g < as->groups.n; g++)
     for (uint32_t i = 0; i < as->groups.at[g].from.n; i++) {
-      int at = place_in(p, as->groups.at[g].from.at[i].text);
-      if (at < 0 || o->n == p->dims.n) return false;
-      o->cut[o->n] = as->groups.n > 1 && i == 0;
-      o->from[o->n++] = at;
+      int at = place_in(param, as->groups.at[g].from.at[i].text);
+      if (at < 0 || order->n == param->dims.n) return false;
+      order->cut[order->n] = as->groups.n > 1 && i == 0;
+      order->from[order->n++] = at;
     }
-  return o->n == p->dims.n;
+  return order->n == param->dims.n;
 }
 
 static bool same_base(Str a, Str b) { /* a prime is ignored */
@@ -136,46 +136,51 @@ static bool stands_alone(const Eval *e, Str dim) {
 }
 
 /* Other tools hold matrices and vectors: neighbours are joined unless `;` says where to cut. */
-static bool order_of(const Eval *e, const AstSetting *s, const Param *p, WeightOrder *o) {
-  *o = (WeightOrder){.plain = true};
-  if (s->as && !order_as(s->as, p, o)) return false;
-  for (int i = 0; !s->as && i < p->dims.n; i++) o->from[o->n++] = i;
-  for (int i = 0; i < o->n; i++) {
-    if (!s->as || s->as->groups.n < 2)
-      o->cut[i] = !i || stands_alone(e, p->dims.at[o->from[i]]) ||
-                  stands_alone(e, p->dims.at[o->from[i - 1]]);
-    o->plain &= o->cut[i] && o->from[i] == i;
+static bool order_of(const Eval *e, const AstSetting *setting, const Param *param,
+                     WeightOrder *order) {
+  *order = (WeightOrder){.plain = true};
+  if (setting->as && !order_as(setting->as, param, order)) return false;
+  for (int i = 0; !setting->as && i < param->dims.n; i++) order->from[order->n++] = i;
+  for (int i = 0; i < order->n; i++) {
+    if (!setting->as || setting->as->groups.n < 2)
+      order->cut[i] = !i || stands_alone(e, param->dims.at[order->from[i]]) ||
+                      stands_alone(e, param->dims.at[order->from[i - 1]]);
+    order->plain &= order->cut[i] && order->from[i] == i;
   }
   return true;
 }
 
-static Str order_text(Ctx *c, const WeightOrder *o) {
+static Str order_text(Ctx *c, const WeightOrder *order) {
   Str text = "";
-  for (int i = 0; i < o->n; i++)
-    text = arena_printf(c->arena, "%s%s%d", text, !i ? "" : o->cut[i] ? "; " : " ", o->from[i]);
+  for (int i = 0; i < order->n; i++)
+    text = arena_printf(c->arena, "%s%s%d", text,
+                        !i              ? ""
+                        : order->cut[i] ? "; "
+                                        : " ",
+                        order->from[i]);
   return text;
 }
 
 /* Writes one line; with m NULL it only says whether it can be written. */
-static bool write_line(Module *m, Eval *e, const AstSetting *s, Str *ignored) {
+static bool write_line(Module *m, Eval *e, const AstSetting *setting, Str *ignored) {
   bool good = true;
-  if (s->arrow == ARROW_LEFT) {
-    const Param *p = param_of(e, s);
+  if (setting->arrow == ARROW_LEFT) {
+    const Param *param = param_of(e, setting);
     WeightOrder order;
-    if (!p || !order_of(e, s, p, &order)) return false;
+    if (!param || !order_of(e, setting, param, &order)) return false;
     if (m)
-      module_set(m, arena_printf(e->arena, "weights.file.%s", p->path), "%s",
-                 join_names(e->ctx, "", &s->target));
+      module_set(m, arena_printf(e->arena, "weights.file.%s", param->path), "%s",
+                 join_names(e->ctx, "", &setting->target));
     if (m && !order.plain)
-      module_set(m, arena_printf(e->arena, "weights.order.%s", p->path), "%s",
+      module_set(m, arena_printf(e->arena, "weights.order.%s", param->path), "%s",
                  order_text(e->ctx, &order));
-  } else if (!strcmp(s->path->text, "prefix")) {
-    if (m) module_set(m, "weights.prefix", "%s", join_names(e->ctx, "", &s->values));
-  } else if (!strcmp(s->path->text, "ignore")) {
-    *ignored = join_names(e->ctx, *ignored, &s->values);
+  } else if (!strcmp(setting->path->text, "prefix")) {
+    if (m) module_set(m, "weights.prefix", "%s", join_names(e->ctx, "", &setting->values));
+  } else if (!strcmp(setting->path->text, "ignore")) {
+    *ignored = join_names(e->ctx, *ignored, &setting->values);
   } else {
-    for (uint32_t i = 0; i < s->values.n; i++) {
-      const AstPair *pair = &s->values.at[i];
+    for (uint32_t i = 0; i < setting->values.n; i++) {
+      const AstPair *pair = &setting->values.at[i];
       Str value = pair->key ? json_value(e, pair->value) : NULL;
       if (m && value)
         module_set(m, arena_printf(e->arena, "weights.config.%s", pair->key->text), "%s", value);
@@ -196,9 +201,9 @@ static bool write_block(Module *m, Eval *e, const AstItem *block) {
 
 void check_weights_config(Eval *e, const AstItem *block) {
   for (uint32_t i = 0; block->block && i < block->block->settings.n; i++) {
-    const AstSetting *s = block->block->settings.at[i];
-    for (uint32_t k = 0; s->arrow == ARROW_NONE && k < s->values.n; k++) {
-      const AstPair *pair = &s->values.at[k];
+    const AstSetting *setting = block->block->settings.at[i];
+    for (uint32_t k = 0; setting->arrow == ARROW_NONE && k < setting->values.n; k++) {
+      const AstPair *pair = &setting->values.at[k];
       if (!pair->key || json_value(e, pair->value)) continue;
       if (pair->value->kind == VALUE_PATH && sizes_find(e->sizes, pair->value->path->text))
         continue;
@@ -218,8 +223,8 @@ void check_weights_config(Eval *e, const AstItem *block) {
 
 static bool has_line(const AstItem *block, const char *path) {
   for (uint32_t i = 0; i < block->block->settings.n; i++) {
-    const AstSetting *s = block->block->settings.at[i];
-    if (s->arrow == ARROW_LEFT && !strcmp(s->path->text, path)) return true;
+    const AstSetting *setting = block->block->settings.at[i];
+    if (setting->arrow == ARROW_LEFT && !strcmp(setting->path->text, path)) return true;
   }
   return false;
 }
@@ -237,15 +242,15 @@ static const AstItem *block_in(Ctx *c, const char *name, const char *text, size_
   return NULL;
 }
 
-static void note_built_in(Eval *e, const Choice *c, const AstItem *block) {
-  Report *r = world_error(e->w, "N0601", c->model->span,
+static void note_built_in(Eval *e, const Choice *choice, const AstItem *block) {
+  Report *r = world_error(e->w, "N0601", choice->model->span,
                           "the names of `%s` were taken for weights files", block->base.text);
   diag_label(r, "it has exactly these parameters");
   diag_help(r, "numbers in config.json such as rope_theta are that model's; a `weights` block says "
                "it otherwise");
 }
 
-static const AstItem *built_in(Eval *e, const Choice *c) {
+static const AstItem *built_in(Eval *e, const Choice *choice) {
   static const struct {
     const char *name;
     const char *(*text)(size_t *n);
@@ -257,14 +262,14 @@ static const AstItem *built_in(Eval *e, const Choice *c) {
     const char *text = files[i].text(&n);
     const AstItem *block = block_in(e->ctx, files[i].name, text, n);
     if (!block || !fits(e, block)) continue;
-    note_built_in(e, c, block);
+    note_built_in(e, choice, block);
     return block;
   }
   return NULL;
 }
 
-void write_weights(Module *m, Eval *e, const Choice *c) {
-  const AstItem *block = choose_weights(e->w, c);
-  if (!block) block = built_in(e, c);
+void write_weights(Module *m, Eval *e, const Choice *choice) {
+  const AstItem *block = choose_weights(e->w, choice);
+  if (!block) block = built_in(e, choice);
   if (block && block->block) write_block(m, e, block);
 }

@@ -383,17 +383,17 @@ typedef struct Call { /* operands of a call, evaluated */
 
 Eval *eval_new(World *w, Sizes *s, Mode mode, Build *build);
 void eval_model(Eval *e, const AstItem *model); /* fills params, inputs, outputs, loss */
-Val eval_expr(Eval *e, Env *env, const AstExpr *x);
+Val eval_expr(Eval *e, Env *env, const AstExpr *expr);
 /* Can these dims, in every round of those, be counted? Else E0313 was given. */
-bool eval_is_countable(Eval *e, const Dims *d, const Dims *rounds, Span at, const char *what);
+bool eval_is_countable(Eval *e, const Dims *dims, const Dims *rounds, Span at, const char *what);
 Report *eval_error(Eval *e, const char *code, Span s, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-Span eval_users_span(const Eval *e, Span s); /* in a body of the library: of what uses it */
-int64_t eval_size(Eval *e, Str dim);         /* with E0308 where a size is needed */
-int64_t eval_sizes(Eval *e, const Dims *d);  /* product; SIZE_OPEN, SIZE_BAD */
+Span eval_users_span(const Eval *e, Span s);   /* in a body of the library: of what uses it */
+int64_t eval_size(Eval *e, Str dim);           /* with E0308 where a size is needed */
+int64_t eval_sizes(Eval *e, const Dims *dims); /* product; SIZE_OPEN, SIZE_BAD */
 
 /* sema_axes.c */
-bool axes_resolve(Eval *e, const Env *env, const AstAxes *a,
+bool axes_resolve(Eval *e, const Env *env, const AstAxes *axes,
                   AxisGroups *out); /* names checked, formals replaced */
 bool dims_resolve(Eval *e, const Env *env, const AstNames *names, Dims *out);
 bool axes_bind(Eval *e, const AstAxes *formal, const AxisGroups *actual, Span where, Str what,
@@ -405,12 +405,12 @@ Val eval_call(Eval *e, Env *env, const AstExpr *x, const AstExpr *receiver);
 Val call_function(Eval *e, const Decl *d, Call *c);
 bool bind_operands(Eval *e, const Call *c, int nformals, const Str *formals, int required, Val *out,
                    const AstExpr **exprs);
-Val eval_layout(Eval *e, const Decl *d);
+Val eval_layout(Eval *e, const Decl *decl);
 const Val *env_find(const Env *env, Str name);
 void env_set(Eval *e, Env *env, Str name, Val v);
 
-bool call_is_initialiser(Str name);                  /* normal, truncated_normal, uniform */
-void check_unused_function(World *w, const Decl *d); /* sema_unused.c: E0201 */
+bool call_is_initialiser(Str name);                     /* normal, truncated_normal, uniform */
+void check_unused_function(World *w, const Decl *decl); /* sema_unused.c: E0201 */
 bool eval_inside(Eval *e, const Decl *d, Span at); /* E0202 if that body is being walked already */
 
 /* sema_layer.c */
@@ -423,8 +423,8 @@ bool type_resolve(Eval *e, const Env *env, const AstType *t, Val *out);
 /* sema_body.c */
 Val eval_body(Eval *e, Env *env, const AstStmts *body,
               Span *returned); /* assignments, return, aux */
-void eval_assign(Eval *e, Env *env, const AstStmt *s);
-void eval_aux(Eval *e, Env *env, const AstStmt *s);
+void eval_assign(Eval *e, Env *env, const AstStmt *stmt);
+void eval_aux(Eval *e, Env *env, const AstStmt *stmt);
 
 /* sema_ops*.c: operators of the language */
 typedef struct Builtin Builtin;
@@ -444,7 +444,7 @@ Val eval_binary(Eval *e, Env *env, const AstExpr *x, const Val *a, const Val *b)
 Val eval_negate(Eval *e, const AstExpr *x, const Val *a);
 Val eval_gather(Eval *e, Env *env, const AstExpr *x);
 Val eval_iota(Eval *e, Env *env, const AstExpr *x);
-Val eval_attention(Eval *e, const Call *c);
+Val eval_attention(Eval *e, const Call *call);
 BuiltinFn op_unary, op_minmax, op_where, op_not, op_float, op_stop, op_rand;
 BuiltinFn op_reduce, op_argmax, op_cumsum, op_top;
 BuiltinFn op_dot, op_outer, op_expand, op_rename, op_split, op_merge, op_unstack, op_concat,
@@ -481,7 +481,7 @@ typedef struct BlockGrid { /* what patterns are counted in */
 bool pattern_check(Eval *e, const Mask *m, int n, const AstExpr *const *x); /* its operands */
 Val pattern_values(Eval *e, const Mask *m, const BlockGrid *g); /* where it lists a block */
 /* Whether it names blocks behind the last of so many rows and columns: `named` - 1 of `there`. */
-bool pattern_beyond(const Mask *m, double rows, double columns, double *named, double *there);
+bool pattern_beyond(const Mask *mask, double rows, double columns, double *named, double *there);
 Val pattern_head(Eval *e, const BlockGrid *g, double n); /* h mod n */
 /* a op b, widened until one has the dims of both; of two numbers, the number */
 Val pattern_op(Eval *e, OpCode op, Val a, Val b);
@@ -492,17 +492,18 @@ Val mask_values_on(Eval *e, const Mask *m, const BlockGrid *g);
 void mask_note(Eval *e, const MaskUse *use); /* for figures; when checking */
 
 /* sema_table.c: the block pattern of a file */
-bool table_read(Eval *e, Mask *m, Str name, Span at);        /* E0314 */
-bool table_fits(Eval *e, const Mask *m, const BlockGrid *g); /* E0314 */
-const bool *table_set(const Mask *m);                        /* [heads * rows][columns] */
-bool table_by_head(const Mask *m);
+bool table_read(Eval *e, Mask *mask, Str name, Span at);           /* E0314 */
+bool table_fits(Eval *e, const Mask *mask, const BlockGrid *grid); /* E0314 */
+const bool *table_set(const Mask *mask);                           /* [heads * rows][columns] */
+bool table_by_head(const Mask *mask);
 
 /* sema_explain.c: the longer messages */
-void explain_elementwise(Eval *e, const Env *env, const AstExpr *x, const Val *a, const Val *b);
+void explain_elementwise(Eval *e, const Env *env, const AstExpr *expr, const Val *a, const Val *b);
 void explain_contract(Eval *e, const Call *c, Str dim);
 void explain_missing(Eval *e, const Call *c, Str dim, const Val *x, const AstExpr *expr);
-void explain_no_axes(Eval *e, const Call *c); /* E0204: dot(x, w) */
+void explain_no_axes(Eval *e, const Call *call); /* E0204: dot(x, w) */
 void explain_no_dim(World *w, Span at, Str name);
-Str expr_text(Ctx *c, const AstExpr *x, const char *otherwise); /* the source text if it is short */
+Str expr_text(Ctx *c, const AstExpr *expr,
+              const char *otherwise); /* the source text if it is short */
 
 #endif

@@ -19,19 +19,19 @@ static bool add_all(Eval *e, Dims *out, const Dims *more, Span at) {
   return true;
 }
 
-static bool resolve_name(Eval *e, const Env *env, const AstName *n, Dims *out) {
-  const Dims *bound = axis_find(&env->axes, n->text);
-  if (bound) return add_all(e, out, bound, n->span);
-  Dims one = {.n = 1, .at = {n->text}};
-  if (!strcmp(n->text, "*")) return add_all(e, out, &one, n->span);
-  if (strchr(n->text, '\'')) {
+static bool resolve_name(Eval *e, const Env *env, const AstName *name, Dims *out) {
+  const Dims *bound = axis_find(&env->axes, name->text);
+  if (bound) return add_all(e, out, bound, name->span);
+  Dims one = {.n = 1, .at = {name->text}};
+  if (!strcmp(name->text, "*")) return add_all(e, out, &one, name->span);
+  if (strchr(name->text, '\'')) {
     Report *r =
-        eval_error(e, "E0901", n->span, "a primed dimension can be written in `as [...]` only");
+        eval_error(e, "E0901", name->span, "a primed dimension can be written in `as [...]` only");
     diag_label(r, "not built yet");
     return false;
   }
-  if (sizes_find(e->sizes, n->text)) return add_all(e, out, &one, n->span);
-  explain_no_dim(e->w, n->span, n->text);
+  if (sizes_find(e->sizes, name->text)) return add_all(e, out, &one, name->span);
+  explain_no_dim(e->w, name->span, name->text);
   return false;
 }
 
@@ -42,19 +42,19 @@ bool dims_resolve(Eval *e, const Env *env, const AstNames *names, Dims *out) {
   return ok;
 }
 
-bool axes_resolve(Eval *e, const Env *env, const AstAxes *a, AxisGroups *out) {
+bool axes_resolve(Eval *e, const Env *env, const AstAxes *axes, AxisGroups *out) {
   bool ok = true;
   *out = (AxisGroups){0};
-  for (uint32_t i = 0; a && i < a->groups.n; i++) {
-    const AstGroup *g = &a->groups.at[i];
+  for (uint32_t i = 0; axes && i < axes->groups.n; i++) {
+    const AstGroup *group = &axes->groups.at[i];
     if (out->n == MAX_GROUPS) {
-      eval_error(e, "E0204", g->span, "more than %d groups of axes", MAX_GROUPS);
+      eval_error(e, "E0204", group->span, "more than %d groups of axes", MAX_GROUPS);
       return false;
     }
-    AxisGroup *r = &out->at[out->n++];
-    r->ast = g, r->arrow = g->arrow;
-    ok &= dims_resolve(e, env, &g->from, &r->from);
-    if (g->arrow) ok &= dims_resolve(e, env, &g->to, &r->to);
+    AxisGroup *axis_group = &out->at[out->n++];
+    axis_group->ast = group, axis_group->arrow = group->arrow;
+    ok &= dims_resolve(e, env, &group->from, &axis_group->from);
+    if (group->arrow) ok &= dims_resolve(e, env, &group->to, &axis_group->to);
   }
   return ok;
 }
@@ -70,26 +70,28 @@ typedef struct Binder {
   AxisMap *out;
 } Binder;
 
-static Str prime(Binder *b, Str dim) {
-  if (!b->primes) return dim;
-  while (dims_has(&b->used, dim)) dim = intern_printf(b->e->ctx->names, "%s'", dim);
-  dims_add(&b->used, dim);
+static Str prime(Binder *binder, Str dim) {
+  if (!binder->primes) return dim;
+  while (dims_has(&binder->used, dim)) dim = intern_printf(binder->e->ctx->names, "%s'", dim);
+  dims_add(&binder->used, dim);
   return dim;
 }
 
-static bool bind_side(Binder *b, const AstNames *formal, const Dims *actual) {
-  Dims d = {0};
-  for (int i = 0; i < actual->n; i++) dims_add(&d, prime(b, actual->at[i]));
+static bool bind_side(Binder *binder, const AstNames *formal, const Dims *actual) {
+  Dims dims = {0};
+  for (int i = 0; i < actual->n; i++) dims_add(&dims, prime(binder, actual->at[i]));
   if (formal->n == 1) {
-    vec_push(b->e->arena, *b->out, (AxisBind){formal->at[0].text, d});
+    vec_push(binder->e->arena, *binder->out, (AxisBind){formal->at[0].text, dims});
     return true;
   }
-  if (formal->n != (uint32_t)d.n) {
-    eval_error(b->e, "E0204", b->where, "`%s` wants %u axes here, not %d", b->what, formal->n, d.n);
+  if (formal->n != (uint32_t)dims.n) {
+    eval_error(binder->e, "E0204", binder->where, "`%s` wants %u axes here, not %d", binder->what,
+               formal->n, dims.n);
     return false;
   }
-  for (int i = 0; i < d.n; i++)
-    vec_push(b->e->arena, *b->out, (AxisBind){formal->at[i].text, {.n = 1, .at = {d.at[i]}}});
+  for (int i = 0; i < dims.n; i++)
+    vec_push(binder->e->arena, *binder->out,
+             (AxisBind){formal->at[i].text, {.n = 1, .at = {dims.at[i]}}});
   return true;
 }
 
@@ -108,11 +110,11 @@ bool axes_bind(Eval *e, const AstAxes *formal, const AxisGroups *actual, Span wh
     diag_label(r, "it is declared with %s", axes_wanted(e, formal));
     return false;
   }
-  Binder b = {e, what, where, primes, {0}, out};
+  Binder binder = {e, what, where, primes, {0}, out};
   for (uint32_t i = 0; i < n; i++) {
-    const AstGroup *g = &formal->groups.at[i];
-    if (!bind_side(&b, &g->from, &actual->at[i].from)) return false;
-    if (g->arrow && !bind_side(&b, &g->to, &actual->at[i].to)) return false;
+    const AstGroup *group = &formal->groups.at[i];
+    if (!bind_side(&binder, &group->from, &actual->at[i].from)) return false;
+    if (group->arrow && !bind_side(&binder, &group->to, &actual->at[i].to)) return false;
   }
   return true;
 }

@@ -3,19 +3,20 @@
 #include "frontend/lower_emit.h"
 #include <string.h>
 
-static void assign_several(Eval *e, Env *env, const AstStmt *s, const Val *v) {
+static void assign_several(Eval *e, Env *env, const AstStmt *stmt, const Val *v) {
   int n = v->kind == VAL_LIST ? v->nitems : 1;
   bool any = v->kind == VAL_LIST && v->free; /* an open number of values */
-  if (v->kind != VAL_POISON && n != (int)s->names.n && !any) {
-    Report *r = eval_error(e, "E0204", s->value->span, "%u names for %d value%s", s->names.n, n,
-                           n == 1 ? "" : "s");
-    diag_also(r, span_join(s->names.at[0].span, s->names.at[s->names.n - 1].span), "these names");
+  if (v->kind != VAL_POISON && n != (int)stmt->names.n && !any) {
+    Report *r = eval_error(e, "E0204", stmt->value->span, "%u names for %d value%s", stmt->names.n,
+                           n, n == 1 ? "" : "s");
+    diag_also(r, span_join(stmt->names.at[0].span, stmt->names.at[stmt->names.n - 1].span),
+              "these names");
   }
-  bool fits = v->kind == VAL_LIST && (any ? n >= (int)s->names.n : n == (int)s->names.n);
-  for (uint32_t i = 0; i < s->names.n; i++)
-    env_set(e, env, s->names.at[i].text, fits ? v->items[i] : val_poison());
-  for (uint32_t i = 0; fits && i < s->names.n; i++)
-    lower_assigned(e, s->names.at[i].text, &v->items[i]);
+  bool fits = v->kind == VAL_LIST && (any ? n >= (int)stmt->names.n : n == (int)stmt->names.n);
+  for (uint32_t i = 0; i < stmt->names.n; i++)
+    env_set(e, env, stmt->names.at[i].text, fits ? v->items[i] : val_poison());
+  for (uint32_t i = 0; fits && i < stmt->names.n; i++)
+    lower_assigned(e, stmt->names.at[i].text, &v->items[i]);
 }
 
 /* `x = .. @f32`: kept in f32 whatever the plan says. */
@@ -38,76 +39,76 @@ static Val keep_wide(Eval *e, const AstAttr *at, const Val *v) {
   return out;
 }
 
-static void assign_attrs(Eval *e, const AstStmt *s, Val *v) {
-  for (uint32_t i = 0; i < s->attrs.n; i++)
-    if (!strcmp(s->attrs.at[i].name.text, "f32")) *v = keep_wide(e, &s->attrs.at[i], v);
+static void assign_attrs(Eval *e, const AstStmt *stmt, Val *v) {
+  for (uint32_t i = 0; i < stmt->attrs.n; i++)
+    if (!strcmp(stmt->attrs.at[i].name.text, "f32")) *v = keep_wide(e, &stmt->attrs.at[i], v);
     else {
-      Report *r = eval_error(e, "E0201", s->attrs.at[i].name.span, "no attribute `@%s` of a value",
-                             s->attrs.at[i].name.text);
-      if (!strcmp(s->attrs.at[i].name.text, "nodecay") ||
-          !strcmp(s->attrs.at[i].name.text, "frozen"))
+      Report *r = eval_error(e, "E0201", stmt->attrs.at[i].name.span,
+                             "no attribute `@%s` of a value", stmt->attrs.at[i].name.text);
+      if (!strcmp(stmt->attrs.at[i].name.text, "nodecay") ||
+          !strcmp(stmt->attrs.at[i].name.text, "frozen"))
         diag_help(r, "a value can be marked `@f32`; `@nodecay` and `@frozen` belong to parameters");
       else diag_help(r, "the product of matrices is `dot[D](a, b)`: D is summed");
       *v = val_poison();
     }
 }
 
-void eval_assign(Eval *e, Env *env, const AstStmt *s) {
-  Val v = eval_expr(e, env, s->value);
-  assign_attrs(e, s, &v);
-  if (s->names.n > 1) assign_several(e, env, s, &v);
-  else env_set(e, env, s->names.at[0].text, v), lower_assigned(e, s->names.at[0].text, &v);
+void eval_assign(Eval *e, Env *env, const AstStmt *stmt) {
+  Val v = eval_expr(e, env, stmt->value);
+  assign_attrs(e, stmt, &v);
+  if (stmt->names.n > 1) assign_several(e, env, stmt, &v);
+  else env_set(e, env, stmt->names.at[0].text, v), lower_assigned(e, stmt->names.at[0].text, &v);
 }
 
 /* One number, or E0309. */
-static bool one_number(Eval *e, const AstStmt *s, const Val *v, const char *word) {
+static bool one_number(Eval *e, const AstStmt *stmt, const Val *v, const char *word) {
   if (v->kind == VAL_POISON) return false;
   if (val_is_real(v) && !v->dims.n) return true;
-  Report *r = eval_error(e, "E0309", s->value->span, "`%s` wants one number", word);
+  Report *r = eval_error(e, "E0309", stmt->value->span, "`%s` wants one number", word);
   if (!val_is_real(v)) diag_label(r, "is %s", kind_text(e->ctx, v));
   else {
     diag_label(r, "has %s", dims_text(e->ctx, &v->dims));
     diag_help(r, "take its mean: `mean[*](..)`");
-    diag_edit_around(r, s->value->span, "mean[*](", ")");
+    diag_edit_around(r, stmt->value->span, "mean[*](", ")");
   }
   return false;
 }
 
-void eval_aux(Eval *e, Env *env, const AstStmt *s) {
-  Val v = eval_expr(e, env, s->value);
-  if (one_number(e, s, &v, "aux")) lower_aux(e, &v);
+void eval_aux(Eval *e, Env *env, const AstStmt *stmt) {
+  Val v = eval_expr(e, env, stmt->value);
+  if (one_number(e, stmt, &v, "aux")) lower_aux(e, &v);
 }
 
-static void misplaced(Eval *e, const AstStmt *s, const char *word, const char *where) {
-  Report *r = eval_error(e, !strcmp(word, "loss") ? "E0309" : "E0204", s->word,
+static void misplaced(Eval *e, const AstStmt *stmt, const char *word, const char *where) {
+  Report *r = eval_error(e, !strcmp(word, "loss") ? "E0309" : "E0204", stmt->word,
                          "`%s` cannot stand here", word);
   diag_label(r, "only %s has one", where);
-  if (s->kind == STMT_RETURN)
+  if (stmt->kind == STMT_RETURN)
     diag_help(r, "a model names its values, shows them with `output`, and ends with `loss`");
 }
 
 static bool in_layer(const Eval *e) { return e->site && e->site->decl->space == SPACE_LAYER; }
 
-static void body_statement(Eval *e, Env *env, const AstStmt *s) {
-  switch (s->kind) {
-  case STMT_ASSIGN: eval_assign(e, env, s); break;
+static void body_statement(Eval *e, Env *env, const AstStmt *stmt) {
+  switch (stmt->kind) {
+  case STMT_ASSIGN: eval_assign(e, env, stmt); break;
   case STMT_AUX:
-    if (in_layer(e)) eval_aux(e, env, s);
-    else misplaced(e, s, "aux", "a layer or model");
+    if (in_layer(e)) eval_aux(e, env, stmt);
+    else misplaced(e, stmt, "aux", "a layer or model");
     break;
   case STMT_PARAM:
   case STMT_SUB:
   case STMT_STACK:
     if (!in_layer(e))
-      misplaced(e, s,
-                s->kind == STMT_PARAM ? "param"
-                : s->kind == STMT_SUB ? "sub"
-                                      : "stack",
+      misplaced(e, stmt,
+                stmt->kind == STMT_PARAM ? "param"
+                : stmt->kind == STMT_SUB ? "sub"
+                                         : "stack",
                 "a layer or model");
     break;
-  case STMT_INPUT: misplaced(e, s, "input", "a model"); break;
-  case STMT_OUTPUT: misplaced(e, s, "output", "a model"); break;
-  case STMT_LOSS: misplaced(e, s, "loss", "a model"); break;
+  case STMT_INPUT: misplaced(e, stmt, "input", "a model"); break;
+  case STMT_OUTPUT: misplaced(e, stmt, "output", "a model"); break;
+  case STMT_LOSS: misplaced(e, stmt, "loss", "a model"); break;
   case STMT_RETURN: break;
   }
 }
@@ -124,10 +125,10 @@ static void add_names(NameMap *out, const AstExpr *x) {
   add_names(out, x->right);
 }
 
-static bool wanted(const NameMap *names, const AstStmt *s) {
+static bool wanted(const NameMap *names, const AstStmt *stmt) {
   uint32_t one;
-  for (uint32_t i = 0; i < s->names.n; i++)
-    if (names_find(names, 0, s->names.at[i].text, &one)) return true;
+  for (uint32_t i = 0; i < stmt->names.n; i++)
+    if (names_find(names, 0, stmt->names.at[i].text, &one)) return true;
   return false;
 }
 
@@ -137,12 +138,12 @@ static bool *needed_statements(Eval *e, const AstStmts *body, unsigned ends) {
   bool *need = ARENA_ARRAY(e->arena, bool, body->n + 1);
   NameMap *names = names_new(e->arena);
   for (uint32_t i = body->n; i-- > 0;) {
-    const AstStmt *s = body->at[i];
-    need[i] = ends >> s->kind & 1 || (s->kind == STMT_ASSIGN && wanted(names, s));
+    const AstStmt *stmt = body->at[i];
+    need[i] = ends >> stmt->kind & 1 || (stmt->kind == STMT_ASSIGN && wanted(names, stmt));
     if (!need[i]) continue;
-    add_names(names, s->value);
-    for (uint32_t k = 0; s->kind == STMT_OUTPUT && k < s->names.n; k++)
-      names_put(names, 0, s->names.at[k].text, 1);
+    add_names(names, stmt->value);
+    for (uint32_t k = 0; stmt->kind == STMT_OUTPUT && k < stmt->names.n; k++)
+      names_put(names, 0, stmt->names.at[k].text, 1);
   }
   return need;
 }
@@ -166,14 +167,14 @@ static bool walk_body(Eval *e, Env *env, const AstStmts *body, Span *returned, V
   bool *need = e->mode == MODE_CHECK ? needed_statements(e, body, ends) : NULL;
   *v = val_poison();
   for (uint32_t i = 0; i < body->n; i++) {
-    const AstStmt *s = body->at[i];
+    const AstStmt *stmt = body->at[i];
     e->idle = need && !need[i];
-    if (s->kind == STMT_RETURN) {
-      if (s->value) *returned = s->value->span;
-      *v = eval_expr(e, env, s->value);
+    if (stmt->kind == STMT_RETURN) {
+      if (stmt->value) *returned = stmt->value->span;
+      *v = eval_expr(e, env, stmt->value);
       return true;
     }
-    body_statement(e, env, s);
+    body_statement(e, env, stmt);
     if (diag_full(e->ctx->diag)) return true;
   }
   return false;
@@ -185,9 +186,9 @@ Val eval_body(Eval *e, Env *env, const AstStmts *body, Span *returned) {
   bool done = walk_body(e, env, body, returned, &v);
   e->idle = idle;
   if (done) return v;
-  const Decl *d = e->site ? e->site->decl : NULL;
-  if (d && !d->item->bad) {
-    Report *r = eval_error(e, "E0304", d->span, "`%s` has no `return`", d->name);
+  const Decl *decl = e->site ? e->site->decl : NULL;
+  if (decl && !decl->item->bad) {
+    Report *r = eval_error(e, "E0304", decl->span, "`%s` has no `return`", decl->name);
     diag_label(r, "its body ends without a result");
     help_return(r, body);
   }
@@ -196,24 +197,24 @@ Val eval_body(Eval *e, Env *env, const AstStmts *body, Span *returned) {
 
 /* ---- models ---- */
 
-static void declare_input(Eval *e, Env *env, const AstStmt *s) {
+static void declare_input(Eval *e, Env *env, const AstStmt *stmt) {
   Val t;
-  bool ok = type_resolve(e, env, s->type, &t);
+  bool ok = type_resolve(e, env, stmt->type, &t);
   Str twice = dims_repeated(&t.dims);
   if (twice)
-    diag_help(eval_error(e, "E0203", s->type->span, "an input has dimension `%s` twice", twice),
+    diag_help(eval_error(e, "E0203", stmt->type->span, "an input has dimension `%s` twice", twice),
               "a second axis of the same length is another dimension: `dims { Other like %s }`",
               twice);
   if (t.dims.n > MAX_RANK)
-    ok = false, eval_error(e, "E0204", s->type->span, "more than %d dimensions", MAX_RANK);
+    ok = false, eval_error(e, "E0204", stmt->type->span, "more than %d dimensions", MAX_RANK);
   for (int k = 0; ok && k < t.dims.n; k++) {
     if (t.dims.at[k][0] == '*')
-      ok = false, eval_error(e, "E0204", s->type->span, "`*` stands in types of layers only");
+      ok = false, eval_error(e, "E0204", stmt->type->span, "`*` stands in types of layers only");
     else eval_size(e, t.dims.at[k]);
   }
-  for (uint32_t i = 0; i < s->names.n; i++) {
+  for (uint32_t i = 0; i < stmt->names.n; i++) {
     Input *in = ARENA_NEW(e->arena, Input);
-    in->name = s->names.at[i].text, in->type = t, in->span = s->names.at[i].span;
+    in->name = stmt->names.at[i].text, in->type = t, in->span = stmt->names.at[i].span;
     Val v = ok && !twice ? t : val_poison();
     v.input = in;
     if (env_find(env, in->name))
@@ -223,50 +224,51 @@ static void declare_input(Eval *e, Env *env, const AstStmt *s) {
   }
 }
 
-static void set_loss(Eval *e, Env *env, const AstStmt *s) {
-  Val v = eval_expr(e, env, s->value);
+static void set_loss(Eval *e, Env *env, const AstStmt *stmt) {
+  Val v = eval_expr(e, env, stmt->value);
   if (e->has_loss)
-    diag_edit(eval_error(e, "E0309", s->word, "a model has one `loss`; further terms are `aux`"),
-              s->word, "aux");
+    diag_edit(eval_error(e, "E0309", stmt->word, "a model has one `loss`; further terms are `aux`"),
+              stmt->word, "aux");
   e->has_loss = true;
-  if (!one_number(e, s, &v, "loss")) v = val_poison();
+  if (!one_number(e, stmt, &v, "loss")) v = val_poison();
   e->loss = v;
-  if (s->value) e->loss_span = s->value->span;
+  if (stmt->value) e->loss_span = stmt->value->span;
 }
 
-static void note_outputs(Eval *e, Env *env, const AstStmt *s) {
-  for (uint32_t i = 0; i < s->names.n; i++) {
-    const AstName *n = &s->names.at[i];
-    const Val *v = env_find(env, n->text);
+static void note_outputs(Eval *e, Env *env, const AstStmt *stmt) {
+  for (uint32_t i = 0; i < stmt->names.n; i++) {
+    const AstName *name = &stmt->names.at[i];
+    const Val *v = env_find(env, name->text);
     if (!v || v->kind == VAL_SUB || (v->kind != VAL_POISON && !val_is_tensor(v))) {
-      Report *r = eval_error(
-          e, v ? "E0402" : "E0201", n->span,
-          v ? "`%s` is no value: only values can be shown" : "no value named `%s` here", n->text);
+      Report *r =
+          eval_error(e, v ? "E0402" : "E0201", name->span,
+                     v ? "`%s` is no value: only values can be shown" : "no value named `%s` here",
+                     name->text);
       VEC(const char *) names = {0};
       for (uint32_t k = 0; k < env->vars.n; k++)
         if (val_is_tensor(&env->vars.at[k].val)) vec_push(e->arena, names, env->vars.at[k].name);
-      const char *near = !v && names.n ? diag_nearest(n->text, names.at, names.n) : NULL;
+      const char *near = !v && names.n ? diag_nearest(name->text, names.at, names.n) : NULL;
       if (near) diag_near(r, "a value", near);
       else if (!v) diag_help(r, "`output` comes after the line that computes it");
       continue;
     }
-    vec_push(e->arena, e->outputs, (ModelOutput){n->text, n->span, *v});
+    vec_push(e->arena, e->outputs, (ModelOutput){name->text, name->span, *v});
   }
 }
 
-static void model_statement(Eval *e, Env *env, const AstStmt *s) {
-  switch (s->kind) {
-  case STMT_ASSIGN: eval_assign(e, env, s); break;
-  case STMT_AUX: eval_aux(e, env, s); break;
-  case STMT_LOSS: set_loss(e, env, s); break;
-  case STMT_OUTPUT: note_outputs(e, env, s); break;
-  case STMT_RETURN: misplaced(e, s, "return", "a layer or function"); break;
+static void model_statement(Eval *e, Env *env, const AstStmt *stmt) {
+  switch (stmt->kind) {
+  case STMT_ASSIGN: eval_assign(e, env, stmt); break;
+  case STMT_AUX: eval_aux(e, env, stmt); break;
+  case STMT_LOSS: set_loss(e, env, stmt); break;
+  case STMT_OUTPUT: note_outputs(e, env, stmt); break;
+  case STMT_RETURN: misplaced(e, stmt, "return", "a layer or function"); break;
   default: break;
   }
 }
 
-static bool declares(const AstStmt *s) {
-  return s->kind == STMT_PARAM || s->kind == STMT_SUB || s->kind == STMT_STACK;
+static bool declares(const AstStmt *stmt) {
+  return stmt->kind == STMT_PARAM || stmt->kind == STMT_SUB || stmt->kind == STMT_STACK;
 }
 
 static void warn_unused(Eval *e) {

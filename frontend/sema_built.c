@@ -22,20 +22,21 @@ static void later(World *w, Span at, const char *what) {
 
 /* ---- settings ---- */
 
-static bool is_names(const PlannedRow *p) { return p->key && !strcmp(p->key, "over"); }
+static bool is_names(const PlannedRow *row) { return row->key && !strcmp(row->key, "over"); }
 
-static void check_line(World *w, const AstSetting *line, const PlannedRow *p) {
-  const AstValue **at, *v = NULL;
-  uint32_t n = p->key ? 0 : setting_operands(w->ctx, line, &at);
-  if (is_names(p) && setting_over(w->ctx, line, &at)) v = at[0];
-  else if (p->key) v = setting_option(line, p->key);
+static void check_line(World *w, const AstSetting *line, const PlannedRow *row) {
+  const AstValue **at, *value = NULL;
+  uint32_t n = row->key ? 0 : setting_operands(w->ctx, line, &at);
+  if (is_names(row) && setting_over(w->ctx, line, &at)) value = at[0];
+  else if (row->key) value = setting_option(line, row->key);
   for (uint32_t i = 0; i < n; i++)
-    if (settings_asks(p, at[i])) {
-      later(w, at[i]->span, p->what);
+    if (settings_asks(row, at[i])) {
+      later(w, at[i]->span, row->what);
       return;
     }
   if (n) return;
-  if ((v || !p->key) && settings_asks(p, v)) later(w, v ? v->span : line->path->span, p->what);
+  if ((value || !row->key) && settings_asks(row, value))
+    later(w, value ? value->span : line->path->span, row->what);
 }
 
 void check_unbuilt(World *w, const AstItem *item) {

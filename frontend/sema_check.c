@@ -4,18 +4,18 @@
 #include "frontend/settings.h"
 #include <string.h>
 
-static bool own(const World *w, const Decl *d) { return d->span.file == w->top; }
+static bool own(const World *w, const Decl *decl) { return decl->span.file == w->top; }
 
 static void check_settings(World *w) {
   static const Space spaces[] = {SPACE_TRAIN, SPACE_PLAN, SPACE_MACHINE, SPACE_WEIGHTS, SPACE_FN};
   for (size_t s = 0; s < sizeof spaces / sizeof *spaces; s++) {
     uint32_t at = 0;
-    for (const Decl *d; (d = world_next(w, spaces[s], &at));)
-      if (own(w, d) && d->item->block && !d->item->bad) {
-        if (!settings_check(w->ctx, d->item)) vec_push(w->ctx->arena, w->wrong, d->item);
+    for (const Decl *decl; (decl = world_next(w, spaces[s], &at));)
+      if (own(w, decl) && decl->item->block && !decl->item->bad) {
+        if (!settings_check(w->ctx, decl->item)) vec_push(w->ctx->arena, w->wrong, decl->item);
         else {
-          if (d->item->kind == ITEM_MACHINE) check_machine_block(w, d->item);
-          check_unbuilt(w, d->item);
+          if (decl->item->kind == ITEM_MACHINE) check_machine_block(w, decl->item);
+          check_unbuilt(w, decl->item);
         }
       }
   }
@@ -37,45 +37,45 @@ static bool has_bad(const World *w) {
 }
 
 /* NULL: something is wrong with the model, and nothing more is said about what is built on it. */
-static Eval *walk(World *w, const Choice *c) {
+static Eval *walk(World *w, const Choice *choice) {
   uint32_t before = w->errors;
-  Eval *e = eval_new(w, choice_sizes(w, c), MODE_CHECK, NULL);
-  bool sized = c->train && sound(w, c->train->item) && w->errors == before;
-  e->sized = sized, e->train = sized ? c->train->item : NULL;
+  Eval *e = eval_new(w, choice_sizes(w, choice), MODE_CHECK, NULL);
+  bool sized = choice->train && sound(w, choice->train->item) && w->errors == before;
+  e->sized = sized, e->train = sized ? choice->train->item : NULL;
   sizes_compute(e->sizes);
-  if (!c->base->bad) eval_model(e, c->base);
+  if (!choice->base->bad) eval_model(e, choice->base);
   return w->errors == before && !has_bad(w) ? e : NULL;
 }
 
-static void count(const Eval *e, CheckedModel *m) {
-  m->counted = true;
+static void count(const Eval *e, CheckedModel *model) {
+  model->counted = true;
   for (uint32_t i = 0; i < e->params.n; i++) {
-    const Param *p = e->params.at[i];
+    const Param *param = e->params.at[i];
     int64_t n = 1;
-    for (int k = 0; k < p->lead.n; k++) n *= size_of(e->sizes, p->lead.at[k]);
-    for (int k = 0; k < p->dims.n; k++) n *= size_of(e->sizes, p->dims.at[k]);
-    m->counted &= n > 0;
-    m->parameters += n;
+    for (int k = 0; k < param->lead.n; k++) n *= size_of(e->sizes, param->lead.at[k]);
+    for (int k = 0; k < param->dims.n; k++) n *= size_of(e->sizes, param->dims.at[k]);
+    model->counted &= n > 0;
+    model->parameters += n;
   }
 }
 
-static void check_model(World *w, const Decl *d, CheckResult *out) {
-  Choice c;
-  if (!choose_for_model(w, d, &c)) return;
-  Eval *e = walk(w, &c);
+static void check_model(World *w, const Decl *decl, CheckResult *out) {
+  Choice choice;
+  if (!choose_for_model(w, decl, &choice)) return;
+  Eval *e = walk(w, &choice);
   if (!e) return;
-  if (c.train && sound(w, c.train->item)) check_data(e, &c);
-  CheckedModel m = {.name = d->name};
-  count(e, &m);
+  if (choice.train && sound(w, choice.train->item)) check_data(e, &choice);
+  CheckedModel model = {.name = decl->name};
+  count(e, &model);
   LayoutList layouts = {0};
   layouts_of(e, &layouts);
   for (uint32_t i = 0; out && i < layouts.n; i++)
-    vec_push(w->ctx->arena, out->layouts, (CheckedLayout){d->name, layouts.at[i]});
-  if (out) vec_push(w->ctx->arena, out->models, m);
+    vec_push(w->ctx->arena, out->layouts, (CheckedLayout){decl->name, layouts.at[i]});
+  if (out) vec_push(w->ctx->arena, out->models, model);
 }
 
 /* The model that a block is `for`; without `for`, every model of FILE is checked with it anyway. */
-static bool choose_for_block(World *w, const Decl *block, Choice *c) {
+static bool choose_for_block(World *w, const Decl *block, Choice *choice) {
   if (!block->item->base.text) return false;
   const Decl *model = world_find(w, SPACE_MODEL, block->item->base.text, false);
   if (!model && world_lost(w, SPACE_MODEL)) return false;
@@ -86,110 +86,115 @@ static bool choose_for_block(World *w, const Decl *block, Choice *c) {
     diag_near(r, "a model", near);
     return false;
   }
-  return choose_for_model(w, model, c);
+  return choose_for_model(w, model, choice);
 }
 
 static void check_trains(World *w) {
   uint32_t at = 0;
-  for (const Decl *d; (d = world_next(w, SPACE_TRAIN, &at));) {
-    Choice c;
-    if (!own(w, d) || !sound(w, d->item) || !choose_for_block(w, d, &c)) continue;
-    c.train = d;
-    Eval *e = walk(w, &c);
-    if (e) check_data(e, &c);
+  for (const Decl *decl; (decl = world_next(w, SPACE_TRAIN, &at));) {
+    Choice choice;
+    if (!own(w, decl) || !sound(w, decl->item) || !choose_for_block(w, decl, &choice)) continue;
+    choice.train = decl;
+    Eval *e = walk(w, &choice);
+    if (e) check_data(e, &choice);
   }
 }
 
-static void list_plan(World *w, const Decl *d, bool whole, CheckResult *out) {
-  const Decl *machine = plan_machine_of(w, d);
-  CheckedPlan p = {.name = d->name, .span = d->span};
+static void list_plan(World *w, const Decl *decl, bool whole, CheckResult *out) {
+  const Decl *machine = plan_machine_of(w, decl);
+  CheckedPlan p = {.name = decl->name, .span = decl->span};
   p.judged = whole && machine && settings_has(machine->item, "node", "memory");
   vec_push(w->ctx->arena, out->plans, p);
 }
 
 static void check_plans(World *w, CheckResult *out) {
   uint32_t at = 0;
-  for (const Decl *d; (d = world_next(w, SPACE_PLAN, &at));) {
-    Choice c = {0};
-    Eval *e = own(w, d) && sound(w, d->item) && choose_for_block(w, d, &c) ? walk(w, &c) : NULL;
-    if (e) check_plan(e, &c, d->item);
-    if (own(w, d) && out) list_plan(w, d, e && c.train, out);
+  for (const Decl *decl; (decl = world_next(w, SPACE_PLAN, &at));) {
+    Choice choice = {0};
+    Eval *e = own(w, decl) && sound(w, decl->item) && choose_for_block(w, decl, &choice)
+                  ? walk(w, &choice)
+                  : NULL;
+    if (e) check_plan(e, &choice, decl->item);
+    if (own(w, decl) && out) list_plan(w, decl, e && choice.train, out);
   }
 }
 
 static void check_all_weights(World *w) {
   uint32_t at = 0;
-  for (const Decl *d; (d = world_next(w, SPACE_WEIGHTS, &at));) {
-    Choice c;
-    Eval *e = own(w, d) && sound(w, d->item) && choose_for_block(w, d, &c) ? walk(w, &c) : NULL;
-    if (e) check_weights(e, d->item);
+  for (const Decl *decl; (decl = world_next(w, SPACE_WEIGHTS, &at));) {
+    Choice choice;
+    Eval *e = own(w, decl) && sound(w, decl->item) && choose_for_block(w, decl, &choice)
+                  ? walk(w, &choice)
+                  : NULL;
+    if (e) check_weights(e, decl->item);
   }
 }
 
 /* ---- layers that no model uses: once, with their axes as open dims ---- */
 
-static bool walked(const World *w, const Decl *d) {
+static bool walked(const World *w, const Decl *decl) {
   uint32_t at;
-  return names_find(w->walked, 0, d->name, &at);
+  return names_find(w->walked, 0, decl->name, &at);
 }
 
-static void add_dim(Sizes *s, const AstName *n) {
-  Arena *a = s->w->ctx->arena;
-  Decl *d = ARENA_NEW(a, Decl);
-  AstDim *def = ARENA_NEW(a, AstDim);
-  if (!strcmp(n->text, "*") || sizes_find(s, n->text)) return;
-  def->name = *n, def->span = n->span;
-  *d = (Decl){.space = SPACE_DIM, .name = n->text, .span = n->span, .dim = def};
-  DimInfo *more = ARENA_ARRAY(a, DimInfo, s->n + 1);
-  memcpy(more, s->dim, sizeof *more * s->n);
-  more[s->n++] = (DimInfo){.decl = d, .def = def};
-  s->dim = more;
+static void add_dim(Sizes *sizes, const AstName *name) {
+  Arena *arena = sizes->w->ctx->arena;
+  Decl *decl = ARENA_NEW(arena, Decl);
+  AstDim *def = ARENA_NEW(arena, AstDim);
+  if (!strcmp(name->text, "*") || sizes_find(sizes, name->text)) return;
+  def->name = *name, def->span = name->span;
+  *decl = (Decl){.space = SPACE_DIM, .name = name->text, .span = name->span, .dim = def};
+  DimInfo *more = ARENA_ARRAY(arena, DimInfo, sizes->n + 1);
+  memcpy(more, sizes->dim, sizeof *more * sizes->n);
+  more[sizes->n++] = (DimInfo){.decl = decl, .def = def};
+  sizes->dim = more;
 }
 
-static void check_layer(World *w, const Decl *d) {
-  Sizes *s = sizes_new(w, NULL);
-  for (uint32_t g = 0; d->item->axes && g < d->item->axes->groups.n; g++) {
-    const AstGroup *group = &d->item->axes->groups.at[g];
-    for (uint32_t i = 0; i < group->from.n; i++) add_dim(s, &group->from.at[i]);
-    for (uint32_t i = 0; i < group->to.n; i++) add_dim(s, &group->to.at[i]);
+static void check_layer(World *w, const Decl *decl) {
+  Sizes *sizes = sizes_new(w, NULL);
+  for (uint32_t g = 0; decl->item->axes && g < decl->item->axes->groups.n; g++) {
+    const AstGroup *group = &decl->item->axes->groups.at[g];
+    for (uint32_t i = 0; i < group->from.n; i++) add_dim(sizes, &group->from.at[i]);
+    for (uint32_t i = 0; i < group->to.n; i++) add_dim(sizes, &group->to.at[i]);
   }
-  Eval *e = eval_new(w, s, MODE_CHECK, NULL);
-  eval_layer(e, d);
+  Eval *e = eval_new(w, sizes, MODE_CHECK, NULL);
+  eval_layer(e, decl);
 }
 
 static void check_layers(World *w) {
   uint32_t at = 0;
-  for (const Decl *d; (d = world_next(w, SPACE_LAYER, &at));)
-    if (own(w, d) && !d->item->bad && !walked(w, d)) check_layer(w, d);
+  for (const Decl *decl; (decl = world_next(w, SPACE_LAYER, &at));)
+    if (own(w, decl) && !decl->item->bad && !walked(w, decl)) check_layer(w, decl);
 }
 
 /* A gradient by hand belongs to a function. */
 static void check_grads(World *w) {
   uint32_t at = 0;
-  for (const Decl *d; (d = world_next(w, SPACE_GRAD, &at));) {
-    if (!own(w, d) || world_find(w, SPACE_FN, d->name, false) || world_lost(w, SPACE_FN)) continue;
-    Report *r = world_error(w, "E0201", d->span, "no function named `%s`", d->name);
-    diag_near(r, "one", world_nearest(w, SPACE_FN, d->name));
+  for (const Decl *decl; (decl = world_next(w, SPACE_GRAD, &at));) {
+    if (!own(w, decl) || world_find(w, SPACE_FN, decl->name, false) || world_lost(w, SPACE_FN))
+      continue;
+    Report *r = world_error(w, "E0201", decl->span, "no function named `%s`", decl->name);
+    diag_near(r, "one", world_nearest(w, SPACE_FN, decl->name));
   }
 }
 
 static void check_functions(World *w) {
   uint32_t at = 0, seen;
-  for (const Decl *d; (d = world_next(w, SPACE_FN, &at));)
-    if (own(w, d) && d->item->kind == ITEM_FN && !d->item->bad &&
-        !names_find(w->walked, 1, d->name, &seen))
-      check_unused_function(w, d);
+  for (const Decl *decl; (decl = world_next(w, SPACE_FN, &at));)
+    if (own(w, decl) && decl->item->kind == ITEM_FN && !decl->item->bad &&
+        !names_find(w->walked, 1, decl->name, &seen))
+      check_unused_function(w, decl);
 }
 
 /* Sizes and constants, for their mistakes: used or not. */
 static void check_numbers(World *w) {
-  Sizes *s = sizes_new(w, NULL);
+  Sizes *sizes = sizes_new(w, NULL);
   uint32_t at = 0;
   double value;
-  sizes_compute(s);
-  for (const Decl *d; (d = world_next(w, SPACE_CONST, &at));)
-    if (own(w, d) && !d->item->bad && !diag_full(w->ctx->diag))
-      number_eval(s, d->item->value, &value);
+  sizes_compute(sizes);
+  for (const Decl *decl; (decl = world_next(w, SPACE_CONST, &at));)
+    if (own(w, decl) && !decl->item->bad && !diag_full(w->ctx->diag))
+      number_eval(sizes, decl->item->value, &value);
 }
 
 const char *program_plans(Ctx *c, const char *path) {
@@ -197,8 +202,9 @@ const char *program_plans(Ctx *c, const char *path) {
   const char *names = "";
   uint32_t at = 0;
   if (!w || diag_errors(c->diag)) return NULL;
-  for (const Decl *d; (d = world_next(w, SPACE_PLAN, &at));)
-    if (own(w, d)) names = arena_printf(c->arena, "%s%s%s", names, *names ? "," : "", d->name);
+  for (const Decl *decl; (decl = world_next(w, SPACE_PLAN, &at));)
+    if (own(w, decl))
+      names = arena_printf(c->arena, "%s%s%s", names, *names ? "," : "", decl->name);
   return names;
 }
 
@@ -210,8 +216,8 @@ bool check_program(Ctx *c, const char *path, CheckResult *out) {
   check_settings(w);
   check_numbers(w);
   check_grads(w);
-  for (const Decl *d; (d = world_next(w, SPACE_MODEL, &at));)
-    if (own(w, d) && !d->item->bad) check_model(w, d, out);
+  for (const Decl *decl; (decl = world_next(w, SPACE_MODEL, &at));)
+    if (own(w, decl) && !decl->item->bad) check_model(w, decl, out);
   check_trains(w);
   check_plans(w, out);
   check_all_weights(w);

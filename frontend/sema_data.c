@@ -17,8 +17,8 @@ static void fed_by_columns(Eval *e, Feds *out, const AstValue *columns) {
       fed_push(e, out, columns->args.at[i].key->text, columns->args.at[i].key->span);
 }
 
-static bool is_call(const AstValue *v, const char *word) {
-  return v && v->kind == VALUE_CALL && !strcmp(v->path->text, word);
+static bool is_call(const AstValue *value, const char *word) {
+  return value && value->kind == VALUE_CALL && !strcmp(value->path->text, word);
 }
 
 /* The default: a model with exactly two inputs of the same dims and the same `of`. */
@@ -80,19 +80,19 @@ static void check_fed(Eval *e, const Feds *fed, Span line) {
 }
 
 /* E0607, W0502 */
-static void check_trained(Eval *e, const Choice *c) {
-  const AstSetting *optim = c->train ? settings_line(c->train->item, "optim") : NULL;
+static void check_trained(Eval *e, const Choice *choice) {
+  const AstSetting *optim = choice->train ? settings_line(choice->train->item, "optim") : NULL;
   bool any = false;
   for (uint32_t i = 0; i < e->params.n; i++) any |= !e->params.at[i]->frozen;
   if (!optim || any) return;
   if (!e->params.n) {
     world_warn(e->w, "W0502", optim->path->span,
-               arena_printf(e->arena, "model `%s` has no parameter to train", c->model->name),
+               arena_printf(e->arena, "model `%s` has no parameter to train", choice->model->name),
                NULL);
     return;
   }
   Report *r = world_error(e->w, "E0607", optim->path->span, "model `%s` has nothing to train",
-                          c->model->name);
+                          choice->model->name);
   diag_label(r, "all of its parameters are @frozen");
 }
 
@@ -147,9 +147,9 @@ static void warn_data_words(Eval *e, const AstSetting *line) {
   const AstValue **source;
   bool columns = setting_operands(e->ctx, line, &source) && is_call(source[0], "columns");
   for (size_t i = 0; i < sizeof readers / sizeof *readers; i++) {
-    const AstValue *v = setting_option(line, readers[i].key);
-    if (!v || is_read(line, columns, readers[i].what)) continue;
-    world_warn(e->w, "W0706", v->span,
+    const AstValue *value = setting_option(line, readers[i].key);
+    if (!value || is_read(line, columns, readers[i].what)) continue;
+    world_warn(e->w, "W0706", value->span,
                arena_printf(e->arena, "`%s` changes nothing here", readers[i].key),
                reader_words[readers[i].what]);
   }
@@ -167,9 +167,9 @@ static void check_nesterov(Eval *e, const AstItem *train) {
   if (momentum) diag_edit(r, momentum->span, "0.9");
 }
 
-void check_data(Eval *e, const Choice *c) {
-  const AstItem *train = c->train ? c->train->item : NULL;
-  check_trained(e, c);
+void check_data(Eval *e, const Choice *choice) {
+  const AstItem *train = choice->train ? choice->train->item : NULL;
+  check_trained(e, choice);
   check_onebit(e, train);
   check_nesterov(e, train);
   check_delay(e, train);
@@ -211,15 +211,15 @@ static void no_param(Eval *e, const AstSetting *line, const NameMap *lines) {
   } else diag_near(r, "a parameter without a line", near);
 }
 
-static void check_order(Eval *e, const AstSetting *line, const Param *p) {
-  Dims want = p->dims, have = {0};
+static void check_order(Eval *e, const AstSetting *line, const Param *param) {
+  Dims want = param->dims, have = {0};
   if (!line->as) return;
   for (uint32_t g = 0; g < line->as->groups.n; g++)
     for (uint32_t i = 0; i < line->as->groups.at[g].from.n; i++)
       dims_add(&have, line->as->groups.at[g].from.at[i].text);
   if (have.n == want.n && dims_same(&have, &want) && !dims_repeated(&have)) return;
   Report *r = world_error(e->w, "E0503", line->as->span,
-                          "`as` is not an order of the dimensions of `%s`", p->path);
+                          "`as` is not an order of the dimensions of `%s`", param->path);
   diag_label(r, "the parameter has %s", dims_text(e->ctx, &want));
 }
 
@@ -230,16 +230,16 @@ static int count_stars(const char *s) {
 }
 
 /* A name of the file has a star per star of the path: the rounds. */
-static void check_stars(Eval *e, const AstSetting *line, const Param *p) {
-  int want = count_stars(p->path);
+static void check_stars(Eval *e, const AstSetting *line, const Param *param) {
+  int want = count_stars(param->path);
   for (uint32_t i = 0; i < line->target.n; i++) {
-    const AstValue *v = line->target.at[i].value;
-    if (v->kind != VALUE_STRING || count_stars(v->string) == want) continue;
-    Report *r = world_error(e->w, "E0502", v->span, "\"%s\" needs %s `*`", v->string,
+    const AstValue *value = line->target.at[i].value;
+    if (value->kind != VALUE_STRING || count_stars(value->string) == want) continue;
+    Report *r = world_error(e->w, "E0502", value->span, "\"%s\" needs %s `*`", value->string,
                             want == 0   ? "no"
                             : want == 1 ? "one"
                                         : "one per stack a");
-    diag_label(r, "stands for the round, as in `%s`", p->path);
+    diag_label(r, "stands for the round, as in `%s`", param->path);
   }
 }
 
@@ -258,15 +258,16 @@ static void missing_lines(Eval *e, const AstItem *weights, const NameMap *lines)
   diag_fact(r, "%s%s", list, n > 5 ? ", .." : "");
 }
 
-static void check_line(Eval *e, const AstSetting *s, const Param *p, const AstSetting *before,
-                       const NameMap *lines) {
-  if (!p) {
-    no_param(e, s, lines);
+static void check_line(Eval *e, const AstSetting *setting, const Param *param,
+                       const AstSetting *before, const NameMap *lines) {
+  if (!param) {
+    no_param(e, setting, lines);
     return;
   }
-  check_order(e, s, p), check_stars(e, s, p);
+  check_order(e, setting, param), check_stars(e, setting, param);
   if (!before) return;
-  Report *r = world_error(e->w, "E0502", s->path->span, "`%s` has two lines", s->path->text);
+  Report *r =
+      world_error(e->w, "E0502", setting->path->span, "`%s` has two lines", setting->path->text);
   diag_also(r, before->path->span, "the first one");
 }
 
@@ -276,14 +277,14 @@ void check_weights(Eval *e, const AstItem *weights) {
   for (uint32_t i = 0; weights->block && i < weights->block->settings.n; i++)
     names_put(all, 0, weights->block->settings.at[i]->path->text, i);
   for (uint32_t i = 0; weights->block && i < weights->block->settings.n; i++) {
-    const AstSetting *s = weights->block->settings.at[i];
+    const AstSetting *setting = weights->block->settings.at[i];
     uint32_t param, line;
-    if (s->arrow != ARROW_LEFT) continue;
-    bool known = names_find(params, 0, s->path->text, &param);
-    bool again = names_find(lines, 0, s->path->text, &line);
-    check_line(e, s, known ? e->params.at[param] : NULL,
+    if (setting->arrow != ARROW_LEFT) continue;
+    bool known = names_find(params, 0, setting->path->text, &param);
+    bool again = names_find(lines, 0, setting->path->text, &line);
+    check_line(e, setting, known ? e->params.at[param] : NULL,
                again ? weights->block->settings.at[line] : NULL, all);
-    names_put(lines, 0, s->path->text, i);
+    names_put(lines, 0, setting->path->text, i);
   }
   if (weights->block && !weights->bad && e->w->errors == before) missing_lines(e, weights, lines);
   if (weights->block) check_weights_config(e, weights);

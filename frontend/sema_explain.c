@@ -4,9 +4,9 @@
 #include <string.h>
 
 /* The source text of an expression if it is short and on one line. */
-Str expr_text(Ctx *c, const AstExpr *x, const char *otherwise) {
-  if (!x || !x->span.file || x->span.length > 40) return otherwise;
-  Str t = span_text(c, x->span);
+Str expr_text(Ctx *c, const AstExpr *expr, const char *otherwise) {
+  if (!expr || !expr->span.file || expr->span.length > 40) return otherwise;
+  Str t = span_text(c, expr->span);
   return strchr(t, '\n') ? otherwise : t;
 }
 
@@ -16,10 +16,10 @@ void explain_no_dim(World *w, Span at, Str name) {
   Report *r = world_error(w, "E0201", at, "no dimension named `%s`", name);
   diag_label(r, "not in any `dims` block of %s", world_file_name(w, at.file));
   uint32_t i = 0;
-  for (const Decl *d; near && (d = world_next(w, SPACE_DIM, &i));)
-    if (!strcmp(d->name, near)) {
+  for (const Decl *decl; near && (decl = world_next(w, SPACE_DIM, &i));)
+    if (!strcmp(decl->name, near)) {
       diag_help(r, "a dimension with a similar name exists: `%s` (%s)", near,
-                world_place(w, at, d->span));
+                world_place(w, at, decl->span));
       diag_edit(r, at, "%s", near);
       return;
     }
@@ -51,10 +51,12 @@ static const Binding *fitting(const Env *env, const AstExpr *wrong, const Dims *
   int nearest = 1000;
   if (wrong->kind != EXPR_NAME) return NULL;
   for (uint32_t i = 0; i < env->vars.n; i++) {
-    const Binding *b = &env->vars.at[i];
-    if (b->val.kind != VAL_FLOAT || !b->val.dims.n || !dims_subset(&b->val.dims, into)) continue;
-    int d = distance(b->name, wrong->name.text);
-    if (d < nearest) nearest = d, best = b;
+    const Binding *binding = &env->vars.at[i];
+    if (binding->val.kind != VAL_FLOAT || !binding->val.dims.n ||
+        !dims_subset(&binding->val.dims, into))
+      continue;
+    int d = distance(binding->name, wrong->name.text);
+    if (d < nearest) nearest = d, best = binding;
   }
   return nearest * 3 <= 2 * (int)strlen(wrong->name.text) ? best : NULL;
 }
@@ -69,22 +71,22 @@ static const char *all_pairs(AstOp op) {
   }
 }
 
-void explain_elementwise(Eval *e, const Env *env, const AstExpr *x, const Val *a, const Val *b) {
+void explain_elementwise(Eval *e, const Env *env, const AstExpr *expr, const Val *a, const Val *b) {
   Ctx *c = e->ctx;
-  Report *r = eval_error(e, "E0301", x->right->span,
+  Report *r = eval_error(e, "E0301", expr->right->span,
                          "`%s` needs one operand to contain all dimensions of the other",
-                         ast_op_name(x->op));
+                         ast_op_name(expr->op));
   Dims extra = dims_without(&b->dims, &a->dims);
   Str list = dims_names(c, &extra);
   diag_label(r, "has %s", dims_text(c, &b->dims));
   diag_fact(r, "left operand has %s; %s %s not in %s", dims_text(c, &a->dims), list,
             extra.n > 1 ? "are" : "is", extra.n > 1 ? "it" : "it");
-  const Binding *better = fitting(env, x->right, &a->dims);
-  if (better) diag_edit(r, x->right->span, "%s", better->name);
+  const Binding *better = fitting(env, expr->right, &a->dims);
+  if (better) diag_edit(r, expr->right->span, "%s", better->name);
   if (better)
     diag_help(r, "`%s %s` fits here; %s, widen one side: `expand[%s](...)`", better->name,
-              dims_text(c, &better->val.dims), all_pairs(x->op), list);
-  else diag_help(r, "%s, widen one side: `expand[%s](...)`", all_pairs(x->op), list);
+              dims_text(c, &better->val.dims), all_pairs(expr->op), list);
+  else diag_help(r, "%s, widen one side: `expand[%s](...)`", all_pairs(expr->op), list);
 }
 
 /* ---- E0302 ---- */
@@ -106,9 +108,9 @@ void explain_contract(Eval *e, const Call *call, Str dim) {
   const Val *a = &call->arg[0], *b = &call->arg[1];
   bool in_a = dims_has(&a->dims, dim), in_b = dims_has(&b->dims, dim);
   Span at = call->axes->span;
-  const AstGroup *g = &call->axes->groups.at[0];
-  for (uint32_t i = 0; i < g->from.n; i++)
-    if (g->from.at[i].text == dim || g->from.n == 1) at = g->from.at[i].span;
+  const AstGroup *group = &call->axes->groups.at[0];
+  for (uint32_t i = 0; i < group->from.n; i++)
+    if (group->from.at[i].text == dim || group->from.n == 1) at = group->from.at[i].span;
   Str left = operand_name(c, call, 0), right = operand_name(c, call, 1);
   Report *r = in_a || in_b
                   ? eval_error(e, "E0302", at, "cannot contract `%s`: `%s` does not have it", dim,
@@ -133,44 +135,45 @@ void explain_contract(Eval *e, const Call *call, Str dim) {
 }
 
 /* dot(x, w): the axes are missing, and mostly it is clear which. */
-void explain_no_axes(Eval *e, const Call *c) {
-  Report *r = eval_error(e, "E0204", c->span, "`%s` needs axes in square brackets", c->name);
+void explain_no_axes(Eval *e, const Call *call) {
+  Report *r = eval_error(e, "E0204", call->span, "`%s` needs axes in square brackets", call->name);
   Dims shared = {0};
-  if (!strcmp(c->name, "dot") && c->n == 2) {
-    Dims only = dims_without(&c->arg[0].dims, &c->arg[1].dims);
-    shared = dims_without(&c->arg[0].dims, &only);
+  if (!strcmp(call->name, "dot") && call->n == 2) {
+    Dims only = dims_without(&call->arg[0].dims, &call->arg[1].dims);
+    shared = dims_without(&call->arg[0].dims, &only);
   }
-  Span behind = {c->name_span.file, c->name_span.offset + c->name_span.length, 0};
+  Span behind = {call->name_span.file, call->name_span.offset + call->name_span.length, 0};
   if (shared.n == 1) {
     diag_help(r, "the shared dimension is `%s`: `dot[%s](..)`", shared.at[0], shared.at[0]);
     diag_edit(r, behind, "[%s]", shared.at[0]);
-  } else if (c->n && c->arg[0].dims.n)
-    diag_help(r, "for example `%s[%s](..)`", c->name, c->arg[0].dims.at[c->arg[0].dims.n - 1]);
-  else diag_help(r, "for example `%s[D](..)`", c->name);
+  } else if (call->n && call->arg[0].dims.n)
+    diag_help(r, "for example `%s[%s](..)`", call->name,
+              call->arg[0].dims.at[call->arg[0].dims.n - 1]);
+  else diag_help(r, "for example `%s[D](..)`", call->name);
 }
 
 /* ---- E0303 ---- */
 
 /* dot[Head](q, k): both have Seq, whose `like` Key was wanted. */
-static Str matched_axis(Eval *e, Str dim, const AstExpr *x) {
+static Str matched_axis(Eval *e, Str dim, const AstExpr *expr) {
   const DimInfo *info = sizes_find(e->sizes, dim);
-  if (!info || !info->def->like.text || !x || x->kind != EXPR_CALL || !x->axes ||
-      strcmp(x->name.text, "dot"))
+  if (!info || !info->def->like.text || !expr || expr->kind != EXPR_CALL || !expr->axes ||
+      strcmp(expr->name.text, "dot"))
     return NULL;
-  const AstGroup *g = &x->axes->groups.at[0];
-  for (uint32_t i = 0; i < g->from.n; i++)
-    if (g->from.at[i].text == info->def->like.text) return NULL;
-  return x->args.n == 2 ? info->def->like.text : NULL;
+  const AstGroup *group = &expr->axes->groups.at[0];
+  for (uint32_t i = 0; i < group->from.n; i++)
+    if (group->from.at[i].text == info->def->like.text) return NULL;
+  return expr->args.n == 2 ? info->def->like.text : NULL;
 }
 
-static void help_crossed(Eval *e, Report *r, Str like, Str dim, const AstExpr *x) {
+static void help_crossed(Eval *e, Report *r, Str like, Str dim, const AstExpr *expr) {
   Ctx *c = e->ctx;
   diag_fact(r, "`%s` is in both operands and is not contracted, so it was matched, not crossed",
             like);
   diag_help(r, "give the keys their own axis: `dot%s(%s, rename[%s -> %s](%s))`",
-            span_text(c, x->axes->span), expr_text(c, x->args.at[0].value, "q"), like, dim,
-            expr_text(c, x->args.at[1].value, "k"));
-  diag_edit_around(r, x->args.at[1].value->span,
+            span_text(c, expr->axes->span), expr_text(c, expr->args.at[0].value, "q"), like, dim,
+            expr_text(c, expr->args.at[1].value, "k"));
+  diag_edit_around(r, expr->args.at[1].value->span,
                    arena_printf(c->arena, "rename[%s -> %s](", like, dim), ")");
 }
 

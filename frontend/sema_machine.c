@@ -59,71 +59,73 @@ void check_machine_block(World *w, const AstItem *item) {
 
 /* ---- a plan on it ---- */
 
-static void too_many(PlanCheck *p, const Decl *d, const AstValue *on, int64_t ranks, int64_t gpus,
-                     int64_t nodes) {
-  const AstSetting *mesh = settings_line(p->item, "mesh");
-  Report *r = world_error(p->w, "E0708", mesh->span, "a mesh of %lld ranks on %lld GPUs",
+static void too_many(PlanCheck *check, const Decl *decl, const AstValue *on, int64_t ranks,
+                     int64_t gpus, int64_t nodes) {
+  const AstSetting *mesh = settings_line(check->item, "mesh");
+  Report *r = world_error(check->w, "E0708", mesh->span, "a mesh of %lld ranks on %lld GPUs",
                           (long long)ranks, (long long)(gpus * nodes));
-  diag_also(r, on->span, "machine `%s`", d->name);
+  diag_also(r, on->span, "machine `%s`", decl->name);
   long long needed = (long long)((ranks + gpus - 1) / gpus);
-  const AstValue *written = settings_value(p->item, "on", "nodes");
-  diag_help(r, "`on %s nodes = %lld`", d->name, needed);
+  const AstValue *written = settings_value(check->item, "on", "nodes");
+  diag_help(r, "`on %s nodes = %lld`", decl->name, needed);
   if (written) diag_edit(r, written->span, "%lld", needed);
   else
     diag_edit(r, (Span){on->span.file, on->span.offset + on->span.length, 0}, " nodes = %lld",
               needed);
 }
 
-static void note_idle(PlanCheck *p, const AstValue *on, int64_t ranks, int64_t all) {
-  const AstSetting *mesh = settings_line(p->item, "mesh");
+static void note_idle(PlanCheck *check, const AstValue *on, int64_t ranks, int64_t all) {
+  const AstSetting *mesh = settings_line(check->item, "mesh");
   Report *r =
-      world_error(p->w, "N0701", mesh ? mesh->span : on->span, "%lld of %lld GPUs have no rank",
+      world_error(check->w, "N0701", mesh ? mesh->span : on->span, "%lld of %lld GPUs have no rank",
                   (long long)(all - ranks), (long long)all);
   diag_label(r, mesh ? "%lld ranks" : "one rank: the plan has no `mesh`", (long long)ranks);
   if (mesh) diag_also(r, on->span, "%lld GPUs", (long long)all);
 }
 
-void check_machine(PlanCheck *p) {
-  const AstValue *on = settings_value(p->item, "on", NULL);
+void check_machine(PlanCheck *check) {
+  const AstValue *on = settings_value(check->item, "on", NULL);
   if (!on || on->kind != VALUE_PATH) return;
-  const Decl *d = world_find(p->w, SPACE_MACHINE, intern(p->e->ctx->names, on->path->text), false);
-  if (!d) {
-    const char *near = world_nearest(p->w, SPACE_MACHINE, on->path->text);
-    Report *r = world_error(p->w, "E0201", on->span, "no machine named `%s`", on->path->text);
+  const Decl *decl =
+      world_find(check->w, SPACE_MACHINE, intern(check->e->ctx->names, on->path->text), false);
+  if (!decl) {
+    const char *near = world_nearest(check->w, SPACE_MACHINE, on->path->text);
+    Report *r = world_error(check->w, "E0201", on->span, "no machine named `%s`", on->path->text);
     diag_near(r, "a machine", near);
     return;
   }
-  int64_t ranks = 1, gpus = settings_integer(d->item, ITEM_MACHINE, "node", "gpus");
-  int64_t nodes = settings_integer(p->item, ITEM_PLAN, "on", "nodes");
-  for (uint32_t i = 0; i < p->mesh.n; i++) ranks *= p->mesh.at[i].size;
+  int64_t ranks = 1, gpus = settings_integer(decl->item, ITEM_MACHINE, "node", "gpus");
+  int64_t nodes = settings_integer(check->item, ITEM_PLAN, "on", "nodes");
+  for (uint32_t i = 0; i < check->mesh.n; i++) ranks *= check->mesh.at[i].size;
   if (gpus <= 0 || nodes <= 0) return;
-  if (settings_line(p->item, "mesh") && ranks > gpus * nodes)
-    too_many(p, d, on, ranks, gpus, nodes);
-  else if (ranks < gpus * nodes) note_idle(p, on, ranks, gpus * nodes);
+  if (settings_line(check->item, "mesh") && ranks > gpus * nodes)
+    too_many(check, decl, on, ranks, gpus, nodes);
+  else if (ranks < gpus * nodes) note_idle(check, on, ranks, gpus * nodes);
 }
 
 /* The axis splits elements of layers, and its ranks do not fit into one node. */
-void warn_spans(PlanCheck *p, const PlaceLine *rule) {
-  const AstValue *on = settings_value(p->item, "on", NULL);
-  const Decl *d =
-      on && on->kind == VALUE_PATH ? world_find(p->w, SPACE_MACHINE, on->path->text, false) : NULL;
-  int64_t gpus = d ? settings_integer(d->item, ITEM_MACHINE, "node", "gpus") : 0, ranks = 1;
+void warn_spans(PlanCheck *check, const PlaceLine *rule) {
+  const AstValue *on = settings_value(check->item, "on", NULL);
+  const Decl *decl = on && on->kind == VALUE_PATH
+                         ? world_find(check->w, SPACE_MACHINE, on->path->text, false)
+                         : NULL;
+  int64_t gpus = decl ? settings_integer(decl->item, ITEM_MACHINE, "node", "gpus") : 0, ranks = 1;
   bool inner = false;
   for (uint32_t i = 0; i < rule->dims.n; i++)
     inner |= !rule->dims.at[i].otherwise && strcmp(rule->dims.at[i].dim, "Batch") &&
-             !plan_is_stack_dim(p, rule->dims.at[i].dim);
+             !plan_is_stack_dim(check, rule->dims.at[i].dim);
   if (gpus <= 0 || !inner || rule->axes.n != 1) return;
-  for (uint32_t i = 0; i < p->mesh.n; i++) {
-    ranks *= p->mesh.at[i].size;
-    if (&p->mesh.at[i] == rule->axes.at[0]) break;
+  for (uint32_t i = 0; i < check->mesh.n; i++) {
+    ranks *= check->mesh.at[i].size;
+    if (&check->mesh.at[i] == rule->axes.at[0]) break;
   }
   if (ranks <= gpus) return;
   Str axis = rule->axes.at[0]->name;
-  world_warn(p->w, "W0701", rule->target,
-             arena_printf(p->e->arena,
+  world_warn(check->w, "W0701", rule->target,
+             arena_printf(check->e->arena,
                           "mesh axis `%s` spans nodes: %lld ranks, %lld GPUs in a node", axis,
                           (long long)ranks, (long long)gpus),
-             arena_printf(p->e->arena,
+             arena_printf(check->e->arena,
                           "put `%s` first in `mesh`, with at most %lld: it sends in every layer",
                           axis, (long long)gpus));
 }

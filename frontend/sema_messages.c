@@ -3,20 +3,21 @@
    memory divide, and of weights that `zero 3` gathers them. */
 #include "frontend/sema_plan.h"
 
-static const AstValue *option(const PlanCheck *p, const char *key) {
-  return settings_value(p->item, "precision", key);
+static const AstValue *option(const PlanCheck *check, const char *key) {
+  return settings_value(check->item, "precision", key);
 }
 
-static bool is_word(const AstValue *v, const char *word) {
-  return v && v->kind == VALUE_PATH && !strcmp(v->path->text, word);
+static bool is_word(const AstValue *value, const char *word) {
+  return value && value->kind == VALUE_PATH && !strcmp(value->path->text, word);
 }
 
 /* Pass `wire` says so of what --set asks for. */
-static void check_f16(PlanCheck *p) {
-  const AstValue *reduce = option(p, "reduce");
-  Str type = settings_word(p->e->ctx, p->item, ITEM_PLAN, "precision", NULL);
+static void check_f16(PlanCheck *check) {
+  const AstValue *reduce = option(check, "reduce");
+  Str type = settings_word(check->e->ctx, check->item, ITEM_PLAN, "precision", NULL);
   if (!is_word(reduce, "f16") || (type && !strcmp(type, "f16"))) return;
-  Report *r = world_error(p->w, "E0602", reduce->span, "gradients in messages of f16 want a scale");
+  Report *r =
+      world_error(check->w, "E0602", reduce->span, "gradients in messages of f16 want a scale");
   diag_label(r, "below 6e-8 they would be 0");
   diag_help(r, "`reduce = bf16`, or `precision f16`, which scales them");
   diag_edit(r, reduce->span, "bf16");
@@ -24,25 +25,26 @@ static void check_f16(PlanCheck *p) {
 
 /* ---- 8 bits ---- */
 
-static bool any_int8(const PlanCheck *p) {
-  return is_word(option(p, "reduce"), "int8") || is_word(option(p, "gather"), "int8");
+static bool any_int8(const PlanCheck *check) {
+  return is_word(option(check, "reduce"), "int8") || is_word(option(check, "gather"), "int8");
 }
 
-int64_t plan_int8_numbers(const PlanCheck *p) {
-  return any_int8(p) ? settings_integer(p->item, ITEM_PLAN, "precision", "block") : 0;
+int64_t plan_int8_numbers(const PlanCheck *check) {
+  return any_int8(check) ? settings_integer(check->item, ITEM_PLAN, "precision", "block") : 0;
 }
 
-static void check_block(PlanCheck *p) {
+static void check_block(PlanCheck *check) {
   enum { LINE = 16 };
-  const AstValue *block = option(p, "block");
-  int64_t n = settings_integer(p->item, ITEM_PLAN, "precision", "block");
+  const AstValue *block = option(check, "block");
+  int64_t n = settings_integer(check->item, ITEM_PLAN, "precision", "block");
   if (!block) return;
-  if (!any_int8(p)) {
-    Report *r = world_error(p->w, "E0602", block->span, "`block` of messages that have no scale");
+  if (!any_int8(check)) {
+    Report *r =
+        world_error(check->w, "E0602", block->span, "`block` of messages that have no scale");
     diag_help(r, "it goes with `reduce = int8` or `gather = int8`");
   } else if (n % LINE) {
     int64_t near = n + LINE - n % LINE;
-    Report *r = world_error(p->w, "E0602", block->span,
+    Report *r = world_error(check->w, "E0602", block->span,
                             "blocks of %lld numbers do not divide what ranks share", (long long)n);
     diag_label(r, "a rank's piece begins at a multiple of 64 bytes");
     diag_help(r, "a multiple of %d: `block = %lld`", LINE, (long long)near);
@@ -50,38 +52,39 @@ static void check_block(PlanCheck *p) {
   }
 }
 
-static void check_gather(PlanCheck *p) {
-  const AstValue *gather = option(p, "gather");
-  int64_t stage = settings_integer(p->item, ITEM_PLAN, "zero", NULL);
+static void check_gather(PlanCheck *check) {
+  const AstValue *gather = option(check, "gather");
+  int64_t stage = settings_integer(check->item, ITEM_PLAN, "zero", NULL);
   if (!gather || stage == 3) return;
-  Report *r = world_error(p->w, "E0602", gather->span,
+  Report *r = world_error(check->w, "E0602", gather->span,
                           "`gather = int8`, and `zero %lld` gathers no weights", (long long)stage);
   diag_label(r, "ranks keep whole ones, which each step would round again");
   diag_help(r, "`zero 3` keeps a part of them on each rank in full, and gathers them for a layer");
 }
 
-static void warn_rounded(PlanCheck *p, const char *key, const char *what) {
-  const AstValue *v = option(p, key);
-  long long n = settings_integer(p->item, ITEM_PLAN, "precision", "block");
-  if (!is_word(v, "int8")) return;
+static void warn_rounded(PlanCheck *check, const char *key, const char *what) {
+  const AstValue *value = option(check, key);
+  long long n = settings_integer(check->item, ITEM_PLAN, "precision", "block");
+  if (!is_word(value, "int8")) return;
   world_warn(
-      p->w, "W0707", v->span,
-      !p->mesh.n
-          ? arena_printf(p->e->arena, "`%s = int8` changes nothing: one rank sends nothing", key)
+      check->w, "W0707", value->span,
+      !check->mesh.n
+          ? arena_printf(check->e->arena, "`%s = int8` changes nothing: one rank sends nothing",
+                         key)
           : arena_printf(
-                p->e->arena,
+                check->e->arena,
                 "`%s = int8` changes numbers: a message rounds %s by up to 0.394 %% of the "
                 "largest of %lld",
                 key, what, n),
-      p->mesh.n
+      check->mesh.n
           ? "`shardc plan` tells what it saves; compare the loss with that of a run without it"
           : "leave it out, or give the plan a `mesh`");
 }
 
-void check_messages(PlanCheck *p) {
-  check_f16(p);
-  check_block(p);
-  check_gather(p);
-  warn_rounded(p, "reduce", "gradients");
-  warn_rounded(p, "gather", "weights");
+void check_messages(PlanCheck *check) {
+  check_f16(check);
+  check_block(check);
+  check_gather(check);
+  warn_rounded(check, "reduce", "gradients");
+  warn_rounded(check, "gather", "weights");
 }

@@ -62,9 +62,9 @@ static void check_unread(Eval *e, const AstItem *train) {
   static const char *const keys[] = {"ratio", "window"};
   if (is_auto(settings_value(train, "optim", "freeze"))) return;
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-    const AstValue *v = settings_value(train, "optim", keys[i]);
-    if (!v) continue;
-    Report *r = eval_error(e, "E0602", v->span, "`%s` goes with `freeze = auto`", keys[i]);
+    const AstValue *value = settings_value(train, "optim", keys[i]);
+    if (!value) continue;
+    Report *r = eval_error(e, "E0602", value->span, "`%s` goes with `freeze = auto`", keys[i]);
     diag_help(r, "leave it out: the step of the freeze is written");
   }
 }
@@ -101,8 +101,8 @@ void check_onebit(Eval *e, const AstItem *train) {
 
 /* Each worker divides by the roots of all second moments, and goes on from all of the momentum,
    which after the freeze could be kept as signs. */
-static void refuse_states(PlanCheck *p, Span at) {
-  Report *r = world_error(p->w, unbuilt_code(p->w), at,
+static void refuse_states(PlanCheck *check, Span at) {
+  Report *r = world_error(check->w, unbuilt_code(check->w), at,
                           "`zero 1` with `optim onebit_adam` is not built yet");
   diag_fact(r,
             "workers read all second moments in every step: of 8 bytes of moments a parameter it "
@@ -110,42 +110,42 @@ static void refuse_states(PlanCheck *p, Span at) {
   diag_help(r, "`optim adamw` takes it");
 }
 
-static void check_zero(PlanCheck *p) {
-  int64_t stage = settings_integer(p->item, ITEM_PLAN, "zero", NULL);
-  const AstValue *zero = settings_value(p->item, "zero", NULL);
+static void check_zero(PlanCheck *check) {
+  int64_t stage = settings_integer(check->item, ITEM_PLAN, "zero", NULL);
+  const AstValue *zero = settings_value(check->item, "zero", NULL);
   if (!zero || stage < 1) return;
   if (stage == 1) {
-    refuse_states(p, zero->span);
+    refuse_states(check, zero->span);
     return;
   }
-  Report *r = world_error(p->w, "E0602", zero->span, "`zero %lld` keeps no whole gradient",
+  Report *r = world_error(check->w, "E0602", zero->span, "`zero %lld` keeps no whole gradient",
                           (long long)stage);
   diag_label(r, "1-bit Adam's workers each compress all of theirs");
   diag_help(r, "`zero 0`, or `optim adamw`");
   diag_edit(r, zero->span, "0");
 }
 
-static bool cuts_batch(const PlaceLine *r) {
-  for (uint32_t i = 0; i < r->dims.n; i++)
-    if (!strcmp(r->dims.at[i].dim, "Batch")) return true;
+static bool cuts_batch(const PlaceLine *line) {
+  for (uint32_t i = 0; i < line->dims.n; i++)
+    if (!strcmp(line->dims.at[i].dim, "Batch")) return true;
   return false;
 }
 
-static int64_t ranks_of_line(const PlaceLine *r) {
+static int64_t ranks_of_line(const PlaceLine *line) {
   int64_t ranks = 1;
-  for (uint32_t k = 0; k < r->axes.n; k++) ranks *= r->axes.at[k]->size;
+  for (uint32_t k = 0; k < line->axes.n; k++) ranks *= line->axes.at[k]->size;
   return ranks;
 }
 
 /* Ranks that cut Batch have whole workers. */
-static void check_ranks(PlanCheck *p) {
-  int64_t workers = option(p->c->train->item, "workers"), ranks = 1;
-  for (uint32_t i = 0; i < p->rules.n; i++) {
-    const PlaceLine *r = &p->rules.at[i];
-    if (!cuts_batch(r) || workers < 1) continue;
-    ranks *= ranks_of_line(r);
+static void check_ranks(PlanCheck *check) {
+  int64_t workers = option(check->c->train->item, "workers"), ranks = 1;
+  for (uint32_t i = 0; i < check->rules.n; i++) {
+    const PlaceLine *line = &check->rules.at[i];
+    if (!cuts_batch(line) || workers < 1) continue;
+    ranks *= ranks_of_line(line);
     if (workers % ranks == 0) continue;
-    Report *d = world_error(p->w, "E0703", r->target, "%lld ranks for %lld workers",
+    Report *d = world_error(check->w, "E0703", line->target, "%lld ranks for %lld workers",
                             (long long)ranks, (long long)workers);
     diag_fact(d, "a rank does the work of one worker or of several, of each all");
     diag_help(d, "ranks that divide %lld, or `workers = %lld`: other numbers, not only other bits",
@@ -155,36 +155,37 @@ static void check_ranks(PlanCheck *p) {
 }
 
 /* Of each part of a rank's samples its workers have equal shares. */
-static void check_parts(PlanCheck *p) {
-  const AstValue *micro = settings_value(p->item, "micro", NULL);
-  int64_t n = settings_integer(p->item, ITEM_PLAN, "micro", NULL),
-          workers = option(p->c->train->item, "workers"), ranks = 1;
-  for (uint32_t i = 0; i < p->rules.n; i++)
-    if (cuts_batch(&p->rules.at[i])) ranks *= ranks_of_line(&p->rules.at[i]);
+static void check_parts(PlanCheck *check) {
+  const AstValue *micro = settings_value(check->item, "micro", NULL);
+  int64_t n = settings_integer(check->item, ITEM_PLAN, "micro", NULL),
+          workers = option(check->c->train->item, "workers"), ranks = 1;
+  for (uint32_t i = 0; i < check->rules.n; i++)
+    if (cuts_batch(&check->rules.at[i])) ranks *= ranks_of_line(&check->rules.at[i]);
   int64_t each = workers / ranks; /* workers of a rank */
   if (!micro || n < 1 || each < 2 || workers % ranks || n % each == 0) return;
-  Report *r = world_error(p->w, "E0703", micro->span, "`micro %lld`, and a rank has %lld workers",
-                          (long long)n, (long long)each);
+  Report *r =
+      world_error(check->w, "E0703", micro->span, "`micro %lld`, and a rank has %lld workers",
+                  (long long)n, (long long)each);
   diag_fact(r, "each part of its samples has equal shares of all of them");
   diag_help(r, "a multiple of %lld", (long long)each);
   diag_edit(r, micro->span, "%lld", (long long)(n + each - n % each));
 }
 
 /* Stages that stream are made of `step` alone. */
-static void check_schedule(PlanCheck *p) {
-  const AstValue *schedule = settings_value(p->item, "pipeline", NULL);
-  Str word = settings_word(p->e->ctx, p->item, ITEM_PLAN, "pipeline", NULL);
+static void check_schedule(PlanCheck *check) {
+  const AstValue *schedule = settings_value(check->item, "pipeline", NULL);
+  Str word = settings_word(check->e->ctx, check->item, ITEM_PLAN, "pipeline", NULL);
   if (!schedule || !strcmp(word, "sequential")) return;
-  Report *r = world_error(p->w, unbuilt_code(p->w), schedule->span,
+  Report *r = world_error(check->w, unbuilt_code(check->w), schedule->span,
                           "`pipeline %s` with `optim onebit_adam` is not built yet", word);
   diag_help(r, "`pipeline sequential` takes it, `optim adamw` too");
   diag_edit(r, schedule->span, "sequential");
 }
 
-void check_onebit_plan(PlanCheck *p) {
-  if (!p->c->train || !is_onebit(p->e, p->c->train->item)) return;
-  check_zero(p);
-  check_ranks(p);
-  check_parts(p);
-  check_schedule(p);
+void check_onebit_plan(PlanCheck *check) {
+  if (!check->c->train || !is_onebit(check->e, check->c->train->item)) return;
+  check_zero(check);
+  check_ranks(check);
+  check_parts(check);
+  check_schedule(check);
 }

@@ -402,16 +402,16 @@ static double last_begins(const Val *v) {
   return at;
 }
 
-bool pattern_beyond(const Mask *m, double rows, double columns, double *named, double *there) {
-  bool global = !strcmp(m->name, "global"), variable = !strcmp(m->name, "variable");
+bool pattern_beyond(const Mask *mask, double rows, double columns, double *named, double *there) {
+  bool global = !strcmp(mask->name, "global"), variable = !strcmp(mask->name, "variable");
   if (!global && !variable) return false;
-  const Val *list = &m->arg[global ? 0 : 1];
-  bool by_row = global ? is_on(&m->arg[1], true) : is_on(&m->arg[2], false),
-       by_column = !global || is_on(&m->arg[2], true);
+  const Val *list = &mask->arg[global ? 0 : 1];
+  bool by_row = global ? is_on(&mask->arg[1], true) : is_on(&mask->arg[2], false),
+       by_column = !global || is_on(&mask->arg[2], true);
   *there = fmax(by_row ? rows : 0, by_column ? columns : 0);
   *named = absent(list) ? 0 : names_up_to(list);
   if (*named > *there) return true;
-  if (global || absent(&m->arg[0])) return false;
-  *there = fmax(rows, columns), *named = last_begins(&m->arg[0]) + 1;
+  if (global || absent(&mask->arg[0])) return false;
+  *there = fmax(rows, columns), *named = last_begins(&mask->arg[0]) + 1;
   return *named > *there;
 }

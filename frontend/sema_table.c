@@ -25,15 +25,15 @@ static Str folder_of(const World *w, Span word) {
 static const PatternTable *read_table(World *w, Str path) {
   for (uint32_t i = 0; i < w->tables.n; i++)
     if (!strcmp(w->tables.at[i]->path, path)) return w->tables.at[i];
-  PatternTable *t = ARENA_NEW(w->ctx->arena, PatternTable);
+  PatternTable *table = ARENA_NEW(w->ctx->arena, PatternTable);
   size_t n;
   errno = 0;
   const char *text = text_read(w->ctx, path, &n);
-  t->path = path;
-  if (!text) t->error = errno ? errno : ENOENT;
-  else t->bits = npy_bits(w->ctx->arena, text, n);
-  vec_push(w->ctx->arena, w->tables, t);
-  return t;
+  table->path = path;
+  if (!text) table->error = errno ? errno : ENOENT;
+  else table->bits = npy_bits(w->ctx->arena, text, n);
+  vec_push(w->ctx->arena, w->tables, table);
+  return table;
 }
 
 /* Of the .npy files of its folder, as it would be written. */
@@ -65,40 +65,40 @@ static bool not_read(Eval *e, Span at, Str folder, Str name, int error) {
   return false;
 }
 
-bool table_read(Eval *e, Mask *m, Str name, Span at) {
-  Str folder = *name == '/' ? "" : folder_of(e->w, m->span);
-  const PatternTable *t = read_table(e->w, arena_printf(e->arena, "%s%s", folder, name));
-  if (t->error) return not_read(e, at, folder, name, t->error);
-  m->table = t;
-  if (!t->bits.fault) return true;
+bool table_read(Eval *e, Mask *mask, Str name, Span at) {
+  Str folder = *name == '/' ? "" : folder_of(e->w, mask->span);
+  const PatternTable *table = read_table(e->w, arena_printf(e->arena, "%s%s", folder, name));
+  if (table->error) return not_read(e, at, folder, name, table->error);
+  mask->table = table;
+  if (!table->bits.fault) return true;
   Report *r = eval_error(e, "E0314", at, "the table `%s` cannot be taken", name);
-  diag_label(r, "%s", t->bits.fault);
-  if (t->bits.help) diag_help(r, "%s", t->bits.help);
+  diag_label(r, "%s", table->bits.fault);
+  if (table->bits.help) diag_help(r, "%s", table->bits.help);
   return false;
 }
 
 /* [rows, columns] of the last two dims, [heads] before them if there are three. */
-bool table_fits(Eval *e, const Mask *m, const BlockGrid *g) {
-  const NpyBits *b = &m->table->bits;
-  int64_t q = size_of(e->sizes, g->q), k = size_of(e->sizes, g->k), heads = 1;
-  for (int i = 0; i < g->heads.n; i++) heads *= size_of(e->sizes, g->heads.at[i]);
-  bool sized = g->unit > 0 && q > 0 && k > 0 && heads > 0;
-  int64_t rows = sized ? (int64_t)ceil((double)q / g->unit) : 0,
-          columns = sized ? (int64_t)ceil((double)k / g->unit) : 0;
-  bool fits = b->dim[b->rank - 2] == rows && b->dim[b->rank - 1] == columns &&
-              (b->rank == 2 || b->dim[0] == heads);
+bool table_fits(Eval *e, const Mask *mask, const BlockGrid *grid) {
+  const NpyBits *bits = &mask->table->bits;
+  int64_t q = size_of(e->sizes, grid->q), k = size_of(e->sizes, grid->k), heads = 1;
+  for (int i = 0; i < grid->heads.n; i++) heads *= size_of(e->sizes, grid->heads.at[i]);
+  bool sized = grid->unit > 0 && q > 0 && k > 0 && heads > 0;
+  int64_t rows = sized ? (int64_t)ceil((double)q / grid->unit) : 0,
+          columns = sized ? (int64_t)ceil((double)k / grid->unit) : 0;
+  bool fits = bits->dim[bits->rank - 2] == rows && bits->dim[bits->rank - 1] == columns &&
+              (bits->rank == 2 || bits->dim[0] == heads);
   if (!sized || fits) return true;
-  Report *r = eval_error(e, "E0314", m->span, "a table of other blocks than the layout has");
-  diag_label(r, "is %s", npy_shape(e->arena, b));
-  diag_fact(r, "`%s` has %lld elements and `%s` %lld: %lld x %lld blocks of %.0f", g->q,
-            (long long)q, g->k, (long long)k, (long long)rows, (long long)columns, g->unit);
-  if (b->rank == 3 && g->heads.n)
-    diag_fact(r, "%s are %lld heads", dims_names(e->ctx, &g->heads), (long long)heads);
-  if (b->rank == 3 && !g->heads.n)
-    diag_help(r, "heads differ where the layout has them: `layout name [Heads, %s, %s] = ..`", g->q,
-              g->k);
+  Report *r = eval_error(e, "E0314", mask->span, "a table of other blocks than the layout has");
+  diag_label(r, "is %s", npy_shape(e->arena, bits));
+  diag_fact(r, "`%s` has %lld elements and `%s` %lld: %lld x %lld blocks of %.0f", grid->q,
+            (long long)q, grid->k, (long long)k, (long long)rows, (long long)columns, grid->unit);
+  if (bits->rank == 3 && grid->heads.n)
+    diag_fact(r, "%s are %lld heads", dims_names(e->ctx, &grid->heads), (long long)heads);
+  if (bits->rank == 3 && !grid->heads.n)
+    diag_help(r, "heads differ where the layout has them: `layout name [Heads, %s, %s] = ..`",
+              grid->q, grid->k);
   return false;
 }
 
-const bool *table_set(const Mask *m) { return m->table->bits.set; }
-bool table_by_head(const Mask *m) { return m->table->bits.rank == 3; }
+const bool *table_set(const Mask *mask) { return mask->table->bits.set; }
+bool table_by_head(const Mask *mask) { return mask->table->bits.rank == 3; }

@@ -51,9 +51,9 @@ static const AstFile *library(World *w) {
 
 bool world_misses_library(World *w, Space s, Span at, Str name) {
   if (w->std) return false;
-  const AstFile *f = library(w);
-  for (uint32_t i = 0; i < f->items.n; i++) {
-    const AstItem *item = f->items.at[i];
+  const AstFile *file = library(w);
+  for (uint32_t i = 0; i < file->items.n; i++) {
+    const AstItem *item = file->items.at[i];
     bool same = s == SPACE_LAYER ? item->kind == ITEM_LAYER : item->kind == ITEM_FN;
     if (!same || item->name.text != name) continue;
     if (w->said_library) return w->errors++, true;
@@ -81,9 +81,9 @@ void world_flush_warnings(World *w) {
     return;
   }
   for (uint32_t i = 0; i < w->warnings.n; i++) {
-    Warning *x = &w->warnings.at[i];
-    Report *r = diag_at(w->ctx->diag, x->code, x->span, "%s", x->headline);
-    if (x->help) diag_help(r, "%s", x->help);
+    Warning *warning = &w->warnings.at[i];
+    Report *r = diag_at(w->ctx->diag, warning->code, warning->span, "%s", warning->headline);
+    if (warning->help) diag_help(r, "%s", warning->help);
   }
   w->warnings.n = 0;
 }
@@ -105,7 +105,8 @@ const Decl *world_next(const World *w, Space s, uint32_t *at) {
 const char *world_nearest(const World *w, Space s, const char *name) {
   VEC(const char *) names = {0};
   uint32_t at = 0;
-  for (const Decl *d; (d = world_next(w, s, &at));) vec_push(w->ctx->arena, names, d->name);
+  for (const Decl *decl; (decl = world_next(w, s, &at));)
+    vec_push(w->ctx->arena, names, decl->name);
   return names.n ? diag_nearest(name, names.at, names.n) : NULL;
 }
 
@@ -132,46 +133,47 @@ static const char *space_word(Space s) {
   return words[s];
 }
 
-static void declare(World *w, Decl d) {
-  const Decl *old = world_find(w, d.space, d.name, d.std);
-  if (old && old->std == d.std) {
-    Report *r =
-        world_error(w, "E0203", d.span, "%s `%s` is declared twice", space_word(d.space), d.name);
+static void declare(World *w, Decl decl) {
+  const Decl *old = world_find(w, decl.space, decl.name, decl.std);
+  if (old && old->std == decl.std) {
+    Report *r = world_error(w, "E0203", decl.span, "%s `%s` is declared twice",
+                            space_word(decl.space), decl.name);
     diag_label(r, "the second time");
     diag_also(r, old->span, "first declared here");
     return;
   }
-  if (d.space == SPACE_FN && !d.std && !world_find(w, SPACE_FN, d.name, true) &&
-      (builtin_find(d.name, true) || builtin_find(d.name, false) || mask_function(d.name) ||
-       mask_word(d.name))) {
-    Report *r = world_error(w, "E0203", d.span, "`%s` is an operator of the language", d.name);
+  if (decl.space == SPACE_FN && !decl.std && !world_find(w, SPACE_FN, decl.name, true) &&
+      (builtin_find(decl.name, true) || builtin_find(decl.name, false) ||
+       mask_function(decl.name) || mask_word(decl.name))) {
+    Report *r =
+        world_error(w, "E0203", decl.span, "`%s` is an operator of the language", decl.name);
     diag_label(r, "cannot be declared again");
-    diag_help(r, "give it another name: `my_%s`", d.name);
+    diag_help(r, "give it another name: `my_%s`", decl.name);
     return;
   }
-  names_put(w->index, index_kind(d.space, d.std), d.name, w->decls.n);
-  vec_push(w->ctx->arena, w->of[d.space], w->decls.n);
-  vec_push(w->ctx->arena, w->decls, d);
+  names_put(w->index, index_kind(decl.space, decl.std), decl.name, w->decls.n);
+  vec_push(w->ctx->arena, w->of[decl.space], w->decls.n);
+  vec_push(w->ctx->arena, w->decls, decl);
 }
 
 /* Once all files are read: which names of the library the user took over. */
 static void note_taken_over(World *w) {
   for (uint32_t i = 0; i < w->decls.n; i++) {
-    const Decl *d = &w->decls.at[i];
-    if (d->std || (d->space != SPACE_FN && d->space != SPACE_LAYER) ||
-        !world_find(w, d->space, d->name, true))
+    const Decl *decl = &w->decls.at[i];
+    if (decl->std || (decl->space != SPACE_FN && decl->space != SPACE_LAYER) ||
+        !world_find(w, decl->space, decl->name, true))
       continue;
-    const Decl *library = world_find(w, d->space, d->name, true);
+    const Decl *library = world_find(w, decl->space, decl->name, true);
     if (library->std) {
-      Report *r = world_error(w, "N0203", d->span,
-                              "`%s` of the standard library is taken over here", d->name);
+      Report *r = world_error(w, "N0203", decl->span,
+                              "`%s` of the standard library is taken over here", decl->name);
       diag_label(r, "from now on this one is meant");
     }
   }
 }
 
-static bool item_space(const AstItem *i, Space *s) {
-  switch (i->kind) {
+static bool item_space(const AstItem *item, Space *s) {
+  switch (item->kind) {
   case ITEM_CONST: return *s = SPACE_CONST, true;
   case ITEM_FN:
   case ITEM_EXTERN:
@@ -190,15 +192,16 @@ static bool item_space(const AstItem *i, Space *s) {
   return false;
 }
 
-static void declare_item(World *w, const AstItem *i, bool std) {
+static void declare_item(World *w, const AstItem *item, bool std) {
   Space s;
-  if (i->kind == ITEM_DIMS)
-    for (uint32_t k = 0; k < i->dims.n; k++) {
-      const AstDim *d = &i->dims.at[k];
-      if (d->name.text) declare(w, (Decl){SPACE_DIM, d->name.text, d->name.span, NULL, d, std});
+  if (item->kind == ITEM_DIMS)
+    for (uint32_t k = 0; k < item->dims.n; k++) {
+      const AstDim *dim = &item->dims.at[k];
+      if (dim->name.text)
+        declare(w, (Decl){SPACE_DIM, dim->name.text, dim->name.span, NULL, dim, std});
     }
-  if (item_space(i, &s) && i->name.text)
-    declare(w, (Decl){s, i->name.text, i->name.span, i, NULL, std});
+  if (item_space(item, &s) && item->name.text)
+    declare(w, (Decl){s, item->name.text, item->name.span, item, NULL, std});
 }
 
 /* ---- files ---- */
@@ -267,38 +270,38 @@ static const char *nearest_file(World *w, const char *from, const char *name) {
   return diag_nearest(name, names.at, names.n);
 }
 
-static void use_file(World *w, const AstItem *i, const char *from) {
-  if (!i->file) return;
+static void use_file(World *w, const AstItem *item, const char *from) {
+  if (!item->file) return;
   if (w->deep > 200) {
-    world_error(w, "E0202", i->file_span, "files use each other more than 200 deep");
+    world_error(w, "E0202", item->file_span, "files use each other more than 200 deep");
     w->lost = true;
     return;
   }
-  if (!strcmp(i->file, "std")) {
+  if (!strcmp(item->file, "std")) {
     load_std(w);
     return;
   }
-  if (from && load_used(w, from, i->file)) return;
-  Report *r = world_error(w, "E0201", i->file_span, "no file `%s.shard`", i->file);
+  if (from && load_used(w, from, item->file)) return;
+  Report *r = world_error(w, "E0201", item->file_span, "no file `%s.shard`", item->file);
   diag_label(r, "neither beside this file nor on SHARDC_PATH");
   w->lost = true;
-  const char *near = nearest_file(w, from, i->file);
+  const char *near = nearest_file(w, from, item->file);
   if (!near) return;
   diag_help(r, "a file with a similar name exists: `use \"%s\"`", near);
-  diag_edit(r, i->file_span, "\"%s\"", near);
+  diag_edit(r, item->file_span, "\"%s\"", near);
 }
 
 static bool load_text(World *w, const char *name, const char *text, size_t n, const char *from) {
-  AstFile *f = ast_parse(w->ctx, name, text, n);
-  if (!f) return true; /* was reported */
-  if (!from) w->std = f->file;
-  if (!w->top) w->top = f->file;
-  vec_push(w->ctx->arena, w->files, f);
+  AstFile *file = ast_parse(w->ctx, name, text, n);
+  if (!file) return true; /* was reported */
+  if (!from) w->std = file->file;
+  if (!w->top) w->top = file->file;
+  vec_push(w->ctx->arena, w->files, file);
   w->deep++;
-  for (uint32_t i = 0; i < f->items.n; i++)
-    if (f->items.at[i]->kind == ITEM_USE) use_file(w, f->items.at[i], from);
+  for (uint32_t i = 0; i < file->items.n; i++)
+    if (file->items.at[i]->kind == ITEM_USE) use_file(w, file->items.at[i], from);
   w->deep--;
-  for (uint32_t i = 0; i < f->items.n; i++) declare_item(w, f->items.at[i], !from);
+  for (uint32_t i = 0; i < file->items.n; i++) declare_item(w, file->items.at[i], !from);
   return true;
 }
 

@@ -47,9 +47,9 @@ const PlannedRow *settings_planned_row(AstItemKind block, const char *word, cons
   return NULL;
 }
 
-static const char *value_word(const AstValue *v) {
-  if (v->kind == VALUE_PATH) return v->path->text;
-  return v->kind == VALUE_NUMBER && v->number.text ? v->number.text : "";
+static const char *value_word(const AstValue *value) {
+  if (value->kind == VALUE_PATH) return value->path->text;
+  return value->kind == VALUE_NUMBER && value->number.text ? value->number.text : "";
 }
 
 bool settings_plans(const PlannedRow *p, const char *word) {
@@ -61,11 +61,11 @@ bool settings_plans(const PlannedRow *p, const char *word) {
   return false;
 }
 
-bool settings_asks(const PlannedRow *p, const AstValue *v) {
+bool settings_asks(const PlannedRow *p, const AstValue *value) {
   if (!p->value) return true;
-  if (!v) return false;
-  return p->value[0] == '!' ? strcmp(value_word(v), p->value + 1) != 0
-                            : settings_plans(p, value_word(v));
+  if (!value) return false;
+  return p->value[0] == '!' ? strcmp(value_word(value), p->value + 1) != 0
+                            : settings_plans(p, value_word(value));
 }
 
 const SettingRow *settings_table(uint32_t *n) {
@@ -112,50 +112,52 @@ const char *setting_type_text(SettingType t) {
 const AstSetting *settings_line(const AstItem *item, const char *word) {
   const AstSetting *found = NULL;
   for (uint32_t i = 0; item && item->block && i < item->block->settings.n; i++) {
-    const AstSetting *s = item->block->settings.at[i];
-    if (s->arrow != ARROW_LEFT && !strcmp(s->path->text, word)) found = s;
+    const AstSetting *setting = item->block->settings.at[i];
+    if (setting->arrow != ARROW_LEFT && !strcmp(setting->path->text, word)) found = setting;
   }
   return found;
 }
 
-const AstValue *setting_option(const AstSetting *s, const char *key) {
-  for (uint32_t i = 0; s && i < s->values.n; i++)
-    if (s->values.at[i].key && !strcmp(s->values.at[i].key->text, key))
-      return s->values.at[i].value;
+const AstValue *setting_option(const AstSetting *setting, const char *key) {
+  for (uint32_t i = 0; setting && i < setting->values.n; i++)
+    if (setting->values.at[i].key && !strcmp(setting->values.at[i].key->text, key))
+      return setting->values.at[i].value;
   return NULL;
 }
 
-static bool is_over(const AstPair *p) {
-  return !p->key && p->value->kind == VALUE_PATH && !strcmp(p->value->path->text, "over");
+static bool is_over(const AstPair *pair) {
+  return !pair->key && pair->value->kind == VALUE_PATH && !strcmp(pair->value->path->text, "over");
 }
 
-static uint32_t bare_values(Ctx *c, const AstSetting *s, bool over, const AstValue ***out) {
+static uint32_t bare_values(Ctx *c, const AstSetting *setting, bool over, const AstValue ***out) {
   VEC(const AstValue *) found = {0};
   bool behind = false;
-  for (uint32_t i = 0; s && i < s->values.n; i++) {
-    const AstPair *p = &s->values.at[i];
-    if (is_over(p)) behind = true;
-    else if (!p->key && behind == over) vec_push(c->arena, found, p->value);
+  for (uint32_t i = 0; setting && i < setting->values.n; i++) {
+    const AstPair *pair = &setting->values.at[i];
+    if (is_over(pair)) behind = true;
+    else if (!pair->key && behind == over) vec_push(c->arena, found, pair->value);
   }
   *out = found.at;
   return found.n;
 }
 
-uint32_t setting_operands(Ctx *c, const AstSetting *s, const AstValue ***out) {
-  return bare_values(c, s, false, out);
+uint32_t setting_operands(Ctx *c, const AstSetting *setting, const AstValue ***out) {
+  return bare_values(c, setting, false, out);
 }
-uint32_t setting_over(Ctx *c, const AstSetting *s, const AstValue ***out) {
-  return bare_values(c, s, true, out);
+uint32_t setting_over(Ctx *c, const AstSetting *setting, const AstValue ***out) {
+  return bare_values(c, setting, true, out);
 }
 
-static const AstValue *first_operand(const AstSetting *s) {
-  if (!s || !s->values.n || s->values.at[0].key || is_over(&s->values.at[0])) return NULL;
-  return s->values.at[0].value;
+static const AstValue *first_operand(const AstSetting *setting) {
+  if (!setting || !setting->values.n || setting->values.at[0].key ||
+      is_over(&setting->values.at[0]))
+    return NULL;
+  return setting->values.at[0].value;
 }
 
 const AstValue *settings_value(const AstItem *item, const char *word, const char *key) {
-  const AstSetting *s = settings_line(item, word);
-  return key ? setting_option(s, key) : first_operand(s);
+  const AstSetting *setting = settings_line(item, word);
+  return key ? setting_option(setting, key) : first_operand(setting);
 }
 
 bool settings_has(const AstItem *item, const char *word, const char *key) {
@@ -166,8 +168,8 @@ bool settings_has(const AstItem *item, const char *word, const char *key) {
 
 /* The operand of a line of type WORD, as written or by default; "" for others. */
 static const char *choice_of(const AstItem *item, AstItemKind kind, const char *word) {
-  const AstValue *v = settings_value(item, word, NULL);
-  if (v && v->kind == VALUE_PATH) return v->path->text;
+  const AstValue *value = settings_value(item, word, NULL);
+  if (value && value->kind == VALUE_PATH) return value->path->text;
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     if (rows[i].kind == ROW_LINE && rows[i].block == kind && !strcmp(rows[i].word, word))
       return rows[i].otherwise;
@@ -185,41 +187,46 @@ static const char *default_text(const AstItem *item, AstItemKind kind, const cha
                                 const char *key) {
   const char *choice = choice_of(item, kind, word);
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    const SettingRow *r = &rows[i];
-    if (r->block != kind || r->kind == ROW_CHOICE || (r->key == NULL) != (key == NULL)) continue;
-    if (belongs_to(r->word, word, choice) && (!key || !strcmp(r->key, key))) return r->otherwise;
+    const SettingRow *row = &rows[i];
+    if (row->block != kind || row->kind == ROW_CHOICE || (row->key == NULL) != (key == NULL))
+      continue;
+    if (belongs_to(row->word, word, choice) && (!key || !strcmp(row->key, key)))
+      return row->otherwise;
   }
   return "";
 }
 
 static double number_of_text(const char *text) {
-  AstNumber n;
-  return ast_number_unit(text, strcspn(text, " "), &n) ? n.value : 0;
+  AstNumber number;
+  return ast_number_unit(text, strcspn(text, " "), &number) ? number.value : 0;
 }
 
 double settings_number(const AstItem *item, AstItemKind kind, const char *word, const char *key) {
-  const AstValue *v = settings_value(item, word, key);
-  if (v) return v->kind == VALUE_NUMBER ? v->number.value : 0;
+  const AstValue *value = settings_value(item, word, key);
+  if (value) return value->kind == VALUE_NUMBER ? value->number.value : 0;
   return number_of_text(default_text(item, kind, word, key));
 }
 
 int64_t settings_integer(const AstItem *item, AstItemKind kind, const char *word, const char *key) {
-  const AstValue *v = settings_value(item, word, key);
-  if (v && v->kind == VALUE_NUMBER && v->number.integer) return v->number.integral;
+  const AstValue *value = settings_value(item, word, key);
+  if (value && value->kind == VALUE_NUMBER && value->number.integer) return value->number.integral;
   return (int64_t)settings_number(item, kind, word, key);
 }
 
 Str settings_word(Ctx *c, const AstItem *item, AstItemKind kind, const char *word,
                   const char *key) {
-  const AstValue *v = settings_value(item, word, key);
-  if (v) return v->kind == VALUE_PATH ? v->path->text : v->kind == VALUE_STRING ? v->string : NULL;
+  const AstValue *value = settings_value(item, word, key);
+  if (value)
+    return value->kind == VALUE_PATH     ? value->path->text
+           : value->kind == VALUE_STRING ? value->string
+                                         : NULL;
   const char *text = default_text(item, kind, word, key);
   return *text ? intern(c->names, text) : NULL;
 }
 
 bool settings_on(const AstItem *item, AstItemKind kind, const char *word, const char *key) {
-  const AstValue *v = settings_value(item, word, key);
-  if (v) return v->kind == VALUE_PATH && !strcmp(v->path->text, "on");
+  const AstValue *value = settings_value(item, word, key);
+  if (value) return value->kind == VALUE_PATH && !strcmp(value->path->text, "on");
   return !strcmp(default_text(item, kind, word, key), "on");
 }
 
@@ -232,12 +239,12 @@ static uint32_t numbers_of_text(const char *text, double *out, uint32_t most) {
 
 uint32_t settings_numbers(const AstItem *item, AstItemKind kind, const char *word, const char *key,
                           double *out, uint32_t most) {
-  const AstValue *v = settings_value(item, word, key);
+  const AstValue *value = settings_value(item, word, key);
   uint32_t n = 0;
-  if (!v) return numbers_of_text(default_text(item, kind, word, key), out, most);
-  if (v->kind == VALUE_NUMBER && most) out[n++] = v->number.value;
-  for (uint32_t i = 0; v->kind == VALUE_LIST && i < v->items.n && n < most; i++)
-    out[n++] = v->items.at[i]->number.value;
+  if (!value) return numbers_of_text(default_text(item, kind, word, key), out, most);
+  if (value->kind == VALUE_NUMBER && most) out[n++] = value->number.value;
+  for (uint32_t i = 0; value->kind == VALUE_LIST && i < value->items.n && n < most; i++)
+    out[n++] = value->items.at[i]->number.value;
   return n;
 }
 
@@ -245,53 +252,57 @@ uint32_t settings_numbers(const AstItem *item, AstItemKind kind, const char *wor
 
 /* Bytes are whole: 13.57MiB loses a part of one. Else the fewest digits that read back to the same
    number. */
-static const char *number_text(Ctx *c, const AstNumber *n) {
+static const char *number_text(Ctx *c, const AstNumber *number) {
   char text[32];
-  if (n->integer) return arena_printf(c->arena, "%lld", (long long)n->integral);
-  if (n->unit == UNIT_BYTES) return arena_printf(c->arena, "%.0f", floor(n->value));
+  if (number->integer) return arena_printf(c->arena, "%lld", (long long)number->integral);
+  if (number->unit == UNIT_BYTES) return arena_printf(c->arena, "%.0f", floor(number->value));
   for (int digits = 1; digits <= 17; digits++) {
-    snprintf(text, sizeof text, "%.*g", digits, n->value);
-    if (strtod(text, NULL) == n->value) break;
+    snprintf(text, sizeof text, "%.*g", digits, number->value);
+    if (strtod(text, NULL) == number->value) break;
   }
   return arena_printf(c->arena, "%s", text);
 }
 
-const char *setting_value_text(Ctx *c, const AstValue *v) {
-  if (v->kind == VALUE_NUMBER) return number_text(c, &v->number);
-  if (v->kind == VALUE_STRING) return v->string;
-  if (v->kind == VALUE_PATH) return v->path->text;
-  if (v->kind != VALUE_LIST) return NULL;
+const char *setting_value_text(Ctx *c, const AstValue *value) {
+  if (value->kind == VALUE_NUMBER) return number_text(c, &value->number);
+  if (value->kind == VALUE_STRING) return value->string;
+  if (value->kind == VALUE_PATH) return value->path->text;
+  if (value->kind != VALUE_LIST) return NULL;
   const char *text = "";
-  for (uint32_t i = 0; i < v->items.n; i++) {
-    const char *item = setting_value_text(c, v->items.at[i]);
+  for (uint32_t i = 0; i < value->items.n; i++) {
+    const char *item = setting_value_text(c, value->items.at[i]);
     if (item) text = arena_printf(c->arena, "%s%s%s", text, i ? " " : "", item);
   }
   return text;
 }
 
 static const char *default_value(Ctx *c, const char *text) {
-  AstNumber n;
-  return !strchr(text, ' ') && ast_number_unit(text, strlen(text), &n) ? number_text(c, &n) : text;
+  AstNumber number;
+  return !strchr(text, ' ') && ast_number_unit(text, strlen(text), &number)
+             ? number_text(c, &number)
+             : text;
 }
 
-static bool resolved_elsewhere(const SettingRow *r) {
-  return r->kind == ROW_CHOICE || r->type == TYPE_NOTHING || r->type == TYPE_SOURCE ||
-         r->type == TYPE_VALID || r->type == TYPE_TASK || r->type == TYPE_PATHS ||
-         r->type == TYPE_NAMES || (r->flags & SETTING_MANY);
+static bool resolved_elsewhere(const SettingRow *row) {
+  return row->kind == ROW_CHOICE || row->type == TYPE_NOTHING || row->type == TYPE_SOURCE ||
+         row->type == TYPE_VALID || row->type == TYPE_TASK || row->type == TYPE_PATHS ||
+         row->type == TYPE_NAMES || (row->flags & SETTING_MANY);
 }
 
-static void resolve_row(Ctx *c, const AstItem *item, const SettingRow *r, SettingSink *sink,
+static void resolve_row(Ctx *c, const AstItem *item, const SettingRow *row, SettingSink *sink,
                         void *data) {
   char word[32];
-  snprintf(word, sizeof word, "%.*s", (int)strcspn(r->word, "."), r->word);
-  if (r->key && !belongs_to(r->word, word, choice_of(item, r->block, word))) return;
-  const AstValue *v = settings_value(item, word, r->key);
-  const char *value = v ? setting_value_text(c, v) : default_value(c, r->otherwise);
-  bool bytes = v && v->kind == VALUE_NUMBER && v->number.unit == UNIT_BYTES;
-  if (r->type == TYPE_AHEAD && bytes) value = arena_printf(c->arena, "%s bytes", value);
+  snprintf(word, sizeof word, "%.*s", (int)strcspn(row->word, "."), row->word);
+  if (row->key && !belongs_to(row->word, word, choice_of(item, row->block, word))) return;
+  const AstValue *ast_value = settings_value(item, word, row->key);
+  const char *value =
+      ast_value ? setting_value_text(c, ast_value) : default_value(c, row->otherwise);
+  bool bytes = ast_value && ast_value->kind == VALUE_NUMBER && ast_value->number.unit == UNIT_BYTES;
+  if (row->type == TYPE_AHEAD && bytes) value = arena_printf(c->arena, "%s bytes", value);
   if (!value || !*value) return;
-  const char *block = ast_item_word(r->block), *dot = r->key ? "." : "";
-  sink(data, arena_printf(c->arena, "%s.%s%s%s", block, word, dot, r->key ? r->key : ""), value);
+  const char *block = ast_item_word(row->block), *dot = row->key ? "." : "";
+  sink(data, arena_printf(c->arena, "%s.%s%s%s", block, word, dot, row->key ? row->key : ""),
+       value);
 }
 
 void settings_resolve(Ctx *c, const AstItem *item, AstItemKind kind, SettingSink *sink,

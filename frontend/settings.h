@@ -66,8 +66,9 @@ const PlannedRow *settings_planned(uint32_t *n);
 /* NULL: it is built. key NULL: the line. */
 bool settings_plans(const PlannedRow *p, const char *word); /* is it one of its values? */
 const PlannedRow *settings_planned_row(AstItemKind block, const char *word, const char *key);
-bool settings_asks(const PlannedRow *p,
-                   const AstValue *v); /* does the value ask for it? v NULL: none is written */
+bool settings_asks(
+    const PlannedRow *p,
+    const AstValue *value); /* does the value ask for it? value NULL: none is written */
 const char *setting_type_text(SettingType t); /* "a whole number of at least 1" */
 
 /* E0601 unknown setting, E0602 wrong value, E0606 missing or written twice. True if nothing is
@@ -88,11 +89,12 @@ const AstItem *settings_edit(Ctx *c, const AstItem *item, AstItemKind block, con
 const AstSetting *settings_line(const AstItem *item,
                                 const char *word); /* the last such line, or NULL */
 const AstValue *settings_value(const AstItem *item, const char *word,
-                               const char *key);                      /* as written, or NULL */
-const AstValue *setting_option(const AstSetting *s, const char *key); /* of one line, or NULL */
-uint32_t setting_operands(Ctx *c, const AstSetting *s,
+                               const char *key); /* as written, or NULL */
+const AstValue *setting_option(const AstSetting *setting,
+                               const char *key); /* of one line, or NULL */
+uint32_t setting_operands(Ctx *c, const AstSetting *setting,
                           const AstValue ***out); /* bare values, before `over` */
-uint32_t setting_over(Ctx *c, const AstSetting *s,
+uint32_t setting_over(Ctx *c, const AstSetting *setting,
                       const AstValue ***out); /* bare values behind `over` */
 bool settings_has(const AstItem *item, const char *word, const char *key); /* written by the user */
 
@@ -109,7 +111,7 @@ uint32_t settings_numbers(const AstItem *item, AstItemKind kind, const char *wor
    text: key "train.optim", "train.optim.lr"; numbers in base units, lists with blanks between,
    switches as on and off. Lines that may be written several times, sources, tasks and paths are
    left to the reader. */
-const char *setting_value_text(Ctx *c, const AstValue *v); /* NULL: it has no such text */
+const char *setting_value_text(Ctx *c, const AstValue *value); /* NULL: it has no such text */
 typedef void SettingSink(void *data, const char *key, const char *value);
 void settings_resolve(Ctx *c, const AstItem *item, AstItemKind kind, SettingSink *sink, void *data);
 #endif

@@ -3,7 +3,7 @@
 #define SHARDC_IR_ADMITTED_H
 #include "ir.h"
 
-MaskShares *mask_shares_new(Arena *a); /* none known yet */
+MaskShares *mask_shares_new(Arena *arena); /* none known yet */
 /* The share of queries x keys that `mask`, a bool value of f, admits. `lists`, m's of that mask, or
    NULL, say what numbers of ranks it has: then the share of all ranks. */
 double mask_share(const Module *m, const Fn *f, ValueId mask, Axis query, Axis key,

@@ -13,12 +13,12 @@ typedef struct Count {
   int64_t queries, keys;
 } Count;
 
-static MaskFinding find(Count *x, ValueId v) { return mask_find(&x->ask, v, false); }
+static MaskFinding find(Count *count, ValueId v) { return mask_find(&count->ask, v, false); }
 
 /* The part of the mask that decides inside of the rectangle: patterns are all or nothing there. */
-static ValueId deciding(Count *x, ValueId v) {
-  for (const Op *o; (o = value_def(x->ask.f, v)) && (o->code == OP_and || o->code == OP_or);) {
-    MaskFinding a = find(x, o->in[0]), b = find(x, o->in[1]);
+static ValueId deciding(Count *count, ValueId v) {
+  for (const Op *o; (o = value_def(count->ask.f, v)) && (o->code == OP_and || o->code == OP_or);) {
+    MaskFinding a = find(count, o->in[0]), b = find(count, o->in[1]);
     bool first = o->code == OP_and ? b.all : !b.some, second = o->code == OP_and ? a.all : !a.some;
     if (!first && !second) break;
     v = first ? o->in[0] : o->in[1];
@@ -26,60 +26,61 @@ static ValueId deciding(Count *x, ValueId v) {
   return v;
 }
 
-static double counted(Count *x, int64_t q0, int64_t q1, int64_t k0, int64_t k1, ValueId v) {
+static double counted(Count *count, int64_t q0, int64_t q1, int64_t k0, int64_t k1, ValueId v) {
   if (q0 >= q1 || k0 >= k1) return 0;
-  mask_range(&x->ask, x->query, q0, q1), mask_range(&x->ask, x->key, k0, k1);
-  MaskFinding s = find(x, v);
+  mask_range(&count->ask, count->query, q0, q1), mask_range(&count->ask, count->key, k0, k1);
+  MaskFinding finding = find(count, v);
   bool single = q1 - q0 == 1 && k1 - k0 == 1;
-  if (!s.some || s.all || single) return s.some ? (double)(q1 - q0) * (double)(k1 - k0) : 0;
+  if (!finding.some || finding.all || single)
+    return finding.some ? (double)(q1 - q0) * (double)(k1 - k0) : 0;
   int64_t q = (q0 + q1 + 1) / 2, k = (k0 + k1 + 1) / 2;
   double sum = 0;
   for (int i = 0; i < 4; i++)
-    sum += counted(x, i / 2 ? q : q0, i / 2 ? q1 : q, i % 2 ? k : k0, i % 2 ? k1 : k, v);
+    sum += counted(count, i / 2 ? q : q0, i / 2 ? q1 : q, i % 2 ? k : k0, i % 2 ? k1 : k, v);
   return sum;
 }
 
-static double admitted(Count *x, int64_t q0, int64_t q1, int64_t k0, int64_t k1) {
-  mask_range(&x->ask, x->query, q0, q1), mask_range(&x->ask, x->key, k0, k1);
-  return counted(x, q0, q1, k0, k1, deciding(x, x->mask));
+static double admitted(Count *count, int64_t q0, int64_t q1, int64_t k0, int64_t k1) {
+  mask_range(&count->ask, count->query, q0, q1), mask_range(&count->ask, count->key, k0, k1);
+  return counted(count, q0, q1, k0, k1, deciding(count, count->mask));
 }
 
 /* Of query q, whose row of blocks has no full one. */
-static bool sees(Count *x, int64_t q) {
-  const BlockMap *m = x->map;
-  const uint8_t *row = m->state + q / m->high * m->columns;
+static bool sees(Count *count, int64_t q) {
+  const BlockMap *map = count->map;
+  const uint8_t *row = map->state + q / map->high * map->columns;
   bool any = false;
-  for (int64_t c = 0; c < m->columns && !any; c++) {
-    int64_t end = min_i64((c + 1) * m->wide, x->keys);
-    any = row[c] != BLOCK_ABSENT && admitted(x, q, q + 1, c * m->wide, end) > 0;
+  for (int64_t c = 0; c < map->columns && !any; c++) {
+    int64_t end = min_i64((c + 1) * map->wide, count->keys);
+    any = row[c] != BLOCK_ABSENT && admitted(count, q, q + 1, c * map->wide, end) > 0;
   }
   return any;
 }
 
-static void add_row(Count *x, int64_t r, BlockCount *out) {
-  const BlockMap *m = x->map;
-  const uint8_t *row = m->state + r * m->columns;
-  int64_t q0 = r * m->high, q1 = min_i64(q0 + m->high, x->queries);
+static void add_row(Count *count, int64_t r, BlockCount *out) {
+  const BlockMap *map = count->map;
+  const uint8_t *row = map->state + r * map->columns;
+  int64_t q0 = r * map->high, q1 = min_i64(q0 + map->high, count->queries);
   bool full = false;
-  for (int64_t c = 0; c < m->columns; c++) {
-    int64_t k0 = c * m->wide, k1 = min_i64(k0 + m->wide, x->keys);
+  for (int64_t c = 0; c < map->columns; c++) {
+    int64_t k0 = c * map->wide, k1 = min_i64(k0 + map->wide, count->keys);
     double area = (double)(q1 - q0) * (double)(k1 - k0);
     if (row[c] == BLOCK_ABSENT) continue;
     full |= row[c] == BLOCK_FULL;
     out->listed += area;
-    out->admitted += row[c] == BLOCK_FULL ? area : admitted(x, q0, q1, k0, k1);
+    out->admitted += row[c] == BLOCK_FULL ? area : admitted(count, q0, q1, k0, k1);
   }
-  for (int64_t q = q0; q < q1 && !full; q++) out->blind += !sees(x, q);
+  for (int64_t q = q0; q < q1 && !full; q++) out->blind += !sees(count, q);
 }
 
-BlockCount mask_count(const Fn *f, ValueId mask, Axis query, Axis key, const BlockMap *m, int heads,
-                      const BlockHead *head) {
-  Arena *a = arena_new();
-  BlockCount out = {.partial = m->partial, .full = m->full};
-  Count x = {.ask = mask_question(a, f), .mask = mask, .query = query.dim, .key = key.dim};
-  x.map = m, x.queries = query.size, x.keys = key.size;
-  for (int i = 0; i < heads; i++) mask_range(&x.ask, head[i].dim, head[i].at, head[i].at + 1);
-  for (int64_t r = 0; r < m->rows; r++) add_row(&x, r, &out);
-  arena_free(a);
+BlockCount mask_count(const Fn *f, ValueId mask, Axis query, Axis key, const BlockMap *map,
+                      int heads, const BlockHead *head) {
+  Arena *arena = arena_new();
+  BlockCount out = {.partial = map->partial, .full = map->full};
+  Count count = {.ask = mask_question(arena, f), .mask = mask, .query = query.dim, .key = key.dim};
+  count.map = map, count.queries = query.size, count.keys = key.size;
+  for (int i = 0; i < heads; i++) mask_range(&count.ask, head[i].dim, head[i].at, head[i].at + 1);
+  for (int64_t r = 0; r < map->rows; r++) add_row(&count, r, &out);
+  arena_free(arena);
   return out;
 }

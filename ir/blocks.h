@@ -23,10 +23,10 @@ struct MaskQuestion;
 void blocks_set_heads(struct MaskQuestion *x, int heads, const BlockHead *head);
 
 /* Blocks of high x wide. What data decides may make a full block partial, and nothing absent. */
-BlockMap mask_blocks(Arena *a, const Fn *f, ValueId mask, Axis query, Axis key, int64_t high,
+BlockMap mask_blocks(Arena *arena, const Fn *f, ValueId mask, Axis query, Axis key, int64_t high,
                      int64_t wide, int heads, const BlockHead *head);
 /* The same by positions alone: data makes no full block partial; what it decides is mask_rest. */
-BlockMap mask_places(Arena *a, const Fn *f, ValueId mask, Axis query, Axis key, int64_t high,
+BlockMap mask_places(Arena *arena, const Fn *f, ValueId mask, Axis query, Axis key, int64_t high,
                      int64_t wide, int heads, const BlockHead *head);
 /* A block, of `samples` that are spread over all, that positions do not state as `map` does; -1:
    none. */
@@ -40,12 +40,12 @@ typedef struct BlockCount { /* of one or several heads */
 } BlockCount;
 
 /* What data decides counts as admitted. */
-BlockCount mask_count(const Fn *f, ValueId mask, Axis query, Axis key, const BlockMap *m, int heads,
-                      const BlockHead *head);
+BlockCount mask_count(const Fn *f, ValueId mask, Axis query, Axis key, const BlockMap *map,
+                      int heads, const BlockHead *head);
 
 /* Questions about single rectangles of scores, by positions alone. */
 typedef struct MaskPlaces MaskPlaces;
-MaskPlaces *mask_places_ask(Arena *a, const Fn *f, ValueId mask, Axis query, Axis key, int heads,
-                            const BlockHead *head);
+MaskPlaces *mask_places_ask(Arena *arena, const Fn *f, ValueId mask, Axis query, Axis key,
+                            int heads, const BlockHead *head);
 BlockState mask_rectangle(MaskPlaces *x, int64_t q0, int64_t q1, int64_t k0, int64_t k1);
 #endif

@@ -35,50 +35,51 @@ typedef struct Buffers { /* of one function and memory, by the value that names 
 
 /* ---- classes ---- */
 
-static bool in_frame(const Buffers *b, ValueId v) {
-  const Value *x = &b->f->values.at[v];
-  return x->storage.place == PLACE_FRAME && x->type.tier == b->tier;
+static bool in_frame(const Buffers *buffers, ValueId v) {
+  const Value *x = &buffers->f->values.at[v];
+  return x->storage.place == PLACE_FRAME && x->type.tier == buffers->tier;
 }
 
-static void find_buffers(Buffers *b) {
-  b->root = shared_bytes(b->m->arena, b->f).of;
-  for (ValueId v = 0; v < b->f->values.n; v++) b->born[v] = b->f->ops.n, b->dies[v] = -1;
-  for (ValueId v = 0; v < b->f->values.n; v++) {
-    const Value *x = &b->f->values.at[v];
-    ValueId r = b->root[v];
+static void find_buffers(Buffers *buffers) {
+  buffers->root = shared_bytes(buffers->m->arena, buffers->f).of;
+  for (ValueId v = 0; v < buffers->f->values.n; v++)
+    buffers->born[v] = buffers->f->ops.n, buffers->dies[v] = -1;
+  for (ValueId v = 0; v < buffers->f->values.n; v++) {
+    const Value *x = &buffers->f->values.at[v];
+    ValueId r = buffers->root[v];
     int64_t born = x->def == NO_OP ? -1 : (int64_t)x->def;
-    if (born < b->born[r]) b->born[r] = born;
-    int64_t bytes = x->storage.view == VIEW_OF || !in_frame(b, v) ? 0 : value_span_bytes(x);
-    if (bytes > b->bytes[r]) b->bytes[r] = bytes;
-    if (x->def != NO_OP && (int64_t)x->def > b->dies[r]) b->dies[r] = x->def;
+    if (born < buffers->born[r]) buffers->born[r] = born;
+    int64_t bytes = x->storage.view == VIEW_OF || !in_frame(buffers, v) ? 0 : value_span_bytes(x);
+    if (bytes > buffers->bytes[r]) buffers->bytes[r] = bytes;
+    if (x->def != NO_OP && (int64_t)x->def > buffers->dies[r]) buffers->dies[r] = x->def;
   }
-  for (OpId i = 0; i < b->f->ops.n; i++)
-    for (uint32_t k = 0; k < b->f->ops.at[i].nin; k++) {
-      int64_t *dies = &b->dies[b->root[b->f->ops.at[i].in[k]]];
+  for (OpId i = 0; i < buffers->f->ops.n; i++)
+    for (uint32_t k = 0; k < buffers->f->ops.at[i].nin; k++) {
+      int64_t *dies = &buffers->dies[buffers->root[buffers->f->ops.at[i].in[k]]];
       if (i > *dies) *dies = i;
     }
 }
 
 /* ---- what for ---- */
 
-static void mark(Buffers *b, ValueId v, Use use) {
-  ValueId r = b->root[v];
-  if (b->use[r] == USE_WORKING && in_frame(b, v)) b->use[r] = use;
+static void mark(Buffers *buffers, ValueId v, Use use) {
+  ValueId r = buffers->root[v];
+  if (buffers->use[r] == USE_WORKING && in_frame(buffers, v)) buffers->use[r] = use;
 }
 
-static bool is_kept(const Buffers *b, ValueId v) {
-  const Storage *s = &b->f->values.at[v].storage;
+static bool is_kept(const Buffers *buffers, ValueId v) {
+  const Storage *s = &buffers->f->values.at[v].storage;
   if (s->place != PLACE_GLOBAL) return false;
-  GlobalKind k = b->m->globals.at[s->slot]->kind;
+  GlobalKind k = buffers->m->globals.at[s->slot]->kind;
   return k == GLOBAL_PARAM || k == GLOBAL_STATE;
 }
 
 /* Stored to a parameter or state, there or by a copy. */
-static bool is_update(const Buffers *b, const Op *o) {
+static bool is_update(const Buffers *buffers, const Op *o) {
   for (uint32_t i = 0; i < o->nout; i++) {
-    if (is_kept(b, o->out + i)) return true;
-    for (OpId k = 0; k < b->f->ops.n; k++) {
-      const Op *s = &b->f->ops.at[k];
+    if (is_kept(buffers, o->out + i)) return true;
+    for (OpId k = 0; k < buffers->f->ops.n; k++) {
+      const Op *s = &buffers->f->ops.at[k];
       if (s->code == OP_store && s->in[0] == o->out + i && s->global->kind == GLOBAL_STATE)
         return true;
     }
@@ -87,42 +88,43 @@ static bool is_update(const Buffers *b, const Op *o) {
 }
 
 /* A part of a parameter taken out for its update is no gradient. */
-static bool made_of_kept(const Buffers *b, ValueId v) {
-  const Op *o = value_def(b->f, v);
-  while (o && op_flags(o->code) & VIEW && o->nin == 1) o = value_def(b->f, o->in[0]);
+static bool made_of_kept(const Buffers *buffers, ValueId v) {
+  const Op *o = value_def(buffers->f, v);
+  while (o && op_flags(o->code) & VIEW && o->nin == 1) o = value_def(buffers->f, o->in[0]);
   if (!o || o->code != OP_kernel) return false;
   for (uint32_t i = 0; i < o->nin; i++)
-    if (in_frame(b, o->in[i]) && value_type(b->f, o->in[i])->rank) return false;
+    if (in_frame(buffers, o->in[i]) && value_type(buffers->f, o->in[i])->rank) return false;
   return true;
 }
 
 /* An update reads them here, or there. */
-static void mark_gradients(Buffers *b, const Op *o) {
-  bool leaves = o->code == OP_move && value_type(b->f, o->out)->tier != TIER_device;
-  if (b->f->kind != FN_ENTRY || !(leaves || (o->code == OP_kernel && is_update(b, o)))) return;
+static void mark_gradients(Buffers *buffers, const Op *o) {
+  bool leaves = o->code == OP_move && value_type(buffers->f, o->out)->tier != TIER_device;
+  if (buffers->f->kind != FN_ENTRY || !(leaves || (o->code == OP_kernel && is_update(buffers, o))))
+    return;
   for (uint32_t i = 0; i < o->nin; i++)
-    if (value_type(b->f, o->in[i])->rank && !made_of_kept(b, o->in[i]))
-      mark(b, o->in[i], USE_GRADIENT);
+    if (value_type(buffers->f, o->in[i])->rank && !made_of_kept(buffers, o->in[i]))
+      mark(buffers, o->in[i], USE_GRADIENT);
 }
 
 /* What the body reads of a stack; one that it only goes on with is no saved value. */
-static void mark_saved(Buffers *b, const Op *o) {
+static void mark_saved(Buffers *buffers, const Op *o) {
   for (uint32_t i = loop_whole(o); i < o->nin; i++) {
     if (!value_is_used(o->callee, o->callee->args.at[i + 1])) continue;
-    const Op *from = value_def(b->f, b->root[o->in[i]]);
-    if (from && from->code == OP_loop && from != o) mark(b, o->in[i], USE_SAVED);
+    const Op *from = value_def(buffers->f, buffers->root[o->in[i]]);
+    if (from && from->code == OP_loop && from != o) mark(buffers, o->in[i], USE_SAVED);
   }
 }
 
 /* Where gradients stay whole until the end of the step, they are what is scattered there. */
-static void mark_whole(Buffers *b, const Op *o) {
-  int stage = plan_zero_stage(b->m);
-  bool full = stage <= 1 || plan_accumulates_full(b->m);
+static void mark_whole(Buffers *buffers, const Op *o) {
+  int stage = plan_zero_stage(buffers->m);
+  bool full = stage <= 1 || plan_accumulates_full(buffers->m);
   bool sums = o->code == (stage < 1 ? OP_all_reduce : OP_reduce_scatter);
-  if (!full || !sums || b->use[b->root[o->out]] != USE_GRADIENT) return;
-  if (b->root[o->in[0]] == b->root[o->out]) return;
-  mark(b, o->in[0], USE_GRADIENT);
-  b->use[b->root[o->out]] = USE_WORKING;
+  if (!full || !sums || buffers->use[buffers->root[o->out]] != USE_GRADIENT) return;
+  if (buffers->root[o->in[0]] == buffers->root[o->out]) return;
+  mark(buffers, o->in[0], USE_GRADIENT);
+  buffers->use[buffers->root[o->out]] = USE_WORKING;
 }
 
 static int64_t workspace_of(const Op *o) {
@@ -137,49 +139,52 @@ static bool is_flat(const Type *t) {
 }
 
 /* A part of updated weights in the narrower type that all ranks read, made to be gathered. */
-static bool is_published(const Buffers *b, const Op *o) {
-  const Storage *s = &b->f->values.at[o->out].storage;
-  bool sent =
-      o->code == OP_all_gather && is_flat(value_type(b->f, o->in[0])) && in_frame(b, o->in[0]);
-  return sent &&
-         (s->place == PLACE_GLOBAL ? b->m->globals.at[s->slot]->derived : s->place == PLACE_RESULT);
+static bool is_published(const Buffers *buffers, const Op *o) {
+  const Storage *s = &buffers->f->values.at[o->out].storage;
+  bool sent = o->code == OP_all_gather && is_flat(value_type(buffers->f, o->in[0])) &&
+              in_frame(buffers, o->in[0]);
+  return sent && (s->place == PLACE_GLOBAL ? buffers->m->globals.at[s->slot]->derived
+                                           : s->place == PLACE_RESULT);
 }
 
-static void find_uses(Buffers *b) {
-  for (OpId i = 0; i < b->f->ops.n; i++) mark_gradients(b, &b->f->ops.at[i]);
-  for (OpId i = 0; i < b->f->ops.n; i++) mark_whole(b, &b->f->ops.at[i]);
-  for (OpId i = 0; i < b->f->ops.n; i++)
-    if (b->f->ops.at[i].code == OP_loop) mark_saved(b, &b->f->ops.at[i]);
-  for (OpId i = 0; i < b->f->ops.n; i++) {
-    const Op *o = &b->f->ops.at[i];
+static void find_uses(Buffers *buffers) {
+  for (OpId i = 0; i < buffers->f->ops.n; i++) mark_gradients(buffers, &buffers->f->ops.at[i]);
+  for (OpId i = 0; i < buffers->f->ops.n; i++) mark_whole(buffers, &buffers->f->ops.at[i]);
+  for (OpId i = 0; i < buffers->f->ops.n; i++)
+    if (buffers->f->ops.at[i].code == OP_loop) mark_saved(buffers, &buffers->f->ops.at[i]);
+  for (OpId i = 0; i < buffers->f->ops.n; i++) {
+    const Op *o = &buffers->f->ops.at[i];
     if (op_family(o->code) != FAMILY_COLLECTIVE) continue;
-    if (is_published(b, o)) mark(b, o->in[0], USE_BUFFER);
-    if (!is_flat(value_type(b->f, o->in[0])))
-      mark(b, o->in[0], USE_BUFFER), mark(b, o->out, USE_BUFFER);
+    if (is_published(buffers, o)) mark(buffers, o->in[0], USE_BUFFER);
+    if (!is_flat(value_type(buffers->f, o->in[0])))
+      mark(buffers, o->in[0], USE_BUFFER), mark(buffers, o->out, USE_BUFFER);
   }
 }
 
 static Buffers buffers_of(const Module *m, const Fn *f, Tier t) {
   uint32_t n = f->values.n + 1;
-  Buffers b = {.m = m, .f = f, .tier = t};
-  b.use = ARENA_ARRAY(m->arena, Use, n);
-  b.bytes = ARENA_ARRAY(m->arena, int64_t, n), b.born = ARENA_ARRAY(m->arena, int64_t, n);
-  b.dies = ARENA_ARRAY(m->arena, int64_t, n);
-  find_buffers(&b);
-  find_uses(&b);
-  return b;
+  Buffers buffers = {.m = m, .f = f, .tier = t};
+  buffers.use = ARENA_ARRAY(m->arena, Use, n);
+  buffers.bytes = ARENA_ARRAY(m->arena, int64_t, n),
+  buffers.born = ARENA_ARRAY(m->arena, int64_t, n);
+  buffers.dies = ARENA_ARRAY(m->arena, int64_t, n);
+  find_buffers(&buffers);
+  find_uses(&buffers);
+  return buffers;
 }
 
 /* The largest sum of buffers of that use that live at once. */
 static int64_t peak(const Module *m, const Fn *f, Use use, Tier t) {
-  Buffers b = buffers_of(m, f, t);
+  Buffers buffers = buffers_of(m, f, t);
   int64_t most = 0;
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
     int64_t sum = o->code == OP_loop ? peak(m, o->callee, use, t) : 0;
     if (use == USE_BUFFER) sum += workspace_of(o); /* of the device */
     for (ValueId v = 0; v < f->values.n; v++)
-      if (b.root[v] == v && b.use[v] == use && b.born[v] <= i && b.dies[v] >= i) sum += b.bytes[v];
+      if (buffers.root[v] == v && buffers.use[v] == use && buffers.born[v] <= i &&
+          buffers.dies[v] >= i)
+        sum += buffers.bytes[v];
     if (sum > most) most = sum;
   }
   return most;
@@ -212,18 +217,22 @@ static int64_t work_of(const Fn *f, const Op *o) {
   return sum;
 }
 
-static bool is_alive(const Buffers *b, ValueId v, OpId when) {
-  return b->root[v] == v && b->bytes[v] && b->born[v] <= when && b->dies[v] >= when;
+static bool is_alive(const Buffers *buffers, ValueId v, OpId when) {
+  return buffers->root[v] == v && buffers->bytes[v] && buffers->born[v] <= when &&
+         buffers->dies[v] >= when;
 }
 
-static void list_alive(const FrameWalk *w, const BudgetPlace *p) {
-  for (w->out->alive.n = 0; p; p = p->outer) {
-    const Fn *f = p->b->f;
+static void list_alive(const FrameWalk *frame_walk, const BudgetPlace *place) {
+  for (frame_walk->out->alive.n = 0; place; place = place->outer) {
+    const Fn *f = place->b->f;
     for (ValueId v = 0; v < f->values.n; v++)
-      if (is_alive(p->b, v, p->op))
-        vec_push(w->m->arena, w->out->alive, (Alive){f, v, p->b->use[v], p->b->bytes[v]});
-    Use use = workspace_of(&f->ops.at[p->op]) ? USE_BUFFER : USE_WORKING;
-    if (p->work) vec_push(w->m->arena, w->out->alive, (Alive){f, NO_VALUE, use, p->work});
+      if (is_alive(place->b, v, place->op))
+        vec_push(frame_walk->m->arena, frame_walk->out->alive,
+                 (Alive){f, v, place->b->use[v], place->b->bytes[v]});
+    Use use = workspace_of(&f->ops.at[place->op]) ? USE_BUFFER : USE_WORKING;
+    if (place->work)
+      vec_push(frame_walk->m->arena, frame_walk->out->alive,
+               (Alive){f, NO_VALUE, use, place->work});
   }
 }
 
@@ -231,28 +240,28 @@ static bool is_moment(const Op *o) {
   return o->code == OP_kernel || op_family(o->code) == FAMILY_COLLECTIVE;
 }
 
-static void walk(FrameWalk *w, const Fn *f, const BudgetPlace *outer, const Moment *base) {
-  Buffers b = buffers_of(w->m, f, TIER_device);
+static void walk(FrameWalk *frame_walk, const Fn *f, const BudgetPlace *outer, const Moment *base) {
+  Buffers buffers = buffers_of(frame_walk->m, f, TIER_device);
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
-    BudgetPlace here = {outer, &b, i, work_of(f, o)};
+    BudgetPlace here = {outer, &buffers, i, work_of(f, o)};
     Moment now = *base;
     if (o->code != OP_loop && !is_moment(o)) continue;
     now.f = f, now.op = i;
     now.alive[workspace_of(o) ? USE_BUFFER : USE_WORKING] += here.work;
     for (ValueId v = 0; v < f->values.n; v++)
-      if (is_alive(&b, v, i)) now.alive[b.use[v]] += b.bytes[v];
+      if (is_alive(&buffers, v, i)) now.alive[buffers.use[v]] += buffers.bytes[v];
     if (o->code == OP_loop) {
       now.times *= (double)attr_int(&o->attrs, ATTR_trip, 1);
-      walk(w, o->callee, &here, &now);
+      walk(frame_walk, o->callee, &here, &now);
       continue;
     }
     int64_t sum = 0;
     for (int u = 0; u < USE_COUNT; u++) sum += now.alive[u];
-    vec_push(w->m->arena, w->out->moment, now);
-    if (sum <= w->most) continue;
-    w->most = sum, w->out->peak = w->out->moment.n - 1;
-    list_alive(w, &here);
+    vec_push(frame_walk->m->arena, frame_walk->out->moment, now);
+    if (sum <= frame_walk->most) continue;
+    frame_walk->most = sum, frame_walk->out->peak = frame_walk->out->moment.n - 1;
+    list_alive(frame_walk, &here);
   }
 }
 
@@ -265,9 +274,9 @@ static int larger_first(const void *a, const void *b) {
 
 Timeline module_timeline(const Module *m) {
   Timeline t = {0};
-  FrameWalk w = {m, &t, -1};
+  FrameWalk frame_walk = {m, &t, -1};
   const Fn *step = ir_main_entry(m);
-  if (step) walk(&w, step, NULL, &(Moment){.times = 1});
+  if (step) walk(&frame_walk, step, NULL, &(Moment){.times = 1});
   if (t.alive.n) qsort(t.alive.at, t.alive.n, sizeof *t.alive.at, larger_first);
   return t;
 }
@@ -342,42 +351,43 @@ int64_t module_device_words(const Module *m) {
 
 HostBudget module_host(const Module *m) {
   const Fn *step = ir_main_entry(m);
-  HostBudget b = {.working = module_frame(m, TIER_host)};
-  b.gradients = step ? take(&b.working, peak(m, step, USE_GRADIENT, TIER_host)) : 0;
+  HostBudget budget = {.working = module_frame(m, TIER_host)};
+  budget.gradients = step ? take(&budget.working, peak(m, step, USE_GRADIENT, TIER_host)) : 0;
   for (uint32_t i = 0; i < m->globals.n; i++) {
-    const Global *g = m->globals.at[i];
-    int64_t bytes = round_up(global_bytes(m, g), CACHE_LINE);
-    if (!g->within && g->type.tier == TIER_host)
-      *(g->kind == GLOBAL_PARAM ? &b.weights : &b.optimizer) += bytes;
+    const Global *global = m->globals.at[i];
+    int64_t bytes = round_up(global_bytes(m, global), CACHE_LINE);
+    if (!global->within && global->type.tier == TIER_host)
+      *(global->kind == GLOBAL_PARAM ? &budget.weights : &budget.optimizer) += bytes;
   }
-  b.saved = step ? take(&b.working, peak(m, step, USE_SAVED, TIER_host)) : 0;
-  b.total = b.weights + b.gradients + b.optimizer + b.saved + b.working;
-  return b;
+  budget.saved = step ? take(&budget.working, peak(m, step, USE_SAVED, TIER_host)) : 0;
+  budget.total =
+      budget.weights + budget.gradients + budget.optimizer + budget.saved + budget.working;
+  return budget;
 }
 
 /* ---- traffic ---- */
 
 Budget module_budget(const Module *m) {
-  Budget b = {0};
+  Budget budget = {0};
   const Fn *step = ir_main_entry(m);
   int64_t other = module_device_words(m), frame = module_frame(m, TIER_device);
   for (uint32_t i = 0; i < m->globals.n; i++) {
-    const Global *g = m->globals.at[i];
-    int64_t bytes = round_up(global_bytes(m, g), CACHE_LINE);
-    if (g->within || g->type.tier != TIER_device) continue;
-    *(g->kind == GLOBAL_PARAM        ? &b.weights
-      : g->kind == GLOBAL_STATE      ? &b.optimizer
-      : step && global_is_sampled(g) ? &b.sampling
-                                     : &other) += bytes;
+    const Global *global = m->globals.at[i];
+    int64_t bytes = round_up(global_bytes(m, global), CACHE_LINE);
+    if (global->within || global->type.tier != TIER_device) continue;
+    *(global->kind == GLOBAL_PARAM        ? &budget.weights
+      : global->kind == GLOBAL_STATE      ? &budget.optimizer
+      : step && global_is_sampled(global) ? &budget.sampling
+                                          : &other) += bytes;
   }
-  b.total = b.weights + b.optimizer + other + frame;
-  b.gradients = take(&frame, step ? peak(m, step, USE_GRADIENT, TIER_device) : 0);
-  b.buffers = take(&frame, step ? peak(m, step, USE_BUFFER, TIER_device) : 0);
-  b.buffers += take(&other, module_send_slot(m) + move_slots(m));
-  b.saved = take(&frame, step ? peak(m, step, USE_SAVED, TIER_device) : 0);
-  b.working = frame + other;
-  b.host = module_host(m).total, b.apart = module_on_gpu(m);
-  return b;
+  budget.total = budget.weights + budget.optimizer + other + frame;
+  budget.gradients = take(&frame, step ? peak(m, step, USE_GRADIENT, TIER_device) : 0);
+  budget.buffers = take(&frame, step ? peak(m, step, USE_BUFFER, TIER_device) : 0);
+  budget.buffers += take(&other, module_send_slot(m) + move_slots(m));
+  budget.saved = take(&frame, step ? peak(m, step, USE_SAVED, TIER_device) : 0);
+  budget.working = frame + other;
+  budget.host = module_host(m).total, budget.apart = module_on_gpu(m);
+  return budget;
 }
 
 Moves op_moves(const Fn *f, const Op *o) {
@@ -414,36 +424,37 @@ double message_traffic(const Fn *f, const Op *o) {
                                         : out;
 }
 
-static Traffic *row_for(const Module *m, TrafficList *l, OpCode kind, int axis) {
+static Traffic *row_for(const Module *m, TrafficList *list, OpCode kind, int axis) {
   uint32_t at = 0;
-  while (at < l->n && (l->at[at].axis < axis || (l->at[at].axis == axis && l->at[at].kind < kind)))
+  while (at < list->n &&
+         (list->at[at].axis < axis || (list->at[at].axis == axis && list->at[at].kind < kind)))
     at++;
-  if (at < l->n && l->at[at].axis == axis && l->at[at].kind == kind) return &l->at[at];
-  vec_push(m->arena, *l, (Traffic){0});
-  for (uint32_t i = l->n - 1; i > at; i--) l->at[i] = l->at[i - 1];
-  l->at[at] = (Traffic){.kind = kind, .axis = axis};
-  return &l->at[at];
+  if (at < list->n && list->at[at].axis == axis && list->at[at].kind == kind) return &list->at[at];
+  vec_push(m->arena, *list, (Traffic){0});
+  for (uint32_t i = list->n - 1; i > at; i--) list->at[i] = list->at[i - 1];
+  list->at[at] = (Traffic){.kind = kind, .axis = axis};
+  return &list->at[at];
 }
 
-static void add_traffic(const Module *m, const Fn *f, double times, TrafficList *l) {
+static void add_traffic(const Module *m, const Fn *f, double times, TrafficList *list) {
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
     if (o->code == OP_loop)
-      add_traffic(m, o->callee, times * (double)attr_int(&o->attrs, ATTR_trip, 1), l);
+      add_traffic(m, o->callee, times * (double)attr_int(&o->attrs, ATTR_trip, 1), list);
     if (op_family(o->code) != FAMILY_COLLECTIVE) continue;
-    Traffic *t = row_for(m, l, o->code, mesh_find(m, attr_str(&o->attrs, ATTR_axis, "")));
+    Traffic *traffic = row_for(m, list, o->code, mesh_find(m, attr_str(&o->attrs, ATTR_axis, "")));
     double n = times * message_traffic(f, o);
-    Message x = message_of(f, o);
-    t->calls += times * (double)(x.times * x.pieces), t->elements += n;
-    t->bytes += n * elem_bytes(value_type(f, o->out)->elem);
-    if (x.bytes > t->largest) t->largest = x.bytes;
+    Message message = message_of(f, o);
+    traffic->calls += times * (double)(message.times * message.pieces), traffic->elements += n;
+    traffic->bytes += n * elem_bytes(value_type(f, o->out)->elem);
+    if (message.bytes > traffic->largest) traffic->largest = message.bytes;
   }
 }
 
 TrafficList entry_traffic(const Module *m, const Fn *entry) {
-  TrafficList l = {0};
-  if (entry) add_traffic(m, entry, 1, &l);
-  return l;
+  TrafficList list = {0};
+  if (entry) add_traffic(m, entry, 1, &list);
+  return list;
 }
 
 TrafficList module_traffic(const Module *m) { return entry_traffic(m, ir_main_entry(m)); }

@@ -51,9 +51,9 @@ Pinned module_pinned(const Module *m);
 static inline int64_t pinned_all(const Pinned *p) {
   return p->view + p->window + p->messages + p->ahead;
 }
-int64_t module_view_at(const Module *m, const Global *g);  /* -1: it has none */
-int64_t module_ahead_at(const Module *m, const Global *g); /* -1: it is not sent ahead */
-bool global_is_tensor(const Module *m, const Global *g);   /* does the runtime know it? */
+int64_t module_view_at(const Module *m, const Global *global);  /* -1: it has none */
+int64_t module_ahead_at(const Module *m, const Global *global); /* -1: it is not sent ahead */
+bool global_is_tensor(const Module *m, const Global *global);   /* does the runtime know it? */
 
 typedef enum Use { USE_WORKING, USE_GRADIENT, USE_SAVED, USE_BUFFER, USE_COUNT } Use;
 

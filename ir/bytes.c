@@ -46,27 +46,28 @@ int64_t value_span_bytes(const Value *v) {
   return (last + 1) * elem_bytes(v->type.elem);
 }
 
-static void lay(const Fn *f, const Op *o, SharedBytes *s) {
+static void lay(const Fn *f, const Op *o, SharedBytes *bytes) {
   for (uint32_t k = 0; k < o->nin; k++) {
-    ValueId was = s->of[o->in[k]], to = s->of[o->out];
-    int64_t shift = s->at[o->out] + laid_at(f, o, k) - s->at[o->in[k]];
+    ValueId was = bytes->of[o->in[k]], to = bytes->of[o->out];
+    int64_t shift = bytes->at[o->out] + laid_at(f, o, k) - bytes->at[o->in[k]];
     for (ValueId v = 0; was != to && v < f->values.n; v++)
-      if (s->of[v] == was) s->of[v] = to, s->at[v] += shift;
+      if (bytes->of[v] == was) bytes->of[v] = to, bytes->at[v] += shift;
   }
 }
 
-SharedBytes shared_bytes(Arena *a, const Fn *f) {
-  SharedBytes s = {ARENA_ARRAY(a, ValueId, f->values.n + 1),
-                   ARENA_ARRAY(a, int64_t, f->values.n + 1)};
+SharedBytes shared_bytes(Arena *arena, const Fn *f) {
+  SharedBytes bytes = {ARENA_ARRAY(arena, ValueId, f->values.n + 1),
+                       ARENA_ARRAY(arena, int64_t, f->values.n + 1)};
   for (ValueId v = 0; v < f->values.n; v++) {
     const Value *x = &f->values.at[v];
     bool has_base = storage_has_base(&x->storage);
-    s.of[v] = has_base ? s.of[x->storage.base] : v, s.at[v] = has_base ? s.at[x->storage.base] : 0;
-    if (x->storage.view == VIEW_OF) s.at[v] += x->storage.offset * elem_bytes(x->type.elem);
+    bytes.of[v] = has_base ? bytes.of[x->storage.base] : v,
+    bytes.at[v] = has_base ? bytes.at[x->storage.base] : 0;
+    if (x->storage.view == VIEW_OF) bytes.at[v] += x->storage.offset * elem_bytes(x->type.elem);
   }
   for (OpId i = f->ops.n; i-- > 0;)
-    if (op_lays(f, &f->ops.at[i])) lay(f, &f->ops.at[i], &s);
-  return s;
+    if (op_lays(f, &f->ops.at[i])) lay(f, &f->ops.at[i], &bytes);
+  return bytes;
 }
 
 int64_t op_work(const Op *o, Tier t) {

@@ -11,7 +11,7 @@ typedef struct SharedBytes { /* by value */
 } SharedBytes;
 
 /* Of a function whose views show values above them. */
-SharedBytes shared_bytes(Arena *a, const Fn *f);
+SharedBytes shared_bytes(Arena *arena, const Fn *f);
 
 /* A concat whose operands are made at their places in its result: nothing runs for it. */
 bool op_lays(const Fn *f, const Op *o);

@@ -70,9 +70,9 @@ static void keep_until(int64_t *dies, const ValueId *root, ValueId v, int64_t wh
 }
 
 /* By value: the op after which its bytes are free, -1 for values without bytes here. */
-static int64_t *lives(Arena *a, const Fn *f) {
-  ValueId *root = ARENA_ARRAY(a, ValueId, f->values.n + 1);
-  int64_t *dies = ARENA_ARRAY(a, int64_t, f->values.n + 1);
+static int64_t *lives(Arena *arena, const Fn *f) {
+  ValueId *root = ARENA_ARRAY(arena, ValueId, f->values.n + 1);
+  int64_t *dies = ARENA_ARRAY(arena, int64_t, f->values.n + 1);
   for (ValueId v = 0; v < f->values.n; v++) dies[v] = -1, root[v] = NO_VALUE;
   for (uint32_t i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
@@ -140,11 +140,11 @@ static double read_bytes(const Fn *k, ValueId arg) {
 }
 
 static IrCount kernel_count(const Module *m, const Fn *k) {
-  IrCount c = {.kernels = 1};
-  for (OpId i = 0; i < k->ops.n; i++) c.flop += op_flop(m, k, &k->ops.at[i]);
-  for (uint32_t i = 0; i < k->args.n; i++) c.bytes += read_bytes(k, k->args.at[i]);
-  for (uint32_t i = 0; i < k->results.n; i++) c.bytes += value_bytes(k, k->results.at[i]);
-  return c;
+  IrCount count = {.kernels = 1};
+  for (OpId i = 0; i < k->ops.n; i++) count.flop += op_flop(m, k, &k->ops.at[i]);
+  for (uint32_t i = 0; i < k->args.n; i++) count.bytes += read_bytes(k, k->args.at[i]);
+  for (uint32_t i = 0; i < k->results.n; i++) count.bytes += value_bytes(k, k->results.at[i]);
+  return count;
 }
 
 /* A scatter into its operand's buffer reads and writes the rows that it takes. */
@@ -159,17 +159,18 @@ static double untouched_bytes(const Fn *f, const Op *o) {
 }
 
 static IrCount called_count(const Module *m, const Fn *f, const Op *o) {
-  IrCount c = kernel_count(m, o->callee);
-  c.bytes -= untouched_bytes(f, o);
-  return c;
+  IrCount count = kernel_count(m, o->callee);
+  count.bytes -= untouched_bytes(f, o);
+  return count;
 }
 
 static IrCount single_count(const Module *m, const Fn *f, const Op *o) {
-  IrCount c = {.flop = op_flop(m, f, o)};
-  if (op_flags(o->code) & VIEW || op_family(o->code) == FAMILY_GLOBAL || op_lays(f, o)) return c;
-  for (uint32_t k = 0; k < o->nin; k++) c.bytes += value_bytes(f, o->in[k]);
-  for (uint32_t k = 0; k < o->nout; k++) c.bytes += value_bytes(f, o->out + k);
-  return c;
+  IrCount count = {.flop = op_flop(m, f, o)};
+  if (op_flags(o->code) & VIEW || op_family(o->code) == FAMILY_GLOBAL || op_lays(f, o))
+    return count;
+  for (uint32_t k = 0; k < o->nin; k++) count.bytes += value_bytes(f, o->in[k]);
+  for (uint32_t k = 0; k < o->nout; k++) count.bytes += value_bytes(f, o->out + k);
+  return count;
 }
 
 static IrCount sum_of(const Module *m, const Fn *f);
@@ -177,27 +178,27 @@ static IrCount sum_of(const Module *m, const Fn *f);
 static IrCount op_count(const Module *m, const Fn *f, const Op *o) {
   if (!o->callee) return single_count(m, f, o);
   if (o->callee->kind == FN_KERNEL) return called_count(m, f, o);
-  IrCount c = sum_of(m, o->callee);
+  IrCount count = sum_of(m, o->callee);
   double rounds = o->code == OP_loop ? (double)attr_int(&o->attrs, ATTR_trip, 1) : 1;
-  c.flop *= rounds, c.bytes *= rounds;
-  return c;
+  count.flop *= rounds, count.bytes *= rounds;
+  return count;
 }
 
 /* All but the peak. */
 static IrCount sum_of(const Module *m, const Fn *f) {
   IrCount sum = {0};
   for (OpId i = 0; i < f->ops.n; i++) {
-    IrCount c = op_count(m, f, &f->ops.at[i]);
-    sum.flop += c.flop, sum.bytes += c.bytes, sum.kernels += c.kernels;
+    IrCount count = op_count(m, f, &f->ops.at[i]);
+    sum.flop += count.flop, sum.bytes += count.bytes, sum.kernels += count.kernels;
   }
   return sum;
 }
 
 IrCount ir_count(const Module *m, const Fn *f) {
   if (f->kind == FN_KERNEL) return kernel_count(m, f);
-  IrCount c = sum_of(m, f);
-  c.peak = peak_of(m, f);
-  return c;
+  IrCount count = sum_of(m, f);
+  count.peak = peak_of(m, f);
+  return count;
 }
 
 double ir_op_flop(const Module *m, const Fn *f, const Op *o) { return op_count(m, f, o).flop; }
@@ -253,8 +254,9 @@ static void add_waited(const Module *m, const Fn *f, double times, IrCount *sum)
     if (op_is_hop(o->code)) {
       open += o->code == OP_receive ? 1 : -1, others = attr_int(&o->attrs, ATTR_ranks, 1) - 1;
     } else if (open > 0) {
-      IrCount c = op_count(m, f, o);
-      sum->flop += times * (double)others * c.flop, sum->bytes += times * (double)others * c.bytes;
+      IrCount count = op_count(m, f, o);
+      sum->flop += times * (double)others * count.flop,
+          sum->bytes += times * (double)others * count.bytes;
     } else if (o->code == OP_loop) {
       double rounds = streams(o->callee) ? 1 : (double)attr_int(&o->attrs, ATTR_trip, 1);
       add_waited(m, o->callee, times * rounds, sum);
@@ -297,11 +299,12 @@ static const char *change(const Module *m, double was, double is) {
 const char *ir_head(const Module *m) {
   const Fn *f = ir_main_entry(m);
   if (!f) return "# no entry";
-  IrCount c = ir_count(m, f), was = m->was;
+  IrCount count = ir_count(m, f), was = m->was;
   bool placed = attr_get(&f->attrs, ATTR_frame) != NULL;
-  return arena_printf(
-      m->arena, "# %s: %.4g flop%s, %.4g bytes moved%s, peak %s%lld bytes%s, %u kernels%s", f->name,
-      c.flop, change(m, was.flop, c.flop), c.bytes, change(m, was.bytes, c.bytes),
-      placed ? "" : "about ", (long long)c.peak, change(m, (double)was.peak, (double)c.peak),
-      c.kernels, change(m, was.kernels, c.kernels));
+  return arena_printf(m->arena,
+                      "# %s: %.4g flop%s, %.4g bytes moved%s, peak %s%lld bytes%s, %u kernels%s",
+                      f->name, count.flop, change(m, was.flop, count.flop), count.bytes,
+                      change(m, was.bytes, count.bytes), placed ? "" : "about ",
+                      (long long)count.peak, change(m, (double)was.peak, (double)count.peak),
+                      count.kernels, change(m, was.kernels, count.kernels));
 }

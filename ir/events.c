@@ -30,9 +30,11 @@ typedef struct EventCall { /* a function that runs */
   int64_t round;
 } EventCall;
 
-const Op *event_op(const Event *e) { return &e->f->ops.at[e->op]; }
+const Op *event_op(const Event *event) { return &event->f->ops.at[event->op]; }
 
-bool event_sends(const Event *e) { return e->kind == EVENT_START || e->kind == EVENT_COLLECT; }
+bool event_sends(const Event *event) {
+  return event->kind == EVENT_START || event->kind == EVENT_COLLECT;
+}
 
 /* ---- bytes ---- */
 
@@ -64,17 +66,17 @@ static uint32_t space_of(const Module *m, const Global *g) {
   return i + TIERS;
 }
 
-static EventPlace place_of(const EventCall *c, ValueId v) {
-  const Storage *s = &c->f->values.at[v].storage;
-  Tier tier = value_type(c->f, v)->tier;
-  switch (s->place) {
+static EventPlace place_of(const EventCall *call, ValueId v) {
+  const Storage *storage = &call->f->values.at[v].storage;
+  Tier tier = value_type(call->f, v)->tier;
+  switch (storage->place) {
   case PLACE_NONE: return (EventPlace){SPACE_HOST, v}; /* before pass memory */
-  case PLACE_FRAME: return plus(c->frame[tier], s->at);
-  case PLACE_GLOBAL: return (EventPlace){s->slot + TIERS, s->at};
-  case PLACE_ARG: return plus(c->in[s->slot], s->at);
-  case PLACE_RESULT: return plus(c->out[s->slot], s->at);
-  case PLACE_RING: return plus(c->ring[s->slot], s->at);
-  default: bug("events: value %u of @%s has no place", v, c->f->name);
+  case PLACE_FRAME: return plus(call->frame[tier], storage->at);
+  case PLACE_GLOBAL: return (EventPlace){storage->slot + TIERS, storage->at};
+  case PLACE_ARG: return plus(call->in[storage->slot], storage->at);
+  case PLACE_RESULT: return plus(call->out[storage->slot], storage->at);
+  case PLACE_RING: return plus(call->ring[storage->slot], storage->at);
+  default: bug("events: value %u of @%s has no place", v, call->f->name);
   }
 }
 
@@ -82,78 +84,85 @@ static bool same(EventPlace a, EventPlace b) { return a.space == b.space && a.at
 
 /* ---- events ---- */
 
-static void touch(EventWalk *w, EventPlace p, int64_t bytes, const Value *of, bool written) {
-  EventList *l = w->list;
-  if (bytes <= 0 || !w->placed) return;
-  vec_push(w->m->arena, l->bytes, (EventBytes){p.space, p.at, p.at + bytes, of, written});
-  vec_last(l->at).nbytes++;
+static void touch(EventWalk *walk, EventPlace p, int64_t bytes, const Value *of, bool written) {
+  EventList *list = walk->list;
+  if (bytes <= 0 || !walk->placed) return;
+  vec_push(walk->m->arena, list->bytes, (EventBytes){p.space, p.at, p.at + bytes, of, written});
+  vec_last(list->at).nbytes++;
 }
 
-static void touch_value(EventWalk *w, const EventCall *c, ValueId v, bool written) {
-  const Value *x = &c->f->values.at[v];
-  touch(w, place_of(c, v), value_span_bytes(x), value_is_dense(x) ? NULL : x, written);
+static void touch_value(EventWalk *walk, const EventCall *call, ValueId v, bool written) {
+  const Value *x = &call->f->values.at[v];
+  touch(walk, place_of(call, v), value_span_bytes(x), value_is_dense(x) ? NULL : x, written);
 }
 
-static void begin_event(EventWalk *w, const Fn *f, OpId op, EventKind kind, int64_t round) {
-  EventList *l = w->list;
-  vec_push(
-      w->m->arena, l->at,
-      (Event){
-          .kind = kind, .f = f, .op = op, .round = round, .start = NO_EVENT, .bytes = l->bytes.n});
+static void begin_event(EventWalk *walk, const Fn *f, OpId op, EventKind kind, int64_t round) {
+  EventList *list = walk->list;
+  vec_push(walk->m->arena, list->at,
+           (Event){.kind = kind,
+                   .f = f,
+                   .op = op,
+                   .round = round,
+                   .start = NO_EVENT,
+                   .bytes = list->bytes.n});
 }
 
-static void add_copy(EventWalk *w, const EventCall *c, OpId op, EventPlace to, ValueId from) {
-  const Value *x = &c->f->values.at[from];
-  if (w->only || same(place_of(c, from), to)) return;
-  begin_event(w, c->f, op, EVENT_RUN, c->round);
-  touch_value(w, c, from, false);
-  touch(w, to, value_span_bytes(x), value_is_dense(x) ? NULL : x, true);
+static void add_copy(EventWalk *walk, const EventCall *call, OpId op, EventPlace to, ValueId from) {
+  const Value *x = &call->f->values.at[from];
+  if (walk->only || same(place_of(call, from), to)) return;
+  begin_event(walk, call->f, op, EVENT_RUN, call->round);
+  touch_value(walk, call, from, false);
+  touch(walk, to, value_span_bytes(x), value_is_dense(x) ? NULL : x, true);
 }
 
-static void add_kernel(EventWalk *w, const EventCall *c, OpId id) {
-  const Op *o = &c->f->ops.at[id];
-  if (w->only) return;
-  begin_event(w, c->f, id, EVENT_RUN, c->round);
-  for (uint32_t i = 0; i < o->nin; i++) touch_value(w, c, o->in[i], false);
-  for (uint32_t i = 0; i < o->nout; i++) touch_value(w, c, o->out + i, true);
+static void add_kernel(EventWalk *walk, const EventCall *call, OpId id) {
+  const Op *o = &call->f->ops.at[id];
+  if (walk->only) return;
+  begin_event(walk, call->f, id, EVENT_RUN, call->round);
+  for (uint32_t i = 0; i < o->nin; i++) touch_value(walk, call, o->in[i], false);
+  for (uint32_t i = 0; i < o->nout; i++) touch_value(walk, call, o->out + i, true);
   Tier t = kernel_tier(o->callee);
-  touch(w, plus(c->frame[t], attr_int(&o->attrs, tier_work(t), 0)), op_work(o, t), NULL, true);
+  touch(walk, plus(call->frame[t], attr_int(&o->attrs, tier_work(t), 0)), op_work(o, t), NULL,
+        true);
 }
 
-static bool is_left_out(const EventWalk *w, const Op *o) {
-  return w->only && strcmp(w->only, attr_str(&o->attrs, ATTR_axis, ""));
+static bool is_left_out(const EventWalk *walk, const Op *o) {
+  return walk->only && strcmp(walk->only, attr_str(&o->attrs, ATTR_axis, ""));
 }
 
 /* Of op `id` of f, wherever its two buffers are. */
-static void add_message(EventWalk *w, const Fn *f, OpId id, EventKind kind, int64_t round,
+static void add_message(EventWalk *walk, const Fn *f, OpId id, EventKind kind, int64_t round,
                         EventPlace from, EventPlace to) {
   const Op *o = &f->ops.at[id];
-  if (is_left_out(w, o)) return;
-  begin_event(w, f, id, kind, round);
-  if (o->nin) touch(w, from, value_span_bytes(&f->values.at[o->in[0]]), NULL, false);
-  touch(w, to, value_span_bytes(&f->values.at[o->out]), NULL, true);
-  if (kind == EVENT_START) vec_push(w->m->arena, w->open, w->list->at.n - 1);
+  if (is_left_out(walk, o)) return;
+  begin_event(walk, f, id, kind, round);
+  if (o->nin) touch(walk, from, value_span_bytes(&f->values.at[o->in[0]]), NULL, false);
+  touch(walk, to, value_span_bytes(&f->values.at[o->out]), NULL, true);
+  if (kind == EVENT_START) vec_push(walk->m->arena, walk->open, walk->list->at.n - 1);
 }
 
-static void add_collective(EventWalk *w, const EventCall *c, OpId id) {
-  const Op *o = &c->f->ops.at[id];
-  if (is_left_out(w, o)) return;
-  add_message(w, c->f, id, op_flies(o) ? EVENT_START : EVENT_COLLECT, c->round,
-              o->nin ? place_of(c, o->in[0]) : (EventPlace){SPACE_HOST, 0}, place_of(c, o->out));
-  touch(w, plus(c->frame[TIER_device], attr_int(&o->attrs, ATTR_work_at, 0)),
+static void add_collective(EventWalk *walk, const EventCall *call, OpId id) {
+  const Op *o = &call->f->ops.at[id];
+  if (is_left_out(walk, o)) return;
+  add_message(walk, call->f, id, op_flies(o) ? EVENT_START : EVENT_COLLECT, call->round,
+              o->nin ? place_of(call, o->in[0]) : (EventPlace){SPACE_HOST, 0},
+              place_of(call, o->out));
+  touch(walk, plus(call->frame[TIER_device], attr_int(&o->attrs, ATTR_work_at, 0)),
         attr_int(&o->attrs, ATTR_workspace, 0), NULL, true);
 }
 
 /* The oldest that is on its way from this op has come. */
-static void add_end(EventWalk *w, const Fn *f, OpId op, int64_t round) {
+static void add_end(EventWalk *walk, const Fn *f, OpId op, int64_t round) {
   uint32_t i = 0;
-  const EventList *l = w->list;
-  if (w->only) return;
-  while (i < w->open.n && (l->at.at[w->open.at[i]].f != f || l->at.at[w->open.at[i]].op != op)) i++;
-  begin_event(w, f, op, EVENT_END, round);
-  if (i == w->open.n) return;
-  vec_last(w->list->at).start = w->open.at[i];
-  for (w->open.n--; i < w->open.n; i++) w->open.at[i] = w->open.at[i + 1];
+  const EventList *list = walk->list;
+  if (walk->only) return;
+  while (i < walk->open.n &&
+         (list->at.at[walk->open.at[i]].f != f || list->at.at[walk->open.at[i]].op != op))
+    i++;
+  begin_event(walk, f, op, EVENT_END, round);
+  if (i == walk->open.n) return;
+  vec_last(walk->list->at).start = walk->open.at[i];
+  for (walk->open.n--; i < walk->open.n; i++) walk->open.at[i] = walk->open.at[i + 1];
 }
 
 /* ---- loops ---- */
@@ -169,57 +178,59 @@ typedef struct EventRounds {
   int64_t period, shown, half; /* rounds in the list; from `half` on they are the last ones */
 } EventRounds;
 
-static void walk(EventWalk *w, const EventCall *c);
+static void walk(EventWalk *recompute_walk, const EventCall *call);
 
 static bool returns_arg(const Op *op, uint32_t result, uint32_t arg) {
-  const Storage *s = &op->callee->values.at[op->callee->results.at[result]].storage;
-  return s->place == PLACE_ARG && s->slot == arg;
+  const Storage *storage = &op->callee->values.at[op->callee->results.at[result]].storage;
+  return storage->place == PLACE_ARG && storage->slot == arg;
 }
 
 /* The stacked result whose slices are the buffers of carried value j, or 0. */
-static uint32_t saved_as(const EventRounds *l, uint32_t j) {
-  for (uint32_t i = l->carried; i < l->op->nout; i++)
-    if (returns_arg(l->op, i, j + 1)) return i;
+static uint32_t saved_as(const EventRounds *rounds, uint32_t j) {
+  for (uint32_t i = rounds->carried; i < rounds->op->nout; i++)
+    if (returns_arg(rounds->op, i, j + 1)) return i;
   return 0;
 }
 
 /* Which round of the loop round n of the list is. */
-static int64_t round_of(const EventRounds *l, int64_t n) {
-  return n < l->half ? n : n + l->trip - l->shown;
+static int64_t round_of(const EventRounds *rounds, int64_t n) {
+  return n < rounds->half ? n : n + rounds->trip - rounds->shown;
 }
 
-static int64_t counter_of(const EventRounds *l, int64_t n) {
-  int64_t round = round_of(l, n);
-  return l->first + (l->reverse ? l->trip - 1 - round : round);
+static int64_t counter_of(const EventRounds *rounds, int64_t n) {
+  int64_t round = round_of(rounds, n);
+  return rounds->first + (rounds->reverse ? rounds->trip - 1 - round : round);
 }
 
-static EventPlace slice_at(const EventCall *c, const EventRounds *l, ValueId v, int64_t n) {
-  const Value *x = &c->f->values.at[v];
-  int64_t stride = x->storage.stride[type_find(&x->type, l->op->group[0].from[0])];
-  int64_t i = counter_of(l, n), slots = loop_slots(l->op, &x->type);
-  i = slots ? i % slots : i + loop_base(l->op, &x->type);
-  return plus(place_of(c, v), i * stride * elem_bytes(x->type.elem));
+static EventPlace slice_at(const EventCall *call, const EventRounds *rounds, ValueId v, int64_t n) {
+  const Value *x = &call->f->values.at[v];
+  int64_t stride = x->storage.stride[type_find(&x->type, rounds->op->group[0].from[0])];
+  int64_t i = counter_of(rounds, n), slots = loop_slots(rounds->op, &x->type);
+  i = slots ? i % slots : i + loop_base(rounds->op, &x->type);
+  return plus(place_of(call, v), i * stride * elem_bytes(x->type.elem));
 }
 
-static int64_t slot_of(const EventRounds *l, uint32_t j) {
-  const Attr *a = attr_get(&l->op->attrs, ATTR_slots);
+static int64_t slot_of(const EventRounds *rounds, uint32_t j) {
+  const Attr *a = attr_get(&rounds->op->attrs, ATTR_slots);
   return a && (int64_t)j < a->i ? a->list[j] : -1;
 }
 
 /* Where round n leaves carried value j. */
-static EventPlace carry_to(const EventCall *c, const EventRounds *l, uint32_t j, int64_t n) {
-  ValueId result = l->op->out + j;
-  uint32_t saved = saved_as(l, j);
-  if (n == l->shown - 1 || returns_arg(l->op, j, j + 1)) return place_of(c, result);
-  if (saved) return slice_at(c, l, l->op->out + saved, n + 1);
-  int64_t slot = slot_of(l, j) < 0 ? 0 : slot_of(l, j);
-  return (l->shown - 1 - n) % 2 ? plus(c->frame[value_type(c->f, result)->tier], slot)
-                                : place_of(c, result);
+static EventPlace carry_to(const EventCall *call, const EventRounds *rounds, uint32_t j,
+                           int64_t n) {
+  ValueId result = rounds->op->out + j;
+  uint32_t saved = saved_as(rounds, j);
+  if (n == rounds->shown - 1 || returns_arg(rounds->op, j, j + 1)) return place_of(call, result);
+  if (saved) return slice_at(call, rounds, rounds->op->out + saved, n + 1);
+  int64_t slot = slot_of(rounds, j) < 0 ? 0 : slot_of(rounds, j);
+  return (rounds->shown - 1 - n) % 2 ? plus(call->frame[value_type(call->f, result)->tier], slot)
+                                     : place_of(call, result);
 }
 
-static EventPlace ring_at(const EventCall *c, const EventRounds *l, uint32_t i, int64_t n) {
-  Ring r = loop_ring(l->op, i);
-  return plus(c->frame[TIER_device], r.at + (r.buffers ? round_of(l, n) % r.buffers : 0) * r.bytes);
+static EventPlace ring_at(const EventCall *call, const EventRounds *rounds, uint32_t i, int64_t n) {
+  Ring r = loop_ring(rounds->op, i);
+  return plus(call->frame[TIER_device],
+              r.at + (r.buffers ? round_of(rounds, n) % r.buffers : 0) * r.bytes);
 }
 
 static int64_t common_multiple(int64_t a, int64_t b) {
@@ -232,113 +243,130 @@ static int64_t common_multiple(int64_t a, int64_t b) {
 }
 
 /* Rounds until all buffers come again in their order; rounds that the list has. */
-static void find_period(EventRounds *l) {
+static void find_period(EventRounds *event_rounds) {
   int64_t ahead = 0;
-  l->period = 1;
-  for (uint32_t j = 0; j < l->carried; j++)
-    if (slot_of(l, j) >= 0) l->period = 2;
-  for (uint32_t i = 0; i < l->flights.n; i++) {
-    int64_t rounds = l->flights.at[i].rounds, buffers = flight_buffers(l->op, &l->flights.at[i]);
+  event_rounds->period = 1;
+  for (uint32_t j = 0; j < event_rounds->carried; j++)
+    if (slot_of(event_rounds, j) >= 0) event_rounds->period = 2;
+  for (uint32_t i = 0; i < event_rounds->flights.n; i++) {
+    int64_t rounds = event_rounds->flights.at[i].rounds,
+            buffers = flight_buffers(event_rounds->op, &event_rounds->flights.at[i]);
     if (rounds < 0 ? -rounds > ahead : rounds > ahead) ahead = rounds < 0 ? -rounds : rounds;
-    if (buffers > 0) l->period = common_multiple(l->period, buffers);
+    if (buffers > 0) event_rounds->period = common_multiple(event_rounds->period, buffers);
   }
-  l->half = ahead < l->trip ? 1 + ahead + l->period : l->trip;
-  l->shown = l->half + ahead + 1;
-  if (l->shown < l->trip) l->shown += (l->trip - l->shown) % l->period;
-  if (l->shown >= l->trip || op_takes_turns(l->op)) l->shown = l->half = l->trip;
+  event_rounds->half =
+      ahead < event_rounds->trip ? 1 + ahead + event_rounds->period : event_rounds->trip;
+  event_rounds->shown = event_rounds->half + ahead + 1;
+  if (event_rounds->shown < event_rounds->trip)
+    event_rounds->shown += (event_rounds->trip - event_rounds->shown) % event_rounds->period;
+  if (event_rounds->shown >= event_rounds->trip || op_takes_turns(event_rounds->op))
+    event_rounds->shown = event_rounds->half = event_rounds->trip;
 }
 
 /* Starts what round n of the list reads. */
-static void add_fetch(EventWalk *w, const EventCall *c, const EventRounds *l, uint32_t i,
+static void add_fetch(EventWalk *walk, const EventCall *call, const EventRounds *rounds, uint32_t i,
                       int64_t n) {
-  const Flight *x = &l->flights.at[i];
-  add_message(w, l->op->callee, x->op, EVENT_START, round_of(l, n),
-              slice_at(c, l, l->op->in[x->role - 1], n), ring_at(c, l, i, n));
+  const Flight *x = &rounds->flights.at[i];
+  add_message(walk, rounds->op->callee, x->op, EVENT_START, round_of(rounds, n),
+              slice_at(call, rounds, rounds->op->in[x->role - 1], n), ring_at(call, rounds, i, n));
 }
 
-static void add_first_fetches(EventWalk *w, const EventCall *c, const EventRounds *l) {
-  for (uint32_t i = 0; i < l->flights.n; i++)
-    for (int64_t n = 0; n < -l->flights.at[i].rounds && n < l->shown; n++) add_fetch(w, c, l, i, n);
+static void add_first_fetches(EventWalk *walk, const EventCall *call, const EventRounds *rounds) {
+  for (uint32_t i = 0; i < rounds->flights.n; i++)
+    for (int64_t n = 0; n < -rounds->flights.at[i].rounds && n < rounds->shown; n++)
+      add_fetch(walk, call, rounds, i, n);
 }
 
-static void add_fetches(EventWalk *w, const EventCall *c, const EventRounds *l, int64_t n) {
-  for (uint32_t i = 0; i < l->flights.n; i++) {
-    int64_t ahead = -l->flights.at[i].rounds;
-    if (ahead > 0 && n + ahead < l->shown) add_fetch(w, c, l, i, n + ahead);
+static void add_fetches(EventWalk *walk, const EventCall *call, const EventRounds *rounds,
+                        int64_t n) {
+  for (uint32_t i = 0; i < rounds->flights.n; i++) {
+    int64_t ahead = -rounds->flights.at[i].rounds;
+    if (ahead > 0 && n + ahead < rounds->shown) add_fetch(walk, call, rounds, i, n + ahead);
   }
 }
 
-static void add_drains(EventWalk *w, const EventRounds *l, int64_t n) {
-  for (uint32_t i = 0; i < l->flights.n; i++)
-    if (l->flights.at[i].rounds > 0) add_end(w, l->op->callee, l->flights.at[i].op, round_of(l, n));
+static void add_drains(EventWalk *walk, const EventRounds *rounds, int64_t n) {
+  for (uint32_t i = 0; i < rounds->flights.n; i++)
+    if (rounds->flights.at[i].rounds > 0)
+      add_end(walk, rounds->op->callee, rounds->flights.at[i].op, round_of(rounds, n));
 }
 
-static void add_round(EventWalk *w, const EventCall *c, EventRounds *l, int64_t n) {
-  const Op *o = l->op;
-  EventCall inner = {
-      .f = o->callee, .in = l->in, .out = l->out, .ring = l->ring, .round = round_of(l, n)};
+static void add_round(EventWalk *event_walk, const EventCall *call, EventRounds *rounds,
+                      int64_t n) {
+  const Op *o = rounds->op;
+  EventCall inner = {.f = o->callee,
+                     .in = rounds->in,
+                     .out = rounds->out,
+                     .ring = rounds->ring,
+                     .round = round_of(rounds, n)};
   for (Tier t = 0; t < TIERS; t++)
-    inner.frame[t] = plus(c->frame[t], attr_int(&o->attrs, tier_work(t), 0));
-  add_fetches(w, c, l, n);
-  for (uint32_t k = l->whole; k < o->nin; k++) l->in[k + 1] = slice_at(c, l, o->in[k], n);
+    inner.frame[t] = plus(call->frame[t], attr_int(&o->attrs, tier_work(t), 0));
+  add_fetches(event_walk, call, rounds, n);
+  for (uint32_t k = rounds->whole; k < o->nin; k++)
+    rounds->in[k + 1] = slice_at(call, rounds, o->in[k], n);
   for (uint32_t k = 0; k < o->nout; k++)
-    l->out[k] = k < l->carried ? carry_to(c, l, k, n) : slice_at(c, l, o->out + k, n);
-  for (uint32_t i = 0; i < l->flights.n; i++) l->ring[i] = ring_at(c, l, i, n);
-  walk(w, &inner);
-  for (uint32_t j = 0; j < l->carried; j++) l->in[j + 1] = l->out[j];
-  if (n) add_drains(w, l, n - 1);
+    rounds->out[k] =
+        k < rounds->carried ? carry_to(call, rounds, k, n) : slice_at(call, rounds, o->out + k, n);
+  for (uint32_t i = 0; i < rounds->flights.n; i++) rounds->ring[i] = ring_at(call, rounds, i, n);
+  walk(event_walk, &inner);
+  for (uint32_t j = 0; j < rounds->carried; j++) rounds->in[j + 1] = rounds->out[j];
+  if (n) add_drains(event_walk, rounds, n - 1);
 }
 
-static void start_carry(EventWalk *w, const EventCall *c, EventRounds *l, uint32_t j) {
-  ValueId first = l->op->in[j];
-  uint32_t saved = saved_as(l, j);
-  EventPlace to = place_of(c, first);
-  if (saved) to = slice_at(c, l, l->op->out + saved, 0);
-  else if (returns_arg(l->op, j, j + 1)) to = place_of(c, l->op->out + j);
-  add_copy(w, c, l->id, to, first);
-  l->in[j + 1] = to;
+static void start_carry(EventWalk *walk, const EventCall *call, EventRounds *rounds, uint32_t j) {
+  ValueId first = rounds->op->in[j];
+  uint32_t saved = saved_as(rounds, j);
+  EventPlace to = place_of(call, first);
+  if (saved) to = slice_at(call, rounds, rounds->op->out + saved, 0);
+  else if (returns_arg(rounds->op, j, j + 1)) to = place_of(call, rounds->op->out + j);
+  add_copy(walk, call, rounds->id, to, first);
+  rounds->in[j + 1] = to;
 }
 
-static void add_rounds(EventWalk *w, const EventCall *c, EventRounds *l) {
-  EventList *list = w->list;
+static void add_rounds(EventWalk *walk, const EventCall *call, EventRounds *rounds) {
+  EventList *list = walk->list;
   uint32_t since = list->at.n;
-  for (int64_t n = 0; n < l->shown; n++) {
-    if (n == l->half - l->period) since = list->at.n;
-    if (n == l->half && l->shown < l->trip) {
-      begin_event(w, c->f, l->id, EVENT_SKIP, c->round);
-      Event *e = &vec_last(list->at);
-      e->rounds = l->trip - l->shown, e->period = l->period, e->since = since;
+  for (int64_t n = 0; n < rounds->shown; n++) {
+    if (n == rounds->half - rounds->period) since = list->at.n;
+    if (n == rounds->half && rounds->shown < rounds->trip) {
+      begin_event(walk, call->f, rounds->id, EVENT_SKIP, call->round);
+      Event *event = &vec_last(list->at);
+      event->rounds = rounds->trip - rounds->shown, event->period = rounds->period,
+      event->since = since;
     }
-    add_round(w, c, l, n);
+    add_round(walk, call, rounds, n);
   }
-  if (l->shown) add_drains(w, l, l->shown - 1);
+  if (rounds->shown) add_drains(walk, rounds, rounds->shown - 1);
 }
 
-static EventRounds begin_rounds(EventWalk *w, const EventCall *c, OpId id) {
-  Arena *a = w->m->arena;
-  const Op *o = &c->f->ops.at[id];
-  EventRounds l = {.op = o, .id = id, .carried = (uint32_t)attr_int(&o->attrs, ATTR_carry, 0)};
-  l.whole = loop_whole(o), l.first = loop_first(o);
-  l.trip = attr_int(&o->attrs, ATTR_trip, 0), l.reverse = attr_int(&o->attrs, ATTR_reverse, 0);
-  l.flights = flights_over(a, o->callee);
-  l.in = ARENA_ARRAY(a, EventPlace, o->nin + 1), l.out = ARENA_ARRAY(a, EventPlace, o->nout + 1);
-  l.ring = ARENA_ARRAY(a, EventPlace, l.flights.n + 1);
-  l.in[0] = (EventPlace){SPACE_HOST, 0}; /* the counter */
-  find_period(&l);
-  for (uint32_t k = l.carried; k < o->nout; k++)
+static EventRounds begin_rounds(EventWalk *walk, const EventCall *call, OpId id) {
+  Arena *arena = walk->m->arena;
+  const Op *o = &call->f->ops.at[id];
+  EventRounds rounds = {.op = o, .id = id, .carried = (uint32_t)attr_int(&o->attrs, ATTR_carry, 0)};
+  rounds.whole = loop_whole(o), rounds.first = loop_first(o);
+  rounds.trip = attr_int(&o->attrs, ATTR_trip, 0),
+  rounds.reverse = attr_int(&o->attrs, ATTR_reverse, 0);
+  rounds.flights = flights_over(arena, o->callee);
+  rounds.in = ARENA_ARRAY(arena, EventPlace, o->nin + 1),
+  rounds.out = ARENA_ARRAY(arena, EventPlace, o->nout + 1);
+  rounds.ring = ARENA_ARRAY(arena, EventPlace, rounds.flights.n + 1);
+  rounds.in[0] = (EventPlace){SPACE_HOST, 0}; /* the counter */
+  find_period(&rounds);
+  for (uint32_t k = rounds.carried; k < o->nout; k++)
     if (loop_continues(o, k) != NO_VALUE)
-      add_copy(w, c, id, place_of(c, o->out + k), o->in[loop_continues(o, k)]);
-  for (uint32_t k = l.carried; k < l.whole; k++) l.in[k + 1] = place_of(c, o->in[k]);
-  for (uint32_t j = 0; j < l.carried; j++) start_carry(w, c, &l, j);
-  add_first_fetches(w, c, &l);
-  return l;
+      add_copy(walk, call, id, place_of(call, o->out + k), o->in[loop_continues(o, k)]);
+  for (uint32_t k = rounds.carried; k < rounds.whole; k++)
+    rounds.in[k + 1] = place_of(call, o->in[k]);
+  for (uint32_t j = 0; j < rounds.carried; j++) start_carry(walk, call, &rounds, j);
+  add_first_fetches(walk, call, &rounds);
+  return rounds;
 }
 
-static bool sends_over(const EventWalk *w, const Fn *f) {
+static bool sends_over(const EventWalk *walk, const Fn *f) {
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
-    if (o->code == OP_loop ? sends_over(w, o->callee)
-                           : op_family(o->code) == FAMILY_COLLECTIVE && !is_left_out(w, o))
+    if (o->code == OP_loop ? sends_over(walk, o->callee)
+                           : op_family(o->code) == FAMILY_COLLECTIVE && !is_left_out(walk, o))
       return true;
   }
   return false;
@@ -346,58 +374,58 @@ static bool sends_over(const EventWalk *w, const Fn *f) {
 
 /* Of the messages over one axis, every round: programs of other classes of ranks, which are laid
    beside this one, may take other numbers of rounds until all comes again. */
-static void add_loop(EventWalk *w, const EventCall *c, OpId id) {
-  if (w->only && !sends_over(w, c->f->ops.at[id].callee)) return;
-  EventRounds l = begin_rounds(w, c, id);
-  if (w->only) l.shown = l.half = l.trip;
-  add_rounds(w, c, &l);
+static void add_loop(EventWalk *walk, const EventCall *call, OpId id) {
+  if (walk->only && !sends_over(walk, call->f->ops.at[id].callee)) return;
+  EventRounds rounds = begin_rounds(walk, call, id);
+  if (walk->only) rounds.shown = rounds.half = rounds.trip;
+  add_rounds(walk, call, &rounds);
 }
 
 /* Every round, as the table of the rank's stage says. */
-static void add_turns(EventWalk *w, const EventCall *c, const TurnLoops *t) {
+static void add_turns(EventWalk *walk, const EventCall *call, const TurnLoops *loops) {
   EventRounds rounds[TURN_LOOPS];
-  for (int i = 0; i < t->n; i++) rounds[i] = begin_rounds(w, c, t->loop[i]);
-  int64_t stage = turns_stage(w->m, rounds[0].op, w->rank);
-  for (TurnState x = {{0}}; !turns_over(&t->table, &x);) {
-    int next = turn_next(&t->table, stage, &x);
-    add_round(w, c, &rounds[next], x.over[next]++);
+  for (int i = 0; i < loops->n; i++) rounds[i] = begin_rounds(walk, call, loops->loop[i]);
+  int64_t stage = turns_stage(walk->m, rounds[0].op, walk->rank);
+  for (TurnState state = {{0}}; !turns_over(&loops->table, &state);) {
+    int next = turn_next(&loops->table, stage, &state);
+    add_round(walk, call, &rounds[next], state.over[next]++);
   }
-  for (int i = 0; i < t->n; i++) add_drains(w, &rounds[i], t->table.parts - 1);
+  for (int i = 0; i < loops->n; i++) add_drains(walk, &rounds[i], loops->table.parts - 1);
 }
 
 /* ---- functions ---- */
 
-static void add_store(EventWalk *w, const EventCall *c, OpId id) {
-  const Op *o = &c->f->ops.at[id];
-  add_copy(w, c, id, (EventPlace){space_of(w->m, o->global), 0}, o->in[0]);
+static void add_store(EventWalk *walk, const EventCall *call, OpId id) {
+  const Op *o = &call->f->ops.at[id];
+  add_copy(walk, call, id, (EventPlace){space_of(walk->m, o->global), 0}, o->in[0]);
 }
 
-static void add_wait(EventWalk *w, const EventCall *c, OpId id) {
-  const Op *start = flight_start(c->f, &c->f->ops.at[id]);
-  if (start) add_end(w, c->f, (OpId)(start - c->f->ops.at), c->round);
+static void add_wait(EventWalk *walk, const EventCall *call, OpId id) {
+  const Op *start = flight_start(call->f, &call->f->ops.at[id]);
+  if (start) add_end(walk, call->f, (OpId)(start - call->f->ops.at), call->round);
 }
 
-static void walk(EventWalk *w, const EventCall *c) {
-  for (OpId i = 0; i < c->f->ops.n; i++) {
-    const Op *o = &c->f->ops.at[i];
-    TurnLoops t;
-    if (turns_begin(c->f, i, &t)) add_turns(w, c, &t), i = turns_end(&t);
-    else if (o->code == OP_kernel) add_kernel(w, c, i);
-    else if (o->code == OP_loop) add_loop(w, c, i);
-    else if (o->code == OP_store) add_store(w, c, i);
-    else if (o->code == OP_move) add_copy(w, c, i, place_of(c, o->out), o->in[0]);
-    else if (o->code == OP_wait) add_wait(w, c, i);
+static void walk(EventWalk *event_walk, const EventCall *call) {
+  for (OpId i = 0; i < call->f->ops.n; i++) {
+    const Op *o = &call->f->ops.at[i];
+    TurnLoops loops;
+    if (turns_begin(call->f, i, &loops)) add_turns(event_walk, call, &loops), i = turns_end(&loops);
+    else if (o->code == OP_kernel) add_kernel(event_walk, call, i);
+    else if (o->code == OP_loop) add_loop(event_walk, call, i);
+    else if (o->code == OP_store) add_store(event_walk, call, i);
+    else if (o->code == OP_move) add_copy(event_walk, call, i, place_of(call, o->out), o->in[0]);
+    else if (o->code == OP_wait) add_wait(event_walk, call, i);
     else if (op_family(o->code) == FAMILY_COLLECTIVE && attr_int(&o->attrs, ATTR_flight, 0) >= 0)
-      add_collective(w, c, i); /* else the loop has started it */
+      add_collective(event_walk, call, i); /* else the loop has started it */
   }
 }
 
 static EventList events(const Module *m, const Fn *entry, int64_t rank, Str only, bool placed) {
   EventList list = {.entry = entry};
-  EventWalk w = {.m = m, .list = &list, .rank = rank, .only = only, .placed = placed};
-  EventCall c = {.f = entry, .round = NO_ROUND};
-  for (Tier t = 0; t < TIERS; t++) c.frame[t].space = t;
-  walk(&w, &c);
+  EventWalk event_walk = {.m = m, .list = &list, .rank = rank, .only = only, .placed = placed};
+  EventCall call = {.f = entry, .round = NO_ROUND};
+  for (Tier t = 0; t < TIERS; t++) call.frame[t].space = t;
+  walk(&event_walk, &call);
   return list;
 }
 

@@ -51,8 +51,8 @@ EventList events_of_rank(const Module *m, const Fn *entry, int64_t rank);
 /* Its messages over an axis alone, of all rounds, without bytes. */
 EventList messages_of_rank(const Module *m, const Fn *entry, int64_t rank, Str axis);
 EventList events_in_order(const Module *m, const Fn *entry); /* also before `memory`: no bytes */
-const Op *event_op(const Event *e);
-bool event_sends(const Event *e); /* START or COLLECT */
+const Op *event_op(const Event *event);
+bool event_sends(const Event *event); /* START or COLLECT */
 /* Do both touch a byte? Exact for one with a layout and one without. */
 bool bytes_meet(const EventBytes *a, const EventBytes *b);
 

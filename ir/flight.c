@@ -57,18 +57,18 @@ static uint32_t drain_role(const Fn *f, const Op *o) {
   return result_of(f, o->out);
 }
 
-FlightList flights_over(Arena *a, const Fn *f) {
-  FlightList l = {0};
+FlightList flights_over(Arena *arena, const Fn *f) {
+  FlightList list = {0};
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
     if (!op_crosses(o) || !o->nin || !o->nout) continue;
     int64_t rounds = attr_int(&o->attrs, ATTR_flight, 0);
     bool early = rounds < 0;
-    vec_push(a, l,
+    vec_push(arena, list,
              (Flight){i, rounds, early ? o->out : drain_crosses(f, o),
                       early ? argument_of(f, o->in[0]) : drain_role(f, o)});
   }
-  return l;
+  return list;
 }
 
 int64_t flights_depth(const Module *m) {
@@ -81,20 +81,21 @@ int64_t flights_depth(const Module *m) {
   return most;
 }
 
-int64_t flight_buffers(const Op *loop, const Flight *x) {
-  int64_t trip = attr_int(&loop->attrs, ATTR_trip, 0), wanted = x->rounds < 0 ? 1 - x->rounds : 2;
-  if (x->crosses == NO_VALUE) return 0;
+int64_t flight_buffers(const Op *loop, const Flight *flight) {
+  int64_t trip = attr_int(&loop->attrs, ATTR_trip, 0),
+          wanted = flight->rounds < 0 ? 1 - flight->rounds : 2;
+  if (flight->crosses == NO_VALUE) return 0;
   return wanted < trip ? wanted : trip;
 }
 
 int64_t flights_at_once(const Module *m, const Fn *f, const Op *o) {
   int64_t most = 1, rounds = attr_int(&o->attrs, ATTR_flight, 0);
-  Flight x = {.rounds = rounds};
+  Flight flight = {.rounds = rounds};
   for (uint32_t i = 0; rounds && i < m->fns.n; i++)
     for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
       const Op *loop = &m->fns.at[i]->ops.at[k];
       if (loop->code != OP_loop || loop->callee != f) continue;
-      int64_t n = flight_buffers(loop, &x);
+      int64_t n = flight_buffers(loop, &flight);
       if (n > most) most = n;
     }
   return most;

@@ -42,9 +42,9 @@ bool op_crosses(const Op *o); /* flies over rounds */
 const Op *flight_before(const Fn *f, const Op *o);
 const Op *flight_behind(const Fn *f, const Op *o);
 /* In the order of ops. Empty: nothing of f flies over rounds. */
-FlightList flights_over(Arena *a, const Fn *f);
+FlightList flights_over(Arena *arena, const Fn *f);
 int64_t flight_buffers(const Op *loop,
-                       const Flight *x); /* no more than there are rounds; 0: no ring */
+                       const Flight *flight); /* no more than there are rounds; 0: no ring */
 /* How often a started collective of f is under way at most. */
 int64_t flights_at_once(const Module *m, const Fn *f, const Op *o);
 /* Bytes from the start of ring number i to the end of what stands there; after pass memory. */

@@ -31,159 +31,163 @@ typedef struct Clocks {
   HostClocks host;
 } Clocks;
 
-static double kernel_seconds(Clocks *c, const Fn *f) {
-  for (uint32_t i = 0; i < c->known.n; i++)
-    if (c->known.at[i].f == f) return c->known.at[i].seconds;
-  IrCount n = ir_count(c->m, f);
-  double work = n.flop / c->x->flops, memory = c->x->hbm > 0 ? n.bytes / c->x->hbm : 0;
-  bool beside = kernel_beside(c->m, f);
-  KernelSeconds k = {f, work > memory ? work : memory};
-  if (beside) k.seconds = c->x->dram > 0 ? n.bytes / c->x->dram : 0;
-  vec_push(c->m->arena, c->known, k);
-  return k.seconds;
+static double kernel_seconds(Clocks *clocks, const Fn *f) {
+  for (uint32_t i = 0; i < clocks->known.n; i++)
+    if (clocks->known.at[i].f == f) return clocks->known.at[i].seconds;
+  IrCount count = ir_count(clocks->m, f);
+  double work = count.flop / clocks->x->flops,
+         memory = clocks->x->hbm > 0 ? count.bytes / clocks->x->hbm : 0;
+  bool beside = kernel_beside(clocks->m, f);
+  KernelSeconds seconds = {f, work > memory ? work : memory};
+  if (beside) seconds.seconds = clocks->x->dram > 0 ? count.bytes / clocks->x->dram : 0;
+  vec_push(clocks->m->arena, clocks->known, seconds);
+  return seconds.seconds;
 }
 
-static int axis_of(const Clocks *c, const Event *e) {
-  return mesh_find(c->m, attr_str(&event_op(e)->attrs, ATTR_axis, ""));
+static int axis_of(const Clocks *clocks, const Event *event) {
+  return mesh_find(clocks->m, attr_str(&event_op(event)->attrs, ATTR_axis, ""));
 }
 
-static void add_span(Clocks *c, int axis, double from, double to, const Event *e) {
-  if (to > from) vec_push(c->m->arena, c->lanes->span, (LaneSpan){axis, from, to, e});
-  if (to > c->lanes->shown) c->lanes->shown = to;
+static void add_span(Clocks *clocks, int axis, double from, double to, const Event *event) {
+  if (to > from) vec_push(clocks->m->arena, clocks->lanes->span, (LaneSpan){axis, from, to, event});
+  if (to > clocks->lanes->shown) clocks->lanes->shown = to;
 }
 
 /* The first of the messages on their way after a time; the number of spans: none is. */
-static uint32_t first_behind(const Clocks *c, double time) {
-  uint32_t first = c->lanes->span.n;
+static uint32_t first_behind(const Clocks *clocks, double time) {
+  uint32_t first = clocks->lanes->span.n;
   for (uint32_t i = first; i-- > 0;) {
-    const LaneSpan *s = &c->lanes->span.at[i];
-    if (s->axis >= 0 && s->to <= time) break;
-    if (s->axis >= 0) first = i;
+    const LaneSpan *span = &clocks->lanes->span.at[i];
+    if (span->axis >= 0 && span->to <= time) break;
+    if (span->axis >= 0) first = i;
   }
   return first;
 }
 
 /* When so many seconds of computation are over: slower while a message is carried. */
-static double computed(const Clocks *c, double time, double left) {
-  for (uint32_t i = first_behind(c, time); i < c->lanes->span.n; i++) {
-    const LaneSpan *s = &c->lanes->span.at[i];
-    if (s->axis < 0 || s->to <= time) continue;
-    double alone = s->from > time ? s->from - time : 0;
+static double computed(const Clocks *clocks, double time, double left) {
+  for (uint32_t i = first_behind(clocks, time); i < clocks->lanes->span.n; i++) {
+    const LaneSpan *span = &clocks->lanes->span.at[i];
+    if (span->axis < 0 || span->to <= time) continue;
+    double alone = span->from > time ? span->from - time : 0;
     if (left <= alone) break;
     left -= alone, time += alone;
-    double speed = 1 - message_load(c->m, c->x, s->axis), beside = (s->to - time) * speed;
+    double speed = 1 - message_load(clocks->m, clocks->x, span->axis),
+           beside = (span->to - time) * speed;
     if (left < beside) return time + left / speed;
-    left -= beside, time = s->to;
+    left -= beside, time = span->to;
   }
   return time + left;
 }
 
 /* A copy to or from the host, or a kernel there; false: it is neither. */
-static bool run_beside(Clocks *c, const Event *e) {
-  const Op *o = event_op(e);
-  Moves moved = op_moves(e->f, o);
-  double from = c->kernels;
-  if (moved.calls > 0 && c->x->pcie > 0) {
-    c->kernels = host_clock_move(&c->host, e, moved.down + moved.up, moved.up > 0, from);
-    c->lanes->away += c->kernels - from;
+static bool run_beside(Clocks *clocks, const Event *event) {
+  const Op *o = event_op(event);
+  Moves moved = op_moves(event->f, o);
+  double from = clocks->kernels;
+  if (moved.calls > 0 && clocks->x->pcie > 0) {
+    clocks->kernels =
+        host_clock_move(&clocks->host, event, moved.down + moved.up, moved.up > 0, from);
+    clocks->lanes->away += clocks->kernels - from;
     return true;
   }
-  if (o->code != OP_kernel || !kernel_beside(c->m, o->callee)) return moved.calls > 0;
-  host_clock_kernel(&c->host, e, kernel_seconds(c, o->callee));
+  if (o->code != OP_kernel || !kernel_beside(clocks->m, o->callee)) return moved.calls > 0;
+  host_clock_kernel(&clocks->host, event, kernel_seconds(clocks, o->callee));
   return true;
 }
 
-static void run(Clocks *c, const Event *e) {
-  double from = c->kernels;
-  const Op *o = event_op(e);
-  if (run_beside(c, e)) return;
-  double takes = o->code == OP_kernel ? kernel_seconds(c, o->callee) : 0;
-  c->kernels = from + takes;
-  if (c->x->carries > 0) {
-    double until = computed(c, from, takes);
-    c->lanes->slowed += until - c->kernels, c->kernels = until;
+static void run(Clocks *clocks, const Event *event) {
+  double from = clocks->kernels;
+  const Op *o = event_op(event);
+  if (run_beside(clocks, event)) return;
+  double takes = o->code == OP_kernel ? kernel_seconds(clocks, o->callee) : 0;
+  clocks->kernels = from + takes;
+  if (clocks->x->carries > 0) {
+    double until = computed(clocks, from, takes);
+    clocks->lanes->slowed += until - clocks->kernels, clocks->kernels = until;
   }
-  add_span(c, -1, from, c->kernels, e);
+  add_span(clocks, -1, from, clocks->kernels, event);
 }
 
-static void start(Clocks *c, const Event *e) {
-  int axis = axis_of(c, e);
-  double from = c->kernels > c->messages ? c->kernels : c->messages;
-  double takes = message_seconds(c->m, c->x, e->f, event_op(e));
-  c->messages = from + takes, c->lanes->busy[axis] += takes;
-  c->over[e - c->events->at.at] = c->messages;
-  add_span(c, axis, from, c->messages, e);
+static void start(Clocks *clocks, const Event *event) {
+  int axis = axis_of(clocks, event);
+  double from = clocks->kernels > clocks->messages ? clocks->kernels : clocks->messages;
+  double takes = message_seconds(clocks->m, clocks->x, event->f, event_op(event));
+  clocks->messages = from + takes, clocks->lanes->busy[axis] += takes;
+  clocks->over[event - clocks->events->at.at] = clocks->messages;
+  add_span(clocks, axis, from, clocks->messages, event);
 }
 
 /* The kernels stand still; meanwhile messages travel, the last ones of the list of spans. */
-static void wait_until(Clocks *c, double until) {
-  double from = c->kernels;
+static void wait_until(Clocks *clocks, double until) {
+  double from = clocks->kernels;
   if (until <= from) return;
-  c->kernels = until;
-  for (uint32_t i = c->lanes->span.n; i-- > 0;) {
-    const LaneSpan *s = &c->lanes->span.at[i];
-    if (s->axis >= 0 && s->to <= from) break;
-    double a = s->from > from ? s->from : from, b = s->to < until ? s->to : until;
-    if (s->axis >= 0 && b > a) c->lanes->exposed[s->axis] += b - a;
+  clocks->kernels = until;
+  for (uint32_t i = clocks->lanes->span.n; i-- > 0;) {
+    const LaneSpan *span = &clocks->lanes->span.at[i];
+    if (span->axis >= 0 && span->to <= from) break;
+    double a = span->from > from ? span->from : from, b = span->to < until ? span->to : until;
+    if (span->axis >= 0 && b > a) clocks->lanes->exposed[span->axis] += b - a;
   }
 }
 
-static void skip(Clocks *c, const Event *e) {
-  const Lanes *before = &c->at[e->since];
-  double periods = (double)e->rounds / (double)e->period;
-  for (uint32_t i = 0; i < c->m->mesh.n; i++) {
-    c->lanes->busy[i] += periods * (c->lanes->busy[i] - before->busy[i]);
-    c->lanes->exposed[i] += periods * (c->lanes->exposed[i] - before->exposed[i]);
+static void skip(Clocks *clocks, const Event *event) {
+  const Lanes *before = &clocks->at[event->since];
+  double periods = (double)event->rounds / (double)event->period;
+  for (uint32_t i = 0; i < clocks->m->mesh.n; i++) {
+    clocks->lanes->busy[i] += periods * (clocks->lanes->busy[i] - before->busy[i]);
+    clocks->lanes->exposed[i] += periods * (clocks->lanes->exposed[i] - before->exposed[i]);
   }
-  c->lanes->slowed += periods * (c->lanes->slowed - before->slowed);
-  c->lanes->away += periods * (c->lanes->away - before->away);
-  vec_push(c->m->arena, c->lanes->cut, (LaneBreak){c->kernels, e->rounds});
+  clocks->lanes->slowed += periods * (clocks->lanes->slowed - before->slowed);
+  clocks->lanes->away += periods * (clocks->lanes->away - before->away);
+  vec_push(clocks->m->arena, clocks->lanes->cut, (LaneBreak){clocks->kernels, event->rounds});
 }
 
-static void step(Clocks *c, uint32_t i) {
-  const Event *e = &c->events->at.at[i];
-  c->at[i] = *c->lanes;
-  switch (e->kind) {
-  case EVENT_RUN: run(c, e); break;
-  case EVENT_START: start(c, e); break;
-  case EVENT_COLLECT: start(c, e), wait_until(c, c->over[i]); break;
+static void step(Clocks *clocks, uint32_t i) {
+  const Event *event = &clocks->events->at.at[i];
+  clocks->at[i] = *clocks->lanes;
+  switch (event->kind) {
+  case EVENT_RUN: run(clocks, event); break;
+  case EVENT_START: start(clocks, event); break;
+  case EVENT_COLLECT: start(clocks, event), wait_until(clocks, clocks->over[i]); break;
   case EVENT_END:
-    if (e->start != NO_EVENT) wait_until(c, c->over[e->start]);
+    if (event->start != NO_EVENT) wait_until(clocks, clocks->over[event->start]);
     break;
-  case EVENT_SKIP: skip(c, e); break;
+  case EVENT_SKIP: skip(clocks, event); break;
   }
 }
 
-Lanes lanes_of(const Module *m, const Machine *x, const EventList *events) {
+Lanes lanes_of(const Module *m, const Machine *machine, const EventList *events) {
   Lanes lanes = {0};
-  Clocks c = {.m = m, .x = x, .events = events, .lanes = &lanes};
-  c.host = host_clocks(m, x, events);
-  if (x->flops <= 0) return lanes;
-  c.over = ARENA_ARRAY(m->arena, double, events->at.n + 1);
-  c.at = ARENA_ARRAY(m->arena, Lanes, events->at.n + 1);
-  for (uint32_t i = 0; i < events->at.n; i++) step(&c, i);
-  double over = host_clock_over(&c.host);
-  if (over > c.kernels) lanes.away += over - c.kernels;
+  Clocks clocks = {.m = m, .x = machine, .events = events, .lanes = &lanes};
+  clocks.host = host_clocks(m, machine, events);
+  if (machine->flops <= 0) return lanes;
+  clocks.over = ARENA_ARRAY(m->arena, double, events->at.n + 1);
+  clocks.at = ARENA_ARRAY(m->arena, Lanes, events->at.n + 1);
+  for (uint32_t i = 0; i < events->at.n; i++) step(&clocks, i);
+  double over = host_clock_over(&clocks.host);
+  if (over > clocks.kernels) lanes.away += over - clocks.kernels;
   return lanes;
 }
 
-Lanes plan_lanes(const Module *m, const Machine *x, const Fn *entry) {
+Lanes plan_lanes(const Module *m, const Machine *machine, const Fn *entry) {
   if (!entry) return (Lanes){0};
   EventList *events = ARENA_NEW(m->arena, EventList); /* spans point into it */
   *events = events_of(m, entry);
-  return lanes_of(m, x, events);
+  return lanes_of(m, machine, events);
 }
 
-void lanes_hide(const Lanes *l, const Module *m, StepTime *t) {
-  if (t->total <= 0) return;
+void lanes_hide(const Lanes *lanes, const Module *m, StepTime *step_time) {
+  if (step_time->total <= 0) return;
   for (uint32_t i = 0; i < m->mesh.n; i++) {
-    double least = t->axis[i] * (1 - 1e-9); /* less is rounding */
-    double exposed = l->exposed[i] < least ? l->exposed[i] : t->axis[i];
-    t->total -= t->axis[i] - exposed, t->exposed[i] = exposed;
+    double least = step_time->axis[i] * (1 - 1e-9); /* less is rounding */
+    double exposed = lanes->exposed[i] < least ? lanes->exposed[i] : step_time->axis[i];
+    step_time->total -= step_time->axis[i] - exposed, step_time->exposed[i] = exposed;
   }
-  t->slowed = l->slowed, t->total += l->slowed;
-  double beside = t->pcie + t->host;
-  t->away = l->away < beside ? l->away : beside, t->total -= beside - t->away;
-  double least = t->longest - t->total; /* rounds that are left out wait no less */
-  if (least > 0) t->away += least, t->total += least;
+  step_time->slowed = lanes->slowed, step_time->total += lanes->slowed;
+  double beside = step_time->pcie + step_time->host;
+  step_time->away = lanes->away < beside ? lanes->away : beside,
+  step_time->total -= beside - step_time->away;
+  double least = step_time->longest - step_time->total; /* rounds that are left out wait no less */
+  if (least > 0) step_time->away += least, step_time->total += least;
 }

@@ -27,10 +27,10 @@ typedef struct Lanes {
 } Lanes;
 
 /* Of the entry of the events; nothing if the machine does not say how fast it is. */
-Lanes lanes_of(const Module *m, const Machine *x, const EventList *events);
+Lanes lanes_of(const Module *m, const Machine *machine, const EventList *events);
 /* Of an entry after pass `memory`. */
-Lanes plan_lanes(const Module *m, const Machine *x, const Fn *entry);
+Lanes plan_lanes(const Module *m, const Machine *machine, const Fn *entry);
 /* Takes what is hidden out of a step's time, and adds what hiding costs. */
-void lanes_hide(const Lanes *l, const Module *m, StepTime *t);
+void lanes_hide(const Lanes *lanes, const Module *m, StepTime *step_time);
 
 #endif

@@ -10,84 +10,91 @@
 
 static double later(double a, double b) { return a > b ? a : b; }
 
-static bool on_host(const Module *m, const EventBytes *b) {
-  return b->space < TIERS ? b->space == TIER_host
-                          : m->globals.at[b->space - TIERS]->type.tier == TIER_host;
+static bool on_host(const Module *m, const EventBytes *bytes) {
+  return bytes->space < TIERS ? bytes->space == TIER_host
+                              : m->globals.at[bytes->space - TIERS]->type.tier == TIER_host;
 }
 
-static bool meet(const HostClocks *h, const Event *a, const Event *b) {
-  const EventList *l = h->events;
+static bool meet(const HostClocks *clocks, const Event *a, const Event *b) {
+  const EventList *list = clocks->events;
   bool known = a->nbytes && b->nbytes;
   for (uint32_t i = 0; i < a->nbytes; i++)
     for (uint32_t k = 0; k < b->nbytes; k++) {
-      const EventBytes *x = &l->bytes.at[a->bytes + i], *y = &l->bytes.at[b->bytes + k];
-      if ((x->written || y->written) && on_host(h->m, x) && bytes_meet(x, y)) return true;
+      const EventBytes *x = &list->bytes.at[a->bytes + i], *y = &list->bytes.at[b->bytes + k];
+      if ((x->written || y->written) && on_host(clocks->m, x) && bytes_meet(x, y)) return true;
     }
   return !known;
 }
 
 /* When a lane may do what the event does, as far as the others are concerned. */
-static double behind_others(const HostClocks *h, int lane, const Event *e) {
+static double behind_others(const HostClocks *clocks, int lane, const Event *event) {
   double time = 0;
   for (int k = 0; k < HOST_LANES; k++) {
-    const HostLane *l = &h->lane[k];
-    int64_t oldest = l->n > HOST_TOUCHES ? l->n - HOST_TOUCHES : 0, i = l->n - 1;
-    if (k == lane || !l->n) continue;
-    while (i > oldest && !meet(h, l->touch[i % HOST_TOUCHES].event, e)) i--;
-    if (i > oldest || oldest || meet(h, l->touch[i % HOST_TOUCHES].event, e))
-      time = later(time, l->touch[i % HOST_TOUCHES].over);
+    const HostLane *host_lane = &clocks->lane[k];
+    int64_t oldest = host_lane->n > HOST_TOUCHES ? host_lane->n - HOST_TOUCHES : 0,
+            i = host_lane->n - 1;
+    if (k == lane || !host_lane->n) continue;
+    while (i > oldest && !meet(clocks, host_lane->touch[i % HOST_TOUCHES].event, event)) i--;
+    if (i > oldest || oldest || meet(clocks, host_lane->touch[i % HOST_TOUCHES].event, event))
+      time = later(time, host_lane->touch[i % HOST_TOUCHES].over);
   }
   return time;
 }
 
-static void note(HostLane *l, const Event *e, double over) {
-  l->free = over;
-  l->touch[l->n % HOST_TOUCHES].event = e, l->touch[l->n++ % HOST_TOUCHES].over = over;
+static void note(HostLane *host_lane, const Event *event, double over) {
+  host_lane->free = over;
+  host_lane->touch[host_lane->n % HOST_TOUCHES].event = event,
+                                  host_lane->touch[host_lane->n++ % HOST_TOUCHES].over = over;
 }
 
 /* Between two places of the GPU's memory. */
-static double copy_seconds(const HostClocks *h, double bytes) {
-  return h->x->hbm > 0 ? 2 * bytes / h->x->hbm : 0;
+static double copy_seconds(const HostClocks *clocks, double bytes) {
+  return clocks->x->hbm > 0 ? 2 * bytes / clocks->x->hbm : 0;
 }
 
-static double piece_down(HostClocks *h, HostLane *l, double *slot, double bytes, double now) {
-  now = later(now, *slot) + copy_seconds(h, bytes);
-  *slot = l->free = later(l->free, now) + h->x->copy + bytes / h->x->pcie;
+static double piece_down(HostClocks *clocks, HostLane *host_lane, double *slot, double bytes,
+                         double now) {
+  now = later(now, *slot) + copy_seconds(clocks, bytes);
+  *slot = host_lane->free = later(host_lane->free, now) + clocks->x->copy + bytes / clocks->x->pcie;
   return now;
 }
 
-static double piece_up(HostClocks *h, HostLane *l, double *slot, double bytes, double now) {
-  l->free = later(l->free, *slot) + h->x->copy + bytes / h->x->pcie;
-  return *slot = later(now, l->free) + copy_seconds(h, bytes);
+static double piece_up(HostClocks *clocks, HostLane *host_lane, double *slot, double bytes,
+                       double now) {
+  host_lane->free = later(host_lane->free, *slot) + clocks->x->copy + bytes / clocks->x->pcie;
+  return *slot = later(now, host_lane->free) + copy_seconds(clocks, bytes);
 }
 
 HostClocks host_clocks(const Module *m, const Machine *x, const EventList *events) {
-  HostClocks h = {.m = m, .x = x, .events = events, .bytes = module_move_slot(m)};
-  for (int up = 0; up < 2; up++) h.slots[up] = module_move_slots(m, up);
-  return h;
+  HostClocks clocks = {.m = m, .x = x, .events = events, .bytes = module_move_slot(m)};
+  for (int up = 0; up < 2; up++) clocks.slots[up] = module_move_slots(m, up);
+  return clocks;
 }
 
-double host_clock_move(HostClocks *h, const Event *e, double bytes, bool up, double now) {
+double host_clock_move(HostClocks *clocks, const Event *event, double bytes, bool up, double now) {
   int lane = up ? HOST_UP : HOST_DOWN;
-  HostLane *l = &h->lane[lane];
-  double room = (double)h->bytes;
-  l->free = later(l->free, behind_others(h, lane, e));
+  HostLane *host_lane = &clocks->lane[lane];
+  double room = (double)clocks->bytes;
+  host_lane->free = later(host_lane->free, behind_others(clocks, lane, event));
   while (bytes > 0) {
-    double n = bytes < room ? bytes : room, *slot = &h->slot[up][h->taken[up]++ % h->slots[up]];
-    now = up ? piece_up(h, l, slot, n, now) : piece_down(h, l, slot, n, now);
+    double n = bytes < room ? bytes : room,
+           *slot = &clocks->slot[up][clocks->taken[up]++ % clocks->slots[up]];
+    now = up ? piece_up(clocks, host_lane, slot, n, now)
+             : piece_down(clocks, host_lane, slot, n, now);
     bytes -= n;
   }
-  note(l, e, l->free);
+  note(host_lane, event, host_lane->free);
   return now;
 }
 
-void host_clock_kernel(HostClocks *h, const Event *e, double seconds) {
-  HostLane *l = &h->lane[HOST_KERNELS];
-  note(l, e, later(l->free, behind_others(h, HOST_KERNELS, e)) + seconds);
+void host_clock_kernel(HostClocks *clocks, const Event *event, double seconds) {
+  HostLane *host_lane = &clocks->lane[HOST_KERNELS];
+  note(host_lane, event,
+       later(host_lane->free, behind_others(clocks, HOST_KERNELS, event)) + seconds);
 }
 
-double host_clock_over(const HostClocks *h) {
+double host_clock_over(const HostClocks *clocks) {
   double time = 0;
-  for (int k = 0; k < HOST_LANES; k++) time = later(time, h->lane[k].free);
+  for (int k = 0; k < HOST_LANES; k++) time = later(time, clocks->lane[k].free);
   return time;
 }

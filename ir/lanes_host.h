@@ -27,8 +27,8 @@ typedef struct HostClocks {
 
 HostClocks host_clocks(const Module *m, const Machine *x, const EventList *events);
 /* Of a move of so many bytes; `now`, and what is returned: the kernels' clock before and behind. */
-double host_clock_move(HostClocks *h, const Event *e, double bytes, bool up, double now);
-void host_clock_kernel(HostClocks *h, const Event *e, double seconds);
-double host_clock_over(const HostClocks *h); /* all lanes have done */
+double host_clock_move(HostClocks *clocks, const Event *event, double bytes, bool up, double now);
+void host_clock_kernel(HostClocks *clocks, const Event *event, double seconds);
+double host_clock_over(const HostClocks *clocks); /* all lanes have done */
 
 #endif

@@ -267,14 +267,14 @@ Group lex_group(Parser *p) {
   return g;
 }
 
-static void lex_ints(Parser *p, AttrList *l, AttrKey k) {
+static void lex_ints(Parser *p, AttrList *attr_list, AttrKey k) {
   VEC(int64_t) list = {0};
   lex_expect(p, '[');
   if (!lex_is(p, ']')) do
       vec_push(p->m->arena, list, lex_int(p));
     while (lex_take(p, ','));
   lex_expect(p, ']');
-  attr_set_ints(p->m, l, k, (int)list.n, list.at);
+  attr_set_ints(p->m, attr_list, k, (int)list.n, list.at);
 }
 
 Str lex_renamed(Parser *p, RenamedKind kind, size_t at, Str word) {
@@ -285,26 +285,26 @@ Str lex_renamed(Parser *p, RenamedKind kind, size_t at, Str word) {
   return intern(p->m->ctx->names, new);
 }
 
-static void lex_attr(Parser *p, AttrList *l) {
+static void lex_attr(Parser *p, AttrList *list) {
   lex_blanks(p);
   size_t at = p->at;
   Str name = lex_renamed(p, RENAMED_ATTRIBUTE, at, lex_word(p, "an attribute"));
   AttrKey k;
   if (!attr_find(name, &k)) lex_fail(p, "E1002", at, "no attribute named `%s`", name);
-  if (attr_get(l, k)) lex_fail(p, "E1001", at, "attribute `%s` is given twice", name);
+  if (attr_get(list, k)) lex_fail(p, "E1001", at, "attribute `%s` is given twice", name);
   lex_expect(p, '=');
   switch (attr_kind(k)) {
-  case ATTR_INT: attr_set_int(p->m, l, k, lex_int(p)); break;
-  case ATTR_FLOAT: attr_set_float(p->m, l, k, lex_float(p)); break;
-  case ATTR_STR: attr_set_str(p->m, l, k, lex_quoted(p)); break;
-  case ATTR_INTS: lex_ints(p, l, k);
+  case ATTR_INT: attr_set_int(p->m, list, k, lex_int(p)); break;
+  case ATTR_FLOAT: attr_set_float(p->m, list, k, lex_float(p)); break;
+  case ATTR_STR: attr_set_str(p->m, list, k, lex_quoted(p)); break;
+  case ATTR_INTS: lex_ints(p, list, k);
   }
 }
 
-void lex_attrs(Parser *p, AttrList *l) {
+void lex_attrs(Parser *p, AttrList *list) {
   if (!lex_take(p, '{')) return;
   if (lex_take(p, '}')) return;
-  do lex_attr(p, l);
+  do lex_attr(p, list);
   while (lex_take(p, ','));
   lex_expect(p, '}');
 }

@@ -26,18 +26,18 @@ typedef struct ListsShape {
 
 const BlockLists *lists_named(const Module *m, Str name); /* NULL: none */
 const BlockLists *lists_of(const Module *m, const Op *attention);
-ListsShape lists_shape(const BlockLists *l);
-double lists_share(const BlockLists *l); /* of the blocks, those that are listed */
-double lists_share_of(const BlockLists *l,
-                      int64_t rank);                 /* of the heads of rank 0 .. s.ranks - 1 */
-double *lists_counts(Arena *a, const BlockLists *l); /* by class: listed blocks */
-int64_t lists_class(const BlockLists *l, int64_t head);
+ListsShape lists_shape(const BlockLists *lists);
+double lists_share(const BlockLists *lists); /* of the blocks, those that are listed */
+double lists_share_of(const BlockLists *lists,
+                      int64_t rank); /* of the heads of rank 0 .. s.ranks - 1 */
+double *lists_counts(Arena *arena, const BlockLists *lists); /* by class: listed blocks */
+int64_t lists_class(const BlockLists *lists, int64_t head);
 /* The blocks of the heads of a class, read from its run lengths. */
-BlockMap lists_map(Arena *a, const BlockLists *l, int64_t class);
+BlockMap lists_map(Arena *arena, const BlockLists *lists, int64_t class);
 
 /* Adds lists to the module, or finds them there: maps[classes] of one shape, class[count] by head.
  */
-const BlockLists *lists_add(Module *m, const ListsShape *s, const BlockMap *maps,
+const BlockLists *lists_add(Module *m, const ListsShape *shape, const BlockMap *maps,
                             const int64_t *class);
 /* By what a mask differs, as lists count heads: dims, then numbers of a rank. Whether these are as
    many, and of such sizes, as the shape has. */
@@ -47,12 +47,13 @@ typedef struct ListsHeads {
   ValueId scalar[MASK_SCALARS];
 } ListsHeads;
 ListsHeads lists_heads(const Fn *f, ValueId mask, Str query, Str key);
-bool lists_heads_meet(const ListsShape *s, const ListsHeads *of);
+bool lists_heads_meet(const ListsShape *shape, const ListsHeads *of);
 /* Where a head stands: s->heads of them. */
-void lists_head_at(const ListsShape *s, const ListsHeads *of, int64_t head,
+void lists_head_at(const ListsShape *shape, const ListsHeads *of, int64_t head,
                    BlockHead at[MASK_DIMS]);
-const char *lists_fault(Arena *a, const BlockLists *l); /* what its attributes lack, or NULL */
-Str lists_hash(Module *m, const AttrList *attrs);       /* the name that they must have */
+const char *lists_fault(Arena *arena,
+                        const BlockLists *lists); /* what its attributes lack, or NULL */
+Str lists_hash(Module *m, const AttrList *attrs); /* the name that they must have */
 /* Positions of a block in which the mask counts: the most by which it divides positions of queries
    or keys; 0: it does not. The op: the division that says so, NULL: none. */
 const Op *mask_block_op(const Fn *f, ValueId mask, Str query, Str key, int64_t *size);

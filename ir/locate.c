@@ -19,12 +19,13 @@ static uint32_t diag_file(Module *m, const IrSource *s) {
 Span loc_span(Module *m, Loc l) {
   if (!l.file || l.file > m->sources.n) return (Span){0};
   uint32_t file = diag_file(m, &m->sources.at[l.file - 1]);
-  const Source *s = diag_source(m->ctx->diag, file);
+  const Source *source = diag_source(m->ctx->diag, file);
   size_t at = 0;
-  for (uint32_t line = 1; line < l.line && at < s->length; at++) line += s->text[at] == '\n';
+  for (uint32_t line = 1; line < l.line && at < source->length; at++)
+    line += source->text[at] == '\n';
   at += l.column ? l.column - 1 : 0;
-  if (at > s->length) at = s->length;
-  size_t rest = s->length - at;
+  if (at > source->length) at = source->length;
+  size_t rest = source->length - at;
   return (Span){file, (uint32_t)at, l.length < rest ? l.length : (uint32_t)rest};
 }
 

@@ -18,25 +18,25 @@ bool lookup_is_sound(const Op *o) {
   return sound;
 }
 
-LookupTable lookup_table(Arena *a, const Op *o) {
+LookupTable lookup_table(Arena *arena, const Op *o) {
   const Attr *runs = runs_of(o);
-  LookupTable t = {.columns = attr_int(&o->attrs, ATTR_columns, 1)};
+  LookupTable table = {.columns = attr_int(&o->attrs, ATTR_columns, 1)};
   int64_t bits = 0;
   for (int64_t i = 0; i < runs->i; i++) bits += runs->list[i];
-  t.rows = (bits + t.columns - 1) / t.columns, t.pitch = (t.columns + 7) / 8;
-  t.bits = ARENA_ARRAY(a, uint8_t, t.rows * t.pitch + 1);
+  table.rows = (bits + table.columns - 1) / table.columns, table.pitch = (table.columns + 7) / 8;
+  table.bits = ARENA_ARRAY(arena, uint8_t, table.rows * table.pitch + 1);
   bits = 0;
   for (int64_t i = 0; i < runs->i; bits += runs->list[i++])
     for (int64_t n = bits; i % 2 && n < bits + runs->list[i]; n++) {
-      int64_t c = n % t.columns;
-      t.bits[n / t.columns * t.pitch + c / 8] |= (uint8_t)(1 << c % 8);
+      int64_t c = n % table.columns;
+      table.bits[n / table.columns * table.pitch + c / 8] |= (uint8_t)(1 << c % 8);
     }
-  return t;
+  return table;
 }
 
-bool lookup_bit(const LookupTable *t, int64_t row, int64_t column) {
-  if (row < 0 || row >= t->rows || column < 0 || column >= t->columns) return false;
-  return t->bits[row * t->pitch + column / 8] >> column % 8 & 1;
+bool lookup_bit(const LookupTable *table, int64_t row, int64_t column) {
+  if (row < 0 || row >= table->rows || column < 0 || column >= table->columns) return false;
+  return table->bits[row * table->pitch + column / 8] >> column % 8 & 1;
 }
 
 bool lookup_one(const Op *o, double row, double column) {
@@ -62,13 +62,13 @@ void lookup_set(Module *m, Op *o, int64_t rows, int64_t columns, const bool *set
   attr_set_ints(m, &o->attrs, ATTR_runs, (int)runs.n, runs.at);
 }
 
-uint32_t *lookup_sums(Arena *a, const LookupTable *t) {
-  int64_t wide = t->columns + 1;
-  uint32_t *sum = ARENA_ARRAY(a, uint32_t, (t->rows + 1) * wide);
-  for (int64_t r = 0; r < t->rows; r++)
-    for (int64_t c = 0; c < t->columns; c++) {
+uint32_t *lookup_sums(Arena *arena, const LookupTable *table) {
+  int64_t wide = table->columns + 1;
+  uint32_t *sum = ARENA_ARRAY(arena, uint32_t, (table->rows + 1) * wide);
+  for (int64_t r = 0; r < table->rows; r++)
+    for (int64_t c = 0; c < table->columns; c++) {
       uint32_t *here = &sum[(r + 1) * wide + c + 1];
-      *here = here[-1] + here[-wide] - here[-wide - 1] + lookup_bit(t, r, c);
+      *here = here[-1] + here[-wide] - here[-wide - 1] + lookup_bit(table, r, c);
     }
   return sum;
 }

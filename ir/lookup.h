@@ -10,12 +10,12 @@ typedef struct LookupTable {
 } LookupTable;
 
 bool lookup_is_sound(const Op *o); /* attributes only; the others want that */
-LookupTable lookup_table(Arena *a, const Op *o);
-bool lookup_bit(const LookupTable *t, int64_t row, int64_t column); /* outside: not set */
-bool lookup_one(const Op *o, double row, double column);            /* of a table not read yet */
+LookupTable lookup_table(Arena *arena, const Op *o);
+bool lookup_bit(const LookupTable *table, int64_t row, int64_t column); /* outside: not set */
+bool lookup_one(const Op *o, double row, double column); /* of a table not read yet */
 /* Attributes for set[rows][columns] */
 void lookup_set(Module *m, Op *o, int64_t rows, int64_t columns, const bool *set);
 
 /* For each corner (r, c) of rows + 1 x columns + 1 the set bits above and left of it. */
-uint32_t *lookup_sums(Arena *a, const LookupTable *t);
+uint32_t *lookup_sums(Arena *arena, const LookupTable *table);
 #endif

@@ -54,14 +54,14 @@ static ValueId before_cast(const Fn *f, ValueId v) {
   return o && o->code == OP_cast ? o->in[0] : v;
 }
 
-bool running_sum(const Fn *body, ValueId argument, ValueId result, RunningSum *s) {
+bool running_sum(const Fn *body, ValueId argument, ValueId result, RunningSum *sum) {
   ValueId total = before_cast(body, result);
   const Op *o = value_def(body, total);
   if (!o || o->code != OP_add || value_uses(body, argument) != 1) return false;
   for (int i = 0; i < 2; i++) {
     ValueId wide = o->in[i];
     if (before_cast(body, wide) != argument || value_uses(body, wide) != 1) continue;
-    *s = (RunningSum){wide, total, o->in[1 - i]};
+    *sum = (RunningSum){wide, total, o->in[1 - i]};
     return true;
   }
   return false;

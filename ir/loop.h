@@ -24,5 +24,5 @@ typedef struct RunningSum {
   ValueId wide, total; /* what is added to, and what comes of it: without casts, argument, result */
   ValueId added;
 } RunningSum;
-bool running_sum(const Fn *body, ValueId argument, ValueId result, RunningSum *s);
+bool running_sum(const Fn *body, ValueId argument, ValueId result, RunningSum *sum);
 #endif

@@ -30,27 +30,28 @@ static int64_t ranks_in_node(const Module *m, int64_t gpus) {
 
 Machine plan_machine(const Module *m) {
   int64_t gpus = module_whole(m, "machine.node.gpus");
-  Machine x = {.gpus = gpus > 0};
-  x.in_node = ranks_in_node(m, gpus);
-  double share = x.gpus ? 1 : (double)x.in_node;
-  double reserve = x.gpus ? (double)GPU_RESERVE * (1 << 20) : 0;
-  x.memory = (int64_t)(machine_node_memory(m) / share);
+  Machine machine = {.gpus = gpus > 0};
+  machine.in_node = ranks_in_node(m, gpus);
+  double share = machine.gpus ? 1 : (double)machine.in_node;
+  double reserve = machine.gpus ? (double)GPU_RESERVE * (1 << 20) : 0;
+  machine.memory = (int64_t)(machine_node_memory(m) / share);
   if (module_said(m, RESERVE)) reserve = module_amount(m, RESERVE);
-  x.reserve = x.memory ? (int64_t)(reserve / share) : 0;
-  x.flops = peak(m) / share;
-  x.hbm = module_amount(m, "machine.node.hbm") / share;
-  x.intra = module_amount(m, "machine.link.intra");
-  x.inter = module_amount(m, "machine.link.inter");
-  x.latency = module_amount(m, "machine.link.latency");
-  x.carries = module_amount(m, "machine.link.per_core");
-  if (!x.gpus) return x;
-  x.host = (int64_t)(module_amount(m, "machine.host.memory") / (double)x.in_node);
-  x.pcie = module_amount(m, "machine.host.pcie"), x.copy = module_amount(m, "machine.host.latency");
-  x.dram = module_amount(m, "machine.host.dram") / (double)x.in_node;
-  return x;
+  machine.reserve = machine.memory ? (int64_t)(reserve / share) : 0;
+  machine.flops = peak(m) / share;
+  machine.hbm = module_amount(m, "machine.node.hbm") / share;
+  machine.intra = module_amount(m, "machine.link.intra");
+  machine.inter = module_amount(m, "machine.link.inter");
+  machine.latency = module_amount(m, "machine.link.latency");
+  machine.carries = module_amount(m, "machine.link.per_core");
+  if (!machine.gpus) return machine;
+  machine.host = (int64_t)(module_amount(m, "machine.host.memory") / (double)machine.in_node);
+  machine.pcie = module_amount(m, "machine.host.pcie"),
+  machine.copy = module_amount(m, "machine.host.latency");
+  machine.dram = module_amount(m, "machine.host.dram") / (double)machine.in_node;
+  return machine;
 }
 
-int64_t plan_capacity(const Machine *x) { return x->memory - x->reserve; }
+int64_t plan_capacity(const Machine *machine) { return machine->memory - machine->reserve; }
 
 /* ---- time ---- */
 
@@ -61,22 +62,22 @@ static int64_t stride_of(const Module *m, int axis) {
 }
 
 /* Ranks of one ring over the axis that stand in one node. */
-static int64_t joined(const Module *m, const Machine *x, int axis) {
-  int64_t n = x->in_node / stride_of(m, axis), size = m->mesh.at[axis].size;
+static int64_t joined(const Module *m, const Machine *machine, int axis) {
+  int64_t n = machine->in_node / stride_of(m, axis), size = m->mesh.at[axis].size;
   return n < 1 ? 1 : n < size ? n : size;
 }
 
-bool axis_crosses(const Module *m, const Machine *x, int axis) {
-  return joined(m, x, axis) < m->mesh.at[axis].size;
+bool axis_crosses(const Module *m, const Machine *machine, int axis) {
+  return joined(m, machine, axis) < m->mesh.at[axis].size;
 }
 
 /* Bytes per second that a rank sends over an axis, 0: not known. */
-static double rate_over(const Module *m, const Machine *x, int axis) {
-  int64_t k = joined(m, x, axis);
-  if (!axis_crosses(m, x, axis) || x->inter <= 0) return x->intra;
-  double out = x->inter * (double)k / (double)x->in_node;
-  if (x->carries > 0 && x->carries < out) out = x->carries;
-  return k > 1 && x->intra > 0 && x->intra < out ? x->intra : out;
+static double rate_over(const Module *m, const Machine *machine, int axis) {
+  int64_t k = joined(m, machine, axis);
+  if (!axis_crosses(m, machine, axis) || machine->inter <= 0) return machine->intra;
+  double out = machine->inter * (double)k / (double)machine->in_node;
+  if (machine->carries > 0 && machine->carries < out) out = machine->carries;
+  return k > 1 && machine->intra > 0 && machine->intra < out ? machine->intra : out;
 }
 
 static double hops_of(OpCode kind, double n) {
@@ -84,57 +85,63 @@ static double hops_of(OpCode kind, double n) {
 }
 
 /* Of bytes in paper counting, a ring of n sends (n - 1) / n. */
-static double seconds_over(const Module *m, const Machine *x, int axis, OpCode kind, double calls,
-                           double bytes) {
-  double n = (double)m->mesh.at[axis].size, rate = rate_over(m, x, axis);
-  double late = axis_crosses(m, x, axis) ? calls * hops_of(kind, n) * x->latency : 0;
+static double seconds_over(const Module *m, const Machine *machine, int axis, OpCode kind,
+                           double calls, double bytes) {
+  double n = (double)m->mesh.at[axis].size, rate = rate_over(m, machine, axis);
+  double late = axis_crosses(m, machine, axis) ? calls * hops_of(kind, n) * machine->latency : 0;
   return rate > 0 ? bytes * (n - 1) / n / rate + late : 0;
 }
 
-double message_load(const Module *m, const Machine *x, int axis) {
-  if (x->carries <= 0 || !axis_crosses(m, x, axis)) return 0;
+double message_load(const Module *m, const Machine *machine, int axis) {
+  if (machine->carries <= 0 || !axis_crosses(m, machine, axis)) return 0;
   double workers = m->target.workers > 1 ? (double)m->target.workers : 1;
-  return rate_over(m, x, axis) / x->carries / workers;
+  return rate_over(m, machine, axis) / machine->carries / workers;
 }
 
-bool machine_is_known(const Module *m, const Machine *x) {
-  bool known = x->flops > 0;
-  for (int i = 0; i < (int)m->mesh.n; i++) known &= rate_over(m, x, i) > 0;
+bool machine_is_known(const Module *m, const Machine *machine) {
+  bool known = machine->flops > 0;
+  for (int i = 0; i < (int)m->mesh.n; i++) known &= rate_over(m, machine, i) > 0;
   return known;
 }
 
-double message_seconds(const Module *m, const Machine *x, const Fn *f, const Op *o) {
+double message_seconds(const Module *m, const Machine *machine, const Fn *f, const Op *o) {
   int axis = mesh_find(m, attr_str(&o->attrs, ATTR_axis, ""));
   Message one = message_of(f, o);
-  return seconds_over(m, x, axis, o->code, (double)(one.times * one.pieces),
+  return seconds_over(m, machine, axis, o->code, (double)(one.times * one.pieces),
                       message_traffic(f, o) * elem_bytes(value_type(f, o->out)->elem));
 }
 
-static bool add_messages(StepTime *t, const Module *m, const Machine *x, const Traffic *sent) {
-  double seconds = seconds_over(m, x, sent->axis, sent->kind, sent->calls, sent->bytes);
-  t->axis[sent->axis] += seconds, t->exposed[sent->axis] += seconds;
+static bool add_messages(StepTime *step_time, const Module *m, const Machine *machine,
+                         const Traffic *sent) {
+  double seconds = seconds_over(m, machine, sent->axis, sent->kind, sent->calls, sent->bytes);
+  step_time->axis[sent->axis] += seconds, step_time->exposed[sent->axis] += seconds;
   return seconds > 0 || sent->bytes <= 0 || m->mesh.at[sent->axis].size == 1;
 }
 
-double move_seconds(const Machine *x, const Moves *moves) {
-  return x->pcie > 0 ? (moves->down + moves->up) / x->pcie + moves->calls * x->copy : 0;
+double move_seconds(const Machine *machine, const Moves *moves) {
+  return machine->pcie > 0
+             ? (moves->down + moves->up) / machine->pcie + moves->calls * machine->copy
+             : 0;
 }
 
 static double larger(double a, double b) { return a > b ? a : b; }
 
-StepTime plan_time(const Module *m, const Machine *x, const TrafficList *traffic,
+StepTime plan_time(const Module *m, const Machine *machine, const TrafficList *traffic,
                    const Moves *moves, const IrCount *beside, double flop, double bytes) {
-  StepTime t = {.pcie = move_seconds(x, moves), .host = x->dram > 0 ? beside->bytes / x->dram : 0};
-  const double down = x->pcie > 0 ? moves->down / x->pcie : 0,
-               up = x->pcie > 0 ? moves->up / x->pcie : 0;
-  t.longest = larger(t.host, larger(down, up));
-  bool known = x->flops > 0 && (beside->bytes <= 0 || x->dram > 0) &&
-               (!x->gpus || !moves->calls || x->pcie > 0);
-  if (x->flops > 0) t.compute = flop / x->flops;
-  if (x->hbm > 0) t.memory = bytes / x->hbm;
-  for (uint32_t i = 0; i < traffic->n; i++) known &= add_messages(&t, m, x, &traffic->at[i]);
-  if (!known) return t;
-  t.total = (t.compute > t.memory ? t.compute : t.memory) + t.pcie + t.host;
-  for (uint32_t i = 0; i < m->mesh.n; i++) t.total += t.axis[i];
-  return t;
+  StepTime step_time = {.pcie = move_seconds(machine, moves),
+                        .host = machine->dram > 0 ? beside->bytes / machine->dram : 0};
+  const double down = machine->pcie > 0 ? moves->down / machine->pcie : 0,
+               up = machine->pcie > 0 ? moves->up / machine->pcie : 0;
+  step_time.longest = larger(step_time.host, larger(down, up));
+  bool known = machine->flops > 0 && (beside->bytes <= 0 || machine->dram > 0) &&
+               (!machine->gpus || !moves->calls || machine->pcie > 0);
+  if (machine->flops > 0) step_time.compute = flop / machine->flops;
+  if (machine->hbm > 0) step_time.memory = bytes / machine->hbm;
+  for (uint32_t i = 0; i < traffic->n; i++)
+    known &= add_messages(&step_time, m, machine, &traffic->at[i]);
+  if (!known) return step_time;
+  step_time.total = (step_time.compute > step_time.memory ? step_time.compute : step_time.memory) +
+                    step_time.pcie + step_time.host;
+  for (uint32_t i = 0; i < m->mesh.n; i++) step_time.total += step_time.axis[i];
+  return step_time;
 }

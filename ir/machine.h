@@ -17,7 +17,7 @@ typedef struct Machine {
 } Machine;
 
 Machine plan_machine(const Module *m);
-int64_t plan_capacity(const Machine *x); /* memory without reserve; 0: not known */
+int64_t plan_capacity(const Machine *machine); /* memory without reserve; 0: not known */
 
 typedef struct StepTime { /* seconds, 0: not known */
   double compute, memory, axis[MAX_MESH];
@@ -32,13 +32,14 @@ typedef struct StepTime { /* seconds, 0: not known */
 
 /* traffic and counts are those of m after pass `memory`; beside: of kernels of the host of a GPU,
    of which flop and bytes have nothing. Nothing is hidden (lanes.h). */
-StepTime plan_time(const Module *m, const Machine *x, const TrafficList *traffic,
+StepTime plan_time(const Module *m, const Machine *machine, const TrafficList *traffic,
                    const Moves *moves, const IrCount *beside, double flop, double bytes);
-double move_seconds(const Machine *x, const Moves *moves); /* 0: unknown, or nothing moves */
-double message_seconds(const Module *m, const Machine *x, const Fn *f,
+double move_seconds(const Machine *machine, const Moves *moves); /* 0: unknown, or nothing moves */
+double message_seconds(const Module *m, const Machine *machine, const Fn *f,
                        const Op *o); /* 0: unknown */
 /* Of a rank's processors, the share that carries a message over the axis while it is on its way. */
-double message_load(const Module *m, const Machine *x, int axis);
-bool machine_is_known(const Module *m, const Machine *x); /* peak, and a link for every axis */
-bool axis_crosses(const Module *m, const Machine *x, int axis); /* leaves the node */
+double message_load(const Module *m, const Machine *machine, int axis);
+bool machine_is_known(const Module *m,
+                      const Machine *machine); /* peak, and a link for every axis */
+bool axis_crosses(const Module *m, const Machine *machine, int axis); /* leaves the node */
 #endif

@@ -13,11 +13,11 @@ typedef MaskQuestion Question;
 static Interval number(int64_t lo, int64_t hi) { return (Interval){true, lo, hi}; }
 static Interval unknown(void) { return (Interval){0}; }
 
-static Interval ask(Question *x, ValueId v, bool denied);
+static Interval ask(Question *flight, ValueId v, bool denied);
 
-static Interval of_position(const Question *x, Str dim) {
-  for (int i = 0; i < x->n; i++)
-    if (x->dim[i] == dim) return number(x->from[i], x->to[i] - 1);
+static Interval of_position(const Question *question, Str dim) {
+  for (int i = 0; i < question->n; i++)
+    if (question->dim[i] == dim) return number(question->from[i], question->to[i] - 1);
   return unknown();
 }
 
@@ -47,10 +47,10 @@ static Interval compared(OpCode c, Interval a, Interval b, bool denied) {
   return number(a.lo <= b.hi && b.lo <= a.hi, a.lo == b.hi && b.lo == a.hi);
 }
 
-static Interval reflected(OpCode c, Interval x) {
-  if (!x.known) return x;
-  if (c == OP_neg) return number(-x.hi, -x.lo);
-  return number(max_i64(0, max_i64(x.lo, -x.hi)), max_i64(-x.lo, x.hi));
+static Interval reflected(OpCode c, Interval interval) {
+  if (!interval.known) return interval;
+  if (c == OP_neg) return number(-interval.hi, -interval.lo);
+  return number(max_i64(0, max_i64(interval.lo, -interval.hi)), max_i64(-interval.lo, interval.hi));
 }
 
 typedef struct MaskTable {
@@ -58,83 +58,85 @@ typedef struct MaskTable {
   uint32_t *sums;
 } MaskTable;
 
-static MaskTable *table_of(Question *x, const Op *o) {
-  MaskTable **t = &x->table[o->out];
-  if (*t) return *t;
-  *t = ARENA_NEW(x->arena, MaskTable);
-  (*t)->of = lookup_table(x->arena, o), (*t)->sums = lookup_sums(x->arena, &(*t)->of);
-  return *t;
+static MaskTable *table_of(Question *question, const Op *o) {
+  MaskTable **table = &question->table[o->out];
+  if (*table) return *table;
+  *table = ARENA_NEW(question->arena, MaskTable);
+  (*table)->of = lookup_table(question->arena, o),
+  (*table)->sums = lookup_sums(question->arena, &(*table)->of);
+  return *table;
 }
 
 /* Set bits of the rectangle, by sums over those above and left of its corners. */
-static Interval looked_up(Question *x, const Op *o, bool denied) {
-  Interval r = ask(x, o->in[0], denied), c = ask(x, o->in[1], denied);
+static Interval looked_up(Question *question, const Op *o, bool denied) {
+  Interval r = ask(question, o->in[0], denied), c = ask(question, o->in[1], denied);
   if (!r.known || !c.known) return number(!denied, !denied);
-  const MaskTable *t = table_of(x, o);
-  int64_t wide = t->of.columns + 1, area = (r.hi - r.lo + 1) * (c.hi - c.lo + 1);
-  int64_t r0 = max_i64(r.lo, 0), r1 = min_i64(r.hi + 1, t->of.rows), c0 = max_i64(c.lo, 0),
-          c1 = min_i64(c.hi + 1, t->of.columns);
+  const MaskTable *table = table_of(question, o);
+  int64_t wide = table->of.columns + 1, area = (r.hi - r.lo + 1) * (c.hi - c.lo + 1);
+  int64_t r0 = max_i64(r.lo, 0), r1 = min_i64(r.hi + 1, table->of.rows), c0 = max_i64(c.lo, 0),
+          c1 = min_i64(c.hi + 1, table->of.columns);
   if (r0 >= r1 || c0 >= c1) return number(0, 0);
-  int64_t set = (int64_t)t->sums[r1 * wide + c1] - t->sums[r0 * wide + c1] -
-                t->sums[r1 * wide + c0] + t->sums[r0 * wide + c0];
+  int64_t set = (int64_t)table->sums[r1 * wide + c1] - table->sums[r0 * wide + c1] -
+                table->sums[r1 * wide + c0] + table->sums[r0 * wide + c0];
   return number(set > 0, set == area);
 }
 
-static Interval constant(const Question *x, const Op *o) {
+static Interval constant(const Question *question, const Op *o) {
   double c = attr_float(&o->attrs, ATTR_value, 0);
-  return elem_class(value_type(x->f, o->out)->elem) == CLASS_FLOAT ? unknown()
-                                                                   : number((int64_t)c, (int64_t)c);
+  return elem_class(value_type(question->f, o->out)->elem) == CLASS_FLOAT
+             ? unknown()
+             : number((int64_t)c, (int64_t)c);
 }
 
-static Interval of_bool(Question *x, const Op *o, bool denied) {
+static Interval of_bool(Question *question, const Op *o, bool denied) {
   if (o->code == OP_not) {
-    Interval in = ask(x, o->in[0], !denied);
+    Interval in = ask(question, o->in[0], !denied);
     return number(!in.hi, !in.lo);
   }
-  Interval a = ask(x, o->in[0], denied), b = ask(x, o->in[1], denied);
+  Interval a = ask(question, o->in[0], denied), b = ask(question, o->in[1], denied);
   return o->code == OP_and ? number(a.lo && b.lo, a.hi && b.hi)
                            : number(a.lo || b.lo, a.hi || b.hi);
 }
 
-static Interval of_op(Question *x, const Op *o, bool denied) {
-  bool whole = o->nin && elem_class(value_type(x->f, o->in[0])->elem) == CLASS_INT;
+static Interval of_op(Question *question, const Op *o, bool denied) {
+  bool whole = o->nin && elem_class(value_type(question->f, o->in[0])->elem) == CLASS_INT;
   switch (o->code) {
-  case OP_const: return constant(x, o);
-  case OP_iota: return of_position(x, o->group[0].from[0]);
+  case OP_const: return constant(question, o);
+  case OP_iota: return of_position(question, o->group[0].from[0]);
   case OP_expand:
   case OP_copy:
-  case OP_stop: return ask(x, o->in[0], denied);
-  case OP_cast: return whole ? ask(x, o->in[0], denied) : unknown();
+  case OP_stop: return ask(question, o->in[0], denied);
+  case OP_cast: return whole ? ask(question, o->in[0], denied) : unknown();
   case OP_neg:
-  case OP_abs: return whole ? reflected(o->code, ask(x, o->in[0], denied)) : unknown();
+  case OP_abs: return whole ? reflected(o->code, ask(question, o->in[0], denied)) : unknown();
   case OP_not:
   case OP_and:
-  case OP_or: return of_bool(x, o, denied);
-  case OP_lookup: return looked_up(x, o, denied);
+  case OP_or: return of_bool(question, o, denied);
+  case OP_lookup: return looked_up(question, o, denied);
   case OP_lt:
   case OP_le:
   case OP_eq:
-    return compared(o->code, whole ? ask(x, o->in[0], denied) : unknown(),
-                    whole ? ask(x, o->in[1], denied) : unknown(), denied);
+    return compared(o->code, whole ? ask(question, o->in[0], denied) : unknown(),
+                    whole ? ask(question, o->in[1], denied) : unknown(), denied);
   default: break;
   }
   if (o->nin != 2 || !whole) return unknown();
-  return arithmetic(o->code, ask(x, o->in[0], denied), ask(x, o->in[1], denied));
+  return arithmetic(o->code, ask(question, o->in[0], denied), ask(question, o->in[1], denied));
 }
 
 /* Each value once for a rectangle: expressions share parts. */
-static Interval ask(Question *x, ValueId v, bool denied) {
+static Interval ask(Question *question, ValueId v, bool denied) {
   uint32_t at = 2 * v + denied;
-  if (x->when[at] == x->turn) return x->found[at];
-  const Op *o = value_def(x->f, v);
-  Interval s = unknown();
-  for (int i = 0; i < x->scalars; i++)
-    if (x->scalar[i] == v) s = number(x->number[i], x->number[i]);
-  if (!s.known && o && o->nout == 1) s = of_op(x, o, denied);
-  bool truth = elem_class(value_type(x->f, v)->elem) == CLASS_BOOL;
-  if (truth && !s.known) s = number(!denied, !denied);
-  x->when[at] = x->turn, x->found[at] = s;
-  return s;
+  if (question->when[at] == question->turn) return question->found[at];
+  const Op *o = value_def(question->f, v);
+  Interval interval = unknown();
+  for (int i = 0; i < question->scalars; i++)
+    if (question->scalar[i] == v) interval = number(question->number[i], question->number[i]);
+  if (!interval.known && o && o->nout == 1) interval = of_op(question, o, denied);
+  bool truth = elem_class(value_type(question->f, v)->elem) == CLASS_BOOL;
+  if (truth && !interval.known) interval = number(!denied, !denied);
+  question->when[at] = question->turn, question->found[at] = interval;
+  return interval;
 }
 
 MaskQuestion mask_question(Arena *a, const Fn *f) {
@@ -163,8 +165,8 @@ void mask_scalar(MaskQuestion *x, ValueId v, int64_t number) {
 
 MaskFinding mask_find(MaskQuestion *x, ValueId mask, bool least) {
   x->turn++;
-  Interval s = ask(x, mask, least);
-  return (MaskFinding){s.lo != 0, s.hi != 0};
+  Interval interval = ask(x, mask, least);
+  return (MaskFinding){interval.lo != 0, interval.hi != 0};
 }
 
 MaskInterval mask_interval(MaskQuestion *x, ValueId v) {

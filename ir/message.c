@@ -14,32 +14,35 @@ static int64_t row_of(const Type *t, Str dim, int64_t ways) {
 /* The collective as one message. What is received without an operand has its result's type. */
 static Message whole(const Fn *f, const Op *o) {
   const Type *out = value_type(f, o->out), *in = o->nin ? value_type(f, o->in[0]) : out;
-  Message m = {.ways = attr_int(&o->attrs, ATTR_ranks, 1), .count = type_count(in)};
+  Message message = {.ways = attr_int(&o->attrs, ATTR_ranks, 1), .count = type_count(in)};
   Str dim = o->ngroups ? o->group[0].from[0] : NULL;
-  if (o->code == OP_reduce_scatter) m.count = type_count(out);
-  if (o->code == OP_all_to_all) m.count /= m.ways;
-  m.send_row = m.receive_row = m.count;
-  if (o->code == OP_reduce_scatter) m.send_row = row_of(in, dim, m.ways);
+  if (o->code == OP_reduce_scatter) message.count = type_count(out);
+  if (o->code == OP_all_to_all) message.count /= message.ways;
+  message.send_row = message.receive_row = message.count;
+  if (o->code == OP_reduce_scatter) message.send_row = row_of(in, dim, message.ways);
   if (o->code == OP_all_gather || o->code == OP_all_to_all)
-    m.receive_row = row_of(out, dim, m.ways);
-  if (o->code == OP_all_to_all) m.send_row = row_of(in, o->group[0].to[0], m.ways);
-  return m;
+    message.receive_row = row_of(out, dim, message.ways);
+  if (o->code == OP_all_to_all) message.send_row = row_of(in, o->group[0].to[0], message.ways);
+  return message;
 }
 
 Message message_of(const Fn *f, const Op *o) {
-  Message m = whole(f, o);
+  Message message = whole(f, o);
   bool sums = o->code == OP_all_reduce || op_is_hop(o->code); /* of one block */
-  m.rows = sums ? m.count : m.count / min_i64(m.send_row, m.receive_row);
-  m.times = attr_int(&o->attrs, ATTR_messages, 1);
-  m.count /= m.times;
-  m.send_row = min_i64(m.send_row, m.count), m.receive_row = min_i64(m.receive_row, m.count);
+  message.rows =
+      sums ? message.count : message.count / min_i64(message.send_row, message.receive_row);
+  message.times = attr_int(&o->attrs, ATTR_messages, 1);
+  message.count /= message.times;
+  message.send_row = min_i64(message.send_row, message.count),
+  message.receive_row = min_i64(message.receive_row, message.count);
   bool all = o->code == OP_all_to_all;
-  m.send_step = m.count * (all || o->code == OP_reduce_scatter ? m.ways : 1);
-  m.receive_step = m.count * (all || o->code == OP_all_gather ? m.ways : 1);
-  m.piece = attr_int(&o->attrs, ATTR_piece, m.count);
-  m.pieces = m.piece > 0 ? (m.count + m.piece - 1) / m.piece : 1;
-  m.bytes = m.piece * (sums ? 1 : m.ways) * elem_bytes(value_type(f, o->out)->elem);
-  return m;
+  message.send_step = message.count * (all || o->code == OP_reduce_scatter ? message.ways : 1);
+  message.receive_step = message.count * (all || o->code == OP_all_gather ? message.ways : 1);
+  message.piece = attr_int(&o->attrs, ATTR_piece, message.count);
+  message.pieces = message.piece > 0 ? (message.count + message.piece - 1) / message.piece : 1;
+  message.bytes =
+      message.piece * (sums ? 1 : message.ways) * elem_bytes(value_type(f, o->out)->elem);
+  return message;
 }
 
 int64_t hop_peer(const Op *o, int64_t at, int64_t n) {
@@ -49,14 +52,14 @@ int64_t hop_peer(const Op *o, int64_t at, int64_t n) {
   return other < n ? other : -1;
 }
 
-int64_t message_at(const Message *m, int64_t row, int64_t i, int64_t j) {
-  return (j / row * m->ways + i) * row + j % row;
+int64_t message_at(const Message *message, int64_t row, int64_t i, int64_t j) {
+  return (j / row * message->ways + i) * row + j % row;
 }
 
 int64_t message_workspace(const Fn *f, const Op *o) {
-  Message m = message_of(f, o);
-  int64_t lines = (m.send_row < m.count) + (m.receive_row < m.count);
-  return lines * round_up(m.bytes, CACHE_LINE);
+  Message message = message_of(f, o);
+  int64_t lines = (message.send_row < message.count) + (message.receive_row < message.count);
+  return lines * round_up(message.bytes, CACHE_LINE);
 }
 
 bool message_needs_line(const Module *m) {
@@ -68,8 +71,8 @@ bool message_by_host(const Module *m) {
 }
 
 int64_t message_host_bytes(const Fn *f, const Op *o) {
-  Message m = message_of(f, o);
-  return m.ways > 1 ? round_up(m.bytes, CACHE_LINE) : 0;
+  Message message = message_of(f, o);
+  return message.ways > 1 ? round_up(message.bytes, CACHE_LINE) : 0;
 }
 
 int64_t message_fewest(int64_t rows, int64_t row_bytes, int64_t most) {

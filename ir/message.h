@@ -29,7 +29,7 @@ Message message_of(const Fn *f, const Op *o);
 int64_t hop_peer(const Op *o, int64_t at, int64_t n);
 
 /* Where element j of block i lies in a buffer with a block of every rank. */
-int64_t message_at(const Message *m, int64_t row, int64_t i, int64_t j);
+int64_t message_at(const Message *message, int64_t row, int64_t i, int64_t j);
 
 /* Bytes for the blocks of one message, end to end, as sent and as received; 0: they lie so. */
 int64_t message_workspace(const Fn *f, const Op *o);

@@ -36,11 +36,11 @@ static OpCode read_op_name(Parser *p) {
 static Global *read_global(Parser *p, size_t at) {
   Str name = lex_symbol(p);
   Module *m = p->m;
-  Global *g = module_global(m, name);
+  Global *global = module_global(m, name);
   const char **names = ARENA_ARRAY(m->arena, const char *, m->globals.n + 1);
   for (uint32_t i = 0; i < m->globals.n; i++) names[i] = m->globals.at[i]->name;
-  if (!g) unknown(p, "E1003", at, "global", name, names, m->globals.n);
-  return g;
+  if (!global) unknown(p, "E1003", at, "global", name, names, m->globals.n);
+  return global;
 }
 
 static Fn *read_callee(Parser *p, size_t at) {
@@ -98,31 +98,31 @@ static int64_t read_offset(Parser *p) {
   return lex_int(p);
 }
 
-static void read_view(Parser *p, Storage *s, ViewKind kind) {
+static void read_view(Parser *p, Storage *storage, ViewKind kind) {
   lex_expect(p, '(');
-  s->view = kind;
-  s->base = read_value(p);
-  if (kind == VIEW_OF) s->offset = read_offset(p);
+  storage->view = kind;
+  storage->base = read_value(p);
+  if (kind == VIEW_OF) storage->offset = read_offset(p);
   lex_expect(p, ')');
 }
 
-static uint32_t global_index(const Module *m, const Global *g) {
+static uint32_t global_index(const Module *m, const Global *global) {
   uint32_t i = 0;
-  while (m->globals.at[i] != g) i++;
+  while (m->globals.at[i] != global) i++;
   return i;
 }
 
-static void read_place(Parser *p, Storage *s) {
+static void read_place(Parser *p, Storage *storage) {
   lex_expect(p, '(');
   size_t at = p->at;
-  if (lex_keyword(p, "frame")) s->place = PLACE_FRAME;
+  if (lex_keyword(p, "frame")) storage->place = PLACE_FRAME;
   else if (lex_keyword(p, "global"))
-    s->place = PLACE_GLOBAL, s->slot = global_index(p->m, read_global(p, p->at));
-  else if (lex_keyword(p, "arg")) s->place = PLACE_ARG, s->slot = lex_count(p);
-  else if (lex_keyword(p, "result")) s->place = PLACE_RESULT, s->slot = lex_count(p);
-  else if (lex_keyword(p, "ring")) s->place = PLACE_RING, s->slot = lex_count(p);
+    storage->place = PLACE_GLOBAL, storage->slot = global_index(p->m, read_global(p, p->at));
+  else if (lex_keyword(p, "arg")) storage->place = PLACE_ARG, storage->slot = lex_count(p);
+  else if (lex_keyword(p, "result")) storage->place = PLACE_RESULT, storage->slot = lex_count(p);
+  else if (lex_keyword(p, "ring")) storage->place = PLACE_RING, storage->slot = lex_count(p);
   else lex_fail(p, "E1001", at, "a place is frame, global, arg, result or ring");
-  s->at = read_offset(p);
+  storage->at = read_offset(p);
   lex_expect(p, ')');
 }
 
@@ -152,16 +152,16 @@ typedef struct TextLine { /* an op line as far as it is read */
   VEC(Placement) placed;
 } TextLine;
 
-static void read_results(Parser *p, TextLine *l) {
+static void read_results(Parser *p, TextLine *line) {
   if (!lex_is(p, '%')) return;
   do {
     lex_blanks(p);
     size_t at = p->at;
     uint32_t n = read_number(p);
     bool again = is_defined(p, n);
-    for (uint32_t i = 0; i < l->results.n; i++) again |= l->results.at[i] == n;
+    for (uint32_t i = 0; i < line->results.n; i++) again |= line->results.at[i] == n;
     if (again) lex_fail(p, "E1001", at, "value %%%u is defined twice", n);
-    vec_push(p->m->arena, l->results, n);
+    vec_push(p->m->arena, line->results, n);
   } while (lex_take(p, ','));
   lex_expect(p, '=');
 }
@@ -186,28 +186,30 @@ static bool read_symbol(Parser *p, Op *op) {
   return true;
 }
 
-static void read_operands(Parser *p, TextLine *l, bool after_symbol) {
+static void read_operands(Parser *p, TextLine *line, bool after_symbol) {
   if (after_symbol ? !lex_take(p, ',') : !lex_is(p, '%')) return;
-  do vec_push(p->m->arena, l->in, read_value(p));
+  do vec_push(p->m->arena, line->in, read_value(p));
   while (lex_take(p, ','));
 }
 
-static void check_count(Parser *p, const TextLine *l, const char *what, uint32_t have, int want) {
+static void check_count(Parser *p, const TextLine *line, const char *what, uint32_t have,
+                        int want) {
   if (want < 0 ? have > MOST_OPERANDS : have != (uint32_t)want)
-    lex_fail(p, "E1004", l->start, "%s has %u %s, expected %d", op_name(l->op.code), have, what,
-             want < 0 ? MOST_OPERANDS : want);
+    lex_fail(p, "E1004", line->start, "%s has %u %s, expected %d", op_name(line->op.code), have,
+             what, want < 0 ? MOST_OPERANDS : want);
 }
 
-static void check_counts(Parser *p, const TextLine *l) {
-  check_count(p, l, "operands", l->in.n, op_arity(l->op.code));
-  check_count(p, l, "results", l->results.n, op_results(l->op.code));
-  check_count(p, l, "result types", l->types.n, (int)l->results.n);
-  if (l->results.n > MAX_RESULTS && op_family(l->op.code) != FAMILY_CALL) /* loops may have many */
-    check_count(p, l, "results", l->results.n, MAX_RESULTS);
-  bool named = l->op.global || l->op.callee;
-  OpFamily family = op_family(l->op.code);
+static void check_counts(Parser *p, const TextLine *line) {
+  check_count(p, line, "operands", line->in.n, op_arity(line->op.code));
+  check_count(p, line, "results", line->results.n, op_results(line->op.code));
+  check_count(p, line, "result types", line->types.n, (int)line->results.n);
+  if (line->results.n > MAX_RESULTS &&
+      op_family(line->op.code) != FAMILY_CALL) /* loops may have many */
+    check_count(p, line, "results", line->results.n, MAX_RESULTS);
+  bool named = line->op.global || line->op.callee;
+  OpFamily family = op_family(line->op.code);
   if (!named && (family == FAMILY_GLOBAL || family == FAMILY_CALL))
-    lex_fail(p, "E1001", l->start, "op %s needs a symbol", op_name(l->op.code));
+    lex_fail(p, "E1001", line->start, "op %s needs a symbol", op_name(line->op.code));
 }
 
 /* Strides that the text leaves out follow from the type. Inside of a kernel only arguments and
@@ -216,14 +218,15 @@ static void default_order(Parser *p, Value *v) {
   if (module_fence(p->m) >= FENCE_ORDERED && !v->storage.ordered) value_dense(v);
 }
 
-static void append_op(Parser *p, const TextLine *l) {
-  Op *op = fn_op(p->m, p->fn, l->op.code, l->in.n, l->in.at, l->types.n, l->types.at, (Loc){0});
-  op->ngroups = l->op.ngroups, op->group = l->op.group, op->attrs = l->op.attrs;
-  op->callee = l->op.callee, op->global = l->op.global;
+static void append_op(Parser *p, const TextLine *line) {
+  Op *op = fn_op(p->m, p->fn, line->op.code, line->in.n, line->in.at, line->types.n, line->types.at,
+                 (Loc){0});
+  op->ngroups = line->op.ngroups, op->group = line->op.group, op->attrs = line->op.attrs;
+  op->callee = line->op.callee, op->global = line->op.global;
   for (uint32_t i = 0; i < op->nout; i++) {
-    define(p, l->results.at[i], op->out + i);
-    p->fn->values.at[op->out + i].type = l->types.at[i]; /* as written, right or wrong */
-    p->fn->values.at[op->out + i].placed = l->placed.at[i];
+    define(p, line->results.at[i], op->out + i);
+    p->fn->values.at[op->out + i].type = line->types.at[i]; /* as written, right or wrong */
+    p->fn->values.at[op->out + i].placed = line->placed.at[i];
     if (p->fn->kind != FN_KERNEL) default_order(p, &p->fn->values.at[op->out + i]);
   }
 }
@@ -247,25 +250,25 @@ static void read_op_tail(Parser *p, size_t start) {
   lex_end(p);
 }
 
-static void read_type(Parser *p, TextLine *l) {
+static void read_type(Parser *p, TextLine *line) {
   Placement placed;
-  vec_push(p->m->arena, l->types, lex_type(p, &placed));
-  vec_push(p->m->arena, l->placed, placed);
+  vec_push(p->m->arena, line->types, lex_type(p, &placed));
+  vec_push(p->m->arena, line->placed, placed);
 }
 
 static void read_op(Parser *p) {
-  TextLine l = {.start = p->at};
-  read_results(p, &l);
-  l.op.code = read_op_name(p);
-  read_groups(p, &l.op);
-  read_operands(p, &l, read_symbol(p, &l.op));
-  lex_attrs(p, &l.op.attrs);
+  TextLine line = {.start = p->at};
+  read_results(p, &line);
+  line.op.code = read_op_name(p);
+  read_groups(p, &line.op);
+  read_operands(p, &line, read_symbol(p, &line.op));
+  lex_attrs(p, &line.op.attrs);
   if (lex_take(p, ':')) do
-      read_type(p, &l);
+      read_type(p, &line);
     while (lex_take(p, ','));
-  check_counts(p, &l);
-  append_op(p, &l);
-  read_op_tail(p, l.start);
+  check_counts(p, &line);
+  append_op(p, &line);
+  read_op_tail(p, line.start);
 }
 
 /* ---- functions ---- */
@@ -363,39 +366,40 @@ static void read_was(Parser *p) {
 static void read_dim(Parser *p) {
   lex_blanks(p);
   size_t at = p->at;
-  Dim d = {.name = lex_word(p, "a dim")};
+  Dim dim = {.name = lex_word(p, "a dim")};
   for (uint32_t i = 0; i < p->m->dims.n; i++)
-    if (p->m->dims.at[i].name == d.name)
-      lex_fail(p, "E1001", at, "dim %s is declared twice", d.name);
+    if (p->m->dims.at[i].name == dim.name)
+      lex_fail(p, "E1001", at, "dim %s is declared twice", dim.name);
   lex_expect(p, '=');
-  if (!lex_keyword(p, "open")) d.size = lex_int(p);
-  d.stored = lex_keyword(p, "pad") ? lex_int(p) : d.size;
-  if (lex_keyword(p, "like")) d.like = lex_word(p, "a dim");
-  if (d.size < 0 || d.stored < d.size)
-    lex_fail(p, "E1001", at, "dim %s has a size out of range", d.name);
-  vec_push(p->m->arena, p->m->dims, d);
+  if (!lex_keyword(p, "open")) dim.size = lex_int(p);
+  dim.stored = lex_keyword(p, "pad") ? lex_int(p) : dim.size;
+  if (lex_keyword(p, "like")) dim.like = lex_word(p, "a dim");
+  if (dim.size < 0 || dim.stored < dim.size)
+    lex_fail(p, "E1001", at, "dim %s has a size out of range", dim.name);
+  vec_push(p->m->arena, p->m->dims, dim);
 }
 
 static void read_mesh(Parser *p) {
   do {
     lex_blanks(p);
     size_t at = p->at;
-    MeshAxis a = {.name = lex_word(p, "a mesh axis")};
+    MeshAxis axis = {.name = lex_word(p, "a mesh axis")};
     lex_expect(p, '=');
-    a.size = lex_int(p);
-    if (mesh_find(p->m, a.name) >= 0) lex_fail(p, "E1001", at, "axis %s is there twice", a.name);
+    axis.size = lex_int(p);
+    if (mesh_find(p->m, axis.name) >= 0)
+      lex_fail(p, "E1001", at, "axis %s is there twice", axis.name);
     if (p->m->mesh.n == MAX_MESH) lex_fail(p, "E1001", at, "a mesh has at most %d axes", MAX_MESH);
-    if (a.size < 1 || a.size > MOST_RANKS / mesh_ranks(p->m))
-      lex_fail(p, "E1001", at, "axis %s has a size out of range", a.name);
-    vec_push(p->m->arena, p->m->mesh, a);
+    if (axis.size < 1 || axis.size > MOST_RANKS / mesh_ranks(p->m))
+      lex_fail(p, "E1001", at, "axis %s has a size out of range", axis.name);
+    vec_push(p->m->arena, p->m->mesh, axis);
   } while (lex_take(p, ','));
 }
 
 static void read_rule(Parser *p) {
-  PlaceRule r = {0};
+  PlaceRule rule = {0};
   do {
-    if (lex_is(p, '@')) vec_push(p->m->arena, r.paths, lex_symbol(p));
-    else vec_push(p->m->arena, r.dims, lex_word(p, "a dim"));
+    if (lex_is(p, '@')) vec_push(p->m->arena, rule.paths, lex_symbol(p));
+    else vec_push(p->m->arena, rule.dims, lex_word(p, "a dim"));
   } while (lex_take(p, ','));
   size_t at = p->at;
   if (!lex_arrow(p)) lex_fail(p, "E1001", at, "a place line needs `->`");
@@ -404,18 +408,18 @@ static void read_rule(Parser *p) {
       at = p->at;
       Str name = lex_word(p, "a mesh axis");
       if (mesh_find(p->m, name) < 0) lex_fail(p, "E1003", at, "the mesh has no axis `%s`", name);
-      vec_push(p->m->arena, r.axes, name);
+      vec_push(p->m->arena, rule.axes, name);
     } while (lex_take(p, ','));
   if (lex_keyword(p, "else")) do
-      vec_push(p->m->arena, r.otherwise, lex_word(p, "a dim"));
+      vec_push(p->m->arena, rule.otherwise, lex_word(p, "a dim"));
     while (lex_take(p, ','));
-  lex_loc(p, &r.loc);
-  vec_push(p->m->arena, p->m->rules, r);
+  lex_loc(p, &rule.loc);
+  vec_push(p->m->arena, p->m->rules, rule);
 }
 
 /* `name = value`, or `..` behind all others: what is not said, the compiler knows of that target.
  */
-static bool read_fact(Parser *p, TargetFacts *t) {
+static bool read_fact(Parser *p, TargetFacts *facts) {
   if (lex_rest(p)) return false;
   lex_blanks(p);
   size_t at = p->at;
@@ -424,7 +428,7 @@ static bool read_fact(Parser *p, TargetFacts *t) {
   int64_t value;
   if (!target_fact_find(name, &f))
     lex_fail(p, "E1002", at, "targets have no fact named `%s`", name);
-  if (t->given >> f & 1) lex_fail(p, "E1001", at, "fact `%s` is given twice", name);
+  if (facts->given >> f & 1) lex_fail(p, "E1001", at, "fact `%s` is given twice", name);
   lex_expect(p, '=');
   lex_blanks(p);
   at = p->at;
@@ -432,49 +436,50 @@ static bool read_fact(Parser *p, TargetFacts *t) {
   if (!target_fact_read(f, text, &value))
     lex_fail(p, "E1001", at, "`%s` is %s, not `%s`", name, target_type_words(target_fact_type(f)),
              text);
-  target_set(t, f, value);
+  target_set(facts, f, value);
   return true;
 }
 
 static void read_target(Parser *p, TargetFacts *to) {
   lex_blanks(p);
   size_t at = p->at;
-  TargetFacts t = target_none;
+  TargetFacts facts = target_none;
   if (to->name || to->given || to->rest)
     lex_fail(p, "E1001", at, "a module has one target, and one beside it");
-  if (!lex_is(p, '{')) t.name = lex_key(p, "a target");
+  if (!lex_is(p, '{')) facts.name = lex_key(p, "a target");
   lex_expect(p, '{');
   if (!lex_is(p, '}')) do
-      t.rest = !read_fact(p, &t);
-    while (!t.rest && lex_take(p, ','));
+      facts.rest = !read_fact(p, &facts);
+    while (!facts.rest && lex_take(p, ','));
   lex_expect(p, '}');
-  t.span = lex_span(p, at);
-  *to = t;
+  facts.span = lex_span(p, at);
+  *to = facts;
 }
 
 static void read_set(Parser *p) {
   lex_blanks(p);
   size_t at = p->at;
-  Setting s = {.key = lex_renamed(p, RENAMED_SETTING, at, lex_key(p, "a setting"))};
-  if (!strncmp(s.key, "target.", 7))
+  Setting setting = {.key = lex_renamed(p, RENAMED_SETTING, at, lex_key(p, "a setting"))};
+  if (!strncmp(setting.key, "target.", 7))
     lex_fail(p, "E1001", at,
              "facts of a target stand in a line of their own: `target NAME {%s = .., ..}`",
-             s.key + 7);
+             setting.key + 7);
   lex_expect(p, '=');
-  s.value = lex_quoted(p);
+  setting.value = lex_quoted(p);
   for (uint32_t i = 0; i < p->m->settings.n; i++)
-    if (p->m->settings.at[i].key == s.key) lex_fail(p, "E1001", at, "%s is set twice", s.key);
-  vec_push(p->m->arena, p->m->settings, s);
+    if (p->m->settings.at[i].key == setting.key)
+      lex_fail(p, "E1001", at, "%s is set twice", setting.key);
+  vec_push(p->m->arena, p->m->settings, setting);
 }
 
-static void read_marks(Parser *p, Global *g) {
+static void read_marks(Parser *p, Global *global) {
   if (!lex_take(p, '{')) return;
   do {
-    if (lex_keyword(p, "decay")) g->decay = 1;
-    else if (lex_keyword(p, "frozen")) g->frozen = 1;
-    else if (lex_keyword(p, "derived")) g->derived = true;
-    else if (lex_keyword(p, "first")) g->stages |= STAGES_FIRST;
-    else if (lex_keyword(p, "last")) g->stages |= STAGES_LAST;
+    if (lex_keyword(p, "decay")) global->decay = 1;
+    else if (lex_keyword(p, "frozen")) global->frozen = 1;
+    else if (lex_keyword(p, "derived")) global->derived = true;
+    else if (lex_keyword(p, "first")) global->stages |= STAGES_FIRST;
+    else if (lex_keyword(p, "last")) global->stages |= STAGES_LAST;
     else lex_fail(p, "E1001", p->at, "a global is marked decay, frozen, derived, first or last");
   } while (lex_take(p, ','));
   lex_expect(p, '}');
@@ -488,21 +493,21 @@ static void read_global_line(Parser *p, GlobalKind kind) {
   if (module_global(p->m, name)) lex_fail(p, "E1001", at, "global @%s is declared twice", name);
   lex_expect(p, ':');
   Placement placed;
-  Global *g = module_add_global(p->m, kind, name, lex_type(p, &placed), (Loc){0});
-  g->span = span, g->placed = placed;
-  if (lex_keyword(p, "of")) g->of = lex_word(p, "a dim");
-  read_marks(p, g);
+  Global *global = module_add_global(p->m, kind, name, lex_type(p, &placed), (Loc){0});
+  global->span = span, global->placed = placed;
+  if (lex_keyword(p, "of")) global->of = lex_word(p, "a dim");
+  read_marks(p, global);
   if (lex_keyword(p, "in")) {
-    g->within = read_global(p, p->at);
-    if (lex_keyword(p, "from")) g->begin = lex_int(p);
+    global->within = read_global(p, p->at);
+    if (lex_keyword(p, "from")) global->begin = lex_int(p);
   }
   if (lex_keyword(p, "at")) {
     lex_expect(p, '(');
-    g->storage.place = PLACE_GLOBAL, g->storage.slot = p->m->globals.n - 1;
-    g->storage.at = lex_int(p);
+    global->storage.place = PLACE_GLOBAL, global->storage.slot = p->m->globals.n - 1;
+    global->storage.at = lex_int(p);
     lex_expect(p, ')');
   }
-  lex_loc(p, &g->loc);
+  lex_loc(p, &global->loc);
 }
 
 static void read_lists(Parser *p) {

@@ -57,6 +57,6 @@ double lex_float(Parser *p);
 
 Type lex_type(Parser *p, Placement *placed);
 Group lex_group(Parser *p);
-void lex_attrs(Parser *p, AttrList *l); /* { name = value, .. } if a brace is next */
-bool lex_loc(Parser *p, Loc *l);        /* loc(..) if it is next */
+void lex_attrs(Parser *p, AttrList *list); /* { name = value, .. } if a brace is next */
+bool lex_loc(Parser *p, Loc *l);           /* loc(..) if it is next */
 #endif

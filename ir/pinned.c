@@ -17,48 +17,50 @@
 
 enum { SMALL = 4096, WINDOW = 16 << 20 }; /* bytes */
 
-static int64_t bytes_of(const Module *m, const Global *g) {
-  return round_up(global_bytes(m, g), CACHE_LINE);
+static int64_t bytes_of(const Module *m, const Global *global) {
+  return round_up(global_bytes(m, global), CACHE_LINE);
 }
 
 /* Flat globals, and copies in a narrower type, are none: their members are. */
-bool global_is_tensor(const Module *m, const Global *g) {
+bool global_is_tensor(const Module *m, const Global *global) {
   for (uint32_t i = 0; i < m->globals.n; i++)
-    if (m->globals.at[i]->within == g) return false;
-  return !g->derived;
+    if (m->globals.at[i]->within == global) return false;
+  return !global->derived;
 }
 
 /* Keys and values are inputs that the runtime fills on the device (runtime/kv_cache.c). */
-static bool is_cache(const Global *g) { return !strncmp(g->name, "decode.of.cache.", 16); }
-
-static bool is_viewed(const Module *m, const Global *g) {
-  return (g->kind == GLOBAL_INPUT && !is_cache(g)) || g->kind == GLOBAL_SCALAR ||
-         (g->kind == GLOBAL_OUTPUT && bytes_of(m, g) <= SMALL);
+static bool is_cache(const Global *global) {
+  return !strncmp(global->name, "decode.of.cache.", 16);
 }
 
-int64_t module_view_at(const Module *m, const Global *g) {
+static bool is_viewed(const Module *m, const Global *global) {
+  return (global->kind == GLOBAL_INPUT && !is_cache(global)) || global->kind == GLOBAL_SCALAR ||
+         (global->kind == GLOBAL_OUTPUT && bytes_of(m, global) <= SMALL);
+}
+
+int64_t module_view_at(const Module *m, const Global *global) {
   int64_t at = 0;
-  if (!module_on_gpu(m) || !is_viewed(m, g)) return -1;
-  for (uint32_t i = 0; m->globals.at[i] != g; i++)
+  if (!module_on_gpu(m) || !is_viewed(m, global)) return -1;
+  for (uint32_t i = 0; m->globals.at[i] != global; i++)
     if (is_viewed(m, m->globals.at[i])) at += bytes_of(m, m->globals.at[i]);
   return at;
 }
 
 /* Is it filled with samples? Then step reads it, and the next samples are sent ahead. */
-static bool is_sent_ahead(const Module *m, const Global *g) {
-  for (uint32_t i = 0; g->kind == GLOBAL_INPUT && i < m->fns.n; i++) {
+static bool is_sent_ahead(const Module *m, const Global *global) {
+  for (uint32_t i = 0; global->kind == GLOBAL_INPUT && i < m->fns.n; i++) {
     const Fn *f = m->fns.at[i];
     if (f->kind != FN_ENTRY || strcmp(f->name, "step")) continue;
     for (OpId k = 0; k < f->ops.n; k++)
-      if (f->ops.at[k].code == OP_load && f->ops.at[k].global == g) return true;
+      if (f->ops.at[k].code == OP_load && f->ops.at[k].global == global) return true;
   }
   return false;
 }
 
-int64_t module_ahead_at(const Module *m, const Global *g) {
+int64_t module_ahead_at(const Module *m, const Global *global) {
   int64_t at = 0;
-  if (!module_on_gpu(m) || !is_sent_ahead(m, g)) return -1;
-  for (uint32_t i = 0; m->globals.at[i] != g; i++)
+  if (!module_on_gpu(m) || !is_sent_ahead(m, global)) return -1;
+  for (uint32_t i = 0; m->globals.at[i] != global; i++)
     if (is_sent_ahead(m, m->globals.at[i])) at += bytes_of(m, m->globals.at[i]);
   return at;
 }
@@ -83,15 +85,16 @@ static int64_t largest_message(const Module *m) {
 }
 
 Pinned module_pinned(const Module *m) {
-  Pinned p = {0};
+  Pinned pinned = {0};
   for (uint32_t i = 0; i < m->globals.n && module_on_gpu(m); i++) {
-    const Global *g = m->globals.at[i];
-    if (is_viewed(m, g)) p.view += bytes_of(m, g);
-    else if (!is_cache(g) && global_is_tensor(m, g) && bytes_of(m, g) > p.window)
-      p.window = bytes_of(m, g);
+    const Global *global = m->globals.at[i];
+    if (is_viewed(m, global)) pinned.view += bytes_of(m, global);
+    else if (!is_cache(global) && global_is_tensor(m, global) &&
+             bytes_of(m, global) > pinned.window)
+      pinned.window = bytes_of(m, global);
   }
-  if (p.window > WINDOW) p.window = WINDOW;
-  p.messages = 2 * largest_message(m);
-  p.ahead = module_ahead(m);
-  return p;
+  if (pinned.window > WINDOW) pinned.window = WINDOW;
+  pinned.messages = 2 * largest_message(m);
+  pinned.ahead = module_ahead(m);
+  return pinned;
 }

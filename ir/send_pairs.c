@@ -10,18 +10,18 @@
 #include "ir/support/num.h"
 #include <string.h>
 
-bool send_is_alone(const SendPairs *p, const Op *send) {
-  for (uint32_t i = 0; i < p->alone.n; i++)
-    if (p->alone.at[i] == send) return true;
+bool send_is_alone(const SendPairs *pairs, const Op *send) {
+  for (uint32_t i = 0; i < pairs->alone.n; i++)
+    if (pairs->alone.at[i] == send) return true;
   return false;
 }
 
 /* Of one rank, over one axis. */
-static void add_alone(const Module *m, SendPairs *p, const EventList *l) {
-  for (uint32_t i = 0; i + 1 < l->at.n; i++) {
-    const Op *o = event_op(&l->at.at[i]), *next = event_op(&l->at.at[i + 1]);
-    if (o->code == OP_send && next->code == OP_send && !send_is_alone(p, o))
-      vec_push(m->arena, p->alone, o);
+static void add_alone(const Module *m, SendPairs *pairs, const EventList *list) {
+  for (uint32_t i = 0; i + 1 < list->at.n; i++) {
+    const Op *o = event_op(&list->at.at[i]), *next = event_op(&list->at.at[i + 1]);
+    if (o->code == OP_send && next->code == OP_send && !send_is_alone(pairs, o))
+      vec_push(m->arena, pairs->alone, o);
   }
 }
 
@@ -34,24 +34,25 @@ static bool sends_over(const Module *m, Str axis) {
   return false;
 }
 
-static void add_axis(const Module *m, SendPairs *p, int axis) {
-  StageClass c = module_class(m);
-  bool one = *c.name && c.axis == axis;
-  int64_t step = 1, first = one ? c.first : 0, last = one ? c.last : m->mesh.at[axis].size - 1;
+static void add_axis(const Module *m, SendPairs *pairs, int axis) {
+  StageClass class = module_class(m);
+  bool one = *class.name && class.axis == axis;
+  int64_t step = 1, first = one ? class.first : 0,
+          last = one ? class.last : m->mesh.at[axis].size - 1;
   for (int i = 0; i < axis; i++) step *= m->mesh.at[i].size;
   for (int64_t s = first; s <= last; s++)
     for (uint32_t i = 0; i < m->fns.n; i++) {
       if (m->fns.at[i]->kind != FN_ENTRY) continue;
-      EventList l = messages_of_rank(m, m->fns.at[i], s * step, m->mesh.at[axis].name);
-      add_alone(m, p, &l);
+      EventList list = messages_of_rank(m, m->fns.at[i], s * step, m->mesh.at[axis].name);
+      add_alone(m, pairs, &list);
     }
 }
 
 SendPairs send_pairs(const Module *m) {
-  SendPairs p = {.used = message_needs_line(m)};
-  for (uint32_t i = 0; p.used && i < m->mesh.n; i++)
-    if (sends_over(m, m->mesh.at[i].name)) add_axis(m, &p, (int)i);
-  return p;
+  SendPairs pairs = {.used = message_needs_line(m)};
+  for (uint32_t i = 0; pairs.used && i < m->mesh.n; i++)
+    if (sends_over(m, m->mesh.at[i].name)) add_axis(m, &pairs, (int)i);
+  return pairs;
 }
 
 int64_t entry_receives(const Fn *f) {

@@ -13,7 +13,7 @@ typedef struct SendPairs {
 } SendPairs;
 
 SendPairs send_pairs(const Module *m);
-bool send_is_alone(const SendPairs *p, const Op *send);
+bool send_is_alone(const SendPairs *pairs, const Op *send);
 int64_t entry_receives(const Fn *f); /* in one run */
 /* On a GPU: bytes in which the runtime keeps what is sent until it is; 0: nothing is. */
 int64_t module_send_slot(const Module *m);

@@ -54,27 +54,28 @@ static inline Sha256 sha256_begin(void) {
                             0x1f83d9ab, 0x5be0cd19}};
 }
 
-static inline void sha256_add(Sha256 *h, const void *data, size_t n) {
+static inline void sha256_add(Sha256 *sha256, const void *data, size_t n) {
   const uint8_t *p = data;
-  size_t held = h->total % SHA256_BLOCK;
-  h->total += n;
+  size_t held = sha256->total % SHA256_BLOCK;
+  sha256->total += n;
   for (; n; held = 0) {
     size_t part = n < SHA256_BLOCK - held ? n : SHA256_BLOCK - held;
-    memcpy(h->rest + held, p, part);
+    memcpy(sha256->rest + held, p, part);
     p += part, n -= part;
     if (held + part < SHA256_BLOCK) return;
-    sha256_block(h->state, h->rest);
+    sha256_block(sha256->state, sha256->rest);
   }
 }
 
-static inline void sha256_end(Sha256 h, uint8_t out[SHA256_BYTES]) {
+static inline void sha256_end(Sha256 sha256, uint8_t out[SHA256_BYTES]) {
   uint8_t pad[SHA256_BLOCK + 8] = {0x80}, length[8];
-  uint64_t bits = h.total * 8;
-  size_t held = h.total % SHA256_BLOCK, fill = held < 56 ? 56 - held : 120 - held;
+  uint64_t bits = sha256.total * 8;
+  size_t held = sha256.total % SHA256_BLOCK, fill = held < 56 ? 56 - held : 120 - held;
   for (int i = 0; i < 8; i++) length[i] = (uint8_t)(bits >> (56 - 8 * i));
-  sha256_add(&h, pad, fill);
-  sha256_add(&h, length, sizeof length);
-  for (int i = 0; i < SHA256_BYTES; i++) out[i] = (uint8_t)(h.state[i / 4] >> (24 - 8 * (i % 4)));
+  sha256_add(&sha256, pad, fill);
+  sha256_add(&sha256, length, sizeof length);
+  for (int i = 0; i < SHA256_BYTES; i++)
+    out[i] = (uint8_t)(sha256.state[i / 4] >> (24 - 8 * (i % 4)));
 }
 
 /* Of two texts, one behind the other. */
@@ -83,11 +84,11 @@ static inline void hmac_sha256(const uint8_t key[SHA256_BYTES], const void *a, s
   uint8_t inner[SHA256_BLOCK], outer[SHA256_BLOCK];
   memset(inner, 0x36, sizeof inner), memset(outer, 0x5c, sizeof outer);
   for (int i = 0; i < SHA256_BYTES; i++) inner[i] ^= key[i], outer[i] ^= key[i];
-  Sha256 h = sha256_begin();
-  sha256_add(&h, inner, sizeof inner), sha256_add(&h, a, na), sha256_add(&h, b, nb);
-  sha256_end(h, out);
-  h = sha256_begin();
-  sha256_add(&h, outer, sizeof outer), sha256_add(&h, out, SHA256_BYTES);
-  sha256_end(h, out);
+  Sha256 sha256 = sha256_begin();
+  sha256_add(&sha256, inner, sizeof inner), sha256_add(&sha256, a, na), sha256_add(&sha256, b, nb);
+  sha256_end(sha256, out);
+  sha256 = sha256_begin();
+  sha256_add(&sha256, outer, sizeof outer), sha256_add(&sha256, out, SHA256_BYTES);
+  sha256_end(sha256, out);
 }
 #endif

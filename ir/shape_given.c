@@ -5,248 +5,254 @@
    taking new sizes from it. Result dims may stand in any order. */
 #include "shape.h"
 
-static int64_t carried_size(const Shape *s, Str dim) {
-  int at = type_find(shape_carried(s), dim);
-  return at < 0 ? 0 : shape_carried(s)->axis[at].size;
+static int64_t carried_size(const Shape *shape, Str dim) {
+  int at = type_find(shape_carried(shape), dim);
+  return at < 0 ? 0 : shape_carried(shape)->axis[at].size;
 }
 
-static const char *push_axis(const Shape *s, Type *t, Str dim, int64_t size) {
+static const char *push_axis(const Shape *shape, Type *t, Str dim, int64_t size) {
   if (type_find(t, dim) >= 0)
-    return shape_why(s, "[type-c2] dim %s would be in the result twice", dim);
-  if (t->rank == MAX_RANK) return shape_why(s, "[type-c1] a rank above %d", MAX_RANK);
+    return shape_why(shape, "[type-c2] dim %s would be in the result twice", dim);
+  if (t->rank == MAX_RANK) return shape_why(shape, "[type-c1] a rank above %d", MAX_RANK);
   t->axis[t->rank++] = (Axis){dim, size};
   return NULL;
 }
 
-static const char *need(const Shape *s, const Type *t, Str dim) {
+static const char *need(const Shape *shape, const Type *t, Str dim) {
   if (type_find(t, dim) >= 0) return NULL;
-  return shape_why(s, "[group-c5] dim %s is not in %s", dim, shape_text(s, t));
+  return shape_why(shape, "[group-c5] dim %s is not in %s", dim, shape_text(shape, t));
 }
 
-static const char *agree(const Shape *s, const Type *expected) {
-  Type t = type_in_tier(*expected, shape_carried(s)->tier); /* shape.c looks at that */
-  if (shape_same(&t, shape_carried(s))) return NULL;
-  return shape_why(s, "[given-c1] the result is %s, expected %s", shape_text(s, shape_carried(s)),
-                   shape_text(s, expected));
+static const char *agree(const Shape *shape, const Type *expected) {
+  Type t = type_in_tier(*expected, shape_carried(shape)->tier); /* shape.c looks at that */
+  if (shape_same(&t, shape_carried(shape))) return NULL;
+  return shape_why(shape, "[given-c1] the result is %s, expected %s",
+                   shape_text(shape, shape_carried(shape)), shape_text(shape, expected));
 }
 
-static const char *given_const(const Shape *s, Type *t) {
-  *t = type_scalar(shape_carried(s)->elem);
-  return s->op->ngroups ? shape_why(s, "[group-c1] const takes no dims") : NULL;
+static const char *given_const(const Shape *shape, Type *t) {
+  *t = type_scalar(shape_carried(shape)->elem);
+  return shape->op->ngroups ? shape_why(shape, "[group-c1] const takes no dims") : NULL;
 }
 
-static const char *given_iota(const Shape *s, Type *t) {
-  const char *why = shape_one_group(s, 1, false);
+static const char *given_iota(const Shape *shape, Type *t) {
+  const char *why = shape_one_group(shape, 1, false);
   if (why) return why;
-  Str dim = shape_group(s, 0).from[0];
+  Str dim = shape_group(shape, 0).from[0];
   *t = type_scalar(ELEM_i32);
-  return push_axis(s, t, dim, carried_size(s, dim));
+  return push_axis(shape, t, dim, carried_size(shape, dim));
 }
 
-static const char *given_rand(const Shape *s, Type *t) {
+static const char *given_rand(const Shape *shape, Type *t) {
   static const char *const names[] = {"seed", "step", "base"};
-  const char *why = shape_one_group(s, -1, false);
-  Group g = shape_group(s, 0);
+  const char *why = shape_one_group(shape, -1, false);
+  Group group = shape_group(shape, 0);
   for (uint32_t i = 0; i < 3 && !why; i++)
-    if (shape_in(s, i)->rank || elem_class(shape_in(s, i)->elem) != CLASS_INT)
-      why =
-          shape_why(s, "[rand-c1] %s is %s, not one int", names[i], shape_text(s, shape_in(s, i)));
-  const Attr *strides = attr_get(&s->op->attrs, ATTR_strides);
-  if (!why && (strides ? strides->i : 0) != g.nfrom)
-    why =
-        shape_why(s, "[rand-c2] %d strides for %d dims", (int)(strides ? strides->i : 0), g.nfrom);
+    if (shape_in(shape, i)->rank || elem_class(shape_in(shape, i)->elem) != CLASS_INT)
+      why = shape_why(shape, "[rand-c1] %s is %s, not one int", names[i],
+                      shape_text(shape, shape_in(shape, i)));
+  const Attr *strides = attr_get(&shape->op->attrs, ATTR_strides);
+  if (!why && (strides ? strides->i : 0) != group.nfrom)
+    why = shape_why(shape, "[rand-c2] %d strides for %d dims", (int)(strides ? strides->i : 0),
+                    group.nfrom);
   *t = type_scalar(ELEM_f32);
-  for (int i = 0; i < g.nfrom && !why; i++)
-    why = push_axis(s, t, g.from[i], carried_size(s, g.from[i]));
+  for (int i = 0; i < group.nfrom && !why; i++)
+    why = push_axis(shape, t, group.from[i], carried_size(shape, group.from[i]));
   return why;
 }
 
-static const char *given_expand(const Shape *s, Type *t) {
-  const char *why = shape_one_group(s, -1, false);
-  Group g = shape_group(s, 0);
-  *t = *shape_in(s, 0);
-  for (int i = 0; i < g.nfrom && !why; i++)
-    why = push_axis(s, t, g.from[i], carried_size(s, g.from[i]));
+static const char *given_expand(const Shape *shape, Type *t) {
+  const char *why = shape_one_group(shape, -1, false);
+  Group group = shape_group(shape, 0);
+  *t = *shape_in(shape, 0);
+  for (int i = 0; i < group.nfrom && !why; i++)
+    why = push_axis(shape, t, group.from[i], carried_size(shape, group.from[i]));
   return why;
 }
 
-static const char *remove_dims(const Shape *s, Type *t, int n, const Str *dims) {
+static const char *remove_dims(const Shape *shape, Type *t, int n, const Str *dims) {
   const char *why = NULL;
   for (int i = 0; i < n && !why; i++) {
-    why = need(s, t, dims[i]);
+    why = need(shape, t, dims[i]);
     *t = type_without(t, &dims[i], 1);
   }
   return why;
 }
 
 /* All old dims go before any new one comes, so that names may be exchanged. */
-static const char *given_rename(const Shape *s, Type *t) {
-  const Type *a = shape_in(s, 0);
-  const char *why = s->op->ngroups ? NULL : shape_why(s, "[rename-c1] no dim is listed");
+static const char *given_rename(const Shape *shape, Type *t) {
+  const Type *a = shape_in(shape, 0);
+  const char *why = shape->op->ngroups ? NULL : shape_why(shape, "[rename-c1] no dim is listed");
   *t = *a;
-  for (int i = 0; i < s->op->ngroups && !why; i++) {
-    Group g = s->op->group[i];
-    if (g.nfrom != g.nto || !g.nfrom)
-      return shape_why(s, "[rename-c1] the dims are written [A -> B]");
-    why = remove_dims(s, t, g.nfrom, g.from);
+  for (int i = 0; i < shape->op->ngroups && !why; i++) {
+    Group group = shape->op->group[i];
+    if (group.nfrom != group.nto || !group.nfrom)
+      return shape_why(shape, "[rename-c1] the dims are written [A -> B]");
+    why = remove_dims(shape, t, group.nfrom, group.from);
   }
-  for (int i = 0; i < s->op->ngroups && !why; i++)
-    for (int j = 0; j < s->op->group[i].nto && !why; j++)
-      why = push_axis(s, t, s->op->group[i].to[j], type_size(a, s->op->group[i].from[j]));
+  for (int i = 0; i < shape->op->ngroups && !why; i++)
+    for (int j = 0; j < shape->op->group[i].nto && !why; j++)
+      why =
+          push_axis(shape, t, shape->op->group[i].to[j], type_size(a, shape->op->group[i].from[j]));
   return why;
 }
 
-static const char *split_group(const Shape *s, Type *t, const Group *g, const Type *a) {
+static const char *split_group(const Shape *shape, Type *t, const Group *group, const Type *a) {
   int64_t product = 1;
   const char *why = NULL;
-  for (int i = 0; i < g->nto && !why; i++) {
-    int64_t size = carried_size(s, g->to[i]);
-    why = push_axis(s, t, g->to[i], size);
+  for (int i = 0; i < group->nto && !why; i++) {
+    int64_t size = carried_size(shape, group->to[i]);
+    why = push_axis(shape, t, group->to[i], size);
     product *= size;
   }
-  if (!why && product != type_size(a, g->from[0]))
-    why = shape_why(s, "[split-c2] the pieces of %s make %lld, not %lld", g->from[0],
-                    (long long)product, (long long)type_size(a, g->from[0]));
+  if (!why && product != type_size(a, group->from[0]))
+    why = shape_why(shape, "[split-c2] the pieces of %s make %lld, not %lld", group->from[0],
+                    (long long)product, (long long)type_size(a, group->from[0]));
   return why;
 }
 
-static const char *given_split(const Shape *s, Type *t) {
-  const Type *a = shape_in(s, 0);
-  const char *why = s->op->ngroups ? NULL : shape_why(s, "[split-c1] no dim is listed");
+static const char *given_split(const Shape *shape, Type *t) {
+  const Type *a = shape_in(shape, 0);
+  const char *why = shape->op->ngroups ? NULL : shape_why(shape, "[split-c1] no dim is listed");
   *t = *a;
-  for (int i = 0; i < s->op->ngroups && !why; i++) {
-    Group g = s->op->group[i];
-    if (g.nfrom != 1 || g.nto < 2)
-      return shape_why(s, "[split-c1] the dims are written [D -> A, B]");
-    why = remove_dims(s, t, 1, g.from);
+  for (int i = 0; i < shape->op->ngroups && !why; i++) {
+    Group group = shape->op->group[i];
+    if (group.nfrom != 1 || group.nto < 2)
+      return shape_why(shape, "[split-c1] the dims are written [D -> A, B]");
+    why = remove_dims(shape, t, 1, group.from);
   }
-  for (int i = 0; i < s->op->ngroups && !why; i++) why = split_group(s, t, &s->op->group[i], a);
+  for (int i = 0; i < shape->op->ngroups && !why; i++)
+    why = split_group(shape, t, &shape->op->group[i], a);
   return why;
 }
 
-static const char *given_merge(const Shape *s, Type *t) {
-  const Type *a = shape_in(s, 0);
-  const char *why = s->op->ngroups ? NULL : shape_why(s, "[merge-c1] no dim is listed");
+static const char *given_merge(const Shape *shape, Type *t) {
+  const Type *a = shape_in(shape, 0);
+  const char *why = shape->op->ngroups ? NULL : shape_why(shape, "[merge-c1] no dim is listed");
   *t = *a;
-  for (int i = 0; i < s->op->ngroups && !why; i++) {
-    Group g = s->op->group[i];
-    if (g.nto != 1 || g.nfrom < 2)
-      return shape_why(s, "[merge-c1] the dims are written [A, B -> D]");
-    why = remove_dims(s, t, g.nfrom, g.from);
+  for (int i = 0; i < shape->op->ngroups && !why; i++) {
+    Group group = shape->op->group[i];
+    if (group.nto != 1 || group.nfrom < 2)
+      return shape_why(shape, "[merge-c1] the dims are written [A, B -> D]");
+    why = remove_dims(shape, t, group.nfrom, group.from);
   }
-  for (int i = 0; i < s->op->ngroups && !why; i++) {
-    const Group *g = &s->op->group[i];
+  for (int i = 0; i < shape->op->ngroups && !why; i++) {
+    const Group *group = &shape->op->group[i];
     int64_t product = 1;
-    for (int j = 0; j < g->nfrom; j++) product *= type_size(a, g->from[j]);
-    why = push_axis(s, t, g->to[0], product);
+    for (int j = 0; j < group->nfrom; j++) product *= type_size(a, group->from[j]);
+    why = push_axis(shape, t, group->to[0], product);
   }
   return why;
 }
 
 /* slice[D -> A] and pad[A -> D]: the short one lies at `at` in the long one */
-static const char *given_part(const Shape *s, Type *t) {
-  Group g = shape_group(s, 0);
-  const char *why = shape_one_group(s, 1, true);
-  if (!why && g.nto != 1) why = shape_why(s, "[group-c3] one dim is expected after `->`");
-  if (!why) why = need(s, shape_in(s, 0), g.from[0]);
+static const char *given_part(const Shape *shape, Type *t) {
+  Group group = shape_group(shape, 0);
+  const char *why = shape_one_group(shape, 1, true);
+  if (!why && group.nto != 1) why = shape_why(shape, "[group-c3] one dim is expected after `->`");
+  if (!why) why = need(shape, shape_in(shape, 0), group.from[0]);
   if (why) return why;
-  int64_t size = carried_size(s, g.to[0]), at = attr_int(&s->op->attrs, ATTR_at, 0);
-  int64_t from = type_size(shape_in(s, 0), g.from[0]);
-  int64_t inner = s->op->code == OP_slice ? size : from,
-          outer = s->op->code == OP_slice ? from : size;
-  *t = type_without(shape_in(s, 0), g.from, 1);
-  why = push_axis(s, t, g.to[0], size);
+  int64_t size = carried_size(shape, group.to[0]), at = attr_int(&shape->op->attrs, ATTR_at, 0);
+  int64_t from = type_size(shape_in(shape, 0), group.from[0]);
+  int64_t inner = shape->op->code == OP_slice ? size : from,
+          outer = shape->op->code == OP_slice ? from : size;
+  *t = type_without(shape_in(shape, 0), group.from, 1);
+  why = push_axis(shape, t, group.to[0], size);
   if (!why && (at < 0 || at > outer || inner > outer - at))
-    why = shape_why(s, "[part-c1] elements %lld .. %lld of a dim of %lld", (long long)at,
+    why = shape_why(shape, "[part-c1] elements %lld .. %lld of a dim of %lld", (long long)at,
                     (long long)(at + inner - 1), (long long)outer);
   return why;
 }
 
-static const char *given_concat(const Shape *s, Type *t) {
-  Group g = shape_group(s, 0);
-  const char *why = shape_one_group(s, -1, true);
-  if (!why && (g.nto != 1 || g.nfrom < 1 || s->op->nin != (uint32_t)g.nfrom))
-    why = shape_why(s, "[concat-c1] the dims are written [A, B -> D], one for each operand");
+static const char *given_concat(const Shape *shape, Type *t) {
+  Group group = shape_group(shape, 0);
+  const char *why = shape_one_group(shape, -1, true);
+  if (!why && (group.nto != 1 || group.nfrom < 1 || shape->op->nin != (uint32_t)group.nfrom))
+    why = shape_why(shape, "[concat-c1] the dims are written [A, B -> D], one for each operand");
   int64_t size = 0;
-  for (int i = 0; i < g.nfrom && !why; i++) {
-    const Type *a = shape_in(s, (uint32_t)i);
-    why = need(s, a, g.from[i]);
+  for (int i = 0; i < group.nfrom && !why; i++) {
+    const Type *a = shape_in(shape, (uint32_t)i);
+    why = need(shape, a, group.from[i]);
     if (why) return why;
-    Type rest = type_without(a, &g.from[i], 1);
+    Type rest = type_without(a, &group.from[i], 1);
     if (i == 0) *t = rest;
     if (!shape_same(t, &rest))
-      return shape_why(s, "[concat-c2] the other dims differ: %s and %s", shape_text(s, t),
-                       shape_text(s, &rest));
-    size += type_size(a, g.from[i]);
+      return shape_why(shape, "[concat-c2] the other dims differ: %s and %s", shape_text(shape, t),
+                       shape_text(shape, &rest));
+    size += type_size(a, group.from[i]);
   }
-  return why ? why : push_axis(s, t, g.to[0], size);
+  return why ? why : push_axis(shape, t, group.to[0], size);
 }
 
 /* pack_bits[D -> E] and unpack_bits[E -> D]: eight elements of D are a byte of E. */
-static const char *given_bits(const Shape *s, Type *t) {
-  bool packs = s->op->code == OP_pack_bits;
+static const char *given_bits(const Shape *shape, Type *t) {
+  bool packs = shape->op->code == OP_pack_bits;
   Elem want = packs ? ELEM_bool : ELEM_u8;
-  Group g = shape_group(s, 0);
-  const Type *a = shape_in(s, 0);
-  const char *why = shape_one_group(s, 1, true);
-  if (!why && g.nto != 1) why = shape_why(s, "[group-c3] one dim is expected after `->`");
-  if (!why) why = need(s, a, g.from[0]);
+  Group group = shape_group(shape, 0);
+  const Type *a = shape_in(shape, 0);
+  const char *why = shape_one_group(shape, 1, true);
+  if (!why && group.nto != 1) why = shape_why(shape, "[group-c3] one dim is expected after `->`");
+  if (!why) why = need(shape, a, group.from[0]);
   if (!why && a->elem != want)
-    why = shape_why(s, "[bits-c1] the operand is %s, not %s", shape_text(s, a), elem_name(want));
+    why = shape_why(shape, "[bits-c1] the operand is %s, not %s", shape_text(shape, a),
+                    elem_name(want));
   if (why) return why;
-  int64_t n = type_size(a, g.from[0]);
+  int64_t n = type_size(a, group.from[0]);
   if (packs && n % 8)
-    return shape_why(s, "[bits-c2] %lld bits of %s are no whole bytes", (long long)n, g.from[0]);
-  *t = type_with_elem(type_without(a, g.from, 1), packs ? ELEM_u8 : ELEM_bool);
-  return push_axis(s, t, g.to[0], packs ? n / 8 : n * 8);
+    return shape_why(shape, "[bits-c2] %lld bits of %s are no whole bytes", (long long)n,
+                     group.from[0]);
+  *t = type_with_elem(type_without(a, group.from, 1), packs ? ELEM_u8 : ELEM_bool);
+  return push_axis(shape, t, group.to[0], packs ? n / 8 : n * 8);
 }
 
-static const char *given_scatter(const Shape *s, Type *t) {
-  const Type *x = shape_in(s, 0), *index = shape_in(s, 1);
-  Group g = shape_group(s, 0);
-  const char *why = shape_one_group(s, -1, true);
-  if (!why && g.nto != 1) why = shape_why(s, "[scatter-c1] the dims are written [A, B -> D]");
-  for (int i = 0; i < g.nfrom && !why; i++) why = need(s, index, g.from[i]);
+static const char *given_scatter(const Shape *shape, Type *t) {
+  const Type *x = shape_in(shape, 0), *index = shape_in(shape, 1);
+  Group group = shape_group(shape, 0);
+  const char *why = shape_one_group(shape, -1, true);
+  if (!why && group.nto != 1)
+    why = shape_why(shape, "[scatter-c1] the dims are written [A, B -> D]");
+  for (int i = 0; i < group.nfrom && !why; i++) why = need(shape, index, group.from[i]);
   if (!why && elem_class(index->elem) != CLASS_INT)
-    why = shape_why(s, "[scatter-c2] the index is %s, not an int", shape_text(s, index));
+    why = shape_why(shape, "[scatter-c2] the index is %s, not an int", shape_text(shape, index));
   if (!why && !type_contains(x, index))
-    why = shape_why(s, "[scatter-c3] the index has dims that the operand has not: %s, %s",
-                    shape_text(s, index), shape_text(s, x));
+    why = shape_why(shape, "[scatter-c3] the index has dims that the operand has not: %s, %s",
+                    shape_text(shape, index), shape_text(shape, x));
   if (!why && elem_class(x->elem) != CLASS_FLOAT)
-    why = shape_why(s, "[scatter-c4] scatter adds floats, not %s", elem_name(x->elem));
+    why = shape_why(shape, "[scatter-c4] scatter adds floats, not %s", elem_name(x->elem));
   *t = *x;
-  if (!why) why = remove_dims(s, t, g.nfrom, g.from);
-  return why ? why : push_axis(s, t, g.to[0], carried_size(s, g.to[0]));
+  if (!why) why = remove_dims(shape, t, group.nfrom, group.from);
+  return why ? why : push_axis(shape, t, group.to[0], carried_size(shape, group.to[0]));
 }
 
 /* The listed dims exchange blocks of `ways` ranks: from loses them, to gains them. */
-static const char *exchange(const Shape *s, Type *t, Str joined, Str cut) {
-  int64_t ways = attr_int(&s->op->attrs, ATTR_ranks, 0);
-  const char *why = joined ? need(s, t, joined) : NULL;
-  if (!why && cut) why = need(s, t, cut);
+static const char *exchange(const Shape *shape, Type *t, Str joined, Str cut) {
+  int64_t ways = attr_int(&shape->op->attrs, ATTR_ranks, 0);
+  const char *why = joined ? need(shape, t, joined) : NULL;
+  if (!why && cut) why = need(shape, t, cut);
   if (why || !ways) return why;
   if (joined) t->axis[type_find(t, joined)].size *= ways;
   if (cut && type_size(t, cut) % ways)
-    why = shape_why(s, "[collective-c2] %lld ranks do not divide %s of %s", (long long)ways, cut,
-                    shape_text(s, t));
+    why = shape_why(shape, "[collective-c2] %lld ranks do not divide %s of %s", (long long)ways,
+                    cut, shape_text(shape, t));
   if (cut) t->axis[type_find(t, cut)].size /= ways;
   return why;
 }
 
-static const char *given_collective(const Shape *s, Type *t) {
-  Group g = shape_group(s, 0);
-  OpCode c = s->op->code;
-  *t = s->op->nin ? *shape_in(s, 0) : *shape_carried(s);
-  if (s->op->nin > 1)
-    return shape_why(s, "[hop-c3] receive has %u operands, at most one", s->op->nin);
+static const char *given_collective(const Shape *shape, Type *t) {
+  Group group = shape_group(shape, 0);
+  OpCode c = shape->op->code;
+  *t = shape->op->nin ? *shape_in(shape, 0) : *shape_carried(shape);
+  if (shape->op->nin > 1)
+    return shape_why(shape, "[hop-c3] receive has %u operands, at most one", shape->op->nin);
   if (c == OP_all_reduce || c == OP_keep_first || op_is_hop(c))
-    return s->op->ngroups ? shape_why(s, "[group-c1] %s takes no dims", op_name(c)) : NULL;
-  const char *why = shape_one_group(s, 1, c == OP_all_to_all);
-  if (!why && c == OP_all_to_all && (g.nto != 1 || g.from[0] == g.to[0]))
-    why = shape_why(s, "[collective-c1] the dims are written [D -> E]");
+    return shape->op->ngroups ? shape_why(shape, "[group-c1] %s takes no dims", op_name(c)) : NULL;
+  const char *why = shape_one_group(shape, 1, c == OP_all_to_all);
+  if (!why && c == OP_all_to_all && (group.nto != 1 || group.from[0] == group.to[0]))
+    why = shape_why(shape, "[collective-c1] the dims are written [D -> E]");
   if (why) return why;
-  if (c == OP_all_to_all) return exchange(s, t, g.from[0], g.to[0]);
-  return c == OP_all_gather ? exchange(s, t, g.from[0], NULL) : exchange(s, t, NULL, g.from[0]);
+  if (c == OP_all_to_all) return exchange(shape, t, group.from[0], group.to[0]);
+  return c == OP_all_gather ? exchange(shape, t, group.from[0], NULL)
+                            : exchange(shape, t, NULL, group.from[0]);
 }
 
 typedef const char *GivenRule(const Shape *s, Type *expected);
@@ -275,11 +281,12 @@ static GivenRule *const given[OP_COUNT] = {
     [OP_send] = given_collective,
 };
 
-const char *shape_rule_given(Shape *s) {
-  if (!given[s->op->code]) bug("op %s has no check for its given type", op_name(s->op->code));
+const char *shape_rule_given(Shape *shape) {
+  if (!given[shape->op->code])
+    bug("op %s has no check for its given type", op_name(shape->op->code));
   Type expected;
-  const char *why = given[s->op->code](s, &expected);
-  if (!why) why = agree(s, &expected);
-  s->out[0] = *shape_carried(s);
+  const char *why = given[shape->op->code](shape, &expected);
+  if (!why) why = agree(shape, &expected);
+  shape->out[0] = *shape_carried(shape);
   return why;
 }

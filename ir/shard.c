@@ -16,28 +16,30 @@ typedef struct Builder {
   IndexList list;
 } Builder;
 
-static const Type *in_type(const Builder *b, uint32_t i) { return value_type(b->f, b->o->in[i]); }
-static const Type *out_type(const Builder *b, uint32_t i) {
-  return value_type(b->f, b->o->out + i);
+static const Type *in_type(const Builder *builder, uint32_t i) {
+  return value_type(builder->f, builder->o->in[i]);
+}
+static const Type *out_type(const Builder *builder, uint32_t i) {
+  return value_type(builder->f, builder->o->out + i);
 }
 static bool has(const Type *t, Str dim) { return type_find(t, dim) >= 0; }
 
-static ShardIndex *add(Builder *b, int64_t size) {
-  ShardIndex x = {.lost = PARTIAL_SUM, .size = size};
-  x.in = ARENA_ARRAY(b->m->arena, Str, b->o->nin + 1);
-  x.out = ARENA_ARRAY(b->m->arena, Str, b->o->nout + 1);
-  vec_push(b->m->arena, b->list, x);
-  return &vec_last(b->list);
+static ShardIndex *add(Builder *builder, int64_t size) {
+  ShardIndex shard_index = {.lost = PARTIAL_SUM, .size = size};
+  shard_index.in = ARENA_ARRAY(builder->m->arena, Str, builder->o->nin + 1);
+  shard_index.out = ARENA_ARRAY(builder->m->arena, Str, builder->o->nout + 1);
+  vec_push(builder->m->arena, builder->list, shard_index);
+  return &vec_last(builder->list);
 }
 
 /* The index that is called `dim` wherever it is. */
-static ShardIndex *add_named(Builder *b, Str dim, int64_t size) {
-  ShardIndex *x = add(b, size);
-  for (uint32_t i = 0; i < b->o->nin; i++)
-    if (has(in_type(b, i), dim)) x->in[i] = dim;
-  for (uint32_t i = 0; i < b->o->nout; i++)
-    if (has(out_type(b, i), dim)) x->out[i] = dim;
-  return x;
+static ShardIndex *add_named(Builder *builder, Str dim, int64_t size) {
+  ShardIndex *shard_index = add(builder, size);
+  for (uint32_t i = 0; i < builder->o->nin; i++)
+    if (has(in_type(builder, i), dim)) shard_index->in[i] = dim;
+  for (uint32_t i = 0; i < builder->o->nout; i++)
+    if (has(out_type(builder, i), dim)) shard_index->out[i] = dim;
+  return shard_index;
 }
 
 static bool listed(const Str *dims, int n, Str dim) {
@@ -47,134 +49,141 @@ static bool listed(const Str *dims, int n, Str dim) {
 }
 
 /* Every dim of t but those of `except`. */
-static void add_all(Builder *b, const Type *t, const Str *except, int n) {
+static void add_all(Builder *builder, const Type *t, const Str *except, int n) {
   for (int i = 0; i < t->rank; i++)
-    if (!listed(except, n, t->axis[i].dim)) add_named(b, t->axis[i].dim, t->axis[i].size);
+    if (!listed(except, n, t->axis[i].dim)) add_named(builder, t->axis[i].dim, t->axis[i].size);
 }
 
-static void of_results(Builder *b) { add_all(b, out_type(b, 0), NULL, 0); }
+static void of_results(Builder *builder) { add_all(builder, out_type(builder, 0), NULL, 0); }
 
-static void of_source(Builder *b) {
-  if (b->o->code != OP_const) of_results(b);
+static void of_source(Builder *builder) {
+  if (builder->o->code != OP_const) of_results(builder);
 }
 
 /* Reductions: what is gone is a partial sum or maximum; for other reductions it must stay. */
-static void of_reduce(Builder *b) {
-  const Group *g = &b->o->group[0];
-  const Type *t = in_type(b, 0);
-  for (int i = 0; i < g->nfrom; i++) {
-    if (b->o->code != OP_sum && b->o->code != OP_rmax) continue;
-    ShardIndex *x = add_named(b, g->from[i], type_size(t, g->from[i]));
-    if (b->o->code == OP_rmax) x->lost = PARTIAL_MAX;
+static void of_reduce(Builder *builder) {
+  const Group *group = &builder->o->group[0];
+  const Type *t = in_type(builder, 0);
+  for (int i = 0; i < group->nfrom; i++) {
+    if (builder->o->code != OP_sum && builder->o->code != OP_rmax) continue;
+    ShardIndex *shard_index = add_named(builder, group->from[i], type_size(t, group->from[i]));
+    if (builder->o->code == OP_rmax) shard_index->lost = PARTIAL_MAX;
   }
-  add_all(b, t, g->from, g->nfrom);
+  add_all(builder, t, group->from, group->nfrom);
 }
 
-static void of_dot(Builder *b) {
-  Group g = b->o->ngroups ? b->o->group[0] : group_dims(0, NULL);
-  for (int i = 0; i < g.nfrom; i++) add_named(b, g.from[i], type_size(in_type(b, 0), g.from[i]));
-  of_results(b);
+static void of_dot(Builder *builder) {
+  Group group = builder->o->ngroups ? builder->o->group[0] : group_dims(0, NULL);
+  for (int i = 0; i < group.nfrom; i++)
+    add_named(builder, group.from[i], type_size(in_type(builder, 0), group.from[i]));
+  of_results(builder);
 }
 
 /* One group's dims keep their places elsewhere: everything else goes by name. */
-static void of_others(Builder *b, const Type *t) {
+static void of_others(Builder *builder, const Type *t) {
   Str gone[MAX_RANK * MAX_GROUPS];
   int n = 0;
-  for (int i = 0; i < b->o->ngroups; i++)
-    for (int k = 0; k < b->o->group[i].nfrom; k++) gone[n++] = b->o->group[i].from[k];
-  add_all(b, t, gone, n);
+  for (int i = 0; i < builder->o->ngroups; i++)
+    for (int k = 0; k < builder->o->group[i].nfrom; k++) gone[n++] = builder->o->group[i].from[k];
+  add_all(builder, t, gone, n);
 }
 
-static void add_moved(Builder *b, Str from, Str to, int64_t size) {
-  ShardIndex *x = add(b, size);
-  x->in[0] = from, x->out[0] = to;
+static void add_moved(Builder *builder, Str from, Str to, int64_t size) {
+  ShardIndex *shard_index = add(builder, size);
+  shard_index->in[0] = from, shard_index->out[0] = to;
 }
 
-static void of_rename(Builder *b) {
-  for (int i = 0; i < b->o->ngroups; i++) {
-    const Group *g = &b->o->group[i];
-    for (int k = 0; k < g->nfrom; k++)
-      add_moved(b, g->from[k], g->to[k], type_size(in_type(b, 0), g->from[k]));
+static void of_rename(Builder *builder) {
+  for (int i = 0; i < builder->o->ngroups; i++) {
+    const Group *group = &builder->o->group[i];
+    for (int k = 0; k < group->nfrom; k++)
+      add_moved(builder, group->from[k], group->to[k],
+                type_size(in_type(builder, 0), group->from[k]));
   }
-  of_others(b, in_type(b, 0));
+  of_others(builder, in_type(builder, 0));
 }
 
 /* Blocks of whole bytes go with the blocks of their bits. */
-static void of_bits(Builder *b) {
-  Str from = b->o->group[0].from[0], to = b->o->group[0].to[0];
-  const Type *bytes = b->o->code == OP_pack_bits ? out_type(b, 0) : in_type(b, 0);
-  add_moved(b, from, to, type_size(bytes, b->o->code == OP_pack_bits ? to : from));
-  of_others(b, in_type(b, 0));
+static void of_bits(Builder *builder) {
+  Str from = builder->o->group[0].from[0], to = builder->o->group[0].to[0];
+  const Type *bytes = builder->o->code == OP_pack_bits ? out_type(builder, 0) : in_type(builder, 0);
+  add_moved(builder, from, to, type_size(bytes, builder->o->code == OP_pack_bits ? to : from));
+  of_others(builder, in_type(builder, 0));
 }
 
 /* Parts of a step in time are dealt like this: a rank's samples are its share of every part, so
    cutting Batch into parts moves nothing (`micro` is no dim of a model). */
-static bool in_time(const Builder *b, const Str *pieces, int n) {
-  Str micro = intern(b->m->ctx->names, "micro"), batch = intern(b->m->ctx->names, "Batch");
+static bool in_time(const Builder *builder, const Str *pieces, int n) {
+  Str micro = intern(builder->m->ctx->names, "micro"),
+      batch = intern(builder->m->ctx->names, "Batch");
   return n == 2 && pieces[0] == micro && pieces[1] == batch;
 }
 
 /* The major piece goes with the whole. */
-static void of_split(Builder *b) {
-  for (int i = 0; i < b->o->ngroups; i++) {
-    const Group *g = &b->o->group[i];
-    Str major = g->to[in_time(b, g->to, g->nto)];
-    add_moved(b, g->from[0], major, type_size(out_type(b, 0), major));
+static void of_split(Builder *builder) {
+  for (int i = 0; i < builder->o->ngroups; i++) {
+    const Group *group = &builder->o->group[i];
+    Str major = group->to[in_time(builder, group->to, group->nto)];
+    add_moved(builder, group->from[0], major, type_size(out_type(builder, 0), major));
   }
-  of_others(b, in_type(b, 0));
+  of_others(builder, in_type(builder, 0));
 }
 
-static void of_merge(Builder *b) {
-  for (int i = 0; i < b->o->ngroups; i++) {
-    const Group *g = &b->o->group[i];
-    Str major = g->from[in_time(b, g->from, g->nfrom)];
-    add_moved(b, major, g->to[0], type_size(in_type(b, 0), major));
+static void of_merge(Builder *builder) {
+  for (int i = 0; i < builder->o->ngroups; i++) {
+    const Group *group = &builder->o->group[i];
+    Str major = group->from[in_time(builder, group->from, group->nfrom)];
+    add_moved(builder, major, group->to[0], type_size(in_type(builder, 0), major));
   }
-  of_others(b, in_type(b, 0));
+  of_others(builder, in_type(builder, 0));
 }
 
 /* Ops that move along the listed dims: those cannot be cut. */
-static void of_moved(Builder *b) {
-  if (b->o->nin) of_others(b, in_type(b, 0));
+static void of_moved(Builder *builder) {
+  if (builder->o->nin) of_others(builder, in_type(builder, 0));
 }
 
-static void of_stack(Builder *b) { add_all(b, in_type(b, 0), NULL, 0); }
+static void of_stack(Builder *builder) { add_all(builder, in_type(builder, 0), NULL, 0); }
 
-static void of_rope(Builder *b) { add_all(b, in_type(b, 0), b->o->group[1].from, 1); }
+static void of_rope(Builder *builder) {
+  add_all(builder, in_type(builder, 0), builder->o->group[1].from, 1);
+}
 
 /* A rank that holds some rows of w gives 0 for the others. An index's own dims are cut with it,
    even if one has the name of the row dim. */
-static void of_gather(Builder *b) {
-  Str rows = b->o->group[0].from[0];
-  const Type *w = in_type(b, 0), *index = in_type(b, 1), *r = out_type(b, 0);
-  ShardIndex *x = add(b, type_size(w, rows));
-  x->in[0] = rows;
+static void of_gather(Builder *builder) {
+  Str rows = builder->o->group[0].from[0];
+  const Type *w = in_type(builder, 0), *index = in_type(builder, 1), *r = out_type(builder, 0);
+  ShardIndex *shard_index = add(builder, type_size(w, rows));
+  shard_index->in[0] = rows;
   for (int i = 0; i < r->rank; i++) {
     Str dim = r->axis[i].dim;
-    x = add(b, r->axis[i].size);
-    x->in[0] = dim != rows && has(w, dim) ? dim : NULL;
-    x->in[1] = has(index, dim) ? dim : NULL;
-    x->out[0] = dim;
+    shard_index = add(builder, r->axis[i].size);
+    shard_index->in[0] = dim != rows && has(w, dim) ? dim : NULL;
+    shard_index->in[1] = has(index, dim) ? dim : NULL;
+    shard_index->out[0] = dim;
   }
 }
 
 /* A rank that is to hold some rows takes only what belongs to them. */
-static void of_scatter(Builder *b) {
-  const Group *g = &b->o->group[0];
-  const Type *x = in_type(b, 0), *index = in_type(b, 1);
+static void of_scatter(Builder *builder) {
+  const Group *group = &builder->o->group[0];
+  const Type *x = in_type(builder, 0), *index = in_type(builder, 1);
   for (int i = 0; i < x->rank; i++) {
     Str dim = x->axis[i].dim;
-    ShardIndex *s = add(b, x->axis[i].size);
-    s->in[0] = dim;
-    s->in[1] = has(index, dim) ? dim : NULL;
-    s->out[0] = listed(g->from, g->nfrom, dim) ? NULL : dim;
+    ShardIndex *shard_index = add(builder, x->axis[i].size);
+    shard_index->in[0] = dim;
+    shard_index->in[1] = has(index, dim) ? dim : NULL;
+    shard_index->out[0] = listed(group->from, group->nfrom, dim) ? NULL : dim;
   }
-  add(b, type_size(out_type(b, 0), g->to[0]))->out[0] = g->to[0];
+  add(builder, type_size(out_type(builder, 0), group->to[0]))->out[0] = group->to[0];
 }
 
 /* Rows of queries, and whatever runs beside rows: heads, samples. What keys and values lack (groups
    of heads, queries) makes their gradients partial. */
-static void of_attention(Builder *b) { add_all(b, in_type(b, 0), b->o->group[1].from, 1); }
+static void of_attention(Builder *builder) {
+  add_all(builder, in_type(builder, 0), builder->o->group[1].from, 1);
+}
 
 typedef void IndexRule(Builder *b);
 
@@ -193,17 +202,17 @@ static IndexRule *const by_op[OP_COUNT] = {
 };
 
 /* concat[A, B -> D] lists another dim for each operand: none of them, and not D. */
-static void of_concat(Builder *b) {
-  const Group *g = &b->o->group[0];
-  add_all(b, out_type(b, 0), g->to, 1);
+static void of_concat(Builder *builder) {
+  const Group *group = &builder->o->group[0];
+  add_all(builder, out_type(builder, 0), group->to, 1);
 }
 
 uint32_t shard_indexes(Module *m, const Fn *f, const Op *o, ShardIndex **list) {
-  Builder b = {.m = m, .f = f, .o = o};
+  Builder builder = {.m = m, .f = f, .o = o};
   IndexRule *rule = by_op[o->code] ? by_op[o->code] : by_family[op_family(o->code)];
   if (o->code == OP_concat) rule = of_concat;
-  if (rule) rule(&b);
-  return *list = b.list.at, b.list.n;
+  if (rule) rule(&builder);
+  return *list = builder.list.at, builder.list.n;
 }
 
 /* Terms of a partial sum may be rounded before they are added: they go over the wire in the type

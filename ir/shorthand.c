@@ -24,8 +24,8 @@ ValueId ir_const(Module *m, Fn *f, Elem e, double value, Loc loc) {
 }
 
 ValueId ir_iota(Module *m, Fn *f, Axis axis, Loc loc) {
-  Group g = group_dims(1, &axis.dim);
-  Op d = {.code = OP_iota, .ngroups = 1, .group = &g, .loc = loc};
+  Group group = group_dims(1, &axis.dim);
+  Op d = {.code = OP_iota, .ngroups = 1, .group = &group, .loc = loc};
   return append(m, f, &d, type_of(ELEM_i32, 1, &axis));
 }
 
@@ -57,8 +57,8 @@ ValueId ir_pow(Module *m, Fn *f, ValueId a, double exponent, Loc loc) {
 
 ValueId ir_reduce(Module *m, Fn *f, OpCode c, ValueId a, int n, const Str *dims, Loc loc) {
   if (n == 0) return a;
-  Group g = group_dims(n, dims);
-  Op d = {.code = c, .nin = 1, .nout = 1, .in = &a, .ngroups = 1, .group = &g, .loc = loc};
+  Group group = group_dims(n, dims);
+  Op d = {.code = c, .nin = 1, .nout = 1, .in = &a, .ngroups = 1, .group = &group, .loc = loc};
   return inferred(m, f, &d);
 }
 
@@ -70,8 +70,8 @@ ValueId ir_expand(Module *m, Fn *f, ValueId a, int n, const Axis *axes, Loc loc)
   Type t = type_of(from->elem, n, axes);
   for (int i = 0; i < n; i++) dims[i] = axes[i].dim;
   for (int i = 0; i < from->rank; i++) t.axis[t.rank++] = from->axis[i];
-  Group g = group_dims(n, dims);
-  Op d = {.code = OP_expand, .nin = 1, .in = &a, .ngroups = 1, .group = &g, .loc = loc};
+  Group group = group_dims(n, dims);
+  Op d = {.code = OP_expand, .nin = 1, .in = &a, .ngroups = 1, .group = &group, .loc = loc};
   return append(m, f, &d, t);
 }
 
@@ -81,22 +81,23 @@ ValueId ir_rename(Module *m, Fn *f, ValueId a, Str from, Str to, Loc loc) {
   int i = type_find(&t, from);
   if (i < 0) bug("rename in %s: no dim %s", f->name, from);
   t.axis[i].dim = to;
-  Group g = group_map(1, &from, 1, &to);
-  Op d = {.code = OP_rename, .nin = 1, .in = &a, .ngroups = 1, .group = &g, .loc = loc};
+  Group group = group_map(1, &from, 1, &to);
+  Op d = {.code = OP_rename, .nin = 1, .in = &a, .ngroups = 1, .group = &group, .loc = loc};
   return append(m, f, &d, t);
 }
 
 ValueId ir_dot(Module *m, Fn *f, ValueId a, ValueId b, int n, const Str *dims, Loc loc) {
   ValueId in[] = {a, b};
-  Group g = group_dims(n, dims);
-  Op d = {.code = OP_dot, .nin = 2, .nout = 1, .in = in, .ngroups = 1, .group = &g, .loc = loc};
+  Group group = group_dims(n, dims);
+  Op d = {.code = OP_dot, .nin = 2, .nout = 1, .in = in, .ngroups = 1, .group = &group, .loc = loc};
   return inferred(m, f, &d);
 }
 
 ValueId ir_gather(Module *m, Fn *f, ValueId w, ValueId index, Str dim, Loc loc) {
   ValueId in[] = {w, index};
-  Group g = group_dims(1, &dim);
-  Op d = {.code = OP_gather, .nin = 2, .nout = 1, .in = in, .ngroups = 1, .group = &g, .loc = loc};
+  Group group = group_dims(1, &dim);
+  Op d = {
+      .code = OP_gather, .nin = 2, .nout = 1, .in = in, .ngroups = 1, .group = &group, .loc = loc};
   return inferred(m, f, &d);
 }
 

@@ -12,44 +12,44 @@ static bool is_forward(const Op *o) {
   return op_takes_turns(o) && attr_get(&o->attrs, ATTR_axis) != NULL;
 }
 
-bool turns_begin(const Fn *f, OpId id, TurnLoops *t) {
+bool turns_begin(const Fn *f, OpId id, TurnLoops *loops) {
   const Op *o = &f->ops.at[id];
   if (!is_forward(o)) return false;
-  *t = (TurnLoops){.n = 1, .loop = {id}};
-  for (OpId i = id + 1; i < f->ops.n && t->n < TURN_LOOPS && !is_forward(&f->ops.at[i]); i++)
-    if (op_takes_turns(&f->ops.at[i])) t->loop[t->n++] = i;
-  if (t->n == 1) return false;
-  const Attr *a = attr_get(&o->attrs, ATTR_turns);
+  *loops = (TurnLoops){.n = 1, .loop = {id}};
+  for (OpId i = id + 1; i < f->ops.n && loops->n < TURN_LOOPS && !is_forward(&f->ops.at[i]); i++)
+    if (op_takes_turns(&f->ops.at[i])) loops->loop[loops->n++] = i;
+  if (loops->n == 1) return false;
+  const Attr *attr = attr_get(&o->attrs, ATTR_turns);
   int64_t chunks = attr_int(&o->attrs, ATTR_interleave, 1);
-  bool weights = chunks < 2 && t->n > 2;
-  int64_t stages = weights ? a->i / 2 : a->i;
-  t->table = (TurnTable){stages, attr_int(&o->attrs, ATTR_trip, 0), a->list,
-                         weights ? a->list + stages : NULL, chunks};
+  bool weights = chunks < 2 && loops->n > 2;
+  int64_t stages = weights ? attr->i / 2 : attr->i;
+  loops->table = (TurnTable){stages, attr_int(&o->attrs, ATTR_trip, 0), attr->list,
+                             weights ? attr->list + stages : NULL, chunks};
   return true;
 }
 
-int turns_number(const TurnLoops *t, OpId id) {
-  for (int i = 0; i < t->n; i++)
-    if (t->loop[i] == id) return i;
+int turns_number(const TurnLoops *loops, OpId id) {
+  for (int i = 0; i < loops->n; i++)
+    if (loops->loop[i] == id) return i;
   return -1;
 }
 
 /* The loops that op `id` takes turns with. */
-static bool turns_of(const Fn *f, OpId id, TurnLoops *t) {
+static bool turns_of(const Fn *f, OpId id, TurnLoops *loops) {
   if (!op_takes_turns(&f->ops.at[id])) return false;
   for (OpId i = id + 1; i-- > 0;)
-    if (is_forward(&f->ops.at[i])) return turns_begin(f, i, t) && turns_number(t, id) >= 0;
+    if (is_forward(&f->ops.at[i])) return turns_begin(f, i, loops) && turns_number(loops, id) >= 0;
   return false;
 }
 
 OpId op_begins(const Fn *f, OpId id) {
-  TurnLoops t;
-  return turns_of(f, id, &t) ? t.loop[0] : id;
+  TurnLoops loops;
+  return turns_of(f, id, &loops) ? loops.loop[0] : id;
 }
 
 OpId op_ends(const Fn *f, OpId id) {
-  TurnLoops t;
-  return turns_of(f, id, &t) ? turns_end(&t) : id;
+  TurnLoops loops;
+  return turns_of(f, id, &loops) ? turns_end(&loops) : id;
 }
 
 int64_t turns_stage(const Module *m, const Op *forward, int64_t rank) {
@@ -67,29 +67,29 @@ int64_t loop_slots(const Op *loop, const Type *stacked) {
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-TurnTable turns_one_f_one_b(Arena *a, int64_t stages, int64_t parts) {
-  int64_t *most = ARENA_ARRAY(a, int64_t, stages);
+TurnTable turns_one_f_one_b(Arena *arena, int64_t stages, int64_t parts) {
+  int64_t *most = ARENA_ARRAY(arena, int64_t, stages);
   for (int64_t s = 0; s < stages; s++) most[s] = least(stages - s, parts);
   return (TurnTable){stages, parts, most, NULL, 1};
 }
 
-TurnTable turns_zero_bubble(Arena *a, int64_t stages, int64_t parts) {
-  TurnTable t = turns_one_f_one_b(a, stages, parts);
-  int64_t *wait = ARENA_ARRAY(a, int64_t, stages);
+TurnTable turns_zero_bubble(Arena *arena, int64_t stages, int64_t parts) {
+  TurnTable table = turns_one_f_one_b(arena, stages, parts);
+  int64_t *wait = ARENA_ARRAY(arena, int64_t, stages);
   for (int64_t s = 0; s < stages; s++) wait[s] = least(s, parts);
-  t.wait = wait;
-  return t;
+  table.wait = wait;
+  return table;
 }
 
-TurnTable turns_gpipe(Arena *a, int64_t stages, int64_t parts) {
-  int64_t *most = ARENA_ARRAY(a, int64_t, stages);
+TurnTable turns_gpipe(Arena *arena, int64_t stages, int64_t parts) {
+  int64_t *most = ARENA_ARRAY(arena, int64_t, stages);
   for (int64_t s = 0; s < stages; s++) most[s] = parts;
   return (TurnTable){stages, parts, most, NULL, 1};
 }
 
 /* As Megatron-LM fills its pipeline, and one more where the first one goes backward. */
-TurnTable turns_interleaved(Arena *a, int64_t stages, int64_t parts, int64_t chunks) {
-  int64_t *most = ARENA_ARRAY(a, int64_t, stages), all = round_up(parts, stages) * chunks;
+TurnTable turns_interleaved(Arena *arena, int64_t stages, int64_t parts, int64_t chunks) {
+  int64_t *most = ARENA_ARRAY(arena, int64_t, stages), all = round_up(parts, stages) * chunks;
   for (int64_t s = 0; s < stages; s++)
     most[s] = least(2 * (stages - 1 - s) + (chunks - 1) * stages + 1, all);
   return (TurnTable){stages, parts, most, NULL, chunks};
@@ -97,13 +97,13 @@ TurnTable turns_interleaved(Arena *a, int64_t stages, int64_t parts, int64_t chu
 
 /* ---- chunks ---- */
 
-int turn_kind(const TurnTable *t, int loop) {
-  return turns_interleave(t) ? (loop < t->chunks ? TURN_FORWARD : TURN_BACKWARD) : loop;
+int turn_kind(const TurnTable *table, int loop) {
+  return turns_interleave(table) ? (loop < table->chunks ? TURN_FORWARD : TURN_BACKWARD) : loop;
 }
 
-int64_t turn_chunk(const TurnTable *t, int loop) {
-  if (!turns_interleave(t)) return 0;
-  return loop < t->chunks ? loop : 2 * t->chunks - 1 - loop;
+int64_t turn_chunk(const TurnTable *table, int loop) {
+  if (!turns_interleave(table)) return 0;
+  return loop < table->chunks ? loop : 2 * table->chunks - 1 - loop;
 }
 
 typedef struct ChunkTurn { /* of one way, once so many of all its chunks are over */
@@ -111,37 +111,40 @@ typedef struct ChunkTurn { /* of one way, once so many of all its chunks are ove
   int64_t number;          /* of that turn, if every group had as many parts as there are stages */
 } ChunkTurn;
 
-static ChunkTurn chunk_turn(const TurnTable *t, int64_t over) {
-  int64_t group = over / (t->stages * t->chunks), in = over % (t->stages * t->chunks),
-          before = group * t->stages * t->chunks,
-          parts = least(t->stages, t->parts - group * t->stages);
+static ChunkTurn chunk_turn(const TurnTable *table, int64_t over) {
+  int64_t group = over / (table->stages * table->chunks),
+          in = over % (table->stages * table->chunks),
+          before = group * table->stages * table->chunks,
+          parts = least(table->stages, table->parts - group * table->stages);
   if (parts <= 0) return (ChunkTurn){0, before};
-  return (ChunkTurn){in / parts, before + in / parts * t->stages + in % parts};
+  return (ChunkTurn){in / parts, before + in / parts * table->stages + in % parts};
 }
 
-int turn_next_chunk(const TurnTable *t, int64_t stage, const TurnState *x) {
+int turn_next_chunk(const TurnTable *table, int64_t stage, const TurnState *state) {
   int64_t ahead = 0, back = 0;
-  for (int i = 0; i < t->chunks; i++) ahead += x->over[i], back += x->over[t->chunks + i];
-  ChunkTurn forward = chunk_turn(t, ahead), backward = chunk_turn(t, back);
-  bool room = forward.number - backward.number < t->most[stage];
-  return (int)(room && ahead < t->parts * t->chunks ? forward.next : t->chunks + backward.next);
+  for (int i = 0; i < table->chunks; i++)
+    ahead += state->over[i], back += state->over[table->chunks + i];
+  ChunkTurn forward = chunk_turn(table, ahead), backward = chunk_turn(table, back);
+  bool room = forward.number - backward.number < table->most[stage];
+  return (int)(room && ahead < table->parts * table->chunks ? forward.next
+                                                            : table->chunks + backward.next);
 }
 
-int64_t turns_between(const TurnTable *t, int from, int to, int64_t first, int64_t last) {
+int64_t turns_between(const TurnTable *table, int from, int to, int64_t first, int64_t last) {
   int64_t most = 0;
   for (int64_t s = first; s <= last; s++)
-    for (TurnState x = {{0}}; !turns_over(t, &x);) {
-      x.over[turn_next(t, s, &x)]++;
-      int64_t now = x.over[from] - x.over[to];
+    for (TurnState state = {{0}}; !turns_over(table, &state);) {
+      state.over[turn_next(table, s, &state)]++;
+      int64_t now = state.over[from] - state.over[to];
       most = now > most ? now : most;
     }
   return most;
 }
 
-int64_t turns_ring(const Module *m, const TurnTable *t, int from, int to) {
+int64_t turns_ring(const Module *m, const TurnTable *table, int from, int to) {
   StageClass c = module_class(m);
   bool all = c.axis < 0 || !*c.name;
-  return turns_between(t, from, to, all ? 0 : c.first, all ? t->stages - 1 : c.last);
+  return turns_between(table, from, to, all ? 0 : c.first, all ? table->stages - 1 : c.last);
 }
 
 typedef struct TurnRun { /* of all stages */
@@ -153,77 +156,81 @@ typedef struct TurnRun { /* of all stages */
   TurnSpan *span;  /* NULL: nobody asks */
 } TurnRun;
 
-static double *over_at(const TurnRun *r, int loop, int64_t stage, int64_t part) {
-  return &r->arrives[(loop * r->t->stages + stage) * r->t->parts + part];
+static double *over_at(const TurnRun *run, int loop, int64_t stage, int64_t part) {
+  return &run->arrives[(loop * run->t->stages + stage) * run->t->parts + part];
 }
 
 /* What the stage before hands on: of chunks the last one before the first one's next. */
-static double forward_ready(const TurnRun *r, int loop, int64_t s, int64_t part) {
-  if (s) return *over_at(r, loop, s - 1, part);
-  return loop ? *over_at(r, loop - 1, r->t->stages - 1, part) : 0;
+static double forward_ready(const TurnRun *run, int loop, int64_t s, int64_t part) {
+  if (s) return *over_at(run, loop, s - 1, part);
+  return loop ? *over_at(run, loop - 1, run->t->stages - 1, part) : 0;
 }
 
 /* When what it needs is there; below 0: not yet. */
-static double ready(const TurnRun *r, int loop, int64_t s, int64_t part) {
-  int kind = turn_kind(r->t, loop);
-  if (kind == TURN_FORWARD) return forward_ready(r, loop, s, part);
-  bool chunks = turns_interleave(r->t), first = !chunks || loop == r->t->chunks;
-  double own = *over_at(r, chunks ? 2 * (int)r->t->chunks - 1 - loop : loop - 1, s, part);
+static double ready(const TurnRun *run, int loop, int64_t s, int64_t part) {
+  int kind = turn_kind(run->t, loop);
+  if (kind == TURN_FORWARD) return forward_ready(run, loop, s, part);
+  bool chunks = turns_interleave(run->t), first = !chunks || loop == run->t->chunks;
+  double own = *over_at(run, chunks ? 2 * (int)run->t->chunks - 1 - loop : loop - 1, s, part);
   if (kind == TURN_WEIGHTS || own < 0) return own;
-  if (s + 1 < r->t->stages) return *over_at(r, loop, s + 1, part);
-  return first ? own : *over_at(r, loop - 1, 0, part);
+  if (s + 1 < run->t->stages) return *over_at(run, loop, s + 1, part);
+  return first ? own : *over_at(run, loop - 1, 0, part);
 }
 
 /* The next one of the stage. */
-static TurnSpan *span_of_turn(const TurnRun *r, int64_t s) {
-  int64_t before = s * turns_loops(r->t) * r->t->parts;
-  for (int i = 0; i < TURN_LOOPS; i++) before += r->at[s].over[i];
-  return &r->span[before];
+static TurnSpan *span_of_turn(const TurnRun *run, int64_t s) {
+  int64_t before = s * turns_loops(run->t) * run->t->parts;
+  for (int i = 0; i < TURN_LOOPS; i++) before += run->at[s].over[i];
+  return &run->span[before];
 }
 
 /* False: it waits, or all is over. */
-static bool take_turn(TurnRun *r, int64_t s) {
-  if (turns_over(r->t, &r->at[s])) return false;
-  int loop = turn_next(r->t, s, &r->at[s]);
-  int64_t part = r->at[s].over[loop];
-  double from = ready(r, loop, s, part);
+static bool take_turn(TurnRun *run, int64_t s) {
+  if (turns_over(run->t, &run->at[s])) return false;
+  int loop = turn_next(run->t, s, &run->at[s]);
+  int64_t part = run->at[s].over[loop];
+  double from = ready(run, loop, s, part);
   if (from < 0) return false;
-  if (from < r->clock[s]) from = r->clock[s];
-  r->clock[s] = *over_at(r, loop, s, part) = from + r->time[s * TURN_LOOPS + loop];
-  if (r->span) *span_of_turn(r, s) = (TurnSpan){loop, part, from, r->clock[s]};
-  return r->at[s].over[loop]++, true;
+  if (from < run->clock[s]) from = run->clock[s];
+  run->clock[s] = *over_at(run, loop, s, part) = from + run->time[s * TURN_LOOPS + loop];
+  if (run->span) *span_of_turn(run, s) = (TurnSpan){loop, part, from, run->clock[s]};
+  return run->at[s].over[loop]++, true;
 }
 
-double turns_spans(const TurnTable *t, const double *time, TurnSpan *span) {
-  Arena *a = arena_new();
-  int64_t n = TURN_LOOPS * t->stages * t->parts;
-  TurnRun r = {.t = t, .time = time, .span = span};
-  r.at = ARENA_ARRAY(a, TurnState, t->stages), r.clock = ARENA_ARRAY(a, double, t->stages);
-  r.arrives = ARENA_ARRAY(a, double, n);
-  for (int64_t i = 0; i < n; i++) r.arrives[i] = -1;
+double turns_spans(const TurnTable *table, const double *time, TurnSpan *span) {
+  Arena *arena = arena_new();
+  int64_t n = TURN_LOOPS * table->stages * table->parts;
+  TurnRun run = {.t = table, .time = time, .span = span};
+  run.at = ARENA_ARRAY(arena, TurnState, table->stages),
+  run.clock = ARENA_ARRAY(arena, double, table->stages);
+  run.arrives = ARENA_ARRAY(arena, double, n);
+  for (int64_t i = 0; i < n; i++) run.arrives[i] = -1;
   for (bool any = true; any;) {
     any = false;
-    for (int64_t s = 0; s < t->stages; s++)
-      while (take_turn(&r, s)) any = true;
+    for (int64_t s = 0; s < table->stages; s++)
+      while (take_turn(&run, s)) any = true;
   }
   double most = 0;
-  for (int64_t s = 0; s < t->stages && most >= 0; s++)
-    if (!turns_over(t, &r.at[s])) most = -1;
-    else most = r.clock[s] > most ? r.clock[s] : most;
-  arena_free(a);
+  for (int64_t s = 0; s < table->stages && most >= 0; s++)
+    if (!turns_over(table, &run.at[s])) most = -1;
+    else most = run.clock[s] > most ? run.clock[s] : most;
+  arena_free(arena);
   return most;
 }
 
-double turns_makespan(const TurnTable *t, const double *time) { return turns_spans(t, time, NULL); }
+double turns_makespan(const TurnTable *table, const double *time) {
+  return turns_spans(table, time, NULL);
+}
 
-const char *turns_text(Arena *a, const TurnTable *t, int64_t stage, int64_t words) {
+const char *turns_text(Arena *arena, const TurnTable *table, int64_t stage, int64_t words) {
   const char *text = "";
-  TurnState x = {{0}};
-  for (; !turns_over(t, &x) && words > 0; words--) {
-    int loop = turn_next(t, stage, &x);
-    const char chunk[] = {turns_interleave(t) ? (char)('a' + turn_chunk(t, loop)) : '\0', '\0'};
-    text = arena_printf(a, "%s%s%c%lld%s", text, *text ? " " : "", "FBW"[turn_kind(t, loop)],
-                        (long long)x.over[loop]++, chunk);
+  TurnState state = {{0}};
+  for (; !turns_over(table, &state) && words > 0; words--) {
+    int loop = turn_next(table, stage, &state);
+    const char chunk[] = {turns_interleave(table) ? (char)('a' + turn_chunk(table, loop)) : '\0',
+                          '\0'};
+    text = arena_printf(arena, "%s%s%c%lld%s", text, *text ? " " : "",
+                        "FBW"[turn_kind(table, loop)], (long long)state.over[loop]++, chunk);
   }
-  return turns_over(t, &x) ? text : arena_printf(a, "%s ..", text);
+  return turns_over(table, &state) ? text : arena_printf(arena, "%s ..", text);
 }

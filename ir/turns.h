@@ -44,9 +44,9 @@ typedef struct TurnLoops {
 
 bool op_takes_turns(const Op *o);
 bool turns_begin(const Fn *f, OpId id,
-                 TurnLoops *t); /* is op `id` a forward loop with its partners? */
+                 TurnLoops *loops); /* is op `id` a forward loop with its partners? */
 static inline OpId turns_end(const TurnLoops *t) { return t->loop[t->n - 1]; }
-int turns_number(const TurnLoops *t, OpId id); /* of the loop; -1: none */
+int turns_number(const TurnLoops *loops, OpId id); /* of the loop; -1: none */
 /* Of a loop that takes turns: the first of its loops, the last one; of others, the op itself. */
 OpId op_begins(const Fn *f, OpId id), op_ends(const Fn *f, OpId id);
 int64_t turns_stage(const Module *m, const Op *forward, int64_t rank);
@@ -61,9 +61,9 @@ static inline int turns_loops(const TurnTable *t) {
   return turns_interleave(t) ? 2 * (int)t->chunks : t->wait ? 3 : 2;
 }
 
-int turn_kind(const TurnTable *t, int loop);      /* TURN_FORWARD .. */
-int64_t turn_chunk(const TurnTable *t, int loop); /* of the stage's layers */
-int turn_next_chunk(const TurnTable *t, int64_t stage, const TurnState *x);
+int turn_kind(const TurnTable *table, int loop);      /* TURN_FORWARD .. */
+int64_t turn_chunk(const TurnTable *table, int loop); /* of the stage's layers */
+int turn_next_chunk(const TurnTable *table, int64_t stage, const TurnState *state);
 
 /* Which loop goes on: weights that have waited long enough, else forward while there is room, else
    backward. The last loop has no more parts: it is all over. */
@@ -79,24 +79,24 @@ static inline bool turns_over(const TurnTable *t, const TurnState *x) {
   return x->over[turns_loops(t) - 1] == t->parts;
 }
 
-TurnTable turns_one_f_one_b(Arena *a, int64_t stages, int64_t parts);
-TurnTable turns_zero_bubble(Arena *a, int64_t stages, int64_t parts); /* ZB-H1 */
-TurnTable turns_gpipe(Arena *a, int64_t stages, int64_t parts);
-TurnTable turns_interleaved(Arena *a, int64_t stages, int64_t parts, int64_t chunks);
+TurnTable turns_one_f_one_b(Arena *arena, int64_t stages, int64_t parts);
+TurnTable turns_zero_bubble(Arena *arena, int64_t stages, int64_t parts); /* ZB-H1 */
+TurnTable turns_gpipe(Arena *arena, int64_t stages, int64_t parts);
+TurnTable turns_interleaved(Arena *arena, int64_t stages, int64_t parts, int64_t chunks);
 /* The most parts that loop `from` has done and loop `to` has not, on the stages first .. last. */
-int64_t turns_between(const TurnTable *t, int from, int to, int64_t first, int64_t last);
+int64_t turns_between(const TurnTable *table, int from, int to, int64_t first, int64_t last);
 /* Slots that a ring between the two needs on the stages that run m. */
-int64_t turns_ring(const Module *m, const TurnTable *t, int from, int to);
+int64_t turns_ring(const Module *m, const TurnTable *table, int from, int to);
 /* When all stages are done, if a part takes `time[stage * TURN_LOOPS + loop]` there and a message
    no time; below 0: they wait for each other for ever. */
-double turns_makespan(const TurnTable *t, const double *time);
+double turns_makespan(const TurnTable *table, const double *time);
 typedef struct TurnSpan { /* one turn of a stage, in time */
   int loop;
   int64_t part;
   double from, to;
 } TurnSpan;
 /* The same; `span` gets the turns of each stage in their order, parts times the number of loops. */
-double turns_spans(const TurnTable *t, const double *time, TurnSpan *span);
+double turns_spans(const TurnTable *table, const double *time, TurnSpan *span);
 /* F0 F1 B0 F2 B1 B2, with W0 .. between, F0a F1a F0b of chunks, at most `words` of them */
-const char *turns_text(Arena *a, const TurnTable *t, int64_t stage, int64_t words);
+const char *turns_text(Arena *arena, const TurnTable *table, int64_t stage, int64_t words);
 #endif

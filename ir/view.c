@@ -11,55 +11,55 @@ typedef struct Strides { /* strides by name while a view is worked out */
   int64_t stride[MAX_RANK];
 } Strides;
 
-static int find(const Strides *s, Str dim) {
-  for (int i = 0; i < s->n; i++)
-    if (s->dim[i] == dim) return i;
+static int find(const Strides *strides, Str dim) {
+  for (int i = 0; i < strides->n; i++)
+    if (strides->dim[i] == dim) return i;
   return -1;
 }
 
-static void put(Strides *s, Str dim, int64_t stride) {
-  s->dim[s->n] = dim, s->stride[s->n++] = stride;
+static void put(Strides *strides, Str dim, int64_t stride) {
+  strides->dim[strides->n] = dim, strides->stride[strides->n++] = stride;
 }
 
-static void take(Strides *s, Str dim) {
-  int i = find(s, dim);
-  s->n--;
-  s->dim[i] = s->dim[s->n], s->stride[i] = s->stride[s->n];
+static void take(Strides *strides, Str dim) {
+  int i = find(strides, dim);
+  strides->n--;
+  strides->dim[i] = strides->dim[strides->n], strides->stride[i] = strides->stride[strides->n];
 }
 
 /* D cut into to[0], to[1], ..: the last keeps D's stride */
-static void view_split(const Value *a, const Type *t, const Group *g, Strides *s) {
-  int64_t stride = stride_of(a, g->from[0]);
-  for (int i = g->nto; i-- > 0;) {
-    put(s, g->to[i], stride);
-    stride *= type_size(t, g->to[i]);
+static void view_split(const Value *a, const Type *t, const Group *group, Strides *strides) {
+  int64_t stride = stride_of(a, group->from[0]);
+  for (int i = group->nto; i-- > 0;) {
+    put(strides, group->to[i], stride);
+    stride *= type_size(t, group->to[i]);
   }
 }
 
-static bool view_merge(const Value *a, const Group *g, Strides *s) {
+static bool view_merge(const Value *a, const Group *group, Strides *strides) {
   int64_t stride = 0, next = 0;
-  for (int i = g->nfrom; i-- > 0;) {
-    int64_t size = type_size(&a->type, g->from[i]), own = stride_of(a, g->from[i]);
+  for (int i = group->nfrom; i-- > 0;) {
+    int64_t size = type_size(&a->type, group->from[i]), own = stride_of(a, group->from[i]);
     if (size == 1) continue;
     if (next && own != next) return false;
     if (!next) stride = own;
     next = own * size;
   }
-  put(s, g->to[0], stride ? stride : 1);
+  put(strides, group->to[0], stride ? stride : 1);
   return true;
 }
 
-static bool view_group(const Value *a, const Op *o, const Group *g, const Type *t, Strides *s,
-                       int64_t *offset) {
+static bool view_group(const Value *a, const Op *o, const Group *group, const Type *t,
+                       Strides *strides, int64_t *offset) {
   switch (o->code) {
   case OP_rename:
-    for (int i = 0; i < g->nfrom; i++) put(s, g->to[i], stride_of(a, g->from[i]));
+    for (int i = 0; i < group->nfrom; i++) put(strides, group->to[i], stride_of(a, group->from[i]));
     return true;
-  case OP_split: view_split(a, t, g, s); return true;
-  case OP_merge: return view_merge(a, g, s);
+  case OP_split: view_split(a, t, group, strides); return true;
+  case OP_merge: return view_merge(a, group, strides);
   case OP_slice:
-    put(s, g->to[0], stride_of(a, g->from[0]));
-    *offset += attr_int(&o->attrs, ATTR_at, 0) * stride_of(a, g->from[0]);
+    put(strides, group->to[0], stride_of(a, group->from[0]));
+    *offset += attr_int(&o->attrs, ATTR_at, 0) * stride_of(a, group->from[0]);
     return true;
   default: return true;
   }

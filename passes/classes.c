@@ -37,13 +37,13 @@ static uint32_t number_of(const Module *m, const Fn *f) {
   return i;
 }
 
-static bool is_coordinate(const ClassPass *k, const Op *o) {
-  return o->code == OP_load && o->global->name == k->scalar;
+static bool is_coordinate(const ClassPass *pass, const Op *o) {
+  return o->code == OP_load && o->global->name == pass->scalar;
 }
 
 /* An argument is, if it is in every loop that runs the body. */
-static void see_loop(const ClassPass *k, const bool *known, const Op *o, bool first) {
-  bool *body = k->known[number_of(k->m, o->callee)];
+static void see_loop(const ClassPass *pass, const bool *known, const Op *o, bool first) {
+  bool *body = pass->known[number_of(pass->m, o->callee)];
   for (uint32_t i = 0; i < o->nin; i++) {
     bool *arg = &body[o->callee->args.at[i + 1]];
     bool invariant = i >= (uint32_t)attr_int(&o->attrs, ATTR_carry, 0) && i < loop_whole(o);
@@ -52,19 +52,19 @@ static void see_loop(const ClassPass *k, const bool *known, const Op *o, bool fi
 }
 
 /* Callers stand behind callees. */
-static void find_coordinates(ClassPass *k) {
-  Module *m = k->m;
+static void find_coordinates(ClassPass *pass) {
+  Module *m = pass->m;
   bool *met = ARENA_ARRAY(m->arena, bool, m->fns.n + 1);
-  k->known = ARENA_ARRAY(m->arena, bool *, m->fns.n + 1);
+  pass->known = ARENA_ARRAY(m->arena, bool *, m->fns.n + 1);
   for (uint32_t i = 0; i < m->fns.n; i++)
-    k->known[i] = ARENA_ARRAY(m->arena, bool, m->fns.at[i]->values.n + 1);
+    pass->known[i] = ARENA_ARRAY(m->arena, bool, m->fns.at[i]->values.n + 1);
   for (uint32_t i = m->fns.n; i-- > 0;)
     for (OpId j = 0; j < m->fns.at[i]->ops.n; j++) {
       const Op *o = &m->fns.at[i]->ops.at[j];
-      if (is_coordinate(k, o)) k->known[i][o->out] = true;
+      if (is_coordinate(pass, o)) pass->known[i][o->out] = true;
       if (o->code != OP_loop) continue;
       uint32_t callee = number_of(m, o->callee);
-      see_loop(k, k->known[i], o, !met[callee]);
+      see_loop(pass, pass->known[i], o, !met[callee]);
       met[callee] = true;
     }
 }
@@ -74,68 +74,68 @@ static void find_coordinates(ClassPass *k) {
 static bool is_one_stage(const StageClass *c) { return c->first == c->last; }
 
 /* Is the number that the coordinate is compared with none of the class's? */
-static bool is_outside(const ClassFn *x, ValueId v) {
-  const Op *o = value_def(x->r.from, v);
+static bool is_outside(const ClassFn *copy, ValueId v) {
+  const Op *o = value_def(copy->r.from, v);
   if (!o || o->code != OP_const) return false;
   double at = attr_float(&o->attrs, ATTR_value, 0);
-  return at < (double)x->k->c.first || at > (double)x->k->c.last;
+  return at < (double)copy->k->c.first || at > (double)copy->k->c.last;
 }
 
-static bool is_false(const ClassFn *x, const Op *o) {
+static bool is_false(const ClassFn *copy, const Op *o) {
   if (o->code != OP_eq) return false;
-  return (x->known[o->in[0]] && is_outside(x, o->in[1])) ||
-         (x->known[o->in[1]] && is_outside(x, o->in[0]));
+  return (copy->known[o->in[0]] && is_outside(copy, o->in[1])) ||
+         (copy->known[o->in[1]] && is_outside(copy, o->in[0]));
 }
 
-static bool is_hop_of_stages(const ClassFn *x, const Op *o) {
+static bool is_hop_of_stages(const ClassFn *copy, const Op *o) {
   return op_is_hop(o->code) &&
-         !strcmp(attr_str(&o->attrs, ATTR_axis, ""), x->k->m->mesh.at[x->k->c.axis].name);
+         !strcmp(attr_str(&o->attrs, ATTR_axis, ""), copy->k->m->mesh.at[copy->k->c.axis].name);
 }
 
 /* The stage that has nobody to receive from, or to send to. */
-static int64_t end_of_line(const ClassFn *x, const Op *o) {
+static int64_t end_of_line(const ClassFn *copy, const Op *o) {
   bool back = attr_int(&o->attrs, ATTR_reverse, 0) != 0;
   bool at_last = back == (o->code == OP_receive);
-  return at_last ? x->k->m->mesh.at[x->k->c.axis].size - 1 : 0;
+  return at_last ? copy->k->m->mesh.at[copy->k->c.axis].size - 1 : 0;
 }
 
-static void class_hop(ClassFn *x, const Op *o) {
-  int64_t end = end_of_line(x, o);
+static void class_hop(ClassFn *copy, const Op *o) {
+  int64_t end = end_of_line(copy, o);
   bool wraps = attr_int(&o->attrs, ATTR_wrap, 0) != 0;
-  ValueId *to = &x->r.map[o->out];
-  if (!wraps && x->k->c.first == end && x->k->c.last == end) {
-    *to = x->r.map[o->in[0]];
+  ValueId *to = &copy->r.map[o->out];
+  if (!wraps && copy->k->c.first == end && copy->k->c.last == end) {
+    *to = copy->r.map[o->in[0]];
     return;
   }
-  must(wraps || end < x->k->c.first || end > x->k->c.last, "classes: stage %lld is one of several",
-       (long long)end);
-  Op *made = rebuild_op(&x->r, o);
+  must(wraps || end < copy->k->c.first || end > copy->k->c.last,
+       "classes: stage %lld is one of several", (long long)end);
+  Op *made = rebuild_op(&copy->r, o);
   if (o->code == OP_receive) made->nin = 0;
-  else *to = emit_full(x->k->m, x->r.to, *value_type(x->r.from, o->out), 0, o->loc);
+  else *to = emit_full(copy->k->m, copy->r.to, *value_type(copy->r.from, o->out), 0, o->loc);
 }
 
-static void class_op(ClassFn *x, const Op *o) {
-  Module *m = x->k->m;
-  if (is_hop_of_stages(x, o)) class_hop(x, o);
-  else if (is_coordinate(x->k, o) && is_one_stage(&x->k->c))
-    x->r.map[o->out] = ir_const(m, x->r.to, ELEM_i32, (double)x->k->c.first, o->loc);
+static void class_op(ClassFn *copy, const Op *o) {
+  Module *m = copy->k->m;
+  if (is_hop_of_stages(copy, o)) class_hop(copy, o);
+  else if (is_coordinate(copy->k, o) && is_one_stage(&copy->k->c))
+    copy->r.map[o->out] = ir_const(m, copy->r.to, ELEM_i32, (double)copy->k->c.first, o->loc);
   else if (o->code == OP_store && !global_is_held(m, o->global)) return; /* its owner does */
-  else if (is_false(x, o)) x->r.map[o->out] = ir_const(m, x->r.to, ELEM_bool, 0, o->loc);
-  else rebuild_op(&x->r, o);
+  else if (is_false(copy, o)) copy->r.map[o->out] = ir_const(m, copy->r.to, ELEM_bool, 0, o->loc);
+  else rebuild_op(&copy->r, o);
 }
 
-static void class_fn(const ClassPass *k, Fn *f, const bool *known) {
-  ClassFn x = {k, rebuild_begin(k->m, f), known};
-  for (OpId i = 0; i < f->ops.n; i++) class_op(&x, &f->ops.at[i]);
-  rebuild_results(&x.r);
-  module_replace(k->m, f, x.r.to);
+static void class_fn(const ClassPass *pass, Fn *f, const bool *known) {
+  ClassFn copy = {pass, rebuild_begin(pass->m, f), known};
+  for (OpId i = 0; i < f->ops.n; i++) class_op(&copy, &f->ops.at[i]);
+  rebuild_results(&copy.r);
+  module_replace(pass->m, f, copy.r.to);
 }
 
 void pass_classes(Module *m) {
-  ClassPass k = {.m = m, .c = module_class(m)};
-  if (k.c.axis < 0 || !*k.c.name) return;
-  k.scalar = intern_printf(m->ctx->names, "mesh.%s", m->mesh.at[k.c.axis].name);
-  find_coordinates(&k);
-  for (uint32_t i = 0; i < m->fns.n; i++) class_fn(&k, m->fns.at[i], k.known[i]);
+  ClassPass pass = {.m = m, .c = module_class(m)};
+  if (pass.c.axis < 0 || !*pass.c.name) return;
+  pass.scalar = intern_printf(m->ctx->names, "mesh.%s", m->mesh.at[pass.c.axis].name);
+  find_coordinates(&pass);
+  for (uint32_t i = 0; i < m->fns.n; i++) class_fn(&pass, m->fns.at[i], pass.known[i]);
   module_collect(m);
 }

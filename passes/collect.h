@@ -59,31 +59,32 @@ typedef struct CollectSite { /* a function at work */
 
 /* ---- collect_uses.c ---- */
 Uses uses_new(Module *m, const Fn *f);
-void uses_of_entry(Module *m, const Fn *f, Uses *u);
-/* u: of the body of loop o, called from f with uses `outer`. */
-void uses_of_body(Module *m, const Fn *f, const Uses *outer, const Op *o, Uses *u);
+void uses_of_entry(Module *m, const Fn *f, Uses *uses);
+/* uses: of the body of loop o, called from f with uses `outer`. */
+void uses_of_body(Module *m, const Fn *f, const Uses *outer, const Op *o, Uses *uses);
 bool sum_like(const Fn *f, const Op *o); /* add or sub of floats */
 
 /* ---- collect_reshard.c ---- */
-void site_put(CollectSite *s, ValueId old, ValueId v, const Placement *at); /* one more copy */
-ValueId site_reshard(CollectSite *s, ValueId old, const Placement *want);
-ValueId site_convert(CollectSite *s, ValueId v, const Placement *to); /* v: in s->to */
+void site_put(CollectSite *site, ValueId old, ValueId v, const Placement *at); /* one more copy */
+ValueId site_reshard(CollectSite *site, ValueId old, const Placement *want);
+ValueId site_convert(CollectSite *site, ValueId v, const Placement *to); /* v: in s->to */
 /* Copies o with its operands so placed; returns its first result. */
-ValueId site_emit(CollectSite *s, const Op *o, const Placement *in);
-const Placement *site_placed(const CollectSite *s, ValueId v);
+ValueId site_emit(CollectSite *site, const Op *o, const Placement *in);
+const Placement *site_placed(const CollectSite *site, ValueId v);
 const Demand *demand_find(const Collect *c, const void *of, uint32_t arg); /* NULL: none */
-double convert_cost(const CollectSite *s, Str from, Str to, int axis, double held);
+double convert_cost(const CollectSite *site, Str from, Str to, int axis, double held);
 /* Elements of type t that a rank holds where `axis` does not cut it. */
-double held_but(const CollectSite *s, const Type *t, const Placement *p, int axis);
+double held_but(const CollectSite *site, const Type *t, const Placement *placement, int axis);
 /* The least that brings operand value `old` to `want` on one axis; `others`: states on the rest. */
-double reshard_cost(const CollectSite *s, ValueId old, int axis, Str want, const Placement *others);
+double reshard_cost(const CollectSite *site, ValueId old, int axis, Str want,
+                    const Placement *others);
 
 /* ---- collect_choose.c ---- */
 typedef struct Way { /* an op on blocks */
   Placement *in, *out;
 } Way;
-bool choose_way(CollectSite *s, const Op *o, Way *w); /* false: E0707 was given */
-bool collect_refuse(CollectSite *s, const Op *o, ValueId weight, int axis);
+bool choose_way(CollectSite *site, const Op *o, Way *way); /* false: E0707 was given */
+bool collect_refuse(CollectSite *site, const Op *o, ValueId weight, int axis);
 
 /* ---- collect_sum.c ---- */
 void collect_sum(CollectSite *s, const Op *root);

@@ -9,14 +9,14 @@
 
 Uses uses_new(Module *m, const Fn *f) {
   uint32_t n = f->values.n + 1;
-  Uses u = {.assigned = ARENA_ARRAY(m->arena, Placement, n),
-            .free = ARENA_ARRAY(m->arena, bool, n)};
-  u.input = ARENA_ARRAY(m->arena, bool, n), u.linear = ARENA_ARRAY(m->arena, bool, n);
-  u.root = ARENA_ARRAY(m->arena, bool, n), u.gradient = ARENA_ARRAY(m->arena, bool, n);
-  u.inner = ARENA_ARRAY(m->arena, bool, n), u.running = ARENA_ARRAY(m->arena, bool, n);
-  u.of = ARENA_ARRAY(m->arena, const Global *, n);
-  for (uint32_t i = 0; i < f->values.n; i++) u.assigned[i] = f->values.at[i].placed;
-  return u;
+  Uses uses = {.assigned = ARENA_ARRAY(m->arena, Placement, n),
+               .free = ARENA_ARRAY(m->arena, bool, n)};
+  uses.input = ARENA_ARRAY(m->arena, bool, n), uses.linear = ARENA_ARRAY(m->arena, bool, n);
+  uses.root = ARENA_ARRAY(m->arena, bool, n), uses.gradient = ARENA_ARRAY(m->arena, bool, n);
+  uses.inner = ARENA_ARRAY(m->arena, bool, n), uses.running = ARENA_ARRAY(m->arena, bool, n);
+  uses.of = ARENA_ARRAY(m->arena, const Global *, n);
+  for (uint32_t i = 0; i < f->values.n; i++) uses.assigned[i] = f->values.at[i].placed;
+  return uses;
 }
 
 static bool is_float(const Fn *f, ValueId v) {
@@ -39,14 +39,16 @@ static bool makes_for_free(const Op *o) {
   return op_family(o->code) == FAMILY_SOURCE || (op_flags(o->code) & POINT && o->nin);
 }
 
-static void find_free(const Fn *f, Uses *u) {
+static void find_free(const Fn *f, Uses *uses) {
   for (uint32_t i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
     bool free = makes_for_free(o), input = o->code == OP_load && o->global->kind == GLOBAL_INPUT;
-    for (uint32_t k = 0; k < o->nin; k++) free &= u->free[o->in[k]], input |= u->input[o->in[k]];
-    for (uint32_t k = 0; k < o->nout; k++) u->free[o->out + k] = free, u->input[o->out + k] = input;
-    if (o->code == OP_load && o->global->kind == GLOBAL_PARAM) u->of[o->out] = o->global;
-    if (o->code == OP_cast) u->of[o->out] = u->of[o->in[0]];
+    for (uint32_t k = 0; k < o->nin; k++)
+      free &= uses->free[o->in[k]], input |= uses->input[o->in[k]];
+    for (uint32_t k = 0; k < o->nout; k++)
+      uses->free[o->out + k] = free, uses->input[o->out + k] = input;
+    if (o->code == OP_load && o->global->kind == GLOBAL_PARAM) uses->of[o->out] = o->global;
+    if (o->code == OP_cast) uses->of[o->out] = uses->of[o->in[0]];
   }
 }
 
@@ -84,20 +86,20 @@ typedef struct GradientUpdate { /* of one parameter */
 
 /* From the value that is stored to the parameter back to what the update reads: sums of gradients
    and the like stay one thing, the factor of clipping is looked through. */
-static void find_roots(const Fn *f, Uses *u, GradientUpdate *p, ValueId v) {
+static void find_roots(const Fn *f, Uses *uses, GradientUpdate *update, ValueId v) {
   const Op *o = value_def(f, v);
-  const Type *t = &p->g->type;
-  if (p->seen[v] || u->free[v] || !type_same_dims(value_type(f, v), t)) return;
-  p->seen[v] = true;
-  u->assigned[v] = p->g->placed;
+  const Type *t = &update->g->type;
+  if (update->seen[v] || uses->free[v] || !type_same_dims(value_type(f, v), t)) return;
+  update->seen[v] = true;
+  uses->assigned[v] = update->g->placed;
   if (o && o->code == OP_load) return;
   bool elem = o && op_family(o->code) == FAMILY_ELEM;
-  if (elem && from_state(f, t, v, p->known)) {
-    for (uint32_t i = 0; i < o->nin; i++) find_roots(f, u, p, o->in[i]);
+  if (elem && from_state(f, t, v, update->known)) {
+    for (uint32_t i = 0; i < o->nin; i++) find_roots(f, uses, update, o->in[i]);
   } else if (elem && only_operand(f, t, o) != NO_VALUE) {
-    find_roots(f, u, p, only_operand(f, t, o));
+    find_roots(f, uses, update, only_operand(f, t, o));
   } else {
-    u->root[v] = u->gradient[v] = true;
+    uses->root[v] = uses->gradient[v] = true;
   }
 }
 
@@ -127,10 +129,10 @@ typedef struct UseFlow { /* backwards, by value */
   bool *wanted, *other;  /* read by gradients; by something else */
 } UseFlow;
 
-static void want_gradient(Uses *u, UseFlow *w, ValueId v, const Placement *assigned) {
-  if (u->root[v]) return;
-  if (w->wanted[v] && !placement_equal(&u->assigned[v], assigned)) w->other[v] = true;
-  if (!w->wanted[v] && !w->other[v]) w->wanted[v] = true, u->assigned[v] = *assigned;
+static void want_gradient(Uses *uses, UseFlow *flow, ValueId v, const Placement *assigned) {
+  if (uses->root[v]) return;
+  if (flow->wanted[v] && !placement_equal(&uses->assigned[v], assigned)) flow->other[v] = true;
+  if (!flow->wanted[v] && !flow->other[v]) flow->wanted[v] = true, uses->assigned[v] = *assigned;
 }
 
 /* The result of loop o that goes on with operand k, of which its rounds read nothing. */
@@ -142,24 +144,24 @@ static ValueId continued(const Op *o, uint32_t k) {
 }
 
 /* Ops from the last to the first: all readers of a value come before it. */
-static void follow_gradients(Module *m, const Fn *f, Uses *u, UseFlow *w) {
+static void follow_gradients(Module *m, const Fn *f, Uses *uses, UseFlow *flow) {
   Placement *kept = ARENA_ARRAY(m->arena, Placement, f->values.n + 1);
   for (uint32_t i = 0; i < f->values.n; i++) kept[i] = f->values.at[i].placed;
   for (uint32_t i = f->ops.n; i-- > 0;) {
     const Op *o = &f->ops.at[i];
     for (uint32_t k = 0; k < o->nout; k++) {
       ValueId v = o->out + k;
-      if (w->wanted[v] && !w->other[v]) u->gradient[v] = true;
-      else if (w->wanted[v] && !u->root[v]) u->assigned[v] = kept[v];
+      if (flow->wanted[v] && !flow->other[v]) uses->gradient[v] = true;
+      else if (flow->wanted[v] && !uses->root[v]) uses->assigned[v] = kept[v];
     }
     for (uint32_t k = 0; k < o->nin; k++) {
-      bool through = o->nout == 1 && u->gradient[o->out] && lets_through(m, f, o, k);
-      Placement p = through ? before(m, f, o, k, &u->assigned[o->out]) : (Placement){0};
+      bool through = o->nout == 1 && uses->gradient[o->out] && lets_through(m, f, o, k);
+      Placement placement = through ? before(m, f, o, k, &uses->assigned[o->out]) : (Placement){0};
       ValueId next = continued(o, k);
-      if (next != NO_VALUE && (u->gradient[next] || u->root[next]))
-        through = true, p = u->assigned[next];
-      if (through) want_gradient(u, w, o->in[k], &p);
-      else w->other[o->in[k]] = true;
+      if (next != NO_VALUE && (uses->gradient[next] || uses->root[next]))
+        through = true, placement = uses->assigned[next];
+      if (through) want_gradient(uses, flow, o->in[k], &placement);
+      else flow->other[o->in[k]] = true;
     }
   }
 }
@@ -182,34 +184,34 @@ static UseReader *readers(Module *m, const Fn *f) {
   return r;
 }
 
-static void find_inner(const Fn *f, Uses *u, const UseReader *r) {
+static void find_inner(const Fn *f, Uses *uses, const UseReader *r) {
   for (uint32_t i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
-    if (!sum_like(f, o) || u->free[o->out] || u->root[o->out]) continue;
+    if (!sum_like(f, o) || uses->free[o->out] || uses->root[o->out]) continue;
     const UseReader *x = &r[o->out];
-    u->inner[o->out] = x->n == 1 && x->op && sum_like(f, x->op) && !u->free[x->op->out] &&
-                       type_same_dims(value_type(f, o->out), value_type(f, x->op->out));
+    uses->inner[o->out] = x->n == 1 && x->op && sum_like(f, x->op) && !uses->free[x->op->out] &&
+                          type_same_dims(value_type(f, o->out), value_type(f, x->op->out));
   }
 }
 
 /* Does the argument run up to body result `end` through sums alone? One in 16 bits is cast before
    and behind each. */
-static bool runs_to(const Fn *f, const UseReader *r, ValueId v, ValueId end) {
+static bool runs_to(const Fn *f, const UseReader *reader, ValueId v, ValueId end) {
   while (v != end) {
-    const Op *o = r[v].op;
-    if (r[v].n != 1 || !o || (o->code == OP_sub && o->in[0] != v)) return false;
+    const Op *o = reader[v].op;
+    if (reader[v].n != 1 || !o || (o->code == OP_sub && o->in[0] != v)) return false;
     if (!sum_like(f, o) && (o->code != OP_cast || !is_float(f, o->out))) return false;
     v = o->out;
   }
-  return r[end].n == 1;
+  return reader[end].n == 1;
 }
 
-static void find_linear(Module *m, const Fn *f, Uses *u) {
-  for (uint32_t i = 0; i < f->values.n; i++) u->linear[i] = !u->free[i];
+static void find_linear(Module *m, const Fn *f, Uses *uses) {
+  for (uint32_t i = 0; i < f->values.n; i++) uses->linear[i] = !uses->free[i];
   for (uint32_t i = 0; i < f->ops.n; i++)
     for (uint32_t k = 0; k < f->ops.at[i].nin; k++)
       if (!lets_through(m, f, &f->ops.at[i], k) && continued(&f->ops.at[i], k) == NO_VALUE)
-        u->linear[f->ops.at[i].in[k]] = false;
+        uses->linear[f->ops.at[i].in[k]] = false;
 }
 
 /* ---- functions ---- */
@@ -219,19 +221,19 @@ static UseFlow flow_new(Module *m, const Fn *f) {
                    ARENA_ARRAY(m->arena, bool, f->values.n + 1)};
 }
 
-void uses_of_entry(Module *m, const Fn *f, Uses *u) {
-  UseFlow w = flow_new(m, f);
-  find_free(f, u);
+void uses_of_entry(Module *m, const Fn *f, Uses *uses) {
+  UseFlow flow = flow_new(m, f);
+  find_free(f, uses);
   for (uint32_t i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
     if (o->code != OP_store || o->global->kind != GLOBAL_PARAM) continue;
-    GradientUpdate p = {o->global, ARENA_ARRAY(m->arena, bool, f->values.n + 1),
-                        ARENA_ARRAY(m->arena, char, f->values.n + 1)};
-    find_roots(f, u, &p, o->in[0]);
+    GradientUpdate update = {o->global, ARENA_ARRAY(m->arena, bool, f->values.n + 1),
+                             ARENA_ARRAY(m->arena, char, f->values.n + 1)};
+    find_roots(f, uses, &update, o->in[0]);
   }
-  follow_gradients(m, f, u, &w);
-  find_linear(m, f, u);
-  find_inner(f, u, readers(m, f));
+  follow_gradients(m, f, uses, &flow);
+  find_linear(m, f, uses);
+  find_inner(f, uses, readers(m, f));
 }
 
 static Placement in_round(const Placement *p, Str dim) {
@@ -241,45 +243,47 @@ static Placement in_round(const Placement *p, Str dim) {
   return r;
 }
 
-static void body_arguments(const Fn *f, const Uses *outer, const Op *o, LoopShape s,
-                           const UseReader *r, Uses *u) {
+static void body_arguments(const Fn *f, const Uses *outer, const Op *o, LoopShape shape,
+                           const UseReader *reader, Uses *uses) {
   const Fn *body = o->callee;
-  u->free[body->args.at[0]] = true;
+  uses->free[body->args.at[0]] = true;
   for (uint32_t i = 0; i < o->nin; i++) {
     ValueId arg = body->args.at[i + 1];
-    if (i < s.carry) {
-      u->running[arg] = value_is_zero(f, o->in[i]) && runs_to(body, r, arg, body->results.at[i]);
-      if (u->running[arg] && r[arg].op && r[arg].op->code == OP_cast)
-        u->running[r[arg].op->out] = true;
+    if (i < shape.carry) {
+      uses->running[arg] =
+          value_is_zero(f, o->in[i]) && runs_to(body, reader, arg, body->results.at[i]);
+      if (uses->running[arg] && reader[arg].op && reader[arg].op->code == OP_cast)
+        uses->running[reader[arg].op->out] = true;
     } else {
-      u->free[arg] = outer->free[o->in[i]], u->input[arg] = outer->input[o->in[i]];
-      u->of[arg] = outer->of[o->in[i]];
+      uses->free[arg] = outer->free[o->in[i]], uses->input[arg] = outer->input[o->in[i]];
+      uses->of[arg] = outer->of[o->in[i]];
     }
   }
 }
 
-void uses_of_body(Module *m, const Fn *f, const Uses *outer, const Op *o, Uses *u) {
+void uses_of_body(Module *m, const Fn *f, const Uses *outer, const Op *o, Uses *uses) {
   const Fn *body = o->callee;
   must(body->args.n == o->nin + 1 && body->results.n == o->nout,
        "collect: loop body %s does not fit its call", body->name);
-  LoopShape s = loop_shape(o);
-  UseFlow w = flow_new(m, body);
-  UseReader *r = readers(m, body);
-  body_arguments(f, outer, o, s, r, u);
-  find_free(body, u);
+  LoopShape shape = loop_shape(o);
+  UseFlow flow = flow_new(m, body);
+  UseReader *reader = readers(m, body);
+  body_arguments(f, outer, o, shape, reader, uses);
+  find_free(body, uses);
   for (uint32_t i = 0; i < o->nout; i++) {
     ValueId v = body->results.at[i];
-    Placement assigned = in_round(&outer->assigned[o->out + i], s.axis.dim);
-    bool runs = i >= s.carry || u->running[body->args.at[i + 1]];
-    if (outer->gradient[o->out + i] && runs && !u->free[v]) want_gradient(u, &w, v, &assigned);
-    else w.other[v] = true;
+    Placement assigned = in_round(&outer->assigned[o->out + i], shape.axis.dim);
+    bool runs = i >= shape.carry || uses->running[body->args.at[i + 1]];
+    if (outer->gradient[o->out + i] && runs && !uses->free[v])
+      want_gradient(uses, &flow, v, &assigned);
+    else flow.other[v] = true;
   }
-  follow_gradients(m, body, u, &w);
-  find_linear(m, body, u);
-  find_inner(body, u, r);
+  follow_gradients(m, body, uses, &flow);
+  find_linear(m, body, uses);
+  find_inner(body, uses, reader);
   for (uint32_t i = 0; i < o->nout; i++) {
     ValueId v = body->results.at[i];
-    bool sums = i < s.carry && u->running[body->args.at[i + 1]];
-    if (!sums && !(i >= s.carry && u->gradient[v])) u->linear[v] = false;
+    bool sums = i < shape.carry && uses->running[body->args.at[i + 1]];
+    if (!sums && !(i >= shape.carry && uses->gradient[v])) uses->linear[v] = false;
   }
 }

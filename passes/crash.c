@@ -21,39 +21,39 @@ static bool write_all(int file, const char *text, size_t n) {
   return true;
 }
 
-bool crash_write(const CrashNote *c) {
-  int file = open(c->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+bool crash_write(const CrashNote *note) {
+  int file = open(note->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (file < 0) return false;
-  bool good = write_all(file, c->text, c->n);
+  bool good = write_all(file, note->text, note->n);
   return !close(file) && good;
 }
 
-static void restore(const CrashNote *c) {
-  for (int i = 0; i < CRASH_SIGNALS; i++) sigaction(crash_signals[i], &c->before[i], NULL);
+static void restore(const CrashNote *note) {
+  for (int i = 0; i < CRASH_SIGNALS; i++) sigaction(crash_signals[i], &note->before[i], NULL);
 }
 
 static void on_crash(int signal) {
   stack_t s;
   if (sigaltstack(NULL, &s) || !s.ss_sp || s.ss_flags & SS_DISABLE) _exit(STATUS_BUG);
-  const CrashNote *c = s.ss_sp;
-  if (c->text && crash_write(c)) write_all(STDERR_FILENO, c->said, strlen(c->said));
-  restore(c);
+  const CrashNote *note = s.ss_sp;
+  if (note->text && crash_write(note)) write_all(STDERR_FILENO, note->said, strlen(note->said));
+  restore(note);
   raise(signal);
   _exit(STATUS_BUG);
 }
 
 CrashNote *crash_begin(Arena *a) {
-  CrashNote *c = arena_alloc(a, STACK_BYTES);
-  *c = (CrashNote){.n = 0};
-  sigaltstack(&(stack_t){.ss_sp = c, .ss_size = STACK_BYTES}, &c->stack_before);
+  CrashNote *note = arena_alloc(a, STACK_BYTES);
+  *note = (CrashNote){.n = 0};
+  sigaltstack(&(stack_t){.ss_sp = note, .ss_size = STACK_BYTES}, &note->stack_before);
   struct sigaction s = {.sa_handler = on_crash, .sa_flags = SA_ONSTACK | SA_NODEFER};
-  for (int i = 0; i < CRASH_SIGNALS; i++) sigaction(crash_signals[i], &s, &c->before[i]);
-  return c;
+  for (int i = 0; i < CRASH_SIGNALS; i++) sigaction(crash_signals[i], &s, &note->before[i]);
+  return note;
 }
 
-void crash_end(CrashNote *c) {
-  restore(c);
-  sigaltstack(&c->stack_before, NULL);
+void crash_end(CrashNote *note) {
+  restore(note);
+  sigaltstack(&note->stack_before, NULL);
 }
 
 /* ---- what is said ---- */
@@ -76,19 +76,19 @@ static void put_quoted(char *out, size_t n, const char *path) {
 
 static const char begin_command[] = "; this repeats it:\n  ";
 
-void crash_note(CrashNote *c, const char *dir, const char *pass, const char *text, size_t n) {
+void crash_note(CrashNote *note, const char *dir, const char *pass, const char *text, size_t n) {
   char word[800];
   bool here = !strcmp(dir, ".");
-  c->text = NULL; /* nothing is written while the note changes */
-  int length = snprintf(c->path, sizeof c->path, "%s%sshardc-crash-%s.ir", here ? "" : dir,
+  note->text = NULL; /* nothing is written while the note changes */
+  int length = snprintf(note->path, sizeof note->path, "%s%sshardc-crash-%s.ir", here ? "" : dir,
                         here ? "" : "/", pass);
-  put_quoted(word, sizeof word, c->path);
-  snprintf(c->said, sizeof c->said, "shardc: pass %s failed%sshardc opt -p %s %s\n", pass,
+  put_quoted(word, sizeof word, note->path);
+  snprintf(note->said, sizeof note->said, "shardc: pass %s failed%sshardc opt -p %s %s\n", pass,
            begin_command, pass, word);
-  c->n = n;
-  c->text = (size_t)length < sizeof c->path ? text : NULL;
+  note->n = n;
+  note->text = (size_t)length < sizeof note->path ? text : NULL;
 }
 
-const char *crash_command(const CrashNote *c) {
-  return strstr(c->said, begin_command) + sizeof begin_command - 1;
+const char *crash_command(const CrashNote *note) {
+  return strstr(note->said, begin_command) + sizeof begin_command - 1;
 }

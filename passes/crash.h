@@ -15,8 +15,8 @@ typedef struct CrashNote {
 } CrashNote;
 
 CrashNote *crash_begin(Arena *a); /* from here on a signal writes the note */
-void crash_note(CrashNote *c, const char *dir, const char *pass, const char *text, size_t n);
-bool crash_write(const CrashNote *c);          /* the file, by hand; false: not written */
-const char *crash_command(const CrashNote *c); /* shardc opt -p PASS FILE */
-void crash_end(CrashNote *c);
+void crash_note(CrashNote *note, const char *dir, const char *pass, const char *text, size_t n);
+bool crash_write(const CrashNote *note);          /* the file, by hand; false: not written */
+const char *crash_command(const CrashNote *note); /* shardc opt -p PASS FILE */
+void crash_end(CrashNote *note);
 #endif

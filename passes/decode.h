@@ -65,6 +65,6 @@ ValueId decode_cache(DecodeFrame *f, int number, Type t, Loc loc);
 Global *decode_global(Module *m, GlobalKind kind, Str name, Type t, Loc loc);
 
 bool decode_loop(DecodeFrame *f, const Op *o, DimSet n);
-bool decode_op(DecodeFrame *f, const Op *o, DimSet n);               /* decode_ops.c */
-bool decode_attention(DecodeFrame *f, const Op *o, const DimSet *n); /* decode_attention.c */
+bool decode_op(DecodeFrame *frame, const Op *o, DimSet dims);               /* decode_ops.c */
+bool decode_attention(DecodeFrame *frame, const Op *o, const DimSet *dims); /* decode_attention.c */
 #endif

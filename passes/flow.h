@@ -23,7 +23,7 @@ typedef struct Flow {
 } Flow;
 
 Flow flow_new(Arena *a, uint32_t nodes, uint32_t most_arcs);
-uint32_t flow_join(Flow *n, uint32_t from, uint32_t to, double room); /* the arc */
-void flow_set(Flow *n, uint32_t arc, double room); /* empty again, with this room */
-double flow_run(Flow *n);                          /* INFINITY: source and sink cannot be cut */
+uint32_t flow_join(Flow *flow, uint32_t from, uint32_t to, double room); /* the arc */
+void flow_set(Flow *flow, uint32_t arc, double room); /* empty again, with this room */
+double flow_run(Flow *flow);                          /* INFINITY: source and sink cannot be cut */
 #endif

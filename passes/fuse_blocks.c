@@ -262,8 +262,8 @@ static ValueId split_rows(FuseBlocks *blocks, Rebuild *rebuild, ValueId value) {
        "fuse: %%%u of %s has no rows to cut", value, blocks->f->name);
   for (int i = 0; i < t.rank; i++) cut.axis[cut.rank++] = t.axis[i];
   Str to[] = {blocks->block.dim, blocks->rows.dim};
-  Group g = group_map(1, &blocks->rows.dim, 2, to);
-  return emit_typed(blocks->m, rebuild->to, OP_split, 1, &rebuild->map[value], &g, cut,
+  Group group = group_map(1, &blocks->rows.dim, 2, to);
+  return emit_typed(blocks->m, rebuild->to, OP_split, 1, &rebuild->map[value], &group, cut,
                     blocks->body->loc);
 }
 
@@ -289,11 +289,11 @@ static void write_loop(FuseBlocks *blocks, Rebuild *rebuild) {
     rebuild->map[value] = ir_cast(blocks->m, rebuild->to, out + i, type(blocks, value)->elem, loc);
   }
   Str from[] = {blocks->block.dim, blocks->rows.dim};
-  Group g = group_map(2, from, 1, &blocks->rows.dim);
+  Group group = group_map(2, from, 1, &blocks->rows.dim);
   for (uint32_t i = 0; i < blocks->exits.n; i++) {
     ValueId value = out + blocks->carried.n + i;
-    rebuild->map[blocks->exits.at[i]] = emit_typed(blocks->m, rebuild->to, OP_merge, 1, &value, &g,
-                                                   *type(blocks, blocks->exits.at[i]), loc);
+    rebuild->map[blocks->exits.at[i]] = emit_typed(blocks->m, rebuild->to, OP_merge, 1, &value,
+                                                   &group, *type(blocks, blocks->exits.at[i]), loc);
   }
 }
 

@@ -93,29 +93,31 @@ static Str kernel_name(FuseWriter *writer, const FuseGroup *group) {
 
 static FuseKernel kernel_begin(FuseWriter *writer, uint32_t g) {
   Fuse *fuse = writer->u;
-  FuseKernel k = {.u = fuse,
-                  .group = g,
-                  .fn = fn_new(fuse->m, FN_KERNEL, kernel_name(writer, &fuse->groups.at[g]))};
-  k.map = value_map(fuse->m, fuse->f);
-  k.seen = ARENA_ARRAY(fuse->arena, bool, fuse->f->values.n + 1);
-  k.moved = ARENA_ARRAY(fuse->arena, bool, fuse->f->values.n + 1);
-  k.fn->loc = fuse->f->ops.at[fuse->groups.at[g].anchor].loc;
-  attr_set_str(fuse->m, &k.fn->attrs, ATTR_family,
+  FuseKernel kernel = {.u = fuse,
+                       .group = g,
+                       .fn = fn_new(fuse->m, FN_KERNEL, kernel_name(writer, &fuse->groups.at[g]))};
+  kernel.map = value_map(fuse->m, fuse->f);
+  kernel.seen = ARENA_ARRAY(fuse->arena, bool, fuse->f->values.n + 1);
+  kernel.moved = ARENA_ARRAY(fuse->arena, bool, fuse->f->values.n + 1);
+  kernel.fn->loc = fuse->f->ops.at[fuse->groups.at[g].anchor].loc;
+  attr_set_str(fuse->m, &kernel.fn->attrs, ATTR_family,
                intern(fuse->m->ctx->names, group_name(fuse->groups.at[g].kind)));
-  return k;
+  return kernel;
 }
 
 static FuseKernel kernel_function(FuseWriter *writer, uint32_t g) {
-  FuseKernel k = kernel_begin(writer, g);
+  FuseKernel kernel = kernel_begin(writer, g);
   const ValueList *results = &writer->u->groups.at[g].results;
-  for (uint32_t i = 0; i < results->n; i++) find_args(&k, results->at[i]);
-  memset(k.seen, 0, sizeof *k.seen * writer->u->f->values.n);
-  for (uint32_t i = 0; i < results->n; i++) mark_moved(&k, results->at[i], false);
-  for (uint32_t i = 0; i < k.args.n; i++)
-    k.map[k.args.at[i]] = fn_arg(writer->u->m, k.fn, *value_type(writer->u->f, k.args.at[i]));
-  for (uint32_t i = 0; i < results->n; i++) build_value(&k, results->at[i]);
-  for (uint32_t i = 0; i < results->n; i++) fn_result(writer->u->m, k.fn, k.map[results->at[i]]);
-  return k;
+  for (uint32_t i = 0; i < results->n; i++) find_args(&kernel, results->at[i]);
+  memset(kernel.seen, 0, sizeof *kernel.seen * writer->u->f->values.n);
+  for (uint32_t i = 0; i < results->n; i++) mark_moved(&kernel, results->at[i], false);
+  for (uint32_t i = 0; i < kernel.args.n; i++)
+    kernel.map[kernel.args.at[i]] =
+        fn_arg(writer->u->m, kernel.fn, *value_type(writer->u->f, kernel.args.at[i]));
+  for (uint32_t i = 0; i < results->n; i++) build_value(&kernel, results->at[i]);
+  for (uint32_t i = 0; i < results->n; i++)
+    fn_result(writer->u->m, kernel.fn, kernel.map[results->at[i]]);
+  return kernel;
 }
 
 /* ---- the function around them ---- */

@@ -27,8 +27,8 @@ static FuseValue *value(Fuse *fuse, ValueId v) { return &fuse->value[v]; }
 static const Type *type(const Fuse *u, ValueId v) { return value_type(u->f, v); }
 
 static uint32_t compute_after(Fuse *fuse, ValueId v) {
-  const FuseValue *x = value(fuse, v);
-  if (x->where == MATERIALISED) return x->group + 1 + x->beside;
+  const FuseValue *fuse_value = value(fuse, v);
+  if (fuse_value->where == MATERIALISED) return fuse_value->group + 1 + fuse_value->beside;
   const Op *op = value_def(fuse->f, v);
   uint32_t after = 0;
   for (uint32_t i = 0; op && i < op->nin; i++) {
@@ -39,12 +39,12 @@ static uint32_t compute_after(Fuse *fuse, ValueId v) {
 }
 
 uint32_t fuse_after(Fuse *fuse, ValueId v) {
-  FuseValue *x = value(fuse, v);
-  if (x->stamp != fuse->stamp) {
+  FuseValue *fuse_value = value(fuse, v);
+  if (fuse_value->stamp != fuse->stamp) {
     uint32_t a = compute_after(fuse, v);
-    x->after = a, x->stamp = fuse->stamp;
+    fuse_value->after = a, fuse_value->stamp = fuse->stamp;
   }
-  return x->after;
+  return fuse_value->after;
 }
 
 static bool listed(const ValueList *l, ValueId value) {
@@ -59,23 +59,23 @@ typedef struct Tree {
   uint32_t most; /* inlined values after which nobody asks for more */
 } Tree;
 
-static void collect(Fuse *fuse, ValueId v, Tree *t) {
-  if (fuse->seen[v] == fuse->walk || t->inlined.n > t->most) return;
+static void collect(Fuse *fuse, ValueId v, Tree *tree) {
+  if (fuse->seen[v] == fuse->walk || tree->inlined.n > tree->most) return;
   fuse->seen[v] = fuse->walk;
   const Op *op = value_def(fuse->f, v);
   if (value(fuse, v)->where != INLINED || !op) {
-    vec_push(fuse->arena, t->leaves, v);
+    vec_push(fuse->arena, tree->leaves, v);
     return;
   }
-  vec_push(fuse->arena, t->inlined, v);
-  for (uint32_t i = 0; i < op->nin; i++) collect(fuse, op->in[i], t);
+  vec_push(fuse->arena, tree->inlined, v);
+  for (uint32_t i = 0; i < op->nin; i++) collect(fuse, op->in[i], tree);
 }
 
 static Tree tree_up_to(Fuse *fuse, ValueId value, uint32_t most) {
-  Tree t = {.most = most};
+  Tree tree = {.most = most};
   fuse->walk++;
-  collect(fuse, value, &t);
-  return t;
+  collect(fuse, value, &tree);
+  return tree;
 }
 
 static Tree tree_of(Fuse *fuse, ValueId value) { return tree_up_to(fuse, value, UINT32_MAX); }
@@ -83,17 +83,17 @@ static Tree tree_of(Fuse *fuse, ValueId value) { return tree_up_to(fuse, value, 
 /* A inlined value that every user may compute for itself: few ops, at most one operand of its own
  * size. */
 static bool is_cheap(Fuse *fuse, ValueId value) {
-  Tree t = tree_up_to(fuse, value, CHEAP_OPS);
+  Tree tree = tree_up_to(fuse, value, CHEAP_OPS);
   int64_t count = type_count(type(fuse, value));
   int large = 0, slow = 0;
-  for (uint32_t i = 0; i < t.leaves.n; i++)
-    large += type_count(type(fuse, t.leaves.at[i])) > count / LARGE_FRACTION;
-  for (uint32_t i = 0; i < t.inlined.n; i++) {
-    const Op *op = value_def(fuse->f, t.inlined.at[i]);
+  for (uint32_t i = 0; i < tree.leaves.n; i++)
+    large += type_count(type(fuse, tree.leaves.at[i])) > count / LARGE_FRACTION;
+  for (uint32_t i = 0; i < tree.inlined.n; i++) {
+    const Op *op = value_def(fuse->f, tree.inlined.at[i]);
     if (fuse_expensive(op->code)) return false;
-    slow += slow_scalar(op, type(fuse, t.inlined.at[i])->elem);
+    slow += slow_scalar(op, type(fuse, tree.inlined.at[i])->elem);
   }
-  return (large <= 1 || count == 1) && t.inlined.n <= CHEAP_OPS && slow <= CHEAP_SLOW_OPS;
+  return (large <= 1 || count == 1) && tree.inlined.n <= CHEAP_OPS && slow <= CHEAP_SLOW_OPS;
 }
 
 static uint32_t open_group(Fuse *fuse, GroupKind kind, OpId anchor, Type space, Type rows) {
@@ -103,8 +103,8 @@ static uint32_t open_group(Fuse *fuse, GroupKind kind, OpId anchor, Type space, 
 }
 
 static void set_home(Fuse *fuse, ValueId v, uint32_t g) {
-  FuseValue *x = value(fuse, v);
-  x->where = MATERIALISED, x->group = g;
+  FuseValue *fuse_value = value(fuse, v);
+  fuse_value->where = MATERIALISED, fuse_value->group = g;
   fuse->stamp++;
 }
 
@@ -158,11 +158,12 @@ static bool moves_own(Fuse *fuse, const Op *op, uint32_t g) {
 
 /* Same for every inlined value below v; a view of what g computes is out of reach for g, too. */
 static bool tree_moves_own(Fuse *fuse, ValueId v, uint32_t g) {
-  Tree t = tree_of(fuse, v);
-  for (uint32_t i = 0; i < t.inlined.n; i++)
-    if (moves_own(fuse, value_def(fuse->f, t.inlined.at[i]), g)) return true;
-  for (uint32_t i = 0; i < t.leaves.n; i++)
-    if (value(fuse, t.leaves.at[i])->where == INPUT && fuse_after(fuse, t.leaves.at[i]) == g + 1)
+  Tree tree = tree_of(fuse, v);
+  for (uint32_t i = 0; i < tree.inlined.n; i++)
+    if (moves_own(fuse, value_def(fuse->f, tree.inlined.at[i]), g)) return true;
+  for (uint32_t i = 0; i < tree.leaves.n; i++)
+    if (value(fuse, tree.leaves.at[i])->where == INPUT &&
+        fuse_after(fuse, tree.leaves.at[i]) == g + 1)
       return true;
   return false;
 }
@@ -208,13 +209,14 @@ static bool same_order(const Type *a, const Type *b) {
 static bool shares_leaf(Fuse *fuse, uint32_t g, ValueId v) {
   ValueList leaves = tree_of(fuse, v).leaves;
   for (uint32_t i = 0; i < leaves.n; i++) {
-    const FuseValue *x = value(fuse, leaves.at[i]);
+    const FuseValue *fuse_value = value(fuse, leaves.at[i]);
     if (!type(fuse, leaves.at[i])->rank && type(fuse, v)->rank)
       continue; /* a factor of everything */
     if (type(fuse, leaves.at[i])->rank && listed(&fuse->groups.at[g].leaves, leaves.at[i]))
       return true;
-    if (x->where == MATERIALISED && x->group == g) return true;
-    if (reads_from(fuse, g, x) && same_order(&fuse->groups.at[g].space, type(fuse, v))) return true;
+    if (fuse_value->where == MATERIALISED && fuse_value->group == g) return true;
+    if (reads_from(fuse, g, fuse_value) && same_order(&fuse->groups.at[g].space, type(fuse, v)))
+      return true;
   }
   return false;
 }
@@ -248,11 +250,11 @@ void fuse_store(Fuse *fuse, ValueId v) {
 /* ---- element-wise ops ---- */
 
 static bool takes_work(Fuse *fuse, ValueId value) {
-  Tree t = tree_of(fuse, value);
+  Tree tree = tree_of(fuse, value);
   uint32_t n = 0;
-  for (uint32_t i = 0; i < t.inlined.n; i++) {
-    const Op *op = value_def(fuse->f, t.inlined.at[i]);
-    if (op->code != OP_const && slow_scalar(op, type(fuse, t.inlined.at[i])->elem)) return true;
+  for (uint32_t i = 0; i < tree.inlined.n; i++) {
+    const Op *op = value_def(fuse->f, tree.inlined.at[i]);
+    if (op->code != OP_const && slow_scalar(op, type(fuse, tree.inlined.at[i])->elem)) return true;
     n += op->code != OP_const;
   }
   return n > SMALL_SCALAR_TREE;
@@ -319,13 +321,16 @@ static void join_results(Fuse *fuse, const Op *op, uint32_t g) {
 /* The group that makes one term and may start from the other one, known before. */
 static uint32_t adding_group(Fuse *fuse, const Op *op) {
   for (uint32_t i = 0; op->code == OP_add && i < 2; i++) {
-    const FuseValue *x = value(fuse, op->in[i]);
+    const FuseValue *fuse_value = value(fuse, op->in[i]);
     ValueId base = op->in[1 - i];
-    if (x->where != MATERIALISED || !(group_neighbours(fuse->groups.at[x->group].kind) & BASE))
+    if (fuse_value->where != MATERIALISED ||
+        !(group_neighbours(fuse->groups.at[fuse_value->group].kind) & BASE))
       continue;
-    if (fuse->f->values.at[op->in[i]].def != fuse->groups.at[x->group].anchor) continue;
-    bool fits = fuse->uses[op->in[i]] == 1 && !x->stored && fuse_after(fuse, base) <= x->group;
-    if (fits && same_space(type(fuse, base), &fuse->groups.at[x->group].space)) return x->group;
+    if (fuse->f->values.at[op->in[i]].def != fuse->groups.at[fuse_value->group].anchor) continue;
+    bool fits = fuse->uses[op->in[i]] == 1 && !fuse_value->stored &&
+                fuse_after(fuse, base) <= fuse_value->group;
+    if (fits && same_space(type(fuse, base), &fuse->groups.at[fuse_value->group].space))
+      return fuse_value->group;
   }
   return UINT32_MAX;
 }

@@ -84,62 +84,62 @@ static bool shows_all(const Op *op) {
 }
 
 /* What ends in the epilogue of a product, or in the buffer that a scatter adds to. */
-static bool ends_kernel(const Lay *l, const Op *op) {
-  const Fn *fn = l->r.from;
+static bool ends_kernel(const Lay *layer, const Op *op) {
+  const Fn *fn = layer->r.from;
   const Type *type = value_type(fn, op->out);
   for (uint32_t k = 0; op_family(op->code) == FAMILY_ELEM && k < op->nin; k++) {
     const Op *from = value_def(fn, op->in[k]);
-    if (!from || l->uses[op->in[k]] != 1 || !type_same_dims(type, value_type(fn, op->in[k])))
+    if (!from || layer->uses[op->in[k]] != 1 || !type_same_dims(type, value_type(fn, op->in[k])))
       continue;
-    if (op_family(from->code) == FAMILY_CONTRACT || ends_kernel(l, from)) return true;
+    if (op_family(from->code) == FAMILY_CONTRACT || ends_kernel(layer, from)) return true;
     if (op->code == OP_add && from->code == OP_scatter) return true;
   }
   return false;
 }
 
-static bool writes_anyway(const Lay *l, const Op *op) {
+static bool writes_anyway(const Lay *layer, const Op *op) {
   OpFamily family = op_family(op->code);
   return family == FAMILY_CONTRACT || family == FAMILY_SCATTER || family == FAMILY_ATTENTION ||
          family == FAMILY_REDUCE || op_between_buffers(op->code) || op->code == OP_loop ||
-         ends_kernel(l, op);
+         ends_kernel(layer, op);
 }
 
 /* Element by element: by a kernel of its own where there is much of it. */
-static bool writes_much(const Lay *l, const Op *op) {
+static bool writes_much(const Lay *layer, const Op *op) {
   bool moves = is_view(op) || !(op_flags(op->code) & POINT);
-  return !moves && fuse_bytes(l->r.from, op->out) >= LARGE;
+  return !moves && fuse_bytes(layer->r.from, op->out) >= LARGE;
 }
 
-static bool is_direct(const Lay *l, ValueId value) {
-  const Op *op = value_def(l->r.from, value);
-  for (; op && l->uses[value] == 1 && shows_all(op); op = value_def(l->r.from, value))
+static bool is_direct(const Lay *layer, ValueId value) {
+  const Op *op = value_def(layer->r.from, value);
+  for (; op && layer->uses[value] == 1 && shows_all(op); op = value_def(layer->r.from, value))
     value = op->in[0];
-  return op && l->uses[value] == 1 && (writes_anyway(l, op) || writes_much(l, op));
+  return op && layer->uses[value] == 1 && (writes_anyway(layer, op) || writes_much(layer, op));
 }
 
 /* ---- pieces ---- */
 
 /* Concats of concats are one list. */
-static void list_pieces(Lay *l, const Op *op, bool absorb, PieceList *list) {
-  const Fn *fn = l->r.from;
+static void list_pieces(Lay *layer, const Op *op, bool absorb, PieceList *list) {
+  const Fn *fn = layer->r.from;
   for (uint32_t k = 0; k < op->nin; k++) {
     const Op *inner = value_def(fn, op->in[k]);
-    bool nested = inner && inner->code == OP_concat && l->uses[op->in[k]] == 1 &&
+    bool nested = inner && inner->code == OP_concat && layer->uses[op->in[k]] == 1 &&
                   inner->group[0].to[0] == op->group[0].from[k];
-    if (nested) list_pieces(l, inner, absorb, list);
-    if (nested && absorb) l->absorbed[fn->values.at[op->in[k]].def] = true;
+    if (nested) list_pieces(layer, inner, absorb, list);
+    if (nested && absorb) layer->absorbed[fn->values.at[op->in[k]].def] = true;
     if (!nested)
-      vec_push(l->r.m->arena, *list,
-               (LaidPiece){op->in[k], op->group[0].from[k], is_direct(l, op->in[k])});
+      vec_push(layer->r.m->arena, *list,
+               (LaidPiece){op->in[k], op->group[0].from[k], is_direct(layer, op->in[k])});
   }
 }
 
 /* Pieces that begin or end at bytes where no value may begin are not written directly. */
-static bool mark_aligned(const Lay *l, PieceList *list) {
+static bool mark_aligned(const Lay *layer, PieceList *list) {
   int64_t at = 0;
   bool any = false;
   for (uint32_t i = 0; i < list->n; i++) {
-    int64_t end = at + fuse_bytes(l->r.from, list->at[i].v);
+    int64_t end = at + fuse_bytes(layer->r.from, list->at[i].v);
     bool fits = at % ALIGNED == 0 && (end % ALIGNED == 0 || i + 1 == list->n);
     list->at[i].direct &= fits;
     any |= list->at[i].direct;
@@ -159,200 +159,210 @@ static bool is_outermost(const Fn *fn, const Op *op) {
 }
 
 /* Pieces of what is laid; none if it is not. */
-static PieceList pieces_of(Lay *l, const Op *op) {
+static PieceList pieces_of(Lay *layer, const Op *op) {
   PieceList list = {0};
-  if (op->code != OP_concat || !is_outermost(l->r.from, op)) return list;
-  list_pieces(l, op, false, &list);
-  bool much = list.n >= MANY && fuse_bytes(l->r.from, op->out) >= LARGE;
-  if (!(much || in_memory(l->r.from, op->out)) || !mark_aligned(l, &list)) return (PieceList){0};
+  if (op->code != OP_concat || !is_outermost(layer->r.from, op)) return list;
+  list_pieces(layer, op, false, &list);
+  bool much = list.n >= MANY && fuse_bytes(layer->r.from, op->out) >= LARGE;
+  if (!(much || in_memory(layer->r.from, op->out)) || !mark_aligned(layer, &list))
+    return (PieceList){0};
   return list;
 }
 
 /* ---- sums ---- */
 
 /* Is v in a buffer that only this sum reads? */
-static bool is_earlier(const Lay *l, ValueId value) {
-  const Op *op = value_def(l->r.from, value);
-  return l->uses[value] == 1 && (!op || op->code == OP_loop);
+static bool is_earlier(const Lay *layer, ValueId value) {
+  const Op *op = value_def(layer->r.from, value);
+  return layer->uses[value] == 1 && (!op || op->code == OP_loop);
 }
 
 /* Made by what can add in its epilogue: unlike a sum of columns, say. */
-static bool adds_up(const Lay *l, ValueId value) {
-  const Op *op = value_def(l->r.from, value);
-  while (shows_all(op)) op = value_def(l->r.from, op->in[0]);
+static bool adds_up(const Lay *layer, ValueId value) {
+  const Op *op = value_def(layer->r.from, value);
+  while (shows_all(op)) op = value_def(layer->r.from, op->in[0]);
   OpFamily family = op_family(op->code);
-  return family == FAMILY_CONTRACT || family == FAMILY_SCATTER || ends_kernel(l, op);
+  return family == FAMILY_CONTRACT || family == FAMILY_SCATTER || ends_kernel(layer, op);
 }
 
 /* The concat that o adds to an earlier value, or NULL: *x is that one. */
-static const Op *added_concat(const Lay *l, const Op *o, ValueId *x) {
+static const Op *added_concat(const Lay *layer, const Op *o, ValueId *x) {
   for (uint32_t k = 0; o->code == OP_add && k < 2; k++) {
-    const Op *c = value_def(l->r.from, o->in[k]);
+    const Op *c = value_def(layer->r.from, o->in[k]);
     *x = o->in[1 - k];
-    if (c && c->code == OP_concat && l->uses[c->out] == 1 && is_outermost(l->r.from, c) &&
-        is_earlier(l, *x) && type_equal(value_type(l->r.from, *x), value_type(l->r.from, c->out)))
+    if (c && c->code == OP_concat && layer->uses[c->out] == 1 && is_outermost(layer->r.from, c) &&
+        is_earlier(layer, *x) &&
+        type_equal(value_type(layer->r.from, *x), value_type(layer->r.from, c->out)))
       return c;
   }
   return NULL;
 }
 
 /* Pieces of a sum that is laid over x; none if it is not. */
-static PieceList pieces_of_sum(Lay *l, const Op *o, ValueId *value) {
+static PieceList pieces_of_sum(Lay *layer, const Op *o, ValueId *value) {
   PieceList list = {0};
-  const Op *c = added_concat(l, o, value);
-  if (!c || !in_memory(l->r.from, o->out)) return list;
-  list_pieces(l, c, false, &list);
-  for (uint32_t i = 0; i < list.n; i++) list.at[i].direct &= adds_up(l, list.at[i].v);
-  if (!mark_aligned(l, &list)) return (PieceList){0};
+  const Op *c = added_concat(layer, o, value);
+  if (!c || !in_memory(layer->r.from, o->out)) return list;
+  list_pieces(layer, c, false, &list);
+  for (uint32_t i = 0; i < list.n; i++) list.at[i].direct &= adds_up(layer, list.at[i].v);
+  if (!mark_aligned(layer, &list)) return (PieceList){0};
   return list;
 }
 
-static ValueId view_as(Lay *l, const Op *like, bool back, ValueId value, Type type) {
+static ValueId view_as(Lay *layer, const Op *like, bool back, ValueId value, Type type) {
   OpCode c = !back || like->code == OP_rename ? like->code
              : like->code == OP_merge         ? OP_split
                                               : OP_merge;
-  Op *op = fn_op(l->r.m, l->r.to, c, 1, &value, 1, &type, like->loc);
+  Op *op = fn_op(layer->r.m, layer->r.to, c, 1, &value, 1, &type, like->loc);
   for (int i = 0; i < like->ngroups; i++) {
-    const Group *g = &like->group[i];
-    op_add_group(l->r.m, op, back ? group_map(g->nto, g->to, g->nfrom, g->from) : *g);
+    const Group *group = &like->group[i];
+    op_add_group(layer->r.m, op,
+                 back ? group_map(group->nto, group->to, group->nfrom, group->from) : *group);
   }
   return op->out;
 }
 
 /* The sum of v of the old function and a piece of x, made where v is made, below its views. */
-static ValueId add_below(Lay *l, ValueId value, ValueId piece) {
-  const Fn *fn = l->r.from;
+static ValueId add_below(Lay *layer, ValueId value, ValueId piece) {
+  const Fn *fn = layer->r.from;
   const Op *op = value_def(fn, value);
-  if (!shows_all(op)) return ir_binary(l->r.m, l->r.to, OP_add, piece, l->r.map[value], op->loc);
-  piece = view_as(l, op, true, piece, *value_type(fn, op->in[0]));
-  return view_as(l, op, false, add_below(l, op->in[0], piece), *value_type(fn, value));
+  if (!shows_all(op))
+    return ir_binary(layer->r.m, layer->r.to, OP_add, piece, layer->r.map[value], op->loc);
+  piece = view_as(layer, op, true, piece, *value_type(fn, op->in[0]));
+  return view_as(layer, op, false, add_below(layer, op->in[0], piece), *value_type(fn, value));
 }
 
 /* Of x, what lies from element `at` of the joined dim on, as p names it. */
-static ValueId piece_of(Lay *l, ValueId x, Str whole, Axis a, int64_t at) {
-  Type type = *value_type(l->r.to, x);
-  type.axis[type_find(&type, whole)] = a;
-  Group cut = group_map(1, &whole, 1, &a.dim);
-  ValueId v = emit_typed(l->r.m, l->r.to, OP_slice, 1, &x, &cut, type, (Loc){0});
-  attr_set_int(l->r.m, &vec_last(l->r.to->ops).attrs, ATTR_at, at);
+static ValueId piece_of(Lay *layer, ValueId x, Str whole, Axis axis, int64_t at) {
+  Type type = *value_type(layer->r.to, x);
+  type.axis[type_find(&type, whole)] = axis;
+  Group cut = group_map(1, &whole, 1, &axis.dim);
+  ValueId v = emit_typed(layer->r.m, layer->r.to, OP_slice, 1, &x, &cut, type, (Loc){0});
+  attr_set_int(layer->r.m, &vec_last(layer->r.to->ops).attrs, ATTR_at, at);
   return v;
 }
 
 /* ---- writing ---- */
 
-static Str new_dim(Lay *l, Str of) {
-  return intern_printf(l->r.m->ctx->names, "%s_laid%u", of, l->made++);
+static Str new_dim(Lay *layer, Str of) {
+  return intern_printf(layer->r.m->ctx->names, "%s_laid%u", of, layer->made++);
 }
 
-static int64_t size_of(const Lay *l, LaidPiece p) {
-  return type_size(value_type(l->r.to, p.v), p.dim);
+static int64_t size_of(const Lay *layer, LaidPiece piece) {
+  return type_size(value_type(layer->r.to, piece.v), piece.dim);
 }
 
-static void lay(Lay *l, ValueId value) { l->r.to->values.at[value].storage.view = VIEW_LAID; }
+static void lay(Lay *layer, ValueId value) {
+  layer->r.to->values.at[value].storage.view = VIEW_LAID;
+}
 
 /* n pieces under the name `to`, in as many steps as a list of dims needs. */
-static ValueId join(Lay *l, const LaidPiece *p, uint32_t n, Str to, bool laid, Loc loc) {
-  LaidPiece all = p[0];
+static ValueId join(Lay *layer, const LaidPiece *piece, uint32_t n, Str to, bool laid, Loc loc) {
+  LaidPiece all = piece[0];
   for (uint32_t i = 1; i < n;) {
     ValueId in[MAX_RANK] = {all.v};
     Str from[MAX_RANK] = {all.dim};
-    int64_t size = size_of(l, all);
+    int64_t size = size_of(layer, all);
     int k = 1;
     for (; k < MAX_RANK && i < n; k++, i++)
-      in[k] = p[i].v, from[k] = p[i].dim, size += size_of(l, p[i]);
-    Str name = i < n ? new_dim(l, to) : to;
-    Type type = *value_type(l->r.to, in[0]);
+      in[k] = piece[i].v, from[k] = piece[i].dim, size += size_of(layer, piece[i]);
+    Str name = i < n ? new_dim(layer, to) : to;
+    Type type = *value_type(layer->r.to, in[0]);
     type.axis[type_find(&type, from[0])] = (Axis){name, size};
     Group map = group_map(k, from, 1, &name);
-    all = (LaidPiece){emit_typed(l->r.m, l->r.to, OP_concat, (uint32_t)k, in, &map, type, loc),
-                      name, true};
-    if (laid) lay(l, all.v);
+    all = (LaidPiece){
+        emit_typed(layer->r.m, layer->r.to, OP_concat, (uint32_t)k, in, &map, type, loc), name,
+        true};
+    if (laid) lay(layer, all.v);
   }
   return all.v;
 }
 
 /* Neighbours without a kernel of their own become one piece. */
-static PieceList gather_rest(Lay *l, const PieceList *list, Str of, Loc loc) {
+static PieceList gather_rest(Lay *layer, const PieceList *list, Str of, Loc loc) {
   PieceList out = {0};
   for (uint32_t i = 0, n; i < list->n; i += n) {
-    LaidPiece p = list->at[i];
-    for (n = 1; !p.direct && i + n < list->n && !list->at[i + n].direct;) n++;
-    if (n > 1) p.dim = new_dim(l, of), p.v = join(l, &list->at[i], n, p.dim, false, loc);
-    vec_push(l->r.m->arena, out, p);
+    LaidPiece piece = list->at[i];
+    for (n = 1; !piece.direct && i + n < list->n && !list->at[i + n].direct;) n++;
+    if (n > 1)
+      piece.dim = new_dim(layer, of), piece.v = join(layer, &list->at[i], n, piece.dim, false, loc);
+    vec_push(layer->r.m->arena, out, piece);
   }
   return out;
 }
 
-static void write(Lay *l, const Op *op, PieceList list) {
+static void write(Lay *layer, const Op *op, PieceList list) {
   Str to = op->group[0].to[0];
-  for (uint32_t i = 0; i < list.n; i++) list.at[i].v = l->r.map[list.at[i].v];
-  PieceList pieces = gather_rest(l, &list, to, op->loc);
-  if (pieces.n > 1) l->r.map[op->out] = join(l, pieces.at, pieces.n, to, true, op->loc);
+  for (uint32_t i = 0; i < list.n; i++) list.at[i].v = layer->r.map[list.at[i].v];
+  PieceList pieces = gather_rest(layer, &list, to, op->loc);
+  if (pieces.n > 1) layer->r.map[op->out] = join(layer, pieces.at, pieces.n, to, true, op->loc);
   else
-    l->r.map[op->out] = ir_rename(l->r.m, l->r.to, pieces.at[0].v, pieces.at[0].dim, to, op->loc);
+    layer->r.map[op->out] =
+        ir_rename(layer->r.m, layer->r.to, pieces.at[0].v, pieces.at[0].dim, to, op->loc);
 }
 
-static void write_sum(Lay *l, const Op *o, PieceList list, ValueId value) {
-  const Op *c = added_concat(l, o, &value);
+static void write_sum(Lay *layer, const Op *o, PieceList list, ValueId value) {
+  const Op *c = added_concat(layer, o, &value);
   Str to = c->group[0].to[0];
   int64_t at = 0;
   PieceList pieces = {0};
-  value = l->r.map[value];
+  value = layer->r.map[value];
   for (uint32_t i = 0, n; i < list.n; i += n) {
-    LaidPiece p = list.at[i];
-    for (n = 1; !p.direct && i + n < list.n && !list.at[i + n].direct;) n++;
-    Axis a = {n > 1 ? new_dim(l, to) : p.dim, 0};
+    LaidPiece laid_piece = list.at[i];
+    for (n = 1; !laid_piece.direct && i + n < list.n && !list.at[i + n].direct;) n++;
+    Axis axis = {n > 1 ? new_dim(layer, to) : laid_piece.dim, 0};
     for (uint32_t k = i; k < i + n; k++)
-      a.size += type_size(value_type(l->r.from, list.at[k].v), list.at[k].dim);
-    ValueId piece = piece_of(l, value, to, a, at);
-    if (!p.direct) {
-      for (uint32_t k = i; k < i + n; k++) list.at[k].v = l->r.map[list.at[k].v];
-      ValueId rest = n > 1 ? join(l, &list.at[i], n, a.dim, false, o->loc) : list.at[i].v;
-      p.v = ir_binary(l->r.m, l->r.to, OP_add, piece, rest, o->loc);
-    } else p.v = add_below(l, p.v, piece);
-    p.dim = a.dim, at += a.size;
-    vec_push(l->r.m->arena, pieces, p);
+      axis.size += type_size(value_type(layer->r.from, list.at[k].v), list.at[k].dim);
+    ValueId piece = piece_of(layer, value, to, axis, at);
+    if (!laid_piece.direct) {
+      for (uint32_t k = i; k < i + n; k++) list.at[k].v = layer->r.map[list.at[k].v];
+      ValueId rest = n > 1 ? join(layer, &list.at[i], n, axis.dim, false, o->loc) : list.at[i].v;
+      laid_piece.v = ir_binary(layer->r.m, layer->r.to, OP_add, piece, rest, o->loc);
+    } else laid_piece.v = add_below(layer, laid_piece.v, piece);
+    laid_piece.dim = axis.dim, at += axis.size;
+    vec_push(layer->r.m->arena, pieces, laid_piece);
   }
-  l->r.map[o->out] = join(l, pieces.at, pieces.n, to, true, o->loc);
+  layer->r.map[o->out] = join(layer, pieces.at, pieces.n, to, true, o->loc);
 }
 
 /* Views of products that are added below them are not written where they were. */
-static void absorb_views(Lay *l, const PieceList *list) {
-  const Fn *fn = l->r.from;
+static void absorb_views(Lay *layer, const PieceList *list) {
+  const Fn *fn = layer->r.from;
   for (uint32_t i = 0; i < list->n; i++)
     for (const Op *op = value_def(fn, list->at[i].v); list->at[i].direct && shows_all(op);
          op = value_def(fn, op->in[0]))
-      l->absorbed[op - fn->ops.at] = true;
+      layer->absorbed[op - fn->ops.at] = true;
 }
 
 /* As few pieces as one concat has. */
-static bool is_sum(Lay *l, const Op *op, PieceList *list, ValueId *value) {
-  *list = pieces_of_sum(l, op, value);
+static bool is_sum(Lay *layer, const Op *op, PieceList *list, ValueId *value) {
+  *list = pieces_of_sum(layer, op, value);
   return list->n > 1 && list->n <= MAX_RANK;
 }
 
 Fn *fuse_lay(Module *module, const Fn *fn) {
-  Lay l = {.r = rebuild_begin(module, fn), .uses = fuse_uses(module->arena, fn)};
+  Lay layer = {.r = rebuild_begin(module, fn), .uses = fuse_uses(module->arena, fn)};
   PieceList list;
   ValueId value;
-  l.absorbed = ARENA_ARRAY(module->arena, bool, fn->ops.n + 1);
+  layer.absorbed = ARENA_ARRAY(module->arena, bool, fn->ops.n + 1);
   for (OpId i = fn->ops.n; i-- > 0;) {
     const Op *op = &fn->ops.at[i];
-    bool sum = is_sum(&l, op, &list, &value);
-    if (sum) absorb_views(&l, &list);
-    if (sum) op = added_concat(&l, op, &value), l.absorbed[fn->values.at[op->out].def] = true;
+    bool sum = is_sum(&layer, op, &list, &value);
+    if (sum) absorb_views(&layer, &list);
+    if (sum)
+      op = added_concat(&layer, op, &value), layer.absorbed[fn->values.at[op->out].def] = true;
     list = (PieceList){0};
-    if (sum || pieces_of(&l, op).n) list_pieces(&l, op, true, &list);
+    if (sum || pieces_of(&layer, op).n) list_pieces(&layer, op, true, &list);
   }
   for (OpId i = 0; i < fn->ops.n; i++) {
     const Op *op = &fn->ops.at[i];
-    if (l.absorbed[i]) continue;
-    if (is_sum(&l, op, &list, &value)) write_sum(&l, op, list, value);
-    else if ((list = pieces_of(&l, op)).n) write(&l, op, list);
-    else rebuild_op(&l.r, op);
+    if (layer.absorbed[i]) continue;
+    if (is_sum(&layer, op, &list, &value)) write_sum(&layer, op, list, value);
+    else if ((list = pieces_of(&layer, op)).n) write(&layer, op, list);
+    else rebuild_op(&layer.r, op);
   }
-  rebuild_results(&l.r);
-  return l.r.to;
+  rebuild_results(&layer.r);
+  return layer.r.to;
 }
 
 /* ---- what fuse must keep in memory ---- */

@@ -309,13 +309,13 @@ static void note_operands(const FuseRounds *rounds, RoundLink *link) {
 }
 
 static RoundLink *link_new(FuseRounds *rounds, OpId id, uint32_t results) {
-  RoundLink *l = ARENA_NEW(rounds->m->arena, RoundLink);
+  RoundLink *round_link = ARENA_NEW(rounds->m->arena, RoundLink);
   const Op *op = &rounds->f->ops.at[id];
-  *l = (RoundLink){.work = rounds->work, .loop = id, .s = loop_shape(op)};
-  l->same = ARENA_ARRAY(rounds->m->arena, uint32_t, results + 1);
-  l->taken = ARENA_ARRAY(rounds->m->arena, bool, op->nout + 1);
-  for (uint32_t i = 0; i < results; i++) l->same[i] = op->nout;
-  return l;
+  *round_link = (RoundLink){.work = rounds->work, .loop = id, .s = loop_shape(op)};
+  round_link->same = ARENA_ARRAY(rounds->m->arena, uint32_t, results + 1);
+  round_link->taken = ARENA_ARRAY(rounds->m->arena, bool, op->nout + 1);
+  for (uint32_t i = 0; i < results; i++) round_link->same[i] = op->nout;
+  return round_link;
 }
 
 /* The loop before link l: of the first of its results that continues one. */
@@ -401,10 +401,10 @@ typedef struct Inside { /* of a loop: its body with the work */
   ValueId *map; /* from values of the function to those of the new body */
 } Inside;
 
-static void add_args(Inside *n, const ValueList *more) {
+static void add_args(Inside *inside, const ValueList *more) {
   for (uint32_t i = 0; i < more->n; i++) {
-    Type slice = type_without(value_type(n->x->f, more->at[i]), &n->l->s.axis.dim, 1);
-    n->map[more->at[i]] = fn_arg(n->r.m, n->r.to, slice);
+    Type slice = type_without(value_type(inside->x->f, more->at[i]), &inside->l->s.axis.dim, 1);
+    inside->map[more->at[i]] = fn_arg(inside->r.m, inside->r.to, slice);
   }
 }
 
@@ -416,66 +416,68 @@ static bool is_gone(const Op *loop, const RoundLink *link, uint32_t k) {
 }
 
 /* The old arguments, behind those of each kind the new ones. */
-static void give_args(Inside *n, const Op *loop) {
-  const Fn *from = n->r.from;
-  uint32_t stacked = 1 + n->l->s.carry + n->l->s.invariant;
+static void give_args(Inside *inside, const Op *loop) {
+  const Fn *from = inside->r.from;
+  uint32_t stacked = 1 + inside->l->s.carry + inside->l->s.invariant;
   for (uint32_t i = 0; i < from->args.n; i++) {
     ValueId arg = from->args.at[i];
-    if (i == stacked) add_args(n, &n->l->invariant);
-    if (i && is_gone(loop, n->l, i - 1)) continue;
-    n->r.map[arg] = fn_arg(n->r.m, n->r.to, *value_type(from, arg));
-    if (i > n->l->s.carry) n->map[loop->in[i - 1]] = n->r.map[arg];
+    if (i == stacked) add_args(inside, &inside->l->invariant);
+    if (i && is_gone(loop, inside->l, i - 1)) continue;
+    inside->r.map[arg] = fn_arg(inside->r.m, inside->r.to, *value_type(from, arg));
+    if (i > inside->l->s.carry) inside->map[loop->in[i - 1]] = inside->r.map[arg];
   }
-  if (from->args.n == stacked) add_args(n, &n->l->invariant);
-  add_args(n, &n->l->stacked);
+  if (from->args.n == stacked) add_args(inside, &inside->l->invariant);
+  add_args(inside, &inside->l->stacked);
 }
 
-static void give_op(Inside *n, const Op *o) {
-  const Fn *fn = n->x->f;
+static void give_op(Inside *inside, const Op *o) {
+  const Fn *fn = inside->x->f;
   for (uint32_t k = 0; k < o->nin; k++)
-    if (n->map[o->in[k]] == NO_VALUE)
-      fn_clone_op(n->r.m, n->r.to, fn, value_def(fn, o->in[k]), n->map);
-  const Op *c = fn_clone_op(n->r.m, n->r.to, fn, o, n->map);
-  n->r.to->values.at[c->out].type = type_without(value_type(fn, o->out), &n->l->s.axis.dim, 1);
+    if (inside->map[o->in[k]] == NO_VALUE)
+      fn_clone_op(inside->r.m, inside->r.to, fn, value_def(fn, o->in[k]), inside->map);
+  const Op *c = fn_clone_op(inside->r.m, inside->r.to, fn, o, inside->map);
+  inside->r.to->values.at[c->out].type =
+      type_without(value_type(fn, o->out), &inside->l->s.axis.dim, 1);
 }
 
-static void give_result(Inside *n, ValueList *gives, ValueId of, ValueId value) {
-  fn_result(n->r.m, n->r.to, value);
-  vec_push(n->r.m->arena, *gives, of);
+static void give_result(Inside *inside, ValueList *gives, ValueId of, ValueId value) {
+  fn_result(inside->r.m, inside->r.to, value);
+  vec_push(inside->r.m->arena, *gives, of);
 }
 
-static void give_work(Inside *n, RoundLink *link) {
-  const FuseRounds *rounds = n->x;
+static void give_work(Inside *inside, RoundLink *link) {
+  const FuseRounds *rounds = inside->x;
   const RoundWork *work = link->work;
   for (OpId i = work->loop + 1; i < rounds->f->ops.n; i++) {
     const Op *op = &rounds->f->ops.at[i];
     if (!work->op[i]) continue;
-    give_op(n, op);
+    give_op(inside, op);
     if (read_later(rounds->f, work->loop, work->op, op->out))
-      give_result(n, &link->gives, op->out, n->map[op->out]);
+      give_result(inside, &link->gives, op->out, inside->map[op->out]);
   }
 }
 
 static Fn *working_body(const FuseRounds *rounds, RoundLink *link) {
   const Op *loop = &rounds->f->ops.at[link->loop], *last = &rounds->f->ops.at[link->work->loop];
   const Fn *from = loop->callee;
-  Inside n = {
+  Inside inside = {
       rounds,
       link,
       {rounds->m, from, fn_new(rounds->m, from->kind, from->name), value_map(rounds->m, from)},
       value_map(rounds->m, rounds->f)};
-  n.r.to->loc = from->loc;
+  inside.r.to->loc = from->loc;
   for (uint32_t i = 0; i < from->attrs.n; i++)
-    vec_push(rounds->m->arena, n.r.to->attrs, from->attrs.at[i]);
-  give_args(&n, loop);
-  for (OpId i = 0; i < from->ops.n; i++) rebuild_op(&n.r, &from->ops.at[i]);
+    vec_push(rounds->m->arena, inside.r.to->attrs, from->attrs.at[i]);
+  give_args(&inside, loop);
+  for (OpId i = 0; i < from->ops.n; i++) rebuild_op(&inside.r, &from->ops.at[i]);
   for (uint32_t i = 0; i < loop->nout; i++)
-    if (!link->taken[i]) give_result(&n, &link->gives, loop->out + i, n.r.map[from->results.at[i]]);
+    if (!link->taken[i])
+      give_result(&inside, &link->gives, loop->out + i, inside.r.map[from->results.at[i]]);
   for (uint32_t i = link->s.carry; i < last->nout; i++)
     if (link->same[i] < loop->nout && link->taken[link->same[i]])
-      n.map[last->out + i] = n.r.map[from->results.at[link->same[i]]];
-  give_work(&n, link);
-  return n.r.to;
+      inside.map[last->out + i] = inside.r.map[from->results.at[link->same[i]]];
+  give_work(&inside, link);
+  return inside.r.to;
 }
 
 /* ---- the function ---- */
@@ -502,32 +504,34 @@ typedef struct RoundOperands { /* of a new loop */
   VEC(ValueId) old;
 } RoundOperands;
 
-static void add_operand(Rebuild *rebuild, RoundOperands *n, ValueId value, ValueId old) {
-  vec_push(rebuild->m->arena, n->in, value);
-  vec_push(rebuild->m->arena, n->old, old);
+static void add_operand(Rebuild *rebuild, RoundOperands *operands, ValueId value, ValueId old) {
+  vec_push(rebuild->m->arena, operands->in, value);
+  vec_push(rebuild->m->arena, operands->old, old);
 }
 
 static RoundOperands working_operands(Rebuild *rebuild, const Op *op, const RoundLink *link,
                                       LoopShape *shape) {
-  RoundOperands n = {0};
+  RoundOperands operands = {0};
   uint32_t whole = shape->carry + shape->invariant;
-  for (uint32_t k = 0; k < whole; k++) add_operand(rebuild, &n, rebuild->map[op->in[k]], op->in[k]);
+  for (uint32_t k = 0; k < whole; k++)
+    add_operand(rebuild, &operands, rebuild->map[op->in[k]], op->in[k]);
   for (uint32_t i = 0; i < link->invariant.n; i++)
-    add_operand(rebuild, &n, risen(rebuild, link->invariant.at[i]), link->invariant.at[i]);
-  shape->invariant = n.in.n - shape->carry;
+    add_operand(rebuild, &operands, risen(rebuild, link->invariant.at[i]), link->invariant.at[i]);
+  shape->invariant = operands.in.n - shape->carry;
   for (uint32_t k = whole; k < op->nin; k++)
     if (!is_gone(op, link, k))
-      add_operand(rebuild, &n, operand(rebuild, link, op->in[k]), op->in[k]);
+      add_operand(rebuild, &operands, operand(rebuild, link, op->in[k]), op->in[k]);
   for (uint32_t i = 0; i < link->stacked.n; i++)
-    add_operand(rebuild, &n, operand(rebuild, link, link->stacked.at[i]), link->stacked.at[i]);
-  shape->stacked = n.in.n - shape->carry - shape->invariant;
-  return n;
+    add_operand(rebuild, &operands, operand(rebuild, link, link->stacked.at[i]),
+                link->stacked.at[i]);
+  shape->stacked = operands.in.n - shape->carry - shape->invariant;
+  return operands;
 }
 
 /* Attribute `into` of a new loop: old results go on with what they did, new ones with their buffer.
  */
 static void working_stacks(Rebuild *rebuild, const Op *op, const RoundLink *link,
-                           const RoundOperands *n, LoopShape *shape) {
+                           const RoundOperands *operands, LoopShape *shape) {
   int64_t *into = ARENA_ARRAY(rebuild->m->arena, int64_t, link->gives.n + 1);
   for (uint32_t i = shape->carry; i < link->gives.n; i++) {
     ValueId value = link->gives.at[i], buffer = link->work->buffer[value];
@@ -535,17 +539,19 @@ static void working_stacks(Rebuild *rebuild, const Op *op, const RoundLink *link
     uint32_t on = old ? loop_continues(op, value - op->out) : NO_VALUE;
     if (on != NO_VALUE) buffer = op->in[on];
     into[i - shape->carry] = old ? loop_into(&link->s, value - op->out) : INTO_OWN;
-    for (uint32_t k = shape->carry + shape->invariant; buffer != NO_VALUE && k < n->old.n; k++)
-      if (n->old.at[k] == buffer) into[i - shape->carry] = k - shape->carry - shape->invariant;
+    for (uint32_t k = shape->carry + shape->invariant; buffer != NO_VALUE && k < operands->old.n;
+         k++)
+      if (operands->old.at[k] == buffer)
+        into[i - shape->carry] = k - shape->carry - shape->invariant;
   }
   shape->into = into, shape->ninto = link->gives.n - shape->carry;
 }
 
 static void working_loop(Rebuild *rebuild, const Op *o, const RoundLink *link) {
   LoopShape shape = link->s;
-  RoundOperands n = working_operands(rebuild, o, link, &shape);
-  working_stacks(rebuild, o, link, &n, &shape);
-  const Op *c = rebuild_loop(rebuild->m, rebuild->to, o->callee, shape, n.in.at, o->loc);
+  RoundOperands operands = working_operands(rebuild, o, link, &shape);
+  working_stacks(rebuild, o, link, &operands, &shape);
+  const Op *c = rebuild_loop(rebuild->m, rebuild->to, o->callee, shape, operands.in.at, o->loc);
   for (uint32_t i = 0; i < link->gives.n; i++) rebuild->map[link->gives.at[i]] = c->out + i;
 }
 
@@ -569,8 +575,9 @@ static bool work_in_rounds(Module *module, Fn *fn) {
   for (OpId i = 0; i < fn->ops.n; i++) {
     RoundWork *work = fn->ops.at[i].code == OP_loop ? work_of(&rounds, i) : NULL;
     for (uint32_t k = 0; work && k < work->link.n; k++) {
-      RoundLink *l = link[work->link.at[k]->loop] = work->link.at[k];
-      module_replace(module, fn->ops.at[l->loop].callee, working_body(&rounds, l));
+      RoundLink *round_link = link[work->link.at[k]->loop] = work->link.at[k];
+      module_replace(module, fn->ops.at[round_link->loop].callee,
+                     working_body(&rounds, round_link));
       any = true;
     }
   }

@@ -62,19 +62,21 @@ typedef struct SunkUpdate {
 } SunkUpdate;
 
 /* Does what element-wise ops make of the product end in a result or a global? */
-static bool update_of(Arena *arena, SunkUpdate *u) {
-  const Fn *fn = u->f;
+static bool update_of(Arena *arena, SunkUpdate *update) {
+  const Fn *fn = update->f;
   bool ends = false;
-  u->own = ARENA_ARRAY(arena, bool, fn->values.n + 1),
-  u->follows = ARENA_ARRAY(arena, bool, fn->values.n + 1);
-  u->own[fn->ops.at[u->product].out] = u->follows[fn->ops.at[u->product].out] = true;
-  for (OpId i = u->product + 1; i < fn->ops.n; i++) {
+  update->own = ARENA_ARRAY(arena, bool, fn->values.n + 1),
+  update->follows = ARENA_ARRAY(arena, bool, fn->values.n + 1);
+  update->own[fn->ops.at[update->product].out] = update->follows[fn->ops.at[update->product].out] =
+      true;
+  for (OpId i = update->product + 1; i < fn->ops.n; i++) {
     const Op *op = &fn->ops.at[i];
-    bool own = op_family(op->code) == FAMILY_ELEM && fuse_reads(op, u->own),
-         follows = fuse_reads(op, u->follows);
-    for (uint32_t k = 0; k < op->nin; k++) own &= u->own[op->in[k]] || !u->follows[op->in[k]];
+    bool own = op_family(op->code) == FAMILY_ELEM && fuse_reads(op, update->own),
+         follows = fuse_reads(op, update->follows);
+    for (uint32_t k = 0; k < op->nin; k++)
+      own &= update->own[op->in[k]] || !update->follows[op->in[k]];
     for (uint32_t k = 0; k < op->nout; k++)
-      u->own[op->out + k] = own, u->follows[op->out + k] = follows;
+      update->own[op->out + k] = own, update->follows[op->out + k] = follows;
     ends |= own && leaves(fn, op->out);
   }
   return ends;
@@ -94,67 +96,68 @@ static bool may_rise(const Fn *fn, ValueId value, OpId at) {
 }
 
 /* What other products make of v, or of what it is by element, if the update reads v. */
-static void note_readers(Arena *arena, const SunkUpdate *u, ValueId value, ValueList *wait) {
-  const Fn *fn = u->f;
+static void note_readers(Arena *arena, const SunkUpdate *update, ValueId value, ValueList *wait) {
+  const Fn *fn = update->f;
   bool *same = ARENA_ARRAY(arena, bool, fn->values.n + 1), updates = false;
   uint32_t before = wait->n;
   same[value] = true;
   for (OpId i = 0; i < fn->ops.n; i++) {
     const Op *op = &fn->ops.at[i];
-    if (!op->nout || i == u->product || !fuse_reads(op, same)) continue;
+    if (!op->nout || i == update->product || !fuse_reads(op, same)) continue;
     if (op_family(op->code) == FAMILY_CONTRACT) {
-      if (!u->follows[op->out] && may_rise(fn, op->out, u->product))
+      if (!update->follows[op->out] && may_rise(fn, op->out, update->product))
         vec_push(arena, *wait, op->out);
     } else if (op_family(op->code) == FAMILY_ELEM) {
-      updates |= u->own[op->out];
-      same[op->out] = !u->own[op->out];
+      updates |= update->own[op->out];
+      same[op->out] = !update->own[op->out];
     }
   }
   if (!updates) wait->n = before;
 }
 
 static ValueList waits_for(Arena *arena, const Fn *fn, OpId product) {
-  SunkUpdate u = {.f = fn, .product = product};
+  SunkUpdate update = {.f = fn, .product = product};
   const Op *op = &fn->ops.at[product];
   ValueList wait = {0};
-  if (op_family(op->code) != FAMILY_CONTRACT || !update_of(arena, &u)) return wait;
+  if (op_family(op->code) != FAMILY_CONTRACT || !update_of(arena, &update)) return wait;
   for (ValueId value = 0; value < fn->values.n; value++) {
     const Op *def = value_def(fn, value);
     bool given = !def || def->code == OP_load;
     if (given && type_count(value_type(fn, value)) == type_count(value_type(fn, op->out)))
-      note_readers(arena, &u, value, &wait);
+      note_readers(arena, &update, value, &wait);
   }
   return wait;
 }
 
 static void need(Sink *s, ValueId v);
 
-static void write(Sink *s, OpId i) {
-  const Op *op = &s->r.from->ops.at[i];
-  s->busy[i] = true; /* updates may wait for each other */
-  for (uint32_t k = 0; k < s->wait[i].n; k++)
-    if (!s->busy[s->r.from->values.at[s->wait[i].at[k]].def]) need(s, s->wait[i].at[k]);
+static void write(Sink *sink, OpId i) {
+  const Op *op = &sink->r.from->ops.at[i];
+  sink->busy[i] = true; /* updates may wait for each other */
+  for (uint32_t k = 0; k < sink->wait[i].n; k++)
+    if (!sink->busy[sink->r.from->values.at[sink->wait[i].at[k]].def])
+      need(sink, sink->wait[i].at[k]);
   for (uint32_t k = 0; k < op->nin; k++)
-    if (!scatters(s->r.from, op->in[k])) need(s, op->in[k]);
-  for (uint32_t k = 0; k < op->nin; k++) need(s, op->in[k]);
-  if (!op->nout || s->r.map[op->out] == NO_VALUE) rebuild_op(&s->r, op);
+    if (!scatters(sink->r.from, op->in[k])) need(sink, op->in[k]);
+  for (uint32_t k = 0; k < op->nin; k++) need(sink, op->in[k]);
+  if (!op->nout || sink->r.map[op->out] == NO_VALUE) rebuild_op(&sink->r, op);
 }
 
-static void need(Sink *s, ValueId value) {
-  if (s->r.map[value] == NO_VALUE) write(s, s->r.from->values.at[value].def);
+static void need(Sink *sink, ValueId value) {
+  if (sink->r.map[value] == NO_VALUE) write(sink, sink->r.from->values.at[value].def);
 }
 
 Fn *fuse_sink(Module *module, const Fn *fn) {
-  Sink s = {rebuild_begin(module, fn), ARENA_ARRAY(module->arena, bool, fn->ops.n + 1),
-            ARENA_ARRAY(module->arena, ValueList, fn->ops.n + 1),
-            ARENA_ARRAY(module->arena, bool, fn->ops.n + 1)};
+  Sink sink = {rebuild_begin(module, fn), ARENA_ARRAY(module->arena, bool, fn->ops.n + 1),
+               ARENA_ARRAY(module->arena, ValueList, fn->ops.n + 1),
+               ARENA_ARRAY(module->arena, bool, fn->ops.n + 1)};
   for (OpId i = 0; i < fn->ops.n; i++)
-    s.late[i] = sinks(fn, &fn->ops.at[i]), s.wait[i] = waits_for(module->arena, fn, i);
+    sink.late[i] = sinks(fn, &fn->ops.at[i]), sink.wait[i] = waits_for(module->arena, fn, i);
   for (OpId i = 0; i < fn->ops.n; i++) {
     const Op *op = &fn->ops.at[i];
-    if (!s.late[i] && (!op->nout || s.r.map[op->out] == NO_VALUE)) write(&s, i);
+    if (!sink.late[i] && (!op->nout || sink.r.map[op->out] == NO_VALUE)) write(&sink, i);
   }
-  for (uint32_t i = 0; i < fn->results.n; i++) need(&s, fn->results.at[i]);
-  rebuild_results(&s.r);
-  return s.r.to;
+  for (uint32_t i = 0; i < fn->results.n; i++) need(&sink, fn->results.at[i]);
+  rebuild_results(&sink.r);
+  return sink.r.to;
 }

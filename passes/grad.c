@@ -29,12 +29,12 @@ static bool any_varied(const Op *o, const bool *varied) {
 bool *varied_body(Module *m, const Fn *f, const Op *loop, const bool *varied) {
   (void)f;
   const Fn *body = loop->callee;
-  LoopShape s = loop_shape(loop);
+  LoopShape shape = loop_shape(loop);
   bool *args = ARENA_ARRAY(m->arena, bool, body->args.n + 1);
   for (uint32_t i = 0; i < loop->nin; i++) args[i + 1] = varied[loop->in[i]];
   for (;;) {
     bool *values = varied_values(m, body, args), again = false;
-    for (uint32_t i = 0; i < s.carry; i++)
+    for (uint32_t i = 0; i < shape.carry; i++)
       if (values[body->results.at[i]] && !args[i + 1]) args[i + 1] = again = true;
     if (!again) return values;
   }
@@ -42,10 +42,10 @@ bool *varied_body(Module *m, const Fn *f, const Op *loop, const bool *varied) {
 
 static void vary_loop(Module *m, const Fn *f, const Op *o, bool *varied) {
   const bool *body = varied_body(m, f, o, varied);
-  LoopShape s = loop_shape(o);
+  LoopShape shape = loop_shape(o);
   for (uint32_t i = 0; i < o->nout; i++) {
     varied[o->out + i] = body[o->callee->results.at[i]];
-    if (i < s.carry) varied[o->out + i] |= body[o->callee->args.at[i + 1]];
+    if (i < shape.carry) varied[o->out + i] |= body[o->callee->args.at[i + 1]];
   }
 }
 
@@ -68,13 +68,13 @@ bool *varied_values(Module *m, const Fn *f, const bool *args) {
 }
 
 Back *back_new(Module *m, const Fn *f, const bool *varied) {
-  Back *k = ARENA_NEW(m->arena, Back);
-  k->m = m, k->f = f, k->varied = varied;
-  k->b = fn_new(m, FN_BODY, f->name);
-  k->parts = ARENA_ARRAY(m->arena, ValueList, f->values.n + 1);
-  k->total = value_map(m, f), k->readable = value_map(m, f);
-  k->extended = ARENA_ARRAY(m->arena, Extended, f->ops.n + 1);
-  return k;
+  Back *back = ARENA_NEW(m->arena, Back);
+  back->m = m, back->f = f, back->varied = varied;
+  back->b = fn_new(m, FN_BODY, f->name);
+  back->parts = ARENA_ARRAY(m->arena, ValueList, f->values.n + 1);
+  back->total = value_map(m, f), back->readable = value_map(m, f);
+  back->extended = ARENA_ARRAY(m->arena, Extended, f->ops.n + 1);
+  return back;
 }
 
 /* Constants and positions are made again rather than kept. */
@@ -82,111 +82,112 @@ static bool made_again(const Op *def) {
   return def && (def->code == OP_const || def->code == OP_iota);
 }
 
-ValueId back_read(Back *k, ValueId v) {
-  must(v < k->f->values.n, "grad reads %%%u of %s", v, k->f->name);
-  if (k->readable[v] != NO_VALUE) return k->readable[v];
-  const Op *def = value_def(k->f, v);
+ValueId back_read(Back *back, ValueId v) {
+  must(v < back->f->values.n, "grad reads %%%u of %s", v, back->f->name);
+  if (back->readable[v] != NO_VALUE) return back->readable[v];
+  const Op *def = value_def(back->f, v);
   if (made_again(def)) {
-    fn_clone_op(k->m, k->b, k->f, def, k->readable);
+    fn_clone_op(back->m, back->b, back->f, def, back->readable);
   } else {
-    k->readable[v] = fn_arg(k->m, k->b, *value_type(k->f, v));
-    vec_push(k->m->arena, k->reads, (Read){v, NO_OP, 0, k->readable[v]});
+    back->readable[v] = fn_arg(back->m, back->b, *value_type(back->f, v));
+    vec_push(back->m->arena, back->reads, (Read){v, NO_OP, 0, back->readable[v]});
   }
-  return k->readable[v];
+  return back->readable[v];
 }
 
-ValueId back_read_extra(Back *k, OpId loop, uint32_t extra, Type t) {
-  ValueId arg = fn_arg(k->m, k->b, t);
-  vec_push(k->m->arena, k->reads, (Read){NO_VALUE, loop, extra, arg});
+ValueId back_read_extra(Back *back, OpId loop, uint32_t extra, Type t) {
+  ValueId arg = fn_arg(back->m, back->b, t);
+  vec_push(back->m->arena, back->reads, (Read){NO_VALUE, loop, extra, arg});
   return arg;
 }
 
-void back_seed(Back *k, ValueId v, ValueId g) {
-  if (!type_same_dims(value_type(k->b, g), value_type(k->f, v)))
-    bug("gradient of %%%u in %s has other dims", v, k->f->name);
-  must(k->total[v] == NO_VALUE, "the gradient of %%%u of %s has been added up already", v,
-       k->f->name);
-  must(value_type(k->b, g)->elem == value_type(k->f, v)->elem,
-       "the gradient of %%%u of %s has another type", v, k->f->name);
-  vec_push(k->m->arena, k->parts[v], g);
+void back_seed(Back *back, ValueId v, ValueId g) {
+  if (!type_same_dims(value_type(back->b, g), value_type(back->f, v)))
+    bug("gradient of %%%u in %s has other dims", v, back->f->name);
+  must(back->total[v] == NO_VALUE, "the gradient of %%%u of %s has been added up already", v,
+       back->f->name);
+  must(value_type(back->b, g)->elem == value_type(back->f, v)->elem,
+       "the gradient of %%%u of %s has another type", v, back->f->name);
+  vec_push(back->m->arena, back->parts[v], g);
 }
 
 /* Starts the chain with a part that has the value's own order of dims, if one does: the sum takes
  * it over. */
-static uint32_t first_part(const Back *k, ValueId v) {
-  const ValueList *l = &k->parts[v];
+static uint32_t first_part(const Back *back, ValueId v) {
+  const ValueList *l = &back->parts[v];
   for (uint32_t i = 0; i < l->n; i++)
-    if (type_equal(value_type(k->b, l->at[i]), value_type(k->f, v))) return i;
+    if (type_equal(value_type(back->b, l->at[i]), value_type(back->f, v))) return i;
   return 0;
 }
 
-ValueId back_total(Back *k, ValueId v) {
-  if (k->total[v] != NO_VALUE || !k->parts[v].n) return k->total[v];
-  uint32_t first = first_part(k, v);
-  ValueId sum = k->parts[v].at[first];
-  for (uint32_t i = 0; i < k->parts[v].n; i++)
-    if (i != first) sum = grad_binary(k, OP_add, sum, k->parts[v].at[i]);
-  return k->total[v] = sum;
+ValueId back_total(Back *back, ValueId v) {
+  if (back->total[v] != NO_VALUE || !back->parts[v].n) return back->total[v];
+  uint32_t first = first_part(back, v);
+  ValueId sum = back->parts[v].at[first];
+  for (uint32_t i = 0; i < back->parts[v].n; i++)
+    if (i != first) sum = grad_binary(back, OP_add, sum, back->parts[v].at[i]);
+  return back->total[v] = sum;
 }
 
-static bool gradients_of_results(Back *k, const Op *o, ValueId *dy) {
+static bool gradients_of_results(Back *back, const Op *o, ValueId *dy) {
   bool any = false;
   for (uint32_t i = 0; i < o->nout; i++)
-    dy[i] = back_total(k, o->out + i), any |= dy[i] != NO_VALUE;
+    dy[i] = back_total(back, o->out + i), any |= dy[i] != NO_VALUE;
   return any;
 }
 
-static void back_op(Back *k, const Op *o) {
+static void back_op(Back *back, const Op *o) {
   if (o->code == OP_load || !o->nout) return;
-  k->loc = o->loc;
-  ValueId *dy = ARENA_ARRAY(k->m->arena, ValueId, o->nout);
-  if (!gradients_of_results(k, o, dy)) return;
+  back->loc = o->loc;
+  ValueId *dy = ARENA_ARRAY(back->m->arena, ValueId, o->nout);
+  if (!gradients_of_results(back, o, dy)) return;
   bool part = attr_get(&o->attrs, ATTR_of) != NULL; /* of a stack: made by recompute, behind grad */
   if (rules[o->code] && !part) {
-    rules[o->code](k, o, dy);
+    rules[o->code](back, o, dy);
     return;
   }
   Report *r =
-      diag_at(k->m->ctx->diag, "E0901", span_of(k->m, o->loc), "no gradient rule for `%s`%s",
+      diag_at(back->m->ctx->diag, "E0901", span_of(back->m, o->loc), "no gradient rule for `%s`%s",
               op_name(o->code), part ? " over a part of a stack" : "");
   diag_help(r, "`stop_gradient` around it, if its gradient is not wanted");
 }
 
-void back_run(Back *k) {
-  for (uint32_t i = k->f->ops.n; i-- > 0;) back_op(k, &k->f->ops.at[i]);
+void back_run(Back *back) {
+  for (uint32_t i = back->f->ops.n; i-- > 0;) back_op(back, &back->f->ops.at[i]);
 }
 
-static void clone_extended(Back *k, Rebuild *r, OpId id) {
-  const Op *o = &k->f->ops.at[id];
-  if (!k->extended[id].body) {
-    rebuild_op(r, o);
+static void clone_extended(Back *back, Rebuild *rebuild, OpId id) {
+  const Op *o = &back->f->ops.at[id];
+  if (!back->extended[id].body) {
+    rebuild_op(rebuild, o);
     return;
   }
-  ValueId *in = ARENA_ARRAY(k->m->arena, ValueId, o->nin + 1);
-  for (uint32_t i = 0; i < o->nin; i++) in[i] = r->map[o->in[i]];
-  const Op *n = rebuild_loop(k->m, r->to, k->extended[id].body, loop_shape(o), in, o->loc);
-  for (uint32_t i = 0; i < o->nout; i++) r->map[o->out + i] = n->out + i;
+  ValueId *in = ARENA_ARRAY(back->m->arena, ValueId, o->nin + 1);
+  for (uint32_t i = 0; i < o->nin; i++) in[i] = rebuild->map[o->in[i]];
+  const Op *n =
+      rebuild_loop(back->m, rebuild->to, back->extended[id].body, loop_shape(o), in, o->loc);
+  for (uint32_t i = 0; i < o->nout; i++) rebuild->map[o->out + i] = n->out + i;
 }
 
 /* Where extended loops ended up is found again by following their first result. */
-Fn *extended_forward(Back *k, Rebuild *r) {
-  *r = rebuild_begin(k->m, k->f);
-  for (OpId i = 0; i < k->f->ops.n; i++) clone_extended(k, r, i);
-  rebuild_results(r);
-  return r->to;
+Fn *extended_forward(Back *back, Rebuild *rebuild) {
+  *rebuild = rebuild_begin(back->m, back->f);
+  for (OpId i = 0; i < back->f->ops.n; i++) clone_extended(back, rebuild, i);
+  rebuild_results(rebuild);
+  return rebuild->to;
 }
 
-static ValueId extra_value(const Back *k, const Rebuild *r, const Read *d) {
-  const Op *o = &k->f->ops.at[d->loop];
-  ValueId first = r->map[o->out];
+static ValueId extra_value(const Back *back, const Rebuild *rebuild, const Read *d) {
+  const Op *o = &back->f->ops.at[d->loop];
+  ValueId first = rebuild->map[o->out];
   return first + o->nout + d->extra;
 }
 
-ValueId *map_reads(Back *k, const Rebuild *r) {
-  ValueId *map = value_map(k->m, k->b);
-  for (uint32_t i = 0; i < k->reads.n; i++) {
-    const Read *d = &k->reads.at[i];
-    map[d->arg] = d->value != NO_VALUE ? r->map[d->value] : extra_value(k, r, d);
+ValueId *map_reads(Back *back, const Rebuild *rebuild) {
+  ValueId *map = value_map(back->m, back->b);
+  for (uint32_t i = 0; i < back->reads.n; i++) {
+    const Read *d = &back->reads.at[i];
+    map[d->arg] = d->value != NO_VALUE ? rebuild->map[d->value] : extra_value(back, rebuild, d);
   }
   return map;
 }
@@ -199,66 +200,67 @@ static const Op *loss_store(Module *m, const Fn *step) {
 }
 
 /* The gradient of a parameter that several loads read is the sum over them. */
-static ValueId parameter_gradient(Back *k, const Global *g) {
+static ValueId parameter_gradient(Back *back, const Global *global) {
   ValueId sum = NO_VALUE;
-  for (uint32_t i = 0; i < k->f->ops.n; i++) {
-    const Op *o = &k->f->ops.at[i];
-    if (o->code != OP_load || o->global != g) continue;
-    ValueId d = back_total(k, o->out);
-    if (d != NO_VALUE) sum = sum == NO_VALUE ? d : grad_binary(k, OP_add, sum, d);
+  for (uint32_t i = 0; i < back->f->ops.n; i++) {
+    const Op *o = &back->f->ops.at[i];
+    if (o->code != OP_load || o->global != global) continue;
+    ValueId d = back_total(back, o->out);
+    if (d != NO_VALUE) sum = sum == NO_VALUE ? d : grad_binary(back, OP_add, sum, d);
   }
   return sum;
 }
 
 /* A parameter that no entry but init reads was warned of where it is declared. */
-static bool is_read(Module *m, const Global *g) {
+static bool is_read(Module *m, const Global *global) {
   const Fn *init = entry_of(m, "init");
   for (uint32_t n = 0; n < m->fns.n; n++)
     for (uint32_t i = 0; m->fns.at[n] != init && i < m->fns.at[n]->ops.n; i++) {
       const Op *o = &m->fns.at[n]->ops.at[i];
-      if (o->code == OP_load && o->global == g) return true;
+      if (o->code == OP_load && o->global == global) return true;
     }
   return false;
 }
 
-static void warn_unused(Module *m, const Global *g) {
-  if (!is_read(m, g)) return;
-  Report *r = diag_at(m->ctx->diag, "W0501", span_of(m, g->loc), "parameter `%s` gets no gradient",
-                      g->name);
+static void warn_unused(Module *m, const Global *global) {
+  if (!is_read(m, global)) return;
+  Report *r = diag_at(m->ctx->diag, "W0501", span_of(m, global->loc),
+                      "parameter `%s` gets no gradient", global->name);
   diag_label(r, "the loss does not depend on it");
   diag_help(r, "mark it `@frozen` if that is intended");
 }
 
-static Global *gradient_output(Module *m, const Global *g) {
-  Str name = intern_printf(m->ctx->names, "grad.%s", g->name);
+static Global *gradient_output(Module *m, const Global *global) {
+  Str name = intern_printf(m->ctx->names, "grad.%s", global->name);
   Global *out = module_global(m, name);
-  return out ? out : module_add_global(m, GLOBAL_OUTPUT, name, g->type, g->loc);
+  return out ? out : module_add_global(m, GLOBAL_OUTPUT, name, global->type, global->loc);
 }
 
 static void store_gradients(Module *m, Fn *to, const ValueId *map, const ValueId *of) {
   uint32_t n = m->globals.n;
   for (uint32_t i = 0; i < n; i++) {
-    Global *g = m->globals.at[i];
-    if (g->kind != GLOBAL_PARAM || g->frozen) continue;
-    if (of[i] == NO_VALUE) warn_unused(m, g);
-    else ir_store(m, to, gradient_output(m, g), map[of[i]], g->loc);
+    Global *global = m->globals.at[i];
+    if (global->kind != GLOBAL_PARAM || global->frozen) continue;
+    if (of[i] == NO_VALUE) warn_unused(m, global);
+    else ir_store(m, to, gradient_output(m, global), map[of[i]], global->loc);
   }
 }
 
 static void differentiate_step(Module *m, Fn *step, const Op *loss) {
-  Back *k = back_new(m, step, varied_values(m, step, NULL));
-  k->loc = loss->loc;
-  if (k->varied[loss->in[0]])
-    back_seed(k, loss->in[0],
-              loss_scale_seed(m, k->b, value_type(step, loss->in[0])->elem, loss->loc));
-  back_run(k);
+  Back *back = back_new(m, step, varied_values(m, step, NULL));
+  back->loc = loss->loc;
+  if (back->varied[loss->in[0]])
+    back_seed(back, loss->in[0],
+              loss_scale_seed(m, back->b, value_type(step, loss->in[0])->elem, loss->loc));
+  back_run(back);
   ValueId *of = ARENA_ARRAY(m->arena, ValueId, m->globals.n + 1);
-  for (uint32_t i = 0; i < m->globals.n; i++) of[i] = parameter_gradient(k, m->globals.at[i]);
+  for (uint32_t i = 0; i < m->globals.n; i++) of[i] = parameter_gradient(back, m->globals.at[i]);
   if (diag_errors(m->ctx->diag)) return;
-  Rebuild r;
-  Fn *to = extended_forward(k, &r);
-  ValueId *map = map_reads(k, &r);
-  for (uint32_t i = 0; i < k->b->ops.n; i++) fn_clone_op(m, to, k->b, &k->b->ops.at[i], map);
+  Rebuild rebuild;
+  Fn *to = extended_forward(back, &rebuild);
+  ValueId *map = map_reads(back, &rebuild);
+  for (uint32_t i = 0; i < back->b->ops.n; i++)
+    fn_clone_op(m, to, back->b, &back->b->ops.at[i], map);
   store_gradients(m, to, map, of);
   module_replace(m, step, to);
   module_collect(m);

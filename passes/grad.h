@@ -39,21 +39,23 @@ typedef void GradRule(Back *k, const Op *o,
                       const ValueId *dy); /* dy[i]: gradient of result i or NO_VALUE */
 
 Back *back_new(Module *m, const Fn *f, const bool *varied);
-void back_run(Back *k); /* all ops of f, last to first; seeds were given */
+void back_run(Back *back); /* all ops of f, last to first; seeds were given */
 bool *varied_values(Module *m, const Fn *f,
                     const bool *args); /* loads of parameters start it too */
 bool *varied_body(Module *m, const Fn *f, const Op *loop, const bool *varied);
 bool grad_differentiable(const Type *t);
 Fn *extended_forward(
-    Back *k, Rebuild *r); /* copies f with its extended loops; r->map maps all values, fills r */
-ValueId *map_reads(Back *k,
-                   const Rebuild *r); /* scratch arguments that are reads -> values of r->to */
+    Back *back,
+    Rebuild *rebuild); /* copies f with its extended loops; r->map maps all values, fills rebuild */
+ValueId *
+map_reads(Back *back,
+          const Rebuild *rebuild); /* scratch arguments that are reads -> values of r->to */
 
-ValueId back_read(Back *k, ValueId v); /* the value v of f in b */
-ValueId back_read_extra(Back *k, OpId loop, uint32_t extra, Type t);
-void back_seed(Back *k, ValueId v,
-               ValueId g);              /* adds g to the gradient of v; g has exactly v's dims */
-ValueId back_total(Back *k, ValueId v); /* the gradient of v or NO_VALUE */
+ValueId back_read(Back *back, ValueId v); /* the value v of f in b */
+ValueId back_read_extra(Back *back, OpId loop, uint32_t extra, Type t);
+void back_seed(Back *back, ValueId v,
+               ValueId g);                 /* adds g to the gradient of v; g has exactly v's dims */
+ValueId back_total(Back *back, ValueId v); /* the gradient of v or NO_VALUE */
 
 /* For rules. */
 bool grad_wants(const Back *k, const Op *o, uint32_t i); /* is a gradient of operand i asked for */

@@ -15,28 +15,29 @@
 const char guard_prefix[] = "norm2.of.";
 
 void guard_output(Module *m, Fn *f, const char *name, ValueId v) {
-  Global *g = global_named(m, name);
-  if (!g)
-    g = module_add_global(m, GLOBAL_OUTPUT, intern(m->ctx->names, name), *value_type(f, v),
-                          (Loc){0});
-  ir_store(m, f, g, v, (Loc){0});
+  Global *global = global_named(m, name);
+  if (!global)
+    global = module_add_global(m, GLOBAL_OUTPUT, intern(m->ctx->names, name), *value_type(f, v),
+                               (Loc){0});
+  ir_store(m, f, global, v, (Loc){0});
 }
 
 /* Stacked dims come first, one for every * of the path. */
-static int stacked_dims(const Global *g) {
+static int stacked_dims(const Global *global) {
   int n = 0;
-  for (const char *c = g->name; *c; c++) n += *c == '*';
+  for (const char *c = global->name; *c; c++) n += *c == '*';
   return n;
 }
 
-ValueId guard_squares(Module *m, Fn *f, const Global *g, ValueId d) {
-  must(type_same_dims(value_type(f, d), &g->type), "the gradient of @%s has other dims", g->name);
-  int stacked = stacked_dims(g), n = g->type.rank - stacked;
+ValueId guard_squares(Module *m, Fn *f, const Global *global, ValueId d) {
+  must(type_same_dims(value_type(f, d), &global->type), "the gradient of @%s has other dims",
+       global->name);
+  int stacked = stacked_dims(global), n = global->type.rank - stacked;
   Str dims[MAX_RANK];
-  for (int i = 0; i < n; i++) dims[i] = g->type.axis[stacked + i].dim;
-  ValueId square = ir_binary(m, f, OP_mul, d, d, g->loc);
-  if (value_type(f, d)->elem != ELEM_f32) square = ir_cast(m, f, square, ELEM_f32, g->loc);
-  return n ? ir_reduce(m, f, OP_sum, square, n, dims, g->loc) : square;
+  for (int i = 0; i < n; i++) dims[i] = global->type.axis[stacked + i].dim;
+  ValueId square = ir_binary(m, f, OP_mul, d, d, global->loc);
+  if (value_type(f, d)->elem != ELEM_f32) square = ir_cast(m, f, square, ELEM_f32, global->loc);
+  return n ? ir_reduce(m, f, OP_sum, square, n, dims, global->loc) : square;
 }
 
 enum { SHAPES = 64 };
@@ -58,10 +59,10 @@ ValueId guard_norm(Module *m, Fn *f, uint32_t n, const ValueId *gradient) {
   Sums each = {0}, all = {0};
   for (uint32_t i = 0; i < n; i++) {
     if (gradient[i] == NO_VALUE) continue;
-    const Global *g = m->globals.at[i];
-    ValueId one = guard_squares(m, f, g, gradient[i]);
-    guard_output(m, f, intern_printf(m->ctx->names, "%s%s", guard_prefix, g->name), one);
-    add(m, f, &each, one, g->loc);
+    const Global *global = m->globals.at[i];
+    ValueId one = guard_squares(m, f, global, gradient[i]);
+    guard_output(m, f, intern_printf(m->ctx->names, "%s%s", guard_prefix, global->name), one);
+    add(m, f, &each, one, global->loc);
   }
   for (int i = 0; i < each.n; i++) {
     bool number = !value_type(f, each.at[i])->rank;

@@ -6,7 +6,7 @@
 extern const char guard_prefix[]; /* of the outputs norm2.of.NAME */
 
 /* sum d^2 over the dims of one round of a parameter: a number, or one per round of its stack. */
-ValueId guard_squares(Module *m, Fn *f, const Global *g, ValueId d);
+ValueId guard_squares(Module *m, Fn *f, const Global *global, ValueId d);
 
 /* The norm of all gradients together; NO_VALUE if there are none. gradient[i]: of global i, or
    NO_VALUE. Stores the square of every parameter's norm to the output norm2.of.NAME. */

@@ -5,25 +5,26 @@
    more are dropped. */
 #include "passes/internal.h"
 
-static void inline_call(Rebuild *r, const Op *call) {
+static void inline_call(Rebuild *rebuild, const Op *call) {
   const Fn *g = call->callee;
   must(g->args.n == call->nin && g->results.n == call->nout, "inline: @%s does not fit its call",
        g->name);
-  ValueId *map = value_map(r->m, g);
-  for (uint32_t i = 0; i < call->nin; i++) map[g->args.at[i]] = r->map[call->in[i]];
-  for (uint32_t i = 0; i < g->ops.n; i++) fn_clone_op(r->m, r->to, g, &g->ops.at[i], map);
-  for (uint32_t i = 0; i < call->nout; i++) r->map[call->out + i] = map[g->results.at[i]];
+  ValueId *map = value_map(rebuild->m, g);
+  for (uint32_t i = 0; i < call->nin; i++) map[g->args.at[i]] = rebuild->map[call->in[i]];
+  for (uint32_t i = 0; i < g->ops.n; i++)
+    fn_clone_op(rebuild->m, rebuild->to, g, &g->ops.at[i], map);
+  for (uint32_t i = 0; i < call->nout; i++) rebuild->map[call->out + i] = map[g->results.at[i]];
 }
 
 static Fn *without_calls(Module *m, const Fn *f) {
-  Rebuild r = rebuild_begin(m, f);
+  Rebuild rebuild = rebuild_begin(m, f);
   for (uint32_t i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
-    if (o->code == OP_call) inline_call(&r, o);
-    else rebuild_op(&r, o);
+    if (o->code == OP_call) inline_call(&rebuild, o);
+    else rebuild_op(&rebuild, o);
   }
-  rebuild_results(&r);
-  return r.to;
+  rebuild_results(&rebuild);
+  return rebuild.to;
 }
 
 static bool has_calls(const Fn *f) {

@@ -53,13 +53,13 @@ typedef struct LoopShape {
 LoopShape loop_shape(const Op *o);
 /* Is a result of a loop read by other loops alone, slice by slice? */
 bool value_is_kept(const Fn *f, ValueId v);
-int64_t loop_into(const LoopShape *s, uint32_t result); /* as attribute `into` says it */
-Axis loop_axis(const LoopShape *s, uint32_t result);    /* in front of a stacked result */
-Op *rebuild_loop(Module *m, Fn *f, Fn *body, LoopShape s, const ValueId *in,
+int64_t loop_into(const LoopShape *shape, uint32_t result); /* as attribute `into` says it */
+Axis loop_axis(const LoopShape *shape, uint32_t result);    /* in front of a stacked result */
+Op *rebuild_loop(Module *m, Fn *f, Fn *body, LoopShape shape, const ValueId *in,
                  Loc loc); /* result types from the body */
 
 /* Appends an op of one result whose type is known. */
-ValueId emit_typed(Module *m, Fn *f, OpCode c, uint32_t nin, const ValueId *in, const Group *g,
+ValueId emit_typed(Module *m, Fn *f, OpCode c, uint32_t nin, const ValueId *in, const Group *group,
                    Type t, Loc loc);
 ValueId emit_spread(Module *m, Fn *f, ValueId v, Type t,
                     Loc loc); /* expanded to the dims of t, in t's order */

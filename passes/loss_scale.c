@@ -54,12 +54,13 @@ ValueId loss_scale_seed(Module *m, Fn *f, Elem e, Loc loc) {
 }
 
 LossScale loss_scale_load(Module *m, Fn *f) {
-  LossScale s = {NO_VALUE, NO_VALUE, NO_VALUE};
-  if (!loss_scale_is_on(m)) return s;
-  s.now = ir_load(m, f, the_scale(m), (Loc){0});
-  s.inverse = ir_binary(m, f, OP_div, ir_const(m, f, ELEM_f32, 1, (Loc){0}), s.now, (Loc){0});
-  s.skipped = ir_load(m, f, skipped_steps(m), (Loc){0});
-  return s;
+  LossScale scale = {NO_VALUE, NO_VALUE, NO_VALUE};
+  if (!loss_scale_is_on(m)) return scale;
+  scale.now = ir_load(m, f, the_scale(m), (Loc){0});
+  scale.inverse =
+      ir_binary(m, f, OP_div, ir_const(m, f, ELEM_f32, 1, (Loc){0}), scale.now, (Loc){0});
+  scale.skipped = ir_load(m, f, skipped_steps(m), (Loc){0});
+  return scale;
 }
 
 /* ---- the next one ---- */
@@ -70,51 +71,52 @@ typedef struct ScaleStep {
   ValueId fine, overflow; /* bool[] */
 } ScaleStep;
 
-static ValueId number(const ScaleStep *k, Elem e, double v) {
-  return ir_const(k->m, k->f, e, v, (Loc){0});
+static ValueId number(const ScaleStep *step, Elem e, double v) {
+  return ir_const(step->m, step->f, e, v, (Loc){0});
 }
 
-static ValueId bin(const ScaleStep *k, OpCode c, ValueId a, ValueId b) {
-  return ir_binary(k->m, k->f, c, a, b, (Loc){0});
+static ValueId bin(const ScaleStep *step, OpCode c, ValueId a, ValueId b) {
+  return ir_binary(step->m, step->f, c, a, b, (Loc){0});
 }
 
 /* One value after a good step, one after an overflow; otherwise it stays. */
-static ValueId next(const ScaleStep *k, ValueId good, ValueId overflow, ValueId now) {
-  ValueId v = ir_where(k->m, k->f, k->overflow, overflow, now, (Loc){0});
-  return ir_where(k->m, k->f, k->fine, good, v, (Loc){0});
+static ValueId next(const ScaleStep *step, ValueId good, ValueId overflow, ValueId now) {
+  ValueId v = ir_where(step->m, step->f, step->overflow, overflow, now, (Loc){0});
+  return ir_where(step->m, step->f, step->fine, good, v, (Loc){0});
 }
 
-static void next_scale(const ScaleStep *k, ValueId now) {
-  Module *m = k->m;
+static void next_scale(const ScaleStep *step, ValueId now) {
+  Module *m = step->m;
   double every = module_amount(m, "plan.precision.growth_interval");
   Global *counter = good_steps(m);
-  ValueId good = ir_load(m, k->f, counter, (Loc){0}), zero = number(k, ELEM_i32, 0);
-  ValueId more = bin(k, OP_add, good, number(k, ELEM_i32, 1));
-  ValueId due = bin(k, OP_le, number(k, ELEM_i32, fmin(every, INT32_MAX)), more);
-  ValueId grown = bin(k, OP_min, bin(k, OP_mul, now, number(k, ELEM_f32, 2)),
-                      bin(k, OP_max, now, number(k, ELEM_f32, largest)));
-  ValueId half = bin(k, OP_max, bin(k, OP_mul, now, number(k, ELEM_f32, 0.5)),
-                     number(k, ELEM_f32, least_scale(m)));
-  ValueId doubled = ir_where(m, k->f, due, grown, now, (Loc){0});
-  ValueId counted = ir_where(m, k->f, due, zero, more, (Loc){0});
-  ir_store(m, k->f, the_scale(m), next(k, doubled, half, now), (Loc){0});
-  ir_store(m, k->f, counter, next(k, counted, zero, good), (Loc){0});
+  ValueId good = ir_load(m, step->f, counter, (Loc){0}), zero = number(step, ELEM_i32, 0);
+  ValueId more = bin(step, OP_add, good, number(step, ELEM_i32, 1));
+  ValueId due = bin(step, OP_le, number(step, ELEM_i32, fmin(every, INT32_MAX)), more);
+  ValueId grown = bin(step, OP_min, bin(step, OP_mul, now, number(step, ELEM_f32, 2)),
+                      bin(step, OP_max, now, number(step, ELEM_f32, largest)));
+  ValueId half = bin(step, OP_max, bin(step, OP_mul, now, number(step, ELEM_f32, 0.5)),
+                     number(step, ELEM_f32, least_scale(m)));
+  ValueId doubled = ir_where(m, step->f, due, grown, now, (Loc){0});
+  ValueId counted = ir_where(m, step->f, due, zero, more, (Loc){0});
+  ir_store(m, step->f, the_scale(m), next(step, doubled, half, now), (Loc){0});
+  ir_store(m, step->f, counter, next(step, counted, zero, good), (Loc){0});
 }
 
-void loss_scale_step(Module *m, Fn *f, const LossScale *s, ValueId loss, ValueId norm) {
-  ScaleStep k = {.m = m, .f = f, .fine = norm};
-  if (s->now == NO_VALUE) return;
+void loss_scale_step(Module *m, Fn *f, const LossScale *scale, ValueId loss, ValueId norm) {
+  ScaleStep step = {.m = m, .f = f, .fine = norm};
+  if (scale->now == NO_VALUE) return;
   must(norm != NO_VALUE && value_type(f, norm)->elem == ELEM_bool,
        "a loss scale without a test of the gradients' norm");
   ValueId bad = ir_unary(m, f, OP_not, norm, (Loc){0});
-  k.overflow = bin(&k, OP_and, bad, bin(&k, OP_lt, number(&k, ELEM_f32, least_scale(m)), s->now));
-  if (loss != NO_VALUE) k.fine = bin(&k, OP_and, loss, norm);
-  if (loss != NO_VALUE) k.overflow = bin(&k, OP_and, loss, k.overflow);
-  next_scale(&k, s->now);
-  ValueId left_out = ir_cast(m, f, k.overflow, ELEM_i32, (Loc){0});
-  ValueId skipped = bin(&k, OP_add, s->skipped, left_out);
+  step.overflow = bin(&step, OP_and, bad,
+                      bin(&step, OP_lt, number(&step, ELEM_f32, least_scale(m)), scale->now));
+  if (loss != NO_VALUE) step.fine = bin(&step, OP_and, loss, norm);
+  if (loss != NO_VALUE) step.overflow = bin(&step, OP_and, loss, step.overflow);
+  next_scale(&step, scale->now);
+  ValueId left_out = ir_cast(m, f, step.overflow, ELEM_i32, (Loc){0});
+  ValueId skipped = bin(&step, OP_add, scale->skipped, left_out);
   ir_store(m, f, skipped_steps(m), skipped, (Loc){0});
-  guard_output(m, f, "loss.scale", ir_unary(m, f, OP_copy, s->now, (Loc){0}));
+  guard_output(m, f, "loss.scale", ir_unary(m, f, OP_copy, scale->now, (Loc){0}));
   guard_output(m, f, "loss.overflow", left_out);
   guard_output(m, f, "loss.skipped", skipped);
 }

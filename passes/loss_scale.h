@@ -15,7 +15,7 @@ typedef struct LossScale { /* in entry step */
 
 LossScale loss_scale_load(Module *m, Fn *f);
 /* The scale of the next step. loss, norm: bool[], whether they are finite; loss may be NO_VALUE. */
-void loss_scale_step(Module *m, Fn *f, const LossScale *s, ValueId loss, ValueId norm);
+void loss_scale_step(Module *m, Fn *f, const LossScale *scale, ValueId loss, ValueId norm);
 /* Entry init stores the first scale. */
 void loss_scale_begin(Module *m);
 #endif

@@ -12,8 +12,8 @@ typedef struct Block { /* bytes that are needed from op `born` to op `dies`, bot
 
 /* Gives every block a place, no two that live at once overlapping. Returns the bytes taken in all.
    Block sizes are rounded up to MEMORY_ALIGN first. */
-int64_t memory_pack(Arena *a, Block *blocks, uint32_t n);
-int64_t memory_live(Arena *a, const Block *blocks,
+int64_t memory_pack(Arena *arena, Block *blocks, uint32_t n);
+int64_t memory_live(Arena *arena, const Block *blocks,
                     uint32_t n); /* the largest sum of bytes alive at once */
 
 static inline int64_t memory_round(int64_t bytes) {

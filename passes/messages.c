@@ -14,10 +14,10 @@ enum { LONG_ROW = 1 << 20 };
 
 /* Pieces of a bucket, and of whole lines of memory. */
 static void cut_blocks(Module *m, const Fn *f, Op *o, int64_t most) {
-  Message x = message_of(f, o);
-  must(x.count > 0, "select: %s in %s sends blocks of nothing", op_name(o->code), f->name);
-  int64_t one = x.bytes / x.count, line = 64 / elem_bytes(value_type(f, o->out)->elem);
-  if (x.bytes <= most) return;
+  Message message = message_of(f, o);
+  must(message.count > 0, "select: %s in %s sends blocks of nothing", op_name(o->code), f->name);
+  int64_t one = message.bytes / message.count, line = 64 / elem_bytes(value_type(f, o->out)->elem);
+  if (message.bytes <= most) return;
   int64_t piece = most / one > line ? most / one / line * line : most / one;
   attr_set_int(m, &o->attrs, ATTR_piece, piece > 0 ? piece : 1);
 }
@@ -26,10 +26,10 @@ static void select_message(Module *m, const Fn *f, Op *o) {
   int64_t most = plan_zero_bucket(m);
   must(most > 0, "select: messages of at most %lld bytes", (long long)most);
   bool rows = o->code == OP_reduce_scatter || o->code == OP_all_gather;
-  Message x = message_of(f, o);
-  if (rows && x.times == 1 && x.rows > 1) {
-    int64_t bytes = x.bytes / x.rows;
-    int64_t times = bytes >= LONG_ROW ? x.rows : message_fewest(x.rows, bytes, most);
+  Message message = message_of(f, o);
+  if (rows && message.times == 1 && message.rows > 1) {
+    int64_t bytes = message.bytes / message.rows;
+    int64_t times = bytes >= LONG_ROW ? message.rows : message_fewest(message.rows, bytes, most);
     if (times > 1) attr_set_int(m, &o->attrs, ATTR_messages, times);
   }
   if (o->code == OP_all_to_all && message_workspace(f, o)) cut_blocks(m, f, o, most);

@@ -68,7 +68,7 @@ static ValueId once(Micro *micro, Fn *f, ValueId v, ValueId first, Loc loc) {
   return emit_typed(micro->m, f, OP_where, 3, in, NULL, t, loc);
 }
 
-static void copy_op(Micro *c, Rebuild *r, const Op *o, const MicroState *s, ValueId first);
+static void copy_op(Micro *c, Rebuild *rebuild, const Op *o, const MicroState *s, ValueId first);
 
 /* The body with a smaller Batch and one more invariant argument, the number of the first sample. */
 static Fn *part_body(Micro *micro, const Op *loop, const MicroState *inside) {

@@ -25,17 +25,17 @@ typedef struct Micro {
 } Micro;
 
 /* By value of f. `args`: states of f's arguments; NULL: f is an entry. */
-MicroState *micro_states(Micro *c, const Fn *f, const MicroState *args);
+MicroState *micro_states(Micro *micro, const Fn *f, const MicroState *args);
 /* Of a loop's body, by value of the body: s are those of the function that the loop stands in. */
-MicroState *micro_body_states(Micro *c, const Op *loop, const MicroState *s);
+MicroState *micro_body_states(Micro *micro, const Op *loop, const MicroState *s);
 /* In a body: operand i is whole and is added to a partial sum, so only one part may have it. */
 bool micro_counts_once(const Op *o, const MicroState *s, uint32_t i);
 /* Is the loss of entry `eval` a sum over samples of what each gives alone, and of what no sample
    changes? Then a part of a batch has a loss, too. */
 bool micro_separable(Module *m);
-bool micro_joins_workers(const Micro *c, const Op *o);
+bool micro_joins_workers(const Micro *micro, const Op *o);
 /* By value of an entry: does not depend on parameters or states. */
-bool *micro_free(Micro *c, const Fn *f);
+bool *micro_free(Micro *micro, const Fn *f);
 /* Can the op work on a part of Batch? Asked for ops whose result has Batch. */
-bool micro_works_on_parts(const Micro *c, const Op *o);
+bool micro_works_on_parts(const Micro *micro, const Op *o);
 #endif

@@ -11,62 +11,62 @@
 #include "passes/micro.h"
 #include <string.h>
 
-static bool has_batch(const Micro *c, const Fn *f, ValueId v) {
+static bool has_batch(const Micro *micro, const Fn *f, ValueId v) {
   const Type *t = value_type(f, v);
-  return type_find(t, c->batch) >= 0 && (!c->worker || type_find(t, c->worker) >= 0);
+  return type_find(t, micro->batch) >= 0 && (!micro->worker || type_find(t, micro->worker) >= 0);
 }
 
-static bool names_batch(const Micro *c, const Op *o, bool from) {
+static bool names_batch(const Micro *micro, const Op *o, bool from) {
   for (int g = 0; g < o->ngroups; g++) {
     const Str *dims = from ? o->group[g].from : o->group[g].to;
     int n = from ? o->group[g].nfrom : o->group[g].nto;
     for (int i = 0; i < n; i++)
-      if (dims[i] == c->batch) return true;
+      if (dims[i] == micro->batch) return true;
   }
   return false;
 }
 
 /* Ops that treat every index of Batch alike, or whose indexes can be told where their part begins.
  */
-bool micro_works_on_parts(const Micro *c, const Op *o) {
-  if (names_batch(c, o, false)) return false;
-  if (!names_batch(c, o, true)) return true;
-  if (c->asks && o->code != OP_expand) return false; /* it knows the number of the sample */
+bool micro_works_on_parts(const Micro *micro, const Op *o) {
+  if (names_batch(micro, o, false)) return false;
+  if (!names_batch(micro, o, true)) return true;
+  if (micro->asks && o->code != OP_expand) return false; /* it knows the number of the sample */
   return o->code == OP_expand || o->code == OP_rand || o->code == OP_iota;
 }
 
 /* Samples of all workers, end to end: for an output. */
-bool micro_joins_workers(const Micro *c, const Op *o) {
-  return c->worker && o->code == OP_merge && o->group[0].nfrom == 2 &&
-         o->group[0].from[0] == c->worker && o->group[0].from[1] == c->batch;
+bool micro_joins_workers(const Micro *micro, const Op *o) {
+  return micro->worker && o->code == OP_merge && o->group[0].nfrom == 2 &&
+         o->group[0].from[0] == micro->worker && o->group[0].from[1] == micro->batch;
 }
 
 /* Ops that turn sliced operands into a partial sum. */
-static bool sums_over_batch(const Micro *c, const Op *o) {
+static bool sums_over_batch(const Micro *micro, const Op *o) {
   return (o->code == OP_sum || o->code == OP_dot || o->code == OP_scatter) &&
-         names_batch(c, o, true);
+         names_batch(micro, o, true);
 }
 
-static MicroState refuse(Micro *c, const Op *o, const char *what) {
-  if (c->failed) return MICRO_WHOLE;
-  c->failed = true;
-  if (c->asks) return MICRO_WHOLE;
-  Report *r = diag_at(c->m->ctx->diag, "E0706", span_of(c->m, o->loc),
-                      c->linear ? "no worker has a part of this value of its own: %s"
-                                : "`micro` changes this value: %s",
+static MicroState refuse(Micro *micro, const Op *o, const char *what) {
+  if (micro->failed) return MICRO_WHOLE;
+  micro->failed = true;
+  if (micro->asks) return MICRO_WHOLE;
+  Report *r = diag_at(micro->m->ctx->diag, "E0706", span_of(micro->m, o->loc),
+                      micro->linear ? "no worker has a part of this value of its own: %s"
+                                    : "`micro` changes this value: %s",
                       what);
-  const char *said = op_said(c->m, o);
+  const char *said = op_said(micro->m, o);
   if (said) diag_label(r, "`%s` here", said);
-  diag_fact(r, "the batch of %lld would be cut into parts of %lld samples", (long long)c->size,
-            (long long)c->part);
-  if (c->linear) {
+  diag_fact(r, "the batch of %lld would be cut into parts of %lld samples", (long long)micro->size,
+            (long long)micro->part);
+  if (micro->linear) {
     diag_help(r, "`optim adamw` needs the gradient of all samples alone");
     return MICRO_WHOLE;
   }
   diag_help(r,
             "`micro %lld` takes the batch whole; or write it as a sum over `%s` that only the loss "
             "divides",
-            (long long)c->size, c->batch);
+            (long long)micro->size, micro->batch);
   return MICRO_WHOLE;
 }
 
@@ -120,34 +120,34 @@ static bool is_zero(const Op *o, const MicroState *s) {
 }
 
 /* ---- loops ---- */
-static MicroState joined(Micro *c, const Op *o, MicroState a, MicroState b) {
+static MicroState joined(Micro *micro, const Op *o, MicroState a, MicroState b) {
   if (a == b) return a;
   if (whole(a) && whole(b)) return MICRO_WHOLE;
   if (sum_like(a) && (b == MICRO_PARTIAL || b == MICRO_ZERO)) return MICRO_PARTIAL;
-  return refuse(c, o, "a carried value is a sum over `Batch` in some rounds only");
+  return refuse(micro, o, "a carried value is a sum over `Batch` in some rounds only");
 }
 
-MicroState *micro_body_states(Micro *c, const Op *o, const MicroState *s) {
-  LoopShape l = loop_shape(o);
+MicroState *micro_body_states(Micro *micro, const Op *o, const MicroState *s) {
+  LoopShape shape = loop_shape(o);
   const Fn *body = o->callee;
   must(body->args.n == o->nin + 1 && body->results.n == o->nout,
        "micro: loop body %s does not fit its call", body->name);
-  MicroState *args = ARENA_ARRAY(c->m->arena, MicroState, body->args.n + 1);
+  MicroState *args = ARENA_ARRAY(micro->m->arena, MicroState, body->args.n + 1);
   for (uint32_t i = 0; i < o->nin; i++) args[i + 1] = s[o->in[i]];
   for (;;) {
-    MicroState *all = micro_states(c, body, args);
+    MicroState *all = micro_states(micro, body, args);
     bool again = false;
-    for (uint32_t i = 0; i < l.carry && !c->failed; i++) {
-      MicroState j = joined(c, o, args[i + 1], all[body->results.at[i]]);
+    for (uint32_t i = 0; i < shape.carry && !micro->failed; i++) {
+      MicroState j = joined(micro, o, args[i + 1], all[body->results.at[i]]);
       again |= j != args[i + 1];
       args[i + 1] = j;
     }
-    if (!again || c->failed) return all;
+    if (!again || micro->failed) return all;
   }
 }
 
-static void loop_states(Micro *c, const Op *o, MicroState *s) {
-  const MicroState *body = micro_body_states(c, o, s);
+static void loop_states(Micro *micro, const Op *o, MicroState *s) {
+  const MicroState *body = micro_body_states(micro, o, s);
   for (uint32_t i = 0; i < o->nout; i++) {
     MicroState r = body[o->callee->results.at[i]];
     s[o->out + i] = r == MICRO_ZERO ? MICRO_WHOLE : r;
@@ -161,42 +161,44 @@ static bool adds_partials(const Op *o, const MicroState *s) {
          s[o->in[1]] == MICRO_PARTIAL;
 }
 
-static MicroState result_state(Micro *c, const Fn *f, const Op *o, const MicroState *s,
+static MicroState result_state(Micro *micro, const Fn *f, const Op *o, const MicroState *s,
                                StateOperands in) {
-  bool batched = o->nout && has_batch(c, f, o->out);
+  bool batched = o->nout && has_batch(micro, f, o->out);
   if ((in.partial || in.after) && (in.sliced || batched))
-    return refuse(c, o, "it depends on a sum over `Batch`, for every sample");
-  if (in.after || micro_joins_workers(c, o)) return MICRO_AFTER;
+    return refuse(micro, o, "it depends on a sum over `Batch`, for every sample");
+  if (in.after || micro_joins_workers(micro, o)) return MICRO_AFTER;
   if (in.partial)
-    return linear(o, s) ? MICRO_PARTIAL
-                        : refuse(c, o, "a sum over `Batch` goes through an op that is not linear");
+    return linear(o, s)
+               ? MICRO_PARTIAL
+               : refuse(micro, o, "a sum over `Batch` goes through an op that is not linear");
   if (batched)
-    return micro_works_on_parts(c, o) ? MICRO_SLICED
-                                      : refuse(c, o, "it moves samples along `Batch`");
+    return micro_works_on_parts(micro, o) ? MICRO_SLICED
+                                          : refuse(micro, o, "it moves samples along `Batch`");
   if (in.sliced && o->nout)
-    return sums_over_batch(c, o) ? MICRO_PARTIAL
-                                 : refuse(c, o, "it reduces over `Batch` by another op than a sum");
+    return sums_over_batch(micro, o)
+               ? MICRO_PARTIAL
+               : refuse(micro, o, "it reduces over `Batch` by another op than a sum");
   return is_zero(o, s) ? MICRO_ZERO : MICRO_WHOLE;
 }
 
 /* An op that no parameter influences: done before, on the whole batch, where it loses Batch or
  * cannot be cut. */
-static void before(Micro *c, const Fn *f, const Op *o, MicroState *s) {
+static void before(Micro *micro, const Fn *f, const Op *o, MicroState *s) {
   for (uint32_t i = 0; i < o->nout; i++)
-    s[o->out + i] = has_batch(c, f, o->out + i) ? MICRO_SLICED
-                    : is_zero(o, s)             ? MICRO_ZERO
-                                                : MICRO_WHOLE;
+    s[o->out + i] = has_batch(micro, f, o->out + i) ? MICRO_SLICED
+                    : is_zero(o, s)                 ? MICRO_ZERO
+                                                    : MICRO_WHOLE;
 }
 
-static void op_states(Micro *c, const Fn *f, const Op *o, MicroState *s, bool entry) {
+static void op_states(Micro *micro, const Fn *f, const Op *o, MicroState *s, bool entry) {
   StateOperands in = operands(o, s);
-  bool goes_on = adds_partials(o, s) || (c->linear && linear(o, s));
+  bool goes_on = adds_partials(o, s) || (micro->linear && linear(o, s));
   if (entry && in.partial && !goes_on) in.after = true;
   if (o->code == OP_loop && !in.after) {
-    if (loop_shape(o).axis.dim == c->batch) refuse(c, o, "a loop runs over `Batch`");
-    else loop_states(c, o, s);
+    if (loop_shape(o).axis.dim == micro->batch) refuse(micro, o, "a loop runs over `Batch`");
+    else loop_states(micro, o, s);
   } else if (o->nout) {
-    MicroState r = result_state(c, f, o, s, in);
+    MicroState r = result_state(micro, f, o, s, in);
     for (uint32_t i = 0; i < o->nout; i++) s[o->out + i] = r;
   }
 }
@@ -204,28 +206,28 @@ static void op_states(Micro *c, const Fn *f, const Op *o, MicroState *s, bool en
 /* As if the entry were a body: nothing is complete before its end. */
 bool micro_separable(Module *m) {
   const Fn *f = entry_of(m, "eval");
-  Micro c = {.m = m, .batch = intern(m->ctx->names, "Batch"), .asks = true};
-  MicroState none = MICRO_WHOLE, *s = f ? micro_states(&c, f, &none) : NULL;
+  Micro micro = {.m = m, .batch = intern(m->ctx->names, "Batch"), .asks = true};
+  MicroState none = MICRO_WHOLE, *s = f ? micro_states(&micro, f, &none) : NULL;
   for (uint32_t i = 0; f && i < f->ops.n; i++)
-    if (f->ops.at[i].code == OP_store) c.failed |= s[f->ops.at[i].in[0]] != MICRO_PARTIAL;
-  return f && !c.failed;
+    if (f->ops.at[i].code == OP_store) micro.failed |= s[f->ops.at[i].in[0]] != MICRO_PARTIAL;
+  return f && !micro.failed;
 }
 
-MicroState *micro_states(Micro *c, const Fn *f, const MicroState *args) {
+MicroState *micro_states(Micro *micro, const Fn *f, const MicroState *args) {
   must(args || f->kind == FN_ENTRY, "micro: nothing is known of the arguments of %s", f->name);
-  MicroState *s = ARENA_ARRAY(c->m->arena, MicroState, f->values.n + 1);
-  bool *free = args ? NULL : micro_free(c, f);
+  MicroState *s = ARENA_ARRAY(micro->m->arena, MicroState, f->values.n + 1);
+  bool *free = args ? NULL : micro_free(micro, f);
   for (uint32_t i = 0; i < f->args.n; i++) s[f->args.at[i]] = args[i];
-  for (uint32_t i = 0; i < f->ops.n && !c->failed; i++) {
+  for (uint32_t i = 0; i < f->ops.n && !micro->failed; i++) {
     const Op *o = &f->ops.at[i];
-    if (free && o->nout && free[o->out]) before(c, f, o, s);
-    else op_states(c, f, o, s, !args);
+    if (free && o->nout && free[o->out]) before(micro, f, o, s);
+    else op_states(micro, f, o, s, !args);
   }
   return s;
 }
 
-bool *micro_free(Micro *c, const Fn *f) {
-  bool *free = ARENA_ARRAY(c->m->arena, bool, f->values.n + 1);
+bool *micro_free(Micro *micro, const Fn *f) {
+  bool *free = ARENA_ARRAY(micro->m->arena, bool, f->values.n + 1);
   for (uint32_t i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
     bool all =

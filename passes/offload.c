@@ -62,61 +62,62 @@ static bool may_repeat(const Module *m, const Op *o) {
          op_family(o->code) != FAMILY_GLOBAL;
 }
 
-static void add_once(Home *h, Needs *to, ValueId v) {
+static void add_once(Home *home, Needs *to, ValueId v) {
   for (uint32_t i = 0; i < to->n; i++)
     if (to->at[i] == v) return;
-  vec_push(h->m->arena, *to, v);
+  vec_push(home->m->arena, *to, v);
 }
 
-static double bytes_of_all(const Home *h, const Needs *l) {
+static double bytes_of_all(const Home *home, const Needs *needs) {
   double sum = 0;
-  for (uint32_t i = 0; i < l->n; i++) sum += bytes_of(value_type(h->from, l->at[i]));
+  for (uint32_t i = 0; i < needs->n; i++) sum += bytes_of(value_type(home->from, needs->at[i]));
   return sum;
 }
 
 /* What has to go down for v, or is: itself, or less. */
-static const Needs *needs_of(Home *h, ValueId v) {
-  HostCopy *k = &h->known[v];
-  const Op *o = value_def(h->from, v);
-  if (k->moves == h->moves + 1) return &k->needs;
-  *k = (HostCopy){.moves = h->moves + 1};
-  if (h->there[TIER_host][v] != NO_VALUE) return &k->needs;
+static const Needs *needs_of(Home *home, ValueId v) {
+  HostCopy *copy = &home->known[v];
+  const Op *o = value_def(home->from, v);
+  if (copy->moves == home->moves + 1) return &copy->needs;
+  *copy = (HostCopy){.moves = home->moves + 1};
+  if (home->there[TIER_host][v] != NO_VALUE) return &copy->needs;
   Needs made = {0};
-  for (uint32_t i = 0; may_repeat(h->m, o) && i < o->nin; i++) {
-    const Needs *l = needs_of(h, o->in[i]);
-    for (uint32_t j = 0; j < l->n; j++) add_once(h, &made, l->at[j]);
+  for (uint32_t i = 0; may_repeat(home->m, o) && i < o->nin; i++) {
+    const Needs *needs = needs_of(home, o->in[i]);
+    for (uint32_t j = 0; j < needs->n; j++) add_once(home, &made, needs->at[j]);
   }
-  k->again = may_repeat(h->m, o) && bytes_of_all(h, &made) < bytes_of(value_type(h->from, v));
-  if (k->again) k->needs = made;
-  else vec_push(h->m->arena, k->needs, v);
-  return &k->needs;
+  copy->again =
+      may_repeat(home->m, o) && bytes_of_all(home, &made) < bytes_of(value_type(home->from, v));
+  if (copy->again) copy->needs = made;
+  else vec_push(home->m->arena, copy->needs, v);
+  return &copy->needs;
 }
 
 /* ---- values on either side ---- */
 
-static ValueId value_in(Home *h, ValueId v, Tier t);
+static ValueId value_in(Home *home, ValueId v, Tier t);
 
-static ValueId make_there(Home *h, const Op *o, Tier t) {
-  for (uint32_t i = 0; i < o->nin; i++) value_in(h, o->in[i], t);
-  Op *made = fn_clone_op(h->m, h->to, h->from, o, h->there[t]);
-  h->to->values.at[made->out].type.tier = t;
+static ValueId make_there(Home *home, const Op *o, Tier t) {
+  for (uint32_t i = 0; i < o->nin; i++) value_in(home, o->in[i], t);
+  Op *made = fn_clone_op(home->m, home->to, home->from, o, home->there[t]);
+  home->to->values.at[made->out].type.tier = t;
   return made->out;
 }
 
-static ValueId move_to(Home *h, ValueId v, Tier t) {
-  const Op *o = value_def(h->from, v);
-  Type moved = type_in_tier(*value_type(h->from, v), t);
-  ValueId in = h->there[t == TIER_host ? TIER_device : TIER_host][v];
-  return fn_op(h->m, h->to, OP_move, 1, &in, 1, &moved, o ? o->loc : h->from->loc)->out;
+static ValueId move_to(Home *home, ValueId v, Tier t) {
+  const Op *o = value_def(home->from, v);
+  Type moved = type_in_tier(*value_type(home->from, v), t);
+  ValueId in = home->there[t == TIER_host ? TIER_device : TIER_host][v];
+  return fn_op(home->m, home->to, OP_move, 1, &in, 1, &moved, o ? o->loc : home->from->loc)->out;
 }
 
-static ValueId value_in(Home *h, ValueId v, Tier t) {
-  ValueId *at = &h->there[t][v];
+static ValueId value_in(Home *home, ValueId v, Tier t) {
+  ValueId *at = &home->there[t][v];
   if (*at != NO_VALUE) return *at;
-  if (t == TIER_host) needs_of(h, v);
-  bool again = t == TIER_host && h->known[v].again;
-  *at = again ? make_there(h, value_def(h->from, v), t) : move_to(h, v, t);
-  h->moves++;
+  if (t == TIER_host) needs_of(home, v);
+  bool again = t == TIER_host && home->known[v].again;
+  *at = again ? make_there(home, value_def(home->from, v), t) : move_to(home, v, t);
+  home->moves++;
   return *at;
 }
 
@@ -133,12 +134,12 @@ static bool keeps_there(const Fn *f) {
   return false;
 }
 
-static void find_waiting(Home *h) {
-  for (OpId i = 0; i < h->from->ops.n; i++) {
-    const Op *o = &h->from->ops.at[i];
+static void find_waiting(Home *home) {
+  for (OpId i = 0; i < home->from->ops.n; i++) {
+    const Op *o = &home->from->ops.at[i];
     if (o->code != OP_loop || !attr_get(&o->attrs, ATTR_offload)) continue;
     for (uint32_t k = loop_shape(o).carry; k < o->nout; k++)
-      h->waits[o->out + k] = value_is_kept(h->from, o->out + k);
+      home->waits[o->out + k] = value_is_kept(home->from, o->out + k);
   }
 }
 
@@ -156,106 +157,110 @@ static bool comes_in_rounds(const Op *loop, uint32_t operand) {
 }
 
 /* Results that carry on, or go on with a stack, come back where that is. */
-static Tier wanted(const Home *h, const Op *o, uint32_t result) {
-  LoopShape s = loop_shape(o);
-  if (h->goes[o->out + result] || h->waits[o->out + result]) return TIER_host;
-  if (result < s.carry) return TIER_device;
+static Tier wanted(const Home *home, const Op *o, uint32_t result) {
+  LoopShape shape = loop_shape(o);
+  if (home->goes[o->out + result] || home->waits[o->out + result]) return TIER_host;
+  if (result < shape.carry) return TIER_device;
   uint32_t on = loop_continues(o, result);
-  return on == NO_VALUE ? TIERS : h->tier[o->in[on]];
+  return on == NO_VALUE ? TIERS : home->tier[o->in[on]];
 }
 
-static void copy_loop(Home *h, const Op *o) {
-  LoopShape s = loop_shape(o);
-  Arena *a = h->m->arena;
-  Side *args = ARENA_ARRAY(a, Side, o->nin + 2);
-  Tier *results = ARENA_ARRAY(a, Tier, o->nout + 1);
-  ValueId *in = ARENA_ARRAY(a, ValueId, o->nin + 1);
+static void copy_loop(Home *home, const Op *o) {
+  LoopShape shape = loop_shape(o);
+  Arena *arena = home->m->arena;
+  Side *args = ARENA_ARRAY(arena, Side, o->nin + 2);
+  Tier *results = ARENA_ARRAY(arena, Tier, o->nout + 1);
+  ValueId *in = ARENA_ARRAY(arena, ValueId, o->nin + 1);
   bool host = keeps_there(o->callee);
   for (uint32_t i = 0; i < o->nout; i++) {
-    results[i] = wanted(h, o, i);
+    results[i] = wanted(home, o, i);
     host |= results[i] == TIER_host;
   }
   for (uint32_t i = 0; i < o->nin; i++) {
-    bool waits = h->waits[o->in[i]] && comes_in_rounds(o, i);
-    Tier lies = waits ? TIER_host : i < s.carry ? results[i] : h->tier[o->in[i]];
+    bool waits = home->waits[o->in[i]] && comes_in_rounds(o, i);
+    Tier lies = waits ? TIER_host : i < shape.carry ? results[i] : home->tier[o->in[i]];
     args[i + 1] = (Side){lies, waits ? TIER_device : lies};
-    in[i] = value_in(h, o->in[i], lies);
+    in[i] = value_in(home, o->in[i], lies);
     host |= lies != TIER_device;
   }
-  Fn *body = host ? rewrite(h->m, o->callee, args, results) : o->callee;
-  Op *made = rebuild_loop(h->m, h->to, body, s, in, o->loc);
+  Fn *body = host ? rewrite(home->m, o->callee, args, results) : o->callee;
+  Op *made = rebuild_loop(home->m, home->to, body, shape, in, o->loc);
   made->attrs = o->attrs;
   for (uint32_t i = 0; i < o->nout; i++) {
-    h->tier[o->out + i] = value_type(h->to, made->out + i)->tier;
-    h->there[h->tier[o->out + i]][o->out + i] = made->out + i;
+    home->tier[o->out + i] = value_type(home->to, made->out + i)->tier;
+    home->there[home->tier[o->out + i]][o->out + i] = made->out + i;
   }
 }
 
 /* ---- functions ---- */
 
-static void copy_op(Home *h, const Op *o) {
+static void copy_op(Home *home, const Op *o) {
   Tier t = TIER_device;
   if (o->code == OP_loop) {
-    copy_loop(h, o);
+    copy_loop(home, o);
     return;
   }
   bool sends = op_family(o->code) == FAMILY_COLLECTIVE;
   for (uint32_t i = 0; i < o->nin && !sends; i++)
-    if (h->tier[o->in[i]] > t) t = h->tier[o->in[i]];
+    if (home->tier[o->in[i]] > t) t = home->tier[o->in[i]];
   if (o->global) t = o->global->type.tier;
-  for (uint32_t i = 0; i < o->nin; i++) value_in(h, o->in[i], t);
-  ValueId out = fn_clone_op(h->m, h->to, h->from, o, h->there[t])->out;
+  for (uint32_t i = 0; i < o->nin; i++) value_in(home, o->in[i], t);
+  ValueId out = fn_clone_op(home->m, home->to, home->from, o, home->there[t])->out;
   for (uint32_t i = 0; i < o->nout; i++)
-    h->tier[o->out + i] = h->to->values.at[out + i].type.tier = t;
+    home->tier[o->out + i] = home->to->values.at[out + i].type.tier = t;
   if (o->code == OP_load && o->global->kind == GLOBAL_PARAM && t == TIER_host)
-    h->waits[o->out] = true, h->tier[o->out] = TIER_device;
+    home->waits[o->out] = true, home->tier[o->out] = TIER_device;
   for (uint32_t i = 0; i < o->nout; i++)
-    if (h->goes[o->out + i]) value_in(h, o->out + i, TIER_host), h->tier[o->out + i] = TIER_host;
+    if (home->goes[o->out + i])
+      value_in(home, o->out + i, TIER_host), home->tier[o->out + i] = TIER_host;
 }
 
 /* results: where each is wanted; TIERS: where it is made. */
 static Fn *rewrite(Module *m, Fn *from, const Side *args, const Tier *results) {
-  Home h = {.m = m, .from = from, .to = fn_new(m, from->kind, from->name)};
+  Home home = {.m = m, .from = from, .to = fn_new(m, from->kind, from->name)};
   uint32_t n = from->values.n;
-  h.to->attrs = from->attrs, h.to->loc = from->loc;
-  h.tier = ARENA_ARRAY(m->arena, Tier, n + 1), h.known = ARENA_ARRAY(m->arena, HostCopy, n + 1);
-  h.waits = ARENA_ARRAY(m->arena, bool, n + 1);
-  find_waiting(&h);
-  for (Tier t = 0; t < TIERS; t++) h.there[t] = value_map(m, from);
+  home.to->attrs = from->attrs, home.to->loc = from->loc;
+  home.tier = ARENA_ARRAY(m->arena, Tier, n + 1),
+  home.known = ARENA_ARRAY(m->arena, HostCopy, n + 1);
+  home.waits = ARENA_ARRAY(m->arena, bool, n + 1);
+  find_waiting(&home);
+  for (Tier t = 0; t < TIERS; t++) home.there[t] = value_map(m, from);
   for (uint32_t i = 0; i < from->args.n; i++) {
     ValueId v = from->args.at[i];
-    h.tier[v] = args[i].works, h.waits[v] = args[i].lies != args[i].works;
-    h.there[args[i].lies][v] = fn_arg(m, h.to, type_in_tier(*value_type(from, v), args[i].lies));
+    home.tier[v] = args[i].works, home.waits[v] = args[i].lies != args[i].works;
+    home.there[args[i].lies][v] =
+        fn_arg(m, home.to, type_in_tier(*value_type(from, v), args[i].lies));
   }
-  h.goes = text_lists(plan_offload(m), "grads") ? offload_gradients(m, from, h.tier)
-                                                : ARENA_ARRAY(m->arena, bool, n + 1);
-  for (OpId i = 0; i < from->ops.n; i++) copy_op(&h, &from->ops.at[i]);
+  home.goes = text_lists(plan_offload(m), "grads") ? offload_gradients(m, from, home.tier)
+                                                   : ARENA_ARRAY(m->arena, bool, n + 1);
+  for (OpId i = 0; i < from->ops.n; i++) copy_op(&home, &from->ops.at[i]);
   for (uint32_t i = 0; i < from->results.n; i++) {
     ValueId v = from->results.at[i];
-    fn_result(m, h.to, value_in(&h, v, results[i] == TIERS ? h.tier[v] : results[i]));
+    fn_result(m, home.to, value_in(&home, v, results[i] == TIERS ? home.tier[v] : results[i]));
   }
-  return h.to;
+  return home.to;
 }
 
 /* ---- what goes ---- */
 
-static bool has_members(const Module *m, const Global *g) {
+static bool has_members(const Module *m, const Global *global) {
   for (uint32_t i = 0; i < m->globals.n; i++)
-    if (m->globals.at[i]->within == g) return true;
+    if (m->globals.at[i]->within == global) return true;
   return false;
 }
 
 /* The state of a parameter that is in no group. */
-static bool is_left(const Module *m, const Global *g) {
-  return g->kind == GLOBAL_STATE && g->type.rank && !g->within && !has_members(m, g);
+static bool is_left(const Module *m, const Global *global) {
+  return global->kind == GLOBAL_STATE && global->type.rank && !global->within &&
+         !has_members(m, global);
 }
 
 static bool refuse_left(Module *m) {
   for (uint32_t i = 0; i < m->globals.n; i++) {
-    const Global *g = m->globals.at[i];
-    if (!is_left(m, g)) continue;
+    const Global *global = m->globals.at[i];
+    if (!is_left(m, global)) continue;
     Report *r = diag_at(m->ctx->diag, "E0712", plan_offload_at(m),
-                        "`offload optimizer` cannot move the state `%s`", g->name);
+                        "`offload optimizer` cannot move the state `%s`", global->name);
     if (m->mesh.n) diag_help(r, "it goes with the groups of `zero`, and none of them has this one");
     else
       diag_help(r, "`mesh data = 1`, `place Batch -> data` and `zero 0` make groups on one rank");
@@ -309,10 +314,10 @@ void pass_offload(Module *m) {
   if (!states && !params && !any_kept(m)) return;
   if ((states && refuse_left(m)) || (params && refuse_ahead(m)) || refuse_kept(m)) return;
   for (uint32_t i = 0; i < m->globals.n; i++) {
-    Global *g = m->globals.at[i];
-    if ((states && g->kind == GLOBAL_STATE && has_members(m, g)) ||
-        (params && g->kind == GLOBAL_PARAM && !g->within))
-      g->type.tier = TIER_host;
+    Global *global = m->globals.at[i];
+    if ((states && global->kind == GLOBAL_STATE && has_members(m, global)) ||
+        (params && global->kind == GLOBAL_PARAM && !global->within))
+      global->type.tier = TIER_host;
   }
   for (uint32_t i = 0; i < m->fns.n; i++) {
     Fn *f = m->fns.at[i];

@@ -54,28 +54,29 @@ void onebit_begin(Update *u) {
 }
 
 /* ---- compression ---- */
-static ValueId renamed(Onebit *k, ValueId v, int n, const Str *from, const Str *to) {
-  Group g = group_map(n, from, n, to);
-  Type t = *value_type(k->u.f, v);
+static ValueId renamed(Onebit *onebit, ValueId v, int n, const Str *from, const Str *to) {
+  Group group = group_map(n, from, n, to);
+  Type t = *value_type(onebit->u.f, v);
   for (int i = 0; i < n; i++) {
-    int at = type_find(value_type(k->u.f, v), from[i]);
+    int at = type_find(value_type(onebit->u.f, v), from[i]);
     must(at >= 0, "onebit: %%%u has no %s", v, from[i]);
     t.axis[at].dim = to[i];
   }
-  return emit_typed(k->u.m, k->u.f, OP_rename, 1, &v, &g, t, (Loc){0});
+  return emit_typed(onebit->u.m, onebit->u.f, OP_rename, 1, &v, &group, t, (Loc){0});
 }
 
-static ValueId choose(Onebit *k, ValueId c, ValueId a, ValueId b) {
-  return ir_where(k->u.m, k->u.f, c, a, b, (Loc){0});
+static ValueId choose(Onebit *onebit, ValueId c, ValueId a, ValueId b) {
+  return ir_where(onebit->u.m, onebit->u.f, c, a, b, (Loc){0});
 }
 
-static ValueId zero_unless(Onebit *k, ValueId live, ValueId v) {
-  return choose(k, live, v, num(&k->u, 0));
+static ValueId zero_unless(Onebit *onebit, ValueId live, ValueId v) {
+  return choose(onebit, live, v, num(&onebit->u, 0));
 }
 
 /* A product, so that nothing but the scale itself is ever sent. */
-static ValueId signed_scale(Onebit *k, ValueId plus, ValueId scale) {
-  return bin(&k->u, OP_mul, choose(k, plus, num(&k->u, 1), num(&k->u, -1)), scale);
+static ValueId signed_scale(Onebit *onebit, ValueId plus, ValueId scale) {
+  return bin(&onebit->u, OP_mul, choose(onebit, plus, num(&onebit->u, 1), num(&onebit->u, -1)),
+             scale);
 }
 
 typedef struct Packed {
@@ -84,48 +85,53 @@ typedef struct Packed {
 
 /* C(y) as it travels; y becomes y - C(y). live: bool; share: f32, 1 / the live elements of a block.
    It comes first in the product, as it is known first: one kernel then makes scale and error. */
-static Packed pack(Onebit *k, ValueId *y, ValueId live, ValueId share) {
-  Module *m = k->u.m;
-  Fn *f = k->u.f;
-  ValueId squares = ir_reduce(m, f, OP_sum, bin(&k->u, OP_mul, *y, *y), 1, &k->in.dim, (Loc){0});
-  Packed p = {.scale = ir_unary(m, f, OP_sqrt, bin(&k->u, OP_mul, share, squares), (Loc){0})};
-  ValueId plus = bin(&k->u, OP_le, num(&k->u, 0), *y);
-  Group g = group_map(1, &k->in.dim, 1, &k->byte.dim);
+static Packed pack(Onebit *onebit, ValueId *y, ValueId live, ValueId share) {
+  Module *m = onebit->u.m;
+  Fn *f = onebit->u.f;
+  ValueId squares =
+      ir_reduce(m, f, OP_sum, bin(&onebit->u, OP_mul, *y, *y), 1, &onebit->in.dim, (Loc){0});
+  Packed packed = {.scale =
+                       ir_unary(m, f, OP_sqrt, bin(&onebit->u, OP_mul, share, squares), (Loc){0})};
+  ValueId plus = bin(&onebit->u, OP_le, num(&onebit->u, 0), *y);
+  Group group = group_map(1, &onebit->in.dim, 1, &onebit->byte.dim);
   Type t = type_with_elem(*value_type(f, plus), ELEM_u8);
-  t.axis[type_find(&t, k->in.dim)] = k->byte;
-  p.bits = emit_typed(m, f, OP_pack_bits, 1, &plus, &g, t, (Loc){0});
-  *y = zero_unless(k, live, bin(&k->u, OP_sub, *y, signed_scale(k, plus, p.scale)));
-  return p;
+  t.axis[type_find(&t, onebit->in.dim)] = onebit->byte;
+  packed.bits = emit_typed(m, f, OP_pack_bits, 1, &plus, &group, t, (Loc){0});
+  *y = zero_unless(onebit, live,
+                   bin(&onebit->u, OP_sub, *y, signed_scale(onebit, plus, packed.scale)));
+  return packed;
 }
 
-static ValueId unpack(Onebit *k, Packed p) {
-  Group g = group_map(1, &k->byte.dim, 1, &k->in.dim);
-  Type t = type_with_elem(*value_type(k->u.f, p.bits), ELEM_bool);
-  t.axis[type_find(&t, k->byte.dim)] = k->in;
-  ValueId plus = emit_typed(k->u.m, k->u.f, OP_unpack_bits, 1, &p.bits, &g, t, (Loc){0});
-  return signed_scale(k, plus, p.scale);
+static ValueId unpack(Onebit *onebit, Packed packed) {
+  Group group = group_map(1, &onebit->byte.dim, 1, &onebit->in.dim);
+  Type t = type_with_elem(*value_type(onebit->u.f, packed.bits), ELEM_bool);
+  t.axis[type_find(&t, onebit->byte.dim)] = onebit->in;
+  ValueId plus =
+      emit_typed(onebit->u.m, onebit->u.f, OP_unpack_bits, 1, &packed.bits, &group, t, (Loc){0});
+  return signed_scale(onebit, plus, packed.scale);
 }
 
-static Packed sent(Onebit *k, Packed p, int n, const Str *from, const Str *to) {
-  return (Packed){renamed(k, p.bits, n, from, to), renamed(k, p.scale, n, from, to)};
+static Packed sent(Onebit *onebit, Packed packed, int n, const Str *from, const Str *to) {
+  return (Packed){renamed(onebit, packed.bits, n, from, to),
+                  renamed(onebit, packed.scale, n, from, to)};
 }
 
 /* ---- the exchange ---- */
-static ValueId live_elements(Onebit *k) {
-  Module *m = k->u.m;
-  ValueId *v = ARENA_ARRAY(m->arena, ValueId, k->u.globals + 1);
-  for (uint32_t i = 0; i < k->u.globals; i++) {
+static ValueId live_elements(Onebit *onebit) {
+  Module *m = onebit->u.m;
+  ValueId *v = ARENA_ARRAY(m->arena, ValueId, onebit->u.globals + 1);
+  for (uint32_t i = 0; i < onebit->u.globals; i++) {
     v[i] = NO_VALUE;
-    if (k->gradient[i] == NO_VALUE) continue;
-    ValueId second = ir_load(m, k->u.f, state(&k->u, m->globals.at[i], "v"), (Loc){0});
-    v[i] = bin(&k->u, OP_lt, num(&k->u, 0), second);
+    if (onebit->gradient[i] == NO_VALUE) continue;
+    ValueId second = ir_load(m, onebit->u.f, state(&onebit->u, m->globals.at[i], "v"), (Loc){0});
+    v[i] = bin(&onebit->u, OP_lt, num(&onebit->u, 0), second);
   }
-  return onebit_flatten(k, v, false);
+  return onebit_flatten(onebit, v, false);
 }
 
 /* What the step divides momentum i by. */
-static ValueId unit_of(Onebit *k, uint32_t i) {
-  Update *u = &k->u;
+static ValueId unit_of(Onebit *onebit, uint32_t i) {
+  Update *u = &onebit->u;
   ValueId v = ir_load(u->m, u->f, state(u, u->m->globals.at[i], "v"), (Loc){0});
   ValueId root = bin(u, OP_div, ir_unary(u->m, u->f, OP_sqrt, v, u->loc), u->root);
   return bin(u, OP_add, root, num(u, u->eps));
@@ -136,76 +142,80 @@ static ValueId within(Update *u, ValueId v, double most) {
 }
 
 /* beta1 m / d + within((1 - beta1) W g_i / d) */
-static ValueId momenta(Onebit *k) {
-  Module *m = k->u.m;
-  Update *u = &k->u;
+static ValueId momenta(Onebit *onebit) {
+  Module *m = onebit->u.m;
+  Update *u = &onebit->u;
   ValueId *y = ARENA_ARRAY(m->arena, ValueId, u->globals + 1);
-  double share = (1 - u->betas[0]) * (double)k->worker.size;
+  double share = (1 - u->betas[0]) * (double)onebit->worker.size;
   for (uint32_t i = 0; i < u->globals; i++) {
     y[i] = NO_VALUE;
-    if (k->gradient[i] == NO_VALUE) continue;
-    ValueId d = k->gradient[i], old = ir_load(m, u->f, state(u, m->globals.at[i], "m"), (Loc){0});
+    if (onebit->gradient[i] == NO_VALUE) continue;
+    ValueId d = onebit->gradient[i],
+            old = ir_load(m, u->f, state(u, m->globals.at[i], "m"), (Loc){0});
     if (u->coefficient != NO_VALUE) d = bin(u, OP_mul, d, u->coefficient);
-    ValueId unit = unit_of(k, i);
-    d = within(u, bin(u, OP_div, times(u, d, share), unit), sqrt((double)k->in.size));
+    ValueId unit = unit_of(onebit, i);
+    d = within(u, bin(u, OP_div, times(u, d, share), unit), sqrt((double)onebit->in.size));
     y[i] = bin(u, OP_add, d, bin(u, OP_div, times(u, old, u->betas[0]), unit));
   }
-  return onebit_flatten(k, y, true);
+  return onebit_flatten(onebit, y, true);
 }
 
-static ValueId with_error(Onebit *k, ValueId v, Global *error) {
-  return bin(&k->u, OP_add, v, ir_load(k->u.m, k->u.f, error, (Loc){0}));
+static ValueId with_error(Onebit *onebit, ValueId v, Global *error) {
+  return bin(&onebit->u, OP_add, v, ir_load(onebit->u.m, onebit->u.f, error, (Loc){0}));
 }
 
-static Global *error_state(Onebit *k, const char *name, const Axis *first, int n) {
+static Global *error_state(Onebit *onebit, const char *name, const Axis *first, int n) {
   Type t = type_of(ELEM_f32, n, first);
-  t.axis[t.rank++] = k->block, t.axis[t.rank++] = k->in;
-  return update_state(k->u.m, name, t);
+  t.axis[t.rank++] = onebit->block, t.axis[t.rank++] = onebit->in;
+  return update_state(onebit->u.m, name, t);
 }
 
 /* The new momentum of all parameters, [all, block, in]. */
-static ValueId exchange(Onebit *k) {
-  Update *u = &k->u;
-  Axis sides[] = {k->worker, k->chunk}, owners = {k->owner, k->chunk.size};
-  Str from[] = {k->worker.dim, k->chunk.dim}, to[] = {k->sender, k->owner};
-  Global *mine = error_state(k, "onebit.error", sides, 2),
-         *servers = error_state(k, "onebit.error.of.owner", &owners, 1);
-  ValueId live = live_elements(k), one = num(u, 1);
-  ValueId many = ir_reduce(u->m, u->f, OP_sum, to_f32(u, live), 1, &k->in.dim, (Loc){0});
+static ValueId exchange(Onebit *onebit) {
+  Update *u = &onebit->u;
+  Axis sides[] = {onebit->worker, onebit->chunk}, owners = {onebit->owner, onebit->chunk.size};
+  Str from[] = {onebit->worker.dim, onebit->chunk.dim}, to[] = {onebit->sender, onebit->owner};
+  Global *mine = error_state(onebit, "onebit.error", sides, 2),
+         *servers = error_state(onebit, "onebit.error.of.owner", &owners, 1);
+  ValueId live = live_elements(onebit), one = num(u, 1);
+  ValueId many = ir_reduce(u->m, u->f, OP_sum, to_f32(u, live), 1, &onebit->in.dim, (Loc){0});
   ValueId share = bin(u, OP_div, one, bin(u, OP_max, many, one));
-  ValueId y = zero_unless(k, live, with_error(k, momenta(k), mine));
-  Packed p = sent(k, pack(k, &y, live, share), 2, from, to);
+  ValueId y = zero_unless(onebit, live, with_error(onebit, momenta(onebit), mine));
+  Packed packed = sent(onebit, pack(onebit, &y, live, share), 2, from, to);
   put(u, mine, y);
-  ValueId mean = ir_reduce(u->m, u->f, OP_sum, unpack(k, p), 1, &k->sender, (Loc){0});
-  mean = times(u, mean, 1.0 / (double)k->worker.size);
-  ValueId own = renamed(k, live, 1, &from[1], &to[1]);
-  ValueId z = zero_unless(k, own, with_error(k, mean, servers));
-  p = sent(k, pack(k, &z, own, renamed(k, share, 1, &from[1], &to[1])), 1, &to[1], &k->all);
+  ValueId mean =
+      ir_reduce(u->m, u->f, OP_sum, unpack(onebit, packed), 1, &onebit->sender, (Loc){0});
+  mean = times(u, mean, 1.0 / (double)onebit->worker.size);
+  ValueId own = renamed(onebit, live, 1, &from[1], &to[1]);
+  ValueId z = zero_unless(onebit, own, with_error(onebit, mean, servers));
+  packed = sent(onebit, pack(onebit, &z, own, renamed(onebit, share, 1, &from[1], &to[1])), 1,
+                &to[1], &onebit->all);
   put(u, servers, z);
-  return zero_unless(k, renamed(k, live, 1, &from[1], &k->all), unpack(k, p));
+  return zero_unless(onebit, renamed(onebit, live, 1, &from[1], &onebit->all),
+                     unpack(onebit, packed));
 }
 
-static void apply(Onebit *k, const ValueId *momentum) {
-  Update *u = &k->u;
+static void apply(Onebit *onebit, const ValueId *momentum) {
+  Update *u = &onebit->u;
   for (uint32_t i = 0; i < u->globals; i++) {
     if (momentum[i] == NO_VALUE) continue;
-    Global *g = u->m->globals.at[i];
-    u->loc = g->loc;
-    ValueId w = ir_load(u->m, u->f, g, u->loc);
-    if (g->decay && u->decay != 0) w = bin(u, OP_mul, w, u->shrink);
+    Global *global = u->m->globals.at[i];
+    u->loc = global->loc;
+    ValueId w = ir_load(u->m, u->f, global, u->loc);
+    if (global->decay && u->decay != 0) w = bin(u, OP_mul, w, u->shrink);
     w = bin(u, OP_sub, w, bin(u, OP_mul, momentum[i], u->rate));
-    put(u, state(u, g, "m"), bin(u, OP_mul, momentum[i], unit_of(k, i)));
-    put(u, g, w);
+    put(u, state(u, global, "m"), bin(u, OP_mul, momentum[i], unit_of(onebit, i)));
+    put(u, global, w);
   }
 }
 
 /* ---- the entry ---- */
-static ValueId norm_of_terms(Onebit *k) {
-  Update *u = &k->u;
+static ValueId norm_of_terms(Onebit *onebit) {
+  Update *u = &onebit->u;
   ValueId all = NO_VALUE;
   for (uint32_t i = 0; i < u->globals; i++) {
-    if (k->gradient[i] == NO_VALUE) continue;
-    ValueId d = k->gradient[i], one = emit_sum_all(u->m, u->f, bin(u, OP_mul, d, d), u->loc);
+    if (onebit->gradient[i] == NO_VALUE) continue;
+    ValueId d = onebit->gradient[i], one = emit_sum_all(u->m, u->f, bin(u, OP_mul, d, d), u->loc);
     all = all == NO_VALUE ? one : bin(u, OP_add, all, one);
   }
   return all == NO_VALUE ? all : ir_unary(u->m, u->f, OP_sqrt, all, u->loc);
@@ -220,39 +230,39 @@ static int64_t batch_of(const Fn *f, Str batch) {
 }
 
 /* The workers answer to the rules of Batch, before it. */
-static void lead_batch(Onebit *k, StrList *dims) {
-  Module *m = k->u.m;
+static void lead_batch(Onebit *onebit, StrList *dims) {
+  Module *m = onebit->u.m;
   StrList all = {0};
   for (uint32_t i = 0; i < dims->n; i++) {
     if (!strcmp(dims->at[i], "Batch")) {
-      vec_push(m->arena, all, k->worker.dim);
-      vec_push(m->arena, all, k->owner);
+      vec_push(m->arena, all, onebit->worker.dim);
+      vec_push(m->arena, all, onebit->owner);
     }
     vec_push(m->arena, all, dims->at[i]);
   }
   *dims = all;
 }
 
-static void place_workers(Onebit *k) {
-  for (uint32_t i = 0; i < k->u.m->rules.n; i++) {
-    lead_batch(k, &k->u.m->rules.at[i].dims);
-    lead_batch(k, &k->u.m->rules.at[i].otherwise);
+static void place_workers(Onebit *onebit) {
+  for (uint32_t i = 0; i < onebit->u.m->rules.n; i++) {
+    lead_batch(onebit, &onebit->u.m->rules.at[i].dims);
+    lead_batch(onebit, &onebit->u.m->rules.at[i].otherwise);
   }
 }
 
 static Str dim_named(Module *m, const char *name) { return intern(m->ctx->names, name); }
 
-static void lay_out(Onebit *k) {
-  Module *m = k->u.m;
-  int64_t in = module_whole(m, "train.optim.block"), w = k->worker.size;
-  for (uint32_t i = 0; i < k->u.globals; i++)
-    if (k->gradient[i] != NO_VALUE) k->count += type_count(&m->globals.at[i]->type);
-  k->in = (Axis){dim_named(m, "onebit_in"), in};
-  k->byte = (Axis){dim_named(m, "onebit_byte"), in / BITS};
-  k->chunk = (Axis){dim_named(m, "onebit_chunk"), w};
-  k->block = (Axis){dim_named(m, "onebit_block"), (k->count + in * w - 1) / (in * w)};
-  k->sender = dim_named(m, "onebit_sender"), k->owner = dim_named(m, "onebit_owner");
-  k->all = dim_named(m, "onebit_all"), k->flat = dim_named(m, "onebit_flat");
+static void lay_out(Onebit *onebit) {
+  Module *m = onebit->u.m;
+  int64_t in = module_whole(m, "train.optim.block"), w = onebit->worker.size;
+  for (uint32_t i = 0; i < onebit->u.globals; i++)
+    if (onebit->gradient[i] != NO_VALUE) onebit->count += type_count(&m->globals.at[i]->type);
+  onebit->in = (Axis){dim_named(m, "onebit_in"), in};
+  onebit->byte = (Axis){dim_named(m, "onebit_byte"), in / BITS};
+  onebit->chunk = (Axis){dim_named(m, "onebit_chunk"), w};
+  onebit->block = (Axis){dim_named(m, "onebit_block"), (onebit->count + in * w - 1) / (in * w)};
+  onebit->sender = dim_named(m, "onebit_sender"), onebit->owner = dim_named(m, "onebit_owner");
+  onebit->all = dim_named(m, "onebit_all"), onebit->flat = dim_named(m, "onebit_flat");
 }
 
 /* Steps of warm-up, for the executable: a number of them, or a share of all; or how often it asks
@@ -298,23 +308,25 @@ Fn *onebit_warm_up(Module *m, const Fn *step, ValueId *gradient, ValueId *loss) 
 
 Fn *onebit_entry(Module *m, const Fn *step) {
   int64_t batch;
-  Onebit k = {.u = {.m = m, .globals = m->globals.n, .loss = NO_VALUE}};
-  if (!find_workers(m, step, &k.worker, &batch)) return NULL;
-  k.gradient = ARENA_ARRAY(m->arena, ValueId, m->globals.n + 1);
-  k.u.f = workers_entry(m, step, frozen_name, batch, k.worker, k.gradient, &k.u.loss);
-  if (!k.u.f) return NULL;
-  update_begin(&k.u);
-  lay_out(&k);
-  place_workers(&k);
+  Onebit onebit = {.u = {.m = m, .globals = m->globals.n, .loss = NO_VALUE}};
+  if (!find_workers(m, step, &onebit.worker, &batch)) return NULL;
+  onebit.gradient = ARENA_ARRAY(m->arena, ValueId, m->globals.n + 1);
+  onebit.u.f =
+      workers_entry(m, step, frozen_name, batch, onebit.worker, onebit.gradient, &onebit.u.loss);
+  if (!onebit.u.f) return NULL;
+  update_begin(&onebit.u);
+  lay_out(&onebit);
+  place_workers(&onebit);
   set_freeze(m);
-  if (onebit_window(m)) onebit_look(m, k.u.globals, k.gradient);
-  for (uint32_t i = 0; i < k.u.globals; i++)
-    if (k.gradient[i] != NO_VALUE) k.gradient[i] = update_delivered(&k.u, k.gradient[i]);
-  if (update_wants_norm(&k.u)) update_guarded(&k.u, norm_of_terms(&k), false);
-  update_adamw_begin(&k.u);
-  k.u.root = ir_load(m, k.u.f, root_state(m), (Loc){0});
-  ValueId *momentum = ARENA_ARRAY(m->arena, ValueId, k.u.globals + 1);
-  if (k.count) onebit_pieces(&k, exchange(&k), momentum), apply(&k, momentum);
-  guard_output(m, k.u.f, "lr", to_f32(&k.u, k.u.lr));
-  return k.u.f;
+  if (onebit_window(m)) onebit_look(m, onebit.u.globals, onebit.gradient);
+  for (uint32_t i = 0; i < onebit.u.globals; i++)
+    if (onebit.gradient[i] != NO_VALUE)
+      onebit.gradient[i] = update_delivered(&onebit.u, onebit.gradient[i]);
+  if (update_wants_norm(&onebit.u)) update_guarded(&onebit.u, norm_of_terms(&onebit), false);
+  update_adamw_begin(&onebit.u);
+  onebit.u.root = ir_load(m, onebit.u.f, root_state(m), (Loc){0});
+  ValueId *momentum = ARENA_ARRAY(m->arena, ValueId, onebit.u.globals + 1);
+  if (onebit.count) onebit_pieces(&onebit, exchange(&onebit), momentum), apply(&onebit, momentum);
+  guard_output(m, onebit.u.f, "lr", to_f32(&onebit.u, onebit.u.lr));
+  return onebit.u.f;
 }

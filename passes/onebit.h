@@ -15,7 +15,7 @@ typedef struct Onebit {
 
 /* Values of all parameters, one after the other, value[i] of global i; [chunk, block, in], the
    padding 0. `each`: with the dim of the workers in front. */
-ValueId onebit_flatten(Onebit *k, const ValueId *value, bool each);
+ValueId onebit_flatten(Onebit *onebit, const ValueId *value, bool each);
 /* Of [all, block, in], the piece of each parameter. */
-void onebit_pieces(Onebit *k, ValueId flat, ValueId *value);
+void onebit_pieces(Onebit *onebit, ValueId flat, ValueId *value);
 #endif

@@ -23,14 +23,15 @@ int64_t onebit_window(const Module *m) {
 
 /* sum v / (1 - beta2^t) over all parameters, after t steps */
 static ValueId norm_of_moments(Update *u, const ValueId *gradient) {
-  RateSchedule *s = &u->s;
-  ValueId all = num(u, 0), one = schedule_number(s, 1);
+  RateSchedule *schedule = &u->s;
+  ValueId all = num(u, 0), one = schedule_number(schedule, 1);
   for (uint32_t i = 0; i < u->globals; i++) {
     if (gradient[i] == NO_VALUE) continue;
     ValueId v = ir_load(u->m, u->f, state(u, u->m->globals.at[i], "v"), u->loc);
     all = bin(u, OP_add, all, emit_sum_all(u->m, u->f, v, u->loc));
   }
-  ValueId fresh = schedule_binary(s, OP_sub, one, schedule_power(s, u->betas[1], u->count));
+  ValueId fresh =
+      schedule_binary(schedule, OP_sub, one, schedule_power(schedule, u->betas[1], u->count));
   return bin(u, OP_div, all, to_f32(u, fresh));
 }
 

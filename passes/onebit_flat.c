@@ -3,28 +3,31 @@
    allows it. */
 #include "passes/onebit.h"
 
-static Type led_by(const Onebit *k, Elem e, bool each) { return type_of(e, each, &k->worker); }
+static Type led_by(const Onebit *onebit, Elem e, bool each) {
+  return type_of(e, each, &onebit->worker);
+}
 
 static void push(Type *t, Str dim, int64_t size) { t->axis[t->rank++] = (Axis){dim, size}; }
 
-static Str member_dim(const Onebit *k, uint32_t i) {
-  return intern_printf(k->u.m->ctx->names, "%s_%u", k->flat, i);
+static Str member_dim(const Onebit *onebit, uint32_t i) {
+  return intern_printf(onebit->u.m->ctx->names, "%s_%u", onebit->flat, i);
 }
 
 /* A parameter's values with all dims but the workers merged into one. */
-static ValueId line_up(Onebit *k, uint32_t i, ValueId v, bool each) {
-  const Global *g = k->u.m->globals.at[i];
-  Str from[MAX_RANK], to = member_dim(k, i);
-  int n = g->type.rank;
-  for (int d = 0; d < n; d++) from[d] = g->type.axis[d].dim;
-  Type t = led_by(k, value_type(k->u.f, v)->elem, each);
-  push(&t, to, type_count(&g->type));
+static ValueId line_up(Onebit *onebit, uint32_t i, ValueId v, bool each) {
+  const Global *global = onebit->u.m->globals.at[i];
+  Str from[MAX_RANK], to = member_dim(onebit, i);
+  int n = global->type.rank;
+  for (int d = 0; d < n; d++) from[d] = global->type.axis[d].dim;
+  Type t = led_by(onebit, value_type(onebit->u.f, v)->elem, each);
+  push(&t, to, type_count(&global->type));
   if (!n) {
     Group one = group_dims(1, &to);
-    return emit_typed(k->u.m, k->u.f, OP_expand, 1, &v, &one, t, g->loc);
+    return emit_typed(onebit->u.m, onebit->u.f, OP_expand, 1, &v, &one, t, global->loc);
   }
   Group map = group_map(n, from, 1, &to);
-  return emit_typed(k->u.m, k->u.f, n == 1 ? OP_rename : OP_merge, 1, &v, &map, t, g->loc);
+  return emit_typed(onebit->u.m, onebit->u.f, n == 1 ? OP_rename : OP_merge, 1, &v, &map, t,
+                    global->loc);
 }
 
 typedef struct PieceLine { /* pieces that stand one behind the other */
@@ -35,75 +38,78 @@ typedef struct PieceLine { /* pieces that stand one behind the other */
 } PieceLine;
 
 /* What is in the line becomes one piece. */
-static void close_line(Onebit *k, PieceLine *l, Str name, bool each) {
+static void close_line(Onebit *onebit, PieceLine *line, Str name, bool each) {
   int64_t size = 0;
-  for (int i = 0; i < l->n; i++) size += type_size(value_type(k->u.f, l->at[i]), l->name[i]);
-  Type t = led_by(k, value_type(k->u.f, l->at[0])->elem, each);
+  for (int i = 0; i < line->n; i++)
+    size += type_size(value_type(onebit->u.f, line->at[i]), line->name[i]);
+  Type t = led_by(onebit, value_type(onebit->u.f, line->at[0])->elem, each);
   push(&t, name, size);
-  Group map = group_map(l->n, l->name, 1, &name);
-  l->at[0] = l->n > 1
-                 ? emit_typed(k->u.m, k->u.f, OP_concat, (uint32_t)l->n, l->at, &map, t, (Loc){0})
-                 : emit_typed(k->u.m, k->u.f, OP_rename, 1, l->at, &map, t, (Loc){0});
-  l->name[0] = name, l->n = 1;
+  Group map = group_map(line->n, line->name, 1, &name);
+  line->at[0] =
+      line->n > 1 ? emit_typed(onebit->u.m, onebit->u.f, OP_concat, (uint32_t)line->n, line->at,
+                               &map, t, (Loc){0})
+                  : emit_typed(onebit->u.m, onebit->u.f, OP_rename, 1, line->at, &map, t, (Loc){0});
+  line->name[0] = name, line->n = 1;
 }
 
-static void add(Onebit *k, PieceLine *l, ValueId v, Str name, bool each) {
-  if (l->n == MAX_RANK) {
-    Str to = intern_printf(k->u.m->ctx->names, "%s_to_%u", k->flat, l->steps++);
-    close_line(k, l, to, each);
+static void add(Onebit *onebit, PieceLine *line, ValueId v, Str name, bool each) {
+  if (line->n == MAX_RANK) {
+    Str to = intern_printf(onebit->u.m->ctx->names, "%s_to_%u", onebit->flat, line->steps++);
+    close_line(onebit, line, to, each);
   }
-  l->at[l->n] = v, l->name[l->n++] = name;
+  line->at[line->n] = v, line->name[line->n++] = name;
 }
 
-ValueId onebit_flatten(Onebit *k, const ValueId *value, bool each) {
-  PieceLine l = {.n = 0};
-  Module *m = k->u.m;
-  int64_t all = k->chunk.size * k->block.size * k->in.size;
-  for (uint32_t i = 0; i < k->u.globals; i++)
-    if (value[i] != NO_VALUE) add(k, &l, line_up(k, i, value[i], each), member_dim(k, i), each);
-  if (all > k->count) {
-    Str name = member_dim(k, k->u.globals);
-    Type t = led_by(k, value_type(k->u.f, l.at[0])->elem, each);
-    push(&t, name, all - k->count);
-    add(k, &l, emit_full(m, k->u.f, t, 0, (Loc){0}), name, each);
+ValueId onebit_flatten(Onebit *onebit, const ValueId *value, bool each) {
+  PieceLine line = {.n = 0};
+  Module *m = onebit->u.m;
+  int64_t all = onebit->chunk.size * onebit->block.size * onebit->in.size;
+  for (uint32_t i = 0; i < onebit->u.globals; i++)
+    if (value[i] != NO_VALUE)
+      add(onebit, &line, line_up(onebit, i, value[i], each), member_dim(onebit, i), each);
+  if (all > onebit->count) {
+    Str name = member_dim(onebit, onebit->u.globals);
+    Type t = led_by(onebit, value_type(onebit->u.f, line.at[0])->elem, each);
+    push(&t, name, all - onebit->count);
+    add(onebit, &line, emit_full(m, onebit->u.f, t, 0, (Loc){0}), name, each);
   }
-  close_line(k, &l, k->flat, each);
-  Str to[] = {k->chunk.dim, k->block.dim, k->in.dim};
-  Group cut = group_map(1, &k->flat, 3, to);
-  Type t = led_by(k, value_type(k->u.f, l.at[0])->elem, each);
-  push(&t, k->chunk.dim, k->chunk.size), push(&t, k->block.dim, k->block.size);
-  push(&t, k->in.dim, k->in.size);
-  return emit_typed(m, k->u.f, OP_split, 1, l.at, &cut, t, (Loc){0});
+  close_line(onebit, &line, onebit->flat, each);
+  Str to[] = {onebit->chunk.dim, onebit->block.dim, onebit->in.dim};
+  Group cut = group_map(1, &onebit->flat, 3, to);
+  Type t = led_by(onebit, value_type(onebit->u.f, line.at[0])->elem, each);
+  push(&t, onebit->chunk.dim, onebit->chunk.size), push(&t, onebit->block.dim, onebit->block.size);
+  push(&t, onebit->in.dim, onebit->in.size);
+  return emit_typed(m, onebit->u.f, OP_split, 1, line.at, &cut, t, (Loc){0});
 }
 
-static ValueId piece(Onebit *k, uint32_t i, ValueId line, int64_t at) {
-  Module *m = k->u.m;
-  const Global *g = m->globals.at[i];
-  Str to = member_dim(k, i), dims[MAX_RANK];
-  Type t = type_of(ELEM_f32, 1, &(Axis){to, type_count(&g->type)});
-  Group cut = group_map(1, &k->flat, 1, &to);
-  ValueId v = emit_typed(m, k->u.f, OP_slice, 1, &line, &cut, t, g->loc);
-  const Value *made = &k->u.f->values.at[v];
-  attr_set_int(m, &k->u.f->ops.at[made->def].attrs, ATTR_at, at);
-  int n = g->type.rank;
-  if (!n) return ir_reduce(m, k->u.f, OP_sum, v, 1, &to, g->loc); /* of one element */
-  for (int d = 0; d < n; d++) dims[d] = g->type.axis[d].dim;
+static ValueId piece(Onebit *onebit, uint32_t i, ValueId line, int64_t at) {
+  Module *m = onebit->u.m;
+  const Global *global = m->globals.at[i];
+  Str to = member_dim(onebit, i), dims[MAX_RANK];
+  Type t = type_of(ELEM_f32, 1, &(Axis){to, type_count(&global->type)});
+  Group cut = group_map(1, &onebit->flat, 1, &to);
+  ValueId v = emit_typed(m, onebit->u.f, OP_slice, 1, &line, &cut, t, global->loc);
+  const Value *made = &onebit->u.f->values.at[v];
+  attr_set_int(m, &onebit->u.f->ops.at[made->def].attrs, ATTR_at, at);
+  int n = global->type.rank;
+  if (!n) return ir_reduce(m, onebit->u.f, OP_sum, v, 1, &to, global->loc); /* of one element */
+  for (int d = 0; d < n; d++) dims[d] = global->type.axis[d].dim;
   Group map = group_map(1, &to, n, dims);
-  return emit_typed(m, k->u.f, n == 1 ? OP_rename : OP_split, 1, &v, &map,
-                    type_with_elem(g->type, ELEM_f32), g->loc);
+  return emit_typed(m, onebit->u.f, n == 1 ? OP_rename : OP_split, 1, &v, &map,
+                    type_with_elem(global->type, ELEM_f32), global->loc);
 }
 
-void onebit_pieces(Onebit *k, ValueId flat, ValueId *value) {
-  Str from[] = {k->all, k->block.dim, k->in.dim};
-  Group map = group_map(3, from, 1, &k->flat);
+void onebit_pieces(Onebit *onebit, ValueId flat, ValueId *value) {
+  Str from[] = {onebit->all, onebit->block.dim, onebit->in.dim};
+  Group map = group_map(3, from, 1, &onebit->flat);
   Type t = type_of(ELEM_f32, 0, NULL);
-  push(&t, k->flat, k->chunk.size * k->block.size * k->in.size);
-  ValueId line = emit_typed(k->u.m, k->u.f, OP_merge, 1, &flat, &map, t, (Loc){0});
+  push(&t, onebit->flat, onebit->chunk.size * onebit->block.size * onebit->in.size);
+  ValueId line = emit_typed(onebit->u.m, onebit->u.f, OP_merge, 1, &flat, &map, t, (Loc){0});
   int64_t at = 0;
-  for (uint32_t i = 0; i < k->u.globals; i++) {
+  for (uint32_t i = 0; i < onebit->u.globals; i++) {
     value[i] = NO_VALUE;
-    if (k->gradient[i] == NO_VALUE) continue;
-    value[i] = piece(k, i, line, at);
-    at += type_count(&k->u.m->globals.at[i]->type);
+    if (onebit->gradient[i] == NO_VALUE) continue;
+    value[i] = piece(onebit, i, line, at);
+    at += type_count(&onebit->u.m->globals.at[i]->type);
   }
 }

@@ -31,18 +31,18 @@ void update_adamw_begin(Update *u) {
 
 /* m += (d - m)(1 - beta1); v = beta2 v + (1 - beta2) d^2; w = w (1 - lr decay) - rate m / (sqrt(v)
  * / root + eps) */
-static void adamw(Update *u, Global *g, ValueId w, ValueId d) {
-  Global *gm = state(u, g, "m"), *gv = state(u, g, "v");
+static void adamw(Update *u, Global *global, ValueId w, ValueId d) {
+  Global *gm = state(u, global, "m"), *gv = state(u, global, "v");
   ValueId m = ir_load(u->m, u->f, gm, u->loc), v = ir_load(u->m, u->f, gv, u->loc);
   m = bin(u, OP_add, m, times(u, bin(u, OP_sub, d, m), 1 - u->betas[0]));
   v = bin(u, OP_add, times(u, v, u->betas[1]), bin(u, OP_mul, times(u, d, 1 - u->betas[1]), d));
   ValueId root = bin(u, OP_div, ir_unary(u->m, u->f, OP_sqrt, v, u->loc), u->root);
   ValueId denominator = bin(u, OP_add, root, num(u, u->eps));
-  if (g->decay && u->decay != 0) w = bin(u, OP_mul, w, u->shrink);
+  if (global->decay && u->decay != 0) w = bin(u, OP_mul, w, u->shrink);
   w = bin(u, OP_sub, w, bin(u, OP_div, bin(u, OP_mul, m, u->rate), denominator));
   put(u, gm, m);
   put(u, gv, v);
-  put(u, g, w);
+  put(u, global, w);
 }
 
 /* ---- LAMB ---- */
@@ -56,30 +56,30 @@ static void lamb_begin(Update *u) {
 }
 
 /* sqrt(sum x^2) over the dims of one round */
-static ValueId norm_of_round(Update *u, const Global *g, ValueId x) {
-  return ir_unary(u->m, u->f, OP_sqrt, guard_squares(u->m, u->f, g, x), u->loc);
+static ValueId norm_of_round(Update *u, const Global *global, ValueId x) {
+  return ir_unary(u->m, u->f, OP_sqrt, guard_squares(u->m, u->f, global, x), u->loc);
 }
 
 /* |w| / |x|, 1 where a norm is 0 */
-static ValueId trust(Update *u, const Global *g, ValueId w, ValueId x) {
-  ValueId a = norm_of_round(u, g, w), b = norm_of_round(u, g, x);
+static ValueId trust(Update *u, const Global *global, ValueId w, ValueId x) {
+  ValueId a = norm_of_round(u, global, w), b = norm_of_round(u, global, x);
   ValueId both = bin(u, OP_lt, num(u, 0), bin(u, OP_min, a, b));
   return ir_where(u->m, u->f, both, bin(u, OP_div, a, b), num(u, 1), u->loc);
 }
 
 /* x = m / (1 - beta1^t) / (sqrt(v) / root + eps) + decay w; w = w - lr |w| / |x| x */
-static void lamb(Update *u, Global *g, ValueId w, ValueId d) {
-  Global *gm = state(u, g, "m"), *gv = state(u, g, "v");
+static void lamb(Update *u, Global *global, ValueId w, ValueId d) {
+  Global *gm = state(u, global, "m"), *gv = state(u, global, "v");
   ValueId m = ir_load(u->m, u->f, gm, u->loc), v = ir_load(u->m, u->f, gv, u->loc);
   m = bin(u, OP_add, m, times(u, bin(u, OP_sub, d, m), 1 - u->betas[0]));
   v = bin(u, OP_add, times(u, v, u->betas[1]), bin(u, OP_mul, times(u, d, 1 - u->betas[1]), d));
   ValueId root = bin(u, OP_div, ir_unary(u->m, u->f, OP_sqrt, v, u->loc), u->root);
   ValueId x = bin(u, OP_div, bin(u, OP_div, m, u->fresh), bin(u, OP_add, root, num(u, u->eps)));
-  if (g->decay && u->decay != 0) x = bin(u, OP_add, x, times(u, w, u->decay));
-  ValueId rate = g->decay ? bin(u, OP_mul, trust(u, g, w, x), u->rate) : u->rate;
+  if (global->decay && u->decay != 0) x = bin(u, OP_add, x, times(u, w, u->decay));
+  ValueId rate = global->decay ? bin(u, OP_mul, trust(u, global, w, x), u->rate) : u->rate;
   put(u, gm, m);
   put(u, gv, v);
-  put(u, g, bin(u, OP_sub, w, bin(u, OP_mul, x, rate)));
+  put(u, global, bin(u, OP_sub, w, bin(u, OP_mul, x, rate)));
 }
 
 /* ---- SGD ---- */
@@ -94,11 +94,11 @@ static ValueId with_momentum(Update *u, Global *g, ValueId d) {
   return u->nesterov ? bin(u, OP_add, d, times(u, b, u->momentum)) : b;
 }
 
-static void sgd(Update *u, Global *g, ValueId w, ValueId d) {
-  if (g->decay && u->decay != 0) d = bin(u, OP_add, d, times(u, w, u->decay));
-  if (u->momentum != 0) d = with_momentum(u, g, d);
+static void sgd(Update *u, Global *global, ValueId w, ValueId d) {
+  if (global->decay && u->decay != 0) d = bin(u, OP_add, d, times(u, w, u->decay));
+  if (u->momentum != 0) d = with_momentum(u, global, d);
   w = bin(u, OP_sub, w, bin(u, OP_mul, d, u->rate));
-  put(u, g, w);
+  put(u, global, w);
 }
 
 typedef struct OptimizerRow {
@@ -172,23 +172,24 @@ static void measure(Update *u, const ValueId *gradient) {
 }
 
 /* ---- putting it together ---- */
-static const char *base_name(const Global *g) {
-  return g->kind == GLOBAL_OUTPUT && !strncmp(g->name, "grad.", 5) ? g->name + 5 : NULL;
+static const char *base_name(const Global *global) {
+  return global->kind == GLOBAL_OUTPUT && !strncmp(global->name, "grad.", 5) ? global->name + 5
+                                                                             : NULL;
 }
 
 /* Copies step without its stores of gradients; gradient[i]: of global i, in the copy. */
 static Fn *take_gradients(Module *m, Fn *step, ValueId *gradient, ValueId *loss) {
-  Rebuild r = rebuild_begin(m, step);
+  Rebuild rebuild = rebuild_begin(m, step);
   for (uint32_t i = 0; i < m->globals.n; i++) gradient[i] = NO_VALUE;
   for (uint32_t i = 0; i < step->ops.n; i++) {
     const Op *o = &step->ops.at[i];
     const char *name = o->code == OP_store ? base_name(o->global) : NULL;
     for (uint32_t g = 0; name && g < m->globals.n; g++)
-      if (!strcmp(m->globals.at[g]->name, name)) gradient[g] = r.map[o->in[0]];
-    if (o->code == OP_store && !strcmp(o->global->name, "loss")) *loss = r.map[o->in[0]];
-    if (!name) rebuild_op(&r, o);
+      if (!strcmp(m->globals.at[g]->name, name)) gradient[g] = rebuild.map[o->in[0]];
+    if (o->code == OP_store && !strcmp(o->global->name, "loss")) *loss = rebuild.map[o->in[0]];
+    if (!name) rebuild_op(&rebuild, o);
   }
-  return r.to;
+  return rebuild.to;
 }
 
 /* Outputs grad.NAME that stay, without the scale. */
@@ -205,10 +206,10 @@ static void store_gradients(Update *u, const ValueId *gradient) {
 static void drop_gradient_outputs(Module *m) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < m->globals.n; i++) {
-    Global *g = m->globals.at[i];
-    const char *name = base_name(g);
+    Global *global = m->globals.at[i];
+    const char *name = base_name(global);
     Global *of = name ? global_named(m, name) : NULL;
-    if (!of || of->kind != GLOBAL_PARAM) m->globals.at[n++] = g;
+    if (!of || of->kind != GLOBAL_PARAM) m->globals.at[n++] = global;
   }
   m->globals.n = n;
 }
@@ -256,15 +257,15 @@ static void update_all(Update *u, const OptimizerRow *row, ValueId *gradient) {
   row->begin(u);
   for (uint32_t i = 0; i < u->globals; i++) {
     if (gradient[i] == NO_VALUE) continue;
-    Global *g = u->m->globals.at[i];
-    u->loc = g->loc;
-    must(g->kind == GLOBAL_PARAM && !g->frozen, "@%s has a gradient and is not to be updated",
-         g->name);
-    must(type_same_dims(value_type(u->f, gradient[i]), &g->type),
-         "the gradient of @%s has other dims", g->name);
-    ValueId d = update_delay(u, g, gradient[i]);
+    Global *global = u->m->globals.at[i];
+    u->loc = global->loc;
+    must(global->kind == GLOBAL_PARAM && !global->frozen,
+         "@%s has a gradient and is not to be updated", global->name);
+    must(type_same_dims(value_type(u->f, gradient[i]), &global->type),
+         "the gradient of @%s has other dims", global->name);
+    ValueId d = update_delay(u, global, gradient[i]);
     if (u->coefficient != NO_VALUE) d = bin(u, OP_mul, d, u->coefficient);
-    row->rule(u, g, ir_load(u->m, u->f, g, g->loc), d);
+    row->rule(u, global, ir_load(u->m, u->f, global, global->loc), d);
   }
   guard_output(u->m, u->f, "lr", to_f32(u, u->lr));
 }

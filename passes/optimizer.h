@@ -11,10 +11,10 @@ typedef struct RateSchedule {
 } RateSchedule;
 
 RateSchedule schedule_begin(Module *m, Fn *f);
-ValueId schedule_factor(RateSchedule *s); /* f64[]: what the base rate is multiplied with */
+ValueId schedule_factor(RateSchedule *schedule); /* f64[]: what the base rate is multiplied with */
 
-ValueId schedule_number(RateSchedule *s, double value);
-ValueId schedule_binary(RateSchedule *s, OpCode c, ValueId a, ValueId b);
-ValueId schedule_power(RateSchedule *s, double base, ValueId exponent);
+ValueId schedule_number(RateSchedule *schedule, double value);
+ValueId schedule_binary(RateSchedule *schedule, OpCode c, ValueId a, ValueId b);
+ValueId schedule_power(RateSchedule *schedule, double base, ValueId exponent);
 
 #endif

@@ -22,114 +22,118 @@ typedef struct Inplace {
 } Inplace;
 
 /* All loads of a global show the same bytes: where there are two, neither is taken over. */
-static void keep_loaded_twice(Inplace *p) {
-  for (OpId i = 0; i < p->f->ops.n; i++)
+static void keep_loaded_twice(Inplace *inplace) {
+  for (OpId i = 0; i < inplace->f->ops.n; i++)
     for (OpId j = 0; j < i; j++) {
-      const Op *a = &p->f->ops.at[i], *b = &p->f->ops.at[j];
+      const Op *a = &inplace->f->ops.at[i], *b = &inplace->f->ops.at[j];
       if (a->code == OP_load && b->code == OP_load && a->global == b->global)
-        p->last[a->out] = p->last[b->out] = p->f->ops.n;
+        inplace->last[a->out] = inplace->last[b->out] = inplace->f->ops.n;
     }
 }
 
-static void note_reads(Inplace *p) {
-  uint32_t n = p->f->values.n + 1;
-  p->carry = order_carry(p->m, p->f);
-  p->last = ARENA_ARRAY(p->m->arena, OpId, n);
-  p->goes = ARENA_ARRAY(p->m->arena, const Global *, n);
-  p->result = ARENA_ARRAY(p->m->arena, uint32_t, n), p->next = value_map(p->m, p->f);
-  for (OpId i = 0; i < p->f->ops.n; i++) {
-    const Op *o = &p->f->ops.at[i];
-    for (uint32_t k = 0; k < o->nin; k++) p->last[view_root(p->f, o->in[k])] = i;
+static void note_reads(Inplace *inplace) {
+  uint32_t n = inplace->f->values.n + 1;
+  inplace->carry = order_carry(inplace->m, inplace->f);
+  inplace->last = ARENA_ARRAY(inplace->m->arena, OpId, n);
+  inplace->goes = ARENA_ARRAY(inplace->m->arena, const Global *, n);
+  inplace->result = ARENA_ARRAY(inplace->m->arena, uint32_t, n),
+  inplace->next = value_map(inplace->m, inplace->f);
+  for (OpId i = 0; i < inplace->f->ops.n; i++) {
+    const Op *o = &inplace->f->ops.at[i];
+    for (uint32_t k = 0; k < o->nin; k++) inplace->last[view_root(inplace->f, o->in[k])] = i;
     for (uint32_t k = 0; o->code == OP_loop && k < o->nout; k++)
-      if (loop_continues(o, k) != NO_VALUE) p->next[o->in[loop_continues(o, k)]] = o->out + k;
-    if (o->code == OP_store) p->goes[view_root(p->f, o->in[0])] = o->global;
+      if (loop_continues(o, k) != NO_VALUE) inplace->next[o->in[loop_continues(o, k)]] = o->out + k;
+    if (o->code == OP_store) inplace->goes[view_root(inplace->f, o->in[0])] = o->global;
   }
-  for (uint32_t i = 0; i < p->f->results.n; i++) {
-    ValueId v = view_root(p->f, p->f->results.at[i]);
-    p->last[v] = p->f->ops.n, p->result[v] = i + 1;
+  for (uint32_t i = 0; i < inplace->f->results.n; i++) {
+    ValueId v = view_root(inplace->f, inplace->f->results.at[i]);
+    inplace->last[v] = inplace->f->ops.n, inplace->result[v] = i + 1;
   }
-  keep_loaded_twice(p);
+  keep_loaded_twice(inplace);
 }
 
-static const Global *loaded(const Inplace *p, ValueId v) {
-  const Op *o = value_def(p->f, v);
+static const Global *loaded(const Inplace *inplace, ValueId v) {
+  const Op *o = value_def(inplace->f, v);
   return o && o->code == OP_load ? o->global : NULL;
 }
 
-static bool callers_give(const Inplace *p, uint32_t result, uint32_t arg);
+static bool callers_give(const Inplace *inplace, uint32_t result, uint32_t arg);
 
 /* The stack that v becomes part of, if loops go on with it. */
-static ValueId last_of_chain(const Inplace *p, ValueId v) {
-  while (p->next[v] != NO_VALUE) v = p->next[v];
+static ValueId last_of_chain(const Inplace *inplace, ValueId v) {
+  while (inplace->next[v] != NO_VALUE) v = inplace->next[v];
   return v;
 }
 
-static bool places_agree(const Inplace *p, ValueId r, ValueId a) {
-  const Value *x = &p->f->values.at[a];
-  const Op *made = value_def(p->f, a);
-  if (made && p->next[a] == r) return made->code == OP_loop && !p->goes[a];
-  r = last_of_chain(p, r);
-  uint32_t result = p->result[r];
+static bool places_agree(const Inplace *inplace, ValueId r, ValueId a) {
+  const Value *x = &inplace->f->values.at[a];
+  const Op *made = value_def(inplace->f, a);
+  if (made && inplace->next[a] == r) return made->code == OP_loop && !inplace->goes[a];
+  r = last_of_chain(inplace, r);
+  uint32_t result = inplace->result[r];
   if (result && x->def != NO_OP) return false;
   if (result)
-    return result <= p->carry ? x->result == result : callers_give(p, result - 1, x->result);
-  if (p->goes[r]) return loaded(p, a) == p->goes[r];
-  const Op *o = value_def(p->f, a);
-  return o && order_owns(o) && !p->goes[a];
+    return result <= inplace->carry ? x->result == result
+                                    : callers_give(inplace, result - 1, x->result);
+  if (inplace->goes[r]) return loaded(inplace, a) == inplace->goes[r];
+  const Op *o = value_def(inplace->f, a);
+  return o && order_owns(o) && !inplace->goes[a];
 }
 
-static uint32_t times_read(const Inplace *p, const Op *o, ValueId root) {
+static uint32_t times_read(const Inplace *inplace, const Op *o, ValueId root) {
   uint32_t n = 0;
-  for (uint32_t i = 0; i < o->nin; i++) n += view_root(p->f, o->in[i]) == root;
+  for (uint32_t i = 0; i < o->nin; i++) n += view_root(inplace->f, o->in[i]) == root;
   return n;
 }
 
-static bool taken(const Inplace *p, const Op *o, uint32_t before, ValueId a) {
+static bool taken(const Inplace *inplace, const Op *o, uint32_t before, ValueId a) {
   for (uint32_t i = 0; i < before; i++) {
-    const Storage *s = &p->f->values.at[o->out + i].storage;
+    const Storage *s = &inplace->f->values.at[o->out + i].storage;
     if (s->view == VIEW_INPLACE && s->base == a) return true;
   }
   return false;
 }
 
-static bool may_take(const Inplace *p, OpId id, uint32_t i, uint32_t arg) {
-  const Op *o = &p->f->ops.at[id];
+static bool may_take(const Inplace *inplace, OpId id, uint32_t i, uint32_t arg) {
+  const Op *o = &inplace->f->ops.at[id];
   ValueId r = o->out + i, a = o->in[arg];
-  const Value *x = &p->f->values.at[a], *y = &p->f->values.at[r];
-  if (x->storage.view == VIEW_OF || p->last[a] != id || p->result[a]) return false;
-  if (times_read(p, o, a) != 1 || taken(p, o, i, a)) return false;
-  if (!layout_same(x, y) || x->type.elem != y->type.elem || !places_agree(p, r, a)) return false;
-  return kernel_in_place(p->m->arena, o->callee, arg, i);
+  const Value *x = &inplace->f->values.at[a], *y = &inplace->f->values.at[r];
+  if (x->storage.view == VIEW_OF || inplace->last[a] != id || inplace->result[a]) return false;
+  if (times_read(inplace, o, a) != 1 || taken(inplace, o, i, a)) return false;
+  if (!layout_same(x, y) || x->type.elem != y->type.elem || !places_agree(inplace, r, a))
+    return false;
+  return kernel_in_place(inplace->m->arena, o->callee, arg, i);
 }
 
-static void take(const Inplace *p, ValueId r, ValueId a) {
-  Storage *s = &p->f->values.at[r].storage;
-  must(s->view == VIEW_NONE && a < r, "%%%u of %s cannot stand in %%%u", r, p->f->name, a);
+static void take(const Inplace *inplace, ValueId r, ValueId a) {
+  Storage *s = &inplace->f->values.at[r].storage;
+  must(s->view == VIEW_NONE && a < r, "%%%u of %s cannot stand in %%%u", r, inplace->f->name, a);
   s->view = VIEW_INPLACE, s->base = a;
 }
 
 /* May loop `id` leave result j in the buffer of operand k? */
-static bool loop_may_take(const Inplace *p, OpId id, uint32_t j, uint32_t k) {
-  const Op *o = &p->f->ops.at[id];
+static bool loop_may_take(const Inplace *inplace, OpId id, uint32_t j, uint32_t k) {
+  const Op *o = &inplace->f->ops.at[id];
   ValueId a = o->in[k], r = o->out + j;
-  const Value *x = &p->f->values.at[a];
+  const Value *x = &inplace->f->values.at[a];
   uint32_t on = loop_continues(o, j);
   if (on != NO_VALUE && on != k) return false;
-  if (x->storage.view == VIEW_OF || p->last[a] != id || p->result[a]) return false;
-  return times_read(p, o, a) == 1 && layout_same(x, &p->f->values.at[r]) && places_agree(p, r, a);
+  if (x->storage.view == VIEW_OF || inplace->last[a] != id || inplace->result[a]) return false;
+  return times_read(inplace, o, a) == 1 && layout_same(x, &inplace->f->values.at[r]) &&
+         places_agree(inplace, r, a);
 }
 
 /* A body's stacked result is written slice by slice into a stacked argument only if every loop over
    the body gives the operand away: nothing is copied into place for it. */
-static bool callers_give(const Inplace *p, uint32_t result, uint32_t arg) {
+static bool callers_give(const Inplace *inplace, uint32_t result, uint32_t arg) {
   uint32_t loops = 0;
-  for (uint32_t i = 0; i < p->m->fns.n; i++) {
-    Inplace caller = {.m = p->m, .f = p->m->fns.at[i]};
+  for (uint32_t i = 0; i < inplace->m->fns.n; i++) {
+    Inplace caller = {.m = inplace->m, .f = inplace->m->fns.at[i]};
     for (OpId id = 0; id < caller.f->ops.n; id++) {
       const Op *o = &caller.f->ops.at[id];
-      if (o->callee != p->f) continue;
-      LoopShape s = loop_shape(o);
-      if (o->code != OP_loop || arg < 1 + s.carry + s.invariant) return false;
+      if (o->callee != inplace->f) continue;
+      LoopShape shape = loop_shape(o);
+      if (o->code != OP_loop || arg < 1 + shape.carry + shape.invariant) return false;
       if (!caller.last) note_reads(&caller);
       if (!loop_may_take(&caller, id, result, arg - 1)) return false;
       loops++;
@@ -138,100 +142,103 @@ static bool callers_give(const Inplace *p, uint32_t result, uint32_t arg) {
   return loops > 0;
 }
 
-static void try_loop(const Inplace *p, OpId id) {
-  const Op *o = &p->f->ops.at[id];
+static void try_loop(const Inplace *inplace, OpId id) {
+  const Op *o = &inplace->f->ops.at[id];
   for (uint32_t j = 0; j < o->nout; j++) {
     uint32_t arg = body_stands_in(o->callee, j);
     uint32_t on = loop_continues(o, j), k = arg ? arg - 1 : on;
-    if (k != NO_VALUE && loop_in_place(o, k, j) && loop_may_take(p, id, j, k))
-      take(p, o->out + j, o->in[k]);
+    if (k != NO_VALUE && loop_in_place(o, k, j) && loop_may_take(inplace, id, j, k))
+      take(inplace, o->out + j, o->in[k]);
   }
 }
 
 /* A body's stacked result that is summed over one axis after another: each sum in its place. */
-static bool is_summed_on(const Inplace *p, ValueId r, ValueId a) {
-  const Op *made = value_def(p->f, a);
-  return made && made->code == OP_reduce_scatter && p->result[r] > p->carry &&
-         p->f->kind == FN_BODY;
+static bool is_summed_on(const Inplace *inplace, ValueId r, ValueId a) {
+  const Op *made = value_def(inplace->f, a);
+  return made && made->code == OP_reduce_scatter && inplace->result[r] > inplace->carry &&
+         inplace->f->kind == FN_BODY;
 }
 
 /* The sum of all ranks goes where this rank's term was. */
-static void try_all_reduce(const Inplace *p, OpId id) {
-  const Op *o = &p->f->ops.at[id];
+static void try_all_reduce(const Inplace *inplace, OpId id) {
+  const Op *o = &inplace->f->ops.at[id];
   ValueId a = o->in[0], r = o->out;
-  const Value *x = &p->f->values.at[a];
-  if (x->storage.view == VIEW_OF || p->last[a] != id || p->result[a]) return;
-  if (layout_same(x, &p->f->values.at[r]) && (places_agree(p, r, a) || is_summed_on(p, r, a)))
-    take(p, r, a);
+  const Value *x = &inplace->f->values.at[a];
+  if (x->storage.view == VIEW_OF || inplace->last[a] != id || inplace->result[a]) return;
+  if (layout_same(x, &inplace->f->values.at[r]) &&
+      (places_agree(inplace, r, a) || is_summed_on(inplace, r, a)))
+    take(inplace, r, a);
 }
 
-static bool is_taken(const Inplace *p, ValueId r) { /* by try_concat */
-  return p->f->values.at[r].storage.view != VIEW_NONE;
+static bool is_taken(const Inplace *inplace, ValueId r) { /* by try_concat */
+  return inplace->f->values.at[r].storage.view != VIEW_NONE;
 }
 
 /* ---- sums of what is laid ---- */
 
 /* The piece of a value that operand k of a concat may take over: one that its kernel reads, alone.
  */
-static ValueId piece_for(const Inplace *p, const Op *o, uint32_t k) {
-  ValueId r = view_root(p->f, o->in[k]);
-  const Value *y = &p->f->values.at[r];
-  const Op *def = value_def(p->f, r);
+static ValueId piece_for(const Inplace *inplace, const Op *o, uint32_t k) {
+  ValueId r = view_root(inplace->f, o->in[k]);
+  const Value *y = &inplace->f->values.at[r];
+  const Op *def = value_def(inplace->f, r);
   if (!def || def->code != OP_kernel || y->storage.view != VIEW_NONE) return NO_VALUE;
   for (uint32_t arg = 0; arg < def->nin; arg++) {
     ValueId a = def->in[arg];
-    const Value *x = &p->f->values.at[a];
+    const Value *x = &inplace->f->values.at[a];
     if (x->storage.view != VIEW_OF || !layout_same(x, y) || x->type.elem != y->type.elem) continue;
-    if (x->storage.offset * elem_bytes(x->type.elem) != laid_at(p->f, o, k)) continue;
-    if (kernel_in_place(p->m->arena, def->callee, arg, r - def->out)) return a;
+    if (x->storage.offset * elem_bytes(x->type.elem) != laid_at(inplace->f, o, k)) continue;
+    if (kernel_in_place(inplace->m->arena, def->callee, arg, r - def->out)) return a;
   }
   return NO_VALUE;
 }
 
-static uint32_t reads_of(const Inplace *p, ValueId root) {
+static uint32_t reads_of(const Inplace *inplace, ValueId root) {
   uint32_t n = 0;
-  for (OpId i = 0; i < p->f->ops.n; i++)
-    if (!(op_flags(p->f->ops.at[i].code) & VIEW)) n += times_read(p, &p->f->ops.at[i], root);
-  for (uint32_t i = 0; i < p->f->results.n; i++) n += view_root(p->f, p->f->results.at[i]) == root;
+  for (OpId i = 0; i < inplace->f->ops.n; i++)
+    if (!(op_flags(inplace->f->ops.at[i].code) & VIEW))
+      n += times_read(inplace, &inplace->f->ops.at[i], root);
+  for (uint32_t i = 0; i < inplace->f->results.n; i++)
+    n += view_root(inplace->f, inplace->f->results.at[i]) == root;
   return n;
 }
 
 /* What is laid takes over a value of which its kernels read the pieces, to add to them, and nobody
    else reads anything. */
-static void try_concat(const Inplace *p, const Op *o) {
-  ValueId *piece = ARENA_ARRAY(p->m->arena, ValueId, o->nin + 1), over = NO_VALUE;
+static void try_concat(const Inplace *inplace, const Op *o) {
+  ValueId *piece = ARENA_ARRAY(inplace->m->arena, ValueId, o->nin + 1), over = NO_VALUE;
   for (uint32_t k = 0; k < o->nin; k++) {
-    piece[k] = piece_for(p, o, k);
+    piece[k] = piece_for(inplace, o, k);
     if (piece[k] == NO_VALUE) return;
-    ValueId base = p->f->values.at[piece[k]].storage.base;
+    ValueId base = inplace->f->values.at[piece[k]].storage.base;
     if (k && base != over) return;
     over = base;
   }
-  const Value *x = &p->f->values.at[over], *y = &p->f->values.at[o->out];
+  const Value *x = &inplace->f->values.at[over], *y = &inplace->f->values.at[o->out];
   if (x->storage.view == VIEW_OF || !layout_is_dense(x) || x->type.elem != y->type.elem) return;
-  if (type_count(&x->type) != type_count(&y->type) || reads_of(p, over) != o->nin) return;
-  if (!places_agree(p, o->out, over)) return;
-  for (uint32_t k = 0; k < o->nin; k++) take(p, view_root(p->f, o->in[k]), piece[k]);
+  if (type_count(&x->type) != type_count(&y->type) || reads_of(inplace, over) != o->nin) return;
+  if (!places_agree(inplace, o->out, over)) return;
+  for (uint32_t k = 0; k < o->nin; k++) take(inplace, view_root(inplace->f, o->in[k]), piece[k]);
 }
 
-static void try_kernel(const Inplace *p, OpId id) {
-  const Op *o = &p->f->ops.at[id];
+static void try_kernel(const Inplace *inplace, OpId id) {
+  const Op *o = &inplace->f->ops.at[id];
   for (uint32_t i = 0; i < o->nout; i++)
-    for (uint32_t arg = 0; arg < o->nin && !is_taken(p, o->out + i); arg++)
-      if (may_take(p, id, i, arg)) {
-        take(p, o->out + i, o->in[arg]);
+    for (uint32_t arg = 0; arg < o->nin && !is_taken(inplace, o->out + i); arg++)
+      if (may_take(inplace, id, i, arg)) {
+        take(inplace, o->out + i, o->in[arg]);
         break;
       }
 }
 
 void order_inplace(Module *m, Fn *f) {
-  Inplace p = {.m = m, .f = f};
-  note_reads(&p);
+  Inplace inplace = {.m = m, .f = f};
+  note_reads(&inplace);
   for (OpId i = 0; i < f->ops.n; i++)
-    if (op_lays(f, &f->ops.at[i])) try_concat(&p, &f->ops.at[i]);
+    if (op_lays(f, &f->ops.at[i])) try_concat(&inplace, &f->ops.at[i]);
   for (OpId i = 0; i < f->ops.n; i++) {
-    if (f->ops.at[i].code == OP_kernel) try_kernel(&p, i);
-    if (f->ops.at[i].code == OP_loop) try_loop(&p, i);
-    if (f->ops.at[i].code == OP_all_reduce) try_all_reduce(&p, i);
+    if (f->ops.at[i].code == OP_kernel) try_kernel(&inplace, i);
+    if (f->ops.at[i].code == OP_loop) try_loop(&inplace, i);
+    if (f->ops.at[i].code == OP_all_reduce) try_all_reduce(&inplace, i);
   }
 }

@@ -9,10 +9,10 @@
 #include "ir/view.h"
 
 Storage layout_dense(const Type *t) {
-  Storage s = {.ordered = true};
+  Storage storage = {.ordered = true};
   int64_t n = 1;
-  for (int i = t->rank; i-- > 0; n *= t->axis[i].size) s.stride[i] = n;
-  return s;
+  for (int i = t->rank; i-- > 0; n *= t->axis[i].size) storage.stride[i] = n;
+  return storage;
 }
 
 Pad layout_pad(const Module *m) { return (Pad){m->target.pad, m->target.row}; }
@@ -20,24 +20,24 @@ Pad layout_pad(const Module *m) { return (Pad){m->target.pad, m->target.row}; }
 Storage layout_padded(const Type *t, Pad pad) {
   must(pad.bytes % elem_bytes(t->elem) == 0, "rows %lld bytes apart hold no whole %s",
        (long long)pad.bytes, elem_name(t->elem));
-  Storage s = {.ordered = true};
+  Storage storage = {.ordered = true};
   int64_t n = 1, bytes = elem_bytes(t->elem);
   bool row = false;
   for (int i = t->rank; i-- > 0;) {
-    s.stride[i] = n;
+    storage.stride[i] = n;
     n *= t->axis[i].size;
     if (row || n * bytes < pad.row) continue;
     row = true;
     if (pad.bytes && n * bytes % (2 * pad.bytes) == 0) n += pad.bytes / bytes;
   }
-  return s;
+  return storage;
 }
 
 bool layout_is_dense(const Value *v) {
   must(v->storage.ordered, "a value without strides is asked whether it is dense");
-  Storage s = layout_dense(&v->type);
+  Storage storage = layout_dense(&v->type);
   for (int i = 0; i < v->type.rank; i++)
-    if (v->storage.stride[i] != s.stride[i] && v->type.axis[i].size > 1) return false;
+    if (v->storage.stride[i] != storage.stride[i] && v->type.axis[i].size > 1) return false;
   return true;
 }
 
@@ -74,14 +74,14 @@ static void sort_axes(Type *t, int64_t *stride) {
 }
 
 bool layout_view(const Fn *f, const Op *o, uint32_t i, Value *result) {
-  Storage s;
-  if (!view_layout(f, o, i, &result->type, &s)) return false;
-  sort_axes(&result->type, s.stride);
-  result->storage = s;
+  Storage storage;
+  if (!view_layout(f, o, i, &result->type, &storage)) return false;
+  sort_axes(&result->type, storage.stride);
+  result->storage = storage;
   return true;
 }
 
 ValueId view_root(const Fn *f, ValueId v) {
-  const Storage *s = &f->values.at[v].storage;
-  return s->view == VIEW_OF ? s->base : v;
+  const Storage *storage = &f->values.at[v].storage;
+  return storage->view == VIEW_OF ? storage->base : v;
 }

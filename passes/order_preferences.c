@@ -80,17 +80,17 @@ static void order_result(Fn *body, uint32_t i, const Type *stacked, Str dim, Pad
 }
 
 static void prefer_loop(Module *m, const Fn *f, const Op *o, const Type **want) {
-  LoopShape s = loop_shape(o);
-  for (uint32_t i = s.carry; i < o->nout; i++) {
+  LoopShape shape = loop_shape(o);
+  for (uint32_t i = shape.carry; i < o->nout; i++) {
     const Op *def = value_def(o->callee, o->callee->results.at[i]);
     Pad pad = order_stored(f, o->out + i) ? (Pad){0} : layout_pad(m);
     if (def && def->code == OP_kernel)
-      order_result(o->callee, i, want[o->out + i], s.axis.dim, pad);
+      order_result(o->callee, i, want[o->out + i], shape.axis.dim, pad);
     uint32_t on = loop_continues(o, i);
     if (on != NO_VALUE && want[o->out + i])
       prefer(m, want, o->in[on], value_type(f, o->in[on]), want[o->out + i]);
   }
-  for (uint32_t i = 0; i < s.carry; i++)
+  for (uint32_t i = 0; i < shape.carry; i++)
     if (want[o->out + i]) prefer(m, want, o->in[i], value_type(f, o->in[i]), want[o->out + i]);
 }
 
@@ -98,18 +98,18 @@ static void prefer_loop(Module *m, const Fn *f, const Op *o, const Type **want) 
 static bool unmapped(const Op *o, const Type *operand, Type *t) {
   Type r = {.elem = t->elem, .tier = t->tier};
   for (int i = 0; i < t->rank; i++) {
-    const Group *g = NULL;
-    for (int k = 0; k < o->ngroups && !g; k++)
+    const Group *group = NULL;
+    for (int k = 0; k < o->ngroups && !group; k++)
       for (int d = 0; d < o->group[k].nto; d++)
-        if (o->group[k].to[d] == t->axis[i].dim) g = &o->group[k];
-    for (int d = 0; g && d < g->nto; d++)
-      if (i + d >= t->rank || t->axis[i + d].dim != g->to[d]) return false;
-    for (int d = 0; d < (g ? g->nfrom : 1); d++) {
+        if (o->group[k].to[d] == t->axis[i].dim) group = &o->group[k];
+    for (int d = 0; group && d < group->nto; d++)
+      if (i + d >= t->rank || t->axis[i + d].dim != group->to[d]) return false;
+    for (int d = 0; d < (group ? group->nfrom : 1); d++) {
       if (r.rank == MAX_RANK) return false;
-      Str dim = g ? g->from[d] : t->axis[i].dim;
+      Str dim = group ? group->from[d] : t->axis[i].dim;
       r.axis[r.rank++] = (Axis){dim, type_size(operand, dim)};
     }
-    if (g) i += g->nto - 1;
+    if (group) i += group->nto - 1;
   }
   *t = r;
   return true;

@@ -31,121 +31,129 @@ static int64_t bytes_of(const Fn *f, ValueId v) {
 
 /* No value between v and its root may have the dim that the loop stacks along, nor be too deep for
  * one more. */
-static bool can_stack(const Returns *r, ValueId v) {
+static bool can_stack(const Returns *returns, ValueId v) {
   for (;;) {
-    const Type *t = value_type(r->body, v);
-    const Op *o = value_def(r->body, v);
-    if (t->rank == MAX_RANK || type_find(t, r->loop->group[0].from[0]) >= 0) return false;
+    const Type *t = value_type(returns->body, v);
+    const Op *o = value_def(returns->body, v);
+    if (t->rank == MAX_RANK || type_find(t, returns->loop->group[0].from[0]) >= 0) return false;
     if (!is_view(o)) return o && order_owns(o);
     v = o->in[0];
   }
 }
 
-static bool worth_it(const Returns *r, ValueId root) {
+static bool worth_it(const Returns *returns, ValueId root) {
   int64_t bytes = 0;
-  for (uint32_t i = r->carry; i < r->body->results.n; i++) {
-    if (r->body->results.at[i] == root) return true;
-    if (root_of(r->body, r->body->results.at[i]) == root)
-      bytes += bytes_of(r->body, r->body->results.at[i]);
+  for (uint32_t i = returns->carry; i < returns->body->results.n; i++) {
+    if (returns->body->results.at[i] == root) return true;
+    if (root_of(returns->body, returns->body->results.at[i]) == root)
+      bytes += bytes_of(returns->body, returns->body->results.at[i]);
   }
-  return 4 * bytes >= 3 * bytes_of(r->body, root);
+  return 4 * bytes >= 3 * bytes_of(returns->body, root);
 }
 
 /* Results that other loops write, too, stay what they are. */
-static bool is_own(const Returns *r, uint32_t i) {
-  return loop_continues(r->loop, i) == NO_VALUE && !loop_begins(r->loop, i);
+static bool is_own(const Returns *returns, uint32_t i) {
+  return loop_continues(returns->loop, i) == NO_VALUE && !loop_begins(returns->loop, i);
 }
 
-static bool choose_roots(Returns *r) {
+static bool choose_roots(Returns *returns) {
   bool any = false;
-  for (uint32_t i = 0; i < r->body->results.n; i++) {
-    ValueId v = r->body->results.at[i], root = root_of(r->body, v);
-    bool whole = i >= r->carry && is_own(r, i) && root != v && can_stack(r, v) && worth_it(r, root);
-    r->root[i] = whole ? root : v;
+  for (uint32_t i = 0; i < returns->body->results.n; i++) {
+    ValueId v = returns->body->results.at[i], root = root_of(returns->body, v);
+    bool whole = i >= returns->carry && is_own(returns, i) && root != v && can_stack(returns, v) &&
+                 worth_it(returns, root);
+    returns->root[i] = whole ? root : v;
     any |= whole;
   }
   return any;
 }
 
 /* Carried results first; each root once, and each that other loops write, too. */
-static void choose_results(Returns *r) {
-  LoopShape s = loop_shape(r->loop);
-  for (uint32_t i = 0; i < r->body->results.n; i++) {
+static void choose_results(Returns *returns) {
+  LoopShape shape = loop_shape(returns->loop);
+  for (uint32_t i = 0; i < returns->body->results.n; i++) {
     bool there = false;
-    for (uint32_t k = r->carry; k < r->kept.n && i >= r->carry && is_own(r, i); k++)
-      there |= r->kept.at[k] == r->root[i] && r->into.at[k - r->carry] == INTO_OWN;
-    if (!there) vec_push(r->m->arena, r->kept, r->root[i]);
-    if (!there && i >= r->carry) vec_push(r->m->arena, r->into, loop_into(&s, i));
+    for (uint32_t k = returns->carry;
+         k < returns->kept.n && i >= returns->carry && is_own(returns, i); k++)
+      there |= returns->kept.at[k] == returns->root[i] &&
+               returns->into.at[k - returns->carry] == INTO_OWN;
+    if (!there) vec_push(returns->m->arena, returns->kept, returns->root[i]);
+    if (!there && i >= returns->carry)
+      vec_push(returns->m->arena, returns->into, loop_into(&shape, i));
   }
 }
 
 /* ---- the caller ---- */
 
-static Type stacked(const Returns *r, ValueId v, int64_t into) {
-  const Type *t = value_type(r->body, v);
-  LoopShape s = loop_shape(r->loop);
+static Type stacked(const Returns *returns, ValueId v, int64_t into) {
+  const Type *t = value_type(returns->body, v);
+  LoopShape shape = loop_shape(returns->loop);
   must(t->rank < MAX_RANK, "order: a stack of values of %d dims", t->rank);
-  int64_t size = into == INTO_OWN ? s.trip : s.of;
-  Type whole = {.elem = t->elem, .rank = 1, .axis = {{s.axis.dim, size}}, .tier = t->tier};
+  int64_t size = into == INTO_OWN ? shape.trip : shape.of;
+  Type whole = {.elem = t->elem, .rank = 1, .axis = {{shape.axis.dim, size}}, .tier = t->tier};
   for (int i = 0; i < t->rank; i++) whole.axis[whole.rank++] = t->axis[i];
   return whole;
 }
 
-static void write_loop(Returns *r, Rebuild *to, ValueId *of) {
-  Type *types = ARENA_ARRAY(r->m->arena, Type, r->kept.n + 1);
-  ValueId *in = ARENA_ARRAY(r->m->arena, ValueId, r->loop->nin + 1);
-  for (uint32_t i = 0; i < r->kept.n; i++)
-    types[i] = i < r->carry ? *value_type(r->caller, r->loop->out + i)
-                            : stacked(r, r->kept.at[i], r->into.at[i - r->carry]);
-  for (uint32_t i = 0; i < r->loop->nin; i++) in[i] = to->map[r->loop->in[i]];
-  Op *o = fn_op(r->m, to->to, OP_loop, r->loop->nin, in, r->kept.n, types, r->loop->loc);
-  op_add_group(r->m, o, r->loop->group[0]);
-  for (uint32_t i = 0; i < r->loop->attrs.n; i++)
-    vec_push(r->m->arena, o->attrs, r->loop->attrs.at[i]);
+static void write_loop(Returns *returns, Rebuild *to, ValueId *of) {
+  Type *types = ARENA_ARRAY(returns->m->arena, Type, returns->kept.n + 1);
+  ValueId *in = ARENA_ARRAY(returns->m->arena, ValueId, returns->loop->nin + 1);
+  for (uint32_t i = 0; i < returns->kept.n; i++)
+    types[i] = i < returns->carry
+                   ? *value_type(returns->caller, returns->loop->out + i)
+                   : stacked(returns, returns->kept.at[i], returns->into.at[i - returns->carry]);
+  for (uint32_t i = 0; i < returns->loop->nin; i++) in[i] = to->map[returns->loop->in[i]];
+  Op *o = fn_op(returns->m, to->to, OP_loop, returns->loop->nin, in, returns->kept.n, types,
+                returns->loop->loc);
+  op_add_group(returns->m, o, returns->loop->group[0]);
+  for (uint32_t i = 0; i < returns->loop->attrs.n; i++)
+    vec_push(returns->m->arena, o->attrs, returns->loop->attrs.at[i]);
   if (attr_get(&o->attrs, ATTR_into))
-    attr_set_ints(r->m, &o->attrs, ATTR_into, (int)r->into.n, r->into.at);
-  o->callee = r->body;
-  for (uint32_t i = 0; i < r->carry; i++) to->map[r->loop->out + i] = o->out + i;
-  for (uint32_t i = r->carry; i < r->kept.n; i++)
-    if (r->into.at[i - r->carry] == INTO_OWN) of[r->kept.at[i]] = o->out + i;
-  for (uint32_t i = r->carry, k = r->carry; i < r->loop->nout; i++) {
-    if (is_own(r, i)) continue;
-    while (r->into.at[k - r->carry] == INTO_OWN) k++;
-    to->map[r->loop->out + i] = o->out + k++;
+    attr_set_ints(returns->m, &o->attrs, ATTR_into, (int)returns->into.n, returns->into.at);
+  o->callee = returns->body;
+  for (uint32_t i = 0; i < returns->carry; i++) to->map[returns->loop->out + i] = o->out + i;
+  for (uint32_t i = returns->carry; i < returns->kept.n; i++)
+    if (returns->into.at[i - returns->carry] == INTO_OWN) of[returns->kept.at[i]] = o->out + i;
+  for (uint32_t i = returns->carry, k = returns->carry; i < returns->loop->nout; i++) {
+    if (is_own(returns, i)) continue;
+    while (returns->into.at[k - returns->carry] == INTO_OWN) k++;
+    to->map[returns->loop->out + i] = o->out + k++;
   }
 }
 
 /* The stacked form of v of the body, whose root's is known. */
-static ValueId stacked_view(Returns *r, Rebuild *to, ValueId *of, ValueId v) {
+static ValueId stacked_view(Returns *returns, Rebuild *to, ValueId *of, ValueId v) {
   if (of[v] != NO_VALUE) return of[v];
-  const Op *o = value_def(r->body, v);
-  ValueId in = stacked_view(r, to, of, o->in[0]);
-  Type *types = ARENA_ARRAY(r->m->arena, Type, o->nout);
-  for (uint32_t i = 0; i < o->nout; i++) types[i] = stacked(r, o->out + i, INTO_OWN);
-  Op *c = fn_op(r->m, to->to, o->code, 1, &in, o->nout, types, o->loc);
-  for (int i = 0; i < o->ngroups; i++) op_add_group(r->m, c, o->group[i]);
-  for (uint32_t i = 0; i < o->attrs.n; i++) vec_push(r->m->arena, c->attrs, o->attrs.at[i]);
+  const Op *o = value_def(returns->body, v);
+  ValueId in = stacked_view(returns, to, of, o->in[0]);
+  Type *types = ARENA_ARRAY(returns->m->arena, Type, o->nout);
+  for (uint32_t i = 0; i < o->nout; i++) types[i] = stacked(returns, o->out + i, INTO_OWN);
+  Op *c = fn_op(returns->m, to->to, o->code, 1, &in, o->nout, types, o->loc);
+  for (int i = 0; i < o->ngroups; i++) op_add_group(returns->m, c, o->group[i]);
+  for (uint32_t i = 0; i < o->attrs.n; i++) vec_push(returns->m->arena, c->attrs, o->attrs.at[i]);
   for (uint32_t i = 0; i < o->nout; i++) of[o->out + i] = c->out + i;
   return of[v];
 }
 
-static void rewrite(Returns *r) {
-  Rebuild to = rebuild_begin(r->m, r->caller);
-  ValueId *of = value_map(r->m, r->body);
-  for (OpId i = 0; i < r->caller->ops.n; i++) {
-    const Op *o = &r->caller->ops.at[i];
-    if (o != r->loop) {
+static void rewrite(Returns *returns) {
+  Rebuild to = rebuild_begin(returns->m, returns->caller);
+  ValueId *of = value_map(returns->m, returns->body);
+  for (OpId i = 0; i < returns->caller->ops.n; i++) {
+    const Op *o = &returns->caller->ops.at[i];
+    if (o != returns->loop) {
       rebuild_op(&to, o);
       continue;
     }
-    write_loop(r, &to, of);
-    for (uint32_t k = r->carry; k < o->nout; k++)
-      if (is_own(r, k)) to.map[o->out + k] = stacked_view(r, &to, of, r->body->results.at[k]);
+    write_loop(returns, &to, of);
+    for (uint32_t k = returns->carry; k < o->nout; k++)
+      if (is_own(returns, k))
+        to.map[o->out + k] = stacked_view(returns, &to, of, returns->body->results.at[k]);
   }
   rebuild_results(&to);
-  r->body->results.n = 0;
-  for (uint32_t i = 0; i < r->kept.n; i++) fn_result(r->m, r->body, r->kept.at[i]);
-  module_replace(r->m, r->caller, to.to);
+  returns->body->results.n = 0;
+  for (uint32_t i = 0; i < returns->kept.n; i++)
+    fn_result(returns->m, returns->body, returns->kept.at[i]);
+  module_replace(returns->m, returns->caller, to.to);
 }
 
 /* The only loop that calls body, or NULL. */
@@ -163,13 +171,14 @@ static const Op *only_loop(const Module *m, const Fn *body, Fn **caller) {
 
 void order_results(Module *m) {
   for (uint32_t i = 0; i < m->fns.n; i++) {
-    Returns r = {.m = m, .body = m->fns.at[i]};
-    r.loop = r.body->kind == FN_BODY ? only_loop(m, r.body, &r.caller) : NULL;
-    if (!r.loop) continue;
-    r.carry = loop_shape(r.loop).carry;
-    r.root = ARENA_ARRAY(m->arena, ValueId, r.body->results.n + 1);
-    if (!choose_roots(&r)) continue;
-    choose_results(&r);
-    rewrite(&r);
+    Returns returns = {.m = m, .body = m->fns.at[i]};
+    returns.loop =
+        returns.body->kind == FN_BODY ? only_loop(m, returns.body, &returns.caller) : NULL;
+    if (!returns.loop) continue;
+    returns.carry = loop_shape(returns.loop).carry;
+    returns.root = ARENA_ARRAY(m->arena, ValueId, returns.body->results.n + 1);
+    if (!choose_roots(&returns)) continue;
+    choose_results(&returns);
+    rewrite(&returns);
   }
 }

@@ -33,9 +33,9 @@ typedef struct Own {
   unsigned *reads; /* by global: classes that read it, as a mask of their numbers */
 } Own;
 
-static uint32_t number_of(const Module *m, const Global *g) {
+static uint32_t number_of(const Module *m, const Global *global) {
   uint32_t i = 0;
-  while (m->globals.at[i] != g) i++;
+  while (m->globals.at[i] != global) i++;
   return i;
 }
 
@@ -51,10 +51,10 @@ static Global *param_of(const Module *m, Global *g) {
   return best;
 }
 
-static bool may_be_owned(const Own *k, Global *g) {
-  const Global *p = param_of(k->m, g);
-  return p && p->type.rank && g->type.rank && !p->placed.on[k->class[0].axis] &&
-         !g->placed.on[k->class[0].axis];
+static bool may_be_owned(const Own *own, Global *g) {
+  const Global *p = param_of(own->m, g);
+  return p && p->type.rank && g->type.rank && !p->placed.on[own->class[0].axis] &&
+         !g->placed.on[own->class[0].axis];
 }
 
 /* ---- who reads what ---- */
@@ -65,75 +65,78 @@ typedef struct ClassReads { /* in the program of one class */
   bool *needed; /* by global of the plan's module */
 } ClassReads;
 
-static Global *global_like(const Own *k, const Global *g) {
-  return module_global(k->m, intern(k->m->ctx->names, g->name));
+static Global *global_like(const Own *own, const Global *global) {
+  return module_global(own->m, intern(own->m->ctx->names, global->name));
 }
 
-static bool acts(const ClassReads *c, const Op *o) {
+static bool acts(const ClassReads *reads, const Op *o) {
   if (o->code != OP_store) return op_acts(o);
-  Global *g = global_like(c->k, o->global);
-  return !may_be_owned(c->k, g) || c->needed[number_of(c->k->m, g)];
+  Global *global = global_like(reads->k, o->global);
+  return !may_be_owned(reads->k, global) || reads->needed[number_of(reads->k->m, global)];
 }
 
 /* Does what is alive load something new? */
-static bool see_entry(ClassReads *c, const Fn *f) {
-  bool *live = ARENA_ARRAY(c->m->arena, bool, f->values.n + 1), more = false;
+static bool see_entry(ClassReads *reads, const Fn *f) {
+  bool *live = ARENA_ARRAY(reads->m->arena, bool, f->values.n + 1), more = false;
   for (OpId i = f->ops.n; i-- > 0;) {
     const Op *o = &f->ops.at[i];
-    bool is = acts(c, o);
+    bool is = acts(reads, o);
     for (uint32_t j = 0; j < o->nout; j++) is |= live[o->out + j];
     for (uint32_t j = 0; is && j < o->nin; j++) live[o->in[j]] = true;
     if (!is || o->code != OP_load) continue;
-    bool *needed = &c->needed[number_of(c->k->m, global_like(c->k, o->global))];
+    bool *needed = &reads->needed[number_of(reads->k->m, global_like(reads->k, o->global))];
     more |= !*needed, *needed = true;
   }
   return more;
 }
 
 /* A parameter needs its states, which its update reads; a state that is read, its parameter. */
-static bool join_states(ClassReads *c) {
+static bool join_states(ClassReads *reads) {
   bool more = false;
-  for (uint32_t i = 0; i < c->k->m->globals.n; i++) {
-    const Global *p = param_of(c->k->m, c->k->m->globals.at[i]);
-    uint32_t at = p ? number_of(c->k->m, p) : i;
-    if (c->needed[i] == c->needed[at]) continue;
-    c->needed[i] = c->needed[at] = more = true;
+  for (uint32_t i = 0; i < reads->k->m->globals.n; i++) {
+    const Global *global = param_of(reads->k->m, reads->k->m->globals.at[i]);
+    uint32_t at = global ? number_of(reads->k->m, global) : i;
+    if (reads->needed[i] == reads->needed[at]) continue;
+    reads->needed[i] = reads->needed[at] = more = true;
   }
   return more;
 }
 
 static bool counts(const Fn *f) { return f->kind == FN_ENTRY && strcmp(f->name, "init") != 0; }
 
-static void see_class(Own *k, int number, const char *text, size_t n) {
-  Module *m = ir_parse(k->m->ctx, "stages", text, n);
-  must(m && module_choose_class(m, k->class[number].name), "own: a module cannot be read back");
+static void see_class(Own *own, int number, const char *text, size_t n) {
+  Module *m = ir_parse(own->m->ctx, "stages", text, n);
+  must(m && module_choose_class(m, own->class[number].name), "own: a module cannot be read back");
   pass_classes(m);
   simplify_module(m, true);
-  ClassReads c = {k, m, ARENA_ARRAY(k->m->arena, bool, k->m->globals.n + 1)};
+  ClassReads reads = {own, m, ARENA_ARRAY(own->m->arena, bool, own->m->globals.n + 1)};
   for (bool more = true; more;) {
-    more = join_states(&c);
+    more = join_states(&reads);
     for (uint32_t i = 0; i < m->fns.n; i++)
-      if (counts(m->fns.at[i])) more |= see_entry(&c, m->fns.at[i]);
+      if (counts(m->fns.at[i])) more |= see_entry(&reads, m->fns.at[i]);
   }
-  for (uint32_t i = 0; i < k->m->globals.n; i++)
-    if (c.needed[i]) k->reads[i] |= 1u << number;
+  for (uint32_t i = 0; i < own->m->globals.n; i++)
+    if (reads.needed[i]) own->reads[i] |= 1u << number;
 }
 
-static void see_classes(Own *k) {
+static void see_classes(Own *own) {
   size_t n;
-  const char *text = ir_print(k->m, &n);
-  k->reads = ARENA_ARRAY(k->m->arena, unsigned, k->m->globals.n + 1);
-  for (int i = 0; i < k->n; i++) see_class(k, i, text, n);
+  const char *text = ir_print(own->m, &n);
+  own->reads = ARENA_ARRAY(own->m->arena, unsigned, own->m->globals.n + 1);
+  for (int i = 0; i < own->n; i++) see_class(own, i, text, n);
 }
 
-static void mark(Own *k) {
-  unsigned last = 1u << (k->n - 1);
-  for (uint32_t i = 0; i < k->m->globals.n; i++) {
-    Global *g = k->m->globals.at[i];
-    if (!may_be_owned(k, g)) continue;
-    unsigned reads = k->reads[i];
-    bool ends = reads == (1 | last) && k->n == STAGE_CLASSES;
-    g->stages = reads == 1 ? STAGES_FIRST : reads == last ? STAGES_LAST : ends ? STAGES_ENDS : 0;
+static void mark(Own *own) {
+  unsigned last = 1u << (own->n - 1);
+  for (uint32_t i = 0; i < own->m->globals.n; i++) {
+    Global *global = own->m->globals.at[i];
+    if (!may_be_owned(own, global)) continue;
+    unsigned reads = own->reads[i];
+    bool ends = reads == (1 | last) && own->n == STAGE_CLASSES;
+    global->stages = reads == 1      ? STAGES_FIRST
+                     : reads == last ? STAGES_LAST
+                     : ends          ? STAGES_ENDS
+                                     : 0;
   }
 }
 
@@ -149,53 +152,53 @@ typedef struct OwnStep {
 
 static bool is_number(const Fn *f, ValueId v) { return value_type(f, v)->rank == 0; }
 
-static bool completes(const OwnStep *s, const Op *o) {
-  return o->code == OP_all_reduce && !strcmp(attr_str(&o->attrs, ATTR_axis, ""), s->k->axis) &&
-         !is_number(s->f, o->out);
+static bool completes(const OwnStep *step, const Op *o) {
+  return o->code == OP_all_reduce && !strcmp(attr_str(&o->attrs, ATTR_axis, ""), step->k->axis) &&
+         !is_number(step->f, o->out);
 }
 
 /* Sums of gradients that their owner alone needs. */
-static bool is_owned(const OwnStep *s, const Op *o) {
-  unsigned need = s->need[o->out];
-  return completes(s, o) && (need == STAGES_FIRST || need == STAGES_LAST);
+static bool is_owned(const OwnStep *step, const Op *o) {
+  unsigned need = step->need[o->out];
+  return completes(step, o) && (need == STAGES_FIRST || need == STAGES_LAST);
 }
 
-static bool of_stages(const OwnStep *s, const Op *o) {
+static bool of_stages(const OwnStep *step, const Op *o) {
   return op_family(o->code) == FAMILY_COLLECTIVE &&
-         !strcmp(attr_str(&o->attrs, ATTR_axis, ""), s->k->axis);
+         !strcmp(attr_str(&o->attrs, ATTR_axis, ""), step->k->axis);
 }
 
-static unsigned need_of(const OwnStep *s, const Op *o) {
+static unsigned need_of(const OwnStep *step, const Op *o) {
   unsigned need = 0;
   if (o->code == OP_store) return o->global->stages ? o->global->stages : NEED_ALL;
-  if (o->code == OP_loop || (of_stages(s, o) && !is_owned(s, o))) return NEED_ALL;
-  for (uint32_t i = 0; i < o->nout; i++) need |= s->need[o->out + i];
+  if (o->code == OP_loop || (of_stages(step, o) && !is_owned(step, o))) return NEED_ALL;
+  for (uint32_t i = 0; i < o->nout; i++) need |= step->need[o->out + i];
   return need;
 }
 
-static void find_needs(OwnStep *s) {
-  for (OpId i = s->f->ops.n; i-- > 0;) {
-    const Op *o = &s->f->ops.at[i];
-    unsigned need = need_of(s, o);
+static void find_needs(OwnStep *step) {
+  for (OpId i = step->f->ops.n; i-- > 0;) {
+    const Op *o = &step->f->ops.at[i];
+    unsigned need = need_of(step, o);
     for (uint32_t j = 0; j < o->nin; j++)
-      if (!o->nout || !is_number(s->f, o->out) || is_number(s->f, o->in[j]))
-        s->need[o->in[j]] |= need;
+      if (!o->nout || !is_number(step->f, o->out) || is_number(step->f, o->in[j]))
+        step->need[o->in[j]] |= need;
   }
 }
 
 /* Is v a number that all stages need, of what some have? */
-static bool is_told(const OwnStep *s, const Op *o, unsigned at) {
-  return at && o->nout == 1 && is_number(s->f, o->out) && s->need[o->out] != at;
+static bool is_told(const OwnStep *step, const Op *o, unsigned at) {
+  return at && o->nout == 1 && is_number(step->f, o->out) && step->need[o->out] != at;
 }
 
 /* Where results of o are; *bad: something reads there what other stages have. A loop over
    micro-batches keeps what is of one stage apart itself (pass `pipeline`). */
-static unsigned place(const OwnStep *s, const Op *o, bool *bad) {
-  unsigned at = o->code == OP_load ? o->global->stages : is_owned(s, o) ? s->need[o->out] : 0;
-  bool acts = o->code == OP_store || (of_stages(s, o) && !is_owned(s, o));
+static unsigned place(const OwnStep *step, const Op *o, bool *bad) {
+  unsigned at = o->code == OP_load ? o->global->stages : is_owned(step, o) ? step->need[o->out] : 0;
+  bool acts = o->code == OP_store || (of_stages(step, o) && !is_owned(step, o));
   if (o->code == OP_loop) return 0;
   for (uint32_t i = 0; i < o->nin; i++) {
-    unsigned in = s->at[o->in[i]];
+    unsigned in = step->at[o->in[i]];
     if (!in) continue;
     *bad |= at && at != in;
     *bad |= acts && !(o->code == OP_store && o->global->stages == in);
@@ -205,76 +208,76 @@ static unsigned place(const OwnStep *s, const Op *o, bool *bad) {
 }
 
 /* False: it cannot be told apart so. */
-static bool find_places(OwnStep *s) {
+static bool find_places(OwnStep *step) {
   bool bad = false;
-  for (OpId i = 0; i < s->f->ops.n; i++) {
-    const Op *o = &s->f->ops.at[i];
-    unsigned at = place(s, o, &bad);
-    for (uint32_t j = 0; j < o->nout; j++) s->at[o->out + j] = is_told(s, o, at) ? 0 : at;
+  for (OpId i = 0; i < step->f->ops.n; i++) {
+    const Op *o = &step->f->ops.at[i];
+    unsigned at = place(step, o, &bad);
+    for (uint32_t j = 0; j < o->nout; j++) step->at[o->out + j] = is_told(step, o, at) ? 0 : at;
   }
   return !bad;
 }
 
 /* v of one stage on all of them. */
-static ValueId tell(const OwnStep *s, Fn *f, ValueId v, unsigned at) {
-  Module *m = s->k->m;
-  const StageClass *c = &s->k->class[at == STAGES_FIRST ? 0 : s->k->n - 1];
+static ValueId tell(const OwnStep *step, Fn *f, ValueId v, unsigned at) {
+  Module *m = step->k->m;
+  const StageClass *class = &step->k->class[at == STAGES_FIRST ? 0 : step->k->n - 1];
   Type t = *value_type(f, v);
-  ValueId here = ir_load(m, f, s->k->scalar, (Loc){0});
-  ValueId owner = ir_const(m, f, ELEM_i32, (double)c->first, (Loc){0});
+  ValueId here = ir_load(m, f, step->k->scalar, (Loc){0});
+  ValueId owner = ir_const(m, f, ELEM_i32, (double)class->first, (Loc){0});
   ValueId is = ir_binary(m, f, OP_eq, here, owner, (Loc){0});
   ValueId none = ir_const(m, f, t.elem, 0, (Loc){0});
   v = ir_where(m, f, is, v, none, (Loc){0});
   v = emit_typed(m, f, OP_all_reduce, 1, &v, NULL, t, (Loc){0});
-  AttrList *l = &vec_last(f->ops).attrs;
-  attr_set_str(m, l, ATTR_axis, s->k->axis);
-  attr_set_int(m, l, ATTR_ranks, m->mesh.at[c->axis].size);
+  AttrList *list = &vec_last(f->ops).attrs;
+  attr_set_str(m, list, ATTR_axis, step->k->axis);
+  attr_set_int(m, list, ATTR_ranks, m->mesh.at[class->axis].size);
   return v;
 }
 
-static Fn *rewritten(const OwnStep *s) {
-  Rebuild r = rebuild_begin(s->k->m, s->f);
+static Fn *rewritten(const OwnStep *step) {
+  Rebuild rebuild = rebuild_begin(step->k->m, step->f);
   bool bad = false;
-  for (OpId i = 0; i < s->f->ops.n; i++) {
-    const Op *o = &s->f->ops.at[i];
-    unsigned at = place(s, o, &bad);
-    if (is_owned(s, o)) {
-      r.map[o->out] = r.map[o->in[0]];
+  for (OpId i = 0; i < step->f->ops.n; i++) {
+    const Op *o = &step->f->ops.at[i];
+    unsigned at = place(step, o, &bad);
+    if (is_owned(step, o)) {
+      rebuild.map[o->out] = rebuild.map[o->in[0]];
       continue;
     }
-    ValueId made = rebuild_op(&r, o)->out;
-    if (is_told(s, o, at)) r.map[o->out] = tell(s, r.to, made, at);
+    ValueId made = rebuild_op(&rebuild, o)->out;
+    if (is_told(step, o, at)) rebuild.map[o->out] = tell(step, rebuild.to, made, at);
   }
-  return r.to;
+  return rebuild.to;
 }
 
 /* Of owned parameters, those that are updated otherwise than is known here: of all again. */
-static bool own_step(Own *k) {
-  Fn *f = entry_of(k->m, "step");
-  OwnStep s = {.k = k, .f = f};
-  s.need = ARENA_ARRAY(k->m->arena, unsigned, f->values.n + 1);
-  s.at = ARENA_ARRAY(k->m->arena, unsigned, f->values.n + 1);
-  find_needs(&s);
-  if (!find_places(&s)) return false;
-  module_replace(k->m, f, rewritten(&s));
+static bool own_step(Own *own) {
+  Fn *f = entry_of(own->m, "step");
+  OwnStep step = {.k = own, .f = f};
+  step.need = ARENA_ARRAY(own->m->arena, unsigned, f->values.n + 1);
+  step.at = ARENA_ARRAY(own->m->arena, unsigned, f->values.n + 1);
+  find_needs(&step);
+  if (!find_places(&step)) return false;
+  module_replace(own->m, f, rewritten(&step));
   return true;
 }
 
 /* Does some sum of gradients go to an owner and to others, too? Then nobody owns what it is of. */
-static void disown_all(Own *k) {
-  for (uint32_t i = 0; i < k->m->globals.n; i++) k->m->globals.at[i]->stages = 0;
+static void disown_all(Own *own) {
+  for (uint32_t i = 0; i < own->m->globals.n; i++) own->m->globals.at[i]->stages = 0;
 }
 
 void pass_own(Module *m) {
-  Own k = {.m = m};
-  k.n = module_classes(m, k.class);
-  if (!k.n || !entry_of(m, "step")) return;
-  k.axis = m->mesh.at[k.class[0].axis].name;
-  if (text_lists(plan_zero_axes(m), k.axis)) return;
-  k.scalar = module_global(m, intern_printf(m->ctx->names, "mesh.%s", k.axis));
-  must(k.scalar, "own: ranks do not know where they are along %s", k.axis);
-  see_classes(&k);
-  mark(&k);
-  if (!own_step(&k)) disown_all(&k);
+  Own own = {.m = m};
+  own.n = module_classes(m, own.class);
+  if (!own.n || !entry_of(m, "step")) return;
+  own.axis = m->mesh.at[own.class[0].axis].name;
+  if (text_lists(plan_zero_axes(m), own.axis)) return;
+  own.scalar = module_global(m, intern_printf(m->ctx->names, "mesh.%s", own.axis));
+  must(own.scalar, "own: ranks do not know where they are along %s", own.axis);
+  see_classes(&own);
+  mark(&own);
+  if (!own_step(&own)) disown_all(&own);
   module_collect(m);
 }

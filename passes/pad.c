@@ -37,18 +37,18 @@ static bool speaks_of(const Dim *d, Str dim) {
   return d->name == dim || d->like == dim || (!strncmp(d->name, dim, n) && d->name[n] == '\'');
 }
 
-static bool rule_names(const PlaceRule *r, const Dim *d) {
+static bool rule_names(const PlaceRule *r, const Dim *dim) {
   for (uint32_t i = 0; i < r->dims.n; i++)
-    if (speaks_of(d, r->dims.at[i])) return true;
+    if (speaks_of(dim, r->dims.at[i])) return true;
   for (uint32_t i = 0; i < r->otherwise.n; i++)
-    if (speaks_of(d, r->otherwise.at[i])) return true;
+    if (speaks_of(dim, r->otherwise.at[i])) return true;
   return false;
 }
 
-static int64_t ways_of(const Module *m, const Dim *d) {
+static int64_t ways_of(const Module *m, const Dim *dim) {
   int64_t ways = 1;
   for (uint32_t i = 0; i < m->rules.n; i++)
-    for (uint32_t k = 0; rule_names(&m->rules.at[i], d) && k < m->rules.at[i].axes.n; k++) {
+    for (uint32_t k = 0; rule_names(&m->rules.at[i], dim) && k < m->rules.at[i].axes.n; k++) {
       int axis = mesh_find(m, m->rules.at[i].axes.at[k]);
       if (axis >= 0) ways *= m->mesh.at[axis].size;
     }
@@ -64,54 +64,55 @@ static bool runs_over(const Module *m, Str dim) {
   return false;
 }
 
-/* Only what d is stored as. */
-static bool divides(int64_t n, const Dim *d) { return d->size % n && d->stored % n == 0; }
+/* Only what dim is stored as. */
+static bool divides(int64_t n, const Dim *dim) { return dim->size % n && dim->stored % n == 0; }
 
-static void find_dims(Pads *p) {
-  Module *m = p->m;
+static void find_dims(Pads *pads) {
+  Module *m = pads->m;
   int64_t pieces = module_on_gpu(m) ? PIECE : 1;
   for (uint32_t i = 0; i < m->dims.n; i++) {
-    const Dim *d = &m->dims.at[i];
-    if (d->stored <= d->size || !(divides(ways_of(m, d), d) || divides(pieces, d))) continue;
-    if (runs_over(m, d->name) || p->n == PADS) continue;
-    p->at[p->n++] = (PadDim){d->name, d->size, d->stored};
+    const Dim *dim = &m->dims.at[i];
+    if (dim->stored <= dim->size || !(divides(ways_of(m, dim), dim) || divides(pieces, dim)))
+      continue;
+    if (runs_over(m, dim->name) || pads->n == PADS) continue;
+    pads->at[pads->n++] = (PadDim){dim->name, dim->size, dim->stored};
   }
 }
 
-static Type padded(const Pads *p, Type t) {
+static Type padded(const Pads *pads, Type t) {
   for (int i = 0; i < t.rank; i++) {
-    int d = pad_find(p, &t, t.axis[i].dim);
-    if (d >= 0) t.axis[i].size = p->at[d].stored;
+    int d = pad_find(pads, &t, t.axis[i].dim);
+    if (d >= 0) t.axis[i].size = pads->at[d].stored;
   }
   return t;
 }
 
-static bool has(const PadFn *k, ValueId v, int d) {
-  return pad_find(k->p, value_type(k->r.from, v), k->p->at[d].dim) == d;
+static bool has(const PadFn *pad, ValueId v, int d) {
+  return pad_find(pad->p, value_type(pad->r.from, v), pad->p->at[d].dim) == d;
 }
 
 /* ---- what padding holds ---- */
 
 /* bool[D]: the index is a logical one */
-static ValueId inside(PadFn *k, int d) {
-  PadDim x = k->p->at[d];
-  ValueId i = ir_iota(k->m, k->r.to, (Axis){x.dim, x.stored}, k->loc);
-  ValueId n = ir_const(k->m, k->r.to, ELEM_i32, (double)x.size, k->loc);
-  return ir_binary(k->m, k->r.to, OP_lt, i, n, k->loc);
+static ValueId inside(PadFn *pad, int d) {
+  PadDim x = pad->p->at[d];
+  ValueId i = ir_iota(pad->m, pad->r.to, (Axis){x.dim, x.stored}, pad->loc);
+  ValueId n = ir_const(pad->m, pad->r.to, ELEM_i32, (double)x.size, pad->loc);
+  return ir_binary(pad->m, pad->r.to, OP_lt, i, n, pad->loc);
 }
 
-static ValueId filled(PadFn *k, ValueId v, int d, double fill) {
-  ValueId c = ir_const(k->m, k->r.to, value_type(k->r.to, v)->elem, fill, k->loc);
-  return ir_where(k->m, k->r.to, inside(k, d), v, c, k->loc);
+static ValueId filled(PadFn *pad, ValueId v, int d, double fill) {
+  ValueId c = ir_const(pad->m, pad->r.to, value_type(pad->r.to, v)->elem, fill, pad->loc);
+  return ir_where(pad->m, pad->r.to, inside(pad, d), v, c, pad->loc);
 }
 
 /* An operand, with zeros in the padding of dim d. */
-static ValueId with_zeros(PadFn *k, ValueId old, ValueId v, int d, PadFacts *fact) {
-  if (pad_is_zero(fact->of[d]) || !has(k, old, d)) return v;
+static ValueId with_zeros(PadFn *pad, ValueId old, ValueId v, int d, PadFacts *fact) {
+  if (pad_is_zero(fact->of[d]) || !has(pad, old, d)) return v;
   fact->of[d] = (PadFact){PAD_KNOWN, 0};
-  if (v != k->r.map[old]) return filled(k, v, d, 0);
-  if (k->zeroed[d][old] == NO_VALUE) k->zeroed[d][old] = filled(k, v, d, 0);
-  return k->zeroed[d][old];
+  if (v != pad->r.map[old]) return filled(pad, v, d, 0);
+  if (pad->zeroed[d][old] == NO_VALUE) pad->zeroed[d][old] = filled(pad, v, d, 0);
+  return pad->zeroed[d][old];
 }
 
 static double lowest(Elem e) {
@@ -121,39 +122,40 @@ static double lowest(Elem e) {
 }
 
 /* The largest or smallest along d does not see the padding. */
-static ValueId out_of_reach(PadFn *k, const Op *o, ValueId v, int d) {
-  Elem e = value_type(k->r.to, v)->elem;
+static ValueId out_of_reach(PadFn *pad, const Op *o, ValueId v, int d) {
+  Elem e = value_type(pad->r.to, v)->elem;
   double low = lowest(e), high = e == ELEM_i64 ? 9.2e18 : -low - (low > -INFINITY);
-  return filled(k, v, d, o->code == OP_rmin ? high : low);
+  return filled(pad, v, d, o->code == OP_rmin ? high : low);
 }
 
 /* Indexes that are no logical ones are outside of the padded dim, too. */
-static ValueId within(PadFn *k, ValueId index, int d) {
-  Elem e = value_type(k->r.to, index)->elem;
-  ValueId n = ir_const(k->m, k->r.to, e, (double)k->p->at[d].size, k->loc);
-  ValueId fine = ir_binary(k->m, k->r.to, OP_lt, index, n, k->loc);
-  return ir_where(k->m, k->r.to, fine, index, ir_const(k->m, k->r.to, e, -1, k->loc), k->loc);
+static ValueId within(PadFn *pad, ValueId index, int d) {
+  Elem e = value_type(pad->r.to, index)->elem;
+  ValueId n = ir_const(pad->m, pad->r.to, e, (double)pad->p->at[d].size, pad->loc);
+  ValueId fine = ir_binary(pad->m, pad->r.to, OP_lt, index, n, pad->loc);
+  return ir_where(pad->m, pad->r.to, fine, index, ir_const(pad->m, pad->r.to, e, -1, pad->loc),
+                  pad->loc);
 }
 
 /* ---- between the sizes ---- */
 
-static ValueId resize(PadFn *k, OpCode c, ValueId v, int d, int64_t size) {
-  Type t = *value_type(k->r.to, v);
-  Str dim = k->p->at[d].dim;
-  must(type_find(&t, dim) >= 0, "pad: %%%u of %s has no dim %s", v, k->r.to->name, dim);
+static ValueId resize(PadFn *pad, OpCode c, ValueId v, int d, int64_t size) {
+  Type t = *value_type(pad->r.to, v);
+  Str dim = pad->p->at[d].dim;
+  must(type_find(&t, dim) >= 0, "pad: %%%u of %s has no dim %s", v, pad->r.to->name, dim);
   t.axis[type_find(&t, dim)].size = size;
-  Op *o = fn_op(k->m, k->r.to, c, 1, &v, 1, &t, k->loc);
+  Op *o = fn_op(pad->m, pad->r.to, c, 1, &v, 1, &t, pad->loc);
   ValueId out = o->out;
-  op_add_group(k->m, o, group_map(1, &dim, 1, &dim));
+  op_add_group(pad->m, o, group_map(1, &dim, 1, &dim));
   return out;
 }
 
-static ValueId cut(PadFn *k, ValueId v, int d) {
-  return resize(k, OP_slice, v, d, k->p->at[d].size);
+static ValueId cut(PadFn *pad, ValueId v, int d) {
+  return resize(pad, OP_slice, v, d, pad->p->at[d].size);
 }
 
-static ValueId grown(PadFn *k, ValueId v, int d) {
-  return resize(k, OP_pad, v, d, k->p->at[d].stored);
+static ValueId grown(PadFn *pad, ValueId v, int d) {
+  return resize(pad, OP_pad, v, d, pad->p->at[d].stored);
 }
 
 /* ---- ops ---- */
@@ -169,19 +171,19 @@ static bool in_groups(const Op *o, Str dim) {
 }
 
 /* A dim renamed to another one that is padded alike. */
-static bool renames_alike(const PadFn *k, const Op *o, int d) {
-  const Type *in = value_type(k->r.from, o->in[0]), *out = value_type(k->r.from, o->out);
+static bool renames_alike(const PadFn *pad, const Op *o, int d) {
+  const Type *in = value_type(pad->r.from, o->in[0]), *out = value_type(pad->r.from, o->out);
   for (int g = 0; g < o->ngroups; g++) {
-    int a = pad_find(k->p, in, o->group[g].from[0]), b = pad_find(k->p, out, o->group[g].to[0]);
+    int a = pad_find(pad->p, in, o->group[g].from[0]), b = pad_find(pad->p, out, o->group[g].to[0]);
     if (a != d && b != d) continue;
-    if (a < 0 || b < 0 || k->p->at[a].stored != k->p->at[b].stored) return false;
+    if (a < 0 || b < 0 || pad->p->at[a].stored != pad->p->at[b].stored) return false;
   }
   return true;
 }
 
 /* Can o not work on the padded dim? */
-static bool needs_logical(const PadFn *k, const Op *o, int d) {
-  if (!in_groups(o, k->p->at[d].dim)) return false;
+static bool needs_logical(const PadFn *pad, const Op *o, int d) {
+  if (!in_groups(o, pad->p->at[d].dim)) return false;
   switch (op_family(o->code)) {
   case FAMILY_SOURCE:
   case FAMILY_REDUCE:
@@ -189,7 +191,7 @@ static bool needs_logical(const PadFn *k, const Op *o, int d) {
   case FAMILY_GATHER:
   case FAMILY_SCATTER: return false;
   case FAMILY_STRUCT:
-    return !(o->code == OP_expand || (o->code == OP_rename && renames_alike(k, o, d)));
+    return !(o->code == OP_expand || (o->code == OP_rename && renames_alike(pad, o, d)));
   default: return true;
   }
 }
@@ -200,83 +202,86 @@ static bool sums(OpCode c) {
 }
 
 /* Operand i of o as o may read it. */
-static ValueId operand(PadFn *k, const Op *o, uint32_t i, PadFacts *fact) {
-  ValueId old = o->in[i], v = k->r.map[old];
-  bool number = elem_class(value_type(k->r.from, old)->elem) != CLASS_BOOL;
-  for (int d = 0; d < k->p->n; d++) {
-    Str dim = k->p->at[d].dim;
+static ValueId operand(PadFn *pad, const Op *o, uint32_t i, PadFacts *fact) {
+  ValueId old = o->in[i], v = pad->r.map[old];
+  bool number = elem_class(value_type(pad->r.from, old)->elem) != CLASS_BOOL;
+  for (int d = 0; d < pad->p->n; d++) {
+    Str dim = pad->p->at[d].dim;
     bool table = o->code == OP_gather && i == 0 && o->group[0].from[0] == dim;
     bool index = o->code == OP_scatter && i == 1 && o->group[0].to[0] == dim;
-    if (index && pad_find(k->p, value_type(k->r.from, o->out), dim) == d) v = within(k, v, d);
-    if (!has(k, old, d)) continue;
-    if (needs_logical(k, o, d)) v = cut(k, v, d);
+    if (index && pad_find(pad->p, value_type(pad->r.from, o->out), dim) == d) v = within(pad, v, d);
+    if (!has(pad, old, d)) continue;
+    if (needs_logical(pad, o, d)) v = cut(pad, v, d);
     else if (table || (sums(o->code) && number && !(o->code == OP_scatter && i == 1)))
-      v = with_zeros(k, old, v, d, fact);
-    else if (op_family(o->code) == FAMILY_REDUCE && in_groups(o, dim)) v = out_of_reach(k, o, v, d);
+      v = with_zeros(pad, old, v, d, fact);
+    else if (op_family(o->code) == FAMILY_REDUCE && in_groups(o, dim))
+      v = out_of_reach(pad, o, v, d);
   }
   return v;
 }
 
-static Type made_type(const PadFn *k, const Op *o, ValueId old) {
-  Type t = *value_type(k->r.from, old), all = padded(k->p, t);
+static Type made_type(const PadFn *pad, const Op *o, ValueId old) {
+  Type t = *value_type(pad->r.from, old), all = padded(pad->p, t);
   for (int i = 0; i < t.rank; i++) {
-    int d = pad_find(k->p, &t, t.axis[i].dim);
-    if (d >= 0 && needs_logical(k, o, d)) all.axis[i].size = t.axis[i].size;
+    int d = pad_find(pad->p, &t, t.axis[i].dim);
+    if (d >= 0 && needs_logical(pad, o, d)) all.axis[i].size = t.axis[i].size;
   }
   return all;
 }
 
-static void finish(PadFn *k, const Op *o, const PadFacts *in) {
+static void finish(PadFn *pad, const Op *o, const PadFacts *in) {
   for (uint32_t i = 0; i < o->nout; i++) {
     ValueId old = o->out + i;
-    k->fact[old] = pad_result(k->p, k->r.from, o, i, in);
-    for (int d = 0; d < k->p->n; d++)
-      if (has(k, old, d) && needs_logical(k, o, d))
-        k->r.map[old] = grown(k, k->r.map[old], d), k->fact[old].of[d] = (PadFact){PAD_KNOWN, 0};
+    pad->fact[old] = pad_result(pad->p, pad->r.from, o, i, in);
+    for (int d = 0; d < pad->p->n; d++)
+      if (has(pad, old, d) && needs_logical(pad, o, d))
+        pad->r.map[old] = grown(pad, pad->r.map[old], d),
+        pad->fact[old].of[d] = (PadFact){PAD_KNOWN, 0};
   }
 }
 
-static void plain_op(PadFn *k, const Op *o) {
-  PadFacts *in = ARENA_ARRAY(k->m->arena, PadFacts, o->nin + 1);
-  ValueId *operands = ARENA_ARRAY(k->m->arena, ValueId, o->nin + 1);
+static void plain_op(PadFn *pad, const Op *o) {
+  PadFacts *in = ARENA_ARRAY(pad->m->arena, PadFacts, o->nin + 1);
+  ValueId *operands = ARENA_ARRAY(pad->m->arena, ValueId, o->nin + 1);
   for (uint32_t i = 0; i < o->nin; i++)
-    in[i] = k->fact[o->in[i]], operands[i] = operand(k, o, i, &in[i]);
-  Op *made = rebuild_op(&k->r, o);
+    in[i] = pad->fact[o->in[i]], operands[i] = operand(pad, o, i, &in[i]);
+  Op *made = rebuild_op(&pad->r, o);
   ValueId out = made->out;
   memcpy(made->in, operands, sizeof *operands * o->nin);
   for (uint32_t i = 0; i < o->nout; i++)
-    k->r.to->values.at[out + i].type = made_type(k, o, o->out + i);
-  finish(k, o, in);
+    pad->r.to->values.at[out + i].type = made_type(pad, o, o->out + i);
+  finish(pad, o, in);
 }
 
-static void load_op(PadFn *k, const Op *o) {
-  ValueId v = ir_load(k->m, k->r.to, o->global, o->loc);
-  for (int d = 0; d < k->p->n; d++) {
-    bool logical = pad_find(k->p, value_type(k->r.to, v), k->p->at[d].dim) == d;
-    if (logical) v = grown(k, v, d);
-    k->fact[o->out].of[d] = has(k, o->out, d) ? (PadFact){PAD_KNOWN, 0} : (PadFact){PAD_SAME, 0};
+static void load_op(PadFn *pad, const Op *o) {
+  ValueId v = ir_load(pad->m, pad->r.to, o->global, o->loc);
+  for (int d = 0; d < pad->p->n; d++) {
+    bool logical = pad_find(pad->p, value_type(pad->r.to, v), pad->p->at[d].dim) == d;
+    if (logical) v = grown(pad, v, d);
+    pad->fact[o->out].of[d] =
+        has(pad, o->out, d) ? (PadFact){PAD_KNOWN, 0} : (PadFact){PAD_SAME, 0};
   }
-  k->r.map[o->out] = v;
+  pad->r.map[o->out] = v;
 }
 
-static void store_op(PadFn *k, const Op *o) {
-  ValueId old = o->in[0], v = k->r.map[old];
-  PadFacts fact = k->fact[old];
-  for (int d = 0; d < k->p->n; d++) {
-    bool logical = pad_find(k->p, &o->global->type, k->p->at[d].dim) == d;
-    if (logical) v = cut(k, v, d);
-    else v = with_zeros(k, old, v, d, &fact);
+static void store_op(PadFn *pad, const Op *o) {
+  ValueId old = o->in[0], v = pad->r.map[old];
+  PadFacts fact = pad->fact[old];
+  for (int d = 0; d < pad->p->n; d++) {
+    bool logical = pad_find(pad->p, &o->global->type, pad->p->at[d].dim) == d;
+    if (logical) v = cut(pad, v, d);
+    else v = with_zeros(pad, old, v, d, &fact);
   }
-  ir_store(k->m, k->r.to, o->global, v, o->loc);
+  ir_store(pad->m, pad->r.to, o->global, v, o->loc);
 }
 
 /* ---- loops ---- */
 
-static PadFn pad_fn(Pads *p, const Fn *f, const PadFacts *args);
+static PadFn pad_fn(Pads *pads, const Fn *f, const PadFacts *args);
 
-static bool join_facts(const Pads *p, PadFacts *into, const PadFacts *more) {
+static bool join_facts(const Pads *pads, PadFacts *into, const PadFacts *more) {
   bool changed = false;
-  for (int d = 0; d < p->n; d++) {
+  for (int d = 0; d < pads->n; d++) {
     PadFact f = pad_join(into->of[d], more->of[d]);
     changed |= f.kind != into->of[d].kind || f.value != into->of[d].value;
     into->of[d] = f;
@@ -285,76 +290,80 @@ static bool join_facts(const Pads *p, PadFacts *into, const PadFacts *more) {
 }
 
 /* What carried values hold must hold of what the body makes of them. */
-static PadFn settled_body(PadFn *k, const Op *o, PadFacts *args) {
+static PadFn settled_body(PadFn *pad, const Op *o, PadFacts *args) {
   uint32_t carry = loop_shape(o).carry;
   for (;;) {
-    PadFn body = pad_fn(k->p, o->callee, args);
+    PadFn body = pad_fn(pad->p, o->callee, args);
     bool changed = false;
     for (uint32_t i = 0; i < carry; i++)
-      changed |= join_facts(k->p, &args[1 + i], &body.fact[o->callee->results.at[i]]);
+      changed |= join_facts(pad->p, &args[1 + i], &body.fact[o->callee->results.at[i]]);
     if (!changed) return body;
   }
 }
 
-static void loop_op(PadFn *k, const Op *o) {
-  PadFacts *args = ARENA_ARRAY(k->m->arena, PadFacts, o->nin + 1);
-  ValueId *in = ARENA_ARRAY(k->m->arena, ValueId, o->nin + 1);
-  for (int d = 0; d < k->p->n; d++) args[0].of[d] = (PadFact){PAD_SAME, 0};
-  for (uint32_t i = 0; i < o->nin; i++) args[1 + i] = k->fact[o->in[i]], in[i] = k->r.map[o->in[i]];
-  PadFn body = settled_body(k, o, args);
-  ValueId out = rebuild_loop(k->m, k->r.to, body.r.to, loop_shape(o), in, o->loc)->out;
+static void loop_op(PadFn *pad, const Op *o) {
+  PadFacts *args = ARENA_ARRAY(pad->m->arena, PadFacts, o->nin + 1);
+  ValueId *in = ARENA_ARRAY(pad->m->arena, ValueId, o->nin + 1);
+  for (int d = 0; d < pad->p->n; d++) args[0].of[d] = (PadFact){PAD_SAME, 0};
+  for (uint32_t i = 0; i < o->nin; i++)
+    args[1 + i] = pad->fact[o->in[i]], in[i] = pad->r.map[o->in[i]];
+  PadFn body = settled_body(pad, o, args);
+  ValueId out = rebuild_loop(pad->m, pad->r.to, body.r.to, loop_shape(o), in, o->loc)->out;
   for (uint32_t i = 0; i < o->nout; i++) {
-    k->r.map[o->out + i] = out + i;
-    k->fact[o->out + i] = body.fact[o->callee->results.at[i]];
-    if (i < loop_shape(o).carry) k->fact[o->out + i] = args[1 + i];
+    pad->r.map[o->out + i] = out + i;
+    pad->fact[o->out + i] = body.fact[o->callee->results.at[i]];
+    if (i < loop_shape(o).carry) pad->fact[o->out + i] = args[1 + i];
     uint32_t on = loop_continues(o, i);
-    if (on != NO_VALUE) join_facts(k->p, &k->fact[o->out + i], &args[1 + on]);
+    if (on != NO_VALUE) join_facts(pad->p, &pad->fact[o->out + i], &args[1 + on]);
   }
 }
 
 /* ---- functions ---- */
 
-static PadFn begin(Pads *p, const Fn *f) {
-  PadFn k = {.p = p, .m = p->m, .loc = f->loc};
-  k.r = (Rebuild){p->m, f, fn_new(p->m, f->kind, f->name), value_map(p->m, f)};
-  k.r.to->loc = f->loc;
-  for (uint32_t i = 0; i < f->attrs.n; i++) vec_push(p->m->arena, k.r.to->attrs, f->attrs.at[i]);
-  k.fact = ARENA_ARRAY(p->m->arena, PadFacts, f->values.n + 1);
-  for (int d = 0; d < p->n; d++) k.zeroed[d] = value_map(p->m, f);
-  return k;
+static PadFn begin(Pads *pads, const Fn *f) {
+  PadFn pad = {.p = pads, .m = pads->m, .loc = f->loc};
+  pad.r = (Rebuild){pads->m, f, fn_new(pads->m, f->kind, f->name), value_map(pads->m, f)};
+  pad.r.to->loc = f->loc;
+  for (uint32_t i = 0; i < f->attrs.n; i++)
+    vec_push(pads->m->arena, pad.r.to->attrs, f->attrs.at[i]);
+  pad.fact = ARENA_ARRAY(pads->m->arena, PadFacts, f->values.n + 1);
+  for (int d = 0; d < pads->n; d++) pad.zeroed[d] = value_map(pads->m, f);
+  return pad;
 }
 
-static PadFn pad_fn(Pads *p, const Fn *f, const PadFacts *args) {
+static PadFn pad_fn(Pads *pads, const Fn *f, const PadFacts *args) {
   must(args || f->kind == FN_ENTRY, "pad: nothing is known of the arguments of %s", f->name);
-  PadFn k = begin(p, f);
+  PadFn pad = begin(pads, f);
   for (uint32_t i = 0; i < f->args.n; i++) {
-    k.r.map[f->args.at[i]] = fn_arg(p->m, k.r.to, padded(p, *value_type(f, f->args.at[i])));
-    k.fact[f->args.at[i]] = args[i];
+    pad.r.map[f->args.at[i]] =
+        fn_arg(pads->m, pad.r.to, padded(pads, *value_type(f, f->args.at[i])));
+    pad.fact[f->args.at[i]] = args[i];
   }
   for (uint32_t i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
-    k.loc = o->loc;
-    if (o->code == OP_load) load_op(&k, o);
-    else if (o->code == OP_store) store_op(&k, o);
-    else if (o->code == OP_loop) loop_op(&k, o);
-    else plain_op(&k, o);
+    pad.loc = o->loc;
+    if (o->code == OP_load) load_op(&pad, o);
+    else if (o->code == OP_store) store_op(&pad, o);
+    else if (o->code == OP_loop) loop_op(&pad, o);
+    else plain_op(&pad, o);
   }
-  rebuild_results(&k.r);
-  return k;
+  rebuild_results(&pad.r);
+  return pad;
 }
 
 void pass_pad(Module *m) {
-  Pads p = {.m = m};
-  if (m->mesh.n || module_on_gpu(m)) find_dims(&p);
-  if (!p.n) return;
+  Pads pads = {.m = m};
+  if (m->mesh.n || module_on_gpu(m)) find_dims(&pads);
+  if (!pads.n) return;
   for (uint32_t i = 0; i < m->globals.n; i++) {
-    Global *g = m->globals.at[i];
-    if (g->kind == GLOBAL_PARAM || g->kind == GLOBAL_STATE) g->type = padded(&p, g->type);
+    Global *global = m->globals.at[i];
+    if (global->kind == GLOBAL_PARAM || global->kind == GLOBAL_STATE)
+      global->type = padded(&pads, global->type);
   }
   uint32_t n = m->fns.n;
   for (uint32_t i = 0; i < n; i++) {
     Fn *f = m->fns.at[i];
-    if (f->kind == FN_ENTRY) module_replace(m, f, pad_fn(&p, f, NULL).r.to);
+    if (f->kind == FN_ENTRY) module_replace(m, f, pad_fn(&pads, f, NULL).r.to);
   }
   module_collect(m);
 }

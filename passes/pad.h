@@ -33,9 +33,10 @@ typedef struct PadFacts { /* of one value, by padded dim */
 } PadFacts;
 
 /* The padded dim of that name and, as an axis, of its logical size; -1: none. */
-int pad_find(const Pads *p, const Type *t, Str dim);
+int pad_find(const Pads *pads, const Type *t, Str dim);
 bool pad_is_zero(PadFact f);
 PadFact pad_join(PadFact a, PadFact b);
 /* Of the result of o, given those of its operands; `f` is the function before padding. */
-PadFacts pad_result(const Pads *p, const Fn *f, const Op *o, uint32_t result, const PadFacts *in);
+PadFacts pad_result(const Pads *pads, const Fn *f, const Op *o, uint32_t result,
+                    const PadFacts *in);
 #endif

@@ -15,10 +15,10 @@ static PadFact known(double v) {
   return isnan(v) ? other : (PadFact){PAD_KNOWN, v};
 }
 
-int pad_find(const Pads *p, const Type *t, Str dim) {
+int pad_find(const Pads *pads, const Type *t, Str dim) {
   int at = type_find(t, dim);
-  for (int i = 0; i < p->n && at >= 0; i++)
-    if (p->at[i].dim == dim && p->at[i].size == t->axis[at].size) return i;
+  for (int i = 0; i < pads->n && at >= 0; i++)
+    if (pads->at[i].dim == dim && pads->at[i].size == t->axis[at].size) return i;
   return -1;
 }
 
@@ -83,25 +83,26 @@ static PadFact along(const Op *o, uint32_t result, Str dim, const PadFact *in) {
 }
 
 /* The dim under which a renamed one went in. */
-static int before_rename(const Pads *p, const Fn *f, const Op *o, int d) {
+static int before_rename(const Pads *pads, const Fn *f, const Op *o, int d) {
   for (int g = 0; o->code == OP_rename && g < o->ngroups; g++)
-    if (o->group[g].to[0] == p->at[d].dim)
-      return pad_find(p, value_type(f, o->in[0]), o->group[g].from[0]);
+    if (o->group[g].to[0] == pads->at[d].dim)
+      return pad_find(pads, value_type(f, o->in[0]), o->group[g].from[0]);
   return d;
 }
 
-PadFacts pad_result(const Pads *p, const Fn *f, const Op *o, uint32_t result, const PadFacts *in) {
+PadFacts pad_result(const Pads *pads, const Fn *f, const Op *o, uint32_t result,
+                    const PadFacts *in) {
   must(result < o->nout, "%s has no result %u", op_name(o->code), result);
   PadFacts facts;
-  for (int d = 0; d < p->n; d++) {
+  for (int d = 0; d < pads->n; d++) {
     PadFact each[8] = {{PAD_OTHER, 0}};
-    int from = before_rename(p, f, o, d);
+    int from = before_rename(pads, f, o, d);
     for (uint32_t i = 0; i < o->nin && i < 8 && from >= 0; i++) each[i] = in[i].of[from];
-    bool has = pad_find(p, value_type(f, o->out + result), p->at[d].dim) == d;
+    bool has = pad_find(pads, value_type(f, o->out + result), pads->at[d].dim) == d;
     bool folds = op_family(o->code) == FAMILY_ELEM;
     if (o->code == OP_const) facts.of[d] = known(attr_float(&o->attrs, ATTR_value, 0));
     else if (o->nin > 8) facts.of[d] = has ? other : same;
-    else if (has) facts.of[d] = along(o, result, p->at[d].dim, each);
+    else if (has) facts.of[d] = along(o, result, pads->at[d].dim, each);
     else facts.of[d] = folds && elem_fact(o, each).kind == PAD_KNOWN ? elem_fact(o, each) : same;
   }
   return facts;

@@ -40,7 +40,7 @@ typedef struct PipelineOptions {
 } PipelineOptions;
 
 /* Runs the passes after m->after, in table order. False if diagnostics with errors were given. */
-bool pipeline_run(Module *m, const PipelineOptions *o);
+bool pipeline_run(Module *m, const PipelineOptions *options);
 
 /* The programs of a module: one for all ranks, or one for each class of them (ir/stage_class.h). */
 typedef struct Programs {
@@ -50,9 +50,9 @@ typedef struct Programs {
 
 /* As pipeline_run; where classes differ, the passes from `classes` on run for each on a copy, and
    what they send each other is proved together. */
-bool pipeline_classes(Module *m, const PipelineOptions *o, Programs *out);
+bool pipeline_classes(Module *m, const PipelineOptions *options, Programs *out);
 
 /* Runs these passes in this order. A pass that does not find what it needs, or that has run
    already, is E1203. m->after moves on only to passes that stand later in the table. */
-bool passes_run(Module *m, uint32_t n, const Pass *const *list, const PipelineOptions *o);
+bool passes_run(Module *m, uint32_t n, const Pass *const *list, const PipelineOptions *options);
 #endif

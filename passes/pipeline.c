@@ -38,14 +38,14 @@ const Pass *pass_find(const char *name) {
   return NULL;
 }
 
-static unsigned facts_after(unsigned facts, const Pass *p) {
-  return p->run ? (facts & ~p->breaks) | p->makes : facts;
+static unsigned facts_after(unsigned facts, const Pass *pass) {
+  return pass->run ? (facts & ~pass->breaks) | pass->makes : facts;
 }
 
 /* Its place in the table, from 1; 0 for `lower` and for passes that are not of the table. */
 static uint32_t place_of(const char *name) {
-  const Pass *p = pass_find(name);
-  return p ? (uint32_t)(p - passes) + 1 : 0;
+  const Pass *pass = pass_find(name);
+  return pass ? (uint32_t)(pass - passes) + 1 : 0;
 }
 
 static bool replay_facts(const Module *m, unsigned *facts) {
@@ -65,12 +65,12 @@ static const char *maker_of(unsigned fact) {
   return NULL;
 }
 
-static bool has_needs(Module *m, const Pass *p, unsigned facts) {
-  unsigned missing = p->needs & ~facts;
+static bool has_needs(Module *m, const Pass *pass, unsigned facts) {
+  unsigned missing = pass->needs & ~facts;
   if (!missing) return true;
   int first = __builtin_ctz(missing);
   Report *r = diag_at(m->ctx->diag, "E1203", (Span){0}, "pass `%s` needs a module that is `%s`",
-                      p->name, facts_table[first].word);
+                      pass->name, facts_table[first].word);
   diag_fact(r, "%s: %s", facts_table[first].word, facts_table[first].meaning);
   const char *maker = maker_of(1u << first);
   if (maker) diag_help(r, "run pass `%s` first", maker);
@@ -78,19 +78,19 @@ static bool has_needs(Module *m, const Pass *p, unsigned facts) {
 }
 
 /* A pass whose place is past runs again only if all it does is to clean up, and before `fuse`. */
-static bool is_due(Module *m, const Pass *p, unsigned facts) {
-  bool past = place_of(p->name) && place_of(p->name) <= place_of(m->after);
-  bool cleans = p->makes && !(p->makes & ~(unsigned)(FACT_CLEAN | FACT_LOCAL));
+static bool is_due(Module *m, const Pass *pass, unsigned facts) {
+  bool past = place_of(pass->name) && place_of(pass->name) <= place_of(m->after);
+  bool cleans = pass->makes && !(pass->makes & ~(unsigned)(FACT_CLEAN | FACT_LOCAL));
   if (!past || (cleans && !(facts & FACT_FUSED))) return true;
-  Report *r = diag_at(m->ctx->diag, "E1203", (Span){0}, "pass `%s` cannot run after `%s`", p->name,
-                      m->after);
+  Report *r = diag_at(m->ctx->diag, "E1203", (Span){0}, "pass `%s` cannot run after `%s`",
+                      pass->name, m->after);
   diag_fact(r, "its place is before; `shardc dump --list` shows the order");
   return false;
 }
 
-static bool may_run(Module *m, const Pass *p, unsigned facts) {
-  if (p->run) return is_due(m, p, facts) && has_needs(m, p, facts);
-  diag_at(m->ctx->diag, "E1203", (Span){0}, "pass `%s` is not built yet", p->name);
+static bool may_run(Module *m, const Pass *pass, unsigned facts) {
+  if (pass->run) return is_due(m, pass, facts) && has_needs(m, pass, facts);
+  diag_at(m->ctx->diag, "E1203", (Span){0}, "pass `%s` is not built yet", pass->name);
   return false;
 }
 
@@ -102,16 +102,17 @@ typedef struct Text {
 } Text;
 
 static Text text_of(Module *m) {
-  Text t;
-  t.text = ir_dump(m, &t.n);
-  return t;
+  Text text;
+  text.text = ir_dump(m, &text.n);
+  return text;
 }
 
-static void dump(Module *m, const PipelineOptions *o, Text t, uint32_t number, const char *name) {
-  if (!o->dump_dir) return;
-  const char *path = arena_printf(m->arena, "%s/%02u-%s.ir", o->dump_dir, number, name);
+static void dump(Module *m, const PipelineOptions *options, Text text, uint32_t number,
+                 const char *name) {
+  if (!options->dump_dir) return;
+  const char *path = arena_printf(m->arena, "%s/%02u-%s.ir", options->dump_dir, number, name);
   FILE *f = fopen(path, "w");
-  bool ok = f && fwrite(t.text, 1, t.n, f) == t.n;
+  bool ok = f && fwrite(text.text, 1, text.n, f) == text.n;
   if (f && fclose(f)) ok = false;
   if (!ok)
     diag_at(m->ctx->diag, "E1201", (Span){0}, "cannot write `%s`: %s", path, strerror(errno));
@@ -135,59 +136,60 @@ static void say_stats(Module *m, const char *name) {
 
 /* ---- running ---- */
 
-static void broken(Module *m, const Pass *p, const CrashNote *note) {
+static void broken(Module *m, const Pass *pass, const CrashNote *note) {
   Report *r = diag_at(m->ctx->diag, "E1204", (Span){0},
-                      "pass `%s` made IR that breaks the rules: an error of shardc", p->name);
+                      "pass `%s` made IR that breaks the rules: an error of shardc", pass->name);
   if (!note || !crash_write(note)) return;
   diag_fact(r, "the IR before it is in %s", note->path);
   diag_help(r, "this repeats it: %.*s", (int)strcspn(crash_command(note), "\n"),
             crash_command(note));
 }
 
-static void run_pass(Module *m, const Pass *p, const PipelineOptions *o) {
-  must(p->run, "pass %s is not built", p->name);
+static void run_pass(Module *m, const Pass *pass, const PipelineOptions *options) {
+  must(pass->run, "pass %s is not built", pass->name);
   m->was = module_count(m), m->was_known = true;
   double begin = milliseconds();
-  p->run(m);
-  if (place_of(p->name) > place_of(m->after)) m->after = intern(m->ctx->names, p->name);
-  if (o->timings) fprintf(stderr, "%-10s %8.2f ms\n", p->name, milliseconds() - begin);
+  pass->run(m);
+  if (place_of(pass->name) > place_of(m->after)) m->after = intern(m->ctx->names, pass->name);
+  if (options->timings) fprintf(stderr, "%-10s %8.2f ms\n", pass->name, milliseconds() - begin);
 }
 
 /* Runs list while `note`, if there is one, holds the IR before each pass. */
 static void run_list(Module *m, uint32_t n, const Pass *const *list, unsigned facts,
-                     const PipelineOptions *o, CrashNote *note) {
-  bool texts = o->dump_dir || note;
-  Text t = texts ? text_of(m) : (Text){0};
-  if (!place_of(m->after)) dump(m, o, t, 0, "lower");
+                     const PipelineOptions *options, CrashNote *note) {
+  bool texts = options->dump_dir || note;
+  Text text = texts ? text_of(m) : (Text){0};
+  if (!place_of(m->after)) dump(m, options, text, 0, "lower");
   for (uint32_t i = 0; i < n && !diag_errors(m->ctx->diag); i++) {
-    const Pass *p = list[i];
-    if (!may_run(m, p, facts)) return;
-    if (note) crash_note(note, o->crash_dir, p->name, t.text, t.n);
-    run_pass(m, p, o);
-    facts = facts_after(facts, p);
+    const Pass *pass = list[i];
+    if (!may_run(m, pass, facts)) return;
+    if (note) crash_note(note, options->crash_dir, pass->name, text.text, text.n);
+    run_pass(m, pass, options);
+    facts = facts_after(facts, pass);
     if (diag_errors(m->ctx->diag)) return;
-    if (texts) t = text_of(m);
-    dump(m, o, t, place_of(p->name) ? place_of(p->name) : i + 1, p->name);
-    if (o->stats) say_stats(m, p->name);
-    if (o->verify && !ir_verify(m)) broken(m, p, note);
+    if (texts) text = text_of(m);
+    dump(m, options, text, place_of(pass->name) ? place_of(pass->name) : i + 1, pass->name);
+    if (options->stats) say_stats(m, pass->name);
+    if (options->verify && !ir_verify(m)) broken(m, pass, note);
   }
 }
 
-bool passes_run(Module *m, uint32_t n, const Pass *const *list, const PipelineOptions *o) {
+bool passes_run(Module *m, uint32_t n, const Pass *const *list, const PipelineOptions *options) {
   unsigned facts;
   if (!replay_facts(m, &facts)) return false;
-  CrashNote *note = o->crash_dir ? crash_begin(m->arena) : NULL;
-  run_list(m, n, list, facts, o, note);
+  CrashNote *note = options->crash_dir ? crash_begin(m->arena) : NULL;
+  run_list(m, n, list, facts, options, note);
   if (note) crash_end(note);
   return diag_errors(m->ctx->diag) == 0;
 }
 
-bool pipeline_run(Module *m, const PipelineOptions *o) {
+bool pipeline_run(Module *m, const PipelineOptions *options) {
   const Pass *list[PASSES];
-  uint32_t n = 0, end = o->until && pass_find(o->until) ? place_of(o->until) : PASSES;
+  uint32_t n = 0,
+           end = options->until && pass_find(options->until) ? place_of(options->until) : PASSES;
   for (uint32_t i = place_of(m->after); i < end; i++)
     if (passes[i].run) list[n++] = &passes[i];
-  return passes_run(m, n, list, o);
+  return passes_run(m, n, list, options);
 }
 
 /* ---- a program for each class of ranks ---- */
@@ -200,22 +202,22 @@ static Module *copy_for(Module *m, const char *text, size_t n, const StageClass 
   return copy;
 }
 
-bool pipeline_classes(Module *m, const PipelineOptions *o, Programs *out) {
-  PipelineOptions before = *o;
+bool pipeline_classes(Module *m, const PipelineOptions *options, Programs *out) {
+  PipelineOptions before = *options;
   before.until = "decode";
   StageClass class[STAGE_CLASSES];
   *out = (Programs){.n = 1, .at = {m}};
-  uint32_t end = o->until ? place_of(o->until) : PASSES;
+  uint32_t end = options->until ? place_of(options->until) : PASSES;
   if (end <= place_of("decode") || place_of(m->after) > place_of("decode"))
-    return pipeline_run(m, o);
+    return pipeline_run(m, options);
   if (!pipeline_run(m, &before)) return false;
   int n = module_classes(m, class);
-  if (!n) return pipeline_run(m, o);
+  if (!n) return pipeline_run(m, options);
   size_t length;
   const char *text = ir_print(m, &length);
   for (int i = 0; i < n; i++) {
     out->at[i] = copy_for(m, text, length, &class[i]);
-    if (!pipeline_run(out->at[i], o)) return false;
+    if (!pipeline_run(out->at[i], options)) return false;
   }
   out->n = (uint32_t)n;
   return end < place_of("prove") || prove_classes(out->at, out->n);

@@ -26,9 +26,9 @@ static Str answers(const Module *m, const Type *t, Str dim) {
   return NULL;
 }
 
-static bool names_axis(const PlaceRule *r, Str axis) {
-  for (uint32_t i = 0; i < r->axes.n; i++)
-    if (r->axes.at[i] == axis) return true;
+static bool names_axis(const PlaceRule *rule, Str axis) {
+  for (uint32_t i = 0; i < rule->axes.n; i++)
+    if (rule->axes.at[i] == axis) return true;
   return false;
 }
 
@@ -36,11 +36,11 @@ static bool names_axis(const PlaceRule *r, Str axis) {
 static Str dim_for(const Module *m, const Type *t, Str name, const PlaceRule **rule) {
   for (int otherwise = 0; otherwise < 2; otherwise++)
     for (uint32_t i = 0; i < m->rules.n; i++) {
-      const PlaceRule *r = *rule = &m->rules.at[i];
-      if (!names_axis(r, name)) continue;
-      uint32_t n = otherwise ? r->otherwise.n : r->dims.n;
+      const PlaceRule *place_rule = *rule = &m->rules.at[i];
+      if (!names_axis(place_rule, name)) continue;
+      uint32_t n = otherwise ? place_rule->otherwise.n : place_rule->dims.n;
       for (uint32_t k = 0; k < n; k++) {
-        Str dim = answers(m, t, otherwise ? r->otherwise.at[k] : r->dims.at[k]);
+        Str dim = answers(m, t, otherwise ? place_rule->otherwise.at[k] : place_rule->dims.at[k]);
         if (dim) return dim;
       }
     }
@@ -57,9 +57,9 @@ static bool stays_whole(const Module *m, Str path) {
   return false;
 }
 
-static void indivisible(Module *m, const PlaceRule *r, Str dim, int64_t size, int axis) {
+static void indivisible(Module *m, const PlaceRule *rule, Str dim, int64_t size, int axis) {
   const MeshAxis *a = &m->mesh.at[axis];
-  Report *d = diag_at(m->ctx->diag, "E0701", span_of(m, r->loc),
+  Report *d = diag_at(m->ctx->diag, "E0701", span_of(m, rule->loc),
                       "cannot split `%s` (%lld) over mesh axis `%s` (%lld)", dim, (long long)size,
                       a->name, (long long)a->size);
   diag_fact(d, "blocks are equal on all ranks");
@@ -72,43 +72,44 @@ typedef struct Placer {
   bool failed;
 } Placer;
 
-static Placement placement_of(Placer *h, const Type *t, bool must_divide) {
-  Placement p = {0};
-  for (int i = 0; i < h->n; i++) {
+static Placement placement_of(Placer *placer, const Type *t, bool must_divide) {
+  Placement placement = {0};
+  for (int i = 0; i < placer->n; i++) {
     const PlaceRule *rule;
-    int axis = h->axis[i];
-    Str dim = dim_for(h->m, t, h->m->mesh.at[axis].name, &rule);
-    if (!dim || h->m->mesh.at[axis].size == 1) continue;
-    p.on[axis] = dim;
-    if (placement_fits(h->m, t, &p)) continue;
-    p.on[axis] = NULL;
-    if (must_divide && !h->failed)
-      indivisible(h->m, rule, dim, type_size(t, dim), axis), h->failed = true;
+    int axis = placer->axis[i];
+    Str dim = dim_for(placer->m, t, placer->m->mesh.at[axis].name, &rule);
+    if (!dim || placer->m->mesh.at[axis].size == 1) continue;
+    placement.on[axis] = dim;
+    if (placement_fits(placer->m, t, &placement)) continue;
+    placement.on[axis] = NULL;
+    if (must_divide && !placer->failed)
+      indivisible(placer->m, rule, dim, type_size(t, dim), axis), placer->failed = true;
   }
-  return p;
+  return placement;
 }
 
-static void place_global(Placer *h, Global *g) {
-  if (g->kind == GLOBAL_OUTPUT || g->kind == GLOBAL_SCALAR || stays_whole(h->m, g->name)) return;
+static void place_global(Placer *placer, Global *g) {
+  if (g->kind == GLOBAL_OUTPUT || g->kind == GLOBAL_SCALAR || stays_whole(placer->m, g->name))
+    return;
   bool weights = g->kind == GLOBAL_PARAM || g->kind == GLOBAL_STATE;
-  g->placed = placement_of(h, &g->type, weights);
+  g->placed = placement_of(placer, &g->type, weights);
 }
 
-static void place_values(Placer *h, Fn *f) {
+static void place_values(Placer *placer, Fn *f) {
   for (uint32_t i = 0; i < f->values.n; i++) {
     Value *v = &f->values.at[i];
     const Op *def = value_def(f, i);
     v->placed =
-        def && def->code == OP_load ? def->global->placed : placement_of(h, &v->type, false);
+        def && def->code == OP_load ? def->global->placed : placement_of(placer, &v->type, false);
   }
 }
 
 void pass_place(Module *m) {
   if (!m->mesh.n) return;
-  Placer h = {.m = m};
-  h.n = mesh_order(m, h.axis);
-  for (uint32_t i = 0; i < m->globals.n; i++) place_global(&h, m->globals.at[i]);
-  for (uint32_t i = 0; i < m->fns.n; i++) place_values(&h, m->fns.at[i]);
-  if (!h.failed) place_stages(m);
-  if (!h.failed && !diag_errors(m->ctx->diag)) place_kept(m);
+  Placer placer = {.m = m};
+  placer.n = mesh_order(m, placer.axis);
+  for (uint32_t i = 0; i < m->globals.n; i++) place_global(&placer, m->globals.at[i]);
+  for (uint32_t i = 0; i < m->fns.n; i++) place_values(&placer, m->fns.at[i]);
+  if (!placer.failed) place_stages(m);
+  if (!placer.failed && !diag_errors(m->ctx->diag)) place_kept(m);
 }

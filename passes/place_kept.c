@@ -56,116 +56,118 @@ static bool names_axis(const char *over, Str axis) {
 }
 
 /* Where the line says `over`; file 0: nowhere. */
-static Loc place_of_word(const Kept *k) {
+static Loc place_of_word(const Kept *kept) {
   Loc at = {0};
-  Str over = attr_str(&k->loop->attrs, ATTR_over, ""),
-      path = attr_str(&k->loop->attrs, ATTR_path, "");
-  const char *stack = arena_printf(k->m->arena, "%.*s", (int)strcspn(path, "["), path),
-             *words = arena_printf(k->m->arena, " over %s loc(", over);
-  for (uint32_t i = 0; i < k->m->settings.n; i++) {
-    const Setting *s = &k->m->settings.at[i];
-    const char *word = strstr(s->value, " over(f");
-    if (plan_keeps(s) && word && strstr(s->value, stack) && strstr(s->value, words))
+  Str over = attr_str(&kept->loop->attrs, ATTR_over, ""),
+      path = attr_str(&kept->loop->attrs, ATTR_path, "");
+  const char *stack = arena_printf(kept->m->arena, "%.*s", (int)strcspn(path, "["), path),
+             *words = arena_printf(kept->m->arena, " over %s loc(", over);
+  for (uint32_t i = 0; i < kept->m->settings.n; i++) {
+    const Setting *setting = &kept->m->settings.at[i];
+    const char *word = strstr(setting->value, " over(f");
+    if (plan_keeps(setting) && word && strstr(setting->value, stack) &&
+        strstr(setting->value, words))
       sscanf(word, " over(f%u:%u:%u+%u)", &at.file, &at.line, &at.column, &at.length);
   }
   return at;
 }
 
-static Str stack_of(const Kept *k) { return attr_str(&k->loop->attrs, ATTR_path, "a loop"); }
+static Str stack_of(const Kept *kept) { return attr_str(&kept->loop->attrs, ATTR_path, "a loop"); }
 
 /* Batch 16, 4 on a rank; Seq 9; Embed 15 */
-static const char *dims_text(const Kept *k, const Type *t, const Placement *p) {
+static const char *dims_text(const Kept *kept, const Type *t, const Placement *placement) {
   const char *text = "";
   for (int i = 0; i < t->rank; i++) {
-    int64_t ways = placement_ways(k->m, p, t->axis[i].dim), size = t->axis[i].size;
-    text = arena_printf(k->m->arena, "%s%s`%s` %lld", text, i ? ", " : "", t->axis[i].dim,
+    int64_t ways = placement_ways(kept->m, placement, t->axis[i].dim), size = t->axis[i].size;
+    text = arena_printf(kept->m->arena, "%s%s`%s` %lld", text, i ? ", " : "", t->axis[i].dim,
                         (long long)size);
     if (ways > 1)
-      text = arena_printf(k->m->arena, "%s (%lld on a rank)", text, (long long)(size / ways));
+      text = arena_printf(kept->m->arena, "%s (%lld on a rank)", text, (long long)(size / ways));
   }
   return text;
 }
 
-static void divides_none(Kept *k, int axis, const Type *t, const Placement *p) {
-  const MeshAxis *a = &k->m->mesh.at[axis];
-  Report *r = diag_at(k->m->ctx->diag, "E0711", span_of(k->m, place_of_word(k)),
-                      "cannot split what `%s` keeps over mesh axis `%s` (%lld)", stack_of(k),
-                      a->name, (long long)a->size);
-  diag_fact(r, "a value has %s: %lld divides none", dims_text(k, t, p), (long long)a->size);
-  diag_help(r, "another size of `%s` or of one of the dims, or leave out `over %s`", a->name,
-            a->name);
-  k->failed = true;
+static void divides_none(Kept *kept, int axis, const Type *t, const Placement *placement) {
+  const MeshAxis *mesh_axis = &kept->m->mesh.at[axis];
+  Report *r = diag_at(kept->m->ctx->diag, "E0711", span_of(kept->m, place_of_word(kept)),
+                      "cannot split what `%s` keeps over mesh axis `%s` (%lld)", stack_of(kept),
+                      mesh_axis->name, (long long)mesh_axis->size);
+  diag_fact(r, "a value has %s: %lld divides none", dims_text(kept, t, placement),
+            (long long)mesh_axis->size);
+  diag_help(r, "another size of `%s` or of one of the dims, or leave out `over %s`",
+            mesh_axis->name, mesh_axis->name);
+  kept->failed = true;
 }
 
 /* ---- where it is split ---- */
 
 /* Do only coarser axes cut the dim? */
-static bool is_finest(const Kept *k, int at, Str dim, const Placement *p) {
-  for (int i = at + 1; i < k->naxes; i++)
-    if (p->on[k->axis[i]] == dim) return false;
+static bool is_finest(const Kept *kept, int at, Str dim, const Placement *placement) {
+  for (int i = at + 1; i < kept->naxes; i++)
+    if (placement->on[kept->axis[i]] == dim) return false;
   return true;
 }
 
 /* Of a stack whose rounds are cut, too: a round's value as it lies on its stage. */
-static Placement of_round(const Kept *k, const Type *t, const Placement *p) {
-  Placement round = *p;
-  for (uint32_t i = 0; i < k->m->mesh.n; i++)
+static Placement of_round(const Kept *kept, const Type *t, const Placement *placement) {
+  Placement round = *placement;
+  for (uint32_t i = 0; i < kept->m->mesh.n; i++)
     if (round.on[i] && type_find(t, round.on[i]) < 0) round.on[i] = NULL;
   return round;
 }
 
-static Str dim_to_split(const Kept *k, int at, const Type *t, const Placement *p) {
+static Str dim_to_split(const Kept *kept, int at, const Type *t, const Placement *placement) {
   for (int i = 0; i < t->rank; i++) {
-    Placement with = of_round(k, t, p);
-    with.on[k->axis[at]] = t->axis[i].dim;
-    if (is_finest(k, at, t->axis[i].dim, p) && placement_fits(k->m, t, &with))
+    Placement with = of_round(kept, t, placement);
+    with.on[kept->axis[at]] = t->axis[i].dim;
+    if (is_finest(kept, at, t->axis[i].dim, placement) && placement_fits(kept->m, t, &with))
       return t->axis[i].dim;
   }
   return NULL;
 }
 
-static void split_value(Kept *k, ValueId v, const Type *slice) {
-  Placement *p = &k->f->values.at[v].placed;
-  Str over = attr_str(&k->loop->attrs, ATTR_over, "");
-  k->values++;
+static void split_value(Kept *kept, ValueId v, const Type *slice) {
+  Placement *placement = &kept->f->values.at[v].placed;
+  Str over = attr_str(&kept->loop->attrs, ATTR_over, "");
+  kept->values++;
   bool before = true;
-  for (int i = 0; i < k->naxes && !k->failed; i++) {
-    const MeshAxis *a = &k->m->mesh.at[k->axis[i]];
-    if (a->size == 1 || p->on[k->axis[i]] || !names_axis(over, a->name)) continue;
-    Str dim = dim_to_split(k, i, slice, p);
+  for (int i = 0; i < kept->naxes && !kept->failed; i++) {
+    const MeshAxis *axis = &kept->m->mesh.at[kept->axis[i]];
+    if (axis->size == 1 || placement->on[kept->axis[i]] || !names_axis(over, axis->name)) continue;
+    Str dim = dim_to_split(kept, i, slice, placement);
     before = false;
-    if (dim) p->on[k->axis[i]] = dim;
-    else divides_none(k, k->axis[i], slice, p);
+    if (dim) placement->on[kept->axis[i]] = dim;
+    else divides_none(kept, kept->axis[i], slice, placement);
   }
-  k->split_before += before;
+  kept->split_before += before;
 }
 
-static void note_split_before(const Kept *k) {
-  Loc at = place_of_word(k);
-  Str over = attr_str(&k->loop->attrs, ATTR_over, "");
-  if (diag_given(k->m->ctx->diag, "N0703")) return;
-  Report *r = diag_at(k->m->ctx->diag, "N0703", span_of(k->m, at),
-                      "what `%s` keeps is split over `%s` already", stack_of(k), over);
+static void note_split_before(const Kept *kept) {
+  Loc at = place_of_word(kept);
+  Str over = attr_str(&kept->loop->attrs, ATTR_over, "");
+  if (diag_given(kept->m->ctx->diag, "N0703")) return;
+  Report *r = diag_at(kept->m->ctx->diag, "N0703", span_of(kept->m, at),
+                      "what `%s` keeps is split over `%s` already", stack_of(kept), over);
   diag_label(r, "changes nothing");
 }
 
-static void split_loop(Kept *k) {
-  const Fn *body = k->loop->callee;
-  uint32_t carry = (uint32_t)attr_int(&k->loop->attrs, ATTR_carry, 0);
-  for (uint32_t i = carry; i < k->loop->nout && !k->failed; i++) {
+static void split_loop(Kept *kept) {
+  const Fn *body = kept->loop->callee;
+  uint32_t carry = (uint32_t)attr_int(&kept->loop->attrs, ATTR_carry, 0);
+  for (uint32_t i = carry; i < kept->loop->nout && !kept->failed; i++) {
     const Type *slice = value_type(body, body->results.at[i]);
-    if (slice->rank && value_is_kept(k->f, k->loop->out + i))
-      split_value(k, k->loop->out + i, slice);
+    if (slice->rank && value_is_kept(kept->f, kept->loop->out + i))
+      split_value(kept, kept->loop->out + i, slice);
   }
-  if (k->values && k->split_before == k->values) note_split_before(k);
+  if (kept->values && kept->split_before == kept->values) note_split_before(kept);
 }
 
 void place_kept(Module *m) {
-  Kept k = {.m = m};
-  k.naxes = mesh_order(m, k.axis);
-  for (uint32_t i = 0; i < m->fns.n && !k.failed; i++)
-    for (OpId o = 0; o < m->fns.at[i]->ops.n && !k.failed; o++) {
-      k.f = m->fns.at[i], k.loop = &k.f->ops.at[o], k.values = k.split_before = 0;
-      if (k.loop->code == OP_loop && attr_get(&k.loop->attrs, ATTR_over)) split_loop(&k);
+  Kept kept = {.m = m};
+  kept.naxes = mesh_order(m, kept.axis);
+  for (uint32_t i = 0; i < m->fns.n && !kept.failed; i++)
+    for (OpId o = 0; o < m->fns.at[i]->ops.n && !kept.failed; o++) {
+      kept.f = m->fns.at[i], kept.loop = &kept.f->ops.at[o], kept.values = kept.split_before = 0;
+      if (kept.loop->code == OP_loop && attr_get(&kept.loop->attrs, ATTR_over)) split_loop(&kept);
     }
 }

@@ -40,9 +40,9 @@ static const PlaceRule *stages_rule(const Module *m, Str dim) {
 /* The line that puts layers on the axis. */
 static const PlaceRule *axis_rule(const Module *m, Str axis) {
   for (uint32_t i = 0; i < m->rules.n; i++) {
-    const PlaceRule *r = &m->rules.at[i];
-    for (uint32_t k = 0; r->axes.n && r->axes.at[0] == axis && k < r->dims.n; k++)
-      if (counts_layers(m, r->dims.at[k])) return r;
+    const PlaceRule *rule = &m->rules.at[i];
+    for (uint32_t k = 0; rule->axes.n && rule->axes.at[0] == axis && k < rule->dims.n; k++)
+      if (counts_layers(m, rule->dims.at[k])) return rule;
   }
   return NULL;
 }
@@ -55,16 +55,17 @@ void stages_refuse(Module *m, Str axis, const char *why, const char *help) {
   diag_help(r, "%s", help);
 }
 
-static Report *refuse(Stages *s, const PlaceRule *r, const char *what) {
-  s->failed = true;
-  return diag_at(s->m->ctx->diag, "E0901", span_of(s->m, r->loc), "%s not built yet", what);
+static Report *refuse(Stages *stages, const PlaceRule *rule, const char *what) {
+  stages->failed = true;
+  return diag_at(stages->m->ctx->diag, "E0901", span_of(stages->m, rule->loc), "%s not built yet",
+                 what);
 }
 
 /* There a send waits for its receive, and pairs of the two (ir/send_pairs.h) are not enough: the
    last stage sends to the first one, which sends to it. */
-static bool rings_over_nccl(Stages *s, const PlaceRule *r) {
-  if (plan_chunks(s->m) < 2 || !message_needs_line(s->m)) return false;
-  Report *d = refuse(s, r, "`pipeline interleaved` over NCCL is");
+static bool rings_over_nccl(Stages *stages, const PlaceRule *rule) {
+  if (plan_chunks(stages->m) < 2 || !message_needs_line(stages->m)) return false;
+  Report *d = refuse(stages, rule, "`pipeline interleaved` over NCCL is");
   diag_label(d, "stages in a ring would wait for each other for ever");
   diag_help(d, "`pipeline one_f_one_b`, or `--comm local`: by way of the host");
   return true;
@@ -86,24 +87,26 @@ static bool has_stages(const Fn *f) {
   return false;
 }
 
-static void mark(Stages *s, Op *o) {
+static void mark(Stages *stages, Op *o) {
   must(o->ngroups == 1 && o->callee, "place: a loop over %d dims", o->ngroups);
   Str dim = o->group[0].from[0];
-  const PlaceRule *r = counts_layers(s->m, dim) ? stages_rule(s->m, dim) : NULL;
-  int at = r ? mesh_find(s->m, r->axes.at[0]) : -1;
+  const PlaceRule *rule = counts_layers(stages->m, dim) ? stages_rule(stages->m, dim) : NULL;
+  int at = rule ? mesh_find(stages->m, rule->axes.at[0]) : -1;
   if (at < 0) return;
-  if (r->axes.n > 1) {
-    diag_label(refuse(s, r, "a pipeline over several axes is"), "stages stand along one axis");
+  if (rule->axes.n > 1) {
+    diag_label(refuse(stages, rule, "a pipeline over several axes is"),
+               "stages stand along one axis");
     return;
   }
-  if (s->m->mesh.at[at].size == 1 || rings_over_nccl(s, r)) return;
+  if (stages->m->mesh.at[at].size == 1 || rings_over_nccl(stages, rule)) return;
   if (attr_get(&o->attrs, ATTR_of) || loop_first(o)) {
-    Report *d = refuse(s, r, "a pipeline of layers that keep different things is");
+    Report *d = refuse(stages, rule, "a pipeline of layers that keep different things is");
     diag_help(d, "`recompute` of all layers alike, such as `h.*`");
   } else if (has_stages(o->callee)) {
-    diag_label(refuse(s, r, "a pipeline inside of a pipeline is"), "a stack inside of a stack");
+    diag_label(refuse(stages, rule, "a pipeline inside of a pipeline is"),
+               "a stack inside of a stack");
   } else {
-    attr_set_str(s->m, &o->attrs, ATTR_stages, s->m->mesh.at[at].name);
+    attr_set_str(stages->m, &o->attrs, ATTR_stages, stages->m->mesh.at[at].name);
     clear(o->callee, at);
   }
 }
@@ -136,9 +139,9 @@ static void let_stream(Module *m) {
 
 /* Callees stand above callers, so inner loops are marked first. */
 void place_stages(Module *m) {
-  Stages s = {.m = m};
+  Stages stages = {.m = m};
   for (uint32_t i = 0; i < m->fns.n; i++)
-    for (OpId k = 0; k < m->fns.at[i]->ops.n && !s.failed; k++)
-      if (m->fns.at[i]->ops.at[k].code == OP_loop) mark(&s, &m->fns.at[i]->ops.at[k]);
-  if (!s.failed) let_stream(m);
+    for (OpId k = 0; k < m->fns.at[i]->ops.n && !stages.failed; k++)
+      if (m->fns.at[i]->ops.at[k].code == OP_loop) mark(&stages, &m->fns.at[i]->ops.at[k]);
+  if (!stages.failed) let_stream(m);
 }

@@ -29,23 +29,24 @@ static bool same_infos(const Info *a, const Info *b, uint32_t n) {
   return true;
 }
 
-static BodyPlan *plan_body(Precision *p, const BodyPlan *like) {
+static BodyPlan *plan_body(Precision *precision, const BodyPlan *like) {
   uint32_t results = like->f->results.n;
-  for (uint32_t i = 0; i < p->bodies.n; i++) {
-    BodyPlan *b = p->bodies.at[i];
-    if (b->f == like->f && same_infos(b->args, like->args, like->f->args.n) &&
-        !memcmp(b->carried, like->carried, results) && !memcmp(b->wanted, like->wanted, results))
-      return b;
+  for (uint32_t i = 0; i < precision->bodies.n; i++) {
+    BodyPlan *plan = precision->bodies.at[i];
+    if (plan->f == like->f && same_infos(plan->args, like->args, like->f->args.n) &&
+        !memcmp(plan->carried, like->carried, results) &&
+        !memcmp(plan->wanted, like->wanted, results))
+      return plan;
   }
-  BodyPlan *b = ARENA_ARRAY(p->m->arena, BodyPlan, 1);
-  *b = *like;
-  b->args = ARENA_ARRAY(p->m->arena, Info, like->f->args.n + 1);
-  b->carried = ARENA_ARRAY(p->m->arena, bool, results + 1);
-  memcpy(b->args, like->args, sizeof *b->args * like->f->args.n);
-  memcpy(b->carried, like->carried, results);
-  b->plan = precision_plan(p, b->f, b);
-  vec_push(p->m->arena, p->bodies, b);
-  return b;
+  BodyPlan *plan = ARENA_ARRAY(precision->m->arena, BodyPlan, 1);
+  *plan = *like;
+  plan->args = ARENA_ARRAY(precision->m->arena, Info, like->f->args.n + 1);
+  plan->carried = ARENA_ARRAY(precision->m->arena, bool, results + 1);
+  memcpy(plan->args, like->args, sizeof *plan->args * like->f->args.n);
+  memcpy(plan->carried, like->carried, results);
+  plan->plan = precision_plan(precision, plan->f, plan);
+  vec_push(precision->m->arena, precision->bodies, plan);
+  return plan;
 }
 
 /* Does carried value i only add something up? Then it is read once, by the sum that goes back. */
@@ -60,65 +61,67 @@ static bool adds_up(const Fn *body, uint32_t i) {
 
 /* The state between rounds: sums are f32, others the compute type unless nothing but statistics
  * goes round. */
-static Info first_guess(const Precision *p, const Fn *body, uint32_t i, Info given) {
+static Info first_guess(const Precision *precision, const Fn *body, uint32_t i, Info given) {
   const Type *t = value_type(body, body->args.at[i + 1]);
   if (t->elem != ELEM_f32) return given;
-  if (adds_up(body, i)) return (Info){t->rank ? p->added : ELEM_f32, MADE_STATS, false};
+  if (adds_up(body, i)) return (Info){t->rank ? precision->added : ELEM_f32, MADE_STATS, false};
   if (given.wide) return (Info){ELEM_f32, MADE_STATS, true};
   if (!t->rank || given.make == MADE_STATS || given.make == MADE_NEUTRAL)
     return (Info){ELEM_f32, MADE_STATS, false};
-  return (Info){p->compute, MADE_NARROW, false};
+  return (Info){precision->compute, MADE_NARROW, false};
 }
 
 /* What comes back may say more; true if it did. */
-static bool revise(const Precision *p, const BodyPlan *b, uint32_t i, Info *guess) {
-  Info back = b->plan.info[b->f->results.at[i]];
-  const Type *t = value_type(b->f, b->f->args.at[i + 1]);
-  if (t->elem != ELEM_f32 || !t->rank || guess->wide || adds_up(b->f, i)) return false;
+static bool revise(const Precision *precision, const BodyPlan *plan, uint32_t i, Info *guess) {
+  Info back = plan->plan.info[plan->f->results.at[i]];
+  const Type *t = value_type(plan->f, plan->f->args.at[i + 1]);
+  if (t->elem != ELEM_f32 || !t->rank || guess->wide || adds_up(plan->f, i)) return false;
   if (back.wide) {
     *guess = (Info){ELEM_f32, MADE_STATS, true};
     return true;
   }
   bool stats = back.make == MADE_STATS || back.make == MADE_NEUTRAL;
-  if (stats || guess->elem == p->compute) return false;
-  *guess = (Info){p->compute, MADE_NARROW, false};
+  if (stats || guess->elem == precision->compute) return false;
+  *guess = (Info){precision->compute, MADE_NARROW, false};
   return true;
 }
 
-static BodyPlan *settle(Precision *p, BodyPlan *like, const LoopShape *s) {
+static BodyPlan *settle(Precision *precision, BodyPlan *like, const LoopShape *shape) {
   for (;;) {
-    for (uint32_t i = 0; i < s->carry; i++) {
+    for (uint32_t i = 0; i < shape->carry; i++) {
       Elem was = value_type(like->f, like->f->args.at[i + 1])->elem;
-      like->carried[i] = was == ELEM_f32 && like->args[i + 1].elem == p->compute;
+      like->carried[i] = was == ELEM_f32 && like->args[i + 1].elem == precision->compute;
     }
-    BodyPlan *b = plan_body(p, like);
+    BodyPlan *plan = plan_body(precision, like);
     bool again = false;
-    for (uint32_t i = 0; i < s->carry; i++) again |= revise(p, b, i, &like->args[i + 1]);
-    if (!again) return b;
+    for (uint32_t i = 0; i < shape->carry; i++)
+      again |= revise(precision, plan, i, &like->args[i + 1]);
+    if (!again) return plan;
   }
 }
 
-BodyPlan *precision_body(Precision *p, const Op *loop, const FnPlan *plan) {
-  LoopShape s = loop_shape(loop);
+BodyPlan *precision_body(Precision *precision, const Op *loop, const FnPlan *plan) {
+  LoopShape shape = loop_shape(loop);
   const Fn *f = loop->callee;
   must(f->args.n == loop->nin + 1 && f->results.n == loop->nout,
        "precision: loop body %s does not fit its call", f->name);
-  BodyPlan like = {.f = f, .carry = s.carry, .args = ARENA_ARRAY(p->m->arena, Info, f->args.n + 1)};
-  like.carried = ARENA_ARRAY(p->m->arena, bool, f->results.n + 1);
-  like.wanted = ARENA_ARRAY(p->m->arena, bool, f->results.n + 1);
+  BodyPlan like = {
+      .f = f, .carry = shape.carry, .args = ARENA_ARRAY(precision->m->arena, Info, f->args.n + 1)};
+  like.carried = ARENA_ARRAY(precision->m->arena, bool, f->results.n + 1);
+  like.wanted = ARENA_ARRAY(precision->m->arena, bool, f->results.n + 1);
   like.args[0] = (Info){value_type(f, f->args.at[0])->elem, MADE_NEUTRAL, false};
   for (uint32_t i = 0; i < loop->nin; i++) {
     Info given = plan->info[loop->in[i]];
-    like.args[i + 1] = i < s.carry ? first_guess(p, f, i, given) : given;
+    like.args[i + 1] = i < shape.carry ? first_guess(precision, f, i, given) : given;
   }
   for (uint32_t i = 0; i < loop->nout; i++)
-    like.wanted[i] = p->wide_sums && (plan->uses[loop->out + i] & USE_WIDE);
-  return settle(p, &like, &s);
+    like.wanted[i] = precision->wide_sums && (plan->uses[loop->out + i] & USE_WIDE);
+  return settle(precision, &like, &shape);
 }
 
-Fn *precision_made(Precision *p, BodyPlan *b) {
-  if (!b->made) b->made = precision_write(p, &b->plan, b);
-  return b->made;
+Fn *precision_made(Precision *precision, BodyPlan *plan) {
+  if (!plan->made) plan->made = precision_write(precision, &plan->plan, plan);
+  return plan->made;
 }
 
 /* ---- the pass ---- */
@@ -144,16 +147,16 @@ void pass_precision(Module *m) {
   Str word = plan_precision(m), added = plan_gradient_type(m);
   Elem compute = strcmp(word, "tf32") ? chosen(m, word, ELEM_f32) : ELEM_f32;
   if (compute == ELEM_f32 && !has_wide(m)) return;
-  Precision p = {.m = m, .compute = compute};
-  p.added = chosen(m, added, ELEM_f32);
-  p.wide_sums = added && p.added == ELEM_f32;
-  if (compute == ELEM_f32) p.added = ELEM_f32;
+  Precision precision = {.m = m, .compute = compute};
+  precision.added = chosen(m, added, ELEM_f32);
+  precision.wide_sums = added && precision.added == ELEM_f32;
+  if (compute == ELEM_f32) precision.added = ELEM_f32;
   uint32_t n = m->fns.n;
   for (uint32_t i = 0; i < n; i++) {
     Fn *f = m->fns.at[i];
     if (f->kind != FN_ENTRY) continue;
-    FnPlan plan = precision_plan(&p, f, NULL);
-    module_replace(m, f, precision_write(&p, &plan, NULL));
+    FnPlan plan = precision_plan(&precision, f, NULL);
+    module_replace(m, f, precision_write(&precision, &plan, NULL));
   }
   module_collect(m);
 }

@@ -57,12 +57,13 @@ typedef struct Precision {
 
 /* precision_plan.c */
 bool precision_is_product(const Op *o);
-FnPlan precision_plan(Precision *p, const Fn *f, const BodyPlan *body); /* body: NULL for entries */
+FnPlan precision_plan(Precision *precision, const Fn *f,
+                      const BodyPlan *body); /* body: NULL for entries */
 
 /* precision_emit.c */
-Fn *precision_write(Precision *p, const FnPlan *plan, const BodyPlan *body);
+Fn *precision_write(Precision *precision, const FnPlan *plan, const BodyPlan *body);
 
 /* precision.c */
-BodyPlan *precision_body(Precision *p, const Op *loop, const FnPlan *plan);
-Fn *precision_made(Precision *p, BodyPlan *b);
+BodyPlan *precision_body(Precision *precision, const Op *loop, const FnPlan *plan);
+Fn *precision_made(Precision *precision, BodyPlan *plan);
 #endif

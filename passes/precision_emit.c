@@ -12,89 +12,98 @@ typedef struct PrecisionWriter {
       *other; /* by ValueId: the value in f32 where the plan rounds it, or the other way round */
 } PrecisionWriter;
 
-static Elem was_elem(const PrecisionWriter *w, ValueId v) { return value_type(w->r.from, v)->elem; }
+static Elem was_elem(const PrecisionWriter *writer, ValueId v) {
+  return value_type(writer->r.from, v)->elem;
+}
 
 /* v in element type e */
-static ValueId in_elem(PrecisionWriter *w, ValueId v, Elem e, Loc loc) {
-  ValueId have = w->r.map[v];
-  must(have != NO_VALUE, "precision: %%%u of %s is read before it is written", v, w->r.from->name);
-  if (value_type(w->r.to, have)->elem == e) return have;
-  if (w->other[v] == NO_VALUE) w->other[v] = ir_cast(w->p->m, w->r.to, have, e, loc);
-  return w->other[v];
+static ValueId in_elem(PrecisionWriter *writer, ValueId v, Elem e, Loc loc) {
+  ValueId have = writer->r.map[v];
+  must(have != NO_VALUE, "precision: %%%u of %s is read before it is written", v,
+       writer->r.from->name);
+  if (value_type(writer->r.to, have)->elem == e) return have;
+  if (writer->other[v] == NO_VALUE)
+    writer->other[v] = ir_cast(writer->p->m, writer->r.to, have, e, loc);
+  return writer->other[v];
 }
 
 /* The element type in which op o reads operand i. */
-static Elem operand_elem(const PrecisionWriter *w, const Op *o, uint32_t i) {
-  const FnPlan *x = w->plan;
-  Elem was = was_elem(w, o->in[i]);
+static Elem operand_elem(const PrecisionWriter *writer, const Op *o, uint32_t i) {
+  const FnPlan *plan = writer->plan;
+  Elem was = was_elem(writer, o->in[i]);
   bool moves = (op_family(o->code) == FAMILY_STRUCT && o->code != OP_rope) || o->code == OP_gather;
   if (was != ELEM_f32) return was;
-  if (moves) return o->nout ? x->info[o->out].elem : was;
+  if (moves) return o->nout ? plan->info[o->out].elem : was;
   if (!precision_is_product(o) || (o->code == OP_attention_grad && i == 4)) return was;
   for (uint32_t k = 0; k < o->nin; k++)
-    if (x->info[o->in[k]].wide) return was;
-  return w->p->compute;
+    if (plan->info[o->in[k]].wide) return was;
+  return writer->p->compute;
 }
 
-static void write_op(PrecisionWriter *w, const Op *o) {
-  Module *m = w->p->m;
-  const FnPlan *x = w->plan;
+static void write_op(PrecisionWriter *writer, const Op *o) {
+  Module *m = writer->p->m;
+  const FnPlan *plan = writer->plan;
   ValueId *was = ARENA_ARRAY(m->arena, ValueId, o->nin + 1);
   for (uint32_t i = 0; i < o->nin; i++) {
-    was[i] = w->r.map[o->in[i]];
-    w->r.map[o->in[i]] = in_elem(w, o->in[i], operand_elem(w, o, i), o->loc);
+    was[i] = writer->r.map[o->in[i]];
+    writer->r.map[o->in[i]] = in_elem(writer, o->in[i], operand_elem(writer, o, i), o->loc);
   }
-  ValueId out = rebuild_op(&w->r, o)->out;
-  for (uint32_t i = o->nin; i-- > 0;) w->r.map[o->in[i]] = was[i];
+  ValueId out = rebuild_op(&writer->r, o)->out;
+  for (uint32_t i = o->nin; i-- > 0;) writer->r.map[o->in[i]] = was[i];
   for (uint32_t i = 0; i < o->nout; i++)
-    if (!x->rounded[o->out + i]) w->r.to->values.at[out + i].type.elem = x->info[o->out + i].elem;
-    else w->r.map[o->out + i] = ir_cast(m, w->r.to, out + i, w->p->compute, o->loc);
+    if (!plan->rounded[o->out + i])
+      writer->r.to->values.at[out + i].type.elem = plan->info[o->out + i].elem;
+    else writer->r.map[o->out + i] = ir_cast(m, writer->r.to, out + i, writer->p->compute, o->loc);
 }
 
 /* Carried operands come in the type that goes round, others as they are. */
-static void write_loop(PrecisionWriter *w, const Op *o) {
-  Module *m = w->p->m;
-  BodyPlan *b = w->plan->body[o - w->r.from->ops.at];
-  must(b, "precision: the body of a loop in %s has no plan", w->r.from->name);
-  LoopShape s = loop_shape(o);
+static void write_loop(PrecisionWriter *writer, const Op *o) {
+  Module *m = writer->p->m;
+  BodyPlan *plan = writer->plan->body[o - writer->r.from->ops.at];
+  must(plan, "precision: the body of a loop in %s has no plan", writer->r.from->name);
+  LoopShape shape = loop_shape(o);
   ValueId *in = ARENA_ARRAY(m->arena, ValueId, o->nin + 1);
-  for (uint32_t i = 0; i < o->nin; i++) in[i] = in_elem(w, o->in[i], b->args[i + 1].elem, o->loc);
-  ValueId out = rebuild_loop(m, w->r.to, precision_made(w->p, b), s, in, o->loc)->out;
-  for (uint32_t i = 0; i < o->nout; i++) w->r.map[o->out + i] = out + i;
+  for (uint32_t i = 0; i < o->nin; i++)
+    in[i] = in_elem(writer, o->in[i], plan->args[i + 1].elem, o->loc);
+  ValueId out =
+      rebuild_loop(m, writer->r.to, precision_made(writer->p, plan), shape, in, o->loc)->out;
+  for (uint32_t i = 0; i < o->nout; i++) writer->r.map[o->out + i] = out + i;
 }
 
-static void write_store(PrecisionWriter *w, const Op *o) {
-  ValueId v = in_elem(w, o->in[0], o->global->type.elem, o->loc);
-  ir_store(w->p->m, w->r.to, o->global, v, o->loc);
+static void write_store(PrecisionWriter *writer, const Op *o) {
+  ValueId v = in_elem(writer, o->in[0], o->global->type.elem, o->loc);
+  ir_store(writer->p->m, writer->r.to, o->global, v, o->loc);
 }
 
-static void write(PrecisionWriter *w, const Op *o) {
-  if (o->code == OP_wide) w->r.map[o->out] = in_elem(w, o->in[0], was_elem(w, o->out), o->loc);
-  else if (o->code == OP_loop) write_loop(w, o);
-  else if (o->code == OP_store) write_store(w, o);
-  else if (o->code == OP_cast && value_type(w->r.from, o->out)->elem != ELEM_f32 &&
-           value_type(w->r.to, w->r.map[o->in[0]])->elem == was_elem(w, o->out))
-    w->r.map[o->out] = w->r.map[o->in[0]]; /* is in that type already */
-  else write_op(w, o);
+static void write(PrecisionWriter *writer, const Op *o) {
+  if (o->code == OP_wide)
+    writer->r.map[o->out] = in_elem(writer, o->in[0], was_elem(writer, o->out), o->loc);
+  else if (o->code == OP_loop) write_loop(writer, o);
+  else if (o->code == OP_store) write_store(writer, o);
+  else if (o->code == OP_cast && value_type(writer->r.from, o->out)->elem != ELEM_f32 &&
+           value_type(writer->r.to, writer->r.map[o->in[0]])->elem == was_elem(writer, o->out))
+    writer->r.map[o->out] = writer->r.map[o->in[0]]; /* is in that type already */
+  else write_op(writer, o);
 }
 
 /* The types of results are the plan's: carried ones those of the operands. */
-static void write_results(PrecisionWriter *w, const BodyPlan *b) {
-  const Fn *f = w->r.from;
+static void write_results(PrecisionWriter *writer, const BodyPlan *plan) {
+  const Fn *f = writer->r.from;
   for (uint32_t i = 0; i < f->results.n; i++) {
     ValueId v = f->results.at[i];
-    Elem e = i < b->carry ? b->args[i + 1].elem : w->plan->info[v].elem;
-    fn_result(w->p->m, w->r.to, in_elem(w, v, e, f->loc));
+    Elem e = i < plan->carry ? plan->args[i + 1].elem : writer->plan->info[v].elem;
+    fn_result(writer->p->m, writer->r.to, in_elem(writer, v, e, f->loc));
   }
 }
 
-Fn *precision_write(Precision *p, const FnPlan *plan, const BodyPlan *body) {
-  PrecisionWriter w = {p, plan, rebuild_begin(p->m, plan->f), value_map(p->m, plan->f)};
+Fn *precision_write(Precision *precision, const FnPlan *plan, const BodyPlan *body) {
+  PrecisionWriter writer = {precision, plan, rebuild_begin(precision->m, plan->f),
+                            value_map(precision->m, plan->f)};
   for (uint32_t i = 0; i < plan->f->args.n; i++) {
-    ValueId arg = w.r.map[plan->f->args.at[i]];
-    w.r.to->values.at[arg].type.elem = plan->info[plan->f->args.at[i]].elem;
+    ValueId arg = writer.r.map[plan->f->args.at[i]];
+    writer.r.to->values.at[arg].type.elem = plan->info[plan->f->args.at[i]].elem;
   }
-  for (uint32_t i = 0; i < plan->f->ops.n; i++) write(&w, &plan->f->ops.at[i]);
-  if (body) write_results(&w, body);
-  return w.r.to;
+  for (uint32_t i = 0; i < plan->f->ops.n; i++) write(&writer, &plan->f->ops.at[i]);
+  if (body) write_results(&writer, body);
+  return writer.r.to;
 }

@@ -33,36 +33,37 @@ static void redirect(Fn *f, const Fn *from, Fn *to) {
     if (f->ops.at[i].callee == from) f->ops.at[i].callee = to;
 }
 
-static void put(Weighing *w, Weighed *x, Flown with) {
-  Fn *old = x->now;
-  x->now = with.f ? with.f : x->sound, x->origin = with.origin;
-  if (old == x->now) return;
-  module_replace(w->m, old, x->now);
-  for (uint32_t i = 0; i < w->m->fns.n; i++) redirect(w->fn[i].sound, old, x->now);
+static void put(Weighing *weighing, Weighed *weighed, Flown with) {
+  Fn *old = weighed->now;
+  weighed->now = with.f ? with.f : weighed->sound, weighed->origin = with.origin;
+  if (old == weighed->now) return;
+  module_replace(weighing->m, old, weighed->now);
+  for (uint32_t i = 0; i < weighing->m->fns.n; i++)
+    redirect(weighing->fn[i].sound, old, weighed->now);
 }
 
-static void apply(Weighing *w, Weighed *x) {
-  FlightsAsked asked = w->asked;
-  asked.stays = x->stays;
-  put(w, x, prefetch_function(w->m, x->sound, x->now, &asked));
+static void apply(Weighing *weighing, Weighed *weighed) {
+  FlightsAsked asked = weighing->asked;
+  asked.stays = weighed->stays;
+  put(weighing, weighed, prefetch_function(weighing->m, weighed->sound, weighed->now, &asked));
 }
 
-static void apply_all(Weighing *w) {
-  for (uint32_t i = 0; i < w->m->fns.n; i++)
-    if (w->fn[i].sound) apply(w, &w->fn[i]);
+static void apply_all(Weighing *weighing) {
+  for (uint32_t i = 0; i < weighing->m->fns.n; i++)
+    if (weighing->fn[i].sound) apply(weighing, &weighing->fn[i]);
 }
 
 /* ---- what is hidden ---- */
 
 /* Seconds in which kernels wait for messages, or by which they are slower beside some, in all
    entries together. */
-static double exposed(Weighing *w) {
+static double exposed(Weighing *weighing) {
   double sum = 0;
-  for (uint32_t i = 0; i < w->m->fns.n; i++) {
-    if (w->m->fns.at[i]->kind != FN_ENTRY) continue;
-    EventList l = events_in_order(w->m, w->m->fns.at[i]);
-    Lanes lanes = lanes_of(w->m, &w->machine, &l);
-    for (uint32_t k = 0; k < w->m->mesh.n; k++) sum += lanes.exposed[k];
+  for (uint32_t i = 0; i < weighing->m->fns.n; i++) {
+    if (weighing->m->fns.at[i]->kind != FN_ENTRY) continue;
+    EventList list = events_in_order(weighing->m, weighing->m->fns.at[i]);
+    Lanes lanes = lanes_of(weighing->m, &weighing->machine, &list);
+    for (uint32_t k = 0; k < weighing->m->mesh.n; k++) sum += lanes.exposed[k];
     sum += lanes.slowed;
   }
   return sum;
@@ -71,49 +72,50 @@ static double exposed(Weighing *w) {
 static bool is_less(double a, double b) { return a < b * (1 - 1e-9); /* else it is rounding */ }
 
 /* One round more ahead as long as that hides more. */
-static double weigh_depth(Weighing *w) {
-  int64_t asked = w->asked.ahead.layers;
-  w->asked.ahead.layers = 0;
-  apply_all(w);
-  double best = exposed(w);
-  while (w->asked.ahead.layers < asked) {
-    w->asked.ahead.layers++;
-    apply_all(w);
-    double e = exposed(w);
+static double weigh_depth(Weighing *weighing) {
+  int64_t asked = weighing->asked.ahead.layers;
+  weighing->asked.ahead.layers = 0;
+  apply_all(weighing);
+  double best = exposed(weighing);
+  while (weighing->asked.ahead.layers < asked) {
+    weighing->asked.ahead.layers++;
+    apply_all(weighing);
+    double e = exposed(weighing);
     if (is_less(e, best)) {
       best = e;
       continue;
     }
-    w->asked.ahead.layers--;
-    apply_all(w);
+    weighing->asked.ahead.layers--;
+    apply_all(weighing);
     break;
   }
   return best;
 }
 
-static bool flies(const Weighed *x, OpId op) {
-  for (OpId i = 0; x->origin && i < x->now->ops.n; i++)
-    if (x->origin[i] == op) return op_flies(&x->now->ops.at[i]);
+static bool flies(const Weighed *weighed, OpId op) {
+  for (OpId i = 0; weighed->origin && i < weighed->now->ops.n; i++)
+    if (weighed->origin[i] == op) return op_flies(&weighed->now->ops.at[i]);
   return false;
 }
 
-static double weigh_message(Weighing *w, Weighed *x, OpId op, double best) {
-  must(x->sound && op < x->sound->ops.n, "prefetch: message %u is weighed of no function", op);
-  x->stays[op] = true;
-  apply(w, x);
-  double e = exposed(w);
+static double weigh_message(Weighing *weighing, Weighed *weighed, OpId op, double best) {
+  must(weighed->sound && op < weighed->sound->ops.n,
+       "prefetch: message %u is weighed of no function", op);
+  weighed->stays[op] = true;
+  apply(weighing, weighed);
+  double e = exposed(weighing);
   if (!is_less(best, e)) return e;
-  x->stays[op] = false;
-  apply(w, x);
+  weighed->stays[op] = false;
+  apply(weighing, weighed);
   return best;
 }
 
-static void weigh(Weighing *w) {
-  double best = weigh_depth(w);
-  for (uint32_t i = 0; i < w->m->fns.n; i++) {
-    Weighed *x = &w->fn[i];
-    for (OpId k = 0; x->sound && k < x->sound->ops.n; k++)
-      if (flies(x, k)) best = weigh_message(w, x, k, best);
+static void weigh(Weighing *weighing) {
+  double best = weigh_depth(weighing);
+  for (uint32_t i = 0; i < weighing->m->fns.n; i++) {
+    Weighed *weighed = &weighing->fn[i];
+    for (OpId k = 0; weighed->sound && k < weighed->sound->ops.n; k++)
+      if (flies(weighed, k)) best = weigh_message(weighing, weighed, k, best);
   }
 }
 
@@ -129,25 +131,27 @@ static int64_t most_rounds(Module *m) {
 }
 
 static Weighing weighing_of(Module *m) {
-  Weighing w = {.m = m, .machine = plan_machine(m)};
-  w.asked.ahead = flights_ahead(m);
-  w.asked.overlap = plan_overlaps(m);
+  Weighing weighing = {.m = m, .machine = plan_machine(m)};
+  weighing.asked.ahead = flights_ahead(m);
+  weighing.asked.overlap = plan_overlaps(m);
   int64_t most = most_rounds(m);
-  if (w.asked.ahead.bytes || w.asked.ahead.layers > most) w.asked.ahead.layers = most;
-  w.fn = ARENA_ARRAY(m->arena, Weighed, m->fns.n + 1);
+  if (weighing.asked.ahead.bytes || weighing.asked.ahead.layers > most)
+    weighing.asked.ahead.layers = most;
+  weighing.fn = ARENA_ARRAY(m->arena, Weighed, m->fns.n + 1);
   for (uint32_t i = 0; i < m->fns.n; i++) {
     Fn *f = m->fns.at[i];
     if (f->kind == FN_KERNEL) continue;
-    w.fn[i] = (Weighed){.sound = f, .now = f, .stays = ARENA_ARRAY(m->arena, bool, f->ops.n + 1)};
+    weighing.fn[i] =
+        (Weighed){.sound = f, .now = f, .stays = ARENA_ARRAY(m->arena, bool, f->ops.n + 1)};
   }
-  return w;
+  return weighing;
 }
 
 void pass_prefetch(Module *m) {
   Ahead asked = flights_ahead(m);
   bool overlap = plan_overlaps(m);
   if (asked.layers <= 0 && asked.bytes <= 0 && !overlap) return;
-  Weighing w = weighing_of(m);
-  if (machine_is_known(m, &w.machine)) weigh(&w);
-  else apply_all(&w);
+  Weighing weighing = weighing_of(m);
+  if (machine_is_known(m, &weighing.machine)) weigh(&weighing);
+  else apply_all(&weighing);
 }

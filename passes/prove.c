@@ -29,20 +29,21 @@
 static const char *axis_of(const Op *o) { return attr_str(&o->attrs, ATTR_axis, ""); }
 
 /* all_gather over data in @h.forward, round 2 */
-const char *prove_said(const Module *m, const Event *e) {
-  const Op *o = event_op(e);
+const char *prove_said(const Module *m, const Event *event) {
+  const Op *o = event_op(event);
   bool sends = op_family(o->code) == FAMILY_COLLECTIVE;
   const char *what = sends ? arena_printf(m->arena, "%s over %s", op_name(o->code), axis_of(o))
                      : o->callee
                          ? arena_printf(m->arena, "%s @%s", op_name(o->code), o->callee->name)
                          : op_name(o->code);
-  const char *round =
-      e->round == NO_ROUND ? "" : arena_printf(m->arena, ", round %lld", (long long)e->round);
-  return arena_printf(m->arena, "%s in @%s%s", what, e->f->name, round);
+  const char *round = event->round == NO_ROUND
+                          ? ""
+                          : arena_printf(m->arena, ", round %lld", (long long)event->round);
+  return arena_printf(m->arena, "%s in @%s%s", what, event->f->name, round);
 }
 
-Report *prove_wrong(Module *m, const Event *e, const char *code, const char *words) {
-  const Op *o = event_op(e);
+Report *prove_wrong(Module *m, const Event *event, const char *code, const char *words) {
+  const Op *o = event_op(event);
   Span at = o->span.file ? o->span : loc_span(m, o->loc);
   Report *r = diag_at(m->ctx->diag, code, at, "%s", words);
   diag_help(r, "an error of shardc, if the IR is as its passes have made it");
@@ -54,20 +55,21 @@ Report *prove_wrong(Module *m, const Event *e, const char *code, const char *wor
 typedef VEC(uint32_t) Open; /* starts without an end so far */
 
 /* Messages are done in the order of their starts: one may send on what the one before receives. */
-static bool sends_on(const Event *start, const Event *e) {
-  return e->kind == EVENT_START && e->f == start->f && e->round == start->round &&
-         flight_before(e->f, event_op(e)) == event_op(start);
+static bool sends_on(const Event *start, const Event *event) {
+  return event->kind == EVENT_START && event->f == start->f && event->round == start->round &&
+         flight_before(event->f, event_op(event)) == event_op(start);
 }
 
 enum { SENT, RECEIVED, WORKSPACE }; /* bytes of a start, in their order */
 
 /* What of the message the event must not do; NULL: it does none of that. */
-static const char *collides(const EventList *l, const Event *start, const Event *e) {
+static const char *collides(const EventList *list, const Event *start, const Event *event) {
   for (uint32_t i = 0; i < start->nbytes; i++)
-    for (uint32_t k = 0; k < e->nbytes; k++) {
-      const EventBytes *a = &l->bytes.at[start->bytes + i], *b = &l->bytes.at[e->bytes + k];
+    for (uint32_t k = 0; k < event->nbytes; k++) {
+      const EventBytes *a = &list->bytes.at[start->bytes + i],
+                       *b = &list->bytes.at[event->bytes + k];
       if ((!a->written && !b->written) || !bytes_meet(a, b)) continue;
-      if (i == RECEIVED && sends_on(start, e)) continue;
+      if (i == RECEIVED && sends_on(start, event)) continue;
       if (i == WORKSPACE) return "touches the workspace of";
       if (!a->written) return "writes what is still being sent by";
       return b->written ? "writes where bytes still arrive of" : "reads what has not arrived of";
@@ -75,44 +77,45 @@ static const char *collides(const EventList *l, const Event *start, const Event 
   return NULL;
 }
 
-static bool check_event(Module *m, const EventList *l, const Open *open, const Event *e) {
+static bool check_event(Module *m, const EventList *list, const Open *open, const Event *event) {
   for (uint32_t i = 0; i < open->n; i++) {
-    const Event *start = &l->at.at[open->at[i]];
-    const char *how = collides(l, start, e);
+    const Event *start = &list->at.at[open->at[i]];
+    const char *how = collides(list, start, event);
     if (!how) continue;
     Report *r = prove_wrong(
-        m, e, "E1112",
-        arena_printf(m->arena, "%s %s %s", prove_said(m, e), how, prove_said(m, start)));
-    diag_fact(r, "in entry @%s: the wait for it stands behind this", l->entry->name);
+        m, event, "E1112",
+        arena_printf(m->arena, "%s %s %s", prove_said(m, event), how, prove_said(m, start)));
+    diag_fact(r, "in entry @%s: the wait for it stands behind this", list->entry->name);
     return false;
   }
   return true;
 }
 
-static bool end_start(Module *m, Open *open, const Event *e) {
+static bool end_start(Module *m, Open *open, const Event *event) {
   uint32_t i = 0;
-  while (i < open->n && open->at[i] != e->start) i++;
+  while (i < open->n && open->at[i] != event->start) i++;
   if (i == open->n)
-    return prove_wrong(m, e, "E1112",
+    return prove_wrong(m, event, "E1112",
                        arena_printf(m->arena, "a wait for %s, which nothing has started",
-                                    prove_said(m, e))),
+                                    prove_said(m, event))),
            false;
   for (open->n--; i < open->n; i++) open->at[i] = open->at[i + 1];
   return true;
 }
 
-bool prove_bytes(Module *m, const EventList *l) {
+bool prove_bytes(Module *m, const EventList *list) {
   Open open = {0};
-  for (uint32_t i = 0; i < l->at.n; i++) {
-    const Event *e = &l->at.at[i];
-    bool fine = e->kind == EVENT_END ? end_start(m, &open, e) : check_event(m, l, &open, e);
+  for (uint32_t i = 0; i < list->at.n; i++) {
+    const Event *event = &list->at.at[i];
+    bool fine =
+        event->kind == EVENT_END ? end_start(m, &open, event) : check_event(m, list, &open, event);
     if (!fine) return false;
-    if (e->kind == EVENT_START) vec_push(m->arena, open, i);
+    if (event->kind == EVENT_START) vec_push(m->arena, open, i);
   }
   if (open.n)
-    prove_wrong(m, &l->at.at[open.at[0]], "E1112",
+    prove_wrong(m, &list->at.at[open.at[0]], "E1112",
                 arena_printf(m->arena, "%s is started and never waited for",
-                             prove_said(m, &l->at.at[open.at[0]])));
+                             prove_said(m, &list->at.at[open.at[0]])));
   return !open.n;
 }
 
@@ -126,10 +129,10 @@ typedef struct Line { /* the messages of a class, in its order */
 } Line;
 
 /* By name: classes may be modules of their own. */
-static int channel(const Module *m, const Event *e) {
+static int channel(const Module *m, const Event *event) {
   for (uint32_t i = 0; i < m->mesh.n; i++)
-    if (!strcmp(m->mesh.at[i].name, axis_of(event_op(e)))) return (int)i;
-  bug("prove: the mesh has no axis %s", axis_of(event_op(e)));
+    if (!strcmp(m->mesh.at[i].name, axis_of(event_op(event)))) return (int)i;
+  bug("prove: the mesh has no axis %s", axis_of(event_op(event)));
 }
 
 bool prove_alike(const Event *a, const Event *b) {
@@ -164,8 +167,9 @@ static bool agree_over(Module *m, const Line *l, const Line *k, int axis) {
   }
 }
 
-static bool is_first(const Module *m, const Line *l, int axis, uint32_t k) {
-  return l->over < l->at.n && channel(m, l->at.at[l->over]) == axis && l->done[axis] == k;
+static bool is_first(const Module *m, const Line *line, int axis, uint32_t k) {
+  return line->over < line->at.n && channel(m, line->at.at[line->over]) == axis &&
+         line->done[axis] == k;
 }
 
 /* Ends the message in which line `at` stands, if all stand there. */
@@ -196,19 +200,19 @@ static void report_cycle(Module *m, const Line *lines, uint32_t n) {
   Report *r = prove_wrong(m, lines[at].at.at[lines[at].over], "E1113",
                           "ranks wait for each other for ever");
   do {
-    const Event *e = lines[at].at.at[lines[at].over];
+    const Event *event = lines[at].at.at[lines[at].over];
     uint32_t next = missing(m, lines, n, at);
     diag_fact(r, "%s stand in %s, message %u over that axis, and wait for %s", lines[at].of->name,
-              prove_said(m, e), lines[at].done[channel(m, e)], lines[next].of->name);
+              prove_said(m, event), lines[at].done[channel(m, event)], lines[next].of->name);
     at = next;
   } while (at != first && ++steps < n);
 }
 
 static Line line_of(const Module *m, const RankClass *c) {
-  Line l = {.of = c};
+  Line line = {.of = c};
   for (uint32_t i = 0; i < c->events->at.n; i++)
-    if (event_sends(&c->events->at.at[i])) vec_push(m->arena, l.at, &c->events->at.at[i]);
-  return l;
+    if (event_sends(&c->events->at.at[i])) vec_push(m->arena, line.at, &c->events->at.at[i]);
+  return line;
 }
 
 bool prove_order(Module *m, const RankClass *classes, uint32_t n) {
@@ -247,14 +251,15 @@ typedef struct TurnStages { /* those of m whose rounds take turns */
   int64_t first, last, step; /* step: from the rank of one to that of the next */
 } TurnStages;
 
-static bool find_turns(const Module *m, const Fn *entry, TurnStages *t) {
-  StageClass c = module_class(m);
+static bool find_turns(const Module *m, const Fn *entry, TurnStages *stages) {
+  StageClass class = module_class(m);
   OpId at = 0;
-  while (at < entry->ops.n && !turns_begin(entry, at, &t->loops)) at++;
+  while (at < entry->ops.n && !turns_begin(entry, at, &stages->loops)) at++;
   if (at == entry->ops.n) return false;
-  t->axis = mesh_find(m, axis_of(&entry->ops.at[t->loops.loop[0]])), t->step = 1;
-  for (int i = 0; i < t->axis; i++) t->step *= m->mesh.at[i].size;
-  t->first = *c.name ? c.first : 0, t->last = *c.name ? c.last : t->loops.table.stages - 1;
+  stages->axis = mesh_find(m, axis_of(&entry->ops.at[stages->loops.loop[0]])), stages->step = 1;
+  for (int i = 0; i < stages->axis; i++) stages->step *= m->mesh.at[i].size;
+  stages->first = *class.name ? class.first : 0,
+  stages->last = *class.name ? class.last : stages->loops.table.stages - 1;
   return true;
 }
 
@@ -267,33 +272,34 @@ static bool crosses_rounds(const Module *m, const Fn *entry, const TurnLoops *t)
 
 /* Stages that take turns do the same rounds in another order. What flies while they run, but from
    round to round, flies beside all of them: one order shows that its bytes are let alone. */
-static bool prove_turns(Module *m, const Fn *entry, const TurnStages *t) {
-  int64_t last = crosses_rounds(m, entry, &t->loops) ? t->last : t->first;
-  for (int64_t s = t->first; s <= last; s++) {
-    EventList l = events_of_rank(m, entry, s * t->step);
-    if (!prove_bytes(m, &l)) return false;
+static bool prove_turns(Module *m, const Fn *entry, const TurnStages *stages) {
+  int64_t last = crosses_rounds(m, entry, &stages->loops) ? stages->last : stages->first;
+  for (int64_t s = stages->first; s <= last; s++) {
+    EventList list = events_of_rank(m, entry, s * stages->step);
+    if (!prove_bytes(m, &list)) return false;
   }
   return true;
 }
 
 /* The messages of each stage over the axis of the stages. */
-static void add_stages(RankClasses *all, Module *m, const Fn *entry, const TurnStages *t) {
+static void add_stages(RankClasses *all, Module *m, const Fn *entry, const TurnStages *stages) {
   RankClass c = program_of(m);
-  c.turns = true, c.stages.axis = t->axis;
-  for (int64_t s = t->first; s <= t->last; s++) {
+  c.turns = true, c.stages.axis = stages->axis;
+  for (int64_t s = stages->first; s <= stages->last; s++) {
     c.stages.first = c.stages.last = s;
-    add_class(all, m, c, messages_of_rank(m, entry, s * t->step, m->mesh.at[t->axis].name));
+    add_class(all, m, c,
+              messages_of_rank(m, entry, s * stages->step, m->mesh.at[stages->axis].name));
   }
 }
 
 /* A class of stages alone says nothing of who waits for whom. */
 static bool prove_entry(Module *m, const Fn *entry) {
   RankClasses all = {0};
-  TurnStages t;
-  bool turns = find_turns(m, entry, &t);
+  TurnStages stages;
+  bool turns = find_turns(m, entry, &stages);
   if (turns) {
-    if (!prove_turns(m, entry, &t)) return false;
-    add_stages(&all, m, entry, &t);
+    if (!prove_turns(m, entry, &stages)) return false;
+    add_stages(&all, m, entry, &stages);
     return *module_class(m).name || prove_hops(m, all.at, all.n);
   }
   add_class(&all, m, program_of(m), events_of(m, entry));
@@ -309,8 +315,8 @@ void pass_prove(Module *m) {
 /* One of several: where its stages do not take turns, all of them send alike. */
 static void add_program(RankClasses *all, Module *m, const Fn *entry) {
   RankClass c = program_of(m);
-  TurnStages t;
-  if (find_turns(m, entry, &t)) add_stages(all, m, entry, &t);
+  TurnStages stages;
+  if (find_turns(m, entry, &stages)) add_stages(all, m, entry, &stages);
   else add_class(all, m, c, messages_of_rank(m, entry, 0, m->mesh.at[c.stages.axis].name));
 }
 

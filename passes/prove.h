@@ -17,7 +17,7 @@ typedef struct RankClass { /* ranks that run one program */
 
 /* Every message that starts is waited for, once, and until then nobody touches what it receives or
    writes what it sends. False: a diagnostic says who does (E1112). */
-bool prove_bytes(Module *m, const EventList *l);
+bool prove_bytes(Module *m, const EventList *list);
 /* All classes send the same messages over every axis, in the same order, and come to an end, if
    every group of an axis has ranks of each. False: a diagnostic shows the messages, or the ranks
    that wait for each other (E1113). */
@@ -29,7 +29,8 @@ bool prove_hops(Module *m, const RankClass *classes, uint32_t n);
 /* Are these sides of one message? */
 bool prove_alike(const Event *a, const Event *b);
 
-const char *prove_said(const Module *m, const Event *e); /* all_gather over data in @h, round 2 */
-Report *prove_wrong(Module *m, const Event *e, const char *code, const char *words);
+const char *prove_said(const Module *m,
+                       const Event *event); /* all_gather over data in @h, round 2 */
+Report *prove_wrong(Module *m, const Event *event, const char *code, const char *words);
 
 #endif

@@ -35,39 +35,41 @@ typedef struct Lines {
   bool *got;                 /* by place, over NCCL: the receive in which it stands */
 } Lines;
 
-static int axis_of(const Lines *l, const Op *o) {
-  return mesh_find(l->m, attr_str(&o->attrs, ATTR_axis, ""));
+static int axis_of(const Lines *lines, const Op *o) {
+  return mesh_find(lines->m, attr_str(&o->attrs, ATTR_axis, ""));
 }
 
-static int64_t step_of(const Lines *l, int axis) {
+static int64_t step_of(const Lines *lines, int axis) {
   int64_t step = 1;
-  for (int i = 0; i < l->naxes && l->axis[i] != axis; i++) step *= l->m->mesh.at[l->axis[i]].size;
+  for (int i = 0; i < lines->naxes && lines->axis[i] != axis; i++)
+    step *= lines->m->mesh.at[lines->axis[i]].size;
   return step;
 }
 
-static int64_t coordinate(const Lines *l, int64_t place, int axis) {
-  return place / step_of(l, axis) % l->m->mesh.at[axis].size;
+static int64_t coordinate(const Lines *lines, int64_t place, int axis) {
+  return place / step_of(lines, axis) % lines->m->mesh.at[axis].size;
 }
 
-static const ClassLine *line_at(const Lines *l, int64_t place) {
-  for (uint32_t i = 0; i < l->nlines; i++) {
-    const StageClass *c = &l->line[i].of->stages;
-    int64_t at = l->nlines > 1 ? coordinate(l, place, c->axis) : c->first;
-    if (at >= c->first && at <= c->last) return &l->line[i];
+static const ClassLine *line_at(const Lines *lines, int64_t place) {
+  for (uint32_t i = 0; i < lines->nlines; i++) {
+    const StageClass *c = &lines->line[i].of->stages;
+    int64_t at = lines->nlines > 1 ? coordinate(lines, place, c->axis) : c->first;
+    if (at >= c->first && at <= c->last) return &lines->line[i];
   }
   bug("prove: no class stands at place %lld", (long long)place);
 }
 
-static const Event *event_at(const Lines *l, int64_t place) {
-  const ClassLine *line = line_at(l, place);
-  return l->over[place] < line->at.n ? line->at.at[l->over[place]] : NULL;
+static const Event *event_at(const Lines *lines, int64_t place) {
+  const ClassLine *line = line_at(lines, place);
+  return lines->over[place] < line->at.n ? line->at.at[lines->over[place]] : NULL;
 }
 
 /* The place on the other side; -1: the end of the line. */
-static int64_t neighbour(const Lines *l, int64_t place, const Op *o) {
-  int axis = axis_of(l, o);
-  int64_t at = coordinate(l, place, axis), other = hop_peer(o, at, l->m->mesh.at[axis].size);
-  return other < 0 ? -1 : place + (other - at) * step_of(l, axis);
+static int64_t neighbour(const Lines *lines, int64_t place, const Op *o) {
+  int axis = axis_of(lines, o);
+  int64_t at = coordinate(lines, place, axis),
+          other = hop_peer(o, at, lines->m->mesh.at[axis].size);
+  return other < 0 ? -1 : place + (other - at) * step_of(lines, axis);
 }
 
 /* Do a send and a receive belong together? */
@@ -86,9 +88,9 @@ static bool same_bytes(const Event *a, const Event *b) {
   return same;
 }
 
-static bool along(const Lines *l, int axis) {
-  for (int i = 0; i < l->naxes; i++)
-    if (l->axis[i] == axis) return true;
+static bool along(const Lines *lines, int axis) {
+  for (int i = 0; i < lines->naxes; i++)
+    if (lines->axis[i] == axis) return true;
   return false;
 }
 
@@ -100,155 +102,159 @@ static bool same_place(const Op *a, const Op *b) {
 }
 
 /* Over NCCL: the send that waits for the receive behind it, and must be over before all else. */
-static const Event *gives(const Lines *l, int64_t place) {
-  return line_at(l, place)->of->pairs.used ? l->sent[2 * place] : NULL;
+static const Event *gives(const Lines *lines, int64_t place) {
+  return line_at(lines, place)->of->pairs.used ? lines->sent[2 * place] : NULL;
 }
 
 /* All places of an axis that stand in one message are over it together. */
-static bool meet(Lines *l, int64_t place, int axis) {
-  int64_t step = step_of(l, axis), first = place - coordinate(l, place, axis) * step;
-  const Event *e = event_at(l, place);
-  for (int64_t i = 0; i < l->m->mesh.at[axis].size; i++) {
-    const Event *there = event_at(l, first + i * step);
-    if (!there || axis_of(l, event_op(there)) != axis || !prove_alike(e, there) ||
-        !same_place(event_op(e), event_op(there)) || gives(l, first + i * step))
+static bool meet(Lines *lines, int64_t place, int axis) {
+  int64_t step = step_of(lines, axis), first = place - coordinate(lines, place, axis) * step;
+  const Event *event = event_at(lines, place);
+  for (int64_t i = 0; i < lines->m->mesh.at[axis].size; i++) {
+    const Event *there = event_at(lines, first + i * step);
+    if (!there || axis_of(lines, event_op(there)) != axis || !prove_alike(event, there) ||
+        !same_place(event_op(event), event_op(there)) || gives(lines, first + i * step))
       return false;
   }
-  for (int64_t i = 0; i < l->m->mesh.at[axis].size; i++) l->over[first + i * step]++;
+  for (int64_t i = 0; i < lines->m->mesh.at[axis].size; i++) lines->over[first + i * step]++;
   return true;
 }
 
 /* In the buffer between two stages that take turns. */
-static bool pass_on(Lines *l, int64_t place, int64_t other, const Event *e) {
-  const Op *o = event_op(e);
+static bool pass_on(Lines *lines, int64_t place, int64_t other, const Event *event) {
+  const Op *o = event_op(event);
   bool down = attr_int(&o->attrs, ATTR_reverse, 0) != 0, sends = o->code == OP_send;
-  const Event **between = &l->sent[2 * (sends ? place : other) + down];
+  const Event **between = &lines->sent[2 * (sends ? place : other) + down];
   if (sends ? *between != NULL : !*between) return false;
-  if (!sends && (!same_way(event_op(*between), o) || !same_bytes(*between, e))) return false;
-  *between = sends ? e : NULL;
-  return l->over[place]++, true;
+  if (!sends && (!same_way(event_op(*between), o) || !same_bytes(*between, event))) return false;
+  *between = sends ? event : NULL;
+  return lines->over[place]++, true;
 }
 
 /* ---- over NCCL ---- */
 
 /* What a place stands in sending: beside a receive, or alone. */
-static const Event *offered(const Lines *l, int64_t place) {
-  const Event *e = event_at(l, place);
-  if (gives(l, place)) return gives(l, place);
-  return e && event_op(e)->code == OP_send && neighbour(l, place, event_op(e)) >= 0 ? e : NULL;
+static const Event *offered(const Lines *lines, int64_t place) {
+  const Event *event = event_at(lines, place);
+  if (gives(lines, place)) return gives(lines, place);
+  return event && event_op(event)->code == OP_send && neighbour(lines, place, event_op(event)) >= 0
+             ? event
+             : NULL;
 }
 
-static bool take_in(Lines *l, int64_t place, int64_t other) {
-  const Event *e = event_at(l, place), *there = offered(l, other), *beside = gives(l, place);
-  bool fits = there && same_way(event_op(there), event_op(e)) && same_bytes(there, e);
-  bool apart = beside && axis_of(l, event_op(beside)) != axis_of(l, event_op(e));
-  if (!fits || apart || l->got[place]) return false;
-  if (l->sent[2 * other]) l->sent[2 * other] = NULL;
-  else l->over[other]++;
-  return l->got[place] = true;
+static bool take_in(Lines *lines, int64_t place, int64_t other) {
+  const Event *event = event_at(lines, place), *there = offered(lines, other),
+              *beside = gives(lines, place);
+  bool fits = there && same_way(event_op(there), event_op(event)) && same_bytes(there, event);
+  bool apart = beside && axis_of(lines, event_op(beside)) != axis_of(lines, event_op(event));
+  if (!fits || apart || lines->got[place]) return false;
+  if (lines->sent[2 * other]) lines->sent[2 * other] = NULL;
+  else lines->over[other]++;
+  return lines->got[place] = true;
 }
 
 /* The rank gives NCCL what it sends, and with it the receive behind, if one is. */
-static bool trade(Lines *l, int64_t place, const Event *e, int64_t other) {
-  const Event **beside = &l->sent[2 * place];
-  if (event_op(e)->code == OP_send) {
-    const ClassLine *line = line_at(l, place);
-    bool none = l->over[place] >= line->receives;
-    if (*beside || none || send_is_alone(&line->of->pairs, event_op(e))) return false;
-    *beside = e;
-    return l->over[place]++, true;
+static bool trade(Lines *lines, int64_t place, const Event *event, int64_t other) {
+  const Event **beside = &lines->sent[2 * place];
+  if (event_op(event)->code == OP_send) {
+    const ClassLine *line = line_at(lines, place);
+    bool none = lines->over[place] >= line->receives;
+    if (*beside || none || send_is_alone(&line->of->pairs, event_op(event))) return false;
+    *beside = event;
+    return lines->over[place]++, true;
   }
-  if (take_in(l, place, other)) return true;
-  if (*beside || !l->got[place]) return false;
-  l->got[place] = false;
-  return l->over[place]++, true;
+  if (take_in(lines, place, other)) return true;
+  if (*beside || !lines->got[place]) return false;
+  lines->got[place] = false;
+  return lines->over[place]++, true;
 }
 
 /* ---- all of them ---- */
 
 /* A receive moves with the send on its other side. */
-static bool advance(Lines *l, int64_t place) {
-  const Event *e = event_at(l, place);
-  if (!e) return false;
-  const Op *o = event_op(e);
-  int axis = axis_of(l, o);
-  if (!along(l, axis)) return l->over[place]++, true;
-  if (!op_is_hop(o->code)) return meet(l, place, axis);
-  int64_t other = neighbour(l, place, o);
-  if (other < 0) return l->over[place]++, true;
-  const RankClass *of = line_at(l, place)->of;
-  if (of->pairs.used) return trade(l, place, e, other);
-  if (of->turns && axis == of->stages.axis) return pass_on(l, place, other, e);
-  const Event *there = event_at(l, other);
-  if (!there || !same_way(o, event_op(there)) || !same_bytes(e, there)) return false;
-  l->over[place]++, l->over[other]++;
+static bool advance(Lines *lines, int64_t place) {
+  const Event *event = event_at(lines, place);
+  if (!event) return false;
+  const Op *o = event_op(event);
+  int axis = axis_of(lines, o);
+  if (!along(lines, axis)) return lines->over[place]++, true;
+  if (!op_is_hop(o->code)) return meet(lines, place, axis);
+  int64_t other = neighbour(lines, place, o);
+  if (other < 0) return lines->over[place]++, true;
+  const RankClass *of = line_at(lines, place)->of;
+  if (of->pairs.used) return trade(lines, place, event, other);
+  if (of->turns && axis == of->stages.axis) return pass_on(lines, place, other, event);
+  const Event *there = event_at(lines, other);
+  if (!there || !same_way(o, event_op(there)) || !same_bytes(event, there)) return false;
+  lines->over[place]++, lines->over[other]++;
   return true;
 }
 
 /* ---- reports ---- */
 
-static const char *place_text(const Lines *l, int64_t place) {
+static const char *place_text(const Lines *lines, int64_t place) {
   const char *text = "ranks at";
-  for (int i = 0; i < l->naxes; i++)
-    text = arena_printf(l->m->arena, "%s %s %lld", text, l->m->mesh.at[l->axis[i]].name,
-                        (long long)coordinate(l, place, l->axis[i]));
+  for (int i = 0; i < lines->naxes; i++)
+    text = arena_printf(lines->m->arena, "%s %s %lld", text, lines->m->mesh.at[lines->axis[i]].name,
+                        (long long)coordinate(lines, place, lines->axis[i]));
   return text;
 }
 
 /* What its rank has come to, or still sends; NULL: it is at the end. */
-static const Event *stands(const Lines *l, int64_t place) {
-  const Event *e = event_at(l, place);
-  for (int down = 0; !e && down < 2; down++) e = l->sent[2 * place + down];
-  return e;
+static const Event *stands(const Lines *lines, int64_t place) {
+  const Event *event = event_at(lines, place);
+  for (int down = 0; !event && down < 2; down++) event = lines->sent[2 * place + down];
+  return event;
 }
 
-static void report(const Lines *l) {
+static void report(const Lines *lines) {
   int64_t place = 0;
-  while (!stands(l, place)) place++;
-  Report *r = prove_wrong(l->m, stands(l, place), "E1113", "ranks wait for each other for ever");
-  for (int64_t i = 0, shown = 0; i < l->n && shown < 4; i++) {
-    const Event *e = stands(l, i);
-    if (!e) diag_fact(r, "%s are at the end", place_text(l, i));
-    else diag_fact(r, "%s stand in %s", place_text(l, i), prove_said(l->m, e));
+  while (!stands(lines, place)) place++;
+  Report *r =
+      prove_wrong(lines->m, stands(lines, place), "E1113", "ranks wait for each other for ever");
+  for (int64_t i = 0, shown = 0; i < lines->n && shown < 4; i++) {
+    const Event *event = stands(lines, i);
+    if (!event) diag_fact(r, "%s are at the end", place_text(lines, i));
+    else diag_fact(r, "%s stand in %s", place_text(lines, i), prove_said(lines->m, event));
     shown++;
   }
 }
 
 /* ---- events ---- */
 
-static void add_axis(Lines *l, int axis) {
-  if (axis >= 0 && !along(l, axis)) l->axis[l->naxes++] = axis;
+static void add_axis(Lines *lines, int axis) {
+  if (axis >= 0 && !along(lines, axis)) lines->axis[lines->naxes++] = axis;
 }
 
-static void collect_events(Lines *l, ClassLine *line) {
+static void collect_events(Lines *lines, ClassLine *line) {
   const EventList *list = line->of->events;
   for (uint32_t i = 0; i < list->at.n; i++) {
-    const Event *e = &list->at.at[i];
-    if (!event_sends(e)) continue;
-    vec_push(l->m->arena, line->at, e);
-    if (event_op(e)->code == OP_receive) line->receives = line->at.n;
-    if (op_is_hop(event_op(e)->code)) add_axis(l, axis_of(l, event_op(e)));
+    const Event *event = &list->at.at[i];
+    if (!event_sends(event)) continue;
+    vec_push(lines->m->arena, line->at, event);
+    if (event_op(event)->code == OP_receive) line->receives = line->at.n;
+    if (op_is_hop(event_op(event)->code)) add_axis(lines, axis_of(lines, event_op(event)));
   }
 }
 
 bool prove_hops(Module *m, const RankClass *classes, uint32_t n) {
-  Lines l = {.m = m, .line = ARENA_ARRAY(m->arena, ClassLine, n), .nlines = n, .n = 1};
+  Lines lines = {.m = m, .line = ARENA_ARRAY(m->arena, ClassLine, n), .nlines = n, .n = 1};
   for (uint32_t i = 0; i < n; i++) {
-    l.line[i].of = &classes[i];
-    if (n > 1) add_axis(&l, classes[i].stages.axis);
-    collect_events(&l, &l.line[i]);
+    lines.line[i].of = &classes[i];
+    if (n > 1) add_axis(&lines, classes[i].stages.axis);
+    collect_events(&lines, &lines.line[i]);
   }
-  if (!l.naxes) return true;
-  for (int i = 0; i < l.naxes; i++) l.n *= m->mesh.at[l.axis[i]].size;
-  l.over = ARENA_ARRAY(m->arena, uint32_t, l.n);
-  l.sent = ARENA_ARRAY(m->arena, const Event *, 2 * l.n);
-  l.got = ARENA_ARRAY(m->arena, bool, l.n);
+  if (!lines.naxes) return true;
+  for (int i = 0; i < lines.naxes; i++) lines.n *= m->mesh.at[lines.axis[i]].size;
+  lines.over = ARENA_ARRAY(m->arena, uint32_t, lines.n);
+  lines.sent = ARENA_ARRAY(m->arena, const Event *, 2 * lines.n);
+  lines.got = ARENA_ARRAY(m->arena, bool, lines.n);
   for (bool any = true; any;) {
     any = false;
-    for (int64_t i = 0; i < l.n; i++)
-      while (advance(&l, i)) any = true;
+    for (int64_t i = 0; i < lines.n; i++)
+      while (advance(&lines, i)) any = true;
   }
-  for (int64_t i = 0; i < l.n; i++)
-    if (stands(&l, i)) return report(&l), false;
+  for (int64_t i = 0; i < lines.n; i++)
+    if (stands(&lines, i)) return report(&lines), false;
   return true;
 }

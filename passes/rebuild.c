@@ -34,28 +34,28 @@ void rebuild_results(Rebuild *r) {
 
 typedef VEC(Fn *) FnList;
 
-static bool listed(const FnList *l, const Fn *f) {
-  for (uint32_t i = 0; i < l->n; i++)
-    if (l->at[i] == f) return true;
+static bool listed(const FnList *list, const Fn *f) {
+  for (uint32_t i = 0; i < list->n; i++)
+    if (list->at[i] == f) return true;
   return false;
 }
 
-static void collect(Module *m, FnList *l, Fn *f) {
-  if (listed(l, f)) return;
+static void collect(Module *m, FnList *list, Fn *f) {
+  if (listed(list, f)) return;
   for (uint32_t i = 0; i < f->ops.n; i++)
-    if (f->ops.at[i].callee) collect(m, l, f->ops.at[i].callee);
-  vec_push(m->arena, *l, f);
+    if (f->ops.at[i].callee) collect(m, list, f->ops.at[i].callee);
+  vec_push(m->arena, *list, f);
 }
 
-static bool name_taken(const FnList *l, uint32_t n, Str name) {
+static bool name_taken(const FnList *list, uint32_t n, Str name) {
   for (uint32_t i = 0; i < n; i++)
-    if (l->at[i]->name == name) return true;
+    if (list->at[i]->name == name) return true;
   return false;
 }
 
-static Str free_name(Module *m, const FnList *l, uint32_t n, Str name) {
+static Str free_name(Module *m, const FnList *list, uint32_t n, Str name) {
   Str free = name;
-  for (int i = 2; name_taken(l, n, free); i++)
+  for (int i = 2; name_taken(list, n, free); i++)
     free = intern_printf(m->ctx->names, "%s.%d", name, i);
   return free;
 }
@@ -75,56 +75,58 @@ static void natural_types(Module *m, Fn *f) {
 }
 
 void module_collect(Module *m) {
-  FnList l = {0};
+  FnList list = {0};
   for (uint32_t i = 0; i < m->fns.n; i++)
-    if (m->fns.at[i]->kind == FN_ENTRY) collect(m, &l, m->fns.at[i]);
-  for (uint32_t i = 0; i < l.n; i++) l.at[i]->name = free_name(m, &l, i, l.at[i]->name);
+    if (m->fns.at[i]->kind == FN_ENTRY) collect(m, &list, m->fns.at[i]);
+  for (uint32_t i = 0; i < list.n; i++) list.at[i]->name = free_name(m, &list, i, list.at[i]->name);
   m->fns.n = 0;
-  for (uint32_t i = 0; i < l.n; i++) {
-    vec_push(m->arena, m->fns, l.at[i]);
-    natural_types(m, l.at[i]);
+  for (uint32_t i = 0; i < list.n; i++) {
+    vec_push(m->arena, m->fns, list.at[i]);
+    natural_types(m, list.at[i]);
   }
 }
 
 LoopShape loop_shape(const Op *o) {
   must(o->code == OP_loop && o->ngroups == 1 && o->group[0].nfrom == 1, "%s is no loop over a dim",
        op_name(o->code));
-  LoopShape s = {.carry = (uint32_t)attr_int(&o->attrs, ATTR_carry, 0),
-                 .invariant = (uint32_t)attr_int(&o->attrs, ATTR_invariant, 0),
-                 .trip = attr_int(&o->attrs, ATTR_trip, 0),
-                 .reverse = attr_int(&o->attrs, ATTR_reverse, 0) != 0,
-                 .path = attr_str(&o->attrs, ATTR_path, NULL),
-                 .stages = attr_str(&o->attrs, ATTR_stages, NULL),
-                 .streams = attr_int(&o->attrs, ATTR_streams, 0) != 0,
-                 .over = attr_str(&o->attrs, ATTR_over, NULL),
-                 .offload = attr_int(&o->attrs, ATTR_offload, 0) != 0};
+  LoopShape shape = {.carry = (uint32_t)attr_int(&o->attrs, ATTR_carry, 0),
+                     .invariant = (uint32_t)attr_int(&o->attrs, ATTR_invariant, 0),
+                     .trip = attr_int(&o->attrs, ATTR_trip, 0),
+                     .reverse = attr_int(&o->attrs, ATTR_reverse, 0) != 0,
+                     .path = attr_str(&o->attrs, ATTR_path, NULL),
+                     .stages = attr_str(&o->attrs, ATTR_stages, NULL),
+                     .streams = attr_int(&o->attrs, ATTR_streams, 0) != 0,
+                     .over = attr_str(&o->attrs, ATTR_over, NULL),
+                     .offload = attr_int(&o->attrs, ATTR_offload, 0) != 0};
   const Attr *into = attr_get(&o->attrs, ATTR_into);
-  must(s.carry + s.invariant <= o->nin, "a loop over %s carries %u and reads %u of %u operands",
-       o->group[0].from[0], s.carry, s.invariant, o->nin);
-  s.stacked = o->nin - s.carry - s.invariant;
-  s.axis = (Axis){o->group[0].from[0], s.trip};
-  s.first = loop_first(o), s.of = attr_int(&o->attrs, ATTR_of, 0);
-  if (into) s.into = into->list, s.ninto = (uint32_t)into->i;
-  return s;
+  must(shape.carry + shape.invariant <= o->nin,
+       "a loop over %s carries %u and reads %u of %u operands", o->group[0].from[0], shape.carry,
+       shape.invariant, o->nin);
+  shape.stacked = o->nin - shape.carry - shape.invariant;
+  shape.axis = (Axis){o->group[0].from[0], shape.trip};
+  shape.first = loop_first(o), shape.of = attr_int(&o->attrs, ATTR_of, 0);
+  if (into) shape.into = into->list, shape.ninto = (uint32_t)into->i;
+  return shape;
 }
 
-int64_t loop_into(const LoopShape *s, uint32_t result) {
-  must(result >= s->carry, "result %u of a loop over %s is carried, and goes into no stack", result,
-       s->axis.dim);
-  return result - s->carry < s->ninto ? s->into[result - s->carry] : INTO_OWN;
+int64_t loop_into(const LoopShape *shape, uint32_t result) {
+  must(result >= shape->carry, "result %u of a loop over %s is carried, and goes into no stack",
+       result, shape->axis.dim);
+  return result - shape->carry < shape->ninto ? shape->into[result - shape->carry] : INTO_OWN;
 }
 
-Axis loop_axis(const LoopShape *s, uint32_t result) {
-  return (Axis){s->axis.dim, loop_into(s, result) == INTO_OWN ? s->trip : s->of};
+Axis loop_axis(const LoopShape *shape, uint32_t result) {
+  return (Axis){shape->axis.dim, loop_into(shape, result) == INTO_OWN ? shape->trip : shape->of};
 }
 
-static void set_part(Module *m, Op *o, const LoopShape *s) {
-  uint32_t n = o->nout - s->carry;
+static void set_part(Module *m, Op *o, const LoopShape *shape) {
+  uint32_t n = o->nout - shape->carry;
   int64_t *into = ARENA_ARRAY(m->arena, int64_t, n + 1);
   bool any = false;
-  for (uint32_t i = 0; i < n; i++) any |= (into[i] = loop_into(s, s->carry + i)) != INTO_OWN;
-  if (s->first) attr_set_int(m, &o->attrs, ATTR_first, s->first);
-  if (s->of) attr_set_int(m, &o->attrs, ATTR_of, s->of);
+  for (uint32_t i = 0; i < n; i++)
+    any |= (into[i] = loop_into(shape, shape->carry + i)) != INTO_OWN;
+  if (shape->first) attr_set_int(m, &o->attrs, ATTR_first, shape->first);
+  if (shape->of) attr_set_int(m, &o->attrs, ATTR_of, shape->of);
   if (any) attr_set_ints(m, &o->attrs, ATTR_into, (int)n, into);
 }
 
@@ -135,37 +137,37 @@ static Type stacked_type(Axis a, const Type *t) {
   return r;
 }
 
-Op *rebuild_loop(Module *m, Fn *f, Fn *body, LoopShape s, const ValueId *in, Loc loc) {
+Op *rebuild_loop(Module *m, Fn *f, Fn *body, LoopShape shape, const ValueId *in, Loc loc) {
   uint32_t n = body->results.n;
-  must(body->args.n == 1 + s.carry + s.invariant + s.stacked && n >= s.carry,
+  must(body->args.n == 1 + shape.carry + shape.invariant + shape.stacked && n >= shape.carry,
        "loop body %s takes %u and gives %u, a loop has %u + %u + %u", body->name, body->args.n, n,
-       s.carry, s.invariant, s.stacked);
-  must(s.trip > 0, "a loop over %s of %lld rounds", s.axis.dim, (long long)s.trip);
+       shape.carry, shape.invariant, shape.stacked);
+  must(shape.trip > 0, "a loop over %s of %lld rounds", shape.axis.dim, (long long)shape.trip);
   Type *types = ARENA_ARRAY(m->arena, Type, n + 1);
   for (uint32_t i = 0; i < n; i++) {
     const Type *t = value_type(body, body->results.at[i]);
-    types[i] = i < s.carry ? *value_type(f, in[i]) : stacked_type(loop_axis(&s, i), t);
+    types[i] = i < shape.carry ? *value_type(f, in[i]) : stacked_type(loop_axis(&shape, i), t);
   }
-  Op *o = fn_op(m, f, OP_loop, s.carry + s.invariant + s.stacked, in, n, types, loc);
-  op_add_group(m, o, group_dims(1, &s.axis.dim));
-  attr_set_int(m, &o->attrs, ATTR_carry, s.carry);
-  attr_set_int(m, &o->attrs, ATTR_invariant, s.invariant);
-  attr_set_int(m, &o->attrs, ATTR_trip, s.trip);
-  set_part(m, o, &s);
-  if (s.reverse) attr_set_int(m, &o->attrs, ATTR_reverse, 1);
-  if (s.path) attr_set_str(m, &o->attrs, ATTR_path, s.path);
-  if (s.stages) attr_set_str(m, &o->attrs, ATTR_stages, s.stages);
-  if (s.streams) attr_set_int(m, &o->attrs, ATTR_streams, 1);
-  if (s.over) attr_set_str(m, &o->attrs, ATTR_over, s.over);
-  if (s.offload) attr_set_int(m, &o->attrs, ATTR_offload, 1);
+  Op *o = fn_op(m, f, OP_loop, shape.carry + shape.invariant + shape.stacked, in, n, types, loc);
+  op_add_group(m, o, group_dims(1, &shape.axis.dim));
+  attr_set_int(m, &o->attrs, ATTR_carry, shape.carry);
+  attr_set_int(m, &o->attrs, ATTR_invariant, shape.invariant);
+  attr_set_int(m, &o->attrs, ATTR_trip, shape.trip);
+  set_part(m, o, &shape);
+  if (shape.reverse) attr_set_int(m, &o->attrs, ATTR_reverse, 1);
+  if (shape.path) attr_set_str(m, &o->attrs, ATTR_path, shape.path);
+  if (shape.stages) attr_set_str(m, &o->attrs, ATTR_stages, shape.stages);
+  if (shape.streams) attr_set_int(m, &o->attrs, ATTR_streams, 1);
+  if (shape.over) attr_set_str(m, &o->attrs, ATTR_over, shape.over);
+  if (shape.offload) attr_set_int(m, &o->attrs, ATTR_offload, 1);
   o->callee = body;
   return o;
 }
 
-ValueId emit_typed(Module *m, Fn *f, OpCode c, uint32_t nin, const ValueId *in, const Group *g,
+ValueId emit_typed(Module *m, Fn *f, OpCode c, uint32_t nin, const ValueId *in, const Group *group,
                    Type t, Loc loc) {
   Op *o = fn_op(m, f, c, nin, in, 1, &t, loc);
-  if (g) op_add_group(m, o, *g);
+  if (group) op_add_group(m, o, *group);
   return o->out;
 }
 
@@ -177,8 +179,8 @@ ValueId emit_spread(Module *m, Fn *f, ValueId v, Type t, Loc loc) {
   for (int i = 0; i < t.rank; i++)
     if (type_find(have, t.axis[i].dim) < 0) missing[n++] = t.axis[i].dim;
   if (!n) return v;
-  Group g = group_dims(n, missing);
-  return emit_typed(m, f, OP_expand, 1, &v, &g, type_with_elem(t, have->elem), loc);
+  Group group = group_dims(n, missing);
+  return emit_typed(m, f, OP_expand, 1, &v, &group, type_with_elem(t, have->elem), loc);
 }
 
 ValueId emit_full(Module *m, Fn *f, Type t, double value, Loc loc) {
@@ -194,22 +196,22 @@ ValueId emit_sum_all(Module *m, Fn *f, ValueId v, Loc loc) {
   return ir_reduce(m, f, OP_sum, v, t.rank, dims, loc);
 }
 
-static uint32_t offset_of(const Source *s, uint32_t line, uint32_t column) {
-  const char *p = s->text;
+static uint32_t offset_of(const Source *source, uint32_t line, uint32_t column) {
+  const char *p = source->text;
   for (uint32_t n = 1; n < line && p; n++) p = strchr(p, '\n'), p += p != NULL;
-  size_t at = p ? (size_t)(p - s->text) + column - 1 : s->length;
-  return (uint32_t)(at < s->length ? at : s->length);
+  size_t at = p ? (size_t)(p - source->text) + column - 1 : source->length;
+  return (uint32_t)(at < source->length ? at : source->length);
 }
 
 /* Files are found by name: a module read back from text has its own numbers. */
 Span span_of(const Module *m, Loc at) {
   if (!at.file || at.file > m->sources.n || !at.line || !at.column) return (Span){0};
-  const Diag *d = m->ctx->diag;
+  const Diag *diag = m->ctx->diag;
   const IrSource *from = &m->sources.at[at.file - 1];
-  for (uint32_t i = 1; i <= diag_source_count(d); i++) {
-    const Source *s = diag_source(d, i);
-    if (!strcmp(s->name, from->path ? from->path : from->name))
-      return (Span){i, offset_of(s, at.line, at.column), at.length};
+  for (uint32_t i = 1; i <= diag_source_count(diag); i++) {
+    const Source *source = diag_source(diag, i);
+    if (!strcmp(source->name, from->path ? from->path : from->name))
+      return (Span){i, offset_of(source, at.line, at.column), at.length};
   }
   return (Span){0};
 }

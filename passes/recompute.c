@@ -36,10 +36,10 @@ static bool reads_memory(const Op *o) {
 }
 
 /* What holds the number v: of a narrow float cast to a wide one, the narrow one. */
-static ValueId held(const Pair *p, ValueId v) {
-  const Op *o = value_def(p->fwd, v);
+static ValueId held(const Pair *pair, ValueId v) {
+  const Op *o = value_def(pair->fwd, v);
   if (!o || o->code != OP_cast) return v;
-  const Type *from = value_type(p->fwd, o->in[0]), *to = value_type(p->fwd, v);
+  const Type *from = value_type(pair->fwd, o->in[0]), *to = value_type(pair->fwd, v);
   bool widens = elem_class(from->elem) == CLASS_FLOAT && elem_class(to->elem) == CLASS_FLOAT &&
                 elem_bytes(from->elem) < elem_bytes(to->elem);
   return widens ? o->in[0] : v;
@@ -47,34 +47,34 @@ static ValueId held(const Pair *p, ValueId v) {
 
 /* `barrier` counts the reading ops up to here: a value that is used behind a later one than the one
    before its definition lives across it. */
-static void find_memory(Judge *w) {
-  const Pair *p = &w->p;
-  uint32_t *born = ARENA_ARRAY(p->m->arena, uint32_t, p->fwd->values.n + 1), barrier = 0;
-  for (uint32_t i = 0; i < p->fwd->ops.n; i++) {
-    const Op *o = &p->fwd->ops.at[i];
+static void find_memory(Judge *judge) {
+  const Pair *pair = &judge->p;
+  uint32_t *born = ARENA_ARRAY(pair->m->arena, uint32_t, pair->fwd->values.n + 1), barrier = 0;
+  for (uint32_t i = 0; i < pair->fwd->ops.n; i++) {
+    const Op *o = &pair->fwd->ops.at[i];
     for (uint32_t j = 0; j < o->nin; j++) {
-      if (reads_memory(o)) w->pinned[o->in[j]] = true;
-      ValueId v = held(p, o->in[j]);
-      w->memory[v] |= w->pinned[v] || born[v] < barrier;
+      if (reads_memory(o)) judge->pinned[o->in[j]] = true;
+      ValueId v = held(pair, o->in[j]);
+      judge->memory[v] |= judge->pinned[v] || born[v] < barrier;
     }
     barrier += reads_memory(o);
     for (uint32_t j = 0; j < o->nout; j++) born[o->out + j] = barrier;
   }
-  for (uint32_t i = 0; i < p->s1.carry; i++) {
-    w->memory[p->fwd->args.at[i + 1]] = true;
-    w->memory[p->fwd->results.at[i]] = true;
+  for (uint32_t i = 0; i < pair->s1.carry; i++) {
+    judge->memory[pair->fwd->args.at[i + 1]] = true;
+    judge->memory[pair->fwd->results.at[i]] = true;
   }
 }
 
-static void find_free(Judge *w) {
-  const Pair *p = &w->p;
-  for (uint32_t i = 0; i < p->fwd->args.n; i++)
-    w->free[p->fwd->args.at[i]] = i == 0 || i > p->s1.carry;
-  for (uint32_t i = 0; i < p->fwd->ops.n; i++) {
-    const Op *o = &p->fwd->ops.at[i];
+static void find_free(Judge *judge) {
+  const Pair *pair = &judge->p;
+  for (uint32_t i = 0; i < pair->fwd->args.n; i++)
+    judge->free[pair->fwd->args.at[i]] = i == 0 || i > pair->s1.carry;
+  for (uint32_t i = 0; i < pair->fwd->ops.n; i++) {
+    const Op *o = &pair->fwd->ops.at[i];
     bool all = op_flags(o->code) & POINT;
-    for (uint32_t j = 0; j < o->nin; j++) all &= w->free[o->in[j]];
-    for (uint32_t j = 0; j < o->nout; j++) w->free[o->out + j] = all;
+    for (uint32_t j = 0; j < o->nin; j++) all &= judge->free[o->in[j]];
+    for (uint32_t j = 0; j < o->nout; j++) judge->free[o->out + j] = all;
   }
 }
 
@@ -89,96 +89,103 @@ typedef struct RecomputeWalk {
 
 /* As many elements as the value in question; of operands of the loop, only such with all its dims
    (a weight may have more elements than a small batch). */
-static bool is_large(const RecomputeWalk *w, ValueId v) {
-  Type t = *value_type(w->j->p.fwd, v);
-  t.elem = w->type.elem;
-  if (!value_def(w->j->p.fwd, v)) return w->type.rank && type_contains(&t, &w->type);
-  return type_count(&t) >= type_count(&w->type);
+static bool is_large(const RecomputeWalk *recompute_walk, ValueId v) {
+  Type t = *value_type(recompute_walk->j->p.fwd, v);
+  t.elem = recompute_walk->type.elem;
+  if (!value_def(recompute_walk->j->p.fwd, v))
+    return recompute_walk->type.rank && type_contains(&t, &recompute_walk->type);
+  return type_count(&t) >= type_count(&recompute_walk->type);
 }
 
-static void keep_leaf(RecomputeWalk *w, ValueId v) {
-  w->large += is_large(w, v), w->kept++;
-  if (w->j->p.kept[v] == NO_VALUE) w->need[v] = true;
+static void keep_leaf(RecomputeWalk *recompute_walk, ValueId v) {
+  recompute_walk->large += is_large(recompute_walk, v), recompute_walk->kept++;
+  if (recompute_walk->j->p.kept[v] == NO_VALUE) recompute_walk->need[v] = true;
 }
 
-static bool is_kept(const Judge *j, ValueId v) {
-  return j->fresh[v] || (j->p.kept[v] != NO_VALUE && !j->drop[v]);
+static bool is_kept(const Judge *judge, ValueId v) {
+  return judge->fresh[v] || (judge->p.kept[v] != NO_VALUE && !judge->drop[v]);
 }
 
-static bool small(const RecomputeWalk *w, ValueId v) {
-  return type_count(value_type(w->j->p.fwd, v)) * 4 <= type_count(&w->type);
+static bool small(const RecomputeWalk *recompute_walk, ValueId v) {
+  return type_count(value_type(recompute_walk->j->p.fwd, v)) * 4 <=
+         type_count(&recompute_walk->type);
 }
 
 /* Follows v back to values that are kept or may be, and to operands of the loop. */
-static void walk(RecomputeWalk *w, ValueId v, bool root) {
-  if (w->seen[v] || !w->possible) return;
-  w->seen[v] = true;
-  const Op *def = value_def(w->j->p.fwd, v);
-  bool in_memory = w->j->memory[v] && !w->j->free[v];
-  if (!root && (is_kept(w->j, v) || in_memory || pair_is_carried(&w->j->p, v))) {
-    keep_leaf(w, v);
+static void walk(RecomputeWalk *recompute_walk, ValueId v, bool root) {
+  if (recompute_walk->seen[v] || !recompute_walk->possible) return;
+  recompute_walk->seen[v] = true;
+  const Op *def = value_def(recompute_walk->j->p.fwd, v);
+  bool in_memory = recompute_walk->j->memory[v] && !recompute_walk->j->free[v];
+  if (!root &&
+      (is_kept(recompute_walk->j, v) || in_memory || pair_is_carried(&recompute_walk->j->p, v))) {
+    keep_leaf(recompute_walk, v);
   } else if (!def) {
-    w->large += is_large(w, v);
+    recompute_walk->large += is_large(recompute_walk, v);
   } else if (op_flags(def->code) & POINT) {
-    for (uint32_t i = 0; i < def->nin; i++) walk(w, def->in[i], false);
-  } else if (small(w, v)) {
-    keep_leaf(w, v);
+    for (uint32_t i = 0; i < def->nin; i++) walk(recompute_walk, def->in[i], false);
+  } else if (small(recompute_walk, v)) {
+    keep_leaf(recompute_walk, v);
   } else {
-    w->possible = false;
+    recompute_walk->possible = false;
   }
 }
 
 /* Is v computed again? Then what has to be kept for that is marked fresh. */
-static bool again(Judge *j, ValueId v) {
-  const Pair *p = &j->p;
-  const Op *def = value_def(p->fwd, v);
-  uint32_t n = p->fwd->values.n;
+static bool again(Judge *judge, ValueId v) {
+  const Pair *pair = &judge->p;
+  const Op *def = value_def(pair->fwd, v);
+  uint32_t n = pair->fwd->values.n;
   if (!def || !(op_flags(def->code) & POINT)) return false;
-  RecomputeWalk w = {.j = j, .type = *value_type(p->fwd, v), .possible = true};
-  w.seen = ARENA_ARRAY(p->m->arena, bool, n + 1), w.need = ARENA_ARRAY(p->m->arena, bool, n + 1);
-  walk(&w, v, true);
-  if (!w.possible || w.large > 1 || (j->pinned[v] && w.kept)) return false;
+  RecomputeWalk recompute_walk = {.j = judge, .type = *value_type(pair->fwd, v), .possible = true};
+  recompute_walk.seen = ARENA_ARRAY(pair->m->arena, bool, n + 1),
+  recompute_walk.need = ARENA_ARRAY(pair->m->arena, bool, n + 1);
+  walk(&recompute_walk, v, true);
+  if (!recompute_walk.possible || recompute_walk.large > 1 ||
+      (judge->pinned[v] && recompute_walk.kept))
+    return false;
   for (ValueId i = 0; i < n; i++)
-    if (w.need[i] && (j->memory[v] || !pair_can_keep(p, i))) return false;
-  for (ValueId i = 0; i < n; i++) j->fresh[i] |= w.need[i];
+    if (recompute_walk.need[i] && (judge->memory[v] || !pair_can_keep(pair, i))) return false;
+  for (ValueId i = 0; i < n; i++) judge->fresh[i] |= recompute_walk.need[i];
   return true;
 }
 
-static Judge judge_of(const Pair *p) {
-  Arena *a = p->m->arena;
-  uint32_t n = p->fwd->values.n + 1;
-  Judge j = {.p = *p};
-  j.drop = ARENA_ARRAY(a, bool, n), j.pinned = ARENA_ARRAY(a, bool, n);
-  j.memory = ARENA_ARRAY(a, bool, n), j.free = ARENA_ARRAY(a, bool, n);
-  j.fresh = ARENA_ARRAY(a, bool, n);
-  for (uint32_t v = 0; v + 1 < n; v++) j.pinned[v] = p->outside[v];
-  find_memory(&j);
-  find_free(&j);
-  return j;
+static Judge judge_of(const Pair *pair) {
+  Arena *arena = pair->m->arena;
+  uint32_t n = pair->fwd->values.n + 1;
+  Judge judge = {.p = *pair};
+  judge.drop = ARENA_ARRAY(arena, bool, n), judge.pinned = ARENA_ARRAY(arena, bool, n);
+  judge.memory = ARENA_ARRAY(arena, bool, n), judge.free = ARENA_ARRAY(arena, bool, n);
+  judge.fresh = ARENA_ARRAY(arena, bool, n);
+  for (uint32_t v = 0; v + 1 < n; v++) judge.pinned[v] = pair->outside[v];
+  find_memory(&judge);
+  find_free(&judge);
+  return judge;
 }
 
 /* What is kept from now on, as one segment of all layers; false: nothing changes. */
-static bool judge(const Pair *p, RecomputeChange *c) {
-  Judge j = judge_of(p);
-  Segment all = {.count = p->s1.trip};
+static bool judge(const Pair *pair, RecomputeChange *change) {
+  Judge j = judge_of(pair);
+  Segment all = {.count = pair->s1.trip};
   bool any = false;
-  all.keep = ARENA_ARRAY(p->m->arena, bool, p->fwd->values.n + 1);
-  for (ValueId v = 0; v < p->fwd->values.n; v++)
-    if (p->kept[v] != NO_VALUE && again(&j, v)) j.drop[v] = any = true;
-  for (ValueId v = 0; v < p->fwd->values.n; v++) all.keep[v] = is_kept(&j, v);
-  *c = (RecomputeChange){.pair = *p};
-  vec_push(p->m->arena, c->segments, all);
+  all.keep = ARENA_ARRAY(pair->m->arena, bool, pair->fwd->values.n + 1);
+  for (ValueId v = 0; v < pair->fwd->values.n; v++)
+    if (pair->kept[v] != NO_VALUE && again(&j, v)) j.drop[v] = any = true;
+  for (ValueId v = 0; v < pair->fwd->values.n; v++) all.keep[v] = is_kept(&j, v);
+  *change = (RecomputeChange){.pair = *pair};
+  vec_push(pair->m->arena, change->segments, all);
   return any;
 }
 
 /* The first pair of loops with something to compute again, or NULL. */
 static Fn *improved(Module *m, const Fn *f) {
-  RecomputeChange c;
-  Pair p;
+  RecomputeChange change;
+  Pair pair;
   for (uint32_t j = 0; j < f->ops.n; j++)
     for (uint32_t i = 0; f->ops.at[j].code == OP_loop && i < j; i++)
-      if (pair_of(m, f, &f->ops.at[i], &f->ops.at[j], &p) && !pair_judged(&p) && judge(&p, &c))
-        return pair_rewrite(m, f, &c, 1, false);
+      if (pair_of(m, f, &f->ops.at[i], &f->ops.at[j], &pair) && !pair_judged(&pair) &&
+          judge(&pair, &change))
+        return pair_rewrite(m, f, &change, 1, false);
   return NULL;
 }
 

@@ -43,5 +43,5 @@ Fn *pair_rewrite(Module *m, const Fn *f, RecomputeChange *changes, uint32_t n, b
    judged yet. */
 bool recompute_lines(Module *m); /* true: something was changed */
 /* recompute_body.c: a forward body as the search sees it */
-KeepBody *recompute_body(const Pair *p);
+KeepBody *recompute_body(const Pair *pair);
 #endif

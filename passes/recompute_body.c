@@ -8,31 +8,32 @@
 #include "passes/recompute.h"
 
 /* By value of fwd: the equal value of bwd, if the backward pass has it without further ado. */
-static ValueId *shared_values(const Pair *p) {
-  ValueId *same = value_map(p->m, p->fwd);
-  for (ValueId v = 0; v < p->fwd->values.n; v++)
-    if (p->kept[v] != NO_VALUE) same[v] = p->bwd->args.at[p->kept[v] + 1];
-  for (uint32_t i = p->s1.carry; i < p->l1->nin; i++)
-    for (uint32_t j = p->s2.carry; j < p->l2->nin; j++) {
-      bool stacked = i >= p->s1.carry + p->s1.invariant;
-      if (p->l1->in[i] == p->l2->in[j] && stacked == (j >= p->s2.carry + p->s2.invariant))
-        same[p->fwd->args.at[i + 1]] = p->bwd->args.at[j + 1];
+static ValueId *shared_values(const Pair *pair) {
+  ValueId *same = value_map(pair->m, pair->fwd);
+  for (ValueId v = 0; v < pair->fwd->values.n; v++)
+    if (pair->kept[v] != NO_VALUE) same[v] = pair->bwd->args.at[pair->kept[v] + 1];
+  for (uint32_t i = pair->s1.carry; i < pair->l1->nin; i++)
+    for (uint32_t j = pair->s2.carry; j < pair->l2->nin; j++) {
+      bool stacked = i >= pair->s1.carry + pair->s1.invariant;
+      if (pair->l1->in[i] == pair->l2->in[j] &&
+          stacked == (j >= pair->s2.carry + pair->s2.invariant))
+        same[pair->fwd->args.at[i + 1]] = pair->bwd->args.at[j + 1];
     }
   return same;
 }
 
-static bool equals(const Pair *p, const ValueId *same, const Op *a, const Op *b) {
+static bool equals(const Pair *pair, const ValueId *same, const Op *a, const Op *b) {
   if (a->nin != b->nin || a->nout != b->nout || !op_alike(a, b)) return false;
   for (uint32_t i = 0; i < a->nin; i++)
     if (same[a->in[i]] != b->in[i]) return false;
-  return type_same_dims(value_type(p->fwd, a->out), value_type(p->bwd, b->out));
+  return type_same_dims(value_type(pair->fwd, a->out), value_type(pair->bwd, b->out));
 }
 
 /* Does the backward body compute o? Then its results are known to be shared. */
-static bool find_shared(const Pair *p, ValueId *same, const Op *o) {
-  for (OpId k = 0; o->nout && k < p->bwd->ops.n; k++) {
-    const Op *b = &p->bwd->ops.at[k];
-    if (!equals(p, same, o, b)) continue;
+static bool find_shared(const Pair *pair, ValueId *same, const Op *o) {
+  for (OpId k = 0; o->nout && k < pair->bwd->ops.n; k++) {
+    const Op *b = &pair->bwd->ops.at[k];
+    if (!equals(pair, same, o, b)) continue;
     for (uint32_t i = 0; i < o->nout; i++)
       if (same[o->out + i] == NO_VALUE) same[o->out + i] = b->out + i;
     return true;
@@ -40,31 +41,31 @@ static bool find_shared(const Pair *p, ValueId *same, const Op *o) {
   return false;
 }
 
-static KeepValue value_of(const Pair *p, ValueId v) {
-  const Type *t = value_type(p->fwd, v);
-  const Op *def = value_def(p->fwd, v);
-  KeepValue k = {.op = def ? (uint32_t)(def - p->fwd->ops.at) : KEEP_NO_OP};
-  k.bytes = p->outside[v] ? 0 : (double)type_count(t) * elem_bytes(t->elem);
-  k.known = !def && !pair_is_carried(p, v);
-  k.needed = p->kept[v] != NO_VALUE;
-  k.possible = pair_can_keep(p, v);
-  return k;
+static KeepValue value_of(const Pair *pair, ValueId v) {
+  const Type *t = value_type(pair->fwd, v);
+  const Op *def = value_def(pair->fwd, v);
+  KeepValue value = {.op = def ? (uint32_t)(def - pair->fwd->ops.at) : KEEP_NO_OP};
+  value.bytes = pair->outside[v] ? 0 : (double)type_count(t) * elem_bytes(t->elem);
+  value.known = !def && !pair_is_carried(pair, v);
+  value.needed = pair->kept[v] != NO_VALUE;
+  value.possible = pair_can_keep(pair, v);
+  return value;
 }
 
-KeepBody *recompute_body(const Pair *p) {
-  must(p->s1.trip == p->s2.trip, "recompute: %s runs %lld rounds forward, %lld backward",
-       p->fwd->name, (long long)p->s1.trip, (long long)p->s2.trip);
-  Arena *a = p->m->arena;
-  KeepBody *b = ARENA_NEW(a, KeepBody);
-  ValueId *same = shared_values(p);
-  b->nvalues = p->fwd->values.n, b->nops = p->fwd->ops.n;
-  b->value = ARENA_ARRAY(a, KeepValue, b->nvalues + 1);
-  b->op = ARENA_ARRAY(a, KeepOp, b->nops + 1);
-  for (ValueId v = 0; v < b->nvalues; v++) b->value[v] = value_of(p, v);
-  for (OpId i = 0; i < b->nops; i++) {
-    const Op *o = &p->fwd->ops.at[i];
-    b->op[i] = (KeepOp){ir_op_flop(p->m, p->fwd, o), o->nin, o->in};
-    if (find_shared(p, same, o)) b->op[i].flop = 0;
+KeepBody *recompute_body(const Pair *pair) {
+  must(pair->s1.trip == pair->s2.trip, "recompute: %s runs %lld rounds forward, %lld backward",
+       pair->fwd->name, (long long)pair->s1.trip, (long long)pair->s2.trip);
+  Arena *arena = pair->m->arena;
+  KeepBody *body = ARENA_NEW(arena, KeepBody);
+  ValueId *same = shared_values(pair);
+  body->nvalues = pair->fwd->values.n, body->nops = pair->fwd->ops.n;
+  body->value = ARENA_ARRAY(arena, KeepValue, body->nvalues + 1);
+  body->op = ARENA_ARRAY(arena, KeepOp, body->nops + 1);
+  for (ValueId v = 0; v < body->nvalues; v++) body->value[v] = value_of(pair, v);
+  for (OpId i = 0; i < body->nops; i++) {
+    const Op *o = &pair->fwd->ops.at[i];
+    body->op[i] = (KeepOp){ir_op_flop(pair->m, pair->fwd, o), o->nin, o->in};
+    if (find_shared(pair, same, o)) body->op[i].flop = 0;
   }
-  return b;
+  return body;
 }

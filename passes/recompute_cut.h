@@ -35,17 +35,17 @@ typedef struct KeepCost {
 } KeepCost;
 
 /* What keeping this set costs. False: something that is needed cannot be computed from it. */
-bool keep_cost(Arena *a, const KeepBody *b, const bool *keep, KeepCost *cost);
+bool keep_cost(Arena *arena, const KeepBody *body, const bool *keep, KeepCost *cost);
 
 /* Values that no optimal set needs, whatever the price: KEEP_NOT, others KEEP_OPEN. */
-KeepState *keep_states(Arena *a, const KeepBody *b);
+KeepState *keep_states(Arena *arena, const KeepBody *body);
 
 typedef struct KeepNet KeepNet; /* a body, to be asked many times */
-KeepNet *keep_net(Arena *a, const KeepBody *b, const KeepState *never);
+KeepNet *keep_net(Arena *arena, const KeepBody *body, const KeepState *never);
 
 /* The set of least flop * flop_price + bytes * byte_price among those that agree with `state` (by
    value; KEEP_NOT where `never` has it). False: there is none. `keep` gets the set. */
-bool keep_cheapest(KeepNet *n, const KeepState *state, double flop_price, double byte_price,
+bool keep_cheapest(KeepNet *net, const KeepState *state, double flop_price, double byte_price,
                    bool *keep, KeepCost *cost);
 
 /* ---- recompute_search.c ---- */

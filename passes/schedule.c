@@ -15,27 +15,27 @@ static bool floats(const Op *o) {
 }
 
 /* Writes the loads and views that v stands for, if they are not written yet. */
-static void bring(Schedule *s, ValueId v) {
-  if (s->r.map[v] != NO_VALUE) return;
-  const Op *o = value_def(s->r.from, v);
-  must(o, "schedule: %%%u of %s is an argument without a value", v, s->r.from->name);
-  for (uint32_t i = 0; i < o->nin; i++) bring(s, o->in[i]);
-  if (s->r.map[v] == NO_VALUE) rebuild_op(&s->r, o);
+static void bring(Schedule *schedule, ValueId v) {
+  if (schedule->r.map[v] != NO_VALUE) return;
+  const Op *o = value_def(schedule->r.from, v);
+  must(o, "schedule: %%%u of %s is an argument without a value", v, schedule->r.from->name);
+  for (uint32_t i = 0; i < o->nin; i++) bring(schedule, o->in[i]);
+  if (schedule->r.map[v] == NO_VALUE) rebuild_op(&schedule->r, o);
 }
 
 static Fn *schedule_function(Module *m, const Fn *f) {
-  Schedule s = {.r = rebuild_begin(m, f)};
+  Schedule schedule = {.r = rebuild_begin(m, f)};
   for (uint32_t i = 0; i < f->args.n; i++)
-    s.r.to->values.at[s.r.map[f->args.at[i]]] = f->values.at[f->args.at[i]];
+    schedule.r.to->values.at[schedule.r.map[f->args.at[i]]] = f->values.at[f->args.at[i]];
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
     if (floats(o)) continue;
-    for (uint32_t k = 0; k < o->nin; k++) bring(&s, o->in[k]);
-    rebuild_op(&s.r, o);
+    for (uint32_t k = 0; k < o->nin; k++) bring(&schedule, o->in[k]);
+    rebuild_op(&schedule.r, o);
   }
-  for (uint32_t i = 0; i < f->results.n; i++) bring(&s, f->results.at[i]);
-  rebuild_results(&s.r);
-  return s.r.to;
+  for (uint32_t i = 0; i < f->results.n; i++) bring(&schedule, f->results.at[i]);
+  rebuild_results(&schedule.r);
+  return schedule.r.to;
 }
 
 void pass_schedule(Module *m) {

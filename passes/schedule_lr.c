@@ -10,24 +10,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-ValueId schedule_number(RateSchedule *s, double value) {
-  return ir_const(s->m, s->f, ELEM_f64, value, (Loc){0});
+ValueId schedule_number(RateSchedule *schedule, double value) {
+  return ir_const(schedule->m, schedule->f, ELEM_f64, value, (Loc){0});
 }
 
-ValueId schedule_binary(RateSchedule *s, OpCode c, ValueId a, ValueId b) {
-  must(value_type(s->f, a)->elem == ELEM_f64 && value_type(s->f, b)->elem == ELEM_f64,
+ValueId schedule_binary(RateSchedule *schedule, OpCode c, ValueId a, ValueId b) {
+  must(value_type(schedule->f, a)->elem == ELEM_f64 && value_type(schedule->f, b)->elem == ELEM_f64,
        "%s of a learning rate is computed in f64", op_name(c));
-  return ir_binary(s->m, s->f, c, a, b, (Loc){0});
+  return ir_binary(schedule->m, schedule->f, c, a, b, (Loc){0});
 }
 
-static ValueId s_un(RateSchedule *s, OpCode c, ValueId a) {
-  return ir_unary(s->m, s->f, c, a, (Loc){0});
+static ValueId s_un(RateSchedule *schedule, OpCode c, ValueId a) {
+  return ir_unary(schedule->m, schedule->f, c, a, (Loc){0});
 }
 
 /* e^(exponent log(base)); a base of 0 gives 0: exponents are at least 1 */
-ValueId schedule_power(RateSchedule *s, double base, ValueId exponent) {
-  if (base <= 0) return schedule_number(s, 0);
-  return s_un(s, OP_exp, schedule_binary(s, OP_mul, exponent, schedule_number(s, log(base))));
+ValueId schedule_power(RateSchedule *schedule, double base, ValueId exponent) {
+  if (base <= 0) return schedule_number(schedule, 0);
+  return s_un(schedule, OP_exp,
+              schedule_binary(schedule, OP_mul, exponent, schedule_number(schedule, log(base))));
 }
 
 RateSchedule schedule_begin(Module *m, Fn *f) {
@@ -36,9 +37,9 @@ RateSchedule schedule_begin(Module *m, Fn *f) {
   if (!step)
     step = module_add_global(m, GLOBAL_SCALAR, intern(m->ctx->names, "step"), type_scalar(ELEM_i32),
                              (Loc){0});
-  RateSchedule s = {m, f, NO_VALUE};
-  s.t = ir_cast(m, f, ir_load(m, f, step, (Loc){0}), ELEM_f64, (Loc){0});
-  return s;
+  RateSchedule schedule = {m, f, NO_VALUE};
+  schedule.t = ir_cast(m, f, ir_load(m, f, step, (Loc){0}), ELEM_f64, (Loc){0});
+  return schedule;
 }
 
 typedef struct ScheduleShape {
@@ -46,45 +47,54 @@ typedef struct ScheduleShape {
 } ScheduleShape;
 
 /* (t - warmup) / (steps - warmup), at most 1 */
-static ValueId progress(RateSchedule *s, const ScheduleShape *k, double from) {
-  double length = k->steps - from > 1 ? k->steps - from : 1;
-  ValueId p = schedule_binary(s, OP_div, schedule_binary(s, OP_sub, s->t, schedule_number(s, from)),
-                              schedule_number(s, length));
-  return schedule_binary(s, OP_min, p, schedule_number(s, 1));
+static ValueId progress(RateSchedule *schedule, const ScheduleShape *shape, double from) {
+  double length = shape->steps - from > 1 ? shape->steps - from : 1;
+  ValueId p = schedule_binary(
+      schedule, OP_div,
+      schedule_binary(schedule, OP_sub, schedule->t, schedule_number(schedule, from)),
+      schedule_number(schedule, length));
+  return schedule_binary(schedule, OP_min, p, schedule_number(schedule, 1));
 }
 
-static ValueId constant(RateSchedule *s, const ScheduleShape *k) {
-  return (void)k, schedule_number(s, 1);
+static ValueId constant(RateSchedule *schedule, const ScheduleShape *shape) {
+  return (void)shape, schedule_number(schedule, 1);
 }
 
 /* floor + (1 - floor)(1 + cos(pi p)) / 2 */
-static ValueId cosine(RateSchedule *s, const ScheduleShape *k) {
-  ValueId p = progress(s, k, k->warmup);
+static ValueId cosine(RateSchedule *schedule, const ScheduleShape *shape) {
+  ValueId p = progress(schedule, shape, shape->warmup);
   ValueId c =
-      s_un(s, OP_cos, schedule_binary(s, OP_mul, p, schedule_number(s, 3.14159265358979323846)));
-  ValueId half = schedule_binary(s, OP_mul, schedule_binary(s, OP_add, c, schedule_number(s, 1)),
-                                 schedule_number(s, (1 - k->floor) / 2));
-  return schedule_binary(s, OP_add, half, schedule_number(s, k->floor));
+      s_un(schedule, OP_cos,
+           schedule_binary(schedule, OP_mul, p, schedule_number(schedule, 3.14159265358979323846)));
+  ValueId half = schedule_binary(schedule, OP_mul,
+                                 schedule_binary(schedule, OP_add, c, schedule_number(schedule, 1)),
+                                 schedule_number(schedule, (1 - shape->floor) / 2));
+  return schedule_binary(schedule, OP_add, half, schedule_number(schedule, shape->floor));
 }
 
-static ValueId falling(RateSchedule *s, const ScheduleShape *k, double from) {
-  ValueId p = progress(s, k, from);
-  return schedule_binary(s, OP_sub, schedule_number(s, 1),
-                         schedule_binary(s, OP_mul, p, schedule_number(s, 1 - k->floor)));
+static ValueId falling(RateSchedule *schedule, const ScheduleShape *shape, double from) {
+  ValueId p = progress(schedule, shape, from);
+  return schedule_binary(
+      schedule, OP_sub, schedule_number(schedule, 1),
+      schedule_binary(schedule, OP_mul, p, schedule_number(schedule, 1 - shape->floor)));
 }
 
-static ValueId linear(RateSchedule *s, const ScheduleShape *k) { return falling(s, k, k->warmup); }
-
-static ValueId wsd(RateSchedule *s, const ScheduleShape *k) {
-  double from = k->steps - k->decay * k->steps;
-  ValueId steady = schedule_binary(s, OP_lt, s->t, schedule_number(s, from));
-  return ir_where(s->m, s->f, steady, schedule_number(s, 1), falling(s, k, from), (Loc){0});
+static ValueId linear(RateSchedule *schedule, const ScheduleShape *shape) {
+  return falling(schedule, shape, shape->warmup);
 }
 
-static ValueId inverse_sqrt(RateSchedule *s, const ScheduleShape *k) {
-  double w = k->warmup > 1 ? k->warmup : 1;
-  ValueId t1 = schedule_binary(s, OP_add, s->t, schedule_number(s, 1));
-  return s_un(s, OP_sqrt, schedule_binary(s, OP_div, schedule_number(s, w), t1));
+static ValueId wsd(RateSchedule *schedule, const ScheduleShape *shape) {
+  double from = shape->steps - shape->decay * shape->steps;
+  ValueId steady = schedule_binary(schedule, OP_lt, schedule->t, schedule_number(schedule, from));
+  return ir_where(schedule->m, schedule->f, steady, schedule_number(schedule, 1),
+                  falling(schedule, shape, from), (Loc){0});
+}
+
+static ValueId inverse_sqrt(RateSchedule *schedule, const ScheduleShape *shape) {
+  double w = shape->warmup > 1 ? shape->warmup : 1;
+  ValueId t1 = schedule_binary(schedule, OP_add, schedule->t, schedule_number(schedule, 1));
+  return s_un(schedule, OP_sqrt,
+              schedule_binary(schedule, OP_div, schedule_number(schedule, w), t1));
 }
 
 static const struct {
@@ -95,23 +105,26 @@ static const struct {
     {"inverse_sqrt", inverse_sqrt},
 };
 
-static ValueId with_warmup(RateSchedule *s, const ScheduleShape *k, ValueId factor) {
-  if (k->warmup <= 0) return factor;
+static ValueId with_warmup(RateSchedule *schedule, const ScheduleShape *shape, ValueId factor) {
+  if (shape->warmup <= 0) return factor;
   ValueId rising =
-      schedule_binary(s, OP_div, schedule_binary(s, OP_add, s->t, schedule_number(s, 1)),
-                      schedule_number(s, k->warmup));
-  ValueId early = schedule_binary(s, OP_lt, s->t, schedule_number(s, k->warmup));
-  return ir_where(s->m, s->f, early, rising, factor, (Loc){0});
+      schedule_binary(schedule, OP_div,
+                      schedule_binary(schedule, OP_add, schedule->t, schedule_number(schedule, 1)),
+                      schedule_number(schedule, shape->warmup));
+  ValueId early =
+      schedule_binary(schedule, OP_lt, schedule->t, schedule_number(schedule, shape->warmup));
+  return ir_where(schedule->m, schedule->f, early, rising, factor, (Loc){0});
 }
 
-ValueId schedule_factor(RateSchedule *s) {
-  const Module *m = s->m;
+ValueId schedule_factor(RateSchedule *schedule) {
+  const Module *m = schedule->m;
   double steps = train_steps(m);
-  ScheduleShape k = {module_amount(m, "train.lr.warmup"), module_amount(m, "train.lr.floor"),
-                     steps > 0 ? steps : 1, module_amount(m, "train.lr.decay")};
+  ScheduleShape shape = {module_amount(m, "train.lr.warmup"), module_amount(m, "train.lr.floor"),
+                         steps > 0 ? steps : 1, module_amount(m, "train.lr.decay")};
   Str name = module_word(m, "train.lr");
   for (size_t i = 0; i < sizeof schedules / sizeof *schedules; i++)
-    if (!strcmp(schedules[i].name, name)) return with_warmup(s, &k, schedules[i].factor(s, &k));
+    if (!strcmp(schedules[i].name, name))
+      return with_warmup(schedule, &shape, schedules[i].factor(schedule, &shape));
   diag_at(m->ctx->diag, "E0601", (Span){0}, "there is no learning-rate schedule `%s`", name);
-  return schedule_number(s, 1);
+  return schedule_number(schedule, 1);
 }

@@ -24,14 +24,15 @@ static void refuse(Module *m, const Fn *k, const char *key, const char *text) {
 
 /* By a record; false if there is none. */
 static bool tune_by_record(Module *m, Fn *k) {
-  const Variants *v = variants_find(attr_str(&k->attrs, ATTR_family, ""), m->target.device);
-  Cut c;
-  if (!v || !has_records(m)) return false;
-  const char *key = variants_setting(m, v, variants_key(m, v, k));
+  const Variants *variants = variants_find(attr_str(&k->attrs, ATTR_family, ""), m->target.device);
+  Cut cut;
+  if (!variants || !has_records(m)) return false;
+  const char *key = variants_setting(m, variants, variants_key(m, variants, k));
   Str text = module_setting(m, key, NULL);
   if (!text) return false;
-  if (!variants_read(v, text, &c) || !v->fits(m, k, &c)) return refuse(m, k, key, text), false;
-  v->apply(m, k, &c);
+  if (!variants_read(variants, text, &cut) || !variants->fits(m, k, &cut))
+    return refuse(m, k, key, text), false;
+  variants->apply(m, k, &cut);
   attr_set_str(m, &k->attrs, ATTR_tuned, intern(m->ctx->names, "record"));
   return true;
 }

@@ -96,20 +96,20 @@ static bool same_op(const Fn *f, const Op *a, const Fn *g, const Op *b) {
 }
 
 static OpTable table_new(Module *m, uint32_t ops) {
-  OpTable t = {.cap = 64};
-  while (t.cap < 4 * ops) t.cap *= 2;
-  t.slot = ARENA_ARRAY(m->arena, OpId, t.cap);
-  for (uint32_t i = 0; i < t.cap; i++) t.slot[i] = NO_OP;
-  return t;
+  OpTable table = {.cap = 64};
+  while (table.cap < 4 * ops) table.cap *= 2;
+  table.slot = ARENA_ARRAY(m->arena, OpId, table.cap);
+  for (uint32_t i = 0; i < table.cap; i++) table.slot[i] = NO_OP;
+  return table;
 }
 
 /* The slot of an op of `to` that equals o of `from` (operands already in to's numbers), or a free
  * one. */
-static OpId *table_find(OpTable *t, const Fn *to, const Fn *from, const Op *o) {
-  uint32_t i = hash_op(o) & (t->cap - 1);
-  while (t->slot[i] != NO_OP && !same_op(to, &to->ops.at[t->slot[i]], from, o))
-    i = (i + 1) & (t->cap - 1);
-  return &t->slot[i];
+static OpId *table_find(OpTable *table, const Fn *to, const Fn *from, const Op *o) {
+  uint32_t i = hash_op(o) & (table->cap - 1);
+  while (table->slot[i] != NO_OP && !same_op(to, &to->ops.at[table->slot[i]], from, o))
+    i = (i + 1) & (table->cap - 1);
+  return &table->slot[i];
 }
 
 /* ---- dead code ---- */
@@ -148,45 +148,46 @@ static Op mapped(Module *m, const Op *o, const ValueId *map) {
 }
 
 /* unstack of a stack along the same dim: its operands */
-static bool unstack_of_stack(Rebuild *r, const Op *o, const Op *c) {
-  const Op *def = o->code == OP_unstack ? value_def(r->to, c->in[0]) : NULL;
+static bool unstack_of_stack(Rebuild *rebuild, const Op *o, const Op *c) {
+  const Op *def = o->code == OP_unstack ? value_def(rebuild->to, c->in[0]) : NULL;
   if (!def || def->code != OP_stack || def->group[0].from[0] != o->group[0].from[0]) return false;
-  for (uint32_t i = 0; i < o->nout; i++) r->map[o->out + i] = def->in[i];
+  for (uint32_t i = 0; i < o->nout; i++) rebuild->map[o->out + i] = def->in[i];
   return true;
 }
 
-static void take(Rebuild *r, const Op *o, ValueId first) {
-  for (uint32_t i = 0; i < o->nout; i++) r->map[o->out + i] = first + i;
+static void take(Rebuild *rebuild, const Op *o, ValueId first) {
+  for (uint32_t i = 0; i < o->nout; i++) rebuild->map[o->out + i] = first + i;
 }
 
 /* True if something was gained. */
-static bool simplify_op(Simplify *s, Rebuild *r, OpTable *t, const Op *o) {
-  Op c = mapped(s->m, o, r->map);
+static bool simplify_op(Simplify *simplify, Rebuild *rebuild, OpTable *table, const Op *o) {
+  Op c = mapped(simplify->m, o, rebuild->map);
   /* What is gathered twice was dropped between on purpose. */
   bool kept = op_flags(o->code) & SIDE || op_family(o->code) == FAMILY_COLLECTIVE;
-  if (kept) return rebuild_op(r, o), false;
-  if (unstack_of_stack(r, o, &c)) return true;
-  ValueId v = o->nout == 1 ? simplify_rule(s, &c, value_type(r->from, o->out)) : NO_VALUE;
-  if (v != NO_VALUE) return r->map[o->out] = v, true;
-  OpId *slot = table_find(t, r->to, r->from, &c);
-  if (*slot != NO_OP) return take(r, o, r->to->ops.at[*slot].out), true;
-  *slot = r->to->ops.n;
-  rebuild_op(r, o);
+  if (kept) return rebuild_op(rebuild, o), false;
+  if (unstack_of_stack(rebuild, o, &c)) return true;
+  ValueId v =
+      o->nout == 1 ? simplify_rule(simplify, &c, value_type(rebuild->from, o->out)) : NO_VALUE;
+  if (v != NO_VALUE) return rebuild->map[o->out] = v, true;
+  OpId *slot = table_find(table, rebuild->to, rebuild->from, &c);
+  if (*slot != NO_OP) return take(rebuild, o, rebuild->to->ops.at[*slot].out), true;
+  *slot = rebuild->to->ops.n;
+  rebuild_op(rebuild, o);
   return false;
 }
 
 static bool simplify_fn(Module *m, Fn *f, bool after_grad) {
   const bool *live = live_values(m, f, NULL);
-  Rebuild r = rebuild_begin(m, f);
-  Simplify s = {m, r.to, after_grad};
-  OpTable t = table_new(m, f->ops.n);
+  Rebuild rebuild = rebuild_begin(m, f);
+  Simplify simplify = {m, rebuild.to, after_grad};
+  OpTable table = table_new(m, f->ops.n);
   bool changed = false;
   for (uint32_t i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
-    changed |= is_live(o, live) ? simplify_op(&s, &r, &t, o) : true;
+    changed |= is_live(o, live) ? simplify_op(&simplify, &rebuild, &table, o) : true;
   }
-  rebuild_results(&r);
-  if (changed) module_replace(m, f, r.to);
+  rebuild_results(&rebuild);
+  if (changed) module_replace(m, f, rebuild.to);
   return changed;
 }
 

@@ -34,91 +34,96 @@ typedef struct Listing {
 } Listing;
 
 /* Heads by dims, and by numbers of the rank, if all that the mask has are such. */
-static bool count_heads(Listing *l) {
-  ListsShape *s = &l->s;
+static bool count_heads(Listing *listing) {
+  ListsShape *shape = &listing->s;
   int64_t values[MASK_SCALARS];
-  s->count = s->ranks = 1, s->heads = l->of.dims;
-  for (int i = 0; i < l->of.dims; i++)
-    if ((s->count *= s->head[i] = l->of.dim[i].size) > LISTS_HEADS) return false;
-  bool ranks = l->of.scalars > 0 && l->of.dims + l->of.scalars <= MASK_DIMS;
-  for (int i = 0; ranks && i < l->of.scalars; i++) {
-    ranks = sparse_number(l->m, l->f, l->of.scalar[i], &values[i], &s->step[i]);
-    s->ranks *= ranks ? values[i] : 1;
+  shape->count = shape->ranks = 1, shape->heads = listing->of.dims;
+  for (int i = 0; i < listing->of.dims; i++)
+    if ((shape->count *= shape->head[i] = listing->of.dim[i].size) > LISTS_HEADS) return false;
+  bool ranks = listing->of.scalars > 0 && listing->of.dims + listing->of.scalars <= MASK_DIMS;
+  for (int i = 0; ranks && i < listing->of.scalars; i++) {
+    ranks =
+        sparse_number(listing->m, listing->f, listing->of.scalar[i], &values[i], &shape->step[i]);
+    shape->ranks *= ranks ? values[i] : 1;
   }
-  if (ranks && s->count > LISTS_RANKS / s->ranks) return s->count *= s->ranks, false;
-  if (!ranks) return s->ranks = 1, true;
-  s->scalars = l->of.scalars, s->count *= s->ranks;
-  for (int i = 0; i < s->scalars; i++) s->head[s->heads++] = values[i];
+  if (ranks && shape->count > LISTS_RANKS / shape->ranks)
+    return shape->count *= shape->ranks, false;
+  if (!ranks) return shape->ranks = 1, true;
+  shape->scalars = listing->of.scalars, shape->count *= shape->ranks;
+  for (int i = 0; i < shape->scalars; i++) shape->head[shape->heads++] = values[i];
   return true;
 }
 
 /* Its sizes; false: no lists are made of such a mask. */
-static bool shape_of(Listing *l) {
-  ListsShape *s = &l->s;
-  l->of = lists_heads(l->f, l->mask, l->query.dim, l->key.dim);
-  s->queries = l->query.size, s->keys = l->key.size;
-  s->high = s->wide = mask_block_size(l->f, l->mask, l->query.dim, l->key.dim);
-  l->counts = s->high > 0;
-  if (!l->counts) s->high = s->wide = WITHOUT;
-  s->rows = ceil_div(s->queries, s->high), s->columns = ceil_div(s->keys, s->wide);
-  return s->rows * s->columns <= LISTS_BLOCKS && count_heads(l);
+static bool shape_of(Listing *listing) {
+  ListsShape *shape = &listing->s;
+  listing->of = lists_heads(listing->f, listing->mask, listing->query.dim, listing->key.dim);
+  shape->queries = listing->query.size, shape->keys = listing->key.size;
+  shape->high = shape->wide =
+      mask_block_size(listing->f, listing->mask, listing->query.dim, listing->key.dim);
+  listing->counts = shape->high > 0;
+  if (!listing->counts) shape->high = shape->wide = WITHOUT;
+  shape->rows = ceil_div(shape->queries, shape->high),
+  shape->columns = ceil_div(shape->keys, shape->wide);
+  return shape->rows * shape->columns <= LISTS_BLOCKS && count_heads(listing);
 }
 
-static BlockMap map_of(const Listing *l, Arena *a, int64_t h) {
+static BlockMap map_of(const Listing *listing, Arena *arena, int64_t h) {
   BlockHead at[MASK_DIMS];
-  lists_head_at(&l->s, &l->of, h, at);
-  BlockMap m =
-      mask_places(a, l->f, l->mask, l->query, l->key, l->s.high, l->s.wide, l->s.heads, at);
-  must(m.rows == l->s.rows && m.columns == l->s.columns,
-       "sparse: %lld x %lld blocks of a head, lists of %lld x %lld", (long long)m.rows,
-       (long long)m.columns, (long long)l->s.rows, (long long)l->s.columns);
-  return m;
+  lists_head_at(&listing->s, &listing->of, h, at);
+  BlockMap map = mask_places(arena, listing->f, listing->mask, listing->query, listing->key,
+                             listing->s.high, listing->s.wide, listing->s.heads, at);
+  must(map.rows == listing->s.rows && map.columns == listing->s.columns,
+       "sparse: %lld x %lld blocks of a head, lists of %lld x %lld", (long long)map.rows,
+       (long long)map.columns, (long long)listing->s.rows, (long long)listing->s.columns);
+  return map;
 }
 
 /* The class of a head of which the mask is another one than of those before: one with the same
    blocks, if all of them are full, since inside of partial ones the masks may differ. */
-static int64_t class_of(Listing *l, int64_t h) {
-  Arena *a = arena_new();
-  BlockMap m = map_of(l, a, h);
-  size_t bytes = (size_t)(m.rows * m.columns);
-  int64_t c = m.partial ? l->s.classes : 0;
-  while (c < l->s.classes && memcmp(l->maps[c].state, m.state, bytes) != 0) c++;
-  if (c == l->s.classes) {
-    l->maps[c] = m, l->maps[c].state = ARENA_ARRAY(l->work, uint8_t, bytes + 1);
-    memcpy(l->maps[l->s.classes++].state, m.state, bytes);
+static int64_t class_of(Listing *listing, int64_t h) {
+  Arena *arena = arena_new();
+  BlockMap map = map_of(listing, arena, h);
+  size_t bytes = (size_t)(map.rows * map.columns);
+  int64_t c = map.partial ? listing->s.classes : 0;
+  while (c < listing->s.classes && memcmp(listing->maps[c].state, map.state, bytes) != 0) c++;
+  if (c == listing->s.classes) {
+    listing->maps[c] = map, listing->maps[c].state = ARENA_ARRAY(listing->work, uint8_t, bytes + 1);
+    memcpy(listing->maps[listing->s.classes++].state, map.state, bytes);
   }
-  return arena_free(a), c;
+  return arena_free(arena), c;
 }
 
 /* False: they would be more than a module's lists hold. */
-static bool find_classes(Listing *l) {
-  const SparseHeads x = {l->query.dim, l->key.dim, &l->s, &l->of};
-  const int64_t *first = sparse_alike(l->work, l->f, l->mask, &x);
-  int64_t most = LISTS_ALL / (l->s.rows * l->s.columns);
-  for (int64_t h = 0; h < l->s.count && l->s.classes <= most; h++)
-    l->class[h] = first[h] < h ? l->class[first[h]] : class_of(l, h);
-  return l->s.classes <= most;
+static bool find_classes(Listing *listing) {
+  const SparseHeads x = {listing->query.dim, listing->key.dim, &listing->s, &listing->of};
+  const int64_t *first = sparse_alike(listing->work, listing->f, listing->mask, &x);
+  int64_t most = LISTS_ALL / (listing->s.rows * listing->s.columns);
+  for (int64_t h = 0; h < listing->s.count && listing->s.classes <= most; h++)
+    listing->class[h] = first[h] < h ? listing->class[first[h]] : class_of(listing, h);
+  return listing->s.classes <= most;
 }
 
 /* Patterns of blocks cost what they list, or are refused; others kernels find by intervals. */
-static void refuse(const Listing *l) {
-  const ListsShape *s = &l->s;
+static void refuse(const Listing *listing) {
+  const ListsShape *shape = &listing->s;
   const char *why = arena_printf(
-      l->m->arena,
+      listing->m->arena,
       "%lld x %lld blocks of each of %lld heads; at most %d of a head, %lld of heads that "
       "differ, %d heads on a rank, %d on all",
-      (long long)s->rows, (long long)s->columns, (long long)s->count, LISTS_BLOCKS,
+      (long long)shape->rows, (long long)shape->columns, (long long)shape->count, LISTS_BLOCKS,
       (long long)LISTS_ALL, LISTS_HEADS, LISTS_RANKS);
-  if (l->counts) listed_refuse(l->m, l->f, l->o, l->mask, "lists hold", why);
+  if (listing->counts)
+    listed_refuse(listing->m, listing->f, listing->o, listing->mask, "lists hold", why);
 }
 
 /* Whether kernels would not find by themselves what it leaves out: patterns of blocks, and rows
    that are not admitted wholly, then in part, then not at all. */
-static bool is_worth(const Listing *l, const BlockMap *m) {
-  int64_t n = m->rows * m->columns;
-  if (l->counts) return m->full < n;
+static bool is_worth(const Listing *listing, const BlockMap *map) {
+  int64_t n = map->rows * map->columns;
+  if (listing->counts) return map->full < n;
   for (int64_t i = 0; i < n; i++)
-    if (i % m->columns && m->state[i] > m->state[i - 1]) return true;
+    if (i % map->columns && map->state[i] > map->state[i - 1]) return true;
   return false;
 }
 
@@ -126,17 +131,19 @@ static bool list(Module *m, const Fn *f, Op *o, Arena *work, SparseWarned *warne
   uint32_t operands = o->code == OP_attention ? 3 : 6;
   if (op_family(o->code) != FAMILY_ATTENTION || o->nin <= operands) return false;
   Str q = o->group[0].from[0], k = o->group[0].to[0];
-  Listing l = {.m = m, .work = work, .f = f, .o = o, .mask = o->in[operands]};
-  l.query = (Axis){q, type_size(value_type(f, o->in[0]), q)};
-  l.key = (Axis){k, type_size(value_type(f, o->in[1]), k)};
-  sparse_warn(m, f, l.mask, q, warned);
-  if (!shape_of(&l)) return refuse(&l), false;
-  l.maps = ARENA_ARRAY(work, BlockMap, l.s.count), l.class = ARENA_ARRAY(work, int64_t, l.s.count);
+  Listing listing = {.m = m, .work = work, .f = f, .o = o, .mask = o->in[operands]};
+  listing.query = (Axis){q, type_size(value_type(f, o->in[0]), q)};
+  listing.key = (Axis){k, type_size(value_type(f, o->in[1]), k)};
+  sparse_warn(m, f, listing.mask, q, warned);
+  if (!shape_of(&listing)) return refuse(&listing), false;
+  listing.maps = ARENA_ARRAY(work, BlockMap, listing.s.count),
+  listing.class = ARENA_ARRAY(work, int64_t, listing.s.count);
   bool worth = false;
-  if (!find_classes(&l)) return refuse(&l), false;
-  for (int64_t c = 0; c < l.s.classes; c++) worth |= is_worth(&l, &l.maps[c]);
+  if (!find_classes(&listing)) return refuse(&listing), false;
+  for (int64_t c = 0; c < listing.s.classes; c++) worth |= is_worth(&listing, &listing.maps[c]);
   if (!worth) return false;
-  attr_set_str(m, &o->attrs, ATTR_lists, lists_add(m, &l.s, l.maps, l.class)->name);
+  attr_set_str(m, &o->attrs, ATTR_lists,
+               lists_add(m, &listing.s, listing.maps, listing.class)->name);
   return true;
 }
 

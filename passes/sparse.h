@@ -11,7 +11,7 @@ typedef struct SparseSaid {
 typedef VEC(SparseSaid) SparseWarned;
 
 /* W0705 where a rank's queries begin inside of a block (sparse_warn.c). */
-void sparse_warn(Module *m, const Fn *f, ValueId mask, Str query, SparseWarned *w);
+void sparse_warn(Module *m, const Fn *f, ValueId mask, Str query, SparseWarned *warned);
 /* The values 0, step, .. that a whole number without dims takes, each on some rank: how many, if
    all that it follows from are coordinates of ranks (sparse_ranks.c). */
 bool sparse_number(const Module *m, const Fn *f, ValueId v, int64_t *values, int64_t *step);
@@ -21,5 +21,6 @@ typedef struct SparseHeads {
   const ListsShape *shape;
   const ListsHeads *of;
 } SparseHeads;
-const int64_t *sparse_alike(Arena *a, const Fn *f, ValueId mask, const SparseHeads *x);
+const int64_t *sparse_alike(Arena *arena, const Fn *f, ValueId mask,
+                            const SparseHeads *sparse_heads);
 #endif

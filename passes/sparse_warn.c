@@ -35,10 +35,10 @@ static const Op *find_cut(const Fn *f, ValueId v, Str dim, bool *seen, int64_t *
   return found;
 }
 
-static bool is_said(SparseWarned *w, Module *m, Span at, int64_t own) {
-  for (uint32_t i = 0; i < w->n; i++)
-    if (w->at[i].own == own && !memcmp(&w->at[i].word, &at, sizeof at)) return true;
-  vec_push(m->arena, *w, ((SparseSaid){at, own}));
+static bool is_said(SparseWarned *warned, Module *m, Span at, int64_t own) {
+  for (uint32_t i = 0; i < warned->n; i++)
+    if (warned->at[i].own == own && !memcmp(&warned->at[i].word, &at, sizeof at)) return true;
+  vec_push(m->arena, *warned, ((SparseSaid){at, own}));
   return false;
 }
 
@@ -49,12 +49,12 @@ static int64_t dividing(int64_t own, int64_t block) {
   return 0;
 }
 
-void sparse_warn(Module *m, const Fn *f, ValueId mask, Str query, SparseWarned *w) {
-  Arena *a = arena_new();
+void sparse_warn(Module *m, const Fn *f, ValueId mask, Str query, SparseWarned *warned) {
+  Arena *arena = arena_new();
   int64_t own, block, fits;
-  const Op *o = find_cut(f, mask, query, ARENA_ARRAY(a, bool, f->values.n + 1), &own, &block);
+  const Op *o = find_cut(f, mask, query, ARENA_ARRAY(arena, bool, f->values.n + 1), &own, &block);
   Span at = o ? span_of(m, o->loc) : (Span){0};
-  if (o && !is_said(w, m, at, own)) {
+  if (o && !is_said(warned, m, at, own)) {
     Report *r = diag_at(m->ctx->diag, "W0705", at, "the plan cuts blocks of this layout");
     diag_label(r, "%lld of `%s` on a rank, blocks of %lld", (long long)own, query,
                (long long)block);
@@ -63,5 +63,5 @@ void sparse_warn(Module *m, const Fn *f, ValueId mask, Str query, SparseWarned *
     if (fits) diag_help(r, "`blocks(%lld)` divides it", (long long)fits);
     if (fits) diag_edit(r, at, "blocks(%lld)", (long long)fits);
   }
-  arena_free(a);
+  arena_free(arena);
 }

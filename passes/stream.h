@@ -21,7 +21,7 @@ typedef struct LoopSplit {
   OpId made[2];         /* the loops in f */
 } LoopSplit;
 
-void loop_split(LoopSplit *s);
+void loop_split(LoopSplit *split);
 
 typedef struct Chunks { /* of the layers, on each stage */
   Module *m;
@@ -32,13 +32,13 @@ typedef struct Chunks { /* of the layers, on each stage */
 
 /* `body`, or an entry, with a loop of stages for each chunk. Carried sums of which `split` says so
    are pieces in it, in place of each n arguments and results. */
-Fn *chunks_body(const Chunks *c, const Fn *body, const bool *split, uint32_t carry);
+Fn *chunks_body(const Chunks *chunks, const Fn *body, const bool *split, uint32_t carry);
 /* Is the carried value a sum over parts of what a loop of stages leaves? */
 bool chunks_sum(const Fn *body, uint32_t carried);
-ValueId chunks_join(const Chunks *c, Fn *f, const ValueId *piece, const Type *whole);
+ValueId chunks_join(const Chunks *chunks, Fn *f, const ValueId *piece, const Type *whole);
 /* The loop over parts with such a body as one loop for each chunk, forward, then backward; `out` by
    its results. */
-void chunks_parts(const Chunks *c, Fn *f, const Op *loop, const ValueId *in, ValueId *out);
+void chunks_parts(const Chunks *chunks, Fn *f, const Op *loop, const ValueId *in, ValueId *out);
 
 /* Of `step`: gradients of weights get a loop of their own behind that of inputs. */
 void stream_weights(Module *m, Fn *step);

@@ -28,16 +28,16 @@ static OpId backward_layers(const Fn *f) {
 }
 
 /* Carried from stage to stage, not added up over rounds: as pass `localize` asks. */
-static bool *handed_on(const WeightCut *c, const Op *o) {
+static bool *handed_on(const WeightCut *cut, const Op *o) {
   uint32_t carry = loop_shape(o).carry;
-  int axis = mesh_find(c->m, loop_shape(o).stages);
-  bool *on = ARENA_ARRAY(c->m->arena, bool, carry + 1);
-  for (uint32_t i = 0; i < carry; i++) on[i] = !c->r.from->values.at[o->in[i]].placed.on[axis];
+  int axis = mesh_find(cut->m, loop_shape(o).stages);
+  bool *on = ARENA_ARRAY(cut->m->arena, bool, carry + 1);
+  for (uint32_t i = 0; i < carry; i++) on[i] = !cut->r.from->values.at[o->in[i]].placed.on[axis];
   return on;
 }
 
-static bool *makers_of(const WeightCut *c, const Fn *body, const bool *on, uint32_t carry) {
-  bool *first = ARENA_ARRAY(c->m->arena, bool, body->ops.n + 1);
+static bool *makers_of(const WeightCut *cut, const Fn *body, const bool *on, uint32_t carry) {
+  bool *first = ARENA_ARRAY(cut->m->arena, bool, body->ops.n + 1);
   for (uint32_t i = 0; i < carry; i++) {
     OpId def = body->values.at[body->results.at[i]].def;
     if (on[i] && def != NO_OP) first[def] = true;
@@ -45,52 +45,54 @@ static bool *makers_of(const WeightCut *c, const Fn *body, const bool *on, uint3
   return first;
 }
 
-static void cut_layers(WeightCut *c, const Op *o) {
+static void cut_layers(WeightCut *cut, const Op *o) {
   uint32_t carry = loop_shape(o).carry;
-  ValueId *in = ARENA_ARRAY(c->m->arena, ValueId, o->nin + 1),
-          *out = ARENA_ARRAY(c->m->arena, ValueId, o->nout + 1);
-  for (uint32_t i = 0; i < o->nin; i++) in[i] = c->r.map[o->in[i]];
-  const bool *on = handed_on(c, o);
-  LoopSplit s = {.m = c->m, .f = c->r.to, .loop = o, .in = in, .names = {"inputs", "weights"}};
-  s.first = makers_of(c, o->callee, on, carry), s.early = on, s.out = out;
-  loop_split(&s);
-  for (uint32_t i = 0; i < o->nout; i++) c->r.map[o->out + i] = out[i];
-  c->inputs = s.made[0];
+  ValueId *in = ARENA_ARRAY(cut->m->arena, ValueId, o->nin + 1),
+          *out = ARENA_ARRAY(cut->m->arena, ValueId, o->nout + 1);
+  for (uint32_t i = 0; i < o->nin; i++) in[i] = cut->r.map[o->in[i]];
+  const bool *on = handed_on(cut, o);
+  LoopSplit split = {
+      .m = cut->m, .f = cut->r.to, .loop = o, .in = in, .names = {"inputs", "weights"}};
+  split.first = makers_of(cut, o->callee, on, carry), split.early = on, split.out = out;
+  loop_split(&split);
+  for (uint32_t i = 0; i < o->nout; i++) cut->r.map[o->out + i] = out[i];
+  cut->inputs = split.made[0];
 }
 
-static Fn *cut_body(WeightCut *c, const Fn *body) {
-  c->r = rebuild_begin(c->m, body);
+static Fn *cut_body(WeightCut *cut, const Fn *body) {
+  cut->r = rebuild_begin(cut->m, body);
   for (uint32_t i = 0; i < body->args.n; i++)
-    c->r.to->values.at[c->r.to->args.at[i]].placed = body->values.at[body->args.at[i]].placed;
+    cut->r.to->values.at[cut->r.to->args.at[i]].placed = body->values.at[body->args.at[i]].placed;
   for (OpId i = 0; i < body->ops.n; i++)
-    if (i == c->layers) cut_layers(c, &body->ops.at[i]);
-    else rebuild_op(&c->r, &body->ops.at[i]);
-  rebuild_results(&c->r);
-  return c->r.to;
+    if (i == cut->layers) cut_layers(cut, &body->ops.at[i]);
+    else rebuild_op(&cut->r, &body->ops.at[i]);
+  rebuild_results(&cut->r);
+  return cut->r.to;
 }
 
-static void cut_parts(Module *m, Rebuild *r, const Op *o, OpId layers) {
-  WeightCut c = {.m = m, .layers = layers};
+static void cut_parts(Module *m, Rebuild *rebuild, const Op *o, OpId layers) {
+  WeightCut cut = {.m = m, .layers = layers};
   Op loop = *o;
-  loop.callee = cut_body(&c, o->callee);
+  loop.callee = cut_body(&cut, o->callee);
   bool *first = ARENA_ARRAY(m->arena, bool, loop.callee->ops.n + 1);
   ValueId *in = ARENA_ARRAY(m->arena, ValueId, o->nin + 1);
-  for (uint32_t i = 0; i < o->nin; i++) in[i] = r->map[o->in[i]];
-  first[c.inputs] = true;
-  LoopSplit s = {.m = m, .f = r->to, .loop = &loop, .in = in, .names = {"inputs", "weights"}};
-  s.first = first, s.out = &r->map[o->out];
-  loop_split(&s);
+  for (uint32_t i = 0; i < o->nin; i++) in[i] = rebuild->map[o->in[i]];
+  first[cut.inputs] = true;
+  LoopSplit split = {
+      .m = m, .f = rebuild->to, .loop = &loop, .in = in, .names = {"inputs", "weights"}};
+  split.first = first, split.out = &rebuild->map[o->out];
+  loop_split(&split);
 }
 
 void stream_weights(Module *m, Fn *step) {
-  Rebuild r = rebuild_begin(m, step);
+  Rebuild rebuild = rebuild_begin(m, step);
   Str dim = intern(m->ctx->names, "micro");
   for (OpId i = 0; i < step->ops.n; i++) {
     const Op *o = &step->ops.at[i];
     bool parts = o->code == OP_loop && o->group[0].from[0] == dim;
     OpId layers = parts ? backward_layers(o->callee) : NO_OP;
-    if (layers == NO_OP) rebuild_op(&r, o);
-    else cut_parts(m, &r, o, layers);
+    if (layers == NO_OP) rebuild_op(&rebuild, o);
+    else cut_parts(m, &rebuild, o, layers);
   }
-  module_replace(m, step, r.to);
+  module_replace(m, step, rebuild.to);
 }

@@ -27,155 +27,157 @@ static void push(Type *t, Axis a) {
   t->axis[t->rank++] = a;
 }
 
-static Type cut_type(const WorkerSite *k, const Type *t) {
+static Type cut_type(const WorkerSite *site, const Type *t) {
   Type r = type_of(t->elem, 0, NULL);
   for (int i = 0; i < t->rank; i++) {
-    bool batch = t->axis[i].dim == k->c->batch;
-    if (batch) push(&r, k->worker);
-    push(&r, batch ? (Axis){k->c->batch, k->c->part} : t->axis[i]);
+    bool batch = t->axis[i].dim == site->c->batch;
+    if (batch) push(&r, site->worker);
+    push(&r, batch ? (Axis){site->c->batch, site->c->part} : t->axis[i]);
   }
   return r;
 }
 
-static Type each_type(const WorkerSite *k, const Type *t) {
-  Type r = type_of(t->elem, 1, &k->worker);
+static Type each_type(const WorkerSite *site, const Type *t) {
+  Type r = type_of(t->elem, 1, &site->worker);
   for (int i = 0; i < t->rank; i++) push(&r, t->axis[i]);
   return r;
 }
 
-static Type type_in(const WorkerSite *k, const Type *t, MicroState s) {
-  return s == MICRO_SLICED ? cut_type(k, t) : s == MICRO_PARTIAL ? each_type(k, t) : *t;
+static Type type_in(const WorkerSite *site, const Type *t, MicroState s) {
+  return s == MICRO_SLICED ? cut_type(site, t) : s == MICRO_PARTIAL ? each_type(site, t) : *t;
 }
 
 /* ---- values ---- */
-static Group cut_group(const WorkerSite *k) {
-  Str to[] = {k->worker.dim, k->c->batch};
-  return group_map(1, &k->c->batch, 2, to);
+static Group cut_group(const WorkerSite *site) {
+  Str to[] = {site->worker.dim, site->c->batch};
+  return group_map(1, &site->c->batch, 2, to);
 }
 
-static ValueId cut_batch(WorkerSite *k, ValueId v, Loc loc) {
-  Group g = cut_group(k);
-  Type t = cut_type(k, value_type(k->r.to, v));
-  return emit_typed(k->c->m, k->r.to, OP_split, 1, &v, &g, t, loc);
+static ValueId cut_batch(WorkerSite *site, ValueId v, Loc loc) {
+  Group g = cut_group(site);
+  Type t = cut_type(site, value_type(site->r.to, v));
+  return emit_typed(site->c->m, site->r.to, OP_split, 1, &v, &g, t, loc);
 }
 
-static ValueId join_batch(WorkerSite *k, ValueId v, const Type *whole, Loc loc) {
-  Str from[] = {k->worker.dim, k->c->batch};
-  Group g = group_map(2, from, 1, &k->c->batch);
-  return emit_typed(k->c->m, k->r.to, OP_merge, 1, &v, &g, *whole, loc);
+static ValueId join_batch(WorkerSite *site, ValueId v, const Type *whole, Loc loc) {
+  Str from[] = {site->worker.dim, site->c->batch};
+  Group g = group_map(2, from, 1, &site->c->batch);
+  return emit_typed(site->c->m, site->r.to, OP_merge, 1, &v, &g, *whole, loc);
 }
 
-static ValueId for_each(WorkerSite *k, ValueId v, Loc loc) {
-  Type t = each_type(k, value_type(k->r.to, v));
-  return emit_spread(k->c->m, k->r.to, v, t, loc);
+static ValueId for_each(WorkerSite *site, ValueId v, Loc loc) {
+  Type t = each_type(site, value_type(site->r.to, v));
+  return emit_spread(site->c->m, site->r.to, v, t, loc);
 }
 
 /* v of the first worker, 0 of the others. */
-static ValueId once(WorkerSite *k, ValueId v, Loc loc) {
-  Module *m = k->c->m;
-  Fn *f = k->r.to;
+static ValueId once(WorkerSite *site, ValueId v, Loc loc) {
+  Module *m = site->c->m;
+  Fn *f = site->r.to;
   ValueId zero = ir_const(m, f, ELEM_i32, 0, loc),
-          first = ir_binary(m, f, OP_eq, ir_iota(m, f, k->worker, loc), zero, loc);
-  v = for_each(k, v, loc);
+          first = ir_binary(m, f, OP_eq, ir_iota(m, f, site->worker, loc), zero, loc);
+  v = for_each(site, v, loc);
   return ir_where(m, f, first, v, ir_const(m, f, value_type(f, v)->elem, 0, loc), loc);
 }
 
 /* What old value v is where it is no longer one worker's. */
-static ValueId completed(WorkerSite *k, ValueId v, Loc loc) {
-  if (k->s[v] != MICRO_PARTIAL) return k->r.map[v];
-  if (k->whole[v] == NO_VALUE)
-    k->whole[v] = ir_reduce(k->c->m, k->r.to, OP_sum, k->r.map[v], 1, &k->worker.dim, loc);
-  return k->whole[v];
+static ValueId completed(WorkerSite *site, ValueId v, Loc loc) {
+  if (site->s[v] != MICRO_PARTIAL) return site->r.map[v];
+  if (site->whole[v] == NO_VALUE)
+    site->whole[v] =
+        ir_reduce(site->c->m, site->r.to, OP_sum, site->r.map[v], 1, &site->worker.dim, loc);
+  return site->whole[v];
 }
 
 /* Old value v, wanted as one term per worker. */
-static ValueId as_terms(WorkerSite *k, ValueId v, Loc loc) {
-  if (k->s[v] == MICRO_WHOLE) return once(k, k->r.map[v], loc);
-  return k->s[v] == MICRO_ZERO ? for_each(k, k->r.map[v], loc) : k->r.map[v];
+static ValueId as_terms(WorkerSite *site, ValueId v, Loc loc) {
+  if (site->s[v] == MICRO_WHOLE) return once(site, site->r.map[v], loc);
+  return site->s[v] == MICRO_ZERO ? for_each(site, site->r.map[v], loc) : site->r.map[v];
 }
 
 /* ---- ops ---- */
-static bool names_batch(const WorkerSite *k, const Op *o) {
+static bool names_batch(const WorkerSite *site, const Op *o) {
   for (int g = 0; g < o->ngroups; g++) {
     for (int i = 0; i < o->group[g].nfrom; i++)
-      if (o->group[g].from[i] == k->c->batch) return true;
+      if (o->group[g].from[i] == site->c->batch) return true;
     for (int i = 0; i < o->group[g].nto; i++)
-      if (o->group[g].to[i] == k->c->batch) return true;
+      if (o->group[g].to[i] == site->c->batch) return true;
   }
   return false;
 }
 
-static Op *copy_with(WorkerSite *k, const Op *o, const ValueId *in) {
-  Op *n = rebuild_op(&k->r, o);
+static Op *copy_with(WorkerSite *site, const Op *o, const ValueId *in) {
+  Op *n = rebuild_op(&site->r, o);
   for (uint32_t i = 0; i < o->nin; i++) n->in[i] = in[i];
   return n;
 }
 
 /* On the whole Batch, cut behind. */
-static void on_whole(WorkerSite *k, const Op *o, ValueId *in) {
+static void on_whole(WorkerSite *site, const Op *o, ValueId *in) {
   for (uint32_t i = 0; i < o->nin; i++)
-    if (k->s[o->in[i]] == MICRO_SLICED)
-      in[i] = join_batch(k, in[i], value_type(k->r.from, o->in[i]), o->loc);
-  ValueId out = copy_with(k, o, in)->out;
+    if (site->s[o->in[i]] == MICRO_SLICED)
+      in[i] = join_batch(site, in[i], value_type(site->r.from, o->in[i]), o->loc);
+  ValueId out = copy_with(site, o, in)->out;
   for (uint32_t i = 0; i < o->nout; i++) {
-    bool cut = k->s[o->out + i] == MICRO_SLICED;
-    k->r.map[o->out + i] = cut ? cut_batch(k, out + i, o->loc) : out + i;
+    bool cut = site->s[o->out + i] == MICRO_SLICED;
+    site->r.map[o->out + i] = cut ? cut_batch(site, out + i, o->loc) : out + i;
   }
 }
 
-static bool contains_all(const WorkerSite *k, const Op *o, const ValueId *in, uint32_t big) {
+static bool contains_all(const WorkerSite *site, const Op *o, const ValueId *in, uint32_t big) {
   for (uint32_t i = 0; i < o->nin; i++)
-    if (!type_contains(value_type(k->r.to, in[big]), value_type(k->r.to, in[i]))) return false;
+    if (!type_contains(value_type(site->r.to, in[big]), value_type(site->r.to, in[i])))
+      return false;
   return true;
 }
 
 /* An element-wise op needs an operand with all dims. */
-static void widen(WorkerSite *k, const Op *o, ValueId *in) {
+static void widen(WorkerSite *site, const Op *o, ValueId *in) {
   for (uint32_t i = 0; i < o->nin; i++)
-    if (contains_all(k, o, in, i)) return;
+    if (contains_all(site, o, in, i)) return;
   for (uint32_t i = 0; i < o->nin; i++) {
-    const Type *t = value_type(k->r.from, o->in[i]);
-    if (!type_contains(t, value_type(k->r.from, o->out))) continue;
-    in[i] = for_each(k, in[i], o->loc);
+    const Type *t = value_type(site->r.from, o->in[i]);
+    if (!type_contains(t, value_type(site->r.from, o->out))) continue;
+    in[i] = for_each(site, in[i], o->loc);
     return;
   }
 }
 
-static void copy_in_parts(WorkerSite *k, const Op *o, ValueId *in) {
-  bool partial = o->nout && k->s[o->out] == MICRO_PARTIAL;
+static void copy_in_parts(WorkerSite *site, const Op *o, ValueId *in) {
+  bool partial = o->nout && site->s[o->out] == MICRO_PARTIAL;
   for (uint32_t i = 0; i < o->nin && partial; i++) {
-    bool zero = k->s[o->in[i]] == MICRO_ZERO && op_family(o->code) == FAMILY_STRUCT;
-    if (zero) in[i] = for_each(k, in[i], o->loc);
-    else if (micro_counts_once(o, k->s, i)) in[i] = once(k, in[i], o->loc);
+    bool zero = site->s[o->in[i]] == MICRO_ZERO && op_family(o->code) == FAMILY_STRUCT;
+    if (zero) in[i] = for_each(site, in[i], o->loc);
+    else if (micro_counts_once(o, site->s, i)) in[i] = once(site, in[i], o->loc);
   }
-  if (partial && op_family(o->code) == FAMILY_ELEM) widen(k, o, in);
-  Op *n = copy_with(k, o, in);
+  if (partial && op_family(o->code) == FAMILY_ELEM) widen(site, o, in);
+  Op *n = copy_with(site, o, in);
   for (uint32_t i = 0; i < o->nout; i++) {
-    Value *v = &k->r.to->values.at[n->out + i];
-    v->type = type_in(k, &v->type, k->s[o->out + i]);
+    Value *v = &site->r.to->values.at[n->out + i];
+    v->type = type_in(site, &v->type, site->s[o->out + i]);
   }
 }
 
 /* ---- what makes samples ---- */
-static bool makes_samples(const WorkerSite *k, const Op *o) {
-  return (o->code == OP_rand || o->code == OP_iota || o->code == OP_expand) && names_batch(k, o);
+static bool makes_samples(const WorkerSite *site, const Op *o) {
+  return (o->code == OP_rand || o->code == OP_iota || o->code == OP_expand) && names_batch(site, o);
 }
 
 /* Sample s of worker w is number w share + s. */
-static void number_samples(WorkerSite *k, const Op *o) {
-  Module *m = k->c->m;
-  Fn *f = k->r.to;
-  Type t = cut_type(k, value_type(k->r.from, o->out));
-  ValueId share = ir_const(m, f, ELEM_i32, (double)k->c->part, o->loc),
-          first = ir_binary(m, f, OP_mul, ir_iota(m, f, k->worker, o->loc), share, o->loc),
-          own = ir_iota(m, f, (Axis){k->c->batch, k->c->part}, o->loc);
-  k->r.map[o->out] = ir_binary(m, f, OP_add, emit_spread(m, f, own, t, o->loc), first, o->loc);
+static void number_samples(WorkerSite *site, const Op *o) {
+  Module *m = site->c->m;
+  Fn *f = site->r.to;
+  Type t = cut_type(site, value_type(site->r.from, o->out));
+  ValueId share = ir_const(m, f, ELEM_i32, (double)site->c->part, o->loc),
+          first = ir_binary(m, f, OP_mul, ir_iota(m, f, site->worker, o->loc), share, o->loc),
+          own = ir_iota(m, f, (Axis){site->c->batch, site->c->part}, o->loc);
+  site->r.map[o->out] = ir_binary(m, f, OP_add, emit_spread(m, f, own, t, o->loc), first, o->loc);
 }
 
 /* Of the dims that the op makes, Batch becomes two; and of its strides that of Batch. */
-static void make_samples(WorkerSite *k, const Op *o, const ValueId *in) {
+static void make_samples(WorkerSite *site, const Op *o, const ValueId *in) {
   if (o->code == OP_iota) {
-    number_samples(k, o);
+    number_samples(site, o);
     return;
   }
   const Attr *was = attr_get(&o->attrs, ATTR_strides);
@@ -185,25 +187,25 @@ static void make_samples(WorkerSite *k, const Op *o, const ValueId *in) {
   for (int i = 0; i < o->group[0].nfrom; i++) {
     must(n + 1 < MAX_RANK, "workers: no room for them in %d dims", o->group[0].nfrom);
     int64_t stride = was ? was->list[i] : 0;
-    bool batch = o->group[0].from[i] == k->c->batch;
-    if (batch) dims[n] = k->worker.dim, strides[n++] = stride * k->c->part;
+    bool batch = o->group[0].from[i] == site->c->batch;
+    if (batch) dims[n] = site->worker.dim, strides[n++] = stride * site->c->part;
     dims[n] = o->group[0].from[i], strides[n++] = stride;
   }
-  Op *made = copy_with(k, o, in);
-  made->group = ARENA_NEW(k->c->m->arena, Group);
+  Op *made = copy_with(site, o, in);
+  made->group = ARENA_NEW(site->c->m->arena, Group);
   *made->group = group_dims(n, dims);
-  if (was) attr_set_ints(k->c->m, &made->attrs, ATTR_strides, n, strides);
-  Value *v = &k->r.to->values.at[made->out];
-  v->type = cut_type(k, &v->type);
+  if (was) attr_set_ints(site->c->m, &made->attrs, ATTR_strides, n, strides);
+  Value *v = &site->r.to->values.at[made->out];
+  v->type = cut_type(site, &v->type);
 }
 
-static void copy_op(WorkerSite *k, const Op *o);
+static void copy_op(WorkerSite *site, const Op *o);
 
 /* ---- loops ---- */
 static Fn *body_of_workers(WorkerSite *k, const Op *loop, const MicroState *inside) {
   const Fn *f = loop->callee;
   Module *m = k->c->m;
-  LoopShape s = loop_shape(loop);
+  LoopShape shape = loop_shape(loop);
   WorkerSite b = {
       k->c, k->worker, inside, {m, f, fn_new(m, FN_BODY, f->name), value_map(m, f)}, NULL};
   b.r.to->loc = f->loc;
@@ -214,37 +216,40 @@ static Fn *body_of_workers(WorkerSite *k, const Op *loop, const MicroState *insi
   for (uint32_t i = 0; i < f->ops.n; i++) copy_op(&b, &f->ops.at[i]);
   for (uint32_t i = 0; i < f->results.n; i++) {
     ValueId v = f->results.at[i];
-    bool terms = i < s.carry && inside[f->args.at[i + 1]] == MICRO_PARTIAL;
+    bool terms = i < shape.carry && inside[f->args.at[i + 1]] == MICRO_PARTIAL;
     fn_result(m, b.r.to, terms ? as_terms(&b, v, loop->loc) : b.r.map[v]);
   }
   return b.r.to;
 }
 
-static void copy_loop(WorkerSite *k, const Op *o, ValueId *in) {
-  const MicroState *inside = micro_body_states(k->c, o, k->s);
-  LoopShape s = loop_shape(o);
-  for (uint32_t i = 0; i < s.carry; i++)
-    if (inside[o->callee->args.at[i + 1]] == MICRO_PARTIAL) in[i] = as_terms(k, o->in[i], o->loc);
-  ValueId out = rebuild_loop(k->c->m, k->r.to, body_of_workers(k, o, inside), s, in, o->loc)->out;
-  for (uint32_t i = 0; i < o->nout; i++) k->r.map[o->out + i] = out + i;
+static void copy_loop(WorkerSite *site, const Op *o, ValueId *in) {
+  const MicroState *inside = micro_body_states(site->c, o, site->s);
+  LoopShape shape = loop_shape(o);
+  for (uint32_t i = 0; i < shape.carry; i++)
+    if (inside[o->callee->args.at[i + 1]] == MICRO_PARTIAL)
+      in[i] = as_terms(site, o->in[i], o->loc);
+  ValueId out =
+      rebuild_loop(site->c->m, site->r.to, body_of_workers(site, o, inside), shape, in, o->loc)
+          ->out;
+  for (uint32_t i = 0; i < o->nout; i++) site->r.map[o->out + i] = out + i;
 }
 
-static bool behind_sums(const WorkerSite *k, const Op *o) {
-  if (o->nout) return k->s[o->out] == MICRO_AFTER;
+static bool behind_sums(const WorkerSite *site, const Op *o) {
+  if (o->nout) return site->s[o->out] == MICRO_AFTER;
   return true; /* a store */
 }
 
-static void copy_op(WorkerSite *k, const Op *o) {
-  ValueId *in = ARENA_ARRAY(k->c->m->arena, ValueId, o->nin + 1);
-  bool sums = o->nout && k->s[o->out] == MICRO_PARTIAL;
+static void copy_op(WorkerSite *site, const Op *o) {
+  ValueId *in = ARENA_ARRAY(site->c->m->arena, ValueId, o->nin + 1);
+  bool sums = o->nout && site->s[o->out] == MICRO_PARTIAL;
   for (uint32_t i = 0; i < o->nin; i++)
-    in[i] = behind_sums(k, o) ? completed(k, o->in[i], o->loc) : k->r.map[o->in[i]];
-  if (o->code == OP_loop && !behind_sums(k, o)) copy_loop(k, o, in);
-  else if (makes_samples(k, o)) make_samples(k, o, in);
-  else if (o->code == OP_load || o->code == OP_store || (names_batch(k, o) && !sums))
-    on_whole(k, o, in);
-  else if (behind_sums(k, o)) copy_with(k, o, in);
-  else copy_in_parts(k, o, in);
+    in[i] = behind_sums(site, o) ? completed(site, o->in[i], o->loc) : site->r.map[o->in[i]];
+  if (o->code == OP_loop && !behind_sums(site, o)) copy_loop(site, o, in);
+  else if (makes_samples(site, o)) make_samples(site, o, in);
+  else if (o->code == OP_load || o->code == OP_store || (names_batch(site, o) && !sums))
+    on_whole(site, o, in);
+  else if (behind_sums(site, o)) copy_with(site, o, in);
+  else copy_in_parts(site, o, in);
 }
 
 /* ---- the entry ---- */
@@ -255,33 +260,33 @@ static uint32_t gradient_of(const Module *m, const Op *o) {
   return UINT32_MAX;
 }
 
-static void take(WorkerSite *k, const Op *o, ValueId *gradient) {
-  if (k->s[o->in[0]] == MICRO_AFTER) {
-    diag_at(k->c->m->ctx->diag, "E0706", span_of(k->c->m, o->loc),
+static void take(WorkerSite *site, const Op *o, ValueId *gradient) {
+  if (site->s[o->in[0]] == MICRO_AFTER) {
+    diag_at(site->c->m->ctx->diag, "E0706", span_of(site->c->m, o->loc),
             "no worker has a gradient of its own of `%s`", o->global->name + 5);
-    k->c->failed = true;
+    site->c->failed = true;
   } else {
-    *gradient = as_terms(k, o->in[0], o->loc);
+    *gradient = as_terms(site, o->in[0], o->loc);
   }
 }
 
 Fn *workers_entry(Module *m, const Fn *step, const char *name, int64_t batch, Axis worker,
                   ValueId *gradient, ValueId *loss) {
-  Micro c = {.m = m, .batch = intern(m->ctx->names, "Batch"), .size = batch, .linear = true};
-  c.part = batch / worker.size;
-  WorkerSite k = {.c = &c, .worker = worker, .s = micro_states(&c, step, NULL)};
-  if (c.failed) return NULL;
-  k.r = rebuild_begin(m, step);
-  k.r.to->name = intern(m->ctx->names, name);
-  k.whole = value_map(m, step);
+  Micro micro = {.m = m, .batch = intern(m->ctx->names, "Batch"), .size = batch, .linear = true};
+  micro.part = batch / worker.size;
+  WorkerSite site = {.c = &micro, .worker = worker, .s = micro_states(&micro, step, NULL)};
+  if (micro.failed) return NULL;
+  site.r = rebuild_begin(m, step);
+  site.r.to->name = intern(m->ctx->names, name);
+  site.whole = value_map(m, step);
   for (uint32_t i = 0; gradient && i < m->globals.n; i++) gradient[i] = NO_VALUE;
-  for (uint32_t i = 0; i < step->ops.n && !c.failed; i++) {
+  for (uint32_t i = 0; i < step->ops.n && !micro.failed; i++) {
     const Op *o = &step->ops.at[i];
     uint32_t g = gradient ? gradient_of(m, o) : UINT32_MAX;
-    if (g != UINT32_MAX) take(&k, o, &gradient[g]);
-    else copy_op(&k, o);
+    if (g != UINT32_MAX) take(&site, o, &gradient[g]);
+    else copy_op(&site, o);
     if (loss && o->code == OP_store && !strcmp(o->global->name, "loss"))
-      *loss = completed(&k, o->in[0], o->loc);
+      *loss = completed(&site, o->in[0], o->loc);
   }
-  return c.failed ? NULL : k.r.to;
+  return micro.failed ? NULL : site.r.to;
 }

@@ -32,34 +32,38 @@ typedef struct ZeroEntry { /* an entry being rewritten */
 /* ---- globals ---- */
 
 /* A shard says over which axes it is one. */
-static Global *add_global(Zero *zero, const ZeroGroup *g, GlobalKind kind, Str name, Type type,
-                          Loc loc, bool shard) {
+static Global *add_global(Zero *zero, const ZeroGroup *zero_group, GlobalKind kind, Str name,
+                          Type type, Loc loc, bool shard) {
   Global *x = module_add_global(zero->m, kind, name, type, loc);
-  x->stages = g->member.at[0].param->stages;
-  for (int i = 0; shard && i < g->naxes; i++)
-    x->placed.on[mesh_find(zero->m, g->axis[i])] = g->owner[i];
+  x->stages = zero_group->member.at[0].param->stages;
+  for (int i = 0; shard && i < zero_group->naxes; i++)
+    x->placed.on[mesh_find(zero->m, zero_group->axis[i])] = zero_group->owner[i];
   return x;
 }
 
-static void add_globals(Zero *zero, ZeroGroup *g) {
-  const ZeroMember *first = &g->member.at[0];
-  bool all = g->rounds.dim != NULL, whole = g->stage<3, shard = g->stage> 0;
+static void add_globals(Zero *zero, ZeroGroup *zero_group) {
+  const ZeroMember *first = &zero_group->member.at[0];
+  bool all = zero_group->rounds.dim != NULL,
+       whole = zero_group->stage<3, shard = zero_group->stage> 0;
   Elem e = first->param->type.elem;
-  if (g->copied) {
-    Type own = zero_owned_type(zero, g, e, all, !shard);
-    Str name = intern_printf(zero->m->ctx->names, "%s.master", g->name);
-    g->master = add_global(zero, g, GLOBAL_STATE, name, own, first->param->loc, shard);
-    e = g->narrow;
+  if (zero_group->copied) {
+    Type own = zero_owned_type(zero, zero_group, e, all, !shard);
+    Str name = intern_printf(zero->m->ctx->names, "%s.master", zero_group->name);
+    zero_group->master =
+        add_global(zero, zero_group, GLOBAL_STATE, name, own, first->param->loc, shard);
+    e = zero_group->narrow;
   }
-  Type type = whole ? zero_flat_type(g, e, all) : zero_owned_type(zero, g, e, all, false);
-  g->param = add_global(zero, g, GLOBAL_PARAM, g->name, type, first->param->loc, !whole);
-  g->param->derived = g->copied;
-  for (uint32_t i = 0; i < g->nstates; i++) {
+  Type type =
+      whole ? zero_flat_type(zero_group, e, all) : zero_owned_type(zero, zero_group, e, all, false);
+  zero_group->param =
+      add_global(zero, zero_group, GLOBAL_PARAM, zero_group->name, type, first->param->loc, !whole);
+  zero_group->param->derived = zero_group->copied;
+  for (uint32_t i = 0; i < zero_group->nstates; i++) {
     const Global *old = first->state[i];
-    Str name =
-        intern_printf(zero->m->ctx->names, "%s%s", g->name, old->name + strlen(first->param->name));
-    type = zero_owned_type(zero, g, old->type.elem, all, !shard);
-    g->state[i] = add_global(zero, g, GLOBAL_STATE, name, type, old->loc, shard);
+    Str name = intern_printf(zero->m->ctx->names, "%s%s", zero_group->name,
+                             old->name + strlen(first->param->name));
+    type = zero_owned_type(zero, zero_group, old->type.elem, all, !shard);
+    zero_group->state[i] = add_global(zero, zero_group, GLOBAL_STATE, name, type, old->loc, shard);
   }
 }
 
@@ -67,21 +71,22 @@ static bool is_member(const Zero *zero, const Global *global, uint32_t *group, u
                       int *state) {
   for (uint32_t g = 0; g < zero->group.n; g++)
     for (uint32_t i = 0; i < zero->group.at[g].member.n; i++) {
-      const ZeroMember *m = &zero->group.at[g].member.at[i];
+      const ZeroMember *zero_member = &zero->group.at[g].member.at[i];
       *group = g, *member = i, *state = -1;
-      if (m->param == global) return true;
+      if (zero_member->param == global) return true;
       for (uint32_t k = 0; k < zero->group.at[g].nstates; k++)
-        if (m->state[k] == global) return *state = (int)k, true;
+        if (zero_member->state[k] == global) return *state = (int)k, true;
     }
   return false;
 }
 
-static void put_members(const ZeroGroup *g) {
-  for (uint32_t i = 0; i < g->member.n; i++) {
-    const ZeroMember *m = &g->member.at[i];
-    m->param->within = g->copied ? g->master : g->param, m->param->begin = m->begin;
-    for (uint32_t k = 0; k < g->nstates; k++)
-      m->state[k]->within = g->state[k], m->state[k]->begin = m->begin;
+static void put_members(const ZeroGroup *zero_group) {
+  for (uint32_t i = 0; i < zero_group->member.n; i++) {
+    const ZeroMember *member = &zero_group->member.at[i];
+    member->param->within = zero_group->copied ? zero_group->master : zero_group->param,
+    member->param->begin = member->begin;
+    for (uint32_t k = 0; k < zero_group->nstates; k++)
+      member->state[k]->within = zero_group->state[k], member->state[k]->begin = member->begin;
   }
 }
 
@@ -101,14 +106,16 @@ static void sort_globals(Module *module) {
 static void load_param(ZeroEntry *entry, uint32_t group, bool all) {
   Zero *zero = entry->z;
   ZeroSite *site = &entry->site;
-  const ZeroGroup *g = &zero->group.at[group];
+  const ZeroGroup *zero_group = &zero->group.at[group];
   ValueId *value = &site->kept[all][group], *scale = &site->scale[all][group];
-  *value = ir_load(zero->m, site->to, g->param, (Loc){0});
-  if (zero_packs(zero, g)) *value = zero_pack(zero, site->to, g, *value, scale);
-  if (g->stage < 3 || !zero->keep_gathered) return;
-  ValueId whole = *scale == NO_VALUE ? zero_gather(zero, site->to, g, *value)
-                                     : zero_gather_packed(zero, site->to, g, *value, *scale);
-  *value = zero_join(zero, site->to, g, whole, g->rounds.dim != NULL), *scale = NO_VALUE;
+  *value = ir_load(zero->m, site->to, zero_group->param, (Loc){0});
+  if (zero_packs(zero, zero_group)) *value = zero_pack(zero, site->to, zero_group, *value, scale);
+  if (zero_group->stage < 3 || !zero->keep_gathered) return;
+  ValueId whole = *scale == NO_VALUE
+                      ? zero_gather(zero, site->to, zero_group, *value)
+                      : zero_gather_packed(zero, site->to, zero_group, *value, *scale);
+  *value = zero_join(zero, site->to, zero_group, whole, zero_group->rounds.dim != NULL),
+  *scale = NO_VALUE;
 }
 
 typedef struct ZeroLoad { /* of which member an op loads what */
@@ -141,13 +148,13 @@ static void find_states(ZeroEntry *entry) {
   for (uint32_t i = 0; i < site->from->ops.n; i++) {
     const Op *op = &site->from->ops.at[i];
     if (!loads_member(entry, op, &load) || load.state < 0) continue;
-    const ZeroGroup *g = &entry->z->group.at[load.group];
-    must(!g->stage, "zero: %s reads @%s, of which a rank has a part", site->from->name,
+    const ZeroGroup *zero_group = &entry->z->group.at[load.group];
+    must(!zero_group->stage, "zero: %s reads @%s, of which a rank has a part", site->from->name,
          op->global->name);
-    bool all = g->rounds.dim != NULL;
-    ValueId value = ir_load(entry->z->m, site->to, g->state[load.state], op->loc);
-    value = zero_join(entry->z, site->to, g, value, all);
-    site->map[op->out] = zero_member(entry->z, site->to, g, load.member, value, all);
+    bool all = zero_group->rounds.dim != NULL;
+    ValueId value = ir_load(entry->z->m, site->to, zero_group->state[load.state], op->loc);
+    value = zero_join(entry->z, site->to, zero_group, value, all);
+    site->map[op->out] = zero_member(entry->z, site->to, zero_group, load.member, value, all);
     entry->goes_on = true;
   }
 }
@@ -156,31 +163,31 @@ static void find_states(ZeroEntry *entry) {
 
 static ValueId complete(ZeroEntry *entry, uint32_t group) {
   Zero *zero = entry->z;
-  ZeroGroup *g = &zero->group.at[group];
+  ZeroGroup *zero_group = &zero->group.at[group];
   if (entry->complete[group] != NO_VALUE) return entry->complete[group];
   ValueId value = site_reduced(&entry->site, group);
-  g->gradient = type_count(value_type(entry->site.to, value));
-  for (int i = 0; i < g->nothers && !g->summed_inside; i++)
-    value = zero_sum_gradient(zero, entry->site.to, g->others[i], value);
+  zero_group->gradient = type_count(value_type(entry->site.to, value));
+  for (int i = 0; i < zero_group->nothers && !zero_group->summed_inside; i++)
+    value = zero_sum_gradient(zero, entry->site.to, zero_group->others[i], value);
   value = ir_cast(zero->m, entry->site.to, value,
-                  value_type(zero->step, g->member.at[0].leaf)->elem, (Loc){0});
+                  value_type(zero->step, zero_group->member.at[0].leaf)->elem, (Loc){0});
   return entry->complete[group] = value;
 }
 
 /* One number, or one per round, as the old one was. */
 static ValueId norm_of(ZeroEntry *entry, uint32_t group, const Type *as) {
   Zero *zero = entry->z;
-  const ZeroGroup *g = &zero->group.at[group];
+  const ZeroGroup *zero_group = &zero->group.at[group];
   Fn *fn = entry->site.to;
-  Str dims[ZERO_AXES + 2] = {g->bucket};
+  Str dims[ZERO_AXES + 2] = {zero_group->bucket};
   int n = 1;
-  for (int i = 0; i < g->naxes; i++) dims[n++] = g->owner[i];
-  if (!as->rank && g->rounds.dim) dims[n++] = g->rounds.dim;
+  for (int i = 0; i < zero_group->naxes; i++) dims[n++] = zero_group->owner[i];
+  if (!as->rank && zero_group->rounds.dim) dims[n++] = zero_group->rounds.dim;
   ValueId value = complete(entry, group),
           q = ir_binary(zero->m, fn, OP_mul, value, value, (Loc){0});
   q = ir_cast(zero->m, fn, q, as->elem, (Loc){0});
-  q = ir_reduce(zero->m, fn, OP_sum, q, 1, &g->part, (Loc){0});
-  if (g->stage) q = zero_numbers(zero, fn, g, q);
+  q = ir_reduce(zero->m, fn, OP_sum, q, 1, &zero_group->part, (Loc){0});
+  if (zero_group->stage) q = zero_numbers(zero, fn, zero_group, q);
   return ir_reduce(zero->m, fn, OP_sum, q, n, dims, (Loc){0});
 }
 
@@ -214,9 +221,10 @@ static void name_norms(Zero *zero) {
   for (uint32_t i = 0; i < zero->m->globals.n; i++) {
     Global *global = zero->m->globals.at[i];
     bool first = false;
-    const ZeroGroup *g = group_of_norm(zero, global, &first);
-    if (g && !first) continue;
-    if (g) global->name = intern_printf(zero->m->ctx->names, "%s%s", guard_prefix, g->name);
+    const ZeroGroup *zero_group = group_of_norm(zero, global, &first);
+    if (zero_group && !first) continue;
+    if (zero_group)
+      global->name = intern_printf(zero->m->ctx->names, "%s%s", guard_prefix, zero_group->name);
     zero->m->globals.at[n++] = global;
   }
   zero->m->globals.n = n;
@@ -226,25 +234,25 @@ static void name_norms(Zero *zero) {
 
 static ValueId own_part(ZeroEntry *entry, uint32_t group) {
   Zero *zero = entry->z;
-  const ZeroGroup *g = &zero->group.at[group];
-  bool all = g->rounds.dim != NULL;
-  if (g->copied) return ir_load(zero->m, entry->site.to, g->master, (Loc){0});
-  ValueId value = ir_load(zero->m, entry->site.to, g->param, (Loc){0});
-  if (g->stage == 3) return value;
-  value = zero_cut(zero, entry->site.to, g, value, all);
-  return g->stage ? zero_own(zero, entry->site.to, g, value) : value;
+  const ZeroGroup *zero_group = &zero->group.at[group];
+  bool all = zero_group->rounds.dim != NULL;
+  if (zero_group->copied) return ir_load(zero->m, entry->site.to, zero_group->master, (Loc){0});
+  ValueId value = ir_load(zero->m, entry->site.to, zero_group->param, (Loc){0});
+  if (zero_group->stage == 3) return value;
+  value = zero_cut(zero, entry->site.to, zero_group, value, all);
+  return zero_group->stage ? zero_own(zero, entry->site.to, zero_group, value) : value;
 }
 
-static void publish(Zero *zero, Fn *fn, const ZeroGroup *g, ValueId value) {
-  ir_store(zero->m, fn, g->param, zero_publish(zero, fn, g, value), (Loc){0});
+static void publish(Zero *zero, Fn *fn, const ZeroGroup *zero_group, ValueId value) {
+  ir_store(zero->m, fn, zero_group->param, zero_publish(zero, fn, zero_group, value), (Loc){0});
 }
 
 static void update(ZeroEntry *entry, uint32_t group) {
-  const ZeroGroup *g = &entry->z->group.at[group];
+  const ZeroGroup *zero_group = &entry->z->group.at[group];
   ValueId gradient = complete(entry, group), own = own_part(entry, group),
           v = zero_update(&entry->site, group, own, gradient);
-  if (g->copied) ir_store(entry->z->m, entry->site.to, g->master, v, (Loc){0});
-  publish(entry->z, entry->site.to, g, v);
+  if (zero_group->copied) ir_store(entry->z->m, entry->site.to, zero_group->master, v, (Loc){0});
+  publish(entry->z, entry->site.to, zero_group, v);
 }
 
 /* ---- first values ---- */
@@ -257,39 +265,42 @@ static ValueId stored_value(ZeroEntry *entry, const Global *global, Type type) {
 
 /* State k of all members: zeros, or what the entry makes of them. */
 static ValueId stored_state(ZeroEntry *entry, uint32_t group, uint32_t k) {
-  const ZeroGroup *g = &entry->z->group.at[group];
+  const ZeroGroup *zero_group = &entry->z->group.at[group];
   if (!entry->goes_on)
-    return emit_full(entry->z->m, entry->site.to, g->state[k]->type, 0, (Loc){0});
-  bool all = g->rounds.dim != NULL;
-  ValueId *value = ARENA_ARRAY(entry->z->m->arena, ValueId, g->member.n);
-  for (uint32_t i = 0; i < g->member.n; i++)
-    value[i] = stored_value(entry, g->member.at[i].state[k], g->member.at[i].state[k]->type);
-  ValueId flat = zero_flatten(entry->z, entry->site.to, g, value, all, false);
-  return zero_cut(entry->z, entry->site.to, g, flat, all);
+    return emit_full(entry->z->m, entry->site.to, zero_group->state[k]->type, 0, (Loc){0});
+  bool all = zero_group->rounds.dim != NULL;
+  ValueId *value = ARENA_ARRAY(entry->z->m->arena, ValueId, zero_group->member.n);
+  for (uint32_t i = 0; i < zero_group->member.n; i++)
+    value[i] = stored_value(entry, zero_group->member.at[i].state[k],
+                            zero_group->member.at[i].state[k]->type);
+  ValueId flat = zero_flatten(entry->z, entry->site.to, zero_group, value, all, false);
+  return zero_cut(entry->z, entry->site.to, zero_group, flat, all);
 }
 
 static void first_values(ZeroEntry *entry, uint32_t group) {
   Zero *zero = entry->z;
-  const ZeroGroup *g = &zero->group.at[group];
-  bool all = g->rounds.dim != NULL;
-  ValueId *value = ARENA_ARRAY(zero->m->arena, ValueId, g->member.n);
-  for (uint32_t i = 0; i < g->member.n; i++)
-    value[i] = stored_value(entry, g->member.at[i].param, g->member.at[i].param->type);
-  ValueId flat = zero_flatten(zero, entry->site.to, g, value, all, false);
-  if (g->copied) {
-    ValueId own = zero_cut(zero, entry->site.to, g, flat, all);
-    if (g->stage) own = zero_own(zero, entry->site.to, g, own);
-    ir_store(zero->m, entry->site.to, g->master, own, (Loc){0});
-    flat = ir_cast(zero->m, entry->site.to, flat, g->narrow, (Loc){0});
+  const ZeroGroup *zero_group = &zero->group.at[group];
+  bool all = zero_group->rounds.dim != NULL;
+  ValueId *value = ARENA_ARRAY(zero->m->arena, ValueId, zero_group->member.n);
+  for (uint32_t i = 0; i < zero_group->member.n; i++)
+    value[i] =
+        stored_value(entry, zero_group->member.at[i].param, zero_group->member.at[i].param->type);
+  ValueId flat = zero_flatten(zero, entry->site.to, zero_group, value, all, false);
+  if (zero_group->copied) {
+    ValueId own = zero_cut(zero, entry->site.to, zero_group, flat, all);
+    if (zero_group->stage) own = zero_own(zero, entry->site.to, zero_group, own);
+    ir_store(zero->m, entry->site.to, zero_group->master, own, (Loc){0});
+    flat = ir_cast(zero->m, entry->site.to, flat, zero_group->narrow, (Loc){0});
   }
-  if (g->stage == 3) {
-    flat = zero_cut(zero, entry->site.to, g, flat, all);
-    flat = zero_own(zero, entry->site.to, g, flat);
+  if (zero_group->stage == 3) {
+    flat = zero_cut(zero, entry->site.to, zero_group, flat, all);
+    flat = zero_own(zero, entry->site.to, zero_group, flat);
   }
-  ir_store(zero->m, entry->site.to, g->param, flat, (Loc){0});
-  for (uint32_t k = 0; k < g->nstates; k++)
-    if (zero_store_of(entry->site.from, g->member.at[0].state[k]))
-      ir_store(zero->m, entry->site.to, g->state[k], stored_state(entry, group, k), (Loc){0});
+  ir_store(zero->m, entry->site.to, zero_group->param, flat, (Loc){0});
+  for (uint32_t k = 0; k < zero_group->nstates; k++)
+    if (zero_store_of(entry->site.from, zero_group->member.at[0].state[k]))
+      ir_store(zero->m, entry->site.to, zero_group->state[k], stored_state(entry, group, k),
+               (Loc){0});
 }
 
 /* Copies are no part of checkpoints: what has read the parameters runs this entry behind it. */

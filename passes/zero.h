@@ -92,7 +92,7 @@ uint32_t zero_epochs(const Zero *z, const Fn *f, uint32_t **epoch);
 void zero_find_groups(Zero *z);
 /* What is resident against the stage's arithmetic, once globals and functions are what they will
    be; NULL: all is accounted for (zero_check.c). */
-const char *zero_unaccounted(const Zero *z);
+const char *zero_unaccounted(const Zero *zero);
 int64_t zero_alike(const Zero *z,
                    const Global *g); /* ranks of the plan's axes that hold it alike */
 void zero_warn(Zero *z); /* of what is whole, in the end, though the stage says otherwise */
@@ -101,32 +101,34 @@ const Op *zero_store_of(const Fn *f, const Global *g); /* NULL: it is not stored
 int64_t zero_ways(const Zero *z, Str axis);            /* ranks of a mesh axis */
 
 /* ---- flat values (zero_flat.c); `all`: with the rounds in front ---- */
-Type zero_flat_type(const ZeroGroup *g, Elem e, bool all); /* [rounds, flat] */
+Type zero_flat_type(const ZeroGroup *group, Elem e, bool all); /* [rounds, flat] */
 /* [rounds, buckets, owners, piece]: of all owners, or of one rank. */
-Type zero_owned_type(const Zero *z, const ZeroGroup *g, Elem e, bool all, bool whole);
+Type zero_owned_type(const Zero *z, const ZeroGroup *group, Elem e, bool all, bool whole);
 /* Members, or their gradients, end to end with the padding. */
-ValueId zero_flatten(Zero *z, Fn *f, const ZeroGroup *g, const ValueId *member, bool all,
+ValueId zero_flatten(Zero *z, Fn *f, const ZeroGroup *group, const ValueId *member, bool all,
                      bool gradient);
-ValueId zero_member(Zero *z, Fn *f, const ZeroGroup *g, uint32_t i, ValueId flat, bool all);
-ValueId zero_cut(Zero *z, Fn *f, const ZeroGroup *g, ValueId flat, bool all);   /* flat: owned */
-ValueId zero_join(Zero *z, Fn *f, const ZeroGroup *g, ValueId owned, bool all); /* owned: flat */
-ValueId zero_own(Zero *z, Fn *f, const ZeroGroup *g, ValueId owned); /* this rank's part of it */
+ValueId zero_member(Zero *z, Fn *f, const ZeroGroup *group, uint32_t i, ValueId flat, bool all);
+ValueId zero_cut(Zero *z, Fn *f, const ZeroGroup *group, ValueId flat, bool all); /* flat: owned */
+ValueId zero_join(Zero *z, Fn *f, const ZeroGroup *group, ValueId owned,
+                  bool all); /* owned: flat */
+ValueId zero_own(Zero *z, Fn *f, const ZeroGroup *group,
+                 ValueId owned);                       /* this rank's part of it */
 ValueId zero_sum(Zero *z, Fn *f, Str axis, ValueId v); /* all_reduce over a mesh axis */
 ValueId zero_sum_gradient(Zero *z, Fn *f, Str axis, ValueId v);
 /* Over the group's axes: the sum, of which each rank keeps its part, or without partitioning all;
    and the parts of all ranks. */
-ValueId zero_reduce(Zero *z, Fn *f, const ZeroGroup *g, ValueId owned);
-ValueId zero_gather(Zero *z, Fn *f, const ZeroGroup *g, ValueId owned);
+ValueId zero_reduce(Zero *z, Fn *f, const ZeroGroup *group, ValueId owned);
+ValueId zero_gather(Zero *z, Fn *f, const ZeroGroup *group, ValueId owned);
 /* Parameters of stage 3 that are gathered in 8 bits: a rank's piece as codes, which layers get with
    their scales in place of it, and the parts of all ranks. */
-bool zero_packs(const Zero *z, const ZeroGroup *g);
-ValueId zero_pack(Zero *z, Fn *f, const ZeroGroup *g, ValueId owned, ValueId *scale);
-ValueId zero_gather_packed(Zero *z, Fn *f, const ZeroGroup *g, ValueId codes, ValueId scale);
+bool zero_packs(const Zero *z, const ZeroGroup *group);
+ValueId zero_pack(Zero *z, Fn *f, const ZeroGroup *group, ValueId owned, ValueId *scale);
+ValueId zero_gather_packed(Zero *z, Fn *f, const ZeroGroup *group, ValueId codes, ValueId scale);
 /* Numbers of what a rank owns, as those of all owners. */
-ValueId zero_numbers(Zero *z, Fn *f, const ZeroGroup *g, ValueId own);
+ValueId zero_numbers(Zero *z, Fn *f, const ZeroGroup *group, ValueId own);
 /* In how many messages a value goes, c being sent over so many ranks: 1 if it is no group's. */
 int64_t zero_messages(const Zero *z, OpCode c, const Type *in, int64_t ways);
 /* What a rank owns of the parameters, in the form and type in which they are read
    (zero_publish.c). */
-ValueId zero_publish(Zero *z, Fn *f, const ZeroGroup *g, ValueId owned);
+ValueId zero_publish(Zero *z, Fn *f, const ZeroGroup *group, ValueId owned);
 #endif

@@ -52,23 +52,24 @@ static bool same_group(const ZeroGroup *a, const ZeroGroup *b) {
   return !strcmp(a->member.at[0].signature, b->member.at[0].signature);
 }
 
-static void add_member(Zero *zero, ZeroGroup key, ZeroMember m) {
+static void add_member(Zero *zero, ZeroGroup key, ZeroMember member) {
   Arena *arena = zero->m->arena;
-  must(m.leaf != NO_VALUE && m.sum != NO_VALUE, "zero: @%s has no gradient", m.param->name);
-  vec_push(arena, key.member, m);
+  must(member.leaf != NO_VALUE && member.sum != NO_VALUE, "zero: @%s has no gradient",
+       member.param->name);
+  vec_push(arena, key.member, member);
   for (uint32_t i = 0; i < zero->group.n; i++)
     if (same_group(&zero->group.at[i], &key)) {
-      vec_push(arena, zero->group.at[i].member, m);
+      vec_push(arena, zero->group.at[i].member, member);
       return;
     }
   vec_push(arena, zero->group, key);
 }
 
 /* Small parameters stay whole. */
-static int stage_of(const GroupSlice *slice, const ZeroGroup *g) {
+static int stage_of(const GroupSlice *slice, const ZeroGroup *group) {
   const Global *global = slice->member.param;
-  int64_t count = type_count(&global->type) / (g->rounds.dim ? g->rounds.size : 1);
-  int64_t bytes = count * elem_bytes(g->copied ? g->narrow : global->type.elem);
+  int64_t count = type_count(&global->type) / (group->rounds.dim ? group->rounds.size : 1);
+  int64_t bytes = count * elem_bytes(group->copied ? group->narrow : global->type.elem);
   return slice->z->stage == 3 && bytes <= slice->z->persist ? 2 : slice->z->stage;
 }
 
@@ -105,65 +106,67 @@ static void read_param(Zero *zero, Global *global) {
 enum { FINE = 1024 };
 
 /* Bytes of an element on its way: of the gradient, or of the weight, whichever is the wider. */
-static int64_t wire_bytes(const Zero *zero, const ZeroGroup *g) {
-  const ZeroMember *m = &g->member.at[0];
-  int64_t gradient = elem_bytes(zero->asked ? zero->reduce : m->elem),
-          weight = elem_bytes(g->copied ? g->narrow : m->param->type.elem);
-  return g->stage && weight > gradient ? weight : gradient;
+static int64_t wire_bytes(const Zero *zero, const ZeroGroup *group) {
+  const ZeroMember *member = &group->member.at[0];
+  int64_t gradient = elem_bytes(zero->asked ? zero->reduce : member->elem),
+          weight = elem_bytes(group->copied ? group->narrow : member->param->type.elem);
+  return group->stage && weight > gradient ? weight : gradient;
 }
 
 /* Pieces begin at multiples of 64 bytes, and are whole blocks where 8 bits travel. */
-static int64_t piece_unit(const Zero *zero, const ZeroGroup *g) {
-  int64_t line = 64 / elem_bytes(g->member.at[0].param->type.elem);
+static int64_t piece_unit(const Zero *zero, const ZeroGroup *group) {
+  int64_t line = 64 / elem_bytes(group->member.at[0].param->type.elem);
   return round_up(zero->unit, line);
 }
 
 /* The file's value was checked where it stands; that of the command line, or of a dump, is here. */
-static void too_small(const Zero *zero, const ZeroGroup *g) {
-  int64_t least = g->ways * piece_unit(zero, g) * wire_bytes(zero, g);
-  if (least < 64 * g->ways) least = 64 * g->ways;
+static void too_small(const Zero *zero, const ZeroGroup *group) {
+  int64_t least = group->ways * piece_unit(zero, group) * wire_bytes(zero, group);
+  if (least < 64 * group->ways) least = 64 * group->ways;
   Report *report = diag_at(zero->m->ctx->diag, "E0602", (Span){0},
                            "`zero` cannot cut `%s` in buckets of %lld bytes over %lld ranks",
-                           g->name, (long long)zero->bucket_bytes, (long long)g->ways);
+                           group->name, (long long)zero->bucket_bytes, (long long)group->ways);
   diag_help(report, "`plan.zero.bucket` is %lld for each rank at least: %lld",
-            (long long)(least / g->ways), (long long)least);
+            (long long)(least / group->ways), (long long)least);
 }
 
 /* A bucket has at most `bucket_bytes` on its way. */
-static void lay_out(Zero *zero, ZeroGroup *g) {
-  must(g->member.n && g->ways > 0, "zero: group %s of %u members over %lld ranks", g->name,
-       g->member.n, (long long)g->ways);
-  int64_t unit = g->ways * piece_unit(zero, g),
-          most = zero->bucket_bytes / wire_bytes(zero, g) / unit * unit, all = 0;
-  for (uint32_t i = 0; i < g->member.n; i++) {
-    ZeroMember *m = &g->member.at[i];
-    m->count = type_count(&m->param->type) / (g->rounds.dim ? g->rounds.size : 1);
-    all += m->count;
+static void lay_out(Zero *zero, ZeroGroup *group) {
+  must(group->member.n && group->ways > 0, "zero: group %s of %u members over %lld ranks",
+       group->name, group->member.n, (long long)group->ways);
+  int64_t unit = group->ways * piece_unit(zero, group),
+          most = zero->bucket_bytes / wire_bytes(zero, group) / unit * unit, all = 0;
+  for (uint32_t i = 0; i < group->member.n; i++) {
+    ZeroMember *member = &group->member.at[i];
+    member->count = type_count(&member->param->type) / (group->rounds.dim ? group->rounds.size : 1);
+    all += member->count;
   }
-  if (most < 1 && g == zero->group.at) too_small(zero, g);
-  g->buckets = most > 0 ? ceil_div(all, most) : 1;
-  if (g->measured && g->buckets < FINE) g->buckets = FINE;
-  int64_t bucket = round_up(ceil_div(all, g->buckets), unit), at = 0;
-  for (uint32_t i = 0; i < g->member.n; i++) {
-    ZeroMember *m = &g->member.at[i];
-    m->begin = at, at += g->measured ? round_up(m->count, bucket) : m->count;
+  if (most < 1 && group == zero->group.at) too_small(zero, group);
+  group->buckets = most > 0 ? ceil_div(all, most) : 1;
+  if (group->measured && group->buckets < FINE) group->buckets = FINE;
+  int64_t bucket = round_up(ceil_div(all, group->buckets), unit), at = 0;
+  for (uint32_t i = 0; i < group->member.n; i++) {
+    ZeroMember *member = &group->member.at[i];
+    member->begin = at, at += group->measured ? round_up(member->count, bucket) : member->count;
   }
-  if (g->measured) g->buckets = at / bucket;
-  g->piece = bucket / g->ways;
-  must(at <= g->buckets * bucket && bucket % g->ways == 0,
-       "zero: %lld elements of %s in %lld buckets of %lld", (long long)at, g->name,
-       (long long)g->buckets, (long long)bucket);
+  if (group->measured) group->buckets = at / bucket;
+  group->piece = bucket / group->ways;
+  must(at <= group->buckets * bucket && bucket % group->ways == 0,
+       "zero: %lld elements of %s in %lld buckets of %lld", (long long)at, group->name,
+       (long long)group->buckets, (long long)bucket);
 }
 
-static void name_group(Zero *zero, ZeroGroup *g, uint32_t i) {
-  Interner *n = zero->m->ctx->names;
+static void name_group(Zero *zero, ZeroGroup *group, uint32_t i) {
+  Interner *interner = zero->m->ctx->names;
   uint32_t same = 1;
-  for (uint32_t k = 0; k < i; k++) same += !strcmp(zero->group.at[k].name, g->name);
-  Str name = same > 1 ? arena_printf(zero->m->arena, "%s%u", g->name, same) : g->name;
-  g->name = intern_printf(n, "zero.%s", name);
-  g->flat = intern_printf(n, "Flat_%u", i), g->bucket = intern_printf(n, "Bucket_%u", i);
-  g->part = intern_printf(n, "Piece_%u", i);
-  for (int k = 0; k < g->naxes; k++) g->owner[k] = intern_printf(n, "Owner_%u_%s", i, g->axis[k]);
+  for (uint32_t k = 0; k < i; k++) same += !strcmp(zero->group.at[k].name, group->name);
+  Str name = same > 1 ? arena_printf(zero->m->arena, "%s%u", group->name, same) : group->name;
+  group->name = intern_printf(interner, "zero.%s", name);
+  group->flat = intern_printf(interner, "Flat_%u", i),
+  group->bucket = intern_printf(interner, "Bucket_%u", i);
+  group->part = intern_printf(interner, "Piece_%u", i);
+  for (int k = 0; k < group->naxes; k++)
+    group->owner[k] = intern_printf(interner, "Owner_%u_%s", i, group->axis[k]);
 }
 
 void zero_find_groups(Zero *zero) {

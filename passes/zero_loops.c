@@ -34,9 +34,9 @@ static const PullLink *through(const ZeroCopy *c, uint32_t group) {
 static void mark_results(ZeroCopy *copy) {
   Zero *zero = copy->s->z;
   for (uint32_t g = 0; g < zero->group.n; g++) {
-    const PullLink *l = through(copy, g);
-    for (uint32_t i = 0; l && i < zero->group.at[g].member.n; i++)
-      copy->gone[l->out[i] - copy->o->out] = true;
+    const PullLink *pull_link = through(copy, g);
+    for (uint32_t i = 0; pull_link && i < zero->group.at[g].member.n; i++)
+      copy->gone[pull_link->out[i] - copy->o->out] = true;
   }
 }
 
@@ -49,12 +49,12 @@ static bool carries_on(const ZeroCopy *copy, uint32_t operand) {
 static ZeroRole role_of(ZeroCopy *copy, uint32_t i) {
   if (i < copy->old.carry) return copy->gone[i] ? ROLE_DROPPED : ROLE_PLAIN;
   if (carries_on(copy, i)) return ROLE_DROPPED;
-  Ref r = site_ref(copy->s, copy->o->in[i]);
-  if (r.group < 0) return ROLE_PLAIN;
-  const ZeroGroup *g = &copy->s->z->group.at[r.group];
+  Ref ref = site_ref(copy->s, copy->o->in[i]);
+  if (ref.group < 0) return ROLE_PLAIN;
+  const ZeroGroup *group = &copy->s->z->group.at[ref.group];
   if (i < copy->old.carry + copy->old.invariant)
     return zero_is_micro(copy->s->z, copy->o) ? ROLE_MEMBER : ROLE_PLAIN;
-  bool rounds = r.all && !r.nviews && g->rounds.dim == copy->old.axis.dim;
+  bool rounds = ref.all && !ref.nviews && group->rounds.dim == copy->old.axis.dim;
   return rounds ? ROLE_MEMBER : ROLE_PLAIN;
 }
 
@@ -89,11 +89,11 @@ static uint32_t pass_groups(ZeroCopy *copy, uint32_t from, uint32_t to, bool sta
   for (uint32_t g = 0; g < site->z->group.n; g++) {
     bool used = false;
     for (uint32_t i = from; i < to; i++) {
-      Ref r = site_ref(site, copy->o->in[i]);
-      if (copy->role[i] != ROLE_MEMBER || r.group != (int)g) continue;
+      Ref ref = site_ref(site, copy->o->in[i]);
+      if (copy->role[i] != ROLE_MEMBER || ref.group != (int)g) continue;
       used = true;
-      r.all = r.all && !stacked;
-      copy->body.ref[copy->o->callee->args.at[1 + i]] = r;
+      ref.all = ref.all && !stacked;
+      copy->body.ref[copy->o->callee->args.at[1 + i]] = ref;
     }
     if (!used) continue;
     bool all = site->z->group.at[g].rounds.dim != NULL;
@@ -134,9 +134,9 @@ static uint32_t pass_sums(ZeroCopy *copy) {
 static void pass_stacks(ZeroCopy *copy) {
   ZeroSite *site = copy->s;
   for (uint32_t g = 0; g < site->z->group.n; g++) {
-    const PullLink *l = through(copy, g);
+    const PullLink *pull_link = through(copy, g);
     copy->begun[g] = NO_VALUE;
-    if (!l || site->pull[g].carried || l == site->pull[g].link.at) continue;
+    if (!pull_link || site->pull[g].carried || pull_link == site->pull[g].link.at) continue;
     ValueId value = site->reduced[g];
     Type type = type_without(value_type(site->to, value), &copy->old.axis.dim, 1);
     copy->begun[g] = copy->new.stacked++;
@@ -235,8 +235,8 @@ static void copy_results(ZeroCopy *copy) {
 /* Loops that begin what this one goes on with stand before it. */
 static void copy_links_before(ZeroCopy *copy) {
   for (uint32_t g = 0; g < copy->s->z->group.n; g++) {
-    const PullLink *l = through(copy, g);
-    if (l && l != copy->s->pull[g].link.at) site_loop(copy->s, l[-1].loop);
+    const PullLink *pull_link = through(copy, g);
+    if (pull_link && pull_link != copy->s->pull[g].link.at) site_loop(copy->s, pull_link[-1].loop);
   }
 }
 

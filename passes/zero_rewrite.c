@@ -35,27 +35,29 @@ uint32_t zero_epochs(const Zero *zero, const Fn *fn, uint32_t **epoch) {
 ZeroSite site_begin(Zero *zero, const Fn *from, Fn *to) {
   Arena *arena = zero->m->arena;
   uint32_t n = zero->group.n;
-  ZeroSite s = {.z = zero, .from = from, .to = to, .map = value_map(zero->m, from)};
-  s.ref = ARENA_ARRAY(arena, Ref, from->values.n + 1);
-  s.narrow = ARENA_ARRAY(arena, bool, from->values.n + 1);
-  for (uint32_t i = 0; i < from->values.n; i++) s.ref[i].group = -1;
+  ZeroSite site = {.z = zero, .from = from, .to = to, .map = value_map(zero->m, from)};
+  site.ref = ARENA_ARRAY(arena, Ref, from->values.n + 1);
+  site.narrow = ARENA_ARRAY(arena, bool, from->values.n + 1);
+  for (uint32_t i = 0; i < from->values.n; i++) site.ref[i].group = -1;
   for (int all = 0; all < 2; all++) {
-    s.kept[all] = ARENA_ARRAY(arena, ValueId, n + 1),
-    s.flat[all] = ARENA_ARRAY(arena, ValueId, n + 1),
-    s.scale[all] = ARENA_ARRAY(arena, ValueId, n + 1);
-    for (uint32_t g = 0; g < n; g++) s.kept[all][g] = s.flat[all][g] = s.scale[all][g] = NO_VALUE;
+    site.kept[all] = ARENA_ARRAY(arena, ValueId, n + 1),
+    site.flat[all] = ARENA_ARRAY(arena, ValueId, n + 1),
+    site.scale[all] = ARENA_ARRAY(arena, ValueId, n + 1);
+    for (uint32_t g = 0; g < n; g++)
+      site.kept[all][g] = site.flat[all][g] = site.scale[all][g] = NO_VALUE;
   }
-  s.pull = ARENA_ARRAY(arena, Pull, n + 1);
-  s.reduced = ARENA_ARRAY(arena, ValueId, n + 1), s.finished = ARENA_ARRAY(arena, bool, n + 1);
-  s.copied = ARENA_ARRAY(arena, bool, from->ops.n + 1);
-  s.staged = ARENA_ARRAY(arena, bool, from->ops.n + 1);
-  for (uint32_t g = 0; g < n; g++) s.reduced[g] = NO_VALUE;
-  s.epochs = zero_epochs(zero, from, &s.epoch);
-  s.again = ARENA_ARRAY(arena, ValueId, s.epochs * n + 1);
-  s.member = ARENA_ARRAY(arena, ValueId, s.epochs * from->values.n + 1);
-  for (uint32_t i = 0; i < s.epochs * n; i++) s.again[i] = NO_VALUE;
-  for (uint32_t i = 0; i < s.epochs * from->values.n; i++) s.member[i] = NO_VALUE;
-  return s;
+  site.pull = ARENA_ARRAY(arena, Pull, n + 1);
+  site.reduced = ARENA_ARRAY(arena, ValueId, n + 1),
+  site.finished = ARENA_ARRAY(arena, bool, n + 1);
+  site.copied = ARENA_ARRAY(arena, bool, from->ops.n + 1);
+  site.staged = ARENA_ARRAY(arena, bool, from->ops.n + 1);
+  for (uint32_t g = 0; g < n; g++) site.reduced[g] = NO_VALUE;
+  site.epochs = zero_epochs(zero, from, &site.epoch);
+  site.again = ARENA_ARRAY(arena, ValueId, site.epochs * n + 1);
+  site.member = ARENA_ARRAY(arena, ValueId, site.epochs * from->values.n + 1);
+  for (uint32_t i = 0; i < site.epochs * n; i++) site.again[i] = NO_VALUE;
+  for (uint32_t i = 0; i < site.epochs * from->values.n; i++) site.member[i] = NO_VALUE;
+  return site;
 }
 
 /* ---- parameters ---- */
@@ -71,29 +73,29 @@ static bool is_gathered_anew(const Zero *zero, uint32_t group) {
 }
 
 static ValueId gathered(ZeroSite *site, uint32_t group, bool all) {
-  const ZeroGroup *g = &site->z->group.at[group];
+  const ZeroGroup *zero_group = &site->z->group.at[group];
   ValueId value = site->kept[all][group], scale = site->scale[all][group];
-  return scale == NO_VALUE ? zero_gather(site->z, site->to, g, value)
-                           : zero_gather_packed(site->z, site->to, g, value, scale);
+  return scale == NO_VALUE ? zero_gather(site->z, site->to, zero_group, value)
+                           : zero_gather_packed(site->z, site->to, zero_group, value, scale);
 }
 
 static ValueId site_flat(ZeroSite *site, uint32_t group, bool all, uint32_t epoch) {
   Zero *zero = site->z;
-  const ZeroGroup *g = &zero->group.at[group];
+  const ZeroGroup *zero_group = &zero->group.at[group];
   bool anew = is_gathered_anew(zero, group);
   ValueId *memo = anew ? &site->again[epoch * zero->group.n + group] : &site->flat[all][group];
   if (*memo != NO_VALUE) return *memo;
   ValueId value = site->kept[all][group];
-  zero->group.at[group].gathers_all |= is_gathered(zero, group) && all && g->rounds.dim;
+  zero->group.at[group].gathers_all |= is_gathered(zero, group) && all && zero_group->rounds.dim;
   if (is_gathered(zero, group))
-    value = zero_join(zero, site->to, g, gathered(site, group, all), all);
+    value = zero_join(zero, site->to, zero_group, gathered(site, group, all), all);
   return *memo = value;
 }
 
 /* Is the member, cast so, what is kept of it? */
-static bool is_copy(const ZeroSite *site, Ref r, const Op *cast) {
-  const ZeroGroup *g = &site->z->group.at[r.group];
-  return g->copied && value_type(site->from, cast->out)->elem == g->narrow;
+static bool is_copy(const ZeroSite *site, Ref ref, const Op *cast) {
+  const ZeroGroup *zero_group = &site->z->group.at[ref.group];
+  return zero_group->copied && value_type(site->from, cast->out)->elem == zero_group->narrow;
 }
 
 /* What an old value is, if it is a member of a group or a view of one. */
@@ -102,39 +104,40 @@ Ref site_ref(ZeroSite *site, ValueId value) {
   bool casts = op && op->code == OP_cast;
   if (site->ref[value].group >= 0 || !op || (op->code != OP_rename && !casts))
     return site->ref[value];
-  Ref r = site_ref(site, op->in[0]);
+  Ref ref = site_ref(site, op->in[0]);
   if (casts)
-    return r.group >= 0 && is_copy(site, r, op) ? (site->ref[value] = r) : site->ref[value];
-  if (r.group < 0 || r.nviews == REF_VIEWS) return site->ref[value];
-  r.view[r.nviews++] = op;
-  return site->ref[value] = r;
+    return ref.group >= 0 && is_copy(site, ref, op) ? (site->ref[value] = ref) : site->ref[value];
+  if (ref.group < 0 || ref.nviews == REF_VIEWS) return site->ref[value];
+  ref.view[ref.nviews++] = op;
+  return site->ref[value] = ref;
 }
 
-static ValueId take_member(ZeroSite *site, Ref r, uint32_t epoch) {
+static ValueId take_member(ZeroSite *site, Ref ref, uint32_t epoch) {
   Zero *zero = site->z;
-  must(epoch < site->epochs && r.member < zero->group.at[r.group].member.n,
-       "zero: member %u of group %d, stack %u of %u", r.member, r.group, epoch, site->epochs);
-  ValueId v = zero_member(zero, site->to, &zero->group.at[r.group], r.member,
-                          site_flat(site, (uint32_t)r.group, r.all, epoch), r.all);
-  for (int i = 0; i < r.nviews; i++)
-    v = ir_rename(zero->m, site->to, v, r.view[i]->group[0].from[0], r.view[i]->group[0].to[0],
-                  r.view[i]->loc);
+  must(epoch < site->epochs && ref.member < zero->group.at[ref.group].member.n,
+       "zero: member %u of group %d, stack %u of %u", ref.member, ref.group, epoch, site->epochs);
+  ValueId v = zero_member(zero, site->to, &zero->group.at[ref.group], ref.member,
+                          site_flat(site, (uint32_t)ref.group, ref.all, epoch), ref.all);
+  for (int i = 0; i < ref.nviews; i++)
+    v = ir_rename(zero->m, site->to, v, ref.view[i]->group[0].from[0], ref.view[i]->group[0].to[0],
+                  ref.view[i]->loc);
   return v;
 }
 
 /* The new value that op o of the old function reads as v. */
 ValueId site_operand(ZeroSite *site, const Op *op, ValueId value) {
-  Ref r = site_ref(site, value);
-  if (r.group < 0 || !is_gathered_anew(site->z, (uint32_t)r.group)) return site_value(site, value);
+  Ref ref = site_ref(site, value);
+  if (ref.group < 0 || !is_gathered_anew(site->z, (uint32_t)ref.group))
+    return site_value(site, value);
   uint32_t epoch = site->epoch[op - site->from->ops.at];
   ValueId *memo = &site->member[epoch * site->from->values.n + value];
-  if (*memo == NO_VALUE) *memo = take_member(site, r, epoch);
+  if (*memo == NO_VALUE) *memo = take_member(site, ref, epoch);
   return site->map[value] = *memo;
 }
 
 bool site_is_narrow(ZeroSite *site, ValueId value) {
-  Ref r = site_ref(site, value);
-  return site->narrow[value] || (r.group >= 0 && zero_narrows(&site->z->group.at[r.group]));
+  Ref ref = site_ref(site, value);
+  return site->narrow[value] || (ref.group >= 0 && zero_narrows(&site->z->group.at[ref.group]));
 }
 
 /* ---- values ---- */
@@ -159,8 +162,8 @@ static void copy_op(ZeroSite *site, const Op *op) {
 
 ValueId site_value(ZeroSite *site, ValueId value) {
   if (site->map[value] != NO_VALUE) return site->map[value];
-  Ref r = site_ref(site, value);
-  if (r.group >= 0) return site->map[value] = take_member(site, r, site->epochs - 1);
+  Ref ref = site_ref(site, value);
+  if (ref.group >= 0) return site->map[value] = take_member(site, ref, site->epochs - 1);
   const Op *op = value_def(site->from, value);
   if (!op) bug("%%%u of %s is an argument without a value", value, site->from->name);
   copy_op(site, op);

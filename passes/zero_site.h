@@ -78,7 +78,7 @@ void site_gradient(ZeroSite *s, uint32_t group, const ValueId *sum, Elem elem);
    once, the sum over the axis: this rank's shard, or without sharding all of it. */
 ValueId site_reduced(ZeroSite *s, uint32_t group);
 /* Is a gradient reduced where it comes to light, or whole until the end of the step? */
-bool zero_reduces_at_once(const Zero *z, const ZeroGroup *g);
+bool zero_reduces_at_once(const Zero *z, const ZeroGroup *zero_group);
 
 /* In entry step: the update of a group on what this rank owns of it. Stores the new states, returns
    the new parameters (zero_update.c). */

@@ -163,24 +163,24 @@ static bool add_axis(Str *list, int *n, Str axis) {
 
 /* Axes in the order of the mesh; `met`: those over which the gradient is summed. An axis of one
    rank sums nothing, and is always among them. */
-static bool take_axes(const Zero *zero, ZeroGroup *g, const bool *met) {
+static bool take_axes(const Zero *zero, ZeroGroup *group, const bool *met) {
   bool good = true;
-  g->ways = 1, g->naxes = g->nothers = 0;
+  group->ways = 1, group->naxes = group->nothers = 0;
   for (uint32_t i = 0; i < zero->m->mesh.n; i++) {
     Str name = zero->m->mesh.at[i].name;
     bool ours = zero_partitions(zero, name);
     if (!met[i] && !(ours && zero->m->mesh.at[i].size == 1)) continue;
-    good = good &&
-           (ours ? add_axis(g->axis, &g->naxes, name) : add_axis(g->others, &g->nothers, name));
-    if (ours) g->ways *= zero->m->mesh.at[i].size;
+    good = good && (ours ? add_axis(group->axis, &group->naxes, name)
+                         : add_axis(group->others, &group->nothers, name));
+    if (ours) group->ways *= zero->m->mesh.at[i].size;
   }
-  return good && g->naxes;
+  return good && group->naxes;
 }
 
 /* Where the dims of the parameter stand in the gradient before it was renamed. */
-static void rename_order(const ZeroMember *m, Str *order, const Op *op) {
+static void rename_order(const ZeroMember *member, Str *order, const Op *op) {
   for (int g = 0; g < op->ngroups; g++)
-    for (int k = 0; k < m->param->type.rank; k++)
+    for (int k = 0; k < member->param->type.rank; k++)
       if (order[k] == op->group[g].to[0]) order[k] = op->group[g].from[0];
 }
 
@@ -193,35 +193,37 @@ static bool completes(const Op *op) {
    all axes on which the parameter is whole. */
 static void take_complete(GroupSlice *slice, ZeroGroup *key) {
   bool met[MAX_MESH] = {false};
-  ZeroMember *m = &slice->member;
+  ZeroMember *member = &slice->member;
   for (uint32_t i = 0; i < slice->z->m->mesh.n; i++)
-    met[i] = zero_partitions(slice->z, slice->z->m->mesh.at[i].name) && !m->param->placed.on[i];
-  m->sum = m->leaf, key->complete = true;
-  for (int k = 0; k < m->param->type.rank; k++) m->order[k] = m->param->type.axis[k].dim;
+    met[i] =
+        zero_partitions(slice->z, slice->z->m->mesh.at[i].name) && !member->param->placed.on[i];
+  member->sum = member->leaf, key->complete = true;
+  for (int k = 0; k < member->param->type.rank; k++)
+    member->order[k] = member->param->type.axis[k].dim;
   need(slice, take_axes(slice->z, key, met), "its gradient is summed over too many axes");
 }
 
 static void find_sum(GroupSlice *slice, ZeroGroup *key) {
-  ZeroMember *m = &slice->member;
+  ZeroMember *member = &slice->member;
   bool met[MAX_MESH] = {false};
-  const Type *type = &m->param->type;
+  const Type *type = &member->param->type;
   Str order[MAX_RANK];
   const Op *op;
-  for (int k = 0; k < type->rank; k++) order[k] = m->order[k] = type->axis[k].dim;
-  Elem narrowest = m->elem = value_type(slice->f, m->leaf)->elem;
-  m->sum = m->leaf;
-  for (ValueId value = m->leaf; (op = value_def(slice->f, value)) && completes(op);
+  for (int k = 0; k < type->rank; k++) order[k] = member->order[k] = type->axis[k].dim;
+  Elem narrowest = member->elem = value_type(slice->f, member->leaf)->elem;
+  member->sum = member->leaf;
+  for (ValueId value = member->leaf; (op = value_def(slice->f, value)) && completes(op);
        value = op->in[0]) {
     Elem e = value_type(slice->f, value)->elem;
     if (elem_bytes(e) < elem_bytes(narrowest)) narrowest = e;
-    if (op->code == OP_rename) rename_order(m, order, op);
+    if (op->code == OP_rename) rename_order(member, order, op);
     if (op->code != OP_all_reduce) continue;
     met[mesh_find(slice->z->m, attr_str(&op->attrs, ATTR_axis, ""))] = true;
-    m->sum = op->in[0], m->elem = narrowest;
-    memcpy(m->order, order, sizeof order);
+    member->sum = op->in[0], member->elem = narrowest;
+    memcpy(member->order, order, sizeof order);
   }
   if (!take_axes(slice->z, key, met)) take_complete(slice, key);
-  need(slice, type_count(value_type(slice->f, m->sum)) == type_count(type),
+  need(slice, type_count(value_type(slice->f, member->sum)) == type_count(type),
        "its gradient has another number of elements");
 }
 

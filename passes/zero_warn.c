@@ -19,13 +19,15 @@ static void warn_whole(Zero *zero) {
       "what is not partitioned stays whole on every rank, with its states, and is counted so");
 }
 
-static void warn_at_once(const Zero *zero, const ZeroGroup *g, const char *what, const char *why) {
+static void warn_at_once(const Zero *zero, const ZeroGroup *group, const char *what,
+                         const char *why) {
   Module *module = zero->m;
-  const Global *global = g->member.at[0].param;
+  const Global *global = group->member.at[0].param;
   Report *report = diag_at(
       module->ctx->diag, "W0703", span_of(module, global->loc), "`zero %d` %s of `%s`%s at once",
       zero->stage, what, global->name,
-      g->member.n > 1 ? arena_printf(module->arena, " and %u more with it", g->member.n - 1) : "");
+      group->member.n > 1 ? arena_printf(module->arena, " and %u more with it", group->member.n - 1)
+                          : "");
   diag_label(report, "%s", why);
   diag_help(report, "for that while a rank needs room for all of it, which is counted so");
 }
@@ -33,11 +35,12 @@ static void warn_at_once(const Zero *zero, const ZeroGroup *g, const char *what,
 void zero_warn(Zero *zero) {
   warn_whole(zero);
   for (uint32_t i = 0; i < zero->group.n; i++) {
-    const ZeroGroup *g = &zero->group.at[i];
-    if (g->gathers_all)
-      warn_at_once(zero, g, "gathers all layers", "others than the rounds of its stack read it");
-    if (g->sums_all)
-      warn_at_once(zero, g, "makes the gradients of all layers",
+    const ZeroGroup *group = &zero->group.at[i];
+    if (group->gathers_all)
+      warn_at_once(zero, group, "gathers all layers",
+                   "others than the rounds of its stack read it");
+    if (group->sums_all)
+      warn_at_once(zero, group, "makes the gradients of all layers",
                    "others than the rounds of its stack make a part of its gradient");
   }
 }

@@ -10,10 +10,10 @@ typedef struct Series {
   bool dots; /* few values, such as those of evaluations */
 } Series;
 
-void rt_chart(FILE *o, const char *title, const char *unit, const Series *s, int n);
-void rt_put_escaped(FILE *o, const char *s); /* as text of HTML or SVG */
+void rt_chart(FILE *file, const char *title, const char *unit, const Series *series, int n);
+void rt_put_escaped(FILE *file, const char *s); /* as text of HTML or SVG */
 
 /* One HTML page about run directories, from their metrics.jsonl alone; needs nothing else to be
    looked at. */
-bool rt_report(FILE *o, const char *const *folders, int n, Fault *f);
+bool rt_report(FILE *file, const char *const *folders, int n, Fault *f);
 #endif

@@ -32,16 +32,16 @@ static const rt_program *oldest_gpu(const rt_program *p, int64_t ranks) {
 /* Its compute capability; 0: there is no such GPU, or no driver. why: "" if there is none at all.
  */
 static int capability(int number, const rt_program *gpu, char *why, size_t n) {
-  CudaApi a;
-  CudaDevice d;
+  CudaApi api;
+  CudaDevice device;
   Fault f = {0};
   *why = 0;
-  bool there = rt_cuda_load(&a, &f) && rt_cuda_device(&a, number, &d, &f);
-  if (!there && a.library && f.code != 1002) snprintf(why, n, "%s", f.what);
-  if (there && d.sm < gpu->sm)
-    snprintf(why, n, "%s has compute capability %d.%d, this executable is for %s", d.name,
-             d.sm / 10, d.sm % 10, gpu->target);
-  return there ? d.sm : 0;
+  bool there = rt_cuda_load(&api, &f) && rt_cuda_device(&api, number, &device, &f);
+  if (!there && api.library && f.code != 1002) snprintf(why, n, "%s", f.what);
+  if (there && device.sm < gpu->sm)
+    snprintf(why, n, "%s has compute capability %d.%d, this executable is for %s", device.name,
+             device.sm / 10, device.sm % 10, gpu->target);
+  return there ? device.sm : 0;
 }
 
 /* Where no plan is for as many ranks as there are, the first is as good as any. */
@@ -54,8 +54,8 @@ static int64_t ranks_of_plan(const rt_program *first) {
   return rt_mesh_ranks(first);
 }
 
-static const rt_program *choose(const rt_program *first, const Options *o) {
-  const char *device = o->at[OPT_device].given ? o->at[OPT_device].text : NULL;
+static const rt_program *choose(const rt_program *first, const Options *options) {
+  const char *device = options->at[OPT_device].given ? options->at[OPT_device].text : NULL;
   int64_t ranks = first->next ? ranks_of_plan(first) : 0;
   const rt_program *cpu = for_cpu(first, ranks), *gpu = oldest_gpu(first, ranks), *best = first;
   bool asked = device && !strncmp(device, "gpu", 3);
@@ -63,17 +63,18 @@ static const rt_program *choose(const rt_program *first, const Options *o) {
   char why[sizeof((Fault){0}).what];
   if (!first->next) return first;
   while (rt_mesh_ranks(best) != ranks) best = best->next;
-  if (o->command == 'i' && !device) return best;
+  if (options->command == 'i' && !device) return best;
   if (cpu && (!gpu || (device && !asked))) return cpu;
-  if (o->command == 'i') return gpu;
+  if (options->command == 'i') return gpu;
   best = for_sm(first, ranks, capability(number, gpu, why, sizeof why));
   if (best || asked || !cpu) return best ? best : gpu;
-  if (*why && !o->at[OPT_quiet].given) fprintf(stderr, "note: the GPU is not used: %s\n", why);
+  if (*why && !options->at[OPT_quiet].given)
+    fprintf(stderr, "note: the GPU is not used: %s\n", why);
   return cpu;
 }
 
-const rt_program *rt_choose_program(const rt_program *first, const Options *o) {
-  const rt_program *p = choose(first, o);
+const rt_program *rt_choose_program(const rt_program *first, const Options *options) {
+  const rt_program *p = choose(first, options);
   Launch l;
   Fault f = {0};
   return rt_class_program(first, p, rt_launch_find(&l, &f) ? l.rank : 0);

@@ -18,79 +18,82 @@ typedef struct Export {
 } Export;
 
 /* The items' shapes and data live as long as the process: it ends soon. */
-static void add(Export *x, const Map *m, const Device *d, const rt_tensor *t, int64_t round) {
+static void add(Export *export, const Map *map, const Device *d, const rt_tensor *tensor,
+                int64_t round) {
   char name[RT_NAME] = "";
-  Slice *s = rt_alloc(sizeof *s);
-  *s = rt_slice(m, d, t, round);
-  rt_map_name(m, t, round, 0, true, name);
-  const void *data = s->data;
-  if (!rt_slice_dense(s)) {
-    int64_t n = rt_elem_bytes(s->elem);
-    for (int i = 0; i < s->rank; i++) n *= s->size[i];
+  Slice *slice = rt_alloc(sizeof *slice);
+  *slice = rt_slice(map, d, tensor, round);
+  rt_map_name(map, tensor, round, 0, true, name);
+  const void *data = slice->data;
+  if (!rt_slice_dense(slice)) {
+    int64_t n = rt_elem_bytes(slice->elem);
+    for (int i = 0; i < slice->rank; i++) n *= slice->size[i];
     void *copy = rt_alloc((size_t)n);
-    rt_slice_write(s, copy);
+    rt_slice_write(slice, copy);
     data = copy;
   }
   int64_t *size = rt_alloc(sizeof *size * RT_MAX_RANK);
-  int rank = rt_slice_shape(s, size);
+  int rank = rt_slice_shape(slice, size);
   const char *own = rt_copy_text(name, strlen(name));
-  x->item[x->n++] = (SafeItem){own, s->elem, rank, size, data, NULL, NULL};
+  export->item[export->n++] = (SafeItem){own, slice->elem, rank, size, data, NULL, NULL};
 }
 
 /* A call of all ranks; rank 0 gets the whole of it. */
-static void add_parameter(Export *x, const Map *m, const Run *r, int i) {
-  const rt_tensor *part = &r->p->tensors[i], *t = &r->whole->tensors[i];
+static void add_parameter(Export *export, const Map *map, const Run *r, int i) {
+  const rt_tensor *part = &r->p->tensors[i], *tensor = &r->whole->tensors[i];
   Device view = r->device;
-  if (!rt_is_placed(part) && rt_is_viewed(&r->device, part)) t = part;
+  if (!rt_is_placed(part) && rt_is_viewed(&r->device, part)) tensor = part;
   else {
-    void *data = rt_is_first(r) ? rt_alloc((size_t)t->bytes) : NULL;
+    void *data = rt_is_first(r) ? rt_alloc((size_t)tensor->bytes) : NULL;
     rt_tensor_gather(&r->device, part, data);
-    view = rt_device_with(&r->device, r->whole, t, data);
+    view = rt_device_with(&r->device, r->whole, tensor, data);
   }
-  for (int64_t k = 0; rt_is_first(r) && k < rt_rounds(t); k++) add(x, m, &view, t, k);
+  for (int64_t k = 0; rt_is_first(r) && k < rt_rounds(tensor); k++)
+    add(export, map, &view, tensor, k);
 }
 
-static int64_t count_items(const rt_program *p) {
+static int64_t count_items(const rt_program *program) {
   int64_t n = 0;
-  for (int i = 0; i < p->ntensors; i++)
-    if (p->tensors[i].kind == RT_PARAM) n += rt_rounds(&p->tensors[i]);
+  for (int i = 0; i < program->ntensors; i++)
+    if (program->tensors[i].kind == RT_PARAM) n += rt_rounds(&program->tensors[i]);
   return n;
 }
 
-static bool write_tensors(const Export *x, const char *folder, Fault *f) {
+static bool write_tensors(const Export *export, const char *folder, Fault *f) {
   char path[RT_PATH];
   NewFile n;
   int64_t bytes;
   uint64_t hash;
   rt_join(path, folder, "model.safetensors");
   if (!rt_file_begin(&n, path, 0666, f)) return false;
-  return rt_file_end(&n, rt_safe_write(n.fd, x->item, x->n, NULL, 0, &bytes, &hash, f), true, f);
+  return rt_file_end(&n, rt_safe_write(n.fd, export->item, export->n, NULL, 0, &bytes, &hash, f),
+                     true, f);
 }
 
-static const char *type_name(const rt_program *p) {
+static const char *type_name(const rt_program *program) {
   static const char *const names[] = {
       [RT_F32] = "float32", [RT_BF16] = "bfloat16", [RT_F16] = "float16", [RT_F64] = "float64"};
-  for (int i = 0; i < p->ntensors; i++)
-    if (p->tensors[i].kind == RT_PARAM && p->tensors[i].elem <= RT_F64)
-      return names[p->tensors[i].elem];
+  for (int i = 0; i < program->ntensors; i++)
+    if (program->tensors[i].kind == RT_PARAM && program->tensors[i].elem <= RT_F64)
+      return names[program->tensors[i].elem];
   return names[RT_F32];
 }
 
 /* Values of weights.config.* are JSON already. */
-static bool write_config(const rt_program *p, const char *folder, Fault *f) {
+static bool write_config(const rt_program *program, const char *folder, Fault *f) {
   static const char prefix[] = "weights.config.";
   char *text = NULL, path[RT_PATH];
   size_t n = 0;
-  FILE *o = open_memstream(&text, &n);
-  if (!o) return rt_fault(f, 701, "no memory for the configuration");
-  fprintf(o, "{\n");
-  for (int i = 0; i < p->nsettings; i++) {
-    if (strncmp(p->settings[i].key, prefix, sizeof prefix - 1)) continue;
-    fputs("  ", o), rt_json_write(o, p->settings[i].key + sizeof prefix - 1);
-    fprintf(o, ": %s,\n", p->settings[i].value);
+  FILE *file = open_memstream(&text, &n);
+  if (!file) return rt_fault(f, 701, "no memory for the configuration");
+  fprintf(file, "{\n");
+  for (int i = 0; i < program->nsettings; i++) {
+    if (strncmp(program->settings[i].key, prefix, sizeof prefix - 1)) continue;
+    fputs("  ", file), rt_json_write(file, program->settings[i].key + sizeof prefix - 1);
+    fprintf(file, ": %s,\n", program->settings[i].value);
   }
-  fprintf(o, "  \"torch_dtype\": \"%s\"\n}\n", type_name(p));
-  fclose(o);
+  fprintf(file, "  \"torch_dtype\": \"%s\"\n}\n", type_name(program));
+  fclose(file);
   rt_join(path, folder, "config.json");
   bool ok = rt_write_file(path, text, (int64_t)n, true, f);
   free(text);
@@ -108,9 +111,9 @@ static bool load(Run *r, Fault *f) {
 
 int rt_export(Run *r) {
   Fault f = {0};
-  const rt_program *p = r->whole;
-  bool mapped = rt_map_there(p);
-  Map m = rt_map(p, !mapped);
+  const rt_program *program = r->whole;
+  bool mapped = rt_map_there(program);
+  Map map = rt_map(program, !mapped);
   if (!r->o.at[OPT_out].given) {
     rt_fault(&f, 103, "export needs --out DIR: where to write");
     rt_help(&f, "--resume=DIR says which run, --init FILE other weights");
@@ -118,15 +121,15 @@ int rt_export(Run *r) {
   }
   const char *folder = r->o.at[OPT_out].text;
   if (!load(r, &f) || !rt_make_folders(folder, &f)) rt_die_on_all(r, &f);
-  Export x = {.item = rt_alloc(sizeof(SafeItem) * (size_t)(count_items(p) + 1))};
-  for (int i = 0; i < p->ntensors; i++)
-    if (p->tensors[i].kind == RT_PARAM) add_parameter(&x, &m, r, i);
+  Export export = {.item = rt_alloc(sizeof(SafeItem) * (size_t)(count_items(program) + 1))};
+  for (int i = 0; i < program->ntensors; i++)
+    if (program->tensors[i].kind == RT_PARAM) add_parameter(&export, &map, r, i);
   if (!rt_is_first(r)) return 0;
-  if (!write_tensors(&x, folder, &f) || (mapped && !write_config(p, folder, &f)))
+  if (!write_tensors(&export, folder, &f) || (mapped && !write_config(program, folder, &f)))
     rt_die_on_all(r, &f);
   if (!r->o.at[OPT_quiet].given)
-    fprintf(stderr, "%d tensors in %s%s\n", x.n, folder,
+    fprintf(stderr, "%d tensors in %s%s\n", export.n, folder,
             mapped ? "" : ", under the model's own names: it has no weights block");
-  free(x.item);
+  free(export.item);
   return 0;
 }

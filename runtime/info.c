@@ -26,8 +26,8 @@ enum { /* the compiler's numbers are the runtime's */
 _Static_assert((int)IN_ARENAS == RT_ARENAS, "every arena has a row");
 
 /* Of the host those that hold something. */
-static bool is_there(const rt_program *p, int arena) {
-  return arena < RT_HOST_WEIGHTS || p->arena_bytes[arena];
+static bool is_there(const rt_program *program, int arena) {
+  return arena < RT_HOST_WEIGHTS || program->arena_bytes[arena];
 }
 
 static void text_shape(char *out, size_t n, const rt_tensor *t) {
@@ -38,38 +38,41 @@ static void text_shape(char *out, size_t n, const rt_tensor *t) {
   if (k < n) snprintf(out + k, n - k, "]%s%s", t->of ? " of " : "", t->of ? t->of : "");
 }
 
-static void print_tensors(const rt_program *p) {
+static void print_tensors(const rt_program *program) {
   char shape[400];
-  for (int i = 0; i < p->ntensors; i++) {
-    text_shape(shape, sizeof shape, &p->tensors[i]);
-    printf("  %-10s%-34s%12lld  %s\n", kinds[p->tensors[i].kind], p->tensors[i].name,
-           (long long)rt_tensor_count(&p->tensors[i]), shape);
+  for (int i = 0; i < program->ntensors; i++) {
+    text_shape(shape, sizeof shape, &program->tensors[i]);
+    printf("  %-10s%-34s%12lld  %s\n", kinds[program->tensors[i].kind], program->tensors[i].name,
+           (long long)rt_tensor_count(&program->tensors[i]), shape);
   }
 }
 
-static int print_text(const rt_program *p) {
+static int print_text(const rt_program *program) {
   printf("%s: %lld parameters\ncompiler %s, target %s, %d workers at most, program %s\n\ntensors\n",
-         p->model, (long long)rt_parameters(p), p->compiler, p->target, p->workers, p->hash);
-  print_tensors(p);
+         program->model, (long long)rt_parameters(program), program->compiler, program->target,
+         program->workers, program->hash);
+  print_tensors(program);
   printf("\nmemory, bytes\n");
   for (int i = 0; i < RT_ARENAS; i++)
-    if (is_there(p, i)) printf("  %-12s%14lld\n", arenas[i], (long long)p->arena_bytes[i]);
+    if (is_there(program, i))
+      printf("  %-12s%14lld\n", arenas[i], (long long)program->arena_bytes[i]);
   printf("  %-10s%16lld per worker\n\nentries%20s%16s%14s%14s%14s\n", "scratch",
-         (long long)p->scratch, "work bytes", "live bytes", "flop", "bytes moved", "unavoidable");
-  for (int i = 0; i < p->nentries; i++)
-    printf("  %-9s%16lld%16lld%14.4g%14.4g%14.4g\n", p->entries[i].name,
-           (long long)p->entries[i].work_bytes, (long long)p->entries[i].live_bytes,
-           p->entries[i].flop, p->entries[i].bytes, p->entries[i].least_bytes);
-  printf("\n%d kernels\n", p->nkernels);
-  for (int i = 0; i < p->nkernels; i++) {
-    printf("  %-34s", p->kernels[i]->name);
-    for (int k = 0; k < p->kernels[i]->phases; k++)
-      printf("%s%lld", k ? "+" : "", (long long)p->kernels[i]->phase[k].chunks);
-    printf(" chunks  %s\n", p->kernels[i]->source);
+         (long long)program->scratch, "work bytes", "live bytes", "flop", "bytes moved",
+         "unavoidable");
+  for (int i = 0; i < program->nentries; i++)
+    printf("  %-9s%16lld%16lld%14.4g%14.4g%14.4g\n", program->entries[i].name,
+           (long long)program->entries[i].work_bytes, (long long)program->entries[i].live_bytes,
+           program->entries[i].flop, program->entries[i].bytes, program->entries[i].least_bytes);
+  printf("\n%d kernels\n", program->nkernels);
+  for (int i = 0; i < program->nkernels; i++) {
+    printf("  %-34s", program->kernels[i]->name);
+    for (int k = 0; k < program->kernels[i]->phases; k++)
+      printf("%s%lld", k ? "+" : "", (long long)program->kernels[i]->phase[k].chunks);
+    printf(" chunks  %s\n", program->kernels[i]->source);
   }
   printf("\nsettings\n");
-  for (int i = 0; i < p->nsettings; i++)
-    printf("  %s = %s\n", p->settings[i].key, p->settings[i].value);
+  for (int i = 0; i < program->nsettings; i++)
+    printf("  %s = %s\n", program->settings[i].key, program->settings[i].value);
   return 0;
 }
 
@@ -99,40 +102,44 @@ static void json_kernel(const rt_kernel *k) {
   printf("]}");
 }
 
-static void json_tables(const rt_program *p) {
+static void json_tables(const rt_program *program) {
   printf(",\"tensors\":[");
-  for (int i = 0; i < p->ntensors; i++) printf("%s", i ? "," : ""), json_tensor(&p->tensors[i]);
+  for (int i = 0; i < program->ntensors; i++)
+    printf("%s", i ? "," : ""), json_tensor(&program->tensors[i]);
   printf("],\"entries\":[");
-  for (int i = 0; i < p->nentries; i++) {
-    const rt_entry *e = &p->entries[i];
-    printf("%s{", i ? "," : ""), pair("name", e->name);
+  for (int i = 0; i < program->nentries; i++) {
+    const rt_entry *entry = &program->entries[i];
+    printf("%s{", i ? "," : ""), pair("name", entry->name);
     printf(",\"work_bytes\":%lld,\"live_bytes\":%lld,\"flop\":%.17g,\"bytes\":%.17g,\"least_"
            "bytes\":%.17g}",
-           (long long)e->work_bytes, (long long)e->live_bytes, e->flop, e->bytes, e->least_bytes);
+           (long long)entry->work_bytes, (long long)entry->live_bytes, entry->flop, entry->bytes,
+           entry->least_bytes);
   }
   printf("],\"kernels\":[");
-  for (int i = 0; i < p->nkernels; i++) printf("%s", i ? "," : ""), json_kernel(p->kernels[i]);
+  for (int i = 0; i < program->nkernels; i++)
+    printf("%s", i ? "," : ""), json_kernel(program->kernels[i]);
   printf("],\"settings\":{");
-  for (int i = 0; i < p->nsettings; i++)
-    printf("%s", i ? "," : ""), pair(p->settings[i].key, p->settings[i].value);
+  for (int i = 0; i < program->nsettings; i++)
+    printf("%s", i ? "," : ""), pair(program->settings[i].key, program->settings[i].value);
   printf("}}\n");
 }
 
-static int print_json(const rt_program *p) {
-  printf("{\"schema\":1,"), pair("model", p->model), putchar(','), pair("compiler", p->compiler),
-      putchar(',');
-  pair("program", p->hash), putchar(','), pair("target", p->target);
+static int print_json(const rt_program *program) {
+  printf("{\"schema\":1,"), pair("model", program->model), putchar(','),
+      pair("compiler", program->compiler), putchar(',');
+  pair("program", program->hash), putchar(','), pair("target", program->target);
   printf(",\"parameters\":%lld,\"workers\":%d,\"scratch\":%lld,\"arenas\":{",
-         (long long)rt_parameters(p), p->workers, (long long)p->scratch);
+         (long long)rt_parameters(program), program->workers, (long long)program->scratch);
   for (int i = 0; i < RT_ARENAS; i++)
-    if (is_there(p, i))
-      printf("%s", i ? "," : ""), key(arenas[i]), printf("%lld", (long long)p->arena_bytes[i]);
-  printf("}"), json_tables(p);
+    if (is_there(program, i))
+      printf("%s", i ? "," : ""), key(arenas[i]),
+          printf("%lld", (long long)program->arena_bytes[i]);
+  printf("}"), json_tables(program);
   return 0;
 }
 
-static int print_source(const rt_program *p) {
-  for (const char *const *s = p->sources; s && s[0]; s += 2)
+static int print_source(const rt_program *program) {
+  for (const char *const *s = program->sources; s && s[0]; s += 2)
     printf("# ---- %s ----\n%s\n", s[0], s[1]);
   return 0;
 }

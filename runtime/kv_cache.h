@@ -20,9 +20,9 @@ typedef struct Decoder {
 } Decoder;
 
 /* For this output of entry `logits`; leaves entry NULL where the program cannot. */
-void rt_decoder_open(Decoder *c, Device *d, const rt_tensor *input, const rt_tensor *output);
+void rt_decoder_open(Decoder *decoder, Device *d, const rt_tensor *input, const rt_tensor *output);
 /* Entry `logits` has run over a window of n tokens: takes their keys and values. */
-void rt_decoder_fill(Decoder *c, int64_t n);
+void rt_decoder_fill(Decoder *decoder, int64_t n);
 /* Runs entry `decode` for the token at the next position. */
-bool rt_decoder_step(Decoder *c, int32_t token, Fault *f);
+bool rt_decoder_step(Decoder *decoder, int32_t token, Fault *f);
 #endif

@@ -31,91 +31,92 @@ void rt_curve_add(Curve *c, double step, double value) {
   c->sum = c->pending = 0;
 }
 
-static void field(Json *j, const char *key, StepRecord *r) {
+static void field(Json *json, const char *key, StepRecord *record) {
   const struct {
     const char *key;
     int64_t *whole;
     double *real;
-  } rows[] = {{"step", &r->step, NULL},
-              {"samples", &r->samples, NULL},
-              {"tokens", &r->tokens, NULL},
-              {"loss", NULL, &r->loss},
-              {"valid_loss", NULL, &r->valid_loss},
-              {"lr", NULL, &r->lr},
-              {"grad_norm", NULL, &r->norm},
-              {"scale", NULL, &r->scale},
-              {"ms", NULL, &r->milliseconds},
-              {"waited_ms", NULL, &r->waited}};
+  } rows[] = {{"step", &record->step, NULL},
+              {"samples", &record->samples, NULL},
+              {"tokens", &record->tokens, NULL},
+              {"loss", NULL, &record->loss},
+              {"valid_loss", NULL, &record->valid_loss},
+              {"lr", NULL, &record->lr},
+              {"grad_norm", NULL, &record->norm},
+              {"scale", NULL, &record->scale},
+              {"ms", NULL, &record->milliseconds},
+              {"waited_ms", NULL, &record->waited}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     if (!strcmp(key, rows[i].key)) {
-      if (rows[i].whole) rt_json_int(j, rows[i].whole);
-      else rt_json_number(j, rows[i].real);
+      if (rows[i].whole) rt_json_int(json, rows[i].whole);
+      else rt_json_number(json, rows[i].real);
       return;
     }
-  rt_json_skip(j);
+  rt_json_skip(json);
 }
 
-bool rt_metrics_line(Bytes line, StepRecord *r) {
+bool rt_metrics_line(Bytes line, StepRecord *record) {
   char key[64];
-  *r = (StepRecord){.step = -1, .loss = NAN, .valid_loss = NAN, .lr = NAN, .norm = NAN};
-  r->milliseconds = r->waited = r->scale = r->overflows = NAN;
-  Json j = rt_json(line.at, line.n);
-  if (rt_json_object(&j))
-    while (rt_json_member(&j, key, sizeof key)) field(&j, key, r);
-  return rt_json_done(&j) && r->step >= 0;
+  *record = (StepRecord){.step = -1, .loss = NAN, .valid_loss = NAN, .lr = NAN, .norm = NAN};
+  record->milliseconds = record->waited = record->scale = record->overflows = NAN;
+  Json json = rt_json(line.at, line.n);
+  if (rt_json_object(&json))
+    while (rt_json_member(&json, key, sizeof key)) field(&json, key, record);
+  return rt_json_done(&json) && record->step >= 0;
 }
 
-int64_t rt_metrics_read(Metrics *m, Bytes b, int64_t step) {
+int64_t rt_metrics_read(Metrics *metrics, Bytes bytes, int64_t step) {
   int64_t at = 0;
-  for (const uint8_t *end; at < b.n && (end = memchr(b.at + at, '\n', (size_t)(b.n - at)));) {
-    int64_t n = end - (b.at + at);
-    StepRecord r;
-    if (!rt_metrics_line((Bytes){b.at + at, n}, &r) || r.step > step) break;
-    rt_curve_add(&m->train, (double)r.step, r.loss),
-        rt_curve_add(&m->valid, (double)r.step, r.valid_loss);
+  for (const uint8_t *end;
+       at < bytes.n && (end = memchr(bytes.at + at, '\n', (size_t)(bytes.n - at)));) {
+    int64_t n = end - (bytes.at + at);
+    StepRecord record;
+    if (!rt_metrics_line((Bytes){bytes.at + at, n}, &record) || record.step > step) break;
+    rt_curve_add(&metrics->train, (double)record.step, record.loss),
+        rt_curve_add(&metrics->valid, (double)record.step, record.valid_loss);
     at += n + 1;
   }
   return at;
 }
 
-static bool open_end(Metrics *m, Fault *f) {
-  m->fd = open(m->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (m->fd >= 0) return true;
+static bool open_end(Metrics *metrics, Fault *f) {
+  metrics->fd = open(metrics->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (metrics->fd >= 0) return true;
   rt_fault(f, 401, "cannot open: %s", strerror(errno));
-  return rt_at(f, m->path, "", -1);
+  return rt_at(f, metrics->path, "", -1);
 }
 
-bool rt_metrics_open(Metrics *m, const char *run, int64_t step, Fault *f) {
-  *m = (Metrics){.fd = -1};
-  rt_join(m->path, run, "metrics.jsonl");
-  Bytes b = {0};
-  if (rt_exists(m->path)) {
-    if (!rt_map_file(m->path, 401, &b, f)) return false;
-    int64_t keep = rt_metrics_read(m, b, step);
-    bool ok = keep == b.n || rt_write_file(m->path, b.at, keep, true, f);
-    rt_unmap_file(&b);
+bool rt_metrics_open(Metrics *metrics, const char *run, int64_t step, Fault *f) {
+  *metrics = (Metrics){.fd = -1};
+  rt_join(metrics->path, run, "metrics.jsonl");
+  Bytes bytes = {0};
+  if (rt_exists(metrics->path)) {
+    if (!rt_map_file(metrics->path, 401, &bytes, f)) return false;
+    int64_t keep = rt_metrics_read(metrics, bytes, step);
+    bool ok = keep == bytes.n || rt_write_file(metrics->path, bytes.at, keep, true, f);
+    rt_unmap_file(&bytes);
     if (!ok) return false;
   }
-  return open_end(m, f);
+  return open_end(metrics, f);
 }
 
 /* What was removed can still be read while it is open. */
-bool rt_metrics_move(Metrics *m, const char *run, Fault *f) {
+bool rt_metrics_move(Metrics *metrics, const char *run, Fault *f) {
   char self[48];
-  Bytes b = {0};
+  Bytes bytes = {0};
   Fault unread = {0};
-  snprintf(self, sizeof self, "/proc/self/fd/%d", m->fd);
-  rt_map_file(self, 401, &b, &unread);
-  rt_join(m->path, run, "metrics.jsonl");
-  bool ok = rt_write_file(m->path, b.at, b.n, true, f);
-  rt_unmap_file(&b);
-  rt_metrics_close(m);
-  return ok && open_end(m, f);
+  snprintf(self, sizeof self, "/proc/self/fd/%d", metrics->fd);
+  rt_map_file(self, 401, &bytes, &unread);
+  rt_join(metrics->path, run, "metrics.jsonl");
+  bool ok = rt_write_file(metrics->path, bytes.at, bytes.n, true, f);
+  rt_unmap_file(&bytes);
+  rt_metrics_close(metrics);
+  return ok && open_end(metrics, f);
 }
 
-void rt_metrics_close(Metrics *m) {
-  if (m->fd >= 0) close(m->fd);
-  m->fd = -1;
+void rt_metrics_close(Metrics *metrics) {
+  if (metrics->fd >= 0) close(metrics->fd);
+  metrics->fd = -1;
 }
 
 static size_t put(char *line, size_t n, size_t size, const char *key, double v, bool always) {
@@ -125,28 +126,29 @@ static size_t put(char *line, size_t n, size_t size, const char *key, double v, 
   return n + (size_t)k;
 }
 
-bool rt_metrics_step(Metrics *m, const StepRecord *r, Fault *f) {
+bool rt_metrics_step(Metrics *metrics, const StepRecord *record, Fault *f) {
   char line[512];
-  size_t n = (size_t)snprintf(line, sizeof line,
-                              "{\"schema\":1,\"step\":%lld,\"samples\":%lld,\"tokens\":%lld",
-                              (long long)r->step, (long long)r->samples, (long long)r->tokens);
-  n = put(line, n, sizeof line, "loss", r->loss, true);
-  n = put(line, n, sizeof line, "valid_loss", r->valid_loss, false);
-  n = put(line, n, sizeof line, "lr", r->lr, false);
-  n = put(line, n, sizeof line, "grad_norm", r->norm, false);
-  n = put(line, n, sizeof line, "scale", r->scale, false);
-  n = put(line, n, sizeof line, "ms", r->milliseconds, false);
-  n = put(line, n, sizeof line, "waited_ms", r->waited, false);
-  n += (size_t)snprintf(line + n, sizeof line - n, "%s}\n", r->skipped ? ",\"skipped\":true" : "");
-  rt_curve_add(&m->train, (double)r->step, r->loss);
-  rt_curve_add(&m->valid, (double)r->step, r->valid_loss);
-  return rt_write_all(m->fd, line, (int64_t)n, f) || rt_at(f, m->path, "", -1);
+  size_t n = (size_t)snprintf(
+      line, sizeof line, "{\"schema\":1,\"step\":%lld,\"samples\":%lld,\"tokens\":%lld",
+      (long long)record->step, (long long)record->samples, (long long)record->tokens);
+  n = put(line, n, sizeof line, "loss", record->loss, true);
+  n = put(line, n, sizeof line, "valid_loss", record->valid_loss, false);
+  n = put(line, n, sizeof line, "lr", record->lr, false);
+  n = put(line, n, sizeof line, "grad_norm", record->norm, false);
+  n = put(line, n, sizeof line, "scale", record->scale, false);
+  n = put(line, n, sizeof line, "ms", record->milliseconds, false);
+  n = put(line, n, sizeof line, "waited_ms", record->waited, false);
+  n += (size_t)snprintf(line + n, sizeof line - n, "%s}\n",
+                        record->skipped ? ",\"skipped\":true" : "");
+  rt_curve_add(&metrics->train, (double)record->step, record->loss);
+  rt_curve_add(&metrics->valid, (double)record->step, record->valid_loss);
+  return rt_write_all(metrics->fd, line, (int64_t)n, f) || rt_at(f, metrics->path, "", -1);
 }
 
-bool rt_metrics_picture(const Metrics *m, const char *run, const char *title, Fault *f) {
+bool rt_metrics_picture(const Metrics *metrics, const char *run, const char *title, Fault *f) {
   char path[RT_PATH];
   size_t n;
-  char *text = rt_loss_svg(m, title, &n);
+  char *text = rt_loss_svg(metrics, title, &n);
   rt_join(path, run, "loss.svg");
   bool ok = rt_write_file(path, text, (int64_t)n, false, f);
   free(text);

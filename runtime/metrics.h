@@ -25,15 +25,17 @@ typedef struct StepRecord { /* NaN: not known, left out */
 
 /* Opens metrics.jsonl in the run directory; lines of later steps than `step` are dropped, the
  * others read back. */
-bool rt_metrics_open(Metrics *m, const char *run, int64_t step, Fault *f);
-bool rt_metrics_move(Metrics *m, const char *run, Fault *f); /* to a run directory made anew */
-void rt_metrics_close(Metrics *m);
-bool rt_metrics_step(Metrics *m, const StepRecord *r, Fault *f); /* allocates nothing */
-bool rt_metrics_picture(const Metrics *m, const char *run, const char *title, Fault *f);
-bool rt_metrics_line(Bytes line, StepRecord *r); /* one line of the file; false: not such a line */
+bool rt_metrics_open(Metrics *metrics, const char *run, int64_t step, Fault *f);
+bool rt_metrics_move(Metrics *metrics, const char *run,
+                     Fault *f); /* to a run directory made anew */
+void rt_metrics_close(Metrics *metrics);
+bool rt_metrics_step(Metrics *metrics, const StepRecord *record, Fault *f); /* allocates nothing */
+bool rt_metrics_picture(const Metrics *metrics, const char *run, const char *title, Fault *f);
+bool rt_metrics_line(Bytes line,
+                     StepRecord *record); /* one line of the file; false: not such a line */
 /* Lines up to `step` into the curves; how many bytes of the file they take. */
-int64_t rt_metrics_read(Metrics *m, Bytes file, int64_t step);
-char *rt_loss_svg(const Metrics *m, const char *title, size_t *n);
+int64_t rt_metrics_read(Metrics *metrics, Bytes file, int64_t step);
+char *rt_loss_svg(const Metrics *metrics, const char *title, size_t *n);
 void rt_curve_add(Curve *c, double step, double value);
 
 typedef struct Meter {   /* the progress line on stderr */
@@ -44,11 +46,11 @@ typedef struct Meter {   /* the progress line on stderr */
   double flop, peak; /* of a step; of the machine, per second, 0: not known */
 } Meter;
 
-void rt_meter_start(Meter *m, bool quiet, int64_t every, int64_t step);
+void rt_meter_start(Meter *meter, bool quiet, int64_t every, int64_t step);
 /* Prints when due; `last`: in any case. tokens: per step; limit: seconds left by --max-time,
  * infinite if none. */
-void rt_meter_step(Meter *m, const StepRecord *r, int64_t steps, int64_t tokens, double limit,
-                   bool last);
-void rt_meter_break(Meter *m); /* ends an open line, so that other text can follow */
+void rt_meter_step(Meter *meter, const StepRecord *record, int64_t steps, int64_t tokens,
+                   double limit, bool last);
+void rt_meter_break(Meter *meter); /* ends an open line, so that other text can follow */
 void rt_text_seconds(char out[32], double seconds);
 #endif

@@ -14,8 +14,8 @@
 
 static const char prefix[] = "norm2.of.";
 
-static bool is_norm(const rt_tensor *t) {
-  return t->kind == RT_OUTPUT && !strncmp(t->name, prefix, sizeof prefix - 1);
+static bool is_norm(const rt_tensor *tensor) {
+  return tensor->kind == RT_OUTPUT && !strncmp(tensor->name, prefix, sizeof prefix - 1);
 }
 
 static const char *policy(const rt_program *p) { return rt_setting_of(p, "train.on_nan"); }
@@ -49,43 +49,43 @@ static void add(char *text, size_t n, const char *piece) {
   else snprintf(text + k, n - k, "%s", k ? ", .." : "..");
 }
 
-static bool bad_at(const rt_tensor *t, const void *data, int64_t i) {
-  return !isfinite(rt_elem_get(t->elem, data, i));
+static bool bad_at(const rt_tensor *tensor, const void *data, int64_t i) {
+  return !isfinite(rt_elem_get(tensor->elem, data, i));
 }
 
 /* The layers of one kind as ranges: " 0..3 7" */
-static void text_layers(char *out, size_t n, const rt_tensor *t, const void *data, bool bad) {
-  int64_t all = rt_tensor_count(t);
+static void text_layers(char *out, size_t n, const rt_tensor *tensor, const void *data, bool bad) {
+  int64_t all = rt_tensor_count(tensor);
   size_t k = 0;
   out[0] = 0;
   for (int64_t i = 0, end; i < all; i = end) {
-    for (end = i + 1; end < all && bad_at(t, data, end) == bad_at(t, data, i);) end++;
-    if (bad_at(t, data, i) != bad || k + 48 > n) continue;
+    for (end = i + 1; end < all && bad_at(tensor, data, end) == bad_at(tensor, data, i);) end++;
+    if (bad_at(tensor, data, i) != bad || k + 48 > n) continue;
     k += (size_t)snprintf(out + k, n - k, end > i + 1 ? " %lld..%lld" : " %lld", (long long)i,
                           (long long)end - 1);
   }
 }
 
 /* One name, with the layers concerned where not all of them are. */
-static void name_one(char *text, size_t n, const rt_tensor *t, const void *data, bool bad) {
+static void name_one(char *text, size_t n, const rt_tensor *tensor, const void *data, bool bad) {
   char layers[160], piece[RT_NAME + 180];
-  int64_t all = rt_tensor_count(t), count = 0;
-  for (int64_t i = 0; i < all; i++) count += bad_at(t, data, i) == bad;
+  int64_t all = rt_tensor_count(tensor), count = 0;
+  for (int64_t i = 0; i < all; i++) count += bad_at(tensor, data, i) == bad;
   if (!count) return;
-  text_layers(layers, sizeof layers, t, data, bad);
+  text_layers(layers, sizeof layers, tensor, data, bad);
   bool whole = count == all;
-  snprintf(piece, sizeof piece, "%s%s%s%s", t->name + sizeof prefix - 1, whole ? "" : " (layers",
-           whole ? "" : layers, whole ? "" : ")");
+  snprintf(piece, sizeof piece, "%s%s%s%s", tensor->name + sizeof prefix - 1,
+           whole ? "" : " (layers", whole ? "" : layers, whole ? "" : ")");
   add(text, n, piece);
 }
 
 static void name_gradients(const Run *r, char *bad, char *clean, size_t n) {
   *bad = *clean = 0;
   for (int i = 0; i < r->p->ntensors; i++) {
-    const rt_tensor *t = &r->p->tensors[i];
-    if (!is_norm(t)) continue;
-    name_one(bad, n, t, rt_tensor_read(&r->device, t), true);
-    name_one(clean, n, t, rt_tensor_read(&r->device, t), false);
+    const rt_tensor *tensor = &r->p->tensors[i];
+    if (!is_norm(tensor)) continue;
+    name_one(bad, n, tensor, rt_tensor_read(&r->device, tensor), true);
+    name_one(clean, n, tensor, rt_tensor_read(&r->device, tensor), false);
   }
 }
 

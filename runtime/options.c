@@ -100,16 +100,17 @@ bool rt_read_time(const char *text, double *seconds) {
   return !*end;
 }
 
-static bool read_value(int i, OptionValue *v, const char *text, Fault *f) {
+static bool read_value(int i, OptionValue *value, const char *text, Fault *f) {
   char *end = (char *)"", spelled[64];
   errno = 0;
-  if (table[i].kind == MANY && v->text) text = rt_format("%s\n%s", v->text, text);
-  v->text = text;
+  if (table[i].kind == MANY && value->text) text = rt_format("%s\n%s", value->text, text);
+  value->text = text;
   bool ok = true;
   if (table[i].kind == COUNT)
-    v->count = strtoll(text, &end, 10), ok = !*end && *text && v->count >= 0 && !errno;
-  if (table[i].kind == REAL) v->real = strtod(text, &end), ok = !*end && *text && v->real >= 0;
-  if (table[i].kind == TIME) ok = rt_read_time(text, &v->real);
+    value->count = strtoll(text, &end, 10), ok = !*end && *text && value->count >= 0 && !errno;
+  if (table[i].kind == REAL)
+    value->real = strtod(text, &end), ok = !*end && *text && value->real >= 0;
+  if (table[i].kind == TIME) ok = rt_read_time(text, &value->real);
   if (ok) return true;
   spell(spelled, table[i].name);
   rt_fault(f, 103, "--%s takes %s, not `%s`", spelled,
@@ -120,26 +121,26 @@ static bool read_value(int i, OptionValue *v, const char *text, Fault *f) {
   return table[i].kind == TIME ? rt_help(f, "seconds, or 90s, 15m, 2h") : false;
 }
 
-static bool read_option(Options *o, int argc, char **argv, int *at, Fault *f) {
+static bool read_option(Options *options, int argc, char **argv, int *at, Fault *f) {
   const char *name = argv[*at] + 2, *equal = strchr(name, '=');
   int i = find(name, equal ? (size_t)(equal - name) : strlen(name));
   if (i < 0) return unknown(name, *at + 1 < argc ? argv[*at + 1] : NULL, f);
-  OptionValue *v = &o->at[i];
-  v->given = true;
+  OptionValue *value = &options->at[i];
+  value->given = true;
   if (table[i].kind == FLAG)
     return equal ? rt_fault(f, 103, "--%.*s takes no value", (int)(equal - name), name) : true;
-  if (equal) return read_value(i, v, equal + 1, f);
+  if (equal) return read_value(i, value, equal + 1, f);
   bool next = *at + 1 < argc && strncmp(argv[*at + 1], "--", 2) != 0;
-  if (table[i].kind == MAYBE && !next) return v->text = "", true;
+  if (table[i].kind == MAYBE && !next) return value->text = "", true;
   if (*at + 1 >= argc)
     return rt_fault(f, 103, "--%s needs a value: %s", name, table[i].placeholder);
-  return read_value(i, v, argv[++*at], f);
+  return read_value(i, value, argv[++*at], f);
 }
 
-static bool read_command(Options *o, const char *word, Fault *f) {
+static bool read_command(Options *options, const char *word, Fault *f) {
   int best = 4, at = -1;
   for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
-    if (!strcmp(word, commands[i].name)) return o->command = commands[i].letter, true;
+    if (!strcmp(word, commands[i].name)) return options->command = commands[i].letter, true;
     int d = rt_distance(word, commands[i].name);
     if (d < best) best = d, at = (int)i;
   }
@@ -148,33 +149,33 @@ static bool read_command(Options *o, const char *word, Fault *f) {
                  commands[at < 0 ? 0 : at].name);
 }
 
-static bool check_use(const Options *o, Fault *f) {
+static bool check_use(const Options *options, Fault *f) {
   char spelled[64];
   for (int i = 0; i < OPT_COUNT; i++) {
-    if (!o->at[i].given || strchr(table[i].commands, o->command)) continue;
+    if (!options->at[i].given || strchr(table[i].commands, options->command)) continue;
     spell(spelled, table[i].name);
     for (size_t k = 0; k < sizeof commands / sizeof *commands; k++)
-      if (commands[k].letter == o->command)
+      if (commands[k].letter == options->command)
         return rt_fault(f, 104, "--%s is no option of `%s`", spelled, commands[k].name);
   }
   return true;
 }
 
-bool rt_options_read(Options *o, int argc, char **argv, Fault *f) {
+bool rt_options_read(Options *options, int argc, char **argv, Fault *f) {
   bool command = false;
-  *o = (Options){.command = 't'};
+  *options = (Options){.command = 't'};
   for (int i = 1; i < argc; i++) {
     if (!strcmp(argv[i], "-h") || (!strcmp(argv[i], "help") && !command))
-      o->at[OPT_help].given = true;
+      options->at[OPT_help].given = true;
     else if (!strncmp(argv[i], "--", 2)) {
-      if (!read_option(o, argc, argv, &i, f)) return false;
+      if (!read_option(options, argc, argv, &i, f)) return false;
     } else if (argv[i][0] == '-') {
       rt_fault(f, 102, "unknown option %s", argv[i]);
       return rt_help(f, "--help lists all options");
     } else if (command) return rt_fault(f, 102, "one word too many: `%s`", argv[i]);
-    else if (!(command = read_command(o, argv[i], f))) return false;
+    else if (!(command = read_command(options, argv[i], f))) return false;
   }
-  return o->at[OPT_help].given || check_use(o, f);
+  return options->at[OPT_help].given || check_use(options, f);
 }
 
 void rt_options_help(const char *program, const char *model) {

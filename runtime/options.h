@@ -22,7 +22,7 @@ typedef struct Options {
   OptionValue at[OPT_COUNT];
 } Options;
 
-bool rt_options_read(Options *o, int argc, char **argv, Fault *f);
+bool rt_options_read(Options *options, int argc, char **argv, Fault *f);
 void rt_options_help(const char *program, const char *model);
 bool rt_read_time(const char *text, double *seconds);
 #endif

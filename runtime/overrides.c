@@ -29,7 +29,7 @@ static bool fits(ValueKind kind, const char *value) {
   return good && end != value && !*end;
 }
 
-static bool check(const rt_program *p, const char *key, const char *value, Fault *f) {
+static bool check(const rt_program *program, const char *key, const char *value, Fault *f) {
   static const char *const wanted[] = {"a whole number from 0", "a number above 0", "on or off",
                                        "a value"};
   _Static_assert(COUNT_OF(wanted) == ANY + 1, "words per ValueKind");
@@ -42,7 +42,7 @@ static bool check(const rt_program *p, const char *key, const char *value, Fault
     int d = rt_distance(key, open_keys[i].key);
     if (d < best) best = d, near = open_keys[i].key;
   }
-  if (rt_setting_said(p, key)) {
+  if (rt_setting_said(program, key)) {
     rt_fault(f, 103, "%s is compiled in", key);
     return rt_help(f, "compile again with --set %s=%s", key, value);
   }
@@ -50,32 +50,32 @@ static bool check(const rt_program *p, const char *key, const char *value, Fault
   return rt_help(f, near ? "did you mean %s?" : "`info` lists the settings", near);
 }
 
-static void put(rt_program *p, rt_setting *table, const char *key, const char *value) {
+static void put(rt_program *program, rt_setting *table, const char *key, const char *value) {
   int i = 0;
-  while (i < p->nsettings && strcmp(table[i].key, key)) i++;
+  while (i < program->nsettings && strcmp(table[i].key, key)) i++;
   table[i] = (rt_setting){key, value};
-  if (i == p->nsettings) p->nsettings++;
+  if (i == program->nsettings) program->nsettings++;
 }
 
 /* The text of the option: one KEY=VALUE per line. */
 bool rt_override(Run *r, Fault *f) {
-  const OptionValue *o = &r->o.at[OPT_set];
-  if (!o->given) return true;
-  char *text = rt_copy_text(o->text, strlen(o->text)), *rest = NULL;
-  rt_program *p = rt_alloc(sizeof *p);
+  const OptionValue *value = &r->o.at[OPT_set];
+  if (!value->given) return true;
+  char *text = rt_copy_text(value->text, strlen(value->text)), *rest = NULL;
+  rt_program *program = rt_alloc(sizeof *program);
   size_t lines = 1;
   for (const char *c = text; *c; c++) lines += *c == '\n';
-  *p = *r->p;
-  rt_setting *table = rt_alloc(sizeof *table * ((size_t)p->nsettings + lines));
-  memcpy(table, p->settings, sizeof *table * (size_t)p->nsettings);
-  p->settings = table;
+  *program = *r->p;
+  rt_setting *table = rt_alloc(sizeof *table * ((size_t)program->nsettings + lines));
+  memcpy(table, program->settings, sizeof *table * (size_t)program->nsettings);
+  program->settings = table;
   for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
     char *equal = strchr(line, '=');
     if (!equal) return rt_fault(f, 103, "--set takes KEY=VALUE, not `%s`", line);
     *equal = 0;
     if (!check(r->p, line, equal + 1, f)) return false;
-    put(p, table, line, equal + 1);
+    put(program, table, line, equal + 1);
   }
-  r->p = p; /* lives as long as the process */
+  r->p = program; /* lives as long as the process */
   return true;
 }

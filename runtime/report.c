@@ -20,70 +20,75 @@ static const char *const palette[] = {"#0072B2", "#D55E00", "#009E73", "#CC79A7"
                                       "#E69F00", "#56B4E9", "#000000", "#B8A800"};
 enum { COLOURS = sizeof palette / sizeof *palette };
 
-static void take(RunLog *l, const StepRecord *r) {
-  double x = (double)r->step;
-  rt_curve_add(&l->train, x, r->loss), rt_curve_add(&l->valid, x, r->valid_loss);
-  rt_curve_add(&l->lr, x, r->lr), rt_curve_add(&l->norm, x, r->norm);
-  rt_curve_add(&l->ms, x, r->milliseconds), rt_curve_add(&l->scale, x, r->scale);
-  if (isfinite(r->valid_loss) && !(r->valid_loss >= l->best))
-    l->best = r->valid_loss, l->best_step = r->step;
-  if (isfinite(r->milliseconds)) l->seconds += r->milliseconds / 1e3;
-  l->last = *r, l->lines++;
+static void take(RunLog *run_log, const StepRecord *record) {
+  double x = (double)record->step;
+  rt_curve_add(&run_log->train, x, record->loss),
+      rt_curve_add(&run_log->valid, x, record->valid_loss);
+  rt_curve_add(&run_log->lr, x, record->lr), rt_curve_add(&run_log->norm, x, record->norm);
+  rt_curve_add(&run_log->ms, x, record->milliseconds),
+      rt_curve_add(&run_log->scale, x, record->scale);
+  if (isfinite(record->valid_loss) && !(record->valid_loss >= run_log->best))
+    run_log->best = record->valid_loss, run_log->best_step = record->step;
+  if (isfinite(record->milliseconds)) run_log->seconds += record->milliseconds / 1e3;
+  run_log->last = *record, run_log->lines++;
 }
 
-static bool read_run(RunLog *l, const char *folder, Fault *f) {
+static bool read_run(RunLog *run_log, const char *folder, Fault *f) {
   char path[RT_PATH];
-  Bytes b;
-  *l = (RunLog){.name = folder, .best = NAN};
+  Bytes bytes;
+  *run_log = (RunLog){.name = folder, .best = NAN};
   rt_join(path, folder, "metrics.jsonl");
-  if (!rt_map_file(path, 201, &b, f)) return false;
-  for (int64_t at = 0; at < b.n;) {
-    const uint8_t *end = memchr(b.at + at, '\n', (size_t)(b.n - at));
-    int64_t n = end ? end - (b.at + at) : b.n - at;
-    StepRecord r;
-    if (rt_metrics_line((Bytes){b.at + at, n}, &r)) take(l, &r);
-    else l->damaged++;
+  if (!rt_map_file(path, 201, &bytes, f)) return false;
+  for (int64_t at = 0; at < bytes.n;) {
+    const uint8_t *end = memchr(bytes.at + at, '\n', (size_t)(bytes.n - at));
+    int64_t n = end ? end - (bytes.at + at) : bytes.n - at;
+    StepRecord record;
+    if (rt_metrics_line((Bytes){bytes.at + at, n}, &record)) take(run_log, &record);
+    else run_log->damaged++;
     at += n + 1;
   }
-  rt_unmap_file(&b);
-  if (l->lines) return true;
+  rt_unmap_file(&bytes);
+  if (run_log->lines) return true;
   rt_fault(f, 202, "no step is recorded here");
   return rt_at(f, path, "", -1);
 }
 
 /* ---- the page ---- */
 
-static void cell(FILE *o, const char *format, double v) {
-  fputs("<td>", o);
-  if (isfinite(v)) fprintf(o, format, v);
-  else fputs("&ndash;", o);
-  fputs("</td>", o);
+static void cell(FILE *file, const char *format, double v) {
+  fputs("<td>", file);
+  if (isfinite(v)) fprintf(file, format, v);
+  else fputs("&ndash;", file);
+  fputs("</td>", file);
 }
 
-static void row(FILE *o, const RunLog *l, int i) {
-  double steps = (double)l->lines, tokens = (double)l->last.tokens;
-  fprintf(o, "<tr><th><span style=\"color:%s\">&#9632;</span> ", palette[i % COLOURS]);
-  rt_put_escaped(o, l->name);
-  fputs("</th>", o);
-  cell(o, "%.0f", (double)l->last.step), cell(o, "%.0f", (double)l->last.samples);
-  cell(o, "%.4f", l->train.n ? l->last.loss : NAN), cell(o, "%.4f", l->best);
-  cell(o, "%.0f", isfinite(l->best) ? (double)l->best_step : NAN);
-  cell(o, "%.2f", l->seconds > 0 ? 1e3 * l->seconds / steps : NAN);
-  cell(o, "%.0f", l->seconds > 0 ? tokens / (double)l->last.step * steps / l->seconds : NAN);
-  cell(o, "%.0f", l->seconds > 0 ? l->seconds : NAN);
-  fputs("</tr>\n", o);
+static void row(FILE *file, const RunLog *run_log, int i) {
+  double steps = (double)run_log->lines, tokens = (double)run_log->last.tokens;
+  fprintf(file, "<tr><th><span style=\"color:%s\">&#9632;</span> ", palette[i % COLOURS]);
+  rt_put_escaped(file, run_log->name);
+  fputs("</th>", file);
+  cell(file, "%.0f", (double)run_log->last.step), cell(file, "%.0f", (double)run_log->last.samples);
+  cell(file, "%.4f", run_log->train.n ? run_log->last.loss : NAN),
+      cell(file, "%.4f", run_log->best);
+  cell(file, "%.0f", isfinite(run_log->best) ? (double)run_log->best_step : NAN);
+  cell(file, "%.2f", run_log->seconds > 0 ? 1e3 * run_log->seconds / steps : NAN);
+  cell(file, "%.0f",
+       run_log->seconds > 0 ? tokens / (double)run_log->last.step * steps / run_log->seconds : NAN);
+  cell(file, "%.0f", run_log->seconds > 0 ? run_log->seconds : NAN);
+  fputs("</tr>\n", file);
 }
 
-static void chart(FILE *o, const RunLog *l, int n, size_t curve, const char *title,
+static void chart(FILE *file, const RunLog *run_log, int n, size_t curve, const char *title,
                   const char *unit, bool dots) {
-  Series *s = rt_alloc(sizeof *s * (size_t)n);
+  Series *series = rt_alloc(sizeof *series * (size_t)n);
   int points = 0;
   for (int i = 0; i < n; i++) {
-    const Curve *c = (const Curve *)(const void *)((const char *)&l[i] + curve);
-    s[i] = (Series){c, l[i].name, palette[i % COLOURS], dots}, points += c->n;
+    const Curve *c = (const Curve *)(const void *)((const char *)&run_log[i] + curve);
+    series[i] = (Series){c, run_log[i].name, palette[i % COLOURS], dots}, points += c->n;
   }
-  if (points) fputs("<figure>", o), rt_chart(o, title, unit, s, n), fputs("</figure>\n", o);
-  free(s);
+  if (points)
+    fputs("<figure>", file), rt_chart(file, title, unit, series, n), fputs("</figure>\n", file);
+  free(series);
 }
 
 static const char style[] =
@@ -93,39 +98,39 @@ static const char style[] =
     "th:first-child{text-align:left}figure{margin:1.5em 0;border:1px solid #ddd}"
     "svg{display:block;width:100%;height:auto}.wide{overflow-x:auto}";
 
-static void write_page(FILE *o, const RunLog *l, int n) {
+static void write_page(FILE *file, const RunLog *run_log, int n) {
   static const char *const heads[] = {
       "run",     "step",     "samples",         "loss", "best validation", "at",
       "ms/step", "tokens/s", "seconds in steps"};
-  fprintf(o,
+  fprintf(file,
           "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
           "<meta name=\"viewport\" content=\"width=device-width\"><title>Training runs</title>\n");
-  fprintf(o,
+  fprintf(file,
           "<style>%s</style></head><body>\n<h1>Training runs</h1>\n<div class=\"wide\"><table><tr>",
           style);
-  for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) fprintf(o, "<th>%s</th>", heads[i]);
-  fputs("</tr>\n", o);
-  for (int i = 0; i < n; i++) row(o, &l[i], i);
-  fputs("</table></div>\n", o);
+  for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) fprintf(file, "<th>%s</th>", heads[i]);
+  fputs("</tr>\n", file);
+  for (int i = 0; i < n; i++) row(file, &run_log[i], i);
+  fputs("</table></div>\n", file);
   for (int i = 0; i < n; i++)
-    if (l[i].damaged) {
-      fprintf(o, "<p>%lld lines of ", (long long)l[i].damaged);
-      rt_put_escaped(o, l[i].name), fputs("/metrics.jsonl cannot be read.</p>\n", o);
+    if (run_log[i].damaged) {
+      fprintf(file, "<p>%lld lines of ", (long long)run_log[i].damaged);
+      rt_put_escaped(file, run_log[i].name), fputs("/metrics.jsonl cannot be read.</p>\n", file);
     }
-  chart(o, l, n, offsetof(RunLog, train), "Training loss", "loss", false);
-  chart(o, l, n, offsetof(RunLog, valid), "Validation loss", "loss", true);
-  chart(o, l, n, offsetof(RunLog, lr), "Learning rate", "rate", false);
-  chart(o, l, n, offsetof(RunLog, norm), "Gradient norm before clipping", "norm", false);
-  chart(o, l, n, offsetof(RunLog, scale), "Loss scale", "factor", false);
-  chart(o, l, n, offsetof(RunLog, ms), "Time per step", "ms", false);
-  fputs("</body></html>\n", o);
+  chart(file, run_log, n, offsetof(RunLog, train), "Training loss", "loss", false);
+  chart(file, run_log, n, offsetof(RunLog, valid), "Validation loss", "loss", true);
+  chart(file, run_log, n, offsetof(RunLog, lr), "Learning rate", "rate", false);
+  chart(file, run_log, n, offsetof(RunLog, norm), "Gradient norm before clipping", "norm", false);
+  chart(file, run_log, n, offsetof(RunLog, scale), "Loss scale", "factor", false);
+  chart(file, run_log, n, offsetof(RunLog, ms), "Time per step", "ms", false);
+  fputs("</body></html>\n", file);
 }
 
-bool rt_report(FILE *o, const char *const *folders, int n, Fault *f) {
-  RunLog *l = rt_alloc(sizeof *l * (size_t)n);
+bool rt_report(FILE *file, const char *const *folders, int n, Fault *f) {
+  RunLog *run_log = rt_alloc(sizeof *run_log * (size_t)n);
   bool ok = true;
-  for (int i = 0; ok && i < n; i++) ok = read_run(&l[i], folders[i], f);
-  if (ok) write_page(o, l, n);
-  free(l);
+  for (int i = 0; ok && i < n; i++) ok = read_run(&run_log[i], folders[i], f);
+  if (ok) write_page(file, run_log, n);
+  free(run_log);
   return ok;
 }

@@ -29,8 +29,8 @@ typedef struct Run {
   int folder;        /* the directory itself, whatever its name is now; -1: none yet */
 } Run;
 
-void rt_watch_start(Watch *w); /* before anything that may start a thread */
-void rt_watch_look(Watch *w);
+void rt_watch_start(Watch *watch); /* before anything that may start a thread */
+void rt_watch_look(Watch *watch);
 
 /* Many ranks (run_agree.c). Rank 0 writes, reports and decides; what depends on a clock or a signal
    is asked of all, so that all do the same. */
@@ -45,8 +45,8 @@ bool rt_everywhere(const Run *r, Fault *f);        /* all ranks have this fault;
 _Noreturn void rt_die_on_all(Run *r, Fault *f);
 
 const rt_program *rt_choose_program(const rt_program *first,
-                                    const Options *o); /* choose_program.c */
-bool rt_override(Run *r, Fault *f);                    /* --set (overrides.c) */
+                                    const Options *options); /* choose_program.c */
+bool rt_override(Run *r, Fault *f);                          /* --set (overrides.c) */
 
 /* nonfinite.c: steps whose loss or gradients are not finite */
 bool rt_guarded(const rt_program *p);     /* such a step changes nothing */
@@ -99,12 +99,13 @@ typedef struct Evaluation { /* what of the validation data, and its loss */
 
 /* What would be evaluated; batches: at most so many, 0: all. */
 Evaluation rt_evaluation(const Run *r, int64_t batches);
-int64_t rt_evaluated(const Run *r, const Evaluation *v, int64_t i); /* the i-th sample of it */
+int64_t rt_evaluated(const Run *r, const Evaluation *evaluation,
+                     int64_t i); /* the i-th sample of it */
 bool rt_separable(const Run *r); /* has a part of a batch a loss? */
-bool rt_evaluate(Run *r, Evaluation *v, Fault *f);
+bool rt_evaluate(Run *r, Evaluation *evaluation, Fault *f);
 /* outputs.c: what the model's outputs are for the samples of an evaluation */
-bool rt_outputs(Run *r, const Evaluation *v, Outputs *o, Fault *f);
-void rt_outputs_free(Outputs *o);
+bool rt_outputs(Run *r, const Evaluation *evaluation, Outputs *outputs, Fault *f);
+void rt_outputs_free(Outputs *outputs);
 
 int rt_train(Run *r);
 int rt_eval(Run *r);

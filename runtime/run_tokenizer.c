@@ -14,46 +14,46 @@ static const char *wanted(const Run *r) {
   return o->given ? o->text : rt_task_tokenizer(r->p);
 }
 
-static bool fits(const Tokenizer *t, int64_t vocab, const char *path, Fault *f) {
-  if (rt_tokenizer_limit(t) <= vocab) return true;
+static bool fits(const Tokenizer *tokenizer, int64_t vocab, const char *path, Fault *f) {
+  if (rt_tokenizer_limit(tokenizer) <= vocab) return true;
   rt_fault(f, 205, "the tokenizer has tokens up to %lld, the model takes 0 to %lld",
-           (long long)rt_tokenizer_limit(t) - 1, (long long)vocab - 1);
+           (long long)rt_tokenizer_limit(tokenizer) - 1, (long long)vocab - 1);
   return rt_at(f, path, "", -1);
 }
 
-bool rt_run_tokenizer_open(RunTokenizer *v, const Run *r, int64_t vocab, Fault *f) {
+bool rt_run_tokenizer_open(RunTokenizer *tokenizer, const Run *r, int64_t vocab, Fault *f) {
   char kept[RT_PATH];
   const char *path = wanted(r);
-  *v = (RunTokenizer){.vocab = vocab};
+  *tokenizer = (RunTokenizer){.vocab = vocab};
   rt_join(kept, r->out, "tokenizer");
   if (!r->o.at[OPT_tokenizer].given && *r->out && rt_is_folder(kept)) path = kept;
   if (!path) return true;
-  return rt_tokenizer_open(path, &v->t, NULL, f) && fits(v->t, vocab, path, f);
+  return rt_tokenizer_open(path, &tokenizer->t, NULL, f) && fits(tokenizer->t, vocab, path, f);
 }
 
-bool rt_run_tokenizer_encode(RunTokenizer *v, const char *text, Ids *out, Fault *f) {
-  Bytes b = {(const uint8_t *)text, (int64_t)strlen(text)};
-  if (v->t) rt_encode(v->t, b, true, out);
-  for (int64_t i = 0; !v->t && i < b.n; i++) {
-    if (b.at[i] >= v->vocab)
-      return rt_fault(f, 204, "the prompt's byte %d is not below %lld", b.at[i],
-                      (long long)v->vocab);
-    rt_ids_add(out, b.at[i]);
+bool rt_run_tokenizer_encode(RunTokenizer *tokenizer, const char *text, Ids *out, Fault *f) {
+  Bytes bytes = {(const uint8_t *)text, (int64_t)strlen(text)};
+  if (tokenizer->t) rt_encode(tokenizer->t, bytes, true, out);
+  for (int64_t i = 0; !tokenizer->t && i < bytes.n; i++) {
+    if (bytes.at[i] >= tokenizer->vocab)
+      return rt_fault(f, 204, "the prompt's byte %d is not below %lld", bytes.at[i],
+                      (long long)tokenizer->vocab);
+    rt_ids_add(out, bytes.at[i]);
   }
   return true;
 }
 
-void rt_run_tokenizer_put(RunTokenizer *v, int32_t token) {
-  if (v->t) rt_decode(v->t, token, &v->spelling, stdout);
-  else if (v->vocab <= 256) putchar(token);
+void rt_run_tokenizer_put(RunTokenizer *tokenizer, int32_t token) {
+  if (tokenizer->t) rt_decode(tokenizer->t, token, &tokenizer->spelling, stdout);
+  else if (tokenizer->vocab <= 256) putchar(token);
   else printf("%d ", token);
 }
 
-void rt_run_tokenizer_close(RunTokenizer *v) {
-  rt_decode_end(&v->spelling, stdout);
+void rt_run_tokenizer_close(RunTokenizer *tokenizer) {
+  rt_decode_end(&tokenizer->spelling, stdout);
   putchar('\n');
-  if (v->t) rt_tokenizer_close(v->t);
-  v->t = NULL;
+  if (tokenizer->t) rt_tokenizer_close(tokenizer->t);
+  tokenizer->t = NULL;
 }
 
 /* ---- keeping it ---- */
@@ -83,11 +83,11 @@ static bool same(Bytes a, const char *path, Fault *f) {
 
 static bool keep_file(const char *folder, const char *path, const char *name, Fault *f) {
   char to[RT_PATH];
-  Bytes b;
+  Bytes bytes;
   rt_join(to, folder, name);
-  if (!rt_map_file(path, 206, &b, f)) return false;
-  bool ok = rt_exists(to) ? same(b, to, f) : rt_write_file(to, b.at, b.n, true, f);
-  rt_unmap_file(&b);
+  if (!rt_map_file(path, 206, &bytes, f)) return false;
+  bool ok = rt_exists(to) ? same(bytes, to, f) : rt_write_file(to, bytes.at, bytes.n, true, f);
+  rt_unmap_file(&bytes);
   return ok;
 }
 
@@ -95,11 +95,11 @@ bool rt_run_tokenizer_keep(const Run *r, Fault *f) {
   char folder[RT_PATH], *files[2] = {0};
   const char *path = wanted(r);
   const rt_tensor *input = token_input(r->p);
-  Tokenizer *t;
+  Tokenizer *tokenizer;
   if (!path) return true;
-  if (!rt_tokenizer_open(path, &t, files, f)) return false;
-  bool ok = !input || fits(t, input->of_size, path, f);
-  rt_tokenizer_close(t);
+  if (!rt_tokenizer_open(path, &tokenizer, files, f)) return false;
+  bool ok = !input || fits(tokenizer, input->of_size, path, f);
+  rt_tokenizer_close(tokenizer);
   rt_join(folder, r->out, "tokenizer");
   ok = ok && rt_make_folders(folder, f);
   for (int i = 0; i < 2; i++) {

@@ -10,11 +10,12 @@ typedef struct RunTokenizer {
   int64_t vocab;
 } RunTokenizer;
 
-bool rt_run_tokenizer_open(RunTokenizer *v, const Run *r, int64_t vocab, Fault *f);
-bool rt_run_tokenizer_encode(RunTokenizer *v, const char *text, Ids *out,
+bool rt_run_tokenizer_open(RunTokenizer *tokenizer, const Run *r, int64_t vocab, Fault *f);
+bool rt_run_tokenizer_encode(RunTokenizer *tokenizer, const char *text, Ids *out,
                              Fault *f); /* a prompt as tokens */
-void rt_run_tokenizer_put(RunTokenizer *v, int32_t token);
-void rt_run_tokenizer_close(RunTokenizer *v); /* what is left of a character; then a new line */
+void rt_run_tokenizer_put(RunTokenizer *tokenizer, int32_t token);
+void rt_run_tokenizer_close(
+    RunTokenizer *tokenizer); /* what is left of a character; then a new line */
 /* Training: the tokenizer's files go into the run directory, where sampling finds them, or are the
    same as those that are there. */
 bool rt_run_tokenizer_keep(const Run *r, Fault *f);

@@ -57,179 +57,188 @@ static bool matches(const rt_tensor *out, const rt_tensor *in) {
          rt_tensor_count(out) == out->size[position] * out->size[vocab];
 }
 
-static bool find_tensors(Sampler *s, Fault *f) {
-  const rt_program *p = s->r->whole;
-  for (int i = 0; i < p->ntensors; i++)
-    for (int k = 0; k < p->ntensors; k++) {
-      const rt_tensor *in = &p->tensors[i], *out = &p->tensors[k];
-      if (s->output || in->kind != RT_INPUT || !rt_is_logits(in) || !matches(out, in)) continue;
-      s->input = in, s->output = out;
+static bool find_tensors(Sampler *sampler, Fault *f) {
+  const rt_program *program = sampler->r->whole;
+  for (int i = 0; i < program->ntensors; i++)
+    for (int k = 0; k < program->ntensors; k++) {
+      const rt_tensor *in = &program->tensors[i], *out = &program->tensors[k];
+      if (sampler->output || in->kind != RT_INPUT || !rt_is_logits(in) || !matches(out, in))
+        continue;
+      sampler->input = in, sampler->output = out;
     }
-  if (s->output) return true;
+  if (sampler->output) return true;
   rt_fault(f, 801, "this model cannot be sampled");
   return rt_help(f, "sampling needs an input [Batch, Seq] of V and an output [Batch, Seq, V]");
 }
 
 /* What this rank holds of a logical tensor. */
-static const rt_tensor *own(const Sampler *s, const rt_tensor *t) {
-  return &s->r->p->tensors[t - s->r->whole->tensors];
+static const rt_tensor *own(const Sampler *sampler, const rt_tensor *t) {
+  return &sampler->r->p->tensors[t - sampler->r->whole->tensors];
 }
 
-static const rt_tensor *logical(const Sampler *s, const rt_tensor *t) {
-  return t ? &s->r->whole->tensors[t - s->r->p->tensors] : NULL;
+static const rt_tensor *logical(const Sampler *sampler, const rt_tensor *t) {
+  return t ? &sampler->r->whole->tensors[t - sampler->r->p->tensors] : NULL;
 }
 
-static bool prepare(Sampler *s, Fault *f) {
-  Run *r = s->r;
-  s->entry = rt_entry_find(r->p, "logits");
-  if (!s->entry) return rt_fault(f, 801, "this executable has no entry `logits`");
-  if (!find_tensors(s, f)) return false;
-  int position = axis_of(s->output, s->input->dim[s->input->rank - 1]);
-  s->seq = s->input->size[s->input->rank - 1], s->vocab = s->input->of_size;
-  s->position_stride = stride_of(s->output, position);
-  s->whole = rt_alloc((size_t)(s->input->bytes + s->output->bytes));
-  s->window = rt_alloc(sizeof(int32_t) * (size_t)s->seq);
-  s->weight = rt_alloc(sizeof(double) * (size_t)s->vocab);
-  s->order = rt_alloc(sizeof(int32_t) * (size_t)s->vocab);
-  s->temperature = r->o.at[OPT_temperature].given ? r->o.at[OPT_temperature].real : 0.8;
-  s->share = r->o.at[OPT_top_p].given ? r->o.at[OPT_top_p].real : 1;
-  s->top = rt_count_option(r, OPT_top_k, 0);
+static bool prepare(Sampler *sampler, Fault *f) {
+  Run *r = sampler->r;
+  sampler->entry = rt_entry_find(r->p, "logits");
+  if (!sampler->entry) return rt_fault(f, 801, "this executable has no entry `logits`");
+  if (!find_tensors(sampler, f)) return false;
+  int position = axis_of(sampler->output, sampler->input->dim[sampler->input->rank - 1]);
+  sampler->seq = sampler->input->size[sampler->input->rank - 1],
+  sampler->vocab = sampler->input->of_size;
+  sampler->position_stride = stride_of(sampler->output, position);
+  sampler->whole = rt_alloc((size_t)(sampler->input->bytes + sampler->output->bytes));
+  sampler->window = rt_alloc(sizeof(int32_t) * (size_t)sampler->seq);
+  sampler->weight = rt_alloc(sizeof(double) * (size_t)sampler->vocab);
+  sampler->order = rt_alloc(sizeof(int32_t) * (size_t)sampler->vocab);
+  sampler->temperature = r->o.at[OPT_temperature].given ? r->o.at[OPT_temperature].real : 0.8;
+  sampler->share = r->o.at[OPT_top_p].given ? r->o.at[OPT_top_p].real : 1;
+  sampler->top = rt_count_option(r, OPT_top_k, 0);
   return true;
 }
 
 /* The part of the window that is given up when it is full. */
-static int64_t step_of(const Sampler *s) {
-  return s->decoder.entry && s->seq >= 4 ? s->seq / 4 : 1;
+static int64_t step_of(const Sampler *sampler) {
+  return sampler->decoder.entry && sampler->seq >= 4 ? sampler->seq / 4 : 1;
 }
 
-static void append(Sampler *s, int32_t token) {
-  if (s->length == s->seq) {
-    int64_t step = step_of(s);
-    s->length -= step, s->decoder.filled = 0;
-    memmove(s->window, s->window + step, sizeof(int32_t) * (size_t)s->length);
+static void append(Sampler *sampler, int32_t token) {
+  if (sampler->length == sampler->seq) {
+    int64_t step = step_of(sampler);
+    sampler->length -= step, sampler->decoder.filled = 0;
+    memmove(sampler->window, sampler->window + step, sizeof(int32_t) * (size_t)sampler->length);
   }
-  s->window[s->length++] = token;
+  sampler->window[sampler->length++] = token;
 }
 
-static bool run_window(Sampler *s, Fault *f) {
-  for (int64_t i = 0; i < s->seq; i++)
-    rt_elem_put(s->input->elem, s->whole, i, i < s->length ? s->window[i] : 0);
-  rt_tensor_keep(&s->r->device, own(s, s->input), (int)s->input->elem, s->whole);
-  s->from = s->output;
-  if (!rt_device_run(&s->r->device, s->entry, f)) return false;
-  if (s->caches) rt_decoder_fill(&s->decoder, s->length);
+static bool run_window(Sampler *sampler, Fault *f) {
+  for (int64_t i = 0; i < sampler->seq; i++)
+    rt_elem_put(sampler->input->elem, sampler->whole, i,
+                i < sampler->length ? sampler->window[i] : 0);
+  rt_tensor_keep(&sampler->r->device, own(sampler, sampler->input), (int)sampler->input->elem,
+                 sampler->whole);
+  sampler->from = sampler->output;
+  if (!rt_device_run(&sampler->r->device, sampler->entry, f)) return false;
+  if (sampler->caches) rt_decoder_fill(&sampler->decoder, sampler->length);
   return true;
 }
 
 /* A fixed rule, so that the same command gives the same text: short ends one by one. */
-static bool run_logits(Sampler *s, Fault *f) {
-  Decoder *c = &s->decoder;
-  if (!s->caches || s->length - c->filled > 1 + s->seq / 16) return run_window(s, f);
-  s->from = logical(s, c->logits);
-  while (c->filled < s->length)
-    if (!rt_decoder_step(c, s->window[c->filled], f)) return false;
+static bool run_logits(Sampler *sampler, Fault *f) {
+  Decoder *c = &sampler->decoder;
+  if (!sampler->caches || sampler->length - c->filled > 1 + sampler->seq / 16)
+    return run_window(sampler, f);
+  sampler->from = logical(sampler, c->logits);
+  while (c->filled < sampler->length)
+    if (!rt_decoder_step(c, sampler->window[c->filled], f)) return false;
   return true;
 }
 
 /* Brings the likeliest of the tokens from place i on to place i. */
-static void bring_forward(Sampler *s, int64_t i) {
+static void bring_forward(Sampler *sampler, int64_t i) {
   int64_t best = i;
-  for (int64_t k = i + 1; k < s->vocab; k++)
-    if (s->weight[s->order[k]] > s->weight[s->order[best]]) best = k;
-  int32_t token = s->order[best];
-  s->order[best] = s->order[i], s->order[i] = token;
+  for (int64_t k = i + 1; k < sampler->vocab; k++)
+    if (sampler->weight[sampler->order[k]] > sampler->weight[sampler->order[best]]) best = k;
+  int32_t token = sampler->order[best];
+  sampler->order[best] = sampler->order[i], sampler->order[i] = token;
 }
 
-static void take_logits(Sampler *s, int64_t at, int64_t n, const void *logits, int64_t stride) {
+static void take_logits(Sampler *sampler, int64_t at, int64_t n, const void *logits,
+                        int64_t stride) {
   for (int64_t i = 0; i < n; i++) {
-    s->order[at + i] = (int32_t)(at + i);
-    s->weight[at + i] = rt_elem_get(s->output->elem, logits, i * stride);
+    sampler->order[at + i] = (int32_t)(at + i);
+    sampler->weight[at + i] = rt_elem_get(sampler->output->elem, logits, i * stride);
   }
 }
 
 /* What ranks hold parts of is gathered; else no more is read than one row. */
-static void read_logits(Sampler *s) {
-  const Device *d = &s->r->device;
-  const rt_tensor *part = own(s, s->from);
-  int64_t bytes = rt_elem_bytes(s->output->elem), most = rt_span_most(d, part) / bytes - 1;
-  bool window = s->from == s->output;
-  int64_t row = window ? (s->length - 1) * s->position_stride : 0;
-  int64_t stride = stride_of(s->from, axis_of(s->from, s->input->of));
+static void read_logits(Sampler *sampler) {
+  const Device *d = &sampler->r->device;
+  const rt_tensor *part = own(sampler, sampler->from);
+  int64_t bytes = rt_elem_bytes(sampler->output->elem), most = rt_span_most(d, part) / bytes - 1;
+  bool window = sampler->from == sampler->output;
+  int64_t row = window ? (sampler->length - 1) * sampler->position_stride : 0;
+  int64_t stride = stride_of(sampler->from, axis_of(sampler->from, sampler->input->of));
   if (rt_is_placed(part)) {
-    rt_tensor_gather(d, part, s->whole);
-    take_logits(s, 0, s->vocab, s->whole + row * bytes, stride);
+    rt_tensor_gather(d, part, sampler->whole);
+    take_logits(sampler, 0, sampler->vocab, sampler->whole + row * bytes, stride);
     return;
   }
-  for (int64_t i = 0, n; i < s->vocab; i += n) {
-    n = min_i64(most / stride + 1, s->vocab - i);
-    take_logits(s, i, n,
+  for (int64_t i = 0, n; i < sampler->vocab; i += n) {
+    n = min_i64(most / stride + 1, sampler->vocab - i);
+    take_logits(sampler, i, n,
                 rt_span_read(d, part, (row + i * stride) * bytes, ((n - 1) * stride + 1) * bytes),
                 stride);
   }
 }
 
 /* How many of the likeliest `n` tokens, already in front if n < vocab, have the share `most`. */
-static int64_t cut_share(Sampler *s, int64_t n, double sum, double most) {
+static int64_t cut_share(Sampler *sampler, int64_t n, double sum, double most) {
   double have = 0;
   int64_t i = 0;
   while (i < n && have < most * sum) {
-    if (n == s->vocab) bring_forward(s, i);
-    have += s->weight[s->order[i++]];
+    if (n == sampler->vocab) bring_forward(sampler, i);
+    have += sampler->weight[sampler->order[i++]];
   }
   return i ? i : 1;
 }
 
-static double sum_of(const Sampler *s, int64_t n) {
+static double sum_of(const Sampler *sampler, int64_t n) {
   double sum = 0;
-  for (int64_t i = 0; i < n; i++) sum += s->weight[s->order[i]];
+  for (int64_t i = 0; i < n; i++) sum += sampler->weight[sampler->order[i]];
   return sum;
 }
 
-static int32_t choose(Sampler *s, double u) {
-  int64_t n = s->top && s->top < s->vocab ? s->top : s->vocab;
-  read_logits(s);
-  for (int64_t i = 0; i < (n < s->vocab ? n : 1); i++) bring_forward(s, i);
-  if (s->temperature == 0) return s->order[0];
-  double most = s->weight[s->order[0]];
+static int32_t choose(Sampler *sampler, double u) {
+  int64_t n = sampler->top && sampler->top < sampler->vocab ? sampler->top : sampler->vocab;
+  read_logits(sampler);
+  for (int64_t i = 0; i < (n < sampler->vocab ? n : 1); i++) bring_forward(sampler, i);
+  if (sampler->temperature == 0) return sampler->order[0];
+  double most = sampler->weight[sampler->order[0]];
   for (int64_t i = 0; i < n; i++)
-    s->weight[s->order[i]] = exp((s->weight[s->order[i]] - most) / s->temperature);
-  double sum = sum_of(s, n);
-  if (s->share < 1) n = cut_share(s, n, sum, s->share), sum = sum_of(s, n);
+    sampler->weight[sampler->order[i]] =
+        exp((sampler->weight[sampler->order[i]] - most) / sampler->temperature);
+  double sum = sum_of(sampler, n);
+  if (sampler->share < 1) n = cut_share(sampler, n, sum, sampler->share), sum = sum_of(sampler, n);
   for (int64_t i = 0; i < n; i++)
-    if ((u -= s->weight[s->order[i]] / sum) < 0) return s->order[i];
-  return s->order[0];
+    if ((u -= sampler->weight[sampler->order[i]] / sum) < 0) return sampler->order[i];
+  return sampler->order[0];
 }
 
-static bool start_window(Sampler *s, Fault *f) {
-  const OptionValue *prompt = &s->r->o.at[OPT_prompt];
+static bool start_window(Sampler *sampler, Fault *f) {
+  const OptionValue *prompt = &sampler->r->o.at[OPT_prompt];
   Ids ids = {0};
   bool given = prompt->given && *prompt->text;
-  if (!rt_run_tokenizer_encode(&s->tokenizer, given ? prompt->text : "\n", &ids, f)) return false;
+  if (!rt_run_tokenizer_encode(&sampler->tokenizer, given ? prompt->text : "\n", &ids, f))
+    return false;
   if (ids.n == 0) rt_ids_add(&ids, 0); /* a text without tokens: something must be first */
   for (int64_t i = 0; i < ids.n; i++) {
-    append(s, ids.at[i]);
-    if (given) rt_run_tokenizer_put(&s->tokenizer, ids.at[i]);
+    append(sampler, ids.at[i]);
+    if (given) rt_run_tokenizer_put(&sampler->tokenizer, ids.at[i]);
   }
   free(ids.at);
   return true;
 }
 
-static bool open_caches(Sampler *s, Fault *f) {
-  const OptionValue *o = &s->r->o.at[OPT_cache];
-  if (o->given && strcmp(o->text, "on") && strcmp(o->text, "off"))
-    return rt_fault(f, 103, "--cache takes on or off, not `%s`", o->text);
-  rt_decoder_open(&s->decoder, &s->r->device, own(s, s->input), own(s, s->output));
-  s->caches = s->decoder.entry && !(o->given && !strcmp(o->text, "off"));
-  if (s->decoder.entry || !o->given || strcmp(o->text, "on")) return true;
-  const char *why = rt_setting_of(s->r->p, "sample.cache");
+static bool open_caches(Sampler *sampler, Fault *f) {
+  const OptionValue *value = &sampler->r->o.at[OPT_cache];
+  if (value->given && strcmp(value->text, "on") && strcmp(value->text, "off"))
+    return rt_fault(f, 103, "--cache takes on or off, not `%s`", value->text);
+  rt_decoder_open(&sampler->decoder, &sampler->r->device, own(sampler, sampler->input),
+                  own(sampler, sampler->output));
+  sampler->caches = sampler->decoder.entry && !(value->given && !strcmp(value->text, "off"));
+  if (sampler->decoder.entry || !value->given || strcmp(value->text, "on")) return true;
+  const char *why = rt_setting_of(sampler->r->p, "sample.cache");
   return rt_fault(f, 801, "this executable samples without caches: %s", why ? why : "no entry");
 }
 
-static void say_speed(const Sampler *s, int64_t tokens, double seconds) {
-  const OptionValue *o = s->r->o.at;
-  if (!o[OPT_profile].given && (o[OPT_quiet].given || !isatty(2))) return;
+static void say_speed(const Sampler *sampler, int64_t tokens, double seconds) {
+  const OptionValue *value = sampler->r->o.at;
+  if (!value[OPT_profile].given && (value[OPT_quiet].given || !isatty(2))) return;
   fprintf(stderr, "%lld tokens in %.2f s: %.1f per second%s\n", (long long)tokens, seconds,
-          (double)tokens / seconds, s->caches ? "" : ", without caches");
+          (double)tokens / seconds, sampler->caches ? "" : ", without caches");
 }
 
 enum { CLOSED = 256 }; /* no number of a signal */
@@ -242,29 +251,29 @@ static int ends(Run *r, bool closed) {
 
 int rt_sample(Run *r) {
   Fault f = {0};
-  Sampler s = {.r = r};
-  if (!prepare(&s, &f) || !rt_start_device(r, &f) || !open_caches(&s, &f) ||
-      !rt_load_weights(r, &f) || !rt_run_tokenizer_open(&s.tokenizer, r, s.vocab, &f))
+  Sampler sampler = {.r = r};
+  if (!prepare(&sampler, &f) || !rt_start_device(r, &f) || !open_caches(&sampler, &f) ||
+      !rt_load_weights(r, &f) || !rt_run_tokenizer_open(&sampler.tokenizer, r, sampler.vocab, &f))
     rt_die_on_all(r, &f);
   int64_t tokens = rt_count_option(r, OPT_tokens, 300);
   uint64_t seed = (uint64_t)rt_count_option(r, OPT_seed, 0);
   rt_set_scalar(r, "seed", (int64_t)seed);
-  if (!start_window(&s, &f)) rt_die(&f);
+  if (!start_window(&sampler, &f)) rt_die(&f);
   double start = rt_now();
   int64_t i = 0;
   bool closed = false; /* nobody reads any more */
   int caught = 0;
   for (; i < tokens && !(caught = ends(r, closed)); i++) {
-    if (!run_logits(&s, &f)) rt_die_on_all(r, &f);
-    int32_t token = choose(&s, rt_uniform(seed, 1, (uint64_t)i));
-    append(&s, token);
-    rt_run_tokenizer_put(&s.tokenizer, token);
+    if (!run_logits(&sampler, &f)) rt_die_on_all(r, &f);
+    int32_t token = choose(&sampler, rt_uniform(seed, 1, (uint64_t)i));
+    append(&sampler, token);
+    rt_run_tokenizer_put(&sampler.tokenizer, token);
     closed = fflush(stdout) != 0;
   }
-  rt_run_tokenizer_close(&s.tokenizer);
+  rt_run_tokenizer_close(&sampler.tokenizer);
   fflush(stdout);
-  say_speed(&s, i, rt_now() - start);
+  say_speed(&sampler, i, rt_now() - start);
   if (!rt_finish(r, NULL, &f)) rt_die_on_all(r, &f);
-  free(s.window), free(s.weight), free(s.order), free(s.whole);
+  free(sampler.window), free(sampler.weight), free(sampler.order), free(sampler.whole);
   return caught && caught != CLOSED ? 128 + caught : 0;
 }

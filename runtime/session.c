@@ -44,14 +44,14 @@ static bool same_data(Run *r, Fault *f) {
 
 bool rt_open_data(Run *r, Fault *f) {
   const char *shuffle = text_option(r, OPT_shuffle);
-  DataOptions o = {text_option(r, OPT_data), text_option(r, OPT_valid), text_option(r, OPT_format),
-                   -1};
+  DataOptions options = {text_option(r, OPT_data), text_option(r, OPT_valid),
+                         text_option(r, OPT_format), -1};
   if (shuffle) {
-    o.shuffle = !strcmp(shuffle, "on");
-    if (!o.shuffle && strcmp(shuffle, "off"))
+    options.shuffle = !strcmp(shuffle, "on");
+    if (!options.shuffle && strcmp(shuffle, "off"))
       return rt_fault(f, 103, "--shuffle takes on or off, not `%s`", shuffle);
   }
-  return rt_comm_all(&r->comm, "open the data", rt_data_open(&r->data, r->whole, &o, f), f) &&
+  return rt_comm_all(&r->comm, "open the data", rt_data_open(&r->data, r->whole, &options, f), f) &&
          same_data(r, f);
 }
 
@@ -75,13 +75,13 @@ static int own_cpus(const Run *r) {
 }
 
 /* --device cpu, gpu or gpu:N; number -1: by the rank's own number. */
-static bool choose_device(const Run *r, DeviceOptions *o, Fault *f) {
+static bool choose_device(const Run *r, DeviceOptions *options, Fault *f) {
   const char *text = text_option(r, OPT_device);
   char *end = (char *)"";
   bool gpu = text && !strncmp(text, "gpu", 3), cpu = text && !strcmp(text, "cpu");
-  o->number = -1;
-  if (gpu && text[3] == ':' && text[4]) o->number = (int)strtol(text + 4, &end, 10);
-  if (text && !cpu && (!gpu || *end || o->number < -1 || (text[3] && !text[4])))
+  options->number = -1;
+  if (gpu && text[3] == ':' && text[4]) options->number = (int)strtol(text + 4, &end, 10);
+  if (text && !cpu && (!gpu || *end || options->number < -1 || (text[3] && !text[4])))
     return rt_fault(f, 103, "--device takes cpu, gpu or gpu:N, not `%s`", text);
   if (!text || gpu == (r->p->sm > 0)) return true;
   rt_fault(f, 103, "--device %s: this executable was compiled for %s", text, r->p->target);
@@ -100,15 +100,15 @@ bool rt_start_device(Run *r, Fault *f) {
                     (long long)threads, r->p->workers);
   if (threads > r->p->workers) threads = r->p->workers;
   bool check = r->o.at[OPT_check_memory].given || debugging("arena");
-  DeviceOptions o = {.threads = threads > 1 ? (int)threads : 1,
-                     .samples = samples(r),
-                     .check = check,
-                     .no_graph = r->o.at[OPT_no_graph].given,
-                     .careful = debugging("launch"),
-                     .waited = debugging("waited"),
-                     .kernels = text_option(r, OPT_kernels)};
-  bool ok = choose_device(r, &o, f) && rt_device_start(&r->device, r->p, &r->comm, &o, f) &&
-            start_trace(r, f);
+  DeviceOptions options = {.threads = threads > 1 ? (int)threads : 1,
+                           .samples = samples(r),
+                           .check = check,
+                           .no_graph = r->o.at[OPT_no_graph].given,
+                           .careful = debugging("launch"),
+                           .waited = debugging("waited"),
+                           .kernels = text_option(r, OPT_kernels)};
+  bool ok = choose_device(r, &options, f) &&
+            rt_device_start(&r->device, r->p, &r->comm, &options, f) && start_trace(r, f);
   r->device.first = r->first;
   return rt_comm_all(&r->comm, "start the device", ok, f) && rt_device_join(&r->device, f);
 }
@@ -189,16 +189,16 @@ bool rt_hold_folder(Run *r, bool fresh, Fault *f) {
 /* ---- tensors and entries ---- */
 
 void rt_set_scalar(Run *r, const char *name, int64_t v) {
-  const rt_tensor *t = rt_tensor_find(r->p, name);
-  if (!t) return;
-  void *data = rt_tensor_write(&r->device, t);
-  if (t->elem == RT_I64) memcpy(data, &v, sizeof v); /* a double would not hold every seed */
-  else rt_elem_put(t->elem, data, 0, (double)v);
+  const rt_tensor *tensor = rt_tensor_find(r->p, name);
+  if (!tensor) return;
+  void *data = rt_tensor_write(&r->device, tensor);
+  if (tensor->elem == RT_I64) memcpy(data, &v, sizeof v); /* a double would not hold every seed */
+  else rt_elem_put(tensor->elem, data, 0, (double)v);
 }
 
 double rt_get_output(const Run *r, const char *name) {
-  const rt_tensor *t = rt_tensor_find(r->p, name);
-  return t ? rt_elem_get(t->elem, rt_tensor_read(&r->device, t), 0) : NAN;
+  const rt_tensor *tensor = rt_tensor_find(r->p, name);
+  return tensor ? rt_elem_get(tensor->elem, rt_tensor_read(&r->device, tensor), 0) : NAN;
 }
 
 int64_t rt_parameters(const rt_program *p) { /* of all ranks together */
@@ -209,22 +209,22 @@ int64_t rt_parameters(const rt_program *p) { /* of all ranks together */
 }
 
 const rt_entry *rt_need_entry(const Run *r, const char *name, Fault *f) {
-  const rt_entry *e = rt_entry_find(r->p, name);
-  if (!e) rt_fault(f, 801, "this executable has no entry `%s`", name);
-  return e;
+  const rt_entry *entry = rt_entry_find(r->p, name);
+  if (!entry) rt_fault(f, 801, "this executable has no entry `%s`", name);
+  return entry;
 }
 
 /* What a program keeps beside its parameters follows from them, once they are read. */
 bool rt_refresh(Run *r, Fault *f) {
-  const rt_entry *e = rt_entry_find(r->p, "refresh");
-  return !e || rt_device_run(&r->device, e, f);
+  const rt_entry *entry = rt_entry_find(r->p, "refresh");
+  return !entry || rt_device_run(&r->device, entry, f);
 }
 
 bool rt_initialise(Run *r, Fault *f) {
-  const rt_entry *e = rt_need_entry(r, "init", f);
+  const rt_entry *entry = rt_need_entry(r, "init", f);
   rt_set_scalar(r, "seed", (int64_t)r->at.seed);
   rt_set_scalar(r, "step", 0);
-  if (!e || !rt_device_run(&r->device, e, f)) return false;
+  if (!entry || !rt_device_run(&r->device, entry, f)) return false;
   if (!r->o.at[OPT_init].given) return true;
   bool ok = rt_weights_load(r->o.at[OPT_init].text, &r->device, f);
   return rt_comm_all(&r->comm, "read the weights", ok, f) && rt_refresh(r, f);
@@ -251,8 +251,8 @@ static void report_frame(const char *name, int64_t predicted, int64_t touched, i
 }
 
 static int64_t predicted_of(const rt_program *p, int row) { /* rows of Device.touched */
-  const rt_entry *e = &p->entries[row % p->nentries];
-  return row < p->nentries ? e->work_bytes : e->host_bytes;
+  const rt_entry *entry = &p->entries[row % p->nentries];
+  return row < p->nentries ? entry->work_bytes : entry->host_bytes;
 }
 
 /* Turns what entries touched here into what they did on the rank that left most of its own room:
@@ -276,11 +276,11 @@ static void report_memory(Run *r) {
   if (!rt_is_first(r)) return;
   fprintf(stderr, "%-8s %14s %14s %14s\n", "entry", "predicted", "touched", "live");
   for (int i = 0; i < r->p->nentries; i++) {
-    const rt_entry *e = &r->p->entries[i];
-    if (touched[i]) report_frame(e->name, e->work_bytes, touched[i], e->live_bytes);
+    const rt_entry *entry = &r->p->entries[i];
+    if (touched[i]) report_frame(entry->name, entry->work_bytes, touched[i], entry->live_bytes);
     const int64_t *moved = &r->device.moved[2 * i];
     int64_t host = touched[i + r->p->nentries];
-    if (host) report_frame("  host", e->host_bytes, host, e->host_live_bytes);
+    if (host) report_frame("  host", entry->host_bytes, host, entry->host_live_bytes);
     if (moved[0] || moved[1])
       fprintf(stderr, "  %-6s %14lld bytes down, %lld up\n", "moved", (long long)moved[0],
               (long long)moved[1]);
@@ -294,8 +294,9 @@ static void report_memory(Run *r) {
 static void tell_missing(const Run *r, const Outputs *outputs) {
   bool of_model = false;
   for (int i = 0; i < r->p->ntensors; i++) {
-    const rt_tensor *t = &r->p->tensors[i];
-    of_model |= !outputs && !strncmp(t->name, "out.", 4) && !rt_is_computed(&r->device, t);
+    const rt_tensor *tensor = &r->p->tensors[i];
+    of_model |=
+        !outputs && !strncmp(tensor->name, "out.", 4) && !rt_is_computed(&r->device, tensor);
   }
   if (of_model)
     fprintf(stderr, "note: the model's outputs are not in the dump: `eval --dump FILE` computes "

@@ -35,29 +35,30 @@ static void end_by(int number) {
 }
 
 static void *wait_for(void *argument) {
-  Watch *w = argument;
+  Watch *watch = argument;
   sigset_t set = stopping();
   double first = 0, grace = rt_seconds_of("SHARDC_GRACE", 1);
   for (;;) {
     int number = 0;
     if (sigwait(&set, &number)) continue;
-    if (!atomic_load(&w->looks)) end_by(number);
-    if (atomic_load(&w->caught)) {
+    if (!atomic_load(&watch->looks)) end_by(number);
+    if (atomic_load(&watch->caught)) {
       if (rt_now() - first >= grace) _exit(128 + number);
       continue;
     }
     first = rt_now();
-    atomic_store(&w->caught, number);
+    atomic_store(&watch->caught, number);
     say("\nstopping after this step; another signal after a second leaves at once\n");
   }
 }
 
-void rt_watch_start(Watch *w) {
+void rt_watch_start(Watch *watch) {
   sigset_t set = stopping();
   pthread_sigmask(SIG_BLOCK, &set, NULL);
   signal(SIGPIPE, SIG_IGN); /* a closed terminal must not end a training run */
   signal(SIGXFSZ, SIG_IGN); /* nor a limit of file sizes: the write says so */
-  if (pthread_create(&w->thread, NULL, wait_for, w)) pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+  if (pthread_create(&watch->thread, NULL, wait_for, watch))
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }
 
-void rt_watch_look(Watch *w) { atomic_store(&w->looks, true); }
+void rt_watch_look(Watch *watch) { atomic_store(&watch->looks, true); }

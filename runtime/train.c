@@ -34,56 +34,56 @@ typedef struct Train {
   Meter meter;
 } Train;
 
-static void trace_data(const Train *t) {
-  const Run *r = t->r;
+static void trace_data(const Train *train) {
+  const Run *r = train->r;
   double begin, end;
   if (r->device.trace && rt_data_read_at(&r->data, &begin, &end))
-    rt_trace_data(r->device.trace, r->at.step + 1, begin, end, rt_now() - t->began);
+    rt_trace_data(r->device.trace, r->at.step + 1, begin, end, rt_now() - train->began);
 }
 
 /* The data of the next step, before ranks ask each other whether it is to be: one that cannot read
    its part ends the run on all, with the state so far saved. */
-static bool fill(Train *t, Fault *f) {
-  Run *r = t->r;
+static bool fill(Train *train, Fault *f) {
+  Run *r = train->r;
   int64_t cursor = r->o.at[OPT_overfit_batch].given ? 0 : r->at.samples;
-  t->allocated = rt_allocations ? rt_allocations() : 0;
-  t->began = rt_now(), t->waited = rt_comm_waited(&r->comm), f->code = 0;
-  if (r->at.step >= t->steps) return true;
+  train->allocated = rt_allocations ? rt_allocations() : 0;
+  train->began = rt_now(), train->waited = rt_comm_waited(&r->comm), f->code = 0;
+  if (r->at.step >= train->steps) return true;
   if (!rt_data_fill(&r->data, &r->data.train, &r->device, cursor, &r->at.seed, f)) return false;
-  trace_data(t);
-  if (!r->o.at[OPT_overfit_batch].given && r->at.step + 1 < t->steps)
+  trace_data(train);
+  if (!r->o.at[OPT_overfit_batch].given && r->at.step + 1 < train->steps)
     rt_data_ahead(&r->data, &r->data.train, cursor + r->data.batch, &r->at.seed);
   return true;
 }
 
 /* Of the step that was run, seconds for which its kernels waited for messages. */
-static double waited(const Train *t) {
-  const Device *d = &t->r->device;
-  return d->kind->waited ? d->kind->waited(d) : rt_comm_waited(&t->r->comm) - t->waited;
+static double waited(const Train *train) {
+  const Device *d = &train->r->device;
+  return d->kind->waited ? d->kind->waited(d) : rt_comm_waited(&train->r->comm) - train->waited;
 }
 
 /* Are the second moments steady after this step of warm-up? */
-static bool look(Train *t, Fault *f) {
-  Run *r = t->r;
+static bool look(Train *train, Fault *f) {
+  Run *r = train->r;
   int64_t done = r->at.step + 1;
-  if (!t->looks || done % t->looks || r->at.step >= t->freeze) return true;
+  if (!train->looks || done % train->looks || r->at.step >= train->freeze) return true;
   if (!rt_device_run(&r->device, rt_entry_find(r->p, "step.look"), f)) return false;
-  t->freeze = rt_freeze(r);
-  if (t->freeze == done && rt_is_first(r))
+  train->freeze = rt_freeze(r);
+  if (train->freeze == done && rt_is_first(r))
     fprintf(stderr, "note: the second moments are steady: frozen after %lld steps\n",
             (long long)done);
   return true;
 }
 
-static bool one_step(Train *t, StepRecord *record, Fault *f) {
-  Run *r = t->r;
+static bool one_step(Train *train, StepRecord *record, Fault *f) {
+  Run *r = train->r;
   if (r->device.trace) rt_trace_step(r->device.trace, r->at.step + 1);
   rt_set_scalar(r, "seed", (int64_t)r->at.seed);
   rt_set_scalar(r, "step", r->at.step);
-  bool frozen = t->frozen && r->at.step >= t->freeze;
-  if (!rt_device_run(&r->device, frozen ? t->frozen : t->step, f)) return false;
+  bool frozen = train->frozen && r->at.step >= train->freeze;
+  if (!rt_device_run(&r->device, frozen ? train->frozen : train->step, f)) return false;
   if (r->device.trace) rt_trace_stepped(r->device.trace, r->at.step + 1);
-  if (!look(t, f)) return false;
+  if (!look(train, f)) return false;
   *record = (StepRecord){.step = r->at.step + 1,
                          .samples = r->at.samples + r->data.batch,
                          .tokens = r->at.tokens + r->data.batch * r->data.tokens,
@@ -94,11 +94,11 @@ static bool one_step(Train *t, StepRecord *record, Fault *f) {
                          .scale = rt_get_output(r, "loss.scale"),
                          .overflows = rt_get_output(r, "loss.skipped"),
                          .skipped = rt_overflowed(r),
-                         .milliseconds = 1e3 * (rt_now() - t->began),
-                         .waited = 1e3 * waited(t)};
-  if (rt_allocations && rt_allocations() != t->allocated)
+                         .milliseconds = 1e3 * (rt_now() - train->began),
+                         .waited = 1e3 * waited(train)};
+  if (rt_allocations && rt_allocations() != train->allocated)
     return rt_fault(f, 703, "step %lld allocated memory %zu times", (long long)record->step,
-                    rt_allocations() - t->allocated);
+                    rt_allocations() - train->allocated);
   return true;
 }
 
@@ -108,64 +108,64 @@ static void advance(Run *r, const StepRecord *record) {
 }
 
 /* Asked of all ranks: the larger reason counts. */
-static Stop why_stop(const Train *t, bool filled) {
-  Run *r = t->r;
-  if (r->at.step >= t->steps) return DONE;
+static Stop why_stop(const Train *train, bool filled) {
+  Run *r = train->r;
+  if (r->at.step >= train->steps) return DONE;
   Stop mine = !filled                         ? NO_DATA
               : atomic_load(&r->watch.caught) ? SIGNAL
-              : rt_now() >= t->limit          ? TIME_UP
+              : rt_now() >= train->limit      ? TIME_UP
                                               : GO_ON;
   return (Stop)rt_comm_max(&r->comm, "whether to stop", mine);
 }
 
-static bool write_metrics(Train *t, const StepRecord *record, Fault *f) {
-  return !rt_is_first(t->r) || rt_metrics_step(&t->metrics, record, f);
+static bool write_metrics(Train *train, const StepRecord *record, Fault *f) {
+  return !rt_is_first(train->r) || rt_metrics_step(&train->metrics, record, f);
 }
 
-static bool point_at_saved(const Train *t, Fault *f) {
+static bool point_at_saved(const Train *train, Fault *f) {
   char folder[RT_PATH];
   char cause[sizeof f->help];
   snprintf(cause, sizeof cause, "%.480s%s", f->help, *f->help ? "; " : "");
-  if (t->saved < 0)
+  if (train->saved < 0)
     return rt_help(f, "%.500snothing was saved%s", cause,
                    *cause || f->code / 100 != 6
                        ? ""
                        : "; a smaller learning rate, warm-up or `clip` often helps");
-  rt_checkpoint_path(folder, t->r->out, t->saved);
+  rt_checkpoint_path(folder, train->r->out, train->saved);
   return rt_help(f, "%.300sthe last good checkpoint is %.330s", cause, folder);
 }
 
 /* Says which tensors hold numbers that are not finite and which do not: the boundary shows where it
  * began. */
-static bool not_finite(Train *t, int code, const char *what, Fault *f) {
+static bool not_finite(Train *train, int code, const char *what, Fault *f) {
   char bad[240], clean[240];
-  rt_check_finite(&t->r->device, 1 << RT_PARAM | 1 << RT_STATE | 1 << RT_OUTPUT, bad, sizeof bad,
-                  clean, sizeof clean);
+  rt_check_finite(&train->r->device, 1 << RT_PARAM | 1 << RT_STATE | 1 << RT_OUTPUT, bad,
+                  sizeof bad, clean, sizeof clean);
   rt_fault(f, code, "%s after step %lld is not finite\n  not finite: %s\n  clean: %s", what,
-           (long long)t->r->at.step, *bad ? bad : "none", *clean ? clean : "none");
-  rt_everywhere(t->r, f);
-  return point_at_saved(t, f);
+           (long long)train->r->at.step, *bad ? bad : "none", *clean ? clean : "none");
+  rt_everywhere(train->r, f);
+  return point_at_saved(train, f);
 }
 
 /* The name that the run directory has now, on rank 0. */
-static bool find_run(Train *t, Fault *f) {
-  Run *r = t->r;
+static bool find_run(Train *train, Fault *f) {
+  Run *r = train->r;
   char before[RT_PATH];
   memcpy(before, r->out, sizeof before);
   Whereabouts now = rt_find_folder(r, f);
   if (now == FOLDER_STAYED || now == FOLDER_LOST) return now == FOLDER_STAYED;
-  rt_meter_break(&t->meter);
+  rt_meter_break(&train->meter);
   fprintf(stderr, "note: the run directory %s is %s %s\n", before,
           now == FOLDER_MOVED ? "now" : "gone: the run goes on in", r->out);
-  return now == FOLDER_MOVED || rt_metrics_move(&t->metrics, r->out, f);
+  return now == FOLDER_MOVED || rt_metrics_move(&train->metrics, r->out, f);
 }
 
 /* Again if the directory was moved meanwhile. */
-static bool save_where_it_is(Train *t, Fault *f) {
-  Run *r = t->r;
+static bool save_where_it_is(Train *train, Fault *f) {
+  Run *r = train->r;
   for (char before[RT_PATH] = "";;) {
     Fault lost = {0};
-    bool found = !rt_is_first(r) || find_run(t, &lost);
+    bool found = !rt_is_first(r) || find_run(train, &lost);
     if (!rt_comm_decide(&r->comm, "the run directory", found, r->out, sizeof r->out, &lost))
       return *f = lost, false;
     if (!strcmp(before, r->out)) return false;
@@ -174,97 +174,98 @@ static bool save_where_it_is(Train *t, Fault *f) {
   }
 }
 
-static bool save(Train *t, Fault *f) {
+static bool save(Train *train, Fault *f) {
   char bad[240], clean[240];
-  if (t->saved == t->r->at.step || !t->saves) return true;
-  if (rt_check_finite(&t->r->device, 1 << RT_PARAM | 1 << RT_STATE, bad, sizeof bad, clean,
+  if (train->saved == train->r->at.step || !train->saves) return true;
+  if (rt_check_finite(&train->r->device, 1 << RT_PARAM | 1 << RT_STATE, bad, sizeof bad, clean,
                       sizeof clean))
-    return not_finite(t, 602, "a tensor", f);
-  if (!save_where_it_is(t, f)) return false;
-  t->saved = t->r->at.step;
-  if (rt_is_first(t->r)) rt_checkpoint_rotate(t->r->out, t->saved, (int)t->keep);
+    return not_finite(train, 602, "a tensor", f);
+  if (!save_where_it_is(train, f)) return false;
+  train->saved = train->r->at.step;
+  if (rt_is_first(train->r)) rt_checkpoint_rotate(train->r->out, train->saved, (int)train->keep);
   return true;
 }
 
 /* A step that is not finite: left out while that is allowed, else the run ends. What is saved then
  * is the state before it. */
-static bool handle_fault(Train *t, StepRecord *record, Fault *f) {
-  Run *r = t->r;
-  rt_meter_break(&t->meter);
+static bool handle_fault(Train *train, StepRecord *record, Fault *f) {
+  Run *r = train->r;
+  rt_meter_break(&train->meter);
   if (!rt_guarded(r->p)) {
     advance(r, record);
-    write_metrics(t, record, f);
-    return not_finite(t, 601, "the loss", f);
+    write_metrics(train, record, f);
+    return not_finite(train, 601, "the loss", f);
   }
   Fault unsaved = {0};
   rt_report_nonfinite(r, record, f);
   rt_everywhere(r, f);
   record->skipped = true;
-  if (t->skipped++ < t->may_skip) {
+  if (train->skipped++ < train->may_skip) {
     rt_help(f, "%lld of %lld steps in a row that may be left out (on_nan skip)",
-            (long long)t->skipped, (long long)t->may_skip);
+            (long long)train->skipped, (long long)train->may_skip);
     rt_print_fault(f, "warning");
     return true;
   }
-  if (r->at.step > 0 && !save(t, &unsaved)) rt_print_fault(&unsaved, "warning");
-  write_metrics(t, record, &unsaved);
-  return point_at_saved(t, f);
+  if (r->at.step > 0 && !save(train, &unsaved)) rt_print_fault(&unsaved, "warning");
+  write_metrics(train, record, &unsaved);
+  return point_at_saved(train, f);
 }
 
-static bool evaluate(Train *t, StepRecord *record, Fault *f) {
-  Evaluation v = rt_evaluation(t->r, t->eval_batches);
-  if (!rt_evaluate(t->r, &v, f)) return false;
-  if (!v.samples) return true; /* stopped by a signal */
-  record->valid_loss = t->r->at.valid_loss = v.loss;
-  t->evaluated = v.samples;
+static bool evaluate(Train *train, StepRecord *record, Fault *f) {
+  Evaluation evaluation = rt_evaluation(train->r, train->eval_batches);
+  if (!rt_evaluate(train->r, &evaluation, f)) return false;
+  if (!evaluation.samples) return true; /* stopped by a signal */
+  record->valid_loss = train->r->at.valid_loss = evaluation.loss;
+  train->evaluated = evaluation.samples;
   return true;
 }
 
-static bool can_evaluate(const Train *t) {
-  return t->r->data.valid.samples > 0 && rt_entry_find(t->r->p, "eval");
+static bool can_evaluate(const Train *train) {
+  return train->r->data.valid.samples > 0 && rt_entry_find(train->r->p, "eval");
 }
 
 static bool due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
 
 /* Data that cannot be read ends the run; what was trained so far stays. */
-static bool keep_state(Train *t, Fault *f) {
+static bool keep_state(Train *train, Fault *f) {
   Fault unsaved = {0};
-  if (t->r->at.step > 0 && !save(t, &unsaved)) rt_print_fault(&unsaved, "warning");
-  return f->help[0] ? false : point_at_saved(t, f);
+  if (train->r->at.step > 0 && !save(train, &unsaved)) rt_print_fault(&unsaved, "warning");
+  return f->help[0] ? false : point_at_saved(train, f);
 }
 
 /* Everything between two steps. */
-static bool after_step(Train *t, StepRecord *record, Stop stop, Fault *f) {
-  int64_t step = t->r->at.step;
+static bool after_step(Train *train, StepRecord *record, Stop stop, Fault *f) {
+  int64_t step = train->r->at.step;
   bool ends = stop == DONE || stop == TIME_UP,
-       evaluates = can_evaluate(t) && (ends || due(step, t->eval_every));
-  bool evaluated = !evaluates || stop == SIGNAL || evaluate(t, record, f);
+       evaluates = can_evaluate(train) && (ends || due(step, train->eval_every));
+  bool evaluated = !evaluates || stop == SIGNAL || evaluate(train, record, f);
   if (!evaluated && f->code / 100 == 2) {
     Fault unwritten;
-    write_metrics(t, record, &unwritten);
-    return keep_state(t, f);
+    write_metrics(train, record, &unwritten);
+    return keep_state(train, f);
   }
-  if (!evaluated || !write_metrics(t, record, f)) return false;
-  if ((stop != GO_ON || due(step, t->save_every)) && !save(t, f)) return false;
-  rt_meter_step(&t->meter, record, t->steps, t->r->data.batch * t->r->data.tokens,
-                t->limit - rt_now(), stop != GO_ON);
-  if (rt_is_first(t->r) && (evaluates || stop != GO_ON))
-    return find_run(t, f) && rt_metrics_picture(&t->metrics, t->r->out, t->r->p->model, f);
+  if (!evaluated || !write_metrics(train, record, f)) return false;
+  if ((stop != GO_ON || due(step, train->save_every)) && !save(train, f)) return false;
+  rt_meter_step(&train->meter, record, train->steps, train->r->data.batch * train->r->data.tokens,
+                train->limit - rt_now(), stop != GO_ON);
+  if (rt_is_first(train->r) && (evaluates || stop != GO_ON))
+    return find_run(train, f) &&
+           rt_metrics_picture(&train->metrics, train->r->out, train->r->p->model, f);
   return true;
 }
 
-static bool loop(Train *t, Stop *stop, Fault *f) {
+static bool loop(Train *train, Stop *stop, Fault *f) {
   StepRecord record;
-  for (bool filled; filled = fill(t, f), (*stop = why_stop(t, filled)) == GO_ON;) {
-    if (!one_step(t, &record, f)) return false;
-    if (rt_step_is_finite(t->r->p, &record)) t->skipped = 0;
-    else if (!record.skipped && !handle_fault(t, &record, f)) return false;
-    advance(t->r, &record);
-    if (!after_step(t, &record, *stop = why_stop(t, true), f)) return false;
+  for (bool filled; filled = fill(train, f), (*stop = why_stop(train, filled)) == GO_ON;) {
+    if (!one_step(train, &record, f)) return false;
+    if (rt_step_is_finite(train->r->p, &record)) train->skipped = 0;
+    else if (!record.skipped && !handle_fault(train, &record, f)) return false;
+    advance(train->r, &record);
+    if (!after_step(train, &record, *stop = why_stop(train, true), f)) return false;
     if (*stop != GO_ON) return true;
   }
-  if (*stop == NO_DATA) return rt_data_lost(t->r, f), keep_state(t, f);
-  return *stop == DONE || save(t, f); /* before the first step, or while one was evaluated */
+  if (*stop == NO_DATA) return rt_data_lost(train->r, f), keep_state(train, f);
+  return *stop == DONE || save(train, f); /* before the first step, or while one was evaluated */
 }
 
 /* ---- before the loop ---- */
@@ -291,22 +292,22 @@ static bool begin_anew(Run *r, Fault *f) {
 }
 
 /* Loads from the run's own directory (auto), another run's, or one checkpoint. */
-static bool load_resumed(Train *t, Fault *f) {
-  Run *r = t->r;
+static bool load_resumed(Train *train, Fault *f) {
+  Run *r = train->r;
   const char *from = r->o.at[OPT_resume].text;
   bool automatic = !*from || !strcmp(from, "auto"), run = automatic || holds_checkpoints(from);
   if (automatic) from = r->out;
   bool ok = run ? rt_checkpoint_load_newest(from, &r->device, &r->at, f)
                 : rt_checkpoint_load(from, &r->device, &r->at, f);
   if (!ok && automatic && f->code == 501) return begin_anew(r, f);
-  if (ok && run && !strcmp(from, r->out)) t->saved = r->at.step;
+  if (ok && run && !strcmp(from, r->out)) train->saved = r->at.step;
   return ok && rt_refresh(r, f);
 }
 
 /* What goes on where it stopped, but not as it was; checkpoints of old runtimes do not tell. */
-static void tell_differences(const Train *t, const Progress *own) {
-  const Progress *then = &t->r->at;
-  if (!then->step || !rt_is_first(t->r)) return;
+static void tell_differences(const Train *train, const Progress *own) {
+  const Progress *then = &train->r->at;
+  if (!then->step || !rt_is_first(train->r)) return;
   if (then->data && then->data != own->data)
     fprintf(stderr, "note: the resumed run read other data, or in another order (files, --valid, "
                     "--shuffle, length of samples)\n");
@@ -315,12 +316,12 @@ static void tell_differences(const Train *t, const Progress *own) {
             own->optimizer);
 }
 
-static bool resume(Train *t, Fault *f) {
-  Run *r = t->r;
+static bool resume(Train *train, Fault *f) {
+  Run *r = train->r;
   const OptionValue *seed = &r->o.at[OPT_seed];
   Progress own = r->at;
-  if (!load_resumed(t, f)) return false;
-  tell_differences(t, &own);
+  if (!load_resumed(train, f)) return false;
+  tell_differences(train, &own);
   r->at.data = own.data, memcpy(r->at.optimizer, own.optimizer, sizeof own.optimizer);
   if (seed->given && (uint64_t)seed->count != r->at.seed)
     return rt_fault(f, 104, "--seed %lld, but the resumed run has seed %lld",
@@ -337,17 +338,17 @@ static int64_t planned_steps(const rt_program *p) {
   return text ? strtoll(text, NULL, 10) : -1;
 }
 
-static void read_settings(Train *t) {
-  Run *r = t->r;
+static void read_settings(Train *train) {
+  Run *r = train->r;
   int64_t planned = planned_steps(r->p);
-  t->steps = rt_count_option(r, OPT_steps, planned < 0 ? 1000 : planned);
-  t->eval_every = rt_count_setting(r, OPT_eval_every, "train.eval.every");
-  t->eval_batches = rt_count_setting(r, OPT_eval_batches, "train.eval.batches");
-  t->save_every = rt_count_setting(r, OPT_save_every, "train.save.every");
-  t->keep = rt_count_setting(r, OPT_keep, "train.save.keep");
-  t->may_skip = rt_may_skip(r->p);
-  t->saves = t->keep && (t->save_every || !r->o.at[OPT_save_every].given);
-  t->limit = r->o.at[OPT_max_time].given ? r->started + r->o.at[OPT_max_time].real : INFINITY;
+  train->steps = rt_count_option(r, OPT_steps, planned < 0 ? 1000 : planned);
+  train->eval_every = rt_count_setting(r, OPT_eval_every, "train.eval.every");
+  train->eval_batches = rt_count_setting(r, OPT_eval_batches, "train.eval.batches");
+  train->save_every = rt_count_setting(r, OPT_save_every, "train.save.every");
+  train->keep = rt_count_setting(r, OPT_keep, "train.save.keep");
+  train->may_skip = rt_may_skip(r->p);
+  train->saves = train->keep && (train->save_every || !r->o.at[OPT_save_every].given);
+  train->limit = r->o.at[OPT_max_time].given ? r->started + r->o.at[OPT_max_time].real : INFINITY;
   r->at = (Progress){.seed = (uint64_t)rt_seed(r), .loss = NAN, .valid_loss = NAN};
   const char *optimizer = rt_setting_of(r->p, "train.optim");
   snprintf(r->at.optimizer, sizeof r->at.optimizer, "%s", optimizer ? optimizer : "");
@@ -365,9 +366,9 @@ static void tell_data(const Train *t) {
     fprintf(stderr, "note: what is set apart for validation holds no whole sample: there will be "
                     "no validation\n");
   if (!valid || !rt_entry_find(r->p, "eval")) return;
-  Evaluation v = rt_evaluation(r, t->eval_batches);
-  int64_t seen = v.batches * batch + v.tail;
-  if (v.repeats)
+  Evaluation evaluation = rt_evaluation(r, t->eval_batches);
+  int64_t seen = evaluation.batches * batch + evaluation.tail;
+  if (evaluation.repeats)
     fprintf(stderr,
             "note: validation: a batch has %lld samples, the data %lld: some are in it more "
             "than once\n",
@@ -377,8 +378,8 @@ static void tell_data(const Train *t) {
             t->eval_batches ? "; --eval-batches 0: all" : "");
 }
 
-static void greet(const Train *t) {
-  const Run *r = t->r;
+static void greet(const Train *train) {
+  const Run *r = train->r;
   char ranks[48] = "", device[160];
   int world = rt_comm_world(&r->comm);
   if (r->o.at[OPT_quiet].given) return;
@@ -389,20 +390,20 @@ static void greet(const Train *t) {
           "directory %s\n",
           r->p->model, (long long)rt_parameters(r->p), ranks, device,
           (long long)r->data.train.samples, (long long)r->data.valid.samples, r->out);
-  tell_data(t);
+  tell_data(train);
   int64_t compiled = planned_steps(&rt_the_program);
-  if (compiled >= 0 && compiled != t->steps)
+  if (compiled >= 0 && compiled != train->steps)
     fprintf(stderr, "note: the learning-rate schedule was compiled for %lld steps\n",
             (long long)compiled);
 }
 
-static bool start(Train *t, Fault *f) {
-  Run *r = t->r;
+static bool start(Train *train, Fault *f) {
+  Run *r = train->r;
   bool resumes = r->o.at[OPT_resume].given;
-  read_settings(t);
-  if (!(t->step = rt_entry_find(r->p, "step")))
+  read_settings(train);
+  if (!(train->step = rt_entry_find(r->p, "step")))
     return rt_fault(f, 801, "this executable has no entry `step`");
-  t->frozen = rt_entry_find(r->p, "step.frozen"), t->looks = rt_freeze_window(r);
+  train->frozen = rt_entry_find(r->p, "step.frozen"), train->looks = rt_freeze_window(r);
   if (resumes && r->o.at[OPT_init].given)
     return rt_fault(f, 104, "--resume and --init both say where parameters come from");
   if (!rt_open_data(r, f) || !rt_run_folder(r, !resumes, f) || !rt_start_device(r, f)) return false;
@@ -410,34 +411,35 @@ static bool start(Train *t, Fault *f) {
   bool there = rt_exists(r->out); /* a new directory is made only once the run can begin */
   if (!rt_comm_decide(&r->comm, "the run directory", true, &there, sizeof there, f)) return false;
   if (there && !rt_hold_folder(r, !resumes, f)) return false;
-  if (!(resumes ? resume(t, f) : rt_initialise(r, f))) return false;
+  if (!(resumes ? resume(train, f) : rt_initialise(r, f))) return false;
   if (!there && !rt_hold_folder(r, !resumes, f)) return false;
-  t->freeze = rt_freeze(r);
+  train->freeze = rt_freeze(r);
   bool beside = rt_data_beside(&r->data, &r->device, f);
   if (!rt_comm_all(&r->comm, "read the data", beside, f)) return false;
   bool kept = !rt_is_first(r) || rt_run_tokenizer_keep(r, f);
   if (!rt_comm_decide(&r->comm, "the tokenizer", kept, NULL, 0, f)) return false;
   if (!rt_is_first(r)) return true;
   rt_checkpoint_clean(r->out);
-  greet(t);
-  return rt_metrics_open(&t->metrics, r->out, r->at.step, f);
+  greet(train);
+  return rt_metrics_open(&train->metrics, r->out, r->at.step, f);
 }
 
-static void conclude(const Train *t, Stop stop) {
-  const Progress *g = &t->r->at;
+static void conclude(const Train *train, Stop stop) {
+  const Progress *progress = &train->r->at;
   char took[32];
-  rt_text_seconds(took, rt_now() - t->r->started);
+  rt_text_seconds(took, rt_now() - train->r->started);
   printf("%s after %lld steps in %s",
-         stop == SIGNAL    ? (t->saves ? "stopped and saved" : "stopped, nothing saved")
+         stop == SIGNAL    ? (train->saves ? "stopped and saved" : "stopped, nothing saved")
          : stop == TIME_UP ? "time is up"
                            : "done",
-         (long long)g->step, took);
-  if (!isnan(g->loss)) printf(": loss %.4f", g->loss);
-  else if (g->step) printf(": all were left out, nothing is trained");
-  if (!isnan(g->valid_loss)) printf(", validation loss %.4f", g->valid_loss);
-  if (!isnan(g->valid_loss) && t->evaluated) /* `eval` reads all of them */
-    printf(" (%lld of %lld samples)", (long long)t->evaluated, (long long)t->r->data.valid.samples);
-  printf("\nrun directory: %s\n", t->r->out);
+         (long long)progress->step, took);
+  if (!isnan(progress->loss)) printf(": loss %.4f", progress->loss);
+  else if (progress->step) printf(": all were left out, nothing is trained");
+  if (!isnan(progress->valid_loss)) printf(", validation loss %.4f", progress->valid_loss);
+  if (!isnan(progress->valid_loss) && train->evaluated) /* `eval` reads all of them */
+    printf(" (%lld of %lld samples)", (long long)train->evaluated,
+           (long long)train->r->data.valid.samples);
+  printf("\nrun directory: %s\n", train->r->out);
 }
 
 /* Of the type that the plan computes in, per rank; 0: nobody told it. Ranks share a processor. */
@@ -451,19 +453,19 @@ static double peak_of(const Run *r) {
 }
 
 int rt_train(Run *r) {
-  Train *t = rt_alloc(sizeof *t);
+  Train *train = rt_alloc(sizeof *train);
   Fault f = {0};
   Stop stop = DONE;
-  *t = (Train){.r = r, .saved = -1, .metrics.fd = -1};
-  if (!start(t, &f)) rt_die_on_all(r, &f);
-  rt_meter_start(&t->meter, r->o.at[OPT_quiet].given, rt_count_option(r, OPT_log_every, 0),
+  *train = (Train){.r = r, .saved = -1, .metrics.fd = -1};
+  if (!start(train, &f)) rt_die_on_all(r, &f);
+  rt_meter_start(&train->meter, r->o.at[OPT_quiet].given, rt_count_option(r, OPT_log_every, 0),
                  r->at.step);
-  t->meter.flop = t->step->flop, t->meter.peak = peak_of(r);
-  bool ok = loop(t, &stop, &f);
-  rt_meter_break(&t->meter);
-  rt_metrics_close(&t->metrics);
+  train->meter.flop = train->step->flop, train->meter.peak = peak_of(r);
+  bool ok = loop(train, &stop, &f);
+  rt_meter_break(&train->meter);
+  rt_metrics_close(&train->metrics);
   if (!ok || !rt_finish(r, NULL, &f)) rt_die_on_all(r, &f);
-  conclude(t, stop);
-  free(t);
+  conclude(train, stop);
+  free(train);
   return stop == SIGNAL ? 75 : 0;
 }

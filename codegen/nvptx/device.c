@@ -30,20 +30,21 @@ static LLVMValueRef extreme(Emit *e, bool greater, LLVMValueRef a, LLVMValueRef 
 
 /* Two by two, because the instruction for one works at a quarter of the rate. */
 static LLVMValueRef bf16_pairs(Emit *e, LLVMValueRef x) {
-  LLVMBuilderRef b = e->builder;
+  LLVMBuilderRef builder = e->builder;
   LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
   int words = emit_lanes_of(x) / 2;
   LLVMValueRef all = LLVMGetPoison(LLVMVectorType(i32, (unsigned)words));
   for (int i = 0; i < words; i++) {
     LLVMValueRef two[2]; /* the first argument is the upper half */
     for (int j = 0; j < 2; j++)
-      two[1 - j] = LLVMBuildExtractElement(b, x, LLVMConstInt(i32, (uint64_t)(2 * i + j), 0), "");
+      two[1 - j] =
+          LLVMBuildExtractElement(builder, x, LLVMConstInt(i32, (uint64_t)(2 * i + j), 0), "");
     LLVMValueRef word = emit_intrinsic_types(e, "llvm.nvvm.ff2bf16x2.rn", 0, NULL, 2, two);
-    word = LLVMBuildBitCast(b, word, i32, "");
-    all = LLVMBuildInsertElement(b, all, word, LLVMConstInt(i32, (uint64_t)i, 0), "");
+    word = LLVMBuildBitCast(builder, word, i32, "");
+    all = LLVMBuildInsertElement(builder, all, word, LLVMConstInt(i32, (uint64_t)i, 0), "");
   }
   LLVMTypeRef half = shaped(x, LLVMInt16TypeInContext(e->context));
-  return LLVMBuildBitCast(b, all, half, "");
+  return LLVMBuildBitCast(builder, all, half, "");
 }
 
 static LLVMValueRef round_bf16(Emit *e, LLVMValueRef x) {

@@ -13,28 +13,28 @@ typedef struct GpuElementwise {
   int64_t vectors; /* in all */
 } GpuElementwise;
 
-static void one_vector(Emit *e, const GpuElementwise *s, LLVMValueRef flat, bool inside) {
+static void one_vector(Emit *e, const GpuElementwise *elementwise, LLVMValueRef flat, bool inside) {
   const Fn *k = e->k;
-  Branch b = {0};
+  Branch branch = {0};
   if (!inside) {
-    LLVMValueRef end = emit_index(e, s->vectors);
-    b = emit_if(e, LLVMBuildICmp(e->builder, LLVMIntULT, flat, end, "inside"));
+    LLVMValueRef end = emit_index(e, elementwise->vectors);
+    branch = emit_if(e, LLVMBuildICmp(e->builder, LLVMIntULT, flat, end, "inside"));
   }
   expr_forget(e);
-  Point p = space_point(e, &s->nest, e->lanes, flat, NULL);
-  walk_store(e, &s->nest, NULL, &p, k->results.n, k->results.at);
-  if (!inside) emit_end_if(e, b);
+  Point p = space_point(e, &elementwise->nest, e->lanes, flat, NULL);
+  walk_store(e, &elementwise->nest, NULL, &p, k->results.n, k->results.at);
+  if (!inside) emit_end_if(e, branch);
 }
 
 void gpu_elem_emit(Emit *e) {
   const Fn *k = e->k;
   const int64_t *tile = emit_tile(e, POINT_TILES);
-  GpuElementwise s = {0};
+  GpuElementwise elementwise = {0};
   Axes all = {0};
   for (uint32_t r = 0; r < k->results.n; r++) axes_add(&all, value_type(k, k->results.at[r]));
-  s.nest = nest_of(k, &all, nest_reference(k, &all));
+  elementwise.nest = nest_of(k, &all, nest_reference(k, &all));
   e->lanes = (int)tile[POINT_LANES];
-  s.vectors = space_vectors(e, &s.nest, e->lanes);
+  elementwise.vectors = space_vectors(e, &elementwise.nest, e->lanes);
   emit_begin_phase(e, 0);
   int64_t threads = simt_threads(e, 0), per_cta = threads * tile[POINT_VECTORS];
   LLVMValueRef cta = simt_index(e, simt_cta(e)), thread = simt_index(e, simt_thread(e));
@@ -42,7 +42,7 @@ void gpu_elem_emit(Emit *e) {
   for (int64_t i = 0; i < tile[POINT_VECTORS]; i++) {
     LLVMValueRef flat = first;
     if (i) flat = LLVMBuildNSWAdd(e->builder, first, emit_index(e, i * threads), "");
-    one_vector(e, &s, flat, s.vectors == simt_ctas(e, 0) * per_cta);
+    one_vector(e, &elementwise, flat, elementwise.vectors == simt_ctas(e, 0) * per_cta);
   }
   emit_end_phase(e);
 }

@@ -28,24 +28,28 @@ enum { FLASH_BLOCK = 8 }; /* columns of a fragment of sums: four numbers per lan
 
 /* ---- tiles and places (flash_tiles.c) ---- */
 FlashGpu flash_new(Emit *e);
-AttentionHead flash_head(const FlashGpu *x);
-Point flash_point(const FlashGpu *x);          /* indexes of the head */
-void flash_begin(FlashGpu *x, int phase);      /* the phase, its head, rows and tiles */
-void flash_read_rows(FlashGpu *x);             /* begins to copy the row tiles */
-LLVMValueRef flash_row(FlashGpu *x, int half); /* i32: the lane's row of either half of its 16 */
-LLVMValueRef flash_column(FlashGpu *x, LLVMValueRef c0, int block, int q); /* .. its columns */
-ValueId flash_tile_value(const FlashGpu *x, bool column, int i, int *bit); /* bit: FLASH_COPY_.. */
-LLVMValueRef flash_base(FlashGpu *x, ValueId v, Str row); /* first element of the head */
+AttentionHead flash_head(const FlashGpu *flash_gpu);
+Point flash_point(const FlashGpu *flash_gpu);     /* indexes of the head */
+void flash_begin(FlashGpu *flash_gpu, int phase); /* the phase, its head, rows and tiles */
+void flash_read_rows(FlashGpu *flash_gpu);        /* begins to copy the row tiles */
+LLVMValueRef flash_row(FlashGpu *flash_gpu,
+                       int half); /* i32: the lane's row of either half of its 16 */
+LLVMValueRef flash_column(FlashGpu *flash_gpu, LLVMValueRef c0, int block,
+                          int q); /* .. its columns */
+ValueId flash_tile_value(const FlashGpu *flash_gpu, bool column, int i,
+                         int *bit);                               /* bit: FLASH_COPY_.. */
+LLVMValueRef flash_base(FlashGpu *flash_gpu, ValueId v, Str row); /* first element of the head */
 
 /* Result v, from row fragments of the slice times factor (per half of the rows, NULL: 1). */
-void flash_put(FlashGpu *x, ValueId v, const Registers *sums, const LLVMValueRef factor[2]);
-LLVMValueRef flash_workspace(FlashGpu *x, LLVMValueRef index); /* f32 there */
+void flash_put(FlashGpu *flash_gpu, ValueId v, const Registers *sums, const LLVMValueRef factor[2]);
+LLVMValueRef flash_workspace(FlashGpu *flash_gpu, LLVMValueRef index); /* f32 there */
 
 /* ---- lists of tiles (flash_list.c) ---- */
-void flash_list_setup(FlashGpu *x); /* the phase's tables, if it has lists */
-void flash_list_place(FlashGpu *x); /* rows, slice and head of a CTA, in the tables' order */
+void flash_list_setup(FlashGpu *flash); /* the phase's tables, if it has lists */
+void flash_list_place(
+    FlashGpu *flash_gpu); /* rows, slice and head of a CTA, in the tables' order */
 /* i32: where the run ends * 2 + full; the first unit of the next one, -1: none */
-void flash_list_run(FlashGpu *x, LLVMValueRef number, LLVMValueRef word[2]);
+void flash_list_run(FlashGpu *flash, LLVMValueRef number, LLVMValueRef word[2]);
 
 /* ---- the walk (flash_walk.c) ---- */
 /* Walks over the blocks of columns that the mask admits, two stages in turn; `work` gets the first
@@ -57,16 +61,17 @@ typedef struct FlashBlock {
   const ValueId *part;
 } FlashBlock;
 typedef void FlashWork(FlashGpu *x, const FlashBlock *b, void *with);
-void flash_walk(FlashGpu *x, FlashWork *work, void *with);
+void flash_walk(FlashGpu *flash, FlashWork *work, void *with);
 
 /* ---- products (flash_product.c) ---- */
 /* out = row tile r . column tile c: 16 rows of the warp, all columns of the block */
-void flash_scores(FlashGpu *x, const Registers *out, int r, int c, LLVMValueRef stage);
+void flash_scores(FlashGpu *flash, const Registers *out, int r, int c, LLVMValueRef stage);
 /* out += p times the slice of column tile c */
-void flash_apply(FlashGpu *x, const Registers *out, const Registers *p, int c, LLVMValueRef stage);
+void flash_apply(FlashGpu *flash, const Registers *out, const Registers *p, int c,
+                 LLVMValueRef stage);
 /* What the mask or the end of the columns excludes becomes minus 1e30. */
-void flash_mask(FlashGpu *x, const Registers *scores, const FlashBlock *b);
+void flash_mask(FlashGpu *flash, const Registers *scores, const FlashBlock *block);
 /* A score, or a maximum of some, in units of log 2; 2^(that - minus), minus in these units. */
-LLVMValueRef flash_units(FlashGpu *x, LLVMValueRef score);
-LLVMValueRef flash_exp2(FlashGpu *x, LLVMValueRef score, LLVMValueRef minus);
+LLVMValueRef flash_units(FlashGpu *flash, LLVMValueRef score);
+LLVMValueRef flash_exp2(FlashGpu *flash, LLVMValueRef score, LLVMValueRef minus);
 #endif

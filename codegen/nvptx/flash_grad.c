@@ -18,60 +18,63 @@ typedef struct FlashBackward {
 
 /* ---- sums of rows ---- */
 
-static LLVMValueRef load_at(FlashGpu *x, ValueId value, Point *p, LLVMValueRef d) {
-  point_set(p, (Index){.dim = x->f.dim, .at = d});
-  return expr_load(x->e, value, p);
+static LLVMValueRef load_at(FlashGpu *flash, ValueId value, Point *p, LLVMValueRef d) {
+  point_set(p, (Index){.dim = flash->f.dim, .at = d});
+  return expr_load(flash->e, value, p);
 }
 
-static LLVMValueRef row_sum(FlashGpu *x, Point *p) {
-  Emit *emit = x->e;
+static LLVMValueRef row_sum(FlashGpu *flash, Point *p) {
+  Emit *emit = flash->e;
   LLVMValueRef zero = emit_f32(emit, 0);
-  Loop l = emit_loop(emit, warp_wide(&x->w, x->w.lane), emit_i64(emit, x->f.width), 32, 1, &zero);
-  l.next[0] = emit_fma(emit, load_at(x, x->f.y, p, l.i), load_at(x, x->f.dy, p, l.i), l.phi[0]);
-  emit_loop_end(emit, &l);
-  LLVMValueRef sum = l.phi[0];
+  Loop loop = emit_loop(emit, warp_wide(&flash->w, flash->w.lane), emit_i64(emit, flash->f.width),
+                        32, 1, &zero);
+  loop.next[0] = emit_fma(emit, load_at(flash, flash->f.y, p, loop.i),
+                          load_at(flash, flash->f.dy, p, loop.i), loop.phi[0]);
+  emit_loop_end(emit, &loop);
+  LLVMValueRef sum = loop.phi[0];
   for (int d = 1; d < 32; d *= 2)
-    sum = LLVMBuildFAdd(emit->builder, sum, warp_from(&x->w, sum, d), "");
+    sum = LLVMBuildFAdd(emit->builder, sum, warp_from(&flash->w, sum, d), "");
   return sum;
 }
 
 /* i32: number of floats between log-sum-exps and deltas in the workspace */
-static int64_t deltas(const FlashGpu *x) { return x->g.heads * x->g.queries; }
+static int64_t deltas(const FlashGpu *flash) { return flash->g.heads * flash->g.queries; }
 
-static void put_sums(FlashGpu *x, LLVMValueRef flat, LLVMValueRef lse, LLVMValueRef delta) {
-  Warp *w = &x->w;
-  LLVMValueRef one = LLVMBuildICmp(x->e->builder, LLVMIntEQ, w->lane, warp_i32(w, 0), "");
-  Branch b = emit_if(x->e, one);
-  LLVMBuildStore(x->e->builder, lse, flash_workspace(x, flat));
-  LLVMBuildStore(x->e->builder, delta, flash_workspace(x, warp_plus(w, flat, deltas(x))));
-  emit_end_if(x->e, b);
+static void put_sums(FlashGpu *flash, LLVMValueRef flat, LLVMValueRef lse, LLVMValueRef delta) {
+  Warp *w = &flash->w;
+  LLVMValueRef one = LLVMBuildICmp(flash->e->builder, LLVMIntEQ, w->lane, warp_i32(w, 0), "");
+  Branch b = emit_if(flash->e, one);
+  LLVMBuildStore(flash->e->builder, lse, flash_workspace(flash, flat));
+  LLVMBuildStore(flash->e->builder, delta,
+                 flash_workspace(flash, warp_plus(w, flat, deltas(flash))));
+  emit_end_if(flash->e, b);
 }
 
-static LLVMValueRef lse_of(FlashGpu *x, const Point *p) {
-  LLVMBuilderRef b = x->e->builder;
-  LLVMValueRef v = expr_load(x->e, x->f.lse, p);
-  LLVMValueRef none = LLVMBuildFCmp(b, LLVMRealOEQ, v, emit_f32(x->e, -INFINITY), "");
-  return LLVMBuildSelect(b, none, emit_f32(x->e, FAR),
-                         LLVMBuildFMul(b, v, emit_f32(x->e, LOG2_E), ""), "");
+static LLVMValueRef lse_of(FlashGpu *flash, const Point *p) {
+  LLVMBuilderRef builder = flash->e->builder;
+  LLVMValueRef v = expr_load(flash->e, flash->f.lse, p);
+  LLVMValueRef none = LLVMBuildFCmp(builder, LLVMRealOEQ, v, emit_f32(flash->e, -INFINITY), "");
+  return LLVMBuildSelect(builder, none, emit_f32(flash->e, FAR),
+                         LLVMBuildFMul(builder, v, emit_f32(flash->e, LOG2_E), ""), "");
 }
 
 /* One query per warp. */
-static void sums(FlashGpu *x) {
-  Warp *w = &x->w;
-  Emit *emit = x->e;
-  LLVMValueRef flat = warp_add(w, warp_times(w, w->cta, x->g.threads[0] / 32), w->warp);
-  Branch some = emit_if(emit, warp_less(w, flat, warp_i32(w, deltas(x))));
-  LLVMValueRef q = warp_rem(w, flat, x->g.queries), head = warp_div(w, flat, x->g.queries);
-  x->shared = warp_wide(w, warp_div(w, head, x->f.group.count));
-  x->group = warp_wide(w, warp_rem(w, head, x->f.group.count));
-  LLVMValueRef there = warp_less(w, q, warp_i32(w, x->f.queries));
+static void sums(FlashGpu *flash) {
+  Warp *w = &flash->w;
+  Emit *emit = flash->e;
+  LLVMValueRef flat = warp_add(w, warp_times(w, w->cta, flash->g.threads[0] / 32), w->warp);
+  Branch some = emit_if(emit, warp_less(w, flat, warp_i32(w, deltas(flash))));
+  LLVMValueRef q = warp_rem(w, flat, flash->g.queries), head = warp_div(w, flat, flash->g.queries);
+  flash->shared = warp_wide(w, warp_div(w, head, flash->f.group.count));
+  flash->group = warp_wide(w, warp_rem(w, head, flash->f.group.count));
+  LLVMValueRef there = warp_less(w, q, warp_i32(w, flash->f.queries));
   Branch in = emit_if(emit, there);
-  Point p = flash_point(x);
-  point_set(&p, (Index){.dim = x->f.query, .at = warp_wide(w, q)});
-  put_sums(x, flat, lse_of(x, &p), row_sum(x, &p));
+  Point p = flash_point(flash);
+  point_set(&p, (Index){.dim = flash->f.query, .at = warp_wide(w, q)});
+  put_sums(flash, flat, lse_of(flash, &p), row_sum(flash, &p));
   emit_end_if(emit, in);
   Branch out = emit_if(emit, LLVMBuildNot(emit->builder, there, ""));
-  put_sums(x, flat, emit_f32(emit, FAR), emit_f32(emit, 0));
+  put_sums(flash, flat, emit_f32(emit, FAR), emit_f32(emit, 0));
   emit_end_if(emit, out);
   emit_end_if(emit, some);
 }
@@ -79,83 +82,85 @@ static void sums(FlashGpu *x) {
 /* ---- blocks of scores ---- */
 
 /* What stands in the workspace for score i's query: of the lane's row, or of its column. */
-static void of_query(FlashGpu *x, FlashBackward *backward, const FlashBlock *b, LLVMValueRef *lse,
-                     LLVMValueRef *delta) {
-  Warp *w = &x->w;
+static void of_query(FlashGpu *flash, FlashBackward *backward, const FlashBlock *block,
+                     LLVMValueRef *lse, LLVMValueRef *delta) {
+  Warp *w = &flash->w;
   LLVMTypeRef two = LLVMVectorType(w->f32, 2);
-  LLVMValueRef first = warp_add(w, warp_times(w, b->head, x->g.queries), b->c0);
+  LLVMValueRef first = warp_add(w, warp_times(w, block->head, flash->g.queries), block->c0);
   for (int i = 0; i < backward->p.n; i++) {
-    if (!x->rows_are_keys) {
+    if (!flash->rows_are_keys) {
       lse[i] = backward->lse[i / 2 % 2], delta[i] = backward->delta[i / 2 % 2];
       continue;
     }
     if (i % 4) continue;
-    LLVMValueRef at = flash_column(x, first, i / 4, 0);
+    LLVMValueRef at = flash_column(flash, first, i / 4, 0);
     for (int which = 0; which < 2; which++) {
-      LLVMValueRef address = flash_workspace(x, warp_plus(w, at, which * deltas(x)));
-      LLVMValueRef v = LLVMBuildLoad2(x->e->builder, two, address, "");
+      LLVMValueRef address = flash_workspace(flash, warp_plus(w, at, which * deltas(flash)));
+      LLVMValueRef v = LLVMBuildLoad2(flash->e->builder, two, address, "");
       LLVMSetAlignment(v, 8);
       for (int q = 0; q < 4; q++)
         (which ? delta : lse)[i + q] =
-            LLVMBuildExtractElement(x->e->builder, v, warp_i32(w, q % 2), "");
+            LLVMBuildExtractElement(flash->e->builder, v, warp_i32(w, q % 2), "");
     }
   }
 }
 
-static void block(FlashGpu *x, const FlashBlock *b, void *with) {
+static void block(FlashGpu *flash, const FlashBlock *flash_block, void *with) {
   FlashBackward *backward = with;
-  Warp *w = &x->w;
-  LLVMBuilderRef q = x->e->builder;
-  LLVMValueRef *lse = ARENA_ARRAY(x->e->arena, LLVMValueRef, 2 * backward->p.n),
+  Warp *w = &flash->w;
+  LLVMBuilderRef builder = flash->e->builder;
+  LLVMValueRef *lse = ARENA_ARRAY(flash->e->arena, LLVMValueRef, 2 * backward->p.n),
                *delta = lse + backward->p.n;
-  flash_scores(x, &backward->p, 0, 0, b->stage);
-  flash_mask(x, &backward->p, b);
-  of_query(x, backward, b, lse, delta);
+  flash_scores(flash, &backward->p, 0, 0, flash_block->stage);
+  flash_mask(flash, &backward->p, flash_block);
+  of_query(flash, backward, flash_block, lse, delta);
   for (int i = 0; i < backward->p.n; i++)
-    warp_set(w, &backward->p, i, flash_exp2(x, warp_get(w, &backward->p, i), lse[i]));
-  flash_scores(x, &backward->ds, 1, 1, b->stage);
-  if (x->rows_are_keys) flash_apply(x, &backward->second, &backward->p, 1, b->stage);
+    warp_set(w, &backward->p, i, flash_exp2(flash, warp_get(w, &backward->p, i), lse[i]));
+  flash_scores(flash, &backward->ds, 1, 1, flash_block->stage);
+  if (flash->rows_are_keys)
+    flash_apply(flash, &backward->second, &backward->p, 1, flash_block->stage);
   for (int i = 0; i < backward->p.n; i++) {
-    LLVMValueRef ds = LLVMBuildFSub(q, warp_get(w, &backward->ds, i), delta[i], "");
-    warp_set(w, &backward->ds, i, LLVMBuildFMul(q, ds, warp_get(w, &backward->p, i), ""));
+    LLVMValueRef ds = LLVMBuildFSub(builder, warp_get(w, &backward->ds, i), delta[i], "");
+    warp_set(w, &backward->ds, i, LLVMBuildFMul(builder, ds, warp_get(w, &backward->p, i), ""));
   }
-  flash_apply(x, &backward->first, &backward->ds, 0, b->stage);
+  flash_apply(flash, &backward->first, &backward->ds, 0, flash_block->stage);
 }
 
-static void read_sums(FlashGpu *x, FlashBackward *backward) {
-  Warp *w = &x->w;
-  LLVMValueRef first = warp_times(w, x->head, x->g.queries);
-  for (int half = 0; half < 2 && !x->rows_are_keys; half++) {
-    LLVMValueRef at = warp_add(w, first, flash_row(x, half));
-    backward->lse[half] = LLVMBuildLoad2(x->e->builder, w->f32, flash_workspace(x, at), "");
-    at = warp_plus(w, at, deltas(x));
-    backward->delta[half] = LLVMBuildLoad2(x->e->builder, w->f32, flash_workspace(x, at), "");
+static void read_sums(FlashGpu *flash, FlashBackward *backward) {
+  Warp *w = &flash->w;
+  LLVMValueRef first = warp_times(w, flash->head, flash->g.queries);
+  for (int half = 0; half < 2 && !flash->rows_are_keys; half++) {
+    LLVMValueRef at = warp_add(w, first, flash_row(flash, half));
+    backward->lse[half] = LLVMBuildLoad2(flash->e->builder, w->f32, flash_workspace(flash, at), "");
+    at = warp_plus(w, at, deltas(flash));
+    backward->delta[half] =
+        LLVMBuildLoad2(flash->e->builder, w->f32, flash_workspace(flash, at), "");
   }
 }
 
-static void gradients(FlashGpu *x) {
-  Warp *w = &x->w;
-  int scores = (int)x->g.tile[FLASH_GPU_COLUMNS] / 2, out = (int)x->g.slice / 2;
+static void gradients(FlashGpu *flash) {
+  Warp *w = &flash->w;
+  int scores = (int)flash->g.tile[FLASH_GPU_COLUMNS] / 2, out = (int)flash->g.slice / 2;
   FlashBackward backward = {.p = warp_registers(w, w->f32, scores),
                             .ds = warp_registers(w, w->f32, scores)};
   backward.first = warp_registers(w, w->f32, out);
-  backward.second = warp_registers(w, w->f32, x->rows_are_keys ? out : 0);
-  warp_fill(w, &backward.first, emit_f32(x->e, 0)),
-      warp_fill(w, &backward.second, emit_f32(x->e, 0));
-  flash_read_rows(x);
-  read_sums(x, &backward);
-  flash_walk(x, block, &backward);
-  LLVMValueRef scale = emit_f32(x->e, x->f.scale), scales[] = {scale, scale};
-  flash_put(x, x->rows_are_keys ? x->f.dk : x->f.dq, &backward.first, scales);
-  if (x->rows_are_keys) flash_put(x, x->f.dv, &backward.second, NULL);
+  backward.second = warp_registers(w, w->f32, flash->rows_are_keys ? out : 0);
+  warp_fill(w, &backward.first, emit_f32(flash->e, 0)),
+      warp_fill(w, &backward.second, emit_f32(flash->e, 0));
+  flash_read_rows(flash);
+  read_sums(flash, &backward);
+  flash_walk(flash, block, &backward);
+  LLVMValueRef scale = emit_f32(flash->e, flash->f.scale), scales[] = {scale, scale};
+  flash_put(flash, flash->rows_are_keys ? flash->f.dk : flash->f.dq, &backward.first, scales);
+  if (flash->rows_are_keys) flash_put(flash, flash->f.dv, &backward.second, NULL);
 }
 
 void gpu_attention_grad_emit(Emit *emit) {
-  FlashGpu x = flash_new(emit);
-  for (int i = 0; i < x.g.phases; i++) {
-    flash_begin(&x, i);
-    if (x.phase == FLASH_ROWSUMS) sums(&x);
-    else gradients(&x);
+  FlashGpu flash = flash_new(emit);
+  for (int i = 0; i < flash.g.phases; i++) {
+    flash_begin(&flash, i);
+    if (flash.phase == FLASH_ROWSUMS) sums(&flash);
+    else gradients(&flash);
     emit_end_phase(emit);
   }
 }

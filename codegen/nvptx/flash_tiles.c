@@ -4,131 +4,139 @@
 #include "ir/support/num.h"
 
 FlashGpu flash_new(Emit *emit) {
-  FlashGpu x = {.e = emit, .f = flash_of(emit->k)};
+  FlashGpu flash_gpu = {.e = emit, .f = flash_of(emit->k)};
   emit->lanes = 1, emit->index = emit_type(emit, ELEM_i64); /* bounds of masks are i64 */
-  x.elem = value_type(emit->k, x.f.q)->elem;
-  x.g = flash_gpu_plan(&x.f, x.elem, emit_tile(emit, FLASH_GPU_COUNT));
-  return x;
+  flash_gpu.elem = value_type(emit->k, flash_gpu.f.q)->elem;
+  flash_gpu.g = flash_gpu_plan(&flash_gpu.f, flash_gpu.elem, emit_tile(emit, FLASH_GPU_COUNT));
+  return flash_gpu;
 }
 
-AttentionHead flash_head(const FlashGpu *x) {
-  return (AttentionHead){x->e, &x->f, x->shared, x->group};
+AttentionHead flash_head(const FlashGpu *flash_gpu) {
+  return (AttentionHead){flash_gpu->e, &flash_gpu->f, flash_gpu->shared, flash_gpu->group};
 }
 
-Point flash_point(const FlashGpu *x) {
-  AttentionHead h = flash_head(x);
+Point flash_point(const FlashGpu *flash_gpu) {
+  AttentionHead h = flash_head(flash_gpu);
   return attention_head_point(&h);
 }
 
 /* ---- tiles ---- */
 
-static int64_t stride_of(const FlashGpu *x, ValueId value, Str dim) {
-  return expr_stride(x->e->k, value, type_find(value_type(x->e->k, value), dim));
+static int64_t stride_of(const FlashGpu *flash_gpu, ValueId value, Str dim) {
+  return expr_stride(flash_gpu->e->k, value, type_find(value_type(flash_gpu->e->k, value), dim));
 }
 
-LLVMValueRef flash_base(FlashGpu *x, ValueId value, Str row) {
-  Point p = flash_point(x);
-  point_set(&p, (Index){.dim = row, .at = emit_i64(x->e, 0)});
-  point_set(&p, (Index){.dim = x->f.dim, .at = emit_i64(x->e, 0)});
-  return expr_address(x->e, value, &p);
+LLVMValueRef flash_base(FlashGpu *flash_gpu, ValueId value, Str row) {
+  Point p = flash_point(flash_gpu);
+  point_set(&p, (Index){.dim = row, .at = emit_i64(flash_gpu->e, 0)});
+  point_set(&p, (Index){.dim = flash_gpu->f.dim, .at = emit_i64(flash_gpu->e, 0)});
+  return expr_address(flash_gpu->e, value, &p);
 }
 
 static ProductDims one_dim(Str dim, int64_t size, int64_t stride) {
   return (ProductDims){.count = 1, .dim = {{.dim = dim, .size = size, .a = stride}}, size, 1};
 }
 
-static TileLoad load_of(FlashGpu *x, ValueId value, bool keys, bool column, int bit, int64_t at) {
-  const Flash *flash = &x->f;
+static TileLoad load_of(FlashGpu *flash_gpu, ValueId value, bool keys, bool column, int bit,
+                        int64_t at) {
+  const Flash *flash = &flash_gpu->f;
   Str row = keys ? flash->key : flash->query;
-  TileLoad l = {.side = column ? x->g.column : x->g.row, .memory = x->elem, .shared = x->elem};
-  l.side.async = (x->g.tile[FLASH_GPU_COPY] - 1) & bit;
-  l.k = one_dim(row, keys ? flash->keys : flash->queries, stride_of(x, value, row));
-  l.mn = one_dim(flash->dim, flash->width, stride_of(x, value, flash->dim));
-  l.k_extent = l.k.inner, l.k_tile = l.side.rows;
-  l.mn_extent = flash->width, l.mn_tile = x->g.width;
-  l.threads = 2 * (int)x->g.tile[FLASH_GPU_ROWS], l.mn0 = warp_i32(&x->w, 0);
-  l.base = flash_base(x, value, row);
-  tile_load_setup(&x->w, &l, at);
-  return l;
+  TileLoad load = {.side = column ? flash_gpu->g.column : flash_gpu->g.row,
+                   .memory = flash_gpu->elem,
+                   .shared = flash_gpu->elem};
+  load.side.async = (flash_gpu->g.tile[FLASH_GPU_COPY] - 1) & bit;
+  load.k = one_dim(row, keys ? flash->keys : flash->queries, stride_of(flash_gpu, value, row));
+  load.mn = one_dim(flash->dim, flash->width, stride_of(flash_gpu, value, flash->dim));
+  load.k_extent = load.k.inner, load.k_tile = load.side.rows;
+  load.mn_extent = flash->width, load.mn_tile = flash_gpu->g.width;
+  load.threads = 2 * (int)flash_gpu->g.tile[FLASH_GPU_ROWS], load.mn0 = warp_i32(&flash_gpu->w, 0);
+  load.base = flash_base(flash_gpu, value, row);
+  tile_load_setup(&flash_gpu->w, &load, at);
+  return load;
 }
 
-ValueId flash_tile_value(const FlashGpu *x, bool column, int i, int *bit) {
-  const Flash *flash = &x->f;
-  bool keys = column != x->rows_are_keys;
+ValueId flash_tile_value(const FlashGpu *flash_gpu, bool column, int i, int *bit) {
+  const Flash *flash = &flash_gpu->f;
+  bool keys = column != flash_gpu->rows_are_keys;
   if (keys) return *bit = i ? FLASH_COPY_V : FLASH_COPY_K, i ? flash->v : flash->k;
   return *bit = i ? FLASH_COPY_DY : FLASH_COPY_Q, i ? flash->dy : flash->q;
 }
 
-static void setup_tiles(FlashGpu *x) {
-  int rows = flash_gpu_tiles(x->phase, false), columns = flash_gpu_tiles(x->phase, true), bit;
+static void setup_tiles(FlashGpu *flash_gpu) {
+  int rows = flash_gpu_tiles(flash_gpu->phase, false),
+      columns = flash_gpu_tiles(flash_gpu->phase, true), bit;
   int64_t at = 0;
-  for (int i = 0; i < rows; i++, at += x->g.row.bytes) {
-    ValueId value = flash_tile_value(x, false, i, &bit);
-    x->row_at[i] = at;
-    x->row[i] = load_of(x, value, x->rows_are_keys, false, bit, at);
+  for (int i = 0; i < rows; i++, at += flash_gpu->g.row.bytes) {
+    ValueId value = flash_tile_value(flash_gpu, false, i, &bit);
+    flash_gpu->row_at[i] = at;
+    flash_gpu->row[i] = load_of(flash_gpu, value, flash_gpu->rows_are_keys, false, bit, at);
   }
-  x->column_at = at, x->stage_bytes = columns * x->g.column.bytes;
-  x->scores_at = at + 2 * x->stage_bytes;
+  flash_gpu->column_at = at, flash_gpu->stage_bytes = columns * flash_gpu->g.column.bytes;
+  flash_gpu->scores_at = at + 2 * flash_gpu->stage_bytes;
   for (int i = 0; i < columns; i++) {
-    ValueId value = flash_tile_value(x, true, i, &bit);
-    x->column[i] = load_of(x, value, !x->rows_are_keys, true, bit, at + i * x->g.column.bytes);
+    ValueId value = flash_tile_value(flash_gpu, true, i, &bit);
+    flash_gpu->column[i] = load_of(flash_gpu, value, !flash_gpu->rows_are_keys, true, bit,
+                                   at + i * flash_gpu->g.column.bytes);
   }
 }
 
 /* Rows of one head beside each other, the last ones first: under a causal mask they have most work.
  */
-static void place(FlashGpu *x) {
-  Warp *w = &x->w;
-  Emit *emit = x->e;
-  const Flash *flash = &x->f;
-  if (x->lists.there) {
-    flash_list_place(x);
+static void place(FlashGpu *flash_gpu) {
+  Warp *w = &flash_gpu->w;
+  Emit *emit = flash_gpu->e;
+  const Flash *flash = &flash_gpu->f;
+  if (flash_gpu->lists.there) {
+    flash_list_place(flash_gpu);
     return;
   }
-  int64_t blocks = ceil_div(x->rows, x->g.tile[FLASH_GPU_ROWS]);
+  int64_t blocks = ceil_div(flash_gpu->rows, flash_gpu->g.tile[FLASH_GPU_ROWS]);
   LLVMValueRef slices = warp_div(w, w->cta, blocks), block = warp_rem(w, w->cta, blocks);
-  if (!x->rows_are_keys) block = warp_sub(w, warp_i32(w, blocks - 1), block);
-  x->row0 = warp_times(w, block, x->g.tile[FLASH_GPU_ROWS]);
-  x->slice = warp_times(w, warp_rem(w, slices, x->g.tile[FLASH_GPU_SLICES]), x->g.slice);
-  LLVMValueRef head = warp_div(w, slices, x->g.tile[FLASH_GPU_SLICES]);
+  if (!flash_gpu->rows_are_keys) block = warp_sub(w, warp_i32(w, blocks - 1), block);
+  flash_gpu->row0 = warp_times(w, block, flash_gpu->g.tile[FLASH_GPU_ROWS]);
+  flash_gpu->slice =
+      warp_times(w, warp_rem(w, slices, flash_gpu->g.tile[FLASH_GPU_SLICES]), flash_gpu->g.slice);
+  LLVMValueRef head = warp_div(w, slices, flash_gpu->g.tile[FLASH_GPU_SLICES]);
   int64_t groups = flash->group.count;
-  x->head = x->rows_are_keys ? warp_times(w, head, groups) : head;
-  x->shared = warp_wide(w, x->rows_are_keys ? head : warp_div(w, head, groups));
-  x->group = x->rows_are_keys ? emit_i64(emit, 0) : warp_wide(w, warp_rem(w, head, groups));
+  flash_gpu->head = flash_gpu->rows_are_keys ? warp_times(w, head, groups) : head;
+  flash_gpu->shared = warp_wide(w, flash_gpu->rows_are_keys ? head : warp_div(w, head, groups));
+  flash_gpu->group =
+      flash_gpu->rows_are_keys ? emit_i64(emit, 0) : warp_wide(w, warp_rem(w, head, groups));
 }
 
-void flash_begin(FlashGpu *x, int phase) {
-  must(phase >= 0 && phase < x->g.phases, "kernel %s: phase %d of %d", x->e->k->name, phase,
-       x->g.phases);
-  emit_begin_phase(x->e, phase);
-  x->w = warp_begin(x->e);
-  x->phase = x->g.phase[phase];
-  x->rows_are_keys = x->phase == FLASH_DKV;
-  x->rows = x->rows_are_keys ? x->f.keys : x->f.queries;
-  x->columns = x->rows_are_keys ? x->f.queries : x->f.keys;
-  if (x->phase == FLASH_ROWSUMS) return;
-  flash_list_setup(x);
-  place(x);
-  setup_tiles(x);
+void flash_begin(FlashGpu *flash_gpu, int phase) {
+  must(phase >= 0 && phase < flash_gpu->g.phases, "kernel %s: phase %d of %d",
+       flash_gpu->e->k->name, phase, flash_gpu->g.phases);
+  emit_begin_phase(flash_gpu->e, phase);
+  flash_gpu->w = warp_begin(flash_gpu->e);
+  flash_gpu->phase = flash_gpu->g.phase[phase];
+  flash_gpu->rows_are_keys = flash_gpu->phase == FLASH_DKV;
+  flash_gpu->rows = flash_gpu->rows_are_keys ? flash_gpu->f.keys : flash_gpu->f.queries;
+  flash_gpu->columns = flash_gpu->rows_are_keys ? flash_gpu->f.queries : flash_gpu->f.keys;
+  if (flash_gpu->phase == FLASH_ROWSUMS) return;
+  flash_list_setup(flash_gpu);
+  place(flash_gpu);
+  setup_tiles(flash_gpu);
 }
 
-void flash_read_rows(FlashGpu *x) {
-  Warp *w = &x->w;
-  LLVMValueRef block = warp_div(w, x->row0, x->g.tile[FLASH_GPU_ROWS]), zero = warp_i32(w, 0);
-  for (int i = 0; i < flash_gpu_tiles(x->phase, false); i++) {
-    tile_load_begin(w, &x->row[i], block, warp_plus(w, block, 1), zero);
-    tile_load_end(w, &x->row[i], zero);
+void flash_read_rows(FlashGpu *flash_gpu) {
+  Warp *w = &flash_gpu->w;
+  LLVMValueRef block = warp_div(w, flash_gpu->row0, flash_gpu->g.tile[FLASH_GPU_ROWS]),
+               zero = warp_i32(w, 0);
+  for (int i = 0; i < flash_gpu_tiles(flash_gpu->phase, false); i++) {
+    tile_load_begin(w, &flash_gpu->row[i], block, warp_plus(w, block, 1), zero);
+    tile_load_end(w, &flash_gpu->row[i], zero);
   }
 }
 
-LLVMValueRef flash_row(FlashGpu *x, int half) {
-  Warp *w = &x->w;
+LLVMValueRef flash_row(FlashGpu *flash_gpu, int half) {
+  Warp *w = &flash_gpu->w;
   LLVMValueRef row = warp_add(w, warp_times(w, w->warp, 16), warp_div(w, w->lane, 4));
-  return warp_add(w, x->row0, warp_plus(w, row, 8 * half));
+  return warp_add(w, flash_gpu->row0, warp_plus(w, row, 8 * half));
 }
 
-LLVMValueRef flash_column(FlashGpu *x, LLVMValueRef c0, int block, int q) {
-  Warp *w = &x->w;
+LLVMValueRef flash_column(FlashGpu *flash_gpu, LLVMValueRef c0, int block, int q) {
+  Warp *w = &flash_gpu->w;
   LLVMValueRef at = warp_times(w, warp_rem(w, w->lane, 4), 2);
   return warp_plus(w, warp_add(w, c0, at), block * FLASH_BLOCK + q);
 }
@@ -136,73 +144,77 @@ LLVMValueRef flash_column(FlashGpu *x, LLVMValueRef c0, int block, int q) {
 /* ---- results ---- */
 
 /* Whether elements of the width are contiguous in every result that has it. */
-static bool side_by_side(const FlashGpu *x) {
-  const Fn *fn = x->e->k;
+static bool side_by_side(const FlashGpu *flash_gpu) {
+  const Fn *fn = flash_gpu->e->k;
   for (uint32_t r = 0; r < fn->results.n; r++) {
-    bool there = type_find(value_type(fn, fn->results.at[r]), x->f.dim) >= 0;
-    if (there && stride_of(x, fn->results.at[r], x->f.dim) != 1) return false;
+    bool there = type_find(value_type(fn, fn->results.at[r]), flash_gpu->f.dim) >= 0;
+    if (there && stride_of(flash_gpu, fn->results.at[r], flash_gpu->f.dim) != 1) return false;
   }
-  return x->f.width % 2 == 0;
+  return flash_gpu->f.width % 2 == 0;
 }
 
 /* Two neighbours in one store where they lie so. */
-static void put_pair(FlashGpu *x, ValueId value, Point *p, LLVMValueRef d, LLVMValueRef at[2]) {
-  Emit *emit = x->e;
-  const Flash *flash = &x->f;
-  LLVMValueRef two = LLVMGetPoison(LLVMVectorType(x->w.f32, 2));
-  if (side_by_side(x)) {
+static void put_pair(FlashGpu *flash_gpu, ValueId value, Point *p, LLVMValueRef d,
+                     LLVMValueRef at[2]) {
+  Emit *emit = flash_gpu->e;
+  const Flash *flash = &flash_gpu->f;
+  LLVMValueRef two = LLVMGetPoison(LLVMVectorType(flash_gpu->w.f32, 2));
+  if (side_by_side(flash_gpu)) {
     for (int q = 0; q < 2; q++)
-      two = LLVMBuildInsertElement(emit->builder, two, at[q], warp_i32(&x->w, q), "");
-    point_set(p,
-              (Index){.dim = flash->dim, .at = warp_wide(&x->w, d), .lane = true, .multiple = 2});
+      two = LLVMBuildInsertElement(emit->builder, two, at[q], warp_i32(&flash_gpu->w, q), "");
+    point_set(
+        p,
+        (Index){.dim = flash->dim, .at = warp_wide(&flash_gpu->w, d), .lane = true, .multiple = 2});
     emit->lanes = 2;
     expr_deliver(emit, value, p, two);
     emit->lanes = 1;
     return;
   }
   for (int q = 0; q < 2; q++) {
-    LLVMValueRef i = warp_plus(&x->w, d, q);
-    Branch b = emit_if(emit, warp_less(&x->w, i, warp_i32(&x->w, flash->width)));
-    point_set(p, (Index){.dim = flash->dim, .at = warp_wide(&x->w, i)});
+    LLVMValueRef i = warp_plus(&flash_gpu->w, d, q);
+    Branch branch =
+        emit_if(emit, warp_less(&flash_gpu->w, i, warp_i32(&flash_gpu->w, flash->width)));
+    point_set(p, (Index){.dim = flash->dim, .at = warp_wide(&flash_gpu->w, i)});
     expr_deliver(emit, value, p, at[q]);
-    emit_end_if(emit, b);
+    emit_end_if(emit, branch);
   }
 }
 
-static void put_row(FlashGpu *x, ValueId value, Point *p, const Registers *sums, int half,
+static void put_row(FlashGpu *flash_gpu, ValueId value, Point *p, const Registers *sums, int half,
                     LLVMValueRef factor) {
-  Warp *w = &x->w;
+  Warp *w = &flash_gpu->w;
   for (int j = 0; j < sums->n / 4; j++) {
-    LLVMValueRef d = flash_column(x, x->slice, j, 0), at[2];
-    Branch b = {0};
-    bool ragged = x->f.width != x->g.width;
-    if (ragged) b = emit_if(x->e, warp_less(w, d, warp_i32(w, x->f.width)));
+    LLVMValueRef d = flash_column(flash_gpu, flash_gpu->slice, j, 0), at[2];
+    Branch branch = {0};
+    bool ragged = flash_gpu->f.width != flash_gpu->g.width;
+    if (ragged) branch = emit_if(flash_gpu->e, warp_less(w, d, warp_i32(w, flash_gpu->f.width)));
     for (int q = 0; q < 2; q++) {
       at[q] = warp_get(w, sums, 4 * j + 2 * half + q);
-      if (factor) at[q] = LLVMBuildFMul(x->e->builder, at[q], factor, "");
+      if (factor) at[q] = LLVMBuildFMul(flash_gpu->e->builder, at[q], factor, "");
     }
-    put_pair(x, value, p, d, at);
-    if (ragged) emit_end_if(x->e, b);
+    put_pair(flash_gpu, value, p, d, at);
+    if (ragged) emit_end_if(flash_gpu->e, branch);
   }
 }
 
-void flash_put(FlashGpu *x, ValueId value, const Registers *sums, const LLVMValueRef factor[2]) {
-  Warp *w = &x->w;
-  Str dim = x->rows_are_keys ? x->f.key : x->f.query;
-  if (x->rows_are_keys) x->group = emit_i64(x->e, 0);
+void flash_put(FlashGpu *flash_gpu, ValueId value, const Registers *sums,
+               const LLVMValueRef factor[2]) {
+  Warp *w = &flash_gpu->w;
+  Str dim = flash_gpu->rows_are_keys ? flash_gpu->f.key : flash_gpu->f.query;
+  if (flash_gpu->rows_are_keys) flash_gpu->group = emit_i64(flash_gpu->e, 0);
   for (int half = 0; half < 2; half++) {
-    LLVMValueRef row = flash_row(x, half);
-    Branch b = emit_if(x->e, warp_less(w, row, warp_i32(w, x->rows)));
-    Point p = flash_point(x);
+    LLVMValueRef row = flash_row(flash_gpu, half);
+    Branch branch = emit_if(flash_gpu->e, warp_less(w, row, warp_i32(w, flash_gpu->rows)));
+    Point p = flash_point(flash_gpu);
     point_set(&p, (Index){.dim = dim, .at = warp_wide(w, row)});
-    put_row(x, value, &p, sums, half, factor ? factor[half] : NULL);
-    emit_end_if(x->e, b);
+    put_row(flash_gpu, value, &p, sums, half, factor ? factor[half] : NULL);
+    emit_end_if(flash_gpu->e, branch);
   }
 }
 
-LLVMValueRef flash_workspace(FlashGpu *x, LLVMValueRef index) {
-  Emit *emit = x->e;
+LLVMValueRef flash_workspace(FlashGpu *flash_gpu, LLVMValueRef index) {
+  Emit *emit = flash_gpu->e;
   LLVMValueRef base = emit_buffer(emit, emit->k->args.n + emit->k->results.n),
-               at = warp_wide(&x->w, index);
-  return LLVMBuildInBoundsGEP2(emit->builder, x->w.f32, base, &at, 1, "");
+               at = warp_wide(&flash_gpu->w, index);
+  return LLVMBuildInBoundsGEP2(emit->builder, flash_gpu->w.f32, base, &at, 1, "");
 }

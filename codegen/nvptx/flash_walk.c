@@ -19,174 +19,179 @@ typedef struct Unit {
   LLVMValueRef run[2];        /* of lists: the words of its run */
 } Unit;
 
-static LLVMValueRef tile_of(TileWalk *k, LLVMValueRef unit) {
-  bool one = k->x->lists.there && !k->x->rows_are_keys;
-  return one ? unit : warp_rem(&k->x->w, unit, k->blocks);
+static LLVMValueRef tile_of(TileWalk *walk, LLVMValueRef unit) {
+  bool one = walk->x->lists.there && !walk->x->rows_are_keys;
+  return one ? unit : warp_rem(&walk->x->w, unit, walk->blocks);
 }
 
-static LLVMValueRef first_column(TileWalk *k, LLVMValueRef unit) {
-  return warp_times(&k->x->w, tile_of(k, unit), k->x->g.tile[FLASH_GPU_COLUMNS]);
+static LLVMValueRef first_column(TileWalk *walk, LLVMValueRef unit) {
+  return warp_times(&walk->x->w, tile_of(walk, unit), walk->x->g.tile[FLASH_GPU_COLUMNS]);
 }
 
-static void enter_unit(TileWalk *k, LLVMValueRef unit) { /* its head */
-  FlashGpu *x = k->x;
-  if (x->rows_are_keys) x->group = warp_wide(&x->w, warp_div(&x->w, unit, k->blocks));
+static void enter_unit(TileWalk *walk, LLVMValueRef unit) { /* its head */
+  FlashGpu *flash = walk->x;
+  if (flash->rows_are_keys)
+    flash->group = warp_wide(&flash->w, warp_div(&flash->w, unit, walk->blocks));
 }
 
 /* ---- what is next, by intervals ---- */
 
-static MaskFacts facts_of(TileWalk *k, LLVMValueRef unit) {
-  FlashGpu *x = k->x;
-  Warp *w = &x->w;
-  enter_unit(k, unit);
-  LLVMValueRef c0 = first_column(k, unit), row0 = x->row0;
+static MaskFacts facts_of(TileWalk *walk, LLVMValueRef unit) {
+  FlashGpu *flash = walk->x;
+  Warp *w = &flash->w;
+  enter_unit(walk, unit);
+  LLVMValueRef c0 = first_column(walk, unit), row0 = flash->row0;
   LLVMValueRef c1 =
-      warp_min(w, warp_plus(w, c0, x->g.tile[FLASH_GPU_COLUMNS]), warp_i32(w, x->columns));
+      warp_min(w, warp_plus(w, c0, flash->g.tile[FLASH_GPU_COLUMNS]), warp_i32(w, flash->columns));
   LLVMValueRef row1 =
-      warp_min(w, warp_plus(w, row0, x->g.tile[FLASH_GPU_ROWS]), warp_i32(w, x->rows));
+      warp_min(w, warp_plus(w, row0, flash->g.tile[FLASH_GPU_ROWS]), warp_i32(w, flash->rows));
   LLVMValueRef at[] = {row0, row1, c0, c1};
   for (int i = 0; i < 4; i++) at[i] = warp_wide(w, at[i]);
-  int rows = x->rows_are_keys ? 2 : 0; /* queries come first */
-  AttentionHead h = flash_head(x);
-  return attention_head_facts(&h, at[rows], at[rows + 1], at[2 - rows], at[3 - rows]);
+  int rows = flash->rows_are_keys ? 2 : 0; /* queries come first */
+  AttentionHead head = flash_head(flash);
+  return attention_head_facts(&head, at[rows], at[rows + 1], at[2 - rows], at[3 - rows]);
 }
 
 /* The first unit from `unit` on that has a score to compute, or the number of units. */
-static LLVMValueRef next_by_mask(TileWalk *k, LLVMValueRef unit) {
-  Warp *w = &k->x->w;
-  Emit *emit = k->x->e;
-  if (k->x->f.mask == NO_VALUE) return unit;
+static LLVMValueRef next_by_mask(TileWalk *walk, LLVMValueRef unit) {
+  Warp *w = &walk->x->w;
+  Emit *emit = walk->x->e;
+  if (walk->x->f.mask == NO_VALUE) return unit;
   Registers at = warp_registers(w, w->i32, 1);
   warp_set(w, &at, 0, unit);
-  WarpLoop l = warp_loop(w);
+  WarpLoop loop = warp_loop(w);
   LLVMValueRef i = warp_get(w, &at, 0);
-  LLVMValueRef none = LLVMBuildNot(emit->builder, facts_of(k, i).some, "");
-  LLVMValueRef there = warp_less(w, i, warp_i32(w, k->units));
-  warp_loop_while(w, &l, LLVMBuildAnd(emit->builder, there, none, ""));
+  LLVMValueRef none = LLVMBuildNot(emit->builder, facts_of(walk, i).some, "");
+  LLVMValueRef there = warp_less(w, i, warp_i32(w, walk->units));
+  warp_loop_while(w, &loop, LLVMBuildAnd(emit->builder, there, none, ""));
   warp_set(w, &at, 0, warp_plus(w, i, 1));
-  warp_loop_end(w, &l);
+  warp_loop_end(w, &loop);
   return warp_get(w, &at, 0);
 }
 
 /* Whether all scores of a unit are admitted: not behind the end of the columns. */
-static LLVMValueRef all_by_mask(TileWalk *k, LLVMValueRef unit) {
-  FlashGpu *x = k->x;
-  Warp *w = &x->w;
-  LLVMValueRef all = facts_of(k, unit).all;
-  if (x->rows_are_keys || x->columns % x->g.tile[FLASH_GPU_COLUMNS] == 0) return all;
-  LLVMValueRef end = warp_plus(w, first_column(k, unit), x->g.tile[FLASH_GPU_COLUMNS] - 1);
-  return LLVMBuildAnd(x->e->builder, all, warp_less(w, end, warp_i32(w, x->columns)), "");
+static LLVMValueRef all_by_mask(TileWalk *walk, LLVMValueRef unit) {
+  FlashGpu *flash = walk->x;
+  Warp *w = &flash->w;
+  LLVMValueRef all = facts_of(walk, unit).all;
+  if (flash->rows_are_keys || flash->columns % flash->g.tile[FLASH_GPU_COLUMNS] == 0) return all;
+  LLVMValueRef end = warp_plus(w, first_column(walk, unit), flash->g.tile[FLASH_GPU_COLUMNS] - 1);
+  return LLVMBuildAnd(flash->e->builder, all, warp_less(w, end, warp_i32(w, flash->columns)), "");
 }
 
 /* ---- what is next, by lists ---- */
 
-static void step_list(TileWalk *k, const Unit *now) {
-  Warp *w = &k->x->w;
-  LLVMBuilderRef b = k->x->e->builder;
+static void step_list(TileWalk *walk, const Unit *now) {
+  Warp *w = &walk->x->w;
+  LLVMBuilderRef b = walk->x->e->builder;
   LLVMValueRef next = warp_plus(w, now->number, 1);
   LLVMValueRef end = LLVMBuildLShr(b, now->run[0], warp_i32(w, 1), "");
-  LLVMValueRef inside = warp_less(w, next, end), run = warp_get(w, &k->run, 0);
-  warp_set(w, &k->unit, 0, LLVMBuildSelect(b, inside, next, now->run[1], ""));
-  warp_set(w, &k->run, 0, LLVMBuildSelect(b, inside, run, warp_plus(w, run, 1), ""));
+  LLVMValueRef inside = warp_less(w, next, end), run = warp_get(w, &walk->run, 0);
+  warp_set(w, &walk->unit, 0, LLVMBuildSelect(b, inside, next, now->run[1], ""));
+  warp_set(w, &walk->run, 0, LLVMBuildSelect(b, inside, run, warp_plus(w, run, 1), ""));
 }
 
-static LLVMValueRef all_by_list(TileWalk *k, LLVMValueRef end) {
-  const FlashLists *l = &k->x->lists;
-  LLVMBuilderRef b = k->x->e->builder;
-  LLVMTypeRef i1 = LLVMInt1TypeInContext(k->x->e->context);
+static LLVMValueRef all_by_list(TileWalk *walk, LLVMValueRef end) {
+  const FlashLists *l = &walk->x->lists;
+  LLVMBuilderRef b = walk->x->e->builder;
+  LLVMTypeRef i1 = LLVMInt1TypeInContext(walk->x->e->context);
   return l->full && l->partial ? LLVMBuildTrunc(b, end, i1, "") : LLVMConstInt(i1, l->full, 0);
 }
 
 /* ---- either way ---- */
 
-static Unit unit_now(TileWalk *k) {
-  Warp *w = &k->x->w;
-  LLVMValueRef u = warp_get(w, &k->unit, 0);
-  if (k->x->lists.there) return (Unit){.number = u, .there = warp_less(w, warp_i32(w, -1), u)};
-  return (Unit){.number = u, .there = warp_less(w, u, warp_i32(w, k->units))};
+static Unit unit_now(TileWalk *walk) {
+  Warp *w = &walk->x->w;
+  LLVMValueRef u = warp_get(w, &walk->unit, 0);
+  if (walk->x->lists.there) return (Unit){.number = u, .there = warp_less(w, warp_i32(w, -1), u)};
+  return (Unit){.number = u, .there = warp_less(w, u, warp_i32(w, walk->units))};
 }
 
-static Unit first_unit(TileWalk *k) {
-  FlashGpu *x = k->x;
-  Warp *w = &x->w;
-  bool lists = x->lists.there;
-  warp_set(w, &k->unit, 0, lists ? x->unit : next_by_mask(k, warp_i32(w, 0)));
-  if (lists) warp_set(w, &k->run, 0, x->list);
-  return unit_now(k);
+static Unit first_unit(TileWalk *walk) {
+  FlashGpu *flash = walk->x;
+  Warp *w = &flash->w;
+  bool lists = flash->lists.there;
+  warp_set(w, &walk->unit, 0, lists ? flash->unit : next_by_mask(walk, warp_i32(w, 0)));
+  if (lists) warp_set(w, &walk->run, 0, flash->list);
+  return unit_now(walk);
 }
 
-static Unit next_unit(TileWalk *k, const Unit *now) {
-  Warp *w = &k->x->w;
-  if (k->x->lists.there) step_list(k, now);
-  else warp_set(w, &k->unit, 0, next_by_mask(k, warp_plus(w, now->number, 1)));
-  return unit_now(k);
+static Unit next_unit(TileWalk *walk, const Unit *now) {
+  Warp *w = &walk->x->w;
+  if (walk->x->lists.there) step_list(walk, now);
+  else warp_set(w, &walk->unit, 0, next_by_mask(walk, warp_plus(w, now->number, 1)));
+  return unit_now(walk);
 }
 
-static void begin_unit(TileWalk *k, const Unit *u, LLVMValueRef stage) {
-  FlashGpu *x = k->x;
-  Warp *w = &x->w;
-  LLVMValueRef end = warp_i32(w, k->blocks);
-  LLVMValueRef tile = LLVMBuildSelect(x->e->builder, u->there, tile_of(k, u->number), end, "");
-  enter_unit(k, u->number);
-  if (x->rows_are_keys) { /* no head after the last one */
-    LLVMValueRef last = emit_i64(x->e, x->f.group.count - 1);
-    x->group = LLVMBuildSelect(x->e->builder, u->there, x->group, last, "");
+static void begin_unit(TileWalk *walk, const Unit *unit, LLVMValueRef stage) {
+  FlashGpu *flash = walk->x;
+  Warp *w = &flash->w;
+  LLVMValueRef end = warp_i32(w, walk->blocks);
+  LLVMValueRef tile =
+      LLVMBuildSelect(flash->e->builder, unit->there, tile_of(walk, unit->number), end, "");
+  enter_unit(walk, unit->number);
+  if (flash->rows_are_keys) { /* no head after the last one */
+    LLVMValueRef last = emit_i64(flash->e, flash->f.group.count - 1);
+    flash->group = LLVMBuildSelect(flash->e->builder, unit->there, flash->group, last, "");
   }
-  for (int i = 0, bit; i < flash_gpu_tiles(x->phase, true); i++) {
-    ValueId value = flash_tile_value(x, true, i, &bit);
-    if (x->rows_are_keys) x->column[i].base = flash_base(x, value, x->f.query);
-    tile_load_begin(w, &x->column[i], tile, end, stage);
+  for (int i = 0, bit; i < flash_gpu_tiles(flash->phase, true); i++) {
+    ValueId value = flash_tile_value(flash, true, i, &bit);
+    if (flash->rows_are_keys) flash->column[i].base = flash_base(flash, value, flash->f.query);
+    tile_load_begin(w, &flash->column[i], tile, end, stage);
   }
 }
 
-static void end_unit(TileWalk *k, LLVMValueRef stage) {
-  for (int i = 0; i < flash_gpu_tiles(k->x->phase, true); i++)
-    tile_load_end(&k->x->w, &k->x->column[i], stage);
+static void end_unit(TileWalk *walk, LLVMValueRef stage) {
+  for (int i = 0; i < flash_gpu_tiles(walk->x->phase, true); i++)
+    tile_load_end(&walk->x->w, &walk->x->column[i], stage);
 }
 
-static FlashBlock block_of(TileWalk *k, const Unit *u, LLVMValueRef stage) {
-  FlashGpu *x = k->x;
-  Warp *w = &x->w;
-  FlashBlock b = {.c0 = first_column(k, u->number), .stage = stage, .head = x->head};
-  b.all = x->lists.there ? all_by_list(k, u->run[0]) : all_by_mask(k, u->number);
-  b.parts = x->lists.parts, b.part = x->lists.part; /* none without lists */
-  enter_unit(k, u->number);
-  if (x->rows_are_keys) b.head = warp_add(w, x->head, warp_div(w, u->number, k->blocks));
-  return b;
+static FlashBlock block_of(TileWalk *walk, const Unit *unit, LLVMValueRef stage) {
+  FlashGpu *flash = walk->x;
+  Warp *w = &flash->w;
+  FlashBlock block = {.c0 = first_column(walk, unit->number), .stage = stage, .head = flash->head};
+  block.all =
+      flash->lists.there ? all_by_list(walk, unit->run[0]) : all_by_mask(walk, unit->number);
+  block.parts = flash->lists.parts, block.part = flash->lists.part; /* none without lists */
+  enter_unit(walk, unit->number);
+  if (flash->rows_are_keys)
+    block.head = warp_add(w, flash->head, warp_div(w, unit->number, walk->blocks));
+  return block;
 }
 
-static TileWalk walk_of(FlashGpu *x) {
-  Warp *w = &x->w;
-  TileWalk k = {.x = x, .blocks = ceil_div(x->columns, x->g.tile[FLASH_GPU_COLUMNS])};
-  k.units = k.blocks * (x->rows_are_keys ? x->f.group.count : 1);
-  k.unit = warp_registers(w, w->i32, 1);
-  if (x->lists.there) k.run = warp_registers(w, w->i32, 1);
-  return k;
+static TileWalk walk_of(FlashGpu *flash) {
+  Warp *w = &flash->w;
+  TileWalk walk = {.x = flash,
+                   .blocks = ceil_div(flash->columns, flash->g.tile[FLASH_GPU_COLUMNS])};
+  walk.units = walk.blocks * (flash->rows_are_keys ? flash->f.group.count : 1);
+  walk.unit = warp_registers(w, w->i32, 1);
+  if (flash->lists.there) walk.run = warp_registers(w, w->i32, 1);
+  return walk;
 }
 
-void flash_walk(FlashGpu *x, FlashWork *work, void *with) {
-  Warp *w = &x->w;
-  TileWalk k = walk_of(x);
+void flash_walk(FlashGpu *flash, FlashWork *work, void *with) {
+  Warp *w = &flash->w;
+  TileWalk walk = walk_of(flash);
   Registers stage = warp_registers(w, w->i32, 1);
   LLVMValueRef zero = warp_i32(w, 0);
-  Unit first = first_unit(&k);
-  begin_unit(&k, &first, zero), end_unit(&k, zero);
+  Unit first = first_unit(&walk);
+  begin_unit(&walk, &first, zero), end_unit(&walk, zero);
   warp_commit(w);
   warp_set(w, &stage, 0, zero);
-  WarpLoop l = warp_loop(w);
-  Unit now = unit_now(&k);
+  WarpLoop loop = warp_loop(w);
+  Unit now = unit_now(&walk);
   LLVMValueRef here = warp_get(w, &stage, 0);
-  warp_loop_while(w, &l, now.there);
-  if (x->lists.there) flash_list_run(x, warp_get(w, &k.run, 0), now.run);
+  warp_loop_while(w, &loop, now.there);
+  if (flash->lists.there) flash_list_run(flash, warp_get(w, &walk.run, 0), now.run);
   warp_wait(w, 0), warp_barrier(w);
-  Unit next = next_unit(&k, &now);
-  LLVMValueRef other = warp_sub(w, warp_i32(w, x->stage_bytes), here);
-  begin_unit(&k, &next, other);
+  Unit next = next_unit(&walk, &now);
+  LLVMValueRef other = warp_sub(w, warp_i32(w, flash->stage_bytes), here);
+  begin_unit(&walk, &next, other);
   warp_commit(w);
-  FlashBlock b = block_of(&k, &now, here);
-  work(x, &b, with);
-  end_unit(&k, other);
+  FlashBlock block = block_of(&walk, &now, here);
+  work(flash, &block, with);
+  end_unit(&walk, other);
   warp_set(w, &stage, 0, other);
-  warp_loop_end(w, &l);
+  warp_loop_end(w, &loop);
   warp_wait(w, 0);
 }

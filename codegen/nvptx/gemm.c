@@ -70,20 +70,20 @@ static void place(Gemm *gemm) {
 
 static TileLoad load_of(Gemm *gemm, bool is_b) {
   Emit *emit = gemm->e;
-  TileLoad l = {
+  TileLoad load = {
       .side = is_b ? gemm->g.b : gemm->g.a, .is_b = is_b, .k = gemm->p.k, .k_extent = gemm->g.k};
-  l.mn = is_b ? gemm->p.n : gemm->p.m, l.mn_extent = is_b ? gemm->g.n : gemm->g.m;
-  l.mn_tile = gemm->g.tile[is_b ? GEMM_N : GEMM_M], l.k_tile = gemm->g.tile[GEMM_K];
-  l.memory = is_b ? gemm->p.elem_b : gemm->p.elem_a;
-  l.shared = gemm->g.math == GEMM_MMA ? gemm->p.compute : ELEM_f32;
-  l.threads = (int)gemm->g.threads[0], l.mn0 = is_b ? gemm->n0 : gemm->m0;
-  l.always = gemm->g.math != GEMM_FMA;
+  load.mn = is_b ? gemm->p.n : gemm->p.m, load.mn_extent = is_b ? gemm->g.n : gemm->g.m;
+  load.mn_tile = gemm->g.tile[is_b ? GEMM_N : GEMM_M], load.k_tile = gemm->g.tile[GEMM_K];
+  load.memory = is_b ? gemm->p.elem_b : gemm->p.elem_a;
+  load.shared = gemm->g.math == GEMM_MMA ? gemm->p.compute : ELEM_f32;
+  load.threads = (int)gemm->g.threads[0], load.mn0 = is_b ? gemm->n0 : gemm->m0;
+  load.always = gemm->g.math != GEMM_FMA;
   LLVMValueRef offset = tile_offset(&gemm->w, &gemm->p.batch, is_b, gemm->batch);
-  l.base = LLVMBuildInBoundsGEP2(emit->builder, emit_memory_type(emit, l.memory),
-                                 emit_buffer(emit, is_b ? gemm->p.arg_b : gemm->p.arg_a), &offset,
-                                 1, "");
-  tile_load_setup(&gemm->w, &l, is_b ? gemm->g.a.bytes : 0);
-  return l;
+  load.base = LLVMBuildInBoundsGEP2(emit->builder, emit_memory_type(emit, load.memory),
+                                    emit_buffer(emit, is_b ? gemm->p.arg_b : gemm->p.arg_a),
+                                    &offset, 1, "");
+  tile_load_setup(&gemm->w, &load, is_b ? gemm->g.a.bytes : 0);
+  return load;
 }
 
 static bool quiet(const Gemm *gemm) { return gemm->a.quiet || gemm->b.quiet; }
@@ -116,15 +116,15 @@ static void advance(Gemm *gemm, const Registers *r) {
 static GemmRing ring_begin(Gemm *gemm) {
   Warp *w = &gemm->w;
   int stages = (int)gemm->g.tile[GEMM_STAGES];
-  GemmRing r = {warp_registers(w, w->i32, 1), warp_registers(w, w->i32, 1)};
-  warp_set(w, &r.read, 0, warp_i32(w, 0));
-  warp_set(w, &r.write, 0, warp_i32(w, (stages - 1) * gemm->g.stage));
+  GemmRing ring = {warp_registers(w, w->i32, 1), warp_registers(w, w->i32, 1)};
+  warp_set(w, &ring.read, 0, warp_i32(w, 0));
+  warp_set(w, &ring.write, 0, warp_i32(w, (stages - 1) * gemm->g.stage));
   for (int s = 0; s < stages - 1; s++) {
     LLVMValueRef stage = warp_i32(w, s * gemm->g.stage);
     begin(gemm, warp_plus(w, gemm->from, s), stage);
     end(gemm, stage);
   }
-  return r;
+  return ring;
 }
 
 /* All but the last `under_way` tiles have come, for all threads. */
@@ -177,12 +177,12 @@ static void multiply_all(Gemm *gemm) {
     gemm_mma_read(gemm, warp_get(&gemm->w, &ring.read, 0), 0, &first);
     gemm_mma_keep(gemm, &first);
   }
-  Loop l =
+  Loop loop =
       emit_loop(emit, warp_wide(&gemm->w, gemm->from), warp_wide(&gemm->w, gemm->to), 1, 0, NULL);
-  LLVMValueRef kt = LLVMBuildTrunc(emit->builder, l.i, gemm->w.i32, "");
+  LLVMValueRef kt = LLVMBuildTrunc(emit->builder, loop.i, gemm->w.i32, "");
   if (mma) multiply_mma(gemm, &ring, kt);
   else multiply_fma(gemm, &ring, kt);
-  emit_loop_end(emit, &l);
+  emit_loop_end(emit, &loop);
   meet(gemm, 0);
 }
 

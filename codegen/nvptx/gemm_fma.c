@@ -16,32 +16,33 @@ typedef struct Strip { /* of one operand: what a lane takes */
 
 static Strip strip_of(Gemm *gemm, bool is_b) {
   Warp *w = &gemm->w;
-  Strip s = {.side = is_b ? &gemm->g.b : &gemm->g.a, .lanes = is_b ? 8 : 4};
-  s.n = (int)(gemm->g.tile[is_b ? GEMM_WARP_N : GEMM_WARP_M] / s.lanes);
-  s.at = is_b ? gemm->g.a.bytes : 0;
+  Strip strip = {.side = is_b ? &gemm->g.b : &gemm->g.a, .lanes = is_b ? 8 : 4};
+  strip.n = (int)(gemm->g.tile[is_b ? GEMM_WARP_N : GEMM_WARP_M] / strip.lanes);
+  strip.at = is_b ? gemm->g.a.bytes : 0;
   LLVMValueRef lane = is_b ? warp_rem(w, w->lane, 8) : warp_div(w, w->lane, 8);
-  s.first =
-      warp_add(w, is_b ? gemm->warp_n : gemm->warp_m, warp_times(w, lane, s.side->along_k ? 1 : 4));
-  return s;
+  strip.first = warp_add(w, is_b ? gemm->warp_n : gemm->warp_m,
+                         warp_times(w, lane, strip.side->along_k ? 1 : 4));
+  return strip;
 }
 
 /* Distance of a lane's i-th row or column from its first. */
-static int64_t step_of(const Strip *s, int i) {
-  return s->side->along_k ? i * s->lanes : i / 4 * 4 * s->lanes + i % 4;
+static int64_t step_of(const Strip *strip, int i) {
+  return strip->side->along_k ? i * strip->lanes : i / 4 * 4 * strip->lanes + i % 4;
 }
 
 /* value[i * 4 + q]: row or column i at step q of four. */
-static void read_strip(Gemm *gemm, const Strip *s, LLVMValueRef stage, LLVMValueRef k,
+static void read_strip(Gemm *gemm, const Strip *strip, LLVMValueRef stage, LLVMValueRef k,
                        LLVMValueRef *value) {
   Warp *w = &gemm->w;
   LLVMTypeRef four = LLVMVectorType(w->f32, 4);
-  bool along_k = s->side->along_k;
-  LLVMValueRef base = warp_times(w, s->first, along_k ? s->side->pitch : 4);
-  base = warp_add(w, base, warp_times(w, k, along_k ? 4 : s->side->pitch));
+  bool along_k = strip->side->along_k;
+  LLVMValueRef base = warp_times(w, strip->first, along_k ? strip->side->pitch : 4);
+  base = warp_add(w, base, warp_times(w, k, along_k ? 4 : strip->side->pitch));
   base = warp_add(w, stage, base);
-  for (int i = 0; i < s->n; i++) {
-    int64_t column = along_k ? 0 : step_of(s, i / 4 * 4), row = along_k ? step_of(s, i) : i % 4;
-    LLVMValueRef at = warp_plus(w, base, s->at + row * s->side->pitch + column * 4);
+  for (int i = 0; i < strip->n; i++) {
+    int64_t column = along_k ? 0 : step_of(strip, i / 4 * 4),
+            row = along_k ? step_of(strip, i) : i % 4;
+    LLVMValueRef at = warp_plus(w, base, strip->at + row * strip->side->pitch + column * 4);
     LLVMValueRef v = warp_load(w, four, at, 16);
     for (int q = 0; q < 4; q++) {
       int to = along_k ? i * 4 + q : (i / 4 * 4 + q) * 4 + i % 4;
@@ -55,16 +56,16 @@ void gemm_fma(Gemm *gemm, LLVMValueRef stage) {
   Strip a = strip_of(gemm, false), b = strip_of(gemm, true);
   LLVMValueRef va[64], vb[64];
   if (a.n > 16 || b.n > 16) bug("kernel %s: a lane of %d x %d sums", gemm->k->name, a.n, b.n);
-  Loop l = emit_loop(gemm->e, warp_i32(w, 0), warp_i32(w, gemm->g.tile[GEMM_K]), 4, 0, NULL);
-  read_strip(gemm, &a, stage, l.i, va);
-  read_strip(gemm, &b, stage, l.i, vb);
+  Loop loop = emit_loop(gemm->e, warp_i32(w, 0), warp_i32(w, gemm->g.tile[GEMM_K]), 4, 0, NULL);
+  read_strip(gemm, &a, stage, loop.i, va);
+  read_strip(gemm, &b, stage, loop.i, vb);
   for (int q = 0; q < 4; q++)
     for (int i = 0; i < a.n; i++)
       for (int j = 0; j < b.n; j++) {
         LLVMValueRef sum = warp_get(w, &gemm->sums, i * b.n + j);
         warp_set(w, &gemm->sums, i * b.n + j, emit_fma(gemm->e, va[i * 4 + q], vb[j * 4 + q], sum));
       }
-  emit_loop_end(gemm->e, &l);
+  emit_loop_end(gemm->e, &loop);
 }
 
 void gemm_fma_out(Gemm *gemm, int pass) {

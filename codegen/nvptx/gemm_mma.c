@@ -13,51 +13,55 @@
 
 enum { WORDS = 4 }; /* of a lane in a block */
 
-static bool words(const GemmFragments *f) { return f->side->elem == 4 && !f->side->along_k; }
+static bool words(const GemmFragments *fragments) {
+  return fragments->side->elem == 4 && !fragments->side->along_k;
+}
 
 static GemmFragments fragments_of(Gemm *gemm, bool is_b) {
   Warp *w = &gemm->w;
-  GemmFragments f = {
+  GemmFragments fragments = {
       .side = is_b ? &gemm->g.b : &gemm->g.a, .is_b = is_b, .at = is_b ? gemm->g.a.bytes : 0};
-  f.n = (int)(gemm->g.tile[is_b ? GEMM_WARP_N : GEMM_WARP_M] / 16);
+  fragments.n = (int)(gemm->g.tile[is_b ? GEMM_WARP_N : GEMM_WARP_M] / 16);
   LLVMValueRef mn = is_b ? gemm->warp_n : gemm->warp_m, group = warp_div(w, w->lane, 8);
   LLVMValueRef low = warp_rem(w, group, 2), high = warp_div(w, group, 2);
   LLVMValueRef half_mn = is_b ? high : low, half_k = is_b ? low : high;
-  LLVMValueRef row =
-      warp_add(w, warp_rem(w, w->lane, 8), warp_times(w, f.side->along_k ? half_mn : half_k, 8));
-  LLVMValueRef piece = f.side->along_k ? half_k : warp_add(w, warp_div(w, mn, 8), half_mn);
-  f.turned = warp_xor(w, piece, tile_turn(w, f.side, row));
-  if (f.side->along_k) row = warp_add(w, row, mn);
-  f.row = warp_times(w, row, f.side->pitch);
-  f.single = warp_add(w, warp_times(w, warp_rem(w, w->lane, 4), f.side->pitch),
-                      warp_times(w, warp_add(w, mn, warp_div(w, w->lane, 4)), 4));
-  return f;
+  LLVMValueRef row = warp_add(w, warp_rem(w, w->lane, 8),
+                              warp_times(w, fragments.side->along_k ? half_mn : half_k, 8));
+  LLVMValueRef piece = fragments.side->along_k ? half_k : warp_add(w, warp_div(w, mn, 8), half_mn);
+  fragments.turned = warp_xor(w, piece, tile_turn(w, fragments.side, row));
+  if (fragments.side->along_k) row = warp_add(w, row, mn);
+  fragments.row = warp_times(w, row, fragments.side->pitch);
+  fragments.single = warp_add(w, warp_times(w, warp_rem(w, w->lane, 4), fragments.side->pitch),
+                              warp_times(w, warp_add(w, mn, warp_div(w, w->lane, 4)), 4));
+  return fragments;
 }
 
 /* Block i at step s of k, word by word. */
-static void read_words(Gemm *gemm, const GemmFragments *f, LLVMValueRef stage, int i, int s,
+static void read_words(Gemm *gemm, const GemmFragments *fragments, LLVMValueRef stage, int i, int s,
                        LLVMValueRef out[WORDS]) {
   Warp *w = &gemm->w;
   for (int q = 0; q < WORDS; q++) {
-    int half_mn = f->is_b ? q / 2 : q % 2, half_k = f->is_b ? q % 2 : q / 2;
-    int64_t offset = f->at + (8 * s + 4 * half_k) * f->side->pitch + (16 * i + 8 * half_mn) * 4;
-    out[q] = warp_word(w, warp_add(w, stage, f->single), offset);
+    int half_mn = fragments->is_b ? q / 2 : q % 2, half_k = fragments->is_b ? q % 2 : q / 2;
+    int64_t offset =
+        fragments->at + (8 * s + 4 * half_k) * fragments->side->pitch + (16 * i + 8 * half_mn) * 4;
+    out[q] = warp_word(w, warp_add(w, stage, fragments->single), offset);
   }
 }
 
-static void read_block(Gemm *gemm, const GemmFragments *f, LLVMValueRef stage, int i, int s,
+static void read_block(Gemm *gemm, const GemmFragments *fragments, LLVMValueRef stage, int i, int s,
                        LLVMValueRef out[WORDS]) {
   Warp *w = &gemm->w;
-  if (words(f)) {
-    read_words(gemm, f, stage, i, s, out);
+  if (words(fragments)) {
+    read_words(gemm, fragments, stage, i, s, out);
     return;
   }
-  int64_t rows = 16 * (f->side->along_k ? i : s), pieces = 2 * (f->side->along_k ? s : i);
-  LLVMValueRef piece = f->turned;
-  if (f->side->swizzled) piece = warp_xor(w, piece, warp_i32(w, pieces)), pieces = 0;
-  LLVMValueRef at = warp_add(w, f->row, warp_times(w, piece, 16));
-  int64_t more = f->at + rows * f->side->pitch + pieces * 16;
-  warp_matrices(w, warp_add(w, at, stage), more, !f->side->along_k, out);
+  int64_t rows = 16 * (fragments->side->along_k ? i : s),
+          pieces = 2 * (fragments->side->along_k ? s : i);
+  LLVMValueRef piece = fragments->turned;
+  if (fragments->side->swizzled) piece = warp_xor(w, piece, warp_i32(w, pieces)), pieces = 0;
+  LLVMValueRef at = warp_add(w, fragments->row, warp_times(w, piece, 16));
+  int64_t more = fragments->at + rows * fragments->side->pitch + pieces * 16;
+  warp_matrices(w, warp_add(w, at, stage), more, !fragments->side->along_k, out);
 }
 
 void gemm_mma_setup(Gemm *gemm) {

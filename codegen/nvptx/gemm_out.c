@@ -56,21 +56,22 @@ static void put_results(Gemm *gemm, LLVMValueRef batch, LLVMValueRef m, LLVMValu
 
 /* Address in the workspace of element `flat` of split `split`. */
 static LLVMValueRef partial(Gemm *gemm, LLVMValueRef split, LLVMValueRef flat) {
-  LLVMBuilderRef b = gemm->e->builder;
+  LLVMBuilderRef builder = gemm->e->builder;
   int64_t elements = gemm->g.batches * gemm->g.m * gemm->g.n;
-  LLVMValueRef at = LLVMBuildNSWMul(b, warp_wide(&gemm->w, split), emit_i64(gemm->e, elements), "");
-  at = LLVMBuildNSWAdd(b, at, flat, "");
+  LLVMValueRef at =
+      LLVMBuildNSWMul(builder, warp_wide(&gemm->w, split), emit_i64(gemm->e, elements), "");
+  at = LLVMBuildNSWAdd(builder, at, flat, "");
   LLVMValueRef base = emit_buffer(gemm->e, gemm->k->args.n + gemm->k->results.n);
-  return LLVMBuildInBoundsGEP2(b, gemm->w.f32, base, &at, 1, "");
+  return LLVMBuildInBoundsGEP2(builder, gemm->w.f32, base, &at, 1, "");
 }
 
 static LLVMValueRef flat_of(Gemm *gemm, LLVMValueRef batch, LLVMValueRef m, LLVMValueRef n) {
-  LLVMBuilderRef b = gemm->e->builder;
+  LLVMBuilderRef builder = gemm->e->builder;
   LLVMValueRef at =
-      LLVMBuildNSWMul(b, warp_wide(&gemm->w, batch), emit_i64(gemm->e, gemm->g.m), "");
-  at = LLVMBuildNSWAdd(b, at, warp_wide(&gemm->w, m), "");
-  at = LLVMBuildNSWMul(b, at, emit_i64(gemm->e, gemm->g.n), "");
-  return LLVMBuildNSWAdd(b, at, warp_wide(&gemm->w, n), "");
+      LLVMBuildNSWMul(builder, warp_wide(&gemm->w, batch), emit_i64(gemm->e, gemm->g.m), "");
+  at = LLVMBuildNSWAdd(builder, at, warp_wide(&gemm->w, m), "");
+  at = LLVMBuildNSWMul(builder, at, emit_i64(gemm->e, gemm->g.n), "");
+  return LLVMBuildNSWAdd(builder, at, warp_wide(&gemm->w, n), "");
 }
 
 static unsigned vector_align(const Gemm *gemm) {
@@ -119,7 +120,7 @@ LLVMValueRef gemm_out_turn(Gemm *gemm, LLVMValueRef at, LLVMValueRef block) {
 /* Sums of the thread's columns. */
 static LLVMValueRef read_out(Gemm *gemm, LLVMValueRef row, LLVMValueRef column) {
   Warp *w = &gemm->w;
-  LLVMBuilderRef b = gemm->e->builder;
+  LLVMBuilderRef builder = gemm->e->builder;
   LLVMValueRef at = warp_add(w, warp_times(w, row, gemm->g.out_pitch), warp_times(w, column, 4));
   if (gemm->e->lanes <= 4) return warp_load(w, numbers(gemm), at, (int)vector_align(gemm));
   LLVMValueRef all = LLVMGetPoison(numbers(gemm)), block = warp_div(w, column, 32);
@@ -127,8 +128,8 @@ static LLVMValueRef read_out(Gemm *gemm, LLVMValueRef row, LLVMValueRef column) 
     LLVMValueRef piece = gemm_out_turn(gemm, warp_plus(w, at, 4 * i), block);
     LLVMValueRef four = warp_load(w, LLVMVectorType(w->f32, 4), piece, 16);
     for (int j = 0; j < 4; j++) {
-      LLVMValueRef one = LLVMBuildExtractElement(b, four, warp_i32(w, j), "");
-      all = LLVMBuildInsertElement(b, all, one, warp_i32(w, i + j), "");
+      LLVMValueRef one = LLVMBuildExtractElement(builder, four, warp_i32(w, j), "");
+      all = LLVMBuildInsertElement(builder, all, one, warp_i32(w, i + j), "");
     }
   }
   return all;
@@ -138,33 +139,33 @@ void gemm_results(Gemm *gemm, int pass) {
   Warp *w = &gemm->w;
   Emit *emit = gemm->e;
   int64_t elements = gemm->g.warps_m * gemm->g.out_rows * gemm->g.tile[GEMM_N] / emit->lanes;
-  Loop l =
+  Loop loop =
       emit_loop(emit, emit_i64(emit, 0), emit_i64(emit, elements / gemm->g.threads[0]), 1, 0, NULL);
-  LLVMValueRef i = LLVMBuildTrunc(emit->builder, l.i, w->i32, "");
+  LLVMValueRef i = LLVMBuildTrunc(emit->builder, loop.i, w->i32, "");
   i = warp_times(w, warp_add(w, warp_times(w, i, gemm->g.threads[0]), w->thread), emit->lanes);
   LLVMValueRef row = warp_div(w, i, gemm->g.tile[GEMM_N]),
                column = warp_rem(w, i, gemm->g.tile[GEMM_N]);
   LLVMValueRef m = warp_add(w, gemm->m0, row_of(gemm, row, pass)),
                n = warp_add(w, gemm->n0, column);
   LLVMValueRef in = inside(gemm, m, n);
-  Branch b = {0};
-  if (in) b = emit_if(emit, in);
+  Branch branch = {0};
+  if (in) branch = emit_if(emit, in);
   put(gemm, m, n, read_out(gemm, row, column));
-  if (in) emit_end_if(emit, b);
-  emit_loop_end(emit, &l);
+  if (in) emit_end_if(emit, branch);
+  emit_loop_end(emit, &loop);
 }
 
 static LLVMValueRef sum_splits(Gemm *gemm, LLVMValueRef flat) {
   Emit *emit = gemm->e;
   LLVMValueRef zero = LLVMConstNull(numbers(gemm));
-  Loop l =
+  Loop loop =
       emit_loop(emit, emit_i64(emit, 0), emit_i64(emit, gemm->g.tile[GEMM_SPLITS]), 1, 1, &zero);
-  LLVMValueRef split = LLVMBuildTrunc(emit->builder, l.i, gemm->w.i32, "");
+  LLVMValueRef split = LLVMBuildTrunc(emit->builder, loop.i, gemm->w.i32, "");
   LLVMValueRef v = LLVMBuildLoad2(emit->builder, numbers(gemm), partial(gemm, split, flat), "");
   LLVMSetAlignment(v, vector_align(gemm));
-  l.next[0] = LLVMBuildFAdd(emit->builder, l.phi[0], v, "");
-  emit_loop_end(emit, &l);
-  return l.phi[0];
+  loop.next[0] = LLVMBuildFAdd(emit->builder, loop.phi[0], v, "");
+  emit_loop_end(emit, &loop);
+  return loop.phi[0];
 }
 
 void gemm_reduce(Gemm *gemm) {
@@ -174,13 +175,13 @@ void gemm_reduce(Gemm *gemm) {
   int64_t all = gemm->g.chunks[1] * threads * emit->lanes;
   LLVMValueRef first = warp_add(w, warp_times(w, w->cta, threads), w->thread);
   first = warp_wide(w, warp_times(w, first, emit->lanes));
-  Loop l = emit_loop(emit, first, emit_i64(emit, elements), all, 0, NULL);
-  LLVMValueRef n = LLVMBuildURem(emit->builder, l.i, emit_i64(emit, gemm->g.n), "");
-  LLVMValueRef above = LLVMBuildUDiv(emit->builder, l.i, emit_i64(emit, gemm->g.n), "");
+  Loop loop = emit_loop(emit, first, emit_i64(emit, elements), all, 0, NULL);
+  LLVMValueRef n = LLVMBuildURem(emit->builder, loop.i, emit_i64(emit, gemm->g.n), "");
+  LLVMValueRef above = LLVMBuildUDiv(emit->builder, loop.i, emit_i64(emit, gemm->g.n), "");
   LLVMValueRef m = LLVMBuildURem(emit->builder, above, emit_i64(emit, gemm->g.m), "");
   LLVMValueRef batch = LLVMBuildUDiv(emit->builder, above, emit_i64(emit, gemm->g.m), "");
   LLVMValueRef at[] = {batch, m, n};
   for (int i = 0; i < 3; i++) at[i] = LLVMBuildTrunc(emit->builder, at[i], w->i32, "");
-  put_results(gemm, at[0], at[1], at[2], sum_splits(gemm, l.i));
-  emit_loop_end(emit, &l);
+  put_results(gemm, at[0], at[1], at[2], sum_splits(gemm, loop.i));
+  emit_loop_end(emit, &loop);
 }

@@ -40,9 +40,9 @@ static LLVMValueRef slot(Emit *e, int64_t at, int sum, int part, LLVMValueRef wa
 }
 
 static void leave(Emit *e, int64_t at, int n, const GroupSum *sum) {
-  LLVMBuilderRef b = e->builder;
-  LLVMValueRef first = LLVMBuildICmp(b, LLVMIntEQ, simt_lane(e), simt_i32(e, 0), "");
-  LLVMValueRef warp = LLVMBuildLShr(b, simt_thread(e), simt_i32(e, 5), "warp");
+  LLVMBuilderRef builder = e->builder;
+  LLVMValueRef first = LLVMBuildICmp(builder, LLVMIntEQ, simt_lane(e), simt_i32(e, 0), "");
+  LLVMValueRef warp = LLVMBuildLShr(builder, simt_thread(e), simt_i32(e, 5), "warp");
   Branch one = emit_if(e, first);
   for (int i = 0; i < n; i++)
     for (int part = 0; part < accumulator_parts(sum[i].op); part++)

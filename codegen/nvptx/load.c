@@ -13,89 +13,95 @@ static LLVMValueRef both(Warp *w, LLVMValueRef a, LLVMValueRef b) {
   return a && b ? LLVMBuildAnd(w->e->builder, a, b, "") : a ? a : b;
 }
 
-LLVMValueRef tile_index(Warp *w, const ProductDims *d, int at, LLVMValueRef flat) {
+LLVMValueRef tile_index(Warp *w, const ProductDims *dims, int at, LLVMValueRef flat) {
   int64_t below = 1;
-  for (int i = at + 1; i < d->count; i++) below *= d->dim[i].size;
+  for (int i = at + 1; i < dims->count; i++) below *= dims->dim[i].size;
   flat = warp_div(w, flat, below);
-  return at ? warp_rem(w, flat, d->dim[at].size) : flat;
+  return at ? warp_rem(w, flat, dims->dim[at].size) : flat;
 }
 
-LLVMValueRef tile_offset(Warp *w, const ProductDims *d, bool is_b, LLVMValueRef flat) {
-  LLVMBuilderRef b = w->e->builder;
+LLVMValueRef tile_offset(Warp *w, const ProductDims *dims, bool is_b, LLVMValueRef flat) {
+  LLVMBuilderRef builder = w->e->builder;
   LLVMValueRef sum = emit_i64(w->e, 0);
-  for (int i = 0; i < d->count; i++) {
-    int64_t stride = is_b ? d->dim[i].b : d->dim[i].a;
+  for (int i = 0; i < dims->count; i++) {
+    int64_t stride = is_b ? dims->dim[i].b : dims->dim[i].a;
     if (!stride) continue;
-    LLVMValueRef at = warp_wide(w, tile_index(w, d, i, flat));
-    sum = LLVMBuildNSWAdd(b, sum, LLVMBuildNSWMul(b, at, emit_i64(w->e, stride), ""), "");
+    LLVMValueRef at = warp_wide(w, tile_index(w, dims, i, flat));
+    sum =
+        LLVMBuildNSWAdd(builder, sum, LLVMBuildNSWMul(builder, at, emit_i64(w->e, stride), ""), "");
   }
   return sum;
 }
 
-LLVMValueRef tile_turn(Warp *w, const GemmSide *s, LLVMValueRef row) {
-  int64_t pieces = s->columns * s->elem / 16;
-  if (!s->swizzled || pieces < 2) return warp_i32(w, 0);
+LLVMValueRef tile_turn(Warp *w, const GemmSide *side, LLVMValueRef row) {
+  int64_t pieces = side->columns * side->elem / 16;
+  if (!side->swizzled || pieces < 2) return warp_i32(w, 0);
   if (pieces >= 8) return warp_rem(w, row, 8);
   return warp_rem(w, warp_div(w, row, 8 / pieces), pieces);
 }
 
 /* Offset in a stage of piece `piece` of row `row` */
-static LLVMValueRef place_of(Warp *w, const GemmSide *s, LLVMValueRef row, LLVMValueRef piece) {
-  LLVMValueRef turned = warp_xor(w, piece, tile_turn(w, s, row));
-  return warp_add(w, warp_times(w, row, s->pitch), warp_times(w, turned, 16));
+static LLVMValueRef place_of(Warp *w, const GemmSide *side, LLVMValueRef row, LLVMValueRef piece) {
+  LLVMValueRef turned = warp_xor(w, piece, tile_turn(w, side, row));
+  return warp_add(w, warp_times(w, row, side->pitch), warp_times(w, turned, 16));
 }
 
 /* Where row or column mn of the tile is; whether it exists. */
-static LLVMValueRef locate(Warp *w, const TileLoad *l, LLVMValueRef mn, LLVMValueRef *there) {
-  mn = warp_add(w, l->mn0, mn);
-  if (l->mn_extent % l->mn_tile) {
-    *there = warp_less(w, mn, warp_i32(w, l->mn_extent));
+static LLVMValueRef locate(Warp *w, const TileLoad *load, LLVMValueRef mn, LLVMValueRef *there) {
+  mn = warp_add(w, load->mn0, mn);
+  if (load->mn_extent % load->mn_tile) {
+    *there = warp_less(w, mn, warp_i32(w, load->mn_extent));
     mn = LLVMBuildSelect(w->e->builder, *there, mn, warp_i32(w, 0), "");
   }
-  return tile_offset(w, &l->mn, l->is_b, mn);
+  return tile_offset(w, &load->mn, load->is_b, mn);
 }
 
 /* The thread's i-th piece; past the end of the tile it is nobody's, and nobody reads there. */
-static TilePiece piece_at(Warp *w, const TileLoad *l, LLVMValueRef i) {
-  const GemmSide *s = &l->side;
-  int64_t parts = s->rows * l->parts;
-  LLVMValueRef part = warp_add(w, l->first, warp_times(w, i, l->parts_apart));
-  TilePiece p = {.piece = l->piece};
-  if (l->parts_apart * l->across < l->threads)
-    p.mine = warp_less(w, l->first, warp_i32(w, l->parts_apart));
-  if (parts % l->parts_apart) p.mine = both(w, p.mine, warp_less(w, part, warp_i32(w, parts)));
-  if (p.mine) part = warp_min(w, part, warp_i32(w, parts - 1));
-  p.row = warp_div(w, part, l->parts);
-  if (l->parts > 1)
-    p.piece = warp_add(w, p.piece, warp_times(w, warp_rem(w, part, l->parts), l->across));
-  p.to = warp_plus(w, place_of(w, s, p.row, p.piece), l->at);
-  if (s->along_k) p.offset = locate(w, l, p.row, &p.there);
-  return p;
+static TilePiece piece_at(Warp *w, const TileLoad *load, LLVMValueRef i) {
+  const GemmSide *side = &load->side;
+  int64_t parts = side->rows * load->parts;
+  LLVMValueRef part = warp_add(w, load->first, warp_times(w, i, load->parts_apart));
+  TilePiece piece = {.piece = load->piece};
+  if (load->parts_apart * load->across < load->threads)
+    piece.mine = warp_less(w, load->first, warp_i32(w, load->parts_apart));
+  if (parts % load->parts_apart)
+    piece.mine = both(w, piece.mine, warp_less(w, part, warp_i32(w, parts)));
+  if (piece.mine) part = warp_min(w, part, warp_i32(w, parts - 1));
+  piece.row = warp_div(w, part, load->parts);
+  if (load->parts > 1)
+    piece.piece =
+        warp_add(w, piece.piece, warp_times(w, warp_rem(w, part, load->parts), load->across));
+  piece.to = warp_plus(w, place_of(w, side, piece.row, piece.piece), load->at);
+  if (side->along_k) piece.offset = locate(w, load, piece.row, &piece.there);
+  return piece;
 }
 
-static LLVMValueRef nth_element(Warp *w, const TileLoad *l, LLVMValueRef piece, int j) {
-  return warp_plus(w, warp_times(w, piece, l->each), j);
+static LLVMValueRef nth_element(Warp *w, const TileLoad *load, LLVMValueRef piece, int j) {
+  return warp_plus(w, warp_times(w, piece, load->each), j);
 }
 
-static bool rolled(const TileLoad *l) { return l->items > LOAD_UNROLLED; }
+static bool rolled(const TileLoad *load) { return load->items > LOAD_UNROLLED; }
 
-void tile_load_setup(Warp *w, TileLoad *l, int64_t at) {
-  const GemmSide *s = &l->side;
-  must(s->columns * s->elem % 16 == 0 && at % 16 == 0,
+void tile_load_setup(Warp *w, TileLoad *load, int64_t at) {
+  const GemmSide *side = &load->side;
+  must(side->columns * side->elem % 16 == 0 && at % 16 == 0,
        "kernel %s: rows of %lld bytes at %lld are copied in pieces of 16", w->e->k->name,
-       (long long)(s->columns * s->elem), (long long)at);
-  must(l->threads >= 32, "kernel %s: %d threads copy a tile", w->e->k->name, l->threads);
-  l->quiet = s->async || (l->memory == ELEM_f32 && l->shared == ELEM_f32);
-  l->each = 16 / s->elem;
-  int64_t pieces = s->columns / l->each;
-  for (l->parts = 1; pieces % l->parts || pieces / l->parts > l->threads;) l->parts++;
-  l->at = at, l->across = pieces / l->parts, l->parts_apart = l->threads / l->across;
-  l->items = (int)((s->rows * l->parts + l->parts_apart - 1) / l->parts_apart);
-  l->piece = warp_rem(w, w->thread, l->across);
-  l->first = warp_div(w, w->thread, l->across);
-  for (int i = 0; !rolled(l) && i < l->items; i++) l->item[i] = piece_at(w, l, warp_i32(w, i));
-  for (int j = 0; !s->along_k && l->parts == 1 && j < (s->async ? 1 : l->each); j++)
-    l->offset[j] = locate(w, l, nth_element(w, l, l->piece, j), &l->there[j]);
+       (long long)(side->columns * side->elem), (long long)at);
+  must(load->threads >= 32, "kernel %s: %d threads copy a tile", w->e->k->name, load->threads);
+  load->quiet = side->async || (load->memory == ELEM_f32 && load->shared == ELEM_f32);
+  load->each = 16 / side->elem;
+  int64_t pieces = side->columns / load->each;
+  for (load->parts = 1; pieces % load->parts || pieces / load->parts > load->threads;)
+    load->parts++;
+  load->at = at, load->across = pieces / load->parts,
+  load->parts_apart = load->threads / load->across;
+  load->items = (int)((side->rows * load->parts + load->parts_apart - 1) / load->parts_apart);
+  load->piece = warp_rem(w, w->thread, load->across);
+  load->first = warp_div(w, w->thread, load->across);
+  for (int i = 0; !rolled(load) && i < load->items; i++)
+    load->item[i] = piece_at(w, load, warp_i32(w, i));
+  for (int j = 0; !side->along_k && load->parts == 1 && j < (side->async ? 1 : load->each); j++)
+    load->offset[j] = locate(w, load, nth_element(w, load, load->piece, j), &load->there[j]);
 }
 
 /* ---- elements ---- */
@@ -105,140 +111,146 @@ typedef struct Element {
 } Element;
 
 /* Element j of a piece at tile kt of k. */
-static Element element(Warp *w, TileLoad *l, const TilePiece *p, int j, LLVMValueRef kt) {
-  LLVMBuilderRef b = w->e->builder;
-  bool along = l->side.along_k;
-  LLVMValueRef k = along ? nth_element(w, l, p->piece, j) : p->row, mn = p->offset;
-  k = warp_add(w, k, warp_times(w, kt, l->k_tile));
-  Element el = {.there = p->there};
-  if (!along && l->parts == 1) mn = l->offset[j], el.there = l->there[j];
-  if (!along && l->parts > 1) mn = locate(w, l, nth_element(w, l, p->piece, j), &el.there);
-  if (l->k_extent % l->k_tile) {
-    LLVMValueRef in = warp_less(w, k, warp_i32(w, l->k_extent));
-    k = LLVMBuildSelect(b, in, k, warp_i32(w, 0), "");
+static Element element(Warp *w, TileLoad *load, const TilePiece *piece, int j, LLVMValueRef kt) {
+  LLVMBuilderRef builder = w->e->builder;
+  bool along = load->side.along_k;
+  LLVMValueRef k = along ? nth_element(w, load, piece->piece, j) : piece->row, mn = piece->offset;
+  k = warp_add(w, k, warp_times(w, kt, load->k_tile));
+  Element el = {.there = piece->there};
+  if (!along && load->parts == 1) mn = load->offset[j], el.there = load->there[j];
+  if (!along && load->parts > 1)
+    mn = locate(w, load, nth_element(w, load, piece->piece, j), &el.there);
+  if (load->k_extent % load->k_tile) {
+    LLVMValueRef in = warp_less(w, k, warp_i32(w, load->k_extent));
+    k = LLVMBuildSelect(builder, in, k, warp_i32(w, 0), "");
     el.there = both(w, el.there, in);
   }
-  LLVMValueRef offset = LLVMBuildNSWAdd(b, mn, tile_offset(w, &l->k, l->is_b, k), "");
-  el.at = LLVMBuildInBoundsGEP2(b, emit_memory_type(w->e, l->memory), l->base, &offset, 1, "");
+  LLVMValueRef offset = LLVMBuildNSWAdd(builder, mn, tile_offset(w, &load->k, load->is_b, k), "");
+  el.at = LLVMBuildInBoundsGEP2(builder, emit_memory_type(w->e, load->memory), load->base, &offset,
+                                1, "");
   return el;
 }
 
-static void copy_piece(Warp *w, TileLoad *l, const TilePiece *p, LLVMValueRef kt,
+static void copy_piece(Warp *w, TileLoad *load, const TilePiece *piece, LLVMValueRef kt,
                        LLVMValueRef stage) {
-  int n = l->side.async ? 1 : l->each;
+  int n = load->side.async ? 1 : load->each;
   for (int j = 0; j < n; j++) {
-    Element el = element(w, l, p, j, kt);
-    warp_copy(w, warp_plus(w, warp_add(w, stage, p->to), j * 4), el.at, 16 / n,
-              both(w, el.there, l->now));
+    Element el = element(w, load, piece, j, kt);
+    warp_copy(w, warp_plus(w, warp_add(w, stage, piece->to), j * 4), el.at, 16 / n,
+              both(w, el.there, load->now));
   }
 }
 
 /* In the form of registers for rounding, as it lies in memory otherwise. */
-static LLVMValueRef fetch(Warp *w, TileLoad *l, const Element *el) {
-  LLVMTypeRef type = emit_memory_type(w->e, l->memory);
+static LLVMValueRef fetch(Warp *w, TileLoad *load, const Element *el) {
+  LLVMTypeRef type = emit_memory_type(w->e, load->memory);
   LLVMValueRef v = LLVMBuildLoad2(w->e->builder, type, el->at, "");
-  LLVMSetAlignment(v, (unsigned)elem_bytes(l->memory));
+  LLVMSetAlignment(v, (unsigned)elem_bytes(load->memory));
   if (el->there) v = LLVMBuildSelect(w->e->builder, el->there, v, LLVMConstNull(type), "");
-  return l->memory == l->shared ? v : expr_from_memory(w->e, l->memory, v);
+  return load->memory == load->shared ? v : expr_from_memory(w->e, load->memory, v);
 }
 
 static LLVMValueRef halves(Warp *w, LLVMValueRef low, LLVMValueRef high) {
-  LLVMBuilderRef b = w->e->builder;
+  LLVMBuilderRef builder = w->e->builder;
   LLVMTypeRef i16 = LLVMInt16TypeInContext(w->e->context);
-  low = LLVMBuildZExt(b, LLVMBuildBitCast(b, low, i16, ""), w->i32, "");
-  high = LLVMBuildZExt(b, LLVMBuildBitCast(b, high, i16, ""), w->i32, "");
-  return LLVMBuildOr(b, low, LLVMBuildShl(b, high, warp_i32(w, 16), ""), "");
+  low = LLVMBuildZExt(builder, LLVMBuildBitCast(builder, low, i16, ""), w->i32, "");
+  high = LLVMBuildZExt(builder, LLVMBuildBitCast(builder, high, i16, ""), w->i32, "");
+  return LLVMBuildOr(builder, low, LLVMBuildShl(builder, high, warp_i32(w, 16), ""), "");
 }
 
-static LLVMValueRef word(Warp *w, TileLoad *l, const TilePiece *p, int j, LLVMValueRef kt) {
-  if (l->side.elem == 4) {
-    Element el = element(w, l, p, j, kt);
-    return LLVMBuildBitCast(w->e->builder, fetch(w, l, &el), w->i32, "");
+static LLVMValueRef word(Warp *w, TileLoad *load, const TilePiece *piece, int j, LLVMValueRef kt) {
+  if (load->side.elem == 4) {
+    Element el = element(w, load, piece, j, kt);
+    return LLVMBuildBitCast(w->e->builder, fetch(w, load, &el), w->i32, "");
   }
-  Element low = element(w, l, p, 2 * j, kt), high = element(w, l, p, 2 * j + 1, kt);
-  LLVMValueRef a = fetch(w, l, &low), b = fetch(w, l, &high);
-  return l->memory == l->shared ? halves(w, a, b) : warp_pack(w, l->shared, a, b);
+  Element low = element(w, load, piece, 2 * j, kt), high = element(w, load, piece, 2 * j + 1, kt);
+  LLVMValueRef a = fetch(w, load, &low), b = fetch(w, load, &high);
+  return load->memory == load->shared ? halves(w, a, b) : warp_pack(w, load->shared, a, b);
 }
 
 /* Words 2 half and 2 half + 1 from four f32. */
-static void wide_words(Warp *w, TileLoad *l, const TilePiece *p, int half, LLVMValueRef kt,
+static void wide_words(Warp *w, TileLoad *load, const TilePiece *piece, int half, LLVMValueRef kt,
                        LLVMValueRef *words) {
   LLVMTypeRef four = LLVMVectorType(w->f32, 4);
-  Element el = element(w, l, p, 4 * half, kt);
+  Element el = element(w, load, piece, 4 * half, kt);
   LLVMValueRef v = LLVMBuildLoad2(w->e->builder, four, el.at, ""), x[4];
   LLVMSetAlignment(v, 16);
   if (el.there) v = LLVMBuildSelect(w->e->builder, el.there, v, LLVMConstNull(four), "");
   for (int i = 0; i < 4; i++) x[i] = LLVMBuildExtractElement(w->e->builder, v, warp_i32(w, i), "");
-  for (int i = 0; i < 2; i++) words[2 * half + i] = warp_pack(w, l->shared, x[2 * i], x[2 * i + 1]);
+  for (int i = 0; i < 2; i++)
+    words[2 * half + i] = warp_pack(w, load->shared, x[2 * i], x[2 * i + 1]);
 }
 
-static void words_of(Warp *w, TileLoad *l, const TilePiece *p, LLVMValueRef kt,
+static void words_of(Warp *w, TileLoad *load, const TilePiece *piece, LLVMValueRef kt,
                      LLVMValueRef *words) {
-  for (int half = 0; l->side.wide && half < 2; half++) wide_words(w, l, p, half, kt, words);
-  for (int j = 0; !l->side.wide && j < 4; j++) words[j] = word(w, l, p, j, kt);
+  for (int half = 0; load->side.wide && half < 2; half++)
+    wide_words(w, load, piece, half, kt, words);
+  for (int j = 0; !load->side.wide && j < 4; j++) words[j] = word(w, load, piece, j, kt);
 }
 
-static void store_piece(Warp *w, const TilePiece *p, const LLVMValueRef *words,
+static void store_piece(Warp *w, const TilePiece *piece, const LLVMValueRef *words,
                         LLVMValueRef stage) {
   LLVMValueRef v = LLVMGetPoison(LLVMVectorType(w->i32, 4));
   for (int j = 0; j < 4; j++)
     v = LLVMBuildInsertElement(w->e->builder, v, words[j], warp_i32(w, j), "");
-  warp_store(w, v, warp_add(w, stage, p->to), 16);
+  warp_store(w, v, warp_add(w, stage, piece->to), 16);
 }
 
 /* All of a piece at once. */
-static void move_piece(Warp *w, TileLoad *l, const TilePiece *p, LLVMValueRef kt,
+static void move_piece(Warp *w, TileLoad *load, const TilePiece *piece, LLVMValueRef kt,
                        LLVMValueRef stage) {
-  Branch b = {0};
-  if (p->mine) b = emit_if(w->e, p->mine);
-  if (l->quiet) {
-    copy_piece(w, l, p, kt, stage);
+  Branch branch = {0};
+  if (piece->mine) branch = emit_if(w->e, piece->mine);
+  if (load->quiet) {
+    copy_piece(w, load, piece, kt, stage);
   } else {
     LLVMValueRef words[4];
-    words_of(w, l, p, kt, words);
-    store_piece(w, p, words, stage);
+    words_of(w, load, piece, kt, words);
+    store_piece(w, piece, words, stage);
   }
-  if (p->mine) emit_end_if(w->e, b);
+  if (piece->mine) emit_end_if(w->e, branch);
 }
 
-static void move_pieces(Warp *w, TileLoad *l, LLVMValueRef kt, LLVMValueRef stage) {
-  for (int i = 0; !rolled(l) && i < l->items; i++) move_piece(w, l, &l->item[i], kt, stage);
-  if (!rolled(l)) return;
-  Loop i = emit_loop(w->e, warp_i32(w, 0), warp_i32(w, l->items), 1, 0, NULL);
-  TilePiece p = piece_at(w, l, i.i);
-  move_piece(w, l, &p, kt, stage);
+static void move_pieces(Warp *w, TileLoad *load, LLVMValueRef kt, LLVMValueRef stage) {
+  for (int i = 0; !rolled(load) && i < load->items; i++)
+    move_piece(w, load, &load->item[i], kt, stage);
+  if (!rolled(load)) return;
+  Loop i = emit_loop(w->e, warp_i32(w, 0), warp_i32(w, load->items), 1, 0, NULL);
+  TilePiece piece = piece_at(w, load, i.i);
+  move_piece(w, load, &piece, kt, stage);
   emit_loop_end(w->e, &i);
 }
 
 /* What is not there: zeros where a copy brings them, else the last tile again. */
-static void begin_always(Warp *w, TileLoad *l, LLVMValueRef kt, LLVMValueRef end,
+static void begin_always(Warp *w, TileLoad *load, LLVMValueRef kt, LLVMValueRef end,
                          LLVMValueRef stage) {
-  if (l->quiet) l->now = warp_less(w, kt, end);
+  if (load->quiet) load->now = warp_less(w, kt, end);
   else kt = warp_min(w, kt, warp_plus(w, end, -1));
-  move_pieces(w, l, kt, stage);
+  move_pieces(w, load, kt, stage);
 }
 
-void tile_load_begin(Warp *w, TileLoad *l, LLVMValueRef kt, LLVMValueRef end, LLVMValueRef stage) {
-  if ((l->quiet || rolled(l)) && l->always) {
-    begin_always(w, l, kt, end, stage);
+void tile_load_begin(Warp *w, TileLoad *load, LLVMValueRef kt, LLVMValueRef end,
+                     LLVMValueRef stage) {
+  if ((load->quiet || rolled(load)) && load->always) {
+    begin_always(w, load, kt, end, stage);
     return;
   }
-  if (l->quiet || rolled(l)) {
-    Branch b = emit_if(w->e, warp_less(w, kt, end));
-    move_pieces(w, l, kt, stage);
-    emit_end_if(w->e, b);
+  if (load->quiet || rolled(load)) {
+    Branch branch = emit_if(w->e, warp_less(w, kt, end));
+    move_pieces(w, load, kt, stage);
+    emit_end_if(w->e, branch);
     return;
   }
   kt = warp_min(w, kt, warp_plus(w, end, -1)); /* the last one again: nobody multiplies it */
-  for (int i = 0; i < l->items; i++) words_of(w, l, &l->item[i], kt, l->held[i]);
+  for (int i = 0; i < load->items; i++) words_of(w, load, &load->item[i], kt, load->held[i]);
 }
 
-void tile_load_end(Warp *w, TileLoad *l, LLVMValueRef stage) {
-  if (l->quiet || rolled(l)) return;
-  for (int i = 0; i < l->items; i++) {
-    Branch b = {0};
-    if (l->item[i].mine) b = emit_if(w->e, l->item[i].mine);
-    store_piece(w, &l->item[i], l->held[i], stage);
-    if (l->item[i].mine) emit_end_if(w->e, b);
+void tile_load_end(Warp *w, TileLoad *load, LLVMValueRef stage) {
+  if (load->quiet || rolled(load)) return;
+  for (int i = 0; i < load->items; i++) {
+    Branch branch = {0};
+    if (load->item[i].mine) branch = emit_if(w->e, load->item[i].mine);
+    store_piece(w, &load->item[i], load->held[i], stage);
+    if (load->item[i].mine) emit_end_if(w->e, branch);
   }
 }

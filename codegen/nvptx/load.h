@@ -41,16 +41,17 @@ typedef struct TileLoad {
 } TileLoad;
 
 /* at: offset of the tile in a stage */
-void tile_load_setup(Warp *w, TileLoad *l, int64_t at);
+void tile_load_setup(Warp *w, TileLoad *load, int64_t at);
 /* Begins to copy tile kt of k into the stage at offset `stage`, ends it: between the two stands the
    work that hides it. A tile from `end` on is not there: nothing is written that is read, or
    (`always`) zeros or the last tile. */
-void tile_load_begin(Warp *w, TileLoad *l, LLVMValueRef kt, LLVMValueRef end, LLVMValueRef stage);
-void tile_load_end(Warp *w, TileLoad *l, LLVMValueRef stage);
+void tile_load_begin(Warp *w, TileLoad *load, LLVMValueRef kt, LLVMValueRef end,
+                     LLVMValueRef stage);
+void tile_load_end(Warp *w, TileLoad *load, LLVMValueRef stage);
 
 /* Which bits of a row's number a piece's number is turned by. */
-LLVMValueRef tile_turn(Warp *w, const GemmSide *s, LLVMValueRef row);
-/* i32 index of dim `at` of d at flat index `flat`; i64 offset in elements of an operand */
-LLVMValueRef tile_index(Warp *w, const ProductDims *d, int at, LLVMValueRef flat);
-LLVMValueRef tile_offset(Warp *w, const ProductDims *d, bool is_b, LLVMValueRef flat);
+LLVMValueRef tile_turn(Warp *w, const GemmSide *side, LLVMValueRef row);
+/* i32 index of dim `at` of dims at flat index `flat`; i64 offset in elements of an operand */
+LLVMValueRef tile_index(Warp *w, const ProductDims *dims, int at, LLVMValueRef flat);
+LLVMValueRef tile_offset(Warp *w, const ProductDims *dims, bool is_b, LLVMValueRef flat);
 #endif

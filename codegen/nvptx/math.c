@@ -39,18 +39,19 @@ static LLVMValueRef clamp(Emit *e, LLVMValueRef x, double low, double high) {
 }
 
 LLVMValueRef nvptx_exp(Emit *e, LLVMValueRef x) {
-  LLVMBuilderRef b = e->builder;
+  LLVMBuilderRef builder = e->builder;
   LLVMValueRef bounded = clamp(e, x, -88, 89), magic = real(e, x, 0x1.8p23);
   LLVMValueRef down[] = {bounded, real(e, x, 0x1.715476p0), magic};
   LLVMValueRef sum = on_lanes(e, "llvm.nvvm.fma.rm.f", 3, down); /* its low bits are n */
-  LLVMValueRef n = LLVMBuildFSub(b, sum, magic, "");
-  LLVMValueRef f = emit_fma(e, bounded, real(e, x, 0x1.715476p0), LLVMBuildFNeg(b, n, ""));
+  LLVMValueRef n = LLVMBuildFSub(builder, sum, magic, "");
+  LLVMValueRef f = emit_fma(e, bounded, real(e, x, 0x1.715476p0), LLVMBuildFNeg(builder, n, ""));
   f = emit_fma(e, bounded, real(e, x, 0x1.4ae0cp-26), f);
   LLVMTypeRef words = LLVMTypeOf(word(e, x, 0));
-  LLVMValueRef biased = LLVMBuildAdd(b, LLVMBuildBitCast(b, sum, words, ""), word(e, x, 127), "");
-  LLVMValueRef scale = LLVMBuildShl(b, biased, word(e, x, 23), "");
-  scale = LLVMBuildBitCast(b, scale, LLVMTypeOf(x), "");
-  return LLVMBuildFMul(b, on_lanes(e, "llvm.nvvm.ex2.approx.ftz.f", 1, &f), scale, "");
+  LLVMValueRef biased =
+      LLVMBuildAdd(builder, LLVMBuildBitCast(builder, sum, words, ""), word(e, x, 127), "");
+  LLVMValueRef scale = LLVMBuildShl(builder, biased, word(e, x, 23), "");
+  scale = LLVMBuildBitCast(builder, scale, LLVMTypeOf(x), "");
+  return LLVMBuildFMul(builder, on_lanes(e, "llvm.nvvm.ex2.approx.ftz.f", 1, &f), scale, "");
 }
 
 LLVMValueRef nvptx_reciprocal(Emit *e, LLVMValueRef x) {
@@ -64,12 +65,12 @@ LLVMValueRef nvptx_rsqrt(Emit *e, LLVMValueRef x) {
 /* 1 - 2 / (e^2x + 1): its absolute error is that of 1, so small x, where it would show, is its own
    tangent: x^2 / 3 off at most. Beyond the range of ex2 the quotient is 0 or 2, as it should. */
 LLVMValueRef nvptx_tanh_rounded(Emit *e, LLVMValueRef x) {
-  LLVMBuilderRef b = e->builder;
-  LLVMValueRef twice = LLVMBuildFMul(b, x, real(e, x, 0x1.715476p1), "");
+  LLVMBuilderRef builder = e->builder;
+  LLVMValueRef twice = LLVMBuildFMul(builder, x, real(e, x, 0x1.715476p1), "");
   LLVMValueRef power = on_lanes(e, "llvm.nvvm.ex2.approx.ftz.f", 1, &twice);
-  LLVMValueRef part = nvptx_reciprocal(e, LLVMBuildFAdd(b, power, real(e, x, 1), ""));
+  LLVMValueRef part = nvptx_reciprocal(e, LLVMBuildFAdd(builder, power, real(e, x, 1), ""));
   LLVMValueRef all = emit_fma(e, part, real(e, x, -2), real(e, x, 1));
   LLVMValueRef size = emit_intrinsic(e, "llvm.fabs", LLVMTypeOf(x), 1, &x);
-  LLVMValueRef tiny = LLVMBuildFCmp(b, LLVMRealOLT, size, real(e, x, 0x1p-7), "");
-  return LLVMBuildSelect(b, tiny, x, all, "");
+  LLVMValueRef tiny = LLVMBuildFCmp(builder, LLVMRealOLT, size, real(e, x, 0x1p-7), "");
+  return LLVMBuildSelect(builder, tiny, x, all, "");
 }

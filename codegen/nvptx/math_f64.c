@@ -74,18 +74,18 @@ static LLVMValueRef exponential(Emit *e, LLVMValueRef x) {
 }
 
 static LLVMValueRef logarithm(Emit *e, LLVMValueRef x) {
-  LLVMBuilderRef b = e->builder;
+  LLVMBuilderRef builder = e->builder;
   LLVMValueRef normal = pick(e, LLVMRealOLT, x, 0x1p-1022, mul(e, x, real(x, 0x1p54)), x);
-  LLVMValueRef bits = LLVMBuildBitCast(b, normal, words_like(e, x), "");
-  LLVMValueRef n = LLVMBuildSub(b, bits, word(e, bits, 0x3fe6a09e667f3bcd), "");
-  n = LLVMBuildAShr(b, n, word(e, n, 52), "");
-  bits = LLVMBuildSub(b, bits, LLVMBuildShl(b, n, word(e, n, 52), ""), "");
-  LLVMValueRef f = sub(e, LLVMBuildBitCast(b, bits, LLVMTypeOf(x), ""), real(x, 1));
+  LLVMValueRef bits = LLVMBuildBitCast(builder, normal, words_like(e, x), "");
+  LLVMValueRef n = LLVMBuildSub(builder, bits, word(e, bits, 0x3fe6a09e667f3bcd), "");
+  n = LLVMBuildAShr(builder, n, word(e, n, 52), "");
+  bits = LLVMBuildSub(builder, bits, LLVMBuildShl(builder, n, word(e, n, 52), ""), "");
+  LLVMValueRef f = sub(e, LLVMBuildBitCast(builder, bits, LLVMTypeOf(x), ""), real(x, 1));
   LLVMValueRef s = quotient(e, f, add(e, f, real(x, 2))), z = mul(e, s, s), sum = real(x, 1. / 25);
   for (int i = 23; i >= 3; i -= 2) sum = emit_fma(e, sum, z, real(x, 1. / i));
   /* 2 s (1 + z sum) = f - s f + 2 s z sum */
   LLVMValueRef rest = mul(e, s, sub(e, mul(e, mul(e, z, real(x, 2)), sum), f));
-  LLVMValueRef k = LLVMBuildSIToFP(b, n, LLVMTypeOf(x), "");
+  LLVMValueRef k = LLVMBuildSIToFP(builder, n, LLVMTypeOf(x), "");
   k = pick(e, LLVMRealOLT, x, 0x1p-1022, sub(e, k, real(x, 54)), k);
   LLVMValueRef low = emit_fma(e, k, real(x, 0x1.abc9e3b39803fp-56), rest);
   LLVMValueRef y = emit_fma(e, k, real(x, 0x1.62e42fefa39efp-1), add(e, f, low));
@@ -96,7 +96,7 @@ static LLVMValueRef logarithm(Emit *e, LLVMValueRef x) {
 
 /* sin (quarter 0), cos (quarter 1) */
 static LLVMValueRef sine(Emit *e, LLVMValueRef x, int quarter) {
-  LLVMBuilderRef b = e->builder;
+  LLVMBuilderRef builder = e->builder;
   LLVMValueRef n = intrinsic(e, "llvm.rint", mul(e, x, real(x, 0x1.45f306dc9c883p-1)));
   LLVMValueRef r = emit_fma(e, n, real(x, -0x1.921fb54442d18p0), x);
   r = emit_fma(e, n, real(x, -0x1.1a62633145c07p-54), r);
@@ -110,13 +110,14 @@ static LLVMValueRef sine(Emit *e, LLVMValueRef x, int quarter) {
   }
   s = emit_fma(e, mul(e, t, r), s, r), c = emit_fma(e, t, c, real(x, 1));
   LLVMValueRef q = to_word(e, n);
-  q = LLVMBuildAdd(b, q, word(e, q, quarter), "");
-  LLVMValueRef bit = LLVMBuildAnd(b, q, word(e, q, 1), "");
-  LLVMValueRef odd = LLVMBuildICmp(b, LLVMIntNE, bit, word(e, q, 0), "");
-  LLVMValueRef sign = LLVMBuildShl(b, LLVMBuildAnd(b, q, word(e, q, 2), ""), word(e, q, 62), "");
-  LLVMValueRef chosen = LLVMBuildSelect(b, odd, c, s, "");
-  chosen = LLVMBuildBitCast(b, chosen, words_like(e, x), "");
-  return LLVMBuildBitCast(b, LLVMBuildXor(b, chosen, sign, ""), LLVMTypeOf(x), "");
+  q = LLVMBuildAdd(builder, q, word(e, q, quarter), "");
+  LLVMValueRef bit = LLVMBuildAnd(builder, q, word(e, q, 1), "");
+  LLVMValueRef odd = LLVMBuildICmp(builder, LLVMIntNE, bit, word(e, q, 0), "");
+  LLVMValueRef sign =
+      LLVMBuildShl(builder, LLVMBuildAnd(builder, q, word(e, q, 2), ""), word(e, q, 62), "");
+  LLVMValueRef chosen = LLVMBuildSelect(builder, odd, c, s, "");
+  chosen = LLVMBuildBitCast(builder, chosen, words_like(e, x), "");
+  return LLVMBuildBitCast(builder, LLVMBuildXor(builder, chosen, sign, ""), LLVMTypeOf(x), "");
 }
 
 static LLVMValueRef tangent(Emit *e, LLVMValueRef x) {

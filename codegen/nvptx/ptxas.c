@@ -12,11 +12,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static const char *on_path(Arena *a, const char *name) {
+static const char *on_path(Arena *arena, const char *name) {
   const char *path = getenv("PATH");
   while (path && *path) {
     size_t n = strcspn(path, ":");
-    const char *file = arena_printf(a, "%.*s/%s", (int)n, path, name);
+    const char *file = arena_printf(arena, "%.*s/%s", (int)n, path, name);
     if (n && !access(file, X_OK)) return file;
     path += n + (path[n] == ':');
   }
@@ -24,9 +24,9 @@ static const char *on_path(Arena *a, const char *name) {
 }
 
 /* Runs a command; what it says on both streams goes to *said. False: it did not end with 0. */
-static bool run(Arena *a, const char *const *words, const char **said) {
+static bool run(Arena *arena, const char *const *words, const char **said) {
   int ends[2], status;
-  char *text = arena_alloc(a, 1 << 16);
+  char *text = arena_alloc(arena, 1 << 16);
   size_t n = 0;
   if (pipe(ends)) bug("no pipe: %s", strerror(errno));
   fflush(NULL);
@@ -48,10 +48,10 @@ static bool run(Arena *a, const char *const *words, const char **said) {
 }
 
 /* The first line that has one of these words; NULL: none. */
-static const char *line_with(Arena *a, const char *text, const char *const *word) {
+static const char *line_with(Arena *arena, const char *text, const char *const *word) {
   for (const char *line = text; *line;) {
     size_t n = strcspn(line, "\n");
-    const char *own = arena_strndup(a, line, n);
+    const char *own = arena_strndup(arena, line, n);
     for (int i = 0; word[i]; i++)
       if (strstr(own, word[i])) return own;
     line += n + (line[n] == '\n');
@@ -60,24 +60,30 @@ static const char *line_with(Arena *a, const char *text, const char *const *word
 }
 
 /* What is wrong with the cubin, NULL: nothing. */
-static const char *fault_of(Arena *a, bool ok, const char *said) {
+static const char *fault_of(Arena *arena, bool ok, const char *said) {
   const char *const faults[] = {"C75", "spill", "Spill", NULL};
   const char *const any[] = {"error", "fatal", "", NULL};
-  const char *line = line_with(a, said, faults);
-  if (!line && !ok) line = line_with(a, said, any);
+  const char *line = line_with(arena, said, faults);
+  if (!line && !ok) line = line_with(arena, said, any);
   return line || ok ? line : "it said nothing";
 }
 
 /* By itself ptxas sometimes keeps a few bytes in memory so that one more CTA finds room on a
    multiprocessor. Told that one is enough, it takes the registers that it needs. */
-static void ptxas_run(Arena *a, const Assembler *x, const Target *t, const char *ptx,
-                      const char *cubin) {
-  const char *said, *arch = arena_printf(a, "-arch=%s", t->cpu), *first = NULL;
+static void ptxas_run(Arena *arena, const Assembler *assembler, const Target *target,
+                      const char *ptx, const char *cubin) {
+  const char *said, *arch = arena_printf(arena, "-arch=%s", target->cpu), *first = NULL;
   for (int i = 0; i < 2; i++) {
-    const char *words[] = {
-        x->path, arch, "--warn-on-spills", ptx, "-o", cubin, i ? "--minnctapersm=1" : NULL, NULL};
-    bool ok = run(a, words, &said);
-    const char *line = fault_of(a, ok, said);
+    const char *words[] = {assembler->path,
+                           arch,
+                           "--warn-on-spills",
+                           ptx,
+                           "-o",
+                           cubin,
+                           i ? "--minnctapersm=1" : NULL,
+                           NULL};
+    bool ok = run(arena, words, &said);
+    const char *line = fault_of(arena, ok, said);
     if (!line) return;
     if (!first) first = line;
   }
@@ -87,11 +93,11 @@ static void ptxas_run(Arena *a, const Assembler *x, const Target *t, const char 
   _exit(ASSEMBLER_REFUSED);
 }
 
-const Assembler *ptxas_find(Arena *a) {
-  Assembler *x = ARENA_NEW(a, Assembler);
-  *x = (Assembler){.name = "ptxas", .ending = ".cubin", .run = ptxas_run};
-  x->path = on_path(a, x->name);
-  if (!x->path) return NULL;
-  const char *words[] = {x->path, "--version", NULL};
-  return run(a, words, &x->version) ? x : NULL;
+const Assembler *ptxas_find(Arena *arena) {
+  Assembler *assembler = ARENA_NEW(arena, Assembler);
+  *assembler = (Assembler){.name = "ptxas", .ending = ".cubin", .run = ptxas_run};
+  assembler->path = on_path(arena, assembler->name);
+  if (!assembler->path) return NULL;
+  const char *words[] = {assembler->path, "--version", NULL};
+  return run(arena, words, &assembler->version) ? assembler : NULL;
 }

@@ -3,6 +3,6 @@
 #define SHARDC_PTXAS_H
 #include "codegen/assemble.h"
 
-const Assembler *ptxas_find(Arena *a); /* NULL: there is none */
+const Assembler *ptxas_find(Arena *arena); /* NULL: there is none */
 
 #endif

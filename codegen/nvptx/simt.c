@@ -86,30 +86,31 @@ static LLVMValueRef shuffle_word(Emit *e, const char *how, LLVMValueRef x, LLVMV
 
 static LLVMValueRef shuffle_wide(Emit *e, const char *how, LLVMValueRef x, LLVMValueRef with,
                                  int64_t clamp) {
-  LLVMBuilderRef b = e->builder;
+  LLVMBuilderRef builder = e->builder;
   LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context), i64 = LLVMInt64TypeInContext(e->context);
-  LLVMValueRef low = LLVMBuildTrunc(b, x, i32, "");
-  LLVMValueRef high = LLVMBuildTrunc(b, LLVMBuildLShr(b, x, emit_i64(e, 32), ""), i32, "");
-  low = LLVMBuildZExt(b, shuffle_word(e, how, low, with, clamp), i64, "");
-  high = LLVMBuildZExt(b, shuffle_word(e, how, high, with, clamp), i64, "");
-  return LLVMBuildOr(b, low, LLVMBuildShl(b, high, emit_i64(e, 32), ""), "");
+  LLVMValueRef low = LLVMBuildTrunc(builder, x, i32, "");
+  LLVMValueRef high =
+      LLVMBuildTrunc(builder, LLVMBuildLShr(builder, x, emit_i64(e, 32), ""), i32, "");
+  low = LLVMBuildZExt(builder, shuffle_word(e, how, low, with, clamp), i64, "");
+  high = LLVMBuildZExt(builder, shuffle_word(e, how, high, with, clamp), i64, "");
+  return LLVMBuildOr(builder, low, LLVMBuildShl(builder, high, emit_i64(e, 32), ""), "");
 }
 
 static LLVMValueRef shuffle(Emit *e, const char *how, LLVMValueRef x, LLVMValueRef with,
                             int64_t clamp) {
-  LLVMBuilderRef b = e->builder;
+  LLVMBuilderRef builder = e->builder;
   LLVMTypeRef t = LLVMTypeOf(x), i32 = LLVMInt32TypeInContext(e->context),
               i64 = LLVMInt64TypeInContext(e->context);
   if (t == i32) return shuffle_word(e, how, x, with, clamp);
   if (t == i64) return shuffle_wide(e, how, x, with, clamp);
   if (LLVMGetTypeKind(t) == LLVMIntegerTypeKind)
-    return LLVMBuildTrunc(b, shuffle_word(e, how, LLVMBuildZExt(b, x, i32, ""), with, clamp), t,
-                          "");
+    return LLVMBuildTrunc(
+        builder, shuffle_word(e, how, LLVMBuildZExt(builder, x, i32, ""), with, clamp), t, "");
   if (t == LLVMDoubleTypeInContext(e->context))
-    return LLVMBuildBitCast(b, shuffle_wide(e, how, LLVMBuildBitCast(b, x, i64, ""), with, clamp),
-                            t, "");
-  return LLVMBuildBitCast(b, shuffle_word(e, how, LLVMBuildBitCast(b, x, i32, ""), with, clamp), t,
-                          "");
+    return LLVMBuildBitCast(
+        builder, shuffle_wide(e, how, LLVMBuildBitCast(builder, x, i64, ""), with, clamp), t, "");
+  return LLVMBuildBitCast(
+      builder, shuffle_word(e, how, LLVMBuildBitCast(builder, x, i32, ""), with, clamp), t, "");
 }
 
 LLVMValueRef simt_shuffle_xor(Emit *e, LLVMValueRef x, int mask) {

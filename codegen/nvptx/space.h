@@ -6,9 +6,9 @@
 #include "codegen/walk.h"
 #include "simt.h"
 
-int64_t space_vectors(Emit *e, const Nest *n, int lanes);
+int64_t space_vectors(Emit *e, const Nest *nest, int lanes);
 /* The point of vector number `flat` (of type e->index); base: indexes of other dims, or NULL. */
-Point space_point(Emit *e, const Nest *n, int lanes, LLVMValueRef flat, const Point *base);
+Point space_point(Emit *e, const Nest *nest, int lanes, LLVMValueRef flat, const Point *base);
 /* a * b + c and a / b, a % b of indexes that are not negative */
 LLVMValueRef index_mul_add(Emit *e, LLVMValueRef a, int64_t b, LLVMValueRef c);
 LLVMValueRef index_div(Emit *e, LLVMValueRef a, int64_t b);

@@ -93,8 +93,8 @@ typedef struct Operands { /* of a product */
 /* All tiles of a product: rows from 0 to `rows` in steps of the shape's rows, `vectors` in all; n
  * steps. A constant number of rows ends with a smaller tile, any other with a whole one, for which
  * operands have room. */
-void attention_product(Attention *a, TileShape s, int64_t vectors, Operands x, LLVMValueRef rows,
-                       LLVMValueRef n);
+void attention_product(Attention *a, TileShape shape, int64_t vectors, Operands operands,
+                       LLVMValueRef rows, LLVMValueRef n);
 void attention_zero(Attention *a, LLVMValueRef base, LLVMValueRef floats); /* a multiple of lanes */
 LLVMValueRef attention_load(Attention *a, LLVMValueRef base, LLVMValueRef offset);
 void attention_store(Attention *a, LLVMValueRef x, LLVMValueRef base, LLVMValueRef offset);
@@ -147,17 +147,18 @@ typedef struct AttentionRect {
   Range queries, keys; /* queries: whole tiles, from the first of the block */
   LLVMValueRef kind;
 } AttentionRect;
-void attention_make_lists(Attention *a);
+void attention_make_lists(Attention *attention);
 /* Begins a loop over the rectangles of the block that begins at query s0, by rising keys;
    emit_loop_end(e, &rect.loop) ends it. */
-AttentionRect attention_rects(Attention *a, LLVMValueRef s0);
+AttentionRect attention_rects(Attention *attention, LLVMValueRef s0);
 /* A rectangle that is worked on: what data says of it. */
-void attention_ask_data(Attention *a, AttentionRect *r);
-LLVMValueRef attention_rect_is(Attention *a, const AttentionRect *r, AttentionRunKind kind);
+void attention_ask_data(Attention *attention, AttentionRect *rect);
+LLVMValueRef attention_rect_is(Attention *attention, const AttentionRect *rect,
+                               AttentionRunKind kind);
 /* The units of this call's chunk; their heads; those of one of these heads. */
-Range attention_chunk(Attention *a, int phase);
-Range attention_chunk_heads(Attention *a, int phase, Range units);
-Range attention_chunk_units(Attention *a, int phase, Range units, LLVMValueRef head);
+Range attention_chunk(Attention *attention, int phase);
+Range attention_chunk_heads(Attention *attention, int phase, Range units);
+Range attention_chunk_units(Attention *attention, int phase, Range units, LLVMValueRef head);
 
 extern const double attention_nothing; /* a score whose power is 0 */
 LLVMValueRef attention_splat(Attention *a, double x);

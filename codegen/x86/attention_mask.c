@@ -37,13 +37,13 @@ Range attention_seen_keys(Attention *attention, LLVMValueRef q0, LLVMValueRef q1
   Emit *emit = attention->e;
   if (attention->f.mask == NO_VALUE) return (Range){k0, end};
   LLVMValueRef start[] = {end, k0};
-  KeySteps s = key_steps(attention, k0, end, 2, start);
-  LLVMValueRef some = attention_facts(attention, q0, q1, s.from, s.to).some;
-  LLVMValueRef first = emit_min_i64(emit, s.loop.phi[0], s.from);
-  s.loop.next[0] = LLVMBuildSelect(emit->builder, some, first, s.loop.phi[0], "");
-  s.loop.next[1] = LLVMBuildSelect(emit->builder, some, s.to, s.loop.phi[1], "");
-  emit_loop_end(emit, &s.loop);
-  return (Range){s.loop.phi[0], s.loop.phi[1]};
+  KeySteps steps = key_steps(attention, k0, end, 2, start);
+  LLVMValueRef some = attention_facts(attention, q0, q1, steps.from, steps.to).some;
+  LLVMValueRef first = emit_min_i64(emit, steps.loop.phi[0], steps.from);
+  steps.loop.next[0] = LLVMBuildSelect(emit->builder, some, first, steps.loop.phi[0], "");
+  steps.loop.next[1] = LLVMBuildSelect(emit->builder, some, steps.to, steps.loop.phi[1], "");
+  emit_loop_end(emit, &steps.loop);
+  return (Range){steps.loop.phi[0], steps.loop.phi[1]};
 }
 
 LLVMValueRef attention_whole_keys(Attention *attention, LLVMValueRef q0, LLVMValueRef q1,
@@ -55,16 +55,16 @@ LLVMValueRef attention_whole_keys(Attention *attention, LLVMValueRef q0, LLVMVal
     n = LLVMBuildUDiv(emit->builder, n, emit_i64(emit, rows), "");
     return tile_add(emit, k0, tile_times(emit, n, rows));
   }
-  KeySteps s = key_steps(attention, k0, end, 1, &k0);
-  LLVMValueRef next = tile_add(emit, s.from, emit_i64(emit, rows));
-  LLVMValueRef more = attention_facts(attention, q0, q1, s.from, s.to).all;
-  more = LLVMBuildAnd(emit->builder, more, LLVMBuildICmp(emit->builder, LLVMIntEQ, s.to, next, ""),
-                      "");
-  LLVMValueRef so_far = LLVMBuildICmp(emit->builder, LLVMIntEQ, s.loop.phi[0], s.from, "");
+  KeySteps steps = key_steps(attention, k0, end, 1, &k0);
+  LLVMValueRef next = tile_add(emit, steps.from, emit_i64(emit, rows));
+  LLVMValueRef more = attention_facts(attention, q0, q1, steps.from, steps.to).all;
+  more = LLVMBuildAnd(emit->builder, more,
+                      LLVMBuildICmp(emit->builder, LLVMIntEQ, steps.to, next, ""), "");
+  LLVMValueRef so_far = LLVMBuildICmp(emit->builder, LLVMIntEQ, steps.loop.phi[0], steps.from, "");
   more = LLVMBuildAnd(emit->builder, more, so_far, "");
-  s.loop.next[0] = LLVMBuildSelect(emit->builder, more, next, s.loop.phi[0], "");
-  emit_loop_end(emit, &s.loop);
-  return s.loop.phi[0];
+  steps.loop.next[0] = LLVMBuildSelect(emit->builder, more, next, steps.loop.phi[0], "");
+  emit_loop_end(emit, &steps.loop);
+  return steps.loop.phi[0];
 }
 
 LLVMValueRef attention_admitted(Attention *attention, const Point *queries, LLVMValueRef key) {
@@ -77,14 +77,14 @@ void attention_fill(Attention *attention, const Point *queries, LLVMValueRef k0,
   Emit *emit = attention->e;
   int64_t rows = attention->p.tile[FLASH_ROWS];
   LLVMValueRef nothing = attention_splat(attention, attention_nothing);
-  Loop r = emit_loop(emit, emit_i64(emit, 0), count, 1, 0, NULL);
+  Loop loop = emit_loop(emit, emit_i64(emit, 0), count, 1, 0, NULL);
   LLVMValueRef x = first;
   if (attention->f.mask != NO_VALUE) {
-    LLVMValueRef in = attention_admitted(attention, queries, tile_add(emit, k0, r.i));
+    LLVMValueRef in = attention_admitted(attention, queries, tile_add(emit, k0, loop.i));
     x = LLVMBuildSelect(emit->builder, in, x, nothing, "");
   }
-  attention_store(attention, x, to, tile_times(emit, r.i, row_floats));
-  emit_loop_end(emit, &r);
+  attention_store(attention, x, to, tile_times(emit, loop.i, row_floats));
+  emit_loop_end(emit, &loop);
   LLVMValueRef all = tile_add(emit, count, emit_i64(emit, rows - 1));
   all = LLVMBuildUDiv(emit->builder, all, emit_i64(emit, rows), "");
   Loop none = emit_loop(emit, count, tile_times(emit, all, rows), 1, 0, NULL);

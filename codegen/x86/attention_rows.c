@@ -38,38 +38,40 @@ typedef struct KeptRowCopy {
   LLVMValueRef memory, factor; /* NULL: none */
 } KeptRowCopy;
 
-static void read_vector(KeptRowCopy *x, Point *p, LLVMValueRef row, LLVMValueRef at, bool tail) {
-  Attention *attention = x->a;
+static void read_vector(KeptRowCopy *copy, Point *p, LLVMValueRef row, LLVMValueRef at, bool tail) {
+  Attention *attention = copy->a;
   Emit *emit = attention->e;
   set_vector(attention, p, at, tail);
   LLVMValueRef value =
-      expr_convert(emit, expr_load(emit, x->v, p), value_type(emit->k, x->v)->elem, ELEM_f32);
-  if (x->factor) value = LLVMBuildFMul(emit->builder, value, x->factor, "");
+      expr_convert(emit, expr_load(emit, copy->v, p), value_type(emit->k, copy->v)->elem, ELEM_f32);
+  if (copy->factor) value = LLVMBuildFMul(emit->builder, value, copy->factor, "");
   if (tail)
     value = LLVMBuildSelect(emit->builder, p->mask, value, LLVMConstNull(attention->vector), "");
-  attention_store(attention, value, x->memory, tile_add(emit, row, at));
+  attention_store(attention, value, copy->memory, tile_add(emit, row, at));
 }
 
-static void write_vector(KeptRowCopy *x, Point *p, LLVMValueRef row, LLVMValueRef at, bool tail) {
-  Attention *attention = x->a;
+static void write_vector(KeptRowCopy *copy, Point *p, LLVMValueRef row, LLVMValueRef at,
+                         bool tail) {
+  Attention *attention = copy->a;
   Emit *emit = attention->e;
   set_vector(attention, p, at, tail);
-  LLVMValueRef value = attention_load(attention, x->memory, tile_add(emit, row, at));
-  if (x->factor) value = LLVMBuildFMul(emit->builder, value, x->factor, "");
-  expr_deliver(emit, x->v, p, expr_convert(emit, value, ELEM_f32, value_type(emit->k, x->v)->elem));
+  LLVMValueRef value = attention_load(attention, copy->memory, tile_add(emit, row, at));
+  if (copy->factor) value = LLVMBuildFMul(emit->builder, value, copy->factor, "");
+  expr_deliver(emit, copy->v, p,
+               expr_convert(emit, value, ELEM_f32, value_type(emit->k, copy->v)->elem));
 }
 
 typedef void VectorWork(KeptRowCopy *x, Point *p, LLVMValueRef row, LLVMValueRef at, bool tail);
 
 /* All vectors of a row that hold elements. */
-static void each_vector(KeptRowCopy *x, Point *p, LLVMValueRef row, VectorWork *work) {
-  Attention *attention = x->a;
+static void each_vector(KeptRowCopy *copy, Point *p, LLVMValueRef row, VectorWork *work) {
+  Attention *attention = copy->a;
   Emit *emit = attention->e;
   int64_t whole = attention->f.width / attention->p.lanes * attention->p.lanes;
   Loop c = emit_loop(emit, emit_i64(emit, 0), emit_i64(emit, whole), attention->p.lanes, 0, NULL);
-  work(x, p, row, c.i, false);
+  work(copy, p, row, c.i, false);
   emit_loop_end(emit, &c);
-  if (whole < attention->f.width) work(x, p, row, emit_i64(emit, whole), true);
+  if (whole < attention->f.width) work(copy, p, row, emit_i64(emit, whole), true);
 }
 
 static LLVMValueRef rows_there(Attention *attention, LLVMValueRef first, int64_t total,
@@ -79,20 +81,21 @@ static LLVMValueRef rows_there(Attention *attention, LLVMValueRef first, int64_t
       LLVMBuildNSWSub(attention->e->builder, emit_i64(attention->e, total), first, ""));
 }
 
-static void each_row(KeptRowCopy *x, Str row, LLVMValueRef first, LLVMValueRef there,
+static void each_row(KeptRowCopy *copy, Str row, LLVMValueRef first, LLVMValueRef there,
                      VectorWork *work) {
-  Emit *emit = x->a->e;
-  Point p = attention_point(x->a);
+  Emit *emit = copy->a->e;
+  Point p = attention_point(copy->a);
   Loop r = emit_loop(emit, emit_i64(emit, 0), there, 1, 0, NULL);
   point_set(&p, (Index){.dim = row, .at = tile_add(emit, first, r.i)});
-  each_vector(x, &p, tile_times(emit, r.i, x->a->p.width), work);
+  each_vector(copy, &p, tile_times(emit, r.i, copy->a->p.width), work);
   emit_loop_end(emit, &r);
 }
 
 void attention_read(Attention *attention, ValueId value, Str row, LLVMValueRef first, int64_t total,
                     LLVMValueRef count, LLVMValueRef dst, double factor) {
   Emit *emit = attention->e;
-  KeptRowCopy x = {attention, value, dst, factor == 1 ? NULL : attention_splat(attention, factor)};
+  KeptRowCopy copy = {attention, value, dst,
+                      factor == 1 ? NULL : attention_splat(attention, factor)};
   LLVMValueRef there = rows_there(attention, first, total, count);
   if (attention->f.width % attention->p.lanes || attention->p.width != attention->f.width)
     attention_zero(attention, dst, tile_times(emit, count, attention->p.width));
@@ -100,11 +103,12 @@ void attention_read(Attention *attention, ValueId value, Str row, LLVMValueRef f
     attention_zero(
         attention, attention_at(attention, dst, there, attention->p.width),
         tile_times(emit, LLVMBuildNSWSub(emit->builder, count, there, ""), attention->p.width));
-  each_row(&x, row, first, there, read_vector);
+  each_row(&copy, row, first, there, read_vector);
 }
 
 void attention_write(Attention *attention, ValueId value, Str row, LLVMValueRef first,
                      int64_t total, LLVMValueRef count, LLVMValueRef src, double factor) {
-  KeptRowCopy x = {attention, value, src, factor == 1 ? NULL : attention_splat(attention, factor)};
-  each_row(&x, row, first, rows_there(attention, first, total, count), write_vector);
+  KeptRowCopy copy = {attention, value, src,
+                      factor == 1 ? NULL : attention_splat(attention, factor)};
+  each_row(&copy, row, first, rows_there(attention, first, total, count), write_vector);
 }

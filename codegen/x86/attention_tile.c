@@ -46,9 +46,10 @@ void attention_store(Attention *attention, LLVMValueRef x, LLVMValueRef base, LL
 }
 
 void attention_zero(Attention *attention, LLVMValueRef base, LLVMValueRef floats) {
-  Loop i = emit_loop(attention->e, emit_i64(attention->e, 0), floats, attention->p.lanes, 0, NULL);
-  attention_store(attention, LLVMConstNull(attention->vector), base, i.i);
-  emit_loop_end(attention->e, &i);
+  Loop loop =
+      emit_loop(attention->e, emit_i64(attention->e, 0), floats, attention->p.lanes, 0, NULL);
+  attention_store(attention, LLVMConstNull(attention->vector), base, loop.i);
+  emit_loop_end(attention->e, &loop);
 }
 
 /* ---- one tile ---- */
@@ -60,36 +61,38 @@ typedef struct TileBuild {
   LLVMValueRef value[MAX_CARRIED]; /* accumulators, pointers into A and B */
 } TileBuild;
 
-static LLVMValueRef offset_of(TileBuild *t, LLVMValueRef base, int64_t floats) {
-  return tile_elements(t->a->e, t->a->f32, base, emit_i64(t->a->e, floats));
+static LLVMValueRef offset_of(TileBuild *build, LLVMValueRef base, int64_t floats) {
+  return tile_elements(build->a->e, build->a->f32, base, emit_i64(build->a->e, floats));
 }
 
-static void step(TileBuild *t, LLVMValueRef pa, LLVMValueRef pb, int i) {
-  Attention *attention = t->a;
+static void step(TileBuild *build, LLVMValueRef pa, LLVMValueRef pb, int i) {
+  Attention *attention = build->a;
   Emit *emit = attention->e;
   LLVMValueRef b[8];
-  for (int v = 0; v < t->s.vectors; v++)
-    b[v] = attention_load(attention, pb, emit_i64(emit, i * t->s.b_step + v * attention->p.lanes));
-  for (int r = 0; r < t->s.rows; r++) {
-    LLVMValueRef x = LLVMBuildLoad2(emit->builder, attention->f32,
-                                    offset_of(t, pa, i * t->s.a_step + r * t->s.a_row), "");
+  for (int v = 0; v < build->s.vectors; v++)
+    b[v] =
+        attention_load(attention, pb, emit_i64(emit, i * build->s.b_step + v * attention->p.lanes));
+  for (int r = 0; r < build->s.rows; r++) {
+    LLVMValueRef x =
+        LLVMBuildLoad2(emit->builder, attention->f32,
+                       offset_of(build, pa, i * build->s.a_step + r * build->s.a_row), "");
     x = emit_splat(emit, x, attention->p.lanes);
-    for (int v = 0; v < t->s.vectors; v++) {
-      LLVMValueRef *acc = &t->value[r * t->s.vectors + v];
+    for (int v = 0; v < build->s.vectors; v++) {
+      LLVMValueRef *acc = &build->value[r * build->s.vectors + v];
       *acc = emit_fma(emit, x, b[v], *acc);
     }
   }
 }
 
-static void run_steps(TileBuild *t, LLVMValueRef from, LLVMValueRef to, int unroll) {
-  Loop l = emit_loop(t->a->e, from, to, unroll, t->n + 2, t->value);
-  for (int i = 0; i < t->n; i++) t->value[i] = l.phi[i];
-  for (int i = 0; i < unroll; i++) step(t, l.phi[t->n], l.phi[t->n + 1], i);
-  for (int i = 0; i < t->n; i++) l.next[i] = t->value[i];
-  l.next[t->n] = offset_of(t, l.phi[t->n], unroll * t->s.a_step);
-  l.next[t->n + 1] = offset_of(t, l.phi[t->n + 1], unroll * t->s.b_step);
-  emit_loop_end(t->a->e, &l);
-  for (int i = 0; i < t->n + 2; i++) t->value[i] = l.phi[i];
+static void run_steps(TileBuild *build, LLVMValueRef from, LLVMValueRef to, int unroll) {
+  Loop loop = emit_loop(build->a->e, from, to, unroll, build->n + 2, build->value);
+  for (int i = 0; i < build->n; i++) build->value[i] = loop.phi[i];
+  for (int i = 0; i < unroll; i++) step(build, loop.phi[build->n], loop.phi[build->n + 1], i);
+  for (int i = 0; i < build->n; i++) loop.next[i] = build->value[i];
+  loop.next[build->n] = offset_of(build, loop.phi[build->n], unroll * build->s.a_step);
+  loop.next[build->n + 1] = offset_of(build, loop.phi[build->n + 1], unroll * build->s.b_step);
+  emit_loop_end(build->a->e, &loop);
+  for (int i = 0; i < build->n + 2; i++) build->value[i] = loop.phi[i];
 }
 
 enum { TILE_A, TILE_B, TILE_C, TILE_ROW, TILE_END, TILE_N, TILE_ARGS };
@@ -100,73 +103,78 @@ static LLVMTypeRef tile_type(Attention *attention) {
   return LLVMFunctionType(LLVMVoidTypeInContext(attention->e->context), t, TILE_ARGS, 0);
 }
 
-static LLVMValueRef sum_offset(TileBuild *t, int i) {
-  return emit_i64(t->a->e, i / t->s.vectors * t->s.c_row + i % t->s.vectors * t->a->p.lanes);
+static LLVMValueRef sum_offset(TileBuild *build, int i) {
+  return emit_i64(build->a->e,
+                  i / build->s.vectors * build->s.c_row + i % build->s.vectors * build->a->p.lanes);
 }
 
-static LLVMValueRef vector_offset(TileBuild *t, int v) {
-  return emit_i64(t->a->e, v * t->a->p.lanes);
+static LLVMValueRef vector_offset(TileBuild *build, int v) {
+  return emit_i64(build->a->e, v * build->a->p.lanes);
 }
 
-static void start(TileBuild *t, LLVMValueRef f) {
-  LLVMValueRef first[8], from = LLVMGetParam(f, t->s.start == START_ROW ? TILE_ROW : TILE_C);
-  for (int v = 0; v < t->s.vectors; v++)
-    first[v] = t->s.start == START_ROW ? attention_load(t->a, from, vector_offset(t, v))
-                                       : LLVMConstNull(t->a->vector);
-  for (int i = 0; i < t->n; i++)
-    t->value[i] = t->s.start == START_SUMS ? attention_load(t->a, from, sum_offset(t, i))
-                                           : first[i % t->s.vectors];
-  t->value[t->n] = LLVMGetParam(f, TILE_A), t->value[t->n + 1] = LLVMGetParam(f, TILE_B);
+static void start(TileBuild *build, LLVMValueRef f) {
+  LLVMValueRef first[8], from = LLVMGetParam(f, build->s.start == START_ROW ? TILE_ROW : TILE_C);
+  for (int v = 0; v < build->s.vectors; v++)
+    first[v] = build->s.start == START_ROW ? attention_load(build->a, from, vector_offset(build, v))
+                                           : LLVMConstNull(build->a->vector);
+  for (int i = 0; i < build->n; i++)
+    build->value[i] = build->s.start == START_SUMS
+                          ? attention_load(build->a, from, sum_offset(build, i))
+                          : first[i % build->s.vectors];
+  build->value[build->n] = LLVMGetParam(f, TILE_A),
+  build->value[build->n + 1] = LLVMGetParam(f, TILE_B);
 }
 
-static LLVMValueRef ended(TileBuild *t, LLVMValueRef f, int i) {
-  Emit *emit = t->a->e;
-  LLVMValueRef x = t->value[i];
-  switch (t->s.end) {
+static LLVMValueRef ended(TileBuild *build, LLVMValueRef f, int i) {
+  Emit *emit = build->a->e;
+  LLVMValueRef x = build->value[i];
+  switch (build->s.end) {
   case END_SUMS:
   case END_MOST: return x;
   case END_POWERS:
   case END_ADDED_POWERS: return math_exp2(emit, x);
   case END_TIMES:
     return LLVMBuildFMul(emit->builder, x,
-                         attention_load(t->a, LLVMGetParam(f, TILE_END), sum_offset(t, i)), "");
+                         attention_load(build->a, LLVMGetParam(f, TILE_END), sum_offset(build, i)),
+                         "");
   }
-  bug("a tile that ends in %d", (int)t->s.end);
+  bug("a tile that ends in %d", (int)build->s.end);
 }
 
 /* One line for all rows of each column: maxima, or totals. */
-static void join_rows(TileBuild *t, LLVMValueRef row) {
-  Emit *emit = t->a->e;
-  for (int v = 0; v < t->s.vectors; v++) {
-    LLVMValueRef all = t->value[v];
-    for (int r = 1; r <= t->s.rows; r++) {
-      LLVMValueRef x = r < t->s.rows ? t->value[r * t->s.vectors + v]
-                                     : attention_load(t->a, row, vector_offset(t, v));
-      all = t->s.end == END_MOST ? attention_max(emit, x, all)
-                                 : LLVMBuildFAdd(emit->builder, x, all, "");
+static void join_rows(TileBuild *build, LLVMValueRef row) {
+  Emit *emit = build->a->e;
+  for (int v = 0; v < build->s.vectors; v++) {
+    LLVMValueRef all = build->value[v];
+    for (int r = 1; r <= build->s.rows; r++) {
+      LLVMValueRef x = r < build->s.rows ? build->value[r * build->s.vectors + v]
+                                         : attention_load(build->a, row, vector_offset(build, v));
+      all = build->s.end == END_MOST ? attention_max(emit, x, all)
+                                     : LLVMBuildFAdd(emit->builder, x, all, "");
     }
-    attention_store(t->a, all, row, vector_offset(t, v));
+    attention_store(build->a, all, row, vector_offset(build, v));
   }
 }
 
-static LLVMValueRef build_tile(Attention *attention, TileShape s, int serial) {
+static LLVMValueRef build_tile(Attention *attention, TileShape shape, int serial) {
   Emit *emit = attention->e;
-  TileBuild t = {.a = attention, .s = s, .n = s.rows * s.vectors};
-  if (t.n + 2 > MAX_CARRIED) bug("a tile of %d accumulators", t.n);
-  Aside x = tile_aside(emit, arena_printf(emit->arena, "tile%d", serial), tile_type(attention));
-  start(&t, x.function);
-  LLVMValueRef n = LLVMGetParam(x.function, TILE_N);
+  TileBuild build = {.a = attention, .s = shape, .n = shape.rows * shape.vectors};
+  if (build.n + 2 > MAX_CARRIED) bug("a tile of %d accumulators", build.n);
+  Aside aside = tile_aside(emit, arena_printf(emit->arena, "tile%d", serial), tile_type(attention));
+  start(&build, aside.function);
+  LLVMValueRef n = LLVMGetParam(aside.function, TILE_N);
   LLVMValueRef most = LLVMBuildAnd(emit->builder, n, emit_i64(emit, -UNROLL), "");
-  run_steps(&t, emit_i64(emit, 0), most, UNROLL);
-  run_steps(&t, most, n, 1);
-  for (int i = 0; i < t.n; i++) {
-    t.value[i] = ended(&t, x.function, i);
-    attention_store(attention, t.value[i], LLVMGetParam(x.function, TILE_C), sum_offset(&t, i));
+  run_steps(&build, emit_i64(emit, 0), most, UNROLL);
+  run_steps(&build, most, n, 1);
+  for (int i = 0; i < build.n; i++) {
+    build.value[i] = ended(&build, aside.function, i);
+    attention_store(attention, build.value[i], LLVMGetParam(aside.function, TILE_C),
+                    sum_offset(&build, i));
   }
-  if (s.end == END_MOST || s.end == END_ADDED_POWERS)
-    join_rows(&t, LLVMGetParam(x.function, TILE_END));
-  tile_aside_end(emit, &x);
-  return x.function;
+  if (shape.end == END_MOST || shape.end == END_ADDED_POWERS)
+    join_rows(&build, LLVMGetParam(aside.function, TILE_END));
+  tile_aside_end(emit, &aside);
+  return aside.function;
 }
 
 static bool same_shape(const TileShape *a, const TileShape *b) {
@@ -175,60 +183,63 @@ static bool same_shape(const TileShape *a, const TileShape *b) {
          a->start == b->start && a->end == b->end;
 }
 
-static LLVMValueRef tile_function(Attention *attention, TileShape s) {
+static LLVMValueRef tile_function(Attention *attention, TileShape shape) {
   int serial = 0;
   for (TileCode *t = *attention->tiles; t; t = t->next, serial++)
-    if (same_shape(&t->shape, &s)) return t->function;
+    if (same_shape(&t->shape, &shape)) return t->function;
   TileCode *t = ARENA_NEW(attention->e->arena, TileCode);
-  *t = (TileCode){*attention->tiles, s, build_tile(attention, s, serial)};
+  *t = (TileCode){*attention->tiles, shape, build_tile(attention, shape, serial)};
   *attention->tiles = t;
   return t->function;
 }
 
 /* The tile at row r of a column. */
-static void product_tile(Attention *attention, TileShape s, LLVMValueRef at, Operands x,
+static void product_tile(Attention *attention, TileShape shape, LLVMValueRef at, Operands operands,
                          LLVMValueRef r, LLVMValueRef n) {
   Emit *emit = attention->e;
   LLVMValueRef args[TILE_ARGS] = {
-      [TILE_A] = attention_at(attention, x.A, r, s.a_row),
-      [TILE_B] = tile_elements(emit, attention->f32, x.B, at),
-      [TILE_C] = tile_elements(emit, attention->f32, attention_at(attention, x.C, r, s.c_row), at),
+      [TILE_A] = attention_at(attention, operands.A, r, shape.a_row),
+      [TILE_B] = tile_elements(emit, attention->f32, operands.B, at),
+      [TILE_C] = tile_elements(emit, attention->f32,
+                               attention_at(attention, operands.C, r, shape.c_row), at),
       [TILE_ROW] = LLVMGetUndef(attention->ptr),
       [TILE_END] = LLVMGetUndef(attention->ptr),
       [TILE_N] = n};
-  if (s.start == START_ROW) args[TILE_ROW] = tile_elements(emit, attention->f32, x.row, at);
-  if (s.end == END_MOST || s.end == END_ADDED_POWERS)
-    args[TILE_END] = tile_elements(emit, attention->f32, x.most, at);
-  if (s.end == END_TIMES)
-    args[TILE_END] =
-        tile_elements(emit, attention->f32, attention_at(attention, x.factor, r, s.c_row), at);
+  if (shape.start == START_ROW)
+    args[TILE_ROW] = tile_elements(emit, attention->f32, operands.row, at);
+  if (shape.end == END_MOST || shape.end == END_ADDED_POWERS)
+    args[TILE_END] = tile_elements(emit, attention->f32, operands.most, at);
+  if (shape.end == END_TIMES)
+    args[TILE_END] = tile_elements(emit, attention->f32,
+                                   attention_at(attention, operands.factor, r, shape.c_row), at);
   attention_prefetch(attention);
-  LLVMBuildCall2(emit->builder, tile_type(attention), tile_function(attention, s), args, TILE_ARGS,
-                 "");
+  LLVMBuildCall2(emit->builder, tile_type(attention), tile_function(attention, shape), args,
+                 TILE_ARGS, "");
 }
 
 /* One column of tiles, vectors v .. v + s.vectors - 1. */
-static void product_column(Attention *attention, TileShape s, int64_t v, Operands x,
+static void product_column(Attention *attention, TileShape shape, int64_t v, Operands operands,
                            LLVMValueRef rows, LLVMValueRef n) {
   Emit *emit = attention->e;
   LLVMValueRef at = emit_i64(emit, v * attention->p.lanes);
-  int64_t known = LLVMIsConstant(rows) ? LLVMConstIntGetSExtValue(rows) : 0, rest = known % s.rows;
-  Loop r = emit_loop(emit, emit_i64(emit, 0), known ? emit_i64(emit, known - rest) : rows, s.rows,
-                     0, NULL);
-  product_tile(attention, s, at, x, r.i, n);
-  emit_loop_end(emit, &r);
+  int64_t known = LLVMIsConstant(rows) ? LLVMConstIntGetSExtValue(rows) : 0,
+          rest = known % shape.rows;
+  Loop loop = emit_loop(emit, emit_i64(emit, 0), known ? emit_i64(emit, known - rest) : rows,
+                        shape.rows, 0, NULL);
+  product_tile(attention, shape, at, operands, loop.i, n);
+  emit_loop_end(emit, &loop);
   if (!rest) return;
-  s.rows = (int)rest;
-  product_tile(attention, s, at, x, emit_i64(emit, known - rest), n);
+  shape.rows = (int)rest;
+  product_tile(attention, shape, at, operands, emit_i64(emit, known - rest), n);
 }
 
-void attention_product(Attention *attention, TileShape s, int64_t vectors, Operands x,
+void attention_product(Attention *attention, TileShape shape, int64_t vectors, Operands operands,
                        LLVMValueRef rows, LLVMValueRef n) {
-  must(s.vectors >= 1 && s.rows >= 1, "kernel %s: a tile of %d x %d", attention->e->k->name, s.rows,
-       s.vectors);
-  for (int64_t v = 0; v < vectors; v += s.vectors) {
-    if (s.vectors > vectors - v) s.vectors = (int)(vectors - v);
-    product_column(attention, s, v, x, rows, n);
+  must(shape.vectors >= 1 && shape.rows >= 1, "kernel %s: a tile of %d x %d", attention->e->k->name,
+       shape.rows, shape.vectors);
+  for (int64_t v = 0; v < vectors; v += shape.vectors) {
+    if (shape.vectors > vectors - v) shape.vectors = (int)(vectors - v);
+    product_column(attention, shape, v, operands, rows, n);
   }
 }
 

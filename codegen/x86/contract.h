@@ -49,12 +49,12 @@ typedef struct KBlock {
 /* ---- addresses (contract_address.c) ---- */
 typedef enum ProductSide { SIDE_A, SIDE_B, SIDE_R } ProductSide;
 int64_t contract_stride(const ProductDim *d, ProductSide s);
-int64_t contract_inner_stride(const ProductDims *d, ProductSide s); /* 0 if there are no dims */
-/* offset in elements of flat index `flat` over the first n dims of d; constant 0 where n is 0 */
-LLVMValueRef contract_offset(Emit *e, const ProductDims *d, int n, LLVMValueRef flat,
+int64_t contract_inner_stride(const ProductDims *dims, ProductSide s); /* 0 if there are no dims */
+/* offset in elements of flat index `flat` over the first n dims of dims; constant 0 where n is 0 */
+LLVMValueRef contract_offset(Emit *e, const ProductDims *dims, int n, LLVMValueRef flat,
                              ProductSide s);
 /* index of dim `at` of the first n dims at flat index `flat` */
-LLVMValueRef contract_index(Emit *e, const ProductDims *d, int n, int at, LLVMValueRef flat);
+LLVMValueRef contract_index(Emit *e, const ProductDims *dims, int n, int at, LLVMValueRef flat);
 LLVMTypeRef contract_memory(Emit *e, Elem elem);
 
 /* row tile t: its first row within the inner m dim, its number of rows, the offset of its first
@@ -153,10 +153,12 @@ typedef struct TileAt { /* where a register tile is, for the epilogue */
   LLVMValueRef first; /* rows before it are done; NULL: 0 */
   int vectors;
 } TileAt;
-void contract_epilogue(Contract *c, const TileAt *t);
-/* Vector v of the first row of t, which may lack rows: `m_outer` and `row0` are not read then */
-Point contract_point(Contract *c, const TileAt *t, int v);
-/* Adds a packed panel of b to t's values, over the block x of k; the last block stores the sums */
-void contract_sums(Contract *c, int wide, LLVMValueRef panel, const TileAt *t, const KBlock *x,
+void contract_epilogue(Contract *c, const TileAt *place);
+/* Vector v of the first row of the tile, which may lack rows: `m_outer` and `row0` are not read
+ * then */
+Point contract_point(Contract *c, const TileAt *place, int v);
+/* Adds a packed panel of b to the tile's values, over the block x of k; the last block stores the
+ * sums */
+void contract_sums(Contract *c, int wide, LLVMValueRef panel, const TileAt *place, const KBlock *x,
                    LLVMValueRef more, LLVMValueRef last);
 #endif

@@ -9,28 +9,28 @@ int64_t contract_stride(const ProductDim *d, ProductSide s) {
   return s == SIDE_A ? d->a : s == SIDE_B ? d->b : d->r;
 }
 
-int64_t contract_inner_stride(const ProductDims *d, ProductSide side) {
-  return d->count ? contract_stride(&d->dim[d->count - 1], side) : 0;
+int64_t contract_inner_stride(const ProductDims *dims, ProductSide side) {
+  return dims->count ? contract_stride(&dims->dim[dims->count - 1], side) : 0;
 }
 
-LLVMValueRef contract_index(Emit *emit, const ProductDims *d, int n, int at, LLVMValueRef flat) {
-  must(at >= 0 && at < n && n <= d->count, "kernel %s: dim %d of %d", emit->k->name, at, n);
+LLVMValueRef contract_index(Emit *emit, const ProductDims *dims, int n, int at, LLVMValueRef flat) {
+  must(at >= 0 && at < n && n <= dims->count, "kernel %s: dim %d of %d", emit->k->name, at, n);
   int64_t below = 1;
-  for (int i = at + 1; i < n; i++) below *= d->dim[i].size;
-  if (d->dim[at].size == 1) return emit_i64(emit, 0);
+  for (int i = at + 1; i < n; i++) below *= dims->dim[i].size;
+  if (dims->dim[at].size == 1) return emit_i64(emit, 0);
   LLVMValueRef x =
       below == 1 ? flat : LLVMBuildUDiv(emit->builder, flat, emit_i64(emit, below), "");
   if (at == 0) return x;
-  return LLVMBuildURem(emit->builder, x, emit_i64(emit, d->dim[at].size), "");
+  return LLVMBuildURem(emit->builder, x, emit_i64(emit, dims->dim[at].size), "");
 }
 
-LLVMValueRef contract_offset(Emit *emit, const ProductDims *d, int n, LLVMValueRef flat,
+LLVMValueRef contract_offset(Emit *emit, const ProductDims *dims, int n, LLVMValueRef flat,
                              ProductSide side) {
   LLVMValueRef sum = emit_i64(emit, 0);
   for (int i = 0; i < n; i++) {
-    int64_t stride = contract_stride(&d->dim[i], side);
-    if (!stride || d->dim[i].size == 1) continue;
-    sum = tile_add(emit, sum, tile_times(emit, contract_index(emit, d, n, i, flat), stride));
+    int64_t stride = contract_stride(&dims->dim[i], side);
+    if (!stride || dims->dim[i].size == 1) continue;
+    sum = tile_add(emit, sum, tile_times(emit, contract_index(emit, dims, n, i, flat), stride));
   }
   return sum;
 }

@@ -36,7 +36,9 @@ static LLVMValueRef bytes_on(Contract *contract, LLVMValueRef base, LLVMValueRef
   return tile_elements(contract->e, LLVMInt8TypeInContext(contract->e->context), base, offset);
 }
 
-static LLVMValueRef param(Matrix *x, int i) { return LLVMGetParam(x->c->e->function, (unsigned)i); }
+static LLVMValueRef param(Matrix *matrix, int i) {
+  return LLVMGetParam(matrix->c->e->function, (unsigned)i);
+}
 
 static void call(Contract *contract, const char *name, int n, LLVMValueRef *args) {
   emit_intrinsic_types(contract->e, name, 0, NULL, n, args);
@@ -75,63 +77,64 @@ static LLVMValueRef sums_stride(Contract *contract) {
 }
 
 /* Register r, v of the sums at `base`, whose rows are `stride` bytes apart. */
-static void move_sum(Matrix *x, const char *how, LLVMValueRef base, LLVMValueRef stride, int r,
+static void move_sum(Matrix *matrix, const char *how, LLVMValueRef base, LLVMValueRef stride, int r,
                      int v) {
-  Contract *contract = x->c;
+  Contract *contract = matrix->c;
   Emit *emit = contract->e;
   LLVMValueRef at =
       tile_add(emit, tile_times(emit, stride, r * AMX_ROWS), emit_i64(emit, v * LINE));
-  LLVMValueRef args[] = {number(contract, r * x->vectors + v), bytes_on(contract, base, at),
+  LLVMValueRef args[] = {number(contract, r * matrix->vectors + v), bytes_on(contract, base, at),
                          stride};
   call(contract, how, 3, args);
 }
 
-static void move_sums(Matrix *x, const char *how, LLVMValueRef base, LLVMValueRef stride) {
-  for (int r = 0; r < x->rows; r++)
-    for (int v = 0; v < x->vectors; v++) move_sum(x, how, base, stride, r, v);
+static void move_sums(Matrix *matrix, const char *how, LLVMValueRef base, LLVMValueRef stride) {
+  for (int r = 0; r < matrix->rows; r++)
+    for (int v = 0; v < matrix->vectors; v++) move_sum(matrix, how, base, stride, r, v);
 }
 
 /* Zero, or what an earlier block of k left; in a tile's first call. */
-static void start(Matrix *x) {
-  Contract *contract = x->c;
+static void start(Matrix *matrix) {
+  Contract *contract = matrix->c;
   Emit *emit = contract->e;
   LLVMValueRef zero = emit_i64(emit, 0);
   Branch first =
-      emit_if(emit, LLVMBuildICmp(emit->builder, LLVMIntEQ, param(x, MICRO_FROM), zero, ""));
-  for (int i = 0; i < x->rows * x->vectors; i++) {
+      emit_if(emit, LLVMBuildICmp(emit->builder, LLVMIntEQ, param(matrix, MICRO_FROM), zero, ""));
+  for (int i = 0; i < matrix->rows * matrix->vectors; i++) {
     LLVMValueRef which = number(contract, i);
     call(contract, "llvm.x86.tilezero", 1, &which);
   }
   if (contract->plan.tile[TILE_K_OUTER] * contract->plan.tile[TILE_K_INNER] > 1) {
-    Branch b =
-        emit_if(emit, LLVMBuildICmp(emit->builder, LLVMIntNE, param(x, MICRO_MORE), zero, ""));
-    move_sums(x, "llvm.x86.tileloadd64", param(x, MICRO_C), sums_stride(contract));
-    emit_end_if(emit, b);
+    Branch branch =
+        emit_if(emit, LLVMBuildICmp(emit->builder, LLVMIntNE, param(matrix, MICRO_MORE), zero, ""));
+    move_sums(matrix, "llvm.x86.tileloadd64", param(matrix, MICRO_C), sums_stride(contract));
+    emit_end_if(emit, branch);
   }
   emit_end_if(emit, first);
 }
 
-static void store_sums(Matrix *x) {
-  Contract *contract = x->c;
+static void store_sums(Matrix *matrix) {
+  Contract *contract = matrix->c;
   Emit *emit = contract->e;
   if (!contract->direct) {
-    move_sums(x, "llvm.x86.tilestored64", param(x, MICRO_C), sums_stride(contract));
+    move_sums(matrix, "llvm.x86.tilestored64", param(matrix, MICRO_C), sums_stride(contract));
     return;
   }
   LLVMValueRef out =
-      LLVMBuildICmp(emit->builder, LLVMIntNE, param(x, MICRO_DIRECT), emit_i64(emit, 0), "");
-  LLVMValueRef to = LLVMBuildSelect(emit->builder, out, param(x, MICRO_OUT), param(x, MICRO_C), "");
+      LLVMBuildICmp(emit->builder, LLVMIntNE, param(matrix, MICRO_DIRECT), emit_i64(emit, 0), "");
+  LLVMValueRef to =
+      LLVMBuildSelect(emit->builder, out, param(matrix, MICRO_OUT), param(matrix, MICRO_C), "");
   LLVMValueRef stride = LLVMBuildSelect(emit->builder, out, emit_i64(emit, contract->out_row),
                                         sums_stride(contract), "");
-  move_sums(x, "llvm.x86.tilestored64", to, stride);
+  move_sums(matrix, "llvm.x86.tilestored64", to, stride);
 }
 
 /* After a tile's last call. */
-static void finish(Matrix *x) {
-  Emit *emit = x->c->e;
-  LLVMValueRef to = param(x, MICRO_TO), length = param(x, MICRO_LENGTH);
+static void finish(Matrix *matrix) {
+  Emit *emit = matrix->c->e;
+  LLVMValueRef to = param(matrix, MICRO_TO), length = param(matrix, MICRO_LENGTH);
   Branch last = emit_if(emit, LLVMBuildICmp(emit->builder, LLVMIntEQ, to, length, ""));
-  store_sums(x);
+  store_sums(matrix);
   emit_end_if(emit, last);
 }
 
@@ -155,75 +158,77 @@ static ProductSide staying(const Contract *contract) {
 }
 
 /* Steps of a block of k of which it stays. */
-static int64_t steps_that_stay(const Matrix *x) {
-  int registers = staying(x->c) == SIDE_A ? x->rows : x->vectors;
+static int64_t steps_that_stay(const Matrix *matrix) {
+  int registers = staying(matrix->c) == SIDE_A ? matrix->rows : matrix->vectors;
   return STAY_BYTES / (registers * AMX_ROWS * LINE);
 }
 
-static void multiply(Matrix *x, int r, int v) {
-  Contract *contract = x->c;
-  LLVMValueRef args[] = {number(contract, r * x->vectors + v), number(contract, FIRST_A + r),
+static void multiply(Matrix *matrix, int r, int v) {
+  Contract *contract = matrix->c;
+  LLVMValueRef args[] = {number(contract, r * matrix->vectors + v), number(contract, FIRST_A + r),
                          number(contract, FIRST_B + v)};
   call(contract, "llvm.x86.tdpbf16ps", 3, args);
 }
 
 /* Each register is loaded just before its first use. */
-static void step(Matrix *x, LLVMValueRef pa, LLVMValueRef pb, bool stays) {
-  Contract *contract = x->c;
+static void step(Matrix *matrix, LLVMValueRef pa, LLVMValueRef pb, bool stays) {
+  Contract *contract = matrix->c;
   bool a = stays && staying(contract) == SIDE_A, b = stays && staying(contract) == SIDE_B;
-  int64_t below = a_stride(contract), panel = x->vectors * LINE;
-  for (int r = 0; r < x->rows; r++)
-    for (int v = 0; v < x->vectors; v++) {
+  int64_t below = a_stride(contract), panel = matrix->vectors * LINE;
+  for (int r = 0; r < matrix->rows; r++)
+    for (int v = 0; v < matrix->vectors; v++) {
       if (v == 0) load_factor(contract, FIRST_A + r, pa, r * AMX_ROWS * below, below, a);
       if (r == 0) load_factor(contract, FIRST_B + v, pb, v * LINE, panel, b);
-      multiply(x, r, v);
+      multiply(matrix, r, v);
     }
 }
 
 /* Steps [from, to) of the inner dim; at: pa and pb there, moved on. */
-static void run_steps(Matrix *x, LLVMValueRef from, LLVMValueRef to, LLVMValueRef *at, bool stays) {
-  Contract *contract = x->c;
+static void run_steps(Matrix *matrix, LLVMValueRef from, LLVMValueRef to, LLVMValueRef *at,
+                      bool stays) {
+  Contract *contract = matrix->c;
   Emit *emit = contract->e;
-  Loop l = emit_loop(emit, from, to, 1, 2, at);
-  contract_prefetch_amx(contract, l.i);
-  step(x, l.phi[0], l.phi[1], stays);
-  l.next[0] = bytes_on(contract, l.phi[0], emit_i64(emit, LINE));
-  l.next[1] = bytes_on(contract, l.phi[1], emit_i64(emit, x->vectors * LINE * AMX_ROWS));
-  emit_loop_end(emit, &l);
-  at[0] = l.phi[0], at[1] = l.phi[1];
+  Loop loop = emit_loop(emit, from, to, 1, 2, at);
+  contract_prefetch_amx(contract, loop.i);
+  step(matrix, loop.phi[0], loop.phi[1], stays);
+  loop.next[0] = bytes_on(contract, loop.phi[0], emit_i64(emit, LINE));
+  loop.next[1] = bytes_on(contract, loop.phi[1], emit_i64(emit, matrix->vectors * LINE * AMX_ROWS));
+  emit_loop_end(emit, &loop);
+  at[0] = loop.phi[0], at[1] = loop.phi[1];
 }
 
 /* This call's steps of k's inner dim; pa, pb: at step 0. */
-static void run_inner(Matrix *x, LLVMValueRef pa, LLVMValueRef pb) {
-  Contract *contract = x->c;
+static void run_inner(Matrix *matrix, LLVMValueRef pa, LLVMValueRef pb) {
+  Contract *contract = matrix->c;
   Emit *emit = contract->e;
-  LLVMValueRef from = param(x, MICRO_FROM), to = param(x, MICRO_TO);
-  int64_t most = steps_that_stay(x);
+  LLVMValueRef from = param(matrix, MICRO_FROM), to = param(matrix, MICRO_TO);
+  int64_t most = steps_that_stay(matrix);
   LLVMValueRef at[] = {
       bytes_on(contract, pa, tile_times(emit, from, LINE)),
-      bytes_on(contract, pb, tile_times(emit, from, x->vectors * LINE * AMX_ROWS))};
+      bytes_on(contract, pb, tile_times(emit, from, matrix->vectors * LINE * AMX_ROWS))};
   if (contract->plan.k_inner_max <= most) {
-    run_steps(x, from, to, at, true);
+    run_steps(matrix, from, to, at, true);
     return;
   }
   LLVMValueRef part = emit_min_i64(emit, to, emit_i64(emit, most));
   LLVMValueRef past = LLVMBuildICmp(emit->builder, LLVMIntSGT, from, part, "");
-  run_steps(x, from, part, at, true);
-  run_steps(x, LLVMBuildSelect(emit->builder, past, from, part, ""), to, at, false);
+  run_steps(matrix, from, part, at, true);
+  run_steps(matrix, LLVMBuildSelect(emit->builder, past, from, part, ""), to, at, false);
 }
 
 /* Address of side s at outer index o of this block. */
-static LLVMValueRef at_outer(Matrix *x, LLVMValueRef base, LLVMValueRef o, ProductSide side) {
-  Contract *contract = x->c;
+static LLVMValueRef at_outer(Matrix *matrix, LLVMValueRef base, LLVMValueRef o, ProductSide side) {
+  Contract *contract = matrix->c;
   Emit *emit = contract->e;
   if (side == SIDE_A && !contract->plan.rows_a)
     return tile_elements(
         emit, contract->a_memory, base,
         contract_offset(emit, &contract->product.k, contract->product.k.count - 1, o, side));
-  LLVMValueRef done = LLVMBuildNSWSub(emit->builder, o, param(x, MICRO_O0), "");
-  done = LLVMBuildNSWMul(emit->builder, done, param(x, MICRO_LENGTH), "");
-  return bytes_on(contract, base,
-                  tile_times(emit, done, side == SIDE_A ? LINE : x->vectors * LINE * AMX_ROWS));
+  LLVMValueRef done = LLVMBuildNSWSub(emit->builder, o, param(matrix, MICRO_O0), "");
+  done = LLVMBuildNSWMul(emit->builder, done, param(matrix, MICRO_LENGTH), "");
+  return bytes_on(
+      contract, base,
+      tile_times(emit, done, side == SIDE_A ? LINE : matrix->vectors * LINE * AMX_ROWS));
 }
 
 LLVMValueRef contract_amx(Contract *contract, int vectors) {
@@ -232,16 +237,16 @@ LLVMValueRef contract_amx(Contract *contract, int vectors) {
   Emit *emit = contract->e;
   LLVMValueRef *made = &contract->micro[0][vectors > contract->plan.width];
   if (*made) return *made;
-  Matrix x = {
+  Matrix matrix = {
       .c = contract, .rows = (int)contract->plan.tile[TILE_ROWS] / AMX_ROWS, .vectors = vectors};
-  Aside s = tile_aside(emit, arena_printf(emit->arena, "matrix%dx%d", x.rows, vectors),
-                       contract_micro_type(contract));
-  start(&x);
-  Loop o = emit_loop(emit, param(&x, MICRO_O0), param(&x, MICRO_O1), 1, 0, NULL);
-  run_inner(&x, at_outer(&x, param(&x, MICRO_A), o.i, SIDE_A),
-            at_outer(&x, param(&x, MICRO_B), o.i, SIDE_B));
-  emit_loop_end(emit, &o);
-  finish(&x);
-  tile_aside_end(emit, &s);
-  return *made = s.function;
+  Aside aside = tile_aside(emit, arena_printf(emit->arena, "matrix%dx%d", matrix.rows, vectors),
+                           contract_micro_type(contract));
+  start(&matrix);
+  Loop loop = emit_loop(emit, param(&matrix, MICRO_O0), param(&matrix, MICRO_O1), 1, 0, NULL);
+  run_inner(&matrix, at_outer(&matrix, param(&matrix, MICRO_A), loop.i, SIDE_A),
+            at_outer(&matrix, param(&matrix, MICRO_B), loop.i, SIDE_B));
+  emit_loop_end(emit, &loop);
+  finish(&matrix);
+  tile_aside_end(emit, &aside);
+  return *made = aside.function;
 }

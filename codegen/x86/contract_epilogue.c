@@ -25,66 +25,66 @@ static void set_flat(Contract *contract, Point *p, const ProductDims *d, int n, 
     set_index(p, d->dim[i].dim, contract_index(contract->e, d, n, i, flat), false, 0);
 }
 
-static Point point_of(Epilogue *x, LLVMValueRef row, int v) {
-  Contract *contract = x->c;
-  const TileAt *t = x->t;
+static Point point_of(Epilogue *epilogue, LLVMValueRef row, int v) {
+  Contract *contract = epilogue->c;
+  const TileAt *place = epilogue->t;
   Point p = {0};
-  set_flat(contract, &p, &contract->product.batch, contract->product.batch.count, t->batch);
-  set_flat(contract, &p, &contract->product.m, contract->product.m.count - 1, t->m_outer);
+  set_flat(contract, &p, &contract->product.batch, contract->product.batch.count, place->batch);
+  set_flat(contract, &p, &contract->product.m, contract->product.m.count - 1, place->m_outer);
   if (contract->product.m.count)
     set_index(&p, contract->product.m.dim[contract->product.m.count - 1].dim, row, false, 0);
-  set_flat(contract, &p, &contract->product.n, contract->product.n.count - 1, x->outer[v]);
+  set_flat(contract, &p, &contract->product.n, contract->product.n.count - 1, epilogue->outer[v]);
   if (!scalar(contract))
-    set_index(&p, contract->product.n.dim[contract->product.n.count - 1].dim, x->first[v], true,
-              contract->plan.lanes);
+    set_index(&p, contract->product.n.dim[contract->product.n.count - 1].dim, epilogue->first[v],
+              true, contract->plan.lanes);
   for (int i = 0; i < contract->product.nzero; i++)
     set_index(&p, contract->product.zero[i], emit_i64(contract->e, 0), false, 0);
-  p.mask = x->mask[v];
+  p.mask = epilogue->mask[v];
   product_add_names(contract->e, &contract->product, &p);
   return p;
 }
 
-static void locate_vector(Epilogue *x, int v) {
-  Contract *contract = x->c;
+static void locate_vector(Epilogue *epilogue, int v) {
+  Contract *contract = epilogue->c;
   Emit *emit = contract->e;
-  LLVMValueRef flat = tile_add(emit, x->t->v0, emit_i64(emit, v)), first = flat;
-  x->outer[v] = emit_i64(emit, 0), x->mask[v] = NULL;
+  LLVMValueRef flat = tile_add(emit, epilogue->t->v0, emit_i64(emit, v)), first = flat;
+  epilogue->outer[v] = emit_i64(emit, 0), epilogue->mask[v] = NULL;
   if (contract->product.n.outer > 1) {
-    x->outer[v] =
+    epilogue->outer[v] =
         LLVMBuildUDiv(emit->builder, flat, emit_i64(emit, contract->plan.vectors_inner), "");
     first = LLVMBuildURem(emit->builder, flat, emit_i64(emit, contract->plan.vectors_inner), "");
   }
-  x->first[v] = tile_times(emit, first, contract->plan.lanes);
+  epilogue->first[v] = tile_times(emit, first, contract->plan.lanes);
   if (!scalar(contract) && contract->product.n.inner % contract->plan.lanes)
-    x->mask[v] = emit_tail_mask(emit, x->first[v], emit_i64(emit, contract->product.n.inner),
-                                contract->plan.lanes);
+    epilogue->mask[v] = emit_tail_mask(
+        emit, epilogue->first[v], emit_i64(emit, contract->product.n.inner), contract->plan.lanes);
 }
 
-Point contract_point(Contract *contract, const TileAt *t, int v) {
-  Epilogue x = {.c = contract, .t = t};
-  locate_vector(&x, v);
-  return point_of(&x, t->row0, v);
+Point contract_point(Contract *contract, const TileAt *place, int v) {
+  Epilogue epilogue = {.c = contract, .t = place};
+  locate_vector(&epilogue, v);
+  return point_of(&epilogue, place->row0, v);
 }
 
-static LLVMValueRef sums(Epilogue *x, LLVMValueRef r, int v) {
-  Contract *contract = x->c;
+static LLVMValueRef sums(Epilogue *epilogue, LLVMValueRef r, int v) {
+  Contract *contract = epilogue->c;
   Emit *emit = contract->e;
   LLVMValueRef at = tile_times(emit, r, contract->plan.tile[TILE_VECTORS] * contract->plan.lanes);
   at = tile_add(emit, at, emit_i64(emit, v * contract->plan.lanes));
   LLVMTypeRef type = scalar(contract) ? contract->f32 : contract->vector;
-  LLVMValueRef s =
-      LLVMBuildLoad2(emit->builder, type, tile_elements(emit, contract->f32, x->t->values, at), "");
+  LLVMValueRef s = LLVMBuildLoad2(emit->builder, type,
+                                  tile_elements(emit, contract->f32, epilogue->t->values, at), "");
   LLVMSetAlignment(s, 4);
   return expr_convert(emit, s, ELEM_f32, value_type(contract->k, contract->product.value)->elem);
 }
 
-static void store_results(Epilogue *x, LLVMValueRef r, int v) {
-  Contract *contract = x->c;
+static void store_results(Epilogue *epilogue, LLVMValueRef r, int v) {
+  Contract *contract = epilogue->c;
   Emit *emit = contract->e;
-  Point p = point_of(x, tile_add(emit, x->t->row0, r), v);
+  Point p = point_of(epilogue, tile_add(emit, epilogue->t->row0, r), v);
   LLVMValueRef value[MAX_RESULTS];
   expr_reset(emit);
-  expr_bind(emit, contract->product.value, sums(x, r, v));
+  expr_bind(emit, contract->product.value, sums(epilogue, r, v));
   for (uint32_t i = 0; i < contract->k->results.n; i++)
     if (contract->k->results.at[i] != contract->product.sum)
       value[i] = expr_value(emit, contract->k->results.at[i], &p);
@@ -98,19 +98,19 @@ static void store_results(Epilogue *x, LLVMValueRef r, int v) {
 }
 
 static void rows(void *state) {
-  Epilogue *x = state;
-  Contract *contract = x->c;
-  const TileAt *t = x->t;
-  for (int v = 0; v < t->vectors; v++) locate_vector(x, v);
-  Loop r =
-      emit_loop(contract->e, t->first ? t->first : emit_i64(contract->e, 0), t->rows, 1, 0, NULL);
-  for (int v = 0; v < t->vectors; v++) store_results(x, r.i, v);
-  emit_loop_end(contract->e, &r);
+  Epilogue *epilogue = state;
+  Contract *contract = epilogue->c;
+  const TileAt *place = epilogue->t;
+  for (int v = 0; v < place->vectors; v++) locate_vector(epilogue, v);
+  Loop loop = emit_loop(contract->e, place->first ? place->first : emit_i64(contract->e, 0),
+                        place->rows, 1, 0, NULL);
+  for (int v = 0; v < place->vectors; v++) store_results(epilogue, loop.i, v);
+  emit_loop_end(contract->e, &loop);
 }
 
-void contract_epilogue(Contract *contract, const TileAt *t) {
-  Epilogue x = {.c = contract, .t = t};
+void contract_epilogue(Contract *contract, const TileAt *place) {
+  Epilogue epilogue = {.c = contract, .t = place};
   LLVMValueRef aligned =
       contract_aligned(contract, emit_buffer(contract->e, contract->k->args.n + contract->first));
-  nontemporal_either(contract->e, contract->nontemporal, aligned, rows, &x);
+  nontemporal_either(contract->e, contract->nontemporal, aligned, rows, &epilogue);
 }

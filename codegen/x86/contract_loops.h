@@ -17,9 +17,9 @@ typedef struct ChunkLoops { /* where the loops of a chunk stand */
 } ChunkLoops;
 
 /* Goes to block `turn` of k. */
-void contract_enter_block(ChunkLoops *w, LLVMValueRef turn);
+void contract_enter_block(ChunkLoops *loops, LLVMValueRef turn);
 /* Where the workspace holds operand s of this batch and block of k. */
-LLVMValueRef contract_shared_block(ChunkLoops *w, ProductSide s);
+LLVMValueRef contract_shared_block(ChunkLoops *loops, ProductSide s);
 /* Has the panel one vector more than the others? i1 */
 LLVMValueRef contract_is_wide(Contract *c, LLVMValueRef panel);
 LLVMValueRef contract_panel_first(Contract *c, LLVMValueRef p);

@@ -126,12 +126,12 @@ static int64_t out_lines(const MicroKernel *micro) {
 
 /* One line of each of the tile's results per round: more of them would fill the queue to memory,
    and what the caches hold would wait behind. */
-static void fetch_out(MicroKernel *micro, Loop *l, LLVMValueRef from) {
+static void fetch_out(MicroKernel *micro, Loop *loop, LLVMValueRef from) {
   Contract *contract = micro->c;
   Emit *emit = contract->e;
   int64_t lines = out_lines(micro),
           sums = contract->plan.tile[TILE_VECTORS] * contract->plan.lanes * 4;
-  LLVMValueRef round = round_of(micro, LLVMBuildNSWSub(emit->builder, l->i, from, ""));
+  LLVMValueRef round = round_of(micro, LLVMBuildNSWSub(emit->builder, loop->i, from, ""));
   LLVMValueRef row = LLVMBuildUDiv(emit->builder, round, emit_i64(emit, lines), "");
   LLVMValueRef line = LLVMBuildURem(emit->builder, round, emit_i64(emit, lines), "");
   LLVMTypeRef i8 = LLVMInt8TypeInContext(emit->context);
@@ -173,18 +173,18 @@ static void run_loop(MicroKernel *micro, LLVMValueRef from, LLVMValueRef to, int
   Contract *contract = micro->c;
   Emit *emit = contract->e;
   int n = micro->n, carried = n + 2;
-  Loop l = emit_loop(emit, from, to, unroll, carried, micro->value);
-  for (int i = 0; i < n; i++) micro->value[i] = l.phi[i];
-  if (what == INTERLEAVE) interleave(micro, round_of(micro, l.i));
-  if (what == FETCH_OUT) fetch_out(micro, &l, from);
-  if (unroll == UNROLL && contract->prefetch) contract_prefetch(contract, round_of(micro, l.i));
-  if (unroll == UNROLL && contract->prefetch_a) fetch_a(micro, l.i);
-  for (int i = 0; i < unroll; i++) step(micro, l.phi[n], l.phi[n + 1], i, half);
-  for (int i = 0; i < n; i++) l.next[i] = micro->value[i];
-  l.next[n] = at_a(micro, l.phi[n], unroll * step_a(contract));
-  l.next[n + 1] = at(micro, l.phi[n + 1], unroll * step_b(micro));
-  emit_loop_end(emit, &l);
-  for (int i = 0; i < carried; i++) micro->value[i] = l.phi[i];
+  Loop loop = emit_loop(emit, from, to, unroll, carried, micro->value);
+  for (int i = 0; i < n; i++) micro->value[i] = loop.phi[i];
+  if (what == INTERLEAVE) interleave(micro, round_of(micro, loop.i));
+  if (what == FETCH_OUT) fetch_out(micro, &loop, from);
+  if (unroll == UNROLL && contract->prefetch) contract_prefetch(contract, round_of(micro, loop.i));
+  if (unroll == UNROLL && contract->prefetch_a) fetch_a(micro, loop.i);
+  for (int i = 0; i < unroll; i++) step(micro, loop.phi[n], loop.phi[n + 1], i, half);
+  for (int i = 0; i < n; i++) loop.next[i] = micro->value[i];
+  loop.next[n] = at_a(micro, loop.phi[n], unroll * step_a(contract));
+  loop.next[n + 1] = at(micro, loop.phi[n + 1], unroll * step_b(micro));
+  emit_loop_end(emit, &loop);
+  for (int i = 0; i < carried; i++) micro->value[i] = loop.phi[i];
 }
 
 /* All of k's inner dim in this block, from the pointers pa and pb. */
@@ -235,17 +235,17 @@ static void run_all(MicroKernel *micro) {
     run_inner(micro, param(micro, MICRO_A), param(micro, MICRO_B));
     return;
   }
-  Loop l =
+  Loop loop =
       emit_loop(emit, param(micro, MICRO_O0), param(micro, MICRO_O1), 1, micro->n, micro->value);
-  for (int i = 0; i < micro->n; i++) micro->value[i] = l.phi[i];
+  for (int i = 0; i < micro->n; i++) micro->value[i] = loop.phi[i];
   LLVMValueRef pa = tile_elements(emit, contract->a_memory, param(micro, MICRO_A),
-                                  outer_offset(micro, l.i, SIDE_A));
-  LLVMValueRef pb =
-      tile_elements(emit, contract->f32, param(micro, MICRO_B), outer_offset(micro, l.i, SIDE_B));
+                                  outer_offset(micro, loop.i, SIDE_A));
+  LLVMValueRef pb = tile_elements(emit, contract->f32, param(micro, MICRO_B),
+                                  outer_offset(micro, loop.i, SIDE_B));
   run_inner(micro, pa, pb);
-  for (int i = 0; i < micro->n; i++) l.next[i] = micro->value[i];
-  emit_loop_end(emit, &l);
-  for (int i = 0; i < micro->n; i++) micro->value[i] = l.phi[i];
+  for (int i = 0; i < micro->n; i++) loop.next[i] = micro->value[i];
+  emit_loop_end(emit, &loop);
+  for (int i = 0; i < micro->n; i++) micro->value[i] = loop.phi[i];
 }
 
 static LLVMValueRef tile_address(MicroKernel *micro, int i) {
@@ -268,12 +268,12 @@ static void add_earlier(MicroKernel *micro) {
   LLVMBasicBlockRef entry = LLVMGetInsertBlock(emit->builder);
   LLVMValueRef more =
       LLVMBuildICmp(emit->builder, LLVMIntNE, param(micro, MICRO_MORE), emit_i64(emit, 0), "");
-  Branch b = emit_if(emit, more);
+  Branch branch = emit_if(emit, more);
   for (int i = 0; i < micro->n; i++)
     sum[i] = LLVMBuildFAdd(emit->builder, load(micro, micro->c->vector, tile_address(micro, i)),
                            micro->value[i], "");
   LLVMBasicBlockRef then = LLVMGetInsertBlock(emit->builder);
-  emit_end_if(emit, b);
+  emit_end_if(emit, branch);
   for (int i = 0; i < micro->n; i++) {
     LLVMValueRef first = micro->value[i];
     micro->value[i] = LLVMBuildPhi(emit->builder, micro->c->vector, "sum");
@@ -313,13 +313,13 @@ static void store(MicroKernel *micro) {
   }
   LLVMValueRef out =
       LLVMBuildICmp(emit->builder, LLVMIntNE, param(micro, MICRO_DIRECT), emit_i64(emit, 0), "");
-  Branch b = emit_if(emit, out);
+  Branch branch = emit_if(emit, out);
   nontemporal_either(emit, micro->c->nontemporal,
                      contract_aligned(micro->c, param(micro, MICRO_OUT)), store_out, micro);
-  emit_end_if(emit, b);
-  b = emit_if(emit, LLVMBuildNot(emit->builder, out, ""));
+  emit_end_if(emit, branch);
+  branch = emit_if(emit, LLVMBuildNot(emit->builder, out, ""));
   store_sums(micro);
-  emit_end_if(emit, b);
+  emit_end_if(emit, branch);
 }
 
 LLVMValueRef contract_micro(Contract *contract, int rows, int vectors) {
@@ -332,12 +332,13 @@ LLVMValueRef contract_micro(Contract *contract, int rows, int vectors) {
   if (*made) return *made;
   MicroKernel micro = {.c = contract, .rows = rows, .vectors = vectors, .n = rows * vectors};
   if (micro.n + 4 > MAX_CARRIED) bug("a tile of %d accumulators", micro.n);
-  Aside s = tile_aside(contract->e, arena_printf(contract->e->arena, "tile%dx%d", rows, vectors),
-                       contract_micro_type(contract));
+  Aside aside =
+      tile_aside(contract->e, arena_printf(contract->e->arena, "tile%dx%d", rows, vectors),
+                 contract_micro_type(contract));
   start(&micro);
   run_all(&micro);
   add_earlier(&micro);
   store(&micro);
-  tile_aside_end(contract->e, &s);
-  return *made = s.function;
+  tile_aside_end(contract->e, &aside);
+  return *made = aside.function;
 }

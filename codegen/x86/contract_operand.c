@@ -55,16 +55,16 @@ static LLVMValueRef load_half(Contract *contract, Elem elem, LLVMValueRef addres
 }
 
 static LLVMValueRef joined(Contract *contract, LLVMValueRef low, LLVMValueRef high, int n) {
-  LLVMBuilderRef b = contract->e->builder;
+  LLVMBuilderRef builder = contract->e->builder;
   LLVMTypeRef word = whole(contract, 32, n);
   LLVMValueRef shift = LLVMConstInt(LLVMInt32TypeInContext(contract->e->context), 16, 0);
-  low = LLVMBuildZExt(b, low, word, "");
+  low = LLVMBuildZExt(builder, low, word, "");
   if (high) {
-    high = LLVMBuildZExt(b, high, word, "");
-    high = LLVMBuildShl(b, high, n > 1 ? emit_splat(contract->e, shift, n) : shift, "");
-    low = LLVMBuildOr(b, low, high, "");
+    high = LLVMBuildZExt(builder, high, word, "");
+    high = LLVMBuildShl(builder, high, n > 1 ? emit_splat(contract->e, shift, n) : shift, "");
+    low = LLVMBuildOr(builder, low, high, "");
   }
-  return LLVMBuildBitCast(b, low, several(contract->f32, n), "");
+  return LLVMBuildBitCast(builder, low, several(contract->f32, n), "");
 }
 
 /* Whether two vectors of f32 become one of bf16 by one instruction. */
@@ -127,10 +127,11 @@ LLVMValueRef contract_multiply(Contract *contract, LLVMValueRef a, LLVMValueRef 
                                LLVMValueRef sum) {
   must(LLVMTypeOf(a) == LLVMTypeOf(b), "kernel %s: a product of two types", contract->k->name);
   if (!contract->pairs) return emit_fma(contract->e, a, b, sum);
-  LLVMBuilderRef r = contract->e->builder;
+  LLVMBuilderRef builder = contract->e->builder;
   int lanes = contract->plan.lanes;
   LLVMTypeRef pairs =
       LLVMVectorType(LLVMBFloatTypeInContext(contract->e->context), 2 * (unsigned)lanes);
-  LLVMValueRef args[] = {sum, LLVMBuildBitCast(r, a, pairs, ""), LLVMBuildBitCast(r, b, pairs, "")};
+  LLVMValueRef args[] = {sum, LLVMBuildBitCast(builder, a, pairs, ""),
+                         LLVMBuildBitCast(builder, b, pairs, "")};
   return emit_intrinsic_types(contract->e, "llvm.x86.avx512bf16.dpbf16ps.512", 0, NULL, 3, args);
 }

@@ -68,8 +68,8 @@ static bool has_tail(const Contract *contract) {
   return contract->product.n.inner % contract->plan.lanes != 0;
 }
 
-static LaneRow lane_row(PackB *b, LLVMValueRef v0, int v) {
-  Contract *contract = b->c;
+static LaneRow lane_row(PackB *pack, LLVMValueRef v0, int v) {
+  Contract *contract = pack->c;
   Emit *emit = contract->e;
   LLVMValueRef flat = tile_add(emit, v0, emit_i64(emit, v)), first = flat,
                outer = emit_i64(emit, 0);
@@ -82,42 +82,43 @@ static LaneRow lane_row(PackB *b, LLVMValueRef v0, int v) {
       contract_offset(emit, &contract->product.n, contract->product.n.count - 1, outer, SIDE_B);
   offset = tile_add(emit, offset,
                     tile_times(emit, first, contract_inner_stride(&contract->product.n, SIDE_B)));
-  LaneRow r = {.v = v};
-  r.base = tile_elements(emit, contract_memory(emit, contract->product.elem_b), b->src, offset);
-  r.valid = LLVMBuildNSWSub(emit->builder, emit_i64(emit, contract->product.n.inner), first, "");
+  LaneRow row = {.v = v};
+  row.base =
+      tile_elements(emit, contract_memory(emit, contract->product.elem_b), pack->src, offset);
+  row.valid = LLVMBuildNSWSub(emit->builder, emit_i64(emit, contract->product.n.inner), first, "");
   if (has_tail(contract))
-    r.mask = emit_tail_mask(emit, first, emit_i64(emit, contract->product.n.inner),
-                            contract->plan.lanes);
-  return r;
+    row.mask = emit_tail_mask(emit, first, emit_i64(emit, contract->product.n.inner),
+                              contract->plan.lanes);
+  return row;
 }
 
 /* Lanes gathered one by one; those that do not exist repeat the last one that does. */
-static LLVMValueRef gathered(PackB *b, const LaneRow *r, LLVMValueRef k_offset, bool half) {
-  Contract *contract = b->c;
+static LLVMValueRef gathered(PackB *pack, const LaneRow *row, LLVMValueRef k_offset, bool half) {
+  Contract *contract = pack->c;
   Emit *emit = contract->e;
   LLVMValueRef x = LLVMGetPoison(contract->vector);
   for (int j = 0; j < contract->plan.lanes; j++) {
     LLVMValueRef at = emit_i64(emit, j);
     if (has_tail(contract))
-      at = emit_min_i64(emit, at, tile_add(emit, r->valid, emit_i64(emit, -1)));
+      at = emit_min_i64(emit, at, tile_add(emit, row->valid, emit_i64(emit, -1)));
     at = tile_add(emit, k_offset,
                   tile_times(emit, at, contract_inner_stride(&contract->product.n, SIDE_B)));
     LLVMValueRef address =
-        tile_elements(emit, contract_memory(emit, contract->product.elem_b), r->base, at);
+        tile_elements(emit, contract_memory(emit, contract->product.elem_b), row->base, at);
     x = contract_insert(contract, x, contract_operand(contract, SIDE_B, address, 1, NULL, half), j);
   }
   return x;
 }
 
-static LLVMValueRef panel_row(PackB *b, LLVMValueRef o, LLVMValueRef k) { /* offset in dst */
-  Emit *emit = b->c->e;
-  LLVMValueRef row =
-      LLVMBuildNSWMul(emit->builder, LLVMBuildNSWSub(emit->builder, o, b->o0, ""), b->length, "");
-  return tile_times(emit, tile_add(emit, row, k), b->width * b->c->plan.lanes);
+static LLVMValueRef panel_row(PackB *pack, LLVMValueRef o, LLVMValueRef k) { /* offset in dst */
+  Emit *emit = pack->c->e;
+  LLVMValueRef row = LLVMBuildNSWMul(emit->builder, LLVMBuildNSWSub(emit->builder, o, pack->o0, ""),
+                                     pack->length, "");
+  return tile_times(emit, tile_add(emit, row, k), pack->width * pack->c->plan.lanes);
 }
 
-static LLVMValueRef source_offset(PackB *b, LLVMValueRef o, LLVMValueRef k) {
-  Contract *contract = b->c;
+static LLVMValueRef source_offset(PackB *pack, LLVMValueRef o, LLVMValueRef k) {
+  Contract *contract = pack->c;
   LLVMValueRef outer =
       contract_offset(contract->e, &contract->product.k, contract->product.k.count - 1, o, SIDE_B);
   int64_t stride =
@@ -126,97 +127,99 @@ static LLVMValueRef source_offset(PackB *b, LLVMValueRef o, LLVMValueRef k) {
 }
 
 /* A row of the panel: vector loads if the lanes are contiguous, else gathers. */
-static void copy_row(PackB *b, const LaneRow *r, int n, LLVMValueRef o, LLVMValueRef k, bool half) {
-  Contract *contract = b->c;
+static void copy_row(PackB *pack, const LaneRow *lane_row, int n, LLVMValueRef o, LLVMValueRef k,
+                     bool half) {
+  Contract *contract = pack->c;
   Emit *emit = contract->e;
   bool plain = contract_inner_stride(&contract->product.n, SIDE_B) == 1;
-  LLVMValueRef source = source_offset(b, o, k), row = panel_row(b, o, k);
+  LLVMValueRef source = source_offset(pack, o, k), row = panel_row(pack, o, k);
   for (int i = 0; i < n; i++) {
     LLVMValueRef x, at = tile_elements(emit, contract_memory(emit, contract->product.elem_b),
-                                       r[i].base, source);
-    if (!plain) x = gathered(b, &r[i], source, half);
-    else x = contract_operand(contract, SIDE_B, at, contract->plan.lanes, r[i].mask, half);
-    contract_store_f32(contract, x, b->dst,
-                       tile_add(emit, row, emit_i64(emit, r[i].v * contract->plan.lanes)));
+                                       lane_row[i].base, source);
+    if (!plain) x = gathered(pack, &lane_row[i], source, half);
+    else x = contract_operand(contract, SIDE_B, at, contract->plan.lanes, lane_row[i].mask, half);
+    contract_store_f32(contract, x, pack->dst,
+                       tile_add(emit, row, emit_i64(emit, lane_row[i].v * contract->plan.lanes)));
   }
 }
 
-static void copy_rows(PackB *b, const LaneRow *r, int n, LLVMValueRef o, LLVMValueRef from,
+static void copy_rows(PackB *pack, const LaneRow *row, int n, LLVMValueRef o, LLVMValueRef from,
                       LLVMValueRef to, bool half) {
-  Loop k = emit_loop(b->c->e, from, to, 1, 0, NULL);
-  copy_row(b, r, n, o, k.i, half);
-  emit_loop_end(b->c->e, &k);
+  Loop loop = emit_loop(pack->c->e, from, to, 1, 0, NULL);
+  copy_row(pack, row, n, o, loop.i, half);
+  emit_loop_end(pack->c->e, &loop);
 }
 
 /* Squares of lanes x lanes, for a vector all of whose lanes exist. */
-static void transpose_rows(PackB *b, const LaneRow *r, LLVMValueRef o, LLVMValueRef to) {
-  Contract *contract = b->c;
+static void transpose_rows(PackB *pack, const LaneRow *lane_row, LLVMValueRef o, LLVMValueRef to) {
+  Contract *contract = pack->c;
   Emit *emit = contract->e;
   LLVMValueRef row[64];
-  Loop k = emit_loop(emit, b->from, to, contract->plan.lanes, 0, NULL);
-  LLVMValueRef source = source_offset(b, o, k.i);
+  Loop loop = emit_loop(emit, pack->from, to, contract->plan.lanes, 0, NULL);
+  LLVMValueRef source = source_offset(pack, o, loop.i);
   for (int j = 0; j < contract->plan.lanes; j++) {
     LLVMValueRef at = tile_add(
         emit, source, emit_i64(emit, j * contract_inner_stride(&contract->product.n, SIDE_B)));
     row[j] = contract_run(
         contract, SIDE_B,
-        tile_elements(emit, contract_memory(emit, contract->product.elem_b), r->base, at),
+        tile_elements(emit, contract_memory(emit, contract->product.elem_b), lane_row->base, at),
         contract->plan.lanes);
   }
   tile_transpose(emit, row, contract->plan.lanes);
-  LLVMValueRef first =
-      tile_add(emit, panel_row(b, o, k.i), emit_i64(emit, r->v * contract->plan.lanes));
+  LLVMValueRef first = tile_add(emit, panel_row(pack, o, loop.i),
+                                emit_i64(emit, lane_row->v * contract->plan.lanes));
   for (int j = 0; j < contract->plan.lanes; j++)
-    contract_store_f32(contract, row[j], b->dst,
-                       tile_add(emit, first, emit_i64(emit, j * b->width * contract->plan.lanes)));
-  emit_loop_end(emit, &k);
+    contract_store_f32(
+        contract, row[j], pack->dst,
+        tile_add(emit, first, emit_i64(emit, j * pack->width * contract->plan.lanes)));
+  emit_loop_end(emit, &loop);
 }
 
-static void transpose_vector(PackB *b, const LaneRow *r, LLVMValueRef o) {
-  Contract *contract = b->c;
+static void transpose_vector(PackB *pack, const LaneRow *row, LLVMValueRef o) {
+  Contract *contract = pack->c;
   Emit *emit = contract->e;
-  LLVMValueRef whole =
-      LLVMBuildICmp(emit->builder, LLVMIntSGE, r->valid, emit_i64(emit, contract->plan.lanes), "");
-  LLVMValueRef most = LLVMBuildNSWSub(emit->builder, b->full, b->from, "");
-  most = tile_add(emit, b->from,
+  LLVMValueRef whole = LLVMBuildICmp(emit->builder, LLVMIntSGE, row->valid,
+                                     emit_i64(emit, contract->plan.lanes), "");
+  LLVMValueRef most = LLVMBuildNSWSub(emit->builder, pack->full, pack->from, "");
+  most = tile_add(emit, pack->from,
                   LLVMBuildAnd(emit->builder, most, emit_i64(emit, -contract->plan.lanes), ""));
-  most = LLVMBuildSelect(emit->builder, whole, most, b->from, "");
-  transpose_rows(b, r, o, most);
-  copy_rows(b, r, 1, o, most, b->full, false);
+  most = LLVMBuildSelect(emit->builder, whole, most, pack->from, "");
+  transpose_rows(pack, row, o, most);
+  copy_rows(pack, row, 1, o, most, pack->full, false);
 }
 
-static void zero_rows(PackB *b, LLVMValueRef o, LLVMValueRef from, LLVMValueRef to) {
-  Contract *contract = b->c;
-  Loop k = emit_loop(contract->e, from, to, 1, 0, NULL);
-  for (int v = 0; v < b->width; v++)
-    contract_store_f32(contract, LLVMConstNull(contract->vector), b->dst,
-                       tile_add(contract->e, panel_row(b, o, k.i),
+static void zero_rows(PackB *pack, LLVMValueRef o, LLVMValueRef from, LLVMValueRef to) {
+  Contract *contract = pack->c;
+  Loop loop = emit_loop(contract->e, from, to, 1, 0, NULL);
+  for (int v = 0; v < pack->width; v++)
+    contract_store_f32(contract, LLVMConstNull(contract->vector), pack->dst,
+                       tile_add(contract->e, panel_row(pack, o, loop.i),
                                 emit_i64(contract->e, v * contract->plan.lanes)));
-  emit_loop_end(contract->e, &k);
+  emit_loop_end(contract->e, &loop);
 }
 
 /* What the last step of the inner dim lacks, if it is in this part. */
-static void end_panel(PackB *b, const LaneRow *r, LLVMValueRef o) {
-  Contract *contract = b->c;
-  LLVMValueRef end = b->full;
+static void end_panel(PackB *pack, const LaneRow *row, LLVMValueRef o) {
+  Contract *contract = pack->c;
+  LLVMValueRef end = pack->full;
   if (contract_last_half(contract))
-    end = emit_min_i64(contract->e, b->to, tile_add(contract->e, end, emit_i64(contract->e, 1)));
-  if (contract_last_half(contract)) copy_rows(b, r, b->width, o, b->full, end, true);
-  if (contract->amx) zero_rows(b, o, end, b->to);
+    end = emit_min_i64(contract->e, pack->to, tile_add(contract->e, end, emit_i64(contract->e, 1)));
+  if (contract_last_half(contract)) copy_rows(pack, row, pack->width, o, pack->full, end, true);
+  if (contract->amx) zero_rows(pack, o, end, pack->to);
 }
 
-static void pack_panel(PackB *b, LLVMValueRef v0) {
-  Contract *contract = b->c;
+static void pack_panel(PackB *pack, LLVMValueRef v0) {
+  Contract *contract = pack->c;
   bool transpose = contract_inner_stride(&contract->product.k, SIDE_B) == 1 &&
                    contract_inner_stride(&contract->product.n, SIDE_B) != 1 &&
                    contract->plan.steps * contract->plan.words >= contract->plan.lanes;
-  LaneRow r[8];
-  for (int v = 0; v < b->width; v++) r[v] = lane_row(b, v0, v);
-  Loop o = emit_loop(contract->e, b->o0, b->o1, 1, 0, NULL);
-  if (!transpose) copy_rows(b, r, b->width, o.i, b->from, b->full, false);
-  for (int v = 0; transpose && v < b->width; v++) transpose_vector(b, &r[v], o.i);
-  if (b->full != b->to) end_panel(b, r, o.i);
-  emit_loop_end(contract->e, &o);
+  LaneRow row[8];
+  for (int v = 0; v < pack->width; v++) row[v] = lane_row(pack, v0, v);
+  Loop loop = emit_loop(contract->e, pack->o0, pack->o1, 1, 0, NULL);
+  if (!transpose) copy_rows(pack, row, pack->width, loop.i, pack->from, pack->full, false);
+  for (int v = 0; transpose && v < pack->width; v++) transpose_vector(pack, &row[v], loop.i);
+  if (pack->full != pack->to) end_panel(pack, row, loop.i);
+  emit_loop_end(contract->e, &loop);
 }
 
 LLVMTypeRef contract_pack_type(Contract *contract, int pointers, int numbers) {
@@ -230,25 +233,25 @@ LLVMTypeRef contract_pack_type(Contract *contract, int pointers, int numbers) {
 /* x: outer k from, to; the block's length; steps from, to; half */
 static PackB panel_words(Contract *contract, LLVMValueRef src, LLVMValueRef dst,
                          const LLVMValueRef *x) {
-  PackB b = {.c = contract, .src = src, .dst = dst, .o0 = x[0], .o1 = x[1], .half = x[5]};
-  b.length = tile_times(contract->e, x[2], contract->plan.words),
-  b.from = tile_times(contract->e, x[3], contract->plan.words);
-  b.to = b.full = tile_times(contract->e, x[4], contract->plan.words);
+  PackB pack = {.c = contract, .src = src, .dst = dst, .o0 = x[0], .o1 = x[1], .half = x[5]};
+  pack.length = tile_times(contract->e, x[2], contract->plan.words),
+  pack.from = tile_times(contract->e, x[3], contract->plan.words);
+  pack.to = pack.full = tile_times(contract->e, x[4], contract->plan.words);
   if (contract_has_halves(contract)) /* the block's last step may be outside of this part */
-    b.full = emit_min_i64(contract->e, b.to, contract_full_words(contract, x[2], x[5]));
-  return b;
+    pack.full = emit_min_i64(contract->e, pack.to, contract_full_words(contract, x[2], x[5]));
+  return pack;
 }
 
 static LLVMValueRef make_pack_b(Contract *contract, int wide) {
-  Aside s =
+  Aside aside =
       tile_aside(contract->e, wide ? "pack_wide" : "pack", contract_pack_type(contract, 2, 7));
   LLVMValueRef p[9];
-  for (unsigned i = 0; i < 9; i++) p[i] = LLVMGetParam(s.function, i);
-  PackB b = panel_words(contract, p[0], p[1], p + 3);
-  b.width = (int)contract->plan.width + wide;
-  pack_panel(&b, p[2]);
-  tile_aside_end(contract->e, &s);
-  return s.function;
+  for (unsigned i = 0; i < 9; i++) p[i] = LLVMGetParam(aside.function, i);
+  PackB pack = panel_words(contract, p[0], p[1], p + 3);
+  pack.width = (int)contract->plan.width + wide;
+  pack_panel(&pack, p[2]);
+  tile_aside_end(contract->e, &aside);
+  return aside.function;
 }
 
 void contract_pack_b(Contract *contract, int wide, LLVMValueRef src, LLVMValueRef dst,
@@ -278,58 +281,59 @@ static void across_panels(const PackB *all, Range panels, int width, LLVMValueRe
                           PanelPart *part) {
   Contract *contract = all->c;
   Emit *emit = contract->e;
-  Loop p = emit_loop(emit, panels.from, panels.to, 1, 0, NULL);
-  LLVMValueRef extra = emit_min_i64(emit, p.i, emit_i64(emit, contract->plan.wide));
-  LLVMValueRef v0 = tile_add(emit, tile_times(emit, p.i, contract->plan.width), extra);
+  Loop loop = emit_loop(emit, panels.from, panels.to, 1, 0, NULL);
+  LLVMValueRef extra = emit_min_i64(emit, loop.i, emit_i64(emit, contract->plan.wide));
+  LLVMValueRef v0 = tile_add(emit, tile_times(emit, loop.i, contract->plan.width), extra);
   LLVMValueRef words = LLVMBuildNSWSub(emit->builder, all->o1, all->o0, "");
   words = LLVMBuildNSWMul(emit->builder, words, all->length, "");
-  PackB b = *all;
-  LaneRow r[8];
+  PackB pack = *all;
+  LaneRow row[8];
   LLVMValueRef at = LLVMBuildNSWMul(emit->builder, v0, words, "");
-  b.width = width,
-  b.dst = tile_elements(emit, contract->f32, all->dst, tile_times(emit, at, contract->plan.lanes));
-  for (int v = 0; v < width; v++) r[v] = lane_row(&b, v0, v);
-  part(&b, r, o, k);
-  emit_loop_end(emit, &p);
+  pack.width = width, pack.dst = tile_elements(emit, contract->f32, all->dst,
+                                               tile_times(emit, at, contract->plan.lanes));
+  for (int v = 0; v < width; v++) row[v] = lane_row(&pack, v0, v);
+  part(&pack, row, o, k);
+  emit_loop_end(emit, &loop);
 }
 
-static void across(const PackB *b, Range panels, LLVMValueRef o, LLVMValueRef k, PanelPart *part) {
-  Contract *contract = b->c;
+static void across(const PackB *pack, Range panels, LLVMValueRef o, LLVMValueRef k,
+                   PanelPart *part) {
+  Contract *contract = pack->c;
   LLVMValueRef narrow = panels.from;
   if (contract->plan.wide) {
     LLVMValueRef wide =
         emit_min_i64(contract->e, emit_i64(contract->e, contract->plan.wide), panels.to);
-    across_panels(b, (Range){panels.from, wide}, (int)contract->plan.width + 1, o, k, part);
+    across_panels(pack, (Range){panels.from, wide}, (int)contract->plan.width + 1, o, k, part);
     LLVMValueRef more = LLVMBuildICmp(contract->e->builder, LLVMIntSGT, wide, panels.from, "");
     narrow = LLVMBuildSelect(contract->e->builder, more, wide, panels.from, "");
   }
-  across_panels(b, (Range){narrow, panels.to}, (int)contract->plan.width, o, k, part);
+  across_panels(pack, (Range){narrow, panels.to}, (int)contract->plan.width, o, k, part);
 }
 
-static void whole_word(PackB *b, const LaneRow *r, LLVMValueRef o, LLVMValueRef k) {
-  copy_row(b, r, b->width, o, k, false);
+static void whole_word(PackB *pack, const LaneRow *row, LLVMValueRef o, LLVMValueRef k) {
+  copy_row(pack, row, pack->width, o, k, false);
 }
 
-static void rest_of_words(PackB *b, const LaneRow *r, LLVMValueRef o, LLVMValueRef k) {
+static void rest_of_words(PackB *pack, const LaneRow *row, LLVMValueRef o, LLVMValueRef k) {
   (void)k;
-  end_panel(b, r, o);
+  end_panel(pack, row, o);
 }
 
 static LLVMValueRef make_pack_across(Contract *contract) {
   Emit *emit = contract->e;
-  Aside s = tile_aside(emit, "pack_across", contract_pack_type(contract, 2, 8));
+  Aside aside = tile_aside(emit, "pack_across", contract_pack_type(contract, 2, 8));
   LLVMValueRef p[10];
-  for (unsigned i = 0; i < 10; i++) p[i] = LLVMGetParam(s.function, i);
-  PackB b = panel_words(contract, p[0], p[1], p + 2);
+  for (unsigned i = 0; i < 10; i++) p[i] = LLVMGetParam(aside.function, i);
+  PackB pack = panel_words(contract, p[0], p[1], p + 2);
   Range panels = {p[8], p[9]};
-  Loop o = emit_loop(emit, b.o0, b.o1, 1, 0, NULL);
-  Loop k = emit_loop(emit, b.from, b.full, 1, 0, NULL);
-  across(&b, panels, o.i, k.i, whole_word);
+  Loop o = emit_loop(emit, pack.o0, pack.o1, 1, 0, NULL);
+  Loop k = emit_loop(emit, pack.from, pack.full, 1, 0, NULL);
+  across(&pack, panels, o.i, k.i, whole_word);
   emit_loop_end(emit, &k);
-  if (b.full != b.to) across(&b, panels, o.i, b.full, rest_of_words);
+  if (pack.full != pack.to) across(&pack, panels, o.i, pack.full, rest_of_words);
   emit_loop_end(emit, &o);
-  tile_aside_end(emit, &s);
-  return s.function;
+  tile_aside_end(emit, &aside);
+  return aside.function;
 }
 
 void contract_pack_across(Contract *contract, LLVMValueRef src, LLVMValueRef dst,

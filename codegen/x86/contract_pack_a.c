@@ -31,9 +31,9 @@ static void store_column(Contract *contract, LLVMValueRef x, LLVMValueRef base, 
 }
 
 /* `rows` elements of one step of k; a whole vector where rows_mask says so */
-static LLVMValueRef tile_column(PackA *a, LLVMValueRef base, LLVMValueRef offset, int rows,
+static LLVMValueRef tile_column(PackA *pack, LLVMValueRef base, LLVMValueRef offset, int rows,
                                 bool half) {
-  Contract *contract = a->c;
+  Contract *contract = pack->c;
   Emit *emit = contract->e;
   LLVMTypeRef memory = contract_memory(emit, contract->product.elem_a);
   int64_t stride = contract_inner_stride(&contract->product.m, SIDE_A);
@@ -65,27 +65,27 @@ static bool in_groups(const Contract *contract) {
 
 /* The lines of all elements of a step PREFETCH_STEPS of k, at the end of the next tiles' first
    ones; neighbouring tiles may share lines. */
-static void fetch_step(PackA *a, const TileColumns *t, LLVMValueRef k, LLVMValueRef end) {
-  Contract *contract = a->c;
+static void fetch_step(PackA *pack, const TileColumns *columns, LLVMValueRef k, LLVMValueRef end) {
+  Contract *contract = pack->c;
   Emit *emit = contract->e;
   int64_t row = contract_inner_stride(&contract->product.k, SIDE_A);
   int64_t shared = contract->product.m.outer == 1
-                       ? CACHE_LINE / (t->rows * elem_bytes(contract->product.elem_a))
+                       ? CACHE_LINE / (columns->rows * elem_bytes(contract->product.elem_a))
                        : 1;
   LLVMValueRef at = tile_add(emit, k, emit_i64(emit, PREFETCH_STEPS)), zero = emit_i64(emit, 0);
   LLVMValueRef over = LLVMBuildICmp(emit->builder, LLVMIntSGE, at, end, "");
   at = LLVMBuildNSWSub(emit->builder, at, LLVMBuildSelect(emit->builder, over, end, zero, ""), "");
-  at = tile_add(emit, t->outer, tile_times(emit, at, row * contract_word_depth(contract)));
-  LLVMValueRef group = emit_i64(emit, t->n * t->rows); /* rows are contiguous */
+  at = tile_add(emit, columns->outer, tile_times(emit, at, row * contract_word_depth(contract)));
+  LLVMValueRef group = emit_i64(emit, columns->n * columns->rows); /* rows are contiguous */
   at = tile_add(emit, at, LLVMBuildSelect(emit->builder, over, group, zero, ""));
   int step = shared > 1 ? (int)shared : 1;
   for (int d = 0; d < contract_word_depth(contract); d++)
-    for (int g = 0; g < t->n; g += step) {
+    for (int g = 0; g < columns->n; g += step) {
       LLVMValueRef one = tile_add(emit, at, emit_i64(emit, d * row));
-      emit_prefetch(
-          emit,
-          tile_elements(emit, contract_memory(emit, contract->product.elem_a), t->base[g], one),
-          false);
+      emit_prefetch(emit,
+                    tile_elements(emit, contract_memory(emit, contract->product.elem_a),
+                                  columns->base[g], one),
+                    false);
     }
 }
 
@@ -93,10 +93,10 @@ static void fetch_step(PackA *a, const TileColumns *t, LLVMValueRef k, LLVMValue
    vectors, both on the way in and on the way out. */
 enum { TILES_AT_ONCE = 4, STEPS_AT_ONCE = 2 };
 
-static bool whole_vectors(const Contract *contract, const TileColumns *t) {
+static bool whole_vectors(const Contract *contract, const TileColumns *columns) {
   return contract->pairs && contract->product.elem_a == ELEM_bf16 &&
-         contract->product.m.outer == 1 && t->n == GROUP && t->rows * 2 == contract->plan.lanes &&
-         in_groups(contract);
+         contract->product.m.outer == 1 && columns->n == GROUP &&
+         columns->rows * 2 == contract->plan.lanes && in_groups(contract);
 }
 
 static LLVMValueRef mixed(Contract *contract, LLVMValueRef x, LLVMValueRef y, const int *index,
@@ -117,16 +117,16 @@ static LLVMValueRef step_factors(Contract *contract, LLVMValueRef low, LLVMValue
 }
 
 /* Two steps of the tiles first .. first + 3. */
-static void pack_two_steps(PackA *a, const TileColumns *t, int first, LLVMValueRef from,
+static void pack_two_steps(PackA *pack, const TileColumns *columns, int first, LLVMValueRef from,
                            LLVMValueRef to) {
-  Contract *contract = a->c;
+  Contract *contract = pack->c;
   Emit *emit = contract->e;
   LLVMTypeRef memory = contract_memory(emit, contract->product.elem_a), wide;
   wide = LLVMVectorType(memory, 2 * (unsigned)contract->plan.lanes);
   LLVMValueRef row[2 * STEPS_AT_ONCE];
   for (int i = 0; i < 2 * STEPS_AT_ONCE; i++) {
     LLVMValueRef at = emit_i64(emit, i * contract_inner_stride(&contract->product.k, SIDE_A));
-    at = tile_elements(emit, memory, t->base[first], tile_add(emit, from, at));
+    at = tile_elements(emit, memory, columns->base[first], tile_add(emit, from, at));
     row[i] = LLVMBuildLoad2(emit->builder, wide, at, "");
     LLVMSetAlignment(row[i], (unsigned)elem_bytes(contract->product.elem_a));
   }
@@ -135,112 +135,118 @@ static void pack_two_steps(PackA *a, const TileColumns *t, int first, LLVMValueR
     LLVMValueRef next = step_factors(contract, row[2], row[3], i / 2);
     int index[64];
     for (int j = 0; j < contract->plan.lanes; j++)
-      index[j] = j % t->rows + i % 2 * t->rows + j / t->rows * contract->plan.lanes;
+      index[j] =
+          j % columns->rows + i % 2 * columns->rows + j / columns->rows * contract->plan.lanes;
     contract_store_f32(contract, mixed(contract, now, next, index, contract->plan.lanes),
-                       t->dst[first + i], to);
+                       columns->dst[first + i], to);
   }
 }
 
 /* Returns up to where. */
-static LLVMValueRef pack_whole_vectors(PackA *a, const TileColumns *t, LLVMValueRef to) {
-  Contract *contract = a->c;
+static LLVMValueRef pack_whole_vectors(PackA *pack, const TileColumns *columns, LLVMValueRef to) {
+  Contract *contract = pack->c;
   Emit *emit = contract->e;
   int64_t stride =
       contract_inner_stride(&contract->product.k, SIDE_A) * contract_word_depth(contract);
   to = LLVMBuildAnd(emit->builder, to, emit_i64(emit, -STEPS_AT_ONCE), "");
-  Loop k = emit_loop(emit, emit_i64(emit, 0), to, STEPS_AT_ONCE, 0, NULL);
+  Loop loop = emit_loop(emit, emit_i64(emit, 0), to, STEPS_AT_ONCE, 0, NULL);
   for (int s = 0; s < STEPS_AT_ONCE; s++)
-    fetch_step(a, t, tile_add(emit, k.i, emit_i64(emit, s)), to);
-  LLVMValueRef from = tile_add(emit, t->outer, tile_times(emit, k.i, stride));
-  LLVMValueRef at = tile_times(emit, tile_add(emit, t->done, k.i), contract->plan.tile[TILE_ROWS]);
-  for (int g = 0; g < t->n; g += TILES_AT_ONCE) pack_two_steps(a, t, g, from, at);
-  emit_loop_end(emit, &k);
+    fetch_step(pack, columns, tile_add(emit, loop.i, emit_i64(emit, s)), to);
+  LLVMValueRef from = tile_add(emit, columns->outer, tile_times(emit, loop.i, stride));
+  LLVMValueRef at =
+      tile_times(emit, tile_add(emit, columns->done, loop.i), contract->plan.tile[TILE_ROWS]);
+  for (int g = 0; g < columns->n; g += TILES_AT_ONCE) pack_two_steps(pack, columns, g, from, at);
+  emit_loop_end(emit, &loop);
   return to;
 }
 
-static void pack_columns(PackA *a, const TileColumns *t, LLVMValueRef from, LLVMValueRef to,
-                         bool half) {
-  Contract *contract = a->c;
+static void pack_columns(PackA *pack, const TileColumns *columns, LLVMValueRef from,
+                         LLVMValueRef to, bool half) {
+  Contract *contract = pack->c;
   Emit *emit = contract->e;
   int64_t stride =
       contract_inner_stride(&contract->product.k, SIDE_A) * contract_word_depth(contract);
-  Loop k = emit_loop(emit, from, to, 1, 0, NULL);
-  LLVMValueRef offset = tile_add(emit, t->outer, tile_times(emit, k.i, stride)), x[GROUP];
-  LLVMValueRef at = tile_times(emit, tile_add(emit, t->done, k.i), contract->plan.tile[TILE_ROWS]);
-  if (in_groups(contract)) fetch_step(a, t, k.i, to);
-  for (int g = 0; g < t->n; g++) x[g] = tile_column(a, t->base[g], offset, t->rows, half);
-  for (int g = 0; g < t->n; g++) store_column(contract, x[g], t->dst[g], at, t->rows);
-  emit_loop_end(emit, &k);
+  Loop loop = emit_loop(emit, from, to, 1, 0, NULL);
+  LLVMValueRef offset = tile_add(emit, columns->outer, tile_times(emit, loop.i, stride)), x[GROUP];
+  LLVMValueRef at =
+      tile_times(emit, tile_add(emit, columns->done, loop.i), contract->plan.tile[TILE_ROWS]);
+  if (in_groups(contract)) fetch_step(pack, columns, loop.i, to);
+  for (int g = 0; g < columns->n; g++)
+    x[g] = tile_column(pack, columns->base[g], offset, columns->rows, half);
+  for (int g = 0; g < columns->n; g++)
+    store_column(contract, x[g], columns->dst[g], at, columns->rows);
+  emit_loop_end(emit, &loop);
 }
 
-static void pack_steps(PackA *a, TileColumns *t) {
-  Contract *contract = a->c;
+static void pack_steps(PackA *pack, TileColumns *columns) {
+  Contract *contract = pack->c;
   Emit *emit = contract->e;
-  LLVMValueRef full = contract_full_words(contract, a->length, a->half);
-  Loop o = emit_loop(emit, a->o0, a->o1, 1, 0, NULL);
-  t->outer =
-      contract_offset(emit, &contract->product.k, contract->product.k.count - 1, o.i, SIDE_A);
-  t->done =
-      LLVMBuildNSWMul(emit->builder, LLVMBuildNSWSub(emit->builder, o.i, a->o0, ""), a->length, "");
+  LLVMValueRef full = contract_full_words(contract, pack->length, pack->half);
+  Loop loop = emit_loop(emit, pack->o0, pack->o1, 1, 0, NULL);
+  columns->outer =
+      contract_offset(emit, &contract->product.k, contract->product.k.count - 1, loop.i, SIDE_A);
+  columns->done = LLVMBuildNSWMul(
+      emit->builder, LLVMBuildNSWSub(emit->builder, loop.i, pack->o0, ""), pack->length, "");
   LLVMValueRef from = emit_i64(emit, 0);
-  if (whole_vectors(contract, t)) from = pack_whole_vectors(a, t, full);
-  pack_columns(a, t, from, full, false);
-  if (contract_has_halves(contract)) pack_columns(a, t, full, a->length, true);
-  emit_loop_end(emit, &o);
+  if (whole_vectors(contract, columns)) from = pack_whole_vectors(pack, columns, full);
+  pack_columns(pack, columns, from, full, false);
+  if (contract_has_halves(contract)) pack_columns(pack, columns, full, pack->length, true);
+  emit_loop_end(emit, &loop);
 }
 
 typedef enum PanelPiece { PIECE_VECTOR, PIECE_ONE, PIECE_HALF } PanelPiece;
 
 /* Words [from, to) of a row, contiguous in memory. */
-static void copy_run(PackA *a, LLVMValueRef src, LLVMValueRef dst, LLVMValueRef from,
+static void copy_run(PackA *pack, LLVMValueRef src, LLVMValueRef dst, LLVMValueRef from,
                      LLVMValueRef to, PanelPiece what) {
-  Contract *contract = a->c;
+  Contract *contract = pack->c;
   Emit *emit = contract->e;
   int n = what == PIECE_VECTOR ? contract->plan.lanes : 1;
-  Loop k = emit_loop(emit, from, to, n, 0, NULL);
+  Loop loop = emit_loop(emit, from, to, n, 0, NULL);
   LLVMValueRef at = tile_elements(emit, contract_memory(emit, contract->product.elem_a), src,
-                                  tile_times(emit, k.i, contract_word_depth(contract)));
+                                  tile_times(emit, loop.i, contract_word_depth(contract)));
   LLVMValueRef x = what == PIECE_HALF ? contract_operand(contract, SIDE_A, at, 1, NULL, true)
                                       : contract_run(contract, SIDE_A, at, n);
-  contract_store_f32(contract, x, dst, k.i);
-  emit_loop_end(emit, &k);
+  contract_store_f32(contract, x, dst, loop.i);
+  emit_loop_end(emit, &loop);
 }
 
-static void zero_words(PackA *a, LLVMValueRef dst, LLVMValueRef from, LLVMValueRef to) {
-  Loop k = emit_loop(a->c->e, from, to, 1, 0, NULL);
-  contract_store_f32(a->c, LLVMConstNull(a->c->f32), dst, k.i);
-  emit_loop_end(a->c->e, &k);
+static void zero_words(PackA *pack, LLVMValueRef dst, LLVMValueRef from, LLVMValueRef to) {
+  Loop loop = emit_loop(pack->c->e, from, to, 1, 0, NULL);
+  contract_store_f32(pack->c, LLVMConstNull(pack->c->f32), dst, loop.i);
+  emit_loop_end(pack->c->e, &loop);
 }
 
-static void pack_row(PackA *a, LLVMValueRef src, LLVMValueRef dst) {
-  Contract *contract = a->c;
+static void pack_row(PackA *pack, LLVMValueRef src, LLVMValueRef dst) {
+  Contract *contract = pack->c;
   Emit *emit = contract->e;
-  LLVMValueRef full = contract_full_words(contract, a->length, a->half), zero = emit_i64(emit, 0);
-  LLVMValueRef length = tile_times(emit, a->length, contract->plan.words), end = full;
+  LLVMValueRef full = contract_full_words(contract, pack->length, pack->half),
+               zero = emit_i64(emit, 0);
+  LLVMValueRef length = tile_times(emit, pack->length, contract->plan.words), end = full;
   LLVMValueRef most = LLVMBuildAnd(emit->builder, full, emit_i64(emit, -contract->plan.lanes), "");
-  if (contract_last_half(contract)) end = tile_add(emit, full, a->half);
-  Loop o = emit_loop(emit, a->o0, a->o1, 1, 0, NULL);
-  LLVMValueRef done = LLVMBuildNSWSub(emit->builder, o.i, a->o0, "");
+  if (contract_last_half(contract)) end = tile_add(emit, full, pack->half);
+  Loop loop = emit_loop(emit, pack->o0, pack->o1, 1, 0, NULL);
+  LLVMValueRef done = LLVMBuildNSWSub(emit->builder, loop.i, pack->o0, "");
   LLVMValueRef from = tile_elements(
       emit, contract_memory(emit, contract->product.elem_a), src,
-      contract_offset(emit, &contract->product.k, contract->product.k.count - 1, o.i, SIDE_A));
+      contract_offset(emit, &contract->product.k, contract->product.k.count - 1, loop.i, SIDE_A));
   LLVMValueRef to =
       tile_elements(emit, contract->f32, dst, LLVMBuildNSWMul(emit->builder, done, length, ""));
-  copy_run(a, from, to, zero, most, PIECE_VECTOR);
-  copy_run(a, from, to, most, full, PIECE_ONE);
-  if (contract_last_half(contract)) copy_run(a, from, to, full, end, PIECE_HALF);
-  if (contract->amx && contract_has_halves(contract)) zero_words(a, to, end, length);
-  emit_loop_end(emit, &o);
+  copy_run(pack, from, to, zero, most, PIECE_VECTOR);
+  copy_run(pack, from, to, most, full, PIECE_ONE);
+  if (contract_last_half(contract)) copy_run(pack, from, to, full, end, PIECE_HALF);
+  if (contract->amx && contract_has_halves(contract)) zero_words(pack, to, end, length);
+  emit_loop_end(emit, &loop);
 }
 
-static void pack_rows(PackA *a, LLVMValueRef base, LLVMValueRef dst, LLVMValueRef rows) {
-  Contract *contract = a->c;
+static void pack_rows(PackA *pack, LLVMValueRef base, LLVMValueRef dst, LLVMValueRef rows) {
+  Contract *contract = pack->c;
   Emit *emit = contract->e;
-  Loop r = emit_loop(emit, emit_i64(emit, 0), rows, 1, 0, NULL);
-  LLVMValueRef from = tile_times(emit, r.i, contract_inner_stride(&contract->product.m, SIDE_A));
-  pack_row(a, tile_elements(emit, contract_memory(emit, contract->product.elem_a), base, from),
-           tile_elements(emit, contract->f32, dst, tile_times(emit, r.i, contract->plan.pitch)));
-  emit_loop_end(emit, &r);
+  Loop loop = emit_loop(emit, emit_i64(emit, 0), rows, 1, 0, NULL);
+  LLVMValueRef from = tile_times(emit, loop.i, contract_inner_stride(&contract->product.m, SIDE_A));
+  pack_row(pack, tile_elements(emit, contract_memory(emit, contract->product.elem_a), base, from),
+           tile_elements(emit, contract->f32, dst, tile_times(emit, loop.i, contract->plan.pitch)));
+  emit_loop_end(emit, &loop);
 }
 
 LLVMValueRef contract_packed_tile(Contract *contract, LLVMValueRef n, const KBlock *block) {
@@ -252,59 +258,59 @@ LLVMValueRef contract_packed_tile(Contract *contract, LLVMValueRef n, const KBlo
   return tile_times(emit, LLVMBuildNSWMul(emit->builder, k, n, ""), tile[TILE_ROWS]);
 }
 
-static LLVMValueRef tile_source(PackA *a, LLVMValueRef t) {
-  Contract *contract = a->c;
-  return tile_elements(contract->e, contract_memory(contract->e, contract->product.elem_a), a->src,
-                       contract_tile_offset(contract, t, SIDE_A));
+static LLVMValueRef tile_source(PackA *pack, LLVMValueRef t) {
+  Contract *contract = pack->c;
+  return tile_elements(contract->e, contract_memory(contract->e, contract->product.elem_a),
+                       pack->src, contract_tile_offset(contract, t, SIDE_A));
 }
 
-static LLVMValueRef tile_copy(PackA *a, LLVMValueRef t) {
-  Contract *contract = a->c;
-  const KBlock block = {a->o0, a->o1, NULL, a->length, a->half};
-  LLVMValueRef n = LLVMBuildNSWSub(contract->e->builder, t, a->t0, "");
-  return tile_elements(contract->e, contract->f32, a->dst,
+static LLVMValueRef tile_copy(PackA *pack, LLVMValueRef t) {
+  Contract *contract = pack->c;
+  const KBlock block = {pack->o0, pack->o1, NULL, pack->length, pack->half};
+  LLVMValueRef n = LLVMBuildNSWSub(contract->e->builder, t, pack->t0, "");
+  return tile_elements(contract->e, contract->f32, pack->dst,
                        contract_packed_tile(contract, n, &block));
 }
 
 /* n tiles from t on if all of them have `height` rows */
-static void pack_group(PackA *a, LLVMValueRef t, int n, int64_t height) {
-  Contract *contract = a->c;
+static void pack_group(PackA *pack, LLVMValueRef t, int n, int64_t height) {
+  Contract *contract = pack->c;
   Emit *emit = contract->e;
-  TileColumns x = {.n = n, .rows = (int)height};
+  TileColumns columns = {.n = n, .rows = (int)height};
   LLVMValueRef fit = NULL;
   for (int g = 0; g < n; g++) {
     LLVMValueRef i = tile_add(emit, t, emit_i64(emit, g)), rows = contract_tile_rows(contract, i);
     LLVMValueRef here = LLVMBuildICmp(emit->builder, LLVMIntEQ, rows, emit_i64(emit, height), "");
     fit = fit ? LLVMBuildAnd(emit->builder, fit, here, "") : here;
-    x.base[g] = tile_source(a, i), x.dst[g] = tile_copy(a, i);
+    columns.base[g] = tile_source(pack, i), columns.dst[g] = tile_copy(pack, i);
   }
-  Branch b = emit_if(emit, fit);
-  pack_steps(a, &x);
-  emit_end_if(emit, b);
+  Branch branch = emit_if(emit, fit);
+  pack_steps(pack, &columns);
+  emit_end_if(emit, branch);
 }
 
-static void pack_single(PackA *a, LLVMValueRef t) {
-  Contract *contract = a->c;
+static void pack_single(PackA *pack, LLVMValueRef t) {
+  Contract *contract = pack->c;
   if (contract->amx && contract_inner_stride(&contract->product.k, SIDE_A) != 1) {
-    KBlock block = {a->o0, a->o1, NULL, a->length, a->half};
-    contract_pack_squares(contract, tile_source(a, t), tile_copy(a, t),
+    KBlock block = {pack->o0, pack->o1, NULL, pack->length, pack->half};
+    contract_pack_squares(contract, tile_source(pack, t), tile_copy(pack, t),
                           contract_tile_rows(contract, t), &block);
     return;
   }
   if (contract->plan.rows_a) {
-    pack_rows(a, tile_source(a, t), tile_copy(a, t), contract_tile_rows(contract, t));
+    pack_rows(pack, tile_source(pack, t), tile_copy(pack, t), contract_tile_rows(contract, t));
     return;
   }
   for (int tall = contract->plan.high > 0; tall >= 0; tall--)
-    pack_group(a, t, 1, contract->plan.height + tall);
+    pack_group(pack, t, 1, contract->plan.height + tall);
 }
 
-static LLVMValueRef same_heights(PackA *a, LLVMValueRef t) {
-  Contract *contract = a->c;
+static LLVMValueRef same_heights(PackA *pack, LLVMValueRef t) {
+  Contract *contract = pack->c;
   Emit *emit = contract->e;
   LLVMValueRef last = tile_add(emit, t, emit_i64(emit, GROUP - 1)),
                first = contract_tile_rows(contract, t);
-  LLVMValueRef same = LLVMBuildICmp(emit->builder, LLVMIntSLT, last, a->t1, "");
+  LLVMValueRef same = LLVMBuildICmp(emit->builder, LLVMIntSLT, last, pack->t1, "");
   for (int g = 1; g < GROUP && contract->plan.high; g++) {
     LLVMValueRef rows = contract_tile_rows(contract, tile_add(emit, t, emit_i64(emit, g)));
     LLVMValueRef equal = LLVMBuildICmp(emit->builder, LLVMIntEQ, rows, first, "");
@@ -313,27 +319,27 @@ static LLVMValueRef same_heights(PackA *a, LLVMValueRef t) {
   return same;
 }
 
-static void pack_tiles(PackA *a) {
-  Contract *contract = a->c;
+static void pack_tiles(PackA *pack) {
+  Contract *contract = pack->c;
   Emit *emit = contract->e;
   int64_t tiles = contract->plan.shared ? contract->plan.tiles : contract->plan.tiles_max;
   bool groups = !contract->plan.rows_a && in_groups(contract) && tiles >= GROUP;
   if (!groups) {
-    Loop t = emit_loop(emit, a->t0, a->t1, 1, 0, NULL);
-    pack_single(a, t.i);
+    Loop t = emit_loop(emit, pack->t0, pack->t1, 1, 0, NULL);
+    pack_single(pack, t.i);
     emit_loop_end(emit, &t);
     return;
   }
-  Loop t = emit_loop(emit, a->t0, a->t1, GROUP, 0, NULL);
-  LLVMValueRef same = same_heights(a, t.i);
+  Loop t = emit_loop(emit, pack->t0, pack->t1, GROUP, 0, NULL);
+  LLVMValueRef same = same_heights(pack, t.i);
   Branch together = emit_if(emit, same);
   for (int tall = contract->plan.high > 0; tall >= 0; tall--)
-    pack_group(a, t.i, GROUP, contract->plan.height + tall);
+    pack_group(pack, t.i, GROUP, contract->plan.height + tall);
   emit_end_if(emit, together);
   Branch single = emit_if(emit, LLVMBuildNot(emit->builder, same, ""));
-  LLVMValueRef end = emit_min_i64(emit, tile_add(emit, t.i, emit_i64(emit, GROUP)), a->t1);
+  LLVMValueRef end = emit_min_i64(emit, tile_add(emit, t.i, emit_i64(emit, GROUP)), pack->t1);
   Loop i = emit_loop(emit, t.i, end, 1, 0, NULL);
-  pack_single(a, i.i);
+  pack_single(pack, i.i);
   emit_loop_end(emit, &i);
   emit_end_if(emit, single);
   emit_loop_end(emit, &t);
@@ -343,8 +349,8 @@ static LLVMValueRef make_pack_a(Contract *contract) {
   Aside s = tile_aside(contract->e, "pack_a", contract_pack_type(contract, 2, 6));
   LLVMValueRef p[8];
   for (unsigned i = 0; i < 8; i++) p[i] = LLVMGetParam(s.function, i);
-  PackA a = {contract, p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7]};
-  pack_tiles(&a);
+  PackA pack = {contract, p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7]};
+  pack_tiles(&pack);
   tile_aside_end(contract->e, &s);
   return s.function;
 }

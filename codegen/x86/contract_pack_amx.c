@@ -9,29 +9,29 @@ typedef struct Squares { /* of one row tile and one outer index of k */
   int from;                    /* first row of the squares within the tile */
 } Squares;
 
-static LLVMTypeRef memory(const Squares *s) {
-  return contract_memory(s->c->e, s->c->product.elem_a);
+static LLVMTypeRef memory(const Squares *squares) {
+  return contract_memory(squares->c->e, squares->c->product.elem_a);
 }
 
 /* Rows `from` on that exist, as a mask; NULL: all of them */
-static LLVMValueRef existing(const Squares *s) {
-  Contract *contract = s->c;
+static LLVMValueRef existing(const Squares *squares) {
+  Contract *contract = squares->c;
   if (contract->product.m.inner % contract->plan.tile[TILE_ROWS] == 0) return NULL;
-  return emit_tail_mask(contract->e, emit_i64(contract->e, s->from), s->rows, AMX_ROWS);
+  return emit_tail_mask(contract->e, emit_i64(contract->e, squares->from), squares->rows, AMX_ROWS);
 }
 
 /* Rows one by one; those that do not exist repeat the first one. */
-static LLVMValueRef gathered(const Squares *s, LLVMValueRef at, bool half) {
-  Contract *contract = s->c;
+static LLVMValueRef gathered(const Squares *squares, LLVMValueRef at, bool half) {
+  Contract *contract = squares->c;
   Emit *emit = contract->e;
   LLVMTypeRef i32 = LLVMInt32TypeInContext(emit->context);
   LLVMValueRef x = LLVMGetPoison(contract->vector), zero = emit_i64(emit, 0);
   for (int r = 0; r < AMX_ROWS; r++) {
-    LLVMValueRef row = emit_i64(emit, s->from + r);
-    LLVMValueRef there = LLVMBuildICmp(emit->builder, LLVMIntSLT, row, s->rows, "");
+    LLVMValueRef row = emit_i64(emit, squares->from + r);
+    LLVMValueRef there = LLVMBuildICmp(emit->builder, LLVMIntSLT, row, squares->rows, "");
     row = LLVMBuildSelect(emit->builder, there, row, zero, "");
     row = tile_times(emit, row, contract_inner_stride(&contract->product.m, SIDE_A));
-    LLVMValueRef one = tile_elements(emit, memory(s), s->src, tile_add(emit, at, row));
+    LLVMValueRef one = tile_elements(emit, memory(squares), squares->src, tile_add(emit, at, row));
     one = contract_operand(contract, SIDE_A, one, 1, NULL, half);
     x = LLVMBuildInsertElement(emit->builder, x, one, LLVMConstInt(i32, (unsigned)r, 0), "");
   }
@@ -39,47 +39,48 @@ static LLVMValueRef gathered(const Squares *s, LLVMValueRef at, bool half) {
 }
 
 /* A word of all rows; at: its first element in the first row. */
-static LLVMValueRef column(const Squares *s, LLVMValueRef at, bool half) {
-  Contract *contract = s->c;
+static LLVMValueRef column(const Squares *squares, LLVMValueRef at, bool half) {
+  Contract *contract = squares->c;
   if (contract->product.m.count && contract_inner_stride(&contract->product.m, SIDE_A) != 1)
-    return gathered(s, at, half);
-  LLVMValueRef from = tile_add(contract->e, at, emit_i64(contract->e, s->from));
-  from = tile_elements(contract->e, memory(s), s->src, from);
-  return contract_operand(contract, SIDE_A, from, AMX_ROWS, existing(s), half);
+    return gathered(squares, at, half);
+  LLVMValueRef from = tile_add(contract->e, at, emit_i64(contract->e, squares->from));
+  from = tile_elements(contract->e, memory(squares), squares->src, from);
+  return contract_operand(contract, SIDE_A, from, AMX_ROWS, existing(squares), half);
 }
 
 /* Step k, whose first `words` are whole; half: one more has one element. */
-static void square(const Squares *s, LLVMValueRef k, int64_t words, bool half) {
-  Contract *contract = s->c;
+static void square(const Squares *squares, LLVMValueRef k, int64_t words, bool half) {
+  Contract *contract = squares->c;
   Emit *emit = contract->e;
   LLVMValueRef row[AMX_ROWS];
   int64_t stride = contract_inner_stride(&contract->product.k, SIDE_A);
   LLVMValueRef first = tile_times(emit, k, stride * DEPTH_AMX);
   for (int j = 0; j < AMX_ROWS; j++) {
     LLVMValueRef at = tile_add(emit, first, emit_i64(emit, 2 * j * stride));
-    row[j] = j < words + half ? column(s, at, j == words) : LLVMConstNull(contract->vector);
+    row[j] = j < words + half ? column(squares, at, j == words) : LLVMConstNull(contract->vector);
   }
   tile_transpose(emit, row, AMX_ROWS);
   for (int r = 0; r < AMX_ROWS; r++) {
     LLVMValueRef to = tile_add(emit, tile_times(emit, k, AMX_ROWS),
-                               emit_i64(emit, (s->from + r) * contract->plan.pitch));
+                               emit_i64(emit, (squares->from + r) * contract->plan.pitch));
     LLVMSetAlignment(
-        LLVMBuildStore(emit->builder, row[r], tile_elements(emit, contract->f32, s->dst, to)), 4);
+        LLVMBuildStore(emit->builder, row[r], tile_elements(emit, contract->f32, squares->dst, to)),
+        4);
   }
 }
 
-static void all_steps(const Squares *s, const KBlock *block) {
-  Contract *contract = s->c;
+static void all_steps(const Squares *squares, const KBlock *block) {
+  Contract *contract = squares->c;
   Emit *emit = contract->e;
   int64_t rest = contract->product.k.inner % DEPTH_AMX;
   LLVMValueRef full = block->length;
   if (rest) full = LLVMBuildNSWSub(emit->builder, full, block->half, "");
-  Loop k = emit_loop(emit, emit_i64(emit, 0), full, 1, 0, NULL);
-  square(s, k.i, AMX_ROWS, false);
-  emit_loop_end(emit, &k);
+  Loop loop = emit_loop(emit, emit_i64(emit, 0), full, 1, 0, NULL);
+  square(squares, loop.i, AMX_ROWS, false);
+  emit_loop_end(emit, &loop);
   if (!rest) return;
   Loop last = emit_loop(emit, full, block->length, 1, 0, NULL);
-  square(s, last.i, rest / 2, rest % 2);
+  square(squares, last.i, rest / 2, rest % 2);
   emit_loop_end(emit, &last);
 }
 
@@ -87,14 +88,15 @@ void contract_pack_squares(Contract *contract, LLVMValueRef src, LLVMValueRef ds
                            LLVMValueRef rows, const KBlock *block) {
   Emit *emit = contract->e;
   must(contract->amx, "kernel %s: squares are for AMX tiles", contract->k->name);
-  Loop o = emit_loop(emit, block->o0, block->o1, 1, 0, NULL);
+  Loop loop = emit_loop(emit, block->o0, block->o1, 1, 0, NULL);
   LLVMValueRef from =
-      contract_offset(emit, &contract->product.k, contract->product.k.count - 1, o.i, SIDE_A);
-  LLVMValueRef done = LLVMBuildNSWSub(emit->builder, o.i, block->o0, "");
+      contract_offset(emit, &contract->product.k, contract->product.k.count - 1, loop.i, SIDE_A);
+  LLVMValueRef done = LLVMBuildNSWSub(emit->builder, loop.i, block->o0, "");
   done = LLVMBuildNSWMul(emit->builder, done, block->length, "");
-  Squares s = {.c = contract, .rows = rows};
-  s.src = tile_elements(emit, memory(&s), src, from);
-  s.dst = tile_elements(emit, contract->f32, dst, tile_times(emit, done, AMX_ROWS));
-  for (; s.from < contract->plan.tile[TILE_ROWS]; s.from += AMX_ROWS) all_steps(&s, block);
-  emit_loop_end(emit, &o);
+  Squares squares = {.c = contract, .rows = rows};
+  squares.src = tile_elements(emit, memory(&squares), src, from);
+  squares.dst = tile_elements(emit, contract->f32, dst, tile_times(emit, done, AMX_ROWS));
+  for (; squares.from < contract->plan.tile[TILE_ROWS]; squares.from += AMX_ROWS)
+    all_steps(&squares, block);
+  emit_loop_end(emit, &loop);
 }

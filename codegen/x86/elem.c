@@ -16,42 +16,44 @@ typedef struct Elementwise {
 } Elementwise;
 
 static void store_results(void *state, const Point *p, int n, LLVMValueRef start) {
-  Elementwise *s = state;
+  Elementwise *elementwise = state;
   (void)n, (void)start;
-  walk_store(s->e, &s->nest, NULL, p, s->e->k->results.n, s->e->k->results.at);
+  walk_store(elementwise->e, &elementwise->nest, NULL, p, elementwise->e->k->results.n,
+             elementwise->e->k->results.at);
 }
 
 static void units(void *state) {
-  Elementwise *s = state;
-  walk_space(s->e, &s->walk, s->from, s->to);
+  Elementwise *elementwise = state;
+  walk_space(elementwise->e, &elementwise->walk, elementwise->from, elementwise->to);
 }
 
-static Nontemporal nontemporal_results(Elementwise *s) {
-  const Nest *n = &s->nest;
+static Nontemporal nontemporal_results(Elementwise *elementwise) {
+  const Nest *n = &elementwise->nest;
   if (!n->n) return (Nontemporal){0};
   const NestDim *inner = &n->dim[n->n - 1];
-  return nontemporal_of(s->e,
+  return nontemporal_of(elementwise->e,
                         &(NontemporalSpace){n->dim, n->n - 1, inner->dim, inner->size, false});
 }
 
 void elem_emit(Emit *e) {
   const Fn *k = e->k;
-  Elementwise s = {.e = e};
+  Elementwise elementwise = {.e = e};
   Axes all = {0};
   for (uint32_t r = 0; r < k->results.n; r++) axes_add(&all, value_type(k, k->results.at[r]));
-  s.nest = nest_of(k, &all, nest_reference(k, &all));
+  elementwise.nest = nest_of(k, &all, nest_reference(k, &all));
   bool vector = !strcmp(attr_str(&k->attrs, ATTR_variant, ""), "vector");
   if (!vector) e->lanes = 1;
   emit_begin_phase(e, 0);
-  s.walk = (Walk){.nest = &s.nest,
-                  .block = emit_tile(e, 1)[0],
-                  .lanes = vector,
-                  .unroll = 1,
-                  .body = store_results,
-                  .state = &s};
-  emit_chunk_range(e, walk_units(&s.walk), emit_chunks(e, 1)[0], &s.from, &s.to);
-  Nontemporal nontemporal = nontemporal_results(&s);
-  nontemporal_either(e, nontemporal.results, nontemporal.holds, units, &s);
+  elementwise.walk = (Walk){.nest = &elementwise.nest,
+                            .block = emit_tile(e, 1)[0],
+                            .lanes = vector,
+                            .unroll = 1,
+                            .body = store_results,
+                            .state = &elementwise};
+  emit_chunk_range(e, walk_units(&elementwise.walk), emit_chunks(e, 1)[0], &elementwise.from,
+                   &elementwise.to);
+  Nontemporal nontemporal = nontemporal_results(&elementwise);
+  nontemporal_either(e, nontemporal.results, nontemporal.holds, units, &elementwise);
   nontemporal_end(e, nontemporal.results);
   emit_end_phase(e);
 }

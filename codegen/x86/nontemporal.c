@@ -58,7 +58,7 @@ static bool moves(const Fn *k) {
   return false;
 }
 
-static void choose(Emit *e, const NontemporalSpace *space, Nontemporal *s) {
+static void choose(Emit *e, const NontemporalSpace *space, Nontemporal *nontemporal) {
   must(e->k->results.n <= 64, "kernel %s: stores of %u results have a bit each", e->k->name,
        e->k->results.n);
   bool heads = space->heads && !moves(e->k);
@@ -66,8 +66,9 @@ static void choose(Emit *e, const NontemporalSpace *space, Nontemporal *s) {
     if (!wanted(e, r) || !whole_vectors(e, space, r) || !has_rows(e, space, r)) continue;
     bool ragged = is_ragged(e, space, r);
     if (ragged && (!heads || space->length * bytes_of(e, r) < LONG_ROW)) continue;
-    if (!s->results) s->first = r, s->ragged = ragged;
-    if (ragged == s->ragged && same_steps(e, space, r, s->first)) s->results |= 1ull << r;
+    if (!nontemporal->results) nontemporal->first = r, nontemporal->ragged = ragged;
+    if (ragged == nontemporal->ragged && same_steps(e, space, r, nontemporal->first))
+      nontemporal->results |= 1ull << r;
   }
 }
 
@@ -101,11 +102,12 @@ static LLVMValueRef in_no_operand(Emit *e, uint32_t result, LLVMValueRef all) {
 }
 
 /* Ragged rows begin where they like, but all results' at the same place of a line. */
-static LLVMValueRef on_lines(Emit *e, const Nontemporal *s, uint32_t result, LLVMValueRef all) {
+static LLVMValueRef on_lines(Emit *e, const Nontemporal *nontemporal, uint32_t result,
+                             LLVMValueRef all) {
   LLVMTypeRef byte = LLVMInt8TypeInContext(e->context), i64 = LLVMInt64TypeInContext(e->context);
   LLVMValueRef at = emit_buffer(e, e->k->args.n + result);
-  if (s->ragged) {
-    LLVMValueRef first = emit_buffer(e, e->k->args.n + s->first);
+  if (nontemporal->ragged) {
+    LLVMValueRef first = emit_buffer(e, e->k->args.n + nontemporal->first);
     LLVMValueRef back = LLVMBuildNeg(e->builder, LLVMBuildPtrToInt(e->builder, first, i64, ""), "");
     at = LLVMBuildGEP2(e->builder, byte, at, &back, 1, "");
   }
@@ -113,18 +115,19 @@ static LLVMValueRef on_lines(Emit *e, const Nontemporal *s, uint32_t result, LLV
 }
 
 Nontemporal nontemporal_of(Emit *e, const NontemporalSpace *space) {
-  Nontemporal s = {0};
-  choose(e, space, &s);
+  Nontemporal nontemporal = {0};
+  choose(e, space, &nontemporal);
   for (uint32_t r = 0; r < e->k->results.n; r++)
-    if (s.results >> r & 1) s.holds = on_lines(e, &s, r, in_no_operand(e, r, s.holds));
-  return s;
+    if (nontemporal.results >> r & 1)
+      nontemporal.holds = on_lines(e, &nontemporal, r, in_no_operand(e, r, nontemporal.holds));
+  return nontemporal;
 }
 
-LLVMValueRef nontemporal_head(Emit *e, const Nontemporal *s, const Point *p) {
-  int64_t bytes = bytes_of(e, s->first);
+LLVMValueRef nontemporal_head(Emit *e, const Nontemporal *nontemporal, const Point *p) {
+  int64_t bytes = bytes_of(e, nontemporal->first);
   LLVMTypeRef i64 = LLVMInt64TypeInContext(e->context);
   LLVMValueRef at =
-      LLVMBuildPtrToInt(e->builder, expr_address(e, value_of(e, s->first), p), i64, "");
+      LLVMBuildPtrToInt(e->builder, expr_address(e, value_of(e, nontemporal->first), p), i64, "");
   LLVMValueRef left = LLVMBuildNeg(e->builder, at, "");
   left = LLVMBuildAnd(e->builder, left, emit_i64(e, e->lanes * bytes - 1), "");
   return LLVMBuildUDiv(e->builder, left, emit_i64(e, bytes), "head");
@@ -138,14 +141,14 @@ void nontemporal_either(Emit *e, uint64_t results, LLVMValueRef holds, Nontempor
     body(state);
     return;
   }
-  Branch b = emit_if(e, holds);
+  Branch branch = emit_if(e, holds);
   e->nontemporal = results;
   body(state);
   e->nontemporal = 0;
-  emit_end_if(e, b);
-  b = emit_if(e, LLVMBuildNot(e->builder, holds, ""));
+  emit_end_if(e, branch);
+  branch = emit_if(e, LLVMBuildNot(e->builder, holds, ""));
   body(state);
-  emit_end_if(e, b);
+  emit_end_if(e, branch);
 }
 
 void nontemporal_end(Emit *e, uint64_t results) {

@@ -29,7 +29,7 @@ typedef struct Nontemporal {
 Nontemporal nontemporal_of(Emit *e, const NontemporalSpace *space);
 
 /* Indexes of the row that begins at p before its first aligned vector */
-LLVMValueRef nontemporal_head(Emit *e, const Nontemporal *s, const Point *p);
+LLVMValueRef nontemporal_head(Emit *e, const Nontemporal *nontemporal, const Point *p);
 
 /* i1: address is a multiple of bytes, a power of two */
 LLVMValueRef nontemporal_aligned(Emit *e, LLVMValueRef address, int64_t bytes);

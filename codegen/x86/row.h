@@ -29,15 +29,15 @@ typedef struct Pick { /* a gather */
 } Pick;
 
 /* Whether a sum picks one element (row_pick.c), and what does the same; out may be NULL. */
-bool row_pick(const RowNest *s, const Op *sum, Pick *out);
-void row_picks(RowNest *s); /* those of the present pass, before its walk */
+bool row_pick(const RowNest *nest, const Op *sum, Pick *out);
+void row_picks(RowNest *nest); /* those of the present pass, before its walk */
 
 /* Asks for rows that come later (row_prefetch.c); points of a walk */
-void row_prefetch(RowNest *s, const Point *p, int n);
+void row_prefetch(RowNest *nest, const Point *p, int n);
 
 /* ---- sums of columns (row_columns.c) ---- */
-void row_columns_zero(RowNest *s); /* at the start of a chunk of the first phase */
+void row_columns_zero(RowNest *nest); /* at the start of a chunk of the first phase */
 /* Adds the operands at n points of the last walk; start: as in WalkBody */
-void row_columns_add(RowNest *s, const Point *p, int n, LLVMValueRef start);
-void row_columns_join(RowNest *s); /* the second phase */
+void row_columns_add(RowNest *nest, const Point *p, int n, LLVMValueRef start);
+void row_columns_join(RowNest *nest); /* the second phase */
 #endif

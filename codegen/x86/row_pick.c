@@ -27,9 +27,9 @@ static ValueId label_of(const Fn *k, ValueId v, Str dim) {
   return type_find(value_type(k, v), dim) < 0 ? v : NO_VALUE;
 }
 
-bool row_pick(const RowNest *s, const Op *sum, Pick *out) {
-  const Fn *k = s->e->k;
-  if (sum->code != OP_sum || sum->group[0].nfrom != 1 || !s->lanes_over) return false;
+bool row_pick(const RowNest *nest, const Op *sum, Pick *out) {
+  const Fn *k = nest->e->k;
+  if (sum->code != OP_sum || sum->group[0].nfrom != 1 || !nest->lanes_over) return false;
   Str dim = sum->group[0].from[0];
   const Op *w = made_by(k, sum->in[0], OP_where);
   const Op *eq = w ? made_by(k, w->in[0], OP_eq) : NULL;
@@ -44,11 +44,11 @@ bool row_pick(const RowNest *s, const Op *sum, Pick *out) {
   return true;
 }
 
-void row_picks(RowNest *s) {
-  for (int i = 0; i < s->r.n; i++) {
-    const Op *o = &s->e->k->ops.at[s->r.op[i]];
+void row_picks(RowNest *nest) {
+  for (int i = 0; i < nest->r.n; i++) {
+    const Op *o = &nest->e->k->ops.at[nest->r.op[i]];
     Pick pick;
-    if (s->level[o->in[0]] != s->pass || !row_pick(s, o, &pick)) continue;
-    expr_bind(s->e, o->out, expr_moved(s->e, &pick.op, o->out, s->row));
+    if (nest->level[o->in[0]] != nest->pass || !row_pick(nest, o, &pick)) continue;
+    expr_bind(nest->e, o->out, expr_moved(nest->e, &pick.op, o->out, nest->row));
   }
 }

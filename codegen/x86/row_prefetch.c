@@ -10,46 +10,50 @@ enum { PREFETCH_BYTES = 9 << 10 };
 
 /* An argument of which every row is read anew, its elements contiguous. Tables, and what is read
    under other names, have dims of their own: which of their rows comes next is not known. */
-static bool streams(const RowNest *s, ValueId v) {
-  const Type *t = value_type(s->e->k, v);
+static bool streams(const RowNest *nest, ValueId v) {
+  const Type *t = value_type(nest->e->k, v);
   for (int i = 0; i < t->rank; i++)
-    if (!axes_have(&s->r.kept, t->axis[i].dim) && !axes_have(&s->r.over, t->axis[i].dim))
+    if (!axes_have(&nest->r.kept, t->axis[i].dim) && !axes_have(&nest->r.over, t->axis[i].dim))
       return false;
-  Str row = s->kept.dim[s->kept.n - 1].dim, along = s->over.dim[0].dim;
+  Str row = nest->kept.dim[nest->kept.n - 1].dim, along = nest->over.dim[0].dim;
   return type_find(t, row) >= 0 && type_find(t, along) >= 0 && elem_bytes(t->elem) > 1 &&
-         buffer_stride(s->e->k, v, along) == 1;
+         buffer_stride(nest->e->k, v, along) == 1;
 }
 
-static int64_t row_bytes(const RowNest *s, ValueId v) {
-  return s->over.dim[0].size * elem_bytes(value_type(s->e->k, v)->elem);
+static int64_t row_bytes(const RowNest *nest, ValueId v) {
+  return nest->over.dim[0].size * elem_bytes(value_type(nest->e->k, v)->elem);
 }
 
-static int64_t rows_ahead(const RowNest *s, ValueId v) {
-  int64_t bytes = row_bytes(s, v);
+static int64_t rows_ahead(const RowNest *nest, ValueId v) {
+  int64_t bytes = row_bytes(nest, v);
   return bytes < PREFETCH_BYTES ? PREFETCH_BYTES / bytes : 1;
 }
 
 /* The first walk that fetches. */
-static int first_walk(const RowNest *s, ValueId v) { return row_bytes(s, v) > PREFETCH_BYTES; }
+static int first_walk(const RowNest *nest, ValueId v) {
+  return row_bytes(nest, v) > PREFETCH_BYTES;
+}
 
-static void fetch(RowNest *s, ValueId v, const Point *p) {
-  Emit *e = s->e;
-  int64_t first = first_walk(s, v), walks = s->passes - first, length = s->over.dim[0].size;
-  Str row = s->kept.dim[s->kept.n - 1].dim, along = s->over.dim[0].dim;
+static void fetch(RowNest *nest, ValueId v, const Point *p) {
+  Emit *e = nest->e;
+  int64_t first = first_walk(nest, v), walks = nest->passes - first,
+          length = nest->over.dim[0].size;
+  Str row = nest->kept.dim[nest->kept.n - 1].dim, along = nest->over.dim[0].dim;
   Point there = *p;
   Index r = *point_find(p, row), i = *point_find(p, along);
-  r.at = LLVMBuildAdd(e->builder, r.at, emit_index(e, rows_ahead(s, v)), "");
+  r.at = LLVMBuildAdd(e->builder, r.at, emit_index(e, rows_ahead(nest, v)), "");
   i.at = LLVMBuildUDiv(e->builder, i.at, emit_index(e, walks), "");
-  i.at = LLVMBuildAdd(e->builder, i.at, emit_index(e, (s->pass - first) * length / walks), "");
+  i.at = LLVMBuildAdd(e->builder, i.at, emit_index(e, (nest->pass - first) * length / walks), "");
   point_set(&there, r), point_set(&there, i);
   emit_prefetch(e, expr_address(e, v, &there), false);
 }
 
-void row_prefetch(RowNest *s, const Point *p, int n) {
-  const Fn *k = s->e->k;
-  if (s->passes == 1 || !s->lanes_over || s->over.n != 1 || !s->kept.n) return;
+void row_prefetch(RowNest *nest, const Point *p, int n) {
+  const Fn *k = nest->e->k;
+  if (nest->passes == 1 || !nest->lanes_over || nest->over.n != 1 || !nest->kept.n) return;
   for (uint32_t i = 0; i < k->args.n; i++) {
     ValueId v = k->args.at[i];
-    for (int u = 0; u < n && streams(s, v) && s->pass >= first_walk(s, v); u++) fetch(s, v, &p[u]);
+    for (int u = 0; u < n && streams(nest, v) && nest->pass >= first_walk(nest, v); u++)
+      fetch(nest, v, &p[u]);
   }
 }

@@ -36,22 +36,23 @@ static void copy_attributes(Emit *e, LLVMValueRef from, LLVMValueRef to) {
 
 Aside tile_aside(Emit *e, const char *name, LLVMTypeRef type) {
   must(e->function, "kernel %s: a function beside no phase", e->k->name);
-  Aside s = {.outer = e->function, .block = LLVMGetInsertBlock(e->builder)};
-  s.function = LLVMAddFunction(e->module, arena_printf(e->arena, "%s_%s", e->symbol, name), type);
-  LLVMSetLinkage(s.function, LLVMInternalLinkage);
-  copy_attributes(e, e->function, s.function);
-  e->function = s.function;
+  Aside aside = {.outer = e->function, .block = LLVMGetInsertBlock(e->builder)};
+  aside.function =
+      LLVMAddFunction(e->module, arena_printf(e->arena, "%s_%s", e->symbol, name), type);
+  LLVMSetLinkage(aside.function, LLVMInternalLinkage);
+  copy_attributes(e, e->function, aside.function);
+  e->function = aside.function;
   LLVMPositionBuilderAtEnd(e->builder,
-                           LLVMAppendBasicBlockInContext(e->context, s.function, "entry"));
-  return s;
+                           LLVMAppendBasicBlockInContext(e->context, aside.function, "entry"));
+  return aside;
 }
 
-void tile_aside_end(Emit *e, Aside *s) {
-  must(e->function == s->function, "kernel %s: functions beside the phases end in turn",
+void tile_aside_end(Emit *e, Aside *aside) {
+  must(e->function == aside->function, "kernel %s: functions beside the phases end in turn",
        e->k->name);
   LLVMBuildRetVoid(e->builder);
-  e->function = s->outer;
-  LLVMPositionBuilderAtEnd(e->builder, s->block);
+  e->function = aside->outer;
+  LLVMPositionBuilderAtEnd(e->builder, aside->block);
 }
 
 /* ---- transpose ---- */

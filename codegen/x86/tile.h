@@ -23,7 +23,7 @@ typedef struct Aside {
   LLVMBasicBlockRef block;
 } Aside;
 Aside tile_aside(Emit *e, const char *name, LLVMTypeRef type);
-void tile_aside_end(Emit *e, Aside *s); /* ret void */
+void tile_aside_end(Emit *e, Aside *aside); /* ret void */
 
 /* lanes vectors of lanes elements, transposed in place in registers */
 void tile_transpose(Emit *e, LLVMValueRef *row, int lanes);

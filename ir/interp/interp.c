@@ -41,8 +41,8 @@ bool walk_next(const Type *space, int64_t *index) {
   return false;
 }
 
-int64_t *walk_offsets(Arena *a, const Type *space, const Type *t) {
-  int64_t *offsets = ARENA_ARRAY(a, int64_t, type_count(space)), index[MAX_RANK] = {0}, n = 0;
+int64_t *walk_offsets(Arena *arena, const Type *space, const Type *t) {
+  int64_t *offsets = ARENA_ARRAY(arena, int64_t, type_count(space)), index[MAX_RANK] = {0}, n = 0;
   Steps s = steps_in(space, t);
   do offsets[n++] = steps_at(space, &s, index);
   while (walk_next(space, index));
@@ -55,11 +55,13 @@ Type type_of_dims(const Type *t, int n, const Str *dims) {
   return r;
 }
 
-Tensor tensor_new(Arena *a, Type t) { return (Tensor){t, ARENA_ARRAY(a, double, type_count(&t))}; }
+Tensor tensor_new(Arena *arena, Type t) {
+  return (Tensor){t, ARENA_ARRAY(arena, double, type_count(&t))};
+}
 
-Tensor tensor_in_order(Arena *a, const Tensor *t, const Type *type) {
-  Tensor r = tensor_new(a, *type);
-  const int64_t *from = walk_offsets(a, type, &t->type);
+Tensor tensor_in_order(Arena *arena, const Tensor *t, const Type *type) {
+  Tensor r = tensor_new(arena, *type);
+  const int64_t *from = walk_offsets(arena, type, &t->type);
   for (int64_t i = 0, n = type_count(type); i < n; i++) r.at[i] = t->at[from[i]];
   return r;
 }
@@ -81,22 +83,22 @@ static double rounded(Elem e, double x) {
   }
 }
 
-double run_round(const InterpRun *r, Elem e, double x) {
+double run_round(const InterpRun *run, Elem e, double x) {
   if (e == ELEM_bool) return x != 0;
   if (e == ELEM_u8) return whole(x, 0, 255);
   if (e == ELEM_i32) return whole(x, INT32_MIN, INT32_MAX);
   if (e == ELEM_i64) return whole(x, (double)INT64_MIN, (double)INT64_MAX);
-  return r->interp->round ? rounded(e, x) : x;
+  return run->interp->round ? rounded(e, x) : x;
 }
 
-void run_put(const InterpRun *r, Tensor *t, int64_t i, double x) {
-  t->at[i] = run_round(r, t->type.elem, x);
+void run_put(const InterpRun *run, Tensor *tensor, int64_t i, double x) {
+  tensor->at[i] = run_round(run, tensor->type.elem, x);
 }
 
 /* ---- functions ---- */
 
-const Tensor *run_in(const InterpRun *r, uint32_t i) { return &r->value[r->op->in[i]]; }
-Tensor *run_out(const InterpRun *r, uint32_t i) { return &r->value[r->op->out + i]; }
+const Tensor *run_in(const InterpRun *run, uint32_t i) { return &run->value[run->op->in[i]]; }
+Tensor *run_out(const InterpRun *run, uint32_t i) { return &run->value[run->op->out + i]; }
 
 static uint32_t global_index(const Interp *in, const Global *g) {
   for (uint32_t i = 0; i < in->m->globals.n; i++)
@@ -104,14 +106,14 @@ static uint32_t global_index(const Interp *in, const Global *g) {
   bug("global @%s is not in the module", g->name);
 }
 
-static void run_global(InterpRun *r) {
-  Interp *in = r->interp;
-  uint32_t g = global_index(in, r->op->global);
-  if (r->op->code == OP_load) {
-    Tensor *out = run_out(r, 0);
-    *out = tensor_in_order(r->arena, &in->global[g], &out->type);
+static void run_global(InterpRun *run) {
+  Interp *in = run->interp;
+  uint32_t g = global_index(in, run->op->global);
+  if (run->op->code == OP_load) {
+    Tensor *out = run_out(run, 0);
+    *out = tensor_in_order(run->arena, &in->global[g], &out->type);
   } else {
-    Tensor kept = tensor_in_order(in->arena, run_in(r, 0), &in->global[g].type);
+    Tensor kept = tensor_in_order(in->arena, run_in(run, 0), &in->global[g].type);
     vec_push(in->arena, in->stores, (Store){g, kept});
   }
 }
@@ -122,15 +124,15 @@ static int64_t slice_number(const Op *loop, const Type *stacked, int64_t i) {
   return slots ? i % slots : i + loop_base(loop, stacked);
 }
 
-/* Part i of t along dim, in the order of `part`. */
-static Tensor slice_of(Arena *a, const Tensor *t, Str dim, int64_t i, const Type *part) {
-  Tensor whole = {t->type, t->at + i * stride_of(&t->type, dim)};
-  return tensor_in_order(a, &whole, part);
+/* Part i of tensor along dim, in the order of `part`. */
+static Tensor slice_of(Arena *arena, const Tensor *tensor, Str dim, int64_t i, const Type *part) {
+  Tensor whole = {tensor->type, tensor->at + i * stride_of(&tensor->type, dim)};
+  return tensor_in_order(arena, &whole, part);
 }
 
-static void put_slice(Arena *a, Tensor *t, Str dim, int64_t i, const Tensor *part) {
-  const int64_t *to = walk_offsets(a, &part->type, &t->type);
-  double *base = t->at + i * stride_of(&t->type, dim);
+static void put_slice(Arena *arena, Tensor *tensor, Str dim, int64_t i, const Tensor *part) {
+  const int64_t *to = walk_offsets(arena, &part->type, &tensor->type);
+  double *base = tensor->at + i * stride_of(&tensor->type, dim);
   for (int64_t k = 0, n = type_count(&part->type); k < n; k++) base[to[k]] = part->at[k];
 }
 
@@ -140,82 +142,84 @@ typedef struct InterpRounds { /* a loop while it runs */
   Tensor *args, *results;
 } InterpRounds;
 
-static Tensor slice_in(InterpRun *r, const InterpRounds *l, uint32_t k, int64_t i, Arena *a) {
-  const Tensor *all = run_in(r, k);
-  const Fn *body = r->op->callee;
-  return slice_of(a, all, l->dim, slice_number(r->op, &all->type, i),
+static Tensor slice_in(InterpRun *run, const InterpRounds *rounds, uint32_t k, int64_t i,
+                       Arena *arena) {
+  const Tensor *all = run_in(run, k);
+  const Fn *body = run->op->callee;
+  return slice_of(arena, all, rounds->dim, slice_number(run->op, &all->type, i),
                   value_type(body, body->args.at[k + 1]));
 }
 
 /* Of stacked results that other loops write, too: what those wrote before; before the first, what
    shows if it is read. */
-static void start_results(InterpRun *r, const InterpRounds *l) {
-  for (uint32_t k = l->carried; k < r->op->nout; k++) {
-    uint32_t on = loop_continues(r->op, k);
-    Tensor *t = run_out(r, k);
-    int64_t n = type_count(&t->type);
+static void start_results(InterpRun *run, const InterpRounds *rounds) {
+  for (uint32_t k = rounds->carried; k < run->op->nout; k++) {
+    uint32_t on = loop_continues(run->op, k);
+    Tensor *tensor = run_out(run, k);
+    int64_t n = type_count(&tensor->type);
     if (on != NO_VALUE) {
-      Tensor have = tensor_in_order(r->arena, run_in(r, on), &t->type);
-      memcpy(t->at, have.at, sizeof(double) * (size_t)n);
+      Tensor have = tensor_in_order(run->arena, run_in(run, on), &tensor->type);
+      memcpy(tensor->at, have.at, sizeof(double) * (size_t)n);
     }
-    for (int64_t i = 0; loop_begins(r->op, k) && i < n; i++) run_put(r, t, i, NAN);
+    for (int64_t i = 0; loop_begins(run->op, k) && i < n; i++) run_put(run, tensor, i, NAN);
   }
 }
 
-static void loop_round(InterpRun *r, InterpRounds *l, int64_t i) {
-  Arena *a = arena_new();
-  const Fn *body = r->op->callee;
+static void loop_round(InterpRun *run, InterpRounds *rounds, int64_t i) {
+  Arena *arena = arena_new();
+  const Fn *body = run->op->callee;
   double counter = (double)i;
-  l->args[0] = (Tensor){type_scalar(ELEM_i32), &counter};
-  for (uint32_t k = l->whole; k < r->op->nin; k++) l->args[k + 1] = slice_in(r, l, k, i, a);
-  interp_fn(r->interp, body, l->args, a, l->results);
-  for (uint32_t k = 0; k < l->carried; k++) { /* out of the round's arena */
-    Tensor t = tensor_in_order(a, &l->results[k], &run_out(r, k)->type);
-    memcpy(run_out(r, k)->at, t.at, sizeof(double) * (size_t)type_count(&t.type));
-    l->args[k + 1] = *run_out(r, k);
+  rounds->args[0] = (Tensor){type_scalar(ELEM_i32), &counter};
+  for (uint32_t k = rounds->whole; k < run->op->nin; k++)
+    rounds->args[k + 1] = slice_in(run, rounds, k, i, arena);
+  interp_fn(run->interp, body, rounds->args, arena, rounds->results);
+  for (uint32_t k = 0; k < rounds->carried; k++) { /* out of the round's arena */
+    Tensor tensor = tensor_in_order(arena, &rounds->results[k], &run_out(run, k)->type);
+    memcpy(run_out(run, k)->at, tensor.at, sizeof(double) * (size_t)type_count(&tensor.type));
+    rounds->args[k + 1] = *run_out(run, k);
   }
-  for (uint32_t k = l->carried; k < r->op->nout; k++)
-    put_slice(a, run_out(r, k), l->dim, slice_number(r->op, &run_out(r, k)->type, i),
-              &l->results[k]);
-  arena_free(a);
+  for (uint32_t k = rounds->carried; k < run->op->nout; k++)
+    put_slice(arena, run_out(run, k), rounds->dim, slice_number(run->op, &run_out(run, k)->type, i),
+              &rounds->results[k]);
+  arena_free(arena);
 }
 
-static InterpRounds begin_rounds(InterpRun *r) {
-  const Op *op = r->op;
-  InterpRounds l = {.carried = (uint32_t)attr_int(&op->attrs, ATTR_carry, 0),
-                    .dim = op->group[0].from[0]};
-  l.whole = loop_whole(op);
-  l.args = ARENA_ARRAY(r->arena, Tensor, op->nin + 1);
-  l.results = ARENA_ARRAY(r->arena, Tensor, op->nout + 1);
-  for (uint32_t k = 0; k < l.whole; k++) l.args[k + 1] = *run_in(r, k);
-  start_results(r, &l);
-  return l;
+static InterpRounds begin_rounds(InterpRun *run) {
+  const Op *op = run->op;
+  InterpRounds rounds = {.carried = (uint32_t)attr_int(&op->attrs, ATTR_carry, 0),
+                         .dim = op->group[0].from[0]};
+  rounds.whole = loop_whole(op);
+  rounds.args = ARENA_ARRAY(run->arena, Tensor, op->nin + 1);
+  rounds.results = ARENA_ARRAY(run->arena, Tensor, op->nout + 1);
+  for (uint32_t k = 0; k < rounds.whole; k++) rounds.args[k + 1] = *run_in(run, k);
+  start_results(run, &rounds);
+  return rounds;
 }
 
-static void run_loop(InterpRun *r) {
-  const Op *op = r->op;
+static void run_loop(InterpRun *run) {
+  const Op *op = run->op;
   int64_t trip = attr_int(&op->attrs, ATTR_trip, 0), first = loop_first(op),
           reverse = attr_int(&op->attrs, ATTR_reverse, 0);
-  InterpRounds l = begin_rounds(r);
-  for (int64_t i = 0; i < trip; i++) loop_round(r, &l, first + (reverse ? trip - 1 - i : i));
+  InterpRounds rounds = begin_rounds(run);
+  for (int64_t i = 0; i < trip; i++) loop_round(run, &rounds, first + (reverse ? trip - 1 - i : i));
 }
 
-static void run_call(InterpRun *r) {
-  if (r->op->code == OP_loop) {
-    run_loop(r);
+static void run_call(InterpRun *run) {
+  if (run->op->code == OP_loop) {
+    run_loop(run);
     return;
   }
-  Tensor *args = ARENA_ARRAY(r->arena, Tensor, r->op->nin + 1);
-  Tensor *results = ARENA_ARRAY(r->arena, Tensor, r->op->nout + 1);
-  for (uint32_t i = 0; i < r->op->nin; i++) args[i] = *run_in(r, i);
-  interp_fn(r->interp, r->op->callee, args, r->arena, results);
-  for (uint32_t i = 0; i < r->op->nout; i++)
-    *run_out(r, i) = tensor_in_order(r->arena, &results[i], &run_out(r, i)->type);
+  Tensor *args = ARENA_ARRAY(run->arena, Tensor, run->op->nin + 1);
+  Tensor *results = ARENA_ARRAY(run->arena, Tensor, run->op->nout + 1);
+  for (uint32_t i = 0; i < run->op->nin; i++) args[i] = *run_in(run, i);
+  interp_fn(run->interp, run->op->callee, args, run->arena, results);
+  for (uint32_t i = 0; i < run->op->nout; i++)
+    *run_out(run, i) = tensor_in_order(run->arena, &results[i], &run_out(run, i)->type);
 }
 
 /* Here a collective is over when it is started, and one memory is as good as another. */
-static void run_wait(InterpRun *r) {
-  *run_out(r, 0) = tensor_in_order(r->arena, run_in(r, 0), &run_out(r, 0)->type);
+static void run_wait(InterpRun *run) {
+  *run_out(run, 0) = tensor_in_order(run->arena, run_in(run, 0), &run_out(run, 0)->type);
 }
 
 static RunFamily *const families[] = {
@@ -228,52 +232,53 @@ static RunFamily *const families[] = {
     [FAMILY_FLIGHT] = run_wait,         [FAMILY_MOVE] = run_wait,
 };
 
-static void run_op(InterpRun *r, const Fn *f, OpId i) {
-  r->op = &f->ops.at[i];
-  families[op_family(r->op->code)](r);
+static void run_op(InterpRun *run, const Fn *f, OpId i) {
+  run->op = &f->ops.at[i];
+  families[op_family(run->op->code)](run);
 }
 
 /* Views between the loops show what a round has left. */
-static void run_turns(InterpRun *r, const Fn *f, const TurnLoops *t) {
-  int64_t stage = turns_stage(r->interp->m, &f->ops.at[t->loop[0]], r->interp->rank);
+static void run_turns(InterpRun *run, const Fn *f, const TurnLoops *loops) {
+  int64_t stage = turns_stage(run->interp->m, &f->ops.at[loops->loop[0]], run->interp->rank);
   InterpRounds rounds[TURN_LOOPS];
-  for (int i = 0; i < t->n; i++) r->op = &f->ops.at[t->loop[i]], rounds[i] = begin_rounds(r);
-  for (TurnState x = {{0}}; !turns_over(&t->table, &x);) {
-    int next = turn_next(&t->table, stage, &x);
-    r->op = &f->ops.at[t->loop[next]];
-    loop_round(r, &rounds[next], x.over[next]++);
-    for (OpId i = t->loop[0] + 1; i < turns_end(t); i++)
-      if (turns_number(t, i) < 0) run_op(r, f, i);
+  for (int i = 0; i < loops->n; i++)
+    run->op = &f->ops.at[loops->loop[i]], rounds[i] = begin_rounds(run);
+  for (TurnState state = {{0}}; !turns_over(&loops->table, &state);) {
+    int next = turn_next(&loops->table, stage, &state);
+    run->op = &f->ops.at[loops->loop[next]];
+    loop_round(run, &rounds[next], state.over[next]++);
+    for (OpId i = loops->loop[0] + 1; i < turns_end(loops); i++)
+      if (turns_number(loops, i) < 0) run_op(run, f, i);
   }
 }
 
 void interp_fn(Interp *in, const Fn *f, const Tensor *args, Arena *out, Tensor *results) {
-  InterpRun r = {in, arena_new(), f, NULL, NULL};
-  r.value = ARENA_ARRAY(r.arena, Tensor, f->values.n + 1);
+  InterpRun run = {in, arena_new(), f, NULL, NULL};
+  run.value = ARENA_ARRAY(run.arena, Tensor, f->values.n + 1);
   for (uint32_t i = 0; i < f->args.n; i++)
-    r.value[f->args.at[i]] = tensor_in_order(r.arena, &args[i], value_type(f, f->args.at[i]));
+    run.value[f->args.at[i]] = tensor_in_order(run.arena, &args[i], value_type(f, f->args.at[i]));
   for (ValueId v = 0; v < f->values.n; v++)
-    if (f->values.at[v].def != NO_OP) r.value[v] = tensor_new(r.arena, *value_type(f, v));
+    if (f->values.at[v].def != NO_OP) run.value[v] = tensor_new(run.arena, *value_type(f, v));
   for (OpId i = 0; i < f->ops.n; i++) {
     TurnLoops t;
-    if (!turns_begin(f, i, &t)) run_op(&r, f, i);
-    else run_turns(&r, f, &t), i = turns_end(&t);
+    if (!turns_begin(f, i, &t)) run_op(&run, f, i);
+    else run_turns(&run, f, &t), i = turns_end(&t);
   }
   for (uint32_t i = 0; i < f->results.n; i++) {
-    const Tensor *t = &r.value[f->results.at[i]];
+    const Tensor *t = &run.value[f->results.at[i]];
     results[i] = tensor_in_order(out, t, &t->type);
   }
-  arena_free(r.arena);
+  arena_free(run.arena);
 }
 
 /* ---- API ---- */
 
-Interp *interp_new(Module *m, Arena *a) {
-  Interp *in = ARENA_NEW(a, Interp);
-  in->m = m, in->arena = a, in->round = true;
-  in->global = ARENA_ARRAY(a, Tensor, m->globals.n + 1);
+Interp *interp_new(Module *m, Arena *arena) {
+  Interp *in = ARENA_NEW(arena, Interp);
+  in->m = m, in->arena = arena, in->round = true;
+  in->global = ARENA_ARRAY(arena, Tensor, m->globals.n + 1);
   for (uint32_t i = 0; i < m->globals.n; i++) {
-    in->global[i] = tensor_new(a, m->globals.at[i]->type);
+    in->global[i] = tensor_new(arena, m->globals.at[i]->type);
     int64_t n = type_count(&in->global[i].type);
     for (int64_t k = 0; k < n; k++) in->global[i].at[k] = 0; /* as the bytes of a fresh arena */
   }
@@ -294,17 +299,17 @@ static Tensor *find_global(const Interp *in, const char *name) {
 }
 
 void interp_set(Interp *in, const char *global, const double *data) {
-  Tensor *t = find_global(in, global);
-  if (!t) bug("interp_set: no global @%s", global);
-  InterpRun r = {.interp = in};
-  for (int64_t i = 0, n = type_count(&t->type); i < n; i++) run_put(&r, t, i, data[i]);
+  Tensor *tensor = find_global(in, global);
+  if (!tensor) bug("interp_set: no global @%s", global);
+  InterpRun run = {.interp = in};
+  for (int64_t i = 0, n = type_count(&tensor->type); i < n; i++) run_put(&run, tensor, i, data[i]);
 }
 
 void interp_set_all(Interp *in, const char *global, double value) {
-  Tensor *t = find_global(in, global);
-  if (!t) bug("interp_set_all: no global @%s", global);
-  InterpRun r = {.interp = in};
-  for (int64_t i = 0, n = type_count(&t->type); i < n; i++) run_put(&r, t, i, value);
+  Tensor *tensor = find_global(in, global);
+  if (!tensor) bug("interp_set_all: no global @%s", global);
+  InterpRun run = {.interp = in};
+  for (int64_t i = 0, n = type_count(&tensor->type); i < n; i++) run_put(&run, tensor, i, value);
 }
 
 const Tensor *interp_get(const Interp *in, const char *global) { return find_global(in, global); }

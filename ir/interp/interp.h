@@ -21,7 +21,7 @@ typedef struct Tensor {
 
 typedef struct Interp Interp;
 
-Interp *interp_new(Module *m, Arena *a);
+Interp *interp_new(Module *m, Arena *arena);
 void interp_set_round(
     Interp *in, bool on); /* on at first; off: all floats are doubles, for finite differences */
 void interp_set(Interp *in, const char *global, const double *data);

@@ -64,46 +64,47 @@ double interp_scalar(const Op *op, const double *x) {
   bug("the interpreter does not know op %s", op_name(op->code));
 }
 
-void run_elem(InterpRun *r) {
-  Tensor *out = run_out(r, 0);
+void run_elem(InterpRun *run) {
+  Tensor *out = run_out(run, 0);
   int64_t index[MAX_RANK] = {0}, i = 0;
   Steps steps[3];
-  bool looks = r->op->code == OP_lookup;
-  LookupTable table = looks ? lookup_table(r->arena, r->op) : (LookupTable){0};
-  for (uint32_t k = 0; k < r->op->nin; k++) steps[k] = steps_in(&out->type, &run_in(r, k)->type);
+  bool looks = run->op->code == OP_lookup;
+  LookupTable table = looks ? lookup_table(run->arena, run->op) : (LookupTable){0};
+  for (uint32_t k = 0; k < run->op->nin; k++)
+    steps[k] = steps_in(&out->type, &run_in(run, k)->type);
   do {
     double x[3] = {0};
-    for (uint32_t k = 0; k < r->op->nin; k++)
-      x[k] = run_in(r, k)->at[steps_at(&out->type, &steps[k], index)];
-    double y = looks ? lookup_bit(&table, (int64_t)x[0], (int64_t)x[1]) : interp_scalar(r->op, x);
-    run_put(r, out, i++, y);
+    for (uint32_t k = 0; k < run->op->nin; k++)
+      x[k] = run_in(run, k)->at[steps_at(&out->type, &steps[k], index)];
+    double y = looks ? lookup_bit(&table, (int64_t)x[0], (int64_t)x[1]) : interp_scalar(run->op, x);
+    run_put(run, out, i++, y);
   } while (walk_next(&out->type, index));
 }
 
-static void run_rand(InterpRun *r) {
-  Tensor *out = run_out(r, 0);
-  Group g = r->op->ngroups ? r->op->group[0] : group_dims(0, NULL);
-  const Attr *strides = attr_get(&r->op->attrs, ATTR_strides);
-  uint64_t seed = (uint64_t)(int64_t)run_in(r, 0)->at[0],
-           base = (uint64_t)(int64_t)run_in(r, 2)->at[0];
-  uint32_t step = (uint32_t)(int64_t)run_in(r, 1)->at[0],
-           key = (uint32_t)attr_int(&r->op->attrs, ATTR_key, 0);
+static void run_rand(InterpRun *run) {
+  Tensor *out = run_out(run, 0);
+  Group group = run->op->ngroups ? run->op->group[0] : group_dims(0, NULL);
+  const Attr *strides = attr_get(&run->op->attrs, ATTR_strides);
+  uint64_t seed = (uint64_t)(int64_t)run_in(run, 0)->at[0],
+           base = (uint64_t)(int64_t)run_in(run, 2)->at[0];
+  uint32_t step = (uint32_t)(int64_t)run_in(run, 1)->at[0],
+           key = (uint32_t)attr_int(&run->op->attrs, ATTR_key, 0);
   int64_t index[MAX_RANK] = {0}, i = 0;
   do {
     uint64_t at = base;
-    for (int k = 0; k < g.nfrom; k++)
-      at += (uint64_t)(index[type_find(&out->type, g.from[k])] * strides->list[k]);
+    for (int k = 0; k < group.nfrom; k++)
+      at += (uint64_t)(index[type_find(&out->type, group.from[k])] * strides->list[k]);
     out->at[i++] = philox_uniform(seed, key, step, at);
   } while (walk_next(&out->type, index));
 }
 
-void run_source(InterpRun *r) {
-  Tensor *out = run_out(r, 0);
-  if (r->op->code == OP_rand) {
-    run_rand(r);
-  } else if (r->op->code == OP_iota) {
+void run_source(InterpRun *run) {
+  Tensor *out = run_out(run, 0);
+  if (run->op->code == OP_rand) {
+    run_rand(run);
+  } else if (run->op->code == OP_iota) {
     for (int64_t i = 0; i < type_count(&out->type); i++) out->at[i] = (double)i;
   } else {
-    run_put(r, out, 0, attr_float(&r->op->attrs, ATTR_value, 0));
+    run_put(run, out, 0, attr_float(&run->op->attrs, ATTR_value, 0));
   }
 }

@@ -38,8 +38,8 @@ void ranks_unlock(struct Ranks *r);
 const Fn *interp_entry(Interp *in, const char *name);
 /* Runs f; results in arena `out`. */
 void interp_fn(Interp *in, const Fn *f, const Tensor *args, Arena *out, Tensor *results);
-Tensor tensor_new(Arena *a, Type t);
-Tensor tensor_in_order(Arena *a, const Tensor *t,
+Tensor tensor_new(Arena *arena, Type t);
+Tensor tensor_in_order(Arena *arena, const Tensor *t,
                        const Type *type); /* a copy in the order of `type` */
 
 typedef struct InterpRun { /* one op of one function */
@@ -55,10 +55,10 @@ RunFamily run_source, run_elem, run_reduce, run_scan, run_struct, run_contract, 
     run_scatter;
 RunFamily run_attention, run_collective;
 
-const Tensor *run_in(const InterpRun *r, uint32_t i);
-Tensor *run_out(const InterpRun *r, uint32_t i);        /* zero at first */
-double run_round(const InterpRun *r, Elem e, double x); /* x as element type e can hold it */
-void run_put(const InterpRun *r, Tensor *t, int64_t i, double x); /* rounded */
+const Tensor *run_in(const InterpRun *run, uint32_t i);
+Tensor *run_out(const InterpRun *run, uint32_t i);        /* zero at first */
+double run_round(const InterpRun *run, Elem e, double x); /* x as element type e can hold it */
+void run_put(const InterpRun *run, Tensor *tensor, int64_t i, double x); /* rounded */
 
 /* Walking a space of dims: `index` counts through it, the last axis fastest. Steps say how far one
    step along each axis of the space moves in a tensor: 0 where the tensor has no such dim. */
@@ -71,6 +71,6 @@ Steps steps_in(const Type *space, const Type *t);
 int64_t steps_at(const Type *space, const Steps *s, const int64_t *index);
 bool walk_next(const Type *space, int64_t *index); /* false after the last; index begins as zeros */
 /* Offsets in t of all points of a space, in walking order. */
-int64_t *walk_offsets(Arena *a, const Type *space, const Type *t);
+int64_t *walk_offsets(Arena *arena, const Type *space, const Type *t);
 Type type_of_dims(const Type *t, int n, const Str *dims); /* only those axes, in the order listed */
 #endif

@@ -56,29 +56,29 @@ typedef enum Access {
 } Access;
 
 /* Notes the first error: of op (NULL: of the return), about v (NO_VALUE: about none). */
-void placed_error(PlacedCall *c, const Op *op, const char *what, ValueId v);
+void placed_error(PlacedCall *call, const Op *op, const char *what, ValueId v);
 /* n bytes that nobody has written. */
 Memory placed_memory(PlacedMachine *x, const char *name, int64_t n);
-bool placed_inside(PlacedAddress a, int64_t bytes);
+bool placed_inside(PlacedAddress address, int64_t bytes);
 /* Nonsense with this mark; nothing outside of the memory. */
-void placed_spoil(PlacedAddress a, int64_t bytes, Mark mark);
+void placed_spoil(PlacedAddress address, int64_t bytes, Mark mark);
 /* Have all these bytes this mark? */
-bool placed_marked(PlacedAddress a, int64_t bytes, Mark mark);
+bool placed_marked(PlacedAddress address, int64_t bytes, Mark mark);
 /* One element of type e. */
 void placed_encode(unsigned char *to, Elem e, double x);
 double placed_decode(const unsigned char *from, Elem e);
-PlacedAddress placed_offset(PlacedAddress a, int64_t bytes);
+PlacedAddress placed_offset(PlacedAddress address, int64_t bytes);
 /* Where v begins. */
-PlacedAddress placed_address(const PlacedCall *c, ValueId v);
+PlacedAddress placed_address(const PlacedCall *call, ValueId v);
 bool placed_same(PlacedAddress a, PlacedAddress b);
 /* Every element of v, in the order of its type, where its strides say. READ: were all its own? */
-bool placed_visit(const PlacedCall *c, ValueId v, Tensor *t, Access access);
+bool placed_visit(const PlacedCall *call, ValueId v, Tensor *tensor, Access access);
 /* Gives v's bytes, which must all be its own, to `mark`. */
-void placed_hand_over(PlacedCall *c, const Op *op, ValueId v, Mark mark);
+void placed_hand_over(PlacedCall *call, const Op *op, ValueId v, Mark mark);
 /* That no value has. */
-Mark placed_new_mark(PlacedCall *c);
+Mark placed_new_mark(PlacedCall *call);
 /* As rt_copy: all bytes from v's first to its last element; those of its elements must be its
  * own. */
-void placed_copy(PlacedCall *c, const Op *op, PlacedAddress to, ValueId v, Mark to_mark);
+void placed_copy(PlacedCall *call, const Op *op, PlacedAddress to, ValueId v, Mark to_mark);
 
 #endif

@@ -3,15 +3,15 @@
 #include "ir/numbers.h"
 #include "ir/support/num.h"
 
-void placed_error(PlacedCall *c, const Op *op, const char *what, ValueId v) {
-  if (c->x->error) return;
-  Module *m = c->x->in->m;
-  ranks_lock(c->x->in->ranks);
-  c->x->error = arena_printf(c->x->in->arena, "@%s, %s%s%s: %s %s", c->f->name,
-                             op ? op_name(op->code) : "return", op && op->callee ? " @" : "",
-                             op && op->callee ? op->callee->name : "", what,
-                             v == NO_VALUE ? "" : type_text(m, value_type(c->f, v)));
-  ranks_unlock(c->x->in->ranks);
+void placed_error(PlacedCall *call, const Op *op, const char *what, ValueId v) {
+  if (call->x->error) return;
+  Module *m = call->x->in->m;
+  ranks_lock(call->x->in->ranks);
+  call->x->error = arena_printf(call->x->in->arena, "@%s, %s%s%s: %s %s", call->f->name,
+                                op ? op_name(op->code) : "return", op && op->callee ? " @" : "",
+                                op && op->callee ? op->callee->name : "", what,
+                                v == NO_VALUE ? "" : type_text(m, value_type(call->f, v)));
+  ranks_unlock(call->x->in->ranks);
 }
 
 /* ---- bytes ---- */
@@ -24,20 +24,20 @@ Memory placed_memory(PlacedMachine *x, const char *name, int64_t n) {
   return m;
 }
 
-bool placed_inside(PlacedAddress a, int64_t bytes) {
-  return a.at >= 0 && bytes >= 0 && a.at <= a.memory->n - bytes;
+bool placed_inside(PlacedAddress address, int64_t bytes) {
+  return address.at >= 0 && bytes >= 0 && address.at <= address.memory->n - bytes;
 }
 
-void placed_spoil(PlacedAddress a, int64_t bytes, Mark mark) {
-  if (!placed_inside(a, bytes)) return;
-  memset(a.memory->byte + a.at, 0xff, (size_t)bytes);
-  for (int64_t i = 0; i < bytes; i++) a.memory->mark[a.at + i] = mark;
+void placed_spoil(PlacedAddress address, int64_t bytes, Mark mark) {
+  if (!placed_inside(address, bytes)) return;
+  memset(address.memory->byte + address.at, 0xff, (size_t)bytes);
+  for (int64_t i = 0; i < bytes; i++) address.memory->mark[address.at + i] = mark;
 }
 
-bool placed_marked(PlacedAddress a, int64_t bytes, Mark mark) {
-  if (!placed_inside(a, bytes)) return false;
+bool placed_marked(PlacedAddress address, int64_t bytes, Mark mark) {
+  if (!placed_inside(address, bytes)) return false;
   for (int64_t i = 0; i < bytes; i++)
-    if (a.memory->mark[a.at + i] != mark) return false;
+    if (address.memory->mark[address.at + i] != mark) return false;
   return true;
 }
 
@@ -53,76 +53,78 @@ void placed_encode(unsigned char *to, Elem e, double x) {
 }
 
 double placed_decode(const unsigned char *from, Elem e) {
-  NumberBits u;
-  memcpy(&u, from, (size_t)elem_bytes(e));
+  NumberBits bits;
+  memcpy(&bits, from, (size_t)elem_bytes(e));
   switch (e) {
-  case ELEM_f32: return u.f;
-  case ELEM_bf16: return f32_from_bf16(u.h);
-  case ELEM_f16: return f32_from_f16(u.h);
-  case ELEM_f64: return u.d;
-  case ELEM_i32: return u.i;
-  case ELEM_i64: return (double)u.l;
-  case ELEM_u8: return u.b;
-  default: return u.b != 0;
+  case ELEM_f32: return bits.f;
+  case ELEM_bf16: return f32_from_bf16(bits.h);
+  case ELEM_f16: return f32_from_f16(bits.h);
+  case ELEM_f64: return bits.d;
+  case ELEM_i32: return bits.i;
+  case ELEM_i64: return (double)bits.l;
+  case ELEM_u8: return bits.b;
+  default: return bits.b != 0;
   }
 }
 
 /* ---- values ---- */
 
-PlacedAddress placed_offset(PlacedAddress a, int64_t bytes) {
-  return (PlacedAddress){a.memory, a.at + bytes};
+PlacedAddress placed_offset(PlacedAddress address, int64_t bytes) {
+  return (PlacedAddress){address.memory, address.at + bytes};
 }
 
-PlacedAddress placed_address(const PlacedCall *c, ValueId v) {
-  const Storage *s = &c->f->values.at[v].storage;
-  switch (s->place) {
-  case PLACE_FRAME: return placed_offset(c->frame[value_type(c->f, v)->tier], s->at);
-  case PLACE_GLOBAL: return (PlacedAddress){&c->x->global[s->slot], s->at};
-  case PLACE_ARG: return placed_offset(c->in[s->slot], s->at);
-  case PLACE_RESULT: return placed_offset(c->out[s->slot], s->at);
-  case PLACE_RING: return placed_offset(c->ring[s->slot], s->at);
-  default: bug("value %u of @%s has no place", v, c->f->name);
+PlacedAddress placed_address(const PlacedCall *call, ValueId v) {
+  const Storage *storage = &call->f->values.at[v].storage;
+  switch (storage->place) {
+  case PLACE_FRAME: return placed_offset(call->frame[value_type(call->f, v)->tier], storage->at);
+  case PLACE_GLOBAL: return (PlacedAddress){&call->x->global[storage->slot], storage->at};
+  case PLACE_ARG: return placed_offset(call->in[storage->slot], storage->at);
+  case PLACE_RESULT: return placed_offset(call->out[storage->slot], storage->at);
+  case PLACE_RING: return placed_offset(call->ring[storage->slot], storage->at);
+  default: bug("value %u of @%s has no place", v, call->f->name);
   }
 }
 
 bool placed_same(PlacedAddress a, PlacedAddress b) { return a.memory == b.memory && a.at == b.at; }
 
-static bool visit_element(const PlacedCall *c, ValueId v, PlacedAddress a, double *x,
+static bool visit_element(const PlacedCall *call, ValueId v, PlacedAddress address, double *x,
                           Access access) {
-  Elem e = value_type(c->f, v)->elem;
+  Elem e = value_type(call->f, v)->elem;
   int64_t size = elem_bytes(e);
-  if (!placed_inside(a, size)) return false;
-  unsigned char *byte = a.memory->byte + a.at;
-  bool own = placed_marked(a, size, c->mark[v]);
+  if (!placed_inside(address, size)) return false;
+  unsigned char *byte = address.memory->byte + address.at;
+  bool own = placed_marked(address, size, call->mark[v]);
   if (access == READ && x) *x = placed_decode(byte, e);
   if (access == WRITE) placed_encode(byte, e, *x);
   if (access == SPOIL) memset(byte, 0xff, (size_t)size);
-  for (int64_t i = 0; access != READ && i < size; i++) a.memory->mark[a.at + i] = c->mark[v];
+  for (int64_t i = 0; access != READ && i < size; i++)
+    address.memory->mark[address.at + i] = call->mark[v];
   return own || access != READ;
 }
 
-bool placed_visit(const PlacedCall *c, ValueId v, Tensor *t, Access access) {
-  const Value *value = &c->f->values.at[v];
-  PlacedAddress base = placed_address(c, v);
+bool placed_visit(const PlacedCall *call, ValueId v, Tensor *tensor, Access access) {
+  const Value *value = &call->f->values.at[v];
+  PlacedAddress base = placed_address(call, v);
   int64_t index[MAX_RANK] = {0}, size = elem_bytes(value->type.elem), i = 0;
   bool fine = true;
   do {
     int64_t at = 0;
     for (int k = 0; k < value->type.rank; k++) at += index[k] * value->storage.stride[k];
-    fine &= visit_element(c, v, placed_offset(base, at * size), t ? &t->at[i] : NULL, access);
+    fine &= visit_element(call, v, placed_offset(base, at * size), tensor ? &tensor->at[i] : NULL,
+                          access);
     i++;
   } while (walk_next(&value->type, index));
   return fine;
 }
 
-void placed_hand_over(PlacedCall *c, const Op *op, ValueId v, Mark mark) {
-  if (!placed_visit(c, v, NULL, READ))
-    placed_error(c, op, "not all bytes are its own any more of", v);
-  c->mark[v] = mark;
-  placed_visit(c, v, NULL, OWN);
+void placed_hand_over(PlacedCall *call, const Op *op, ValueId v, Mark mark) {
+  if (!placed_visit(call, v, NULL, READ))
+    placed_error(call, op, "not all bytes are its own any more of", v);
+  call->mark[v] = mark;
+  placed_visit(call, v, NULL, OWN);
 }
 
-Mark placed_new_mark(PlacedCall *c) { return ++c->x->last; }
+Mark placed_new_mark(PlacedCall *call) { return ++call->x->last; }
 
 static int64_t placed_span(const Value *v) {
   int64_t last = 0;
@@ -130,16 +132,16 @@ static int64_t placed_span(const Value *v) {
   return (last + 1) * elem_bytes(v->type.elem);
 }
 
-void placed_copy(PlacedCall *c, const Op *op, PlacedAddress to, ValueId v, Mark to_mark) {
-  PlacedAddress from = placed_address(c, v);
-  int64_t n = placed_span(&c->f->values.at[v]);
-  if (!placed_visit(c, v, NULL, READ))
-    placed_error(c, op, "copies bytes that are another value's", v);
+void placed_copy(PlacedCall *call, const Op *op, PlacedAddress to, ValueId v, Mark to_mark) {
+  PlacedAddress from = placed_address(call, v);
+  int64_t n = placed_span(&call->f->values.at[v]);
+  if (!placed_visit(call, v, NULL, READ))
+    placed_error(call, op, "copies bytes that are another value's", v);
   if (!placed_inside(to, n) || !placed_inside(from, n))
-    placed_error(c, op, "copies outside of its memory", op->in[0]);
+    placed_error(call, op, "copies outside of its memory", op->in[0]);
   if (to.memory == from.memory && to.at < from.at + n && from.at < to.at + n)
-    placed_error(c, op, "copies onto another value's bytes, its own:", v);
-  if (c->x->error) return;
+    placed_error(call, op, "copies onto another value's bytes, its own:", v);
+  if (call->x->error) return;
   placed_spoil(to, n, to_mark);
   memmove(to.memory->byte + to.at, from.memory->byte + from.at, (size_t)n);
 }

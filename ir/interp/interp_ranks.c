@@ -122,18 +122,19 @@ static void exchange_blocks(const RankExchange *exchange, Tensor *out) {
   const Op *op = exchange->run->op;
   Str dim = op->group[0].from[0], cut = op->nout && op->group[0].nto ? op->group[0].to[0] : NULL;
   for (int64_t k = 0; k < exchange->ways; k++) {
-    const Tensor *a = exchange->peer[k];
+    const Tensor *tensor = exchange->peer[k];
     if (op->code == OP_part) {
-      if (k == exchange->mine) move_block(a, k, out, 0, dim, type_size(&out->type, dim), false);
+      if (k == exchange->mine)
+        move_block(tensor, k, out, 0, dim, type_size(&out->type, dim), false);
     } else if (op->code == OP_reduce_scatter) {
-      move_block(a, exchange->mine, out, 0, dim, type_size(&out->type, dim), true);
+      move_block(tensor, exchange->mine, out, 0, dim, type_size(&out->type, dim), true);
     } else if (op->code == OP_all_gather) {
-      move_block(a, 0, out, k, dim, type_size(&a->type, dim), false);
+      move_block(tensor, 0, out, k, dim, type_size(&tensor->type, dim), false);
     } else { /* the own block of `cut` of each peer, then along `dim` */
-      Type t = a->type;
+      Type t = tensor->type;
       t.axis[type_find(&t, cut)].size /= exchange->ways;
       Tensor piece = tensor_new(exchange->run->arena, t);
-      move_block(a, exchange->mine, &piece, 0, cut, type_size(&t, cut), false);
+      move_block(tensor, exchange->mine, &piece, 0, cut, type_size(&t, cut), false);
       move_block(&piece, 0, out, k, dim, type_size(&t, dim), false);
     }
   }
@@ -153,13 +154,13 @@ static void count(RankExchange *exchange, const Tensor *out) {
 
 /* The operand with its dims in the order of the result's. */
 static Tensor *in_step(InterpRun *run) {
-  const Tensor *a = run_in(run, 0);
-  Type t = a->type;
+  const Tensor *tensor = run_in(run, 0);
+  Type t = tensor->type;
   const Type *out = &run_out(run, 0)->type;
   for (int i = 0; i < out->rank; i++)
-    t.axis[i] = (Axis){out->axis[i].dim, type_size(&a->type, out->axis[i].dim)};
+    t.axis[i] = (Axis){out->axis[i].dim, type_size(&tensor->type, out->axis[i].dim)};
   Tensor *same = ARENA_NEW(run->arena, Tensor);
-  *same = tensor_in_order(run->arena, a, &t);
+  *same = tensor_in_order(run->arena, tensor, &t);
   return same;
 }
 
@@ -431,8 +432,8 @@ static Held held_member(const Ranks *ranks, const Global *global, int64_t rank) 
 }
 
 /* The logical part of a tensor; NULL if its padding is not zero. */
-static Tensor *without_padding(const Ranks *ranks, const Tensor *t) {
-  Type logical = t->type;
+static Tensor *without_padding(const Ranks *ranks, const Tensor *tensor) {
+  Type logical = tensor->type;
   for (int i = 0; i < logical.rank; i++)
     logical.axis[i].size = placement_logical(ranks->m, logical.axis[i].dim, logical.axis[i].size);
   Tensor *out = ARENA_NEW(ranks->arena, Tensor);
@@ -441,10 +442,10 @@ static Tensor *without_padding(const Ranks *ranks, const Tensor *t) {
   do {
     bool inside = true;
     for (int i = 0; i < logical.rank; i++) inside &= index[i] < logical.axis[i].size;
-    if (inside) out->at[n++] = t->at[at];
-    else if (t->at[at] != 0) return NULL;
+    if (inside) out->at[n++] = tensor->at[at];
+    else if (tensor->at[at] != 0) return NULL;
     at++;
-  } while (walk_next(&t->type, index));
+  } while (walk_next(&tensor->type, index));
   return out;
 }
 
@@ -459,14 +460,14 @@ static bool holds(const Ranks *ranks, const Global *global, int64_t rank) {
 const Tensor *ranks_get(Ranks *ranks, const char *global) {
   const Global *g = find_global(ranks, global);
   if (!g) return NULL;
-  Tensor *t = ARENA_NEW(ranks->arena, Tensor);
-  *t = tensor_new(ranks->arena, whole_type(ranks, g));
-  bool *seen = ARENA_ARRAY(ranks->arena, bool, type_count(&t->type));
+  Tensor *tensor = ARENA_NEW(ranks->arena, Tensor);
+  *tensor = tensor_new(ranks->arena, whole_type(ranks, g));
+  bool *seen = ARENA_ARRAY(ranks->arena, bool, type_count(&tensor->type));
   for (int64_t i = 0; i < ranks->n; i++) {
     if (!holds(ranks, g, i)) continue;
     Held held = g->within ? held_member(ranks, g, i) : held_whole(ranks, g, i);
     for (int64_t k = 0; k < held.n; k++) {
-      double now = held.own[held.from[k]], *then = &t->at[held.at[k]];
+      double now = held.own[held.from[k]], *then = &tensor->at[held.at[k]];
       if (seen[held.at[k]] && *then != now && (*then == *then || now == now)) {
         ranks->error = arena_printf(ranks->arena, "ranks hold different values of @%s", global);
         return NULL;
@@ -474,10 +475,10 @@ const Tensor *ranks_get(Ranks *ranks, const char *global) {
       *then = now, seen[held.at[k]] = true;
     }
   }
-  if (g->kind != GLOBAL_PARAM && g->kind != GLOBAL_STATE) return t;
-  t = without_padding(ranks, t);
-  if (!t) ranks->error = arena_printf(ranks->arena, "the padding of @%s is not zero", global);
-  return t;
+  if (g->kind != GLOBAL_PARAM && g->kind != GLOBAL_STATE) return tensor;
+  tensor = without_padding(ranks, tensor);
+  if (!tensor) ranks->error = arena_printf(ranks->arena, "the padding of @%s is not zero", global);
+  return tensor;
 }
 
 typedef struct Thread {

@@ -9,61 +9,61 @@ typedef struct ReducedRow { /* the elements that one result element comes from *
   int64_t n;
 } ReducedRow;
 
-static double row_sum(ReducedRow w) {
+static double row_sum(ReducedRow row) {
   double sum = 0;
-  for (int64_t i = 0; i < w.n; i++) sum += w.at[w.offset[i]];
+  for (int64_t i = 0; i < row.n; i++) sum += row.at[row.offset[i]];
   return sum;
 }
 
-static int64_t row_extreme(ReducedRow w, bool largest) {
+static int64_t row_extreme(ReducedRow row, bool largest) {
   int64_t best = 0;
-  for (int64_t i = 1; i < w.n; i++) {
-    double a = w.at[w.offset[i]], b = w.at[w.offset[best]];
+  for (int64_t i = 1; i < row.n; i++) {
+    double a = row.at[row.offset[i]], b = row.at[row.offset[best]];
     if (isnan(b)) break; /* the first NaN is the result */
     if (isnan(a) || (largest ? a > b : a < b)) best = i;
   }
   return best;
 }
 
-static double row_value(OpCode c, ReducedRow w) {
+static double row_value(OpCode c, ReducedRow row) {
   switch (c) {
-  case OP_sum: return row_sum(w);
-  case OP_rmax: return w.at[w.offset[row_extreme(w, true)]];
-  case OP_rmin: return w.at[w.offset[row_extreme(w, false)]];
-  case OP_argmax: return (double)row_extreme(w, true);
+  case OP_sum: return row_sum(row);
+  case OP_rmax: return row.at[row.offset[row_extreme(row, true)]];
+  case OP_rmin: return row.at[row.offset[row_extreme(row, false)]];
+  case OP_argmax: return (double)row_extreme(row, true);
   default: bug("the interpreter does not know op %s", op_name(c));
   }
 }
 
-void run_reduce(InterpRun *r) {
-  const Tensor *a = run_in(r, 0);
-  Tensor *out = run_out(r, 0);
-  Group g = r->op->group[0];
-  Type rows = type_of_dims(&a->type, g.nfrom, g.from);
-  const int64_t *start = walk_offsets(r->arena, &out->type, &a->type);
-  ReducedRow w = {NULL, walk_offsets(r->arena, &rows, &a->type), type_count(&rows)};
+void run_reduce(InterpRun *run) {
+  const Tensor *tensor = run_in(run, 0);
+  Tensor *out = run_out(run, 0);
+  Group group = run->op->group[0];
+  Type rows = type_of_dims(&tensor->type, group.nfrom, group.from);
+  const int64_t *start = walk_offsets(run->arena, &out->type, &tensor->type);
+  ReducedRow row = {NULL, walk_offsets(run->arena, &rows, &tensor->type), type_count(&rows)};
   for (int64_t i = 0, n = type_count(&out->type); i < n; i++) {
-    w.at = a->at + start[i];
-    run_put(r, out, i, row_value(r->op->code, w));
+    row.at = tensor->at + start[i];
+    run_put(run, out, i, row_value(run->op->code, row));
   }
 }
 
-void run_scan(InterpRun *r) {
-  const Tensor *a = run_in(r, 0);
-  Tensor *out = run_out(r, 0);
-  Str dim = r->op->group[0].from[0];
-  bool inverse = attr_int(&r->op->attrs, ATTR_inverse, 0);
-  Type rest = type_without(&a->type, &dim, 1);
-  int64_t n = type_size(&a->type, dim), from = stride_of(&a->type, dim),
+void run_scan(InterpRun *run) {
+  const Tensor *tensor = run_in(run, 0);
+  Tensor *out = run_out(run, 0);
+  Str dim = run->op->group[0].from[0];
+  bool inverse = attr_int(&run->op->attrs, ATTR_inverse, 0);
+  Type rest = type_without(&tensor->type, &dim, 1);
+  int64_t n = type_size(&tensor->type, dim), from = stride_of(&tensor->type, dim),
           to = stride_of(&out->type, dim);
-  const int64_t *start = walk_offsets(r->arena, &rest, &a->type);
-  const int64_t *end = walk_offsets(r->arena, &rest, &out->type);
+  const int64_t *start = walk_offsets(run->arena, &rest, &tensor->type);
+  const int64_t *end = walk_offsets(run->arena, &rest, &out->type);
   for (int64_t i = 0, rows = type_count(&rest); i < rows; i++) {
     double sum = 0;
     for (int64_t k = 0; k < n; k++) {
       int64_t d = inverse ? n - 1 - k : k;
-      sum += a->at[start[i] + d * from];
-      run_put(r, out, end[i] + d * to, sum);
+      sum += tensor->at[start[i] + d * from];
+      run_put(run, out, end[i] + d * to, sum);
     }
   }
 }

@@ -17,7 +17,7 @@ typedef struct PlacedRounds { /* a loop that runs */
   PlacedAddress *ring;      /* of each in this round */
 } PlacedRounds;
 
-void placed_run(PlacedCall *c);
+void placed_run(PlacedCall *call);
 PlacedRounds placed_begin_rounds(PlacedCall *c, const Op *loop);
 void placed_round(PlacedCall *c, PlacedRounds *l, int64_t n);
 void placed_end_rounds(PlacedCall *c, PlacedRounds *l);
@@ -25,13 +25,13 @@ void placed_run_loop(PlacedCall *c, const Op *loop);
 
 /* ---- messages in flight (interp_flights.c) ---- */
 /* Where the workspace of an op begins: what it may write before it has read its operands. */
-PlacedAddress placed_work(const PlacedCall *c, const Op *op);
+PlacedAddress placed_work(const PlacedCall *call, const Op *op);
 /* Op of f sends what lies at from, with mark own: what is received has a mark of its own from here
    on; what is sent stays as it is. */
-void placed_start_flight(PlacedCall *c, const Fn *f, const Op *op, PlacedAddress from, Mark own,
+void placed_start_flight(PlacedCall *call, const Fn *f, const Op *op, PlacedAddress from, Mark own,
                          PlacedAddress to);
 /* The oldest that is on its way from this op arrives: its bytes get the mark. */
-void placed_land_flight(PlacedCall *c, const Fn *f, const Op *op, Mark mark);
-void placed_run_start(PlacedCall *c, const Op *op);
-void placed_run_wait(PlacedCall *c, const Op *op);
+void placed_land_flight(PlacedCall *call, const Fn *f, const Op *op, Mark mark);
+void placed_run_start(PlacedCall *call, const Op *op);
+void placed_run_wait(PlacedCall *call, const Op *op);
 #endif

@@ -9,8 +9,8 @@ typedef struct JoinedSide {
   Steps steps;
 } JoinedSide;
 
-static JoinedSide side_of(const Type *space, const Tensor *t) {
-  return (JoinedSide){t->at, steps_in(space, &t->type)};
+static JoinedSide side_of(const Type *space, const Tensor *tensor) {
+  return (JoinedSide){tensor->at, steps_in(space, &tensor->type)};
 }
 
 /* Steps of one axis of the space, where the tensor calls it otherwise. */
@@ -24,24 +24,25 @@ static void move(const Type *space, const JoinedSide *to, const JoinedSide *from
   while (walk_next(space, index));
 }
 
-static void fill_with(InterpRun *r, Tensor *t) {
-  double fill = attr_float(&r->op->attrs, ATTR_fill, 0);
-  for (int64_t i = 0, n = type_count(&t->type); i < n; i++) run_put(r, t, i, fill);
+static void fill_with(InterpRun *run, Tensor *tensor) {
+  double fill = attr_float(&run->op->attrs, ATTR_fill, 0);
+  for (int64_t i = 0, n = type_count(&tensor->type); i < n; i++) run_put(run, tensor, i, fill);
 }
 
-static void move_expand(InterpRun *r) {
-  const Type *space = &run_out(r, 0)->type;
-  JoinedSide to = side_of(space, run_out(r, 0)), from = side_of(space, run_in(r, 0));
+static void move_expand(InterpRun *run) {
+  const Type *space = &run_out(run, 0)->type;
+  JoinedSide to = side_of(space, run_out(run, 0)), from = side_of(space, run_in(run, 0));
   move(space, &to, &from);
 }
 
-static void move_rename(InterpRun *r) {
-  const Tensor *a = run_in(r, 0);
-  const Type *space = &run_out(r, 0)->type;
-  JoinedSide to = side_of(space, run_out(r, 0)), from = side_of(space, a);
-  for (int i = 0; i < r->op->ngroups; i++)
-    for (int k = 0; k < r->op->group[i].nto; k++)
-      set_step(&from, space, r->op->group[i].to[k], stride_of(&a->type, r->op->group[i].from[k]));
+static void move_rename(InterpRun *run) {
+  const Tensor *tensor = run_in(run, 0);
+  const Type *space = &run_out(run, 0)->type;
+  JoinedSide to = side_of(space, run_out(run, 0)), from = side_of(space, tensor);
+  for (int i = 0; i < run->op->ngroups; i++)
+    for (int k = 0; k < run->op->group[i].nto; k++)
+      set_step(&from, space, run->op->group[i].to[k],
+               stride_of(&tensor->type, run->op->group[i].from[k]));
   move(space, &to, &from);
 }
 
@@ -53,137 +54,140 @@ static void set_pieces(JoinedSide *s, const Type *space, int n, const Str *fine,
   }
 }
 
-static void move_split(InterpRun *r) {
-  const Tensor *a = run_in(r, 0);
-  const Type *space = &run_out(r, 0)->type;
-  JoinedSide to = side_of(space, run_out(r, 0)), from = side_of(space, a);
-  for (int i = 0; i < r->op->ngroups; i++) {
-    const Group *g = &r->op->group[i];
-    set_pieces(&from, space, g->nto, g->to, stride_of(&a->type, g->from[0]));
+static void move_split(InterpRun *run) {
+  const Tensor *tensor = run_in(run, 0);
+  const Type *space = &run_out(run, 0)->type;
+  JoinedSide to = side_of(space, run_out(run, 0)), from = side_of(space, tensor);
+  for (int i = 0; i < run->op->ngroups; i++) {
+    const Group *group = &run->op->group[i];
+    set_pieces(&from, space, group->nto, group->to, stride_of(&tensor->type, group->from[0]));
   }
   move(space, &to, &from);
 }
 
-static void move_merge(InterpRun *r) {
-  const Type *space = &run_in(r, 0)->type;
-  JoinedSide to = side_of(space, run_out(r, 0)), from = side_of(space, run_in(r, 0));
-  for (int i = 0; i < r->op->ngroups; i++) {
-    const Group *g = &r->op->group[i];
-    set_pieces(&to, space, g->nfrom, g->from, stride_of(&run_out(r, 0)->type, g->to[0]));
+static void move_merge(InterpRun *run) {
+  const Type *space = &run_in(run, 0)->type;
+  JoinedSide to = side_of(space, run_out(run, 0)), from = side_of(space, run_in(run, 0));
+  for (int i = 0; i < run->op->ngroups; i++) {
+    const Group *group = &run->op->group[i];
+    set_pieces(&to, space, group->nfrom, group->from,
+               stride_of(&run_out(run, 0)->type, group->to[0]));
   }
   move(space, &to, &from);
 }
 
-static void move_slice(InterpRun *r) {
-  const Tensor *a = run_in(r, 0);
-  Group g = r->op->group[0];
-  const Type *space = &run_out(r, 0)->type;
-  int64_t stride = stride_of(&a->type, g.from[0]);
-  JoinedSide to = side_of(space, run_out(r, 0)), from = side_of(space, a);
-  set_step(&from, space, g.to[0], stride);
-  from.at += attr_int(&r->op->attrs, ATTR_at, 0) * stride;
+static void move_slice(InterpRun *run) {
+  const Tensor *tensor = run_in(run, 0);
+  Group group = run->op->group[0];
+  const Type *space = &run_out(run, 0)->type;
+  int64_t stride = stride_of(&tensor->type, group.from[0]);
+  JoinedSide to = side_of(space, run_out(run, 0)), from = side_of(space, tensor);
+  set_step(&from, space, group.to[0], stride);
+  from.at += attr_int(&run->op->attrs, ATTR_at, 0) * stride;
   move(space, &to, &from);
 }
 
 /* Puts a whole into out, its dim `from` lying at `at` of out's dim `to`. */
-static void put_part(const Tensor *a, Tensor *out, Str from_dim, Str to_dim, int64_t at) {
-  const Type *space = &a->type;
+static void put_part(const Tensor *tensor, Tensor *out, Str from_dim, Str to_dim, int64_t at) {
+  const Type *space = &tensor->type;
   int64_t stride = stride_of(&out->type, to_dim);
-  JoinedSide to = side_of(space, out), from = side_of(space, a);
+  JoinedSide to = side_of(space, out), from = side_of(space, tensor);
   set_step(&to, space, from_dim, stride);
   to.at += at * stride;
   move(space, &to, &from);
 }
 
-static void move_pad(InterpRun *r) {
-  Group g = r->op->group[0];
-  fill_with(r, run_out(r, 0));
-  put_part(run_in(r, 0), run_out(r, 0), g.from[0], g.to[0], attr_int(&r->op->attrs, ATTR_at, 0));
+static void move_pad(InterpRun *run) {
+  Group group = run->op->group[0];
+  fill_with(run, run_out(run, 0));
+  put_part(run_in(run, 0), run_out(run, 0), group.from[0], group.to[0],
+           attr_int(&run->op->attrs, ATTR_at, 0));
 }
 
-static void move_concat(InterpRun *r) {
-  Group g = r->op->group[0];
+static void move_concat(InterpRun *run) {
+  Group group = run->op->group[0];
   int64_t at = 0;
-  for (uint32_t i = 0; i < r->op->nin; i++) {
-    put_part(run_in(r, i), run_out(r, 0), g.from[i], g.to[0], at);
-    at += type_size(&run_in(r, i)->type, g.from[i]);
+  for (uint32_t i = 0; i < run->op->nin; i++) {
+    put_part(run_in(run, i), run_out(run, 0), group.from[i], group.to[0], at);
+    at += type_size(&run_in(run, i)->type, group.from[i]);
   }
 }
 
-static void move_shift(InterpRun *r) {
-  Tensor *out = run_out(r, 0);
-  const Tensor *a = run_in(r, 0);
-  Str dim = r->op->group[0].from[0];
+static void move_shift(InterpRun *run) {
+  Tensor *out = run_out(run, 0);
+  const Tensor *tensor = run_in(run, 0);
+  Str dim = run->op->group[0].from[0];
   int axis = type_find(&out->type, dim);
-  int64_t by = attr_int(&r->op->attrs, ATTR_by, 0), n = out->type.axis[axis].size,
+  int64_t by = attr_int(&run->op->attrs, ATTR_by, 0), n = out->type.axis[axis].size,
           index[MAX_RANK] = {0}, i = 0;
-  Steps from = steps_in(&out->type, &a->type);
-  fill_with(r, out);
+  Steps from = steps_in(&out->type, &tensor->type);
+  fill_with(run, out);
   do {
     int64_t d = index[axis];
     bool inside = by <= 0 ? d < n + by : d >= by; /* 0 <= d - by < n */
-    if (inside) out->at[i] = a->at[steps_at(&out->type, &from, index) - by * from.step[axis]];
+    if (inside) out->at[i] = tensor->at[steps_at(&out->type, &from, index) - by * from.step[axis]];
     i++;
   } while (walk_next(&out->type, index));
 }
 
-static void move_unstack(InterpRun *r) {
-  const Tensor *a = run_in(r, 0);
-  for (uint32_t i = 0; i < r->op->nout; i++) {
-    const Type *space = &run_out(r, i)->type;
-    JoinedSide to = side_of(space, run_out(r, i)), from = side_of(space, a);
-    from.at += i * stride_of(&a->type, r->op->group[0].from[0]);
+static void move_unstack(InterpRun *run) {
+  const Tensor *tensor = run_in(run, 0);
+  for (uint32_t i = 0; i < run->op->nout; i++) {
+    const Type *space = &run_out(run, i)->type;
+    JoinedSide to = side_of(space, run_out(run, i)), from = side_of(space, tensor);
+    from.at += i * stride_of(&tensor->type, run->op->group[0].from[0]);
     move(space, &to, &from);
   }
 }
 
-static void move_stack(InterpRun *r) {
-  Tensor *out = run_out(r, 0);
-  for (uint32_t i = 0; i < r->op->nin; i++) {
-    const Type *space = &run_in(r, i)->type;
-    JoinedSide to = side_of(space, out), from = side_of(space, run_in(r, i));
-    to.at += i * stride_of(&out->type, r->op->group[0].from[0]);
+static void move_stack(InterpRun *run) {
+  Tensor *out = run_out(run, 0);
+  for (uint32_t i = 0; i < run->op->nin; i++) {
+    const Type *space = &run_in(run, i)->type;
+    JoinedSide to = side_of(space, out), from = side_of(space, run_in(run, i));
+    to.at += i * stride_of(&out->type, run->op->group[0].from[0]);
     move(space, &to, &from);
   }
 }
 
 /* Pairs (d, d + half) turn by the angle position * theta^(-2 d / D). */
-static void move_rope(InterpRun *r) {
-  const Tensor *a = run_in(r, 0);
-  Tensor *out = run_out(r, 0);
-  Str seq = r->op->group[0].from[0], dim = r->op->group[1].from[0];
+static void move_rope(InterpRun *run) {
+  const Tensor *tensor = run_in(run, 0);
+  Tensor *out = run_out(run, 0);
+  Str seq = run->op->group[0].from[0], dim = run->op->group[1].from[0];
   int s = type_find(&out->type, seq), d = type_find(&out->type, dim);
   int64_t size = out->type.axis[d].size, half = size / 2, index[MAX_RANK] = {0}, i = 0;
-  double theta = attr_float(&r->op->attrs, ATTR_theta, 0),
-         sign = attr_int(&r->op->attrs, ATTR_inverse, 0) ? -1 : 1;
-  Steps from = steps_in(&out->type, &a->type), at_pos = {{0}};
-  if (r->op->nin > 1) at_pos = steps_in(&out->type, &run_in(r, 1)->type);
+  double theta = attr_float(&run->op->attrs, ATTR_theta, 0),
+         sign = attr_int(&run->op->attrs, ATTR_inverse, 0) ? -1 : 1;
+  Steps from = steps_in(&out->type, &tensor->type), at_pos = {{0}};
+  if (run->op->nin > 1) at_pos = steps_in(&out->type, &run_in(run, 1)->type);
   do {
-    double pos =
-        r->op->nin > 1 ? run_in(r, 1)->at[steps_at(&out->type, &at_pos, index)] : (double)index[s];
+    double pos = run->op->nin > 1 ? run_in(run, 1)->at[steps_at(&out->type, &at_pos, index)]
+                                  : (double)index[s];
     double angle = sign * pos * pow(theta, -2.0 * (double)(index[d] % half) / (double)size);
     int64_t here = steps_at(&out->type, &from, index), far = half * from.step[d];
-    double x = a->at[here], y = index[d] < half ? -a->at[here + far] : a->at[here - far];
-    run_put(r, out, i++, x * cos(angle) + y * sin(angle));
+    double x = tensor->at[here],
+           y = index[d] < half ? -tensor->at[here + far] : tensor->at[here - far];
+    run_put(run, out, i++, x * cos(angle) + y * sin(angle));
   } while (walk_next(&out->type, index));
 }
 
 /* Bits of a byte follow each other along the dim that is listed, the first one is the lowest. */
-static void move_bits(InterpRun *r) {
-  const Tensor *a = run_in(r, 0);
-  Tensor *out = run_out(r, 0);
-  bool packs = r->op->code == OP_pack_bits;
-  Str from_dim = r->op->group[0].from[0];
-  int axis = type_find(&out->type, r->op->group[0].to[0]);
-  int64_t step = stride_of(&a->type, from_dim), index[MAX_RANK] = {0}, i = 0;
-  Steps from = steps_in(&out->type, &a->type);
+static void move_bits(InterpRun *run) {
+  const Tensor *tensor = run_in(run, 0);
+  Tensor *out = run_out(run, 0);
+  bool packs = run->op->code == OP_pack_bits;
+  Str from_dim = run->op->group[0].from[0];
+  int axis = type_find(&out->type, run->op->group[0].to[0]);
+  int64_t step = stride_of(&tensor->type, from_dim), index[MAX_RANK] = {0}, i = 0;
+  Steps from = steps_in(&out->type, &tensor->type);
   from.step[axis] = 0;
   do {
-    const double *at = a->at + steps_at(&out->type, &from, index);
+    const double *at = tensor->at + steps_at(&out->type, &from, index);
     int byte = 0;
     for (int k = 0; k < 8 && packs; k++) byte |= (at[(index[axis] * 8 + k) * step] != 0) << k;
     if (!packs) byte = (int)at[index[axis] / 8 * step] >> index[axis] % 8 & 1;
-    run_put(r, out, i++, byte);
+    run_put(run, out, i++, byte);
   } while (walk_next(&out->type, index));
 }
 
@@ -195,7 +199,7 @@ static RunFamily *const moves[OP_COUNT] = {
     [OP_unpack_bits] = move_bits,
 };
 
-void run_struct(InterpRun *r) {
-  if (!moves[r->op->code]) bug("the interpreter does not know op %s", op_name(r->op->code));
-  moves[r->op->code](r);
+void run_struct(InterpRun *run) {
+  if (!moves[run->op->code]) bug("the interpreter does not know op %s", op_name(run->op->code));
+  moves[run->op->code](run);
 }

@@ -2,26 +2,30 @@
 #include "family.h"
 
 static CpuPlan plan(const CpuCut *c) {
-  Flash f = flash_of(c->k);
-  if (!flash_fits(c->m, &f, c->tile)) return (CpuPlan){.none = true};
-  FlashPlan p = flash_plan(&f, c->lanes, c->tile);
+  Flash flash = flash_of(c->k);
+  if (!flash_fits(c->m, &flash, c->tile)) return (CpuPlan){.none = true};
+  FlashPlan p = flash_plan(&flash, c->lanes, c->tile);
   return (CpuPlan){.phases = p.phases, .chunks = {p.chunks[0], p.chunks[1]}, .scratch = p.scratch};
 }
 
 /* ---- GPUs ---- */
 
-static void plan_attention(GpuCut *x) {
-  if (!gpu_need_tile(x, FLASH_GPU_COUNT)) return;
-  if (!gpu_need(x, gpu_flash_fits(x->k, x->tile, INT64_MAX), "no CTA can have such a tile")) return;
-  Flash f = flash_of(x->k);
-  FlashGpuPlan p = gpu_flash_plan(x->k, &f, x->tile);
-  gpu_need(x, x->tile[FLASH_GPU_SLICES] == p.tile[FLASH_GPU_SLICES],
+static void plan_attention(GpuCut *cut) {
+  if (!gpu_need_tile(cut, FLASH_GPU_COUNT)) return;
+  if (!gpu_need(cut, gpu_flash_fits(cut->k, cut->tile, INT64_MAX), "no CTA can have such a tile"))
+    return;
+  Flash flash = flash_of(cut->k);
+  FlashGpuPlan plan = gpu_flash_plan(cut->k, &flash, cut->tile);
+  gpu_need(cut, cut->tile[FLASH_GPU_SLICES] == plan.tile[FLASH_GPU_SLICES],
            "its slices are of another width");
-  gpu_need(x, x->tile[FLASH_GPU_COPY] == p.tile[FLASH_GPU_COPY], "its operands are not copied so");
-  gpu_need(x, gpu_is_variant(x, p.mma ? "mma" : "fma"), "its variant multiplies other types");
-  x->p.phases = p.phases, x->p.workspace = p.workspace;
-  for (int i = 0; i < p.phases; i++)
-    x->p.chunks[i] = p.chunks[i], x->p.threads[i] = p.threads[i], x->p.shared[i] = p.shared[i];
+  gpu_need(cut, cut->tile[FLASH_GPU_COPY] == plan.tile[FLASH_GPU_COPY],
+           "its operands are not copied so");
+  gpu_need(cut, gpu_is_variant(cut, plan.mma ? "mma" : "fma"),
+           "its variant multiplies other types");
+  cut->p.phases = plan.phases, cut->p.workspace = plan.workspace;
+  for (int i = 0; i < plan.phases; i++)
+    cut->p.chunks[i] = plan.chunks[i], cut->p.threads[i] = plan.threads[i],
+    cut->p.shared[i] = plan.shared[i];
 }
 
 #define SHAPE                                                                                      \

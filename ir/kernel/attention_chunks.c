@@ -26,53 +26,57 @@ typedef struct Units {
 } Units;
 
 /* The lists of a head of queries on a rank. */
-static int64_t class_of(const Flash *f, const BlockLists *l, const ListsShape *s,
+static int64_t class_of(const Flash *flash, const BlockLists *lists, const ListsShape *shape,
                         const ListsHeads *of, int64_t head, int64_t rank) {
   int64_t n = 0;
   for (int i = 0; i < of->dims; i++) {
-    int64_t at = flash_index(&f->shared, head / f->group.count, of->dim[i].dim);
-    if (at < 0) at = flash_index(&f->group, head % f->group.count, of->dim[i].dim);
+    int64_t at = flash_index(&flash->shared, head / flash->group.count, of->dim[i].dim);
+    if (at < 0) at = flash_index(&flash->group, head % flash->group.count, of->dim[i].dim);
     n = n * of->dim[i].size + at;
   }
-  return lists_class(l, n * s->ranks + rank);
+  return lists_class(lists, n * shape->ranks + rank);
 }
 
 /* ---- work ---- */
 
 /* A block without any score still has rows to read and to write. */
-static double unit_work(const AttentionWork *w, const FlashPlan *p, const Units *u, int64_t head,
-                        int64_t unit, int64_t rank) {
-  int64_t group = u->kind == UNIT_QUERIES ? 1 : w->f->group.count, n = 1;
+static double unit_work(const AttentionWork *attention_work, const FlashPlan *plan,
+                        const Units *units, int64_t head, int64_t unit, int64_t rank) {
+  int64_t group = units->kind == UNIT_QUERIES ? 1 : attention_work->f->group.count, n = 1;
   double sum = 0;
-  if (u->kind == UNIT_HEAD) unit = 0, n = p->query_blocks;
+  if (units->kind == UNIT_HEAD) unit = 0, n = plan->query_blocks;
   for (int64_t g = 0; g < group; g++) {
-    int64_t class = class_of(w->f, w->lists, w->shape, w->heads, head * group + g, rank);
-    const double *work = u->kind == UNIT_KEYS ? w->keys + class * p->key_blocks
-                                              : w->queries + class * p->query_blocks;
+    int64_t class = class_of(attention_work->f, attention_work->lists, attention_work->shape,
+                             attention_work->heads, head * group + g, rank);
+    const double *work = units->kind == UNIT_KEYS
+                             ? attention_work->keys + class * plan->key_blocks
+                             : attention_work->queries + class * plan->query_blocks;
     for (int64_t b = unit; b < unit + n; b++) sum += 1 + work[b];
   }
   return sum;
 }
 
-static void add_up(const AttentionWork *w, const FlashPlan *p, Units *u, int64_t rank) {
-  u->sum[0] = 0;
-  for (int64_t i = 0; i < u->heads * u->each; i++)
-    u->sum[i + 1] = u->sum[i] + unit_work(w, p, u, i / u->each, i % u->each, rank);
+static void add_up(const AttentionWork *attention_work, const FlashPlan *plan, Units *units,
+                   int64_t rank) {
+  units->sum[0] = 0;
+  for (int64_t i = 0; i < units->heads * units->each; i++)
+    units->sum[i + 1] = units->sum[i] + unit_work(attention_work, plan, units, i / units->each,
+                                                  i % units->each, rank);
 }
 
 /* ---- cuts ---- */
 
 /* `near`: so much work, as a part of a chunk's, a cut is moved by to be a head's end. */
-static void cut(Units *u, double near) {
-  int64_t n = u->heads * u->each, at = 0;
-  double share = u->sum[n] / (double)u->chunks;
-  u->from[0] = 0, u->from[u->chunks] = (uint32_t)n;
-  for (int64_t i = 1; i < u->chunks; i++) {
+static void cut(Units *units, double near) {
+  int64_t n = units->heads * units->each, at = 0;
+  double share = units->sum[n] / (double)units->chunks;
+  units->from[0] = 0, units->from[units->chunks] = (uint32_t)n;
+  for (int64_t i = 1; i < units->chunks; i++) {
     double goal = share * (double)i;
-    while (at < n && (u->sum[at] + u->sum[at + 1]) / 2 < goal) at++;
-    int64_t end = (at + u->each / 2) / u->each * u->each;
-    double away = u->sum[end] > goal ? u->sum[end] - goal : goal - u->sum[end];
-    u->from[i] = (uint32_t)max_i64(u->from[i - 1], away <= near * share ? end : at);
+    while (at < n && (units->sum[at] + units->sum[at + 1]) / 2 < goal) at++;
+    int64_t end = (at + units->each / 2) / units->each * units->each;
+    double away = units->sum[end] > goal ? units->sum[end] - goal : goal - units->sum[end];
+    units->from[i] = (uint32_t)max_i64(units->from[i - 1], away <= near * share ? end : at);
   }
 }
 
@@ -96,74 +100,79 @@ static int64_t dealt(int64_t i, int64_t n) {
   return i % 2 ? first + dealt(i / 2, n - first) : dealt(i / 2, first);
 }
 
-static void put_chunks(const Units *u, OrderedChunk *place, uint32_t *out) {
-  int64_t n = u->chunks;
+static void put_chunks(const Units *units, OrderedChunk *place, uint32_t *out) {
+  int64_t n = units->chunks;
   for (int64_t i = 0; i < n; i++)
-    place[i] = (OrderedChunk){u->sum[u->from[i + 1]] - u->sum[u->from[i]], i};
+    place[i] = (OrderedChunk){units->sum[units->from[i + 1]] - units->sum[units->from[i]], i};
   qsort(place, (size_t)n, sizeof *place, longer_first);
   bool equal = place[0].work <= 1.1 * place[n - 1].work;
   for (int64_t i = 0; i < n; i++) {
     int64_t chunk = equal ? i : place[i].chunk, at = equal ? i : dealt(i, n);
-    out[2 * at] = u->from[chunk], out[2 * at + 1] = u->from[chunk + 1];
+    out[2 * at] = units->from[chunk], out[2 * at + 1] = units->from[chunk + 1];
   }
 }
 
 /* ---- phases ---- */
 
-static void cut_phase(Arena *a, const AttentionWork *w, const FlashPlan *p, AttentionList *x,
-                      int phase, Units u) {
-  int64_t n = u.heads * u.each, words = 2 * u.chunks * w->shape->ranks;
+static void cut_phase(Arena *arena, const AttentionWork *attention_work, const FlashPlan *plan,
+                      AttentionList *list, int phase, Units units) {
+  int64_t n = units.heads * units.each, words = 2 * units.chunks * attention_work->shape->ranks;
   Arena *work = arena_new();
-  u.sum = ARENA_ARRAY(work, double, n + 1), u.from = ARENA_ARRAY(work, uint32_t, u.chunks + 1);
-  OrderedChunk *place = ARENA_ARRAY(work, OrderedChunk, u.chunks);
-  uint32_t *out = ARENA_ARRAY(a, uint32_t, words);
-  for (int64_t r = 0; r < w->shape->ranks; r++) {
-    add_up(w, p, &u, r);
-    cut(&u, w->shape->classes > 1 ? 0.125 : 0.5);
-    put_chunks(&u, place, out + r * 2 * u.chunks);
+  units.sum = ARENA_ARRAY(work, double, n + 1),
+  units.from = ARENA_ARRAY(work, uint32_t, units.chunks + 1);
+  OrderedChunk *place = ARENA_ARRAY(work, OrderedChunk, units.chunks);
+  uint32_t *out = ARENA_ARRAY(arena, uint32_t, words);
+  for (int64_t r = 0; r < attention_work->shape->ranks; r++) {
+    add_up(attention_work, plan, &units, r);
+    cut(&units, attention_work->shape->classes > 1 ? 0.125 : 0.5);
+    put_chunks(&units, place, out + r * 2 * units.chunks);
   }
-  for (int64_t i = 0; i < words; i++) vec_push(a, x->chunks[phase], out[i]);
-  x->units[phase] = u.each;
+  for (int64_t i = 0; i < words; i++) vec_push(arena, list->chunks[phase], out[i]);
+  list->units[phase] = units.each;
   arena_free(work);
 }
 
-void attention_cut(Arena *a, const AttentionWork *w, const FlashPlan *p, AttentionList *x) {
-  int64_t shared = w->f->shared.count, all = shared * w->f->group.count;
-  Units queries = {.kind = UNIT_QUERIES, .heads = all, .each = p->query_blocks},
-        keys = {.kind = UNIT_KEYS, .heads = shared, .each = p->key_blocks},
+void attention_cut(Arena *arena, const AttentionWork *attention_work, const FlashPlan *plan,
+                   AttentionList *list) {
+  int64_t shared = attention_work->f->shared.count, all = shared * attention_work->f->group.count;
+  Units queries = {.kind = UNIT_QUERIES, .heads = all, .each = plan->query_blocks},
+        keys = {.kind = UNIT_KEYS, .heads = shared, .each = plan->key_blocks},
         heads = {.kind = UNIT_HEAD, .heads = shared, .each = 1};
-  Units *u[] = {!w->f->grad ? &queries : p->phases > 1 ? &keys : &heads, &queries};
-  for (int i = 0; i < p->phases; i++) {
-    u[i]->chunks = p->chunks[i];
-    cut_phase(a, w, p, x, i, *u[i]);
+  Units *units[] = {!attention_work->f->grad ? &queries
+                    : plan->phases > 1       ? &keys
+                                             : &heads,
+                    &queries};
+  for (int i = 0; i < plan->phases; i++) {
+    units[i]->chunks = plan->chunks[i];
+    cut_phase(arena, attention_work, plan, list, i, *units[i]);
   }
 }
 
 /* ---- heads that differ ---- */
 
-static double heaviest_on(const Flash *f, const BlockLists *l, const ListsShape *s,
+static double heaviest_on(const Flash *flash, const BlockLists *lists, const ListsShape *shape,
                           const ListsHeads *of, const double *listed, int64_t rank) {
   double most = 0, sum = 0, here;
-  for (int64_t h = 0; h < f->shared.count; h++, sum += here) {
+  for (int64_t h = 0; h < flash->shared.count; h++, sum += here) {
     here = 0;
-    for (int64_t g = 0; g < f->group.count; g++)
-      here += listed[class_of(f, l, s, of, h * f->group.count + g, rank)];
+    for (int64_t g = 0; g < flash->group.count; g++)
+      here += listed[class_of(flash, lists, shape, of, h * flash->group.count + g, rank)];
     if (here > most) most = here;
   }
   return sum > 0 ? most / sum : 0;
 }
 
-double attention_heaviest(const Module *m, const Fn *k, const Flash *f) {
-  const BlockLists *l = lists_of(m, &k->ops.at[f->op]);
-  if (!l || f->mask == NO_VALUE) return 0;
-  ListsShape s = lists_shape(l);
-  ListsHeads of = lists_heads(k, f->mask, f->query, f->key);
-  if (!lists_heads_meet(&s, &of)) return 0;
-  Arena *a = arena_new();
-  const double *listed = lists_counts(a, l);
+double attention_heaviest(const Module *m, const Fn *k, const Flash *flash) {
+  const BlockLists *lists = lists_of(m, &k->ops.at[flash->op]);
+  if (!lists || flash->mask == NO_VALUE) return 0;
+  ListsShape shape = lists_shape(lists);
+  ListsHeads of = lists_heads(k, flash->mask, flash->query, flash->key);
+  if (!lists_heads_meet(&shape, &of)) return 0;
+  Arena *arena = arena_new();
+  const double *listed = lists_counts(arena, lists);
   double most = 0, here;
-  for (int64_t r = 0; r < s.ranks; r++)
-    if ((here = heaviest_on(f, l, &s, &of, listed, r)) > most) most = here;
-  arena_free(a);
+  for (int64_t r = 0; r < shape.ranks; r++)
+    if ((here = heaviest_on(flash, lists, &shape, &of, listed, r)) > most) most = here;
+  arena_free(arena);
   return most;
 }

@@ -39,186 +39,198 @@ typedef struct Listing {
 /* Of a column of blocks over the rows of a tile: MIXED may be PARTIAL, asked below. */
 typedef enum ColumnState { COLUMN_ABSENT, COLUMN_FULL, COLUMN_MIXED, COLUMN_ASK } ColumnState;
 
-static ColumnState column_state(const BlockMap *m, int64_t r0, int64_t r1, int64_t c) {
+static ColumnState column_state(const BlockMap *map, int64_t r0, int64_t r1, int64_t c) {
   bool seen[3] = {false};
-  for (int64_t r = r0; r < r1; r++) seen[m->state[r * m->columns + c]] = true;
+  for (int64_t r = r0; r < r1; r++) seen[map->state[r * map->columns + c]] = true;
   if (seen[BLOCK_PARTIAL]) return COLUMN_ASK;
   if (seen[BLOCK_FULL]) return seen[BLOCK_ABSENT] ? COLUMN_MIXED : COLUMN_FULL;
   return COLUMN_ABSENT;
 }
 
-static void add_keys(Listing *l, KeyRuns *out, int64_t from, int64_t to, AttentionRunKind kind) {
+static void add_keys(Listing *listing, KeyRuns *out, int64_t from, int64_t to,
+                     AttentionRunKind kind) {
   KeyRun *last = out->n ? &vec_last(*out) : NULL;
   if (last && last->to == from && last->kind == kind) last->to = to;
-  else if (from < to) vec_push(l->scratch, *out, ((KeyRun){from, to, kind}));
+  else if (from < to) vec_push(listing->scratch, *out, ((KeyRun){from, to, kind}));
 }
 
-static void ask_keys(Listing *l, KeyRuns *out, Range64 queries, int64_t from, int64_t to) {
+static void ask_keys(Listing *listing, KeyRuns *out, Range64 queries, int64_t from, int64_t to) {
   for (int64_t k = from; k < to;) {
     int64_t end = min_i64((k / STEP + 1) * STEP, to);
-    BlockState s = mask_rectangle(l->ask, queries.from, queries.to, k, end);
-    if (s != BLOCK_ABSENT) add_keys(l, out, k, end, s == BLOCK_FULL ? RUN_WHOLE : RUN_MIXED);
+    BlockState s = mask_rectangle(listing->ask, queries.from, queries.to, k, end);
+    if (s != BLOCK_ABSENT) add_keys(listing, out, k, end, s == BLOCK_FULL ? RUN_WHOLE : RUN_MIXED);
     k = end;
   }
 }
 
 /* Where a register tile could read behind the keys, the last ones are one mixed range. */
-static void hold_end(Listing *l, KeyRuns *x) {
-  int64_t rows = l->p->tile[FLASH_ROWS], last = l->p->keys - rows;
+static void hold_end(Listing *listing, KeyRuns *runs) {
+  int64_t rows = listing->p->tile[FLASH_ROWS], last = listing->p->keys - rows;
   bool aligned = true;
-  for (uint32_t i = 0; i < x->n; i++) aligned &= x->at[i].from % rows == 0;
-  if (aligned || !x->n || vec_last(*x).to <= last) return;
-  while (x->n && vec_last(*x).from >= last) x->n--;
-  if (x->n) vec_last(*x).to = min_i64(vec_last(*x).to, last);
-  vec_push(l->scratch, *x, ((KeyRun){last, l->f->keys, RUN_MIXED}));
+  for (uint32_t i = 0; i < runs->n; i++) aligned &= runs->at[i].from % rows == 0;
+  if (aligned || !runs->n || vec_last(*runs).to <= last) return;
+  while (runs->n && vec_last(*runs).from >= last) runs->n--;
+  if (runs->n) vec_last(*runs).to = min_i64(vec_last(*runs).to, last);
+  vec_push(listing->scratch, *runs, ((KeyRun){last, listing->f->keys, RUN_MIXED}));
 }
 
-static KeyRuns tile_keys(Listing *l, const BlockMap *m, int64_t tile) {
-  KeyRuns x = {0};
-  int64_t n = l->p->tile_queries;
-  Range64 q = {tile * n, min_i64((tile + 1) * n, l->f->queries)};
-  int64_t r0 = q.from / m->high, r1 = (q.to - 1) / m->high + 1;
-  for (int64_t c = 0; c < m->columns; c++) {
-    int64_t from = c * m->wide, to = min_i64(from + m->wide, l->f->keys);
-    ColumnState s = column_state(m, r0, r1, c);
-    if (s == COLUMN_ASK) ask_keys(l, &x, q, from, to);
+static KeyRuns tile_keys(Listing *listing, const BlockMap *map, int64_t tile) {
+  KeyRuns runs = {0};
+  int64_t n = listing->p->tile_queries;
+  Range64 q = {tile * n, min_i64((tile + 1) * n, listing->f->queries)};
+  int64_t r0 = q.from / map->high, r1 = (q.to - 1) / map->high + 1;
+  for (int64_t c = 0; c < map->columns; c++) {
+    int64_t from = c * map->wide, to = min_i64(from + map->wide, listing->f->keys);
+    ColumnState s = column_state(map, r0, r1, c);
+    if (s == COLUMN_ASK) ask_keys(listing, &runs, q, from, to);
     else if (s != COLUMN_ABSENT)
-      add_keys(l, &x, from, to, s == COLUMN_FULL ? RUN_WHOLE : RUN_MIXED);
+      add_keys(listing, &runs, from, to, s == COLUMN_FULL ? RUN_WHOLE : RUN_MIXED);
   }
-  hold_end(l, &x);
-  return x;
+  hold_end(listing, &runs);
+  return runs;
 }
 
 /* ---- rectangles ---- */
 
 typedef VEC(Rect) Rects;
 
-static void add_rect(Listing *l, Rects *out, int64_t tile, KeyRun keys) {
+static void add_rect(Listing *listing, Rects *out, int64_t tile, KeyRun keys) {
   if (keys.from >= keys.to) return;
   for (uint32_t i = 0; i < out->n; i++) {
-    Rect *r = &out->at[i];
-    bool same = r->keys.from == keys.from && r->keys.to == keys.to && r->keys.kind == keys.kind;
-    if (!same || r->tile1 != tile) continue;
-    r->tile1++;
+    Rect *rect = &out->at[i];
+    bool same =
+        rect->keys.from == keys.from && rect->keys.to == keys.to && rect->keys.kind == keys.kind;
+    if (!same || rect->tile1 != tile) continue;
+    rect->tile1++;
     return;
   }
-  vec_push(l->scratch, *out, ((Rect){tile, tile + 1, keys}));
+  vec_push(listing->scratch, *out, ((Rect){tile, tile + 1, keys}));
 }
 
 /* A range that is admitted wholly, in whole register tiles, and the rest of it. */
-static void add_range(Listing *l, Rects *out, int64_t tile, KeyRun k) {
-  int64_t rows = l->p->tile[FLASH_ROWS];
-  if (k.kind != RUN_WHOLE) {
-    add_rect(l, out, tile, k);
+static void add_range(Listing *listing, Rects *out, int64_t tile, KeyRun run) {
+  int64_t rows = listing->p->tile[FLASH_ROWS];
+  if (run.kind != RUN_WHOLE) {
+    add_rect(listing, out, tile, run);
     return;
   }
-  int64_t whole = k.from + (k.to - k.from) / rows * rows;
-  add_rect(l, out, tile, (KeyRun){k.from, whole, RUN_WHOLE});
-  add_rect(l, out, tile, (KeyRun){whole, k.to, RUN_REST});
+  int64_t whole = run.from + (run.to - run.from) / rows * rows;
+  add_rect(listing, out, tile, (KeyRun){run.from, whole, RUN_WHOLE});
+  add_rect(listing, out, tile, (KeyRun){whole, run.to, RUN_REST});
 }
 
-static void put_rects(Listing *l, const Rects *rects, int64_t class, int64_t qb, int64_t kb) {
+static void put_rects(Listing *listing, const Rects *rects, int64_t class, int64_t qb, int64_t kb) {
   for (uint32_t i = 0; i < rects->n; i++) {
-    const Rect *r = &rects->at[i];
-    const uint32_t word[RECT_WORDS] = {(uint32_t)(r->tile0 | r->tile1 << 16),
-                                       (uint32_t)r->keys.from,
-                                       (uint32_t)(r->keys.to * 4 + r->keys.kind)};
-    for (int k = 0; k < RECT_WORDS; k++) vec_push(l->a, l->x->rects, word[k]);
-    double work = (double)(r->tile1 - r->tile0) * (double)(r->keys.to - r->keys.from);
-    l->work.queries[class * l->p->query_blocks + qb] += work;
-    l->work.keys[class * l->p->key_blocks + kb] += work;
+    const Rect *rect = &rects->at[i];
+    const uint32_t word[RECT_WORDS] = {(uint32_t)(rect->tile0 | rect->tile1 << 16),
+                                       (uint32_t)rect->keys.from,
+                                       (uint32_t)(rect->keys.to * 4 + rect->keys.kind)};
+    for (int k = 0; k < RECT_WORDS; k++) vec_push(listing->a, listing->x->rects, word[k]);
+    double work = (double)(rect->tile1 - rect->tile0) * (double)(rect->keys.to - rect->keys.from);
+    listing->work.queries[class * listing->p->query_blocks + qb] += work;
+    listing->work.keys[class * listing->p->key_blocks + kb] += work;
   }
 }
 
 /* Of tiles at runs `at` the block of keys that comes next; none: behind the last one. */
-static int64_t next_block(const Listing *l, const KeyRuns *tile, const uint32_t *at, int64_t tiles,
-                          int64_t kb) {
-  int64_t wide = l->p->tile[FLASH_KEY_BLOCK], next = l->p->key_blocks;
+static int64_t next_block(const Listing *listing, const KeyRuns *tile, const uint32_t *at,
+                          int64_t tiles, int64_t kb) {
+  int64_t wide = listing->p->tile[FLASH_KEY_BLOCK], next = listing->p->key_blocks;
   for (int64_t t = 0; t < tiles; t++)
     if (at[t] < tile[t].n) next = min_i64(next, max_i64(tile[t].at[at[t]].from / wide, kb));
   return next;
 }
 
 /* All rectangles of a block of queries, of which each tile's keys are given. */
-static void list_block(Listing *l, const KeyRuns *tile, int64_t tiles, int64_t class, int64_t qb) {
-  int64_t wide = l->p->tile[FLASH_KEY_BLOCK];
-  uint32_t *at = ARENA_ARRAY(l->scratch, uint32_t, tiles + 1);
-  vec_push(l->a, l->x->starts, l->x->rects.n / RECT_WORDS);
-  for (int64_t kb = 0; (kb = next_block(l, tile, at, tiles, kb)) < l->p->key_blocks; kb++) {
-    int64_t from = kb * wide, to = min_i64(from + wide, l->f->keys);
+static void list_block(Listing *listing, const KeyRuns *tile, int64_t tiles, int64_t class,
+                       int64_t qb) {
+  int64_t wide = listing->p->tile[FLASH_KEY_BLOCK];
+  uint32_t *at = ARENA_ARRAY(listing->scratch, uint32_t, tiles + 1);
+  vec_push(listing->a, listing->x->starts, listing->x->rects.n / RECT_WORDS);
+  for (int64_t kb = 0; (kb = next_block(listing, tile, at, tiles, kb)) < listing->p->key_blocks;
+       kb++) {
+    int64_t from = kb * wide, to = min_i64(from + wide, listing->f->keys);
     Rects rects = {0};
     for (int64_t t = 0; t < tiles; t++)
       while (at[t] < tile[t].n && tile[t].at[at[t]].from < to) {
-        KeyRun k = tile[t].at[at[t]];
-        add_range(l, &rects, t, (KeyRun){max_i64(k.from, from), min_i64(k.to, to), k.kind});
-        if (k.to > to) break;
+        KeyRun run = tile[t].at[at[t]];
+        add_range(listing, &rects, t,
+                  (KeyRun){max_i64(run.from, from), min_i64(run.to, to), run.kind});
+        if (run.to > to) break;
         at[t]++;
       }
-    put_rects(l, &rects, class, qb, kb);
+    put_rects(listing, &rects, class, qb, kb);
   }
 }
 
 /* Lists of a class, as its first head has them; false: there are too many. */
-static bool list_class(Listing *l, int64_t class) {
-  const AttentionList *x = l->x;
-  int64_t first = 0, tiles = ceil_div(l->f->queries, l->p->tile_queries),
-          each = l->p->tile[FLASH_QUERY_BLOCK] / l->p->tile_queries;
-  while (first < x->shape.count && lists_class(l->work.lists, first) != class) first++;
-  Axis query = {l->f->query, l->f->queries}, key = {l->f->key, l->f->keys};
+static bool list_class(Listing *listing, int64_t class) {
+  const AttentionList *list = listing->x;
+  int64_t first = 0, tiles = ceil_div(listing->f->queries, listing->p->tile_queries),
+          each = listing->p->tile[FLASH_QUERY_BLOCK] / listing->p->tile_queries;
+  while (first < list->shape.count && lists_class(listing->work.lists, first) != class) first++;
+  Axis query = {listing->f->query, listing->f->queries}, key = {listing->f->key, listing->f->keys};
   BlockHead at[MASK_DIMS];
-  lists_head_at(&x->shape, &x->heads, first, at);
-  l->ask = mask_places_ask(l->scratch, l->k, l->f->mask, query, key, x->shape.heads, at);
-  BlockMap map = lists_map(l->scratch, l->work.lists, class);
-  for (int64_t qb = 0; qb < l->p->query_blocks && x->rects.n / RECT_WORDS <= l->most; qb++) {
-    KeyRuns *tile = ARENA_ARRAY(l->scratch, KeyRuns, each + 1);
+  lists_head_at(&list->shape, &list->heads, first, at);
+  listing->ask = mask_places_ask(listing->scratch, listing->k, listing->f->mask, query, key,
+                                 list->shape.heads, at);
+  BlockMap map = lists_map(listing->scratch, listing->work.lists, class);
+  for (int64_t qb = 0; qb < listing->p->query_blocks && list->rects.n / RECT_WORDS <= listing->most;
+       qb++) {
+    KeyRuns *tile = ARENA_ARRAY(listing->scratch, KeyRuns, each + 1);
     int64_t n = min_i64(each, tiles - qb * each);
-    for (int64_t t = 0; t < n; t++) tile[t] = tile_keys(l, &map, qb * each + t);
-    list_block(l, tile, n, class, qb);
+    for (int64_t t = 0; t < n; t++) tile[t] = tile_keys(listing, &map, qb * each + t);
+    list_block(listing, tile, n, class, qb);
   }
-  return x->rects.n / RECT_WORDS <= l->most;
+  return list->rects.n / RECT_WORDS <= listing->most;
 }
 
 /* They are those of the mask ([lists-c4]), whose dims are the kernel's ([attention-c7]). */
-static void find_heads(const Fn *k, const Flash *f, AttentionList *x) {
-  x->heads = lists_heads(k, f->mask, f->query, f->key);
-  bool meet = x->shape.queries == f->queries && x->shape.keys == f->keys;
-  must(meet && lists_heads_meet(&x->shape, &x->heads), "kernel %s: lists of another mask", k->name);
+static void find_heads(const Fn *k, const Flash *flash, AttentionList *list) {
+  list->heads = lists_heads(k, flash->mask, flash->query, flash->key);
+  bool meet = list->shape.queries == flash->queries && list->shape.keys == flash->keys;
+  must(meet && lists_heads_meet(&list->shape, &list->heads), "kernel %s: lists of another mask",
+       k->name);
 }
 
-static void put_classes(Listing *l) {
-  const ListsShape *s = &l->x->shape;
+static void put_classes(Listing *listing) {
+  const ListsShape *s = &listing->x->shape;
   for (int64_t h = 0; h < s->count && s->classes > 1; h++)
-    vec_push(l->a, l->x->classes, (uint32_t)lists_class(l->work.lists, h));
+    vec_push(listing->a, listing->x->classes, (uint32_t)lists_class(listing->work.lists, h));
 }
 
 /* Lists of all classes, and what follows from them. */
-static void make(Listing *l) {
-  AttentionList *x = l->x;
+static void make(Listing *listing) {
+  AttentionList *list = listing->x;
   Arena *work = arena_new();
-  int64_t classes = x->shape.classes;
-  l->work.queries = ARENA_ARRAY(work, double, classes * l->p->query_blocks + 1);
-  l->work.keys = ARENA_ARRAY(work, double, classes * l->p->key_blocks + 1);
-  for (int64_t c = 0; c < classes && !x->too_many; c++) {
-    l->scratch = arena_new();
-    x->too_many = !list_class(l, c);
-    arena_free(l->scratch);
+  int64_t classes = list->shape.classes;
+  listing->work.queries = ARENA_ARRAY(work, double, classes * listing->p->query_blocks + 1);
+  listing->work.keys = ARENA_ARRAY(work, double, classes * listing->p->key_blocks + 1);
+  for (int64_t c = 0; c < classes && !list->too_many; c++) {
+    listing->scratch = arena_new();
+    list->too_many = !list_class(listing, c);
+    arena_free(listing->scratch);
   }
-  vec_push(l->a, x->starts, x->rects.n / RECT_WORDS);
-  for (int k = 0; k < RECT_WORDS && x->rects.n < RECT_WORDS; k++) /* nothing is listed: there is */
-    vec_push(l->a, x->rects, 0);                                  /* one that nobody reads */
-  x->there = !x->too_many;
-  if (x->there) put_classes(l), attention_cut(l->a, &l->work, l->p, x);
+  vec_push(listing->a, list->starts, list->rects.n / RECT_WORDS);
+  for (int k = 0; k < RECT_WORDS && list->rects.n < RECT_WORDS;
+       k++)                               /* nothing is listed: there is */
+    vec_push(listing->a, list->rects, 0); /* one that nobody reads */
+  list->there = !list->too_many;
+  if (list->there)
+    put_classes(listing), attention_cut(listing->a, &listing->work, listing->p, list);
   arena_free(work);
 }
 
-AttentionList attention_list(Arena *a, const Module *m, const Fn *k, const Flash *f,
-                             const FlashPlan *p) {
-  AttentionList x = {0};
-  const BlockLists *lists = lists_of(m, &k->ops.at[f->op]);
-  if (!lists || f->mask == NO_VALUE) return x;
-  x.shape = lists_shape(lists), find_heads(k, f, &x);
-  Listing l = {.a = a, .k = k, .f = f, .p = p, .most = m->target.listed, .x = &x};
-  l.work = (AttentionWork){.f = f, .lists = lists, .shape = &x.shape, .heads = &x.heads};
-  make(&l);
-  return x;
+AttentionList attention_list(Arena *arena, const Module *m, const Fn *k, const Flash *flash,
+                             const FlashPlan *plan) {
+  AttentionList list = {0};
+  const BlockLists *lists = lists_of(m, &k->ops.at[flash->op]);
+  if (!lists || flash->mask == NO_VALUE) return list;
+  list.shape = lists_shape(lists), find_heads(k, flash, &list);
+  Listing listing = {
+      .a = arena, .k = k, .f = flash, .p = plan, .most = m->target.listed, .x = &list};
+  listing.work =
+      (AttentionWork){.f = flash, .lists = lists, .shape = &list.shape, .heads = &list.heads};
+  make(&listing);
+  return list;
 }

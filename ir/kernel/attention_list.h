@@ -37,11 +37,11 @@ typedef struct AttentionList {
   int64_t units[2];         /* of a head, of each phase */
 } AttentionList;
 
-AttentionList attention_list(Arena *a, const Module *m, const Fn *k, const Flash *f,
-                             const FlashPlan *p);
+AttentionList attention_list(Arena *arena, const Module *m, const Fn *k, const Flash *flash,
+                             const FlashPlan *plan);
 /* Of the listed blocks of a rank, the share of the head of keys and values that has the most; of
    all ranks the largest. */
-double attention_heaviest(const Module *m, const Fn *k, const Flash *f);
+double attention_heaviest(const Module *m, const Fn *k, const Flash *flash);
 
 /* ---- parts of it (attention_chunks.c) ---- */
 typedef struct AttentionWork { /* scores that are worked on */
@@ -52,5 +52,6 @@ typedef struct AttentionWork { /* scores that are worked on */
   double *queries, *keys; /* by class and block of queries, of keys */
 } AttentionWork;
 /* Chunks of all phases. */
-void attention_cut(Arena *a, const AttentionWork *w, const FlashPlan *p, AttentionList *x);
+void attention_cut(Arena *arena, const AttentionWork *attention_work, const FlashPlan *plan,
+                   AttentionList *list);
 #endif

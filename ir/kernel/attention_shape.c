@@ -8,15 +8,15 @@ static OpId find_op(const Fn *k) {
   bug("kernel %s has no attention", k->name);
 }
 
-static void add_axis(FlashDims *d, Axis a) { d->axis[d->n++] = a, d->count *= a.size; }
+static void add_axis(FlashDims *d, Axis axis) { d->axis[d->n++] = axis, d->count *= axis.size; }
 
-static void name_values(Flash *f, const Op *o) {
-  uint32_t operands = f->grad ? 6 : 3;
-  f->q = o->in[0], f->k = o->in[1], f->v = o->in[2];
-  f->mask = o->nin > operands ? o->in[operands] : NO_VALUE;
-  f->y = f->grad ? o->in[3] : o->out, f->lse = f->grad ? o->in[4] : o->out + 1;
-  f->dy = f->grad ? o->in[5] : NO_VALUE;
-  f->dq = o->out, f->dk = o->out + 1, f->dv = o->out + 2;
+static void name_values(Flash *flash, const Op *o) {
+  uint32_t operands = flash->grad ? 6 : 3;
+  flash->q = o->in[0], flash->k = o->in[1], flash->v = o->in[2];
+  flash->mask = o->nin > operands ? o->in[operands] : NO_VALUE;
+  flash->y = flash->grad ? o->in[3] : o->out, flash->lse = flash->grad ? o->in[4] : o->out + 1;
+  flash->dy = flash->grad ? o->in[5] : NO_VALUE;
+  flash->dq = o->out, flash->dk = o->out + 1, flash->dv = o->out + 2;
 }
 
 int64_t flash_index(const FlashDims *d, int64_t flat, Str dim) {
@@ -26,46 +26,48 @@ int64_t flash_index(const FlashDims *d, int64_t flat, Str dim) {
 }
 
 Flash flash_of(const Fn *kernel) {
-  Flash f = {.op = find_op(kernel), .shared.count = 1, .group.count = 1};
-  const Op *o = &kernel->ops.at[f.op];
-  f.grad = o->code == OP_attention_grad;
-  name_values(&f, o);
-  f.query = o->group[0].from[0], f.key = o->group[0].to[0], f.dim = o->group[1].from[0];
-  const Type *q = value_type(kernel, f.q), *k = value_type(kernel, f.k);
-  f.queries = type_size(q, f.query), f.keys = type_size(k, f.key), f.width = type_size(q, f.dim);
-  f.scale = attr_float(&o->attrs, ATTR_scale, 1);
+  Flash flash = {.op = find_op(kernel), .shared.count = 1, .group.count = 1};
+  const Op *o = &kernel->ops.at[flash.op];
+  flash.grad = o->code == OP_attention_grad;
+  name_values(&flash, o);
+  flash.query = o->group[0].from[0], flash.key = o->group[0].to[0], flash.dim = o->group[1].from[0];
+  const Type *q = value_type(kernel, flash.q), *k = value_type(kernel, flash.k);
+  flash.queries = type_size(q, flash.query), flash.keys = type_size(k, flash.key),
+  flash.width = type_size(q, flash.dim);
+  flash.scale = attr_float(&o->attrs, ATTR_scale, 1);
   for (int i = 0; i < q->rank; i++) {
-    Axis a = q->axis[i];
-    if (a.dim == f.query || a.dim == f.dim) continue;
-    add_axis(type_find(k, a.dim) < 0 ? &f.group : &f.shared, a);
+    Axis axis = q->axis[i];
+    if (axis.dim == flash.query || axis.dim == flash.dim) continue;
+    add_axis(type_find(k, axis.dim) < 0 ? &flash.group : &flash.shared, axis);
   }
-  return f;
+  return flash;
 }
 
-static int64_t forward_floats(const FlashPlan *p) {
-  int64_t keys = p->tile[FLASH_KEY_BLOCK], block = p->tile[FLASH_QUERY_BLOCK];
-  return 2 * p->keys * p->width + (p->width + keys + 2) * p->tile_queries +
-         2 * (p->width + 1) * block;
+static int64_t forward_floats(const FlashPlan *plan) {
+  int64_t keys = plan->tile[FLASH_KEY_BLOCK], block = plan->tile[FLASH_QUERY_BLOCK];
+  return 2 * plan->keys * plan->width + (plan->width + keys + 2) * plan->tile_queries +
+         2 * (plan->width + 1) * block;
 }
 
-static int64_t backward_floats(const FlashPlan *p) {
-  int64_t keys = p->tile[FLASH_KEY_BLOCK], queries = p->tile[FLASH_QUERY_BLOCK];
-  return 4 * p->keys * p->width + 5 * p->width * queries + 2 * keys * queries + 2 * queries;
+static int64_t backward_floats(const FlashPlan *plan) {
+  int64_t keys = plan->tile[FLASH_KEY_BLOCK], queries = plan->tile[FLASH_QUERY_BLOCK];
+  return 4 * plan->keys * plan->width + 5 * plan->width * queries + 2 * keys * queries +
+         2 * queries;
 }
 
-FlashPlan flash_plan(const Flash *f, int lanes, const int64_t tile[FLASH_COUNT]) {
-  FlashPlan p = {.lanes = lanes, .tile_queries = tile[FLASH_VECTORS] * lanes, .phases = 1};
-  memcpy(p.tile, tile, sizeof p.tile);
-  p.width = round_up(f->width, lanes);
-  p.keys = round_up(f->keys, tile[FLASH_ROWS]);
-  p.query_blocks = ceil_div(f->queries, tile[FLASH_QUERY_BLOCK]);
-  p.key_blocks = ceil_div(f->keys, tile[FLASH_KEY_BLOCK]);
-  p.chunks[0] = tile[FLASH_HEADS] * tile[FLASH_PARTS];
-  if (f->grad && tile[FLASH_KEY_PARTS]) {
-    p.phases = 2;
-    p.chunks[0] = f->shared.count * tile[FLASH_KEY_PARTS];
-    p.chunks[1] = f->shared.count * f->group.count * tile[FLASH_PARTS];
+FlashPlan flash_plan(const Flash *flash, int lanes, const int64_t tile[FLASH_COUNT]) {
+  FlashPlan plan = {.lanes = lanes, .tile_queries = tile[FLASH_VECTORS] * lanes, .phases = 1};
+  memcpy(plan.tile, tile, sizeof plan.tile);
+  plan.width = round_up(flash->width, lanes);
+  plan.keys = round_up(flash->keys, tile[FLASH_ROWS]);
+  plan.query_blocks = ceil_div(flash->queries, tile[FLASH_QUERY_BLOCK]);
+  plan.key_blocks = ceil_div(flash->keys, tile[FLASH_KEY_BLOCK]);
+  plan.chunks[0] = tile[FLASH_HEADS] * tile[FLASH_PARTS];
+  if (flash->grad && tile[FLASH_KEY_PARTS]) {
+    plan.phases = 2;
+    plan.chunks[0] = flash->shared.count * tile[FLASH_KEY_PARTS];
+    plan.chunks[1] = flash->shared.count * flash->group.count * tile[FLASH_PARTS];
   }
-  p.scratch = round_up(4 * (f->grad ? backward_floats(&p) : forward_floats(&p)), 64);
-  return p;
+  plan.scratch = round_up(4 * (flash->grad ? backward_floats(&plan) : forward_floats(&plan)), 64);
+  return plan;
 }

@@ -63,5 +63,5 @@ int64_t flash_rows(int64_t registers, int64_t vectors); /* of a register tile */
 /* Whether the target of m has kernels with that cut (product_fits.c). Nothing is believed about it.
  */
 bool flash_fits(const Module *m, const Flash *f, const int64_t tile[FLASH_COUNT]);
-FlashPlan flash_plan(const Flash *f, int lanes, const int64_t tile[FLASH_COUNT]);
+FlashPlan flash_plan(const Flash *flash, int lanes, const int64_t tile[FLASH_COUNT]);
 #endif

@@ -8,10 +8,10 @@ static const char *heart_fault(const Fn *k, const Op *o) {
   return good ? NULL : "its dot's operands are no arguments";
 }
 
-static CpuPlan plan(const CpuCut *c) {
-  Product p = product_of(c->k, c->lanes);
-  if (!product_fits(c->m, &p, c->tile)) return (CpuPlan){.none = true};
-  ProductPlan q = product_plan(&p, c->lanes, c->tile);
+static CpuPlan plan(const CpuCut *cut) {
+  Product product = product_of(cut->k, cut->lanes);
+  if (!product_fits(cut->m, &product, cut->tile)) return (CpuPlan){.none = true};
+  ProductPlan q = product_plan(&product, cut->lanes, cut->tile);
   bool packs = q.pack_chunks > 0;
   return (CpuPlan){.phases = 1 + packs,
                    .chunks = {packs ? q.pack_chunks : q.chunks, q.chunks},
@@ -21,20 +21,23 @@ static CpuPlan plan(const CpuCut *c) {
 
 /* ---- GPUs ---- */
 
-static void plan_contract(GpuCut *x) {
-  bool half = elem_is_half(product_of(x->k, 8).compute);
-  GemmMath math = half ? GEMM_MMA : gpu_is_variant(x, "tf32") ? GEMM_TF32 : GEMM_FMA;
-  GpuProduct d = gpu_product_of(x->m, x->k, math, INT64_MAX);
-  if (!gpu_need(x, gpu_is_variant(x, gemm_variant[math]), "its variant multiplies other types") ||
-      !gpu_need_tile(x, GEMM_COUNT))
+static void plan_contract(GpuCut *cut) {
+  bool half = elem_is_half(product_of(cut->k, 8).compute);
+  GemmMath math = half ? GEMM_MMA : gpu_is_variant(cut, "tf32") ? GEMM_TF32 : GEMM_FMA;
+  GpuProduct product = gpu_product_of(cut->m, cut->k, math, INT64_MAX);
+  if (!gpu_need(cut, gpu_is_variant(cut, gemm_variant[math]),
+                "its variant multiplies other types") ||
+      !gpu_need_tile(cut, GEMM_COUNT))
     return;
-  if (!gpu_need(x, gpu_product_fits(&d, x->tile), "no CTA can have such a tile")) return;
-  GemmPlan g = gpu_product_plan(&d, x->tile);
+  if (!gpu_need(cut, gpu_product_fits(&product, cut->tile), "no CTA can have such a tile")) return;
+  GemmPlan plan = gpu_product_plan(&product, cut->tile);
   for (int i = GEMM_COPY_A; i < GEMM_COUNT; i++)
-    gpu_need(x, x->tile[i] == g.tile[i], "its operands are not copied, or results not stored, so");
-  x->p.phases = g.phases, x->p.workspace = g.workspace;
-  for (int i = 0; i < g.phases; i++)
-    x->p.chunks[i] = g.chunks[i], x->p.threads[i] = g.threads[i], x->p.shared[i] = g.shared[i];
+    gpu_need(cut, cut->tile[i] == plan.tile[i],
+             "its operands are not copied, or results not stored, so");
+  cut->p.phases = plan.phases, cut->p.workspace = plan.workspace;
+  for (int i = 0; i < plan.phases; i++)
+    cut->p.chunks[i] = plan.chunks[i], cut->p.threads[i] = plan.threads[i],
+    cut->p.shared[i] = plan.shared[i];
 }
 
 const FamilyShape contract_family = {

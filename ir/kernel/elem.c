@@ -6,16 +6,16 @@ static CpuPlan plan(const CpuCut *c) {
   return (CpuPlan){.phases = 1};
 }
 
-static void plan_elem(GpuCut *x) {
+static void plan_elem(GpuCut *cut) {
   Axes all = {0};
-  for (uint32_t r = 0; r < x->k->results.n; r++)
-    axes_add(&all, value_type(x->k, x->k->results.at[r]));
-  Nest n = nest_of(x->k, &all, nest_reference(x->k, &all));
-  if (!gpu_need_tile(x, POINT_TILES) || !gpu_need_threads(x, 1)) return;
-  int64_t lanes = x->tile[POINT_LANES], vectors = x->tile[POINT_VECTORS];
-  if (!gpu_need_lanes(x, lanes, &n, x->k->results.n, x->k->results.at)) return;
-  gpu_need(x, vectors <= GPU_UNROLL_MOST, "a thread has too many vectors");
-  x->p.chunks[0] = ceil_div(nest_count(&n) / lanes, x->threads[0] * vectors);
+  for (uint32_t r = 0; r < cut->k->results.n; r++)
+    axes_add(&all, value_type(cut->k, cut->k->results.at[r]));
+  Nest nest = nest_of(cut->k, &all, nest_reference(cut->k, &all));
+  if (!gpu_need_tile(cut, POINT_TILES) || !gpu_need_threads(cut, 1)) return;
+  int64_t lanes = cut->tile[POINT_LANES], vectors = cut->tile[POINT_VECTORS];
+  if (!gpu_need_lanes(cut, lanes, &nest, cut->k->results.n, cut->k->results.at)) return;
+  gpu_need(cut, vectors <= GPU_UNROLL_MOST, "a thread has too many vectors");
+  cut->p.chunks[0] = ceil_div(nest_count(&nest) / lanes, cut->threads[0] * vectors);
 }
 
 const FamilyShape elem_family = {

@@ -48,8 +48,8 @@ typedef struct FamilyShape {
 
 enum { IN_PLACE_NEVER = 0, IN_PLACE_ONE = 1, IN_PLACE_ANY = INT32_MAX, FAMILY_MANY = INT32_MAX };
 
-const FamilyShape *family_shape(const Fn *k);      /* by attribute family; NULL: it is none's */
-bool family_is_argument(const Fn *k, ValueId v);   /* .. or one under a cast */
-void gpu_plan_column(GpuCut *x, const GpuRows *w); /* row kernels may be cut so, too */
+const FamilyShape *family_shape(const Fn *k);    /* by attribute family; NULL: it is none's */
+bool family_is_argument(const Fn *k, ValueId v); /* .. or one under a cast */
+void gpu_plan_column(GpuCut *cut, const GpuRows *rows); /* row kernels may be cut so, too */
 
 #endif

@@ -36,7 +36,7 @@ typedef struct FlashGpuPlan {
   int64_t workspace; /* log-sum-exp and row sums of y dy, of each query */
 } FlashGpuPlan;
 
-FlashGpuPlan flash_gpu_plan(const Flash *f, Elem elem, const int64_t tile[FLASH_GPU_COUNT]);
+FlashGpuPlan flash_gpu_plan(const Flash *flash, Elem elem, const int64_t tile[FLASH_GPU_COUNT]);
 /* How many tiles of rows and of columns a phase holds (of columns: two stages of each). */
 int flash_gpu_tiles(FlashPhase p, bool columns);
 #endif

@@ -32,65 +32,69 @@ typedef struct Listing {
 /* ---- heads ---- */
 
 /* Heads by dims; by numbers of a rank, if the module's lists have them ([lists-c4]). */
-static void count_heads(Listing *l) {
-  l->of = lists_heads(l->k, l->f->mask, l->f->query, l->f->key);
-  if (l->lists) {
-    l->s = lists_shape(l->lists);
-    must(lists_heads_meet(&l->s, &l->of), "kernel %s: lists of another mask", l->k->name);
+static void count_heads(Listing *listing) {
+  listing->of = lists_heads(listing->k, listing->f->mask, listing->f->query, listing->f->key);
+  if (listing->lists) {
+    listing->s = lists_shape(listing->lists);
+    must(lists_heads_meet(&listing->s, &listing->of), "kernel %s: lists of another mask",
+         listing->k->name);
     return;
   }
-  l->s = (ListsShape){.heads = l->of.dims, .count = 1, .ranks = 1};
-  for (int i = 0; i < l->of.dims; i++) l->s.count *= l->s.head[i] = l->of.dim[i].size;
+  listing->s = (ListsShape){.heads = listing->of.dims, .count = 1, .ranks = 1};
+  for (int i = 0; i < listing->of.dims; i++)
+    listing->s.count *= listing->s.head[i] = listing->of.dim[i].size;
 }
 
 /* False: they are so many that lists are not worth it. */
-static bool find_heads(Listing *l) {
-  count_heads(l), l->x->classes = 1;
-  for (int i = 0; i < l->of.dims; i++) {
-    Str dim = l->of.dim[i].dim;
-    bool shared = flash_index(&l->f->shared, 0, dim) >= 0;
-    must(shared || flash_index(&l->f->group, 0, dim) >= 0, "kernel %s: `%s` is no dim of its heads",
-         l->k->name, dim);
-    if (l->keys && !shared) continue;
-    l->x->head[l->x->heads++] = l->of.dim[i], l->x->classes *= l->of.dim[i].size;
+static bool find_heads(Listing *listing) {
+  count_heads(listing), listing->x->classes = 1;
+  for (int i = 0; i < listing->of.dims; i++) {
+    Str dim = listing->of.dim[i].dim;
+    bool shared = flash_index(&listing->f->shared, 0, dim) >= 0;
+    must(shared || flash_index(&listing->f->group, 0, dim) >= 0,
+         "kernel %s: `%s` is no dim of its heads", listing->k->name, dim);
+    if (listing->keys && !shared) continue;
+    listing->x->head[listing->x->heads++] = listing->of.dim[i],
+    listing->x->classes *= listing->of.dim[i].size;
   }
-  l->x->ranks = l->s.ranks;
-  for (int i = 0; i < l->s.scalars; i++)
-    l->x->number[l->x->numbers++] =
-        (FlashNumber){l->of.scalar[i], l->s.head[l->s.heads - l->s.scalars + i], l->s.step[i]};
-  return l->lists || l->s.count <= LISTS_HEADS;
+  listing->x->ranks = listing->s.ranks;
+  for (int i = 0; i < listing->s.scalars; i++)
+    listing->x->number[listing->x->numbers++] = (FlashNumber){
+        listing->of.scalar[i], listing->s.head[listing->s.heads - listing->s.scalars + i],
+        listing->s.step[i]};
+  return listing->lists || listing->s.count <= LISTS_HEADS;
 }
 
 /* Which map heads of a class have, of head g of the group. */
-static const BlockMap *map_of(const Listing *l, int64_t rank, int64_t class, int64_t g) {
-  FlashDims d = {.n = l->x->heads};
-  memcpy(d.axis, l->x->head, sizeof l->x->head[0] * (size_t)d.n);
+static const BlockMap *map_of(const Listing *listing, int64_t rank, int64_t class, int64_t g) {
+  FlashDims dims = {.n = listing->x->heads};
+  memcpy(dims.axis, listing->x->head, sizeof listing->x->head[0] * (size_t)dims.n);
   int64_t at = 0;
-  for (int i = 0; i < l->of.dims; i++) {
-    int64_t p = flash_index(&d, class, l->of.dim[i].dim);
-    if (p < 0) p = flash_index(&l->f->group, g, l->of.dim[i].dim);
-    at = at * l->of.dim[i].size + p;
+  for (int i = 0; i < listing->of.dims; i++) {
+    int64_t p = flash_index(&dims, class, listing->of.dim[i].dim);
+    if (p < 0) p = flash_index(&listing->f->group, g, listing->of.dim[i].dim);
+    at = at * listing->of.dim[i].size + p;
   }
-  return &l->map[at * l->s.ranks + rank];
+  return &listing->map[at * listing->s.ranks + rank];
 }
 
 /* ---- tiles ---- */
 
 /* A tile of these rows and columns of the module's blocks. */
-static BlockState joined(const BlockMap *m, int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
+static BlockState joined(const BlockMap *map, int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
   bool some = false, all = true;
-  for (int64_t r = r0; r < min_i64(r1, m->rows); r++)
-    for (int64_t c = c0; c < min_i64(c1, m->columns); c++) {
-      BlockState s = (BlockState)m->state[r * m->columns + c];
+  for (int64_t r = r0; r < min_i64(r1, map->rows); r++)
+    for (int64_t c = c0; c < min_i64(c1, map->columns); c++) {
+      BlockState s = (BlockState)map->state[r * map->columns + c];
       some |= s != BLOCK_ABSENT, all &= s == BLOCK_FULL;
     }
   return !some ? BLOCK_ABSENT : all ? BLOCK_FULL : BLOCK_PARTIAL;
 }
 
 /* From the module's lists, where tiles are whole blocks of them; false: they are not. */
-static bool join_blocks(const Listing *l, int64_t head, BlockMap *to) {
-  if (!l->lists) return false;
-  BlockMap from = lists_map(l->work, l->lists, lists_class(l->lists, head));
+static bool join_blocks(const Listing *listing, int64_t head, BlockMap *to) {
+  if (!listing->lists) return false;
+  BlockMap from = lists_map(listing->work, listing->lists, lists_class(listing->lists, head));
   int64_t high = to->high / from.high, wide = to->wide / from.wide;
   if (to->high % from.high || to->wide % from.wide) return false;
   for (int64_t r = 0; r < to->rows; r++)
@@ -101,40 +105,42 @@ static bool join_blocks(const Listing *l, int64_t head, BlockMap *to) {
 }
 
 /* The map of an earlier head with the same lists, or NULL. */
-static const BlockMap *shared_map(const Listing *l, int64_t head) {
-  for (int64_t h = 0; l->lists && h < head; h++)
-    if (lists_class(l->lists, h) == lists_class(l->lists, head)) return &l->map[h];
+static const BlockMap *shared_map(const Listing *listing, int64_t head) {
+  for (int64_t h = 0; listing->lists && h < head; h++)
+    if (lists_class(listing->lists, h) == lists_class(listing->lists, head))
+      return &listing->map[h];
   return NULL;
 }
 
-static void make_map(Listing *l, int64_t head) {
-  const Flash *f = l->f;
-  const BlockMap *same = shared_map(l, head);
+static void make_map(Listing *listing, int64_t head) {
+  const Flash *flash = listing->f;
+  const BlockMap *same = shared_map(listing, head);
   if (same) {
-    l->map[head] = *same;
+    listing->map[head] = *same;
     return;
   }
   BlockHead at[MASK_DIMS];
-  BlockMap m = {.high = l->keys ? l->columns : l->rows, .wide = l->keys ? l->rows : l->columns};
-  m.rows = ceil_div(f->queries, m.high), m.columns = ceil_div(f->keys, m.wide);
-  m.state = ARENA_ARRAY(l->work, uint8_t, m.rows * m.columns + 1);
-  lists_head_at(&l->s, &l->of, head, at);
-  if (!join_blocks(l, head, &m))
-    m = mask_places(l->work, l->k, f->mask, (Axis){f->query, f->queries}, (Axis){f->key, f->keys},
-                    m.high, m.wide, l->s.heads, at);
-  l->map[head] = m;
+  BlockMap map = {.high = listing->keys ? listing->columns : listing->rows,
+                  .wide = listing->keys ? listing->rows : listing->columns};
+  map.rows = ceil_div(flash->queries, map.high), map.columns = ceil_div(flash->keys, map.wide);
+  map.state = ARENA_ARRAY(listing->work, uint8_t, map.rows * map.columns + 1);
+  lists_head_at(&listing->s, &listing->of, head, at);
+  if (!join_blocks(listing, head, &map))
+    map = mask_places(listing->work, listing->k, flash->mask, (Axis){flash->query, flash->queries},
+                      (Axis){flash->key, flash->keys}, map.high, map.wide, listing->s.heads, at);
+  listing->map[head] = map;
 }
 
 /* Masks whose queries see keys wholly, then in part, then not at all are walked as well by
    intervals, unless there is much to pass over. */
-static bool worth_it(const Listing *l) {
+static bool worth_it(const Listing *listing) {
   int64_t listed = 0, all = 0;
-  for (int64_t i = 0; i < l->s.count; i++) {
-    const BlockMap *m = &l->map[i];
-    all += m->rows * m->columns;
-    for (int64_t b = 0; b < m->rows * m->columns; b++) {
-      listed += m->state[b] != BLOCK_ABSENT;
-      if (b % m->columns && m->state[b] > m->state[b - 1]) return true;
+  for (int64_t i = 0; i < listing->s.count; i++) {
+    const BlockMap *map = &listing->map[i];
+    all += map->rows * map->columns;
+    for (int64_t b = 0; b < map->rows * map->columns; b++) {
+      listed += map->state[b] != BLOCK_ABSENT;
+      if (b % map->columns && map->state[b] > map->state[b - 1]) return true;
     }
   }
   return listed * 100 < all * FEW;
@@ -142,49 +148,53 @@ static bool worth_it(const Listing *l) {
 
 /* ---- lists ---- */
 
-static BlockState state_of(const Listing *l, const BlockMap *m, int64_t row, int64_t column) {
+static BlockState state_of(const Listing *listing, const BlockMap *map, int64_t row,
+                           int64_t column) {
   BlockState s =
-      (BlockState)m->state[l->keys ? column * m->columns + row : row * m->columns + column];
-  bool whole = l->keys || (column + 1) * l->columns <= l->f->keys;
+      (BlockState)
+          map->state[listing->keys ? column * map->columns + row : row * map->columns + column];
+  bool whole = listing->keys || (column + 1) * listing->columns <= listing->f->keys;
   return s == BLOCK_FULL && !whole ? BLOCK_PARTIAL : s;
 }
 
-static void push(Listing *l, FlashWords *w, uint32_t word) { vec_push(l->a, *w, word); }
+static void push(Listing *listing, FlashWords *w, uint32_t word) { vec_push(listing->a, *w, word); }
 
 /* The runs of a CTA behind all others; how many tiles they have. */
-static int64_t put_runs(Listing *l, int64_t rank, int64_t class, int64_t row, uint32_t *first) {
-  FlashLists *x = l->x;
+static int64_t put_runs(Listing *listing, int64_t rank, int64_t class, int64_t row,
+                        uint32_t *first) {
+  FlashLists *lists = listing->x;
   BlockState now = BLOCK_ABSENT;
   int64_t n = 0;
   *first = NONE;
-  for (int64_t u = 0; u < l->blocks * l->groups; u++) {
-    BlockState s = state_of(l, map_of(l, rank, class, u / l->blocks), row, u % l->blocks);
+  for (int64_t u = 0; u < listing->blocks * listing->groups; u++) {
+    BlockState s = state_of(listing, map_of(listing, rank, class, u / listing->blocks), row,
+                            u % listing->blocks);
     if (s != now && s != BLOCK_ABSENT) {
-      if (n) vec_last(x->runs) = (uint32_t)u;
+      if (n) vec_last(lists->runs) = (uint32_t)u;
       else *first = (uint32_t)u;
-      push(l, &x->runs, 0), push(l, &x->runs, NONE);
+      push(listing, &lists->runs, 0), push(listing, &lists->runs, NONE);
     }
     now = s;
     if (s == BLOCK_ABSENT) continue;
-    x->runs.at[x->runs.n - 2] = (uint32_t)(u + 1) * 2 + (s == BLOCK_FULL), n++;
-    *(s == BLOCK_FULL ? &x->full : &x->partial) = true;
+    lists->runs.at[lists->runs.n - 2] = (uint32_t)(u + 1) * 2 + (s == BLOCK_FULL), n++;
+    *(s == BLOCK_FULL ? &lists->full : &lists->partial) = true;
   }
   return n;
 }
 
 /* The list behind all others, from word `from` on, or an earlier one like it: its first run. */
-static uint32_t kept_list(Listing *l, uint32_t from) {
-  FlashLists *x = l->x;
-  uint32_t n = x->runs.n - from;
+static uint32_t kept_list(Listing *listing, uint32_t from) {
+  FlashLists *lists = listing->x;
+  uint32_t n = lists->runs.n - from;
   if (!n) return 0;
   uint64_t h = 14695981039346656037u;
-  for (uint32_t i = 0; i < n; i++) h = (h ^ x->runs.at[from + i]) * 1099511628211u;
-  uint32_t *s = &l->slot[(h ^ h >> 32) % l->slots];
+  for (uint32_t i = 0; i < n; i++) h = (h ^ lists->runs.at[from + i]) * 1099511628211u;
+  uint32_t *s = &listing->slot[(h ^ h >> 32) % listing->slots];
   while (*s) {
     uint32_t first = 2 * (*s - 1);
-    if (first + n <= from && !memcmp(&x->runs.at[first], &x->runs.at[from], 4 * (size_t)n))
-      return x->runs.n = from, first / 2;
-    s = s + 1 == l->slot + l->slots ? l->slot : s + 1;
+    if (first + n <= from && !memcmp(&lists->runs.at[first], &lists->runs.at[from], 4 * (size_t)n))
+      return lists->runs.n = from, first / 2;
+    s = s + 1 == listing->slot + listing->slots ? listing->slot : s + 1;
   }
   return *s = from / 2 + 1, from / 2;
 }
@@ -201,55 +211,60 @@ static int longer_first(const void *a, const void *b) {
 }
 
 /* Lists of all CTAs of a rank. */
-static bool make_rank(Listing *l, int64_t rank, Place *place) {
-  FlashLists *x = l->x;
-  int64_t n = x->classes * x->tiles;
+static bool make_rank(Listing *listing, int64_t rank, Place *place) {
+  FlashLists *lists = listing->x;
+  int64_t n = lists->classes * lists->tiles;
   for (int64_t i = 0; i < n; i++) {
-    uint32_t from = x->runs.n, first;
-    int64_t length = put_runs(l, rank, i / x->tiles, i % x->tiles, &first);
-    x->listed += length;
-    place[i] = (Place){length, (uint32_t)i, kept_list(l, from), first};
-    if (x->runs.n > 2 * l->most) return false;
+    uint32_t from = lists->runs.n, first;
+    int64_t length = put_runs(listing, rank, i / lists->tiles, i % lists->tiles, &first);
+    lists->listed += length;
+    place[i] = (Place){length, (uint32_t)i, kept_list(listing, from), first};
+    if (lists->runs.n > 2 * listing->most) return false;
   }
   qsort(place, (size_t)n, sizeof *place, longer_first);
   for (int64_t i = 0; i < n; i++) {
     const uint32_t word[] = {place[i].row, place[i].list, place[i].first, 0};
-    for (int k = 0; k < 4; k++) push(l, &x->order, word[k]);
+    for (int k = 0; k < 4; k++) push(listing, &lists->order, word[k]);
   }
   return true;
 }
 
-static bool make_lists(Listing *l) {
-  FlashLists *x = l->x;
-  int64_t n = x->classes * x->tiles;
-  Place *place = ARENA_ARRAY(l->work, Place, n + 1);
-  l->slots = (uint32_t)(2 * n * x->ranks + 1), l->slot = ARENA_ARRAY(l->work, uint32_t, l->slots);
-  for (int64_t r = 0; r < x->ranks; r++)
-    if (!make_rank(l, r, place)) return false;
-  if (!x->runs.n) push(l, &x->runs, 0), push(l, &x->runs, NONE);
+static bool make_lists(Listing *listing) {
+  FlashLists *lists = listing->x;
+  int64_t n = lists->classes * lists->tiles;
+  Place *place = ARENA_ARRAY(listing->work, Place, n + 1);
+  listing->slots = (uint32_t)(2 * n * lists->ranks + 1),
+  listing->slot = ARENA_ARRAY(listing->work, uint32_t, listing->slots);
+  for (int64_t r = 0; r < lists->ranks; r++)
+    if (!make_rank(listing, r, place)) return false;
+  if (!lists->runs.n) push(listing, &lists->runs, 0), push(listing, &lists->runs, NONE);
   return true;
 }
 
-FlashLists flash_lists(Arena *a, const Module *m, const Fn *k, const Flash *f,
-                       const FlashGpuPlan *p, FlashPhase phase) {
-  FlashLists x = {0};
-  if (f->mask == NO_VALUE || phase == FLASH_ROWSUMS) return x;
-  Listing l = {.a = a, .work = arena_new(), .k = k, .f = f, .x = &x, .keys = phase == FLASH_DKV};
-  l.lists = lists_of(m, &k->ops.at[f->op]), l.most = m->target.listed;
-  l.rows = p->tile[FLASH_GPU_ROWS], l.columns = p->tile[FLASH_GPU_COLUMNS];
-  x.tiles = ceil_div(l.keys ? f->keys : f->queries, l.rows);
-  l.blocks = ceil_div(l.keys ? f->queries : f->keys, l.columns);
-  l.groups = l.keys ? f->group.count : 1;
-  bool heads = find_heads(&l);
-  x.too_many = heads && l.lists && l.s.classes * x.tiles * l.blocks > MOST_STATES;
-  if (heads && (l.lists ? l.s.classes : l.s.count) * x.tiles * l.blocks <= MOST_STATES) {
-    l.map = ARENA_ARRAY(l.work, BlockMap, l.s.count);
-    for (int64_t i = 0; i < l.s.count; i++) make_map(&l, i);
-    x.there = (l.lists || worth_it(&l)) && make_lists(&l);
-    x.too_many = x.runs.n > 2 * l.most;
-    x.parts = mask_rest(k, f->mask, x.numbers, l.of.scalar, x.part);
+FlashLists flash_lists(Arena *arena, const Module *m, const Fn *k, const Flash *flash,
+                       const FlashGpuPlan *plan, FlashPhase phase) {
+  FlashLists lists = {0};
+  if (flash->mask == NO_VALUE || phase == FLASH_ROWSUMS) return lists;
+  Listing listing = {
+      .a = arena, .work = arena_new(), .k = k, .f = flash, .x = &lists, .keys = phase == FLASH_DKV};
+  listing.lists = lists_of(m, &k->ops.at[flash->op]), listing.most = m->target.listed;
+  listing.rows = plan->tile[FLASH_GPU_ROWS], listing.columns = plan->tile[FLASH_GPU_COLUMNS];
+  lists.tiles = ceil_div(listing.keys ? flash->keys : flash->queries, listing.rows);
+  listing.blocks = ceil_div(listing.keys ? flash->queries : flash->keys, listing.columns);
+  listing.groups = listing.keys ? flash->group.count : 1;
+  bool heads = find_heads(&listing);
+  lists.too_many =
+      heads && listing.lists && listing.s.classes * lists.tiles * listing.blocks > MOST_STATES;
+  if (heads &&
+      (listing.lists ? listing.s.classes : listing.s.count) * lists.tiles * listing.blocks <=
+          MOST_STATES) {
+    listing.map = ARENA_ARRAY(listing.work, BlockMap, listing.s.count);
+    for (int64_t i = 0; i < listing.s.count; i++) make_map(&listing, i);
+    lists.there = (listing.lists || worth_it(&listing)) && make_lists(&listing);
+    lists.too_many = lists.runs.n > 2 * listing.most;
+    lists.parts = mask_rest(k, flash->mask, lists.numbers, listing.of.scalar, lists.part);
   }
-  arena_free(l.work);
-  if (!x.there) x = (FlashLists){.too_many = x.too_many};
-  return x;
+  arena_free(listing.work);
+  if (!lists.there) lists = (FlashLists){.too_many = lists.too_many};
+  return lists;
 }

@@ -40,6 +40,6 @@ typedef struct FlashLists {
   FlashWords runs;
 } FlashLists;
 
-FlashLists flash_lists(Arena *a, const Module *m, const Fn *k, const Flash *f,
-                       const FlashGpuPlan *p, FlashPhase phase);
+FlashLists flash_lists(Arena *arena, const Module *m, const Fn *k, const Flash *flash,
+                       const FlashGpuPlan *plan, FlashPhase phase);
 #endif

@@ -68,8 +68,8 @@ typedef struct GemmPlan {
   int64_t workspace;
 } GemmPlan;
 
-GemmPlan gemm_plan(const Product *p, GemmMath math, const int64_t tile[GEMM_COUNT]);
+GemmPlan gemm_plan(const Product *product, GemmMath math, const int64_t tile[GEMM_COUNT]);
 /* Whether all 16-byte pieces along that direction are contiguous in memory and on multiples of 16
    bytes, if the operand itself begins on one. */
-bool gemm_pieces(const Product *p, bool side_b, bool along_k);
+bool gemm_pieces(const Product *product, bool side_b, bool along_k);
 #endif

@@ -19,7 +19,7 @@ typedef struct GpuLanes {
   bool *checked;
 } GpuLanes;
 
-static bool fits(GpuLanes *x, ValueId v, GpuLane l);
+static bool fits(GpuLanes *x, ValueId v, GpuLane lane);
 
 static int64_t gcd(int64_t a, int64_t b) {
   while (b) {
@@ -29,7 +29,7 @@ static int64_t gcd(int64_t a, int64_t b) {
   return a < 0 ? -a : a;
 }
 
-static bool whole(const GpuLanes *x, int64_t n) { return n % x->n == 0; }
+static bool whole(const GpuLanes *lanes, int64_t n) { return n % lanes->n == 0; }
 
 static int64_t align_of(const Fn *k, ValueId v) {
   const Attr *a = attr_get(&k->attrs, ATTR_align);
@@ -41,27 +41,27 @@ static int64_t align_of(const Fn *k, ValueId v) {
 }
 
 /* Vectors of a buffer are consecutive and aligned. */
-static bool buffer_fits(const GpuLanes *x, ValueId v, GpuLane l) {
-  const Type *t = value_type(x->k, v);
-  int64_t bytes = elem_bytes(t->elem) * x->n;
+static bool buffer_fits(const GpuLanes *lanes, ValueId v, GpuLane lane) {
+  const Type *t = value_type(lanes->k, v);
+  int64_t bytes = elem_bytes(t->elem) * lanes->n;
   if (bytes > 16) bytes = 16;
-  if (!l.dim) return true;
-  if (buffer_stride(x->k, v, l.dim) != 1 || !whole(x, l.multiple)) return false;
-  if (align_of(x->k, v) < bytes) return false;
+  if (!lane.dim) return true;
+  if (buffer_stride(lanes->k, v, lane.dim) != 1 || !whole(lanes, lane.multiple)) return false;
+  if (align_of(lanes->k, v) < bytes) return false;
   for (int a = 0; a < t->rank; a++) {
-    int64_t step = buffer_stride(x->k, v, t->axis[a].dim) * elem_bytes(t->elem);
-    if (t->axis[a].dim != l.dim && t->axis[a].size > 1 && step % bytes) return false;
+    int64_t step = buffer_stride(lanes->k, v, t->axis[a].dim) * elem_bytes(t->elem);
+    if (t->axis[a].dim != lane.dim && t->axis[a].size > 1 && step % bytes) return false;
   }
   return true;
 }
 
-static GpuLane restricted(const GpuLanes *x, ValueId v, GpuLane l) {
-  return l.dim && type_find(value_type(x->k, v), l.dim) >= 0 ? l : (GpuLane){0};
+static GpuLane restricted(const GpuLanes *lanes, ValueId v, GpuLane lane) {
+  return lane.dim && type_find(value_type(lanes->k, v), lane.dim) >= 0 ? lane : (GpuLane){0};
 }
 
-static bool same(GpuLanes *x, const Op *o, GpuLane l) {
+static bool same(GpuLanes *lanes, const Op *o, GpuLane lane) {
   for (uint32_t i = 0; i < o->nin; i++)
-    if (!fits(x, o->in[i], restricted(x, o->in[i], l))) return false;
+    if (!fits(lanes, o->in[i], restricted(lanes, o->in[i], lane))) return false;
   return true;
 }
 
@@ -73,25 +73,25 @@ static int group_to(const Op *o, Str dim, int *at) {
   return -1;
 }
 
-static bool moved(GpuLanes *x, const Op *o, GpuLane l) {
-  int at = 0, g = l.dim ? group_to(o, l.dim, &at) : -1;
-  if (g < 0) return fits(x, o->in[0], restricted(x, o->in[0], l));
+static bool moved(GpuLanes *lanes, const Op *o, GpuLane lane) {
+  int at = 0, g = lane.dim ? group_to(o, lane.dim, &at) : -1;
+  if (g < 0) return fits(lanes, o->in[0], restricted(lanes, o->in[0], lane));
   const Group *group = &o->group[g];
-  const Type *from = value_type(x->k, o->in[0]);
+  const Type *from = value_type(lanes->k, o->in[0]);
   switch (o->code) {
-  case OP_rename: return fits(x, o->in[0], (GpuLane){group->from[at], l.multiple});
+  case OP_rename: return fits(lanes, o->in[0], (GpuLane){group->from[at], lane.multiple});
   case OP_slice:
-    l = (GpuLane){group->from[0], gcd(l.multiple, attr_int(&o->attrs, ATTR_at, 0))};
-    return fits(x, o->in[0], l);
+    lane = (GpuLane){group->from[0], gcd(lane.multiple, attr_int(&o->attrs, ATTR_at, 0))};
+    return fits(lanes, o->in[0], lane);
   case OP_split: {
-    int64_t size = type_size(value_type(x->k, o->out), l.dim);
+    int64_t size = type_size(value_type(lanes->k, o->out), lane.dim);
     return at == group->nto - 1 &&
-           fits(x, o->in[0], (GpuLane){group->from[0], gcd(l.multiple, size)});
+           fits(lanes, o->in[0], (GpuLane){group->from[0], gcd(lane.multiple, size)});
   }
   case OP_merge: {
     Str inner = group->from[group->nfrom - 1];
     int64_t size = type_size(from, inner);
-    return whole(x, size) && fits(x, o->in[0], (GpuLane){inner, gcd(l.multiple, size)});
+    return whole(lanes, size) && fits(lanes, o->in[0], (GpuLane){inner, gcd(lane.multiple, size)});
   }
   default: return false;
   }
@@ -107,41 +107,43 @@ static bool mentions(const Op *o, Str dim) {
   return false;
 }
 
-static bool rope_fits(GpuLanes *x, const Op *o, GpuLane l) {
+static bool rope_fits(GpuLanes *lanes, const Op *o, GpuLane lane) {
   Str dim = o->group[1].from[0];
-  int64_t half = type_size(value_type(x->k, o->out), dim) / 2;
-  if (l.dim != dim) return same(x, o, l);
-  l.multiple = gcd(l.multiple, half);
-  return whole(x, half) && same(x, o, l);
+  int64_t half = type_size(value_type(lanes->k, o->out), dim) / 2;
+  if (lane.dim != dim) return same(lanes, o, lane);
+  lane.multiple = gcd(lane.multiple, half);
+  return whole(lanes, half) && same(lanes, o, lane);
 }
 
-static bool op_fits(GpuLanes *x, const Op *o, GpuLane l) {
-  if (op_family(o->code) == FAMILY_ELEM || o->code == OP_expand) return same(x, o, l);
+static bool op_fits(GpuLanes *lanes, const Op *o, GpuLane lane) {
+  if (op_family(o->code) == FAMILY_ELEM || o->code == OP_expand) return same(lanes, o, lane);
   switch (o->code) {
   case OP_const:
   case OP_iota: return true;
-  case OP_rand: return same(x, o, (GpuLane){0});
-  case OP_rope: return rope_fits(x, o, l);
+  case OP_rand: return same(lanes, o, (GpuLane){0});
+  case OP_rope: return rope_fits(lanes, o, lane);
   case OP_gather:
-    return !restricted(x, o->in[1], l).dim && fits(x, o->in[1], (GpuLane){0}) &&
-           fits(x, o->in[0], restricted(x, o->in[0], l));
+    return !restricted(lanes, o->in[1], lane).dim && fits(lanes, o->in[1], (GpuLane){0}) &&
+           fits(lanes, o->in[0], restricted(lanes, o->in[0], lane));
   case OP_rename:
   case OP_slice:
   case OP_split:
-  case OP_merge: return moved(x, o, l);
+  case OP_merge: return moved(lanes, o, lane);
   default: break;
   }
   /* Of other moved indexes nothing is known along the dims they name. Reductions: what they are
      made of is a root of its own. */
-  if (op_family(o->code) == FAMILY_STRUCT) return !mentions(o, l.dim) && same(x, o, l);
+  if (op_family(o->code) == FAMILY_STRUCT) return !mentions(o, lane.dim) && same(lanes, o, lane);
   return true;
 }
 
-static bool fits(GpuLanes *x, ValueId v, GpuLane l) {
-  const Op *o = value_def(x->k, v);
-  if (x->checked[v] && x->known[v].dim == l.dim && x->known[v].multiple == l.multiple) return true;
-  x->checked[v] = true, x->known[v] = l;
-  return o ? op_fits(x, o, l) : buffer_fits(x, v, l);
+static bool fits(GpuLanes *lanes, ValueId v, GpuLane lane) {
+  const Op *o = value_def(lanes->k, v);
+  if (lanes->checked[v] && lanes->known[v].dim == lane.dim &&
+      lanes->known[v].multiple == lane.multiple)
+    return true;
+  lanes->checked[v] = true, lanes->known[v] = lane;
+  return o ? op_fits(lanes, o, lane) : buffer_fits(lanes, v, lane);
 }
 
 static bool is_result(const Fn *k, ValueId v) {
@@ -150,11 +152,11 @@ static bool is_result(const Fn *k, ValueId v) {
   return false;
 }
 
-static bool all_fit(GpuLanes *x, Str dim, uint32_t nroots, const ValueId *root) {
+static bool all_fit(GpuLanes *lanes, Str dim, uint32_t nroots, const ValueId *root) {
   for (uint32_t i = 0; i < nroots; i++) {
-    GpuLane l = restricted(x, root[i], (GpuLane){dim, x->n});
-    if (is_result(x->k, root[i]) && !buffer_fits(x, root[i], l)) return false;
-    if (!fits(x, root[i], l)) return false;
+    GpuLane lane = restricted(lanes, root[i], (GpuLane){dim, lanes->n});
+    if (is_result(lanes->k, root[i]) && !buffer_fits(lanes, root[i], lane)) return false;
+    if (!fits(lanes, root[i], lane)) return false;
   }
   return true;
 }
@@ -178,13 +180,14 @@ static int64_t widest(const Fn *k) {
   return most;
 }
 
-int gpu_lanes(const Module *m, const Fn *k, const Nest *n, uint32_t nroots, const ValueId *root) {
-  Str dim = n->n ? n->dim[n->n - 1].dim : NULL;
+int gpu_lanes(const Module *m, const Fn *k, const Nest *nest, uint32_t nroots,
+              const ValueId *root) {
+  Str dim = nest->n ? nest->dim[nest->n - 1].dim : NULL;
   for (int lanes = (int)(16 / widest(k)); dim && lanes > 1; lanes /= 2) {
     GpuLanes x = {.k = k, .n = lanes};
     x.known = ARENA_ARRAY(m->arena, GpuLane, k->values.n + 1);
     x.checked = ARENA_ARRAY(m->arena, bool, k->values.n + 1);
-    if (nest_inner(n) % lanes == 0 && all_fit(&x, dim, nroots, root)) return lanes;
+    if (nest_inner(nest) % lanes == 0 && all_fit(&x, dim, nroots, root)) return lanes;
   }
   return 1;
 }
@@ -194,6 +197,7 @@ bool gpu_aligned(const Fn *k, uint32_t buffer) {
   return !a || buffer >= a->i || a->list[buffer] >= 16;
 }
 
-bool gpu_consecutive(const Fn *k, const Nest *n, ValueId reference) {
-  return n->n && reference != NO_VALUE && buffer_stride(k, reference, n->dim[n->n - 1].dim) == 1;
+bool gpu_consecutive(const Fn *k, const Nest *nest, ValueId reference) {
+  return nest->n && reference != NO_VALUE &&
+         buffer_stride(k, reference, nest->dim[nest->n - 1].dim) == 1;
 }

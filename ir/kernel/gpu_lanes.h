@@ -14,10 +14,10 @@ bool gpu_aligned(const Fn *k, uint32_t buffer);
 int64_t *const *gpu_alignments(const Module *m);
 
 /* Whether the innermost dim is contiguous in `reference`; a space may have none (NO_VALUE). */
-bool gpu_consecutive(const Fn *k, const Nest *n, ValueId reference);
+bool gpu_consecutive(const Fn *k, const Nest *nest, ValueId reference);
 
 /* The most lanes, a power of two up to 16 bytes of the large buffers' widest element, that may run
-   over the innermost dim of `n` when the values `root` are evaluated: they divide it, every buffer
-   that has the dim gets aligned vectors, and no op would take the lanes apart. */
-int gpu_lanes(const Module *m, const Fn *k, const Nest *n, uint32_t nroots, const ValueId *root);
+   over the innermost dim of `nest` when the values `root` are evaluated: they divide it, every
+   buffer that has the dim gets aligned vectors, and no op would take the lanes apart. */
+int gpu_lanes(const Module *m, const Fn *k, const Nest *nest, uint32_t nroots, const ValueId *root);
 #endif

@@ -11,29 +11,32 @@ bool gpu_power_within(int64_t n, int64_t low, int64_t high) {
   return n >= low && n <= high && !(n & (n - 1));
 }
 
-bool gpu_is_variant(const GpuCut *x, const char *name) { return !strcmp(x->variant, name); }
+bool gpu_is_variant(const GpuCut *cut, const char *name) { return !strcmp(cut->variant, name); }
 
-bool gpu_need(GpuCut *x, bool good, const char *fault) {
-  if (!good && !x->p.fault) x->p.fault = fault;
-  return !x->p.fault;
+bool gpu_need(GpuCut *cut, bool good, const char *fault) {
+  if (!good && !cut->p.fault) cut->p.fault = fault;
+  return !cut->p.fault;
 }
 
-bool gpu_need_tile(GpuCut *x, int n) {
-  bool good = x->ntile == n;
-  for (int i = 0; good && i < n; i++) good = x->tile[i] >= 1 && x->tile[i] < MOST;
-  return gpu_need(x, good, "its tile has not the numbers of its family");
+bool gpu_need_tile(GpuCut *cut, int n) {
+  bool good = cut->ntile == n;
+  for (int i = 0; good && i < n; i++) good = cut->tile[i] >= 1 && cut->tile[i] < MOST;
+  return gpu_need(cut, good, "its tile has not the numbers of its family");
 }
 
-bool gpu_need_threads(GpuCut *x, int phases) {
-  bool good = x->nthreads == phases;
+bool gpu_need_threads(GpuCut *cut, int phases) {
+  bool good = cut->nthreads == phases;
   for (int i = 0; good && i < phases; i++)
-    good = gpu_power_within(x->threads[i], GPU_WARP, THREADS_MOST), x->p.threads[i] = x->threads[i];
-  x->p.phases = phases;
-  return gpu_need(x, good, "its threads are no powers of two from 32 to 1024, one for each phase");
+    good = gpu_power_within(cut->threads[i], GPU_WARP, THREADS_MOST),
+    cut->p.threads[i] = cut->threads[i];
+  cut->p.phases = phases;
+  return gpu_need(cut, good,
+                  "its threads are no powers of two from 32 to 1024, one for each phase");
 }
 
-bool gpu_need_lanes(GpuCut *x, int64_t lanes, const Nest *n, uint32_t nroots, const ValueId *root) {
-  return gpu_need(x, gpu_lanes(x->m, x->k, n, nroots, root) % lanes == 0,
+bool gpu_need_lanes(GpuCut *cut, int64_t lanes, const Nest *n, uint32_t nroots,
+                    const ValueId *root) {
+  return gpu_need(cut, gpu_lanes(cut->m, cut->k, n, nroots, root) % lanes == 0,
                   "its buffers have no such vectors");
 }
 
@@ -47,11 +50,12 @@ static bool has_word(const char *list, const char *word) {
 GpuPlan gpu_plan(const Module *m, const Fn *k) {
   const Attr *tile = attr_get(&k->attrs, ATTR_tile), *threads = attr_get(&k->attrs, ATTR_threads);
   const FamilyShape *family = family_shape(k);
-  GpuCut x = {.m = m, .k = k, .variant = attr_str(&k->attrs, ATTR_variant, "")};
-  if (tile) x.tile = tile->list, x.ntile = (int)tile->i;
-  if (threads) x.threads = threads->list, x.nthreads = (int)threads->i;
-  if (!gpu_need(&x, family && family->gpu_plan, "its family has no kernels for GPUs")) return x.p;
-  if (gpu_need(&x, has_word(family->gpu_variants, x.variant), "its family has no such variant"))
-    family->gpu_plan(&x);
-  return x.p;
+  GpuCut cut = {.m = m, .k = k, .variant = attr_str(&k->attrs, ATTR_variant, "")};
+  if (tile) cut.tile = tile->list, cut.ntile = (int)tile->i;
+  if (threads) cut.threads = threads->list, cut.nthreads = (int)threads->i;
+  if (!gpu_need(&cut, family && family->gpu_plan, "its family has no kernels for GPUs"))
+    return cut.p;
+  if (gpu_need(&cut, has_word(family->gpu_variants, cut.variant), "its family has no such variant"))
+    family->gpu_plan(&cut);
+  return cut.p;
 }

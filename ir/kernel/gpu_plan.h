@@ -30,12 +30,13 @@ typedef struct GpuCut {
 enum { GPU_WARP = 32, GPU_UNROLL_MOST = 8 };
 
 bool gpu_power_within(int64_t n, int64_t low, int64_t high);
-bool gpu_is_variant(const GpuCut *x, const char *name);
+bool gpu_is_variant(const GpuCut *cut, const char *name);
 /* Says what is wrong; true if nothing was so far, and `good`. */
-bool gpu_need(GpuCut *x, bool good, const char *fault);
-bool gpu_need_tile(GpuCut *x, int n);
-bool gpu_need_threads(GpuCut *x, int phases);
-bool gpu_need_lanes(GpuCut *x, int64_t lanes, const Nest *n, uint32_t nroots, const ValueId *root);
+bool gpu_need(GpuCut *cut, bool good, const char *fault);
+bool gpu_need_tile(GpuCut *cut, int n);
+bool gpu_need_threads(GpuCut *cut, int phases);
+bool gpu_need_lanes(GpuCut *cut, int64_t lanes, const Nest *n, uint32_t nroots,
+                    const ValueId *root);
 
 /* Of attributes family, variant, tile, threads (if the family leaves them to the rule), align; for
    scans also of whether there is a workspace. Nothing is believed about any of them. */
@@ -69,10 +70,10 @@ typedef struct GpuProduct {
 } GpuProduct;
 
 GpuProduct gpu_product_of(const Module *m, const Fn *k, GemmMath math, int64_t limit);
-GemmPlan gpu_product_plan(const GpuProduct *x, const int64_t *cut);
-bool gpu_product_fits(const GpuProduct *x, const int64_t *cut);
+GemmPlan gpu_product_plan(const GpuProduct *product, const int64_t *cut);
+bool gpu_product_fits(const GpuProduct *product, const int64_t *cut);
 /* Registers that ptxas needs for a thread without spilling, estimated from above. */
-int64_t gpu_product_registers(const GemmPlan *g);
+int64_t gpu_product_registers(const GemmPlan *plan);
 
 /* Attention: a cut is rows and columns of a block of scores. */
 FlashGpuPlan gpu_flash_plan(const Fn *k, const Flash *f, const int64_t *cut);

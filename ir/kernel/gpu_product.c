@@ -17,15 +17,16 @@ int64_t gpu_registers(int64_t threads) {
 /* ---- what no cut chooses ---- */
 
 /* Whole pieces where alignment is known; else along what is contiguous. */
-static int64_t copy_of(const Fn *k, const Product *p, GemmMath math, bool is_b) {
-  Elem memory = is_b ? p->elem_b : p->elem_a, shared = math == GEMM_MMA ? p->compute : ELEM_f32;
-  const ProductDims *mn = is_b ? &p->n : &p->m;
+static int64_t copy_of(const Fn *k, const Product *product, GemmMath math, bool is_b) {
+  Elem memory = is_b ? product->elem_b : product->elem_a,
+       shared = math == GEMM_MMA ? product->compute : ELEM_f32;
+  const ProductDims *mn = is_b ? &product->n : &product->m;
   bool wide = memory == ELEM_f32 && memory != shared;
-  if ((memory == shared || wide) && gpu_aligned(k, is_b ? p->arg_b : p->arg_a)) {
-    if (gemm_pieces(p, is_b, true)) return wide ? COPY_WIDE_K : COPY_ASYNC_K;
-    if (gemm_pieces(p, is_b, false)) return wide ? COPY_WIDE_MN : COPY_ASYNC_MN;
+  if ((memory == shared || wide) && gpu_aligned(k, is_b ? product->arg_b : product->arg_a)) {
+    if (gemm_pieces(product, is_b, true)) return wide ? COPY_WIDE_K : COPY_ASYNC_K;
+    if (gemm_pieces(product, is_b, false)) return wide ? COPY_WIDE_MN : COPY_ASYNC_MN;
   }
-  const ProductDim *k1 = p->k.count ? &p->k.dim[p->k.count - 1] : NULL;
+  const ProductDim *k1 = product->k.count ? &product->k.dim[product->k.count - 1] : NULL;
   const ProductDim *mn1 = mn->count ? &mn->dim[mn->count - 1] : NULL;
   if (!k1) return COPY_SINGLE_MN;
   if (!mn1) return COPY_SINGLE_K;
@@ -33,46 +34,46 @@ static int64_t copy_of(const Fn *k, const Product *p, GemmMath math, bool is_b) 
 }
 
 /* Vectors over the inner columns, where nothing that follows the product takes them apart. */
-static int64_t lanes_of(const Module *m, const Fn *k, const Product *p) {
-  if (!p->n.count) return 1;
-  for (OpId i = p->dot; i < k->ops.n; i++)
+static int64_t lanes_of(const Module *m, const Fn *k, const Product *product) {
+  if (!product->n.count) return 1;
+  for (OpId i = product->dot; i < k->ops.n; i++)
     if (k->ops.at[i].code == OP_rename) return 1;
-  const ProductDim *d = &p->n.dim[p->n.count - 1];
+  const ProductDim *d = &product->n.dim[product->n.count - 1];
   Nest n = {.n = 1, .dim = {{d->dim, d->size}}};
   return gpu_lanes(m, k, &n, k->results.n, k->results.at);
 }
 
 GpuProduct gpu_product_of(const Module *m, const Fn *k, GemmMath math, int64_t limit) {
-  GpuProduct x = {.m = m, .p = product_of(k, 8), .math = math, .limit = limit};
-  x.fixed[GEMM_LANES] = lanes_of(m, k, &x.p);
-  x.fixed[GEMM_COPY_A] = copy_of(k, &x.p, math, false);
-  x.fixed[GEMM_COPY_B] = copy_of(k, &x.p, math, true);
-  return x;
+  GpuProduct product = {.m = m, .p = product_of(k, 8), .math = math, .limit = limit};
+  product.fixed[GEMM_LANES] = lanes_of(m, k, &product.p);
+  product.fixed[GEMM_COPY_A] = copy_of(k, &product.p, math, false);
+  product.fixed[GEMM_COPY_B] = copy_of(k, &product.p, math, true);
+  return product;
 }
 
-GemmPlan gpu_product_plan(const GpuProduct *x, const int64_t *cut) {
+GemmPlan gpu_product_plan(const GpuProduct *product, const int64_t *cut) {
   int64_t tile[GEMM_COUNT];
-  memcpy(tile, x->fixed, sizeof tile);
+  memcpy(tile, product->fixed, sizeof tile);
   memcpy(tile, cut, sizeof *tile * (GEMM_SPLITS + 1));
-  return gemm_plan(&x->p, x->math, tile);
+  return gemm_plan(&product->p, product->math, tile);
 }
 
 /* ---- what can be ---- */
 
 /* Sums; on tensor cores the words of two steps of k, of which one is read while the other is
    multiplied (codegen/nvptx/gemm_mma.c); addresses. */
-int64_t gpu_product_registers(const GemmPlan *g) {
-  int64_t m = g->tile[GEMM_WARP_M], n = g->tile[GEMM_WARP_N], sums = m * n / 32;
-  return g->math == GEMM_FMA ? sums + 64 : sums + 2 * (m + n) / 4 + 48;
+int64_t gpu_product_registers(const GemmPlan *plan) {
+  int64_t m = plan->tile[GEMM_WARP_M], n = plan->tile[GEMM_WARP_N], sums = m * n / 32;
+  return plan->math == GEMM_FMA ? sums + 64 : sums + 2 * (m + n) / 4 + 48;
 }
 
 static bool power_within(int64_t n, int64_t low, int64_t high) {
   return n >= low && n <= high && !(n & (n - 1));
 }
 
-static bool tile_fits(const GpuProduct *x, const int64_t *t) {
-  bool fma = x->math == GEMM_FMA;
-  int64_t step = x->math == GEMM_MMA ? 16 : fma ? 4 : 8; /* of k at a time */
+static bool tile_fits(const GpuProduct *product, const int64_t *t) {
+  bool fma = product->math == GEMM_FMA;
+  int64_t step = product->math == GEMM_MMA ? 16 : fma ? 4 : 8; /* of k at a time */
   if (!power_within(t[GEMM_M], 16, 256) || !power_within(t[GEMM_N], 16, 256)) return false;
   if (!power_within(t[GEMM_K], step, 128)) return false;
   if (!power_within(t[GEMM_WARP_M], 16, min_i64(fma ? 64 : 128, t[GEMM_M]))) return false;
@@ -86,13 +87,13 @@ static bool side_fits(const GemmSide *s, int64_t threads) {
   return s->columns * s->elem / PIECE <= threads;
 }
 
-bool gpu_product_fits(const GpuProduct *x, const int64_t *cut) {
-  if (!tile_fits(x, cut)) return false;
-  GemmPlan g = gpu_product_plan(x, cut);
-  int64_t threads = g.threads[0], splits = cut[GEMM_SPLITS];
-  if (threads > 32 * MOST_WARPS || g.shared[0] > x->limit) return false;
-  if (!side_fits(&g.a, threads) || !side_fits(&g.b, threads)) return false;
-  if (cut[GEMM_M] * cut[GEMM_N] % (x->fixed[GEMM_LANES] * threads)) return false;
-  if (splits > 1 && g.range * (splits - 1) >= g.tiles_k) return false; /* one has no work */
-  return gpu_product_registers(&g) <= gpu_registers(threads);
+bool gpu_product_fits(const GpuProduct *product, const int64_t *cut) {
+  if (!tile_fits(product, cut)) return false;
+  GemmPlan plan = gpu_product_plan(product, cut);
+  int64_t threads = plan.threads[0], splits = cut[GEMM_SPLITS];
+  if (threads > 32 * MOST_WARPS || plan.shared[0] > product->limit) return false;
+  if (!side_fits(&plan.a, threads) || !side_fits(&plan.b, threads)) return false;
+  if (cut[GEMM_M] * cut[GEMM_N] % (product->fixed[GEMM_LANES] * threads)) return false;
+  if (splits > 1 && plan.range * (splits - 1) >= plan.tiles_k) return false; /* one has no work */
+  return gpu_product_registers(&plan) <= gpu_registers(threads);
 }

@@ -6,33 +6,33 @@ typedef struct Renaming {
   VEC(Str) seen;
 } Renaming;
 
-static Str renamed(Renaming *r, Str dim) {
+static Str renamed(Renaming *renaming, Str dim) {
   uint32_t i = 0;
-  while (i < r->seen.n && r->seen.at[i] != dim) i++;
-  if (i == r->seen.n) vec_push(r->m->arena, r->seen, dim);
-  return intern_printf(r->m->ctx->names, "d%u", i);
+  while (i < renaming->seen.n && renaming->seen.at[i] != dim) i++;
+  if (i == renaming->seen.n) vec_push(renaming->m->arena, renaming->seen, dim);
+  return intern_printf(renaming->m->ctx->names, "d%u", i);
 }
 
-static void rename_groups(Renaming *r, Op *o) {
-  Group *g = ARENA_ARRAY(r->m->arena, Group, o->ngroups + 1);
+static void rename_groups(Renaming *renaming, Op *o) {
+  Group *g = ARENA_ARRAY(renaming->m->arena, Group, o->ngroups + 1);
   for (int i = 0; i < o->ngroups; i++) {
     g[i] = o->group[i];
-    for (int j = 0; j < g[i].nfrom; j++) g[i].from[j] = renamed(r, g[i].from[j]);
-    for (int j = 0; j < g[i].nto; j++) g[i].to[j] = renamed(r, g[i].to[j]);
+    for (int j = 0; j < g[i].nfrom; j++) g[i].from[j] = renamed(renaming, g[i].from[j]);
+    for (int j = 0; j < g[i].nto; j++) g[i].to[j] = renamed(renaming, g[i].to[j]);
   }
   o->group = g;
 }
 
 static void rename_dims(Module *m, Fn *f) {
-  Renaming r = {.m = m};
+  Renaming renaming = {.m = m};
   const Value *values = f->values.at;
   f->values.at = ARENA_ARRAY(m->arena, Value, f->values.n + 1);
   memcpy(f->values.at, values, sizeof *values * f->values.n);
   for (ValueId v = 0; v < f->values.n; v++) {
     Type *t = &f->values.at[v].type;
-    for (int i = 0; i < t->rank; i++) t->axis[i].dim = renamed(&r, t->axis[i].dim);
+    for (int i = 0; i < t->rank; i++) t->axis[i].dim = renamed(&renaming, t->axis[i].dim);
   }
-  for (OpId i = 0; i < f->ops.n; i++) rename_groups(&r, &f->ops.at[i]);
+  for (OpId i = 0; i < f->ops.n; i++) rename_groups(&renaming, &f->ops.at[i]);
 }
 
 static void forget_cut(Module *m, Fn *f) {

@@ -4,17 +4,17 @@
 
 /* ---- sets of dims ---- */
 
-bool axes_have(const Axes *a, Str dim) {
-  for (int i = 0; i < a->n; i++)
-    if (a->axis[i].dim == dim) return true;
+bool axes_have(const Axes *axes, Str dim) {
+  for (int i = 0; i < axes->n; i++)
+    if (axes->axis[i].dim == dim) return true;
   return false;
 }
 
-void axes_add(Axes *a, const Type *t) {
+void axes_add(Axes *axes, const Type *t) {
   for (int i = 0; i < t->rank; i++) {
-    if (axes_have(a, t->axis[i].dim)) continue;
-    if (a->n == 2 * MAX_RANK) bug("an iteration space has too many dims");
-    a->axis[a->n++] = t->axis[i];
+    if (axes_have(axes, t->axis[i].dim)) continue;
+    if (axes->n == 2 * MAX_RANK) bug("an iteration space has too many dims");
+    axes->axis[axes->n++] = t->axis[i];
   }
 }
 
@@ -62,11 +62,11 @@ ValueId nest_reference(const Fn *k, const Axes *dims) {
   return best;
 }
 
-ValueId column_reference(const Fn *k, const Reductions *r) {
-  ValueId read = nest_reference(k, &r->over), made;
-  bool whole = read != NO_VALUE && has_all(value_type(k, read), &r->kept);
+ValueId column_reference(const Fn *k, const Reductions *reductions) {
+  ValueId read = nest_reference(k, &reductions->over), made;
+  bool whole = read != NO_VALUE && has_all(value_type(k, read), &reductions->kept);
   if (whole) return read;
-  made = nest_reference(k, &r->kept);
+  made = nest_reference(k, &reductions->kept);
   return made == NO_VALUE ? read : made;
 }
 
@@ -117,54 +117,55 @@ bool nest_joins(const Fn *k, Str outer, Str inner, int64_t run) {
 
 /* Descending strides of the reference; what it lacks comes first. A stable sort, so that equal ones
  * keep their order. */
-static void sort_axes(const Fn *k, Axes *a, ValueId reference) {
-  for (int i = 1; i < a->n; i++) {
-    Axis x = a->axis[i];
-    int64_t s = reference == NO_VALUE ? 0 : buffer_stride(k, reference, x.dim);
+static void sort_axes(const Fn *k, Axes *axes, ValueId reference) {
+  for (int i = 1; i < axes->n; i++) {
+    Axis axis = axes->axis[i];
+    int64_t s = reference == NO_VALUE ? 0 : buffer_stride(k, reference, axis.dim);
     int j = i;
     for (; j > 0; j--) {
-      int64_t before = reference == NO_VALUE ? 0 : buffer_stride(k, reference, a->axis[j - 1].dim);
+      int64_t before =
+          reference == NO_VALUE ? 0 : buffer_stride(k, reference, axes->axis[j - 1].dim);
       bool after = before == 0 || (s != 0 && before >= s);
       if (after) break;
-      a->axis[j] = a->axis[j - 1];
+      axes->axis[j] = axes->axis[j - 1];
     }
-    a->axis[j] = x;
+    axes->axis[j] = axis;
   }
 }
 
 Nest nest_of(const Fn *k, const Axes *dims, ValueId reference) {
-  Axes a = *dims;
-  Nest n = {0};
+  Axes axes = *dims;
+  Nest nest = {0};
   NestDim reversed[2 * MAX_RANK];
   int count = 0;
-  sort_axes(k, &a, reference);
-  for (int i = a.n - 1; i >= 0; i--) {
-    Axis x = a.axis[i];
+  sort_axes(k, &axes, reference);
+  for (int i = axes.n - 1; i >= 0; i--) {
+    Axis axis = axes.axis[i];
     NestDim *run = count ? &reversed[count - 1] : NULL;
-    if (x.size == 1) {
-      n.zero[n.nzero++] = x.dim;
-    } else if (run && nest_joins(k, x.dim, run->dim, run->size)) {
-      n.zero[n.nzero++] = x.dim;
-      run->size *= x.size;
+    if (axis.size == 1) {
+      nest.zero[nest.nzero++] = axis.dim;
+    } else if (run && nest_joins(k, axis.dim, run->dim, run->size)) {
+      nest.zero[nest.nzero++] = axis.dim;
+      run->size *= axis.size;
     } else {
-      reversed[count++] = (NestDim){x.dim, x.size};
+      reversed[count++] = (NestDim){axis.dim, axis.size};
     }
   }
-  while (count) n.dim[n.n++] = reversed[--count];
-  return n;
+  while (count) nest.dim[nest.n++] = reversed[--count];
+  return nest;
 }
 
-int64_t nest_count(const Nest *n) {
+int64_t nest_count(const Nest *nest) {
   int64_t c = 1;
-  for (int i = 0; i < n->n; i++) c *= n->dim[i].size;
+  for (int i = 0; i < nest->n; i++) c *= nest->dim[i].size;
   return c;
 }
 
-int64_t nest_inner(const Nest *n) { return n->n ? n->dim[n->n - 1].size : 1; }
+int64_t nest_inner(const Nest *nest) { return nest->n ? nest->dim[nest->n - 1].size : 1; }
 
-bool nest_vector(const Fn *k, const Nest *n, ValueId reference, int lanes) {
-  if (!n->n || reference == NO_VALUE || nest_inner(n) < lanes / 2) return false;
-  return buffer_stride(k, reference, n->dim[n->n - 1].dim) == 1;
+bool nest_vector(const Fn *k, const Nest *nest, ValueId reference, int lanes) {
+  if (!nest->n || reference == NO_VALUE || nest_inner(nest) < lanes / 2) return false;
+  return buffer_stride(k, reference, nest->dim[nest->n - 1].dim) == 1;
 }
 
 /* ---- reductions ---- */
@@ -199,39 +200,40 @@ static bool disjoint(const Group *a, const Group *b) {
   return true;
 }
 
-static void add_over(Reductions *r, const Fn *k, const Op *o) {
+static void add_over(Reductions *reductions, const Fn *k, const Op *o) {
   const Type *t = value_type(k, o->in[0]);
   for (int i = 0; i < o->group[0].nfrom; i++) {
     Type one = type_scalar(t->elem);
     one.axis[one.rank++] = (Axis){o->group[0].from[i], type_size(t, o->group[0].from[i])};
-    axes_add(&r->over, &one);
+    axes_add(&reductions->over, &one);
   }
 }
 
 Reductions reductions_of(const Fn *k) {
-  Reductions r = {0};
+  Reductions reductions = {0};
   Axes all = {0};
   const Op *leads = leading_reduction(k);
   for (uint32_t i = 0; i < k->ops.n; i++) {
     const Op *o = &k->ops.at[i];
     if (!reduces(o)) continue;
-    if (r.n + r.ncolumns == MAX_RESULTS) bug("kernel %s has too many reductions", k->name);
+    if (reductions.n + reductions.ncolumns == MAX_RESULTS)
+      bug("kernel %s has too many reductions", k->name);
     axes_add(&all, value_type(k, o->in[0]));
     if (o != leads && disjoint(&o->group[0], &leads->group[0])) {
-      r.column[r.ncolumns++] = i;
+      reductions.column[reductions.ncolumns++] = i;
       continue;
     }
-    r.op[r.n++] = i;
-    r.scans |= op_family(o->code) == FAMILY_SCAN;
-    add_over(&r, k, o);
+    reductions.op[reductions.n++] = i;
+    reductions.scans |= op_family(o->code) == FAMILY_SCAN;
+    add_over(&reductions, k, o);
   }
   for (uint32_t i = 0; i < k->results.n; i++) axes_add(&all, value_type(k, k->results.at[i]));
-  r.kept = axes_without(&all, &r.over);
-  return r;
+  reductions.kept = axes_without(&all, &reductions.over);
+  return reductions;
 }
 
-int *reduction_levels(Arena *a, const Fn *k) {
-  int *level = ARENA_ARRAY(a, int, k->values.n + 1);
+int *reduction_levels(Arena *arena, const Fn *k) {
+  int *level = ARENA_ARRAY(arena, int, k->values.n + 1);
   for (uint32_t i = 0; i < k->ops.n; i++) {
     const Op *o = &k->ops.at[i];
     int most = 0;
@@ -242,51 +244,51 @@ int *reduction_levels(Arena *a, const Fn *k) {
   return level;
 }
 
-int64_t reduction_workspace(const Fn *k, const Reductions *r, int64_t splits) {
-  Nest kept = nest_of(k, &r->kept, nest_reference(k, &r->over));
-  return 2 * r->n * round_up(nest_count(&kept) * splits * 8, CACHE_LINE);
+int64_t reduction_workspace(const Fn *k, const Reductions *reductions, int64_t splits) {
+  Nest kept = nest_of(k, &reductions->kept, nest_reference(k, &reductions->over));
+  return 2 * reductions->n * round_up(nest_count(&kept) * splits * 8, CACHE_LINE);
 }
 
-int64_t scan_scratch(const Fn *k, const Reductions *r) {
+int64_t scan_scratch(const Fn *k, const Reductions *reductions) {
   int64_t bytes = 0;
-  for (int i = 0; i < r->n; i++)
-    if (op_family(k->ops.at[r->op[i]].code) == FAMILY_SCAN)
-      bytes += round_up(r->over.axis[0].size * 8, CACHE_LINE);
+  for (int i = 0; i < reductions->n; i++)
+    if (op_family(k->ops.at[reductions->op[i]].code) == FAMILY_SCAN)
+      bytes += round_up(reductions->over.axis[0].size * 8, CACHE_LINE);
   return bytes;
 }
 
-int64_t column_bytes(const Reductions *r) {
+int64_t column_bytes(const Reductions *reductions) {
   int64_t n = 1;
-  for (int i = 0; i < r->over.n; i++) n *= r->over.axis[i].size;
+  for (int i = 0; i < reductions->over.n; i++) n *= reductions->over.axis[i].size;
   return round_up(n * 4, CACHE_LINE);
 }
 
-int64_t column_workspace(const Reductions *r, int64_t chunks) {
-  return r->ncolumns * chunks * column_bytes(r);
+int64_t column_workspace(const Reductions *reductions, int64_t chunks) {
+  return reductions->ncolumns * chunks * column_bytes(reductions);
 }
 
-bool nest_is_column_sum(const Fn *k, const Reductions *r, ValueId v) {
-  for (int i = 0; i < r->ncolumns; i++)
-    if (k->ops.at[r->column[i]].out == v) return true;
+bool nest_is_column_sum(const Fn *k, const Reductions *reductions, ValueId v) {
+  for (int i = 0; i < reductions->ncolumns; i++)
+    if (k->ops.at[reductions->column[i]].out == v) return true;
   return false;
 }
 
-bool reduction_along(const Fn *k, const Reductions *r, ValueId v) {
-  for (int i = 0; i < r->over.n; i++)
-    if (type_find(value_type(k, v), r->over.axis[i].dim) >= 0) return true;
+bool reduction_along(const Fn *k, const Reductions *reductions, ValueId v) {
+  for (int i = 0; i < reductions->over.n; i++)
+    if (type_find(value_type(k, v), reductions->over.axis[i].dim) >= 0) return true;
   return false;
 }
 
-int reduction_passes(const Fn *k, const Reductions *r, const int *level) {
+int reduction_passes(const Fn *k, const Reductions *reductions, const int *level) {
   int most = -1;
-  for (int i = 0; i < r->n; i++) {
-    int own = level[k->ops.at[r->op[i]].in[0]];
+  for (int i = 0; i < reductions->n; i++) {
+    int own = level[k->ops.at[reductions->op[i]].in[0]];
     if (own > most) most = own;
   }
   for (uint32_t i = 0; i < k->results.n; i++) {
     ValueId v = k->results.at[i];
-    if (nest_is_column_sum(k, r, v)) v = value_def(k, v)->in[0];
-    if (reduction_along(k, r, v) && level[v] > most) most = level[v];
+    if (nest_is_column_sum(k, reductions, v)) v = value_def(k, v)->in[0];
+    if (reduction_along(k, reductions, v) && level[v] > most) most = level[v];
   }
   return most + 1;
 }

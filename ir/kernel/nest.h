@@ -22,8 +22,8 @@ typedef struct Axes { /* a set of dims */
   Axis axis[2 * MAX_RANK];
 } Axes;
 
-void axes_add(Axes *a, const Type *t); /* those that are not there yet */
-bool axes_have(const Axes *a, Str dim);
+void axes_add(Axes *axes, const Type *t); /* those that are not there yet */
+bool axes_have(const Axes *axes, Str dim);
 Axes axes_without(const Axes *a, const Axes *b);
 
 /* Whether index i of `inner` may run on through `outer`, i = outer * run + inner: no buffer and no
@@ -38,11 +38,11 @@ ValueId nest_reference(const Fn *k, const Axes *dims);
 
 /* The dims in the storage order of `reference` (those that it lacks are outermost), collapsed. */
 Nest nest_of(const Fn *k, const Axes *dims, ValueId reference);
-int64_t nest_count(const Nest *n);
-int64_t nest_inner(const Nest *n); /* size of the innermost dim, 1 if there is none */
+int64_t nest_count(const Nest *nest);
+int64_t nest_inner(const Nest *nest); /* size of the innermost dim, 1 if there is none */
 /* Whether vectors along the innermost dim pay: it is long enough and consecutive in the reference.
  */
-bool nest_vector(const Fn *k, const Nest *n, ValueId reference, int lanes);
+bool nest_vector(const Fn *k, const Nest *nest, ValueId reference, int lanes);
 
 /* Reductions and scans of a kernel function: all over the same dims, but for sums of columns. Those
    add up, over the dims that the others keep, what the rows make, and nothing reads them. */
@@ -56,29 +56,30 @@ typedef struct Reductions {
 Reductions reductions_of(const Fn *k);
 /* Of a kernel that sums columns: the buffer of all its dims, or where there is none (what is read
    is made into more) the largest of what is kept: the order of its dims is that of the loops. */
-ValueId column_reference(const Fn *k, const Reductions *r);
+ValueId column_reference(const Fn *k, const Reductions *reductions);
 /* Per value: 0: needs no reduction; a reduction is one above its operand; other values as their
  * highest operand. */
-int *reduction_levels(Arena *a, const Fn *k);
+int *reduction_levels(Arena *arena, const Fn *k);
 /* Walks along a row: one per level that a reduction's operand has, and one for each higher level of
  * a result with reduced dims; the last one stores these results. */
-int reduction_passes(const Fn *k, const Reductions *r, const int *level);
+int reduction_passes(const Fn *k, const Reductions *reductions, const int *level);
 /* Bytes of workspace if the reduced dims are cut into so many ranges; of scratch per worker for
    scans. */
-int64_t reduction_workspace(const Fn *k, const Reductions *r, int64_t splits);
-int64_t scan_scratch(const Fn *k, const Reductions *r);
+int64_t reduction_workspace(const Fn *k, const Reductions *reductions, int64_t splits);
+int64_t scan_scratch(const Fn *k, const Reductions *reductions);
 /* Bytes of one sum of columns in one chunk; of workspace for all of them in so many chunks */
-int64_t column_bytes(const Reductions *r);
-int64_t column_workspace(const Reductions *r, int64_t chunks);
-bool nest_is_column_sum(const Fn *k, const Reductions *r, ValueId v);
-bool reduction_along(const Fn *k, const Reductions *r, ValueId v); /* v has a reduced dim */
+int64_t column_bytes(const Reductions *reductions);
+int64_t column_workspace(const Reductions *reductions, int64_t chunks);
+bool nest_is_column_sum(const Fn *k, const Reductions *reductions, ValueId v);
+bool reduction_along(const Fn *k, const Reductions *reductions,
+                     ValueId v); /* v has a reduced dim */
 /* Why the ops of a kernel of family row or column cannot share its rows (row_share.c); false if
    they can. */
 typedef struct RowFault {
   const char *label, *what; /* of docs/ir.md; what the op does, before the kernel's name */
   OpId op;
 } RowFault;
-bool row_fault(const Fn *k, bool column, RowFault *f);
+bool row_fault(const Fn *k, bool column, RowFault *fault);
 /* What evaluating one element costs, in tenths of nanoseconds on one core, reading and writing
  * memory included. */
 int64_t element_cost(const Fn *k);

@@ -102,12 +102,12 @@ bool product_amx_fits(const Product *p, const int64_t tile[TILE_COUNT]);
    panel. */
 bool product_rows_b(const Product *p);
 /* Whether rows of a are read as they are: neighbours along k are contiguous. */
-bool product_a_in_order(const Product *p);
+bool product_a_in_order(const Product *product);
 /* Whether a is read in place, element by element; b, by whole vectors. */
-bool product_a_readable(const Product *p, const int64_t tile[TILE_COUNT]);
-bool product_b_readable(const Product *p, int lanes);
+bool product_a_readable(const Product *product, const int64_t tile[TILE_COUNT]);
+bool product_b_readable(const Product *product, int lanes);
 /* Whether the target of m has kernels with that cut (product_fits.c). Nothing is believed about it.
  */
-bool product_fits(const Module *m, const Product *p, const int64_t tile[TILE_COUNT]);
+bool product_fits(const Module *m, const Product *product, const int64_t tile[TILE_COUNT]);
 ProductPlan product_plan(const Product *p, int lanes, const int64_t tile[TILE_COUNT]);
 #endif

@@ -14,19 +14,21 @@ static int lanes_of(const Module *module) { return target_lanes(&module->target)
 
 /* ---- dots ---- */
 
-bool product_a_in_order(const Product *p) { return p->k.count && p->k.dim[p->k.count - 1].a == 1; }
-
-bool product_a_readable(const Product *p, const int64_t tile[TILE_COUNT]) {
-  if (tile[TILE_DEPTH] == DEPTH_AMX) return product_amx_in_place(p, tile);
-  if (tile[TILE_DEPTH] == 1) return p->elem_a == ELEM_f32 && p->compute == ELEM_f32;
-  return p->elem_a == p->compute && product_a_in_order(p);
+bool product_a_in_order(const Product *product) {
+  return product->k.count && product->k.dim[product->k.count - 1].a == 1;
 }
 
-bool product_b_readable(const Product *p, int lanes) {
-  if (p->elem_b != ELEM_f32 || p->compute != ELEM_f32 || !p->n.count || p->n.outer > 1 ||
-      p->n.inner % lanes)
+bool product_a_readable(const Product *product, const int64_t tile[TILE_COUNT]) {
+  if (tile[TILE_DEPTH] == DEPTH_AMX) return product_amx_in_place(product, tile);
+  if (tile[TILE_DEPTH] == 1) return product->elem_a == ELEM_f32 && product->compute == ELEM_f32;
+  return product->elem_a == product->compute && product_a_in_order(product);
+}
+
+bool product_b_readable(const Product *product, int lanes) {
+  if (product->elem_b != ELEM_f32 || product->compute != ELEM_f32 || !product->n.count ||
+      product->n.outer > 1 || product->n.inner % lanes)
     return false;
-  return p->n.dim[p->n.count - 1].b == 1;
+  return product->n.dim[product->n.count - 1].b == 1;
 }
 
 /* No more blocks than there is of anything. */
@@ -39,20 +41,20 @@ static bool blocks_fit(const Product *p, int lanes, const int64_t *t) {
          t[TILE_COLUMN] <= product.panels;
 }
 
-static bool depth_fits(const Module *module, const Product *p, const int64_t *t) {
+static bool depth_fits(const Module *module, const Product *product, const int64_t *t) {
   bool rounds = module->target.bf16_dot;
-  return t[TILE_DEPTH] == 1 ||
-         (t[TILE_DEPTH] == DEPTH_PAIRS && rounds && p->compute == ELEM_bf16 && p->k.inner >= 2);
+  return t[TILE_DEPTH] == 1 || (t[TILE_DEPTH] == DEPTH_PAIRS && rounds &&
+                                product->compute == ELEM_bf16 && product->k.inner >= 2);
 }
 
 /* Rows are copied where k is contiguous. */
-static bool packing_fits(const Product *p, int lanes, const int64_t *t) {
+static bool packing_fits(const Product *product, int lanes, const int64_t *t) {
   int64_t how = t[TILE_PACK_A] & ~PACK_SHARED, panels = t[TILE_PACK_B] & ~PACK_SHARED;
   if (how < PACK_NOT || how > PACK_ROWS || (!how && t[TILE_PACK_A])) return false;
   if (panels < 0 || panels > 1 || (!panels && t[TILE_PACK_B])) return false;
-  if (how == PACK_ROWS && !product_a_in_order(p)) return false;
-  if (!how && !product_a_readable(p, t)) return false;
-  return panels || (product_b_readable(p, lanes) && p->sum == NO_VALUE);
+  if (how == PACK_ROWS && !product_a_in_order(product)) return false;
+  if (!how && !product_a_readable(product, t)) return false;
+  return panels || (product_b_readable(product, lanes) && product->sum == NO_VALUE);
 }
 
 static bool registers_fit(const Module *module, const int64_t *t) {
@@ -60,15 +62,16 @@ static bool registers_fit(const Module *module, const int64_t *t) {
   return sums + t[TILE_VECTORS] + 1 <= registers_of(module) && sums + BESIDE <= MAX_CARRIED;
 }
 
-bool product_fits(const Module *module, const Product *p, const int64_t tile[TILE_COUNT]) {
+bool product_fits(const Module *module, const Product *product, const int64_t tile[TILE_COUNT]) {
   int lanes = lanes_of(module);
   for (int i = 0; i < TILE_PACK_A; i++)
     if (tile[i] < 1) return false;
   if (tile[TILE_ROWS] > ROWS_MOST || tile[TILE_VECTORS] > VECTORS_MOST) return false;
   if (tile[TILE_DEPTH] == DEPTH_AMX)
-    return module->target.amx && product_amx_fits(p, tile) && blocks_fit(p, lanes, tile);
-  return registers_fit(module, tile) && depth_fits(module, p, tile) &&
-         packing_fits(p, lanes, tile) && blocks_fit(p, lanes, tile);
+    return module->target.amx && product_amx_fits(product, tile) &&
+           blocks_fit(product, lanes, tile);
+  return registers_fit(module, tile) && depth_fits(module, product, tile) &&
+         packing_fits(product, lanes, tile) && blocks_fit(product, lanes, tile);
 }
 
 /* ---- attention ---- */
@@ -91,11 +94,11 @@ static bool tile_fits(const Module *module, const Flash *flash, const int64_t *t
 
 bool flash_fits(const Module *module, const Flash *flash, const int64_t tile[FLASH_COUNT]) {
   if (!tile_fits(module, flash, tile)) return false;
-  FlashPlan p = flash_plan(flash, lanes_of(module), tile);
+  FlashPlan plan = flash_plan(flash, lanes_of(module), tile);
   int64_t heads = flash->grad ? flash->shared.count : flash->shared.count * flash->group.count;
   int64_t parts = tile[FLASH_PARTS], key_parts = tile[FLASH_KEY_PARTS];
-  if (!within(tile[FLASH_HEADS], 1, heads) || !within(parts, 1, p.query_blocks)) return false;
+  if (!within(tile[FLASH_HEADS], 1, heads) || !within(parts, 1, plan.query_blocks)) return false;
   if (!flash->grad) return !key_parts && (parts == 1 || tile[FLASH_HEADS] == heads);
   if (!key_parts) return parts == 1;
-  return within(key_parts, 1, p.key_blocks);
+  return within(key_parts, 1, plan.key_blocks);
 }

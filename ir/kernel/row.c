@@ -18,55 +18,62 @@ static CpuPlan plan(const CpuCut *c) {
 /* ---- GPUs ---- */
 
 GpuRows gpu_rows_of(const Module *m, const Fn *k) {
-  GpuRows w = {.r = reductions_of(k), .level = reduction_levels(m->arena, k), .once = true};
-  w.passes = reduction_passes(k, &w.r, w.level);
-  w.reference = nest_reference(k, &w.r.over);
-  w.kept = nest_of(k, &w.r.kept, w.reference), w.over = nest_of(k, &w.r.over, w.reference);
-  for (int i = 0; i < w.r.n; i++) w.root[w.nroots++] = k->ops.at[w.r.op[i]].in[0];
-  for (uint32_t i = 0; i < k->results.n; i++) w.root[w.nroots++] = k->results.at[i];
-  w.once = w.passes <= 1 && !w.r.scans;
-  for (uint32_t i = (uint32_t)w.r.n; i < w.nroots; i++)
-    w.once &= !reduction_along(k, &w.r, w.root[i]) || !w.level[w.root[i]];
-  return w;
+  GpuRows gpu_rows = {.r = reductions_of(k), .level = reduction_levels(m->arena, k), .once = true};
+  gpu_rows.passes = reduction_passes(k, &gpu_rows.r, gpu_rows.level);
+  gpu_rows.reference = nest_reference(k, &gpu_rows.r.over);
+  gpu_rows.kept = nest_of(k, &gpu_rows.r.kept, gpu_rows.reference),
+  gpu_rows.over = nest_of(k, &gpu_rows.r.over, gpu_rows.reference);
+  for (int i = 0; i < gpu_rows.r.n; i++)
+    gpu_rows.root[gpu_rows.nroots++] = k->ops.at[gpu_rows.r.op[i]].in[0];
+  for (uint32_t i = 0; i < k->results.n; i++) gpu_rows.root[gpu_rows.nroots++] = k->results.at[i];
+  gpu_rows.once = gpu_rows.passes <= 1 && !gpu_rows.r.scans;
+  for (uint32_t i = (uint32_t)gpu_rows.r.n; i < gpu_rows.nroots; i++)
+    gpu_rows.once &=
+        !reduction_along(k, &gpu_rows.r, gpu_rows.root[i]) || !gpu_rows.level[gpu_rows.root[i]];
+  return gpu_rows;
 }
 
 /* Rows of scans lie in shared memory, or in the workspace if there is one. */
-static void plan_scan(GpuCut *x, const GpuRows *w, int64_t rows) {
+static void plan_scan(GpuCut *cut, const GpuRows *gpu_rows, int64_t rows) {
   int64_t bytes = 0;
-  for (int i = 0; i < w->r.n; i++)
-    if (op_family(x->k->ops.at[w->r.op[i]].code) == FAMILY_SCAN) bytes += gpu_scan_bytes(&w->r);
-  if (!gpu_need(x,
-                gpu_is_variant(x, "turns") && x->tile[ROW_GROUP] == GPU_WARP &&
-                    x->tile[ROW_LANES] == 1,
+  for (int i = 0; i < gpu_rows->r.n; i++)
+    if (op_family(cut->k->ops.at[gpu_rows->r.op[i]].code) == FAMILY_SCAN)
+      bytes += gpu_scan_bytes(&gpu_rows->r);
+  if (!gpu_need(cut,
+                gpu_is_variant(cut, "turns") && cut->tile[ROW_GROUP] == GPU_WARP &&
+                    cut->tile[ROW_LANES] == 1,
                 "a scan is made by a warp, element by element"))
     return;
-  if (attr_get(&x->k->attrs, ATTR_workspace)) x->p.workspace = rows * bytes;
-  else x->p.shared[0] = x->threads[0] / GPU_WARP * bytes;
+  if (attr_get(&cut->k->attrs, ATTR_workspace)) cut->p.workspace = rows * bytes;
+  else cut->p.shared[0] = cut->threads[0] / GPU_WARP * bytes;
 }
 
-static void plan_row(GpuCut *x, const GpuRows *w) {
-  if (!gpu_need_tile(x, ROW_TILES) || !gpu_need_threads(x, 1)) return;
-  bool side = gpu_is_variant(x, "rows");
-  int64_t lanes = x->tile[ROW_LANES], group = x->tile[ROW_GROUP], each = x->tile[ROW_VECTORS];
-  if (!gpu_need_lanes(x, lanes, side ? &w->kept : &w->over, w->nroots, w->root)) return;
-  int64_t rows = nest_count(&w->kept) / (side ? lanes : 1),
-          length = nest_count(&w->over) / (side ? 1 : lanes), threads = x->threads[0];
-  gpu_need(x, gpu_power_within(group, 1, threads) && (group <= GPU_WARP || group == threads),
+static void plan_row(GpuCut *cut, const GpuRows *gpu_rows) {
+  if (!gpu_need_tile(cut, ROW_TILES) || !gpu_need_threads(cut, 1)) return;
+  bool side = gpu_is_variant(cut, "rows");
+  int64_t lanes = cut->tile[ROW_LANES], group = cut->tile[ROW_GROUP], each = cut->tile[ROW_VECTORS];
+  if (!gpu_need_lanes(cut, lanes, side ? &gpu_rows->kept : &gpu_rows->over, gpu_rows->nroots,
+                      gpu_rows->root))
+    return;
+  int64_t rows = nest_count(&gpu_rows->kept) / (side ? lanes : 1),
+          length = nest_count(&gpu_rows->over) / (side ? 1 : lanes), threads = cut->threads[0];
+  gpu_need(cut, gpu_power_within(group, 1, threads) && (group <= GPU_WARP || group == threads),
            "the threads of a row are no power of two of a warp, nor all of the CTA");
-  gpu_need(x, !side || group == 1, "rows that are contiguous have a thread each");
-  gpu_need(x, each <= GPU_HELD_MOST, "a thread has too many vectors");
-  if (!gpu_need(x, !gpu_is_variant(x, "held") || each * group >= length,
+  gpu_need(cut, !side || group == 1, "rows that are contiguous have a thread each");
+  gpu_need(cut, each <= GPU_HELD_MOST, "a thread has too many vectors");
+  if (!gpu_need(cut, !gpu_is_variant(cut, "held") || each * group >= length,
                 "its threads do not hold the whole row"))
     return;
-  x->p.chunks[0] = ceil_div(rows, threads / group);
-  if (w->r.scans) plan_scan(x, w, rows);
-  else x->p.shared[0] = group > GPU_WARP ? w->r.n * (int64_t)GROUP_EXCHANGE : 0;
+  cut->p.chunks[0] = ceil_div(rows, threads / group);
+  if (gpu_rows->r.scans) plan_scan(cut, gpu_rows, rows);
+  else cut->p.shared[0] = group > GPU_WARP ? gpu_rows->r.n * (int64_t)GROUP_EXCHANGE : 0;
 }
 
-static void plan_rows(GpuCut *x) {
-  GpuRows w = gpu_rows_of(x->m, x->k);
-  if (gpu_is_variant(x, "columns") || gpu_is_variant(x, "along")) gpu_plan_column(x, &w);
-  else plan_row(x, &w);
+static void plan_rows(GpuCut *cut) {
+  GpuRows gpu_rows = gpu_rows_of(cut->m, cut->k);
+  if (gpu_is_variant(cut, "columns") || gpu_is_variant(cut, "along"))
+    gpu_plan_column(cut, &gpu_rows);
+  else plan_row(cut, &gpu_rows);
 }
 
 const FamilyShape row_family = {

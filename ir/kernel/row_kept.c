@@ -22,60 +22,62 @@ typedef struct KeptSearch {
 
 /* Worth a place in scratch: slow to make, one number per element of the row, known at this row
    alone. Divisions are mostly by one number per row, which is a product. */
-static bool is_slow(const KeptSearch *s, ValueId v) {
-  const Op *o = value_def(s->k, v);
-  const Type *t = value_type(s->k, v);
-  if (!o || !(op_flags(o->code) & SLOW) || o->code == OP_div || !s->level[v]) return false;
-  const Axis *a = &s->r->over.axis[0];
+static bool is_slow(const KeptSearch *search, ValueId v) {
+  const Op *o = value_def(search->k, v);
+  const Type *t = value_type(search->k, v);
+  if (!o || !(op_flags(o->code) & SLOW) || o->code == OP_div || !search->level[v]) return false;
+  const Axis *a = &search->r->over.axis[0];
   return elem_class(t->elem) == CLASS_FLOAT && t->elem != ELEM_f64 && type_find(t, a->dim) >= 0 &&
          type_size(t, a->dim) == a->size;
 }
 
-static void look(KeptSearch *s, ValueId v) {
-  const Op *o = value_def(s->k, v);
-  if (!o || s->seen[v] || !(op_flags(o->code) & POINT)) return;
-  s->seen[v] = true;
-  if (!s->only_roots) {
-    if (!s->first[v]) s->first[v] = s->walk + 1;
-    else s->again[v] = true;
-  } else if (s->again[v] && is_slow(s, v) && s->first[v] <= s->walk) {
-    s->kept[v] = true;
+static void look(KeptSearch *search, ValueId v) {
+  const Op *o = value_def(search->k, v);
+  if (!o || search->seen[v] || !(op_flags(o->code) & POINT)) return;
+  search->seen[v] = true;
+  if (!search->only_roots) {
+    if (!search->first[v]) search->first[v] = search->walk + 1;
+    else search->again[v] = true;
+  } else if (search->again[v] && is_slow(search, v) && search->first[v] <= search->walk) {
+    search->kept[v] = true;
     return;
   }
-  for (uint32_t i = 0; i < o->nin; i++) look(s, o->in[i]);
+  for (uint32_t i = 0; i < o->nin; i++) look(search, o->in[i]);
 }
 
-static void look_at_walk(KeptSearch *s, Arena *a) {
-  const Fn *k = s->k;
-  s->seen = ARENA_ARRAY(a, bool, k->values.n + 1);
-  for (int i = 0; i < s->r->n; i++) {
-    ValueId in = k->ops.at[s->r->op[i]].in[0];
-    if (s->level[in] == s->walk) look(s, in);
+static void look_at_walk(KeptSearch *search, Arena *arena) {
+  const Fn *k = search->k;
+  search->seen = ARENA_ARRAY(arena, bool, k->values.n + 1);
+  for (int i = 0; i < search->r->n; i++) {
+    ValueId in = k->ops.at[search->r->op[i]].in[0];
+    if (search->level[in] == search->walk) look(search, in);
   }
-  if (s->walk < s->walks - 1) return;
-  for (int i = 0; i < s->r->ncolumns; i++) look(s, k->ops.at[s->r->column[i]].in[0]);
+  if (search->walk < search->walks - 1) return;
+  for (int i = 0; i < search->r->ncolumns; i++) look(search, k->ops.at[search->r->column[i]].in[0]);
   for (uint32_t i = 0; i < k->results.n; i++)
-    if (reduction_along(k, s->r, k->results.at[i])) look(s, k->results.at[i]);
+    if (reduction_along(k, search->r, k->results.at[i])) look(search, k->results.at[i]);
 }
 
-KeptRows rows_kept(Arena *a, const Fn *k, const Reductions *r) {
+KeptRows rows_kept(Arena *arena, const Fn *k, const Reductions *reductions) {
   KeptRows out = {0};
-  if (strcmp(attr_str(&k->attrs, ATTR_variant, ""), "row") || r->scans || r->over.n != 1)
+  if (strcmp(attr_str(&k->attrs, ATTR_variant, ""), "row") || reductions->scans ||
+      reductions->over.n != 1)
     return out;
   uint32_t n = k->values.n + 1;
-  KeptSearch s = {.k = k, .r = r, .level = reduction_levels(a, k)};
-  s.walks = reduction_passes(k, r, s.level);
-  s.first = ARENA_ARRAY(a, int, n), s.again = ARENA_ARRAY(a, bool, n);
-  s.kept = ARENA_ARRAY(a, bool, n);
+  KeptSearch search = {.k = k, .r = reductions, .level = reduction_levels(arena, k)};
+  search.walks = reduction_passes(k, reductions, search.level);
+  search.first = ARENA_ARRAY(arena, int, n), search.again = ARENA_ARRAY(arena, bool, n);
+  search.kept = ARENA_ARRAY(arena, bool, n);
   for (int roots = 0; roots < 2; roots++)
-    for (s.only_roots = roots, s.walk = 0; s.walk < s.walks; s.walk++) look_at_walk(&s, a);
+    for (search.only_roots = roots, search.walk = 0; search.walk < search.walks; search.walk++)
+      look_at_walk(&search, arena);
   for (ValueId v = 0; v < k->values.n && out.n < MAX_RESULTS; v++)
-    if (s.kept[v]) out.v[out.n] = v, out.walk[out.n++] = s.first[v] - 1;
-  out.bytes = round_up(r->over.axis[0].size * 4, CACHE_LINE);
+    if (search.kept[v]) out.v[out.n] = v, out.walk[out.n++] = search.first[v] - 1;
+  out.bytes = round_up(reductions->over.axis[0].size * 4, CACHE_LINE);
   return out;
 }
 
-int64_t row_scratch(Arena *a, const Fn *k, const Reductions *r) {
-  KeptRows kept = rows_kept(a, k, r);
-  return scan_scratch(k, r) + kept.n * kept.bytes;
+int64_t row_scratch(Arena *arena, const Fn *k, const Reductions *reductions) {
+  KeptRows kept = rows_kept(arena, k, reductions);
+  return scan_scratch(k, reductions) + kept.n * kept.bytes;
 }

@@ -14,7 +14,7 @@ typedef struct KeptRows {
 } KeptRows;
 
 /* Of variant `row`, where lanes run along the row; other variants keep nothing. */
-KeptRows rows_kept(Arena *a, const Fn *k, const Reductions *r);
+KeptRows rows_kept(Arena *arena, const Fn *k, const Reductions *reductions);
 /* Bytes of scratch per worker, scans included. */
-int64_t row_scratch(Arena *a, const Fn *k, const Reductions *r);
+int64_t row_scratch(Arena *arena, const Fn *k, const Reductions *reductions);
 #endif

@@ -20,9 +20,9 @@ static bool is_read(const Fn *k, ValueId v) {
   return false;
 }
 
-static bool is_column(const Fn *k, const Reductions *r, const Op *o) {
-  return o->code == OP_sum && is_over(&r->kept, o) && !is_read(k, o->out) &&
-         value_type(k, o->in[0])->rank == r->kept.n + r->over.n;
+static bool is_column(const Fn *k, const Reductions *reductions, const Op *o) {
+  return o->code == OP_sum && is_over(&reductions->kept, o) && !is_read(k, o->out) &&
+         value_type(k, o->in[0])->rank == reductions->kept.n + reductions->over.n;
 }
 
 /* Does o read operand i at other indexes of these dims? */
@@ -35,45 +35,50 @@ static bool moves_along(const Op *o, uint32_t i, const Axes *dims) {
   return false;
 }
 
-static bool fault(RowFault *f, const char *label, const char *what, OpId op) {
-  *f = (RowFault){label, what, op};
+static bool fault(RowFault *row_fault, const char *label, const char *what, OpId op) {
+  *row_fault = (RowFault){label, what, op};
   return true;
 }
 
-static bool dims_differ(const Fn *k, const Reductions *r, bool column, RowFault *f) {
-  for (int i = 0; i < r->n; i++)
-    if (!is_over(&r->over, &k->ops.at[r->op[i]]))
-      return fault(f, "fuse-c2", "is not over all reduced dims of", r->op[i]);
-  for (int i = 0; i < r->ncolumns; i++)
-    if (column || !is_column(k, r, &k->ops.at[r->column[i]]))
-      return fault(f, "fuse-c2", "is neither along the rows nor a sum of all rows of",
-                   r->column[i]);
+static bool dims_differ(const Fn *k, const Reductions *reductions, bool column,
+                        RowFault *row_fault) {
+  for (int i = 0; i < reductions->n; i++)
+    if (!is_over(&reductions->over, &k->ops.at[reductions->op[i]]))
+      return fault(row_fault, "fuse-c2", "is not over all reduced dims of", reductions->op[i]);
+  for (int i = 0; i < reductions->ncolumns; i++)
+    if (column || !is_column(k, reductions, &k->ops.at[reductions->column[i]]))
+      return fault(row_fault, "fuse-c2", "is neither along the rows nor a sum of all rows of",
+                   reductions->column[i]);
   return false;
 }
 
-static bool is_read_elsewhere(const Fn *k, const Reductions *r, const int *level, RowFault *f) {
+static bool is_read_elsewhere(const Fn *k, const Reductions *reductions, const int *level,
+                              RowFault *row_fault) {
   for (OpId i = 0; i < k->ops.n; i++)
     for (uint32_t j = 0; j < k->ops.at[i].nin; j++)
-      if (level[k->ops.at[i].in[j]] && moves_along(&k->ops.at[i], j, &r->kept))
-        return fault(f, "fuse-c3", "reads a reduction at another row of", i);
+      if (level[k->ops.at[i].in[j]] && moves_along(&k->ops.at[i], j, &reductions->kept))
+        return fault(row_fault, "fuse-c3", "reads a reduction at another row of", i);
   return false;
 }
 
-static bool sums_twice(const Fn *k, const Reductions *r, const int *level, RowFault *f) {
-  for (int i = 0; i < r->n; i++) {
-    const Op *o = &k->ops.at[r->op[i]];
+static bool sums_twice(const Fn *k, const Reductions *reductions, const int *level,
+                       RowFault *row_fault) {
+  for (int i = 0; i < reductions->n; i++) {
+    const Op *o = &k->ops.at[reductions->op[i]];
     if (level[o->in[0]] || op_family(o->code) == FAMILY_SCAN)
-      return fault(f, "fuse-c4", "needs a second walk along the columns of", r->op[i]);
+      return fault(row_fault, "fuse-c4", "needs a second walk along the columns of",
+                   reductions->op[i]);
   }
   return false;
 }
 
-bool row_fault(const Fn *k, bool column, RowFault *f) {
+bool row_fault(const Fn *k, bool column, RowFault *fault) {
   Arena *a = arena_new();
-  Reductions r = reductions_of(k);
+  Reductions reductions = reductions_of(k);
   const int *level = reduction_levels(a, k);
-  bool wrong = dims_differ(k, &r, column, f) || is_read_elsewhere(k, &r, level, f) ||
-               (column && sums_twice(k, &r, level, f));
+  bool wrong = dims_differ(k, &reductions, column, fault) ||
+               is_read_elsewhere(k, &reductions, level, fault) ||
+               (column && sums_twice(k, &reductions, level, fault));
   arena_free(a);
   return wrong;
 }

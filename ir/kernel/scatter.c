@@ -16,34 +16,35 @@ static CpuPlan plan(const CpuCut *c) {
 /* ---- GPUs ---- */
 
 bool gpu_scatter_searches(const Fn *k) {
-  Scatter s = scatter_of(k, 1);
-  const Type *t = value_type(k, s.index);
-  const Group *g = &k->ops.at[s.op].group[0];
+  Scatter scatter = scatter_of(k, 1);
+  const Type *t = value_type(k, scatter.index);
+  const Group *group = &k->ops.at[scatter.op].group[0];
   for (int a = 0; a < t->rank; a++) {
     bool from = false;
-    for (int i = 0; i < g->nfrom; i++) from |= g->from[i] == t->axis[a].dim;
+    for (int i = 0; i < group->nfrom; i++) from |= group->from[i] == t->axis[a].dim;
     if (!from) return false;
   }
   return true;
 }
 
-static void plan_scatter(GpuCut *x) {
-  Scatter s = scatter_of(x->k, 1);
-  ValueId root[] = {s.x, s.out};
-  bool search = gpu_is_variant(x, "search");
-  if (!gpu_need_tile(x, SCATTER_TILES) || !gpu_need_threads(x, 2)) return;
-  int64_t lanes = x->tile[SCATTER_LANES], vectors = x->tile[SCATTER_VECTORS];
-  int64_t fill = x->tile[SCATTER_FILL];
-  gpu_need(x, !search || gpu_scatter_searches(x->k), "its index is not the same for a warp");
-  gpu_need(x, search || (lanes == 1 && vectors == 1), "a thread has one column");
-  gpu_need(x, vectors <= GPU_COLUMNS_MOST, "a thread has too many columns");
-  if (!gpu_need_lanes(x, lanes, &s.kept, 2, root) || !gpu_need_lanes(x, fill, &s.result, 1, &s.out))
+static void plan_scatter(GpuCut *cut) {
+  Scatter scatter = scatter_of(cut->k, 1);
+  ValueId root[] = {scatter.x, scatter.out};
+  bool search = gpu_is_variant(cut, "search");
+  if (!gpu_need_tile(cut, SCATTER_TILES) || !gpu_need_threads(cut, 2)) return;
+  int64_t lanes = cut->tile[SCATTER_LANES], vectors = cut->tile[SCATTER_VECTORS];
+  int64_t fill = cut->tile[SCATTER_FILL];
+  gpu_need(cut, !search || gpu_scatter_searches(cut->k), "its index is not the same for a warp");
+  gpu_need(cut, search || (lanes == 1 && vectors == 1), "a thread has one column");
+  gpu_need(cut, vectors <= GPU_COLUMNS_MOST, "a thread has too many columns");
+  if (!gpu_need_lanes(cut, lanes, &scatter.kept, 2, root) ||
+      !gpu_need_lanes(cut, fill, &scatter.result, 1, &scatter.out))
     return;
-  int64_t columns = nest_count(&s.kept) / lanes;
-  int64_t warps = nest_count(&s.from) * ceil_div(columns, GPU_WARP * vectors);
-  x->p.chunks[0] = ceil_div(nest_count(&s.result) / fill, x->threads[0]);
-  x->p.chunks[1] =
-      search ? ceil_div(warps, x->threads[1] / GPU_WARP) : ceil_div(columns, x->threads[1]);
+  int64_t columns = nest_count(&scatter.kept) / lanes;
+  int64_t warps = nest_count(&scatter.from) * ceil_div(columns, GPU_WARP * vectors);
+  cut->p.chunks[0] = ceil_div(nest_count(&scatter.result) / fill, cut->threads[0]);
+  cut->p.chunks[1] =
+      search ? ceil_div(warps, cut->threads[1] / GPU_WARP) : ceil_div(columns, cut->threads[1]);
 }
 
 const FamilyShape scatter_family = {

@@ -8,11 +8,11 @@
 typedef struct Arena Arena;
 
 Arena *arena_new(void);
-void arena_free(Arena *a);                 /* frees everything that was allocated in it */
-void *arena_alloc(Arena *a, size_t bytes); /* zeroed, aligned to 16 */
-char *arena_strndup(Arena *a, const char *s, size_t n);
-char *arena_printf(Arena *a, const char *format, ...) __attribute__((format(printf, 2, 3)));
-char *arena_vprintf(Arena *a, const char *format, va_list args);
+void arena_free(Arena *arena);                 /* frees everything that was allocated in it */
+void *arena_alloc(Arena *arena, size_t bytes); /* zeroed, aligned to 16 */
+char *arena_strndup(Arena *arena, const char *s, size_t n);
+char *arena_printf(Arena *arena, const char *format, ...) __attribute__((format(printf, 2, 3)));
+char *arena_vprintf(Arena *arena, const char *format, va_list args);
 
 #define ARENA_NEW(arena, T) ((T *)arena_alloc((arena), sizeof(T)))
 #define ARENA_ARRAY(arena, T, n) ((T *)arena_alloc((arena), sizeof(T) * (size_t)(n)))

@@ -7,57 +7,58 @@
 /* ---- collecting ---- */
 
 Diag *diag_new(Arena *a) {
-  Diag *d = ARENA_NEW(a, Diag);
-  d->arena = a;
-  return d;
+  Diag *diag = ARENA_NEW(a, Diag);
+  diag->arena = a;
+  return diag;
 }
 
 static SourceLines lines_of(Arena *a, const char *text, size_t length) {
-  SourceLines l = {.n = 1};
-  for (size_t i = 0; i < length; i++) l.n += text[i] == '\n';
-  l.start = ARENA_ARRAY(a, uint32_t, l.n);
+  SourceLines lines = {.n = 1};
+  for (size_t i = 0; i < length; i++) lines.n += text[i] == '\n';
+  lines.start = ARENA_ARRAY(a, uint32_t, lines.n);
   for (size_t i = 0, k = 1; i < length; i++)
-    if (text[i] == '\n') l.start[k++] = (uint32_t)i + 1;
-  return l;
+    if (text[i] == '\n') lines.start[k++] = (uint32_t)i + 1;
+  return lines;
 }
 
-uint32_t diag_add_source(Diag *d, const char *name, const char *text, size_t length) {
-  Source s = {name, text, length};
-  vec_push(d->arena, d->sources, s);
-  vec_push(d->arena, d->lines, lines_of(d->arena, text, length));
-  return d->sources.n;
+uint32_t diag_add_source(Diag *diag, const char *name, const char *text, size_t length) {
+  Source source = {name, text, length};
+  vec_push(diag->arena, diag->sources, source);
+  vec_push(diag->arena, diag->lines, lines_of(diag->arena, text, length));
+  return diag->sources.n;
 }
 
-const Source *diag_source(const Diag *d, uint32_t file) {
-  return file && file <= d->sources.n ? &d->sources.at[file - 1] : NULL;
+const Source *diag_source(const Diag *diag, uint32_t file) {
+  return file && file <= diag->sources.n ? &diag->sources.at[file - 1] : NULL;
 }
 
-uint32_t diag_source_count(const Diag *d) { return d->sources.n; }
+uint32_t diag_source_count(const Diag *diag) { return diag->sources.n; }
 
-void diag_line_column(const Diag *d, Span at, uint32_t *line, uint32_t *column) {
-  const Source *s = diag_source(d, at.file);
+void diag_line_column(const Diag *diag, Span at, uint32_t *line, uint32_t *column) {
+  const Source *source = diag_source(diag, at.file);
   *line = *column = 1;
-  if (!s) return;
-  const SourceLines *l = &d->lines.at[at.file - 1];
-  uint32_t end = at.offset < s->length ? at.offset : (uint32_t)s->length, low = 0, high = l->n;
+  if (!source) return;
+  const SourceLines *lines = &diag->lines.at[at.file - 1];
+  uint32_t end = at.offset < source->length ? at.offset : (uint32_t)source->length, low = 0,
+           high = lines->n;
   while (high - low > 1) {
     uint32_t middle = low + (high - low) / 2;
-    if (l->start[middle] <= end) low = middle;
+    if (lines->start[middle] <= end) low = middle;
     else high = middle;
   }
-  *line = low + 1, *column = end - l->start[low] + 1;
+  *line = low + 1, *column = end - lines->start[low] + 1;
 }
 
-Report *diag_at(Diag *d, const char *code, Span s, const char *headline, ...) {
-  Report *r = ARENA_NEW(d->arena, Report);
+Report *diag_at(Diag *diag, const char *code, Span s, const char *headline, ...) {
+  Report *r = ARENA_NEW(diag->arena, Report);
   va_list args;
   va_start(args, headline);
   *r = (Report){
-      .arena = d->arena, .code = code, .headline = arena_vprintf(d->arena, headline, args)};
+      .arena = diag->arena, .code = code, .headline = arena_vprintf(diag->arena, headline, args)};
   va_end(args);
-  r->primary.span = s, r->number = d->arrived++;
-  if (*code == 'E' && d->errors++ >= ERROR_LIMIT) return r;
-  vec_push(d->arena, d->reports, r);
+  r->primary.span = s, r->number = diag->arrived++;
+  if (*code == 'E' && diag->errors++ >= ERROR_LIMIT) return r;
+  vec_push(diag->arena, diag->reports, r);
   return r;
 }
 
@@ -103,34 +104,34 @@ void diag_near(Report *r, const char *what, const char *near) {
   diag_edit(r, r->primary.span, "%s", near);
 }
 
-void diag_drop(Diag *d, const char *code) {
+void diag_drop(Diag *diag, const char *code) {
   uint32_t n = 0;
-  for (uint32_t i = 0; i < d->reports.n; i++)
-    if (strcmp(d->reports.at[i]->code, code)) d->reports.at[n++] = d->reports.at[i];
-  d->reports.n = n;
+  for (uint32_t i = 0; i < diag->reports.n; i++)
+    if (strcmp(diag->reports.at[i]->code, code)) diag->reports.at[n++] = diag->reports.at[i];
+  diag->reports.n = n;
 }
 
-void diag_take_errors(Diag *d, const Diag *from) {
+void diag_take_errors(Diag *diag, const Diag *from) {
   for (uint32_t i = 0; i < from->reports.n; i++) {
     Report *r = from->reports.at[i];
-    if (*r->code != 'E' || d->errors++ >= ERROR_LIMIT) continue;
-    r->number = d->arrived++;
-    vec_push(d->arena, d->reports, r);
+    if (*r->code != 'E' || diag->errors++ >= ERROR_LIMIT) continue;
+    r->number = diag->arrived++;
+    vec_push(diag->arena, diag->reports, r);
   }
 }
 
-uint32_t diag_errors(const Diag *d) { return d->errors; }
-bool diag_full(const Diag *d) { return d->errors >= ERROR_LIMIT; }
+uint32_t diag_errors(const Diag *diag) { return diag->errors; }
+bool diag_full(const Diag *diag) { return diag->errors >= ERROR_LIMIT; }
 
-const char *diag_first_code(const Diag *d) {
-  for (uint32_t i = 0; i < d->reports.n; i++)
-    if (*d->reports.at[i]->code == 'E') return d->reports.at[i]->code;
+const char *diag_first_code(const Diag *diag) {
+  for (uint32_t i = 0; i < diag->reports.n; i++)
+    if (*diag->reports.at[i]->code == 'E') return diag->reports.at[i]->code;
   return NULL;
 }
 
-bool diag_given(const Diag *d, const char *code) {
-  for (uint32_t i = 0; i < d->reports.n; i++)
-    if (!strcmp(d->reports.at[i]->code, code)) return true;
+bool diag_given(const Diag *diag, const char *code) {
+  for (uint32_t i = 0; i < diag->reports.n; i++)
+    if (!strcmp(diag->reports.at[i]->code, code)) return true;
   return false;
 }
 

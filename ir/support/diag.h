@@ -36,14 +36,14 @@ typedef struct Diag Diag;
 typedef struct Report Report;
 
 Diag *diag_new(Arena *a);
-uint32_t diag_add_source(Diag *d, const char *name, const char *text,
+uint32_t diag_add_source(Diag *diag, const char *name, const char *text,
                          size_t length); /* returns the file number, from 1 */
-const Source *diag_source(const Diag *d, uint32_t file);
-uint32_t diag_source_count(const Diag *d);
-void diag_line_column(const Diag *d, Span s, uint32_t *line,
+const Source *diag_source(const Diag *diag, uint32_t file);
+uint32_t diag_source_count(const Diag *diag);
+void diag_line_column(const Diag *diag, Span s, uint32_t *line,
                       uint32_t *column); /* both from 1; columns count bytes */
 
-Report *diag_at(Diag *d, const char *code, Span s, const char *headline, ...)
+Report *diag_at(Diag *diag, const char *code, Span s, const char *headline, ...)
     __attribute__((format(printf, 4, 5)));
 void diag_label(Report *r, const char *text, ...)
     __attribute__((format(printf, 2, 3))); /* after the carets */
@@ -58,20 +58,21 @@ void diag_edit_around(Report *r, Span s, const char *before, const char *after);
 void diag_near(Report *r, const char *what,
                const char *near); /* help: a name for the primary place; nothing if NULL */
 
-void diag_drop(Diag *d, const char *code); /* notes of this code are not shown after all */
+void diag_drop(Diag *diag, const char *code); /* notes of this code are not shown after all */
 /* The errors of a Diag that read the same files in the same order; it must live as long. */
-void diag_take_errors(Diag *d, const Diag *from);
-uint32_t diag_errors(const Diag *d);
-bool diag_full(const Diag *d);
+void diag_take_errors(Diag *diag, const Diag *from);
+uint32_t diag_errors(const Diag *diag);
+bool diag_full(const Diag *diag);
 const char *
-diag_first_code(const Diag *d); /* of the first error that was reported, NULL if there is none */
-bool diag_given(const Diag *d, const char *code); /* has this code been reported? */
+diag_first_code(const Diag *diag); /* of the first error that was reported, NULL if there is none */
+bool diag_given(const Diag *diag, const char *code); /* has this code been reported? */
 typedef enum DiagFormat { DIAG_HUMAN, DIAG_SHORT, DIAG_JSON } DiagFormat;
-void diag_print(const Diag *d, FILE *out, DiagFormat format, bool colour); /* sorted by position */
+void diag_print(const Diag *diag, FILE *out, DiagFormat format,
+                bool colour); /* sorted by position */
 /* The members of a JSON array, sorted: {"code", "file", "line", "column", "message", "help"}; line
    0 and file "" where there is no position, help null where there is none. `comma`: something
    stands before them. True if there are any. */
-bool diag_print_list(const Diag *d, FILE *out, bool comma);
+bool diag_print_list(const Diag *diag, FILE *out, bool comma);
 void json_put_string(FILE *out, const char *text); /* quoted; what is no UTF-8 becomes U+FFFD */
 const char *diag_nearest(const char *wanted, const char *const *names,
                          uint32_t n); /* edit distance <= 2, or a beginning; else NULL */

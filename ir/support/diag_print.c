@@ -22,15 +22,15 @@ enum { LINE_LIMIT = 180 };
 
 /* ---- the human format ---- */
 
-static size_t line_start(const Source *s, size_t offset) {
-  if (offset > s->length) offset = s->length;
-  while (offset && s->text[offset - 1] != '\n') offset--;
+static size_t line_start(const Source *source, size_t offset) {
+  if (offset > source->length) offset = source->length;
+  while (offset && source->text[offset - 1] != '\n') offset--;
   return offset;
 }
 
-static size_t line_length(const Source *s, size_t start) {
+static size_t line_length(const Source *source, size_t start) {
   size_t end = start;
-  while (end < s->length && s->text[end] != '\n' && s->text[end] != '\r') end++;
+  while (end < source->length && source->text[end] != '\n' && source->text[end] != '\r') end++;
   return end - start;
 }
 
@@ -61,9 +61,9 @@ static int digits_of(uint32_t n) {
   return digits;
 }
 
-static uint32_t line_of(const Diag *d, Span s) {
+static uint32_t line_of(const Diag *diag, Span s) {
   uint32_t line, column;
-  diag_line_column(d, s, &line, &column);
+  diag_line_column(diag, s, &line, &column);
   return line;
 }
 
@@ -93,45 +93,48 @@ static bool inside_character(const char *text, size_t at) {
 
 /* `mark`: column that must be seen. The same for every place of a line if the first one gives it.
  */
-static SourceWindow window_of(const Source *s, size_t offset, size_t mark) {
-  size_t start = line_start(s, offset), n = line_length(s, start);
-  SourceWindow w = {s->text + start, 0, n, n};
-  if (n <= LINE_LIMIT) return w;
-  w.from = mark > LINE_LIMIT / 2 ? mark - LINE_LIMIT / 2 : 0;
-  if (w.from + LINE_LIMIT > n) w.from = n - LINE_LIMIT;
-  w.to = w.from + LINE_LIMIT;
-  while (w.from && inside_character(w.text, w.from)) w.from--;
-  while (w.to < n && inside_character(w.text, w.to)) w.to++;
-  return w;
+static SourceWindow window_of(const Source *source, size_t offset, size_t mark) {
+  size_t start = line_start(source, offset), n = line_length(source, start);
+  SourceWindow window = {source->text + start, 0, n, n};
+  if (n <= LINE_LIMIT) return window;
+  window.from = mark > LINE_LIMIT / 2 ? mark - LINE_LIMIT / 2 : 0;
+  if (window.from + LINE_LIMIT > n) window.from = n - LINE_LIMIT;
+  window.to = window.from + LINE_LIMIT;
+  while (window.from && inside_character(window.text, window.from)) window.from--;
+  while (window.to < n && inside_character(window.text, window.to)) window.to++;
+  return window;
 }
 
-static void put_source_line(const DiagPrinter *p, Span at, const SourceWindow *w) {
-  const Style *y = &p->style;
-  fprintf(p->out, "%s%*u |%s", y->blue, p->gutter, line_of(p->d, at), y->end);
-  if (w->n) fputc(' ', p->out);
-  if (w->from) fputs("...", p->out);
-  for (size_t i = w->from; i < w->to; i++) fputc(w->text[i] ? w->text[i] : '?', p->out);
-  fputs(w->to < w->n ? "...\n" : "\n", p->out);
+static void put_source_line(const DiagPrinter *printer, Span at, const SourceWindow *window) {
+  const Style *style = &printer->style;
+  fprintf(printer->out, "%s%*u |%s", style->blue, printer->gutter, line_of(printer->d, at),
+          style->end);
+  if (window->n) fputc(' ', printer->out);
+  if (window->from) fputs("...", printer->out);
+  for (size_t i = window->from; i < window->to; i++)
+    fputc(window->text[i] ? window->text[i] : '?', printer->out);
+  fputs(window->to < window->n ? "...\n" : "\n", printer->out);
 }
 
 static size_t at_most(size_t n, size_t most) { return n < most ? n : most; }
 
-static void put_place(const DiagPrinter *p, const SourcePlace *place, bool primary,
-                      const SourceWindow *w) {
-  const Source *s = diag_source(p->d, place->span.file);
-  size_t start = (size_t)(w->text - s->text);
-  size_t end = at_most(place->span.offset, s->length) - start + place->span.length;
-  size_t before = at_most(place->span.offset, s->length) - start;
-  if (before > w->to && w->to < w->n) before = w->to;
-  if (before < w->from) before = w->from;
-  size_t under = at_most(end, w->to) > before ? at_most(end, w->to) - before : 0;
-  const Style *y = &p->style;
-  fprintf(p->out, "%s%*s |%s %s", y->blue, p->gutter, "", y->end, w->from ? "   " : "");
-  put_blanks(p->out, w->text + w->from, before - w->from);
-  fputs(primary ? y->severity : y->blue, p->out);
-  put_marks(p->out, w->text + before, under, primary ? '^' : '-');
-  if (place->text && *place->text) fprintf(p->out, " %s", place->text);
-  fprintf(p->out, "%s\n", y->end);
+static void put_place(const DiagPrinter *printer, const SourcePlace *place, bool primary,
+                      const SourceWindow *window) {
+  const Source *source = diag_source(printer->d, place->span.file);
+  size_t start = (size_t)(window->text - source->text);
+  size_t end = at_most(place->span.offset, source->length) - start + place->span.length;
+  size_t before = at_most(place->span.offset, source->length) - start;
+  if (before > window->to && window->to < window->n) before = window->to;
+  if (before < window->from) before = window->from;
+  size_t under = at_most(end, window->to) > before ? at_most(end, window->to) - before : 0;
+  const Style *style = &printer->style;
+  fprintf(printer->out, "%s%*s |%s %s", style->blue, printer->gutter, "", style->end,
+          window->from ? "   " : "");
+  put_blanks(printer->out, window->text + window->from, before - window->from);
+  fputs(primary ? style->severity : style->blue, printer->out);
+  put_marks(printer->out, window->text + before, under, primary ? '^' : '-');
+  if (place->text && *place->text) fprintf(printer->out, " %s", place->text);
+  fprintf(printer->out, "%s\n", style->end);
 }
 
 static bool all_in_one_file(const Report *r) {
@@ -146,95 +149,99 @@ static int compare_places(const void *a, const void *b) {
 }
 
 /* Around which column a long line is cut: that of the primary place if it is on this line. */
-static size_t shown_column(const DiagPrinter *p, const SourcePlace *first,
+static size_t shown_column(const DiagPrinter *printer, const SourcePlace *first,
                            const SourcePlace *primary) {
   const SourcePlace *at =
-      line_of(p->d, primary->span) == line_of(p->d, first->span) ? primary : first;
+      line_of(printer->d, primary->span) == line_of(printer->d, first->span) ? primary : first;
   uint32_t line, column;
-  diag_line_column(p->d, at->span, &line, &column);
+  diag_line_column(printer->d, at->span, &line, &column);
   return column - 1;
 }
 
 /* The primary place and, if they are in the same file, the others: line by line, each line once. */
-static void put_snippet(const DiagPrinter *p, const Report *r) {
+static void put_snippet(const DiagPrinter *printer, const Report *r) {
   VEC(const SourcePlace *) places = {0};
   uint32_t last = 0;
-  SourceWindow w = {0};
+  SourceWindow window = {0};
   vec_push(r->arena, places, &r->primary);
   for (uint32_t i = 0; all_in_one_file(r) && i < r->also.n; i++)
     vec_push(r->arena, places, &r->also.at[i]);
   qsort(places.at, places.n, sizeof *places.at, compare_places);
   for (uint32_t i = 0; i < places.n; i++) {
-    uint32_t line = line_of(p->d, places.at[i]->span);
-    if (last && line > last + 1) fprintf(p->out, "%s...%s\n", p->style.blue, p->style.end);
+    uint32_t line = line_of(printer->d, places.at[i]->span);
+    if (last && line > last + 1)
+      fprintf(printer->out, "%s...%s\n", printer->style.blue, printer->style.end);
     if (line != last) {
-      w = window_of(diag_source(p->d, places.at[i]->span.file), places.at[i]->span.offset,
-                    shown_column(p, places.at[i], &r->primary));
-      put_source_line(p, places.at[i]->span, &w);
+      window =
+          window_of(diag_source(printer->d, places.at[i]->span.file), places.at[i]->span.offset,
+                    shown_column(printer, places.at[i], &r->primary));
+      put_source_line(printer, places.at[i]->span, &window);
     }
-    put_place(p, places.at[i], places.at[i] == &r->primary, &w);
+    put_place(printer, places.at[i], places.at[i] == &r->primary, &window);
     last = line;
   }
 }
 
-static void put_elsewhere(const DiagPrinter *p, const Report *r) {
+static void put_elsewhere(const DiagPrinter *printer, const Report *r) {
   if (!r->also.n || all_in_one_file(r)) return;
-  fprintf(p->out, "%*s %s:::%s", p->gutter, "", p->style.blue, p->style.end);
+  fprintf(printer->out, "%*s %s:::%s", printer->gutter, "", printer->style.blue,
+          printer->style.end);
   for (uint32_t i = 0; i < r->also.n; i++) {
     const SourcePlace *place = &r->also.at[i];
-    const Source *s = diag_source(p->d, place->span.file);
+    const Source *source = diag_source(printer->d, place->span.file);
     uint32_t line, column;
-    diag_line_column(p->d, place->span, &line, &column);
-    if (i) fputs("; ", p->out);
-    if (s) fprintf(p->out, " %s:%u:%u ", s->name, line, column);
-    fprintf(p->out, " %s", place->text);
+    diag_line_column(printer->d, place->span, &line, &column);
+    if (i) fputs("; ", printer->out);
+    if (source) fprintf(printer->out, " %s:%u:%u ", source->name, line, column);
+    fprintf(printer->out, " %s", place->text);
   }
-  fputc('\n', p->out);
+  fputc('\n', printer->out);
 }
 
-static int gutter_of(const Diag *d, const Report *r) {
-  int gutter = digits_of(line_of(d, r->primary.span));
+static int gutter_of(const Diag *diag, const Report *r) {
+  int gutter = digits_of(line_of(diag, r->primary.span));
   for (uint32_t i = 0; all_in_one_file(r) && i < r->also.n; i++) {
-    int digits = digits_of(line_of(d, r->also.at[i].span));
+    int digits = digits_of(line_of(diag, r->also.at[i].span));
     if (digits > gutter) gutter = digits;
   }
   return gutter;
 }
 
-static void put_notes(const DiagPrinter *p, const Report *r) {
-  const Style *y = &p->style;
+static void put_notes(const DiagPrinter *printer, const Report *r) {
+  const Style *style = &printer->style;
   for (uint32_t i = 0; i < r->facts.n; i++)
-    fprintf(p->out, "%*s %s=%s %s\n", p->gutter, "", y->blue, y->end, r->facts.at[i]);
+    fprintf(printer->out, "%*s %s=%s %s\n", printer->gutter, "", style->blue, style->end,
+            r->facts.at[i]);
   for (uint32_t i = 0; i < r->helps.n; i++)
-    fprintf(p->out, "%*s %s=%s %shelp%s: %s\n", p->gutter, "", y->blue, y->end, y->bold, y->end,
-            r->helps.at[i]);
+    fprintf(printer->out, "%*s %s=%s %shelp%s: %s\n", printer->gutter, "", style->blue, style->end,
+            style->bold, style->end, r->helps.at[i]);
 }
 
-static void print_human(const Diag *d, const Report *r, FILE *out, bool colour) {
-  DiagPrinter p = {d, out, style_of(r, colour), 1};
-  const Source *s = diag_source(d, r->primary.span.file);
-  const Style *y = &p.style;
+static void print_human(const Diag *diag, const Report *r, FILE *out, bool colour) {
+  DiagPrinter printer = {diag, out, style_of(r, colour), 1};
+  const Source *source = diag_source(diag, r->primary.span.file);
+  const Style *style = &printer.style;
   uint32_t line, column;
-  fprintf(out, "%s%s[%s]%s%s: %s%s\n", y->severity, severity_name(r), r->code, y->end, y->bold,
-          r->headline, y->end);
-  if (s) {
-    p.gutter = gutter_of(d, r);
-    diag_line_column(d, r->primary.span, &line, &column);
-    fprintf(out, "%*s%s-->%s %s:%u:%u\n", p.gutter > 2 ? p.gutter : 2, "", y->blue, y->end, s->name,
-            line, column);
-    put_snippet(&p, r);
-    put_elsewhere(&p, r);
+  fprintf(out, "%s%s[%s]%s%s: %s%s\n", style->severity, severity_name(r), r->code, style->end,
+          style->bold, r->headline, style->end);
+  if (source) {
+    printer.gutter = gutter_of(diag, r);
+    diag_line_column(diag, r->primary.span, &line, &column);
+    fprintf(out, "%*s%s-->%s %s:%u:%u\n", printer.gutter > 2 ? printer.gutter : 2, "", style->blue,
+            style->end, source->name, line, column);
+    put_snippet(&printer, r);
+    put_elsewhere(&printer, r);
   }
-  put_notes(&p, r);
+  put_notes(&printer, r);
 }
 
 /* ---- short and JSON ---- */
 
-static void print_short(const Diag *d, const Report *r, FILE *out) {
-  const Source *s = diag_source(d, r->primary.span.file);
+static void print_short(const Diag *diag, const Report *r, FILE *out) {
+  const Source *source = diag_source(diag, r->primary.span.file);
   uint32_t line, column;
-  diag_line_column(d, r->primary.span, &line, &column);
-  if (s) fprintf(out, "%s:%u:%u: ", s->name, line, column);
+  diag_line_column(diag, r->primary.span, &line, &column);
+  if (source) fprintf(out, "%s:%u:%u: ", source->name, line, column);
   fprintf(out, "%s[%s]: %s\n", severity_name(r), r->code, r->headline);
 }
 
@@ -266,12 +273,12 @@ void json_put_string(FILE *out, const char *text) {
   fputc('"', out);
 }
 
-static void put_json_place(const Diag *d, const SourcePlace *place, bool primary, FILE *out) {
-  const Source *s = diag_source(d, place->span.file);
+static void put_json_place(const Diag *diag, const SourcePlace *place, bool primary, FILE *out) {
+  const Source *source = diag_source(diag, place->span.file);
   uint32_t line, column;
-  diag_line_column(d, place->span, &line, &column);
+  diag_line_column(diag, place->span, &line, &column);
   fputs("{\"file\":", out);
-  json_put_string(out, s ? s->name : "");
+  json_put_string(out, source ? source->name : "");
   fprintf(out,
           ",\"line\":%u,\"column\":%u,\"offset\":%u,\"length\":%u,\"primary\":%s,\"label\":", line,
           column, place->span.offset, place->span.length, primary ? "true" : "false");
@@ -288,50 +295,50 @@ static void put_json_list(const char *name, const char *const *at, uint32_t n, F
   fputc(']', out);
 }
 
-static void put_json_edits(const Diag *d, const Report *r, FILE *out) {
+static void put_json_edits(const Diag *diag, const Report *r, FILE *out) {
   fputs(",\"edits\":[", out);
   for (uint32_t i = 0; i < r->edits.n; i++) {
-    const SourcePlace *e = &r->edits.at[i];
-    const Source *s = diag_source(d, e->span.file);
+    const SourcePlace *place = &r->edits.at[i];
+    const Source *source = diag_source(diag, place->span.file);
     uint32_t line, column;
-    diag_line_column(d, e->span, &line, &column);
+    diag_line_column(diag, place->span, &line, &column);
     fputs(i ? ",{\"file\":" : "{\"file\":", out);
-    json_put_string(out, s ? s->name : "");
+    json_put_string(out, source ? source->name : "");
     fprintf(out, ",\"line\":%u,\"column\":%u,\"offset\":%u,\"length\":%u,\"text\":", line, column,
-            e->span.offset, e->span.length);
-    json_put_string(out, e->text);
+            place->span.offset, place->span.length);
+    json_put_string(out, place->text);
     fputc('}', out);
   }
   fputc(']', out);
 }
 
-static void put_json_rendered(const Diag *d, const Report *r, FILE *out) {
+static void put_json_rendered(const Diag *diag, const Report *r, FILE *out) {
   char *text = NULL;
   size_t n = 0;
   FILE *memory = heap_stream(&text, &n);
   if (!memory) return;
-  print_human(d, r, memory, false);
+  print_human(diag, r, memory, false);
   fclose(memory);
   fputs(",\"rendered\":", out);
   json_put_string(out, text);
   free(text);
 }
 
-static void print_json(const Diag *d, const Report *r, FILE *out) {
+static void print_json(const Diag *diag, const Report *r, FILE *out) {
   fprintf(out, "{\"schema\":1,\"severity\":\"%s\",\"code\":\"%s\",\"message\":", severity_name(r),
           r->code);
   json_put_string(out, r->headline);
   fputs(",\"spans\":[", out);
-  if (r->primary.span.file) put_json_place(d, &r->primary, true, out);
+  if (r->primary.span.file) put_json_place(diag, &r->primary, true, out);
   for (uint32_t i = 0; i < r->also.n; i++) {
     if (i || r->primary.span.file) fputc(',', out);
-    put_json_place(d, &r->also.at[i], false, out);
+    put_json_place(diag, &r->also.at[i], false, out);
   }
   fputc(']', out);
   put_json_list("facts", r->facts.at, r->facts.n, out);
   put_json_list("help", r->helps.at, r->helps.n, out);
-  put_json_edits(d, r, out);
-  put_json_rendered(d, r, out);
+  put_json_edits(diag, r, out);
+  put_json_rendered(diag, r, out);
   fputs("}\n", out);
 }
 
@@ -347,20 +354,20 @@ static int compare_reports(const void *a, const void *b) {
   return x->number < y->number ? -1 : x->number > y->number;
 }
 
-static Report **sorted_reports(const Diag *d) {
-  Report **sorted = ARENA_ARRAY(d->arena, Report *, d->reports.n);
-  if (d->reports.n) memcpy(sorted, d->reports.at, d->reports.n * sizeof *sorted);
-  qsort(sorted, d->reports.n, sizeof *sorted, compare_reports);
+static Report **sorted_reports(const Diag *diag) {
+  Report **sorted = ARENA_ARRAY(diag->arena, Report *, diag->reports.n);
+  if (diag->reports.n) memcpy(sorted, diag->reports.at, diag->reports.n * sizeof *sorted);
+  qsort(sorted, diag->reports.n, sizeof *sorted, compare_reports);
   return sorted;
 }
 
-void diag_print(const Diag *d, FILE *out, DiagFormat format, bool colour) {
-  Report **sorted = sorted_reports(d);
-  for (uint32_t i = 0; i < d->reports.n; i++)
-    if (format == DIAG_SHORT) print_short(d, sorted[i], out);
-    else if (format == DIAG_JSON) print_json(d, sorted[i], out);
-    else print_human(d, sorted[i], out, colour);
-  if (d->errors >= ERROR_LIMIT && format == DIAG_HUMAN)
+void diag_print(const Diag *diag, FILE *out, DiagFormat format, bool colour) {
+  Report **sorted = sorted_reports(diag);
+  for (uint32_t i = 0; i < diag->reports.n; i++)
+    if (format == DIAG_SHORT) print_short(diag, sorted[i], out);
+    else if (format == DIAG_JSON) print_json(diag, sorted[i], out);
+    else print_human(diag, sorted[i], out, colour);
+  if (diag->errors >= ERROR_LIMIT && format == DIAG_HUMAN)
     fprintf(out, "stopped after %d errors\n", ERROR_LIMIT);
 }
 
@@ -371,13 +378,13 @@ static const char *joined_helps(const Report *r) {
   return text;
 }
 
-static void print_list_entry(const Diag *d, const Report *r, FILE *out) {
-  const Source *s = diag_source(d, r->primary.span.file);
+static void print_list_entry(const Diag *diag, const Report *r, FILE *out) {
+  const Source *source = diag_source(diag, r->primary.span.file);
   const char *help = joined_helps(r);
   uint32_t line = 0, column = 0;
-  if (s) diag_line_column(d, r->primary.span, &line, &column);
+  if (source) diag_line_column(diag, r->primary.span, &line, &column);
   fprintf(out, "{\"code\":\"%s\",\"file\":", r->code);
-  json_put_string(out, s ? s->name : "");
+  json_put_string(out, source ? source->name : "");
   fprintf(out, ",\"line\":%u,\"column\":%u,\"message\":", line, column);
   json_put_string(out, r->headline);
   fputs(",\"help\":", out);
@@ -386,11 +393,11 @@ static void print_list_entry(const Diag *d, const Report *r, FILE *out) {
   fputc('}', out);
 }
 
-bool diag_print_list(const Diag *d, FILE *out, bool comma) {
-  Report **sorted = sorted_reports(d);
-  for (uint32_t i = 0; i < d->reports.n; i++) {
+bool diag_print_list(const Diag *diag, FILE *out, bool comma) {
+  Report **sorted = sorted_reports(diag);
+  for (uint32_t i = 0; i < diag->reports.n; i++) {
     if (i || comma) fputc(',', out);
-    print_list_entry(d, sorted[i], out);
+    print_list_entry(diag, sorted[i], out);
   }
-  return d->reports.n > 0;
+  return diag->reports.n > 0;
 }

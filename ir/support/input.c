@@ -35,46 +35,46 @@ typedef struct Growing {
   size_t n, cap;
 } Growing;
 
-static char *room(Arena *a, Growing *t) {
-  if (t->cap - t->n > 1) return t->at + t->n;
-  size_t cap = t->cap ? t->cap * 2 : 1 << 16;
-  char *more = arena_alloc(a, cap);
-  if (t->n) memcpy(more, t->at, t->n);
-  t->at = more, t->cap = cap;
-  return t->at + t->n;
+static char *room(Arena *arena, Growing *growing) {
+  if (growing->cap - growing->n > 1) return growing->at + growing->n;
+  size_t cap = growing->cap ? growing->cap * 2 : 1 << 16;
+  char *more = arena_alloc(arena, cap);
+  if (growing->n) memcpy(more, growing->at, growing->n);
+  growing->at = more, growing->cap = cap;
+  return growing->at + growing->n;
 }
 
-static bool read_all(Arena *a, int fd, bool pipe, Growing *t) {
+static bool read_all(Arena *arena, int fd, bool pipe, Growing *growing) {
   for (bool waited = false;;) {
-    char *to = room(a, t);
-    ssize_t got = read(fd, to, t->cap - t->n - 1);
+    char *to = room(arena, growing);
+    ssize_t got = read(fd, to, growing->cap - growing->n - 1);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN && !waited) { /* there is a writer: it may take its time */
       waited = true, fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
       continue;
     }
-    if (got <= 0) return got == 0 && (t->n || !pipe || (errno = ENODATA, false));
-    t->n += (size_t)got;
-    if (t->n > MOST_TEXT) return errno = EFBIG, false;
+    if (got <= 0) return got == 0 && (growing->n || !pipe || (errno = ENODATA, false));
+    growing->n += (size_t)got;
+    if (growing->n > MOST_TEXT) return errno = EFBIG, false;
   }
 }
 
 char *text_read(Ctx *c, const char *path, size_t *n) {
-  Growing t = {0};
+  Growing growing = {0};
   if (c->input && !strcmp(path, c->input_path)) return *n = c->input_length, c->input;
   int fd = open_text(path);
   if (fd < 0) return NULL;
   struct stat info;
   /* standard input goes on where it was read to, a file that it comes from too */
   bool once = fstat(fd, &info) || !S_ISREG(info.st_mode) || !strcmp(path, "-");
-  bool good = read_all(c->arena, fd, once && S_ISFIFO(info.st_mode) && strcmp(path, "-"), &t);
+  bool good = read_all(c->arena, fd, once && S_ISFIFO(info.st_mode) && strcmp(path, "-"), &growing);
   int error = errno;
   close(fd);
   errno = error;
   if (!good) return NULL;
-  t.at[t.n] = 0, *n = t.n;
-  if (!once) return t.at;
-  c->input = t.at, c->input_length = t.n;
+  growing.at[growing.n] = 0, *n = growing.n;
+  if (!once) return growing.at;
+  c->input = growing.at, c->input_length = growing.n;
   c->input_path = arena_strndup(c->arena, path, strlen(path));
-  return t.at;
+  return growing.at;
 }

@@ -12,68 +12,68 @@
 #include <unistd.h>
 
 static bool in_place(const char *path) {
-  struct stat s;
-  return !lstat(path, &s) && !S_ISREG(s.st_mode) && !S_ISDIR(s.st_mode);
+  struct stat status;
+  return !lstat(path, &status) && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode);
 }
 
-static const char *random_name(Arena *a, const char *path) {
+static const char *random_name(Arena *arena, const char *path) {
   const char *slash = strrchr(path, '/');
   uint64_t number;
   if (getrandom(&number, sizeof number, 0) != sizeof number) return NULL;
-  return arena_printf(a, "%.*sshardc-%016llx.tmp", slash ? (int)(slash - path) + 1 : 0, path,
+  return arena_printf(arena, "%.*sshardc-%016llx.tmp", slash ? (int)(slash - path) + 1 : 0, path,
                       (unsigned long long)number);
 }
 
-static int make(Output *o, Arena *a, int mode) {
+static int make(Output *output, Arena *arena, int mode) {
   for (int i = 0; i < 100; i++) {
-    if (!(o->part = random_name(a, o->path))) return -1;
-    int fd = open(o->part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+    if (!(output->part = random_name(arena, output->path))) return -1;
+    int fd = open(output->part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
     if (fd >= 0 || errno != EEXIST) return fd;
   }
   return -1;
 }
 
-bool output_open(Output *o, Arena *a, const char *path, int mode) {
-  struct stat s;
-  *o = (Output){.fd = -1, .path = path};
-  if (!stat(path, &s) && S_ISDIR(s.st_mode)) return errno = EISDIR, false;
-  o->fd = in_place(path) ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode)
-                         : make(o, a, mode);
-  if (o->fd < 0) o->part = NULL;
-  return o->fd >= 0;
+bool output_open(Output *output, Arena *arena, const char *path, int mode) {
+  struct stat status;
+  *output = (Output){.fd = -1, .path = path};
+  if (!stat(path, &status) && S_ISDIR(status.st_mode)) return errno = EISDIR, false;
+  output->fd = in_place(path) ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode)
+                              : make(output, arena, mode);
+  if (output->fd < 0) output->part = NULL;
+  return output->fd >= 0;
 }
 
-bool output_close(Output *o, bool good) {
+bool output_close(Output *output, bool good) {
   int why = errno;
-  if (o->fd < 0) return false;
-  if (close(o->fd) && good) good = false, why = errno;
-  if (good && o->part && rename(o->part, o->path)) good = false, why = errno;
-  if (!good && o->part) unlink(o->part);
-  o->fd = -1, errno = why;
+  if (output->fd < 0) return false;
+  if (close(output->fd) && good) good = false, why = errno;
+  if (good && output->part && rename(output->part, output->path)) good = false, why = errno;
+  if (!good && output->part) unlink(output->part);
+  output->fd = -1, errno = why;
   return good;
 }
 
-bool output_write(Arena *a, const char *path, const void *data, size_t n, int mode) {
-  Output o;
+bool output_write(Arena *arena, const char *path, const void *data, size_t n, int mode) {
+  Output output;
   const char *at = data;
-  if (!output_open(&o, a, path, mode)) return false;
+  if (!output_open(&output, arena, path, mode)) return false;
   while (n) {
-    ssize_t put = write(o.fd, at, n);
+    ssize_t put = write(output.fd, at, n);
     if (put < 0 && errno == EINTR) continue;
     if (put <= 0) break;
     at += put, n -= (size_t)put;
   }
-  return output_close(&o, n == 0);
+  return output_close(&output, n == 0);
 }
 
 /* A FIFO is not opened: that would wait for its reader. */
-bool output_possible(Arena *a, const char *path) {
-  Output o;
-  struct stat s;
-  if (in_place(path) && !stat(path, &s))
-    return S_ISDIR(s.st_mode) ? (errno = EISDIR, false) : !access(path, W_OK);
+bool output_possible(Arena *arena, const char *path) {
+  Output output;
+  struct stat status;
+  if (in_place(path) && !stat(path, &status))
+    return S_ISDIR(status.st_mode) ? (errno = EISDIR, false) : !access(path, W_OK);
   if (in_place(path)) return true; /* a link that leads nowhere yet */
-  if (!output_open(&o, a, path, 0666)) return false;
-  output_close(&o, false);
+  if (!output_open(&output, arena, path, 0666)) return false;
+  output_close(&output, false);
   return true;
 }

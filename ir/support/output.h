@@ -13,9 +13,10 @@ typedef struct Output {
 } Output;
 
 /* mode: before the umask, 0666 or 0777. */
-bool output_open(Output *o, Arena *a, const char *path, int mode);
+bool output_open(Output *output, Arena *arena, const char *path, int mode);
 /* good: all was written. False: errno says why the file is not there; nothing is left behind. */
-bool output_close(Output *o, bool good);
-bool output_write(Arena *a, const char *path, const void *data, size_t n, int mode);
-bool output_possible(Arena *a, const char *path); /* found out before long work; writes nothing */
+bool output_close(Output *output, bool good);
+bool output_write(Arena *arena, const char *path, const void *data, size_t n, int mode);
+bool output_possible(Arena *arena,
+                     const char *path); /* found out before long work; writes nothing */
 #endif

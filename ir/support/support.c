@@ -58,71 +58,72 @@ FILE *heap_stream(char **text, size_t *n) {
 }
 
 static ArenaBlock *new_block(size_t size) {
-  ArenaBlock *b = heap_new(1, sizeof *b + size + GUARD);
-  b->size = size;
-  memset(b->bytes + size, GUARDED, GUARD);
-  return b;
+  ArenaBlock *block = heap_new(1, sizeof *block + size + GUARD);
+  block->size = size;
+  memset(block->bytes + size, GUARDED, GUARD);
+  return block;
 }
 
-static void free_block(ArenaBlock *b) {
+static void free_block(ArenaBlock *block) {
   for (int i = 0; i < (int)GUARD; i++)
-    if ((unsigned char)b->bytes[b->size + (size_t)i] != GUARDED)
-      bug("somebody wrote behind %zu bytes of an arena", b->size);
-  if (STRESS) memset(b->bytes, STALE, b->size);
-  free(b);
+    if ((unsigned char)block->bytes[block->size + (size_t)i] != GUARDED)
+      bug("somebody wrote behind %zu bytes of an arena", block->size);
+  if (STRESS) memset(block->bytes, STALE, block->size);
+  free(block);
 }
 
 Arena *arena_new(void) {
-  Arena *a = heap_new(1, sizeof *a);
-  a->head = new_block(FIRST_BLOCK);
-  return a;
+  Arena *arena = heap_new(1, sizeof *arena);
+  arena->head = new_block(FIRST_BLOCK);
+  return arena;
 }
 
-void arena_free(Arena *a) {
-  for (ArenaBlock *b = a->head, *next; b; b = next) next = b->next, free_block(b);
-  free(a);
+void arena_free(Arena *arena) {
+  for (ArenaBlock *block = arena->head, *next; block; block = next)
+    next = block->next, free_block(block);
+  free(arena);
 }
 
-void *vec_grown(Arena *a, void *at, uint32_t n, uint32_t *cap, size_t bytes) {
+void *vec_grown(Arena *arena, void *at, uint32_t n, uint32_t *cap, size_t bytes) {
   *cap = !*cap ? (STRESS ? 1 : 8) : STRESS && *cap < 16 ? *cap + 1 : *cap * 2;
-  void *grown = arena_alloc(a, bytes * *cap);
+  void *grown = arena_alloc(arena, bytes * *cap);
   if (n) memcpy(grown, at, bytes * n);
   if (STRESS && n) memset(at, STALE, bytes * n);
   return grown;
 }
 
-void *arena_alloc(Arena *a, size_t bytes) {
+void *arena_alloc(Arena *arena, size_t bytes) {
   bytes = (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
-  ArenaBlock *b = a->head;
-  if (b->size - b->used < bytes) {
-    size_t size = b->size * 2 > LARGEST_BLOCK ? LARGEST_BLOCK : b->size * 2;
-    b = new_block(bytes > size ? bytes : size);
-    b->next = a->head, a->head = b;
+  ArenaBlock *block = arena->head;
+  if (block->size - block->used < bytes) {
+    size_t size = block->size * 2 > LARGEST_BLOCK ? LARGEST_BLOCK : block->size * 2;
+    block = new_block(bytes > size ? bytes : size);
+    block->next = arena->head, arena->head = block;
   }
-  b->used += bytes;
-  return b->bytes + b->used - bytes;
+  block->used += bytes;
+  return block->bytes + block->used - bytes;
 }
 
-char *arena_strndup(Arena *a, const char *s, size_t n) {
-  char *copy = arena_alloc(a, n + 1);
+char *arena_strndup(Arena *arena, const char *s, size_t n) {
+  char *copy = arena_alloc(arena, n + 1);
   memcpy(copy, s, n);
   return copy;
 }
 
-char *arena_vprintf(Arena *a, const char *format, va_list args) {
+char *arena_vprintf(Arena *arena, const char *format, va_list args) {
   va_list again;
   va_copy(again, args);
   int n = vsnprintf(NULL, 0, format, args);
-  char *text = arena_alloc(a, (size_t)n + 1);
+  char *text = arena_alloc(arena, (size_t)n + 1);
   vsnprintf(text, (size_t)n + 1, format, again);
   va_end(again);
   return text;
 }
 
-char *arena_printf(Arena *a, const char *format, ...) {
+char *arena_printf(Arena *arena, const char *format, ...) {
   va_list args;
   va_start(args, format);
-  char *text = arena_vprintf(a, format, args);
+  char *text = arena_vprintf(arena, format, args);
   va_end(args);
   return text;
 }
@@ -139,9 +140,9 @@ static uint32_t hash_text(const char *s, size_t n) {
   return h;
 }
 
-Interner *interner_new(Arena *a) {
-  Interner *in = ARENA_NEW(a, Interner);
-  in->arena = a, in->cap = 256, in->slot = ARENA_ARRAY(a, Str, in->cap);
+Interner *interner_new(Arena *arena) {
+  Interner *in = ARENA_NEW(arena, Interner);
+  in->arena = arena, in->cap = 256, in->slot = ARENA_ARRAY(arena, Str, in->cap);
   return in;
 }
 
@@ -179,9 +180,9 @@ Str intern_printf(Interner *in, const char *format, ...) {
 }
 
 Ctx *ctx_new(void) {
-  Arena *a = arena_new();
-  Ctx *c = ARENA_NEW(a, Ctx);
-  c->arena = a, c->names = interner_new(a), c->diag = diag_new(a);
+  Arena *arena = arena_new();
+  Ctx *c = ARENA_NEW(arena, Ctx);
+  c->arena = arena, c->names = interner_new(arena), c->diag = diag_new(arena);
   return c;
 }
 

@@ -14,7 +14,7 @@
   }
 
 /* A larger place for n elements of so many bytes, which it copies. */
-void *vec_grown(Arena *a, void *at, uint32_t n, uint32_t *cap, size_t bytes);
+void *vec_grown(Arena *arena, void *at, uint32_t n, uint32_t *cap, size_t bytes);
 
 #define vec_push(arena, v, ...)                                                                    \
   do {                                                                                             \

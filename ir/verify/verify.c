@@ -10,75 +10,80 @@
 #include "ir/module_settings.h"
 #include <stdlib.h>
 
-void verify_report(Verifier *v, const char *code, VerifyPlace at, const char *format, ...) {
+void verify_report(Verifier *verifier, const char *code, VerifyPlace at, const char *format, ...) {
   va_list args;
   va_start(args, format);
-  const char *text = arena_vprintf(v->m->arena, format, args);
+  const char *text = arena_vprintf(verifier->m->arena, format, args);
   va_end(args);
-  v->failed = true;
-  if (diag_full(v->m->ctx->diag)) return;
-  Span span = at.span.file ? at.span : loc_span(v->m, at.loc);
-  Report *r = diag_at(v->m->ctx->diag, code, span, "%s", text);
-  diag_fact(r, "in function @%s after pass `%s`", v->fn ? v->fn->name : "-", v->m->after);
+  verifier->failed = true;
+  if (diag_full(verifier->m->ctx->diag)) return;
+  Span span = at.span.file ? at.span : loc_span(verifier->m, at.loc);
+  Report *r = diag_at(verifier->m->ctx->diag, code, span, "%s", text);
+  diag_fact(r, "in function @%s after pass `%s`", verifier->fn ? verifier->fn->name : "-",
+            verifier->m->after);
 }
 
 VerifyPlace verify_at_op(const Op *op) { return (VerifyPlace){op->span, op->loc}; }
 
-VerifyPlace verify_at_fn(const Verifier *v) { return (VerifyPlace){v->fn->span, v->fn->loc}; }
+VerifyPlace verify_at_fn(const Verifier *verifier) {
+  return (VerifyPlace){verifier->fn->span, verifier->fn->loc};
+}
 
 /* ---- names ---- */
 
-static void check_type_names(Verifier *v, const Type *t, VerifyPlace at) {
+static void check_type_names(Verifier *verifier, const Type *t, VerifyPlace at) {
   for (int i = 0; i < t->rank; i++) {
     if (!text_is_word(t->axis[i].dim))
-      verify_report(v, "E1101", at, "[name-c1] `%s` is no dim name", t->axis[i].dim);
+      verify_report(verifier, "E1101", at, "[name-c1] `%s` is no dim name", t->axis[i].dim);
     if (t->axis[i].size < 1)
-      verify_report(v, "E1102", at, "[type-c4] dim %s has size %lld", t->axis[i].dim,
+      verify_report(verifier, "E1102", at, "[type-c4] dim %s has size %lld", t->axis[i].dim,
                     (long long)t->axis[i].size);
     for (int j = 0; j < i; j++)
       if (t->axis[i].dim == t->axis[j].dim)
-        verify_report(v, "E1102", at, "[type-c2] dim %s stands in a type twice", t->axis[i].dim);
+        verify_report(verifier, "E1102", at, "[type-c2] dim %s stands in a type twice",
+                      t->axis[i].dim);
   }
 }
 
-static void check_global(Verifier *v, uint32_t index) {
-  const Global *g = v->m->globals.at[index];
-  VerifyPlace at = {g->span, g->loc};
-  if (!text_is_symbol(g->name))
-    verify_report(v, "E1101", at, "[name-c2] `%s` is no global name", g->name);
-  if (module_global(v->m, g->name) != g)
-    verify_report(v, "E1105", at, "[global-c3] two globals are called @%s", g->name);
-  check_type_names(v, &g->type, at);
-  bool input = g->kind == GLOBAL_INPUT && elem_class(g->type.elem) == CLASS_INT;
-  if (g->of && !input)
-    verify_report(v, "E1105", at, "[global-c4] only inputs of ints address a dim");
-  if ((g->decay || g->frozen) && g->kind != GLOBAL_PARAM)
-    verify_report(v, "E1105", at, "[global-c5] only parameters are marked decay or frozen");
-  if (g->within && (g->within->type.elem != g->type.elem || g->within->within))
-    verify_report(v, "E1105", at, "[global-c10] @%s cannot lie in @%s", g->name, g->within->name);
+static void check_global(Verifier *verifier, uint32_t index) {
+  const Global *global = verifier->m->globals.at[index];
+  VerifyPlace at = {global->span, global->loc};
+  if (!text_is_symbol(global->name))
+    verify_report(verifier, "E1101", at, "[name-c2] `%s` is no global name", global->name);
+  if (module_global(verifier->m, global->name) != global)
+    verify_report(verifier, "E1105", at, "[global-c3] two globals are called @%s", global->name);
+  check_type_names(verifier, &global->type, at);
+  bool input = global->kind == GLOBAL_INPUT && elem_class(global->type.elem) == CLASS_INT;
+  if (global->of && !input)
+    verify_report(verifier, "E1105", at, "[global-c4] only inputs of ints address a dim");
+  if ((global->decay || global->frozen) && global->kind != GLOBAL_PARAM)
+    verify_report(verifier, "E1105", at, "[global-c5] only parameters are marked decay or frozen");
+  if (global->within && (global->within->type.elem != global->type.elem || global->within->within))
+    verify_report(verifier, "E1105", at, "[global-c10] @%s cannot lie in @%s", global->name,
+                  global->within->name);
 }
 
-static void check_fn_name(Verifier *v) {
-  const Fn *f = v->fn;
-  VerifyPlace at = verify_at_fn(v);
+static void check_fn_name(Verifier *verifier) {
+  const Fn *f = verifier->fn;
+  VerifyPlace at = verify_at_fn(verifier);
   if (!text_is_symbol(f->name))
-    verify_report(v, "E1101", at, "[name-c3] `%s` is no function name", f->name);
-  if (module_fn(v->m, f->name) != f)
-    verify_report(v, "E1101", at, "[fn-c1] two functions are called @%s", f->name);
+    verify_report(verifier, "E1101", at, "[name-c3] `%s` is no function name", f->name);
+  if (module_fn(verifier->m, f->name) != f)
+    verify_report(verifier, "E1101", at, "[fn-c1] two functions are called @%s", f->name);
   if (f->kind == FN_ENTRY && (f->args.n || f->results.n))
-    verify_report(v, "E1105", at, "[fn-c2] entry @%s has arguments or results", f->name);
+    verify_report(verifier, "E1105", at, "[fn-c2] entry @%s has arguments or results", f->name);
 }
 
 /* Generated code has names of their own for functions, made by text_symbol. Pass `select` sees to
  * it that they differ. */
-static void check_symbols(Verifier *v) {
-  const Module *m = v->m;
+static void check_symbols(Verifier *verifier) {
+  const Module *m = verifier->m;
   for (uint32_t i = 0; i < m->fns.n; i++) {
-    v->fn = m->fns.at[i];
+    verifier->fn = m->fns.at[i];
     const Fn *other = symbol_twin(m, i);
     if (other)
-      verify_report(v, "E1101", verify_at_fn(v), "[name-c4] @%s and @%s have one name in C",
-                    v->fn->name, other->name);
+      verify_report(verifier, "E1101", verify_at_fn(verifier),
+                    "[name-c4] @%s and @%s have one name in C", verifier->fn->name, other->name);
   }
 }
 
@@ -92,29 +97,29 @@ static bool whole_between(const char *text, double least, double most) {
 
 /* Code generation divides by some facts and sizes its buffers by others. Of a target whose row is
    not filled in yet nobody knows the device. */
-static void check_target(Verifier *v, const TargetFacts *t) {
-  VerifyPlace at = {.span = t->span};
-  bool open = t->name && t->rest;
+static void check_target(Verifier *verifier, const TargetFacts *facts) {
+  VerifyPlace at = {.span = facts->span};
+  bool open = facts->name && facts->rest;
   for (TargetFact f = 0; f < TARGET_FACTS; f++) {
-    int64_t value = target_get(t, f);
+    int64_t value = target_get(facts, f);
     if (!target_fact_allows(f, value))
-      verify_report(v, "E1103", at, "[target-c1] no machine has %s = %lld", target_fact_name(f),
-                    (long long)value);
-    if (!open && !target_fact_of(f, t->device) && t->given >> f & 1)
-      verify_report(v, "E1103", at, "[target-c3] a %s has no `%s`", device_name(t->device),
-                    target_fact_name(f));
+      verify_report(verifier, "E1103", at, "[target-c1] no machine has %s = %lld",
+                    target_fact_name(f), (long long)value);
+    if (!open && !target_fact_of(f, facts->device) && facts->given >> f & 1)
+      verify_report(verifier, "E1103", at, "[target-c3] a %s has no `%s`",
+                    device_name(facts->device), target_fact_name(f));
   }
-  TargetFact owed = target_lacks(t);
+  TargetFact owed = target_lacks(facts);
   if (owed < TARGET_FACTS)
-    verify_report(v, "E1103", at,
-                  "[target-c2] target %s lacks `%s`: `..` stands for the compiler's", t->name,
+    verify_report(verifier, "E1103", at,
+                  "[target-c2] target %s lacks `%s`: `..` stands for the compiler's", facts->name,
                   target_fact_name(owed));
 }
 
-static void check_beside(Verifier *v) {
-  const TargetFacts *t = &v->m->beside;
-  if (t->name && (!module_on_gpu(v->m) || t->device == DEVICE_GPU))
-    verify_report(v, "E1103", (VerifyPlace){.span = t->span},
+static void check_beside(Verifier *verifier) {
+  const TargetFacts *facts = &verifier->m->beside;
+  if (facts->name && (!module_on_gpu(verifier->m) || facts->device == DEVICE_GPU))
+    verify_report(verifier, "E1103", (VerifyPlace){.span = facts->span},
                   "[target-c4] a processor stands beside a GPU, and nothing beside another target");
 }
 
@@ -129,11 +134,11 @@ static const struct {
     {"train.steps", 1, 1e15}, {"machine.node.memory", 0, 1e18}, {"machine.node.reserve", 0, 1e18},
 };
 
-static void check_settings(Verifier *v) {
+static void check_settings(Verifier *verifier) {
   for (size_t i = 0; i < sizeof plan_numbers / sizeof *plan_numbers; i++) {
-    Str text = module_said(v->m, plan_numbers[i].key);
+    Str text = module_said(verifier->m, plan_numbers[i].key);
     if (text && !whole_between(text, plan_numbers[i].least, plan_numbers[i].most))
-      verify_report(v, "E1103", (VerifyPlace){0},
+      verify_report(verifier, "E1103", (VerifyPlace){0},
                     "[setting-c1] %s = \"%s\" is none from %.15g to %.15g", plan_numbers[i].key,
                     text, plan_numbers[i].least, plan_numbers[i].most);
   }
@@ -141,54 +146,57 @@ static void check_settings(Verifier *v) {
 
 /* ---- SSA ---- */
 
-static bool check_defs(Verifier *v, OpId id) {
-  const Fn *f = v->fn;
+static bool check_defs(Verifier *verifier, OpId id) {
+  const Fn *f = verifier->fn;
   const Op *op = &f->ops.at[id];
   for (uint32_t r = 0; r < op->nout; r++) {
     ValueId out = op->out + r;
     if (out >= f->values.n || f->values.at[out].def != id || f->values.at[out].result != r)
-      return verify_report(v, "E1101", verify_at_op(op), "[ssa-c2] result %u of %s is another op's",
-                           r, op_name(op->code)),
+      return verify_report(verifier, "E1101", verify_at_op(op),
+                           "[ssa-c2] result %u of %s is another op's", r, op_name(op->code)),
              false;
   }
   return true;
 }
 
-static bool check_uses(Verifier *v, OpId id) {
-  const Fn *f = v->fn;
+static bool check_uses(Verifier *verifier, OpId id) {
+  const Fn *f = verifier->fn;
   const Op *op = &f->ops.at[id];
   for (uint32_t i = 0; i < op->nin; i++) {
     ValueId in = op->in[i];
     OpId def = in < f->values.n ? f->values.at[in].def : id;
     if (def != NO_OP && def >= id)
-      return verify_report(v, "E1101", verify_at_op(op),
+      return verify_report(verifier, "E1101", verify_at_op(op),
                            "[ssa-c1] operand %u of %s is not defined above", i, op_name(op->code)),
              false;
   }
   return true;
 }
 
-static bool check_ends(Verifier *v) {
-  const Fn *f = v->fn;
+static bool check_ends(Verifier *verifier) {
+  const Fn *f = verifier->fn;
   for (uint32_t i = 0; i < f->args.n; i++) {
     ValueId a = f->args.at[i];
     if (a >= f->values.n || f->values.at[a].def != NO_OP || f->values.at[a].result != i)
-      return verify_report(v, "E1101", verify_at_fn(v), "[ssa-c3] argument %u is no argument", i),
+      return verify_report(verifier, "E1101", verify_at_fn(verifier),
+                           "[ssa-c3] argument %u is no argument", i),
              false;
   }
   for (uint32_t i = 0; i < f->results.n; i++) {
     ValueId r = f->results.at[i];
     OpId def = r < f->values.n ? f->values.at[r].def : f->ops.n;
     if (def != NO_OP && def >= f->ops.n)
-      return verify_report(v, "E1101", verify_at_fn(v), "[ssa-c4] result %u is not defined", i),
+      return verify_report(verifier, "E1101", verify_at_fn(verifier),
+                           "[ssa-c4] result %u is not defined", i),
              false;
   }
   return true;
 }
 
-static bool check_ssa(Verifier *v) {
-  bool fine = check_ends(v);
-  for (OpId i = 0; i < v->fn->ops.n && fine; i++) fine = check_defs(v, i) && check_uses(v, i);
+static bool check_ssa(Verifier *verifier) {
+  bool fine = check_ends(verifier);
+  for (OpId i = 0; i < verifier->fn->ops.n && fine; i++)
+    fine = check_defs(verifier, i) && check_uses(verifier, i);
   return fine;
 }
 
@@ -200,26 +208,26 @@ static const char *type_code(const Op *op) {
   return family == FAMILY_GLOBAL ? "E1105" : "E1102";
 }
 
-static void check_result_types(Verifier *v, const Op *op, const Type *want) {
+static void check_result_types(Verifier *verifier, const Op *op, const Type *want) {
   for (uint32_t r = 0; r < op->nout; r++) {
-    const Type *have = value_type(v->fn, op->out + r);
-    bool same = v->fence >= FENCE_ORDERED || op_family(op->code) == FAMILY_CALL
+    const Type *have = value_type(verifier->fn, op->out + r);
+    bool same = verifier->fence >= FENCE_ORDERED || op_family(op->code) == FAMILY_CALL
                     ? have->elem == want[r].elem && have->tier == want[r].tier &&
                           type_same_dims(have, &want[r])
                     : type_equal(have, &want[r]);
     if (!same)
-      verify_report(v, type_code(op), verify_at_op(op),
+      verify_report(verifier, type_code(op), verify_at_op(op),
                     "[type-c3] result %u of %s is %s, expected %s", r, op_name(op->code),
-                    type_text(v->m, have), type_text(v->m, &want[r]));
-    check_type_names(v, have, verify_at_op(op));
+                    type_text(verifier->m, have), type_text(verifier->m, &want[r]));
+    check_type_names(verifier, have, verify_at_op(op));
   }
 }
 
-static void check_types(Verifier *v, const Op *op) {
-  Type *want = ARENA_ARRAY(v->m->arena, Type, op->nout + 1);
-  const char *why = shape_infer(v->m, v->fn, op, want);
-  if (why) verify_report(v, type_code(op), verify_at_op(op), "%s", why);
-  else check_result_types(v, op, want);
+static void check_types(Verifier *verifier, const Op *op) {
+  Type *want = ARENA_ARRAY(verifier->m->arena, Type, op->nout + 1);
+  const char *why = shape_infer(verifier->m, verifier->fn, op, want);
+  if (why) verify_report(verifier, type_code(op), verify_at_op(op), "%s", why);
+  else check_result_types(verifier, op, want);
 }
 
 /* ---- attributes ---- */
@@ -234,25 +242,25 @@ static const AttrMask fn_attrs[] = {
 };
 _Static_assert(COUNT_OF(fn_attrs) == FN_KERNEL + 1, "a row per FnKind");
 
-static void check_attrs(Verifier *v, const AttrList *l, OpAttrs rule, const char *name,
+static void check_attrs(Verifier *verifier, const AttrList *list, OpAttrs rule, const char *name,
                         VerifyPlace at) {
   AttrMask have = 0;
-  for (uint32_t i = 0; i < l->n; i++) {
-    have |= (AttrMask)1 << l->at[i].key;
-    if (i && l->at[i - 1].key >= l->at[i].key)
-      verify_report(v, "E1103", at, "[attr-c3] attributes of %s are out of order", name);
-    bool flag = l->at[i].key == ATTR_reverse || l->at[i].key == ATTR_inverse ||
-                l->at[i].key == ATTR_gradient;
-    if (flag && l->at[i].i != 0 && l->at[i].i != 1)
-      verify_report(v, "E1103", at, "[attr-c4] `%s` is 0 or 1", attr_name(l->at[i].key));
+  for (uint32_t i = 0; i < list->n; i++) {
+    have |= (AttrMask)1 << list->at[i].key;
+    if (i && list->at[i - 1].key >= list->at[i].key)
+      verify_report(verifier, "E1103", at, "[attr-c3] attributes of %s are out of order", name);
+    bool flag = list->at[i].key == ATTR_reverse || list->at[i].key == ATTR_inverse ||
+                list->at[i].key == ATTR_gradient;
+    if (flag && list->at[i].i != 0 && list->at[i].i != 1)
+      verify_report(verifier, "E1103", at, "[attr-c4] `%s` is 0 or 1", attr_name(list->at[i].key));
   }
   AttrMask missing = rule.needed & ~have, strange = have & ~(rule.needed | rule.allowed);
   for (int k = 0; k < ATTR_COUNT; k++) {
     if (missing >> k & 1)
-      verify_report(v, "E1103", at, "[attr-c1] %s needs attribute `%s`", name,
+      verify_report(verifier, "E1103", at, "[attr-c1] %s needs attribute `%s`", name,
                     attr_name((AttrKey)k));
     if (strange >> k & 1)
-      verify_report(v, "E1103", at, "[attr-c2] %s has no attribute `%s`", name,
+      verify_report(verifier, "E1103", at, "[attr-c2] %s has no attribute `%s`", name,
                     attr_name((AttrKey)k));
   }
 }
@@ -265,114 +273,118 @@ static bool stands_before(const Module *m, const Fn *a, const Fn *b) {
   return false;
 }
 
-static void check_symbol(Verifier *v, const Op *op) {
+static void check_symbol(Verifier *verifier, const Op *op) {
   bool calls = op_family(op->code) == FAMILY_CALL, touches = op_family(op->code) == FAMILY_GLOBAL;
   VerifyPlace at = verify_at_op(op);
   if (calls != (op->callee != NULL) || touches != (op->global != NULL)) {
-    verify_report(v, "E1101", at, "[op-c3] %s has the wrong kind of symbol", op_name(op->code));
+    verify_report(verifier, "E1101", at, "[op-c3] %s has the wrong kind of symbol",
+                  op_name(op->code));
   } else if (calls) {
     FnKind kind = op->code == OP_kernel ? FN_KERNEL : FN_BODY;
     if (op->callee->kind != kind)
-      verify_report(v, "E1104", at, "[call-c4] @%s is no %s", op->callee->name,
+      verify_report(verifier, "E1104", at, "[call-c4] @%s is no %s", op->callee->name,
                     text_fn_kinds[kind]);
-    if (!stands_before(v->m, op->callee, v->fn))
-      verify_report(v, "E1104", at, "[call-c5] @%s does not stand above @%s", op->callee->name,
-                    v->fn->name);
+    if (!stands_before(verifier->m, op->callee, verifier->fn))
+      verify_report(verifier, "E1104", at, "[call-c5] @%s does not stand above @%s",
+                    op->callee->name, verifier->fn->name);
   }
-  if (v->fn->kind == FN_KERNEL && (calls || touches))
-    verify_report(v, "E1104", at, "[call-c6] %s inside of a kernel", op_name(op->code));
+  if (verifier->fn->kind == FN_KERNEL && (calls || touches))
+    verify_report(verifier, "E1104", at, "[call-c6] %s inside of a kernel", op_name(op->code));
 }
 
-static void check_lookup(Verifier *v, const Op *op) {
+static void check_lookup(Verifier *verifier, const Op *op) {
   bool whole = attr_get(&op->attrs, ATTR_columns) && attr_get(&op->attrs, ATTR_runs);
   if (op->code != OP_lookup || !whole || lookup_is_sound(op)) return;
-  verify_report(v, "E1103", verify_at_op(op),
+  verify_report(verifier, "E1103", verify_at_op(op),
                 "[lookup-c1] runs of 2^31 bits at most, as many set ones as others, are positive "
                 "but for the first, and rows have columns");
 }
 
-static void check_store(Verifier *v, OpId id) {
-  const Op *op = &v->fn->ops.at[id];
+static void check_store(Verifier *verifier, OpId id) {
+  const Op *op = &verifier->fn->ops.at[id];
   if (op_family(op->code) != FAMILY_GLOBAL || !op->global) return;
   VerifyPlace at = verify_at_op(op);
-  if (module_global(v->m, op->global->name) != op->global)
-    verify_report(v, "E1105", at, "[global-c6] @%s is not in the module", op->global->name);
-  if (v->fn->kind == FN_BODY)
-    verify_report(v, "E1105", at, "[global-c7] %s outside of an entry", op_name(op->code));
+  if (module_global(verifier->m, op->global->name) != op->global)
+    verify_report(verifier, "E1105", at, "[global-c6] @%s is not in the module", op->global->name);
+  if (verifier->fn->kind == FN_BODY)
+    verify_report(verifier, "E1105", at, "[global-c7] %s outside of an entry", op_name(op->code));
   if (op->global->within)
-    verify_report(v, "E1105", at, "[global-c11] @%s lies in @%s: that one is loaded and stored",
-                  op->global->name, op->global->within->name);
+    verify_report(verifier, "E1105", at,
+                  "[global-c11] @%s lies in @%s: that one is loaded and stored", op->global->name,
+                  op->global->within->name);
   if (op->code != OP_store) return;
   if (op->global->kind == GLOBAL_INPUT || op->global->kind == GLOBAL_SCALAR)
-    verify_report(v, "E1105", at, "[global-c8] @%s is set by the runtime", op->global->name);
+    verify_report(verifier, "E1105", at, "[global-c8] @%s is set by the runtime", op->global->name);
   for (OpId i = 0; i < id; i++)
-    if (v->fn->ops.at[i].code == OP_store && v->fn->ops.at[i].global == op->global)
-      verify_report(v, "E1105", at, "[global-c9] @%s is stored twice", op->global->name);
+    if (verifier->fn->ops.at[i].code == OP_store && verifier->fn->ops.at[i].global == op->global)
+      verify_report(verifier, "E1105", at, "[global-c9] @%s is stored twice", op->global->name);
 }
 
 /* ---- driver ---- */
 
-static void check_op(Verifier *v, OpId id) {
-  const Op *op = &v->fn->ops.at[id];
-  check_symbol(v, op);
-  check_types(v, op);
-  check_lookup(v, op);
+static void check_op(Verifier *verifier, OpId id) {
+  const Op *op = &verifier->fn->ops.at[id];
+  check_symbol(verifier, op);
+  check_types(verifier, op);
+  check_lookup(verifier, op);
   OpAttrs rule = op_attrs(op->code);
   rule.allowed |= A(names);
-  check_attrs(v, &op->attrs, rule, op_name(op->code), verify_at_op(op));
-  check_store(v, id);
+  check_attrs(verifier, &op->attrs, rule, op_name(op->code), verify_at_op(op));
+  check_store(verifier, id);
 }
 
-static void check_lists_of(Verifier *v) {
-  for (OpId i = 0; i < v->fn->ops.n && !v->failed; i++)
-    if (op_family(v->fn->ops.at[i].code) == FAMILY_ATTENTION) verify_listed(v, &v->fn->ops.at[i]);
+static void check_lists_of(Verifier *verifier) {
+  for (OpId i = 0; i < verifier->fn->ops.n && !verifier->failed; i++)
+    if (op_family(verifier->fn->ops.at[i].code) == FAMILY_ATTENTION)
+      verify_listed(verifier, &verifier->fn->ops.at[i]);
 }
 
-static void check_fn(Verifier *v, const Fn *f) {
-  v->fn = f;
-  check_fn_name(v);
+static void check_fn(Verifier *verifier, const Fn *f) {
+  verifier->fn = f;
+  check_fn_name(verifier);
   for (uint32_t i = 0; i < f->args.n; i++)
-    check_type_names(v, value_type(f, f->args.at[i]), verify_at_fn(v));
-  check_attrs(v, &f->attrs, (OpAttrs){0, fn_attrs[f->kind]}, f->name, verify_at_fn(v));
-  for (OpId i = 0; i < f->ops.n; i++) check_op(v, i);
-  check_lists_of(v);
-  if (!v->failed) verify_parts(v);
-  if (!v->failed) verify_turns(v);
-  if (v->fence >= FENCE_FUSED) verify_fused(v), verify_family(v);
-  if (v->fence < FENCE_SELECTED) verify_landed(v);
-  verify_shards(v);
-  if (!v->failed) verify_tiers(v);
+    check_type_names(verifier, value_type(f, f->args.at[i]), verify_at_fn(verifier));
+  check_attrs(verifier, &f->attrs, (OpAttrs){0, fn_attrs[f->kind]}, f->name,
+              verify_at_fn(verifier));
+  for (OpId i = 0; i < f->ops.n; i++) check_op(verifier, i);
+  check_lists_of(verifier);
+  if (!verifier->failed) verify_parts(verifier);
+  if (!verifier->failed) verify_turns(verifier);
+  if (verifier->fence >= FENCE_FUSED) verify_fused(verifier), verify_family(verifier);
+  if (verifier->fence < FENCE_SELECTED) verify_landed(verifier);
+  verify_shards(verifier);
+  if (!verifier->failed) verify_tiers(verifier);
 }
 
 /* Storage is looked at only where all functions are sound so far: its rules follow calls. */
-static void check_storage(Verifier *v) {
-  if (v->fence >= FENCE_PLACED) verify_arenas(v);
-  for (uint32_t i = 0; i < v->m->fns.n; i++) {
-    v->fn = v->m->fns.at[i];
-    if (v->fence >= FENCE_ORDERED) verify_ordered(v);
-    if (v->fence >= FENCE_SELECTED && !v->failed)
-      verify_selected(v), verify_messages(v), verify_flights(v);
-    if (v->fence >= FENCE_PLACED && !v->failed) verify_placed(v);
+static void check_storage(Verifier *verifier) {
+  if (verifier->fence >= FENCE_PLACED) verify_arenas(verifier);
+  for (uint32_t i = 0; i < verifier->m->fns.n; i++) {
+    verifier->fn = verifier->m->fns.at[i];
+    if (verifier->fence >= FENCE_ORDERED) verify_ordered(verifier);
+    if (verifier->fence >= FENCE_SELECTED && !verifier->failed)
+      verify_selected(verifier), verify_messages(verifier), verify_flights(verifier);
+    if (verifier->fence >= FENCE_PLACED && !verifier->failed) verify_placed(verifier);
   }
-  if (v->fence >= FENCE_SELECTED && !v->failed) verify_alignments(v);
+  if (verifier->fence >= FENCE_SELECTED && !verifier->failed) verify_alignments(verifier);
 }
 
 bool ir_verify(Module *m) {
-  Verifier v = {.m = m, .fence = module_fence(m)};
+  Verifier verifier = {.m = m, .fence = module_fence(m)};
   bool sound = true;
-  for (uint32_t i = 0; i < m->globals.n; i++) check_global(&v, i);
-  check_target(&v, &m->target), check_target(&v, &m->beside), check_beside(&v);
-  check_settings(&v);
-  if (v.fence >= FENCE_SELECTED) check_symbols(&v);
-  verify_lists(&v);
-  verify_global_tiers(&v);
-  if (!v.failed) verify_flats(&v);
+  for (uint32_t i = 0; i < m->globals.n; i++) check_global(&verifier, i);
+  check_target(&verifier, &m->target), check_target(&verifier, &m->beside), check_beside(&verifier);
+  check_settings(&verifier);
+  if (verifier.fence >= FENCE_SELECTED) check_symbols(&verifier);
+  verify_lists(&verifier);
+  verify_global_tiers(&verifier);
+  if (!verifier.failed) verify_flats(&verifier);
   for (uint32_t i = 0; i < m->fns.n; i++) {
-    v.fn = m->fns.at[i];
-    sound &= check_ssa(&v);
+    verifier.fn = m->fns.at[i];
+    sound &= check_ssa(&verifier);
   }
-  for (uint32_t i = 0; i < m->fns.n && sound; i++) check_fn(&v, m->fns.at[i]);
-  if (!v.failed) verify_uniform(&v);
-  if (!v.failed) check_storage(&v);
-  return !v.failed;
+  for (uint32_t i = 0; i < m->fns.n && sound; i++) check_fn(&verifier, m->fns.at[i]);
+  if (!verifier.failed) verify_uniform(&verifier);
+  if (!verifier.failed) check_storage(&verifier);
+  return !verifier.failed;
 }

@@ -24,38 +24,38 @@ typedef struct
   Loc loc;
 } VerifyPlace;
 
-void verify_report(Verifier *v, const char *code, VerifyPlace at, const char *format, ...)
+void verify_report(Verifier *verifier, const char *code, VerifyPlace at, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 VerifyPlace verify_at_op(const Op *op);
-VerifyPlace verify_at_fn(const Verifier *v);
+VerifyPlace verify_at_fn(const Verifier *verifier);
 
-void verify_lists(Verifier *v);                       /* of the module */
-void verify_listed(Verifier *v, const Op *attention); /* its lists */
-void verify_parts(Verifier *v);                       /* loops over parts of stacks */
-void verify_turns(Verifier *v);                       /* loops that take turns */
-void verify_shards(Verifier *v);                      /* placements of a function, collectives */
-void verify_uniform(Verifier *v);     /* what ranks leave in globals, below localize */
-void verify_fused(Verifier *v);       /* after fuse */
-void verify_laid(Verifier *v);        /* after fuse */
-void verify_laid_order(Verifier *v);  /* after order */
-void verify_laid_places(Verifier *v); /* after memory */
-void verify_shared_rows(Verifier *v); /* kernel functions after fuse */
-void verify_ordered(Verifier *v);     /* after order */
-void verify_family(Verifier *v);      /* kernel functions after fuse */
-void verify_selected(Verifier *v);    /* kernel functions after select */
-void verify_gpu(Verifier *v);         /* the same for a GPU */
-void verify_alignments(Verifier *v);  /* all of a GPU's kernels after select */
-void verify_messages(Verifier *v);    /* collectives after select */
-void verify_landed(Verifier *v);      /* nothing flies before select */
-void verify_flights(Verifier *v);     /* messages in flight, after select */
-void verify_rings(Verifier *v);       /* and where they stand, after memory */
-void verify_placed(Verifier *v);      /* after memory */
-void verify_flats(Verifier *v);       /* members of flat globals, wherever there are any */
-void verify_arenas(Verifier *v);      /* globals after memory */
-void verify_bytes(Verifier *v);       /* of a function after memory: verify_bytes.c */
+void verify_lists(Verifier *verifier);                       /* of the module */
+void verify_listed(Verifier *verifier, const Op *attention); /* its lists */
+void verify_parts(Verifier *verifier);                       /* loops over parts of stacks */
+void verify_turns(Verifier *verifier);                       /* loops that take turns */
+void verify_shards(Verifier *verifier);      /* placements of a function, collectives */
+void verify_uniform(Verifier *verifier);     /* what ranks leave in globals, below localize */
+void verify_fused(Verifier *v);              /* after fuse */
+void verify_laid(Verifier *verifier);        /* after fuse */
+void verify_laid_order(Verifier *verifier);  /* after order */
+void verify_laid_places(Verifier *verifier); /* after memory */
+void verify_shared_rows(Verifier *verifier); /* kernel functions after fuse */
+void verify_ordered(Verifier *v);            /* after order */
+void verify_family(Verifier *verifier);      /* kernel functions after fuse */
+void verify_selected(Verifier *verifier);    /* kernel functions after select */
+void verify_gpu(Verifier *verifier);         /* the same for a GPU */
+void verify_alignments(Verifier *verifier);  /* all of a GPU's kernels after select */
+void verify_messages(Verifier *v);           /* collectives after select */
+void verify_landed(Verifier *verifier);      /* nothing flies before select */
+void verify_flights(Verifier *verifier);     /* messages in flight, after select */
+void verify_rings(Verifier *verifier);       /* and where they stand, after memory */
+void verify_placed(Verifier *v);             /* after memory */
+void verify_flats(Verifier *v);              /* members of flat globals, wherever there are any */
+void verify_arenas(Verifier *v);             /* globals after memory */
+void verify_bytes(Verifier *v);              /* of a function after memory: verify_bytes.c */
 void verify_declared_order(Verifier *v, OpId id); /* loads and stores after order */
-void verify_tiers(Verifier *v);                   /* one function: verify_tiers.c */
-void verify_global_tiers(Verifier *v);            /* globals, and the target */
+void verify_tiers(Verifier *verifier);            /* one function: verify_tiers.c */
+void verify_global_tiers(Verifier *verifier);     /* globals, and the target */
 void verify_rooms(Verifier *v);                   /* globals and callers' bytes after order */
 
 /* Do so many bytes, from `at`, lie in the room? For any numbers. */

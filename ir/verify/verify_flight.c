@@ -14,8 +14,8 @@
 
 enum { ALIGNED = 16 };
 
-static void wrong(Verifier *v, const Op *op, const char *label, const char *what) {
-  verify_report(v, "E1111", verify_at_op(op), "[%s] %s", label, what);
+static void wrong(Verifier *verifier, const Op *op, const char *label, const char *what) {
+  verify_report(verifier, "E1111", verify_at_op(op), "[%s] %s", label, what);
 }
 
 static uint32_t count_reads(const Fn *f, ValueId x, OpId *last) {
@@ -32,27 +32,28 @@ static uint32_t count_returns(const Fn *f, ValueId x) {
   return n;
 }
 
-static void check_start(Verifier *v, OpId id) {
-  const Fn *f = v->fn;
+static void check_start(Verifier *verifier, OpId id) {
+  const Fn *f = verifier->fn;
   const Op *op = &f->ops.at[id];
   OpId reader = id;
   if (!op_can_fly(op) || attr_int(&op->attrs, ATTR_flight, 0) > 1)
-    wrong(v, op, "flight-c1", "this op cannot fly, or not so");
+    wrong(verifier, op, "flight-c1", "this op cannot fly, or not so");
   else if (attr_int(&op->attrs, ATTR_flight, 0) > 0) return;
   else if (count_reads(f, op->out, &reader) != 1 || f->ops.at[reader].code != OP_wait ||
            f->ops.at[reader].in[0] != op->out || count_returns(f, op->out))
-    wrong(v, op, "flight-c2", "what a started collective receives is read by its wait alone");
+    wrong(verifier, op, "flight-c2",
+          "what a started collective receives is read by its wait alone");
 }
 
-static void check_wait(Verifier *v, const Op *op) {
-  const Op *start = flight_start(v->fn, op);
+static void check_wait(Verifier *verifier, const Op *op) {
+  const Op *start = flight_start(verifier->fn, op);
   if (!start || attr_int(&start->attrs, ATTR_flight, 0) > 0 || op->nin > 2) {
-    wrong(v, op, "flight-c3", "a wait for what nobody has started");
+    wrong(verifier, op, "flight-c3", "a wait for what nobody has started");
     return;
   }
-  bool inplace = v->fn->values.at[start->out].storage.view == VIEW_INPLACE;
+  bool inplace = verifier->fn->values.at[start->out].storage.view == VIEW_INPLACE;
   if (op->nin != (inplace ? 1 : 2) || (!inplace && op->in[1] != start->in[0]))
-    wrong(v, op, "flight-c3",
+    wrong(verifier, op, "flight-c3",
           "a wait reads what is received and, unless they are one, what is sent");
 }
 
@@ -66,9 +67,9 @@ static bool written_after(const Fn *f, const ValueId *class, ValueId x, OpId id)
   return false;
 }
 
-static bool fetch_fits(const Fn *f, const Flight *x) {
-  return f->kind == FN_BODY && f->ops.at[x->op].code == OP_all_gather && x->role > 0 &&
-         x->role < f->args.n;
+static bool fetch_fits(const Fn *f, const Flight *flight) {
+  return f->kind == FN_BODY && f->ops.at[flight->op].code == OP_all_gather && flight->role > 0 &&
+         flight->role < f->args.n;
 }
 
 /* Only what is sent on in its place shares the bytes. */
@@ -82,106 +83,110 @@ static bool is_alone(const Fn *f, const ValueId *class, const Op *op) {
 }
 
 /* Nothing of the round reads what arrives, unless it is sent on, and no argument lies there. */
-static bool drain_fits(const Fn *f, const ValueId *class, const Flight *x) {
-  const Op *op = &f->ops.at[x->op], *next = flight_behind(f, op);
+static bool drain_fits(const Fn *f, const ValueId *class, const Flight *flight) {
+  const Op *op = &f->ops.at[flight->op], *next = flight_behind(f, op);
   OpId reader = 0;
-  bool sums = op->code == OP_all_reduce && x->crosses == NO_VALUE;
-  if (f->kind != FN_BODY || x->role >= f->results.n || (op->code != OP_reduce_scatter && !sums))
+  bool sums = op->code == OP_all_reduce && flight->crosses == NO_VALUE;
+  if (f->kind != FN_BODY || flight->role >= f->results.n ||
+      (op->code != OP_reduce_scatter && !sums))
     return false;
   return is_alone(f, class, op) && count_reads(f, op->out, &reader) == (next ? 1 : 0) &&
          count_returns(f, op->out) == (next ? 0 : 1);
 }
 
-static void check_crossing(Verifier *v, const ValueId *class, const Flight *x) {
-  const Fn *f = v->fn;
-  const Op *op = &f->ops.at[x->op];
-  bool early = x->rounds < 0;
-  if (!op_can_cross(op)) wrong(v, op, "flight-c4", "what needs a workspace flies over no rounds");
-  else if (early ? !fetch_fits(f, x) : !drain_fits(f, class, x))
-    wrong(v, op, "flight-c4",
+static void check_crossing(Verifier *verifier, const ValueId *class, const Flight *flight) {
+  const Fn *f = verifier->fn;
+  const Op *op = &f->ops.at[flight->op];
+  bool early = flight->rounds < 0;
+  if (!op_can_cross(op))
+    wrong(verifier, op, "flight-c4", "what needs a workspace flies over no rounds");
+  else if (early ? !fetch_fits(f, flight) : !drain_fits(f, class, flight))
+    wrong(verifier, op, "flight-c4",
           early ? "only an all_gather of an argument of a body is started in a round before"
                 : "only a reduce_scatter that nothing reads, or that is sent on, into a result of "
                   "its own, is waited for in the next round");
-  else if (x->crosses == NO_VALUE) return;
-  else if (flight_in_caller(f, class, x->crosses))
-    wrong(v, op, "flight-c5", "what flies over rounds stands in bytes of the caller");
-  else if (!early && written_after(f, class, x->crosses, x->op))
-    wrong(v, op, "flight-c5", "what is sent is written again while it flies");
+  else if (flight->crosses == NO_VALUE) return;
+  else if (flight_in_caller(f, class, flight->crosses))
+    wrong(verifier, op, "flight-c5", "what flies over rounds stands in bytes of the caller");
+  else if (!early && written_after(f, class, flight->crosses, flight->op))
+    wrong(verifier, op, "flight-c5", "what is sent is written again while it flies");
 }
 
 /* The loop hands each round what it must start or wait for: slices. */
-static void check_loop(Verifier *v, const Op *loop) {
-  FlightList l = flights_over(v->m->arena, loop->callee);
+static void check_loop(Verifier *verifier, const Op *loop) {
+  FlightList list = flights_over(verifier->m->arena, loop->callee);
   uint32_t carry = (uint32_t)attr_int(&loop->attrs, ATTR_carry, 0);
-  for (uint32_t i = 0; i < l.n; i++) {
-    const Flight *x = &l.at[i];
-    if (x->rounds < 0 ? x->role <= loop_whole(loop) : x->role < carry)
-      wrong(v, loop, "flight-c6", "what flies over the rounds of its body is no slice here");
+  for (uint32_t i = 0; i < list.n; i++) {
+    const Flight *flight = &list.at[i];
+    if (flight->rounds < 0 ? flight->role <= loop_whole(loop) : flight->role < carry)
+      wrong(verifier, loop, "flight-c6", "what flies over the rounds of its body is no slice here");
   }
 }
 
-void verify_landed(Verifier *v) {
-  for (OpId i = 0; i < v->fn->ops.n; i++) {
-    const Op *op = &v->fn->ops.at[i];
+void verify_landed(Verifier *verifier) {
+  for (OpId i = 0; i < verifier->fn->ops.n; i++) {
+    const Op *op = &verifier->fn->ops.at[i];
     if (op_flies(op) || op->code == OP_wait)
-      wrong(v, op, "flight-c1", "nothing flies before pass `select`");
+      wrong(verifier, op, "flight-c1", "nothing flies before pass `select`");
   }
 }
 
-void verify_flights(Verifier *v) {
-  const Fn *f = v->fn;
+void verify_flights(Verifier *verifier) {
+  const Fn *f = verifier->fn;
   for (OpId i = 0; i < f->ops.n; i++) {
-    if (op_flies(&f->ops.at[i])) check_start(v, i);
-    if (f->ops.at[i].code == OP_wait) check_wait(v, &f->ops.at[i]);
-    if (f->ops.at[i].code == OP_loop) check_loop(v, &f->ops.at[i]);
+    if (op_flies(&f->ops.at[i])) check_start(verifier, i);
+    if (f->ops.at[i].code == OP_wait) check_wait(verifier, &f->ops.at[i]);
+    if (f->ops.at[i].code == OP_loop) check_loop(verifier, &f->ops.at[i]);
   }
-  if (v->failed || f->kind == FN_KERNEL) return;
-  const ValueId *class = shared_bytes(v->m->arena, f).of;
-  FlightList l = flights_over(v->m->arena, f);
-  for (uint32_t i = 0; i < l.n; i++) check_crossing(v, class, &l.at[i]);
+  if (verifier->failed || f->kind == FN_KERNEL) return;
+  const ValueId *class = shared_bytes(verifier->m->arena, f).of;
+  FlightList list = flights_over(verifier->m->arena, f);
+  for (uint32_t i = 0; i < list.n; i++) check_crossing(verifier, class, &list.at[i]);
 }
 
 /* ---- after memory ---- */
 
 /* What crosses rounds stands in its ring, from the ring's start on, and nothing else does. */
-static void check_places(Verifier *v, const FlightList *l) {
-  const Fn *f = v->fn;
-  const ValueId *class = shared_bytes(v->m->arena, f).of;
+static void check_places(Verifier *verifier, const FlightList *list) {
+  const Fn *f = verifier->fn;
+  const ValueId *class = shared_bytes(verifier->m->arena, f).of;
   for (ValueId x = 0; x < f->values.n; x++) {
-    const Storage *s = &f->values.at[x].storage;
+    const Storage *storage = &f->values.at[x].storage;
     const Op *def = value_def(f, x);
     uint32_t of = 0;
-    while (of < l->n && (l->at[of].crosses == NO_VALUE || class[l->at[of].crosses] != class[x]))
+    while (of < list->n &&
+           (list->at[of].crosses == NO_VALUE || class[list->at[of].crosses] != class[x]))
       of++;
-    bool here = s->place == PLACE_RING, fits = here ? s->slot == of && of < l->n : of == l->n;
-    if (!fits || (here && class[x] == x && s->at))
+    bool here = storage->place == PLACE_RING,
+         fits = here ? storage->slot == of && of < list->n : of == list->n;
+    if (!fits || (here && class[x] == x && storage->at))
       verify_report(
-          v, "E1111", def ? verify_at_op(def) : verify_at_fn(v),
+          verifier, "E1111", def ? verify_at_op(def) : verify_at_fn(verifier),
           "[flight-c7] a value of @%s is in a ring that is not its own, or not in its own",
           f->name);
   }
 }
 
-static void check_rings(Verifier *v, const Op *loop) {
-  FlightList l = flights_over(v->m->arena, loop->callee);
-  const Attr *a = attr_get(&loop->attrs, ATTR_ring);
-  int64_t frame = attr_int(&v->fn->attrs, ATTR_frame, 0), all;
-  bool fine = (a ? a->i : 0) == 3 * (int64_t)l.n;
-  for (uint32_t i = 0; fine && i < l.n; i++) {
-    Ring r = loop_ring(loop, i);
-    fine = r.buffers == flight_buffers(loop, &l.at[i]) &&
-           r.bytes >= flight_bytes(loop->callee, i) &&
-           !__builtin_mul_overflow(r.bytes, r.buffers, &all) && verify_fits(r.at, all, frame) &&
-           r.at % ALIGNED == 0 && r.bytes % ALIGNED == 0;
+static void check_rings(Verifier *verifier, const Op *loop) {
+  FlightList list = flights_over(verifier->m->arena, loop->callee);
+  const Attr *attr = attr_get(&loop->attrs, ATTR_ring);
+  int64_t frame = attr_int(&verifier->fn->attrs, ATTR_frame, 0), all;
+  bool fine = (attr ? attr->i : 0) == 3 * (int64_t)list.n;
+  for (uint32_t i = 0; fine && i < list.n; i++) {
+    Ring ring = loop_ring(loop, i);
+    fine = ring.buffers == flight_buffers(loop, &list.at[i]) &&
+           ring.bytes >= flight_bytes(loop->callee, i) &&
+           !__builtin_mul_overflow(ring.bytes, ring.buffers, &all) &&
+           verify_fits(ring.at, all, frame) && ring.at % ALIGNED == 0 && ring.bytes % ALIGNED == 0;
   }
   if (!fine)
-    wrong(v, loop, "flight-c8", "the rings of a loop are not what its body's messages need");
+    wrong(verifier, loop, "flight-c8", "the rings of a loop are not what its body's messages need");
 }
 
-void verify_rings(Verifier *v) {
-  const Fn *f = v->fn;
-  FlightList l = flights_over(v->m->arena, f);
-  check_places(v, &l);
+void verify_rings(Verifier *verifier) {
+  const Fn *f = verifier->fn;
+  FlightList list = flights_over(verifier->m->arena, f);
+  check_places(verifier, &list);
   for (OpId i = 0; i < f->ops.n; i++)
-    if (f->ops.at[i].code == OP_loop) check_rings(v, &f->ops.at[i]);
+    if (f->ops.at[i].code == OP_loop) check_rings(verifier, &f->ops.at[i]);
 }

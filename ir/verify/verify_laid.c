@@ -7,14 +7,15 @@
 #include "ir/bytes.h"
 #include "verify.h"
 
-void verify_laid(Verifier *v) {
-  const Fn *f = v->fn;
+void verify_laid(Verifier *verifier) {
+  const Fn *f = verifier->fn;
   for (ValueId i = 0; i < f->values.n; i++) {
     const Op *def = value_def(f, i);
     bool laid = f->values.at[i].storage.view == VIEW_LAID,
          concat = def && def->code == OP_concat && f->kind != FN_KERNEL;
     if (laid != concat)
-      verify_report(v, "E1106", def ? verify_at_op(def) : verify_at_fn(v), "[lay-c1] %s",
+      verify_report(verifier, "E1106", def ? verify_at_op(def) : verify_at_fn(verifier),
+                    "[lay-c1] %s",
                     concat ? "concat outside of a kernel, and nothing is laid into it"
                            : "only into a concat outside of a kernel are values laid");
   }
@@ -30,7 +31,7 @@ typedef struct Laid {
   ValueId *class; /* by value: without any concat */
 } Laid;
 
-static const Value *value(const Laid *l, ValueId v) { return &l->f->values.at[v]; }
+static const Value *value(const Laid *laid, ValueId v) { return &laid->f->values.at[v]; }
 
 static ValueId root_of(const Fn *f, ValueId v) {
   while (f->values.at[v].storage.view == VIEW_OF) v = f->values.at[v].storage.base;
@@ -51,17 +52,17 @@ static int next_dim(const Type *t, int from) {
 }
 
 /* Do all elements of operand k stand together, in the order in which they stand in the result? */
-static bool stands_together(const Laid *l, uint32_t k) {
-  const Value *part = value(l, l->op->in[k]), *all = value(l, l->op->out);
-  const Group *g = &l->op->group[0];
+static bool stands_together(const Laid *laid, uint32_t k) {
+  const Value *part = value(laid, laid->op->in[k]), *all = value(laid, laid->op->out);
+  const Group *group = &laid->op->group[0];
   bool fine = is_dense(part), first = true;
   int i = next_dim(&part->type, 0), n = 0;
   for (; fine && n < all->type.rank; n++) {
-    Axis a = all->type.axis[n];
-    bool joined = a.dim == g->to[0];
-    Str dim = joined ? g->from[k] : a.dim;
+    Axis axis = all->type.axis[n];
+    bool joined = axis.dim == group->to[0];
+    Str dim = joined ? group->from[k] : axis.dim;
     if (joined && !first) return false;
-    first &= a.size == 1;
+    first &= axis.size == 1;
     if (type_size(&part->type, dim) == 1) continue;
     fine = i < part->type.rank && part->type.axis[i].dim == dim;
     i = next_dim(&part->type, i + 1);
@@ -70,117 +71,124 @@ static bool stands_together(const Laid *l, uint32_t k) {
 }
 
 /* Is v all of what an op has written, or what another concat is? */
-static bool is_whole(const Laid *l, ValueId v) {
-  int64_t extent = verify_extent(value(l, v));
-  for (const Storage *s; s = &value(l, v)->storage, storage_has_base(s); v = s->base)
-    if (s->offset || verify_extent(value(l, s->base)) != extent) return false;
-  const Op *def = value_def(l->f, v);
+static bool is_whole(const Laid *laid, ValueId v) {
+  int64_t extent = verify_extent(value(laid, v));
+  for (const Storage *storage; storage = &value(laid, v)->storage, storage_has_base(storage);
+       v = storage->base)
+    if (storage->offset || verify_extent(value(laid, storage->base)) != extent) return false;
+  const Op *def = value_def(laid->f, v);
   if (!def) return false;
-  return def->code == OP_kernel || def->code == OP_loop || op_lays(l->f, def) ||
+  return def->code == OP_kernel || def->code == OP_loop || op_lays(laid->f, def) ||
          op_between_buffers(def->code);
 }
 
 /* Does the concat read these bytes once, and nothing else afterwards? */
-static bool ends_here(const Laid *l, ValueId class) {
+static bool ends_here(const Laid *laid, ValueId class) {
   uint32_t times = 0;
-  for (OpId i = l->at; i < l->f->ops.n; i++)
-    for (uint32_t k = 0; k < l->f->ops.at[i].nin; k++)
-      times += l->class[l->f->ops.at[i].in[k]] == class;
-  for (uint32_t i = 0; i < l->f->results.n; i++) times += l->class[l->f->results.at[i]] == class;
+  for (OpId i = laid->at; i < laid->f->ops.n; i++)
+    for (uint32_t k = 0; k < laid->f->ops.at[i].nin; k++)
+      times += laid->class[laid->f->ops.at[i].in[k]] == class;
+  for (uint32_t i = 0; i < laid->f->results.n; i++)
+    times += laid->class[laid->f->results.at[i]] == class;
   return times == 1;
 }
 
 /* Of a value in place of a piece: does the concat alone read it, once? */
-static bool read_once(const Laid *l, ValueId root) {
+static bool read_once(const Laid *laid, ValueId root) {
   uint32_t times = 0;
-  for (OpId i = 0; i < l->f->ops.n; i++)
-    for (uint32_t k = 0; k < l->f->ops.at[i].nin; k++)
-      times +=
-          !(op_flags(l->f->ops.at[i].code) & VIEW) && root_of(l->f, l->f->ops.at[i].in[k]) == root;
-  for (uint32_t i = 0; i < l->f->results.n; i++)
-    times += root_of(l->f, l->f->results.at[i]) == root;
+  for (OpId i = 0; i < laid->f->ops.n; i++)
+    for (uint32_t k = 0; k < laid->f->ops.at[i].nin; k++)
+      times += !(op_flags(laid->f->ops.at[i].code) & VIEW) &&
+               root_of(laid->f, laid->f->ops.at[i].in[k]) == root;
+  for (uint32_t i = 0; i < laid->f->results.n; i++)
+    times += root_of(laid->f, laid->f->results.at[i]) == root;
   return times == 1;
 }
 
 /* What is laid over a value takes its pieces: each is read by the kernel that writes there, and
    nothing else reads the value. */
-static void check_over(const Laid *l, ValueId over) {
-  for (OpId i = 0; i < l->f->ops.n; i++) {
-    const Op *o = &l->f->ops.at[i];
-    for (uint32_t j = 0; j < o->nin && o != l->op && !(op_flags(o->code) & VIEW); j++) {
-      bool own = l->class[o->in[j]] != l->class[over];
-      for (uint32_t k = 0; k < l->op->nin && !own; k++) {
-        ValueId v = root_of(l->f, l->op->in[k]);
-        own = l->f->values.at[v].storage.base == o->in[j] && l->f->values.at[v].def == i;
+static void check_over(const Laid *laid, ValueId over) {
+  for (OpId i = 0; i < laid->f->ops.n; i++) {
+    const Op *o = &laid->f->ops.at[i];
+    for (uint32_t j = 0; j < o->nin && o != laid->op && !(op_flags(o->code) & VIEW); j++) {
+      bool own = laid->class[o->in[j]] != laid->class[over];
+      for (uint32_t k = 0; k < laid->op->nin && !own; k++) {
+        ValueId v = root_of(laid->f, laid->op->in[k]);
+        own = laid->f->values.at[v].storage.base == o->in[j] && laid->f->values.at[v].def == i;
       }
       if (!own)
-        verify_report(l->v, "E1107", verify_at_op(o),
+        verify_report(laid->v, "E1107", verify_at_op(o),
                       "[lay-c6] reads a value whose pieces others take over");
     }
   }
-  for (uint32_t i = 0; i < l->f->results.n; i++)
-    if (l->f->results.at[i] != l->op->out && l->class[l->f->results.at[i]] == l->class[over])
-      verify_report(l->v, "E1107", verify_at_fn(l->v),
+  for (uint32_t i = 0; i < laid->f->results.n; i++)
+    if (laid->f->results.at[i] != laid->op->out &&
+        laid->class[laid->f->results.at[i]] == laid->class[over])
+      verify_report(laid->v, "E1107", verify_at_fn(laid->v),
                     "[lay-c6] returns a value whose pieces others take over");
 }
 
-static void check_op(const Laid *l) {
-  ValueId over = laid_over(l->f, l->op);
-  if (over != NO_VALUE) check_over(l, over);
-  for (uint32_t k = 0; k < l->op->nin; k++) {
-    ValueId v = l->op->in[k];
-    if (!is_dense(value(l, l->op->out)) || !stands_together(l, k))
-      verify_report(l->v, "E1107", verify_at_op(l->op),
+static void check_op(const Laid *laid) {
+  ValueId over = laid_over(laid->f, laid->op);
+  if (over != NO_VALUE) check_over(laid, over);
+  for (uint32_t k = 0; k < laid->op->nin; k++) {
+    ValueId v = laid->op->in[k];
+    if (!is_dense(value(laid, laid->op->out)) || !stands_together(laid, k))
+      verify_report(laid->v, "E1107", verify_at_op(laid->op),
                     "[lay-c2] operand %u does not lie in one piece of the result", k);
-    else if (over == NO_VALUE && !is_whole(l, v))
-      verify_report(l->v, "E1107", verify_at_op(l->op),
+    else if (over == NO_VALUE && !is_whole(laid, v))
+      verify_report(laid->v, "E1107", verify_at_op(laid->op),
                     "[lay-c3] operand %u is not all of what an op has written", k);
-    else if (over == NO_VALUE ? !ends_here(l, l->class[v]) : !read_once(l, root_of(l->f, v)))
-      verify_report(l->v, "E1107", verify_at_op(l->op),
+    else if (over == NO_VALUE ? !ends_here(laid, laid->class[v])
+                              : !read_once(laid, root_of(laid->f, v)))
+      verify_report(laid->v, "E1107", verify_at_op(laid->op),
                     "[lay-c4] operand %u is read again, beside or after the result", k);
   }
 }
 
 /* Only what is laid over a value takes pieces of it. */
-static void check_pieces(const Laid *l) {
-  for (ValueId i = 0; i < l->f->values.n; i++) {
-    if (laid_for(l->f, i) == NO_VALUE || root_of(l->f, i) != i) continue;
+static void check_pieces(const Laid *laid) {
+  for (ValueId i = 0; i < laid->f->values.n; i++) {
+    if (laid_for(laid->f, i) == NO_VALUE || root_of(laid->f, i) != i) continue;
     bool found = false;
-    for (OpId k = 0; k < l->f->ops.n && !found; k++) {
-      const Op *o = &l->f->ops.at[k];
-      for (uint32_t j = 0; op_lays(l->f, o) && j < o->nin && !found; j++)
-        found = root_of(l->f, o->in[j]) == i && laid_over(l->f, o) != NO_VALUE;
+    for (OpId k = 0; k < laid->f->ops.n && !found; k++) {
+      const Op *o = &laid->f->ops.at[k];
+      for (uint32_t j = 0; op_lays(laid->f, o) && j < o->nin && !found; j++)
+        found = root_of(laid->f, o->in[j]) == i && laid_over(laid->f, o) != NO_VALUE;
     }
     if (!found)
-      verify_report(l->v, "E1107", verify_at_op(value_def(l->f, i)),
+      verify_report(laid->v, "E1107", verify_at_op(value_def(laid->f, i)),
                     "[lay-c7] in place of a piece of a value, of which it is laid over nothing");
   }
 }
 
-void verify_laid_order(Verifier *v) {
-  const Fn *f = v->fn;
-  Laid l = {.v = v, .f = f, .class = ARENA_ARRAY(v->m->arena, ValueId, f->values.n + 1)};
+void verify_laid_order(Verifier *verifier) {
+  const Fn *f = verifier->fn;
+  Laid laid = {
+      .v = verifier, .f = f, .class = ARENA_ARRAY(verifier->m->arena, ValueId, f->values.n + 1)};
   for (ValueId i = 0; i < f->values.n; i++) {
-    const Storage *s = &f->values.at[i].storage;
-    l.class[i] = storage_has_base(s) ? l.class[s->base] : i;
+    const Storage *storage = &f->values.at[i].storage;
+    laid.class[i] = storage_has_base(storage) ? laid.class[storage->base] : i;
   }
   for (OpId i = 0; i < f->ops.n; i++) {
-    l.at = i, l.op = &f->ops.at[i];
-    if (op_lays(f, l.op)) check_op(&l);
+    laid.at = i, laid.op = &f->ops.at[i];
+    if (op_lays(f, laid.op)) check_op(&laid);
   }
-  check_pieces(&l);
+  check_pieces(&laid);
 }
 
 /* ---- memory ---- */
 
-void verify_laid_places(Verifier *v) {
-  const Fn *f = v->fn;
+void verify_laid_places(Verifier *verifier) {
+  const Fn *f = verifier->fn;
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *op = &f->ops.at[i];
     for (uint32_t k = 0; op_lays(f, op) && k < op->nin; k++) {
-      const Storage *s = &f->values.at[op->in[k]].storage, *all = &f->values.at[op->out].storage;
-      if (s->place != all->place || s->slot != all->slot || s->at - all->at != laid_at(f, op, k))
-        verify_report(v, "E1108", verify_at_op(op),
+      const Storage *storage = &f->values.at[op->in[k]].storage,
+                    *all = &f->values.at[op->out].storage;
+      if (storage->place != all->place || storage->slot != all->slot ||
+          storage->at - all->at != laid_at(f, op, k))
+        verify_report(verifier, "E1108", verify_at_op(op),
                       "[lay-c5] operand %u does not lie at its place in the result", k);
     }
   }

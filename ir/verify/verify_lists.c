@@ -8,23 +8,23 @@
 
 enum { SAMPLES = 1024, HEADS = 8 };
 
-void verify_lists(Verifier *v) {
-  Module *m = v->m;
+void verify_lists(Verifier *verifier) {
+  Module *m = verifier->m;
   for (uint32_t i = 0; i < m->lists.n; i++) {
-    const BlockLists *l = &m->lists.at[i];
-    VerifyPlace at = {.span = l->span};
-    const char *why = lists_fault(m->arena, l);
-    for (uint32_t k = 1; k < l->attrs.n && !why; k++)
-      if (l->attrs.at[k - 1].key >= l->attrs.at[k].key) why = "attributes are out of order";
-    for (uint32_t k = 0; k < l->attrs.n && !why; k++)
-      if (l->attrs.at[k].key < ATTR_queries || l->attrs.at[k].key > ATTR_partial)
-        why = arena_printf(m->arena, "there is no `%s`", attr_name(l->attrs.at[k].key));
-    if (why) verify_report(v, "E1103", at, "[lists-c1] @%s: %s", l->name, why);
-    else if (lists_hash(m, &l->attrs) != l->name)
-      verify_report(v, "E1103", at, "[lists-c2] @%s is called @%s by what it says", l->name,
-                    lists_hash(m, &l->attrs));
-    if (lists_named(m, l->name) != l)
-      verify_report(v, "E1103", at, "[lists-c2] two lists are called @%s", l->name);
+    const BlockLists *lists = &m->lists.at[i];
+    VerifyPlace at = {.span = lists->span};
+    const char *why = lists_fault(m->arena, lists);
+    for (uint32_t k = 1; k < lists->attrs.n && !why; k++)
+      if (lists->attrs.at[k - 1].key >= lists->attrs.at[k].key) why = "attributes are out of order";
+    for (uint32_t k = 0; k < lists->attrs.n && !why; k++)
+      if (lists->attrs.at[k].key < ATTR_queries || lists->attrs.at[k].key > ATTR_partial)
+        why = arena_printf(m->arena, "there is no `%s`", attr_name(lists->attrs.at[k].key));
+    if (why) verify_report(verifier, "E1103", at, "[lists-c1] @%s: %s", lists->name, why);
+    else if (lists_hash(m, &lists->attrs) != lists->name)
+      verify_report(verifier, "E1103", at, "[lists-c2] @%s is called @%s by what it says",
+                    lists->name, lists_hash(m, &lists->attrs));
+    if (lists_named(m, lists->name) != lists)
+      verify_report(verifier, "E1103", at, "[lists-c2] two lists are called @%s", lists->name);
   }
 }
 
@@ -34,54 +34,56 @@ static ValueId mask_of(const Op *o) {
 }
 
 /* Whether its sizes are those of the attention. */
-static bool meets(const Verifier *v, const Op *o, const ListsShape *s, Axis *query, Axis *key) {
+static bool meets(const Verifier *verifier, const Op *o, const ListsShape *shape, Axis *query,
+                  Axis *key) {
   Str q = o->group[0].from[0], k = o->group[0].to[0];
-  *query = (Axis){q, type_size(value_type(v->fn, o->in[0]), q)};
-  *key = (Axis){k, type_size(value_type(v->fn, o->in[1]), k)};
-  return query->size == s->queries && key->size == s->keys;
+  *query = (Axis){q, type_size(value_type(verifier->fn, o->in[0]), q)};
+  *key = (Axis){k, type_size(value_type(verifier->fn, o->in[1]), k)};
+  return query->size == shape->queries && key->size == shape->keys;
 }
 
-static void check_blocks(Verifier *v, const Op *o, const BlockLists *l, const ListsShape *s,
-                         const ListsHeads *of, Axis query, Axis key) {
-  Arena *a = arena_new();
-  int64_t step = max_i64(s->count / HEADS, 1);
-  for (int64_t h = 0; h < s->count; h += step) {
+static void check_blocks(Verifier *verifier, const Op *o, const BlockLists *lists,
+                         const ListsShape *shape, const ListsHeads *of, Axis query, Axis key) {
+  Arena *arena = arena_new();
+  int64_t step = max_i64(shape->count / HEADS, 1);
+  for (int64_t h = 0; h < shape->count; h += step) {
     BlockHead at[MASK_DIMS];
-    lists_head_at(s, of, h, at);
-    BlockMap map = lists_map(a, l, lists_class(l, h));
-    int64_t b = mask_contradicts(v->fn, mask_of(o), query, key, &map, s->heads, at, SAMPLES);
+    lists_head_at(shape, of, h, at);
+    BlockMap map = lists_map(arena, lists, lists_class(lists, h));
+    int64_t b =
+        mask_contradicts(verifier->fn, mask_of(o), query, key, &map, shape->heads, at, SAMPLES);
     if (b < 0) continue;
-    verify_report(v, "E1103", verify_at_op(o),
+    verify_report(verifier, "E1103", verify_at_op(o),
                   "[lists-c5] block %lld, %lld of head %lld is another one by the mask",
                   (long long)(b / map.columns), (long long)(b % map.columns), (long long)h);
     break;
   }
-  arena_free(a);
+  arena_free(arena);
 }
 
-void verify_listed(Verifier *v, const Op *o) {
+void verify_listed(Verifier *verifier, const Op *o) {
   Str name = attr_str(&o->attrs, ATTR_lists, NULL);
   if (!name) return;
-  const BlockLists *l = lists_of(v->m, o);
+  const BlockLists *lists = lists_of(verifier->m, o);
   Axis query, key;
-  if (!l || mask_of(o) == NO_VALUE) {
-    verify_report(v, "E1103", verify_at_op(o),
-                  l ? "[lists-c3] there is no mask for lists @%s"
-                    : "[lists-c3] there are no lists @%s",
+  if (!lists || mask_of(o) == NO_VALUE) {
+    verify_report(verifier, "E1103", verify_at_op(o),
+                  lists ? "[lists-c3] there is no mask for lists @%s"
+                        : "[lists-c3] there are no lists @%s",
                   name);
     return;
   }
-  ListsShape s = lists_shape(l);
-  if (!meets(v, o, &s, &query, &key)) {
-    verify_report(v, "E1103", verify_at_op(o),
+  ListsShape shape = lists_shape(lists);
+  if (!meets(verifier, o, &shape, &query, &key)) {
+    verify_report(verifier, "E1103", verify_at_op(o),
                   "[lists-c4] lists @%s are for %lld queries, %lld keys", name,
-                  (long long)s.queries, (long long)s.keys);
+                  (long long)shape.queries, (long long)shape.keys);
     return;
   }
-  if (!value_def(v->fn, mask_of(o)) && !s.heads) return;
-  ListsHeads of = lists_heads(v->fn, mask_of(o), query.dim, key.dim);
-  if (lists_heads_meet(&s, &of)) check_blocks(v, o, l, &s, &of, query, key);
+  if (!value_def(verifier->fn, mask_of(o)) && !shape.heads) return;
+  ListsHeads of = lists_heads(verifier->fn, mask_of(o), query.dim, key.dim);
+  if (lists_heads_meet(&shape, &of)) check_blocks(verifier, o, lists, &shape, &of, query, key);
   else
-    verify_report(v, "E1103", verify_at_op(o),
+    verify_report(verifier, "E1103", verify_at_op(o),
                   "[lists-c4] heads of lists @%s are not those by which the mask differs", name);
 }

@@ -45,26 +45,27 @@ static bool may_take(const Op *o, uint32_t k, StackPart have) {
   return reads ? written : true;
 }
 
-static void check_taken(Verifier *v, const Op *o, const StackPart *have) {
+static void check_taken(Verifier *verifier, const Op *o, const StackPart *have) {
   for (uint32_t k = 0; k < o->nin; k++)
     if (have[o->in[k]].to && !may_take(o, k, have[o->in[k]]))
-      verify_report(v, "E1104", verify_at_op(o),
+      verify_report(verifier, "E1104", verify_at_op(o),
                     "[loop-c13] of operand %u of %s only slices %lld .. %lld are written", k,
                     op_name(o->code), (long long)have[o->in[k]].from,
                     (long long)(have[o->in[k]].to - 1));
 }
 
-void verify_parts(Verifier *v) {
-  const Fn *f = v->fn;
-  StackPart *have = ARENA_ARRAY(v->m->arena, StackPart, f->values.n + 1);
+void verify_parts(Verifier *verifier) {
+  const Fn *f = verifier->fn;
+  StackPart *have = ARENA_ARRAY(verifier->m->arena, StackPart, f->values.n + 1);
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
-    check_taken(v, o, have);
+    check_taken(verifier, o, have);
     for (uint32_t k = 0; o->code == OP_loop && k < o->nout; k++)
       have[o->out + k] = result_part(o, k, have);
     if (copies(o)) have[o->out] = have[o->in[0]];
   }
   for (uint32_t i = 0; i < f->results.n; i++)
     if (have[f->results.at[i]].to)
-      verify_report(v, "E1104", verify_at_fn(v), "[loop-c13] result %u is not all written", i);
+      verify_report(verifier, "E1104", verify_at_fn(verifier),
+                    "[loop-c13] result %u is not all written", i);
 }

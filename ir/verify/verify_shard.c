@@ -10,84 +10,85 @@
 
 static void report(Verifier *v, const Op *op, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-static void report(Verifier *v, const Op *op, const char *format, ...) {
+static void report(Verifier *verifier, const Op *op, const char *format, ...) {
   va_list args;
   va_start(args, format);
-  const char *text = arena_vprintf(v->m->arena, format, args);
+  const char *text = arena_vprintf(verifier->m->arena, format, args);
   va_end(args);
-  verify_report(v, "E1109", op ? verify_at_op(op) : verify_at_fn(v), "%s", text);
+  verify_report(verifier, "E1109", op ? verify_at_op(op) : verify_at_fn(verifier), "%s", text);
 }
 
-static const Placement *placed(const Verifier *v, ValueId value) {
-  return &v->fn->values.at[value].placed;
+static const Placement *placed(const Verifier *verifier, ValueId value) {
+  return &verifier->fn->values.at[value].placed;
 }
 
-static const char *text_of(const Verifier *v, ValueId value) {
-  return placed_text(v->m, value_type(v->fn, value), placed(v, value));
+static const char *text_of(const Verifier *verifier, ValueId value) {
+  return placed_text(verifier->m, value_type(verifier->fn, value), placed(verifier, value));
 }
 
-static void check_value(Verifier *v, const Op *op, ValueId value) {
-  const Type *t = value_type(v->fn, value);
-  if (!placement_fits(v->m, t, placed(v, value)))
-    report(v, op, "[shard-c1] the blocks of %s are not equal", text_of(v, value));
-  for (uint32_t i = 0; i < v->m->mesh.n; i++)
-    if (is_partial(placed(v, value)->on[i]) && elem_class(t->elem) != CLASS_FLOAT)
-      report(v, op, "[shard-c2] only floats are partial, not %s", text_of(v, value));
+static void check_value(Verifier *verifier, const Op *op, ValueId value) {
+  const Type *t = value_type(verifier->fn, value);
+  if (!placement_fits(verifier->m, t, placed(verifier, value)))
+    report(verifier, op, "[shard-c1] the blocks of %s are not equal", text_of(verifier, value));
+  for (uint32_t i = 0; i < verifier->m->mesh.n; i++)
+    if (is_partial(placed(verifier, value)->on[i]) && elem_class(t->elem) != CLASS_FLOAT)
+      report(verifier, op, "[shard-c2] only floats are partial, not %s", text_of(verifier, value));
 }
 
 /* ---- ops on blocks ---- */
 
-static bool all_states(const Verifier *v, const Op *op, int axis, Str state) {
+static bool all_states(const Verifier *verifier, const Op *op, int axis, Str state) {
   for (uint32_t i = 0; i < op->nin; i++)
-    if (placed(v, op->in[i])->on[axis] != state) return false;
+    if (placed(verifier, op->in[i])->on[axis] != state) return false;
   for (uint32_t i = 0; i < op->nout; i++)
-    if (placed(v, op->out + i)->on[axis] != state) return false;
+    if (placed(verifier, op->out + i)->on[axis] != state) return false;
   return true;
 }
 
-static bool follows(const Verifier *v, const Op *op, int axis, const ShardIndex *x) {
+static bool follows(const Verifier *verifier, const Op *op, int axis, const ShardIndex *x) {
   for (uint32_t i = 0; i < op->nin; i++)
-    if (placed(v, op->in[i])->on[axis] != x->in[i]) return false;
+    if (placed(verifier, op->in[i])->on[axis] != x->in[i]) return false;
   for (uint32_t i = 0; i < op->nout; i++)
-    if (placed(v, op->out + i)->on[axis] != (x->out[i] ? x->out[i] : x->lost)) return false;
+    if (placed(verifier, op->out + i)->on[axis] != (x->out[i] ? x->out[i] : x->lost)) return false;
   return true;
 }
 
-static bool passes_partial(const Verifier *v, const Op *op, int axis) {
+static bool passes_partial(const Verifier *verifier, const Op *op, int axis) {
   if (op->code == OP_add || op->code == OP_sub || op->code == OP_concat)
-    return all_states(v, op, axis, PARTIAL_SUM);
+    return all_states(verifier, op, axis, PARTIAL_SUM);
   bool through = false;
   for (uint32_t i = 0; i < op->nin; i++) {
-    Str state = placed(v, op->in[i])->on[axis];
-    if (state == PARTIAL_SUM && shard_linear(v->m, v->fn, op, i)) through = true;
+    Str state = placed(verifier, op->in[i])->on[axis];
+    if (state == PARTIAL_SUM && shard_linear(verifier->m, verifier->fn, op, i)) through = true;
     else if (state) return false;
   }
   for (uint32_t i = 0; i < op->nout; i++)
-    through &= placed(v, op->out + i)->on[axis] == PARTIAL_SUM;
+    through &= placed(verifier, op->out + i)->on[axis] == PARTIAL_SUM;
   return through;
 }
 
 /* Chunks of layers, of which each stage has a block, end to end: each has one of all of them. */
-static bool joins_chunks(const Verifier *v, const Op *op, int axis) {
+static bool joins_chunks(const Verifier *verifier, const Op *op, int axis) {
   const Group *g = op->ngroups ? &op->group[0] : NULL;
-  if (op->code != OP_concat || module_class(v->m).axis != axis || module_chunks(v->m) != op->nin)
+  if (op->code != OP_concat || module_class(verifier->m).axis != axis ||
+      module_chunks(verifier->m) != op->nin)
     return false;
-  bool all = placed(v, op->out)->on[axis] == g->to[0];
-  for (uint32_t i = 0; i < op->nin; i++) all &= placed(v, op->in[i])->on[axis] == g->from[i];
+  bool all = placed(verifier, op->out)->on[axis] == g->to[0];
+  for (uint32_t i = 0; i < op->nin; i++) all &= placed(verifier, op->in[i])->on[axis] == g->from[i];
   return all;
 }
 
-static void check_blocks(Verifier *v, const Op *op) {
+static void check_blocks(Verifier *verifier, const Op *op) {
   ShardIndex *list;
-  uint32_t n = shard_indexes(v->m, v->fn, op, &list);
-  for (int axis = 0; axis < (int)v->m->mesh.n; axis++) {
-    bool fine =
-        all_states(v, op, axis, NULL) || passes_partial(v, op, axis) || joins_chunks(v, op, axis);
-    for (uint32_t i = 0; i < n && !fine; i++) fine = follows(v, op, axis, &list[i]);
+  uint32_t n = shard_indexes(verifier->m, verifier->fn, op, &list);
+  for (int axis = 0; axis < (int)verifier->m->mesh.n; axis++) {
+    bool fine = all_states(verifier, op, axis, NULL) || passes_partial(verifier, op, axis) ||
+                joins_chunks(verifier, op, axis);
+    for (uint32_t i = 0; i < n && !fine; i++) fine = follows(verifier, op, axis, &list[i]);
     if (!fine)
-      report(v, op, "[shard-c3] %s cannot work on these blocks over %s: %s to %s",
-             op_name(op->code), v->m->mesh.at[axis].name, op->nin ? text_of(v, op->in[0]) : "-",
-             text_of(v, op->out));
+      report(verifier, op, "[shard-c3] %s cannot work on these blocks over %s: %s to %s",
+             op_name(op->code), verifier->m->mesh.at[axis].name,
+             op->nin ? text_of(verifier, op->in[0]) : "-", text_of(verifier, op->out));
   }
 }
 
@@ -97,100 +98,100 @@ typedef struct AxisChange { /* of the state on the axis of a collective */
   Str from, to;
 } AxisChange;
 
-static bool known_change(const Op *op, AxisChange c) {
+static bool known_change(const Op *op, AxisChange change) {
   Str first = op->ngroups ? op->group[0].from[0] : NULL;
   bool most = !strcmp(attr_str(&op->attrs, ATTR_reduce, ""), "max");
   switch (op->code) {
-  case OP_all_reduce: return c.from == (most ? PARTIAL_MAX : PARTIAL_SUM) && !c.to;
-  case OP_reduce_scatter: return c.from == PARTIAL_SUM && c.to == first;
-  case OP_all_gather: return c.from == first && !c.to;
-  case OP_all_to_all: return c.from == first && c.to == op->group[0].to[0];
-  case OP_part: return !c.from && c.to == first;
-  case OP_keep_first: return !c.from && c.to == PARTIAL_SUM;
+  case OP_all_reduce: return change.from == (most ? PARTIAL_MAX : PARTIAL_SUM) && !change.to;
+  case OP_reduce_scatter: return change.from == PARTIAL_SUM && change.to == first;
+  case OP_all_gather: return change.from == first && !change.to;
+  case OP_all_to_all: return change.from == first && change.to == op->group[0].to[0];
+  case OP_part: return !change.from && change.to == first;
+  case OP_keep_first: return !change.from && change.to == PARTIAL_SUM;
   default: return false;
   }
 }
 
 /* ---- below `localize`: what the runtime is told to do ---- */
 
-static void check_sending(Verifier *v, const Op *op, int axis) {
-  int64_t ways = attr_int(&op->attrs, ATTR_ranks, 0), size = v->m->mesh.at[axis].size;
+static void check_sending(Verifier *verifier, const Op *op, int axis) {
+  int64_t ways = attr_int(&op->attrs, ATTR_ranks, 0), size = verifier->m->mesh.at[axis].size;
   const Attr *reduce = attr_get(&op->attrs, ATTR_reduce);
   bool sums = op->code == OP_all_reduce || op->code == OP_reduce_scatter;
-  if (ways != size || module_is_collected(v->m))
-    report(v, op,
+  if (ways != size || module_is_collected(verifier->m))
+    report(verifier, op,
            "[mesh-c1] `ways` is %lld, axis %s has %lld ranks; before `localize` it is not "
            "said",
-           (long long)ways, v->m->mesh.at[axis].name, (long long)size);
+           (long long)ways, verifier->m->mesh.at[axis].name, (long long)size);
   if (reduce && strcmp(reduce->s, "max"))
-    report(v, op, "[mesh-c2] reduce = \"%s\": it is max, or not there", reduce->s);
-  if (sums && elem_class(value_type(v->fn, op->in[0])->elem) != CLASS_FLOAT)
-    report(v, op, "[mesh-c3] %s adds up floats", op_name(op->code));
+    report(verifier, op, "[mesh-c2] reduce = \"%s\": it is max, or not there", reduce->s);
+  if (sums && elem_class(value_type(verifier->fn, op->in[0])->elem) != CLASS_FLOAT)
+    report(verifier, op, "[mesh-c3] %s adds up floats", op_name(op->code));
   if (op->code == OP_part || op->code == OP_keep_first)
-    report(v, op, "[mesh-c4] %s sends nothing and has no place below `localize`",
+    report(verifier, op, "[mesh-c4] %s sends nothing and has no place below `localize`",
            op_name(op->code));
 }
 
 /* The k-th send of a way gives what the k-th receive gets, dims in one order. */
-static void check_hops(Verifier *v, int axis, int64_t reverse) {
+static void check_hops(Verifier *verifier, int axis, int64_t reverse) {
   VEC(const Op *) hop[2] = {{0}};
-  for (OpId i = 0; i < v->fn->ops.n; i++) {
-    const Op *o = &v->fn->ops.at[i];
+  for (OpId i = 0; i < verifier->fn->ops.n; i++) {
+    const Op *o = &verifier->fn->ops.at[i];
     if (op_is_hop(o->code) && attr_int(&o->attrs, ATTR_reverse, 0) == reverse &&
-        mesh_find(v->m, attr_str(&o->attrs, ATTR_axis, "")) == axis)
-      vec_push(v->m->arena, hop[o->code == OP_send], o);
+        mesh_find(verifier->m, attr_str(&o->attrs, ATTR_axis, "")) == axis)
+      vec_push(verifier->m->arena, hop[o->code == OP_send], o);
   }
   for (uint32_t i = 0; i < hop[0].n || i < hop[1].n; i++) {
     const Op *get = i < hop[0].n ? hop[0].at[i] : NULL, *give = i < hop[1].n ? hop[1].at[i] : NULL;
     if (!get || !give) {
-      report(v, get ? get : give, "[hop-c1] %s %u over %s has no other side",
-             op_name(get ? get->code : give->code), i, v->m->mesh.at[axis].name);
+      report(verifier, get ? get : give, "[hop-c1] %s %u over %s has no other side",
+             op_name(get ? get->code : give->code), i, verifier->m->mesh.at[axis].name);
       return;
     }
-    const Type *t = value_type(v->fn, get->out), *u = value_type(v->fn, give->in[0]);
+    const Type *t = value_type(verifier->fn, get->out), *u = value_type(verifier->fn, give->in[0]);
     if (!type_equal(t, u))
-      report(v, give, "[hop-c2] sends %s where %s is received", type_text(v->m, u),
-             type_text(v->m, t));
+      report(verifier, give, "[hop-c2] sends %s where %s is received", type_text(verifier->m, u),
+             type_text(verifier->m, t));
   }
 }
 
 /* Blocks are joined at the finest cut of a dim, and new cuts are finer than the ones that are
  * there. */
-static bool is_finest(const Verifier *v, ValueId value, int axis) {
-  const Placement *p = placed(v, value);
-  int axes[MAX_MESH], n = mesh_order(v->m, axes);
+static bool is_finest(const Verifier *verifier, ValueId value, int axis) {
+  const Placement *p = placed(verifier, value);
+  int axes[MAX_MESH], n = mesh_order(verifier->m, axes);
   if (!is_split(p->on[axis])) return true;
   for (int i = n; i-- > 0 && axes[i] != axis;)
     if (p->on[axes[i]] == p->on[axis]) return false;
   return true;
 }
 
-static void check_collective(Verifier *v, const Op *op) {
+static void check_collective(Verifier *verifier, const Op *op) {
   Str name = attr_str(&op->attrs, ATTR_axis, "");
-  int axis = mesh_find(v->m, name);
+  int axis = mesh_find(verifier->m, name);
   if (axis < 0) {
-    report(v, op, "[shard-c4] the mesh has no axis `%s`", name);
+    report(verifier, op, "[shard-c4] the mesh has no axis `%s`", name);
     return;
   }
   if (attr_get(&op->attrs, ATTR_ranks)) {
-    check_sending(v, op, axis);
+    check_sending(verifier, op, axis);
     return;
   }
-  const Placement *from = placed(v, op->in[0]), *to = placed(v, op->out);
+  const Placement *from = placed(verifier, op->in[0]), *to = placed(verifier, op->out);
   Placement rest = *to;
   rest.on[axis] = from->on[axis];
   bool fine =
       placement_equal(&rest, from) && known_change(op, (AxisChange){from->on[axis], to->on[axis]});
   if (!fine)
-    report(v, op, "[shard-c5] %s over %s does not lead from %s to %s", op_name(op->code), name,
-           text_of(v, op->in[0]), text_of(v, op->out));
-  else if (!is_finest(v, op->in[0], axis) || !is_finest(v, op->out, axis))
-    report(v, op, "[shard-c6] %s over %s is not at the finest cut of %s", op_name(op->code), name,
-           text_of(v, op->in[0]));
-  const Op *def = value_def(v->fn, op->in[0]);
+    report(verifier, op, "[shard-c5] %s over %s does not lead from %s to %s", op_name(op->code),
+           name, text_of(verifier, op->in[0]), text_of(verifier, op->out));
+  else if (!is_finest(verifier, op->in[0], axis) || !is_finest(verifier, op->out, axis))
+    report(verifier, op, "[shard-c6] %s over %s is not at the finest cut of %s", op_name(op->code),
+           name, text_of(verifier, op->in[0]));
+  const Op *def = value_def(verifier->fn, op->in[0]);
   bool joins = op->code == OP_all_gather || op->code == OP_all_to_all;
   if (joins && def && def->code == OP_load && def->global->kind == GLOBAL_PARAM)
-    report(v, op, "[shard-c7] parameter @%s is moved over axis %s, on which it was placed",
+    report(verifier, op, "[shard-c7] parameter @%s is moved over axis %s, on which it was placed",
            def->global->name, name);
 }
 
@@ -202,10 +203,10 @@ static bool has_maximum(const Placement *p) {
   return false;
 }
 
-static void same(Verifier *v, const Op *op, const char *what, uint32_t i, const Placement *a,
+static void same(Verifier *verifier, const Op *op, const char *what, uint32_t i, const Placement *a,
                  const Placement *b) {
   if (!placement_equal(a, b))
-    report(v, op, "[shard-c8] %s %u is placed otherwise in @%s", what, i, op->callee->name);
+    report(verifier, op, "[shard-c8] %s %u is placed otherwise in @%s", what, i, op->callee->name);
 }
 
 static bool is_continued(const Op *loop, uint32_t operand) {
@@ -217,77 +218,82 @@ static bool is_continued(const Op *loop, uint32_t operand) {
 /* Of a loop whose rounds an axis cuts: outside stacks are cut along the rounds, carried values are
    whole before, or partial as a sum over the rounds, and partial behind, or whole where the last
    stage keeps it; inside, whole. */
-static void check_stages(Verifier *v, const Op *op, int axis) {
+static void check_stages(Verifier *verifier, const Op *op, int axis) {
   uint32_t carry = (uint32_t)attr_int(&op->attrs, ATTR_carry, 0);
   Str dim = op->group[0].from[0];
   bool fine = true, streams = attr_int(&op->attrs, ATTR_streams, 0) != 0;
   for (uint32_t i = 0; i < op->nin; i++) {
-    Str state = placed(v, op->in[i])->on[axis];
+    Str state = placed(verifier, op->in[i])->on[axis];
     fine &= state == (i < loop_whole(op) ? NULL : dim) || (i < carry && state == PARTIAL_SUM);
     fine &= !op->callee->values.at[op->callee->args.at[i + 1]].placed.on[axis];
   }
   for (uint32_t i = 0; i < op->nout; i++) {
-    bool stays = i < carry && streams && !placed(v, op->in[i])->on[axis];
-    fine &= placed(v, op->out + i)->on[axis] == (i >= carry ? dim : stays ? NULL : PARTIAL_SUM);
+    bool stays = i < carry && streams && !placed(verifier, op->in[i])->on[axis];
+    fine &= placed(verifier, op->out + i)->on[axis] == (i >= carry ? dim
+                                                        : stays    ? NULL
+                                                                   : PARTIAL_SUM);
     fine &= !op->callee->values.at[op->callee->results.at[i]].placed.on[axis];
   }
   if (!fine)
-    report(v, op, "[shard-c11] the rounds of a loop over %s are not cut over %s alone", dim,
-           v->m->mesh.at[axis].name);
+    report(verifier, op, "[shard-c11] the rounds of a loop over %s are not cut over %s alone", dim,
+           verifier->m->mesh.at[axis].name);
 }
 
 /* Inside of a loop and outside of it, but for the axis of its stages. */
-static void same_but(Verifier *v, const Op *op, const char *what, uint32_t i, Placement a,
+static void same_but(Verifier *verifier, const Op *op, const char *what, uint32_t i, Placement a,
                      Placement b, int axis) {
   if (axis >= 0) a.on[axis] = b.on[axis] = NULL;
-  same(v, op, what, i, &a, &b);
+  same(verifier, op, what, i, &a, &b);
 }
 
-static void check_loop(Verifier *v, const Op *op) {
+static void check_loop(Verifier *verifier, const Op *op) {
   const Fn *body = op->callee;
   uint32_t carry = (uint32_t)attr_int(&op->attrs, ATTR_carry, 0);
   const Attr *stages = attr_get(&op->attrs, ATTR_stages);
-  int axis = stages ? mesh_find(v->m, stages->s) : -1;
-  if (stages && axis < 0) report(v, op, "[shard-c4] the mesh has no axis `%s`", stages->s);
-  if (axis >= 0) check_stages(v, op, axis);
+  int axis = stages ? mesh_find(verifier->m, stages->s) : -1;
+  if (stages && axis < 0) report(verifier, op, "[shard-c4] the mesh has no axis `%s`", stages->s);
+  if (axis >= 0) check_stages(verifier, op, axis);
   for (uint32_t i = 0; i < op->nin; i++) {
     const Placement *arg = &body->values.at[body->args.at[i + 1]].placed;
-    same_but(v, op, "operand", i, *placed(v, op->in[i]), *arg, axis);
+    same_but(verifier, op, "operand", i, *placed(verifier, op->in[i]), *arg, axis);
     bool sums = i < carry || is_continued(op, i);
-    for (uint32_t k = 0; k < v->m->mesh.n && !sums; k++)
-      if (is_partial(arg->on[k])) report(v, op, "[shard-c9] operand %u is partial", i);
+    for (uint32_t k = 0; k < verifier->m->mesh.n && !sums; k++)
+      if (is_partial(arg->on[k])) report(verifier, op, "[shard-c9] operand %u is partial", i);
   }
   for (uint32_t i = 0; i < op->nout; i++) {
     const Placement *result = &body->values.at[body->results.at[i]].placed;
-    same_but(v, op, "result", i, *placed(v, op->out + i), *result, axis);
-    if (i < carry) same_but(v, op, "carried", i, *placed(v, op->in[i]), *result, axis);
+    same_but(verifier, op, "result", i, *placed(verifier, op->out + i), *result, axis);
+    if (i < carry)
+      same_but(verifier, op, "carried", i, *placed(verifier, op->in[i]), *result, axis);
     uint32_t on = loop_continues(op, i);
-    if (on != NO_VALUE) same(v, op, "continued", i, placed(v, op->in[on]), result);
-    if (has_maximum(result)) report(v, op, "[shard-c9] result %u is a partial maximum", i);
+    if (on != NO_VALUE) same(verifier, op, "continued", i, placed(verifier, op->in[on]), result);
+    if (has_maximum(result)) report(verifier, op, "[shard-c9] result %u is a partial maximum", i);
   }
 }
 
-static void check_global(Verifier *v, const Op *op) {
+static void check_global(Verifier *verifier, const Op *op) {
   ValueId value = op->code == OP_load ? op->out : op->in[0];
-  if (!placement_equal(placed(v, value), &op->global->placed))
-    report(v, op, "[shard-c10] @%s is %s here and %s where it is declared", op->global->name,
-           text_of(v, value), placed_text(v->m, &op->global->type, &op->global->placed));
+  if (!placement_equal(placed(verifier, value), &op->global->placed))
+    report(verifier, op, "[shard-c10] @%s is %s here and %s where it is declared", op->global->name,
+           text_of(verifier, value),
+           placed_text(verifier->m, &op->global->type, &op->global->placed));
 }
 
-static void check_op(Verifier *v, const Op *op) {
-  for (uint32_t i = 0; i < op->nout; i++) check_value(v, op, op->out + i);
-  if (op_family(op->code) == FAMILY_COLLECTIVE) check_collective(v, op);
-  if (v->failed || !module_is_collected(v->m)) return;
-  if (op->code == OP_loop) check_loop(v, op);
-  else if (op_family(op->code) == FAMILY_GLOBAL) check_global(v, op);
-  else if (op_family(op->code) != FAMILY_COLLECTIVE) check_blocks(v, op);
+static void check_op(Verifier *verifier, const Op *op) {
+  for (uint32_t i = 0; i < op->nout; i++) check_value(verifier, op, op->out + i);
+  if (op_family(op->code) == FAMILY_COLLECTIVE) check_collective(verifier, op);
+  if (verifier->failed || !module_is_collected(verifier->m)) return;
+  if (op->code == OP_loop) check_loop(verifier, op);
+  else if (op_family(op->code) == FAMILY_GLOBAL) check_global(verifier, op);
+  else if (op_family(op->code) != FAMILY_COLLECTIVE) check_blocks(verifier, op);
 }
 
-void verify_shards(Verifier *v) {
-  const Fn *f = v->fn;
-  for (uint32_t i = 0; i < f->args.n; i++) check_value(v, NULL, f->args.at[i]);
-  for (uint32_t i = 0; i < f->ops.n; i++) check_op(v, &f->ops.at[i]);
-  bool one_class = *module_class(v->m).name; /* the other side is another module's */
-  for (int axis = 0; axis < (int)v->m->mesh.n && !v->failed; axis++)
-    for (int64_t reverse = 0; !one_class && reverse < 2; reverse++) check_hops(v, axis, reverse);
+void verify_shards(Verifier *verifier) {
+  const Fn *f = verifier->fn;
+  for (uint32_t i = 0; i < f->args.n; i++) check_value(verifier, NULL, f->args.at[i]);
+  for (uint32_t i = 0; i < f->ops.n; i++) check_op(verifier, &f->ops.at[i]);
+  bool one_class = *module_class(verifier->m).name; /* the other side is another module's */
+  for (int axis = 0; axis < (int)verifier->m->mesh.n && !verifier->failed; axis++)
+    for (int64_t reverse = 0; !one_class && reverse < 2; reverse++)
+      check_hops(verifier, axis, reverse);
 }

@@ -22,10 +22,10 @@ typedef struct Uniform {
   AxisSet *held; /* by global: along which axes it may differ */
 } Uniform;
 
-static AxisSet *held_by(const Uniform *u, const Global *g) {
+static AxisSet *held_by(const Uniform *uniform, const Global *g) {
   uint32_t i = 0;
-  while (u->m->globals.at[i] != g) i++;
-  return &u->held[i];
+  while (uniform->m->globals.at[i] != g) i++;
+  return &uniform->held[i];
 }
 
 static AxisSet cut_by(const Module *m, const Global *g) {
@@ -57,20 +57,20 @@ static AxisSet collected(const Module *m, const Op *o, AxisSet in) {
 static void walk(const Uniform *u, const Fn *f, AxisSet *at);
 
 /* Of its body or kernel: args are the first ones of `at`, by argument. */
-static void call(const Uniform *u, const Fn *f, const AxisSet *args, AxisSet *results) {
-  AxisSet *at = ARENA_ARRAY(u->m->arena, AxisSet, f->values.n + 1);
+static void call(const Uniform *uniform, const Fn *f, const AxisSet *args, AxisSet *results) {
+  AxisSet *at = ARENA_ARRAY(uniform->m->arena, AxisSet, f->values.n + 1);
   for (uint32_t i = 0; i < f->args.n; i++) at[f->args.at[i]] = args[i];
-  walk(u, f, at);
+  walk(uniform, f, at);
   for (uint32_t i = 0; i < f->results.n; i++) results[i] = at[f->results.at[i]];
 }
 
-static void loop(const Uniform *u, const Op *o, const AxisSet *in, AxisSet *out) {
+static void loop(const Uniform *uniform, const Op *o, const AxisSet *in, AxisSet *out) {
   uint32_t carry = (uint32_t)attr_int(&o->attrs, ATTR_carry, 0);
-  AxisSet *args = ARENA_ARRAY(u->m->arena, AxisSet, o->nin + 1);
+  AxisSet *args = ARENA_ARRAY(uniform->m->arena, AxisSet, o->nin + 1);
   memcpy(args + 1, in, o->nin * sizeof *in);
   for (bool more = true; more;) {
     more = false;
-    call(u, o->callee, args, out);
+    call(uniform, o->callee, args, out);
     for (uint32_t i = 0; i < carry; i++)
       if (out[i] & (AxisSet)~args[i + 1]) args[i + 1] |= out[i], more = true;
   }
@@ -78,36 +78,36 @@ static void loop(const Uniform *u, const Op *o, const AxisSet *in, AxisSet *out)
     if (loop_continues(o, i) != NO_VALUE) out[i] |= in[loop_continues(o, i)];
 }
 
-static void step(const Uniform *u, const Op *o, AxisSet *at) {
-  AxisSet *in = ARENA_ARRAY(u->m->arena, AxisSet, o->nin + 1), *out = at + o->out, any = 0;
+static void step(const Uniform *uniform, const Op *o, AxisSet *at) {
+  AxisSet *in = ARENA_ARRAY(uniform->m->arena, AxisSet, o->nin + 1), *out = at + o->out, any = 0;
   for (uint32_t i = 0; i < o->nin; i++) in[i] = at[o->in[i]], any |= in[i];
-  if (o->code == OP_loop) loop(u, o, in, out);
-  else if (o->callee) call(u, o->callee, in, out);
-  else if (o->code == OP_load) *out = *held_by(u, o->global);
+  if (o->code == OP_loop) loop(uniform, o, in, out);
+  else if (o->callee) call(uniform, o->callee, in, out);
+  else if (o->code == OP_load) *out = *held_by(uniform, o->global);
   else if (o->code == OP_wait) *out = in[0]; /* not what was sent */
-  else if (op_family(o->code) == FAMILY_COLLECTIVE) *out = collected(u->m, o, any);
+  else if (op_family(o->code) == FAMILY_COLLECTIVE) *out = collected(uniform->m, o, any);
   else memset(out, any, o->nout);
 }
 
-static void walk(const Uniform *u, const Fn *f, AxisSet *at) {
-  for (OpId i = 0; i < f->ops.n; i++) step(u, &f->ops.at[i], at);
+static void walk(const Uniform *uniform, const Fn *f, AxisSet *at) {
+  for (OpId i = 0; i < f->ops.n; i++) step(uniform, &f->ops.at[i], at);
 }
 
 /* What follows from a state is declared nowhere: it may differ as what entries store there. */
-static bool derive(const Uniform *u, const Op *o, AxisSet stored) {
+static bool derive(const Uniform *uniform, const Op *o, AxisSet stored) {
   if (!o->global->derived) return false;
-  AxisSet *s = held_by(u, o->global), before = *s;
+  AxisSet *s = held_by(uniform, o->global), before = *s;
   *s |= stored;
   return *s != before;
 }
 
-static void check_store(Verifier *v, const Uniform *u, const Op *o, AxisSet stored) {
-  AxisSet wrong = stored & (AxisSet) ~*held_by(u, o->global);
-  for (uint32_t a = 0; a < v->m->mesh.n; a++)
-    if (wrong >> a & 1 && v->m->mesh.at[a].size > 1) {
-      verify_report(v, "E1109", verify_at_op(o),
+static void check_store(Verifier *verifier, const Uniform *uniform, const Op *o, AxisSet stored) {
+  AxisSet wrong = stored & (AxisSet) ~*held_by(uniform, o->global);
+  for (uint32_t a = 0; a < verifier->m->mesh.n; a++)
+    if (wrong >> a & 1 && verifier->m->mesh.at[a].size > 1) {
+      verify_report(verifier, "E1109", verify_at_op(o),
                     "[mesh-c5] ranks along %s do not cut @%s, and may store different values",
-                    v->m->mesh.at[a].name, o->global->name);
+                    verifier->m->mesh.at[a].name, o->global->name);
       return;
     }
 }
@@ -120,29 +120,31 @@ static bool is_local(const Module *m) {
 }
 
 /* One walk over all entries; true: a set has grown. */
-static bool walk_entries(const Uniform *u, AxisSet **at) {
+static bool walk_entries(const Uniform *uniform, AxisSet **at) {
   bool more = false;
-  for (uint32_t i = 0; i < u->m->fns.n; i++) {
-    const Fn *f = u->m->fns.at[i];
+  for (uint32_t i = 0; i < uniform->m->fns.n; i++) {
+    const Fn *f = uniform->m->fns.at[i];
     if (f->kind != FN_ENTRY) continue;
-    walk(u, f, at[i] = ARENA_ARRAY(u->m->arena, AxisSet, f->values.n + 1));
+    walk(uniform, f, at[i] = ARENA_ARRAY(uniform->m->arena, AxisSet, f->values.n + 1));
     for (OpId k = 0; k < f->ops.n; k++)
       if (f->ops.at[k].code == OP_store)
-        more |= derive(u, &f->ops.at[k], at[i][f->ops.at[k].in[0]]);
+        more |= derive(uniform, &f->ops.at[k], at[i][f->ops.at[k].in[0]]);
   }
   return more;
 }
 
-void verify_uniform(Verifier *v) {
-  Uniform u = {v->m, ARENA_ARRAY(v->m->arena, AxisSet, v->m->globals.n + 1)};
-  AxisSet **at = ARENA_ARRAY(v->m->arena, AxisSet *, v->m->fns.n + 1);
-  if (!is_local(v->m)) return;
-  for (uint32_t i = 0; i < v->m->globals.n; i++) u.held[i] = declared(v->m, v->m->globals.at[i]);
-  while (walk_entries(&u, at)) {}
-  for (uint32_t i = 0; i < v->m->fns.n; i++)
-    for (OpId k = 0; at[i] && k < v->m->fns.at[i]->ops.n; k++) {
-      const Op *o = &v->m->fns.at[i]->ops.at[k];
-      v->fn = v->m->fns.at[i];
-      if (o->code == OP_store) check_store(v, &u, o, at[i][o->in[0]]);
+void verify_uniform(Verifier *verifier) {
+  Uniform uniform = {verifier->m,
+                     ARENA_ARRAY(verifier->m->arena, AxisSet, verifier->m->globals.n + 1)};
+  AxisSet **at = ARENA_ARRAY(verifier->m->arena, AxisSet *, verifier->m->fns.n + 1);
+  if (!is_local(verifier->m)) return;
+  for (uint32_t i = 0; i < verifier->m->globals.n; i++)
+    uniform.held[i] = declared(verifier->m, verifier->m->globals.at[i]);
+  while (walk_entries(&uniform, at)) {}
+  for (uint32_t i = 0; i < verifier->m->fns.n; i++)
+    for (OpId k = 0; at[i] && k < verifier->m->fns.at[i]->ops.n; k++) {
+      const Op *o = &verifier->m->fns.at[i]->ops.at[k];
+      verifier->fn = verifier->m->fns.at[i];
+      if (o->code == OP_store) check_store(verifier, &uniform, o, at[i][o->in[0]]);
     }
 }

@@ -34,10 +34,10 @@ void gpu_set(Module *m, Fn *k, const char *variant, int ntile, const int64_t *ti
   attr_set_str(m, &k->attrs, ATTR_variant, intern(m->ctx->names, variant));
   attr_set_ints(m, &k->attrs, ATTR_tile, ntile, tile);
   if (threads) attr_set_ints(m, &k->attrs, ATTR_threads, phases, threads);
-  GpuPlan p = gpu_plan(m, k);
-  if (p.fault) bug("kernel %s: %s", k->name, p.fault);
-  attr_set_ints(m, &k->attrs, ATTR_chunks, p.phases, p.chunks);
-  attr_set_ints(m, &k->attrs, ATTR_threads, p.phases, p.threads);
-  attr_set_ints(m, &k->attrs, ATTR_shared, p.phases, p.shared);
-  if (p.workspace) attr_set_int(m, &k->attrs, ATTR_workspace, p.workspace);
+  GpuPlan plan = gpu_plan(m, k);
+  if (plan.fault) bug("kernel %s: %s", k->name, plan.fault);
+  attr_set_ints(m, &k->attrs, ATTR_chunks, plan.phases, plan.chunks);
+  attr_set_ints(m, &k->attrs, ATTR_threads, plan.phases, plan.threads);
+  attr_set_ints(m, &k->attrs, ATTR_shared, plan.phases, plan.shared);
+  if (plan.workspace) attr_set_int(m, &k->attrs, ATTR_workspace, plan.workspace);
 }

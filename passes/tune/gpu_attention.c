@@ -17,39 +17,40 @@ typedef int64_t AttentionShape[2];
 static const AttentionShape shapes[] = {{64, 64}, {64, 32}, {32, 32}, {32, 16}, {16, 16}};
 static const AttentionShape larger[] = {{128, 64}, {128, 32}, {64, 64}, {64, 32}, {32, 32}};
 
-bool gpu_attention_fits(const Module *m, const Fn *k, const Cut *c) {
-  return gpu_flash_fits(k, c->at, m->target.shared);
+bool gpu_attention_fits(const Module *m, const Fn *k, const Cut *cut) {
+  return gpu_flash_fits(k, cut->at, m->target.shared);
 }
 
 /* What is listed is counted where the cut is known. */
-static void count_lists(Module *m, const Fn *k, const Flash *f, const FlashGpuPlan *p) {
+static void count_lists(Module *m, const Fn *k, const Flash *flash, const FlashGpuPlan *plan) {
   bool too_many = false;
-  for (int i = 0; i < p->phases && !too_many; i++) {
-    Arena *a = arena_new();
-    too_many = flash_lists(a, m, k, f, p, p->phase[i]).too_many;
-    arena_free(a);
+  for (int i = 0; i < plan->phases && !too_many; i++) {
+    Arena *arena = arena_new();
+    too_many = flash_lists(arena, m, k, flash, plan, plan->phase[i]).too_many;
+    arena_free(arena);
   }
-  listed_check(m, k, f, too_many, "ranges of tiles");
+  listed_check(m, k, flash, too_many, "ranges of tiles");
 }
 
-void gpu_attention_apply(Module *m, Fn *k, const Cut *c) {
-  must(c->at[FLASH_GPU_ROWS] > 0 && c->at[FLASH_GPU_COLUMNS] > 0, "kernel %s: a cut without a tile",
-       k->name);
-  Flash f = flash_of(k);
-  FlashGpuPlan p = gpu_flash_plan(k, &f, c->at);
-  gpu_set(m, k, p.mma ? "mma" : "fma", FLASH_GPU_COUNT, p.tile, 0, NULL);
-  count_lists(m, k, &f, &p);
+void gpu_attention_apply(Module *m, Fn *k, const Cut *cut) {
+  must(cut->at[FLASH_GPU_ROWS] > 0 && cut->at[FLASH_GPU_COLUMNS] > 0,
+       "kernel %s: a cut without a tile", k->name);
+  Flash flash = flash_of(k);
+  FlashGpuPlan plan = gpu_flash_plan(k, &flash, cut->at);
+  gpu_set(m, k, plan.mma ? "mma" : "fma", FLASH_GPU_COUNT, plan.tile, 0, NULL);
+  count_lists(m, k, &flash, &plan);
 }
 
 /* On a multiprocessor, in the phase over scores that has fewest. */
-static int64_t warps_of(const Module *m, const Fn *k, const Flash *f, const Cut *c) {
-  FlashGpuPlan p = gpu_flash_plan(k, f, c->at);
-  int64_t registers = gpu_flash_registers(f, &p) + BESIDE, least = 0;
-  for (int i = 0; i < p.phases; i++) {
-    if (p.phase[i] == FLASH_ROWSUMS) continue;
-    int64_t room = gpu_resident(m, p.shared[i], p.threads[i], registers < 255 ? registers : 255);
-    int64_t each = (p.chunks[i] + m->target.multiprocessors - 1) / m->target.multiprocessors;
-    int64_t warps = (each < room ? each : room) * p.threads[i] / 32;
+static int64_t warps_of(const Module *m, const Fn *k, const Flash *flash, const Cut *cut) {
+  FlashGpuPlan plan = gpu_flash_plan(k, flash, cut->at);
+  int64_t registers = gpu_flash_registers(flash, &plan) + BESIDE, least = 0;
+  for (int i = 0; i < plan.phases; i++) {
+    if (plan.phase[i] == FLASH_ROWSUMS) continue;
+    int64_t room =
+        gpu_resident(m, plan.shared[i], plan.threads[i], registers < 255 ? registers : 255);
+    int64_t each = (plan.chunks[i] + m->target.multiprocessors - 1) / m->target.multiprocessors;
+    int64_t warps = (each < room ? each : room) * plan.threads[i] / 32;
     if (!least || warps < least) least = warps;
   }
   return least;
@@ -59,15 +60,16 @@ static int64_t warps_of(const Module *m, const Fn *k, const Flash *f, const Cut 
    {0}: none fits. */
 static Cut first_of(const Module *m, const Fn *k, const AttentionShape *table, size_t n,
                     int64_t limit, int64_t wanted) {
-  Flash f = flash_of(k);
+  Flash flash = flash_of(k);
   Cut first = {{0}};
-  int64_t most = round_up(f.grad && f.keys > f.queries ? f.keys : f.queries, 16);
+  int64_t most =
+      round_up(flash.grad && flash.keys > flash.queries ? flash.keys : flash.queries, 16);
   for (size_t i = 0; i < n; i++) {
-    Cut c = {{table[i][0] < most ? table[i][0] : most, table[i][1]}};
-    if (!gpu_flash_fits(k, c.at, limit)) continue;
-    if (!first.at[0]) first = c;
-    if (c.at[FLASH_GPU_ROWS] != first.at[FLASH_GPU_ROWS]) break;
-    if (warps_of(m, k, &f, &c) >= wanted) return c;
+    Cut cut = {{table[i][0] < most ? table[i][0] : most, table[i][1]}};
+    if (!gpu_flash_fits(k, cut.at, limit)) continue;
+    if (!first.at[0]) first = cut;
+    if (cut.at[FLASH_GPU_ROWS] != first.at[FLASH_GPU_ROWS]) break;
+    if (warps_of(m, k, &flash, &cut) >= wanted) return cut;
   }
   return first;
 }
@@ -76,30 +78,31 @@ static Cut first_of(const Module *m, const Fn *k, const AttentionShape *table, s
 
 /* Time of the tiles that a phase over queries lists, for one head, by estimate: 64 rows hide what
    is copied for them, fewer wait for as much; a step costs as much as some 16 columns. */
-static double listed_time(const Module *m, const Fn *k, const Flash *f, const Cut *c,
-                          FlashLists *x) {
-  Arena *a = arena_new();
-  FlashGpuPlan p = gpu_flash_plan(k, f, c->at);
-  *x = flash_lists(a, m, k, f, &p, f->grad ? FLASH_DQ : FLASH_FORWARD);
-  int64_t rows = p.tile[FLASH_GPU_ROWS], columns = p.tile[FLASH_GPU_COLUMNS];
-  int64_t all = ceil_div(f->queries, rows) * ceil_div(f->keys, columns);
-  double tiles = x->there ? (double)x->listed / (double)x->classes : (double)all;
-  arena_free(a);
+static double listed_time(const Module *m, const Fn *k, const Flash *flash, const Cut *cut,
+                          FlashLists *lists) {
+  Arena *arena = arena_new();
+  FlashGpuPlan plan = gpu_flash_plan(k, flash, cut->at);
+  *lists = flash_lists(arena, m, k, flash, &plan, flash->grad ? FLASH_DQ : FLASH_FORWARD);
+  int64_t rows = plan.tile[FLASH_GPU_ROWS], columns = plan.tile[FLASH_GPU_COLUMNS];
+  int64_t all = ceil_div(flash->queries, rows) * ceil_div(flash->keys, columns);
+  double tiles = lists->there ? (double)lists->listed / (double)lists->classes : (double)all;
+  arena_free(arena);
   return tiles * (double)max_i64(rows, 64) * (double)(columns + 16);
 }
 
 /* The first cut, or another one that lists clearly less. */
 static Cut least_listed(const Module *m, const Fn *k, Cut first, int64_t limit) {
-  Flash f = flash_of(k);
-  FlashLists x;
-  if (f.mask == NO_VALUE || !first.at[0]) return first;
-  double least = 0.9 * listed_time(m, k, &f, &first, &x);
+  Flash flash = flash_of(k);
+  FlashLists lists;
+  if (flash.mask == NO_VALUE || !first.at[0]) return first;
+  double least = 0.9 * listed_time(m, k, &flash, &first, &lists);
   Cut best = first;
-  for (size_t i = 0; i < COUNT_OF(shapes) && x.there && x.partial; i++) {
-    Cut c = {{shapes[i][0], shapes[i][1]}};
-    if (c.at[0] > first.at[0] || c.at[1] > first.at[1] || !gpu_flash_fits(k, c.at, limit)) continue;
-    double time = listed_time(m, k, &f, &c, &x);
-    if (time < least) least = time, best = c;
+  for (size_t i = 0; i < COUNT_OF(shapes) && lists.there && lists.partial; i++) {
+    Cut cut = {{shapes[i][0], shapes[i][1]}};
+    if (cut.at[0] > first.at[0] || cut.at[1] > first.at[1] || !gpu_flash_fits(k, cut.at, limit))
+      continue;
+    double time = listed_time(m, k, &flash, &cut, &lists);
+    if (time < least) least = time, best = cut;
   }
   return best;
 }
@@ -110,16 +113,16 @@ Cut gpu_attention_rule(const Module *m, const Fn *k) {
 }
 
 /* With registers to spare: a variant that only some devices run must not be one that spills. */
-bool gpu_attention_larger(const Module *m, const Fn *k, int64_t limit, Cut *c) {
+bool gpu_attention_larger(const Module *m, const Fn *k, int64_t limit, Cut *cut) {
   Cut now = gpu_attention_rule(m, k);
-  *c = first_of(m, k, larger, sizeof larger / sizeof *larger, limit, 1);
-  Flash f = flash_of(k);
-  if (f.width < WIDE || c->at[FLASH_GPU_ROWS] <= now.at[FLASH_GPU_ROWS]) return false;
-  FlashGpuPlan p = gpu_flash_plan(k, &f, c->at);
-  if (gpu_flash_registers(&f, &p) > 144) return false;
-  FlashLists x;
-  double time = f.mask == NO_VALUE ? 0 : listed_time(m, k, &f, &now, &x);
-  return f.mask == NO_VALUE || !x.there || listed_time(m, k, &f, c, &x) <= time;
+  *cut = first_of(m, k, larger, sizeof larger / sizeof *larger, limit, 1);
+  Flash flash = flash_of(k);
+  if (flash.width < WIDE || cut->at[FLASH_GPU_ROWS] <= now.at[FLASH_GPU_ROWS]) return false;
+  FlashGpuPlan plan = gpu_flash_plan(k, &flash, cut->at);
+  if (gpu_flash_registers(&flash, &plan) > 144) return false;
+  FlashLists lists;
+  double time = flash.mask == NO_VALUE ? 0 : listed_time(m, k, &flash, &now, &lists);
+  return flash.mask == NO_VALUE || !lists.there || listed_time(m, k, &flash, cut, &lists) <= time;
 }
 
 void gpu_attention_vary(Module *m, const Fn *k, const Cut *from, int stage, bool wide,
@@ -128,17 +131,17 @@ void gpu_attention_vary(Module *m, const Fn *k, const Cut *from, int stage, bool
   (void)k;
   for (int i = 0; i < 4; i++)
     for (int j = 0; j < 4; j++) {
-      Cut c = *from;
-      if (wide || stage == 0) c.at[FLASH_GPU_ROWS] = sizes[i];
-      if (wide || stage == 1) c.at[FLASH_GPU_COLUMNS] = sizes[j];
-      if (stage < (wide ? 1 : 2)) vec_push(m->arena, *out, c);
+      Cut cut = *from;
+      if (wide || stage == 0) cut.at[FLASH_GPU_ROWS] = sizes[i];
+      if (wide || stage == 1) cut.at[FLASH_GPU_COLUMNS] = sizes[j];
+      if (stage < (wide ? 1 : 2)) vec_push(m->arena, *out, cut);
     }
 }
 
 void gpu_tune_attention(Module *m, Fn *k) {
-  Cut c = gpu_attention_rule(m, k);
-  if (c.at[0]) {
-    gpu_attention_apply(m, k, &c);
+  Cut cut = gpu_attention_rule(m, k);
+  if (cut.at[0]) {
+    gpu_attention_apply(m, k, &cut);
     return;
   }
   Report *r =

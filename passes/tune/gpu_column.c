@@ -8,11 +8,11 @@
 enum { THREADS = 256, ACROSS = 32, TURN = 4, WANTED = 512, LEAST = 8, SPLITS = 512, MANY = 4096 };
 
 void gpu_tune_column(Module *m, Fn *k) {
-  GpuRows w = gpu_rows_of(m, k);
-  bool side = gpu_consecutive(k, &w.kept, w.reference);
-  int lanes = gpu_lanes(m, k, side ? &w.kept : &w.over, w.nroots, w.root);
-  int64_t columns = nest_count(&w.kept) / (side ? lanes : 1),
-          length = nest_count(&w.over) / (side ? 1 : lanes);
+  GpuRows rows = gpu_rows_of(m, k);
+  bool side = gpu_consecutive(k, &rows.kept, rows.reference);
+  int lanes = gpu_lanes(m, k, side ? &rows.kept : &rows.over, rows.nroots, rows.root);
+  int64_t columns = nest_count(&rows.kept) / (side ? lanes : 1),
+          length = nest_count(&rows.over) / (side ? 1 : lanes);
   int64_t across = 1, threads = THREADS;
   while (side && across < ACROSS && across < columns) across *= 2;
   while (threads > 32 && threads / across > length) threads /= 2;
@@ -23,7 +23,7 @@ void gpu_tune_column(Module *m, Fn *k) {
   if (splits > SPLITS) splits = SPLITS;
   while (splits > 1 && (splits - 1) * ceil_div(length, splits) >= length)
     splits--; /* none is empty */
-  int64_t all = nest_count(&w.kept), last = 1;
+  int64_t all = nest_count(&rows.kept), last = 1;
   while (all < MANY && last < 32 && 2 * last <= splits)
     last *= 2; /* every one has a split to join */
   int64_t tile[COLUMN_TILES] = {lanes, across, splits, TURN, last};

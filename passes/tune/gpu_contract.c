@@ -61,15 +61,16 @@ static GpuProduct product_on(const Module *m, const Fn *k) {
 /* Bytes of operands for a multiprocessor and cycle. Rows along k that are very long lie in other
    pages of memory each: pieces shorter than a cache line then cost as much as whole ones (measured
    for k = 50304: 22 % of the product; not seen at 3072). */
-static double loaded(const GemmPlan *g) {
-  bool apart = (g->a.along_k && g->a.elem * g->k > FAR_ROWS) ||
-               (g->b.along_k && g->b.elem * g->k > FAR_ROWS);
-  return apart && g->tile[GEMM_K] * g->a.elem < LINE ? 20 : 40;
+static double loaded(const GemmPlan *plan) {
+  bool apart = (plan->a.along_k && plan->a.elem * plan->k > FAR_ROWS) ||
+               (plan->b.along_k && plan->b.elem * plan->k > FAR_ROWS);
+  return apart && plan->tile[GEMM_K] * plan->a.elem < LINE ? 20 : 40;
 }
 
 /* CTAs that share a multiprocessor, of `each` that it has in all. */
-static int64_t sharing(const GpuProduct *x, const GemmPlan *g, int64_t each) {
-  int64_t most = gpu_resident(x->m, g->shared[0], g->threads[0], gpu_product_registers(g));
+static int64_t sharing(const GpuProduct *product, const GemmPlan *plan, int64_t each) {
+  int64_t most =
+      gpu_resident(product->m, plan->shared[0], plan->threads[0], gpu_product_registers(plan));
   return each < most ? each : most;
 }
 
@@ -79,81 +80,84 @@ static double filled(int64_t warps) {
 }
 
 /* Cycles of the whole product on all multiprocessors. */
-static double cycles_of(const GpuProduct *x, const GemmPlan *g, const ProductShape *s) {
-  int64_t each = ceil_div(g->chunks[0], x->m->target.multiprocessors),
-          at_once = sharing(x, g, each);
-  double steps = (double)(g->range * g->tile[GEMM_K]), area = (double)(s->m * s->n);
-  double bytes = (double)(s->m * g->a.elem + s->n * g->b.elem);
-  double multiply = area * steps / s->rate / filled(at_once * g->threads[0] / 32);
-  double load = bytes * steps / loaded(g), ends = 1500 + area * 0.3;
-  double reduce = g->phases == 1 ? 0 : 4000 + (double)g->workspace * 2 / 1000;
+static double cycles_of(const GpuProduct *product, const GemmPlan *plan,
+                        const ProductShape *shape) {
+  int64_t each = ceil_div(plan->chunks[0], product->m->target.multiprocessors),
+          at_once = sharing(product, plan, each);
+  double steps = (double)(plan->range * plan->tile[GEMM_K]), area = (double)(shape->m * shape->n);
+  double bytes = (double)(shape->m * plan->a.elem + shape->n * plan->b.elem);
+  double multiply = area * steps / shape->rate / filled(at_once * plan->threads[0] / 32);
+  double load = bytes * steps / loaded(plan), ends = 1500 + area * 0.3;
+  double reduce = plan->phases == 1 ? 0 : 4000 + (double)plan->workspace * 2 / 1000;
   return (double)each * (multiply > load ? multiply : load) +
          (double)ceil_div(each, at_once) * ends + reduce;
 }
 
-static void fill(int64_t *tile, const ProductShape *s) {
-  tile[GEMM_M] = s->m, tile[GEMM_N] = s->n, tile[GEMM_K] = s->k;
-  tile[GEMM_WARP_M] = s->warp_m, tile[GEMM_WARP_N] = s->warp_n, tile[GEMM_STAGES] = s->stages;
+static void fill(int64_t *tile, const ProductShape *shape) {
+  tile[GEMM_M] = shape->m, tile[GEMM_N] = shape->n, tile[GEMM_K] = shape->k;
+  tile[GEMM_WARP_M] = shape->warp_m, tile[GEMM_WARP_N] = shape->warp_n,
+  tile[GEMM_STAGES] = shape->stages;
 }
 
 /* None gets less than some elements of k. */
-static bool worth_it(const GemmPlan *g) {
-  return g->tile[GEMM_SPLITS] == 1 || g->range * g->tile[GEMM_K] >= 256;
+static bool worth_it(const GemmPlan *plan) {
+  return plan->tile[GEMM_SPLITS] == 1 || plan->range * plan->tile[GEMM_K] >= 256;
 }
 
 /* One more each, so that they fill whole waves; where they are many, twice as many. */
 static int64_t more_splits(int64_t n) { return n < 16 ? n + 1 : 2 * n; }
 
 /* The best cut and its cycles. */
-static double search(const GpuProduct *x, Cut *best) {
+static double search(const GpuProduct *product, Cut *best) {
   double least = 0;
-  Cut c = {{0}};
-  for (int i = 0; i < shapes[x->math].n; i++) {
-    const ProductShape *s = &shapes[x->math].at[i];
-    fill(c.at, s);
-    for (c.at[GEMM_SPLITS] = 1; c.at[GEMM_SPLITS] <= 64;
-         c.at[GEMM_SPLITS] = more_splits(c.at[GEMM_SPLITS])) {
-      if (!gpu_product_fits(x, c.at)) continue;
-      GemmPlan g = gpu_product_plan(x, c.at);
-      if (!worth_it(&g)) break;
-      double t = cycles_of(x, &g, s);
+  Cut cut = {{0}};
+  for (int i = 0; i < shapes[product->math].n; i++) {
+    const ProductShape *shape = &shapes[product->math].at[i];
+    fill(cut.at, shape);
+    for (cut.at[GEMM_SPLITS] = 1; cut.at[GEMM_SPLITS] <= 64;
+         cut.at[GEMM_SPLITS] = more_splits(cut.at[GEMM_SPLITS])) {
+      if (!gpu_product_fits(product, cut.at)) continue;
+      GemmPlan plan = gpu_product_plan(product, cut.at);
+      if (!worth_it(&plan)) break;
+      double t = cycles_of(product, &plan, shape);
       if (least && t >= least) continue;
-      least = t, *best = c;
+      least = t, *best = cut;
     }
   }
   return least;
 }
 
 Cut gpu_contract_rule(const Module *m, const Fn *k) {
-  GpuProduct x = product_on(m, k);
+  GpuProduct product = product_on(m, k);
   Cut best = {{0}};
-  if (!search(&x, &best)) bug("kernel %s: no tile fits", k->name);
+  if (!search(&product, &best)) bug("kernel %s: no tile fits", k->name);
   return best;
 }
 
 /* Not one with a larger workspace: every device would have to keep it. */
 bool gpu_contract_larger(const Module *m, const Fn *k, int64_t limit, Cut *best) {
-  GpuProduct x = product_on(m, k);
-  double without = search(&x, best);
-  int64_t workspace = gpu_product_plan(&x, best->at).workspace;
-  x.limit = limit;
-  return search(&x, best) < 0.97 * without && gpu_product_plan(&x, best->at).workspace <= workspace;
+  GpuProduct product = product_on(m, k);
+  double without = search(&product, best);
+  int64_t workspace = gpu_product_plan(&product, best->at).workspace;
+  product.limit = limit;
+  return search(&product, best) < 0.97 * without &&
+         gpu_product_plan(&product, best->at).workspace <= workspace;
 }
 
-void gpu_contract_apply(Module *m, Fn *k, const Cut *c) {
-  GpuProduct x = product_on(m, k);
-  must(c->at[GEMM_M] > 0 && c->at[GEMM_N] > 0 && c->at[GEMM_K] > 0,
+void gpu_contract_apply(Module *m, Fn *k, const Cut *cut) {
+  GpuProduct product = product_on(m, k);
+  must(cut->at[GEMM_M] > 0 && cut->at[GEMM_N] > 0 && cut->at[GEMM_K] > 0,
        "kernel %s: a cut without a tile", k->name);
-  GemmPlan g = gpu_product_plan(&x, c->at);
-  gpu_set(m, k, gemm_variant[x.math], GEMM_COUNT, g.tile, 0, NULL);
+  GemmPlan plan = gpu_product_plan(&product, cut->at);
+  gpu_set(m, k, gemm_variant[product.math], GEMM_COUNT, plan.tile, 0, NULL);
 }
 
 void gpu_tune_contract(Module *m, Fn *k) {
-  Cut c = gpu_contract_rule(m, k);
-  gpu_contract_apply(m, k, &c);
+  Cut cut = gpu_contract_rule(m, k);
+  gpu_contract_apply(m, k, &cut);
 }
 
-bool gpu_contract_fits(const Module *m, const Fn *k, const Cut *c) {
-  GpuProduct x = product_on(m, k);
-  return gpu_product_fits(&x, c->at);
+bool gpu_contract_fits(const Module *m, const Fn *k, const Cut *cut) {
+  GpuProduct product = product_on(m, k);
+  return gpu_product_fits(&product, cut->at);
 }

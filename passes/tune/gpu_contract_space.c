@@ -4,7 +4,7 @@
 #include "ir/support/num.h"
 #include "tune.h"
 
-static void add(Module *m, CutList *out, Cut c) { vec_push(m->arena, *out, c); }
+static void add(Module *m, CutList *out, Cut cut) { vec_push(m->arena, *out, cut); }
 
 /* Half to twice of what it is; wide: everything. */
 typedef struct SizeRange {
@@ -20,30 +20,30 @@ static void vary_two(Module *m, const Cut *from, int first, int second, bool wid
   SizeRange a = around(from->at[first], 16, 256, wide), b = around(from->at[second], 16, 256, wide);
   for (int64_t i = a.to; i >= a.from; i /= 2)
     for (int64_t j = b.to; j >= b.from; j /= 2) {
-      Cut c = *from;
-      c.at[first] = i, c.at[second] = j;
-      c.at[GEMM_WARP_M] = min_i64(c.at[GEMM_WARP_M], c.at[GEMM_M]);
-      c.at[GEMM_WARP_N] = min_i64(c.at[GEMM_WARP_N], c.at[GEMM_N]);
-      add(m, out, c);
+      Cut cut = *from;
+      cut.at[first] = i, cut.at[second] = j;
+      cut.at[GEMM_WARP_M] = min_i64(cut.at[GEMM_WARP_M], cut.at[GEMM_M]);
+      cut.at[GEMM_WARP_N] = min_i64(cut.at[GEMM_WARP_N], cut.at[GEMM_N]);
+      add(m, out, cut);
     }
 }
 
 static void vary_ring(Module *m, const Cut *from, bool wide, CutList *out) {
   int64_t stages = from->at[GEMM_STAGES];
-  SizeRange k = around(from->at[GEMM_K], 8, 128, wide);
-  for (int64_t i = k.from; i <= k.to; i *= 2)
+  SizeRange range = around(from->at[GEMM_K], 8, 128, wide);
+  for (int64_t i = range.from; i <= range.to; i *= 2)
     for (int64_t j = wide ? 2 : stages - 1; j <= (wide ? 6 : stages + 1); j++) {
-      Cut c = *from;
-      c.at[GEMM_K] = i, c.at[GEMM_STAGES] = j, add(m, out, c);
+      Cut cut = *from;
+      cut.at[GEMM_K] = i, cut.at[GEMM_STAGES] = j, add(m, out, cut);
     }
 }
 
 static void vary_splits(Module *m, const Cut *from, bool wide, CutList *out) {
   int64_t now = from->at[GEMM_SPLITS];
   for (int64_t i = 1; i <= (wide ? 64 : 2 * now + 1); i += wide && i > 4 ? i / 4 : 1) {
-    Cut c = *from;
-    c.at[GEMM_SPLITS] = i;
-    if (wide || 2 * i >= now) add(m, out, c);
+    Cut cut = *from;
+    cut.at[GEMM_SPLITS] = i;
+    if (wide || 2 * i >= now) add(m, out, cut);
   }
 }
 

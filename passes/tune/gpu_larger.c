@@ -27,12 +27,12 @@ static Fn *copy_of(Module *m, const Fn *k) {
 Fn *gpu_larger(Module *m, Fn *k) {
   const FamilyRules *rules = family_rules(attr_str(&k->attrs, ATTR_family, ""));
   int64_t limit = m->target.shared_most;
-  Cut c;
+  Cut cut;
   if (limit <= m->target.shared || attr_get(&k->attrs, ATTR_tuned)) return NULL;
-  if (!rules || !rules->larger || !rules->larger(m, k, limit, &c)) return NULL;
+  if (!rules || !rules->larger || !rules->larger(m, k, limit, &cut)) return NULL;
   Fn *f = copy_of(m, k);
   must(rules->gpu_variants, "kernel %s: its family has larger cuts and no variants", k->name);
-  rules->gpu_variants->apply(m, f, &c);
+  rules->gpu_variants->apply(m, f, &cut);
   share_workspace(m, f, k);
   f->name = intern_printf(m->ctx->names, "%s.larger", k->name);
   return f;

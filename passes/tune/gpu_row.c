@@ -19,27 +19,27 @@ typedef struct HeldRow {
   int *first;     /* pass + 1 in which a value is first evaluated, -1: counted, 0: not yet */
 } HeldRow;
 
-static void visit(HeldRow *h, ValueId v) {
-  const Op *o = value_def(h->k, v);
-  if (!reduction_along(h->k, &h->w->r, v)) return;
-  if (h->first[v]) {
-    if (h->first[v] > 0 && h->first[v] <= h->pass) h->kept++, h->first[v] = -1;
+static void visit(HeldRow *row, ValueId v) {
+  const Op *o = value_def(row->k, v);
+  if (!reduction_along(row->k, &row->w->r, v)) return;
+  if (row->first[v]) {
+    if (row->first[v] > 0 && row->first[v] <= row->pass) row->kept++, row->first[v] = -1;
     return;
   }
-  h->first[v] = h->pass + 1;
-  for (uint32_t i = 0; o && i < o->nin; i++) visit(h, o->in[i]);
+  row->first[v] = row->pass + 1;
+  for (uint32_t i = 0; o && i < o->nin; i++) visit(row, o->in[i]);
 }
 
 /* Per point of a row: how many numbers stay in registers between the levels. */
-static int64_t held_values(const Module *m, const Fn *k, const GpuRows *w) {
-  HeldRow h = {.k = k, .w = w, .first = ARENA_ARRAY(m->arena, int, k->values.n + 1)};
-  for (; h.pass < w->passes; h.pass++) {
-    for (int i = 0; i < w->r.n; i++)
-      if (w->level[w->root[i]] == h.pass) visit(&h, w->root[i]);
-    for (uint32_t i = (uint32_t)w->r.n; h.pass == w->passes - 1 && i < w->nroots; i++)
-      visit(&h, w->root[i]);
+static int64_t held_values(const Module *m, const Fn *k, const GpuRows *rows) {
+  HeldRow row = {.k = k, .w = rows, .first = ARENA_ARRAY(m->arena, int, k->values.n + 1)};
+  for (; row.pass < rows->passes; row.pass++) {
+    for (int i = 0; i < rows->r.n; i++)
+      if (rows->level[rows->root[i]] == row.pass) visit(&row, rows->root[i]);
+    for (uint32_t i = (uint32_t)rows->r.n; row.pass == rows->passes - 1 && i < rows->nroots; i++)
+      visit(&row, rows->root[i]);
   }
-  return h.kept ? h.kept : 1;
+  return row.kept ? row.kept : 1;
 }
 
 /* ---- the three ways ---- */
@@ -51,12 +51,12 @@ static int64_t threads_of(int64_t rows, int64_t group) {
 }
 
 /* Numbers that a long row's walk keeps per point: what it reads, the sums of its busiest level. */
-static int64_t walked_values(const Fn *k, const GpuRows *w) {
+static int64_t walked_values(const Fn *k, const GpuRows *rows) {
   int64_t n = 0, most = 0;
-  for (uint32_t i = 0; i < k->args.n; i++) n += reduction_along(k, &w->r, k->args.at[i]);
-  for (int pass = 0; pass < w->passes; pass++) {
+  for (uint32_t i = 0; i < k->args.n; i++) n += reduction_along(k, &rows->r, k->args.at[i]);
+  for (int pass = 0; pass < rows->passes; pass++) {
     int64_t sums = 0;
-    for (int i = 0; i < w->r.n; i++) sums += w->level[w->root[i]] == pass;
+    for (int i = 0; i < rows->r.n; i++) sums += rows->level[rows->root[i]] == pass;
     if (sums > most) most = sums;
   }
   return n + most;
@@ -64,46 +64,48 @@ static int64_t walked_values(const Fn *k, const GpuRows *w) {
 
 /* Threads for a long row: few rows at once stay in the cache. But what a thread keeps of one vector
    must leave most of its registers to the rest, as for the loss over padded words in 16 bits. */
-static int64_t group_of(const Fn *k, const GpuRows *w, int64_t length, int lanes) {
-  bool roomy = walked_values(k, w) * lanes <= WALKED;
+static int64_t group_of(const Fn *k, const GpuRows *rows, int64_t length, int lanes) {
+  bool roomy = walked_values(k, rows) * lanes <= WALKED;
   return length * lanes > LONG && roomy ? WHOLE : WHOLE / 2;
 }
 
 /* Vectors that a thread has under way while it reads a long row. */
-static int64_t turn_of(const Fn *k, const GpuRows *w, int64_t group, int lanes) {
+static int64_t turn_of(const Fn *k, const GpuRows *rows, int64_t group, int lanes) {
   bool whole = group == WHOLE;
-  int64_t room = (whole ? WALKED : 4 * WALKED) / (walked_values(k, w) * lanes);
+  int64_t room = (whole ? WALKED : 4 * WALKED) / (walked_values(k, rows) * lanes);
   int64_t n = min_i64((whole ? 8 : 32) / lanes, room);
   return n < 1 ? 1 : min_i64(n, TURN);
 }
 
-static void cut_along(Module *m, Fn *k, const GpuRows *w) {
-  int lanes = gpu_lanes(m, k, &w->over, w->nroots, w->root);
-  int64_t length = nest_count(&w->over) / lanes, held = held_values(m, k, w), group = 1;
+static void cut_along(Module *m, Fn *k, const GpuRows *rows) {
+  int lanes = gpu_lanes(m, k, &rows->over, rows->nroots, rows->root);
+  int64_t length = nest_count(&rows->over) / lanes, held = held_values(m, k, rows), group = 1;
   while (group < 32 && group < length) group *= 2;
   while (group < 512 && ceil_div(length, group) * lanes * held > LOOSE) group *= 2;
   int64_t each = ceil_div(length, group) * lanes;
   bool fits = each * held <= TIGHT && each <= POINTS;
-  if (!fits) group = group_of(k, w, length, lanes);
-  int64_t turn = fits ? ceil_div(length, group) : turn_of(k, w, group, lanes);
+  if (!fits) group = group_of(k, rows, length, lanes);
+  int64_t turn = fits ? ceil_div(length, group) : turn_of(k, rows, group, lanes);
   int64_t tile[ROW_TILES] = {lanes, group, turn};
-  int64_t threads = threads_of(nest_count(&w->kept), group);
+  int64_t threads = threads_of(nest_count(&rows->kept), group);
   gpu_set(m, k, fits ? "held" : "turns", ROW_TILES, tile, 1, &threads);
 }
 
 /* Few rows are not worth vectors: more threads are. */
-static void cut_side(Module *m, Fn *k, const GpuRows *w) {
-  int lanes = gpu_lanes(m, k, &w->kept, w->nroots, w->root);
-  while (lanes > 1 && nest_count(&w->kept) / lanes < 1 << 16) lanes /= 2;
-  int64_t tile[ROW_TILES] = {lanes, 1, TURN}, threads = threads_of(nest_count(&w->kept) / lanes, 1);
+static void cut_side(Module *m, Fn *k, const GpuRows *rows) {
+  int lanes = gpu_lanes(m, k, &rows->kept, rows->nroots, rows->root);
+  while (lanes > 1 && nest_count(&rows->kept) / lanes < 1 << 16) lanes /= 2;
+  int64_t tile[ROW_TILES] = {lanes, 1, TURN},
+          threads = threads_of(nest_count(&rows->kept) / lanes, 1);
   gpu_set(m, k, "rows", ROW_TILES, tile, 1, &threads);
 }
 
 /* A warp per row; the row in shared memory if there is room, else in the workspace. */
-static void cut_scan(Module *m, Fn *k, const GpuRows *w) {
-  int64_t rows = nest_count(&w->kept), bytes = 0, tile[ROW_TILES] = {1, 32, TURN};
-  for (int i = 0; i < w->r.n; i++)
-    if (op_family(k->ops.at[w->r.op[i]].code) == FAMILY_SCAN) bytes += gpu_scan_bytes(&w->r);
+static void cut_scan(Module *m, Fn *k, const GpuRows *gpu_rows) {
+  int64_t rows = nest_count(&gpu_rows->kept), bytes = 0, tile[ROW_TILES] = {1, 32, TURN};
+  for (int i = 0; i < gpu_rows->r.n; i++)
+    if (op_family(k->ops.at[gpu_rows->r.op[i]].code) == FAMILY_SCAN)
+      bytes += gpu_scan_bytes(&gpu_rows->r);
   int64_t room = m->target.shared, warps = THREADS / 32;
   int64_t threads = threads_of(rows, 32);
   while (warps > 1 && (warps * bytes > room || rows <= warps / 2)) warps /= 2;
@@ -113,16 +115,16 @@ static void cut_scan(Module *m, Fn *k, const GpuRows *w) {
 }
 
 /* Few long rows that are summed once: other CTAs must help, as family column has them. */
-static bool few_long_sums(const GpuRows *w) {
-  return w->once && nest_count(&w->kept) <= FEW && nest_count(&w->over) > LONG;
+static bool few_long_sums(const GpuRows *rows) {
+  return rows->once && nest_count(&rows->kept) <= FEW && nest_count(&rows->over) > LONG;
 }
 
 void gpu_tune_row(Module *m, Fn *k) {
-  GpuRows w = gpu_rows_of(m, k);
-  bool side = w.over.n && !gpu_consecutive(k, &w.over, w.reference) &&
-              gpu_consecutive(k, &w.kept, w.reference);
-  if (few_long_sums(&w)) gpu_tune_column(m, k);
-  else if (w.r.scans) cut_scan(m, k, &w);
-  else if (side) cut_side(m, k, &w);
-  else cut_along(m, k, &w);
+  GpuRows rows = gpu_rows_of(m, k);
+  bool side = rows.over.n && !gpu_consecutive(k, &rows.over, rows.reference) &&
+              gpu_consecutive(k, &rows.kept, rows.reference);
+  if (few_long_sums(&rows)) gpu_tune_column(m, k);
+  else if (rows.r.scans) cut_scan(m, k, &rows);
+  else if (side) cut_side(m, k, &rows);
+  else cut_along(m, k, &rows);
 }

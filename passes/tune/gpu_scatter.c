@@ -8,11 +8,11 @@
 enum { THREADS = 256, VECTORS = 8, COLUMNS = 16 };
 enum { READ = 64 }; /* numbers that a thread reads of a row */
 
-static int64_t tensors_of_columns(const Fn *k, const Scatter *s) {
+static int64_t tensors_of_columns(const Fn *k, const Scatter *scatter) {
   int64_t n = 0;
   for (uint32_t i = 0; i < k->args.n; i++)
-    for (int j = 0; j < s->kept.n; j++)
-      if (type_find(value_type(k, k->args.at[i]), s->kept.dim[j].dim) >= 0) {
+    for (int j = 0; j < scatter->kept.n; j++)
+      if (type_find(value_type(k, k->args.at[i]), scatter->kept.dim[j].dim) >= 0) {
         n++;
         break;
       }
@@ -20,14 +20,14 @@ static int64_t tensors_of_columns(const Fn *k, const Scatter *s) {
 }
 
 void gpu_tune_scatter(Module *m, Fn *k) {
-  Scatter s = scatter_of(k, 1);
+  Scatter scatter = scatter_of(k, 1);
   bool search = gpu_scatter_searches(k);
-  ValueId root[] = {s.x, s.out};
-  int lanes = search ? gpu_lanes(m, k, &s.kept, 2, root) : 1;
-  int fill = gpu_lanes(m, k, &s.result, 1, &s.out);
-  int64_t read = tensors_of_columns(k, &s), columns, vectors = 1;
+  ValueId root[] = {scatter.x, scatter.out};
+  int lanes = search ? gpu_lanes(m, k, &scatter.kept, 2, root) : 1;
+  int fill = gpu_lanes(m, k, &scatter.result, 1, &scatter.out);
+  int64_t read = tensors_of_columns(k, &scatter), columns, vectors = 1;
   while (lanes > 1 && lanes * read > READ) lanes /= 2;
-  columns = nest_count(&s.kept) / lanes;
+  columns = nest_count(&scatter.kept) / lanes;
   while (search && vectors < VECTORS && vectors * 32 < columns && lanes * vectors < COLUMNS &&
          2 * vectors * lanes * read <= READ)
     vectors *= 2;

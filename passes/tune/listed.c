@@ -13,14 +13,15 @@ void listed_refuse(Module *m, const Fn *f, const Op *attention, ValueId mask, co
   int64_t n;
   const Op *o = mask_block_op(f, mask, attention->group[0].from[0], attention->group[0].to[0], &n);
   if (!o) return;
-  const BlockLists *l = lists_of(m, attention);
+  const BlockLists *lists = lists_of(m, attention);
   Report *r = diag_at(m->ctx->diag, "E0311", loc_span(m, o->loc), "more blocks than %s", who);
   diag_label(r, "blocks of %lld", (long long)n);
   diag_fact(r, "%s", why);
-  if (l) {
-    ListsShape s = lists_shape(l);
+  if (lists) {
+    ListsShape shape = lists_shape(lists);
     diag_fact(r, "%.2f %% of %lld x %lld blocks are listed, of %lld that differ by head or rank",
-              100 * lists_share(l), (long long)s.rows, (long long)s.columns, (long long)s.classes);
+              100 * lists_share(lists), (long long)shape.rows, (long long)shape.columns,
+              (long long)shape.classes);
   }
   diag_help(r, "larger blocks, or a layout that all heads share");
 }

@@ -13,13 +13,14 @@ static int64_t units_of(const Nest *n, int64_t block) {
 }
 
 static void tune_column(Module *m, Fn *k) {
-  Reductions r = reductions_of(k);
-  ValueId reference = column_reference(k, &r);
-  Nest kept = nest_of(k, &r.kept, reference), over = nest_of(k, &r.over, reference);
+  Reductions reductions = reductions_of(k);
+  ValueId reference = column_reference(k, &reductions);
+  Nest kept = nest_of(k, &reductions.kept, reference),
+       over = nest_of(k, &reductions.over, reference);
   int lanes = target_lanes(&m->target);
   bool across = nest_vector(k, &kept, reference, lanes);
   bool along = !across && nest_vector(k, &over, reference, lanes);
-  int64_t vectors = r.n > 2 ? 2 : VECTORS;
+  int64_t vectors = reductions.n > 2 ? 2 : VECTORS;
   int64_t tile[4] = {across ? vectors * lanes : 1, along ? REDUCED : ROWS, 1,
                      across || along ? vectors : 1};
   int64_t count = nest_count(&kept) * nest_count(&over);
@@ -32,7 +33,8 @@ static void tune_column(Module *m, Fn *k) {
   attr_set_str(m, &k->attrs, ATTR_variant, across ? "columns" : along ? "row" : "scalar");
   attr_set_ints(m, &k->attrs, ATTR_tile, 4, tile);
   attr_set_ints(m, &k->attrs, ATTR_chunks, tile[2] > 1 ? 2 : 1, chunks);
-  if (tile[2] > 1) attr_set_int(m, &k->attrs, ATTR_workspace, reduction_workspace(k, &r, tile[2]));
+  if (tile[2] > 1)
+    attr_set_int(m, &k->attrs, ATTR_workspace, reduction_workspace(k, &reductions, tile[2]));
 }
 
 const FamilyRules column_rules = {.cpu = tune_column, .gpu = gpu_tune_column};

@@ -19,13 +19,13 @@ static bool readable(const char *line, size_t n) {
   return n < LINE_MOST;
 }
 
-static bool split(Ctx *c, const char *line, size_t n, Fields *f) {
+static bool split(Ctx *c, const char *line, size_t n, Fields *fields) {
   size_t from = 0;
   for (int i = 0; i < FIELDS; i++) {
     size_t end = from;
     while (end < n && line[end] != '\t') end++;
     if (end == from || (end == n) != (i == FIELDS - 1)) return false;
-    f->at[i] = intern_n(c->names, line + from, end - from);
+    fields->at[i] = intern_n(c->names, line + from, end - from);
     from = end + 1;
   }
   return true;
@@ -52,15 +52,16 @@ static bool is_date(Str text) {
   return true;
 }
 
-static bool record_of(const Fields *f, TuneKind *kind, TuneRecord *r) {
-  r->kind = kind(f->at[2]);
-  const Variants *v = variants_find(f->at[0], r->kind);
-  if (!v || strcmp(v->family, f->at[0])) return false;
-  r->family = f->at[0], r->key = f->at[1], r->target = f->at[2];
-  r->device = f->at[4], r->driver = f->at[5], r->date = f->at[10];
-  return whole(f->at[3], 1 << 16, &r->workers) && variants_read(v, f->at[6], &r->cut) &&
-         time_of(f->at[7], &r->ns) && time_of(f->at[8], &r->rule_ns) &&
-         whole(f->at[9], 1 << 20, &r->rounds) && is_date(r->date);
+static bool record_of(const Fields *fields, TuneKind *kind, TuneRecord *record) {
+  record->kind = kind(fields->at[2]);
+  const Variants *variants = variants_find(fields->at[0], record->kind);
+  if (!variants || strcmp(variants->family, fields->at[0])) return false;
+  record->family = fields->at[0], record->key = fields->at[1], record->target = fields->at[2];
+  record->device = fields->at[4], record->driver = fields->at[5], record->date = fields->at[10];
+  return whole(fields->at[3], 1 << 16, &record->workers) &&
+         variants_read(variants, fields->at[6], &record->cut) &&
+         time_of(fields->at[7], &record->ns) && time_of(fields->at[8], &record->rule_ns) &&
+         whole(fields->at[9], 1 << 20, &record->rounds) && is_date(record->date);
 }
 
 static bool is_comment(const char *line, size_t n) {
@@ -84,13 +85,13 @@ void tune_db_read(Ctx *c, const char *name, const char *text, size_t n, TuneKind
   uint32_t bad = 0;
   size_t first = 0, length = 0;
   for (size_t at = 0, end; at < n; at = end + 1) {
-    Fields f;
-    TuneRecord r;
+    Fields fields;
+    TuneRecord record;
     for (end = at; end < n && text[end] != '\n'; end++) {}
     if (is_comment(text + at, end - at)) continue;
-    if (readable(text + at, end - at) && split(c, text + at, end - at, &f) &&
-        record_of(&f, kind, &r))
-      tune_db_add(c, db, &r);
+    if (readable(text + at, end - at) && split(c, text + at, end - at, &fields) &&
+        record_of(&fields, kind, &record))
+      tune_db_add(c, db, &record);
     else if (!bad++) first = at, length = end - at;
   }
   if (bad) warn(c, name, text, n, first, length, bad);
@@ -111,14 +112,14 @@ static bool better(const TuneRecord *a, const TuneRecord *b) {
   return device ? device < 0 : memcmp(a->cut.at, b->cut.at, sizeof a->cut.at) < 0;
 }
 
-void tune_db_add(Ctx *c, TuneDb *db, const TuneRecord *r) {
+void tune_db_add(Ctx *c, TuneDb *db, const TuneRecord *record) {
   for (uint32_t i = 0; i < db->n; i++) {
     TuneRecord *old = &db->at[i];
-    if (!same_kernel(old, r) || old->device != r->device) continue;
-    if (better(r, old)) *old = *r;
+    if (!same_kernel(old, record) || old->device != record->device) continue;
+    if (better(record, old)) *old = *record;
     return;
   }
-  vec_push(c->arena, *db, *r);
+  vec_push(c->arena, *db, *record);
 }
 
 const TuneRecord *tune_db_find(const TuneDb *db, Str family, Str key, Str target, int64_t workers,
@@ -126,10 +127,10 @@ const TuneRecord *tune_db_find(const TuneDb *db, Str family, Str key, Str target
   const TuneRecord wanted = {.family = family, .key = key, .target = target, .workers = workers};
   const TuneRecord *best = NULL;
   for (uint32_t i = 0; i < db->n; i++) {
-    const TuneRecord *r = &db->at[i];
-    if (!same_kernel(r, &wanted)) continue;
-    if (r->device == device) return r;
-    if (!best || better(r, best)) best = r;
+    const TuneRecord *record = &db->at[i];
+    if (!same_kernel(record, &wanted)) continue;
+    if (record->device == device) return record;
+    if (!best || better(record, best)) best = record;
   }
   return best;
 }
@@ -153,14 +154,15 @@ char *tune_db_text(Ctx *c, TuneDb *db) {
   if (db->n) qsort(db->at, db->n, sizeof *db->at, in_order);
   fputs("# family\tkey\ttarget\tworkers\tdevice\tdriver\tcut\tns\trule's ns\trounds\tdate\n", out);
   for (uint32_t i = 0; i < db->n; i++) {
-    const TuneRecord *r = &db->at[i];
-    const Variants *v = variants_find(r->family, r->kind);
-    must(v, "tuning records of family %s, which has no variants", r->family);
-    fprintf(out, "%s\t%s\t%s\t%lld\t%s\t%s\t", r->family, r->key, r->target, (long long)r->workers,
-            r->device, r->driver);
-    for (int j = 0; j < v->count; j++)
-      fprintf(out, "%s%lld", j ? " " : "", (long long)r->cut.at[j]);
-    fprintf(out, "\t%.0f\t%.0f\t%lld\t%s\n", r->ns, r->rule_ns, (long long)r->rounds, r->date);
+    const TuneRecord *record = &db->at[i];
+    const Variants *variants = variants_find(record->family, record->kind);
+    must(variants, "tuning records of family %s, which has no variants", record->family);
+    fprintf(out, "%s\t%s\t%s\t%lld\t%s\t%s\t", record->family, record->key, record->target,
+            (long long)record->workers, record->device, record->driver);
+    for (int j = 0; j < variants->count; j++)
+      fprintf(out, "%s%lld", j ? " " : "", (long long)record->cut.at[j]);
+    fprintf(out, "\t%.0f\t%.0f\t%lld\t%s\n", record->ns, record->rule_ns, (long long)record->rounds,
+            record->date);
   }
   fclose(out);
   char *copy = arena_strndup(c->arena, text, n);

@@ -25,7 +25,7 @@ typedef VEC(TuneRecord) TuneDb;
 /* kind: of a target by its name. */
 typedef DeviceKind TuneKind(const char *target);
 void tune_db_read(Ctx *c, const char *name, const char *text, size_t n, TuneKind *kind, TuneDb *db);
-void tune_db_add(Ctx *c, TuneDb *db, const TuneRecord *r);
+void tune_db_add(Ctx *c, TuneDb *db, const TuneRecord *record);
 char *tune_db_text(Ctx *c, TuneDb *db); /* sorted, so that equal contents are equal texts */
 /* For a kernel of that key on that target with so many workers: measured on `device` if there is
    one, else the newest of another machine. NULL: none. */

@@ -12,10 +12,10 @@ static void tune_elem(Module *m, Fn *k) {
   Axes all = {0};
   for (uint32_t r = 0; r < k->results.n; r++) axes_add(&all, value_type(k, k->results.at[r]));
   ValueId reference = nest_reference(k, &all);
-  Nest n = nest_of(k, &all, reference);
+  Nest nest = nest_of(k, &all, reference);
   int lanes = target_lanes(&m->target);
-  bool vector = nest_vector(k, &n, reference, lanes);
-  int64_t count = nest_count(&n), inner = nest_inner(&n);
+  bool vector = nest_vector(k, &nest, reference, lanes);
+  int64_t count = nest_count(&nest), inner = nest_inner(&nest);
   int64_t units = count / inner * ((inner + BLOCK - 1) / BLOCK);
   int64_t tile = BLOCK, chunks = chunks_for(m, count, element_cost(k), units);
   attr_set_str(m, &k->attrs, ATTR_variant, vector ? "vector" : "scalar");

@@ -33,28 +33,32 @@ static int64_t unroll_of(Module *m, const Fn *k, const Reductions *r, const int 
 }
 
 static void tune_row(Module *m, Fn *k) {
-  Reductions r = reductions_of(k);
-  ValueId reference = nest_reference(k, &r.over);
-  Nest kept = nest_of(k, &r.kept, reference), over = nest_of(k, &r.over, reference);
+  Reductions reductions = reductions_of(k);
+  ValueId reference = nest_reference(k, &reductions.over);
+  Nest kept = nest_of(k, &reductions.kept, reference),
+       over = nest_of(k, &reductions.over, reference);
   int lanes = target_lanes(&m->target);
   bool along = nest_vector(k, &over, reference, lanes);
-  bool across = !along && !r.scans && nest_vector(k, &kept, reference, lanes);
+  bool across = !along && !reductions.scans && nest_vector(k, &kept, reference, lanes);
   const int *level = reduction_levels(m->arena, k);
-  int passes = reduction_passes(k, &r, level);
+  int passes = reduction_passes(k, &reductions, level);
   int64_t *tile = ARENA_ARRAY(m->arena, int64_t, passes + 1);
   int64_t rows = nest_inner(&kept), length = nest_inner(&over);
   tile[0] = across ? ROWS : 1;
   for (int i = 0; i < passes; i++)
-    tile[1 + i] = along && length >= 2 * UNROLL * lanes ? unroll_of(m, k, &r, level, i) : 1;
+    tile[1 + i] =
+        along && length >= 2 * UNROLL * lanes ? unroll_of(m, k, &reductions, level, i) : 1;
   int64_t units = nest_count(&kept) / rows * ((rows + tile[0] - 1) / tile[0]);
   int64_t count = nest_count(&kept) * nest_count(&over);
   int64_t chunks[2] = {chunks_for(m, count, element_cost(k) * (along || across ? 1 : 8), units), 1};
   attr_set_str(m, &k->attrs, ATTR_variant, along ? "row" : across ? "rows" : "scalar");
   attr_set_ints(m, &k->attrs, ATTR_tile, passes + 1, tile);
-  if (r.ncolumns) chunks[1] = chunks_for(m, nest_count(&over) * chunks[0] * r.ncolumns, 4, length);
-  attr_set_ints(m, &k->attrs, ATTR_chunks, r.ncolumns ? 2 : 1, chunks);
-  if (r.ncolumns) attr_set_int(m, &k->attrs, ATTR_workspace, column_workspace(&r, chunks[0]));
-  int64_t scratch = row_scratch(m->arena, k, &r);
+  if (reductions.ncolumns)
+    chunks[1] = chunks_for(m, nest_count(&over) * chunks[0] * reductions.ncolumns, 4, length);
+  attr_set_ints(m, &k->attrs, ATTR_chunks, reductions.ncolumns ? 2 : 1, chunks);
+  if (reductions.ncolumns)
+    attr_set_int(m, &k->attrs, ATTR_workspace, column_workspace(&reductions, chunks[0]));
+  int64_t scratch = row_scratch(m->arena, k, &reductions);
   if (scratch) attr_set_int(m, &k->attrs, ATTR_scratch, scratch);
   tune_nontemporal(m, k);
 }

@@ -53,10 +53,11 @@ const Variants *variants_row(int i, DeviceKind device); /* NULL after the last *
 
 /* What a record is found by: the shape and a hash of the kernel function's text without its name,
    attributes and positions, its dims named in order. */
-Str variants_key(Module *m, const Variants *v, const Fn *k);
+Str variants_key(Module *m, const Variants *variants, const Fn *k);
 
 /* The setting that holds the cut for kernels of that key: tune.FAMILY.KEY = "16 3 1 ..". */
-const char *variants_setting(Module *m, const Variants *v, Str key);
-Str variants_text(Module *m, const Variants *v, const Cut *c);
-bool variants_read(const Variants *v, const char *text, Cut *c); /* exactly count whole numbers */
+const char *variants_setting(Module *m, const Variants *variants, Str key);
+Str variants_text(Module *m, const Variants *variants, const Cut *cut);
+bool variants_read(const Variants *variants, const char *text,
+                   Cut *cut); /* exactly count whole numbers */
 #endif

@@ -52,9 +52,9 @@ typedef struct Hash {
   uint64_t lane[4], total;
   uint8_t rest[32];
 } Hash;
-void rt_hash_start(Hash *h);
-void rt_hash_add(Hash *h, const void *data, size_t n);
-uint64_t rt_hash_end(const Hash *h);
+void rt_hash_start(Hash *hash);
+void rt_hash_add(Hash *hash, const void *data, size_t n);
+uint64_t rt_hash_end(const Hash *hash);
 uint64_t rt_hash_of(const void *data, size_t n);
 
 /* Little-endian and big-endian loads from bytes that need not be aligned. */

@@ -24,33 +24,33 @@ const char *rt_elem_safetensors(int elem) { return elems[elem].safetensors; }
 
 double rt_elem_get(int elem, const void *base, int64_t i) {
   const char *p = (const char *)base + i * elems[elem].bytes;
-  NumberBits u;
-  memcpy(&u, p, (size_t)elems[elem].bytes);
+  NumberBits bits;
+  memcpy(&bits, p, (size_t)elems[elem].bytes);
   switch ((rt_elem)elem) {
-  case RT_F32: return u.f;
-  case RT_BF16: return f32_from_bf16(u.h);
-  case RT_F16: return f32_from_f16(u.h);
-  case RT_F64: return u.d;
-  case RT_I32: return u.i;
-  case RT_I64: return (double)u.l;
-  case RT_BOOL: return u.b != 0;
-  case RT_U8: return u.b;
+  case RT_F32: return bits.f;
+  case RT_BF16: return f32_from_bf16(bits.h);
+  case RT_F16: return f32_from_f16(bits.h);
+  case RT_F64: return bits.d;
+  case RT_I32: return bits.i;
+  case RT_I64: return (double)bits.l;
+  case RT_BOOL: return bits.b != 0;
+  case RT_U8: return bits.b;
   }
   return 0;
 }
 
 void rt_elem_put(int elem, void *base, int64_t i, double v) {
   char *p = (char *)base + i * elems[elem].bytes;
-  NumberBits u = {.d = 0};
+  NumberBits bits = {.d = 0};
   switch ((rt_elem)elem) {
-  case RT_F32: u.f = (float)v; break;
-  case RT_BF16: u.h = bf16_from_f32((float)v); break;
-  case RT_F16: u.h = f16_from_f32((float)v); break;
-  case RT_F64: u.d = v; break;
-  case RT_I32: u.i = (int32_t)fmax(INT32_MIN, fmin(INT32_MAX, v)); break;
-  case RT_I64: u.l = (int64_t)fmax(-9e18, fmin(9e18, v)); break;
-  case RT_BOOL: u.b = v != 0; break;
-  case RT_U8: u.b = (unsigned char)(v > 0 ? fmin(v, 255) : 0); break;
+  case RT_F32: bits.f = (float)v; break;
+  case RT_BF16: bits.h = bf16_from_f32((float)v); break;
+  case RT_F16: bits.h = f16_from_f32((float)v); break;
+  case RT_F64: bits.d = v; break;
+  case RT_I32: bits.i = (int32_t)fmax(INT32_MIN, fmin(INT32_MAX, v)); break;
+  case RT_I64: bits.l = (int64_t)fmax(-9e18, fmin(9e18, v)); break;
+  case RT_BOOL: bits.b = v != 0; break;
+  case RT_U8: bits.b = (unsigned char)(v > 0 ? fmin(v, 255) : 0); break;
   }
-  memcpy(p, &u, (size_t)elems[elem].bytes);
+  memcpy(p, &bits, (size_t)elems[elem].bytes);
 }

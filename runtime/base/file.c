@@ -19,37 +19,38 @@ static bool cannot(Fault *f, int code, const char *verb, const char *path) {
   return rt_at(f, path, "", -1);
 }
 
-bool rt_map_file(const char *path, int code, Bytes *b, Fault *f) {
-  struct stat s;
+bool rt_map_file(const char *path, int code, Bytes *bytes, Fault *f) {
+  struct stat status;
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  *b = (Bytes){0};
+  *bytes = (Bytes){0};
   if (fd < 0) return cannot(f, code, "open", path);
-  if (fstat(fd, &s) || !S_ISREG(s.st_mode)) {
+  if (fstat(fd, &status) || !S_ISREG(status.st_mode)) {
     close(fd);
     rt_fault(f, code, "not a plain file");
     return rt_at(f, path, "", -1);
   }
-  void *map = s.st_size ? mmap(NULL, (size_t)s.st_size, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
+  void *map =
+      status.st_size ? mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
   if (map == MAP_FAILED) {
     cannot(f, code, "map", path);
     close(fd);
     return false;
   }
   close(fd);
-  *b = (Bytes){map, s.st_size};
+  *bytes = (Bytes){map, status.st_size};
   return true;
 }
 
-void rt_unmap_file(Bytes *b) {
-  if (b->at) munmap((void *)b->at, (size_t)b->n);
-  *b = (Bytes){0};
+void rt_unmap_file(Bytes *bytes) {
+  if (bytes->at) munmap((void *)bytes->at, (size_t)bytes->n);
+  *bytes = (Bytes){0};
 }
 
 bool rt_exists(const char *path) { return access(path, F_OK) == 0; }
 
 bool rt_is_folder(const char *path) {
-  struct stat s;
-  return !stat(path, &s) && S_ISDIR(s.st_mode);
+  struct stat status;
+  return !stat(path, &status) && S_ISDIR(status.st_mode);
 }
 
 bool rt_write_all(int fd, const void *data, int64_t n, Fault *f) {
@@ -89,43 +90,44 @@ bool rt_sync_folder(const char *path, Fault *f) {
 /* ---- files that are written ---- */
 
 static bool in_place(const char *path) {
-  struct stat s;
-  return !lstat(path, &s) && !S_ISREG(s.st_mode) && !S_ISDIR(s.st_mode);
+  struct stat status;
+  return !lstat(path, &status) && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode);
 }
 
 /* O_EXCL and a random name: nobody who can write the folder puts a link in the way. */
-static int make(NewFile *n, int mode) {
-  const char *slash = strrchr(n->path, '/');
+static int make(NewFile *file, int mode) {
+  const char *slash = strrchr(file->path, '/');
   for (int i = 0; i < 100; i++) {
     uint64_t number;
     if (getrandom(&number, sizeof number, 0) != sizeof number) return -1;
-    snprintf(n->part, sizeof n->part, "%.*sshardc-%016llx.tmp",
-             slash ? (int)(slash - n->path) + 1 : 0, n->path, (unsigned long long)number);
-    int fd = open(n->part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+    snprintf(file->part, sizeof file->part, "%.*sshardc-%016llx.tmp",
+             slash ? (int)(slash - file->path) + 1 : 0, file->path, (unsigned long long)number);
+    int fd = open(file->part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
     if (fd >= 0 || errno != EEXIST) return fd;
   }
   return -1;
 }
 
-bool rt_file_begin(NewFile *n, const char *path, int mode, Fault *f) {
-  n->path = path, n->part[0] = 0;
-  n->fd =
-      in_place(path) ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode) : make(n, mode);
-  return n->fd >= 0 || cannot(f, 401, "make", path);
+bool rt_file_begin(NewFile *file, const char *path, int mode, Fault *f) {
+  file->path = path, file->part[0] = 0;
+  file->fd = in_place(path) ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode)
+                            : make(file, mode);
+  return file->fd >= 0 || cannot(f, 401, "make", path);
 }
 
-bool rt_file_end(NewFile *n, bool ok, bool sync, Fault *f) {
-  if (ok && sync && fsync(n->fd) && errno != EINVAL) ok = cannot(f, 403, "write", n->path);
-  if (close(n->fd) && ok) ok = cannot(f, 403, "write", n->path);
-  if (ok && n->part[0] && rename(n->part, n->path)) ok = cannot(f, 403, "rename to", n->path);
-  if (!ok && n->part[0]) unlink(n->part);
-  return ok || rt_at(f, n->path, "", -1);
+bool rt_file_end(NewFile *file, bool ok, bool sync, Fault *f) {
+  if (ok && sync && fsync(file->fd) && errno != EINVAL) ok = cannot(f, 403, "write", file->path);
+  if (close(file->fd) && ok) ok = cannot(f, 403, "write", file->path);
+  if (ok && file->part[0] && rename(file->part, file->path))
+    ok = cannot(f, 403, "rename to", file->path);
+  if (!ok && file->part[0]) unlink(file->part);
+  return ok || rt_at(f, file->path, "", -1);
 }
 
 bool rt_write_file(const char *path, const void *data, int64_t n, bool sync, Fault *f) {
-  NewFile o;
-  return rt_file_begin(&o, path, 0666, f) &&
-         rt_file_end(&o, rt_write_all(o.fd, data, n, f), sync, f);
+  NewFile file;
+  return rt_file_begin(&file, path, 0666, f) &&
+         rt_file_end(&file, rt_write_all(file.fd, data, n, f), sync, f);
 }
 
 /* Of a link only the link goes. */
@@ -139,20 +141,20 @@ void rt_remove_tree(const char *path) {
   if (rmdir(path) && errno == ENOTDIR) unlink(path);
 }
 
-void rt_json_write(FILE *o, const char *text) {
-  fputc('"', o);
+void rt_json_write(FILE *file, const char *text) {
+  fputc('"', file);
   for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
-    if (*p == '"' || *p == '\\') fprintf(o, "\\%c", *p);
-    else if (*p < 32) fprintf(o, "\\u%04x", *p);
-    else fputc(*p, o);
+    if (*p == '"' || *p == '\\') fprintf(file, "\\%c", *p);
+    else if (*p < 32) fprintf(file, "\\u%04x", *p);
+    else fputc(*p, file);
   }
-  fputc('"', o);
+  fputc('"', file);
 }
 
-void rt_json_real(FILE *o, double v) {
+void rt_json_real(FILE *file, double v) {
   char text[32];
   if (!isfinite(v)) {
-    fputs("null", o);
+    fputs("null", file);
     return;
   }
   for (int digits = 6; digits <= 17; digits++) {
@@ -160,5 +162,5 @@ void rt_json_real(FILE *o, double v) {
     double back = strtod(text, NULL);
     if (back == v || (digits >= 9 && (float)back == (float)v && (double)(float)v == v)) break;
   }
-  fputs(text, o);
+  fputs(text, file);
 }

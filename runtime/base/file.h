@@ -5,12 +5,12 @@
 #include <stdio.h>
 
 /* Maps a file for reading; code: of the fault if that fails. Empty files give n = 0. */
-bool rt_map_file(const char *path, int code, Bytes *b, Fault *f);
-void rt_unmap_file(Bytes *b);
+bool rt_map_file(const char *path, int code, Bytes *bytes, Fault *f);
+void rt_unmap_file(Bytes *bytes);
 /* Reads what is mapped; false if read() says so or a page cannot be had, *lost is its address. */
 typedef struct MapGuard MapGuard;
 MapGuard *rt_map_guard(void); /* by rt_alloc */
-bool rt_map_read(MapGuard *g, bool (*read)(void *), void *argument, const void **lost);
+bool rt_map_read(MapGuard *guard, bool (*read)(void *), void *argument, const void **lost);
 bool rt_exists(const char *path);
 bool rt_is_folder(const char *path);
 
@@ -25,13 +25,13 @@ typedef struct NewFile {
   const char *path;
   char part[RT_PATH + 32]; /* the temporary file; "": it is written in place */
 } NewFile;
-bool rt_file_begin(NewFile *n, const char *path, int mode, Fault *f);
+bool rt_file_begin(NewFile *file, const char *path, int mode, Fault *f);
 /* ok: all was written. False: nothing is left behind, f says why. */
-bool rt_file_end(NewFile *n, bool ok, bool sync, Fault *f);
+bool rt_file_end(NewFile *file, bool ok, bool sync, Fault *f);
 /* All of it at once. */
 bool rt_write_file(const char *path, const void *data, int64_t n, bool sync, Fault *f);
 void rt_remove_tree(const char *path);
 
-void rt_json_write(FILE *o, const char *text); /* a string in quotes */
-void rt_json_real(FILE *o, double v); /* shortest that reads back as float; null if not finite */
+void rt_json_write(FILE *file, const char *text); /* a string in quotes */
+void rt_json_real(FILE *file, double v); /* shortest that reads back as float; null if not finite */
 #endif

@@ -17,39 +17,39 @@ static uint64_t word(const uint8_t *p) {
   return v;
 }
 
-void rt_hash_start(Hash *h) { *h = (Hash){.lane = {P1 + P2, P2, 0, -P1}}; }
+void rt_hash_start(Hash *hash) { *hash = (Hash){.lane = {P1 + P2, P2, 0, -P1}}; }
 
-static const uint8_t *blocks(Hash *h, const uint8_t *p, size_t n) {
+static const uint8_t *blocks(Hash *hash, const uint8_t *p, size_t n) {
   for (; n >= 32; n -= 32, p += 32)
-    for (int i = 0; i < 4; i++) h->lane[i] = mix(h->lane[i], word(p + 8 * i));
+    for (int i = 0; i < 4; i++) hash->lane[i] = mix(hash->lane[i], word(p + 8 * i));
   return p;
 }
 
-void rt_hash_add(Hash *h, const void *data, size_t n) {
+void rt_hash_add(Hash *hash, const void *data, size_t n) {
   const uint8_t *p = data;
-  size_t have = h->total % 32;
-  h->total += n;
+  size_t have = hash->total % 32;
+  hash->total += n;
   if (have) {
     size_t take = n < 32 - have ? n : 32 - have;
-    memcpy(h->rest + have, p, take);
+    memcpy(hash->rest + have, p, take);
     if (have + take < 32) return;
-    blocks(h, h->rest, 32);
+    blocks(hash, hash->rest, 32);
     p += take, n -= take;
   }
-  p = blocks(h, p, n);
-  if (n % 32) memcpy(h->rest, p, n % 32);
+  p = blocks(hash, p, n);
+  if (n % 32) memcpy(hash->rest, p, n % 32);
 }
 
-uint64_t rt_hash_end(const Hash *h) {
+uint64_t rt_hash_end(const Hash *hash) {
   uint64_t v = P5;
-  if (h->total >= 32) {
-    v = rotate(h->lane[0], 1) + rotate(h->lane[1], 7) + rotate(h->lane[2], 12) +
-        rotate(h->lane[3], 18);
-    for (int i = 0; i < 4; i++) v = merge(v, h->lane[i]);
+  if (hash->total >= 32) {
+    v = rotate(hash->lane[0], 1) + rotate(hash->lane[1], 7) + rotate(hash->lane[2], 12) +
+        rotate(hash->lane[3], 18);
+    for (int i = 0; i < 4; i++) v = merge(v, hash->lane[i]);
   }
-  v += h->total;
-  const uint8_t *p = h->rest;
-  size_t n = h->total % 32;
+  v += hash->total;
+  const uint8_t *p = hash->rest;
+  size_t n = hash->total % 32;
   for (; n >= 8; n -= 8, p += 8) v = rotate(v ^ mix(0, word(p)), 27) * P1 + P4;
   if (n >= 4) v = rotate(v ^ rt_load_le(p, 4) * P1, 23) * P2 + P3, p += 4, n -= 4;
   for (; n; n--, p++) v = rotate(v ^ *p * P5, 11) * P1;
@@ -59,8 +59,8 @@ uint64_t rt_hash_end(const Hash *h) {
 }
 
 uint64_t rt_hash_of(const void *data, size_t n) {
-  Hash h;
-  rt_hash_start(&h);
-  rt_hash_add(&h, data, n);
-  return rt_hash_end(&h);
+  Hash hash;
+  rt_hash_start(&hash);
+  rt_hash_add(&hash, data, n);
+  return rt_hash_end(&hash);
 }

@@ -16,16 +16,16 @@ typedef struct Json {
 } Json;
 
 Json rt_json(const void *text, int64_t n);
-bool rt_json_object(Json *j);                         /* reads { */
-bool rt_json_member(Json *j, char *key, size_t size); /* next key, or false and reads } */
-bool rt_json_array(Json *j);                          /* reads [ */
-bool rt_json_element(Json *j);                        /* true: a value follows; false: read ] */
-bool rt_json_string(Json *j, char *out, size_t size); /* too long for out is an error */
-bool rt_json_int(Json *j, int64_t *v);
-bool rt_json_number(Json *j, double *v); /* null reads as NaN */
-bool rt_json_bool(Json *j, bool *v);
-int rt_json_peek(Json *j); /* the character with which the next value begins; -1: none */
-bool rt_json_skip(Json *j);
-bool rt_json_done(Json *j); /* no error and nothing but space is left */
-bool rt_json_fail(Json *j, const char *why);
+bool rt_json_object(Json *json);                         /* reads { */
+bool rt_json_member(Json *json, char *key, size_t size); /* next key, or false and reads } */
+bool rt_json_array(Json *json);                          /* reads [ */
+bool rt_json_element(Json *json);                        /* true: a value follows; false: read ] */
+bool rt_json_string(Json *json, char *out, size_t size); /* too long for out is an error */
+bool rt_json_int(Json *json, int64_t *v);
+bool rt_json_number(Json *json, double *v); /* null reads as NaN */
+bool rt_json_bool(Json *json, bool *v);
+int rt_json_peek(Json *json); /* the character with which the next value begins; -1: none */
+bool rt_json_skip(Json *json);
+bool rt_json_done(Json *json); /* no error and nothing but space is left */
+bool rt_json_fail(Json *json, const char *why);
 #endif

@@ -24,28 +24,28 @@ static void on_bus(int number, siginfo_t *info, void *context) {
     signal(number, SIG_DFL);
     return; /* it comes again */
   }
-  MapGuard *g = s.ss_sp;
-  g->lost = info->si_addr;
-  siglongjmp(g->back, 1);
+  MapGuard *guard = s.ss_sp;
+  guard->lost = info->si_addr;
+  siglongjmp(guard->back, 1);
 }
 
-static void stand(MapGuard *g) {
+static void stand(MapGuard *guard) {
   struct sigaction s = {.sa_sigaction = on_bus, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER};
-  g->lost = NULL;
-  sigaltstack(&(stack_t){.ss_sp = g, .ss_size = STACK_BYTES}, &g->stack_before);
-  sigaction(SIGBUS, &s, &g->before);
+  guard->lost = NULL;
+  sigaltstack(&(stack_t){.ss_sp = guard, .ss_size = STACK_BYTES}, &guard->stack_before);
+  sigaction(SIGBUS, &s, &guard->before);
 }
 
-static void stand_down(MapGuard *g) {
-  sigaction(SIGBUS, &g->before, NULL);
-  sigaltstack(&g->stack_before, NULL);
+static void stand_down(MapGuard *guard) {
+  sigaction(SIGBUS, &guard->before, NULL);
+  sigaltstack(&guard->stack_before, NULL);
 }
 
-bool rt_map_read(MapGuard *g, bool (*read)(void *), void *argument, const void **lost) {
+bool rt_map_read(MapGuard *guard, bool (*read)(void *), void *argument, const void **lost) {
   volatile bool ok = false;
-  stand(g);
-  if (!sigsetjmp(g->back, 0)) ok = read(argument);
-  stand_down(g);
-  *lost = g->lost;
-  return ok && !g->lost;
+  stand(guard);
+  if (!sigsetjmp(guard->back, 0)) ok = read(argument);
+  stand_down(guard);
+  *lost = guard->lost;
+  return ok && !guard->lost;
 }

@@ -5,6 +5,6 @@
 #define SHARDC_RT_SETTING_H
 #include "runtime/rt.h"
 
-const char *rt_setting_said(const rt_program *p, const char *key); /* NULL if absent */
-const char *rt_setting_of(const rt_program *p, const char *key);   /* NULL: no default either */
+const char *rt_setting_said(const rt_program *program, const char *key); /* NULL if absent */
+const char *rt_setting_of(const rt_program *program, const char *key); /* NULL: no default either */
 #endif

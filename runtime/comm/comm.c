@@ -19,19 +19,19 @@ _Static_assert(COUNT_OF(kind_names) == RT_RECEIVE + 1, "a name per rt_collective
 
 const char *rt_collective_name(int kind) { return kind_names[kind]; }
 
-int rt_hop_peer(const rt_collective *c, const RankGroup *g) {
-  int at = g->me + (!c->back == (c->kind == RT_SEND) ? 1 : -1);
-  if (c->wrap) return (at + g->n) % g->n;
-  return at < g->n ? at : -1;
+int rt_hop_peer(const rt_collective *collective, const RankGroup *group) {
+  int at = group->me + (!collective->back == (collective->kind == RT_SEND) ? 1 : -1);
+  if (collective->wrap) return (at + group->n) % group->n;
+  return at < group->n ? at : -1;
 }
 
-double rt_comm_elements(const rt_collective *c, int n) {
-  switch (c->kind) {
-  case RT_ALL_REDUCE: return 2 * (double)c->count;
+double rt_comm_elements(const rt_collective *collective, int n) {
+  switch (collective->kind) {
+  case RT_ALL_REDUCE: return 2 * (double)collective->count;
   case RT_BROADCAST:
-  case RT_SEND: return (double)c->count;
-  case RT_RECEIVE: return 0;            /* counted where it is sent */
-  default: return (double)c->count * n; /* all-to-all: z = count * n * n */
+  case RT_SEND: return (double)collective->count;
+  case RT_RECEIVE: return 0;                     /* counted where it is sent */
+  default: return (double)collective->count * n; /* all-to-all: z = count * n * n */
   }
 }
 
@@ -80,9 +80,9 @@ static bool self_join(Comm *c, Fault *f) {
   (void)c, (void)f;
   return true;
 }
-static void self_collect(Comm *c, const RankGroup *g, int channel, const rt_collective *what,
+static void self_collect(Comm *c, const RankGroup *group, int channel, const rt_collective *what,
                          const void *send, void *receive) {
-  (void)c, (void)g, (void)channel;
+  (void)c, (void)group, (void)channel;
   if (send != receive) memmove(receive, send, (size_t)(what->count * rt_elem_bytes(what->elem)));
 }
 static void self_leave(Comm *c, int status) { (void)c, (void)status; }
@@ -97,10 +97,10 @@ static RankGroup group_of(int rank, int64_t size, int64_t stride) {
 }
 
 static void make_groups(Comm *c) {
-  const rt_program *p = c->program;
-  for (int i = 0; i < p->naxes; i++)
-    c->group[i] = group_of(c->launch.rank, p->mesh[i].size, p->mesh[i].stride);
-  c->group[p->naxes] = (RankGroup){c->launch.world, c->launch.rank, 0, 1};
+  const rt_program *program = c->program;
+  for (int i = 0; i < program->naxes; i++)
+    c->group[i] = group_of(c->launch.rank, program->mesh[i].size, program->mesh[i].stride);
+  c->group[program->naxes] = (RankGroup){c->launch.world, c->launch.rank, 0, 1};
 }
 
 static bool choose(Comm *c, Fault *f) {
@@ -120,16 +120,16 @@ static bool choose(Comm *c, Fault *f) {
                              mpi ? "mpi" : "local");
 }
 
-int64_t rt_mesh_ranks(const rt_program *p) {
+int64_t rt_mesh_ranks(const rt_program *program) {
   int64_t n = 1;
-  for (int i = 0; i < p->naxes; i++) n *= p->mesh[i].size;
+  for (int i = 0; i < program->naxes; i++) n *= program->mesh[i].size;
   return n;
 }
 
-static bool runs(const rt_program *p, int rank) {
-  const rt_axis *a = &p->mesh[p->stage_axis];
+static bool runs(const rt_program *program, int rank) {
+  const rt_axis *a = &program->mesh[program->stage_axis];
   int64_t at = rank / a->stride % a->size;
-  return at >= p->stage_first && at <= p->stage_last;
+  return at >= program->stage_first && at <= program->stage_last;
 }
 
 const rt_program *rt_class_program(const rt_program *first, const rt_program *p, int rank) {
@@ -141,38 +141,41 @@ const rt_program *rt_class_program(const rt_program *first, const rt_program *p,
 }
 
 /* such as 8 ranks (data = 4, tensor = 2) */
-static size_t mesh_text(const rt_program *p, char *text, size_t n, size_t size) {
-  int64_t ranks = rt_mesh_ranks(p);
+static size_t mesh_text(const rt_program *program, char *text, size_t n, size_t size) {
+  int64_t ranks = rt_mesh_ranks(program);
   if (n < size)
     n +=
         (size_t)snprintf(text + n, size - n, "%lld rank%s", (long long)ranks, ranks > 1 ? "s" : "");
-  for (int i = 0; i < p->naxes && n < size; i++)
-    n += (size_t)snprintf(text + n, size - n, "%s%s = %lld", i ? ", " : " (", p->mesh[i].name,
-                          (long long)p->mesh[i].size);
-  if (p->naxes && n < size) n += (size_t)snprintf(text + n, size - n, ")");
+  for (int i = 0; i < program->naxes && n < size; i++)
+    n += (size_t)snprintf(text + n, size - n, "%s%s = %lld", i ? ", " : " (", program->mesh[i].name,
+                          (long long)program->mesh[i].size);
+  if (program->naxes && n < size) n += (size_t)snprintf(text + n, size - n, ")");
   return n;
 }
 
 /* Of all plans of the executable; programs of one plan for several targets stand together. */
-static void meshes_text(const rt_program *p, char *text, size_t size) {
-  size_t n = mesh_text(p, text, 0, size);
-  for (int64_t before = rt_mesh_ranks(p); (p = p->next); before = rt_mesh_ranks(p)) {
-    if (rt_mesh_ranks(p) == before) continue;
+static void meshes_text(const rt_program *program, char *text, size_t size) {
+  size_t n = mesh_text(program, text, 0, size);
+  for (int64_t before = rt_mesh_ranks(program); (program = program->next);
+       before = rt_mesh_ranks(program)) {
+    if (rt_mesh_ranks(program) == before) continue;
     if (n < size) n += (size_t)snprintf(text + n, size - n, " or ");
-    n = mesh_text(p, text, n, size);
+    n = mesh_text(program, text, n, size);
   }
 }
 
 static bool check_world(const Comm *c, Fault *f) {
-  const Launch *l = &c->launch;
+  const Launch *launch = &c->launch;
   int64_t ranks = rt_mesh_ranks(c->program);
   char meshes[400];
-  if (ranks == l->world) return true;
+  if (ranks == launch->world) return true;
   meshes_text(c->first ? c->first : c->program, meshes, sizeof meshes);
   rt_fault(f, 101, "this executable is built for %s but was started with %d%s%s%s", meshes,
-           l->world, l->from ? " (" : "", l->from ? l->from : "", l->from ? ")" : "");
+           launch->world, launch->from ? " (" : "", launch->from ? launch->from : "",
+           launch->from ? ")" : "");
   if (ranks == 1)
-    return rt_help(f, "start it directly, or compile a plan whose mesh has %d ranks", l->world);
+    return rt_help(f, "start it directly, or compile a plan whose mesh has %d ranks",
+                   launch->world);
   return rt_help(f,
                  "`shardc run FILE --plan NAME -n %lld`, or `mpirun -n %lld` or `srun -n %lld` "
                  "with this executable",
@@ -182,38 +185,42 @@ static bool check_world(const Comm *c, Fault *f) {
 /* The machine of the plan says how many GPUs a node has, each for one rank. What is not known of
    this node's ranks is not judged, nor is the stand-in, on which all ranks are tried at once. */
 static bool check_node(const Comm *c, Fault *f) {
-  const Launch *l = &c->launch;
+  const Launch *launch = &c->launch;
   const char *text = rt_setting_of(c->program, "machine.node.gpus");
   int gpus = text && c->program->sm ? atoi(text) : 0;
-  bool known = !l->apart || l->local_world != l->world;
-  if (!gpus || !known || l->local_world <= gpus || getenv("SHARDC_EMULATE_DEVICES")) return true;
+  bool known = !launch->apart || launch->local_world != launch->world;
+  if (!gpus || !known || launch->local_world <= gpus || getenv("SHARDC_EMULATE_DEVICES"))
+    return true;
   rt_fault(f, 101, "%d ranks on this machine, and the plan is for nodes with %d GPU%s",
-           l->local_world, gpus, gpus > 1 ? "s" : "");
-  return rt_help(f, "start %d per node, on %d nodes", gpus, (l->world + gpus - 1) / gpus);
+           launch->local_world, gpus, gpus > 1 ? "s" : "");
+  return rt_help(f, "start %d per node, on %d nodes", gpus, (launch->world + gpus - 1) / gpus);
 }
 
-static void leave_job(const RtJob *j) { j->comm->kind->leave(j->comm, j->status); }
+static void leave_job(const RtJob *job) { job->comm->kind->leave(job->comm, job->status); }
 
 /* Whoever communicates just now may never be done, and looks at `leaving` while it waits. */
 static void leave(int status, void *comm) {
   Comm *c = comm;
-  RtJob j = {.run = leave_job, .comm = c, .status = status, .row = -1};
+  RtJob job = {.run = leave_job, .comm = c, .status = status, .row = -1};
   c->leaving = status + 1;
-  if (c->flight && c->kind->one_thread && !rt_flight_inside(c->flight)) rt_flight_run(c->flight, j);
-  else leave_job(&j);
+  if (c->flight && c->kind->one_thread && !rt_flight_inside(c->flight))
+    rt_flight_run(c->flight, job);
+  else leave_job(&job);
 }
 
-static void join_job(const RtJob *j) { *j->fine = j->comm->kind->join(j->comm, j->fault); }
+static void join_job(const RtJob *job) {
+  *job->fine = job->comm->kind->join(job->comm, job->fault);
+}
 
 static bool join(Comm *c, Fault *f) {
   bool fine = false;
-  RtJob j = {.run = join_job, .comm = c, .fault = f, .fine = &fine, .row = -1};
+  RtJob job = {.run = join_job, .comm = c, .fault = f, .fine = &fine, .row = -1};
   if (!c->program->flies || c->on_device || c->launch.world == 1) {
-    join_job(&j);
+    join_job(&job);
     return fine;
   }
   c->flight = rt_flight_open(c->program->ncollectives, f);
-  if (c->flight) rt_flight_run(c->flight, j);
+  if (c->flight) rt_flight_run(c->flight, job);
   return fine;
 }
 
@@ -224,13 +231,13 @@ static void set_place(Comm *c) {
   c->launch.place_from = "--meet", c->launch.ports = 1;
 }
 
-bool rt_comm_open(Comm *c, const rt_program *p, Fault *f) {
-  c->program = p;
+bool rt_comm_open(Comm *c, const rt_program *program, Fault *f) {
+  c->program = program;
   if (!rt_launch_find(&c->launch, f) || !check_world(c, f) || !check_node(c, f) || !choose(c, f))
     return false;
   set_place(c);
   make_groups(c);
-  c->count = rt_alloc(sizeof(CommCount) * (size_t)(p->ncollectives + 1));
+  c->count = rt_alloc(sizeof(CommCount) * (size_t)(program->ncollectives + 1));
   if (!join(c, f)) return false;
   on_exit(leave, c);
   return true;
@@ -264,36 +271,37 @@ void rt_comm_count(Comm *c, const rt_collective *what, double seconds) {
   add(&c->count[what - c->program->collectives], what, c->group[what->axis].n, seconds);
 }
 
-static void run_job(const RtJob *j) {
-  const RankGroup *g = &j->comm->group[j->channel];
+static void run_job(const RtJob *job) {
+  const RankGroup *group = &job->comm->group[job->channel];
   double start = rt_now();
-  bool ends = rt_is_hop(j->what->kind) && rt_hop_peer(j->what, g) < 0;
-  if (g->n == 1 || ends) self_collect(j->comm, g, j->channel, j->what, j->send, j->receive);
-  else j->comm->kind->collect(j->comm, g, j->channel, j->what, j->send, j->receive);
-  if (j->what->kind == RT_SEND && !ends)
-    memset(j->receive, 0, (size_t)(j->what->count * rt_elem_bytes((int)j->what->elem)));
-  add(j->count, j->what, g->n, rt_now() - start);
+  bool ends = rt_is_hop(job->what->kind) && rt_hop_peer(job->what, group) < 0;
+  if (group->n == 1 || ends)
+    self_collect(job->comm, group, job->channel, job->what, job->send, job->receive);
+  else job->comm->kind->collect(job->comm, group, job->channel, job->what, job->send, job->receive);
+  if (job->what->kind == RT_SEND && !ends)
+    memset(job->receive, 0, (size_t)(job->what->count * rt_elem_bytes((int)job->what->elem)));
+  add(job->count, job->what, group->n, rt_now() - start);
 }
 
 static void run(Comm *c, int channel, const rt_collective *what, CommCount *count, const void *send,
                 void *receive) {
-  RtJob j = {run_job, c, channel, 0, what, count, send, receive, NULL, NULL, -1};
+  RtJob job = {run_job, c, channel, 0, what, count, send, receive, NULL, NULL, -1};
   double start = rt_now();
   if (c->flight && rt_flight_inside(c->flight)) {
-    run_job(&j);
+    run_job(&job);
     return;
   }
-  if (c->flight) rt_flight_run(c->flight, j);
-  else run_job(&j);
+  if (c->flight) rt_flight_run(c->flight, job);
+  else run_job(&job);
   count->waited += rt_now() - start;
 }
 
 void rt_comm_start(Comm *c, const rt_collective *what, const void *send, void *receive) {
   int row = (int)(what - c->program->collectives);
-  RtJob j = {run_job, c, what->axis, 0, what, &c->count[row], send, receive, NULL, NULL, row};
+  RtJob job = {run_job, c, what->axis, 0, what, &c->count[row], send, receive, NULL, NULL, row};
   double start = rt_now();
-  if (c->flight) rt_flight_start(c->flight, j);
-  else run_job(&j);
+  if (c->flight) rt_flight_start(c->flight, job);
+  else run_job(&job);
   c->count[row].waited += rt_now() - start;
 }
 
@@ -385,18 +393,19 @@ bool rt_comm_decide(Comm *c, const char *what, bool ok, void *data, int64_t n, F
 /* ---- the table of --profile ---- */
 
 static void print_axis(const Comm *c, int axis) {
-  const rt_program *p = c->program;
+  const rt_program *program = c->program;
   CommCount all = {0};
-  for (int i = 0; i <= p->ncollectives; i++) {
-    bool mine = i < p->ncollectives ? p->collectives[i].axis == axis : axis == p->naxes;
+  for (int i = 0; i <= program->ncollectives; i++) {
+    bool mine =
+        i < program->ncollectives ? program->collectives[i].axis == axis : axis == program->naxes;
     if (!mine) continue;
     all.calls += c->count[i].calls, all.seconds += c->count[i].seconds;
     all.elements += c->count[i].elements, all.bytes += c->count[i].bytes;
     all.waited += c->count[i].waited;
   }
   fprintf(stderr, "axis %-16s %12lld calls %16.0f elements %18.0f bytes %10.3f s",
-          axis < p->naxes ? p->mesh[axis].name : "(all ranks)", (long long)all.calls, all.elements,
-          all.bytes, all.seconds);
+          axis < program->naxes ? program->mesh[axis].name : "(all ranks)", (long long)all.calls,
+          all.elements, all.bytes, all.seconds);
   if (all.waited > 0) fprintf(stderr, ", %.3f s waited for", all.waited);
   fprintf(stderr, "\n");
 }
@@ -404,10 +413,10 @@ static void print_axis(const Comm *c, int axis) {
 /* What messages take of a processor, as `link cpu` of a machine says it: of n ranks one has a part
    already. */
 static void print_processor(const Comm *c) {
-  const rt_program *p = c->program;
+  const rt_program *program = c->program;
   double sent = 0, seconds = rt_flight_processor(c->flight);
-  for (int i = 0; i < p->ncollectives; i++) {
-    double n = (double)c->group[p->collectives[i].axis].n;
+  for (int i = 0; i < program->ncollectives; i++) {
+    double n = (double)c->group[program->collectives[i].axis].n;
     sent += c->count[i].bytes * (n - 1) / n;
   }
   fprintf(stderr, "the thread that communicates took %.3f s of a processor: %.0f MB/s\n", seconds,
@@ -415,18 +424,19 @@ static void print_processor(const Comm *c) {
 }
 
 void rt_comm_table(const Comm *c) {
-  const rt_program *p = c->program;
+  const rt_program *program = c->program;
   if (c->launch.world == 1) return;
   fprintf(stderr, "\n%-14s %-10s %10s %16s %18s %10s  %s\n", "collective", "axis", "calls",
           "elements sent", "bytes sent", "seconds", "of");
-  for (int i = 0; i < p->ncollectives; i++) {
-    const rt_collective *r = &p->collectives[i];
-    const CommCount *n = &c->count[i];
-    if (n->calls)
+  for (int i = 0; i < program->ncollectives; i++) {
+    const rt_collective *collective = &program->collectives[i];
+    const CommCount *count = &c->count[i];
+    if (count->calls)
       fprintf(stderr, "%-14s %-10s %10lld %16.0f %18.0f %10.3f  %s%s%s\n",
-              rt_collective_name((int)r->kind), p->mesh[r->axis].name, (long long)n->calls,
-              n->elements, n->bytes, n->seconds, r->what, *r->source ? ", " : "", r->source);
+              rt_collective_name((int)collective->kind), program->mesh[collective->axis].name,
+              (long long)count->calls, count->elements, count->bytes, count->seconds,
+              collective->what, *collective->source ? ", " : "", collective->source);
   }
-  for (int axis = 0; axis <= p->naxes; axis++) print_axis(c, axis);
+  for (int axis = 0; axis <= program->naxes; axis++) print_axis(c, axis);
   if (c->flight) print_processor(c);
 }

@@ -69,14 +69,14 @@ struct Comm {
   void *device;
 };
 
-int64_t rt_mesh_ranks(const rt_program *p);
+int64_t rt_mesh_ranks(const rt_program *program);
 /* Of the executable's programs the one that a rank runs, where this rank runs p. */
 const rt_program *rt_class_program(const rt_program *first, const rt_program *p, int rank);
-bool rt_launch_find(Launch *l, Fault *f);                 /* from the environment of launchers */
+bool rt_launch_find(Launch *launch, Fault *f);            /* from the environment of launchers */
 double rt_seconds_of(const char *name, double otherwise); /* a variable of the environment */
 
 /* Decides the kind and joins. */
-bool rt_comm_open(Comm *c, const rt_program *p, Fault *f);
+bool rt_comm_open(Comm *c, const rt_program *program, Fault *f);
 void rt_comm_close(Comm *c); /* waits for all ranks; from here on each may leave with any status */
 void rt_comm_collect(Comm *c, const rt_collective *what, const void *send, void *receive);
 /* The same of `count` elements of each block: here blocks lie end to end. */
@@ -119,10 +119,10 @@ static inline bool rt_is_hop(rt_collective_kind kind) {
   return kind == RT_SEND || kind == RT_RECEIVE;
 }
 /* The rank of the group on the other side of a send or receive; -1: this is the end of the line. */
-int rt_hop_peer(const rt_collective *c, const RankGroup *g);
+int rt_hop_peer(const rt_collective *collective, const RankGroup *group);
 
 /* Elements that each rank sends: all-reduce 2z, the others z, all-to-all z/n of the value. */
-double rt_comm_elements(const rt_collective *c, int n);
+double rt_comm_elements(const rt_collective *collective, int n);
 const char *rt_collective_name(int kind); /* all-reduce, .. */
 /* Where element e of block i lies, if n blocks are cut in rows that lie in turn. */
 int64_t rt_block_at(int64_t n, int64_t i, int64_t row, int64_t e);

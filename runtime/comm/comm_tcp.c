@@ -27,146 +27,151 @@ typedef struct TcpCall {
   unsigned long long mark;
 } TcpCall;
 
-static int line_to(const TcpCall *x, int rank) { return x->t->meeting.talk[rank ? rank - 1 : 0]; }
+static int line_to(const TcpCall *call, int rank) {
+  return call->t->meeting.talk[rank ? rank - 1 : 0];
+}
 
 /* ---- messages ---- */
 
 /* Why is the watchdog's to find out: this rank waits for one that is gone. */
-static _Noreturn void broken(const TcpCall *x, int rank) {
-  rt_watchdog_wait(&x->t->watchdog, rank);
+static _Noreturn void broken(const TcpCall *call, int rank) {
+  rt_watchdog_wait(&call->t->watchdog, rank);
   rt_watchdog_end();
 }
 
-static void await(const TcpCall *x, int rank) {
-  struct pollfd p = {line_to(x, rank), POLLIN, 0};
-  atomic_fetch_add(&x->t->watchdog.peer->moves, 1);
+static void await(const TcpCall *call, int rank) {
+  struct pollfd p = {line_to(call, rank), POLLIN, 0};
+  atomic_fetch_add(&call->t->watchdog.peer->moves, 1);
   if (poll(&p, 1, 0) == 1) return;
-  rt_watchdog_wait(&x->t->watchdog, rank);
+  rt_watchdog_wait(&call->t->watchdog, rank);
   while (poll(&p, 1, -1) != 1) {}
-  rt_watchdog_go_on(&x->t->watchdog);
+  rt_watchdog_go_on(&call->t->watchdog);
 }
 
-static void tell(const TcpCall *x, int rank, const void *data, int64_t bytes) {
-  if (!rt_send_all(line_to(x, rank), data, (size_t)bytes)) broken(x, rank);
+static void tell(const TcpCall *call, int rank, const void *data, int64_t bytes) {
+  if (!rt_send_all(line_to(call, rank), data, (size_t)bytes)) broken(call, rank);
 }
 
-static void hear(const TcpCall *x, int rank, void *data, int64_t bytes) {
-  await(x, rank);
-  if (!rt_receive_all(line_to(x, rank), data, (size_t)bytes, 1e6)) broken(x, rank);
+static void hear(const TcpCall *call, int rank, void *data, int64_t bytes) {
+  await(call, rank);
+  if (!rt_receive_all(line_to(call, rank), data, (size_t)bytes, 1e6)) broken(call, rank);
 }
 
-static void compare(const TcpCall *x, int rank) {
+static void compare(const TcpCall *call, int rank) {
   unsigned long long theirs;
-  hear(x, rank, &theirs, sizeof theirs);
-  if (theirs == x->mark) return;
-  rt_watchdog_fail(&x->t->watchdog, FAILURE_DISAGREES, rank, 0);
+  hear(call, rank, &theirs, sizeof theirs);
+  if (theirs == call->mark) return;
+  rt_watchdog_fail(&call->t->watchdog, FAILURE_DISAGREES, rank, 0);
   rt_watchdog_end();
 }
 
 /* ---- collectives: rank 0 hears all, then tells all ---- */
 
-static void sum_at_zero(const TcpCall *x, const char *send, char *receive) {
-  const rt_collective *c = x->what;
-  int64_t step = CHUNK / x->size;
-  for (int64_t at = 0; at < c->count; at += step) {
-    int64_t m = c->count - at < step ? c->count - at : step, bytes = m * x->size;
-    char *sum = x->t->sum, *other = x->t->sum + CHUNK;
-    memcpy(sum, send + at * x->size, (size_t)bytes);
-    for (int i = 1; i < x->world; i++) {
-      hear(x, i, x->t->in, bytes);
-      rt_reduce((int)c->elem, (int)c->reduction, other, (const void *[]){sum, x->t->in}, 2, m);
+static void sum_at_zero(const TcpCall *call, const char *send, char *receive) {
+  const rt_collective *collective = call->what;
+  int64_t step = CHUNK / call->size;
+  for (int64_t at = 0; at < collective->count; at += step) {
+    int64_t m = collective->count - at < step ? collective->count - at : step,
+            bytes = m * call->size;
+    char *sum = call->t->sum, *other = call->t->sum + CHUNK;
+    memcpy(sum, send + at * call->size, (size_t)bytes);
+    for (int i = 1; i < call->world; i++) {
+      hear(call, i, call->t->in, bytes);
+      rt_reduce((int)collective->elem, (int)collective->reduction, other,
+                (const void *[]){sum, call->t->in}, 2, m);
       char *next = sum;
       sum = other, other = next;
     }
-    memcpy(receive + at * x->size, sum, (size_t)bytes);
-    for (int i = 1; i < x->world; i++) tell(x, i, receive + at * x->size, bytes);
+    memcpy(receive + at * call->size, sum, (size_t)bytes);
+    for (int i = 1; i < call->world; i++) tell(call, i, receive + at * call->size, bytes);
   }
 }
 
-static void all_reduce(const TcpCall *x, const char *send, char *receive) {
-  int64_t step = CHUNK / x->size, count = x->what->count;
-  if (!x->t->watchdog.comm->launch.rank) {
-    sum_at_zero(x, send, receive);
+static void all_reduce(const TcpCall *call, const char *send, char *receive) {
+  int64_t step = CHUNK / call->size, count = call->what->count;
+  if (!call->t->watchdog.comm->launch.rank) {
+    sum_at_zero(call, send, receive);
     return;
   }
   for (int64_t at = 0; at < count; at += step) {
-    int64_t bytes = (count - at < step ? count - at : step) * x->size;
-    tell(x, 0, send + at * x->size, bytes);
-    hear(x, 0, receive + at * x->size, bytes);
+    int64_t bytes = (count - at < step ? count - at : step) * call->size;
+    tell(call, 0, send + at * call->size, bytes);
+    hear(call, 0, receive + at * call->size, bytes);
   }
 }
 
-static void all_gather(const TcpCall *x, const char *send, char *receive) {
-  int64_t bytes = x->what->count * x->size;
-  if (x->t->watchdog.comm->launch.rank) {
-    tell(x, 0, send, bytes);
-    hear(x, 0, receive, bytes * x->world);
+static void all_gather(const TcpCall *call, const char *send, char *receive) {
+  int64_t bytes = call->what->count * call->size;
+  if (call->t->watchdog.comm->launch.rank) {
+    tell(call, 0, send, bytes);
+    hear(call, 0, receive, bytes * call->world);
     return;
   }
   memmove(receive, send, (size_t)bytes);
-  for (int i = 1; i < x->world; i++) hear(x, i, receive + i * bytes, bytes);
-  for (int i = 1; i < x->world; i++) tell(x, i, receive, bytes * x->world);
+  for (int i = 1; i < call->world; i++) hear(call, i, receive + i * bytes, bytes);
+  for (int i = 1; i < call->world; i++) tell(call, i, receive, bytes * call->world);
 }
 
-static void broadcast(const TcpCall *x, const char *send, char *receive) {
-  int64_t bytes = x->what->count * x->size;
-  if (x->t->watchdog.comm->launch.rank) {
-    hear(x, 0, receive, bytes);
+static void broadcast(const TcpCall *call, const char *send, char *receive) {
+  int64_t bytes = call->what->count * call->size;
+  if (call->t->watchdog.comm->launch.rank) {
+    hear(call, 0, receive, bytes);
     return;
   }
   if (send != receive) memmove(receive, send, (size_t)bytes);
-  for (int i = 1; i < x->world; i++) tell(x, i, receive, bytes);
+  for (int i = 1; i < call->world; i++) tell(call, i, receive, bytes);
 }
 
-static void greet(const TcpCall *x) {
-  if (x->t->watchdog.comm->launch.rank) {
-    tell(x, 0, &x->mark, sizeof x->mark);
+static void greet(const TcpCall *call) {
+  if (call->t->watchdog.comm->launch.rank) {
+    tell(call, 0, &call->mark, sizeof call->mark);
     return;
   }
-  for (int i = 1; i < x->world; i++) compare(x, i);
+  for (int i = 1; i < call->world; i++) compare(call, i);
 }
 
-static void tcp_collect(Comm *c, const RankGroup *g, int channel, const rt_collective *what,
+static void tcp_collect(Comm *c, const RankGroup *group, int channel, const rt_collective *what,
                         const void *send, void *receive) {
-  Tcp *t = c->inside;
+  Tcp *tcp = c->inside;
   if (channel != c->program->naxes)
     rt_fail(105, "communicator tcp does not carry the %s of %s: compile again",
             rt_collective_name((int)what->kind), what->what);
-  TcpCall x = {.t = t, .what = what, .world = g->n, .size = rt_elem_bytes((int)what->elem)};
-  x.mark = rt_watchdog_enter(&t->watchdog, what);
-  greet(&x);
-  if (what->kind == RT_ALL_REDUCE) all_reduce(&x, send, receive);
-  else if (what->kind == RT_ALL_GATHER) all_gather(&x, send, receive);
-  else broadcast(&x, send, receive);
-  rt_watchdog_exit(&t->watchdog);
+  TcpCall call = {
+      .t = tcp, .what = what, .world = group->n, .size = rt_elem_bytes((int)what->elem)};
+  call.mark = rt_watchdog_enter(&tcp->watchdog, what);
+  greet(&call);
+  if (what->kind == RT_ALL_REDUCE) all_reduce(&call, send, receive);
+  else if (what->kind == RT_ALL_GATHER) all_gather(&call, send, receive);
+  else broadcast(&call, send, receive);
+  rt_watchdog_exit(&tcp->watchdog);
 }
 
 /* ---- joining ---- */
 
 static bool tcp_join(Comm *c, Fault *f) {
-  Tcp *t = rt_alloc(sizeof *t);
-  c->inside = t;
-  t->in = rt_alloc(CHUNK), t->sum = rt_alloc((size_t)2 * CHUNK);
+  Tcp *tcp = rt_alloc(sizeof *tcp);
+  c->inside = tcp;
+  tcp->in = rt_alloc(CHUNK), tcp->sum = rt_alloc((size_t)2 * CHUNK);
   if (!*c->launch.place) {
     rt_fault(f, 108, "%d ranks on several machines, and nothing says where they meet",
              c->launch.world);
     return rt_help(f, "MASTER_ADDR and MASTER_PORT of rank 0's machine, or --meet HOST:PORT, or "
                       "--meet FILE on a file system that all see");
   }
-  if (!rt_rendezvous(&t->meeting, &rt_rendezvous_tcp, c, 0, f)) return false;
+  if (!rt_rendezvous(&tcp->meeting, &rt_rendezvous_tcp, c, 0, f)) return false;
   size_t bytes = sizeof(PeerTable) + sizeof(Peer) * (size_t)c->launch.world;
   PeerTable *table = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (table == MAP_FAILED) return rt_fault(f, 701, "no memory for the table of ranks");
   for (int i = 0; i < c->launch.world; i++) {
-    memcpy(table->peer[i].host, t->meeting.hello[i].host, sizeof table->peer[i].host);
-    table->peer[i].pid = t->meeting.hello[i].pid;
+    memcpy(table->peer[i].host, tcp->meeting.hello[i].host, sizeof table->peer[i].host);
+    table->peer[i].pid = tcp->meeting.hello[i].pid;
   }
-  return rt_watchdog_start(&t->watchdog, c, &t->meeting, table, f);
+  return rt_watchdog_start(&tcp->watchdog, c, &tcp->meeting, table, f);
 }
 
 static void tcp_leave(Comm *c, int status) {
-  Tcp *t = c->inside;
-  if (t) rt_watchdog_leave(&t->watchdog, status);
+  Tcp *tcp = c->inside;
+  if (tcp) rt_watchdog_leave(&tcp->watchdog, status);
 }
 
 const CommKind rt_comm_tcp = {"tcp", tcp_join, tcp_collect, tcp_leave, false};

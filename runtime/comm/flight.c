@@ -51,89 +51,92 @@ static void ask_for_short_turns(void) {
   prctl(PR_SET_TIMERSLACK, 1000L);
 }
 
-static void rest(RtFlight *x) {
-  x->random = x->random * 6364136223846793005u + 1442695040888963407u;
-  nanosleep(&(struct timespec){0, (long)((x->random >> 33) % REST)}, NULL);
+static void rest(RtFlight *flight) {
+  flight->random = flight->random * 6364136223846793005u + 1442695040888963407u;
+  nanosleep(&(struct timespec){0, (long)((flight->random >> 33) % REST)}, NULL);
 }
 
 static void *communicate(void *flight) {
-  RtFlight *x = flight;
+  RtFlight *rt_flight = flight;
   ask_for_short_turns();
-  pthread_mutex_lock(&x->lock);
+  pthread_mutex_lock(&rt_flight->lock);
   for (;;) {
-    while (x->asked == x->done) pthread_cond_wait(&x->more, &x->lock);
-    const RtJob *j = &x->job[x->done % QUEUE];
-    pthread_mutex_unlock(&x->lock);
-    if (x->rests && j->row >= 0) rest(x);
-    j->run(j);
-    pthread_mutex_lock(&x->lock);
-    if (j->row >= 0) x->landed[j->row]++;
-    x->done++;
-    pthread_cond_broadcast(&x->over);
+    while (rt_flight->asked == rt_flight->done)
+      pthread_cond_wait(&rt_flight->more, &rt_flight->lock);
+    const RtJob *job = &rt_flight->job[rt_flight->done % QUEUE];
+    pthread_mutex_unlock(&rt_flight->lock);
+    if (rt_flight->rests && job->row >= 0) rest(rt_flight);
+    job->run(job);
+    pthread_mutex_lock(&rt_flight->lock);
+    if (job->row >= 0) rt_flight->landed[job->row]++;
+    rt_flight->done++;
+    pthread_cond_broadcast(&rt_flight->over);
   }
   return NULL;
 }
 
 RtFlight *rt_flight_open(int rows, Fault *f) {
-  RtFlight *x = rt_alloc(sizeof *x);
+  RtFlight *flight = rt_alloc(sizeof *flight);
   const char *debug = getenv("SHARDC_DEBUG");
   sigset_t all, old;
-  x->rests = debug && strstr(debug, "rest");
-  x->random = (uint64_t)(1e9 * rt_now()) ^ (uint64_t)getpid() << 32;
-  x->landed = rt_alloc(sizeof *x->landed * (size_t)(rows + 1));
-  x->waited = rt_alloc(sizeof *x->waited * (size_t)(rows + 1));
-  pthread_mutex_init(&x->lock, NULL);
-  pthread_cond_init(&x->more, NULL), pthread_cond_init(&x->over, NULL);
+  flight->rests = debug && strstr(debug, "rest");
+  flight->random = (uint64_t)(1e9 * rt_now()) ^ (uint64_t)getpid() << 32;
+  flight->landed = rt_alloc(sizeof *flight->landed * (size_t)(rows + 1));
+  flight->waited = rt_alloc(sizeof *flight->waited * (size_t)(rows + 1));
+  pthread_mutex_init(&flight->lock, NULL);
+  pthread_cond_init(&flight->more, NULL), pthread_cond_init(&flight->over, NULL);
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &old);
-  int failed = pthread_create(&x->thread, NULL, communicate, x);
+  int failed = pthread_create(&flight->thread, NULL, communicate, flight);
   pthread_sigmask(SIG_SETMASK, &old, NULL);
-  if (!failed) return x;
+  if (!failed) return flight;
   rt_fault(f, 704, "cannot start the thread that communicates");
   return NULL;
 }
 
-bool rt_flight_inside(const RtFlight *x) { return pthread_equal(pthread_self(), x->thread); }
+bool rt_flight_inside(const RtFlight *flight) {
+  return pthread_equal(pthread_self(), flight->thread);
+}
 
-double rt_flight_processor(const RtFlight *x) {
+double rt_flight_processor(const RtFlight *flight) {
   clockid_t clock;
   struct timespec t = {0};
-  if (!pthread_getcpuclockid(x->thread, &clock)) clock_gettime(clock, &t);
+  if (!pthread_getcpuclockid(flight->thread, &clock)) clock_gettime(clock, &t);
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-bool rt_flight_awaited(const RtFlight *x) { return x->awaited; }
+bool rt_flight_awaited(const RtFlight *flight) { return flight->awaited; }
 
 /* The main thread, which holds the lock, until one more job is over. */
-static void stand_still(RtFlight *x) {
-  x->awaited = true;
-  pthread_cond_wait(&x->over, &x->lock);
-  x->awaited = false;
+static void stand_still(RtFlight *flight) {
+  flight->awaited = true;
+  pthread_cond_wait(&flight->over, &flight->lock);
+  flight->awaited = false;
 }
 
-static int64_t ask(RtFlight *x, RtJob job) {
-  while (x->asked - x->done == QUEUE) stand_still(x);
-  x->job[x->asked % QUEUE] = job;
-  pthread_cond_signal(&x->more);
-  return ++x->asked;
+static int64_t ask(RtFlight *flight, RtJob job) {
+  while (flight->asked - flight->done == QUEUE) stand_still(flight);
+  flight->job[flight->asked % QUEUE] = job;
+  pthread_cond_signal(&flight->more);
+  return ++flight->asked;
 }
 
-void rt_flight_start(RtFlight *x, RtJob job) {
-  pthread_mutex_lock(&x->lock);
-  ask(x, job);
-  pthread_mutex_unlock(&x->lock);
+void rt_flight_start(RtFlight *flight, RtJob job) {
+  pthread_mutex_lock(&flight->lock);
+  ask(flight, job);
+  pthread_mutex_unlock(&flight->lock);
 }
 
-void rt_flight_run(RtFlight *x, RtJob job) {
-  pthread_mutex_lock(&x->lock);
-  int64_t mine = ask(x, job);
-  while (x->done < mine) stand_still(x);
-  pthread_mutex_unlock(&x->lock);
+void rt_flight_run(RtFlight *flight, RtJob job) {
+  pthread_mutex_lock(&flight->lock);
+  int64_t mine = ask(flight, job);
+  while (flight->done < mine) stand_still(flight);
+  pthread_mutex_unlock(&flight->lock);
 }
 
-void rt_flight_wait(RtFlight *x, int row, int64_t n) {
-  pthread_mutex_lock(&x->lock);
-  x->waited[row] += n;
-  while (x->landed[row] < x->waited[row]) stand_still(x);
-  pthread_mutex_unlock(&x->lock);
+void rt_flight_wait(RtFlight *flight, int row, int64_t n) {
+  pthread_mutex_lock(&flight->lock);
+  flight->waited[row] += n;
+  while (flight->landed[row] < flight->waited[row]) stand_still(flight);
+  pthread_mutex_unlock(&flight->lock);
 }

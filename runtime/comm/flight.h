@@ -17,11 +17,11 @@ struct RtJob {
   int row; /* a start of this row of the table; -1: somebody waits for the job itself */
 };
 
-RtFlight *rt_flight_open(int rows, Fault *f); /* NULL: f says why */
-bool rt_flight_inside(const RtFlight *x);     /* is this that thread? */
-void rt_flight_start(RtFlight *x, RtJob job);
-void rt_flight_run(RtFlight *x, RtJob job); /* until it is over */
-void rt_flight_wait(RtFlight *x, int row, int64_t n);
-double rt_flight_processor(const RtFlight *x); /* seconds of one that it has taken */
-bool rt_flight_awaited(const RtFlight *x);     /* does the main thread stand still for it? */
+RtFlight *rt_flight_open(int rows, Fault *f);  /* NULL: f says why */
+bool rt_flight_inside(const RtFlight *flight); /* is this that thread? */
+void rt_flight_start(RtFlight *flight, RtJob job);
+void rt_flight_run(RtFlight *flight, RtJob job); /* until it is over */
+void rt_flight_wait(RtFlight *flight, int row, int64_t n);
+double rt_flight_processor(const RtFlight *flight); /* seconds of one that it has taken */
+bool rt_flight_awaited(const RtFlight *flight);     /* does the main thread stand still for it? */
 #endif

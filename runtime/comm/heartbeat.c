@@ -32,98 +32,99 @@ struct Heartbeat {
   HeartbeatLink wire[1];
 };
 
-Heartbeat *rt_heartbeat_open(const Watchdog *g) {
-  return rt_alloc(sizeof(HeartbeatLink) * (size_t)g->meeting->npeers);
+Heartbeat *rt_heartbeat_open(const Watchdog *watchdog) {
+  return rt_alloc(sizeof(HeartbeatLink) * (size_t)watchdog->meeting->npeers);
 }
 
-static PeerMessage peer_message(const Peer *s) {
-  PeerMessage n = {.pid = s->pid,
-                   .moves = atomic_load(&s->moves),
-                   .call = atomic_load(&s->call),
-                   .state = atomic_load(&s->state),
-                   .status = atomic_load(&s->status),
-                   .inside = atomic_load(&s->inside),
-                   .beat = atomic_load(&s->beat),
-                   .runs = atomic_load(&s->runs)};
-  memcpy(n.host, s->host, sizeof n.host - 1);
-  memcpy(n.text, s->text, sizeof n.text - 1);
-  return n;
+static PeerMessage peer_message(const Peer *peer) {
+  PeerMessage message = {.pid = peer->pid,
+                         .moves = atomic_load(&peer->moves),
+                         .call = atomic_load(&peer->call),
+                         .state = atomic_load(&peer->state),
+                         .status = atomic_load(&peer->status),
+                         .inside = atomic_load(&peer->inside),
+                         .beat = atomic_load(&peer->beat),
+                         .runs = atomic_load(&peer->runs)};
+  memcpy(message.host, peer->host, sizeof message.host - 1);
+  memcpy(message.text, peer->text, sizeof message.text - 1);
+  return message;
 }
 
-static void take_peer(Peer *s, const PeerMessage *n) {
-  memcpy(s->host, n->host, sizeof s->host - 1);
-  memcpy(s->text, n->text, sizeof s->text - 1);
-  rt_plain(s->host, sizeof s->host), rt_plain(s->text, sizeof s->text);
-  s->pid = n->pid;
-  atomic_store(&s->moves, n->moves), atomic_store(&s->call, n->call);
-  atomic_store(&s->status, n->status), atomic_store(&s->inside, n->inside);
-  atomic_store(&s->runs, n->runs), atomic_store(&s->beat, n->beat),
-      atomic_store(&s->state, n->state);
+static void take_peer(Peer *peer, const PeerMessage *message) {
+  memcpy(peer->host, message->host, sizeof peer->host - 1);
+  memcpy(peer->text, message->text, sizeof peer->text - 1);
+  rt_plain(peer->host, sizeof peer->host), rt_plain(peer->text, sizeof peer->text);
+  peer->pid = message->pid;
+  atomic_store(&peer->moves, message->moves), atomic_store(&peer->call, message->call);
+  atomic_store(&peer->status, message->status), atomic_store(&peer->inside, message->inside);
+  atomic_store(&peer->runs, message->runs), atomic_store(&peer->beat, message->beat),
+      atomic_store(&peer->state, message->state);
 }
 
 /* ---- sending ---- */
 
-static bool holds(const Watchdog *g, Failure v) {
-  int world = g->comm->launch.world;
+static bool holds(const Watchdog *watchdog, Failure v) {
+  int world = watchdog->comm->launch.world;
   return v && failure_kind(v) <= FAILURE_LAST && failure_rank(v) < world &&
          failure_against(v) < world;
 }
 
-static HeartbeatMessage heartbeat_message(const Watchdog *g) {
-  const PeerTable *t = g->table;
-  HeartbeatMessage n = {.failure = atomic_load(&t->failure), .note[MINE] = peer_message(g->peer)};
-  if (!holds(g, n.failure)) return n;
-  n.note[WHO] = peer_message(&t->peer[failure_rank(n.failure)]);
-  n.note[OTHER] = peer_message(&t->peer[failure_against(n.failure)]);
-  return n;
+static HeartbeatMessage heartbeat_message(const Watchdog *watchdog) {
+  const PeerTable *table = watchdog->table;
+  HeartbeatMessage message = {.failure = atomic_load(&table->failure),
+                              .note[MINE] = peer_message(watchdog->peer)};
+  if (!holds(watchdog, message.failure)) return message;
+  message.note[WHO] = peer_message(&table->peer[failure_rank(message.failure)]);
+  message.note[OTHER] = peer_message(&table->peer[failure_against(message.failure)]);
+  return message;
 }
 
 /* False: it has to wait. */
-static bool push(int s, HeartbeatLink *w) {
-  while (w->left) {
-    ssize_t n =
-        send(s, (char *)&w->out + sizeof w->out - w->left, w->left, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n < 0 && errno != EAGAIN && errno != EINTR) w->left = 0; /* the other end is gone */
+static bool push(int s, HeartbeatLink *beat) {
+  while (beat->left) {
+    ssize_t n = send(s, (char *)&beat->out + sizeof beat->out - beat->left, beat->left,
+                     MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && errno != EAGAIN && errno != EINTR) beat->left = 0; /* the other end is gone */
     if (n <= 0) return false;
-    w->left -= (size_t)n;
+    beat->left -= (size_t)n;
   }
   return true;
 }
 
-void rt_heartbeat_send(Watchdog *g) {
-  HeartbeatMessage n = heartbeat_message(g);
-  for (int i = 0; i < g->meeting->npeers; i++) {
-    HeartbeatLink *w = &g->heartbeat->wire[i];
-    if (!push(g->meeting->sockets[i], w)) continue;
-    w->out = n, w->left = sizeof n;
-    push(g->meeting->sockets[i], w);
+void rt_heartbeat_send(Watchdog *watchdog) {
+  HeartbeatMessage message = heartbeat_message(watchdog);
+  for (int i = 0; i < watchdog->meeting->npeers; i++) {
+    HeartbeatLink *beat = &watchdog->heartbeat->wire[i];
+    if (!push(watchdog->meeting->sockets[i], beat)) continue;
+    beat->out = message, beat->left = sizeof message;
+    push(watchdog->meeting->sockets[i], beat);
   }
 }
 
 /* ---- receiving ---- */
 
 /* Rank 0 knows the peers at first hand; each knows its own. */
-static void take(Watchdog *g, const HeartbeatMessage *n, int from) {
-  PeerTable *t = g->table;
-  Failure v = n->failure;
-  int me = g->comm->launch.rank, who = failure_rank(v), other = failure_against(v);
-  take_peer(&t->peer[from], &n->note[MINE]);
-  if (!holds(g, v)) return;
-  if (me && who != me) take_peer(&t->peer[who], &n->note[WHO]);
-  if (me && other != me) take_peer(&t->peer[other], &n->note[OTHER]);
-  rt_watchdog_fail(g, failure_kind(v), who, other);
+static void take(Watchdog *watchdog, const HeartbeatMessage *message, int from) {
+  PeerTable *table = watchdog->table;
+  Failure v = message->failure;
+  int me = watchdog->comm->launch.rank, who = failure_rank(v), other = failure_against(v);
+  take_peer(&table->peer[from], &message->note[MINE]);
+  if (!holds(watchdog, v)) return;
+  if (me && who != me) take_peer(&table->peer[who], &message->note[WHO]);
+  if (me && other != me) take_peer(&table->peer[other], &message->note[OTHER]);
+  rt_watchdog_fail(watchdog, failure_kind(v), who, other);
 }
 
-bool rt_heartbeat_receive(Watchdog *g, int line) {
-  HeartbeatLink *w = &g->heartbeat->wire[line];
-  int from = g->comm->launch.rank ? 0 : line + 1;
+bool rt_heartbeat_receive(Watchdog *watchdog, int line) {
+  HeartbeatLink *beat = &watchdog->heartbeat->wire[line];
+  int from = watchdog->comm->launch.rank ? 0 : line + 1;
   for (;;) {
-    ssize_t n = recv(g->meeting->sockets[line], (char *)&w->in + w->come, sizeof w->in - w->come,
-                     MSG_DONTWAIT);
+    ssize_t n = recv(watchdog->meeting->sockets[line], (char *)&beat->in + beat->come,
+                     sizeof beat->in - beat->come, MSG_DONTWAIT);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return n < 0 && errno == EAGAIN;
-    w->come += (size_t)n;
-    if (w->come < sizeof w->in) continue;
-    take(g, &w->in, from), w->come = 0;
+    beat->come += (size_t)n;
+    if (beat->come < sizeof beat->in) continue;
+    take(watchdog, &beat->in, from), beat->come = 0;
   }
 }

@@ -64,15 +64,15 @@ static int tasks_on(const char *text, int node) {
 }
 
 /* What nobody names is told by the parent: launchers start all ranks of a machine. */
-static void name_job(Launch *l, const Launcher *from) {
+static void name_job(Launch *launch, const Launcher *from) {
   size_t n = 0;
   for (int i = 0; i < 3 && from->job[i]; i++) {
     const char *text = getenv(from->job[i]);
-    if (text && n < sizeof l->job)
-      n += (size_t)snprintf(l->job + n, sizeof l->job - n, "%s/", text);
+    if (text && n < sizeof launch->job)
+      n += (size_t)snprintf(launch->job + n, sizeof launch->job - n, "%s/", text);
   }
-  l->named = n > 0;
-  if (!n) snprintf(l->job, sizeof l->job, "parent %ld", (long)getppid());
+  launch->named = n > 0;
+  if (!n) snprintf(launch->job, sizeof launch->job, "parent %ld", (long)getppid());
 }
 
 /* ---- where ranks of several machines meet ---- */
@@ -92,50 +92,53 @@ static int port_of_step(void) {
 }
 
 /* torchrun listens at MASTER_PORT itself: its ranks take one of those behind it. */
-static void find_place(Launch *l, const Launcher *from) {
+static void find_place(Launch *launch, const Launcher *from) {
   const char *host = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT"),
              *store = getenv("TORCHELASTIC_USE_AGENT_STORE"),
              *nodes = getenv("SLURM_STEP_NODELIST");
   bool taken = store && !strcmp(store, "True") && port && atoi(port) > 0;
-  l->ports = taken ? 8 : 1;
+  launch->ports = taken ? 8 : 1;
   if (host && *host) {
-    l->place_from = "MASTER_ADDR, MASTER_PORT";
-    if (taken) snprintf(l->place, sizeof l->place, "%s:%d", host, atoi(port) + 1);
-    else snprintf(l->place, sizeof l->place, "%s:%s", host, port && *port ? port : "29500");
+    launch->place_from = "MASTER_ADDR, MASTER_PORT";
+    if (taken) snprintf(launch->place, sizeof launch->place, "%s:%d", host, atoi(port) + 1);
+    else
+      snprintf(launch->place, sizeof launch->place, "%s:%s", host, port && *port ? port : "29500");
   } else if (!strncmp(from->rank, "SLURM", 5) && nodes && *nodes) {
     char name[256];
     first_host(nodes, name, sizeof name);
-    l->place_from = "SLURM_STEP_NODELIST";
-    snprintf(l->place, sizeof l->place, "%s:%d", name, port_of_step());
+    launch->place_from = "SLURM_STEP_NODELIST";
+    snprintf(launch->place, sizeof launch->place, "%s:%d", name, port_of_step());
   }
 }
 
-static bool read_set(Launch *l, const Launcher *from, Fault *f) {
+static bool read_set(Launch *launch, const Launcher *from, Fault *f) {
   int node, local = 0;
-  l->from = from->rank;
-  if (!number(from->rank, 0, &l->rank, f) || !number(from->world, 1, &l->world, f)) return false;
+  launch->from = from->rank;
+  if (!number(from->rank, 0, &launch->rank, f) || !number(from->world, 1, &launch->world, f))
+    return false;
   if (!strncmp(from->rank, "SLURM", 5)) {
     if (!number("SLURM_NODEID", 0, &node, f)) return false;
     local = tasks_on(getenv("SLURM_STEP_TASKS_PER_NODE"), node);
   }
-  if (!number(from->local_rank, l->rank, &l->local_rank, f)) return false;
-  if (!number(from->local_world, local ? local : l->world, &l->local_world, f)) return false;
-  name_job(l, from), find_place(l, from);
+  if (!number(from->local_rank, launch->rank, &launch->local_rank, f)) return false;
+  if (!number(from->local_world, local ? local : launch->world, &launch->local_world, f))
+    return false;
+  name_job(launch, from), find_place(launch, from);
   /* By hand, or where a launcher does not count them, ranks with a place may be anywhere. */
   bool counted = local || (from->local_world && getenv(from->local_world));
-  l->apart = l->local_world != l->world || (!counted && *l->place);
-  if (l->rank < l->world) return true;
-  return rt_fault(f, 101, "%s is %d, but %s is %d: ranks count from 0", from->rank, l->rank,
-                  from->world, l->world);
+  launch->apart = launch->local_world != launch->world || (!counted && *launch->place);
+  if (launch->rank < launch->world) return true;
+  return rt_fault(f, 101, "%s is %d, but %s is %d: ranks count from 0", from->rank, launch->rank,
+                  from->world, launch->world);
 }
 
-bool rt_launch_find(Launch *l, Fault *f) {
-  *l = (Launch){.world = 1, .local_world = 1};
+bool rt_launch_find(Launch *launch, Fault *f) {
+  *launch = (Launch){.world = 1, .local_world = 1};
   for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
     const Launcher *from = &launchers[i];
     const char *rank = getenv(from->rank), *world = getenv(from->world);
     if ((from->inside && !getenv(from->inside)) || (!rank && !world)) continue;
-    if (rank && world) return read_set(l, from, f);
+    if (rank && world) return read_set(launch, from, f);
     if (world && atoi(world) <= 1) continue;
     rt_fault(f, 101, "%s is set, but %s is not", rank ? from->rank : from->world,
              rank ? from->world : from->rank);

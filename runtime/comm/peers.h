@@ -131,20 +131,22 @@ typedef struct Watchdog {
   pthread_t thread;
 } Watchdog;
 
-bool rt_watchdog_start(Watchdog *g, Comm *c, Rendezvous *m, PeerTable *table, Fault *f);
-void rt_watchdog_fail(Watchdog *g, FailureKind what, int rank, int against); /* all ranks end */
+bool rt_watchdog_start(Watchdog *watchdog, Comm *c, Rendezvous *rendezvous, PeerTable *table,
+                       Fault *f);
+void rt_watchdog_fail(Watchdog *watchdog, FailureKind what, int rank,
+                      int against);   /* all ranks end */
 _Noreturn void rt_watchdog_end(void); /* waits: the watchdog ends the process */
 
 /* Around a collective. The mark is the same on ranks whose calls fit together. */
-unsigned long long rt_watchdog_enter(Watchdog *g, const rt_collective *what);
-void rt_watchdog_exit(Watchdog *g);
-void rt_watchdog_wait(Watchdog *g, int rank); /* around waiting for a rank */
-void rt_watchdog_go_on(Watchdog *g);
-void rt_watchdog_leave(Watchdog *g, int status); /* this process ends */
+unsigned long long rt_watchdog_enter(Watchdog *watchdog, const rt_collective *what);
+void rt_watchdog_exit(Watchdog *watchdog);
+void rt_watchdog_wait(Watchdog *watchdog, int rank); /* around waiting for a rank */
+void rt_watchdog_go_on(Watchdog *watchdog);
+void rt_watchdog_leave(Watchdog *watchdog, int status); /* this process ends */
 
 /* heartbeat.c: entries of the peer table and failures between machines, over the connections whose
    end tells the end of a process. */
-Heartbeat *rt_heartbeat_open(const Watchdog *g);
-void rt_heartbeat_send(Watchdog *g);
-bool rt_heartbeat_receive(Watchdog *g, int line); /* false: the line has ended */
+Heartbeat *rt_heartbeat_open(const Watchdog *watchdog);
+void rt_heartbeat_send(Watchdog *watchdog);
+bool rt_heartbeat_receive(Watchdog *watchdog, int line); /* false: the line has ended */
 #endif

@@ -48,38 +48,40 @@ typedef struct MeetingPlace {
 
 static bool is_file(const char *place) { return strchr(place, '/') != NULL; }
 
-static bool wrong_place(const Launch *l, Fault *f) {
-  rt_fault(f, 108, "%s: `%.300s` is no place where ranks can meet", l->place_from, l->place);
+static bool wrong_place(const Launch *launch, Fault *f) {
+  rt_fault(f, 108, "%s: `%.300s` is no place where ranks can meet", launch->place_from,
+           launch->place);
   return rt_help(f, "HOST:PORT with a port below 65536, or a file with its path, as ./meet");
 }
 
 /* host:port, [v6]:port */
-static bool read_place(const Launch *l, MeetingPlace *p, Fault *f) {
-  const char *colon = strrchr(l->place, ':');
+static bool read_place(const Launch *launch, MeetingPlace *place, Fault *f) {
+  const char *colon = strrchr(launch->place, ':');
   char *end = NULL;
   long port = colon ? strtol(colon + 1, &end, 10) : 0;
-  size_t n = colon ? (size_t)(colon - l->place) : 0;
-  bool v6 = n > 2 && l->place[0] == '[' && l->place[n - 1] == ']';
-  if (!end || *end || port < 1 || port + l->ports > 65536 || n - 2 * v6 < 1 || n >= sizeof p->host)
-    return wrong_place(l, f);
-  snprintf(p->host, sizeof p->host, "%.*s", (int)(n - 2 * v6), l->place + v6);
-  p->port = (int)port;
+  size_t n = colon ? (size_t)(colon - launch->place) : 0;
+  bool v6 = n > 2 && launch->place[0] == '[' && launch->place[n - 1] == ']';
+  if (!end || *end || port < 1 || port + launch->ports > 65536 || n - 2 * v6 < 1 ||
+      n >= sizeof place->host)
+    return wrong_place(launch, f);
+  snprintf(place->host, sizeof place->host, "%.*s", (int)(n - 2 * v6), launch->place + v6);
+  place->port = (int)port;
   return true;
 }
 
 /* The addresses of a host; NULL: it has none, f says why, or time is over. */
-static struct addrinfo *look_up(const Launch *l, const MeetingPlace *p, int port, double end,
-                                Fault *f) {
+static struct addrinfo *look_up(const Launch *launch, const MeetingPlace *place, int port,
+                                double end, Fault *f) {
   struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
   char text[16];
   snprintf(text, sizeof text, "%d", port);
-  for (int e; (e = getaddrinfo(p->host, text, &hints, &list));) {
+  for (int e; (e = getaddrinfo(place->host, text, &hints, &list));) {
     if (e == EAI_AGAIN && rt_now() < end) {
       nanosleep(&(struct timespec){1, 0}, NULL);
       continue;
     }
-    rt_fault(f, 108, "the address of rank 0 cannot be found: `%s`: %s (%s)", p->host,
-             gai_strerror(e), l->place_from);
+    rt_fault(f, 108, "the address of rank 0 cannot be found: `%s`: %s (%s)", place->host,
+             gai_strerror(e), launch->place_from);
     rt_help(f, "a name that this machine knows, or an address in numbers");
     return NULL;
   }
@@ -97,20 +99,20 @@ enum { RANK_SIDE = 'r', ZERO_SIDE = '0' };
 
 static bool random_bytes(void *to, size_t n) { return getrandom(to, n, 0) == (ssize_t)n; }
 
-static void key_of(const Rendezvous *m, uint8_t key[SHA256_BYTES]) {
+static void key_of(const Rendezvous *rendezvous, uint8_t key[SHA256_BYTES]) {
   const char *secret = getenv("SHARDC_SECRET");
   Sha256 h = sha256_begin();
-  sha256_add(&h, &m->token, sizeof m->token);
+  sha256_add(&h, &rendezvous->token, sizeof rendezvous->token);
   if (secret) sha256_add(&h, secret, strlen(secret));
   sha256_end(h, key);
 }
 
 /* Of one side, over the other's random number and all that the rank says of itself. */
-static void prove(const Rendezvous *m, uint8_t side, const uint8_t nonce[NONCE], const Hello *hello,
-                  uint8_t proof[SHA256_BYTES]) {
+static void prove(const Rendezvous *rendezvous, uint8_t side, const uint8_t nonce[NONCE],
+                  const Hello *hello, uint8_t proof[SHA256_BYTES]) {
   uint8_t key[SHA256_BYTES], head[1 + NONCE] = {side};
   memcpy(head + 1, nonce, NONCE);
-  key_of(m, key);
+  key_of(rendezvous, key);
   hmac_sha256(key, head, sizeof head, hello, offsetof(Hello, proof), proof);
 }
 
@@ -162,22 +164,22 @@ static int listen_as(const struct addrinfo *list, int port, int world) {
   return listen_anywhere(port, world);
 }
 
-static bool listen_in_turn(Rendezvous *m, const Launch *l, const MeetingPlace *p, double end,
-                           Fault *f) {
+static bool listen_in_turn(Rendezvous *rendezvous, const Launch *launch, const MeetingPlace *place,
+                           double end, Fault *f) {
   double until = rt_now() + IN_USE < end ? rt_now() + IN_USE : end;
   for (;;) {
-    for (int i = 0; i < l->ports; i++) {
-      struct addrinfo *list = look_up(l, p, p->port + i, end, f);
+    for (int i = 0; i < launch->ports; i++) {
+      struct addrinfo *list = look_up(launch, place, place->port + i, end, f);
       if (!list) return false;
-      m->listens = listen_as(list, p->port + i, l->world);
+      rendezvous->listens = listen_as(list, place->port + i, launch->world);
       freeaddrinfo(list);
-      if (m->listens >= 0) return true;
+      if (rendezvous->listens >= 0) return true;
       if (errno != EADDRINUSE) until = 0;
     }
     if (rt_now() > until) break;
     nanosleep(&(struct timespec){0, REST}, NULL); /* a job at the same place ends just now */
   }
-  rt_fault(f, 108, "rank 0 cannot listen at %.300s (%s): %s", l->place, l->place_from,
+  rt_fault(f, 108, "rank 0 cannot listen at %.300s (%s): %s", launch->place, launch->place_from,
            strerror(errno));
   return rt_help(f, "another job or service may have the port: MASTER_PORT or --meet HOST:PORT "
                     "names another one, for all ranks");
@@ -214,52 +216,54 @@ static int port_of(int s) {
                                         : ((struct sockaddr_in *)&at)->sin_port);
 }
 
-static bool write_place(Rendezvous *m, const Launch *l, Fault *f) {
+static bool write_place(Rendezvous *rendezvous, const Launch *launch, Fault *f) {
   char text[HOSTS * 80];
-  m->listens = listen_anywhere(0, l->world);
-  if (m->listens < 0) return rt_fault(f, 108, "rank 0 cannot listen: %s", strerror(errno));
-  if (!random_bytes(&m->token, sizeof m->token))
+  rendezvous->listens = listen_anywhere(0, launch->world);
+  if (rendezvous->listens < 0) return rt_fault(f, 108, "rank 0 cannot listen: %s", strerror(errno));
+  if (!random_bytes(&rendezvous->token, sizeof rendezvous->token))
     return rt_fault(f, 108, "no random number: %s", strerror(errno));
-  size_t n = (size_t)snprintf(text, sizeof text, "shardc %d %016llx\n", port_of(m->listens),
-                              (unsigned long long)m->token);
+  size_t n = (size_t)snprintf(text, sizeof text, "shardc %d %016llx\n",
+                              port_of(rendezvous->listens), (unsigned long long)rendezvous->token);
   n += own_addresses(text + n, sizeof text - n);
   NewFile file; /* for this user's eyes: the number is what lets ranks in */
-  if (rt_file_begin(&file, l->place, 0600, f) &&
+  if (rt_file_begin(&file, launch->place, 0600, f) &&
       rt_file_end(&file, rt_write_all(file.fd, text, (int64_t)n, f), false, f))
     return true;
   f->code = 108;
   return false;
 }
 
-static bool open_door(Rendezvous *m, const Launch *l, int64_t bytes, double end, Fault *f) {
-  MeetingPlace p;
+static bool open_door(Rendezvous *rendezvous, const Launch *launch, int64_t bytes, double end,
+                      Fault *f) {
+  MeetingPlace place;
   (void)bytes;
-  allow_files(l->world);
-  if (is_file(l->place)) return write_place(m, l, f);
-  m->token = l->named ? rt_hash_of(l->job, strlen(l->job)) : 0;
-  return read_place(l, &p, f) && listen_in_turn(m, l, &p, end, f);
+  allow_files(launch->world);
+  if (is_file(launch->place)) return write_place(rendezvous, launch, f);
+  rendezvous->token = launch->named ? rt_hash_of(launch->job, strlen(launch->job)) : 0;
+  return read_place(launch, &place, f) && listen_in_turn(rendezvous, launch, &place, end, f);
 }
 
-static void close_door(Rendezvous *m, const Launch *l) {
-  if (m->listens < 0) return;
-  close(m->listens);
-  if (is_file(l->place)) unlink(l->place);
+static void close_door(Rendezvous *rendezvous, const Launch *launch) {
+  if (rendezvous->listens < 0) return;
+  close(rendezvous->listens);
+  if (is_file(launch->place)) unlink(launch->place);
 }
 
 static bool greets(PendingPeer *v) {
-  Greeting g;
-  memcpy(g.magic, magic, sizeof magic);
+  Greeting greeting;
+  memcpy(greeting.magic, magic, sizeof magic);
   set_up(v->s);
   if (!random_bytes(v->nonce, sizeof v->nonce)) return false;
-  memcpy(g.nonce, v->nonce, sizeof g.nonce);
-  return send(v->s, &g, sizeof g, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof g;
+  memcpy(greeting.nonce, v->nonce, sizeof greeting.nonce);
+  return send(v->s, &greeting, sizeof greeting, MSG_NOSIGNAL | MSG_DONTWAIT) ==
+         (ssize_t)sizeof greeting;
 }
 
-static bool proves(PendingPeer *v, const Rendezvous *m) {
+static bool proves(PendingPeer *v, const Rendezvous *rendezvous) {
   uint8_t proof[SHA256_BYTES];
-  prove(m, RANK_SIDE, v->nonce, &v->hello, proof);
+  prove(rendezvous, RANK_SIDE, v->nonce, &v->hello, proof);
   if (!equal(proof, v->hello.proof)) return false;
-  prove(m, ZERO_SIDE, v->hello.nonce, &v->hello, proof);
+  prove(rendezvous, ZERO_SIDE, v->hello.nonce, &v->hello, proof);
   return send(v->s, proof, sizeof proof, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof proof;
 }
 
@@ -281,27 +285,29 @@ static bool connect_in_time(int s, const struct addrinfo *a, double seconds) {
 }
 
 /* Both sides prove that they know the secret; rank 0 has the hello then. */
-static bool shake_hands(int s, const Rendezvous *m, const Hello *mine) {
-  Greeting g = {0};
+static bool shake_hands(int s, const Rendezvous *rendezvous, const Hello *mine) {
+  Greeting greeting = {0};
   Hello hello = *mine;
   uint8_t want[SHA256_BYTES], proof[SHA256_BYTES];
-  if (!rt_receive_all(s, &g, sizeof g, 3) || memcmp(g.magic, magic, sizeof magic)) return false;
+  if (!rt_receive_all(s, &greeting, sizeof greeting, 3) ||
+      memcmp(greeting.magic, magic, sizeof magic))
+    return false;
   if (!random_bytes(hello.nonce, sizeof hello.nonce)) return false;
-  prove(m, RANK_SIDE, g.nonce, &hello, hello.proof);
-  prove(m, ZERO_SIDE, hello.nonce, &hello, want);
+  prove(rendezvous, RANK_SIDE, greeting.nonce, &hello, hello.proof);
+  prove(rendezvous, ZERO_SIDE, hello.nonce, &hello, want);
   return rt_send_all(s, &hello, sizeof hello) && rt_receive_all(s, proof, sizeof proof, 10) &&
          equal(proof, want);
 }
 
 /* A connection to rank 0 of this job; -1: none, *strange if somebody else is there. */
-static int knock(const struct addrinfo *list, const Rendezvous *m, const Hello *mine,
+static int knock(const struct addrinfo *list, const Rendezvous *rendezvous, const Hello *mine,
                  bool *strange) {
   for (const struct addrinfo *a = list; a; a = a->ai_next) {
     int s = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (s < 0) continue;
     if (connect_in_time(s, a, 3)) {
       set_up(s);
-      if (shake_hands(s, m, mine)) return s;
+      if (shake_hands(s, rendezvous, mine)) return s;
       *strange = true;
     }
     close(s);
@@ -309,60 +315,63 @@ static int knock(const struct addrinfo *list, const Rendezvous *m, const Hello *
   return -1;
 }
 
-static int knock_at(const Launch *l, const MeetingPlace *p, const Rendezvous *m, const Hello *mine,
-                    double end, bool *strange, Fault *f) {
-  struct addrinfo *list = look_up(l, p, p->port, end, f);
+static int knock_at(const Launch *launch, const MeetingPlace *place, const Rendezvous *rendezvous,
+                    const Hello *mine, double end, bool *strange, Fault *f) {
+  struct addrinfo *list = look_up(launch, place, place->port, end, f);
   if (!list) return -1;
-  int s = knock(list, m, mine, strange);
+  int s = knock(list, rendezvous, mine, strange);
   freeaddrinfo(list);
   return s;
 }
 
-static int try_ports(const Rendezvous *m, const Launch *l, const Hello *mine, double end,
-                     bool *strange, Fault *f) {
-  MeetingPlace p;
+static int try_ports(const Rendezvous *rendezvous, const Launch *launch, const Hello *mine,
+                     double end, bool *strange, Fault *f) {
+  MeetingPlace place;
   int s = -1;
-  if (!read_place(l, &p, f)) return -1;
-  for (int i = 0; s < 0 && !f->code && i < l->ports; i++, p.port++)
-    s = knock_at(l, &p, m, mine, end, strange, f);
+  if (!read_place(launch, &place, f)) return -1;
+  for (int i = 0; s < 0 && !f->code && i < launch->ports; i++, place.port++)
+    s = knock_at(launch, &place, rendezvous, mine, end, strange, f);
   return s;
 }
 
 /* What the file says may be old: then nobody is there, or somebody without its number. */
-static int try_file(Rendezvous *m, const Launch *l, const Hello *mine, double end, bool *strange) {
+static int try_file(Rendezvous *rendezvous, const Launch *launch, const Hello *mine, double end,
+                    bool *strange) {
   char text[HOSTS * 80 + 1], *line, *rest = NULL;
   unsigned long long token;
-  MeetingPlace p;
+  MeetingPlace place;
   Fault none = {0};
-  FILE *in = fopen(l->place, "r");
+  FILE *in = fopen(launch->place, "r");
   if (!in) return -1;
   size_t n = fread(text, 1, sizeof text - 1, in);
   fclose(in);
   text[n] = 0, line = strtok_r(text, "\n", &rest);
-  if (!line || sscanf(line, "shardc %d %llx", &p.port, &token) != 2) return -1;
-  m->token = token;
+  if (!line || sscanf(line, "shardc %d %llx", &place.port, &token) != 2) return -1;
+  rendezvous->token = token;
   for (int s; (line = strtok_r(NULL, "\n", &rest));) {
-    snprintf(p.host, sizeof p.host, "%s", line);
-    if ((s = knock_at(l, &p, m, mine, end, strange, &none)) >= 0) return s;
+    snprintf(place.host, sizeof place.host, "%s", line);
+    if ((s = knock_at(launch, &place, rendezvous, mine, end, strange, &none)) >= 0) return s;
   }
   return -1;
 }
 
-static int reach(Rendezvous *m, const Launch *l, const Hello *mine, double end, Fault *f) {
+static int reach(Rendezvous *rendezvous, const Launch *launch, const Hello *mine, double end,
+                 Fault *f) {
   bool strange = false;
-  m->token = l->named ? rt_hash_of(l->job, strlen(l->job)) : 0;
+  rendezvous->token = launch->named ? rt_hash_of(launch->job, strlen(launch->job)) : 0;
   for (;;) {
-    struct pollfd p = {m->sockets[0], POLLIN, 0};
-    int s = is_file(l->place) ? try_file(m, l, mine, end, &strange)
-                              : try_ports(m, l, mine, end, &strange, f);
+    struct pollfd p = {rendezvous->sockets[0], POLLIN, 0};
+    int s = is_file(launch->place) ? try_file(rendezvous, launch, mine, end, &strange)
+                                   : try_ports(rendezvous, launch, mine, end, &strange, f);
     if (s >= 0 || f->code) return s;
-    if (m->sockets[0] >= 0 && poll(&p, 1, 0) == 1) return -1; /* rank 0 has answered already */
+    if (rendezvous->sockets[0] >= 0 && poll(&p, 1, 0) == 1)
+      return -1; /* rank 0 has answered already */
     if (rt_now() > end) break;
     nanosleep(&(struct timespec){0, REST}, NULL);
   }
   if (!strange) return -1;
-  rt_fault(f, 107, "something listens at %.300s (%s), but it is not rank 0 of this job", l->place,
-           l->place_from);
+  rt_fault(f, 107, "something listens at %.300s (%s), but it is not rank 0 of this job",
+           launch->place, launch->place_from);
   rt_help(f, "another job or service has the port (choose another one, for all ranks), or "
              "SHARDC_SECRET is not the same");
   return -1;

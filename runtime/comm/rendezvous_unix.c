@@ -16,12 +16,13 @@ typedef struct Address {
   socklen_t n;
 } Address;
 
-static Address address_of(const Launch *l) {
-  Address a = {.at.sun_family = AF_UNIX};
-  int n = snprintf(a.at.sun_path + 1, sizeof a.at.sun_path - 1, "shardc-%ld-%016llx",
-                   (long)getuid(), (unsigned long long)rt_hash_of(l->job, strlen(l->job)));
-  a.n = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
-  return a;
+static Address address_of(const Launch *launch) {
+  Address address = {.at.sun_family = AF_UNIX};
+  int n =
+      snprintf(address.at.sun_path + 1, sizeof address.at.sun_path - 1, "shardc-%ld-%016llx",
+               (long)getuid(), (unsigned long long)rt_hash_of(launch->job, strlen(launch->job)));
+  address.n = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+  return address;
 }
 
 static bool cannot(Fault *f, const char *what) {
@@ -30,25 +31,27 @@ static bool cannot(Fault *f, const char *what) {
 
 /* ---- rank 0 ---- */
 
-static bool open_door(Rendezvous *m, const Launch *l, int64_t bytes, double end, Fault *f) {
-  Address a = address_of(l);
-  m->memory = memfd_create("shardc", MFD_CLOEXEC);
-  if (m->memory < 0 || ftruncate(m->memory, bytes)) return cannot(f, "make shared memory");
-  m->listens = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-  if (m->listens < 0) return cannot(f, "make a socket");
-  while (bind(m->listens, (struct sockaddr *)&a.at, a.n)) {
+static bool open_door(Rendezvous *rendezvous, const Launch *launch, int64_t bytes, double end,
+                      Fault *f) {
+  Address address = address_of(launch);
+  rendezvous->memory = memfd_create("shardc", MFD_CLOEXEC);
+  if (rendezvous->memory < 0 || ftruncate(rendezvous->memory, bytes))
+    return cannot(f, "make shared memory");
+  rendezvous->listens = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  if (rendezvous->listens < 0) return cannot(f, "make a socket");
+  while (bind(rendezvous->listens, (struct sockaddr *)&address.at, address.n)) {
     if (errno != EADDRINUSE || rt_now() > end) {
       cannot(f, "listen");
-      return rt_help(f, "does another job with the same name run? (%s)", l->job);
+      return rt_help(f, "does another job with the same name run? (%s)", launch->job);
     }
     nanosleep(&(struct timespec){0, 50000000}, NULL); /* a job of the same name ends just now */
   }
-  return !listen(m->listens, l->world) || cannot(f, "listen");
+  return !listen(rendezvous->listens, launch->world) || cannot(f, "listen");
 }
 
-static void close_door(Rendezvous *m, const Launch *l) {
-  (void)l;
-  if (m->listens >= 0) close(m->listens);
+static void close_door(Rendezvous *rendezvous, const Launch *launch) {
+  (void)launch;
+  if (rendezvous->listens >= 0) close(rendezvous->listens);
 }
 
 /* Asked on both sides: who listens under a name that anybody can work out may be anybody. */
@@ -60,35 +63,36 @@ static bool is_ours(int s) {
 
 static bool greets(PendingPeer *v) { return is_ours(v->s); }
 
-static bool proves(PendingPeer *v, const Rendezvous *m) {
-  (void)v, (void)m;
+static bool proves(PendingPeer *v, const Rendezvous *rendezvous) {
+  (void)v, (void)rendezvous;
   return true;
 }
 
-static bool answer(int s, const Welcome *a, int memory) {
-  struct iovec v = {(void *)a, sizeof *a};
+static bool answer(int s, const Welcome *welcome, int memory) {
+  struct iovec v = {(void *)welcome, sizeof *welcome};
   union {
     struct cmsghdr head;
     char room[CMSG_SPACE(sizeof memory)];
   } c = {0};
   struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1};
-  if (!a->code) {
+  if (!welcome->code) {
     m.msg_control = &c, m.msg_controllen = sizeof c.room;
     c.head = (struct cmsghdr){CMSG_LEN(sizeof memory), SOL_SOCKET, SCM_RIGHTS};
     memcpy(CMSG_DATA(&c.head), &memory, sizeof memory);
   }
-  return sendmsg(s, &m, MSG_NOSIGNAL) == (ssize_t)sizeof *a;
+  return sendmsg(s, &m, MSG_NOSIGNAL) == (ssize_t)sizeof *welcome;
 }
 
 /* ---- the others ---- */
 
-static int reach(Rendezvous *m, const Launch *l, const Hello *mine, double end, Fault *f) {
-  Address a = address_of(l);
+static int reach(Rendezvous *rendezvous, const Launch *launch, const Hello *mine, double end,
+                 Fault *f) {
+  Address address = address_of(launch);
   bool strange = false;
-  (void)m;
+  (void)rendezvous;
   for (;;) {
     int s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    bool there = s >= 0 && !connect(s, (struct sockaddr *)&a.at, a.n);
+    bool there = s >= 0 && !connect(s, (struct sockaddr *)&address.at, address.n);
     if (there && is_ours(s) && rt_send_all(s, mine, sizeof *mine)) return s;
     strange = strange || (there && !is_ours(s));
     if (s >= 0) close(s);
@@ -101,16 +105,16 @@ static int reach(Rendezvous *m, const Launch *l, const Hello *mine, double end, 
   return -1;
 }
 
-static bool hear(int s, Welcome *a, int *memory) {
-  struct iovec v = {a, sizeof *a};
+static bool hear(int s, Welcome *welcome, int *memory) {
+  struct iovec v = {welcome, sizeof *welcome};
   union {
     struct cmsghdr head;
     char room[CMSG_SPACE(sizeof *memory)];
   } c = {0};
   struct msghdr m = {
       .msg_iov = &v, .msg_iovlen = 1, .msg_control = &c, .msg_controllen = sizeof c.room};
-  if (recvmsg(s, &m, MSG_CMSG_CLOEXEC) != (ssize_t)sizeof *a) return false;
-  if (a->code) return true;
+  if (recvmsg(s, &m, MSG_CMSG_CLOEXEC) != (ssize_t)sizeof *welcome) return false;
+  if (welcome->code) return true;
   if (m.msg_controllen < sizeof c.head || c.head.cmsg_type != SCM_RIGHTS) return false;
   memcpy(memory, CMSG_DATA(&c.head), sizeof *memory);
   return true;

@@ -44,40 +44,42 @@ typedef struct WatchRound { /* what one watchdog remembers */
   unsigned long long missing_moves;
 } WatchRound;
 
-static int rank_of(const Watchdog *g, int line) { return g->comm->launch.rank ? 0 : line + 1; }
+static int rank_of(const Watchdog *watchdog, int line) {
+  return watchdog->comm->launch.rank ? 0 : line + 1;
+}
 
-void rt_watchdog_fail(Watchdog *g, FailureKind what, int rank, int against) {
+void rt_watchdog_fail(Watchdog *watchdog, FailureKind what, int rank, int against) {
   unsigned long long none = 0;
-  atomic_compare_exchange_strong(&g->table->failure, &none, failure_of(what, rank, against));
+  atomic_compare_exchange_strong(&watchdog->table->failure, &none, failure_of(what, rank, against));
 }
 
 /* ---- messages ---- */
 
 /* Rows of a call are those of the program that the rank runs. */
-static const rt_program *program_of(const Watchdog *g, int rank) {
-  return rt_class_program(g->comm->first, g->comm->program, rank);
+static const rt_program *program_of(const Watchdog *watchdog, int rank) {
+  return rt_class_program(watchdog->comm->first, watchdog->comm->program, rank);
 }
 
-static void call_text(const Watchdog *g, int rank, char *text, size_t size) {
-  const Peer *s = &g->table->peer[rank];
-  const rt_program *p = program_of(g, rank);
-  unsigned long long call = atomic_load(&s->call);
+static void call_text(const Watchdog *watchdog, int rank, char *text, size_t size) {
+  const Peer *peer = &watchdog->table->peer[rank];
+  const rt_program *program = program_of(watchdog, rank);
+  unsigned long long call = atomic_load(&peer->call);
   unsigned row = (unsigned)call, number = (unsigned)(call >> 32);
-  if (!call && atomic_load(&s->runs))
-    snprintf(text, size, "the beginning of run %u of the GPU", atomic_load(&s->runs));
+  if (!call && atomic_load(&peer->runs))
+    snprintf(text, size, "the beginning of run %u of the GPU", atomic_load(&peer->runs));
   else if (!call) snprintf(text, size, "the start");
-  else if (row && row <= (unsigned)p->ncollectives) {
-    const rt_collective *c = &p->collectives[row - 1];
-    snprintf(text, size, "%s #%u of %s over %s%s%s%s", rt_collective_name((int)c->kind), number,
-             c->what, p->mesh[c->axis].name, *c->source ? " (" : "", c->source,
-             *c->source ? ")" : "");
-  } else snprintf(text, size, "#%u: %.*s", number, PEER_TEXT - 1, s->text);
+  else if (row && row <= (unsigned)program->ncollectives) {
+    const rt_collective *collective = &program->collectives[row - 1];
+    snprintf(text, size, "%s #%u of %s over %s%s%s%s", rt_collective_name((int)collective->kind),
+             number, collective->what, program->mesh[collective->axis].name,
+             *collective->source ? " (" : "", collective->source, *collective->source ? ")" : "");
+  } else snprintf(text, size, "#%u: %.*s", number, PEER_TEXT - 1, peer->text);
 }
 
-static void where_text(const Watchdog *g, int rank, char *text, size_t size) {
+static void where_text(const Watchdog *watchdog, int rank, char *text, size_t size) {
   char call[400];
-  bool inside = atomic_load(&g->table->peer[rank].inside);
-  call_text(g, rank, call, sizeof call);
+  bool inside = atomic_load(&watchdog->table->peer[rank].inside);
+  call_text(watchdog, rank, call, sizeof call);
   snprintf(text, size, "%s %s", inside ? "in" : "after", call);
 }
 
@@ -99,30 +101,31 @@ static void let_go(Comm *c) {
   pthread_timedjoin_np(helper, NULL, &until);
 }
 
-static _Noreturn void give_up(const Watchdog *g, Failure failure) {
+static _Noreturn void give_up(const Watchdog *watchdog, Failure failure) {
   int rank = failure_rank(failure), other = failure_against(failure), code = 901;
-  if (rank >= g->comm->launch.world || other >= g->comm->launch.world) _exit(1);
-  const Peer *s = &g->table->peer[rank];
+  if (rank >= watchdog->comm->launch.world || other >= watchdog->comm->launch.world) _exit(1);
+  const Peer *peer = &watchdog->table->peer[rank];
   char who[120], where[440], there[440];
   Fault f;
-  snprintf(who, sizeof who, "rank %d (%.64s, pid %lld)", rank, s->host, (long long)s->pid);
-  where_text(g, rank, where, sizeof where);
+  snprintf(who, sizeof who, "rank %d (%.64s, pid %lld)", rank, peer->host, (long long)peer->pid);
+  where_text(watchdog, rank, where, sizeof where);
   switch (failure_kind(failure)) {
   case FAILURE_ENDED:
-    rt_fault(&f, code, "%s ended with exit status %d %s", who, atomic_load(&s->status), where);
+    rt_fault(&f, code, "%s ended with exit status %d %s", who, atomic_load(&peer->status), where);
     rt_help(&f, "its own message says why");
     break;
   case FAILURE_SILENT:
-    rt_fault(&f, 902, "%s has not answered for %.0f s; it stopped %s", who, g->silent, where);
+    rt_fault(&f, 902, "%s has not answered for %.0f s; it stopped %s", who, watchdog->silent,
+             where);
     rt_help(&f, "is the process stopped, or its machine overloaded?");
     break;
   case FAILURE_LATE:
-    call_text(g, other, there, sizeof there);
+    call_text(watchdog, other, there, sizeof there);
     rt_fault(&f, 902, "%s did not come to %s; it is still at work %s", who, there, where);
     rt_help(&f, "SHARDC_LATE=SECONDS gives ranks more time");
     break;
   case FAILURE_DISAGREES:
-    where_text(g, other, there, sizeof there);
+    where_text(watchdog, other, there, sizeof there);
     rt_fault(&f, 903, "%s is %s, but rank %d is %s", who, where, other, there);
     break;
   case FAILURE_STUCK:
@@ -134,237 +137,250 @@ static _Noreturn void give_up(const Watchdog *g, Failure failure) {
     rt_help(&f, "a run goes on with --resume from its last checkpoint");
   }
   rt_print_fault(&f, "error");
-  let_go(g->comm);
+  let_go(watchdog->comm);
   _exit(rt_exit_status(f.code));
 }
 
 /* ---- polling ---- */
 
-static void watch_lines(WatchRound *l) {
-  Watchdog *g = l->g;
-  for (int i = 0; i < g->meeting->npeers; i++) {
-    if (!(l->line[i].revents & (POLLHUP | POLLERR | POLLIN))) continue;
-    if (g->heartbeat && rt_heartbeat_receive(g, i)) continue;
-    Peer *s = &g->table->peer[rank_of(g, i)];
-    l->line[i].fd = -1; /* poll passes over it */
-    if (atomic_load(&s->state) != PEER_LEFT) rt_watchdog_fail(g, FAILURE_DIED, rank_of(g, i), 0);
+static void watch_lines(WatchRound *round) {
+  Watchdog *watchdog = round->g;
+  for (int i = 0; i < watchdog->meeting->npeers; i++) {
+    if (!(round->line[i].revents & (POLLHUP | POLLERR | POLLIN))) continue;
+    if (watchdog->heartbeat && rt_heartbeat_receive(watchdog, i)) continue;
+    Peer *peer = &watchdog->table->peer[rank_of(watchdog, i)];
+    round->line[i].fd = -1; /* poll passes over it */
+    if (atomic_load(&peer->state) != PEER_LEFT)
+      rt_watchdog_fail(watchdog, FAILURE_DIED, rank_of(watchdog, i), 0);
   }
 }
 
 /* If this process was stopped itself, the others are given their full time again. */
-static void watch_pulses(WatchRound *l, bool slept) {
-  Watchdog *g = l->g;
-  for (int i = 0; i < g->meeting->npeers; i++) {
-    Peer *s = &g->table->peer[rank_of(g, i)];
-    unsigned beat = atomic_load(&s->beat);
-    if (slept || beat != l->pulse[i].beat || atomic_load(&s->state) == PEER_LEFT)
-      l->pulse[i] = (Pulse){beat, l->now};
-    else if (l->now - l->pulse[i].seen > g->silent)
-      rt_watchdog_fail(g, FAILURE_SILENT, rank_of(g, i), 0);
+static void watch_pulses(WatchRound *round, bool slept) {
+  Watchdog *watchdog = round->g;
+  for (int i = 0; i < watchdog->meeting->npeers; i++) {
+    Peer *peer = &watchdog->table->peer[rank_of(watchdog, i)];
+    unsigned beat = atomic_load(&peer->beat);
+    if (slept || beat != round->pulse[i].beat || atomic_load(&peer->state) == PEER_LEFT)
+      round->pulse[i] = (Pulse){beat, round->now};
+    else if (round->now - round->pulse[i].seen > watchdog->silent)
+      rt_watchdog_fail(watchdog, FAILURE_SILENT, rank_of(watchdog, i), 0);
   }
 }
 
 /* Where a rank's GPU is, to compare: the run, then the collective. */
-static unsigned long long place_of(const Peer *s) {
-  return (unsigned long long)atomic_load(&s->runs) << 32 | atomic_load(&s->call) >> 32;
+static unsigned long long place_of(const Peer *peer) {
+  return (unsigned long long)atomic_load(&peer->runs) << 32 | atomic_load(&peer->call) >> 32;
 }
 
 /* GPUs wait for each other and nothing moves: who is behind? A rank that does not wait at all, else
    the one whose GPU has come least far; those that wait on the host are done with theirs. Stages of
    a pipeline count their own messages, which nothing compares: there nobody is accused of that. */
-static void accuse(const WatchRound *l) {
-  Watchdog *g = l->g;
+static void accuse(const WatchRound *round) {
+  Watchdog *watchdog = round->g;
   int behind = -1, ahead = -1, runs = -1, done = -1;
-  for (int i = 0; i < g->comm->launch.world; i++) {
-    const Peer *s = g->table->peer;
-    int state = atomic_load(&s[i].state);
+  for (int i = 0; i < watchdog->comm->launch.world; i++) {
+    const Peer *peer = watchdog->table->peer;
+    int state = atomic_load(&peer[i].state);
     if (state == PEER_RUNS && runs < 0) runs = i;
     if (state == PEER_WAITS && done < 0) done = i;
     if (state != PEER_ON_DEVICE) continue;
-    if (behind < 0 || place_of(&s[i]) < place_of(&s[behind])) behind = i;
-    if (ahead < 0 || place_of(&s[i]) > place_of(&s[ahead])) ahead = i;
+    if (behind < 0 || place_of(&peer[i]) < place_of(&peer[behind])) behind = i;
+    if (ahead < 0 || place_of(&peer[i]) > place_of(&peer[ahead])) ahead = i;
   }
   if (behind < 0) return;
-  bool level = place_of(&g->table->peer[behind]) == place_of(&g->table->peer[ahead]);
-  if (g->comm->program->stages) level = true, done = -1;
-  if (runs >= 0) rt_watchdog_fail(g, FAILURE_LATE, runs, ahead);
-  else if (level && done < 0) rt_watchdog_fail(g, FAILURE_STUCK, behind, ahead);
-  else rt_watchdog_fail(g, FAILURE_LATE, behind, level ? done : ahead);
+  bool level = place_of(&watchdog->table->peer[behind]) == place_of(&watchdog->table->peer[ahead]);
+  if (watchdog->comm->program->stages) level = true, done = -1;
+  if (runs >= 0) rt_watchdog_fail(watchdog, FAILURE_LATE, runs, ahead);
+  else if (level && done < 0) rt_watchdog_fail(watchdog, FAILURE_STUCK, behind, ahead);
+  else rt_watchdog_fail(watchdog, FAILURE_LATE, behind, level ? done : ahead);
 }
 
 /* The row of the call that a rank is in; NULL: it is the runtime's own, of all ranks. */
-static const rt_collective *row_of(const Watchdog *g, int rank) {
-  const rt_program *p = program_of(g, rank);
-  unsigned row = (unsigned)atomic_load(&g->table->peer[rank].call);
-  return row && row <= (unsigned)p->ncollectives ? &p->collectives[row - 1] : NULL;
+static const rt_collective *row_of(const Watchdog *watchdog, int rank) {
+  const rt_program *program = program_of(watchdog, rank);
+  unsigned row = (unsigned)atomic_load(&watchdog->table->peer[rank].call);
+  return row && row <= (unsigned)program->ncollectives ? &program->collectives[row - 1] : NULL;
 }
 
-static int axis_of(const Watchdog *g, int rank) {
-  const rt_collective *c = row_of(g, rank);
-  return c ? c->axis : g->comm->program->naxes;
+static int axis_of(const Watchdog *watchdog, int rank) {
+  const rt_collective *collective = row_of(watchdog, rank);
+  return collective ? collective->axis : watchdog->comm->program->naxes;
 }
 
 /* Are two ranks in one call, as far as their entries tell? Ranks of two classes count their calls
    apart, and have rows of their own. */
-static bool in_one_call(const Watchdog *g, int i, int j) {
-  const rt_collective *a = row_of(g, i), *b = row_of(g, j);
-  if (program_of(g, i) == program_of(g, j) || !a || !b)
-    return atomic_load(&g->table->peer[i].call) == atomic_load(&g->table->peer[j].call);
+static bool in_one_call(const Watchdog *watchdog, int i, int j) {
+  const rt_collective *a = row_of(watchdog, i), *b = row_of(watchdog, j);
+  if (program_of(watchdog, i) == program_of(watchdog, j) || !a || !b)
+    return atomic_load(&watchdog->table->peer[i].call) ==
+           atomic_load(&watchdog->table->peer[j].call);
   return a->kind == b->kind && a->axis == b->axis && a->elem == b->elem && a->count == b->count;
 }
 
 /* Is rank j in rank i's group on this axis? */
-static bool meets(const rt_program *p, int axis, int i, int j) {
-  if (axis >= p->naxes) return true;
-  int64_t n = p->mesh[axis].size, stride = p->mesh[axis].stride;
+static bool meets(const rt_program *program, int axis, int i, int j) {
+  if (axis >= program->naxes) return true;
+  int64_t n = program->mesh[axis].size, stride = program->mesh[axis].stride;
   return i - i / stride % n * stride == j - j / stride % n * stride;
 }
 
 /* Two ranks that wait for each other in different calls. Others may wait in different calls, too:
    of groups that have come more or less far. */
-static bool at_odds(const Watchdog *g, int *a, int *b) {
-  const rt_program *p = g->comm->program;
-  for (int i = 1; i < g->comm->launch.world; i++)
+static bool at_odds(const Watchdog *watchdog, int *a, int *b) {
+  const rt_program *program = watchdog->comm->program;
+  for (int i = 1; i < watchdog->comm->launch.world; i++)
     for (int j = 0; j < i; j++)
-      if (!in_one_call(g, i, j) && meets(p, axis_of(g, i), i, j) && meets(p, axis_of(g, j), i, j))
+      if (!in_one_call(watchdog, i, j) && meets(program, axis_of(watchdog, i), i, j) &&
+          meets(program, axis_of(watchdog, j), i, j))
         return *a = i, *b = j, true;
   return false;
 }
 
-static bool all_beat(const WatchRound *l) {
-  Watchdog *g = l->g;
-  for (int i = 0; i < g->meeting->npeers; i++)
-    if (atomic_load(&g->table->peer[rank_of(g, i)].state) != PEER_LEFT &&
-        l->now - l->pulse[i].seen > 1e-3 * PAUSED)
+static bool all_beat(const WatchRound *round) {
+  Watchdog *watchdog = round->g;
+  for (int i = 0; i < watchdog->meeting->npeers; i++)
+    if (atomic_load(&watchdog->table->peer[rank_of(watchdog, i)].state) != PEER_LEFT &&
+        round->now - round->pulse[i].seen > 1e-3 * PAUSED)
       return false;
   return true;
 }
 
 /* Rank 0 polls whether anybody moves while all wait, or while GPUs do. */
-static void watch_moves(WatchRound *l, bool slept) {
-  Watchdog *g = l->g;
+static void watch_moves(WatchRound *round, bool slept) {
+  Watchdog *watchdog = round->g;
   unsigned long long moves = 0;
-  int n = g->comm->launch.world, a = 0, b = 0, busy = 0, devices = 0;
+  int n = watchdog->comm->launch.world, a = 0, b = 0, busy = 0, devices = 0;
   for (int i = 0; i < n; i++) {
-    Peer *s = &g->table->peer[i];
-    int state = atomic_load(&s->state);
-    moves += atomic_load(&s->moves);
+    Peer *peer = &watchdog->table->peer[i];
+    int state = atomic_load(&peer->state);
+    moves += atomic_load(&peer->moves);
     busy += state == PEER_RUNS || state == PEER_LEFT, devices += state == PEER_ON_DEVICE;
-    if (!in_one_call(g, i, 0)) a = i;
+    if (!in_one_call(watchdog, i, 0)) a = i;
   }
-  double still = l->now - l->still_since, most = g->late > 5 ? g->late / 5 : 1;
-  if ((busy && !devices) || moves != l->moves || slept || !all_beat(l))
-    l->moves = moves, l->still_since = l->now;
-  else if (!devices && still > most && (at_odds(g, &a, &b) || (a && still > g->late)))
-    rt_watchdog_fail(g, FAILURE_DISAGREES, a, b);
-  else if (devices && still > g->late && still > atomic_load(&g->device_longest)) accuse(l);
+  double still = round->now - round->still_since,
+         most = watchdog->late > 5 ? watchdog->late / 5 : 1;
+  if ((busy && !devices) || moves != round->moves || slept || !all_beat(round))
+    round->moves = moves, round->still_since = round->now;
+  else if (!devices && still > most && (at_odds(watchdog, &a, &b) || (a && still > watchdog->late)))
+    rt_watchdog_fail(watchdog, FAILURE_DISAGREES, a, b);
+  else if (devices && still > watchdog->late && still > atomic_load(&watchdog->device_longest))
+    accuse(round);
 }
 
 /* A rank that pauses is not late: what it slept is not counted. Between machines only rank 0 sees
    every heartbeat. */
-static double asleep(WatchRound *l, int rank, double since_last) {
-  Watchdog *g = l->g;
-  unsigned beat = atomic_load(&g->table->peer[rank].beat);
-  if (rank != l->missing || beat != l->of_missing.beat)
-    l->missing = rank, l->of_missing = (Pulse){beat, l->now};
-  bool seen = !g->heartbeat || !rank || !g->comm->launch.rank;
-  return seen && l->now - l->of_missing.seen > 1e-3 * PAUSED ? since_last : 0;
+static double asleep(WatchRound *round, int rank, double since_last) {
+  Watchdog *watchdog = round->g;
+  unsigned beat = atomic_load(&watchdog->table->peer[rank].beat);
+  if (rank != round->missing || beat != round->of_missing.beat)
+    round->missing = rank, round->of_missing = (Pulse){beat, round->now};
+  bool seen = !watchdog->heartbeat || !rank || !watchdog->comm->launch.rank;
+  return seen && round->now - round->of_missing.seen > 1e-3 * PAUSED ? since_last : 0;
 }
 
 /* Who moves on in calls with others, as the stages of a pipeline do one after the other, is given
    its time from there. */
-static double moved_on(WatchRound *l, const Peer *s, double since) {
-  unsigned long long moves = atomic_load(&s->moves);
-  bool on = moves != l->missing_moves && atomic_load(&l->g->waits_since) <= since;
-  l->missing_moves = moves;
-  return on && since < l->now ? l->now - since : 0;
+static double moved_on(WatchRound *round, const Peer *peer, double since) {
+  unsigned long long moves = atomic_load(&peer->moves);
+  bool on = moves != round->missing_moves && atomic_load(&round->g->waits_since) <= since;
+  round->missing_moves = moves;
+  return on && since < round->now ? round->now - since : 0;
 }
 
 /* This rank waits: for somebody who has left, or for too long? */
-static void watch_wait(WatchRound *l, double since_last) {
-  Watchdog *g = l->g;
-  int rank = atomic_load(&g->missing);
-  double since = atomic_load(&g->waits_since);
+static void watch_wait(WatchRound *round, double since_last) {
+  Watchdog *watchdog = round->g;
+  int rank = atomic_load(&watchdog->missing);
+  double since = atomic_load(&watchdog->waits_since);
   if (since <= 0 || rank < 0) return;
-  Peer *s = &g->table->peer[rank];
-  bool left = atomic_load(&s->state) == PEER_LEFT;
-  double slept = left ? 0 : asleep(l, rank, since_last), on = left ? 0 : moved_on(l, s, since);
+  Peer *peer = &watchdog->table->peer[rank];
+  bool left = atomic_load(&peer->state) == PEER_LEFT;
+  double slept = left ? 0 : asleep(round, rank, since_last),
+         on = left ? 0 : moved_on(round, peer, since);
   if (on > slept) slept = on;
   double moved = since + slept;
   if (slept > 0) {
-    if (!atomic_compare_exchange_strong(&g->waits_since, &since, moved)) return; /* it is over */
+    if (!atomic_compare_exchange_strong(&watchdog->waits_since, &since, moved))
+      return; /* it is over */
     since = moved;
   }
-  if (!left || since > l->left_wait || since < l->left_wait)
-    l->left_wait = left ? since : 0, l->left_since = l->now; /* it may have come just before */
-  else if (l->now - l->left_since > 3) rt_watchdog_fail(g, FAILURE_ENDED, rank, 0);
-  if (atomic_load(&s->state) == PEER_RUNS && l->now - since > atomic_load(&g->patience))
-    rt_watchdog_fail(g, FAILURE_LATE, rank, g->comm->launch.rank);
+  if (!left || since > round->left_wait || since < round->left_wait)
+    round->left_wait = left ? since : 0,
+    round->left_since = round->now; /* it may have come just before */
+  else if (round->now - round->left_since > 3) rt_watchdog_fail(watchdog, FAILURE_ENDED, rank, 0);
+  if (atomic_load(&peer->state) == PEER_RUNS &&
+      round->now - since > atomic_load(&watchdog->patience))
+    rt_watchdog_fail(watchdog, FAILURE_LATE, rank, watchdog->comm->launch.rank);
 }
 
 /* A failure ends the process, except a rank that ends by itself already. The others hear it first.
    */
-static void watch_failure(WatchRound *l) {
-  Watchdog *g = l->g;
-  Failure failure = atomic_load(&g->table->failure);
-  bool own =
-      failure_rank(failure) == g->comm->launch.rank && failure_kind(failure) == FAILURE_ENDED;
-  if (g->heartbeat) rt_heartbeat_send(g);
+static void watch_failure(WatchRound *round) {
+  Watchdog *watchdog = round->g;
+  Failure failure = atomic_load(&watchdog->table->failure);
+  bool own = failure_rank(failure) == watchdog->comm->launch.rank &&
+             failure_kind(failure) == FAILURE_ENDED;
+  if (watchdog->heartbeat) rt_heartbeat_send(watchdog);
   if (!failure || own) return;
-  if (g->heartbeat) usleep(LINGER);
-  give_up(g, failure);
+  if (watchdog->heartbeat) usleep(LINGER);
+  give_up(watchdog, failure);
 }
 
 /* What there is to see at an instant. */
-static void observe(WatchRound *l, double now) {
-  Watchdog *g = l->g;
-  double since_last = now - l->now;
+static void observe(WatchRound *round, double now) {
+  Watchdog *watchdog = round->g;
+  double since_last = now - round->now;
   bool slept = since_last > 3;
-  l->now = now;
-  atomic_fetch_add(&g->peer->beat, 1);
-  watch_lines(l), watch_pulses(l, slept);
-  if (!g->comm->launch.rank) watch_moves(l, slept);
-  if (slept && atomic_load(&g->waits_since) > 0) atomic_store(&g->waits_since, now);
-  watch_wait(l, since_last);
+  round->now = now;
+  atomic_fetch_add(&watchdog->peer->beat, 1);
+  watch_lines(round), watch_pulses(round, slept);
+  if (!watchdog->comm->launch.rank) watch_moves(round, slept);
+  if (slept && atomic_load(&watchdog->waits_since) > 0) atomic_store(&watchdog->waits_since, now);
+  watch_wait(round, since_last);
 }
 
-static void poll_once(WatchRound *l, double now) {
-  observe(l, now);
-  watch_failure(l);
-  atomic_fetch_add(&l->g->polls, 1);
+static void poll_once(WatchRound *round, double now) {
+  observe(round, now);
+  watch_failure(round);
+  atomic_fetch_add(&round->g->polls, 1);
 }
 
 static void *watchdog_thread(void *argument) {
-  Watchdog *g = argument;
-  int n = g->meeting->npeers;
-  WatchRound l = {.g = g,
-                  .line = rt_alloc(sizeof(struct pollfd) * (size_t)(n + 1)),
-                  .pulse = rt_alloc(sizeof(Pulse) * (size_t)n),
-                  .missing = -1};
+  Watchdog *watchdog = argument;
+  int n = watchdog->meeting->npeers;
+  WatchRound round = {.g = watchdog,
+                      .line = rt_alloc(sizeof(struct pollfd) * (size_t)(n + 1)),
+                      .pulse = rt_alloc(sizeof(Pulse) * (size_t)n),
+                      .missing = -1};
   for (int i = 0; i < n; i++)
-    l.line[i] = (struct pollfd){g->meeting->sockets[i], POLLIN, 0}, l.pulse[i].seen = rt_now();
-  l.line[n] = (struct pollfd){g->wake, POLLIN, 0};
-  for (l.now = rt_now();;) {
+    round.line[i] = (struct pollfd){watchdog->meeting->sockets[i], POLLIN, 0},
+    round.pulse[i].seen = rt_now();
+  round.line[n] = (struct pollfd){watchdog->wake, POLLIN, 0};
+  for (round.now = rt_now();;) {
     uint64_t woken;
-    poll(l.line, (nfds_t)n + 1, BEAT);
-    if (l.line[n].revents & POLLIN && read(g->wake, &woken, sizeof woken) < 0) l.line[n].fd = -1;
-    poll_once(&l, rt_now());
+    poll(round.line, (nfds_t)n + 1, BEAT);
+    if (round.line[n].revents & POLLIN && read(watchdog->wake, &woken, sizeof woken) < 0)
+      round.line[n].fd = -1;
+    poll_once(&round, rt_now());
   }
   return NULL;
 }
 
-bool rt_watchdog_start(Watchdog *g, Comm *c, Rendezvous *m, PeerTable *table, Fault *f) {
-  const Launch *l = &c->launch;
+bool rt_watchdog_start(Watchdog *watchdog, Comm *c, Rendezvous *rendezvous, PeerTable *table,
+                       Fault *f) {
+  const Launch *launch = &c->launch;
   sigset_t all, old;
-  c->watchdog = g, g->comm = c, g->table = table, g->meeting = m, g->peer = &table->peer[l->rank];
-  g->late = rt_seconds_of("SHARDC_LATE", 25), g->silent = 20, g->missing = -1;
-  g->heartbeat = m->talk ? rt_heartbeat_open(g) : NULL;
-  g->wake = m->talk ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
-  gethostname(g->peer->host, sizeof g->peer->host - 1);
-  g->peer->pid = getpid(), g->ended = rt_now();
+  c->watchdog = watchdog, watchdog->comm = c, watchdog->table = table,
+  watchdog->meeting = rendezvous, watchdog->peer = &table->peer[launch->rank];
+  watchdog->late = rt_seconds_of("SHARDC_LATE", 25), watchdog->silent = 20, watchdog->missing = -1;
+  watchdog->heartbeat = rendezvous->talk ? rt_heartbeat_open(watchdog) : NULL;
+  watchdog->wake = rendezvous->talk ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
+  gethostname(watchdog->peer->host, sizeof watchdog->peer->host - 1);
+  watchdog->peer->pid = getpid(), watchdog->ended = rt_now();
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &old);
-  int failed = pthread_create(&g->thread, NULL, watchdog_thread, g);
+  int failed = pthread_create(&watchdog->thread, NULL, watchdog_thread, watchdog);
   pthread_sigmask(SIG_SETMASK, &old, NULL);
   return !failed || rt_fault(f, 704, "cannot start the thread that watches the other ranks");
 }
@@ -375,90 +391,93 @@ _Noreturn void rt_watchdog_end(void) {
   for (;;) pause();
 }
 
-unsigned long long rt_watchdog_enter(Watchdog *g, const rt_collective *c) {
-  const rt_program *p = g->comm->program;
+unsigned long long rt_watchdog_enter(Watchdog *watchdog, const rt_collective *collective) {
+  const rt_program *program = watchdog->comm->program;
   struct {
     int64_t count;
     unsigned row, kind, reduction, elem, calls, nothing;
-  } key = {c->count, 0, c->kind, c->reduction, c->elem, 0, 0};
-  g->calls++;
-  if (!rt_is_hop(c->kind)) key.calls = ++g->met[c->axis];
-  if (c >= p->collectives && c < p->collectives + p->ncollectives)
-    key.row = (unsigned)(c - p->collectives) + 1;
-  else snprintf(g->peer->text, PEER_TEXT, "%s", c->what);
-  double worked = rt_now() - g->ended;
-  atomic_store(&g->peer->call, (unsigned long long)g->calls << 32 | key.row);
+  } key = {collective->count, 0, collective->kind, collective->reduction, collective->elem, 0, 0};
+  watchdog->calls++;
+  if (!rt_is_hop(collective->kind)) key.calls = ++watchdog->met[collective->axis];
+  if (collective >= program->collectives &&
+      collective < program->collectives + program->ncollectives)
+    key.row = (unsigned)(collective - program->collectives) + 1;
+  else snprintf(watchdog->peer->text, PEER_TEXT, "%s", collective->what);
+  double worked = rt_now() - watchdog->ended;
+  atomic_store(&watchdog->peer->call, (unsigned long long)watchdog->calls << 32 | key.row);
   unsigned row = key.row;
-  if (p->stages) key.row = 0; /* rows of classes differ */
-  atomic_store(&g->peer->inside, 1);
-  atomic_store(&g->patience, worked > g->late ? worked : g->late);
-  return rt_hash_of(&key, sizeof key) ^ (row ? 0 : rt_hash_of(c->what, strlen(c->what)));
+  if (program->stages) key.row = 0; /* rows of classes differ */
+  atomic_store(&watchdog->peer->inside, 1);
+  atomic_store(&watchdog->patience, worked > watchdog->late ? worked : watchdog->late);
+  return rt_hash_of(&key, sizeof key) ^
+         (row ? 0 : rt_hash_of(collective->what, strlen(collective->what)));
 }
 
-void rt_watchdog_exit(Watchdog *g) {
-  atomic_store(&g->peer->inside, 0);
-  g->ended = rt_now();
+void rt_watchdog_exit(Watchdog *watchdog) {
+  atomic_store(&watchdog->peer->inside, 0);
+  watchdog->ended = rt_now();
 }
 
-void rt_watchdog_wait(Watchdog *g, int rank) {
-  atomic_store(&g->missing, rank);
-  atomic_store(&g->waits_since, rt_now());
-  atomic_store(&g->peer->state, PEER_WAITS);
+void rt_watchdog_wait(Watchdog *watchdog, int rank) {
+  atomic_store(&watchdog->missing, rank);
+  atomic_store(&watchdog->waits_since, rt_now());
+  atomic_store(&watchdog->peer->state, PEER_WAITS);
 }
 
-void rt_watchdog_go_on(Watchdog *g) {
-  atomic_store(&g->peer->state, PEER_RUNS);
-  atomic_store(&g->waits_since, 0);
+void rt_watchdog_go_on(Watchdog *watchdog) {
+  atomic_store(&watchdog->peer->state, PEER_RUNS);
+  atomic_store(&watchdog->waits_since, 0);
 }
 
 void rt_comm_device_begins(Comm *c, bool new_run) {
-  Watchdog *g = c ? c->watchdog : NULL;
-  if (!g) return;
+  Watchdog *watchdog = c ? c->watchdog : NULL;
+  if (!watchdog) return;
   if (new_run) {
-    atomic_fetch_add(&g->peer->runs, 1);
+    atomic_fetch_add(&watchdog->peer->runs, 1);
     rt_comm_device_at(c, 0, 0);
   }
-  g->device_since = rt_now();
-  atomic_fetch_add(&g->peer->moves, 1);
-  atomic_store(&g->peer->inside, 1);
-  atomic_store(&g->peer->state, PEER_ON_DEVICE);
+  watchdog->device_since = rt_now();
+  atomic_fetch_add(&watchdog->peer->moves, 1);
+  atomic_store(&watchdog->peer->inside, 1);
+  atomic_store(&watchdog->peer->state, PEER_ON_DEVICE);
 }
 
 void rt_comm_device_ends(Comm *c) {
-  Watchdog *g = c ? c->watchdog : NULL;
-  if (!g) return;
-  double took = rt_now() - g->device_since;
-  if (atomic_load(&g->table->failure))
+  Watchdog *watchdog = c ? c->watchdog : NULL;
+  if (!watchdog) return;
+  double took = rt_now() - watchdog->device_since;
+  if (atomic_load(&watchdog->table->failure))
     rt_watchdog_end(); /* what has come from there is not right */
-  if (took > atomic_load(&g->device_longest)) atomic_store(&g->device_longest, took);
-  atomic_fetch_add(&g->peer->moves, 1);
-  atomic_store(&g->peer->inside, 0);
-  atomic_store(&g->peer->state, PEER_RUNS);
+  if (took > atomic_load(&watchdog->device_longest)) atomic_store(&watchdog->device_longest, took);
+  atomic_fetch_add(&watchdog->peer->moves, 1);
+  atomic_store(&watchdog->peer->inside, 0);
+  atomic_store(&watchdog->peer->state, PEER_RUNS);
 }
 
 void rt_comm_device_at(Comm *c, unsigned position, unsigned row) {
-  Watchdog *g = c ? c->watchdog : NULL;
-  if (!g) return;
+  Watchdog *watchdog = c ? c->watchdog : NULL;
+  if (!watchdog) return;
   unsigned long long call = (unsigned long long)position << 32 | row;
-  if (atomic_exchange(&g->peer->call, call) != call) atomic_fetch_add(&g->peer->moves, 1);
+  if (atomic_exchange(&watchdog->peer->call, call) != call)
+    atomic_fetch_add(&watchdog->peer->moves, 1);
 }
 
 /* After two more polls the state written above has been sent. */
-static void wait_until_told(Watchdog *g) {
-  unsigned from = atomic_load(&g->polls);
+static void wait_until_told(Watchdog *watchdog) {
+  unsigned from = atomic_load(&watchdog->polls);
   uint64_t one = 1;
-  for (int i = 0; i < 150 && atomic_load(&g->polls) - from < 2; i++) {
-    if (write(g->wake, &one, sizeof one) < 0) return;
+  for (int i = 0; i < 150 && atomic_load(&watchdog->polls) - from < 2; i++) {
+    if (write(watchdog->wake, &one, sizeof one) < 0) return;
     usleep(10000);
   }
 }
 
 /* Ranks that leave without a failure are missed only by those who still wait for them. */
-void rt_watchdog_leave(Watchdog *g, int status) {
-  if (!g->peer) return;
-  atomic_store(&g->peer->status, status);
-  atomic_store(&g->peer->state, PEER_LEFT);
-  if (!g->comm->over && status && status != 75)
-    rt_watchdog_fail(g, FAILURE_ENDED, g->comm->launch.rank, 0);
-  if (g->heartbeat) wait_until_told(g);
+void rt_watchdog_leave(Watchdog *watchdog, int status) {
+  if (!watchdog->peer) return;
+  atomic_store(&watchdog->peer->status, status);
+  atomic_store(&watchdog->peer->state, PEER_LEFT);
+  if (!watchdog->comm->over && status && status != 75)
+    rt_watchdog_fail(watchdog, FAILURE_ENDED, watchdog->comm->launch.rank, 0);
+  if (watchdog->heartbeat) wait_until_told(watchdog);
 }

@@ -86,11 +86,11 @@ bool rt_data_fill_rows(const Data *d, const DataSet *s, const Device *device, in
 bool rt_data_fill_one(const Data *d, const DataSet *s, const Device *device, int64_t sample,
                       Fault *f);
 /* From here on what rt_data_ahead asks for is read beside the computation (data_prefetch.c). */
-bool rt_data_beside(Data *d, const Device *device, Fault *f);
+bool rt_data_beside(Data *data, const Device *device, Fault *f);
 /* Starts reading what rt_data_fill will want there; the step in between hides it. */
-void rt_data_ahead(const Data *d, const DataSet *s, int64_t cursor, const uint64_t *seed);
+void rt_data_ahead(const Data *data, const DataSet *data_set, int64_t cursor, const uint64_t *seed);
 /* When the batch of the last rt_data_fill was read; false: it was not read beside anything. */
-bool rt_data_read_at(const Data *d, double *begin, double *end);
+bool rt_data_read_at(const Data *data, double *begin, double *end);
 void rt_data_close(Data *d);
 /* A number that differs where other files, or in another order, are read: sizes, begins and ends of
    all files, samples, shuffling. Not their names. */
@@ -102,13 +102,14 @@ typedef struct Window { /* a sample of tokens */
   uint64_t seed, epoch, sample; /* name the random numbers */
 } Window;
 
-const char *rt_task_tokenizer(const rt_program *p); /* its file, NULL: none is said */
-bool rt_task_read(Task *t, const rt_program *p, Fault *f);
-/* Gives every input of the task its role in `s`; false: an input without one, or of another shape.
- */
-bool rt_task_feeds(const Task *t, const rt_program *p, DataSet *s, Fault *f);
-bool rt_task_documents(const Task *t, Stream *s, Fault *f); /* finds them, where they are samples */
-bool rt_window_fill(const Task *t, const Feed *e, const Window *w, void *to, Fault *f);
+const char *rt_task_tokenizer(const rt_program *program); /* its file, NULL: none is said */
+bool rt_task_read(Task *task, const rt_program *program, Fault *f);
+/* Gives every input of the task its role in `data`; false: an input without one, or of another
+ * shape. */
+bool rt_task_feeds(const Task *task, const rt_program *program, DataSet *data, Fault *f);
+bool rt_task_documents(const Task *task, Stream *stream,
+                       Fault *f); /* finds them, where they are samples */
+bool rt_window_fill(const Task *task, const Feed *feed, const Window *window, void *to, Fault *f);
 bool rt_feed_of(const rt_program *p, const rt_tensor *t, int stream, int64_t shift, Feed *e,
                 Fault *f);
 /* Numbers i .. i + n - 1 as indexes of the input, each checked. */

@@ -39,32 +39,32 @@ static bool is_pair(const char *path, const char *format, char out[RT_PATH]) {
   return half && is_index(out);
 }
 
-static bool open_pair(const char *index, DataFile *p, Fault *f) {
+static bool open_pair(const char *index, DataFile *file, Fault *f) {
   char tokens[RT_PATH];
   sibling(tokens, index, ".bin");
-  if (!rt_map_file(index, 201, &p->index, f) || !rt_map_file(tokens, 201, &p->file, f))
+  if (!rt_map_file(index, 201, &file->index, f) || !rt_map_file(tokens, 201, &file->file, f))
     return false;
-  free((char *)p->path);
-  p->path = rt_copy_text(tokens, strlen(tokens));
-  return rt_megatron_open(p->index, p->file, &p->array, f) || rt_at(f, index, "", -1);
+  free((char *)file->path);
+  file->path = rt_copy_text(tokens, strlen(tokens));
+  return rt_megatron_open(file->index, file->file, &file->array, f) || rt_at(f, index, "", -1);
 }
 
-bool rt_part_open(const char *path, const char *format, DataFile *p, Fault *f) {
+bool rt_part_open(const char *path, const char *format, DataFile *file, Fault *f) {
   char index[RT_PATH];
-  *p = (DataFile){.path = rt_copy_text(path, strlen(path))};
-  if (is_pair(path, format, index)) return open_pair(index, p, f);
-  if (!rt_map_file(path, 201, &p->file, f)) return false;
-  if (p->file.n == 0) {
+  *file = (DataFile){.path = rt_copy_text(path, strlen(path))};
+  if (is_pair(path, format, index)) return open_pair(index, file, f);
+  if (!rt_map_file(path, 201, &file->file, f)) return false;
+  if (file->file.n == 0) {
     rt_fault(f, 203, "the file is empty");
     return rt_at(f, path, "", -1);
   }
-  return rt_array_open(p->file, path, format, &p->array, f) || rt_at(f, path, "", -1);
+  return rt_array_open(file->file, path, format, &file->array, f) || rt_at(f, path, "", -1);
 }
 
-void rt_part_close(DataFile *p) {
-  rt_unmap_file(&p->file), rt_unmap_file(&p->index);
-  free((char *)p->path), free(p->document);
-  *p = (DataFile){0};
+void rt_part_close(DataFile *file) {
+  rt_unmap_file(&file->file), rt_unmap_file(&file->index);
+  free((char *)file->path), free(file->document);
+  *file = (DataFile){0};
 }
 
 /* An index that a pattern found along with its tokens adds nothing. */

@@ -19,7 +19,7 @@ typedef struct DataFile { /* one file, or the part of it that belongs to the set
 
 /* One file, or Megatron's pair; then all files of a pattern, in name order (data_file.c). What was
    opened is to be closed, also after a failure. */
-bool rt_part_open(const char *path, const char *format, DataFile *p, Fault *f);
+bool rt_part_open(const char *path, const char *format, DataFile *file, Fault *f);
 bool rt_parts_open(const char *pattern, const char *format, DataFile **parts, int *n, Fault *f);
-void rt_part_close(DataFile *p);
+void rt_part_close(DataFile *file);
 #endif

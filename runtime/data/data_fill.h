@@ -20,9 +20,9 @@ const rt_tensor *rt_data_local(const Data *d, const Device *device, const Feed *
 
 typedef struct DataAhead DataAhead;
 /* What is being read is over; then nobody else reads. */
-void rt_data_settle(const Data *d);
+void rt_data_settle(const Data *data);
 /* Has this batch been read already? Then it is in the inputs, or f says why not (*ok). */
-bool rt_data_take(const Data *d, const DataSet *s, int64_t cursor, const uint64_t *seed, bool *ok,
-                  Fault *f);
-void rt_data_ahead_close(Data *d);
+bool rt_data_take(const Data *data, const DataSet *data_set, int64_t cursor, const uint64_t *seed,
+                  bool *ok, Fault *f);
+void rt_data_ahead_close(Data *data);
 #endif

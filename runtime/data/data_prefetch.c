@@ -46,133 +46,139 @@ static bool is_same(const Batch *a, const Batch *b) {
   return a->s == b->s && a->cursor == b->cursor && a->seeded == b->seeded && a->seed == b->seed;
 }
 
-static Batch batch_of(const DataSet *s, int64_t cursor, const uint64_t *seed) {
-  return (Batch){s, cursor, seed != NULL, seed ? *seed : 0};
+static Batch batch_of(const DataSet *data, int64_t cursor, const uint64_t *seed) {
+  return (Batch){data, cursor, seed != NULL, seed ? *seed : 0};
 }
 
 /* Of the device, for what it is sent ahead; NULL: the feed has memory of the thread's own. */
-static char *sent_from(const DataAhead *x, int feed) {
-  const DeviceAhead *ahead = x->device->kind->ahead;
-  return ahead ? ahead->at(x->device, rt_data_local(x->d, x->device, &x->d->train.feed[feed]))
+static char *sent_from(const DataAhead *data_ahead, int feed) {
+  const DeviceAhead *ahead = data_ahead->device->kind->ahead;
+  return ahead ? ahead->at(data_ahead->device, rt_data_local(data_ahead->d, data_ahead->device,
+                                                             &data_ahead->d->train.feed[feed]))
                : NULL;
 }
 
-static bool read_one(DataAhead *x, const Batch *b) {
-  const DeviceAhead *ahead = x->device->kind->ahead;
-  if (ahead) ahead->begin(x->device);
-  bool ok = rt_data_read((Filling){.d = x->d,
-                                   .s = b->s,
-                                   .device = x->device,
-                                   .to = x->to,
-                                   .stage = x->stage,
-                                   .guard = x->guard,
-                                   .first = b->cursor,
-                                   .seed = b->seeded ? &b->seed : NULL,
-                                   .f = &x->fault});
-  if (ahead && ok) ahead->send(x->device);
+static bool read_one(DataAhead *data_ahead, const Batch *batch) {
+  const DeviceAhead *ahead = data_ahead->device->kind->ahead;
+  if (ahead) ahead->begin(data_ahead->device);
+  bool ok = rt_data_read((Filling){.d = data_ahead->d,
+                                   .s = batch->s,
+                                   .device = data_ahead->device,
+                                   .to = data_ahead->to,
+                                   .stage = data_ahead->stage,
+                                   .guard = data_ahead->guard,
+                                   .first = batch->cursor,
+                                   .seed = batch->seeded ? &batch->seed : NULL,
+                                   .f = &data_ahead->fault});
+  if (ahead && ok) ahead->send(data_ahead->device);
   return ok;
 }
 
 static void *read_batches(void *ahead) {
-  DataAhead *x = ahead;
-  pthread_mutex_lock(&x->lock);
+  DataAhead *data_ahead = ahead;
+  pthread_mutex_lock(&data_ahead->lock);
   for (;;) {
-    while (!x->asked && !x->ends) pthread_cond_wait(&x->changed, &x->lock);
-    if (x->ends) break;
-    Batch b = x->batch;
-    pthread_mutex_unlock(&x->lock);
+    while (!data_ahead->asked && !data_ahead->ends)
+      pthread_cond_wait(&data_ahead->changed, &data_ahead->lock);
+    if (data_ahead->ends) break;
+    Batch batch = data_ahead->batch;
+    pthread_mutex_unlock(&data_ahead->lock);
     double begin = rt_now();
-    bool ok = read_one(x, &b);
-    pthread_mutex_lock(&x->lock);
-    x->ok = ok, x->begin = begin, x->end = rt_now();
-    x->asked = false, x->read = true;
-    pthread_cond_broadcast(&x->changed);
+    bool ok = read_one(data_ahead, &batch);
+    pthread_mutex_lock(&data_ahead->lock);
+    data_ahead->ok = ok, data_ahead->begin = begin, data_ahead->end = rt_now();
+    data_ahead->asked = false, data_ahead->read = true;
+    pthread_cond_broadcast(&data_ahead->changed);
   }
-  pthread_mutex_unlock(&x->lock);
+  pthread_mutex_unlock(&data_ahead->lock);
   return NULL;
 }
 
-static bool begin(DataAhead *x) {
+static bool begin(DataAhead *data_ahead) {
   sigset_t all, old;
   sigfillset(&all);
   sigdelset(&all, SIGBUS), sigdelset(&all, SIGSEGV), sigdelset(&all, SIGFPE);
   sigdelset(&all, SIGILL);
   pthread_sigmask(SIG_SETMASK, &all, &old);
-  bool begun = !pthread_create(&x->thread, NULL, read_batches, x);
+  bool begun = !pthread_create(&data_ahead->thread, NULL, read_batches, data_ahead);
   pthread_sigmask(SIG_SETMASK, &old, NULL);
   return begun;
 }
 
-static void free_ahead(DataAhead *x) {
-  for (int i = 0; i < x->nfeeds; i++)
-    if (!sent_from(x, i)) free(x->to[i]);
-  free(x->to), free(x->stage), free(x->guard), free(x);
+static void free_ahead(DataAhead *data_ahead) {
+  for (int i = 0; i < data_ahead->nfeeds; i++)
+    if (!sent_from(data_ahead, i)) free(data_ahead->to[i]);
+  free(data_ahead->to), free(data_ahead->stage), free(data_ahead->guard), free(data_ahead);
 }
 
-bool rt_data_beside(Data *d, const Device *device, Fault *f) {
-  DataAhead *x = rt_alloc(sizeof *x);
-  *x = (DataAhead){.d = d, .device = device, .nfeeds = d->train.nfeeds};
-  x->to = rt_alloc(sizeof *x->to * (size_t)(x->nfeeds + 1));
-  for (int i = 0; i < x->nfeeds; i++) {
-    char *sent = sent_from(x, i);
-    x->to[i] = sent ? sent : rt_alloc((size_t)rt_data_local(d, device, &d->train.feed[i])->bytes);
+bool rt_data_beside(Data *data, const Device *device, Fault *f) {
+  DataAhead *data_ahead = rt_alloc(sizeof *data_ahead);
+  *data_ahead = (DataAhead){.d = data, .device = device, .nfeeds = data->train.nfeeds};
+  data_ahead->to = rt_alloc(sizeof *data_ahead->to * (size_t)(data_ahead->nfeeds + 1));
+  for (int i = 0; i < data_ahead->nfeeds; i++) {
+    char *sent = sent_from(data_ahead, i);
+    data_ahead->to[i] =
+        sent ? sent : rt_alloc((size_t)rt_data_local(data, device, &data->train.feed[i])->bytes);
   }
-  x->stage = rt_alloc((size_t)d->longest), x->guard = rt_map_guard();
-  pthread_mutex_init(&x->lock, NULL), pthread_cond_init(&x->changed, NULL);
-  if (begin(x)) return d->ahead = x, true;
-  free_ahead(x);
+  data_ahead->stage = rt_alloc((size_t)data->longest), data_ahead->guard = rt_map_guard();
+  pthread_mutex_init(&data_ahead->lock, NULL), pthread_cond_init(&data_ahead->changed, NULL);
+  if (begin(data_ahead)) return data->ahead = data_ahead, true;
+  free_ahead(data_ahead);
   return rt_fault(f, 704, "cannot start the thread that reads the next batch");
 }
 
-void rt_data_settle(const Data *d) {
-  DataAhead *x = d->ahead;
-  if (!x) return;
-  pthread_mutex_lock(&x->lock);
-  while (x->asked) pthread_cond_wait(&x->changed, &x->lock);
-  pthread_mutex_unlock(&x->lock);
+void rt_data_settle(const Data *data) {
+  DataAhead *data_ahead = data->ahead;
+  if (!data_ahead) return;
+  pthread_mutex_lock(&data_ahead->lock);
+  while (data_ahead->asked) pthread_cond_wait(&data_ahead->changed, &data_ahead->lock);
+  pthread_mutex_unlock(&data_ahead->lock);
 }
 
-void rt_data_ahead(const Data *d, const DataSet *s, int64_t cursor, const uint64_t *seed) {
-  DataAhead *x = d->ahead;
-  if (!x) return;
-  rt_data_settle(d);
-  pthread_mutex_lock(&x->lock);
-  x->batch = batch_of(s, cursor, seed), x->fault.code = 0, x->fault.help[0] = 0;
-  x->asked = true, x->read = false;
-  pthread_cond_broadcast(&x->changed);
-  pthread_mutex_unlock(&x->lock);
+void rt_data_ahead(const Data *data, const DataSet *data_set, int64_t cursor,
+                   const uint64_t *seed) {
+  DataAhead *data_ahead = data->ahead;
+  if (!data_ahead) return;
+  rt_data_settle(data);
+  pthread_mutex_lock(&data_ahead->lock);
+  data_ahead->batch = batch_of(data_set, cursor, seed), data_ahead->fault.code = 0,
+  data_ahead->fault.help[0] = 0;
+  data_ahead->asked = true, data_ahead->read = false;
+  pthread_cond_broadcast(&data_ahead->changed);
+  pthread_mutex_unlock(&data_ahead->lock);
 }
 
-bool rt_data_take(const Data *d, const DataSet *s, int64_t cursor, const uint64_t *seed, bool *ok,
-                  Fault *f) {
-  DataAhead *x = d->ahead;
-  Batch wanted = batch_of(s, cursor, seed);
-  rt_data_settle(d);
-  if (x) x->used = x->read && is_same(&wanted, &x->batch);
-  if (!x || !x->used) return false;
-  x->read = false, *ok = x->ok;
-  if (!x->ok) return *f = x->fault, true;
-  rt_ahead_take(x->device);
-  for (int i = 0; i < s->nfeeds; i++) {
-    const rt_tensor *local = rt_data_local(d, x->device, &s->feed[i]);
-    if (!sent_from(x, i)) memcpy(rt_tensor_write(x->device, local), x->to[i], (size_t)local->bytes);
+bool rt_data_take(const Data *data, const DataSet *data_set, int64_t cursor, const uint64_t *seed,
+                  bool *ok, Fault *f) {
+  DataAhead *data_ahead = data->ahead;
+  Batch wanted = batch_of(data_set, cursor, seed);
+  rt_data_settle(data);
+  if (data_ahead) data_ahead->used = data_ahead->read && is_same(&wanted, &data_ahead->batch);
+  if (!data_ahead || !data_ahead->used) return false;
+  data_ahead->read = false, *ok = data_ahead->ok;
+  if (!data_ahead->ok) return *f = data_ahead->fault, true;
+  rt_ahead_take(data_ahead->device);
+  for (int i = 0; i < data_set->nfeeds; i++) {
+    const rt_tensor *local = rt_data_local(data, data_ahead->device, &data_set->feed[i]);
+    if (!sent_from(data_ahead, i))
+      memcpy(rt_tensor_write(data_ahead->device, local), data_ahead->to[i], (size_t)local->bytes);
   }
   return true;
 }
 
-bool rt_data_read_at(const Data *d, double *begin, double *end) {
-  if (!d->ahead || !d->ahead->used) return false;
-  return *begin = d->ahead->begin, *end = d->ahead->end, true;
+bool rt_data_read_at(const Data *data, double *begin, double *end) {
+  if (!data->ahead || !data->ahead->used) return false;
+  return *begin = data->ahead->begin, *end = data->ahead->end, true;
 }
 
-void rt_data_ahead_close(Data *d) {
-  DataAhead *x = d->ahead;
-  if (!x) return;
-  pthread_mutex_lock(&x->lock);
-  x->ends = true;
-  pthread_cond_broadcast(&x->changed);
-  pthread_mutex_unlock(&x->lock);
-  pthread_join(x->thread, NULL);
-  free_ahead(x);
-  d->ahead = NULL;
+void rt_data_ahead_close(Data *data) {
+  DataAhead *data_ahead = data->ahead;
+  if (!data_ahead) return;
+  pthread_mutex_lock(&data_ahead->lock);
+  data_ahead->ends = true;
+  pthread_cond_broadcast(&data_ahead->changed);
+  pthread_mutex_unlock(&data_ahead->lock);
+  pthread_join(data_ahead->thread, NULL);
+  free_ahead(data_ahead);
+  data->ahead = NULL;
 }

@@ -23,12 +23,14 @@ typedef struct Array {
 
 /* name: decides between bare formats (.bin, .f32); format: NULL, or the one that the user insists
  * on. */
-bool rt_array_open(Bytes file, const char *name, const char *format, Array *a, Fault *f);
+bool rt_array_open(Bytes file, const char *name, const char *format, Array *array, Fault *f);
 bool rt_megatron_is(Bytes index);
-bool rt_megatron_open(Bytes index, Bytes tokens, Array *a, Fault *f); /* megatron.c */
-int64_t rt_array_document(const Array *a, int64_t d); /* first number of document d < documents */
-bool rt_array_ends(const Array *a, int64_t i); /* does a document end with number i? By the index */
+bool rt_megatron_open(Bytes index, Bytes tokens, Array *array, Fault *f); /* megatron.c */
+int64_t rt_array_document(const Array *array,
+                          int64_t d); /* first number of document d < documents */
+bool rt_array_ends(const Array *array,
+                   int64_t i); /* does a document end with number i? By the index */
 bool rt_format_known(const char *format);
-int64_t rt_array_int(const Array *a, int64_t i);
-double rt_array_real(const Array *a, int64_t i);
+int64_t rt_array_int(const Array *array, int64_t i);
+double rt_array_real(const Array *array, int64_t i);
 #endif

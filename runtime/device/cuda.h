@@ -69,11 +69,11 @@ typedef struct CudaApi {
 } CudaApi;
 
 /* Loads the driver: $SHARDC_LIBCUDA, or the places where it is on Linux and under WSL. */
-bool rt_cuda_load(CudaApi *a, Fault *f);
+bool rt_cuda_load(CudaApi *api, Fault *f);
 /* CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access was encountered */
-void rt_cuda_error(const CudaApi *a, CUresult e, char *out, size_t n);
+void rt_cuda_error(const CudaApi *api, CUresult e, char *out, size_t n);
 /* `what`: why, with the help and the number of cuda_causes.def; `code` is for what is not there. */
-bool rt_cuda_fault(const CudaApi *a, CUresult e, int code, Fault *f, const char *what, ...)
+bool rt_cuda_fault(const CudaApi *api, CUresult e, int code, Fault *f, const char *what, ...)
     __attribute__((format(printf, 5, 6)));
 
 typedef struct CudaDevice { /* what a device is */
@@ -83,5 +83,5 @@ typedef struct CudaDevice { /* what a device is */
   int multiprocessors, shared_limit, l2_bytes;
   size_t bytes;
 } CudaDevice;
-bool rt_cuda_device(const CudaApi *a, int number, CudaDevice *d, Fault *f);
+bool rt_cuda_device(const CudaApi *api, int number, CudaDevice *device, Fault *f);
 #endif

@@ -29,85 +29,90 @@ struct CudaBeside {
 };
 
 bool rt_cuda_beside_open(Device *d, int threads, Fault *f) {
-  const rt_program *p = d->program;
-  Cuda *c = d->inside;
-  const Launch *l = d->comm ? &d->comm->launch : NULL;
-  Share among = l ? (Share){l->local_world, l->local_rank} : (Share){1, 0};
+  const rt_program *program = d->program;
+  Cuda *cuda = d->inside;
+  const Launch *launch = d->comm ? &d->comm->launch : NULL;
+  Share among = launch ? (Share){launch->local_world, launch->local_rank} : (Share){1, 0};
   int most = -1;
-  for (int i = 0; i < p->nkernels; i++)
-    if (!p->kernels[i]->image && p->kernels[i]->nbuffers > most) most = p->kernels[i]->nbuffers;
+  for (int i = 0; i < program->nkernels; i++)
+    if (!program->kernels[i]->image && program->kernels[i]->nbuffers > most)
+      most = program->kernels[i]->nbuffers;
   if (most < 0) return true;
-  CudaBeside *x = c->beside = rt_alloc(sizeof *x);
-  x->buffers = most, x->span = rt_alloc(sizeof *x->span * (size_t)(most + 1));
-  x->pool = rt_pool_start_among(threads, among, p->scratch, f);
-  return x->pool != NULL;
+  CudaBeside *beside = cuda->beside = rt_alloc(sizeof *beside);
+  beside->buffers = most, beside->span = rt_alloc(sizeof *beside->span * (size_t)(most + 1));
+  beside->pool = rt_pool_start_among(threads, among, program->scratch, f);
+  return beside->pool != NULL;
 }
 
-int rt_cuda_beside_buffers(const Cuda *c) { return c->beside ? c->beside->buffers : 0; }
+int rt_cuda_beside_buffers(const Cuda *cuda) { return cuda->beside ? cuda->beside->buffers : 0; }
 
-static void forget(HostRuns *l) {
-  for (int i = 0; i < l->made; i++) free(l->at[i]);
-  free(l->at);
+static void forget(HostRuns *runs) {
+  for (int i = 0; i < runs->made; i++) free(runs->at[i]);
+  free(runs->at);
 }
 
-void rt_cuda_beside_close(Cuda *c) {
-  CudaBeside *x = c->beside;
-  if (!x) return;
-  if (x->pool) rt_pool_stop(x->pool);
-  forget(&x->once), forget(&x->recorded);
-  free(x->span);
-  free(x);
-  c->beside = NULL;
+void rt_cuda_beside_close(Cuda *cuda) {
+  CudaBeside *beside = cuda->beside;
+  if (!beside) return;
+  if (beside->pool) rt_pool_stop(beside->pool);
+  forget(&beside->once), forget(&beside->recorded);
+  free(beside->span);
+  free(beside);
+  cuda->beside = NULL;
 }
 
-void rt_cuda_beside_begin(const Cuda *c) {
-  if (!c->beside || c->recording) return;
-  if (c->beside->once.n) rt_cuda_wait(c);
-  c->beside->once.n = 0;
+void rt_cuda_beside_begin(const Cuda *cuda) {
+  if (!cuda->beside || cuda->recording) return;
+  if (cuda->beside->once.n) rt_cuda_wait(cuda);
+  cuda->beside->once.n = 0;
 }
 
-static HostRun *next_run(CudaBeside *x, HostRuns *l) {
-  if (l->n == l->room) {
-    l->room = l->room * 2 + 16;
-    l->at = realloc(l->at, sizeof *l->at * (size_t)l->room);
-    if (!l->at) rt_fail(701, "no memory for the kernels of the host");
+static HostRun *next_run(CudaBeside *beside, HostRuns *runs) {
+  if (runs->n == runs->room) {
+    runs->room = runs->room * 2 + 16;
+    runs->at = realloc(runs->at, sizeof *runs->at * (size_t)runs->room);
+    if (!runs->at) rt_fail(701, "no memory for the kernels of the host");
   }
-  if (l->n == l->made)
-    l->at[l->made++] = rt_alloc(sizeof(HostRun) + sizeof(void *) * (size_t)x->buffers);
-  return l->at[l->n++];
+  if (runs->n == runs->made)
+    runs->at[runs->made++] = rt_alloc(sizeof(HostRun) + sizeof(void *) * (size_t)beside->buffers);
+  return runs->at[runs->n++];
 }
 
 static void run(void *data) {
-  const HostRun *r = data;
-  for (int i = 0; i < r->kernel->phases; i++)
-    rt_pool_run(r->pool, r->kernel->phase[i].run, r->buffers, r->kernel->phase[i].chunks);
+  const HostRun *host_run = data;
+  for (int i = 0; i < host_run->kernel->phases; i++)
+    rt_pool_run(host_run->pool, host_run->kernel->phase[i].run, host_run->buffers,
+                host_run->kernel->phase[i].chunks);
 }
 
 /* --profile: at once, behind all that the stream has. */
-static void run_timed(const Cuda *c, const HostRun *r, Trace *trace) {
-  rt_cuda_wait(c);
-  for (int i = 0; i < r->kernel->phases; i++) {
+static void run_timed(const Cuda *cuda, const HostRun *host_run, Trace *trace) {
+  rt_cuda_wait(cuda);
+  for (int i = 0; i < host_run->kernel->phases; i++) {
     double start = rt_now();
-    rt_pool_run(r->pool, r->kernel->phase[i].run, r->buffers, r->kernel->phase[i].chunks);
-    rt_trace_timed(trace, r->kernel, i, rt_now() - start);
+    rt_pool_run(host_run->pool, host_run->kernel->phase[i].run, host_run->buffers,
+                host_run->kernel->phase[i].chunks);
+    rt_trace_timed(trace, host_run->kernel, i, rt_now() - start);
   }
 }
 
-void rt_cuda_launch_beside(const Cuda *c, const rt_kernel *k, void *const *buffers, Trace *trace) {
-  CudaBeside *x = c->beside;
-  HostRun *r = next_run(x, c->recording ? &x->recorded : &x->once);
-  r->pool = x->pool, r->kernel = k;
-  memcpy(r->buffers, buffers, sizeof *buffers * (size_t)k->nbuffers);
+void rt_cuda_launch_beside(const Cuda *cuda, const rt_kernel *kernel, void *const *buffers,
+                           Trace *trace) {
+  CudaBeside *beside = cuda->beside;
+  HostRun *host_run = next_run(beside, cuda->recording ? &beside->recorded : &beside->once);
+  host_run->pool = beside->pool, host_run->kernel = kernel;
+  memcpy(host_run->buffers, buffers, sizeof *buffers * (size_t)kernel->nbuffers);
   if (trace) {
-    run_timed(c, r, trace);
+    run_timed(cuda, host_run, trace);
     return;
   }
-  for (int i = 0; i < k->nbuffers; i++)
-    x->span[i] = (HostSpan){buffers[i], k->spans[i], i >= k->operands};
-  if (rt_cuda_has_lanes(c)) {
-    rt_cuda_lanes_call(c, run, r, x->span, k->nbuffers);
+  for (int i = 0; i < kernel->nbuffers; i++)
+    beside->span[i] = (HostSpan){buffers[i], kernel->spans[i], i >= kernel->operands};
+  if (rt_cuda_has_lanes(cuda)) {
+    rt_cuda_lanes_call(cuda, run, host_run, beside->span, kernel->nbuffers);
     return;
   }
-  rt_cuda_must(c, c->api.cuLaunchHostFunc(c->stream, run, r), "launch a kernel of the host");
-  if (c->waits) rt_cuda_wait(c);
+  rt_cuda_must(cuda, cuda->api.cuLaunchHostFunc(cuda->stream, run, host_run),
+               "launch a kernel of the host");
+  if (cuda->waits) rt_cuda_wait(cuda);
 }

@@ -40,162 +40,169 @@ struct CudaFlights {
   int64_t receives;           /* left in the entry */
 };
 
-static bool make_event(const Cuda *c, CUevent *e, Fault *f) {
-  return rt_cuda_ok(c, c->api.cuEventCreate(e, NO_TIME), "make an event", f);
+static bool make_event(const Cuda *cuda, CUevent *e, Fault *f) {
+  return rt_cuda_ok(cuda, cuda->api.cuEventCreate(e, NO_TIME), "make an event", f);
 }
 
-static bool has_neighbours(const rt_program *p) {
-  for (int i = 0; i < p->ncollectives; i++)
-    if (rt_is_hop(p->collectives[i].kind)) return true;
+static bool has_neighbours(const rt_program *program) {
+  for (int i = 0; i < program->ncollectives; i++)
+    if (rt_is_hop(program->collectives[i].kind)) return true;
   return false;
 }
 
-bool rt_cuda_flights_open(Cuda *c, const rt_program *p, Fault *f) {
-  if (!p->flies && !has_neighbours(p)) return true;
-  CudaFlights *x = c->flights = rt_alloc(sizeof *x);
-  x->row = rt_alloc(sizeof *x->row * (size_t)(p->ncollectives + 1));
-  x->slot = c->word + LINE;
-  if (!rt_cuda_ok(c, c->api.cuStreamCreate(&x->stream, 1), "make a stream for messages", f) ||
-      !make_event(c, &x->computed, f) || !make_event(c, &x->over, f) ||
-      !make_event(c, &x->taken, f))
+bool rt_cuda_flights_open(Cuda *cuda, const rt_program *program, Fault *f) {
+  if (!program->flies && !has_neighbours(program)) return true;
+  CudaFlights *flights = cuda->flights = rt_alloc(sizeof *flights);
+  flights->row = rt_alloc(sizeof *flights->row * (size_t)(program->ncollectives + 1));
+  flights->slot = cuda->word + LINE;
+  if (!rt_cuda_ok(cuda, cuda->api.cuStreamCreate(&flights->stream, 1), "make a stream for messages",
+                  f) ||
+      !make_event(cuda, &flights->computed, f) || !make_event(cuda, &flights->over, f) ||
+      !make_event(cuda, &flights->taken, f))
     return false;
-  for (int i = 0; i < p->ncollectives; i++) {
-    int64_t n = p->collectives[i].flights;
-    if (n) x->row[i].over = rt_alloc(sizeof(CUevent) * (size_t)n);
+  for (int i = 0; i < program->ncollectives; i++) {
+    int64_t n = program->collectives[i].flights;
+    if (n) flights->row[i].over = rt_alloc(sizeof(CUevent) * (size_t)n);
     for (int64_t k = 0; k < n; k++)
-      if (!make_event(c, &x->row[i].over[k], f)) return false;
+      if (!make_event(cuda, &flights->row[i].over[k], f)) return false;
   }
   return true;
 }
 
-static void destroy(const Cuda *c, CUevent e) {
-  if (e) c->api.cuEventDestroy(e);
+static void destroy(const Cuda *cuda, CUevent e) {
+  if (e) cuda->api.cuEventDestroy(e);
 }
 
-void rt_cuda_flights_close(Cuda *c, const rt_program *p) {
-  CudaFlights *x = c->flights;
-  if (!x) return;
-  for (int i = 0; i < p->ncollectives; i++) {
-    for (int64_t k = 0; x->row[i].over && k < p->collectives[i].flights; k++)
-      destroy(c, x->row[i].over[k]);
-    free(x->row[i].over);
+void rt_cuda_flights_close(Cuda *cuda, const rt_program *program) {
+  CudaFlights *flights = cuda->flights;
+  if (!flights) return;
+  for (int i = 0; i < program->ncollectives; i++) {
+    for (int64_t k = 0; flights->row[i].over && k < program->collectives[i].flights; k++)
+      destroy(cuda, flights->row[i].over[k]);
+    free(flights->row[i].over);
   }
-  destroy(c, x->computed), destroy(c, x->over), destroy(c, x->taken);
-  if (x->stream) c->api.cuStreamDestroy(x->stream);
-  free(x->row), free(x);
-  c->flights = NULL;
+  destroy(cuda, flights->computed), destroy(cuda, flights->over), destroy(cuda, flights->taken);
+  if (flights->stream) cuda->api.cuStreamDestroy(flights->stream);
+  free(flights->row), free(flights);
+  cuda->flights = NULL;
 }
 
-static void wait_on(const Cuda *c, CUstream to, CUevent e) {
-  rt_cuda_must(c, c->api.cuStreamWaitEvent(to, e, 0), "wait for an event");
+static void wait_on(const Cuda *cuda, CUstream to, CUevent e) {
+  rt_cuda_must(cuda, cuda->api.cuStreamWaitEvent(to, e, 0), "wait for an event");
 }
 
-static void record(const Cuda *c, CUevent e, CUstream from) {
-  rt_cuda_must(c, c->api.cuEventRecord(e, from), "record an event");
+static void record(const Cuda *cuda, CUevent e, CUstream from) {
+  rt_cuda_must(cuda, cuda->api.cuEventRecord(e, from), "record an event");
 }
 
 /* What `to` is given from here on comes behind what `from` has been given. */
-static void put_behind(const Cuda *c, CUstream to, CUevent e, CUstream from) {
-  record(c, e, from), wait_on(c, to, e);
+static void put_behind(const Cuda *cuda, CUstream to, CUevent e, CUstream from) {
+  record(cuda, e, from), wait_on(cuda, to, e);
 }
 
 /* ---- sends to neighbours ---- */
 
-static void send_alone(const Cuda *c) {
-  CudaFlights *f = c->flights;
-  put_behind(c, f->stream, f->computed, c->stream);
-  rt_nccl_neighbours(c->nccl, f->given, (void *)(uintptr_t)f->slot, NULL, NULL, f->stream);
-  record(c, f->taken, f->stream);
-  f->given = NULL, f->out = true;
+static void send_alone(const Cuda *cuda) {
+  CudaFlights *flights = cuda->flights;
+  put_behind(cuda, flights->stream, flights->computed, cuda->stream);
+  rt_nccl_neighbours(cuda->nccl, flights->given, (void *)(uintptr_t)flights->slot, NULL, NULL,
+                     flights->stream);
+  record(cuda, flights->taken, flights->stream);
+  flights->given = NULL, flights->out = true;
 }
 
 /* All ranks of an axis meet in its collectives: what one of them still keeps may be missing. */
-static void settle_axis(const Cuda *c, int axis) {
-  if (c->flights->given && c->flights->given->axis == axis) send_alone(c);
+static void settle_axis(const Cuda *cuda, int axis) {
+  if (cuda->flights->given && cuda->flights->given->axis == axis) send_alone(cuda);
 }
 
-static void empty_slot(const Cuda *c) {
-  CudaFlights *f = c->flights;
-  if (f->given) send_alone(c);
-  if (f->out) wait_on(c, c->stream, f->taken);
-  f->out = false;
+static void empty_slot(const Cuda *cuda) {
+  CudaFlights *flights = cuda->flights;
+  if (flights->given) send_alone(cuda);
+  if (flights->out) wait_on(cuda, cuda->stream, flights->taken);
+  flights->out = false;
 }
 
 /* Who has sent is left with 0. */
-void rt_cuda_send(Device *d, const rt_collective *x, const void *from, void *to) {
-  Cuda *c = d->inside;
-  CudaFlights *f = c->flights;
-  size_t bytes = (size_t)(x->count * rt_elem_bytes((int)x->elem));
+void rt_cuda_send(Device *d, const rt_collective *collective, const void *from, void *to) {
+  Cuda *cuda = d->inside;
+  CudaFlights *flights = cuda->flights;
+  size_t bytes = (size_t)(collective->count * rt_elem_bytes((int)collective->elem));
   CUdeviceptr here = (CUdeviceptr)(uintptr_t)from, there = (CUdeviceptr)(uintptr_t)to;
-  empty_slot(c);
-  rt_cuda_must(c, c->api.cuMemcpyDtoDAsync(f->slot, here, bytes, c->stream), "copy what is sent");
-  rt_cuda_must(c, c->api.cuMemsetD8Async(there, 0, bytes, c->stream), "fill with zeros");
-  f->given = x;
-  if (x->alone || !f->receives) send_alone(c);
+  empty_slot(cuda);
+  rt_cuda_must(cuda, cuda->api.cuMemcpyDtoDAsync(flights->slot, here, bytes, cuda->stream),
+               "copy what is sent");
+  rt_cuda_must(cuda, cuda->api.cuMemsetD8Async(there, 0, bytes, cuda->stream), "fill with zeros");
+  flights->given = collective;
+  if (collective->alone || !flights->receives) send_alone(cuda);
 }
 
-void rt_cuda_receive(Device *d, const rt_collective *x, void *to) {
-  Cuda *c = d->inside;
-  CudaFlights *f = c->flights;
-  if (f->given && f->given->axis != x->axis) send_alone(c);
-  put_behind(c, f->stream, f->computed, c->stream);
-  rt_nccl_neighbours(c->nccl, f->given, (void *)(uintptr_t)f->slot, x, to, f->stream);
-  put_behind(c, c->stream, f->over, f->stream);
-  f->given = NULL, f->out = false, f->receives--;
+void rt_cuda_receive(Device *d, const rt_collective *collective, void *to) {
+  Cuda *cuda = d->inside;
+  CudaFlights *flights = cuda->flights;
+  if (flights->given && flights->given->axis != collective->axis) send_alone(cuda);
+  put_behind(cuda, flights->stream, flights->computed, cuda->stream);
+  rt_nccl_neighbours(cuda->nccl, flights->given, (void *)(uintptr_t)flights->slot, collective, to,
+                     flights->stream);
+  put_behind(cuda, cuda->stream, flights->over, flights->stream);
+  flights->given = NULL, flights->out = false, flights->receives--;
 }
 
 /* No receive comes of this one: what waited for it goes. */
-void rt_cuda_pass(Device *d, const rt_collective *x) {
-  const Cuda *c = d->inside;
-  rt_nccl_pass(c->nccl);
-  if (x->kind != RT_RECEIVE || !c->flights) return;
-  settle_axis(c, x->axis);
-  c->flights->receives--;
+void rt_cuda_pass(Device *d, const rt_collective *collective) {
+  const Cuda *cuda = d->inside;
+  rt_nccl_pass(cuda->nccl);
+  if (collective->kind != RT_RECEIVE || !cuda->flights) return;
+  settle_axis(cuda, collective->axis);
+  cuda->flights->receives--;
 }
 
 void rt_cuda_flights_begin(Device *d, const rt_entry *e) {
-  const Cuda *c = d->inside;
-  if (c->flights) c->flights->receives = e->receives;
+  const Cuda *cuda = d->inside;
+  if (cuda->flights) cuda->flights->receives = e->receives;
 }
 
 void rt_cuda_flights_end(Device *d) {
-  const Cuda *c = d->inside;
-  if (!c->flights || (!c->flights->given && !c->flights->out)) return;
-  rt_cuda_waits(c);
-  empty_slot(c);
-  rt_cuda_goes_on(c);
+  const Cuda *cuda = d->inside;
+  if (!cuda->flights || (!cuda->flights->given && !cuda->flights->out)) return;
+  rt_cuda_waits(cuda);
+  empty_slot(cuda);
+  rt_cuda_goes_on(cuda);
 }
 
 /* ---- collectives ---- */
 
-static RowFlights *row_of(const Device *d, const rt_collective *x) {
-  const Cuda *c = d->inside;
-  return &c->flights->row[x - d->program->collectives];
+static RowFlights *row_of(const Device *d, const rt_collective *collective) {
+  const Cuda *cuda = d->inside;
+  return &cuda->flights->row[collective - d->program->collectives];
 }
 
-void rt_cuda_start(Device *d, const rt_collective *x, const void *send, void *receive, void *work) {
-  Cuda *c = d->inside;
-  RowFlights *r = row_of(d, x);
-  int64_t message = r->messages++, flight = message / x->times % x->flights;
-  settle_axis(c, x->axis);
-  if (message % x->times == 0) put_behind(c, c->flights->stream, c->flights->computed, c->stream);
-  rt_nccl_collect(c->nccl, x, send, receive, work, c->flights->stream);
-  if (message % x->times == x->times - 1) record(c, r->over[flight], c->flights->stream);
+void rt_cuda_start(Device *d, const rt_collective *collective, const void *send, void *receive,
+                   void *work) {
+  Cuda *cuda = d->inside;
+  RowFlights *r = row_of(d, collective);
+  int64_t message = r->messages++, flight = message / collective->times % collective->flights;
+  settle_axis(cuda, collective->axis);
+  if (message % collective->times == 0)
+    put_behind(cuda, cuda->flights->stream, cuda->flights->computed, cuda->stream);
+  rt_nccl_collect(cuda->nccl, collective, send, receive, work, cuda->flights->stream);
+  if (message % collective->times == collective->times - 1)
+    record(cuda, r->over[flight], cuda->flights->stream);
 }
 
-void rt_cuda_await(Device *d, const rt_collective *x) {
-  Cuda *c = d->inside;
-  RowFlights *r = row_of(d, x);
-  wait_on(c, c->stream, r->over[r->waited++ % x->flights]);
+void rt_cuda_await(Device *d, const rt_collective *collective) {
+  Cuda *cuda = d->inside;
+  RowFlights *r = row_of(d, collective);
+  wait_on(cuda, cuda->stream, r->over[r->waited++ % collective->flights]);
 }
 
-void rt_cuda_collect_behind(Device *d, const rt_collective *x, const void *send, void *receive,
-                            void *work) {
-  Cuda *c = d->inside;
-  CudaFlights *f = c->flights;
-  settle_axis(c, x->axis);
-  put_behind(c, f->stream, f->computed, c->stream);
-  rt_nccl_collect(c->nccl, x, send, receive, work, f->stream);
-  put_behind(c, c->stream, f->over, f->stream);
-  f->out = false;
+void rt_cuda_collect_behind(Device *d, const rt_collective *collective, const void *send,
+                            void *receive, void *work) {
+  Cuda *cuda = d->inside;
+  CudaFlights *flights = cuda->flights;
+  settle_axis(cuda, collective->axis);
+  put_behind(cuda, flights->stream, flights->computed, cuda->stream);
+  rt_nccl_collect(cuda->nccl, collective, send, receive, work, flights->stream);
+  put_behind(cuda, cuda->stream, flights->over, flights->stream);
+  flights->out = false;
 }

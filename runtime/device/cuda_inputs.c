@@ -17,23 +17,24 @@ struct CudaAhead {
   CUevent sent, taken;
 };
 
-bool rt_cuda_ahead_open(Cuda *c, const rt_program *p, Fault *f) {
+bool rt_cuda_ahead_open(Cuda *cuda, const rt_program *p, Fault *f) {
   if (!p->host_ahead) return true;
-  CudaAhead *x = c->ahead = rt_alloc(sizeof *x);
-  return rt_cuda_ok(c, c->api.cuStreamCreate(&x->stream, 1), "make a stream for inputs", f) &&
-         rt_cuda_ok(c, c->api.cuEventCreate(&x->sent, NO_TIME), "make an event", f) &&
-         rt_cuda_ok(c, c->api.cuEventCreate(&x->taken, NO_TIME), "make an event", f);
+  CudaAhead *ahead = cuda->ahead = rt_alloc(sizeof *ahead);
+  return rt_cuda_ok(cuda, cuda->api.cuStreamCreate(&ahead->stream, 1), "make a stream for inputs",
+                    f) &&
+         rt_cuda_ok(cuda, cuda->api.cuEventCreate(&ahead->sent, NO_TIME), "make an event", f) &&
+         rt_cuda_ok(cuda, cuda->api.cuEventCreate(&ahead->taken, NO_TIME), "make an event", f);
 }
 
-void rt_cuda_ahead_close(Cuda *c) {
-  CudaAhead *x = c->ahead;
-  if (!x) return;
-  if (x->stream) c->api.cuStreamSynchronize(x->stream);
-  if (x->sent) c->api.cuEventDestroy(x->sent);
-  if (x->taken) c->api.cuEventDestroy(x->taken);
-  if (x->stream) c->api.cuStreamDestroy(x->stream);
-  free(x);
-  c->ahead = NULL;
+void rt_cuda_ahead_close(Cuda *cuda) {
+  CudaAhead *ahead = cuda->ahead;
+  if (!ahead) return;
+  if (ahead->stream) cuda->api.cuStreamSynchronize(ahead->stream);
+  if (ahead->sent) cuda->api.cuEventDestroy(ahead->sent);
+  if (ahead->taken) cuda->api.cuEventDestroy(ahead->taken);
+  if (ahead->stream) cuda->api.cuStreamDestroy(ahead->stream);
+  free(ahead);
+  cuda->ahead = NULL;
 }
 
 static char *room(const Device *d) {
@@ -45,44 +46,46 @@ static CUdeviceptr waiting(const Device *d) {
   return ((const Cuda *)d->inside)->arena[RT_IO] + (CUdeviceptr)d->program->ahead_at;
 }
 
-static char *ahead_at(const Device *d, const rt_tensor *t) {
-  return t->ahead < 0 || !d->program->host_ahead ? NULL : room(d) + t->ahead;
+static char *ahead_at(const Device *d, const rt_tensor *tensor) {
+  return tensor->ahead < 0 || !d->program->host_ahead ? NULL : room(d) + tensor->ahead;
 }
 
 /* From whatever thread reads the data. */
 static void begin(const Device *d) {
-  const Cuda *c = d->inside;
-  if (!c->ahead) return;
-  rt_cuda_must(c, c->api.cuCtxSetCurrent(c->context), "use the GPU");
-  rt_cuda_must(c, c->api.cuEventSynchronize(c->ahead->sent), "wait for the last inputs");
+  const Cuda *cuda = d->inside;
+  if (!cuda->ahead) return;
+  rt_cuda_must(cuda, cuda->api.cuCtxSetCurrent(cuda->context), "use the GPU");
+  rt_cuda_must(cuda, cuda->api.cuEventSynchronize(cuda->ahead->sent), "wait for the last inputs");
 }
 
 static void send(const Device *d) {
-  const Cuda *c = d->inside;
-  const CudaAhead *x = c->ahead;
-  if (!x) return;
+  const Cuda *cuda = d->inside;
+  const CudaAhead *ahead = cuda->ahead;
+  if (!ahead) return;
   size_t bytes = (size_t)d->program->host_ahead;
-  rt_cuda_must(c, c->api.cuCtxSetCurrent(c->context), "use the GPU");
-  rt_cuda_must(c, c->api.cuStreamWaitEvent(x->stream, x->taken, 0), "wait for an event");
-  rt_cuda_must(c, c->api.cuMemcpyHtoDAsync(waiting(d), room(d), bytes, x->stream),
+  rt_cuda_must(cuda, cuda->api.cuCtxSetCurrent(cuda->context), "use the GPU");
+  rt_cuda_must(cuda, cuda->api.cuStreamWaitEvent(ahead->stream, ahead->taken, 0),
+               "wait for an event");
+  rt_cuda_must(cuda, cuda->api.cuMemcpyHtoDAsync(waiting(d), room(d), bytes, ahead->stream),
                "copy the next inputs to the GPU");
-  rt_cuda_must(c, c->api.cuEventRecord(x->sent, x->stream), "record an event");
+  rt_cuda_must(cuda, cuda->api.cuEventRecord(ahead->sent, ahead->stream), "record an event");
 }
 
 static void take(const Device *d) {
-  const Cuda *c = d->inside;
-  const CudaAhead *x = c->ahead;
-  if (!x) return;
-  rt_cuda_must(c, c->api.cuStreamWaitEvent(c->stream, x->sent, 0), "wait for an event");
+  const Cuda *cuda = d->inside;
+  const CudaAhead *ahead = cuda->ahead;
+  if (!ahead) return;
+  rt_cuda_must(cuda, cuda->api.cuStreamWaitEvent(cuda->stream, ahead->sent, 0),
+               "wait for an event");
   for (int i = 0; i < d->program->ntensors; i++) {
-    const rt_tensor *t = &d->program->tensors[i];
-    if (t->kind != RT_INPUT || t->ahead < 0) continue;
-    CUdeviceptr to = c->arena[t->arena] + (CUdeviceptr)t->offset;
-    CUresult e = c->api.cuMemcpyDtoDAsync(to, waiting(d) + (CUdeviceptr)t->ahead, (size_t)t->bytes,
-                                          c->stream);
-    rt_cuda_must(c, e, "move inputs");
+    const rt_tensor *tensor = &d->program->tensors[i];
+    if (tensor->kind != RT_INPUT || tensor->ahead < 0) continue;
+    CUdeviceptr to = cuda->arena[tensor->arena] + (CUdeviceptr)tensor->offset;
+    CUresult e = cuda->api.cuMemcpyDtoDAsync(to, waiting(d) + (CUdeviceptr)tensor->ahead,
+                                             (size_t)tensor->bytes, cuda->stream);
+    rt_cuda_must(cuda, e, "move inputs");
   }
-  rt_cuda_must(c, c->api.cuEventRecord(x->taken, c->stream), "record an event");
+  rt_cuda_must(cuda, cuda->api.cuEventRecord(ahead->taken, cuda->stream), "record an event");
 }
 
 const DeviceAhead rt_cuda_ahead = {.at = ahead_at, .begin = begin, .send = send, .take = take};

@@ -19,61 +19,62 @@ static int by_address(const void *a, const void *b) {
 }
 
 /* The name of the kernel's file: its first entry without _p0. */
-static void symbol_of(const rt_kernel *k, char *out, size_t n) {
-  size_t length = strlen(k->phase[0].entry);
-  snprintf(out, n, "%.*s", (int)(length > 3 ? length - 3 : length), k->phase[0].entry);
+static void symbol_of(const rt_kernel *kernel, char *out, size_t n) {
+  size_t length = strlen(kernel->phase[0].entry);
+  snprintf(out, n, "%.*s", (int)(length > 3 ? length - 3 : length), kernel->phase[0].entry);
 }
 
 /* DIR/SYMBOL.ptx; false: it is not there. */
-static bool replaced(const Cuda *c, const rt_kernel *k, char path[RT_PATH]) {
+static bool replaced(const Cuda *cuda, const rt_kernel *kernel, char path[RT_PATH]) {
   char symbol[RT_PATH], name[RT_PATH + 8];
-  if (!c->kernels || !k->image) return false;
-  symbol_of(k, symbol, sizeof symbol);
+  if (!cuda->kernels || !kernel->image) return false;
+  symbol_of(kernel, symbol, sizeof symbol);
   snprintf(name, sizeof name, "%s.ptx", symbol);
-  rt_join(path, c->kernels, name);
+  rt_join(path, cuda->kernels, name);
   return rt_exists(path);
 }
 
 /* A folder that replaces nothing is a mistake: another model's, or none at all. */
-static bool check_folder(const Cuda *c, Fault *f) {
+static bool check_folder(const Cuda *cuda, Fault *f) {
   char path[RT_PATH];
-  if (!c->kernels) return true;
-  for (int i = 0; i < c->nloaded; i++)
-    if (replaced(c, c->loaded[i].taken, path)) return true;
-  rt_fault(f, 103, "--kernels %s: no kernel of this executable has a file there", c->kernels);
+  if (!cuda->kernels) return true;
+  for (int i = 0; i < cuda->nloaded; i++)
+    if (replaced(cuda, cuda->loaded[i].taken, path)) return true;
+  rt_fault(f, 103, "--kernels %s: no kernel of this executable has a file there", cuda->kernels);
   return rt_help(f, "files are called SYMBOL.ptx; `shardc compile --keep DIR` writes them");
 }
 
-static const rt_kernel *taken_for(const Cuda *c, const rt_kernel *k) {
-  for (int i = 0; k->larger && i < k->larger->phases; i++)
-    if (k->larger->phase[i].shared > c->device.shared_limit) return k;
-  return k->larger ? k->larger : k;
+static const rt_kernel *taken_for(const Cuda *cuda, const rt_kernel *kernel) {
+  for (int i = 0; kernel->larger && i < kernel->larger->phases; i++)
+    if (kernel->larger->phase[i].shared > cuda->device.shared_limit) return kernel;
+  return kernel->larger ? kernel->larger : kernel;
 }
 
-bool rt_cuda_kernels_open(Cuda *c, const rt_program *p, Fault *f) {
+bool rt_cuda_kernels_open(Cuda *cuda, const rt_program *program, Fault *f) {
   int most = 1;
-  c->loaded = rt_alloc(sizeof *c->loaded * (size_t)(p->nkernels + 1));
-  c->nloaded = p->nkernels;
-  for (int i = 0; i < p->nkernels; i++) {
-    c->loaded[i].kernel = p->kernels[i], c->loaded[i].taken = taken_for(c, p->kernels[i]);
-    if (p->kernels[i]->nbuffers > most) most = p->kernels[i]->nbuffers;
+  cuda->loaded = rt_alloc(sizeof *cuda->loaded * (size_t)(program->nkernels + 1));
+  cuda->nloaded = program->nkernels;
+  for (int i = 0; i < program->nkernels; i++) {
+    cuda->loaded[i].kernel = program->kernels[i],
+    cuda->loaded[i].taken = taken_for(cuda, program->kernels[i]);
+    if (program->kernels[i]->nbuffers > most) most = program->kernels[i]->nbuffers;
   }
-  qsort(c->loaded, (size_t)c->nloaded, sizeof *c->loaded, by_address);
-  c->arguments = rt_alloc(sizeof *c->arguments * (size_t)most);
-  return check_folder(c, f);
+  qsort(cuda->loaded, (size_t)cuda->nloaded, sizeof *cuda->loaded, by_address);
+  cuda->arguments = rt_alloc(sizeof *cuda->arguments * (size_t)most);
+  return check_folder(cuda, f);
 }
 
-void rt_cuda_kernels_close(Cuda *c) {
-  for (int i = 0; i < c->nloaded; i++)
-    if (c->loaded[i].module) c->api.cuModuleUnload(c->loaded[i].module);
-  free(c->loaded), free(c->arguments);
+void rt_cuda_kernels_close(Cuda *cuda) {
+  for (int i = 0; i < cuda->nloaded; i++)
+    if (cuda->loaded[i].module) cuda->api.cuModuleUnload(cuda->loaded[i].module);
+  free(cuda->loaded), free(cuda->arguments);
 }
 
 /* ---- messages ---- */
 
-static void place_of(const rt_kernel *k, char *out, size_t n) {
-  if (*k->source) snprintf(out, n, "kernel %s (%s)", k->name, k->source);
-  else snprintf(out, n, "kernel %s", k->name);
+static void place_of(const rt_kernel *kernel, char *out, size_t n) {
+  if (*kernel->source) snprintf(out, n, "kernel %s (%s)", kernel->name, kernel->source);
+  else snprintf(out, n, "kernel %s", kernel->name);
 }
 
 static _Noreturn void die(int code, const char *what, const char *help) {
@@ -84,115 +85,120 @@ static _Noreturn void die(int code, const char *what, const char *help) {
 }
 
 /* PTX 7.x came with CUDA 11, 8.x with CUDA 12. */
-static void old_driver(const Cuda *c, const rt_kernel *k, char *out, size_t n) {
-  const char *version = strstr(k->image->ptx, ".version");
+static void old_driver(const Cuda *cuda, const rt_kernel *kernel, char *out, size_t n) {
+  const char *version = strstr(kernel->image->ptx, ".version");
   int major = 0, minor = 0;
   if (version) sscanf(version, ".version %d.%d", &major, &minor);
   snprintf(out, n,
            "the code is PTX %d.%d, which drivers for CUDA %d read; this one is for CUDA %d.%d: "
            "install a newer driver",
-           major, minor, major + 4, c->api.version / 1000, c->api.version % 1000 / 10);
+           major, minor, major + 4, cuda->api.version / 1000, cuda->api.version % 1000 / 10);
 }
 
-static _Noreturn void refuse(const Cuda *c, const rt_kernel *k, CUresult e, const char *log) {
+static _Noreturn void refuse(const Cuda *cuda, const rt_kernel *kernel, CUresult e,
+                             const char *log) {
   char place[RT_NAME + 80], why[300], what[1200], old[200];
   const char *help = "this is a mistake of shardc: please report it";
   int code = 1006;
-  place_of(k, place, sizeof place), rt_cuda_error(&c->api, e, why, sizeof why);
+  place_of(kernel, place, sizeof place), rt_cuda_error(&cuda->api, e, why, sizeof why);
   snprintf(what, sizeof what, "the driver refused the code of %s: %s%s%.200s", place, why,
            *log ? "\n  " : "", log);
-  if (e == CU_UNSUPPORTED_PTX_VERSION) old_driver(c, k, old, sizeof old), code = 1004, help = old;
+  if (e == CU_UNSUPPORTED_PTX_VERSION)
+    old_driver(cuda, kernel, old, sizeof old), code = 1004, help = old;
   if (e == CU_OUT_OF_MEMORY) code = 1005, help = "another process may hold it: nvidia-smi shows";
-  if (c->kernels) help = "--kernels replaces the code that was compiled in";
+  if (cuda->kernels) help = "--kernels replaces the code that was compiled in";
   die(code, what, help);
 }
 
-static _Noreturn void fail_launch(const Cuda *c, const rt_kernel *k, int phase, CUresult e) {
+static _Noreturn void fail_launch(const Cuda *cuda, const rt_kernel *kernel, int phase,
+                                  CUresult e) {
   char place[RT_NAME + 80], why[300], what[1200];
-  place_of(k, place, sizeof place), rt_cuda_error(&c->api, e, why, sizeof why);
+  place_of(kernel, place, sizeof place), rt_cuda_error(&cuda->api, e, why, sizeof why);
   snprintf(what, sizeof what,
            "%s failed on the GPU: %s\n  phase %d: %lld CTAs of %d threads, %lld bytes of shared "
            "memory",
-           place, why, phase, (long long)k->phase[phase].chunks, k->phase[phase].threads,
-           (long long)k->phase[phase].shared);
+           place, why, phase, (long long)kernel->phase[phase].chunks, kernel->phase[phase].threads,
+           (long long)kernel->phase[phase].shared);
   die(1007, what, "compute-sanitizer, or shardc run --emulate, shows the instruction");
 }
 
 /* ---- loading ---- */
 
 /* NULL: nothing replaces its code. */
-static char *replacement(const Cuda *c, const rt_kernel *k) {
+static char *replacement(const Cuda *cuda, const rt_kernel *kernel) {
   char path[RT_PATH];
   Bytes file;
   Fault f = {0};
-  if (!replaced(c, k, path)) return NULL;
+  if (!replaced(cuda, kernel, path)) return NULL;
   if (!rt_map_file(path, 301, &file, &f)) rt_die(&f);
   char *text = rt_copy_text((const char *)file.at, (size_t)file.n);
   rt_unmap_file(&file);
   return text;
 }
 
-static CUresult load_text(const Cuda *c, CUmodule *m, const char *ptx, char log[LOG]) {
+static CUresult load_text(const Cuda *cuda, CUmodule *m, const char *ptx, char log[LOG]) {
   int option[] = {CU_JIT_ERROR_LOG, CU_JIT_ERROR_LOG_BYTES};
   void *value[] = {log, (void *)(uintptr_t)(LOG - 1)};
-  return c->api.cuModuleLoadDataEx(m, ptx, 2, option, value);
+  return cuda->api.cuModuleLoadDataEx(m, ptx, 2, option, value);
 }
 
-static void load(const Cuda *c, Loaded *l) {
-  const rt_kernel *k = l->taken;
-  const rt_image *image = k->image;
-  char log[LOG] = "", *other = replacement(c, k);
+static void load(const Cuda *cuda, Loaded *loaded) {
+  const rt_kernel *kernel = loaded->taken;
+  const rt_image *image = kernel->image;
+  char log[LOG] = "", *other = replacement(cuda, kernel);
   CUresult e = CU_NO_BINARY_FOR_GPU;
   if (!other && image->cubin_end > image->cubin)
-    e = c->api.cuModuleLoadDataEx(&l->module, image->cubin, 0, NULL, NULL);
-  if (e != CU_SUCCESS) e = load_text(c, &l->module, other ? other : image->ptx, log);
-  if (e != CU_SUCCESS) refuse(c, k, e, log);
+    e = cuda->api.cuModuleLoadDataEx(&loaded->module, image->cubin, 0, NULL, NULL);
+  if (e != CU_SUCCESS) e = load_text(cuda, &loaded->module, other ? other : image->ptx, log);
+  if (e != CU_SUCCESS) refuse(cuda, kernel, e, log);
   free(other);
-  for (int i = 0; i < k->phases; i++) {
-    e = c->api.cuModuleGetFunction(&l->function[i], l->module, k->phase[i].entry);
+  for (int i = 0; i < kernel->phases; i++) {
+    e = cuda->api.cuModuleGetFunction(&loaded->function[i], loaded->module, kernel->phase[i].entry);
     /* Beyond 48 KiB, static shared memory included, a function must ask. */
-    if (e == CU_SUCCESS && k->phase[i].shared > 0)
-      e = c->api.cuFuncSetAttribute(l->function[i], CU_FUNC_SHARED, (int)k->phase[i].shared);
-    if (e != CU_SUCCESS) refuse(c, k, e, k->phase[i].entry);
+    if (e == CU_SUCCESS && kernel->phase[i].shared > 0)
+      e = cuda->api.cuFuncSetAttribute(loaded->function[i], CU_FUNC_SHARED,
+                                       (int)kernel->phase[i].shared);
+    if (e != CU_SUCCESS) refuse(cuda, kernel, e, kernel->phase[i].entry);
   }
 }
 
-static Loaded *loaded(const Cuda *c, const rt_kernel *k) {
-  const Loaded key = {.kernel = k};
-  Loaded *l = bsearch(&key, c->loaded, (size_t)c->nloaded, sizeof key, by_address);
-  if (!l) rt_fail(105, "kernel %s is not in the program's table", k->name);
-  if (!l->module) load(c, l);
+static Loaded *loaded(const Cuda *cuda, const rt_kernel *kernel) {
+  const Loaded key = {.kernel = kernel};
+  Loaded *l = bsearch(&key, cuda->loaded, (size_t)cuda->nloaded, sizeof key, by_address);
+  if (!l) rt_fail(105, "kernel %s is not in the program's table", kernel->name);
+  if (!l->module) load(cuda, l);
   return l;
 }
 
 /* ---- launching ---- */
 
-static CUresult launch_phase(const Cuda *c, const Loaded *l, int i) {
-  const rt_kernel *k = l->taken;
-  return c->api.cuLaunchKernel(l->function[i], (unsigned)k->phase[i].chunks, 1, 1,
-                               (unsigned)k->phase[i].threads, 1, 1, (unsigned)k->phase[i].shared,
-                               c->stream, c->arguments, NULL);
+static CUresult launch_phase(const Cuda *cuda, const Loaded *loaded, int i) {
+  const rt_kernel *kernel = loaded->taken;
+  return cuda->api.cuLaunchKernel(loaded->function[i], (unsigned)kernel->phase[i].chunks, 1, 1,
+                                  (unsigned)kernel->phase[i].threads, 1, 1,
+                                  (unsigned)kernel->phase[i].shared, cuda->stream, cuda->arguments,
+                                  NULL);
 }
 
 /* Seconds between two events, that is, without the way of the launch to the device. */
-static double launch_timed(const Cuda *c, const Loaded *l, int i, CUresult *e) {
+static double launch_timed(const Cuda *cuda, const Loaded *loaded, int i, CUresult *e) {
   float milliseconds = 0;
-  *e = c->api.cuEventRecord(c->from, c->stream);
-  if (*e == CU_SUCCESS) *e = launch_phase(c, l, i);
-  if (*e == CU_SUCCESS) *e = c->api.cuEventRecord(c->to, c->stream);
-  if (*e == CU_SUCCESS) *e = c->api.cuEventSynchronize(c->to);
-  if (*e == CU_SUCCESS) *e = c->api.cuEventElapsedTime(&milliseconds, c->from, c->to);
+  *e = cuda->api.cuEventRecord(cuda->from, cuda->stream);
+  if (*e == CU_SUCCESS) *e = launch_phase(cuda, loaded, i);
+  if (*e == CU_SUCCESS) *e = cuda->api.cuEventRecord(cuda->to, cuda->stream);
+  if (*e == CU_SUCCESS) *e = cuda->api.cuEventSynchronize(cuda->to);
+  if (*e == CU_SUCCESS) *e = cuda->api.cuEventElapsedTime(&milliseconds, cuda->from, cuda->to);
   return 1e-3 * milliseconds;
 }
 
-void rt_cuda_launch(Cuda *c, const rt_kernel *k, void *const *buffers, Trace *trace) {
-  const Loaded *l = loaded(c, k);
-  for (int i = 0; i < k->nbuffers; i++) c->arguments[i] = (void *)&buffers[i];
+void rt_cuda_launch(Cuda *cuda, const rt_kernel *kernel, void *const *buffers, Trace *trace) {
+  const Loaded *l = loaded(cuda, kernel);
+  for (int i = 0; i < kernel->nbuffers; i++) cuda->arguments[i] = (void *)&buffers[i];
   for (int i = 0; i < l->taken->phases; i++) {
     CUresult e;
-    if (trace) rt_trace_timed(trace, k, i, launch_timed(c, l, i, &e));
-    else e = launch_phase(c, l, i);
-    if (e == CU_SUCCESS && c->waits) e = c->api.cuStreamSynchronize(c->stream);
-    if (e != CU_SUCCESS) fail_launch(c, l->taken, i, e);
+    if (trace) rt_trace_timed(trace, kernel, i, launch_timed(cuda, l, i, &e));
+    else e = launch_phase(cuda, l, i);
+    if (e == CU_SUCCESS && cuda->waits) e = cuda->api.cuStreamSynchronize(cuda->stream);
+    if (e != CU_SUCCESS) fail_launch(cuda, l->taken, i, e);
   }
 }

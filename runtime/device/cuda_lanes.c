@@ -55,81 +55,81 @@ struct CudaLanes {
 
 /* ---- start and stop ---- */
 
-static bool make_event(const Cuda *c, CUevent *e, Fault *f) {
-  return rt_cuda_ok(c, c->api.cuEventCreate(e, NO_TIME), "make an event", f);
+static bool make_event(const Cuda *cuda, CUevent *e, Fault *f) {
+  return rt_cuda_ok(cuda, cuda->api.cuEventCreate(e, NO_TIME), "make an event", f);
 }
 
-static bool open_lane(const Cuda *c, LaneQueue *q, int spans, Fault *f) {
-  if (!rt_cuda_ok(c, c->api.cuStreamCreate(&q->stream, 1), "make a stream for copies", f))
+static bool open_lane(const Cuda *cuda, LaneQueue *queue, int spans, Fault *f) {
+  if (!rt_cuda_ok(cuda, cuda->api.cuStreamCreate(&queue->stream, 1), "make a stream for copies", f))
     return false;
   for (int i = 0; i < TOUCHES; i++) {
-    q->touch[i].span = rt_alloc(sizeof *q->touch[i].span * (size_t)spans);
-    if (!make_event(c, &q->touch[i].over, f)) return false;
+    queue->touch[i].span = rt_alloc(sizeof *queue->touch[i].span * (size_t)spans);
+    if (!make_event(cuda, &queue->touch[i].over, f)) return false;
   }
   return true;
 }
 
-static bool open_slot(const Cuda *c, CopySlot *s, CUdeviceptr at, Fault *f) {
-  s->at = at;
-  return make_event(c, &s->full, f) && make_event(c, &s->empty, f);
+static bool open_slot(const Cuda *cuda, CopySlot *slot, CUdeviceptr at, Fault *f) {
+  slot->at = at;
+  return make_event(cuda, &slot->full, f) && make_event(cuda, &slot->empty, f);
 }
 
 /* spans: of an operation, at most */
-bool rt_cuda_lanes_open(Cuda *c, const rt_program *p, int spans, Fault *f) {
-  if (!p->move_slot) return true;
-  CudaLanes *x = c->lanes = rt_alloc(sizeof *x);
-  CUdeviceptr at = c->word + LINE + (CUdeviceptr)p->send_slot;
-  x->bytes = p->move_slot;
-  if (!make_event(c, &x->began, f)) return false;
+bool rt_cuda_lanes_open(Cuda *cuda, const rt_program *program, int spans, Fault *f) {
+  if (!program->move_slot) return true;
+  CudaLanes *lanes = cuda->lanes = rt_alloc(sizeof *lanes);
+  CUdeviceptr at = cuda->word + LINE + (CUdeviceptr)program->send_slot;
+  lanes->bytes = program->move_slot;
+  if (!make_event(cuda, &lanes->began, f)) return false;
   for (HostLaneKind l = 0; l < LANES; l++)
-    if (!open_lane(c, &x->lane[l], spans < 2 ? 2 : spans, f)) return false;
+    if (!open_lane(cuda, &lanes->lane[l], spans < 2 ? 2 : spans, f)) return false;
   for (int up = 0; up < 2; up++) {
-    x->slots[up] = p->move_slots[up];
-    x->slot[up] = rt_alloc(sizeof *x->slot[up] * (size_t)x->slots[up]);
-    for (int i = 0; i < x->slots[up]; i++, at += (CUdeviceptr)x->bytes)
-      if (!open_slot(c, &x->slot[up][i], at, f)) return false;
+    lanes->slots[up] = program->move_slots[up];
+    lanes->slot[up] = rt_alloc(sizeof *lanes->slot[up] * (size_t)lanes->slots[up]);
+    for (int i = 0; i < lanes->slots[up]; i++, at += (CUdeviceptr)lanes->bytes)
+      if (!open_slot(cuda, &lanes->slot[up][i], at, f)) return false;
   }
   return true;
 }
 
-static void destroy(const Cuda *c, CUevent e) {
-  if (e) c->api.cuEventDestroy(e);
+static void destroy(const Cuda *cuda, CUevent e) {
+  if (e) cuda->api.cuEventDestroy(e);
 }
 
-static void close_lane(const Cuda *c, LaneQueue *q) {
-  if (q->stream) c->api.cuStreamSynchronize(q->stream);
-  for (int i = 0; i < TOUCHES; i++) destroy(c, q->touch[i].over), free(q->touch[i].span);
-  if (q->stream) c->api.cuStreamDestroy(q->stream);
+static void close_lane(const Cuda *cuda, LaneQueue *queue) {
+  if (queue->stream) cuda->api.cuStreamSynchronize(queue->stream);
+  for (int i = 0; i < TOUCHES; i++) destroy(cuda, queue->touch[i].over), free(queue->touch[i].span);
+  if (queue->stream) cuda->api.cuStreamDestroy(queue->stream);
 }
 
-void rt_cuda_lanes_close(Cuda *c) {
-  CudaLanes *x = c->lanes;
-  if (!x) return;
-  for (HostLaneKind l = 0; l < LANES; l++) close_lane(c, &x->lane[l]);
+void rt_cuda_lanes_close(Cuda *cuda) {
+  CudaLanes *lanes = cuda->lanes;
+  if (!lanes) return;
+  for (HostLaneKind l = 0; l < LANES; l++) close_lane(cuda, &lanes->lane[l]);
   for (int up = 0; up < 2; up++) {
-    for (int i = 0; i < x->slots[up]; i++)
-      destroy(c, x->slot[up][i].full), destroy(c, x->slot[up][i].empty);
-    free(x->slot[up]);
+    for (int i = 0; i < lanes->slots[up]; i++)
+      destroy(cuda, lanes->slot[up][i].full), destroy(cuda, lanes->slot[up][i].empty);
+    free(lanes->slot[up]);
   }
-  destroy(c, x->began);
-  free(x);
-  c->lanes = NULL;
+  destroy(cuda, lanes->began);
+  free(lanes);
+  cuda->lanes = NULL;
 }
 
 /* ---- who waits for whom ---- */
 
-static void wait_on(const Cuda *c, CUstream to, CUevent e) {
-  rt_cuda_must(c, c->api.cuStreamWaitEvent(to, e, 0), "wait for an event");
+static void wait_on(const Cuda *cuda, CUstream to, CUevent e) {
+  rt_cuda_must(cuda, cuda->api.cuStreamWaitEvent(to, e, 0), "wait for an event");
 }
 
-static void record(const Cuda *c, CUevent e, CUstream from) {
-  rt_cuda_must(c, c->api.cuEventRecord(e, from), "record an event");
+static void record(const Cuda *cuda, CUevent e, CUstream from) {
+  rt_cuda_must(cuda, cuda->api.cuEventRecord(e, from), "record an event");
 }
 
-static bool meets(const HostTouch *t, const HostSpan *span, int n) {
-  for (int i = 0; i < t->n; i++)
+static bool meets(const HostTouch *touch, const HostSpan *span, int n) {
+  for (int i = 0; i < touch->n; i++)
     for (int k = 0; k < n; k++) {
-      const HostSpan *a = &t->span[i], *b = &span[k];
+      const HostSpan *a = &touch->span[i], *b = &span[k];
       if ((a->written || b->written) && a->from < b->from + b->bytes &&
           b->from < a->from + a->bytes)
         return true;
@@ -138,135 +138,137 @@ static bool meets(const HostTouch *t, const HostSpan *span, int n) {
 }
 
 /* How many operations there are up to the last that touches these bytes, or might have. */
-static int64_t last_touch(const LaneQueue *q, const HostSpan *span, int n) {
-  int64_t oldest = q->n > TOUCHES ? q->n - TOUCHES : 0;
-  for (int64_t i = q->n; i-- > oldest;)
-    if (meets(&q->touch[i % TOUCHES], span, n)) return i + 1;
+static int64_t last_touch(const LaneQueue *queue, const HostSpan *span, int n) {
+  int64_t oldest = queue->n > TOUCHES ? queue->n - TOUCHES : 0;
+  for (int64_t i = queue->n; i-- > oldest;)
+    if (meets(&queue->touch[i % TOUCHES], span, n)) return i + 1;
   return oldest ? oldest + 1 : 0;
 }
 
 /* The stream, behind all that it has to wait for to touch these bytes of the host. */
-static CUstream go_behind(const Cuda *c, HostLaneKind lane, const HostSpan *span, int n) {
-  LaneQueue *q = &c->lanes->lane[lane];
-  if (!q->n) wait_on(c, q->stream, c->lanes->began);
+static CUstream go_behind(const Cuda *cuda, HostLaneKind lane, const HostSpan *span, int n) {
+  LaneQueue *queue = &cuda->lanes->lane[lane];
+  if (!queue->n) wait_on(cuda, queue->stream, cuda->lanes->began);
   for (HostLaneKind l = 0; l < LANES; l++) {
-    const LaneQueue *other = &c->lanes->lane[l];
+    const LaneQueue *other = &cuda->lanes->lane[l];
     int64_t last = l == lane ? 0 : last_touch(other, span, n);
-    if (last <= q->behind[l]) continue;
-    wait_on(c, q->stream, other->touch[(last - 1) % TOUCHES].over);
-    q->behind[l] = last;
+    if (last <= queue->behind[l]) continue;
+    wait_on(cuda, queue->stream, other->touch[(last - 1) % TOUCHES].over);
+    queue->behind[l] = last;
   }
-  return q->stream;
+  return queue->stream;
 }
 
-static void note(const Cuda *c, HostLaneKind lane, const HostSpan *span, int n) {
-  LaneQueue *q = &c->lanes->lane[lane];
-  HostTouch *t = &q->touch[q->n++ % TOUCHES];
-  memcpy(t->span, span, sizeof *span * (size_t)n);
-  t->n = n;
-  record(c, t->over, q->stream);
+static void note(const Cuda *cuda, HostLaneKind lane, const HostSpan *span, int n) {
+  LaneQueue *queue = &cuda->lanes->lane[lane];
+  HostTouch *touch = &queue->touch[queue->n++ % TOUCHES];
+  memcpy(touch->span, span, sizeof *span * (size_t)n);
+  touch->n = n;
+  record(cuda, touch->over, queue->stream);
 }
 
 /* Pieces of a move are one operation: the next one goes on where the last has ended. */
-static void note_piece(const Cuda *c, HostLaneKind lane, const HostSpan *span, bool first) {
-  LaneQueue *q = &c->lanes->lane[lane];
-  HostTouch *t = first ? NULL : &q->touch[(q->n - 1) % TOUCHES];
-  if (!t) {
-    note(c, lane, span, 1);
+static void note_piece(const Cuda *cuda, HostLaneKind lane, const HostSpan *span, bool first) {
+  LaneQueue *queue = &cuda->lanes->lane[lane];
+  HostTouch *touch = first ? NULL : &queue->touch[(queue->n - 1) % TOUCHES];
+  if (!touch) {
+    note(cuda, lane, span, 1);
     return;
   }
-  t->span->bytes += span->bytes;
-  record(c, t->over, q->stream);
+  touch->span->bytes += span->bytes;
+  record(cuda, touch->over, queue->stream);
 }
 
 /* ---- copies ---- */
 
-static void copy(const Cuda *c, CUdeviceptr to, CUdeviceptr from, int64_t bytes, CUstream s) {
-  rt_cuda_must(c, c->api.cuMemcpyAsync(to, from, (size_t)bytes, s), "copy from or to the host");
+static void copy(const Cuda *cuda, CUdeviceptr to, CUdeviceptr from, int64_t bytes, CUstream s) {
+  rt_cuda_must(cuda, cuda->api.cuMemcpyAsync(to, from, (size_t)bytes, s),
+               "copy from or to the host");
 }
 
-static CopySlot *next_slot(CudaLanes *x, bool up) {
-  return &x->slot[up][x->taken[up]++ % x->slots[up]];
+static CopySlot *next_slot(CudaLanes *lanes, bool up) {
+  return &lanes->slot[up][lanes->taken[up]++ % lanes->slots[up]];
 }
 
-static void piece_down(const Cuda *c, char *to, CUdeviceptr from, int64_t bytes, bool first) {
-  CopySlot *s = next_slot(c->lanes, false);
+static void piece_down(const Cuda *cuda, char *to, CUdeviceptr from, int64_t bytes, bool first) {
+  CopySlot *slot = next_slot(cuda->lanes, false);
   HostSpan there = {to, bytes, true};
-  if (s->used) wait_on(c, c->stream, s->empty);
-  copy(c, s->at, from, bytes, c->stream), record(c, s->full, c->stream);
-  CUstream lane = go_behind(c, LANE_DOWN, &there, 1);
-  wait_on(c, lane, s->full);
-  copy(c, (CUdeviceptr)(uintptr_t)to, s->at, bytes, lane), record(c, s->empty, lane);
-  note_piece(c, LANE_DOWN, &there, first);
-  s->used = true;
+  if (slot->used) wait_on(cuda, cuda->stream, slot->empty);
+  copy(cuda, slot->at, from, bytes, cuda->stream), record(cuda, slot->full, cuda->stream);
+  CUstream lane = go_behind(cuda, LANE_DOWN, &there, 1);
+  wait_on(cuda, lane, slot->full);
+  copy(cuda, (CUdeviceptr)(uintptr_t)to, slot->at, bytes, lane), record(cuda, slot->empty, lane);
+  note_piece(cuda, LANE_DOWN, &there, first);
+  slot->used = true;
 }
 
-static void piece_up(const Cuda *c, CUdeviceptr to, char *from, int64_t bytes, bool first) {
-  CopySlot *s = next_slot(c->lanes, true);
+static void piece_up(const Cuda *cuda, CUdeviceptr to, char *from, int64_t bytes, bool first) {
+  CopySlot *slot = next_slot(cuda->lanes, true);
   HostSpan there = {from, bytes, false};
-  CUstream lane = go_behind(c, LANE_UP, &there, 1);
-  if (s->used) wait_on(c, lane, s->empty);
-  copy(c, s->at, (CUdeviceptr)(uintptr_t)from, bytes, lane), record(c, s->full, lane);
-  note_piece(c, LANE_UP, &there, first);
-  wait_on(c, c->stream, s->full);
-  copy(c, to, s->at, bytes, c->stream), record(c, s->empty, c->stream);
-  s->used = true;
+  CUstream lane = go_behind(cuda, LANE_UP, &there, 1);
+  if (slot->used) wait_on(cuda, lane, slot->empty);
+  copy(cuda, slot->at, (CUdeviceptr)(uintptr_t)from, bytes, lane), record(cuda, slot->full, lane);
+  note_piece(cuda, LANE_UP, &there, first);
+  wait_on(cuda, cuda->stream, slot->full);
+  copy(cuda, to, slot->at, bytes, cuda->stream), record(cuda, slot->empty, cuda->stream);
+  slot->used = true;
 }
 
-bool rt_cuda_has_lanes(const Cuda *c) { return c->lanes && c->lanes->on; }
+bool rt_cuda_has_lanes(const Cuda *cuda) { return cuda->lanes && cuda->lanes->on; }
 
-void rt_cuda_lanes_move(const Cuda *c, void *to, const void *from, int64_t bytes, bool up) {
+void rt_cuda_lanes_move(const Cuda *cuda, void *to, const void *from, int64_t bytes, bool up) {
   CUdeviceptr a = (CUdeviceptr)(uintptr_t)to, b = (CUdeviceptr)(uintptr_t)from;
   for (int64_t at = 0, n; at < bytes; at += n) {
-    n = min_i64(bytes - at, c->lanes->bytes);
+    n = min_i64(bytes - at, cuda->lanes->bytes);
     CUdeviceptr i = (CUdeviceptr)at;
-    if (up) piece_up(c, a + i, (char *)(uintptr_t)(b + i), n, !at);
-    else piece_down(c, (char *)(uintptr_t)(a + i), b + i, n, !at);
+    if (up) piece_up(cuda, a + i, (char *)(uintptr_t)(b + i), n, !at);
+    else piece_down(cuda, (char *)(uintptr_t)(a + i), b + i, n, !at);
   }
 }
 
 /* ---- what the host does ---- */
 
-void rt_cuda_lanes_copy(const Cuda *c, void *to, const void *from, int64_t bytes) {
+void rt_cuda_lanes_copy(const Cuda *cuda, void *to, const void *from, int64_t bytes) {
   HostSpan span[] = {{from, bytes, false}, {to, bytes, true}};
   CUdeviceptr a = (CUdeviceptr)(uintptr_t)to, b = (CUdeviceptr)(uintptr_t)from;
-  copy(c, a, b, bytes, go_behind(c, LANE_HOST, span, 2));
-  note(c, LANE_HOST, span, 2);
+  copy(cuda, a, b, bytes, go_behind(cuda, LANE_HOST, span, 2));
+  note(cuda, LANE_HOST, span, 2);
 }
 
-void rt_cuda_lanes_zero(const Cuda *c, void *to, int64_t bytes) {
+void rt_cuda_lanes_zero(const Cuda *cuda, void *to, int64_t bytes) {
   HostSpan span = {to, bytes, true};
-  CUstream lane = go_behind(c, LANE_HOST, &span, 1);
-  CUresult e = c->api.cuMemsetD8Async((CUdeviceptr)(uintptr_t)to, 0, (size_t)bytes, lane);
-  rt_cuda_must(c, e, "fill with zeros");
-  note(c, LANE_HOST, &span, 1);
+  CUstream lane = go_behind(cuda, LANE_HOST, &span, 1);
+  CUresult e = cuda->api.cuMemsetD8Async((CUdeviceptr)(uintptr_t)to, 0, (size_t)bytes, lane);
+  rt_cuda_must(cuda, e, "fill with zeros");
+  note(cuda, LANE_HOST, &span, 1);
 }
 
-void rt_cuda_lanes_call(const Cuda *c, void (*f)(void *), void *data, const HostSpan *span, int n) {
-  CUstream lane = go_behind(c, LANE_HOST, span, n);
-  rt_cuda_must(c, c->api.cuLaunchHostFunc(lane, f, data), "launch a kernel of the host");
-  note(c, LANE_HOST, span, n);
+void rt_cuda_lanes_call(const Cuda *cuda, void (*f)(void *), void *data, const HostSpan *span,
+                        int n) {
+  CUstream lane = go_behind(cuda, LANE_HOST, span, n);
+  rt_cuda_must(cuda, cuda->api.cuLaunchHostFunc(lane, f, data), "launch a kernel of the host");
+  note(cuda, LANE_HOST, span, n);
 }
 
 /* ---- entries ---- */
 
-void rt_cuda_lanes_begin(const Cuda *c, bool on) {
-  CudaLanes *x = c->lanes;
-  if (x) x->on = on;
-  if (!rt_cuda_has_lanes(c)) return;
+void rt_cuda_lanes_begin(const Cuda *cuda, bool on) {
+  CudaLanes *lanes = cuda->lanes;
+  if (lanes) lanes->on = on;
+  if (!rt_cuda_has_lanes(cuda)) return;
   for (HostLaneKind l = 0; l < LANES; l++) {
-    x->lane[l].n = 0;
-    memset(x->lane[l].behind, 0, sizeof x->lane[l].behind);
+    lanes->lane[l].n = 0;
+    memset(lanes->lane[l].behind, 0, sizeof lanes->lane[l].behind);
   }
   for (int up = 0; up < 2; up++)
-    for (int i = 0; i < x->slots[up]; i++) x->slot[up][i].used = false;
-  record(c, x->began, c->stream);
+    for (int i = 0; i < lanes->slots[up]; i++) lanes->slot[up][i].used = false;
+  record(cuda, lanes->began, cuda->stream);
 }
 
-void rt_cuda_lanes_end(const Cuda *c) {
-  if (!rt_cuda_has_lanes(c)) return;
+void rt_cuda_lanes_end(const Cuda *cuda) {
+  if (!rt_cuda_has_lanes(cuda)) return;
   for (HostLaneKind l = 0; l < LANES; l++) {
-    const LaneQueue *q = &c->lanes->lane[l];
-    if (q->n) wait_on(c, c->stream, q->touch[(q->n - 1) % TOUCHES].over);
+    const LaneQueue *queue = &cuda->lanes->lane[l];
+    if (queue->n) wait_on(cuda, cuda->stream, queue->touch[(queue->n - 1) % TOUCHES].over);
   }
 }

@@ -18,40 +18,40 @@ static const char *const places[] = {"libcuda.so.1", "/usr/lib/wsl/lib/libcuda.s
                                      "/usr/local/nvidia/lib64/libcuda.so.1",
                                      "/run/opengl-driver/lib/libcuda.so.1", "libcuda.so"};
 
-static bool open_at(CudaApi *a, const char *path, char *why, size_t n) {
-  a->library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
-  if (a->library) snprintf(a->path, sizeof a->path, "%s", path);
+static bool open_at(CudaApi *api, const char *path, char *why, size_t n) {
+  api->library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+  if (api->library) snprintf(api->path, sizeof api->path, "%s", path);
   else if (!*why) snprintf(why, n, "%s", dlerror());
-  return a->library != NULL;
+  return api->library != NULL;
 }
 
-static bool open_library(CudaApi *a, Fault *f) {
+static bool open_library(CudaApi *api, Fault *f) {
   const char *given = getenv("SHARDC_LIBCUDA");
   char why[400] = "";
-  if (given && *given) open_at(a, given, why, sizeof why);
+  if (given && *given) open_at(api, given, why, sizeof why);
   else
-    for (size_t i = 0; !a->library && i < sizeof places / sizeof *places; i++)
-      open_at(a, places[i], why, sizeof why);
-  if (a->library) return true;
+    for (size_t i = 0; !api->library && i < sizeof places / sizeof *places; i++)
+      open_at(api, places[i], why, sizeof why);
+  if (api->library) return true;
   rt_fault(f, 1001, "this executable is for a GPU, and no CUDA driver can be loaded: %s", why);
   return rt_help(f, "install NVIDIA's driver, under WSL that of Windows (it brings libcuda.so.1; "
                     "SHARDC_LIBCUDA=FILE names another place), compile for a CPU with --target "
                     "native, or try it without a GPU: shardc run --emulate");
 }
 
-static void *find(const CudaApi *a, GetAddress get, const char *name, const char *exported) {
+static void *find(const CudaApi *api, GetAddress get, const char *name, const char *exported) {
   void *at = NULL;
   int status = 0;
   if (get && get(name, &at, ASKED, 0, &status) == CU_SUCCESS && at) return at;
-  return dlsym(a->library, exported);
+  return dlsym(api->library, exported);
 }
 
-static bool find_all(CudaApi *a, Fault *f) {
+static bool find_all(CudaApi *api, Fault *f) {
   GetAddress get;
-  *(void **)&get = dlsym(a->library, "cuGetProcAddress_v2");
+  *(void **)&get = dlsym(api->library, "cuGetProcAddress_v2");
 #define CU(name, exported, arguments)                                                              \
-  *(void **)&a->name = find(a, get, #name, #exported);                                             \
-  if (!a->name) return rt_fault(f, 1004, "the CUDA driver %s has no %s", a->path, #name);
+  *(void **)&api->name = find(api, get, #name, #exported);                                         \
+  if (!api->name) return rt_fault(f, 1004, "the CUDA driver %s has no %s", api->path, #name);
 #include "cuda_api.def"
 #undef CU
   return true;
@@ -76,67 +76,67 @@ static const struct Cause *cause_of(CUresult e) {
   return NULL;
 }
 
-void rt_cuda_error(const CudaApi *a, CUresult e, char *out, size_t n) {
+void rt_cuda_error(const CudaApi *api, CUresult e, char *out, size_t n) {
   const char *name = NULL, *text = NULL;
   const struct Cause *cause = cause_of(e);
-  a->cuGetErrorName(e, &name), a->cuGetErrorString(e, &text);
+  api->cuGetErrorName(e, &name), api->cuGetErrorString(e, &text);
   if (!name) name = cause ? cause->name : "CUDA error";
   snprintf(out, n, "%s (%d)%s%s", name, e, text ? ": " : "", text ? text : "");
 }
 
-bool rt_cuda_fault(const CudaApi *a, CUresult e, int code, Fault *f, const char *what, ...) {
+bool rt_cuda_fault(const CudaApi *api, CUresult e, int code, Fault *f, const char *what, ...) {
   const struct Cause *cause = cause_of(e);
   char doing[RT_PATH + 100], why[300];
   va_list args;
   va_start(args, what);
   vsnprintf(doing, sizeof doing, what, args);
   va_end(args);
-  rt_cuda_error(a, e, why, sizeof why);
+  rt_cuda_error(api, e, why, sizeof why);
   rt_fault(f, cause ? cause->code : code, "%s: %s", doing, why);
   return cause ? rt_help(f, "%s", cause->help) : false;
 }
 
-static bool start(CudaApi *a, Fault *f) {
+static bool start(CudaApi *api, Fault *f) {
   const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-  CUresult e = a->cuInit(0);
-  if (e == CU_SUCCESS) e = a->cuDriverGetVersion(&a->version);
+  CUresult e = api->cuInit(0);
+  if (e == CU_SUCCESS) e = api->cuDriverGetVersion(&api->version);
   if (e == CU_SUCCESS) return true;
-  rt_cuda_fault(a, e, 1001, f,
+  rt_cuda_fault(api, e, 1001, f,
                 e == CU_NO_DEVICE ? "the CUDA driver %s finds no GPU"
                                   : "the CUDA driver %s does not start",
-                a->path);
+                api->path);
   return e == CU_NO_DEVICE && visible ? rt_help(f, "CUDA_VISIBLE_DEVICES is `%s`", visible) : false;
 }
 
-bool rt_cuda_load(CudaApi *a, Fault *f) {
-  *a = (CudaApi){0};
-  bool ok = open_library(a, f) && find_all(a, f);
+bool rt_cuda_load(CudaApi *api, Fault *f) {
+  *api = (CudaApi){0};
+  bool ok = open_library(api, f) && find_all(api, f);
   if (!ok && f->code == 1004) rt_help(f, "a driver for CUDA 11.4 or newer has it (470 and up)");
-  return ok && start(a, f);
+  return ok && start(api, f);
 }
 
-bool rt_cuda_device(const CudaApi *a, int number, CudaDevice *d, Fault *f) {
+bool rt_cuda_device(const CudaApi *api, int number, CudaDevice *device, Fault *f) {
   int count = 0, major = 0, minor = 0;
-  *d = (CudaDevice){0};
-  CUresult e = a->cuDeviceGetCount(&count);
+  *device = (CudaDevice){0};
+  CUresult e = api->cuDeviceGetCount(&count);
   if (e == CU_SUCCESS && (count < 1 || number >= count)) {
     rt_fault(f, 1002, count ? "there is no GPU %d: the driver finds %d" : "the driver finds no GPU",
              number, count);
     return rt_help(f, "devices count from 0; CUDA_VISIBLE_DEVICES hides some");
   }
-  if (e == CU_SUCCESS) e = a->cuDeviceGet(&d->handle, number);
-  if (e == CU_SUCCESS) e = a->cuDeviceGetName(d->name, sizeof d->name, d->handle);
-  if (e == CU_SUCCESS) e = a->cuDeviceTotalMem(&d->bytes, d->handle);
+  if (e == CU_SUCCESS) e = api->cuDeviceGet(&device->handle, number);
+  if (e == CU_SUCCESS) e = api->cuDeviceGetName(device->name, sizeof device->name, device->handle);
+  if (e == CU_SUCCESS) e = api->cuDeviceTotalMem(&device->bytes, device->handle);
   const struct {
     int *to, attribute;
   } facts[] = {{&major, CU_MAJOR},
                {&minor, CU_MINOR},
-               {&d->multiprocessors, CU_MULTIPROCESSORS},
-               {&d->shared_limit, CU_SHARED_LIMIT},
-               {&d->l2_bytes, CU_L2_BYTES}};
+               {&device->multiprocessors, CU_MULTIPROCESSORS},
+               {&device->shared_limit, CU_SHARED_LIMIT},
+               {&device->l2_bytes, CU_L2_BYTES}};
   for (size_t i = 0; e == CU_SUCCESS && i < sizeof facts / sizeof *facts; i++)
-    e = a->cuDeviceGetAttribute(facts[i].to, facts[i].attribute, d->handle);
-  d->sm = major * 10 + minor;
+    e = api->cuDeviceGetAttribute(facts[i].to, facts[i].attribute, device->handle);
+  device->sm = major * 10 + minor;
   return e == CU_SUCCESS ||
-         rt_cuda_fault(a, e, 1008, f, "the driver does not tell about GPU %d", number);
+         rt_cuda_fault(api, e, 1008, f, "the driver does not tell about GPU %d", number);
 }

@@ -18,44 +18,46 @@ _Static_assert(sizeof memory_of / sizeof *memory_of == RT_ARENAS, "a memory per 
 bool rt_cuda_on_host(rt_arena a) { return memory_of[a] == ON_host; }
 
 /* Of zeros. */
-static bool allocate(const Cuda *c, int64_t bytes, void **at, Fault *f) {
+static bool allocate(const Cuda *cuda, int64_t bytes, void **at, Fault *f) {
   char text[32];
-  CUresult e = bytes ? c->api.cuMemHostAlloc(at, (size_t)bytes, 0) : CU_SUCCESS;
+  CUresult e = bytes ? cuda->api.cuMemHostAlloc(at, (size_t)bytes, 0) : CU_SUCCESS;
   if (e == CU_OUT_OF_MEMORY) {
     rt_fault(f, 701, "no memory of the host for %s that the GPU reads and writes",
              rt_cuda_mebibytes(text, (double)bytes));
     return rt_help(f, "such memory is pinned: it is never written to disk, and `ulimit -l` or the "
                       "system may limit it");
   }
-  if (!rt_cuda_ok(c, e, "allocate pinned memory", f)) return false;
+  if (!rt_cuda_ok(cuda, e, "allocate pinned memory", f)) return false;
   if (bytes) memset(*at, 0, (size_t)bytes);
   return true;
 }
 
 bool rt_cuda_pin(Device *d, Fault *f) {
-  const rt_program *p = d->program;
-  Cuda *c = d->inside;
+  const rt_program *program = d->program;
+  Cuda *cuda = d->inside;
   void *at = NULL;
-  int64_t bytes = p->host_view + p->host_window + p->host_messages + p->host_ahead;
+  int64_t bytes =
+      program->host_view + program->host_window + program->host_messages + program->host_ahead;
   for (int i = 0; i < RT_ARENAS; i++, at = NULL) {
     if (!rt_cuda_on_host(i)) continue;
-    if (!allocate(c, p->arena_bytes[i], &at, f)) return false;
-    c->arena[i] = (CUdeviceptr)(uintptr_t)at, d->ctx.arena[i] = at;
+    if (!allocate(cuda, program->arena_bytes[i], &at, f)) return false;
+    cuda->arena[i] = (CUdeviceptr)(uintptr_t)at, d->ctx.arena[i] = at;
   }
-  if (!allocate(c, bytes, &at, f)) return false;
-  c->pinned = d->apart = at;
+  if (!allocate(cuda, bytes, &at, f)) return false;
+  cuda->pinned = d->apart = at;
   return true;
 }
 
-void rt_cuda_unpin(Cuda *c) {
-  if (c->pinned) c->api.cuMemFreeHost(c->pinned);
+void rt_cuda_unpin(Cuda *cuda) {
+  if (cuda->pinned) cuda->api.cuMemFreeHost(cuda->pinned);
   for (int i = 0; i < RT_ARENAS; i++)
-    if (rt_cuda_on_host(i) && c->arena[i]) c->api.cuMemFreeHost((void *)(uintptr_t)c->arena[i]);
+    if (rt_cuda_on_host(i) && cuda->arena[i])
+      cuda->api.cuMemFreeHost((void *)(uintptr_t)cuda->arena[i]);
 }
 
-void rt_cuda_copy(const Cuda *c, CUdeviceptr to, CUdeviceptr from, int64_t bytes,
+void rt_cuda_copy(const Cuda *cuda, CUdeviceptr to, CUdeviceptr from, int64_t bytes,
                   const char *what) {
-  rt_cuda_must(c, c->api.cuMemcpyAsync(to, from, (size_t)bytes, c->stream), what);
+  rt_cuda_must(cuda, cuda->api.cuMemcpyAsync(to, from, (size_t)bytes, cuda->stream), what);
 }
 
 /* ---- check runs ---- */

@@ -19,60 +19,64 @@ struct CudaWaited {
   int64_t *of; /* by entry: of a run, as it was recorded last */
 };
 
-void rt_cuda_waited_open(Cuda *c, const rt_program *p) {
-  CudaWaited *x = rt_alloc(sizeof *x);
-  x->at = rt_alloc(sizeof *x->at * 2 * MOST_WAITS);
-  x->of = rt_alloc(sizeof *x->of * (size_t)(p->nentries + 1));
-  c->waited = x;
+void rt_cuda_waited_open(Cuda *cuda, const rt_program *p) {
+  CudaWaited *waited = rt_alloc(sizeof *waited);
+  waited->at = rt_alloc(sizeof *waited->at * 2 * MOST_WAITS);
+  waited->of = rt_alloc(sizeof *waited->of * (size_t)(p->nentries + 1));
+  cuda->waited = waited;
 }
 
-void rt_cuda_waited_close(Cuda *c) {
-  CudaWaited *x = c->waited;
-  for (int64_t i = 0; x && i < 2 * MOST_WAITS; i++)
-    if (x->at[i]) c->api.cuEventDestroy(x->at[i]);
-  if (x) free(x->at), free(x->of), free(x);
-  c->waited = NULL;
+void rt_cuda_waited_close(Cuda *cuda) {
+  CudaWaited *waited = cuda->waited;
+  for (int64_t i = 0; waited && i < 2 * MOST_WAITS; i++)
+    if (waited->at[i]) cuda->api.cuEventDestroy(waited->at[i]);
+  if (waited) free(waited->at), free(waited->of), free(waited);
+  cuda->waited = NULL;
 }
 
 /* The host issues an entry from here on. */
-void rt_cuda_waited_begin(const Cuda *c) {
-  if (c->waited) c->waited->n = 0;
+void rt_cuda_waited_begin(const Cuda *cuda) {
+  if (cuda->waited) cuda->waited->n = 0;
 }
 
 /* It did; or a graph of it runs, with the events that it was recorded with. */
-void rt_cuda_waited_end(const Cuda *c, int entry, bool issued) {
-  if (!c->waited) return;
-  if (issued) c->waited->of[entry] = c->waited->n;
-  else c->waited->n = c->waited->of[entry];
+void rt_cuda_waited_end(const Cuda *cuda, int entry, bool issued) {
+  if (!cuda->waited) return;
+  if (issued) cuda->waited->of[entry] = cuda->waited->n;
+  else cuda->waited->n = cuda->waited->of[entry];
 }
 
-static void mark(const Cuda *c, int64_t i) {
-  CudaWaited *x = c->waited;
-  if (!x->at[i]) rt_cuda_must(c, c->api.cuEventCreate(&x->at[i], 0), "make an event");
-  rt_cuda_must(c, c->api.cuEventRecordWithFlags(x->at[i], c->stream, c->recording ? EXTERNAL : 0),
-               "record an event");
+static void mark(const Cuda *cuda, int64_t i) {
+  CudaWaited *waited = cuda->waited;
+  if (!waited->at[i])
+    rt_cuda_must(cuda, cuda->api.cuEventCreate(&waited->at[i], 0), "make an event");
+  rt_cuda_must(
+      cuda,
+      cuda->api.cuEventRecordWithFlags(waited->at[i], cuda->stream, cuda->recording ? EXTERNAL : 0),
+      "record an event");
 }
 
-void rt_cuda_waits(const Cuda *c) {
-  if (c->waited && c->waited->n < MOST_WAITS) mark(c, 2 * c->waited->n);
+void rt_cuda_waits(const Cuda *cuda) {
+  if (cuda->waited && cuda->waited->n < MOST_WAITS) mark(cuda, 2 * cuda->waited->n);
 }
 
-void rt_cuda_goes_on(const Cuda *c) {
-  if (c->waited && c->waited->n < MOST_WAITS) mark(c, 2 * c->waited->n + 1);
-  if (c->waited) c->waited->n++;
+void rt_cuda_goes_on(const Cuda *cuda) {
+  if (cuda->waited && cuda->waited->n < MOST_WAITS) mark(cuda, 2 * cuda->waited->n + 1);
+  if (cuda->waited) cuda->waited->n++;
 }
 
 /* NaN: not known. */
 double rt_cuda_waited(const Device *d) {
-  const Cuda *c = d->inside;
-  const CudaWaited *x = c->waited;
+  const Cuda *cuda = d->inside;
+  const CudaWaited *waited = cuda->waited;
   double seconds = 0;
-  if (!x || x->n > MOST_WAITS) return NAN;
-  rt_cuda_wait(c);
-  for (int64_t i = 0; i < x->n; i++) {
+  if (!waited || waited->n > MOST_WAITS) return NAN;
+  rt_cuda_wait(cuda);
+  for (int64_t i = 0; i < waited->n; i++) {
     float milliseconds = 0;
-    CUresult e = c->api.cuEventElapsedTime(&milliseconds, x->at[2 * i], x->at[2 * i + 1]);
-    rt_cuda_must(c, e, "read the time of an event");
+    CUresult e =
+        cuda->api.cuEventElapsedTime(&milliseconds, waited->at[2 * i], waited->at[2 * i + 1]);
+    rt_cuda_must(cuda, e, "read the time of an event");
     seconds += 1e-3 * (double)milliseconds;
   }
   return seconds;

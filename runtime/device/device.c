@@ -63,24 +63,25 @@ static void set_coordinates(const Device *d) {
   char name[RT_NAME];
   for (int i = 0; i < d->program->naxes && d->comm; i++) {
     snprintf(name, sizeof name, "mesh.%s", d->program->mesh[i].name);
-    const rt_tensor *t = rt_tensor_find(d->program, name);
-    if (t) rt_elem_put((int)t->elem, rt_tensor_write(d, t), 0, d->comm->group[i].me);
+    const rt_tensor *tensor = rt_tensor_find(d->program, name);
+    if (tensor) rt_elem_put((int)tensor->elem, rt_tensor_write(d, tensor), 0, d->comm->group[i].me);
   }
 }
 
-bool rt_device_start(Device *d, const rt_program *p, Comm *comm, const DeviceOptions *o, Fault *f) {
-  *d = (Device){.kind = p->sm ? &rt_device_cuda : &rt_device_cpu,
-                .program = p,
+bool rt_device_start(Device *d, const rt_program *program, Comm *comm, const DeviceOptions *options,
+                     Fault *f) {
+  *d = (Device){.kind = program->sm ? &rt_device_cuda : &rt_device_cpu,
+                .program = program,
                 .comm = comm,
-                .check = o->check,
-                .samples = o->samples};
+                .check = options->check,
+                .samples = options->samples};
   d->ctx.state = rt_alloc(sizeof(struct rt_state));
   d->ctx.state->device = d;
-  d->touched = rt_alloc(2 * sizeof(int64_t) * (size_t)p->nentries);
-  d->moved = rt_alloc(2 * sizeof(int64_t) * (size_t)p->nentries);
-  d->ran = rt_alloc(sizeof(bool) * (size_t)p->nentries);
-  if (d->kind->fetch) d->state = rt_alloc((size_t)p->ntensors + 1);
-  if (!d->kind->start(d, o, f)) return false;
+  d->touched = rt_alloc(2 * sizeof(int64_t) * (size_t)program->nentries);
+  d->moved = rt_alloc(2 * sizeof(int64_t) * (size_t)program->nentries);
+  d->ran = rt_alloc(sizeof(bool) * (size_t)program->nentries);
+  if (d->kind->fetch) d->state = rt_alloc((size_t)program->ntensors + 1);
+  if (!d->kind->start(d, options, f)) return false;
   set_coordinates(d);
   return true;
 }
@@ -100,8 +101,8 @@ int64_t rt_arena_bytes(const Device *d, rt_arena a) {
   return a != RT_SAMPLING || d->samples ? d->program->arena_bytes[a] : 0;
 }
 
-bool rt_is_there(const Device *d, const rt_tensor *t) {
-  return t->arena != RT_SAMPLING || d->samples;
+bool rt_is_there(const Device *d, const rt_tensor *tensor) {
+  return tensor->arena != RT_SAMPLING || d->samples;
 }
 
 static void push_written(Device *d) {
@@ -115,16 +116,17 @@ static void push_written(Device *d) {
 
 static void forget_views(Device *d) {
   for (int i = 0; i < d->program->ntensors; i++) {
-    const rt_tensor *t = &d->program->tensors[i];
-    if (t->kind != RT_INPUT && t->kind != RT_SCALAR && rt_is_there(d, t)) d->state[i] = STALE;
+    const rt_tensor *tensor = &d->program->tensors[i];
+    if (tensor->kind != RT_INPUT && tensor->kind != RT_SCALAR && rt_is_there(d, tensor))
+      d->state[i] = STALE;
   }
 }
 
-bool rt_device_run(Device *d, const rt_entry *e, Fault *f) {
+bool rt_device_run(Device *d, const rt_entry *entry, Fault *f) {
   if (d->state) push_written(d);
   d->now[0] = d->now[1] = 0;
-  bool ok = d->kind->run(d, e, f);
-  ptrdiff_t i = e - d->program->entries;
+  bool ok = d->kind->run(d, entry, f);
+  ptrdiff_t i = entry - d->program->entries;
   if (i >= 0 && i < d->program->nentries) { /* tests run entries of their own */
     d->ran[i] = true;
     if (d->now[0] || d->now[1]) /* else nothing moves, or a graph moves what its recording did */
@@ -134,55 +136,64 @@ bool rt_device_run(Device *d, const rt_entry *e, Fault *f) {
   return ok;
 }
 
-bool rt_has_run(const Device *d, const rt_entry *e) { return d->ran[e - d->program->entries]; }
+bool rt_has_run(const Device *d, const rt_entry *entry) {
+  return d->ran[entry - d->program->entries];
+}
 
 void rt_device_words(const Device *d, char *out, size_t n) { d->kind->words(d, out, n); }
 
 /* ---- tensors ---- */
 
-bool rt_is_viewed(const Device *d, const rt_tensor *t) { return !d->state || t->view >= 0; }
-
-int64_t rt_span_most(const Device *d, const rt_tensor *t) {
-  return rt_is_viewed(d, t) ? INT64_MAX : d->program->host_window;
+bool rt_is_viewed(const Device *d, const rt_tensor *tensor) {
+  return !d->state || tensor->view >= 0;
 }
 
-static char *view_of(const Device *d, const rt_tensor *t, bool writes) {
-  uint8_t *state = d->state ? &d->state[t - d->program->tensors] : NULL;
+int64_t rt_span_most(const Device *d, const rt_tensor *tensor) {
+  return rt_is_viewed(d, tensor) ? INT64_MAX : d->program->host_window;
+}
+
+static char *view_of(const Device *d, const rt_tensor *tensor, bool writes) {
+  uint8_t *state = d->state ? &d->state[tensor - d->program->tensors] : NULL;
   uint8_t *flying = d->state ? &d->state[d->program->ntensors] : NULL;
-  if (state && *state == STALE) d->kind->fetch(d, t), *state = SAME, *flying = false;
+  if (state && *state == STALE) d->kind->fetch(d, tensor), *state = SAME, *flying = false;
   if (state && writes && *flying) d->kind->settle(d), *flying = false;
   if (state && writes) *state = WRITTEN;
-  if (state) return d->apart + t->view;
-  uintptr_t view = (uintptr_t)d->view[t->arena]; /* rt_device_with: may begin before any object */
-  return (char *)(view + (uintptr_t)t->offset);
+  if (state) return d->apart + tensor->view;
+  uintptr_t view =
+      (uintptr_t)d->view[tensor->arena]; /* rt_device_with: may begin before any object */
+  return (char *)(view + (uintptr_t)tensor->offset);
 }
 
-static char *span(const Device *d, const rt_tensor *t, int64_t from, int64_t bytes, bool writes) {
-  if (rt_is_viewed(d, t)) return view_of(d, t, writes) + from;
+static char *span(const Device *d, const rt_tensor *tensor, int64_t from, int64_t bytes,
+                  bool writes) {
+  if (rt_is_viewed(d, tensor)) return view_of(d, tensor, writes) + from;
   if (bytes > d->program->host_window)
-    rt_fail(105, "%lld bytes of %s do not pass through the window", (long long)bytes, t->name);
-  return d->kind->span(d, t, from, bytes, writes);
+    rt_fail(105, "%lld bytes of %s do not pass through the window", (long long)bytes, tensor->name);
+  return d->kind->span(d, tensor, from, bytes, writes);
 }
 
-const char *rt_span_read(const Device *d, const rt_tensor *t, int64_t from, int64_t bytes) {
-  return span(d, t, from, bytes, false);
+const char *rt_span_read(const Device *d, const rt_tensor *tensor, int64_t from, int64_t bytes) {
+  return span(d, tensor, from, bytes, false);
 }
 
-char *rt_span_write(const Device *d, const rt_tensor *t, int64_t from, int64_t bytes) {
-  return span(d, t, from, bytes, true);
+char *rt_span_write(const Device *d, const rt_tensor *tensor, int64_t from, int64_t bytes) {
+  return span(d, tensor, from, bytes, true);
 }
 
-const void *rt_tensor_read(const Device *d, const rt_tensor *t) {
-  return span(d, t, 0, t->bytes, false);
+const void *rt_tensor_read(const Device *d, const rt_tensor *tensor) {
+  return span(d, tensor, 0, tensor->bytes, false);
 }
 
-void *rt_tensor_write(const Device *d, const rt_tensor *t) { return span(d, t, 0, t->bytes, true); }
+void *rt_tensor_write(const Device *d, const rt_tensor *tensor) {
+  return span(d, tensor, 0, tensor->bytes, true);
+}
 
-void rt_tensor_copy(const Device *d, const rt_tensor *t, int64_t from, int64_t bytes, void *to) {
-  int64_t most = rt_span_most(d, t);
+void rt_tensor_copy(const Device *d, const rt_tensor *tensor, int64_t from, int64_t bytes,
+                    void *to) {
+  int64_t most = rt_span_most(d, tensor);
   for (int64_t at = 0, n; at < bytes; at += n) {
     n = min_i64(bytes - at, most);
-    memcpy((char *)to + at, rt_span_read(d, t, from + at, n), (size_t)n);
+    memcpy((char *)to + at, rt_span_read(d, tensor, from + at, n), (size_t)n);
   }
 }
 
@@ -196,8 +207,8 @@ void rt_tensor_rows(Device *d, const RowCopy *c) {
   d->kind->rows(d, c);
 }
 
-void rt_tensor_zero(Device *d, const rt_tensor *t) {
-  d->kind->zero(d, d->ctx.arena[t->arena] + t->offset, t->bytes);
+void rt_tensor_zero(Device *d, const rt_tensor *tensor) {
+  d->kind->zero(d, d->ctx.arena[tensor->arena] + tensor->offset, tensor->bytes);
 }
 
 /* Views of the host hold what was there before. */
@@ -209,20 +220,20 @@ void rt_ahead_take(const Device *d) {
   d->kind->ahead->take(d);
 }
 
-const rt_entry *rt_entry_find(const rt_program *p, const char *name) {
-  for (int i = 0; i < p->nentries; i++)
-    if (!strcmp(p->entries[i].name, name)) return &p->entries[i];
+const rt_entry *rt_entry_find(const rt_program *program, const char *name) {
+  for (int i = 0; i < program->nentries; i++)
+    if (!strcmp(program->entries[i].name, name)) return &program->entries[i];
   return NULL;
 }
 
-const rt_tensor *rt_tensor_find(const rt_program *p, const char *name) {
-  for (int i = 0; i < p->ntensors; i++)
-    if (!strcmp(p->tensors[i].name, name)) return &p->tensors[i];
+const rt_tensor *rt_tensor_find(const rt_program *program, const char *name) {
+  for (int i = 0; i < program->ntensors; i++)
+    if (!strcmp(program->tensors[i].name, name)) return &program->tensors[i];
   return NULL;
 }
 
-int64_t rt_tensor_count(const rt_tensor *t) {
+int64_t rt_tensor_count(const rt_tensor *tensor) {
   int64_t n = 1;
-  for (int i = 0; i < t->rank; i++) n *= t->size[i];
+  for (int i = 0; i < tensor->rank; i++) n *= tensor->size[i];
   return n;
 }

@@ -97,35 +97,36 @@ struct Device {
       *moved; /* bytes that went down to the host and up: now; per entry, its last run */
 };
 
-bool rt_device_start(Device *d, const rt_program *p, Comm *comm, const DeviceOptions *o,
+bool rt_device_start(Device *d, const rt_program *program, Comm *comm, const DeviceOptions *options,
                      Fault *f);           /* comm: NULL for one rank */
 bool rt_device_join(Device *d, Fault *f); /* a call of all ranks, behind the start of all */
 void rt_device_stop(Device *d);
-bool rt_device_run(Device *d, const rt_entry *e, Fault *f);
-bool rt_has_run(const Device *d, const rt_entry *e);
+bool rt_device_run(Device *d, const rt_entry *entry, Fault *f);
+bool rt_has_run(const Device *d, const rt_entry *entry);
 int64_t rt_arena_bytes(const Device *d, rt_arena a); /* that are allocated */
 /* Whether it has memory: what sampling alone needs has none while a model trains. */
-bool rt_is_there(const Device *d, const rt_tensor *t);
+bool rt_is_there(const Device *d, const rt_tensor *tensor);
 /* On the device, behind what runs there; not for a tensor that the host has a view of. */
-void rt_tensor_zero(Device *d, const rt_tensor *t);
+void rt_tensor_zero(Device *d, const rt_tensor *tensor);
 void rt_device_words(const Device *d, char *out, size_t n);
-bool rt_processor_fits(const rt_program *p, Fault *f); /* processor.c */
-const rt_entry *rt_entry_find(const rt_program *p, const char *name);
-const rt_tensor *rt_tensor_find(const rt_program *p, const char *name);
-int64_t rt_tensor_count(const rt_tensor *t);
+bool rt_processor_fits(const rt_program *program, Fault *f); /* processor.c */
+const rt_entry *rt_entry_find(const rt_program *program, const char *name);
+const rt_tensor *rt_tensor_find(const rt_program *program, const char *name);
+int64_t rt_tensor_count(const rt_tensor *tensor);
 
 /* A tensor as the last entry left it; to write into, all of it or a part. Both hold until the next
    entry runs; that of a tensor without a view, which must be small, until the next span. */
-const void *rt_tensor_read(const Device *d, const rt_tensor *t);
-void *rt_tensor_write(const Device *d, const rt_tensor *t);
+const void *rt_tensor_read(const Device *d, const rt_tensor *tensor);
+void *rt_tensor_write(const Device *d, const rt_tensor *tensor);
 void rt_tensor_rows(Device *d, const RowCopy *c);
 void rt_ahead_take(const Device *d); /* all inputs that were sent ahead */
 
 /* The same of bytes from .. from + bytes - 1, rt_span_most of them at most. A span without a view
    holds until the next one is asked for. */
-bool rt_is_viewed(const Device *d, const rt_tensor *t);
-int64_t rt_span_most(const Device *d, const rt_tensor *t);
-const char *rt_span_read(const Device *d, const rt_tensor *t, int64_t from, int64_t bytes);
-char *rt_span_write(const Device *d, const rt_tensor *t, int64_t from, int64_t bytes);
-void rt_tensor_copy(const Device *d, const rt_tensor *t, int64_t from, int64_t bytes, void *to);
+bool rt_is_viewed(const Device *d, const rt_tensor *tensor);
+int64_t rt_span_most(const Device *d, const rt_tensor *tensor);
+const char *rt_span_read(const Device *d, const rt_tensor *tensor, int64_t from, int64_t bytes);
+char *rt_span_write(const Device *d, const rt_tensor *tensor, int64_t from, int64_t bytes);
+void rt_tensor_copy(const Device *d, const rt_tensor *tensor, int64_t from, int64_t bytes,
+                    void *to);
 #endif

@@ -112,18 +112,18 @@ static void make_counters(Device *d) {
   for (int64_t i = 0; i < n; i++) d->counters[i] = (int32_t)i;
 }
 
-static bool start(Device *d, const DeviceOptions *o, Fault *f) {
-  const rt_program *p = d->program;
-  const Launch *l = d->comm ? &d->comm->launch : NULL;
-  Share among = l ? (Share){l->local_world, l->local_rank} : (Share){1, 0};
+static bool start(Device *d, const DeviceOptions *options, Fault *f) {
+  const rt_program *program = d->program;
+  const Launch *launch = d->comm ? &d->comm->launch : NULL;
+  Share among = launch ? (Share){launch->local_world, launch->local_rank} : (Share){1, 0};
   for (int i = 0; i < RT_ARENAS; i++) {
-    int64_t front = o->check && (i == RT_WORK || i == RT_HOST_WORK) ? FRONT : 0;
-    if (!rt_region_map(&d->arena[i], rt_arena_bytes(d, i) + front, o->check, f)) return false;
+    int64_t front = options->check && (i == RT_WORK || i == RT_HOST_WORK) ? FRONT : 0;
+    if (!rt_region_map(&d->arena[i], rt_arena_bytes(d, i) + front, options->check, f)) return false;
     d->ctx.arena[i] = d->view[i] = d->arena[i].base;
   }
-  if (o->check) watch_guards();
+  if (options->check) watch_guards();
   make_counters(d);
-  d->pool = rt_pool_start_among(o->threads, among, p->scratch, f);
+  d->pool = rt_pool_start_among(options->threads, among, program->scratch, f);
   return d->pool != NULL;
 }
 
@@ -137,40 +137,40 @@ typedef struct Frame { /* an entry's, in one memory */
   int which; /* row of Device.touched */
 } Frame;
 
-static bool poison_frame(Device *d, const rt_entry *e, const Frame *x, Fault *f) {
-  const Region *work = &d->arena[x->arena];
-  if (x->bytes > work->bytes)
-    return rt_fault(f, 105, "entry %s needs %lld bytes of an arena of %lld", e->name,
-                    (long long)x->bytes, (long long)work->bytes);
+static bool poison_frame(Device *d, const rt_entry *entry, const Frame *frame, Fault *f) {
+  const Region *work = &d->arena[frame->arena];
+  if (frame->bytes > work->bytes)
+    return rt_fault(f, 105, "entry %s needs %lld bytes of an arena of %lld", entry->name,
+                    (long long)frame->bytes, (long long)work->bytes);
   rt_poison(work->base, work->bytes);
-  d->ctx.arena[x->arena] = rt_region_end(work, x->bytes);
+  d->ctx.arena[frame->arena] = rt_region_end(work, frame->bytes);
   return true;
 }
 
-static bool measure_frame(Device *d, const rt_entry *e, const Frame *x, Fault *f) {
-  const Region *work = &d->arena[x->arena];
-  const char *base = d->ctx.arena[x->arena];
-  int64_t touched = rt_touched(base, x->bytes);
-  int64_t *most = &d->touched[x->which * d->program->nentries + (e - d->program->entries)];
+static bool measure_frame(Device *d, const rt_entry *entry, const Frame *frame, Fault *f) {
+  const Region *work = &d->arena[frame->arena];
+  const char *base = d->ctx.arena[frame->arena];
+  int64_t touched = rt_touched(base, frame->bytes);
+  int64_t *most = &d->touched[frame->which * d->program->nentries + (entry - d->program->entries)];
   if (touched > *most) *most = touched;
   if (rt_touched(work->base, base - work->base) > 0)
-    return rt_fault(f, 702, "entry %s wrote in front of its work arena", e->name);
-  if (touched > (x->bytes + 3) / 4 * 4)
+    return rt_fault(f, 702, "entry %s wrote in front of its work arena", entry->name);
+  if (touched > (frame->bytes + 3) / 4 * 4)
     return rt_fault(f, 702, "entry %s touched %lld bytes of its work arena, %lld were predicted",
-                    e->name, (long long)touched, (long long)x->bytes);
+                    entry->name, (long long)touched, (long long)frame->bytes);
   return true;
 }
 
-static bool run_checked(Device *d, const rt_entry *e, Fault *f) {
-  const Frame near = {RT_WORK, e->work_bytes, 0}, host = {RT_HOST_WORK, e->host_bytes, 1};
-  if (!poison_frame(d, e, &near, f) || !poison_frame(d, e, &host, f)) return false;
-  e->run(&d->ctx);
-  return measure_frame(d, e, &near, f) && measure_frame(d, e, &host, f);
+static bool run_checked(Device *d, const rt_entry *entry, Fault *f) {
+  const Frame near = {RT_WORK, entry->work_bytes, 0}, host = {RT_HOST_WORK, entry->host_bytes, 1};
+  if (!poison_frame(d, entry, &near, f) || !poison_frame(d, entry, &host, f)) return false;
+  entry->run(&d->ctx);
+  return measure_frame(d, entry, &near, f) && measure_frame(d, entry, &host, f);
 }
 
-static bool run(Device *d, const rt_entry *e, Fault *f) {
-  if (d->check) return run_checked(d, e, f);
-  e->run(&d->ctx);
+static bool run(Device *d, const rt_entry *entry, Fault *f) {
+  if (d->check) return run_checked(d, entry, f);
+  entry->run(&d->ctx);
   return true;
 }
 

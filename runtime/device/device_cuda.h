@@ -62,63 +62,69 @@ typedef struct Cuda {
 } Cuda;
 
 /* Ends the process unless e is success. `what` was tried. */
-void rt_cuda_must(const Cuda *c, CUresult e, const char *what);
-void rt_cuda_wait(const Cuda *c); /* for all that its stream was given */
+void rt_cuda_must(const Cuda *cuda, CUresult e, const char *what);
+void rt_cuda_wait(const Cuda *cuda); /* for all that its stream was given */
 /* Pinned memory of the host, the arenas there among it (cuda_pinned.c). */
 bool rt_cuda_on_host(rt_arena a);
 bool rt_cuda_pin(Device *d, Fault *f);
-void rt_cuda_unpin(Cuda *c);
+void rt_cuda_unpin(Cuda *cuda);
 /* Between any two places of both memories, on the stream of the kernels. */
-void rt_cuda_copy(const Cuda *c, CUdeviceptr to, CUdeviceptr from, int64_t bytes, const char *what);
+void rt_cuda_copy(const Cuda *cuda, CUdeviceptr to, CUdeviceptr from, int64_t bytes,
+                  const char *what);
 void rt_cuda_poison_host(const Device *d, const rt_entry *e);
 void rt_cuda_measure_host(const Device *d, const rt_entry *e);
 const char *rt_cuda_mebibytes(char out[32], double bytes); /* 1.50 MiB */
 /* A collective by way of the host (device_cuda_host.c). */
-void rt_cuda_exchange(Device *d, const rt_collective *x, const void *send, void *receive);
+void rt_cuda_exchange(Device *d, const rt_collective *collective, const void *send, void *receive);
 /* In a program whose messages fly: a start and its wait, or both at once (cuda_flight.c). */
-void rt_cuda_start(Device *d, const rt_collective *x, const void *send, void *receive, void *work);
-void rt_cuda_await(Device *d, const rt_collective *x);
-void rt_cuda_collect_behind(Device *d, const rt_collective *x, const void *send, void *receive,
-                            void *work);
-void rt_cuda_send(Device *d, const rt_collective *x, const void *from, void *to);
-void rt_cuda_receive(Device *d, const rt_collective *x, void *to);
-void rt_cuda_pass(Device *d, const rt_collective *x); /* one that is for other ranks alone */
+void rt_cuda_start(Device *d, const rt_collective *collective, const void *send, void *receive,
+                   void *work);
+void rt_cuda_await(Device *d, const rt_collective *collective);
+void rt_cuda_collect_behind(Device *d, const rt_collective *collective, const void *send,
+                            void *receive, void *work);
+void rt_cuda_send(Device *d, const rt_collective *collective, const void *from, void *to);
+void rt_cuda_receive(Device *d, const rt_collective *collective, void *to);
+void rt_cuda_pass(Device *d,
+                  const rt_collective *collective); /* one that is for other ranks alone */
 void rt_cuda_flights_begin(Device *d, const rt_entry *e);
 void rt_cuda_flights_end(Device *d); /* of an entry: what was sent has gone */
-bool rt_cuda_flights_open(Cuda *c, const rt_program *p, Fault *f);
-void rt_cuda_flights_close(Cuda *c, const rt_program *p);
+bool rt_cuda_flights_open(Cuda *cuda, const rt_program *program, Fault *f);
+void rt_cuda_flights_close(Cuda *cuda, const rt_program *program);
 /* Inputs of the next step (cuda_inputs.c). */
 extern const DeviceAhead rt_cuda_ahead;
-bool rt_cuda_ahead_open(Cuda *c, const rt_program *p, Fault *f);
-void rt_cuda_ahead_close(Cuda *c);
+bool rt_cuda_ahead_open(Cuda *cuda, const rt_program *p, Fault *f);
+void rt_cuda_ahead_close(Cuda *cuda);
 /* Kernels of the host (cuda_beside.c); begin: an entry is about to be called. */
 bool rt_cuda_beside_open(Device *d, int threads, Fault *f);
-int rt_cuda_beside_buffers(const Cuda *c); /* of one of them, at most */
-void rt_cuda_beside_close(Cuda *c);
-void rt_cuda_beside_begin(const Cuda *c);
-void rt_cuda_launch_beside(const Cuda *c, const rt_kernel *k, void *const *buffers, Trace *trace);
+int rt_cuda_beside_buffers(const Cuda *cuda); /* of one of them, at most */
+void rt_cuda_beside_close(Cuda *cuda);
+void rt_cuda_beside_begin(const Cuda *cuda);
+void rt_cuda_launch_beside(const Cuda *cuda, const rt_kernel *kernel, void *const *buffers,
+                           Trace *trace);
 /* Copies between the memories, and what touches that of the host, beside the kernels of the GPU
    (cuda_lanes.c). Around an entry; on: not if each launch is waited for, or timed. */
-bool rt_cuda_lanes_open(Cuda *c, const rt_program *p, int spans, Fault *f);
-void rt_cuda_lanes_close(Cuda *c);
-void rt_cuda_lanes_begin(const Cuda *c, bool on);
-void rt_cuda_lanes_end(const Cuda *c);
-bool rt_cuda_has_lanes(const Cuda *c); /* in this entry; else the next ones must not be called */
-void rt_cuda_lanes_move(const Cuda *c, void *to, const void *from, int64_t bytes, bool up);
-void rt_cuda_lanes_copy(const Cuda *c, void *to, const void *from, int64_t bytes); /* of the host */
-void rt_cuda_lanes_zero(const Cuda *c, void *to, int64_t bytes);
-void rt_cuda_lanes_call(const Cuda *c, void (*f)(void *), void *data, const HostSpan *span, int n);
+bool rt_cuda_lanes_open(Cuda *cuda, const rt_program *program, int spans, Fault *f);
+void rt_cuda_lanes_close(Cuda *cuda);
+void rt_cuda_lanes_begin(const Cuda *cuda, bool on);
+void rt_cuda_lanes_end(const Cuda *cuda);
+bool rt_cuda_has_lanes(const Cuda *cuda); /* in this entry; else the next ones must not be called */
+void rt_cuda_lanes_move(const Cuda *cuda, void *to, const void *from, int64_t bytes, bool up);
+void rt_cuda_lanes_copy(const Cuda *cuda, void *to, const void *from,
+                        int64_t bytes); /* of the host */
+void rt_cuda_lanes_zero(const Cuda *cuda, void *to, int64_t bytes);
+void rt_cuda_lanes_call(const Cuda *cuda, void (*f)(void *), void *data, const HostSpan *span,
+                        int n);
 /* How long the kernels' stream waits (cuda_waited.c): around each time that it does; each run. */
-void rt_cuda_waited_open(Cuda *c, const rt_program *p);
-void rt_cuda_waited_close(Cuda *c);
-void rt_cuda_waits(const Cuda *c);
-void rt_cuda_goes_on(const Cuda *c);
-void rt_cuda_waited_begin(const Cuda *c);
-void rt_cuda_waited_end(const Cuda *c, int entry, bool issued);
+void rt_cuda_waited_open(Cuda *cuda, const rt_program *p);
+void rt_cuda_waited_close(Cuda *cuda);
+void rt_cuda_waits(const Cuda *cuda);
+void rt_cuda_goes_on(const Cuda *cuda);
+void rt_cuda_waited_begin(const Cuda *cuda);
+void rt_cuda_waited_end(const Cuda *cuda, int entry, bool issued);
 double rt_cuda_waited(const Device *d); /* seconds of the last run */
-bool rt_cuda_ok(const Cuda *c, CUresult e, const char *what, Fault *f);
+bool rt_cuda_ok(const Cuda *cuda, CUresult e, const char *what, Fault *f);
 
-bool rt_cuda_kernels_open(Cuda *c, const rt_program *p, Fault *f);
-void rt_cuda_kernels_close(Cuda *c);
-void rt_cuda_launch(Cuda *c, const rt_kernel *k, void *const *buffers, Trace *trace);
+bool rt_cuda_kernels_open(Cuda *cuda, const rt_program *program, Fault *f);
+void rt_cuda_kernels_close(Cuda *cuda);
+void rt_cuda_launch(Cuda *cuda, const rt_kernel *kernel, void *const *buffers, Trace *trace);
 #endif

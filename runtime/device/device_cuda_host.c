@@ -13,8 +13,8 @@ typedef struct Exchange { /* `count` elements, from element `at` on, of every bl
   int64_t size, at, count;
 } Exchange;
 
-static void copy(const Exchange *e, CUdeviceptr there, int64_t apart, char *here, int64_t bytes,
-                 int64_t rows, bool out) {
+static void copy(const Exchange *exchange, CUdeviceptr there, int64_t apart, char *here,
+                 int64_t bytes, int64_t rows, bool out) {
   CuCopy2D copy = {.from_kind = out ? CU_ON_DEVICE : CU_ON_HOST,
                    .from_device = there,
                    .from_host = here,
@@ -25,38 +25,44 @@ static void copy(const Exchange *e, CUdeviceptr there, int64_t apart, char *here
                    .to_pitch = (size_t)(out ? bytes : apart),
                    .bytes = (size_t)bytes,
                    .rows = (size_t)rows};
-  rt_cuda_must(e->c, e->c->api.cuMemcpy2DAsync(&copy, e->c->stream), "copy");
+  rt_cuda_must(exchange->c, exchange->c->api.cuMemcpy2DAsync(&copy, exchange->c->stream), "copy");
 }
 
-static void copy_block(const Exchange *e, CUdeviceptr blocks, int64_t ways, int64_t i, int64_t row,
-                       char *line, bool out) {
-  for (BlockRuns b = {.row = row, .left = e->at, .end = e->at + e->count}; rt_block_run(&b);)
-    copy(e, blocks + (CUdeviceptr)(rt_block_at(ways, i, row, b.from) * e->size),
-         ways * row * e->size, line + (b.from - e->at) * e->size, b.count * e->size, b.rows, out);
+static void copy_block(const Exchange *exchange, CUdeviceptr blocks, int64_t ways, int64_t i,
+                       int64_t row, char *line, bool out) {
+  for (BlockRuns b = {.row = row, .left = exchange->at, .end = exchange->at + exchange->count};
+       rt_block_run(&b);)
+    copy(exchange, blocks + (CUdeviceptr)(rt_block_at(ways, i, row, b.from) * exchange->size),
+         ways * row * exchange->size, line + (b.from - exchange->at) * exchange->size,
+         b.count * exchange->size, b.rows, out);
 }
 
 /* A buffer with a block of every rank, or with one. */
-static void copy_blocks(const Exchange *e, const void *buffer, char *lines, bool many, int64_t ways,
-                        int64_t row, bool out) {
+static void copy_blocks(const Exchange *exchange, const void *buffer, char *lines, bool many,
+                        int64_t ways, int64_t row, bool out) {
   int64_t n = many ? ways : 1;
   for (int64_t i = 0; i < n; i++)
-    copy_block(e, (CUdeviceptr)(uintptr_t)buffer, n, i, many ? row : e->x->count,
-               lines + i * e->count * e->size, out);
-  rt_cuda_wait(e->c);
+    copy_block(exchange, (CUdeviceptr)(uintptr_t)buffer, n, i, many ? row : exchange->x->count,
+               lines + i * exchange->count * exchange->size, out);
+  rt_cuda_wait(exchange->c);
 }
 
-void rt_cuda_exchange(Device *d, const rt_collective *x, const void *send, void *receive) {
-  const Cuda *c = d->inside;
-  const rt_program *p = d->program;
-  char *out = c->pinned + p->host_view + p->host_window, *in = out + p->host_messages / 2;
-  bool all = x->kind == RT_ALL_TO_ALL, gives = all || x->kind == RT_REDUCE_SCATTER,
-       takes = all || x->kind == RT_ALL_GATHER;
-  int64_t ways = p->mesh[x->axis].size, piece = x->piece ? x->piece : x->count;
-  for (int64_t at = 0; at < x->count; at += piece) {
-    int64_t n = min_i64(x->count - at, piece);
-    Exchange e = {c, x, rt_elem_bytes((int)x->elem), at, n};
-    if (x->kind != RT_RECEIVE) copy_blocks(&e, send, out, gives, ways, x->send_row, true);
-    rt_comm_piece(d->comm, x, n, out, in);
-    copy_blocks(&e, receive, in, takes, ways, x->receive_row, false);
+void rt_cuda_exchange(Device *d, const rt_collective *collective, const void *send, void *receive) {
+  const Cuda *cuda = d->inside;
+  const rt_program *program = d->program;
+  char *out = cuda->pinned + program->host_view + program->host_window,
+       *in = out + program->host_messages / 2;
+  bool all = collective->kind == RT_ALL_TO_ALL,
+       gives = all || collective->kind == RT_REDUCE_SCATTER,
+       takes = all || collective->kind == RT_ALL_GATHER;
+  int64_t ways = program->mesh[collective->axis].size,
+          piece = collective->piece ? collective->piece : collective->count;
+  for (int64_t at = 0; at < collective->count; at += piece) {
+    int64_t n = min_i64(collective->count - at, piece);
+    Exchange exchange = {cuda, collective, rt_elem_bytes((int)collective->elem), at, n};
+    if (collective->kind != RT_RECEIVE)
+      copy_blocks(&exchange, send, out, gives, ways, collective->send_row, true);
+    rt_comm_piece(d->comm, collective, n, out, in);
+    copy_blocks(&exchange, receive, in, takes, ways, collective->receive_row, false);
   }
 }

@@ -14,131 +14,133 @@
 
 /* ---- loading ---- */
 
-bool rt_nccl_load(NcclApi *a, Fault *f) {
+bool rt_nccl_load(NcclApi *api, Fault *f) {
   const char *given = getenv("SHARDC_LIBNCCL"), *path = given && *given ? given : "libnccl.so.2";
-  *a = (NcclApi){.library = dlopen(path, RTLD_NOW | RTLD_GLOBAL)};
-  if (!a->library) {
+  *api = (NcclApi){.library = dlopen(path, RTLD_NOW | RTLD_GLOBAL)};
+  if (!api->library) {
     rt_fault(f, 1009, "NCCL cannot be loaded: %s", dlerror());
     return rt_help(f, "install libnccl2 of NVIDIA's repository (SHARDC_LIBNCCL=FILE names another "
                       "place), or compile with --comm local: ranks of one machine over its memory");
   }
-  snprintf(a->path, sizeof a->path, "%s", path);
+  snprintf(api->path, sizeof api->path, "%s", path);
 #define NCCL(name, arguments)                                                                      \
-  *(void **)&a->name = dlsym(a->library, #name);                                                   \
-  if (!a->name) return rt_fault(f, 1009, "%s has no %s", a->path, #name);
+  *(void **)&api->name = dlsym(api->library, #name);                                               \
+  if (!api->name) return rt_fault(f, 1009, "%s has no %s", api->path, #name);
 #include "nccl_api.def"
 #undef NCCL
-  a->ncclGetVersion(&a->version);
+  api->ncclGetVersion(&api->version);
   return true;
 }
 
 /* ---- messages ---- */
 
-static void error_text(const Nccl *n, NcclResult e, char *out, size_t size) {
+static void error_text(const Nccl *nccl, NcclResult e, char *out, size_t size) {
   const char *(*text)(NcclResult), *(*last)(NcclComm);
-  *(void **)&text = dlsym(n->api.library, "ncclGetErrorString");
-  *(void **)&last = dlsym(n->api.library, "ncclGetLastError");
+  *(void **)&text = dlsym(nccl->api.library, "ncclGetErrorString");
+  *(void **)&last = dlsym(nccl->api.library, "ncclGetLastError");
   const char *more = last ? last(NULL) : NULL;
   snprintf(out, size, "%s (%d)%s%.200s", text ? text(e) : "NCCL error", e,
            more && *more ? ": " : "", more ? more : "");
 }
 
-static void must(const Nccl *n, NcclResult e, const rt_collective *c) {
+static void must(const Nccl *nccl, NcclResult e, const rt_collective *collective) {
   char why[400];
   Fault f = {0};
   if (e == NCCL_SUCCESS || e == NCCL_IN_PROGRESS) return;
-  error_text(n, e, why, sizeof why);
-  if (c)
-    rt_fault(&f, 1010, "%s of %s%s%s failed: %s", rt_collective_name((int)c->kind), c->what,
-             *c->source ? ", " : "", c->source, why);
+  error_text(nccl, e, why, sizeof why);
+  if (collective)
+    rt_fault(&f, 1010, "%s of %s%s%s failed: %s", rt_collective_name((int)collective->kind),
+             collective->what, *collective->source ? ", " : "", collective->source, why);
   else rt_fault(&f, 1010, "NCCL failed: %s", why);
   rt_help(&f, "NCCL_DEBUG=WARN tells more");
   rt_die(&f);
 }
 
-static void copied(const Nccl *n, CUresult e, const rt_collective *c) {
+static void copied(const Nccl *nccl, CUresult e, const rt_collective *collective) {
   const char *name = NULL;
   if (e == CU_SUCCESS) return;
-  n->cuda->cuGetErrorName(e, &name);
-  rt_fail(1008, "cannot copy blocks of %s: %s", c->what, name ? name : "CUDA error");
+  nccl->cuda->cuGetErrorName(e, &name);
+  rt_fail(1008, "cannot copy blocks of %s: %s", collective->what, name ? name : "CUDA error");
 }
 
 /* Who was lost is the better message: the watchdog gets a moment to say it and to end the process.
    */
-void rt_nccl_look(Nccl *n) {
+void rt_nccl_look(Nccl *nccl) {
   const struct timespec moment = {.tv_sec = 5};
-  for (int i = 0; i < n->comm->program->naxes; i++) {
+  for (int i = 0; i < nccl->comm->program->naxes; i++) {
     NcclResult e = NCCL_SUCCESS;
-    if (n->axis[i]) n->api.ncclCommGetAsyncError(n->axis[i], &e);
+    if (nccl->axis[i]) nccl->api.ncclCommGetAsyncError(nccl->axis[i], &e);
     if (e && e != NCCL_IN_PROGRESS) nanosleep(&moment, NULL);
-    must(n, e, n->last);
+    must(nccl, e, nccl->last);
   }
 }
 
 /* ---- where the device is ---- */
 
-static void mark(Nccl *n, unsigned row, CUstream s) {
-  CUresult e = n->cuda->cuMemsetD32Async(n->word, n->position << 16 | (row & 0xffff), 1, s);
+static void mark(Nccl *nccl, unsigned row, CUstream s) {
+  CUresult e =
+      nccl->cuda->cuMemsetD32Async(nccl->word, nccl->position << 16 | (row & 0xffff), 1, s);
   if (e) rt_fail(1008, "cannot mark on the GPU where it is: error %d", (int)e);
 }
 
-void rt_nccl_begin(Nccl *n, CUstream s) {
-  n->position = 0;
-  mark(n, 0, s);
+void rt_nccl_begin(Nccl *nccl, CUstream s) {
+  nccl->position = 0;
+  mark(nccl, 0, s);
 }
 
-void rt_nccl_waits(Nccl *n, bool new_run) {
-  rt_comm_device_begins(n->comm, new_run);
-  atomic_store(&n->since, rt_now());
+void rt_nccl_waits(Nccl *nccl, bool new_run) {
+  rt_comm_device_begins(nccl->comm, new_run);
+  atomic_store(&nccl->since, rt_now());
 }
 
-void rt_nccl_goes_on(Nccl *n) {
-  atomic_store(&n->since, 0);
-  rt_comm_device_ends(n->comm);
+void rt_nccl_goes_on(Nccl *nccl) {
+  atomic_store(&nccl->since, 0);
+  rt_comm_device_ends(nccl->comm);
 }
 
-void rt_nccl_abort(Nccl *n) {
-  for (int i = 0; i < n->comm->program->naxes; i++)
-    if (n->axis[i]) n->api.ncclCommAbort(n->axis[i]);
+void rt_nccl_abort(Nccl *nccl) {
+  for (int i = 0; i < nccl->comm->program->naxes; i++)
+    if (nccl->axis[i]) nccl->api.ncclCommAbort(nccl->axis[i]);
 }
 
 /* ---- start ---- */
 
-static bool join_axis(Nccl *n, int axis, Fault *f) {
-  Comm *c = n->comm;
-  const RankGroup *g = &c->group[axis];
+static bool join_axis(Nccl *nccl, int axis, Fault *f) {
+  Comm *c = nccl->comm;
+  const RankGroup *group = &c->group[axis];
   NcclId mine = {0}, *all = rt_alloc(sizeof *all * (size_t)c->launch.world);
-  NcclResult e = g->n > 1 && !g->me ? n->api.ncclGetUniqueId(&mine) : NCCL_SUCCESS;
+  NcclResult e = group->n > 1 && !group->me ? nccl->api.ncclGetUniqueId(&mine) : NCCL_SUCCESS;
   rt_comm_gather(c, "the ids of NCCL", &mine, all, sizeof mine);
-  rt_nccl_waits(n, true);
-  if (!e && g->n > 1) e = n->api.ncclCommInitRank(&n->axis[axis], g->n, all[g->first], g->me);
-  rt_nccl_goes_on(n);
+  rt_nccl_waits(nccl, true);
+  if (!e && group->n > 1)
+    e = nccl->api.ncclCommInitRank(&nccl->axis[axis], group->n, all[group->first], group->me);
+  rt_nccl_goes_on(nccl);
   free(all);
   char why[400];
   if (!e) return true;
-  error_text(n, e, why, sizeof why);
+  error_text(nccl, e, why, sizeof why);
   return rt_fault(f, 1010, "NCCL does not start over axis %s: %s", c->program->mesh[axis].name,
                   why);
 }
 
 Nccl *rt_nccl_start(Comm *c, const CudaApi *cuda, CUcontext context, CUdeviceptr word, Fault *f) {
-  Nccl *n = rt_alloc(sizeof *n);
-  n->cuda = cuda, n->comm = c, n->context = context, n->word = word;
-  bool ok = rt_nccl_load(&n->api, f) && rt_nccl_watch_start(n, f);
+  Nccl *nccl = rt_alloc(sizeof *nccl);
+  nccl->cuda = cuda, nccl->comm = c, nccl->context = context, nccl->word = word;
+  bool ok = rt_nccl_load(&nccl->api, f) && rt_nccl_watch_start(nccl, f);
   ok = rt_comm_all(c, "load NCCL", ok, f);
   for (int i = 0; ok && i < c->program->naxes; i++)
-    ok = rt_comm_all(c, "join NCCL", join_axis(n, i, f), f);
-  if (ok) return n;
-  rt_nccl_watch_stop(n);
-  free(n);
+    ok = rt_comm_all(c, "join NCCL", join_axis(nccl, i, f), f);
+  if (ok) return nccl;
+  rt_nccl_watch_stop(nccl);
+  free(nccl);
   return NULL;
 }
 
-void rt_nccl_stop(Nccl *n) {
-  rt_nccl_watch_stop(n);
-  for (int i = 0; i < n->comm->program->naxes; i++)
-    if (n->axis[i]) n->api.ncclCommDestroy(n->axis[i]);
-  free(n);
+void rt_nccl_stop(Nccl *nccl) {
+  rt_nccl_watch_stop(nccl);
+  for (int i = 0; i < nccl->comm->program->naxes; i++)
+    if (nccl->axis[i]) nccl->api.ncclCommDestroy(nccl->axis[i]);
+  free(nccl);
 }
 
 /* ---- rows ---- */
@@ -171,66 +173,71 @@ static void copy_run(const Rows *x, CUdeviceptr in_blocks, CUdeviceptr in_line, 
 }
 
 /* Between n blocks cut in rows and a piece of each, end to end. */
-static void copy_rows(const Rows *x, CUdeviceptr blocks, CUdeviceptr line, int64_t row, bool out) {
-  for (int i = 0; i < x->ways; i++)
-    for (BlockRuns b = {.row = row, .left = x->at, .end = x->at + x->count}; rt_block_run(&b);) {
-      int64_t first = rt_block_at(x->ways, i, row, b.from), to = i * x->count + b.from - x->at;
-      copy_run(x, blocks + (CUdeviceptr)first * x->size, line + (CUdeviceptr)to * x->size, row,
-               b.count, b.rows, out);
+static void copy_rows(const Rows *rows, CUdeviceptr blocks, CUdeviceptr line, int64_t row,
+                      bool out) {
+  for (int i = 0; i < rows->ways; i++)
+    for (BlockRuns b = {.row = row, .left = rows->at, .end = rows->at + rows->count};
+         rt_block_run(&b);) {
+      int64_t first = rt_block_at(rows->ways, i, row, b.from),
+              to = i * rows->count + b.from - rows->at;
+      copy_run(rows, blocks + (CUdeviceptr)first * rows->size, line + (CUdeviceptr)to * rows->size,
+               row, b.count, b.rows, out);
     }
 }
 
 /* Blocks to send, end to end. */
-static const char *packed(const Rows *x, const void *send) {
-  if (x->c->send_row == x->c->count) return send;
-  copy_rows(x, (CUdeviceptr)(uintptr_t)send, x->work, x->c->send_row, true);
-  return host(x->work);
+static const char *packed(const Rows *rows, const void *send) {
+  if (rows->c->send_row == rows->c->count) return send;
+  copy_rows(rows, (CUdeviceptr)(uintptr_t)send, rows->work, rows->c->send_row, true);
+  return host(rows->work);
 }
 
 /* Behind what is sent, if that is put end to end, too. */
-static CUdeviceptr unpacked_from(const Rows *x) {
-  int64_t piece = x->c->piece ? x->c->piece : x->c->count;
-  int64_t bytes = x->ways * piece * (int64_t)x->size;
-  return x->work + (CUdeviceptr)(x->c->send_row == x->c->count ? 0 : round_up(bytes, CACHE_LINE));
+static CUdeviceptr unpacked_from(const Rows *rows) {
+  int64_t piece = rows->c->piece ? rows->c->piece : rows->c->count;
+  int64_t bytes = rows->ways * piece * (int64_t)rows->size;
+  return rows->work +
+         (CUdeviceptr)(rows->c->send_row == rows->c->count ? 0 : round_up(bytes, CACHE_LINE));
 }
 
 /* Where blocks are received end to end; `unpack` puts them in rows. */
-static char *landing(const Rows *x, void *receive) {
-  return x->c->receive_row == x->c->count ? receive : (char *)(uintptr_t)unpacked_from(x);
+static char *landing(const Rows *rows, void *receive) {
+  return rows->c->receive_row == rows->c->count ? receive : (char *)(uintptr_t)unpacked_from(rows);
 }
 
-static void unpack(const Rows *x, void *receive) {
-  if (x->c->receive_row != x->c->count)
-    copy_rows(x, (CUdeviceptr)(uintptr_t)receive, unpacked_from(x), x->c->receive_row, false);
+static void unpack(const Rows *rows, void *receive) {
+  if (rows->c->receive_row != rows->c->count)
+    copy_rows(rows, (CUdeviceptr)(uintptr_t)receive, unpacked_from(rows), rows->c->receive_row,
+              false);
 }
 
 /* ---- collectives ---- */
 
 /* A piece of every block: from where it lies, or from where it is put. */
-static size_t block_of(const Rows *x, int i, int64_t row) {
-  bool whole = row == x->c->count;
-  return (size_t)(whole ? i * x->c->count + x->at : i * x->count) * x->size;
+static size_t block_of(const Rows *rows, int i, int64_t row) {
+  bool whole = row == rows->c->count;
+  return (size_t)(whole ? i * rows->c->count + rows->at : i * rows->count) * rows->size;
 }
 
-static void exchange(const Rows *x, NcclComm comm, const char *send, char *receive) {
-  const NcclApi *a = &x->n->api;
-  size_t count = (size_t)x->count;
-  must(x->n, a->ncclGroupStart(), x->c);
-  for (int i = 0; i < x->ways; i++) {
-    const char *from = send + block_of(x, i, x->c->send_row);
-    char *to = receive + block_of(x, i, x->c->receive_row);
-    must(x->n, a->ncclSend(from, count, x->type, i, comm, x->stream), x->c);
-    must(x->n, a->ncclRecv(to, count, x->type, i, comm, x->stream), x->c);
+static void exchange(const Rows *rows, NcclComm comm, const char *send, char *receive) {
+  const NcclApi *api = &rows->n->api;
+  size_t count = (size_t)rows->count;
+  must(rows->n, api->ncclGroupStart(), rows->c);
+  for (int i = 0; i < rows->ways; i++) {
+    const char *from = send + block_of(rows, i, rows->c->send_row);
+    char *to = receive + block_of(rows, i, rows->c->receive_row);
+    must(rows->n, api->ncclSend(from, count, rows->type, i, comm, rows->stream), rows->c);
+    must(rows->n, api->ncclRecv(to, count, rows->type, i, comm, rows->stream), rows->c);
   }
-  must(x->n, a->ncclGroupEnd(), x->c);
+  must(rows->n, api->ncclGroupEnd(), rows->c);
 }
 
-static void all_to_all(Rows *x, NcclComm comm, const void *send, void *receive) {
-  int64_t piece = x->c->piece ? x->c->piece : x->c->count;
-  for (; x->at < x->c->count; x->at += piece) {
-    x->count = x->c->count - x->at < piece ? x->c->count - x->at : piece;
-    exchange(x, comm, packed(x, send), landing(x, receive));
-    unpack(x, receive);
+static void all_to_all(Rows *rows, NcclComm comm, const void *send, void *receive) {
+  int64_t piece = rows->c->piece ? rows->c->piece : rows->c->count;
+  for (; rows->at < rows->c->count; rows->at += piece) {
+    rows->count = rows->c->count - rows->at < piece ? rows->c->count - rows->at : piece;
+    exchange(rows, comm, packed(rows, send), landing(rows, receive));
+    unpack(rows, receive);
   }
 }
 
@@ -238,64 +245,69 @@ static void all_to_all(Rows *x, NcclComm comm, const void *send, void *receive) 
 static const int types[] = {7, 9, 6, 8, 2, 4, 1, 1};
 _Static_assert(COUNT_OF(types) == RT_U8 + 1, "a type of NCCL per rt_elem");
 
-static void come_to(Nccl *n, const rt_collective *c, CUstream stream) {
-  n->last = c, n->position++;
-  mark(n, (unsigned)(c - n->comm->program->collectives) + 1, stream);
+static void come_to(Nccl *nccl, const rt_collective *collective, CUstream stream) {
+  nccl->last = collective, nccl->position++;
+  mark(nccl, (unsigned)(collective - nccl->comm->program->collectives) + 1, stream);
 }
 
-void rt_nccl_pass(Nccl *n) { n->position++; }
+void rt_nccl_pass(Nccl *nccl) { nccl->position++; }
 
-static void one_way(Nccl *n, const rt_collective *c, const void *from, void *into, CUstream s) {
-  int peer = rt_hop_peer(c, &n->comm->group[c->axis]), type = types[c->elem];
-  size_t count = (size_t)c->count;
-  NcclComm comm = n->axis[c->axis];
-  must(n,
-       from ? n->api.ncclSend(from, count, type, peer, comm, s)
-            : n->api.ncclRecv(into, count, type, peer, comm, s),
-       c);
+static void one_way(Nccl *nccl, const rt_collective *collective, const void *from, void *into,
+                    CUstream s) {
+  int peer = rt_hop_peer(collective, &nccl->comm->group[collective->axis]),
+      type = types[collective->elem];
+  size_t count = (size_t)collective->count;
+  NcclComm comm = nccl->axis[collective->axis];
+  must(nccl,
+       from ? nccl->api.ncclSend(from, count, type, peer, comm, s)
+            : nccl->api.ncclRecv(into, count, type, peer, comm, s),
+       collective);
 }
 
-void rt_nccl_neighbours(Nccl *n, const rt_collective *send, const void *from,
+void rt_nccl_neighbours(Nccl *nccl, const rt_collective *send, const void *from,
                         const rt_collective *receive, void *into, CUstream s) {
-  if (send) come_to(n, send, s);
-  if (receive) come_to(n, receive, s);
-  must(n, n->api.ncclGroupStart(), n->last);
-  if (send) one_way(n, send, from, NULL, s);
-  if (receive) one_way(n, receive, NULL, into, s);
-  must(n, n->api.ncclGroupEnd(), n->last);
+  if (send) come_to(nccl, send, s);
+  if (receive) come_to(nccl, receive, s);
+  must(nccl, nccl->api.ncclGroupStart(), nccl->last);
+  if (send) one_way(nccl, send, from, NULL, s);
+  if (receive) one_way(nccl, receive, NULL, into, s);
+  must(nccl, nccl->api.ncclGroupEnd(), nccl->last);
 }
 
-void rt_nccl_collect(Nccl *n, const rt_collective *c, const void *send, void *receive, void *work,
-                     CUstream stream) {
-  const NcclApi *a = &n->api;
-  Rows x = {.n = n,
-            .c = c,
-            .stream = stream,
-            .ways = n->comm->group[c->axis].n,
-            .type = types[c->elem],
-            .size = (size_t)rt_elem_bytes((int)c->elem),
-            .count = c->count,
-            .work = (CUdeviceptr)(uintptr_t)work};
-  NcclComm comm = n->axis[c->axis];
-  size_t count = (size_t)c->count;
-  int op = c->reduction == RT_MAX || c->elem == RT_BOOL ? NCCL_MAX : NCCL_SUM;
-  come_to(n, c, stream);
-  switch (c->kind) {
+void rt_nccl_collect(Nccl *nccl, const rt_collective *collective, const void *send, void *receive,
+                     void *work, CUstream stream) {
+  const NcclApi *api = &nccl->api;
+  Rows rows = {.n = nccl,
+               .c = collective,
+               .stream = stream,
+               .ways = nccl->comm->group[collective->axis].n,
+               .type = types[collective->elem],
+               .size = (size_t)rt_elem_bytes((int)collective->elem),
+               .count = collective->count,
+               .work = (CUdeviceptr)(uintptr_t)work};
+  NcclComm comm = nccl->axis[collective->axis];
+  size_t count = (size_t)collective->count;
+  int op = collective->reduction == RT_MAX || collective->elem == RT_BOOL ? NCCL_MAX : NCCL_SUM;
+  come_to(nccl, collective, stream);
+  switch (collective->kind) {
   case RT_ALL_REDUCE:
-    must(n, a->ncclAllReduce(send, receive, count, x.type, op, comm, stream), c);
+    must(nccl, api->ncclAllReduce(send, receive, count, rows.type, op, comm, stream), collective);
     return;
   case RT_BROADCAST:
-    must(n, a->ncclBroadcast(send, receive, count, x.type, 0, comm, stream), c);
+    must(nccl, api->ncclBroadcast(send, receive, count, rows.type, 0, comm, stream), collective);
     return;
   case RT_REDUCE_SCATTER:
-    must(n, a->ncclReduceScatter(packed(&x, send), receive, count, x.type, op, comm, stream), c);
+    must(nccl,
+         api->ncclReduceScatter(packed(&rows, send), receive, count, rows.type, op, comm, stream),
+         collective);
     return;
   case RT_ALL_GATHER:
-    must(n, a->ncclAllGather(send, landing(&x, receive), count, x.type, comm, stream), c);
+    must(nccl, api->ncclAllGather(send, landing(&rows, receive), count, rows.type, comm, stream),
+         collective);
     break;
-  case RT_ALL_TO_ALL: all_to_all(&x, comm, send, receive); return;
+  case RT_ALL_TO_ALL: all_to_all(&rows, comm, send, receive); return;
   case RT_SEND:
   case RT_RECEIVE: break; /* rt_nccl_neighbours */
   }
-  unpack(&x, receive);
+  unpack(&rows, receive);
 }

@@ -25,7 +25,7 @@ typedef struct NcclApi {
 #undef NCCL
 } NcclApi;
 
-bool rt_nccl_load(NcclApi *a, Fault *f); /* $SHARDC_LIBNCCL, or where the linker finds it */
+bool rt_nccl_load(NcclApi *api, Fault *f); /* $SHARDC_LIBNCCL, or where the linker finds it */
 
 typedef struct Nccl {
   NcclApi api;
@@ -44,19 +44,19 @@ typedef struct Nccl {
 
 /* A call of all ranks, with the device's context current. NULL: f says why. */
 Nccl *rt_nccl_start(Comm *c, const CudaApi *cuda, CUcontext context, CUdeviceptr word, Fault *f);
-void rt_nccl_stop(Nccl *n);
-void rt_nccl_collect(Nccl *n, const rt_collective *c, const void *send, void *receive, void *work,
-                     CUstream s);
+void rt_nccl_stop(Nccl *nccl);
+void rt_nccl_collect(Nccl *nccl, const rt_collective *collective, const void *send, void *receive,
+                     void *work, CUstream s);
 /* A send to a neighbour, a receive from one, or both at once; NULL: there is no such one. */
-void rt_nccl_neighbours(Nccl *n, const rt_collective *send, const void *from,
+void rt_nccl_neighbours(Nccl *nccl, const rt_collective *send, const void *from,
                         const rt_collective *receive, void *into, CUstream s);
-void rt_nccl_pass(Nccl *n);              /* one that is for other ranks: all count alike */
-void rt_nccl_look(Nccl *n);              /* ends the process if a communicator has failed */
-void rt_nccl_begin(Nccl *n, CUstream s); /* of the calls of an entry */
+void rt_nccl_pass(Nccl *nccl);              /* one that is for other ranks: all count alike */
+void rt_nccl_look(Nccl *nccl);              /* ends the process if a communicator has failed */
+void rt_nccl_begin(Nccl *nccl, CUstream s); /* of the calls of an entry */
 /* Around a time in which the device is given work and waited for. */
-void rt_nccl_waits(Nccl *n, bool new_run);
-void rt_nccl_goes_on(Nccl *n);
-void rt_nccl_abort(Nccl *n); /* from another thread: what waits on the device ends */
-bool rt_nccl_watch_start(Nccl *n, Fault *f); /* nccl_watchdog.c */
-void rt_nccl_watch_stop(Nccl *n);
+void rt_nccl_waits(Nccl *nccl, bool new_run);
+void rt_nccl_goes_on(Nccl *nccl);
+void rt_nccl_abort(Nccl *nccl); /* from another thread: what waits on the device ends */
+bool rt_nccl_watch_start(Nccl *nccl, Fault *f); /* nccl_watchdog.c */
+void rt_nccl_watch_stop(Nccl *nccl);
 #endif

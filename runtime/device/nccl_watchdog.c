@@ -10,12 +10,12 @@
 
 enum { AFTER = 1, NAP = 200000000 }; /* seconds; nanoseconds */
 
-static void tell(Nccl *n) {
+static void tell(Nccl *nccl) {
   unsigned at = 0;
-  if (n->cuda->cuMemcpyDtoHAsync(&at, n->word, sizeof at, n->side) ||
-      n->cuda->cuStreamSynchronize(n->side))
+  if (nccl->cuda->cuMemcpyDtoHAsync(&at, nccl->word, sizeof at, nccl->side) ||
+      nccl->cuda->cuStreamSynchronize(nccl->side))
     return; /* the main thread meets the same error, and says it */
-  rt_comm_device_at(n->comm, at >> 16, at & 0xffff);
+  rt_comm_device_at(nccl->comm, at >> 16, at & 0xffff);
 }
 
 static void *stand(void *nccl) {
@@ -29,20 +29,20 @@ static void *stand(void *nccl) {
   return NULL;
 }
 
-bool rt_nccl_watch_start(Nccl *n, Fault *f) {
-  const CudaApi *a = n->cuda;
+bool rt_nccl_watch_start(Nccl *nccl, Fault *f) {
+  const CudaApi *api = nccl->cuda;
   sigset_t all, old;
-  if (a->cuStreamCreate(&n->side, 1) || a->cuMemsetD32Async(n->word, 0, 1, n->side) ||
-      a->cuStreamSynchronize(n->side))
+  if (api->cuStreamCreate(&nccl->side, 1) || api->cuMemsetD32Async(nccl->word, 0, 1, nccl->side) ||
+      api->cuStreamSynchronize(nccl->side))
     return rt_fault(f, 1008, "cannot make what the watch over the GPU needs");
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &old);
-  int failed = pthread_create(&n->watch, NULL, stand, n);
+  int failed = pthread_create(&nccl->watch, NULL, stand, nccl);
   pthread_sigmask(SIG_SETMASK, &old, NULL);
   return !failed || rt_fault(f, 704, "cannot start the thread that watches the GPU");
 }
 
-void rt_nccl_watch_stop(Nccl *n) {
-  if (n->watch) atomic_store(&n->over, true), pthread_join(n->watch, NULL);
-  if (n->side) n->cuda->cuStreamDestroy(n->side);
+void rt_nccl_watch_stop(Nccl *nccl) {
+  if (nccl->watch) atomic_store(&nccl->over, true), pthread_join(nccl->watch, NULL);
+  if (nccl->side) nccl->cuda->cuStreamDestroy(nccl->side);
 }

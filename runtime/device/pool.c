@@ -62,7 +62,9 @@ struct Pool {
 static const unsigned long long CLOSED = 1u << 31;
 
 static unsigned job_of(unsigned long long gate) { return (unsigned)(gate >> 32); }
-static atomic_uint *job_word(Pool *p) { return (atomic_uint *)&p->gate + 1; } /* little-endian */
+static atomic_uint *job_word(Pool *pool) {
+  return (atomic_uint *)&pool->gate + 1;
+} /* little-endian */
 
 static void futex_wait(atomic_uint *word, unsigned seen) {
   syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
@@ -78,10 +80,10 @@ static void breathe(void) {
 }
 
 /* Waits until the word differs from `seen`, spinning at first; true if it differs now. */
-static bool spin(Pool *p, atomic_uint *word, unsigned seen) {
+static bool spin(Pool *pool, atomic_uint *word, unsigned seen) {
   for (int i = 0; i < 200; i++, breathe())
     if (atomic_load_explicit(word, memory_order_acquire) != seen) return true;
-  double end = rt_now() + 1e-6 * atomic_load_explicit(&p->spin, memory_order_relaxed);
+  double end = rt_now() + 1e-6 * atomic_load_explicit(&pool->spin, memory_order_relaxed);
   while (rt_now() < end)
     for (int i = 0; i < 64; i++, breathe())
       if (atomic_load_explicit(word, memory_order_acquire) != seen) return true;
@@ -89,59 +91,59 @@ static bool spin(Pool *p, atomic_uint *word, unsigned seen) {
 }
 
 /* The rest of the share of worker `of`. */
-static int64_t run_share(Pool *p, Worker *w, Worker *of) {
+static int64_t run_share(Pool *pool, Worker *worker, Worker *of) {
   for (int64_t n = 0;; n++) {
     if (atomic_load_explicit(&of->next, memory_order_relaxed) >= of->end) return n;
     int64_t i = atomic_fetch_add_explicit(&of->next, 1, memory_order_relaxed);
     if (i >= of->end) return n;
-    p->run(p->buffers, i, w->scratch.base);
+    pool->run(pool->buffers, i, worker->scratch.base);
   }
 }
 
-static int64_t claim_chunks(Pool *p, Worker *w) {
+static int64_t claim_chunks(Pool *pool, Worker *worker) {
   int64_t n = 0;
-  for (int i = 0; i < p->workers; i++)
-    n += run_share(p, w, &p->worker[(w->number + i) % p->workers]);
+  for (int i = 0; i < pool->workers; i++)
+    n += run_share(pool, worker, &pool->worker[(worker->number + i) % pool->workers]);
   return n;
 }
 
-static void give_shares(Pool *p, int64_t chunks) {
-  for (int i = 0; i < p->workers; i++) {
-    atomic_store_explicit(&p->worker[i].next, i * chunks / p->workers, memory_order_relaxed);
-    p->worker[i].end = (i + 1) * chunks / p->workers;
+static void give_shares(Pool *pool, int64_t chunks) {
+  for (int i = 0; i < pool->workers; i++) {
+    atomic_store_explicit(&pool->worker[i].next, i * chunks / pool->workers, memory_order_relaxed);
+    pool->worker[i].end = (i + 1) * chunks / pool->workers;
   }
 }
 
-static void work(Pool *p, Worker *w) {
-  if (!p->span) {
-    claim_chunks(p, w);
+static void work(Pool *pool, Worker *worker) {
+  if (!pool->span) {
+    claim_chunks(pool, worker);
     return;
   }
   double start = rt_now();
-  int64_t n = claim_chunks(p, w);
-  p->span[w->number] = (JobSpan){start, rt_now(), n};
+  int64_t n = claim_chunks(pool, worker);
+  pool->span[worker->number] = (JobSpan){start, rt_now(), n};
 }
 
-static void work_alone(Pool *p, rt_chunk *run, void *const *buffers, int64_t chunks) {
-  double start = p->span ? rt_now() : 0;
-  for (int64_t i = 0; i < chunks; i++) run(buffers, i, p->worker[0].scratch.base);
-  if (p->span) p->span[0] = (JobSpan){start, rt_now(), chunks};
+static void work_alone(Pool *pool, rt_chunk *run, void *const *buffers, int64_t chunks) {
+  double start = pool->span ? rt_now() : 0;
+  for (int64_t i = 0; i < chunks; i++) run(buffers, i, pool->worker[0].scratch.base);
+  if (pool->span) pool->span[0] = (JobSpan){start, rt_now(), chunks};
 }
 
-static void wait_job(Pool *p, unsigned seen) {
-  if (spin(p, job_word(p), seen)) return;
-  atomic_fetch_add(&p->sleepers, 1);
-  while (atomic_load(job_word(p)) == seen) futex_wait(job_word(p), seen);
-  atomic_fetch_sub(&p->sleepers, 1);
+static void wait_job(Pool *pool, unsigned seen) {
+  if (spin(pool, job_word(pool), seen)) return;
+  atomic_fetch_add(&pool->sleepers, 1);
+  while (atomic_load(job_word(pool)) == seen) futex_wait(job_word(pool), seen);
+  atomic_fetch_sub(&pool->sleepers, 1);
 }
 
 /* Goes into the job that is open now, whatever its number; false if it is closed. */
-static bool enter(Pool *p, unsigned *seen) {
-  unsigned long long gate = atomic_load(&p->gate);
+static bool enter(Pool *pool, unsigned *seen) {
+  unsigned long long gate = atomic_load(&pool->gate);
   do {
     *seen = job_of(gate);
     if (gate & CLOSED) return false;
-  } while (!atomic_compare_exchange_weak(&p->gate, &gate, gate + 1));
+  } while (!atomic_compare_exchange_weak(&pool->gate, &gate, gate + 1));
   return true;
 }
 
@@ -153,60 +155,60 @@ static void pin(int cpu) {
 }
 
 static void *worker_main(void *argument) {
-  Worker *w = argument;
-  Pool *p = w->pool;
-  if (w->cpu >= 0) pin(w->cpu);
-  for (unsigned seen = 0; !atomic_load(&p->quit);) {
-    wait_job(p, seen);
-    if (atomic_load(&p->quit) || !enter(p, &seen)) continue;
-    work(p, w);
-    atomic_fetch_add(&p->done, 1);
-    if (atomic_load(&p->asleep)) futex_wake(&p->done);
+  Worker *worker = argument;
+  Pool *pool = worker->pool;
+  if (worker->cpu >= 0) pin(worker->cpu);
+  for (unsigned seen = 0; !atomic_load(&pool->quit);) {
+    wait_job(pool, seen);
+    if (atomic_load(&pool->quit) || !enter(pool, &seen)) continue;
+    work(pool, worker);
+    atomic_fetch_add(&pool->done, 1);
+    if (atomic_load(&pool->asleep)) futex_wake(&pool->done);
   }
   return NULL;
 }
 
-static void join(Pool *p) {
-  unsigned inside = (unsigned)(atomic_fetch_or(&p->gate, CLOSED) & (CLOSED - 1));
-  for (unsigned n; (n = atomic_load(&p->done)) != inside;)
-    if (!spin(p, &p->done, n)) {
-      atomic_store(&p->asleep, 1);
-      while ((n = atomic_load(&p->done)) != inside) futex_wait(&p->done, n);
-      atomic_store(&p->asleep, 0);
+static void join(Pool *pool) {
+  unsigned inside = (unsigned)(atomic_fetch_or(&pool->gate, CLOSED) & (CLOSED - 1));
+  for (unsigned n; (n = atomic_load(&pool->done)) != inside;)
+    if (!spin(pool, &pool->done, n)) {
+      atomic_store(&pool->asleep, 1);
+      while ((n = atomic_load(&pool->done)) != inside) futex_wait(&pool->done, n);
+      atomic_store(&pool->asleep, 0);
     }
 }
 
-static void open_gate(Pool *p) {
-  atomic_store(&p->gate, (unsigned long long)(job_of(atomic_load(&p->gate)) + 1) << 32);
-  if (atomic_load(&p->sleepers)) futex_wake(job_word(p));
+static void open_gate(Pool *pool) {
+  atomic_store(&pool->gate, (unsigned long long)(job_of(atomic_load(&pool->gate)) + 1) << 32);
+  if (atomic_load(&pool->sleepers)) futex_wake(job_word(pool));
 }
 
 /* Threads of other programs that push the caller aside show in its forced switches. */
-static void look_around(Pool *p) {
+static void look_around(Pool *pool) {
   struct rusage u;
-  double now = rt_now(), span = now - p->looked;
+  double now = rt_now(), span = now - pool->looked;
   if (span < 0.2 || getrusage(RUSAGE_THREAD, &u)) return;
-  bool busy = (double)(u.ru_nivcsw - p->switches) > 40 * span;
-  p->switches = u.ru_nivcsw, p->looked = now;
-  atomic_store_explicit(&p->spin, busy ? SPIN_BUSY : SPIN, memory_order_relaxed);
-  if (!busy || !p->pinned) return;
-  p->pinned = false;
-  for (int i = 0; i < p->workers; i++)
-    pthread_setaffinity_np(p->worker[i].thread, sizeof p->cpus, &p->cpus);
+  bool busy = (double)(u.ru_nivcsw - pool->switches) > 40 * span;
+  pool->switches = u.ru_nivcsw, pool->looked = now;
+  atomic_store_explicit(&pool->spin, busy ? SPIN_BUSY : SPIN, memory_order_relaxed);
+  if (!busy || !pool->pinned) return;
+  pool->pinned = false;
+  for (int i = 0; i < pool->workers; i++)
+    pthread_setaffinity_np(pool->worker[i].thread, sizeof pool->cpus, &pool->cpus);
 }
 
-void rt_pool_run(Pool *p, rt_chunk *run, void *const *buffers, int64_t chunks) {
-  if (p->workers == 1 || chunks <= 1) {
-    work_alone(p, run, buffers, chunks);
+void rt_pool_run(Pool *pool, rt_chunk *run, void *const *buffers, int64_t chunks) {
+  if (pool->workers == 1 || chunks <= 1) {
+    work_alone(pool, run, buffers, chunks);
     return;
   }
-  if (++p->runs % 256 == 0) look_around(p);
-  p->run = run, p->buffers = buffers;
-  give_shares(p, chunks);
-  atomic_store_explicit(&p->done, 0, memory_order_relaxed);
-  open_gate(p);
-  work(p, &p->worker[0]);
-  join(p);
+  if (++pool->runs % 256 == 0) look_around(pool);
+  pool->run = run, pool->buffers = buffers;
+  give_shares(pool, chunks);
+  atomic_store_explicit(&pool->done, 0, memory_order_relaxed);
+  open_gate(pool);
+  work(pool, &pool->worker[0]);
+  join(pool);
 }
 
 static bool first_of_core(int cpu) {
@@ -246,56 +248,56 @@ int rt_cpus(void) {
   return n < q ? n : q;
 }
 
-static bool start_workers(Pool *p, Fault *f) {
+static bool start_workers(Pool *pool, Fault *f) {
   sigset_t all, old;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &old);
   int started = 1;
-  while (started < p->workers &&
-         !pthread_create(&p->worker[started].thread, NULL, worker_main, &p->worker[started]))
+  while (started < pool->workers &&
+         !pthread_create(&pool->worker[started].thread, NULL, worker_main, &pool->worker[started]))
     started++;
   pthread_sigmask(SIG_SETMASK, &old, NULL);
-  if (started == p->workers) return true;
-  p->workers = started;
-  rt_pool_stop(p);
+  if (started == pool->workers) return true;
+  pool->workers = started;
+  rt_pool_stop(pool);
   return rt_fault(f, 704, "cannot start worker %d of this run", started);
 }
 
 Pool *rt_pool_start_among(int workers, Share among, int64_t scratch, Fault *f) {
   int cpu[CPU_SETSIZE], cpus = processors(cpu, CPU_SETSIZE), usable = rt_cpus(),
                         all = workers * among.ranks;
-  Pool *p = aligned_alloc(64, sizeof(Pool));
-  if (!p) rt_fail(701, "no memory for the thread pool");
-  *p = (Pool){.workers = workers, .gate = CLOSED, .spin = all <= usable ? SPIN : SPIN_BUSY};
-  p->worker = aligned_alloc(64, sizeof(Worker) * (size_t)workers);
-  if (!p->worker) rt_fail(701, "no memory for the thread pool");
-  if (sched_getaffinity(0, sizeof p->cpus, &p->cpus)) CPU_ZERO(&p->cpus);
+  Pool *pool = aligned_alloc(64, sizeof(Pool));
+  if (!pool) rt_fail(701, "no memory for the thread pool");
+  *pool = (Pool){.workers = workers, .gate = CLOSED, .spin = all <= usable ? SPIN : SPIN_BUSY};
+  pool->worker = aligned_alloc(64, sizeof(Worker) * (size_t)workers);
+  if (!pool->worker) rt_fail(701, "no memory for the thread pool");
+  if (sched_getaffinity(0, sizeof pool->cpus, &pool->cpus)) CPU_ZERO(&pool->cpus);
   bool pinned = workers > 1 && all <= usable && usable == cpus;
   const int *own = cpu + (pinned ? among.me * workers : 0);
   for (int i = 0; i < workers; i++) {
-    p->worker[i] = (Worker){.pool = p, .number = i, .cpu = pinned ? own[i] : -1};
-    if (!rt_region_map(&p->worker[i].scratch, scratch, true, f)) return NULL;
+    pool->worker[i] = (Worker){.pool = pool, .number = i, .cpu = pinned ? own[i] : -1};
+    if (!rt_region_map(&pool->worker[i].scratch, scratch, true, f)) return NULL;
   }
-  if (!start_workers(p, f)) return NULL;
-  p->worker[0].thread = pthread_self();
-  p->pinned = pinned;
+  if (!start_workers(pool, f)) return NULL;
+  pool->worker[0].thread = pthread_self();
+  pool->pinned = pinned;
   if (pinned) pin(own[0]);
-  return p;
+  return pool;
 }
 
 Pool *rt_pool_start(int workers, int64_t scratch, Fault *f) {
   return rt_pool_start_among(workers, (Share){1, 0}, scratch, f);
 }
 
-void rt_pool_stop(Pool *p) {
-  atomic_store(&p->quit, true);
-  open_gate(p);
-  for (int i = 1; i < p->workers; i++) pthread_join(p->worker[i].thread, NULL);
-  for (int i = 0; i < p->workers; i++) rt_region_unmap(&p->worker[i].scratch);
-  free(p->worker);
-  free(p);
+void rt_pool_stop(Pool *pool) {
+  atomic_store(&pool->quit, true);
+  open_gate(pool);
+  for (int i = 1; i < pool->workers; i++) pthread_join(pool->worker[i].thread, NULL);
+  for (int i = 0; i < pool->workers; i++) rt_region_unmap(&pool->worker[i].scratch);
+  free(pool->worker);
+  free(pool);
 }
 
-void rt_pool_watch(Pool *p, JobSpan *spans) { p->span = spans; }
+void rt_pool_watch(Pool *pool, JobSpan *spans) { pool->span = spans; }
 
-int rt_pool_workers(const Pool *p) { return p->workers; }
+int rt_pool_workers(const Pool *pool) { return pool->workers; }

@@ -14,16 +14,16 @@ typedef struct Share { /* ranks on this machine, and which of them this is: each
   int ranks, me;
 } Share;
 Pool *rt_pool_start_among(int workers, Share among, int64_t scratch, Fault *f);
-void rt_pool_stop(Pool *p);
+void rt_pool_stop(Pool *pool);
 /* Runs all chunks; returns when the last has ended. Only the thread that started the pool may call
  * it. */
-void rt_pool_run(Pool *p, rt_chunk *run, void *const *buffers, int64_t chunks);
+void rt_pool_run(Pool *pool, rt_chunk *run, void *const *buffers, int64_t chunks);
 typedef struct JobSpan { /* when a worker was in a job, and how many chunks it ran */
   double start, end;
   int64_t chunks;
 } JobSpan;
 /* From now on every job notes the spans of the workers that took part; one per worker. */
-void rt_pool_watch(Pool *p, JobSpan *spans);
-int rt_pool_workers(const Pool *p);
+void rt_pool_watch(Pool *pool, JobSpan *spans);
+int rt_pool_workers(const Pool *pool);
 int rt_cpus(void); /* that this process may use: affinity and control group */
 #endif

@@ -46,15 +46,16 @@ static bool permitted(const char *name, size_t n) { return (void)name, (void)n, 
 #endif
 
 /* Each name has a + in front and a comma behind. */
-bool rt_processor_fits(const rt_program *p, Fault *f) {
+bool rt_processor_fits(const rt_program *program, Fault *f) {
   const char *missing = NULL, *why = "the processor lacks";
   int n = 0;
-  for (const char *at = p->needs; at && *at && !missing; at += n + 2) {
+  for (const char *at = program->needs; at && *at && !missing; at += n + 2) {
     n = (int)strcspn(at, ",") - 1;
     if (!has(at + 1, (size_t)n)) missing = at + 1;
     else if (!permitted(at + 1, (size_t)n)) missing = at + 1, why = "the system refuses";
   }
   if (!missing) return true;
-  rt_fault(f, 109, "this executable was compiled for %s: %s %.*s", p->target, why, n, missing);
+  rt_fault(f, 109, "this executable was compiled for %s: %s %.*s", program->target, why, n,
+           missing);
   return rt_help(f, "compile with --target native on this machine, or with --target x86_64_v3");
 }

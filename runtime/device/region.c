@@ -9,31 +9,31 @@
 
 static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
-bool rt_region_map(Region *r, int64_t bytes, bool tight, Fault *f) {
+bool rt_region_map(Region *region, int64_t bytes, bool tight, Fault *f) {
   size_t page = (size_t)sysconf(_SC_PAGESIZE), huge = (size_t)2 << 20;
   size_t space = round_up((size_t)bytes + !bytes, page), slack = space >= huge ? huge : 0;
-  r->mapped = space + slack + page;
-  r->bytes = bytes;
-  r->map = mmap(NULL, r->mapped, PROT_READ | PROT_WRITE,
-                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (r->map == MAP_FAILED) {
-    r->map = NULL;
+  region->mapped = space + slack + page;
+  region->bytes = bytes;
+  region->map = mmap(NULL, region->mapped, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (region->map == MAP_FAILED) {
+    region->map = NULL;
     return rt_fault(f, 701, "no memory for %lld bytes: %s", (long long)bytes, strerror(errno));
   }
-  char *start = (char *)round_up((size_t)r->map, slack ? huge : page), *guard = start + space;
-  r->base = tight ? guard - round_up((size_t)bytes, 64) : start;
+  char *start = (char *)round_up((size_t)region->map, slack ? huge : page), *guard = start + space;
+  region->base = tight ? guard - round_up((size_t)bytes, 64) : start;
   if (slack) madvise(start, space, MADV_HUGEPAGE);
-  mprotect(guard, (size_t)(r->map + r->mapped - guard) / page * page, PROT_NONE);
+  mprotect(guard, (size_t)(region->map + region->mapped - guard) / page * page, PROT_NONE);
   return true;
 }
 
-void rt_region_unmap(Region *r) {
-  if (r->map) munmap(r->map, r->mapped);
-  *r = (Region){0};
+void rt_region_unmap(Region *region) {
+  if (region->map) munmap(region->map, region->mapped);
+  *region = (Region){0};
 }
 
-char *rt_region_end(const Region *r, int64_t bytes) {
-  return r->base + (round_up((size_t)r->bytes, 64) - round_up((size_t)bytes, 64));
+char *rt_region_end(const Region *region, int64_t bytes) {
+  return region->base + (round_up((size_t)region->bytes, 64) - round_up((size_t)bytes, 64));
 }
 
 void rt_poison(char *base, int64_t bytes) {

@@ -13,12 +13,12 @@ typedef struct Region {
 
 /* tight: the region ends right at the guard page (up to rounding to 64); else it starts at the
    mapping, in huge pages where the system has them. */
-bool rt_region_map(Region *r, int64_t bytes, bool tight, Fault *f);
-void rt_region_unmap(Region *r);
+bool rt_region_map(Region *region, int64_t bytes, bool tight, Fault *f);
+void rt_region_unmap(Region *region);
 
 /* Debug runs: where an entry that needs `bytes` begins so that it ends at the guard page; poison;
  * what was touched. */
-char *rt_region_end(const Region *r, int64_t bytes);
+char *rt_region_end(const Region *region, int64_t bytes);
 void rt_poison(char *base, int64_t bytes);
 int64_t rt_touched(const char *base,
                    int64_t bytes); /* bytes up to and with the last that is not poison */

@@ -15,168 +15,172 @@ static int by_address(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-static void read_steps(Trace *t, const char *text) {
+static void read_steps(Trace *trace, const char *text) {
   const char *colon = strrchr(text, ':');
   long long a, b;
   int used = 0;
-  t->first = 2, t->last = 4; /* the first step also warms up */
-  snprintf(t->path, sizeof t->path, "%s", text);
+  trace->first = 2, trace->last = 4; /* the first step also warms up */
+  snprintf(trace->path, sizeof trace->path, "%s", text);
   if (!colon || sscanf(colon, ":%lld..%lld%n", &a, &b, &used) != 2 || colon[used]) return;
-  t->first = a, t->last = b;
-  t->path[colon - text] = 0;
+  trace->first = a, trace->last = b;
+  trace->path[colon - text] = 0;
 }
 
-Trace *rt_trace_open(const rt_program *p, const char *text, Fault *f) {
-  Trace *t = rt_alloc(sizeof *t);
-  t->program = p, t->opened = rt_now();
-  size_t n = (size_t)p->nkernels;
-  t->sorted = rt_alloc(sizeof *t->sorted * (n + 1)), t->row = rt_alloc(sizeof *t->row * (n + 2));
+Trace *rt_trace_open(const rt_program *program, const char *text, Fault *f) {
+  Trace *trace = rt_alloc(sizeof *trace);
+  trace->program = program, trace->opened = rt_now();
+  size_t n = (size_t)program->nkernels;
+  trace->sorted = rt_alloc(sizeof *trace->sorted * (n + 1)),
+  trace->row = rt_alloc(sizeof *trace->row * (n + 2));
   for (size_t i = 0; i < n; i++) {
-    t->sorted[i] = p->kernels[i];
-    t->row[i] = (TraceRow){.name = p->kernels[i]->name, .source = p->kernels[i]->source};
+    trace->sorted[i] = program->kernels[i];
+    trace->row[i] =
+        (TraceRow){.name = program->kernels[i]->name, .source = program->kernels[i]->source};
   }
-  t->row[n].name = "copy", t->row[n + 1].name = "fill with zeros";
-  t->row[n].source = t->row[n + 1].source = "";
-  qsort(t->sorted, n, sizeof *t->sorted, by_address);
-  t->number = rt_alloc(sizeof *t->number * (n + 1));
+  trace->row[n].name = "copy", trace->row[n + 1].name = "fill with zeros";
+  trace->row[n].source = trace->row[n + 1].source = "";
+  qsort(trace->sorted, n, sizeof *trace->sorted, by_address);
+  trace->number = rt_alloc(sizeof *trace->number * (n + 1));
   for (size_t i = 0; i < n; i++)
-    t->number[(const rt_kernel **)bsearch(&p->kernels[i], t->sorted, n, sizeof *t->sorted,
-                                          by_address) -
-              t->sorted] = (int)i;
-  if (!text) return t;
-  read_steps(t, text);
-  t->event = rt_alloc(sizeof *t->event * MOST_EVENTS);
-  if (*t->path && t->first >= 1 && t->last >= t->first) return t;
+    trace->number[(const rt_kernel **)bsearch(&program->kernels[i], trace->sorted, n,
+                                              sizeof *trace->sorted, by_address) -
+                  trace->sorted] = (int)i;
+  if (!text) return trace;
+  read_steps(trace, text);
+  trace->event = rt_alloc(sizeof *trace->event * MOST_EVENTS);
+  if (*trace->path && trace->first >= 1 && trace->last >= trace->first) return trace;
   rt_fault(f, 103, "--trace takes FILE or FILE:A..B with steps from 1, not `%s`", text);
   return NULL;
 }
 
-void rt_trace_workers(Trace *t, Pool *p) {
-  if (!p) return;
-  t->workers = rt_pool_workers(p);
-  t->span = rt_alloc(sizeof *t->span * (size_t)t->workers);
-  rt_pool_watch(p, t->span);
+void rt_trace_workers(Trace *trace, Pool *pool) {
+  if (!pool) return;
+  trace->workers = rt_pool_workers(pool);
+  trace->span = rt_alloc(sizeof *trace->span * (size_t)trace->workers);
+  rt_pool_watch(pool, trace->span);
 }
 
 /* ---- while it runs ---- */
 
-static void record(Trace *t, TraceEvent e) {
-  if (t->nevents < MOST_EVENTS) t->event[t->nevents++] = e;
-  else t->full = true;
+static void record(Trace *trace, TraceEvent event) {
+  if (trace->nevents < MOST_EVENTS) trace->event[trace->nevents++] = event;
+  else trace->full = true;
 }
 
 /* One phase, and what every worker did in it. */
-static double run_phase(Trace *t, Pool *p, int what, int phase, rt_chunk *run, void *const *buffers,
-                        int64_t chunks) {
-  for (int i = 0; i < t->workers; i++) t->span[i].chunks = 0;
+static double run_phase(Trace *trace, Pool *pool, int what, int phase, rt_chunk *run,
+                        void *const *buffers, int64_t chunks) {
+  for (int i = 0; i < trace->workers; i++) trace->span[i].chunks = 0;
   double start = rt_now();
-  rt_pool_run(p, run, buffers, chunks);
+  rt_pool_run(pool, run, buffers, chunks);
   double end = rt_now();
-  for (int i = 0; t->recording && i < t->workers; i++)
-    if (t->span[i].chunks)
-      record(t, (TraceEvent){what, phase, i, t->span[i].chunks, t->span[i].start, t->span[i].end});
+  for (int i = 0; trace->recording && i < trace->workers; i++)
+    if (trace->span[i].chunks)
+      record(trace, (TraceEvent){what, phase, i, trace->span[i].chunks, trace->span[i].start,
+                                 trace->span[i].end});
   return end - start;
 }
 
-static int number_of(const Trace *t, const rt_kernel *k) {
-  const rt_kernel **at =
-      bsearch(&k, t->sorted, (size_t)t->program->nkernels, sizeof *t->sorted, by_address);
-  return at ? t->number[at - t->sorted] : 0;
+static int number_of(const Trace *trace, const rt_kernel *k) {
+  const rt_kernel **at = bsearch(&k, trace->sorted, (size_t)trace->program->nkernels,
+                                 sizeof *trace->sorted, by_address);
+  return at ? trace->number[at - trace->sorted] : 0;
 }
 
-void rt_trace_launch(Trace *t, Pool *p, const rt_kernel *k, void *const *buffers) {
-  int what = number_of(t, k);
-  TraceRow *r = &t->row[what];
+void rt_trace_launch(Trace *trace, Pool *pool, const rt_kernel *k, void *const *buffers) {
+  int what = number_of(trace, k);
+  TraceRow *r = &trace->row[what];
   for (int i = 0; i < k->phases; i++)
-    r->seconds += run_phase(t, p, what, i, k->phase[i].run, buffers, k->phase[i].chunks);
+    r->seconds += run_phase(trace, pool, what, i, k->phase[i].run, buffers, k->phase[i].chunks);
   r->calls++, r->flop += k->flop, r->bytes += k->bytes;
 }
 
-void rt_trace_timed(Trace *t, const rt_kernel *k, int phase, double seconds) {
-  int what = number_of(t, k);
+void rt_trace_timed(Trace *trace, const rt_kernel *k, int phase, double seconds) {
+  int what = number_of(trace, k);
   double end = rt_now();
-  if (t->recording)
-    record(t, (TraceEvent){what, phase, 0, k->phase[phase].chunks, end - seconds, end});
-  t->row[what].seconds += seconds;
+  if (trace->recording)
+    record(trace, (TraceEvent){what, phase, 0, k->phase[phase].chunks, end - seconds, end});
+  trace->row[what].seconds += seconds;
   if (phase) return;
-  t->row[what].calls++, t->row[what].flop += k->flop, t->row[what].bytes += k->bytes;
+  trace->row[what].calls++, trace->row[what].flop += k->flop, trace->row[what].bytes += k->bytes;
 }
 
-void rt_trace_move(Trace *t, Pool *p, int what, rt_chunk *run, void *const *buffers, int64_t chunks,
-                   double bytes) {
-  TraceRow *r = &t->row[t->program->nkernels - 1 - what];
-  r->seconds += run_phase(t, p, what, 0, run, buffers, chunks);
+void rt_trace_move(Trace *trace, Pool *pool, int what, rt_chunk *run, void *const *buffers,
+                   int64_t chunks, double bytes) {
+  TraceRow *r = &trace->row[trace->program->nkernels - 1 - what];
+  r->seconds += run_phase(trace, pool, what, 0, run, buffers, chunks);
   r->calls++, r->bytes += bytes;
 }
 
-void rt_trace_step(Trace *t, int64_t step) {
-  t->recording = t->event && step >= t->first && step <= t->last;
-  t->step_start = rt_now();
+void rt_trace_step(Trace *trace, int64_t step) {
+  trace->recording = trace->event && step >= trace->first && step <= trace->last;
+  trace->step_start = rt_now();
 }
 
-void rt_trace_stepped(Trace *t, int64_t step) {
+void rt_trace_stepped(Trace *trace, int64_t step) {
   double end = rt_now();
-  if (t->recording) record(t, (TraceEvent){STEP, (int)step, -1, 0, t->step_start, end});
-  t->recording = false, t->in_steps += end - t->step_start, t->steps++;
+  if (trace->recording) record(trace, (TraceEvent){STEP, (int)step, -1, 0, trace->step_start, end});
+  trace->recording = false, trace->in_steps += end - trace->step_start, trace->steps++;
 }
 
 /* It was read while the step before ran. */
-void rt_trace_data(Trace *t, int64_t step, double start, double end, double waited) {
-  int line = t->workers ? t->workers : 1;
-  t->reading += end - start, t->for_data += waited;
-  if (t->event && step > t->first && step - 1 <= t->last)
-    record(t, (TraceEvent){DATA, (int)step, line, 0, start, end});
+void rt_trace_data(Trace *trace, int64_t step, double start, double end, double waited) {
+  int line = trace->workers ? trace->workers : 1;
+  trace->reading += end - start, trace->for_data += waited;
+  if (trace->event && step > trace->first && step - 1 <= trace->last)
+    record(trace, (TraceEvent){DATA, (int)step, line, 0, start, end});
 }
 
 /* ---- the file ---- */
 
-static const TraceRow *row_of(const Trace *t, int what) {
-  return &t->row[what >= 0 ? what : t->program->nkernels - 1 - what];
+static const TraceRow *row_of(const Trace *trace, int what) {
+  return &trace->row[what >= 0 ? what : trace->program->nkernels - 1 - what];
 }
 
-static void write_event(const Trace *t, const TraceEvent *e, FILE *o) {
-  fprintf(o,
-          ",\n{\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"name\":", e->worker + 1,
-          1e6 * (e->start - t->opened), 1e6 * (e->end - e->start));
-  if (e->what == STEP || e->what == DATA) {
-    fprintf(o,
-            e->what == STEP ? "\"step %d\",\"cat\":\"step\"}"
-                            : "\"data of step %d\",\"cat\":\"data\"}",
-            e->phase);
+static void write_event(const Trace *trace, const TraceEvent *event, FILE *file) {
+  fprintf(file, ",\n{\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"name\":",
+          event->worker + 1, 1e6 * (event->start - trace->opened),
+          1e6 * (event->end - event->start));
+  if (event->what == STEP || event->what == DATA) {
+    fprintf(file,
+            event->what == STEP ? "\"step %d\",\"cat\":\"step\"}"
+                                : "\"data of step %d\",\"cat\":\"data\"}",
+            event->phase);
     return;
   }
-  rt_json_write(o, row_of(t, e->what)->name);
-  fprintf(o, ",\"cat\":\"kernel\",\"args\":{\"phase\":%d,\"chunks\":%lld,\"source\":", e->phase,
-          (long long)e->chunks);
-  rt_json_write(o, row_of(t, e->what)->source);
-  fprintf(o, "}}");
+  rt_json_write(file, row_of(trace, event->what)->name);
+  fprintf(file,
+          ",\"cat\":\"kernel\",\"args\":{\"phase\":%d,\"chunks\":%lld,\"source\":", event->phase,
+          (long long)event->chunks);
+  rt_json_write(file, row_of(trace, event->what)->source);
+  fprintf(file, "}}");
 }
 
-bool rt_trace_write(Trace *t, Fault *f) {
+bool rt_trace_write(Trace *trace, Fault *f) {
   char *text = NULL;
   size_t n = 0;
-  if (!t->event) return true;
-  FILE *o = open_memstream(&text, &n);
-  if (!o) return rt_fault(f, 701, "no memory for the trace");
-  fprintf(o, "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"model\":");
-  rt_json_write(o, t->program->model);
-  fprintf(o, ",\"complete\":%s},\"traceEvents\":[", t->full ? "false" : "true");
-  fprintf(o, "\n{\"ph\":\"M\",\"pid\":0,\"tid\":0,\"name\":\"thread_name\",\"args\":{\"name\":"
-             "\"steps\"}}");
-  for (int i = 0; i < t->workers; i++)
-    fprintf(o,
+  if (!trace->event) return true;
+  FILE *file = open_memstream(&text, &n);
+  if (!file) return rt_fault(f, 701, "no memory for the trace");
+  fprintf(file, "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"model\":");
+  rt_json_write(file, trace->program->model);
+  fprintf(file, ",\"complete\":%s},\"traceEvents\":[", trace->full ? "false" : "true");
+  fprintf(file, "\n{\"ph\":\"M\",\"pid\":0,\"tid\":0,\"name\":\"thread_name\",\"args\":{\"name\":"
+                "\"steps\"}}");
+  for (int i = 0; i < trace->workers; i++)
+    fprintf(file,
             ",\n{\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":"
             "\"worker %d\"}}",
             i + 1, i);
-  fprintf(o,
+  fprintf(file,
           ",\n{\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":"
           "\"data\"}}",
-          (t->workers ? t->workers : 1) + 1);
-  for (int64_t i = 0; i < t->nevents; i++) write_event(t, &t->event[i], o);
-  fprintf(o, "]}\n");
-  fclose(o);
-  bool ok = rt_write_file(t->path, text, (int64_t)n, false, f);
-  free(text), free(t->event), t->event = NULL;
+          (trace->workers ? trace->workers : 1) + 1);
+  for (int64_t i = 0; i < trace->nevents; i++) write_event(trace, &trace->event[i], file);
+  fprintf(file, "]}\n");
+  fclose(file);
+  bool ok = rt_write_file(trace->path, text, (int64_t)n, false, f);
+  free(text), free(trace->event), trace->event = NULL;
   return ok;
 }
 
@@ -195,34 +199,36 @@ static void print_row(const TraceRow *r, double all) {
           1e3 * r->seconds / (double)r->calls, flops, moved, r->source);
 }
 
-void rt_trace_table(const Trace *t) {
-  int n = t->program->nkernels + 2, shown = 0;
+void rt_trace_table(const Trace *trace) {
+  int n = trace->program->nkernels + 2, shown = 0;
   double all = 0;
   bool *done = rt_alloc((size_t)n);
-  for (int i = 0; i < n; i++) all += t->row[i].seconds;
+  for (int i = 0; i < n; i++) all += trace->row[i].seconds;
   fprintf(stderr, "\n  %-36s%9s%12s%8s%11s%10s%9s  %s\n", "kernel", "calls", "total ms", "share",
           "ms/call", "GFLOP/s", "GB/s", "source");
   for (;; shown++) {
     int best = -1;
     for (int i = 0; i < n; i++)
-      if (!done[i] && t->row[i].calls && (best < 0 || t->row[i].seconds > t->row[best].seconds))
+      if (!done[i] && trace->row[i].calls &&
+          (best < 0 || trace->row[i].seconds > trace->row[best].seconds))
         best = i;
     if (best < 0) break;
     done[best] = true;
-    print_row(&t->row[best], all);
+    print_row(&trace->row[best], all);
   }
   fprintf(stderr, "  %d kernels, %.2f ms", shown, 1e3 * all);
-  if (t->steps)
-    fprintf(stderr, "; %lld steps took %.2f ms, %.2f ms each", (long long)t->steps,
-            1e3 * t->in_steps, 1e3 * t->in_steps / (double)t->steps);
+  if (trace->steps)
+    fprintf(stderr, "; %lld steps took %.2f ms, %.2f ms each", (long long)trace->steps,
+            1e3 * trace->in_steps, 1e3 * trace->in_steps / (double)trace->steps);
   fprintf(stderr, "\n");
-  if (t->reading > 0)
+  if (trace->reading > 0)
     fprintf(stderr, "  data: %.2f ms of reading beside the steps, %.2f ms waited for\n",
-            1e3 * t->reading, 1e3 * t->for_data);
+            1e3 * trace->reading, 1e3 * trace->for_data);
   free(done);
 }
 
-void rt_trace_close(Trace *t) {
-  if (!t) return;
-  free(t->sorted), free(t->number), free(t->row), free(t->span), free(t->event), free(t);
+void rt_trace_close(Trace *trace) {
+  if (!trace) return;
+  free(trace->sorted), free(trace->number), free(trace->row), free(trace->span), free(trace->event),
+      free(trace);
 }

@@ -36,19 +36,19 @@ typedef struct Trace {
 } Trace;
 
 /* text: FILE or FILE:A..B, NULL: only the table. Steps count from 1. */
-Trace *rt_trace_open(const rt_program *p, const char *text, Fault *f);
-void rt_trace_workers(Trace *t, Pool *p); /* p NULL: a GPU */
-void rt_trace_launch(Trace *t, Pool *p, const rt_kernel *k, void *const *buffers);
+Trace *rt_trace_open(const rt_program *program, const char *text, Fault *f);
+void rt_trace_workers(Trace *trace, Pool *pool); /* pool NULL: a GPU */
+void rt_trace_launch(Trace *trace, Pool *pool, const rt_kernel *k, void *const *buffers);
 /* The same where somebody else measured: no workers. */
-void rt_trace_timed(Trace *t, const rt_kernel *k, int phase, double seconds);
+void rt_trace_timed(Trace *trace, const rt_kernel *k, int phase, double seconds);
 /* A copy (-1) or fill (-2) of so many bytes. */
-void rt_trace_move(Trace *t, Pool *p, int what, rt_chunk *run, void *const *buffers, int64_t chunks,
-                   double bytes);
-void rt_trace_step(Trace *t, int64_t step);    /* the step begins */
-void rt_trace_stepped(Trace *t, int64_t step); /* it ended */
+void rt_trace_move(Trace *trace, Pool *pool, int what, rt_chunk *run, void *const *buffers,
+                   int64_t chunks, double bytes);
+void rt_trace_step(Trace *trace, int64_t step);    /* the step begins */
+void rt_trace_stepped(Trace *trace, int64_t step); /* it ended */
 /* The batch of that step was read from `start` to `end`, and then waited for. */
-void rt_trace_data(Trace *t, int64_t step, double start, double end, double waited);
-bool rt_trace_write(Trace *t, Fault *f); /* the file, once, if its steps are over */
-void rt_trace_table(const Trace *t);     /* on stderr */
-void rt_trace_close(Trace *t);
+void rt_trace_data(Trace *trace, int64_t step, double start, double end, double waited);
+bool rt_trace_write(Trace *trace, Fault *f); /* the file, once, if its steps are over */
+void rt_trace_table(const Trace *trace);     /* on stderr */
+void rt_trace_close(Trace *trace);
 #endif

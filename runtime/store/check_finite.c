@@ -6,22 +6,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int64_t bad_among(const rt_tensor *t, const void *data, int64_t n) {
+static int64_t bad_among(const rt_tensor *tensor, const void *data, int64_t n) {
   int64_t bad = 0;
-  if (t->elem == RT_F32)
+  if (tensor->elem == RT_F32)
     for (int64_t i = 0; i < n; i++) bad += !isfinite(((const float *)data)[i]);
-  else if (t->elem == RT_BF16 || t->elem == RT_F16 || t->elem == RT_F64)
-    for (int64_t i = 0; i < n; i++) bad += !isfinite(rt_elem_get(t->elem, data, i));
+  else if (tensor->elem == RT_BF16 || tensor->elem == RT_F16 || tensor->elem == RT_F64)
+    for (int64_t i = 0; i < n; i++) bad += !isfinite(rt_elem_get(tensor->elem, data, i));
   return bad;
 }
 
-static int64_t bad_in(const Device *d, const rt_tensor *t) {
-  PieceWalk w = rt_pieces(d->program, t, rt_comm_rank(d->comm));
-  int64_t bad = 0, bytes = rt_elem_bytes((int)t->elem), most = rt_span_most(d, t) / bytes;
-  for (Piece b, part; rt_piece_next(&w, &b);)
-    while (rt_piece_cut(&b, most, &part)) {
+static int64_t bad_in(const Device *d, const rt_tensor *tensor) {
+  PieceWalk walk = rt_pieces(d->program, tensor, rt_comm_rank(d->comm));
+  int64_t bad = 0, bytes = rt_elem_bytes((int)tensor->elem), most = rt_span_most(d, tensor) / bytes;
+  for (Piece piece, part; rt_piece_next(&walk, &piece);)
+    while (rt_piece_cut(&piece, most, &part)) {
       int64_t n = part.to - part.from;
-      bad += bad_among(t, rt_span_read(d, t, part.at * bytes, n * bytes), n);
+      bad += bad_among(tensor, rt_span_read(d, tensor, part.at * bytes, n * bytes), n);
     }
   return bad;
 }
@@ -38,8 +38,8 @@ static void append(char *text, size_t n, const char *name, int64_t bad) {
 }
 
 static bool asked(const Device *d, unsigned kinds, int i) {
-  const rt_tensor *t = &d->program->tensors[i];
-  return kinds >> t->kind & 1 && rt_is_there(d, t);
+  const rt_tensor *tensor = &d->program->tensors[i];
+  return kinds >> tensor->kind & 1 && rt_is_there(d, tensor);
 }
 
 int rt_check_finite(const Device *d, unsigned kinds, char *names, size_t nnames, char *clean,
@@ -51,10 +51,10 @@ int rt_check_finite(const Device *d, unsigned kinds, char *names, size_t nnames,
     if (asked(d, kinds, i)) bad[i] = bad_in(d, &d->program->tensors[i]);
   rt_comm_max_of(d->comm, "numbers that are not finite", bad, n);
   for (int i = 0; i < n; i++) {
-    const rt_tensor *t = &d->program->tensors[i];
+    const rt_tensor *tensor = &d->program->tensors[i];
     if (!asked(d, kinds, i)) continue;
     nonfinite += bad[i] > 0;
-    append(bad[i] ? names : clean, bad[i] ? nnames : nclean, t->name, bad[i]);
+    append(bad[i] ? names : clean, bad[i] ? nnames : nclean, tensor->name, bad[i]);
   }
   free(bad);
   return nonfinite;

@@ -232,21 +232,21 @@ bool rt_dump(const char *path, const Device *d, const Outputs *more, Fault *f) {
   return ok;
 }
 
-static void write_dims(FILE *o, const rt_program *program) { /* logical sizes */
+static void write_dims(FILE *file, const rt_program *program) { /* logical sizes */
   const char *seen[256];
   int n = 0;
-  fprintf(o, "\"dims\":{");
+  fprintf(file, "\"dims\":{");
   for (int i = 0; i < program->ntensors; i++)
     for (int k = 0; k < program->tensors[i].rank; k++) {
       int j = 0;
       while (j < n && strcmp(seen[j], program->tensors[i].dim[k])) j++;
       if (j < n || n == 256) continue;
       seen[n++] = program->tensors[i].dim[k];
-      if (n > 1) fputc(',', o);
-      rt_json_write(o, program->tensors[i].dim[k]);
-      fprintf(o, ":%lld", (long long)rt_whole_size(program, &program->tensors[i], k));
+      if (n > 1) fputc(',', file);
+      rt_json_write(file, program->tensors[i].dim[k]);
+      fprintf(file, ":%lld", (long long)rt_whole_size(program, &program->tensors[i], k));
     }
-  fprintf(o, "}");
+  fprintf(file, "}");
 }
 
 typedef struct WrittenPieces { /* what a rank made */
@@ -254,37 +254,37 @@ typedef struct WrittenPieces { /* what a rank made */
   uint64_t hash;
 } WrittenPieces;
 
-static void write_files(FILE *o, const WrittenPieces *pieces, int world) {
+static void write_files(FILE *file, const WrittenPieces *pieces, int world) {
   char name[64];
-  fprintf(o, ",\"files\":[");
+  fprintf(file, ",\"files\":[");
   for (int i = 0; i < world; i++) {
     rank_file(name, i);
-    fprintf(o, "%s{\"name\":\"%s\",\"bytes\":%lld,\"xxh64\":\"%016llx\"}", i ? "," : "", name,
+    fprintf(file, "%s{\"name\":\"%s\",\"bytes\":%lld,\"xxh64\":\"%016llx\"}", i ? "," : "", name,
             (long long)pieces[i].bytes, (unsigned long long)pieces[i].hash);
   }
-  fprintf(o, "]");
+  fprintf(file, "]");
 }
 
 static bool write_state(const char *path, const rt_program *program, const Progress *progress,
                         const WrittenPieces *pieces, int world, Fault *f) {
   char *text = NULL;
   size_t n = 0;
-  FILE *o = open_memstream(&text, &n);
-  if (!o) return rt_fault(f, 701, "no memory for state.json");
-  fprintf(o, "{\"schema\":1,\"model\":"), rt_json_write(o, program->model);
-  fprintf(o, ",\"compiler\":"), rt_json_write(o, program->compiler);
-  fprintf(o, ",\"program\":"), rt_json_write(o, program->hash);
-  fprintf(o, ",\"step\":%lld,\"samples\":%lld,\"tokens\":%lld,\"seed\":%lld,\"loss\":",
+  FILE *file = open_memstream(&text, &n);
+  if (!file) return rt_fault(f, 701, "no memory for state.json");
+  fprintf(file, "{\"schema\":1,\"model\":"), rt_json_write(file, program->model);
+  fprintf(file, ",\"compiler\":"), rt_json_write(file, program->compiler);
+  fprintf(file, ",\"program\":"), rt_json_write(file, program->hash);
+  fprintf(file, ",\"step\":%lld,\"samples\":%lld,\"tokens\":%lld,\"seed\":%lld,\"loss\":",
           (long long)progress->step, (long long)progress->samples, (long long)progress->tokens,
           (long long)progress->seed);
-  rt_json_real(o, progress->loss);
-  fprintf(o, ",\"valid_loss\":"), rt_json_real(o, progress->valid_loss);
-  fprintf(o, ",\"data\":\"%016llx\",\"optimizer\":", (unsigned long long)progress->data);
-  rt_json_write(o, progress->optimizer);
-  fprintf(o, ","), write_dims(o, program), write_files(o, pieces, world);
-  fflush(o);
-  fprintf(o, ",\"check\":\"%016llx\"}\n", (unsigned long long)rt_hash_of(text, n));
-  fclose(o);
+  rt_json_real(file, progress->loss);
+  fprintf(file, ",\"valid_loss\":"), rt_json_real(file, progress->valid_loss);
+  fprintf(file, ",\"data\":\"%016llx\",\"optimizer\":", (unsigned long long)progress->data);
+  rt_json_write(file, progress->optimizer);
+  fprintf(file, ","), write_dims(file, program), write_files(file, pieces, world);
+  fflush(file);
+  fprintf(file, ",\"check\":\"%016llx\"}\n", (unsigned long long)rt_hash_of(text, n));
+  fclose(file);
   bool ok = rt_write_file(path, text, (int64_t)n, true, f);
   free(text);
   return ok;

@@ -28,80 +28,82 @@ typedef struct Reader {
 } Reader;
 
 /* Decodes a string (a key if `key`) into the block of names. */
-static const char *keep_text(Reader *r, bool key) {
-  char *at = r->text;
-  bool ok = key ? rt_json_member(&r->j, at, r->left) : rt_json_string(&r->j, at, r->left);
+static const char *keep_text(Reader *reader, bool key) {
+  char *at = reader->text;
+  bool ok = key ? rt_json_member(&reader->j, at, reader->left)
+                : rt_json_string(&reader->j, at, reader->left);
   if (!ok) return NULL;
   size_t n = strlen(at) + 1;
-  r->text += n, r->left -= n;
+  reader->text += n, reader->left -= n;
   return at;
 }
 
-static void read_metadata(Reader *r) {
-  if (!rt_json_object(&r->j)) return;
-  for (const char *key; (key = keep_text(r, true));) {
-    const char *value = keep_text(r, false);
+static void read_metadata(Reader *reader) {
+  if (!rt_json_object(&reader->j)) return;
+  for (const char *key; (key = keep_text(reader, true));) {
+    const char *value = keep_text(reader, false);
     if (!value) return;
-    r->s->pair[r->s->npairs++] = (SafePair){key, value};
+    reader->s->pair[reader->s->npairs++] = (SafePair){key, value};
   }
 }
 
-static int read_dtype(Reader *r, SafeTensor *t) {
+static int read_dtype(Reader *reader, SafeTensor *tensor) {
   char name[16];
-  if (!rt_json_string(&r->j, name, sizeof name)) return 0;
+  if (!rt_json_string(&reader->j, name, sizeof name)) return 0;
   for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
-    if (!strcmp(dtypes[i].name, name)) return t->elem = dtypes[i].elem, dtypes[i].bytes;
-  return rt_json_fail(&r->j, "a tensor of unknown type");
+    if (!strcmp(dtypes[i].name, name)) return tensor->elem = dtypes[i].elem, dtypes[i].bytes;
+  return rt_json_fail(&reader->j, "a tensor of unknown type");
 }
 
-static void read_shape(Reader *r, SafeTensor *t) {
-  if (!rt_json_array(&r->j)) return;
-  while (rt_json_element(&r->j)) {
+static void read_shape(Reader *reader, SafeTensor *tensor) {
+  if (!rt_json_array(&reader->j)) return;
+  while (rt_json_element(&reader->j)) {
     int64_t size = -1;
-    if (t->rank == RT_MAX_RANK) rt_json_fail(&r->j, "a tensor of more than 8 dimensions");
-    else if (rt_json_int(&r->j, &size) && size < 0) rt_json_fail(&r->j, "a negative size");
-    if (r->j.error) return;
-    t->size[t->rank++] = size;
+    if (tensor->rank == RT_MAX_RANK) rt_json_fail(&reader->j, "a tensor of more than 8 dimensions");
+    else if (rt_json_int(&reader->j, &size) && size < 0)
+      rt_json_fail(&reader->j, "a negative size");
+    if (reader->j.error) return;
+    tensor->size[tensor->rank++] = size;
   }
 }
 
-static void read_offsets(Reader *r, SafeTensor *t) {
+static void read_offsets(Reader *reader, SafeTensor *tensor) {
   int64_t at[2] = {0, 0};
   int n = 0;
-  if (!rt_json_array(&r->j)) return;
-  while (rt_json_element(&r->j)) {
-    if (n == 2) rt_json_fail(&r->j, "data_offsets with more than two numbers");
-    else rt_json_int(&r->j, &at[n++]);
+  if (!rt_json_array(&reader->j)) return;
+  while (rt_json_element(&reader->j)) {
+    if (n == 2) rt_json_fail(&reader->j, "data_offsets with more than two numbers");
+    else rt_json_int(&reader->j, &at[n++]);
   }
-  if (n != 2 || at[0] < 0 || at[1] < at[0] || at[1] > r->data_bytes)
-    rt_json_fail(&r->j, "data_offsets outside the file");
-  t->begin = at[0], t->bytes = at[1] - at[0];
+  if (n != 2 || at[0] < 0 || at[1] < at[0] || at[1] > reader->data_bytes)
+    rt_json_fail(&reader->j, "data_offsets outside the file");
+  tensor->begin = at[0], tensor->bytes = at[1] - at[0];
 }
 
-static bool fits(const SafeTensor *t, int elem_bytes) {
+static bool fits(const SafeTensor *tensor, int elem_bytes) {
   int64_t n = elem_bytes;
-  for (int i = 0; i < t->rank; i++)
-    if (__builtin_mul_overflow(n, t->size[i], &n)) return false;
-  return n == t->bytes;
+  for (int i = 0; i < tensor->rank; i++)
+    if (__builtin_mul_overflow(n, tensor->size[i], &n)) return false;
+  return n == tensor->bytes;
 }
 
-static void read_tensor(Reader *r, const char *name) {
-  SafeTensor *t = &r->s->tensor[r->s->ntensors];
+static void read_tensor(Reader *reader, const char *name) {
+  SafeTensor *tensor = &reader->s->tensor[reader->s->ntensors];
   char key[32];
   int bytes = 0, seen = 0;
-  *t = (SafeTensor){.name = name, .elem = -1};
-  if (!rt_json_object(&r->j)) return;
-  while (rt_json_member(&r->j, key, sizeof key)) {
-    if (!strcmp(key, "dtype") && !(seen & 1)) seen |= 1, bytes = read_dtype(r, t);
-    else if (!strcmp(key, "shape") && !(seen & 2)) seen |= 2, read_shape(r, t);
-    else if (!strcmp(key, "data_offsets") && !(seen & 4)) seen |= 4, read_offsets(r, t);
-    else rt_json_fail(&r->j, "an unknown or repeated word in a tensor");
+  *tensor = (SafeTensor){.name = name, .elem = -1};
+  if (!rt_json_object(&reader->j)) return;
+  while (rt_json_member(&reader->j, key, sizeof key)) {
+    if (!strcmp(key, "dtype") && !(seen & 1)) seen |= 1, bytes = read_dtype(reader, tensor);
+    else if (!strcmp(key, "shape") && !(seen & 2)) seen |= 2, read_shape(reader, tensor);
+    else if (!strcmp(key, "data_offsets") && !(seen & 4)) seen |= 4, read_offsets(reader, tensor);
+    else rt_json_fail(&reader->j, "an unknown or repeated word in a tensor");
   }
-  if (!r->j.error && seen != 7)
-    rt_json_fail(&r->j, "a tensor without dtype, shape or data_offsets");
-  if (!r->j.error && !fits(t, bytes))
-    rt_json_fail(&r->j, "a tensor whose bytes do not match its shape");
-  if (!r->j.error) r->s->ntensors++;
+  if (!reader->j.error && seen != 7)
+    rt_json_fail(&reader->j, "a tensor without dtype, shape or data_offsets");
+  if (!reader->j.error && !fits(tensor, bytes))
+    rt_json_fail(&reader->j, "a tensor whose bytes do not match its shape");
+  if (!reader->j.error) reader->s->ntensors++;
 }
 
 static int by_begin(const void *a, const void *b) {
@@ -115,15 +117,15 @@ static int by_name(const void *a, const void *b) {
 }
 
 /* Tensors cover the data exactly; no name stands twice. Leaves them in the order of their names. */
-static const char *check_cover(SafeFile *s, int64_t bytes) {
+static const char *check_cover(SafeFile *file, int64_t bytes) {
   int64_t at = 0;
-  qsort(s->tensor, (size_t)s->ntensors, sizeof *s->tensor, by_begin);
-  for (int i = 0; i < s->ntensors; at += s->tensor[i++].bytes)
-    if (s->tensor[i].begin != at) return "tensors overlap or leave holes";
+  qsort(file->tensor, (size_t)file->ntensors, sizeof *file->tensor, by_begin);
+  for (int i = 0; i < file->ntensors; at += file->tensor[i++].bytes)
+    if (file->tensor[i].begin != at) return "tensors overlap or leave holes";
   if (at != bytes) return "the data is longer or shorter than the header says";
-  qsort(s->tensor, (size_t)s->ntensors, sizeof *s->tensor, by_name);
-  for (int i = 1; i < s->ntensors; i++)
-    if (!strcmp(s->tensor[i - 1].name, s->tensor[i].name)) return "a tensor stands twice";
+  qsort(file->tensor, (size_t)file->ntensors, sizeof *file->tensor, by_name);
+  for (int i = 1; i < file->ntensors; i++)
+    if (!strcmp(file->tensor[i - 1].name, file->tensor[i].name)) return "a tensor stands twice";
   return NULL;
 }
 
@@ -133,25 +135,27 @@ static int64_t count(Bytes b, char c) {
   return n;
 }
 
-static const char *read_header(Bytes header, int64_t data_bytes, SafeFile *s, int64_t *position) {
-  s->names = rt_alloc((size_t)header.n + 1);
-  s->tensor = rt_alloc(sizeof *s->tensor * (size_t)(count(header, '{') + 1));
-  s->pair = rt_alloc(sizeof *s->pair * (size_t)(count(header, ':') + 1));
-  Reader r = {rt_json(header.at, header.n), s, s->names, (size_t)header.n + 1, data_bytes};
+static const char *read_header(Bytes header, int64_t data_bytes, SafeFile *file,
+                               int64_t *position) {
+  file->names = rt_alloc((size_t)header.n + 1);
+  file->tensor = rt_alloc(sizeof *file->tensor * (size_t)(count(header, '{') + 1));
+  file->pair = rt_alloc(sizeof *file->pair * (size_t)(count(header, ':') + 1));
+  Reader reader = {rt_json(header.at, header.n), file, file->names, (size_t)header.n + 1,
+                   data_bytes};
   bool meta = false;
-  if (rt_json_object(&r.j))
-    for (const char *key; (key = keep_text(&r, true));) {
-      if (strcmp(key, "__metadata__")) read_tensor(&r, key);
-      else if (!meta) meta = true, read_metadata(&r);
-      else rt_json_fail(&r.j, "__metadata__ stands twice");
+  if (rt_json_object(&reader.j))
+    for (const char *key; (key = keep_text(&reader, true));) {
+      if (strcmp(key, "__metadata__")) read_tensor(&reader, key);
+      else if (!meta) meta = true, read_metadata(&reader);
+      else rt_json_fail(&reader.j, "__metadata__ stands twice");
     }
-  rt_json_done(&r.j);
-  *position = r.j.p - r.j.begin;
-  return r.j.error;
+  rt_json_done(&reader.j);
+  *position = reader.j.p - reader.j.begin;
+  return reader.j.error;
 }
 
-bool rt_safe_read(Bytes file, SafeFile *s, Fault *f) {
-  *s = (SafeFile){0};
+bool rt_safe_read(Bytes file, SafeFile *safe_file, Fault *f) {
+  *safe_file = (SafeFile){0};
   if (file.n < 8) return rt_fault(f, 302, "the file has %lld bytes: no header", (long long)file.n);
   uint64_t n = rt_load_le(file.at, 8);
   if (n > (uint64_t)file.n - 8 || n > 100000000)
@@ -159,34 +163,36 @@ bool rt_safe_read(Bytes file, SafeFile *s, Fault *f) {
                     (unsigned long long)n, (long long)file.n);
   int64_t position, data_bytes = file.n - 8 - (int64_t)n;
   const char *why = n && file.at[8] == '{' ? NULL : "the header does not begin with {";
-  if (!why) why = read_header((Bytes){file.at + 8, (int64_t)n}, data_bytes, s, &position);
+  if (!why) why = read_header((Bytes){file.at + 8, (int64_t)n}, data_bytes, safe_file, &position);
   else position = 0;
   if (why) {
-    rt_safe_free(s);
+    rt_safe_free(safe_file);
     rt_fault(f, 302, "damaged header: %s", why);
     return rt_at(f, "", "byte", 8 + position);
   }
-  if ((why = check_cover(s, data_bytes))) {
-    rt_safe_free(s);
+  if ((why = check_cover(safe_file, data_bytes))) {
+    rt_safe_free(safe_file);
     return rt_fault(f, 302, "damaged header: %s", why);
   }
-  for (int i = 0; i < s->ntensors; i++) s->tensor[i].data = file.at + 8 + n + s->tensor[i].begin;
+  for (int i = 0; i < safe_file->ntensors; i++)
+    safe_file->tensor[i].data = file.at + 8 + n + safe_file->tensor[i].begin;
   return true;
 }
 
-void rt_safe_free(SafeFile *s) {
-  free(s->tensor), free(s->pair), free(s->names);
-  *s = (SafeFile){0};
+void rt_safe_free(SafeFile *file) {
+  free(file->tensor), free(file->pair), free(file->names);
+  *file = (SafeFile){0};
 }
 
-const SafeTensor *rt_safe_find(const SafeFile *s, const char *name) {
+const SafeTensor *rt_safe_find(const SafeFile *file, const char *name) {
   SafeTensor key = {.name = name};
-  return s->ntensors ? bsearch(&key, s->tensor, (size_t)s->ntensors, sizeof key, by_name) : NULL;
+  return file->ntensors ? bsearch(&key, file->tensor, (size_t)file->ntensors, sizeof key, by_name)
+                        : NULL;
 }
 
-const char *rt_safe_meta(const SafeFile *s, const char *key) {
-  for (int i = 0; i < s->npairs; i++)
-    if (!strcmp(s->pair[i].key, key)) return s->pair[i].value;
+const char *rt_safe_meta(const SafeFile *file, const char *key) {
+  for (int i = 0; i < file->npairs; i++)
+    if (!strcmp(file->pair[i].key, key)) return file->pair[i].value;
   return NULL;
 }
 
@@ -198,37 +204,38 @@ static int64_t item_bytes(const SafeItem *t) {
   return n;
 }
 
-static void write_header(FILE *o, const SafeItem *items, int n, const SafePair *pairs, int npairs) {
+static void write_header(FILE *file, const SafeItem *items, int n, const SafePair *pairs,
+                         int npairs) {
   int64_t at = 0;
-  fprintf(o, "{\"__metadata__\":{\"format\":\"pt\"");
+  fprintf(file, "{\"__metadata__\":{\"format\":\"pt\"");
   for (int i = 0; i < npairs; i++) {
-    fputc(',', o), rt_json_write(o, pairs[i].key);
-    fputc(':', o), rt_json_write(o, pairs[i].value);
+    fputc(',', file), rt_json_write(file, pairs[i].key);
+    fputc(':', file), rt_json_write(file, pairs[i].value);
   }
-  fprintf(o, "}");
+  fprintf(file, "}");
   for (int i = 0; i < n; i++) {
-    fputc(',', o), rt_json_write(o, items[i].name);
-    fprintf(o, ":{\"dtype\":\"%s\",\"shape\":[", rt_elem_safetensors(items[i].elem));
+    fputc(',', file), rt_json_write(file, items[i].name);
+    fprintf(file, ":{\"dtype\":\"%s\",\"shape\":[", rt_elem_safetensors(items[i].elem));
     for (int d = 0; d < items[i].rank; d++)
-      fprintf(o, "%s%lld", d ? "," : "", (long long)items[i].size[d]);
-    fprintf(o, "],\"data_offsets\":[%lld,%lld]}", (long long)at,
+      fprintf(file, "%s%lld", d ? "," : "", (long long)items[i].size[d]);
+    fprintf(file, "],\"data_offsets\":[%lld,%lld]}", (long long)at,
             (long long)(at + item_bytes(&items[i])));
     at += item_bytes(&items[i]);
   }
-  fprintf(o, "}");
+  fprintf(file, "}");
 }
 
-static bool put(int fd, Hash *h, const void *data, int64_t n, int64_t *bytes, Fault *f) {
-  rt_hash_add(h, data, (size_t)n);
+static bool put(int fd, Hash *hash, const void *data, int64_t n, int64_t *bytes, Fault *f) {
+  rt_hash_add(hash, data, (size_t)n);
   *bytes += n;
   return rt_write_all(fd, data, n, f);
 }
 
-static bool put_item(int fd, Hash *h, const SafeItem *t, int64_t *bytes, Fault *f) {
+static bool put_item(int fd, Hash *hash, const SafeItem *t, int64_t *bytes, Fault *f) {
   const void *part;
-  if (!t->next) return put(fd, h, t->data, item_bytes(t), bytes, f);
+  if (!t->next) return put(fd, hash, t->data, item_bytes(t), bytes, f);
   for (int64_t n; (n = t->next(t->of, &part)) > 0;)
-    if (!put(fd, h, part, n, bytes, f)) return false;
+    if (!put(fd, hash, part, n, bytes, f)) return false;
   return true;
 }
 
@@ -236,12 +243,12 @@ bool rt_safe_write(int fd, const SafeItem *items, int n, const SafePair *pairs, 
                    int64_t *bytes, uint64_t *hash, Fault *f) {
   char *header = NULL;
   size_t length = 0;
-  FILE *o = open_memstream(&header, &length);
-  if (!o) return rt_fault(f, 701, "no memory for a header");
-  write_header(o, items, n, pairs, npairs);
-  while (ftello(o) % 64)
-    fputc(' ', o); /* data begins at a multiple of 64, less the length in front */
-  fclose(o);
+  FILE *file = open_memstream(&header, &length);
+  if (!file) return rt_fault(f, 701, "no memory for a header");
+  write_header(file, items, n, pairs, npairs);
+  while (ftello(file) % 64)
+    fputc(' ', file); /* data begins at a multiple of 64, less the length in front */
+  fclose(file);
   Hash h;
   rt_hash_start(&h);
   *bytes = 0;

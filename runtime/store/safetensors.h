@@ -26,10 +26,10 @@ typedef struct SafeFile {
 
 /* Reads a header over the bytes of a file; tensors point into them. Memory used is bounded by the
  * header's length. */
-bool rt_safe_read(Bytes file, SafeFile *s, Fault *f);
-void rt_safe_free(SafeFile *s);
-const SafeTensor *rt_safe_find(const SafeFile *s, const char *name);
-const char *rt_safe_meta(const SafeFile *s, const char *key);
+bool rt_safe_read(Bytes file, SafeFile *safe_file, Fault *f);
+void rt_safe_free(SafeFile *file);
+const SafeTensor *rt_safe_find(const SafeFile *file, const char *name);
+const char *rt_safe_meta(const SafeFile *file, const char *key);
 
 typedef struct SafeItem { /* something to be written */
   const char *name;

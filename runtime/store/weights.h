@@ -24,20 +24,23 @@ typedef struct Slice { /* size, stride: in elements, in the file's order */
 } Slice;
 
 Map rt_map(const rt_program *p, bool plain);
-bool rt_map_there(const rt_program *p); /* was one compiled in? */
-int64_t rt_rounds(const rt_tensor *t);  /* 1 if it is not stacked */
+bool rt_map_there(const rt_program *p);     /* was one compiled in? */
+int64_t rt_rounds(const rt_tensor *tensor); /* 1 if it is not stacked */
 /* The name of round `round` in files: choice 0 is the one that is written. False: no more names. */
-bool rt_map_name(const Map *m, const rt_tensor *t, int64_t round, int choice, bool prefixed,
+bool rt_map_name(const Map *map, const rt_tensor *tensor, int64_t round, int choice, bool prefixed,
                  char out[RT_NAME]);
-bool rt_map_ignores(const Map *m, const char *name);
-Slice rt_slice(const Map *m, const Device *d, const rt_tensor *t, int64_t round);
-Slice rt_slice_whole(const Device *d, const rt_tensor *t); /* with the stacked dims, as declared */
+bool rt_map_ignores(const Map *map, const char *name);
+Slice rt_slice(const Map *map, const Device *d, const rt_tensor *tensor, int64_t round);
+Slice rt_slice_whole(const Device *d,
+                     const rt_tensor *tensor); /* with the stacked dims, as declared */
 /* The file's shape is the slice's, or joins neighbours of it. */
-bool rt_slice_fits(const Slice *s, const int64_t *size, int rank);
-void rt_slice_read(const Slice *s, int from, const void *data); /* from: element type of the file */
-void rt_slice_write(const Slice *s, void *data);                /* in the slice's own type */
-int rt_slice_shape(const Slice *s, int64_t size[RT_MAX_RANK]);  /* when written; returns the rank */
-bool rt_slice_dense(const Slice *s); /* its data lies as the file wants it */
+bool rt_slice_fits(const Slice *slice, const int64_t *size, int rank);
+void rt_slice_read(const Slice *slice, int from,
+                   const void *data);                /* from: element type of the file */
+void rt_slice_write(const Slice *slice, void *data); /* in the slice's own type */
+int rt_slice_shape(const Slice *slice,
+                   int64_t size[RT_MAX_RANK]); /* when written; returns the rank */
+bool rt_slice_dense(const Slice *slice);       /* its data lies as the file wants it */
 
 /* One file, the files that an index names, or those of a directory. */
 typedef struct WeightFiles {
@@ -48,8 +51,8 @@ typedef struct WeightFiles {
 } WeightFiles;
 
 /* The files that an index names, each once; true if there are any. */
-bool rt_index_read(Bytes text, const char *folder, WeightFiles *w, Fault *f);
-bool rt_weights_open(const char *path, WeightFiles *w, Fault *f);
-void rt_weights_close(WeightFiles *w);
-const SafeTensor *rt_weights_find(const WeightFiles *w, const char *name, int *file);
+bool rt_index_read(Bytes text, const char *folder, WeightFiles *files, Fault *f);
+bool rt_weights_open(const char *path, WeightFiles *files, Fault *f);
+void rt_weights_close(WeightFiles *files);
+const SafeTensor *rt_weights_find(const WeightFiles *files, const char *name, int *file);
 #endif

@@ -24,15 +24,15 @@ bool rt_map_there(const rt_program *p) {
   return false;
 }
 
-static int leads(const rt_tensor *t) { /* dims of stacks: one per star */
+static int leads(const rt_tensor *tensor) { /* dims of stacks: one per star */
   int n = 0;
-  for (const char *c = t->name; *c; c++) n += *c == '*';
-  return n < t->rank ? n : t->rank;
+  for (const char *c = tensor->name; *c; c++) n += *c == '*';
+  return n < tensor->rank ? n : tensor->rank;
 }
 
-int64_t rt_rounds(const rt_tensor *t) {
+int64_t rt_rounds(const rt_tensor *tensor) {
   int64_t n = 1;
-  for (int i = 0; i < leads(t); i++) n *= t->size[i];
+  for (int i = 0; i < leads(tensor); i++) n *= tensor->size[i];
   return n;
 }
 
@@ -48,22 +48,22 @@ static bool word(const char *list, int choice, const char **begin, size_t *n) {
   }
 }
 
-bool rt_map_name(const Map *m, const rt_tensor *t, int64_t round, int choice, bool prefixed,
+bool rt_map_name(const Map *map, const rt_tensor *tensor, int64_t round, int choice, bool prefixed,
                  char out[RT_NAME]) {
-  const char *list = m->plain ? t->name : setting(m->program, "file", t->name), *at;
-  int64_t below = rt_rounds(t);
+  const char *list = map->plain ? tensor->name : setting(map->program, "file", tensor->name), *at;
+  int64_t below = rt_rounds(tensor);
   size_t n, k = 0;
   int star = 0;
   if (!list || !word(list, choice, &at, &n)) return false;
-  if (prefixed) k = (size_t)snprintf(out, RT_NAME, "%s", m->prefix);
+  if (prefixed) k = (size_t)snprintf(out, RT_NAME, "%s", map->prefix);
   for (size_t i = 0; i < n && k < RT_NAME - 24; i++) {
-    if (at[i] != '*' || star == leads(t)) {
+    if (at[i] != '*' || star == leads(tensor)) {
       out[k++] = at[i];
       continue;
     }
-    below /= t->size[star];
+    below /= tensor->size[star];
     k += (size_t)snprintf(out + k, RT_NAME - k, "%lld",
-                          (long long)(round / below % t->size[star++]));
+                          (long long)(round / below % tensor->size[star++]));
   }
   out[k < RT_NAME ? k : RT_NAME - 1] = 0;
   return true;
@@ -76,87 +76,90 @@ static bool like(const char *pattern, size_t n, const char *name) {
   return like(pattern + 1, n - 1, name) || (*name && like(pattern, n, name + 1));
 }
 
-bool rt_map_ignores(const Map *m, const char *name) {
+bool rt_map_ignores(const Map *map, const char *name) {
   const char *at;
-  size_t n, prefix = strlen(m->prefix);
-  bool cut = prefix && !strncmp(name, m->prefix, prefix);
-  for (int i = 0; word(m->ignore, i, &at, &n); i++)
+  size_t n, prefix = strlen(map->prefix);
+  bool cut = prefix && !strncmp(name, map->prefix, prefix);
+  for (int i = 0; word(map->ignore, i, &at, &n); i++)
     if (like(at, n, name) || (cut && like(at, n, name + prefix))) return true;
   return false;
 }
 
 /* ---- slices ---- */
 
-Slice rt_slice_whole(const Device *d, const rt_tensor *t) {
-  Slice s = {.elem = (int)t->elem, .rank = t->rank, .data = rt_tensor_write(d, t)};
+Slice rt_slice_whole(const Device *d, const rt_tensor *tensor) {
+  Slice slice = {
+      .elem = (int)tensor->elem, .rank = tensor->rank, .data = rt_tensor_write(d, tensor)};
   int64_t stride = 1;
-  for (int i = t->rank - 1; i >= 0; i--)
-    s.size[i] = t->size[i], s.stride[i] = stride, stride *= t->size[i];
-  return s;
+  for (int i = tensor->rank - 1; i >= 0; i--)
+    slice.size[i] = tensor->size[i], slice.stride[i] = stride, stride *= tensor->size[i];
+  return slice;
 }
 
-Slice rt_slice(const Map *m, const Device *d, const rt_tensor *t, int64_t round) {
-  Slice whole = rt_slice_whole(d, t), s = {.elem = whole.elem, .rank = t->rank - leads(t)};
-  const char *order = m->plain ? NULL : setting(m->program, "order", t->name);
+Slice rt_slice(const Map *map, const Device *d, const rt_tensor *tensor, int64_t round) {
+  Slice whole = rt_slice_whole(d, tensor),
+        slice = {.elem = whole.elem, .rank = tensor->rank - leads(tensor)};
+  const char *order = map->plain ? NULL : setting(map->program, "order", tensor->name);
   int64_t count = 1;
-  for (int i = 0; i < s.rank; i++) {
+  for (int i = 0; i < slice.rank; i++) {
     long from = i;
     if (order) {
       char *end;
       size_t blank = strspn(order, " ;");
-      s.joined[i] = i > 0 && !memchr(order, ';', blank);
+      slice.joined[i] = i > 0 && !memchr(order, ';', blank);
       from = strtol(order + blank, &end, 10), order = end;
     }
-    if (from < 0 || from >= s.rank) from = i;
-    s.size[i] = whole.size[leads(t) + from], s.stride[i] = whole.stride[leads(t) + from];
-    count *= s.size[i];
+    if (from < 0 || from >= slice.rank) from = i;
+    slice.size[i] = whole.size[leads(tensor) + from],
+    slice.stride[i] = whole.stride[leads(tensor) + from];
+    count *= slice.size[i];
   }
-  s.data = whole.data + round * count * rt_elem_bytes(s.elem);
-  return s;
+  slice.data = whole.data + round * count * rt_elem_bytes(slice.elem);
+  return slice;
 }
 
-bool rt_slice_fits(const Slice *s, const int64_t *size, int rank) {
+bool rt_slice_fits(const Slice *slice, const int64_t *size, int rank) {
   int i = 0;
   for (int k = 0; k < rank; k++) {
     int64_t joined = 1;
-    if (size[k] == 1 && (i == s->rank || s->size[i] != 1)) continue;
+    if (size[k] == 1 && (i == slice->rank || slice->size[i] != 1)) continue;
     do {
-      if (i == s->rank) return false;
-      joined *= s->size[i++];
+      if (i == slice->rank) return false;
+      joined *= slice->size[i++];
     } while (joined < size[k]);
     if (joined != size[k]) return false;
   }
-  while (i < s->rank && s->size[i] == 1) i++;
-  return i == s->rank;
+  while (i < slice->rank && slice->size[i] == 1) i++;
+  return i == slice->rank;
 }
 
-int rt_slice_shape(const Slice *s, int64_t size[RT_MAX_RANK]) {
+int rt_slice_shape(const Slice *slice, int64_t size[RT_MAX_RANK]) {
   int rank = 0;
-  for (int i = 0; i < s->rank; i++)
-    if (s->joined[i]) size[rank - 1] *= s->size[i];
-    else size[rank++] = s->size[i];
+  for (int i = 0; i < slice->rank; i++)
+    if (slice->joined[i]) size[rank - 1] *= slice->size[i];
+    else size[rank++] = slice->size[i];
   return rank;
 }
 
-bool rt_slice_dense(const Slice *s) {
+bool rt_slice_dense(const Slice *slice) {
   int64_t stride = 1;
-  for (int i = s->rank - 1; i >= 0; stride *= s->size[i--])
-    if (s->stride[i] != stride && s->size[i] > 1) return false;
+  for (int i = slice->rank - 1; i >= 0; stride *= slice->size[i--])
+    if (slice->stride[i] != stride && slice->size[i] > 1) return false;
   return true;
 }
 
-static int64_t count_of(const Slice *s) {
+static int64_t count_of(const Slice *slice) {
   int64_t n = 1;
-  for (int i = 0; i < s->rank; i++) n *= s->size[i];
+  for (int i = 0; i < slice->rank; i++) n *= slice->size[i];
   return n;
 }
 
 /* Where row `row` along the last dim begins, in elements. */
-static int64_t row_at(const Slice *s, int64_t row) {
+static int64_t row_at(const Slice *slice, int64_t row) {
   int64_t at = 0;
-  for (int i = s->rank - 2; i >= 0; i--) {
-    at += row % s->size[i] * s->stride[i];
-    row /= s->size[i];
+  for (int i = slice->rank - 2; i >= 0; i--) {
+    at += row % slice->size[i] * slice->stride[i];
+    row /= slice->size[i];
   }
   return at;
 }
@@ -171,26 +174,28 @@ static void copy_elements(char *to, int64_t to_step, const char *from, int64_t f
 }
 
 /* Walks over rows of the last dim. The file's elements lie densely in the slice's order. */
-void rt_slice_read(const Slice *s, int from, const void *data) {
-  int64_t n = s->rank ? s->size[s->rank - 1] : 1, step = s->rank ? s->stride[s->rank - 1] : 1,
-          rows = n ? count_of(s) / n : 0;
-  int bytes = rt_elem_bytes(s->elem);
+void rt_slice_read(const Slice *slice, int from, const void *data) {
+  int64_t n = slice->rank ? slice->size[slice->rank - 1] : 1,
+          step = slice->rank ? slice->stride[slice->rank - 1] : 1,
+          rows = n ? count_of(slice) / n : 0;
+  int bytes = rt_elem_bytes(slice->elem);
   for (int64_t r = 0; r < rows; r++) {
-    int64_t at = row_at(s, r);
-    if (from == s->elem)
-      copy_elements(s->data + at * bytes, step * bytes, (const char *)data + r * n * bytes, bytes,
-                    n, bytes);
+    int64_t at = row_at(slice, r);
+    if (from == slice->elem)
+      copy_elements(slice->data + at * bytes, step * bytes, (const char *)data + r * n * bytes,
+                    bytes, n, bytes);
     else
       for (int64_t i = 0; i < n; i++)
-        rt_elem_put(s->elem, s->data, at + i * step, rt_elem_get(from, data, r * n + i));
+        rt_elem_put(slice->elem, slice->data, at + i * step, rt_elem_get(from, data, r * n + i));
   }
 }
 
-void rt_slice_write(const Slice *s, void *data) {
-  int64_t n = s->rank ? s->size[s->rank - 1] : 1, step = s->rank ? s->stride[s->rank - 1] : 1,
-          rows = n ? count_of(s) / n : 0;
-  int bytes = rt_elem_bytes(s->elem);
+void rt_slice_write(const Slice *slice, void *data) {
+  int64_t n = slice->rank ? slice->size[slice->rank - 1] : 1,
+          step = slice->rank ? slice->stride[slice->rank - 1] : 1,
+          rows = n ? count_of(slice) / n : 0;
+  int bytes = rt_elem_bytes(slice->elem);
   for (int64_t r = 0; r < rows; r++)
-    copy_elements((char *)data + r * n * bytes, bytes, s->data + row_at(s, r) * bytes, step * bytes,
-                  n, bytes);
+    copy_elements((char *)data + r * n * bytes, bytes, slice->data + row_at(slice, r) * bytes,
+                  step * bytes, n, bytes);
 }

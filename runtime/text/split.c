@@ -8,82 +8,83 @@
 
 enum { LONGEST = 1 << 24 };
 
-static int class_at(const SplitText *t, const uint8_t *p, int *bytes) {
-  int32_t c = rt_utf8_next(p, t->end, bytes);
-  return c < 0 ? 0 : t->classes[c] & (RT_LETTER | RT_NUMBER | RT_SPACE);
+static int class_at(const SplitText *text, const uint8_t *p, int *bytes) {
+  int32_t c = rt_utf8_next(p, text->end, bytes);
+  return c < 0 ? 0 : text->classes[c] & (RT_LETTER | RT_NUMBER | RT_SPACE);
 }
 
 /* Behind the characters of this class at p; 0: none of letter, number, space. */
-static const uint8_t *run(const SplitText *t, const uint8_t *p, int class) {
+static const uint8_t *run(const SplitText *text, const uint8_t *p, int class) {
   const uint8_t *start = p;
-  for (int n; p < t->end && p - start < LONGEST && class_at(t, p, &n) == class;) p += n;
+  for (int n; p < text->end && p - start < LONGEST && class_at(text, p, &n) == class;) p += n;
   return p;
 }
 
 static bool is_newline(const uint8_t *p) { return *p == '\n' || *p == '\r'; }
 
 /* 's|'t|'re|'ve|'m|'ll|'d; fold: in any case, and then the long s is an s too. */
-static const uint8_t *contraction(const SplitText *t, const uint8_t *p, bool fold) {
+static const uint8_t *contraction(const SplitText *text, const uint8_t *p, bool fold) {
   static const char *const ends[] = {"s", "t", "re", "ve", "m", "ll", "d"};
-  if (*p != '\'' || ++p == t->end) return NULL;
+  if (*p != '\'' || ++p == text->end) return NULL;
   for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
     ptrdiff_t n = (ptrdiff_t)strlen(ends[i]), k = 0;
-    while (k < n && p + k < t->end && (fold ? p[k] | 32 : p[k]) == ends[i][k]) k++;
+    while (k < n && p + k < text->end && (fold ? p[k] | 32 : p[k]) == ends[i][k]) k++;
     if (k == n) return p + n;
   }
-  return fold && t->end - p > 1 && p[0] == 0xc5 && p[1] == 0xbf ? p + 2 : NULL;
+  return fold && text->end - p > 1 && p[0] == 0xc5 && p[1] == 0xbf ? p + 2 : NULL;
 }
 
 /* \s+(?!\S)|\s+: all of the spaces at p, but the last one where something follows. */
-static const uint8_t *spaces(const SplitText *t, const uint8_t *p) {
+static const uint8_t *spaces(const SplitText *text, const uint8_t *p) {
   const uint8_t *start = p, *last = p;
-  for (int n; p < t->end && p - start < LONGEST && class_at(t, p, &n) == RT_SPACE; p += n) last = p;
-  return p == t->end || last == start ? p : last;
+  for (int n; p < text->end && p - start < LONGEST && class_at(text, p, &n) == RT_SPACE; p += n)
+    last = p;
+  return p == text->end || last == start ? p : last;
 }
 
-static const uint8_t *split_gpt2(const SplitText *t, const uint8_t *p) {
-  const uint8_t *end = contraction(t, p, false), *q = p + (*p == ' ');
+static const uint8_t *split_gpt2(const SplitText *text, const uint8_t *p) {
+  const uint8_t *end = contraction(text, p, false), *q = p + (*p == ' ');
   int n;
   if (end) return end;
-  int class = q < t->end ? class_at(t, q, &n) : RT_SPACE;
-  return class == RT_SPACE ? spaces(t, p) : run(t, q, class);
+  int class = q < text->end ? class_at(text, q, &n) : RT_SPACE;
+  return class == RT_SPACE ? spaces(text, p) : run(text, q, class);
 }
 
 /* \s*[\r\n]+: to the last newline among the spaces at p; NULL: there is none. */
-static const uint8_t *lines(const SplitText *t, const uint8_t *p) {
-  const uint8_t *found = NULL, *end = run(t, p, RT_SPACE);
+static const uint8_t *lines(const SplitText *text, const uint8_t *p) {
+  const uint8_t *found = NULL, *end = run(text, p, RT_SPACE);
   for (; p < end; p++)
     if (is_newline(p)) found = p + 1;
   return found;
 }
 
-static const uint8_t *numbers(const SplitText *t, const uint8_t *p, int most) {
-  for (int n; most-- && p < t->end && class_at(t, p, &n) == RT_NUMBER;) p += n;
+static const uint8_t *numbers(const SplitText *text, const uint8_t *p, int most) {
+  for (int n; most-- && p < text->end && class_at(text, p, &n) == RT_NUMBER;) p += n;
   return p;
 }
 
-static const uint8_t *by_letters(const SplitText *t, const uint8_t *p, int digits) {
-  const uint8_t *end = contraction(t, p, true);
-  int n, m, class = class_at(t, p, &n);
+static const uint8_t *by_letters(const SplitText *text, const uint8_t *p, int digits) {
+  const uint8_t *end = contraction(text, p, true);
+  int n, m, class = class_at(text, p, &n);
   if (end) return end;
-  if (class == RT_LETTER) return run(t, p, RT_LETTER);
-  if (class == RT_NUMBER) return numbers(t, p, digits);
-  if (!is_newline(p) && p + n < t->end && class_at(t, p + n, &m) == RT_LETTER)
-    return run(t, p + n, RT_LETTER);
+  if (class == RT_LETTER) return run(text, p, RT_LETTER);
+  if (class == RT_NUMBER) return numbers(text, p, digits);
+  if (!is_newline(p) && p + n < text->end && class_at(text, p + n, &m) == RT_LETTER)
+    return run(text, p + n, RT_LETTER);
   const uint8_t *q = p + (*p == ' ');
-  if (q < t->end && class_at(t, q, &n) == 0) {
-    for (q = run(t, q, 0); q < t->end && is_newline(q);) q++;
+  if (q < text->end && class_at(text, q, &n) == 0) {
+    for (q = run(text, q, 0); q < text->end && is_newline(q);) q++;
     return q;
   }
-  end = lines(t, p);
-  return end ? end : spaces(t, p);
+  end = lines(text, p);
+  return end ? end : spaces(text, p);
 }
 
-static const uint8_t *split_llama3(const SplitText *t, const uint8_t *p) {
-  return by_letters(t, p, 3);
+static const uint8_t *split_llama3(const SplitText *text, const uint8_t *p) {
+  return by_letters(text, p, 3);
 }
-static const uint8_t *split_qwen2(const SplitText *t, const uint8_t *p) {
-  return by_letters(t, p, 1);
+static const uint8_t *split_qwen2(const SplitText *text, const uint8_t *p) {
+  return by_letters(text, p, 1);
 }
 
 Split *rt_split_gpt2(void) { return split_gpt2; }

@@ -10,26 +10,27 @@ void rt_ids_add(Ids *out, int32_t id) {
   out->at[out->n++] = id;
 }
 
-void rt_remembered(Tokenizer *t, Work *work, const uint8_t *p, const uint8_t *end, Ids *out) {
+void rt_remembered(Tokenizer *tokenizer, Work *work, const uint8_t *p, const uint8_t *end,
+                   Ids *out) {
   ptrdiff_t n = end - p;
-  Cached *c = &t->cache[rt_hash_of(p, (size_t)n) % CACHE_SLOTS];
-  if (c->n == n && !memcmp(c->text, p, (size_t)n)) {
-    for (int i = 0; i < c->count; i++) rt_ids_add(out, c->id[i]);
+  Cached *cached = &tokenizer->cache[rt_hash_of(p, (size_t)n) % CACHE_SLOTS];
+  if (cached->n == n && !memcmp(cached->text, p, (size_t)n)) {
+    for (int i = 0; i < cached->count; i++) rt_ids_add(out, cached->id[i]);
     return;
   }
   int64_t first = out->n;
-  work(t, p, end, out);
+  work(tokenizer, p, end, out);
   int64_t count = out->n - first;
   if (n > CACHE_TEXT || count > CACHE_IDS) return;
-  memcpy(c->text, p, (size_t)n);
-  for (int64_t i = 0; i < count; i++) c->id[i] = out->at[first + i];
-  c->n = (uint8_t)n, c->count = (uint8_t)count;
+  memcpy(cached->text, p, (size_t)n);
+  for (int64_t i = 0; i < count; i++) cached->id[i] = out->at[first + i];
+  cached->n = (uint8_t)n, cached->count = (uint8_t)count;
 }
 
 /* ---- added tokens ---- */
 
-static bool is_word(const Tokenizer *t, int32_t c) {
-  return c == '_' || (c >= 0 && t->classes[c] & (RT_LETTER | RT_NUMBER | RT_MARK));
+static bool is_word(const Tokenizer *tokenizer, int32_t c) {
+  return c == '_' || (c >= 0 && tokenizer->classes[c] & (RT_LETTER | RT_NUMBER | RT_MARK));
 }
 
 /* The character that ends at p > start; -1 if that is no UTF-8. */
@@ -42,101 +43,105 @@ static int32_t character_before(const uint8_t *start, const uint8_t *p, const ui
   return q + n == p ? c : -1;
 }
 
-static bool stands_alone(const Encoding *e, const Tokenizer *t, const uint8_t *p,
+static bool stands_alone(const Encoding *encoding, const Tokenizer *tokenizer, const uint8_t *p,
                          const uint8_t *end) {
   int n;
   const uint8_t *q;
-  if (p > e->at && is_word(t, character_before(e->at, p, &q))) return false;
-  return end == e->end || !is_word(t, rt_utf8_next(end, e->end, &n));
+  if (p > encoding->at && is_word(tokenizer, character_before(encoding->at, p, &q))) return false;
+  return end == encoding->end || !is_word(tokenizer, rt_utf8_next(end, encoding->end, &n));
 }
 
 /* Spaces on both sides that the token takes. */
-static void widen(Encoding *e, const Tokenizer *t, const VocabToken *k) {
+static void widen(Encoding *encoding, const Tokenizer *tokenizer, const VocabToken *token) {
   int32_t c;
   const uint8_t *q;
-  while (k->left && e->stop > e->at && (c = character_before(e->at, e->stop, &q)) >= 0 &&
-         t->classes[c] & RT_SPACE)
-    e->stop = q;
-  for (int n; k->right && e->next < e->end && (c = rt_utf8_next(e->next, e->end, &n)) >= 0 &&
-              t->classes[c] & RT_SPACE;)
-    e->next += n;
+  while (token->left && encoding->stop > encoding->at &&
+         (c = character_before(encoding->at, encoding->stop, &q)) >= 0 &&
+         tokenizer->classes[c] & RT_SPACE)
+    encoding->stop = q;
+  for (int n; token->right && encoding->next < encoding->end &&
+              (c = rt_utf8_next(encoding->next, encoding->end, &n)) >= 0 &&
+              tokenizer->classes[c] & RT_SPACE;)
+    encoding->next += n;
 }
 
-static bool found_at(Encoding *e, const Tokenizer *t, const uint8_t *p) {
-  for (int32_t i = 0; i < t->nadded; i++) {
-    const VocabToken *k = &t->token[t->added[i]];
-    const uint8_t *end = p + k->text.n;
-    if ((k->special && !e->special) || e->end - p < (ptrdiff_t)k->text.n ||
-        memcmp(p, t->text + k->text.at, k->text.n) || (k->alone && !stands_alone(e, t, p, end)))
+static bool found_at(Encoding *encoding, const Tokenizer *tokenizer, const uint8_t *p) {
+  for (int32_t i = 0; i < tokenizer->nadded; i++) {
+    const VocabToken *token = &tokenizer->token[tokenizer->added[i]];
+    const uint8_t *end = p + token->text.n;
+    if ((token->special && !encoding->special) || encoding->end - p < (ptrdiff_t)token->text.n ||
+        memcmp(p, tokenizer->text + token->text.at, token->text.n) ||
+        (token->alone && !stands_alone(encoding, tokenizer, p, end)))
       continue;
-    e->found = t->added[i], e->stop = p, e->next = end;
-    widen(e, t, k);
+    encoding->found = tokenizer->added[i], encoding->stop = p, encoding->next = end;
+    widen(encoding, tokenizer, token);
     return true;
   }
   return false;
 }
 
-static void find_next(Encoding *e, const Tokenizer *t) {
-  e->found = -1, e->fresh = true;
-  for (const uint8_t *p = e->at; t->nadded && p < e->end; p++)
-    if (t->starts[*p] && found_at(e, t, p)) return;
-  e->stop = e->next = e->end;
+static void find_next(Encoding *encoding, const Tokenizer *tokenizer) {
+  encoding->found = -1, encoding->fresh = true;
+  for (const uint8_t *p = encoding->at; tokenizer->nadded && p < encoding->end; p++)
+    if (tokenizer->starts[*p] && found_at(encoding, tokenizer, p)) return;
+  encoding->stop = encoding->next = encoding->end;
 }
 
 /* ---- encoding ---- */
 
 /* A stretch begins with a space where the tokenizer wants one: the first piece comes from a copy.
  */
-static const uint8_t *first_piece(const Encoding *e, Tokenizer *t, Ids *out) {
+static const uint8_t *first_piece(const Encoding *encoding, Tokenizer *tokenizer, Ids *out) {
   enum { MOST = 1 << 24 };
-  int64_t n = e->stop - e->at < MOST ? e->stop - e->at : MOST;
+  int64_t n = encoding->stop - encoding->at < MOST ? encoding->stop - encoding->at : MOST;
   uint8_t *copy = rt_alloc((size_t)n + 1);
   copy[0] = ' ';
-  memcpy(copy + 1, e->at, (size_t)n);
-  SplitText text = {copy, copy + n + 1, t->classes};
-  const uint8_t *end = t->split(&text, copy);
-  rt_remembered(t, rt_bpe_piece, copy, end, out);
+  memcpy(copy + 1, encoding->at, (size_t)n);
+  SplitText text = {copy, copy + n + 1, tokenizer->classes};
+  const uint8_t *end = tokenizer->split(&text, copy);
+  rt_remembered(tokenizer, rt_bpe_piece, copy, end, out);
   n = end - copy - 1;
   free(copy);
-  return e->at + n;
+  return encoding->at + n;
 }
 
-static void plain_text(Encoding *e, Tokenizer *t, int64_t enough, Ids *out) {
-  if (t->model == MODEL_WORDPIECE) {
-    e->at = rt_words(t, e->at, e->stop, enough, out);
+static void plain_text(Encoding *encoding, Tokenizer *tokenizer, int64_t enough, Ids *out) {
+  if (tokenizer->model == MODEL_WORDPIECE) {
+    encoding->at = rt_words(tokenizer, encoding->at, encoding->stop, enough, out);
     return;
   }
-  SplitText text = {e->at, e->stop, t->classes};
-  if (e->fresh && t->prefix_space && *e->at != ' ') e->at = first_piece(e, t, out);
-  e->fresh = false;
-  while (e->at < e->stop && out->n < enough) {
-    const uint8_t *end = t->split(&text, e->at);
-    rt_remembered(t, rt_bpe_piece, e->at, end, out);
-    e->at = end;
+  SplitText text = {encoding->at, encoding->stop, tokenizer->classes};
+  if (encoding->fresh && tokenizer->prefix_space && *encoding->at != ' ')
+    encoding->at = first_piece(encoding, tokenizer, out);
+  encoding->fresh = false;
+  while (encoding->at < encoding->stop && out->n < enough) {
+    const uint8_t *end = tokenizer->split(&text, encoding->at);
+    rt_remembered(tokenizer, rt_bpe_piece, encoding->at, end, out);
+    encoding->at = end;
   }
 }
 
-void rt_encode_start(Encoding *e, Tokenizer *t, Bytes text, bool special) {
-  *e = (Encoding){.at = text.at, .end = text.at + text.n, .special = special};
-  find_next(e, t);
+void rt_encode_start(Encoding *encoding, Tokenizer *tokenizer, Bytes text, bool special) {
+  *encoding = (Encoding){.at = text.at, .end = text.at + text.n, .special = special};
+  find_next(encoding, tokenizer);
 }
 
-bool rt_encode_some(Encoding *e, Tokenizer *t, int64_t enough, Ids *out) {
+bool rt_encode_some(Encoding *encoding, Tokenizer *tokenizer, int64_t enough, Ids *out) {
   while (out->n < enough) {
-    if (e->at < e->stop) plain_text(e, t, enough, out);
-    if (e->at < e->stop) continue;
-    if (e->found < 0) return false;
-    rt_ids_add(out, t->token[e->found].id);
-    e->at = e->next;
-    find_next(e, t);
+    if (encoding->at < encoding->stop) plain_text(encoding, tokenizer, enough, out);
+    if (encoding->at < encoding->stop) continue;
+    if (encoding->found < 0) return false;
+    rt_ids_add(out, tokenizer->token[encoding->found].id);
+    encoding->at = encoding->next;
+    find_next(encoding, tokenizer);
   }
   return true;
 }
 
-void rt_encode(Tokenizer *t, Bytes text, bool special, Ids *out) {
-  Encoding e;
-  rt_encode_start(&e, t, text, special);
-  while (rt_encode_some(&e, t, INT64_MAX, out)) {}
+void rt_encode(Tokenizer *tokenizer, Bytes text, bool special, Ids *out) {
+  Encoding encoding;
+  rt_encode_start(&encoding, tokenizer, text, special);
+  while (rt_encode_some(&encoding, tokenizer, INT64_MAX, out)) {}
 }
 
 /* ---- decoding ---- */
@@ -161,86 +166,93 @@ static bool hopeful(const uint8_t *p, int n) {
   return false;
 }
 
-static void put_byte(Spelling *s, uint8_t b, FILE *out) {
+static void put_byte(Spelling *spelling, uint8_t b, FILE *out) {
   int n;
-  s->rest[s->n++] = (char)b;
-  const uint8_t *p = (const uint8_t *)s->rest;
-  if (rt_utf8_next(p, p + s->n, &n) >= 0) {
-    fwrite(p, 1, (size_t)s->n, out);
-    s->n = 0;
-  } else if (!hopeful(p, s->n)) {
-    bool alone = s->n == 1;
+  spelling->rest[spelling->n++] = (char)b;
+  const uint8_t *p = (const uint8_t *)spelling->rest;
+  if (rt_utf8_next(p, p + spelling->n, &n) >= 0) {
+    fwrite(p, 1, (size_t)spelling->n, out);
+    spelling->n = 0;
+  } else if (!hopeful(p, spelling->n)) {
+    bool alone = spelling->n == 1;
     fputs("\xef\xbf\xbd", out);
-    s->n = 0;
-    if (!alone) put_byte(s, b, out);
+    spelling->n = 0;
+    if (!alone) put_byte(spelling, b, out);
   }
 }
 
-void rt_decode_end(Spelling *s, FILE *out) {
-  if (s->n) fputs("\xef\xbf\xbd", out);
-  *s = (Spelling){0};
+void rt_decode_end(Spelling *spelling, FILE *out) {
+  if (spelling->n) fputs("\xef\xbf\xbd", out);
+  *spelling = (Spelling){0};
 }
 
-static const VocabToken *token_of(const Tokenizer *t, int32_t id) {
-  int32_t low = 0, high = t->ntokens;
+static const VocabToken *token_of(const Tokenizer *tokenizer, int32_t id) {
+  int32_t low = 0, high = tokenizer->ntokens;
   while (low < high) { /* the first of that id */
     int32_t middle = low + (high - low) / 2;
-    if (t->token[t->by_id[middle]].id < id) low = middle + 1;
+    if (tokenizer->token[tokenizer->by_id[middle]].id < id) low = middle + 1;
     else high = middle;
   }
-  return low < t->ntokens && t->token[t->by_id[low]].id == id ? &t->token[t->by_id[low]] : NULL;
+  return low < tokenizer->ntokens && tokenizer->token[tokenizer->by_id[low]].id == id
+             ? &tokenizer->token[tokenizer->by_id[low]]
+             : NULL;
 }
 
 /* Words of WordPiece stand apart, but not the end of a sentence from its last word. */
-static bool joins(const Tokenizer *t, const uint8_t *p, uint32_t n, uint32_t *skip) {
-  size_t k = strlen(t->prefix);
-  *skip = k && n >= k && !memcmp(p, t->prefix, k) ? (uint32_t)k : 0;
+static bool joins(const Tokenizer *tokenizer, const uint8_t *p, uint32_t n, uint32_t *skip) {
+  size_t k = strlen(tokenizer->prefix);
+  *skip = k && n >= k && !memcmp(p, tokenizer->prefix, k) ? (uint32_t)k : 0;
   return *skip || (n == 1 && strchr(".?!,", *p));
 }
 
-void rt_decode(const Tokenizer *t, int32_t id, Spelling *s, FILE *out) {
-  const VocabToken *k = token_of(t, id);
+void rt_decode(const Tokenizer *tokenizer, int32_t id, Spelling *spelling, FILE *out) {
+  const VocabToken *token = token_of(tokenizer, id);
   uint32_t skip = 0;
-  if (!k) {
-    rt_decode_end(s, out);
+  if (!token) {
+    rt_decode_end(spelling, out);
     fprintf(out, "<%d>", id);
     return;
   }
-  const uint8_t *p = t->text + k->text.at;
-  if (t->model == MODEL_WORDPIECE && s->begun && !joins(t, p, k->text.n, &skip)) fputc(' ', out);
-  s->begun = true;
-  for (uint32_t i = skip; i < k->text.n; i++) put_byte(s, p[i], out);
+  const uint8_t *p = tokenizer->text + token->text.at;
+  if (tokenizer->model == MODEL_WORDPIECE && spelling->begun &&
+      !joins(tokenizer, p, token->text.n, &skip))
+    fputc(' ', out);
+  spelling->begun = true;
+  for (uint32_t i = skip; i < token->text.n; i++) put_byte(spelling, p[i], out);
 }
 
 /* ---- questions ---- */
 
-const char *rt_tokenizer_kind(const Tokenizer *t) {
-  return t->model == MODEL_BPE ? "byte-level BPE" : "WordPiece";
+const char *rt_tokenizer_kind(const Tokenizer *tokenizer) {
+  return tokenizer->model == MODEL_BPE ? "byte-level BPE" : "WordPiece";
 }
 
-int64_t rt_tokenizer_limit(const Tokenizer *t) {
-  return (int64_t)t->token[t->by_id[t->ntokens - 1]].id + 1;
+int64_t rt_tokenizer_limit(const Tokenizer *tokenizer) {
+  return (int64_t)tokenizer->token[tokenizer->by_id[tokenizer->ntokens - 1]].id + 1;
 }
 
-int64_t rt_tokenizer_count(const Tokenizer *t) {
+int64_t rt_tokenizer_count(const Tokenizer *tokenizer) {
   int64_t n = 0;
-  for (int32_t i = 0; i < t->ntokens; i++)
-    n += i == 0 || t->token[t->by_id[i]].id != t->token[t->by_id[i - 1]].id;
+  for (int32_t i = 0; i < tokenizer->ntokens; i++)
+    n += i == 0 ||
+         tokenizer->token[tokenizer->by_id[i]].id != tokenizer->token[tokenizer->by_id[i - 1]].id;
   return n;
 }
 
-int32_t rt_tokenizer_id(const Tokenizer *t, const char *name) {
-  int32_t place = rt_vocab_find(t, (const uint8_t *)name, (int64_t)strlen(name));
-  return place < 0 ? -1 : t->token[place].id;
+int32_t rt_tokenizer_id(const Tokenizer *tokenizer, const char *name) {
+  int32_t place = rt_vocab_find(tokenizer, (const uint8_t *)name, (int64_t)strlen(name));
+  return place < 0 ? -1 : tokenizer->token[place].id;
 }
 
-bool rt_tokenizer_special(const Tokenizer *t, int32_t id) {
-  const VocabToken *k = token_of(t, id);
-  return k && k->special;
+bool rt_tokenizer_special(const Tokenizer *tokenizer, int32_t id) {
+  const VocabToken *token = token_of(tokenizer, id);
+  return token && token->special;
 }
 
-void rt_tokenizer_close(Tokenizer *t) {
-  void *parts[] = {t->classes, t->text,   t->token, t->slot,    t->by_id, t->merge, t->pair,
-                   t->added,   t->symbol, t->heap,  t->spelled, t->word,  t->cache, t};
+void rt_tokenizer_close(Tokenizer *tokenizer) {
+  void *parts[] = {tokenizer->classes, tokenizer->text,  tokenizer->token,   tokenizer->slot,
+                   tokenizer->by_id,   tokenizer->merge, tokenizer->pair,    tokenizer->added,
+                   tokenizer->symbol,  tokenizer->heap,  tokenizer->spelled, tokenizer->word,
+                   tokenizer->cache,   tokenizer};
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
 }

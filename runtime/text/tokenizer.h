@@ -14,16 +14,16 @@ typedef struct Ids {
 
 /* tokenizer.json; vocab.json with merges.txt beside it; vocab.txt of WordPiece; or the directory of
    one of them. files: the names read, at most two, in new memory; may be NULL. */
-bool rt_tokenizer_open(const char *path, Tokenizer **t, char *files[2], Fault *f);
+bool rt_tokenizer_open(const char *path, Tokenizer **tokenizer, char *files[2], Fault *f);
 /* The same from bytes: of a tokenizer.json; of vocab.json and merges.txt; of vocab.txt. */
 bool rt_tokenizer_read(Bytes json, Tokenizer **t, Fault *f);
 bool rt_tokenizer_read_pair(Bytes vocab, Bytes merges, Tokenizer **t, Fault *f);
 bool rt_tokenizer_read_words(Bytes lines, bool lower, Tokenizer **t, Fault *f);
-void rt_tokenizer_close(Tokenizer *t);
+void rt_tokenizer_close(Tokenizer *tokenizer);
 
 /* Appends the ids of a text. special: names of special tokens, such as <|endoftext|>, stand for
    these; otherwise they are text like any other. */
-void rt_encode(Tokenizer *t, Bytes text, bool special, Ids *out);
+void rt_encode(Tokenizer *tokenizer, Bytes text, bool special, Ids *out);
 
 void rt_ids_add(Ids *out, int32_t id);
 
@@ -32,20 +32,22 @@ typedef struct Encoding {                /* the same in parts, for long texts */
   int32_t found;                         /* its place; -1: none */
   bool special, fresh;                   /* fresh: at the start of a stretch of plain text */
 } Encoding;
-void rt_encode_start(Encoding *e, Tokenizer *t, Bytes text, bool special);
-bool rt_encode_some(Encoding *e, Tokenizer *t, int64_t enough, Ids *out); /* false: that was all */
+void rt_encode_start(Encoding *encoding, Tokenizer *tokenizer, Bytes text, bool special);
+bool rt_encode_some(Encoding *encoding, Tokenizer *tokenizer, int64_t enough,
+                    Ids *out); /* false: that was all */
 
 typedef struct Spelling { /* of ids one by one: a character may need several of them */
   char rest[4];
   int n;
   bool begun;
 } Spelling;
-void rt_decode(const Tokenizer *t, int32_t id, Spelling *s, FILE *out);
-void rt_decode_end(Spelling *s, FILE *out); /* what is no whole character prints as U+FFFD */
+void rt_decode(const Tokenizer *tokenizer, int32_t id, Spelling *spelling, FILE *out);
+void rt_decode_end(Spelling *spelling, FILE *out); /* what is no whole character prints as U+FFFD */
 
-const char *rt_tokenizer_kind(const Tokenizer *t);             /* such as "byte-level BPE" */
-int64_t rt_tokenizer_limit(const Tokenizer *t);                /* the largest id + 1 */
-int64_t rt_tokenizer_count(const Tokenizer *t);                /* tokens that have a name */
-int32_t rt_tokenizer_id(const Tokenizer *t, const char *name); /* by its text in the file; or -1 */
-bool rt_tokenizer_special(const Tokenizer *t, int32_t id);
+const char *rt_tokenizer_kind(const Tokenizer *tokenizer); /* such as "byte-level BPE" */
+int64_t rt_tokenizer_limit(const Tokenizer *tokenizer);    /* the largest id + 1 */
+int64_t rt_tokenizer_count(const Tokenizer *tokenizer);    /* tokens that have a name */
+int32_t rt_tokenizer_id(const Tokenizer *tokenizer,
+                        const char *name); /* by its text in the file; or -1 */
+bool rt_tokenizer_special(const Tokenizer *tokenizer, int32_t id);
 #endif

@@ -76,18 +76,20 @@ struct Tokenizer {
 };
 
 Tokenizer *rt_vocab_new(int64_t text_room);
-bool rt_vocab_add(Tokenizer *t, TokenPiece text, int64_t id, VocabToken **out, Fault *f);
-bool rt_vocab_add_merge(Tokenizer *t, TokenPiece left, TokenPiece right, Fault *f);
+bool rt_vocab_add(Tokenizer *tokenizer, TokenPiece text, int64_t id, VocabToken **out, Fault *f);
+bool rt_vocab_add_merge(Tokenizer *tokenizer, TokenPiece left, TokenPiece right, Fault *f);
 /* Behind the last token and merge: bytes for letters, the tables, the checks. */
-bool rt_vocab_finish(Tokenizer *t, Fault *f);
-int32_t rt_vocab_find(const Tokenizer *t, const uint8_t *text, int64_t n); /* its place; or -1 */
-const MergePair *rt_vocab_pair(const Tokenizer *t, int32_t left, int32_t right);
+bool rt_vocab_finish(Tokenizer *tokenizer, Fault *f);
+int32_t rt_vocab_find(const Tokenizer *tokenizer, const uint8_t *text,
+                      int64_t n); /* its place; or -1 */
+const MergePair *rt_vocab_pair(const Tokenizer *tokenizer, int32_t left, int32_t right);
 void *rt_vocab_grow(void *at, int64_t *room, int64_t need, size_t size);
 
 typedef void Work(Tokenizer *t, const uint8_t *p, const uint8_t *end, Ids *out);
-void rt_remembered(Tokenizer *t, Work *work, const uint8_t *p, const uint8_t *end, Ids *out);
+void rt_remembered(Tokenizer *tokenizer, Work *work, const uint8_t *p, const uint8_t *end,
+                   Ids *out);
 Work rt_bpe_piece;
 /* The words of p .. end up to `enough` ids; returns how far it came. */
-const uint8_t *rt_words(Tokenizer *t, const uint8_t *p, const uint8_t *end, int64_t enough,
+const uint8_t *rt_words(Tokenizer *tokenizer, const uint8_t *p, const uint8_t *end, int64_t enough,
                         Ids *out);
 #endif

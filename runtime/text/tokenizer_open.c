@@ -18,14 +18,14 @@ static bool next_line(const uint8_t **at, const uint8_t *end, const uint8_t **li
   return true;
 }
 
-static TokenPiece copied(Tokenizer *t, const uint8_t *text, int64_t n) {
-  TokenPiece p = {(uint32_t)t->used, (uint32_t)n};
-  memcpy(t->text + t->used, text, (size_t)n);
-  t->used += n;
-  return p;
+static TokenPiece copied(Tokenizer *tokenizer, const uint8_t *text, int64_t n) {
+  TokenPiece piece = {(uint32_t)tokenizer->used, (uint32_t)n};
+  memcpy(tokenizer->text + tokenizer->used, text, (size_t)n);
+  tokenizer->used += n;
+  return piece;
 }
 
-static bool read_merge_lines(Tokenizer *t, Bytes merges, Fault *f) {
+static bool read_merge_lines(Tokenizer *tokenizer, Bytes merges, Fault *f) {
   const uint8_t *at = merges.at, *end = merges.at + merges.n, *line;
   int64_t n, number = 0;
   while (next_line(&at, end, &line, &n)) {
@@ -36,45 +36,45 @@ static bool read_merge_lines(Tokenizer *t, Bytes merges, Fault *f) {
       rt_fault(f, 206, "damaged merges: a line without a blank");
       return rt_at(f, "", "line", number);
     }
-    TokenPiece left = copied(t, line, blank - line),
-               right = copied(t, blank + 1, line + n - blank - 1);
-    if (!rt_vocab_add_merge(t, left, right, f)) return false;
+    TokenPiece left = copied(tokenizer, line, blank - line),
+               right = copied(tokenizer, blank + 1, line + n - blank - 1);
+    if (!rt_vocab_add_merge(tokenizer, left, right, f)) return false;
   }
   return true;
 }
 
-static bool read_vocab_object(Tokenizer *t, Bytes vocab, Fault *f) {
-  Json j = rt_json(vocab.at, vocab.n);
+static bool read_vocab_object(Tokenizer *tokenizer, Bytes vocab, Fault *f) {
+  Json json = rt_json(vocab.at, vocab.n);
   int64_t id;
-  rt_json_object(&j);
-  for (char *key;
-       key = (char *)t->text + t->used, rt_json_member(&j, key, (size_t)(t->room - t->used));) {
-    TokenPiece text = {(uint32_t)t->used, (uint32_t)strlen(key)};
-    t->used += text.n;
-    if (rt_json_int(&j, &id) && !rt_vocab_add(t, text, id, NULL, f)) return false;
+  rt_json_object(&json);
+  for (char *key; key = (char *)tokenizer->text + tokenizer->used,
+                  rt_json_member(&json, key, (size_t)(tokenizer->room - tokenizer->used));) {
+    TokenPiece text = {(uint32_t)tokenizer->used, (uint32_t)strlen(key)};
+    tokenizer->used += text.n;
+    if (rt_json_int(&json, &id) && !rt_vocab_add(tokenizer, text, id, NULL, f)) return false;
   }
-  if (rt_json_done(&j)) return true;
-  rt_fault(f, 206, "damaged vocabulary: %s", j.error);
-  return rt_at(f, "", "byte", j.p - j.begin);
+  if (rt_json_done(&json)) return true;
+  rt_fault(f, 206, "damaged vocabulary: %s", json.error);
+  return rt_at(f, "", "byte", json.p - json.begin);
 }
 
 /* A token of the vocabulary is special too, where it has this name. */
-static bool mark_special(Tokenizer *t, const char *name, Fault *f) {
+static bool mark_special(Tokenizer *tokenizer, const char *name, Fault *f) {
   VocabToken *made;
-  for (int32_t i = 0; i < t->ntokens; i++) {
-    TokenPiece p = t->token[i].text;
-    if (p.n != strlen(name) || memcmp(t->text + p.at, name, p.n)) continue;
-    if (!rt_vocab_add(t, p, t->token[i].id, &made, f)) return false;
+  for (int32_t i = 0; i < tokenizer->ntokens; i++) {
+    TokenPiece piece = tokenizer->token[i].text;
+    if (piece.n != strlen(name) || memcmp(tokenizer->text + piece.at, name, piece.n)) continue;
+    if (!rt_vocab_add(tokenizer, piece, tokenizer->token[i].id, &made, f)) return false;
     made->added = made->special = true;
     return true;
   }
   return true;
 }
 
-static bool finish(Tokenizer *t, bool ok, Tokenizer **out, Fault *f) {
-  ok = ok && rt_vocab_finish(t, f);
-  if (ok) *out = t;
-  else rt_tokenizer_close(t);
+static bool finish(Tokenizer *tokenizer, bool ok, Tokenizer **out, Fault *f) {
+  ok = ok && rt_vocab_finish(tokenizer, f);
+  if (ok) *out = tokenizer;
+  else rt_tokenizer_close(tokenizer);
   return ok;
 }
 
@@ -84,11 +84,11 @@ static bool small_enough(int64_t n, Fault *f) {
 
 bool rt_tokenizer_read_pair(Bytes vocab, Bytes merges, Tokenizer **out, Fault *f) {
   if (!small_enough(vocab.n, f) || !small_enough(merges.n, f)) return false;
-  Tokenizer *t = rt_vocab_new(vocab.n + merges.n);
-  t->model = MODEL_BPE, t->split = rt_split_gpt2();
-  bool ok = read_vocab_object(t, vocab, f) && mark_special(t, "<|endoftext|>", f) &&
-            read_merge_lines(t, merges, f);
-  return finish(t, ok, out, f);
+  Tokenizer *tokenizer = rt_vocab_new(vocab.n + merges.n);
+  tokenizer->model = MODEL_BPE, tokenizer->split = rt_split_gpt2();
+  bool ok = read_vocab_object(tokenizer, vocab, f) && mark_special(tokenizer, "<|endoftext|>", f) &&
+            read_merge_lines(tokenizer, merges, f);
+  return finish(tokenizer, ok, out, f);
 }
 
 bool rt_tokenizer_read_words(Bytes lines, bool lower, Tokenizer **out, Fault *f) {
@@ -96,16 +96,16 @@ bool rt_tokenizer_read_words(Bytes lines, bool lower, Tokenizer **out, Fault *f)
   const uint8_t *at = lines.at, *end = lines.at + lines.n, *line;
   int64_t n, id = 0;
   if (!small_enough(lines.n, f)) return false;
-  Tokenizer *t = rt_vocab_new(lines.n);
+  Tokenizer *tokenizer = rt_vocab_new(lines.n);
   bool ok = true;
-  t->model = MODEL_WORDPIECE, t->longest = 100;
-  t->clean = t->ideographs = true, t->lower = t->strip = lower;
-  strcpy(t->unknown_name, "[UNK]"), strcpy(t->prefix, "##");
+  tokenizer->model = MODEL_WORDPIECE, tokenizer->longest = 100;
+  tokenizer->clean = tokenizer->ideographs = true, tokenizer->lower = tokenizer->strip = lower;
+  strcpy(tokenizer->unknown_name, "[UNK]"), strcpy(tokenizer->prefix, "##");
   while (ok && next_line(&at, end, &line, &n))
-    ok = rt_vocab_add(t, copied(t, line, n), id++, NULL, f);
+    ok = rt_vocab_add(tokenizer, copied(tokenizer, line, n), id++, NULL, f);
   for (size_t i = 0; ok && i < sizeof specials / sizeof *specials; i++)
-    ok = mark_special(t, specials[i], f);
-  return finish(t, ok, out, f);
+    ok = mark_special(tokenizer, specials[i], f);
+  return finish(tokenizer, ok, out, f);
 }
 
 /* ---- paths ---- */
@@ -143,36 +143,39 @@ typedef struct TokenizerOpening {
   Fault *f;
 } TokenizerOpening;
 
-static bool find_file(TokenizerOpening *o, const char *path) {
+static bool find_file(TokenizerOpening *opening, const char *path) {
   static const char *const names[] = {"tokenizer.json", "vocab.json", "vocab.txt"};
-  snprintf(o->path, RT_PATH, "%s", path);
+  snprintf(opening->path, RT_PATH, "%s", path);
   for (size_t i = 0; rt_is_folder(path) && i < sizeof names / sizeof *names; i++) {
-    rt_join(o->path, path, names[i]);
-    if (rt_exists(o->path)) break;
+    rt_join(opening->path, path, names[i]);
+    if (rt_exists(opening->path)) break;
   }
-  if (ends(o->path, "merges.txt")) partner(o->other, o->path, "merges.txt", "vocab.json");
-  if (*o->other) strcpy(o->path, o->other), *o->other = 0;
-  return rt_map_file(o->path, 206, &o->file, o->f);
+  if (ends(opening->path, "merges.txt"))
+    partner(opening->other, opening->path, "merges.txt", "vocab.json");
+  if (*opening->other) strcpy(opening->path, opening->other), *opening->other = 0;
+  return rt_map_file(opening->path, 206, &opening->file, opening->f);
 }
 
-static bool read_found(TokenizerOpening *o, Tokenizer **t) {
-  if (!ends(o->path, ".json"))
-    return rt_tokenizer_read_words(o->file, !has_capitals(o->file), t, o->f);
-  if (!is_plain(o->file)) return rt_tokenizer_read(o->file, t, o->f);
-  partner(o->other, o->path, "vocab.json", "merges.txt");
-  if (!*o->other)
-    return rt_fault(o->f, 206,
+static bool read_found(TokenizerOpening *opening, Tokenizer **tokenizer) {
+  if (!ends(opening->path, ".json"))
+    return rt_tokenizer_read_words(opening->file, !has_capitals(opening->file), tokenizer,
+                                   opening->f);
+  if (!is_plain(opening->file)) return rt_tokenizer_read(opening->file, tokenizer, opening->f);
+  partner(opening->other, opening->path, "vocab.json", "merges.txt");
+  if (!*opening->other)
+    return rt_fault(opening->f, 206,
                     "this vocabulary has no merges: its name does not end in vocab.json");
-  return rt_map_file(o->other, 206, &o->second, o->f) &&
-         rt_tokenizer_read_pair(o->file, o->second, t, o->f);
+  return rt_map_file(opening->other, 206, &opening->second, opening->f) &&
+         rt_tokenizer_read_pair(opening->file, opening->second, tokenizer, opening->f);
 }
 
-bool rt_tokenizer_open(const char *path, Tokenizer **t, char *files[2], Fault *f) {
-  TokenizerOpening o = {.f = f};
-  bool ok = find_file(&o, path) && (read_found(&o, t) || rt_at(f, o.path, "", -1));
-  rt_unmap_file(&o.file), rt_unmap_file(&o.second);
+bool rt_tokenizer_open(const char *path, Tokenizer **tokenizer, char *files[2], Fault *f) {
+  TokenizerOpening opening = {.f = f};
+  bool ok = find_file(&opening, path) &&
+            (read_found(&opening, tokenizer) || rt_at(f, opening.path, "", -1));
+  rt_unmap_file(&opening.file), rt_unmap_file(&opening.second);
   for (int i = 0; files && i < 2; i++) {
-    const char *name = i ? o.other : o.path;
+    const char *name = i ? opening.other : opening.path;
     files[i] = ok && *name ? rt_copy_text(name, strlen(name)) : NULL;
   }
   return ok;

@@ -19,34 +19,37 @@ void *rt_vocab_grow(void *at, int64_t *room, int64_t need, size_t size) {
 }
 
 Tokenizer *rt_vocab_new(int64_t text_room) {
-  Tokenizer *t = rt_alloc(sizeof *t);
-  t->text = rt_alloc((size_t)text_room + 1);
-  t->room = text_room + 1, t->unknown = -1;
-  return t;
+  Tokenizer *tokenizer = rt_alloc(sizeof *tokenizer);
+  tokenizer->text = rt_alloc((size_t)text_room + 1);
+  tokenizer->room = text_room + 1, tokenizer->unknown = -1;
+  return tokenizer;
 }
 
 static bool full(Fault *f) { return rt_fault(f, 206, "damaged tokenizer: too many entries"); }
 
-bool rt_vocab_add(Tokenizer *t, TokenPiece text, int64_t id, VocabToken **out, Fault *f) {
-  int64_t room = t->token_room;
+bool rt_vocab_add(Tokenizer *tokenizer, TokenPiece text, int64_t id, VocabToken **out, Fault *f) {
+  int64_t room = tokenizer->token_room;
   if (id < 0 || id > INT32_MAX)
     return rt_fault(f, 206, "damaged tokenizer: token `%.*s` has id %lld",
-                    (int)(text.n < 80 ? text.n : 80), (char *)t->text + text.at, (long long)id);
-  if (t->ntokens >= 1 << 26) return full(f);
-  t->token = rt_vocab_grow(t->token, &room, t->ntokens + 1, sizeof *t->token);
-  t->token_room = (int32_t)room;
-  t->token[t->ntokens] = (VocabToken){.text = text, .id = (int32_t)id};
-  if (out) *out = &t->token[t->ntokens];
-  t->ntokens++;
+                    (int)(text.n < 80 ? text.n : 80), (char *)tokenizer->text + text.at,
+                    (long long)id);
+  if (tokenizer->ntokens >= 1 << 26) return full(f);
+  tokenizer->token =
+      rt_vocab_grow(tokenizer->token, &room, tokenizer->ntokens + 1, sizeof *tokenizer->token);
+  tokenizer->token_room = (int32_t)room;
+  tokenizer->token[tokenizer->ntokens] = (VocabToken){.text = text, .id = (int32_t)id};
+  if (out) *out = &tokenizer->token[tokenizer->ntokens];
+  tokenizer->ntokens++;
   return true;
 }
 
-bool rt_vocab_add_merge(Tokenizer *t, TokenPiece left, TokenPiece right, Fault *f) {
-  int64_t room = t->merge_room;
-  if (t->nmerges >= 1 << 26) return full(f);
-  t->merge = rt_vocab_grow(t->merge, &room, t->nmerges + 1, sizeof *t->merge);
-  t->merge_room = (int32_t)room;
-  t->merge[t->nmerges++] = (Merge){left, right};
+bool rt_vocab_add_merge(Tokenizer *tokenizer, TokenPiece left, TokenPiece right, Fault *f) {
+  int64_t room = tokenizer->merge_room;
+  if (tokenizer->nmerges >= 1 << 26) return full(f);
+  tokenizer->merge =
+      rt_vocab_grow(tokenizer->merge, &room, tokenizer->nmerges + 1, sizeof *tokenizer->merge);
+  tokenizer->merge_room = (int32_t)room;
+  tokenizer->merge[tokenizer->nmerges++] = (Merge){left, right};
   return true;
 }
 
@@ -58,30 +61,32 @@ static uint32_t size_for(int64_t n) {
   return size;
 }
 
-static bool spells(const Tokenizer *t, int32_t place, const uint8_t *text, int64_t n) {
-  const VocabToken *k = &t->token[place];
-  return k->text.n == n && !memcmp(t->text + k->text.at, text, (size_t)n);
+static bool spells(const Tokenizer *tokenizer, int32_t place, const uint8_t *text, int64_t n) {
+  const VocabToken *token = &tokenizer->token[place];
+  return token->text.n == n && !memcmp(tokenizer->text + token->text.at, text, (size_t)n);
 }
 
-int32_t rt_vocab_find(const Tokenizer *t, const uint8_t *text, int64_t n) {
-  uint32_t i = (uint32_t)rt_hash_of(text, (size_t)n) & t->mask;
-  for (; t->slot[i] >= 0; i = (i + 1) & t->mask)
-    if (spells(t, t->slot[i], text, n)) return t->slot[i];
+int32_t rt_vocab_find(const Tokenizer *tokenizer, const uint8_t *text, int64_t n) {
+  uint32_t i = (uint32_t)rt_hash_of(text, (size_t)n) & tokenizer->mask;
+  for (; tokenizer->slot[i] >= 0; i = (i + 1) & tokenizer->mask)
+    if (spells(tokenizer, tokenizer->slot[i], text, n)) return tokenizer->slot[i];
   return -1;
 }
 
 /* Of two tokens of one text the later one counts, but an added one never hides a plain one. */
-static void enter(Tokenizer *t, int32_t place) {
-  const VocabToken *k = &t->token[place];
-  const uint8_t *text = t->text + k->text.at;
-  uint32_t i = (uint32_t)rt_hash_of(text, k->text.n) & t->mask;
-  while (t->slot[i] >= 0 && !spells(t, t->slot[i], text, k->text.n)) i = (i + 1) & t->mask;
-  if (t->slot[i] < 0 || !k->added) t->slot[i] = place;
+static void enter(Tokenizer *tokenizer, int32_t place) {
+  const VocabToken *token = &tokenizer->token[place];
+  const uint8_t *text = tokenizer->text + token->text.at;
+  uint32_t i = (uint32_t)rt_hash_of(text, token->text.n) & tokenizer->mask;
+  while (tokenizer->slot[i] >= 0 && !spells(tokenizer, tokenizer->slot[i], text, token->text.n))
+    i = (i + 1) & tokenizer->mask;
+  if (tokenizer->slot[i] < 0 || !token->added) tokenizer->slot[i] = place;
 }
 
-static uint32_t pair_slot(const Tokenizer *t, uint64_t key) {
-  uint32_t i = (uint32_t)(key * 0x9E3779B97F4A7C15u >> 32) & t->pair_mask;
-  while (t->pair[i].key && t->pair[i].key != key) i = (i + 1) & t->pair_mask;
+static uint32_t pair_slot(const Tokenizer *tokenizer, uint64_t key) {
+  uint32_t i = (uint32_t)(key * 0x9E3779B97F4A7C15u >> 32) & tokenizer->pair_mask;
+  while (tokenizer->pair[i].key && tokenizer->pair[i].key != key)
+    i = (i + 1) & tokenizer->pair_mask;
   return i;
 }
 
@@ -89,8 +94,8 @@ static uint64_t pair_key(int32_t left, int32_t right) {
   return (uint64_t)(left + 1) << 32 | (uint32_t)(right + 1);
 }
 
-const MergePair *rt_vocab_pair(const Tokenizer *t, int32_t left, int32_t right) {
-  const MergePair *p = &t->pair[pair_slot(t, pair_key(left, right))];
+const MergePair *rt_vocab_pair(const Tokenizer *tokenizer, int32_t left, int32_t right) {
+  const MergePair *p = &tokenizer->pair[pair_slot(tokenizer, pair_key(left, right))];
   return p->key ? p : NULL;
 }
 
@@ -108,8 +113,8 @@ static int byte_of(int32_t letter) {
 }
 
 /* In place: bytes are never more than letters. False: text that is not in the alphabet. */
-static bool to_bytes(Tokenizer *t, TokenPiece *piece) {
-  uint8_t *p = t->text + piece->at, *end = p + piece->n, *to = p;
+static bool to_bytes(Tokenizer *tokenizer, TokenPiece *piece) {
+  uint8_t *p = tokenizer->text + piece->at, *end = p + piece->n, *to = p;
   for (const uint8_t *q = p; q < end;) {
     int n, b = byte_of(rt_utf8_next(q, end, &n));
     if (b < 0) return false;
@@ -119,46 +124,46 @@ static bool to_bytes(Tokenizer *t, TokenPiece *piece) {
     int n, b = byte_of(rt_utf8_next(p, end, &n));
     p += n, *to++ = (uint8_t)b;
   }
-  piece->n = (uint32_t)(to - (t->text + piece->at));
+  piece->n = (uint32_t)(to - (tokenizer->text + piece->at));
   return true;
 }
 
 /* ---- after reading ---- */
 
-static bool no_token(const Tokenizer *t, int32_t merge, TokenPiece text, Fault *f) {
+static bool no_token(const Tokenizer *tokenizer, int32_t merge, TokenPiece text, Fault *f) {
   rt_fault(f, 206, "merge %d needs the token `%.*s`, which the vocabulary lacks", merge + 1,
-           (int)(text.n < 80 ? text.n : 80), (char *)t->text + text.at);
+           (int)(text.n < 80 ? text.n : 80), (char *)tokenizer->text + text.at);
   return rt_help(f, "vocabulary and merges must come from the same tokenizer");
 }
 
-static bool enter_merge(Tokenizer *t, int32_t i, uint8_t *both, Fault *f) {
-  Merge m = t->merge[i];
-  if (!to_bytes(t, &m.left)) return no_token(t, i, m.left, f);
-  if (!to_bytes(t, &m.right)) return no_token(t, i, m.right, f);
-  memcpy(both, t->text + m.left.at, m.left.n);
-  memcpy(both + m.left.n, t->text + m.right.at, m.right.n);
-  int32_t left = rt_vocab_find(t, both, m.left.n),
-          right = rt_vocab_find(t, both + m.left.n, m.right.n),
-          made = rt_vocab_find(t, both, (int64_t)m.left.n + m.right.n);
-  if (left < 0) return no_token(t, i, m.left, f);
-  if (right < 0) return no_token(t, i, m.right, f);
+static bool enter_merge(Tokenizer *tokenizer, int32_t i, uint8_t *both, Fault *f) {
+  Merge merge = tokenizer->merge[i];
+  if (!to_bytes(tokenizer, &merge.left)) return no_token(tokenizer, i, merge.left, f);
+  if (!to_bytes(tokenizer, &merge.right)) return no_token(tokenizer, i, merge.right, f);
+  memcpy(both, tokenizer->text + merge.left.at, merge.left.n);
+  memcpy(both + merge.left.n, tokenizer->text + merge.right.at, merge.right.n);
+  int32_t left = rt_vocab_find(tokenizer, both, merge.left.n),
+          right = rt_vocab_find(tokenizer, both + merge.left.n, merge.right.n),
+          made = rt_vocab_find(tokenizer, both, (int64_t)merge.left.n + merge.right.n);
+  if (left < 0) return no_token(tokenizer, i, merge.left, f);
+  if (right < 0) return no_token(tokenizer, i, merge.right, f);
   if (made < 0) return rt_fault(f, 206, "merge %d makes a token that the vocabulary lacks", i + 1);
   uint64_t key = pair_key(left, right);
-  t->pair[pair_slot(t, key)] = (MergePair){key, i, made};
+  tokenizer->pair[pair_slot(tokenizer, key)] = (MergePair){key, i, made};
   return true;
 }
 
-static bool enter_merges(Tokenizer *t, Fault *f) {
-  uint8_t *both = rt_alloc((size_t)t->room);
+static bool enter_merges(Tokenizer *tokenizer, Fault *f) {
+  uint8_t *both = rt_alloc((size_t)tokenizer->room);
   bool ok = true;
-  t->pair_mask = size_for(t->nmerges) - 1;
-  t->pair = rt_alloc(sizeof *t->pair * ((size_t)t->pair_mask + 1));
-  for (int32_t i = 0; ok && i < t->nmerges; i++) ok = enter_merge(t, i, both, f);
-  free(both), free(t->merge);
-  t->merge = NULL;
+  tokenizer->pair_mask = size_for(tokenizer->nmerges) - 1;
+  tokenizer->pair = rt_alloc(sizeof *tokenizer->pair * ((size_t)tokenizer->pair_mask + 1));
+  for (int32_t i = 0; ok && i < tokenizer->nmerges; i++) ok = enter_merge(tokenizer, i, both, f);
+  free(both), free(tokenizer->merge);
+  tokenizer->merge = NULL;
   for (int b = 0; b < 256; b++) {
     uint8_t byte = (uint8_t)b;
-    t->of_byte[b] = rt_vocab_find(t, &byte, 1);
+    tokenizer->of_byte[b] = rt_vocab_find(tokenizer, &byte, 1);
   }
   return ok;
 }
@@ -177,41 +182,43 @@ static int longest_first(const void *a, const void *b, void *context) {
   return *(const int32_t *)a - *(const int32_t *)b;
 }
 
-static void list_added(Tokenizer *t) {
-  t->added = rt_alloc(sizeof *t->added * (size_t)(t->ntokens + 1));
-  for (int32_t i = 0; i < t->ntokens; i++) {
-    if (!t->token[i].added || !t->token[i].text.n) continue;
-    t->added[t->nadded++] = i;
-    t->starts[t->text[t->token[i].text.at]] = true;
+static void list_added(Tokenizer *tokenizer) {
+  tokenizer->added = rt_alloc(sizeof *tokenizer->added * (size_t)(tokenizer->ntokens + 1));
+  for (int32_t i = 0; i < tokenizer->ntokens; i++) {
+    if (!tokenizer->token[i].added || !tokenizer->token[i].text.n) continue;
+    tokenizer->added[tokenizer->nadded++] = i;
+    tokenizer->starts[tokenizer->text[tokenizer->token[i].text.at]] = true;
   }
-  qsort_r(t->added, (size_t)t->nadded, sizeof *t->added, longest_first, t);
+  qsort_r(tokenizer->added, (size_t)tokenizer->nadded, sizeof *tokenizer->added, longest_first,
+          tokenizer);
 }
 
-static bool has_unknown(const Tokenizer *t, Fault *f) {
-  return t->unknown >= 0 ||
-         rt_fault(f, 206, "the vocabulary lacks the unknown token `%s`", t->unknown_name);
+static bool has_unknown(const Tokenizer *tokenizer, Fault *f) {
+  return tokenizer->unknown >= 0 ||
+         rt_fault(f, 206, "the vocabulary lacks the unknown token `%s`", tokenizer->unknown_name);
 }
 
-bool rt_vocab_finish(Tokenizer *t, Fault *f) {
-  if (!t->ntokens) return rt_fault(f, 206, "damaged tokenizer: it has no tokens");
-  t->mask = size_for(t->ntokens) - 1;
-  t->slot = rt_alloc(sizeof *t->slot * ((size_t)t->mask + 1));
-  t->by_id = rt_alloc(sizeof *t->by_id * (size_t)t->ntokens);
-  memset(t->slot, 0xff, sizeof *t->slot * ((size_t)t->mask + 1));
-  for (int32_t i = 0; i < t->ntokens; i++) {
-    VocabToken *k = &t->token[i];
-    if (t->model == MODEL_BPE && !k->added) to_bytes(t, &k->text);
-    if (k->text.n > t->longest_text) t->longest_text = k->text.n;
-    t->by_id[i] = i;
-    enter(t, i);
+bool rt_vocab_finish(Tokenizer *tokenizer, Fault *f) {
+  if (!tokenizer->ntokens) return rt_fault(f, 206, "damaged tokenizer: it has no tokens");
+  tokenizer->mask = size_for(tokenizer->ntokens) - 1;
+  tokenizer->slot = rt_alloc(sizeof *tokenizer->slot * ((size_t)tokenizer->mask + 1));
+  tokenizer->by_id = rt_alloc(sizeof *tokenizer->by_id * (size_t)tokenizer->ntokens);
+  memset(tokenizer->slot, 0xff, sizeof *tokenizer->slot * ((size_t)tokenizer->mask + 1));
+  for (int32_t i = 0; i < tokenizer->ntokens; i++) {
+    VocabToken *token = &tokenizer->token[i];
+    if (tokenizer->model == MODEL_BPE && !token->added) to_bytes(tokenizer, &token->text);
+    if (token->text.n > tokenizer->longest_text) tokenizer->longest_text = token->text.n;
+    tokenizer->by_id[i] = i;
+    enter(tokenizer, i);
   }
-  qsort_r(t->by_id, (size_t)t->ntokens, sizeof *t->by_id, by_id, t);
-  list_added(t);
-  if (*t->unknown_name)
-    t->unknown = rt_vocab_find(t, (uint8_t *)t->unknown_name, (int64_t)strlen(t->unknown_name));
-  bool ok = t->model != MODEL_BPE ? has_unknown(t, f) : enter_merges(t, f);
+  qsort_r(tokenizer->by_id, (size_t)tokenizer->ntokens, sizeof *tokenizer->by_id, by_id, tokenizer);
+  list_added(tokenizer);
+  if (*tokenizer->unknown_name)
+    tokenizer->unknown = rt_vocab_find(tokenizer, (uint8_t *)tokenizer->unknown_name,
+                                       (int64_t)strlen(tokenizer->unknown_name));
+  bool ok = tokenizer->model != MODEL_BPE ? has_unknown(tokenizer, f) : enter_merges(tokenizer, f);
   if (!ok) return false;
-  t->classes = rt_unicode_classes();
-  t->cache = rt_alloc(sizeof *t->cache * CACHE_SLOTS);
+  tokenizer->classes = rt_unicode_classes();
+  tokenizer->cache = rt_alloc(sizeof *tokenizer->cache * CACHE_SLOTS);
   return true;
 }
