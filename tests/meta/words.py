@@ -4,6 +4,8 @@
   glossary  docs/glossary.md: every word that GONE points to has a row there, and the places that its rows name exist
   prefix    exported functions begin with the prefix of a module: rt_ in the runtime, elsewhere a word
   names     a type and a file have a name of their own; two of one name stand in TWICE with the reason
+  letters   in a function of ten lines or more a variable of a struct type has a name, not a letter, unless
+            CONTRIBUTING.md lists the letter; there are LEFT such variables, which may only become fewer
   able      the other rules find what they are made for (each is given a line that it must refuse)
 """
 import os, re, subprocess, sys
@@ -25,6 +27,11 @@ NO_FILE = {'voice', 'together', 'faulty', 'seats', 'post', 'wants', 'weave', 'ah
 # Exported names without a prefix, which may only become fewer.
 BARE = {'main', 'intern'}
 SHORT = {'ir', 'op', 'fn', 'rt'}  # prefixes of two letters that are modules
+
+# Types of CONTRIBUTING.md, "Letters", and small values: operands of formulas.
+LETTERED = set('Module Fn Op Type Report Emit Eval Parser Parse Point World Warp Ctx Comm Cli Update Device Run Fault'
+               ' Val Value Span Loc Mark Registers'.split())
+LONG, LEFT = 10, 81
 
 # Names that mean something in several files, and why that confuses nobody.
 FAMILY = 'one file of that name per folder says what a kernel family is there'
@@ -123,8 +130,33 @@ def names():
     return bad + [f'{name} stands in TWICE and is there once' for name in TWICE if name not in found]
 
 
+def structs(body): return set(re.findall(r'^typedef struct \w* ?\{.*?^\} (\w+);', body, re.M | re.S))
+
+
+def lettered(body, kinds):
+    """(function, letter, type) of struct variables called by a letter, one of its type in a function of LONG lines."""
+    for m in re.finditer(r'^\w[^;{}\n]*\b(\w+)\((?:[^;{}]*)\) \{\n.*?^\}', body, re.M | re.S):
+        if m.group(0).count('\n') + 1 < LONG: continue
+        code = re.sub(r'/\*.*?\*/|"(?:\\.|[^"\\])*"', '', m.group(0), flags=re.S)
+        declared = re.findall(r'\b([A-Z]\w*) \**(\w+)(?=[,;)=\[]| =)', code)
+        for kind, name in declared:
+            if len(name) > 1 or kind not in kinds or kind in LETTERED: continue
+            if sum(k == kind and len(n) == 1 for k, n in declared) == 1: yield m.group(1), name, kind
+
+
+def letters():
+    bodies = {f: text(f) for f in files() if f.startswith(ROOMS) and f.endswith(('.c', '.h'))}
+    kinds = set().union(*(structs(body) for body in bodies.values()))
+    bad = [f'{f}: {kind} {name} in {fn}' for f, body in bodies.items() for fn, name, kind in lettered(body, kinds)]
+    if len(bad) < LEFT: return [f'{len(bad)} are left: LEFT is to say so']
+    return [f'{len(bad)} of at most {LEFT}'] + bad if len(bad) > LEFT else []
+
+
 def able():
     bad = []
+    long = 'static void f(const Walk *w, Op *o, Pair a) {\n' + '  w->x = 1;\n' * 8 + '}\n'
+    if list(lettered(long + long.replace('8', '').replace('  w->x = 1;\n', ''), {'Walk', 'Op'})) != [('f', 'w', 'Walk')]:
+        bad.append(f"`letters` finds {list(lettered(long, {'Walk', 'Op'}))}")
     two = {'ir/a.c': 'typedef struct Walk {\n  int x;\n} Walk;\n', 'passes/a.c': 'typedef VEC(Op) Walk;\n',
            'ir/b.h': 'typedef struct Fn Fn;\ntypedef int Rule(int a);\n',
            'ir/c.h': 'typedef struct Fn Fn;\ntypedef struct Rule { int a; } Rule;'}
@@ -138,7 +170,7 @@ def able():
     return bad
 
 
-RULES = dict(able=able, words=words, glossary=glossary, prefix=prefix, names=names)
+RULES = dict(able=able, words=words, glossary=glossary, prefix=prefix, names=names, letters=letters)
 wrong = 0
 for rule in sys.argv[2:] or RULES:
     for line in RULES[rule](): print(f'{rule}: {line}'); wrong += 1
