@@ -11,10 +11,14 @@ typedef struct Meeting { /* of the ranks that differ along one axis alone */
   int64_t waiting, turn;
 } Meeting;
 
-typedef struct Hop { /* what a rank has sent to its neighbour, until that has taken it */
+typedef struct HopMessage {
   double *data;
   int64_t n, room;
-  bool full;
+} HopMessage;
+
+typedef struct Hop { /* what a rank has sent to its neighbour, until that has taken it */
+  VEC(HopMessage) message;
+  uint32_t first, end; /* of those that wait */
 } Hop;
 
 struct Ranks {
@@ -177,14 +181,25 @@ static Hop *hop_from(Ranks *ranks, int64_t rank, int axis, const Op *o) {
   return &ranks->hop[(axis * 2 + back) * ranks->n + rank];
 }
 
-/* A message waits for the one before to be taken, not for the neighbour. */
+static HopMessage *hop_push(Ranks *ranks, Hop *hop, int64_t n) {
+  if (hop->first == hop->end) hop->first = hop->end = 0;
+  if (hop->end == hop->message.n) vec_push(ranks->arena, hop->message, (HopMessage){0});
+  HopMessage *message = &hop->message.at[hop->end++];
+  if (message->room < n) message->data = ARENA_ARRAY(ranks->arena, double, n), message->room = n;
+  message->n = n;
+  return message;
+}
+
+/* In bytes a message waits for the one before to be taken, not for the neighbour. Above pass
+   `turns`, where all parts of the batch go through a chunk of layers before the next chunk, the
+   first stage takes none of what the last one sends before: there none waits. */
 static bool hand_over(Ranks *ranks, Hop *hop, const double *data, int64_t n) {
   pthread_mutex_lock(&ranks->lock);
-  while (hop->full && !ranks->failed) pthread_cond_wait(&ranks->all, &ranks->lock);
-  bool free = !hop->full;
-  if (free && hop->room < n) hop->data = ARENA_ARRAY(ranks->arena, double, n), hop->room = n;
-  for (int64_t i = 0; free && i < n; i++) hop->data[i] = data[i];
-  if (free) hop->n = n, hop->full = true;
+  while (ranks->placed && hop->first < hop->end && !ranks->failed)
+    pthread_cond_wait(&ranks->all, &ranks->lock);
+  bool free = !ranks->failed;
+  HopMessage *message = free ? hop_push(ranks, hop, n) : NULL;
+  for (int64_t i = 0; free && i < n; i++) message->data[i] = data[i];
   pthread_cond_broadcast(&ranks->all);
   pthread_mutex_unlock(&ranks->lock);
   return free;
@@ -192,11 +207,11 @@ static bool hand_over(Ranks *ranks, Hop *hop, const double *data, int64_t n) {
 
 static bool take(Ranks *ranks, Hop *hop, double *data, int64_t n) {
   pthread_mutex_lock(&ranks->lock);
-  while (!hop->full && !ranks->failed) pthread_cond_wait(&ranks->all, &ranks->lock);
-  bool came = hop->full;
-  if (came && hop->n != n) bug("send and receive of different sizes");
-  for (int64_t i = 0; came && i < n; i++) data[i] = hop->data[i];
-  if (came) hop->full = false;
+  while (hop->first == hop->end && !ranks->failed) pthread_cond_wait(&ranks->all, &ranks->lock);
+  bool came = hop->first < hop->end;
+  const HopMessage *message = came ? &hop->message.at[hop->first++] : NULL;
+  if (came && message->n != n) bug("send and receive of different sizes");
+  for (int64_t i = 0; came && i < n; i++) data[i] = message->data[i];
   pthread_cond_broadcast(&ranks->all);
   pthread_mutex_unlock(&ranks->lock);
   return came;
