@@ -122,9 +122,9 @@ static const char *const reader_words[] = {
     [READS_ENDS] = "`pack = off`, or a task with `doc` or `pos`, reads it",
     [READS_PAD] = "`pack = off` reads it"};
 
-static bool counts_documents(const AstValue *task) {
-  for (uint32_t i = 0; task && i < task->args.n; i++) {
-    const AstPair *p = &task->args.at[i];
+static bool counts_documents(const AstPairs *words) {
+  for (uint32_t i = 0; i < words->n; i++) {
+    const AstPair *p = &words->at[i];
     if (p->key && (!strcmp(p->key->text, "doc") || !strcmp(p->key->text, "pos"))) return true;
   }
   return false;
@@ -137,7 +137,9 @@ static bool is_read(const AstSetting *line, bool columns, Reads what) {
   case READS_COLUMNS: return columns;
   case READS_TOKENS: return !columns;
   case READS_MLM: return !columns && is_call(task, "mlm");
-  case READS_ENDS: return !columns && (apart || counts_documents(task));
+  case READS_ENDS:
+    return !columns &&
+           (apart || (task && (counts_documents(&task->args) || counts_documents(&task->to))));
   case READS_PAD: return !columns && apart;
   }
   return true;
