@@ -36,6 +36,7 @@ static Type piece_type(const Chunks *chunks, const Type *whole) {
 ValueId chunks_join(const Chunks *chunks, Fn *f, const ValueId *piece, const Type *whole) {
   Str name[MOST_CHUNKS];
   ValueId in[MOST_CHUNKS];
+  Type joined = *whole; /* `whole` may be a value's of f, which grows */
   Placement placed = f->values.at[piece[0]].placed;
   for (int64_t j = 0; j < chunks->n; j++) {
     name[j] = intern_printf(chunks->m->ctx->names, "%s_%c", chunks->dim, (char)('a' + j));
@@ -44,7 +45,7 @@ ValueId chunks_join(const Chunks *chunks, Fn *f, const ValueId *piece, const Typ
     f->values.at[in[j]].placed.on[chunks->axis] = name[j];
   }
   Group map = group_map((int)chunks->n, name, 1, &chunks->dim);
-  ValueId v = emit_typed(chunks->m, f, OP_concat, (uint32_t)chunks->n, in, &map, *whole, (Loc){0});
+  ValueId v = emit_typed(chunks->m, f, OP_concat, (uint32_t)chunks->n, in, &map, joined, (Loc){0});
   f->values.at[v].placed = placed;
   return v;
 }
