@@ -7,11 +7,15 @@
      receive                 where the line begins: the value itself; else without an operand
      send                    where the line ends: the value itself; else its result is 0
      both, where they wrap   as on all others: from chunk to chunk the line has no end
+     another collective      stays, with what it reads, also where its result is needed on other
+                             stages alone, such as the sum of a tied embedding's gradient over
+                             three of them (attribute `together`): all ranks must be in it
 
    The rest follows by folding and dead code (`clean`): what only another stage needs, the
    embedding, the head and what is saved for them, is computed nowhere else. A module that names no
    class stays as it is. Must not: drop a message of the axis, nor let classes disagree about one:
    `prove` compares them. */
+#include "ir/flight.h"
 #include "ir/stage_class.h"
 #include "passes/internal.h"
 #include <string.h>
@@ -19,6 +23,7 @@
 typedef struct ClassPass {
   Module *m;
   StageClass c;
+  bool together;
   Str scalar;   /* the coordinate's global */
   bool **known; /* by function and value: it is the coordinate */
 } ClassPass;
@@ -114,9 +119,17 @@ static void class_hop(ClassFn *copy, const Op *o) {
   else *to = emit_full(copy->k->m, copy->r.to, *value_type(copy->r.from, o->out), 0, o->loc);
 }
 
+/* Does it wait for ranks of other classes? */
+static bool is_of_all_stages(const ClassFn *copy, const Op *o) {
+  Str axis = copy->k->m->mesh.at[copy->k->c.axis].name;
+  return copy->k->together && op_can_fly(o) && !strcmp(attr_str(&o->attrs, ATTR_axis, ""), axis);
+}
+
 static void class_op(ClassFn *copy, const Op *o) {
   Module *m = copy->k->m;
   if (is_hop_of_stages(copy, o)) class_hop(copy, o);
+  else if (is_of_all_stages(copy, o))
+    attr_set_int(m, &rebuild_op(&copy->r, o)->attrs, ATTR_together, 1);
   else if (is_coordinate(copy->k, o) && is_one_stage(&copy->k->c))
     copy->r.map[o->out] = ir_const(m, copy->r.to, ELEM_i32, (double)copy->k->c.first, o->loc);
   else if (o->code == OP_store && !global_is_held(m, o->global)) return; /* its owner does */
@@ -131,11 +144,13 @@ static void class_fn(const ClassPass *pass, Fn *f, const bool *known) {
   module_replace(pass->m, f, copy.r.to);
 }
 
-void pass_classes(Module *m) {
-  ClassPass pass = {.m = m, .c = module_class(m)};
+void classes_apart(Module *m, bool together) {
+  ClassPass pass = {.m = m, .c = module_class(m), .together = together};
   if (pass.c.axis < 0 || !*pass.c.name) return;
   pass.scalar = intern_printf(m->ctx->names, "mesh.%s", m->mesh.at[pass.c.axis].name);
   find_coordinates(&pass);
   for (uint32_t i = 0; i < m->fns.n; i++) class_fn(&pass, m->fns.at[i], pass.known[i]);
   module_collect(m);
 }
+
+void pass_classes(Module *m) { classes_apart(m, true); }

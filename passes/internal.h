@@ -75,7 +75,12 @@ Global *global_named(const Module *m, const char *name);
 /* The same op, its operands aside: code, groups, attributes, callee or global (simplify.c). */
 bool op_alike(const Op *a, const Op *b);
 
-bool op_acts(const Op *o); /* it, or what a loop runs, stores or sends: never dead */
+/* Does it, or what a loop runs, store, send, or have other ranks wait for it? Then it never is dead.
+ */
+bool op_acts(const Op *o);
+
+/* Pass `classes`; `together`: with the collectives that other classes need (classes.c). */
+void classes_apart(Module *m, bool together);
 
 /* Simplifies every function until nothing changes (simplify.c). `after_grad`: stop_gradient has
  * done its work. */

@@ -107,7 +107,7 @@ static bool counts(const Fn *f) { return f->kind == FN_ENTRY && strcmp(f->name, 
 static void see_class(Own *own, int number, const char *text, size_t n) {
   Module *m = ir_parse(own->m->ctx, "stages", text, n);
   must(m && module_choose_class(m, own->class[number].name), "own: a module cannot be read back");
-  pass_classes(m);
+  classes_apart(m, false);
   simplify_module(m, true);
   ClassReads reads = {own, m, ARENA_ARRAY(own->m->arena, bool, own->m->globals.n + 1)};
   for (bool more = true; more;) {
