@@ -162,9 +162,16 @@ static bool has_bytes(const VerifySide *verify_side) {
          (plan_int8_gradients(verify_side->m) || plan_int8_weights(verify_side->m));
 }
 
-/* Computes in f32, and rounds no message to 8 bits. */
+/* Do its gradients travel in 16 bits? */
+static bool has_narrow_messages(const VerifySide *verify_side) {
+  Str reduce = plan_message_type(verify_side->m);
+  return verify_side->m->mesh.n && reduce && !strstr(reduce, "32");
+}
+
+/* Computes in f32, and rounds no message to fewer bits. */
 static bool is_wide(const VerifySide *verify_side) {
-  return plan_precision(verify_side->m)[1] == '3' && !has_bytes(verify_side);
+  return plan_precision(verify_side->m)[1] == '3' && !has_bytes(verify_side) &&
+         !has_narrow_messages(verify_side);
 }
 
 /* Rounding of the narrower type of the two; tensors by ten times as much. An optimizer can move an

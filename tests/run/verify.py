@@ -34,6 +34,10 @@ plan bytes for Small { mesh data = 2
  place Batch -> data
  zero 3 over data
  precision f32 reduce = int8 gather = int8 }
+plan narrow for Small { mesh data = 2
+ place Batch -> data
+ zero 3 over data
+ precision f32 reduce = bf16 }
 plan cut for Small { on far
  mesh data = 2, tensor = 2
  micro 2
@@ -61,6 +65,8 @@ try:
     check('they agree' in verify('--plan', 'z3', '--against', 'z0')[0], 'stages 3 and 0')
     j = json.loads(verify('--plan', 'bytes', '--against', 'z3', '--json')[0])
     check(j['agrees'] and not j['same_bits'] and j['tolerance']['loss'] == 2e-2, f'{j}')
+    j = json.loads(verify('--plan', 'narrow', '--json')[0])
+    check(j['agrees'] and j['tolerance']['loss'] == 2e-2, f'{j}')
     j = json.loads(verify('--plan', 'z3', '--json')[0])
     check(j['agrees'] and not j['same_bits'] and j['steps'] == 3 and j['against'] == ''
           and j['tolerance']['loss'] == 1e-5, f'{j}')
