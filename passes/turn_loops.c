@@ -86,6 +86,10 @@ static void find_table(TurnPass *pass) {
                                   : turns_one_f_one_b(pass->m->arena, stages, parts);
 }
 
+/* Such as the sum of the loss: on the stage that has it, it follows from a loop, on others from a
+   constant. All of them must come to it at the same place, so it is behind the loops. */
+static bool is_for_all_stages(const Op *o) { return attr_get(&o->attrs, ATTR_together) != NULL; }
+
 static void find_follows(TurnPass *pass) {
   pass->follows = ARENA_ARRAY(pass->m->arena, bool, pass->f->values.n + 1);
   pass->late = ARENA_ARRAY(pass->m->arena, bool, pass->f->values.n + 1);
@@ -95,6 +99,7 @@ static void find_follows(TurnPass *pass) {
     uint32_t carry = (uint32_t)attr_int(&o->attrs, ATTR_carry, 0);
     for (uint32_t k = 0; k < o->nin; k++)
       any |= pass->follows[o->in[k]], late |= pass->late[o->in[k]];
+    if (is_for_all_stages(o)) any = late = true;
     for (uint32_t k = 0; k < o->nout; k++)
       pass->follows[o->out + k] = any, pass->late[o->out + k] = late || (loop && k < carry);
   }
@@ -109,7 +114,7 @@ static bool crosses(const TurnPass *pass, ValueId v) {
 /* Does an op between the loops read what one of them carries? */
 static bool is_late(const TurnPass *pass, OpId id) {
   const Op *o = &pass->f->ops.at[id];
-  bool late = false;
+  bool late = is_for_all_stages(o);
   for (uint32_t k = 0; k < o->nin; k++) late |= pass->late[o->in[k]];
   return late && id > pass->t.loop[0] && id < turns_end(&pass->t);
 }
