@@ -75,8 +75,7 @@ Global *global_named(const Module *m, const char *name);
 /* The same op, its operands aside: code, groups, attributes, callee or global (simplify.c). */
 bool op_alike(const Op *a, const Op *b);
 
-/* Does it, or what a loop runs, store, send, or have other ranks wait for it? Then it never is dead.
- */
+/* Does it, or what a loop runs, store, send, or do other ranks wait for it? It is never dead. */
 bool op_acts(const Op *o);
 
 /* Pass `classes`; `together`: with the collectives that other classes need (classes.c). */
