@@ -261,9 +261,7 @@ static bool refuse_left(Module *m) {
     if (!is_left(m, global)) continue;
     Report *r = diag_at(m->ctx->diag, "E0712", plan_offload_at(m),
                         "`offload optimizer` cannot move the state `%s`", global->name);
-    if (m->mesh.n) diag_help(r, "it goes with the groups of `zero`, and none of them has this one");
-    else
-      diag_help(r, "`mesh data = 1`, `place Batch -> data` and `zero 0` make groups on one rank");
+    diag_help(r, "it goes with the groups of `zero`, and none of them has this one");
     return true;
   }
   return false;

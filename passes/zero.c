@@ -390,7 +390,8 @@ static void find_axes(Zero *zero) {
 static bool read_settings(Zero *zero) {
   Module *module = zero->m;
   find_axes(zero);
-  if (!zero->naxes) return false;
+  zero->masters = text_lists(plan_offload(module), "optimizer");
+  if (!zero->naxes && !zero->masters) return false;
   zero->stage = plan_zero_stage(module);
   zero->bucket_bytes = plan_zero_bucket(module);
   Str said = plan_message_type(module);
@@ -400,7 +401,6 @@ static bool read_settings(Zero *zero) {
   if (plan_int8_gradients(module)) zero->asked = true, zero->reduce = ELEM_u8;
   if (zero->int8_weights || plan_int8_gradients(module)) zero->unit = plan_int8_block(module);
   zero->persist = module_whole(module, "plan.zero.persist");
-  zero->masters = text_lists(plan_offload(module), "optimizer");
   zero->keep_root = module_on(module, "plan.zero.keep_root");
   zero->keep_gathered = module_on(module, "plan.zero.keep_gathered");
   zero->full = plan_accumulates_full(module);

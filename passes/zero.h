@@ -38,7 +38,7 @@ typedef struct ZeroGroup {
   Axis rounds; /* the stack's dim; no dim: parameters outside of stacks */
   VEC(ZeroMember) member;
   uint32_t nstates;
-  int naxes, nothers;
+  int naxes, nothers;    /* naxes = 0: each rank owns all of its own, for `offload` */
   Str axis[ZERO_AXES];   /* over which it is partitioned, in the order of the mesh */
   Str others[ZERO_AXES]; /* further axes over which the gradient is a partial sum */
   int64_t ways;          /* parts: ranks of all its axes */

@@ -158,12 +158,14 @@ ValueId zero_cut(Zero *zero, Fn *fn, const ZeroGroup *group, ValueId flat, bool 
 }
 
 ValueId zero_join(Zero *zero, Fn *fn, const ZeroGroup *group, ValueId owned, bool all) {
-  must(group->naxes > 0, "zero: %s is partitioned over no axis", group->name);
   Str from[ZERO_AXES + 2];
   Group map = group_map(owned_dims(group, from), from, 1, &group->flat);
   Type type = zero_flat_type(group, value_type(fn, owned)->elem, all);
   return emit_typed(zero->m, fn, OP_merge, 1, &owned, &map, type, (Loc){0});
 }
+
+/* The dim at which a bucket begins. */
+static Str row_of(const ZeroGroup *group) { return group->naxes ? group->owner[0] : group->part; }
 
 /* A bucket lies [owners, piece], end to end, and goes as one; sums on all ranks may take several,
    and so do the short buckets of measured groups, as rows. */
@@ -171,9 +173,9 @@ int64_t zero_messages(const Zero *zero, OpCode c, const Type *in, int64_t ways) 
   const ZeroGroup *group = NULL;
   int64_t rows = 1, bytes = type_count(in) * elem_bytes(in->elem) * (c == OP_all_gather ? ways : 1);
   for (uint32_t i = 0; i < zero->group.n; i++)
-    if (type_find(in, zero->group.at[i].owner[0]) >= 0) group = &zero->group.at[i];
+    if (type_find(in, row_of(&zero->group.at[i])) >= 0) group = &zero->group.at[i];
   if (!group) return 1;
-  for (int i = 0; in->axis[i].dim != group->owner[0]; i++) rows *= in->axis[i].size;
+  for (int i = 0; in->axis[i].dim != row_of(group); i++) rows *= in->axis[i].size;
   return group->measured || c == OP_all_reduce
              ? message_fewest(rows, bytes / rows, zero->bucket_bytes)
              : rows;

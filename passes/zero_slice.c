@@ -120,6 +120,38 @@ static ValueId guarded_gradient(const Fn *fn, const Global *global) {
   return NO_VALUE;
 }
 
+/* Is something read below `value`, beside the parameter and its states, that does not go through
+   `gate`? */
+static bool passes_by(GroupSlice *slice, ValueId value, ValueId gate, bool *seen) {
+  const Op *op = value_def(slice->f, value);
+  if (value == gate || seen[value] || is_scalar(slice->f, value)) return false;
+  seen[value] = true;
+  if (op && op->code == OP_load &&
+      (op->global == slice->member.param || op->global->kind == GLOBAL_STATE))
+    return false;
+  if (!op || !may_stand(slice, op)) return true;
+  for (uint32_t i = 0; i < op->nin; i++)
+    if (passes_by(slice, op->in[i], gate, seen)) return true;
+  return false;
+}
+
+/* Where nothing takes its squares: the first value through which all goes that the update reads. A
+   tied embedding has a gradient that is itself a sum, element by element. */
+static ValueId gate_of(GroupSlice *slice, ValueId stored) {
+  uint32_t n = slice->f->values.n;
+  int64_t count = type_count(&slice->member.param->type);
+  bool *seen = ARENA_ARRAY(slice->z->m->arena, bool, n + 1);
+  ValueId gate = 0;
+  for (; gate < n; gate++) {
+    if (type_count(value_type(slice->f, gate)) != count || is_own(slice, gate)) continue;
+    memset(seen, 0, n);
+    if (!passes_by(slice, stored, gate, seen)) break;
+  }
+  memset(slice->own, 0, n * sizeof *slice->own);
+  memset(slice->number, 0, n * sizeof *slice->number);
+  return gate < n ? gate : NO_VALUE;
+}
+
 static void read_value(GroupSlice *slice, ValueId value) {
   const Op *op = value_def(slice->f, value);
   bool number = is_number(slice, value);
@@ -162,7 +194,8 @@ static bool add_axis(Str *list, int *n, Str axis) {
 }
 
 /* Axes in the order of the mesh; `met`: those over which the gradient is summed. An axis of one
-   rank sums nothing, and is always among them. */
+   rank sums nothing, and is always among them. Where the plan has none at all, groups are there for
+   what `offload` moves, and each rank owns all of its own. */
 static bool take_axes(const Zero *zero, ZeroGroup *group, const bool *met) {
   bool good = true;
   group->ways = 1, group->naxes = group->nothers = 0;
@@ -174,7 +207,7 @@ static bool take_axes(const Zero *zero, ZeroGroup *group, const bool *met) {
                          : add_axis(group->others, &group->nothers, name));
     if (ours) group->ways *= zero->m->mesh.at[i].size;
   }
-  return good && group->naxes;
+  return good && (group->naxes || !zero->naxes);
 }
 
 /* Where the dims of the parameter stand in the gradient before it was renamed. */
@@ -303,6 +336,7 @@ GroupSlice slice_begin(Zero *zero, Global *param, Axis rounds) {
 bool slice_read(GroupSlice *slice, ZeroGroup *key) {
   const Op *store = zero_store_of(slice->f, slice->member.param);
   must(store, "zero: no update stores @%s", slice->member.param->name);
+  if (slice->gradient == NO_VALUE) slice->gradient = gate_of(slice, store->in[0]);
   read_value(slice, store->in[0]);
   for (uint32_t i = 0; !slice->why && i < slice->nstates; i++) {
     const Op *kept = zero_store_of(slice->f, slice->member.state[i]);

@@ -12,11 +12,11 @@ typedef struct GroupSlice { /* one parameter's update, being read */
   const Fn *f;
   ZeroMember member;
   uint32_t nstates;
-  Axis rounds;         /* of the parameter's stack */
-  ValueId gradient;    /* whose squares the guard adds up; NO_VALUE: none */
-  const char *why;     /* not of the form; NULL: it is so far */
-  bool *in;            /* by value: made by the slice */
-  KnownAnswer *own;    /* by value: is it made of the parameter or its states, element by element */
+  Axis rounds;      /* of the parameter's stack */
+  ValueId gradient; /* whose squares the guard adds up, or that all goes through; NO_VALUE: none */
+  const char *why;  /* not of the form; NULL: it is so far */
+  bool *in;         /* by value: made by the slice */
+  KnownAnswer *own; /* by value: is it made of the parameter or its states, element by element */
   KnownAnswer *number; /* by value: is it one number of a round that looks at them */
   VEC(OpId) chain;
 } GroupSlice;

@@ -56,6 +56,7 @@ static ValueId sum_of_members(ZeroUpdate *update, ValueId value) {
   Group map = group_map(1, &group->bucket, 1, &update->member.dim);
   value = emit_typed(module, update->f, OP_scatter, 2, in, &map, type, (Loc){0});
   if (group->stage) value = zero_numbers(update->z, update->f, group, value);
+  if (!group->naxes) return value;
   return ir_reduce(module, update->f, OP_sum, value, group->naxes, group->owner, (Loc){0});
 }
 
