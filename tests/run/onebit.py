@@ -10,6 +10,7 @@ from common import check, read, run, workdir
 SHARDC, WORK = os.path.abspath(sys.argv[1]), workdir()
 BATCH, FEAT, HIDDEN, WORKERS, BLOCK, STEPS, FREEZE, FIRST = 16, 6, 10, 4, 8, 50, 10, 5
 LR, BETA1, BETA2, EPS, DECAY = 1e-2, 0.9, 0.999, 1e-8, 0.1
+EVEN_LR = 3e-3
 MODEL = f'''use "std"
 dims {{ Batch; Feat = {FEAT}; Hidden = {HIDDEN} }}
 model Net {{
@@ -43,13 +44,19 @@ PLANS = ('parts', 1), ('tensor', 4), ('nodes', 4)  # that differ from `one` in r
 NARROW = ('bf16', 'bf16s'), ('f16', 'f16s')        # whose sums are rounded to 16 bits in warm-up
 
 
+def written(name, x, y):
+    """Files of f32; what they hold."""
+    for end, values in ('x', sum(x, [])), ('y', y):
+        array.array('f', values).tofile(open(f'{WORK}/{name}{end}.f32', 'wb'))
+    back = lambda v: array.array('f', v).tolist()
+    return [back(row) for row in x], back(y)
+
+
 def data():
     r = random.Random(3)
     x = [[r.gauss(0, 1) if k else 0.0 for k in range(FEAT)] for _ in range(4 * BATCH)]  # feature 0: never a gradient
     y = [abs(row[1]) - row[2] * 0.5 + 0.1 * row[3] for row in x]
-    for name, values in ('x', sum(x, [])), ('y', y): array.array('f', values).tofile(open(f'{WORK}/{name}.f32', 'wb'))
-    back = lambda v: array.array('f', v).tolist()
-    return [back(row) for row in x], back(y)
+    return written('', x, y)
 
 
 def tensors(path):
@@ -118,16 +125,16 @@ def frozen(s, parts):
     s['m'] = masked([a * u for a, u in zip(c, unit)], live)
 
 
-def step(s, t, x, y):
+def step(s, t, x, y, lr=LR):
     """Step number t, from 1."""
     at = (t - 1) * BATCH % len(x)
     each = BATCH // WORKERS
     parts = [gradient(s['p'], x[i:i + each], y[i:i + each]) for i in range(at, at + BATCH, each)]
     if t > FREEZE: frozen(s, parts)
     else: adamw(s, t, parts)
-    rate = LR / (1 - BETA1 ** t)
+    rate = lr / (1 - BETA1 ** t)
     decays = lambda i: not FEAT * HIDDEN <= i < (FEAT + 1) * HIDDEN
-    s['p'] = [p * (1 - LR * DECAY if decays(i) else 1) - rate * m / (math.sqrt(v) / s['root'] + EPS)
+    s['p'] = [p * (1 - lr * DECAY if decays(i) else 1) - rate * m / (math.sqrt(v) / s['root'] + EPS)
               for i, (p, m, v) in enumerate(zip(s['p'], s['m'], s['v']))]
 
 
@@ -176,6 +183,39 @@ def plans(train):
         far = apart(dump(f'{plan}.st'), dump('one.st'))
         check(far < 1e-6, f'plan {plan}: {far:.3g} from one rank')
         print(f'plan {plan}: {far:.2g} from one rank')
+
+
+def even_data():
+    """Features near one size and of one sign, a target that samples agree about: magnitudes of a block are alike then,
+    what C(y) takes from y is near a projection, and rounding does not grow. Of other seeds it is as near (four tried)."""
+    r = random.Random(3)
+    x = [[sign * (1 + 0.2 * r.gauss(0, 1)) for sign in (0, 0.25, -0.25, -0.25, -0.25, 0.25)] for _ in range(4 * BATCH)]
+    return written('even_', x, [1 + 0.2 * r.gauss(0, 1) for _ in x])
+
+
+def golden():
+    """All states over 50 steps across the freeze, never set to what the run has: ranks, MPI, stand-in GPUs."""
+    x, y = even_data()
+    source = MODEL.replace('"x.f32"', '"even_x.f32"').replace('"y.f32"', '"even_y.f32"').replace('(0.5)', '(0.3)')
+    source = source.replace(f'lr = {LR}', f'lr = {EVEN_LR}')
+    open(f'{WORK}/even.shard', 'w').write(source)
+    shard = lambda plan, n, *how: run(SHARDC, 'run', 'even.shard', '--plan', plan, '-n', str(n), *how, '--', 'train',
+                                      '--out', f'even.{plan}{"".join(how)}', cwd=WORK)
+    shard('one', 1), shard('four', 4), shard('four', 4, '--emulate')
+    outs = [('even.one', 1), ('even.four', 4), ('even.four--emulate', 4)]
+    if mpi_is_here():
+        run(SHARDC, 'compile', 'even.shard', '--plan', 'four', '--comm', 'mpi', '-o', 'even.mpi', '-q', '--quick',
+            cwd=WORK)
+        run('mpirun', '--oversubscribe', '-n', '4', './even.mpi', 'train', '--out', 'even.of.mpi', cwd=WORK)
+        outs.append(('even.of.mpi', 4))
+    s, far = checkpoint('even.one', FIRST), dict.fromkeys(outs, 0)
+    for t in range(FIRST + 1, STEPS + 1):
+        step(s, t, x, y, EVEN_LR)
+        for out in outs if t % 5 == 0 else ():
+            far[out] = max(far[out], differ(s, checkpoint(out[0], t, out[1])))
+    for (out, _), apart in far.items():
+        print(f'{out}: {apart:.2g} from the algorithm in {STEPS - FIRST} steps')
+        check(apart < 1e-6, f'{out}: {apart:.3g} from the algorithm')
 
 
 # What a plan says that frozen steps cannot do: its word is refused.
@@ -249,10 +289,14 @@ def other_ranks():
         print(f'{n} ranks go on from four: {far:.2g}')
 
 
+def mpi_is_here():
+    here = shutil.which('mpirun') and shutil.which('mpicc')
+    if not here: print('no mpirun or mpicc: MPI is passed over')
+    return here
+
+
 def over_mpi():
-    if not (shutil.which('mpirun') and shutil.which('mpicc')):
-        print('no mpirun or mpicc: MPI is passed over')
-        return
+    if not mpi_is_here(): return
     run(SHARDC, 'compile', 'net.shard', '--plan', 'four', '--comm', 'mpi', '-o', 'four.mpi', '-q', '--quick', cwd=WORK)
     run('mpirun', '--oversubscribe', '-n', '4', './four.mpi', 'train', '--out', 'mpi', '--steps', '20', cwd=WORK)
     far = max(differ(checkpoint('mpi', t, 4), checkpoint('one', t)) for t in range(FIRST, 21, 5))
@@ -286,7 +330,7 @@ def main():
             have = checkpoint('one', t)
             far, worst, afresh = max(far, differ(s, have)), max(worst, differ(afresh, have)), have
             # The algorithm in doubles, its states alone rounded to f32 once a step, is 9e-7 away after 45 of them:
-            # errors are fed back, and rounding with them.
+            # errors are fed back, and rounding with them, of blocks as uneven as these. golden() has even ones.
             check(worst < 1e-6 and far < 1e-5, f'step {t}: {worst:.3g} from the algorithm in 5 steps, {far:.3g} in all')
     print(f'one rank, {WORKERS} workers: {worst:.2g} from the algorithm in 5 steps, {far:.2g} in {STEPS - FIRST}')
     check(all(m == 0 for m in have['m'][:HIDDEN]), 'what never had a gradient has no momentum')
@@ -309,6 +353,7 @@ def main():
             shutil.copytree(f'{WORK}/{plan}/step-{t:06d}', f'{WORK}/{again}/step-{t:06d}')
             train(plan, n, '--out', again, '--resume')
             check(all(bits(again, r) == bits(plan, r) for r in range(n)), f'plan {plan}, resumed at {t}: other bits')
+    golden()
     refusals()
     steady()
     traffic()
