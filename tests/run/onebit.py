@@ -187,7 +187,7 @@ def plans(train):
 
 def even_data():
     """Features near one size and of one sign, a target that samples agree about: magnitudes of a block are alike then,
-    what C(y) takes from y is near a projection, and rounding does not grow. Of other seeds it is as near (four tried)."""
+    what C(y) takes from y is near a projection, and rounding does not grow. Other seeds are as near (four tried)."""
     r = random.Random(3)
     x = [[sign * (1 + 0.2 * r.gauss(0, 1)) for sign in (0, 0.25, -0.25, -0.25, -0.25, 0.25)] for _ in range(4 * BATCH)]
     return written('even_', x, [1 + 0.2 * r.gauss(0, 1) for _ in x])
