@@ -14,6 +14,11 @@ typedef struct EventPlace {
 
 #define SPACE_HOST UINT32_MAX /* variables of the host program */
 
+typedef struct BodySends { /* of a loop: has it messages over the axis? */
+  const Fn *f;
+  bool sends;
+} BodySends;
+
 typedef struct EventWalk {
   const Module *m;
   EventList *list;
@@ -21,6 +26,7 @@ typedef struct EventWalk {
   Str only;           /* messages over this axis and nothing else; NULL: all events */
   bool placed;        /* values have places: events say what they touch */
   VEC(uint32_t) open; /* starts that nobody has waited for, in their order */
+  VEC(BodySends) bodies;
 } EventWalk;
 
 typedef struct EventCall { /* a function that runs */
@@ -362,14 +368,18 @@ static EventRounds begin_rounds(EventWalk *walk, const EventCall *call, OpId id)
   return rounds;
 }
 
-static bool sends_over(const EventWalk *walk, const Fn *f) {
-  for (OpId i = 0; i < f->ops.n; i++) {
+/* Asked once in every round of the loops around it, so it is kept. */
+static bool sends_over(EventWalk *walk, const Fn *f) {
+  bool sends = false;
+  for (uint32_t i = 0; i < walk->bodies.n; i++)
+    if (walk->bodies.at[i].f == f) return walk->bodies.at[i].sends;
+  for (OpId i = 0; !sends && i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
-    if (o->code == OP_loop ? sends_over(walk, o->callee)
-                           : op_family(o->code) == FAMILY_COLLECTIVE && !is_left_out(walk, o))
-      return true;
+    sends = o->code == OP_loop ? sends_over(walk, o->callee)
+                               : op_family(o->code) == FAMILY_COLLECTIVE && !is_left_out(walk, o);
   }
-  return false;
+  vec_push(walk->m->arena, walk->bodies, (BodySends){f, sends});
+  return sends;
 }
 
 /* Of the messages over one axis, every round: programs of other classes of ranks, which are laid
@@ -420,25 +430,27 @@ static void walk(EventWalk *event_walk, const EventCall *call) {
   }
 }
 
-static EventList events(const Module *m, const Fn *entry, int64_t rank, Str only, bool placed) {
-  EventList list = {.entry = entry};
-  EventWalk event_walk = {.m = m, .list = &list, .rank = rank, .only = only, .placed = placed};
-  EventCall call = {.f = entry, .round = NO_ROUND};
+static void fill(EventWalk walk_of_entry) {
+  EventCall call = {.f = walk_of_entry.list->entry, .round = NO_ROUND};
   for (Tier t = 0; t < TIERS; t++) call.frame[t].space = t;
-  walk(&event_walk, &call);
+  walk(&walk_of_entry, &call);
+}
+
+static EventList events(const Module *m, const Fn *entry, int64_t rank, bool placed) {
+  EventList list = {.entry = entry};
+  fill((EventWalk){.m = m, .list = &list, .rank = rank, .placed = placed});
   return list;
 }
 
-EventList events_of(const Module *m, const Fn *entry) { return events(m, entry, 0, NULL, true); }
+EventList events_of(const Module *m, const Fn *entry) { return events(m, entry, 0, true); }
 
 EventList events_of_rank(const Module *m, const Fn *entry, int64_t rank) {
-  return events(m, entry, rank, NULL, true);
+  return events(m, entry, rank, true);
 }
 
-EventList messages_of_rank(const Module *m, const Fn *entry, int64_t rank, Str axis) {
-  return events(m, entry, rank, axis, false);
+void messages_of_rank(const Module *m, const Fn *entry, int64_t rank, Str axis, EventList *list) {
+  list->entry = entry, list->at.n = 0;
+  fill((EventWalk){.m = m, .list = list, .rank = rank, .only = axis});
 }
 
-EventList events_in_order(const Module *m, const Fn *entry) {
-  return events(m, entry, 0, NULL, false);
-}
+EventList events_in_order(const Module *m, const Fn *entry) { return events(m, entry, 0, false); }

@@ -48,8 +48,9 @@ typedef struct EventList {
 EventList events_of(const Module *m, const Fn *entry);
 /* Stages of a pipeline do the same in another order. Of which rank: others stand as rank 0 does. */
 EventList events_of_rank(const Module *m, const Fn *entry, int64_t rank);
-/* Its messages over an axis alone, of all rounds, without bytes. */
-EventList messages_of_rank(const Module *m, const Fn *entry, int64_t rank, Str axis);
+/* Its messages over an axis alone, of all rounds, without bytes. What the list had is gone; its
+   memory is used again. */
+void messages_of_rank(const Module *m, const Fn *entry, int64_t rank, Str axis, EventList *list);
 EventList events_in_order(const Module *m, const Fn *entry); /* also before `memory`: no bytes */
 const Op *event_op(const Event *event);
 bool event_sends(const Event *event); /* START or COLLECT */

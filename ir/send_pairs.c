@@ -40,10 +40,11 @@ static void add_axis(const Module *m, SendPairs *pairs, int axis) {
   int64_t step = 1, first = one ? class.first : 0,
           last = one ? class.last : m->mesh.at[axis].size - 1;
   for (int i = 0; i < axis; i++) step *= m->mesh.at[i].size;
+  EventList list = {0};
   for (int64_t s = first; s <= last; s++)
     for (uint32_t i = 0; i < m->fns.n; i++) {
       if (m->fns.at[i]->kind != FN_ENTRY) continue;
-      EventList list = messages_of_rank(m, m->fns.at[i], s * step, m->mesh.at[axis].name);
+      messages_of_rank(m, m->fns.at[i], s * step, m->mesh.at[axis].name, &list);
       add_alone(m, pairs, &list);
     }
 }

@@ -234,11 +234,16 @@ bool prove_order(Module *m, const RankClass *classes, uint32_t n) {
 
 typedef VEC(RankClass) RankClasses;
 
-static void add_class(RankClasses *all, Module *m, RankClass c, EventList events) {
-  EventList *list = ARENA_NEW(m->arena, EventList);
-  *list = events;
-  c.name = *c.stages.name ? c.stages.name : "all ranks", c.events = list;
+static void add_class(RankClasses *all, Module *m, RankClass c, const EventList *events) {
+  c.name = *c.stages.name ? c.stages.name : "all ranks", c.events = events;
   vec_push(m->arena, *all, c);
+}
+
+/* With the messages of a rank over the axis of its stages. */
+static void add_messages(RankClasses *all, Module *m, const Fn *entry, RankClass c, int64_t rank) {
+  EventList *list = ARENA_NEW(m->arena, EventList);
+  messages_of_rank(m, entry, rank, m->mesh.at[c.stages.axis].name, list);
+  add_class(all, m, c, list);
 }
 
 static RankClass program_of(const Module *m) {
@@ -287,8 +292,7 @@ static void add_stages(RankClasses *all, Module *m, const Fn *entry, const TurnS
   c.turns = true, c.stages.axis = stages->axis;
   for (int64_t s = stages->first; s <= stages->last; s++) {
     c.stages.first = c.stages.last = s;
-    add_class(all, m, c,
-              messages_of_rank(m, entry, s * stages->step, m->mesh.at[stages->axis].name));
+    add_messages(all, m, entry, c, s * stages->step);
   }
 }
 
@@ -296,15 +300,16 @@ static void add_stages(RankClasses *all, Module *m, const Fn *entry, const TurnS
 static bool prove_entry(Module *m, const Fn *entry) {
   RankClasses all = {0};
   TurnStages stages;
-  bool turns = find_turns(m, entry, &stages);
-  if (turns) {
+  bool class = *module_class(m).name;
+  if (find_turns(m, entry, &stages)) {
     if (!prove_turns(m, entry, &stages)) return false;
-    add_stages(&all, m, entry, &stages);
-    return *module_class(m).name || prove_hops(m, all.at, all.n);
+    if (!class) add_stages(&all, m, entry, &stages);
+    return class || prove_hops(m, all.at, all.n);
   }
-  add_class(&all, m, program_of(m), events_of(m, entry));
-  if (!prove_bytes(m, all.at[0].events)) return false;
-  return *module_class(m).name || (prove_order(m, all.at, 1) && prove_hops(m, all.at, 1));
+  EventList list = events_of(m, entry);
+  if (!prove_bytes(m, &list)) return false;
+  if (!class) add_class(&all, m, program_of(m), &list);
+  return class || (prove_order(m, all.at, 1) && prove_hops(m, all.at, 1));
 }
 
 void pass_prove(Module *m) {
@@ -317,7 +322,7 @@ static void add_program(RankClasses *all, Module *m, const Fn *entry) {
   RankClass c = program_of(m);
   TurnStages stages;
   if (find_turns(m, entry, &stages)) add_stages(all, m, entry, &stages);
-  else add_class(all, m, c, messages_of_rank(m, entry, 0, m->mesh.at[c.stages.axis].name));
+  else add_messages(all, m, entry, c, 0);
 }
 
 static bool prove_together(Module *const *classes, uint32_t n, const char *name) {

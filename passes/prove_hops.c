@@ -28,6 +28,7 @@ typedef struct Lines {
   Module *m;
   ClassLine *line; /* by class */
   uint32_t nlines;
+  const ClassLine **line_at; /* by place */
   int axis[MAX_MESH], naxes; /* along which there are neighbours */
   int64_t n;                 /* places */
   uint32_t *over;            /* by place: so many messages are */
@@ -50,7 +51,7 @@ static int64_t coordinate(const Lines *lines, int64_t place, int axis) {
   return place / step_of(lines, axis) % lines->m->mesh.at[axis].size;
 }
 
-static const ClassLine *line_at(const Lines *lines, int64_t place) {
+static const ClassLine *find_line(const Lines *lines, int64_t place) {
   for (uint32_t i = 0; i < lines->nlines; i++) {
     const StageClass *c = &lines->line[i].of->stages;
     int64_t at = lines->nlines > 1 ? coordinate(lines, place, c->axis) : c->first;
@@ -60,7 +61,7 @@ static const ClassLine *line_at(const Lines *lines, int64_t place) {
 }
 
 static const Event *event_at(const Lines *lines, int64_t place) {
-  const ClassLine *line = line_at(lines, place);
+  const ClassLine *line = lines->line_at[place];
   return lines->over[place] < line->at.n ? line->at.at[lines->over[place]] : NULL;
 }
 
@@ -103,7 +104,7 @@ static bool same_place(const Op *a, const Op *b) {
 
 /* Over NCCL: the send that waits for the receive behind it, and must be over before all else. */
 static const Event *gives(const Lines *lines, int64_t place) {
-  return line_at(lines, place)->of->pairs.used ? lines->sent[2 * place] : NULL;
+  return lines->line_at[place]->of->pairs.used ? lines->sent[2 * place] : NULL;
 }
 
 /* All places of an axis that stand in one message are over it together. */
@@ -157,7 +158,7 @@ static bool take_in(Lines *lines, int64_t place, int64_t other) {
 static bool trade(Lines *lines, int64_t place, const Event *event, int64_t other) {
   const Event **beside = &lines->sent[2 * place];
   if (event_op(event)->code == OP_send) {
-    const ClassLine *line = line_at(lines, place);
+    const ClassLine *line = lines->line_at[place];
     bool none = lines->over[place] >= line->receives;
     if (*beside || none || send_is_alone(&line->of->pairs, event_op(event))) return false;
     *beside = event;
@@ -181,7 +182,7 @@ static bool advance(Lines *lines, int64_t place) {
   if (!op_is_hop(o->code)) return meet(lines, place, axis);
   int64_t other = neighbour(lines, place, o);
   if (other < 0) return lines->over[place]++, true;
-  const RankClass *of = line_at(lines, place)->of;
+  const RankClass *of = lines->line_at[place]->of;
   if (of->pairs.used) return trade(lines, place, event, other);
   if (of->turns && axis == of->stages.axis) return pass_on(lines, place, other, event);
   const Event *there = event_at(lines, other);
@@ -246,6 +247,8 @@ bool prove_hops(Module *m, const RankClass *classes, uint32_t n) {
   }
   if (!lines.naxes) return true;
   for (int i = 0; i < lines.naxes; i++) lines.n *= m->mesh.at[lines.axis[i]].size;
+  lines.line_at = ARENA_ARRAY(m->arena, const ClassLine *, lines.n);
+  for (int64_t i = 0; i < lines.n; i++) lines.line_at[i] = find_line(&lines, i);
   lines.over = ARENA_ARRAY(m->arena, uint32_t, lines.n);
   lines.sent = ARENA_ARRAY(m->arena, const Event *, 2 * lines.n);
   lines.got = ARENA_ARRAY(m->arena, bool, lines.n);
