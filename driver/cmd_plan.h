@@ -97,8 +97,8 @@ void plan_put_frozen(const Planned *planned);
 void plan_classes(Planned *planned);           /* fills p->class */
 void plan_say_classes(const Planned *planned); /* a column of bytes per class */
 void plan_put_classes(const Planned *planned); /* JSON: a list of them */
-TrafficList
-plan_traffic(const Planned *planned); /* of each kind what the class sends that sends most */
+/* In a run of the entry, of each kind what the class sends that sends most. */
+TrafficList plan_traffic(const Planned *planned, const Fn *entry);
 /* What a rank of that class waits for other stages in a run of the entry (cmd_plan_stages.c). */
 IrCount plan_waits(const Planned *planned, const Fn *entry, uint32_t class);
 typedef struct PlanGantt { /* of a step of a pipeline, by its table: operations, no messages */

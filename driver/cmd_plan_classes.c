@@ -48,10 +48,14 @@ static Traffic *row_for(Arena *a, TrafficList *list, const Traffic *like) {
   return &vec_last(*list);
 }
 
-TrafficList plan_traffic(const Planned *planned) {
-  TrafficList all = module_traffic(planned->programs.at[0]);
+static TrafficList sent_by(const Module *m, const Fn *entry) {
+  return entry_traffic(m, module_fn(m, intern(m->ctx->names, entry->name)));
+}
+
+TrafficList plan_traffic(const Planned *planned, const Fn *entry) {
+  TrafficList all = sent_by(planned->programs.at[0], entry);
   for (uint32_t i = 1; i < planned->programs.n; i++) {
-    TrafficList own = module_traffic(planned->programs.at[i]);
+    TrafficList own = sent_by(planned->programs.at[i], entry);
     for (uint32_t k = 0; k < own.n; k++) {
       Traffic *traffic = row_for(planned->m->arena, &all, &own.at[k]);
       if (own.at[k].bytes > traffic->bytes) *traffic = own.at[k];
@@ -117,9 +121,9 @@ static void put_host(const Module *m) {
 }
 
 /* By axis; `communication` has the most of any class. */
-static void put_sends(Module *m) {
-  TrafficList list = module_traffic(m);
-  printf("\"sends_per_step\":{");
+static void put_sends(const char *key, const Module *m, const Fn *entry) {
+  TrafficList list = entry_traffic(m, entry);
+  printf("\"%s\":{", key);
   for (int axis = 0; axis < (int)m->mesh.n; axis++) {
     double elements = 0, bytes = 0;
     for (uint32_t i = 0; i < list.n; i++)
@@ -140,7 +144,9 @@ static void put_class(const Planned *planned, uint32_t i) {
   put_parts("bytes", parts, PLAN_PARTS, class->need.total + planned->machine.reserve);
   printf(",\"sampling\":%lld,\"flop_per_step\":%.17g,", (long long)class->need.sampling,
          class->flop);
-  put_sends(planned->programs.at[i]);
+  const Module *m = planned->programs.at[i];
+  put_sends("sends_per_step", m, ir_main_entry(m));
+  if (planned->freezes) put_sends("sends_per_frozen_step", m, ir_frozen_entry(m));
   put_host(planned->programs.at[i]);
   putchar('}');
 }

@@ -21,7 +21,7 @@ PlanStep plan_step(const Planned *planned, const Fn *entry) {
   bool classes = planned->programs.n > 1;
   IrCount work = ir_count(m, entry),
           others = classes ? plan_waits(planned, entry, at) : ir_waited(m, entry);
-  step.traffic = classes ? plan_traffic(planned) : entry_traffic(m, entry);
+  step.traffic = classes ? plan_traffic(planned, entry) : entry_traffic(m, entry);
   step.flop = work.flop, step.moved = work.bytes, step.waited = others.flop;
   Moves moves = entry_moves(entry);
   IrCount beside = ir_count_beside(m, entry);
@@ -123,8 +123,15 @@ const char *plan_warm_up(const Planned *planned) {
   return arena_printf(planned->m->arena, "%.0f of %.0f steps", planned->freeze, planned->steps);
 }
 
-/* after 2000 of 10000 steps, which send 12.0 MiB
-   .. on average 2.80 MiB a step: 4.29 times less than 12.0 MiB, as before the freeze */
+/* Stages gather what their workers compress, which may be more than the signs save. */
+static const char *times_less(const Planned *planned, double before, double after) {
+  bool less = after <= before;
+  return arena_printf(planned->m->arena, "%.3g times %s", less ? before / after : after / before,
+                      less ? "less" : "as much");
+}
+
+/* after 2000 of 10000 steps, frozen: ..
+   a frozen step sends 31.4 times less; on average of the run 2.80 MiB a step, 4.29 times less */
 void plan_say_frozen(const Planned *planned) {
   Arena *arena = planned->m->arena;
   if (!planned->freezes) return;
@@ -134,10 +141,10 @@ void plan_say_frozen(const Planned *planned) {
   plan_say_time(planned, &planned->frozen);
   double first = plan_bytes_sent(&planned->step), mean = bytes_on_average(planned);
   if (first <= 0 || mean <= 0) return;
-  printf("a frozen step sends %.3g times less", first / plan_bytes_sent(&planned->frozen));
+  printf("a frozen step sends %s", times_less(planned, first, plan_bytes_sent(&planned->frozen)));
   if (planned->freeze)
-    printf("; on average of the run %s a step, %.3g times less", plan_amount(arena, mean),
-           first / mean);
+    printf("; on average of the run %s a step, %s", plan_amount(arena, mean),
+           times_less(planned, first, mean));
   printf("\n");
 }
 

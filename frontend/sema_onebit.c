@@ -171,21 +171,9 @@ static void check_parts(PlanCheck *check) {
   diag_edit(r, micro->span, "%lld", (long long)(n + each - n % each));
 }
 
-/* Stages that stream are made of `step` alone. */
-static void check_schedule(PlanCheck *check) {
-  const AstValue *schedule = settings_value(check->item, "pipeline", NULL);
-  Str word = settings_word(check->e->ctx, check->item, ITEM_PLAN, "pipeline", NULL);
-  if (!schedule || !strcmp(word, "sequential")) return;
-  Report *r = world_error(check->w, unbuilt_code(check->w), schedule->span,
-                          "`pipeline %s` with `optim onebit_adam` is not built yet", word);
-  diag_help(r, "`pipeline sequential` takes it, `optim adamw` too");
-  diag_edit(r, schedule->span, "sequential");
-}
-
 void check_onebit_plan(PlanCheck *check) {
   if (!check->c->train || !is_onebit(check->e, check->c->train->item)) return;
   check_zero(check);
   check_ranks(check);
   check_parts(check);
-  check_schedule(check);
 }

@@ -251,15 +251,24 @@ static Fn *rewritten(const OwnStep *step) {
   return rebuild.to;
 }
 
-/* Of owned parameters, those that are updated otherwise than is known here: of all again. */
-static bool own_step(Own *own) {
-  Fn *f = entry_of(own->m, "step");
+static OwnStep see_step(Own *own, Fn *f) {
   OwnStep step = {.k = own, .f = f};
   step.need = ARENA_ARRAY(own->m->arena, unsigned, f->values.n + 1);
   step.at = ARENA_ARRAY(own->m->arena, unsigned, f->values.n + 1);
   find_needs(&step);
-  if (!find_places(&step)) return false;
-  module_replace(own->m, f, rewritten(&step));
+  return step;
+}
+
+/* False: some step updates owned parameters otherwise than is known here. None is changed then. */
+static bool own_steps(Own *own) {
+  VEC(OwnStep) steps = {0};
+  for (uint32_t i = 0; i < own->m->fns.n; i++)
+    if (entry_trains(own->m->fns.at[i]))
+      vec_push(own->m->arena, steps, see_step(own, own->m->fns.at[i]));
+  for (uint32_t i = 0; i < steps.n; i++)
+    if (!find_places(&steps.at[i])) return false;
+  for (uint32_t i = 0; i < steps.n; i++)
+    module_replace(own->m, steps.at[i].f, rewritten(&steps.at[i]));
   return true;
 }
 
@@ -278,6 +287,6 @@ void pass_own(Module *m) {
   must(own.scalar, "own: ranks do not know where they are along %s", own.axis);
   see_classes(&own);
   mark(&own);
-  if (!own_step(&own)) disown_all(&own);
+  if (!own_steps(&own)) disown_all(&own);
   module_collect(m);
 }

@@ -237,6 +237,10 @@ Fn *entry_of(const Module *m, const char *name) {
   return module_fn(m, intern(m->ctx->names, name));
 }
 
+bool entry_trains(const Fn *f) {
+  return f->kind == FN_ENTRY && (!strcmp(f->name, "step") || !strcmp(f->name, "step.frozen"));
+}
+
 Global *global_named(const Module *m, const char *name) {
   return module_global(m, intern(m->ctx->names, name));
 }

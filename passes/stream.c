@@ -329,8 +329,7 @@ static ValueId *chunk_operands(StageStream *stream, Rebuild *rebuild, const Op *
 static void copy_chunks(StageStream *stream, Rebuild *rebuild, Op loop, const ValueId *in,
                         ValueId *out) {
   uint32_t carry = (uint32_t)attr_int(&loop.attrs, ATTR_carry, 0), more = 0, k = 0;
-  bool *split = ARENA_ARRAY(stream->m->arena, bool, carry + 1),
-       step = !strcmp(rebuild->from->name, "step");
+  bool *split = ARENA_ARRAY(stream->m->arena, bool, carry + 1), step = entry_trains(rebuild->from);
   for (uint32_t i = 0; i < carry; i++) {
     split[i] = step && is_zero(rebuild->to, in[i]) && chunks_sum(loop.callee, i);
     more += split[i] ? (uint32_t)stream->chunks.n - 1 : 0;
@@ -361,7 +360,7 @@ static void copy_parts(StageStream *stream, Rebuild *rebuild) {
     if (i < carry && stream->kept[i]) in[i] = keep(stream, rebuild->to, in[i], true);
   }
   if (stream->chunks.n > 1) copy_chunks(stream, rebuild, loop, in, out);
-  else if (strcmp(rebuild->from->name, "step")) copy_whole(stream, rebuild, loop, in, out);
+  else if (!entry_trains(rebuild->from)) copy_whole(stream, rebuild, loop, in, out);
   else copy_split(stream, rebuild, loop, in, out);
   for (uint32_t i = 0; i < loop.nout; i++)
     rebuild->map[loop.out + i] = stream->kept[i] ? completed(stream, rebuild->to, out[i]) : out[i];
@@ -419,7 +418,7 @@ static Str stream_entry(Module *m, Fn *f) {
   if (stream.failed) return NULL;
   module_replace(m, f, to);
   bool weights = stream.loop && !strcmp(plan_schedule(m), "zero_bubble");
-  if (weights && !strcmp(f->name, "step")) stream_weights(m, to);
+  if (weights && entry_trains(f)) stream_weights(m, to);
   return stream.name;
 }
 

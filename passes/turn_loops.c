@@ -255,12 +255,11 @@ static Fn *take_turns(const TurnPass *pass) {
   return rebuild.to;
 }
 
-void pass_turns(Module *m) {
-  TurnPass pass = {.m = m, .f = entry_of(m, "step"), .dim = intern(m->ctx->names, "micro")};
+static void entry_turns(Module *m, Fn *f) {
+  TurnPass pass = {.m = m, .f = f, .dim = intern(m->ctx->names, "micro")};
   bool weights = !strcmp(plan_schedule(m), "zero_bubble");
   bool chunks = module_chunks(m) > 1;
-  if (!pass.f || !m->mesh.n || (!chunks && !weights && strcmp(plan_schedule(m), "one_f_one_b")))
-    return;
+  if (!chunks && !weights && strcmp(plan_schedule(m), "one_f_one_b")) return;
   if (chunks ? !find_chunks(&pass) : !find_loops(&pass, weights)) return;
   pass.class = shared_bytes(m->arena, pass.f).of;
   find_table(&pass), find_follows(&pass);
@@ -272,4 +271,9 @@ void pass_turns(Module *m) {
   }
   find_slots(&pass);
   module_replace(m, pass.f, take_turns(&pass));
+}
+
+void pass_turns(Module *m) {
+  for (uint32_t i = 0, n = m->mesh.n ? m->fns.n : 0; i < n; i++)
+    if (entry_trains(m->fns.at[i])) entry_turns(m, m->fns.at[i]);
 }

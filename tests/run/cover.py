@@ -8,9 +8,9 @@ the bytes that were predicted, and these are `shardc plan`'s; what is sent is wh
 MPI. `all`: the matrix of tests/soak, every model under zero x data x tensor x `else Seq` x accumulation. `nccl`: six
 rows of 3 steps (or more rows), compiled for a GPU and run by the stand-in, four ranks at most, and those of stages in
 turn, against one rank on a processor; then three of them with messages by way of the host. `signs`: six rows of 8
-steps (or more rows) of 1-bit Adam, frozen after 3, over ranks that cut Batch, and other axes. `int8`: rows of messages
-in 8 bits, on processors, over MPI, and by the stand-in. The stand-in's driver gives no byte, of the GPU or pinned on
-the host, that `plan` does not count.
+steps (or more rows) of 1-bit Adam, frozen after 3, over ranks that cut Batch, other axes, stages in turn. `int8`: rows
+of messages in 8 bits, on processors, over MPI, and by the stand-in. The stand-in's driver gives no byte, of the GPU or
+pinned on the host, that `plan` does not count.
 """
 import itertools, os, random, shutil, sys, time
 from common import workdir
@@ -84,6 +84,13 @@ def takes_signs(row):
     return row['zero'] == 0 and row['precision'] == 'f32' and not row['offload'] and few(row)
 
 
+def signs():
+    """Stages that take turns, with the workers of ranks that cut Batch, and of one rank."""
+    base = dict(turns()[0], zero=0, flight=0, tensor=1)
+    rows = (('llama', 2, 1, 'one_f_one_b'), ('bert', 2, 1, 'zero_bubble'), ('deep', 1, 2, 'interleaved chunks = 2'))
+    return [dict(base, model=m, data=d, tensor=t, schedule=s) for m, d, t, s in rows]
+
+
 def main():
     words, numbers = [a for a in sys.argv[2:] if not a.isdigit()], [int(a) for a in sys.argv[2:] if a.isdigit()]
     folder, wrong, began = workdir(), 0, time.time()
@@ -97,7 +104,7 @@ def main():
             host = rows[:2] + turns()[:1] + ring[:1]
         elif 'signs' in words:
             rows, _ = greedy(random.Random(7), *(numbers or [6]), takes_signs)
-            rows, steps = [dict(r, signs=3) for r in rows], 8
+            rows, steps = [dict(r, signs=3) for r in rows + signs()], 8
         elif 'int8' in words:
             rows = int8()
             mpi, host = rows[3:5], rows[:1]

@@ -99,7 +99,7 @@ def splits(row): return SPLITS.get(row['model'], 'Heads, Mlp, Vocab')
 
 def schedule(row):
     if row.get('schedule'): return row['schedule']
-    if row['parts'] == 1 or row.get('signs') or row['recompute'] == 'part': return 'sequential'
+    if row['parts'] == 1 or row['recompute'] == 'part': return 'sequential'
     return 'gpipe' if (row['zero'] // 2 + row['tensor']) % 2 else 'one_f_one_b'
 
 
@@ -257,9 +257,10 @@ def sent(found, steps, freeze):
     """Elements and bytes that rank 0 sent along each axis are those of the plan, of frozen steps from `freeze` on."""
     real = {a: (int(n), int(b)) for a, n, b in re.findall(r'^axis (\w+) +\d+ calls +(\d+) elements +(\d+) bytes',
                                                           found[3], re.M)}
-    frozen = {a['axis']: a for a in found[4].get('frozen', {}).get('communication', [])}
-    for axis, planned in found[4]['classes'][0]['sends_per_step'].items():
-        behind = frozen.get(axis, {'elements_per_step': 0, 'bytes_per_step': 0})
-        want = tuple(freeze * planned[k] + (steps - freeze) * behind[f'{k}_per_step'] for k in ('elements', 'bytes'))
+    first = found[4]['classes'][0]
+    frozen = first.get('sends_per_frozen_step', {})
+    for axis, planned in first['sends_per_step'].items():
+        behind = frozen.get(axis, {'elements': 0, 'bytes': 0})
+        want = tuple(freeze * planned[k] + (steps - freeze) * behind[k] for k in ('elements', 'bytes'))
         if real.get(axis, (0, 0)) != want:
             return f'over {axis}: {real.get(axis)} elements and bytes in {steps} steps, {want} planned'

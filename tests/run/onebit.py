@@ -220,7 +220,7 @@ def golden():
 
 # What a plan says that frozen steps cannot do: its word is refused.
 REFUSED = (('plan.zero=1', 'E0901', '1:11'), ('plan.zero=2', 'E0602', '1:11'), ('plan.zero=3', 'E0602', '1:11'),
-           ('plan.pipeline=gpipe', 'E0901', '1:15'), ('plan.micro=2', 'E0703', '1:12'),
+           ('plan.micro=2', 'E0703', '1:12'),
            ('train.optim.ratio=0.9', 'E0602', '1:19'), ('train.optim.freeze=auto', 'E0602', '1:20'))
 
 
