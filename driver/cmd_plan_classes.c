@@ -3,6 +3,7 @@
    Must not: judge; the largest class is the one that has to fit (cmd_plan.c). */
 #include "cmd_plan.h"
 #include "ir/placement.h"
+#include "ir/stage_class.h"
 
 /* ---- which ranks ---- */
 
@@ -76,6 +77,24 @@ static void say_row(const Planned *planned, int part) {
   printf("\n");
 }
 
+/* Of stages of a class that differ, all numbers: 3, 3, 2 */
+static const char *layers_text(Module *m) {
+  StageClass class = module_class(m);
+  const char *text = "";
+  bool alike = stage_layers(m, class.first) == stage_layers(m, class.last);
+  for (int64_t s = class.first; s <= (alike ? class.first : class.last); s++)
+    text =
+        arena_printf(m->arena, "%s%s%lld", text, *text ? ", " : "", (long long)stage_layers(m, s));
+  return text;
+}
+
+static void say_layers(const Planned *planned) {
+  printf("  %-10s", "layers");
+  for (uint32_t i = 0; i < planned->programs.n; i++)
+    printf(" %16s", layers_text(planned->programs.at[i]));
+  printf("\n");
+}
+
 void plan_say_classes(const Planned *planned) {
   printf("bytes of a rank of");
   for (uint32_t i = 0; i < planned->programs.n; i++)
@@ -84,6 +103,7 @@ void plan_say_classes(const Planned *planned) {
   for (uint32_t i = 0; i < planned->programs.n; i++)
     printf(" %16lld", (long long)planned->class[i].count);
   printf("\n");
+  if (planned->programs.n > 1) say_layers(planned);
   for (int part = 0; part < PLAN_PARTS; part++) say_row(planned, part);
   printf("  %-10s", "total");
   for (uint32_t i = 0; i < planned->programs.n; i++)
@@ -139,7 +159,8 @@ static void put_class(const Planned *planned, uint32_t i) {
   PlanPart parts[PLAN_PARTS];
   plan_parts(planned, &class->need, parts);
   printf("%s{", i ? "," : "");
-  if (*class->name) printf("\"stages\":\"%s\",", class->name);
+  if (*class->name)
+    printf("\"stages\":\"%s\",\"layers\":[%s],", class->name, layers_text(planned->programs.at[i]));
   printf("\"ranks\":\"%s\",", class->ranks);
   put_parts("bytes", parts, PLAN_PARTS, class->need.total + planned->machine.reserve);
   printf(",\"sampling\":%lld,\"flop_per_step\":%.17g,", (long long)class->need.sampling,

@@ -18,13 +18,38 @@ static int64_t largest_divisor(int64_t size, int64_t most) {
   return most;
 }
 
+static bool uneven_is_on(const PlanCheck *check) {
+  return settings_on(check->item, ITEM_PLAN, "pipeline", "uneven");
+}
+
+/* The edit that lets stages differ, where the plan has the line. */
+static void offer_uneven(const PlanCheck *check, Report *r) {
+  const AstValue *schedule = settings_value(check->item, "pipeline", NULL);
+  Str word = settings_word(check->e->ctx, check->item, ITEM_PLAN, "pipeline", NULL);
+  diag_help(r, "`pipeline %s uneven = on`: stages of different numbers of layers", word);
+  if (schedule && !settings_value(check->item, "pipeline", "uneven"))
+    diag_edit(r, schedule->span, "%s uneven = on", word);
+}
+
 static void uneven_stages(PlanCheck *check, const Placed *placed, int64_t size, int64_t ranks) {
-  if (settings_on(check->item, ITEM_PLAN, "pipeline", "uneven")) return;
   Report *r = world_error(check->w, "E0704", placed->span, "%lld layers over %lld stages",
                           (long long)size, (long long)ranks);
   diag_label(r, "`%s` is not a multiple of %lld", placed->dim, (long long)ranks);
+  if (size > ranks) offer_uneven(check, r);
   diag_help(r, "as many stages as divide the layers, such as %lld",
             (long long)largest_divisor(size, ranks));
+}
+
+/* A stage without layers would only pass on what it gets. */
+static void too_many_stages(PlanCheck *check, const Placed *placed, int64_t size, int64_t ranks,
+                            int64_t chunks) {
+  Report *r = world_error(
+      check->w, "E0704", placed->span, "%lld layers over %lld stages%s", (long long)size,
+      (long long)ranks,
+      chunks > 1 ? arena_printf(check->e->arena, " of %lld chunks each", (long long)chunks) : "");
+  diag_label(r, "some would have none");
+  diag_help(r, "%s: %lld at most", chunks > 1 ? "stages times chunks" : "as many stages as layers",
+            (long long)size);
 }
 
 static void uneven_chunks(PlanCheck *check, const Placed *placed, int64_t size, int64_t ranks,
@@ -43,7 +68,9 @@ static void uneven_chunks(PlanCheck *check, const Placed *placed, int64_t size, 
 void check_layers(PlanCheck *check, const Placed *placed, int64_t size, int64_t ranks) {
   int64_t chunks = chunks_of(check);
   if (size <= 0) return;
-  if (size % ranks) uneven_stages(check, placed, size, ranks);
+  if (uneven_is_on(check)) {
+    if (size < ranks * chunks) too_many_stages(check, placed, size, ranks, chunks);
+  } else if (size % ranks) uneven_stages(check, placed, size, ranks);
   else if (chunks > 0 && size % (ranks * chunks)) uneven_chunks(check, placed, size, ranks, chunks);
 }
 

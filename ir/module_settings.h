@@ -22,6 +22,7 @@ bool plan_int8_gradients(const Module *m);   /* in messages of 8 bits */
 bool plan_int8_weights(const Module *m);     /* of stage 3, in messages of 8 bits */
 int64_t plan_int8_block(const Module *m);    /* numbers that share a scale there */
 Str plan_schedule(const Module *m);          /* of a pipeline */
+bool plan_uneven(const Module *m);           /* stages may have different numbers of layers */
 int64_t plan_chunks(const Module *m);        /* of layers on a stage: 1, if it is not interleaved */
 Str plan_offload(const Module *m);           /* "optimizer loc(f1:20:13+9)"; "": nothing */
 Span plan_offload_at(Module *m);             /* where the plan says so */

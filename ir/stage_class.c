@@ -31,6 +31,40 @@ int64_t stage_chunks(const Module *m, const Placement *p, Str dim) {
   return axis >= 0 && p->on[axis] == dim ? module_chunks(m) : 1;
 }
 
+bool dim_counts_layers(const Module *m, Str dim) {
+  for (uint32_t i = 0; i < m->globals.n; i++) {
+    const Global *g = m->globals.at[i];
+    int stacked = 0, at = type_find(&g->type, dim);
+    for (const char *c = g->name; *c; c++) stacked += *c == '*';
+    if (g->kind == GLOBAL_PARAM && at >= 0 && at < stacked) return true;
+  }
+  return false;
+}
+
+/* The dim that the stages cut, or NULL. */
+static const Dim *layers_dim(const Module *m) {
+  int axis = stage_axis(m);
+  for (uint32_t i = 0; i < m->rules.n; i++)
+    for (uint32_t k = 0; k < m->rules.at[i].dims.n; k++) {
+      const PlaceRule *rule = &m->rules.at[i];
+      if (axis < 0 || !rule->axes.n || mesh_find(m, rule->axes.at[0]) != axis) continue;
+      for (uint32_t d = 0; d < m->dims.n; d++)
+        if (m->dims.at[d].name == rule->dims.at[k] && dim_counts_layers(m, m->dims.at[d].name))
+          return &m->dims.at[d];
+    }
+  return NULL;
+}
+
+int64_t stage_layers(const Module *m, int64_t stage) {
+  const Dim *dim = layers_dim(m);
+  int64_t chunks = module_chunks(m), stages = dim ? m->mesh.at[stage_axis(m)].size : 1, all = 0;
+  for (int64_t c = 0; dim && c < chunks; c++) {
+    int64_t room = dim->stored / (stages * chunks), left = dim->size - (c * stages + stage) * room;
+    all += left < 0 ? 0 : left < room ? left : room;
+  }
+  return all;
+}
+
 /* By number of the name; `first` above `last`: no stage is of it. */
 static StageClass class_at(const Module *m, int axis, int i) {
   int64_t end = m->mesh.at[axis].size - 1;

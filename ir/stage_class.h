@@ -21,6 +21,9 @@ void module_set_stages(Module *m, Str axis, int64_t chunks);
 int64_t module_chunks(const Module *m); /* 1: a block of layers */
 /* In how many chunks a rank's part of dim lies. */
 int64_t stage_chunks(const Module *m, const Placement *p, Str dim);
+bool dim_counts_layers(const Module *m, Str dim);
+/* That a stage has, of whatever the stages are made of; 0: the module has no stages. */
+int64_t stage_layers(const Module *m, int64_t stage);
 bool module_choose_class(Module *m, const char *name); /* false: no class is called so */
 /* The classes of the module's ranks; 0: all run one program. */
 int module_classes(const Module *m, StageClass *out /* [STAGE_CLASSES] */);

@@ -7,6 +7,7 @@
      receive                 where the line begins: the value itself; else without an operand
      send                    where the line ends: the value itself; else its result is 0
      both, where they wrap   as on all others: from chunk to chunk the line has no end
+     rounds of layers        fewer, where the class has fewer layers than room (class_layers.c)
      another collective      stays, with what it reads, also where its result is needed on other
                              stages alone, such as the sum of a tied embedding's gradient over
                              three of them (attribute `together`): all ranks must be in it
@@ -24,14 +25,16 @@ typedef struct ClassPass {
   Module *m;
   StageClass c;
   bool together;
-  Str scalar;   /* the coordinate's global */
-  bool **known; /* by function and value: it is the coordinate */
+  Str scalar;     /* the coordinate's global */
+  bool **known;   /* by function and value: it is the coordinate */
+  ValueId *alive; /* by function: true in each round that does something; NO_VALUE */
 } ClassPass;
 
 typedef struct ClassFn { /* one function */
   const ClassPass *k;
   Rebuild r;
   const bool *known;
+  ValueId alive;
 } ClassFn;
 
 /* ---- which values are the coordinate ---- */
@@ -56,12 +59,20 @@ static void see_loop(const ClassPass *pass, const bool *known, const Op *o, bool
   }
 }
 
+/* What rounds behind the last layer carry on, they choose by it (pad.c). */
+static ValueId chosen_by(const Fn *body) {
+  const Op *o = body->results.n ? value_def(body, body->results.at[0]) : NULL;
+  return o && o->code == OP_where ? o->in[0] : NO_VALUE;
+}
+
 /* Callers stand behind callees. */
 static void find_coordinates(ClassPass *pass) {
   Module *m = pass->m;
   bool *met = ARENA_ARRAY(m->arena, bool, m->fns.n + 1);
   pass->known = ARENA_ARRAY(m->arena, bool *, m->fns.n + 1);
+  pass->alive = ARENA_ARRAY(m->arena, ValueId, m->fns.n + 1);
   for (uint32_t i = 0; i < m->fns.n; i++)
+    pass->alive[i] = NO_VALUE,
     pass->known[i] = ARENA_ARRAY(m->arena, bool, m->fns.at[i]->values.n + 1);
   for (uint32_t i = m->fns.n; i-- > 0;)
     for (OpId j = 0; j < m->fns.at[i]->ops.n; j++) {
@@ -70,6 +81,7 @@ static void find_coordinates(ClassPass *pass) {
       if (o->code != OP_loop) continue;
       uint32_t callee = number_of(m, o->callee);
       see_loop(pass, pass->known[i], o, !met[callee]);
+      if (class_layers_full(m, o)) pass->alive[callee] = chosen_by(o->callee);
       met[callee] = true;
     }
 }
@@ -132,13 +144,17 @@ static void class_op(ClassFn *copy, const Op *o) {
     attr_set_int(m, &rebuild_op(&copy->r, o)->attrs, ATTR_together, 1);
   else if (is_coordinate(copy->k, o) && is_one_stage(&copy->k->c))
     copy->r.map[o->out] = ir_const(m, copy->r.to, ELEM_i32, (double)copy->k->c.first, o->loc);
+  else if (o->nout && o->out == copy->alive)
+    copy->r.map[o->out] = ir_const(m, copy->r.to, ELEM_bool, 1, o->loc);
+  else if (o->code == OP_loop && class_layers(&copy->r, o)) return;
   else if (o->code == OP_store && !global_is_held(m, o->global)) return; /* its owner does */
   else if (is_false(copy, o)) copy->r.map[o->out] = ir_const(m, copy->r.to, ELEM_bool, 0, o->loc);
   else rebuild_op(&copy->r, o);
 }
 
-static void class_fn(const ClassPass *pass, Fn *f, const bool *known) {
-  ClassFn copy = {pass, rebuild_begin(pass->m, f), known};
+static void class_fn(const ClassPass *pass, uint32_t number) {
+  Fn *f = pass->m->fns.at[number];
+  ClassFn copy = {pass, rebuild_begin(pass->m, f), pass->known[number], pass->alive[number]};
   for (OpId i = 0; i < f->ops.n; i++) class_op(&copy, &f->ops.at[i]);
   rebuild_results(&copy.r);
   module_replace(pass->m, f, copy.r.to);
@@ -149,7 +165,7 @@ void classes_apart(Module *m, bool together) {
   if (pass.c.axis < 0 || !*pass.c.name) return;
   pass.scalar = intern_printf(m->ctx->names, "mesh.%s", m->mesh.at[pass.c.axis].name);
   find_coordinates(&pass);
-  for (uint32_t i = 0; i < m->fns.n; i++) class_fn(&pass, m->fns.at[i], pass.known[i]);
+  for (uint32_t i = 0; i < m->fns.n; i++) class_fn(&pass, i);
   module_collect(m);
 }
 

@@ -43,6 +43,7 @@ typedef struct LoopShape {
   Axis axis;           /* what it runs over */
   Str path;            /* the stack of the model that it is, or NULL */
   Str stages;          /* the mesh axis that cuts its rounds, or NULL */
+  int64_t layers;      /* of the rounds of all stages so many do something; 0: all */
   bool streams;        /* what it carries through stages is behind it the last one's alone */
   Str over;            /* mesh axes that split what it keeps for other loops, or NULL */
   bool offload;        /* what it keeps for other loops waits on the host */
@@ -82,6 +83,11 @@ bool op_acts(const Op *o);
 
 /* Pass `classes`; `together`: with the collectives that other classes need (classes.c). */
 void classes_apart(Module *m, bool together);
+/* Copies a loop over layers that the class has fewer of than it has room for (class_layers.c);
+   false: it is like others. */
+bool class_layers(Rebuild *rebuild, const Op *o);
+/* Of its rounds each does something on every stage of the class, once they are cut. */
+bool class_layers_full(const Module *m, const Op *loop);
 
 /* Simplifies every function until nothing changes (simplify.c). `after_grad`: stop_gradient has
  * done its work. */

@@ -7,6 +7,8 @@
      gather          a padded table is 0 there; scatter drops indexes that are no logical ones
      inputs, outputs have their logical size: padded behind the load, cut before the store
      other ops that work along the dim: on the logical part, which is cut out and padded again
+     loops over it   rounds behind the last one carry on what they get (pad_layers.c: stages of
+                     different numbers of layers), and what is stacked, but for loops alone, is 0
 
    Where padding is zero already (pad_facts.c), nothing is added. So gradients of parameters are
    zero there too, and norms and updates need not know. Stands behind `recompute` and before
@@ -55,15 +57,6 @@ static int64_t ways_of(const Module *m, const Dim *dim) {
   return ways;
 }
 
-static bool runs_over(const Module *m, Str dim) {
-  for (uint32_t i = 0; i < m->fns.n; i++)
-    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
-      const Op *o = &m->fns.at[i]->ops.at[k];
-      if (o->code == OP_loop && loop_shape(o).axis.dim == dim) return true;
-    }
-  return false;
-}
-
 /* Only what dim is stored as. */
 static bool divides(int64_t n, const Dim *dim) { return dim->size % n && dim->stored % n == 0; }
 
@@ -74,7 +67,7 @@ static void find_dims(Pads *pads) {
     const Dim *dim = &m->dims.at[i];
     if (dim->stored <= dim->size || !(divides(ways_of(m, dim), dim) || divides(pieces, dim)))
       continue;
-    if (runs_over(m, dim->name) || pads->n == PADS) continue;
+    if (pad_runs_over(m, dim->name) || pads->n == PADS) continue;
     pads->at[pads->n++] = (PadDim){dim->name, dim->size, dim->stored};
   }
 }
@@ -301,18 +294,51 @@ static PadFn settled_body(PadFn *pad, const Op *o, PadFacts *args) {
   }
 }
 
+/* The padded dim that o runs over, or -1. */
+static int rounds_of(const PadFn *pad, const LoopShape *shape) {
+  for (int d = 0; d < pad->p->n; d++)
+    if (pad->p->at[d].dim == shape->axis.dim && pad->p->at[d].size == shape->trip) return d;
+  return -1;
+}
+
+/* In round n behind the last layer nothing happens. */
+static void skip_rounds(PadFn *pad, const Op *o, PadFn *body, int d) {
+  Module *m = pad->m;
+  Fn *f = body->r.to;
+  uint32_t carry = loop_shape(o).carry;
+  ValueId n = ir_const(m, f, ELEM_i32, (double)pad->p->at[d].size, o->loc);
+  ValueId is = ir_binary(m, f, OP_lt, f->args.at[0], n, o->loc);
+  for (uint32_t i = 0; i < o->nout; i++) {
+    ValueId *v = &f->results.at[i];
+    if (i < carry) *v = ir_where(m, f, is, *v, f->args.at[1 + i], o->loc);
+    else if (!value_is_kept(pad->r.from, o->out + i))
+      *v = ir_where(m, f, is, *v, ir_const(m, f, value_type(f, *v)->elem, 0, o->loc), o->loc);
+  }
+}
+
 static void loop_op(PadFn *pad, const Op *o) {
   PadFacts *args = ARENA_ARRAY(pad->m->arena, PadFacts, o->nin + 1);
   ValueId *in = ARENA_ARRAY(pad->m->arena, ValueId, o->nin + 1);
   for (int d = 0; d < pad->p->n; d++) args[0].of[d] = (PadFact){PAD_SAME, 0};
   for (uint32_t i = 0; i < o->nin; i++)
     args[1 + i] = pad->fact[o->in[i]], in[i] = pad->r.map[o->in[i]];
+  LoopShape shape = loop_shape(o);
+  int rounds = rounds_of(pad, &shape);
+  for (uint32_t i = shape.carry + shape.invariant; rounds >= 0 && i < o->nin; i++)
+    args[1 + i].of[rounds] = (PadFact){PAD_SAME, 0};
   PadFn body = settled_body(pad, o, args);
-  ValueId out = rebuild_loop(pad->m, pad->r.to, body.r.to, loop_shape(o), in, o->loc)->out;
+  if (rounds >= 0)
+    skip_rounds(pad, o, &body, rounds), shape.trip = pad->p->at[rounds].stored,
+                                        shape.layers = pad->p->at[rounds].size;
+  shape.axis.size = shape.trip;
+  ValueId out = rebuild_loop(pad->m, pad->r.to, body.r.to, shape, in, o->loc)->out;
   for (uint32_t i = 0; i < o->nout; i++) {
     pad->r.map[o->out + i] = out + i;
     pad->fact[o->out + i] = body.fact[o->callee->results.at[i]];
-    if (i < loop_shape(o).carry) pad->fact[o->out + i] = args[1 + i];
+    if (i < shape.carry) pad->fact[o->out + i] = args[1 + i];
+    else if (rounds >= 0)
+      pad->fact[o->out + i].of[rounds] =
+          (PadFact){value_is_kept(pad->r.from, o->out + i) ? PAD_OTHER : PAD_KNOWN, 0};
     uint32_t on = loop_continues(o, i);
     if (on != NO_VALUE) join_facts(pad->p, &pad->fact[o->out + i], &args[1 + on]);
   }
@@ -354,6 +380,7 @@ static PadFn pad_fn(Pads *pads, const Fn *f, const PadFacts *args) {
 void pass_pad(Module *m) {
   Pads pads = {.m = m};
   if (m->mesh.n || module_on_gpu(m)) find_dims(&pads);
+  pad_layers(&pads);
   if (!pads.n) return;
   for (uint32_t i = 0; i < m->globals.n; i++) {
     Global *global = m->globals.at[i];

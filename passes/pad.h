@@ -32,6 +32,9 @@ typedef struct PadFacts { /* of one value, by padded dim */
   PadFact of[PADS];
 } PadFacts;
 
+/* Adds the dim of a stack whose layers stages have different numbers of (pad_layers.c). */
+void pad_layers(Pads *pads);
+bool pad_runs_over(const Module *m, Str dim); /* some loop does */
 /* The padded dim of that name and, as an axis, of its logical size; -1: none. */
 int pad_find(const Pads *pads, const Type *t, Str dim);
 bool pad_is_zero(PadFact f);

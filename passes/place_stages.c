@@ -9,6 +9,7 @@
 #include "ir/loop.h"
 #include "ir/message.h"
 #include "ir/placement.h"
+#include "ir/stage_class.h"
 #include "passes/internal.h"
 #include "ir/module_settings.h"
 #include "ir/support/num.h"
@@ -18,16 +19,6 @@ typedef struct Stages {
   Module *m;
   bool failed;
 } Stages;
-
-static bool counts_layers(const Module *m, Str dim) {
-  for (uint32_t i = 0; i < m->globals.n; i++) {
-    const Global *g = m->globals.at[i];
-    int stacked = 0, at = type_find(&g->type, dim);
-    for (const char *c = g->name; *c; c++) stacked += *c == '*';
-    if (g->kind == GLOBAL_PARAM && at >= 0 && at < stacked) return true;
-  }
-  return false;
-}
 
 /* The line that puts dim on an axis of several ranks, or NULL. */
 static const PlaceRule *stages_rule(const Module *m, Str dim) {
@@ -42,7 +33,7 @@ static const PlaceRule *axis_rule(const Module *m, Str axis) {
   for (uint32_t i = 0; i < m->rules.n; i++) {
     const PlaceRule *rule = &m->rules.at[i];
     for (uint32_t k = 0; rule->axes.n && rule->axes.at[0] == axis && k < rule->dims.n; k++)
-      if (counts_layers(m, rule->dims.at[k])) return rule;
+      if (dim_counts_layers(m, rule->dims.at[k])) return rule;
   }
   return NULL;
 }
@@ -90,7 +81,7 @@ static bool has_stages(const Fn *f) {
 static void mark(Stages *stages, Op *o) {
   must(o->ngroups == 1 && o->callee, "place: a loop over %d dims", o->ngroups);
   Str dim = o->group[0].from[0];
-  const PlaceRule *rule = counts_layers(stages->m, dim) ? stages_rule(stages->m, dim) : NULL;
+  const PlaceRule *rule = dim_counts_layers(stages->m, dim) ? stages_rule(stages->m, dim) : NULL;
   int at = rule ? mesh_find(stages->m, rule->axes.at[0]) : -1;
   if (at < 0) return;
   if (rule->axes.n > 1) {

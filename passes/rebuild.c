@@ -95,6 +95,7 @@ LoopShape loop_shape(const Op *o) {
                      .reverse = attr_int(&o->attrs, ATTR_reverse, 0) != 0,
                      .path = attr_str(&o->attrs, ATTR_path, NULL),
                      .stages = attr_str(&o->attrs, ATTR_stages, NULL),
+                     .layers = attr_int(&o->attrs, ATTR_layers, 0),
                      .streams = attr_int(&o->attrs, ATTR_streams, 0) != 0,
                      .over = attr_str(&o->attrs, ATTR_over, NULL),
                      .offload = attr_int(&o->attrs, ATTR_offload, 0) != 0};
@@ -157,6 +158,7 @@ Op *rebuild_loop(Module *m, Fn *f, Fn *body, LoopShape shape, const ValueId *in,
   if (shape.reverse) attr_set_int(m, &o->attrs, ATTR_reverse, 1);
   if (shape.path) attr_set_str(m, &o->attrs, ATTR_path, shape.path);
   if (shape.stages) attr_set_str(m, &o->attrs, ATTR_stages, shape.stages);
+  if (shape.layers) attr_set_int(m, &o->attrs, ATTR_layers, shape.layers);
   if (shape.streams) attr_set_int(m, &o->attrs, ATTR_streams, 1);
   if (shape.over) attr_set_str(m, &o->attrs, ATTR_over, shape.over);
   if (shape.offload) attr_set_int(m, &o->attrs, ATTR_offload, 1);

@@ -348,7 +348,6 @@ static void check_fn(Verifier *verifier, const Fn *f) {
               verify_at_fn(verifier));
   for (OpId i = 0; i < f->ops.n; i++) check_op(verifier, i);
   check_lists_of(verifier);
-  if (!verifier->failed) verify_parts(verifier);
   if (!verifier->failed) verify_turns(verifier);
   if (verifier->fence >= FENCE_FUSED) verify_fused(verifier), verify_family(verifier);
   if (verifier->fence < FENCE_SELECTED) verify_landed(verifier);
@@ -384,6 +383,7 @@ bool ir_verify(Module *m) {
     sound &= check_ssa(&verifier);
   }
   for (uint32_t i = 0; i < m->fns.n && sound; i++) check_fn(&verifier, m->fns.at[i]);
+  if (!verifier.failed) verify_parts(&verifier);
   if (!verifier.failed) verify_uniform(&verifier);
   if (!verifier.failed) check_storage(&verifier);
   return !verifier.failed;

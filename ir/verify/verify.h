@@ -31,8 +31,8 @@ VerifyPlace verify_at_fn(const Verifier *verifier);
 
 void verify_lists(Verifier *verifier);                       /* of the module */
 void verify_listed(Verifier *verifier, const Op *attention); /* its lists */
-void verify_parts(Verifier *verifier);                       /* loops over parts of stacks */
-void verify_turns(Verifier *verifier);                       /* loops that take turns */
+void verify_parts(Verifier *verifier);       /* of the module: loops over parts of stacks */
+void verify_turns(Verifier *verifier);       /* loops that take turns */
 void verify_shards(Verifier *verifier);      /* placements of a function, collectives */
 void verify_uniform(Verifier *verifier);     /* what ranks leave in globals, below localize */
 void verify_fused(Verifier *v);              /* after fuse */

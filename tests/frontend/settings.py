@@ -198,7 +198,6 @@ plan p for M { on box
 # one
 ASK = {
     'save.async': ('train', 'save async = on', 'train.save.async=on', 'save async = off'),
-    'pipeline.uneven': ('plan', 'pipeline sequential uneven = on', 'plan.pipeline.uneven=on', None),
     'deterministic': ('plan', 'deterministic off', 'plan.deterministic=off', 'deterministic on'),
     'node.cpus': ('node', 'cpus = 2', 'machine.node.cpus=2', 'cpus = 1'),
     'reference.tol': ('reference', 'tol = 1e-3', None, None),

@@ -53,6 +53,7 @@ SAME = {
     'recompute.budget': 'as behind keep = auto',
     'precision.master = f32': 'the one choice',
     'pipeline.interleaved.chunks = 2': 'one micro-batch goes through all layers in turn (W0702)',
+    'pipeline.uneven = on': 'its stages are alike, and it says so; others are in tests/run/stages.py',
     'precision.grad': 'the type in which this plan sums',
     'precision.reduce': 'the type in which this plan sends',
 }

@@ -26,9 +26,8 @@ MISSING = {
     'TRAIN save.async': UNBUILT,
     'PLAN pipeline pipeline=sequential pipeline=gpipe pipeline=one_f_one_b pipeline=zero_bubble':
         'layers over ranks have random plans of their own (tests/ranks/random.c)',
-    'PLAN pipeline=interleaved pipeline.interleaved.chunks':
+    'PLAN pipeline=interleaved pipeline.interleaved.chunks pipeline.uneven':
         'layers over ranks have random plans of their own (tests/ranks/random.c)',
-    'PLAN pipeline.uneven': UNBUILT,
     'PLAN offload offload=optimizer offload=grads offload=params recompute.offload recompute.offload=host':
         'random plans have them; tests/run/offload.py',
     'MACHINE host host.memory host.cores': 'the host of GPUs: tests/gpu/offload.py',

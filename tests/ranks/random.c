@@ -110,14 +110,27 @@ static void add_offload(Ctx *c, Plan *p, uint64_t seed) {
     p->settings = arena_printf(c->arena, "%splan.offload=params ", p->settings);
 }
 
-/* Layers over ranks: the numbers of layers of generate.py, by an axis that divides them. */
+/* Stages of different numbers of layers: 4, 3 or 2 of them. */
+static bool add_uneven(Ctx *c, Plan *p, uint64_t seed) {
+  static const char *const axes[][2] = {{"N5", "3"}, {"N3", "2"}, {"N5", "3"}};
+  if (seed / 270 % 3) return false;
+  const char *const *a = axes[seed / 3 % (sizeof axes / sizeof *axes)];
+  p->mesh = arena_printf(c->arena, "%s, pipe = %s", p->mesh, a[1]);
+  p->rules = arena_printf(c->arena, "%splace %s -> pipe\n", p->rules, a[0]);
+  p->settings = arena_printf(c->arena, "%splan.pipeline.uneven=on ", p->settings);
+  return true;
+}
+
+/* Layers over ranks: the numbers of layers of generate.py, by an axis that divides them, or not. */
 static void add_stages(Ctx *c, Plan *p, uint64_t seed) {
   static const char *const axes[][2] = {
       {"N2, N4", "2"}, {"N3", "3"}, {"N5", "4"}, {"N5", "2"}, {"N2", "2"}};
   if (seed % 3) return;
-  const char *const *a = axes[seed / 3 % (sizeof axes / sizeof *axes)];
-  p->mesh = arena_printf(c->arena, "%s, pipe = %s", p->mesh, a[1]);
-  p->rules = arena_printf(c->arena, "%splace %s -> pipe\n", p->rules, a[0]);
+  if (!add_uneven(c, p, seed)) {
+    const char *const *a = axes[seed / 3 % (sizeof axes / sizeof *axes)];
+    p->mesh = arena_printf(c->arena, "%s, pipe = %s", p->mesh, a[1]);
+    p->rules = arena_printf(c->arena, "%splace %s -> pipe\n", p->rules, a[0]);
+  }
   static const char *const schedules[] = {"sequential",  "gpipe", "one_f_one_b",
                                           "interleaved", "gpipe", "zero_bubble"};
   p->settings =

@@ -61,7 +61,15 @@ def turns():
             ('llama', 1, 2, 2, {'flight': 1}))
     made = [dict(base, model=m, zero=z, data=d, tensor=t, **more) for m, z, d, t, more in rows]
     chunks = [dict(r, model='deep', schedule='interleaved chunks = 2') for r in made if r['model'] != 'sparse']
-    return made + [dict(r, schedule='zero_bubble') for r in made[::2]] + chunks
+    return made + [dict(r, schedule='zero_bubble') for r in made[::2]] + chunks + uneven(made[0])
+
+
+def uneven(like):
+    """Four layers over three stages: two, two, none, or two, one, one where stages wait for each other."""
+    rows = (('one_f_one_b', 3, {'flight': 1}), ('gpipe', 2, {'precision': 'bf16'}), ('zero_bubble', 1, {'flight': 0}),
+            ('sequential', 0, {'recompute': 1}))
+    return [dict(dict(like, model='deep', pipe=3, data=1, tensor=1, zero=z, schedule=f'{s} uneven = on'), **more)
+            for s, z, more in rows]
 
 
 def int8():

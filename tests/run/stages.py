@@ -67,6 +67,18 @@ plan zb for Small { mesh pipe = 3
  pipeline zero_bubble
  micro 2
  recompute h.* keep = input }
+plan ragged for Small { mesh pipe = 4
+ place Layers -> pipe
+ pipeline one_f_one_b uneven = on
+ micro 2 }
+plan pairs for Small { mesh pipe = 2
+ place Layers -> pipe
+ pipeline interleaved chunks = 2 uneven = on
+ micro 3 }
+plan fives for Small { mesh pipe = 5
+ place Layers -> pipe
+ pipeline zero_bubble uneven = on
+ micro 4 }
 plan none for Small { mesh pipe = 2
  place Layers -> pipe
  pipeline gpipe
@@ -143,6 +155,32 @@ def chunks():
     for words, code in ('chunks = 4', 'E0704'), ('chunks = 1', 'E0602'), ('chunks = 9', 'E0602'):
         open(f'{folder}/bad.shard', 'w').write(MODEL.replace('interleaved chunks = 2', f'interleaved {words}'))
         check(code in run(SHARDC, 'plan', 'bad.shard', '--plan', 'rings', cwd=folder, expect=1)[1], words)
+
+
+def uneven():
+    """Stages of different numbers of layers, and without any: as one rank, and checkpoints for any plan."""
+    run(SHARDC, 'compile', 'm.shard', '--plan', 'one,ragged,pairs,fives', '-o', 'm_uneven', cwd=folder)
+
+    def go(ranks, *args):
+        call = ['./m_uneven'] if ranks == 1 else [SHARDC, 'run', './m_uneven', '-n', str(ranks), '--']
+        return ''.join(run(*call, *args, '--threads', '1', cwd=folder))
+
+    for plan, n, layers in ('ragged', 4, [[2], [2], [0]]), ('pairs', 2, [[4], [2]]), ('fives', 5, [[2], [2, 2, 0], [0]]):
+        said = json.loads(run(SHARDC, 'plan', 'm.shard', '--plan', plan, '--json', cwd=folder)[0].split('\n')[0])
+        check([c['layers'] for c in said['classes']] == layers, f'{plan}: {said["classes"]}')
+        go(n, 'train', '--out', f'un{n}', '--check-memory')
+        close(losses('r1'), losses(f'un{n}'), f'uneven on {n} ranks')
+    for n, steps in (4, '2'), (2, '3'), (1, '4'), (5, '6'):
+        go(n, 'train', '--out', 'u', '--steps', steps, *(['--resume'] if n != 4 else []))
+    close(losses('r1'), losses('u'), 'uneven, from plan to plan')
+    said = [go(n, 'eval', '--out', 'u', '--valid', '10%') for n in (1, 2, 4, 5)]
+    check(len({s.split('loss')[1].split()[0] for s in said}) == 1, said)
+    said = [go(n, 'sample', '--out', 'u', '--prompt', 'a', '--tokens', '5') for n in (1, 2, 4, 5)]
+    check(len({s.strip().split('\n')[-1] for s in said}) == 1, said)
+    for word, layers in ('uneven = off', 6), ('uneven = on', 3):
+        open(f'{folder}/bad.shard', 'w').write(MODEL.replace('one_f_one_b uneven = on', f'one_f_one_b {word}'))
+        err = run(SHARDC, 'plan', 'bad.shard', '--plan', 'ragged', '-D', f'Layers={layers}', cwd=folder, expect=1)[1]
+        check('E0704' in err and ('uneven = on' in err) == (layers == 6), err)
 
 
 def ends_own():
@@ -242,6 +280,7 @@ try:
     check(max(value) - min(value) < 2e-5, said)
     check(len(start(2, 'sample', '--out', 'moved', '--prompt', 'a', '--tokens', '5', '--threads', '1')) > 5, 'a sample')
     chunks()
+    uneven()
     err = run(SHARDC, 'compile', 'm.shard', '--plan', 'apart', '-o', 'x', cwd=folder, expect=1)[1]
     check('E0901' in err and 'keep different things' in err, err)
     err = run(SHARDC, 'plan', 'm.shard', '--plan', 'none', cwd=folder, expect=1)[1]
@@ -249,6 +288,6 @@ try:
     err = run(SHARDC, 'compile', 'm.shard', '--plan', 'words', '-o', 'x', cwd=folder, expect=1)[1]
     check('E0901' in err and 'shared over their axis' in err, err)
     ends_own()
-    print('pipelines of 2, 3, 4 and 6 ranks train as one')
+    print('pipelines of 2 to 6 ranks train as one')
 finally:
     shutil.rmtree(folder)
