@@ -4,6 +4,7 @@
    together, more ranks. A try takes the program from its file to pass `memory` in a context of its
    own: a tenth of a second also for large models. What cannot be made so (a stage that an optimizer
    does not take, sizes that do not divide) is no answer. */
+#include "cmd_plan.h"
 #include "driver/fit.h"
 #include "ir/flight.h"
 #include "ir/placement.h"
@@ -74,12 +75,18 @@ bool fit_cost(const Cli *o, const FitChange *change, Cost *out) {
   if (change->micro)
     vec_push(one.c->arena, one.sets,
              arena_printf(one.c->arena, "plan.micro=%lld", (long long)change->micro));
+  if (change->schedule)
+    vec_push(one.c->arena, one.sets,
+             arena_printf(one.c->arena, "plan.pipeline=%s", change->schedule));
+  if (change->chunks)
+    vec_push(one.c->arena, one.sets,
+             arena_printf(one.c->arena, "plan.pipeline.chunks=%lld", (long long)change->chunks));
   Module *m = load_shard(&one, o->operands.at[0], &facts);
   PipelineOptions options = {.until = "memory"};
   Programs all;
   bool good = m && apply(m, change) && describe_target(&one, m) == EXIT_FINE &&
               pipeline_classes(m, &options, &all) && !diag_errors(one.c->diag);
-  if (good) *out = cost_of(fit_largest(&all));
+  if (good) *out = cost_of(fit_largest(&all)), out->makespan = plan_makespan(&all);
   ctx_free(one.c);
   return good;
 }

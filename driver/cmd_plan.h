@@ -107,6 +107,7 @@ typedef struct PlanGantt { /* of a step of a pipeline, by its table: operations,
   int64_t each;
   double total;
 } PlanGantt;
+double plan_makespan(const Programs *programs); /* of that table, in FLOP; 0: there is none */
 bool plan_gantt(const Planned *planned, PlanGantt *s); /* false: stages have no classes */
 void plan_gantt_svg(FILE *out, const Planned *planned, const PlanGantt *plan_gantt);
 /* cmd_plan_flights.c */

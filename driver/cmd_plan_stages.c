@@ -85,3 +85,9 @@ bool plan_gantt(const Planned *planned, PlanGantt *s) {
   s->total = turns_spans(&costs.table, costs.flop, s->span);
   return s->total > 0;
 }
+
+double plan_makespan(const Programs *programs) {
+  Planned planned = {.m = programs->at[0], .programs = *programs};
+  PlanGantt gantt;
+  return plan_gantt(&planned, &gantt) ? gantt.total : 0;
+}

@@ -19,6 +19,10 @@ const char *fit_target(const Cli *o);
 /* The micro-batch that is to be taken because none is written, with its note; 0: leave it. */
 int64_t fit_micro(Cli *o, const Module *m, const LowerFacts *facts);
 
+/* What `pipeline auto` stands for, set in m, with its note. False: no schedule can be made; the
+   first one is set, whose passes say why. */
+bool fit_schedule(Cli *o, Module *m, const LowerFacts *facts);
+
 /* After pass `memory`: a `prefetch` in bytes that holds no layer is E0602; false. */
 bool flights_check(Cli *o, Module *m);
 /* After pass `memory`. False: E0801 was given. */
@@ -41,12 +45,15 @@ typedef struct FitChange { /* of a plan; what is 0 stays as it is */
   bool blocking;          /* no message runs beside the computation (`overlap` of zero) */
   bool keep_input;        /* recompute every stack from its input */
   int64_t times;          /* so many more ranks along the first axis that cuts Batch */
+  const char *schedule;   /* of a pipeline */
+  int64_t chunks;         /* of layers, that it has on a stage */
   const char *accumulate; /* gradients of zero between micro-batches: "shard", "full" */
 } FitChange;
 
 typedef struct Cost { /* of a rank */
   Budget need;
   double elements, bytes; /* that it sends in a step, over all axes */
+  double makespan;        /* of the table of its stages, in FLOP; 0: it has none */
 } Cost;
 
 /* True if the program so changed can be made; what a rank then needs is in `out`. */

@@ -237,6 +237,8 @@ static LowerFacts plan_facts(const Decl *plan) {
   const AstValue *on = settings_value(plan->item, "on", NULL);
   if (on) facts.on = on->span;
   const AstSetting *zero = settings_line(plan->item, "zero");
+  const AstValue *schedule = settings_value(plan->item, "pipeline", NULL);
+  if (schedule) facts.pipeline = schedule->span;
   if (zero) facts.zero = zero->span, facts.flight = flight_word(zero);
   const AstValue *ahead = setting_option(zero, "prefetch");
   if (ahead) facts.ahead = ahead->span;

@@ -8,6 +8,7 @@
 typedef struct LowerFacts { /* what was written, for messages of later stages */
   Span plan;                /* the plan's name; file 0: no plan */
   Span zero, micro_at;      /* its line `zero`, the value of `micro`; file 0: none */
+  Span pipeline;            /* the schedule of its stages */
   Span flight;              /* what follows `overlap` or `prefetch` in it */
   Span ahead;               /* what follows `prefetch` */
   Span on;                  /* its machine */

@@ -97,9 +97,11 @@ static const PlaceLine *stage_rule(PlanCheck *check) {
 }
 
 /* How long equal stages wait, in forward and backward passes of a micro-batch. Of ZB-H1, whose
-   backward pass has two turns, in thirds of that (makespan in tests/ir/test_turns.c). */
+   backward pass has two turns, and which `auto` may take, in thirds of that (makespan in
+   tests/ir/test_turns.c). */
 static double stages_wait(Str schedule, int64_t stages, int64_t parts) {
-  if (!schedule || strcmp(schedule, "zero_bubble") != 0) return (double)(stages - 1);
+  bool least = schedule && (!strcmp(schedule, "zero_bubble") || !strcmp(schedule, "auto"));
+  if (!least) return (double)(stages - 1);
   int64_t ahead = stages < parts ? stages : parts;
   return (double)(2 * stages - 1 - ahead) / 3;
 }

@@ -85,7 +85,10 @@ bool plan_int8_gradients(const Module *m) {
 }
 bool plan_int8_weights(const Module *m) { return module_word(m, "plan.precision.gather") != NULL; }
 int64_t plan_int8_block(const Module *m) { return module_whole(m, "plan.precision.block"); }
-Str plan_schedule(const Module *m) { return module_word(m, "plan.pipeline"); }
+Str plan_schedule(const Module *m) {
+  Str word = module_word(m, "plan.pipeline");
+  return word && !strcmp(word, "auto") ? intern(m->ctx->names, "one_f_one_b") : word;
+}
 bool plan_uneven(const Module *m) { return module_on(m, "plan.pipeline.uneven"); }
 int64_t plan_chunks(const Module *m) {
   bool chunks = !strcmp(plan_schedule(m), "interleaved");

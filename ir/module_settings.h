@@ -16,12 +16,13 @@ int64_t module_whole(const Module *m, const char *key);
 void module_amounts(const Module *m, const char *key, int n, double *to); /* of a list */
 
 Str plan_precision(const Module *m);
-Str plan_gradient_type(const Module *m);     /* in which a gradient waits; NULL: unwritten */
-Str plan_message_type(const Module *m);      /* of gradients in messages; NULL: unwritten */
-bool plan_int8_gradients(const Module *m);   /* in messages of 8 bits */
-bool plan_int8_weights(const Module *m);     /* of stage 3, in messages of 8 bits */
-int64_t plan_int8_block(const Module *m);    /* numbers that share a scale there */
-Str plan_schedule(const Module *m);          /* of a pipeline */
+Str plan_gradient_type(const Module *m);   /* in which a gradient waits; NULL: unwritten */
+Str plan_message_type(const Module *m);    /* of gradients in messages; NULL: unwritten */
+bool plan_int8_gradients(const Module *m); /* in messages of 8 bits */
+bool plan_int8_weights(const Module *m);   /* of stage 3, in messages of 8 bits */
+int64_t plan_int8_block(const Module *m);  /* numbers that share a scale there */
+/* Of a pipeline; of `auto`, which a driver replaces by its choice, what nobody has to choose. */
+Str plan_schedule(const Module *m);
 bool plan_uneven(const Module *m);           /* stages may have different numbers of layers */
 int64_t plan_chunks(const Module *m);        /* of layers on a stage: 1, if it is not interleaved */
 Str plan_offload(const Module *m);           /* "optimizer loc(f1:20:13+9)"; "": nothing */

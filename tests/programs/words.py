@@ -26,6 +26,7 @@ MISSING = {
     'TRAIN save.async': UNBUILT,
     'PLAN pipeline pipeline=sequential pipeline=gpipe pipeline=one_f_one_b pipeline=zero_bubble':
         'layers over ranks have random plans of their own (tests/ranks/random.c)',
+    'PLAN pipeline=auto': 'one of the others: tests/run/stages.py',
     'PLAN pipeline=interleaved pipeline.interleaved.chunks pipeline.uneven':
         'layers over ranks have random plans of their own (tests/ranks/random.c)',
     'PLAN offload offload=optimizer offload=grads offload=params recompute.offload recompute.offload=host':

@@ -4,7 +4,7 @@ One executable with a plan for one rank and pipelines of two, three and four ran
 ZeRO and recomputation): all train as one rank does, evaluate and sample; a run goes on under another plan; what one end
 alone reads is held there alone; what cannot be cut into stages is refused at the word.
 """
-import json, os, shutil, sys
+import json, os, re, shutil, sys
 from common import check, run, text_file, workdir
 
 SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
@@ -79,6 +79,10 @@ plan fives for Small { mesh pipe = 5
  place Layers -> pipe
  pipeline zero_bubble uneven = on
  micro 4 }
+plan auto for Small { mesh pipe = 3
+ place Layers -> pipe
+ pipeline auto
+ micro 2 }
 plan none for Small { mesh pipe = 2
  place Layers -> pipe
  pipeline gpipe
@@ -183,6 +187,26 @@ def uneven():
         check('E0704' in err and ('uneven = on' in err) == (layers == 6), err)
 
 
+def auto():
+    """`pipeline auto` takes the shortest step by its table that fits; all that it tried is told."""
+    def chosen(memory, *sets):
+        text = MODEL.replace('auto for Small {', 'auto for Small { on box nodes = 3;')
+        open(f'{folder}/auto.shard', 'w').write(f'{text}machine box {{ node memory = {memory} reserve = 0KiB }}\n')
+        out, err = run(SHARDC, 'plan', 'auto.shard', '--plan', 'auto', '--json',
+                       *(x for s in sets for x in ('--set', s)), cwd=folder)
+        return json.loads(out.split('\n')[0]), err
+
+    plan, err = chosen('1GiB')
+    check('`pipeline zero_bubble` was chosen' in err or '`pipeline interleaved chunks = 2` was chosen' in err, err)
+    step = {k: float(v) for k, v in re.findall(r'= (\w+)(?: chunks = 2)?: ([\d.e+]+) FLOP', err)}
+    taken = re.search(r'`pipeline (\w+)', err).group(1)
+    check(set(step) == {'one_f_one_b', 'zero_bubble', 'interleaved'} and step[taken] <= 1.01 * min(step.values()), err)
+    check(chosen('1GiB', f'plan.pipeline={taken}')[0]['classes'] == plan['classes'], 'it is the plan of that schedule')
+    check('`pipeline one_f_one_b` was chosen' in chosen('1GiB', 'plan.micro=12')[1], 'one micro-batch')
+    least = max(c['bytes']['total'] for c in chosen('1GiB', 'plan.pipeline=one_f_one_b')[0]['classes'])
+    check('`pipeline one_f_one_b` was chosen' in chosen(f'{-(-least // 1024)}KiB')[1], 'what fits')
+
+
 def ends_own():
     """Embedding, head and last norm, their states and updates are of their stages alone."""
     open(f'{folder}/u.shard', 'w').write(UNTIED)
@@ -281,6 +305,7 @@ try:
     check(len(start(2, 'sample', '--out', 'moved', '--prompt', 'a', '--tokens', '5', '--threads', '1')) > 5, 'a sample')
     chunks()
     uneven()
+    auto()
     err = run(SHARDC, 'compile', 'm.shard', '--plan', 'apart', '-o', 'x', cwd=folder, expect=1)[1]
     check('E0901' in err and 'keep different things' in err, err)
     err = run(SHARDC, 'plan', 'm.shard', '--plan', 'none', cwd=folder, expect=1)[1]
