@@ -1,5 +1,6 @@
 /* Models trained on the GPU and on the processor, by the same executable from the same start and
-   data: their losses. losses.list of the bundle: name, largest difference, steps. */
+   data: their losses. losses.list of the bundle: name, largest difference, steps, ranks. Several
+   ranks share the one GPU, and send by way of the host. */
 #include "bundle.h"
 #include "runtime/base/file.h"
 #include "runtime/metrics.h"
@@ -7,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STEPS = 1000 };
+enum { STEPS = 1000, RANKS = 8 };
 
 typedef struct Curves {
   double loss[2][STEPS]; /* of the processor, of the GPU */
@@ -28,18 +29,44 @@ static int read_losses(const char *folder, double *loss) {
   return n;
 }
 
+/* As launchers tell a rank who it is; one of one: nothing. */
+static void be_rank(int rank, int ranks) {
+  static const char *const names[] = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"};
+  for (int i = 0; i < 4; i++)
+    if (ranks > 1) setenv(names[i], rt_format("%d", i < 2 ? rank : ranks), 1);
+    else unsetenv(names[i]);
+}
+
+/* Of the ranks' statuses the first that is not 0. */
+static int train_ranks(Bundle *b, char *const *words, const char *log, int ranks, double until) {
+  Child child[RANKS];
+  int status = 0, started = 0;
+  for (; started < ranks; started++) {
+    be_rank(started, ranks);
+    if (!child_start(&child[started], words, b->out, log, false)) break;
+  }
+  be_rank(0, 1);
+  if (started < ranks) status = 1;
+  for (int i = 0; i < started; i++) {
+    int one = child_wait(&child[i], status ? rt_now() : until);
+    if (!status) status = one;
+  }
+  return status;
+}
+
 static bool train(Bundle *b, const Line *l, const char *device, double until, double *loss, int *n,
                   char *why, int size) {
   char *exe = bundle_path(b, "models/%s", l->word[0]), *text = bundle_path(b, "text.txt");
   char *out = out_path(b, "losses/%s.%s", l->word[0], device);
   char *log = out_path(b, "losses/%s.%s.log", l->word[0], device);
   char *steps = b->quick ? "3" : l->word[2];
+  int ranks = l->word[3] ? atoi(l->word[3]) : 1;
   char *words[] = {
       exe,        "train",        "--data",       text, "--steps", steps, "--out",          out,
       "--device", (char *)device, "--save-every", "0",  "--valid", "10%", "--eval-batches", "1",
       NULL};
-  Child c;
-  int status = child_start(&c, words, b->out, log, false) ? child_wait(&c, until) : 1;
+  if (ranks < 1 || ranks > RANKS) return snprintf(why, (size_t)size, "%d ranks", ranks), false;
+  int status = train_ranks(b, words, log, ranks, until);
   *n = read_losses(out, loss);
   last_words(log, why, size);
   if (status < 0) snprintf(why, (size_t)size, "took too long");

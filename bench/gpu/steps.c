@@ -1,8 +1,10 @@
-/* Whole training steps of GPT-2 in bf16: milliseconds, tokens/s, MFU, beside PyTorch where python3
-   has it and sees the GPU, in turn. steps.list of the bundle: name, layers, width, heads, batch,
-   length, vocabulary. The FLOP of a step are those of the usual count, 6 per parameter and token
-   and 12 per layer, width, position and token: the same for both. MFU is of the data sheet's peak
-   (peaks.def); beside it stands the share of mma.sync as measured in this run.
+/* Whole training steps of GPT-2 in bf16: milliseconds, tokens/s, MFU, in turn with another program.
+   Lists of the bundle, steps.list and offload.list: name, layers, width, heads, batch, length,
+   vocabulary, and who else. Without that it is PyTorch, where python3 has it and sees the GPU; a
+   name is another executable of the bundle, of the same model: the one without `offload`. The FLOP
+   of a step are those of the usual count, 6 per parameter and token and 12 per layer, width,
+   position and token: the same for both. MFU is of the data sheet's peak (peaks.def); beside it
+   stands the share of mma.sync as measured in this run.
 
    PyTorch's process waits while ours runs, and keeps its memory. */
 #include "bundle.h"
@@ -24,6 +26,7 @@ typedef struct Times {
 
 typedef struct Model {
   const char *name;
+  const char *other; /* its executable; NULL: PyTorch */
   double layers, width, batch, length, vocabulary;
   Line *line;
 } Model;
@@ -79,11 +82,10 @@ static void read_times(const char *folder, Times *t) {
   if (f) fclose(f);
 }
 
-static bool run_ours(Bundle *b, const Model *m, int steps, int round, double until, Times *t,
+static bool run_ours(Bundle *b, const char *name, int steps, int round, double until, Times *t,
                      char *why, int size) {
-  char number[32], *exe = bundle_path(b, "steps/%s", m->name), *text = bundle_path(b, "text.txt");
-  char *out = out_path(b, "steps/%s.%d", m->name, round),
-       *log = out_path(b, "steps/%s.log", m->name);
+  char number[32], *exe = bundle_path(b, "steps/%s", name), *text = bundle_path(b, "text.txt");
+  char *out = out_path(b, "steps/%s.%d", name, round), *log = out_path(b, "steps/%s.log", name);
   char *words[] = {exe,        "train", "--data",       text, "--format", "bytes",
                    "--steps",  number,  "--valid",      "0%", "--out",    out,
                    "--device", "gpu",   "--save-every", "0",  NULL};
@@ -136,6 +138,21 @@ static bool run_peer(Child *c, int steps, double until, Times *t) {
 
 /* ---- one model ---- */
 
+/* What a model is measured beside: a process of PyTorch, or runs of an executable. */
+static bool start_other(Bundle *b, const Model *m, Child *c, double until, char *why, int size) {
+  Times warm = {.n = 0};
+  if (m->other) return run_ours(b, m->other, 2, 0, until, &warm, why, size);
+  double now = rt_now();
+  return start_peer(b, m, c, now + 0.6 * (until - now), why, size);
+}
+
+static bool run_other(Bundle *b, const Model *m, Child *c, int steps, int round, double until,
+                      Times *t) {
+  char why[400];
+  if (m->other) return run_ours(b, m->other, steps, round, until, t, why, sizeof why);
+  return run_peer(c, steps, until, t);
+}
+
 static void show(Bundle *b, const Model *m, const char *who, Times *t, const CudaDevice *gpu) {
   double s = median(t->at, t->n), rate = flop_of(m) / s, tokens = m->batch * m->length / s;
   double mfu = rate / peak_of(gpu), share = rate / found(b, "ceilings", "bf16 mma.sync", "flops");
@@ -145,8 +162,8 @@ static void show(Bundle *b, const Model *m, const char *who, Times *t, const Cud
           m->name, who, 1e3 * s, 1e3 * t->at[0], 1e3 * t->at[t->n - 1], t->n, tokens, 1e-12 * rate,
           isfinite(mfu) ? rt_format(", \"mfu\": %.4f", mfu) : "",
           isfinite(share) ? rt_format(", \"of_mma_sync\": %.4f", share) : "");
-  say(b, "%-10s %-8s %9.2f ms (%.2f .. %.2f, %d steps) %10.0f tokens/s %8.2f TFLOP/s", m->name, who,
-      1e3 * s, 1e3 * t->at[0], 1e3 * t->at[t->n - 1], t->n, tokens, 1e-12 * rate);
+  say(b, "%-14s %-14s %9.2f ms (%.2f .. %.2f, %d steps) %10.0f tokens/s %8.2f TFLOP/s", m->name,
+      who, 1e3 * s, 1e3 * t->at[0], 1e3 * t->at[t->n - 1], t->n, tokens, 1e-12 * rate);
   if (isfinite(mfu)) say(b, "  MFU %.1f %%", 100 * mfu);
   if (isfinite(share)) say(b, "  %.1f %% of mma.sync", 100 * share);
   say(b, "\n");
@@ -170,32 +187,33 @@ static Outcome one_model(Bundle *b, const Model *m, const CudaDevice *gpu, doubl
   Child peer = {0, -1, -1};
   char why[400] = "", lacks[400];
   /* The driver assembles PTX in the first run, and keeps what it made. */
-  bool good = run_ours(b, m, 2, 0, until, &warm, why, sizeof why);
-  if (!good) say(b, "%-10s shardc   not measured: %s\n", m->name, why);
+  bool good = run_ours(b, m->name, 2, 0, until, &warm, why, sizeof why);
+  const char *who = m->other ? m->other : "PyTorch";
+  if (!good) say(b, "%-14s shardc not measured: %s\n", m->name, why);
   if (!good) put_row(b, "{\"name\": \"%s shardc\", \"why\": %s}", m->name, quoted(why));
-  double now = rt_now();
-  bool pair = good && start_peer(b, m, &peer, now + 0.6 * (until - now), lacks, sizeof lacks);
+  bool pair = good && start_other(b, m, &peer, until, lacks, sizeof lacks);
   int steps = steps_for(b, &warm);
   for (int i = 1; good && i <= (b->quick ? 1 : ROUNDS) && rt_now() < until; i++) {
-    good = run_ours(b, m, steps, i, until, &ours, why, sizeof why);
-    if (pair) pair = run_peer(&peer, steps, until, &theirs);
+    good = run_ours(b, m->name, steps, i, until, &ours, why, sizeof why);
+    if (pair) pair = run_other(b, m, &peer, steps, i, until, &theirs);
   }
   child_stop(&peer);
   if (!ours.n && warm.n)
-    good = run_ours(b, m, steps, ROUNDS + 1, until, &ours, why, sizeof why); /* alone on the GPU */
+    good = run_ours(b, m->name, steps, ROUNDS + 1, until, &ours, why, sizeof why); /* alone */
   if (ours.n) show(b, m, "shardc", &ours, gpu);
-  if (theirs.n) show(b, m, "PyTorch", &theirs, gpu);
-  else if (warm.n) say(b, "%-10s PyTorch  not measured: %s\n", m->name, lacks);
+  if (theirs.n) show(b, m, who, &theirs, gpu);
+  else if (warm.n) say(b, "%-14s %-14s not measured: %s\n", m->name, who, lacks);
   if (ours.n && theirs.n) {
     double ratio = median(theirs.at, theirs.n) / median(ours.at, ours.n);
     put_row(b, "{\"name\": \"%s ratio\", \"ratio\": %.4f}", m->name, ratio);
-    say(b, "%-10s shardc is %.2f times as fast as PyTorch\n", m->name, ratio);
+    say(b, "%-14s shardc is %.2f times as fast as %s\n", m->name, ratio, who);
   }
   return outcome_of(ours.n > 0, why);
 }
 
 static Model model_of(Line *l) {
   return (Model){.name = l->word[0],
+                 .other = l->word[7],
                  .layers = atof(l->word[1]),
                  .width = atof(l->word[2]),
                  .batch = atof(l->word[4]),
@@ -213,10 +231,10 @@ static bool device_of(CudaDevice *d) {
   return true;
 }
 
-int part_steps(Bundle *b) {
+static int measure(Bundle *b, const char *name) {
   int n, of[FAILED + 1] = {0};
   CudaDevice gpu;
-  Line *list = read_list(b, "steps.list", &n);
+  Line *list = read_list(b, name, &n);
   if (!fresh_folder(b, "steps") || !device_of(&gpu)) return PART_BAD;
   for (int i = 0; list && i < n; i++) {
     double now = rt_now();
@@ -227,3 +245,7 @@ int part_steps(Bundle *b) {
   if (of[FAILED] || !(of[MEASURED] + of[NO_ROOM])) return PART_BAD;
   return of[MEASURED] ? PART_GOOD : PART_SKIPPED;
 }
+
+int part_steps(Bundle *b) { return measure(b, "steps.list"); }
+
+int part_offload(Bundle *b) { return measure(b, "offload.list"); }
