@@ -257,6 +257,7 @@ static void say_plan(const Planned *planned) {
   say_pinned(planned);
   plan_say_traffic(planned, &planned->step);
   plan_say_int8(planned);
+  plan_say_nodes(planned);
   say_accumulation(planned);
   printf("a step: %.4g FLOP per rank%s, %s between kernels and memory\n", planned->step.flop,
          planned->programs.n > 1 ? " of the busiest class" : "",
@@ -295,6 +296,7 @@ static void put_json(const Planned *planned) {
   printf(",");
   plan_put_communication(planned, &planned->step);
   plan_put_int8(planned);
+  plan_put_nodes(planned);
   printf("\"flop_per_step\":%.17g,\"bubble\":%.6g,", planned->step.flop,
          plan_bubble(&planned->step));
   put_layouts(planned);

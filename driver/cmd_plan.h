@@ -110,6 +110,9 @@ typedef struct PlanGantt { /* of a step of a pipeline, by its table: operations,
 double plan_makespan(const Programs *programs); /* of that table, in FLOP; 0: there is none */
 bool plan_gantt(const Planned *planned, PlanGantt *s); /* false: stages have no classes */
 void plan_gantt_svg(FILE *out, const Planned *planned, const PlanGantt *plan_gantt);
+/* cmd_plan_nodes.c */
+void plan_say_nodes(const Planned *planned); /* nothing if all ranks stand in one node */
+void plan_put_nodes(const Planned *planned);
 /* cmd_plan_flights.c */
 void plan_say_flights(const Planned *planned);
 void plan_put_flights(const Planned *planned);

@@ -67,8 +67,10 @@ static int64_t joined(const Module *m, const Machine *machine, int axis) {
   return n < 1 ? 1 : n < size ? n : size;
 }
 
+/* Rings of n ranks, `stride` apart, fill blocks of stride x n ranks. */
 bool axis_crosses(const Module *m, const Machine *machine, int axis) {
-  return joined(m, machine, axis) < m->mesh.at[axis].size;
+  int64_t n = m->mesh.at[axis].size;
+  return n > 1 && machine->in_node % (stride_of(m, axis) * n) != 0;
 }
 
 /* Bytes per second that a rank sends over an axis, 0: not known. */

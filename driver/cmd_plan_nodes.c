@@ -1,0 +1,105 @@
+/* Part of `shardc plan`: how the axes of the mesh lie over the nodes of the machine, and what of a
+   step leaves a node (ir/nodes.h).
+
+   Groups of ranks over an axis that stand on nodes of their own send at the same time: so many sets
+   of nodes carry together what one set would carry alone (the bandwidth amplification of 3D
+   parallelism, DeepSpeed 2020, where each stage has data parallel groups of its own). On a node its
+   ranks share the way out, those of one stage always, those of several stages if their gradients
+   are ready at the same time; both are told. Must not: count what stays inside. */
+#include "cmd_plan.h"
+#include "ir/nodes.h"
+#include "ir/placement.h"
+
+typedef struct NodeView {
+  const Planned *planned;
+  const Module *m;
+  int64_t in_node, nodes;
+  NodeTraffic traffic;
+} NodeView;
+
+/* False: there is one node, or no machine. */
+static bool view_nodes(const Planned *planned, NodeView *view) {
+  const Module *m = planned->programs.at[0];
+  int64_t in_node = planned->machine.in_node, ranks = mesh_ranks(m);
+  if (in_node <= 0 || ranks <= in_node) return false;
+  *view = (NodeView){.planned = planned, .m = m, .in_node = in_node};
+  view->nodes = (ranks + in_node - 1) / in_node;
+  view->traffic = node_traffic(planned->programs.at, planned->programs.n, in_node);
+  return true;
+}
+
+static double seconds_out(const NodeView *view, double bytes) {
+  double rate = view->planned->machine.inter;
+  return rate > 0 ? bytes / rate : 0;
+}
+
+/* ---- text ---- */
+
+static void say_sends(const NodeView *view, const char *class, const NodeSends *sends) {
+  Arena *arena = view->planned->m->arena;
+  double seconds = seconds_out(view, sends->own), all = seconds_out(view, sends->all);
+  printf("    %-10s %14s", *class ? class : "each node", plan_amount(arena, sends->own));
+  if (seconds > 0) printf(" %10.3g s", seconds);
+  if (sends->all > sends->own) {
+    printf("; with other stages of its node %s", plan_amount(arena, sends->all));
+    if (all > 0) printf(", %.3g s", all);
+  }
+  printf("\n");
+}
+
+static void say_axis(const NodeView *view, int axis) {
+  const Planned *planned = view->planned;
+  int64_t joined = node_joined(view->m, axis, view->in_node),
+          sets = node_sets(view->m, axis, view->in_node);
+  bool crosses = axis_crosses(view->m, &planned->machine, axis);
+  printf("  over %-8s %lld of %lld in a node", view->m->mesh.at[axis].name, (long long)joined,
+         (long long)view->m->mesh.at[axis].size);
+  if (crosses && sets > 1) printf(", %lld sets of nodes at once", (long long)sets);
+  printf(crosses ? "\n" : ": nothing leaves\n");
+  for (uint32_t p = 0; crosses && p < planned->programs.n; p++)
+    if (view->traffic.from[axis][p].all > 0)
+      say_sends(view, planned->class[p].name, &view->traffic.from[axis][p]);
+}
+
+/* out of a node in a step (512 nodes of 8 ranks)
+     over tensor   8 of 8 in a node: nothing leaves
+     over data     1 of 8 in a node, 64 sets of nodes at once
+       first            5.31 GiB     0.0571 s */
+void plan_say_nodes(const Planned *planned) {
+  NodeView view;
+  if (!view_nodes(planned, &view)) return;
+  printf("out of a node in a step (%lld nodes of %lld ranks)\n", (long long)view.nodes,
+         (long long)view.in_node);
+  for (int axis = 0; axis < (int)view.m->mesh.n; axis++) say_axis(&view, axis);
+}
+
+/* ---- JSON ---- */
+
+static void put_sends(const NodeView *view, uint32_t p, const NodeSends *sends) {
+  printf("%s{\"stages\":\"%s\",\"own\":%.17g,\"all\":%.17g,\"seconds_own\":%.6g,"
+         "\"seconds_all\":%.6g}",
+         p ? "," : "", view->planned->class[p].name, sends->own, sends->all,
+         seconds_out(view, sends->own), seconds_out(view, sends->all));
+}
+
+static void put_axis(const NodeView *view, int axis) {
+  const Planned *planned = view->planned;
+  bool crosses = axis_crosses(view->m, &planned->machine, axis);
+  printf("%s{\"axis\":\"%s\",\"in_node\":%lld,\"link\":\"%s\",\"sets\":%lld,\"leaves\":%.17g,"
+         "\"from\":[",
+         axis ? "," : "", view->m->mesh.at[axis].name,
+         (long long)node_joined(view->m, axis, view->in_node), crosses ? "inter" : "intra",
+         (long long)node_sets(view->m, axis, view->in_node), view->traffic.leaves[axis]);
+  for (uint32_t p = 0; p < planned->programs.n; p++)
+    put_sends(view, p, &view->traffic.from[axis][p]);
+  printf("]}");
+}
+
+void plan_put_nodes(const Planned *planned) {
+  NodeView view;
+  if (!view_nodes(planned, &view)) return;
+  printf("\"nodes\":{\"count\":%lld,\"ranks\":%lld,\"leaves\":%.17g,\"axes\":[",
+         (long long)view.nodes, (long long)view.in_node, view.traffic.sum);
+  for (int axis = 0; axis < (int)view.m->mesh.n; axis++) put_axis(&view, axis);
+  printf("]},");
+}

@@ -1,0 +1,139 @@
+"""How the mesh lies over the nodes of the plan's machine: python3 nodes.py SHARDC
+
+Random meshes over nodes of random sizes, also such that do not divide them, with stages of `zero` and of pipelines:
+what `plan` says of nodes is counted again here, rank by rank, from what each class sends (rings; b s e elements per
+border and micro-batch between stages).
+"""
+import itertools, json, os, random, shutil, subprocess, sys
+from common import EXAMPLES, check, workdir
+
+SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
+BATCH, SEQ, EMBED, LINKS = 32, 16, 64, 25e9
+MODEL = '''use "gpt2"
+variant Small of GPT2 { Pos = 16; Vocab = 128; Embed = 64; Heads = 4; Layers = 4 }
+train t for Small { size Seq = 16; batch 32; steps 6; data "text.txt" format = bytes; optim adamw lr = 2e-3 }
+machine box { node gpus = %d arch = sm_80 memory = 40GiB f32 = 1TFLOPS hbm = 100GB/s
+  link intra = 100GB/s inter = 25GB/s }
+plan p for Small {
+  on box nodes = %d
+  mesh %s
+%s}
+'''
+PLACES = {'tensor': 'place Heads, Mlp, Vocab -> tensor', 'pipe': 'place Layers -> pipe'}
+
+
+def text_of(mesh, gpus, lines):
+    ranks = 1
+    for _, n in mesh: ranks *= n
+    batch = [a for a, _ in mesh if a in ('data', 'wide')]
+    places = [PLACES[a] for a, _ in mesh if a in PLACES]
+    if batch: places.append(f'place Batch -> {", ".join(sorted(batch))}')
+    return MODEL % (gpus, -(-ranks // gpus), ', '.join(f'{a} = {n}' for a, n in mesh),
+                    ''.join(f'  {l}\n' for l in places + lines))
+
+
+def plan(text):
+    open(f'{folder}/m.shard', 'w').write(text)
+    p = subprocess.run([SHARDC, 'plan', 'm.shard', '--json', '--message-format=json'], cwd=folder, capture_output=True,
+                       text=True, env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1'))
+    check(p.returncode == 0, f'{text}\nexit {p.returncode}\n{p.stderr}')
+    said = [json.loads(l) for l in p.stderr.splitlines() if l.startswith('{')]
+    return json.loads(p.stdout), [m for m in said if m['code'] in ('W0701', 'W0708')]
+
+
+def class_of(stage, stages, classes):
+    return '' if '' in classes else 'first' if not stage else 'last' if stage == stages - 1 else 'middle'
+
+
+def counted(mesh, in_node, classes):
+    """Bytes that leave nodes: of each axis in all; by axis and class, (own, all) of the worst node."""
+    sizes = dict(mesh)
+    ranks = list(itertools.product(*(range(n) for _, n in reversed(mesh))))
+    where = {tuple(reversed(c)): i // in_node for i, c in enumerate(ranks)}
+    names = [a for a, _ in mesh]
+    hop = (BATCH // sizes.get('data', 1) // sizes.get('wide', 1)) * SEQ * EMBED * 4  # of all micro-batches
+    left, stages = {a: {} for a in names}, sizes.get('pipe', 1)
+    for c, node in where.items():
+        stage = c[names.index('pipe')] if 'pipe' in names else 0
+        who = class_of(stage, stages, classes)
+        for k, a in enumerate(names):
+            n, sent = sizes[a], classes[who]['sends_per_step'][a]['bytes']
+            to = lambda x: where[c[:k] + (x,) + c[k + 1:]] != node
+            hops = [x for x in (stage - 1, stage + 1) if 0 <= x < n] if a == 'pipe' and n > 1 else []
+            out = sum(hop for x in hops if to(x))
+            ring = sent - hop * (2 if a == 'pipe' and n > 1 and not who else len(hops))  # one program: both ways
+            check(ring >= 0, f'{mesh}: stage {stage} sends {sent} over {a}, less than to its neighbours')
+            if n > 1 and to((c[k] + 1) % n): out += ring * (n - 1) / n
+            left[a].setdefault(node, {}).setdefault(who, 0)
+            left[a][node][who] += out
+    with_class = lambda a, w: [x for x in left[a].values() if w in x]
+    own = {(a, w): (max(x[w] for x in with_class(a, w)), max(sum(x.values()) for x in with_class(a, w)))
+           for a in names for w in classes}
+    return {a: sum(sum(x.values()) for x in left[a].values()) for a in names}, own
+
+
+def sets_of(mesh, axis, in_node):
+    """Nodes that talk over the axis, joined as long as any do."""
+    coordinates = [tuple(reversed(c)) for c in itertools.product(*(range(n) for _, n in reversed(mesh)))]
+    k, groups, sets = [a for a, _ in mesh].index(axis), {}, []
+    for i, c in enumerate(coordinates): groups.setdefault(c[:k] + c[k + 1:], set()).add(i // in_node)
+    for g in groups.values():
+        joined = [s for s in sets if s & g]
+        sets = [s for s in sets if not s & g] + [set().union(g, *joined)]
+    where = {c: i // in_node for i, c in enumerate(coordinates)}
+    most = max(sum(where[c[:k] + (x,) + c[k + 1:]] == where[c] for x in range(dict(mesh)[axis])) for c in coordinates)
+    return len(sets), most
+
+
+def near(a, b): return abs(a - b) <= 1e-9 * max(abs(a), abs(b), 1)
+
+
+def judged(mesh, gpus, lines):
+    """The figures of plan against those counted here; returns (bytes that leave nodes, messages)."""
+    text = text_of(mesh, gpus, lines)
+    j, said = plan(text)
+    ranks = j['ranks']
+    if ranks <= gpus:
+        check('nodes' not in j and not said, f'{text}: one node\n{j.get("nodes")}\n{said}')
+        return 0, said, j
+    classes = {c.get('stages', ''): c for c in j['classes']}
+    left, own = counted(mesh, gpus, classes)
+    check((j['nodes']['count'], j['nodes']['ranks']) == (-(-ranks // gpus), gpus), f'{text}: {j["nodes"]}')
+    check(near(j['nodes']['leaves'], sum(left.values())), f'{text}: {j["nodes"]["leaves"]} leave nodes, not {left}')
+    for a in j['nodes']['axes']:
+        name = a['axis']
+        check(near(a['leaves'], left[name]), f'{text}: over {name} {a["leaves"]}, not {left[name]}')
+        check((a['sets'], a['in_node']) == sets_of(mesh, name, gpus), f'{text}: {a}')
+        check((a['link'] == 'inter') == (a['in_node'] < dict(mesh)[name] or bool(left[name])), f'{text}: {a}')
+        for f in a['from']:
+            o, all_ = own[name, f['stages']]
+            check(near(f['own'], o) and near(f['all'], all_), f'{text}: over {name} {f}, not {o}, {all_}')
+            check(abs(f['seconds_own'] - o / LINKS) <= 1e-5 * o / LINKS, f'{text}: {f}')
+            check(abs(f['seconds_all'] - all_ / LINKS) <= 1e-5 * all_ / LINKS, f'{text}: {f}')
+    return j['nodes']['leaves'], said, j
+
+
+def known(mesh, gpus, leaves, sets):
+    """By hand: only these axes leave nodes, and so many sets of nodes work at once."""
+    j = judged(mesh, gpus, [])[2]
+    have = {a['axis']: a for a in j['nodes']['axes']}
+    check({a for a in have if have[a]['leaves']} == set(leaves), f'{mesh}: {have}')
+    for a, n in sets.items(): check(have[a]['sets'] == n, f'{mesh}: {have[a]}')
+
+
+try:
+    known([('tensor', 4), ('data', 2), ('pipe', 2)], 4, ['data', 'pipe'], {'data': 2, 'pipe': 2, 'tensor': 4})
+    known([('tensor', 2), ('data', 2), ('pipe', 2)], 4, ['pipe'], {'data': 2})
+    rng = random.Random(20)
+    cases = [([('pipe', 4), ('tensor', 4)], 4, ['micro 4']), ([('data', 4), ('tensor', 2)], 4, ['zero 3']),
+             ([('data', 4), ('pipe', 2)], 4, []), ([('wide', 2), ('data', 2)], 2, ['zero 1'])]
+    while len(cases) < 10:
+        axes = rng.sample(['tensor', 'data', 'pipe', 'wide'], rng.choice([2, 3, 3]))
+        mesh = [(a, rng.choice([2, 4])) for a in axes]
+        zero = [f'zero {rng.randint(1, 3)}'] if {'data', 'wide'} & set(axes) else []
+        cases.append((mesh, rng.choice([2, 3, 4, 6]), zero + ['micro 1'] * rng.randint(0, 1)))
+    for mesh, gpus, lines in cases:
+        judged(mesh, gpus, lines)
+    print(f'{len(cases)} meshes over nodes')
+finally:
+    shutil.rmtree(folder)
