@@ -93,10 +93,15 @@ static Fits judge(Cli *o, const char *path, const CheckedPlan *plan) {
   Programs all;
   bool fits = load_module(&one, &m) == EXIT_FINE && describe_target(&one, m) == EXIT_FINE &&
               pipeline_classes(m, &until, &all) && programs_fit(&one, &all);
-  if (fits) return ctx_free(one.c), FITS;
+  if (fits) {
+    nodes_warn(&one, &all);
+    if (diag_given(one.c->diag, "W0701")) diag_take(o->c->diag, one.c->diag, "W0701");
+    else ctx_free(one.c);
+    return FITS;
+  }
   if (diag_given(one.c->diag, "E0901")) return ctx_free(one.c), not_judged(o, plan), FITS_LATER;
   bool small = diag_given(one.c->diag, "E0801");
-  diag_take_errors(o->c->diag, one.c->diag); /* they live on in the context */
+  diag_take(o->c->diag, one.c->diag, "E"); /* they live on in the context */
   return small ? FITS_NOT : FITS_UNKNOWN;
 }
 

@@ -213,6 +213,7 @@ static Exit prepare(Cli *o, Module *m, CompileParts *parts, const char *name) {
   if (e == EXIT_FINE) e = pipeline_options(o, m, &options);
   if (e == EXIT_FINE && !pipeline_classes(m, &options, &programs)) e = EXIT_INPUT;
   if (e == EXIT_FINE && parts->kind == EMIT_EXE && !programs_fit(o, &programs)) e = EXIT_INPUT;
+  if (e == EXIT_FINE && parts->kind == EMIT_EXE) nodes_warn(o, &programs);
   for (uint32_t i = 0; e == EXIT_FINE && parts->kind != EMIT_EXE && i < programs.n; i++)
     if (!flights_check(o, programs.at[i])) e = EXIT_INPUT;
   if (e != EXIT_FINE) return e;

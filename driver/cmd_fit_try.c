@@ -41,9 +41,20 @@ static const char *stack_names(const Module *m) {
   return text;
 }
 
+/* Axes by name, each moved to where it is wanted. */
+static void order_mesh(Module *m, const char *const *names) {
+  for (uint32_t i = 0; i < m->mesh.n && names[i]; i++)
+    for (uint32_t k = i + 1; k < m->mesh.n; k++) {
+      if (strcmp(m->mesh.at[k].name, names[i]) != 0) continue;
+      MeshAxis other = m->mesh.at[i];
+      m->mesh.at[i] = m->mesh.at[k], m->mesh.at[k] = other;
+    }
+}
+
 static bool apply(Module *m, const FitChange *change) {
   int axis = fit_batch_axis(m);
   const char *stacks = change->keep_input ? stack_names(m) : "";
+  order_mesh(m, change->mesh);
   if (change->stage && axis < 0) return false;
   if (change->stage) module_set(m, "plan.zero", "%d", change->stage);
   if (change->keep_input && !*stacks) return false;
@@ -65,10 +76,12 @@ static Cost cost_of(const Module *m) {
   return c;
 }
 
-bool fit_cost(const Cli *o, const FitChange *change, Cost *out) {
+bool fit_programs(const Cli *o, const FitChange *change, Ctx **c, Programs *out) {
   Cli one = *o;
   LowerFacts facts;
-  one.c = ctx_new();
+  one.c = *c = ctx_new();
+  one.c->input = o->c->input, one.c->input_length = o->c->input_length; /* of a pipe */
+  one.c->input_path = o->c->input_path;
   one.sets = (Strings){0};
   one.value[OPT_TARGET] = fit_target(o);
   for (uint32_t i = 0; i < o->sets.n; i++) vec_push(one.c->arena, one.sets, o->sets.at[i]);
@@ -83,12 +96,19 @@ bool fit_cost(const Cli *o, const FitChange *change, Cost *out) {
              arena_printf(one.c->arena, "plan.pipeline.chunks=%lld", (long long)change->chunks));
   Module *m = load_shard(&one, o->operands.at[0], &facts);
   PipelineOptions options = {.until = "memory"};
-  Programs all;
   bool good = m && apply(m, change) && describe_target(&one, m) == EXIT_FINE &&
-              pipeline_classes(m, &options, &all) && !diag_errors(one.c->diag);
-  if (good) *out = cost_of(fit_largest(&all)), out->makespan = plan_makespan(&all);
-  ctx_free(one.c);
+              pipeline_classes(m, &options, out) && !diag_errors(one.c->diag);
+  if (!good) ctx_free(one.c);
   return good;
+}
+
+bool fit_cost(const Cli *o, const FitChange *change, Cost *out) {
+  Ctx *c;
+  Programs all;
+  if (!fit_programs(o, change, &c, &all)) return false;
+  *out = cost_of(fit_largest(&all)), out->makespan = plan_makespan(&all);
+  ctx_free(c);
+  return true;
 }
 
 bool fit_try(const Cli *o, const FitChange *change, Budget *out) {

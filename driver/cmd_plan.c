@@ -71,6 +71,7 @@ static Exit plan_module(Cli *o, Planned *planned) {
   planned->fits = !planned->machine.memory || fit_check(o, planned->m, o->facts);
   for (uint32_t i = 0; i < planned->programs.n; i++)
     planned->fits = fit_host(o, planned->programs.at[i], o->facts) && planned->fits;
+  if (planned->fits) nodes_warn(o, &planned->programs);
   plan_accumulation(o, planned);
   return EXIT_FINE;
 }

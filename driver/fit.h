@@ -36,18 +36,23 @@ const Module *fit_largest(const Programs *programs);
 /* Both checks, of all classes: E0801 judges the largest. */
 bool programs_fit(Cli *o, const Programs *programs);
 
+/* After pass `memory`: W0701 where another order of the mesh's axes keeps bytes inside of nodes
+   (cmd_fit_nodes.c). */
+void nodes_warn(Cli *o, const Programs *programs);
+
 /* ---- tries: cmd_fit_try.c ---- */
 
 typedef struct FitChange { /* of a plan; what is 0 stays as it is */
   int stage;               /* of zero */
   int64_t micro;
-  int64_t near;           /* not 0: so many layers less one ahead (`prefetch` of zero) */
-  bool blocking;          /* no message runs beside the computation (`overlap` of zero) */
-  bool keep_input;        /* recompute every stack from its input */
-  int64_t times;          /* so many more ranks along the first axis that cuts Batch */
-  const char *schedule;   /* of a pipeline */
-  int64_t chunks;         /* of layers, that it has on a stage */
-  const char *accumulate; /* gradients of zero between micro-batches: "shard", "full" */
+  int64_t near;               /* not 0: so many layers less one ahead (`prefetch` of zero) */
+  bool blocking;              /* no message runs beside the computation (`overlap` of zero) */
+  bool keep_input;            /* recompute every stack from its input */
+  int64_t times;              /* so many more ranks along the first axis that cuts Batch */
+  const char *schedule;       /* of a pipeline */
+  int64_t chunks;             /* of layers, that it has on a stage */
+  const char *accumulate;     /* gradients of zero between micro-batches: "shard", "full" */
+  const char *mesh[MAX_MESH]; /* its axes in this order */
 } FitChange;
 
 typedef struct Cost { /* of a rank */
@@ -59,6 +64,9 @@ typedef struct Cost { /* of a rank */
 /* True if the program so changed can be made; what a rank then needs is in `out`. */
 bool fit_try(const Cli *o, const FitChange *change, Budget *out);
 bool fit_cost(const Cli *o, const FitChange *change, Cost *out); /* the same, with what it sends */
+/* The programs of the plan so changed, after pass `memory`, in a context of their own: it is freed
+   by whoever calls. False: they cannot be made, and there is no context. */
+bool fit_programs(const Cli *o, const FitChange *change, Ctx **c, Programs *out);
 /* The largest divisor of a rank's share of the batch, below `limit`, with which it fits; 0: none.
  */
 int64_t fit_largest_micro(const Cli *o, const Module *m, FitChange change, int64_t limit,

@@ -229,6 +229,12 @@ static Span flight_word(const AstSetting *zero) {
   return overlap ? overlap->span : ahead ? ahead->span : zero->span;
 }
 
+static void mesh_facts(const AstSetting *mesh, LowerFacts *facts) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; mesh && i < mesh->values.n && n < MAX_MESH; i++)
+    if (mesh->values.at[i].key) facts->axis[n++] = mesh->values.at[i].span;
+}
+
 /* Where the words of a plan stand that the caller may have to speak of. */
 static LowerFacts plan_facts(const Decl *plan) {
   LowerFacts facts = {.plan = plan->span, .plan_name = plan->name};
@@ -236,6 +242,7 @@ static LowerFacts plan_facts(const Decl *plan) {
   if (micro) facts.micro = true, facts.micro_at = micro->span;
   const AstValue *on = settings_value(plan->item, "on", NULL);
   if (on) facts.on = on->span;
+  mesh_facts(settings_line(plan->item, "mesh"), &facts);
   const AstSetting *zero = settings_line(plan->item, "zero");
   const AstValue *schedule = settings_value(plan->item, "pipeline", NULL);
   if (schedule) facts.pipeline = schedule->span;

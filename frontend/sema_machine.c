@@ -1,5 +1,6 @@
 /* Machines: what a block says must fit together (E0602, E0606), and a plan's mesh must fit its
-   machine: enough GPUs (E0708), none idle without a word (N0701), fast axes inside of nodes
+   machine: enough GPUs (E0708), none idle without a word (N0701), nodes that can hold the axes
+   that split layers (W0708). What leaves nodes in which order of axes is known behind the passes
    (W0701). Which processors there are code generators for is in settings.def (choices of
    node.arch). */
 #include "frontend/sema_plan.h"
@@ -103,29 +104,56 @@ void check_machine(PlanCheck *check) {
   else if (ranks < gpus * nodes) note_idle(check, on, ranks, gpus * nodes);
 }
 
-/* The axis splits elements of layers, and its ranks do not fit into one node. */
-void warn_spans(PlanCheck *check, const PlaceLine *rule) {
+/* ---- W0708 ---- */
+
+/* Does the line split elements of layers? Then its ranks talk in every layer. */
+static bool splits_layers(const PlanCheck *check, const PlaceLine *rule) {
+  for (uint32_t i = 0; i < rule->dims.n; i++)
+    if (!rule->dims.at[i].otherwise && strcmp(rule->dims.at[i].dim, "Batch") != 0 &&
+        !plan_is_stack_dim(check, rule->dims.at[i].dim))
+      return true;
+  return false;
+}
+
+/* The axis of Batch that can have `times` as many ranks; NULL: none. */
+static const PlanAxis *other_axis(const PlanCheck *check, int64_t times) {
+  const PlaceLine *rule = plan_batch_rule(check);
+  const AstItem *train = check->c->train ? check->c->train->item : NULL;
+  int64_t batch = settings_integer(train, ITEM_TRAIN, "batch", NULL), micro = 1;
+  if (settings_value(check->item, "micro", NULL))
+    micro = settings_integer(check->item, ITEM_PLAN, "micro", NULL);
+  bool divides = rule && rule->axes.n && micro > 0 && batch > 0 &&
+                 batch % (plan_ranks_of(rule) * times * micro) == 0;
+  return divides ? rule->axes.at[0] : NULL;
+}
+
+static void help_narrow(PlanCheck *check, Report *r, const PlanAxis *axis, int64_t gpus) {
+  int64_t n = gpus;
+  while (axis->size % n || gpus % n) n--;
+  const PlanAxis *other = other_axis(check, axis->size / n);
+  if (other)
+    diag_help(r, "`%s = %lld, %s = %lld`: as many ranks", axis->name, (long long)n, other->name,
+              (long long)(other->size * axis->size / n));
+  else diag_help(r, "`%s = %lld`", axis->name, (long long)n);
+  diag_edit(r, axis->value, "%lld", (long long)n);
+  if (other) diag_edit(r, other->value, "%lld", (long long)(other->size * axis->size / n));
+}
+
+/* No order of the mesh's axes keeps such an axis inside of a node. */
+void warn_wide(PlanCheck *check, const PlaceLine *rule) {
   const AstValue *on = settings_value(check->item, "on", NULL);
   const Decl *decl = on && on->kind == VALUE_PATH
                          ? world_find(check->w, SPACE_MACHINE, on->path->text, false)
                          : NULL;
-  int64_t gpus = decl ? settings_integer(decl->item, ITEM_MACHINE, "node", "gpus") : 0, ranks = 1;
-  bool inner = false;
-  for (uint32_t i = 0; i < rule->dims.n; i++)
-    inner |= !rule->dims.at[i].otherwise && strcmp(rule->dims.at[i].dim, "Batch") &&
-             !plan_is_stack_dim(check, rule->dims.at[i].dim);
-  if (gpus <= 0 || !inner || rule->axes.n != 1) return;
-  for (uint32_t i = 0; i < check->mesh.n; i++) {
-    ranks *= check->mesh.at[i].size;
-    if (&check->mesh.at[i] == rule->axes.at[0]) break;
+  int64_t gpus = decl ? settings_integer(decl->item, ITEM_MACHINE, "node", "gpus") : 0;
+  for (uint32_t i = 0; gpus > 0 && splits_layers(check, rule) && i < rule->axes.n; i++) {
+    const PlanAxis *axis = rule->axes.at[i];
+    if (axis->size <= gpus) continue;
+    Report *r = world_error(check->w, "W0708", axis->value,
+                            "no node holds mesh axis `%s`: %lld ranks, %lld GPUs in a node",
+                            axis->name, (long long)axis->size, (long long)gpus);
+    diag_label(r, "they talk in every layer, and would over the network");
+    diag_also(r, on->span, "machine `%s`", decl->name);
+    help_narrow(check, r, axis, gpus);
   }
-  if (ranks <= gpus) return;
-  Str axis = rule->axes.at[0]->name;
-  world_warn(check->w, "W0701", rule->target,
-             arena_printf(check->e->arena,
-                          "mesh axis `%s` spans nodes: %lld ranks, %lld GPUs in a node", axis,
-                          (long long)ranks, (long long)gpus),
-             arena_printf(check->e->arena,
-                          "put `%s` first in `mesh`, with at most %lld: it sends in every layer",
-                          axis, (long long)gpus));
 }

@@ -498,7 +498,7 @@ void check_plan(Eval *e, const Choice *choice, const AstItem *plan) {
       check_divides(&check, &check.rules.at[i]), check_once(&check, &check.rules.at[i]);
   check_batch(&check);
   check_messages(&check);
-  for (uint32_t i = 0; i < check.rules.n; i++) warn_spans(&check, &check.rules.at[i]);
+  for (uint32_t i = 0; i < check.rules.n; i++) warn_wide(&check, &check.rules.at[i]);
   check_stages(&check);
   warn_idle(&check);
   warn_whole(&check);

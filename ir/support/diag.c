@@ -111,10 +111,11 @@ void diag_drop(Diag *diag, const char *code) {
   diag->reports.n = n;
 }
 
-void diag_take_errors(Diag *diag, const Diag *from) {
+void diag_take(Diag *diag, const Diag *from, const char *code) {
   for (uint32_t i = 0; i < from->reports.n; i++) {
     Report *r = from->reports.at[i];
-    if (*r->code != 'E' || diag->errors++ >= ERROR_LIMIT) continue;
+    if (strncmp(r->code, code, strlen(code)) != 0) continue;
+    if (*r->code == 'E' && diag->errors++ >= ERROR_LIMIT) continue;
     r->number = diag->arrived++;
     vec_push(diag->arena, diag->reports, r);
   }

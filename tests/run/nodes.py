@@ -2,9 +2,11 @@
 
 Random meshes over nodes of random sizes, also such that do not divide them, with stages of `zero` and of pipelines:
 what `plan` says of nodes is counted again here, rank by rank, from what each class sends (rings; b s e elements per
-border and micro-batch between stages).
+border and micro-batch between stages). Where another order of the axes keeps more than a hundredth of the bytes inside,
+and only there, W0701 says so with both numbers; its edits, written into the plan, bring what it says, compile, and
+leave no better order. W0708 is said of an axis that no node holds, and its edit makes it fit.
 """
-import itertools, json, os, random, shutil, subprocess, sys
+import itertools, json, os, random, re, shutil, subprocess, sys
 from common import EXAMPLES, check, workdir
 
 SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
@@ -113,6 +115,35 @@ def judged(mesh, gpus, lines):
     return j['nodes']['leaves'], said, j
 
 
+def edited(m):
+    text = open(f'{folder}/m.shard', 'rb').read()
+    for e in sorted(m['edits'], key=lambda e: -e['offset']):
+        text = text[:e['offset']] + e['text'].encode() + text[e['offset'] + e['length']:]
+    return text.decode()
+
+
+def mesh_in(text):
+    return [(a, int(n)) for a, n in re.findall(r'(\w+) = (\d+)', re.search(r'(?m)^  mesh (.*)', text).group(1))]
+
+
+def ordered(mesh, gpus, lines):
+    """W0701 where another order is better, and only there. Returns whether it was said."""
+    written, said, _ = judged(mesh, gpus, lines)
+    said = [m for m in said if m['code'] == 'W0701']
+    mesh_after, least = mesh, written
+    if said:
+        better = edited(said[0])
+        mesh_after = mesh_in(better)
+        check(sorted(mesh_after) == sorted(mesh) and mesh_after != mesh, f'{mesh}: edited to {mesh_after}')
+        least, again, _ = judged(mesh_after, gpus, lines)
+        again = [m for m in again if m['code'] == 'W0701']
+        check(not again, f'{mesh} on {gpus} GPUs: still said of {mesh_after}: {again}')
+        check(least < 0.99 * written, f'{mesh} on {gpus} GPUs: {written} to {least} in {mesh_after}')
+    every = {o: judged(list(o), gpus, lines)[0] for o in itertools.permutations(mesh)}
+    check(min(every.values()) >= 0.99 * least, f'{mesh} on {gpus} GPUs, {lines}: {mesh_after} is no best of {every}')
+    return bool(said)
+
+
 def known(mesh, gpus, leaves, sets):
     """By hand: only these axes leave nodes, and so many sets of nodes work at once."""
     j = judged(mesh, gpus, [])[2]
@@ -121,10 +152,18 @@ def known(mesh, gpus, leaves, sets):
     for a, n in sets.items(): check(have[a]['sets'] == n, f'{mesh}: {have[a]}')
 
 
+def too_wide(mesh, gpus, lines, want):
+    said = [m for m in plan(text_of(mesh, gpus, lines))[1] if m['code'] == 'W0708']
+    check(len(said) == 1 and f'{dict(mesh)["tensor"]} ranks, {gpus} GPUs' in said[0]['message'], f'{mesh}: {said}')
+    better = edited(said[0])
+    check(mesh_in(better) == want, f'{mesh}: {mesh_in(better)}, not {want}')
+    check(not plan(better)[1], f'{better}: still said')
+
+
 try:
     known([('tensor', 4), ('data', 2), ('pipe', 2)], 4, ['data', 'pipe'], {'data': 2, 'pipe': 2, 'tensor': 4})
     known([('tensor', 2), ('data', 2), ('pipe', 2)], 4, ['pipe'], {'data': 2})
-    rng = random.Random(20)
+    rng, told = random.Random(20), []
     cases = [([('pipe', 4), ('tensor', 4)], 4, ['micro 4']), ([('data', 4), ('tensor', 2)], 4, ['zero 3']),
              ([('data', 4), ('pipe', 2)], 4, []), ([('wide', 2), ('data', 2)], 2, ['zero 1'])]
     while len(cases) < 10:
@@ -133,7 +172,11 @@ try:
         zero = [f'zero {rng.randint(1, 3)}'] if {'data', 'wide'} & set(axes) else []
         cases.append((mesh, rng.choice([2, 3, 4, 6]), zero + ['micro 1'] * rng.randint(0, 1)))
     for mesh, gpus, lines in cases:
-        judged(mesh, gpus, lines)
-    print(f'{len(cases)} meshes over nodes')
+        told.append(ordered(mesh, gpus, lines))
+    check(3 <= sum(told) < len(told), f'told of {told}')
+    too_wide([('tensor', 4), ('data', 2)], 2, [], [('tensor', 2), ('data', 4)])
+    too_wide([('tensor', 4), ('data', 2)], 3, ['micro 16'], [('tensor', 1), ('data', 2)])
+    too_wide([('tensor', 4)], 2, [], [('tensor', 2)])
+    print(f'{len(cases)} meshes over nodes, W0701 for {sum(told)}')
 finally:
     shutil.rmtree(folder)
