@@ -233,7 +233,8 @@ static void set_place(Comm *c) {
 
 bool rt_comm_open(Comm *c, const rt_program *program, Fault *f) {
   c->program = program;
-  if (!rt_launch_find(&c->launch, f) || !check_world(c, f) || !check_node(c, f) || !choose(c, f))
+  if (!rt_launch_find(&c->launch, f) || !check_world(c, f) || !check_node(c, f) ||
+      !rt_nodes_fit(program, &c->launch, f) || !choose(c, f))
     return false;
   set_place(c);
   make_groups(c);

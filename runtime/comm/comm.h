@@ -39,6 +39,7 @@ typedef struct Launch { /* who am I (launch.c) */
   const char *from; /* the variable that told the rank, NULL: single */
   char job[256];    /* the same for all ranks of a job, another one for other jobs */
   bool named;       /* the launcher named it: it is the same on all machines */
+  bool counted;     /* the launcher counts the ranks of a machine */
   bool apart;       /* not all ranks are known to be on this machine */
   char place[1024]; /* where ranks of several machines meet: HOST:PORT or a file; empty: unknown */
   const char *place_from; /* what told the place */
@@ -72,7 +73,9 @@ struct Comm {
 int64_t rt_mesh_ranks(const rt_program *program);
 /* Of the executable's programs the one that a rank runs, where this rank runs p. */
 const rt_program *rt_class_program(const rt_program *first, const rt_program *p, int rank);
-bool rt_launch_find(Launch *launch, Fault *f);            /* from the environment of launchers */
+bool rt_launch_find(Launch *launch, Fault *f); /* from the environment of launchers */
+/* Are ranks on nodes as in the plan? Says so, once, where they are not and it does no harm. */
+bool rt_nodes_fit(const rt_program *program, const Launch *launch, Fault *f);
 double rt_seconds_of(const char *name, double otherwise); /* a variable of the environment */
 
 /* Decides the kind and joins. */

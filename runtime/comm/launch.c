@@ -125,8 +125,8 @@ static bool read_set(Launch *launch, const Launcher *from, Fault *f) {
     return false;
   name_job(launch, from), find_place(launch, from);
   /* By hand, or where a launcher does not count them, ranks with a place may be anywhere. */
-  bool counted = local || (from->local_world && getenv(from->local_world));
-  launch->apart = launch->local_world != launch->world || (!counted && *launch->place);
+  launch->counted = local || (from->local_world && getenv(from->local_world));
+  launch->apart = launch->local_world != launch->world || (!launch->counted && *launch->place);
   if (launch->rank < launch->world) return true;
   return rt_fault(f, 101, "%s is %d, but %s is %d: ranks count from 0", from->rank, launch->rank,
                   from->world, launch->world);

@@ -3,7 +3,7 @@
 Every arch of the settings table is a target of the compiler and takes the types of computation; `compile`, `dump`,
 `plan` and a dump that goes on are made for the machine's arch; all the memory that a block names can be used (141 GB of
 an H200); --target goes over the machine with a note; an executable refuses more ranks on a node than the plan's machine
-has GPUs.
+has GPUs, and ranks on nodes such that an axis leaves them which is inside in the plan, whatever launcher started them.
 """
 import json, os, re, shutil, subprocess, sys
 from common import ROOT, check, workdir
@@ -27,7 +27,19 @@ plan p for M { on box nodes = 2
   place Batch -> data
 }
 plan q for M { on cpu }
+plan both for M { on cpu nodes = 2
+  mesh tensor = 4, data = 2
+  place Wide -> tensor
+  place Batch -> data
+}
 '''
+LAUNCHERS = {
+    'torchrun': lambda r, w, l, n: dict(RANK=r, WORLD_SIZE=w, LOCAL_RANK=l, LOCAL_WORLD_SIZE=n),
+    'mpirun': lambda r, w, l, n: dict(OMPI_COMM_WORLD_RANK=r, OMPI_COMM_WORLD_SIZE=w, OMPI_COMM_WORLD_LOCAL_RANK=l,
+                                      OMPI_COMM_WORLD_LOCAL_SIZE=n),
+    'mpiexec': lambda r, w, l, n: dict(PMI_RANK=r, PMI_SIZE=w, MPI_LOCALRANKID=l, MPI_LOCALNRANKS=n),
+    'srun': lambda r, w, l, n: dict(SLURM_STEP_ID=0, SLURM_PROCID=r, SLURM_STEP_NUM_TASKS=w, SLURM_LOCALID=l,
+                                    SLURM_NODEID=0, SLURM_STEP_TASKS_PER_NODE=f'{n}(x{w // n}),{w % n}')}
 
 
 def shardc(*args, expect=0, env={}):
@@ -46,6 +58,17 @@ def table():
     said = shardc('plan', 'm.shard', '--plan', 'q', '--target', 'none', expect=2)[1]
     check(rows == re.search(r'targets: (.*)', said).group(1).split(', '), f'settings.def has {rows}; {said}')
     return rows
+
+
+def launched(name, rank, world, local, here):
+    """What one rank of a job says of its nodes; it ends there, or finds that the others are on other machines."""
+    env = {k: v for k, v in os.environ.items()
+           if not k.startswith(('RANK', 'WORLD', 'LOCAL', 'OMPI', 'PMI', 'MPI', 'SLURM'))}
+    told = LAUNCHERS[name](rank, world, local, here) if name in LAUNCHERS else dict(RANK=rank, WORLD_SIZE=world)
+    p = subprocess.run(['./both', 'train'], cwd=folder, capture_output=True, text=True,
+                       env=dict(env, SHARDC_MEET='0.1', **{k: str(v) for k, v in told.items()}))
+    check(p.returncode == 3, f'{name}: exit {p.returncode} {p.stderr}')
+    return ''.join(re.findall(r'(?s)(?:error|warning)\[R0101\]: (?!communicator).*?(?=\nerror|$)', p.stderr))
 
 
 try:
@@ -77,6 +100,19 @@ try:
                        env=dict(os.environ, RANK='0', WORLD_SIZE='2', LOCAL_RANK='0', LOCAL_WORLD_SIZE='2'))
     check(p.returncode == 3 and 'R0101' in p.stderr
           and '2 ranks on this machine, and the plan is for nodes with 1 GPU' in p.stderr, p.stderr)
+    # the launcher's nodes are the plan's: tensor = 4 inside of nodes of 4, data = 2 across
+    shardc('compile', 'm.shard', '--plan', 'both', '-o', 'both')
+    for name in LAUNCHERS:
+        for rank in 0, 5: check(launched(name, rank, 8, rank % 4, 4) == '', f'{name}: 4 on a node')
+        check(launched(name, 3, 8, 3, 8) == '', f'{name}: all on one machine')
+        for rank, local, here in (0, 0, 2), (7, 1, 2), (5, 2, 3), (1, 0, 4), (6, 3, 4):  # too few; dealt out by turns
+            said = launched(name, rank, 8, local, here)
+            check('error' in said and f'rank {rank} is number {local} of {here} on this machine, so mesh axis `tensor` '
+                  'of 4 ranks leaves its node: the plan has 4 ranks in each' in said
+                  and f'--set plan.on.nodes={-(-8 // here)}' in said, f'{name} {rank} {local} {here}: {said}')
+        said = launched(name, 0, 8, 0, 6)  # tensor is inside, but not on nodes as the plan's
+        check('warning' in said and '6 ranks on this machine, and the plan has 4 on each' in said, f'{name}: {said}')
+    check(launched('by hand', 1, 8, 0, 4) == '', 'what nobody counts is not judged')
     print('machines give target, capacity and ranks per node')
 finally:
     shutil.rmtree(folder)
