@@ -19,6 +19,11 @@ typedef struct KernelSeconds { /* counted once */
   double seconds;
 } KernelSeconds;
 
+typedef struct ClocksAt { /* before an event */
+  Lanes lanes;
+  double kernels, host[HOST_LANES];
+} ClocksAt;
+
 typedef struct Clocks {
   const Module *m;
   const Machine *x;
@@ -27,7 +32,7 @@ typedef struct Clocks {
   double kernels, messages; /* when each is free again */
   double *over;             /* by event: when its message is over */
   VEC(KernelSeconds) known;
-  Lanes *at; /* by event: the sums before it */
+  ClocksAt *at; /* by event */
   HostClocks host;
 } Clocks;
 
@@ -132,7 +137,8 @@ static void wait_until(Clocks *clocks, double until) {
 }
 
 static void skip(Clocks *clocks, const Event *event) {
-  const Lanes *before = &clocks->at[event->since];
+  const ClocksAt *since = &clocks->at[event->since];
+  const Lanes *before = &since->lanes;
   double periods = (double)event->rounds / (double)event->period;
   for (uint32_t i = 0; i < clocks->m->mesh.n; i++) {
     clocks->lanes->busy[i] += periods * (clocks->lanes->busy[i] - before->busy[i]);
@@ -140,12 +146,15 @@ static void skip(Clocks *clocks, const Event *event) {
   }
   clocks->lanes->slowed += periods * (clocks->lanes->slowed - before->slowed);
   clocks->lanes->away += periods * (clocks->lanes->away - before->away);
+  host_clock_skip(&clocks->host, since->host, clocks->kernels - since->kernels, periods);
   vec_push(clocks->m->arena, clocks->lanes->cut, (LaneBreak){clocks->kernels, event->rounds});
 }
 
 static void step(Clocks *clocks, uint32_t i) {
   const Event *event = &clocks->events->at.at[i];
-  clocks->at[i] = *clocks->lanes;
+  ClocksAt *at = &clocks->at[i];
+  *at = (ClocksAt){.lanes = *clocks->lanes, .kernels = clocks->kernels};
+  for (int k = 0; k < HOST_LANES; k++) at->host[k] = clocks->host.lane[k].free;
   switch (event->kind) {
   case EVENT_RUN: run(clocks, event); break;
   case EVENT_START: start(clocks, event); break;
@@ -163,7 +172,7 @@ Lanes lanes_of(const Module *m, const Machine *machine, const EventList *events)
   clocks.host = host_clocks(m, machine, events);
   if (machine->flops <= 0) return lanes;
   clocks.over = ARENA_ARRAY(m->arena, double, events->at.n + 1);
-  clocks.at = ARENA_ARRAY(m->arena, Lanes, events->at.n + 1);
+  clocks.at = ARENA_ARRAY(m->arena, ClocksAt, events->at.n + 1);
   for (uint32_t i = 0; i < events->at.n; i++) step(&clocks, i);
   double over = host_clock_over(&clocks.host);
   if (over > clocks.kernels) lanes.away += over - clocks.kernels;

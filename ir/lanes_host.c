@@ -93,6 +93,21 @@ void host_clock_kernel(HostClocks *clocks, const Event *event, double seconds) {
        later(host_lane->free, behind_others(clocks, HOST_KERNELS, event)) + seconds);
 }
 
+static void catch_up(HostClocks *clocks, int lane, double seconds) {
+  HostLane *host_lane = &clocks->lane[lane];
+  host_lane->free -= seconds;
+  for (int i = 0; i < HOST_TOUCHES; i++) host_lane->touch[i].over -= seconds;
+  for (int i = 0; lane != HOST_KERNELS && i < clocks->slots[lane == HOST_UP]; i++)
+    clocks->slot[lane == HOST_UP][i] -= seconds;
+}
+
+void host_clock_skip(HostClocks *clocks, const double *free, double kernels, double periods) {
+  for (int k = 0; k < HOST_LANES; k++) {
+    double idle = kernels - (clocks->lane[k].free - free[k]);
+    if (idle > 0) catch_up(clocks, k, periods * idle);
+  }
+}
+
 double host_clock_over(const HostClocks *clocks) {
   double time = 0;
   for (int k = 0; k < HOST_LANES; k++) time = later(time, clocks->lane[k].free);

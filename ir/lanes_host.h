@@ -30,5 +30,9 @@ HostClocks host_clocks(const Module *m, const Machine *x, const EventList *event
 double host_clock_move(HostClocks *clocks, const Event *event, double bytes, bool up, double now);
 void host_clock_kernel(HostClocks *clocks, const Event *event, double seconds);
 double host_clock_over(const HostClocks *clocks); /* all lanes have done */
+/* Rounds are left out, in which the kernels' clock stands still here: `periods` of them, like the
+   last one, in which that clock went on by `kernels`, and each lane's from `free`. A lane that was
+   behind has caught up by what it did not do in them. */
+void host_clock_skip(HostClocks *clocks, const double *free, double kernels, double periods);
 
 #endif
