@@ -71,7 +71,7 @@ Span span_of(const Module *m, Loc at); /* for diagnostics */
 const char *op_said(const Module *m,
                     const Op *o); /* the word of the file for it, NULL: none is known */
 Fn *entry_of(const Module *m, const char *name); /* NULL if absent */
-/* Does it make gradients: a step, before 1-bit Adam's freeze or after it? */
+/* Does it make gradients: a step, before 1-bit Adam's freeze or after it, or a late one? */
 bool entry_trains(const Fn *f);
 Global *global_named(const Module *m, const char *name);
 

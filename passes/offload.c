@@ -311,6 +311,7 @@ void pass_offload(Module *m) {
        params = text_lists(plan_offload(m), "params");
   if (!states && !params && !any_kept(m)) return;
   if ((states && refuse_left(m)) || (params && refuse_ahead(m)) || refuse_kept(m)) return;
+  if (states) late_steps(m);
   for (uint32_t i = 0; i < m->globals.n; i++) {
     Global *global = m->globals.at[i];
     if ((states && global->kind == GLOBAL_STATE && has_members(m, global)) ||

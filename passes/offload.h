@@ -1,9 +1,12 @@
 /* What the files of pass `offload` share. */
 #ifndef SHARDC_PASSES_OFFLOAD_H
 #define SHARDC_PASSES_OFFLOAD_H
-#include "ir/ir.h"
+#include "passes/internal.h"
 
 /* By value of f: does it go to the host where it is made? works: by value, of f's arguments: where
    ops work that read them (offload_gradients.c). */
 bool *offload_gradients(const Module *m, const Fn *f, const Tier *works);
+
+/* Where `train` has a delay: `step.late` beside `step`, whose update stands first (late.c). */
+void late_steps(Module *m);
 #endif

@@ -84,8 +84,11 @@ bool rt_finish(Run *r, const Outputs *outputs,
                Fault *f); /* --dump, --check-memory; outputs: of the model, or NULL */
 int64_t rt_parameters(const rt_program *p);
 
-/* frozen.c: the first step of `step.frozen`, INT64_MAX: none is known; after how many steps the
+/* later.c: what runs in place of `step` from some step on, NULL: nothing does; and from which.
+   rt_freeze: the first step of `step.frozen`, INT64_MAX: none is known; after how many steps the
    program looks for it, 0: it is known. */
+const rt_entry *rt_later_entry(const Run *r);
+int64_t rt_later_from(const Run *r);
 int64_t rt_freeze(const Run *r);
 int64_t rt_freeze_window(const Run *r);
 

@@ -20,9 +20,9 @@ typedef enum Stop { GO_ON, DONE, TIME_UP, SIGNAL, NO_DATA } Stop;
 
 typedef struct Train {
   Run *r;
-  const rt_entry *step, *frozen; /* frozen: in place of step from step number `freeze` on; NULL */
-  int64_t looks; /* steps between two looks at the second moments; 0: `freeze` is known */
-  int64_t steps, freeze, eval_every, eval_batches, save_every, keep,
+  const rt_entry *step, *later; /* later: in place of step from step number `from` on; NULL */
+  int64_t looks; /* steps between two looks at the second moments; 0: `from` is known */
+  int64_t steps, from, eval_every, eval_batches, save_every, keep,
       saved;                 /* saved: step of the newest checkpoint, -1: none */
   int64_t may_skip, skipped; /* steps in a row that are not finite: at most, now */
   double limit, began;       /* rt_now() at which to stop, and when this step began */
@@ -66,10 +66,10 @@ static double waited(const Train *train) {
 static bool look(Train *train, Fault *f) {
   Run *r = train->r;
   int64_t done = r->at.step + 1;
-  if (!train->looks || done % train->looks || r->at.step >= train->freeze) return true;
+  if (!train->looks || done % train->looks || r->at.step >= train->from) return true;
   if (!rt_device_run(&r->device, rt_entry_find(r->p, "step.look"), f)) return false;
-  train->freeze = rt_freeze(r);
-  if (train->freeze == done && rt_is_first(r))
+  train->from = rt_later_from(r);
+  if (train->from == done && rt_is_first(r))
     fprintf(stderr, "note: the second moments are steady: frozen after %lld steps\n",
             (long long)done);
   return true;
@@ -80,8 +80,8 @@ static bool one_step(Train *train, StepRecord *record, Fault *f) {
   if (r->device.trace) rt_trace_step(r->device.trace, r->at.step + 1);
   rt_set_scalar(r, "seed", (int64_t)r->at.seed);
   rt_set_scalar(r, "step", r->at.step);
-  bool frozen = train->frozen && r->at.step >= train->freeze;
-  if (!rt_device_run(&r->device, frozen ? train->frozen : train->step, f)) return false;
+  bool later = train->later && r->at.step >= train->from;
+  if (!rt_device_run(&r->device, later ? train->later : train->step, f)) return false;
   if (r->device.trace) rt_trace_stepped(r->device.trace, r->at.step + 1);
   if (!look(train, f)) return false;
   *record = (StepRecord){.step = r->at.step + 1,
@@ -403,7 +403,7 @@ static bool start(Train *train, Fault *f) {
   read_settings(train);
   if (!(train->step = rt_entry_find(r->p, "step")))
     return rt_fault(f, 801, "this executable has no entry `step`");
-  train->frozen = rt_entry_find(r->p, "step.frozen"), train->looks = rt_freeze_window(r);
+  train->later = rt_later_entry(r), train->looks = rt_freeze_window(r);
   if (resumes && r->o.at[OPT_init].given)
     return rt_fault(f, 104, "--resume and --init both say where parameters come from");
   if (!rt_open_data(r, f) || !rt_run_folder(r, !resumes, f) || !rt_start_device(r, f)) return false;
@@ -413,7 +413,7 @@ static bool start(Train *train, Fault *f) {
   if (there && !rt_hold_folder(r, !resumes, f)) return false;
   if (!(resumes ? resume(train, f) : rt_initialise(r, f))) return false;
   if (!there && !rt_hold_folder(r, !resumes, f)) return false;
-  train->freeze = rt_freeze(r);
+  train->from = rt_later_from(r);
   bool beside = rt_data_beside(&r->data, &r->device, f);
   if (!rt_comm_all(&r->comm, "read the data", beside, f)) return false;
   bool kept = !rt_is_first(r) || rt_run_tokenizer_keep(r, f);

@@ -189,14 +189,14 @@ static bool has_run(const Device *d, const char *entry) {
 
 /* An entry that stores an output, by the names that lowering and optimizers give. */
 bool rt_is_computed(const Device *d, const rt_tensor *tensor) {
-  static const char *const of[][3] = {{"out.", "logits", ""},
-                                      {"eval.", "eval", ""},
-                                      {"decode.", "decode", ""},
-                                      {"norm2.of.", "step", ""},
-                                      {"", "step", "step.frozen"}};
+  static const char *const of[][4] = {{"out.", "logits", "", ""},
+                                      {"eval.", "eval", "", ""},
+                                      {"decode.", "decode", "", ""},
+                                      {"norm2.of.", "step", "step.late", ""},
+                                      {"", "step", "step.late", "step.frozen"}};
   int i = 0;
   while (strncmp(tensor->name, of[i][0], strlen(of[i][0]))) i++;
-  return has_run(d, of[i][1]) || has_run(d, of[i][2]);
+  return has_run(d, of[i][1]) || has_run(d, of[i][2]) || has_run(d, of[i][3]);
 }
 
 /* Logical tensors, gathered; rank 0 writes. */

@@ -10,6 +10,7 @@
 #include "frontend/lower.h"
 #include "ir/budget.h"
 #include "ir/flight.h"
+#include "ir/module_settings.h"
 #include "ir/placement.h"
 #include "passes/pass.h"
 #include <math.h>
@@ -191,13 +192,25 @@ static void check_sent(Pair *p, int steps) {
     }
 }
 
+/* Where states are on the host late steps are a program of their own. */
+static const char *step_of(const Module *m, int step) {
+  Fn *late = module_fn(m, intern(m->ctx->names, "step.late"));
+  return late && step >= module_whole(m, "train.delay.after") ? late->name : "step";
+}
+
+static bool both_step(Pair *p, int step) {
+  if (!interp_run(p->a, step_of(p->one, step))) p->out->error = interp_error(p->a);
+  else if (!ranks_run(p->b, step_of(p->many, step))) p->out->error = ranks_error(p->b);
+  return !p->out->error;
+}
+
 static void run_pair(Pair *p, int steps) {
   interp_set_round(p->a, false), ranks_set_round(p->b, false);
   interp_set_all(p->a, "seed", 11), ranks_set_all(p->b, "seed", 11);
   if (!both(p, "init")) return;
   for (int i = 0; i < steps; i++) {
     set_inputs(p, i);
-    if (!both(p, "step")) return;
+    if (!both_step(p, i)) return;
   }
   check_sent(p, steps);
   if (p->out->error) return;
@@ -241,7 +254,7 @@ static void run_placed(Pair *p, int steps, bool early) {
     set_rank_inputs(x, p->one, p->many, p->c->arena, i);
     set_rank_inputs(y, p->one, p->many, p->c->arena, i);
     if (interp_get(p->a, "step")) ranks_set_all(x, "step", i), ranks_set_all(y, "step", i);
-    run_both_ways(p, x, y, "step");
+    run_both_ways(p, x, y, step_of(p->many, i));
   }
   run_both_ways(p, x, y, "eval");
   run_both_ways(p, x, y, "logits");
