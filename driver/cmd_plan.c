@@ -50,6 +50,14 @@ static Exit plan_programs(Cli *o, Planned *planned) {
   return e;
 }
 
+static void plan_later(Planned *planned) {
+  const Fn *later = ir_later_entry(planned->m);
+  planned->later = plan_step(planned, later), planned->steps = train_steps(planned->m);
+  planned->kind = later ? strchr(later->name, '.') + 1 : NULL;
+  planned->from = plan_freezes(planned) ? atof(module_setting(planned->m, "made.freeze", "0"))
+                                        : module_amount(planned->m, "train.delay.after");
+}
+
 static Exit plan_module(Cli *o, Planned *planned) {
   Exit e = plan_programs(o, planned);
   if (e != EXIT_FINE) return e;
@@ -63,11 +71,8 @@ static Exit plan_module(Cli *o, Planned *planned) {
     if (n > planned->frame) planned->frame = n;
   }
   planned->machine = plan_machine(planned->m);
-  planned->step = plan_step(planned, ir_main_entry(planned->m)),
-  planned->frozen = plan_step(planned, ir_frozen_entry(planned->m));
-  planned->freezes = ir_frozen_entry(planned->m) != NULL;
-  planned->freeze = atof(module_setting(planned->m, "made.freeze", "0")),
-  planned->steps = train_steps(planned->m);
+  planned->step = plan_step(planned, ir_main_entry(planned->m));
+  plan_later(planned);
   planned->fits = !planned->machine.memory || fit_check(o, planned->m, o->facts);
   for (uint32_t i = 0; i < planned->programs.n; i++)
     planned->fits = fit_host(o, planned->programs.at[i], o->facts) && planned->fits;
@@ -269,7 +274,7 @@ static void say_plan(const Planned *planned) {
   say_layouts(planned);
   plan_say_time(planned, &planned->step);
   plan_say_flights(planned);
-  plan_say_frozen(planned);
+  plan_say_later(planned);
 }
 
 /* ---- JSON ---- */
@@ -302,7 +307,7 @@ static void put_json(const Planned *planned) {
          plan_bubble(&planned->step));
   put_layouts(planned);
   plan_put_time(planned, &planned->step);
-  plan_put_frozen(planned);
+  plan_put_later(planned);
   plan_put_flights(planned);
   put_accumulation(planned);
   if (planned->machine.memory) printf("\"capacity\":%lld,", (long long)planned->machine.memory);

@@ -47,9 +47,9 @@ typedef struct Planned {
   Pinned pinned;
   int64_t frame; /* bytes of the largest entry's frame, part of need.total */
   Machine machine;
-  PlanStep step, frozen; /* frozen: 1-bit Adam's, after `freeze` steps of `step` */
-  bool freezes;          /* there are such */
-  double freeze, steps;  /* freeze 0: the run finds out */
+  PlanStep step, later; /* later: 1-bit Adam's frozen ones, late ones, after `from` of `step` */
+  const char *kind;     /* of those: frozen, late; NULL: there are none */
+  double from, steps;   /* from 0: the run finds out */
   bool fits;
   Accumulation accumulate[ACCUMULATIONS];
   int naccumulate;   /* 0: there is no choice */
@@ -89,10 +89,11 @@ void plan_say_time(const Planned *planned, const PlanStep *step);
 void plan_put_communication(const Planned *planned,
                             const PlanStep *step); /* "communication":[..] */
 void plan_put_time(const Planned *planned, const PlanStep *step);
-/* Frozen steps, and what the run sends as a whole. */
+/* Steps behind the warm-up: frozen, and what the run sends as a whole; late, and what waits. */
+bool plan_freezes(const Planned *planned);
 const char *plan_warm_up(const Planned *planned); /* 2000 of 10000 steps */
-void plan_say_frozen(const Planned *planned);
-void plan_put_frozen(const Planned *planned);
+void plan_say_later(const Planned *planned);
+void plan_put_later(const Planned *planned);
 /* cmd_plan_classes.c */
 void plan_classes(Planned *planned);           /* fills p->class */
 void plan_say_classes(const Planned *planned); /* a column of bytes per class */

@@ -167,7 +167,7 @@ static void put_class(const Planned *planned, uint32_t i) {
          class->flop);
   const Module *m = planned->programs.at[i];
   put_sends("sends_per_step", m, ir_main_entry(m));
-  if (planned->freezes) put_sends("sends_per_frozen_step", m, ir_frozen_entry(m));
+  if (plan_freezes(planned)) put_sends("sends_per_frozen_step", m, ir_later_entry(m));
   put_host(planned->programs.at[i]);
   putchar('}');
 }

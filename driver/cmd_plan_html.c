@@ -223,11 +223,11 @@ static void put_schedule(FILE *file, const Planned *planned) {
   plan_gantt_svg(file, planned, &gantt);
 }
 
-static void put_frozen(FILE *file, const Planned *planned) {
-  if (!planned->freezes) return;
-  put_work(file, planned, &planned->frozen,
-           arena_printf(planned->m->arena, "After %s, frozen", plan_warm_up(planned)));
-  put_collectives(file, planned, &planned->frozen);
+static void put_later(FILE *file, const Planned *planned) {
+  if (!planned->kind) return;
+  put_work(file, planned, &planned->later,
+           arena_printf(planned->m->arena, "After %s, %s", plan_warm_up(planned), planned->kind));
+  put_collectives(file, planned, &planned->later);
 }
 
 /* The class that needs the most, whose memory is drawn. */
@@ -271,7 +271,7 @@ void plan_page_add(PlanPage *page, const Planned *planned) {
   put_work(page->body, planned, &planned->step, "A step");
   put_lanes(page->body, planned);
   put_schedule(page->body, planned);
-  put_frozen(page->body, planned);
+  put_later(page->body, planned);
   fputs("</section>\n", page->body);
 }
 

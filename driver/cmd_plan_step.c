@@ -1,8 +1,10 @@
-/* What `plan` says of one run of an entry: what it sends, and in which time at least. Where 1-bit
-   Adam has frozen steps (passes/onebit.c) these are told behind, and what a run sends in all. */
+/* What `plan` says of one run of an entry: what it sends, and in which time at least. Where steps
+   behind a warm-up are others they are told behind: 1-bit Adam's frozen ones (passes/onebit.c), and
+   what a run sends in all; late ones (passes/late.c), and what waits for the host. */
 #include "cmd_plan.h"
 #include "ir/count.h"
 #include "ir/module_settings.h"
+#include <string.h>
 
 /* The class whose kernels have the most to do: the others wait for it. */
 static uint32_t slowest(const Planned *planned) {
@@ -112,15 +114,19 @@ void plan_say_time(const Planned *planned, const PlanStep *step) {
   printf("\n");
 }
 
+bool plan_freezes(const Planned *planned) {
+  return planned->kind && !strcmp(planned->kind, "frozen");
+}
+
 /* Bytes of a step, over all of the run. */
 static double bytes_on_average(const Planned *planned) {
-  double warm = planned->freeze < planned->steps ? planned->freeze / planned->steps : 1;
-  return warm * plan_bytes_sent(&planned->step) + (1 - warm) * plan_bytes_sent(&planned->frozen);
+  double warm = planned->from < planned->steps ? planned->from / planned->steps : 1;
+  return warm * plan_bytes_sent(&planned->step) + (1 - warm) * plan_bytes_sent(&planned->later);
 }
 
 const char *plan_warm_up(const Planned *planned) {
-  if (!planned->freeze) return "the warm-up, whose length `freeze = auto` finds";
-  return arena_printf(planned->m->arena, "%.0f of %.0f steps", planned->freeze, planned->steps);
+  if (!planned->from) return "the warm-up, whose length `freeze = auto` finds";
+  return arena_printf(planned->m->arena, "%.0f of %.0f steps", planned->from, planned->steps);
 }
 
 /* Stages gather what their workers compress, which may be more than the signs save. */
@@ -130,22 +136,35 @@ static const char *times_less(const Planned *planned, double before, double afte
                       less ? "less" : "as much");
 }
 
-/* after 2000 of 10000 steps, frozen: ..
-   a frozen step sends 31.4 times less; on average of the run 2.80 MiB a step, 4.29 times less */
-void plan_say_frozen(const Planned *planned) {
-  Arena *arena = planned->m->arena;
-  if (!planned->freezes) return;
-  printf("after %s, frozen: %.4g FLOP per rank, %s between kernels and memory\n",
-         plan_warm_up(planned), planned->frozen.flop, plan_amount(arena, planned->frozen.moved));
-  plan_say_traffic(planned, &planned->frozen);
-  plan_say_time(planned, &planned->frozen);
+/* a frozen step sends 31.4 times less; on average of the run 2.80 MiB a step, 4.29 times less */
+static void say_saved(const Planned *planned) {
   double first = plan_bytes_sent(&planned->step), mean = bytes_on_average(planned);
   if (first <= 0 || mean <= 0) return;
-  printf("a frozen step sends %s", times_less(planned, first, plan_bytes_sent(&planned->frozen)));
-  if (planned->freeze)
-    printf("; on average of the run %s a step, %s", plan_amount(arena, mean),
+  printf("a frozen step sends %s", times_less(planned, first, plan_bytes_sent(&planned->later)));
+  if (planned->from)
+    printf("; on average of the run %s a step, %s", plan_amount(planned->m->arena, mean),
            times_less(planned, first, mean));
   printf("\n");
+}
+
+/* for copies and the host the GPU waits 0.12 s of a late step, 0.48 s of one before */
+static void say_hidden(const Planned *planned) {
+  const StepTime *late = &planned->later.time, *before = &planned->step.time;
+  if (late->total <= 0 || before->pcie + before->host <= 0) return;
+  printf("for copies and the host the GPU waits %.3g s of a late step, %.3g s of one before\n",
+         late->away, before->away);
+}
+
+/* after 2000 of 10000 steps, frozen: .. */
+void plan_say_later(const Planned *planned) {
+  const PlanStep *later = &planned->later;
+  if (!planned->kind) return;
+  printf("after %s, %s: %.4g FLOP per rank, %s between kernels and memory\n", plan_warm_up(planned),
+         planned->kind, later->flop, plan_amount(planned->m->arena, later->moved));
+  plan_say_traffic(planned, later);
+  plan_say_time(planned, later);
+  if (plan_freezes(planned)) say_saved(planned);
+  else say_hidden(planned);
 }
 
 /* ---- JSON ---- */
@@ -193,12 +212,13 @@ void plan_put_time(const Planned *planned, const PlanStep *step) {
          step_time->host, step_time->away, step_time->slowed);
 }
 
-void plan_put_frozen(const Planned *planned) {
-  if (!planned->freezes) return;
-  printf("\"frozen\":{");
-  if (planned->freeze) printf("\"from\":%.0f,\"steps\":%.0f,", planned->freeze, planned->steps);
-  plan_put_communication(planned, &planned->frozen);
-  plan_put_time(planned, &planned->frozen);
-  printf("\"flop_per_step\":%.17g},", planned->frozen.flop);
-  if (planned->freeze) printf("\"bytes_per_step_on_average\":%.17g,", bytes_on_average(planned));
+void plan_put_later(const Planned *planned) {
+  if (!planned->kind) return;
+  printf("\"%s\":{", planned->kind);
+  if (planned->from) printf("\"from\":%.0f,\"steps\":%.0f,", planned->from, planned->steps);
+  plan_put_communication(planned, &planned->later);
+  plan_put_time(planned, &planned->later);
+  printf("\"flop_per_step\":%.17g},", planned->later.flop);
+  if (plan_freezes(planned) && planned->from)
+    printf("\"bytes_per_step_on_average\":%.17g,", bytes_on_average(planned));
 }

@@ -16,8 +16,9 @@ IrCount ir_count_beside(const Module *m, const Fn *f);
 /* What other stages do while a rank waits for them, in a run of f: what stands between a
    receive and a send, once for every other rank of the axis. */
 IrCount ir_waited(const Module *m, const Fn *f);
-/* 1-bit Adam's step once the second moments stand still (passes/onebit.c), or NULL. */
-const Fn *ir_frozen_entry(const Module *m);
+/* What runs in place of `step` from some step on, or NULL: 1-bit Adam's step once the second
+   moments stand still (passes/onebit.c), the late one of the delayed update (passes/late.c). */
+const Fn *ir_later_entry(const Module *m);
 
 /* One line without its end: the numbers of that entry, and the change against m->was. */
 const char *ir_head(const Module *m);

@@ -6,7 +6,8 @@ and micro-batches of its table 3, 512 sequences a step. 10 billion parameters on
 the computation alone. Figure 8: what does not fit without the host fits, and small micro-batches, which the largest
 models need, cost most. Figure 11: of 10 billion over many GPUs ZeRO-2 without the host comes in late, and then is the
 faster one. Figure 14: with one micro-batch a step, more samples hide more; without the host no step is slower, where
-it fits. Bounds: the walk of ir/lanes_host.c, no measurement.
+it fits. Figure 9: with one micro-batch a step, late updates hide more than half of what a GPU waits for its host.
+Bounds: the walk of ir/lanes_host.c, no measurement.
 """
 import json, os, subprocess, sys
 from common import EXAMPLES, check, workdir
@@ -14,7 +15,7 @@ from common import EXAMPLES, check, workdir
 SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
 MODEL = '''use "gpt2"
 variant Big of GPT2 { Pos = 1024; Vocab = 50257; Embed = %d; Heads = %d; Layers = %d }
-train t for Big { size Seq = 1024; batch %d; steps 10; data "none.bin" format = u16; optim adamw; clip 1.0 }
+train t for Big { size Seq = 1024; batch %d; steps 10; data "none.bin" format = u16; optim adamw; clip 1.0; %s }
 machine dgx2 {
   node gpus = 16 arch = sm_80 memory = 32GiB f16 = 125TFLOPS hbm = 900GB/s
   host memory = 1.5TB pcie = 16GB/s latency = 10us cores = 48 dram = 120GB/s
@@ -33,8 +34,8 @@ plan p for Big {
 '''
 
 
-def plan(layers, embed, micro, ranks=1, batch=512, host=True):
-    text = MODEL % (embed, embed // 128, layers, batch, (ranks + 15) // 16, ranks, ' overlap = on' * (ranks > 1),
+def plan(layers, embed, micro, ranks=1, batch=512, host=True, more=''):
+    text = MODEL % (embed, embed // 128, layers, batch, more, (ranks + 15) // 16, ranks, ' overlap = on' * (ranks > 1),
                     micro, 'offload optimizer, grads -> host' * host)
     open(f'{folder}/m.shard', 'w').write(text)
     p = subprocess.run([SHARDC, 'plan', 'm.shard', '--plan', 'p', '--json'], cwd=folder, capture_output=True, text=True,
@@ -82,6 +83,15 @@ def one_micro_batch():
         last = a['tflops']
 
 
+def one_step_late():
+    for size in 1, 4, 10:
+        told = plan(*SIZES[size], batch=SIZES[size][2], more='delay after = 4')
+        late = told['late']
+        print(f'{size}B, one micro-batch: {told["seconds_per_step"]:.3g} s, late {late["seconds_per_step"]:.3g} s')
+        check(late['seconds']['away'] <= 0.5 * told['seconds']['away'], f'{size}B: {told["seconds"]}, late {late}')
+
+
 one_gpu()
+one_step_late()
 many_gpus()
 one_micro_batch()
