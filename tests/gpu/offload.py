@@ -21,6 +21,7 @@ train t for Small {
   data  "text.txt" format = bytes
   optim %s
   clip  1.0
+  %s
 }
 machine box {
   node gpus = %d arch = sm_80 memory = 40GiB bf16 = 312TFLOPS f16 = 312TFLOPS f32 = 20TFLOPS
@@ -35,7 +36,8 @@ ONE, TWO = 'mesh data = 1; place Batch -> data', 'mesh data = 2; place Batch -> 
 ADAM, LAMB, SGD = 'adamw lr = 2e-3', 'lamb lr = 2e-3', 'sgd lr = 1e-2'
 PARAMS, KEPT = 'offload params -> host', 'recompute h keep = input offload = host'
 NEAR, UPDATE = 'recompute h keep = input', 'offload optimizer, grads -> host'
-# the plan, ranks, what goes to the host, the same without, the optimizer
+LATE = 'delay after = 1'  # the third step updates beside its forward and backward part
+# the plan, ranks, what goes to the host, the same without, the optimizer, and perhaps a line of `train`
 CASES = [(ONE, 1, PARAMS, '', ADAM),
          (ONE + '; micro 2', 1, KEPT, 'recompute h keep = input', SGD),
          (TWO + '; zero 3 over data; precision bf16; micro 1', 2, PARAMS + '; ' + KEPT, NEAR, LAMB),
@@ -45,11 +47,14 @@ CASES = [(ONE, 1, PARAMS, '', ADAM),
          (TWO + '; zero 2 over data bucket = 4KiB; micro 1; precision bf16', 2, UPDATE, '', LAMB),
          (ONE + '; zero 2 over data; micro 2; precision f16', 1, UPDATE, '', ADAM),  # sums of one rank alone
          (ONE + '; zero 0 over data', 1, f'{UPDATE}; {PARAMS}; {KEPT}', NEAR, 'sgd lr = 1e-2 momentum = 0.9'),
-         (TWO + '; zero 3 over data; precision f16; micro 1', 2, f'{UPDATE}; {PARAMS}; {KEPT}', NEAR, ADAM)]
+         (TWO + '; zero 3 over data; precision f16; micro 1', 2, f'{UPDATE}; {PARAMS}; {KEPT}', NEAR, ADAM),
+         (ONE + '; zero 2 over data; precision bf16; micro 2', 1, UPDATE, '', ADAM, LATE),
+         (TWO + '; zero 1 over data bucket = 4KiB; precision bf16', 2, 'offload optimizer -> host', '', ADAM, LATE),
+         (TWO + '; zero 3 over data; precision f16; micro 1', 2, f'{UPDATE}; {PARAMS}; {KEPT}', NEAR, LAMB, LATE)]
 
 
-def write(plan, gpus, hosted, near, optim, host=HOST):
-    open(f'{folder}/m.shard', 'w').write(MODEL % (optim, gpus, host, plan, hosted, f'{plan}; {near}'))
+def write(plan, gpus, hosted, near, optim, host=HOST, more=''):
+    open(f'{folder}/m.shard', 'w').write(MODEL % (optim, more, gpus, host, plan, hosted, f'{plan}; {near}'))
 
 
 def train(name, ranks, order=None, *more):
@@ -66,8 +71,8 @@ def planned(name):
     return said, said['classes'][0]
 
 
-def same_bits(plan, ranks, hosted, near, optim):
-    write(plan, ranks, hosted, near, optim)
+def same_bits(plan, ranks, hosted, near, optim, more=''):
+    write(plan, ranks, hosted, near, optim, more=more)
     for name in 'hosted', 'near': run(SHARDC, 'compile', 'm.shard', '--plan', name, '-o', name, '-q', cwd=folder)
     want, first = train('near', ranks)[:2], train('hosted', ranks)[:2]
     if 'grads' in hosted:  # the norm is added up by another processor, in another order
@@ -109,16 +114,16 @@ def what_is_said():
     write(ONE, 1, PARAMS, '', ADAM)
     plan_says(0, "in the host's memory, ", 'host, in all', 'of 1.00 GiB for a rank', ', over pcie ')
     write(TWO, 2, PARAMS, '', ADAM, HOST.replace('1GiB', '256KiB'))
-    plan_says(3, 'E0801', "of the host's memory on rank 0", 'one of 2 ranks that share a node', 'm.shard:16')
+    plan_says(3, 'E0801', "of the host's memory on rank 0", 'one of 2 ranks that share a node', 'm.shard:17')
     write(ONE, 1, PARAMS, '', ADAM, 'host memory = 1GiB')
     plan_says(0, "in the host's memory, ")                       # no time is told
     write(ONE, 1, PARAMS, '', ADAM, 'host pcie = 12GB/s')
     plan_says(0, 'does not say how much')
     for wrong in 'host pcie = 0', 'host pcie = 0GB/s', 'host memory = 0':
         write(ONE, 1, PARAMS, '', ADAM, wrong)
-        plan_says(1, 'E0602', 'm.shard:14')
+        plan_says(1, 'E0602', 'm.shard:15')
     write(ONE, 1, PARAMS, '', ADAM, 'host arch = sm_80')
-    plan_says(1, 'E0602', 'm.shard:14')
+    plan_says(1, 'E0602', 'm.shard:15')
 
 
 text_file(f'{folder}/text.txt')
