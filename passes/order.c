@@ -247,14 +247,22 @@ static Type in_order_of(const Type *t, const Type *order) {
   return r;
 }
 
+static bool is_result(const Fn *f, ValueId v) {
+  for (uint32_t i = 0; i < f->results.n; i++)
+    if (f->results.at[i] == v) return true;
+  return false;
+}
+
 /* The dims of a collective's operand in the order in which they travel: the one that a caller asked
-   for, or the operand's. A hop has the order of the program: the other rank knows no other. */
+   for, or the operand's. A hop has the order of the program: the other rank knows no other. What a
+   function returns from the other memory is brought in order before it moves, where kernels are. */
 static Type order_sent(const Order *order, const Op *op) {
   const Value *asked = &order->r.from->values.at[op->out];
   const Type *in = value_type(order->r.to, order->r.map[op->in[0]]);
   if (op->code == OP_send) return *value_type(order->r.from, op->in[0]);
   if (op->code == OP_receive) return asked->type;
-  return asked->storage.ordered ? in_order_of(in, &asked->type) : *in;
+  bool returned = op->code == OP_move && is_result(order->r.from, op->out);
+  return returned || asked->storage.ordered ? in_order_of(in, &asked->type) : *in;
 }
 
 /* What comes from others alone. */
