@@ -123,7 +123,7 @@ static const PlanAxis *other_axis(const PlanCheck *check, int64_t times) {
   if (settings_value(check->item, "micro", NULL))
     micro = settings_integer(check->item, ITEM_PLAN, "micro", NULL);
   bool divides = rule && rule->axes.n && micro > 0 && batch > 0 &&
-                 batch % (plan_ranks_of(rule) * times * micro) == 0;
+                 batch % (plan_batch_ranks(check) * times * micro) == 0;
   return divides ? rule->axes.at[0] : NULL;
 }
 

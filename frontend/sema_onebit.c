@@ -125,25 +125,13 @@ static void check_zero(PlanCheck *check) {
   diag_edit(r, zero->span, "0");
 }
 
-static bool cuts_batch(const PlaceLine *line) {
-  for (uint32_t i = 0; i < line->dims.n; i++)
-    if (!strcmp(line->dims.at[i].dim, "Batch")) return true;
-  return false;
-}
-
-static int64_t ranks_of_line(const PlaceLine *line) {
-  int64_t ranks = 1;
-  for (uint32_t k = 0; k < line->axes.n; k++) ranks *= line->axes.at[k]->size;
-  return ranks;
-}
-
 /* Ranks that cut Batch have whole workers. */
 static void check_ranks(PlanCheck *check) {
   int64_t workers = option(check->c->train->item, "workers"), ranks = 1;
   for (uint32_t i = 0; i < check->rules.n; i++) {
     const PlaceLine *line = &check->rules.at[i];
-    if (!cuts_batch(line) || workers < 1) continue;
-    ranks *= ranks_of_line(line);
+    if (!plan_cuts_batch(line) || workers < 1) continue;
+    ranks *= plan_ranks_of(line);
     if (workers % ranks == 0) continue;
     Report *d = world_error(check->w, "E0703", line->target, "%lld ranks for %lld workers",
                             (long long)ranks, (long long)workers);
@@ -158,9 +146,7 @@ static void check_ranks(PlanCheck *check) {
 static void check_parts(PlanCheck *check) {
   const AstValue *micro = settings_value(check->item, "micro", NULL);
   int64_t n = settings_integer(check->item, ITEM_PLAN, "micro", NULL),
-          workers = option(check->c->train->item, "workers"), ranks = 1;
-  for (uint32_t i = 0; i < check->rules.n; i++)
-    if (cuts_batch(&check->rules.at[i])) ranks *= ranks_of_line(&check->rules.at[i]);
+          workers = option(check->c->train->item, "workers"), ranks = plan_batch_ranks(check);
   int64_t each = workers / ranks; /* workers of a rank */
   if (!micro || n < 1 || each < 2 || workers % ranks || n % each == 0) return;
   Report *r =

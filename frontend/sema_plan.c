@@ -291,27 +291,51 @@ static void check_once(PlanCheck *check, const PlaceLine *rule) {
 
 /* ---- E0703 ---- */
 
+bool plan_cuts_batch(const PlaceLine *rule) {
+  for (uint32_t k = 0; k < rule->dims.n; k++)
+    if (!strcmp(rule->dims.at[k].dim, "Batch")) return true;
+  return false;
+}
+
 const PlaceLine *plan_batch_rule(const PlanCheck *check) {
   for (uint32_t i = 0; i < check->rules.n; i++)
-    for (uint32_t k = 0; k < check->rules.at[i].dims.n; k++)
-      if (!strcmp(check->rules.at[i].dims.at[k].dim, "Batch")) return &check->rules.at[i];
+    if (plan_cuts_batch(&check->rules.at[i])) return &check->rules.at[i];
   return NULL;
 }
 
-static Str equation(PlanCheck *check, const PlaceLine *rule, int64_t micro, bool has_micro) {
+/* Over which Batch is cut: axes of one line, or of several. */
+typedef VEC(const PlanAxis *) AxisVec;
+
+static AxisVec batch_axes(const PlanCheck *check) {
+  AxisVec axes = {0};
+  for (uint32_t i = 0; i < check->rules.n; i++)
+    for (uint32_t k = 0; plan_cuts_batch(&check->rules.at[i]) && k < check->rules.at[i].axes.n; k++)
+      vec_push(check->e->arena, axes, check->rules.at[i].axes.at[k]);
+  return axes;
+}
+
+int64_t plan_batch_ranks(const PlanCheck *check) {
+  AxisVec axes = batch_axes(check);
+  int64_t ranks = 1;
+  for (uint32_t i = 0; i < axes.n; i++) ranks *= axes.at[i]->size;
+  return ranks;
+}
+
+static Str equation(PlanCheck *check, const AxisVec *axes, int64_t micro, bool has_micro) {
   Str names = "", sizes = "";
-  uint32_t n = rule ? rule->axes.n : 0;
-  for (uint32_t i = 0; i < n; i++) {
-    names = arena_printf(check->e->arena, "%s%s%s", names, i ? " x " : "", rule->axes.at[i]->name);
+  int64_t product = micro;
+  for (uint32_t i = 0; i < axes->n; i++) {
+    names = arena_printf(check->e->arena, "%s%s%s", names, i ? " x " : "", axes->at[i]->name);
     sizes = arena_printf(check->e->arena, "%s%s%lld", sizes, i ? " x " : "",
-                         (long long)rule->axes.at[i]->size);
+                         (long long)axes->at[i]->size);
+    product *= axes->at[i]->size;
   }
   if (has_micro) {
-    names = arena_printf(check->e->arena, "%s%smicro", names, n ? " x " : "");
-    sizes = arena_printf(check->e->arena, "%s%s%lld", sizes, n ? " x " : "", (long long)micro);
+    names = arena_printf(check->e->arena, "%s%smicro", names, axes->n ? " x " : "");
+    sizes =
+        arena_printf(check->e->arena, "%s%s%lld", sizes, axes->n ? " x " : "", (long long)micro);
   }
-  int64_t product = (rule ? plan_ranks_of(rule) : 1) * micro;
-  if (n + has_micro < 2) return arena_printf(check->e->arena, "%s = %s", names, sizes);
+  if (axes->n + has_micro < 2) return arena_printf(check->e->arena, "%s = %s", names, sizes);
   return arena_printf(check->e->arena, "%s = %s = %lld", names, sizes, (long long)product);
 }
 
@@ -337,17 +361,17 @@ static void check_batch(PlanCheck *check) {
   if (batch <= 0) batch = settings_integer(train, ITEM_TRAIN, "batch", NULL);
   int64_t micro = micro_at ? settings_integer(check->item, ITEM_PLAN, "micro", NULL) : 1;
   const PlaceLine *rule = plan_batch_rule(check);
-  int64_t splits = rule ? plan_ranks_of(rule) : 1;
+  AxisVec axes = batch_axes(check);
+  int64_t splits = plan_batch_ranks(check);
   if (!written || batch < 1 || micro < 1 || batch % (splits * micro) == 0) return;
   Span at = micro_at ? micro_at->span : rule->target;
   Report *r = world_error(check->w, "E0703", at, "batch %lld is not a multiple of %s",
-                          (long long)batch, equation(check, rule, micro, micro_at != NULL));
+                          (long long)batch, equation(check, &axes, micro, micro_at != NULL));
   diag_label(r, "%lld / %lld accumulation steps is not a whole number", (long long)batch,
              (long long)(splits * micro));
   diag_also(r, written->span, "batch %lld (train `%s`)", (long long)batch, train->name.text);
-  for (uint32_t i = 0; rule && i < rule->axes.n; i++)
-    diag_also(r, rule->axes.at[i]->value, "%s = %lld", rule->axes.at[i]->name,
-              (long long)rule->axes.at[i]->size);
+  for (uint32_t i = 0; i < axes.n; i++)
+    diag_also(r, axes.at[i]->value, "%s = %lld", axes.at[i]->name, (long long)axes.at[i]->size);
   if (batch % splits == 0) help_micro(r, micro_at, batch / splits, micro);
   else if (batch < splits) diag_help(r, "a batch of %lld", (long long)splits);
   else

@@ -115,15 +115,15 @@ static void warn_no_stages(PlanCheck *check) {
 
 static void warn_bubble(PlanCheck *check) {
   const AstItem *train = check->c->train ? check->c->train->item : NULL;
-  int64_t batch = settings_integer(train, ITEM_TRAIN, "batch", NULL), stages = 1, splits = 1;
+  int64_t batch = settings_integer(train, ITEM_TRAIN, "batch", NULL), stages = 1;
   int64_t micro = settings_integer(check->item, ITEM_PLAN, "micro", NULL);
   Str kind = settings_word(check->e->ctx, check->item, ITEM_PLAN, "pipeline", NULL);
   int64_t chunks = chunks_of(check);
-  const PlaceLine *split = plan_batch_rule(check), *cut = stage_rule(check);
+  int64_t splits = plan_batch_ranks(check);
+  const PlaceLine *cut = stage_rule(check);
   if (!cut) warn_no_stages(check);
   if (!cut || batch < 1 || chunks < 1) return;
   stages = plan_ranks_of(cut);
-  if (split) splits = plan_ranks_of(split);
   int64_t count = micro < 1 ? 1 : batch / (splits * micro);
   bool alone = kind && !strcmp(kind, "sequential"); /* one micro-batch at a time */
   if (count == 1) chunks = 1;                       /* it has no other to go beside it */
