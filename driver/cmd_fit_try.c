@@ -61,6 +61,7 @@ static bool apply(Module *m, const FitChange *change) {
   if (change->keep_input) module_set(m, "plan.recompute.99", "%s keep = input", stacks);
   if (change->near) module_set(m, "plan.zero.prefetch", "%lld", (long long)change->near - 1);
   if (change->blocking) module_set(m, "plan.zero.overlap", "off");
+  if (change->layers) module_set(m, "made.stage_layers", "%lld", (long long)change->layers);
   if (change->accumulate) module_set(m, "plan.zero.accumulate", "%s", change->accumulate);
   if (change->times <= 1) return true;
   if (axis < 0) return false;

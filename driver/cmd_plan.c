@@ -300,6 +300,7 @@ static void put_json(const Planned *planned) {
          planned->name, planned->m->model, ranks);
   plan_put_classes(planned);
   printf(",");
+  plan_put_stages(planned);
   plan_put_communication(planned, &planned->step);
   plan_put_int8(planned);
   plan_put_nodes(planned);

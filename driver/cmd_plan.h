@@ -98,6 +98,7 @@ void plan_put_later(const Planned *planned);
 void plan_classes(Planned *planned);           /* fills p->class */
 void plan_say_classes(const Planned *planned); /* a column of bytes per class */
 void plan_put_classes(const Planned *planned); /* JSON: a list of them */
+void plan_put_stages(const Planned *planned);  /* JSON: what `uneven` made of the layers */
 /* In a run of the entry, of each kind what the class sends that sends most. */
 TrafficList plan_traffic(const Planned *planned, const Fn *entry);
 /* What a rank of that class waits for other stages in a run of the entry (cmd_plan_stages.c). */

@@ -2,6 +2,7 @@
    column of bytes for each, in JSON a list. One class, all ranks alike, is told the same way.
    Must not: judge; the largest class is the one that has to fit (cmd_plan.c). */
 #include "cmd_plan.h"
+#include "ir/module_settings.h"
 #include "ir/placement.h"
 #include "ir/stage_class.h"
 
@@ -88,11 +89,21 @@ static const char *layers_text(Module *m) {
   return text;
 }
 
+/* Of `uneven`: FLOP of the slowest stage, and of that in the best partition of the layers. */
+static bool stage_flop(const Module *m, double *slowest, double *least) {
+  Str text = module_setting(m, "made.stage_flop", NULL);
+  return text && sscanf(text, "%lf %lf", slowest, least) == 2;
+}
+
 static void say_layers(const Planned *planned) {
+  double slowest, least;
   printf("  %-10s", "layers");
   for (uint32_t i = 0; i < planned->programs.n; i++)
     printf(" %16s", layers_text(planned->programs.at[i]));
   printf("\n");
+  if (stage_flop(planned->m, &slowest, &least))
+    printf("  the slowest stage computes %.4g FLOP; with any numbers of layers %.4g at least\n",
+           slowest, least);
 }
 
 void plan_say_classes(const Planned *planned) {
@@ -170,6 +181,12 @@ static void put_class(const Planned *planned, uint32_t i) {
   if (plan_freezes(planned)) put_sends("sends_per_frozen_step", m, ir_later_entry(m));
   put_host(planned->programs.at[i]);
   putchar('}');
+}
+
+void plan_put_stages(const Planned *planned) {
+  double slowest, least;
+  if (planned->programs.n > 1 && stage_flop(planned->m, &slowest, &least))
+    printf("\"stage_flop\":{\"slowest\":%.17g,\"least\":%.17g},", slowest, least);
 }
 
 void plan_put_classes(const Planned *planned) {

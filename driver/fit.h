@@ -23,6 +23,10 @@ int64_t fit_micro(Cli *o, const Module *m, const LowerFacts *facts);
    first one is set, whose passes say why. */
 bool fit_schedule(Cli *o, Module *m, const LowerFacts *facts);
 
+/* What `uneven = memory` stands for: the layers for which each stage has room, set in m, with its
+   note. */
+void fit_layers(Cli *o, Module *m, const LowerFacts *facts);
+
 /* After pass `memory`: a `prefetch` in bytes that holds no layer is E0602; false. */
 bool flights_check(Cli *o, Module *m);
 /* After pass `memory`. False: E0801 was given. */
@@ -51,6 +55,7 @@ typedef struct FitChange { /* of a plan; what is 0 stays as it is */
   int64_t times;              /* so many more ranks along the first axis that cuts Batch */
   const char *schedule;       /* of a pipeline */
   int64_t chunks;             /* of layers, that it has on a stage */
+  int64_t layers;             /* for which each stage has room (`uneven`) */
   const char *accumulate;     /* gradients of zero between micro-batches: "shard", "full" */
   const char *mesh[MAX_MESH]; /* its axes in this order */
 } FitChange;

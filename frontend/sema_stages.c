@@ -19,7 +19,8 @@ static int64_t largest_divisor(int64_t size, int64_t most) {
 }
 
 static bool uneven_is_on(const PlanCheck *check) {
-  return settings_on(check->item, ITEM_PLAN, "pipeline", "uneven");
+  Str word = settings_word(check->e->ctx, check->item, ITEM_PLAN, "pipeline", "uneven");
+  return word && strcmp(word, "off") != 0;
 }
 
 /* The edit that lets stages differ, where the plan has the line. */

@@ -89,7 +89,7 @@ Str plan_schedule(const Module *m) {
   Str word = module_word(m, "plan.pipeline");
   return word && !strcmp(word, "auto") ? intern(m->ctx->names, "one_f_one_b") : word;
 }
-bool plan_uneven(const Module *m) { return module_on(m, "plan.pipeline.uneven"); }
+bool plan_uneven(const Module *m) { return strcmp(module_word(m, "plan.pipeline.uneven"), "off"); }
 int64_t plan_chunks(const Module *m) {
   bool chunks = !strcmp(plan_schedule(m), "interleaved");
   return chunks ? module_whole(m, "plan.pipeline.chunks") : 1;

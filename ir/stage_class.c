@@ -55,6 +55,10 @@ static const Dim *layers_dim(const Module *m) {
   return NULL;
 }
 
+bool stage_room_fits(int64_t layers, int64_t stages, int64_t n) {
+  return n * stages >= layers && n * (stages - 2) < layers && n <= layers;
+}
+
 int64_t stage_layers(const Module *m, int64_t stage) {
   const Dim *dim = layers_dim(m);
   int64_t chunks = module_chunks(m), stages = dim ? m->mesh.at[stage_axis(m)].size : 1, all = 0;

@@ -24,6 +24,8 @@ int64_t stage_chunks(const Module *m, const Placement *p, Str dim);
 bool dim_counts_layers(const Module *m, Str dim);
 /* That a stage has, of whatever the stages are made of; 0: the module has no stages. */
 int64_t stage_layers(const Module *m, int64_t stage);
+/* Can each stage have room for n layers, all but the last one having at least one? */
+bool stage_room_fits(int64_t layers, int64_t stages, int64_t n);
 bool module_choose_class(Module *m, const char *name); /* false: no class is called so */
 /* The classes of the module's ranks; 0: all run one program. */
 int module_classes(const Module *m, StageClass *out /* [STAGE_CLASSES] */);

@@ -27,7 +27,9 @@ MISSING = {
     'PLAN pipeline pipeline=sequential pipeline=gpipe pipeline=one_f_one_b pipeline=zero_bubble':
         'layers over ranks have random plans of their own (tests/ranks/random.c)',
     'PLAN pipeline=auto': 'one of the others: tests/run/stages.py',
-    'PLAN pipeline=interleaved pipeline.interleaved.chunks pipeline.uneven':
+    'PLAN pipeline=interleaved pipeline.interleaved.chunks pipeline.uneven pipeline.uneven=off':
+        'layers over ranks have random plans of their own (tests/ranks/random.c)',
+    'PLAN pipeline.uneven=on pipeline.uneven=memory':
         'layers over ranks have random plans of their own (tests/ranks/random.c)',
     'PLAN offload offload=optimizer offload=grads offload=params recompute.offload recompute.offload=host':
         'random plans have them; tests/run/offload.py',

@@ -117,7 +117,8 @@ static bool add_uneven(Ctx *c, Plan *p, uint64_t seed) {
   const char *const *a = axes[seed / 3 % (sizeof axes / sizeof *axes)];
   p->mesh = arena_printf(c->arena, "%s, pipe = %s", p->mesh, a[1]);
   p->rules = arena_printf(c->arena, "%splace %s -> pipe\n", p->rules, a[0]);
-  p->settings = arena_printf(c->arena, "%splan.pipeline.uneven=on ", p->settings);
+  p->settings = arena_printf(c->arena, "%splan.pipeline.uneven=%s ", p->settings,
+                             seed / 810 % 2 ? "on" : "memory made.stage_layers=3");
   return true;
 }
 

@@ -68,8 +68,9 @@ def uneven(like):
     """Four layers over three stages: two, two, none, or two, one, one where stages wait for each other."""
     rows = (('one_f_one_b', 3, {'flight': 1}), ('gpipe', 2, {'precision': 'bf16'}), ('zero_bubble', 1, {'flight': 0}),
             ('sequential', 0, {'recompute': 1}))
-    return [dict(dict(like, model='deep', pipe=3, data=1, tensor=1, zero=z, schedule=f'{s} uneven = on'), **more)
-            for s, z, more in rows]
+    like = dict(like, model='deep', pipe=3, data=1, tensor=1)
+    memory = dict(like, zero=1, schedule='one_f_one_b uneven = memory')
+    return [memory] + [dict(like, zero=z, schedule=f'{s} uneven = on', **more) for s, z, more in rows]
 
 
 def int8():

@@ -187,6 +187,77 @@ def uneven():
         check('E0704' in err and ('uneven = on' in err) == (layers == 6), err)
 
 
+ENDS = '''use "std"
+dims { Batch; In = %d; W = 32; H = 32; V = %d; Layers = %d }
+layer Block(x: [Batch, W]) -> [Batch, W] {
+  sub up = Linear[W -> H]
+  sub down = Linear[H -> W]
+  return x + down(relu(up(x)))
+}
+model M {
+  input x [Batch, In] f32
+  input y [Batch, V] f32
+  sub pre = Linear[In -> W]
+  sub post = Linear[W -> V]
+  stack h [Layers] of Block
+  loss mse(post(h(pre(x))), y)
+}
+train t for M { batch %d; steps 1; data columns(x = "x.npy", y = "y.npy"); optim sgd }
+plan p for M { mesh pipe = %d
+ place Layers -> pipe
+ micro %d
+ pipeline one_f_one_b uneven = %s }
+'''
+
+
+def ends(into, out, layers, stages, word, micro=8):
+    open(f'{folder}/ends.shard', 'w').write(ENDS % (into, out, layers, 8 * micro, stages, micro, word))
+    said, err = run(SHARDC, 'plan', 'ends.shard', '--json', cwd=folder)
+    return json.loads(said.split('\n')[0]), err
+
+
+def partitions(layers, stages):
+    """All numbers of layers of stages in a row."""
+    if stages == 1: return [(layers,)]
+    return [(n, *rest) for n in range(layers + 1) for rest in partitions(layers - n, stages - 1)]
+
+
+def min_max():
+    """`uneven = on` against all partitions, by what classes of even stages compute; what it loses is what is told."""
+    rows = (4, 320, 7, 3), (4, 640, 9, 4), (192, 64, 7, 3), (160, 480, 11, 3), (4, 64, 5, 2)
+    for into, out, layers, stages in rows:
+        two, three = [[c['flop_per_step'] for c in ends(into, out, 3 * n, 3, 'off')[0]['classes']] for n in (2, 3)]
+        each = three[1] - two[1]
+        beside = [two[0] - two[1]] + [0] * (stages - 2) + [two[2] - two[1]]
+        time = lambda p: max(n * each + b for n, b in zip(p, beside))
+        rooms = [p for p in ([max(0, min(n, layers - s * n)) for s in range(stages)] for n in range(1, layers + 1))
+                 if sum(p) == layers and p[-2]]
+        said = ends(into, out, layers, stages, 'on')[0]
+        taken = [n for c in said['classes'] for n in c['layers'] * (stages - 2 if c['stages'] == 'middle' else 1)]
+        taken = taken if len(taken) == stages else [c for k in said['classes'] for c in k['layers']]
+        check(taken in rooms and time(taken) <= 1.02 * min(map(time, rooms)), f'{taken} of {rooms}')
+        least = min(map(time, partitions(layers, stages)))
+        told = said['stage_flop']
+        check(abs(told['slowest'] - time(taken)) < 0.03 * time(taken), f'{told}, {time(taken)}')
+        check(abs(told['least'] - least) < 0.03 * least and told['least'] <= told['slowest'], f'{told}, {least}')
+        check(told['slowest'] <= told['least'] + 1.03 * max(beside[0], 0) + 1, f'{told}, {beside}')
+
+
+def by_memory():
+    """`uneven = memory` takes the room whose largest class is the smallest, of all that there are."""
+    chosen = []
+    for into, out, layers, stages in ((4, 64, 7, 3), (4, 512, 6, 2), (512, 64, 8, 3), (4, 128, 7, 2)):
+        said, err = ends(into, out, layers, stages, 'memory', 512)
+        told = [(int(n), float(b) * 1024 ** ['B', 'KiB', 'MiB'].index(u)) for n, b, u in
+                re.findall(r'= (\d+), the last stage has the rest: ([\d.]+) (\w+)', err)]
+        n = int(re.search(r'(\d+) layers on a stage were chosen', err).group(1))
+        check(told[0][0] == -(-layers // stages) and n == min(told, key=lambda t: t[1])[0], err)
+        most = max(c['bytes']['total'] for c in said['classes'])
+        check(abs(most - dict(told)[n]) < 0.01 * most and said['classes'][0]['layers'] == [n], f'{most}: {err}')
+        chosen.append(n - told[0][0])
+    check(any(chosen) and not all(chosen), f'{chosen}')
+
+
 def auto():
     """`pipeline auto` takes the shortest step by its table that fits; all that it tried is told."""
     def chosen(memory, *sets):
@@ -305,6 +376,8 @@ try:
     check(len(start(2, 'sample', '--out', 'moved', '--prompt', 'a', '--tokens', '5', '--threads', '1')) > 5, 'a sample')
     chunks()
     uneven()
+    min_max()
+    by_memory()
     auto()
     err = run(SHARDC, 'compile', 'm.shard', '--plan', 'apart', '-o', 'x', cwd=folder, expect=1)[1]
     check('E0901' in err and 'keep different things' in err, err)
