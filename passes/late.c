@@ -35,15 +35,35 @@ static bool asks_late(const Fn *f, const Op *o, double after) {
          attr_float(&number->attrs, ATTR_value, -1) == after;
 }
 
-/* The step with the answer put in; how many ops asked. */
-static Fn *answered(Module *m, const Fn *step, double after, bool late, uint32_t *asked) {
-  Rebuild r = rebuild_begin(m, step);
+typedef struct Answered {
+  Rebuild r;
+  bool *asks; /* by value of r.from: it is the answer, in any type or spread over dims */
+  bool late;
+} Answered;
+
+/* What the op chooses by the answer, if that is of its type; NO_VALUE: it chooses otherwise. */
+static ValueId chosen(const Answered *answered, const Op *o) {
+  const Fn *f = answered->r.from;
+  if (o->code != OP_where || !answered->asks[o->in[0]]) return NO_VALUE;
+  ValueId v = o->in[answered->late ? 1 : 2];
+  return type_same_dims(value_type(f, v), value_type(f, o->out)) ? v : NO_VALUE;
+}
+
+/* The step with the answer put in. */
+static Fn *answer(Module *m, const Fn *step, double after, bool late, uint32_t *asked) {
+  Answered answered = {.r = rebuild_begin(m, step), .late = late};
+  answered.asks = ARENA_ARRAY(m->arena, bool, step->values.n + 1);
   for (OpId i = 0; i < step->ops.n; i++) {
     const Op *o = &step->ops.at[i];
-    if (!asks_late(step, o, after)) rebuild_op(&r, o);
-    else r.map[o->out] = ir_const(m, r.to, ELEM_bool, late, o->loc), ++*asked;
+    bool asks = asks_late(step, o, after), shows = o->code == OP_cast || o->code == OP_expand;
+    ValueId v = chosen(&answered, o);
+    if (v != NO_VALUE) answered.r.map[o->out] = answered.r.map[v];
+    else if (asks) answered.r.map[o->out] = ir_const(m, answered.r.to, ELEM_bool, late, o->loc);
+    else rebuild_op(&answered.r, o);
+    if (asks || (shows && answered.asks[o->in[0]])) answered.asks[o->out] = true;
+    *asked += asks;
   }
-  return r.to;
+  return answered.r.to;
 }
 
 /* ---- their order ---- */
@@ -81,12 +101,12 @@ static bool stores(const Op *o, GlobalKind kind) {
   return o->code == OP_store && o->global->kind == kind;
 }
 
-/* By op: does anything but the stores of parameters need it? */
-static bool *needed_before(Module *m, const Fn *f) {
+/* By op: does anything need it, or anything but the stores of parameters? */
+static bool *needed(Module *m, const Fn *f, bool params) {
   bool *needed = ARENA_ARRAY(m->arena, bool, f->ops.n + 1);
   for (OpId i = f->ops.n; i-- > 0;) {
     const Op *o = &f->ops.at[i];
-    needed[i] |= op_acts(o) && !stores(o, GLOBAL_PARAM);
+    needed[i] |= op_acts(o) && (params || !stores(o, GLOBAL_PARAM));
     for (uint32_t k = 0; needed[i] && k < o->nin; k++)
       if (f->values.at[o->in[k]].def != NO_OP) needed[f->values.at[o->in[k]].def] = true;
   }
@@ -107,13 +127,14 @@ static void place_updates(LateOrder *order, const bool *alone) {
 
 static Fn *update_first(Module *m, const Fn *f) {
   LateOrder order = {.r = rebuild_begin(m, f), .done = ARENA_ARRAY(m->arena, bool, f->ops.n + 1)};
-  const bool *before = needed_before(m, f);
+  const bool *before = needed(m, f, false), *all = needed(m, f, true);
   for (OpId i = 0; i < f->ops.n; i++)
-    if (f->ops.at[i].code == OP_load) place(&order, i);
+    if (f->ops.at[i].code == OP_load && all[i]) place(&order, i);
   place_updates(&order, made_of_states(m, f));
   for (OpId i = 0; i < f->ops.n; i++)
     if (before[i]) place(&order, i);
-  for (OpId i = 0; i < f->ops.n; i++) place(&order, i);
+  for (OpId i = 0; i < f->ops.n; i++)
+    if (all[i]) place(&order, i);
   return order.r.to;
 }
 
@@ -122,13 +143,9 @@ void late_steps(Module *m) {
   int64_t after = module_whole(m, "train.delay.after");
   uint32_t asked = 0;
   if (!step || after <= 0) return;
-  Fn *late = answered(m, step, (double)after, true, &asked);
+  Fn *late = answer(m, step, (double)after, true, &asked);
   late->name = intern(m->ctx->names, late_name);
   if (!asked) return; /* nothing is updated */
-  module_replace(m, step, answered(m, step, (double)after, false, &asked));
-  module_add(m, late);
-  simplify_module(m, true);
-  late = entry_of(m, late_name);
-  must(late, "offload: %s is gone", late_name);
-  module_replace(m, late, update_first(m, late));
+  module_replace(m, step, answer(m, step, (double)after, false, &asked));
+  module_add(m, update_first(m, late));
 }

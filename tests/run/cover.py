@@ -1,5 +1,5 @@
 """Small models under plans of every kind, as processes: python3 cover.py SHARDC [ROWS] [STEPS] [mpi] | all [BEGIN END]
-| nccl [ROWS] | signs [ROWS] | int8
+| nccl [ROWS] | signs [ROWS] | int8 | late
 
 28 rows in which every two choices of many.CHOICES meet (a Sparse Transformer, Llama, BERT, a Mixer; zero, data,
 tensor, `else Seq`, accumulation, recomputation, precision, clipping, buckets, messages in flight), 20 steps each, and
@@ -9,8 +9,9 @@ MPI. `all`: the matrix of tests/soak, every model under zero x data x tensor x `
 rows of 3 steps (or more rows), compiled for a GPU and run by the stand-in, four ranks at most, and those of stages in
 turn, against one rank on a processor; then three of them with messages by way of the host. `signs`: six rows of 8
 steps (or more rows) of 1-bit Adam, frozen after 3, over ranks that cut Batch, other axes, stages in turn. `int8`: rows
-of messages in 8 bits, on processors, over MPI, and by the stand-in. The stand-in's driver gives no byte, of the GPU or
-pinned on the host, that `plan` does not count.
+of messages in 8 bits, on processors, over MPI, and by the stand-in. `late`: rows whose updates come one step late,
+with states on the host. The stand-in's driver gives no byte, of the GPU or pinned on the host, that `plan` does not
+count.
 """
 import itertools, os, random, shutil, sys, time
 from common import workdir
@@ -86,6 +87,18 @@ def int8():
     return [dict(base, model=m, zero=z, data=d, tensor=t, **more) for m, z, d, t, more in rows]
 
 
+def late():
+    """Late updates with every stage of ZeRO, states, gradients and parameters on the host, tensor parallelism, parts,
+    stages, flights, 16 bits."""
+    base = dict(turns()[0], late=3, flight=0, parts=1, pipe=1, schedule=None)
+    rows = (('llama', 0, 2, 1, {'offload': 1}), ('bert', 1, 2, 2, {'offload': 2, 'parts': 4}),
+            ('mixer', 2, 2, 1, {'offload': 2, 'precision': 'bf16'}), ('llama', 3, 2, 1, {'offload': 2, 'parts': 4}),
+            ('bert', 3, 2, 1, {'offload': 1, 'flight': 1, 'clip': 0}),
+            ('llama', 1, 2, 1, {'offload': 1, 'pipe': 2, 'parts': 4, 'schedule': 'one_f_one_b'}),
+            ('deep', 2, 1, 1, {'offload': 2, 'pipe': 2, 'parts': 4, 'schedule': 'zero_bubble'}))
+    return [dict(base, model=m, zero=z, data=d, tensor=t, **more) for m, z, d, t, more in rows]
+
+
 def few(row): return 1 < ranks_of(row) <= 4
 
 
@@ -118,6 +131,7 @@ def main():
             rows = int8()
             mpi, host = rows[3:5], rows[:1]
             nccl = [dict(r, offload=0) for r in rows[2:7]]
+        elif 'late' in words: rows, steps = late(), 6
         else:
             count, steps = (numbers + [28, 20][len(numbers):])
             rows = pairwise(28)[:count] + turns()

@@ -7,7 +7,8 @@ hold; not by way of the host), split (what layers keep is split over tensor), pi
 each at most; all layers keep the same there, which is nothing for `part`, and `auto` has one stage; parts of the
 batch stream through them), offload (the optimizer is on the host, where that is built; 2: gradients, parameters and
 what layers keep, too), signs (1-bit Adam of four workers, frozen after so many steps), schedule
-(of the pipeline), int8 (gradients travel in 8 bits, and weights that are gathered).
+(of the pipeline), int8 (gradients travel in 8 bits, and weights that are gathered), late (updates come one step late
+behind so many).
 """
 import array, json, os, random, re, shutil, struct, subprocess
 from common import EXAMPLES, MPI, ROOT
@@ -71,6 +72,11 @@ def with_signs(text, freeze):
     """After few steps of warm-up some second moments are next to nothing: eps keeps such elements where they are."""
     text = re.sub(r'optim .*', f'optim onebit_adam lr = 1e-3 eps = 1e-3 freeze = {freeze} workers = 4 block = 64', text)
     return re.sub(r'steps \d+', f'steps {8 * freeze}', text)
+
+
+def with_delay(text, after):
+    text = re.sub(r'\n( *)optim ', f'\\n\\1delay after = {after}\\g<0>', text)
+    return re.sub(r'steps \d+', f'steps {4 * after}', text)
 
 
 def kept(row):
@@ -154,6 +160,7 @@ class Bench:
         if over == 'host': row = dict(row, flight=0)      # refused there
         text = variant(row['model'])
         if row.get('signs'): text = with_signs(text, row['signs'])
+        if row.get('late'): text = with_delay(text, row['late'])
         if not row['clip']: text = re.sub(r'\n *clip .*', '', text)
         open(f'{s.folder}/{name}.shard', 'w').write(text + plan_text(row, 'p'))
         ranks = ranks_of(row)
@@ -173,7 +180,7 @@ class Bench:
         return (*found, plan, given)
 
     def one(s, row):
-        key = {k: row[k] for k in ('model', 'precision', 'clip', 'signs') if k in row}
+        key = {k: row[k] for k in ('model', 'precision', 'clip', 'signs', 'late') if k in row}
         name = 'one_' + name_of(key)
         if name not in s.ones: s.ones[name] = s.train(key, name)
         return s.ones[name]
