@@ -354,7 +354,7 @@ static const char *seed_fault(Module *m, uint64_t seed) {
 /* Steps that are sick try what guards a step against numbers that are not finite. Small weights
    have gradients too short to be clipped. With the large embedding the loss is infinite and the
    gradients' norm finite; with the large weights at the end it is the other way round. */
-enum { RUNS = 20 };
+enum { RUNS = 27 };
 static const struct Run {
   const char *entry;
   int step;       /* in the warm-up, at its end, after it, past the end */
@@ -380,7 +380,14 @@ static const struct Run {
                 {"step.frozen", 3, 1e25, 1, NULL},
                 {"step.frozen", 4, 0, 0.02, NULL},
                 {"step.frozen", 5, 0, 1.2e19, "w"},
-                {"step.frozen", 5, 0, 2e19, "w"}};
+                {"step.frozen", 5, 0, 2e19, "w"},
+                {"step.late", 4, 0, 1, NULL},
+                {"step.late", 5, 0, 1, NULL},
+                {"step.late", 25, 0, 1, NULL},
+                {"step.late", 5, INFINITY, 1, NULL},
+                {"step.late", 5, 1e25, 1, NULL},
+                {"step.late", 5, 0, 0.02, NULL},
+                {"refresh", 5, 0, 1, NULL}};
 
 static bool is_second_moment(const Global *g) {
   size_t n = strlen(g->name);
@@ -401,6 +408,8 @@ static Interp *filled(Module *m, const struct Run *r) {
     for (int64_t k = 0; k < n; k++) x[k] = scale * made_up(g, k, m);
     for (int64_t k = 0; is_second_moment(g) && k < n; k += 5) x[k] = 0; /* never had a gradient */
     if (g->kind == GLOBAL_SCALAR) x[0] = r->step;
+    if (!strcmp(g->name, "delay.fine"))
+      x[0] = r->step != 4; /* nothing waits for the first late one */
     if (r->sick > 0 && g == first) x[0] = r->sick;
     interp_set(in, g->name, x);
   }
