@@ -69,7 +69,6 @@ static const char *caches_of(Doctor *doctor, const Target *target) {
 static void add_processor(Doctor *doctor) {
   const Target *target = target_find("native");
   const char *model = cpu_line(doctor, "model name");
-  long cores = sysconf(_SC_NPROCESSORS_ONLN);
   double bytes = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
   doctor_add(doctor, "processor", *model ? model : "unknown", NEED_NOTHING, "");
   doctor_add(doctor, "target",
@@ -77,7 +76,7 @@ static void add_processor(Doctor *doctor) {
              NEED_ALWAYS, "executables need a processor with AVX2 and FMA (x86-64-v3)");
   doctor_add(doctor, "features", features_of(doctor), NEED_NOTHING, "");
   if (target) doctor_add(doctor, "caches", caches_of(doctor, target), NEED_NOTHING, "");
-  doctor_add(doctor, "cores", arena_printf(doctor->arena, "%ld", cores), NEED_NOTHING, "");
+  doctor_places(doctor);
   doctor_add(doctor, "memory", arena_printf(doctor->arena, "%.1f GiB", bytes / (1 << 30)),
              NEED_NOTHING, "");
 }

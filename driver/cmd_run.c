@@ -5,11 +5,15 @@
    front, but not what another one said already. Signals go to all ranks once. When a rank fails,
    the others are given a moment to leave by themselves, then they are killed; the exit status is
    that of the rank that failed. When this process is killed itself, the ranks save and leave, as at
-   SIGTERM. Launching on several machines is the work of mpirun, srun and
-   their kind. */
+   SIGTERM. Launching on several machines is the work of mpirun, srun and their kind.
+
+   On a machine with several NUMA nodes or sockets each rank gets cores of its own, near its GPU
+   (runtime/device/topology.h), and SHARDC_CPUS tells it so. */
 #include "cmd.h"
 #include "cmd_verify.h"
 #include "codegen/codegen.h"
+#include "ir/module_settings.h"
+#include "runtime/device/topology.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -37,10 +41,15 @@ typedef struct Rank {
   size_t n;
 } Rank;
 
+struct RankPlaces {
+  cpu_set_t own[MOST_RANKS];
+};
+
 typedef struct Job {
   int n, alive, signals;
   Rank *rank;
   char **command;
+  const RankPlaces *places; /* NULL: ranks may run anywhere */
   pid_t group;
   char name[64];
   int status;    /* of the first that failed, or of all */
@@ -64,6 +73,12 @@ static void put(const char *name, int v) {
   setenv(name, text, 1);
 }
 
+static void take_place(const Job *job, int i) {
+  char text[1024];
+  if (!job->places || sched_setaffinity(0, sizeof(cpu_set_t), &job->places->own[i])) return;
+  setenv("SHARDC_CPUS", rt_cpus_text(&job->places->own[i], text, sizeof text), 1);
+}
+
 static _Noreturn void become(const Job *job, int i, int say) {
   sigset_t none;
   sigemptyset(&none);
@@ -74,6 +89,7 @@ static _Noreturn void become(const Job *job, int i, int say) {
     put("RANK", i), put("WORLD_SIZE", job->n), put("LOCAL_RANK", i),
         put("LOCAL_WORLD_SIZE", job->n);
     setenv("SHARDC_JOB", job->name, 1);
+    take_place(job, i);
   }
   if (say >= 0) {
     int nothing = open("/dev/null", O_RDONLY);
@@ -193,8 +209,9 @@ static int look_after(Job *job) {
   return job->status;
 }
 
-int run_ranks(char **command, int n) {
-  Job job = {.n = n, .command = command, .rank = heap_new((size_t)n, sizeof(Rank))};
+int run_ranks(char **command, int n, const RankPlaces *places) {
+  Job job = {
+      .n = n, .command = command, .places = places, .rank = heap_new((size_t)n, sizeof(Rank))};
   struct timespec t;
   clock_gettime(CLOCK_REALTIME, &t);
   snprintf(job.name, sizeof job.name, "run %ld %lld.%09ld", (long)getpid(), (long long)t.tv_sec,
@@ -251,6 +268,27 @@ static Exit find_standin(Cli *o) {
   return EXIT_FINE;
 }
 
+/* NULL: ranks may run anywhere. Executables that are given do not say what they are for; their
+   ranks take cores in the order of NUMA nodes, as GPUs stand in most machines. */
+static const RankPlaces *places_of(Cli *o, const Module *m, int n) {
+  const char *bind = getenv("SHARDC_BIND");
+  Topology *topology = ARENA_NEW(o->c->arena, Topology);
+  RankPlaces *places = ARENA_NEW(o->c->arena, RankPlaces);
+  cpu_set_t allowed;
+  char text[1024];
+  bool gpus = m && module_on_gpu(m) && !o->value[OPT_EMULATE];
+  if (n < 2 || (bind && !strcmp(bind, "off")) || !rt_topology_read(NULL, topology) ||
+      sched_getaffinity(0, sizeof allowed, &allowed))
+    return NULL;
+  rt_topology_see(topology);
+  for (int i = 0; i < n; i++)
+    if (!rt_topology_share(topology, &allowed, i, n, gpus, &places->own[i])) return NULL;
+  for (int i = 0; o->value[OPT_VERBOSE] && i < n; i++)
+    fprintf(stderr, "rank %d: processors %s\n", i,
+            rt_cpus_text(&places->own[i], text, sizeof text));
+  return places;
+}
+
 static Exit run_it(Cli *o, const char *exe, const Module *m) {
   Strings words = {0};
   int n;
@@ -261,7 +299,7 @@ static Exit run_it(Cli *o, const char *exe, const Module *m) {
   vec_push(o->c->arena, words, strchr(exe, '/') ? exe : arena_printf(o->c->arena, "./%s", exe));
   for (uint32_t i = 1; i < o->operands.n; i++) vec_push(o->c->arena, words, o->operands.at[i]);
   vec_push(o->c->arena, words, NULL);
-  return (Exit)run_ranks((char **)words.at, n);
+  return (Exit)run_ranks((char **)words.at, n, places_of(o, m, n));
 }
 
 Exit cmd_run(Cli *o) {

@@ -49,7 +49,7 @@ static void show_log(const char *path) {
 static _Noreturn void become_ranks(char **command, int n, const char *log) {
   int fd = open(log, O_WRONLY | O_CREAT | O_TRUNC, 0666);
   if (fd < 0 || dup2(fd, 1) < 0 || dup2(fd, 2) < 0) _exit(EXIT_ENVIRONMENT);
-  _exit(run_ranks(command, n));
+  _exit(run_ranks(command, n, NULL));
 }
 
 /* What is said goes to a log, shown only when it fails. */

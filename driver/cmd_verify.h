@@ -35,5 +35,6 @@ bool verify_compare(Cli *o, const VerifySide *a, const VerifySide *b, const Tole
                     Verdict *verdict);
 
 /* cmd_run.c: starts n processes of a command and waits; the exit status of the first that failed */
-int run_ranks(char **command, int n);
+typedef struct RankPlaces RankPlaces;
+int run_ranks(char **command, int n, const RankPlaces *places); /* places NULL: anywhere */
 #endif

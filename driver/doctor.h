@@ -20,6 +20,7 @@ typedef struct Doctor {
 
 void doctor_add(Doctor *doctor, const char *name, const char *value, Need need, const char *help);
 
+void doctor_places(Doctor *doctor); /* cmd_doctor_places.c: processors, NUMA nodes */
 /* cmd_doctor_gpu.c: libraries that executables load when they start */
 void doctor_gpu(Doctor *doctor);
 void doctor_nccl(Doctor *doctor);

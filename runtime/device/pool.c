@@ -267,6 +267,7 @@ Pool *rt_pool_start_among(int workers, Share among, int64_t scratch, Fault *f) {
   int cpu[CPU_SETSIZE], cpus = processors(cpu, CPU_SETSIZE), usable = rt_cpus(),
                         all = workers * among.ranks;
   Pool *pool = aligned_alloc(64, sizeof(Pool));
+  if (getenv("SHARDC_CPUS")) among = (Share){1, 0}, all = workers; /* its own, from `shardc run` */
   if (!pool) rt_fail(701, "no memory for the thread pool");
   *pool = (Pool){.workers = workers, .gate = CLOSED, .spin = all <= usable ? SPIN : SPIN_BUSY};
   pool->worker = aligned_alloc(64, sizeof(Worker) * (size_t)workers);
