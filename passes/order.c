@@ -16,6 +16,7 @@ typedef struct Order {
   Module *m;
   Rebuild r;
   const Type **want; /* by ValueId of r.from */
+  const Type *hops;  /* by OpId of r.from: of a hop the order that both of its ranks know */
   Pad pad;
   FnVec *made; /* copy kernels, to be placed before the function */
   uint32_t copies;
@@ -254,13 +255,13 @@ static bool is_result(const Fn *f, ValueId v) {
 }
 
 /* The dims of a collective's operand in the order in which they travel: the one that a caller asked
-   for, or the operand's. A hop has the order of the program: the other rank knows no other. What a
-   function returns from the other memory is brought in order before it moves, where kernels are. */
+   for, or the operand's. A hop has the order of the program: the other rank knows no other, and
+   callers have given arguments theirs already. What a function returns from the other memory is
+   brought in order before it moves, where kernels are. */
 static Type order_sent(const Order *order, const Op *op) {
   const Value *asked = &order->r.from->values.at[op->out];
   const Type *in = value_type(order->r.to, order->r.map[op->in[0]]);
-  if (op->code == OP_send) return *value_type(order->r.from, op->in[0]);
-  if (op->code == OP_receive) return asked->type;
+  if (op_is_hop(op->code)) return order->hops[op - order->r.from->ops.at];
   bool returned = op->code == OP_move && is_result(order->r.from, op->out);
   return returned || asked->storage.ordered ? in_order_of(in, &asked->type) : *in;
 }
@@ -268,8 +269,9 @@ static Type order_sent(const Order *order, const Op *op) {
 /* What comes from others alone. */
 static void order_received(Order *order, const Op *op) {
   const Value *asked = &order->r.from->values.at[op->out];
+  const Type *type = &order->hops[op - order->r.from->ops.at];
   Value *v = made_value(order, rebuild_op(&order->r, op)->out);
-  v->type = asked->type, v->storage = layout_dense(&asked->type);
+  v->type = *type, v->storage = layout_dense(type);
   if (asked->storage.ordered) order->r.map[op->out] = bring(order, order->r.map[op->out], asked);
 }
 
@@ -367,11 +369,19 @@ static ValueId order_result(Order *order, ValueId result) {
   return bring(order, order->r.map[result], &wanted);
 }
 
-static Fn *order_function(Module *m, Fn *f, FnVec *made) {
+static const Type *hops_of(Module *m, const Fn *f) {
+  Type *hops = ARENA_ARRAY(m->arena, Type, f->ops.n + 1);
+  for (OpId i = 0; i < f->ops.n; i++)
+    if (op_is_hop(f->ops.at[i].code)) hops[i] = *value_type(f, f->ops.at[i].out);
+  return hops;
+}
+
+static Fn *order_function(Module *m, Fn *f, const Type *hops, FnVec *made) {
   must(f->kind != FN_KERNEL, "order: kernel %s is ordered with its caller", f->name);
   Order order = {.m = m,
                  .r = rebuild_begin(m, f),
                  .want = order_preferences(m, f),
+                 .hops = hops,
                  .made = made,
                  .pad = layout_pad(m)};
   order_args(&order);
@@ -453,16 +463,18 @@ static void put_before(Module *m, const Fn *f, const FnVec *made) {
 void pass_order(Module *m) {
   order_results(m);
   VEC(Fn *) todo = {0};
+  VEC(const Type *) hops = {0};
   for (uint32_t i = m->fns.n; i-- > 0;)
     if (m->fns.at[i]->kind != FN_KERNEL) vec_push(m->arena, todo, m->fns.at[i]);
   for (uint32_t i = 0; i < todo.n; i++) {
     FnVec made = {0};
     if (todo.at[i]->kind == FN_BODY) own_results(m, todo.at[i], &made);
     put_before(m, todo.at[i], &made);
+    vec_push(m->arena, hops, hops_of(m, todo.at[i]));
   }
   for (uint32_t i = 0; i < todo.n; i++) {
     FnVec made = {0};
-    Fn *with = order_function(m, todo.at[i], &made);
+    Fn *with = order_function(m, todo.at[i], hops.at[i], &made);
     module_replace(m, todo.at[i], with);
     put_before(m, with, &made);
     layouts_into_kernels(with);

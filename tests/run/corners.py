@@ -1,0 +1,31 @@
+"""Plans that ended in errors of the compiler's own: python3 corners.py SHARDC
+
+A row is a model of tests/ranks or tests/reference, what is replaced in it, a target, and the lines of a plan that
+random plans found: they compile. A new row costs a tenth of a second.
+"""
+import os, re, sys, tempfile
+from common import ROOT, run
+
+SHARDC = os.path.abspath(sys.argv[1])
+PATH = os.pathsep.join(os.path.join(ROOT, *p) for p in (['tests', 'ranks'], ['examples'], ['tests', 'reference']))
+SIGNS = (r'optim .*', 'optim onebit_adam lr = 1e-3 freeze = 2 workers = 4 block = 64')
+ROWS = [
+    # kept inputs that lie otherwise than layers read them moved down first, and were brought in order on the host
+    ('axial', [], 'sm_80', 'recompute net.* keep = all offload = host'),
+    # the first stage sent positions before samples, and the second one waited for samples before positions
+    ('deep_ranks', [SIGNS, (r'\n *clip .*', '')], 'x86_64_v3', 'mesh seq = 2, pipe = 2; place Seq -> seq; '
+     'place Layers -> pipe; pipeline interleaved; micro 8'),
+    # a message between stages counted as one of ZeRO, of a bucket at most
+    ('tied_ranks', [], 'sm_80', 'mesh pipe = 2, data = 2; place Batch -> data; place Layers -> pipe; micro 4; '
+     'zero 3 over data bucket = 256'),
+]
+
+for model, changes, target, plan in ROWS:
+    folder = 'ranks' if model.endswith('_ranks') else 'reference'
+    text = open(os.path.join(ROOT, 'tests', folder, f'{model}.shard')).read()
+    for old, new in changes: text = re.sub(old, new, text)
+    owner = re.search(r'^train \w+ for (\w+)', text, re.M).group(1)
+    with tempfile.TemporaryDirectory() as d:
+        open(f'{d}/m.shard', 'w').write(text + f'plan corner for {owner} {{ {plan} }}\n')
+        run(SHARDC, 'plan', 'm.shard', '--plan', 'corner', '--target', target, cwd=d, env={'SHARDC_PATH': PATH})
+print(f'{len(ROWS)} plans')
