@@ -114,23 +114,63 @@ static void warn_no_stages(PlanCheck *check) {
              "`place DIM -> AXIS`, with the dimension of a stack, makes stages of its layers");
 }
 
-static void warn_bubble(PlanCheck *check) {
+/* 0: not known here. */
+static int64_t count_micro_batches(const PlanCheck *check) {
   const AstItem *train = check->c->train ? check->c->train->item : NULL;
-  int64_t batch = settings_integer(train, ITEM_TRAIN, "batch", NULL), stages = 1;
+  int64_t batch = settings_integer(train, ITEM_TRAIN, "batch", NULL);
   int64_t micro = settings_integer(check->item, ITEM_PLAN, "micro", NULL);
+  if (batch < 1) return 0;
+  return micro < 1 ? 1 : batch / (plan_batch_ranks(check) * micro);
+}
+
+/* The axis of the stages behind `over` of `zero`; NULL: it is not there. */
+static const AstValue *zero_over_stages(const PlanCheck *check, const PlaceLine *cut) {
+  const AstSetting *zero = settings_line(check->item, "zero");
+  const AstValue **over;
+  uint32_t n = zero ? setting_over(check->e->ctx, zero, &over) : 0;
+  for (uint32_t i = 0; i < n; i++)
+    for (uint32_t k = 0; over[i]->kind == VALUE_PATH && k < cut->axes.n; k++)
+      if (!strcmp(over[i]->path->text, cut->axes.at[k]->name)) return over[i];
+  return NULL;
+}
+
+/* Where stages go forward and backward in turns of their own, none of them can wait in a turn for
+   the others: what `zero` sends for each micro-batch over their axis. */
+static void check_zero_of_stages(PlanCheck *check) {
+  const PlaceLine *cut = stage_rule(check);
+  const AstValue *over = cut ? zero_over_stages(check, cut) : NULL;
+  Str kind = settings_word(check->e->ctx, check->item, ITEM_PLAN, "pipeline", NULL);
+  Str sums = settings_word(check->e->ctx, check->item, ITEM_PLAN, "zero", "accumulate");
+  int64_t stage = settings_integer(check->item, ITEM_PLAN, "zero", NULL);
+  bool turns = kind && strcmp(kind, "sequential") != 0 && strcmp(kind, "gpipe") != 0;
+  bool sends = stage == 2 && turns && !strcmp(kind, "interleaved") && sums && strcmp(sums, "full");
+  if (!over || !turns || !(stage == 3 || sends) || count_micro_batches(check) < 2) return;
+  Report *r =
+      world_error(check->w, "E0602", over->span, "`zero %lld` over `%s`, whose ranks are stages",
+                  (long long)stage, over->path->text);
+  diag_label(r, "%s, and stages are at other micro-batches of a time",
+             sends ? "gradients go for each micro-batch" : "weights are gathered in every turn");
+  if (sends)
+    diag_help(r, "`accumulate = full` sends them once; or leave `%s` out", over->path->text);
+  else
+    diag_help(r,
+              "leave `%s` out: what one end alone reads is held there alone; or `pipeline gpipe`",
+              over->path->text);
+}
+
+static void warn_bubble(PlanCheck *check) {
+  int64_t count = count_micro_batches(check), stages = 1;
   Str kind = settings_word(check->e->ctx, check->item, ITEM_PLAN, "pipeline", NULL);
   int64_t chunks = chunks_of(check);
-  int64_t splits = plan_batch_ranks(check);
   const PlaceLine *cut = stage_rule(check);
   if (!cut) warn_no_stages(check);
-  if (!cut || batch < 1 || chunks < 1) return;
+  if (!cut || count < 1 || chunks < 1) return;
   stages = plan_ranks_of(cut);
-  int64_t count = micro < 1 ? 1 : batch / (splits * micro);
   bool alone = kind && !strcmp(kind, "sequential"); /* one micro-batch at a time */
   if (count == 1) chunks = 1;                       /* it has no other to go beside it */
   double wait = count == 1 ? (double)(stages - 1) : stages_wait(kind, stages, count);
   double idle = wait / ((double)(alone ? 1 : count * chunks) + wait);
-  if (count < 1 || idle <= 0.2) return;
+  if (idle <= 0.2) return;
   if (alone) {
     world_warn(
         check->w, "W0702", cut->target,
@@ -149,5 +189,6 @@ static void warn_bubble(PlanCheck *check) {
 
 void check_stages(PlanCheck *check) {
   check_chunks(check);
+  check_zero_of_stages(check);
   warn_bubble(check);
 }
