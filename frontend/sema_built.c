@@ -67,6 +67,7 @@ static void check_gradients(World *w, const AstItem *plan) {
   const AstValue *what = offloaded(w, plan, "grads");
   if (!what || offloaded(w, plan, "optimizer")) return;
   Report *r = world_unbuilt(w, what->span, "offloading of gradients without the optimizer is");
+  diag_help(r, "`offload optimizer, grads -> host`: the update reads them where it is");
   diag_edit(r, what->span, "optimizer, grads");
 }
 

@@ -22,9 +22,15 @@ static int64_t batch_of(Eval *e, const AstItem *train) {
 }
 
 static void check_block(Eval *e, const AstItem *train) {
+  enum { MOST = 1 << 24 }; /* parameters are padded to whole blocks of each worker */
   const AstValue *block = settings_value(train, "optim", "block");
   int64_t n = option(train, "block");
-  if (!block || n < 1 || n % 8 == 0) return;
+  if (!block || n < 1 || (n % 8 == 0 && n <= MOST)) return;
+  if (n > MOST) {
+    Report *r = eval_error(e, "E0602", block->span, "a block of %lld signs", (long long)n);
+    diag_help(r, "2048 is usual, %d the most: one scale says less of more elements", MOST);
+    return;
+  }
   Report *r =
       eval_error(e, "E0602", block->span, "a block of %lld signs is no whole bytes", (long long)n);
   diag_help(r, "a multiple of 8: `block = %lld`", (long long)(n + 8 - n % 8));

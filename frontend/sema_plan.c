@@ -16,6 +16,22 @@ static void read_mesh(PlanCheck *check) {
   }
 }
 
+/* What counts ranks one by one, such as the programs' bytes of each, must end. */
+static void check_size(PlanCheck *check) {
+  enum { MOST = 1 << 20 };
+  int64_t ranks = 1;
+  for (uint32_t i = 0; i < check->mesh.n; i++) {
+    const PlanAxis *axis = &check->mesh.at[i];
+    if (axis->size >= 1 && axis->size <= MOST / ranks) ranks *= axis->size;
+    else if (axis->size >= 1) {
+      Report *r = world_error(check->w, "E0602", axis->value, "a mesh of too many ranks");
+      diag_label(r, "%lld over `%s`", (long long)axis->size, axis->name);
+      diag_help(r, "%d ranks at most, over all axes together", MOST);
+      return;
+    }
+  }
+}
+
 static PlanAxis *find_axis(PlanCheck *check, Str name) {
   for (uint32_t i = 0; i < check->mesh.n; i++)
     if (check->mesh.at[i].name == name) return &check->mesh.at[i];
@@ -481,15 +497,14 @@ static void warn_whole(PlanCheck *check) {
 static int64_t ranks_of_zero(PlanCheck *check, const AstSetting *zero) {
   const AstValue **over;
   int64_t ranks = 1;
-  uint32_t n = setting_over(check->e->ctx, zero, &over);
-  const PlaceLine *rule = plan_batch_rule(check);
+  uint32_t n = zero ? setting_over(check->e->ctx, zero, &over) : 0;
   for (uint32_t i = 0; i < n; i++) {
     Str name =
         over[i]->kind == VALUE_PATH ? intern(check->e->ctx->names, over[i]->path->text) : NULL;
     const PlanAxis *axis = name ? find_axis(check, name) : NULL;
     if (axis) ranks *= axis->size;
   }
-  return n ? ranks : rule ? plan_ranks_of(rule) : 1;
+  return n ? ranks : plan_batch_ranks(check);
 }
 
 /* Every rank has a piece of every bucket, and pieces begin at multiples of 64 bytes, or are whole
@@ -499,22 +514,26 @@ static void check_bucket(PlanCheck *check) {
   int64_t block = plan_int8_numbers(check), piece = block > LINE / WIDEST ? block * WIDEST : LINE;
   const AstSetting *zero = settings_line(check->item, "zero");
   const AstValue *bucket = zero ? setting_option(zero, "bucket") : NULL;
-  if (!bucket) return;
+  const AstValue *at = bucket ? bucket : settings_value(check->item, "precision", "block");
+  if (!at) return;
   int64_t ranks = ranks_of_zero(check, zero), least = ranks * piece,
           have = settings_integer(check->item, ITEM_PLAN, "zero", "bucket");
   if (have >= least) return;
-  Report *r = world_error(check->w, "E0602", bucket->span, "a bucket of %lld bytes for %lld ranks",
+  Report *r = world_error(check->w, "E0602", at->span, "a bucket of %lld bytes for %lld ranks",
                           (long long)have, (long long)ranks);
   diag_label(r, "every rank owns a piece of each, of %lld bytes at least", (long long)piece);
-  diag_help(r, "`bucket = %lld` is the least; 25MiB is what `zero` takes without it",
-            (long long)least);
-  diag_edit(r, bucket->span, "%lld", (long long)least);
+  if (bucket)
+    diag_help(r, "`bucket = %lld` is the least; 25MiB is what `zero` takes without it",
+              (long long)least);
+  else diag_help(r, "a smaller `block`, or `zero` with `bucket = %lld`", (long long)least);
+  if (bucket) diag_edit(r, at->span, "%lld", (long long)least);
 }
 
 void check_plan(Eval *e, const Choice *choice, const AstItem *plan) {
   PlanCheck check = {.e = e, .w = e->w, .c = choice, .item = plan};
   if (!plan->block) return;
   read_mesh(&check);
+  check_size(&check);
   read_rules(&check);
   check_machine(&check);
   for (uint32_t i = 0; i < check.rules.n; i++)

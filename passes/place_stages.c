@@ -62,6 +62,19 @@ static bool rings_over_nccl(Stages *stages, const PlaceRule *rule) {
   return true;
 }
 
+/* Of one line, or of several. */
+static bool over_several_axes(Stages *stages, const PlaceRule *rule, Str dim) {
+  uint32_t axes = 0;
+  for (uint32_t i = 0; i < stages->m->rules.n; i++)
+    for (uint32_t k = 0; k < stages->m->rules.at[i].dims.n; k++)
+      if (stages->m->rules.at[i].dims.at[k] == dim) axes += stages->m->rules.at[i].axes.n;
+  if (axes < 2) return false;
+  Report *r = refuse(stages, rule, "a pipeline over several axes is");
+  diag_label(r, "stages stand along one axis");
+  diag_help(r, "one axis of as many ranks");
+  return true;
+}
+
 /* On axis `at`: nothing inside is placed there. */
 static void clear(Fn *body, int at) {
   for (uint32_t i = 0; i < body->values.n; i++) body->values.at[i].placed.on[at] = NULL;
@@ -84,11 +97,7 @@ static void mark(Stages *stages, Op *o) {
   const PlaceRule *rule = dim_counts_layers(stages->m, dim) ? stages_rule(stages->m, dim) : NULL;
   int at = rule ? mesh_find(stages->m, rule->axes.at[0]) : -1;
   if (at < 0) return;
-  if (rule->axes.n > 1) {
-    diag_label(refuse(stages, rule, "a pipeline over several axes is"),
-               "stages stand along one axis");
-    return;
-  }
+  if (over_several_axes(stages, rule, dim)) return;
   if (stages->m->mesh.at[at].size == 1 || rings_over_nccl(stages, rule)) return;
   if (attr_get(&o->attrs, ATTR_of) || loop_first(o)) {
     Report *d = refuse(stages, rule, "a pipeline of layers that keep different things is");
