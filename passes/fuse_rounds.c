@@ -10,9 +10,10 @@
    train.on_nan off) is the end of the product that makes its gradient.
 
    Done where it needs no more bytes: what others read of the work takes no more room than the
-   operands that nothing reads afterwards. And only where a product makes the slice, or the work is
-   no more than a sum: other kernels have no place for it, and one more per round is more expensive
-   than one for all. The numbers are the same bit by bit.
+   operands that nothing reads afterwards. And only where a product makes the slice, or a copy
+   brings it to the host, whose kernels run beside the loop's, or the work is no more than a
+   sum. Other kernels have no place for it, and one more per round is more expensive than one
+   for all. The numbers are the same bit by bit.
 
    Where several loops write a stack, each its part (attribute `into`), every one of them does the
    work for its own slices: links of a chain. What they give then goes on with an operand of the
@@ -73,6 +74,7 @@ static bool stored_before(const Fn *fn, OpId id) {
 static bool may_rise(const Fn *fn, OpId id) {
   const Op *op = &fn->ops.at[id];
   if (op->code == OP_load) return !stored_before(fn, id);
+  if (op->code == OP_move) return !value_type(fn, op->out)->rank;
   bool plain = op_family(op->code) == FAMILY_ELEM || op->code == OP_const;
   return plain && op->nout == 1 && !value_type(fn, op->out)->rank;
 }
@@ -169,8 +171,8 @@ static bool only_sums(const FuseRounds *rounds) {
   return true;
 }
 
-/* Is v a contraction, or what element-wise ops make of one? */
-static bool made_by_product(const Fn *body, ValueId value) {
+/* Is v a contraction or a copy on the host, or what element-wise ops make of one? */
+static bool has_place(const Fn *body, ValueId value) {
   const Op *op = value_def(body, value);
   while (op && op_family(op->code) == FAMILY_ELEM) {
     const Op *next = NULL;
@@ -178,7 +180,8 @@ static bool made_by_product(const Fn *body, ValueId value) {
       if (alike(body, op->in[k], value)) next = value_def(body, op->in[k]);
     op = next;
   }
-  return op && op_family(op->code) == FAMILY_CONTRACT;
+  return op && (op_family(op->code) == FAMILY_CONTRACT ||
+                (op->code == OP_move && value_type(body, op->out)->tier == TIER_host));
 }
 
 /* ---- chains ---- */
@@ -251,7 +254,7 @@ static bool find_buffers(FuseRounds *rounds) {
 /* ---- what the rounds take over ---- */
 
 /* Is result i of the last link, in every link, what only the next link and the work read, and a
-   value that the body makes, by a product if it `must`? */
+   value that the body makes, by what has a place for the work if it `must`? */
 static bool comes_from_links(const FuseRounds *rounds, uint32_t i, bool must) {
   const RoundWork *work = rounds->work;
   for (uint32_t k = 0; k < work->link.n; k++) {
@@ -259,8 +262,7 @@ static bool comes_from_links(const FuseRounds *rounds, uint32_t i, bool must) {
     uint32_t r = work->link.at[k]->same[i];
     if (r == op->nout) return false;
     ValueId slice = op->callee->results.at[r];
-    if (!value_def(op->callee, slice) || (must && !made_by_product(op->callee, slice)))
-      return false;
+    if (!value_def(op->callee, slice) || (must && !has_place(op->callee, slice))) return false;
     if (read_beside(rounds, op->out + r)) return false;
   }
   return true;
