@@ -14,6 +14,7 @@ CPU = None                                # no machine: the one that compiles
 PLANS = {
     'gpt1t': {'p3d': 'sm_80'},
     'int8': {'f32': CPU, 'gradients': CPU, 'four': CPU},
+    'late': {'near': CPU, 'hosted': CPU, 'v100': 'sm_80'},
     'llama_mesh': {'wide': 'sm_90'},
     'onebit': {'one': CPU, 'two': CPU, 'four': CPU},
     'plans': {'cpu': 'x86_64_v3', 'zero2': 'sm_80', 'zero3_offload': 'sm_80', 'hybrid': 'sm_80'},
