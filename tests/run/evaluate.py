@@ -88,8 +88,10 @@ def files(n): return ['--data', 'x=x16.npy,y=y16.npy', '--valid', f'x=x{n}.npy,y
 def every_sample():
     open(f'{D}/m.shard', 'w').write(MODEL.replace('LOSS', 'cross_entropy[Out](logits, y)'))
     data = {n: sets(n, n) for n in (16, 1, 3, 5, 8, 10, 11)}
-    for plan in 'one', 'cut', 'two':
-        run(SHARDC, 'compile', 'm.shard', '--plan', plan, '-o', plan, '--quick')
+    signs = [f'--set=train.optim{s}' for s in ('=onebit_adam', '.workers=2', '.freeze=1')]
+    for plan in 'one', 'cut', 'two', 'signs':
+        more = ['cut', *signs] if plan == 'signs' else [plan]
+        run(SHARDC, 'compile', 'm.shard', '-o', plan, '--quick', '--plan', *more)
         go = [SHARDC, 'run', f'./{plan}', '-n', '2', '--'] if plan == 'two' else [f'./{plan}']
         run(*go, 'train', *files(10), '--eval-batches', '1', '--out', f'r {plan}', '--dump', 'train.st',
             says='takes 4 of the validation samples')
