@@ -269,9 +269,10 @@ static void read_number(Reader *r, Arg *a) {
 }
 
 static void read_vector(Reader *r, Arg *a) {
-  a->kind = ARG_VECTOR, a->parts = get(r, sizeof *a->parts * MAX_VECTOR);
+  a->kind = ARG_VECTOR;
   do {
     if (a->nparts == MAX_VECTOR) read_error(r, r->t.line, "too many elements in braces");
+    a->parts = grown(r, a->parts, a->nparts, sizeof *a->parts);
     Arg *part = &a->parts[a->nparts++];
     if (is_mark(r, '{') || is_mark(r, '[')) read_error(r, r->t.line, "expected a register");
     read_arg(r, part);

@@ -165,7 +165,8 @@ void bits_set(uint8_t *bits, int64_t from, int64_t n, bool value);
 bool bits_all(const uint8_t *bits, int64_t from, int64_t n);
 
 /* ---- a launch ---- */
-typedef struct Flight Flight; /* an asynchronous copy under way */
+typedef struct Flight Flight;   /* an asynchronous copy under way */
+typedef struct Product Product; /* a product of a warpgroup under way */
 typedef struct Launch Launch;
 typedef struct Cta Cta;
 
@@ -185,6 +186,9 @@ struct Warp {
   uint32_t red_mask;
   Flight *flights;           /* oldest first */
   uint32_t groups[LANES];    /* committed by each lane */
+  Product *products;         /* oldest first */
+  uint32_t product_groups;   /* committed */
+  uint32_t fenced;           /* its last fence.proxy.async began this interval */
   uint32_t known[MAX_WARPS]; /* intervals of others that are over for this warp */
 };
 
@@ -280,4 +284,7 @@ bool touch(Warp *w, const Op *op, int lane, const Touch *t); /* false: reported 
 
 /* ptx_async.c */
 void flights_drop(Warp *w);
+
+/* ptx_wgmma.c */
+void products_drop(Warp *w);
 #endif

@@ -29,10 +29,10 @@ static void read_target(Reader *r) {
   do {
     const char *word = need_word(r);
     if (strncmp(word, "sm_", 3)) continue;
-    int sm = atoi(word + 3);
-    if (sm > r->m->device->o.sm)
-      read_error(r, r->t.line, "the text is for %s, this device is sm_%d", word,
-                 r->m->device->o.sm);
+    int sm = atoi(word + 3), mine = r->m->device->o.sm;
+    bool alone = word[strlen(word) - 1] == 'a'; /* sm_90a: for that one and no newer one */
+    if (sm > mine || (alone && sm != mine))
+      read_error(r, r->t.line, "the text is for %s, this device is sm_%d", word, mine);
   } while (take_mark(r, ','));
 }
 

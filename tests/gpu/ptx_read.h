@@ -8,7 +8,7 @@
 #include "ptx_inside.h"
 #include <setjmp.h>
 
-enum { MAX_PARTS = 16, MAX_VECTOR = 8, MAX_INLINE = 16 };
+enum { MAX_PARTS = 16, MAX_VECTOR = 128, MAX_INLINE = 16 };
 
 typedef enum TokenKind {
   T_END,

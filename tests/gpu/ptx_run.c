@@ -316,7 +316,7 @@ static bool run_cta(Cta *c, uint32_t index) {
     }
     if (!ran && c->live) return report_deadlock(c);
   }
-  for (uint32_t i = 0; i < c->nwarps; i++) flights_drop(&c->warps[i]);
+  for (uint32_t i = 0; i < c->nwarps; i++) flights_drop(&c->warps[i]), products_drop(&c->warps[i]);
   return !l->failed;
 }
 

@@ -1,0 +1,249 @@
+/* Products of warpgroups: wgmma.mma_async on operands in shared memory, its groups and waits, and
+ * the fence between ordinary writes and what reads shared memory beside the program.
+ *
+ * Of the 64 rows a warp has 16: those of its number in the group of four, so each warp computes its
+ * part by itself. In eager mode that happens at the issue, in late mode at the wait for its group:
+ * then shared memory that was overwritten too early, and sums that were read too early, give other
+ * numbers. Operands are bf16 or f16 in the layout of 128-byte swizzles, k or the other dim
+ * contiguous. With checks, every word read must have been written, not raced for, and be fenced by
+ * its writer (fence.proxy.async).
+ *
+ * Must not: know other layouts: a descriptor that asks for one ends the launch. */
+#include "ptx_lanes.h"
+#include "ptx_memory.h"
+#include <stdlib.h>
+
+enum { ROWS = 16, DEPTH = 16, MOST_COLUMNS = 256, GROUP_WARPS = 4, ATOM = 1024, SWIZZLE_128 = 1 };
+
+struct Product {
+  Product *next;
+  const Op *op;
+  uint64_t a, b; /* descriptors */
+  bool add;      /* to the sums, else they begin */
+  uint32_t group;
+};
+
+/* op: sub 1: f16, else bf16; flag: bit 0 a, bit 1 b: the other dim is contiguous, not k; imm:
+ * columns */
+typedef struct Operand {
+  Warp *w;
+  const Op *op;
+  uint64_t descriptor;
+  bool turned; /* k is not contiguous */
+} Operand;
+
+/* ---- where an element lies ---- */
+static uint32_t field(uint64_t descriptor, int from) {
+  return (uint32_t)(descriptor >> from & 0x3fff) << 4;
+}
+
+/* Element k of row or column i. */
+static uint32_t place_of(const Operand *x, int i, int k) {
+  uint32_t at = field(x->descriptor, 0), leading = field(x->descriptor, 16),
+           stride = field(x->descriptor, 32);
+  at += x->turned ? (uint32_t)(i / 64) * leading + (uint32_t)(k / 8) * stride +
+                        (uint32_t)(k % 8) * 128 + (uint32_t)(i % 64) * 2
+                  : (uint32_t)(i / 8) * stride + (uint32_t)(i % 8) * 128 + (uint32_t)k * 2;
+  return at ^ ((at >> 3) & 0x70);
+}
+
+static bool check_fenced(const Operand *x, int lane, uint32_t at) {
+  const Cta *c = x->w->cta;
+  if (!c->shared.cells) return true;
+  uint32_t stamp = c->shared.cells[at >> 2].wrote >> 5, of = stamp - c->first_stamp;
+  if (!stamp || of >= c->nowner || stamp < c->warps[c->owner[of]].fenced) return true;
+  fault(x->w, x->op, lane, "warp %u wrote the bytes at 0x%x and no fence.proxy.async followed",
+        c->owner[of], at);
+  return false;
+}
+
+/* Eight elements that lie end to end, from (i, k) on. */
+static bool read_piece(const Operand *x, int i, int k, float *out, int apart) {
+  uint32_t at = place_of(x, i, k);
+  Warp *w = x->w;
+  if (at < SHARED_FIRST || at + 16 > w->cta->shared_end)
+    return fault(w, x->op, 0, "an operand at 0x%x is out of shared memory", at), false;
+  Touch t = {.plane = &w->cta->shared, .offset = at, .bytes = 16, .space = SPACE_SHARED};
+  if (w->cta->shared.cells && (!touch(w, x->op, i % LANES, &t) || !check_fenced(x, i % LANES, at)))
+    return false;
+  for (int j = 0; j < 8; j++) {
+    uint16_t h;
+    memcpy(&h, w->cta->shared.data + at + 2 * j, 2);
+    out[j * apart] = x->op->sub ? f16_to_float(h) : bf16_to_float(h);
+  }
+  return true;
+}
+
+/* out[k][i] for n rows or columns from `first` on. */
+static bool read_operand(const Operand *x, int first, int n, float *out) {
+  bool good = true;
+  if (x->turned) {
+    for (int k = 0; k < DEPTH; k++)
+      for (int i = 0; i < n && good; i += 8) good = read_piece(x, first + i, k, out + k * n + i, 1);
+  } else {
+    for (int i = 0; i < n; i++)
+      for (int k = 0; k < DEPTH && good; k += 8)
+        good = read_piece(x, first + i, k, out + k * n + i, n);
+  }
+  return good;
+}
+
+/* ---- the product ---- */
+static void multiply(const float *a, const float *b, int n, float *sums) {
+  for (int k = 0; k < DEPTH; k++)
+    for (int i = 0; i < ROWS; i++) {
+      float x = a[k * ROWS + i];
+      for (int j = 0; j < n; j++)
+        sums[i * n + j] = __builtin_fmaf(x, b[k * n + j], sums[i * n + j]);
+    }
+}
+
+/* Sum q of a lane: rows l / 4 and 8 below alternate by pairs; columns by eights. */
+static float *sum_of(float *sums, int n, int lane, int q) {
+  int row = lane / 4 + 8 * (q / 2 % 2), column = 8 * (q / 4) + 2 * (lane % 4) + q % 2;
+  return &sums[row * n + column];
+}
+
+static bool perform(Warp *w, const Product *p) {
+  static _Thread_local float a[DEPTH * ROWS], b[DEPTH * MOST_COLUMNS], sums[ROWS * MOST_COLUMNS];
+  int n = (int)p->op->imm, first = ROWS * (int)(w->index % GROUP_WARPS);
+  Operand left = {w, p->op, p->a, p->op->flag & 1}, right = {w, p->op, p->b, p->op->flag >> 1};
+  if (!read_operand(&left, first, ROWS, a) || !read_operand(&right, 0, n, b)) return false;
+  for (int q = 0; q < n / 2; q++)
+    for (int l = 0; l < LANES; l++)
+      *sum_of(sums, n, l, q) =
+          p->add ? float_of(((const uint32_t *)reg_at(w, p->op->list[q]))[l]) : 0;
+  multiply(a, b, n, sums);
+  for (int q = 0; q < n / 2; q++)
+    for (int l = 0; l < LANES; l++)
+      ((uint32_t *)reg_at(w, p->op->list[q]))[l] = bits_of(*sum_of(sums, n, l, q));
+  return true;
+}
+
+static bool check_descriptor(Warp *w, const Op *op, const Product *p) {
+  uint64_t both[] = {p->a, p->b};
+  for (int i = 0; i < 2; i++) {
+    if (both[i] >> 62 != SWIZZLE_128 || both[i] >> 49 & 7)
+      return fault(w, op, 0,
+                   "a descriptor %016llx without swizzles of 128 bytes, or with an offset",
+                   (unsigned long long)both[i]),
+             false;
+    if (field(both[i], 32) != ATOM)
+      return fault(w, op, 0, "eight rows end to end are %d bytes, the descriptor says %u", ATOM,
+                   field(both[i], 32)),
+             false;
+  }
+  return true;
+}
+
+/* a, b: descriptors; c: whether to add. */
+static Went step_product(Warp *w, const Op *op, uint32_t mask) {
+  Went went;
+  if (!together(w, op, mask, ALL_LANES, &went)) return went;
+  if (mask != ALL_LANES || w->cta->nwarps % GROUP_WARPS)
+    return fault(w, op, first_lane(mask), "wgmma takes four whole warps");
+  Product *p = calloc(1, sizeof *p), **last = &w->products;
+  if (!p) return fault(w, op, 0, "the host has no memory for this product");
+  *p = (Product){.op = op,
+                 .a = reg_get(w, op->a, REG_64, 0),
+                 .b = reg_get(w, op->b, REG_64, 0),
+                 .add = reg_get(w, op->c, REG_PRED, 0),
+                 .group = w->product_groups};
+  while (*last) last = &(*last)->next;
+  *last = p;
+  for (int i = 1; i < LANES; i++)
+    if (reg_get(w, op->a, REG_64, i) != p->a || reg_get(w, op->b, REG_64, i) != p->b ||
+        reg_get(w, op->c, REG_PRED, i) != p->add)
+      return fault(w, op, i, "operands of wgmma differ from lane 0's");
+  if (!check_descriptor(w, op, p)) return WENT_WAITING;
+  bool late = w->cta->launch->device->o.late;
+  return late || perform(w, p) ? WENT_ON : WENT_WAITING;
+}
+
+static Went step_commit(Warp *w, const Op *op, uint32_t mask) {
+  (void)op, (void)mask;
+  w->product_groups++;
+  return WENT_ON;
+}
+
+/* imm: groups that may stay under way */
+static Went step_wait(Warp *w, const Op *op, uint32_t mask) {
+  (void)mask;
+  bool late = w->cta->launch->device->o.late;
+  while (w->products && (int64_t)w->products->group + op->imm < (int64_t)w->product_groups) {
+    Product *p = w->products;
+    if (late && !perform(w, p)) return WENT_WAITING;
+    w->products = p->next;
+    free(p);
+  }
+  return WENT_ON;
+}
+
+void products_drop(Warp *w) {
+  while (w->products) {
+    Product *p = w->products;
+    w->products = p->next;
+    free(p);
+  }
+}
+
+/* ---- decoding ---- */
+/* wgmma.mma_async.sync.aligned.m64nNk16.f32.T.T d, a-desc, b-desc, scale-d, 1, 1, trans-a, trans-b
+ */
+static void decode_product(Reader *r, const Ins *ins) {
+  int n = 0, end = 0;
+  bool half = ins->nparts == 8 && !strcmp(ins->part[6], "f16");
+  if (ins->nparts != 8 || strcmp(ins->part[2], "sync") || strcmp(ins->part[3], "aligned") ||
+      sscanf(ins->part[4], "m64n%dk16%n", &n, &end) != 1 || ins->part[4][end] ||
+      strcmp(ins->part[5], "f32") || strcmp(ins->part[6], ins->part[7]) ||
+      (!half && strcmp(ins->part[6], "bf16")))
+    unknown(r, ins);
+  if (n < 8 || n > MOST_COLUMNS || n % 8) read_error(r, ins->line, "no wgmma has %d columns", n);
+  need_args(r, ins, 8, 8);
+  for (int i = 4; i < 8; i++)
+    if (ins->args[i].kind != ARG_INT || ins->args[i].value > 1 ||
+        (i < 6 && ins->args[i].value != 1))
+      read_error(r, ins->line, "factors of wgmma are 1 here, orders 0 or 1");
+  const Arg *d = &ins->args[0];
+  if (d->kind != ARG_VECTOR || d->nparts != n / 2)
+    read_error(r, ins->line, "`%s` has %d sums", ins->opcode, n / 2);
+  int32_t *list = get(r, sizeof *list * (size_t)(n / 2));
+  for (int i = 0; i < n / 2; i++) list[i] = result_arg(r, ins, &d->parts[i], REG_32);
+  int32_t a = source(r, ins, 1, REG_64), b = source(r, ins, 2, REG_64),
+          c = source(r, ins, 3, REG_PRED);
+  Op *op = emit(r, ins);
+  op->step = step_product, op->list = list, op->a = a, op->b = b, op->c = c, op->imm = n;
+  op->sub = half, op->flag = (uint8_t)(ins->args[6].value | ins->args[7].value << 1);
+}
+
+void decode_wgmma(Reader *r, const Ins *ins) {
+  const char *what = ins->nparts > 1 ? ins->part[1] : "";
+  if (!strcmp(what, "mma_async")) {
+    decode_product(r, ins);
+    return;
+  }
+  bool wait = !strcmp(what, "wait_group"), commit = !strcmp(what, "commit_group");
+  if (ins->nparts != 4 || strcmp(ins->part[2], "sync") || strcmp(ins->part[3], "aligned") ||
+      (!wait && !commit && strcmp(what, "fence")))
+    unknown(r, ins);
+  need_args(r, ins, wait, wait);
+  if (wait && ins->args[0].kind != ARG_INT)
+    read_error(r, ins->line, "the number of groups is a constant");
+  if (!wait && !commit) return; /* registers are there here as soon as they are written */
+  Op *op = emit(r, ins);
+  op->step = wait ? step_wait : step_commit, op->imm = wait ? (int64_t)ins->args[0].value : 0;
+}
+
+/* ---- fences ---- */
+static Went step_fence(Warp *w, const Op *op, uint32_t mask) {
+  (void)op;
+  if ((mask & w->alive) != w->alive) return WENT_ON;
+  warp_interval(w);
+  w->fenced = w->stamp;
+  return WENT_ON;
+}
+
+/* Only the one towards what reads and writes beside the program says something here. */
+void decode_fence(Reader *r, const Ins *ins) {
+  if (has_part(ins, "proxy") && has_part(ins, "async")) emit(r, ins)->step = step_fence;
+}

@@ -1,0 +1,112 @@
+/* wgmma on the PTX machine: one product of 64 x 8 x 16 whose operands are filled row by row, right
+ * in both orders and modes; and what is wrong with others is said, or shows in the numbers. */
+#include "small.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+enum { THREADS = 128, SHARED = 8192 + 1024 };
+
+typedef struct Parts { /* of the kernel; NULL: as it should be */
+  const char *fence, *wait, *descriptor, *rows;
+  int turned; /* a: the rows are k */
+  uint32_t threads;
+} Parts;
+
+/* Every element of row n of shared memory, of 128 bytes each, is n % 8: 64 rows of a, 8 of b. */
+static void text_of(const Parts *parts, char *body, size_t n) {
+  snprintf(
+      body, n,
+      "mov.u32 %%r10, sm; mov.u32 %%r11, 0;\n"
+      "F: mad.lo.s32 %%r12, %%r11, 128, %%r0; shl.b32 %%r13, %%r12, 2; shr.u32 %%r14, %%r13, 7;"
+      "and.b32 %%r14, %%r14, 7; cvt.rn.f32.u32 %%f0, %%r14; cvt.rn.bf16x2.f32 %%r15, %%f0, %%f0;"
+      "add.s32 %%r13, %%r13, %%r10; st.shared.u32 [%%r13], %%r15; add.s32 %%r11, %%r11, 1;"
+      "setp.lt.u32 %%p0, %%r11, %s; @%%p0 bra F;\n"
+      "%s bar.sync 0; cvt.u64.u32 %%d4, %%r10; shr.u64 %%d4, %%d4, 4; or.b64 %%d4, %%d4, %s;"
+      "add.s64 %%d5, %%d4, 512; setp.ne.u32 %%p1, %%r0, %%r0; wgmma.fence.sync.aligned;"
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%%f10, %%f11, %%f12, %%f13}, %%d4, "
+      "%%d5, %%p1, 1, 1, %d, 0; wgmma.commit_group.sync.aligned; %s"
+      "mul.wide.u32 %%d6, %%r0, 16; add.s64 %%d6, %%d6, %%d1;"
+      "cvt.rzi.u32.f32 %%r20, %%f10; cvt.rzi.u32.f32 %%r21, %%f11; cvt.rzi.u32.f32 %%r22, %%f12;"
+      "cvt.rzi.u32.f32 %%r23, %%f13; st.global.v4.u32 [%%d6], {%%r20, %%r21, %%r22, %%r23};",
+      parts->rows ? parts->rows : "18",
+      parts->fence ? parts->fence : "fence.proxy.async.shared::cta;",
+      parts->descriptor ? parts->descriptor : "0x4000004000010000", parts->turned,
+      parts->wait ? parts->wait : "wgmma.wait_group.sync.aligned 0;");
+}
+
+/* Sums that are wrong; -1: the launch failed. */
+static int wrong_of(const Parts *parts, bool late, char *error, int n) {
+  static uint32_t out[OUT];
+  static char body[4000];
+  int wrong = 0;
+  text_of(parts, body, sizeof body);
+  Small s = {body, NULL, parts->threads ? parts->threads : THREADS, 1, SHARED, {.sm = 90}};
+  s.options.check = true, s.options.late = late;
+  if (!small_run(&s, out, error, n)) return -1;
+  for (int t = 0; t < THREADS; t++)
+    for (int i = 0; i < 4; i++) {
+      int row = t / 32 * 16 + t % 32 / 4 + 8 * (i / 2), column = 2 * (t % 4) + i % 2;
+      int want = parts->turned ? 56 * column : 16 * (row % 8) * column;
+      wrong += out[4 * t + i] != (uint32_t)want;
+    }
+  return wrong;
+}
+
+static void right(void **state) {
+  (void)state;
+  char error[1000] = "";
+  for (int i = 0; i < 4; i++) {
+    int wrong = wrong_of(&(Parts){.turned = i & 1}, i & 2, error, sizeof error);
+    if (wrong) fail_msg("case %d: %d wrong %s", i, wrong, error);
+  }
+}
+
+static void refused(void **state) {
+  (void)state;
+  const struct {
+    Parts parts;
+    const char *says;
+  } of[] = {{{.fence = ""}, "no fence.proxy.async followed"},
+            {{.descriptor = "0x0000004000010000"}, "without swizzles of 128 bytes"},
+            {{.descriptor = "0x4000002000010000"}, "the descriptor says 512"},
+            {{.descriptor = "0x4000004000013000"}, "out of shared memory"},
+            {{.rows = "17"}, "nobody wrote"},
+            {{.threads = 96}, "four whole warps"}};
+  for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+    char error[1000] = "";
+    int wrong = wrong_of(&of[i].parts, i & 1, error, sizeof error);
+    if (wrong != -1 || !strstr(error, of[i].says))
+      fail_msg("`%s` expected: %d wrong %s", of[i].says, wrong, error);
+  }
+}
+
+/* Sums are not there before the wait. */
+static void early(void **state) {
+  (void)state;
+  char error[1000] = "";
+  assert_int_not_equal(wrong_of(&(Parts){.wait = ""}, true, error, sizeof error), 0);
+}
+
+/* Text for sm_90a is for that one. */
+static void alone(void **state) {
+  (void)state;
+  static const int sm[] = {80, 90, 100};
+  for (int i = 0; i < 3; i++) {
+    char error[300] = "";
+    PtxDevice *d = ptx_device_new(&(PtxOptions){.sm = sm[i]});
+    PtxModule *m =
+        ptx_parse(d, ".version 8.0\n.target sm_90a\n.address_size 64\n", error, sizeof error);
+    assert_int_equal(m != NULL, sm[i] == 90);
+    ptx_module_free(m), ptx_device_free(d);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(right), cmocka_unit_test(refused),
+                                     cmocka_unit_test(early), cmocka_unit_test(alone)};
+  return cmocka_run_group_tests_name("wgmma", tests, NULL, NULL);
+}
