@@ -20,15 +20,21 @@ LLVMValueRef tile_index(Warp *w, const ProductDims *dims, int at, LLVMValueRef f
   return at ? warp_rem(w, flat, dims->dim[at].size) : flat;
 }
 
+/* Dims that lie end to end are one. */
 LLVMValueRef tile_offset(Warp *w, const ProductDims *dims, bool is_b, LLVMValueRef flat) {
   LLVMBuilderRef builder = w->e->builder;
   LLVMValueRef sum = emit_i64(w->e, 0);
-  for (int i = 0; i < dims->count; i++) {
-    int64_t stride = is_b ? dims->dim[i].b : dims->dim[i].a;
+  int64_t below = 1;
+  for (int last = dims->count - 1, first; last >= 0; last = first - 1) {
+    int64_t stride = is_b ? dims->dim[last].b : dims->dim[last].a, size = dims->dim[last].size;
+    for (first = last; first > 0; size *= dims->dim[--first].size)
+      if ((is_b ? dims->dim[first - 1].b : dims->dim[first - 1].a) != stride * size) break;
+    LLVMValueRef at = warp_div(w, flat, below);
+    if (first) at = warp_rem(w, at, size);
+    below *= size;
     if (!stride) continue;
-    LLVMValueRef at = warp_wide(w, tile_index(w, dims, i, flat));
-    sum =
-        LLVMBuildNSWAdd(builder, sum, LLVMBuildNSWMul(builder, at, emit_i64(w->e, stride), ""), "");
+    at = LLVMBuildNSWMul(builder, warp_wide(w, at), emit_i64(w->e, stride), "");
+    sum = LLVMBuildNSWAdd(builder, sum, at, "");
   }
   return sum;
 }
