@@ -14,11 +14,13 @@ static const rt_program *for_cpu(const rt_program *p, int64_t ranks) {
   return p;
 }
 
-/* The newest that a GPU of this capability can run. */
+/* The newest that a GPU of this capability can run, and of these one for it alone. */
 static const rt_program *for_sm(const rt_program *p, int64_t ranks, int sm) {
   const rt_program *best = NULL;
   for (; p; p = p->next)
-    if (p->sm && p->sm <= sm && rt_mesh_ranks(p) == ranks && (!best || p->sm > best->sm)) best = p;
+    if (p->sm && rt_runs_on(p, sm) && rt_mesh_ranks(p) == ranks &&
+        (!best || p->sm > best->sm || (p->sm == best->sm && p->alone)))
+      best = p;
   return best;
 }
 
@@ -38,7 +40,7 @@ static int capability(int number, const rt_program *gpu, char *why, size_t n) {
   *why = 0;
   bool there = rt_cuda_load(&api, &f) && rt_cuda_device(&api, number, &device, &f);
   if (!there && api.library && f.code != 1002) snprintf(why, n, "%s", f.what);
-  if (there && device.sm < gpu->sm)
+  if (there && !rt_runs_on(gpu, device.sm))
     snprintf(why, n, "%s has compute capability %d.%d, this executable is for %s", device.name,
              device.sm / 10, device.sm % 10, gpu->target);
   return there ? device.sm : 0;

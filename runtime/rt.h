@@ -191,6 +191,7 @@ typedef struct rt_program {
   const char *target;                  /* such as x86_64_v4, sm_80 */
   const char *needs; /* of the processor: "+avx2,+fma,", in LLVM's words; NULL: nothing special */
   int sm;            /* of a GPU's target, such as 80; 0: a CPU */
+  bool alone;        /* its code runs on that capability and no newer one */
   int workers;       /* of the processor, at most, compiled in */
   int64_t scratch;   /* bytes per worker, the largest of all kernels */
   int64_t arena_bytes[RT_ARENAS];

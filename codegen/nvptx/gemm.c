@@ -23,7 +23,7 @@ enum { BLOCK_ROWS = 8 };
 
 static GemmMath math_of(const Fn *fn) {
   Str variant = attr_str(&fn->attrs, ATTR_variant, "");
-  for (int i = GEMM_FMA; i <= GEMM_MMA; i++)
+  for (int i = GEMM_FMA; i <= GEMM_WGMMA; i++)
     if (!strcmp(variant, gemm_variant[i])) return (GemmMath)i;
   bug("kernel %s: no variant `%s`", fn->name, variant);
 }
@@ -51,11 +51,11 @@ static void place_tile(Gemm *gemm, LLVMValueRef within) {
   gemm->n0 = warp_times(w, LLVMBuildUDiv(gemm->e->builder, in, rows, ""), gemm->g.tile[GEMM_N]);
 }
 
-static void place(Gemm *gemm) {
+void gemm_place(Gemm *gemm, LLVMValueRef tile) {
   Warp *w = &gemm->w;
   int64_t tiles = gemm->g.tiles_m * gemm->g.tiles_n, splits = gemm->g.tile[GEMM_SPLITS];
-  LLVMValueRef above = warp_div(w, w->cta, tiles);
-  place_tile(gemm, warp_rem(w, w->cta, tiles));
+  LLVMValueRef above = warp_div(w, tile, tiles);
+  place_tile(gemm, warp_rem(w, tile, tiles));
   gemm->batch = splits > 1 ? warp_rem(w, above, gemm->g.batches) : above;
   gemm->split = warp_div(w, above, gemm->g.batches);
   gemm->from = warp_i32(w, 0), gemm->to = warp_i32(w, gemm->g.tiles_k);
@@ -64,6 +64,11 @@ static void place(Gemm *gemm) {
     gemm->to = warp_min(w, warp_plus(w, warp_times(w, gemm->split, gemm->g.range), gemm->g.range),
                         gemm->to);
   }
+}
+
+static void place(Gemm *gemm) {
+  Warp *w = &gemm->w;
+  gemm_place(gemm, w->cta);
   gemm->warp_m = warp_times(w, warp_div(w, w->warp, gemm->g.warps_n), gemm->g.tile[GEMM_WARP_M]);
   gemm->warp_n = warp_times(w, warp_rem(w, w->warp, gemm->g.warps_n), gemm->g.tile[GEMM_WARP_N]);
 }
@@ -198,16 +203,22 @@ static void put_pass(Gemm *gemm, int pass) {
   gemm_results(gemm, pass);
 }
 
+/* One tile of the result, by all warps alike. */
+static void make_tile(Gemm *gemm) {
+  place(gemm);
+  gemm->a = load_of(gemm, false), gemm->b = load_of(gemm, true);
+  gemm->sums = warp_registers(&gemm->w, gemm->w.f32, gemm_sums(gemm));
+  warp_fill(&gemm->w, &gemm->sums, emit_f32(gemm->e, 0));
+  multiply_all(gemm);
+  for (int i = 0; i < gemm->g.passes; i++) put_pass(gemm, i);
+}
+
 void gpu_contract_emit(Emit *emit) {
   Gemm gemm = gemm_new(emit);
   emit_begin_phase(emit, 0);
   gemm.w = warp_begin(emit);
-  place(&gemm);
-  gemm.a = load_of(&gemm, false), gemm.b = load_of(&gemm, true);
-  gemm.sums = warp_registers(&gemm.w, gemm.w.f32, gemm_sums(&gemm));
-  warp_fill(&gemm.w, &gemm.sums, emit_f32(emit, 0));
-  multiply_all(&gemm);
-  for (int i = 0; i < gemm.g.passes; i++) put_pass(&gemm, i);
+  if (gemm.g.math == GEMM_WGMMA) gemm_wgmma(&gemm);
+  else make_tile(&gemm);
   emit_end_phase(emit);
   if (gemm.g.phases == 1) return;
   emit_begin_phase(emit, 1);

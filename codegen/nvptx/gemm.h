@@ -25,7 +25,7 @@ typedef struct Gemm {
   Warp w;
   Product p;
   GemmPlan g;
-  LLVMValueRef batch, split, m0, n0; /* i32: what this CTA does */
+  LLVMValueRef batch, split, m0, n0; /* i32: what is made */
   LLVMValueRef from, to;             /* i32: its tiles of k */
   LLVMValueRef warp_m, warp_n;       /* i32: first row and column of the warp in the tile */
   TileLoad a, b;
@@ -33,6 +33,12 @@ typedef struct Gemm {
   GemmFragments fa, fb; /* of tensor cores */
   Registers ahead;      /* words of the first step of the tile of k that follows */
 } Gemm;
+
+/* ---- the whole (gemm.c) ---- */
+void gemm_place(Gemm *x, LLVMValueRef tile); /* i32: number of a tile of a range of k of a batch */
+
+/* ---- all of a phase (gemm_wgmma.c) ---- */
+void gemm_wgmma(Gemm *x);
 
 /* ---- sums (gemm_fma.c, gemm_mma.c) ---- */
 int gemm_sums(const Gemm *x); /* of a thread */
@@ -52,6 +58,10 @@ LLVMValueRef
 gemm_out_row(Gemm *x); /* i32: where the warp's rows of a pass begin in shared memory */
 /* Where the bytes at `at` lie, of the block-th 32 columns. */
 LLVMValueRef gemm_out_turn(Gemm *x, LLVMValueRef at, LLVMValueRef block);
+/* The f32 that a thread takes at once from that column of a row of sums; their results, if element
+   (m, n) is there. */
+LLVMValueRef gemm_out_read(Gemm *x, LLVMValueRef room, LLVMValueRef row, LLVMValueRef column);
+void gemm_out_put(Gemm *x, LLVMValueRef m, LLVMValueRef n, LLVMValueRef sum);
 void gemm_results(Gemm *x, int pass);
 void gemm_reduce(Gemm *x); /* the second phase of several splits */
 #endif

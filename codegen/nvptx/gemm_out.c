@@ -97,6 +97,14 @@ static LLVMValueRef inside(Gemm *gemm, LLVMValueRef m, LLVMValueRef n) {
   return rows ? a : columns ? b : NULL;
 }
 
+void gemm_out_put(Gemm *gemm, LLVMValueRef m, LLVMValueRef n, LLVMValueRef sum) {
+  LLVMValueRef in = inside(gemm, m, n);
+  Branch branch = {0};
+  if (in) branch = emit_if(gemm->e, in);
+  put(gemm, m, n, sum);
+  if (in) emit_end_if(gemm->e, branch);
+}
+
 LLVMValueRef gemm_out_row(Gemm *gemm) {
   Warp *w = &gemm->w;
   return warp_times(w, warp_div(w, w->warp, gemm->g.warps_n), gemm->g.out_rows);
@@ -117,11 +125,11 @@ LLVMValueRef gemm_out_turn(Gemm *gemm, LLVMValueRef at, LLVMValueRef block) {
   return warp_xor(w, at, warp_times(w, warp_rem(w, block, 2), 16));
 }
 
-/* Sums of the thread's columns. */
-static LLVMValueRef read_out(Gemm *gemm, LLVMValueRef row, LLVMValueRef column) {
+LLVMValueRef gemm_out_read(Gemm *gemm, LLVMValueRef room, LLVMValueRef row, LLVMValueRef column) {
   Warp *w = &gemm->w;
   LLVMBuilderRef builder = gemm->e->builder;
   LLVMValueRef at = warp_add(w, warp_times(w, row, gemm->g.out_pitch), warp_times(w, column, 4));
+  if (room) at = warp_add(w, at, room);
   if (gemm->e->lanes <= 4) return warp_load(w, numbers(gemm), at, (int)vector_align(gemm));
   LLVMValueRef all = LLVMGetPoison(numbers(gemm)), block = warp_div(w, column, 32);
   for (int i = 0; i < gemm->e->lanes; i += 4) {
@@ -147,11 +155,7 @@ void gemm_results(Gemm *gemm, int pass) {
                column = warp_rem(w, i, gemm->g.tile[GEMM_N]);
   LLVMValueRef m = warp_add(w, gemm->m0, row_of(gemm, row, pass)),
                n = warp_add(w, gemm->n0, column);
-  LLVMValueRef in = inside(gemm, m, n);
-  Branch branch = {0};
-  if (in) branch = emit_if(emit, in);
-  put(gemm, m, n, read_out(gemm, row, column));
-  if (in) emit_end_if(emit, branch);
+  gemm_out_put(gemm, m, n, gemm_out_read(gemm, NULL, row, column));
   emit_loop_end(emit, &loop);
 }
 

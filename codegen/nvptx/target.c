@@ -4,10 +4,13 @@
    Vector lanes are the points that one thread may take at once: 16 bytes of the narrowest type.
    Dynamic shared memory is what the smallest children of a generation allow a CTA to ask for, so
    that a kernel runs on all of them; some allow more, which larger variants of kernels may use
-   (passes/tune/gpu_larger.c). Memory is that of a common one (an A100, an A10 or RTX 3090, an RTX
-   4090, an H100), and the executable tells before the first step if the GPU at hand has less; its
-   multiprocessors, and what each has of shared memory, weigh in the choice of tiles, and any other
-   number runs as well. Cache sizes mean nothing to GPU kernels. */
+   (passes/tune/gpu_larger.c). With the letter a, code uses what one generation has and no newer one
+   (wgmma): it runs there alone, and its CTAs may have all the shared memory that there is.
+
+   Memory is that of a common one (an A100, an A10 or RTX 3090, an RTX 4090, an H100), and the
+   executable tells before the first step if the GPU at hand has less; its multiprocessors, and what
+   each has of shared memory, weigh in the choice of tiles, and any other number runs as well. Cache
+   sizes mean nothing to GPU kernels. */
 #include "codegen/device_code.h"
 #include "codegen/target.h"
 
@@ -15,10 +18,10 @@ enum { SHARED = 99 << 10, SHARED_A100 = 163 << 10, SHARED_H100 = 227 << 10 };
 #define GIB ((int64_t)1 << 30)
 
 /* clang-format off */
-#define GPU(number, ptx, memory, most, all, count)                                                 \
+#define GPU(number, letter, ptx, memory, least, most, all, count)                                  \
   {                                                                                                \
-    .name = "sm_" #number, .code = &nvptx_code, .triple = "nvptx64-nvidia-cuda",                   \
-    .cpu = "sm_" #number, .tune = "", .features = ptx,                                             \
+    .name = "sm_" #number letter, .code = &nvptx_code, .triple = "nvptx64-nvidia-cuda",            \
+    .cpu = "sm_" #number letter, .tune = "", .features = ptx,                                      \
     .facts = {.device = DEVICE_GPU,                                                                \
               .vector_bytes = 16,                                                                  \
               .vector_registers = 255,                                                             \
@@ -28,7 +31,8 @@ enum { SHARED = 99 << 10, SHARED_A100 = 163 << 10, SHARED_H100 = 227 << 10 };
               .narrow_from = 512,                                                                  \
               .listed = 1 << 19,                                                                   \
               .sm = number,                                                                        \
-              .shared = SHARED,                                                                    \
+              .wgmma = sizeof letter > 1,                                                         \
+              .shared = (least),                                                                   \
               .shared_most = (most),                                                               \
               .shared_per_multiprocessor = (int64_t)(all) << 10,                                   \
               .multiprocessors = (count)},                                                         \
@@ -36,9 +40,11 @@ enum { SHARED = 99 << 10, SHARED_A100 = 163 << 10, SHARED_H100 = 227 << 10 };
   }
 /* clang-format on */
 
-static const Target rows[] = {
-    GPU(80, "+ptx70", 40, SHARED_A100, 164, 108), GPU(86, "+ptx71", 24, SHARED, 100, 82),
-    GPU(89, "+ptx78", 24, SHARED, 100, 128), GPU(90, "+ptx78", 80, SHARED_H100, 228, 132)};
+static const Target rows[] = {GPU(80, "", "+ptx70", 40, SHARED, SHARED_A100, 164, 108),
+                              GPU(86, "", "+ptx71", 24, SHARED, SHARED, 100, 82),
+                              GPU(89, "", "+ptx78", 24, SHARED, SHARED, 100, 128),
+                              GPU(90, "", "+ptx78", 80, SHARED, SHARED_H100, 228, 132),
+                              GPU(90, "a", "+ptx80", 80, SHARED_H100, SHARED_H100, 228, 132)};
 
 const Target *nvptx_target(int i) {
   return i < (int)(sizeof rows / sizeof *rows) ? &rows[i] : NULL;

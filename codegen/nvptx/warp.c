@@ -155,6 +155,29 @@ void warp_copy(Warp *w, LLVMValueRef to, LLVMValueRef from, int bytes, LLVMValue
            LLVMVoidTypeInContext(w->e->context), there ? 3 : 2, args, false);
 }
 
+/* Whether it is there is asked where it is copied: answers for many copies would fill registers. */
+void warp_copy_more(Warp *w, LLVMValueRef to, int64_t to_more, LLVMValueRef from, int64_t from_more,
+                    int64_t number, LLVMValueRef left) {
+  Emit *e = w->e;
+  if (from_more != (int32_t)from_more) { /* no offset of an instruction */
+    LLVMValueRef more = emit_i64(e, from_more);
+    from = LLVMBuildGEP2(e->builder, LLVMInt8TypeInContext(e->context), from, &more, 1, "");
+    from_more = 0;
+  }
+  const char *copy = arena_printf(e->arena, "cp.async.cg.shared.global [$0+%lld], [$1+%lld], 16",
+                                  (long long)to_more, (long long)from_more);
+  const char *text = arena_printf(e->arena, "%s;", copy);
+  if (left)
+    text = arena_printf(e->arena,
+                        "{ .reg .pred p; .reg .b32 n; setp.gt.s32 p, $2, %lld; "
+                        "selp.b32 n, 16, 0, p; %s, n; }",
+                        (long long)number, copy);
+  LLVMValueRef args[] = {near_address(w, to), LLVMBuildAddrSpaceCast(e->builder, from, w->far, ""),
+                         left};
+  simt_asm(e, text, left ? "r,l,r,~{memory}" : "r,l,~{memory}", LLVMVoidTypeInContext(e->context),
+           left ? 3 : 2, args, false);
+}
+
 void warp_commit(Warp *w) { special(w, "llvm.nvvm.cp.async.commit.group"); }
 
 void warp_wait(Warp *w, int groups) {

@@ -25,9 +25,9 @@ static void plan_contract(GpuCut *cut) {
   bool half = elem_is_half(product_of(cut->k, 8).compute);
   GemmMath math = half ? GEMM_MMA : gpu_is_variant(cut, "tf32") ? GEMM_TF32 : GEMM_FMA;
   GpuProduct product = gpu_product_of(cut->m, cut->k, math, INT64_MAX);
-  if (!gpu_need(cut, gpu_is_variant(cut, gemm_variant[math]),
-                "its variant multiplies other types") ||
-      !gpu_need_tile(cut, GEMM_COUNT))
+  if (!gpu_need_tile(cut, GEMM_COUNT)) return;
+  if (math == GEMM_MMA && gemm_of_warpgroups(cut->tile)) math = GEMM_WGMMA;
+  if (!gpu_need(cut, gpu_is_variant(cut, gemm_variant[math]), "its variant multiplies other types"))
     return;
   if (!gpu_need(cut, gpu_product_fits(&product, cut->tile), "no CTA can have such a tile")) return;
   GemmPlan plan = gpu_product_plan(&product, cut->tile);
@@ -50,6 +50,6 @@ const FamilyShape contract_family = {
     .tile = TILE_COUNT,
     .needed = TILE_PACK_A,
     .plan = plan,
-    .gpu_variants = " fma tf32 mma ",
+    .gpu_variants = " fma tf32 mma wgmma ",
     .gpu_plan = plan_contract,
 };

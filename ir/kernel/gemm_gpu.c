@@ -8,20 +8,24 @@
 
 enum { PIECE = 16, REDUCE_THREADS = 256, REDUCE_EACH = 4 };
 
-const char *const gemm_variant[] = {"fma", "tf32", "mma"};
-_Static_assert(COUNT_OF(gemm_variant) == GEMM_MMA + 1, "a word per GemmMath");
+const char *const gemm_variant[] = {"fma", "tf32", "mma", "wgmma"};
+_Static_assert(COUNT_OF(gemm_variant) == GEMM_WGMMA + 1, "a word per GemmMath");
+
+static bool halves(const GemmPlan *plan) { return plan->math >= GEMM_MMA; }
 
 static GemmSide side_of(const GemmPlan *plan, int64_t extent, int64_t copy) {
   GemmSide side = {.along_k = copy % 2 == COPY_SINGLE_K,
                    .async = copy == COPY_ASYNC_K || copy == COPY_ASYNC_MN,
                    .wide = copy >= COPY_WIDE_K,
-                   .swizzled = plan->math == GEMM_MMA,
-                   .elem = plan->math == GEMM_MMA ? 2 : 4};
+                   .swizzled = halves(plan),
+                   .panels = plan->math == GEMM_WGMMA,
+                   .elem = halves(plan) ? 2 : 4};
   side.rows = side.along_k ? extent : plan->tile[GEMM_K];
   side.columns = side.along_k ? plan->tile[GEMM_K] : extent;
-  side.pitch = side.columns * side.elem;
+  side.pitch = side.panels ? WGMMA_K * 2 : side.columns * side.elem;
   if (!side.swizzled) side.pitch += side.along_k ? PIECE : 2 * PIECE;
-  side.bytes = side.rows * side.pitch;
+  side.bytes = side.rows * side.columns * side.elem;
+  if (!side.swizzled) side.bytes = side.rows * side.pitch;
   return side;
 }
 
@@ -37,6 +41,15 @@ static void plan_out(GemmPlan *plan) {
     if (plan->out_rows % 32 || plan->out_rows / 2 * t[GEMM_WARP_N] % (32 * t[GEMM_LANES])) break;
 }
 
+/* Each warp has eight of its 16 rows at once, and no more columns than these. */
+static void plan_warpgroups(GemmPlan *plan) {
+  const int64_t *t = plan->tile;
+  plan->out_rows = 8, plan->out_pitch = (WGMMA_OUT + 8) * 4, plan->passes = 1;
+  plan->threads[0] = WGMMA_THREADS * (1 + plan->warps_m);
+  plan->shared[0] = t[GEMM_STAGES] * plan->stage +
+                    plan->warps_m * WGMMA_THREADS / 32 * plan->out_rows * plan->out_pitch;
+}
+
 static void plan_phases(GemmPlan *plan) {
   const int64_t *t = plan->tile;
   int64_t elements = plan->batches * plan->m * plan->n;
@@ -48,6 +61,22 @@ static void plan_phases(GemmPlan *plan) {
   plan->workspace = plan->phases > 1 ? elements * t[GEMM_SPLITS] * 4 : 0;
   plan->chunks[1] = ceil_div(elements, REDUCE_THREADS * REDUCE_EACH * t[GEMM_LANES]);
   plan->threads[1] = REDUCE_THREADS;
+  if (plan->math == GEMM_WGMMA) plan_warpgroups(plan);
+}
+
+bool gemm_of_warpgroups(const int64_t *cut) {
+  return cut[GEMM_WARP_M] == WGMMA_ROWS && cut[GEMM_WARP_N] == cut[GEMM_N] &&
+         cut[GEMM_N] >= WGMMA_OUT;
+}
+
+bool gemm_flat(const ProductDims *dims, bool side_b, int64_t unit, int64_t *stride) {
+  int64_t size = *stride = 1;
+  for (int i = dims->count; i-- > 0; size *= dims->dim[i].size) {
+    int64_t here = side_b ? dims->dim[i].b : dims->dim[i].a;
+    if (i + 1 == dims->count) *stride = here;
+    else if (here != *stride * size) return size % unit == 0;
+  }
+  return true;
 }
 
 GemmPlan gemm_plan(const Product *product, GemmMath math, const int64_t tile[GEMM_COUNT]) {

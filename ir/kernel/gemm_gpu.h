@@ -5,7 +5,11 @@
    are made of. A CTA makes a tile of the result, its warps parts of that tile; tiles of both
    operands come through a ring of stages in shared memory, and the sums leave through the same
    room, in as many passes as that takes. With several splits each CTA sums one range of k into the
-   workspace and a second phase adds the ranges in their order. */
+   workspace and a second phase adds the ranges in their order.
+
+   With wgmma two warpgroups multiply one tile and a third one copies: a CTA stays on its
+   multiprocessor and takes tile after tile, so that operands of the next one come while sums of
+   this one leave, through room of their own. */
 #ifndef SHARDC_GEMM_GPU_H
 #define SHARDC_GEMM_GPU_H
 #include "product.h"
@@ -14,7 +18,7 @@ enum GemmTile {              /* entries of attribute tile */
                 GEMM_M,      /* rows of a CTA's tile */
                 GEMM_N,      /* columns of it */
                 GEMM_K,      /* elements of k in one stage */
-                GEMM_WARP_M, /* rows of a warp's tile */
+                GEMM_WARP_M, /* rows of a warp's tile; with wgmma, of a warpgroup's */
                 GEMM_WARP_N, /* columns of it */
                 GEMM_STAGES, /* of the ring */
                 GEMM_SPLITS, /* ranges of k */
@@ -39,14 +43,27 @@ enum GemmCopy {
 typedef enum GemmMath {
   GEMM_FMA,  /* f32 multiply-adds */
   GEMM_TF32, /* m16n8k8 of f32 rounded to tf32 */
-  GEMM_MMA   /* m16n8k16 of bf16 or f16 */
+  GEMM_MMA,  /* m16n8k16 of bf16 or f16 */
+  GEMM_WGMMA /* m64nNk16 of the same, by four warps, both operands in shared memory */
 } GemmMath;
+
+/* Of wgmma: rows of a warpgroup's tile, elements of k in 128 bytes, warpgroups that multiply,
+   threads of one; columns of sums that leave at once. */
+enum {
+  WGMMA_ROWS = 64,
+  WGMMA_K = 64,
+  WGMMA_GROUPS = 2,
+  WGMMA_THREADS = 128,
+  WGMMA_OUT = 128,
+  WGMMA_STAGES = 6 /* at most: two barriers of the CTA's 16 for each */
+};
 
 extern const char *const gemm_variant[]; /* by GemmMath: what attribute variant says */
 
 typedef struct GemmSide { /* an operand's tile in shared memory */
   bool along_k, async, wide;
   bool swizzled; /* 16-byte pieces of a row change places: piece ^ (row's number) */
+  bool panels;   /* rows lie in panels of 128 bytes, one behind the other (wgmma) */
   int elem;      /* bytes of an element */
   int64_t rows, columns, pitch, bytes; /* columns are contiguous; pitch: bytes between rows */
 } GemmSide;
@@ -69,6 +86,11 @@ typedef struct GemmPlan {
 } GemmPlan;
 
 GemmPlan gemm_plan(const Product *product, GemmMath math, const int64_t tile[GEMM_COUNT]);
+/* The cut is one for wgmma: warps of mma have no room for such tiles. */
+bool gemm_of_warpgroups(const int64_t *cut);
+/* Every `unit` elements of the dims, from a multiple of `unit` on, lie *stride apart in that
+   operand, as those of one dim. */
+bool gemm_flat(const ProductDims *dims, bool side_b, int64_t unit, int64_t *stride);
 /* Whether all 16-byte pieces along that direction are contiguous in memory and on multiples of 16
    bytes, if the operand itself begins on one. */
 bool gemm_pieces(const Product *product, bool side_b, bool along_k);

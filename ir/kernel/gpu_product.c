@@ -55,16 +55,26 @@ GemmPlan gpu_product_plan(const GpuProduct *product, const int64_t *cut) {
   int64_t tile[GEMM_COUNT];
   memcpy(tile, product->fixed, sizeof tile);
   memcpy(tile, cut, sizeof *tile * (GEMM_SPLITS + 1));
-  return gemm_plan(&product->p, product->math, tile);
+  bool groups = product->math == GEMM_MMA && gemm_of_warpgroups(cut);
+  GemmPlan plan = gemm_plan(&product->p, groups ? GEMM_WGMMA : product->math, tile);
+  if (groups) plan.chunks[0] = min_i64(plan.chunks[0], product->m->target.multiprocessors);
+  return plan;
 }
 
 /* ---- what can be ---- */
+
+/* Of an operand that passes through registers: what is held, and addresses. */
+static int64_t passing(const GemmPlan *plan, const GemmSide *side) {
+  return plan->math != GEMM_MMA || side->async ? 0 : side->wide ? 16 : 32;
+}
 
 /* Sums; on tensor cores the words of two steps of k, of which one is read while the other is
    multiplied (codegen/nvptx/gemm_mma.c); addresses. */
 int64_t gpu_product_registers(const GemmPlan *plan) {
   int64_t m = plan->tile[GEMM_WARP_M], n = plan->tile[GEMM_WARP_N], sums = m * n / 32;
-  return plan->math == GEMM_FMA ? sums + 64 : sums + 2 * (m + n) / 4 + 48;
+  if (plan->math == GEMM_WGMMA) return gpu_registers(plan->threads[0]);
+  int64_t most = max_i64(passing(plan, &plan->a), passing(plan, &plan->b));
+  return plan->math == GEMM_FMA ? sums + 64 : sums + 2 * (m + n) / 4 + 48 + most;
 }
 
 static bool power_within(int64_t n, int64_t low, int64_t high) {
@@ -87,13 +97,38 @@ static bool side_fits(const GemmSide *s, int64_t threads) {
   return s->columns * s->elem / PIECE <= threads;
 }
 
+static bool split_fits(const GemmPlan *plan) { /* none has no work */
+  int64_t splits = plan->tile[GEMM_SPLITS];
+  return splits == 1 || plan->range * (splits - 1) < plan->tiles_k;
+}
+
+/* Both operands come in whole pieces that lie as far apart as in one dim. */
+static bool warpgroups_fit(const GpuProduct *product, const int64_t *cut) {
+  int64_t stride;
+  if (!product->m->target.wgmma || product->math != GEMM_MMA) return false;
+  if (cut[GEMM_M] != WGMMA_GROUPS * WGMMA_ROWS || cut[GEMM_K] != WGMMA_K) return false;
+  if (cut[GEMM_N] != WGMMA_OUT && cut[GEMM_N] != 2 * WGMMA_OUT) return false;
+  if (cut[GEMM_STAGES] < 3 || cut[GEMM_STAGES] > WGMMA_STAGES) return false;
+  if (cut[GEMM_SPLITS] < 1 || cut[GEMM_SPLITS] > MOST_SPLITS) return false;
+  for (int side = 0; side < 2; side++) {
+    int64_t copy = product->fixed[side ? GEMM_COPY_B : GEMM_COPY_A];
+    if (copy != COPY_ASYNC_K && copy != COPY_ASYNC_MN) return false;
+    if (!gemm_flat(side ? &product->p.n : &product->p.m, side, cut[side ? GEMM_N : GEMM_M],
+                   &stride) ||
+        !gemm_flat(&product->p.k, side, WGMMA_K, &stride))
+      return false;
+  }
+  GemmPlan plan = gpu_product_plan(product, cut);
+  return plan.shared[0] <= product->limit && split_fits(&plan);
+}
+
 bool gpu_product_fits(const GpuProduct *product, const int64_t *cut) {
+  if (gemm_of_warpgroups(cut)) return warpgroups_fit(product, cut);
   if (!tile_fits(product, cut)) return false;
   GemmPlan plan = gpu_product_plan(product, cut);
-  int64_t threads = plan.threads[0], splits = cut[GEMM_SPLITS];
+  int64_t threads = plan.threads[0];
   if (threads > 32 * MOST_WARPS || plan.shared[0] > product->limit) return false;
   if (!side_fits(&plan.a, threads) || !side_fits(&plan.b, threads)) return false;
   if (cut[GEMM_M] * cut[GEMM_N] % (product->fixed[GEMM_LANES] * threads)) return false;
-  if (splits > 1 && plan.range * (splits - 1) >= plan.tiles_k) return false; /* one has no work */
-  return gpu_product_registers(&plan) <= gpu_registers(threads);
+  return split_fits(&plan) && gpu_product_registers(&plan) <= gpu_registers(threads);
 }

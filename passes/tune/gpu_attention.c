@@ -107,14 +107,14 @@ static Cut least_listed(const Module *m, const Fn *k, Cut first, int64_t limit) 
   return best;
 }
 
-Cut gpu_attention_rule(const Module *m, const Fn *k) {
+static Cut usual(const Module *m, const Fn *k) {
   Cut first = first_of(m, k, shapes, COUNT_OF(shapes), m->target.shared, ENOUGH_WARPS);
   return least_listed(m, k, first, m->target.shared);
 }
 
 /* With registers to spare: a variant that only some devices run must not be one that spills. */
 bool gpu_attention_larger(const Module *m, const Fn *k, int64_t limit, Cut *cut) {
-  Cut now = gpu_attention_rule(m, k);
+  Cut now = usual(m, k);
   *cut = first_of(m, k, larger, sizeof larger / sizeof *larger, limit, 1);
   Flash flash = flash_of(k);
   if (flash.width < WIDE || cut->at[FLASH_GPU_ROWS] <= now.at[FLASH_GPU_ROWS]) return false;
@@ -123,6 +123,13 @@ bool gpu_attention_larger(const Module *m, const Fn *k, int64_t limit, Cut *cut)
   FlashLists lists;
   double time = flash.mask == NO_VALUE ? 0 : listed_time(m, k, &flash, &now, &lists);
   return flash.mask == NO_VALUE || !lists.there || listed_time(m, k, &flash, cut, &lists) <= time;
+}
+
+/* The larger one where every device of the target allows it. */
+Cut gpu_attention_rule(const Module *m, const Fn *k) {
+  Cut cut = usual(m, k), wider;
+  bool more = m->target.wgmma && gpu_attention_larger(m, k, m->target.shared, &wider);
+  return more ? wider : cut;
 }
 
 void gpu_attention_vary(Module *m, const Fn *k, const Cut *from, int stage, bool wide,

@@ -31,6 +31,8 @@ static const ProductShape mma_shapes[] = {
     {64, 64, 32, 32, 32, 4, 420},   {32, 128, 32, 32, 32, 4, 350},  {32, 64, 32, 16, 32, 4, 250},
     {32, 32, 32, 16, 16, 4, 150},
 };
+static const ProductShape wgmma_shapes[] = {{128, 256, 64, 64, 256, 4, 1600},
+                                            {128, 128, 64, 64, 128, 6, 1350}};
 static const ProductShape tf32_shapes[] = {
     {128, 256, 16, 64, 64, 3, 415}, {256, 128, 16, 64, 64, 3, 415}, {128, 128, 16, 64, 64, 3, 380},
     {128, 64, 16, 64, 32, 3, 300},  {64, 64, 16, 32, 32, 3, 210},   {32, 64, 16, 16, 32, 3, 120},
@@ -50,7 +52,7 @@ typedef struct Shapes {
   { list, sizeof list / sizeof *list }
 static const Shapes shapes[] = {/* by GemmMath */
                                 SHAPES(fma_shapes), SHAPES(tf32_shapes), SHAPES(mma_shapes)};
-_Static_assert(COUNT_OF(shapes) == GEMM_MMA + 1, "a list per GemmMath");
+_Static_assert(COUNT_OF(shapes) == GEMM_MMA + 1, "a list per mathematics of operands");
 
 static GpuProduct product_on(const Module *m, const Fn *k) {
   bool half = elem_is_half(product_of(k, 8).compute);
@@ -79,18 +81,32 @@ static double filled(int64_t warps) {
   return warps >= ENOUGH_WARPS ? 1 : 2 * warps >= ENOUGH_WARPS ? FEW_WARPS : FEW_WARPS * FEW_WARPS;
 }
 
+static double reduce_cycles(const GemmPlan *plan) {
+  return plan->phases == 1 ? 0 : 4000 + (double)plan->workspace * 2 / 1000;
+}
+
+/* By wgmma: a CTA to a multiprocessor, which takes tile after tile; only the sums' way out is not
+   hidden. */
+static double cycles_of_groups(const GpuProduct *product, const GemmPlan *plan,
+                               const ProductShape *shape) {
+  int64_t tiles = plan->batches * plan->tiles_m * plan->tiles_n * plan->tile[GEMM_SPLITS],
+          each = ceil_div(tiles, product->m->target.multiprocessors);
+  double steps = (double)(plan->range * plan->tile[GEMM_K]), area = (double)(shape->m * shape->n);
+  return (double)each * (area * steps / shape->rate + 500 + area * 0.12) + reduce_cycles(plan);
+}
+
 /* Cycles of the whole product on all multiprocessors. */
 static double cycles_of(const GpuProduct *product, const GemmPlan *plan,
                         const ProductShape *shape) {
+  if (plan->math == GEMM_WGMMA) return cycles_of_groups(product, plan, shape);
   int64_t each = ceil_div(plan->chunks[0], product->m->target.multiprocessors),
           at_once = sharing(product, plan, each);
   double steps = (double)(plan->range * plan->tile[GEMM_K]), area = (double)(shape->m * shape->n);
   double bytes = (double)(shape->m * plan->a.elem + shape->n * plan->b.elem);
   double multiply = area * steps / shape->rate / filled(at_once * plan->threads[0] / 32);
   double load = bytes * steps / loaded(plan), ends = 1500 + area * 0.3;
-  double reduce = plan->phases == 1 ? 0 : 4000 + (double)plan->workspace * 2 / 1000;
   return (double)each * (multiply > load ? multiply : load) +
-         (double)ceil_div(each, at_once) * ends + reduce;
+         (double)ceil_div(each, at_once) * ends + reduce_cycles(plan);
 }
 
 static void fill(int64_t *tile, const ProductShape *shape) {
@@ -107,12 +123,11 @@ static bool worth_it(const GemmPlan *plan) {
 /* One more each, so that they fill whole waves; where they are many, twice as many. */
 static int64_t more_splits(int64_t n) { return n < 16 ? n + 1 : 2 * n; }
 
-/* The best cut and its cycles. */
-static double search(const GpuProduct *product, Cut *best) {
-  double least = 0;
+/* A better cut than one of so many cycles (0: none yet), and its cycles. */
+static double search_list(const GpuProduct *product, Shapes list, double least, Cut *best) {
   Cut cut = {{0}};
-  for (int i = 0; i < shapes[product->math].n; i++) {
-    const ProductShape *shape = &shapes[product->math].at[i];
+  for (int i = 0; i < list.n; i++) {
+    const ProductShape *shape = &list.at[i];
     fill(cut.at, shape);
     for (cut.at[GEMM_SPLITS] = 1; cut.at[GEMM_SPLITS] <= 64;
          cut.at[GEMM_SPLITS] = more_splits(cut.at[GEMM_SPLITS])) {
@@ -125,6 +140,13 @@ static double search(const GpuProduct *product, Cut *best) {
     }
   }
   return least;
+}
+
+/* The best cut and its cycles. */
+static double search(const GpuProduct *product, Cut *best) {
+  const Shapes by_groups = SHAPES(wgmma_shapes);
+  double least = search_list(product, shapes[product->math], 0, best);
+  return product->math == GEMM_MMA ? search_list(product, by_groups, least, best) : least;
 }
 
 Cut gpu_contract_rule(const Module *m, const Fn *k) {
@@ -149,7 +171,7 @@ void gpu_contract_apply(Module *m, Fn *k, const Cut *cut) {
   must(cut->at[GEMM_M] > 0 && cut->at[GEMM_N] > 0 && cut->at[GEMM_K] > 0,
        "kernel %s: a cut without a tile", k->name);
   GemmPlan plan = gpu_product_plan(&product, cut->at);
-  gpu_set(m, k, gemm_variant[product.math], GEMM_COUNT, plan.tile, 0, NULL);
+  gpu_set(m, k, gemm_variant[plan.math], GEMM_COUNT, plan.tile, 0, NULL);
 }
 
 void gpu_tune_contract(Module *m, Fn *k) {

@@ -15,6 +15,11 @@
 
 typedef struct Device Device;
 
+/* Whether a GPU of this compute capability can run the program's code. */
+static inline bool rt_runs_on(const rt_program *program, int sm) {
+  return program->alone ? sm == program->sm : sm >= program->sm;
+}
+
 typedef struct DeviceOptions {
   int threads;         /* of a CPU */
   bool samples;        /* entries `logits` and `decode` run: what they alone need is there */

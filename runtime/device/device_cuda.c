@@ -41,10 +41,13 @@ static CUdeviceptr at(const void *p) { return (CUdeviceptr)(uintptr_t)p; }
 
 static bool fits(const Cuda *cuda, const rt_program *program, Fault *f) {
   int64_t shared = 0;
-  if (cuda->device.sm < program->sm) {
+  if (!rt_runs_on(program, cuda->device.sm)) {
     rt_fault(f, 1003, "this executable is for %s, and GPU %s has compute capability %d.%d",
              program->target, cuda->device.name, cuda->device.sm / 10, cuda->device.sm % 10);
-    return rt_help(f, "no GPU older than the target can run it: --device gpu:N takes another one");
+    return rt_help(
+        f, program->alone
+               ? "its code is for that capability alone; `--target sm_90` is for newer ones, too"
+               : "no GPU older than the target can run it: --device gpu:N takes another one");
   }
   for (int i = 0; i < program->nkernels; i++)
     for (int k = 0; k < program->kernels[i]->phases; k++)

@@ -42,6 +42,7 @@ static Module *module_of(Harness *h) {
   if (h->most) m->target.shared = m->target.shared_most;
   if (h->stream) m->target.l2 = m->target.l3 = 1;
   if (h->chunk) m->target.chunk = h->chunk;
+  if (h->multiprocessors) m->target.multiprocessors = h->multiprocessors;
   for (uint32_t i = 0; i < m->fns.n; i++) {
     tune_by_rule(m, m->fns.at[i]);
     if (h->vary || h->cut) vary(h, m, m->fns.at[i]);

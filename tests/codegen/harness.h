@@ -35,6 +35,7 @@ typedef struct Harness {
   uint64_t near, asked; /* outside of near are NaN, results are compared in asked alone: what need
                            not be read is not; 0: all, all */
   bool most;            /* on a GPU: cuts for those that allow most shared memory */
+  int multiprocessors;  /* of a GPU, for kernels that stay there; 0: those of its target */
   int workers;          /* target.workers: more of them make more chunks, 2 at first */
   bool (*run)(Running *r); /* all phases of a kernel; false: it said why */
   void *library;           /* of the kernels, for run */

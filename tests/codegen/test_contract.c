@@ -271,6 +271,7 @@ static void most_shared(void **state) {
 typedef struct CutCase {
   const char *elem, *cut;
   double tolerance;
+  bool pieces; /* of 16 bytes: by elements it would not fit the registers */
 } CutCase;
 
 /* Whole tiles and ragged ones, asynchronous copies and such by elements, on the way out vectors of
@@ -283,7 +284,7 @@ static void run_cuts(const CutCase *of, int n) {
     h->low = -1, h->high = 1, h->cut = of[i].cut;
     if (tf32) harness_add(h, "set plan.precision = \"tf32\"\n");
     for (int k = 0; k < 2; k++) {
-      int rows = k ? 203 : 256, columns = k ? 143 : 256;
+      int rows = k ? 203 : 256, columns = k ? 143 + of[i].pieces : 256;
       harness_add(h,
                   "kernel @k%d(%%0 : %s[M:%d, K:72], %%1 : %s[K:72, N:%d], %%2 : f32[M:%d]) "
                   "{family = \"contract\"} {\n  %%3 = dot[K] %%0, %%1 : f32[M:%d, N:%d]\n"
@@ -300,9 +301,9 @@ static void run_cuts(const CutCase *of, int n) {
 /* Sums that leave in two and in four passes, splits too. */
 static void passes_out(void **state) {
   static const CutCase of[] = {
-      {"bf16", "128 256 32 64 64 2 1", 1e-3}, {"f16", "128 128 32 64 64 4 1", 1e-3},
-      {"bf16", "256 64 32 64 32 2 3", 1e-3},  {"tf32", "128 128 16 64 64 3 1", 1e-2},
-      {"f32", "128 128 16 64 32 2 1", 1e-4},  {"f32", "128 128 8 32 64 2 2", 1e-4}};
+      {"bf16", "128 256 32 64 64 2 1", 1e-3, true}, {"f16", "128 128 32 64 64 4 1", 1e-3, true},
+      {"bf16", "256 64 32 64 32 2 3", 1e-3, false}, {"tf32", "128 128 16 64 64 3 1", 1e-2, false},
+      {"f32", "128 128 16 64 32 2 1", 1e-4, false}, {"f32", "128 128 8 32 64 2 2", 1e-4, false}};
   (void)state;
   if (!gpu()) skip();
   run_cuts(of, sizeof of / sizeof *of);
@@ -312,12 +313,50 @@ static void passes_out(void **state) {
    is read ahead comes just in time, or is not there. */
 static void read_ahead(void **state) {
   static const CutCase of[] = {
-      {"bf16", "64 64 16 32 32 3 1", 1e-3}, {"bf16", "64 64 16 32 32 2 1", 1e-3},
-      {"f16", "64 64 64 32 32 2 1", 1e-3},  {"bf16", "32 64 32 16 32 6 2", 1e-3},
-      {"tf32", "64 64 8 32 32 2 1", 1e-2},  {"tf32", "32 64 16 16 32 4 3", 1e-2}};
+      {"bf16", "64 64 16 32 32 3 1", 1e-3, false}, {"bf16", "64 64 16 32 32 2 1", 1e-3, false},
+      {"f16", "64 64 64 32 32 2 1", 1e-3, false},  {"bf16", "32 64 32 16 32 6 2", 1e-3, false},
+      {"tf32", "64 64 8 32 32 2 1", 1e-2, false},  {"tf32", "32 64 16 16 32 4 3", 1e-2, false}};
   (void)state;
   if (!gpu()) skip();
   run_cuts(of, sizeof of / sizeof *of);
+}
+
+/* One product in batches, of ragged sizes or whole tiles, k or the other dim contiguous. */
+static void add_turned(Harness *h, int i, const char *elem) {
+  bool whole = i & 4, a_turned = i & 1, b_turned = i & 2;
+  int64_t m = whole ? 128 : 200, n = whole ? 256 : 136 + 8 * i, k = whole ? 320 : 72 + 40 * (i % 3),
+          batch = 1 + i % 2;
+  const char *am[] = {"B", "M", "K"}, *ak[] = {"B", "K", "M"}, *bn[] = {"B", "K", "N"},
+             *bk[] = {"B", "N", "K"};
+  const char *a = harness_dense(h, elem, 3, a_turned ? ak : am,
+                                a_turned ? (int64_t[]){batch, k, m} : (int64_t[]){batch, m, k});
+  const char *b = harness_dense(h, elem, 3, b_turned ? bn : bk,
+                                b_turned ? (int64_t[]){batch, k, n} : (int64_t[]){batch, n, k});
+  const char *r[] = {"B", "M", "N"};
+  int64_t size[] = {batch, m, n};
+  const char *out = harness_dense(h, "f32", 3, r, size);
+  harness_add(h, "kernel @k%d(%%0 : %s, %%1 : %s, %%2 : f32[N:%lld]) {family = \"contract\"} {\n",
+              i, a, b, (long long)n);
+  harness_add(h, "  %%3 = dot[K] %%0, %%1 : %s\n  %%4 = add %%3, %%2 : %s\n", out, out);
+  harness_add(h, "  %%5 = cast %%4 : %s\n  return %%%d\n}\n", harness_dense(h, elem, 3, r, size),
+              i % 3 ? 5 : 4);
+}
+
+/* wgmma: tiles that a CTA takes one after the other, splits of k, stages more and fewer than tiles
+   of k. */
+static void warpgroups(void **state) {
+  static const CutCase of[] = {{"bf16", "128 256 64 64 256 4 1", 1e-3, false},
+                               {"f16", "128 128 64 64 128 6 1", 1e-3, false},
+                               {"bf16", "128 128 64 64 128 3 2", 1e-3, false}};
+  (void)state;
+  if (strcmp(machine, "sm_90a")) skip();
+  for (size_t c = 0; c < sizeof of / sizeof *of; c++) {
+    Harness *h = harness_new(machine);
+    h->low = -1, h->high = 1, h->cut = of[c].cut, h->multiprocessors = 3 - (int)c;
+    for (int i = 0; i < 8; i++) add_turned(h, i, of[c].elem);
+    assert_int_equal(harness_run(h, of[c].tolerance), 0);
+    harness_free(h);
+  }
 }
 
 static void large_variants(void **state) {
@@ -380,6 +419,6 @@ int main(int argc, char **argv) {
       cmocka_unit_test(f16_narrowed),   cmocka_unit_test(f16_sums),
       cmocka_unit_test(large_f16),      cmocka_unit_test(large_bf16_variants),
       cmocka_unit_test(streamed),       cmocka_unit_test(passes_out),
-      cmocka_unit_test(read_ahead)};
+      cmocka_unit_test(warpgroups),     cmocka_unit_test(read_ahead)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,7 +60,7 @@ standin=$(dirname "$shardc")/lib/shardc/emulate
 if [ -f "$standin/libcuda.so.1" ]; then
   export SHARDC_LIBCUDA=$standin/libcuda.so.1 SHARDC_LIBNCCL=$standin/libnccl.so.2
   SHARDC_EMULATE_DEVICES=2 expect 0 "^NVIDIA driver .*libcuda.so.1, CUDA 12.4, 2 GPUs$" doctor
-  expect 0 "^GPU 0 .*compute capability 9.0 (--target sm_90), 8.0 GiB, 8 multiprocessors, 99 KiB" doctor
+  expect 0 "^GPU 0 .*compute capability 9.0 (--target sm_90a), 8.0 GiB, 8 multiprocessors, 99 KiB" doctor
   expect 0 "^NCCL  *[0-9]" doctor
   SHARDC_EMULATE_SM=86 SHARDC_EMULATE_DRIVER=11000 expect 0 "compute capability 8.6 (--target sm_80)" doctor
   SHARDC_EMULATE_SM=75 expect 0 "compute capability 7.5 (too old for shardc)" doctor

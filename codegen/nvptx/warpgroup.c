@@ -1,0 +1,77 @@
+/* Words of warpgroups: see warpgroup.h. LLVM 19 has no intrinsics for wgmma; texts are those of the
+   PTX ISA, section "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Operation". */
+#include "warpgroup.h"
+#include "simt.h"
+
+enum { EIGHT_ROWS = 1024 }; /* bytes */
+
+static void say(Warp *w, const char *text) {
+  simt_asm(w->e, text, "~{memory}", LLVMVoidTypeInContext(w->e->context), 0, NULL, false);
+}
+
+static void barrier(Warp *w, const char *how, LLVMValueRef id, int threads) {
+  const char *text = arena_printf(w->e->arena, "bar.%s $0, %d;", how, threads);
+  simt_asm(w->e, text, "r,~{memory}", LLVMVoidTypeInContext(w->e->context), 1, &id, false);
+}
+
+void warpgroup_meet(Warp *w, LLVMValueRef id, int threads) { barrier(w, "sync", id, threads); }
+void warpgroup_arrive(Warp *w, LLVMValueRef id, int threads) { barrier(w, "arrive", id, threads); }
+
+void warpgroup_registers(Warp *w, int n, bool more) {
+  say(w, arena_printf(w->e->arena, "setmaxnreg.%s.sync.aligned.u32 %d;", more ? "inc" : "dec", n));
+}
+
+void warpgroup_publish(Warp *w) { say(w, "fence.proxy.async.shared::cta;"); }
+void warpgroup_begin(Warp *w) { say(w, "wgmma.fence.sync.aligned;"); }
+void warpgroup_commit(Warp *w) { say(w, "wgmma.commit_group.sync.aligned;"); }
+
+/* Bits 0 to 13: the address; 16 to 29: from panel to panel; 32 to 45: from eight rows to the next;
+   all in units of 16 bytes. Bit 62: swizzles of 128 bytes. */
+LLVMValueRef warpgroup_operand(Warp *w, LLVMValueRef offset, int64_t panel) {
+  LLVMBuilderRef builder = w->e->builder;
+  uint64_t rest = (uint64_t)1 << 62 | (uint64_t)(EIGHT_ROWS / 16) << 32 |
+                  (uint64_t)(panel ? panel / 16 : 1) << 16;
+  LLVMValueRef at = warp_add(w, LLVMBuildPtrToInt(builder, w->shared, w->i32, ""), offset);
+  at = LLVMBuildAnd(builder, LLVMBuildLShr(builder, at, warp_i32(w, 4), ""), warp_i32(w, 0x3fff),
+                    "");
+  return LLVMBuildOr(builder, warp_wide(w, at), LLVMConstInt(w->i64, rest, 0), "");
+}
+
+/* Machine code that reads and writes the sums: results and the first operands. */
+static void with_sums(Warp *w, const char *text, const char *more, const Registers *sums, int n,
+                      LLVMValueRef *args) {
+  LLVMTypeRef types[128];
+  LLVMValueRef all[128 + 4];
+  const char *results = "", *tied = "";
+  must(sums->n <= 128 && n <= 4, "kernel %s: a product of %d sums", w->e->k->name, sums->n);
+  for (int i = 0; i < sums->n; i++) {
+    types[i] = w->f32, all[i] = warp_get(w, sums, i);
+    results = arena_printf(w->e->arena, "%s=f,", results);
+    tied = arena_printf(w->e->arena, "%s%d,", tied, i);
+  }
+  for (int i = 0; i < n; i++) all[sums->n + i] = args[i];
+  LLVMTypeRef type = LLVMStructTypeInContext(w->e->context, types, (unsigned)sums->n, 0);
+  const char *constraints = arena_printf(w->e->arena, "%s%s%s~{memory}", results, tied, more);
+  LLVMValueRef v = simt_asm(w->e, text, constraints, type, sums->n + n, all, false);
+  for (int i = 0; i < sums->n; i++)
+    warp_set(w, sums, i, LLVMBuildExtractValue(w->e->builder, v, (unsigned)i, ""));
+}
+
+void warpgroup_multiply(Warp *w, Elem elem, const Registers *sums, LLVMValueRef a, bool a_across,
+                        LLVMValueRef b, bool b_across, LLVMValueRef add) {
+  const char *names = "$0", *type = elem == ELEM_bf16 ? "bf16" : "f16";
+  must(elem_is_half(elem), "kernel %s: wgmma of %s", w->e->k->name, elem_name(elem));
+  for (int i = 1; i < sums->n; i++) names = arena_printf(w->e->arena, "%s, $%d", names, i);
+  const char *text = arena_printf(
+      w->e->arena,
+      "wgmma.mma_async.sync.aligned.m64n%dk16.f32.%s.%s {%s}, $%d, $%d, $%d, 1, 1, %d, %d;",
+      2 * sums->n, type, type, names, 2 * sums->n, 2 * sums->n + 1, 2 * sums->n + 2, a_across,
+      b_across);
+  LLVMValueRef args[] = {a, b, add};
+  with_sums(w, text, "l,l,b,", sums, 3, args);
+}
+
+void warpgroup_wait(Warp *w, int groups, const Registers *sums) {
+  const char *text = arena_printf(w->e->arena, "wgmma.wait_group.sync.aligned %d;", groups);
+  with_sums(w, text, "", sums, 0, NULL);
+}

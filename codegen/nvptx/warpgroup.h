@@ -1,0 +1,29 @@
+/* Vocabulary of kernels whose warpgroups (four warps) have roles of their own: barriers of some of
+   a CTA's threads, registers handed from one to another, products by wgmma. Instructions of sm_90a.
+
+   Sums of wgmma are not there before the wait: warpgroup_wait hands them through, so that nothing
+   that reads them can be moved above it. */
+#ifndef SHARDC_WARPGROUP_H
+#define SHARDC_WARPGROUP_H
+#include "warp.h"
+
+/* Barrier `id` (i32) of so many threads: waits for all of them; comes and goes on. */
+void warpgroup_meet(Warp *w, LLVMValueRef id, int threads);
+void warpgroup_arrive(Warp *w, LLVMValueRef id, int threads);
+/* From here on a thread has so many registers, a multiple of 8, more or fewer than before. */
+void warpgroup_registers(Warp *w, int n, bool more);
+/* What this thread wrote to shared memory is there for wgmma once a barrier is passed. */
+void warpgroup_publish(Warp *w);
+
+/* i64: an operand in shared memory at this offset (i32), in rows or panels of 128 swizzled bytes;
+   panel: bytes from one panel of 64 to the next, where k is not contiguous. */
+LLVMValueRef warpgroup_operand(Warp *w, LLVMValueRef offset, int64_t panel);
+
+void warpgroup_begin(Warp *w); /* before the first product of a group */
+/* sums (n / 2 f32 of a thread) += a b of 64 x n x 16, or = without `add` (i1). across: k is not
+   what is contiguous in the operand. */
+void warpgroup_multiply(Warp *w, Elem elem, const Registers *sums, LLVMValueRef a, bool a_across,
+                        LLVMValueRef b, bool b_across, LLVMValueRef add);
+void warpgroup_commit(Warp *w);
+void warpgroup_wait(Warp *w, int groups, const Registers *sums);
+#endif
