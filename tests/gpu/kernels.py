@@ -3,8 +3,8 @@
 Compiles examples for GPUs with ptxas on PATH: shardc fails where a kernel does not assemble, keeps registers in
 memory (spills) or lets tensor instructions wait for each other, so compiling is the check; bf16 and f16 plans must hold
 mma.sync, ldmatrix and cp.async. With gpu_spills, by hand: every example that compiles for a processor and models of
-many sizes (SIZES) in f32, tf32, bf16 and f16 for sm_80, sm_86, sm_89 and sm_90, of kernels alike each once; words
-choose among them (`sm_80`, `bf16`, `gpt2`). Ends with 77 where there is no ptxas.
+many sizes (SIZES) in f32, tf32, bf16 and f16 for sm_80, sm_86, sm_89, sm_90 and sm_90a, of kernels alike each once;
+words choose among them (`sm_80`, `bf16`, `gpt2`). Ends with 77 where there is no ptxas.
 """
 import os, shutil, subprocess, sys, tempfile, time
 
@@ -60,7 +60,7 @@ def compile_one(example, precision, target, folder):
 def sweep(spills, chosen, folder):
     """Programs and how many had a kernel that fails."""
     programs = failed = 0
-    for target in 'sm_80', 'sm_86', 'sm_89', 'sm_90':
+    for target in 'sm_80', 'sm_86', 'sm_89', 'sm_90', 'sm_90a':
         for precision in 'bf16', 'f16', 'tf32', 'f32':
             for example, list_ in SIZES.items():
                 if any(w not in (target, precision, example) for w in chosen): continue
