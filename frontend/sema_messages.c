@@ -13,14 +13,29 @@ static bool is_word(const AstValue *value, const char *word) {
 
 /* Pass `wire` says so of what --set asks for. */
 static void check_f16(PlanCheck *check) {
-  const AstValue *reduce = option(check, "reduce");
   Str type = settings_word(check->e->ctx, check->item, ITEM_PLAN, "precision", NULL);
-  if (!is_word(reduce, "f16") || (type && !strcmp(type, "f16"))) return;
-  Report *r =
-      world_error(check->w, "E0602", reduce->span, "gradients in messages of f16 want a scale");
-  diag_label(r, "below 6e-8 they would be 0");
-  diag_help(r, "`reduce = bf16`, or `precision f16`, which scales them");
-  diag_edit(r, reduce->span, "bf16");
+  const char *const words[] = {"reduce", "grad"};
+  for (int i = 0; i < 2; i++) {
+    const AstValue *value = option(check, words[i]);
+    if (!is_word(value, "f16") || (type && !strcmp(type, "f16"))) continue;
+    if (i && (!type || strcmp(type, "bf16") != 0)) continue; /* those have gradients of f32 alone */
+    Report *r = world_error(check->w, "E0602", value->span, "gradients %s f16 want a scale",
+                            i ? "that wait in" : "in messages of");
+    diag_label(r, "below 6e-8 they would be 0");
+    diag_help(r, "`%s = bf16`, or `precision f16`, which scales them", words[i]);
+    diag_edit(r, value->span, "bf16");
+  }
+}
+
+/* The scale falls from the first one to the smallest. */
+static void check_scales(PlanCheck *check) {
+  const AstValue *least = option(check, "min_scale");
+  double first = settings_number(check->item, ITEM_PLAN, "precision", "init_scale"),
+         min = settings_number(check->item, ITEM_PLAN, "precision", "min_scale");
+  if (!least || min <= first) return;
+  Report *r = world_error(check->w, "E0602", least->span, "the smallest scale is above the first");
+  diag_label(r, "`init_scale` is %g", first);
+  diag_help(r, "%g at most", first);
 }
 
 /* ---- 8 bits ---- */
@@ -83,6 +98,7 @@ static void warn_rounded(PlanCheck *check, const char *key, const char *what) {
 
 void check_messages(PlanCheck *check) {
   check_f16(check);
+  check_scales(check);
   check_block(check);
   check_gather(check);
   warn_rounded(check, "reduce", "gradients");
