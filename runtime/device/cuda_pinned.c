@@ -1,10 +1,10 @@
 /* Memory of the host that a GPU copies from and to, pinned, allocated once at start: what the
    runtime itself reads and writes there (Device.apart), and the arenas of the host, where a plan
    with `offload` keeps parameters, states and what layers leave for the backward pass. Addresses of
-   both memories differ, so a copy needs to be told no direction (unified addressing). Must not:
-   allocate after the start. */
+   both memories differ, so a copy needs to be told no direction (unified addressing). What the
+   driver refuses to pin stays pageable, with a warning. Must not: allocate after the start. */
 #include "device_cuda.h"
-#include <string.h>
+#include <sys/mman.h>
 
 enum { ON_device, ON_host }; /* ir/tiers.def */
 
@@ -17,18 +17,42 @@ _Static_assert(sizeof memory_of / sizeof *memory_of == RT_ARENAS, "a memory per 
 
 bool rt_cuda_on_host(rt_arena a) { return memory_of[a] == ON_host; }
 
-/* Of zeros. */
-static bool allocate(const Cuda *cuda, int64_t bytes, void **at, Fault *f) {
+static bool no_room(int64_t bytes, Fault *f) {
   char text[32];
-  CUresult e = bytes ? cuda->api.cuMemHostAlloc(at, (size_t)bytes, 0) : CU_SUCCESS;
-  if (e == CU_OUT_OF_MEMORY) {
-    rt_fault(f, 701, "no memory of the host for %s that the GPU reads and writes",
-             rt_cuda_mebibytes(text, (double)bytes));
-    return rt_help(f, "such memory is pinned: it is never written to disk, and `ulimit -l` or the "
-                      "system may limit it");
+  rt_fault(f, 701, "no memory of the host for %s that the GPU reads and writes",
+           rt_cuda_mebibytes(text, (double)bytes));
+  return rt_help(f, "`offload` of less, or a machine with more memory");
+}
+
+/* The driver leaves it pageable. Copies then go through memory of its own, in which order to the
+   rest of a stream it does not promise: so one after the other, and in no graph. */
+static void go_on_slower(Cuda *cuda, CUresult e, int64_t bytes) {
+  Fault f = {0};
+  char text[32], why[300];
+  if (!cuda->pageable) {
+    rt_cuda_error(&cuda->api, e, why, sizeof why);
+    rt_fault(&f, 1011, "the driver does not pin %s of the host's memory: %s",
+             rt_cuda_mebibytes(text, (double)bytes), why);
+    rt_help(&f, "the run goes on with slower copies; `ulimit -l` or the system limits such memory, "
+                "which is never written to disk");
+    rt_print_fault(&f, "warning");
   }
-  if (!rt_cuda_ok(cuda, e, "allocate pinned memory", f)) return false;
-  if (bytes) memset(*at, 0, (size_t)bytes);
+  cuda->no_graph = cuda->pageable = true;
+}
+
+/* Of zeros, which nobody has to write: fresh pages of the system, large ones where it has them, on
+   the NUMA node of the cores that this thread may use. The driver then pins them, several times as
+   fast as memory of its own. */
+static bool allocate(Cuda *cuda, int64_t bytes, void **at, Fault *f) {
+  if (!bytes) return true;
+  void *pages =
+      mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (pages == MAP_FAILED) return no_room(bytes, f);
+  madvise(pages, (size_t)bytes, MADV_HUGEPAGE); /* where the system has any */
+  CUresult e = cuda->api.cuMemHostRegister(pages, (size_t)bytes, 0);
+  if (e != CU_SUCCESS) go_on_slower(cuda, e, bytes);
+  cuda->host[cuda->nhost++] = (HostPages){pages, bytes, e == CU_SUCCESS};
+  *at = pages;
   return true;
 }
 
@@ -49,14 +73,15 @@ bool rt_cuda_pin(Device *d, Fault *f) {
 }
 
 void rt_cuda_unpin(Cuda *cuda) {
-  if (cuda->pinned) cuda->api.cuMemFreeHost(cuda->pinned);
-  for (int i = 0; i < RT_ARENAS; i++)
-    if (rt_cuda_on_host(i) && cuda->arena[i])
-      cuda->api.cuMemFreeHost((void *)(uintptr_t)cuda->arena[i]);
+  for (int i = 0; i < cuda->nhost; i++) {
+    if (cuda->host[i].pinned) cuda->api.cuMemHostUnregister(cuda->host[i].at);
+    munmap(cuda->host[i].at, (size_t)cuda->host[i].bytes);
+  }
 }
 
 void rt_cuda_copy(const Cuda *cuda, CUdeviceptr to, CUdeviceptr from, int64_t bytes,
                   const char *what) {
+  if (cuda->pageable) rt_cuda_wait(cuda); /* it may be read at once */
   rt_cuda_must(cuda, cuda->api.cuMemcpyAsync(to, from, (size_t)bytes, cuda->stream), what);
 }
 

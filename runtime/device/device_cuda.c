@@ -237,6 +237,10 @@ static void zero(Device *d, void *to, int64_t bytes) {
     rt_cuda_lanes_zero(cuda, to, bytes);
     return;
   }
+  if (cuda->pageable && lies_there(d, to)) { /* which the GPU cannot fill */
+    rt_cuda_wait(cuda), memset(to, 0, (size_t)bytes);
+    return;
+  }
   CUresult e = words ? cuda->api.cuMemsetD32Async(at(to), 0, (size_t)bytes / 4, cuda->stream)
                      : cuda->api.cuMemsetD8Async(at(to), 0, (size_t)bytes, cuda->stream);
   rt_cuda_must(cuda, e, "fill with zeros");
@@ -376,7 +380,7 @@ static char *span(const Device *d, const rt_tensor *tensor, int64_t from, int64_
 static void call_entry(Device *d, Cuda *cuda, const rt_entry *entry) {
   if (cuda->nccl) rt_nccl_begin(cuda->nccl, cuda->stream);
   rt_cuda_beside_begin(cuda);
-  rt_cuda_lanes_begin(cuda, !cuda->waits && !d->trace);
+  rt_cuda_lanes_begin(cuda, !cuda->waits && !d->trace && !cuda->pageable);
   rt_cuda_waited_begin(cuda);
   rt_cuda_flights_begin(d, entry);
   entry->run(&d->ctx);

@@ -35,6 +35,12 @@ typedef struct HostSpan { /* of the host's memory, pinned */
   bool written;
 } HostSpan;
 
+typedef struct HostPages { /* memory of the host that the GPU reads and writes */
+  void *at;
+  int64_t bytes;
+  bool pinned;
+} HostPages;
+
 typedef struct Cuda {
   CudaApi api;
   CudaDevice device;
@@ -48,6 +54,9 @@ typedef struct Cuda {
   void **arguments;              /* of one launch */
   bool no_graph, careful, waits; /* waits: for every launch, now */
   const char *kernels;           /* a folder; NULL: none */
+  HostPages host[RT_ARENAS + 1];
+  int nhost;
+  bool pageable;        /* some of them */
   char *pinned;         /* of the host, for the runtime: view, window, messages, inputs ahead */
   OpenSpan open;        /* what lies in the window */
   Nccl *nccl;           /* NULL: collectives go through the host */

@@ -120,9 +120,11 @@ EXPORT CUresult cuMemHostRegister_v2(void *at, size_t n, unsigned flags) {
   (void)flags;
   standin_enter();
   bool twice = standin_pinned(at, 1);
-  return standin_leave(!standin_context() ? CU_INVALID_CONTEXT
-                       : twice || !n      ? CU_INVALID_VALUE
-                                          : pin(at, n, false));
+  CUresult told = standin_told("cuMemHostRegister");
+  return standin_leave(told                 ? told
+                       : !standin_context() ? CU_INVALID_CONTEXT
+                       : twice || !n        ? CU_INVALID_VALUE
+                                            : pin(at, n, false));
 }
 
 EXPORT CUresult cuMemHostUnregister(void *at) {

@@ -59,7 +59,8 @@ static void open_bench(Bench *b) {
   MUST(b->a.cuStreamCreate(&b->stream, 1));
   MUST(b->a.cuMemAlloc(&b->x, N * sizeof *b->host));
   MUST(b->a.cuMemAlloc(&b->y, N * sizeof *b->host));
-  MUST(b->a.cuMemHostAlloc((void **)&b->host, N * sizeof *b->host, 0));
+  b->host = aligned_alloc(4096, N * sizeof *b->host);
+  MUST(b->a.cuMemHostRegister(b->host, N * sizeof *b->host, 0));
   MUST(b->a.cuModuleLoadDataEx(&m, add_text, 0, NULL, NULL));
   MUST(b->a.cuModuleGetFunction(&b->add, m, "add"));
   for (int i = 0; i < N; i++) b->host[i] = (float)i;
