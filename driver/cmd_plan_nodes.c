@@ -17,11 +17,11 @@ typedef struct NodeView {
   NodeTraffic traffic;
 } NodeView;
 
-/* False: there is one node, or no machine. */
+/* False: there is one node of one processor, or no machine. */
 static bool view_nodes(const Planned *planned, NodeView *view) {
   const Module *m = planned->programs.at[0];
   int64_t in_node = planned->machine.in_node, ranks = mesh_ranks(m);
-  if (in_node <= 0 || ranks <= in_node) return false;
+  if (in_node <= 0 || ranks < 2 || (ranks <= in_node && planned->machine.cpus < 2)) return false;
   *view = (NodeView){.planned = planned, .m = m, .in_node = in_node};
   view->nodes = (ranks + in_node - 1) / in_node;
   view->traffic = node_traffic(planned->programs.at, planned->programs.n, in_node);
@@ -49,11 +49,13 @@ static void say_sends(const NodeView *view, const char *class, const NodeSends *
 
 static void say_axis(const NodeView *view, int axis) {
   const Planned *planned = view->planned;
-  int64_t joined = node_joined(view->m, axis, view->in_node),
+  int64_t joined = node_joined(view->m, axis, view->in_node, 1), cpus = planned->machine.cpus,
           sets = node_sets(view->m, axis, view->in_node);
   bool crosses = axis_crosses(view->m, &planned->machine, axis);
   printf("  over %-8s %lld of %lld in a node", view->m->mesh.at[axis].name, (long long)joined,
          (long long)view->m->mesh.at[axis].size);
+  if (cpus > 1)
+    printf(", %lld on a processor", (long long)node_joined(view->m, axis, view->in_node, cpus));
   if (crosses && sets > 1) printf(", %lld sets of nodes at once", (long long)sets);
   printf(crosses ? "\n" : ": nothing leaves\n");
   for (uint32_t p = 0; crosses && p < planned->programs.n; p++)
@@ -68,8 +70,8 @@ static void say_axis(const NodeView *view, int axis) {
 void plan_say_nodes(const Planned *planned) {
   NodeView view;
   if (!view_nodes(planned, &view)) return;
-  printf("out of a node in a step (%lld nodes of %lld ranks)\n", (long long)view.nodes,
-         (long long)view.in_node);
+  printf("out of a node in a step (%lld node%s of %lld ranks)\n", (long long)view.nodes,
+         view.nodes > 1 ? "s" : "", (long long)view.in_node);
   for (int axis = 0; axis < (int)view.m->mesh.n; axis++) say_axis(&view, axis);
 }
 
@@ -85,11 +87,14 @@ static void put_sends(const NodeView *view, uint32_t p, const NodeSends *sends) 
 static void put_axis(const NodeView *view, int axis) {
   const Planned *planned = view->planned;
   bool crosses = axis_crosses(view->m, &planned->machine, axis);
-  printf("%s{\"axis\":\"%s\",\"in_node\":%lld,\"link\":\"%s\",\"sets\":%lld,\"leaves\":%.17g,"
+  printf("%s{\"axis\":\"%s\",\"in_node\":%lld,\"on_cpu\":%lld,\"link\":\"%s\",\"sets\":%lld,"
+         "\"leaves\":%.17g,"
          "\"from\":[",
          axis ? "," : "", view->m->mesh.at[axis].name,
-         (long long)node_joined(view->m, axis, view->in_node), crosses ? "inter" : "intra",
-         (long long)node_sets(view->m, axis, view->in_node), view->traffic.leaves[axis]);
+         (long long)node_joined(view->m, axis, view->in_node, 1),
+         (long long)node_joined(view->m, axis, view->in_node, planned->machine.cpus),
+         crosses ? "inter" : "intra", (long long)node_sets(view->m, axis, view->in_node),
+         view->traffic.leaves[axis]);
   for (uint32_t p = 0; p < planned->programs.n; p++)
     put_sends(view, p, &view->traffic.from[axis][p]);
   printf("]}");

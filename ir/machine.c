@@ -39,6 +39,8 @@ Machine plan_machine(const Module *m) {
   machine.reserve = machine.memory ? (int64_t)(reserve / share) : 0;
   machine.flops = peak(m) / share;
   machine.hbm = module_amount(m, "machine.node.hbm") / share;
+  machine.cpus = module_whole(m, "machine.node.cpus");
+  machine.between = module_amount(m, "machine.link.cpus");
   machine.intra = module_amount(m, "machine.link.intra");
   machine.inter = module_amount(m, "machine.link.inter");
   machine.latency = module_amount(m, "machine.link.latency");
@@ -73,10 +75,21 @@ bool axis_crosses(const Module *m, const Machine *machine, int axis) {
   return n > 1 && machine->in_node % (stride_of(m, axis) * n) != 0;
 }
 
+/* The same inside of a node, where processors share it: of a processor's way out a ring has the
+   share of the ranks that it joins there. */
+static double rate_inside(const Module *m, const Machine *machine, int axis) {
+  int64_t here = machine->cpus > 1 ? (machine->in_node + machine->cpus - 1) / machine->cpus : 0;
+  int64_t stride = stride_of(m, axis), n = m->mesh.at[axis].size;
+  if (machine->between <= 0 || !here || n == 1 || here % (stride * n) == 0) return machine->intra;
+  int64_t k = here / stride < 1 ? 1 : here / stride;
+  double out = machine->between * (double)k / (double)here;
+  return machine->intra > 0 && machine->intra < out ? machine->intra : out;
+}
+
 /* Bytes per second that a rank sends over an axis, 0: not known. */
 static double rate_over(const Module *m, const Machine *machine, int axis) {
   int64_t k = joined(m, machine, axis);
-  if (!axis_crosses(m, machine, axis) || machine->inter <= 0) return machine->intra;
+  if (!axis_crosses(m, machine, axis) || machine->inter <= 0) return rate_inside(m, machine, axis);
   double out = machine->inter * (double)k / (double)machine->in_node;
   if (machine->carries > 0 && machine->carries < out) out = machine->carries;
   return k > 1 && machine->intra > 0 && machine->intra < out ? machine->intra : out;

@@ -7,8 +7,10 @@
 typedef struct Machine {
   int64_t memory, reserve; /* bytes of a rank; 0: the machine does not say */
   int64_t in_node;         /* ranks that share a node */
+  int64_t cpus;            /* processors of a node, which its ranks share in order */
   bool gpus;
   double flops, hbm, intra, inter; /* per rank, of the compute type; per rank; per rank; per node */
+  double between;                  /* per processor, to the others of its node */
   double latency, carries; /* seconds from node to node; bytes per second of one processor, 0: the
                               network carries messages by itself */
   int64_t host;            /* beside GPUs: bytes of the host's memory for a rank; 0: not said */

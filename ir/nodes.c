@@ -81,15 +81,25 @@ static bool leaves(const NodeMap *map, int64_t number, int axis, int64_t at, int
   return (number + (to - at) * map->stride[axis]) / map->in_node != number / map->in_node;
 }
 
+/* Of the ranks along the axis through that one, those with numbers from `from` on, below `end`. */
+static int64_t between(const NodeMap *map, int64_t number, int axis, int64_t at, int64_t from,
+                       int64_t end) {
+  int64_t stride = map->stride[axis], n = map->m->mesh.at[axis].size, base = number - at * stride;
+  int64_t first = from <= base ? 0 : (from - base + stride - 1) / stride,
+          last = end <= base ? -1 : (end - 1 - base) / stride;
+  if (last >= n) last = n - 1;
+  return last < first ? 0 : last - first + 1;
+}
+
 /* Of the rank with that number. */
 static double leaving(const NodeMap *map, const NodeRow *row, int64_t rank, int64_t number) {
   int64_t at = mesh_coordinate(map->m, rank, row->axis), n = map->m->mesh.at[row->axis].size;
-  bool all = row->op->code == OP_all_to_all;
+  int64_t node = number / map->in_node * map->in_node;
+  if (row->op->code == OP_all_to_all)
+    return row->bytes *
+           (double)(n - between(map, number, row->axis, at, node, node + map->in_node));
   int64_t to = op_is_hop(row->op->code) ? hop_peer(row->op, at, n) : (at + 1) % n;
-  double sum = !all && to >= 0 && leaves(map, number, row->axis, at, to) ? row->bytes : 0;
-  for (to = 0; all && to < n; to++)
-    if (leaves(map, number, row->axis, at, to)) sum += row->bytes;
-  return sum;
+  return to >= 0 && leaves(map, number, row->axis, at, to) ? row->bytes : 0;
 }
 
 static bool runs(const Module *m, int64_t rank) {
@@ -205,12 +215,14 @@ double node_order(Module *const *programs, uint32_t n, int64_t in_node, uint32_t
 
 /* ---- who stands where ---- */
 
-int64_t node_joined(const Module *m, int axis, int64_t in_node) {
+int64_t node_joined(const Module *m, int axis, int64_t in_node, int64_t cpus) {
   NodeMap map = map_of(m, NULL, in_node);
-  int64_t most = 1, n = m->mesh.at[axis].size;
+  int64_t most = 1;
   for (int64_t rank = 0, all = mesh_ranks(m); rank < all; rank++) {
-    int64_t at = mesh_coordinate(m, rank, axis), here = 0;
-    for (int64_t to = 0; to < n; to++) here += !leaves(&map, rank, axis, at, to);
+    int64_t node = rank / in_node * in_node, cpu = rank % in_node * cpus / in_node;
+    int64_t from = node + (cpu * in_node + cpus - 1) / cpus,
+            end = node + ((cpu + 1) * in_node + cpus - 1) / cpus;
+    int64_t here = between(&map, rank, axis, mesh_coordinate(m, rank, axis), from, end);
     if (here > most) most = here;
   }
   return most;

@@ -29,8 +29,9 @@ NodeTraffic node_traffic(Module *const *programs, uint32_t n, int64_t in_node);
    do if each rank sends what it does now; of those within a hundredth the nearest to the order that
    there is. Axes of which `keep` has the bit stay as they are among themselves. */
 double node_order(Module *const *programs, uint32_t n, int64_t in_node, uint32_t keep, int *order);
-/* The most ranks of one ring over the axis that stand in one node. */
-int64_t node_joined(const Module *m, int axis, int64_t in_node);
+/* The most ranks of one ring over the axis that stand on one of `cpus` processors of a node; 1: in
+   one node. Ranks of a node stand on its processors in order. */
+int64_t node_joined(const Module *m, int axis, int64_t in_node, int64_t cpus);
 /* Sets of nodes, none with a rank that sends over the axis to a rank of another set. */
 int64_t node_sets(const Module *m, int axis, int64_t in_node);
 #endif

@@ -199,7 +199,6 @@ plan p for M { on box
 ASK = {
     'save.async': ('train', 'save async = on', 'train.save.async=on', 'save async = off'),
     'deterministic': ('plan', 'deterministic off', 'plan.deterministic=off', 'deterministic on'),
-    'node.cpus': ('node', 'cpus = 2', 'machine.node.cpus=2', 'cpus = 1'),
     'reference.tol': ('reference', 'tol = 1e-3', None, None),
 }
 HOLES = dict(reference='', node='', machine='', optim='adamw', train='', zero='', precision='', plan='')

@@ -39,7 +39,7 @@ MISSING = {
     'MACHINE host.pcie host.latency host.dram': TIME,
     'MACHINE node.arch=x86_64_v4 node.arch=x86_64_v4_bf16 node.arch=x86_64_v4_fp16 node.arch=x86_64_v4_amx': OTHERS,
     'MACHINE node.gpus node.arch=sm_80 node.arch=sm_86 node.arch=sm_89 node.arch=sm_90 node.arch=sm_90a': OTHERS,
-    'MACHINE node.tf32 node.bf16 node.f16 node.hbm link.latency link.per_core': TIME,
+    'MACHINE node.tf32 node.bf16 node.f16 node.hbm link.latency link.per_core link.cpus': TIME,
     'EXTERN cpu cpu.entry ptx ptx.entry reference.tol': 'a kernel by hand is not used yet: N0901',
 }
 

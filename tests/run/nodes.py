@@ -4,7 +4,8 @@ Random meshes over nodes of random sizes, also such that do not divide them, wit
 what `plan` says of nodes is counted again here, rank by rank, from what each class sends (rings; b s e elements per
 border and micro-batch between stages). Where another order of the axes keeps more than a hundredth of the bytes inside,
 and only there, W0701 says so with both numbers; its edits, written into the plan, bring what it says, compile, and
-leave no better order. W0708 is said of an axis that no node holds, and its edit makes it fit.
+leave no better order. W0708 is said of an axis that no node holds, and its edit makes it fit. Ranks of a node stand on
+its processors in order, and a ring that leaves one has its share of the way out.
 """
 import itertools, json, os, random, re, shutil, subprocess, sys
 from common import EXAMPLES, check, workdir
@@ -160,7 +161,35 @@ def too_wide(mesh, gpus, lines, want):
     check(not plan(better)[1], f'{better}: still said')
 
 
+def processors(mesh, gpus, cpus):
+    """Who shares a processor, and what an axis takes that leaves it and stays in the node."""
+    text = text_of(mesh, gpus, []).replace('arch =', f'cpus = {cpus} arch =')
+    text = text.replace('inter =', 'cpus = 10GB/s inter =')
+    j = plan(text)[0]
+    bare = plan(text.replace('cpus = 10GB/s', ''))[0]
+    ranks, stride = j['ranks'], 1
+    here = min(ranks, gpus)
+    spot = lambda r: (r // here, r % here * cpus // here)
+    sends = {c['axis']: c for c in j['communication']}
+    for a in j['nodes']['axes']:
+        n = dict(mesh)[a['axis']]
+        ring = lambda r: [r + (x - r // stride % n) * stride for x in range(n)]
+        most = max(sum(spot(o) == spot(r) for o in ring(r)) for r in range(ranks))
+        check(a['on_cpu'] == most, f'{text}: {a}, not {most}')
+        bytes_ = sends[a['axis']]['bytes_per_step'] * (n - 1) / n
+        rate = min(100e9, 10e9 * most / (here // cpus)) if most < n else 100e9
+        if a['link'] == 'intra':
+            took = j['seconds']['over'][a['axis']]
+            check(abs(took - bytes_ / rate) < 1e-4 * bytes_ / rate, f'{text}: {j["seconds"]}')
+        else: check(j['seconds']['over'][a['axis']] == bare['seconds']['over'][a['axis']], f'{text}: {j["seconds"]}')
+        stride *= n
+
+
 try:
+    processors([('tensor', 4), ('data', 2)], 8, 2)
+    processors([('data', 2), ('tensor', 4)], 8, 2)
+    processors([('tensor', 2), ('data', 8)], 8, 4)
+    processors([('wide', 2), ('tensor', 2), ('data', 2)], 4, 2)
     known([('tensor', 4), ('data', 2), ('pipe', 2)], 4, ['data', 'pipe'], {'data': 2, 'pipe': 2, 'tensor': 4})
     known([('tensor', 2), ('data', 2), ('pipe', 2)], 4, ['pipe'], {'data': 2})
     rng, told = random.Random(20), []
