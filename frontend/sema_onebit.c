@@ -105,15 +105,21 @@ void check_onebit(Eval *e, const AstItem *train) {
   check_auto(e, train);
 }
 
-/* Each worker divides by the roots of all second moments, and goes on from all of the momentum,
-   which after the freeze could be kept as signs. */
+/* Bytes per parameter that a rank keeps, in f32: it, two moments, errors of its workers and of an
+   owner. The best of stage 1 would be all second moments, since each worker divides by their roots,
+   and of the momentum a part for warm-up and the signs after it; scales are left out. */
 static void refuse_states(PlanCheck *check, Span at) {
+  int64_t workers = option(check->c->train->item, "workers"), ranks = plan_batch_ranks(check);
+  double each = 1.0 / (double)ranks, errors = workers < 1 ? 1 : (double)workers * each,
+         kept = 4 + 8 + 4 * errors + 4 * each, saved = 4 - 4 * each - 1.0 / 8;
   Report *r = world_error(check->w, unbuilt_code(check->w), at,
                           "`zero 1` with `optim onebit_adam` is not built yet");
-  diag_fact(r,
-            "workers read all second moments in every step: of 8 bytes of moments a parameter it "
-            "could share 4 at most");
-  diag_help(r, "`optim adamw` takes it");
+  diag_fact(r, "workers read all second moments in every step, and all of the momentum");
+  if (ranks > 1)
+    diag_fact(r, "of %.3g bytes that a rank keeps per parameter it could save %.3g at most", kept,
+              saved);
+  diag_help(r, "`zero 0`, or `optim adamw`");
+  diag_edit(r, at, "0");
 }
 
 static void check_zero(PlanCheck *check) {

@@ -218,17 +218,28 @@ def golden():
         check(apart < 1e-6, f'{out}: {apart:.3g} from the algorithm')
 
 
-# What a plan says that frozen steps cannot do: its word is refused.
-REFUSED = (('plan.zero=1', 'E0901', '1:11'), ('plan.zero=2', 'E0602', '1:11'), ('plan.zero=3', 'E0602', '1:11'),
-           ('plan.micro=2', 'E0703', '1:12'),
-           ('train.optim.ratio=0.9', 'E0602', '1:19'), ('train.optim.freeze=auto', 'E0602', '1:20'))
+# What frozen steps cannot do, and what is no such optimizer: the word is refused, and told why or what to write.
+REFUSED = (('plan.zero=1', 'E0901', '1:11', 'of 22 bytes that a rank keeps per parameter it could save 1.88 at most'),
+           ('plan.zero=2', 'E0602', '1:11', 'keeps no whole gradient'),
+           ('plan.zero=3', 'E0602', '1:11', 'keeps no whole gradient'),
+           ('plan.precision.gather=int8', 'E0602', '1:23', '`zero 0` gathers no weights'),
+           ('plan.micro=1', 'E0703', '1:12', 'a multiple of 2'),
+           ('train.optim.workers=0', 'E0602', '1:21', 'at least 1'),
+           ('train.optim.workers=3', 'E0703', '1:21', 'divides the batch'),
+           ('train.optim.block=12', 'E0602', '1:19', '`block = 16`'),
+           (f'train.optim.freeze={STEPS}', 'E0602', '1:20', 'nothing would be compressed'),
+           ('train.optim.freeze=0', 'E0602', '1:20', 'a share of all below 100%'),
+           ('train.optim.ratio=0.9', 'E0602', '1:19', 'goes with `freeze = auto`'),
+           ('train.optim.freeze=auto', 'E0602', '1:20', 'none of'),
+           ('train.optim=onebit_lamb', 'E0602', '1:13', 'instead `onebit_adam` or `lamb`'),
+           ('train.optim=OneBitAdam', 'E0602', '1:13', 'write `onebit_adam`'))
 
 
 def refusals():
-    for word, code, at in REFUSED:
-        _, said = run(SHARDC, 'compile', 'net.shard', '--plan', 'one', '--set', word, '-o', 'no.exe', expect=1,
+    for word, code, at, why in REFUSED:
+        _, said = run(SHARDC, 'compile', 'net.shard', '--plan', 'two', '--set', word, '-o', 'no.exe', expect=1,
                       cwd=WORK)
-        check(f'[{code}]' in said and f'--set:{at}' in said, f'{word}: no {code} at {at} in\n{said}')
+        check(f'[{code}]' in said and f'--set:{at}' in said and why in said, f'{word}: no {code} at {at} in\n{said}')
 
 
 def traffic():
