@@ -191,6 +191,17 @@ static const AstValue *waits_there(const AstSetting *line) {
   return strcmp(line->path->text, "recompute") ? NULL : setting_option(line, "offload");
 }
 
+/* plan.offload.optimizer = h.*, wte: what the lines have behind `of`; nothing: all parameters. */
+static void write_offload_paths(const Build *build, const AstSetting *line, Str word) {
+  const AstValue **path;
+  uint32_t n = setting_of(build->m->ctx, line, &path);
+  const char *key = arena_printf(build->m->arena, "plan.offload.%s", word),
+             *text = module_setting(build->m, key, "");
+  for (uint32_t i = 0; i < n; i++)
+    text = arena_printf(build->m->arena, "%s%s%s", text, *text ? ", " : "", path[i]->path->text);
+  if (n) module_set(build->m, key, "%s", text);
+}
+
 /* plan.offload = optimizer loc(f1:20:13+9): what the lines name, and where the first name is. What
    lines `recompute` keep there is `saved`. */
 void write_offload(const Build *build, const AstItem *plan) {
@@ -203,7 +214,10 @@ void write_offload(const Build *build, const AstItem *plan) {
         strcmp(line->path->text, "offload") ? 0 : setting_operands(build->m->ctx, line, &name);
     for (uint32_t k = 0; k < n; k++) {
       if (!at.file) at = build_loc(build, name[k]->span);
-      text = arena_printf(build->m->arena, "%s%s%s", text, *text ? ", " : "", name[k]->path->text);
+      write_offload_paths(build, line, name[k]->path->text);
+      if (!text_lists(text, name[k]->path->text))
+        text =
+            arena_printf(build->m->arena, "%s%s%s", text, *text ? ", " : "", name[k]->path->text);
     }
     const AstValue *kept = waits_there(line);
     if (kept && !at.file) at = build_loc(build, kept->span);

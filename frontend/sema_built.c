@@ -50,27 +50,6 @@ void check_unbuilt(World *w, const AstItem *item) {
   }
 }
 
-/* What the lines `offload` name; NULL: they do not. */
-static const AstValue *offloaded(World *w, const AstItem *plan, const char *name) {
-  for (uint32_t i = 0; plan->block && i < plan->block->settings.n; i++) {
-    const AstSetting *line = plan->block->settings.at[i];
-    const AstValue **at;
-    uint32_t n = strcmp(line->path->text, "offload") ? 0 : setting_operands(w->ctx, line, &at);
-    for (uint32_t k = 0; k < n; k++)
-      if (!strcmp(at[k]->path->text, name)) return at[k];
-  }
-  return NULL;
-}
-
-/* The update reads them where it is, so they would come up again. */
-static void check_gradients(World *w, const AstItem *plan) {
-  const AstValue *what = offloaded(w, plan, "grads");
-  if (!what || offloaded(w, plan, "optimizer")) return;
-  Report *r = world_unbuilt(w, what->span, "offloading of gradients without the optimizer is");
-  diag_help(r, "`offload optimizer, grads -> host`: the update reads them where it is");
-  diag_edit(r, what->span, "optimizer, grads");
-}
-
 /* ---- passed over ---- */
 
 static void note_hand_gradients(World *w) {
@@ -96,7 +75,6 @@ void check_built(World *w, const Choice *c) {
   const Decl *machine = plan_machine_of(w, c->plan);
   check_unbuilt(w, c->train->item);
   if (c->plan) check_unbuilt(w, c->plan->item);
-  if (c->plan) check_gradients(w, c->plan->item);
   if (machine) check_unbuilt(w, machine->item);
   note_hand_gradients(w);
   note_kernels(w);

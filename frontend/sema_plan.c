@@ -62,11 +62,19 @@ static bool starts_path(const PlanCheck *check, Str path) {
   return false;
 }
 
+/* h.w for h.*.w: the star of a stack is missing; NULL: that is not it. */
+static const char *with_star(const PlanCheck *check, const char *path) {
+  size_t n = strcspn(path, ".");
+  const char *text = arena_printf(check->e->arena, "%.*s.*%s", (int)n, path, path + n);
+  return path[n] && starts_path(check, text) ? text : NULL;
+}
+
 static void names_nothing(PlanCheck *check, Span at, Str path) {
   VEC(const char *) names = {0};
   for (uint32_t i = 0; i < check->e->params.n; i++)
     vec_push(check->e->arena, names, check->e->params.at[i]->path);
-  const char *near = names.n ? diag_nearest(path, names.at, names.n) : NULL;
+  const char *near = with_star(check, path);
+  if (!near && names.n) near = diag_nearest(path, names.at, names.n);
   Report *r = world_error(check->w, "E0709", at, "`%s` names no parameter of model `%s`", path,
                           check->c->model->name);
   if (near) diag_near(r, "a parameter", near);
@@ -435,6 +443,16 @@ static void check_rounds(PlanCheck *check, const AstValue *value, Str stack) {
   }
 }
 
+bool plan_names_params(PlanCheck *check, const AstValue *value) {
+  uint32_t before = diag_errors(check->e->ctx->diag);
+  bool layers = value->path->parts.n > 1 && (value->path->parts.at[1].kind == PART_RANGE ||
+                                             value->path->parts.at[1].kind == PART_INDEX);
+  Str whole = layers ? value->path->parts.at[0].name : value->path->text;
+  if (!starts_path(check, whole)) names_nothing(check, value->span, whole);
+  else check_rounds(check, value, value->path->parts.at[0].name);
+  return diag_errors(check->e->ctx->diag) == before;
+}
+
 static void check_path(PlanCheck *check, const AstValue *value) {
   if (value->kind != VALUE_PATH || !value->path->parts.n) return;
   Str first = value->path->parts.at[0].name;
@@ -550,4 +568,5 @@ void check_plan(Eval *e, const Choice *choice, const AstItem *plan) {
   check_ignored(&check);
   check_onebit_plan(&check);
   check_lines(&check);
+  check_offload(&check);
 }

@@ -43,11 +43,14 @@ const PlaceLine *plan_batch_rule(const PlanCheck *p); /* the first that cuts Bat
 int64_t plan_batch_ranks(const PlanCheck *p);         /* over which all lines cut it */
 /* Layers over so many stages: E0704. */
 void check_layers(PlanCheck *p, const Placed *placed, int64_t size, int64_t ranks);
-void check_stages(PlanCheck *p);                         /* E0602, W0702, W0706 (sema_stages.c) */
-void check_machine(PlanCheck *check);                    /* E0201, E0708, N0701 */
-void check_flights(PlanCheck *check);                    /* E0602, N0702 (sema_flight.c) */
-void check_ignored(PlanCheck *check);                    /* E0602, W0706 (sema_ignored.c) */
-void check_onebit_plan(PlanCheck *check);                /* E0602, E0703, E0901 (sema_onebit.c) */
+void check_stages(PlanCheck *p);          /* E0602, W0702, W0706 (sema_stages.c) */
+void check_machine(PlanCheck *check);     /* E0201, E0708, N0701 */
+void check_flights(PlanCheck *check);     /* E0602, N0702 (sema_flight.c) */
+void check_ignored(PlanCheck *check);     /* E0602, W0706 (sema_ignored.c) */
+void check_onebit_plan(PlanCheck *check); /* E0602, E0703, E0901 (sema_onebit.c) */
+void check_offload(PlanCheck *check);     /* E0606, E0709, E0901 (sema_offload.c) */
+/* E0709 for a path that starts none of the model's parameters, or has layers that are not there. */
+bool plan_names_params(PlanCheck *check, const AstValue *value);
 void check_messages(PlanCheck *check);                   /* E0602, W0707 (sema_messages.c) */
 int64_t plan_int8_numbers(const PlanCheck *check);       /* that share a scale; 0: nothing does */
 void warn_wide(PlanCheck *check, const PlaceLine *rule); /* W0708 */

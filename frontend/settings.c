@@ -125,32 +125,44 @@ const AstValue *setting_option(const AstSetting *setting, const char *key) {
   return NULL;
 }
 
-static bool is_over(const AstPair *pair) {
-  return !pair->key && pair->value->kind == VALUE_PATH && !strcmp(pair->value->path->text, "over");
+/* Words behind which other bare values stand than in front of them. */
+static const char *const behind_words[] = {"over", "of"};
+
+static const char *behind_word(const AstPair *pair) {
+  if (pair->key || pair->value->kind != VALUE_PATH) return NULL;
+  for (size_t i = 0; i < COUNT_OF(behind_words); i++)
+    if (!strcmp(pair->value->path->text, behind_words[i])) return behind_words[i];
+  return NULL;
 }
 
-static uint32_t bare_values(Ctx *c, const AstSetting *setting, bool over, const AstValue ***out) {
+/* word NULL: in front of all such words. */
+static uint32_t bare_values(Ctx *c, const AstSetting *setting, const char *word,
+                            const AstValue ***out) {
   VEC(const AstValue *) found = {0};
-  bool behind = false;
+  const char *behind = NULL;
   for (uint32_t i = 0; setting && i < setting->values.n; i++) {
     const AstPair *pair = &setting->values.at[i];
-    if (is_over(pair)) behind = true;
-    else if (!pair->key && behind == over) vec_push(c->arena, found, pair->value);
+    bool asked = word ? behind && !strcmp(behind, word) : !behind;
+    if (behind_word(pair)) behind = behind_word(pair);
+    else if (!pair->key && asked) vec_push(c->arena, found, pair->value);
   }
   *out = found.at;
   return found.n;
 }
 
 uint32_t setting_operands(Ctx *c, const AstSetting *setting, const AstValue ***out) {
-  return bare_values(c, setting, false, out);
+  return bare_values(c, setting, NULL, out);
 }
 uint32_t setting_over(Ctx *c, const AstSetting *setting, const AstValue ***out) {
-  return bare_values(c, setting, true, out);
+  return bare_values(c, setting, "over", out);
+}
+uint32_t setting_of(Ctx *c, const AstSetting *setting, const AstValue ***out) {
+  return bare_values(c, setting, "of", out);
 }
 
 static const AstValue *first_operand(const AstSetting *setting) {
   if (!setting || !setting->values.n || setting->values.at[0].key ||
-      is_over(&setting->values.at[0]))
+      behind_word(&setting->values.at[0]))
     return NULL;
   return setting->values.at[0].value;
 }

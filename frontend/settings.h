@@ -93,9 +93,11 @@ const AstValue *settings_value(const AstItem *item, const char *word,
 const AstValue *setting_option(const AstSetting *setting,
                                const char *key); /* of one line, or NULL */
 uint32_t setting_operands(Ctx *c, const AstSetting *setting,
-                          const AstValue ***out); /* bare values, before `over` */
+                          const AstValue ***out); /* bare values, before `over` and `of` */
 uint32_t setting_over(Ctx *c, const AstSetting *setting,
                       const AstValue ***out); /* bare values behind `over` */
+uint32_t setting_of(Ctx *c, const AstSetting *setting,
+                    const AstValue ***out); /* bare values behind `of` */
 bool settings_has(const AstItem *item, const char *word, const char *key); /* written by the user */
 
 double settings_number(const AstItem *item, AstItemKind kind, const char *word,

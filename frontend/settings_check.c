@@ -340,16 +340,29 @@ static void check_option(const Check *check, const SettingRow *row, const AstSet
   }
 }
 
-static void check_over(const Check *check, const SettingRow *row, const AstSetting *setting,
-                       const char *choice) {
-  const AstValue **at;
-  uint32_t n = setting_over(check->c, setting, &at);
-  if (!n) return;
-  if (!find_option(check, row->word, choice, "over"))
-    diag_at(check->c->diag, "E0601", at[0]->span, "`%s` takes nothing with `over`", row->word);
-  for (uint32_t i = 0; i < n; i++)
-    check_value(check, TYPE_NAMES, arena_printf(check->c->arena, "`over` of `%s`", row->word), "",
-                at[i]);
+static bool is_word(const AstPair *pair, const char *word) {
+  return !pair->key && pair->value->kind == VALUE_PATH && !strcmp(pair->value->path->text, word);
+}
+
+/* What stands behind `over` and `of`. */
+static void check_behind(const Check *check, const SettingRow *row, const AstSetting *setting,
+                         const char *choice) {
+  for (int of = 0; of < 2; of++) {
+    const AstValue **at;
+    const char *word = of ? "of" : "over";
+    uint32_t n = of ? setting_of(check->c, setting, &at) : setting_over(check->c, setting, &at);
+    if (n && !find_option(check, row->word, choice, word))
+      diag_at(check->c->diag, "E0601", at[0]->span, "`%s` takes nothing with `%s`", row->word,
+              word);
+    for (uint32_t i = 0; i < setting->values.n && !n; i++)
+      if (is_word(&setting->values.at[i], word))
+        diag_label(diag_at(check->c->diag, "E0602", setting->values.at[i].span,
+                           "`%s` of `%s` wants names", word, row->word),
+                   "nothing follows");
+    for (uint32_t i = 0; i < n; i++)
+      check_value(check, TYPE_NAMES, arena_printf(check->c->arena, "`%s` of `%s`", word, row->word),
+                  "", at[i]);
+  }
 }
 
 /* The word that decides which options there are: adamw in `optim adamw`. */
@@ -403,7 +416,7 @@ static void check_line(const Check *check, const SettingRow *row, const AstSetti
   if (!known_choice(check, row, choice)) return;
   for (uint32_t i = 0; i < setting->values.n; i++)
     if (setting->values.at[i].key) check_option(check, row, setting, i, choice);
-  check_over(check, row, setting, choice);
+  check_behind(check, row, setting, choice);
 }
 
 /* ---- blocks ---- */

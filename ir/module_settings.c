@@ -2,6 +2,7 @@
 #include "module_settings.h"
 #include "ir/support/num.h"
 #include "setting_default.h"
+#include "text.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -113,6 +114,17 @@ Str plan_zero_axes(const Module *m) {
 Str plan_offload(const Module *m) {
   Str said = module_word(m, "plan.offload");
   return said ? said : intern(m->ctx->names, "");
+}
+
+bool plan_offloads(const Module *m, Str what, Str param) {
+  if (!text_lists(plan_offload(m), what)) return false;
+  Str path = module_said(m, arena_printf(m->arena, "plan.offload.%s", what));
+  if (!path) return true;
+  for (size_t n; *path; path += n + strspn(path + n, ", ")) {
+    n = strcspn(path, ",");
+    if (!strncmp(path, param, n) && (!param[n] || param[n] == '.')) return true;
+  }
+  return false;
 }
 
 /* loc(f1:20:13+9) behind the names. */

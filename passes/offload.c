@@ -243,6 +243,23 @@ static Fn *rewrite(Module *m, Fn *from, const Side *args, const Tier *results) {
 
 /* ---- what goes ---- */
 
+/* The first parameter, or state of one, that a group has; of weights whose masters are apart, of
+   these. NULL: it is no group. */
+static const Global *first_member(const Module *m, const Global *group) {
+  Str master = intern_printf(m->ctx->names, "%s.master", group->name);
+  for (uint32_t i = 0; i < m->globals.n; i++) {
+    const Global *global = m->globals.at[i];
+    if (global->within && (global->within == group || global->within->name == master))
+      return global;
+  }
+  return NULL;
+}
+
+bool offload_names(const Module *m, Str what, const Global *global) {
+  const Global *member = first_member(m, global);
+  return plan_offloads(m, what, member ? member->name : global->name);
+}
+
 static bool has_members(const Module *m, const Global *global) {
   for (uint32_t i = 0; i < m->globals.n; i++)
     if (m->globals.at[i]->within == global) return true;
@@ -258,7 +275,7 @@ static bool is_left(const Module *m, const Global *global) {
 static bool refuse_left(Module *m) {
   for (uint32_t i = 0; i < m->globals.n; i++) {
     const Global *global = m->globals.at[i];
-    if (!is_left(m, global)) continue;
+    if (!is_left(m, global) || !plan_offloads(m, "optimizer", global->name)) continue;
     Report *r = diag_at(m->ctx->diag, "E0712", plan_offload_at(m),
                         "`offload optimizer` cannot move the state `%s`", global->name);
     diag_help(r, "it goes with the groups of `zero`, and none of them has this one");
@@ -314,8 +331,10 @@ void pass_offload(Module *m) {
   if (states) late_steps(m);
   for (uint32_t i = 0; i < m->globals.n; i++) {
     Global *global = m->globals.at[i];
-    if ((states && global->kind == GLOBAL_STATE && has_members(m, global)) ||
-        (params && global->kind == GLOBAL_PARAM && !global->within))
+    if ((states && global->kind == GLOBAL_STATE && has_members(m, global) &&
+         offload_names(m, "optimizer", global)) ||
+        (params && global->kind == GLOBAL_PARAM && !global->within &&
+         offload_names(m, "params", global)))
       global->type.tier = TIER_host;
   }
   for (uint32_t i = 0; i < m->fns.n; i++) {

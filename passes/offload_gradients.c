@@ -19,6 +19,7 @@ typedef struct Search {
   const Fn *f;
   Tier *tier; /* by value */
   bool *goes, changed;
+  bool *there; /* by global: a state whose gradient goes there */
 } Search;
 
 static bool is_alike(const Type *a, const Type *b) {
@@ -27,11 +28,13 @@ static bool is_alike(const Type *a, const Type *b) {
   return alike;
 }
 
-/* Has it the shape of a state that lies on the host? */
+/* Has it the shape of a state that lies on the host, whose gradient does? */
 static bool is_of_state(const Search *search, const Type *t) {
   for (uint32_t i = 0; t->rank && i < search->m->globals.n; i++) {
     const Global *g = search->m->globals.at[i];
-    if (g->kind == GLOBAL_STATE && g->type.tier == TIER_host && is_alike(&g->type, t)) return true;
+    if (g->kind == GLOBAL_STATE && g->type.tier == TIER_host && search->there[i] &&
+        is_alike(&g->type, t))
+      return true;
   }
   return false;
 }
@@ -119,6 +122,9 @@ bool *offload_gradients(const Module *m, const Fn *f, const Tier *works) {
   Search search = {.m = m, .f = f, .changed = true};
   search.tier = ARENA_ARRAY(m->arena, Tier, n), search.goes = ARENA_ARRAY(m->arena, bool, n);
   for (uint32_t i = 0; i < f->args.n; i++) search.tier[f->args.at[i]] = works[f->args.at[i]];
+  search.there = ARENA_ARRAY(m->arena, bool, m->globals.n + 1);
+  for (uint32_t i = 0; i < m->globals.n; i++)
+    search.there[i] = offload_names(m, "grads", m->globals.at[i]);
   while (search.changed) {
     search.changed = false;
     for (OpId i = 0; i < f->ops.n; i++) look_at(&search, &f->ops.at[i]);

@@ -390,8 +390,8 @@ static void find_axes(Zero *zero) {
 static bool read_settings(Zero *zero) {
   Module *module = zero->m;
   find_axes(zero);
-  zero->masters = text_lists(plan_offload(module), "optimizer");
-  if (!zero->naxes && !zero->masters) return false;
+  zero->hosts = text_lists(plan_offload(module), "optimizer");
+  if (!zero->naxes && !zero->hosts) return false;
   zero->stage = plan_zero_stage(module);
   zero->bucket_bytes = plan_zero_bucket(module);
   Str said = plan_message_type(module);

@@ -43,6 +43,7 @@ typedef struct ZeroGroup {
   Str others[ZERO_AXES]; /* further axes over which the gradient is a partial sum */
   int64_t ways;          /* parts: ranks of all its axes */
   int stage;             /* the plan's, or 2 for parameters that stay whole */
+  unsigned hosted;       /* what the plan puts on the host of all members: bits of `zero_hosted` */
   bool complete; /* nothing sums the gradient over these axes last: every rank takes its part */
   bool summed_inside; /* over `others` too, round by round where it comes to light */
   bool measured; /* the update looks at numbers of each member: a bucket is of one member alone */
@@ -82,7 +83,7 @@ typedef struct Zero {
   VEC(ZeroGroup) group;
   VEC(const Global *) named; /* parameters that no group takes, though ranks hold them alike */
   const char *why;           /* of the first of them */
-  bool masters; /* parameters are kept apart from what updates make, in whatever type */
+  bool hosts;                /* updates are on the host, of these parameters or those */
 } Zero;
 
 bool zero_is_micro(const Zero *z, const Op *loop); /* over parts of the batch, not over a stack */
@@ -97,6 +98,10 @@ int64_t zero_alike(const Zero *z,
                    const Global *g); /* ranks of the plan's axes that hold it alike */
 void zero_warn(Zero *z); /* of what is whole, in the end, though the stage says otherwise */
 bool zero_partitions(const Zero *z, Str axis); /* does the plan, over this axis of the mesh? */
+/* What `offload` has of a parameter, a bit for each of its words; the first one is the update's:
+   such a parameter is kept apart from what the update makes, in whatever type. */
+enum { HOSTED_UPDATE = 1 };
+unsigned zero_hosted(const Zero *zero, const Global *param);
 const Op *zero_store_of(const Fn *f, const Global *g); /* NULL: it is not stored */
 int64_t zero_ways(const Zero *z, Str axis);            /* ranks of a mesh axis */
 

@@ -2,10 +2,11 @@
 
    Parameters whose updates read alike (zero_slice.c: same ops, same numbers), that the same axes
    cut, and whose gradients are summed over the same axes form a group, per stack and one for all
-   outside of stacks. What is not of the form keeps its state on every rank; a warning says so, but
-   for scalars. */
+   outside of stacks; of what `offload` puts on the host others than of what it does not. What
+   is not of the form keeps its state on every rank; a warning says so, but for scalars. */
 #include "ir/support/num.h"
 #include "passes/zero_slice.h"
+#include "ir/module_settings.h"
 #include <string.h>
 
 /* Do several ranks of an axis hold it alike, all of which the plan wants partitioned? */
@@ -45,7 +46,8 @@ static Str region_of(const Zero *zero, const Global *global) {
 
 static bool same_group(const ZeroGroup *a, const ZeroGroup *b) {
   if (a->rounds.dim != b->rounds.dim || a->naxes != b->naxes || a->nothers != b->nothers ||
-      a->stage != b->stage || a->complete != b->complete || strcmp(a->name, b->name))
+      a->stage != b->stage || a->hosted != b->hosted || a->complete != b->complete ||
+      strcmp(a->name, b->name))
     return false;
   for (int i = 0; i < ZERO_AXES; i++)
     if (a->axis[i] != b->axis[i] || a->others[i] != b->others[i]) return false;
@@ -73,7 +75,17 @@ static int stage_of(const GroupSlice *slice, const ZeroGroup *group) {
   return slice->z->stage == 3 && bytes <= slice->z->persist ? 2 : slice->z->stage;
 }
 
+unsigned zero_hosted(const Zero *zero, const Global *param) {
+  static const Str words[] = {"optimizer", "grads", "params"};
+  unsigned bits = 0;
+  for (size_t i = 0; i < COUNT_OF(words); i++)
+    bits |= (unsigned)plan_offloads(zero->m, words[i], param->name) << i;
+  return bits;
+}
+
 static void read_param(Zero *zero, Global *global) {
+  unsigned hosted = zero_hosted(zero, global);
+  if (!zero->naxes && !(hosted & HOSTED_UPDATE)) return;
   if (global->type.rank && !zero_store_of(zero->step, global)) note_unwritten(zero, global);
   if (!zero_store_of(zero->step, global) || global->type.rank == 0) return;
   GroupSlice slice = slice_begin(zero, global, rounds_of(global));
@@ -96,7 +108,7 @@ static void read_param(Zero *zero, Global *global) {
   if (!key.rounds.dim)
     slice.member.signature =
         arena_printf(zero->m->arena, "%s%s", slice.member.signature, slice_region(&slice));
-  key.nstates = slice.nstates;
+  key.nstates = slice.nstates, key.hosted = hosted;
   key.stage = stage_of(&slice, &key);
   add_member(zero, key, slice.member);
 }

@@ -53,7 +53,7 @@ void slice_find_copy(GroupSlice *slice) {
         good = good && only_cast(slice, module->fns.at[i], op->out);
     }
   slice->member.copied = slice->member.copied && good;
-  if (slice->member.copied || !slice->z->masters) return;
+  if (slice->member.copied || !(zero_hosted(slice->z, slice->member.param) & HOSTED_UPDATE)) return;
   slice->member.copied = true, slice->member.narrow = slice->member.param->type.elem;
 }
 

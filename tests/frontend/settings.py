@@ -26,6 +26,7 @@ BY_HAND = {
     'plan.mesh.*': ('frontend/lower_plan.c', '"mesh"'),
     'plan.zero.over': ('frontend/lower_settings.c', 'setting_over(e->ctx, line, &axis)'),
     'plan.recompute.over': ('frontend/lower_recompute.c', 'setting_over(e->ctx, line, &axis)'),
+    'plan.offload.of': ('frontend/lower_settings.c', 'setting_of(build->m->ctx, line, &path)'),
     'plan.place': ('frontend/lower_plan.c', '"place"'),
     'plan.recompute': ('frontend/lower_recompute.c', '"recompute"'),
     'plan.precision.master': ('frontend/settings.def', 'CHOICE(PLAN, precision.master, f32,'),

@@ -46,6 +46,8 @@ CASES = [(ONE, 1, PARAMS, '', ADAM),
          (TWO + '; zero 1 over data; precision bf16', 2, 'offload optimizer -> host', '', ADAM),
          (TWO + '; zero 2 over data bucket = 4KiB; micro 1; precision bf16', 2, UPDATE, '', LAMB),
          (ONE + '; zero 2 over data; micro 2; precision f16', 1, UPDATE, '', ADAM),  # sums of one rank alone
+         (TWO + '; zero 2 over data; precision bf16', 2,
+          'offload optimizer, grads of h.* -> host; offload params of wte -> host', '', ADAM),
          (ONE + '; zero 0 over data', 1, f'{UPDATE}; {PARAMS}; {KEPT}', NEAR, 'sgd lr = 1e-2 momentum = 0.9; clip 1.0'),
          (TWO + '; zero 3 over data; precision f16; micro 1', 2, f'{UPDATE}; {PARAMS}; {KEPT}', NEAR, ADAM),
          (TWO + '; zero 2 over data; precision bf16', 2, UPDATE, '', FREE),
@@ -102,7 +104,8 @@ def same_bits(plan, ranks, hosted, near, optim, more=''):
     lanes = max(s['host'], wanted['down'] / 12e9, wanted['up'] / 12e9)
     check(0 < s['away'] < s['pcie'] + s['host'], f'{hosted}: nothing is hidden, or all: {s}')
     check(all_['seconds_per_step'] >= max(lanes, s['compute'] + s['away']) * (1 - 1e-5), f'{hosted}: {all_}')
-    if 'params' in hosted:
+    if 'params of' in hosted: check(0 < p['host']['weights'] < q['bytes']['weights'], f'{p} {q}')
+    elif 'params' in hosted:
         check(p['bytes']['weights'] == 0 and p['host']['weights'] == q['bytes']['weights'], f'{p} {q}')
     if 'recompute' in hosted: check(p['bytes']['saved'] == 0 and p['host']['saved'] > 0, f'{hosted}: {p}')
 

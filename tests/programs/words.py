@@ -31,7 +31,7 @@ MISSING = {
         'layers over ranks have random plans of their own (tests/ranks/random.c)',
     'PLAN pipeline.uneven=on pipeline.uneven=memory':
         'layers over ranks have random plans of their own (tests/ranks/random.c)',
-    'PLAN offload offload=optimizer offload=grads offload=params recompute.offload recompute.offload=host':
+    'PLAN offload offload.of offload=optimizer offload=grads offload=params recompute.offload recompute.offload=host':
         'random plans have them; tests/run/offload.py',
     'MACHINE host host.memory host.cores': 'the host of GPUs: tests/gpu/offload.py',
     'MACHINE host.arch=native host.arch=x86_64_v3 host.arch=x86_64_v4 host.arch=x86_64_v4_bf16': OTHERS,

@@ -101,13 +101,17 @@ static void add_recompute(Ctx *c, Plan *p, const char *file, uint64_t seed) {
 }
 
 /* By a number of its own: every plan is as it was, and some have their states on the host, and some
-   of these their gradients; and some their parameters. */
+   of these their gradients; and some their parameters; and some have this of one stack alone. */
 static void add_offload(Ctx *c, Plan *p, uint64_t seed) {
   if (seed / 15 % 3 == 1)
     p->settings = arena_printf(c->arena, "%splan.offload=optimizer%s ", p->settings,
                                (const char *[]){"", ",grads", ",grads,params"}[seed / 45 % 3]);
   else if (seed / 45 % 3 == 1)
     p->settings = arena_printf(c->arena, "%splan.offload=params ", p->settings);
+  if (seed / 15 % 3 == 1 && seed / 135 % 2)
+    p->settings = arena_printf(c->arena, "%splan.offload.optimizer=s0.* ", p->settings);
+  if (seed / 270 % 2)
+    p->settings = arena_printf(c->arena, "%splan.offload.params=s1.* ", p->settings);
 }
 
 /* Stages of different numbers of layers: 4, 3 or 2 of them. */

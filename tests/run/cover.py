@@ -99,6 +99,13 @@ def late():
     return [dict(base, model=m, zero=z, data=d, tensor=t, **more) for m, z, d, t, more in rows]
 
 
+def some_there():
+    """The optimizer and gradients of the layers alone on the host."""
+    base = dict(turns()[0], flight=0, pipe=1, schedule=None, offload='stack')
+    rows = (('llama', 2, 2, 2, {'precision': 'bf16'}), ('bert', 3, 2, 1, {'recompute': 1}))
+    return [dict(base, model=m, zero=z, data=d, tensor=t, **more) for m, z, d, t, more in rows]
+
+
 def few(row): return 1 < ranks_of(row) <= 4
 
 
@@ -134,7 +141,7 @@ def main():
         elif 'late' in words: rows, steps = late(), 6
         else:
             count, steps = (numbers + [28, 20][len(numbers):])
-            rows = pairwise(28)[:count] + turns()
+            rows = pairwise(28)[:count] + turns() + some_there()
             mpi = [r for r in rows if few(r)][:4] if 'mpi' in words else []
         bench = Bench(sys.argv[1], folder, steps)
         if mpi and not (shutil.which('mpirun') and shutil.which('mpicc')):

@@ -6,9 +6,9 @@ flight (messages travel while kernels compute, gathers of stage 3 so many layers
 hold; not by way of the host), split (what layers keep is split over tensor), pipe (layers over stages, four ranks of
 each at most; all layers keep the same there, which is nothing for `part`, and `auto` has one stage; parts of the
 batch stream through them), offload (the optimizer is on the host, where that is built; 2: gradients, parameters and
-what layers keep, too), signs (1-bit Adam of four workers, frozen after so many steps), schedule
-(of the pipeline), int8 (gradients travel in 8 bits, and weights that are gathered), late (updates come one step late
-behind so many).
+what layers keep, too; `stack`: of the layers alone, with their gradients), signs (1-bit Adam of four workers, frozen
+after so many steps), schedule (of the pipeline), int8 (gradients travel in 8 bits, and weights that are gathered), late
+(updates come one step late behind so many).
 """
 import array, json, os, random, re, shutil, struct, subprocess
 from common import EXAMPLES, MPI, ROOT
@@ -129,7 +129,9 @@ def plan_text(row, name):
         if stages(row) > 1: lines += ['place Layers -> pipe', f'pipeline {schedule(row)}']
         ahead = row['zero'] == 3 and row.get('flight')    # of parameters that lie there it is E0901
         if row.get('offload'):
-            lines += [f'offload optimizer{["", ", grads"][row["offload"] == 2]} -> host']
+            part = row['offload'] == 'stack'
+            lines += [f'offload optimizer{["", ", grads"][part or row["offload"] == 2]}'
+                      + (f' of {STACKS.get(row["model"], "h")}.*' if part else '') + ' -> host']
             if row['offload'] == 2 and not ahead: lines += ['offload params -> host']
         lines += [f'recompute {STACKS.get(row["model"], "h")}{l}' for l in kept(row)]
     return f'plan {name}{" for " + owner.group(1) if owner else ""} {{\n' + ''.join(f'  {l}\n' for l in lines) + '}\n'

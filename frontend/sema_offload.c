@@ -1,0 +1,112 @@
+/* The lines `offload` of a plan: what each word names of the parameters, once (E0606); paths that
+   name some, whole stacks (E0709, E0901); gradients whose update is on the host, too (E0901).
+
+   `optimizer of h.*, wte`: a path takes all parameters that it is, or that are under it; without
+   `of` a word takes all there are. Lines add up. Must not: judge whether the target has a host. */
+#include "frontend/sema_plan.h"
+#include <string.h>
+
+typedef struct Offloaded {     /* a word with one of its paths */
+  const AstValue *word, *path; /* path NULL: all parameters */
+} Offloaded;
+
+typedef struct OffloadLines {
+  PlanCheck *check;
+  VEC(Offloaded) list;
+} OffloadLines;
+
+/* Is all that `path` names under `above`, too? */
+static bool is_under(const AstValue *above, const AstValue *path) {
+  if (!above || !path) return !above;
+  size_t n = strlen(above->path->text);
+  const char *text = path->path->text;
+  return !strncmp(text, above->path->text, n) && (!text[n] || text[n] == '.' || text[n] == '[');
+}
+
+static bool same_word(const Offloaded *a, const Offloaded *b) {
+  return !strcmp(a->word->path->text, b->word->path->text);
+}
+
+/* A stack's states are one group: it goes as a whole. */
+static void check_whole(PlanCheck *check, const AstValue *value) {
+  const AstPath *path = value->path;
+  if (path->parts.n < 2) return;
+  AstPartKind kind = path->parts.at[1].kind;
+  if (kind != PART_RANGE && kind != PART_INDEX) return;
+  Report *r = world_unbuilt(check->w, value->span, "`offload` of some layers of a stack is");
+  diag_label(r, "states of all its layers are one group");
+  diag_help(r, "the whole stack: `%s.*`", path->parts.at[0].name);
+  diag_edit(r, value->span, "%s.*", path->parts.at[0].name);
+}
+
+static void check_twice(OffloadLines *lines, const Offloaded *last) {
+  for (uint32_t i = 0; i < lines->list.n; i++) {
+    const Offloaded *first = &lines->list.at[i];
+    if (!same_word(first, last) ||
+        !(is_under(first->path, last->path) || is_under(last->path, first->path)))
+      continue;
+    const AstValue *at = last->path ? last->path : last->word,
+                   *before = first->path ? first->path : first->word;
+    Report *r = world_error(
+        lines->check->w, "E0606", at->span, "`offload %s` has %s twice", last->word->path->text,
+        last->path ? arena_printf(lines->check->e->arena, "`%s`", at->path->text)
+                   : "these parameters");
+    diag_also(r, before->span, "first here");
+    return;
+  }
+}
+
+static void add(OffloadLines *lines, const AstValue *word, const AstValue *path) {
+  Offloaded last = {word, path};
+  check_twice(lines, &last);
+  vec_push(lines->check->e->arena, lines->list, last);
+}
+
+static void read_line(OffloadLines *lines, const AstSetting *line) {
+  const AstValue **word, **path;
+  Ctx *c = lines->check->e->ctx;
+  uint32_t words = setting_operands(c, line, &word), paths = setting_of(c, line, &path);
+  for (uint32_t i = 0; i < paths; i++)
+    if (path[i]->kind == VALUE_PATH && plan_names_params(lines->check, path[i]))
+      check_whole(lines->check, path[i]);
+  for (uint32_t i = 0; i < words; i++) {
+    if (!paths) add(lines, word[i], NULL);
+    for (uint32_t k = 0; k < paths; k++)
+      if (path[k]->kind == VALUE_PATH) add(lines, word[i], path[k]);
+  }
+}
+
+static bool is_updated_there(const OffloadLines *lines, const AstValue *path) {
+  for (uint32_t i = 0; i < lines->list.n; i++)
+    if (!strcmp(lines->list.at[i].word->path->text, "optimizer") &&
+        is_under(lines->list.at[i].path, path))
+      return true;
+  return false;
+}
+
+/* The update reads them where it is, so they would come up again. */
+static void check_gradients(const OffloadLines *lines) {
+  bool any = false;
+  for (uint32_t i = 0; i < lines->list.n; i++)
+    any |= !strcmp(lines->list.at[i].word->path->text, "optimizer");
+  for (uint32_t i = 0; i < lines->list.n; i++) {
+    const Offloaded *grads = &lines->list.at[i];
+    if (strcmp(grads->word->path->text, "grads") || is_updated_there(lines, grads->path)) continue;
+    Report *r = world_unbuilt(lines->check->w, grads->word->span,
+                              "offloading of gradients without the optimizer is");
+    if (!any) {
+      diag_help(r, "`offload optimizer, grads -> host`: the update reads them where it is");
+      diag_edit(r, grads->word->span, "optimizer, grads");
+    } else diag_help(r, "`optimizer` of %s, too", grads->path ? grads->path->path->text : "all");
+    return;
+  }
+}
+
+void check_offload(PlanCheck *check) {
+  OffloadLines lines = {.check = check};
+  for (uint32_t i = 0; i < check->item->block->settings.n; i++) {
+    const AstSetting *line = check->item->block->settings.at[i];
+    if (!strcmp(line->path->text, "offload")) read_line(&lines, line);
+  }
+  check_gradients(&lines);
+}
