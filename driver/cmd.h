@@ -41,11 +41,12 @@ typedef struct Cli {
   Strings dims, sets;           /* -D, --set */
   Strings operands;
   DiagFormat format;
-  bool colour;                    /* of stderr */
-  const struct LowerFacts *facts; /* about the file that was lowered */
-  struct LayoutDrawings *layouts; /* wanted of the file that is lowered; NULL: none */
-  bool planning;                  /* nothing is compiled */
-  bool here;                      /* all ranks will run on this machine */
+  bool colour;                         /* of stderr */
+  const struct OffloadChoice *offload; /* what `offload auto` stands for; NULL: not chosen */
+  const struct LowerFacts *facts;      /* about the file that was lowered */
+  struct LayoutDrawings *layouts;      /* wanted of the file that is lowered; NULL: none */
+  bool planning;                       /* nothing is compiled */
+  bool here;                           /* all ranks will run on this machine */
 } Cli;
 
 typedef Exit CommandRun(Cli *o);

@@ -59,6 +59,7 @@ static bool apply(Module *m, const FitChange *change) {
   if (change->stage) module_set(m, "plan.zero", "%d", change->stage);
   if (change->keep_input && !*stacks) return false;
   if (change->keep_input) module_set(m, "plan.recompute.99", "%s keep = input", stacks);
+  if (change->moved) offload_set(m, change->moved);
   if (change->near) module_set(m, "plan.zero.prefetch", "%lld", (long long)change->near - 1);
   if (change->blocking) module_set(m, "plan.zero.overlap", "off");
   if (change->layers) module_set(m, "made.stage_layers", "%lld", (long long)change->layers);
@@ -71,10 +72,15 @@ static bool apply(Module *m, const FitChange *change) {
 }
 
 static Cost cost_of(const Module *m) {
-  Cost c = {.need = module_budget(m)};
+  Moves moves = module_moves(m);
+  HostBudget host = module_host(m);
+  Pinned pinned = module_pinned(m);
+  Cost cost = {.need = module_budget(m),
+               .moved = moves.down + moves.up,
+               .host = host.total + pinned_all(&pinned)};
   TrafficList l = module_traffic(m);
-  for (uint32_t i = 0; i < l.n; i++) c.elements += l.at[i].elements, c.bytes += l.at[i].bytes;
-  return c;
+  for (uint32_t i = 0; i < l.n; i++) cost.elements += l.at[i].elements, cost.bytes += l.at[i].bytes;
+  return cost;
 }
 
 bool fit_programs(const Cli *o, const FitChange *change, Ctx **c, Programs *out) {
@@ -97,6 +103,7 @@ bool fit_programs(const Cli *o, const FitChange *change, Ctx **c, Programs *out)
              arena_printf(one.c->arena, "plan.pipeline.chunks=%lld", (long long)change->chunks));
   Module *m = load_shard(&one, o->operands.at[0], &facts);
   PipelineOptions options = {.until = "memory"};
+  if (m && o->offload && !change->moved) offload_set(m, o->offload);
   bool good = m && apply(m, change) && describe_target(&one, m) == EXIT_FINE &&
               pipeline_classes(m, &options, out) && !diag_errors(one.c->diag);
   if (!good) ctx_free(one.c);
@@ -108,6 +115,7 @@ bool fit_cost(const Cli *o, const FitChange *change, Cost *out) {
   Programs all;
   if (!fit_programs(o, change, &c, &all)) return false;
   *out = cost_of(fit_largest(&all)), out->makespan = plan_makespan(&all);
+  if (change->timed) out->seconds = plan_seconds(&all);
   ctx_free(c);
   return true;
 }

@@ -176,6 +176,7 @@ Exit load_module(Cli *o, Module **m) {
   if (micro) module_set(*m, "plan.micro", "%lld", (long long)micro);
   if (*m && kind == FILE_SHARD && !fit_schedule(o, *m, facts)) diag_drop(o->c->diag, "N0601");
   if (*m && kind == FILE_SHARD) fit_layers(o, *m, facts);
+  if (*m && kind == FILE_SHARD && !diag_errors(o->c->diag)) fit_offload(o, *m);
   if (*m && o->value[OPT_CLASS] && !module_choose_class(*m, o->value[OPT_CLASS]))
     return cli_usage("`--class` is one of first, middle, last, not `%s`", o->value[OPT_CLASS]);
   if (o->here) diag_drop(o->c->diag, "N0701"); /* the ranks run here, whatever the machine is */

@@ -78,6 +78,7 @@ static Exit plan_module(Cli *o, Planned *planned) {
     planned->fits = fit_host(o, planned->programs.at[i], o->facts) && planned->fits;
   if (planned->fits) nodes_warn(o, &planned->programs);
   plan_accumulation(o, planned);
+  plan_offload_pays(o, planned);
   return EXIT_FINE;
 }
 
@@ -273,6 +274,7 @@ static void say_plan(const Planned *planned) {
            planned->step.waited, 100 * plan_bubble(&planned->step));
   say_layouts(planned);
   plan_say_time(planned, &planned->step);
+  plan_say_offload(planned);
   plan_say_flights(planned);
   plan_say_later(planned);
 }
@@ -308,6 +310,7 @@ static void put_json(const Planned *planned) {
          plan_bubble(&planned->step));
   put_layouts(planned);
   plan_put_time(planned, &planned->step);
+  plan_put_offload(planned);
   plan_put_later(planned);
   plan_put_flights(planned);
   put_accumulation(planned);

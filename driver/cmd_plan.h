@@ -35,6 +35,21 @@ typedef struct PlannedClass {
   double flop, moved;
 } PlannedClass;
 
+typedef struct OffloadTry { /* the plan with something else on the host */
+  OffloadChoice choice;
+  const char *left; /* the paths that stay on the device */
+  bool update;      /* .. of the update; else of parameters */
+  int64_t micro;
+  bool made;
+  Cost cost;
+} OffloadTry;
+
+typedef struct OffloadPays { /* cmd_plan_offload.c */
+  bool known;
+  OffloadTry without;
+  VEC(OffloadTry) left; /* one group on the device in each */
+} OffloadPays;
+
 typedef struct Planned {
   const char *name; /* of the plan; "" for the default one */
   Module *m;        /* of the class that needs the most memory */
@@ -43,6 +58,7 @@ typedef struct Planned {
   const LowerFacts *facts;
   Budget need;
   HostBudget host; /* of it, on the same machine; 0 without `offload` */
+  OffloadPays offload;
   Moves moves;
   Pinned pinned;
   int64_t frame; /* bytes of the largest entry's frame, part of need.total */
@@ -81,6 +97,7 @@ void plan_svg(FILE *out, const Planned *planned); /* cmd_plan_svg.c */
 const char *plan_colour(int part);
 /* cmd_plan_step.c */
 PlanStep plan_step(const Planned *planned, const Fn *entry); /* entry NULL: nothing */
+double plan_seconds(const Programs *programs);               /* the bound of a step, 0: not known */
 double plan_bytes_sent(const PlanStep *step);
 void plan_say_traffic(const Planned *planned, const PlanStep *step);
 void plan_say_int8(const Planned *planned); /* in which messages, and what it rounds by */
@@ -115,6 +132,10 @@ void plan_gantt_svg(FILE *out, const Planned *planned, const PlanGantt *plan_gan
 /* cmd_plan_nodes.c */
 void plan_say_nodes(const Planned *planned); /* nothing if all ranks stand in one node */
 void plan_put_nodes(const Planned *planned);
+/* cmd_plan_offload.c */
+void plan_offload_pays(const Cli *o, Planned *planned);
+void plan_say_offload(const Planned *planned);
+void plan_put_offload(const Planned *planned);
 /* cmd_plan_flights.c */
 void plan_say_flights(const Planned *planned);
 void plan_put_flights(const Planned *planned);

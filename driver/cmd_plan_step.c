@@ -35,6 +35,13 @@ PlanStep plan_step(const Planned *planned, const Fn *entry) {
   return step;
 }
 
+double plan_seconds(const Programs *programs) {
+  Planned planned = {.programs = *programs};
+  plan_classes(&planned);
+  planned.machine = plan_machine(planned.m);
+  return plan_step(&planned, ir_main_entry(planned.m)).time.total;
+}
+
 double plan_bytes_sent(const PlanStep *step) {
   double sum = 0;
   for (uint32_t i = 0; i < step->traffic.n; i++) sum += step->traffic.at[i].bytes;

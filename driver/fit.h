@@ -46,6 +46,23 @@ void nodes_warn(Cli *o, const Programs *programs);
 
 /* ---- tries: cmd_fit_try.c ---- */
 
+/* What `offload` has of which parameters: paths for each of its words, "": none
+   (offload_units.c). */
+enum { OFFLOAD_WORDS = 3, MOST_UNITS = 16 };
+extern const char *const offload_words[OFFLOAD_WORDS];
+typedef struct OffloadChoice {
+  const char *paths[OFFLOAD_WORDS];
+} OffloadChoice;
+typedef VEC(const char *) OffloadUnits;
+OffloadUnits offload_units(const Module *m); /* h.*, and "wte, wpe, ln_f": what may be apart */
+const char *offload_paths(const Module *m, int word); /* what the plan says */
+const char *offload_without(Arena *arena, const char *list, const char *paths);
+const char *offload_text(Arena *arena, const OffloadChoice *choice); /* "params of h.*" */
+void offload_set(Module *m, const OffloadChoice *choice);
+
+/* What `offload auto` stands for, set in m, with its note. False: no program can be made. */
+bool fit_offload(Cli *o, Module *m);
+
 typedef struct FitChange { /* of a plan; what is 0 stays as it is */
   int stage;               /* of zero */
   int64_t micro;
@@ -58,11 +75,16 @@ typedef struct FitChange { /* of a plan; what is 0 stays as it is */
   int64_t layers;             /* for which each stage has room (`uneven`) */
   const char *accumulate;     /* gradients of zero between micro-batches: "shard", "full" */
   const char *mesh[MAX_MESH]; /* its axes in this order */
+  const OffloadChoice *moved; /* instead of what its lines `offload` say */
+  bool timed;                 /* the bound of a step is asked for */
 } FitChange;
 
 typedef struct Cost { /* of a rank */
   Budget need;
   double elements, bytes; /* that it sends in a step, over all axes */
+  double seconds;         /* the bound of its step, if it is asked for; 0: not known */
+  double moved;           /* bytes between its device and the host in a step */
+  int64_t host;           /* bytes of the host's memory, with what is pinned for the runtime */
   double makespan;        /* of the table of its stages, in FLOP; 0: it has none */
 } Cost;
 

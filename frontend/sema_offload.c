@@ -102,6 +102,51 @@ static void check_gradients(const OffloadLines *lines) {
   }
 }
 
+/* ---- auto ---- */
+
+static bool says_memory(PlanCheck *check) {
+  const AstValue *on = settings_value(check->item, "on", NULL);
+  const Decl *decl = on && on->kind == VALUE_PATH
+                         ? world_find(check->w, SPACE_MACHINE, on->path->text, false)
+                         : NULL;
+  return decl && settings_integer(decl->item, ITEM_MACHINE, "node", "gpus") > 0 &&
+         settings_has(decl->item, "node", "memory") && settings_has(decl->item, "host", "memory");
+}
+
+/* What `auto` is judged by has to be there, and nothing else may be chosen at the same time. */
+static void check_auto_needs(PlanCheck *check, Span at) {
+  const AstValue *schedule = settings_value(check->item, "pipeline", NULL);
+  if (!says_memory(check)) {
+    Report *r = world_error(check->w, "E0602", at,
+                            "`offload auto` wants a machine with GPUs that says its memory");
+    diag_help(r, "`on MACHINE`, a block with `node gpus = .. memory = ..` and `host memory = ..`");
+  }
+  if (!settings_line(check->item, "micro")) {
+    Report *r = world_error(check->w, "E0602", at, "`offload auto` wants `micro`");
+    diag_help(r, "what fits depends on it: `micro 1` has the least on the device");
+  }
+  if (schedule && schedule->kind == VALUE_PATH && !strcmp(schedule->path->text, "auto"))
+    diag_help(world_error(check->w, "E0602", at, "`offload auto` beside `pipeline auto`"),
+              "name the schedule");
+}
+
+static void check_auto(const OffloadLines *lines) {
+  const Offloaded *own = NULL;
+  for (uint32_t i = 0; i < lines->list.n && !own; i++)
+    if (!strcmp(lines->list.at[i].word->path->text, "auto")) own = &lines->list.at[i];
+  if (!own) return;
+  if (own->path)
+    world_error(lines->check->w, "E0602", own->path->span, "`offload auto` takes no `of`");
+  for (uint32_t i = 0; i < lines->list.n; i++)
+    if (!same_word(own, &lines->list.at[i])) {
+      Report *r = world_error(lines->check->w, "E0602", lines->list.at[i].word->span,
+                              "`offload auto` chooses what goes to the host");
+      diag_also(r, own->word->span, "here");
+      return;
+    }
+  check_auto_needs(lines->check, own->word->span);
+}
+
 void check_offload(PlanCheck *check) {
   OffloadLines lines = {.check = check};
   for (uint32_t i = 0; i < check->item->block->settings.n; i++) {
@@ -109,4 +154,5 @@ void check_offload(PlanCheck *check) {
     if (!strcmp(line->path->text, "offload")) read_line(&lines, line);
   }
   check_gradients(&lines);
+  check_auto(&lines);
 }

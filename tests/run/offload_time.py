@@ -65,14 +65,24 @@ def one_gpu():
 
 
 def many_gpus():
-    faster = {}
+    """What one plan tells of itself: `offload` pays up to some number of GPUs, and above it no more."""
+    pays = []
     for ranks in 1, 2, 4, 8, 16, 32, 64, 128:
-        micro = 8 if ranks <= 64 else 4
-        a, b = plan(*SIZES[10][:2], micro, ranks), plan(*SIZES[10][:2], micro, ranks, host=False)
+        shape = (*SIZES[10][:2], 8 if ranks <= 64 else 4, ranks)
+        a = plan(*shape)
+        without = a['offload']['without']
         check(a['fits'], f'10B on {ranks} does not fit')
-        if b['fits']: faster[ranks] = b['seconds_per_step'] < a['seconds_per_step']
-        print(f'10B on {ranks}: {a["tflops"]:.1f} TFLOPS, without the host {b["tflops"]:.1f}, fits {b["fits"]}')
-    check(1 not in faster and faster.get(64) and faster.get(128), f'without the host: {faster}')
+        shorter = without['fits'] and without['seconds_per_step'] < a['seconds_per_step']
+        check(a['offload']['pays'] != shorter, f'10B on {ranks}: {a["offload"]}')
+        pays.append(a['offload']['pays'])
+        print(f'10B on {ranks}: {a["seconds_per_step"]:.3g} s, without the host {without["seconds_per_step"]:.3g}, '
+              f'fits {without["fits"]}; offload pays: {pays[-1]}')
+        for left in a['offload']['left']:
+            check(left['best'] <= left['fits'], f'10B on {ranks}: {left}')
+        if ranks == 64:   # as the plan that has no such line
+            b = plan(*shape, host=False)
+            check(all(b[k] == without[k] for k in ('fits', 'seconds_per_step')), f'{b} {without}')
+    check(pays[0] and not pays[-2] and not pays[-1] and pays == sorted(pays, reverse=True), f'offload pays: {pays}')
 
 
 def one_micro_batch():

@@ -1,0 +1,134 @@
+/* `offload auto`: what of a plan lies on the host (fit.h). What does not fit into the memory of the
+   device goes there, group by group (offload_units.c): the update with its gradients, or the
+   parameters, of a stack or of what is outside of stacks. Each one that is left is tried as the
+   program it makes, up to pass `memory`; the one goes that adds the fewest seconds to the bound of
+   a step for each byte that it frees (ir/lanes_host.c), where the machine does not say how fast it
+   is, the one that moves the fewest bytes; if one is enough, the one with the shortest step. In the
+   end what is not needed there comes back. Must not: take what was not made; move what the host has
+   no room for. */
+#include "cmd_plan.h"
+#include "driver/fit.h"
+#include "ir/module_settings.h"
+#include "ir/text.h"
+
+typedef struct AutoOffload {
+  const Cli *o;
+  Module *m;
+  Machine machine;
+  OffloadUnits units;
+  bool chosen[2][MOST_UNITS]; /* parameters, the update: of which units */
+  Cost cost;                  /* with these */
+  VEC(const char *) told;
+} AutoOffload;
+
+static int64_t here(const Cost *cost) {
+  return budget_all(&cost->need) - (cost->need.apart ? 0 : cost->need.host);
+}
+
+static bool fits(const AutoOffload *plan, const Cost *cost) {
+  return here(cost) <= plan_capacity(&plan->machine) && cost->host <= plan->machine.host;
+}
+
+static OffloadChoice choice_of(const AutoOffload *plan) {
+  OffloadChoice choice = {{"", "", ""}};
+  for (int update = 0; update < 2; update++)
+    for (uint32_t i = 0; i < plan->units.n; i++) {
+      const char **paths = &choice.paths[update ? 0 : 2];
+      if (!plan->chosen[update][i]) continue;
+      *paths =
+          arena_printf(plan->m->arena, "%s%s%s", *paths, **paths ? ", " : "", plan->units.at[i]);
+    }
+  choice.paths[1] = choice.paths[0];
+  return choice;
+}
+
+static bool try_chosen(const AutoOffload *plan, Cost *cost) {
+  OffloadChoice choice = choice_of(plan);
+  return fit_cost(plan->o, &(FitChange){.moved = &choice, .timed = true}, cost);
+}
+
+static void tell(AutoOffload *plan, const Cost *cost) {
+  OffloadChoice choice = choice_of(plan);
+  Arena *arena = plan->o->c->arena;
+  const char *time = cost->seconds > 0 ? arena_printf(arena, ", %.4g s a step", cost->seconds) : "";
+  vec_push(arena, plan->told,
+           arena_printf(arena, "%s: %s here, %s on the host%s", offload_text(arena, &choice),
+                        plan_amount(arena, (double)(here(cost) + plan->machine.reserve)),
+                        plan_amount(arena, (double)cost->host), time));
+}
+
+/* Seconds that a byte costs which is free then, or bytes moved for it. */
+static double price(const AutoOffload *plan, const Cost *cost) {
+  bool timed = cost->seconds > 0 && plan->cost.seconds > 0;
+  double more = timed ? cost->seconds - plan->cost.seconds : cost->moved - plan->cost.moved;
+  return more / (double)(here(&plan->cost) - here(cost));
+}
+
+static double whole(const Cost *cost) { return cost->seconds > 0 ? cost->seconds : cost->moved; }
+
+static bool is_better(const AutoOffload *plan, const Cost *a, const Cost *than) {
+  if (fits(plan, a) != fits(plan, than)) return fits(plan, a);
+  return fits(plan, a) ? whole(a) < whole(than) : price(plan, a) < price(plan, than);
+}
+
+/* False: none of those that are left frees a byte. */
+static bool move_one(AutoOffload *plan) {
+  bool found = false;
+  int best_update = 0;
+  uint32_t best_unit = 0;
+  Cost best = {0}, cost;
+  for (int update = 1; update >= 0; update--)
+    for (uint32_t i = 0; i < plan->units.n; i++) {
+      if (plan->chosen[update][i]) continue;
+      plan->chosen[update][i] = true;
+      bool good = try_chosen(plan, &cost) && here(&cost) < here(&plan->cost) &&
+                  cost.host <= plan->machine.host;
+      plan->chosen[update][i] = false;
+      if (!good || (found && !is_better(plan, &cost, &best))) continue;
+      found = true, best = cost, best_update = update, best_unit = i;
+    }
+  if (!found) return false;
+  plan->chosen[best_update][best_unit] = true, plan->cost = best;
+  tell(plan, &best);
+  return true;
+}
+
+/* What went first may not be needed any more. */
+static void take_back(AutoOffload *plan) {
+  for (int update = 0; update < 2; update++)
+    for (uint32_t i = 0; i < plan->units.n; i++) {
+      Cost cost;
+      if (!plan->chosen[update][i]) continue;
+      plan->chosen[update][i] = false;
+      if (try_chosen(plan, &cost) && fits(plan, &cost) && whole(&cost) <= whole(&plan->cost)) {
+        plan->cost = cost;
+        tell(plan, &cost);
+      } else plan->chosen[update][i] = true;
+    }
+}
+
+static void say(const AutoOffload *plan, const OffloadChoice *choice, Span at) {
+  Arena *arena = plan->o->c->arena;
+  Report *r = diag_at(plan->o->c->diag, "N0601", at, "`offload %s -> host` was chosen",
+                      offload_text(arena, choice));
+  for (uint32_t i = 0; i < plan->told.n; i++) diag_fact(r, "%s", plan->told.at[i]);
+  diag_fact(r, "there are %s here, %s on the host",
+            plan_amount(arena, (double)plan->machine.memory),
+            plan_amount(arena, (double)plan->machine.host));
+}
+
+bool fit_offload(Cli *o, Module *m) {
+  AutoOffload plan = {.o = o, .m = m, .machine = plan_machine(m), .units = offload_units(m)};
+  if (!text_lists(plan_offload(m), "auto")) return true;
+  if (plan.units.n > MOST_UNITS) plan.units.n = MOST_UNITS;
+  bool made = try_chosen(&plan, &plan.cost);
+  if (made) tell(&plan, &plan.cost);
+  while (made && !fits(&plan, &plan.cost) && move_one(&plan)) {}
+  if (made && fits(&plan, &plan.cost)) take_back(&plan);
+  OffloadChoice *choice = ARENA_NEW(o->c->arena, OffloadChoice);
+  *choice = choice_of(&plan);
+  if (made) say(&plan, choice, plan_offload_at(m));
+  offload_set(m, choice);
+  o->offload = choice;
+  return made;
+}

@@ -1,0 +1,74 @@
+"""`offload auto`: what does not fit goes to the host, and no more: python3 offload_auto.py SHARDC
+
+`plan` of a GPT on a machine of one GPU with less and less memory: what fits stays, what was chosen fits and is told,
+the same plan written out has the same bytes and seconds, and less memory takes more of the host. Where nothing fits
+E0801 names the tier, and what `auto` is judged by has to be there.
+"""
+import json, os, re, subprocess, sys
+from common import EXAMPLES, check, workdir
+
+SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
+MODEL = '''use "gpt2"
+variant Big of GPT2 { Pos = 1024; Vocab = 50257; Embed = 2048; Heads = 16; Layers = 20 }
+train t for Big { size Seq = 1024; batch 64; steps 10; data "none.bin" format = u16; optim adamw; clip 1.0 }
+machine box {
+  node gpus = 1 arch = sm_80 memory = %s %s
+  host memory = %s %s
+}
+plan p for Big {
+  on box; mesh data = 1; place Batch -> data; zero 2 over data; precision f16 master = f32
+  recompute h.* keep = input
+  %s
+}
+'''
+SPEED, LINK = 'f16 = 125TFLOPS hbm = 900GB/s', 'pcie = 16GB/s latency = 10us cores = 8 dram = 60GB/s'
+
+
+def plan(lines, memory='32GiB', host='64GiB', speed=SPEED, link=LINK):
+    open(f'{folder}/m.shard', 'w').write(MODEL % (memory, speed, host, link, lines))
+    p = subprocess.run([SHARDC, 'plan', 'm.shard', '--plan', 'p', '--json'], cwd=folder, capture_output=True, text=True,
+                       env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1'))
+    return json.loads(p.stdout) if p.stdout.startswith('{') else None, p.stderr
+
+
+def chosen(memory, **more):
+    told, said = plan('micro 4; offload auto -> host', memory, **more)
+    what = re.search(r'N0601\]: `offload (.*) -> host` was chosen', said)
+    check(told and what, f'{memory}: {said}')
+    check(plan('micro 4; offload auto -> host', memory, **more) == (told, said), f'{memory}: another one')
+    lines = '; '.join(f'offload {l} -> host' for l in what[1].split('; ')) if what[1] != 'nothing' else ''
+    written, _ = plan('micro 4; ' + lines, memory, **more)
+    for key in 'classes', 'fits', 'seconds_per_step':
+        check(written.get(key) == told.get(key), f'{memory}: {key} of {lines}: {written.get(key)}, {told.get(key)}')
+    return what[1], told, said
+
+
+seen, host = [], -1
+for memory in '32GiB', '22GiB', '8GiB', '6GiB', '5GiB':
+    what, told, said = chosen(memory)
+    c = told['classes'][0]
+    seen.append(what)
+    print(f'{memory}: {what}; {told["seconds_per_step"]:.4g} s, {c["host"]["total"] / 2**30:.1f} GiB on the host')
+    check(told['fits'], f'{memory}: {said}')
+    check(c['host']['total'] >= host, f'{memory}: {c} after {host}')
+    host = c['host']['total']
+check(seen[0] == 'nothing' and len(set(seen)) >= 3, f'{seen}')
+check(chosen('12GiB', speed='', link='')[1]['fits'], 'without speeds')     # by the bytes that move
+for memory, host, tier in ('2GiB', '64GiB', 'on rank 0, capacity is 2.0 GiB'), ('8GiB', '1GiB', 'on rank 0'):
+    told, said = plan('micro 4; offload auto -> host', memory, host)
+    check(not told['fits'] and 'E0801' in said and tier in said, f'{memory}, {host}: {said}')
+
+REFUSED = [('offload auto -> host', 'wants `micro`'), ('micro 4; offload auto of h.* -> host', 'takes no `of`'),
+           ('micro 4; offload auto -> host; offload params of wte -> host', 'chooses what goes'),
+           ('micro 4; pipeline auto; offload auto -> host', 'beside `pipeline auto`')]
+for lines, words in REFUSED:
+    told, said = plan(lines)
+    check(not told and 'E0602' in said and words in said and 'm.shard:11:' in said, f'{lines}: {said}')
+told, said = plan('micro 4; offload auto -> host', host='0GiB')
+check(not told and 'E0602' in said, said)
+silent = re.sub(r'  host .*\n', '', MODEL % ('8GiB', SPEED, '', '', 'micro 4; offload auto -> host'))
+open(f'{folder}/m.shard', 'w').write(silent)
+p = subprocess.run([SHARDC, 'plan', 'm.shard', '--plan', 'p'], cwd=folder, capture_output=True, text=True,
+                   env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1'))
+check(p.returncode == 1 and 'says its memory' in p.stderr, p.stderr)
+print(f'{len(seen)} machines, {len(REFUSED) + 2} words refused')
