@@ -61,7 +61,8 @@ assert len(rows['variants']) == 6 and all(x['too_large'] == x['refused'] == x['w
 listed = ['listed' in x['key'] for x in rows['densities'].values() if 'attention' in x['family']]
 assert sum(listed) >= 2 and len(listed) == sum(listed) + 2, rows['densities']
 assert rows['steps']['gpt2_small shardc']['tokens_per_second'] > 0
-assert rows['offload']['small_hosted shardc']['ms'] > 0 and rows['offload']['small_hosted ratio']['ratio'] > 0
+for x in 'small_hosted', 'small_late':
+    assert rows['offload'][x + ' shardc']['ms'] > 0 and rows['offload'][x + ' ratio']['ratio'] > 0
 assert rows['ceilings']['copy']['bytes_per_second'] > 0 and rows['ceilings']['bf16 mma.sync']['flops'] > 0
 END
 # Memory that does not suffice is told and is no failure; what nvidia-smi says stands beside the results; a slice of a
