@@ -6,10 +6,12 @@
      test_comm [SEED ROUNDS]      more rounds than the suite runs
      mpirun .. test_comm mpi SEED MESH      linked with communicator `mpi`: one rank of that mesh */
 #include "ir/numbers.h"
+#include "runtime/comm/clocks.h"
 #include "runtime/comm/comm.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -537,6 +539,33 @@ static void test_apart(const char *place) {
   printf("apart: good\n");
 }
 
+/* Two clocks that meet: whatever their distance and the ways, the bounds hold it. */
+static void test_clocks(uint64_t seed) {
+  enum { MEETINGS = 16 };
+  for (int round = 0; round < 1000; round++) {
+    double ahead = (double)below(&seed, 2000001) - 1e6, now = 0, least = INFINITY;
+    double first[MEETINGS][2], other[MEETINGS][2];
+    for (int i = 0; i < MEETINGS; i++, now += 1) {
+      double came = now + 1e-6 * (double)below(&seed, 1000);
+      double came_there = now + 1e-6 * (double)below(&seed, 1000);
+      double met = fmax(came, came_there), left = met + 1e-6 * (double)(1 + below(&seed, 1000));
+      double left_there = met + 1e-6 * (double)(1 + below(&seed, 1000));
+      first[i][0] = came, first[i][1] = left;
+      other[i][0] = came_there + ahead, other[i][1] = left_there + ahead;
+      least = fmin(least, (left - came_there) + (left_there - came));
+    }
+    ClockBound b = rt_clock_of_meetings(first, other, MEETINGS);
+    bool holds = b.low <= ahead + 1e-9 && ahead <= b.high + 1e-9;
+    if (!holds || b.high - b.low > least + 1e-9) fail("clocks", round, (int64_t)ahead);
+    ClockBound a = {0, 1, 3}, next = {10, 2, 5}, away = {10, 13, 15};
+    if (rt_clock_ahead(&a, &next, 5) != 2.5 || rt_clock_error(&a, &next) != 2.5)
+      fail("one number that both bounds allow", round, 0);
+    if (rt_clock_ahead(&a, &away, 5) != 8 || rt_clock_error(&a, &away) != 1)
+      fail("clocks that drift", round, 0);
+  }
+  printf("clocks: good\n");
+}
+
 int main(int argc, char **argv) {
   if (argc > 3) return over_mpi(strtoull(argv[2], NULL, 10), atoi(argv[3]));
   uint64_t seed = argc > 2 ? strtoull(argv[1], NULL, 10) : 1;
@@ -546,6 +575,7 @@ int main(int argc, char **argv) {
     test_results(seed, atoi(argv[2]));
     return 0;
   }
+  test_clocks(seed);
   pid_t stopped_here = begin_stopped(NULL, 0), stopped_apart = begin_stopped(free_port(), 1);
   test_results(seed, 2);
   test_start();
