@@ -21,6 +21,9 @@ void host_comment(HostWriter *writer, const char *s);
    number of the loop of chunks that is next. */
 void host_put_turn_table(HostWriter *writer, const TurnTable *table, const char *axis);
 void host_put_next_chunk(HostWriter *writer, const TurnTable *table);
+/* The call that says: round n of that loop begins; the last one has ended. */
+void host_put_turn(HostWriter *writer, const TurnTable *table, int loop);
+void host_put_turns_end(HostWriter *writer);
 const char *host_c_name(HostWriter *writer, Str name); /* h.forward -> h_forward */
 const char *host_source(HostWriter *writer,
                         Loc l); /* gpt2.shard:19, "" if unknown; as the user wrote it */

@@ -386,11 +386,15 @@ static void put_source(HostBody *host, const Op *o) {
   host_put(host->h, " */\n");
 }
 
-static void put_loop(HostBody *host, const Op *o) {
+/* Under `gpipe` the rounds of two loops are the turns of the schedule. */
+static void put_loop(HostBody *host, const Op *o, const TurnLoops *schedule) {
   HostLoop loop = put_start(host, o);
+  int turn = turns_number(schedule, (OpId)(o - host->f->ops.at));
   host_put(host->h, "  for (int64_t n = 0; n < %lld; n++) { /* %s", (long long)loop.trip, loop.dim);
   put_source(host, o);
+  if (turn >= 0) host_put_turn(host->h, &schedule->table, turn);
   put_round(host, &loop);
+  if (turn >= 0) host_put_turns_end(host->h);
   put_drains(host, &loop, "  ");
 }
 
@@ -406,6 +410,7 @@ static void put_turn(HostBody *host, const TurnLoops *loops, int loop, const Hos
   host_put(host->h, "{ /* %s", words[loop].what);
   put_source(host, &host->f->ops.at[loops->loop[loop]]);
   host_put(host->h, "    const int64_t n = %s++;\n", words[loop].counter);
+  host_put_turn(host->h, &loops->table, loop);
   put_round(host, rounds);
 }
 
@@ -418,6 +423,7 @@ static void put_chunk_turns(HostBody *host, const TurnLoops *loops, const HostLo
              (long long)turn_chunk(&loops->table, i));
     put_source(host, &host->f->ops.at[loops->loop[i]]);
     host_put(host->h, "    const int64_t n = over[%d]++;\n", i);
+    host_put_turn(host->h, &loops->table, i);
     put_round(host, &rounds[i]);
     host_put(host->h, "    break;\n");
   }
@@ -449,6 +455,7 @@ static void put_turns(HostBody *host, const TurnLoops *loops) {
   for (int i = 0; i < loops->n; i++) rounds[i] = put_start(host, &host->f->ops.at[loops->loop[i]]);
   if (turns_interleave(&loops->table)) put_chunk_turns(host, loops, rounds);
   else put_two_or_three(host, loops, rounds);
+  host_put_turns_end(host->h);
   for (int i = 0; i < loops->n; i++) put_drains(host, &rounds[i], "  ");
   host_put(host->h, "  }\n");
 }
@@ -569,12 +576,13 @@ void host_function(HostWriter *writer, const Fn *f) {
   put_head(&host);
   put_arenas(&host);
   if (f->kind == FN_ENTRY) host_put(writer, "  (void)rt;\n");
+  TurnLoops loops, schedule = {.n = 0};
+  if (f->kind == FN_ENTRY) turns_schedule(writer->m->arena, f, 1, &schedule);
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
-    TurnLoops loops;
     if (turns_begin(f, i, &loops)) put_turns(&host, &loops), i = turns_end(&loops);
     else if (o->code == OP_kernel) put_kernel(&host, o);
-    else if (o->code == OP_loop) put_loop(&host, o);
+    else if (o->code == OP_loop) put_loop(&host, o, &schedule);
     else if (o->code == OP_store) put_store(&host, o);
     else if (op_family(o->code) == FAMILY_COLLECTIVE) put_collective(&host, o);
     else if (o->code == OP_wait) put_wait(&host, o);

@@ -1,5 +1,6 @@
 /* Host writer: what loops that take turns (ir/turns.h) go by: the table of the schedule, and of
-   chunks of layers which one is next. Must not: write a round. */
+   chunks of layers which one is next; and what tells whoever measures which turn it is. Must not:
+   write a round. */
 #include "host.h"
 #include "ir/placement.h"
 
@@ -43,4 +44,17 @@ void host_put_next_chunk(HostWriter *writer, const TurnTable *table) {
            "    switch (ahead < %lld && in_flight < table[stage].in_flight ? (ahead++, f / f_parts)"
            " : (back++, %lld + b / b_parts)) {\n",
            stages, stages, parts * chunks, chunks);
+}
+
+void host_put_turn(HostWriter *writer, const TurnTable *table, int loop) {
+  static const char *const words[TURN_KINDS] = {"RT_TURN_FORWARD", "RT_TURN_BACKWARD",
+                                                "RT_TURN_WEIGHTS"};
+  host_call(writer, "    ", CALL_rt_turn);
+  host_put(writer, "%s, %lld, n);\n", words[turn_kind(table, loop)],
+           (long long)turn_chunk(table, loop));
+}
+
+void host_put_turns_end(HostWriter *writer) {
+  host_call(writer, "  ", CALL_rt_turn);
+  host_put(writer, "RT_TURN_NONE, 0, 0);\n");
 }

@@ -6,29 +6,6 @@
    stands outside of the loops, such as the update, all stages do at once. */
 #include "cmd_plan.h"
 
-static bool has_hop(const Op *o) {
-  for (OpId i = 0; o->code == OP_loop && i < o->callee->ops.n; i++)
-    if (op_is_hop(o->callee->ops.at[i].code)) return true;
-  return false;
-}
-
-/* Without turns, under `gpipe`: the first loop that sends and the last one. */
-static bool find_apart(Arena *arena, const Fn *f, int64_t stages, TurnLoops *loops) {
-  *loops = (TurnLoops){.n = 0};
-  for (OpId i = 0; i < f->ops.n; i++)
-    if (has_hop(&f->ops.at[i])) loops->loop[loops->n < 2 ? loops->n++ : 1] = i;
-  if (loops->n < 2) return false;
-  loops->table =
-      turns_gpipe(arena, stages, attr_int(&f->ops.at[loops->loop[0]].attrs, ATTR_trip, 1));
-  return true;
-}
-
-static bool find_schedule(Arena *arena, const Fn *f, int64_t stages, TurnLoops *loops) {
-  for (OpId i = 0; i < f->ops.n; i++)
-    if (turns_begin(f, i, loops)) return true;
-  return find_apart(arena, f, stages, loops);
-}
-
 typedef struct StageCosts { /* of a micro-batch, by stage and loop */
   TurnTable table;
   double *flop, *bytes;
@@ -60,7 +37,7 @@ static bool stage_costs(const Planned *planned, const Fn *entry, StageCosts *cos
     const Module *own = planned->programs.at[i];
     const Fn *f = module_fn(own, intern(own->ctx->names, entry->name));
     TurnLoops loops;
-    if (!f || !find_schedule(arena, f, stages, &loops)) return false;
+    if (!f || !turns_schedule(arena, f, stages, &loops)) return false;
     costs->table = loops.table;
     add_class(costs, own, &loops, f);
   }

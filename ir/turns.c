@@ -222,6 +222,29 @@ double turns_makespan(const TurnTable *table, const double *time) {
   return turns_spans(table, time, NULL);
 }
 
+static bool has_hop(const Op *o) {
+  for (OpId i = 0; o->code == OP_loop && i < o->callee->ops.n; i++)
+    if (op_is_hop(o->callee->ops.at[i].code)) return true;
+  return false;
+}
+
+/* Without turns, under `gpipe`: the first loop that sends and the last one. */
+static bool find_apart(Arena *arena, const Fn *f, int64_t stages, TurnLoops *loops) {
+  *loops = (TurnLoops){.n = 0};
+  for (OpId i = 0; i < f->ops.n; i++)
+    if (has_hop(&f->ops.at[i])) loops->loop[loops->n < 2 ? loops->n++ : 1] = i;
+  if (loops->n < 2) return loops->n = 0, false;
+  loops->table =
+      turns_gpipe(arena, stages, attr_int(&f->ops.at[loops->loop[0]].attrs, ATTR_trip, 1));
+  return true;
+}
+
+bool turns_schedule(Arena *arena, const Fn *f, int64_t stages, TurnLoops *loops) {
+  for (OpId i = 0; i < f->ops.n; i++)
+    if (turns_begin(f, i, loops)) return true;
+  return find_apart(arena, f, stages, loops);
+}
+
 const char *turns_text(Arena *arena, const TurnTable *table, int64_t stage, int64_t words) {
   const char *text = "";
   TurnState state = {{0}};

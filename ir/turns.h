@@ -90,6 +90,9 @@ int64_t turns_ring(const Module *m, const TurnTable *table, int from, int to);
 /* When all stages are done, if a part takes `time[stage * TURN_LOOPS + loop]` there and a message
    no time; below 0: they wait for each other for ever. */
 double turns_makespan(const TurnTable *table, const double *time);
+/* The schedule of the parts of a batch in `f`: loops that take turns or, under `gpipe`, those that
+   send: all parts forward, then all backward. */
+bool turns_schedule(Arena *arena, const Fn *f, int64_t stages, TurnLoops *loops);
 typedef struct TurnSpan { /* one turn of a stage, in time */
   int loop;
   int64_t part;

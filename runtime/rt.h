@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RT_ABI_VERSION = 13, RT_MAX_RANK = 8, RT_MAX_PHASES = 4, RT_MAX_AXES = 8 };
+enum { RT_ABI_VERSION = 14, RT_MAX_RANK = 8, RT_MAX_PHASES = 4, RT_MAX_AXES = 8 };
 
 typedef struct rt_ctx rt_ctx;
 
@@ -94,6 +94,13 @@ typedef enum rt_collective_kind {
   RT_SEND,   /* leaves what was sent on the last, 0 on the others */
   RT_RECEIVE /* gets what the one before sends, on the first its own */
 } rt_collective_kind;
+/* As ir/turns.h; where there is WEIGHTS, BACKWARD is about the gradients of inputs alone. */
+typedef enum rt_turn_kind {
+  RT_TURN_FORWARD,
+  RT_TURN_BACKWARD,
+  RT_TURN_WEIGHTS,
+  RT_TURN_NONE
+} rt_turn_kind;
 typedef enum rt_reduction { RT_SUM, RT_MAX } rt_reduction;
 typedef enum rt_stages { RT_STAGES_ALL, RT_STAGES_FIRST, RT_STAGES_LAST, RT_STAGES_ENDS } rt_stages;
 

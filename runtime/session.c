@@ -61,9 +61,9 @@ static bool debugging(const char *word) {
 }
 
 static bool start_trace(Run *r, Fault *f) {
-  const char *text = rt_is_first(r) ? text_option(r, OPT_trace) : NULL;
-  if (!text && !r->o.at[OPT_profile].given) return true;
-  r->device.trace = rt_trace_open(r->p, text, f);
+  const char *text = text_option(r, OPT_trace);
+  if (!text && (!r->o.at[OPT_profile].given || !rt_is_first(r))) return true;
+  r->device.trace = rt_trace_open(r->p, text, rt_comm_world(&r->comm), f);
   if (r->device.trace) rt_trace_workers(r->device.trace, r->device.pool);
   return r->device.trace != NULL;
 }
@@ -110,7 +110,10 @@ bool rt_start_device(Run *r, Fault *f) {
   bool ok = choose_device(r, &options, f) &&
             rt_device_start(&r->device, r->p, &r->comm, &options, f) && start_trace(r, f);
   r->device.first = r->first;
-  return rt_comm_all(&r->comm, "start the device", ok, f) && rt_device_join(&r->device, f);
+  if (!rt_comm_all(&r->comm, "start the device", ok, f) || !rt_device_join(&r->device, f))
+    return false;
+  if (text_option(r, OPT_trace)) rt_trace_messages(r->device.trace, &r->comm);
+  return true;
 }
 
 /* ---- the run directory ---- */
@@ -313,7 +316,7 @@ bool rt_finish(Run *r, const Outputs *outputs, Fault *f) {
     rt_trace_table(r->device.trace);
     rt_comm_table(&r->comm);
   }
-  if (r->device.trace && !rt_trace_write(r->device.trace, f)) return false;
+  if (text_option(r, OPT_trace) && !rt_trace_write(r->device.trace, &r->comm, f)) return false;
   if (dump && rt_is_first(r) && !r->o.at[OPT_quiet].given) tell_missing(r, outputs);
   bool ok = !dump || rt_dump(dump, &r->device, outputs, f);
   return rt_comm_all(&r->comm, "write the dump", ok, f);

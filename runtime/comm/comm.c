@@ -268,19 +268,31 @@ static void add(CommCount *count, const rt_collective *what, int n, double secon
   count->elements += elements, count->bytes += elements * rt_elem_bytes(what->elem);
 }
 
+/* Nobody is there to send to, or to receive from. */
+static bool at_end(const rt_collective *what, const RankGroup *group) {
+  return rt_is_hop(what->kind) && rt_hop_peer(what, group) < 0;
+}
+
+static void watch(Comm *c, int64_t row, double from, bool stood) {
+  if (c->watch) c->watch(c->watcher, (int)row, from, rt_now(), stood);
+}
+
 void rt_comm_count(Comm *c, const rt_collective *what, double seconds) {
-  add(&c->count[what - c->program->collectives], what, c->group[what->axis].n, seconds);
+  const RankGroup *group = &c->group[what->axis];
+  if (!at_end(what, group)) watch(c, what - c->program->collectives, rt_now() - seconds, false);
+  add(&c->count[what - c->program->collectives], what, group->n, seconds);
 }
 
 static void run_job(const RtJob *job) {
   const RankGroup *group = &job->comm->group[job->channel];
   double start = rt_now();
-  bool ends = rt_is_hop(job->what->kind) && rt_hop_peer(job->what, group) < 0;
+  bool ends = at_end(job->what, group);
   if (group->n == 1 || ends)
     self_collect(job->comm, group, job->channel, job->what, job->send, job->receive);
   else job->comm->kind->collect(job->comm, group, job->channel, job->what, job->send, job->receive);
   if (job->what->kind == RT_SEND && !ends)
     memset(job->receive, 0, (size_t)(job->what->count * rt_elem_bytes((int)job->what->elem)));
+  if (!ends) watch(job->comm, job->count - job->comm->count, start, false);
   add(job->count, job->what, group->n, rt_now() - start);
 }
 
@@ -294,6 +306,7 @@ static void run(Comm *c, int channel, const rt_collective *what, CommCount *coun
   }
   if (c->flight) rt_flight_run(c->flight, job);
   else run_job(&job);
+  watch(c, count - c->count, start, true);
   count->waited += rt_now() - start;
 }
 
@@ -302,7 +315,7 @@ void rt_comm_start(Comm *c, const rt_collective *what, const void *send, void *r
   RtJob job = {run_job, c, what->axis, 0, what, &c->count[row], send, receive, NULL, NULL, row};
   double start = rt_now();
   if (c->flight) rt_flight_start(c->flight, job);
-  else run_job(&job);
+  else run_job(&job), watch(c, row, start, true);
   c->count[row].waited += rt_now() - start;
 }
 
@@ -310,6 +323,7 @@ void rt_comm_await(Comm *c, const rt_collective *what, int64_t n) {
   int row = (int)(what - c->program->collectives);
   double start = rt_now();
   if (c->flight) rt_flight_wait(c->flight, row, n);
+  if (c->flight) watch(c, row, start, true);
   c->count[row].waited += rt_now() - start;
 }
 

@@ -52,6 +52,11 @@ typedef struct CommCount { /* of one collective, or of the runtime's own exchang
   double waited;                   /* seconds that the main thread stood still for it */
 } CommCount;
 
+/* Where time goes, for a trace. `row` of the table took from .. to; with `stood` it is the main
+   thread that stood still for it, else whoever communicates that was at it: maybe another thread.
+   Rows behind the table are the runtime's own. */
+typedef void CommWatch(void *watcher, int row, double from, double to, bool stood);
+
 struct Comm {
   const rt_program *program, *first; /* first: of all that the executable holds, for messages */
   const CommKind *kind;
@@ -68,6 +73,8 @@ struct Comm {
   struct Watchdog *watchdog;    /* NULL: the launcher watches */
   void (*let_go)(void *device); /* before a lost job ends: frees the GPU of what waits there */
   void *device;
+  CommWatch *watch; /* NULL: nobody */
+  void *watcher;
 };
 
 int64_t rt_mesh_ranks(const rt_program *program);

@@ -54,6 +54,11 @@ void rt_wait(rt_ctx *rt, const rt_collective *c, int64_t n) {
   d->kind->end(d, c, n);
 }
 
+void rt_turn(rt_ctx *rt, rt_turn_kind kind, int chunk, int64_t part) {
+  Trace *trace = rt->state->device->trace;
+  if (trace) rt_trace_turn(trace, kind, chunk, part);
+}
+
 int64_t rt_coordinate(rt_ctx *rt, int axis) { return rt->state->device->comm->group[axis].me; }
 
 /* ---- start, stop, run ---- */

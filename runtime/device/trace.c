@@ -1,14 +1,15 @@
 /* Recording for --trace and --profile. Every launch is timed by the caller; the pool notes when
-   each worker was in the phase. Events go into a block made at the start, so that a step allocates
-   nothing; when it is full, recording stops and the file says so. Must not: change what runs. */
+   each worker was in the phase, the communicator when it was at a message and when the main thread
+   stood still for one. Events go into a block made at the start, so that a step allocates nothing;
+   when it is full, recording stops and the file says so. Must not: change what runs; write the file
+   (trace_file.c). */
 #include "trace.h"
-#include "runtime/base/file.h"
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_EVENTS = 1 << 20, COPY = -1, ZERO = -2, STEP = -3, DATA = -4 };
+/* Events of all ranks together, which one of them holds as text; of one rank. */
+enum { MOST_OF_ALL = 1 << 23, MOST_EVENTS = 1 << 20, LEAST_EVENTS = 1 << 14 };
 
 static int by_address(const void *a, const void *b) {
   const rt_kernel *x = *(const rt_kernel *const *)a, *y = *(const rt_kernel *const *)b;
@@ -26,7 +27,12 @@ static void read_steps(Trace *trace, const char *text) {
   trace->path[colon - text] = 0;
 }
 
-Trace *rt_trace_open(const rt_program *program, const char *text, Fault *f) {
+static int64_t most_events(int ranks) {
+  int64_t most = MOST_OF_ALL / ranks;
+  return most > MOST_EVENTS ? MOST_EVENTS : most < LEAST_EVENTS ? LEAST_EVENTS : most;
+}
+
+Trace *rt_trace_open(const rt_program *program, const char *text, int ranks, Fault *f) {
   Trace *trace = rt_alloc(sizeof *trace);
   trace->program = program, trace->opened = rt_now();
   size_t n = (size_t)program->nkernels;
@@ -47,7 +53,8 @@ Trace *rt_trace_open(const rt_program *program, const char *text, Fault *f) {
                   trace->sorted] = (int)i;
   if (!text) return trace;
   read_steps(trace, text);
-  trace->event = rt_alloc(sizeof *trace->event * MOST_EVENTS);
+  trace->most = most_events(ranks);
+  trace->event = rt_alloc(sizeof *trace->event * (size_t)trace->most);
   if (*trace->path && trace->first >= 1 && trace->last >= trace->first) return trace;
   rt_fault(f, 103, "--trace takes FILE or FILE:A..B with steps from 1, not `%s`", text);
   return NULL;
@@ -63,8 +70,27 @@ void rt_trace_workers(Trace *trace, Pool *pool) {
 /* ---- while it runs ---- */
 
 static void record(Trace *trace, TraceEvent event) {
-  if (trace->nevents < MOST_EVENTS) trace->event[trace->nevents++] = event;
+  int64_t at = trace->nevents++;
+  if (at < trace->most) trace->event[at] = event;
   else trace->full = true;
+}
+
+static void watch_message(void *watcher, int row, double from, double to, bool stood) {
+  Trace *trace = watcher;
+  if (trace->recording && row < trace->program->ncollectives)
+    record(trace, (TraceEvent){stood ? WAIT : MESSAGE, row, 0, 0, from, to});
+}
+
+void rt_trace_messages(Trace *trace, Comm *c) {
+  trace->before = rt_clock_bound(c);
+  c->watch = watch_message, c->watcher = trace;
+}
+
+void rt_trace_turn(Trace *trace, rt_turn_kind kind, int chunk, int64_t part) {
+  double now = rt_now();
+  if (trace->in_turn) trace->turn.end = now, record(trace, trace->turn);
+  trace->in_turn = trace->recording && kind != RT_TURN_NONE;
+  trace->turn = (TraceEvent){TURN, (int)part, (int)kind, chunk, now, now};
 }
 
 /* One phase, and what every worker did in it. */
@@ -119,69 +145,16 @@ void rt_trace_step(Trace *trace, int64_t step) {
 
 void rt_trace_stepped(Trace *trace, int64_t step) {
   double end = rt_now();
-  if (trace->recording) record(trace, (TraceEvent){STEP, (int)step, -1, 0, trace->step_start, end});
-  trace->recording = false, trace->in_steps += end - trace->step_start, trace->steps++;
+  if (trace->recording) record(trace, (TraceEvent){STEP, (int)step, 0, 0, trace->step_start, end});
+  trace->recording = false;
+  trace->in_steps += end - trace->step_start, trace->steps++;
 }
 
 /* It was read while the step before ran. */
 void rt_trace_data(Trace *trace, int64_t step, double start, double end, double waited) {
-  int line = trace->workers ? trace->workers : 1;
   trace->reading += end - start, trace->for_data += waited;
   if (trace->event && step > trace->first && step - 1 <= trace->last)
-    record(trace, (TraceEvent){DATA, (int)step, line, 0, start, end});
-}
-
-/* ---- the file ---- */
-
-static const TraceRow *row_of(const Trace *trace, int what) {
-  return &trace->row[what >= 0 ? what : trace->program->nkernels - 1 - what];
-}
-
-static void write_event(const Trace *trace, const TraceEvent *event, FILE *file) {
-  fprintf(file, ",\n{\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"name\":",
-          event->worker + 1, 1e6 * (event->start - trace->opened),
-          1e6 * (event->end - event->start));
-  if (event->what == STEP || event->what == DATA) {
-    fprintf(file,
-            event->what == STEP ? "\"step %d\",\"cat\":\"step\"}"
-                                : "\"data of step %d\",\"cat\":\"data\"}",
-            event->phase);
-    return;
-  }
-  rt_json_write(file, row_of(trace, event->what)->name);
-  fprintf(file,
-          ",\"cat\":\"kernel\",\"args\":{\"phase\":%d,\"chunks\":%lld,\"source\":", event->phase,
-          (long long)event->chunks);
-  rt_json_write(file, row_of(trace, event->what)->source);
-  fprintf(file, "}}");
-}
-
-bool rt_trace_write(Trace *trace, Fault *f) {
-  char *text = NULL;
-  size_t n = 0;
-  if (!trace->event) return true;
-  FILE *file = open_memstream(&text, &n);
-  if (!file) return rt_fault(f, 701, "no memory for the trace");
-  fprintf(file, "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"model\":");
-  rt_json_write(file, trace->program->model);
-  fprintf(file, ",\"complete\":%s},\"traceEvents\":[", trace->full ? "false" : "true");
-  fprintf(file, "\n{\"ph\":\"M\",\"pid\":0,\"tid\":0,\"name\":\"thread_name\",\"args\":{\"name\":"
-                "\"steps\"}}");
-  for (int i = 0; i < trace->workers; i++)
-    fprintf(file,
-            ",\n{\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":"
-            "\"worker %d\"}}",
-            i + 1, i);
-  fprintf(file,
-          ",\n{\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":"
-          "\"data\"}}",
-          (trace->workers ? trace->workers : 1) + 1);
-  for (int64_t i = 0; i < trace->nevents; i++) write_event(trace, &trace->event[i], file);
-  fprintf(file, "]}\n");
-  fclose(file);
-  bool ok = rt_write_file(trace->path, text, (int64_t)n, false, f);
-  free(text), free(trace->event), trace->event = NULL;
-  return ok;
+    record(trace, (TraceEvent){DATA, (int)step, 0, 0, start, end});
 }
 
 /* ---- the table ---- */

@@ -1,14 +1,19 @@
-/* Where time goes: --trace writes the kernels of some steps for Chrome's and Perfetto's viewers,
-   --profile prints a table. Off, both cost one test of a pointer per launch. */
+/* Where time goes: --trace writes the kernels, turns and messages of some steps, of all ranks, for
+   Chrome's and Perfetto's viewers; --profile prints a table. Off, both cost one test of a pointer
+   per launch. */
 #ifndef SHARDC_RT_TRACE_H
 #define SHARDC_RT_TRACE_H
+#include "runtime/comm/clocks.h"
 #include "pool.h"
 
+/* What an event is about; a kernel by its number, from 0. */
+enum { COPY = -1, ZERO = -2, STEP = -3, DATA = -4, TURN = -5, MESSAGE = -6, WAIT = -7 };
+
 typedef struct TraceEvent {
-  int what;   /* number of a kernel; -1 copy, -2 zero, -3 a step, -4 data of one */
-  int phase;  /* of the kernel; of a step: its number */
-  int worker; /* of a step: -1; of data: behind all workers */
-  int64_t chunks;
+  int what;
+  int number;    /* phase of a kernel; a step; part of a turn; row of a message and a wait for it */
+  int lane;      /* worker of a kernel; rt_turn_kind of a turn */
+  int64_t count; /* chunks of a kernel; of a turn, the chunk of layers */
   double start, end;
 } TraceEvent;
 
@@ -27,16 +32,21 @@ typedef struct Trace {
   int workers;
   char path[RT_PATH]; /* of the trace, empty: none */
   int64_t first, last;
-  bool recording, full;
+  _Atomic bool recording, full;
   TraceEvent *event;
-  int64_t nevents;
+  _Atomic int64_t nevents; /* asked for; also a thread that communicates asks */
+  int64_t most;
+  TraceEvent turn;   /* that has begun and not ended */
+  bool in_turn;      /* there is one */
+  ClockBound before; /* this rank's clock, when the run began */
   double opened, in_steps, step_start;
   double reading, for_data; /* seconds: of reading data beside steps, of waiting for it */
   int64_t steps;
 } Trace;
 
-/* text: FILE or FILE:A..B, NULL: only the table. Steps count from 1. */
-Trace *rt_trace_open(const rt_program *program, const char *text, Fault *f);
+/* text: FILE or FILE:A..B, NULL: only the table. Steps count from 1. One of so many ranks. */
+Trace *rt_trace_open(const rt_program *program, const char *text, int ranks, Fault *f);
+void rt_trace_messages(Trace *trace, Comm *c); /* also what it communicates; a call of all ranks */
 void rt_trace_workers(Trace *trace, Pool *pool); /* pool NULL: a GPU */
 void rt_trace_launch(Trace *trace, Pool *pool, const rt_kernel *k, void *const *buffers);
 /* The same where somebody else measured: no workers. */
@@ -48,7 +58,10 @@ void rt_trace_step(Trace *trace, int64_t step);    /* the step begins */
 void rt_trace_stepped(Trace *trace, int64_t step); /* it ended */
 /* The batch of that step was read from `start` to `end`, and then waited for. */
 void rt_trace_data(Trace *trace, int64_t step, double start, double end, double waited);
-bool rt_trace_write(Trace *trace, Fault *f); /* the file, once, if its steps are over */
-void rt_trace_table(const Trace *trace);     /* on stderr */
+/* A turn begins (rt_abi.def). */
+void rt_trace_turn(Trace *trace, rt_turn_kind kind, int chunk, int64_t part);
+/* The file, once: rank 0 writes what all have recorded. A call of all ranks (trace_file.c). */
+bool rt_trace_write(Trace *trace, Comm *c, Fault *f);
+void rt_trace_table(const Trace *trace); /* on stderr */
 void rt_trace_close(Trace *trace);
 #endif
