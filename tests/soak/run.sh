@@ -10,6 +10,9 @@ python3 -B "$here/run/stops.py" "$shardc"
 python3 -B "$here/run/executable.py" "$shardc" "$here/../examples/tiny.shard" 100
 python3 -B "$here/gpu/loops.py" "$shardc" all
 [ -n "$2" ] || exit 0
+for where in processor gpu; do
+  python3 -B "$here/run/offload_kill.py" "$shardc" "$2/run/libdie_on_host.so" 40 $where
+done
 PATH=/usr/bin:/bin SHARDC_CACHE_DIR='' "$2/codegen/codegen_test_layouts" sm_80 1 48
 SHARDC_PATH=$here/../examples:$here/reference
 export SHARDC_PATH
