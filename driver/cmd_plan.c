@@ -79,6 +79,8 @@ static Exit plan_module(Cli *o, Planned *planned) {
   if (planned->fits) nodes_warn(o, &planned->programs);
   plan_accumulation(o, planned);
   plan_offload_pays(o, planned);
+  const char *trace = o->value[OPT_MEASURED];
+  if (trace && !plan_measure(planned, trace)) return EXIT_INPUT;
   return EXIT_FINE;
 }
 
@@ -277,6 +279,7 @@ static void say_plan(const Planned *planned) {
   plan_say_offload(planned);
   plan_say_flights(planned);
   plan_say_later(planned);
+  plan_say_measured(planned);
 }
 
 /* ---- JSON ---- */
@@ -313,6 +316,7 @@ static void put_json(const Planned *planned) {
   plan_put_offload(planned);
   plan_put_later(planned);
   plan_put_flights(planned);
+  plan_put_measured(planned);
   put_accumulation(planned);
   if (planned->machine.memory) printf("\"capacity\":%lld,", (long long)planned->machine.memory);
   if (planned->machine.host) printf("\"host_capacity\":%lld,", (long long)planned->machine.host);
@@ -372,6 +376,8 @@ Exit cmd_plan(Cli *o) {
   if (!names) return cli_report(o, EXIT_ENVIRONMENT);
   if (o->value[OPT_SVG] && strchr(names, ','))
     return cli_usage("`--svg` draws one plan: --plan NAME");
+  if (o->value[OPT_MEASURED] && strchr(names, ','))
+    return cli_usage("`--measured` is about one plan: --plan NAME");
   Planning planning = {.o = o, .page = page ? plan_page_new(o->c->arena) : NULL, .model = ""};
   Exit worst = EXIT_FINE;
   do {

@@ -50,6 +50,33 @@ typedef struct OffloadPays { /* cmd_plan_offload.c */
   VEC(OffloadTry) left; /* one group on the device in each */
 } OffloadPays;
 
+typedef struct GanttMark { /* a message to a neighbour, or from one */
+  bool sends;
+  int kind; /* of the turn: TURN_FORWARD .. */
+  int64_t part;
+  double from, to;
+} GanttMark;
+
+typedef struct GanttLane { /* of a stage, in the order of time */
+  VEC(TurnSpan) span;      /* while it computes */
+  VEC(GanttMark) mark;
+} GanttLane;
+
+typedef struct PlanGantt { /* a step of a pipeline: by its table, or as it was measured */
+  TurnTable table;
+  GanttLane *lane; /* by stage */
+  double total;    /* by the table in operations, messages take no time; else in seconds */
+  double second;   /* seconds per unit; 0: not known */
+} PlanGantt;
+
+typedef struct Measured { /* cmd_plan_measured.c */
+  const char *path;
+  int64_t step, steps; /* the one that is shown, of so many */
+  double error;        /* seconds that its times may be off */
+  PlanGantt gantt;
+  double *still; /* by stage: seconds that it stood still inside of turns */
+} Measured;
+
 typedef struct Planned {
   const char *name; /* of the plan; "" for the default one */
   Module *m;        /* of the class that needs the most memory */
@@ -68,8 +95,9 @@ typedef struct Planned {
   double from, steps;   /* from 0: the run finds out */
   bool fits;
   Accumulation accumulate[ACCUMULATIONS];
-  int naccumulate;   /* 0: there is no choice */
-  Timeline timeline; /* only if a picture is wanted */
+  int naccumulate;          /* 0: there is no choice */
+  Timeline timeline;        /* only if a picture is wanted */
+  const Measured *measured; /* NULL: nothing was */
 } Planned;
 
 typedef struct PlanPart {
@@ -120,15 +148,16 @@ void plan_put_stages(const Planned *planned);  /* JSON: what `uneven` made of th
 TrafficList plan_traffic(const Planned *planned, const Fn *entry);
 /* What a rank of that class waits for other stages in a run of the entry (cmd_plan_stages.c). */
 IrCount plan_waits(const Planned *planned, const Fn *entry, uint32_t class);
-typedef struct PlanGantt { /* of a step of a pipeline, by its table: operations, no messages */
-  TurnTable table;
-  TurnSpan *span; /* `each` turns of each stage, in their order; times in FLOP */
-  int64_t each;
-  double total;
-} PlanGantt;
 double plan_makespan(const Programs *programs); /* of that table, in FLOP; 0: there is none */
 bool plan_gantt(const Planned *planned, PlanGantt *s); /* false: stages have no classes */
 void plan_gantt_svg(FILE *out, const Planned *planned, const PlanGantt *plan_gantt);
+double plan_idle(const PlanGantt *gantt, int64_t stage); /* part of it, without computing */
+/* cmd_plan_measured.c */
+bool plan_measure(Planned *planned, const char *path); /* false: that was said */
+void plan_say_measured(const Planned *planned);        /* nothing if nothing was measured */
+void plan_put_measured(const Planned *planned);
+/* cmd_plan_schedule.c: the pictures of the schedule, and what stages do not use of it */
+void plan_html_schedule(FILE *file, const Planned *planned);
 /* cmd_plan_nodes.c */
 void plan_say_nodes(const Planned *planned); /* nothing if all ranks stand in one node */
 void plan_put_nodes(const Planned *planned);
@@ -144,6 +173,9 @@ void plan_lanes_svg(FILE *out, const Planned *planned); /* cmd_plan_lanes.c */
 double plan_scale_step(double all); /* seconds between the marks of a scale, a round number */
 
 /* cmd_plan_html.c */
+/* Begins a table: heads with a blank between; _ is one; # for numbers. */
+void plan_html_heads(FILE *file, const char *heads);
+void plan_html_number(FILE *file, const char *text);
 typedef struct PlanPage PlanPage;
 PlanPage *plan_page_new(Arena *arena);
 void plan_page_add(PlanPage *page, const Planned *planned);

@@ -41,16 +41,15 @@ static void put(FILE *file, const char *before, const char *text, const char *af
   fputs(after, file);
 }
 
-static void put_number(FILE *file, const char *text) {
+void plan_html_number(FILE *file, const char *text) {
   put(file, "<td class=\"n\">", text, "</td>");
 }
 
 static void put_amount(FILE *file, Arena *arena, double bytes) {
-  put_number(file, plan_amount(arena, bytes));
+  plan_html_number(file, plan_amount(arena, bytes));
 }
 
-static void put_heads(FILE *file,
-                      const char *heads) { /* a blank between; _ is one; # for numbers */
+void plan_html_heads(FILE *file, const char *heads) {
   fputs("<table><tr>", file);
   for (size_t n; *heads; heads += n + (heads[n] == ' ')) {
     n = strcspn(heads, " ");
@@ -74,7 +73,8 @@ static void put_part(FILE *file, const Planned *planned, int i) {
               plan_colour(i), part[i].name);
     put_amount(file, planned->m->arena, (double)part[i].bytes);
     if (planned->programs.n == 1)
-      put_number(file, arena_printf(planned->m->arena, "%.1f %%",
+      plan_html_number(file,
+                       arena_printf(planned->m->arena, "%.1f %%",
                                     100 * (double)part[i].bytes /
                                         (double)(planned->need.total + planned->machine.reserve)));
   }
@@ -86,7 +86,7 @@ static void put_parts(FILE *file, const Planned *planned) {
   const char *heads = alike ? "bytes_of_a_rank # #share" : "bytes_of_a_rank_of";
   for (uint32_t k = 0; !alike && k < planned->programs.n; k++)
     heads = arena_printf(planned->m->arena, "%s #%s", heads, planned->class[k].name);
-  put_heads(file, heads);
+  plan_html_heads(file, heads);
   for (int i = 0; i < PLAN_PARTS; i++) put_part(file, planned, i);
   fputs("<tr><td>total</td>", file);
   for (uint32_t k = 0; k < planned->programs.n; k++)
@@ -94,7 +94,8 @@ static void put_parts(FILE *file, const Planned *planned) {
                (double)(planned->class[k].need.total + planned->machine.reserve));
   fputs(alike ? "<td></td></tr>\n" : "</tr>\n<tr><td>ranks</td>", file);
   for (uint32_t k = 0; !alike && k < planned->programs.n; k++)
-    put_number(file, arena_printf(planned->m->arena, "%lld", (long long)planned->class[k].count));
+    plan_html_number(file,
+                     arena_printf(planned->m->arena, "%lld", (long long)planned->class[k].count));
   fputs(alike ? "</table>\n" : "</tr></table>\n", file);
 }
 
@@ -102,7 +103,7 @@ static void put_largest(FILE *file, const Planned *planned) {
   static const char *const uses[] = {"working", "gradient", "saved", "buffer"};
   _Static_assert(COUNT_OF(uses) == USE_COUNT, "a word per Use");
   fputs("<h3>The largest buffers at the largest moment</h3>\n", file);
-  put_heads(file, "buffer what_for #bytes");
+  plan_html_heads(file, "buffer what_for #bytes");
   for (uint32_t i = 0; i < planned->timeline.alive.n && i < LARGEST; i++) {
     const Alive *alive = &planned->timeline.alive.at[i];
     put(file, "<tr><td>", plan_buffer(planned, alive), "</td>");
@@ -142,13 +143,13 @@ static void put_axes(FILE *file, const Planned *planned) {
 
 static void put_collectives(FILE *file, const Planned *planned, const PlanStep *step) {
   if (!step->traffic.n) return;
-  put_heads(file, "over collective #calls #elements #bytes");
+  plan_html_heads(file, "over collective #calls #elements #bytes");
   for (uint32_t i = 0; i < step->traffic.n; i++) {
     const Traffic *traffic = &step->traffic.at[i];
     fprintf(file, "<tr><td>%s</td><td>%s</td>", planned->m->mesh.at[traffic->axis].name,
             op_name(traffic->kind));
-    put_number(file, arena_printf(planned->m->arena, "%.0f", traffic->calls));
-    put_number(file, arena_printf(planned->m->arena, "%.0f", traffic->elements));
+    plan_html_number(file, arena_printf(planned->m->arena, "%.0f", traffic->calls));
+    plan_html_number(file, arena_printf(planned->m->arena, "%.0f", traffic->elements));
     put_amount(file, planned->m->arena, traffic->bytes);
     fputs("</tr>\n", file);
   }
@@ -158,7 +159,7 @@ static void put_collectives(FILE *file, const Planned *planned, const PlanStep *
 static void put_accumulation(FILE *file, const Planned *planned) {
   if (!planned->naccumulate) return;
   fputs("<h3>Gradients between micro-batches</h3>\n", file);
-  put_heads(file, "accumulate #total #gradients #sent_in_a_step");
+  plan_html_heads(file, "accumulate #total #gradients #sent_in_a_step");
   for (int i = 0; i < planned->naccumulate; i++) {
     const Accumulation *accumulation = &planned->accumulate[i];
     fprintf(file, "<tr><td>%s%s</td>", accumulation->name, accumulation->taken ? " (taken)" : "");
@@ -184,7 +185,7 @@ static void put_work(FILE *file, const Planned *planned, const PlanStep *step, c
     fprintf(file, "<p>A bubble of %.0f %%: for %.4g FLOP of other stages it waits.</p>\n",
             100 * plan_bubble(step), step->waited);
   if (step_time->total <= 0) return;
-  put_heads(file, "at_the_machine's_peaks #");
+  plan_html_heads(file, "at_the_machine's_peaks #");
   put_seconds(file, "computation", step_time->compute),
       put_seconds(file, "memory, beside it", step_time->memory);
   for (uint32_t i = 0; i < planned->m->mesh.n; i++) {
@@ -206,21 +207,6 @@ static void put_lanes(FILE *file, const Planned *planned) {
         "<p>Yellow: the kernels wait for messages. Of a loop some rounds are drawn.</p>\n",
         file);
   plan_lanes_svg(file, planned);
-}
-
-static void put_schedule(FILE *file, const Planned *planned) {
-  PlanGantt gantt;
-  if (!plan_gantt(planned, &gantt)) return;
-  fprintf(
-      file,
-      "<h3>The schedule of the stages</h3>\n<p>%lld stages, %lld micro-batches, the operations of "
-      "each; messages take no time here. <span style=\"color:#0072B2\">Forward</span>, "
-      "<span style=\"color:#E69F00\">backward</span>, ",
-      (long long)gantt.table.stages, (long long)gantt.table.parts);
-  if (gantt.table.wait) fputs("<span style=\"color:#009E73\">gradients of weights</span>, ", file);
-  fputs("<span style=\"color:#CC79A7\">several in turn</span>; between them a stage waits.</p>\n",
-        file);
-  plan_gantt_svg(file, planned, &gantt);
 }
 
 static void put_later(FILE *file, const Planned *planned) {
@@ -270,7 +256,7 @@ void plan_page_add(PlanPage *page, const Planned *planned) {
   put_accumulation(page->body, planned);
   put_work(page->body, planned, &planned->step, "A step");
   put_lanes(page->body, planned);
-  put_schedule(page->body, planned);
+  plan_html_schedule(page->body, planned);
   put_later(page->body, planned);
   fputs("</section>\n", page->body);
 }

@@ -52,14 +52,46 @@ IrCount plan_waits(const Planned *planned, const Fn *entry, uint32_t class) {
                    .bytes = waits(&costs, costs.bytes, stage)};
 }
 
+/* Does a turn get what it works on from the stage next door, or hand on what it made? */
+static bool is_handed(const TurnTable *table, int64_t s, int loop, bool on) {
+  int kind = turn_kind(table, loop);
+  int64_t chunk = turn_chunk(table, loop), chunks = turns_interleave(table) ? table->chunks : 1;
+  bool first = !s && !chunk, last = s + 1 == table->stages && chunk + 1 == chunks;
+  if (kind == TURN_WEIGHTS) return false;
+  return on == (kind == TURN_FORWARD) ? !last : !first;
+}
+
+/* Turns of a stage and, at their ends, its messages. */
+static GanttLane lane_of(Arena *arena, const TurnTable *table, int64_t s, const TurnSpan *first,
+                         int64_t n) {
+  GanttLane lane = {0};
+  for (const TurnSpan *turn = first; turn < first + n; turn++) {
+    vec_push(arena, lane.span, *turn);
+    if (is_handed(table, s, turn->loop, false))
+      vec_push(
+          arena, lane.mark,
+          (GanttMark){false, turn_kind(table, turn->loop), turn->part, turn->from, turn->from});
+    if (is_handed(table, s, turn->loop, true))
+      vec_push(arena, lane.mark,
+               (GanttMark){true, turn_kind(table, turn->loop), turn->part, turn->to, turn->to});
+  }
+  return lane;
+}
+
 bool plan_gantt(const Planned *planned, PlanGantt *s) {
+  Arena *arena = planned->m->arena;
   StageCosts costs;
   const Fn *step = ir_main_entry(planned->m);
   if (planned->programs.n < 2 || !step || !stage_costs(planned, step, &costs)) return false;
-  int64_t each = turns_loops(&costs.table) * costs.table.parts;
-  *s = (PlanGantt){costs.table, ARENA_ARRAY(planned->m->arena, TurnSpan, each * costs.table.stages),
-                   each, 0};
-  s->total = turns_spans(&costs.table, costs.flop, s->span);
+  int64_t stages = costs.table.stages, each = turns_loops(&costs.table) * costs.table.parts;
+  TurnSpan *span = ARENA_ARRAY(arena, TurnSpan, each * stages);
+  const PlanStep *work = &planned->step;
+  *s = (PlanGantt){.table = costs.table,
+                   .lane = ARENA_ARRAY(arena, GanttLane, stages),
+                   .total = turns_spans(&costs.table, costs.flop, span),
+                   .second = work->flop > 0 ? work->time.compute / work->flop : 0};
+  for (int64_t i = 0; i < stages; i++)
+    s->lane[i] = lane_of(arena, &costs.table, i, &span[i * each], each);
   return s->total > 0;
 }
 

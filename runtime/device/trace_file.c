@@ -131,7 +131,8 @@ static void put_event(TraceText *text, int64_t i) {
   const TraceEvent *event = &text->trace->event[i];
   switch (event->what) {
   case STEP:
-    put_head(text, event, "step"), fprintf(text->file, "\"step %d\"}", event->number);
+    put_head(text, event, "step"),
+        fprintf(text->file, "\"step %d\",\"args\":{\"step\":%d}}", event->number, event->number);
     break;
   case DATA:
     put_head(text, event, "data"), fprintf(text->file, "\"data of step %d\"}", event->number);

@@ -68,7 +68,10 @@ try:
                    'plan.mesh.pipe=4', '-D', 'Layers=8', '-D', 'Batch=64', '--html', '-', cwd=folder)[0]
         gantt = re.search('<h3>The schedule of the stages.*?(<svg.*?</svg>)', page, re.S)[1]
         said = [t.text for t in tree.fromstring(gantt).findall('.//{*}title')]
-        check(len(set(said)) == len(said) == 4 * 8 * kinds, f'{plan_name}: {len(said)} bars')
+        bars = [t for t in said if re.match(r'stage \d, ', t)]
+        check(len(set(said)) == len(said) and len(bars) == 4 * 8 * kinds, f'{plan_name}: {len(bars)} bars')
+        for way in 'sends', 'receives':     # over three borders, eight parts, forward and backward
+            check(sum(f' {way} ' in t for t in said) == 3 * 8 * 2, f'{plan_name}: {way} of {said}')
     check('--svg' in plan('--svg', 'x.svg', expect=2)[1], 'one picture, three plans')
     chromium = shutil.which('chromium') or shutil.which('chromium-browser')
     if chromium:

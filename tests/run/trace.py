@@ -3,11 +3,12 @@
 Stages that take turns (one_f_one_b, zero_bubble, interleaved with zero 3, gpipe): every rank has its row, every turn of
 the table its box, in the table's order; boxes of a rank lie in its steps and do not overlap, waits lie in turns; every
 send has one receive, which does not end before the send began, by more than the file says that clocks may be off.
+`plan --measured` draws it beside the table and tells what stages do not use; a file of another plan is refused.
 
 Ranks whose clocks differ (each in a time namespace of its own, seconds apart) find that out to within what the file
 says. Where the system lets nobody make one, that part is left out, and said.
 """
-import json, os, re, shutil, subprocess, sys
+import json, os, re, shutil, subprocess, sys, xml.etree.ElementTree as tree
 from collections import defaultdict
 from common import EXAMPLES, check, run, text_file, workdir
 
@@ -15,6 +16,7 @@ SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
 MODEL = '''use "gpt2"
 variant Small of GPT2 { Pos = 8; Vocab = 257 pad 8; Embed = 16; Heads = 2; Layers = 6 }
 train t for Small { size Seq = 8; batch 12; steps 4; data "text.txt" format = bytes; optim adamw lr = 2e-3; clip 1.0 }
+plan one for Small { micro 12 }
 plan turns for Small { mesh pipe = 3
  place Layers -> pipe
  pipeline one_f_one_b
@@ -111,6 +113,65 @@ def check_hops(name, events, of, error):
         check(end(b) + error + 0.002 >= a['ts'], f'{name}: received before it was sent, by {a["ts"] - end(b)} us')
 
 
+def check_picture(name, plan, step_ranks):
+    """`plan --measured`: idle parts as they follow from the file, and both pictures."""
+    told = json.loads(run(SHARDC, 'plan', 'm.shard', '--plan', plan, '--measured', name, '--json', '--html', 'p.html',
+                          cwd=folder)[0])['measured']
+    events = [e for e in json.load(open(f'{folder}/{name}'))['traceEvents'] if e['ph'] == 'X']
+    step = {e['pid']: e for e in events if e['cat'] == 'step' and e['name'] == f'step {told["step"]}'}
+    of = {c: [[e for e in events if e['pid'] == r and e['cat'] == c and inside(e, step[r])] for r in step_ranks]
+          for c in ('turn', 'wait')}
+    total = max(end(t[-1]) for t in of['turn']) - min(t[0]['ts'] for t in of['turn'])
+    check(abs(told['seconds'] - 1e-6 * total) < 1e-7, f'{name}: {told["seconds"]} s, the file has {total} us')
+    check(told['steps'] == 2 and len(told['stages']) == STAGES[plan], f'{name}: {told}')
+    for stage, turns, waits in zip(told['stages'], of['turn'], of['wait']):
+        still = sum(w['dur'] for w in waits if any(inside(w, t) for t in turns))
+        idle = 1 - (sum(t['dur'] for t in turns) - still) / total
+        check(abs(stage['idle'] - idle) < 1e-4 and abs(stage['still'] - still / total) < 1e-4,
+              f'{name}: {stage}, the file has {idle}, {still / total}')
+        check(0 <= stage['idle_planned'] < 1, f'{name}: {stage}')
+    page = open(f'{folder}/p.html').read()
+    page = page[page.index('The schedule of the stages'):]
+    planned, measured = [tree.fromstring(s) for s in re.findall(r'<svg.*?</svg>', page, re.S)]
+    table = tables(plan)
+    words = {'F': 'forward', 'B': 'backward', 'W': 'gradients of weights'}
+    titles = [e.text for e in planned.findall('.//{*}title')]
+    for s, turns in enumerate(table):
+        for t in turns:
+            check(titles.count(f'stage {s}, {words[t[0]]}: {t[1:]}') == 1, f'{plan}: no box of {t} of stage {s}')
+    seen = [e.text for e in measured.findall('.//{*}title')]
+    check({t.split(',')[0] for t in seen if ',' in t} == {f'stage {s}' for s in range(STAGES[plan])},
+          f'{name}: lanes {seen}')
+    for way in ' sends ', ' receives ':
+        check(any(way in t for t in titles) and any(way in t for t in seen), f'{plan}: no {way}')
+
+
+def refused():
+    """Files that are not of this plan, or no trace at all."""
+    def plan(name, file, says, expect=1):
+        said = ''.join(run(SHARDC, 'plan', 'm.shard', '--plan', name, '--measured', file, cwd=folder, expect=expect))
+        check(says in said, f'{name} with {file}: {said}')
+    plan('zb', 'of_turns.json', 'stage 0 goes on with forward 3 of chunk 0, and the plan with gradients of weights 0')
+    plan('turns', 'of_zb.json', 'E1403')
+    plan('all', 'of_turns.json', 'on 3 ranks')
+    plan('turns', 'm.shard', 'is no trace')
+    plan('turns', 'nothing.json', 'E0001', expect=4)
+    plan('turns,zb', 'of_zb.json', 'is about one plan', expect=2)
+    plan('one', 'of_zb.json', 'has no schedule of stages')
+    trace = json.load(open(f'{folder}/of_turns.json'))
+    events = [e for e in trace['traceEvents'] if e['name'] != 'step 3']
+    step = next(e for e in events if e['name'] == 'step 2' and e['pid'] == 2)
+    last = max(i for i, e in enumerate(events) if e.get('cat') == 'turn' and e['pid'] == 2 and inside(e, step))
+    for change, says in (lambda e: e[:last] + e[last + 1:], 'goes on with nothing'), \
+            (lambda e: e[:last] + [e[last]] * 2 + e[last + 1:], 'goes on with more turns'), \
+            (lambda e: [x for x in e if x.get('cat') != 'step'], 'holds no step'):
+        json.dump({**trace, 'traceEvents': change(events)}, open(f'{folder}/changed.json', 'w'))
+        plan('turns', 'changed.json', says)
+    trace['otherData']['complete'] = False
+    json.dump(trace, open(f'{folder}/changed.json', 'w'))
+    plan('turns', 'changed.json', 'does not hold all of its steps')
+
+
 def train(exe, ranks, out):
     run(SHARDC, 'run', exe, '-n', str(ranks), '--', 'train', '--out', out, '--threads', '1', '--trace',
         f'{out}.json:2..3', cwd=folder)
@@ -149,6 +210,8 @@ for plan in 'turns', 'chunks', 'all', 'zb':
     train('./zb' if plan == 'zb' else './m', RANKS[plan], f'of_{plan}')
     told = check_file(f'of_{plan}.json', plan, lambda rank: rank // 2 if plan == 'chunks' else rank)
     check(told['error_us'] == 0, f'{plan}: one clock, and an error of {told["error_us"]}')
+    check_picture(f'of_{plan}.json', plan, range(0, RANKS[plan], RANKS[plan] // STAGES[plan]))
+refused()
 apart()
 if shutil.which('mpirun') and shutil.which('mpicc'):
     run(SHARDC, 'compile', 'm.shard', '--plan', 'turns', '-o', 'mpi', '--comm', 'mpi', '--quick', cwd=folder)
