@@ -161,6 +161,7 @@ void plan_html_schedule(FILE *file, const Planned *planned);
 /* cmd_plan_nodes.c */
 void plan_say_nodes(const Planned *planned); /* nothing if all ranks stand in one node */
 void plan_put_nodes(const Planned *planned);
+void plan_html_nodes(FILE *file, const Planned *planned);
 /* cmd_plan_offload.c */
 void plan_offload_pays(const Cli *o, Planned *planned);
 void plan_say_offload(const Planned *planned);

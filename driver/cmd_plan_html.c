@@ -253,6 +253,7 @@ void plan_page_add(PlanPage *page, const Planned *planned) {
   put_largest(page->body, planned);
   put_axes(page->body, planned);
   put_collectives(page->body, planned, &planned->step);
+  plan_html_nodes(page->body, planned);
   put_accumulation(page->body, planned);
   put_work(page->body, planned, &planned->step, "A step");
   put_lanes(page->body, planned);

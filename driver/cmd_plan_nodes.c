@@ -75,6 +75,52 @@ void plan_say_nodes(const Planned *planned) {
   for (int axis = 0; axis < (int)view.m->mesh.n; axis++) say_axis(&view, axis);
 }
 
+/* ---- the page ---- */
+
+static void put_html_count(FILE *file, const NodeView *view, int64_t n) {
+  plan_html_number(file, arena_printf(view->planned->m->arena, "%lld", (long long)n));
+}
+
+static void put_html_sends(FILE *file, const NodeView *view, double bytes) {
+  Arena *arena = view->planned->m->arena;
+  double seconds = seconds_out(view, bytes);
+  plan_html_number(file, bytes > 0 ? plan_amount(arena, bytes) : "");
+  plan_html_number(file, seconds > 0 ? arena_printf(arena, "%.3g s", seconds) : "");
+}
+
+static void put_html_axis(FILE *file, const NodeView *view, int axis) {
+  const Planned *planned = view->planned;
+  bool crosses = axis_crosses(view->m, &planned->machine, axis);
+  for (uint32_t p = 0; p < (crosses ? planned->programs.n : 1); p++) {
+    const NodeSends *sends = &view->traffic.from[axis][p];
+    const char *class = planned->class[p].name;
+    if (crosses && sends->all <= 0) continue;
+    fprintf(file, "<tr><td>%s</td>", view->m->mesh.at[axis].name);
+    put_html_count(file, view, view->m->mesh.at[axis].size);
+    put_html_count(file, view, node_joined(view->m, axis, view->in_node, 1));
+    if (planned->machine.cpus > 1)
+      put_html_count(file, view, node_joined(view->m, axis, view->in_node, planned->machine.cpus));
+    put_html_count(file, view, crosses ? node_sets(view->m, axis, view->in_node) : 0);
+    fprintf(file, "<td>%s</td>", !crosses ? "nothing leaves" : *class ? class : "each node");
+    put_html_sends(file, view, crosses ? sends->own : 0);
+    put_html_sends(file, view, crosses && sends->all > sends->own ? sends->all : 0);
+    fputs("</tr>\n", file);
+  }
+}
+
+void plan_html_nodes(FILE *file, const Planned *planned) {
+  NodeView view;
+  if (!view_nodes(planned, &view)) return;
+  fprintf(file, "<h3>What leaves a node in a step</h3>\n<p>%lld node%s of %lld ranks.</p>\n",
+          (long long)view.nodes, view.nodes > 1 ? "s" : "", (long long)view.in_node);
+  plan_html_heads(file, arena_printf(planned->m->arena,
+                                     "over #ranks #in_a_node %s#sets_at_once from #bytes #seconds "
+                                     "#with_other_stages_of_it #seconds",
+                                     planned->machine.cpus > 1 ? "#on_a_processor " : ""));
+  for (int axis = 0; axis < (int)view.m->mesh.n; axis++) put_html_axis(file, &view, axis);
+  fputs("</table>\n", file);
+}
+
 /* ---- JSON ---- */
 
 static void put_sends(const NodeView *view, uint32_t p, const NodeSends *sends) {
