@@ -152,7 +152,7 @@ typedef struct FitSearch {
   const Cli *o;
   const Module *m;
   int64_t capacity, micro; /* the micro-batch of the plan */
-  int stage;
+  int stage, last;         /* of `zero`: the plan's, and how far it can go */
   Budget need;
 } FitSearch;
 
@@ -161,7 +161,7 @@ static bool fits(FitSearch *search, const FitChange *change) {
 }
 
 static bool find_stage(FitSearch *search, FitChange *change) {
-  for (change->stage = search->stage + 1; change->stage <= LAST_STAGE; change->stage++)
+  for (change->stage = search->stage + 1; change->stage <= search->last; change->stage++)
     if (fits(search, change)) return true;
   return change->stage = 0, false;
 }
@@ -206,7 +206,8 @@ static bool find_times(FitSearch *search, FitChange *change) {
 static bool find_together(FitSearch *search, FitChange *change, bool more_ranks) {
   *change = (FitChange){.keep_input = true};
   if (find_stage(search, change)) return true;
-  *change = (FitChange){.stage = search->stage < LAST_STAGE ? LAST_STAGE : 0, .keep_input = true};
+  *change =
+      (FitChange){.stage = search->stage < search->last ? search->last : 0, .keep_input = true};
   if (!fit_try(search->o, change, &search->need))
     change->keep_input = false; /* a model without stacks */
   if (find_micro(search, change)) return true;
@@ -219,7 +220,8 @@ bool fit_find(const Cli *o, const Module *m, int64_t capacity, FitChange *change
   int64_t share = train_batch(m) / mesh_batch_ranks(m);
   int axis = fit_batch_axis(m);
   search.micro = plan_micro(m) ? plan_micro(m) : share;
-  search.stage = axis < 0 ? LAST_STAGE : plan_zero_stage(m);
+  search.last = train_freezes(m) ? 1 : LAST_STAGE;
+  search.stage = axis < 0 ? search.last : plan_zero_stage(m);
   *change = (FitChange){0};
   bool found = find_nearer(&search, change) || find_blocking(&search, change) ||
                find_stage(&search, change) || find_micro(&search, change) ||

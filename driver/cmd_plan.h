@@ -134,11 +134,15 @@ void plan_say_time(const Planned *planned, const PlanStep *step);
 void plan_put_communication(const Planned *planned,
                             const PlanStep *step); /* "communication":[..] */
 void plan_put_time(const Planned *planned, const PlanStep *step);
-/* Steps behind the warm-up: frozen, and what the run sends as a whole; late, and what waits. */
-bool plan_freezes(const Planned *planned);
+/* Steps behind the warm-up: frozen; late, and what waits. */
 const char *plan_warm_up(const Planned *planned); /* 2000 of 10000 steps */
 void plan_say_later(const Planned *planned);
 void plan_put_later(const Planned *planned);
+/* cmd_plan_freeze.c: what a run of 1-bit Adam sends as a whole, what its `zero 1` saves */
+bool plan_freezes(const Planned *planned);
+const Fn *plan_entry(const Module *m, const char *name); /* NULL: there is none */
+void plan_say_freeze(const Planned *planned);
+void plan_put_freeze(const Planned *planned);
 /* cmd_plan_classes.c */
 void plan_classes(Planned *planned);           /* fills p->class */
 void plan_say_classes(const Planned *planned); /* a column of bytes per class */

@@ -151,14 +151,18 @@ static void put_host(const Module *m) {
   put_parts("host_pinned", fixed, PINNED_PARTS, plan_sum(fixed, PINNED_PARTS));
 }
 
-/* By axis; `communication` has the most of any class. */
-static void put_sends(const char *key, const Module *m, const Fn *entry) {
-  TrafficList list = entry_traffic(m, entry);
+static void add_sends(const Module *m, const Fn *entry, int axis, double *elements, double *bytes) {
+  TrafficList list = entry ? entry_traffic(m, entry) : (TrafficList){0};
+  for (uint32_t i = 0; i < list.n; i++)
+    if (list.at[i].axis == axis) *elements += list.at[i].elements, *bytes += list.at[i].bytes;
+}
+
+/* By axis, of one entry or of two; `communication` has the most of any class. */
+static void put_sends(const char *key, const Module *m, const Fn *entry, const Fn *more) {
   printf("\"%s\":{", key);
   for (int axis = 0; axis < (int)m->mesh.n; axis++) {
     double elements = 0, bytes = 0;
-    for (uint32_t i = 0; i < list.n; i++)
-      if (list.at[i].axis == axis) elements += list.at[i].elements, bytes += list.at[i].bytes;
+    add_sends(m, entry, axis, &elements, &bytes), add_sends(m, more, axis, &elements, &bytes);
     printf("%s\"%s\":{\"elements\":%.0f,\"bytes\":%.0f}", axis ? "," : "", m->mesh.at[axis].name,
            elements, bytes);
   }
@@ -177,8 +181,11 @@ static void put_class(const Planned *planned, uint32_t i) {
   printf(",\"sampling\":%lld,\"flop_per_step\":%.17g,", (long long)class->need.sampling,
          class->flop);
   const Module *m = planned->programs.at[i];
-  put_sends("sends_per_step", m, ir_main_entry(m));
-  if (plan_freezes(planned)) put_sends("sends_per_frozen_step", m, ir_later_entry(m));
+  put_sends("sends_per_step", m, ir_main_entry(m), NULL);
+  if (plan_freezes(planned)) {
+    put_sends("sends_per_frozen_step", m, ir_later_entry(m), NULL);
+    put_sends("sends_at_freeze", m, plan_entry(m, "step.unit"), plan_entry(m, "step.freeze"));
+  }
   put_host(planned->programs.at[i]);
   putchar('}');
 }

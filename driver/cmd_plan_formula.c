@@ -2,7 +2,8 @@
    stage 1 keeps k Ψ/N bytes of optimizer states, stage 2 gradients so, too, stage 3 parameters
    ("ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", section 5). Ψ is what
    one rank holds of the parameters without `zero`; k is read off the bytes and must be whole but
-   for padding, or nothing is said. Must not: count what the bytes are, that is module_budget's. */
+   for padding, or nothing is said; nor is it of 1-bit Adam's states, which are of several kinds.
+   Must not: count what the bytes are, that is module_budget's. */
 #include "driver/cmd_plan.h"
 #include "ir/module_settings.h"
 #include <math.h>
@@ -39,7 +40,7 @@ static int64_t sharing(const Module *m) {
 const char *plan_formula(const Module *m, int part, int64_t bytes) {
   static const int from[] = {3, 2, 1}; /* the stage that shares weights, gradients, states */
   int stage = plan_zero_stage(m);
-  if (part >= 3 || !stage || !bytes) return "";
+  if (part >= 3 || !stage || !bytes || (from[part] == 1 && train_freezes(m))) return "";
   int64_t n = stage >= from[part] ? sharing(m) : 1;
   double k = (double)bytes * (double)n / parameters(m), whole = round(k);
   if (whole < 1 || fabs(k - whole) > 0.02 * whole) return "";

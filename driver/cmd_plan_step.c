@@ -1,6 +1,6 @@
 /* What `plan` says of one run of an entry: what it sends, and in which time at least. Where steps
-   behind a warm-up are others they are told behind: 1-bit Adam's frozen ones (passes/onebit.c), and
-   what a run sends in all; late ones (passes/late.c), and what waits for the host. */
+   behind a warm-up are others they are told behind: 1-bit Adam's frozen ones (cmd_plan_freeze.c);
+   late ones (passes/late.c), and what waits for the host. */
 #include "cmd_plan.h"
 #include "ir/count.h"
 #include "ir/module_settings.h"
@@ -121,37 +121,9 @@ void plan_say_time(const Planned *planned, const PlanStep *step) {
   printf("\n");
 }
 
-bool plan_freezes(const Planned *planned) {
-  return planned->kind && !strcmp(planned->kind, "frozen");
-}
-
-/* Bytes of a step, over all of the run. */
-static double bytes_on_average(const Planned *planned) {
-  double warm = planned->from < planned->steps ? planned->from / planned->steps : 1;
-  return warm * plan_bytes_sent(&planned->step) + (1 - warm) * plan_bytes_sent(&planned->later);
-}
-
 const char *plan_warm_up(const Planned *planned) {
   if (!planned->from) return "the warm-up, whose length `freeze = auto` finds";
   return arena_printf(planned->m->arena, "%.0f of %.0f steps", planned->from, planned->steps);
-}
-
-/* Stages gather what their workers compress, which may be more than the signs save. */
-static const char *times_less(const Planned *planned, double before, double after) {
-  bool less = after <= before;
-  return arena_printf(planned->m->arena, "%.3g times %s", less ? before / after : after / before,
-                      less ? "less" : "as much");
-}
-
-/* a frozen step sends 31.4 times less; on average of the run 2.80 MiB a step, 4.29 times less */
-static void say_saved(const Planned *planned) {
-  double first = plan_bytes_sent(&planned->step), mean = bytes_on_average(planned);
-  if (first <= 0 || mean <= 0) return;
-  printf("a frozen step sends %s", times_less(planned, first, plan_bytes_sent(&planned->later)));
-  if (planned->from)
-    printf("; on average of the run %s a step, %s", plan_amount(planned->m->arena, mean),
-           times_less(planned, first, mean));
-  printf("\n");
 }
 
 /* for copies and the host the GPU waits 0.12 s of a late step, 0.48 s of one before */
@@ -170,7 +142,7 @@ void plan_say_later(const Planned *planned) {
          planned->kind, later->flop, plan_amount(planned->m->arena, later->moved));
   plan_say_traffic(planned, later);
   plan_say_time(planned, later);
-  if (plan_freezes(planned)) say_saved(planned);
+  if (plan_freezes(planned)) plan_say_freeze(planned);
   else say_hidden(planned);
 }
 
@@ -226,6 +198,5 @@ void plan_put_later(const Planned *planned) {
   plan_put_communication(planned, &planned->later);
   plan_put_time(planned, &planned->later);
   printf("\"flop_per_step\":%.17g},", planned->later.flop);
-  if (plan_freezes(planned) && planned->from)
-    printf("\"bytes_per_step_on_average\":%.17g,", bytes_on_average(planned));
+  if (plan_freezes(planned)) plan_put_freeze(planned);
 }

@@ -1,8 +1,7 @@
 /* What 1-bit Adam asks of train blocks and plans (passes/onebit.c): blocks of whole bytes, an equal
    share of the batch for each worker, a freeze before the end; of a plan that ranks divide the
-   workers, and parts of the batch have shares for all. Of ZeRO it takes no stage: from 2 on no rank
-   has what its worker's error is made of; what else of plans is not built yet is E0901 at the
-   word. */
+   workers, and parts of the batch have shares for all. Of ZeRO it takes stage 1: from 2 on no rank
+   has what its worker's error is made of. */
 #include "frontend/sema_plan.h"
 #include <math.h>
 
@@ -105,21 +104,16 @@ void check_onebit(Eval *e, const AstItem *train) {
   check_auto(e, train);
 }
 
-/* Bytes per parameter that a rank keeps, in f32: it, two moments, errors of its workers and of an
-   owner. The best of stage 1 would be all second moments, since each worker divides by their roots,
-   and of the momentum a part for warm-up and the signs after it; scales are left out. */
-static void refuse_states(PlanCheck *check, Span at) {
-  int64_t workers = option(check->c->train->item, "workers"), ranks = plan_batch_ranks(check);
-  double each = 1.0 / (double)ranks, errors = workers < 1 ? 1 : (double)workers * each,
-         kept = 4 + 8 + 4 * errors + 4 * each, saved = 4 - 4 * each - 1.0 / 8;
-  Report *r = world_error(check->w, unbuilt_code(check->w), at,
-                          "`zero 1` with `optim onebit_adam` is not built yet");
-  diag_fact(r, "workers read all second moments in every step, and all of the momentum");
-  if (ranks > 1)
-    diag_fact(r, "of %.3g bytes that a rank keeps per parameter it could save %.3g at most", kept,
-              saved);
-  diag_help(r, "`zero 0`, or `optim adamw`");
-  diag_edit(r, at, "0");
+/* Of 8 bytes of moments per parameter stage 1 keeps 8/N on N ranks, and 4 of the frozen steps. */
+static void warn_unsaved(PlanCheck *check, Span at) {
+  enum { WORTH = 3 };
+  int64_t ranks = plan_zero_ranks(check);
+  if (ranks == 1 || ranks >= WORTH) return;
+  world_warn(check->w, "W0703", at,
+             arena_printf(check->e->arena,
+                          "`zero 1` with `onebit_adam` saves nothing over %lld ranks",
+                          (long long)ranks),
+             "frozen steps of all ranks divide by all second moments: from 3 ranks on it pays");
 }
 
 static void check_zero(PlanCheck *check) {
@@ -127,14 +121,14 @@ static void check_zero(PlanCheck *check) {
   const AstValue *zero = settings_value(check->item, "zero", NULL);
   if (!zero || stage < 1) return;
   if (stage == 1) {
-    refuse_states(check, zero->span);
+    warn_unsaved(check, zero->span);
     return;
   }
   Report *r = world_error(check->w, "E0602", zero->span, "`zero %lld` keeps no whole gradient",
                           (long long)stage);
   diag_label(r, "1-bit Adam's workers each compress all of theirs");
-  diag_help(r, "`zero 0`, or `optim adamw`");
-  diag_edit(r, zero->span, "0");
+  diag_help(r, "`zero 1`, or `optim adamw`");
+  diag_edit(r, zero->span, "1");
 }
 
 /* Ranks that cut Batch have whole workers. */

@@ -512,7 +512,8 @@ static void warn_whole(PlanCheck *check) {
 
 /* Ranks that share what `zero` partitions: of the axes behind `over`, or of those that
    cut Batch. */
-static int64_t ranks_of_zero(PlanCheck *check, const AstSetting *zero) {
+int64_t plan_zero_ranks(PlanCheck *check) {
+  const AstSetting *zero = settings_line(check->item, "zero");
   const AstValue **over;
   int64_t ranks = 1;
   uint32_t n = zero ? setting_over(check->e->ctx, zero, &over) : 0;
@@ -534,7 +535,7 @@ static void check_bucket(PlanCheck *check) {
   const AstValue *bucket = zero ? setting_option(zero, "bucket") : NULL;
   const AstValue *at = bucket ? bucket : settings_value(check->item, "precision", "block");
   if (!at) return;
-  int64_t ranks = ranks_of_zero(check, zero), least = ranks * piece,
+  int64_t ranks = plan_zero_ranks(check), least = ranks * piece,
           have = settings_integer(check->item, ITEM_PLAN, "zero", "bucket");
   if (have >= least) return;
   Report *r = world_error(check->w, "E0602", at->span, "a bucket of %lld bytes for %lld ranks",

@@ -41,6 +41,7 @@ int64_t plan_ranks_of(const PlaceLine *line);
 bool plan_cuts_batch(const PlaceLine *line);
 const PlaceLine *plan_batch_rule(const PlanCheck *p); /* the first that cuts Batch; NULL: none */
 int64_t plan_batch_ranks(const PlanCheck *p);         /* over which all lines cut it */
+int64_t plan_zero_ranks(PlanCheck *p);                /* that share what `zero` partitions */
 /* Layers over so many stages: E0704. */
 void check_layers(PlanCheck *p, const Placed *placed, int64_t size, int64_t ranks);
 void check_stages(PlanCheck *p);          /* E0602, W0702, W0706 (sema_stages.c) */

@@ -103,6 +103,11 @@ int64_t train_batch(const Module *m) { return module_whole(m, "train.batch"); }
 double train_steps(const Module *m) { return module_amount(m, "train.steps"); }
 int64_t made_workers(const Module *m) { return atoll(module_setting(m, "made.workers", "0")); }
 Str train_optimizer(const Module *m) { return module_word(m, "train.optim"); }
+
+bool train_freezes(const Module *m) {
+  Str optimizer = train_optimizer(m);
+  return optimizer && !strcmp(optimizer, "onebit_adam");
+}
 double train_rate(const Module *m) { return module_amount(m, "train.optim.lr"); }
 double machine_node_memory(const Module *m) { return module_amount(m, "machine.node.memory"); }
 

@@ -41,6 +41,7 @@ int64_t train_batch(const Module *m);        /* of all ranks; 0: nobody said it 
 double train_steps(const Module *m);         /* 0: IR by hand need not say it */
 int64_t made_workers(const Module *m); /* whose samples lie end to end in Batch; 0: nobody's */
 Str train_optimizer(const Module *m);  /* NULL: nothing is updated */
+bool train_freezes(const Module *m); /* 1-bit Adam, which wants whole gradients: stage 1 at most */
 double train_rate(const Module *m);
 double machine_node_memory(const Module *m); /* 0: not known */
 #endif

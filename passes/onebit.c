@@ -7,10 +7,16 @@
      rms(y) = sqrt(sum y^2 / number of its live elements),  C(y) = rms(y) sign(y), sign(0) = +
      d = sqrt(v) / root + eps,  [x] = x within +- the root of a block's length
 
-   worker i    y_i = beta1 m / d + [(1 - beta1) W g_i / d] + e_i
+   worker i    y_i = beta1 u + [(1 - beta1) W g_i / d] + e_i
                sends C(y_i);  e_i = y_i - C(y_i)
    owner       z = mean_i C(y_i) + E;  sends C(z);  E = z - C(z)
-   everybody   m = C(z) d;  w = w (1 - lr decay) - lr / (1 - beta1^t) C(z)
+   everybody   u = C(z);  w = w (1 - lr decay) - lr / (1 - beta1^t) u
+
+   u = m / d is the momentum, and from the first frozen step on bits and scales say all of it: these
+   are its state, m stays what warm-up left. Before that step u is 0, and the entry `step.freeze`,
+   run once, makes it good: e_i = beta1 m / d. Where `zero 1` leaves a rank its part of v, d is a
+   state of its own, whole on each: it follows from v, the entry `step.unit` gathers it before the
+   first frozen step of a process.
 
    Other than in the paper, what is compressed is in units of the step, y / d: of elements that
    share a scale, one whose v is small would else be moved by a multiple of what it ever had. d
@@ -118,22 +124,35 @@ static Packed sent(Onebit *onebit, Packed packed, int n, const Str *from, const 
 }
 
 /* ---- the exchange ---- */
+static ValueId of_chunks(Onebit *onebit, ValueId v) {
+  return renamed(onebit, v, 1, &onebit->all, &onebit->chunk.dim);
+}
+
+/* What unit_of looks at, and what is live has above 0: the unit itself, where ranks keep it, and
+   else v. */
+static ValueId second_of(Onebit *onebit, uint32_t i) {
+  Update *u = &onebit->u;
+  return ir_load(u->m, u->f, state(u, u->m->globals.at[i], onebit->keeps_units ? "unit" : "v"),
+                 (Loc){0});
+}
+
+static ValueId is_live(Onebit *onebit, uint32_t i) {
+  return bin(&onebit->u, OP_lt, num(&onebit->u, 0), second_of(onebit, i));
+}
+
 static ValueId live_elements(Onebit *onebit) {
-  Module *m = onebit->u.m;
-  ValueId *v = ARENA_ARRAY(m->arena, ValueId, onebit->u.globals + 1);
-  for (uint32_t i = 0; i < onebit->u.globals; i++) {
-    v[i] = NO_VALUE;
-    if (onebit->gradient[i] == NO_VALUE) continue;
-    ValueId second = ir_load(m, onebit->u.f, state(&onebit->u, m->globals.at[i], "v"), (Loc){0});
-    v[i] = bin(&onebit->u, OP_lt, num(&onebit->u, 0), second);
-  }
+  Update *u = &onebit->u;
+  ValueId *v = ARENA_ARRAY(u->m->arena, ValueId, u->globals + 1);
+  for (uint32_t i = 0; i < u->globals; i++)
+    v[i] = onebit->gradient[i] == NO_VALUE ? NO_VALUE : is_live(onebit, i);
   return onebit_flatten(onebit, v, false);
 }
 
 /* What the step divides momentum i by. */
 static ValueId unit_of(Onebit *onebit, uint32_t i) {
   Update *u = &onebit->u;
-  ValueId v = ir_load(u->m, u->f, state(u, u->m->globals.at[i], "v"), (Loc){0});
+  ValueId v = second_of(onebit, i);
+  if (onebit->keeps_units) return v;
   ValueId root = bin(u, OP_div, ir_unary(u->m, u->f, OP_sqrt, v, u->loc), u->root);
   return bin(u, OP_add, root, num(u, u->eps));
 }
@@ -142,8 +161,8 @@ static ValueId within(Update *u, ValueId v, double most) {
   return bin(u, OP_max, bin(u, OP_min, v, num(u, most)), num(u, -most));
 }
 
-/* beta1 m / d + within((1 - beta1) W g_i / d) */
-static ValueId momenta(Onebit *onebit) {
+/* within((1 - beta1) W g_i / d) */
+static ValueId new_terms(Onebit *onebit) {
   Module *m = onebit->u.m;
   Update *u = &onebit->u;
   ValueId *y = ARENA_ARRAY(m->arena, ValueId, u->globals + 1);
@@ -151,12 +170,11 @@ static ValueId momenta(Onebit *onebit) {
   for (uint32_t i = 0; i < u->globals; i++) {
     y[i] = NO_VALUE;
     if (onebit->gradient[i] == NO_VALUE) continue;
-    ValueId d = onebit->gradient[i],
-            old = ir_load(m, u->f, state(u, m->globals.at[i], "m"), (Loc){0});
+    ValueId d = onebit->gradient[i];
     if (u->coefficient != NO_VALUE) d = bin(u, OP_mul, d, u->coefficient);
-    ValueId unit = unit_of(onebit, i);
-    d = within(u, bin(u, OP_div, times(u, d, share), unit), sqrt((double)onebit->in.size));
-    y[i] = bin(u, OP_add, d, bin(u, OP_div, times(u, old, u->betas[0]), unit));
+    d = bin(u, OP_div, times(u, d, share), unit_of(onebit, i));
+    d = within(u, d, sqrt((double)onebit->in.size));
+    y[i] = zero_unless(onebit, is_live(onebit, i), d);
   }
   return onebit_flatten(onebit, y, true);
 }
@@ -165,23 +183,52 @@ static ValueId with_error(Onebit *onebit, ValueId v, Global *error) {
   return bin(&onebit->u, OP_add, v, ir_load(onebit->u.m, onebit->u.f, error, (Loc){0}));
 }
 
-static Global *error_state(Onebit *onebit, const char *name, const Axis *first, int n) {
-  Type t = type_of(ELEM_f32, n, first);
-  t.axis[t.rank++] = onebit->block, t.axis[t.rank++] = onebit->in;
+/* Of chunks of blocks: `first` in front of them; each has elements, bytes, or one number. */
+static Global *block_state(Onebit *onebit, const char *name, Elem e, const Axis *first, int n,
+                           const Axis *each) {
+  Type t = type_of(e, n, first);
+  t.axis[t.rank++] = onebit->block;
+  if (each) t.axis[t.rank++] = *each;
   return update_state(onebit->u.m, name, t);
 }
 
-/* The new momentum of all parameters, [all, block, in]. */
+static Axis all_chunks(const Onebit *onebit) { return (Axis){onebit->all, onebit->chunk.size}; }
+
+static Global *errors_of_workers(Onebit *onebit) {
+  Axis sides[] = {onebit->worker, onebit->chunk};
+  return block_state(onebit, "onebit.error", ELEM_f32, sides, 2, &onebit->in);
+}
+
+typedef struct Momentum { /* as everybody got it: bits, and a scale per block */
+  Global *bits, *scale;
+} Momentum;
+
+static Momentum momentum_state(Onebit *onebit) {
+  Axis all = all_chunks(onebit);
+  return (Momentum){block_state(onebit, "onebit.momentum", ELEM_u8, &all, 1, &onebit->byte),
+                    block_state(onebit, "onebit.momentum.scale", ELEM_f32, &all, 1, NULL)};
+}
+
+static ValueId old_momentum(Onebit *onebit, Momentum momentum) {
+  Update *u = &onebit->u;
+  Packed packed = {.bits = ir_load(u->m, u->f, momentum.bits, (Loc){0}),
+                   .scale = ir_load(u->m, u->f, momentum.scale, (Loc){0})};
+  return times(u, of_chunks(onebit, unpack(onebit, packed)), u->betas[0]);
+}
+
+/* The new momentum of all parameters in units of the step, [all, block, in], of live elements. */
 static ValueId exchange(Onebit *onebit) {
   Update *u = &onebit->u;
-  Axis sides[] = {onebit->worker, onebit->chunk}, owners = {onebit->owner, onebit->chunk.size};
+  Axis owners = {onebit->owner, onebit->chunk.size};
   Str from[] = {onebit->worker.dim, onebit->chunk.dim}, to[] = {onebit->sender, onebit->owner};
-  Global *mine = error_state(onebit, "onebit.error", sides, 2),
-         *servers = error_state(onebit, "onebit.error.of.owner", &owners, 1);
+  Momentum momentum = momentum_state(onebit);
+  Global *mine = errors_of_workers(onebit),
+         *servers = block_state(onebit, "onebit.error.of.owner", ELEM_f32, &owners, 1, &onebit->in);
   ValueId live = live_elements(onebit), one = num(u, 1);
   ValueId many = ir_reduce(u->m, u->f, OP_sum, to_f32(u, live), 1, &onebit->in.dim, (Loc){0});
   ValueId share = bin(u, OP_div, one, bin(u, OP_max, many, one));
-  ValueId y = zero_unless(onebit, live, with_error(onebit, momenta(onebit), mine));
+  ValueId old = zero_unless(onebit, live, old_momentum(onebit, momentum)),
+          y = with_error(onebit, bin(u, OP_add, new_terms(onebit), old), mine);
   Packed packed = sent(onebit, pack(onebit, &y, live, share), 2, from, to);
   put(u, mine, y);
   ValueId mean =
@@ -192,8 +239,10 @@ static ValueId exchange(Onebit *onebit) {
   packed = sent(onebit, pack(onebit, &z, own, renamed(onebit, share, 1, &from[1], &to[1])), 1,
                 &to[1], &onebit->all);
   put(u, servers, z);
-  return zero_unless(onebit, renamed(onebit, live, 1, &from[1], &onebit->all),
-                     unpack(onebit, packed));
+  /* Read as they are kept: one message of each. */
+  packed.bits = put(u, momentum.bits, packed.bits);
+  packed.scale = put(u, momentum.scale, packed.scale);
+  return unpack(onebit, packed);
 }
 
 static void apply(Onebit *onebit, const ValueId *momentum) {
@@ -204,10 +253,55 @@ static void apply(Onebit *onebit, const ValueId *momentum) {
     u->loc = global->loc;
     ValueId w = ir_load(u->m, u->f, global, u->loc);
     if (global->decay && u->decay != 0) w = bin(u, OP_mul, w, u->shrink);
-    w = bin(u, OP_sub, w, bin(u, OP_mul, momentum[i], u->rate));
-    put(u, state(u, global, "m"), bin(u, OP_mul, momentum[i], unit_of(onebit, i)));
-    put(u, global, w);
+    ValueId step = bin(u, OP_mul, zero_unless(onebit, is_live(onebit, i), momentum[i]), u->rate);
+    put(u, global, bin(u, OP_sub, w, step));
   }
+}
+
+/* ---- from warm-up to frozen ---- */
+/* An entry of the same parameters that knows no gradients. */
+static Onebit beside(const Onebit *onebit, const char *name) {
+  Module *m = onebit->u.m;
+  Onebit other = *onebit;
+  other.u = (Update){
+      .m = m, .globals = onebit->u.globals, .f = fn_new(m, FN_ENTRY, intern(m->ctx->names, name))};
+  update_begin(&other.u);
+  other.u.root = ir_load(m, other.u.f, root_state(m), (Loc){0});
+  return other;
+}
+
+/* d as states, -1 of what is not live. */
+static void add_unit_entry(const Onebit *onebit) {
+  Onebit entry = beside(onebit, "step.unit");
+  Update *u = &entry.u;
+  entry.keeps_units = false;
+  for (uint32_t i = 0; i < u->globals; i++) {
+    if (entry.gradient[i] == NO_VALUE) continue;
+    Global *unit = state(u, u->m->globals.at[i], "unit");
+    unit->derived = true;
+    ir_store(u->m, u->f, unit, choose(&entry, is_live(&entry, i), unit_of(&entry, i), num(u, -1)),
+             (Loc){0});
+  }
+  module_add(u->m, u->f);
+}
+
+/* onebit.error: beta1 m / d, of each worker; onebit.begun: 1, steps are frozen ones from now on */
+static void add_freeze_entry(const Onebit *onebit) {
+  Onebit entry = beside(onebit, "step.freeze");
+  Update *u = &entry.u;
+  ValueId *y = ARENA_ARRAY(u->m->arena, ValueId, u->globals + 1);
+  for (uint32_t i = 0; i < u->globals; i++) {
+    y[i] = NO_VALUE;
+    if (entry.gradient[i] == NO_VALUE) continue;
+    ValueId m = ir_load(u->m, u->f, state(u, u->m->globals.at[i], "m"), (Loc){0});
+    y[i] = bin(u, OP_div, times(u, m, u->betas[0]), unit_of(&entry, i));
+  }
+  Global *errors = errors_of_workers(&entry);
+  ValueId one = zero_unless(&entry, live_elements(&entry), onebit_flatten(&entry, y, false));
+  ir_store(u->m, u->f, errors, emit_spread(u->m, u->f, one, errors->type, (Loc){0}), (Loc){0});
+  ir_store(u->m, u->f, update_state(u->m, "onebit.begun", type_scalar(ELEM_i32)),
+           ir_const(u->m, u->f, ELEM_i32, 1, (Loc){0}), (Loc){0});
+  module_add(u->m, u->f);
 }
 
 /* ---- the entry ---- */
@@ -264,6 +358,7 @@ static void lay_out(Onebit *onebit) {
   onebit->block = (Axis){dim_named(m, "onebit_block"), (onebit->count + in * w - 1) / (in * w)};
   onebit->sender = dim_named(m, "onebit_sender"), onebit->owner = dim_named(m, "onebit_owner");
   onebit->all = dim_named(m, "onebit_all"), onebit->flat = dim_named(m, "onebit_flat");
+  onebit->keeps_units = plan_zero_stage(m) && mesh_ranks(m) > 1;
 }
 
 /* Steps of warm-up, for the executable: a number of them, or a share of all; or how often it asks
@@ -309,6 +404,15 @@ Fn *onebit_warm_up(Module *m, const Fn *step, ValueId *gradient, ValueId *loss) 
   return f;
 }
 
+static void freeze(Onebit *onebit) {
+  ValueId *momentum = ARENA_ARRAY(onebit->u.m->arena, ValueId, onebit->u.globals + 1);
+  onebit->u.root = ir_load(onebit->u.m, onebit->u.f, root_state(onebit->u.m), (Loc){0});
+  onebit_pieces(onebit, exchange(onebit), momentum);
+  apply(onebit, momentum);
+  add_freeze_entry(onebit);
+  if (onebit->keeps_units) add_unit_entry(onebit);
+}
+
 Fn *onebit_entry(Module *m, const Fn *step) {
   int64_t batch;
   Onebit onebit = {.u = {.m = m, .globals = m->globals.n, .loss = NO_VALUE}};
@@ -327,9 +431,7 @@ Fn *onebit_entry(Module *m, const Fn *step) {
       onebit.gradient[i] = update_delivered(&onebit.u, onebit.gradient[i]);
   if (update_wants_norm(&onebit.u)) update_guarded(&onebit.u, norm_of_terms(&onebit), false);
   update_adamw_begin(&onebit.u);
-  onebit.u.root = ir_load(m, onebit.u.f, root_state(m), (Loc){0});
-  ValueId *momentum = ARENA_ARRAY(m->arena, ValueId, onebit.u.globals + 1);
-  if (onebit.count) onebit_pieces(&onebit, exchange(&onebit), momentum), apply(&onebit, momentum);
+  if (onebit.count) freeze(&onebit);
   guard_output(m, onebit.u.f, "lr", to_f32(&onebit.u, onebit.u.lr));
   return onebit.u.f;
 }

@@ -6,6 +6,7 @@
 typedef struct Onebit {
   Update u;
   ValueId *gradient; /* by global: with the dim of the workers, NO_VALUE */
+  bool keeps_units;  /* what a step divides momenta by are states, for v is kept in parts */
   int64_t count;     /* elements of all parameters */
   Str flat;          /* all of them end to end, with padding */
   Axis worker, chunk, block, in, byte;

@@ -52,11 +52,12 @@ static inline Global *update_state(Module *m, const char *name, Type t) {
   return g ? g : module_add_global(m, GLOBAL_STATE, intern(m->ctx->names, name), t, (Loc){0});
 }
 
-/* The new value of a parameter or state, if the step is fine. */
-static inline void put(Update *u, Global *g, ValueId v) {
+/* The new value of a parameter or state, if the step is fine; what it then is. */
+static inline ValueId put(Update *u, Global *g, ValueId v) {
   if (u->fine != NO_VALUE)
     v = ir_where(u->m, u->f, u->fine, v, ir_load(u->m, u->f, g, u->loc), u->loc);
   ir_store(u->m, u->f, g, v, u->loc);
+  return v;
 }
 
 /* Of the entry u->f, made from `step`: schedule, scale, settings, rate. */

@@ -25,7 +25,6 @@ typedef struct ZeroEntry { /* an entry being rewritten */
   Zero *z;
   ZeroSite site;
   bool *stored;      /* by group */
-  bool goes_on;      /* reads states, without being `step`: it stores what becomes of them */
   ValueId *complete; /* by group: the gradient, summed over all axes */
 } ZeroEntry;
 
@@ -140,22 +139,33 @@ static void find_members(ZeroEntry *entry) {
   }
 }
 
-/* An entry beside `step` that reads states of members reads them where they lie, all of them: there
-   is no stage then (the frontend says so). */
+static ValueId whole_state(ZeroEntry *entry, const ZeroGroup *zero_group, int state) {
+  Zero *zero = entry->z;
+  Fn *fn = entry->site.to;
+  ValueId value = ir_load(zero->m, fn, zero_group->state[state], (Loc){0});
+  if (zero_group->stage) value = zero_gather(zero, fn, zero_group, value);
+  return zero_join(zero, fn, zero_group, value, zero_group->rounds.dim != NULL);
+}
+
+/* An entry beside `step` that reads states of members reads all of them: what ranks have parts of
+   is gathered. It writes none. */
 static void find_states(ZeroEntry *entry) {
   ZeroSite *site = &entry->site;
+  Zero *zero = entry->z;
   ZeroLoad load;
+  uint32_t n = zero->group.n * ZERO_STATES;
+  ValueId *whole = ARENA_ARRAY(zero->m->arena, ValueId, n + 1);
+  for (uint32_t i = 0; i < n; i++) whole[i] = NO_VALUE;
   for (uint32_t i = 0; i < site->from->ops.n; i++) {
     const Op *op = &site->from->ops.at[i];
     if (!loads_member(entry, op, &load) || load.state < 0) continue;
-    const ZeroGroup *zero_group = &entry->z->group.at[load.group];
-    must(!zero_group->stage, "zero: %s reads @%s, of which a rank has a part", site->from->name,
+    const ZeroGroup *zero_group = &zero->group.at[load.group];
+    must(!zero_store_of(site->from, op->global), "zero: %s writes @%s", site->from->name,
          op->global->name);
     bool all = zero_group->rounds.dim != NULL;
-    ValueId value = ir_load(entry->z->m, site->to, zero_group->state[load.state], op->loc);
-    value = zero_join(entry->z, site->to, zero_group, value, all);
-    site->map[op->out] = zero_member(entry->z, site->to, zero_group, load.member, value, all);
-    entry->goes_on = true;
+    ValueId *value = &whole[load.group * ZERO_STATES + (uint32_t)load.state];
+    if (*value == NO_VALUE) *value = whole_state(entry, zero_group, load.state);
+    site->map[op->out] = zero_member(zero, site->to, zero_group, load.member, *value, all);
   }
 }
 
@@ -263,20 +273,6 @@ static ValueId stored_value(ZeroEntry *entry, const Global *global, Type type) {
             : emit_full(entry->z->m, entry->site.to, type, 0, (Loc){0});
 }
 
-/* State k of all members: zeros, or what the entry makes of them. */
-static ValueId stored_state(ZeroEntry *entry, uint32_t group, uint32_t k) {
-  const ZeroGroup *zero_group = &entry->z->group.at[group];
-  if (!entry->goes_on)
-    return emit_full(entry->z->m, entry->site.to, zero_group->state[k]->type, 0, (Loc){0});
-  bool all = zero_group->rounds.dim != NULL;
-  ValueId *value = ARENA_ARRAY(entry->z->m->arena, ValueId, zero_group->member.n);
-  for (uint32_t i = 0; i < zero_group->member.n; i++)
-    value[i] = stored_value(entry, zero_group->member.at[i].state[k],
-                            zero_group->member.at[i].state[k]->type);
-  ValueId flat = zero_flatten(entry->z, entry->site.to, zero_group, value, all, false);
-  return zero_cut(entry->z, entry->site.to, zero_group, flat, all);
-}
-
 static void first_values(ZeroEntry *entry, uint32_t group) {
   Zero *zero = entry->z;
   const ZeroGroup *zero_group = &zero->group.at[group];
@@ -299,7 +295,8 @@ static void first_values(ZeroEntry *entry, uint32_t group) {
   ir_store(zero->m, entry->site.to, zero_group->param, flat, (Loc){0});
   for (uint32_t k = 0; k < zero_group->nstates; k++)
     if (zero_store_of(entry->site.from, zero_group->member.at[0].state[k]))
-      ir_store(zero->m, entry->site.to, zero_group->state[k], stored_state(entry, group, k),
+      ir_store(zero->m, entry->site.to, zero_group->state[k],
+               emit_full(zero->m, entry->site.to, zero_group->state[k]->type, 0, (Loc){0}),
                (Loc){0});
 }
 

@@ -4,7 +4,8 @@
    state, 2 of the gradient, 3 of the parameters ("ZeRO: Memory Optimizations Toward Training
    Trillion Parameter Models", section 5). Everything else that ranks hold alike must have been
    named by W0703, or be none of the stage's business: scalars, frozen parameters below stage 3,
-   what `persist` keeps. Must not: look at how functions were rewritten; that is what it checks. */
+   what `persist` keeps, what follows from states and is no part of them. Must not: look at how
+   functions were rewritten; that is what it checks. */
 #include "ir/placement.h"
 #include "ir/support/num.h"
 #include "passes/zero.h"
@@ -111,7 +112,8 @@ static const Global *owner_of(const Zero *zero, const Global *state) {
 
 static const char *check_other(const Zero *zero, const Global *g) {
   const Global *p = g->kind == GLOBAL_STATE ? owner_of(zero, g) : g;
-  if (!zero->stage || !g->type.rank || !p || zero_alike(zero, g) == 1 || is_named(zero, p))
+  if (!zero->stage || !g->type.rank || !p || zero_alike(zero, g) == 1 || is_named(zero, p) ||
+      g->derived)
     return NULL;
   bool passed = g->kind == GLOBAL_PARAM && !zero_store_of(zero->step, g) &&
                 (zero->stage < 3 || bytes_of(g) <= zero->persist);

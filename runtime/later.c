@@ -23,6 +23,22 @@ const rt_entry *rt_later_entry(const Run *r) {
   return frozen ? frozen : rt_entry_find(r->p, "step.late");
 }
 
+/* Was the checkpoint that a run goes on from made behind the freeze? */
+static bool has_begun(const Run *r) { return rt_get_output(r, "onebit.begun") > 0; }
+
+bool rt_later_fits(const Run *r, int64_t from, Fault *f) {
+  if (r->at.step >= from || !has_begun(r)) return true;
+  return rt_fault(f, 503, "the checkpoint of step %lld is frozen, and this run would freeze %s",
+                  (long long)r->at.step, rt_freeze_window(r) ? "later" : "after more steps");
+}
+
+bool rt_later_begin(Run *r, Fault *f) {
+  const rt_entry *unit = rt_entry_find(r->p, "step.unit"),
+                 *freeze = rt_entry_find(r->p, "step.freeze");
+  if (unit && !rt_device_run(&r->device, unit, f)) return false;
+  return !freeze || has_begun(r) || rt_device_run(&r->device, freeze, f);
+}
+
 int64_t rt_later_from(const Run *r) {
   const char *after = rt_setting_of(r->p, "train.delay.after");
   bool late = rt_entry_find(r->p, "step.late") != NULL;

@@ -89,6 +89,10 @@ int64_t rt_parameters(const rt_program *p);
    program looks for it, 0: it is known. */
 const rt_entry *rt_later_entry(const Run *r);
 int64_t rt_later_from(const Run *r);
+/* Before the first such step of a process: makes what 1-bit Adam's steps start from. rt_later_fits:
+   can a run that begins these steps at `from` go on from here? */
+bool rt_later_begin(Run *r, Fault *f);
+bool rt_later_fits(const Run *r, int64_t from, Fault *f);
 int64_t rt_freeze(const Run *r);
 int64_t rt_freeze_window(const Run *r);
 

@@ -29,6 +29,7 @@ typedef struct Train {
   double waited;             /* for messages, until then */
   size_t allocated;          /* then */
   int64_t evaluated;         /* samples of the last evaluation; 0: none in this process */
+  bool begun;                /* steps are `later` in this process */
   bool saves;                /* false: no checkpoint is written, not even at the end */
   Metrics metrics;
   Meter meter;
@@ -81,6 +82,7 @@ static bool one_step(Train *train, StepRecord *record, Fault *f) {
   rt_set_scalar(r, "seed", (int64_t)r->at.seed);
   rt_set_scalar(r, "step", r->at.step);
   bool later = train->later && r->at.step >= train->from;
+  if (later && !train->begun && !(train->begun = rt_later_begin(r, f))) return false;
   if (!rt_device_run(&r->device, later ? train->later : train->step, f)) return false;
   if (r->device.trace) rt_trace_stepped(r->device.trace, r->at.step + 1);
   if (!look(train, f)) return false;
@@ -414,6 +416,7 @@ static bool start(Train *train, Fault *f) {
   if (!(resumes ? resume(train, f) : rt_initialise(r, f))) return false;
   if (!there && !rt_hold_folder(r, !resumes, f)) return false;
   train->from = rt_later_from(r);
+  if (!rt_later_fits(r, train->from, f)) return false;
   bool beside = rt_data_beside(&r->data, &r->device, f);
   if (!rt_comm_all(&r->comm, "read the data", beside, f)) return false;
   bool kept = !rt_is_first(r) || rt_run_tokenizer_keep(r, f);

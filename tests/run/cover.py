@@ -110,14 +110,15 @@ def few(row): return 1 < ranks_of(row) <= 4
 
 
 def takes_signs(row):
-    return row['zero'] == 0 and row['precision'] == 'f32' and not row['offload'] and few(row)
+    return row['zero'] <= 1 and row['precision'] == 'f32' and not row['offload'] and few(row)
 
 
 def signs():
     """Stages that take turns, with the workers of ranks that cut Batch, and of one rank."""
-    base = dict(turns()[0], zero=0, flight=0, tensor=1)
-    rows = (('llama', 2, 1, 'one_f_one_b'), ('bert', 2, 1, 'zero_bubble'), ('deep', 1, 2, 'interleaved chunks = 2'))
-    return [dict(base, model=m, data=d, tensor=t, schedule=s) for m, d, t, s in rows]
+    base = dict(turns()[0], flight=0)
+    rows = (('llama', 2, 1, 'one_f_one_b', 1), ('bert', 2, 1, 'zero_bubble', 0),
+            ('deep', 1, 2, 'interleaved chunks = 2', 0))
+    return [dict(base, model=m, data=d, tensor=t, schedule=s, zero=z) for m, d, t, s, z in rows]
 
 
 def main():

@@ -207,8 +207,8 @@ def tensors(path):
 
 
 def of_signs(name):
-    """Momentum and errors: where rounding turns a sign, one element of them is another one."""
-    return name.endswith('.m') or name.startswith('onebit.error')
+    """Errors and scales of momenta: where rounding turns a sign, one element of them is another one."""
+    return name.startswith(('onebit.error', 'onebit.momentum'))
 
 
 def compare(one, many, precision):
@@ -263,13 +263,15 @@ def messages(row, found):
 
 
 def sent(found, steps, freeze):
-    """Elements and bytes that rank 0 sent along each axis are those of the plan, of frozen steps from `freeze` on."""
+    """Elements and bytes that rank 0 sent along each axis are those of the plan, of frozen steps from `freeze` on, and
+    of what is sent once before them."""
     real = {a: (int(n), int(b)) for a, n, b in re.findall(r'^axis (\w+) +\d+ calls +(\d+) elements +(\d+) bytes',
                                                           found[3], re.M)}
     first = found[4]['classes'][0]
-    frozen = first.get('sends_per_frozen_step', {})
+    frozen, once = (first.get(f'sends_{when}', {}) for when in ('per_frozen_step', 'at_freeze'))
     for axis, planned in first['sends_per_step'].items():
-        behind = frozen.get(axis, {'elements': 0, 'bytes': 0})
-        want = tuple(freeze * planned[k] + (steps - freeze) * behind[k] for k in ('elements', 'bytes'))
+        behind, at = (sends.get(axis, {'elements': 0, 'bytes': 0}) for sends in (frozen, once))
+        want = tuple(freeze * planned[k] + (steps - freeze) * behind[k] + at[k] * (freeze < steps)
+                     for k in ('elements', 'bytes'))
         if real.get(axis, (0, 0)) != want:
             return f'over {axis}: {real.get(axis)} elements and bytes in {steps} steps, {want} planned'

@@ -1,6 +1,7 @@
 """1-bit Adam against the algorithm in plain Python: warm-up, freeze, signs with errors of workers and owners; one rank
 with four workers and plans of many kinds (ranks, also over MPI, a tensor axis, parts of the batch) give the same
-numbers, in 16 bits the same from the freeze on; a resumed run gives the same bits.
+numbers, in 16 bits the same from the freeze on; so does `zero 1`, and checkpoints go from one to the other; a resumed
+run gives the same bits.
 
     python3 onebit.py SHARDC
 """
@@ -39,8 +40,14 @@ plan bf16 for Net {{ precision bf16; micro 8 }}
 plan bf16s for Net {{ mesh data = 4; place Batch -> data; precision bf16; micro 2 }}
 plan f16 for Net {{ precision f16 }}
 plan f16s for Net {{ mesh data = 4; place Batch -> data; precision f16 }}
+plan parted for Net {{ mesh data = 4; place Batch -> data; zero 1 }}
+plan parted2 for Net {{ mesh data = 2; place Batch -> data; zero 1 }}
+plan parted_tensor for Net {{ mesh data = 2, tensor = 2; place Batch -> data; place Hidden -> tensor; micro 2; zero 1 }}
+plan parted_nodes for Net {{ mesh data = 2, node = 2; place Batch -> node, data; micro 1; zero 1 over data }}
+plan parted_bf16 for Net {{ mesh data = 4; place Batch -> data; precision bf16; micro 2; zero 1 }}
 '''
-PLANS = ('parts', 1), ('tensor', 4), ('nodes', 4)  # that differ from `one` in rounding alone
+# that differ from `one` in rounding alone
+PLANS = ('parts', 1), ('tensor', 4), ('nodes', 4), ('parted_tensor', 4), ('parted_nodes', 4)
 NARROW = ('bf16', 'bf16s'), ('f16', 'f16s')        # whose sums are rounded to 16 bits in warm-up
 
 
@@ -65,7 +72,8 @@ def tensors(path):
     n = struct.unpack('<Q', raw[:8])[0]
     head = json.loads(raw[8:8 + n])
     head.pop('__metadata__', None)
-    return {k: struct.unpack(f'<{(b - a) // 4}f', raw[8 + n + a:8 + n + b])
+    kinds = {'F32': 'f', 'I32': 'i', 'U8': 'B'}
+    return {k: tuple(array.array(kinds[h['dtype']], raw[8 + n + a:8 + n + b]))
             for k, h in head.items() for a, b in [h['data_offsets']]}
 
 
@@ -140,8 +148,12 @@ def step(s, t, x, y, lr=LR):
 
 def state(t):
     line = lambda end: sum((list(t[name + end]) for name, _ in PARAMS), []) + [0.0] * (SIZE - COUNT)
-    errors = list(t['onebit.error'])
-    return {'p': line(''), 'm': line('.m'), 'v': line('.v'), 'root': t['onebit.root'][0],
+    errors, m, v, root = list(t['onebit.error']), line('.m'), line('.v'), t['onebit.root'][0]
+    if t['onebit.begun'][0]: # from then on bits and scales, in units of the step
+        bits, scale = t['onebit.momentum'], t['onebit.momentum.scale']
+        sign = lambda i: 1 if bits[i // 8] >> i % 8 & 1 else -1
+        m = [sign(i) * scale[i // BLOCK] * (math.sqrt(x) / root + EPS) if x > 0 else 0.0 for i, x in enumerate(v)]
+    return {'p': line(''), 'm': m, 'v': v, 'root': root,
             'error': [errors[i * SIZE:(i + 1) * SIZE] for i in range(WORKERS)],
             'owner': list(t['onebit.error.of.owner'])}
 
@@ -158,11 +170,12 @@ def differ(a, b):
 def checkpoint(out, t, ranks=1):
     """What all ranks hold of it: errors are rank after rank."""
     files = [tensors(f'{WORK}/{out}/step-{t:06d}/rank-{r:05d}.safetensors') for r in range(ranks)]
-    whole = {}
+    whole, sizes = {}, dict(PARAMS)
     for f in files:
         for k, v in f.items():
             name = k.split(':')[0]  # a member of a group is stored in pieces
-            whole[name] = whole.get(name, ()) + v if name.startswith('onebit.error') else whole.get(name, v)
+            missing = name.startswith('onebit.error') or len(whole.get(name, ())) < sizes.get(name.split('.')[0], 1)
+            whole[name] = whole.get(name, ()) + v if missing else whole[name]
     return state(whole)
 
 
@@ -201,8 +214,10 @@ def golden():
     open(f'{WORK}/even.shard', 'w').write(source)
     shard = lambda plan, n, *how: run(SHARDC, 'run', 'even.shard', '--plan', plan, '-n', str(n), *how, '--', 'train',
                                       '--out', f'even.{plan}{"".join(how)}', cwd=WORK)
-    shard('one', 1), shard('four', 4), shard('four', 4, '--emulate')
-    outs = [('even.one', 1), ('even.four', 4), ('even.four--emulate', 4)]
+    outs = []
+    for plan, n, *how in ('one', 1), ('four', 4), ('four', 4, '--emulate'), ('parted', 4), ('parted', 4, '--emulate'):
+        shard(plan, n, *how)
+        outs.append((f'even.{plan}{"".join(how)}', n))
     if mpi_is_here():
         run(SHARDC, 'compile', 'even.shard', '--plan', 'four', '--comm', 'mpi', '-o', 'even.mpi', '-q', '--quick',
             cwd=WORK)
@@ -219,8 +234,7 @@ def golden():
 
 
 # What frozen steps cannot do, and what is no such optimizer: the word is refused, and told why or what to write.
-REFUSED = (('plan.zero=1', 'E0901', '1:11', 'of 22 bytes that a rank keeps per parameter it could save 1.88 at most'),
-           ('plan.zero=2', 'E0602', '1:11', 'keeps no whole gradient'),
+REFUSED = (('plan.zero=2', 'E0602', '1:11', 'keeps no whole gradient'),
            ('plan.zero=3', 'E0602', '1:11', 'keeps no whole gradient'),
            ('plan.precision.gather=int8', 'E0602', '1:23', '`zero 0` gathers no weights'),
            ('plan.micro=1', 'E0703', '1:12', 'a multiple of 2'),
@@ -242,21 +256,32 @@ def refusals():
         check(f'[{code}]' in said and f'--set:{at}' in said and why in said, f'{word}: no {code} at {at} in\n{said}')
 
 
-def traffic():
-    """What the run counts is what `plan` says of both entries: a frozen step sends 30 times less than f32 gradients do,
-    15 times less than in 16 bits."""
-    wide = ('net.shard', '--plan', 'four', '-D', 'Hidden=4096')
+def counts(plan):
+    """What a run of 5 steps counts is what `plan` says of both entries, and of what is sent once between them."""
+    wide = ('net.shard', '--plan', plan, '-D', 'Hidden=4096')
     for setting in 'optim.block=2048', 'steps=5', 'optim.freeze=2': wide += '--set', f'train.{setting}'
-    plan = json.loads(run(SHARDC, 'plan', *wide, '--json', cwd=WORK)[0])
-    whole = lambda p: (p['communication'][0]['elements_per_step'], p['communication'][0]['bytes_per_step'])
-    said = ''.join(run(SHARDC, 'run', *wide, '-n', '4', '--', 'train', '--out', 'wide', '--profile', cwd=WORK))
-    counted = re.search(r'^axis data +\d+ calls +(\d+) elements +(\d+) bytes', said, re.M)
-    warm, frozen = whole(plan), whole(plan['frozen'])
-    want = tuple(2 * a + 3 * b for a, b in zip(warm, frozen))
-    check(counted and tuple(map(int, counted.groups())) == want, f'{want} planned\n{said}')
-    check(plan['bytes_per_step_on_average'] * 5 == want[1], f'{plan["bytes_per_step_on_average"]} on average')
-    check(30 * frozen[1] <= warm[1] and 15 * frozen[1] <= warm[1] / 2, f'{frozen} frozen, {warm} before')
-    print(f'a frozen step sends {warm[1] / frozen[1]:.2f} times less than f32 gradients, counted')
+    planned = json.loads(run(SHARDC, 'plan', *wide, '--json', cwd=WORK)[0])
+    whole = lambda p: p['communication'][0]['bytes_per_step']
+    said = ''.join(run(SHARDC, 'run', *wide, '-n', '4', '--', 'train', '--out', f'{plan}.wide', '--profile', cwd=WORK))
+    counted = re.search(r'^axis data +\d+ calls +\d+ elements +(\d+) bytes', said, re.M)
+    warm, frozen = whole(planned), whole(planned['frozen'])
+    want = 2 * warm + 3 * frozen + planned['bytes_at_freeze']
+    check(counted and int(counted[1]) == want, f'{want} planned\n{said}')
+    mean = planned['bytes_per_step_on_average']
+    check(abs(mean * 5 - want) < 1e-3, f'{mean} on average')
+    return planned, warm, frozen
+
+
+def traffic():
+    """A frozen step sends 30 times less than f32 gradients do, 15 times less than in 16 bits; with `zero 1`, too."""
+    (whole, warm, frozen), (parted, _, of_parts) = counts('four'), counts('parted')
+    check(30 * frozen <= warm and 15 * frozen <= warm / 2, f'{frozen} frozen, {warm} before')
+    check(of_parts == frozen, f'zero 1: {of_parts} frozen, not {frozen}')
+    print(f'a frozen step sends {warm / frozen:.2f} times less than f32 gradients, counted')
+    saved = [p['classes'][0]['bytes']['optimizer'] for p in (whole, parted)]
+    params = 8 * 4096  # 4 - 8/N bytes of each
+    check(saved[0] - saved[1] == parted['zero_saves'] == 2 * params, f'{saved} of moments')
+    check(parted['bytes_at_freeze'] == 8 * params and not whole['bytes_at_freeze'], 'both moments are gathered once')
 
 
 def steady():
@@ -273,7 +298,7 @@ def steady():
     ratio = max(close.values()) - 1e-4
     want = min(t for t in close if close[t] >= ratio)
     sets = ['freeze=auto', 'window=5', f'ratio={ratio:.6f}']
-    for plan, n in ('one', 1), ('four', 4):
+    for plan, n in ('one', 1), ('four', 4), ('parted', 4):
         found = trained(plan, n, f'{plan}.auto', sets)
         check(found == [str(want)], f'plan {plan}: frozen after {found}, {want} wanted of {close}')
     print(f'freeze = auto: {want}, ratios {min(close.values()):.3f} to {max(close.values()):.3f}')
@@ -298,6 +323,36 @@ def other_ranks():
         far = apart(have, after)
         check(far < 1e-6 and apart(before, after) > 1e-3, f'{n} ranks go on from four: {far:.3g}')
         print(f'{n} ranks go on from four: {far:.2g}')
+
+
+def parted(train):
+    """`zero 1`: the bits of the same plan without it; checkpoints of both go on under the other, and on other ranks,
+    from before, at and behind the freeze."""
+    for plan, n in ('parted', 4), ('parted2', 2): train(plan, n)
+    for t in range(FIRST, STEPS + 1, 5):
+        check(differ(checkpoint('parted', t, 4), checkpoint('four', t, 4)) == 0, f'zero 1: other bits at {t}')
+    for t in FIRST, FREEZE, FREEZE + 5:
+        for a, b, n in ('four', 'parted', 4), ('parted', 'four', 4), ('parted', 'parted2', 2), ('parted2', 'parted', 4):
+            out = f'{a}.as.{b}.{t}'
+            shutil.copytree(f'{WORK}/{a}/step-{t:06d}', f'{WORK}/{out}/step-{t:06d}')
+            train(b, n, '--out', out, '--resume', '--steps', str(t + 5))
+            far = differ(checkpoint(out, t + 5, n), checkpoint(a, t + 5, {'parted2': 2}.get(a, 4)))
+            check(far == 0 if a != 'parted2' != b else far < 1e-6, f'{a} goes on as {b} from {t}: {far:.3g}')
+    train('parted_bf16', 4, '--out', 'parted_bf16', '--steps', '15', '--dump', 'parted_bf16.st')
+    train('bf16s', 4, '--out', 'bf16s.all', '--steps', '15', '--dump', 'bf16s.all.st')
+    check(apart(dump('parted_bf16.st'), dump('bf16s.all.st')) == 0, 'zero 1 with bf16: other numbers')
+    print('zero 1: the same bits, also from checkpoints without it and on other ranks')
+
+
+def other_freeze(train):
+    """A checkpoint from behind the freeze does not go back; one from before it may freeze at once."""
+    for t, freeze, fine in (FREEZE + 5, 30, False), (FREEZE - 5, 3, True):
+        out = f'other.{t}'
+        shutil.copytree(f'{WORK}/one/step-{t:06d}', f'{WORK}/{out}/step-{t:06d}')
+        said = run(SHARDC, 'run', 'net.shard', '--plan', 'one', '--set', f'train.optim.freeze={freeze}', '--', 'train',
+                   '--out', out, '--resume', '--steps', str(t + 5), expect=0 if fine else 4, cwd=WORK)
+        check(fine or 'R0503' in said[1], f'{said}')
+    check(checkpoint(out, FREEZE)['m'] != checkpoint('one', FREEZE)['m'], 'frozen before')
 
 
 def mpi_is_here():
@@ -326,6 +381,15 @@ def narrow(train):
         far = apart(dump(f'{four}.st'), dump(f'{one}.st'))
         check(far < 1e-6, f'plan {four}: {far:.3g} from one rank')
         print(f'plan {four}: {far:.2g} from one rank')
+
+
+def near_freeze(train, bits):
+    """The steps beside the freeze."""
+    train('one', 1, '--out', 'near', '--steps', str(FREEZE + 1), '--save-every', '1')
+    for t in FREEZE - 1, FREEZE + 1:
+        shutil.copytree(f'{WORK}/near/step-{t:06d}', f'{WORK}/near.{t}/step-{t:06d}')
+        train('one', 1, '--out', f'near.{t}', '--resume')
+        check(bits(f'near.{t}', 0) == bits('one', 0), f'plan one, resumed at {t}: other bits')
 
 
 def main():
@@ -364,8 +428,11 @@ def main():
             shutil.copytree(f'{WORK}/{plan}/step-{t:06d}', f'{WORK}/{again}/step-{t:06d}')
             train(plan, n, '--out', again, '--resume')
             check(all(bits(again, r) == bits(plan, r) for r in range(n)), f'plan {plan}, resumed at {t}: other bits')
+    near_freeze(train, bits)
     golden()
     refusals()
+    parted(train)
+    other_freeze(train)
     steady()
     traffic()
     plans(train)
