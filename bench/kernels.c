@@ -3,6 +3,7 @@
 
      bench_kernels [--apart] FILE [kernel ["cut" ..]]
      bench_kernels --turn ROUNDS FILE
+     bench_kernels --ask FILE kernel
 
    Kernels are tuned and compiled as for a model; a cut, for families that have variants, is the
    numbers of attribute tile, and several are measured in turn. The threads take chunks as the pool
@@ -11,6 +12,9 @@
    as where a later kernel still reads the operand).
 
    --turn: all kernels of the file one after the other, so many times; prints each one's least time.
+   --ask: for another program that measures in turn. The first line of output is the bytes that the
+   kernel moves; then each line of input is answered with a triad over as many bytes and a call:
+   bytes per second of the one, seconds of the other.
 
    Beside each call the same threads run a loop of multiply-adds and a triad a = b + s c with
    non-temporal stores (12 bytes per element). Bytes of a kernel: operands and results once. Times
@@ -103,10 +107,10 @@ static void report(Candidate *c) {
 
 static void time_once(Team *team, Candidate *c, int round, void *const *buffers, double flop,
                       double bytes) {
-  double p = team_rate(team, loop_wide), b = team_triad(team);
+  double p = team_rate(team, loop_wide), b = team_triad(team, 0);
   double seconds = team_kernel(team, &c->code, buffers);
   p = 2 / (1 / p + 1 / team_rate(team, loop_wide));
-  b = 2 / (1 / b + 1 / team_triad(team));
+  b = 2 / (1 / b + 1 / team_triad(team, 0));
   if (round < 0) return;
   c->seconds[round] = seconds;
   c->flop[round] = flop / seconds / p, c->bytes[round] = bytes / seconds / b;
@@ -154,6 +158,22 @@ static void measure_in_turn(Team *team, Fn *const *kernels, const Code *code, in
   for (int i = 0; i < n; i++) printf("%s %.6f\n", kernels[i]->name, t[i].least);
 }
 
+/* Answers while there are questions; operands are numbers of both signs. */
+static void answer(Team *team, const Fn *k, const Code *code, Arena *a) {
+  Set *set = ARENA_NEW(a, Set);
+  int64_t bytes = (int64_t)moved(k);
+  fill(a, k, set, 1, false);
+  set->buffer[k->args.n + k->results.n] = bench_memory(team_scratch(team, &k, 1), ELEM_f32);
+  printf("%lld\n", (long long)bytes);
+  fflush(stdout);
+  for (int c; (c = getchar()) != EOF;) {
+    if (c != '\n') continue;
+    double rate = team_triad(team, bytes);
+    printf("%.6g %.6f\n", rate, team_kernel(team, code, set->buffer));
+    fflush(stdout);
+  }
+}
+
 /* Copies of a kernel, one for each cut that is asked for. */
 static int copies(Module *m, Fn *k, char **cuts, int n, Candidate *c) {
   const Variants *v = variants_find(attr_str(&k->attrs, ATTR_family, ""), DEVICE_CPU);
@@ -186,8 +206,9 @@ int main(int argc, char **argv) {
   static Candidate list[MOST][CUTS];
   char folder[] = "/tmp/shardc-bench-XXXXXX";
   bool apart = argc > 1 && !strcmp(argv[1], "--apart"), turn = !strcmp(argv[1 % argc], "--turn");
+  bool ask = !strcmp(argv[1 % argc], "--ask");
   int rounds = turn && argc > 3 ? atoi(argv[2]) : 0;
-  argc -= apart + 2 * turn, argv += apart + 2 * turn;
+  argc -= apart + ask + 2 * turn, argv += apart + ask + 2 * turn;
   if (argc < 2 || argc > 3 + CUTS || !mkdtemp(folder)) return 2;
   Ctx *ctx = ctx_new();
   Module *m = ir_read(ctx, argv[1]);
@@ -212,7 +233,11 @@ int main(int argc, char **argv) {
       kernels[i] = list[i][0].k, code[i] = code_find(m, list[i][0].k, library);
     measure_in_turn(team, kernels, code, n, rounds, m->arena);
   }
-  for (int i = 0; i < n && !turn; i++) {
+  if (ask && n == 1) {
+    Code code = code_find(m, list[0][0].k, library);
+    answer(team, list[0][0].k, &code, m->arena);
+  }
+  for (int i = 0; i < n && !turn && !ask; i++) {
     for (int j = 0; j < count[i]; j++) list[i][j].code = code_find(m, list[i][j].k, library);
     measure(team, m, list[i], count[i], apart);
   }

@@ -25,7 +25,7 @@ int main(void) {
   for (int i = 0; i < ROUNDS; i++) {
     better(&wide, team_rate(team, loop_wide));
     for (int k = 0; k < n; k++) better(&narrow, team_rate(team, loop[k]));
-    better(&moved, team_triad(team));
+    better(&moved, team_triad(team, 0));
   }
   printf("%.1f %.1f %.1f\n", 1e-9 * wide, 1e-9 * narrow, 1e-9 * moved);
   return 0;

@@ -124,9 +124,10 @@ static void triad_part(void *context, int number) {
   loop_triad(t->triad[0] + from, t->triad[1] + from, t->triad[2] + from, each);
 }
 
-double team_triad(Team *t) {
+double team_triad(Team *t, int64_t bytes) {
   int64_t n = (int64_t)TRIAD_EACH * t->threads;
-  t->elements = n < TRIAD_LEAST ? TRIAD_LEAST : n > TRIAD_MOST ? TRIAD_MOST : n;
+  n = n < TRIAD_LEAST ? TRIAD_LEAST : n > TRIAD_MOST ? TRIAD_MOST : n;
+  if (!t->elements) t->elements = bytes ? bytes / 12 : n;
   for (int i = 0; i < 3 && !t->triad[i]; i++)
     t->triad[i] = (float *)bench_memory((int64_t)sizeof(float) * t->elements, ELEM_f32);
   int64_t moved = t->elements / t->threads / 16 * 16 * t->threads;

@@ -35,8 +35,9 @@ double team_rate(Team *t, TeamLoop *loop);
 /* The loop of multiply-adds that the target of this machine multiplies elements e with. */
 TeamLoop *loop_of(Elem e);
 
-/* Bytes per second of triad over arrays that few caches hold. */
-double team_triad(Team *t);
+/* Bytes per second of triad over arrays of so many bytes together; 0: that few caches hold. The
+   first call makes them. */
+double team_triad(Team *t, int64_t bytes);
 
 /* All phases of a kernel, the chunks taken as the pool does. scratch: team_scratch's. */
 double team_kernel(Team *t, const Code *code, void *const *buffers);

@@ -4,9 +4,15 @@
    The space is that of the largest result, collapsed, walked in units; a chunk does a range of
    units. All results are evaluated at a point before any is stored, because a result may lie in the
    buffer of an operand. A result with fewer dims is stored where its missing dims are 0. Attribute
-   variant is `vector` or `scalar`, tile = [block of the innermost dim]. */
+   variant is `vector` or `scalar`, tile = [block of the innermost dim].
+
+   Large operands are fetched ahead in software, each at a distance of its own: buffers begin at the
+   same place of a page, and memory gave more where the streams stood apart (docs/performance.md).
+   Fetching touches no value, whatever lies at the address. */
 #include "nontemporal.h"
 #include "codegen/walk.h"
+
+enum { AHEAD_BYTES = 1 << 10, APART_BYTES = 1 << 9, FARTHEST_BYTES = 4 << 10 };
 
 typedef struct Elementwise {
   Emit *e;
@@ -15,9 +21,39 @@ typedef struct Elementwise {
   LLVMValueRef from, to; /* units of this chunk */
 } Elementwise;
 
+/* Larger than a core's cache, and read in the order of the space. */
+static bool streams(const Elementwise *elementwise, ValueId v) {
+  const Nest *nest = &elementwise->nest;
+  const Emit *e = elementwise->e;
+  const Type *t = value_type(e->k, v);
+  int64_t bytes = elem_bytes(t->elem);
+  for (int i = 0; i < nest->n; i++)
+    if (type_find(t, nest->dim[i].dim) < 0) return false;
+  return nest->n && bytes > 1 && type_count(t) * bytes > e->m->target.l2 &&
+         buffer_stride(e->k, v, nest->dim[nest->n - 1].dim) == 1;
+}
+
+static void fetch_ahead(const Elementwise *elementwise, const Point *p) {
+  Emit *e = elementwise->e;
+  int64_t ahead = AHEAD_BYTES;
+  if (!elementwise->walk.lanes || p->mask) return;
+  for (uint32_t i = 0; i < e->k->args.n && ahead <= FARTHEST_BYTES; i++) {
+    ValueId v = e->k->args.at[i];
+    if (!streams(elementwise, v)) continue;
+    Point there = *p;
+    Index at = *point_find(p, elementwise->nest.dim[elementwise->nest.n - 1].dim);
+    int64_t elements = ahead / elem_bytes(value_type(e->k, v)->elem);
+    at.at = LLVMBuildAdd(e->builder, at.at, emit_index(e, elements), "");
+    point_set(&there, at);
+    emit_prefetch(e, expr_address(e, v, &there), false);
+    ahead += APART_BYTES;
+  }
+}
+
 static void store_results(void *state, const Point *p, int n, LLVMValueRef start) {
   Elementwise *elementwise = state;
   (void)n, (void)start;
+  fetch_ahead(elementwise, p);
   walk_store(elementwise->e, &elementwise->nest, NULL, p, elementwise->e->k->results.n,
              elementwise->e->k->results.at);
 }
