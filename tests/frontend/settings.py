@@ -200,6 +200,8 @@ plan p for M { on box
 ASK = {
     'save.async': ('train', 'save async = on', 'train.save.async=on', 'save async = off'),
     'deterministic': ('plan', 'deterministic off', 'plan.deterministic=off', 'deterministic on'),
+    'offload.speculate=!off': ('plan', 'offload optimizer speculate = on -> host', None,
+                               'offload optimizer speculate = off -> host'),
     'reference.tol': ('reference', 'tol = 1e-3', None, None),
 }
 HOLES = dict(reference='', node='', machine='', optim='adamw', train='', zero='', precision='', plan='')

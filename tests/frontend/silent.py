@@ -38,7 +38,8 @@ VALUES = {  # of each option
     'zero.over': ['data'], 'zero.bucket': ['256', '1MiB'], 'zero.prefetch': ['1', '10KiB'], 'zero.persist': ['1KiB'],
     'zero.overlap': ['on'], 'zero.accumulate': ['full'], 'zero.keep_root': ['off'], 'zero.keep_gathered': ['on'],
     'recompute.keep': ['all', 'input', 'none', 'auto budget = 5KiB', '[y]'], 'recompute.budget': ['5KiB'],
-    'offload.of': ['h.*', 'w'], 'recompute.over': ['tensor'], 'recompute.offload': ['host'],
+    'offload.of': ['h.*', 'w'], 'offload.speculate': ['on'],
+    'recompute.over': ['tensor'], 'recompute.offload': ['host'],
     'precision.master': ['f32'], 'precision.grad': ['f32', 'bf16', 'f16'],
     'precision.reduce': ['f32', 'bf16', 'f16', 'int8'],
     'precision.gather': ['int8'], 'precision.block': ['64'],
@@ -80,7 +81,7 @@ def with_word(base, option, value):
     line, *choice, key = option.split('.')
     word = f' over {value}' if key == 'over' else f' {key} = {value}'
     have = re.search(rf'^{line}\b.*$', base, re.M)
-    if line == 'offload': return f'{base}\noffload optimizer {key} {value} -> host'
+    if line == 'offload': return f'{base}\noffload optimizer {word if key != "of" else f"of {value}"} -> host'
     if line == 'recompute': return f'{base}\nrecompute h.*{word}'
     if choice: return base.replace(have[0], f'{line} {choice[0]}{word}') if have else None
     if have: return base.replace(have[0], have[0] + word)

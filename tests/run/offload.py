@@ -175,6 +175,7 @@ def refusals():
     refused(whole, 'E0801', "the host's")
     refused(whole.replace('optimizer -> host', 'grads -> host'), 'E0901', 'gradients without the optimizer',
             'm.shard:12:11')
+    refused(whole.replace('optimizer ->', 'optimizer speculate = on ->'), 'E0901', 'before the norm', 'm.shard:12:33')
     kept = MODEL % (ADAM, '1GiB', plan, 'recompute h keep = %s offload = host', plan)
     refused(kept % 'none', 'E0602', 'm.shard:12:37')
     stages = 'mesh pipe = 2, data = 2; place Layers -> pipe; pipeline gpipe; micro 2'
