@@ -8,7 +8,7 @@
 #include "ir/flight.h"
 #include "ir/message.h"
 #include "ir/placement.h"
-#include "ir/send_pairs.h"
+#include "ir/send_order.h"
 #include "ir/stage_class.h"
 #include "cache.h"
 #include <math.h>
@@ -153,7 +153,7 @@ bool host_flies(const Module *m) {
   return false;
 }
 
-static void put_collective(HostWriter *writer, const SendPairs *pairs, const Fn *f, const Op *o) {
+static void put_collective(HostWriter *writer, const Fn *f, const Op *o, int sends) {
   static const char *const words[OP_COUNT] = {[OP_all_reduce] = "RT_ALL_REDUCE",
                                               [OP_reduce_scatter] = "RT_REDUCE_SCATTER",
                                               [OP_all_gather] = "RT_ALL_GATHER",
@@ -177,15 +177,41 @@ static void put_collective(HostWriter *writer, const SendPairs *pairs, const Fn 
              (long long)flights_at_once(writer->m, f, o));
   if (op_is_hop(o->code) && attr_int(&o->attrs, ATTR_reverse, 0)) host_put(writer, ", .back = 1");
   if (op_is_hop(o->code) && attr_int(&o->attrs, ATTR_wrap, 0)) host_put(writer, ", .wrap = 1");
-  if (send_is_alone(pairs, o)) host_put(writer, ", .alone = 1");
+  if (sends >= 0) host_put(writer, ", .sends = sends_%d", sends);
   host_put(writer, "},\n");
+}
+
+static int row_of(const SendOrder *order, const Op *o) {
+  for (uint32_t i = 0; i < order->rows.n; i++)
+    if (order->rows.at[i].op == o) return (int)i;
+  return -1;
+}
+
+/* When what a row sends goes to NCCL: by stage, runs of sends. */
+static void put_sends(HostWriter *writer, const SendOrder *order, int number) {
+  const SendRow *row = &order->rows.at[number];
+  int axis = mesh_find(writer->m, attr_str(&row->op->attrs, ATTR_axis, ""));
+  for (int64_t s = 0; s < order->stages[axis]; s++) {
+    host_put(writer, "\nstatic const rt_sends sends_%d_%lld[] = {", number,
+             (long long)(order->first[axis] + s));
+    for (uint32_t i = 0; i < row->runs[s].n; i++) {
+      const SendRun *run = &row->runs[s].at[i];
+      host_put(writer, "{%lld, %lld, %d}, ", (long long)run->n, (long long)run->place.later,
+               run->place.joins);
+    }
+    host_put(writer, "{0}};");
+  }
+  host_put(writer, "\nstatic const rt_sends *const sends_%d[] = {", number);
+  for (int64_t s = 0; s < order->stages[axis]; s++)
+    host_put(writer, "sends_%d_%lld, ", number, (long long)(order->first[axis] + s));
+  host_put(writer, "}; /* %s in %s, by stage */\n", op_name(OP_send), row->of->name);
 }
 
 static void put_ranks(HostWriter *writer) {
   const Module *m = writer->m;
   uint32_t n = host_count_collectives(m);
   int64_t stride = 1;
-  SendPairs pairs = send_pairs(m);
+  SendOrder order = send_order(m);
   if (!m->mesh.n) return;
   host_put(writer, "\nstatic const rt_axis mesh[] = {\n");
   for (uint32_t i = 0; i < m->mesh.n; i++) {
@@ -195,11 +221,13 @@ static void put_ranks(HostWriter *writer) {
     stride *= m->mesh.at[i].size;
   }
   host_put(writer, "};\n");
+  for (uint32_t i = 0; i < order.rows.n; i++) put_sends(writer, &order, (int)i);
   if (n) host_put(writer, "\nstatic const rt_collective collectives[%u] = {\n", n);
   for (uint32_t i = 0; n && i < m->fns.n; i++)
     for (OpId k = 0; k < m->fns.at[i]->ops.n; k++)
       if (op_family(m->fns.at[i]->ops.at[k].code) == FAMILY_COLLECTIVE)
-        put_collective(writer, &pairs, m->fns.at[i], &m->fns.at[i]->ops.at[k]);
+        put_collective(writer, m->fns.at[i], &m->fns.at[i]->ops.at[k],
+                       row_of(&order, &m->fns.at[i]->ops.at[k]));
   if (n) host_put(writer, "};\n");
 }
 
@@ -322,11 +350,11 @@ static int put_entries(HostWriter *writer) {
     double least = attr_float(&f->attrs, ATTR_compulsory_bytes, 0);
     host_put(writer, "    {");
     host_string(writer, f->name);
-    host_put(writer, ", run_%s, %lld, %lld, %.17g, %.17g, %.17g, %lld, %lld, %lld},\n",
+    host_put(writer, ", run_%s, %lld, %lld, %.17g, %.17g, %.17g, %lld, %lld},\n",
              host_c_name(writer, f->name), (long long)attr_int(&f->attrs, ATTR_frame, 0),
              (long long)attr_int(&f->attrs, ATTR_live, 0), count.flop, count.bytes,
              isfinite(least) ? least : 0, (long long)attr_int(&f->attrs, tier_frame(TIER_host), 0),
-             (long long)attr_int(&f->attrs, tier_live(TIER_host), 0), (long long)entry_receives(f));
+             (long long)attr_int(&f->attrs, tier_live(TIER_host), 0));
     n++;
   }
   host_put(writer, "    {0},\n};\n");
@@ -408,9 +436,10 @@ static void put_class(HostWriter *writer) {
 static void put_pinned(HostWriter *writer) {
   Pinned pinned = module_pinned(writer->m);
   host_put(writer, "    .counters_at = %lld,\n", (long long)arena_end(writer->m, IN_IO));
-  host_put(writer, "    .ahead_at = %lld,\n    .send_slot = %lld,\n    .move_slot = %lld,\n",
+  host_put(writer, "    .ahead_at = %lld,\n    .send_slot = %lld,\n    .send_slots = %lld,\n",
            (long long)(arena_bytes(writer->m, IN_IO) - module_ahead(writer->m)),
-           (long long)module_send_slot(writer->m), (long long)module_move_slot(writer->m));
+           (long long)module_send_slot(writer->m), (long long)module_send_slots(writer->m));
+  host_put(writer, "    .move_slot = %lld,\n", (long long)module_move_slot(writer->m));
   host_put(writer, "    .move_slots = {%lld, %lld},\n",
            (long long)module_move_slots(writer->m, false),
            (long long)module_move_slots(writer->m, true));

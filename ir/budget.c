@@ -16,7 +16,7 @@
 #include "loop.h"
 #include "count.h"
 #include "message.h"
-#include "send_pairs.h"
+#include "send_order.h"
 #include "placement.h"
 #include "module_settings.h"
 #include <string.h>
@@ -343,9 +343,12 @@ static int64_t move_slots(const Module *m) {
   return (module_move_slots(m, false) + module_move_slots(m, true)) * module_move_slot(m);
 }
 
+/* In which what is sent to neighbours waits. */
+static int64_t send_slots(const Module *m) { return module_send_slots(m) * module_send_slot(m); }
+
 int64_t module_device_words(const Module *m) {
   int64_t counters = round_up(4 * module_counters(m), CACHE_LINE);
-  int64_t slots = module_send_slot(m) + move_slots(m);
+  int64_t slots = send_slots(m) + move_slots(m);
   return module_on_gpu(m) ? counters + 64 + slots + module_ahead(m) : 0;
 }
 
@@ -383,7 +386,7 @@ Budget module_budget(const Module *m) {
   budget.total = budget.weights + budget.optimizer + other + frame;
   budget.gradients = take(&frame, step ? peak(m, step, USE_GRADIENT, TIER_device) : 0);
   budget.buffers = take(&frame, step ? peak(m, step, USE_BUFFER, TIER_device) : 0);
-  budget.buffers += take(&other, module_send_slot(m) + move_slots(m));
+  budget.buffers += take(&other, send_slots(m) + move_slots(m));
   budget.saved = take(&frame, step ? peak(m, step, USE_SAVED, TIER_device) : 0);
   budget.working = frame + other;
   budget.host = module_host(m).total, budget.apart = module_on_gpu(m);

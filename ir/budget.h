@@ -32,7 +32,7 @@ HostBudget module_host(const Module *m);
 int64_t module_frame(const Module *m, Tier t); /* the largest of an entry */
 int64_t module_counters(const Module *m);      /* loops count to less than this */
 /* On a GPU: what the runtime keeps there beside globals and work: the counters, a line that says
-   where the device is, what is being sent to a neighbour (send_pairs.h), slots for copies between
+   where the device is, what is being sent to a neighbour (send_order.h), slots for copies between
    it and the host, and the inputs of the next step. Behind the inputs, outputs and scalars. */
 int64_t module_device_words(const Module *m);
 int64_t module_ahead(const Module *m); /* the last of these alone */

@@ -7,7 +7,6 @@
    different layers there. What of a pipeline is not built yet is refused here, at the place line
    (E0901). Must not: look at what the rounds compute. */
 #include "ir/loop.h"
-#include "ir/message.h"
 #include "ir/placement.h"
 #include "ir/stage_class.h"
 #include "passes/internal.h"
@@ -52,16 +51,6 @@ static Report *refuse(Stages *stages, const PlaceRule *rule, const char *what) {
                  what);
 }
 
-/* There a send waits for its receive, and pairs of the two (ir/send_pairs.h) are not enough: the
-   last stage sends to the first one, which sends to it. */
-static bool rings_over_nccl(Stages *stages, const PlaceRule *rule) {
-  if (plan_chunks(stages->m) < 2 || !message_needs_line(stages->m)) return false;
-  Report *d = refuse(stages, rule, "`pipeline interleaved` over NCCL is");
-  diag_label(d, "stages in a ring would wait for each other for ever");
-  diag_help(d, "`pipeline one_f_one_b`, or `--comm local`: by way of the host");
-  return true;
-}
-
 /* Of one line, or of several. */
 static bool over_several_axes(Stages *stages, const PlaceRule *rule, Str dim) {
   uint32_t axes = 0;
@@ -98,7 +87,7 @@ static void mark(Stages *stages, Op *o) {
   int at = rule ? mesh_find(stages->m, rule->axes.at[0]) : -1;
   if (at < 0) return;
   if (over_several_axes(stages, rule, dim)) return;
-  if (stages->m->mesh.at[at].size == 1 || rings_over_nccl(stages, rule)) return;
+  if (stages->m->mesh.at[at].size == 1) return;
   if (attr_get(&o->attrs, ATTR_of) || loop_first(o)) {
     Report *d = refuse(stages, rule, "a pipeline of layers that keep different things is");
     diag_help(d, "`recompute` of all layers alike, such as `h.*`");

@@ -247,7 +247,7 @@ static void add_messages(RankClasses *all, Module *m, const Fn *entry, RankClass
 }
 
 static RankClass program_of(const Module *m) {
-  return (RankClass){.stages = module_class(m), .pairs = send_pairs(m)};
+  return (RankClass){.stages = module_class(m), .sends = send_order(m)};
 }
 
 typedef struct TurnStages { /* those of m whose rounds take turns */

@@ -3,7 +3,7 @@
 #ifndef SHARDC_PROVE_H
 #define SHARDC_PROVE_H
 #include "ir/events.h"
-#include "ir/send_pairs.h"
+#include "ir/send_order.h"
 #include "ir/stage_class.h"
 #include "ir/support/diag.h"
 
@@ -12,7 +12,7 @@ typedef struct RankClass { /* ranks that run one program */
   const EventList *events;
   StageClass stages; /* of a pipeline: where they stand along its axis */
   bool turns;        /* rounds of these stages take turns (ir/turns.h) */
-  SendPairs pairs;   /* over NCCL: sends wait for their receives, some beside one */
+  SendOrder sends;   /* over NCCL, where they wait for their receives */
 } RankClass;
 
 /* Every message that starts is waited for, once, and until then nobody touches what it receives or

@@ -104,6 +104,14 @@ typedef enum rt_turn_kind {
 typedef enum rt_reduction { RT_SUM, RT_MAX } rt_reduction;
 typedef enum rt_stages { RT_STAGES_ALL, RT_STAGES_FIRST, RT_STAGES_LAST, RT_STAGES_ENDS } rt_stages;
 
+/* Of what a row sends over NCCL, `n` one after the other, in a run of an entry: a send is given to
+   NCCL as so many messages `later` of all that this rank has with its neighbours than the program
+   comes to it, and where it joins, in one group with the receive behind it (send_queue.h). */
+typedef struct rt_sends {
+  int64_t n, later;
+  int joins;
+} rt_sends;
+
 /* One collective of the program, over the n ranks that differ in one coordinate alone. The value is
    handled in blocks of `count` elements: all-reduce, broadcast, send and receive have one, the
    others n in the buffer that is whole: reduce-scatter sends n and receives its own, all-gather
@@ -128,9 +136,8 @@ typedef struct rt_collective {
   int64_t times, flights;
   int back; /* RT_SEND, RT_RECEIVE: towards coordinate 0 */
   int wrap; /* they: the last one and the first one are neighbours, too */
-  /* RT_SEND over NCCL: it goes at once. 0: with the receive that this rank comes to next, if any,
-     for whoever sends that may wait for this one. */
-  int alone;
+  /* RT_SEND over NCCL: when it goes, by stage from rt_program.stage_first on. NULL: at once. */
+  const rt_sends *const *sends;
 } rt_collective;
 
 /* A dim of a tensor is cut in equal blocks over an axis. Several splits of one dim: major first. */
@@ -185,7 +192,6 @@ typedef struct rt_entry {
   double flop, bytes; /* per run, counted from the IR */
   double least_bytes; /* that no grouping into kernels could avoid; docs/ir.md */
   int64_t host_bytes, host_live_bytes; /* as work_bytes, live_bytes, of HOST_WORK */
-  int64_t receives;                    /* from neighbours, in one run */
 } rt_entry;
 
 typedef struct rt_setting {
@@ -206,7 +212,8 @@ typedef struct rt_program {
   /* On a GPU: where in IO the counters lie, and behind them, from the next 64 bytes on, a word that
      says where the device is. */
   int64_t counters_at;
-  int64_t send_slot; /* behind its line of 64: bytes for what is on its way to a neighbour */
+  int64_t send_slot;  /* behind its line of 64: bytes for what is on its way to a neighbour, in */
+  int64_t send_slots; /* so many slots */
   int64_t
       move_slot; /* behind that, slots of so many bytes for copies to the host and from there: */
   int move_slots[2]; /* so many each */

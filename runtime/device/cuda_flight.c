@@ -12,15 +12,17 @@
    The program says how many flights of a row are under way at once (rt_collective.flights); so many
    events it has, in turn.
 
-   What is sent to a neighbour lies in a slot until it is taken; kernels go on, and only the next
-   send waits for that. On a GPU a send waits for its receiver, and two stages that send to each
-   other would for ever: so a send goes to NCCL in one group with the receive that this rank comes
-   to next, and at once where another send comes next (rt_collective.alone, ir/send_pairs.h) or no
-   receive is left in the entry. It goes before any collective over that axis, in which all meet.
+   What is sent to a neighbour lies in a slot until it is taken; kernels go on, and only a send that
+   finds no other slot waits for that. On a GPU a send waits for its receiver, and stages that send
+   to each other would for ever: so each goes to NCCL at its place in one order of messages of all
+   ranks (rt_collective.sends, ir/send_order.h), some in one group with the receive that this rank
+   comes to next. What is left goes before any collective over that axis, in which all meet.
 
    Must not: allocate, or let the host wait, after the start. */
 #include "device_cuda.h"
+#include "ir/send_queue.h"
 #include <stdlib.h>
+#include <string.h>
 
 enum { NO_TIME = 2, LINE = 64 }; /* CU_EVENT_DISABLE_TIMING; bytes in front of the slot */
 
@@ -33,11 +35,13 @@ struct CudaFlights {
   CUstream stream;
   CUevent computed, over; /* over: of a collective that is waited for at once */
   RowFlights *row;
-  CUdeviceptr slot;
-  CUevent taken;              /* from the slot, of a send that went alone */
-  const rt_collective *given; /* the send in the slot that waits for a receive */
-  bool out;                   /* one that went alone is there */
-  int64_t receives;           /* left in the entry */
+  SendQueue queue;
+  NeighbourSend *sent;  /* by slot */
+  NeighbourSend *group; /* those that go together: as many at most */
+  CUevent *taken;       /* by slot: from there, of a send that went alone */
+  bool *out;            /* by slot: one that went alone is there */
+  int64_t *sends;       /* by row: so many it has sent in this entry */
+  int axis;             /* of the last message to a neighbour or from one */
 };
 
 static bool make_event(const Cuda *cuda, CUevent *e, Fault *f) {
@@ -50,15 +54,31 @@ static bool has_neighbours(const rt_program *program) {
   return false;
 }
 
+static bool open_slots(const Cuda *cuda, const rt_program *program, Fault *f) {
+  CudaFlights *flights = cuda->flights;
+  size_t n = (size_t)program->send_slots;
+  flights->queue.slot = rt_alloc(sizeof *flights->queue.slot * (n + 1));
+  flights->sent = rt_alloc(sizeof *flights->sent * (n + 1));
+  flights->group = rt_alloc(sizeof *flights->group * (n + 1));
+  flights->taken = rt_alloc(sizeof *flights->taken * (n + 1));
+  flights->out = rt_alloc(sizeof *flights->out * (n + 1));
+  flights->queue.n = program->send_slots;
+  for (size_t i = 0; i < n; i++) {
+    flights->sent[i].from = cuda->word + LINE + i * (size_t)program->send_slot;
+    if (!make_event(cuda, &flights->taken[i], f)) return false;
+  }
+  return true;
+}
+
 bool rt_cuda_flights_open(Cuda *cuda, const rt_program *program, Fault *f) {
   if (!program->flies && !has_neighbours(program)) return true;
   CudaFlights *flights = cuda->flights = rt_alloc(sizeof *flights);
   flights->row = rt_alloc(sizeof *flights->row * (size_t)(program->ncollectives + 1));
-  flights->slot = cuda->word + LINE;
+  flights->sends = rt_alloc(sizeof *flights->sends * (size_t)(program->ncollectives + 1));
   if (!rt_cuda_ok(cuda, cuda->api.cuStreamCreate(&flights->stream, 1), "make a stream for messages",
                   f) ||
       !make_event(cuda, &flights->computed, f) || !make_event(cuda, &flights->over, f) ||
-      !make_event(cuda, &flights->taken, f))
+      !open_slots(cuda, program, f))
     return false;
   for (int i = 0; i < program->ncollectives; i++) {
     int64_t n = program->collectives[i].flights;
@@ -81,9 +101,12 @@ void rt_cuda_flights_close(Cuda *cuda, const rt_program *program) {
       destroy(cuda, flights->row[i].over[k]);
     free(flights->row[i].over);
   }
-  destroy(cuda, flights->computed), destroy(cuda, flights->over), destroy(cuda, flights->taken);
+  destroy(cuda, flights->computed), destroy(cuda, flights->over);
+  for (int64_t i = 0; flights->taken && i < flights->queue.n; i++) destroy(cuda, flights->taken[i]);
   if (flights->stream) cuda->api.cuStreamDestroy(flights->stream);
-  free(flights->row), free(flights);
+  free(flights->queue.slot), free(flights->sent), free(flights->group), free(flights->taken),
+      free(flights->out);
+  free(flights->row), free(flights->sends), free(flights);
   cuda->flights = NULL;
 }
 
@@ -102,25 +125,44 @@ static void put_behind(const Cuda *cuda, CUstream to, CUevent e, CUstream from) 
 
 /* ---- sends to neighbours ---- */
 
-static void send_alone(const Cuda *cuda) {
+static void send_alone(const Cuda *cuda, int64_t slot) {
   CudaFlights *flights = cuda->flights;
   put_behind(cuda, flights->stream, flights->computed, cuda->stream);
-  rt_nccl_neighbours(cuda->nccl, flights->given, (void *)(uintptr_t)flights->slot, NULL, NULL,
-                     flights->stream);
-  record(cuda, flights->taken, flights->stream);
-  flights->given = NULL, flights->out = true;
+  rt_nccl_neighbours(cuda->nccl, &flights->sent[slot], 1, NULL, NULL, flights->stream);
+  record(cuda, flights->taken[slot], flights->stream);
+  flights->out[slot] = true;
+}
+
+/* `all`: those, too, that would join a receive. */
+static void send_due(const Cuda *cuda, bool all) {
+  for (int64_t i; (i = send_give(&cuda->flights->queue, all)) >= 0;) send_alone(cuda, i);
 }
 
 /* All ranks of an axis meet in its collectives: what one of them still keeps may be missing. */
 static void settle_axis(const Cuda *cuda, int axis) {
-  if (cuda->flights->given && cuda->flights->given->axis == axis) send_alone(cuda);
+  if (cuda->flights->axis == axis) send_due(cuda, true);
 }
 
-static void empty_slot(const Cuda *cuda) {
+static void come_to_axis(const Cuda *cuda, int axis) {
+  if (cuda->flights->axis != axis) send_due(cuda, true);
+  cuda->flights->axis = axis;
+}
+
+static void empty_slot(const Cuda *cuda, int64_t slot) {
   CudaFlights *flights = cuda->flights;
-  if (flights->given) send_alone(cuda);
-  if (flights->out) wait_on(cuda, cuda->stream, flights->taken);
-  flights->out = false;
+  if (flights->out[slot]) wait_on(cuda, cuda->stream, flights->taken[slot]);
+  flights->out[slot] = false;
+}
+
+/* When the k-th send of the row goes. */
+static rt_sends place_of(const Device *d, const rt_collective *collective, int64_t k) {
+  const rt_program *p = d->program;
+  if (!collective->sends) return (rt_sends){0};
+  int64_t stage = d->comm->group[collective->axis].me,
+          first = p->stages && p->stage_axis == collective->axis ? p->stage_first : 0;
+  const rt_sends *run = collective->sends[stage - first];
+  while (run->n && k >= run->n) k -= run++->n;
+  return *run;
 }
 
 /* Who has sent is left with 0. */
@@ -129,44 +171,49 @@ void rt_cuda_send(Device *d, const rt_collective *collective, const void *from, 
   CudaFlights *flights = cuda->flights;
   size_t bytes = (size_t)(collective->count * rt_elem_bytes((int)collective->elem));
   CUdeviceptr here = (CUdeviceptr)(uintptr_t)from, there = (CUdeviceptr)(uintptr_t)to;
-  empty_slot(cuda);
-  rt_cuda_must(cuda, cuda->api.cuMemcpyDtoDAsync(flights->slot, here, bytes, cuda->stream),
+  come_to_axis(cuda, collective->axis);
+  int64_t slot = send_free_slot(&flights->queue);
+  rt_sends place = place_of(d, collective, flights->sends[collective - d->program->collectives]++);
+  empty_slot(cuda, slot);
+  rt_cuda_must(cuda,
+               cuda->api.cuMemcpyDtoDAsync(flights->sent[slot].from, here, bytes, cuda->stream),
                "copy what is sent");
   rt_cuda_must(cuda, cuda->api.cuMemsetD8Async(there, 0, bytes, cuda->stream), "fill with zeros");
-  flights->given = collective;
-  if (collective->alone || !flights->receives) send_alone(cuda);
+  flights->sent[slot].what = collective;
+  send_hold(&flights->queue, slot, place.later, place.joins);
+  send_due(cuda, false);
 }
 
+/* Behind it all is over that went before. */
 void rt_cuda_receive(Device *d, const rt_collective *collective, void *to) {
   Cuda *cuda = d->inside;
   CudaFlights *flights = cuda->flights;
-  if (flights->given && flights->given->axis != collective->axis) send_alone(cuda);
+  int n = 0;
+  come_to_axis(cuda, collective->axis);
+  for (int64_t i; (i = send_give(&flights->queue, true)) >= 0;)
+    flights->group[n++] = flights->sent[i];
   put_behind(cuda, flights->stream, flights->computed, cuda->stream);
-  rt_nccl_neighbours(cuda->nccl, flights->given, (void *)(uintptr_t)flights->slot, collective, to,
-                     flights->stream);
+  rt_nccl_neighbours(cuda->nccl, flights->group, n, collective, to, flights->stream);
   put_behind(cuda, cuda->stream, flights->over, flights->stream);
-  flights->given = NULL, flights->out = false, flights->receives--;
+  for (int64_t i = 0; i < flights->queue.n; i++) flights->out[i] = false;
+  send_receives(&flights->queue);
+  send_due(cuda, false);
 }
 
-/* No receive comes of this one: what waited for it goes. */
-void rt_cuda_pass(Device *d, const rt_collective *collective) {
+void rt_cuda_flights_begin(const Device *d) {
   const Cuda *cuda = d->inside;
-  rt_nccl_pass(cuda->nccl);
-  if (collective->kind != RT_RECEIVE || !cuda->flights) return;
-  settle_axis(cuda, collective->axis);
-  cuda->flights->receives--;
+  CudaFlights *flights = cuda->flights;
+  if (!flights) return;
+  flights->queue.issued = flights->queue.given = 0;
+  memset(flights->sends, 0, sizeof *flights->sends * (size_t)d->program->ncollectives);
 }
 
-void rt_cuda_flights_begin(Device *d, const rt_entry *e) {
+void rt_cuda_flights_end(const Device *d) {
   const Cuda *cuda = d->inside;
-  if (cuda->flights) cuda->flights->receives = e->receives;
-}
-
-void rt_cuda_flights_end(Device *d) {
-  const Cuda *cuda = d->inside;
-  if (!cuda->flights || (!cuda->flights->given && !cuda->flights->out)) return;
+  if (!cuda->flights || !cuda->flights->queue.issued) return;
   rt_cuda_waits(cuda);
-  empty_slot(cuda);
+  send_due(cuda, true);
+  for (int64_t i = 0; i < cuda->flights->queue.n; i++) empty_slot(cuda, i);
   rt_cuda_goes_on(cuda);
 }
 
@@ -204,5 +251,5 @@ void rt_cuda_collect_behind(Device *d, const rt_collective *collective, const vo
   put_behind(cuda, flights->stream, flights->computed, cuda->stream);
   rt_nccl_collect(cuda->nccl, collective, send, receive, work, flights->stream);
   put_behind(cuda, cuda->stream, flights->over, flights->stream);
-  flights->out = false;
+  for (int64_t i = 0; i < flights->queue.n; i++) flights->out[i] = false;
 }

@@ -78,7 +78,7 @@ static bool open_slot(const Cuda *cuda, CopySlot *slot, CUdeviceptr at, Fault *f
 bool rt_cuda_lanes_open(Cuda *cuda, const rt_program *program, int spans, Fault *f) {
   if (!program->move_slot) return true;
   CudaLanes *lanes = cuda->lanes = rt_alloc(sizeof *lanes);
-  CUdeviceptr at = cuda->word + LINE + (CUdeviceptr)program->send_slot;
+  CUdeviceptr at = cuda->word + LINE + (CUdeviceptr)(program->send_slot * program->send_slots);
   lanes->bytes = program->move_slot;
   if (!make_event(cuda, &lanes->began, f)) return false;
   for (HostLaneKind l = 0; l < LANES; l++)

@@ -303,7 +303,7 @@ static bool collects_here(Device *d, const rt_collective *collective, const void
     if (send != receive)
       copy(d, receive, send, collective->count * rt_elem_bytes((int)collective->elem));
     if (d->trace) rt_comm_count(d->comm, collective, 0);
-    if (cuda->nccl) rt_cuda_pass(d, collective);
+    if (cuda->nccl) rt_nccl_pass(cuda->nccl);
     return true;
   }
   if (cuda->nccl && d->trace) collect_timed(d, collective, send, receive, work);
@@ -382,7 +382,7 @@ static void call_entry(Device *d, Cuda *cuda, const rt_entry *entry) {
   rt_cuda_beside_begin(cuda);
   rt_cuda_lanes_begin(cuda, !cuda->waits && !d->trace && !cuda->pageable);
   rt_cuda_waited_begin(cuda);
-  rt_cuda_flights_begin(d, entry);
+  rt_cuda_flights_begin(d);
   entry->run(&d->ctx);
   rt_cuda_flights_end(d);
   rt_cuda_lanes_end(cuda);

@@ -93,10 +93,8 @@ void rt_cuda_collect_behind(Device *d, const rt_collective *collective, const vo
                             void *receive, void *work);
 void rt_cuda_send(Device *d, const rt_collective *collective, const void *from, void *to);
 void rt_cuda_receive(Device *d, const rt_collective *collective, void *to);
-void rt_cuda_pass(Device *d,
-                  const rt_collective *collective); /* one that is for other ranks alone */
-void rt_cuda_flights_begin(Device *d, const rt_entry *e);
-void rt_cuda_flights_end(Device *d); /* of an entry: what was sent has gone */
+void rt_cuda_flights_begin(const Device *d);
+void rt_cuda_flights_end(const Device *d); /* of an entry: what was sent has gone */
 bool rt_cuda_flights_open(Cuda *cuda, const rt_program *program, Fault *f);
 void rt_cuda_flights_close(Cuda *cuda, const rt_program *program);
 /* Inputs of the next step (cuda_inputs.c). */

@@ -2,7 +2,7 @@
    each group and travels over the communicator of the host. Where a program cuts buffers in rows
    (rt_collective), blocks are put end to end by copies of rows on the device, before or behind, in
    memory that the program has planned for it. An all-to-all is a group of sends and receives, and
-   so are a send to a neighbour and the receive behind it (cuda_flight.c).
+   so are sends to neighbours and the receive behind them (cuda_flight.c).
    Must not: allocate, or wait, after the start. */
 #include "nccl.h"
 #include "ir/support/num.h"
@@ -264,12 +264,12 @@ static void one_way(Nccl *nccl, const rt_collective *collective, const void *fro
        collective);
 }
 
-void rt_nccl_neighbours(Nccl *nccl, const rt_collective *send, const void *from,
-                        const rt_collective *receive, void *into, CUstream s) {
-  if (send) come_to(nccl, send, s);
+void rt_nccl_neighbours(Nccl *nccl, const NeighbourSend *sends, int n, const rt_collective *receive,
+                        void *into, CUstream s) {
+  for (int i = 0; i < n; i++) come_to(nccl, sends[i].what, s);
   if (receive) come_to(nccl, receive, s);
   must(nccl, nccl->api.ncclGroupStart(), nccl->last);
-  if (send) one_way(nccl, send, from, NULL, s);
+  for (int i = 0; i < n; i++) one_way(nccl, sends[i].what, host(sends[i].from), NULL, s);
   if (receive) one_way(nccl, receive, NULL, into, s);
   must(nccl, nccl->api.ncclGroupEnd(), nccl->last);
 }

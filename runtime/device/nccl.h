@@ -42,14 +42,20 @@ typedef struct Nccl {
   atomic_bool over;
 } Nccl;
 
+typedef struct NeighbourSend {
+  const rt_collective *what;
+  CUdeviceptr from;
+} NeighbourSend;
+
 /* A call of all ranks, with the device's context current. NULL: f says why. */
 Nccl *rt_nccl_start(Comm *c, const CudaApi *cuda, CUcontext context, CUdeviceptr word, Fault *f);
 void rt_nccl_stop(Nccl *nccl);
 void rt_nccl_collect(Nccl *nccl, const rt_collective *collective, const void *send, void *receive,
                      void *work, CUstream s);
-/* A send to a neighbour, a receive from one, or both at once; NULL: there is no such one. */
-void rt_nccl_neighbours(Nccl *nccl, const rt_collective *send, const void *from,
-                        const rt_collective *receive, void *into, CUstream s);
+/* n sends to neighbours and a receive from one in one group, sends between two ranks in that order;
+   receive NULL: there is none. */
+void rt_nccl_neighbours(Nccl *nccl, const NeighbourSend *sends, int n, const rt_collective *receive,
+                        void *into, CUstream s);
 void rt_nccl_pass(Nccl *nccl);              /* one that is for other ranks: all count alike */
 void rt_nccl_look(Nccl *nccl);              /* ends the process if a communicator has failed */
 void rt_nccl_begin(Nccl *nccl, CUstream s); /* of the calls of an entry */

@@ -38,6 +38,9 @@ static const char *dropped[RANKS]; /* by rank; NULL: nothing */
 
 static const rt_axis mesh[] = {{"data", RANKS, 1}};
 
+static const rt_sends joins[] = {{2 * HOPS, 0, 1}, {0}};
+static const rt_sends *const together[] = {joins, joins};
+
 /* A gather is two messages of half of it; two are under way at once. */
 static const rt_collective table[ROWS] = {[GATHER] = {.what = "parts",
                                                       .source = "",
@@ -64,9 +67,9 @@ static const rt_collective table[ROWS] = {[GATHER] = {.what = "parts",
                                                         .count = COUNT,
                                                         .send_row = COUNT,
                                                         .receive_row = COUNT},
-                                          [UP_ALONE] = HOP(RT_SEND, .alone = 1),
-                                          [UP] = HOP(RT_SEND, .back = 0),
-                                          [DOWN] = HOP(RT_SEND, .back = 1),
+                                          [UP_ALONE] = HOP(RT_SEND, .back = 0),
+                                          [UP] = HOP(RT_SEND, .sends = together),
+                                          [DOWN] = HOP(RT_SEND, .back = 1, .sends = together),
                                           [FROM_BELOW] = HOP(RT_RECEIVE, .back = 0),
                                           [FROM_ABOVE] = HOP(RT_RECEIVE, .back = 1)};
 
@@ -185,8 +188,7 @@ static void compare_hops(const float *have, int rank) {
 }
 
 static void run_rank(int rank, const char *drop, bool no_graph) {
-  static const rt_entry entries[] = {{.name = "step", .run = step},
-                                     {.name = "hop", .run = hop, .receives = 2 * HOPS}};
+  static const rt_entry entries[] = {{.name = "step", .run = step}, {.name = "hop", .run = hop}};
   const rt_entry *entry = &entries[neighbours];
   const rt_tensor tensors[] = {{.name = "w",
                                 .kind = RT_PARAM,
@@ -208,6 +210,7 @@ static void run_rank(int rank, const char *drop, bool no_graph) {
                         .sm = 80,
                         .arena_bytes = {tensors[0].bytes, tensors[1].bytes, 64 + BYTES, 16 * BYTES},
                         .send_slot = BYTES,
+                        .send_slots = 1,
                         .host_window = tensors[1].bytes,
                         .tensors = tensors,
                         .ntensors = 2,

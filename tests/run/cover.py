@@ -129,9 +129,8 @@ def main():
         if 'all' in words: rows = list(matrix())[slice(*(numbers or [0, None]))]
         elif 'nccl' in words:
             (rows, _), over = greedy(random.Random(6), *(numbers or [6]), few), 'nccl'
-            ring = [r for r in turns() if 'chunks' in r['schedule']]  # refused over NCCL
-            rows = [dict(r, offload=0) for r in rows] + [r for r in turns() if r not in ring]
-            host = rows[:2] + turns()[:1] + ring[:1]
+            rows = [dict(r, offload=0) for r in rows] + turns()
+            host = rows[:2] + turns()[:1] + [r for r in turns() if 'chunks' in r['schedule']][:1]
         elif 'signs' in words:
             rows, _ = greedy(random.Random(7), *(numbers or [6]), takes_signs)
             rows, steps = [dict(r, signs=3) for r in rows + signs()], 8
