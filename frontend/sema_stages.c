@@ -135,27 +135,20 @@ static const AstValue *zero_over_stages(const PlanCheck *check, const PlaceLine 
 }
 
 /* Where stages go forward and backward in turns of their own, none of them can wait in a turn for
-   the others: what `zero` sends for each micro-batch over their axis. */
+   the others: for weights that are gathered in it. */
 static void check_zero_of_stages(PlanCheck *check) {
   const PlaceLine *cut = stage_rule(check);
   const AstValue *over = cut ? zero_over_stages(check, cut) : NULL;
   Str kind = settings_word(check->e->ctx, check->item, ITEM_PLAN, "pipeline", NULL);
-  Str sums = settings_word(check->e->ctx, check->item, ITEM_PLAN, "zero", "accumulate");
   int64_t stage = settings_integer(check->item, ITEM_PLAN, "zero", NULL);
   bool turns = kind && strcmp(kind, "sequential") != 0 && strcmp(kind, "gpipe") != 0;
-  bool sends = stage == 2 && turns && !strcmp(kind, "interleaved") && sums && strcmp(sums, "full");
-  if (!over || !turns || !(stage == 3 || sends) || count_micro_batches(check) < 2) return;
-  Report *r =
-      world_error(check->w, "E0602", over->span, "`zero %lld` over `%s`, whose ranks are stages",
-                  (long long)stage, over->path->text);
-  diag_label(r, "%s, and stages are at other micro-batches of a time",
-             sends ? "gradients go for each micro-batch" : "weights are gathered in every turn");
-  if (sends)
-    diag_help(r, "`accumulate = full` sends them once; or leave `%s` out", over->path->text);
-  else
-    diag_help(r,
-              "leave `%s` out: what one end alone reads is held there alone; or `pipeline gpipe`",
-              over->path->text);
+  if (!over || !turns || stage != 3 || count_micro_batches(check) < 2) return;
+  Report *r = world_error(check->w, "E0602", over->span,
+                          "`zero 3` over `%s`, whose ranks are stages", over->path->text);
+  diag_label(r,
+             "weights are gathered in every turn, and stages are at other micro-batches of a time");
+  diag_help(r, "leave `%s` out: what one end alone reads is held there alone; or `pipeline gpipe`",
+            over->path->text);
 }
 
 static void warn_bubble(PlanCheck *check) {

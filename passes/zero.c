@@ -175,7 +175,7 @@ static ValueId complete(ZeroEntry *entry, uint32_t group) {
   Zero *zero = entry->z;
   ZeroGroup *zero_group = &zero->group.at[group];
   if (entry->complete[group] != NO_VALUE) return entry->complete[group];
-  ValueId value = site_reduced(&entry->site, group);
+  ValueId value = zero_gradient(&entry->site, group);
   zero_group->gradient = type_count(value_type(entry->site.to, value));
   for (int i = 0; i < zero_group->nothers && !zero_group->summed_inside; i++)
     value = zero_sum_gradient(zero, entry->site.to, zero_group->others[i], value);
@@ -342,12 +342,7 @@ static void rewrite_entry(Zero *zero, Fn *fn) {
   find_members(&entry);
   if (fn != zero->step) find_states(&entry);
   if (fn == zero->step) {
-    for (uint32_t g = 0; g < n; g++) {
-      const ZeroGroup *group = &zero->group.at[g];
-      ValueId *sum = ARENA_ARRAY(arena, ValueId, group->member.n);
-      for (uint32_t i = 0; i < group->member.n; i++) sum[i] = group->member.at[i].sum;
-      site_gradient(&entry.site, g, sum, group->member.at[0].elem);
-    }
+    zero_gradients(&entry.site);
     prepare_norms(&entry);
   }
   for (uint32_t i = 0; i < fn->ops.n; i++) {
@@ -408,7 +403,7 @@ static bool read_settings(Zero *zero) {
 void pass_zero(Module *module) {
   Zero zero = {.m = module};
   if (!read_settings(&zero)) return;
-  zero_find_groups(&zero);
+  zero_find_groups(&zero), zero_find_parts(&zero);
   for (uint32_t i = 0; i < zero.group.n; i++) add_globals(&zero, &zero.group.at[i]);
   VEC(Fn *) entries = {0};
   for (uint32_t i = 0; i < module->fns.n; i++)

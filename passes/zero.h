@@ -60,6 +60,12 @@ typedef struct ZeroGroup {
   int64_t gradient; /* elements that a rank holds of its sum */
 } ZeroGroup;
 
+/* What of a group's gradient is added up by itself: all rounds, or those of a chunk of layers, each
+   of which has loops of its own (stream_chunks.c). */
+typedef struct ZeroPart {
+  uint32_t group, chunk, chunks;
+} ZeroPart;
+
 /* Is what is read of it in another type than its master? */
 static inline bool zero_narrows(const ZeroGroup *g) {
   return g->copied && g->narrow != g->member.at[0].param->type.elem;
@@ -81,6 +87,7 @@ typedef struct Zero {
   bool int8_weights; /* what is gathered in stage 3 travels in 8 bits */
   int64_t unit;      /* elements: pieces are multiples of them, as blocks of 8 bits want it */
   VEC(ZeroGroup) group;
+  VEC(ZeroPart) part;        /* all of a group behind each other */
   VEC(const Global *) named; /* parameters that no group takes, though ranks hold them alike */
   const char *why;           /* of the first of them */
   bool hosts;                /* updates are on the host, of these parameters or those */
@@ -91,11 +98,14 @@ bool zero_is_micro(const Zero *z, const Op *loop); /* over parts of the batch, n
 uint32_t zero_epochs(const Zero *z, const Fn *f, uint32_t **epoch);
 /* Fills z->group from entry step. */
 void zero_find_groups(Zero *z);
+void zero_find_parts(Zero *z);                           /* of their gradients: fills z->part */
+ZeroGroup zero_part_group(const Zero *z, uint32_t part); /* with as many rounds as the part has */
 /* What is resident against the stage's arithmetic, once globals and functions are what they will
    be; NULL: all is accounted for (zero_check.c). */
 const char *zero_unaccounted(const Zero *zero);
 int64_t zero_alike(const Zero *z,
                    const Global *g); /* ranks of the plan's axes that hold it alike */
+bool zero_waits_for_stages(const Zero *z, const ZeroGroup *group); /* with sums, to the end */
 void zero_warn(Zero *z); /* of what is whole, in the end, though the stage says otherwise */
 bool zero_partitions(const Zero *z, Str axis); /* does the plan, over this axis of the mesh? */
 /* What `offload` has of a parameter, a bit for each of its words; the first one is the update's:

@@ -6,6 +6,9 @@
    all of it (zero_rewrite.c).
 
    Must not: copy anything of a loop but through zero_loops.c. */
+#include "ir/placement.h"
+#include "ir/stage_class.h"
+#include "ir/turns.h"
 #include "passes/zero_site.h"
 #include <string.h>
 
@@ -80,24 +83,107 @@ static bool leaves_loop(const ZeroSite *site, const ZeroGroup *zero_group, Pull 
   return find_links(site, zero_group, pull, pull->loop, pull->out);
 }
 
-/* Is a gradient reduced where it comes to light, or whole until the end of the step? */
-bool zero_reduces_at_once(const Zero *zero, const ZeroGroup *zero_group) {
-  return zero_group->stage >= 2 && !zero->full;
+/* Over stages that are at other chunks of other micro-batches of a time: they would meet in turns
+   whose order differs. */
+bool zero_waits_for_stages(const Zero *zero, const ZeroGroup *group) {
+  int axis = module_class(zero->m).axis;
+  bool over = false;
+  for (int i = 0; i < group->naxes && module_chunks(zero->m) > 1; i++)
+    over |= mesh_find(zero->m, group->axis[i]) == axis;
+  return over;
 }
 
-void site_gradient(ZeroSite *site, uint32_t group, const ValueId *sum, Elem elem) {
-  must(!site->pull[group].wanted, "zero: the gradient of group %u is asked for twice", group);
+/* Is a gradient reduced where it comes to light, or whole until the end of the step? */
+bool zero_reduces_at_once(const Zero *zero, const ZeroGroup *zero_group) {
+  return zero_group->stage >= 2 && !zero->full && !zero_waits_for_stages(zero, zero_group);
+}
+
+/* ---- parts ---- */
+
+ZeroGroup zero_part_group(const Zero *zero, uint32_t part) {
+  ZeroGroup group = zero->group.at[zero->part.at[part].group];
+  group.rounds.size /= zero->part.at[part].chunks;
+  return group;
+}
+
+/* The gradient that chunks of the rounds are joined to, each made by loops of its own: of how many;
+   1: it is not. */
+static uint32_t count_chunks(const Fn *step, const ZeroGroup *group, ValueId sum) {
+  const Op *joined = only_read(step, sum);
+  if (!joined || joined->code != OP_concat || joined->group[0].to[0] != group->rounds.dim) return 1;
+  for (uint32_t i = 0; i < joined->nin; i++) {
+    const Op *renamed = only_read(step, joined->in[i]);
+    if (!renamed || renamed->code != OP_rename) return 1;
+    const Axis *rounds = value_type(step, renamed->in[0])->axis;
+    int at = type_find(value_type(step, renamed->in[0]), group->rounds.dim);
+    if (at < 0 || rounds[at].size * joined->nin != group->rounds.size) return 1;
+  }
+  return joined->nin;
+}
+
+void zero_find_parts(Zero *zero) {
+  for (uint32_t g = 0; g < zero->group.n; g++) {
+    const ZeroGroup *group = &zero->group.at[g];
+    uint32_t n = count_chunks(zero->step, group, group->member.at[0].sum);
+    for (uint32_t i = 1; i < group->member.n; i++)
+      if (count_chunks(zero->step, group, group->member.at[i].sum) != n) n = 1;
+    if (group->complete) n = 1;
+    for (uint32_t i = 0; i < n; i++) vec_push(zero->m->arena, zero->part, (ZeroPart){g, i, n});
+  }
+}
+
+static ValueId part_sum(const Zero *zero, const ZeroPart *part, ValueId sum) {
+  if (part->chunks == 1) return sum;
+  return value_def(zero->step, value_def(zero->step, sum)->in[part->chunk])->in[0];
+}
+
+void zero_gradients(ZeroSite *site) {
+  const Zero *zero = site->z;
+  for (uint32_t p = 0; p < zero->part.n; p++) {
+    const ZeroPart *part = &zero->part.at[p];
+    const ZeroGroup *group = &zero->group.at[part->group];
+    ValueId *sum = ARENA_ARRAY(zero->m->arena, ValueId, group->member.n);
+    for (uint32_t i = 0; i < group->member.n; i++)
+      sum[i] = part_sum(zero, part, group->member.at[i].sum);
+    site_gradient(site, p, sum, group->member.at[0].elem);
+  }
+}
+
+ValueId zero_gradient(ZeroSite *site, uint32_t group) {
+  const Zero *zero = site->z;
+  Module *m = zero->m;
+  const ZeroGroup *whole = &zero->group.at[group];
+  Str name[MOST_CHUNKS];
+  ValueId in[MOST_CHUNKS];
+  uint32_t first = 0;
+  while (zero->part.at[first].group != group) first++;
+  uint32_t n = zero->part.at[first].chunks;
+  if (n == 1) return site_reduced(site, first);
+  for (uint32_t i = 0; i < n; i++) in[i] = site_reduced(site, first + i);
+  for (uint32_t i = 0; i < n; i++) {
+    name[i] = intern_printf(m->ctx->names, "%s_%c", whole->rounds.dim, (char)('a' + i));
+    in[i] = ir_rename(m, site->to, in[i], whole->rounds.dim, name[i], (Loc){0});
+  }
+  Type type = *value_type(site->to, in[0]);
+  type.axis[type_find(&type, name[0])] = whole->rounds;
+  Group map = group_map((int)n, name, 1, &whole->rounds.dim);
+  return emit_typed(m, site->to, OP_concat, n, in, &map, type, (Loc){0});
+}
+
+/* ---- what a function is asked for ---- */
+
+void site_gradient(ZeroSite *site, uint32_t part, const ValueId *sum, Elem elem) {
+  must(!site->pull[part].wanted, "zero: the gradient of part %u is asked for twice", part);
   Arena *arena = site->z->m->arena;
-  const ZeroGroup *zero_group = &site->z->group.at[group];
+  ZeroGroup *group = &site->z->group.at[site->z->part.at[part].group];
   Pull pull = {.wanted = true, .elem = elem};
-  pull.out = ARENA_ARRAY(arena, ValueId, zero_group->member.n),
-  pull.sum = ARENA_ARRAY(arena, ValueId, zero_group->member.n);
-  memcpy(pull.sum, sum, sizeof *sum * zero_group->member.n);
-  if (zero_group->complete || !leaves_loop(site, zero_group, &pull)) pull.loop = NULL;
+  pull.out = ARENA_ARRAY(arena, ValueId, group->member.n),
+  pull.sum = ARENA_ARRAY(arena, ValueId, group->member.n);
+  memcpy(pull.sum, sum, sizeof *sum * group->member.n);
+  if (group->complete || !leaves_loop(site, group, &pull)) pull.loop = NULL;
   if (site->from->kind == FN_ENTRY)
-    site->z->group.at[group].summed_inside =
-        pull.loop && !pull.carried && zero_reduces_at_once(site->z, zero_group);
-  site->pull[group] = pull;
+    group->summed_inside = pull.loop && !pull.carried && zero_reduces_at_once(site->z, group);
+  site->pull[part] = pull;
 }
 
 /* ---- what leaves the function ---- */
@@ -115,34 +201,32 @@ static ValueId reduce(ZeroSite *site, const ZeroGroup *zero_group, ValueId flat,
   return zero_group->stage ? zero_own(zero, site->to, zero_group, v) : v;
 }
 
-static ValueId flatten_here(ZeroSite *site, uint32_t group, bool *all) {
-  const ZeroGroup *zero_group = &site->z->group.at[group];
-  ValueId *value = ARENA_ARRAY(site->z->m->arena, ValueId, zero_group->member.n);
-  const Pull *pull = &site->pull[group];
-  for (uint32_t i = 0; i < zero_group->member.n; i++)
+static ValueId flatten_here(ZeroSite *site, uint32_t part, bool *all) {
+  ZeroGroup group = zero_part_group(site->z, part);
+  ValueId *value = ARENA_ARRAY(site->z->m->arena, ValueId, group.member.n);
+  const Pull *pull = &site->pull[part];
+  for (uint32_t i = 0; i < group.member.n; i++)
     value[i] = ir_cast(site->z->m, site->to, site_value(site, pull->sum[i]), pull->elem, (Loc){0});
-  *all = zero_group->rounds.dim &&
-         type_find(value_type(site->to, value[0]), zero_group->rounds.dim) >= 0;
-  return zero_flatten(site->z, site->to, zero_group, value, *all, true);
+  *all = group.rounds.dim && type_find(value_type(site->to, value[0]), group.rounds.dim) >= 0;
+  return zero_flatten(site->z, site->to, &group, value, *all, true);
 }
 
-/* The group's gradient as it leaves this function: flat, or in an entry, or where it is reduced at
+/* The part's gradient as it leaves this function: flat, or in an entry, or where it is reduced at
    once, the sum over the axis: this rank's shard, or without sharding all of it. */
-ValueId site_reduced(ZeroSite *site, uint32_t group) {
-  must(site->pull[group].wanted, "zero: nobody said which the gradient of group %u is", group);
+ValueId site_reduced(ZeroSite *site, uint32_t part) {
+  must(site->pull[part].wanted, "zero: nobody said which the gradient of part %u is", part);
   const Zero *zero = site->z;
-  const ZeroGroup *zero_group = &zero->group.at[group];
-  bool all = zero_group->rounds.dim != NULL, entry = site->from->kind == FN_ENTRY,
-       at_once = zero_reduces_at_once(zero, zero_group);
-  if (site->finished[group]) return site->reduced[group];
-  site->finished[group] = true;
-  if (site->pull[group].loop) {
-    site_loop(site, site->pull[group].loop);
-    if (!at_once && entry)
-      site->reduced[group] = reduce(site, zero_group, site->reduced[group], all);
-    return site->reduced[group];
+  ZeroGroup group = zero_part_group(zero, part);
+  bool all = group.rounds.dim != NULL, entry = site->from->kind == FN_ENTRY,
+       at_once = zero_reduces_at_once(zero, &group);
+  if (site->finished[part]) return site->reduced[part];
+  site->finished[part] = true;
+  if (site->pull[part].loop) {
+    site_loop(site, site->pull[part].loop);
+    if (!at_once && entry) site->reduced[part] = reduce(site, &group, site->reduced[part], all);
+    return site->reduced[part];
   }
-  ValueId flat = flatten_here(site, group, &all);
-  site->z->group.at[group].sums_all |= at_once && all;
-  return site->reduced[group] = at_once || entry ? reduce(site, zero_group, flat, all) : flat;
+  ValueId flat = flatten_here(site, part, &all);
+  site->z->group.at[zero->part.at[part].group].sums_all |= at_once && all;
+  return site->reduced[part] = at_once || entry ? reduce(site, &group, flat, all) : flat;
 }

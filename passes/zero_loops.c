@@ -19,13 +19,17 @@ typedef struct ZeroCopy { /* a loop being copied */
   ZeroRole *role; /* by operand */
   bool *gone;     /* by result: a gradient that leaves within its group */
   ValueList in;
-  uint32_t *begun;   /* by group: the stacked operand that its gradient goes on with, NO_VALUE */
+  uint32_t *begun;   /* by part: the stacked operand that its gradient goes on with, NO_VALUE */
   VEC(int64_t) into; /* of the new loop */
 } ZeroCopy;
 
-/* What the group has to do with the loop; NULL: nothing. */
-static const PullLink *through(const ZeroCopy *c, uint32_t group) {
-  const Pull *p = &c->s->pull[group];
+static const ZeroGroup *group_of(const Zero *zero, uint32_t part) {
+  return &zero->group.at[zero->part.at[part].group];
+}
+
+/* What the part of a gradient has to do with the loop; NULL: nothing. */
+static const PullLink *through(const ZeroCopy *c, uint32_t part) {
+  const Pull *p = &c->s->pull[part];
   for (uint32_t k = 0; p->wanted && p->loop && k < p->link.n; k++)
     if (p->link.at[k].loop == c->o) return &p->link.at[k];
   return NULL;
@@ -33,9 +37,9 @@ static const PullLink *through(const ZeroCopy *c, uint32_t group) {
 
 static void mark_results(ZeroCopy *copy) {
   Zero *zero = copy->s->z;
-  for (uint32_t g = 0; g < zero->group.n; g++) {
-    const PullLink *pull_link = through(copy, g);
-    for (uint32_t i = 0; pull_link && i < zero->group.at[g].member.n; i++)
+  for (uint32_t part = 0; part < zero->part.n; part++) {
+    const PullLink *pull_link = through(copy, part);
+    for (uint32_t i = 0; pull_link && i < group_of(zero, part)->member.n; i++)
       copy->gone[pull_link->out[i] - copy->o->out] = true;
   }
 }
@@ -117,14 +121,14 @@ static uint32_t pass_sums(ZeroCopy *copy) {
   ZeroSite *site = copy->s;
   Zero *zero = site->z;
   uint32_t n = 0;
-  for (uint32_t g = 0; g < zero->group.n; g++) {
-    if (!through(copy, g) || !site->pull[g].carried) continue;
-    Elem e = site->pull[g].elem;
-    const ZeroGroup *group = &zero->group.at[g];
-    Type type = zero_reduces_at_once(zero, group) ? zero_owned_type(zero, group, e, true, false)
-                                                  : zero_flat_type(group, e, true);
+  for (uint32_t part = 0; part < zero->part.n; part++) {
+    if (!through(copy, part) || !site->pull[part].carried) continue;
+    Elem e = site->pull[part].elem;
+    ZeroGroup group = zero_part_group(zero, part);
+    Type type = zero_reduces_at_once(zero, &group) ? zero_owned_type(zero, &group, e, true, false)
+                                                   : zero_flat_type(&group, e, true);
     vec_push(zero->m->arena, copy->in, emit_full(zero->m, site->to, type, 0, (Loc){0}));
-    copy->body.reduced[g] = fn_arg(zero->m, copy->body.to, type); /* until its sum is made */
+    copy->body.reduced[part] = fn_arg(zero->m, copy->body.to, type); /* until its sum is made */
     n++;
   }
   return n;
@@ -133,13 +137,13 @@ static uint32_t pass_sums(ZeroCopy *copy) {
 /* Group gradients that loops before this one began. */
 static void pass_stacks(ZeroCopy *copy) {
   ZeroSite *site = copy->s;
-  for (uint32_t g = 0; g < site->z->group.n; g++) {
-    const PullLink *pull_link = through(copy, g);
-    copy->begun[g] = NO_VALUE;
-    if (!pull_link || site->pull[g].carried || pull_link == site->pull[g].link.at) continue;
-    ValueId value = site->reduced[g];
+  for (uint32_t part = 0; part < site->z->part.n; part++) {
+    const PullLink *pull_link = through(copy, part);
+    copy->begun[part] = NO_VALUE;
+    if (!pull_link || site->pull[part].carried || pull_link == site->pull[part].link.at) continue;
+    ValueId value = site->reduced[part];
     Type type = type_without(value_type(site->to, value), &copy->old.axis.dim, 1);
-    copy->begun[g] = copy->new.stacked++;
+    copy->begun[part] = copy->new.stacked++;
     vec_push(site->z->m->arena, copy->in, value);
     fn_arg(site->z->m, copy->body.to, type);
   }
@@ -167,9 +171,9 @@ static int64_t old_stack(const ZeroCopy *copy, uint32_t result) {
   return count_role(copy, copy->old.carry + copy->old.invariant, on, ROLE_PLAIN);
 }
 
-static int64_t group_stack(const ZeroCopy *copy, uint32_t g) {
-  if (copy->begun[g] != NO_VALUE) return copy->begun[g];
-  return copy->s->pull[g].link.n > 1 ? INTO_NEW : INTO_OWN;
+static int64_t group_stack(const ZeroCopy *copy, uint32_t part) {
+  if (copy->begun[part] != NO_VALUE) return copy->begun[part];
+  return copy->s->pull[part].link.n > 1 ? INTO_NEW : INTO_OWN;
 }
 
 static void old_results(ZeroCopy *copy, uint32_t from, uint32_t to, ValueList *order) {
@@ -184,11 +188,11 @@ static void old_results(ZeroCopy *copy, uint32_t from, uint32_t to, ValueList *o
 
 static void group_results(ZeroCopy *copy, bool carried, ValueId *sums) {
   Zero *zero = copy->s->z;
-  for (uint32_t g = 0; g < zero->group.n; g++) {
-    if (!through(copy, g) || copy->s->pull[g].carried != carried) continue;
-    ValueId value = site_reduced(&copy->body, g);
-    if (carried) value = ir_binary(zero->m, copy->body.to, OP_add, sums[g], value, (Loc){0});
-    else vec_push(zero->m->arena, copy->into, group_stack(copy, g));
+  for (uint32_t part = 0; part < zero->part.n; part++) {
+    if (!through(copy, part) || copy->s->pull[part].carried != carried) continue;
+    ValueId value = site_reduced(&copy->body, part);
+    if (carried) value = ir_binary(zero->m, copy->body.to, OP_add, sums[part], value, (Loc){0});
+    else vec_push(zero->m->arena, copy->into, group_stack(copy, part));
     fn_result(zero->m, copy->body.to, value);
   }
 }
@@ -198,10 +202,11 @@ static void group_results(ZeroCopy *copy, bool carried, ValueId *sums) {
 static void make_in_order(ZeroCopy *copy) {
   const Zero *zero = copy->s->z;
   bool *wanted = ARENA_ARRAY(zero->m->arena, bool, copy->body.from->values.n + 1);
-  for (uint32_t g = 0; g < zero->group.n; g++)
+  for (uint32_t part = 0; part < zero->part.n; part++)
     for (uint32_t i = 0;
-         through(copy, g) && !copy->body.pull[g].loop && i < zero->group.at[g].member.n; i++)
-      wanted[copy->body.pull[g].sum[i]] = true;
+         through(copy, part) && !copy->body.pull[part].loop && i < group_of(zero, part)->member.n;
+         i++)
+      wanted[copy->body.pull[part].sum[i]] = true;
   for (ValueId value = 0; value < copy->body.from->values.n; value++)
     if (wanted[value]) site_value(&copy->body, value);
 }
@@ -209,11 +214,11 @@ static void make_in_order(ZeroCopy *copy) {
 static void copy_results(ZeroCopy *copy) {
   Zero *zero = copy->s->z;
   ValueId *sums = copy->body.reduced;
-  copy->body.reduced = ARENA_ARRAY(zero->m->arena, ValueId, zero->group.n + 1);
-  for (uint32_t g = 0; g < zero->group.n; g++) copy->body.reduced[g] = NO_VALUE;
-  for (uint32_t g = 0; g < zero->group.n; g++)
-    if (through(copy, g))
-      site_gradient(&copy->body, g, through(copy, g)->inner, copy->s->pull[g].elem);
+  copy->body.reduced = ARENA_ARRAY(zero->m->arena, ValueId, zero->part.n + 1);
+  for (uint32_t part = 0; part < zero->part.n; part++) copy->body.reduced[part] = NO_VALUE;
+  for (uint32_t part = 0; part < zero->part.n; part++)
+    if (through(copy, part))
+      site_gradient(&copy->body, part, through(copy, part)->inner, copy->s->pull[part].elem);
   ValueList carried = {0}, stacked = {0};
   site_hops(&copy->body, copy->body.from->ops.n);
   make_in_order(copy);
@@ -225,18 +230,19 @@ static void copy_results(ZeroCopy *copy) {
   Op *op = rebuild_loop(zero->m, copy->s->to, copy->body.to, copy->new, copy->in.at, copy->o->loc);
   ValueId out = op->out;
   for (uint32_t i = 0; i < carried.n; i++) copy->s->map[carried.at[i]] = out++;
-  for (uint32_t g = 0; g < zero->group.n; g++)
-    if (through(copy, g) && copy->s->pull[g].carried) copy->s->reduced[g] = out++;
+  for (uint32_t part = 0; part < zero->part.n; part++)
+    if (through(copy, part) && copy->s->pull[part].carried) copy->s->reduced[part] = out++;
   for (uint32_t i = 0; i < stacked.n; i++) copy->s->map[stacked.at[i]] = out++;
-  for (uint32_t g = 0; g < zero->group.n; g++)
-    if (through(copy, g) && !copy->s->pull[g].carried) copy->s->reduced[g] = out++;
+  for (uint32_t part = 0; part < zero->part.n; part++)
+    if (through(copy, part) && !copy->s->pull[part].carried) copy->s->reduced[part] = out++;
 }
 
 /* Loops that begin what this one goes on with stand before it. */
 static void copy_links_before(ZeroCopy *copy) {
-  for (uint32_t g = 0; g < copy->s->z->group.n; g++) {
-    const PullLink *pull_link = through(copy, g);
-    if (pull_link && pull_link != copy->s->pull[g].link.at) site_loop(copy->s, pull_link[-1].loop);
+  for (uint32_t part = 0; part < copy->s->z->part.n; part++) {
+    const PullLink *pull_link = through(copy, part);
+    if (pull_link && pull_link != copy->s->pull[part].link.at)
+      site_loop(copy->s, pull_link[-1].loop);
   }
 }
 
@@ -253,7 +259,7 @@ void site_loop(ZeroSite *site, const Op *op) {
   if (site->copied[op - site->from->ops.at] || site_stages(site, op)) return;
   site->copied[op - site->from->ops.at] = true;
   if (zero_holds_hops(op)) site_hops(site, (OpId)(op - site->from->ops.at));
-  copy.begun = ARENA_ARRAY(module->arena, uint32_t, site->z->group.n + 1);
+  copy.begun = ARENA_ARRAY(module->arena, uint32_t, site->z->part.n + 1);
   copy_links_before(&copy);
   Fn *body = fn_new(module, FN_BODY, op->callee->name);
   body->loc = op->callee->loc;

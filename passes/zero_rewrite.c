@@ -46,12 +46,12 @@ ZeroSite site_begin(Zero *zero, const Fn *from, Fn *to) {
     for (uint32_t g = 0; g < n; g++)
       site.kept[all][g] = site.flat[all][g] = site.scale[all][g] = NO_VALUE;
   }
-  site.pull = ARENA_ARRAY(arena, Pull, n + 1);
-  site.reduced = ARENA_ARRAY(arena, ValueId, n + 1),
-  site.finished = ARENA_ARRAY(arena, bool, n + 1);
+  site.pull = ARENA_ARRAY(arena, Pull, zero->part.n + 1);
+  site.reduced = ARENA_ARRAY(arena, ValueId, zero->part.n + 1),
+  site.finished = ARENA_ARRAY(arena, bool, zero->part.n + 1);
   site.copied = ARENA_ARRAY(arena, bool, from->ops.n + 1);
   site.staged = ARENA_ARRAY(arena, bool, from->ops.n + 1);
-  for (uint32_t g = 0; g < n; g++) site.reduced[g] = NO_VALUE;
+  for (uint32_t i = 0; i < zero->part.n; i++) site.reduced[i] = NO_VALUE;
   site.epochs = zero_epochs(zero, from, &site.epoch);
   site.again = ARENA_ARRAY(arena, ValueId, site.epochs * n + 1);
   site.member = ARENA_ARRAY(arena, ValueId, site.epochs * from->values.n + 1);

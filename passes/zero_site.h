@@ -14,13 +14,13 @@ typedef struct Ref { /* an old value that is a member of a group */
   const Op *view[REF_VIEWS]; /* renamed so, in this order */
 } Ref;
 
-typedef struct PullLink { /* a loop that a group's gradient leaves */
+typedef struct PullLink { /* a loop that a part's gradient leaves */
   const Op *loop;
   ValueId *out;   /* its results, by member */
   ValueId *inner; /* what its body adds up or stacks */
 } PullLink;
 
-typedef struct Pull { /* how a group's gradient leaves */
+typedef struct Pull { /* how the gradient of a part of a group leaves */
   bool wanted;
   ValueId *sum;   /* old values by member */
   Elem elem;      /* of the group's, to which they are cast */
@@ -39,13 +39,13 @@ typedef struct ZeroSite {
   bool *narrow; /* by old value: the new one has the narrow type already that readers cast it to */
   ValueId *kept[2], *flat[2]; /* by group; [1]: all rounds; as stored, and whole */
   ValueId *scale[2];          /* of kept, if these are codes of 8 bits; NO_VALUE */
-  Pull *pull;
-  ValueId *reduced; /* by group */
-  bool *finished;   /* by group: reduced is what leaves the function */
-  bool *copied;     /* by op: a loop that is there already */
-  bool *staged;     /* by op: a loop that was seen with its receives and sends */
-  OpId hops;        /* sends and receives before this op of `from` are there, in their order */
-  uint32_t *epoch;  /* by op: stacks that ran before it */
+  Pull *pull;                 /* by part of a group's gradient */
+  ValueId *reduced;           /* by part */
+  bool *finished;             /* by part: reduced is what leaves the function */
+  bool *copied;               /* by op: a loop that is there already */
+  bool *staged;               /* by op: a loop that was seen with its receives and sends */
+  OpId hops;       /* sends and receives before this op of `from` are there, in their order */
+  uint32_t *epoch; /* by op: stacks that ran before it */
   uint32_t epochs;
   ValueId *again; /* by epoch and group: gathered anew there; by epoch and value: taken from that */
   ValueId *member;
@@ -72,11 +72,14 @@ bool site_stages(ZeroSite *s, const Op *loop);
 bool zero_holds_hops(const Op *o);
 
 /* ---- gradients (zero_gradients.c) ---- */
-/* Says which old values are the gradients of a group; before anything of the function is copied. */
-void site_gradient(ZeroSite *s, uint32_t group, const ValueId *sum, Elem elem);
-/* The group's gradient as it leaves this function: flat, or in an entry, or where it is reduced at
+void zero_gradients(ZeroSite *s);                   /* of all parts, in entry step */
+ValueId zero_gradient(ZeroSite *s, uint32_t group); /* there: of all rounds, as site_reduced */
+/* Says which old values are the gradients of a part of a group; before anything of the function is
+   copied. */
+void site_gradient(ZeroSite *s, uint32_t part, const ValueId *sum, Elem elem);
+/* The part's gradient as it leaves this function: flat, or in an entry, or where it is reduced at
    once, the sum over the axis: this rank's shard, or without sharding all of it. */
-ValueId site_reduced(ZeroSite *s, uint32_t group);
+ValueId site_reduced(ZeroSite *s, uint32_t part);
 /* Is a gradient reduced where it comes to light, or whole until the end of the step? */
 bool zero_reduces_at_once(const Zero *z, const ZeroGroup *zero_group);
 

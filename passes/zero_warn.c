@@ -32,6 +32,16 @@ static void warn_at_once(const Zero *zero, const ZeroGroup *group, const char *w
   diag_help(report, "for that while a rank needs room for all of it, which is counted so");
 }
 
+static void warn_kept(const Zero *zero, const ZeroGroup *group) {
+  Module *module = zero->m;
+  const Global *global = group->member.at[0].param;
+  Report *report =
+      diag_at(module->ctx->diag, "W0703", span_of(module, global->loc),
+              "`zero 2` keeps the gradient of `%s` whole until the end of the step", global->name);
+  diag_label(report, "shared by stages, which are at other micro-batches of a time");
+  diag_help(report, "all of it is counted; `accumulate = full` keeps all gradients so");
+}
+
 void zero_warn(Zero *zero) {
   warn_whole(zero);
   for (uint32_t i = 0; i < zero->group.n; i++) {
@@ -39,6 +49,8 @@ void zero_warn(Zero *zero) {
     if (group->gathers_all)
       warn_at_once(zero, group, "gathers all layers",
                    "others than the rounds of its stack read it");
+    if (group->stage == 2 && !zero->full && zero_waits_for_stages(zero, group))
+      warn_kept(zero, group);
     if (group->sums_all)
       warn_at_once(zero, group, "makes the gradients of all layers",
                    "others than the rounds of its stack make a part of its gradient");

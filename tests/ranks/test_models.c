@@ -119,6 +119,8 @@ static void stages(void **state) {
        "place Layers -> pipe\nplace Batch -> data\n", NULL, 3, 2},
       {"deep_ranks", "interleaved", "data = 2, pipe = 2",
        "place Layers -> pipe\nplace Batch -> data\n", NULL, 2, 1},
+      {"deep_ranks", "interleaved", "data = 2, pipe = 2",
+       "place Layers -> pipe\nplace Batch -> data\n", "layers.* keep = input", 2, 2},
       {"normless_ranks", "gpipe", "pipe = 4", "place Layers -> pipe\n", NULL, 0, 4},
       {"normless_ranks", "one_f_one_b", "pipe = 4", "place Layers -> pipe\n", NULL, 0, 4},
       {"normless_ranks", "zero_bubble", "data = 2, pipe = 4",

@@ -154,6 +154,18 @@ def chunks():
     a, b = [json.loads(run(SHARDC, 'plan', 'm.shard', '--plan', p, '--set', 'plan.micro=1', '--json', cwd=folder)[0]
                        .split('\n')[0]) for p in ('turns', 'rings')]
     check(b['bubble'] < 0.6 * a['bubble'], f'half of the bubble: {a["bubble"]}, {b["bubble"]}')
+    for zero in 'zero 2 over dp', 'zero 3 over dp', 'zero 3 over dp keep_gathered = on':  # by layer, in every chunk
+        open(f'{folder}/by.shard', 'w').write(MODEL.replace('zero 3 over dp', zero))
+        out, err = run(SHARDC, 'plan', 'by.shard', '--plan', 'chunks', '--json', cwd=folder)
+        calls = {c['kind']: c['calls'] for a in json.loads(out.split('\n')[0])['communication'] if a['axis'] == 'dp'
+                 for c in a['collectives']}
+        check('W0703' not in err and calls['reduce_scatter'] > 3 * 3, f'{zero}: {err} {calls}')
+    open(f'{folder}/both.shard', 'w').write(MODEL.replace('zero 3 over dp', 'zero 2 over dp, pipe'))
+    err = run(SHARDC, 'compile', 'both.shard', '--plan', 'chunks', '-o', 'both', cwd=folder)[1]
+    check(err.count('W0703') and 'keeps the gradient of `wte` whole' in err, err)
+    run(SHARDC, 'run', './both', '-n', '4', '--', 'train', '--out', 'both_', '--threads', '1', '--check-memory',
+        cwd=folder)
+    close(losses('r1'), losses('both_'), 'sums once of what stages share')
     for words, code in ('chunks = 4', 'E0704'), ('chunks = 1', 'E0602'), ('chunks = 9', 'E0602'):
         open(f'{folder}/bad.shard', 'w').write(MODEL.replace('interleaved chunks = 2', f'interleaved {words}'))
         check(code in run(SHARDC, 'plan', 'bad.shard', '--plan', 'rings', cwd=folder, expect=1)[1], words)
