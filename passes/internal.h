@@ -54,6 +54,8 @@ typedef struct LoopShape {
 LoopShape loop_shape(const Op *o);
 /* Is a result of a loop read by other loops alone, slice by slice? */
 bool value_is_kept(const Fn *f, ValueId v);
+/* Or is each of them such a loop, whoever else gets it as a result? */
+bool value_goes_by_slices(const Fn *f, ValueId v);
 int64_t loop_into(const LoopShape *shape, uint32_t result); /* as attribute `into` says it */
 Axis loop_axis(const LoopShape *shape, uint32_t result);    /* in front of a stacked result */
 Op *rebuild_loop(Module *m, Fn *f, Fn *body, LoopShape shape, const ValueId *in,

@@ -134,12 +134,41 @@ static bool keeps_there(const Fn *f) {
   return false;
 }
 
+/* Does v of a body leave its loop for rounds of other loops: what layers keep of a micro-batch, in
+   a pipeline? */
+static bool is_kept_outside(const Fn *f, const Fn *body, ValueId v) {
+  for (OpId i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    for (uint32_t k = 0; o->code == OP_loop && o->callee == body && k < o->nout; k++)
+      if (body->results.at[k] == v && k >= loop_shape(o).carry && value_is_kept(f, o->out + k))
+        return true;
+  }
+  return false;
+}
+
+/* Is stacked result k of the loop read by rounds alone, there, or behind a loop around it? */
+static bool is_kept(const Module *m, const Fn *f, const Op *loop, uint32_t k) {
+  ValueId v = loop->out + k;
+  if (!attr_get(&loop->attrs, ATTR_offload) || k < loop_shape(loop).carry) return false;
+  if (value_is_kept(f, v)) return true;
+  for (uint32_t i = 0; value_goes_by_slices(f, v) && i < m->fns.n; i++)
+    if (is_kept_outside(m->fns.at[i], f, v)) return true;
+  return false;
+}
+
+/* Of a loop around layers: are these what leaves there? */
+static bool leaves_kept(const Module *m, const Op *loop, uint32_t k) {
+  ValueId v = loop->callee->results.at[k];
+  const Op *made = value_def(loop->callee, v);
+  return k >= loop_shape(loop).carry && made && made->code == OP_loop &&
+         is_kept(m, loop->callee, made, v - made->out);
+}
+
 static void find_waiting(Home *home) {
   for (OpId i = 0; i < home->from->ops.n; i++) {
     const Op *o = &home->from->ops.at[i];
-    if (o->code != OP_loop || !attr_get(&o->attrs, ATTR_offload)) continue;
-    for (uint32_t k = loop_shape(o).carry; k < o->nout; k++)
-      home->waits[o->out + k] = value_is_kept(home->from, o->out + k);
+    for (uint32_t k = 0; o->code == OP_loop && k < o->nout; k++)
+      home->waits[o->out + k] = is_kept(home->m, home->from, o, k) || leaves_kept(home->m, o, k);
   }
 }
 
@@ -285,10 +314,10 @@ static bool refuse_left(Module *m) {
 }
 
 /* Of a loop whose line says that what it keeps waits there: is there nothing to be found? */
-static bool keeps_nothing(const Fn *f, const Op *o) {
+static bool keeps_nothing(const Module *m, const Fn *f, const Op *o) {
   if (o->code != OP_loop || !attr_get(&o->attrs, ATTR_offload)) return false;
-  for (uint32_t k = loop_shape(o).carry; k < o->nout; k++)
-    if (value_is_kept(f, o->out + k)) return false;
+  for (uint32_t k = 0; k < o->nout; k++)
+    if (is_kept(m, f, o, k)) return false;
   return true;
 }
 
@@ -296,12 +325,12 @@ static bool refuse_kept(Module *m) {
   for (uint32_t i = 0; i < m->fns.n; i++)
     for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
       const Op *o = &m->fns.at[i]->ops.at[k];
-      if (!keeps_nothing(m->fns.at[i], o)) continue;
+      if (!keeps_nothing(m, m->fns.at[i], o)) continue;
       Report *r = diag_at(m->ctx->diag, "E0901", plan_offload_at(m),
                           "`offload = host` of what these layers keep is not built yet");
       diag_fact(r, "the loop over `%s` hands on what it keeps to others than loops over layers",
                 attr_str(&o->attrs, ATTR_path, o->callee->name));
-      diag_help(r, "a plan whose micro-batches do not stream through stages can");
+      diag_help(r, "without `offload = host` they keep it on the device");
       return true;
     }
   return false;

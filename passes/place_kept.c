@@ -33,17 +33,17 @@ static bool reads_slices(const Op *o, uint32_t operand) {
   return true;
 }
 
+bool value_goes_by_slices(const Fn *f, ValueId v) {
+  for (OpId i = 0; i < f->ops.n; i++)
+    for (uint32_t k = 0; k < f->ops.at[i].nin; k++)
+      if (f->ops.at[i].in[k] == v && !reads_slices(&f->ops.at[i], k)) return false;
+  return true;
+}
+
 bool value_is_kept(const Fn *f, ValueId v) {
-  bool any = false;
   for (uint32_t i = 0; i < f->results.n; i++)
     if (f->results.at[i] == v) return false;
-  for (OpId i = 0; i < f->ops.n; i++)
-    for (uint32_t k = 0; k < f->ops.at[i].nin; k++) {
-      if (f->ops.at[i].in[k] != v) continue;
-      if (!reads_slices(&f->ops.at[i], k)) return false;
-      any = true;
-    }
-  return any;
+  return value_is_used(f, v) && value_goes_by_slices(f, v);
 }
 
 /* ---- the line of the plan ---- */

@@ -85,7 +85,7 @@ def kept(row):
     part = ['.* keep = none'] if stages(row) > 1 else ['[0..0] keep = input', '[1..1] keep = none']
     lines = {0: [], 1: ['.* keep = input'], 'part': part,
              'auto': [f'.* keep = auto budget = {budget}']}[row['recompute']]
-    there = row.get('offload') == 2 and stages(row) == 1
+    there = row.get('offload') == 2
     lines = [l + (' offload = host' if there and not l.endswith('none') else '') for l in lines]
     return [l + ' over tensor' for l in lines] if row.get('split') and row['tensor'] > 1 else lines
 

@@ -67,6 +67,16 @@ plan zb for Small { mesh pipe = 3
  pipeline zero_bubble
  micro 2
  recompute h.* keep = input }
+plan away for Small { mesh pipe = 3
+ place Layers -> pipe
+ pipeline one_f_one_b
+ micro 2
+ recompute h.* keep = input offload = host }
+plan rung for Small { mesh pipe = 3
+ place Layers -> pipe
+ pipeline interleaved chunks = 2
+ micro 2
+ recompute h.* keep = input offload = host }
 plan ragged for Small { mesh pipe = 4
  place Layers -> pipe
  pipeline one_f_one_b uneven = on
@@ -174,15 +184,30 @@ def chunks():
 def over_nccl():
     """Rings of three stages and of two with three chunks, step for step as graphs, on the stand-ins; each of them has
     as many slots for sends as its class needs."""
-    for plan, n in ('rings', 3), ('chunks', 4):
-        run(SHARDC, 'compile', 'm.shard', '--plan', plan, '--target', 'sm_80', '-o', f'g_{plan}', '--quick', cwd=folder)
-        run(SHARDC, 'run', '-n', str(n), '--emulate', f'./g_{plan}', '--', 'train', '--out', f'g{n}', '--check-memory',
+    for plan, n in ('rings', 3), ('chunks', 4), ('away', 3), ('rung', 3):
+        run(SHARDC, 'compile', 'm.shard', '--plan', plan, '--target', 'sm_80', '-o', f'g_{plan}', '--quick',
             cwd=folder)
-        close(losses('r1'), losses(f'g{n}'), f'{plan} over NCCL')
+        run(SHARDC, 'run', '-n', str(n), '--emulate', f'./g_{plan}', '--', 'train', '--out', f'g_{plan}_',
+            '--check-memory', cwd=folder)
+        close(losses('r1'), losses(f'g_{plan}_'), f'{plan} over NCCL')
     host = [run(SHARDC, 'compile', 'm.shard', '--plan', 'rings', '--target', 'sm_80', '--emit=c', '--class', c,
                 '-o', '-', cwd=folder)[0] for c in ('first', 'last')]
     slots = [int(re.search(r'send_slots = (\d+)', text).group(1)) for text in host]
     check(slots[0] > slots[1] >= 1 and all('static const rt_sends sends_' in text for text in host), slots)
+
+
+def on_host():
+    """What layers keep waits on the host, as many micro-batches of it as are in flight on a stage: the same bits."""
+    for plan, like in ('away', 'turns'), ('rung', 'rings'):
+        for name in plan, like:
+            run(SHARDC, 'compile', 'm.shard', '--plan', name, '-o', f'm_{name}', cwd=folder)
+            run(SHARDC, 'run', f'./m_{name}', '-n', '3', '--', 'train', '--out', f'h_{name}', '--threads', '1',
+                '--check-memory', cwd=folder)
+        check(losses(f'h_{plan}') == losses(f'h_{like}'), f'{plan} as {like}')
+    said = run(SHARDC, 'plan', 'm.shard', '--plan', 'away', '--json', cwd=folder)[0].split('\n')[0]
+    saved = [c['host']['saved'] for c in json.loads(said)['classes']]
+    each = 2 * 2 * 8 * 16 * 4  # layers, samples, Seq, Embed, bytes
+    check(saved == [3 * each, 2 * each, each], f'{saved}, {each} of a micro-batch')
 
 
 def uneven():
@@ -400,6 +425,7 @@ try:
     check(len(start(2, 'sample', '--out', 'moved', '--prompt', 'a', '--tokens', '5', '--threads', '1')) > 5, 'a sample')
     chunks()
     over_nccl()
+    on_host()
     uneven()
     min_max()
     by_memory()
