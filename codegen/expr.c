@@ -112,7 +112,7 @@ static bool same_index(const Index *a, const Index *b) {
 
 static bool known_at(Emit *e, ValueId v, const Known *known, const Point *p) {
   const Type *t = value_type(e->k, v);
-  if (known->mask != p->mask || known->guard != p->guard) return false;
+  if (known->mask != p->mask || known->guard != p->guard || known->lanes != e->lanes) return false;
   for (int a = 0; a < t->rank; a++)
     if (!same_index(&known->index[a], point_need(e, p, t->axis[a].dim))) return false;
   return true;
@@ -122,6 +122,7 @@ static void remember(Emit *e, ValueId v, const Point *p, LLVMValueRef value) {
   const Type *t = value_type(e->k, v);
   Known *known = ARENA_NEW(e->arena, Known);
   for (int a = 0; a < t->rank; a++) known->index[a] = *point_need(e, p, t->axis[a].dim);
+  known->lanes = e->lanes;
   known->n = t->rank, known->mask = p->mask, known->guard = p->guard, known->value = value;
   known->older = e->expr->known[v];
   e->expr->known[v] = known;

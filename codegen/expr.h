@@ -6,7 +6,8 @@
 
 typedef struct Known { /* a value that was evaluated at a point */
   struct Known *older;
-  int n; /* indexes of the value's own dims */
+  int n;     /* indexes of the value's own dims */
+  int lanes; /* of a vector then */
   Index index[MAX_RANK];
   LLVMValueRef mask, guard, value;
 } Known;
@@ -47,6 +48,12 @@ LLVMValueRef expr_choose(Emit *e, LLVMValueRef c, LLVMValueRef a, LLVMValueRef b
 
 /* expr_concat.c: A, B, .. -> D, operands one after the other */
 LLVMValueRef expr_concat(Emit *e, const Op *op, const Point *p);
+
+/* expr_bits.c: pack_bits and unpack_bits at consecutive bytes, and bits, from the first of a byte
+   on; p has no index of the op's result any more */
+enum { BYTE_BITS = 8 };
+LLVMValueRef expr_pack_along(Emit *e, const Op *op, const Index *index, Point *p);
+LLVMValueRef expr_unpack_along(Emit *e, const Op *op, const Index *index, Point *p);
 
 /* What is known holds in a branch, too; what becomes known there does not behind it. */
 Known **expr_known(Emit *e);

@@ -285,16 +285,14 @@ static LLVMValueRef gather(Emit *e, const Op *op, ValueId v, const Point *p) {
 
 /* ---- bits in bytes ---- */
 
-enum { BITS = 8 };
-
 /* Element k of byte x. */
 static Index bit_of(Emit *e, const Index *x, int k) {
-  Index r = {.multiple = gcd(BITS * x->multiple, k)};
+  Index r = {.multiple = gcd(BYTE_BITS * x->multiple, k)};
   if (index_varies(x)) {
-    r.each = LLVMBuildMul(e->builder, index_each(e, x), each_constant(e, BITS), "");
+    r.each = LLVMBuildMul(e->builder, index_each(e, x), each_constant(e, BYTE_BITS), "");
     r.each = LLVMBuildAdd(e->builder, r.each, each_constant(e, k), "");
   } else {
-    r.at = LLVMBuildMul(e->builder, x->at, emit_index(e, BITS), "");
+    r.at = LLVMBuildMul(e->builder, x->at, emit_index(e, BYTE_BITS), "");
     r.at = LLVMBuildAdd(e->builder, r.at, emit_index(e, k), "");
   }
   return r;
@@ -303,7 +301,7 @@ static Index bit_of(Emit *e, const Index *x, int k) {
 /* One byte, or one per lane: each bit on its own. */
 static LLVMValueRef pack_apart(Emit *e, const Op *op, const Index *index, Point *point) {
   LLVMValueRef all = NULL;
-  for (int k = 0; k < BITS; k++) {
+  for (int k = 0; k < BYTE_BITS; k++) {
     Index bit = bit_of(e, index, k);
     bit.dim = op->group[0].from[0];
     point_set(point, bit);
@@ -317,60 +315,12 @@ static LLVMValueRef pack_apart(Emit *e, const Op *op, const Index *index, Point 
   return all;
 }
 
-/* Lanes k * lanes .. of BITS times as many: which of the bytes' lanes each belongs to. */
-static LLVMValueRef mask_of_bits(Emit *e, LLVMValueRef mask, int k) {
-  LLVMValueRef at[64];
-  if (!mask) return NULL;
-  for (int i = 0; i < e->lanes; i++)
-    at[i] = LLVMConstInt(i32_type(e), (uint64_t)((k * e->lanes + i) / BITS), 0);
-  return LLVMBuildShuffleVector(e->builder, mask, LLVMGetPoison(LLVMTypeOf(mask)),
-                                LLVMConstVector(at, (unsigned)e->lanes), "");
-}
-
-/* Consecutive bytes: a vector of bits is a word of its own, and BITS of these are the bytes. */
-static LLVMValueRef pack_along(Emit *e, const Op *op, const Index *index, Point *point) {
-  LLVMBuilderRef builder = e->builder;
-  LLVMTypeRef word = LLVMIntTypeInContext(e->context, (unsigned)e->lanes),
-              bytes = LLVMVectorType(LLVMInt8TypeInContext(e->context), (unsigned)e->lanes);
-  LLVMValueRef all = LLVMGetPoison(LLVMVectorType(word, BITS)), mask = point->mask;
-  for (int k = 0; k < BITS; k++) {
-    Index scalar = *index;
-    scalar.lane = false;
-    Index bit = bit_of(e, &scalar, k * e->lanes);
-    bit.dim = op->group[0].from[0], bit.lane = true;
-    point_set(point, bit);
-    point->mask = mask_of_bits(e, mask, k);
-    LLVMValueRef v = emit_splat(e, expr_value(e, op->in[0], point), e->lanes);
-    v = LLVMBuildBitCast(builder, v, word, "");
-    all = LLVMBuildInsertElement(builder, all, v, LLVMConstInt(i32_type(e), (uint64_t)k, 0), "");
-  }
-  return LLVMBuildBitCast(builder, all, bytes, "");
-}
-
 static LLVMValueRef pack_bits(Emit *e, const Op *op, const Point *p) {
   Index index = point_taken(p, op->group[0].to[0]);
   Point q = *p;
   remove_to(op, &q);
-  bool along = index.lane && !index.each && e->lanes % BITS == 0;
-  return along ? pack_along(e, op, &index, &q) : pack_apart(e, op, &index, &q);
-}
-
-/* Consecutive bits from the first of a byte on: the bytes are the vector of bits. */
-static LLVMValueRef unpack_along(Emit *e, const Op *op, const Index *index, Point *point,
-                                 int64_t bytes) {
-  LLVMBuilderRef builder = e->builder;
-  LLVMTypeRef byte = LLVMInt8TypeInContext(e->context);
-  int n = e->lanes / BITS;
-  LLVMValueRef all = LLVMGetPoison(LLVMVectorType(byte, (unsigned)n));
-  LLVMValueRef first = LLVMBuildUDiv(builder, index->at, emit_index(e, BITS), "");
-  for (int k = 0; k < n; k++) { /* behind the last byte there are masked lanes */
-    Index at = {.at = LLVMBuildAdd(builder, first, emit_index(e, k), "")};
-    expr_guarded(e, point, op->group[0].from[0], at, expr_inside(e, &at, bytes));
-    LLVMValueRef one = expr_value(e, op->in[0], point);
-    all = LLVMBuildInsertElement(builder, all, one, LLVMConstInt(i32_type(e), (uint64_t)k, 0), "");
-  }
-  LLVMTypeRef bits = LLVMVectorType(LLVMInt1TypeInContext(e->context), (unsigned)e->lanes);
-  return LLVMBuildBitCast(builder, all, bits, "");
+  bool along = index.lane && !index.each && e->lanes % BYTE_BITS == 0;
+  return along ? expr_pack_along(e, op, &index, &q) : pack_apart(e, op, &index, &q);
 }
 
 static LLVMValueRef unpack_bits(Emit *e, const Op *op, const Point *p) {
@@ -378,9 +328,9 @@ static LLVMValueRef unpack_bits(Emit *e, const Op *op, const Point *p) {
   Index index = point_taken(p, op->group[0].to[0]), at, bit;
   Point q = *p;
   remove_to(op, &q);
-  if (e->lanes % BITS == 0 && stays_within(e, &index, e->lanes))
-    return unpack_along(e, op, &index, &q, type_size(value_type(e->k, op->in[0]), dim));
-  index_cut(e, &index, BITS, &at, &bit);
+  if (e->lanes % BYTE_BITS == 0 && stays_within(e, &index, e->lanes))
+    return expr_unpack_along(e, op, &index, &q);
+  index_cut(e, &index, BYTE_BITS, &at, &bit);
   at.dim = dim;
   point_set(&q, at);
   LLVMValueRef byte = expr_value(e, op->in[0], &q), by = index_number(e, &bit);

@@ -185,25 +185,27 @@ static void merge(Harness *h, int i) {
               with(&v, "f32", "M", v.m * v.k, true));
 }
 
-/* Bits into bytes and out of them, over all of a dim and from the middle of it. */
+/* Bits into bytes and out of them, over all of a dim and from the middle of it; bits that are made,
+   and that lie in memory. */
 static void bits(Harness *h, int i) {
   Moved v = moved(h, i);
   int64_t bytes = (v.m + 7) / 8, n = bytes * 8, at = harness_random(h, 0, 9);
   int64_t some = n - at > 0 ? n - at : n, from = some < n ? at : 0;
-  harness_add(h, "kernel @bits%d(%%0 : %s, %%1 : %s, %%2 : %s) {family = \"elem\"} {\n", i,
-              with(&v, "f32", "D", n, false), with(&v, "u8", "E", bytes, false),
-              with(&v, "f32", "D", n, false));
+  harness_add(h, "kernel @bits%d(%%0 : %s, %%1 : %s, %%2 : %s, ", i, with(&v, "f32", "D", n, false),
+              with(&v, "u8", "E", bytes, false), with(&v, "f32", "D", n, false));
+  harness_add(h, "%%3 : %s) {family = \"elem\"} {\n", with(&v, "bool", "D", n, false));
   const char *bit =
       harness_dense(h, "bool", 3, (const char *[]){"X", "Y", "D"}, (int64_t[]){v.x, v.y, n});
   const char *part =
       harness_dense(h, "bool", 3, (const char *[]){"X", "Y", "Z"}, (int64_t[]){v.x, v.y, some});
-  harness_add(h, "  %%3 = le %%2, %%0 : %s\n  %%4 = pack_bits[D -> E] %%3 : %s\n", bit,
+  harness_add(h, "  %%4 = le %%2, %%0 : %s\n  %%5 = pack_bits[D -> E] %%4 : %s\n", bit,
               with(&v, "u8", "E", bytes, true));
-  harness_add(h, "  %%5 = unpack_bits[E -> D] %%1 : %s\n  %%6 = where %%5, %%0, %%2 : %s\n", bit,
+  harness_add(h, "  %%6 = unpack_bits[E -> D] %%1 : %s\n  %%7 = where %%6, %%0, %%2 : %s\n", bit,
               with(&v, "f32", "D", n, true));
-  harness_add(h, "  %%7 = slice[D -> Z] %%5 {at = %d} : %s\n  %%8 = cast %%7 : %s\n", (int)from,
+  harness_add(h, "  %%8 = slice[D -> Z] %%6 {at = %d} : %s\n  %%9 = cast %%8 : %s\n", (int)from,
               part, with(&v, "f32", "Z", some, true));
-  harness_add(h, "  return %%4, %%6, %%8\n}\n");
+  harness_add(h, "  %%10 = pack_bits[D -> E] %%3 : %s\n", with(&v, "u8", "E", bytes, true));
+  harness_add(h, "  return %%5, %%7, %%9, %%10\n}\n");
 }
 
 static void slice_pad_shift(Harness *h, int i) {
