@@ -9,6 +9,7 @@
    variant `columns`: lanes and up to `unroll` vectors run over neighbouring columns; `row`: lanes
    run over the reduced dim and are joined at the end; `scalar`. tile = [block of columns, block of
    the reduced dim, splits, unroll]. */
+#include "nontemporal.h"
 #include "codegen/reduce.h"
 #include "ir/support/num.h"
 
@@ -26,7 +27,9 @@ typedef struct Columns {
   int unroll;
   /* of each reduction, for each point: of a group of units, and of all groups */
   Accumulator (*acc)[WALK_UNROLL], (*total)[WALK_UNROLL];
-  LLVMValueRef split;  /* number of the split, while phase 0 is emitted */
+  LLVMValueRef split; /* number of the split, while phase 0 is emitted */
+  Walk walk;          /* then, of all columns of a chunk */
+  LLVMValueRef from, to;
   const Point *column; /* the points of the current body */
   int columns;
   uint32_t nfull,
@@ -211,20 +214,35 @@ static void make_accumulators(Columns *columns) {
     }
 }
 
+static void whole_sums(void *state) {
+  Columns *columns = state;
+  walk_space(columns->e, &columns->walk, columns->from, columns->to);
+}
+
+/* Sums that are whole, a vector of neighbours each. */
+static Nontemporal nontemporal_sums(const Columns *columns) {
+  const Nest *kept = &columns->kept;
+  if (!columns->lanes_kept || columns->nfull || !kept->n) return (Nontemporal){0};
+  const NestDim *inner = &kept->dim[kept->n - 1];
+  return nontemporal_of(
+      columns->e, &(NontemporalSpace){kept->dim, kept->n - 1, inner->dim, inner->size, false});
+}
+
 static void phase_sums(Columns *s, int64_t chunks) {
   Emit *e = s->e;
-  LLVMValueRef from, to;
   emit_begin_phase(e, 0);
   make_accumulators(s);
-  Walk walk = kept_walk(s, sum_columns);
-  emit_chunk_range(e, walk_units(&walk) * s->splits, chunks, &from, &to);
+  s->walk = kept_walk(s, sum_columns);
+  emit_chunk_range(e, walk_units(&s->walk) * s->splits, chunks, &s->from, &s->to);
   if (s->splits == 1) {
-    walk_space(e, &walk, from, to);
+    Nontemporal nontemporal = nontemporal_sums(s);
+    nontemporal_either(e, nontemporal.results, nontemporal.holds, whole_sums, s);
+    nontemporal_end(e, nontemporal.results);
   } else {
-    Loop loop = emit_loop(e, from, to, 1, 0, NULL);
+    Loop loop = emit_loop(e, s->from, s->to, 1, 0, NULL);
     LLVMValueRef columns = LLVMBuildUDiv(e->builder, loop.i, emit_i64(e, s->splits), "");
     s->split = LLVMBuildURem(e->builder, loop.i, emit_i64(e, s->splits), "split");
-    walk_space(e, &walk, columns, LLVMBuildAdd(e->builder, columns, emit_i64(e, 1), ""));
+    walk_space(e, &s->walk, columns, LLVMBuildAdd(e->builder, columns, emit_i64(e, 1), ""));
     emit_loop_end(e, &loop);
   }
   emit_end_phase(e);

@@ -35,6 +35,7 @@ static void tune_column(Module *m, Fn *k) {
   attr_set_ints(m, &k->attrs, ATTR_chunks, tile[2] > 1 ? 2 : 1, chunks);
   if (tile[2] > 1)
     attr_set_int(m, &k->attrs, ATTR_workspace, reduction_workspace(k, &reductions, tile[2]));
+  else tune_nontemporal(m, k);
 }
 
 const FamilyRules column_rules = {.cpu = tune_column, .gpu = gpu_tune_column};

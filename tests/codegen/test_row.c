@@ -365,6 +365,8 @@ static void test_streamed(void **state) {
     assert_int_equal(harness_streamed(*state, softmax, 20, shift, false, 1e-5), 0);
     assert_int_equal(harness_streamed(*state, columns_of_rows_half, 8, shift, false, 2e-2), 0);
     assert_int_equal(harness_streamed(*state, scatter, 20, shift, false, 1e-4), 0);
+    assert_int_equal(harness_streamed(*state, columns, 30, shift, false, 1e-4), 0);
+    assert_int_equal(harness_streamed(*state, means, 30, shift, false, 1e-5), 0);
   }
 }
 
