@@ -4,6 +4,7 @@
 #include "cmd_plan.h"
 #include "ir/module_settings.h"
 #include "ir/placement.h"
+#include "ir/send_order.h"
 #include "ir/stage_class.h"
 
 /* ---- which ranks ---- */
@@ -106,6 +107,18 @@ static void say_layers(const Planned *planned) {
            slowest, least);
 }
 
+/* Of `buffers`, on GPUs over NCCL: 3 x 2.00 KiB */
+static void say_send_slots(const Planned *planned) {
+  if (!module_send_slots(planned->m)) return;
+  printf("  send slots");
+  for (uint32_t i = 0; i < planned->programs.n; i++) {
+    const Module *m = planned->programs.at[i];
+    const char *each = plan_amount(m->arena, (double)module_send_slot(m));
+    printf(" %16s", arena_printf(m->arena, "%lld x %s", (long long)module_send_slots(m), each));
+  }
+  printf("  in buffers\n");
+}
+
 void plan_say_classes(const Planned *planned) {
   printf("bytes of a rank of");
   for (uint32_t i = 0; i < planned->programs.n; i++)
@@ -123,7 +136,9 @@ void plan_say_classes(const Planned *planned) {
   if (planned->machine.memory)
     printf("  of %s: %s", plan_amount(planned->m->arena, (double)planned->machine.memory),
            planned->fits ? "fits" : "does not fit");
-  printf("\n  %-10s", "to sample");
+  printf("\n");
+  say_send_slots(planned);
+  printf("  %-10s", "to sample");
   for (uint32_t i = 0; i < planned->programs.n; i++)
     printf(" %16s", plan_amount(planned->m->arena, (double)planned->class[i].need.sampling));
   printf("\n  %-10s", "FLOP");
@@ -149,6 +164,8 @@ static void put_host(const Module *m) {
   printf(",\"moved_per_step\":{\"down\":%.0f,\"up\":%.0f,\"copies\":%.0f},", moves.down, moves.up,
          moves.calls);
   put_parts("host_pinned", fixed, PINNED_PARTS, plan_sum(fixed, PINNED_PARTS));
+  printf(",\"send_slots\":{\"count\":%lld,\"bytes\":%lld}", (long long)module_send_slots(m),
+         (long long)module_send_slot(m));
 }
 
 static void add_sends(const Module *m, const Fn *entry, int axis, double *elements, double *bytes) {

@@ -190,10 +190,14 @@ def over_nccl():
         run(SHARDC, 'run', '-n', str(n), '--emulate', f'./g_{plan}', '--', 'train', '--out', f'g_{plan}_',
             '--check-memory', cwd=folder)
         close(losses('r1'), losses(f'g_{plan}_'), f'{plan} over NCCL')
-    host = [run(SHARDC, 'compile', 'm.shard', '--plan', 'rings', '--target', 'sm_80', '--emit=c', '--class', c,
-                '-o', '-', cwd=folder)[0] for c in ('first', 'last')]
-    slots = [int(re.search(r'send_slots = (\d+)', text).group(1)) for text in host]
-    check(slots[0] > slots[1] >= 1 and all('static const rt_sends sends_' in text for text in host), slots)
+    host = run(SHARDC, 'compile', 'm.shard', '--plan', 'rings', '--target', 'sm_80', '--emit=c', '--class', 'first',
+               '-o', '-', cwd=folder)[0]
+    said = run(SHARDC, 'plan', 'm.shard', '--plan', 'rings', '--target', 'sm_80', '--json', cwd=folder)[0]
+    slots = [c['send_slots'] for c in json.loads(said.split('\n')[0])['classes']]
+    check([s['bytes'] for s in slots] == 3 * [2 * 8 * 16 * 4] and slots[0]['count'] > slots[2]['count'] >= 1, slots)
+    check(f".send_slots = {slots[0]['count']}," in host and 'static const rt_sends sends_' in host, 'in the C')
+    said = run(SHARDC, 'plan', 'm.shard', '--plan', 'rings', '--target', 'sm_80', cwd=folder)[0]
+    check(re.search(rf"send slots +{slots[0]['count']} x 1.00 KiB .*in buffers", said), said)
 
 
 def on_host():
