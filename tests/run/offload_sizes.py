@@ -58,6 +58,12 @@ for size, *shape in SIZES:
     # 2 bytes of every parameter, a rank's own part alone; small ones are kept in f32, and come up in 4
     own = c['bytes']['weights'] / shape[3]
     check(0.99 * own < down <= 1.01 * own and own <= up < 1.01 * own, f'{size}B: {down} down, {up} up, {own} of each')
+    # 2 bytes of every parameter, the gradient of one group (a layer's, or the table's), and activations
+    layers, embed, tensor, data, batch = shape
+    group, here = 2 * max(12 * embed**2, 50257 * embed / data) / tensor, c['bytes']
+    held = batch * 1024 * embed * 2 * layers
+    check(here['optimizer'] <= 192 and here['gradients'] <= 1.01 * group, f'{size}B: {here}, a group {group}')
+    check(held <= here['saved'] <= 1.05 * held, f'{size}B: {here}, {held} kept')
     near, said = plan(*shape, offload=False)
     check(not near['fits'] and 'E0801' in said, f'{size}B without offload: {said}')
     print(f'{size}B on {told["ranks"]}: {c["bytes"]["total"] / 2**30:.1f} GiB of 32, and '
