@@ -175,6 +175,7 @@ void check_data(Eval *e, const Choice *choice) {
   check_onebit(e, train);
   check_nesterov(e, train);
   check_delay(e, train);
+  check_states(e, train);
   const AstSetting *line = settings_line(train, "data");
   Feds fed = {0};
   if (!line) return;

@@ -336,7 +336,7 @@ static void check_option(const Check *check, const SettingRow *row, const AstSet
   else {
     const char *what = arena_printf(check->c->arena, "`%s` of `%s`", option->key, row->word);
     check_value(check, option->type, what,
-                arena_printf(check->c->arena, "%s.%s", row->word, option->key), ast_pair->value);
+                arena_printf(check->c->arena, "%s.%s", option->word, option->key), ast_pair->value);
   }
 }
 

@@ -32,8 +32,8 @@ void update_adamw_begin(Update *u) {
 /* m += (d - m)(1 - beta1); v = beta2 v + (1 - beta2) d^2; w = w (1 - lr decay) - rate m / (sqrt(v)
  * / root + eps) */
 static void adamw(Update *u, Global *global, ValueId w, ValueId d) {
-  Global *gm = state(u, global, "m"), *gv = state(u, global, "v");
-  ValueId m = ir_load(u->m, u->f, gm, u->loc), v = ir_load(u->m, u->f, gv, u->loc);
+  Global *gm = moment(u, global, "m"), *gv = moment(u, global, "v");
+  ValueId m = read_moment(u, gm), v = read_moment(u, gv);
   m = bin(u, OP_add, m, times(u, bin(u, OP_sub, d, m), 1 - u->betas[0]));
   v = bin(u, OP_add, times(u, v, u->betas[1]), bin(u, OP_mul, times(u, d, 1 - u->betas[1]), d));
   ValueId root = bin(u, OP_div, ir_unary(u->m, u->f, OP_sqrt, v, u->loc), u->root);
@@ -69,8 +69,8 @@ static ValueId trust(Update *u, const Global *global, ValueId w, ValueId x) {
 
 /* x = m / (1 - beta1^t) / (sqrt(v) / root + eps) + decay w; w = w - lr |w| / |x| x */
 static void lamb(Update *u, Global *global, ValueId w, ValueId d) {
-  Global *gm = state(u, global, "m"), *gv = state(u, global, "v");
-  ValueId m = ir_load(u->m, u->f, gm, u->loc), v = ir_load(u->m, u->f, gv, u->loc);
+  Global *gm = moment(u, global, "m"), *gv = moment(u, global, "v");
+  ValueId m = read_moment(u, gm), v = read_moment(u, gv);
   m = bin(u, OP_add, m, times(u, bin(u, OP_sub, d, m), 1 - u->betas[0]));
   v = bin(u, OP_add, times(u, v, u->betas[1]), bin(u, OP_mul, times(u, d, 1 - u->betas[1]), d));
   ValueId root = bin(u, OP_div, ir_unary(u->m, u->f, OP_sqrt, v, u->loc), u->root);
@@ -88,8 +88,8 @@ static void sgd_begin(Update *u) { u->rate = to_f32(u, u->lr); }
 /* PyTorch's first buffer is the gradient: the same as a buffer that starts at 0, since there is no
  * dampening. */
 static ValueId with_momentum(Update *u, Global *g, ValueId d) {
-  Global *s = state(u, g, "momentum");
-  ValueId b = bin(u, OP_add, times(u, ir_load(u->m, u->f, s, u->loc), u->momentum), d);
+  Global *s = moment(u, g, "momentum");
+  ValueId b = bin(u, OP_add, times(u, read_moment(u, s), u->momentum), d);
   put(u, s, b);
   return u->nesterov ? bin(u, OP_add, d, times(u, b, u->momentum)) : b;
 }
@@ -220,6 +220,9 @@ static void read_settings(Update *u) {
   u->decay = module_amount(u->m, "train.optim.weight_decay");
   u->momentum = module_amount(u->m, "train.optim.momentum");
   u->nesterov = module_on(u->m, "train.optim.nesterov");
+  Str states = module_said(u->m, "train.optim.states");
+  u->states = ELEM_f32;
+  if (states) must(elem_find(states, &u->states), "states of type %s", states);
 }
 
 /* How many times a step adds up gradients. */

@@ -20,6 +20,7 @@ typedef struct Update {
   LossScale scale; /* of the gradients */
   double betas[2], eps, decay, momentum;
   bool nesterov;
+  Elem states; /* of moments, between steps */
   /* AdamW: f32[], made once */
   ValueId shrink, rate, root; /* 1 - lr decay; lr / (1 - beta1^t); sqrt(1 - beta2^t) */
   ValueId fresh;              /* LAMB: 1 - beta1^t, and rate is lr */
@@ -46,6 +47,17 @@ static inline Global *state(Update *u, const Global *g, const char *name) {
   return s;
 }
 
+/* A moment: a state in the type of the setting `states`. Read, it is f32. */
+static inline Global *moment(Update *u, const Global *g, const char *name) {
+  Global *s = state(u, g, name);
+  if (u->states != ELEM_f32) s->type.elem = u->states;
+  return s;
+}
+static inline ValueId read_moment(Update *u, Global *s) {
+  ValueId v = ir_load(u->m, u->f, s, u->loc);
+  return s->type.elem == ELEM_f32 ? v : ir_unary(u->m, u->f, OP_wide, to_f32(u, v), u->loc);
+}
+
 /* One of no parameter. */
 static inline Global *update_state(Module *m, const char *name, Type t) {
   Global *g = global_named(m, name);
@@ -54,6 +66,7 @@ static inline Global *update_state(Module *m, const char *name, Type t) {
 
 /* The new value of a parameter or state, if the step is fine; what it then is. */
 static inline ValueId put(Update *u, Global *g, ValueId v) {
+  if (value_type(u->f, v)->elem != g->type.elem) v = ir_cast(u->m, u->f, v, g->type.elem, u->loc);
   if (u->fine != NO_VALUE)
     v = ir_where(u->m, u->f, u->fine, v, ir_load(u->m, u->f, g, u->loc), u->loc);
   ir_store(u->m, u->f, g, v, u->loc);

@@ -34,6 +34,7 @@ HOST = 'host memory = 1GiB pcie = 12GB/s latency = 10us cores = 2 dram = 20GB/s'
 ONE, TWO = 'mesh data = 1; place Batch -> data', 'mesh data = 2; place Batch -> data'
 ADAM, LAMB, SGD = 'adamw lr = 2e-3; clip 1.0', 'lamb lr = 2e-3; clip 1.0', 'sgd lr = 1e-2; clip 1.0'
 FREE = 'adamw lr = 2e-3; on_nan off'  # no norm is waited for: rounds of the backward loop update what they make
+NARROW = '2e-3 betas = [0.9, 0.95] states = bf16'
 PARAMS, KEPT = 'offload params -> host', 'recompute h keep = input offload = host'
 NEAR, UPDATE = 'recompute h keep = input', 'offload optimizer, grads -> host'
 LATE = 'delay after = 1'  # the third step updates beside its forward and backward part
@@ -51,6 +52,7 @@ CASES = [(ONE, 1, PARAMS, '', ADAM),
          (ONE + '; zero 0 over data', 1, f'{UPDATE}; {PARAMS}; {KEPT}', NEAR, 'sgd lr = 1e-2 momentum = 0.9; clip 1.0'),
          (TWO + '; zero 3 over data; precision f16; micro 1', 2, f'{UPDATE}; {PARAMS}; {KEPT}', NEAR, ADAM),
          (TWO + '; zero 2 over data; precision bf16', 2, UPDATE, '', FREE),
+         (TWO + '; zero 2 over data; precision bf16', 2, UPDATE, '', ADAM.replace('2e-3', NARROW)),
          (ONE + '; zero 2 over data; precision bf16; micro 2', 1, UPDATE, '', ADAM, LATE),
          (TWO + '; zero 1 over data bucket = 4KiB; precision bf16', 2, 'offload optimizer -> host', '', ADAM, LATE),
          (TWO + '; zero 3 over data; precision f16; micro 1', 2, f'{UPDATE}; {PARAMS}; {KEPT}', NEAR, LAMB, LATE)]

@@ -174,13 +174,13 @@ static int run_one(const char *file, uint64_t seed) {
   Trial t = {.file = file, .plan = random_plan(c, file, seed), .placed = true};
   t.steps = delays ? 3 : 2;
   t.rate = "0.01"; /* large steps blow rounding up */
-  t.train =
-      arena_printf(c->arena, "%s%s%s%s", delays ? "train.delay.after=1 " : "",
-                   seed / 11 % 3 == 1 ? "train.on_nan=off " : "", /* no norm is waited for */
-                   draw(3) ? "" : "train.optim=lamb ",
-                   SOME("", "", "", "", "", "plan.precision=bf16",
-                        "plan.precision=bf16 plan.precision.reduce=bf16",
-                        "plan.precision=bf16 plan.precision.reduce=f32", "plan.precision=f16"));
+  t.train = arena_printf(
+      c->arena, "%s%s%s%s%s", delays ? "train.delay.after=1 " : "",
+      seed / 11 % 3 == 1 ? "train.on_nan=off " : "", /* no norm is waited for */
+      seed / 13 % 4 == 1 ? "train.optim.states=bf16 " : "", draw(3) ? "" : "train.optim=lamb ",
+      SOME("", "", "", "", "", "plan.precision=bf16",
+           "plan.precision=bf16 plan.precision.reduce=bf16",
+           "plan.precision=bf16 plan.precision.reduce=f32", "plan.precision=f16"));
   t.plan.settings = arena_printf(
       c->arena, "%s%s%s", t.plan.settings,
       SOME("", "", "plan.zero.prefetch=1 ", "plan.zero.prefetch=2 ", "plan.zero.prefetch=4KiB "),

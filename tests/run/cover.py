@@ -93,16 +93,17 @@ def late():
     base = dict(turns()[0], late=3, flight=0, parts=1, pipe=1, schedule=None)
     rows = (('llama', 0, 2, 1, {'offload': 1}), ('bert', 1, 2, 2, {'offload': 2, 'parts': 4}),
             ('mixer', 2, 2, 1, {'offload': 2, 'precision': 'bf16'}), ('llama', 3, 2, 1, {'offload': 2, 'parts': 4}),
-            ('bert', 3, 2, 1, {'offload': 1, 'flight': 1, 'clip': 0}),
+            ('bert', 3, 2, 1, {'offload': 1, 'flight': 1, 'clip': 0, 'states': 1}),
             ('llama', 1, 2, 1, {'offload': 1, 'pipe': 2, 'parts': 4, 'schedule': 'one_f_one_b'}),
-            ('deep', 2, 1, 1, {'offload': 2, 'pipe': 2, 'parts': 4, 'schedule': 'zero_bubble'}))
+            ('deep', 2, 1, 1, {'offload': 2, 'pipe': 2, 'parts': 4, 'schedule': 'zero_bubble', 'states': 1}))
     return [dict(base, model=m, zero=z, data=d, tensor=t, **more) for m, z, d, t, more in rows]
 
 
 def some_there():
-    """The optimizer and gradients of the layers alone on the host."""
+    """The optimizer and gradients of the layers alone on the host; and moments in bf16, without a host, too."""
     base = dict(turns()[0], flight=0, pipe=1, schedule=None, offload='stack')
-    rows = (('llama', 2, 2, 2, {'precision': 'bf16'}), ('bert', 3, 2, 1, {'recompute': 1}))
+    rows = (('llama', 2, 2, 2, {'precision': 'bf16'}), ('bert', 3, 2, 1, {'recompute': 1, 'states': 1}),
+            ('mixer', 1, 2, 2, {'offload': 0, 'states': 1, 'precision': 'bf16'}))
     return [dict(base, model=m, zero=z, data=d, tensor=t, **more) for m, z, d, t, more in rows]
 
 

@@ -8,7 +8,7 @@ each at most; all layers keep the same there, which is nothing for `part`, and `
 batch stream through them), offload (the optimizer is on the host, where that is built; 2: gradients, parameters and
 what layers keep, too; `stack`: of the layers alone, with their gradients), signs (1-bit Adam of four workers, frozen
 after so many steps), schedule (of the pipeline), int8 (gradients travel in 8 bits, and weights that are gathered), late
-(updates come one step late behind so many).
+(updates come one step late behind so many), states (moments are kept in bf16).
 """
 import array, json, os, random, re, shutil, struct, subprocess
 from common import EXAMPLES, MPI, ROOT
@@ -77,6 +77,10 @@ def with_signs(text, freeze):
 def with_delay(text, after):
     text = re.sub(r'\n( *)optim ', f'\\n\\1delay after = {after}\\g<0>', text)
     return re.sub(r'steps \d+', f'steps {4 * after}', text)
+
+
+def with_states(text):
+    return re.sub(r'(optim (?:adamw|lamb)[^\n;]*)', r'\1 states = bf16', text)
 
 
 def kept(row):
@@ -162,6 +166,7 @@ class Bench:
         if over == 'host': row = dict(row, flight=0)      # refused there
         text = variant(row['model'])
         if row.get('signs'): text = with_signs(text, row['signs'])
+        if row.get('states'): text = with_states(text)
         if row.get('late'): text = with_delay(text, row['late'])
         if not row['clip']: text = re.sub(r'\n *clip .*', '', text)
         open(f'{s.folder}/{name}.shard', 'w').write(text + plan_text(row, 'p'))
@@ -182,7 +187,7 @@ class Bench:
         return (*found, plan, given)
 
     def one(s, row):
-        key = {k: row[k] for k in ('model', 'precision', 'clip', 'signs', 'late') if k in row}
+        key = {k: row[k] for k in ('model', 'precision', 'clip', 'signs', 'late', 'states') if k in row}
         name = 'one_' + name_of(key)
         if name not in s.ones: s.ones[name] = s.train(key, name)
         return s.ones[name]

@@ -27,6 +27,7 @@ plan near for Small { %s }
 '''
 ADAM, LAMB = 'adamw lr = 2e-3; clip 1.0', 'lamb lr = 2e-3; clip 1.0'
 FREE = 'adamw lr = 2e-3; on_nan off'  # no norm is waited for: rounds of the backward loop update what they make
+NARROW = '2e-3 betas = [0.9, 0.95] states = bf16'
 ON = 'mesh data = %d; place Batch -> data; '
 # what the plan says, the optimizer, ranks
 BOTH = 'optimizer, grads'
@@ -44,6 +45,8 @@ CASES = [(ON % 2 + 'zero 1 over data; precision bf16 master = f32', ADAM, 2, 'op
          (ON % 2 + 'zero 1 over data bucket = 4KiB; micro 4', LAMB, 2, 'params'),
          (ON % 2 + 'zero 2 over data; precision bf16 master = f32', FREE, 2, BOTH),
          (ON % 2 + 'zero 3 over data overlap = on; precision bf16 master = f32', FREE, 2, BOTH + ', params'),
+         (ON % 2 + 'zero 2 over data; precision bf16 master = f32', FREE.replace('2e-3', NARROW), 2, BOTH),
+         (ON % 2 + 'zero 1 over data; micro 2; precision f16', ADAM.replace('2e-3', NARROW), 2, 'optimizer'),
          ('', 'sgd lr = 1e-2; clip 1.0', 1, 'params')]
 
 # a plan, ranks, the line with `offload = host`, and without; what else is on the host

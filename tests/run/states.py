@@ -1,0 +1,242 @@
+"""Moments in bf16 against the algorithms in plain Python: AdamW, LAMB and SGD with momentum, which round what they keep
+to the nearest, ties to even, after the update has read it. Moments are equal to the bit, weights to rounding of f32;
+plans of other ranks, with states on the host, in parts of the batch and on the GPU of the stand-in come to the same; a
+run that was resumed has the same bits, and so has `delay`, whose waiting gradient stays f32; `plan` counts two bytes a
+moment. Then what is refused, and what is warned of.
+
+    python3 states.py SHARDC
+"""
+import array, json, math, os, random, shutil, struct, subprocess, sys
+from common import EXAMPLES, check, read, run, workdir
+
+SHARDC, WORK = os.path.abspath(sys.argv[1]), workdir()
+BATCH, FEAT, OUT, STEPS, STOP = 16, 6, 8, 12, 5
+LR, BETA1, BETA2, EPS, DECAY, MOMENTUM = 1e-2, 0.9, 0.95, 1e-6, 0.1, 0.9
+MODEL = f'''use "std"
+dims {{ Batch; Feat = {FEAT}; Out = {OUT} }}
+model Net {{
+  input x [Batch, Feat] f32
+  input y [Batch, Out] f32
+  param w [Feat, Out] ~ normal(0.5)
+  param b [Out] ~ normal(0.5) @nodecay
+  loss mean[Batch](sum[Out]((dot[Feat](x, w) + b - y)^2))
+}}
+train t for Net {{
+  batch {BATCH}
+  steps {STEPS}
+  data  columns(x = "x.f32", y = "y.f32") shuffle = off
+  optim %s
+  %s
+  save  every = {STOP} keep = 20
+}}
+machine box {{ node gpus = 1 arch = sm_80 memory = 40GiB; host memory = 1GiB cores = 2 }}
+plan one for Net {{ }}
+plan parts for Net {{ micro 4 }}
+plan two for Net {{ mesh data = 2; place Batch -> data; zero 2 over data; offload optimizer, grads -> host }}
+plan three for Net {{ mesh data = 2; place Batch -> data; zero 3 over data; offload optimizer, grads, params -> host }}
+plan tensor for Net {{ mesh data = 2, tensor = 2; place Batch -> data; place Out -> tensor; zero 1 over data }}
+plan gpu for Net {{ on box; mesh data = 1; place Batch -> data; zero 1 over data; offload optimizer -> host }}
+'''
+BETAS = f'betas = [{BETA1}, {BETA2}] eps = {EPS}'
+ADAMW, LAMB = f'adamw lr = {LR} weight_decay = {DECAY} {BETAS}', f'lamb lr = {LR} weight_decay = {DECAY} {BETAS}'
+SGD = f'sgd lr = {LR} weight_decay = {DECAY} momentum = {MOMENTUM}'
+PLANS = ('parts', 1), ('two', 2), ('three', 2), ('tensor', 4), ('gpu', 1)
+MOMENTS = {ADAMW: ('m', 'v'), LAMB: ('m', 'v'), SGD: ('momentum',)}
+DECAYS = {'w': DECAY, 'b': 0}
+
+
+def write(optim, more=''): open(f'{WORK}/m.shard', 'w').write(MODEL % (optim, more))
+
+
+def tensors(path):
+    """By name: type and numbers."""
+    raw = read(path)
+    n = struct.unpack('<Q', raw[:8])[0]
+    head, found = json.loads(raw[8:8 + n]), {}
+    for name, h in head.items():
+        if name == '__metadata__': continue
+        a, b = h['data_offsets']
+        bits = raw[8 + n + a:8 + n + b]
+        if h['dtype'] == 'BF16': bits = b''.join(b'\0\0' + bits[i:i + 2] for i in range(0, len(bits), 2))
+        if h['dtype'] in ('BF16', 'F32'): found[name] = h['dtype'], struct.unpack(f'<{len(bits) // 4}f', bits)
+    return found
+
+
+# ---- the algorithms ----
+def bf16(x):
+    bits = struct.unpack('<I', struct.pack('<f', x))[0]
+    return struct.unpack('<f', struct.pack('<I', bits + 0x7fff + (bits >> 16 & 1) & 0xffff0000))[0]
+
+
+def data():
+    r = random.Random(3)
+    x = [[r.gauss(0, 1) for _ in range(FEAT)] for _ in range(STEPS * BATCH)]
+    y = [[row[o % FEAT] * (o - 3) + 0.1 * row[0] for o in range(OUT)] for row in x]
+    back = []
+    for name, values in ('x', x), ('y', y):
+        a = array.array('f', sum(values, []))
+        a.tofile(open(f'{WORK}/{name}.f32', 'wb'))
+        n = len(a) // len(x)
+        back.append([a[i:i + n].tolist() for i in range(0, len(a), n)])
+    return back
+
+
+def gradient(p, x, y):
+    w, b = p['w'], p['b']
+    g = {'w': [0.0] * FEAT * OUT, 'b': [0.0] * OUT}
+    for row, target in zip(x, y):
+        for o in range(OUT):
+            d = 2 * (sum(row[k] * w[k * OUT + o] for k in range(FEAT)) + b[o] - target[o]) / BATCH
+            g['b'][o] += d
+            for k in range(FEAT): g['w'][k * OUT + o] += d * row[k]
+    return g
+
+
+def norm(v): return math.sqrt(sum(x * x for x in v))
+
+
+def adam_moments(s, name, g):
+    m = [m + (d - m) * (1 - BETA1) for m, d in zip(s[name, 'm'], g)]
+    v = [BETA2 * v + (1 - BETA2) * d * d for v, d in zip(s[name, 'v'], g)]
+    s[name, 'm'], s[name, 'v'] = list(map(bf16, m)), list(map(bf16, v))
+    return m, v
+
+
+def adamw(s, name, p, g, t):
+    m, v = adam_moments(s, name, g)
+    root, rate = math.sqrt(1 - BETA2 ** t), LR / (1 - BETA1 ** t)
+    return [p * (1 - LR * DECAYS[name]) - rate * m / (math.sqrt(v) / root + EPS) for p, m, v in zip(p, m, v)]
+
+
+def lamb(s, name, p, g, t):
+    m, v = adam_moments(s, name, g)
+    root, fresh = math.sqrt(1 - BETA2 ** t), 1 - BETA1 ** t
+    u = [m / fresh / (math.sqrt(v) / root + EPS) + DECAYS[name] * p for p, m, v in zip(p, m, v)]
+    trust = norm(p) / norm(u) if DECAYS[name] else 1
+    return [p - LR * trust * u for p, u in zip(p, u)]
+
+
+def sgd(s, name, p, g, t):
+    b = [MOMENTUM * b + d + DECAYS[name] * p for b, d, p in zip(s[name, 'momentum'], g, p)]
+    s[name, 'momentum'] = list(map(bf16, b))
+    return [p - LR * b for p, b in zip(p, b)]
+
+
+RULES = {ADAMW: adamw, LAMB: lamb, SGD: sgd}
+
+
+def expected(optim, first, x, y):
+    p, s = dict(first), {(n, m): [0.0] * len(first[n]) for n in first for m in MOMENTS[optim]}
+    for t in range(1, STEPS + 1):
+        g = gradient(p, x[(t - 1) * BATCH:t * BATCH], y[(t - 1) * BATCH:t * BATCH])
+        p = {n: RULES[optim](s, n, p[n], g[n], t) for n in p}
+    return p, s
+
+
+# ---- runs ----
+def train(name, ranks=1, *more):
+    if '--resume' not in more: shutil.rmtree(f'{WORK}/out.{name}', ignore_errors=True)
+    command = [SHARDC, 'run', *(['-n', str(ranks)] if ranks > 1 else []), *(['--emulate'] if name == 'gpu' else []),
+               f'./{name}', '--']
+    run(*command, 'train', '--out', f'out.{name}', '--dump', f'{name}.st', *more, cwd=WORK)
+    return tensors(f'{WORK}/{name}.st')
+
+
+def compiled(name): run(SHARDC, 'compile', 'm.shard', '--plan', name, '-o', name, '-q', cwd=WORK)
+
+
+def weights(t): return {n: list(t[n][1]) for n in 'wb'}
+
+
+def worst(a, b): return max(abs(x - y) for x, y in zip(a, b, strict=True))
+
+
+def same(got, want, what, last_bits):
+    """last_bits: so many of bf16 moments may differ by; gradients of other plans are added up in another order."""
+    p, s = want
+    for n in p:
+        far = worst(got[n][1], p[n])
+        check(far < (1e-4 if last_bits else 3e-6), f'{what}: {n} by {far}')
+    for (n, m), values in s.items():
+        kind, have = got[f'{n}.{m}']
+        check(kind == 'BF16', f'{what}: {n}.{m} in {kind}')
+        far = max(abs(a - b) / max(abs(b), 1e-30) for a, b in zip(have, values, strict=True))
+        check(far <= last_bits * 2**-7, f'{what}: {n}.{m} by {far:.2g} of it')
+
+
+def algorithm(optim):
+    write(f'{optim} states = bf16')
+    compiled('one')
+    run('./one', 'train', '--out', 'out.first', '--steps', '0', '--dump', 'first.st', cwd=WORK)
+    first = weights(tensors(f'{WORK}/first.st'))
+    shutil.rmtree(f'{WORK}/out.first')
+    want, whole = expected(optim, first, *data()), train('one')
+    same(whole, want, optim, 0)
+    for name, ranks in PLANS:
+        compiled(name)
+        same(train(name, ranks), want, f'{optim}, {name}', 1)
+    for name, ranks in ('one', 1), ('two', 2):
+        again = train(name, ranks)
+        shutil.rmtree(f'{WORK}/out.{name}')
+        train(name, ranks, '--steps', str(STOP))
+        check(train(name, ranks, '--resume') == again, f'{optim}, {name}: other bits after a resume')
+    return max(worst(whole[n][1], tensors(f'{WORK}/first.st')[n][1]) for n in 'wb')
+
+
+def bytes_of(name):
+    c = json.loads(run(SHARDC, 'plan', 'm.shard', '--plan', name, '--json', cwd=WORK)[0])['classes'][0]
+    return c['bytes']['optimizer'] + c['host']['optimizer']
+
+
+def counted():
+    narrow = {}
+    for states in 'f32', 'bf16':
+        write(f'{ADAMW} states = {states}')
+        narrow[states] = bytes_of('one')
+    for states, bytes in ('f32', 4), ('bf16', 2):  # each begins at a multiple of 64
+        want = 2 * sum((bytes * n + 63) // 64 * 64 for n in (FEAT * OUT, OUT))
+        check(narrow[states] == want, f'{states}: {narrow[states]} bytes, {want} are expected')
+    write(f'{ADAMW} states = bf16', f'delay after = {STOP - 2}')
+    compiled('two')
+    whole = train('two', 2)
+    check(whole['w.waiting'][0] == 'F32' and whole['w.m'][0] == 'BF16', f'{whole["w.waiting"][0]}')
+    shutil.rmtree(f'{WORK}/out.two')
+    train('two', 2, '--steps', str(STOP))
+    check(train('two', 2, '--resume') == whole, 'delay: other bits after a resume')
+
+
+def other_type():
+    """A checkpoint of f32 moments is not one of bf16 moments."""
+    for states, code in ('f32', 0), ('bf16', 1):
+        write(f'{ADAMW} states = {states}')
+        compiled('one')
+        more = ['--resume'] if code else ['--steps', str(STOP)]
+        if not code: shutil.rmtree(f'{WORK}/out.one', ignore_errors=True)
+        p = subprocess.run(['./one', 'train', '--out', 'out.one', *more], cwd=WORK, capture_output=True, text=True)
+        check((p.returncode != 0) == bool(code) and (not code or 'R0503' in p.stderr),
+              f'{states}: {p.returncode} {p.stderr}')
+
+
+def said(optim, status, *words):
+    write(optim)
+    p = subprocess.run([SHARDC, 'check', 'm.shard'], cwd=WORK, capture_output=True, text=True,
+                       env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1'))
+    check(p.returncode == status and all(w in p.stderr for w in words) and ('W0503' in words) == ('W0503' in p.stderr),
+          f'{optim}: {p.returncode} {p.stderr}')
+
+
+data()
+moved = [algorithm(optim) for optim in RULES]
+counted()
+other_type()
+said('adamw states = bf16', 0, 'W0503', 'm.shard:14:24', 'the second moment', '0.999')
+said('lamb states = bf16 betas = [0.999, 0.95]', 0, 'W0503', 'the first moment')
+said('sgd momentum = 0.999 states = bf16', 0, 'W0503', 'the velocity')
+said('adamw states = bf16 betas = [0.9, 0.99]', 0)
+said('adamw states = f32', 0)
+said('sgd states = bf16', 1, 'E0602', 'm.shard:14:22', 'keeps none')
+said('adamw states = f16', 1, 'E0602', 'f32', 'bf16')
+said('onebit_adam states = bf16', 1, 'E0601', 'states')
+shutil.rmtree(WORK)
+print(f'{len(RULES)} optimizers with moments in bf16: as in Python, weights move by {min(moved):.2g} at least; '
+      f'{len(PLANS)} plans alike')
