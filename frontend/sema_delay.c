@@ -22,7 +22,8 @@ void check_delay(Eval *e, const AstItem *train) {
   else if (n > 0 && steps > 0 && n >= steps)
     wrong(e, train, after->span, "the warm-up takes the whole run: no update would be late");
   if (optim && !strcmp(optim, "onebit_adam"))
-    world_unbuilt(e->w, line->path->span,
-                  "`delay` with `optim onebit_adam`, whose frozen steps send "
-                  "no gradient, is");
+    diag_help(world_unbuilt(e->w, line->path->span,
+                            "`delay` with `optim onebit_adam`, whose frozen steps send "
+                            "no gradient, is"),
+              "without `delay`; or `optim adamw`");
 }

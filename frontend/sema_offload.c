@@ -27,6 +27,13 @@ static bool same_word(const Offloaded *a, const Offloaded *b) {
   return !strcmp(a->word->path->text, b->word->path->text);
 }
 
+/* `h.*.attn` for h[0..3].attn and h.0.attn */
+static Str in_all_layers(PlanCheck *check, const AstPath *path) {
+  const char *rest = strchr(path->text, path->parts.at[1].kind == PART_RANGE ? ']' : '.') + 1;
+  if (path->parts.at[1].kind == PART_INDEX) rest += strspn(rest, "0123456789");
+  return arena_printf(check->e->arena, "%s.*%s", path->parts.at[0].name, rest);
+}
+
 /* A stack's states are one group: it goes as a whole. */
 static void check_whole(PlanCheck *check, const AstValue *value) {
   const AstPath *path = value->path;
@@ -35,8 +42,10 @@ static void check_whole(PlanCheck *check, const AstValue *value) {
   if (kind != PART_RANGE && kind != PART_INDEX) return;
   Report *r = world_unbuilt(check->w, value->span, "`offload` of some layers of a stack is");
   diag_label(r, "states of all its layers are one group");
-  diag_help(r, "the whole stack: `%s.*`", path->parts.at[0].name);
-  diag_edit(r, value->span, "%s.*", path->parts.at[0].name);
+  Str all = in_all_layers(check, path);
+  diag_help(r, "of all layers: `%s`; or `offload auto -> host`, which moves what does not fit",
+            all);
+  diag_edit(r, value->span, "%s", all);
 }
 
 static void check_twice(OffloadLines *lines, const Offloaded *last) {
@@ -52,6 +61,7 @@ static void check_twice(OffloadLines *lines, const Offloaded *last) {
         last->path ? arena_printf(lines->check->e->arena, "`%s`", at->path->text)
                    : "these parameters");
     diag_also(r, before->span, "first here");
+    diag_help(r, "lines add up: each parameter once");
     return;
   }
 }
@@ -136,12 +146,16 @@ static void check_auto(const OffloadLines *lines) {
     if (!strcmp(lines->list.at[i].word->path->text, "auto")) own = &lines->list.at[i];
   if (!own) return;
   if (own->path)
-    world_error(lines->check->w, "E0602", own->path->span, "`offload auto` takes no `of`");
+    diag_help(
+        world_error(lines->check->w, "E0602", own->path->span, "`offload auto` takes no `of`"),
+        "it chooses among all; or name what goes: `offload optimizer of %s -> host`",
+        own->path->path->text);
   for (uint32_t i = 0; i < lines->list.n; i++)
     if (!same_word(own, &lines->list.at[i])) {
       Report *r = world_error(lines->check->w, "E0602", lines->list.at[i].word->span,
                               "`offload auto` chooses what goes to the host");
       diag_also(r, own->word->span, "here");
+      diag_help(r, "leave one of both out");
       return;
     }
   check_auto_needs(lines->check, own->word->span);

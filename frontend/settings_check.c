@@ -248,6 +248,8 @@ static void help_value(const Check *check, SettingType type, const AstValue *val
            (type == TYPE_COUNT || type == TYPE_INTEGER || type == TYPE_AHEAD) &&
            strspn(value->string, "0123456789") == strlen(value->string))
     with = value->string;
+  if (type == TYPE_RATE && value->kind == VALUE_NUMBER && value->number.value <= 0)
+    diag_help(r, "more than 0, or leave it out: then no time is told");
   if (!with || !*with) return;
   diag_help(r, "write `%s`", with);
   diag_edit(r, value->span, "%s", with);
@@ -398,9 +400,11 @@ static void check_target(const Check *check, const SettingRow *row, const AstSet
     bool name = !pair->key && pair->value->kind == VALUE_PATH;
     if (!name)
       diag_at(check->c->diag, "E0602", pair->span, "`%s` wants names behind `->`", row->word);
-    else if (offload && strcmp(pair->value->path->text, "host"))
-      diag_edit(wrong_value(check, "`offload`", pair->value, "`host` behind `->`"),
-                pair->value->span, "host");
+    else if (offload && strcmp(pair->value->path->text, "host")) {
+      Report *r = wrong_value(check, "`offload`", pair->value, "`host` behind `->`");
+      diag_help(r, "write `host`");
+      diag_edit(r, pair->value->span, "host");
+    }
   }
 }
 

@@ -131,6 +131,9 @@ def what_is_said():
     for wrong in 'host pcie = 0', 'host pcie = 0GB/s', 'host memory = 0':
         write(ONE, 1, PARAMS, '', ADAM, wrong)
         plan_says(1, 'E0602', 'm.shard:14')
+    for wrong in 'host pcie = 0', 'host dram = 0GB/s':
+        write(ONE, 1, PARAMS, '', ADAM, wrong)
+        plan_says(1, 'E0602', 'm.shard:14', 'more than 0')
     write(ONE, 1, PARAMS, '', ADAM, 'host arch = sm_80')
     plan_says(1, 'E0602', 'm.shard:14')
 

@@ -172,6 +172,26 @@ def refused(text, code, *words):
     check(p.returncode != 0 and all(w in p.stdout + p.stderr for w in (code, *words)), f'{code}: {p.stdout}{p.stderr}')
 
 
+# a line of the plan, code, column, what the help says
+WRONG = [('offload optimizer -> host; offload optimizer -> host', 'E0606', 38, 'each parameter once'),
+         ('offload optimizer, optimizer -> host', 'E0606', 22, 'each parameter once'),
+         ('offload params of h.* -> host; offload params of h.*.attn -> host', 'E0606', 52, 'each parameter once'),
+         ('offload optimizer, grads -> host; offload grads of wte -> host', 'E0606', 54, 'each parameter once'),
+         ('offload saved -> host', 'E0602', 11, 'recompute h.* keep = input offload = host'),
+         ('offload activations -> host', 'E0602', 11, 'recompute h.* keep = input offload = host'),
+         ('offload optimizer, gradients -> host', 'E0602', 22, 'write `grads`'),
+         ('offload parameters -> host', 'E0602', 11, 'write `params`'),
+         ('offload optimizer -> nvme', 'E0602', 24, 'write `host`'),
+         ('offload optimizer', 'E0602', 3, 'offload optimizer, grads, params -> host'),
+         ('offload optimizer of absent -> host', 'E0709', 24, 'h.*.w'),
+         ('offload params of h.attn -> host', 'E0709', 21, '`h.*.attn`'),
+         ('offload optimizer of h[0..0].attn -> host', 'E0901', 24, 'of all layers: `h.*.attn`'),
+         ('offload optimizer of h.1 -> host', 'E0901', 24, 'of all layers: `h.*`'),
+         ('offload grads of wte -> host; offload optimizer of h.* -> host', 'E0901', 11, '`optimizer` of wte, too'),
+         ('offload auto of wte -> host', 'E0602', 19, 'offload optimizer of wte -> host'),
+         ('offload auto -> host; offload params -> host', 'E0602', 33, 'leave one of both out')]
+
+
 def refusals():
     plan = ON % 2 + 'zero 1 over data; on node'
     whole = MODEL % (ADAM, '512KiB', plan, 'offload optimizer -> host', plan)
@@ -179,6 +199,10 @@ def refusals():
     refused(whole.replace('optimizer -> host', 'grads -> host'), 'E0901', 'gradients without the optimizer',
             'm.shard:12:11')
     refused(whole.replace('optimizer ->', 'optimizer speculate = on ->'), 'E0901', 'before the norm', 'm.shard:12:33')
+    for line, code, column, words in WRONG:
+        refused(MODEL % (ADAM, '1GiB', plan, line, plan), code, f'm.shard:12:{column}\n', '= help: ', words)
+    signs = MODEL % ('onebit_adam lr = 1e-3; delay after = 2', '1GiB', 'mesh data = 2; place Batch -> data', '', '')
+    refused(signs, 'E0901', 'm.shard:8:32', 'without `delay`')
     kept = MODEL % (ADAM, '1GiB', plan, 'recompute h keep = %s offload = host', plan)
     refused(kept % 'none', 'E0602', 'm.shard:12:37')
     stages = 'mesh pipe = 2, data = 2; place Layers -> pipe; pipeline gpipe; micro 2'
