@@ -35,12 +35,15 @@ static LLVMValueRef arithmetic(Emit *e, OpCode c, ElemClass class, LLVMValueRef 
 
 /* Many elements by one number: by its reciprocal, which the pipeline takes out of loops. Differs by
  * one unit in the last place at most, and where the reciprocal would leave the range of normal
- * numbers. */
-static LLVMValueRef by_number(Emit *e, LLVMValueRef a, LLVMValueRef b) {
+ * numbers. What is one number follows from types, not from how a kernel is cut: an update has the
+ * same bits in all kernels, of the GPU and of its host. */
+static LLVMValueRef by_number(Emit *e, const Op *op, LLVMValueRef a, LLVMValueRef b) {
   LLVMTypeRef f32 = LLVMFloatTypeInContext(e->context);
-  if (!emit_lanes_of(a) || emit_lanes_of(b) || LLVMTypeOf(b) != f32) return NULL;
+  bool one = value_type(e->k, op->out)->rank && !value_type(e->k, op->in[1])->rank;
+  if (emit_lanes_of(b) || LLVMTypeOf(b) != f32 || (!one && !emit_lanes_of(a))) return NULL;
   LLVMValueRef inverse = LLVMBuildFDiv(e->builder, LLVMConstReal(f32, 1), b, "");
-  return LLVMBuildFMul(e->builder, a, emit_splat(e, inverse, emit_lanes_of(a)), "");
+  int lanes = emit_lanes_of(a);
+  return LLVMBuildFMul(e->builder, a, lanes ? emit_splat(e, inverse, lanes) : inverse, "");
 }
 
 /* Whole-number division truncates; by zero it gives 0, and the smallest number by -1 gives itself:
@@ -136,7 +139,7 @@ static LLVMValueRef binary(Emit *e, const Op *op, Elem result, const Point *p) {
   bool compares = op_flags(op->code) & BOOLR;
   Elem with = compares ? wider(ea, eb) : result;
   LLVMValueRef a = operand_as(e, op, 0, with, p), b = operand_as(e, op, 1, with, p);
-  LLVMValueRef scaled = op->code == OP_div ? by_number(e, a, b) : NULL;
+  LLVMValueRef scaled = op->code == OP_div ? by_number(e, op, a, b) : NULL;
   if (scaled) return scaled;
   int lanes = emit_lanes_of(a) ? emit_lanes_of(a) : emit_lanes_of(b);
   a = emit_splat(e, a, lanes), b = emit_splat(e, b, lanes);
