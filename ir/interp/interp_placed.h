@@ -74,6 +74,8 @@ bool placed_same(PlacedAddress a, PlacedAddress b);
 /* Every element of v, in the order of its type, where its strides say. READ: were all its own? */
 bool placed_visit(const PlacedCall *call, ValueId v, Tensor *tensor, Access access);
 /* Gives v's bytes, which must all be its own, to `mark`. */
+/* What still has the mark `left` becomes v's, and nonsense. */
+void placed_spoil_rest(PlacedCall *call, ValueId v, Mark left);
 void placed_hand_over(PlacedCall *call, const Op *op, ValueId v, Mark mark);
 /* That no value has. */
 Mark placed_new_mark(PlacedCall *call);

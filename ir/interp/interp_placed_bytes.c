@@ -102,16 +102,20 @@ static bool visit_element(const PlacedCall *call, ValueId v, PlacedAddress addre
   return own || access != READ;
 }
 
+static PlacedAddress element_at(const PlacedCall *call, ValueId v, const int64_t *index) {
+  const Value *value = &call->f->values.at[v];
+  int64_t at = 0;
+  for (int k = 0; k < value->type.rank; k++) at += index[k] * value->storage.stride[k];
+  return placed_offset(placed_address(call, v), at * elem_bytes(value->type.elem));
+}
+
 bool placed_visit(const PlacedCall *call, ValueId v, Tensor *tensor, Access access) {
   const Value *value = &call->f->values.at[v];
-  PlacedAddress base = placed_address(call, v);
-  int64_t index[MAX_RANK] = {0}, size = elem_bytes(value->type.elem), i = 0;
+  int64_t index[MAX_RANK] = {0}, i = 0;
   bool fine = true;
   do {
-    int64_t at = 0;
-    for (int k = 0; k < value->type.rank; k++) at += index[k] * value->storage.stride[k];
-    fine &= visit_element(call, v, placed_offset(base, at * size), tensor ? &tensor->at[i] : NULL,
-                          access);
+    fine &=
+        visit_element(call, v, element_at(call, v, index), tensor ? &tensor->at[i] : NULL, access);
     i++;
   } while (walk_next(&value->type, index));
   return fine;
@@ -122,6 +126,16 @@ void placed_hand_over(PlacedCall *call, const Op *op, ValueId v, Mark mark) {
     placed_error(call, op, "not all bytes are its own any more of", v);
   call->mark[v] = mark;
   placed_visit(call, v, NULL, OWN);
+}
+
+void placed_spoil_rest(PlacedCall *call, ValueId v, Mark left) {
+  const Value *value = &call->f->values.at[v];
+  int64_t index[MAX_RANK] = {0}, size = elem_bytes(value->type.elem);
+  do {
+    PlacedAddress at = element_at(call, v, index);
+    if (placed_inside(at, size) && placed_marked(at, size, left))
+      placed_spoil(at, size, call->mark[v]);
+  } while (walk_next(&value->type, index));
 }
 
 Mark placed_new_mark(PlacedCall *call) { return ++call->x->last; }

@@ -207,8 +207,17 @@ PlacedRounds placed_begin_rounds(PlacedCall *call, const Op *op) {
   return rounds;
 }
 
+/* A stack of more than these rounds, in place of another one that nobody reads any more. */
+static void end_stack(PlacedCall *call, const PlacedRounds *rounds, uint32_t k) {
+  ValueId result = rounds->op->out + k;
+  const Storage *storage = &call->f->values.at[result].storage;
+  if (loop_begins(rounds->op, k) && storage->view == VIEW_INPLACE)
+    placed_spoil_rest(call, result, call->mark[storage->base]);
+}
+
 void placed_end_rounds(PlacedCall *call, PlacedRounds *rounds) {
   end_flights(call, rounds, true);
+  for (uint32_t k = rounds->carried; k < rounds->op->nout; k++) end_stack(call, rounds, k);
   for (uint32_t j = 0; j < rounds->carried; j++)
     call->mark[rounds->op->out + j] = rounds->in_mark[j + 1];
 }
