@@ -14,7 +14,8 @@ static TurnTable table_of(Arena *arena, const char *name, int64_t stages, int64_
                           int64_t chunks) {
   if (!strcmp(name, "gpipe")) return turns_gpipe(arena, stages, parts);
   if (!strcmp(name, "interleaved")) return turns_interleaved(arena, stages, parts, chunks);
-  if (!strcmp(name, "zero_bubble")) return turns_zero_bubble(arena, stages, parts);
+  if (!strcmp(name, "zero_bubble")) return turns_zero_bubble(arena, stages, parts, 1);
+  if (!strcmp(name, "zero_bubble_2")) return turns_zero_bubble(arena, stages, parts, 2);
   return turns_one_f_one_b(arena, stages, parts);
 }
 

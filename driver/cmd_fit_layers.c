@@ -34,6 +34,7 @@ static LayerTries try_all(Cli *o, const Module *m, const LowerFacts *facts, int6
   LayerTries all = {0};
   Cost cost;
   FitChange change = {.micro = facts->micro ? 0 : plan_micro(m), .schedule = plan_schedule(m)};
+  if (plan_ahead(m) > 1) change.ahead = plan_ahead(m);
   for (change.layers = ceil_div(layers, stages);
        stage_room_fits(layers, stages, change.layers) && fit_cost(o, &change, &cost);
        change.layers++)

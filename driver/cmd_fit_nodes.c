@@ -31,6 +31,7 @@ static FitChange as_written(const Module *m, const LowerFacts *facts) {
   FitChange change = {.micro = facts->micro ? 0 : plan_micro(m)};
   if (facts->pipeline.file) change.schedule = plan_schedule(m);
   if (facts->pipeline.file && plan_chunks(m) > 1) change.chunks = plan_chunks(m);
+  if (facts->pipeline.file && plan_ahead(m) > 1) change.ahead = plan_ahead(m);
   change.layers = (int64_t)module_number(m, "made.stage_layers", 0);
   return change;
 }

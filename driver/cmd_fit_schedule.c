@@ -10,7 +10,7 @@
 #include "ir/module_settings.h"
 #include "ir/turns.h"
 
-enum { MOST_TRIES = MOST_CHUNKS + 1 };
+enum { MOST_TRIES = MOST_CHUNKS + 2 };
 static const double GAIN = 0.99;
 
 typedef struct ScheduleTry {
@@ -20,15 +20,18 @@ typedef struct ScheduleTry {
 } ScheduleTry;
 
 static const char *name_of(const Cli *o, const FitChange *change) {
-  return change->chunks ? arena_printf(o->c->arena, "%s chunks = %lld", change->schedule,
-                                       (long long)change->chunks)
-                        : change->schedule;
+  int64_t number = change->chunks ? change->chunks : change->ahead;
+  const char *key = change->chunks ? "chunks" : "memory";
+  return number
+             ? arena_printf(o->c->arena, "%s %s = %lld", change->schedule, key, (long long)number)
+             : change->schedule;
 }
 
 static uint32_t list(ScheduleTry *all) {
   uint32_t n = 0;
   all[n++].change.schedule = "one_f_one_b";
   all[n++].change.schedule = "zero_bubble";
+  all[n++].change = (FitChange){.schedule = "zero_bubble", .ahead = MOST_AHEAD};
   for (int64_t chunks = 2; chunks <= MOST_CHUNKS; chunks++)
     all[n++].change = (FitChange){.schedule = "interleaved", .chunks = chunks};
   return n;
@@ -66,6 +69,7 @@ bool fit_schedule(Cli *o, Module *m, const LowerFacts *facts) {
   const FitChange *taken = best ? &best->change : &all[0].change;
   module_set(m, "plan.pipeline", "%s", taken->schedule);
   if (taken->chunks) module_set(m, "plan.pipeline.chunks", "%lld", (long long)taken->chunks);
+  if (taken->ahead) module_set(m, "plan.pipeline.memory", "%lld", (long long)taken->ahead);
   if (best) say(o, facts, all, n, best);
   return best != NULL;
 }

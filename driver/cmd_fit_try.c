@@ -83,6 +83,21 @@ static Cost cost_of(const Module *m) {
   return cost;
 }
 
+static void add_number(Cli *one, const char *key, int64_t number) {
+  if (!number) return;
+  vec_push(one->c->arena, one->sets,
+           arena_printf(one->c->arena, "%s=%lld", key, (long long)number));
+}
+
+static void add_sets(Cli *one, const FitChange *change) {
+  add_number(one, "plan.micro", change->micro);
+  if (change->schedule)
+    vec_push(one->c->arena, one->sets,
+             arena_printf(one->c->arena, "plan.pipeline=%s", change->schedule));
+  add_number(one, "plan.pipeline.chunks", change->chunks);
+  add_number(one, "plan.pipeline.memory", change->ahead);
+}
+
 bool fit_programs(const Cli *o, const FitChange *change, Ctx **c, Programs *out) {
   Cli one = *o;
   LowerFacts facts;
@@ -92,15 +107,7 @@ bool fit_programs(const Cli *o, const FitChange *change, Ctx **c, Programs *out)
   one.sets = (Strings){0};
   one.value[OPT_TARGET] = fit_target(o);
   for (uint32_t i = 0; i < o->sets.n; i++) vec_push(one.c->arena, one.sets, o->sets.at[i]);
-  if (change->micro)
-    vec_push(one.c->arena, one.sets,
-             arena_printf(one.c->arena, "plan.micro=%lld", (long long)change->micro));
-  if (change->schedule)
-    vec_push(one.c->arena, one.sets,
-             arena_printf(one.c->arena, "plan.pipeline=%s", change->schedule));
-  if (change->chunks)
-    vec_push(one.c->arena, one.sets,
-             arena_printf(one.c->arena, "plan.pipeline.chunks=%lld", (long long)change->chunks));
+  add_sets(&one, change);
   Module *m = load_shard(&one, o->operands.at[0], &facts);
   PipelineOptions options = {.until = "memory"};
   if (m && o->offload && !change->moved) offload_set(m, o->offload);

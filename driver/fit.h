@@ -72,6 +72,7 @@ typedef struct FitChange { /* of a plan; what is 0 stays as it is */
   int64_t times;              /* so many more ranks along the first axis that cuts Batch */
   const char *schedule;       /* of a pipeline */
   int64_t chunks;             /* of layers, that it has on a stage */
+  int64_t ahead;              /* of `zero_bubble`, its `memory` */
   int64_t layers;             /* for which each stage has room (`uneven`) */
   const char *accumulate;     /* gradients of zero between micro-batches: "shard", "full" */
   const char *mesh[MAX_MESH]; /* its axes in this order */

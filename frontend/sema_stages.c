@@ -99,7 +99,7 @@ static const PlaceLine *stage_rule(PlanCheck *check) {
 
 /* How long equal stages wait, in forward and backward passes of a micro-batch. Of ZB-H1, whose
    backward pass has two turns, and which `auto` may take, in thirds of that (makespan in
-   tests/ir/test_turns.c). */
+   tests/ir/test_turns.c), whatever its memory. */
 static double stages_wait(Str schedule, int64_t stages, int64_t parts) {
   bool least = schedule && (!strcmp(schedule, "zero_bubble") || !strcmp(schedule, "auto"));
   if (!least) return (double)(stages - 1);
@@ -121,6 +121,30 @@ static int64_t count_micro_batches(const PlanCheck *check) {
   int64_t micro = settings_integer(check->item, ITEM_PLAN, "micro", NULL);
   if (batch < 1) return 0;
   return micro < 1 ? 1 : batch / (plan_batch_ranks(check) * micro);
+}
+
+static void warn_ahead(PlanCheck *check, const AstValue *option) {
+  int64_t count = count_micro_batches(check);
+  const PlaceLine *cut = stage_rule(check);
+  if (!cut || count < 1 || count > plan_ranks_of(cut)) return;
+  world_warn(check->w, "W0706", option->span,
+             arena_printf(check->e->arena,
+                          "`memory` changes nothing: %lld micro-batch%s over %lld stages",
+                          (long long)count, count > 1 ? "es" : "", (long long)plan_ranks_of(cut)),
+             "more micro-batches than stages (a smaller `micro`)");
+}
+
+/* More would wait for the one message between two stages (ir/turns.h). */
+static void check_ahead(PlanCheck *check) {
+  const AstSetting *line = settings_line(check->item, "pipeline");
+  const AstValue *option = line ? setting_option(line, "memory") : NULL;
+  int64_t ahead = option ? settings_integer(check->item, ITEM_PLAN, "pipeline", "memory") : 1;
+  if (ahead > 1 && ahead <= MOST_AHEAD) warn_ahead(check, option);
+  if (ahead >= 1 && ahead <= MOST_AHEAD) return;
+  Report *r = world_error(check->w, "E0602", option->span,
+                          "micro-batches kept of %lld times the stages", (long long)ahead);
+  diag_label(r, "1 or %d", MOST_AHEAD);
+  diag_edit(r, option->span, "%d", MOST_AHEAD);
 }
 
 /* The axis of the stages behind `over` of `zero`; NULL: it is not there. */
@@ -182,6 +206,7 @@ static void warn_bubble(PlanCheck *check) {
 
 void check_stages(PlanCheck *check) {
   check_chunks(check);
+  check_ahead(check);
   check_zero_of_stages(check);
   warn_bubble(check);
 }

@@ -95,6 +95,13 @@ int64_t plan_chunks(const Module *m) {
   bool chunks = !strcmp(plan_schedule(m), "interleaved");
   return chunks ? module_whole(m, "plan.pipeline.chunks") : 1;
 }
+bool plan_takes_turns(const Module *m) {
+  return strcmp(plan_schedule(m), "sequential") != 0 && strcmp(plan_schedule(m), "gpipe") != 0;
+}
+int64_t plan_ahead(const Module *m) {
+  bool bubble = !strcmp(plan_schedule(m), "zero_bubble");
+  return bubble ? module_whole(m, "plan.pipeline.memory") : 1;
+}
 int64_t plan_micro(const Module *m) { return module_whole(m, "plan.micro"); }
 int plan_zero_stage(const Module *m) { return (int)module_whole(m, "plan.zero"); }
 int64_t plan_zero_bucket(const Module *m) { return module_whole(m, "plan.zero.bucket"); }

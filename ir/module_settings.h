@@ -23,9 +23,11 @@ bool plan_int8_weights(const Module *m);   /* of stage 3, in messages of 8 bits 
 int64_t plan_int8_block(const Module *m);  /* numbers that share a scale there */
 /* Of a pipeline; of `auto`, which a driver replaces by its choice, what nobody has to choose. */
 Str plan_schedule(const Module *m);
-bool plan_uneven(const Module *m);    /* stages may have different numbers of layers */
-int64_t plan_chunks(const Module *m); /* of layers on a stage: 1, if it is not interleaved */
-Str plan_offload(const Module *m);    /* "optimizer loc(f1:20:13+9)"; "": nothing */
+bool plan_uneven(const Module *m);      /* stages may have different numbers of layers */
+int64_t plan_chunks(const Module *m);   /* of layers on a stage: 1, if it is not interleaved */
+bool plan_takes_turns(const Module *m); /* forward and backward, if its stages stream */
+int64_t plan_ahead(const Module *m);    /* of `zero_bubble`, its `memory`: 1, if it is another */
+Str plan_offload(const Module *m);      /* "optimizer loc(f1:20:13+9)"; "": nothing */
 /* Does a line `offload` have this (optimizer, grads, params) of a parameter, or of what is named
    after it? */
 bool plan_offloads(const Module *m, Str what, Str param);

@@ -73,12 +73,15 @@ TurnTable turns_one_f_one_b(Arena *arena, int64_t stages, int64_t parts) {
   return (TurnTable){stages, parts, most, NULL, 1};
 }
 
-TurnTable turns_zero_bubble(Arena *arena, int64_t stages, int64_t parts) {
-  TurnTable table = turns_one_f_one_b(arena, stages, parts);
-  int64_t *wait = ARENA_ARRAY(arena, int64_t, stages);
-  for (int64_t s = 0; s < stages; s++) wait[s] = least(s, parts);
-  table.wait = wait;
-  return table;
+TurnTable turns_zero_bubble(Arena *arena, int64_t stages, int64_t parts, int64_t ahead) {
+  int64_t *most = ARENA_ARRAY(arena, int64_t, stages), *wait = ARENA_ARRAY(arena, int64_t, stages);
+  int64_t others = stages - 1, more = least(ahead * others, parts - 1); /* beside the oldest */
+  if (more < others) more = others;
+  for (int64_t s = 0; s < stages; s++) {
+    most[s] = least(1 + (others ? more * (others - s) / others : 0), parts);
+    wait[s] = least(others ? more * s / others : 0, parts);
+  }
+  return (TurnTable){stages, parts, most, wait, 1};
 }
 
 TurnTable turns_gpipe(Arena *arena, int64_t stages, int64_t parts) {

@@ -11,6 +11,10 @@
    stages ("PipeDream: Fast and Efficient Pipeline Parallel DNN Training", non-interleaved as in
    Megatron-LM); with wait[s] = min(s, M) beside it ZB-H1 ("Zero Bubble Pipeline Parallelism"):
    weights fill the slots in which 1F1B waits, and min(P, M) parts are kept, as on its first stage.
+   Twice as steep, most[s] = 2 (P - 1 - s) + 1 and wait[s] = 2 s, up to 2 P - 1 are kept, and stages
+   go on forward while gradients of inputs take longer than those of weights: the paper's ZB-2p in a
+   step whose update waits for all stages; with fewer parts, as steep as these allow. No steeper: a
+   message waits between neighbours, and the one behind it for that one's receive.
    Each loop takes the parts in their order on every stage, so sums have one order. What crosses
    from loop to loop lies in rings: part i takes slot i mod their number.
 
@@ -80,7 +84,9 @@ static inline bool turns_over(const TurnTable *t, const TurnState *x) {
 }
 
 TurnTable turns_one_f_one_b(Arena *arena, int64_t stages, int64_t parts);
-TurnTable turns_zero_bubble(Arena *arena, int64_t stages, int64_t parts); /* ZB-H1 */
+enum { MOST_AHEAD = 2 };
+/* ZB-H1; `ahead` 2: up to twice as steep, which takes more than P parts. */
+TurnTable turns_zero_bubble(Arena *arena, int64_t stages, int64_t parts, int64_t ahead);
 TurnTable turns_gpipe(Arena *arena, int64_t stages, int64_t parts);
 TurnTable turns_interleaved(Arena *arena, int64_t stages, int64_t parts, int64_t chunks);
 /* The most parts that loop `from` has done and loop `to` has not, on the stages first .. last. */

@@ -81,9 +81,10 @@ static void find_table(TurnPass *pass) {
   int64_t stages = pass->m->mesh.at[mesh_find(pass->m, pass->axis)].size;
   int64_t parts = attr_int(&pass->f->ops.at[pass->t.loop[0]].attrs, ATTR_trip, 0);
   int64_t chunks = module_chunks(pass->m);
-  pass->t.table = chunks > 1      ? turns_interleaved(pass->m->arena, stages, parts, chunks)
-                  : pass->t.n > 2 ? turns_zero_bubble(pass->m->arena, stages, parts)
-                                  : turns_one_f_one_b(pass->m->arena, stages, parts);
+  pass->t.table = chunks > 1 ? turns_interleaved(pass->m->arena, stages, parts, chunks)
+                  : pass->t.n > 2
+                      ? turns_zero_bubble(pass->m->arena, stages, parts, plan_ahead(pass->m))
+                      : turns_one_f_one_b(pass->m->arena, stages, parts);
 }
 
 /* Such as the sum of the loss: on the stage that has it, it follows from a loop, on others from a
@@ -259,7 +260,7 @@ static void entry_turns(Module *m, Fn *f) {
   TurnPass pass = {.m = m, .f = f, .dim = intern(m->ctx->names, "micro")};
   bool weights = !strcmp(plan_schedule(m), "zero_bubble");
   bool chunks = module_chunks(m) > 1;
-  if (!chunks && !weights && strcmp(plan_schedule(m), "one_f_one_b")) return;
+  if (!plan_takes_turns(m)) return;
   if (chunks ? !find_chunks(&pass) : !find_loops(&pass, weights)) return;
   pass.class = shared_bytes(m->arena, pass.f).of;
   find_table(&pass), find_follows(&pass);

@@ -44,7 +44,8 @@ VALUES = {  # of each option
     'precision.reduce': ['f32', 'bf16', 'f16', 'int8'],
     'precision.gather': ['int8'], 'precision.block': ['64'],
     'precision.f16.init_scale': ['128'], 'precision.f16.growth_interval': ['5'], 'precision.f16.min_scale': ['2'],
-    'pipeline.uneven': ['on', 'memory'], 'pipeline.interleaved.chunks': ['2'], 'on.nodes': ['2'],
+    'pipeline.uneven': ['on', 'memory'], 'pipeline.interleaved.chunks': ['2'],
+    'pipeline.zero_bubble.memory': ['2'], 'on.nodes': ['2'],
 }
 SAME = {
     'zero.over = data': 'the axes that split Batch are what it takes without the word',
@@ -54,6 +55,7 @@ SAME = {
     'recompute.budget': 'as behind keep = auto',
     'precision.master = f32': 'the one choice',
     'pipeline.interleaved.chunks = 2': 'one micro-batch goes through all layers in turn (W0702)',
+    'pipeline.zero_bubble.memory = 2': 'as many micro-batches as stages: it says so (W0706)',
     'pipeline.uneven = on': 'its stages are alike, and it says so; others are in tests/run/stages.py',
     'pipeline.uneven = memory': 'as on',
     'precision.grad': 'the type in which this plan sums',

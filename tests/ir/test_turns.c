@@ -43,18 +43,79 @@ static void check_gpipe(const TurnTable *t) {
   assert_int_equal(turns_between(t, TURN_FORWARD, TURN_BACKWARD, 0, t->stages - 1), t->parts);
 }
 
-/* The first stage waits from its last part forward until the first one is back, after 2 P - 1
-   slots: P - 1 of them, a third of the 3 (P - 1) of 1F1B, if it has P parts to send. No schedule
-   that keeps P parts does better. */
+/* No schedule whose update waits for all stages is shorter: the last stage begins when a part has
+   gone forward on all others, and has all turns of all parts to do; and the first one has all of
+   them to go backward when the first is back. */
+static double least_makespan(const TurnTable *t, double forward, double inputs, double weights) {
+  double others = (double)(t->stages - 1), parts = (double)t->parts;
+  double last = others * forward + parts * (forward + inputs + weights),
+         first = forward + others * (forward + inputs) + parts * (inputs + weights);
+  return last > first ? last : first;
+}
+
+static void check_in_flight(const TurnTable *t, int64_t steep) {
+  for (int64_t s = 0; s < t->stages; s++) {
+    assert_int_equal(turns_between(t, TURN_FORWARD, TURN_BACKWARD, s, s),
+                     least(steep * (t->stages - 1 - s) + 1, t->parts));
+    assert_true(turns_between(t, TURN_FORWARD, TURN_WEIGHTS, s, s) <=
+                least(steep * (t->stages - 1) + 1, t->parts));
+    assert_int_equal(turns_between(t, TURN_BACKWARD, TURN_WEIGHTS, s, s),
+                     least(steep * s + 1, t->parts));
+  }
+}
+
+/* At equal times nothing is to be had beyond ZB-H1: it takes the least there is, a third of the
+   3 (P - 1) of 1F1B if it has P parts to send. */
 static void check_zero_bubble(const TurnTable *t) {
   int64_t ahead = least(t->stages, t->parts);
   assert_int_equal(slots(t), 3 * t->parts + 2 * t->stages - 1 - ahead);
+  assert_true((double)slots(t) == least_makespan(t, 1, 1, 1));
+  check_in_flight(t, 1);
+}
+
+/* So more memory changes nothing there, but for a slot where parts allow no even slope. */
+static void check_two_memories(const TurnTable *t) {
+  bool slope = t->parts > t->stages && t->parts < 2 * t->stages - 1;
+  int64_t more = slots(t) - (int64_t)least_makespan(t, 1, 1, 1);
+  assert_true(more == 0 || (slope && more == 1));
+  if (!slope) check_in_flight(t, t->parts > t->stages ? 2 : 1);
+  for (int64_t s = 0; s < t->stages; s++)
+    assert_true(turns_between(t, TURN_FORWARD, TURN_WEIGHTS, s, s) <=
+                least(2 * t->stages - 1, t->parts));
+}
+
+static TurnTable one_memory(Arena *a, int64_t stages, int64_t parts) {
+  return turns_zero_bubble(a, stages, parts, 1);
+}
+
+static TurnTable two_memories(Arena *a, int64_t stages, int64_t parts) {
+  return turns_zero_bubble(a, stages, parts, 2);
+}
+
+static double at_times(const TurnTable *t, double forward, double inputs, double weights) {
+  double time[STAGES * TURN_LOOPS] = {0};
   for (int64_t s = 0; s < t->stages; s++) {
-    assert_int_equal(turns_between(t, TURN_FORWARD, TURN_BACKWARD, s, s),
-                     least(t->stages - s, t->parts));
-    assert_true(turns_between(t, TURN_FORWARD, TURN_WEIGHTS, s, s) <= ahead);
-    assert_int_equal(turns_between(t, TURN_BACKWARD, TURN_WEIGHTS, s, s), least(s + 1, t->parts));
+    time[s * TURN_LOOPS + TURN_FORWARD] = forward, time[s * TURN_LOOPS + TURN_BACKWARD] = inputs;
+    time[s * TURN_LOOPS + TURN_WEIGHTS] = weights;
   }
+  return turns_makespan(t, time);
+}
+
+/* Layers that go forward again (`recompute`) take two turns' time for gradients of inputs. ZB-H1
+   waits P - 1 times that less what weights take, beside the P - 1 forward; with twice its memory no
+   stage does, from 2 P - 1 parts on. */
+static void check_recomputed(const TurnTable *t) {
+  Arena *a = arena_new();
+  TurnTable h1 = turns_zero_bubble(a, t->stages, t->parts, 1);
+  double took = at_times(t, 1, 2, 1), h1_took = at_times(&h1, 1, 2, 1),
+         limit = least_makespan(t, 1, 2, 1);
+  assert_true(took >= limit && h1_took >= took);
+  if (t->parts <= t->stages) assert_true(took == h1_took);
+  if (t->parts >= 2 * t->stages - 1) {
+    assert_true(took == limit);
+    assert_true(h1_took == limit + (double)(t->stages - 1));
+  }
+  arena_free(a);
 }
 
 /* Groups of as many parts as stages: the bubble of 1F1B, of turns that are a chunk long. No part is
@@ -95,7 +156,9 @@ static void gpipe(void **state) {
 
 static void zero_bubble(void **state) {
   (void)state;
-  every_table(turns_zero_bubble, check_zero_bubble);
+  every_table(one_memory, check_zero_bubble);
+  every_table(two_memories, check_two_memories);
+  every_table(two_memories, check_recomputed);
 }
 
 static TurnTable table(int64_t stages, int64_t parts, const int64_t *most) {
@@ -124,7 +187,7 @@ static void words(void **state) {
   (void)state;
   Arena *a = arena_new();
   TurnTable two = table(1, 3, (int64_t[]){2}), long_one = table(1, 9, (int64_t[]){2}),
-            one = table(1, 2, (int64_t[]){1}), zero = turns_zero_bubble(a, 2, 3),
+            one = table(1, 2, (int64_t[]){1}), zero = turns_zero_bubble(a, 2, 3, 1),
             chunks = turns_interleaved(a, 2, 3, 2);
   assert_string_equal(turns_text(a, &two, 0, 99), "F0 F1 B0 F2 B1 B2");
   assert_string_equal(turns_text(a, &one, 0, 99), "F0 B0 F1 B1");

@@ -177,7 +177,8 @@ static const char *schedule_text(Arena *a, const Schedule *k) {
 static Schedule schedule(Arena *a) {
   Schedule k = {.other = NULL};
   int64_t stages = 2 + draw(STAGES - 1), parts = 2 + draw(PARTS - 1);
-  TurnTable t = draw(2) ? turns_zero_bubble(a, stages, parts) : turns_one_f_one_b(a, stages, parts);
+  TurnTable t = draw(2) ? turns_zero_bubble(a, stages, parts, 1 + draw(MOST_AHEAD))
+                        : turns_one_f_one_b(a, stages, parts);
   memcpy(k.most, t.most, sizeof *t.most * (size_t)stages);
   if (t.wait) memcpy(k.wait, t.wait, sizeof *t.wait * (size_t)stages);
   k.table = t;

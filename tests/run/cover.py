@@ -53,8 +53,8 @@ def matrix():
 
 
 def turns():
-    """1F1B with every stage of ZeRO, with tensor parallelism, with messages in flight; three of them as zero_bubble, and
-    of a deeper model all but one with two chunks of layers on each stage."""
+    """1F1B with every stage of ZeRO, with tensor parallelism, with messages in flight; three of them as zero_bubble, one
+    with twice its memory, and of a deeper model all but one with two chunks of layers on each stage."""
     base = dict(seq=0, parts=4, recompute=0, precision='f32', clip=1, bucket='1KiB', hybrid=0, reduce=0, flight=0,
                 split=0, pipe=2, offload=0, schedule='one_f_one_b')
     rows = (('llama', 3, 2, 1, {'flight': 1}), ('bert', 2, 2, 1, {'recompute': 1}), ('sparse', 1, 2, 1, {'parts': 2}),
@@ -62,7 +62,8 @@ def turns():
             ('llama', 1, 2, 2, {'flight': 1}))
     made = [dict(base, model=m, zero=z, data=d, tensor=t, **more) for m, z, d, t, more in rows]
     chunks = [dict(r, model='deep', schedule='interleaved chunks = 2') for r in made if r['model'] != 'sparse']
-    return made + [dict(r, schedule='zero_bubble') for r in made[::2]] + chunks + uneven(made[0])
+    steep = [dict(made[1], parts=8, schedule='zero_bubble memory = 2')]
+    return made + [dict(r, schedule='zero_bubble') for r in made[::2]] + steep + chunks + uneven(made[0])
 
 
 def uneven(like):

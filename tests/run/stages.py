@@ -77,6 +77,11 @@ plan rung for Small { mesh pipe = 3
  pipeline interleaved chunks = 2
  micro 2
  recompute h.* keep = input offload = host }
+plan steep for Small { mesh pipe = 3
+ place Layers -> pipe
+ pipeline zero_bubble memory = 2
+ micro 2
+ recompute h.* keep = input }
 plan ragged for Small { mesh pipe = 4
  place Layers -> pipe
  pipeline one_f_one_b uneven = on
@@ -212,6 +217,19 @@ def on_host():
     saved = [c['host']['saved'] for c in json.loads(said)['classes']]
     each = 2 * 2 * 8 * 16 * 4  # layers, samples, Seq, Embed, bytes
     check(saved == [3 * each, 2 * each, each], f'{saved}, {each} of a micro-batch')
+def steep():
+    """`zero_bubble memory = 2`: as one rank; a shorter step where layers go forward again; what it keeps is planned."""
+    run(SHARDC, 'compile', 'm.shard', '--plan', 'steep', '-o', 'm_steep', cwd=folder)
+    run(SHARDC, 'run', './m_steep', '-n', '3', '--', 'train', '--out', 'steep', '--threads', '1', '--check-memory',
+        cwd=folder)
+    close(losses('r1'), losses('steep'), 'up to five micro-batches kept')
+    text = run(SHARDC, 'dump', 'm.shard', '--plan', 'steep', '--after', 'memory', cwd=folder)[0]
+    check('# stage 0: F0 F1 F2 F3 F4 B0 W0' in text and text.count('turns = [5, 3, 1, 0, 2, 4]') == 3, 'its table')
+    for to in (), ('--target', 'sm_80'), ('--target', 'sm_80', '--comm', 'local'):
+        zb, two = [json.loads(run(SHARDC, 'plan', 'm.shard', '--plan', p, '--json', *to,
+                                  cwd=folder)[0].split('\n')[0]) for p in ('zb', 'steep')]
+        check(two['bubble'] < zb['bubble'], f'{to}: {two["bubble"]} of {zb["bubble"]}')
+        check(two['classes'][0]['bytes']['saved'] > zb['classes'][0]['bytes']['saved'], f'{to}: more is kept')
 
 
 def uneven():
@@ -322,7 +340,7 @@ def auto():
 
     plan, err = chosen('1GiB')
     check('`pipeline zero_bubble` was chosen' in err or '`pipeline interleaved chunks = 2` was chosen' in err, err)
-    step = {k: float(v) for k, v in re.findall(r'= (\w+)(?: chunks = 2)?: ([\d.e+]+) FLOP', err)}
+    step = {k: float(v) for k, v in re.findall(r'= (\w+)(?: (?:chunks|memory) = 2)?: ([\d.e+]+) FLOP', err)}
     taken = re.search(r'`pipeline (\w+)', err).group(1)
     check(set(step) == {'one_f_one_b', 'zero_bubble', 'interleaved'} and step[taken] <= 1.01 * min(step.values()), err)
     check(chosen('1GiB', f'plan.pipeline={taken}')[0]['classes'] == plan['classes'], 'it is the plan of that schedule')
@@ -416,6 +434,7 @@ try:
         open(f'{folder}/t.ir', 'w').write(text.replace('[3, 2, 1, 0, 1, 2]', f'[{table}]'))
         err = run(SHARDC, 'dump', 't.ir', '--after', 'prove', cwd=folder, expect=1 if said else 0)[1]
         check(said in err, f'{table}: {err}')
+    steep()
     out = run(SHARDC, 'plan', 'm.shard', '--plan', 'one,two,six', '--json', cwd=folder)[0]
     said = [json.loads(s) for s in out.split('\n') if s]
     one, two, six = (p['bubble'] for p in said)
