@@ -15,6 +15,7 @@
    number depends on the two words. Must not: move kernels; choose by anything but the module. */
 #include "passes/prefetch.h"
 #include "ir/message.h"
+#include "ir/module_settings.h"
 #include "ir/stage_class.h"
 #include "ir/view.h"
 
@@ -39,6 +40,13 @@ static const Value *value(const PrefetchPass *pass, ValueId v) { return &pass->f
 
 /* ---- over rounds ---- */
 
+/* Loops that will take turns (turn_loops.c): what one of them leaves, another reads in its next
+   turn, so it is neither there rounds before, nor may it come a round later. */
+static bool takes_turns(const Module *m, const LoopShape *shape) {
+  bool parts = shape->axis.dim && !strcmp(shape->axis.dim, "micro");
+  return parts && module_class(m).axis >= 0 && plan_takes_turns(m);
+}
+
 /* Is that operand (of the first `whole`: no slice), or result, a slice in all loops over f? */
 static bool is_slice(const PrefetchPass *pass, bool operand, uint32_t number) {
   bool any = false;
@@ -48,6 +56,7 @@ static bool is_slice(const PrefetchPass *pass, bool operand, uint32_t number) {
       if (o->callee != pass->as || o->code != OP_loop) continue;
       LoopShape shape = loop_shape(o);
       if (number < (operand ? shape.carry + shape.invariant : shape.carry)) return false;
+      if (takes_turns(pass->m, &shape)) return false;
       any |= shape.trip > 1;
     }
   return any;

@@ -127,6 +127,23 @@ static void hybrid(void **state) {
   }
 }
 
+/* The last stage gathers what its layers leave for the head, in turn with them: not a round ahead,
+   when it is not there. */
+static void in_turns(void **state) {
+  (void)state;
+  static const char *const schedules[] = {"one_f_one_b", "zero_bubble", "interleaved", "gpipe"};
+  for (int i = 0; i < 4; i++) {
+    Plan p = {.mesh = "tensor = 2, data = 2, pipe = 2", .micro = 1, .zero = 3};
+    p.rules = "place Layers -> pipe\nplace Batch -> data\nplace Wide, Out -> tensor else Embed\n";
+    char settings[160];
+    snprintf(settings, sizeof settings,
+             BOTH " plan.zero.over=data plan.zero.accumulate=full plan.pipeline=%s", schedules[i]);
+    p.settings = settings;
+    Flown n = fly_with("pipe_untied", p, "Layers=8");
+    assert_true(n.ahead > 0);
+  }
+}
+
 /* Without the words nothing flies. */
 static void off(void **state) {
   (void)state;
@@ -142,6 +159,6 @@ int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(stages),   cmocka_unit_test(depths),
                                      cmocka_unit_test(segments), cmocka_unit_test(buckets),
                                      cmocka_unit_test(weighed),  cmocka_unit_test(hybrid),
-                                     cmocka_unit_test(off)};
+                                     cmocka_unit_test(in_turns), cmocka_unit_test(off)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
