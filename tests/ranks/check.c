@@ -75,7 +75,9 @@ static void describe_target(Ctx *c, Module *m) {
 }
 
 static Module *lowered(Ctx *c, const Trial *t) {
+  const char *batch = arena_printf(c->arena, "train.batch=%lld", (long long)t->batch);
   LowerOptions options = {.path = t->file, .dims = &t->dim, .ndims = t->dim != NULL};
+  options.sets = &batch, options.nsets = t->batch != 0;
   Module *m = lower_program(c, &options);
   if (!m) return NULL;
   if (t->placed) describe_target(c, m);
@@ -204,6 +206,12 @@ static bool both_step(Pair *p, int step) {
   return !p->out->error;
 }
 
+/* Of every step; weights and states stand at the end. */
+static void compare_loss(Pair *p) {
+  const Global *loss = module_global(p->one, intern(p->c->names, "loss"));
+  if (loss && in_both(p, loss)) compare(p, loss);
+}
+
 static void run_pair(Pair *p, int steps) {
   interp_set_round(p->a, false), ranks_set_round(p->b, false);
   interp_set_all(p->a, "seed", 11), ranks_set_all(p->b, "seed", 11);
@@ -211,8 +219,9 @@ static void run_pair(Pair *p, int steps) {
   for (int i = 0; i < steps; i++) {
     set_inputs(p, i);
     if (!both_step(p, i)) return;
+    compare_loss(p);
   }
-  check_sent(p, steps);
+  if (!p->out->error) check_sent(p, steps);
   if (p->out->error) return;
   if (both(p, "eval") && both(p, "logits")) compare_all(p);
 }

@@ -139,7 +139,8 @@ static void add_stages(Ctx *c, Plan *p, uint64_t seed) {
   static const char *const schedules[] = {"sequential",  "gpipe", "one_f_one_b",
                                           "interleaved", "gpipe", "zero_bubble"};
   p->settings =
-      arena_printf(c->arena, "%splan.pipeline=%s ", p->settings, schedules[seed / 15 % 6]);
+      arena_printf(c->arena, "%splan.pipeline=%s %s", p->settings, schedules[seed / 15 % 6],
+                   seed / 90 % 2 ? "plan.pipeline.memory=2 " : ""); /* of `zero_bubble` */
 }
 
 static Plan random_plan(Ctx *c, const char *file, uint64_t seed) {

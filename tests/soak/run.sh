@@ -6,6 +6,9 @@ shardc=$1 here=$(cd "$(dirname "$0")/.." && pwd)
 python3 -B "$here/run/cover.py" "$shardc" all
 python3 -B "$here/programs/ranks.py" "$shardc" 0 500
 python3 -B "$here/run/kill.py" "$shardc" 30
+python3 -B "$here/run/kill.py" "$shardc" 40 stages
+python3 -B "$here/run/moves.py" "$shardc" 30 5
+python3 -B "$here/run/pipelines.py" "$shardc"
 python3 -B "$here/run/stops.py" "$shardc"
 python3 -B "$here/run/executable.py" "$shardc" "$here/../examples/tiny.shard" 100
 python3 -B "$here/gpu/loops.py" "$shardc" all
@@ -19,6 +22,7 @@ SHARDC_PATH=$here/../examples:$here/reference
 export SHARDC_PATH
 "$2/ranks/ranks_test_zero" "$here/ranks" all
 "$2/ranks/ranks_test_models" "$here/ranks" all
+"$2/ranks/ranks_pipe" "$here/ranks"
 mkdir -p "$2/ranks/generated"
 python3 "$here/programs/generate.py" 1000 1500 "$2/ranks/generated" 8
 "$2/ranks/ranks_random" 1 2 "$2"/ranks/generated/p*.shard
