@@ -1,8 +1,8 @@
 """A checkpoint goes on under any other plan: moves.py SHARDC [PAIRS [SEED]]
 
-Random plans of a tied and an untied model: stages, tensor and data axes, stages of ZeRO, schedules, micro-batches. Of
-pairs that differ in all of these (data, tensor, stages, ZeRO) the first trains and saves, the second goes on: losses,
-weights and states at the end are those of one rank that was not interrupted.
+Random plans of a tied and an untied model: stages (of four not all alike), tensor and data axes, stages of ZeRO,
+schedules, micro-batches. Of pairs that differ in all of these (data, tensor, stages, ZeRO) the first trains and saves,
+the second goes on: losses, weights and states at the end are those of one rank that was not interrupted.
 """
 import json, os, random, shutil, struct, sys
 from common import check, read, run, text_file, workdir
@@ -23,10 +23,18 @@ variant Small of Llama3 { Vocab = 256; Embed = 16; Mlp = 32; Kv = 2; Group = 1; 
 ''', 'Kv, Mlp')}
 
 
+def schedules(stages):
+    """Of six layers on so many stages."""
+    if stages == 1: return ['']
+    made = ['one_f_one_b', 'gpipe', 'zero_bubble', 'zero_bubble memory = 2', 'sequential']
+    if stages == 4: return [f'{s} uneven = on' for s in made]
+    return made + 2 * [f'interleaved chunks = {6 // stages}'] * (stages < 6)
+
+
 def drawn():
-    row = {'stages': r.choice([1, 2, 3, 6]), 'tensor': r.choice([1, 2]), 'data': r.choice([1, 2, 4])}
+    row = {'stages': r.choice([1, 2, 3, 4, 6]), 'tensor': r.choice([1, 2]), 'data': r.choice([1, 2, 4])}
     row['zero'] = r.choice([0, 1, 2, 3]) if row['data'] > 1 else 0
-    row['schedule'] = r.choice(['one_f_one_b', 'gpipe', 'zero_bubble', 'sequential']) if row['stages'] > 1 else ''
+    row['schedule'] = r.choice(schedules(row['stages']))
     row['micro'] = r.choice([m for m in (1, 2, 4, 8) if 8 // row['data'] % m == 0])
     return row
 
