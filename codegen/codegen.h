@@ -76,6 +76,11 @@ typedef struct BuildOptions {
 
 /* Module after `memory` -> files. False if diagnostics were given. */
 bool codegen_build(Module *m, const BuildOptions *options);
+/* The same of an executable or a part of one, in halves: the host program is compiled while kernels
+   are, also those of what begins before it ends. */
+typedef struct Linking Linking;
+Linking *codegen_begin(Module *m, const BuildOptions *options);
+bool codegen_end(Linking *linking);
 
 /* The objects of codegen_build for 0 .. parts - 1, in this order, as one executable. m: any of
  * them. */

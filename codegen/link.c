@@ -22,13 +22,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-typedef struct Linking {
+struct Linking {
   Module *m;
-  const BuildOptions *o;
+  BuildOptions options;
+  const BuildOptions *o; /* these */
   Arena *arena;
+  pid_t host; /* the compiler of the host program; below 0: it was not started */
+  bool good;
   const char *folder; /* where objects are made */
   const char *lib;    /* where libshardrt.a and rt.h are */
-} Linking;
+};
 
 typedef VEC(const char *) LinkWords;
 
@@ -195,6 +198,7 @@ static pid_t compile_host(Linking *linking) {
 }
 
 #define IMAGE_BYTES "rt_image_bytes_" /* of symbols that hold a kernel's file */
+#define PHASE_NAMES "phases"          /* a file of names of phases, and of what they become */
 
 /* Where a kernel's file begins and ends; both 0: there is none. Programs of one executable (plans,
    classes of stages) share files that are the same: each is a COMDAT group named by what it holds.
@@ -263,10 +267,36 @@ static void add_objects(Linking *linking, LinkWords *link_words) {
 /* The file of the runtime that knows MPI is compiled here, by the compiler of the MPI at hand. */
 static bool uses_mpi(const Module *m) { return !strcmp(module_setting(m, "comm", "local"), "mpi"); }
 
+/* Code of processors, as put_file has images: a kernel's phases get names that say what its file
+   holds, and those of the same name are there once, whatever else has the kernel's name. */
+static bool name_phases(Linking *linking, const char *path) {
+  char *text = NULL;
+  size_t n = 0;
+  FILE *file = heap_stream(&text, &n);
+  if (!file) return fails(linking, "E1310", "cannot write", path);
+  for (uint32_t i = 0; i < linking->m->fns.n; i++) {
+    const Fn *k = linking->m->fns.at[i];
+    if (k->kind != FN_KERNEL || (has_images(linking) && !kernel_beside(linking->m, k))) continue;
+    const char *symbol = kernel_symbol(linking->m, k);
+    const char *made = arena_printf(linking->arena, "%s/%s.o", linking->folder, symbol);
+    CacheBytes bytes = cache_read_file(linking->arena, made);
+    const char *hash = hash_words(linking->arena, hash_bytes(hash_begin(), bytes.at, bytes.n), 32);
+    for (int64_t phase = 0; phase < attr_get(&k->attrs, ATTR_chunks)->i; phase++)
+      fprintf(file, "%s_p%lld %s_p%lld.%s\n", symbol, (long long)phase, symbol, (long long)phase,
+              hash);
+  }
+  fclose(file);
+  bool ok = output_write(linking->arena, path, text, n, 0666);
+  free(text);
+  return ok || fails(linking, "E1310", "cannot write", path);
+}
+
 /* One object of all that belongs to one plan and target. Only its program can be seen from outside,
-   and bytes that others may share: kernels of different ones have the same names. */
+   and what others may share: kernels of different ones have the same names. */
 static bool make_part(Linking *linking) {
   LinkWords join = {0}, hide = {0};
+  if (!name_phases(linking, arena_printf(linking->arena, "%s/" PHASE_NAMES, linking->folder)))
+    return false;
   const char *const words[] = {"cc", "-r", "-nostdlib", "-o", "program", "host.o"};
   for (size_t i = 0; i < sizeof words / sizeof *words; i++)
     vec_push(linking->arena, join, words[i]);
@@ -275,6 +305,8 @@ static bool make_part(Linking *linking) {
   vec_push(linking->arena, hide, "objcopy");
   vec_push(linking->arena, hide, "--wildcard");
   vec_push(linking->arena, hide, "--keep-global-symbol=" IMAGE_BYTES "*");
+  vec_push(linking->arena, hide, "--redefine-syms=" PHASE_NAMES);
+  vec_push(linking->arena, hide, "--keep-global-symbol=k_*_p?.*");
   vec_push(linking->arena, hide,
            linking->o->part ? arena_printf(linking->arena, "--keep-global-symbol=rt_program_%d",
                                            linking->o->part)
@@ -341,16 +373,43 @@ static bool deliver(Linking *linking) {
   return true;
 }
 
-static bool build_executable(Linking *linking) {
-  if (!find_library(linking) || !open_folder(linking)) return false;
-  pid_t host = compile_host(linking);
-  bool ok = host >= 0 &&
-            kernels_build_as(linking->m, linking->folder, linking->o->jobs, linking->o->quick);
-  ok = (host >= 0 && finish(linking, host, "cc", "compile the host program")) && ok;
+static Linking *linking_new(Module *m, const BuildOptions *options) {
+  Arena *arena = arena_new();
+  Linking *linking = ARENA_NEW(arena, Linking);
+  *linking = (Linking){.m = m, .options = *options, .arena = arena, .host = -1};
+  linking->o = &linking->options;
+  return linking;
+}
+
+/* IR written by hand may stop short of what `select` decides. */
+static bool all_cut(Module *m) {
+  bool good = true;
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    const Fn *k = m->fns.at[i];
+    if (k->kind != FN_KERNEL || attr_get(&k->attrs, ATTR_tile)) continue;
+    diag_at(m->ctx->diag, "E1110", k->span, "kernel @%s has no family and no tile", k->name);
+    good = false;
+  }
+  return good;
+}
+
+Linking *codegen_begin(Module *m, const BuildOptions *options) {
+  Linking *linking = linking_new(m, options);
+  if (!all_cut(m) || !find_library(linking) || !open_folder(linking)) return linking;
+  linking->host = compile_host(linking);
+  linking->good = linking->host >= 0 && kernels_build_as(linking->m, linking->folder,
+                                                         linking->o->jobs, linking->o->quick);
+  return linking;
+}
+
+bool codegen_end(Linking *linking) {
+  bool ok = linking->host >= 0 && finish(linking, linking->host, "cc", "compile the host program");
+  ok = ok && linking->good;
   ok = ok && (!has_images(linking) || embed_images(linking));
   ok = ok && (linking->o->parts > 1 ? make_part(linking) : link_all(linking, NULL)) &&
        deliver(linking);
   close_folder(linking);
+  arena_free(linking->arena);
   return ok;
 }
 
@@ -397,24 +456,12 @@ static bool emit_kernels(Linking *linking, bool assembly) {
   return ok;
 }
 
-/* IR written by hand may stop short of what `select` decides. */
-static bool all_cut(Module *m) {
-  bool good = true;
-  for (uint32_t i = 0; i < m->fns.n; i++) {
-    const Fn *k = m->fns.at[i];
-    if (k->kind != FN_KERNEL || attr_get(&k->attrs, ATTR_tile)) continue;
-    diag_at(m->ctx->diag, "E1110", k->span, "kernel @%s has no family and no tile", k->name);
-    good = false;
-  }
-  return good;
-}
-
 bool codegen_build(Module *m, const BuildOptions *options) {
+  if (!options->emit) return codegen_end(codegen_begin(m, options));
   if (!all_cut(m)) return false;
   Linking linking = {.m = m, .o = options, .arena = arena_new()};
   bool ok;
-  if (!options->emit) ok = build_executable(&linking);
-  else if (!strcmp(options->emit, "c")) ok = put_text(&linking, host_write(m));
+  if (!strcmp(options->emit, "c")) ok = put_text(&linking, host_write(m));
   else ok = emit_kernels(&linking, strcmp(options->emit, "llvm") != 0);
   arena_free(linking.arena);
   return ok;

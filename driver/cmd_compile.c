@@ -86,25 +86,28 @@ typedef struct CompileParts { /* of one executable: a program for every plan, ta
   double start; /* when the command began; 0: nothing is said */
 } CompileParts;
 
-static Exit build(Cli *o, const CompileParts *all, uint32_t part, const char *output) {
+static Exit build_options(Cli *o, const CompileParts *all, uint32_t part, const char *output,
+                          BuildOptions *options) {
   const ProgramPart *program_part = &all->part.at[part];
-  BuildOptions options = {.output = output,
-                          .keep_dir = o->value[OPT_KEEP],
-                          .verbose = o->value[OPT_VERBOSE] != NULL,
-                          .quick = o->value[OPT_QUICK] != NULL,
-                          .part = (int)part,
-                          .parts = (int)all->part.n};
-  double start = now();
-  options.emit = all->kind == EMIT_EXE ? NULL : emit_names[all->kind];
-  options.jobs = o->value[OPT_JOBS] ? atoi(o->value[OPT_JOBS]) : rt_cpus();
-  if (options.jobs < 1) return cli_usage("`--jobs` wants a whole number of at least 1");
-  if (options.keep_dir && !make_folder(o->c, options.keep_dir)) return EXIT_ENVIRONMENT;
-  if (options.keep_dir && program_part->name) {
-    options.keep_dir = arena_printf(o->c->arena, "%s/%s", options.keep_dir, program_part->name);
-    if (!make_folder(o->c, options.keep_dir)) return EXIT_ENVIRONMENT;
+  *options = (BuildOptions){.output = output,
+                            .keep_dir = o->value[OPT_KEEP],
+                            .verbose = o->value[OPT_VERBOSE] != NULL,
+                            .quick = o->value[OPT_QUICK] != NULL,
+                            .part = (int)part,
+                            .parts = (int)all->part.n};
+  options->emit = all->kind == EMIT_EXE ? NULL : emit_names[all->kind];
+  options->jobs = o->value[OPT_JOBS] ? atoi(o->value[OPT_JOBS]) : rt_cpus();
+  if (options->jobs < 1) return cli_usage("`--jobs` wants a whole number of at least 1");
+  if (options->keep_dir && !make_folder(o->c, options->keep_dir)) return EXIT_ENVIRONMENT;
+  if (options->keep_dir && program_part->name) {
+    options->keep_dir = arena_printf(o->c->arena, "%s/%s", options->keep_dir, program_part->name);
+    if (!make_folder(o->c, options->keep_dir)) return EXIT_ENVIRONMENT;
   }
-  bool good = codegen_build(program_part->m, &options);
-  if (o->value[OPT_TIMINGS]) fprintf(stderr, "%8.1f ms  codegen\n", 1e3 * (now() - start));
+  return EXIT_FINE;
+}
+
+static Exit built(Cli *o, bool good, double seconds) {
+  if (o->value[OPT_TIMINGS]) fprintf(stderr, "%8.1f ms  codegen\n", 1e3 * seconds);
   if (!good && !diag_errors(o->c->diag)) return EXIT_ENVIRONMENT;
   return good ? EXIT_FINE : EXIT_INPUT;
 }
@@ -305,23 +308,52 @@ static const char *said_name(const Cli *o, const CompileParts *parts, uint32_t p
   return name ? arena_printf(o->c->arena, "%s (%s)", parts->output, name) : parts->output;
 }
 
-static Exit build_part(Cli *o, const CompileParts *parts, uint32_t i, const char *output) {
-  Exit e = build(o, parts, i, output);
+static Exit say_part(const Cli *o, const CompileParts *parts, uint32_t i, Exit e) {
   if (e == EXIT_FINE && parts->kind == EMIT_EXE && parts->start > 0)
     say_done(o, parts->part.at[i].m, said_name(o, parts, i), now() - parts->start);
+  return e;
+}
+
+static Exit build_one(Cli *o, const CompileParts *parts) {
+  BuildOptions options;
+  double start = now();
+  Exit e = build_options(o, parts, 0, parts->output, &options);
+  if (e != EXIT_FINE) return e;
+  bool good = codegen_build(parts->part.at[0].m, &options);
+  return say_part(o, parts, 0, built(o, good, now() - start));
+}
+
+/* All begin before one ends: so compilers of host programs run beside those of kernels. */
+static Exit build_objects(Cli *o, const CompileParts *parts, const char *const *object) {
+  uint32_t n = parts->part.n, begun = 0;
+  Linking **linking = ARENA_ARRAY(o->c->arena, Linking *, n);
+  double *seconds = ARENA_ARRAY(o->c->arena, double, n);
+  Exit e = EXIT_FINE;
+  for (uint32_t i = 0; e == EXIT_FINE && i < n; i++) {
+    BuildOptions options;
+    double start = now();
+    if ((e = build_options(o, parts, i, object[i], &options)) != EXIT_FINE) break;
+    linking[begun++] = codegen_begin(parts->part.at[i].m, &options);
+    seconds[i] = now() - start;
+    if (diag_errors(o->c->diag)) e = EXIT_INPUT;
+  }
+  for (uint32_t i = 0; i < begun; i++) {
+    double start = now();
+    Exit own = built(o, codegen_end(linking[i]), seconds[i] + now() - start);
+    own = say_part(o, parts, i, own);
+    if (e == EXIT_FINE) e = own;
+  }
   return e;
 }
 
 static Exit build_parts(Cli *o, const CompileParts *parts) {
   Arena *arena = o->c->arena;
   Strings object = {0};
-  Exit e = EXIT_FINE;
   const char *folder = work_folder(o->c);
   if (!folder) return EXIT_ENVIRONMENT;
-  for (uint32_t i = 0; e == EXIT_FINE && i < parts->part.n; i++) {
+  for (uint32_t i = 0; i < parts->part.n; i++)
     vec_push(arena, object, arena_printf(arena, "%s/part_%u.o", folder, i));
-    e = build_part(o, parts, i, object.at[i]);
-  }
+  Exit e = build_objects(o, parts, object.at);
   BuildOptions options = {
       .output = parts->output, .verbose = o->value[OPT_VERBOSE] != NULL, .parts = (int)object.n};
   if (e == EXIT_FINE && !targets_join(vec_last(parts->part).m, &options, object.at))
@@ -344,7 +376,7 @@ static Exit make(Cli *o, EmitKind kind, const char *output, Module **m, double s
   }
   if (e != EXIT_FINE) return e;
   if (kind == EMIT_IR) return emit_ir(o, parts.part.at[0].m, output);
-  return parts.part.n > 1 ? build_parts(o, &parts) : build_part(o, &parts, 0, output);
+  return parts.part.n > 1 ? build_parts(o, &parts) : build_one(o, &parts);
 }
 
 Exit compile_executable(Cli *o, const char *output, Module **m) {

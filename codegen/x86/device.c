@@ -5,6 +5,7 @@
 #include "codegen/device_code.h"
 #include "math.h"
 #include "nontemporal.h"
+#include <llvm-c/Comdat.h>
 #include <llvm-c/Target.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,12 +44,14 @@ static void load_pointers(Emit *e) {
   }
 }
 
+/* A COMDAT group of its own: programs of one executable share phases that are the same (link.c). */
 static void begin_phase(Emit *e, int phase) {
   LLVMTypeRef ptr = LLVMPointerTypeInContext(e->context, 0);
   LLVMTypeRef params[] = {ptr, LLVMInt64TypeInContext(e->context), ptr};
   LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(e->context), params, 3, 0);
-  e->function =
-      LLVMAddFunction(e->module, arena_printf(e->arena, "%s_p%d", e->symbol, phase), type);
+  const char *name = arena_printf(e->arena, "%s_p%d", e->symbol, phase);
+  e->function = LLVMAddFunction(e->module, name, type);
+  LLVMSetComdat(e->function, LLVMGetOrInsertComdat(e->module, name));
   function_attribute(e, "target-cpu", e->target->cpu);
   if (*e->target->tune) function_attribute(e, "tune-cpu", e->target->tune);
   if (*e->target->features) function_attribute(e, "target-features", e->target->features);

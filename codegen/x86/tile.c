@@ -1,6 +1,7 @@
 /* Vocabulary of register tiles: see tile.h. A transpose takes log2(lanes) rounds of shuffles of two
  * vectors each. */
 #include "tile.h"
+#include <llvm-c/Comdat.h>
 
 LLVMValueRef tile_elements(Emit *e, LLVMTypeRef type, LLVMValueRef base, LLVMValueRef offset) {
   return LLVMBuildInBoundsGEP2(e->builder, type, base, &offset, 1, "");
@@ -40,6 +41,7 @@ Aside tile_aside(Emit *e, const char *name, LLVMTypeRef type) {
   aside.function =
       LLVMAddFunction(e->module, arena_printf(e->arena, "%s_%s", e->symbol, name), type);
   LLVMSetLinkage(aside.function, LLVMInternalLinkage);
+  LLVMSetComdat(aside.function, LLVMGetComdat(e->function));
   copy_attributes(e, e->function, aside.function);
   e->function = aside.function;
   LLVMPositionBuilderAtEnd(e->builder,
