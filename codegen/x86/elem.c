@@ -21,14 +21,16 @@ typedef struct Elementwise {
   LLVMValueRef from, to; /* units of this chunk */
 } Elementwise;
 
-/* Larger than a core's cache, and read in the order of the space. */
-static bool streams(const Elementwise *elementwise, ValueId v) {
+/* Larger than a core's cache, and read in the order of the space: not where a gather says. */
+static bool streams(const Elementwise *elementwise, const Point *p, ValueId v) {
   const Nest *nest = &elementwise->nest;
   const Emit *e = elementwise->e;
   const Type *t = value_type(e->k, v);
   int64_t bytes = elem_bytes(t->elem);
   for (int i = 0; i < nest->n; i++)
     if (type_find(t, nest->dim[i].dim) < 0) return false;
+  for (int i = 0; i < t->rank; i++)
+    if (!point_find(p, t->axis[i].dim)) return false;
   return nest->n && bytes > 1 && type_count(t) * bytes > e->m->target.l2 &&
          buffer_stride(e->k, v, nest->dim[nest->n - 1].dim) == 1;
 }
@@ -39,7 +41,7 @@ static void fetch_ahead(const Elementwise *elementwise, const Point *p) {
   if (!elementwise->walk.lanes || p->mask) return;
   for (uint32_t i = 0; i < e->k->args.n && ahead <= FARTHEST_BYTES; i++) {
     ValueId v = e->k->args.at[i];
-    if (!streams(elementwise, v)) continue;
+    if (!streams(elementwise, p, v)) continue;
     Point there = *p;
     Index at = *point_find(p, elementwise->nest.dim[elementwise->nest.n - 1].dim);
     int64_t elements = ahead / elem_bytes(value_type(e->k, v)->elem);

@@ -291,6 +291,13 @@ static void gather(Harness *h, int i) {
               harness_result(h, "f32", 2, (const char *[]){"X", "Y"}, (int64_t[]){v.x, v.y}));
 }
 
+/* One row of a table that no cache holds: the space has the row alone. */
+static void row_of_many(Harness *h, int i) {
+  harness_add(h, "kernel @row%d(%%0 : f32[V:9000, M:1024], %%1 : i32[X:1]) {family = \"elem\"} {\n",
+              i);
+  harness_add(h, "  %%2 = gather[V] %%0, %%1 : f32[X:1, M:1024]\n  return %%2\n}\n");
+}
+
 static void rope(Harness *h, int i) {
   Moved v = moved(h, i);
   int64_t d = 2 * (harness_random(h, 0, 1) ? v.m : 16 * v.k);
@@ -347,6 +354,7 @@ static void test_moved(void **state) {
       rename_split, merge,  bits, slice_pad_shift, pad, concat_stack, concat_many,
       unstack_iota, gather, rope, expand};
   for (size_t i = 0; i < sizeof makes / sizeof *makes; i++) run_shapes(*state, makes[i], 24, 1e-5);
+  run_shapes(*state, row_of_many, 1, 0);
 }
 
 /* AdamW: results in the buffers of operands, a schedule in f64 beside it. */
