@@ -88,8 +88,11 @@ static void read_events(Json *json, TraceReading *reading) {
   if (!rt_json_array(json)) return;
   while (rt_json_element(json)) {
     TraceBox box = read_event(json);
-    bool ours = box.rank % reading->stride == 0 && box.rank / reading->stride < reading->stages;
+    bool ours = box.rank >= 0 && box.rank % reading->stride == 0 &&
+                box.rank / reading->stride < reading->stages;
     if (box.kind == BOX_OTHER || !ours) continue;
+    if (!isfinite(box.from) || !isfinite(box.to) || box.to < box.from)
+      rt_json_fail(json, "an event whose time cannot be");
     vec_push(reading->planned->m->arena, file->box, box);
     file->waits |= box.kind == BOX_WAIT;
   }
@@ -255,6 +258,7 @@ static bool take_turns(TraceReading *reading, int64_t s, const StageBoxes *own, 
   Arena *arena = reading->planned->m->arena;
   const TurnTable *table = &reading->measured->gantt.table;
   TurnState state = {{0}};
+  double before = own->turns.n ? own->turns.at[0]->from : 0;
   uint32_t still = 0, i = 0;
   for (; !turns_over(table, &state); i++) {
     int loop = turn_next(table, s, &state), kind = turn_kind(table, loop);
@@ -265,6 +269,8 @@ static bool take_turns(TraceReading *reading, int64_t s, const StageBoxes *own, 
     if (box->turn != kind || box->part != part || box->chunk != chunk)
       return other_schedule(reading, s, turn_text(arena, box->turn, box->part, box->chunk),
                             planned);
+    if (box->from < before - 1e-9) return other_schedule(reading, s, "two turns at once", planned);
+    before = box->to;
     reading->measured->still[s] +=
         add_spans(arena, lane, own, &still, (TurnSpan){loop, part, box->from, box->to});
   }
@@ -307,7 +313,8 @@ static bool measure(TraceReading *reading) {
   for (int64_t s = 0; s < reading->stages; s++)
     if (!take_turns(reading, s, &stage[s], &measured->gantt.lane[s])) return false;
   begin_at_zero(&measured->gantt);
-  return true;
+  return measured->gantt.total > 0 ||
+         refuse(reading, "has turns that take no time", "a file of `./model train --trace FILE`");
 }
 
 bool plan_measure(Planned *planned, const char *path) {

@@ -160,13 +160,18 @@ def refused():
     plan('one', 'of_zb.json', 'has no schedule of stages')
     trace = json.load(open(f'{folder}/of_turns.json'))
     events = [e for e in trace['traceEvents'] if e['name'] != 'step 3']
-    step = next(e for e in events if e['name'] == 'step 2' and e['pid'] == 2)
-    last = max(i for i, e in enumerate(events) if e.get('cat') == 'turn' and e['pid'] == 2 and inside(e, step))
+    own = {e['pid']: e for e in events if e['name'] == 'step 2'}
+    last = max(i for i, e in enumerate(events) if e.get('cat') == 'turn' and e['pid'] == 2 and inside(e, own[2]))
     for change, says in (lambda e: e[:last] + e[last + 1:], 'goes on with nothing'), \
             (lambda e: e[:last] + [e[last]] * 2 + e[last + 1:], 'goes on with more turns'), \
-            (lambda e: [x for x in e if x.get('cat') != 'step'], 'holds no step'):
+            (lambda e: [x for x in e if x.get('cat') != 'step'], 'holds no step'), \
+            (lambda e: e + [{**e[last], 'pid': -1}, {**e[last], 'pid': 1 << 62}], None), \
+            (lambda e: e[:last] + [{**e[last], 'dur': -1}] + e[last + 1:], 'is no trace: an event whose time'), \
+            (lambda e: e[:last] + [{**e[last], 'ts': own[2]['ts']}] + e[last + 1:], 'two turns at once'), \
+            (lambda e: [{**x, 'dur': 0, 'ts': 1} for x in e if 'dur' in x and inside(x, own[x['pid']])],
+             'take no time'):
         json.dump({**trace, 'traceEvents': change(events)}, open(f'{folder}/changed.json', 'w'))
-        plan('turns', 'changed.json', says)
+        plan('turns', 'changed.json', says or 'measured:', expect=1 if says else 0)
     trace['otherData']['complete'] = False
     json.dump(trace, open(f'{folder}/changed.json', 'w'))
     plan('turns', 'changed.json', 'does not hold all of its steps')
