@@ -1,16 +1,16 @@
-"""What `offload` takes, in every combination: python3 offload_all.py SHARDC processor|gpu [all]
+"""What `offload` takes, every two choices: python3 offload_all.py SHARDC processor|gpu
 
 A small GPT under rows of choices: which of optimizer, gradients, parameters and saved inputs lie on the host, the stage
 of ZeRO, micro-batches, clipping, the guard against numbers that are not finite, precision, ranks. f16 begins with a
-scale under which gradients overflow, so the guard leaves steps out. Every two choices meet in some row; `all` is every
-row. Each gives the bits of the same plan without a host: losses, norms, weights, states. On processors in the
-interpreter (`verify`), and as processes. On the GPU of the stand-in with late copies in two orders; where gradients are
-on its host, that adds up their norm in another order, and what differs is rounding.
+scale under which gradients overflow, so the guard leaves steps out. Every two choices meet in some row, which gives
+the bits of the same plan without a host: losses, norms, weights, states. On processors in the interpreter (`verify`),
+and as processes. On the GPU of the stand-in with late copies in two orders; where gradients are on its host, that adds
+up their norm in another order, and what differs is rounding.
 """
 import itertools, json, os, random, shutil, sys
 from common import check, read, run, text_file, workdir
 
-SHARDC, WHERE, ALL, folder = os.path.abspath(sys.argv[1]), sys.argv[2], 'all' in sys.argv, workdir()
+SHARDC, WHERE, folder = os.path.abspath(sys.argv[1]), sys.argv[2], workdir()
 CHOICES = {'update': ['', 'optimizer', 'optimizer, grads'], 'params': [0, 1], 'saved': [0, 1], 'zero': [0, 1, 2, 3],
            'parts': [1, 2], 'clip': [0, 1], 'guard': ['stop', 'skip', 'off'], 'precision': ['f32', 'bf16', 'f16'],
            'ranks': [1, 2]}
@@ -38,7 +38,6 @@ def fits(row): return row['update'] or row['params'] or row['saved']
 
 def rows():
     every = [r for r in (dict(zip(CHOICES, v)) for v in itertools.product(*CHOICES.values())) if fits(r)]
-    if ALL: return every
     left, found, r = set().union(*map(pairs_of, every)), [], random.Random(4)
     while left:
         found.append(max(r.sample(every, 300), key=lambda row: len(pairs_of(row) & left)))
@@ -95,4 +94,4 @@ for row in found:
     write(row)
     (on_gpus if WHERE == 'gpu' else on_processors)(row, ' '.join(f'{k}={v}' for k, v in row.items()))
 shutil.rmtree(folder)
-print(f'{WHERE}: {len(found)} rows of {"all" if ALL else "every two"} choices: what is on the host changes no bit')
+print(f'{WHERE}: {len(found)} rows of every two choices: what is on the host changes no bit')

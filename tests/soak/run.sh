@@ -12,7 +12,6 @@ python3 -B "$here/run/pipelines.py" "$shardc"
 python3 -B "$here/run/stops.py" "$shardc"
 python3 -B "$here/run/executable.py" "$shardc" "$here/../examples/tiny.shard" 100
 python3 -B "$here/gpu/loops.py" "$shardc" all
-for where in processor gpu; do python3 -B "$here/run/offload_all.py" "$shardc" $where all; done
 [ -n "$2" ] || exit 0
 for where in processor gpu; do
   python3 -B "$here/run/offload_kill.py" "$shardc" "$2/run/libdie_on_host.so" 40 $where
