@@ -144,6 +144,18 @@ int64_t turns_between(const TurnTable *table, int from, int to, int64_t first, i
   return most;
 }
 
+bool turns_in_order(const TurnTable *table) {
+  for (int64_t s = 0; s < table->stages && turns_interleave(table); s++)
+    for (TurnState state = {{0}}; !turns_over(table, &state);) {
+      int loop = turn_next(table, s, &state);
+      if (turn_kind(table, loop) == TURN_BACKWARD &&
+          state.over[loop] == state.over[turn_chunk(table, loop)])
+        return false;
+      state.over[loop]++;
+    }
+  return true;
+}
+
 int64_t turns_ring(const Module *m, const TurnTable *table, int from, int to) {
   StageClass c = module_class(m);
   bool all = c.axis < 0 || !*c.name;

@@ -91,6 +91,8 @@ TurnTable turns_gpipe(Arena *arena, int64_t stages, int64_t parts);
 TurnTable turns_interleaved(Arena *arena, int64_t stages, int64_t parts, int64_t chunks);
 /* The most parts that loop `from` has done and loop `to` has not, on the stages first .. last. */
 int64_t turns_between(const TurnTable *table, int from, int to, int64_t first, int64_t last);
+/* Goes each part of a chunk forward on a stage before it goes backward there? */
+bool turns_in_order(const TurnTable *table);
 /* Slots that a ring between the two needs on the stages that run m. */
 int64_t turns_ring(const Module *m, const TurnTable *table, int from, int to);
 /* When all stages are done, if a part takes `time[stage * TURN_LOOPS + loop]` there and a message

@@ -51,6 +51,9 @@ static void check_table(Verifier *verifier, const TurnLoops *loops) {
   for (int64_t s = 0; s < loops->table.stages; s++)
     if (loops->table.most[s] < 1)
       wrong(verifier, forward, "turns-c1", "no part may be in flight on a stage");
+  if (!verifier->failed && !turns_in_order(&loops->table))
+    wrong(verifier, forward, "turns-c11",
+          "a part would go backward on a stage before it is forward");
 }
 
 /* By value: the loop that begins the ring that it is, or shows. What a loop leaves in place of

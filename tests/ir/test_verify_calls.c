@@ -29,6 +29,8 @@
   "%2 = loop[L] @h, %0, %1 {carry = 1, invariant = 0, trip = 3, " backward "} : f32[]" then        \
   "\n}\n"
 
+#define ONE_EACH "turns = [1, 1], interleave = 2"
+
 static const Broken modules[] = {
     {"fn-c2", "E1105", "lower\nentry @e(%0 : f32[]) {\n}\n"},
     {"call-c2", "E1104",
@@ -107,6 +109,11 @@ static const Broken modules[] = {
     {"turns-c10", "E1104",
      TURNS("axis = \"x\", turns = [2, 1], interleave = 2", "", "turns = [2, 1], interleave = 2",
            "")},
+    {"turns-c11", "E1104",
+     TURNS("axis = \"x\", " ONE_EACH,
+           "%3 = loop[L] @f, %0 {carry = 0, invariant = 1, trip = 3, " ONE_EACH "} : f32[L:2]\n"
+           "%4 = loop[L] @h, %0, %3 {carry = 1, invariant = 0, trip = 3, " ONE_EACH "} : f32[]\n",
+           ONE_EACH, "")},
     {"turns-c8", "E1104", TURNS("axis = \"x\", turns = [3, 1]", "", "turns = [3, 1]", "")},
     {"global-c2", "E1105",
      "lower\noutput @o : f32[]\nentry @e {\n%0 = const {value = 1} : f64[]\nstore @o, %0\n}\n"},
