@@ -205,8 +205,6 @@ def refusals():
     refused(signs, 'E0901', 'm.shard:8:32', 'without `delay`')
     kept = MODEL % (ADAM, '1GiB', plan, 'recompute h keep = %s offload = host', plan)
     refused(kept % 'none', 'E0602', 'm.shard:12:37')
-    stages = 'mesh pipe = 2, data = 2; place Layers -> pipe; pipeline gpipe; micro 2'
-    refused((kept % 'input').replace('mesh data = 2', stages), 'E0901', 'of what these layers keep', 'm.shard:12:38')
 
 
 text_file(f'{folder}/text.txt')
