@@ -1,5 +1,5 @@
 """Shared by the end-to-end tests: run a command, fail with its output, make small texts to train on."""
-import os, subprocess, sys, tempfile
+import atexit, os, shutil, subprocess, sys, tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.normpath(os.path.join(HERE, '..', '..'))
@@ -29,6 +29,13 @@ def text_file(path, size=60000):
 
 
 def read(path): return open(path, 'rb').read()
+
+
+def preload(library):
+    """The library where LD_PRELOAD finds it, whose list has spaces between its names."""
+    folder = tempfile.mkdtemp(prefix='shardc-preload-')
+    atexit.register(shutil.rmtree, folder, True)
+    return shutil.copy(library, folder)
 
 
 def workdir():

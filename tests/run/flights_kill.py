@@ -7,9 +7,9 @@ the queue, from its first to its last one, not of time. The others leave and nam
 losses of the unbroken one, to the bit.
 """
 import json, os, shutil, subprocess, sys, time
-from common import MPI, check, run, text_file, workdir
+from common import MPI, check, preload, run, text_file, workdir
 
-SHARDC, DIE_AT = map(os.path.abspath, sys.argv[1:3])
+SHARDC, DIE_AT = os.path.abspath(sys.argv[1]), preload(sys.argv[2])
 KILLS, PLAN, folder = int((sys.argv[3:] + ['4'])[0]), (sys.argv[4:] + ['on'])[0], workdir()
 POINTS, STEPS = ('start', 'over', 'wait'), 8
 MODEL = '''use "gpt2"

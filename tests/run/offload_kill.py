@@ -8,9 +8,9 @@ It goes on from what is on disk to the losses, weights and states of the unbroke
 gpu.
 """
 import json, os, shutil, subprocess, sys
-from common import EXAMPLES, check, read, run, text_file, workdir
+from common import EXAMPLES, check, preload, read, run, text_file, workdir
 
-SHARDC, DIE = map(os.path.abspath, sys.argv[1:3])
+SHARDC, DIE = os.path.abspath(sys.argv[1]), preload(sys.argv[2])
 KILLS, WHERE, folder = int((sys.argv[3:] + ['4'])[0]), (sys.argv[4:] + ['processor'])[0], workdir()
 MODEL = '''use "gpt2"
 variant Small of GPT2 { Pos = 16; Vocab = 256; Embed = 32; Heads = 4; Layers = 2 }
