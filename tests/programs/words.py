@@ -11,6 +11,7 @@ ROOT, PROGRAMS = sys.argv[1], 500
 WORKERS = 'of 1-bit Adam; against the algorithm in tests/run/onebit.py'
 UNBUILT, TOKENS = 'not built yet: E0901 at the word', 'says what is made of tokens; these programs read columns'
 OTHERS, FILES = 'kernels of other processors do not run here', 'names in files of weights'
+MOMENTS = 'random plans over ranks have them (tests/ranks/random.c); to the bit in tests/run/states.py'
 TIME = 'read by the bound of time of `plan` alone'
 MISSING = {
     'op table': UNBUILT,
@@ -23,7 +24,10 @@ MISSING = {
     'TRAIN data.format=idx data.format=f32': 'the files are NumPy arrays; the runtime has tests of each format',
     'TRAIN optim.onebit_adam.betas optim.onebit_adam.weight_decay': WORKERS,
     'TRAIN optim.onebit_adam.ratio optim.onebit_adam.window': WORKERS,
-    'TRAIN save.async': UNBUILT,
+    'TRAIN optim.adamw.states optim.adamw.states=f32 optim.adamw.states=bf16': MOMENTS,
+    'TRAIN optim.lamb.states optim.lamb.states=f32 optim.lamb.states=bf16': MOMENTS,
+    'TRAIN optim.sgd.states optim.sgd.states=f32 optim.sgd.states=bf16': MOMENTS,
+    'TRAIN save.async': UNBUILT, 'PLAN offload.speculate': UNBUILT,
     'PLAN pipeline pipeline=sequential pipeline=gpipe pipeline=one_f_one_b pipeline=zero_bubble':
         'layers over ranks have random plans of their own (tests/ranks/random.c)',
     'PLAN pipeline=auto': 'one of the others: tests/run/stages.py',
