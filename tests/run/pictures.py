@@ -33,12 +33,13 @@ try:
               f'largest moment {largest(svg)}, of {total} - {frame} + {live}')
     for name in 'ab': plan('--html', f'{name}.html')
     page = read(f'{folder}/a.html')
-    check(page == read(f'{folder}/b.html') and len(page) < 100000, f'{len(page)} bytes, not the same twice')
+    plans = len(re.findall('^plan ', open(FILE).read(), re.M))
+    check(page == read(f'{folder}/b.html'), 'not the same twice')
+    check(len(page) < 15000 * plans, f'{len(page)} bytes of {plans} plans')
     text = page.decode()
     loads = [u for u in re.findall(r'(?:src|href)=|url\(|https?://[^"]*', text) if u != 'http://www.w3.org/2000/svg']
     check(not loads and '<script' not in text, f'the page loads {loads}')
     for svg in re.findall(r'<svg.*?</svg>', text, re.S): tree.fromstring(svg)
-    plans = len(re.findall('^plan ', open(FILE).read(), re.M))
     check(text.count('<section>') == plans and text.count('<svg') > plans, 'all plans and what compares them')
     for sent in json.loads(plan('--plan', 'four', '--json')[0])['communication']:
         for c in sent['collectives']: check(f'>{c["elements"]}<' in text, f'{c} is not on the page')
