@@ -16,32 +16,15 @@ count.
 import itertools, os, random, shutil, sys, time
 from common import workdir
 from many import CHOICES, Bench, name_of, ranks_of
-
-
-def pairs_of(row): return {(a, row[a], b, row[b]) for a, b in itertools.combinations(row, 2)}
-
-
-def drawn(r): return {k: r.choice(v) for k, v in CHOICES.items()}
-
-
-def greedy(r, most, fits=lambda row: True):
-    """The best of random rows, again and again, until all pairs are covered or rows are `most`; and what is left."""
-    rows, left = [], {(a, x, b, y) for a, b in itertools.combinations(CHOICES, 2) for x in CHOICES[a]
-                      for y in CHOICES[b]}
-    while left and len(rows) < most:
-        tries = [t for t in (drawn(r) for _ in range(400)) if fits(t)]
-        best = max(tries, key=lambda t: len(pairs_of(t) & left))
-        rows.append(best)
-        left -= pairs_of(best)
-    return rows, left
+from pairs import drawn, greedy
 
 
 def pairwise(most):
     """Rows that cover all pairs, from one seed."""
     r = random.Random(5)
-    rows, _ = greedy(r, 1000)
+    rows, _ = greedy(CHOICES, r)
     if len(rows) > most: sys.exit(f'{len(rows)} rows for all pairs')
-    while len(rows) < most: rows.append(drawn(r))
+    while len(rows) < most: rows.append(drawn(CHOICES, r))
     return rows
 
 
@@ -130,11 +113,11 @@ def main():
         rows, steps, mpi, host, nccl, over = [], 3, [], [], [], 'local'
         if 'all' in words: rows = list(matrix())[slice(*(numbers or [0, None]))]
         elif 'nccl' in words:
-            (rows, _), over = greedy(random.Random(6), *(numbers or [6]), few), 'nccl'
+            (rows, _), over = greedy(CHOICES, random.Random(6), *(numbers or [6]), few), 'nccl'
             rows = [dict(r, offload=0) for r in rows] + turns()
             host = rows[:2] + turns()[:1] + [r for r in turns() if 'chunks' in r['schedule']][:1]
         elif 'signs' in words:
-            rows, _ = greedy(random.Random(7), *(numbers or [6]), takes_signs)
+            rows, _ = greedy(CHOICES, random.Random(7), *(numbers or [6]), takes_signs)
             rows, steps = [dict(r, signs=3) for r in rows + signs()], 8
         elif 'int8' in words:
             rows = int8()

@@ -7,8 +7,9 @@ the bits of the same plan without a host: losses, norms, weights, states. On pro
 and as processes. On the GPU of the stand-in with late copies in two orders; where gradients are on its host, that adds
 up their norm in another order, and what differs is rounding.
 """
-import itertools, json, os, random, shutil, sys
+import json, os, random, shutil, sys
 from common import check, read, run, text_file, workdir
+from pairs import greedy
 
 SHARDC, WHERE, folder = os.path.abspath(sys.argv[1]), sys.argv[2], workdir()
 CHOICES = {'update': ['', 'optimizer', 'optimizer, grads'], 'params': [0, 1], 'saved': [0, 1], 'zero': [0, 1, 2, 3],
@@ -30,19 +31,7 @@ plan near for Small { %s; recompute h keep = input }
 '''
 
 
-def pairs_of(row): return set(itertools.combinations(sorted(row.items(), key=str), 2))
-
-
 def fits(row): return row['update'] or row['params'] or row['saved']
-
-
-def rows():
-    every = [r for r in (dict(zip(CHOICES, v)) for v in itertools.product(*CHOICES.values())) if fits(r)]
-    left, found, r = set().union(*map(pairs_of, every)), [], random.Random(4)
-    while left:
-        found.append(max(r.sample(every, 300), key=lambda row: len(pairs_of(row) & left)))
-        left -= pairs_of(found[-1])
-    return found
 
 
 def write(row):
@@ -89,7 +78,7 @@ def on_gpus(row, what):
 
 
 text_file(f'{folder}/text.txt')
-found = rows()
+found = greedy(CHOICES, random.Random(4), fits=fits)[0]
 for row in found:
     write(row)
     (on_gpus if WHERE == 'gpu' else on_processors)(row, ' '.join(f'{k}={v}' for k, v in row.items()))

@@ -4,9 +4,10 @@ The five models of tests/ranks/pipe.c under rows of plans in which every two cho
 of ZeRO, schedules, micro-batches. 20 steps each: losses, parameters and states are those of one rank, every rank
 touches just the bytes that were predicted. ROWS: so many of them (all without it).
 """
-import itertools, json, os, random, re, shutil, struct, sys
+import json, os, random, re, shutil, struct, sys
 from common import ROOT, check, read, run, workdir
 from many import npy
+from pairs import greedy
 
 SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
 STEPS, LAYERS, SAMPLES, SEQ, VOCAB = 20, 8, 72, 4, 12
@@ -16,20 +17,6 @@ CHOICES = {'model': ['gpt2', 'llama', 'bert', 'tied', 'untied'], 'stages': [2, 3
 SPLITS = {'gpt2': 'Heads, Mlp, Vocab', 'llama': 'Kv, Mlp, Vocab', 'bert': 'Heads, Mlp, Vocab', 'tied': 'Wide',
           'untied': 'Wide, Out'}
 PATH = {'SHARDC_PATH': os.pathsep.join(os.path.join(ROOT, d) for d in ('examples', 'tests/ranks', 'tests/reference'))}
-
-
-def pairs_of(row): return {(a, row[a], b, row[b]) for a, b in itertools.combinations(row, 2)}
-
-
-def rows():
-    """The best of random ones, again and again, until every two choices have met."""
-    r, left = random.Random(4), {(a, x, b, y) for a, b in itertools.combinations(CHOICES, 2)
-                                 for x in CHOICES[a] for y in CHOICES[b]}
-    while left:
-        tries = [{k: r.choice(v) for k, v in CHOICES.items()} for _ in range(200)]
-        best = max(tries, key=lambda t: len(pairs_of(t) & left))
-        left -= pairs_of(best)
-        yield best
 
 
 def write_data():
@@ -103,7 +90,7 @@ def apart(have, want, what):
 
 try:
     write_data()
-    whole, far, all_ = {}, [], list(rows())
+    whole, far, all_ = {}, [], greedy(CHOICES, random.Random(4), tries=200)[0]
     for k, row in enumerate(all_[:int((sys.argv[2:] + [len(all_)])[0])]):
         key = row['model'], layers_of(row), row['data'] * parts_of(row)
         if key not in whole: whole[key] = train(row, f'one{k}', 1)
