@@ -142,8 +142,10 @@ static void check_ahead(PlanCheck *check) {
   if (ahead > 1 && ahead <= MOST_AHEAD) warn_ahead(check, option);
   if (ahead >= 1 && ahead <= MOST_AHEAD) return;
   Report *r = world_error(check->w, "E0602", option->span,
-                          "micro-batches kept of %lld times the stages", (long long)ahead);
-  diag_label(r, "1 or %d", MOST_AHEAD);
+                          "`memory = %lld`: `zero_bubble` keeps 1 or %d times the stages",
+                          (long long)ahead, MOST_AHEAD);
+  diag_label(r, "so many times the stages are micro-batches kept");
+  diag_help(r, "write `%d`", MOST_AHEAD);
   diag_edit(r, option->span, "%d", MOST_AHEAD);
 }
 

@@ -26,21 +26,17 @@ static void check_decay(Eval *e, const AstValue *states, double decay, Str which
 }
 
 void check_states(Eval *e, const AstItem *train) {
-  const AstValue *states = train ? settings_value(train, "optim", "states") : NULL,
-                 *betas = states ? settings_value(train, "optim", "betas") : NULL;
+  const AstValue *states = train ? settings_value(train, "optim", "states") : NULL;
   if (!states || states->kind != VALUE_PATH) return;
   bool velocity = !strcmp(settings_word(e->ctx, train, ITEM_TRAIN, "optim", NULL), "sgd");
-  double momentum = settings_number(train, ITEM_TRAIN, "optim", "momentum");
+  double betas[2], momentum = settings_number(train, ITEM_TRAIN, "optim", "momentum");
   if (velocity && momentum <= 0) check_kept(e, train, states);
   if (strcmp(states->path->text, "bf16")) return;
   if (velocity) {
     check_decay(e, states, momentum, "the velocity", "momentum = 0.9");
     return;
   }
-  bool both = betas && betas->items.n == 2;
-  if (both)
-    check_decay(e, states, betas->items.at[0]->number.value, "the first moment",
-                "betas = [0.9, 0.95]");
-  check_decay(e, states, both ? betas->items.at[1]->number.value : 0.999, "the second moment",
-              "betas = [0.9, 0.95]");
+  if (settings_numbers(train, ITEM_TRAIN, "optim", "betas", betas, 2) < 2) return;
+  check_decay(e, states, betas[0], "the first moment", "betas = [0.9, 0.95]");
+  check_decay(e, states, betas[1], "the second moment", "betas = [0.9, 0.95]");
 }
