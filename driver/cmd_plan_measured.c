@@ -121,8 +121,7 @@ static bool read_file(TraceReading *reading) {
   Fault f = {0};
   char key[64];
   if (!rt_map_file(reading->path, 201, &bytes, &f)) {
-    diag_at(reading->planned->m->ctx->diag, "E0001", (Span){0}, "cannot read `%s`: %s",
-            reading->path, f.what);
+    diag_at(reading->planned->m->ctx->diag, "E0001", (Span){0}, "`%s`: %s", reading->path, f.what);
     return false;
   }
   Json json = rt_json(bytes.at, bytes.n);
@@ -349,9 +348,10 @@ void plan_say_measured(const Planned *planned) {
   const Measured *measured = planned->measured;
   PlanGantt plan;
   if (!measured || !plan_gantt(planned, &plan)) return;
-  printf("measured: %.4g s from the first turn to the last, step %lld of %s; times may be off by "
-         "%.3g s\n",
-         measured->gantt.total, (long long)measured->step, measured->path, measured->error);
+  printf("measured: %.4g s from the first turn to the last, step %lld of %s; ",
+         measured->gantt.total, (long long)measured->step, measured->path);
+  if (measured->error > 0) printf("times may be off by %.3g s\n", measured->error);
+  else printf("all ranks on one clock\n");
   printf("  idle         by the table   measured   in turns\n");
   for (int64_t s = 0; s < plan.table.stages; s++)
     printf("  stage %-5lld %11.1f %% %8.1f %% %8.1f %%\n", (long long)s, 100 * plan_idle(&plan, s),

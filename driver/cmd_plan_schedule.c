@@ -39,10 +39,12 @@ static void put_measured(FILE *file, const Planned *planned, const PlanGantt *pl
   fprintf(file, "<h3>The same, measured</h3>\n<p>Step %lld, of median time among %lld in ",
           (long long)measured->step, (long long)measured->steps);
   rt_put_escaped(file, measured->path);
-  fprintf(file,
-          ": %.4g s from the first turn to the last, on the first rank of each stage. Times of "
-          "different ranks may be off by %.3g s. In a turn, too, a stage may stand still.</p>\n",
-          measured->gantt.total, measured->error);
+  fprintf(file, ": %.4g s from the first turn to the last, on the first rank of each stage, ",
+          measured->gantt.total);
+  if (measured->error > 0)
+    fprintf(file, "times of different ranks may be off by %.3g s", measured->error);
+  else fputs("on one clock", file);
+  fputs(". In a turn, too, a stage may stand still.</p>\n", file);
   plan_gantt_svg(file, planned, &measured->gantt);
   put_idle(file, planned, plan);
 }

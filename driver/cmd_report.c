@@ -16,7 +16,7 @@ Exit cmd_report(Cli *o) {
   fclose(page);
   Exit e = EXIT_ENVIRONMENT;
   if (good) e = write_text(o->c, output, text, n);
-  else diag_at(o->c->diag, "E0001", (Span){0}, "cannot read `%s`: %s", f.where, f.what);
+  else diag_at(o->c->diag, "E0001", (Span){0}, "`%s`: %s", f.where, f.what);
   free(text);
   return cli_report(o, e);
 }

@@ -115,8 +115,11 @@ def check_hops(name, events, of, error):
 
 def check_picture(name, plan, step_ranks):
     """`plan --measured`: idle parts as they follow from the file, and both pictures."""
-    told = json.loads(run(SHARDC, 'plan', 'm.shard', '--plan', plan, '--measured', name, '--json', '--html', 'p.html',
-                          cwd=folder)[0])['measured']
+    measure = 'plan', 'm.shard', '--plan', plan, '--measured', name
+    told = json.loads(run(SHARDC, *measure, '--json', '--html', 'p.html', cwd=folder)[0])['measured']
+    for words in run(SHARDC, *measure, cwd=folder)[0], open(f'{folder}/p.html').read():
+        one = json.load(open(f'{folder}/{name}'))['otherData']['error_us'] == 0
+        check(('on one clock' in words) == one and ('be off by' in words) != one, f'{name}: clocks in {words}')
     events = [e for e in json.load(open(f'{folder}/{name}'))['traceEvents'] if e['ph'] == 'X']
     step = {e['pid']: e for e in events if e['cat'] == 'step' and e['name'] == f'step {told["step"]}'}
     of = {c: [[e for e in events if e['pid'] == r and e['cat'] == c and inside(e, step[r])] for r in step_ranks]
@@ -155,7 +158,7 @@ def refused():
     plan('turns', 'of_zb.json', 'E1403')
     plan('all', 'of_turns.json', 'on 3 ranks')
     plan('turns', 'm.shard', 'is no trace')
-    plan('turns', 'nothing.json', 'E0001', expect=4)
+    plan('turns', 'nothing.json', '[E0001]: `nothing.json`: cannot open: No such file', expect=4)
     plan('turns,zb', 'of_zb.json', 'is about one plan', expect=2)
     plan('one', 'of_zb.json', 'has no schedule of stages')
     trace = json.load(open(f'{folder}/of_turns.json'))
