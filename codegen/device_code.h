@@ -5,7 +5,12 @@
 #ifndef SHARDC_DEVICE_CODE_H
 #define SHARDC_DEVICE_CODE_H
 #include "assemble.h"
+#include "cache.h"
 #include "emit.h"
+
+/* What a kernel's code is called as long as it is nobody's: in the cache, whose code serves all
+   kernels of the same text. Other symbols of its file are this, `_` and more. */
+#define NEUTRAL_SYMBOL "k"
 
 typedef struct DeviceCode {
   /* ---- kernels as files ---- */
@@ -17,6 +22,8 @@ typedef struct DeviceCode {
   const char *comment;                             /* begins a comment in its assembly */
   bool images; /* kernels are data of the executable, not linked into it */
   const Assembler *(*assembler)(Arena *a);
+  /* A file of NEUTRAL_SYMBOL as that of another symbol. */
+  CacheBytes (*named)(Arena *arena, CacheBytes code, const char *symbol);
 
   /* ---- memory ---- */
   bool narrow_indexes;     /* i32 where all sizes allow it; they never wrap */

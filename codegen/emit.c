@@ -21,12 +21,12 @@ static bool small_indexes(const Fn *k) {
   return true;
 }
 
-Emit *emit_new(Module *m, const Fn *k, const Target *target, Arena *arena) {
+Emit *emit_new(Module *m, const Fn *k, const Target *target, const char *symbol, Arena *arena) {
   must(k->kind == FN_KERNEL, "@%s is compiled as a kernel, and is none", k->name);
   must(target->triple && target->code, "kernel %s: its target has no code generator", k->name);
   Emit *e = ARENA_NEW(arena, Emit);
   e->m = m, e->k = k, e->target = target, e->arena = arena;
-  e->symbol = kernel_symbol(m, k);
+  e->symbol = symbol;
   e->context = LLVMContextCreate();
   e->module = LLVMModuleCreateWithNameInContext(e->symbol, e->context);
   e->builder = LLVMCreateBuilderInContext(e->context);

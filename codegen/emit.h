@@ -57,7 +57,7 @@ struct Emit {
 };
 
 /* life of an Emit (emit.c); the caller sets the module's data layout before emitting */
-Emit *emit_new(Module *m, const Fn *k, const Target *target, Arena *arena);
+Emit *emit_new(Module *m, const Fn *k, const Target *target, const char *symbol, Arena *arena);
 void emit_free(Emit *e); /* LLVM parts */
 
 /* phases and loops (emit.c) */

@@ -4,8 +4,9 @@
    A child takes the next kernel that none has taken, those that take longest first, so that no
    child waits for another at the end. It writes DIR/SYMBOL.o of each, or ends with another status
    and its words in a file of its own, which become a diagnostic. Objects come from the kernel
-   cache where the compiler, LLVM, the target and the function's text are the same. The same
-   function gives the same bytes, whatever the order of the children. */
+   cache where the compiler, LLVM, the target and the function's text are the same, whatever its
+   name: code is made under a neutral one, and gets its own when it is written. The same function
+   gives the same bytes, whatever the order of the children. */
 #include "cache.h"
 #include "device_code.h"
 #include "ir/kernel/kernel_key.h"
@@ -64,14 +65,14 @@ static void machine_says(LLVMDiagnosticInfoRef info, void *k) {
 }
 
 /* Emits, checks and optimizes, or does no more than must be (quick). The caller frees both. */
-static Emit *kernel_module(Module *all, const Fn *k, Arena *arena, bool quick,
+static Emit *kernel_module(Module *all, const Fn *k, const char *symbol, Arena *arena, bool quick,
                            LLVMTargetMachineRef *machine) {
   Module *m = module_for_kernel(all, k);
   const Target *target = target_of(m);
   Str name = attr_str(&k->attrs, ATTR_family, "");
   const KernelFamily *family = target->code->family(name);
   if (!family) bug("kernel %s: no family `%s`", k->name, name);
-  Emit *e = emit_new(m, k, target, arena);
+  Emit *e = emit_new(m, k, target, symbol, arena);
   LLVMContextSetDiagnosticHandler(e->context, machine_says, (void *)k);
   *machine = machine_new(target, quick ? LLVMCodeGenLevelNone : LLVMCodeGenLevelAggressive);
   LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(*machine);
@@ -84,12 +85,12 @@ static Emit *kernel_module(Module *all, const Fn *k, Arena *arena, bool quick,
   return e;
 }
 
-static LLVMMemoryBufferRef kernel_code(Module *m, const Fn *k, Arena *arena,
+static LLVMMemoryBufferRef kernel_code(Module *m, const Fn *k, const char *symbol, Arena *arena,
                                        LLVMCodeGenFileType type, bool quick) {
   LLVMTargetMachineRef machine;
   LLVMMemoryBufferRef code = NULL;
   char *message = NULL;
-  Emit *e = kernel_module(m, k, arena, quick, &machine);
+  Emit *e = kernel_module(m, k, symbol, arena, quick, &machine);
   if (LLVMTargetMachineEmitToMemoryBuffer(machine, e->module, type, &message, &code))
     bug("kernel %s: %s", k->name, message);
   emit_free(e);
@@ -99,7 +100,7 @@ static LLVMMemoryBufferRef kernel_code(Module *m, const Fn *k, Arena *arena,
 
 LLVMMemoryBufferRef kernel_object(Module *m, const Fn *k, bool quick) {
   Arena *arena = arena_new();
-  LLVMMemoryBufferRef code = kernel_code(m, k, arena, LLVMObjectFile, quick);
+  LLVMMemoryBufferRef code = kernel_code(m, k, kernel_symbol(m, k), arena, LLVMObjectFile, quick);
   arena_free(arena);
   return code;
 }
@@ -108,12 +109,13 @@ char *kernel_text(Module *m, const Fn *k, bool assembly) {
   Arena *arena = arena_new();
   char *text;
   if (assembly) {
-    LLVMMemoryBufferRef code = kernel_code(m, k, arena, LLVMAssemblyFile, false);
+    LLVMMemoryBufferRef code =
+        kernel_code(m, k, kernel_symbol(m, k), arena, LLVMAssemblyFile, false);
     text = arena_strndup(m->arena, LLVMGetBufferStart(code), LLVMGetBufferSize(code));
     LLVMDisposeMemoryBuffer(code);
   } else {
     LLVMTargetMachineRef machine;
-    Emit *e = kernel_module(m, k, arena, false, &machine);
+    Emit *e = kernel_module(m, k, kernel_symbol(m, k), arena, false, &machine);
     char *printed = LLVMPrintModuleToString(e->module);
     text = arena_strndup(m->arena, printed, strlen(printed));
     LLVMDisposeMessage(printed);
@@ -179,18 +181,25 @@ static CacheKey compiler_hash(ObjectBuild *build) {
 
 static CacheKey code_key(ObjectBuild *build, const Fn *k) {
   CacheKey h = hash_text(build->compiler, target_for(build, k)->name);
-  return hash_text(h, kernel_key(build->m, k, KEY_NAME | KEY_CUT | KEY_DIMS));
+  return hash_text(h, kernel_key(build->m, k, KEY_CUT | KEY_DIMS));
 }
 
-/* What an assembler makes depends on it too. */
+/* What an assembler makes depends on it too, and has the kernel's name. */
 static CacheKey assembled_key(ObjectBuild *build, const Fn *k) {
-  return hash_text(code_key(build, k), build->assembler->version);
+  CacheKey h = hash_text(code_key(build, k), kernel_symbol(build->m, k));
+  return hash_text(h, build->assembler->version);
+}
+
+static bool write_code(ObjectBuild *build, const Fn *k, CacheBytes code) {
+  CacheBytes own =
+      target_for(build, k)->code->named(build->arena, code, kernel_symbol(build->m, k));
+  return output_write(build->arena, code_path(build, k), own.at, own.n, 0666);
 }
 
 static bool take_from_cache(ObjectBuild *build, const Fn *k) {
   if (!build->cache) return false;
   CacheBytes o = cache_get(build->arena, build->cache, code_key(build, k));
-  if (!o.at || !output_write(build->arena, code_path(build, k), o.at, o.n, 0666)) return false;
+  if (!o.at || !write_code(build, k, o)) return false;
   if (!assembler_for(build, k)) return true;
   CacheBytes made = cache_get(build->arena, build->cache, assembled_key(build, k));
   const char *path = object_path(build, k, build->assembler->ending);
@@ -213,10 +222,10 @@ static const char *words_path(ObjectBuild *build, int job) {
 }
 
 static bool compile(ObjectBuild *build, const Fn *k) {
-  LLVMMemoryBufferRef code =
-      kernel_code(build->m, k, build->arena, target_for(build, k)->code->file, build->quick);
+  LLVMMemoryBufferRef code = kernel_code(build->m, k, NEUTRAL_SYMBOL, build->arena,
+                                         target_for(build, k)->code->file, build->quick);
   CacheBytes o = {(char *)LLVMGetBufferStart(code), LLVMGetBufferSize(code)};
-  bool ok = output_write(build->arena, code_path(build, k), o.at, o.n, 0666);
+  bool ok = write_code(build, k, o);
   if (ok && build->cache) cache_put(build->arena, build->cache, code_key(build, k), o);
   if (ok && assembler_for(build, k)) assemble(build, k);
   LLVMDisposeMemoryBuffer(code);

@@ -6,6 +6,7 @@
 #include "math.h"
 #include "phase.h"
 #include "ptxas.h"
+#include "text_names.h"
 #include <llvm-c/Target.h>
 
 /* After it the machine's own passes share addresses, merge loads, and give every lane its register.
@@ -61,6 +62,7 @@ const DeviceCode nvptx_code = {
     .comment = "//",
     .images = true,
     .assembler = ptxas_find,
+    .named = text_named,
     .narrow_indexes = true,
     .aligned = true,
     .constant_space = GLOBAL_SPACE,

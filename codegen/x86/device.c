@@ -5,6 +5,7 @@
 #include "codegen/device_code.h"
 #include "math.h"
 #include "nontemporal.h"
+#include "object_names.h"
 #include <llvm-c/Comdat.h>
 #include <llvm-c/Target.h>
 #include <stdio.h>
@@ -75,6 +76,7 @@ const DeviceCode x86_code = {
     .file = LLVMObjectFile,
     .ending = ".o",
     .comment = "#",
+    .named = object_named,
     .branches = true,
     .begin_phase = begin_phase,
     .nontemporal_store = emit_nontemporal_store,

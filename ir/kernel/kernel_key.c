@@ -47,7 +47,7 @@ char *kernel_key(Module *m, const Fn *k, unsigned what) {
   f.ops.at = ARENA_ARRAY(m->arena, Op, k->ops.n + 1);
   memcpy(f.ops.at, k->ops.at, sizeof *k->ops.at * k->ops.n);
   for (OpId i = 0; i < f.ops.n; i++) f.ops.at[i].loc = (Loc){0};
-  if (!(what & KEY_NAME)) f.name = intern(m->ctx->names, "k");
+  f.name = intern(m->ctx->names, "k");
   if (!(what & KEY_CUT)) forget_cut(m, &f);
   if (!(what & KEY_DIMS)) rename_dims(m, &f);
   return ir_print_fn(m, &f);

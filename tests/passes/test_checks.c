@@ -77,7 +77,7 @@ static void gpu_cut_on_a_processor(void) {
 
 static Emit *emit_of(const char *text) {
   Module *m = read_text(text);
-  return emit_new(m, m->fns.at[0], target_find("x86_64_v3"), m->arena);
+  return emit_new(m, m->fns.at[0], target_find("x86_64_v3"), "k", m->arena);
 }
 
 static const char kernel[] = "shardc-ir 1\nafter fuse\nkernel @k(%0 : f32[A:8]) {\n"

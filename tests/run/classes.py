@@ -1,15 +1,17 @@
 """What programs of one executable have in common is made once and is there once: python3 classes.py SHARDC
 
 A GPT of 12 layers for one rank, and over four stages, whose classes (first, middle, last) have a program each: three
-programs take no more than 1.6 times the processor time and the bytes of one, with the cache of kernels cold. Kernels
-of the same name and code are one symbol of the executable, and others of the same name have symbols of their own. Two
-plans in one file share them as well.
+programs take no more than 1.6 times the processor time and the bytes of one, with the cache of kernels cold, and make
+hardly more kernels: what kernels are called counts for nothing there. Kernels of the same name and code are one symbol
+of the executable, and others of the same name have symbols of their own. Two plans in one file share them as well; an
+edit that gives all later kernels of a step other numbers makes few of them again.
 """
 import collections, os, re, resource, shutil, subprocess, sys
-from common import check, run, workdir
+from common import check, read, run, workdir
 
 SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
-MOST = 1.6
+MOST, MORE_KERNELS = 1.6, 1.05
+GPT2 = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'examples', 'gpt2.shard')
 MODEL = '''use "gpt2"
 variant Gpt of GPT2 { Pos = 256; Vocab = 50257 pad 128; Embed = 768; Heads = 12; Layers = 12 }
 train t for Gpt { size Seq = 256; batch 16; steps 1; data "text.bin" format = u16; optim adamw lr = 2e-3; clip 1.0 }
@@ -23,9 +25,9 @@ plan halves for Gpt { mesh data = 2
 '''
 
 
-def compile(plan):
-    """Seconds of all processors, kernels that were made, bytes."""
-    shutil.rmtree(f'{folder}/cache', ignore_errors=True)
+def compile(plan, cold=True):
+    """Seconds of all processors, kernels in the cache, bytes."""
+    if cold: shutil.rmtree(f'{folder}/cache', ignore_errors=True)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     run(SHARDC, 'compile', 'm.shard', '--plan', plan, '-o', 'm.exe', '-q', cwd=folder,
         env={'SHARDC_CACHE_DIR': f'{folder}/cache'})
@@ -33,6 +35,17 @@ def compile(plan):
     took = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     made = sum(len(names) for _, _, names in os.walk(f'{folder}/cache'))
     return took, made, os.path.getsize(f'{folder}/m.exe')
+
+
+def edited():
+    """The model with a norm in front of all layers, whose kernels come before all others of a step."""
+    text = re.sub(r'^weights .*?^}', '', read(GPT2).decode(), flags=re.M | re.S)
+    text = text.replace('  sub ln_f ', '  sub ln_0 = LayerNorm[Embed]\n  sub ln_f ')
+    text = re.sub(r'x = (wte\[.*?\] \+ wpe\[.*\])$', r'x = ln_0(\1)', text, flags=re.M)
+    check(text.count('ln_0') == 2, text)
+    open(f'{folder}/edited.shard', 'w').write(text)
+    open(f'{folder}/m.shard', 'w').write(MODEL.replace('"gpt2"', '"./edited.shard"'))
+    return compile('one', cold=False)
 
 
 def phases():
@@ -51,7 +64,7 @@ try:
     one, three = (min(t[i] for t in tries) for i in (0, 1))
     print('one program and three, seconds of processors, kernels made, bytes:', one, three)
     check(three[0] <= MOST * one[0], 'three classes take too much time')
-    check(three[1] <= MOST * one[1], 'kernels of three classes are made more than once')
+    check(three[1] <= MORE_KERNELS * one[1], 'kernels of three classes are made more than once')
     check(three[2] <= MOST * one[2], 'the file of three classes is too large')
     symbols = phases()
     check(len(symbols) > 50, f'{len(symbols)} kernels')
@@ -60,5 +73,9 @@ try:
     check(any(len(of) > 1 for of in symbols.values()), 'no name means two things in two classes')
     both = compile('one,halves')
     check(both[2] <= MOST * one[2], f'the file of two plans is too large: {both}')
+    compile('one')
+    again = edited()[1] - one[1]
+    print('kernels made for one norm more:', again)
+    check(0 < again <= 9, 'an edit makes kernels again that it does not touch')
 finally:
     shutil.rmtree(folder)
