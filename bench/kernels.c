@@ -33,7 +33,7 @@
 #include <unistd.h>
 
 enum { ROUNDS = 15, MOST = 64, CUTS = 32 };
-static const int64_t COLD = 400000000;
+static const int64_t COLD = 400000000; /* bytes of a kernel's sets, at least */
 
 /* ---- buffers ---- */
 
@@ -119,7 +119,8 @@ static void time_once(Team *team, Candidate *c, int round, void *const *buffers,
 static void measure(Team *team, Module *m, Candidate *c, int n, bool apart) {
   const Fn *k = c->k, *kernels[CUTS];
   double flop = ir_count(m, k).flop, bytes = moved(k);
-  int sets = (int)((double)COLD / bytes) + 1;
+  int64_t cold = team_cold() > COLD ? team_cold() : COLD;
+  int sets = (int)((double)cold / bytes) + 1;
   sets = sets > 8 ? 8 : sets;
   Set *set = calloc((size_t)sets, sizeof *set);
   fill(m->arena, k, set, sets, apart);

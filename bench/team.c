@@ -13,14 +13,16 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 typedef struct Member {
   Team *team;
   int number;
 } Member;
 
-/* Elements of each array of the triad: few caches hold three. */
-enum { TRIAD_LEAST = 24 << 20, TRIAD_EACH = 4 << 20, TRIAD_MOST = 96 << 20 };
+/* Elements of each array of the triad: few caches hold three. Together they are several times the
+   last-level cache that the machine tells, which a host of virtual machines shares among them. */
+enum { TRIAD_LEAST = 24 << 20, TRIAD_EACH = 4 << 20, TRIAD_MOST = 96 << 20, CACHES = 4 };
 
 struct Team {
   int threads;
@@ -124,10 +126,16 @@ static void triad_part(void *context, int number) {
   loop_triad(t->triad[0] + from, t->triad[1] + from, t->triad[2] + from, each);
 }
 
-double team_triad(Team *t, int64_t bytes) {
-  int64_t n = (int64_t)TRIAD_EACH * t->threads;
+int64_t team_cold(void) { return CACHES * (int64_t)sysconf(_SC_LEVEL3_CACHE_SIZE); }
+
+static int64_t triad_elements(const Team *t) {
+  int64_t n = (int64_t)TRIAD_EACH * t->threads, cold = team_cold() / 12;
   n = n < TRIAD_LEAST ? TRIAD_LEAST : n > TRIAD_MOST ? TRIAD_MOST : n;
-  if (!t->elements) t->elements = bytes ? bytes / 12 : n;
+  return n < cold ? cold : n;
+}
+
+double team_triad(Team *t, int64_t bytes) {
+  if (!t->elements) t->elements = bytes ? bytes / 12 : triad_elements(t);
   for (int i = 0; i < 3 && !t->triad[i]; i++)
     t->triad[i] = (float *)bench_memory((int64_t)sizeof(float) * t->elements, ELEM_f32);
   int64_t moved = t->elements / t->threads / 16 * 16 * t->threads;

@@ -35,7 +35,10 @@ double team_rate(Team *t, TeamLoop *loop);
 /* The loop of multiply-adds that the target of this machine multiplies elements e with. */
 TeamLoop *loop_of(Elem e);
 
-/* Bytes per second of triad over arrays of so many bytes together; 0: that few caches hold. The
+/* So many bytes are in no cache when they are read again; 0 or less: the machine tells no size. */
+int64_t team_cold(void);
+
+/* Bytes per second of triad over arrays of so many bytes together; 0: that no cache holds. The
    first call makes them. */
 double team_triad(Team *t, int64_t bytes);
 
