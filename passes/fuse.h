@@ -100,6 +100,8 @@ bool fuse_moves(OpCode c); /* reads its operands at other indexes than its own *
    is then read in step only, so that w may be computed by the group and its gradient may take over
    its buffer. V is all of the row: a kernel takes every sum over its whole row. */
 bool fuse_picks(const Fuse *u, uint32_t group, const Op *o);
+/* A row group makes bytes of bits along the row as it walks there. */
+bool fuse_packs(const Fuse *u, uint32_t group, const Op *o);
 GroupKind fuse_reduce_kind(const Fuse *u, const Op *o);
 bool fuse_expensive(OpCode c); /* too expensive to be computed by every user */
 uint32_t

@@ -56,7 +56,8 @@ static void mark_moved(FuseKernel *kernel, ValueId value, bool moved) {
       (kernel->seen[value] && kernel->moved[value] >= moved))
     return;
   kernel->seen[value] = true, kernel->moved[value] |= moved;
-  bool moves = fuse_moves(op->code) && !picks(kernel, op);
+  bool moves =
+      fuse_moves(op->code) && !picks(kernel, op) && !fuse_packs(kernel->u, kernel->group, op);
   for (uint32_t i = 0; i < op->nin; i++)
     mark_moved(kernel, op->in[i], kernel->moved[value] || moves);
 }

@@ -129,8 +129,8 @@ static void pull(Fuse *fuse, ValueId v, uint32_t g) {
       continue;
     }
     bool stays = keeps_inputs(fuse->groups.at[g].kind) &&
-                 same_space(type(fuse, a), &fuse->groups.at[g].space) && !fuse_moves(op->code) &&
-                 !is_cheap(fuse, a);
+                 same_space(type(fuse, a), &fuse->groups.at[g].space) &&
+                 (!fuse_moves(op->code) || fuse_packs(fuse, g, op)) && !is_cheap(fuse, a);
     if (stays) set_home(fuse, a, g);
     pull(fuse, a, g);
   }
@@ -148,9 +148,17 @@ bool fuse_picks(const Fuse *fuse, uint32_t group, const Op *op) {
          same_space(type(fuse, op->in[1]), &g->rows) && same_space(type(fuse, op->out), &g->rows);
 }
 
+bool fuse_packs(const Fuse *fuse, uint32_t group, const Op *op) {
+  const FuseGroup *g = &fuse->groups.at[group];
+  if (g->kind != GROUP_row || op->code != OP_pack_bits) return false;
+  const Type *bits = type(fuse, op->in[0]);
+  Type rows = type_without(bits, op->group[0].from, 1);
+  return same_space(bits, &g->space) && same_space(&rows, &g->rows);
+}
+
 /* Does an op that reads its operands at other indexes read something that group g computes? */
 static bool moves_own(Fuse *fuse, const Op *op, uint32_t g) {
-  if (!fuse_moves(op->code) || fuse_picks(fuse, g, op)) return false;
+  if (!fuse_moves(op->code) || fuse_picks(fuse, g, op) || fuse_packs(fuse, g, op)) return false;
   for (uint32_t i = 0; i < op->nin; i++)
     if (fuse_after(fuse, op->in[i]) == g + 1) return true;
   return false;
@@ -176,11 +184,10 @@ static bool space_fits(const FuseGroup *group, const Type *type) {
 /* May element-wise v be computed by group g, whose values it may read? */
 static bool admits(Fuse *fuse, uint32_t g, ValueId value) {
   const FuseGroup *group = &fuse->groups.at[g];
-  if (g >= fuse->groups.n || fuse_after(fuse, value) > g + 1 ||
-      !space_fits(group, type(fuse, value)))
-    return false;
-  if (group->kind != GROUP_elem && !(group_neighbours(group->kind) & POST)) return false;
   const Op *op = value_def(fuse->f, value);
+  if (g >= fuse->groups.n || fuse_after(fuse, value) > g + 1) return false;
+  if (!space_fits(group, type(fuse, value)) && !fuse_packs(fuse, g, op)) return false;
+  if (group->kind != GROUP_elem && !(group_neighbours(group->kind) & POST)) return false;
   if (moves_own(fuse, op, g)) return false;
   for (uint32_t i = 0; i < op->nin; i++)
     if (tree_moves_own(fuse, op->in[i], g)) return false;
@@ -270,11 +277,12 @@ static void place_scalars(Fuse *fuse, const Op *op) {
   }
 }
 
-/* A row kernel that reads the row anyway also picks from it. */
+/* A row kernel that reads the row anyway also picks from it, and packs its bits. */
 static uint32_t picking_group(Fuse *fuse, const Op *op) {
-  for (uint32_t g = fuse->groups.n;
-       op->code == OP_gather && g-- > 0 && g + 1 >= fuse_after(fuse, op->out);)
-    if (fuse_picks(fuse, g, op) && admits(fuse, g, op->out) && shares_leaf(fuse, g, op->in[0]))
+  bool may = op->code == OP_gather || op->code == OP_pack_bits;
+  for (uint32_t g = fuse->groups.n; may && g-- > 0 && g + 1 >= fuse_after(fuse, op->out);)
+    if ((fuse_picks(fuse, g, op) || fuse_packs(fuse, g, op)) && admits(fuse, g, op->out) &&
+        shares_leaf(fuse, g, op->in[0]))
       return g;
   return UINT32_MAX;
 }

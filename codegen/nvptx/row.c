@@ -8,6 +8,8 @@
    once per level, and few that are summed once are cut as family column has them (`columns`,
    `along`). `rows`: rows are contiguous in memory; each thread has a vector of them to itself.
 
+   Bits of results that are bytes along the row meet by exchanges between the threads of a byte.
+
    The states of a level's reductions are joined over the group; every thread then has the results
    and goes on. Results of full size are stored in the last level, all evaluated first, those of the
    row by the group's first thread. A scan is made by a warp, 32 elements at a time, into memory
@@ -16,6 +18,8 @@
 #include "group.h"
 #include "phase.h"
 #include "space.h"
+
+enum { BITS = 8 }; /* of a byte */
 
 typedef struct RowKernel {
   Emit *e;
@@ -29,8 +33,8 @@ typedef struct RowKernel {
   LLVMValueRef valid;             /* rows of a warp's groups that are there; NULL: all */
   Accumulator *acc;
   Point row, point[GPU_HELD_MOST];
-  uint32_t nfull, nrow;
-  ValueId full[MAX_RESULTS], per_row[MAX_RESULTS];
+  uint32_t nfull, nrow, npacked;
+  ValueId full[MAX_RESULTS], per_row[MAX_RESULTS], packed[MAX_RESULTS];
 } RowKernel;
 
 static const Op *reduction(const RowKernel *kernel, int i) {
@@ -47,7 +51,8 @@ static void sort_results(RowKernel *kernel) {
   const Fn *k = kernel->e->k;
   for (uint32_t i = 0; i < k->results.n; i++) {
     ValueId v = k->results.at[i];
-    if (reduction_along(k, &kernel->r, v)) kernel->full[kernel->nfull++] = v;
+    if (reduction_packed(k, &kernel->r, v) != NO_VALUE) kernel->packed[kernel->npacked++] = v;
+    else if (reduction_along(k, &kernel->r, v)) kernel->full[kernel->nfull++] = v;
     else kernel->per_row[kernel->nrow++] = v;
   }
 }
@@ -74,6 +79,65 @@ static Point nth_point(RowKernel *kernel, LLVMValueRef first, int64_t which, int
   return point_at(kernel, flat, done + (which + 1) * kernel->group <= kernel->length);
 }
 
+/* ---- bytes of bits along the row ---- */
+
+static const Op *packing(const RowKernel *kernel, uint32_t i) {
+  return value_def(kernel->e->k, kernel->packed[i]);
+}
+
+/* Threads of a group whose lanes are bytes together; rows of one thread are packed apart. */
+static bool packs_in_step(const RowKernel *kernel) {
+  return kernel->npacked && !kernel->side && kernel->group * kernel->lanes_over >= BITS;
+}
+
+/* Bit k of lane k, on from the thread's place in the byte, put together with its neighbours'. */
+static LLVMValueRef byte_of(RowKernel *kernel, LLVMValueRef bits) {
+  Emit *e = kernel->e;
+  int lanes = kernel->lanes_over;
+  LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
+  LLVMValueRef word = simt_i32(e, 0), each = simt_i32(e, lanes);
+  for (int k = 0; k < lanes; k++) {
+    LLVMValueRef bit =
+        emit_lanes_of(bits) ? LLVMBuildExtractElement(e->builder, bits, simt_i32(e, k), "") : bits;
+    bit = LLVMBuildShl(e->builder, LLVMBuildZExt(e->builder, bit, i32, ""), simt_i32(e, k), "");
+    word = LLVMBuildOr(e->builder, word, bit, "");
+  }
+  LLVMValueRef place = index_rem(e, simt_thread(e), BITS / lanes);
+  word = LLVMBuildShl(e->builder, word, LLVMBuildMul(e->builder, place, each, ""), "");
+  for (int by = 1; by < BITS / lanes; by *= 2)
+    word = LLVMBuildOr(e->builder, word, simt_shuffle_xor(e, word, by), "");
+  return LLVMBuildTrunc(e->builder, word, LLVMInt8TypeInContext(e->context), "");
+}
+
+/* The first of a byte's threads stores it. */
+static void put_byte(RowKernel *kernel, uint32_t i, const Point *p, LLVMValueRef byte) {
+  Emit *e = kernel->e;
+  const Op *o = packing(kernel, i);
+  LLVMValueRef bit = point_find(p, o->group[0].from[0])->at;
+  LLVMValueRef place = index_rem(e, kernel->thread, BITS / kernel->lanes_over);
+  LLVMValueRef first = LLVMBuildICmp(e->builder, LLVMIntEQ, place, emit_index(e, 0), "");
+  Point q = *p;
+  q.guard = p->guard ? LLVMBuildAnd(e->builder, p->guard, first, "") : first;
+  point_set(&q, (Index){.dim = o->group[0].to[0], .at = index_div(e, bit, BITS)});
+  walk_put(e, &kernel->kept, NULL, &q, 1, &kernel->packed[i], &byte);
+}
+
+/* Byte by byte, before the last walk overwrites what they are made from. */
+static void pack_apart(RowKernel *kernel) {
+  Emit *e = kernel->e;
+  if (!kernel->npacked || packs_in_step(kernel)) return;
+  Str dim = packing(kernel, 0)->group[0].to[0];
+  int64_t bytes = type_size(value_type(e->k, kernel->packed[0]), dim);
+  Loop loop = emit_loop(e, emit_index(e, 0), emit_index(e, bytes), 1, 0, NULL);
+  Point p = kernel->row;
+  for (uint32_t i = 0; i < kernel->npacked; i++)
+    point_set(&p, (Index){.dim = packing(kernel, i)->group[0].to[0], .at = loop.i});
+  expr_forget(e);
+  walk_store(e, &kernel->kept, NULL, &p, kernel->npacked, kernel->packed);
+  expr_forget(e);
+  emit_loop_end(e, &loop);
+}
+
 /* ---- one level ---- */
 
 static void take(RowKernel *kernel, int64_t n) {
@@ -82,9 +146,18 @@ static void take(RowKernel *kernel, int64_t n) {
       accumulator_take(kernel->e, &kernel->acc[i], (int)(u % kernel->acc[i].n), &kernel->point[u]);
 }
 
+static void store_bytes(RowKernel *kernel, int64_t n) {
+  for (int64_t u = 0; u < n && packs_in_step(kernel); u++)
+    for (uint32_t i = 0; i < kernel->npacked; i++) {
+      const Point *p = &kernel->point[u];
+      put_byte(kernel, i, p, byte_of(kernel, expr_value(kernel->e, packing(kernel, i)->in[0], p)));
+    }
+}
+
 static void store_full(RowKernel *kernel, int64_t n) {
   LLVMValueRef *value = ARENA_ARRAY(kernel->e->arena, LLVMValueRef, (size_t)n * kernel->nfull + 1);
   if (kernel->pass != kernel->passes - 1) return;
+  store_bytes(kernel, n);
   for (int64_t u = 0; u < n; u++)
     for (uint32_t i = 0; i < kernel->nfull; i++)
       value[u * kernel->nfull + i] = expr_value(kernel->e, kernel->full[i], &kernel->point[u]);
@@ -118,7 +191,7 @@ static void turns(RowKernel *kernel) {
 }
 
 static bool walks(const RowKernel *kernel) {
-  if (kernel->pass == kernel->passes - 1 && kernel->nfull) return true;
+  if (kernel->pass == kernel->passes - 1 && (kernel->nfull || packs_in_step(kernel))) return true;
   for (int i = 0; i < kernel->r.n; i++)
     if (sums_now(kernel, i)) return true;
   return false;
@@ -238,14 +311,19 @@ static void hold_points(RowKernel *kernel) {
     kernel->point[u] = nth_point(kernel, kernel->thread, u, 0);
 }
 
+static bool is_of_rows(const RowKernel *kernel, ValueId v) {
+  for (uint32_t i = 0; i < kernel->nrow; i++)
+    if (kernel->per_row[i] == v) return true;
+  return false;
+}
+
 /* All threads of a group read what belongs to the row; one of them writes, perhaps into the same
  * memory. */
 static void wait_for_readers(RowKernel *kernel) {
   Emit *e = kernel->e;
   bool alone = true;
   for (uint32_t r = 0; r < e->k->results.n; r++)
-    if (!reduction_along(e->k, &kernel->r, e->k->results.at[r]))
-      alone &= nvptx_alone(e->k, e->k->args.n + r);
+    if (is_of_rows(kernel, e->k->results.at[r])) alone &= nvptx_alone(e->k, e->k->args.n + r);
   if (alone || kernel->group == 1) return;
   if (kernel->group > WARP) simt_barrier(e);
   else simt_warp_barrier(e);
@@ -272,6 +350,7 @@ static void one_row(RowKernel *kernel) {
   kernel->row.guard = kernel->valid;
   if (kernel->held) hold_points(kernel);
   for (kernel->pass = 0; kernel->pass < kernel->passes; kernel->pass++) {
+    if (kernel->pass == kernel->passes - 1) pack_apart(kernel);
     if (walks(kernel)) level(kernel);
     for (int i = 0; i < kernel->r.n; i++)
       if (is_scan(reduction(kernel, i)) &&

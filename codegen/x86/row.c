@@ -4,7 +4,8 @@
    A chunk does a range of rows. A row is walked once per level: reductions whose operands need no
    other reduction first, then those that need these, and so on; a row stays in the cache meanwhile.
    Results of full size are stored in the last of these walks and results of the row after it, so
-   that a result may lie in the buffer of an operand. A scan goes along the row once more, one
+   that a result may lie in the buffer of an operand. Bytes of bits along the row are results, too
+   (row_bits.c). A scan goes along the row once more, one
    element at a time, into scratch, where later levels read it. What is slow to make and needed by
    several walks (e^x) is kept in scratch, too (ir/kernel/row_kept.h).
 
@@ -35,7 +36,8 @@ static void sort_results(RowNest *nest) {
   for (uint32_t i = 0; i < k->results.n; i++) {
     ValueId v = k->results.at[i];
     if (nest_is_column_sum(k, &nest->r, v)) continue;
-    if (reduction_along(k, &nest->r, v)) nest->full[nest->nfull++] = v;
+    if (reduction_packed(k, &nest->r, v) != NO_VALUE) nest->packed[nest->npacked++] = v;
+    else if (reduction_along(k, &nest->r, v)) nest->full[nest->nfull++] = v;
     else nest->per_row[nest->nrow++] = v;
   }
   nest->passes = reduction_passes(k, &nest->r, nest->level);
@@ -81,12 +83,15 @@ static void element(void *state, const Point *p, int n, LLVMValueRef start) {
   row_prefetch(nest, p, n);
   if (nest->pass == nest->passes - 1) row_columns_add(nest, p, n, start);
   if (nest->pass == nest->passes - 1)
-    for (int u = 0; u < n; u++)
+    for (int u = 0; u < n; u++) {
+      row_bits_put(nest, &p[u]);
       walk_store(nest->e, &nest->kept, &nest->over, &p[u], nest->nfull, nest->full);
+    }
 }
 
 static bool walks(const RowNest *nest) {
-  if (nest->pass == nest->passes - 1 && (nest->nfull || nest->r.ncolumns)) return true;
+  bool packs = nest->npacked && row_bits_in_step(nest);
+  if (nest->pass == nest->passes - 1 && (nest->nfull || nest->r.ncolumns || packs)) return true;
   for (int i = 0; i < nest->r.n; i++)
     if (takes(nest, i)) return true;
   return false;
@@ -173,6 +178,7 @@ static void row(void *state, const Point *p, int n, LLVMValueRef start) {
   bind_kept(nest, false);
   for (nest->pass = 0; nest->pass < nest->passes; nest->pass++) {
     row_picks(nest);
+    if (nest->pass == nest->passes - 1) row_bits_apart(nest);
     if (walks(nest)) reduce_pass(nest);
     for (int i = 0; i < nest->r.n; i++)
       if (is_scan(reduction(nest, i)) && now(nest, reduction(nest, i))) scan(nest, i);

@@ -19,8 +19,8 @@ typedef struct RowNest {
   Nontemporal nontemporal;
   const Point *row; /* while a row is emitted */
   int pass;
-  uint32_t nfull, nrow; /* results of full size, of rows */
-  ValueId full[MAX_RESULTS], per_row[MAX_RESULTS];
+  uint32_t nfull, nrow, npacked; /* results of full size, of rows, of bytes along them */
+  ValueId full[MAX_RESULTS], per_row[MAX_RESULTS], packed[MAX_RESULTS];
 } RowNest;
 
 typedef struct Pick { /* a gather */
@@ -34,6 +34,11 @@ void row_picks(RowNest *nest); /* those of the present pass, before its walk */
 
 /* Asks for rows that come later (row_prefetch.c); points of a walk */
 void row_prefetch(RowNest *nest, const Point *p, int n);
+
+/* ---- bytes of bits along the row (row_bits.c) ---- */
+bool row_bits_in_step(const RowNest *nest);       /* made at the points of the last walk */
+void row_bits_put(RowNest *nest, const Point *p); /* at one of them */
+void row_bits_apart(RowNest *nest);               /* those that are not, before that walk */
 
 /* ---- sums of columns (row_columns.c) ---- */
 void row_columns_zero(RowNest *nest); /* at the start of a chunk of the first phase */

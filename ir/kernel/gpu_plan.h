@@ -48,11 +48,12 @@ int64_t gpu_registers(int64_t threads); /* that a thread of a CTA of so many may
 typedef struct GpuRows {
   Reductions r;
   Nest kept, over;
-  ValueId reference, root[2 * MAX_RESULTS];
+  ValueId reference, root[3 * MAX_RESULTS];
   uint32_t nroots;
   const int *level;
   int passes;
-  bool once; /* rows are summed once, and no result has their dims: other CTAs may help */
+  bool packs; /* a result has bytes of bits along rows */
+  bool once;  /* rows are summed once, and no result has their dims: other CTAs may help */
 } GpuRows;
 
 GpuRows gpu_rows_of(const Module *m, const Fn *k);

@@ -3,11 +3,20 @@
 #include "inplace.h"
 #include "family.h"
 #include "ir/bytes.h"
+#include "nest.h"
 
 static bool moves(OpCode c) {
   OpFamily f = op_family(c);
   return (f == FAMILY_STRUCT && c != OP_expand) || f == FAMILY_GATHER || f == FAMILY_CONTRACT ||
          f == FAMILY_ATTENTION || f == FAMILY_SCATTER;
+}
+
+/* A row's bytes of bits are made where its last walk writes the elements, or before that. */
+static bool packs_rows(const Fn *k, const Op *o) {
+  const FamilyShape *f = o->code == OP_pack_bits ? family_shape(k) : NULL;
+  if (!f || f->reduces != REDUCES_ROWS) return false;
+  Reductions reductions = reductions_of(k);
+  return reduction_packed(k, &reductions, o->out) != NO_VALUE;
 }
 
 /* Marks what is computed from argument a at the same point; false if a is read at another one. */
@@ -18,7 +27,7 @@ static bool reads_in_step(Arena *arena, const Fn *k, ValueId a) {
     const Op *o = &k->ops.at[i];
     bool any = false;
     for (uint32_t j = 0; j < o->nin; j++) any |= from[o->in[j]];
-    if (any && moves(o->code)) return false;
+    if (any && moves(o->code) && !packs_rows(k, o)) return false;
     bool ends = op_family(o->code) == FAMILY_REDUCE || op_family(o->code) == FAMILY_SCAN;
     for (uint32_t j = 0; j < o->nout; j++) from[o->out + j] = any && !ends;
   }

@@ -227,7 +227,10 @@ Reductions reductions_of(const Fn *k) {
     reductions.scans |= op_family(o->code) == FAMILY_SCAN;
     add_over(&reductions, k, o);
   }
-  for (uint32_t i = 0; i < k->results.n; i++) axes_add(&all, value_type(k, k->results.at[i]));
+  for (uint32_t i = 0; i < k->results.n; i++) {
+    ValueId packed = reduction_packed(k, &reductions, k->results.at[i]);
+    axes_add(&all, value_type(k, packed == NO_VALUE ? k->results.at[i] : packed));
+  }
   reductions.kept = axes_without(&all, &reductions.over);
   return reductions;
 }
@@ -279,6 +282,25 @@ bool reduction_along(const Fn *k, const Reductions *reductions, ValueId v) {
   return false;
 }
 
+ValueId reduction_packed(const Fn *k, const Reductions *reductions, ValueId v) {
+  const Op *o = value_def(k, v);
+  bool along = o && o->code == OP_pack_bits && axes_have(&reductions->over, o->group[0].from[0]);
+  return along ? o->in[0] : NO_VALUE;
+}
+
+bool reduction_packs(const Fn *k, const Reductions *reductions) {
+  for (uint32_t i = 0; i < k->results.n; i++)
+    if (reduction_packed(k, reductions, k->results.at[i]) != NO_VALUE) return true;
+  return false;
+}
+
+/* What a walk along the row needs for result v. */
+static ValueId walked(const Fn *k, const Reductions *reductions, ValueId v) {
+  ValueId packed = reduction_packed(k, reductions, v);
+  if (packed != NO_VALUE) return packed;
+  return nest_is_column_sum(k, reductions, v) ? value_def(k, v)->in[0] : v;
+}
+
 int reduction_passes(const Fn *k, const Reductions *reductions, const int *level) {
   int most = -1;
   for (int i = 0; i < reductions->n; i++) {
@@ -286,8 +308,7 @@ int reduction_passes(const Fn *k, const Reductions *reductions, const int *level
     if (own > most) most = own;
   }
   for (uint32_t i = 0; i < k->results.n; i++) {
-    ValueId v = k->results.at[i];
-    if (nest_is_column_sum(k, reductions, v)) v = value_def(k, v)->in[0];
+    ValueId v = walked(k, reductions, k->results.at[i]);
     if (reduction_along(k, reductions, v) && level[v] > most) most = level[v];
   }
   return most + 1;

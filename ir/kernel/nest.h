@@ -49,7 +49,8 @@ bool nest_vector(const Fn *k, const Nest *nest, ValueId reference, int lanes);
 typedef struct Reductions {
   int n, ncolumns;
   OpId op[MAX_RESULTS], column[MAX_RESULTS];
-  Axes over, kept; /* kept: all other dims of operands and results */
+  Axes over, kept; /* kept: all other dims of operands and results; bytes along a reduced dim are
+                      none of either */
   bool scans;
 } Reductions;
 
@@ -73,6 +74,10 @@ int64_t column_workspace(const Reductions *reductions, int64_t chunks);
 bool nest_is_column_sum(const Fn *k, const Reductions *reductions, ValueId v);
 bool reduction_along(const Fn *k, const Reductions *reductions,
                      ValueId v); /* v has a reduced dim */
+/* Result v packs the bits of this value along a reduced dim, byte by byte as the row is walked;
+   NO_VALUE: it is no such result. */
+ValueId reduction_packed(const Fn *k, const Reductions *reductions, ValueId v);
+bool reduction_packs(const Fn *k, const Reductions *reductions); /* any result does */
 /* Why the ops of a kernel of family row or column cannot share its rows (row_share.c); false if
    they can. */
 typedef struct RowFault {

@@ -25,8 +25,13 @@ GpuRows gpu_rows_of(const Module *m, const Fn *k) {
   gpu_rows.over = nest_of(k, &gpu_rows.r.over, gpu_rows.reference);
   for (int i = 0; i < gpu_rows.r.n; i++)
     gpu_rows.root[gpu_rows.nroots++] = k->ops.at[gpu_rows.r.op[i]].in[0];
-  for (uint32_t i = 0; i < k->results.n; i++) gpu_rows.root[gpu_rows.nroots++] = k->results.at[i];
-  gpu_rows.once = gpu_rows.passes <= 1 && !gpu_rows.r.scans;
+  for (uint32_t i = 0; i < k->results.n; i++) {
+    ValueId packed = reduction_packed(k, &gpu_rows.r, k->results.at[i]);
+    gpu_rows.root[gpu_rows.nroots++] = k->results.at[i];
+    if (packed != NO_VALUE) gpu_rows.root[gpu_rows.nroots++] = packed;
+  }
+  gpu_rows.packs = reduction_packs(k, &gpu_rows.r);
+  gpu_rows.once = gpu_rows.passes <= 1 && !gpu_rows.r.scans && !gpu_rows.packs;
   for (uint32_t i = (uint32_t)gpu_rows.r.n; i < gpu_rows.nroots; i++)
     gpu_rows.once &=
         !reduction_along(k, &gpu_rows.r, gpu_rows.root[i]) || !gpu_rows.level[gpu_rows.root[i]];
@@ -60,6 +65,8 @@ static void plan_row(GpuCut *cut, const GpuRows *gpu_rows) {
   gpu_need(cut, gpu_power_within(group, 1, threads) && (group <= GPU_WARP || group == threads),
            "the threads of a row are no power of two of a warp, nor all of the CTA");
   gpu_need(cut, !side || group == 1, "rows that are contiguous have a thread each");
+  gpu_need(cut, !gpu_rows->packs || group == 1 || group * lanes >= 8,
+           "the threads of a row make no whole byte of bits");
   gpu_need(cut, each <= GPU_HELD_MOST, "a thread has too many vectors");
   if (!gpu_need(cut, !gpu_is_variant(cut, "held") || each * group >= length,
                 "its threads do not hold the whole row"))

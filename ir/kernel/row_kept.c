@@ -54,8 +54,11 @@ static void look_at_walk(KeptSearch *search, Arena *arena) {
   }
   if (search->walk < search->walks - 1) return;
   for (int i = 0; i < search->r->ncolumns; i++) look(search, k->ops.at[search->r->column[i]].in[0]);
-  for (uint32_t i = 0; i < k->results.n; i++)
-    if (reduction_along(k, search->r, k->results.at[i])) look(search, k->results.at[i]);
+  for (uint32_t i = 0; i < k->results.n; i++) {
+    ValueId v = k->results.at[i], packed = reduction_packed(k, search->r, v);
+    if (packed != NO_VALUE) look(search, packed);
+    else if (reduction_along(k, search->r, v)) look(search, v);
+  }
 }
 
 KeptRows rows_kept(Arena *arena, const Fn *k, const Reductions *reductions) {

@@ -1,10 +1,11 @@
-/* What may share the rows of a kernel: one rule, which the verifier states (fuse-c2 to fuse-c4) and
+/* What may share the rows of a kernel: one rule, which the verifier states (fuse-c2 to fuse-c5) and
    the code generators believe.
 
    A kernel of family `row` or `column` takes every reduction over its whole row, whatever dims the
    op lists, and knows a reduction's result at the present row only. So all list the same dims,
    those that are reduced; sums of columns list all others and are known when the last row is done;
-   and what depends on a reduction is never read at another row. Along the row it may be. */
+   and what depends on a reduction is never read at another row. Along the row it may be. A
+   result may have bytes of bits along the row in place of its elements. */
 #include "nest.h"
 
 static bool is_over(const Axes *a, const Op *o) {
@@ -52,6 +53,17 @@ static bool dims_differ(const Fn *k, const Reductions *reductions, bool column,
   return false;
 }
 
+/* Bytes of bits along a row are made as it is walked: by rows of one dim, in order. */
+static bool packs_apart(const Fn *k, const Reductions *reductions, bool column,
+                        RowFault *row_fault) {
+  for (uint32_t i = 0; i < k->results.n; i++)
+    if (reduction_packed(k, reductions, k->results.at[i]) != NO_VALUE &&
+        (column || reductions->over.n != 1))
+      return fault(row_fault, "fuse-c5", "packs other than rows of one dim of",
+                   k->values.at[k->results.at[i]].def);
+  return false;
+}
+
 static bool is_read_elsewhere(const Fn *k, const Reductions *reductions, const int *level,
                               RowFault *row_fault) {
   for (OpId i = 0; i < k->ops.n; i++)
@@ -77,6 +89,7 @@ bool row_fault(const Fn *k, bool column, RowFault *fault) {
   Reductions reductions = reductions_of(k);
   const int *level = reduction_levels(a, k);
   bool wrong = dims_differ(k, &reductions, column, fault) ||
+               packs_apart(k, &reductions, column, fault) ||
                is_read_elsewhere(k, &reductions, level, fault) ||
                (column && sums_twice(k, &reductions, level, fault));
   arena_free(a);

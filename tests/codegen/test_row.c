@@ -289,6 +289,33 @@ static void scatter(Harness *h, int i) {
       over_names(&s), harness_result(h, "f32", n, dim, size));
 }
 
+/* Signs and what is above the mean of a row, packed: bytes along rows that lie in any order. */
+static void packed(Harness *h, int i) {
+  Shape s = random_shape(h, true), bytes;
+  for (int k = 0; k < s.kept + 1; k++)
+    s.size[k] = is_over(s.dim[k]) ? 8 * harness_random(h, 1, i % 5 ? 9 : 70) : s.size[k] % 40 + 1;
+  bytes = s;
+  for (int k = 0; k < s.kept + 1; k++)
+    if (is_over(s.dim[k])) bytes.dim[k] = "E", bytes.size[k] /= 8;
+  const char *f = dense(h, "f32", &s), *bits = dense(h, "bool", &s);
+  const char *rows = some(h, "f32", &s, false, true);
+  harness_add(h, "kernel @packed%d(%%0 : %s, %%1 : %s) {family = \"row\"} {\n", i,
+              full(h, "f32", &s, false), full(h, "f32", &s, false));
+  harness_add(h, "  %%2 = mul %%0, %%1 : %s\n  %%3 = sum[C] %%2 : %s\n", f, rows);
+  harness_add(h, "  %%4 = lt %%0, %%2 : %s\n  %%5 = pack_bits[C -> E] %%4 : %s\n", bits,
+              i % 3 == 1 ? dense(h, "u8", &bytes) : full(h, "u8", &bytes, true));
+  if (i % 3 == 2) {
+    harness_add(h, "  return %%5\n}\n");
+    return;
+  }
+  harness_add(h, "  %%6 = le %%3, %%2 : %s\n  %%7 = pack_bits[C -> E] %%6 : %s\n", bits,
+              full(h, "u8", &bytes, true));
+  if (i % 3 == 1) harness_add(h, "  return %%7\n}\n");
+  else
+    harness_add(h, "  %%8 = sub %%0, %%3 : %s\n  return %%5, %%8, %%7\n}\n",
+                full(h, "f32", &s, true));
+}
+
 /* Few rows that are long: GPUs share each among CTAs, or read it again for every level. */
 static void long_rows(Harness *h, int i) {
   int n = (int[]){16385, 20000, 33000, 65540}[i % 4], rows = 1 + i % 3;
@@ -349,6 +376,7 @@ static void test_row(void **state) {
   run_shapes(*state, layernorm, 70, 20000, 5e-5);
   run_shapes(*state, loss, 70, 20000, 1e-5);
   run_shapes(*state, picked, 70, 20000, 1e-5);
+  run_shapes(*state, packed, 80, 5000, 1e-4);
   run_shapes(*state, invalid, 70, 20000, 0);
   run_shapes(*state, scan, 40, 20000, 1e-4);
   run_shapes(*state, long_rows, 8, 20000, 1e-5);

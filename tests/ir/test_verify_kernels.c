@@ -4,6 +4,10 @@
 #define ROWS(family, ops, last)                                                                    \
   "fuse\nkernel @k(%0 : f32[A:2, B:3, C:2]) {family = \"" family "\"} {\n%1 = " ops                \
   " : f32[A:2, B:3, C:2]\n%9 = " last " : f32[A:2]\nreturn %9\n}\n"
+#define PACKS(family, over, left)                                                                  \
+  "fuse\nkernel @k(%0 : f32[A:2, B:8, C:2]) {family = \"" family "\"} {\n%1 = sum[" over           \
+  "] %0 : f32[" left "]\n%2 = lt %0, %0 : bool[A:2, B:8, C:2]\n"                                   \
+  "%3 = pack_bits[B -> E] %2 : u8[A:2, C:2, E:1]\nreturn %1, %3\n}\n"
 #define ELEM_WITH(attributes)                                                                      \
   "select\nkernel @k(%0 : f32[A:4]) {family = \"elem\", " attributes                               \
   "} {\n%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"
@@ -42,6 +46,8 @@ static const Broken modules[] = {
           "sum[B, C] %3")},
     {"fuse-c4", "E1106",
      ROWS("column", "sum[B, C] %0 : f32[A:2]\n%2 = sub %0, %1", "sum[B, C] %2")},
+    {"fuse-c5", "E1106", PACKS("row", "B, C", "A:2")},
+    {"fuse-c5", "E1106", PACKS("column", "B", "A:2, C:2")},
     {"select-c1", "E1110", ELEM_WITH("tile = [256], chunks = [0]")},
     {"select-c2", "E1110", ELEM_WITH("tile = [0], chunks = [1]")},
     {"select-c1", "E1110", ELEM_WITH("tile = [256]")},
@@ -90,6 +96,13 @@ static const Broken modules[] = {
      GPU_ROW("variant = \"held\", tile = [2, 32, 1], chunks = [1], threads = [128], shared = [0]")},
     {"select-c2", "E1110",
      GPU_ROW("variant = \"held\", tile = [1, 24, 3], chunks = [1], threads = [128], shared = [0]")},
+    {"select-c2", "E1110",
+     GPU_OF(
+         "%0 : f32[A:3, B:64]",
+         "family = \"row\", variant = \"held\", tile = [1, 4, 16], chunks = [1], threads = [128], "
+         "shared = [0]",
+         "%1 = sum[B] %0 : f32[A:3]\n%2 = lt %1, %0 : bool[A:3, B:64]\n"
+         "%3 = pack_bits[B -> E] %2 : u8[A:3, E:8]\nreturn %3")},
     {"select-c2", "E1110",
      GPU_ROW("variant = \"rows\", tile = [1, 32, 4], chunks = [1], threads = [128], shared = [0]")},
     {"select-c4", "E1110",
