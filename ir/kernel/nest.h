@@ -43,6 +43,9 @@ int64_t nest_inner(const Nest *nest); /* size of the innermost dim, 1 if there i
 /* Whether vectors along the innermost dim pay: it is long enough and consecutive in the reference.
  */
 bool nest_vector(const Fn *k, const Nest *nest, ValueId reference, int lanes);
+/* The same where no buffer has that dim, which ops make of other dims (a concat of tensors, split
+   again): whether neighbours along it are neighbours in every buffer. (nest_lanes.c) */
+bool nest_moved_vector(const Module *m, const Fn *k, const Nest *nest, int lanes);
 
 /* Reductions and scans of a kernel function: all over the same dims, but for sums of columns. Those
    add up, over the dims that the others keep, what the rows make, and nothing reads them. */

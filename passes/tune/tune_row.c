@@ -1,9 +1,9 @@
 /* Tuning of family row: along which dim lanes run, how many rows are a unit, how many vectors of a
    row are summed at once.
 
-   Lanes run along the row where its elements are consecutive; over neighbouring rows where those
-   are; else there are none. Short expressions are unrolled, so that additions do not wait for each
-   other. */
+   Lanes run along the row where its elements are consecutive, in one buffer or in each of those
+   that it is made of; over neighbouring rows where those are; else there are none. Short
+   expressions are unrolled, so that additions do not wait for each other. */
 #include "ir/kernel/row_kept.h"
 #include "gpu.h"
 #include "tune.h"
@@ -38,7 +38,8 @@ static void tune_row(Module *m, Fn *k) {
   Nest kept = nest_of(k, &reductions.kept, reference),
        over = nest_of(k, &reductions.over, reference);
   int lanes = target_lanes(&m->target);
-  bool along = nest_vector(k, &over, reference, lanes);
+  bool along = reference == NO_VALUE ? nest_moved_vector(m, k, &over, lanes)
+                                     : nest_vector(k, &over, reference, lanes);
   bool across = !along && !reductions.scans && nest_vector(k, &kept, reference, lanes);
   const int *level = reduction_levels(m->arena, k);
   int passes = reduction_passes(k, &reductions, level);

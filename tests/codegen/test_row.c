@@ -362,6 +362,31 @@ static void tables(Harness *h, int i) {
   harness_add(h, "  %%7 = mul %%3, %%6 : %s\n  return %%6, %%7\n}\n", f);
 }
 
+/* Squares of two tensors and a filling in one line, which is cut into pieces: no buffer has the dim
+ * of the sum. */
+static void sums_of_a_line(Harness *h, int i) {
+  static const int64_t inner[] = {1, 3, 8, 16, 33, 64, 100};
+  int64_t a = harness_random(h, 1, 40), b = inner[harness_random(h, 0, 6)],
+          c = harness_random(h, 1, 300), pieces = harness_random(h, 1, 4),
+          line = (a * b + c + pieces) / pieces * pieces;
+  const char *elem = i % 2 ? "bf16" : "f16";
+  harness_add(h, "kernel @line%d(%%0 : %s, %%1 : %s) {family = \"row\"} {\n", i,
+              harness_type(h, elem, 2, (const char *[]){"A", "B"}, (int64_t[]){a, b}),
+              harness_type(h, elem, 1, (const char *[]){"C"}, &c));
+  harness_add(h, "  %%2 = cast %%0 : f32[A:%lld, B:%lld]\n", (long long)a, (long long)b);
+  harness_add(h, "  %%3 = merge[A, B -> F] %%2 : f32[F:%lld]\n", (long long)(a * b));
+  harness_add(h, "  %%4 = cast %%1 : f32[C:%lld]\n  %%5 = const {value = 0} : f32[]\n",
+              (long long)c);
+  harness_add(h, "  %%6 = expand[G] %%5 : f32[G:%lld]\n", (long long)(line - a * b - c));
+  harness_add(h, "  %%7 = concat[F, C, G -> L] %%3, %%4, %%6 : f32[L:%lld]\n", (long long)line);
+  harness_add(h, "  %%8 = split[L -> P, E] %%7 : f32[P:%lld, E:%lld]\n", (long long)pieces,
+              (long long)(line / pieces));
+  harness_add(h, "  %%9 = mul %%8, %%8 : f32[P:%lld, E:%lld]\n", (long long)pieces,
+              (long long)(line / pieces));
+  harness_add(h, "  %%10 = sum[E] %%9 : %s\n  return %%10\n}\n",
+              harness_result(h, "f32", 1, (const char *[]){"P"}, &pieces));
+}
+
 static void run_shapes(const char *target, void (*make)(Harness *h, int i), int n, int chunk,
                        double tolerance) {
   Harness *h = harness_new(target);
@@ -382,6 +407,7 @@ static void test_row(void **state) {
   run_shapes(*state, long_rows, 8, 20000, 1e-5);
   run_shapes(*state, halves, 40, 2000, 1e-4);
   run_shapes(*state, tables, 16, 2000, 1e-4);
+  run_shapes(*state, sums_of_a_line, 40, 2000, 1e-4);
 }
 
 static void test_streamed(void **state) {

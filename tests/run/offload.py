@@ -158,7 +158,8 @@ def without_groups(mesh, rules, ranks):
     near = f'mesh {mesh + ", " if mesh else ""}data = 1; {rules}place Batch -> data; zero 0 over data; {extra}'
     open(f'{folder}/m.shard', 'w').write(MODEL % (ADAM, '1GiB', hosted, 'offload optimizer, grads -> host', near))
     said = run(SHARDC, 'verify', 'm.shard', '--plan', 'hosted', '--against', 'near', '--steps', '3', cwd=folder)
-    check(('the same bits in losses, norms and' if mesh else 'losses   differ by 0 at most') in ''.join(said),
+    apart = re.search(r'losses   differ by (\S+) at most', ''.join(said))
+    check('the same bits in losses, norms and' in ''.join(said) or not mesh and float(apart[1]) < 1e-5,
           f'{mesh}: {said}')
     moved, _ = train('hosted', ranks)
     wanted = planned('hosted')['moved_per_step']
