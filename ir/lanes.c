@@ -12,6 +12,7 @@
 #include "count.h"
 #include "flight.h"
 #include "lanes_host.h"
+#include "left.h"
 #include "placement.h"
 
 typedef struct KernelSeconds { /* counted once */
@@ -97,7 +98,8 @@ static bool run_beside(Clocks *clocks, const Event *event) {
     return true;
   }
   if (o->code != OP_kernel || !kernel_beside(clocks->m, o->callee)) return moved.calls > 0;
-  host_clock_kernel(&clocks->host, event, kernel_seconds(clocks, o->callee));
+  bool left = op_is_left(event->f, o);
+  host_clock_kernel(&clocks->host, event, left ? 0 : kernel_seconds(clocks, o->callee));
   return true;
 }
 

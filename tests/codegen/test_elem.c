@@ -373,12 +373,34 @@ static void test_adamw(void **state) {
   harness_free(h);
 }
 
+/* Results that are what stands in their places where a number says so: that is left alone. */
+static void left_alone(const char *target, bool in_place) {
+  Harness *h = harness_new(target);
+  h->chunk = 3000;
+  for (int i = 0; in_place && i < 4; i++) vec_push(h->arena, h->inplace, (int[]){0, 0, 1, 1}[i]);
+  for (int i = 0; i < 8; i++)
+    harness_add(h,
+                "kernel @left%d(%%0 : f32[A:%d, B:67], %%1 : f32[A:%d, B:67], %%2 : bool[], "
+                "%%3 : bool[]) {family = \"elem\"} {\n  %%4 = sub %%1, %%0 : f32[A:%d, B:67]\n"
+                "  %%5 = where %%3, %%4, %%1 : f32[A:%d, B:67]\n"
+                "  %%6 = where %%2, %%0, %%5 : f32[A:%d, B:67]\n"
+                "  %%7 = where %%2, %%1, %%4 : f32[A:%d, B:67]\n  return %%6, %%7\n}\n",
+                i, 60 + i, 60 + i, 60 + i, 60 + i, 60 + i, 60 + i);
+  assert_int_equal(harness_run(h, 0), 0);
+  harness_free(h);
+}
+
+static void test_left(void **state) {
+  left_alone(*state, true);
+  left_alone(*state, false);
+}
+
 int main(int argc, char **argv) {
   const char *target = argc > 1 ? argv[1] : "native";
   if (harness_tested(target)) return HARNESS_SKIPPED;
 #define TEST(f) cmocka_unit_test_prestate(f, (void *)target)
   const struct CMUnitTest tests[] = {TEST(test_arithmetic), TEST(test_formats), TEST(test_bytes),
                                      TEST(test_uneven),     TEST(test_moved),   TEST(test_streamed),
-                                     TEST(test_adamw)};
+                                     TEST(test_adamw),      TEST(test_left)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
