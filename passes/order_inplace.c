@@ -5,20 +5,25 @@
    element: never through an op that moves indexes, never as an operand of a contraction. A value
    that ends in a global or in a body's result goes there instead, unless the operand is that
    global's old value, the carried argument of that result, or a stacked argument whose operand the
-   loop's stacked result may take over in turn: then both share, and no copy is ever made. What is
-   laid into a concat takes over a value piece by piece, if all of its kernels can. */
+   loop's stacked result may take over in turn: then both share, and no copy is ever made. The old
+   value of a global may be taken over twice in a row: by what the last kernel before its store
+   works on, and by that kernel. What is laid into a concat takes over a value piece by piece, if
+   all of its kernels can. */
 #include "ir/bytes.h"
 #include "ir/kernel/inplace.h"
+#include "ir/left.h"
 #include "passes/order.h"
 
 typedef struct Inplace {
   Module *m;
   Fn *f;
-  OpId *last;          /* by root: the last op that reads it; f->ops.n: after the end */
-  const Global **goes; /* by root: the global that it is stored to, or NULL */
-  uint32_t *result;    /* by root: its number among f's results + 1, 0: none */
-  ValueId *next;       /* by value: the result of a loop that continues it, or NO_VALUE */
-  uint32_t carry;      /* of a body: how many of its results are carried on */
+  OpId *last;           /* by root: the last op that reads it; f->ops.n: after the end */
+  const Global **goes;  /* by root: the global that it is stored to, or NULL */
+  const Global **nears; /* by root: the global whose old value it may stand in, as what a kernel may
+                           make in its place is stored there; or NULL */
+  uint32_t *result;     /* by root: its number among f's results + 1, 0: none */
+  ValueId *next;        /* by value: the result of a loop that continues it, or NO_VALUE */
+  uint32_t carry;       /* of a body: how many of its results are carried on */
 } Inplace;
 
 /* All loads of a global show the same bytes: where there are two, neither is taken over. */
@@ -31,11 +36,55 @@ static void keep_loaded_twice(Inplace *inplace) {
     }
 }
 
+/* The global whose old value v is, or stands in. */
+static const Global *loaded(const Inplace *inplace, ValueId v) {
+  while (inplace->f->values.at[v].storage.view == VIEW_INPLACE)
+    v = inplace->f->values.at[v].storage.base;
+  const Op *o = value_def(inplace->f, v);
+  return o && o->code == OP_load ? o->global : NULL;
+}
+
+static uint32_t times_read(const Inplace *inplace, const Op *o, ValueId root) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < o->nin; i++) n += view_root(inplace->f, o->in[i]) == root;
+  return n;
+}
+
+/* Does the op that makes a read the old value of the global? */
+static bool made_of_old(const Inplace *inplace, ValueId a, const Global *global) {
+  const Op *made = value_def(inplace->f, a);
+  if (!made || !order_owns(made)) return false;
+  for (uint32_t i = 0; i < made->nin; i++)
+    if (loaded(inplace, made->in[i]) == global) return true;
+  return false;
+}
+
+/* Of a kernel that may leave its operands as they are (ir/left.h). */
+static void note_near(const Inplace *inplace, OpId id, uint32_t i) {
+  const Op *o = &inplace->f->ops.at[id];
+  const Global *global = inplace->goes[o->out + i];
+  ValueId a = o->in[kernel_left(o->callee, i)];
+  const Value *x = &inplace->f->values.at[a], *y = &inplace->f->values.at[o->out + i];
+  bool alone = inplace->last[a] == id && !inplace->result[a] && !inplace->goes[a] &&
+               times_read(inplace, o, a) == 1 && x->storage.view != VIEW_OF;
+  if (global && alone && layout_same(x, y) && made_of_old(inplace, a, global))
+    inplace->nears[a] = global;
+}
+
+static void note_nears(const Inplace *inplace) {
+  for (OpId id = 0; id < inplace->f->ops.n; id++) {
+    const Op *o = &inplace->f->ops.at[id];
+    bool leaves = o->code == OP_kernel && kernel_left_if(o->callee) != NO_VALUE;
+    for (uint32_t i = 0; leaves && i < o->nout; i++) note_near(inplace, id, i);
+  }
+}
+
 static void note_reads(Inplace *inplace) {
   uint32_t n = inplace->f->values.n + 1;
   inplace->carry = order_carry(inplace->m, inplace->f);
   inplace->last = ARENA_ARRAY(inplace->m->arena, OpId, n);
   inplace->goes = ARENA_ARRAY(inplace->m->arena, const Global *, n);
+  inplace->nears = ARENA_ARRAY(inplace->m->arena, const Global *, n);
   inplace->result = ARENA_ARRAY(inplace->m->arena, uint32_t, n),
   inplace->next = value_map(inplace->m, inplace->f);
   for (OpId i = 0; i < inplace->f->ops.n; i++) {
@@ -50,11 +99,7 @@ static void note_reads(Inplace *inplace) {
     inplace->last[v] = inplace->f->ops.n, inplace->result[v] = i + 1;
   }
   keep_loaded_twice(inplace);
-}
-
-static const Global *loaded(const Inplace *inplace, ValueId v) {
-  const Op *o = value_def(inplace->f, v);
-  return o && o->code == OP_load ? o->global : NULL;
+  note_nears(inplace);
 }
 
 static bool callers_give(const Inplace *inplace, uint32_t result, uint32_t arg);
@@ -75,15 +120,10 @@ static bool places_agree(const Inplace *inplace, ValueId r, ValueId a) {
   if (result)
     return result <= inplace->carry ? x->result == result
                                     : callers_give(inplace, result - 1, x->result);
-  if (inplace->goes[r]) return loaded(inplace, a) == inplace->goes[r];
+  const Global *place = inplace->goes[r] ? inplace->goes[r] : inplace->nears[r];
+  if (place) return loaded(inplace, a) == place;
   const Op *o = value_def(inplace->f, a);
   return o && order_owns(o) && !inplace->goes[a];
-}
-
-static uint32_t times_read(const Inplace *inplace, const Op *o, ValueId root) {
-  uint32_t n = 0;
-  for (uint32_t i = 0; i < o->nin; i++) n += view_root(inplace->f, o->in[i]) == root;
-  return n;
 }
 
 static bool taken(const Inplace *inplace, const Op *o, uint32_t before, ValueId a) {
