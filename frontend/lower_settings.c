@@ -202,29 +202,54 @@ static void write_offload_paths(const Build *build, const AstSetting *line, Str 
   if (n) module_set(build->m, key, "%s", text);
 }
 
-/* plan.offload = optimizer loc(f1:20:13+9): what the lines name, and where the first name is. What
-   lines `recompute` keep there is `saved`. */
-void write_offload(const Build *build, const AstItem *plan) {
-  const char *text = "";
-  Loc at = {0};
-  for (uint32_t i = 0; plan && plan->block && i < plan->block->settings.n; i++) {
-    const AstSetting *line = plan->block->settings.at[i];
-    const AstValue **name;
-    uint32_t n =
-        strcmp(line->path->text, "offload") ? 0 : setting_operands(build->m->ctx, line, &name);
-    for (uint32_t k = 0; k < n; k++) {
-      if (!at.file) at = build_loc(build, name[k]->span);
-      write_offload_paths(build, line, name[k]->path->text);
-      if (!text_lists(text, name[k]->path->text))
-        text =
-            arena_printf(build->m->arena, "%s%s%s", text, *text ? ", " : "", name[k]->path->text);
-    }
-    const AstValue *kept = waits_there(line);
-    if (kept && !at.file) at = build_loc(build, kept->span);
-    if (kept && !text_lists(text, "saved"))
-      text = arena_printf(build->m->arena, "%s%ssaved", text, *text ? ", " : "");
+/* The value of `speculate = on` behind a line, or NULL. */
+static const AstValue *speculates(const AstSetting *line) {
+  const AstValue *on =
+      strcmp(line->path->text, "offload") ? NULL : setting_option(line, "speculate");
+  return on && on->kind == VALUE_PATH && !strcmp(on->path->text, "on") ? on : NULL;
+}
+
+typedef struct OffloadText {
+  const char *words;
+  Loc at, early; /* of the first word, and of what asks for `speculate` */
+} OffloadText;
+
+static void add_word(const Build *build, OffloadText *text, Str word) {
+  const char *had = text->words;
+  if (!text_lists(had, word))
+    text->words = arena_printf(build->m->arena, "%s%s%s", had, *had ? ", " : "", word);
+}
+
+static void add_offload(const Build *build, const AstSetting *line, OffloadText *text) {
+  const AstValue **name, *kept = waits_there(line), *early = speculates(line);
+  bool ours = !strcmp(line->path->text, "offload");
+  uint32_t n = ours ? setting_operands(build->m->ctx, line, &name) : 0;
+  for (uint32_t k = 0; k < n; k++) {
+    if (!text->at.file) text->at = build_loc(build, name[k]->span);
+    write_offload_paths(build, line, name[k]->path->text);
+    add_word(build, text, name[k]->path->text);
   }
-  if (*text)
-    module_set(build->m, "plan.offload", "%s loc(f%u:%u:%u+%u)", text, at.file, at.line, at.column,
-               at.length);
+  if (kept && !text->at.file) text->at = build_loc(build, kept->span);
+  if (kept) add_word(build, text, "saved");
+  if (!early) return;
+  if (!text->early.file) text->early = build_loc(build, early->span);
+  write_offload_paths(build, line, "speculate");
+  add_word(build, text, "speculate");
+}
+
+static const char *loc_text(const Build *build, Loc at) {
+  if (!at.file) return "";
+  return arena_printf(build->m->arena, " loc(f%u:%u:%u+%u)", at.file, at.line, at.column,
+                      at.length);
+}
+
+/* plan.offload = optimizer loc(f1:20:13+9): what the lines name, and where the first name is. What
+   lines `recompute` keep there is `saved`; `speculate` has its own place, behind that. */
+void write_offload(const Build *build, const AstItem *plan) {
+  OffloadText text = {.words = ""};
+  for (uint32_t i = 0; plan && plan->block && i < plan->block->settings.n; i++)
+    add_offload(build, plan->block->settings.at[i], &text);
+  if (*text.words)
+    module_set(build->m, "plan.offload", "%s%s%s", text.words, loc_text(build, text.at),
+               loc_text(build, text.early));
 }

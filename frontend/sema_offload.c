@@ -1,5 +1,6 @@
 /* The lines `offload` of a plan: what each word names of the parameters, once (E0606); paths that
    name some, whole stacks (E0709, E0901); gradients whose update is on the host, too (E0901).
+   `speculate` wants both of a layer, and no delay (E0602, E0901).
 
    `optimizer of h.*, wte`: a path takes all parameters that it is, or that are under it; without
    `of` a word takes all there are. Lines add up. Must not: judge whether the target has a host. */
@@ -161,11 +162,50 @@ static void check_auto(const OffloadLines *lines) {
   check_auto_needs(lines->check, own->word->span);
 }
 
+/* ---- speculate ---- */
+
+static bool has_word(const PlanCheck *check, const AstSetting *line, const char *word) {
+  const AstValue **words;
+  uint32_t n = setting_operands(check->e->ctx, line, &words);
+  for (uint32_t i = 0; i < n; i++)
+    if (!strcmp(words[i]->path->text, word)) return true;
+  return false;
+}
+
+/* What a layer is updated with has to be there when its round is over. */
+static void check_early_words(PlanCheck *check, const AstSetting *line, Span at) {
+  const AstValue **words;
+  bool choice = has_word(check, line, "auto"), params = has_word(check, line, "params");
+  if (!choice && has_word(check, line, "optimizer") && has_word(check, line, "grads")) return;
+  setting_operands(check->e->ctx, line, &words);
+  Report *r = world_error(check->w, "E0602", at,
+                          choice ? "`speculate` beside `offload auto`"
+                                 : "`speculate` without the update and its gradients there");
+  if (choice) diag_help(r, "name what goes: `offload optimizer, grads speculate = on -> host`");
+  else diag_help(r, "`offload optimizer, grads speculate = on -> host`");
+  if (!choice && !params) diag_edit(r, words[0]->span, "optimizer, grads");
+}
+
+static void check_early(PlanCheck *check, const AstSetting *line) {
+  const AstValue *on = setting_option(line, "speculate");
+  const AstItem *train = check->c->train ? check->c->train->item : NULL;
+  const AstSetting *delay = train ? settings_line(train, "delay") : NULL;
+  if (!on || on->kind != VALUE_PATH || strcmp(on->path->text, "on")) return;
+  check_early_words(check, line, on->span);
+  if (!delay) return;
+  Report *r = world_unbuilt(check->w, on->span, "`speculate` beside `delay` is");
+  diag_also(r, delay->path->span, "late steps update first, with a norm that is known");
+  diag_help(r, "one of both");
+  diag_edit(r, on->span, "off");
+}
+
 void check_offload(PlanCheck *check) {
   OffloadLines lines = {.check = check};
   for (uint32_t i = 0; i < check->item->block->settings.n; i++) {
     const AstSetting *line = check->item->block->settings.at[i];
-    if (!strcmp(line->path->text, "offload")) read_line(&lines, line);
+    if (strcmp(line->path->text, "offload") != 0) continue;
+    read_line(&lines, line);
+    check_early(check, line);
   }
   check_gradients(&lines);
   check_auto(&lines);

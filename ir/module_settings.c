@@ -139,12 +139,19 @@ bool plan_offloads(const Module *m, Str what, Str param) {
   return false;
 }
 
-/* loc(f1:20:13+9) behind the names. */
-Span plan_offload_at(Module *m) {
+static Span written_at(Module *m, const char *at) {
   Loc l = {0};
-  const char *at = strstr(plan_offload(m), " loc(");
   bool good = at && sscanf(at, " loc(f%u:%u:%u+%u)", &l.file, &l.line, &l.column, &l.length) == 4;
   return good && l.file <= m->sources.n ? loc_span(m, l) : (Span){0};
+}
+
+/* loc(f1:20:13+9) behind the names. */
+Span plan_offload_at(Module *m) { return written_at(m, strstr(plan_offload(m), " loc(")); }
+
+/* And behind that. */
+Span plan_speculate_at(Module *m) {
+  const char *at = strstr(plan_offload(m), " loc(");
+  return written_at(m, at ? strstr(at + 1, " loc(") : NULL);
 }
 
 bool plan_accumulates_full(const Module *m) {

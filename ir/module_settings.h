@@ -32,6 +32,7 @@ Str plan_offload(const Module *m);      /* "optimizer loc(f1:20:13+9)"; "": noth
    after it? */
 bool plan_offloads(const Module *m, Str what, Str param);
 Span plan_offload_at(Module *m);             /* where the plan says so */
+Span plan_speculate_at(Module *m);           /* and where it says `speculate = on` */
 int64_t plan_micro(const Module *m);         /* samples per rank and micro-batch; 0: all of them */
 int plan_zero_stage(const Module *m);        /* 0 to 3 */
 Str plan_zero_axes(const Module *m);         /* "data, node"; "": those that split Batch */

@@ -80,7 +80,12 @@ OpFamily op_family(OpCode c) { return op_facts[c].family; }
 unsigned op_flags(OpCode c) { return op_facts[c].flags; }
 int op_arity(OpCode c) { return op_facts[c].operands; }
 int op_results(OpCode c) { return op_facts[c].results; }
-OpAttrs op_attrs(OpCode c) { return op_facts[c].attrs; }
+/* Every element-wise op may be asked to be early. */
+OpAttrs op_attrs(OpCode c) {
+  OpAttrs attrs = op_facts[c].attrs;
+  if (op_family(c) == FAMILY_ELEM) attrs.allowed |= (AttrMask)1 << ATTR_early;
+  return attrs;
+}
 const char *op_meaning(OpCode c) { return op_facts[c].meaning; }
 
 bool op_find(const char *name, OpCode *c) {

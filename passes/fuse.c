@@ -10,6 +10,7 @@
    values are written to memory (fuse_cut.c), and the groups are written as kernel functions
    (fuse_emit.c). The pass changes no number and never orders by address. */
 #include "passes/fuse.h"
+#include "passes/speculate.h"
 #include "ir/support/num.h"
 
 #define F(family) (1u << FAMILY_##family)
@@ -107,6 +108,7 @@ static void cut_into_blocks(Module *module) {
 
 void pass_fuse(Module *module) {
   fuse_rounds(module);
+  speculate_check(module);
   for (uint32_t i = 0; i < module->fns.n; i++) least_bytes(module, module->fns.at[i]);
   cut_into_blocks(module);
   FnVec all = {0};

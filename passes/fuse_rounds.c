@@ -12,7 +12,9 @@
    Done where it needs no more bytes: what others read of the work takes no more room than the
    operands that nothing reads afterwards. And only where a product makes the slice, or a copy
    brings it to the host, whose kernels run beside the loop's, or the work is no more than a
-   sum. Other kernels have no place for it, and one more per round is more expensive than one
+   sum. What has the attribute `early` is done whatever it takes, and beside others that read the
+   slice: it is an update before its norm is known, with copies of what it changes (speculate.c).
+   Other kernels have no place for it, and one more per round is more expensive than one
    for all. The numbers are the same bit by bit.
 
    Where several loops write a stack, each its part (attribute `into`), every one of them does the
@@ -21,37 +23,7 @@
    operand's buffer, and later links read of it what the ones before have left alone.
 
    Must not: touch a loop whose body another one runs, too. */
-#include "passes/fuse.h"
-
-typedef struct RoundWork RoundWork;
-
-typedef struct RoundLink { /* one loop of a chain */
-  RoundWork *work;
-  OpId loop;
-  LoopShape s;
-  uint32_t *same;               /* by result of the last link: the one that it continues, or nout */
-  bool *taken;                  /* by result: read by the work alone */
-  ValueList invariant, stacked; /* operands that the loop lacks */
-  ValueList gives;              /* by result of the new loop: the value that it stands for */
-} RoundLink;
-
-struct RoundWork {  /* what the rounds of a loop, or of a chain of loops, take over */
-  OpId first, loop; /* the first and the last link */
-  LoopShape s;      /* of the last one */
-  bool *op;         /* by OpId: element-wise ops behind the loop */
-  ValueId *buffer;  /* by value that the work gives: the operand that it goes on with, NO_VALUE */
-  VEC(RoundLink *) link; /* in order */
-};
-
-typedef struct FuseRounds {
-  Module *m;
-  const Fn *f;
-  RoundWork *work; /* of the loop that is looked at */
-  bool *early;     /* by ValueId: known before that loop, or could be */
-  bool *moved;     /* by OpId: some loop's rounds do it */
-  bool *mine;      /* by OpId: of the work on one result */
-  bool *derived;   /* by ValueId: that result, and what its work makes */
-} FuseRounds;
+#include "passes/fuse_rounds.h"
 
 static uint32_t callers_of(const Module *module, const Fn *body) {
   uint32_t n = 0;
@@ -115,6 +87,8 @@ static bool admit_operand(FuseRounds *rounds, ValueId value, ValueId space) {
   return rounds->early[value] && (!op || op->code == OP_load || op->code == OP_loop);
 }
 
+static bool is_asked(const Op *op) { return attr_get(&op->attrs, ATTR_early) != NULL; }
+
 /* Op `id` becomes part of the work on `space`, and what it needs. */
 static bool admit(FuseRounds *rounds, OpId id, ValueId space) {
   const Op *op = &rounds->f->ops.at[id];
@@ -122,7 +96,8 @@ static bool admit(FuseRounds *rounds, OpId id, ValueId space) {
        rounds->f->name);
   if (id < rounds->work->loop || op_family(op->code) != FAMILY_ELEM || rounds->moved[id])
     return false;
-  if (op->ngroups || !alike(rounds->f, op->out, space)) return false;
+  if (op->ngroups || !alike(rounds->f, op->out, space) || is_asked(op) != rounds->asked)
+    return false;
   for (uint32_t k = 0; k < op->nin; k++)
     if (!admit_operand(rounds, op->in[k], space)) return false;
   return rounds->mine[id] = rounds->derived[op->out] = true;
@@ -135,12 +110,24 @@ static bool read_by(const Op *op, ValueId value) {
 }
 
 /* Does anything behind the loop but its rounds' work read v? */
-static bool read_later(const Fn *fn, OpId loop, const bool *work, ValueId value) {
+bool rounds_read_later(const Fn *fn, OpId loop, const bool *work, ValueId value) {
   for (OpId i = loop + 1; i < fn->ops.n; i++)
     if (!work[i] && read_by(&fn->ops.at[i], value)) return true;
   for (uint32_t i = 0; i < fn->results.n; i++)
     if (fn->results.at[i] == value) return true;
   return false;
+}
+
+/* What is asked for keeps copies of its operands, which have to be made before it. */
+static void admit_copies(FuseRounds *rounds, ValueId space) {
+  const Fn *fn = rounds->f;
+  for (OpId i = rounds->work->loop + 1; rounds->asked && i < fn->ops.n; i++) {
+    const Op *op = &fn->ops.at[i];
+    bool operand = false;
+    for (OpId j = i; op->code == OP_copy && j < fn->ops.n && !operand; j++)
+      operand = rounds->mine[j] && read_by(&fn->ops.at[j], op->in[0]);
+    if (operand) admit(rounds, i, space);
+  }
 }
 
 /* Bytes of what others read of the work, less those of operands that nothing reads afterwards. */
@@ -150,18 +137,21 @@ static int64_t bytes_more(const FuseRounds *rounds) {
   for (OpId i = rounds->work->loop + 1; i < rounds->f->ops.n; i++) {
     const Op *op = &rounds->f->ops.at[i];
     if (!rounds->mine[i]) continue;
-    if (read_later(rounds->f, rounds->work->loop, rounds->mine, op->out))
+    if (rounds_read_later(rounds->f, rounds->work->loop, rounds->mine, op->out))
       more += fuse_bytes(rounds->f, op->out);
     for (uint32_t k = 0; k < op->nin; k++) {
       ValueId value = op->in[k];
       if (counted[value] || rounds->derived[value] || !in_rounds(rounds, value)) continue;
       counted[value] = true;
-      if (!read_later(rounds->f, rounds->work->loop, rounds->mine, value))
+      if (!rounds_read_later(rounds->f, rounds->work->loop, rounds->mine, value))
         more -= fuse_bytes(rounds->f, value);
     }
   }
   return more;
 }
+
+/* What is asked for may have its copies. */
+static bool has_room(const FuseRounds *rounds) { return rounds->asked || bytes_more(rounds) <= 0; }
 
 static bool only_sums(const FuseRounds *rounds) {
   for (OpId i = rounds->work->loop + 1; i < rounds->f->ops.n; i++)
@@ -242,10 +232,11 @@ static ValueId buffer_of(const FuseRounds *rounds, ValueId v) {
 /* All that the work on one result gives finds a buffer. */
 static bool find_buffers(FuseRounds *rounds) {
   const Fn *fn = rounds->f;
-  if (rounds->work->link.n == 1) return true;
+  if (rounds->work->link.n == 1 || rounds->asked) return rounds->work->link.n == 1;
   for (OpId i = rounds->work->loop + 1; i < fn->ops.n; i++) {
     ValueId value = fn->ops.at[i].out;
-    if (!rounds->mine[i] || !read_later(fn, rounds->work->loop, rounds->mine, value)) continue;
+    if (!rounds->mine[i] || !rounds_read_later(fn, rounds->work->loop, rounds->mine, value))
+      continue;
     if ((rounds->work->buffer[value] = buffer_of(rounds, value)) == NO_VALUE) return false;
   }
   return true;
@@ -263,24 +254,27 @@ static bool comes_from_links(const FuseRounds *rounds, uint32_t i, bool must) {
     if (r == op->nout) return false;
     ValueId slice = op->callee->results.at[r];
     if (!value_def(op->callee, slice) || (must && !has_place(op->callee, slice))) return false;
-    if (read_beside(rounds, op->out + r)) return false;
+    if (!rounds->asked && read_beside(rounds, op->out + r)) return false;
   }
   return true;
 }
 
-/* Does the work on result i go into the rounds? */
-static bool takes_over(FuseRounds *rounds, uint32_t i) {
+/* Does the work on result i go into the rounds, all of it that is asked for, or that is not? Others
+   may read the result beside what is asked for: then it stays one. */
+static bool takes_over(FuseRounds *rounds, uint32_t i, bool asked) {
   const Fn *fn = rounds->f;
   ValueId value = fn->ops.at[rounds->work->loop].out + i;
   rounds->mine = ARENA_ARRAY(rounds->m->arena, bool, fn->ops.n + 1);
   rounds->derived = ARENA_ARRAY(rounds->m->arena, bool, fn->values.n + 1);
-  rounds->derived[value] = true;
+  rounds->derived[value] = true, rounds->asked = asked;
   bool any = false;
   for (OpId j = rounds->work->loop + 1; j < fn->ops.n; j++)
     if (fuse_reads(&fn->ops.at[j], rounds->derived))
       any |= rounds->mine[j] || admit(rounds, j, value);
-  if (!any || read_later(fn, rounds->work->loop, rounds->mine, value)) return false;
-  return comes_from_links(rounds, i, !only_sums(rounds)) && bytes_more(rounds) <= 0 &&
+  if (any) admit_copies(rounds, value);
+  if (!any || (!asked && rounds_read_later(fn, rounds->work->loop, rounds->mine, value)))
+    return false;
+  return comes_from_links(rounds, i, !only_sums(rounds)) && has_room(rounds) &&
          find_buffers(rounds);
 }
 
@@ -316,6 +310,7 @@ static RoundLink *link_new(FuseRounds *rounds, OpId id, uint32_t results) {
   *round_link = (RoundLink){.work = rounds->work, .loop = id, .s = loop_shape(op)};
   round_link->same = ARENA_ARRAY(rounds->m->arena, uint32_t, results + 1);
   round_link->taken = ARENA_ARRAY(rounds->m->arena, bool, op->nout + 1);
+  round_link->shared = ARENA_ARRAY(rounds->m->arena, bool, op->nout + 1);
   for (uint32_t i = 0; i < results; i++) round_link->same[i] = op->nout;
   return round_link;
 }
@@ -383,190 +378,18 @@ static RoundWork *work_of(FuseRounds *rounds, OpId id) {
   note_early(rounds);
   bool any = false;
   for (uint32_t i = work->s.carry; i < op->nout; i++) {
-    if (!takes_over(rounds, i)) continue;
+    if (!takes_over(rounds, i, false) && !takes_over(rounds, i, true)) continue;
     any = true;
-    for (uint32_t k = 0; k < work->link.n; k++)
-      work->link.at[k]->taken[work->link.at[k]->same[i]] = true;
+    bool others = rounds_read_later(rounds->f, id, rounds->mine, op->out + i);
+    for (uint32_t k = 0; k < work->link.n; k++) {
+      const RoundLink *link = work->link.at[k];
+      (others ? link->shared : link->taken)[link->same[i]] = true;
+    }
     for (OpId j = id + 1; j < rounds->f->ops.n; j++)
       work->op[j] |= rounds->mine[j], rounds->moved[j] |= rounds->mine[j];
   }
   for (uint32_t k = 0; any && k < work->link.n; k++) note_operands(rounds, work->link.at[k]);
   return any ? work : NULL;
-}
-
-/* ---- the body ---- */
-
-typedef struct Inside { /* of a loop: its body with the work */
-  const FuseRounds *x;
-  const RoundLink *l;
-  Rebuild r;    /* of the body */
-  ValueId *map; /* from values of the function to those of the new body */
-} Inside;
-
-static void add_args(Inside *inside, const ValueList *more) {
-  for (uint32_t i = 0; i < more->n; i++) {
-    Type slice = type_without(value_type(inside->x->f, more->at[i]), &inside->l->s.axis.dim, 1);
-    inside->map[more->at[i]] = fn_arg(inside->r.m, inside->r.to, slice);
-  }
-}
-
-/* Does operand k carry on a stack that the work takes over? It goes, with its argument. */
-static bool is_gone(const Op *loop, const RoundLink *link, uint32_t k) {
-  for (uint32_t i = link->s.carry; i < loop->nout; i++)
-    if (link->taken[i] && loop_continues(loop, i) == k) return true;
-  return false;
-}
-
-/* The old arguments, behind those of each kind the new ones. */
-static void give_args(Inside *inside, const Op *loop) {
-  const Fn *from = inside->r.from;
-  uint32_t stacked = 1 + inside->l->s.carry + inside->l->s.invariant;
-  for (uint32_t i = 0; i < from->args.n; i++) {
-    ValueId arg = from->args.at[i];
-    if (i == stacked) add_args(inside, &inside->l->invariant);
-    if (i && is_gone(loop, inside->l, i - 1)) continue;
-    inside->r.map[arg] = fn_arg(inside->r.m, inside->r.to, *value_type(from, arg));
-    if (i > inside->l->s.carry) inside->map[loop->in[i - 1]] = inside->r.map[arg];
-  }
-  if (from->args.n == stacked) add_args(inside, &inside->l->invariant);
-  add_args(inside, &inside->l->stacked);
-}
-
-static void give_op(Inside *inside, const Op *o) {
-  const Fn *fn = inside->x->f;
-  for (uint32_t k = 0; k < o->nin; k++)
-    if (inside->map[o->in[k]] == NO_VALUE)
-      fn_clone_op(inside->r.m, inside->r.to, fn, value_def(fn, o->in[k]), inside->map);
-  const Op *c = fn_clone_op(inside->r.m, inside->r.to, fn, o, inside->map);
-  inside->r.to->values.at[c->out].type =
-      type_without(value_type(fn, o->out), &inside->l->s.axis.dim, 1);
-}
-
-static void give_result(Inside *inside, ValueList *gives, ValueId of, ValueId value) {
-  fn_result(inside->r.m, inside->r.to, value);
-  vec_push(inside->r.m->arena, *gives, of);
-}
-
-static void give_work(Inside *inside, RoundLink *link) {
-  const FuseRounds *rounds = inside->x;
-  const RoundWork *work = link->work;
-  for (OpId i = work->loop + 1; i < rounds->f->ops.n; i++) {
-    const Op *op = &rounds->f->ops.at[i];
-    if (!work->op[i]) continue;
-    give_op(inside, op);
-    if (read_later(rounds->f, work->loop, work->op, op->out))
-      give_result(inside, &link->gives, op->out, inside->map[op->out]);
-  }
-}
-
-static Fn *working_body(const FuseRounds *rounds, RoundLink *link) {
-  const Op *loop = &rounds->f->ops.at[link->loop], *last = &rounds->f->ops.at[link->work->loop];
-  const Fn *from = loop->callee;
-  Inside inside = {
-      rounds,
-      link,
-      {rounds->m, from, fn_new(rounds->m, from->kind, from->name), value_map(rounds->m, from)},
-      value_map(rounds->m, rounds->f)};
-  inside.r.to->loc = from->loc;
-  for (uint32_t i = 0; i < from->attrs.n; i++)
-    vec_push(rounds->m->arena, inside.r.to->attrs, from->attrs.at[i]);
-  give_args(&inside, loop);
-  for (OpId i = 0; i < from->ops.n; i++) rebuild_op(&inside.r, &from->ops.at[i]);
-  for (uint32_t i = 0; i < loop->nout; i++)
-    if (!link->taken[i])
-      give_result(&inside, &link->gives, loop->out + i, inside.r.map[from->results.at[i]]);
-  for (uint32_t i = link->s.carry; i < last->nout; i++)
-    if (link->same[i] < loop->nout && link->taken[link->same[i]])
-      inside.map[last->out + i] = inside.r.map[from->results.at[link->same[i]]];
-  give_work(&inside, link);
-  return inside.r.to;
-}
-
-/* ---- the function ---- */
-
-/* v in the new function, its op there if it stood behind. */
-static ValueId risen(Rebuild *rebuild, ValueId value) {
-  const Op *op = value_def(rebuild->from, value);
-  if (rebuild->map[value] != NO_VALUE) return rebuild->map[value];
-  for (uint32_t k = 0; k < op->nin; k++) risen(rebuild, op->in[k]);
-  rebuild_op(rebuild, op);
-  return rebuild->map[value];
-}
-
-/* A stacked operand of the work: a later link finds it in what the one before gives. */
-static ValueId operand(Rebuild *rebuild, const RoundLink *link, ValueId v) {
-  const RoundWork *work = link->work;
-  for (ValueId u = 0; u < rebuild->from->values.n && work->link.n > 1; u++)
-    if (work->buffer[u] == v && rebuild->map[u] != NO_VALUE) return rebuild->map[u];
-  return risen(rebuild, v);
-}
-
-typedef struct RoundOperands { /* of a new loop */
-  VEC(ValueId) in;             /* values of the new function, and of the old one */
-  VEC(ValueId) old;
-} RoundOperands;
-
-static void add_operand(Rebuild *rebuild, RoundOperands *operands, ValueId value, ValueId old) {
-  vec_push(rebuild->m->arena, operands->in, value);
-  vec_push(rebuild->m->arena, operands->old, old);
-}
-
-static RoundOperands working_operands(Rebuild *rebuild, const Op *op, const RoundLink *link,
-                                      LoopShape *shape) {
-  RoundOperands operands = {0};
-  uint32_t whole = shape->carry + shape->invariant;
-  for (uint32_t k = 0; k < whole; k++)
-    add_operand(rebuild, &operands, rebuild->map[op->in[k]], op->in[k]);
-  for (uint32_t i = 0; i < link->invariant.n; i++)
-    add_operand(rebuild, &operands, risen(rebuild, link->invariant.at[i]), link->invariant.at[i]);
-  shape->invariant = operands.in.n - shape->carry;
-  for (uint32_t k = whole; k < op->nin; k++)
-    if (!is_gone(op, link, k))
-      add_operand(rebuild, &operands, operand(rebuild, link, op->in[k]), op->in[k]);
-  for (uint32_t i = 0; i < link->stacked.n; i++)
-    add_operand(rebuild, &operands, operand(rebuild, link, link->stacked.at[i]),
-                link->stacked.at[i]);
-  shape->stacked = operands.in.n - shape->carry - shape->invariant;
-  return operands;
-}
-
-/* Attribute `into` of a new loop: old results go on with what they did, new ones with their buffer.
- */
-static void working_stacks(Rebuild *rebuild, const Op *op, const RoundLink *link,
-                           const RoundOperands *operands, LoopShape *shape) {
-  int64_t *into = ARENA_ARRAY(rebuild->m->arena, int64_t, link->gives.n + 1);
-  for (uint32_t i = shape->carry; i < link->gives.n; i++) {
-    ValueId value = link->gives.at[i], buffer = link->work->buffer[value];
-    bool old = value >= op->out && value < op->out + op->nout;
-    uint32_t on = old ? loop_continues(op, value - op->out) : NO_VALUE;
-    if (on != NO_VALUE) buffer = op->in[on];
-    into[i - shape->carry] = old ? loop_into(&link->s, value - op->out) : INTO_OWN;
-    for (uint32_t k = shape->carry + shape->invariant; buffer != NO_VALUE && k < operands->old.n;
-         k++)
-      if (operands->old.at[k] == buffer)
-        into[i - shape->carry] = k - shape->carry - shape->invariant;
-  }
-  shape->into = into, shape->ninto = link->gives.n - shape->carry;
-}
-
-static void working_loop(Rebuild *rebuild, const Op *o, const RoundLink *link) {
-  LoopShape shape = link->s;
-  RoundOperands operands = working_operands(rebuild, o, link, &shape);
-  working_stacks(rebuild, o, link, &operands, &shape);
-  const Op *c = rebuild_loop(rebuild->m, rebuild->to, o->callee, shape, operands.in.at, o->loc);
-  for (uint32_t i = 0; i < link->gives.n; i++) rebuild->map[link->gives.at[i]] = c->out + i;
-}
-
-static Fn *working_function(const FuseRounds *rounds, RoundLink *const *link) {
-  Rebuild rebuild = rebuild_begin(rounds->m, rounds->f);
-  for (OpId i = 0; i < rounds->f->ops.n; i++) {
-    const Op *op = &rounds->f->ops.at[i];
-    bool there = rounds->moved[i] || (op->nout && rebuild.map[op->out] != NO_VALUE);
-    if (link[i]) working_loop(&rebuild, op, link[i]);
-    else if (!there) rebuild_op(&rebuild, op);
-  }
-  rebuild_results(&rebuild);
-  return rebuild.to;
 }
 
 static bool work_in_rounds(Module *module, Fn *fn) {
@@ -578,12 +401,11 @@ static bool work_in_rounds(Module *module, Fn *fn) {
     RoundWork *work = fn->ops.at[i].code == OP_loop ? work_of(&rounds, i) : NULL;
     for (uint32_t k = 0; work && k < work->link.n; k++) {
       RoundLink *round_link = link[work->link.at[k]->loop] = work->link.at[k];
-      module_replace(module, fn->ops.at[round_link->loop].callee,
-                     working_body(&rounds, round_link));
+      module_replace(module, fn->ops.at[round_link->loop].callee, rounds_body(&rounds, round_link));
       any = true;
     }
   }
-  if (any) module_replace(module, fn, working_function(&rounds, link));
+  if (any) module_replace(module, fn, rounds_function(&rounds, link));
   return any;
 }
 

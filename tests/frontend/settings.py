@@ -27,6 +27,7 @@ BY_HAND = {
     'plan.zero.over': ('frontend/lower_settings.c', 'setting_over(e->ctx, line, &axis)'),
     'plan.recompute.over': ('frontend/lower_recompute.c', 'setting_over(e->ctx, line, &axis)'),
     'plan.offload.of': ('frontend/lower_settings.c', 'setting_of(build->m->ctx, line, &path)'),
+    'plan.offload.speculate': ('frontend/lower_settings.c', 'setting_option(line, "speculate")'),
     'plan.place': ('frontend/lower_plan.c', '"place"'),
     'plan.recompute': ('frontend/lower_recompute.c', '"recompute"'),
     'plan.precision.master': ('frontend/settings.def', 'CHOICE(PLAN, precision.master, f32,'),
@@ -200,8 +201,6 @@ plan p for M { on box
 ASK = {
     'save.async': ('train', 'save async = on', 'train.save.async=on', 'save async = off'),
     'deterministic': ('plan', 'deterministic off', 'plan.deterministic=off', 'deterministic on'),
-    'offload.speculate=!off': ('plan', 'offload optimizer speculate = on -> host', None,
-                               'offload optimizer speculate = off -> host'),
     'reference.tol': ('reference', 'tol = 1e-3', None, None),
 }
 HOLES = dict(reference='', node='', machine='', optim='adamw', train='', zero='', precision='', plan='')

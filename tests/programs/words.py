@@ -27,7 +27,7 @@ MISSING = {
     'TRAIN optim.adamw.states optim.adamw.states=f32 optim.adamw.states=bf16': MOMENTS,
     'TRAIN optim.lamb.states optim.lamb.states=f32 optim.lamb.states=bf16': MOMENTS,
     'TRAIN optim.sgd.states optim.sgd.states=f32 optim.sgd.states=bf16': MOMENTS,
-    'TRAIN save.async': UNBUILT, 'PLAN offload.speculate': UNBUILT,
+    'TRAIN save.async': UNBUILT,
     'PLAN pipeline pipeline=sequential pipeline=gpipe pipeline=one_f_one_b pipeline=zero_bubble':
         'layers over ranks have random plans of their own (tests/ranks/random.c)',
     'PLAN pipeline=auto': 'one of the others: tests/run/stages.py',
@@ -37,6 +37,7 @@ MISSING = {
         'layers over ranks have random plans of their own (tests/ranks/random.c)',
     'PLAN offload offload.of offload=optimizer offload=grads offload=params recompute.offload recompute.offload=host':
         'random plans have them; tests/run/offload.py',
+    'PLAN offload.speculate': 'random plans have it; tests/run/offload_speculate.py',
     'PLAN offload=auto': 'judged by a machine with GPUs: tests/run/offload_auto.py',
     'MACHINE host host.memory host.cores': 'the host of GPUs: tests/gpu/offload.py',
     'MACHINE host.arch=native host.arch=x86_64_v3 host.arch=x86_64_v4 host.arch=x86_64_v4_bf16': OTHERS,

@@ -199,7 +199,7 @@ def refusals():
     refused(whole, 'E0801', "the host's")
     refused(whole.replace('optimizer -> host', 'grads -> host'), 'E0901', 'gradients without the optimizer',
             'm.shard:12:11')
-    refused(whole.replace('optimizer ->', 'optimizer speculate = on ->'), 'E0901', 'before the norm', 'm.shard:12:33')
+    refused(whole.replace('optimizer ->', 'optimizer speculate = on ->'), 'E0602', 'and its gradients', 'm.shard:12:33')
     for line, code, column, words in WRONG:
         refused(MODEL % (ADAM, '1GiB', plan, line, plan), code, f'm.shard:12:{column}\n', '= help: ', words)
     signs = MODEL % ('onebit_adam lr = 1e-3; delay after = 2', '1GiB', 'mesh data = 2; place Batch -> data', '', '')

@@ -1,9 +1,10 @@
 """Runs that die in the middle of what `offload` does: python3 offload_kill.py SHARDC DIE_ON_HOST.so [KILLS [WHERE]]
 
 A small GPT whose optimizer, gradients, parameters and what its layers keep lie in the memory of the host, with and
-without `delay`, over two ranks on processors and on one GPU of the stand-in, which does copies late. A rank kills
-itself half way through a copy between both memories, or where an update has come to a page of the states
-(die_on_host.c): KILLS instants of each run from its first copy to its last, first weights and checkpoints among them.
+without `delay`, over two ranks on processors, there also with updates before the norm, and on one GPU of the stand-in,
+which does copies late. A rank kills itself half way through a copy between both memories, or where an update has come
+to a page of the states (die_on_host.c): KILLS instants of each run from its first copy to its last, first weights and
+checkpoints among them.
 It goes on from what is on disk to the losses, weights and states of the unbroken run, to the bit. WHERE: processor or
 gpu.
 """
@@ -27,8 +28,8 @@ machine box { node gpus = 1 arch = sm_80 memory = 40GiB; host memory = 1GiB core
 plan processor for Small { mesh data = 2; %s }
 plan gpu for Small { on box; mesh data = 1; %s }
 '''
-PLAN = '''place Batch -> data; zero 3 over data; micro 1; precision bf16
-  offload optimizer, grads, params -> host; recompute h keep = input offload = host'''
+PLAN = '''place Batch -> data; zero 3 over data; %s; precision bf16
+  offload optimizer, grads, params%s -> host; recompute h keep = input offload = host'''
 RANKS, EMULATE = (2, []) if WHERE == 'processor' else (1, ['--emulate'])
 OPTIONS = ['--save-every', '2', '--threads', '1']
 
@@ -59,8 +60,9 @@ def instant(k, copies):
     return f'update:{n}:{997 * (2 * k + 1) // (2 * KILLS)}' if k % 2 else f'copy:{n}'
 
 
-def kills(delay):
-    open(f'{folder}/m.shard', 'w').write(MODEL % (delay, PLAN, PLAN))
+def kills(delay, parts, early):
+    plan = PLAN % (parts, early)
+    open(f'{folder}/m.shard', 'w').write(MODEL % (delay, plan, plan))
     run(SHARDC, 'compile', 'm.shard', '--plan', WHERE, '-o', WHERE, '-q', '--quick', cwd=folder)
     program = json.loads(run(f'./{WHERE}', 'info', '--json', cwd=folder)[0])
     arenas = ' '.join(str(program['arenas'][a]) for a in ('host_states', 'host_weights', 'host_work'))
@@ -78,8 +80,8 @@ def kills(delay):
         if note() is None: open(f'{folder}/note', 'w')
         train('out', resume=['--resume'] if os.path.isdir(f'{folder}/out') else [])
         got = came_to('out')
-        check(got[0] == want[0], f'{delay}, {at}: other losses after it went on: {got[0]}, {want[0]}')
-        check(got[1] == want[1], f'{delay}, {at}: other weights or states after it went on')
+        check(got[0] == want[0], f'{delay}{early}, {at}: other losses after it went on: {got[0]}, {want[0]}')
+        check(got[1] == want[1], f'{delay}{early}, {at}: other weights or states after it went on')
         shutil.rmtree(f'{folder}/out')
     shutil.rmtree(f'{folder}/whole')
     os.remove(f'{folder}/note')
@@ -87,9 +89,11 @@ def kills(delay):
 
 
 text_file(f'{folder}/text.txt')
-for delay in '', 'delay after = 2':
-    copies, died = kills(delay)
+# with updates before the norm, of one part of the batch, over ranks
+KINDS = [('', 'micro 1', ''), ('delay after = 2', 'micro 1', ''), ('', 'micro 2', ' speculate = on')]
+for delay, parts, early in KINDS[:3 if RANKS == 2 else 2]:
+    copies, died = kills(delay, parts, early)
     check(all(2 * n > KILLS // 2 for n in died.values()), f'{died} of {KILLS}')
-    print(f'{WHERE}, {delay or "no delay"}: of {KILLS} instants {died["copy"]} deaths in the {copies} copies, '
+    print(f'{WHERE}, {delay or early or "no delay"}: of {KILLS} instants {died["copy"]} deaths in the {copies} copies, '
           f'{died["update"]} in updates; all went on to the same bits')
 shutil.rmtree(folder)
