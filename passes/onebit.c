@@ -33,7 +33,8 @@
    The number of workers is mathematics, whatever the mesh: e_i are a state over the workers, E one
    over the owners of the chunks. Who does what is placement (B cuts Batch: worker and owner get its
    axes), and the collectives derive themselves: [worker/B, chunk] becomes [sender, owner/B], an
-   all-to-all of packed bits and of scales; [owner/B] becomes whole, an all-gather of both.
+   all-to-all of packed bits and of scales; [owner/B] becomes whole, an all-gather of both. Messages
+   that run beside kernels are cut in buckets of blocks (onebit_buckets.c).
 
    Clipping ends with the warm-up: nobody has the whole gradient then; norm.of.gradients is the
    root of the sum of all workers' squares. */
@@ -179,10 +180,6 @@ static ValueId new_terms(Onebit *onebit) {
   return onebit_flatten(onebit, y, true);
 }
 
-static ValueId with_error(Onebit *onebit, ValueId v, Global *error) {
-  return bin(&onebit->u, OP_add, v, ir_load(onebit->u.m, onebit->u.f, error, (Loc){0}));
-}
-
 /* Of chunks of blocks: `first` in front of them; each has elements, bytes, or one number. */
 static Global *block_state(Onebit *onebit, const char *name, Elem e, const Axis *first, int n,
                            const Axis *each) {
@@ -209,40 +206,94 @@ static Momentum momentum_state(Onebit *onebit) {
                     block_state(onebit, "onebit.momentum.scale", ELEM_f32, &all, 1, NULL)};
 }
 
-static ValueId old_momentum(Onebit *onebit, Momentum momentum) {
+typedef enum Made { NEW_ERROR, NEW_ERROR_OF_OWNER, NEW_BITS, NEW_SCALE, NEW_MOMENTUM, MADE } Made;
+
+typedef struct SignExchange { /* [chunk, block, in] of everything, a bucket of blocks at a time */
+  Momentum momentum;
+  Global *mine, *servers;
+  ValueId live, terms;
+  int n;
+  OnebitBucket bucket[ONEBIT_BUCKETS];
+  ValueId live_of[ONEBIT_BUCKETS], share_of[ONEBIT_BUCKETS];
+  Packed sent[ONEBIT_BUCKETS]; /* as owners get it */
+  ValueId made[MADE][ONEBIT_BUCKETS];
+} SignExchange;
+
+static ValueId part_of(Onebit *onebit, const SignExchange *signs, int i, Global *state) {
+  ValueId all = ir_load(onebit->u.m, onebit->u.f, state, (Loc){0});
+  return onebit_part(onebit, &signs->bucket[i], all);
+}
+
+/* What becomes of a part of the state, if the step is fine. */
+static ValueId new_part(Onebit *onebit, const SignExchange *signs, int i, Global *state,
+                        ValueId v) {
+  ValueId fine = onebit->u.fine;
+  return fine == NO_VALUE ? v : choose(onebit, fine, v, part_of(onebit, signs, i, state));
+}
+
+static ValueId whole_of(Onebit *onebit, const SignExchange *signs, Made made) {
+  return onebit_join(onebit, signs->bucket, signs->made[made], signs->n);
+}
+
+static void keep(Onebit *onebit, const SignExchange *signs, Global *state, Made made) {
+  ir_store(onebit->u.m, onebit->u.f, state, whole_of(onebit, signs, made), (Loc){0});
+}
+
+static ValueId old_momentum(Onebit *onebit, const SignExchange *signs, int i) {
+  Packed packed = {.bits = part_of(onebit, signs, i, signs->momentum.bits),
+                   .scale = part_of(onebit, signs, i, signs->momentum.scale)};
+  return times(&onebit->u, of_chunks(onebit, unpack(onebit, packed)), onebit->u.betas[0]);
+}
+
+/* Workers send the signs of bucket i to its owners. */
+static void send_signs(Onebit *onebit, SignExchange *signs, int i) {
   Update *u = &onebit->u;
-  Packed packed = {.bits = ir_load(u->m, u->f, momentum.bits, (Loc){0}),
-                   .scale = ir_load(u->m, u->f, momentum.scale, (Loc){0})};
-  return times(u, of_chunks(onebit, unpack(onebit, packed)), u->betas[0]);
+  Str from[] = {onebit->worker.dim, onebit->chunk.dim}, to[] = {onebit->sender, onebit->owner};
+  ValueId live = onebit_part(onebit, &signs->bucket[i], signs->live), one = num(u, 1);
+  ValueId many = ir_reduce(u->m, u->f, OP_sum, to_f32(u, live), 1, &onebit->in.dim, (Loc){0});
+  ValueId share = bin(u, OP_div, one, bin(u, OP_max, many, one));
+  ValueId old = zero_unless(onebit, live, old_momentum(onebit, signs, i)),
+          y = bin(u, OP_add, onebit_part(onebit, &signs->bucket[i], signs->terms), old);
+  y = bin(u, OP_add, y, part_of(onebit, signs, i, signs->mine));
+  signs->sent[i] = sent(onebit, pack(onebit, &y, live, share), 2, from, to);
+  signs->live_of[i] = live, signs->share_of[i] = share;
+  signs->made[NEW_ERROR][i] = new_part(onebit, signs, i, signs->mine, y);
+}
+
+/* Owners send everybody the signs of what they got on average. */
+static void send_means(Onebit *onebit, SignExchange *signs, int i) {
+  Update *u = &onebit->u;
+  Str from = onebit->chunk.dim, to = onebit->owner;
+  ValueId mean =
+      ir_reduce(u->m, u->f, OP_sum, unpack(onebit, signs->sent[i]), 1, &onebit->sender, (Loc){0});
+  mean = times(u, mean, 1.0 / (double)onebit->worker.size);
+  ValueId own = renamed(onebit, signs->live_of[i], 1, &from, &to),
+          share = renamed(onebit, signs->share_of[i], 1, &from, &to);
+  ValueId z =
+      zero_unless(onebit, own, bin(u, OP_add, mean, part_of(onebit, signs, i, signs->servers)));
+  Packed packed = sent(onebit, pack(onebit, &z, own, share), 1, &to, &onebit->all);
+  signs->made[NEW_ERROR_OF_OWNER][i] = new_part(onebit, signs, i, signs->servers, z);
+  packed.bits = new_part(onebit, signs, i, signs->momentum.bits, packed.bits);
+  packed.scale = new_part(onebit, signs, i, signs->momentum.scale, packed.scale);
+  signs->made[NEW_BITS][i] = packed.bits, signs->made[NEW_SCALE][i] = packed.scale;
+  /* Read as it is kept: one message of bits, one of scales. */
+  signs->made[NEW_MOMENTUM][i] = unpack(onebit, packed);
 }
 
 /* The new momentum of all parameters in units of the step, [all, block, in], of live elements. */
 static ValueId exchange(Onebit *onebit) {
-  Update *u = &onebit->u;
   Axis owners = {onebit->owner, onebit->chunk.size};
-  Str from[] = {onebit->worker.dim, onebit->chunk.dim}, to[] = {onebit->sender, onebit->owner};
-  Momentum momentum = momentum_state(onebit);
-  Global *mine = errors_of_workers(onebit),
-         *servers = block_state(onebit, "onebit.error.of.owner", ELEM_f32, &owners, 1, &onebit->in);
-  ValueId live = live_elements(onebit), one = num(u, 1);
-  ValueId many = ir_reduce(u->m, u->f, OP_sum, to_f32(u, live), 1, &onebit->in.dim, (Loc){0});
-  ValueId share = bin(u, OP_div, one, bin(u, OP_max, many, one));
-  ValueId old = zero_unless(onebit, live, old_momentum(onebit, momentum)),
-          y = with_error(onebit, bin(u, OP_add, new_terms(onebit), old), mine);
-  Packed packed = sent(onebit, pack(onebit, &y, live, share), 2, from, to);
-  put(u, mine, y);
-  ValueId mean =
-      ir_reduce(u->m, u->f, OP_sum, unpack(onebit, packed), 1, &onebit->sender, (Loc){0});
-  mean = times(u, mean, 1.0 / (double)onebit->worker.size);
-  ValueId own = renamed(onebit, live, 1, &from[1], &to[1]);
-  ValueId z = zero_unless(onebit, own, with_error(onebit, mean, servers));
-  packed = sent(onebit, pack(onebit, &z, own, renamed(onebit, share, 1, &from[1], &to[1])), 1,
-                &to[1], &onebit->all);
-  put(u, servers, z);
-  /* Read as they are kept: one message of each. */
-  packed.bits = put(u, momentum.bits, packed.bits);
-  packed.scale = put(u, momentum.scale, packed.scale);
-  return unpack(onebit, packed);
+  SignExchange signs = {.momentum = momentum_state(onebit), .mine = errors_of_workers(onebit)};
+  signs.servers = block_state(onebit, "onebit.error.of.owner", ELEM_f32, &owners, 1, &onebit->in);
+  signs.n = onebit_buckets(onebit, signs.bucket);
+  signs.live = live_elements(onebit), signs.terms = new_terms(onebit);
+  for (int i = 0; i < signs.n; i++) send_signs(onebit, &signs, i);
+  for (int i = 0; i < signs.n; i++) send_means(onebit, &signs, i);
+  keep(onebit, &signs, signs.mine, NEW_ERROR);
+  keep(onebit, &signs, signs.servers, NEW_ERROR_OF_OWNER);
+  keep(onebit, &signs, signs.momentum.bits, NEW_BITS);
+  keep(onebit, &signs, signs.momentum.scale, NEW_SCALE);
+  return whole_of(onebit, &signs, NEW_MOMENTUM);
 }
 
 static void apply(Onebit *onebit, const ValueId *momentum) {

@@ -1,4 +1,5 @@
-/* 1-bit Adam, inside: the layout of what is sent (onebit_flat.c), and the step (onebit.c). */
+/* 1-bit Adam, inside: the layout of what is sent (onebit_flat.c), in which messages
+   (onebit_buckets.c), and the step (onebit.c). */
 #ifndef SHARDC_PASSES_ONEBIT_H
 #define SHARDC_PASSES_ONEBIT_H
 #include "passes/update.h"
@@ -19,4 +20,18 @@ typedef struct Onebit {
 ValueId onebit_flatten(Onebit *onebit, const ValueId *value, bool each);
 /* Of [all, block, in], the piece of each parameter. */
 void onebit_pieces(Onebit *onebit, ValueId flat, ValueId *value);
+
+enum { ONEBIT_BUCKETS = MAX_RANK };
+
+typedef struct OnebitBucket {
+  int64_t at; /* the first of its blocks, in each chunk */
+  Axis block; /* how many, and what they are called in values of the bucket alone */
+} OnebitBucket;
+
+/* How many: 1 to ONEBIT_BUCKETS. */
+int onebit_buckets(const Onebit *onebit, OnebitBucket *bucket);
+/* Of a value with all blocks, those of the bucket. */
+ValueId onebit_part(Onebit *onebit, const OnebitBucket *bucket, ValueId v);
+/* A value with all blocks, of the parts of all buckets. */
+ValueId onebit_join(Onebit *onebit, const OnebitBucket *bucket, const ValueId *part, int n);
 #endif

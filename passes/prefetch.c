@@ -8,7 +8,8 @@
    between the op that makes what it sends, and the first one that needs what it receives, flies in
    between. A gather of weights, whose operand is there from the start, starts in front of the last
    loop before it, or with the function: further up it would only need memory for longer. A sum in
-   place starts where its operand was last touched: that costs no memory.
+   place starts where its operand was last touched: that costs no memory. An all-to-all starts
+   behind what makes its operand and holds a buffer for longer: what else is sent is made beside it.
 
    Runs behind `schedule`: order is final, and views stand right before their first reader, so the
    first reader of a result is where its wait belongs. The kernels are not touched, so no bit of a
@@ -181,6 +182,10 @@ static OpId ready_at(const PrefetchPass *pass, OpId id) {
     while (id && !touches(pass, &pass->f->ops.at[id - 1], class) && !lets_go(pass, id, class)) id--;
     return id;
   }
+  if (o->code == OP_all_to_all) {
+    while (id && !writes(pass, &pass->f->ops.at[id - 1], class)) id--;
+    return id;
+  }
   if (o->code != OP_all_gather || (def && def->code != OP_load)) return id;
   for (OpId i = id; i-- > 0;)
     if (pass->f->ops.at[i].code == OP_loop) return i;
@@ -224,11 +229,17 @@ static Plan plan_for(const PrefetchPass *pass, OpId id) {
 
 /* ---- the function with starts and waits ---- */
 
+/* The load or views that v stands for, if they stood further down. */
+static void bring(Rebuild *rebuild, ValueId v) {
+  if (rebuild->map[v] != NO_VALUE) return;
+  const Op *o = value_def(rebuild->from, v);
+  for (uint32_t i = 0; i < o->nin; i++) bring(rebuild, o->in[i]);
+  rebuild_op(rebuild, o);
+}
+
 static void add_start(Rebuild *rebuild, const Op *o, const Plan *plan) {
   must(plan->flies && op_can_fly(o), "prefetch: %s cannot fly", op_name(o->code));
-  const Op *from = value_def(rebuild->from, o->in[0]);
-  if (rebuild->map[o->in[0]] == NO_VALUE)
-    rebuild_op(rebuild, from); /* a load that stood further down */
+  bring(rebuild, o->in[0]);
   Op *start = rebuild_op(rebuild, o);
   attr_set_int(rebuild->m, &start->attrs, ATTR_flight, plan->rounds);
 }
@@ -260,7 +271,7 @@ static void add_op(const PrefetchPass *pass, Rebuild *rebuild, OpId id) {
   const Plan *plan = &pass->plan[id];
   if (plan->flies && plan->from != id) return;
   if (plan->flies) add_start(rebuild, o, plan);
-  else if (o->code != OP_load || rebuild->map[o->out] == NO_VALUE) {
+  else if (!o->nout || rebuild->map[o->out] == NO_VALUE) {
     Op *copy = rebuild_op(rebuild, o);
     if (plan->why)
       attr_set_str(rebuild->m, &copy->attrs, ATTR_blocking,
