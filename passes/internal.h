@@ -9,8 +9,8 @@
 
 PassRun pass_inline, pass_simplify, pass_grad, pass_optimizer, pass_micro, pass_precision,
     pass_recompute, pass_zero;
-PassRun pass_pad, pass_place, pass_collect, pass_pipeline, pass_localize, pass_wire, pass_offload,
-    pass_speculate;
+PassRun pass_pad, pass_place, pass_collect, pass_pipeline, pass_localize, pass_wire, pass_combine,
+    pass_offload, pass_speculate;
 PassRun pass_own;
 PassRun pass_decode, pass_classes, pass_clean, pass_sparse, pass_fuse, pass_order, pass_select,
     pass_schedule, pass_prefetch, pass_turns, pass_memory, pass_prove;

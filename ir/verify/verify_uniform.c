@@ -1,108 +1,14 @@
 /* Uniformity over the mesh, below pass `localize`: what an entry leaves in a global that an axis
-   does not cut is the same on all ranks of that axis.
+   does not cut is the same on all ranks of that axis (ir/uniform.h).
 
-   A forward dataflow over sets of mesh axes along which a value may differ from rank to rank
-   (divergence analysis, as for the lanes of a GPU): coordinates and what is cut differ, results
-   differ where an operand does, all_reduce and all_gather make a value the same again,
-   reduce_scatter and all_to_all make it differ. Loops are walked until their carried values stand
-   still, bodies and kernels with what they are called with. Types of one rank say nothing about
-   axes, so a collective that has been moved to another axis of equal size is seen here alone. Sets
-   are bounds from above: a difference that arithmetic would cancel is reported, too. */
-#include "ir/loop.h"
-#include "ir/placement.h"
-#include "ir/stage_class.h"
+   Types of one rank say nothing about axes, so a collective that has been moved to another axis of
+   equal size is seen here alone. */
+#include "ir/uniform.h"
 #include "verify.h"
 #include <string.h>
 
-typedef uint8_t AxisSet; /* bit i: may differ along mesh axis i */
-_Static_assert(MAX_MESH <= 8, "sets of axes have eight bits");
-
-typedef struct Uniform {
-  const Module *m;
-  AxisSet *held; /* by global: along which axes it may differ */
-} Uniform;
-
-static AxisSet *held_by(const Uniform *uniform, const Global *g) {
-  uint32_t i = 0;
-  while (uniform->m->globals.at[i] != g) i++;
-  return &uniform->held[i];
-}
-
-static AxisSet cut_by(const Module *m, const Global *g) {
-  AxisSet s = 0;
-  for (uint32_t a = 0; a < m->mesh.n; a++)
-    if (is_split(g->placed.on[a])) s |= (AxisSet)(1u << a);
-  int stages = g->stages ? module_class(m).axis : -1; /* others than its holders have anything */
-  return stages < 0 ? s : s | (AxisSet)(1u << stages);
-}
-
-/* What cuts a global, or what lies in it; coordinates differ along their axis. */
-static AxisSet declared(const Module *m, const Global *g) {
-  AxisSet s = cut_by(m, g);
-  for (uint32_t i = 0; i < m->globals.n; i++)
-    if (m->globals.at[i]->within == g) s |= cut_by(m, m->globals.at[i]);
-  if (strncmp(g->name, "mesh.", 5)) return s;
-  for (uint32_t a = 0; a < m->mesh.n; a++)
-    if (!strcmp(g->name + 5, m->mesh.at[a].name)) s |= (AxisSet)(1u << a);
-  return s;
-}
-
-static AxisSet collected(const Module *m, const Op *o, AxisSet in) {
-  int axis = mesh_find(m, attr_str(&o->attrs, ATTR_axis, ""));
-  AxisSet own = axis < 0 ? 0 : (AxisSet)(1u << axis);
-  bool joins = o->code == OP_all_reduce || o->code == OP_all_gather;
-  return joins ? in & (AxisSet)~own : in | own;
-}
-
-static void walk(const Uniform *u, const Fn *f, AxisSet *at);
-
-/* Of its body or kernel: args are the first ones of `at`, by argument. */
-static void call(const Uniform *uniform, const Fn *f, const AxisSet *args, AxisSet *results) {
-  AxisSet *at = ARENA_ARRAY(uniform->m->arena, AxisSet, f->values.n + 1);
-  for (uint32_t i = 0; i < f->args.n; i++) at[f->args.at[i]] = args[i];
-  walk(uniform, f, at);
-  for (uint32_t i = 0; i < f->results.n; i++) results[i] = at[f->results.at[i]];
-}
-
-static void loop(const Uniform *uniform, const Op *o, const AxisSet *in, AxisSet *out) {
-  uint32_t carry = (uint32_t)attr_int(&o->attrs, ATTR_carry, 0);
-  AxisSet *args = ARENA_ARRAY(uniform->m->arena, AxisSet, o->nin + 1);
-  memcpy(args + 1, in, o->nin * sizeof *in);
-  for (bool more = true; more;) {
-    more = false;
-    call(uniform, o->callee, args, out);
-    for (uint32_t i = 0; i < carry; i++)
-      if (out[i] & (AxisSet)~args[i + 1]) args[i + 1] |= out[i], more = true;
-  }
-  for (uint32_t i = carry; i < o->nout; i++)
-    if (loop_continues(o, i) != NO_VALUE) out[i] |= in[loop_continues(o, i)];
-}
-
-static void step(const Uniform *uniform, const Op *o, AxisSet *at) {
-  AxisSet *in = ARENA_ARRAY(uniform->m->arena, AxisSet, o->nin + 1), *out = at + o->out, any = 0;
-  for (uint32_t i = 0; i < o->nin; i++) in[i] = at[o->in[i]], any |= in[i];
-  if (o->code == OP_loop) loop(uniform, o, in, out);
-  else if (o->callee) call(uniform, o->callee, in, out);
-  else if (o->code == OP_load) *out = *held_by(uniform, o->global);
-  else if (o->code == OP_wait) *out = in[0]; /* not what was sent */
-  else if (op_family(o->code) == FAMILY_COLLECTIVE) *out = collected(uniform->m, o, any);
-  else memset(out, any, o->nout);
-}
-
-static void walk(const Uniform *uniform, const Fn *f, AxisSet *at) {
-  for (OpId i = 0; i < f->ops.n; i++) step(uniform, &f->ops.at[i], at);
-}
-
-/* What follows from a state is declared nowhere: it may differ as what entries store there. */
-static bool derive(const Uniform *uniform, const Op *o, AxisSet stored) {
-  if (!o->global->derived) return false;
-  AxisSet *s = held_by(uniform, o->global), before = *s;
-  *s |= stored;
-  return *s != before;
-}
-
 static void check_store(Verifier *verifier, const Uniform *uniform, const Op *o, AxisSet stored) {
-  AxisSet wrong = stored & (AxisSet) ~*held_by(uniform, o->global);
+  AxisSet wrong = stored & (AxisSet) ~*uniform_held(uniform, o->global);
   for (uint32_t a = 0; a < verifier->m->mesh.n; a++)
     if (wrong >> a & 1 && verifier->m->mesh.at[a].size > 1) {
       verify_report(verifier, "E1109", verify_at_op(o),
@@ -119,32 +25,13 @@ static bool is_local(const Module *m) {
   return false;
 }
 
-/* One walk over all entries; true: a set has grown. */
-static bool walk_entries(const Uniform *uniform, AxisSet **at) {
-  bool more = false;
-  for (uint32_t i = 0; i < uniform->m->fns.n; i++) {
-    const Fn *f = uniform->m->fns.at[i];
-    if (f->kind != FN_ENTRY) continue;
-    walk(uniform, f, at[i] = ARENA_ARRAY(uniform->m->arena, AxisSet, f->values.n + 1));
-    for (OpId k = 0; k < f->ops.n; k++)
-      if (f->ops.at[k].code == OP_store)
-        more |= derive(uniform, &f->ops.at[k], at[i][f->ops.at[k].in[0]]);
-  }
-  return more;
-}
-
 void verify_uniform(Verifier *verifier) {
-  Uniform uniform = {verifier->m,
-                     ARENA_ARRAY(verifier->m->arena, AxisSet, verifier->m->globals.n + 1)};
-  AxisSet **at = ARENA_ARRAY(verifier->m->arena, AxisSet *, verifier->m->fns.n + 1);
   if (!is_local(verifier->m)) return;
-  for (uint32_t i = 0; i < verifier->m->globals.n; i++)
-    uniform.held[i] = declared(verifier->m, verifier->m->globals.at[i]);
-  while (walk_entries(&uniform, at)) {}
+  Uniform uniform = uniform_of(verifier->m);
   for (uint32_t i = 0; i < verifier->m->fns.n; i++)
-    for (OpId k = 0; at[i] && k < verifier->m->fns.at[i]->ops.n; k++) {
+    for (OpId k = 0; uniform.at[i] && k < verifier->m->fns.at[i]->ops.n; k++) {
       const Op *o = &verifier->m->fns.at[i]->ops.at[k];
       verifier->fn = verifier->m->fns.at[i];
-      if (o->code == OP_store) check_store(verifier, &uniform, o, at[i][o->in[0]]);
+      if (o->code == OP_store) check_store(verifier, &uniform, o, uniform.at[i][o->in[0]]);
     }
 }

@@ -45,10 +45,11 @@ static char *text_of(Ctx *c, const char *dir, const char *file) {
 /* What passes make of a module read from each dump equals what they made in one go. */
 static void dumps(void **state) {
   static const char *const files[] = {
-      "00-lower.ir",   "01-inline.ir",    "02-simplify.ir",  "03-grad.ir",    "04-optimizer.ir",
-      "05-micro.ir",   "06-precision.ir", "07-recompute.ir", "08-pad.ir",     "09-place.ir",
-      "10-collect.ir", "11-pipeline.ir",  "12-localize.ir",  "13-own.ir",     "14-zero.ir",
-      "15-wire.ir",    "16-offload.ir",   "17-decode.ir",    "18-classes.ir", "19-clean.ir"};
+      "00-lower.ir",   "01-inline.ir",    "02-simplify.ir",  "03-grad.ir",   "04-optimizer.ir",
+      "05-micro.ir",   "06-precision.ir", "07-recompute.ir", "08-pad.ir",    "09-place.ir",
+      "10-collect.ir", "11-pipeline.ir",  "12-localize.ir",  "13-own.ir",    "14-zero.ir",
+      "15-wire.ir",    "16-combine.ir",   "17-offload.ir",   "18-decode.ir", "19-classes.ir",
+      "20-clean.ir"};
   enum { FILES = sizeof files / sizeof *files };
   (void)state;
   char dir[] = "/tmp/shardc-dumps-XXXXXX";
