@@ -92,8 +92,27 @@ static bool both_finite(const Fn *f, const Op *at, ValueId a, ValueId b) {
          without_factor(f, a) == without_factor(f, b);
 }
 
+static bool loads_same(const Fn *f, ValueId a, ValueId b) {
+  const Op *p = value_def(f, a), *q = value_def(f, b);
+  return p && q && p->code == OP_load && q->code == OP_load && p->global == q->global;
+}
+
+static ValueId without_root(const Fn *f, ValueId v) {
+  const Op *o = value_def(f, v);
+  return o && o->code == OP_sqrt ? o->in[0] : v;
+}
+
+/* Whether a second moment is above 0 its root says, too. */
+static bool both_above_0(const Fn *f, const Op *at, ValueId a, ValueId b) {
+  const Op *zero = at->code == OP_lt ? value_def(f, at->in[0]) : NULL;
+  if (!zero || zero->code != OP_const || attr_float(&zero->attrs, ATTR_value, 1) != 0) return false;
+  ValueId of_a = without_root(f, a), of_b = without_root(f, b);
+  return of_a == of_b || loads_same(f, of_a, of_b);
+}
+
 static bool as_good(const Fn *f, const Op *at, ValueId a, ValueId b) {
-  return same_value(f, a, b) || same_behind_guard(f, at, a, b) || both_finite(f, at, a, b);
+  return same_value(f, a, b) || same_behind_guard(f, at, a, b) || both_finite(f, at, a, b) ||
+         both_above_0(f, at, a, b);
 }
 
 /* Another value of the type of v that is defined above op; NO_VALUE if there is none. */
