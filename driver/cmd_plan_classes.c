@@ -202,6 +202,8 @@ static void put_class(const Planned *planned, uint32_t i) {
   if (plan_freezes(planned)) {
     put_sends("sends_per_frozen_step", m, ir_later_entry(m), NULL);
     put_sends("sends_at_freeze", m, plan_entry(m, "step.unit"), plan_entry(m, "step.freeze"));
+    if (plan_entry(m, "step.thaw"))
+      put_sends("sends_at_renewal", m, plan_entry(m, "step.thaw"), NULL);
   }
   put_host(planned->programs.at[i]);
   putchar('}');

@@ -4,6 +4,7 @@
    what one step sends or takes, that is cmd_plan_step.c's. */
 #include "cmd_plan.h"
 #include "ir/module_settings.h"
+#include "ir/renewal.h"
 #include "ir/stage_class.h"
 #include <string.h>
 
@@ -24,12 +25,37 @@ static double bytes_once(const Planned *planned) {
   return bytes_of_entry(planned, "step.unit") + bytes_of_entry(planned, "step.freeze");
 }
 
+/* Where a step renews second moments. */
+static double bytes_ended(const Planned *planned) { return bytes_of_entry(planned, "step.thaw"); }
+
+static int64_t renews(const Planned *planned) {
+  return module_whole(planned->m, "train.optim.renew");
+}
+
+/* Steps behind the freeze that are as those before it; how often frozen ones begin, and end for
+   one of these. */
+typedef struct Renewals {
+  double steps, begins, ends;
+} Renewals;
+
+static Renewals renewals_of(const Planned *planned) {
+  Renewals renewals = {0};
+  int64_t often = renews(planned), behind = (int64_t)(planned->steps - planned->from), at = 0;
+  for (int64_t next; often && (next = renewal_after(at, often)) <= behind; at = next)
+    renewals.steps++, renewals.ends += next - at > 1;
+  renewals.begins = renewals.ends + (at < behind);
+  return renewals;
+}
+
 /* Bytes of a step, over all of the run. */
 static double bytes_on_average(const Planned *planned) {
   double warm = planned->from, steps = planned->steps, first = plan_bytes_sent(&planned->step);
   if (warm >= steps) return first;
+  Renewals renewals = renewals_of(planned);
+  warm += renewals.steps;
   double frozen = (steps - warm) * plan_bytes_sent(&planned->later);
-  return (warm * first + frozen + bytes_once(planned)) / steps;
+  double between = renewals.begins * bytes_once(planned) + renewals.ends * bytes_ended(planned);
+  return (warm * first + frozen + between) / steps;
 }
 
 /* Of a state of a flat group: over how many ranks it is shared. */
@@ -76,12 +102,28 @@ static void say_sent(const Planned *planned) {
   printf("\n");
 }
 
+/* of 850 steps behind the freeze 53 renew second moments: they are as those before it */
+static void say_renewals(const Planned *planned) {
+  Arena *arena = planned->m->arena;
+  double ended = bytes_ended(planned);
+  if (!renews(planned)) return;
+  if (planned->from)
+    printf("of %.0f steps behind the freeze %.0f renew second moments: they are as those before it",
+           planned->steps - planned->from, renewals_of(planned).steps);
+  else printf("behind the freeze some steps renew second moments: they are as those before it");
+  if (ended > 0) printf(", and a rank sends %s for each", plan_amount(arena, ended));
+  printf("\n");
+}
+
 void plan_say_freeze(const Planned *planned) {
   Arena *arena = planned->m->arena;
   double once = bytes_once(planned);
   int64_t saved = bytes_saved(planned->m);
   say_sent(planned);
-  if (once > 0) printf("where it freezes a rank sends %s once\n", plan_amount(arena, once));
+  if (once > 0)
+    printf("where it freezes a rank sends %s %s\n", plan_amount(arena, once),
+           renews(planned) ? "each time" : "once");
+  say_renewals(planned);
   if (plan_zero_stage(planned->m) != 1) return;
   if (saved > 0)
     printf("zero 1 saves %s of moments: parts of both, less all second ones for frozen steps\n",
@@ -92,6 +134,8 @@ void plan_say_freeze(const Planned *planned) {
 void plan_put_freeze(const Planned *planned) {
   if (planned->from) printf("\"bytes_per_step_on_average\":%.17g,", bytes_on_average(planned));
   printf("\"bytes_at_freeze\":%.17g,", bytes_once(planned));
+  if (renews(planned)) printf("\"bytes_at_renewal\":%.17g,", bytes_ended(planned));
+  if (renews(planned) && planned->from) printf("\"renewals\":%.0f,", renewals_of(planned).steps);
   if (plan_zero_stage(planned->m) == 1)
     printf("\"zero_saves\":%lld,", (long long)bytes_saved(planned->m));
 }

@@ -189,10 +189,21 @@ static void take(World *w, Taken *taken, Str name, Span at) {
 }
 
 static void check_names(World *w, const Eval *e) {
-  static const char *const reserved[] = {"seed",        "step",         "loss",
-                                         "eval.loss",   "lr",           "norm.of.gradients",
-                                         "onebit.root", "onebit.error", "onebit.error.of.owner",
-                                         "onebit.norm", "onebit.frozen"};
+  static const char *const reserved[] = {"seed",
+                                         "step",
+                                         "loss",
+                                         "eval.loss",
+                                         "lr",
+                                         "norm.of.gradients",
+                                         "onebit.root",
+                                         "onebit.error",
+                                         "onebit.error.of.owner",
+                                         "onebit.norm",
+                                         "onebit.frozen",
+                                         "onebit.begun",
+                                         "onebit.renewed",
+                                         "onebit.momentum",
+                                         "onebit.momentum.scale"};
   Interner *names = w->ctx->names;
   Taken taken = {0};
   for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)

@@ -60,6 +60,26 @@ static void check_freeze(Eval *e, const AstItem *train) {
   diag_help(r, "15%% to 25%% of the steps are usual; `optim adamw` freezes nothing");
 }
 
+/* Steps before any is compressed: -1: `freeze = auto` finds them. */
+static int64_t steps_before(const AstItem *train, int64_t steps) {
+  const AstValue *freeze = settings_value(train, "optim", "freeze");
+  double share = freeze ? freeze->number.value : 0.2;
+  if (freeze && freeze->kind != VALUE_NUMBER) return -1;
+  return share < 1 ? (int64_t)ceil(share * (double)steps - 1e-9) : (int64_t)share;
+}
+
+static void check_renew(Eval *e, const AstItem *train) {
+  const AstValue *renew = settings_value(train, "optim", "renew");
+  int64_t n = option(train, "renew"), steps = settings_integer(train, ITEM_TRAIN, "steps", NULL);
+  int64_t before = steps_before(train, steps);
+  if (!renew || n < 1 || steps < 1 || n + (before < 0 ? 0 : before) < steps) return;
+  Report *r = eval_error(e, "E0602", renew->span,
+                         "`renew = %lld` renews in every step of %lld behind the freeze: nothing "
+                         "would be compressed",
+                         (long long)n, (long long)(steps - (before < 0 ? 0 : before)));
+  diag_help(r, "so many in a row, and then as many 2, 4, 8 .. steps apart: 4 or 8 is usual");
+}
+
 static bool is_auto(const AstValue *freeze) { return freeze && freeze->kind == VALUE_PATH; }
 
 /* What only `freeze = auto` reads. */
@@ -100,6 +120,7 @@ void check_onebit(Eval *e, const AstItem *train) {
   check_block(e, train);
   check_share(e, train);
   check_freeze(e, train);
+  check_renew(e, train);
   check_unread(e, train);
   check_auto(e, train);
 }

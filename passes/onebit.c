@@ -25,6 +25,11 @@
    AdamW's v would hold it to W / sqrt(1 - beta2); so low a bound is met by rare tokens, too, whose
    gradients are then too small.
 
+   With `renew` v moves on in steps that are AdamW's, rarer and rarer ("0/1 Adam", Lu et al., 2022,
+   its policy for the variance). Such a step's own g^2 stands for those since the last one: v =
+   beta2^k v + (1 - beta2^k) g^2. The entry `step.thaw` makes m = u d for it, and takes errors out
+   of units of d; `step.freeze` puts both into units of the new d.
+
    g_i is worker i's term of the gradient (workers.c), W times it the gradient of its own samples;
    root is AdamW's sqrt(1 - beta2^t) of the last warm-up step, kept as a state. Live is an element
    whose v is not 0: one that never had a gradient keeps momentum, errors, and value, since one bit
@@ -56,9 +61,25 @@ static Global *root_state(Module *m) {
   return update_state(m, "onebit.root", type_scalar(ELEM_f32));
 }
 
+/* How many steps in a row renew second moments behind the freeze, before they become rarer; 0: none
+   does. */
+static int64_t renews(const Module *m) { return module_whole(m, "train.optim.renew"); }
+
+/* A step with full gradients stands for all since the one before: beta2 to their number. */
+static void begin_renewal(Update *u) {
+  RateSchedule *s = &u->s;
+  Global *last = update_state(u->m, "onebit.renewed", type_scalar(ELEM_i32));
+  ValueId before = ir_cast(u->m, u->f, ir_load(u->m, u->f, last, (Loc){0}), ELEM_f64, (Loc){0});
+  ValueId stays = schedule_power(s, u->betas[1], schedule_binary(s, OP_sub, u->count, before));
+  u->comes = to_f32(u, schedule_binary(s, OP_sub, schedule_number(s, 1), stays));
+  u->stays = to_f32(u, stays);
+  put(u, last, u->count);
+}
+
 void onebit_begin(Update *u) {
   update_adamw_begin(u);
   put(u, root_state(u->m), u->root);
+  if (renews(u->m)) begin_renewal(u);
 }
 
 /* ---- compression ---- */
@@ -196,6 +217,11 @@ static Global *errors_of_workers(Onebit *onebit) {
   return block_state(onebit, "onebit.error", ELEM_f32, sides, 2, &onebit->in);
 }
 
+static Global *errors_of_owners(Onebit *onebit) {
+  Axis owners = {onebit->owner, onebit->chunk.size};
+  return block_state(onebit, "onebit.error.of.owner", ELEM_f32, &owners, 1, &onebit->in);
+}
+
 typedef struct Momentum { /* as everybody got it: bits, and a scale per block */
   Global *bits, *scale;
 } Momentum;
@@ -280,11 +306,17 @@ static void send_means(Onebit *onebit, SignExchange *signs, int i) {
   signs->made[NEW_MOMENTUM][i] = unpack(onebit, packed);
 }
 
+static ValueId said(Onebit *onebit, Momentum momentum) {
+  Update *u = &onebit->u;
+  Packed packed = {.bits = ir_load(u->m, u->f, momentum.bits, (Loc){0}),
+                   .scale = ir_load(u->m, u->f, momentum.scale, (Loc){0})};
+  return unpack(onebit, packed);
+}
+
 /* The new momentum of all parameters in units of the step, [all, block, in], of live elements. */
 static ValueId exchange(Onebit *onebit) {
-  Axis owners = {onebit->owner, onebit->chunk.size};
   SignExchange signs = {.momentum = momentum_state(onebit), .mine = errors_of_workers(onebit)};
-  signs.servers = block_state(onebit, "onebit.error.of.owner", ELEM_f32, &owners, 1, &onebit->in);
+  signs.servers = errors_of_owners(onebit);
   signs.n = onebit_buckets(onebit, signs.bucket);
   signs.live = live_elements(onebit), signs.terms = new_terms(onebit);
   for (int i = 0; i < signs.n; i++) send_signs(onebit, &signs, i);
@@ -336,22 +368,89 @@ static void add_unit_entry(const Onebit *onebit) {
   module_add(u->m, u->f);
 }
 
-/* onebit.error: beta1 m / d, of each worker; onebit.begun: 1, steps are frozen ones from now on */
-static void add_freeze_entry(const Onebit *onebit) {
-  Onebit entry = beside(onebit, "step.freeze");
-  Update *u = &entry.u;
+/* Of all parameters, beta1 m / d. */
+static ValueId momentum_to_say(Onebit *entry) {
+  Update *u = &entry->u;
   ValueId *y = ARENA_ARRAY(u->m->arena, ValueId, u->globals + 1);
   for (uint32_t i = 0; i < u->globals; i++) {
     y[i] = NO_VALUE;
-    if (entry.gradient[i] == NO_VALUE) continue;
+    if (entry->gradient[i] == NO_VALUE) continue;
     ValueId m = ir_load(u->m, u->f, state(u, u->m->globals.at[i], "m"), (Loc){0});
-    y[i] = bin(u, OP_div, times(u, m, u->betas[0]), unit_of(&entry, i));
+    y[i] = bin(u, OP_div, times(u, m, u->betas[0]), unit_of(entry, i));
   }
-  Global *errors = errors_of_workers(&entry);
-  ValueId one = zero_unless(&entry, live_elements(&entry), onebit_flatten(&entry, y, false));
-  ir_store(u->m, u->f, errors, emit_spread(u->m, u->f, one, errors->type, (Loc){0}), (Loc){0});
+  return onebit_flatten(entry, y, false);
+}
+
+static void set_begun(Update *u, int begun) {
   ir_store(u->m, u->f, update_state(u->m, "onebit.begun", type_scalar(ELEM_i32)),
-           ir_const(u->m, u->f, ELEM_i32, 1, (Loc){0}), (Loc){0});
+           ir_const(u->m, u->f, ELEM_i32, begun, (Loc){0}), (Loc){0});
+}
+
+/* What of all parameters is live, and their units, as blocks of workers or of owners. */
+typedef struct UnitLine {
+  ValueId live, unit;
+} UnitLine;
+
+static UnitLine unit_line(Onebit *entry) {
+  Update *u = &entry->u;
+  ValueId *unit = ARENA_ARRAY(u->m->arena, ValueId, u->globals + 1);
+  for (uint32_t i = 0; i < u->globals; i++)
+    unit[i] = entry->gradient[i] == NO_VALUE ? NO_VALUE : unit_of(entry, i);
+  return (UnitLine){live_elements(entry), onebit_flatten(entry, unit, false)};
+}
+
+static UnitLine of_owners(Onebit *entry, UnitLine line) {
+  return (UnitLine){renamed(entry, line.live, 1, &entry->chunk.dim, &entry->owner),
+                    renamed(entry, line.unit, 1, &entry->chunk.dim, &entry->owner)};
+}
+
+/* Errors out of the units that they are in (mul), or into those of now (div). */
+static ValueId turned(Onebit *entry, Global *errors, OpCode c, UnitLine line) {
+  Update *u = &entry->u;
+  ValueId e = ir_load(u->m, u->f, errors, (Loc){0});
+  return zero_unless(entry, line.live, bin(u, c, e, line.unit));
+}
+
+/* onebit.error: beta1 m / d, of each worker; onebit.begun: 1, steps are frozen ones from now on.
+   Where second moments are renewed there are errors from before, and a momentum that is in m. */
+static void add_freeze_entry(const Onebit *onebit) {
+  Onebit entry = beside(onebit, "step.freeze");
+  Update *u = &entry.u;
+  Global *mine = errors_of_workers(&entry), *scale = momentum_state(&entry).scale;
+  ValueId one = zero_unless(&entry, live_elements(&entry), momentum_to_say(&entry));
+  one = emit_spread(u->m, u->f, one, mine->type, (Loc){0});
+  if (renews(u->m)) {
+    UnitLine line = unit_line(&entry);
+    Global *servers = errors_of_owners(&entry);
+    one = bin(u, OP_add, one, turned(&entry, mine, OP_div, line));
+    ir_store(u->m, u->f, servers, turned(&entry, servers, OP_div, of_owners(&entry, line)),
+             (Loc){0});
+    ir_store(u->m, u->f, scale, emit_full(u->m, u->f, scale->type, 0, (Loc){0}), (Loc){0});
+  }
+  ir_store(u->m, u->f, mine, one, (Loc){0});
+  set_begun(u, 1);
+  module_add(u->m, u->f);
+}
+
+/* Before a step that renews second moments: m = u d of what travelled, errors times d, since d is
+   another one behind it. */
+static void add_thaw_entry(const Onebit *onebit) {
+  Onebit entry = beside(onebit, "step.thaw");
+  Update *u = &entry.u;
+  Momentum momentum = momentum_state(&entry);
+  ValueId *m = ARENA_ARRAY(u->m->arena, ValueId, u->globals + 1);
+  UnitLine line = unit_line(&entry);
+  Global *mine = errors_of_workers(&entry), *servers = errors_of_owners(&entry);
+  onebit_pieces(&entry, said(&entry, momentum), m);
+  for (uint32_t i = 0; i < u->globals; i++) {
+    if (entry.gradient[i] == NO_VALUE) continue;
+    ValueId whole = bin(u, OP_mul, m[i], unit_of(&entry, i));
+    ir_store(u->m, u->f, state(u, u->m->globals.at[i], "m"),
+             zero_unless(&entry, is_live(&entry, i), whole), (Loc){0});
+  }
+  ir_store(u->m, u->f, mine, turned(&entry, mine, OP_mul, line), (Loc){0});
+  ir_store(u->m, u->f, servers, turned(&entry, servers, OP_mul, of_owners(&entry, line)), (Loc){0});
+  set_begun(u, 0);
   module_add(u->m, u->f);
 }
 
@@ -461,6 +560,7 @@ static void freeze(Onebit *onebit) {
   onebit_pieces(onebit, exchange(onebit), momentum);
   apply(onebit, momentum);
   add_freeze_entry(onebit);
+  if (renews(onebit->u.m)) add_thaw_entry(onebit);
   if (onebit->keeps_units) add_unit_entry(onebit);
 }
 

@@ -29,13 +29,22 @@ void update_adamw_begin(Update *u) {
   u->shrink = to_f32(u, schedule_binary(s, OP_sub, one, decay));
 }
 
+/* beta2 v + (1 - beta2) d^2, of a step that stands for several: beta2 to their number */
+static ValueId new_second(Update *u, ValueId v, ValueId d) {
+  if (u->stays == NO_VALUE)
+    return bin(u, OP_add, times(u, v, u->betas[1]),
+               bin(u, OP_mul, times(u, d, 1 - u->betas[1]), d));
+  return bin(u, OP_add, bin(u, OP_mul, v, u->stays),
+             bin(u, OP_mul, bin(u, OP_mul, d, u->comes), d));
+}
+
 /* m += (d - m)(1 - beta1); v = beta2 v + (1 - beta2) d^2; w = w (1 - lr decay) - rate m / (sqrt(v)
  * / root + eps) */
 static void adamw(Update *u, Global *global, ValueId w, ValueId d) {
   Global *gm = moment(u, global, "m"), *gv = moment(u, global, "v");
   ValueId m = read_moment(u, gm), v = read_moment(u, gv);
   m = bin(u, OP_add, m, times(u, bin(u, OP_sub, d, m), 1 - u->betas[0]));
-  v = bin(u, OP_add, times(u, v, u->betas[1]), bin(u, OP_mul, times(u, d, 1 - u->betas[1]), d));
+  v = new_second(u, v, d);
   ValueId root = bin(u, OP_div, ir_unary(u->m, u->f, OP_sqrt, v, u->loc), u->root);
   ValueId denominator = bin(u, OP_add, root, num(u, u->eps));
   if (global->decay && u->decay != 0) w = bin(u, OP_mul, w, u->shrink);
@@ -274,7 +283,7 @@ static void update_all(Update *u, const OptimizerRow *row, ValueId *gradient) {
 }
 
 void update_begin(Update *u) {
-  u->coefficient = u->fine = u->late = u->whole = NO_VALUE;
+  u->coefficient = u->fine = u->late = u->whole = u->stays = u->comes = NO_VALUE;
   u->s = schedule_begin(u->m, u->f);
   update_delay_begin(u);
   u->scale = loss_scale_load(u->m, u->f);

@@ -24,6 +24,8 @@ typedef struct Update {
   /* AdamW: f32[], made once */
   ValueId shrink, rate, root; /* 1 - lr decay; lr / (1 - beta1^t); sqrt(1 - beta2^t) */
   ValueId fresh;              /* LAMB: 1 - beta1^t, and rate is lr */
+  /* what the second moment keeps and what is new of it, f32[]; NO_VALUE: beta2, 1 - beta2 */
+  ValueId stays, comes;
 } Update;
 
 static inline ValueId bin(Update *u, OpCode c, ValueId a, ValueId b) {

@@ -148,7 +148,7 @@ static ValueId whole_state(ZeroEntry *entry, const ZeroGroup *zero_group, int st
 }
 
 /* An entry beside `step` that reads states of members reads all of them: what ranks have parts of
-   is gathered. It writes none. */
+   is gathered. None that it reads does it write. */
 static void find_states(ZeroEntry *entry) {
   ZeroSite *site = &entry->site;
   Zero *zero = entry->z;
@@ -300,6 +300,24 @@ static void first_values(ZeroEntry *entry, uint32_t group) {
                (Loc){0});
 }
 
+/* Of an entry beside `step` that writes a state of all members, and no parameter. */
+static void write_state(ZeroEntry *entry, uint32_t group, int state) {
+  Zero *zero = entry->z;
+  const ZeroGroup *zero_group = &zero->group.at[group];
+  bool all = zero_group->rounds.dim != NULL;
+  ValueId *value = ARENA_ARRAY(zero->m->arena, ValueId, zero_group->member.n);
+  for (uint32_t i = 0; i < zero_group->member.n; i++) {
+    const Global *of = zero_group->member.at[i].state[state];
+    must(zero_store_of(entry->site.from, of), "zero: %s leaves out @%s", entry->site.from->name,
+         of->name);
+    value[i] = stored_value(entry, of, of->type);
+  }
+  ValueId flat = zero_flatten(zero, entry->site.to, zero_group, value, all, false),
+          own = zero_cut(zero, entry->site.to, zero_group, flat, all);
+  if (zero_group->stage) own = zero_own(zero, entry->site.to, zero_group, own);
+  ir_store(zero->m, entry->site.to, zero_group->state[state], own, (Loc){0});
+}
+
 /* Copies are no part of checkpoints: what has read the parameters runs this entry behind it. */
 static void add_refresh(Zero *zero) {
   bool any = false;
@@ -322,6 +340,11 @@ static void rewrite_store(ZeroEntry *entry, const Op *op, bool step) {
   if (group_of_norm(entry->z, op->global, &first) && !first) return;
   if (!is_member(entry->z, op->global, &group, &member, &state)) {
     ir_store(entry->z->m, entry->site.to, op->global, site_value(&entry->site, op->in[0]), op->loc);
+    return;
+  }
+  const ZeroMember *of = &entry->z->group.at[group].member.at[member];
+  if (!step && state >= 0 && !zero_store_of(entry->site.from, of->param)) {
+    if (!member) write_state(entry, group, state);
     return;
   }
   if (entry->stored[group]) return;

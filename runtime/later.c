@@ -2,6 +2,7 @@
    Adam (passes/onebit.c), by number, or by what the program found out itself and keeps as a state;
    `step.late` behind the warm-up of the delayed update (passes/late.c). */
 #include "run.h"
+#include "ir/renewal.h"
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -37,6 +38,17 @@ bool rt_later_begin(Run *r, Fault *f) {
                  *freeze = rt_entry_find(r->p, "step.freeze");
   if (unit && !rt_device_run(&r->device, unit, f)) return false;
   return !freeze || has_begun(r) || rt_device_run(&r->device, freeze, f);
+}
+
+bool rt_renews(const Run *r, int64_t from) {
+  const char *often = rt_setting_of(r->p, "train.optim.renew");
+  return often && renewal_at(r->at.step + 1 - from, strtoll(often, NULL, 10));
+}
+
+bool rt_later_end(Run *r, bool begun, Fault *f) {
+  if (!has_begun(r)) return true;
+  if (!begun && !rt_later_begin(r, f)) return false; /* a resumed run has no units yet */
+  return rt_device_run(&r->device, rt_entry_find(r->p, "step.thaw"), f);
 }
 
 int64_t rt_later_from(const Run *r) {

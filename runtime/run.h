@@ -93,6 +93,10 @@ int64_t rt_later_from(const Run *r);
    can a run that begins these steps at `from` go on from here? */
 bool rt_later_begin(Run *r, Fault *f);
 bool rt_later_fits(const Run *r, int64_t from, Fault *f);
+/* Does the next step of 1-bit Adam renew second moments, as those before the freeze do? Then
+   rt_later_end comes before it, and rt_later_begin behind it; begun: that was in this process. */
+bool rt_renews(const Run *r, int64_t from);
+bool rt_later_end(Run *r, bool begun, Fault *f);
 int64_t rt_freeze(const Run *r);
 int64_t rt_freeze_window(const Run *r);
 

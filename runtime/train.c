@@ -76,14 +76,24 @@ static bool look(Train *train, Fault *f) {
   return true;
 }
 
+/* What the next step runs, once what it starts from is there; NULL: that failed. */
+static const rt_entry *entry_now(Train *train, Fault *f) {
+  Run *r = train->r;
+  bool behind = train->later && r->at.step >= train->from,
+       renews = behind && rt_renews(r, train->from);
+  if (renews && !rt_later_end(r, train->begun, f)) return NULL;
+  if (renews) train->begun = false;
+  else if (behind && !train->begun && !(train->begun = rt_later_begin(r, f))) return NULL;
+  return behind && !renews ? train->later : train->step;
+}
+
 static bool one_step(Train *train, StepRecord *record, Fault *f) {
   Run *r = train->r;
   if (r->device.trace) rt_trace_step(r->device.trace, r->at.step + 1);
   rt_set_scalar(r, "seed", (int64_t)r->at.seed);
   rt_set_scalar(r, "step", r->at.step);
-  bool later = train->later && r->at.step >= train->from;
-  if (later && !train->begun && !(train->begun = rt_later_begin(r, f))) return false;
-  if (!rt_device_run(&r->device, later ? train->later : train->step, f)) return false;
+  const rt_entry *entry = entry_now(train, f);
+  if (!entry || !rt_device_run(&r->device, entry, f)) return false;
   if (r->device.trace) rt_trace_stepped(r->device.trace, r->at.step + 1);
   if (!look(train, f)) return false;
   *record = (StepRecord){.step = r->at.step + 1,

@@ -9,7 +9,7 @@ import array, json, math, os, random, re, shutil, struct, sys
 from common import check, read, run, workdir
 
 SHARDC, WORK = os.path.abspath(sys.argv[1]), workdir()
-BATCH, FEAT, HIDDEN, WORKERS, BLOCK, STEPS, FREEZE, FIRST = 16, 6, 10, 4, 8, 50, 10, 5
+BATCH, FEAT, HIDDEN, WORKERS, BLOCK, STEPS, FREEZE, FIRST, RENEW = 16, 6, 10, 4, 8, 50, 10, 5, 2
 LR, BETA1, BETA2, EPS, DECAY = 1e-2, 0.9, 0.999, 1e-8, 0.1
 EVEN_LR = 3e-3
 MODEL = f'''use "std"
@@ -109,16 +109,33 @@ def compressed(y, live):
 
 
 def adamw(s, t, parts):
+    """For all steps since the last one: behind the freeze errors stay what they are, in no unit."""
     g = [sum(c) for c in zip(*parts)]
+    before = units(s)
+    stays = BETA2 ** (t - (t - 1 if s['renewed'] is None else s['renewed']))
     s['m'] = [m + (d - m) * (1 - BETA1) for m, d in zip(s['m'], g)]
-    s['v'] = [BETA2 * v + (1 - BETA2) * d * d for v, d in zip(s['v'], g)]
-    s['root'] = math.sqrt(1 - BETA2 ** t)
+    s['v'] = [stays * v + (1 - stays) * d * d for v, d in zip(s['v'], g)]
+    s['root'], s['renewed'] = math.sqrt(1 - BETA2 ** t), t
+    turn = lambda errors: [e * a / b for e, a, b in zip(errors, before, units(s))]
+    s['error'], s['owner'] = [turn(e) for e in s['error']], turn(s['owner'])
+
+
+def units(s): return [math.sqrt(v) / s['root'] + EPS for v in s['v']]
+
+
+def renewals(often):
+    """Steps behind the freeze: so many in a row, as many 2 steps apart, and so on."""
+    at, apart, found = FREEZE, 1, set()
+    while often and at < STEPS:
+        found |= {at + apart * (k + 1) for k in range(often)}
+        at, apart = at + apart * often, apart * 2
+    return found
 
 
 def frozen(s, parts):
     live = [v > 0 for v in s['v']]
     masked = lambda y, on: [a if l else 0.0 for a, l in zip(y, on)]
-    unit = [math.sqrt(v) / s['root'] + EPS for v in s['v']]
+    unit = units(s)
     most = math.sqrt(BLOCK)
     sent = []
     for i, g in enumerate(parts):
@@ -133,12 +150,12 @@ def frozen(s, parts):
     s['m'] = masked([a * u for a, u in zip(c, unit)], live)
 
 
-def step(s, t, x, y, lr=LR):
+def step(s, t, x, y, lr=LR, often=0):
     """Step number t, from 1."""
     at = (t - 1) * BATCH % len(x)
     each = BATCH // WORKERS
     parts = [gradient(s['p'], x[i:i + each], y[i:i + each]) for i in range(at, at + BATCH, each)]
-    if t > FREEZE: frozen(s, parts)
+    if t > FREEZE and t not in renewals(often): frozen(s, parts)
     else: adamw(s, t, parts)
     rate = lr / (1 - BETA1 ** t)
     decays = lambda i: not FEAT * HIDDEN <= i < (FEAT + 1) * HIDDEN
@@ -153,9 +170,12 @@ def state(t):
         bits, scale = t['onebit.momentum'], t['onebit.momentum.scale']
         sign = lambda i: 1 if bits[i // 8] >> i % 8 & 1 else -1
         m = [sign(i) * scale[i // BLOCK] * (math.sqrt(x) / root + EPS) if x > 0 else 0.0 for i, x in enumerate(v)]
-    return {'p': line(''), 'm': m, 'v': v, 'root': root,
-            'error': [errors[i * SIZE:(i + 1) * SIZE] for i in range(WORKERS)],
-            'owner': list(t['onebit.error.of.owner'])}
+    s = {'p': line(''), 'm': m, 'v': v, 'root': root, 'renewed': t.get('onebit.renewed', (None,))[0]}
+    in_units = lambda e: [a / u if u > EPS else a for a, u in zip(e, units(s))]   # between renewals and the next step
+    same = list if t['onebit.begun'][0] else in_units
+    s['error'] = [same(errors[i * SIZE:(i + 1) * SIZE]) for i in range(WORKERS)]
+    s['owner'] = same(t['onebit.error.of.owner'])
+    return s
 
 
 def differ(a, b):
@@ -206,31 +226,34 @@ def even_data():
     return written('even_', x, [1 + 0.2 * r.gauss(0, 1) for _ in x])
 
 
-def golden():
+def golden(often=0):
     """All states over 50 steps across the freeze, never set to what the run has: ranks, MPI, stand-in GPUs."""
     x, y = even_data()
+    even = f'even{often or ""}'
     source = MODEL.replace('"x.f32"', '"even_x.f32"').replace('"y.f32"', '"even_y.f32"').replace('(0.5)', '(0.3)')
     source = source.replace(f'lr = {LR}', f'lr = {EVEN_LR}')
-    open(f'{WORK}/even.shard', 'w').write(source)
-    shard = lambda plan, n, *how: run(SHARDC, 'run', 'even.shard', '--plan', plan, '-n', str(n), *how, '--', 'train',
-                                      '--out', f'even.{plan}{"".join(how)}', cwd=WORK)
+    if often: source = source.replace(f'freeze = {FREEZE}', f'freeze = {FREEZE} renew = {often}')
+    open(f'{WORK}/{even}.shard', 'w').write(source)
+    shard = lambda plan, n, *how: run(SHARDC, 'run', f'{even}.shard', '--plan', plan, '-n', str(n), *how, '--', 'train',
+                                      '--out', f'{even}.{plan}{"".join(how)}', cwd=WORK)
     outs = []
     for plan, n, *how in ('one', 1), ('four', 4), ('four', 4, '--emulate'), ('parted', 4), ('parted', 4, '--emulate'):
         shard(plan, n, *how)
-        outs.append((f'even.{plan}{"".join(how)}', n))
+        outs.append((f'{even}.{plan}{"".join(how)}', n))
     if mpi_is_here():
-        run(SHARDC, 'compile', 'even.shard', '--plan', 'four', '--comm', 'mpi', '-o', 'even.mpi', '-q', '--quick',
+        run(SHARDC, 'compile', f'{even}.shard', '--plan', 'four', '--comm', 'mpi', '-o', f'{even}.mpi', '-q', '--quick',
             cwd=WORK)
-        run('mpirun', '--oversubscribe', '-n', '4', './even.mpi', 'train', '--out', 'even.of.mpi', cwd=WORK)
-        outs.append(('even.of.mpi', 4))
-    s, far = checkpoint('even.one', FIRST), dict.fromkeys(outs, 0)
+        run('mpirun', '--oversubscribe', '-n', '4', f'./{even}.mpi', 'train', '--out', f'{even}.of.mpi', cwd=WORK)
+        outs.append((f'{even}.of.mpi', 4))
+    s, far = checkpoint(f'{even}.one', FIRST), dict.fromkeys(outs, 0)
     for t in range(FIRST + 1, STEPS + 1):
-        step(s, t, x, y, EVEN_LR)
+        step(s, t, x, y, EVEN_LR, often)
         for out in outs if t % 5 == 0 else ():
             far[out] = max(far[out], differ(s, checkpoint(out[0], t, out[1])))
     for (out, _), apart in far.items():
         print(f'{out}: {apart:.2g} from the algorithm in {STEPS - FIRST} steps')
-        check(apart < 1e-6, f'{out}: {apart:.3g} from the algorithm')
+        # each renewal rounds momentum and errors into other units, twice
+        check(apart < (3e-6 if often else 1e-6), f'{out}: {apart:.3g} from the algorithm')
 
 
 # What frozen steps cannot do, and what is no such optimizer: the word is refused, and told why or what to write.
@@ -243,6 +266,8 @@ REFUSED = (('plan.zero=2', 'E0602', '1:11', 'keeps no whole gradient'),
            ('train.optim.block=12', 'E0602', '1:19', '`block = 16`'),
            (f'train.optim.freeze={STEPS}', 'E0602', '1:20', 'nothing would be compressed'),
            ('train.optim.freeze=0', 'E0602', '1:20', 'a share of all below 100%'),
+           (f'train.optim.renew={STEPS - FREEZE}', 'E0602', '1:19', 'nothing would be compressed'),
+           ('train.optim.renew=0', 'E0602', '1:19', 'at least 1'),
            ('train.optim.ratio=0.9', 'E0602', '1:19', 'goes with `freeze = auto`'),
            ('train.optim.freeze=auto', 'E0602', '1:20', 'none of'),
            ('train.optim=onebit_lamb', 'E0602', '1:13', 'instead `onebit_adam` or `lamb`'),
@@ -256,19 +281,23 @@ def refusals():
         check(f'[{code}]' in said and f'--set:{at}' in said and why in said, f'{word}: no {code} at {at} in\n{said}')
 
 
-def counts(plan):
-    """What a run of 5 steps counts is what `plan` says of both entries, and of what is sent once between them."""
+def counts(plan, often=0):
+    """What a run of few steps counts is what `plan` says of both entries, and of what is sent between them."""
+    steps, renewing, begins = (12, 3, 3) if often else (5, 0, 1)     # steps 3, 5, 9
     wide = ('net.shard', '--plan', plan, '-D', 'Hidden=4096')
-    for setting in 'optim.block=2048', 'steps=5', 'optim.freeze=2': wide += '--set', f'train.{setting}'
+    more = [f'optim.renew={often}'] * (often > 0)
+    for setting in 'optim.block=2048', f'steps={steps}', 'optim.freeze=2', *more: wide += '--set', f'train.{setting}'
     planned = json.loads(run(SHARDC, 'plan', *wide, '--json', cwd=WORK)[0])
     whole = lambda p: p['communication'][0]['bytes_per_step']
-    said = ''.join(run(SHARDC, 'run', *wide, '-n', '4', '--', 'train', '--out', f'{plan}.wide', '--profile', cwd=WORK))
+    said = ''.join(run(SHARDC, 'run', *wide, '-n', '4', '--', 'train', '--out', f'{plan}.wide{often}', '--profile',
+                       cwd=WORK))
     counted = re.search(r'^axis data +\d+ calls +\d+ elements +(\d+) bytes', said, re.M)
     warm, frozen = whole(planned), whole(planned['frozen'])
-    want = 2 * warm + 3 * frozen + planned['bytes_at_freeze']
+    want = (2 + renewing) * warm + (steps - 2 - renewing) * frozen + begins * planned['bytes_at_freeze']
+    if often: want += (begins - 1) * planned['bytes_at_renewal']
     check(counted and int(counted[1]) == want, f'{want} planned\n{said}')
     mean = planned['bytes_per_step_on_average']
-    check(abs(mean * 5 - want) < 1e-3, f'{mean} on average')
+    check(abs(mean * steps - want) < 1e-3, f'{mean} on average')
     return planned, warm, frozen
 
 
@@ -385,6 +414,23 @@ def other_freeze(train):
     check(checkpoint(out, FREEZE)['m'] != checkpoint('one', FREEZE)['m'], 'frozen before')
 
 
+def renewed(train, bits):
+    """Second moments that move on behind the freeze: the algorithm, checkpoints of frozen steps and of others, and what
+    a run sends."""
+    golden(RENEW)
+    times = [t for t in range(FREEZE + 5, STEPS, 5)]
+    check({t in renewals(RENEW) for t in times} == {True, False}, 'checkpoints behind both kinds of steps')
+    for plan, n in ('one', 1), ('parted', 4):
+        for t in times[:4]:
+            out, last = f'even{RENEW}.{plan}', f'step-{STEPS:06d}/rank-{n - 1:05d}.safetensors'
+            shutil.copytree(f'{WORK}/{out}/step-{t:06d}', f'{WORK}/{out}.{t}/step-{t:06d}')
+            run(SHARDC, 'run', f'even{RENEW}.shard', '--plan', plan, '-n', str(n), '--', 'train', '--out', f'{out}.{t}',
+                '--resume', cwd=WORK)
+            same = read(f'{WORK}/{out}.{t}/{last}') == read(f'{WORK}/{out}/{last}')
+            check(same, f'{out}, resumed at {t}: other bits')
+    for plan in 'four', 'parted': counts(plan, 1)
+
+
 def mpi_is_here():
     here = shutil.which('mpirun') and shutil.which('mpicc')
     if not here: print('no mpirun or mpicc: MPI is passed over')
@@ -460,6 +506,7 @@ def main():
             check(all(bits(again, r) == bits(plan, r) for r in range(n)), f'plan {plan}, resumed at {t}: other bits')
     near_freeze(train, bits)
     golden()
+    renewed(train, bits)
     refusals()
     parted(train)
     other_freeze(train)
