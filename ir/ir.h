@@ -238,6 +238,8 @@ typedef struct Dim { /* every dim of the model, for readers of dumps, data bindi
   int64_t size;   /* 0: open */
   int64_t stored; /* padded size, = size without `pad` */
   Str like;       /* `K like D`: D; else NULL */
+  Str part; /* layers of a stack, from `first` on: the stack's dim (layer_part.h); else NULL */
+  int64_t first;
 } Dim;
 
 typedef struct MeshAxis {

@@ -1,6 +1,7 @@
 /* Settings of a module with their defaults: see module_settings.h. */
 #include "module_settings.h"
 #include "ir/support/num.h"
+#include "layer_part.h"
 #include "setting_default.h"
 #include "text.h"
 #include <stdio.h>
@@ -128,14 +129,17 @@ Str plan_offload(const Module *m) {
   return said ? said : intern(m->ctx->names, "");
 }
 
+Str plan_offload_paths(const Module *m, Str what) {
+  if (!text_lists(plan_offload(m), what)) return NULL;
+  return module_said(m, arena_printf(m->arena, "plan.offload.%s", what));
+}
+
 bool plan_offloads(const Module *m, Str what, Str param) {
   if (!text_lists(plan_offload(m), what)) return false;
-  Str path = module_said(m, arena_printf(m->arena, "plan.offload.%s", what));
+  Str path = plan_offload_paths(m, what);
   if (!path) return true;
-  for (size_t n; *path; path += n + strspn(path + n, ", ")) {
-    n = strcspn(path, ",");
-    if (!strncmp(path, param, n) && (!param[n] || param[n] == '.')) return true;
-  }
+  for (size_t n; *path; path += n + strspn(path + n, ", "))
+    if (layer_path_names(path, n = strcspn(path, ","), param)) return true;
   return false;
 }
 

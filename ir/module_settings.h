@@ -31,6 +31,8 @@ Str plan_offload(const Module *m);      /* "optimizer loc(f1:20:13+9)"; "": noth
 /* Does a line `offload` have this (optimizer, grads, params) of a parameter, or of what is named
    after it? */
 bool plan_offloads(const Module *m, Str what, Str param);
+/* The paths behind `of` of this word, "h[0..3], wte"; NULL: it names none, or all. */
+Str plan_offload_paths(const Module *m, Str what);
 Span plan_offload_at(Module *m);             /* where the plan says so */
 Span plan_speculate_at(Module *m);           /* and where it says `speculate = on` */
 int64_t plan_micro(const Module *m);         /* samples per rank and micro-batch; 0: all of them */

@@ -374,6 +374,10 @@ static void read_dim(Parser *p) {
   if (!lex_keyword(p, "open")) dim.size = lex_int(p);
   dim.stored = lex_keyword(p, "pad") ? lex_int(p) : dim.size;
   if (lex_keyword(p, "like")) dim.like = lex_word(p, "a dim");
+  if (lex_keyword(p, "of")) {
+    dim.part = lex_word(p, "a dim");
+    if (lex_keyword(p, "from")) dim.first = lex_int(p);
+  }
   if (dim.size < 0 || dim.stored < dim.size)
     lex_fail(p, "E1001", at, "dim %s has a size out of range", dim.name);
   vec_push(p->m->arena, p->m->dims, dim);

@@ -308,6 +308,7 @@ static void put_dim(IrPrinter *printer, const Dim *d) {
   else put(printer, "open");
   if (d->stored != d->size) put(printer, " pad %lld", (long long)d->stored);
   if (d->like) put(printer, " like %s", d->like);
+  if (d->part) put(printer, " of %s from %lld", d->part, (long long)d->first);
   put(printer, "\n");
 }
 

@@ -3,6 +3,7 @@
    peers, and waits again before the operands may go. */
 #include "interp_ranks.h"
 #include "interp_inside.h"
+#include "ir/layer_part.h"
 #include "ir/placement.h"
 #include "ir/stage_class.h"
 #include <pthread.h>
@@ -397,8 +398,34 @@ static int64_t *offsets_of(const Ranks *ranks, Arena *arena, const Global *globa
   return list;
 }
 
+/* The next part of a stack's parameter or state of that name, behind number *i. */
+static const Global *next_part(const Ranks *ranks, const char *name, uint32_t *i) {
+  for (; *i < ranks->m->globals.n; ++*i) {
+    const Global *global = ranks->m->globals.at[*i];
+    if (layer_dim(ranks->m, global) && !strcmp(layer_whole(ranks->m, global->name), name))
+      return ++*i, global;
+  }
+  return NULL;
+}
+
+/* Elements before the part of that type. */
+static int64_t part_begin(const Ranks *ranks, const Global *part, const Type *t) {
+  return layer_dim(ranks->m, part)->first * (type_count(t) / t->axis[0].size);
+}
+
+static bool set_parts(Ranks *ranks, const char *name, const double *data) {
+  bool any = false;
+  const Global *part;
+  for (uint32_t i = 0; (part = next_part(ranks, name, &i)); any = true) {
+    Type whole = whole_type(ranks, part);
+    ranks_set(ranks, part->name, data + part_begin(ranks, part, &whole));
+  }
+  return any;
+}
+
 void ranks_set(Ranks *ranks, const char *global, const double *data) {
   const Global *g = find_global(ranks, global);
+  if (!g && set_parts(ranks, global, data)) return;
   if (!g) bug("ranks_set: no global @%s", global);
   for (int64_t i = 0; i < ranks->n; i++) {
     Arena *arena = arena_new();
@@ -472,9 +499,27 @@ static bool holds(const Ranks *ranks, const Global *global, int64_t rank) {
   return mesh_coordinate(ranks->m, rank, axis) == (global->stages == STAGES_FIRST ? 0 : end);
 }
 
+/* All layers of a stack that lies in parts; NULL: there are none of that name. */
+static const Tensor *get_parts(Ranks *ranks, const char *name) {
+  Tensor *tensor = NULL;
+  const Global *part;
+  for (uint32_t i = 0; (part = next_part(ranks, name, &i));) {
+    const Tensor *own = ranks_get(ranks, part->name);
+    if (!own) return NULL;
+    Type whole = own->type;
+    whole.axis[0] = (Axis){layer_dim(ranks->m, part)->part, 0};
+    whole.axis[0].size = dim_find(ranks->m, whole.axis[0].dim)->size;
+    if (!tensor)
+      tensor = ARENA_NEW(ranks->arena, Tensor), *tensor = tensor_new(ranks->arena, whole);
+    memcpy(tensor->at + part_begin(ranks, part, &own->type), own->at,
+           sizeof *own->at * (size_t)type_count(&own->type));
+  }
+  return tensor;
+}
+
 const Tensor *ranks_get(Ranks *ranks, const char *global) {
   const Global *g = find_global(ranks, global);
-  if (!g) return NULL;
+  if (!g) return get_parts(ranks, global);
   Tensor *tensor = ARENA_NEW(ranks->arena, Tensor);
   *tensor = tensor_new(ranks->arena, whole_type(ranks, g));
   bool *seen = ARENA_ARRAY(ranks->arena, bool, type_count(&tensor->type));
