@@ -6,6 +6,7 @@
 #include "ir/bytes.h"
 #include "ir/count.h"
 #include "ir/flight.h"
+#include "ir/layer_part.h"
 #include "ir/message.h"
 #include "ir/placement.h"
 #include "ir/send_order.h"
@@ -295,16 +296,51 @@ static int64_t of_size(const Module *m, const Global *global) {
   return 0;
 }
 
+/* How many tensors behind `number` the next part of its stack stands, or before it the last one; 0:
+   there is none. */
+static int next_part(const Module *m, uint32_t number, int step) {
+  Str name = layer_whole(m, m->globals.at[number]->name);
+  int n = 0;
+  for (uint32_t i = number + (uint32_t)step; i < m->globals.n; i += (uint32_t)step) {
+    const Global *global = m->globals.at[i];
+    n += global_is_tensor(m, global);
+    if (layer_dim(m, global) && layer_whole(m, global->name) == name) return n;
+  }
+  return 0;
+}
+
+/* Outputs that tell of layers one by one say which the first is. */
+static void put_part(HostWriter *writer, const Global *global, uint32_t number) {
+  const Module *m = writer->m;
+  const Dim *dim = global->type.rank ? dim_find(m, global->type.axis[0].dim) : NULL;
+  if (!dim || !dim->part) return;
+  host_put(writer, ", .first = %lld", (long long)dim->first);
+  if (!layer_dim(m, global)) return;
+  host_put(writer, ", .layers = %lld, .rest = %d", (long long)dim_find(m, dim->part)->size,
+           next_part(m, number, 1));
+}
+
+/* Parts of a stack make one tensor, by the model's names. */
+static void put_name(HostWriter *writer, const Global *global, uint32_t number) {
+  bool part = layer_dim(writer->m, global), first = part && !next_part(writer->m, number, -1);
+  host_string(writer, first ? layer_whole(writer->m, global->name) : global->name);
+  host_put(writer, ", %s", part && !first ? "RT_REST" : kind_words[global->kind]);
+}
+
+static Str dim_name(const Module *m, Str name) {
+  const Dim *dim = dim_find(m, name);
+  return dim && dim->part ? dim->part : name;
+}
+
 static void put_tensor(HostWriter *writer, const Global *global, uint32_t number) {
   const Type *t = &global->type;
   const Global *place = global->within ? global->within : global;
   host_put(writer, "    {");
-  host_string(writer, global->name);
-  host_put(writer, ", %s, %s, %d, {", kind_words[global->kind], upper(writer, elem_words[t->elem]),
-           t->rank);
+  put_name(writer, global, number);
+  host_put(writer, ", %s, %d, {", upper(writer, elem_words[t->elem]), t->rank);
   for (int i = 0; i < t->rank; i++) {
     if (i) host_put(writer, ", ");
-    host_string(writer, t->axis[i].dim);
+    host_string(writer, dim_name(writer->m, t->axis[i].dim));
   }
   host_put(writer, "%s}, {", t->rank ? "" : "0");
   for (int i = 0; i < t->rank; i++)
@@ -319,6 +355,7 @@ static void put_tensor(HostWriter *writer, const Global *global, uint32_t number
              (long long)module_ahead_at(writer->m, global));
   put_splits(writer, global);
   put_logical(writer, global);
+  put_part(writer, global, number);
   if (global->within) host_put(writer, ", .flat = &flat_%u", number);
   static const char *const stages[] = {"ALL", "FIRST", "LAST", "ENDS"};
   if (global->stages) host_put(writer, ", .stages = RT_STAGES_%s", stages[global->stages]);

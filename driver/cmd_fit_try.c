@@ -7,6 +7,7 @@
 #include "cmd_plan.h"
 #include "driver/fit.h"
 #include "ir/flight.h"
+#include "ir/layer_part.h"
 #include "ir/placement.h"
 #include "passes/pass.h"
 #include "ir/module_settings.h"
@@ -31,9 +32,10 @@ static const char *stack_names(const Module *m) {
   const char *text = "";
   for (uint32_t i = 0; i < m->globals.n; i++) {
     const Global *global = m->globals.at[i];
-    const char *star = global->kind == GLOBAL_PARAM ? strstr(global->name, ".*.") : NULL;
+    const char *path = layer_whole(m, global->name),
+               *star = global->kind == GLOBAL_PARAM ? strstr(path, ".*.") : NULL;
     if (!star) continue;
-    const char *name = arena_strndup(m->arena, global->name, (size_t)(star - global->name));
+    const char *name = arena_strndup(m->arena, path, (size_t)(star - path));
     const char *had = arena_printf(m->arena, ", %s,", text);
     if (strstr(had, arena_printf(m->arena, ", %s,", name))) continue;
     text = arena_printf(m->arena, "%s%s%s", text, *text ? ", " : "", name);

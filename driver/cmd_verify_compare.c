@@ -6,6 +6,7 @@
    is below the rounding of all of them, on both sides, the parameter and its states are not judged.
  */
 #include "cmd_verify.h"
+#include "ir/layer_part.h"
 #include "runtime/base/file.h"
 #include "runtime/metrics.h"
 #include "runtime/store/safetensors.h"
@@ -102,21 +103,27 @@ static void compare_tensor(Arena *arena, const SafeTensor *a, const SafeTensor *
   verdict->a_value = element(a, at), verdict->b_value = element(b, at);
 }
 
-/* The sum of squares that the last step left in norm2.of.NAME; below 0: it told none. */
-static double squares_of(Arena *arena, const SafeFile *file, Str param) {
-  const SafeTensor *tensor = rt_safe_find(file, arena_printf(arena, "norm2.of.%s", param));
-  if (!tensor || tensor->elem != RT_F32) return -1;
+/* The sum of squares that the last step left in norm2.of.NAME, or of parts of it; below 0: it told
+   none. */
+static double squares_of(const Module *m, const SafeFile *file, Str param) {
+  static const char prefix[] = "norm2.of.";
   double sum = 0;
-  for (int64_t i = 0; i < count_of(tensor); i++) sum += element(tensor, i);
-  return sum;
+  bool any = false;
+  for (int k = 0; k < file->ntensors; k++) {
+    const SafeTensor *tensor = &file->tensor[k];
+    if (tensor->elem != RT_F32 || strncmp(tensor->name, prefix, sizeof prefix - 1)) continue;
+    if (strcmp(layer_whole(m, tensor->name + sizeof prefix - 1), param)) continue;
+    any = true;
+    for (int64_t i = 0; i < count_of(tensor); i++) sum += element(tensor, i);
+  }
+  return any ? sum : -1;
 }
 
-static bool beneath(Arena *arena, const Module *m, const SafeFile *file, Str param,
-                    double rounding) {
-  double all = 0, own = squares_of(arena, file, param);
+static bool beneath(const Module *m, const SafeFile *file, Str param, double rounding) {
+  double all = 0, own = squares_of(m, file, param);
   for (uint32_t i = 0; i < m->globals.n; i++)
-    if (m->globals.at[i]->kind == GLOBAL_PARAM)
-      all += fmax(0, squares_of(arena, file, m->globals.at[i]->name));
+    if (m->globals.at[i]->kind == GLOBAL_PARAM && !layer_is_rest(m->globals.at[i]->name))
+      all += fmax(0, squares_of(m, file, layer_whole(m, m->globals.at[i]->name)));
   return own >= 0 && own <= rounding * rounding * all;
 }
 
@@ -132,9 +139,9 @@ static Names find_beneath(Arena *arena, const Module *m, const SafeFile *a, cons
                           const Tolerance *tolerance) {
   Names out = {0};
   for (uint32_t i = 0; i < m->globals.n; i++) {
-    Str name = m->globals.at[i]->name;
-    if (m->globals.at[i]->kind == GLOBAL_PARAM && beneath(arena, m, a, name, tolerance->rounding) &&
-        beneath(arena, m, b, name, tolerance->rounding))
+    Str name = layer_whole(m, m->globals.at[i]->name);
+    if (m->globals.at[i]->kind == GLOBAL_PARAM && !layer_is_rest(m->globals.at[i]->name) &&
+        beneath(m, a, name, tolerance->rounding) && beneath(m, b, name, tolerance->rounding))
       vec_push(arena, out, name);
   }
   return out;
@@ -149,10 +156,11 @@ static void compare_kind(Arena *arena, const VerifySide *side, GlobalKind kind, 
                          Verdict *verdict) {
   for (uint32_t i = 0; i < side->m->globals.n; i++) {
     const Global *global = side->m->globals.at[i];
-    bool judged = true;
-    for (uint32_t k = 0; k < out->n; k++) judged &= !belongs(global->name, out->at[k]);
+    Str name = layer_whole(side->m, global->name);
+    bool judged = !layer_is_rest(global->name);
+    for (uint32_t k = 0; k < out->n; k++) judged &= !belongs(name, out->at[k]);
     if (!judged) continue;
-    const SafeTensor *x = rt_safe_find(a, global->name), *y = rt_safe_find(b, global->name);
+    const SafeTensor *x = rt_safe_find(a, name), *y = rt_safe_find(b, name);
     if (global->kind == kind && comparable(x, y)) compare_tensor(arena, x, y, tolerance, verdict);
   }
 }

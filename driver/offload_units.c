@@ -3,6 +3,7 @@
    change of a plan has a list of paths for each word; it replaces what the lines `offload` said,
    not what layers keep there. Must not: run passes. */
 #include "driver/fit.h"
+#include "ir/layer_part.h"
 #include "ir/module_settings.h"
 #include "ir/text.h"
 
@@ -35,12 +36,13 @@ OffloadUnits offload_units(const Module *m) {
   for (uint32_t i = 0; i < m->globals.n; i++) {
     const Global *global = m->globals.at[i];
     if (global->kind != GLOBAL_PARAM || is_group(m, global)) continue;
-    const char *star = strstr(global->name, ".*."), *path;
+    Str name = layer_whole(m, global->name);
+    const char *star = strstr(name, ".*."), *path;
     if (!star) {
-      rest = add(m->arena, rest, outermost(m, global->name));
+      rest = add(m->arena, rest, outermost(m, name));
       continue;
     }
-    path = arena_printf(m->arena, "%.*s.*", (int)(star - global->name), global->name);
+    path = arena_printf(m->arena, "%.*s.*", (int)(star - name), name);
     bool had = false;
     for (uint32_t k = 0; k < units.n; k++) had |= !strcmp(units.at[k], path);
     if (!had) vec_push(m->arena, units, path);

@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const kinds[] = {"parameter", "state", "input", "scalar", "output"};
-_Static_assert(COUNT_OF(kinds) == RT_OUTPUT + 1, "a word per rt_kind");
+static const char *const kinds[] = {"parameter", "state", "input", "scalar", "output", "layers"};
+_Static_assert(COUNT_OF(kinds) == RT_REST + 1, "a word per rt_kind");
 static const char *const arenas[] = {
 #define ARENA(name, word, tier, globals) [RT_##name] = #word,
 #include "ir/arenas.def"

@@ -61,8 +61,8 @@ static void text_layers(char *out, size_t n, const rt_tensor *tensor, const void
   for (int64_t i = 0, end; i < all; i = end) {
     for (end = i + 1; end < all && bad_at(tensor, data, end) == bad_at(tensor, data, i);) end++;
     if (bad_at(tensor, data, i) != bad || k + 48 > n) continue;
-    k += (size_t)snprintf(out + k, n - k, end > i + 1 ? " %lld..%lld" : " %lld", (long long)i,
-                          (long long)end - 1);
+    k += (size_t)snprintf(out + k, n - k, end > i + 1 ? " %lld..%lld" : " %lld",
+                          (long long)(tensor->first + i), (long long)(tensor->first + end - 1));
   }
 }
 

@@ -73,7 +73,8 @@ typedef enum rt_kind {
   RT_STATE,
   RT_INPUT,
   RT_SCALAR,
-  RT_OUTPUT
+  RT_OUTPUT,
+  RT_REST  /* more of the layers of a parameter or state before it: rt_tensor.rest */
 } rt_kind; /* as GlobalKind */
 
 /* ---- many ranks ---- */
@@ -182,6 +183,11 @@ typedef struct rt_tensor { /* a global: parameter, state, input, scalar, output;
   /* The part of a dim that is cut over rt_program.stage_axis lies there in so many chunks, each
      behind those of all stages before; 0: in one. */
   int64_t chunks;
+  /* Of a stack that lies in several parts: the first of this one's layers, and the number of all,
+     which dim 0 of the logical tensor has; 0: it lies in one. The first part is the tensor, and the
+     next one stands `rest` behind it in the table; 0: there is no other. */
+  int64_t first, layers;
+  int rest;
 } rt_tensor;
 
 typedef struct rt_entry {

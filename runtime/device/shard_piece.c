@@ -19,7 +19,7 @@ static int64_t chunks_of(const rt_tensor *tensor) { return tensor->chunks ? tens
 
 /* Chunks are of the first dim. */
 static Piece box_of(const rt_program *program, const rt_tensor *tensor, int rank, int64_t chunk) {
-  Piece piece = {.rank = tensor->rank};
+  Piece piece = {.in = tensor, .rank = tensor->rank};
   int64_t block[RT_MAX_RANK] = {0};
   for (int i = 0; i < tensor->nsplits; i++) {
     int dim = tensor->split[i].dim, axis = tensor->split[i].axis;
@@ -28,7 +28,8 @@ static Piece box_of(const rt_program *program, const rt_tensor *tensor, int rank
   }
   for (int i = 0; i < tensor->rank; i++) {
     int64_t size = i ? tensor->size[i] : tensor->size[i] / chunks_of(tensor);
-    piece.begin[i] = block[i] * size, piece.end[i] = piece.begin[i] + size;
+    piece.begin[i] = block[i] * size + (i ? 0 : tensor->first);
+    piece.end[i] = piece.begin[i] + size;
   }
   piece.to = rt_piece_count(&piece);
   return piece;
@@ -92,7 +93,8 @@ static bool next_share(PieceWalk *walk, Piece *piece) {
   return false;
 }
 
-bool rt_piece_next(PieceWalk *walk, Piece *piece) {
+/* Of the walk's tensor, or part. */
+static bool next_here(PieceWalk *walk, Piece *piece) {
   bool held = holds(walk->p, walk->t, walk->rank);
   for (; held && walk->chunk < chunks_of(walk->t); walk->chunk++, walk->round = 0) {
     *piece = box_of(walk->p, walk->t, walk->rank, walk->chunk);
@@ -102,6 +104,14 @@ bool rt_piece_next(PieceWalk *walk, Piece *piece) {
     return true;
   }
   return false;
+}
+
+bool rt_piece_next(PieceWalk *walk, Piece *piece) {
+  while (!next_here(walk, piece)) {
+    if (!walk->t->rest) return false;
+    *walk = rt_pieces(walk->p, walk->t + walk->t->rest, walk->rank);
+  }
+  return true;
 }
 
 Piece rt_piece_whole(const rt_program *program, const rt_tensor *tensor) {
@@ -118,12 +128,14 @@ bool rt_is_padded(const rt_tensor *tensor) {
 }
 
 bool rt_is_placed(const rt_tensor *tensor) {
-  return tensor->nsplits || tensor->flat || tensor->stages != RT_STAGES_ALL || rt_is_padded(tensor);
+  return tensor->nsplits || tensor->flat || tensor->layers || tensor->stages != RT_STAGES_ALL ||
+         rt_is_padded(tensor);
 }
 
 int64_t rt_whole_size(const rt_program *program, const rt_tensor *tensor, int dim) {
   int64_t n = tensor->size[dim];
   if (tensor->logical[dim]) return tensor->logical[dim];
+  if (!dim && tensor->layers) return tensor->layers;
   for (int i = 0; i < tensor->nsplits; i++)
     if (tensor->split[i].dim == dim) n *= program->mesh[tensor->split[i].axis].size;
   return n;
@@ -139,7 +151,7 @@ static rt_tensor whole_tensor(const rt_program *program, const rt_tensor *t) {
   rt_tensor w = *t;
   for (int i = 0; i < t->rank; i++) w.size[i] = rt_whole_size(program, t, i);
   w.bytes = rt_whole_count(program, t) * rt_elem_bytes(t->elem), w.nsplits = 0, w.flat = NULL,
-  w.chunks = 0, w.stages = RT_STAGES_ALL;
+  w.chunks = 0, w.stages = RT_STAGES_ALL, w.first = w.layers = w.rest = 0;
   memset(w.logical, 0, sizeof w.logical);
   return w;
 }
@@ -283,12 +295,12 @@ bool rt_piece_apart(const Piece *a, const Piece *b) {
 void rt_tensor_take(const Device *d, const rt_tensor *tensor, int elem, const void *data,
                     const Piece *from) {
   PieceWalk walk = rt_pieces(d->program, tensor, rt_comm_rank(d->comm));
-  int64_t n = rt_elem_bytes(tensor->elem), most = rt_span_most(d, tensor) / n;
+  int64_t n = rt_elem_bytes(tensor->elem);
   for (Piece mine, part; rt_piece_next(&walk, &mine);)
-    while (rt_piece_cut(&mine, most, &part))
+    while (rt_piece_cut(&mine, rt_span_most(d, mine.in) / n, &part))
       if (!rt_piece_apart(from, &part))
         rt_piece_copy(elem, data, from, (int)tensor->elem,
-                      rt_span_write(d, tensor, part.at * n, (part.to - part.from) * n), &part);
+                      rt_span_write(d, part.in, part.at * n, (part.to - part.from) * n), &part);
 }
 
 void rt_tensor_keep(const Device *d, const rt_tensor *tensor, int elem, const void *whole) {
@@ -334,13 +346,14 @@ static void gather_part(Gather *gather, int world, int64_t at, int64_t n) {
   Comm *c = gather->d->comm;
   Piece *mine = &gather->piece[rt_comm_rank(c)];
   int64_t have = max_i64(0, min_i64(n, mine->to - mine->from - at));
-  rt_tensor_copy(gather->d, gather->t, (mine->at + at) * gather->bytes, have * gather->bytes,
-                 gather->send);
+  if (have)
+    rt_tensor_copy(gather->d, mine->in, (mine->at + at) * gather->bytes, have * gather->bytes,
+                   gather->send);
   rt_comm_gather(c, gather->t->name, gather->send, gather->all, n * gather->bytes);
   for (int i = 0; i < world; i++) {
     Piece part = gather->piece[i];
     part.from += at, part.to = min_i64(part.to, part.from + n);
-    if (gather->whole && part.from < part.to && rt_is_writer(gather->d->program, gather->t, i))
+    if (gather->whole && part.from < part.to && rt_is_writer(gather->d->program, part.in, i))
       rt_piece_copy((int)gather->t->elem, gather->all + i * n * gather->bytes, &part,
                     (int)gather->t->elem, gather->whole, &gather->to);
   }

@@ -6,15 +6,16 @@
 #include "device.h"
 
 typedef struct Piece {
+  const rt_tensor *in;                          /* the tensor, or a part of its layers */
   int rank;                                     /* of the tensor: number of dims */
   int64_t begin[RT_MAX_RANK], end[RT_MAX_RANK]; /* the box, in the logical tensor */
   int64_t from, to;                             /* elements of the box, in its own order */
-  int64_t at; /* where element `from` lies, in elements from the tensor's data */
+  int64_t at; /* where element `from` lies, in elements from the data of `in` */
 } Piece;
 
 typedef struct PieceWalk { /* over the pieces that a rank holds of a tensor */
   const rt_program *p;
-  const rt_tensor *t;
+  const rt_tensor *t; /* or the part of it that is walked over */
   int rank;
   int64_t chunk, round, bucket; /* rounds of the chunk */
 } PieceWalk;

@@ -17,11 +17,11 @@ static int64_t bad_among(const rt_tensor *tensor, const void *data, int64_t n) {
 
 static int64_t bad_in(const Device *d, const rt_tensor *tensor) {
   PieceWalk walk = rt_pieces(d->program, tensor, rt_comm_rank(d->comm));
-  int64_t bad = 0, bytes = rt_elem_bytes((int)tensor->elem), most = rt_span_most(d, tensor) / bytes;
+  int64_t bad = 0, bytes = rt_elem_bytes((int)tensor->elem);
   for (Piece piece, part; rt_piece_next(&walk, &piece);)
-    while (rt_piece_cut(&piece, most, &part)) {
+    while (rt_piece_cut(&piece, rt_span_most(d, piece.in) / bytes, &part)) {
       int64_t n = part.to - part.from;
-      bad += bad_among(tensor, rt_span_read(d, tensor, part.at * bytes, n * bytes), n);
+      bad += bad_among(tensor, rt_span_read(d, part.in, part.at * bytes, n * bytes), n);
     }
   return bad;
 }

@@ -44,7 +44,7 @@ static char *place_text(const rt_program *program, const rt_tensor *tensor, cons
     n += (size_t)snprintf(text + n, size - n, "%s%lld:%lld/%lld", i ? "," : "",
                           (long long)piece->begin[i], (long long)piece->end[i],
                           (long long)rt_whole_size(program, tensor, i));
-  if (tensor->flat)
+  if (piece->in->flat)
     n += (size_t)snprintf(text + n, size - n, ";%lld:%lld", (long long)piece->from,
                           (long long)piece->to);
   return rt_copy_text(text, n);
@@ -94,38 +94,43 @@ static void add_parts(Contents *contents, const Device *d, const rt_tensor *tens
       (SafeItem){name, (int)tensor->elem, rank, size, NULL, next_part, parts};
 }
 
+/* The next piece that this rank writes: of what several hold alike, one does. */
+static bool next_own(const Device *d, PieceWalk *walk, Piece *piece) {
+  while (rt_piece_next(walk, piece))
+    if (rt_is_writer(d->program, piece->in, walk->rank)) return true;
+  return false;
+}
+
 static int count_pieces(const Device *d, const rt_tensor *tensor) {
   PieceWalk walk = rt_pieces(d->program, tensor, rt_comm_rank(d->comm));
   Piece piece;
   int n = 0;
-  while (rt_piece_next(&walk, &piece)) n++;
+  while (next_own(d, &walk, &piece)) n++;
   return n;
-}
-
-static bool written_here(const Device *d, const rt_tensor *tensor) {
-  return kept(tensor) && rt_is_writer(d->program, tensor, rt_comm_rank(d->comm));
 }
 
 static void add_piece(Contents *contents, const Device *d, const rt_tensor *tensor, char *name,
                       const Piece *held) {
-  Piece piece = rt_piece_logical(d->program, tensor, held);
+  Piece piece = rt_piece_logical(d->program, held->in, held);
   int64_t *size = contents->size[contents->nitems];
+  bool flat = held->in->flat != NULL;
   for (int i = 0; i < tensor->rank; i++) size[i] = piece.end[i] - piece.begin[i];
-  if (tensor->flat) size[0] = piece.to - piece.from;
+  if (flat) size[0] = piece.to - piece.from;
   contents->pair[contents->npairs++] =
       (SafePair){rt_format("place.%s", name), place_text(d->program, tensor, &piece)};
-  add_parts(contents, d, tensor, name, tensor->flat ? 1 : tensor->rank, size, held);
+  add_parts(contents, d, held->in, name, flat ? 1 : tensor->rank, size, held);
 }
 
-/* A tensor is one item, or NAME:0, NAME:1, ..: its chunks, or ranges, of one dim each. */
+/* A tensor is one item, or NAME:0, NAME:1, ..: its chunks and parts, or ranges, of one dim each. */
 static void add_pieces(Contents *contents, const Device *d, const rt_tensor *tensor) {
   PieceWalk walk = rt_pieces(d->program, tensor, rt_comm_rank(d->comm));
+  bool several = tensor->flat || tensor->chunks || tensor->layers;
   Piece piece;
-  for (int k = 0; rt_piece_next(&walk, &piece);) {
-    Piece logical = rt_piece_logical(d->program, tensor, &piece);
+  for (int k = 0; next_own(d, &walk, &piece);) {
+    Piece logical = rt_piece_logical(d->program, piece.in, &piece);
     if (logical.from == logical.to) continue;
-    char *name = tensor->flat || tensor->chunks ? rt_format("%s:%d", tensor->name, k)
-                                                : rt_copy_text(tensor->name, strlen(tensor->name));
+    char *name = several ? rt_format("%s:%d", tensor->name, k)
+                         : rt_copy_text(tensor->name, strlen(tensor->name));
     add_piece(contents, d, tensor, name, &piece), k++;
   }
 }
@@ -145,10 +150,10 @@ static Contents own_contents(const Device *d) {
   const rt_program *program = d->program;
   int n = 1;
   for (int i = 0; i < program->ntensors; i++)
-    if (written_here(d, &program->tensors[i])) n += count_pieces(d, &program->tensors[i]);
+    if (kept(&program->tensors[i])) n += count_pieces(d, &program->tensors[i]);
   Contents contents = room_for(n);
   for (int i = 0; i < program->ntensors; i++)
-    if (written_here(d, &program->tensors[i])) add_pieces(&contents, d, &program->tensors[i]);
+    if (kept(&program->tensors[i])) add_pieces(&contents, d, &program->tensors[i]);
   return contents;
 }
 
@@ -232,20 +237,32 @@ bool rt_dump(const char *path, const Device *d, const Outputs *more, Fault *f) {
   return ok;
 }
 
-static void write_dims(FILE *file, const rt_program *program) { /* logical sizes */
+typedef struct WrittenDims {
   const char *seen[256];
-  int n = 0;
+  int n;
+} WrittenDims;
+
+static void write_dims_of(FILE *file, const rt_program *program, const rt_tensor *tensor,
+                          WrittenDims *dims) {
+  for (int k = 0; k < tensor->rank; k++) {
+    int j = 0;
+    while (j < dims->n && strcmp(dims->seen[j], tensor->dim[k])) j++;
+    if (j < dims->n || dims->n == 256) continue;
+    dims->seen[dims->n++] = tensor->dim[k];
+    if (dims->n > 1) fputc(',', file);
+    rt_json_write(file, tensor->dim[k]);
+    fprintf(file, ":%lld", (long long)rt_whole_size(program, tensor, k));
+  }
+}
+
+/* Logical sizes: those of parameters before those of outputs, which may be of some layers. */
+static void write_dims(FILE *file, const rt_program *program) {
+  WrittenDims dims = {.n = 0};
   fprintf(file, "\"dims\":{");
-  for (int i = 0; i < program->ntensors; i++)
-    for (int k = 0; k < program->tensors[i].rank; k++) {
-      int j = 0;
-      while (j < n && strcmp(seen[j], program->tensors[i].dim[k])) j++;
-      if (j < n || n == 256) continue;
-      seen[n++] = program->tensors[i].dim[k];
-      if (n > 1) fputc(',', file);
-      rt_json_write(file, program->tensors[i].dim[k]);
-      fprintf(file, ":%lld", (long long)rt_whole_size(program, &program->tensors[i], k));
-    }
+  for (int outputs = 0; outputs < 2; outputs++)
+    for (int i = 0; i < program->ntensors; i++)
+      if ((program->tensors[i].kind == RT_OUTPUT) == outputs)
+        write_dims_of(file, program, &program->tensors[i], &dims);
   fprintf(file, "}");
 }
 
