@@ -1,10 +1,12 @@
 /* The lines `offload` of a plan: what each word names of the parameters, once (E0606); paths that
-   name some, whole stacks (E0709, E0901); gradients whose update is on the host, too (E0901).
-   `speculate` wants both of a layer, and no delay (E0602, E0901).
+   name some (E0709); no layers of a pipeline's stages (E0901); gradients whose update is on the
+   host, too (E0901). `speculate` wants both of a layer, and no delay (E0602, E0901).
 
-   `optimizer of h.*, wte`: a path takes all parameters that it is, or that are under it; without
-   `of` a word takes all there are. Lines add up. Must not: judge whether the target has a host. */
+   `optimizer of h.*, wte`: a path takes all parameters that it is, or that are under it,
+   `h[0..3].attn` those of these layers; without `of` a word takes all there are. Lines add up. Must
+   not: judge whether the target has a host. */
 #include "frontend/sema_plan.h"
+#include "ir/layer_part.h"
 #include <string.h>
 
 typedef struct Offloaded {     /* a word with one of its paths */
@@ -16,45 +18,51 @@ typedef struct OffloadLines {
   VEC(Offloaded) list;
 } OffloadLines;
 
-/* Is all that `path` names under `above`, too? */
-static bool is_under(const AstValue *above, const AstValue *path) {
+typedef struct OffloadPath { /* h.*.attn, h[0..3].attn, wte */
+  Str whole;                 /* with a star for the layers */
+  int64_t first, last;       /* last -1: no layers are named */
+} OffloadPath;
+
+static OffloadPath path_of(const PlanCheck *check, const AstValue *value) {
+  Str text = intern(check->e->ctx->names, value->path->text);
+  OffloadPath path = {.whole = text, .last = -1};
+  LayerPath layers;
+  if (!layer_path(text, strlen(text), &layers)) return path;
+  path.first = layers.first, path.last = layers.last;
+  path.whole = layer_path_whole(check->e->ctx->names, text);
+  return path;
+}
+
+static bool starts(Str path, Str with) {
+  size_t n = strlen(with);
+  return !strncmp(path, with, n) && (!path[n] || path[n] == '.');
+}
+
+/* Has `above` layer `layer` of all that `path` names? NULL: all parameters. */
+static bool has_layer(const PlanCheck *check, const AstValue *above, const AstValue *path,
+                      int64_t layer) {
   if (!above || !path) return !above;
-  size_t n = strlen(above->path->text);
-  const char *text = path->path->text;
-  return !strncmp(text, above->path->text, n) && (!text[n] || text[n] == '.' || text[n] == '[');
+  OffloadPath a = path_of(check, above), p = path_of(check, path);
+  return starts(p.whole, a.whole) &&
+         (a.last < 0 || (p.last >= 0 && a.first <= layer && layer <= a.last));
+}
+
+/* Have two paths a parameter in common? */
+static bool meet(const PlanCheck *check, const AstValue *a, const AstValue *b) {
+  if (!a || !b) return true;
+  OffloadPath p = path_of(check, a), q = path_of(check, b);
+  if (!starts(p.whole, q.whole) && !starts(q.whole, p.whole)) return false;
+  return p.last < 0 || q.last < 0 || (p.first <= q.last && q.first <= p.last);
 }
 
 static bool same_word(const Offloaded *a, const Offloaded *b) {
   return !strcmp(a->word->path->text, b->word->path->text);
 }
 
-/* `h.*.attn` for h[0..3].attn and h.0.attn */
-static Str in_all_layers(PlanCheck *check, const AstPath *path) {
-  const char *rest = strchr(path->text, path->parts.at[1].kind == PART_RANGE ? ']' : '.') + 1;
-  if (path->parts.at[1].kind == PART_INDEX) rest += strspn(rest, "0123456789");
-  return arena_printf(check->e->arena, "%s.*%s", path->parts.at[0].name, rest);
-}
-
-/* A stack's states are one group: it goes as a whole. */
-static void check_whole(PlanCheck *check, const AstValue *value) {
-  const AstPath *path = value->path;
-  if (path->parts.n < 2) return;
-  AstPartKind kind = path->parts.at[1].kind;
-  if (kind != PART_RANGE && kind != PART_INDEX) return;
-  Report *r = world_unbuilt(check->w, value->span, "`offload` of some layers of a stack is");
-  diag_label(r, "states of all its layers are one group");
-  Str all = in_all_layers(check, path);
-  diag_help(r, "of all layers: `%s`; or `offload auto -> host`, which moves what does not fit",
-            all);
-  diag_edit(r, value->span, "%s", all);
-}
-
 static void check_twice(OffloadLines *lines, const Offloaded *last) {
   for (uint32_t i = 0; i < lines->list.n; i++) {
     const Offloaded *first = &lines->list.at[i];
-    if (!same_word(first, last) ||
-        !(is_under(first->path, last->path) || is_under(last->path, first->path)))
-      continue;
+    if (!same_word(first, last) || !meet(lines->check, first->path, last->path)) continue;
     const AstValue *at = last->path ? last->path : last->word,
                    *before = first->path ? first->path : first->word;
     Report *r = world_error(
@@ -65,6 +73,34 @@ static void check_twice(OffloadLines *lines, const Offloaded *last) {
     diag_help(r, "lines add up: each parameter once");
     return;
   }
+}
+
+/* The line that puts layers of this stack on several ranks; NULL: there is none. */
+static const PlaceLine *stages_of(const PlanCheck *check, Str stack) {
+  size_t n = strlen(stack);
+  for (uint32_t i = 0; i < check->e->params.n; i++) {
+    const Param *param = check->e->params.at[i];
+    if (strncmp(param->path, stack, n) || param->path[n] != '.' || !param->lead.n) continue;
+    for (uint32_t k = 0; k < check->rules.n; k++)
+      for (uint32_t d = 0; d < check->rules.at[k].dims.n; d++)
+        if (check->rules.at[k].dims.at[d].dim == param->lead.at[0] &&
+            plan_ranks_of(&check->rules.at[k]) > 1)
+          return &check->rules.at[k];
+    return NULL;
+  }
+  return NULL;
+}
+
+/* Stages run one program, in which each has as many layers on the host as any other. */
+static void check_stages_whole(PlanCheck *check, const AstValue *value) {
+  OffloadPath path = path_of(check, value);
+  const PlaceLine *line = path.last < 0 ? NULL : stages_of(check, value->path->parts.at[0].name);
+  if (!line) return;
+  Report *r = world_unbuilt(check->w, value->span, "`offload` of some layers of a pipeline is");
+  diag_also(r, line->target, "layers over stages");
+  diag_label(r, "stages run one program: each has the same there");
+  diag_help(r, "of all layers: `%s`; or other parameters", path.whole);
+  diag_edit(r, value->span, "%s", path.whole);
 }
 
 static void add(OffloadLines *lines, const AstValue *word, const AstValue *path) {
@@ -79,7 +115,7 @@ static void read_line(OffloadLines *lines, const AstSetting *line) {
   uint32_t words = setting_operands(c, line, &word), paths = setting_of(c, line, &path);
   for (uint32_t i = 0; i < paths; i++)
     if (path[i]->kind == VALUE_PATH && plan_names_params(lines->check, path[i]))
-      check_whole(lines->check, path[i]);
+      check_stages_whole(lines->check, path[i]);
   for (uint32_t i = 0; i < words; i++) {
     if (!paths) add(lines, word[i], NULL);
     for (uint32_t k = 0; k < paths; k++)
@@ -88,11 +124,17 @@ static void read_line(OffloadLines *lines, const AstSetting *line) {
 }
 
 static bool is_updated_there(const OffloadLines *lines, const AstValue *path) {
-  for (uint32_t i = 0; i < lines->list.n; i++)
-    if (!strcmp(lines->list.at[i].word->path->text, "optimizer") &&
-        is_under(lines->list.at[i].path, path))
-      return true;
-  return false;
+  OffloadPath named = {.last = -1};
+  if (path) named = path_of(lines->check, path);
+  int64_t last = named.last < 0 ? 0 : named.last;
+  for (int64_t layer = named.first; layer <= last; layer++) {
+    bool has = false;
+    for (uint32_t i = 0; i < lines->list.n; i++)
+      has |= !strcmp(lines->list.at[i].word->path->text, "optimizer") &&
+             has_layer(lines->check, lines->list.at[i].path, path, layer);
+    if (!has) return false;
+  }
+  return true;
 }
 
 /* The update reads them where it is, so they would come up again. */

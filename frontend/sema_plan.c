@@ -2,6 +2,7 @@
    parameter is split twice over one axis (E0702), the batch equation holds (E0703). What a plan
    costs is not judged here. */
 #include "frontend/sema_plan.h"
+#include "ir/layer_part.h"
 #include <string.h>
 
 /* ---- mesh ---- */
@@ -438,7 +439,7 @@ static void check_rounds(PlanCheck *check, const AstValue *value, Str stack) {
       diag_help(r, "`%s[%lld..%lld]`", stack, (long long)part->first, (long long)rounds - 1);
       diag_edit(r, value->span, "%s[%lld..%lld]", stack, (long long)part->first,
                 (long long)rounds - 1);
-    }
+    } else diag_help(r, "the last one is `%s.%lld`", stack, (long long)rounds - 1);
     return;
   }
 }
@@ -447,7 +448,8 @@ bool plan_names_params(PlanCheck *check, const AstValue *value) {
   uint32_t before = diag_errors(check->e->ctx->diag);
   bool layers = value->path->parts.n > 1 && (value->path->parts.at[1].kind == PART_RANGE ||
                                              value->path->parts.at[1].kind == PART_INDEX);
-  Str whole = layers ? value->path->parts.at[0].name : value->path->text;
+  Str whole =
+      layers ? layer_path_whole(check->e->ctx->names, value->path->text) : value->path->text;
   if (!starts_path(check, whole)) names_nothing(check, value->span, whole);
   else check_rounds(check, value, value->path->parts.at[0].name);
   return diag_errors(check->e->ctx->diag) == before;

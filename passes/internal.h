@@ -7,8 +7,8 @@
 #include "ir/loop.h"
 #include "passes/pass.h"
 
-PassRun pass_inline, pass_simplify, pass_grad, pass_optimizer, pass_micro, pass_precision,
-    pass_recompute, pass_zero;
+PassRun pass_inline, pass_ranges, pass_simplify, pass_grad, pass_optimizer, pass_micro,
+    pass_precision, pass_recompute, pass_zero;
 PassRun pass_pad, pass_place, pass_collect, pass_pipeline, pass_localize, pass_wire, pass_combine,
     pass_offload, pass_speculate;
 PassRun pass_own;

@@ -9,6 +9,7 @@
    runtime reads them. Loops over layers that an axis cuts are marked as stages (place_stages.c).
    What loops keep for others may be split further (place_kept.c). Nothing is
    done without a mesh. */
+#include "ir/layer_part.h"
 #include "ir/placement.h"
 #include "passes/internal.h"
 #include <string.h>
@@ -48,6 +49,7 @@ static Str dim_for(const Module *m, const Type *t, Str name, const PlaceRule **r
 }
 
 static bool stays_whole(const Module *m, Str path) {
+  path = layer_whole(m, path);
   for (uint32_t i = 0; i < m->rules.n; i++)
     for (uint32_t k = 0; !m->rules.at[i].axes.n && k < m->rules.at[i].paths.n; k++) {
       Str p = m->rules.at[i].paths.at[k];

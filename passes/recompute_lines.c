@@ -20,6 +20,7 @@
    met is E0710 with the least one that can. */
 #include "passes/recompute.h"
 #include "ir/count.h"
+#include "ir/layer_part.h"
 #include "ir/module_settings.h"
 #include <stdlib.h>
 #include <string.h>
@@ -128,6 +129,8 @@ static void read_lines(KeepLines *lines) {
 
 static const KeepLine *line_of(const KeepLines *lines, Str stack, int64_t layer) {
   const KeepLine *found = NULL;
+  LayerPart part;
+  if (layer_part(stack, &part)) stack = layer_whole(lines->m, stack), layer += part.first;
   for (uint32_t i = 0; i < lines->line.n; i++)
     for (uint32_t k = 0; k < lines->line.at[i].paths.n; k++) {
       const LinePath *path = &lines->line.at[i].paths.at[k];
@@ -315,8 +318,8 @@ static void tell(KeepLines *lines, uint32_t change, const Segment *segment) {
   double flop = segment->rerun ? ir_count(lines->m, pair->fwd).flop : cost.flop,
          n = (double)segment->count;
   module_set(lines->m, arena_printf(lines->m->arena, "made.recompute.%u", ++lines->told),
-             "%s[%lld..%lld] keeps %s: %.0f bytes%s%s%s, %.6g FLOP again per step", pair->s1.path,
-             (long long)segment->first, (long long)(segment->first + segment->count - 1),
+             "%s keeps %s: %.0f bytes%s%s%s, %.6g FLOP again per step",
+             layer_range(lines->m, pair->s1.path, segment->first, segment->count),
              segment->rerun ? "nothing" : list_kept(pair, segment->keep),
              segment->rerun ? 0 : n * cost.bytes, segment->over ? " split over " : "",
              segment->over ? segment->over : "", segment->offload ? " on the host" : "",

@@ -9,6 +9,7 @@
    asks about a stack, before or behind the loops, sees one. What nobody reads any more goes in
    simplify. */
 #include "passes/recompute.h"
+#include "ir/layer_part.h"
 #include <string.h>
 
 /* ---- pairs ---- */
@@ -92,9 +93,7 @@ static LoopShape shape_of(const PairWork *work, const Segment *segment, LoopShap
   if (segment->count != shape.trip) shape.of = shape.trip, shape.first = segment->first;
   shape.trip = shape.axis.size = segment->count;
   if (work->judged && shape.path)
-    shape.path =
-        intern_printf(work->p->m->ctx->names, "%s[%lld..%lld]", shape.path,
-                      (long long)segment->first, (long long)(segment->first + segment->count - 1));
+    shape.path = layer_range(work->p->m, shape.path, segment->first, segment->count);
   return shape;
 }
 

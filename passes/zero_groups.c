@@ -6,6 +6,7 @@
    is not of the form keeps its state on every rank; a warning says so, but for scalars. */
 #include "ir/support/num.h"
 #include "passes/zero_slice.h"
+#include "ir/layer_part.h"
 #include "ir/module_settings.h"
 #include <string.h>
 
@@ -172,7 +173,11 @@ static void name_group(Zero *zero, ZeroGroup *group, uint32_t i) {
   Interner *interner = zero->m->ctx->names;
   uint32_t same = 1;
   for (uint32_t k = 0; k < i; k++) same += !strcmp(zero->group.at[k].name, group->name);
-  Str name = same > 1 ? arena_printf(zero->m->arena, "%s%u", group->name, same) : group->name;
+  LayerPart part = {.at = strlen(group->name)}; /* h2.0_3, whose layers stay the last word */
+  layer_part(group->name, &part);
+  Str name = same > 1 ? arena_printf(zero->m->arena, "%.*s%u%s", (int)part.at, group->name, same,
+                                     group->name + part.at)
+                      : group->name;
   group->name = intern_printf(interner, "zero.%s", name);
   group->flat = intern_printf(interner, "Flat_%u", i),
   group->bucket = intern_printf(interner, "Bucket_%u", i);

@@ -7,6 +7,7 @@
 #include "codegen/codegen.h"
 #include "ir/count.h"
 #include "ir/interp/interp_ranks.h"
+#include "ir/layer_part.h"
 #include "ir/module_settings.h"
 #include "ir/placement.h"
 #include "ir/stage_class.h"
@@ -64,10 +65,25 @@ static const Global *global_named(const Module *m, const char *name) {
   return NULL;
 }
 
+/* Of layers of a stack: elements of the whole one before them. */
+static int64_t elements_before(const Module *m, const Global *part) {
+  return layer_dim(m, part)->first * (type_count(&part->type) / part->type.axis[0].size);
+}
+
+/* The same numbers as the whole stack's. */
+static double *content_of_part(const Module *before, const Module *m, const Global *part) {
+  const Global *was = global_named(before, layer_whole(m, part->name));
+  int64_t n = type_count(&part->type), first = elements_before(m, part);
+  double *data = ARENA_ARRAY(m->arena, double, n);
+  for (int64_t i = 0; i < n; i++) data[i] = filled(before, was, first + i);
+  return data;
+}
+
 /* What the whole of g holds in m, which passes made of `before`: the same numbers, and zeros in
    padding. */
 static double *content(const Module *before, const Module *m, const Global *g) {
   const Global *was = global_named(before, g->name);
+  if (!was && layer_dim(m, g)) return content_of_part(before, m, g);
   int64_t n = type_count(&g->type) * (is_local(m) ? mesh_ranks(m) : 1);
   double *data = ARENA_ARRAY(m->arena, double, n);
   bool padded = was && !is_local(m);
@@ -117,6 +133,21 @@ static void compare(Machine *a, Machine *b, const char *path, const char *name) 
   }
 }
 
+/* A stack against its parts. */
+static int compare_parts(Machine *a, Machine *b, const char *path, const char *name) {
+  const Tensor *whole = held(a, path, name);
+  int n = 0;
+  for (uint32_t i = 0; i < b->m->globals.n; i++) {
+    const Global *part = b->m->globals.at[i];
+    if (!layer_dim(b->m, part) || strcmp(layer_whole(b->m, part->name), name)) continue;
+    const double *x = whole->at + elements_before(b->m, part), *y = held(b, path, part->name)->at;
+    for (int64_t k = 0; k < type_count(&part->type); k++)
+      if (x[k] != y[k]) fail_msg("%s, @%s, element %d", path, part->name, (int)k);
+    n++;
+  }
+  return n;
+}
+
 /* What the entry stores before the passes and has a name after them. */
 static int compare_entry(Module *before, Module *after, const char *path, const Fn *f) {
   int n = 0;
@@ -125,8 +156,9 @@ static int compare_entry(Module *before, Module *after, const char *path, const 
   run_entry(&a, path, f->name), run_entry(&b, path, f->name);
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
-    if (o->code != OP_store || !global_named(after, o->global->name)) continue;
-    compare(&a, &b, path, o->global->name), n++;
+    if (o->code != OP_store) continue;
+    if (global_named(after, o->global->name)) compare(&a, &b, path, o->global->name), n++;
+    else n += compare_parts(&a, &b, path, o->global->name);
   }
   return n;
 }

@@ -102,7 +102,7 @@ static void add_recompute(Ctx *c, Plan *p, const char *file, uint64_t seed) {
 
 /* By a number of its own: every plan is as it was, and some have their states on the host, and some
    of these their gradients, updated before the norm where rounds may leave them final; and some
-   their parameters; and some have this of one stack alone. */
+   their parameters; and some have this of one stack alone, or of one of its layers. */
 static void add_offload(Ctx *c, Plan *p, uint64_t seed) {
   bool early = seed / 45 % 3 && p->zero >= 2 && !p->micro && seed % 4;
   if (seed / 15 % 3 == 1)
@@ -112,9 +112,11 @@ static void add_offload(Ctx *c, Plan *p, uint64_t seed) {
   else if (seed / 45 % 3 == 1)
     p->settings = arena_printf(c->arena, "%splan.offload=params ", p->settings);
   if (seed / 15 % 3 == 1 && seed / 135 % 2)
-    p->settings = arena_printf(c->arena, "%splan.offload.optimizer=s0.* ", p->settings);
+    p->settings = arena_printf(c->arena, "%splan.offload.optimizer=s0%s ", p->settings,
+                               (const char *[]){".*", "[0..0]", "[1..1]"}[seed / 540 % 3]);
   if (seed / 270 % 2)
-    p->settings = arena_printf(c->arena, "%splan.offload.params=s1.* ", p->settings);
+    p->settings = arena_printf(c->arena, "%splan.offload.params=%s ", p->settings,
+                               seed / 540 % 2 ? "s1.1" : "s1.*");
 }
 
 /* Stages of different numbers of layers: 4, 3 or 2 of them. */
