@@ -4,8 +4,9 @@
    cut first: what it hands from stage to stage stays, with all that this asks for, and the
    gradients of weights, which nobody hands on, become a loop over layers behind it; then the loop
    over parts, behind the first of them. Gradients of outputs that products with weights read cross
-   over, by part and layer. Must not: change a number; the order of sums over parts and over layers
-   stays. */
+   over, by part and layer. What the first half makes anyway of a sum over parts, such as gradients
+   of a stack behind the stages, it adds up itself. Must not: change a number; the order of sums
+   over parts and over layers stays. */
 #include "passes/stream.h"
 #include "ir/module_settings.h"
 #include "ir/placement.h"
@@ -70,6 +71,46 @@ static Fn *cut_body(WeightCut *cut, const Fn *body) {
   return cut->r.to;
 }
 
+/* By op: what is asked for by those of `first`. */
+static bool *asked_for(Module *m, const Fn *body, const bool *first) {
+  bool *asked = ARENA_ARRAY(m->arena, bool, body->ops.n + 1);
+  for (OpId i = body->ops.n; i-- > 0;) {
+    const Op *o = &body->ops.at[i];
+    asked[i] |= first[i];
+    for (uint32_t k = 0; asked[i] && k < o->nin; k++) {
+      OpId def = body->values.at[o->in[k]].def;
+      if (def != NO_OP) asked[def] = true;
+    }
+  }
+  return asked;
+}
+
+/* An op that is asked for makes v, but for its type and the stage that keeps it. */
+static bool is_made(const Fn *body, const bool *asked, ValueId v) {
+  OpId def = body->values.at[v].def;
+  while (def != NO_OP && !asked[def]) {
+    const Op *o = &body->ops.at[def];
+    if (o->nin != 1 || (o->code != OP_cast && o->code != OP_keep_first)) return false;
+    def = body->values.at[o->in[0]].def;
+  }
+  return def != NO_OP;
+}
+
+/* Sums over parts of what the first half makes: they are carried by it, with the ops that add. */
+static bool *early_sums(Module *m, const Op *loop, bool *first) {
+  const Fn *body = loop->callee;
+  uint32_t carry = loop_shape(loop).carry;
+  const bool *asked = asked_for(m, body, first);
+  bool *early = ARENA_ARRAY(m->arena, bool, carry + 1);
+  for (uint32_t i = 0; i < carry; i++) {
+    RunningSum sum;
+    ValueId v = body->results.at[i];
+    early[i] = running_sum(body, body->args.at[i + 1], v, &sum) && is_made(body, asked, sum.added);
+    if (early[i]) first[body->values.at[v].def] = true;
+  }
+  return early;
+}
+
 static void cut_parts(Module *m, Rebuild *rebuild, const Op *o, OpId layers) {
   WeightCut cut = {.m = m, .layers = layers};
   Op loop = *o;
@@ -80,6 +121,7 @@ static void cut_parts(Module *m, Rebuild *rebuild, const Op *o, OpId layers) {
   first[cut.inputs] = true;
   LoopSplit split = {
       .m = m, .f = rebuild->to, .loop = &loop, .in = in, .names = {"inputs", "weights"}};
+  split.early = early_sums(m, &loop, first);
   split.first = first, split.out = &rebuild->map[o->out];
   loop_split(&split);
 }
