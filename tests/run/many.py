@@ -20,6 +20,7 @@ OVER = {'local': ([], lambda shardc, n: [] if n == 1 else [shardc, 'run', '-n', 
         'host': (['--target', 'sm_80', '--comm', 'local'], lambda shardc, n: [shardc, 'run', '-n', str(n), '--emulate'],
                  lambda n: ['--']),
         'nccl': (['--target', 'sm_80'], lambda shardc, n: [shardc, 'run', '-n', str(n), '--emulate'], lambda n: ['--'])}
+SHORT = 16384  # bytes
 BUCKETS = {'0.25KiB': 256, '1KiB': 1 << 10, '8KiB': 8 << 10, '25MiB': 25 << 20}
 CHOICES = {'model': ['sparse', 'llama', 'bert', 'mixer'], 'zero': [0, 1, 2, 3], 'data': [1, 2, 4], 'tensor': [1, 2, 4],
            'seq': [0, 1],
@@ -259,10 +260,11 @@ def memory(found):
 
 
 def messages(row, found):
-    """What ZeRO sends goes in messages of a bucket at most."""
-    most = BUCKETS[row.get('bucket', '8KiB')]
+    """What ZeRO sends goes in messages of a bucket at most; sums that are short anyway in one (pass `combine`)."""
+    bucket = BUCKETS[row.get('bucket', '8KiB')]
     for axis in found[4]['communication']:
         for c in axis['collectives']:
+            most = max(bucket, SHORT) if c['kind'] == 'all_reduce' else bucket
             if axis['axis'] == 'data' and c['largest_message_bytes'] > most:
                 return f'{c} over data, buckets of {most} bytes'
 
