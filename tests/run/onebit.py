@@ -404,11 +404,13 @@ def parted(train):
 
 
 def other_freeze(train):
-    """A checkpoint from behind the freeze does not go back; one from before it may freeze at once."""
-    for t, freeze, fine in (FREEZE + 5, 30, False), (FREEZE - 5, 3, True):
-        out = f'other.{t}'
+    """A checkpoint from behind the freeze does not go back, nor may second moments that stood still move on; one from
+    before it may freeze at once."""
+    for i, (t, other, fine) in enumerate([(FREEZE + 5, 'freeze=30', False), (FREEZE + 5, 'renew=4', False),
+                                          (FREEZE - 5, 'freeze=3', True)]):
+        out = f'other.{i}'
         shutil.copytree(f'{WORK}/one/step-{t:06d}', f'{WORK}/{out}/step-{t:06d}')
-        said = run(SHARDC, 'run', 'net.shard', '--plan', 'one', '--set', f'train.optim.freeze={freeze}', '--', 'train',
+        said = run(SHARDC, 'run', 'net.shard', '--plan', 'one', '--set', f'train.optim.{other}', '--', 'train',
                    '--out', out, '--resume', '--steps', str(t + 5), expect=0 if fine else 4, cwd=WORK)
         check(fine or 'R0503' in said[1], f'{said}')
     check(checkpoint(out, FREEZE)['m'] != checkpoint('one', FREEZE)['m'], 'frozen before')
