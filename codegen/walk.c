@@ -187,3 +187,20 @@ void walk_all(Emit *e, const Walk *walk) {
   if (units == 1) unit(e, walk, emit_index(e, 0));
   else walk_space(e, walk, emit_index(e, 0), emit_index(e, units));
 }
+
+static Str dim_of_bytes(const Emit *e, ValueId packed) {
+  return value_def(e->k, packed)->group[0].to[0];
+}
+
+void walk_store_packed(Emit *e, const Nest *kept, const Point *row, uint32_t n,
+                       const ValueId *packed) {
+  int64_t bytes = type_size(value_type(e->k, packed[0]), dim_of_bytes(e, packed[0]));
+  Loop loop = emit_loop(e, emit_index(e, 0), emit_index(e, bytes), 1, 0, NULL);
+  Point p = *row;
+  for (uint32_t i = 0; i < n; i++)
+    point_set(&p, (Index){.dim = dim_of_bytes(e, packed[i]), .at = loop.i});
+  expr_forget(e);
+  walk_store(e, kept, NULL, &p, n, packed);
+  expr_forget(e);
+  emit_loop_end(e, &loop);
+}

@@ -48,4 +48,8 @@ void walk_put(Emit *e, const Nest *a, const Nest *b, const Point *p, uint32_t n,
 LLVMValueRef emit_variable(Emit *e, LLVMTypeRef type);
 LLVMValueRef emit_get(Emit *e, LLVMTypeRef type, LLVMValueRef variable);
 void emit_set(Emit *e, LLVMValueRef variable, LLVMValueRef value);
+
+/* Packed bits along a row, byte after byte: `packed` are results of op pack_bits, over one dim. */
+void walk_store_packed(Emit *e, const Nest *kept, const Point *row, uint32_t n,
+                       const ValueId *packed);
 #endif

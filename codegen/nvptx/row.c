@@ -124,18 +124,8 @@ static void put_byte(RowKernel *kernel, uint32_t i, const Point *p, LLVMValueRef
 
 /* Byte by byte, before the last walk overwrites what they are made from. */
 static void pack_apart(RowKernel *kernel) {
-  Emit *e = kernel->e;
-  if (!kernel->npacked || packs_in_step(kernel)) return;
-  Str dim = packing(kernel, 0)->group[0].to[0];
-  int64_t bytes = type_size(value_type(e->k, kernel->packed[0]), dim);
-  Loop loop = emit_loop(e, emit_index(e, 0), emit_index(e, bytes), 1, 0, NULL);
-  Point p = kernel->row;
-  for (uint32_t i = 0; i < kernel->npacked; i++)
-    point_set(&p, (Index){.dim = packing(kernel, i)->group[0].to[0], .at = loop.i});
-  expr_forget(e);
-  walk_store(e, &kernel->kept, NULL, &p, kernel->npacked, kernel->packed);
-  expr_forget(e);
-  emit_loop_end(e, &loop);
+  if (kernel->npacked && !packs_in_step(kernel))
+    walk_store_packed(kernel->e, &kernel->kept, &kernel->row, kernel->npacked, kernel->packed);
 }
 
 /* ---- one level ---- */

@@ -54,16 +54,6 @@ void row_bits_put(RowNest *nest, const Point *p) {
 }
 
 void row_bits_apart(RowNest *nest) {
-  Emit *e = nest->e;
-  if (!nest->npacked || row_bits_in_step(nest)) return;
-  Str dim = packing(nest, 0)->group[0].to[0];
-  int64_t bytes = type_size(value_type(e->k, nest->packed[0]), dim);
-  Loop loop = emit_loop(e, emit_index(e, 0), emit_index(e, bytes), 1, 0, NULL);
-  Point p = *nest->row;
-  for (uint32_t i = 0; i < nest->npacked; i++)
-    point_set(&p, (Index){.dim = packing(nest, i)->group[0].to[0], .at = loop.i});
-  expr_forget(e);
-  walk_store(e, &nest->kept, NULL, &p, nest->npacked, nest->packed);
-  expr_forget(e);
-  emit_loop_end(e, &loop);
+  if (nest->npacked && !row_bits_in_step(nest))
+    walk_store_packed(nest->e, &nest->kept, nest->row, nest->npacked, nest->packed);
 }
