@@ -83,9 +83,14 @@ static double rounded(Elem e, double x) {
   }
 }
 
+static double code(const InterpRun *run, double x) {
+  if (!run->interp->exact_codes) return whole(x, 0, 255);
+  return run->op->code == OP_cast ? x - 0.5 : x;
+}
+
 double run_round(const InterpRun *run, Elem e, double x) {
   if (e == ELEM_bool) return x != 0;
-  if (e == ELEM_u8) return whole(x, 0, 255);
+  if (e == ELEM_u8) return code(run, x);
   if (e == ELEM_i32) return whole(x, INT32_MIN, INT32_MAX);
   if (e == ELEM_i64) return whole(x, (double)INT64_MIN, (double)INT64_MAX);
   return run->interp->round ? rounded(e, x) : x;
@@ -286,6 +291,7 @@ Interp *interp_new(Module *m, Arena *arena) {
 }
 
 void interp_set_round(Interp *in, bool on) { in->round = on; }
+void interp_set_exact_codes(Interp *in, bool on) { in->exact_codes = on; }
 void interp_set_early(Interp *in, bool on) { in->early = on; }
 
 void interp_set_kernels(Interp *in, InterpKernel *run, void *state) {

@@ -15,7 +15,7 @@ typedef struct Store {
 struct Interp {
   Module *m;
   Arena *arena;
-  bool round, early;
+  bool round, early, exact_codes;
   const char *error;
   Tensor *global; /* by index in m->globals */
   VEC(Store) stores;

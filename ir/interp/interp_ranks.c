@@ -367,6 +367,10 @@ void ranks_set_round(Ranks *ranks, bool on) {
   for (int64_t i = 0; i < ranks->n; i++) interp_set_round(ranks->rank[i], on);
 }
 
+void ranks_set_exact_codes(Ranks *ranks, bool on) {
+  for (int64_t i = 0; i < ranks->n; i++) interp_set_exact_codes(ranks->rank[i], on);
+}
+
 static const Global *find_global(const Ranks *ranks, const char *name) {
   for (uint32_t i = 0; i < ranks->m->globals.n; i++)
     if (!strcmp(ranks->m->globals.at[i]->name, name)) return ranks->m->globals.at[i];

@@ -1,6 +1,6 @@
 """Random programs under two random plans each, in one process as far as it goes (trial.c).
 
-    python3 trial.py TRIAL [--from N] [--count N] [--keep FOLDER]
+    python3 trial.py TRIAL [--from N] [--count N] [--also N ..] [--keep FOLDER]
 
 The same number gives the same program and plans. Files of programs that fail stay in FOLDER.
 """
@@ -49,17 +49,19 @@ def main():
     p.add_argument('trial')
     p.add_argument('--from', dest='first', type=int, default=0)
     p.add_argument('--count', type=int, default=40)
+    p.add_argument('--also', type=int, nargs='*', default=[])
     p.add_argument('--keep')
     a = p.parse_args()
     count, began = Counter(), time.time()
+    numbers = [*range(a.first, a.first + a.count), *a.also]
     with tempfile.TemporaryDirectory() as folder:
-        for i in range(a.first, a.first + a.count, AT_ONCE):
-            count += batch(os.path.abspath(a.trial), range(i, min(i + AT_ONCE, a.first + a.count)), folder, a.keep)
+        for i in range(0, len(numbers), AT_ONCE):
+            count += batch(os.path.abspath(a.trial), numbers[i:i + AT_ONCE], folder, a.keep)
     seconds = time.time() - began
     codes = ', '.join(f'{v} {k}' for k, v in sorted(count.items()) if k[0] == 'E')
-    print(f'programs {a.first}..{a.first + a.count - 1}, two plans each: '
+    print(f'programs {a.first}..{a.first + a.count - 1} {a.also or ""}, two plans each: '
           + ', '.join(f'{count[w]} {w}' for w in ('equal', 'rounding', 'refused', 'wrong')) +
-          f' ({codes})' * bool(codes) + f'; {60 * a.count / seconds:.0f} programs a minute')
+          f' ({codes})' * bool(codes) + f'; {60 * len(numbers) / seconds:.0f} programs a minute')
     sys.exit(count['wrong'] > 0 or not count['equal'])
 
 
