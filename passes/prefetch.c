@@ -174,6 +174,17 @@ static bool lets_go(const PrefetchPass *pass, OpId at, ValueId class) {
   return false;
 }
 
+/* Is there something that flies and is waited for just in front of op `at`, and arrives there? */
+static bool arrives(const PrefetchPass *pass, OpId at, ValueId class) {
+  for (OpId i = 0; i < at; i++) {
+    const Plan *plan = &pass->plan[i];
+    if (plan->flies && plan->rounds <= 0 && plan->to == at &&
+        pass->class[pass->f->ops.at[i].out] == class)
+      return true;
+  }
+  return false;
+}
+
 /* What is sent is there from the start: the gather may begin before the loop in front of it. */
 static OpId ready_at(const PrefetchPass *pass, OpId id) {
   const Op *o = &pass->f->ops.at[id], *def = value_def(pass->f, o->in[0]);
@@ -183,7 +194,7 @@ static OpId ready_at(const PrefetchPass *pass, OpId id) {
     return id;
   }
   if (o->code == OP_all_to_all) {
-    while (id && !writes(pass, &pass->f->ops.at[id - 1], class)) id--;
+    while (id && !writes(pass, &pass->f->ops.at[id - 1], class) && !arrives(pass, id, class)) id--;
     return id;
   }
   if (o->code != OP_all_gather || (def && def->code != OP_load)) return id;
@@ -257,13 +268,27 @@ static void add_wait(Rebuild *rebuild, const Op *o) {
   rebuild->map[o->out] = wait->out;
 }
 
+/* Must what starts in front of op `at` stand behind the waits there? */
+static bool follows_waits(const PrefetchPass *pass, const Op *o, OpId at) {
+  ValueId class = pass->class[o->in[0]];
+  return is_inplace(pass, o) ? lets_go(pass, at, class) : arrives(pass, at, class);
+}
+
+static void add_starts(const PrefetchPass *pass, Rebuild *rebuild, OpId at, bool behind_waits) {
+  for (OpId i = 0; i < pass->f->ops.n; i++) {
+    const Op *o = &pass->f->ops.at[i];
+    if (pass->plan[i].flies && pass->plan[i].from == at && i != at &&
+        follows_waits(pass, o, at) == behind_waits)
+      add_start(rebuild, o, &pass->plan[i]);
+  }
+}
+
 static void add_starts_and_waits(const PrefetchPass *pass, Rebuild *rebuild, OpId at) {
-  for (OpId i = 0; i < pass->f->ops.n; i++)
-    if (pass->plan[i].flies && pass->plan[i].from == at && i != at)
-      add_start(rebuild, &pass->f->ops.at[i], &pass->plan[i]);
+  add_starts(pass, rebuild, at, false);
   for (OpId i = 0; i < pass->f->ops.n; i++)
     if (pass->plan[i].flies && pass->plan[i].rounds <= 0 && pass->plan[i].to == at)
       add_wait(rebuild, &pass->f->ops.at[i]);
+  add_starts(pass, rebuild, at, true);
 }
 
 static void add_op(const PrefetchPass *pass, Rebuild *rebuild, OpId id) {
