@@ -1,4 +1,5 @@
-/* Random programs under random plans: random SEED PLANS FILE... Each file runs under PLANS plans:
+/* Random programs under random plans: random SEED PLANS FILE..., or random @N FILE, where N is what
+   a trial that failed calls its seed. Each file runs under PLANS plans:
    one to three axes with random place lines, samples over two axes, every stage of `zero`, buckets
    from one number to all, what layers keep, parts of the batch, padding, precision, layers over
    ranks, and states on the host. It must equal
@@ -226,6 +227,7 @@ static int in_child(const char *file, uint64_t seed) {
 }
 
 int main(int argc, char **argv) {
+  if (argc == 3 && *argv[1] == '@') return in_child(argv[2], strtoull(argv[1] + 1, NULL, 10));
   if (argc < 4) return 2;
   uint64_t seed = strtoull(argv[1], NULL, 10);
   int plans = atoi(argv[2]), count[3] = {0};
