@@ -51,7 +51,7 @@ typedef struct Emit
     Emit; /* codegen/emit.h: LLVM context, module, builder, target, the kernel function */
 
 /* One row per family of ir/kernel/families.def. What a family admits is decided by `fuse` from
-   families.def, tile sizes, chunks and scratch by `select` (passes/tune_*.c); emit only obeys the
+   families.def, tile sizes, chunks and scratch by `select` (passes/tune/); emit only obeys the
    attributes family, variant, tile, chunks, scratch, workspace. */
 typedef struct KernelFamily {
   const char *name;

@@ -6,7 +6,7 @@
 #include "ir/count.h"
 #include "ir/flight.h"
 #include "ir/placement.h"
-#include "passes/prefetch.h"
+#include "passes/machine/prefetch.h"
 
 typedef struct Standing { /* messages of one kind over one axis that stand for one reason */
   const Op *like;

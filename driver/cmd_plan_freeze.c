@@ -1,7 +1,7 @@
-/* What `plan` says of a run of 1-bit Adam (passes/onebit.c) beside its two kinds of steps: what a
-   rank sends where one kind ends, once; what that comes to on average; and what `zero 1` saves, of
-   whose parts of the second moments every rank keeps a whole copy behind the freeze. Must not: say
-   what one step sends or takes, that is cmd_plan_step.c's. */
+/* What `plan` says of a run of 1-bit Adam (passes/math/onebit.c) beside its two kinds of steps:
+   what a rank sends where one kind ends, once; what that comes to on average; and what `zero 1`
+   saves, of whose parts of the second moments every rank keeps a whole copy behind the freeze. Must
+   not: say what one step sends or takes, that is cmd_plan_step.c's. */
 #include "cmd_plan.h"
 #include "ir/module_settings.h"
 #include "ir/renewal.h"

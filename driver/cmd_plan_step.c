@@ -1,6 +1,6 @@
 /* What `plan` says of one run of an entry: what it sends, and in which time at least. Where steps
    behind a warm-up are others they are told behind: 1-bit Adam's frozen ones (cmd_plan_freeze.c);
-   late ones (passes/late.c), and what waits for the host. */
+   late ones (passes/offload/late.c), and what waits for the host. */
 #include "cmd_plan.h"
 #include "ir/count.h"
 #include "ir/module_settings.h"

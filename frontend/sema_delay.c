@@ -1,5 +1,5 @@
-/* What the delayed update asks of train blocks (passes/delay.c): a warm-up, as the first steps are
-   the largest ones, that ends before the run does; an optimizer whose steps are all alike. */
+/* What the delayed update asks of train blocks (passes/math/delay.c): a warm-up, as the first steps
+   are the largest ones, that ends before the run does; an optimizer whose steps are all alike. */
 #include "frontend/sema_plan.h"
 
 static Report *wrong(Eval *e, const AstItem *train, Span at, const char *words) {

@@ -1,5 +1,5 @@
 /* In which types a plan lets messages travel: f16 wants the scale that only `precision f16` has;
-   8 bits (passes/int8.c) change numbers, which is said (W0707), want blocks that lines of
+   8 bits (passes/precision/int8.c) change numbers, which is said (W0707), want blocks that lines of
    memory divide, and of weights that `zero 3` gathers them. */
 #include "frontend/sema_plan.h"
 

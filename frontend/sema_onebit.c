@@ -1,7 +1,7 @@
-/* What 1-bit Adam asks of train blocks and plans (passes/onebit.c): blocks of whole bytes, an equal
-   share of the batch for each worker, a freeze before the end; of a plan that ranks divide the
-   workers, and parts of the batch have shares for all. Of ZeRO it takes stage 1: from 2 on no rank
-   has what its worker's error is made of. */
+/* What 1-bit Adam asks of train blocks and plans (passes/math/onebit.c): blocks of whole bytes, an
+   equal share of the batch for each worker, a freeze before the end; of a plan that ranks divide
+   the workers, and parts of the batch have shares for all. Of ZeRO it takes stage 1: from 2 on no
+   rank has what its worker's error is made of. */
 #include "frontend/sema_plan.h"
 #include <math.h>
 

@@ -1,7 +1,7 @@
-/* What `states` of `optim` asks for (passes/optimizer.c): a moment to be kept, and one that its
-   type can hold. bf16 has 8 significant bits, and rounding is to the nearest: a moment from which
-   a step takes less than half of its last bit, a 256th to a 512th of it, does not fall at all.
-   Must not: judge what that does to a loss. */
+/* What `states` of `optim` asks for (passes/math/optimizer.c): a moment to be kept, and one that
+   its type can hold. bf16 has 8 significant bits, and rounding is to the nearest: a moment from
+   which a step takes less than half of its last bit, a 256th to a 512th of it, does not fall at
+   all. Must not: judge what that does to a loss. */
 #include "frontend/sema_plan.h"
 
 static void check_kept(Eval *e, const AstItem *train, const AstValue *states) {

@@ -8,7 +8,8 @@
 #include "ir/count.h"
 #include "ir/stage_class.h"
 #include "passes/crash.h"
-#include "passes/internal.h"
+#include "passes/base/rebuild.h"
+#include "passes/machine/prove.h"
 #include <errno.h>
 #include <string.h>
 #include <time.h>

@@ -1,6 +1,6 @@
 /* From which step on an executable runs another entry in place of `step`: `step.frozen` of 1-bit
-   Adam (passes/onebit.c), by number, or by what the program found out itself and keeps as a state;
-   `step.late` behind the warm-up of the delayed update (passes/late.c). */
+   Adam (passes/math/onebit.c), by number, or by what the program found out itself and keeps as a
+   state; `step.late` behind the warm-up of the delayed update (passes/offload/late.c). */
 #include "run.h"
 #include "ir/renewal.h"
 #include <stdint.h>

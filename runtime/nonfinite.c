@@ -5,7 +5,7 @@
    norm2.of.NAME, one number per parameter or per layer of one, tell where it began. Here the
    run decides: end with R0601 and a checkpoint of the clean state, or leave the step out. In f16 a
    step that is left out for a scale that was too large is no fault: the program has halved the
-   scale (passes/loss_scale.c). Must not: hide a fault. */
+   scale (passes/math/loss_scale.c). Must not: hide a fault. */
 #include "run.h"
 #include <math.h>
 #include <stdio.h>

@@ -24,8 +24,8 @@ typedef struct Interp Interp;
 Interp *interp_new(Module *m, Arena *arena);
 void interp_set_round(
     Interp *in, bool on); /* on at first; off: all floats are doubles, for finite differences */
-/* Off at first; on: a cast to u8, which is how passes/int8.c makes codes, is x - 1/2, the mean of
-   what truncation makes of it: messages in 8 bits then change no number. */
+/* Off at first; on: a cast to u8, which is how passes/precision/int8.c makes codes, is x - 1/2, the
+   mean of what truncation makes of it: messages in 8 bits then change no number. */
 void interp_set_exact_codes(Interp *in, bool on);
 void interp_set(Interp *in, const char *global, const double *data);
 void interp_set_all(Interp *in, const char *global, double value); /* every element */

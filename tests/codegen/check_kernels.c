@@ -4,7 +4,7 @@
    families.def for such a device must be: so a new row is tested without a test of its own. */
 #include "harness.h"
 #include "ir/kernel/family.h"
-#include "passes/internal.h"
+#include "passes/base/rebuild.h"
 #include "tests/common/random_step.h"
 #include <stdlib.h>
 

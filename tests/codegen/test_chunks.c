@@ -9,7 +9,7 @@
 #include "passes/tune/variants.h"
 #include "sparse_program.h"
 #include "harness.h"
-#include "passes/internal.h"
+#include "passes/base/rebuild.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -7,7 +7,7 @@
    program in which pass `sparse` lists nothing counts as little, and there must be few of them. */
 #include "harness.h"
 #include "ir/philox.h"
-#include "passes/internal.h"
+#include "passes/base/rebuild.h"
 #include "sparse_program.h"
 #include <setjmp.h>
 #include <stdarg.h>

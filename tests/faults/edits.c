@@ -30,7 +30,7 @@
 #include "ir/placement.h"
 #include "made_up.h"
 #include "passes/pass.h"
-#include "passes/prove.h"
+#include "passes/machine/prove.h"
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>

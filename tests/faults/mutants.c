@@ -20,7 +20,7 @@
 #include "made_up.h"
 #include "mutants.h"
 #include "passes/pass.h"
-#include "passes/simplify.h"
+#include "passes/simplify/simplify.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

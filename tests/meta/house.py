@@ -16,11 +16,18 @@ DATA = {'runtime/text/unicode.def'}                                # made by a p
 # Which folders a folder of sources may include from, besides itself. Each has a row.
 IR = ['ir', 'ir/support']
 KERNELS = [*IR, 'ir/kernel']                                     # what passes and code generators ask about kernels
+PASS = [*KERNELS, 'passes/base']                                  # what every pass may ask
 STORED = ['runtime/base', 'runtime/comm', 'runtime/device']      # tensors, on a device, of one rank of many
 SEES = {
     'ir/support': [], 'ir': ['ir/support'], 'ir/kernel': IR, 'ir/verify': KERNELS, 'ir/interp': IR,
     'frontend': IR,
-    'passes/tune': KERNELS, 'passes': [*KERNELS, 'ir/interp', 'passes/tune'],
+    'passes/tune': KERNELS, 'passes/base': KERNELS, 'passes/simplify': [*PASS, 'ir/interp'],
+    'passes/math': [*PASS, 'passes/simplify'], 'passes/precision': PASS, 'passes/recompute': [*PASS, 'passes/simplify'],
+    'passes/place': [*PASS, 'ir/interp', 'passes/tune'], 'passes/stages': [*PASS, 'passes/simplify', 'passes/place'],
+    'passes/zero': [*PASS, 'passes/math', 'passes/precision'], 'passes/offload': [*PASS, 'passes/simplify'],
+    'passes/decode': PASS, 'passes/sparse': [*PASS, 'passes/tune'],
+    'passes/fuse': [*PASS, 'passes/offload'], 'passes/order': PASS, 'passes/machine': [*PASS, 'passes/tune'],
+    'passes': [*PASS, 'passes/machine'],
     'codegen': KERNELS, 'codegen/x86': [*KERNELS, 'codegen'], 'codegen/nvptx': [*KERNELS, 'codegen'],
     'runtime/base': [], 'runtime/text': ['runtime/base'], 'runtime/comm': ['runtime/base'],
     'runtime/device': ['runtime/base', 'runtime/comm'], 'runtime/data': [*STORED, 'runtime/text'],
@@ -35,7 +42,8 @@ OPEN = {('runtime', 'runtime/rt.h'), ('runtime', 'runtime/rt_abi.def'),
         ('runtime', 'ir/sha256.h'), ('runtime', 'ir/send_queue.h'),     # inline functions, one meaning for all
         ('runtime', 'ir/arenas.def'), ('codegen', 'runtime/rt_abi.def'),    # the seam: what one has and the other calls
         ('runtime', 'ir/setting_default.h'), ('ir', 'frontend/settings.def'),   # what a setting is that nobody wrote
-        ('ir', 'passes/passes.def'), ('ir', 'passes/facts.def')}     # what an `after` line says
+        ('ir', 'passes/passes.def'), ('ir', 'passes/facts.def'),     # what an `after` line says
+        ('passes', 'passes/pass.h'), ('passes', 'passes/passes.def'), ('passes', 'passes/facts.def')}  # their table
 
 def files(*ends):
     listed = subprocess.run(['git', 'ls-files', '-co', '--exclude-standard'], cwd=ROOT, capture_output=True,
@@ -103,11 +111,11 @@ def heads():
 
 
 def tables():
-    bad, docs, grad = [], text('docs/ir.md'), text('passes/grad.def')
+    bad, docs, grad = [], text('docs/ir.md'), text('passes/math/grad.def')
     for name, flags in re.findall(r'^OP\((\w+),\s*\w+,\s*-?\d+,\s*-?\d+,\s*([\w| ]+),', text('ir/ops.def'), re.M):
         if not re.search(r'`%s[`\[ ]' % name, docs): bad.append(f'docs/ir.md has no entry for `{name}`')
         if 'NODIFF' not in flags and not re.search(r'\(%s,' % name, grad):
-            bad.append(f'passes/grad.def has no row for {name}')
+            bad.append(f'passes/math/grad.def has no row for {name}')
     return bad
 
 

@@ -9,9 +9,9 @@
 #include <cmocka.h>
 // clang-format on
 #include "codegen/emit.h"
-#include "passes/flow.h"
-#include "passes/memory.h"
-#include "passes/order.h"
+#include "passes/base/flow.h"
+#include "passes/machine/memory.h"
+#include "passes/order/order.h"
 #include "passes/tune/gpu.h"
 #include <signal.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 // clang-format on
-#include "passes/internal.h"
+#include "passes/simplify/simplify.h"
 #include "ir/interp/interp.h"
 #include "ir/count.h"
 #include "tests/common/random_step.h"

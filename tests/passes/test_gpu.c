@@ -10,7 +10,7 @@
 #include "ir/budget.h"
 #include "ir/kernel/gemm_gpu.h"
 #include "ir/kernel/gpu_tile.h"
-#include "passes/internal.h"
+#include "passes/machine/messages.h"
 #include "passes/tune/gpu.h"
 #include <stdio.h>
 

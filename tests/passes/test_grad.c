@@ -141,7 +141,7 @@ static void every_op(void **state) {
   seen[OP_call] = seen[OP_kernel] = seen[OP_loop] = true; /* removed before; made later; below */
 #define GRAD(op, rule)                                                                             \
   if (!seen[OP_##op]) fail_msg("no case for %s", #op);
-#include "passes/grad.def"
+#include "passes/math/grad.def"
 #undef GRAD
 }
 

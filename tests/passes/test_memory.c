@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 // clang-format on
-#include "passes/memory.h"
+#include "passes/machine/memory.h"
 #include "tests/common/random_step.h"
 
 static void check_valid(const Block *b, uint32_t n, int64_t total) {

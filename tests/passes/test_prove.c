@@ -2,7 +2,7 @@
    that nobody waits for, a loop of many rounds that goes wrong in its last ones alone, and classes
    of ranks that disagree, or hang, are shown as they are. */
 #include "common.h"
-#include "passes/prove.h"
+#include "passes/machine/prove.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 // clang-format on
-#include "passes/zero.h"
+#include "passes/zero/zero.h"
 #include <stdio.h>
 
 static const char text[] =

@@ -1,0 +1,75 @@
+/* What passes share: their functions, and the small vocabulary of rebuilding functions.
+
+   Passes never edit a list of ops in place. A Rebuild walks an old function and appends to a new
+   one; `map` says which new value stands for each old one. */
+#ifndef SHARDC_PASSES_REBUILD_H
+#define SHARDC_PASSES_REBUILD_H
+#include "ir/loop.h"
+#include "passes/pass.h"
+
+/* The functions of the table (passes.def), each in a room of its own. */
+#define PASS(name, function, needs, makes, breaks, help) PassRun function;
+#include "passes/passes.def"
+#undef PASS
+
+typedef struct Rebuild {
+  Module *m;
+  const Fn *from;
+  Fn *to;
+  ValueId *map; /* by ValueId of from; NO_VALUE: not there (yet) */
+} Rebuild;
+
+Rebuild rebuild_begin(Module *m,
+                      const Fn *from);   /* same kind, name, attributes, arguments; no ops yet */
+Op *rebuild_op(Rebuild *r, const Op *o); /* copies o with mapped operands */
+void rebuild_results(Rebuild *r);        /* results of from, mapped, become results of to */
+ValueId *value_map(Module *m, const Fn *from); /* all NO_VALUE */
+
+/* Ends a pass that rebuilt functions: keeps what entries reach, callees before callers, gives every
+   function a name of its own and every value the natural order of dims. For passes before `order`.
+ */
+void module_collect(Module *m);
+
+/* A loop's operands and body arguments by role. */
+typedef struct LoopShape {
+  uint32_t carry, invariant, stacked; /* numbers of operands */
+  int64_t trip;
+  bool reverse;
+  Axis axis;           /* what it runs over */
+  Str path;            /* the stack of the model that it is, or NULL */
+  Str stages;          /* the mesh axis that cuts its rounds, or NULL */
+  int64_t layers;      /* of the rounds of all stages so many do something; 0: all */
+  bool streams;        /* what it carries through stages is behind it the last one's alone */
+  Str over;            /* mesh axes that split what it keeps for other loops, or NULL */
+  bool offload;        /* what it keeps for other loops waits on the host */
+  int64_t first, of;   /* a part of a stack of `of`; of 0: all of it */
+  const int64_t *into; /* by stacked result, ninto of them; what is behind them: INTO_OWN */
+  uint32_t ninto;
+} LoopShape;
+LoopShape loop_shape(const Op *o);
+/* Is a result of a loop read by other loops alone, slice by slice? */
+bool value_is_kept(const Fn *f, ValueId v);
+/* Or is each of them such a loop, whoever else gets it as a result? */
+bool value_goes_by_slices(const Fn *f, ValueId v);
+int64_t loop_into(const LoopShape *shape, uint32_t result); /* as attribute `into` says it */
+Axis loop_axis(const LoopShape *shape, uint32_t result);    /* in front of a stacked result */
+Op *rebuild_loop(Module *m, Fn *f, Fn *body, LoopShape shape, const ValueId *in,
+                 Loc loc); /* result types from the body */
+
+/* Appends an op of one result whose type is known. */
+ValueId emit_typed(Module *m, Fn *f, OpCode c, uint32_t nin, const ValueId *in, const Group *group,
+                   Type t, Loc loc);
+ValueId emit_spread(Module *m, Fn *f, ValueId v, Type t,
+                    Loc loc); /* expanded to the dims of t, in t's order */
+ValueId emit_full(Module *m, Fn *f, Type t, double value, Loc loc); /* a constant of any dims */
+ValueId emit_sum_all(Module *m, Fn *f, ValueId v, Loc loc);         /* sum over every dim */
+
+Span span_of(const Module *m, Loc at); /* for diagnostics */
+const char *op_said(const Module *m,
+                    const Op *o); /* the word of the file for it, NULL: none is known */
+Fn *entry_of(const Module *m, const char *name); /* NULL if absent */
+/* Does it make gradients: a step, before 1-bit Adam's freeze or after it, or a late one? */
+bool entry_trains(const Fn *f);
+Global *global_named(const Module *m, const char *name);
+
+#endif

@@ -1,0 +1,70 @@
+/* What the files of pass decode share: walking a function backwards from what is wanted, with some
+   dims restricted to the position in work. */
+#ifndef SHARDC_DECODE_H
+#define SHARDC_DECODE_H
+#include "passes/base/rebuild.h"
+
+typedef struct DimSet { /* dims that are restricted: size 1, the element at the position */
+  int n;
+  Str at[2 * MAX_RANK];
+} DimSet;
+
+typedef struct DecodeWanted { /* memo: value `old`, restricted to `dims` of its own, is `new` */
+  ValueId old, new;
+  DimSet dims;
+} DecodeWanted;
+
+typedef struct CacheSite { /* an attention whose keys and values are kept */
+  const Fn *fn;
+  uint32_t op;
+  int number[2]; /* caches of k and v */
+} CacheSite;
+
+typedef struct Decode {
+  Module *m;
+  bool fills;      /* the entry that computes a whole window also delivers all keys and values */
+  const char *why; /* it cannot be done; NULL so far */
+  Loc where;
+  int caches;
+  int64_t bytes;
+  VEC(CacheSite) site;
+} Decode;
+
+typedef struct CacheRow { /* what belongs into a cache, to be passed outwards */
+  ValueId value;
+  int cache;
+} CacheRow;
+
+typedef struct DecodeFrame {
+  Decode *d;
+  struct DecodeFrame *up;
+  const Fn *from;
+  Fn *to;
+  const Op *loop; /* in up->from, whose body this is; NULL: an entry */
+  LoopShape shape;
+  DimSet carried;
+  ValueId position; /* i32[], or NO_VALUE so far */
+  VEC(DecodeWanted) memo;
+  VEC(ValueId) inner, outer;    /* invariant arguments, and what they are outside */
+  VEC(ValueId) sliced, stacked; /* stacked arguments, likewise */
+  VEC(CacheRow) rows;
+} DecodeFrame;
+
+bool dims_hold(const DimSet *s, Str dim);
+void dims_put(DimSet *s, Str dim);
+void dims_drop(DimSet *s, Str dim);
+DimSet dims_of(const DimSet *s, const Type *t); /* those that t has */
+Type dims_cut(Type t, const DimSet *s);         /* t with size 1 for them */
+
+ValueId decode_fail(DecodeFrame *f, const Op *o, const char *why);
+ValueId decode_get(DecodeFrame *f, ValueId v, DimSet n); /* NO_VALUE if it cannot be done */
+void decode_remember(DecodeFrame *f, ValueId old, DimSet n, ValueId new);
+ValueId decode_position(DecodeFrame *f);
+ValueId decode_position_along(DecodeFrame *f, Str dim, Loc loc); /* i32[dim:1] */
+ValueId decode_cache(DecodeFrame *f, int number, Type t, Loc loc);
+Global *decode_global(Module *m, GlobalKind kind, Str name, Type t, Loc loc);
+
+bool decode_loop(DecodeFrame *f, const Op *o, DimSet n);
+bool decode_op(DecodeFrame *frame, const Op *o, DimSet dims);               /* decode_ops.c */
+bool decode_attention(DecodeFrame *frame, const Op *o, const DimSet *dims); /* decode_attention.c */
+#endif

@@ -1,0 +1,125 @@
+/* fuse: every function of entries and bodies becomes loads, stores, loops, views and kernels.
+
+   First, element-wise work on what loops stack goes into their rounds (fuse_rounds.c), what is too
+   large is cut into blocks (fuse_blocks.c), contractions with large results sink to where they
+   are used (fuse_sink.c), and what is put together is made in its place (fuse_lay.c). One walk over
+   the ops in program order puts each op into a group (fuse_group.c). Contractions, attention,
+   scatters and reductions open groups; element-wise ops join the group that makes their last
+   operand when its family admits them after its anchor (families.def), and otherwise stay
+   expressions that their users compute on the way in. Then a minimum cut per group decides which
+   values are written to memory (fuse_cut.c), and the groups are written as kernel functions
+   (fuse_emit.c). The pass changes no number and never orders by address. */
+#include "passes/fuse/fuse.h"
+#include "passes/fuse/speculate.h"
+#include "ir/support/num.h"
+
+#define F(family) (1u << FAMILY_##family)
+#define BUFFERS(from, to)                                                                          \
+  { from, to }
+
+static const struct {
+  const char *name;
+  unsigned anchors, neighbours; /* bits of op families */
+  uint32_t buffers[2];
+} families[] = {
+#define FAMILY(name, anchors, buffers, neighbours, devices, what)                                  \
+  [GROUP_##name] = {#name, anchors, neighbours, buffers},
+#include "ir/kernel/families.def"
+#undef FAMILY
+    [GROUP_LOOP] = {.name = "loop"},
+};
+_Static_assert(COUNT_OF(families) == GROUP_LOOP + 1, "a row per GroupKind");
+
+const char *group_name(GroupKind k) { return families[k].name; }
+unsigned group_neighbours(GroupKind k) { return families[k].neighbours; }
+
+void group_buffers(GroupKind k, uint32_t *from, uint32_t *to) {
+  *from = families[k].buffers[0], *to = families[k].buffers[1];
+}
+
+GroupKind group_anchored(const Op *op) {
+  GroupKind first = GROUP_LOOP;
+  for (GroupKind k = GROUP_LOOP; k-- > 0;) {
+    if (!(families[k].anchors >> op_family(op->code) & 1)) continue;
+    if (!strcmp(families[k].name, op_name(op->code))) return k;
+    first = k;
+  }
+  return first;
+}
+
+uint32_t *fuse_uses(Arena *arena, const Fn *fn) {
+  uint32_t *uses = ARENA_ARRAY(arena, uint32_t, fn->values.n + 1);
+  for (OpId i = 0; i < fn->ops.n; i++)
+    for (uint32_t k = 0; k < fn->ops.at[i].nin; k++) uses[fn->ops.at[i].in[k]]++;
+  for (uint32_t i = 0; i < fn->results.n; i++) uses[fn->results.at[i]]++;
+  return uses;
+}
+
+bool fuse_reads(const Op *op, const bool *values) {
+  for (uint32_t k = 0; k < op->nin; k++)
+    if (values[op->in[k]]) return true;
+  return false;
+}
+
+int64_t fuse_bytes(const Fn *fn, ValueId value) {
+  const Type *type = value_type(fn, value);
+  return type_count(type) * elem_bytes(type->elem);
+}
+
+/* Types are one rank's from pass localize on. */
+static bool is_local(const Placement *placement) {
+  for (int i = 0; i < MAX_MESH; i++)
+    if (placement->on[i]) return false;
+  return true;
+}
+
+static Fn *fuse_function(Module *module, const Fn *given, FnVec *kernels) {
+  for (ValueId value = 0; value < given->values.n; value++)
+    must(is_local(&given->values.at[value].placed),
+         "fuse: %%%u of %s is the value of several ranks", value, given->name);
+  const Fn *fn = fuse_lay(module, fuse_sink(module, given));
+  Fuse fuse = {.m = module, .f = fn, .arena = module->arena, .stamp = 1};
+  fuse.value = ARENA_ARRAY(module->arena, FuseValue, fn->values.n + 1);
+  fuse.narrow_from = module->target.narrow_from;
+  fuse.uses = fuse_uses(module->arena, fn), fuse.joins = module->target.join;
+  fuse.in_memory = fuse_in_memory(module->arena, fn);
+  fuse.seen = ARENA_ARRAY(module->arena, uint32_t, fn->values.n + 1);
+  for (uint32_t i = 0; i < fn->args.n; i++)
+    fuse.value[fn->args.at[i]] = (FuseValue){.where = INPUT, .stored = true};
+  fuse_sums(&fuse);
+  for (OpId i = 0; i < fn->ops.n; i++) fuse_visit(&fuse, i);
+  for (uint32_t i = 0; i < fn->results.n; i++) fuse_store(&fuse, fn->results.at[i]);
+  fuse_cut(&fuse);
+  return fuse_emit(&fuse, kernels);
+}
+
+static void cut_into_blocks(Module *module) {
+  FnVec all = {0};
+  for (uint32_t i = 0; i < module->fns.n; i++) {
+    Fn *old = module->fns.at[i], *body = NULL;
+    Fn *with = old->kind == FN_KERNEL ? old : fuse_blocks(module, old, &body);
+    if (body) vec_push(module->arena, all, body);
+    if (with != old) module_replace(module, old, with);
+    vec_push(module->arena, all, with);
+  }
+  module->fns.n = 0;
+  for (uint32_t i = 0; i < all.n; i++) vec_push(module->arena, module->fns, all.at[i]);
+}
+
+void pass_fuse(Module *module) {
+  fuse_rounds(module);
+  speculate_check(module);
+  for (uint32_t i = 0; i < module->fns.n; i++) least_bytes(module, module->fns.at[i]);
+  cut_into_blocks(module);
+  FnVec all = {0};
+  for (uint32_t i = 0; i < module->fns.n; i++) {
+    Fn *old = module->fns.at[i];
+    if (old->kind != FN_KERNEL) {
+      Fn *with = fuse_function(module, old, &all);
+      module_replace(module, old, with);
+    }
+    vec_push(module->arena, all, module->fns.at[i]);
+  }
+  module->fns.n = 0;
+  for (uint32_t i = 0; i < all.n; i++) vec_push(module->arena, module->fns, all.at[i]);
+}

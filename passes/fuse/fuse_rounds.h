@@ -1,0 +1,45 @@
+/* Loop sinking, inside: what rounds take over (fuse_rounds.c), and how loops with it are written
+   (fuse_rounds_write.c). */
+#ifndef SHARDC_PASSES_FUSE_ROUNDS_H
+#define SHARDC_PASSES_FUSE_ROUNDS_H
+#include "passes/fuse/fuse.h"
+
+typedef struct RoundWork RoundWork;
+
+typedef struct RoundLink { /* one loop of a chain */
+  RoundWork *work;
+  OpId loop;
+  LoopShape s;
+  uint32_t *same;               /* by result of the last link: the one that it continues, or nout */
+  bool *taken;                  /* by result: read by the work alone */
+  bool *shared;                 /* by result: read by the work, and by others */
+  ValueList invariant, stacked; /* operands that the loop lacks */
+  ValueList gives;              /* by result of the new loop: the value that it stands for */
+} RoundLink;
+
+struct RoundWork {  /* what the rounds of a loop, or of a chain of loops, take over */
+  OpId first, loop; /* the first and the last link */
+  LoopShape s;      /* of the last one */
+  bool *op;         /* by OpId: element-wise ops behind the loop */
+  ValueId *buffer;  /* by value that the work gives: the operand that it goes on with, NO_VALUE */
+  VEC(RoundLink *) link; /* in order */
+};
+
+typedef struct FuseRounds {
+  Module *m;
+  const Fn *f;
+  RoundWork *work; /* of the loop that is looked at */
+  bool *early;     /* by ValueId: known before that loop, or could be */
+  bool *moved;     /* by OpId: some loop's rounds do it */
+  bool *mine;      /* by OpId: of the work on one result */
+  bool *derived;   /* by ValueId: that result, and what its work makes */
+  bool asked;      /* it is work with the attribute `early` */
+} FuseRounds;
+
+/* Does anything behind the loop but its rounds' work read v? */
+bool rounds_read_later(const Fn *fn, OpId loop, const bool *work, ValueId value);
+/* The body of a loop with the work; sets what the new loop gives. */
+Fn *rounds_body(const FuseRounds *rounds, RoundLink *link);
+/* The function whose loops have their work; link: by op, NULL: no such loop. */
+Fn *rounds_function(const FuseRounds *rounds, RoundLink *const *link);
+#endif

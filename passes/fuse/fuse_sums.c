@@ -1,0 +1,141 @@
+/* fuse, before grouping: sums over rows that the kernel of something else computes on the way
+   (`SUMS` in families.def), so that memory is read once. Which targets have such kernels: setting
+   target.sums.
+
+   The gradient of a bias is the sum, over the rows of a batch, of the very value that the gradient
+   of a weight contracts over the same rows: dot[B](x, dy) and sum[B] dy. A contraction that copies
+   the rows of dy for its own use adds them up. The summed operand must own the innermost dim of the
+   product in the order of its type: it is the one that runs over vector lanes
+   (ir/kernel/product.h).
+
+   The gradients of a norm's gain and bias are sums over rows of what a row kernel has in its hands
+   when it computes the gradient of the norm's input: it adds them up row by row.
+
+   A sum above its partner waits for it; so nothing may read the sum in between, and what reads it
+   is never of the same kernel. */
+#include "passes/fuse/fuse.h"
+
+/* What the sum adds up, before it was widened. */
+static ValueId summed(const Fn *fn, const Op *sum) {
+  const Op *op = value_def(fn, sum->in[0]);
+  bool widens = op && op->code == OP_cast && elem_bytes(value_type(fn, op->in[0])->elem) == 2 &&
+                value_type(fn, op->out)->elem == ELEM_f32;
+  return widens && elem_class(value_type(fn, op->in[0])->elem) == CLASS_FLOAT ? op->in[0]
+                                                                              : sum->in[0];
+}
+
+static bool same_dims(const Group *a, const Group *b) {
+  int n = 0;
+  for (int i = 0; i < a->nfrom; i++)
+    for (int j = 0; j < b->nfrom; j++) n += a->from[i] == b->from[j];
+  return n == a->nfrom && n == b->nfrom;
+}
+
+static bool is_factor(Elem e) { return e == ELEM_f32 || elem_is_half(e); }
+
+/* v runs over the lanes of dot o, and the product has rows beside. */
+static bool over_lanes(const Fn *fn, const Op *op, ValueId value) {
+  const Type *type = value_type(fn, op->out), *own = value_type(fn, value);
+  const Type *other = value_type(fn, op->in[op->in[0] == value]);
+  if (op->in[0] == op->in[1] || !type->rank) return false;
+  Str last = type->axis[type->rank - 1].dim;
+  bool rows = false;
+  for (int i = 0; i < type->rank; i++) rows |= type_find(own, type->axis[i].dim) < 0;
+  return rows && type_find(own, last) >= 0 && type_find(other, last) < 0;
+}
+
+static bool may_sum(const Fn *fn, const Op *dot, const Op *sum, ValueId value) {
+  if (dot->code != OP_dot || (dot->in[0] != value && dot->in[1] != value)) return false;
+  return is_factor(value_type(fn, value)->elem) && same_dims(&dot->group[0], &sum->group[0]) &&
+         over_lanes(fn, dot, value);
+}
+
+static OpId first_reader(const Fn *fn, ValueId value) {
+  for (OpId i = 0; i < fn->ops.n; i++)
+    for (uint32_t k = 0; k < fn->ops.at[i].nin; k++)
+      if (fn->ops.at[i].in[k] == value) return i;
+  return fn->ops.n;
+}
+
+static OpId find_dot(const Fuse *fuse, const Op *sum, OpId before) {
+  const Fn *fn = fuse->f;
+  ValueId value = summed(fn, sum);
+  for (OpId i = 0; i < before; i++)
+    if (may_sum(fn, &fn->ops.at[i], sum, value) && fuse->sum_of[i] == NO_OP) return i;
+  return NO_OP;
+}
+
+/* ---- rows ---- */
+
+/* What v is computed from, element by element, that is as large as v. */
+static void mark_sources(const Fn *fn, ValueId value, bool *seen, bool *source) {
+  const Op *op = value_def(fn, value);
+  if (seen[value]) return;
+  seen[value] = true;
+  if (!op || !(op_flags(op->code) & POINT) || fuse_moves(op->code)) source[value] = true;
+  for (uint32_t i = 0; op && !source[value] && i < op->nin; i++)
+    if (type_same_dims(value_type(fn, op->in[i]), value_type(fn, value)))
+      mark_sources(fn, op->in[i], seen, source);
+}
+
+static bool share_source(const Fuse *fuse, ValueId a, ValueId b) {
+  uint32_t n = fuse->f->values.n;
+  bool *x = ARENA_ARRAY(fuse->arena, bool, n + 1), *y = ARENA_ARRAY(fuse->arena, bool, n + 1);
+  mark_sources(fuse->f, a, ARENA_ARRAY(fuse->arena, bool, n + 1), x);
+  mark_sources(fuse->f, b, ARENA_ARRAY(fuse->arena, bool, n + 1), y);
+  for (ValueId v = 0; v < n; v++)
+    if (x[v] && y[v]) return true;
+  return false;
+}
+
+/* Sums over all dims that the row reduction keeps. */
+static bool is_complement(const Type *type, const Group *sum, const Group *row) {
+  for (int i = 0; i < sum->nfrom; i++)
+    for (int j = 0; j < row->nfrom; j++)
+      if (sum->from[i] == row->from[j]) return false;
+  return sum->nfrom + row->nfrom == type->rank;
+}
+
+static bool may_follow(const Fuse *fuse, const Op *sum, const Op *op) {
+  const Fn *fn = fuse->f;
+  const Type *type = value_type(fn, sum->in[0]);
+  bool row = op_family(op->code) == FAMILY_REDUCE && fuse->uses[op->out] &&
+             type_same_dims(value_type(fn, op->in[0]), type) &&
+             is_complement(type, &sum->group[0], &op->group[0]);
+  return row && fuse_reduce_kind(fuse, op) == GROUP_row &&
+         share_source(fuse, sum->in[0], op->in[0]);
+}
+
+/* The next reduction of rows below the sum, whose kernel is still to come; else the last one above,
+   so that what is only computed again for the gradient changes no partner. */
+static OpId find_row(const Fuse *fuse, OpId id, OpId before) {
+  const Fn *fn = fuse->f;
+  const Op *sum = &fn->ops.at[id];
+  if (!value_type(fn, sum->out)->rank || !is_factor(value_type(fn, sum->in[0])->elem)) return NO_OP;
+  for (OpId i = id + 1; i < before; i++)
+    if (may_follow(fuse, sum, &fn->ops.at[i])) return i;
+  for (OpId i = id; i-- > 0;)
+    if (may_follow(fuse, sum, &fn->ops.at[i])) return i;
+  return NO_OP;
+}
+
+static void find_partner(Fuse *fuse, OpId id) {
+  const Op *op = &fuse->f->ops.at[id];
+  OpId before = first_reader(fuse->f, op->out), dot = NO_OP;
+  if (group_neighbours(GROUP_contract) & SUMS) dot = find_dot(fuse, op, before);
+  if (dot != NO_OP) fuse->sum_of[dot] = id;
+  fuse->with[id] = dot;
+  if (dot == NO_OP && group_neighbours(GROUP_row) & SUMS &&
+      fuse_reduce_kind(fuse, op) == GROUP_column)
+    fuse->with[id] = find_row(fuse, id, before);
+}
+
+void fuse_sums(Fuse *fuse) {
+  const Fn *fn = fuse->f;
+  fuse->sum_of = ARENA_ARRAY(fuse->arena, OpId, fn->ops.n + 1);
+  fuse->with = ARENA_ARRAY(fuse->arena, OpId, fn->ops.n + 1);
+  for (OpId i = 0; i <= fn->ops.n; i++) fuse->sum_of[i] = fuse->with[i] = NO_OP;
+  if (!fuse->m->target.sums) return;
+  for (OpId i = 0; i < fn->ops.n; i++)
+    if (fn->ops.at[i].code == OP_sum) find_partner(fuse, i);
+}

@@ -1,0 +1,390 @@
+/* Messages of one function in flight (ir/flight.h): which can, from where to where, and the
+   function with its starts and waits.
+
+   `zero prefetch = n`: a body's all-gathers of what the loop hands it slice by slice, which are the
+   gathers of stage 3, are started n rounds before the round that reads them; n + 1 buffers of each.
+   `zero overlap`: a body's reduce-scatters that go straight into stacked results are waited for one
+   round later, and what they leave is sent on meanwhile; any other collective with a kernel or loop
+   between the op that makes what it sends, and the first one that needs what it receives, flies in
+   between. A gather of weights, whose operand is there from the start, starts in front of the last
+   loop before it, or with the function: further up it would only need memory for longer. A sum in
+   place starts where its operand was last touched: that costs no memory. An all-to-all starts
+   behind what makes its operand and holds a buffer for longer: what else is sent is made beside it.
+
+   Runs behind `schedule`: order is final, and views stand right before their first reader, so the
+   first reader of a result is where its wait belongs. The kernels are not touched, so no bit of a
+   number depends on the two words. Must not: move kernels; choose by anything but the module. */
+#include "passes/machine/prefetch.h"
+#include "ir/message.h"
+#include "ir/module_settings.h"
+#include "ir/stage_class.h"
+#include "ir/view.h"
+
+typedef struct Plan { /* for one collective */
+  bool flies;
+  int64_t rounds;
+  OpId from, to;   /* it starts before op `from`, and is waited for before op `to` */
+  const char *why; /* it does not, where messages may; NULL: it does, or they may not */
+} Plan;
+
+typedef struct PrefetchPass {
+  Module *m;
+  const Fn *f, *as; /* as it was; what stands in the module */
+  const ValueId *class;
+  int64_t ahead; /* rounds */
+  bool overlap;
+  const bool *stays;
+  Plan *plan; /* by op */
+} PrefetchPass;
+
+static const Value *value(const PrefetchPass *pass, ValueId v) { return &pass->f->values.at[v]; }
+
+/* ---- over rounds ---- */
+
+/* Loops that will take turns (turn_loops.c): what one of them leaves, another reads in its next
+   turn, so it is neither there rounds before, nor may it come a round later. */
+static bool takes_turns(const Module *m, const LoopShape *shape) {
+  bool parts = shape->axis.dim && !strcmp(shape->axis.dim, "micro");
+  return parts && module_class(m).axis >= 0 && plan_takes_turns(m);
+}
+
+/* Is that operand (of the first `whole`: no slice), or result, a slice in all loops over f? */
+static bool is_slice(const PrefetchPass *pass, bool operand, uint32_t number) {
+  bool any = false;
+  for (uint32_t i = 0; i < pass->m->fns.n; i++)
+    for (OpId k = 0; k < pass->m->fns.at[i]->ops.n; k++) {
+      const Op *o = &pass->m->fns.at[i]->ops.at[k];
+      if (o->callee != pass->as || o->code != OP_loop) continue;
+      LoopShape shape = loop_shape(o);
+      if (number < (operand ? shape.carry + shape.invariant : shape.carry)) return false;
+      if (takes_turns(pass->m, &shape)) return false;
+      any |= shape.trip > 1;
+    }
+  return any;
+}
+
+static bool in_caller(const PrefetchPass *pass, ValueId v) {
+  return flight_in_caller(pass->f, pass->class, v);
+}
+
+static bool can_fetch(const PrefetchPass *pass, const Op *o) {
+  const Value *from = value(pass, o->in[0]);
+  return o->code == OP_all_gather && op_can_cross(o) && from->def == NO_OP && from->result > 0 &&
+         is_slice(pass, true, from->result - 1) && pass->class[o->out] == o->out &&
+         !in_caller(pass, o->out);
+}
+
+/* Does an op write into the bytes of that class? */
+static bool writes(const PrefetchPass *pass, const Op *o, ValueId class) {
+  for (uint32_t k = 0; k < o->nout; k++)
+    if (pass->class[o->out + k] == class && value(pass, o->out + k)->storage.view != VIEW_OF)
+      return true;
+  return false;
+}
+
+static bool is_inplace(const PrefetchPass *pass, const Op *o) {
+  return value(pass, o->out)->storage.view == VIEW_INPLACE;
+}
+
+/* The reduce-scatter or all-reduce in place that sends on what o leaves; NULL: none does. */
+static const Op *sender_on(const PrefetchPass *pass, const Op *o) {
+  for (OpId i = (OpId)(o - pass->f->ops.at) + 1; i < pass->f->ops.n; i++) {
+    const Op *q = &pass->f->ops.at[i];
+    bool sums = q->code == OP_reduce_scatter || (q->code == OP_all_reduce && is_inplace(pass, q));
+    if (sums && op_can_cross(q) && q->in[0] == o->out) return q;
+  }
+  return NULL;
+}
+
+/* Nothing but the ops of its chain lies in the bytes of v. */
+static bool is_alone(const PrefetchPass *pass, const Op *o, const Op *next) {
+  for (ValueId w = 0; w < pass->f->values.n; w++)
+    if (w != o->out && pass->class[w] == pass->class[o->out] && (!next || w != next->out) &&
+        !(is_inplace(pass, o) && w == o->in[0]))
+      return false;
+  return true;
+}
+
+static uint32_t count_readers(const PrefetchPass *pass, ValueId v) {
+  uint32_t n = 0;
+  for (OpId i = 0; i < pass->f->ops.n; i++)
+    for (uint32_t k = 0; k < pass->f->ops.at[i].nin; k++) n += pass->f->ops.at[i].in[k] == v;
+  return n;
+}
+
+/* Does o leave its value, alone, in a stacked result, or send it on to one that does? */
+static bool leaves(const PrefetchPass *pass, const Op *o) {
+  const Op *next = sender_on(pass, o);
+  uint32_t returned = UINT32_MAX, times = 0;
+  for (uint32_t i = 0; i < pass->f->results.n; i++)
+    if (pass->f->results.at[i] == o->out) returned = i, times++;
+  if (count_readers(pass, o->out) != (next ? 1 : 0) || !is_alone(pass, o, next)) return false;
+  return next ? !times && leaves(pass, next) : times == 1 && is_slice(pass, false, returned);
+}
+
+static bool can_drain(const PrefetchPass *pass, OpId id) {
+  const Op *o = &pass->f->ops.at[id], *before = value_def(pass->f, o->in[0]);
+  bool behind = before && before < o && sender_on(pass, before) == o &&
+                pass->plan[before - pass->f->ops.at].rounds == 1;
+  if (!pass->overlap || !op_can_cross(o) || !leaves(pass, o)) return false;
+  if (behind) return true;
+  for (OpId i = id + 1; i < pass->f->ops.n; i++)
+    if (writes(pass, &pass->f->ops.at[i], pass->class[o->in[0]])) return false;
+  return o->code == OP_reduce_scatter && !in_caller(pass, o->in[0]);
+}
+
+/* ---- in one function ---- */
+
+static bool reads(const Op *o, ValueId v) {
+  for (uint32_t k = 0; k < o->nin; k++)
+    if (o->in[k] == v) return true;
+  return false;
+}
+
+/* Does the store copy over the global whose value is sent from where it lies? */
+static bool stores_over(const PrefetchPass *pass, const Op *o, ValueId sent) {
+  const Op *load = value_def(pass->f, pass->class[sent]);
+  return o->code == OP_store && load && load->code == OP_load && load->global == o->global;
+}
+
+static OpId needed_at(const PrefetchPass *pass, OpId id) {
+  const Op *o = &pass->f->ops.at[id];
+  for (OpId i = id + 1; i < pass->f->ops.n; i++) {
+    const Op *next = &pass->f->ops.at[i];
+    if (reads(next, o->out) || writes(pass, next, pass->class[o->in[0]]) ||
+        stores_over(pass, next, o->in[0]))
+      return i;
+  }
+  return pass->f->ops.n;
+}
+
+static bool touches(const PrefetchPass *pass, const Op *o, ValueId class) {
+  for (uint32_t k = 0; k < o->nin; k++)
+    if (pass->class[o->in[k]] == class) return true;
+  for (uint32_t k = 0; k < o->nout; k++)
+    if (pass->class[o->out + k] == class) return true;
+  return false;
+}
+
+/* Is there something before op `at` that flies and lets go of these bytes just in front of it? */
+static bool lets_go(const PrefetchPass *pass, OpId at, ValueId class) {
+  for (OpId i = 0; i < at; i++)
+    if (pass->plan[i].flies && pass->plan[i].to == at && touches(pass, &pass->f->ops.at[i], class))
+      return true;
+  return false;
+}
+
+/* Is there something that flies and is waited for just in front of op `at`, and arrives there? */
+static bool arrives(const PrefetchPass *pass, OpId at, ValueId class) {
+  for (OpId i = 0; i < at; i++) {
+    const Plan *plan = &pass->plan[i];
+    if (plan->flies && plan->rounds <= 0 && plan->to == at &&
+        pass->class[pass->f->ops.at[i].out] == class)
+      return true;
+  }
+  return false;
+}
+
+/* What is sent is there from the start: the gather may begin before the loop in front of it. */
+static OpId ready_at(const PrefetchPass *pass, OpId id) {
+  const Op *o = &pass->f->ops.at[id], *def = value_def(pass->f, o->in[0]);
+  ValueId class = pass->class[o->in[0]];
+  if (is_inplace(pass, o)) {
+    while (id && !touches(pass, &pass->f->ops.at[id - 1], class) && !lets_go(pass, id, class)) id--;
+    return id;
+  }
+  if (o->code == OP_all_to_all) {
+    while (id && !writes(pass, &pass->f->ops.at[id - 1], class) && !arrives(pass, id, class)) id--;
+    return id;
+  }
+  if (o->code != OP_all_gather || (def && def->code != OP_load)) return id;
+  for (OpId i = id; i-- > 0;)
+    if (pass->f->ops.at[i].code == OP_loop) return i;
+  return 0;
+}
+
+static bool hides(const PrefetchPass *pass, OpId id, OpId from, OpId to) {
+  for (OpId i = from; i < to; i++)
+    if (i != id && (pass->f->ops.at[i].code == OP_kernel || pass->f->ops.at[i].code == OP_loop))
+      return true;
+  return false;
+}
+
+static bool asked_ahead(const PrefetchPass *pass) {
+  Ahead a = flights_ahead(pass->m);
+  return a.layers > 0 || a.bytes > 0;
+}
+
+/* Classes of stages are different programs: what all stages send each other has to keep its order
+   in all of them, so it stays where it stands. */
+static bool between_classes(const PrefetchPass *pass, const Op *o) {
+  StageClass c = module_class(pass->m);
+  return *c.name && !strcmp(attr_str(&o->attrs, ATTR_axis, ""), pass->m->mesh.at[c.axis].name);
+}
+
+static Plan plan_for(const PrefetchPass *pass, OpId id) {
+  const Op *o = &pass->f->ops.at[id];
+  if (!op_can_fly(o)) return (Plan){0};
+  if (between_classes(pass, o))
+    return (Plan){.why = pass->overlap ? "stages have programs of their own" : NULL};
+  Plan plan = {true, 0, id, needed_at(pass, id), NULL};
+  if (pass->stays && pass->stays[id]) return (Plan){.why = "hides nothing"};
+  if (can_drain(pass, id)) return plan.rounds = 1, plan;
+  if (pass->ahead > 0 && can_fetch(pass, o)) return plan.rounds = -pass->ahead, plan;
+  plan.from = ready_at(pass, id);
+  plan.flies = pass->overlap && hides(pass, id, plan.from, plan.to);
+  if (!plan.flies && asked_ahead(pass) && can_fetch(pass, o)) plan.why = "hides nothing";
+  else if (!plan.flies && pass->overlap) plan.why = "needed at once";
+  return plan;
+}
+
+/* ---- the function with starts and waits ---- */
+
+/* The load or views that v stands for, if they stood further down. */
+static void bring(Rebuild *rebuild, ValueId v) {
+  if (rebuild->map[v] != NO_VALUE) return;
+  const Op *o = value_def(rebuild->from, v);
+  for (uint32_t i = 0; i < o->nin; i++) bring(rebuild, o->in[i]);
+  rebuild_op(rebuild, o);
+}
+
+static void add_start(Rebuild *rebuild, const Op *o, const Plan *plan) {
+  must(plan->flies && op_can_fly(o), "prefetch: %s cannot fly", op_name(o->code));
+  bring(rebuild, o->in[0]);
+  Op *start = rebuild_op(rebuild, o);
+  attr_set_int(rebuild->m, &start->attrs, ATTR_flight, plan->rounds);
+}
+
+/* From here on the wait stands for the result. */
+static void add_wait(Rebuild *rebuild, const Op *o) {
+  must(rebuild->map[o->out] != NO_VALUE, "prefetch: %s is waited for before it is started",
+       op_name(o->code));
+  ValueId out = rebuild->map[o->out], in[2] = {out, rebuild->map[o->in[0]]};
+  bool inplace = rebuild->to->values.at[out].storage.view == VIEW_INPLACE;
+  Type t = rebuild->to->values.at[out].type;
+  Op *wait = fn_op(rebuild->m, rebuild->to, OP_wait, inplace ? 1 : 2, in, 1, &t, o->loc);
+  Value *v = &rebuild->to->values.at[wait->out];
+  if (!view_layout(rebuild->to, wait, 0, &v->type, &v->storage)) bug("prefetch: a wait is no view");
+  rebuild->map[o->out] = wait->out;
+}
+
+/* Must what starts in front of op `at` stand behind the waits there? */
+static bool follows_waits(const PrefetchPass *pass, const Op *o, OpId at) {
+  ValueId class = pass->class[o->in[0]];
+  return is_inplace(pass, o) ? lets_go(pass, at, class) : arrives(pass, at, class);
+}
+
+static void add_starts(const PrefetchPass *pass, Rebuild *rebuild, OpId at, bool behind_waits) {
+  for (OpId i = 0; i < pass->f->ops.n; i++) {
+    const Op *o = &pass->f->ops.at[i];
+    if (pass->plan[i].flies && pass->plan[i].from == at && i != at &&
+        follows_waits(pass, o, at) == behind_waits)
+      add_start(rebuild, o, &pass->plan[i]);
+  }
+}
+
+static void add_starts_and_waits(const PrefetchPass *pass, Rebuild *rebuild, OpId at) {
+  add_starts(pass, rebuild, at, false);
+  for (OpId i = 0; i < pass->f->ops.n; i++)
+    if (pass->plan[i].flies && pass->plan[i].rounds <= 0 && pass->plan[i].to == at)
+      add_wait(rebuild, &pass->f->ops.at[i]);
+  add_starts(pass, rebuild, at, true);
+}
+
+static void add_op(const PrefetchPass *pass, Rebuild *rebuild, OpId id) {
+  const Op *o = &pass->f->ops.at[id];
+  const Plan *plan = &pass->plan[id];
+  if (plan->flies && plan->from != id) return;
+  if (plan->flies) add_start(rebuild, o, plan);
+  else if (!o->nout || rebuild->map[o->out] == NO_VALUE) {
+    Op *copy = rebuild_op(rebuild, o);
+    if (plan->why)
+      attr_set_str(rebuild->m, &copy->attrs, ATTR_blocking,
+                   intern(rebuild->m->ctx->names, plan->why));
+  }
+}
+
+/* Views of what a wait shows show the value itself, as those of other views do. */
+static void root_views(Fn *f) {
+  for (ValueId v = 0; v < f->values.n; v++) {
+    Storage *s = &f->values.at[v].storage;
+    const Op *def = s->view == VIEW_OF ? value_def(f, s->base) : NULL;
+    if (def && def->code == OP_wait) s->base = def->in[0];
+  }
+}
+
+/* Which op each one is, by what it makes: an op without results is no message. */
+static OpId *origins(const Rebuild *rebuild) {
+  OpId *of = ARENA_ARRAY(rebuild->m->arena, OpId, rebuild->to->ops.n + 1);
+  for (OpId i = 0; i < rebuild->to->ops.n; i++) of[i] = NO_OP;
+  for (OpId i = 0; i < rebuild->from->ops.n; i++) {
+    const Op *o = &rebuild->from->ops.at[i];
+    const Op *to = o->nout && rebuild->map[o->out] != NO_VALUE
+                       ? value_def(rebuild->to, rebuild->map[o->out])
+                       : NULL;
+    if (to && to->code == OP_wait) to = value_def(rebuild->to, to->in[0]);
+    if (to) of[to - rebuild->to->ops.at] = i;
+  }
+  return of;
+}
+
+static Flown with_flights(const PrefetchPass *pass) {
+  Rebuild rebuild = rebuild_begin(pass->m, pass->f);
+  for (uint32_t i = 0; i < pass->f->args.n; i++)
+    rebuild.to->values.at[rebuild.map[pass->f->args.at[i]]] =
+        pass->f->values.at[pass->f->args.at[i]];
+  for (OpId i = 0; i < pass->f->ops.n; i++)
+    add_starts_and_waits(pass, &rebuild, i), add_op(pass, &rebuild, i);
+  add_starts_and_waits(pass, &rebuild, pass->f->ops.n);
+  rebuild_results(&rebuild);
+  root_views(rebuild.to);
+  return (Flown){rebuild.to, origins(&rebuild)};
+}
+
+static PrefetchPass prefetch_of(Module *m, const Fn *f, const Fn *as) {
+  return (PrefetchPass){.m = m, .f = f, .as = as, .class = shared_bytes(m->arena, f).of};
+}
+
+int64_t prefetch_rounds(const Module *m, const Fn *f) {
+  int64_t most = 0;
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
+      const Op *o = &m->fns.at[i]->ops.at[k];
+      int64_t rounds = o->callee == f && o->code == OP_loop ? loop_shape(o).trip - 1 : 0;
+      if (rounds > most) most = rounds;
+    }
+  return most;
+}
+
+static int64_t round_bytes(Module *m, const Fn *f, const Fn *as) {
+  PrefetchPass pass = prefetch_of(m, f, as);
+  int64_t bytes = 0;
+  for (OpId i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    if (can_fetch(&pass, o)) bytes += value_span_bytes(&f->values.at[o->out]);
+  }
+  return bytes;
+}
+
+int64_t prefetch_round_bytes(Module *m, const Fn *f) { return round_bytes(m, f, f); }
+
+static int64_t rounds_ahead(Module *m, const Fn *f, const Fn *as, const FlightsAsked *asked) {
+  int64_t bytes = asked->ahead.bytes ? round_bytes(m, f, as) : 0, most = prefetch_rounds(m, as);
+  int64_t n = asked->ahead.layers < most ? asked->ahead.layers : most;
+  return bytes && asked->ahead.bytes / bytes < n ? asked->ahead.bytes / bytes : n;
+}
+
+Flown prefetch_function(Module *m, const Fn *f, const Fn *as, const FlightsAsked *asked) {
+  must(asked->ahead.layers >= 0 && asked->ahead.bytes >= 0, "prefetch: %lld layers ahead",
+       (long long)asked->ahead.layers);
+  PrefetchPass pass = prefetch_of(m, f, as);
+  pass.ahead = rounds_ahead(m, f, as, asked), pass.overlap = asked->overlap,
+  pass.stays = asked->stays;
+  pass.plan = ARENA_ARRAY(m->arena, Plan, f->ops.n + 1);
+  bool any = false;
+  for (OpId i = 0; i < f->ops.n; i++) {
+    pass.plan[i] = plan_for(&pass, i);
+    any |= pass.plan[i].flies || pass.plan[i].why;
+  }
+  return any ? with_flights(&pass) : (Flown){0};
+}

@@ -1,0 +1,157 @@
+/* prefetch: messages fly while kernels compute, where that hides something.
+
+   What may fly is in prefetch.c. Each message in flight keeps buffers alive for longer, and gathers
+   ahead need a ring of them; so what a start earlier does not hide is not started earlier. Where
+   the machine of the plan says how fast it computes and sends, it is weighed by the walk that
+   gives `plan` its seconds (ir/lanes.h): gathers start one more round ahead as long as that hides
+   more, and a message in flight stays where it is if all entries together wait no longer then:
+   one after the other, in the order of the program. Attribute `blocking` says why. Without those
+   figures nothing is weighed: what is asked for is done, and what has a kernel or a loop to hide
+   behind flies.
+
+   The choice follows from the module alone; all ranks run one program, hence start the same
+   messages in the same order. Must not: look at the machine that compiles. */
+#include "ir/lanes.h"
+#include "passes/machine/prefetch.h"
+#include "ir/module_settings.h"
+
+typedef struct Weighed { /* a function */
+  Fn *sound, *now;       /* as it was; with what flies */
+  OpId *origin;          /* by op of `now`; NULL: they are the same ops */
+  bool *stays;           /* by op of `sound` */
+} Weighed;
+
+typedef struct Weighing {
+  Module *m;
+  Machine machine;
+  FlightsAsked asked;
+  Weighed *fn; /* by function; sound NULL: a kernel */
+} Weighing;
+
+static void redirect(Fn *f, const Fn *from, Fn *to) {
+  for (OpId i = 0; f && i < f->ops.n; i++)
+    if (f->ops.at[i].callee == from) f->ops.at[i].callee = to;
+}
+
+static void put(Weighing *weighing, Weighed *weighed, Flown with) {
+  Fn *old = weighed->now;
+  weighed->now = with.f ? with.f : weighed->sound, weighed->origin = with.origin;
+  if (old == weighed->now) return;
+  module_replace(weighing->m, old, weighed->now);
+  for (uint32_t i = 0; i < weighing->m->fns.n; i++)
+    redirect(weighing->fn[i].sound, old, weighed->now);
+}
+
+static void apply(Weighing *weighing, Weighed *weighed) {
+  FlightsAsked asked = weighing->asked;
+  asked.stays = weighed->stays;
+  put(weighing, weighed, prefetch_function(weighing->m, weighed->sound, weighed->now, &asked));
+}
+
+static void apply_all(Weighing *weighing) {
+  for (uint32_t i = 0; i < weighing->m->fns.n; i++)
+    if (weighing->fn[i].sound) apply(weighing, &weighing->fn[i]);
+}
+
+/* ---- what is hidden ---- */
+
+/* Seconds in which kernels wait for messages, or by which they are slower beside some, in all
+   entries together. */
+static double exposed(Weighing *weighing) {
+  double sum = 0;
+  for (uint32_t i = 0; i < weighing->m->fns.n; i++) {
+    if (weighing->m->fns.at[i]->kind != FN_ENTRY) continue;
+    EventList list = events_in_order(weighing->m, weighing->m->fns.at[i]);
+    Lanes lanes = lanes_of(weighing->m, &weighing->machine, &list);
+    for (uint32_t k = 0; k < weighing->m->mesh.n; k++) sum += lanes.exposed[k];
+    sum += lanes.slowed;
+  }
+  return sum;
+}
+
+static bool is_less(double a, double b) { return a < b * (1 - 1e-9); /* else it is rounding */ }
+
+/* One round more ahead as long as that hides more. */
+static double weigh_depth(Weighing *weighing) {
+  int64_t asked = weighing->asked.ahead.layers;
+  weighing->asked.ahead.layers = 0;
+  apply_all(weighing);
+  double best = exposed(weighing);
+  while (weighing->asked.ahead.layers < asked) {
+    weighing->asked.ahead.layers++;
+    apply_all(weighing);
+    double e = exposed(weighing);
+    if (is_less(e, best)) {
+      best = e;
+      continue;
+    }
+    weighing->asked.ahead.layers--;
+    apply_all(weighing);
+    break;
+  }
+  return best;
+}
+
+static bool flies(const Weighed *weighed, OpId op) {
+  for (OpId i = 0; weighed->origin && i < weighed->now->ops.n; i++)
+    if (weighed->origin[i] == op) return op_flies(&weighed->now->ops.at[i]);
+  return false;
+}
+
+static double weigh_message(Weighing *weighing, Weighed *weighed, OpId op, double best) {
+  must(weighed->sound && op < weighed->sound->ops.n,
+       "prefetch: message %u is weighed of no function", op);
+  weighed->stays[op] = true;
+  apply(weighing, weighed);
+  double e = exposed(weighing);
+  if (!is_less(best, e)) return e;
+  weighed->stays[op] = false;
+  apply(weighing, weighed);
+  return best;
+}
+
+static void weigh(Weighing *weighing) {
+  double best = weigh_depth(weighing);
+  for (uint32_t i = 0; i < weighing->m->fns.n; i++) {
+    Weighed *weighed = &weighing->fn[i];
+    for (OpId k = 0; weighed->sound && k < weighed->sound->ops.n; k++)
+      if (flies(weighed, k)) best = weigh_message(weighing, weighed, k, best);
+  }
+}
+
+/* ---- the pass ---- */
+
+static int64_t most_rounds(Module *m) {
+  int64_t most = 0;
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    int64_t n = m->fns.at[i]->kind == FN_BODY ? prefetch_rounds(m, m->fns.at[i]) : 0;
+    if (n > most) most = n;
+  }
+  return most;
+}
+
+static Weighing weighing_of(Module *m) {
+  Weighing weighing = {.m = m, .machine = plan_machine(m)};
+  weighing.asked.ahead = flights_ahead(m);
+  weighing.asked.overlap = plan_overlaps(m);
+  int64_t most = most_rounds(m);
+  if (weighing.asked.ahead.bytes || weighing.asked.ahead.layers > most)
+    weighing.asked.ahead.layers = most;
+  weighing.fn = ARENA_ARRAY(m->arena, Weighed, m->fns.n + 1);
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    Fn *f = m->fns.at[i];
+    if (f->kind == FN_KERNEL) continue;
+    weighing.fn[i] =
+        (Weighed){.sound = f, .now = f, .stays = ARENA_ARRAY(m->arena, bool, f->ops.n + 1)};
+  }
+  return weighing;
+}
+
+void pass_prefetch(Module *m) {
+  Ahead asked = flights_ahead(m);
+  bool overlap = plan_overlaps(m);
+  if (asked.layers <= 0 && asked.bytes <= 0 && !overlap) return;
+  Weighing weighing = weighing_of(m);
+  if (machine_is_known(m, &weighing.machine)) weigh(&weighing);
+  else apply_all(&weighing);
+}

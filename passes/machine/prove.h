@@ -1,0 +1,37 @@
+/* What pass `prove` shows of the events of an entry (ir/events.h): each alone, for tests, and for
+   programs in which not all ranks run the same. */
+#ifndef SHARDC_PROVE_H
+#define SHARDC_PROVE_H
+#include "ir/events.h"
+#include "ir/send_order.h"
+#include "ir/stage_class.h"
+#include "ir/support/diag.h"
+
+typedef struct RankClass { /* ranks that run one program */
+  const char *name;        /* ranks 0 to 3 */
+  const EventList *events;
+  StageClass stages; /* of a pipeline: where they stand along its axis */
+  bool turns;        /* rounds of these stages take turns (ir/turns.h) */
+  SendOrder sends;   /* over NCCL, where they wait for their receives */
+} RankClass;
+
+/* Every message that starts is waited for, once, and until then nobody touches what it receives or
+   writes what it sends. False: a diagnostic says who does (E1112). */
+bool prove_bytes(Module *m, const EventList *list);
+/* All classes send the same messages over every axis, in the same order, and come to an end, if
+   every group of an axis has ranks of each. False: a diagnostic shows the messages, or the ranks
+   that wait for each other (E1113). */
+bool prove_order(Module *m, const RankClass *classes, uint32_t n);
+/* Of programs in which ranks hand values to their neighbours (send, receive): do all places along
+   these axes, each with the program of its class, come to an end? False: a diagnostic says who
+   stands where (E1113). */
+bool prove_hops(Module *m, const RankClass *classes, uint32_t n);
+/* Are these sides of one message? */
+bool prove_alike(const Event *a, const Event *b);
+
+const char *prove_said(const Module *m,
+                       const Event *event); /* all_gather over data in @h, round 2 */
+Report *prove_wrong(Module *m, const Event *event, const char *code, const char *words);
+/* Do the classes of a program come to an end together? Else E1113. */
+bool prove_classes(Module *const *classes, uint32_t n);
+#endif

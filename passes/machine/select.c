@@ -1,0 +1,103 @@
+/* select: every kernel function gets variant, tile, chunks, scratch and workspace from the tuner of
+   its family, on a GPU also threads and shared memory (gpu.h; kernels of its host are cut for the
+   processor there), or from the tuning record that
+   stands in the settings for it; functions that are equal but for their name and positions become
+   one, so that each kernel is compiled once. */
+#include "passes/tune/gpu.h"
+#include "passes/machine/messages.h"
+#include "ir/text.h"
+#include "ir/kernel/kernel_key.h"
+#include "passes/tune/tune.h"
+
+static bool has_records(const Module *m) {
+  for (uint32_t i = 0; i < m->settings.n; i++)
+    if (!strncmp(m->settings.at[i].key, "tune.", 5)) return true;
+  return false;
+}
+
+static void refuse(Module *m, const Fn *k, const char *key, const char *text) {
+  Report *r = diag_at(m->ctx->diag, "E1205", loc_span(m, k->loc),
+                      "the tuning record of kernel `%s` does not fit it", k->name);
+  diag_fact(r, "%s = \"%s\"", key, text);
+  diag_help(r, "leave out that setting, or measure again: `shardc tune`");
+}
+
+/* By a record; false if there is none. */
+static bool tune_by_record(Module *m, Fn *k) {
+  const Variants *variants = variants_find(attr_str(&k->attrs, ATTR_family, ""), m->target.device);
+  Cut cut;
+  if (!variants || !has_records(m)) return false;
+  const char *key = variants_setting(m, variants, variants_key(m, variants, k));
+  Str text = module_setting(m, key, NULL);
+  if (!text) return false;
+  if (!variants_read(variants, text, &cut) || !variants->fits(m, k, &cut))
+    return refuse(m, k, key, text), false;
+  variants->apply(m, k, &cut);
+  attr_set_str(m, &k->attrs, ATTR_tuned, intern(m->ctx->names, "record"));
+  return true;
+}
+
+static void redirect(Module *m, const Fn *from, Fn *to) {
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    for (OpId j = 0; j < m->fns.at[i]->ops.n; j++)
+      if (m->fns.at[i]->ops.at[j].callee == from) m->fns.at[i]->ops.at[j].callee = to;
+}
+
+static void merge_equal(Module *m) {
+  Str *text = ARENA_ARRAY(m->arena, Str, m->fns.n + 1);
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    Fn *k = m->fns.at[i];
+    if (k->kind != FN_KERNEL) continue;
+    text[i] = intern(m->ctx->names, kernel_key(m, k, KEY_CUT | KEY_DIMS));
+    for (uint32_t j = 0; j < i; j++)
+      if (text[j] == text[i]) {
+        redirect(m, k, m->fns.at[j]);
+        text[i] = NULL;
+        break;
+      }
+  }
+  module_remove_unused(m);
+}
+
+static void name_apart(Module *m) {
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    Fn *f = m->fns.at[i];
+    Str name = f->name;
+    for (int n = 2; symbol_twin(m, i); n++)
+      f->name = intern_printf(m->ctx->names, "%s.%d", name, n);
+  }
+}
+
+/* Each stands just above the kernel whose place it may take. */
+static void add_larger(Module *m) {
+  Module old = *m;
+  memset(&m->fns, 0, sizeof m->fns);
+  for (uint32_t i = 0; i < old.fns.n; i++) {
+    Fn *k = old.fns.at[i];
+    Fn *f = k->kind == FN_KERNEL && !kernel_beside(m, k) ? gpu_larger(m, k) : NULL;
+    if (f) module_add(m, f), attr_set_str(m, &f->attrs, ATTR_replaces, k->name);
+    module_add(m, k);
+  }
+  name_apart(m);
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    if (attr_get(&m->fns.at[i]->attrs, ATTR_replaces))
+      attr_set_str(m, &m->fns.at[i]->attrs, ATTR_replaces, m->fns.at[i + 1]->name);
+}
+
+void pass_select(Module *m) {
+  bool gpu = module_on_gpu(m);
+  if (gpu) gpu_align(m);
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    Fn *k = m->fns.at[i];
+    if (k->kind != FN_KERNEL) continue;
+    Module *made = module_for_kernel(m, k);
+    if (!tune_by_record(made, k) && !tune_by_rule(made, k)) return;
+    if (diag_errors(m->ctx->diag)) return; /* no cut fits it */
+    must(attr_get(&k->attrs, ATTR_tile) && attr_get(&k->attrs, ATTR_chunks),
+         "select: kernel %s got no cut", k->name);
+  }
+  select_messages(m);
+  merge_equal(m);
+  name_apart(m);
+  if (gpu) add_larger(m);
+}

@@ -1,0 +1,53 @@
+/* The delayed update ("ZeRO-Offload: Democratizing Billion-Scale Model Training", section 5.2):
+   behind a warm-up a step updates with the gradient of the step before it, and its own waits for
+   the next. So a late update asks for nothing of its own step's forward and backward part.
+
+     late         does the warm-up of train.delay.after steps lie behind?
+     d            late ? waiting : g, with the factor and the flag that were found with it
+     waiting      g, a state of every parameter: checkpoints hold it
+     number, rate of the update: those of the step that the gradient is of
+
+   Nothing waits when the first late step begins: the flag is 0 until then, and that step changes
+   nothing. The gradient of the last step of a run waits in its checkpoint. Mathematics, whatever
+   the plan. Must not: look at what runs beside what. */
+#include "passes/math/update.h"
+#include "ir/module_settings.h"
+
+void update_delay_begin(Update *u) {
+  int64_t after = module_whole(u->m, "train.delay.after");
+  if (after <= 0) return;
+  u->late = bin(u, OP_le, schedule_number(&u->s, (double)after), u->s.t);
+  u->s.t = schedule_binary(&u->s, OP_sub, u->s.t, ir_cast(u->m, u->f, u->late, ELEM_f64, u->loc));
+}
+
+/* Checkpoints hold no numbers that are not: a gradient that is left out waits as zeros. */
+static ValueId kept(Update *u, ValueId v) {
+  return u->whole == NO_VALUE ? v : ir_where(u->m, u->f, u->whole, v, num(u, 0), u->loc);
+}
+
+/* What the step before left of a number, where updates are late; its own is left for the next. */
+static ValueId handed_on(Update *u, const char *name, ValueId now, ValueId left) {
+  Global *g = update_state(u->m, name, type_scalar(ELEM_f32));
+  ValueId taken = ir_where(u->m, u->f, u->late, ir_load(u->m, u->f, g, u->loc), now, u->loc);
+  ir_store(u->m, u->f, g, kept(u, left), u->loc);
+  return taken;
+}
+
+void update_delay_numbers(Update *u) {
+  if (u->late == NO_VALUE) return;
+  u->whole = u->fine;
+  ValueId fine = u->fine == NO_VALUE ? num(u, 1) : to_f32(u, u->fine);
+  ValueId waits = ir_where(u->m, u->f, u->late, fine, num(u, 0), u->loc);
+  u->fine = bin(u, OP_lt, num(u, 0), handed_on(u, "delay.fine", fine, waits));
+  if (u->coefficient != NO_VALUE)
+    u->coefficient = handed_on(u, "delay.coefficient", u->coefficient, u->coefficient);
+}
+
+ValueId update_delay(Update *u, const Global *g, ValueId d) {
+  if (u->late == NO_VALUE) return d;
+  Global *waiting = state(u, g, "waiting");
+  ValueId before = ir_load(u->m, u->f, waiting, u->loc);
+  ValueId taken = ir_where(u->m, u->f, u->late, before, d, u->loc);
+  ir_store(u->m, u->f, waiting, kept(u, d), u->loc);
+  return taken;
+}

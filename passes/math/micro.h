@@ -1,0 +1,41 @@
+/* Cutting Batch over time, inside: how values relate to micro-batches (micro_states.c), and the cut
+ * (micro.c). */
+#ifndef SHARDC_PASSES_MICRO_H
+#define SHARDC_PASSES_MICRO_H
+#include "passes/base/rebuild.h"
+
+typedef enum MicroState {
+  MICRO_WHOLE, /* does not depend on the batch, or on nothing a parameter influences: computed once,
+                  before */
+  MICRO_ZERO,  /* whole, and 0: also a partial sum */
+  MICRO_SLICED,  /* has Batch: each micro-batch has its part */
+  MICRO_PARTIAL, /* each micro-batch gives a term of a sum; behind the loop of an entry it is
+                    complete */
+  MICRO_AFTER    /* entries only: computed once the sums are complete */
+} MicroState;
+
+typedef struct Micro {
+  Module *m;
+  Str batch;  /* the dim */
+  Str worker; /* samples are those of workers: what has Batch without this dim is of all. NULL */
+  int64_t size, part;
+  bool asks;   /* only whether all samples are alike: no diagnostic */
+  bool linear; /* in entries, too, linear ops take partial sums on */
+  bool failed; /* a diagnostic was given */
+} Micro;
+
+/* By value of f. `args`: states of f's arguments; NULL: f is an entry. */
+MicroState *micro_states(Micro *micro, const Fn *f, const MicroState *args);
+/* Of a loop's body, by value of the body: s are those of the function that the loop stands in. */
+MicroState *micro_body_states(Micro *micro, const Op *loop, const MicroState *s);
+/* In a body: operand i is whole and is added to a partial sum, so only one part may have it. */
+bool micro_counts_once(const Op *o, const MicroState *s, uint32_t i);
+/* Is the loss of entry `eval` a sum over samples of what each gives alone, and of what no sample
+   changes? Then a part of a batch has a loss, too. */
+bool micro_separable(Module *m);
+bool micro_joins_workers(const Micro *micro, const Op *o);
+/* By value of an entry: does not depend on parameters or states. */
+bool *micro_free(Micro *micro, const Fn *f);
+/* Can the op work on a part of Batch? Asked for ops whose result has Batch. */
+bool micro_works_on_parts(const Micro *micro, const Op *o);
+#endif

@@ -1,0 +1,37 @@
+/* 1-bit Adam, inside: the layout of what is sent (onebit_flat.c), in which messages
+   (onebit_buckets.c), and the step (onebit.c). */
+#ifndef SHARDC_PASSES_ONEBIT_H
+#define SHARDC_PASSES_ONEBIT_H
+#include "passes/math/update.h"
+
+typedef struct Onebit {
+  Update u;
+  ValueId *gradient; /* by global: with the dim of the workers, NO_VALUE */
+  bool keeps_units;  /* what a step divides momenta by are states, for v is kept in parts */
+  int64_t count;     /* elements of all parameters */
+  Str flat;          /* all of them end to end, with padding */
+  Axis worker, chunk, block, in, byte;
+  Str sender, owner, all; /* names of worker and chunk where they stand for who sends, for the
+                             chunk's owner, for everybody's chunks */
+} Onebit;
+
+/* Values of all parameters, one after the other, value[i] of global i; [chunk, block, in], the
+   padding 0. `each`: with the dim of the workers in front. */
+ValueId onebit_flatten(Onebit *onebit, const ValueId *value, bool each);
+/* Of [all, block, in], the piece of each parameter. */
+void onebit_pieces(Onebit *onebit, ValueId flat, ValueId *value);
+
+enum { ONEBIT_BUCKETS = MAX_RANK };
+
+typedef struct OnebitBucket {
+  int64_t at; /* the first of its blocks, in each chunk */
+  Axis block; /* how many, and what they are called in values of the bucket alone */
+} OnebitBucket;
+
+/* How many: 1 to ONEBIT_BUCKETS. */
+int onebit_buckets(const Onebit *onebit, OnebitBucket *bucket);
+/* Of a value with all blocks, those of the bucket. */
+ValueId onebit_part(Onebit *onebit, const OnebitBucket *bucket, ValueId v);
+/* A value with all blocks, of the parts of all buckets. */
+ValueId onebit_join(Onebit *onebit, const OnebitBucket *bucket, const ValueId *part, int n);
+#endif

@@ -1,0 +1,317 @@
+/* optimizer: an update rule per parameter, appended to the entry `step`. Its states begin as zeros.
+
+   Takes the gradients that `grad` stored to the outputs grad.NAME and removes these outputs, unless
+   setting debug.gradients is on. Settings read: train.optim (adamw, sgd, lamb, and onebit_adam, of
+   which onebit.c makes a second entry) with .lr .betas .eps .decay .momentum .nesterov; train.lr
+   (the schedule, schedule_lr.c); train.clip; train.delay (delay.c). Without train.optim nothing is
+   updated and gradients stay outputs. Formulas are PyTorch's AdamW and SGD, term by term; what
+   depends on the step alone is computed in f64 and rounded once. An update is a handful of
+   element-wise ops on a whole (stacked) parameter, so that one kernel does it in place; LAMB's
+   norms come before it, one for every round of a stack. A step whose loss or gradients are not
+   finite changes nothing (guard_nonfinite.c), unless train.on_nan says off.
+   Outputs: lr, the rate of this step; norm.of.gradients and, per parameter, norm2.of.NAME. */
+#include "passes/math/update.h"
+#include "passes/math/guard_nonfinite.h"
+#include "ir/module_settings.h"
+#include <stdlib.h>
+#include <string.h>
+
+typedef void UpdateRule(Update *u, Global *g, ValueId w, ValueId d);
+
+/* ---- AdamW ---- */
+void update_adamw_begin(Update *u) {
+  RateSchedule *s = &u->s;
+  ValueId one = schedule_number(s, 1), t = u->count;
+  ValueId b1 = schedule_power(s, u->betas[0], t), b2 = schedule_power(s, u->betas[1], t);
+  u->rate = to_f32(u, schedule_binary(s, OP_div, u->lr, schedule_binary(s, OP_sub, one, b1)));
+  u->root = to_f32(u, ir_unary(u->m, u->f, OP_sqrt, schedule_binary(s, OP_sub, one, b2), u->loc));
+  ValueId decay = schedule_binary(s, OP_mul, u->lr, schedule_number(s, u->decay));
+  u->shrink = to_f32(u, schedule_binary(s, OP_sub, one, decay));
+}
+
+/* beta2 v + (1 - beta2) d^2, of a step that stands for several: beta2 to their number */
+static ValueId new_second(Update *u, ValueId v, ValueId d) {
+  if (u->stays == NO_VALUE)
+    return bin(u, OP_add, times(u, v, u->betas[1]),
+               bin(u, OP_mul, times(u, d, 1 - u->betas[1]), d));
+  return bin(u, OP_add, bin(u, OP_mul, v, u->stays),
+             bin(u, OP_mul, bin(u, OP_mul, d, u->comes), d));
+}
+
+/* m += (d - m)(1 - beta1); v = beta2 v + (1 - beta2) d^2; w = w (1 - lr decay) - rate m / (sqrt(v)
+ * / root + eps) */
+static void adamw(Update *u, Global *global, ValueId w, ValueId d) {
+  Global *gm = moment(u, global, "m"), *gv = moment(u, global, "v");
+  ValueId m = read_moment(u, gm), v = read_moment(u, gv);
+  m = bin(u, OP_add, m, times(u, bin(u, OP_sub, d, m), 1 - u->betas[0]));
+  v = new_second(u, v, d);
+  ValueId root = bin(u, OP_div, ir_unary(u->m, u->f, OP_sqrt, v, u->loc), u->root);
+  ValueId denominator = bin(u, OP_add, root, num(u, u->eps));
+  if (global->decay && u->decay != 0) w = bin(u, OP_mul, w, u->shrink);
+  w = bin(u, OP_sub, w, bin(u, OP_div, bin(u, OP_mul, m, u->rate), denominator));
+  put(u, gm, m);
+  put(u, gv, v);
+  put(u, global, w);
+}
+
+/* ---- LAMB ---- */
+static void lamb_begin(Update *u) {
+  RateSchedule *s = &u->s;
+  ValueId one = schedule_number(s, 1), t = u->count;
+  ValueId b2 = schedule_power(s, u->betas[1], t);
+  u->fresh = to_f32(u, schedule_binary(s, OP_sub, one, schedule_power(s, u->betas[0], t)));
+  u->root = to_f32(u, ir_unary(u->m, u->f, OP_sqrt, schedule_binary(s, OP_sub, one, b2), u->loc));
+  u->rate = to_f32(u, u->lr);
+}
+
+/* sqrt(sum x^2) over the dims of one round */
+static ValueId norm_of_round(Update *u, const Global *global, ValueId x) {
+  return ir_unary(u->m, u->f, OP_sqrt, guard_squares(u->m, u->f, global, x), u->loc);
+}
+
+/* |w| / |x|, 1 where a norm is 0 */
+static ValueId trust(Update *u, const Global *global, ValueId w, ValueId x) {
+  ValueId a = norm_of_round(u, global, w), b = norm_of_round(u, global, x);
+  ValueId both = bin(u, OP_lt, num(u, 0), bin(u, OP_min, a, b));
+  return ir_where(u->m, u->f, both, bin(u, OP_div, a, b), num(u, 1), u->loc);
+}
+
+/* x = m / (1 - beta1^t) / (sqrt(v) / root + eps) + decay w; w = w - lr |w| / |x| x */
+static void lamb(Update *u, Global *global, ValueId w, ValueId d) {
+  Global *gm = moment(u, global, "m"), *gv = moment(u, global, "v");
+  ValueId m = read_moment(u, gm), v = read_moment(u, gv);
+  m = bin(u, OP_add, m, times(u, bin(u, OP_sub, d, m), 1 - u->betas[0]));
+  v = bin(u, OP_add, times(u, v, u->betas[1]), bin(u, OP_mul, times(u, d, 1 - u->betas[1]), d));
+  ValueId root = bin(u, OP_div, ir_unary(u->m, u->f, OP_sqrt, v, u->loc), u->root);
+  ValueId x = bin(u, OP_div, bin(u, OP_div, m, u->fresh), bin(u, OP_add, root, num(u, u->eps)));
+  if (global->decay && u->decay != 0) x = bin(u, OP_add, x, times(u, w, u->decay));
+  ValueId rate = global->decay ? bin(u, OP_mul, trust(u, global, w, x), u->rate) : u->rate;
+  put(u, gm, m);
+  put(u, gv, v);
+  put(u, global, bin(u, OP_sub, w, bin(u, OP_mul, x, rate)));
+}
+
+/* ---- SGD ---- */
+static void sgd_begin(Update *u) { u->rate = to_f32(u, u->lr); }
+
+/* PyTorch's first buffer is the gradient: the same as a buffer that starts at 0, since there is no
+ * dampening. */
+static ValueId with_momentum(Update *u, Global *g, ValueId d) {
+  Global *s = moment(u, g, "momentum");
+  ValueId b = bin(u, OP_add, times(u, read_moment(u, s), u->momentum), d);
+  put(u, s, b);
+  return u->nesterov ? bin(u, OP_add, d, times(u, b, u->momentum)) : b;
+}
+
+static void sgd(Update *u, Global *global, ValueId w, ValueId d) {
+  if (global->decay && u->decay != 0) d = bin(u, OP_add, d, times(u, w, u->decay));
+  if (u->momentum != 0) d = with_momentum(u, global, d);
+  w = bin(u, OP_sub, w, bin(u, OP_mul, d, u->rate));
+  put(u, global, w);
+}
+
+typedef struct OptimizerRow {
+  const char *name;
+  void (*begin)(Update *u);
+  UpdateRule *rule;
+  bool freezes; /* it has an entry `step.frozen`, too */
+} OptimizerRow;
+
+static const OptimizerRow optimizers[] = {
+    {"adamw", update_adamw_begin, adamw, false},
+    {"sgd", sgd_begin, sgd, false},
+    {"lamb", lamb_begin, lamb, false},
+    {"onebit_adam", onebit_begin, adamw, true},
+};
+
+static const OptimizerRow *chosen(Module *m, const char *name) {
+  for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++)
+    if (!strcmp(optimizers[i].name, name)) return &optimizers[i];
+  Report *r = diag_at(m->ctx->diag, "E0901", (Span){0}, "optimizer `%s` is not built yet", name);
+  diag_help(r, "`optim adamw`, `optim sgd`, `optim lamb` and `optim onebit_adam` are");
+  return NULL;
+}
+
+/* ---- clipping and guarding ---- */
+/* 0: gradients are not clipped. */
+static double largest_norm(const Module *m) { return module_amount(m, "train.clip"); }
+
+/* min(1, clip / (norm + 1e-6)) */
+static void clip(Update *u, ValueId norm) {
+  double limit = largest_norm(u->m);
+  if (limit <= 0) return;
+  ValueId ratio = bin(u, OP_div, num(u, limit), bin(u, OP_add, norm, num(u, 1e-6)));
+  u->coefficient = bin(u, OP_min, ratio, num(u, 1));
+}
+
+/* Gradients are multiplied by the scale until the update reads them: one factor takes it out and
+   clips. */
+static void unscale(Update *u) {
+  must(u->scale.inverse != NO_VALUE, "gradients that carry no scale are unscaled");
+  if (u->coefficient == NO_VALUE) u->coefficient = u->scale.inverse;
+  else u->coefficient = bin(u, OP_mul, u->coefficient, u->scale.inverse);
+}
+
+static void guard(Update *u, ValueId norm) {
+  ValueId loss = u->loss == NO_VALUE ? NO_VALUE : guard_finite(u->m, u->f, u->loss);
+  ValueId fine = guard_finite(u->m, u->f, norm);
+  u->fine = loss == NO_VALUE ? fine : bin(u, OP_and, loss, fine);
+  loss_scale_step(u->m, u->f, &u->scale, loss, fine);
+}
+
+static bool is_guarded(const Update *u) {
+  return u->scale.now != NO_VALUE || strcmp(module_word(u->m, "train.on_nan"), "off");
+}
+
+bool update_wants_norm(const Update *u) { return is_guarded(u) || largest_norm(u->m) > 0; }
+
+void update_guarded(Update *u, ValueId norm, bool clips) {
+  bool scaled = u->scale.now != NO_VALUE;
+  if (norm == NO_VALUE) return;
+  if (scaled) norm = bin(u, OP_mul, norm, u->scale.inverse);
+  guard_output(u->m, u->f, "norm.of.gradients", norm);
+  if (clips) clip(u, norm);
+  if (scaled) unscale(u);
+  if (is_guarded(u)) guard(u, norm);
+}
+
+static void measure(Update *u, const ValueId *gradient) {
+  if (!update_wants_norm(u)) return;
+  update_guarded(u, guard_norm(u->m, u->f, u->globals, gradient), true);
+}
+
+/* ---- putting it together ---- */
+static const char *base_name(const Global *global) {
+  return global->kind == GLOBAL_OUTPUT && !strncmp(global->name, "grad.", 5) ? global->name + 5
+                                                                             : NULL;
+}
+
+/* Copies step without its stores of gradients; gradient[i]: of global i, in the copy. */
+static Fn *take_gradients(Module *m, Fn *step, ValueId *gradient, ValueId *loss) {
+  Rebuild rebuild = rebuild_begin(m, step);
+  for (uint32_t i = 0; i < m->globals.n; i++) gradient[i] = NO_VALUE;
+  for (uint32_t i = 0; i < step->ops.n; i++) {
+    const Op *o = &step->ops.at[i];
+    const char *name = o->code == OP_store ? base_name(o->global) : NULL;
+    for (uint32_t g = 0; name && g < m->globals.n; g++)
+      if (!strcmp(m->globals.at[g]->name, name)) gradient[g] = rebuild.map[o->in[0]];
+    if (o->code == OP_store && !strcmp(o->global->name, "loss")) *loss = rebuild.map[o->in[0]];
+    if (!name) rebuild_op(&rebuild, o);
+  }
+  return rebuild.to;
+}
+
+/* Outputs grad.NAME that stay, without the scale. */
+static void store_gradients(Update *u, const ValueId *gradient) {
+  for (uint32_t i = 0; i < u->globals; i++) {
+    if (gradient[i] == NO_VALUE) continue;
+    Str name = intern_printf(u->m->ctx->names, "grad.%s", u->m->globals.at[i]->name);
+    ValueId d = gradient[i];
+    if (u->scale.now != NO_VALUE) d = bin(u, OP_mul, d, u->scale.inverse);
+    ir_store(u->m, u->f, module_global(u->m, name), d, u->m->globals.at[i]->loc);
+  }
+}
+
+static void drop_gradient_outputs(Module *m) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < m->globals.n; i++) {
+    Global *global = m->globals.at[i];
+    const char *name = base_name(global);
+    Global *of = name ? global_named(m, name) : NULL;
+    if (!of || of->kind != GLOBAL_PARAM) m->globals.at[n++] = global;
+  }
+  m->globals.n = n;
+}
+
+static void read_settings(Update *u) {
+  module_amounts(u->m, "train.optim.betas", 2, u->betas);
+  u->eps = module_amount(u->m, "train.optim.eps");
+  u->decay = module_amount(u->m, "train.optim.weight_decay");
+  u->momentum = module_amount(u->m, "train.optim.momentum");
+  u->nesterov = module_on(u->m, "train.optim.nesterov");
+  Str states = module_said(u->m, "train.optim.states");
+  u->states = ELEM_f32;
+  if (states) must(elem_find(states, &u->states), "states of type %s", states);
+}
+
+/* How many times a step adds up gradients. */
+static double rounds(const Module *m) {
+  double part = (double)plan_micro(m);
+  for (uint32_t i = 0; i < m->dims.n && part > 0; i++)
+    if (!strcmp(m->dims.at[i].name, "Batch")) return (double)m->dims.at[i].size / part;
+  return 1;
+}
+
+/* Where products are narrow: the gradient in the type in which it waits, from there on f32. */
+ValueId update_delivered(Update *u, ValueId d) {
+  const char *compute = plan_precision(u->m);
+  if (!strcmp(compute, "f32") || !strcmp(compute, "tf32")) return d;
+  const char *waits = plan_gradient_type(u->m);
+  if (!waits) waits = rounds(u->m) > 1 ? "f32" : compute;
+  Elem e = ELEM_f32;
+  if (elem_find(waits, &e) && e != ELEM_f32) d = to_f32(u, ir_cast(u->m, u->f, d, e, u->loc));
+  return ir_unary(u->m, u->f, OP_wide, d, u->loc);
+}
+
+/* The number of this update, from 1. */
+static ValueId count_updates(Update *u) {
+  RateSchedule *s = &u->s;
+  ValueId t = schedule_binary(s, OP_add, s->t, schedule_number(s, 1));
+  if (u->scale.now == NO_VALUE) return t;
+  return schedule_binary(s, OP_sub, t, ir_cast(u->m, u->f, u->scale.skipped, ELEM_f64, (Loc){0}));
+}
+
+static void update_all(Update *u, const OptimizerRow *row, ValueId *gradient) {
+  for (uint32_t i = 0; i < u->globals; i++)
+    if (gradient[i] != NO_VALUE) gradient[i] = update_delivered(u, gradient[i]);
+  measure(u, gradient);
+  update_delay_numbers(u);
+  row->begin(u);
+  for (uint32_t i = 0; i < u->globals; i++) {
+    if (gradient[i] == NO_VALUE) continue;
+    Global *global = u->m->globals.at[i];
+    u->loc = global->loc;
+    must(global->kind == GLOBAL_PARAM && !global->frozen,
+         "@%s has a gradient and is not to be updated", global->name);
+    must(type_same_dims(value_type(u->f, gradient[i]), &global->type),
+         "the gradient of @%s has other dims", global->name);
+    ValueId d = update_delay(u, global, gradient[i]);
+    if (u->coefficient != NO_VALUE) d = bin(u, OP_mul, d, u->coefficient);
+    row->rule(u, global, ir_load(u->m, u->f, global, global->loc), d);
+  }
+  guard_output(u->m, u->f, "lr", to_f32(u, u->lr));
+}
+
+void update_begin(Update *u) {
+  u->coefficient = u->fine = u->late = u->whole = u->stays = u->comes = NO_VALUE;
+  u->s = schedule_begin(u->m, u->f);
+  update_delay_begin(u);
+  u->scale = loss_scale_load(u->m, u->f);
+  u->count = count_updates(u);
+  read_settings(u);
+  u->lr = schedule_binary(&u->s, OP_mul, schedule_number(&u->s, train_rate(u->m)),
+                          schedule_factor(&u->s));
+}
+
+void pass_optimizer(Module *m) {
+  Fn *step = entry_of(m, "step");
+  Str name = train_optimizer(m);
+  const OptimizerRow *row = step && name ? chosen(m, name) : NULL;
+  if (!row) return;
+  bool keep = !strcmp(module_setting(m, "debug.gradients", "off"), "on");
+  ValueId *gradient = ARENA_ARRAY(m->arena, ValueId, m->globals.n + 1);
+  Update u = {.m = m, .globals = m->globals.n, .loss = NO_VALUE};
+  bool by_workers = row->freezes && plan_micro(m);
+  u.f = by_workers ? onebit_warm_up(m, step, gradient, &u.loss)
+                   : take_gradients(m, step, gradient, &u.loss);
+  if (!u.f) return;
+  update_begin(&u);
+  if (keep) store_gradients(&u, gradient);
+  update_all(&u, row, gradient);
+  Fn *frozen = row->freezes ? onebit_entry(m, step) : NULL;
+  if (!keep) drop_gradient_outputs(m);
+  module_replace(m, step, u.f);
+  if (frozen) module_add(m, frozen);
+  loss_scale_begin(m);
+  module_collect(m);
+}

@@ -1,0 +1,103 @@
+/* One optimizer step in the making: what the rules of optimizer.c and onebit.c share. */
+#ifndef SHARDC_PASSES_UPDATE_H
+#define SHARDC_PASSES_UPDATE_H
+#include "passes/math/loss_scale.h"
+#include "passes/math/optimizer.h"
+
+typedef struct Update {
+  Module *m;
+  Fn *f;            /* the new step */
+  Loc loc;          /* of the parameter in work */
+  uint32_t globals; /* number of globals that may have a gradient: those from before */
+  RateSchedule s;
+  ValueId lr;          /* f64[] */
+  ValueId loss;        /* f32[] or NO_VALUE */
+  ValueId coefficient; /* of clipping, f32[] or NO_VALUE */
+  ValueId fine;        /* the step is to be applied, bool[], or NO_VALUE: it always is */
+  ValueId late;        /* it updates with the gradient of the step before, or NO_VALUE: never */
+  ValueId whole;       /* is its own gradient finite, bool[], or NO_VALUE: nobody asks */
+  ValueId count;   /* of this update, from 1, f64[]: steps left out for the scale do not count */
+  LossScale scale; /* of the gradients */
+  double betas[2], eps, decay, momentum;
+  bool nesterov;
+  Elem states; /* of moments, between steps */
+  /* AdamW: f32[], made once */
+  ValueId shrink, rate, root; /* 1 - lr decay; lr / (1 - beta1^t); sqrt(1 - beta2^t) */
+  ValueId fresh;              /* LAMB: 1 - beta1^t, and rate is lr */
+  /* what the second moment keeps and what is new of it, f32[]; NO_VALUE: beta2, 1 - beta2 */
+  ValueId stays, comes;
+} Update;
+
+static inline ValueId bin(Update *u, OpCode c, ValueId a, ValueId b) {
+  return ir_binary(u->m, u->f, c, a, b, u->loc);
+}
+
+static inline ValueId num(Update *u, double value) {
+  return ir_const(u->m, u->f, ELEM_f32, value, u->loc);
+}
+static inline ValueId times(Update *u, ValueId a, double b) { return bin(u, OP_mul, a, num(u, b)); }
+static inline ValueId to_f32(Update *u, ValueId a) {
+  return ir_cast(u->m, u->f, a, ELEM_f32, u->loc);
+}
+
+/* States begin as zeros, as every byte of a fresh arena is: `init` need not touch them. */
+static inline Global *state(Update *u, const Global *g, const char *name) {
+  Module *m = u->m;
+  Str path = intern_printf(m->ctx->names, "%s.%s", g->name, name);
+  Global *s = module_global(m, path);
+  if (!s) s = module_add_global(m, GLOBAL_STATE, path, g->type, g->loc);
+  return s;
+}
+
+/* A moment: a state in the type of the setting `states`. Read, it is f32. */
+static inline Global *moment(Update *u, const Global *g, const char *name) {
+  Global *s = state(u, g, name);
+  if (u->states != ELEM_f32) s->type.elem = u->states;
+  return s;
+}
+static inline ValueId read_moment(Update *u, Global *s) {
+  ValueId v = ir_load(u->m, u->f, s, u->loc);
+  return s->type.elem == ELEM_f32 ? v : ir_unary(u->m, u->f, OP_wide, to_f32(u, v), u->loc);
+}
+
+/* One of no parameter. */
+static inline Global *update_state(Module *m, const char *name, Type t) {
+  Global *g = global_named(m, name);
+  return g ? g : module_add_global(m, GLOBAL_STATE, intern(m->ctx->names, name), t, (Loc){0});
+}
+
+/* The new value of a parameter or state, if the step is fine; what it then is. */
+static inline ValueId put(Update *u, Global *g, ValueId v) {
+  if (value_type(u->f, v)->elem != g->type.elem) v = ir_cast(u->m, u->f, v, g->type.elem, u->loc);
+  if (u->fine != NO_VALUE)
+    v = ir_where(u->m, u->f, u->fine, v, ir_load(u->m, u->f, g, u->loc), u->loc);
+  ir_store(u->m, u->f, g, v, u->loc);
+  return v;
+}
+
+/* Of the entry u->f, made from `step`: schedule, scale, settings, rate. */
+void update_begin(Update *u);
+/* The gradient in the type in which it waits, from there on f32. */
+ValueId update_delivered(Update *u, ValueId d);
+bool update_wants_norm(const Update *u);
+/* Tells the norm of all gradients, clips, unscales, guards. */
+void update_guarded(Update *u, ValueId norm, bool clips);
+void update_adamw_begin(Update *u);
+/* The delayed update (delay.c), where it is asked for: of a step, as update_begin begins it; what
+   the norm gave, exchanged for what waits; a gradient likewise. */
+void update_delay_begin(Update *u);
+void update_delay_numbers(Update *u);
+ValueId update_delay(Update *u, const Global *g, ValueId d);
+
+/* freeze = auto (onebit_auto.c): after how many steps the norms of the second moments are compared,
+   0: that is not asked; and the entry that does so, of the parameters that have a gradient. */
+int64_t onebit_window(const Module *m);
+void onebit_look(Module *m, uint32_t globals, const ValueId *gradient);
+/* 1-bit Adam (onebit.c): what warm-up does beside AdamW, and the entry `step.frozen`
+   made from the `step` that `grad` made; NULL: refused. */
+void onebit_begin(Update *u);
+/* Where plan.micro cuts steps: `step` without its stores of gradients, made of the gradients of
+   workers like step.frozen, so that samples lie alike in all entries; of `eval` the same. */
+Fn *onebit_warm_up(Module *m, const Fn *step, ValueId *gradient, ValueId *loss);
+Fn *onebit_entry(Module *m, const Fn *step);
+#endif

@@ -1,0 +1,152 @@
+/* Late steps as a program of their own, part of pass offload: the update runs on the host beside
+   the forward and backward part ("ZeRO-Offload: Democratizing Billion-Scale Model Training",
+   section 5.2).
+
+   With `delay` one `step` does both kinds of steps and chooses between the gradient of its own and
+   the one that waits (delay.c). Where states lie on the host it becomes two, by what is known of
+   the step's number: in `step` the comparison with train.delay.after is false, in `step.late` true.
+   A late update then reads what waits alone, and the ops of `step.late` are put in this order:
+
+     loads; what only states, parameters and numbers make, and its stores of states;
+     forward, backward, and what they leave for the next step;
+     stores of parameters, with what only they need
+
+   so that kernels of the host start with the step, and the parameters, which forward and backward
+   read, are exchanged behind them. Must not: change a number; move what forward and backward do. */
+#include "passes/simplify/simplify.h"
+#include "passes/offload/offload.h"
+#include "ir/module_settings.h"
+#include <string.h>
+
+static const char late_name[] = "step.late";
+
+/* ---- two programs ---- */
+
+static bool is_number_of_step(const Fn *f, ValueId v) {
+  const Op *o = value_def(f, v);
+  while (o && o->code == OP_cast) o = value_def(f, o->in[0]);
+  return o && o->code == OP_load && o->global->kind == GLOBAL_SCALAR &&
+         !strcmp(o->global->name, "step");
+}
+
+/* Does the warm-up lie behind the step? */
+static bool asks_late(const Fn *f, const Op *o, double after) {
+  const Op *number = o->code == OP_le ? value_def(f, o->in[0]) : NULL;
+  return number && number->code == OP_const && is_number_of_step(f, o->in[1]) &&
+         attr_float(&number->attrs, ATTR_value, -1) == after;
+}
+
+typedef struct Answered {
+  Rebuild r;
+  bool *asks; /* by value of r.from: it is the answer, in any type or spread over dims */
+  bool late;
+} Answered;
+
+/* What the op chooses by the answer, if that is of its type; NO_VALUE: it chooses otherwise. */
+static ValueId chosen(const Answered *answered, const Op *o) {
+  const Fn *f = answered->r.from;
+  if (o->code != OP_where || !answered->asks[o->in[0]]) return NO_VALUE;
+  ValueId v = o->in[answered->late ? 1 : 2];
+  return type_same_dims(value_type(f, v), value_type(f, o->out)) ? v : NO_VALUE;
+}
+
+/* The step with the answer put in. */
+static Fn *answer(Module *m, const Fn *step, double after, bool late, uint32_t *asked) {
+  Answered answered = {.r = rebuild_begin(m, step), .late = late};
+  answered.asks = ARENA_ARRAY(m->arena, bool, step->values.n + 1);
+  for (OpId i = 0; i < step->ops.n; i++) {
+    const Op *o = &step->ops.at[i];
+    bool asks = asks_late(step, o, after), shows = o->code == OP_cast || o->code == OP_expand;
+    ValueId v = chosen(&answered, o);
+    if (v != NO_VALUE) answered.r.map[o->out] = answered.r.map[v];
+    else if (asks) answered.r.map[o->out] = ir_const(m, answered.r.to, ELEM_bool, late, o->loc);
+    else rebuild_op(&answered.r, o);
+    if (asks || (shows && answered.asks[o->in[0]])) answered.asks[o->out] = true;
+    *asked += asks;
+  }
+  return answered.r.to;
+}
+
+/* ---- their order ---- */
+
+typedef struct LateOrder {
+  Rebuild r;
+  bool *done; /* by op */
+} LateOrder;
+
+static void place(LateOrder *order, OpId id) {
+  const Op *o = &order->r.from->ops.at[id];
+  if (order->done[id]) return;
+  order->done[id] = true;
+  for (uint32_t i = 0; i < o->nin; i++) {
+    OpId def = order->r.from->values.at[o->in[i]].def;
+    if (def != NO_OP) place(order, def);
+  }
+  rebuild_op(&order->r, o);
+}
+
+/* By value: made of states, parameters and numbers alone. */
+static bool *made_of_states(Module *m, const Fn *f) {
+  bool *alone = ARENA_ARRAY(m->arena, bool, f->values.n + 1);
+  for (OpId i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    bool good = o->code != OP_loop && !op_is_hop(o->code) &&
+                !(o->code == OP_load && o->global->kind == GLOBAL_INPUT);
+    for (uint32_t k = 0; k < o->nin; k++) good = good && alone[o->in[k]];
+    for (uint32_t k = 0; k < o->nout; k++) alone[o->out + k] = good;
+  }
+  return alone;
+}
+
+static bool stores(const Op *o, GlobalKind kind) {
+  return o->code == OP_store && o->global->kind == kind;
+}
+
+/* By op: does anything need it, or anything but the stores of parameters? */
+static bool *needed(Module *m, const Fn *f, bool params) {
+  bool *needed = ARENA_ARRAY(m->arena, bool, f->ops.n + 1);
+  for (OpId i = f->ops.n; i-- > 0;) {
+    const Op *o = &f->ops.at[i];
+    needed[i] |= op_acts(o) && (params || !stores(o, GLOBAL_PARAM));
+    for (uint32_t k = 0; needed[i] && k < o->nin; k++)
+      if (f->values.at[o->in[k]].def != NO_OP) needed[f->values.at[o->in[k]].def] = true;
+  }
+  return needed;
+}
+
+/* What goes down for one of them, goes before the first of them is made: one kernel may make the
+   states of a parameter. */
+static void place_updates(LateOrder *order, const bool *alone) {
+  const Fn *f = order->r.from;
+  for (int store = 0; store < 2; store++)
+    for (OpId i = 0; i < f->ops.n; i++) {
+      const Op *o = &f->ops.at[i];
+      if (!stores(o, GLOBAL_STATE) || !alone[o->in[0]]) continue;
+      place(order, store ? i : f->values.at[o->in[0]].def);
+    }
+}
+
+static Fn *update_first(Module *m, const Fn *f) {
+  LateOrder order = {.r = rebuild_begin(m, f), .done = ARENA_ARRAY(m->arena, bool, f->ops.n + 1)};
+  const bool *before = needed(m, f, false), *all = needed(m, f, true);
+  for (OpId i = 0; i < f->ops.n; i++)
+    if (f->ops.at[i].code == OP_load && all[i]) place(&order, i);
+  place_updates(&order, made_of_states(m, f));
+  for (OpId i = 0; i < f->ops.n; i++)
+    if (before[i]) place(&order, i);
+  for (OpId i = 0; i < f->ops.n; i++)
+    if (all[i]) place(&order, i);
+  return order.r.to;
+}
+
+void late_steps(Module *m) {
+  Fn *step = entry_of(m, "step");
+  int64_t after = module_whole(m, "train.delay.after");
+  uint32_t asked = 0;
+  if (!step || after <= 0) return;
+  Fn *late = answer(m, step, (double)after, true, &asked);
+  late->name = intern(m->ctx->names, late_name);
+  if (!asked) return; /* nothing is updated */
+  module_replace(m, step, answer(m, step, (double)after, false, &asked));
+  module_add(m, update_first(m, late));
+}

@@ -1,0 +1,374 @@
+/* offload: the optimizer's states, masters and update go to the host ("ZeRO-Offload: Democratizing
+   Billion-Scale Model Training", section 4: the cut of the data flow that sends the least).
+
+   What the plan names are the flat states of pass `zero`: moments, and masters, of which it keeps
+   one for every group (zero_groups.c). They get type `host`, and every entry is rewritten so that
+   ops run where what they read lies:
+
+     a value is on the host if an operand is (states, what updates make of them); collectives,
+     carried values, inputs, outputs and parameters are on the device; a loop's body is rewritten
+     for where its operands are;
+     what is needed on the other side is moved there, once. Down goes what is the least: a value, or
+     what it is made of element by element (a cast of a gradient, its product with a factor, random
+     first values). So gradients go down and parameters come up in the types that they have on the
+     wire: 2 bytes each in bf16, of a rank's own part alone from stage 1 on;
+     `grads`: gradients go where they are final (offload_gradients.c);
+     `params`: a parameter stays there until ops here read it, a layer's in the round that does;
+     what a loop with the attribute `offload` keeps for other loops goes down at the end of its
+     round, and comes up in the round that reads it, whose ops work on the device as before.
+
+   All else follows from types: fuse makes no kernel over two memories, `memory` gives each its
+   arenas and frames, budgets count them apart. On a processor both are one memory: no bit changes.
+   Stands behind `wire`, so that messages have their types. Must not: change a number; move what
+   lies in no group (a refusal names it); compute on the host what is not made element by element
+   of states or for them. */
+#include "passes/base/rebuild.h"
+#include "passes/offload/offload.h"
+#include "ir/flight.h"
+#include "ir/module_settings.h"
+#include "ir/text.h"
+#include <string.h>
+
+typedef VEC(ValueId) Needs;
+
+typedef struct HostCopy { /* how a value gets to the host */
+  uint32_t moves;         /* known when so many had gone, minus one */
+  bool again;             /* made there, of `needs` */
+  Needs needs;
+} HostCopy;
+
+typedef struct Side { /* an argument: where it is, and where ops work that read it */
+  Tier lies, works;
+} Side;
+
+typedef struct Home { /* a function being rewritten */
+  Module *m;
+  const Fn *from;
+  Fn *to;
+  Tier *tier;            /* by old value: where it is made */
+  ValueId *there[TIERS]; /* by old value: in `to`, in this memory; NO_VALUE: not yet */
+  HostCopy *known;       /* by old value */
+  uint32_t moves;        /* values that have got to the host */
+  const bool *goes;      /* by old value: to the host where it is made */
+  bool *waits; /* by old value: a parameter or what loops keep, there until ops here read it */
+} Home;
+
+static double bytes_of(const Type *t) { return (double)type_count(t) * elem_bytes(t->elem); }
+
+/* Element by element of what it reads: the host makes the same of the same. Beside a GPU it does so
+   where kernels work there at all. */
+static bool may_repeat(const Module *m, const Op *o) {
+  return o && (!module_on_gpu(m) || m->beside.name) && o->nout == 1 && op_flags(o->code) & POINT &&
+         op_family(o->code) != FAMILY_GLOBAL;
+}
+
+static void add_once(Home *home, Needs *to, ValueId v) {
+  for (uint32_t i = 0; i < to->n; i++)
+    if (to->at[i] == v) return;
+  vec_push(home->m->arena, *to, v);
+}
+
+static double bytes_of_all(const Home *home, const Needs *needs) {
+  double sum = 0;
+  for (uint32_t i = 0; i < needs->n; i++) sum += bytes_of(value_type(home->from, needs->at[i]));
+  return sum;
+}
+
+/* What has to go down for v, or is: itself, or less. */
+static const Needs *needs_of(Home *home, ValueId v) {
+  HostCopy *copy = &home->known[v];
+  const Op *o = value_def(home->from, v);
+  if (copy->moves == home->moves + 1) return &copy->needs;
+  *copy = (HostCopy){.moves = home->moves + 1};
+  if (home->there[TIER_host][v] != NO_VALUE) return &copy->needs;
+  Needs made = {0};
+  for (uint32_t i = 0; may_repeat(home->m, o) && i < o->nin; i++) {
+    const Needs *needs = needs_of(home, o->in[i]);
+    for (uint32_t j = 0; j < needs->n; j++) add_once(home, &made, needs->at[j]);
+  }
+  copy->again =
+      may_repeat(home->m, o) && bytes_of_all(home, &made) < bytes_of(value_type(home->from, v));
+  if (copy->again) copy->needs = made;
+  else vec_push(home->m->arena, copy->needs, v);
+  return &copy->needs;
+}
+
+/* ---- values on either side ---- */
+
+static ValueId value_in(Home *home, ValueId v, Tier t);
+
+static ValueId make_there(Home *home, const Op *o, Tier t) {
+  for (uint32_t i = 0; i < o->nin; i++) value_in(home, o->in[i], t);
+  Op *made = fn_clone_op(home->m, home->to, home->from, o, home->there[t]);
+  home->to->values.at[made->out].type.tier = t;
+  return made->out;
+}
+
+static ValueId move_to(Home *home, ValueId v, Tier t) {
+  const Op *o = value_def(home->from, v);
+  Type moved = type_in_tier(*value_type(home->from, v), t);
+  ValueId in = home->there[t == TIER_host ? TIER_device : TIER_host][v];
+  return fn_op(home->m, home->to, OP_move, 1, &in, 1, &moved, o ? o->loc : home->from->loc)->out;
+}
+
+static ValueId value_in(Home *home, ValueId v, Tier t) {
+  ValueId *at = &home->there[t][v];
+  if (*at != NO_VALUE) return *at;
+  if (t == TIER_host) needs_of(home, v);
+  bool again = t == TIER_host && home->known[v].again;
+  *at = again ? make_there(home, value_def(home->from, v), t) : move_to(home, v, t);
+  home->moves++;
+  return *at;
+}
+
+/* ---- loops ---- */
+
+static Fn *rewrite(Module *m, Fn *from, const Side *args, const Tier *results);
+
+static bool keeps_there(const Fn *f) {
+  for (OpId i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    if (o->code == OP_loop && (attr_get(&o->attrs, ATTR_offload) || keeps_there(o->callee)))
+      return true;
+  }
+  return false;
+}
+
+/* Does v of a body leave its loop for rounds of other loops: what layers keep of a micro-batch, in
+   a pipeline? */
+static bool is_kept_outside(const Fn *f, const Fn *body, ValueId v) {
+  for (OpId i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    for (uint32_t k = 0; o->code == OP_loop && o->callee == body && k < o->nout; k++)
+      if (body->results.at[k] == v && k >= loop_shape(o).carry && value_is_kept(f, o->out + k))
+        return true;
+  }
+  return false;
+}
+
+/* Is stacked result k of the loop read by rounds alone, there, or behind a loop around it? */
+static bool is_kept(const Module *m, const Fn *f, const Op *loop, uint32_t k) {
+  ValueId v = loop->out + k;
+  if (!attr_get(&loop->attrs, ATTR_offload) || k < loop_shape(loop).carry) return false;
+  if (value_is_kept(f, v)) return true;
+  for (uint32_t i = 0; value_goes_by_slices(f, v) && i < m->fns.n; i++)
+    if (is_kept_outside(m->fns.at[i], f, v)) return true;
+  return false;
+}
+
+/* Of a loop around layers: are these what leaves there? */
+static bool leaves_kept(const Module *m, const Op *loop, uint32_t k) {
+  ValueId v = loop->callee->results.at[k];
+  const Op *made = value_def(loop->callee, v);
+  return k >= loop_shape(loop).carry && made && made->code == OP_loop &&
+         is_kept(m, loop->callee, made, v - made->out);
+}
+
+static void find_waiting(Home *home) {
+  for (OpId i = 0; i < home->from->ops.n; i++) {
+    const Op *o = &home->from->ops.at[i];
+    for (uint32_t k = 0; o->code == OP_loop && k < o->nout; k++)
+      home->waits[o->out + k] = is_kept(home->m, home->from, o, k) || leaves_kept(home->m, o, k);
+  }
+}
+
+/* Does it stay there until a round reads its part? What whole rounds read comes up before. */
+static bool comes_in_rounds(const Op *loop, uint32_t operand) {
+  const Fn *body = loop->callee;
+  if (operand >= loop_whole(loop)) return true;
+  if (operand < loop_shape(loop).carry) return false;
+  for (OpId i = 0; i < body->ops.n; i++) {
+    const Op *o = &body->ops.at[i];
+    for (uint32_t k = 0; o->code == OP_loop && k < o->nin; k++)
+      if (o->in[k] == body->args.at[operand + 1] && comes_in_rounds(o, k)) return true;
+  }
+  return false;
+}
+
+/* Results that carry on, or go on with a stack, come back where that is. */
+static Tier wanted(const Home *home, const Op *o, uint32_t result) {
+  LoopShape shape = loop_shape(o);
+  if (home->goes[o->out + result] || home->waits[o->out + result]) return TIER_host;
+  if (result < shape.carry) return TIER_device;
+  uint32_t on = loop_continues(o, result);
+  return on == NO_VALUE ? TIERS : home->tier[o->in[on]];
+}
+
+static void copy_loop(Home *home, const Op *o) {
+  LoopShape shape = loop_shape(o);
+  Arena *arena = home->m->arena;
+  Side *args = ARENA_ARRAY(arena, Side, o->nin + 2);
+  Tier *results = ARENA_ARRAY(arena, Tier, o->nout + 1);
+  ValueId *in = ARENA_ARRAY(arena, ValueId, o->nin + 1);
+  bool host = keeps_there(o->callee);
+  for (uint32_t i = 0; i < o->nout; i++) {
+    results[i] = wanted(home, o, i);
+    host |= results[i] == TIER_host;
+  }
+  for (uint32_t i = 0; i < o->nin; i++) {
+    bool waits = home->waits[o->in[i]] && comes_in_rounds(o, i);
+    Tier lies = waits ? TIER_host : i < shape.carry ? results[i] : home->tier[o->in[i]];
+    args[i + 1] = (Side){lies, waits ? TIER_device : lies};
+    in[i] = value_in(home, o->in[i], lies);
+    host |= lies != TIER_device;
+  }
+  Fn *body = host ? rewrite(home->m, o->callee, args, results) : o->callee;
+  Op *made = rebuild_loop(home->m, home->to, body, shape, in, o->loc);
+  made->attrs = o->attrs;
+  for (uint32_t i = 0; i < o->nout; i++) {
+    home->tier[o->out + i] = value_type(home->to, made->out + i)->tier;
+    home->there[home->tier[o->out + i]][o->out + i] = made->out + i;
+  }
+}
+
+/* ---- functions ---- */
+
+static void copy_op(Home *home, const Op *o) {
+  Tier t = TIER_device;
+  if (o->code == OP_loop) {
+    copy_loop(home, o);
+    return;
+  }
+  bool sends = op_family(o->code) == FAMILY_COLLECTIVE;
+  for (uint32_t i = 0; i < o->nin && !sends; i++)
+    if (home->tier[o->in[i]] > t) t = home->tier[o->in[i]];
+  if (o->global) t = o->global->type.tier;
+  for (uint32_t i = 0; i < o->nin; i++) value_in(home, o->in[i], t);
+  ValueId out = fn_clone_op(home->m, home->to, home->from, o, home->there[t])->out;
+  for (uint32_t i = 0; i < o->nout; i++)
+    home->tier[o->out + i] = home->to->values.at[out + i].type.tier = t;
+  if (o->code == OP_load && o->global->kind == GLOBAL_PARAM && t == TIER_host)
+    home->waits[o->out] = true, home->tier[o->out] = TIER_device;
+  for (uint32_t i = 0; i < o->nout; i++)
+    if (home->goes[o->out + i])
+      value_in(home, o->out + i, TIER_host), home->tier[o->out + i] = TIER_host;
+}
+
+/* results: where each is wanted; TIERS: where it is made. */
+static Fn *rewrite(Module *m, Fn *from, const Side *args, const Tier *results) {
+  Home home = {.m = m, .from = from, .to = fn_new(m, from->kind, from->name)};
+  uint32_t n = from->values.n;
+  home.to->attrs = from->attrs, home.to->loc = from->loc;
+  home.tier = ARENA_ARRAY(m->arena, Tier, n + 1),
+  home.known = ARENA_ARRAY(m->arena, HostCopy, n + 1);
+  home.waits = ARENA_ARRAY(m->arena, bool, n + 1);
+  find_waiting(&home);
+  for (Tier t = 0; t < TIERS; t++) home.there[t] = value_map(m, from);
+  for (uint32_t i = 0; i < from->args.n; i++) {
+    ValueId v = from->args.at[i];
+    home.tier[v] = args[i].works, home.waits[v] = args[i].lies != args[i].works;
+    home.there[args[i].lies][v] =
+        fn_arg(m, home.to, type_in_tier(*value_type(from, v), args[i].lies));
+  }
+  home.goes = text_lists(plan_offload(m), "grads") ? offload_gradients(m, from, home.tier)
+                                                   : ARENA_ARRAY(m->arena, bool, n + 1);
+  for (OpId i = 0; i < from->ops.n; i++) copy_op(&home, &from->ops.at[i]);
+  for (uint32_t i = 0; i < from->results.n; i++) {
+    ValueId v = from->results.at[i];
+    fn_result(m, home.to, value_in(&home, v, results[i] == TIERS ? home.tier[v] : results[i]));
+  }
+  return home.to;
+}
+
+/* ---- what goes ---- */
+
+/* The first parameter, or state of one, that a group has; of weights whose masters are apart, of
+   these. NULL: it is no group. */
+static const Global *first_member(const Module *m, const Global *group) {
+  Str master = intern_printf(m->ctx->names, "%s.master", group->name);
+  for (uint32_t i = 0; i < m->globals.n; i++) {
+    const Global *global = m->globals.at[i];
+    if (global->within && (global->within == group || global->within->name == master))
+      return global;
+  }
+  return NULL;
+}
+
+bool offload_names(const Module *m, Str what, const Global *global) {
+  const Global *member = first_member(m, global);
+  return plan_offloads(m, what, member ? member->name : global->name);
+}
+
+static bool has_members(const Module *m, const Global *global) {
+  for (uint32_t i = 0; i < m->globals.n; i++)
+    if (m->globals.at[i]->within == global) return true;
+  return false;
+}
+
+/* The state of a parameter that is in no group. */
+static bool is_left(const Module *m, const Global *global) {
+  return global->kind == GLOBAL_STATE && global->type.rank && !global->within &&
+         !has_members(m, global);
+}
+
+static bool refuse_left(Module *m) {
+  for (uint32_t i = 0; i < m->globals.n; i++) {
+    const Global *global = m->globals.at[i];
+    if (!is_left(m, global) || !plan_offloads(m, "optimizer", global->name)) continue;
+    Report *r = diag_at(m->ctx->diag, "E0712", plan_offload_at(m),
+                        "`offload optimizer` cannot move the state `%s`", global->name);
+    diag_help(r, "it goes with the groups of `zero`, and none of them has this one");
+    return true;
+  }
+  return false;
+}
+
+/* Of a loop whose line says that what it keeps waits there: is there nothing to be found? */
+static bool keeps_nothing(const Module *m, const Fn *f, const Op *o) {
+  if (o->code != OP_loop || !attr_get(&o->attrs, ATTR_offload)) return false;
+  for (uint32_t k = 0; k < o->nout; k++)
+    if (is_kept(m, f, o, k)) return false;
+  return true;
+}
+
+static bool refuse_kept(Module *m) {
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
+      const Op *o = &m->fns.at[i]->ops.at[k];
+      if (!keeps_nothing(m, m->fns.at[i], o)) continue;
+      Report *r = diag_at(m->ctx->diag, "E0901", plan_offload_at(m),
+                          "`offload = host` of what these layers keep is not built yet");
+      diag_fact(r, "the loop over `%s` hands on what it keeps to others than loops over layers",
+                attr_str(&o->attrs, ATTR_path, o->callee->name));
+      diag_help(r, "without `offload = host` they keep it on the device");
+      return true;
+    }
+  return false;
+}
+
+/* A gather starts rounds ahead from where its operand lies on the device. */
+static bool refuse_ahead(Module *m) {
+  Ahead a = flights_ahead(m);
+  if (plan_zero_stage(m) < 3 || (a.layers <= 0 && a.bytes <= 0)) return false;
+  Report *r = diag_at(m->ctx->diag, "E0901", plan_offload_at(m),
+                      "`prefetch` with `offload params` is not built yet");
+  diag_help(r, "without `prefetch`, or without `params`");
+  return true;
+}
+
+static bool any_kept(const Module *m) {
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    if (keeps_there(m->fns.at[i])) return true;
+  return false;
+}
+
+void pass_offload(Module *m) {
+  bool states = text_lists(plan_offload(m), "optimizer"),
+       params = text_lists(plan_offload(m), "params");
+  if (!states && !params && !any_kept(m)) return;
+  if ((states && refuse_left(m)) || (params && refuse_ahead(m)) || refuse_kept(m)) return;
+  if (states) late_steps(m);
+  for (uint32_t i = 0; i < m->globals.n; i++) {
+    Global *global = m->globals.at[i];
+    if ((states && global->kind == GLOBAL_STATE && has_members(m, global) &&
+         offload_names(m, "optimizer", global)) ||
+        (params && global->kind == GLOBAL_PARAM && !global->within &&
+         offload_names(m, "params", global)))
+      global->type.tier = TIER_host;
+  }
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    Fn *f = m->fns.at[i];
+    if (f->kind == FN_ENTRY) module_replace(m, f, rewrite(m, f, NULL, NULL));
+  }
+  module_collect(m);
+}

@@ -1,0 +1,15 @@
+/* What the files of pass `offload` share. */
+#ifndef SHARDC_PASSES_OFFLOAD_H
+#define SHARDC_PASSES_OFFLOAD_H
+#include "passes/base/rebuild.h"
+
+/* By value of f: does it go to the host where it is made? works: by value, of f's arguments: where
+   ops work that read them (offload_gradients.c). */
+bool *offload_gradients(const Module *m, const Fn *f, const Tier *works);
+
+/* Where `train` has a delay: `step.late` beside `step`, whose update stands first (late.c). */
+void late_steps(Module *m);
+
+/* Has the plan this of a group of `zero`, or of a parameter that is in none? */
+bool offload_names(const Module *m, Str what, const Global *global);
+#endif

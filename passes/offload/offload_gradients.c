@@ -1,0 +1,133 @@
+/* offload, part of gradients: which values go to the host where they are made.
+
+   `offload optimizer` alone brings a gradient down when the update needs it. `offload grads` brings
+   it down as soon as it is final, and the device forgets it: what collectives leave bucket by
+   bucket, what the rounds of a backward loop leave in stacks, what is added up over micro-batches.
+   Who reads it after that, the norm for one, reads it on the host.
+
+   Found from the other end: an op that works on the host reads a value of the device that has the
+   shape of a state, or that it adds to a value of the host. From there back through views, joints
+   and ops on one value element by element, as long as that does not get wider, to what makes it: a
+   result of a loop goes to the host in the loop (and what it goes on with, where it does), anything
+   else as soon as it is there. That makes more ops work on the host, so it goes round until nothing
+   changes. Must not: change the module; take scalars, they travel on their own. */
+#include "passes/base/rebuild.h"
+#include "passes/offload/offload.h"
+
+typedef struct Search {
+  const Module *m;
+  const Fn *f;
+  Tier *tier; /* by value */
+  bool *goes, changed;
+  bool *there; /* by global: a state whose gradient goes there */
+} Search;
+
+static bool is_alike(const Type *a, const Type *b) {
+  bool alike = a->rank == b->rank;
+  for (int i = 0; alike && i < a->rank; i++) alike = a->axis[i].size == b->axis[i].size;
+  return alike;
+}
+
+/* Has it the shape of a state that lies on the host, whose gradient does? */
+static bool is_of_state(const Search *search, const Type *t) {
+  for (uint32_t i = 0; t->rank && i < search->m->globals.n; i++) {
+    const Global *g = search->m->globals.at[i];
+    if (g->kind == GLOBAL_STATE && g->type.tier == TIER_host && search->there[i] &&
+        is_alike(&g->type, t))
+      return true;
+  }
+  return false;
+}
+
+static void send(Search *search, ValueId v) {
+  search->changed |= !search->goes[v];
+  search->goes[v] = true, search->tier[v] = TIER_host;
+}
+
+/* The one operand that a value is made of, byte for byte or number for number, and not wider. */
+static ValueId made_of(const Search *search, const Op *o) {
+  ValueId from = NO_VALUE;
+  int64_t count = type_count(value_type(search->f, o->out));
+  bool view = op_flags(o->code) & VIEW && o->nin == 1;
+  if (o->nout != 1 || o->global || !(view || op_flags(o->code) & POINT)) return NO_VALUE;
+  for (uint32_t i = 0; i < o->nin; i++) {
+    const Type *t = value_type(search->f, o->in[i]);
+    if (t->rank && (from != NO_VALUE || type_count(t) != count)) return NO_VALUE;
+    if (t->rank) from = o->in[i];
+  }
+  bool wider = from != NO_VALUE && elem_bytes(value_type(search->f, from)->elem) >
+                                       elem_bytes(value_type(search->f, o->out)->elem);
+  return wider ? NO_VALUE : from;
+}
+
+/* A result of a loop, and what it carries on or goes on with. */
+static ValueId send_result(Search *search, const Op *loop, ValueId v) {
+  uint32_t k = v - loop->out;
+  LoopShape s = loop_shape(loop);
+  uint32_t on = k < s.carry ? k : loop_continues(loop, k);
+  send(search, v);
+  return on == NO_VALUE ? NO_VALUE : loop->in[on];
+}
+
+static void trace(Search *search, ValueId v) {
+  while (v != NO_VALUE && search->tier[v] == TIER_device) {
+    const Op *o = value_def(search->f, v);
+    if (!o || o->global || !o->nin) return; /* an argument, a parameter, a number */
+    if (o->code == OP_concat) { /* of gradients that no message joins: each when it is there */
+      for (uint32_t i = 0; i < o->nin; i++) trace(search, o->in[i]);
+      return;
+    }
+    ValueId next = o->code == OP_loop ? send_result(search, o, v) : made_of(search, o);
+    if (next == NO_VALUE) send(search, v);
+    v = next;
+  }
+}
+
+static void look_at_loop(Search *search, const Op *o) {
+  LoopShape s = loop_shape(o);
+  for (uint32_t i = 0; i < o->nout; i++) {
+    uint32_t on = i < s.carry ? i : loop_continues(o, i);
+    bool host = on != NO_VALUE && search->tier[o->in[on]] == TIER_host;
+    if (host && is_of_state(search, value_type(search->f, o->out + i))) send(search, o->out + i);
+  }
+}
+
+/* To a sum over micro-batches there: one rank alone has it in the shape of the parameter. */
+static bool is_added(const Search *search, const Op *o, ValueId v) {
+  for (uint32_t i = 0; value_type(search->f, v)->rank && i < o->nin && o->code == OP_add; i++)
+    if (search->tier[o->in[i]] == TIER_host &&
+        is_alike(value_type(search->f, o->in[i]), value_type(search->f, v)))
+      return true;
+  return false;
+}
+
+static void look_at(Search *search, const Op *o) {
+  Tier t = o->global ? o->global->type.tier : TIER_device;
+  if (o->code == OP_loop) {
+    look_at_loop(search, o);
+    return;
+  }
+  if (op_family(o->code) == FAMILY_COLLECTIVE) return;
+  for (uint32_t i = 0; i < o->nin; i++)
+    if (search->tier[o->in[i]] > t) t = search->tier[o->in[i]];
+  for (uint32_t i = 0; i < o->nout; i++)
+    search->tier[o->out + i] = search->goes[o->out + i] ? TIER_host : t;
+  for (uint32_t i = 0; i < o->nin && t == TIER_host; i++)
+    if (is_of_state(search, value_type(search->f, o->in[i])) || is_added(search, o, o->in[i]))
+      trace(search, o->in[i]);
+}
+
+bool *offload_gradients(const Module *m, const Fn *f, const Tier *works) {
+  uint32_t n = f->values.n + 1;
+  Search search = {.m = m, .f = f, .changed = true};
+  search.tier = ARENA_ARRAY(m->arena, Tier, n), search.goes = ARENA_ARRAY(m->arena, bool, n);
+  for (uint32_t i = 0; i < f->args.n; i++) search.tier[f->args.at[i]] = works[f->args.at[i]];
+  search.there = ARENA_ARRAY(m->arena, bool, m->globals.n + 1);
+  for (uint32_t i = 0; i < m->globals.n; i++)
+    search.there[i] = offload_names(m, "grads", m->globals.at[i]);
+  while (search.changed) {
+    search.changed = false;
+    for (OpId i = 0; i < f->ops.n; i++) look_at(&search, &f->ops.at[i]);
+  }
+  return search.goes;
+}

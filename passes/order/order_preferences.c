@@ -1,0 +1,152 @@
+/* order, phase 2: layout preferences, propagated backwards from stores, callers first. A stored
+   value prefers the declared order of its global, the operands and results of an element-wise
+   kernel want one common order, a value made in a loop wants what the loop's result wants. Kernels
+   can write any order at little cost; reading a large operand across its order is what costs. */
+#include "passes/order/order.h"
+
+static void prefer(Module *m, const Type **want, ValueId v, const Type *own, const Type *order) {
+  if (want[v] || !type_same_dims(own, order)) return;
+  Type *t = ARENA_NEW(m->arena, Type);
+  *t = *order;
+  want[v] = t;
+}
+
+static const Type *own_order(const Fn *f, ValueId v) {
+  const Op *o = value_def(f, v);
+  bool fixed = f->values.at[v].storage.ordered || (o && o->code == OP_load);
+  return fixed ? value_type(f, v) : NULL;
+}
+
+/* The order that an element-wise kernel works in: what a result should have, else an operand's that
+ * is given. */
+static const Type *common_order(const Fn *f, const Op *o, const Type **want) {
+  for (uint32_t i = 0; i < o->nout; i++)
+    if (want[o->out + i]) return want[o->out + i];
+  for (uint32_t i = 0; i < o->nin; i++) {
+    const Type *t = own_order(f, o->in[i]);
+    if (t && o->nout && type_same_dims(t, value_type(f, o->out))) return t;
+  }
+  return NULL;
+}
+
+static void prefer_kernel(Module *m, const Fn *f, const Op *o, const Type **want) {
+  if (strcmp(attr_str(&o->callee->attrs, ATTR_family, ""), "elem")) return;
+  const Type *order = common_order(f, o, want);
+  if (!order) return;
+  for (uint32_t i = 0; i < o->nin; i++) prefer(m, want, o->in[i], value_type(f, o->in[i]), order);
+  for (uint32_t i = 0; i < o->nout; i++)
+    prefer(m, want, o->out + i, value_type(f, o->out + i), order);
+}
+
+/* The result of loop o that continues v, or NO_VALUE. */
+static ValueId continued(const Op *o, ValueId v) {
+  for (uint32_t i = 0; o->code == OP_loop && i < o->nout; i++)
+    if (loop_continues(o, i) != NO_VALUE && o->in[loop_continues(o, i)] == v) return o->out + i;
+  return NO_VALUE;
+}
+
+/* Is v, or a view of it, laid into a concat? */
+static bool is_laid(const Fn *f, ValueId v) {
+  for (OpId i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    for (uint32_t k = 0; k < o->nin; k++) {
+      bool view = op_flags(o->code) & VIEW && o->nout == 1;
+      if (o->in[k] == v && (o->code == OP_concat || (view && is_laid(f, o->out)))) return true;
+    }
+  }
+  return false;
+}
+
+bool order_stored(const Fn *f, ValueId v) {
+  if (is_laid(f, v)) return true;
+  for (OpId i = 0; i < f->ops.n; i++) {
+    ValueId next = continued(&f->ops.at[i], v);
+    if (next != NO_VALUE && order_stored(f, next)) return true;
+  }
+  for (OpId i = 0; i < f->ops.n; i++)
+    if ((f->ops.at[i].code == OP_store || op_between_buffers(f->ops.at[i].code)) &&
+        f->ops.at[i].in[0] == v)
+      return true;
+  return false;
+}
+
+/* The loop stacks slices in front, whatever is wished: only the order inside a slice can be chosen.
+ */
+static void order_result(Fn *body, uint32_t i, const Type *stacked, Str dim, Pad pad) {
+  Value *v = &body->values.at[body->results.at[i]];
+  if (v->storage.ordered) return;
+  Type slice = stacked ? type_without(stacked, &dim, 1) : v->type;
+  layout_set(v, &slice, pad);
+}
+
+static void prefer_loop(Module *m, const Fn *f, const Op *o, const Type **want) {
+  LoopShape shape = loop_shape(o);
+  for (uint32_t i = shape.carry; i < o->nout; i++) {
+    const Op *def = value_def(o->callee, o->callee->results.at[i]);
+    Pad pad = order_stored(f, o->out + i) ? (Pad){0} : layout_pad(m);
+    if (def && def->code == OP_kernel)
+      order_result(o->callee, i, want[o->out + i], shape.axis.dim, pad);
+    uint32_t on = loop_continues(o, i);
+    if (on != NO_VALUE && want[o->out + i])
+      prefer(m, want, o->in[on], value_type(f, o->in[on]), want[o->out + i]);
+  }
+  for (uint32_t i = 0; i < shape.carry; i++)
+    if (want[o->out + i]) prefer(m, want, o->in[i], value_type(f, o->in[i]), want[o->out + i]);
+}
+
+/* An op's operand has these dims in this order, if its result is dense in the order of t. */
+static bool unmapped(const Op *o, const Type *operand, Type *t) {
+  Type r = {.elem = t->elem, .tier = t->tier};
+  for (int i = 0; i < t->rank; i++) {
+    const Group *group = NULL;
+    for (int k = 0; k < o->ngroups && !group; k++)
+      for (int d = 0; d < o->group[k].nto; d++)
+        if (o->group[k].to[d] == t->axis[i].dim) group = &o->group[k];
+    for (int d = 0; group && d < group->nto; d++)
+      if (i + d >= t->rank || t->axis[i + d].dim != group->to[d]) return false;
+    for (int d = 0; d < (group ? group->nfrom : 1); d++) {
+      if (r.rank == MAX_RANK) return false;
+      Str dim = group ? group->from[d] : t->axis[i].dim;
+      r.axis[r.rank++] = (Axis){dim, type_size(operand, dim)};
+    }
+    if (group) i += group->nto - 1;
+  }
+  *t = r;
+  return true;
+}
+
+/* What is laid into a concat lies as that does. */
+static void prefer_concat(Module *m, const Fn *f, const Op *o, const Type **want) {
+  Str to = o->group[0].to[0];
+  for (uint32_t k = 0; k < o->nin; k++) {
+    ValueId v = o->in[k];
+    Str dim = o->group[0].from[k];
+    Type t = {.elem = value_type(f, v)->elem,
+              .rank = 1,
+              .axis = {{dim, type_size(value_type(f, v), dim)}}};
+    for (int i = 0; i < value_type(f, o->out)->rank; i++)
+      if (value_type(f, o->out)->axis[i].dim != to)
+        t.axis[t.rank++] = value_type(f, o->out)->axis[i];
+    const Op *def = value_def(f, v);
+    for (; def && op_flags(def->code) & VIEW && def->code != OP_unstack && def->code != OP_slice;
+         def = value_def(f, v)) {
+      if (!unmapped(def, value_type(f, def->in[0]), &t)) break;
+      v = def->in[0];
+    }
+    if (def && !(op_flags(def->code) & VIEW)) prefer(m, want, v, value_type(f, v), &t);
+  }
+}
+
+const Type **order_preferences(Module *m, const Fn *f) {
+  const Type **want = ARENA_ARRAY(m->arena, const Type *, f->values.n + 1);
+  for (ValueId v = 0; v < f->values.n; v++)
+    if (f->values.at[v].storage.ordered) want[v] = &f->values.at[v].type;
+  for (OpId i = f->ops.n; i-- > 0;) {
+    const Op *o = &f->ops.at[i];
+    if (o->code == OP_store) prefer(m, want, o->in[0], value_type(f, o->in[0]), &o->global->type);
+    if (o->code == OP_kernel) prefer_kernel(m, f, o, want);
+    if (o->code == OP_concat) prefer_concat(m, f, o, want);
+    if (o->code == OP_loop) prefer_loop(m, f, o, want);
+  }
+  return want;
+}

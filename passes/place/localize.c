@@ -1,0 +1,474 @@
+/* localize: types of one rank. Sizes become those of a rank's blocks, placements leave the values,
+   and what depends on where a rank stands does so through offsets alone: no shape does, so one
+   program serves all ranks.
+
+     iota, rand, rope along a cut dim    count from the block's first element
+     gather of cut rows, scatter to such the index less the first row: others read 0, add nothing
+     part                                gather by position
+     keep_first                          0 but where the coordinate is 0, or the last one
+     loop whose rounds an axis cuts      a block of the rounds, between a receive from the stage
+                                         before and a send to the one behind; behind the last stage
+                                         comes the first one, if the loop has a chunk of the layers
+
+   Coordinates are scalars @mesh.AXIS, loaded by entries and handed to bodies; those that nobody
+   reads go with `clean`. Samples of a step that is cut in time are dealt to the ranks part by part
+   (Global inputs, placement_index). Globals keep their placement beside the sizes of one rank. */
+#include "ir/placement.h"
+#include "ir/stage_class.h"
+#include "ir/turns.h"
+#include "passes/base/rebuild.h"
+
+typedef struct Done { /* bodies, written once */
+  const Fn *from;
+  Fn *to;
+} Done;
+
+typedef struct Localize {
+  Module *m;
+  VEC(Done) done;
+  Global *scalar[MAX_MESH];
+} Localize;
+
+typedef struct Local { /* one function */
+  Localize *l;
+  Module *m;
+  Rebuild r;
+  ValueId coordinate[MAX_MESH];
+  Loc loc;
+} Local;
+
+static const Placement *placed(const Local *local, ValueId v) {
+  return &local->r.from->values.at[v].placed;
+}
+
+static Type local_type(const Local *local, ValueId v) {
+  return placement_local(local->m, value_type(local->r.from, v), placed(local, v));
+}
+
+static ValueId bin(Local *local, OpCode c, ValueId a, ValueId b) {
+  return ir_binary(local->m, local->r.to, c, a, b, local->loc);
+}
+
+static ValueId num(Local *local, Elem e, int64_t n) {
+  return ir_const(local->m, local->r.to, e, (double)n, local->loc);
+}
+
+/* Number of the rank's block of dim, i32[]; NO_VALUE if dim is not cut. */
+static ValueId block(Local *local, const Placement *placement, Str dim) {
+  int axes[MAX_MESH], n = mesh_order(local->m, axes);
+  ValueId sum = NO_VALUE;
+  for (int i = 0; i < n; i++) {
+    if (placement->on[axes[i]] != dim) continue;
+    ValueId c = local->coordinate[axes[i]];
+    if (sum != NO_VALUE) {
+      sum = bin(local, OP_mul, sum, num(local, ELEM_i32, local->m->mesh.at[axes[i]].size));
+      c = bin(local, OP_add, sum, c);
+    }
+    sum = c;
+  }
+  return sum;
+}
+
+/* The rank's first element of dim, of which it has `size`. */
+static ValueId first(Local *local, const Placement *placement, Str dim, int64_t size) {
+  ValueId b = block(local, placement, dim);
+  return b == NO_VALUE ? b : bin(local, OP_mul, b, num(local, ELEM_i32, size));
+}
+
+/* Samples of a rank in one part of a step, if dim is dealt to the ranks part by part, layers in a
+   chunk, if they are so; else 0. */
+static int64_t dealt_part(const Local *local, const Placement *placement, Str dim, int64_t size) {
+  int64_t chunks = stage_chunks(local->m, placement, dim);
+  if (chunks > 1) return size / chunks;
+  int64_t part = placement_part(local->m, placement, dim);
+  return part && part < size && placement_ways(local->m, placement, dim) > 1 ? part : 0;
+}
+
+/* i + (i / step) * jump */
+static ValueId jumps(Local *local, ValueId i, int64_t step, int64_t jump) {
+  ValueId turn = bin(local, OP_div, i, num(local, ELEM_i32, step));
+  return bin(local, OP_add, i, bin(local, OP_mul, turn, num(local, ELEM_i32, jump)));
+}
+
+/* Positions along a dim with `size` elements on each rank, for the cuts `placement`: i32[dim]. */
+static ValueId positions(Local *local, const Placement *placement, Str dim, int64_t size,
+                         int64_t part) {
+  ValueId i = ir_iota(local->m, local->r.to, (Axis){dim, size}, local->loc);
+  ValueId at = first(local, placement, dim, part ? part : size);
+  if (at == NO_VALUE) return i;
+  if (part) i = jumps(local, i, part, part * (placement_ways(local->m, placement, dim) - 1));
+  return bin(local, OP_add, i, at);
+}
+
+static ValueId own_positions(Local *local, const Placement *placement, Str dim, int64_t size) {
+  return positions(local, placement, dim, size, dealt_part(local, placement, dim, size));
+}
+
+static void finish(Local *local, const Op *o, const Op *made) {
+  for (uint32_t i = 0; i < o->nout; i++) {
+    Value *v = &local->r.to->values.at[made->out + i];
+    v->type = local_type(local, o->out + i), v->placed = (Placement){0};
+  }
+}
+
+static void copy_op(Local *local, const Op *o) { finish(local, o, rebuild_op(&local->r, o)); }
+
+static void copy_with(Local *local, const Op *o, uint32_t operand, ValueId v) {
+  Op *made = rebuild_op(&local->r, o);
+  made->in[operand] = v;
+  finish(local, o, made);
+}
+
+/* ---- ops that know where they are ---- */
+
+static void local_iota(Local *local, const Op *o) {
+  Str dim = o->group[0].from[0];
+  Type t = local_type(local, o->out);
+  local->r.map[o->out] = own_positions(local, placed(local, o->out), dim, type_size(&t, dim));
+}
+
+/* A dim that is dealt has no first element: its numbers are made for all ranks, and taken. */
+static Str dealt_dim(const Local *local, const Op *o, const Type *t) {
+  for (int i = 0; i < t->rank; i++)
+    if (dealt_part(local, placed(local, o->out), t->axis[i].dim, t->axis[i].size))
+      return t->axis[i].dim;
+  return NULL;
+}
+
+/* base + sum of first element * stride, where that of `dealt` is `at` */
+static ValueId rand_base(Local *local, const Op *o, const Type *t, Str dealt, ValueId dealt_at) {
+  const Attr *strides = attr_get(&o->attrs, ATTR_strides);
+  ValueId base = local->r.map[o->in[2]];
+  Elem e = value_type(local->r.to, base)->elem;
+  for (int i = 0; i < o->group[0].nfrom; i++) {
+    Str dim = o->group[0].from[i];
+    ValueId at =
+        dim == dealt ? dealt_at : first(local, placed(local, o->out), dim, type_size(t, dim));
+    if (at == NO_VALUE) continue;
+    at = bin(local, OP_mul, ir_cast(local->m, local->r.to, at, e, local->loc),
+             num(local, e, strides->list[i]));
+    base = bin(local, OP_add, base, at);
+  }
+  return base;
+}
+
+static Str chunked_dim(const Local *local, const Op *o) {
+  const Type *t = value_type(local->r.from, o->out);
+  for (int i = 0; i < t->rank; i++)
+    if (stage_chunks(local->m, placed(local, o->out), t->axis[i].dim) > 1) return t->axis[i].dim;
+  return NULL;
+}
+
+/* Chunk by chunk, end to end. */
+static void rand_chunks(Local *local, const Op *o, Str dim) {
+  Type t = local_type(local, o->out);
+  int axis = type_find(&t, dim);
+  int64_t n = stage_chunks(local->m, placed(local, o->out), dim), size = t.axis[axis].size / n;
+  Str name[MOST_CHUNKS];
+  ValueId in[MOST_CHUNKS];
+  for (int64_t j = 0; j < n; j++) {
+    ValueId before = num(local, ELEM_i32,
+                         j * size * placement_ways(local->m, placed(local, o->out), dim)),
+            at = bin(local, OP_add, first(local, placed(local, o->out), dim, size), before);
+    copy_with(local, o, 2, rand_base(local, o, &t, dim, at));
+    in[j] = local->r.map[o->out];
+    local->r.to->values.at[in[j]].type.axis[axis].size = size;
+    name[j] = intern_printf(local->m->ctx->names, "%s_%c", dim, (char)('a' + j));
+    in[j] = ir_rename(local->m, local->r.to, in[j], dim, name[j], local->loc);
+  }
+  Group map = group_map((int)n, name, 1, &dim);
+  local->r.map[o->out] =
+      emit_typed(local->m, local->r.to, OP_concat, (uint32_t)n, in, &map, t, local->loc);
+}
+
+static void local_rand(Local *local, const Op *o) {
+  Type t = local_type(local, o->out);
+  Str chunked = chunked_dim(local, o), dealt = dealt_dim(local, o, &t);
+  if (chunked) {
+    rand_chunks(local, o, chunked);
+    return;
+  }
+  copy_with(local, o, 2, rand_base(local, o, &t, dealt, NO_VALUE));
+  if (!dealt) return;
+  ValueId v = local->r.map[o->out];
+  int axis = type_find(&t, dealt);
+  ValueId at = own_positions(local, placed(local, o->out), dealt, t.axis[axis].size);
+  local->r.to->values.at[v].type.axis[axis].size =
+      type_size(value_type(local->r.from, o->out), dealt);
+  local->r.map[o->out] = ir_gather(local->m, local->r.to, v, at, dealt, local->loc);
+}
+
+static void local_rope(Local *local, const Op *o) {
+  Str dim = o->group[0].from[0];
+  Type t = local_type(local, o->out);
+  if (o->nin > 1 || block(local, placed(local, o->out), dim) == NO_VALUE) {
+    copy_op(local, o);
+    return;
+  }
+  ValueId in[] = {local->r.map[o->in[0]],
+                  own_positions(local, placed(local, o->out), dim, type_size(&t, dim))};
+  Op *made = rebuild_op(&local->r, o);
+  made->nin = 2, made->in = ARENA_ARRAY(local->m->arena, ValueId, 2);
+  made->in[0] = in[0], made->in[1] = in[1];
+  finish(local, o, made);
+}
+
+/* Index `operand` less the first row that the rank holds of dim of value `rows`. */
+static void local_rows(Local *local, const Op *o, ValueId rows, Str dim, uint32_t operand) {
+  Type t = local_type(local, rows);
+  ValueId at = first(local, placed(local, rows), dim, type_size(&t, dim)),
+          index = local->r.map[o->in[operand]];
+  if (at == NO_VALUE) {
+    copy_op(local, o);
+    return;
+  }
+  at = ir_cast(local->m, local->r.to, at, value_type(local->r.to, index)->elem, local->loc);
+  copy_with(local, o, operand, bin(local, OP_sub, index, at));
+}
+
+static void local_gather(Local *local, const Op *o) {
+  local_rows(local, o, o->in[0], o->group[0].from[0], 1);
+}
+
+static void local_scatter(Local *local, const Op *o) {
+  local_rows(local, o, o->out, o->group[0].to[0], 1);
+}
+
+static int axis_of(const Local *local, const Op *o) {
+  return mesh_find(local->m, attr_str(&o->attrs, ATTR_axis, NULL));
+}
+
+/* The operand's blocks are cut again: positions count from their begin. */
+static void local_part(Local *local, const Op *o) {
+  Str dim = o->group[0].from[0];
+  Type t = local_type(local, o->out);
+  int64_t size = type_size(&t, dim);
+  Placement only = {0};
+  only.on[axis_of(local, o)] = dim;
+  ValueId at =
+      positions(local, &only, dim, size, dealt_part(local, placed(local, o->out), dim, size));
+  local->r.map[o->out] =
+      ir_gather(local->m, local->r.to, local->r.map[o->in[0]], at, dim, local->loc);
+}
+
+static void local_keep(Local *local, const Op *o) {
+  ValueId a = local->r.map[o->in[0]];
+  local->r.map[o->out] = a;
+  if (value_is_zero(local->r.to, a)) return;
+  int axis = axis_of(local, o);
+  ValueId none = emit_full(local->m, local->r.to, *value_type(local->r.to, a), 0, local->loc);
+  bool last = attr_int(&o->attrs, ATTR_reverse, 0) != 0;
+  ValueId kept = num(local, ELEM_i32, last ? local->m->mesh.at[axis].size - 1 : 0);
+  ValueId is_kept = bin(local, OP_eq, local->coordinate[axis], kept);
+  local->r.map[o->out] = ir_where(local->m, local->r.to, is_kept, a, none, local->loc);
+}
+
+/* Blocks of a dealt dim, end to end, hold part m of rank r at (r, m); in order it is at (m, r). `n`
+   ranks, parts of `part`, `size` elements on one of them: the permutation from one to the other. */
+static ValueId reordered(Local *local, ValueId v, Str dim, int64_t n, int64_t part, int64_t size,
+                         bool joined) {
+  ValueId i = ir_iota(local->m, local->r.to, (Axis){dim, n * size}, local->loc);
+  int64_t outer = joined ? n : size / part, step = joined ? size : part * n;
+  must(part > 0 && size % part == 0, "localize: %lld elements of %s in parts of %lld",
+       (long long)size, dim, (long long)part);
+  ValueId piece =
+      bin(local, OP_div, i, num(local, ELEM_i32, part)); /* m * n + r, or r * parts + m */
+  ValueId high = bin(local, OP_div, piece, num(local, ELEM_i32, outer)); /* m, or r */
+  ValueId low = bin(local, OP_sub, piece, bin(local, OP_mul, high, num(local, ELEM_i32, outer)));
+  ValueId rest = bin(local, OP_sub, i, bin(local, OP_mul, piece, num(local, ELEM_i32, part)));
+  ValueId at = bin(local, OP_mul, low, num(local, ELEM_i32, step));
+  at = bin(local, OP_add, at, bin(local, OP_mul, high, num(local, ELEM_i32, part)));
+  return ir_gather(local->m, local->r.to, v, bin(local, OP_add, at, rest), dim, local->loc);
+}
+
+/* The dim that a collective joins, or that it cuts. */
+static Str joined_dim(const Op *o) {
+  return o->code == OP_all_gather || o->code == OP_all_to_all ? o->group[0].from[0] : NULL;
+}
+
+static Str cut_dim(const Op *o) {
+  if (o->code == OP_reduce_scatter) return o->group[0].from[0];
+  return o->code == OP_all_to_all ? o->group[0].to[0] : NULL;
+}
+
+static void local_collective(Local *local, const Op *o) {
+  must(axis_of(local, o) >= 0, "localize: the mesh has no axis of %s", op_name(o->code));
+  int64_t ways = local->m->mesh.at[axis_of(local, o)].size;
+  Type in = local_type(local, o->in[0]), out = local_type(local, o->out);
+  Str joined = joined_dim(o), cut = cut_dim(o);
+  int64_t jsize = joined ? type_size(&in, joined) : 0, csize = cut ? type_size(&out, cut) : 0;
+  int64_t jpart = joined ? dealt_part(local, placed(local, o->in[0]), joined, jsize) : 0;
+  int64_t cpart = cut ? dealt_part(local, placed(local, o->out), cut, csize) : 0;
+  ValueId a = local->r.map[o->in[0]];
+  if (cpart) a = reordered(local, a, cut, ways, cpart, csize, false);
+  Op *made = rebuild_op(&local->r, o);
+  made->in[0] = a;
+  attr_set_int(local->m, &made->attrs, ATTR_ranks, ways);
+  finish(local, o, made);
+  if (jpart)
+    local->r.map[o->out] = reordered(local, local->r.map[o->out], joined, ways, jpart, jsize, true);
+}
+
+/* ---- loops ---- */
+
+typedef struct Rounds { /* of a loop whose rounds axis `axis` cuts; -1: none does */
+  int axis;
+  int64_t held;          /* by a rank */
+  int64_t chunk, chunks; /* of the layers */
+} Rounds;
+
+static Rounds rounds_of(const Module *m, const Op *o) {
+  LoopShape shape = loop_shape(o);
+  Rounds rounds = {.axis = shape.stages ? mesh_find(m, shape.stages) : -1, .held = shape.trip};
+  must(!shape.stages || rounds.axis >= 0, "localize: the mesh has no axis %s for stages",
+       shape.stages);
+  must(rounds.axis < 0 || shape.trip % m->mesh.at[rounds.axis].size == 0,
+       "localize: %lld rounds over %lld stages", (long long)shape.trip,
+       (long long)m->mesh.at[rounds.axis].size);
+  if (rounds.axis >= 0) rounds.held /= m->mesh.at[rounds.axis].size;
+  rounds.chunks = shape.stages && shape.of ? shape.of / shape.trip : 1,
+  rounds.chunk = rounds.chunks > 1 ? shape.first / shape.trip : 0;
+  return rounds;
+}
+
+static Fn *local_fn(Localize *localize, const Fn *f, uint32_t before, Rounds rounds);
+
+static Fn *local_body(Localize *localize, const Op *o) {
+  LoopShape shape = loop_shape(o);
+  for (uint32_t i = 0; i < localize->done.n; i++)
+    if (localize->done.at[i].from == o->callee) return localize->done.at[i].to;
+  Fn *to =
+      local_fn(localize, o->callee, 1 + shape.carry + shape.invariant, rounds_of(localize->m, o));
+  vec_push(localize->m->arena, localize->done, (Done){o->callee, to});
+  return to;
+}
+
+/* To or from the neighbour along the axis of the stages. */
+static ValueId hop(Local *local, OpCode c, const Op *loop, ValueId v, Rounds rounds) {
+  const MeshAxis *axis = &local->m->mesh.at[rounds.axis];
+  bool back = attr_int(&loop->attrs, ATTR_reverse, 0) != 0;
+  int64_t end = back == (c == OP_receive) ? rounds.chunks - 1 : 0;
+  ValueId r =
+      emit_typed(local->m, local->r.to, c, 1, &v, NULL, *value_type(local->r.to, v), local->loc);
+  AttrList *list = &vec_last(local->r.to->ops).attrs;
+  attr_set_str(local->m, list, ATTR_axis, axis->name);
+  attr_set_int(local->m, list, ATTR_ranks, axis->size);
+  if (back) attr_set_int(local->m, list, ATTR_reverse, 1);
+  if (rounds.chunk != end) attr_set_int(local->m, list, ATTR_wrap, 1);
+  return r;
+}
+
+/* Carried from stage to stage: no sum over rounds, of which each stage has its part. */
+static bool is_handed_on(const Local *local, const Op *o, uint32_t i, int axis) {
+  uint32_t carry = (uint32_t)attr_int(&o->attrs, ATTR_carry, 0);
+  return axis >= 0 && i < carry && !placed(local, o->in[i])->on[axis];
+}
+
+static void local_loop(Local *local, const Op *o) {
+  LoopShape shape = loop_shape(o);
+  ValueList in = {0};
+  Rounds rounds = rounds_of(local->m, o);
+  ValueId *handed = ARENA_ARRAY(local->m->arena, ValueId, shape.carry + 1);
+  for (uint32_t i = 0; i < shape.carry; i++)
+    handed[i] = is_handed_on(local, o, i, rounds.axis)
+                    ? hop(local, OP_receive, o, local->r.map[o->in[i]], rounds)
+                    : NO_VALUE;
+  for (uint32_t i = 0; i <= o->nin; i++) {
+    for (uint32_t a = 0; i == shape.carry + shape.invariant && a < local->m->mesh.n; a++)
+      vec_push(local->m->arena, in, local->coordinate[a]);
+    if (i < o->nin)
+      vec_push(local->m->arena, in,
+               i < shape.carry && handed[i] != NO_VALUE ? handed[i] : local->r.map[o->in[i]]);
+  }
+  shape.invariant += local->m->mesh.n;
+  shape.trip = shape.axis.size = rounds.held, shape.stages = NULL, shape.streams = false;
+  if (rounds.chunks > 1)
+    shape.first = rounds.chunk * rounds.held, shape.of = rounds.chunks * rounds.held;
+  ValueId out =
+      rebuild_loop(local->m, local->r.to, local_body(local->l, o), shape, in.at, o->loc)->out;
+  for (uint32_t i = 0; i < o->nout; i++)
+    local->r.map[o->out + i] = i < shape.carry && handed[i] != NO_VALUE
+                                   ? hop(local, OP_send, o, out + i, rounds)
+                                   : out + i;
+}
+
+/* ---- functions ---- */
+
+static void local_op(Local *local, const Op *o) {
+  local->loc = o->loc;
+  switch (o->code) {
+  case OP_iota: local_iota(local, o); return;
+  case OP_rand: local_rand(local, o); return;
+  case OP_rope: local_rope(local, o); return;
+  case OP_gather: local_gather(local, o); return;
+  case OP_scatter: local_scatter(local, o); return;
+  case OP_part: local_part(local, o); return;
+  case OP_keep_first: local_keep(local, o); return;
+  case OP_loop: local_loop(local, o); return;
+  default: break;
+  }
+  if (op_family(o->code) == FAMILY_COLLECTIVE) local_collective(local, o);
+  else copy_op(local, o);
+}
+
+static void add_coordinates(Local *local) {
+  for (uint32_t a = 0; a < local->m->mesh.n; a++)
+    local->coordinate[a] =
+        local->r.from->kind == FN_ENTRY
+            ? ir_load(local->m, local->r.to, local->l->scalar[a], local->r.from->loc)
+            : fn_arg(local->m, local->r.to, type_scalar(ELEM_i32));
+}
+
+/* A stage counts its rounds from 0; what reads the counter wants the number of the layer. */
+static void count_layers(Local *local, Rounds rounds) {
+  if (rounds.axis < 0) return;
+  ValueId *counter = &local->r.map[local->r.from->args.at[0]];
+  ValueId first =
+      bin(local, OP_mul, local->coordinate[rounds.axis], num(local, ELEM_i32, rounds.held));
+  int64_t others = (local->m->mesh.at[rounds.axis].size - 1) * rounds.held;
+  if (rounds.chunks > 1) *counter = jumps(local, *counter, rounds.held, others);
+  *counter = bin(local, OP_add, *counter, first);
+}
+
+/* Coordinates stand in front of argument `before` of a body: the last invariant ones. */
+static Fn *local_fn(Localize *localize, const Fn *f, uint32_t before, Rounds rounds) {
+  Local local = {.l = localize, .m = localize->m};
+  local.r =
+      (Rebuild){localize->m, f, fn_new(localize->m, f->kind, f->name), value_map(localize->m, f)};
+  local.r.to->loc = f->loc;
+  for (uint32_t i = 0; i <= f->args.n; i++) {
+    if (i == before) add_coordinates(&local);
+    if (i < f->args.n)
+      local.r.map[f->args.at[i]] =
+          fn_arg(localize->m, local.r.to, local_type(&local, f->args.at[i]));
+  }
+  count_layers(&local, rounds);
+  for (uint32_t i = 0; i < f->ops.n; i++) local_op(&local, &f->ops.at[i]);
+  rebuild_results(&local.r);
+  return local.r.to;
+}
+
+static void add_scalars(Localize *localize) {
+  Module *m = localize->m;
+  for (uint32_t a = 0; a < m->mesh.n; a++) {
+    Str name = intern_printf(m->ctx->names, "mesh.%s", m->mesh.at[a].name);
+    localize->scalar[a] =
+        module_add_global(m, GLOBAL_SCALAR, name, type_scalar(ELEM_i32), (Loc){0});
+  }
+}
+
+void pass_localize(Module *m) {
+  Localize localize = {.m = m};
+  if (!m->mesh.n) return;
+  add_scalars(&localize);
+  for (uint32_t i = 0; i < m->globals.n; i++) {
+    Global *global = m->globals.at[i];
+    global->type = placement_local(m, &global->type, &global->placed);
+  }
+  uint32_t n = m->fns.n;
+  for (uint32_t i = 0; i < n; i++) {
+    Fn *f = m->fns.at[i];
+    if (f->kind == FN_ENTRY) module_replace(m, f, local_fn(&localize, f, 0, (Rounds){.axis = -1}));
+  }
+  module_collect(m);
+}

@@ -1,0 +1,401 @@
+/* recompute: what the lines of a plan make of the stacks (settings plan.recompute.N, written by
+   lowering or by hand: `h[0..5], dec keep = auto budget = 1000 over tensor`; then may stand the
+   line's position, and that of the axes).
+
+   Later lines win, layer by layer; layers without a line keep all. Layers in a row with one line
+   are a segment:
+
+     all     what recompute.c leaves
+     input   the layer's inputs
+     [names] these and the values of ops with one of the names
+     none    nothing: the segment's forward loop runs again, keeping all, before its backward loop
+     auto    what costs the fewest operations again within the line's budget of bytes, over all
+             stacks of the line; two segments at most (recompute_search.c)
+
+   `over X`: what the segment keeps is split over mesh axis X. The loop carries the word to pass
+   `place` (attribute `over`). `offload = host`: it waits in the memory of the host (attribute
+   `offload`, for the pass of that name).
+
+   What was decided is written as settings made.recompute.N, for readers. A budget that cannot be
+   met is E0710 with the least one that can. */
+#include "passes/simplify/simplify.h"
+#include "passes/recompute/recompute.h"
+#include "ir/count.h"
+#include "ir/layer_part.h"
+#include "ir/module_settings.h"
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum KeepWord { WORD_ALL, WORD_INPUT, WORD_NONE, WORD_NAMES, WORD_AUTO } KeepWord;
+
+typedef struct LinePath {
+  Str stack;
+  int64_t first, last; /* last -1: to the end */
+} LinePath;
+
+typedef struct KeepLine {
+  const char *text; /* without its position */
+  Loc loc;
+  VEC(LinePath) paths;
+  KeepWord keep;
+  const char *names; /* ", " between, "]" at the end */
+  double budget;
+  Str over; /* mesh axes; NULL: none */
+  bool offload;
+} KeepLine;
+
+typedef struct LinePiece { /* layers of a pair with one line */
+  uint32_t change;         /* index of its pair's change */
+  const KeepLine *line;    /* NULL: keep all */
+  int64_t first, count;
+} LinePiece;
+
+typedef struct KeepLines {
+  Module *m;
+  VEC(KeepLine) line;
+  VEC(RecomputeChange) changes; /* of all functions, functions in order */
+  VEC(LinePiece) pieces;
+  VEC(KeepBody *) bodies; /* by change; NULL until somebody asks */
+  uint32_t told;
+} KeepLines;
+
+/* ---- reading the lines ---- */
+
+static const char *skip(const char *p, const char *any) { return p + strspn(p, any); }
+
+static bool read_path(KeepLines *lines, KeepLine *line, const char **at) {
+  const char *p = skip(*at, ", ");
+  size_t n = strcspn(p, ", [");
+  LinePath path = {.last = -1};
+  path.stack = intern_n(lines->m->ctx->names, p, n);
+  p += n;
+  if (*p == '[') {
+    char *end;
+    path.first = strtoll(p + 1, &end, 10);
+    if (strncmp(end, "..", 2)) return false;
+    path.last = strtoll(end + 2, &end, 10);
+    if (*end != ']') return false;
+    p = end + 1;
+  }
+  *at = skip(p, " ");
+  vec_push(lines->m->arena, line->paths, path);
+  return n > 0;
+}
+
+static bool read_keep(KeepLine *line, const char *p) {
+  static const struct {
+    const char *word;
+    KeepWord keep;
+  } words[] = {{"all", WORD_ALL}, {"input", WORD_INPUT}, {"none", WORD_NONE}, {"auto", WORD_AUTO}};
+  if (*p == '[') return line->keep = WORD_NAMES, line->names = p + 1, true;
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    if (strcspn(p, " ") == strlen(words[i].word) && !strncmp(p, words[i].word, strcspn(p, " "))) {
+      line->keep = words[i].keep;
+      const char *budget = strstr(p, "budget =");
+      line->budget = budget ? strtod(budget + 8, NULL) : 0;
+      return true;
+    }
+  return false;
+}
+
+/* Behind `over`, to the end. */
+static Str read_over(const KeepLines *lines, const char *line) {
+  const char *over = strstr(line, " over ");
+  return over ? intern(lines->m->ctx->names, over + 6) : NULL;
+}
+
+static void read_line(KeepLines *lines, Str text) {
+  const char *p = text, *at = strstr(text, " loc(");
+  KeepLine line = {.text =
+                       at ? arena_printf(lines->m->arena, "%.*s", (int)(at - text), text) : text};
+  bool good = !at || sscanf(at, " loc(f%u:%u:%u+%u)", &line.loc.file, &line.loc.line,
+                            &line.loc.column, &line.loc.length) == 4;
+  while (good && (p == text || *p == ',')) good = read_path(lines, &line, &p);
+  good = good && !strncmp(p, "keep = ", 7) && read_keep(&line, p + 7);
+  line.over = read_over(lines, line.text),
+  line.offload = strstr(line.text, " offload = host") != NULL;
+  if (good) vec_push(lines->m->arena, lines->line, line);
+  else diag_at(lines->m->ctx->diag, "E0602", (Span){0}, "not a line of `recompute`: `%s`", text);
+}
+
+static void read_lines(KeepLines *lines) {
+  for (uint32_t i = 0; i < lines->m->settings.n; i++) {
+    const Setting *setting = &lines->m->settings.at[i];
+    if (plan_keeps(setting)) read_line(lines, setting->value);
+    if (!strncmp(setting->key, "made.recompute.", 15)) lines->told++;
+  }
+}
+
+/* ---- which layers a line rules ---- */
+
+static const KeepLine *line_of(const KeepLines *lines, Str stack, int64_t layer) {
+  const KeepLine *found = NULL;
+  LayerPart part;
+  if (layer_part(stack, &part)) stack = layer_whole(lines->m, stack), layer += part.first;
+  for (uint32_t i = 0; i < lines->line.n; i++)
+    for (uint32_t k = 0; k < lines->line.at[i].paths.n; k++) {
+      const LinePath *path = &lines->line.at[i].paths.at[k];
+      if (path->stack == stack && layer >= path->first && (path->last < 0 || layer <= path->last))
+        found = &lines->line.at[i];
+    }
+  return found;
+}
+
+static bool cut_into_pieces(KeepLines *lines, const Pair *pair, uint32_t change) {
+  bool any = false;
+  for (int64_t at = 0, end; at < pair->s1.trip; at = end) {
+    const KeepLine *line = line_of(lines, pair->s1.path, at);
+    for (end = at + 1; end < pair->s1.trip && line_of(lines, pair->s1.path, end) == line;) end++;
+    vec_push(lines->m->arena, lines->pieces, (LinePiece){change, line, at, end - at});
+    any |= line != NULL;
+  }
+  return any;
+}
+
+/* ---- what a piece keeps ---- */
+
+static bool has_name(const KeepLine *line, Str names, uint32_t result) {
+  for (uint32_t i = 0; i < result; i++) {
+    names += strcspn(names, ",");
+    if (*names) names++;
+  }
+  size_t n = strcspn(names, ",");
+  for (const char *p = line->names; n && *p && *p != ']'; p = skip(p + strcspn(p, ",]"), ", "))
+    if (strcspn(p, ",]") == n && !strncmp(p, names, n)) return true;
+  return false;
+}
+
+static bool is_named(const Pair *pair, const KeepLine *line, ValueId v) {
+  const Op *o = value_def(pair->fwd, v);
+  Str names = o ? attr_str(&o->attrs, ATTR_names, NULL) : NULL;
+  return names && has_name(line, names, pair->fwd->values.at[v].result) && pair_can_keep(pair, v);
+}
+
+static void add_segment(KeepLines *lines, const LinePiece *piece, int64_t first, int64_t count,
+                        bool *keep, bool rerun) {
+  must(count > 0 && first >= 0, "recompute: %lld layers from layer %lld on", (long long)count,
+       (long long)first);
+  Segment segment = {.first = first, .count = count, .keep = keep, .rerun = rerun};
+  segment.over = piece->line ? piece->line->over : NULL,
+  segment.offload = piece->line && piece->line->offload;
+  vec_push(lines->m->arena, lines->changes.at[piece->change].segments, segment);
+}
+
+static void keep_by_line(KeepLines *lines, const LinePiece *piece) {
+  const Pair *pair = &lines->changes.at[piece->change].pair;
+  KeepWord word = piece->line ? piece->line->keep : WORD_ALL;
+  bool *keep = ARENA_ARRAY(lines->m->arena, bool, pair->fwd->values.n + 1);
+  for (ValueId v = 0; v < pair->fwd->values.n; v++) {
+    bool before = pair->kept[v] != NO_VALUE;
+    if (word == WORD_ALL || word == WORD_NONE) keep[v] = before;
+    else
+      keep[v] = (before && pair->outside[v]) || pair_is_carried(pair, v) ||
+                (word == WORD_NAMES && is_named(pair, piece->line, v));
+  }
+  add_segment(lines, piece, piece->first, piece->count, keep, word == WORD_NONE);
+}
+
+/* ---- auto ---- */
+
+static KeepBody *body_of(KeepLines *lines, uint32_t change) {
+  if (!lines->bodies.at[change])
+    lines->bodies.at[change] = recompute_body(&lines->changes.at[change].pair);
+  return lines->bodies.at[change];
+}
+
+static const char *bytes_text(Module *m, double bytes) {
+  static const char *const units[] = {"GiB", "MiB", "KiB"};
+  double size = 1024. * 1024 * 1024;
+  for (int i = 0; i < 3; i++, size /= 1024)
+    if (bytes >= 10 * size) return arena_printf(m->arena, "%.1f %s", bytes / size, units[i]);
+  return arena_printf(m->arena, "%.0f bytes", bytes);
+}
+
+static void too_small(KeepLines *lines, const KeepLine *line, double least) {
+  Report *r =
+      diag_at(lines->m->ctx->diag, "E0710", span_of(lines->m, line->loc),
+              "what layers keep does not fit the budget of %s", bytes_text(lines->m, line->budget));
+  if (!line->loc.file) diag_fact(r, "recompute %s", line->text);
+  diag_help(r, "the least possible is budget = %.0f; `keep = none` keeps nothing of a layer",
+            least);
+}
+
+static bool *all_kept(const Pair *pair) {
+  bool *keep = ARENA_ARRAY(pair->m->arena, bool, pair->fwd->values.n + 1);
+  for (ValueId v = 0; v < pair->fwd->values.n; v++) keep[v] = pair->kept[v] != NO_VALUE;
+  return keep;
+}
+
+static double bytes_kept(KeepLines *lines, uint32_t change, const bool *keep) {
+  KeepCost cost;
+  keep_cost(lines->m->arena, body_of(lines, change), keep, &cost);
+  return cost.bytes;
+}
+
+/* Everything fits: nothing is computed again. */
+static bool all_fits(KeepLines *lines, const KeepLine *line) {
+  double sum = 0;
+  for (uint32_t i = 0; i < lines->pieces.n; i++) {
+    const LinePiece *piece = &lines->pieces.at[i];
+    if (piece->line == line)
+      sum += (double)piece->count *
+             bytes_kept(lines, piece->change, all_kept(&lines->changes.at[piece->change].pair));
+  }
+  return sum <= line->budget;
+}
+
+/* The layers that keep less come first: the others' backward runs while most is in memory. */
+static void add_found(KeepLines *lines, const LinePiece *piece, const KeepStack *stack) {
+  bool swap = stack->cost[0].bytes > stack->cost[1].bytes, whole = stack->before == stack->layers;
+  int64_t n = swap && !whole ? stack->layers - stack->before : stack->before;
+  int less = swap && !whole ? 1 : 0;
+  add_segment(lines, piece, piece->first, n, stack->set[less], false);
+  if (n < stack->layers)
+    add_segment(lines, piece, piece->first + n, stack->layers - n, stack->set[!less], false);
+}
+
+static void search_line(KeepLines *lines, const KeepLine *line) {
+  VEC(KeepStack) stacks = {0};
+  double least;
+  for (uint32_t i = 0; i < lines->pieces.n; i++)
+    if (lines->pieces.at[i].line == line)
+      vec_push(lines->m->arena, stacks,
+               (KeepStack){.body = body_of(lines, lines->pieces.at[i].change),
+                           .layers = lines->pieces.at[i].count});
+  KeepFound found = keep_search(lines->m->arena, stacks.at, stacks.n, line->budget, &least);
+  if (found == KEEP_TOO_SMALL) {
+    too_small(lines, line, least);
+    return;
+  }
+  if (found == KEEP_NOT_PROVEN)
+    module_set(lines->m, arena_printf(lines->m->arena, "made.recompute.%u", ++lines->told),
+               "%s: good, not proven to be the best", line->text);
+  for (uint32_t i = 0, k = 0; i < lines->pieces.n; i++)
+    if (lines->pieces.at[i].line == line) add_found(lines, &lines->pieces.at[i], &stacks.at[k++]);
+}
+
+static void keep_auto(KeepLines *lines, const KeepLine *line) {
+  if (!all_fits(lines, line)) {
+    search_line(lines, line);
+    return;
+  }
+  for (uint32_t i = 0; i < lines->pieces.n; i++) {
+    const LinePiece *piece = &lines->pieces.at[i];
+    if (piece->line == line)
+      add_segment(lines, piece, piece->first, piece->count,
+                  all_kept(&lines->changes.at[piece->change].pair), false);
+  }
+}
+
+/* ---- what was decided ---- */
+
+static double runs_of(const Module *m, const Fn *f) {
+  double n = f->kind == FN_ENTRY;
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
+      const Op *o = &m->fns.at[i]->ops.at[k];
+      if (o->callee == f) n += runs_of(m, m->fns.at[i]) * (double)attr_int(&o->attrs, ATTR_trip, 1);
+    }
+  return n;
+}
+
+static const char *list_kept(const Pair *pair, const bool *keep) {
+  const char *text = "";
+  for (ValueId v = 0; v < pair->fwd->values.n; v++) {
+    const Op *o = value_def(pair->fwd, v);
+    if (!keep[v]) continue;
+    const char *one =
+        o ? arena_printf(pair->m->arena, "%s %u:%u", op_name(o->code), o->loc.line, o->loc.column)
+          : "input";
+    text = arena_printf(pair->m->arena, "%s%s%s", text, *text ? ", " : "", one);
+  }
+  return *text ? text : "nothing";
+}
+
+static void tell(KeepLines *lines, uint32_t change, const Segment *segment) {
+  const Pair *pair = &lines->changes.at[change].pair;
+  KeepCost cost;
+  keep_cost(lines->m->arena, body_of(lines, change), segment->keep, &cost);
+  double flop = segment->rerun ? ir_count(lines->m, pair->fwd).flop : cost.flop,
+         n = (double)segment->count;
+  module_set(lines->m, arena_printf(lines->m->arena, "made.recompute.%u", ++lines->told),
+             "%s keeps %s: %.0f bytes%s%s%s, %.6g FLOP again per step",
+             layer_range(lines->m, pair->s1.path, segment->first, segment->count),
+             segment->rerun ? "nothing" : list_kept(pair, segment->keep),
+             segment->rerun ? 0 : n * cost.bytes, segment->over ? " split over " : "",
+             segment->over ? segment->over : "", segment->offload ? " on the host" : "",
+             n * flop * runs_of(lines->m, pair->f));
+}
+
+/* ---- all of it ---- */
+
+static void find_changes(KeepLines *lines, const Fn *f) {
+  Pair pair;
+  for (uint32_t j = 0; j < f->ops.n; j++)
+    for (uint32_t i = 0; i < j; i++) {
+      if (!pair_of(lines->m, f, &f->ops.at[i], &f->ops.at[j], &pair)) continue;
+      if (!pair.s1.path || pair_judged(&pair)) continue;
+      uint32_t pieces = lines->pieces.n;
+      if (cut_into_pieces(lines, &pair, lines->changes.n)) {
+        vec_push(lines->m->arena, lines->changes, (RecomputeChange){.pair = pair});
+        vec_push(lines->m->arena, lines->bodies, NULL);
+      } else {
+        lines->pieces.n = pieces;
+      }
+    }
+}
+
+static bool possible(const KeepLines *lines, const RecomputeChange *change) {
+  const Pair *pair = &change->pair;
+  for (uint32_t i = 0; i < pair->s1.carry; i++)
+    if (!pair_can_keep(pair, pair->fwd->args.at[i + 1])) {
+      Report *r = diag_at(lines->m->ctx->diag, "E0901", span_of(lines->m, pair->l1->loc),
+                          "recomputation of layers whose input has the stack's own dim is not "
+                          "built yet");
+      diag_label(r, "`%s` runs over `%s`", pair->s1.path, pair->s1.axis.dim);
+      return false;
+    }
+  return true;
+}
+
+static int by_first(const void *a, const void *b) {
+  const Segment *x = a, *y = b;
+  return x->first < y->first ? -1 : x->first > y->first;
+}
+
+static void decide(KeepLines *lines) {
+  for (uint32_t i = 0; i < lines->pieces.n; i++)
+    if (!lines->pieces.at[i].line || lines->pieces.at[i].line->keep != WORD_AUTO)
+      keep_by_line(lines, &lines->pieces.at[i]);
+  for (uint32_t i = 0; i < lines->line.n; i++)
+    if (lines->line.at[i].keep == WORD_AUTO) keep_auto(lines, &lines->line.at[i]);
+}
+
+static void rewrite(KeepLines *lines) {
+  for (uint32_t i = 0; i < lines->changes.n; i++) {
+    RecomputeChange *change = &lines->changes.at[i];
+    qsort(change->segments.at, change->segments.n, sizeof *change->segments.at, by_first);
+    for (uint32_t k = 0; k < change->segments.n; k++) tell(lines, i, &change->segments.at[k]);
+  }
+  for (uint32_t i = 0, n; i < lines->changes.n; i += n) {
+    const Fn *f = lines->changes.at[i].pair.f;
+    for (n = 1; i + n < lines->changes.n && lines->changes.at[i + n].pair.f == f;) n++;
+    module_replace(lines->m, (Fn *)f, pair_rewrite(lines->m, f, &lines->changes.at[i], n, true));
+  }
+}
+
+bool recompute_lines(Module *m) {
+  KeepLines lines = {.m = m};
+  read_lines(&lines);
+  if (!lines.line.n || diag_errors(m->ctx->diag)) return false;
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    if (m->fns.at[i]->kind != FN_KERNEL) find_changes(&lines, m->fns.at[i]);
+  for (uint32_t i = 0; i < lines.changes.n; i++)
+    if (!possible(&lines, &lines.changes.at[i])) return false;
+  decide(&lines);
+  if (!lines.changes.n || diag_errors(m->ctx->diag)) return false;
+  rewrite(&lines);
+  module_collect(m);
+  simplify_module(m, true);
+  return true;
+}

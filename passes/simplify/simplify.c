@@ -1,0 +1,236 @@
+/* simplify: constants folded, exact identities, common subexpressions, dead code; loops without
+   dead or repeated operands and results; equal bodies made one. `clean` is the same pass once more,
+   after grad.
+
+   Each function is rebuilt front to back: operands are mapped, rules are asked for an equal value
+   (simplify_rules.c), an equal earlier op is looked up by content, else the op is copied. Dead ops
+   go first, so rules see live code only. Then loops lose what nobody reads (simplify_loops.c). All
+   of it repeats until nothing changes.
+
+   It ends: merging, folding and removing take away ops, operands or results; the other rules put an
+   op where an `expand` is applied later (its operands have fewer elements) or replace an op by one
+   that no rule changes back (pow by mul, div by mul, neg moved into a constant). Nothing adds to
+   what another rule takes away; ROUNDS guards against a mistake in that.
+
+   What it must not do: change rounding. Sums are not reordered, products of constants not gathered.
+ */
+#include "passes/simplify/simplify_inside.h"
+#include <string.h>
+
+enum { ROUNDS = 100 };
+
+/* ---- common subexpressions: an open table of ops, by content ---- */
+typedef struct OpTable {
+  OpId *slot; /* NO_OP: free */
+  uint32_t cap;
+} OpTable;
+
+static uint32_t mix(uint32_t h, uint64_t x) {
+  for (int i = 0; i < 8; i++) h = (h ^ (unsigned char)(x >> 8 * i)) * 16777619u;
+  return h;
+}
+
+static uint32_t mix_text(uint32_t h, Str s) {
+  for (; s && *s; s++) h = (h ^ (unsigned char)*s) * 16777619u;
+  return h;
+}
+
+static uint32_t hash_op(const Op *o) {
+  uint32_t h = mix(2166136261u, (uint64_t)o->code);
+  for (uint32_t i = 0; i < o->nin; i++) h = mix(h, o->in[i]);
+  for (int g = 0; g < o->ngroups; g++) {
+    for (int i = 0; i < o->group[g].nfrom; i++) h = mix_text(h, o->group[g].from[i]);
+    for (int i = 0; i < o->group[g].nto; i++) h = mix_text(h, o->group[g].to[i]);
+  }
+  for (uint32_t i = 0; i < o->attrs.n; i++) {
+    uint64_t bits;
+    memcpy(&bits, &o->attrs.at[i].f, sizeof bits);
+    h = mix(mix(h, bits), (uint64_t)o->attrs.at[i].i);
+  }
+  return mix_text(h, o->global ? o->global->name : NULL);
+}
+
+static bool same_names(int n, const Str *a, const Str *b) {
+  for (int i = 0; i < n; i++)
+    if (a[i] != b[i]) return false;
+  return true;
+}
+
+static bool same_groups(const Op *a, const Op *b) {
+  if (a->ngroups != b->ngroups) return false;
+  for (int i = 0; i < a->ngroups; i++) {
+    const Group *p = &a->group[i], *q = &b->group[i];
+    if (p->nfrom != q->nfrom || p->nto != q->nto || p->arrow != q->arrow) return false;
+    if (!same_names(p->nfrom, p->from, q->from) || !same_names(p->nto, p->to, q->to)) return false;
+  }
+  return true;
+}
+
+static bool same_attr(const Attr *a, const Attr *b) {
+  if (a->key != b->key || a->i != b->i || memcmp(&a->f, &b->f, sizeof a->f) || a->s != b->s)
+    return false;
+  return !a->list || !a->i || !memcmp(a->list, b->list, sizeof *a->list * (size_t)a->i);
+}
+
+static bool same_attrs(const AttrList *a, const AttrList *b) {
+  if (a->n != b->n) return false;
+  for (uint32_t i = 0; i < a->n; i++)
+    if (!same_attr(&a->at[i], &b->at[i])) return false;
+  return true;
+}
+
+bool op_alike(const Op *a, const Op *b) {
+  return a->code == b->code && a->callee == b->callee && a->global == b->global &&
+         same_groups(a, b) && same_attrs(&a->attrs, &b->attrs);
+}
+
+static bool same_op(const Fn *f, const Op *a, const Fn *g, const Op *b) {
+  if (a->nin != b->nin || a->nout != b->nout || !op_alike(a, b)) return false;
+  for (uint32_t i = 0; i < a->nin; i++)
+    if (a->in[i] != b->in[i]) return false;
+  for (uint32_t i = 0; i < a->nout; i++) {
+    const Type *p = value_type(f, a->out + i), *q = value_type(g, b->out + i);
+    if (p->elem != q->elem || p->tier != q->tier || !type_same_dims(p, q)) return false;
+  }
+  return true;
+}
+
+static OpTable table_new(Module *m, uint32_t ops) {
+  OpTable table = {.cap = 64};
+  while (table.cap < 4 * ops) table.cap *= 2;
+  table.slot = ARENA_ARRAY(m->arena, OpId, table.cap);
+  for (uint32_t i = 0; i < table.cap; i++) table.slot[i] = NO_OP;
+  return table;
+}
+
+/* The slot of an op of `to` that equals o of `from` (operands already in to's numbers), or a free
+ * one. */
+static OpId *table_find(OpTable *table, const Fn *to, const Fn *from, const Op *o) {
+  uint32_t i = hash_op(o) & (table->cap - 1);
+  while (table->slot[i] != NO_OP && !same_op(to, &to->ops.at[table->slot[i]], from, o))
+    i = (i + 1) & (table->cap - 1);
+  return &table->slot[i];
+}
+
+/* ---- dead code ---- */
+bool op_acts(const Op *o) {
+  for (OpId i = 0; o->code == OP_loop && i < o->callee->ops.n; i++)
+    if (op_acts(&o->callee->ops.at[i])) return true;
+  return (op_flags(o->code) & SIDE) || attr_get(&o->attrs, ATTR_together);
+}
+
+bool *live_values(Module *m, const Fn *f, const bool *results) {
+  bool *live = ARENA_ARRAY(m->arena, bool, f->values.n + 1);
+  for (uint32_t i = 0; i < f->results.n; i++)
+    if (!results || results[i]) live[f->results.at[i]] = true;
+  for (uint32_t n = f->ops.n; n-- > 0;) {
+    const Op *o = &f->ops.at[n];
+    bool used = op_acts(o);
+    for (uint32_t i = 0; i < o->nout; i++) used |= live[o->out + i];
+    for (uint32_t i = 0; used && i < o->nin; i++) live[o->in[i]] = true;
+  }
+  return live;
+}
+
+static bool is_live(const Op *o, const bool *live) {
+  if (op_acts(o)) return true;
+  for (uint32_t i = 0; i < o->nout; i++)
+    if (live[o->out + i]) return true;
+  return false;
+}
+
+/* ---- one function ---- */
+static Op mapped(Module *m, const Op *o, const ValueId *map) {
+  Op c = *o;
+  c.in = ARENA_ARRAY(m->arena, ValueId, o->nin + 1);
+  for (uint32_t i = 0; i < o->nin; i++) c.in[i] = map[o->in[i]];
+  return c;
+}
+
+/* unstack of a stack along the same dim: its operands */
+static bool unstack_of_stack(Rebuild *rebuild, const Op *o, const Op *c) {
+  const Op *def = o->code == OP_unstack ? value_def(rebuild->to, c->in[0]) : NULL;
+  if (!def || def->code != OP_stack || def->group[0].from[0] != o->group[0].from[0]) return false;
+  for (uint32_t i = 0; i < o->nout; i++) rebuild->map[o->out + i] = def->in[i];
+  return true;
+}
+
+static void take(Rebuild *rebuild, const Op *o, ValueId first) {
+  for (uint32_t i = 0; i < o->nout; i++) rebuild->map[o->out + i] = first + i;
+}
+
+/* True if something was gained. */
+static bool simplify_op(Simplify *simplify, Rebuild *rebuild, OpTable *table, const Op *o) {
+  Op c = mapped(simplify->m, o, rebuild->map);
+  /* What is gathered twice was dropped between on purpose. */
+  bool kept = op_flags(o->code) & SIDE || op_family(o->code) == FAMILY_COLLECTIVE;
+  if (kept) return rebuild_op(rebuild, o), false;
+  if (unstack_of_stack(rebuild, o, &c)) return true;
+  ValueId v =
+      o->nout == 1 ? simplify_rule(simplify, &c, value_type(rebuild->from, o->out)) : NO_VALUE;
+  if (v != NO_VALUE) return rebuild->map[o->out] = v, true;
+  OpId *slot = table_find(table, rebuild->to, rebuild->from, &c);
+  if (*slot != NO_OP) return take(rebuild, o, rebuild->to->ops.at[*slot].out), true;
+  *slot = rebuild->to->ops.n;
+  rebuild_op(rebuild, o);
+  return false;
+}
+
+static bool simplify_fn(Module *m, Fn *f, bool after_grad) {
+  const bool *live = live_values(m, f, NULL);
+  Rebuild rebuild = rebuild_begin(m, f);
+  Simplify simplify = {m, rebuild.to, after_grad};
+  OpTable table = table_new(m, f->ops.n);
+  bool changed = false;
+  for (uint32_t i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    changed |= is_live(o, live) ? simplify_op(&simplify, &rebuild, &table, o) : true;
+  }
+  rebuild_results(&rebuild);
+  if (changed) module_replace(m, f, rebuild.to);
+  return changed;
+}
+
+/* ---- the module ---- */
+static const char *body_text(Module *m, const Fn *f) { return strchr(ir_print_fn(m, f), '('); }
+
+/* Bodies that differ in their name only become the first of them. Callees stand first, so theirs
+ * are merged already. */
+static bool merge_bodies(Module *m) {
+  const char **text = ARENA_ARRAY(m->arena, const char *, m->fns.n + 1);
+  bool changed = false;
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    Fn *f = m->fns.at[i];
+    text[i] = f->kind == FN_BODY ? body_text(m, f) : NULL;
+    for (uint32_t j = 0; j < i && text[i]; j++) {
+      if (!text[j] || strcmp(text[i], text[j])) continue;
+      Fn *with = m->fns.at[j];
+      module_replace(m, f, with);
+      text[i] = NULL, changed = true;
+    }
+  }
+  return changed;
+}
+
+static bool round_of(Module *m, bool after_grad) {
+  bool changed = false;
+  for (uint32_t i = 0; i < m->fns.n; i++) changed |= simplify_fn(m, m->fns.at[i], after_grad);
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    Fn *n = simplify_loops(m, m->fns.at[i]);
+    if (!n) continue;
+    module_replace(m, m->fns.at[i], n);
+    changed = true;
+  }
+  changed |= merge_bodies(m);
+  module_collect(m);
+  return changed;
+}
+
+void simplify_module(Module *m, bool after_grad) {
+  int rounds = 0;
+  while (round_of(m, after_grad))
+    if (++rounds == ROUNDS) bug("simplify finds no end");
+}
+
+void pass_simplify(Module *m) { simplify_module(m, false); }
+void pass_clean(Module *m) { simplify_module(m, true); }

@@ -1,0 +1,158 @@
+/* sparse: the masks of attention become lists of blocks, constants of the module (ir/lists.h).
+
+   Where positions alone say that a mask leaves gaps (a window, blocks, `causal & sliding(n)`), the
+   mask is asked block by block (ir/blocks.h): absent, full, partial. Heads of which the mask is the
+   same (sparse_alike.c) or has the same full blocks share their lists, as layers do that agree.
+   Data (padding, documents) neither leaves a block out nor makes it partial: where there is such,
+   it is asked in full blocks, too (mask_rest). The mask stays with the op: it is what the lists
+   mean, what the interpreter computes with, and what is asked inside of partial blocks.
+
+   A mask whose rows are first admitted wholly, then in part, then not at all (`causal`) needs no
+   lists: kernels find that with two comparisons. The pass stands where all sizes are those of one
+   rank, so nothing of what places or recomputes values knows of lists. Must not: list more than
+   ir/lists.h says; patterns of blocks are refused then. */
+#include "passes/sparse/sparse.h"
+#include "ir/lists.h"
+#include "ir/mask_range.h"
+#include "ir/support/num.h"
+#include "passes/tune/tune.h"
+
+enum { WITHOUT = 64 };
+
+typedef struct Listing {
+  Module *m;
+  Arena *work;
+  const Fn *f;
+  const Op *o;
+  ValueId mask;
+  Axis query, key;
+  ListsHeads of;
+  ListsShape s;
+  bool counts;    /* in blocks */
+  BlockMap *maps; /* by class */
+  int64_t *class; /* by head */
+} Listing;
+
+/* Heads by dims, and by numbers of the rank, if all that the mask has are such. */
+static bool count_heads(Listing *listing) {
+  ListsShape *shape = &listing->s;
+  int64_t values[MASK_SCALARS];
+  shape->count = shape->ranks = 1, shape->heads = listing->of.dims;
+  for (int i = 0; i < listing->of.dims; i++)
+    if ((shape->count *= shape->head[i] = listing->of.dim[i].size) > LISTS_HEADS) return false;
+  bool ranks = listing->of.scalars > 0 && listing->of.dims + listing->of.scalars <= MASK_DIMS;
+  for (int i = 0; ranks && i < listing->of.scalars; i++) {
+    ranks =
+        sparse_number(listing->m, listing->f, listing->of.scalar[i], &values[i], &shape->step[i]);
+    shape->ranks *= ranks ? values[i] : 1;
+  }
+  if (ranks && shape->count > LISTS_RANKS / shape->ranks)
+    return shape->count *= shape->ranks, false;
+  if (!ranks) return shape->ranks = 1, true;
+  shape->scalars = listing->of.scalars, shape->count *= shape->ranks;
+  for (int i = 0; i < shape->scalars; i++) shape->head[shape->heads++] = values[i];
+  return true;
+}
+
+/* Its sizes; false: no lists are made of such a mask. */
+static bool shape_of(Listing *listing) {
+  ListsShape *shape = &listing->s;
+  listing->of = lists_heads(listing->f, listing->mask, listing->query.dim, listing->key.dim);
+  shape->queries = listing->query.size, shape->keys = listing->key.size;
+  shape->high = shape->wide =
+      mask_block_size(listing->f, listing->mask, listing->query.dim, listing->key.dim);
+  listing->counts = shape->high > 0;
+  if (!listing->counts) shape->high = shape->wide = WITHOUT;
+  shape->rows = ceil_div(shape->queries, shape->high),
+  shape->columns = ceil_div(shape->keys, shape->wide);
+  return shape->rows * shape->columns <= LISTS_BLOCKS && count_heads(listing);
+}
+
+static BlockMap map_of(const Listing *listing, Arena *arena, int64_t h) {
+  BlockHead at[MASK_DIMS];
+  lists_head_at(&listing->s, &listing->of, h, at);
+  BlockMap map = mask_places(arena, listing->f, listing->mask, listing->query, listing->key,
+                             listing->s.high, listing->s.wide, listing->s.heads, at);
+  must(map.rows == listing->s.rows && map.columns == listing->s.columns,
+       "sparse: %lld x %lld blocks of a head, lists of %lld x %lld", (long long)map.rows,
+       (long long)map.columns, (long long)listing->s.rows, (long long)listing->s.columns);
+  return map;
+}
+
+/* The class of a head of which the mask is another one than of those before: one with the same
+   blocks, if all of them are full, since inside of partial ones the masks may differ. */
+static int64_t class_of(Listing *listing, int64_t h) {
+  Arena *arena = arena_new();
+  BlockMap map = map_of(listing, arena, h);
+  size_t bytes = (size_t)(map.rows * map.columns);
+  int64_t c = map.partial ? listing->s.classes : 0;
+  while (c < listing->s.classes && memcmp(listing->maps[c].state, map.state, bytes) != 0) c++;
+  if (c == listing->s.classes) {
+    listing->maps[c] = map, listing->maps[c].state = ARENA_ARRAY(listing->work, uint8_t, bytes + 1);
+    memcpy(listing->maps[listing->s.classes++].state, map.state, bytes);
+  }
+  return arena_free(arena), c;
+}
+
+/* False: they would be more than a module's lists hold. */
+static bool find_classes(Listing *listing) {
+  const SparseHeads x = {listing->query.dim, listing->key.dim, &listing->s, &listing->of};
+  const int64_t *first = sparse_alike(listing->work, listing->f, listing->mask, &x);
+  int64_t most = LISTS_ALL / (listing->s.rows * listing->s.columns);
+  for (int64_t h = 0; h < listing->s.count && listing->s.classes <= most; h++)
+    listing->class[h] = first[h] < h ? listing->class[first[h]] : class_of(listing, h);
+  return listing->s.classes <= most;
+}
+
+/* Patterns of blocks cost what they list, or are refused; others kernels find by intervals. */
+static void refuse(const Listing *listing) {
+  const ListsShape *shape = &listing->s;
+  const char *why = arena_printf(
+      listing->m->arena,
+      "%lld x %lld blocks of each of %lld heads; at most %d of a head, %lld of heads that "
+      "differ, %d heads on a rank, %d on all",
+      (long long)shape->rows, (long long)shape->columns, (long long)shape->count, LISTS_BLOCKS,
+      (long long)LISTS_ALL, LISTS_HEADS, LISTS_RANKS);
+  if (listing->counts)
+    listed_refuse(listing->m, listing->f, listing->o, listing->mask, "lists hold", why);
+}
+
+/* Whether kernels would not find by themselves what it leaves out: patterns of blocks, and rows
+   that are not admitted wholly, then in part, then not at all. */
+static bool is_worth(const Listing *listing, const BlockMap *map) {
+  int64_t n = map->rows * map->columns;
+  if (listing->counts) return map->full < n;
+  for (int64_t i = 0; i < n; i++)
+    if (i % map->columns && map->state[i] > map->state[i - 1]) return true;
+  return false;
+}
+
+static bool list(Module *m, const Fn *f, Op *o, Arena *work, SparseWarned *warned) {
+  uint32_t operands = o->code == OP_attention ? 3 : 6;
+  if (op_family(o->code) != FAMILY_ATTENTION || o->nin <= operands) return false;
+  Str q = o->group[0].from[0], k = o->group[0].to[0];
+  Listing listing = {.m = m, .work = work, .f = f, .o = o, .mask = o->in[operands]};
+  listing.query = (Axis){q, type_size(value_type(f, o->in[0]), q)};
+  listing.key = (Axis){k, type_size(value_type(f, o->in[1]), k)};
+  sparse_warn(m, f, listing.mask, q, warned);
+  if (!shape_of(&listing)) return refuse(&listing), false;
+  listing.maps = ARENA_ARRAY(work, BlockMap, listing.s.count),
+  listing.class = ARENA_ARRAY(work, int64_t, listing.s.count);
+  bool worth = false;
+  if (!find_classes(&listing)) return refuse(&listing), false;
+  for (int64_t c = 0; c < listing.s.classes; c++) worth |= is_worth(&listing, &listing.maps[c]);
+  if (!worth) return false;
+  attr_set_str(m, &o->attrs, ATTR_lists,
+               lists_add(m, &listing.s, listing.maps, listing.class)->name);
+  return true;
+}
+
+void pass_sparse(Module *m) {
+  SparseWarned warned = {0};
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    for (OpId o = 0; o < m->fns.at[i]->ops.n; o++) {
+      Arena *work = arena_new();
+      list(m, m->fns.at[i], &m->fns.at[i]->ops.at[o], work, &warned);
+      arena_free(work);
+    }
+}

@@ -1,0 +1,14 @@
+/* Classes of the stages of a pipeline: what pass `classes`, its part for layers, and `own` share.
+   */
+#ifndef SHARDC_CLASSES_H
+#define SHARDC_CLASSES_H
+#include "passes/base/rebuild.h"
+
+/* Pass `classes`; `together`: with the collectives that other classes need (classes.c). */
+void classes_apart(Module *m, bool together);
+/* Copies a loop over layers that the class has fewer of than it has room for (class_layers.c);
+   false: it is like others. */
+bool class_layers(Rebuild *rebuild, const Op *o);
+/* Of its rounds each does something on every stage of the class, once they are cut. */
+bool class_layers_full(const Module *m, const Op *loop);
+#endif

@@ -1,0 +1,443 @@
+/* zero: parameters that every rank of an axis would hold alike become flat groups, and the stage
+   says what of them is kept as one rank's shard: 1 the optimizer's states, 2 gradients too, 3
+   parameters too ("ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", section
+   5).
+
+     stage   gradient                                    parameter
+     0       all-reduce of the flat group                every rank updates all
+     1       reduce-scatter at the end of the step       own shard is updated, all-gather
+     2       reduce-scatter of each micro-batch, per     the same
+             round of a stack
+     3       the same                                    gathered before each round that reads it
+
+   Runs below `localize`: members have the sizes of one rank. The norm is summed per bucket and
+   owner and these sums in one order, so all stages get the same bits. Further axes over which a
+   gradient is a partial sum are reduced on the shard, once per step. Must not: touch parameters
+   that `place` cut over the axis (their gradients have no all-reduce over it). */
+#include "ir/placement.h"
+#include "ir/text.h"
+#include "passes/math/guard_nonfinite.h"
+#include "passes/zero/zero_site.h"
+#include "ir/module_settings.h"
+#include <string.h>
+
+typedef struct ZeroEntry { /* an entry being rewritten */
+  Zero *z;
+  ZeroSite site;
+  bool *stored;      /* by group */
+  ValueId *complete; /* by group: the gradient, summed over all axes */
+} ZeroEntry;
+
+/* ---- globals ---- */
+
+/* A shard says over which axes it is one. */
+static Global *add_global(Zero *zero, const ZeroGroup *zero_group, GlobalKind kind, Str name,
+                          Type type, Loc loc, bool shard) {
+  Global *x = module_add_global(zero->m, kind, name, type, loc);
+  x->stages = zero_group->member.at[0].param->stages;
+  for (int i = 0; shard && i < zero_group->naxes; i++)
+    x->placed.on[mesh_find(zero->m, zero_group->axis[i])] = zero_group->owner[i];
+  return x;
+}
+
+static void add_globals(Zero *zero, ZeroGroup *zero_group) {
+  const ZeroMember *first = &zero_group->member.at[0];
+  bool all = zero_group->rounds.dim != NULL,
+       whole = zero_group->stage<3, shard = zero_group->stage> 0;
+  Elem e = first->param->type.elem;
+  if (zero_group->copied) {
+    Type own = zero_owned_type(zero, zero_group, e, all, !shard);
+    Str name = intern_printf(zero->m->ctx->names, "%s.master", zero_group->name);
+    zero_group->master =
+        add_global(zero, zero_group, GLOBAL_STATE, name, own, first->param->loc, shard);
+    e = zero_group->narrow;
+  }
+  Type type =
+      whole ? zero_flat_type(zero_group, e, all) : zero_owned_type(zero, zero_group, e, all, false);
+  zero_group->param =
+      add_global(zero, zero_group, GLOBAL_PARAM, zero_group->name, type, first->param->loc, !whole);
+  zero_group->param->derived = zero_group->copied;
+  for (uint32_t i = 0; i < zero_group->nstates; i++) {
+    const Global *old = first->state[i];
+    Str name = intern_printf(zero->m->ctx->names, "%s%s", zero_group->name,
+                             old->name + strlen(first->param->name));
+    type = zero_owned_type(zero, zero_group, old->type.elem, all, !shard);
+    zero_group->state[i] = add_global(zero, zero_group, GLOBAL_STATE, name, type, old->loc, shard);
+  }
+}
+
+static bool is_member(const Zero *zero, const Global *global, uint32_t *group, uint32_t *member,
+                      int *state) {
+  for (uint32_t g = 0; g < zero->group.n; g++)
+    for (uint32_t i = 0; i < zero->group.at[g].member.n; i++) {
+      const ZeroMember *zero_member = &zero->group.at[g].member.at[i];
+      *group = g, *member = i, *state = -1;
+      if (zero_member->param == global) return true;
+      for (uint32_t k = 0; k < zero->group.at[g].nstates; k++)
+        if (zero_member->state[k] == global) return *state = (int)k, true;
+    }
+  return false;
+}
+
+static void put_members(const ZeroGroup *zero_group) {
+  for (uint32_t i = 0; i < zero_group->member.n; i++) {
+    const ZeroMember *member = &zero_group->member.at[i];
+    member->param->within = zero_group->copied ? zero_group->master : zero_group->param,
+    member->param->begin = member->begin;
+    for (uint32_t k = 0; k < zero_group->nstates; k++)
+      member->state[k]->within = zero_group->state[k], member->state[k]->begin = member->begin;
+  }
+}
+
+/* Groups stand before their members. */
+static void sort_globals(Module *module) {
+  VEC(Global *) all = {0};
+  for (int members = 0; members < 2; members++)
+    for (uint32_t i = 0; i < module->globals.n; i++)
+      if ((module->globals.at[i]->within != NULL) == members)
+        vec_push(module->arena, all, module->globals.at[i]);
+  for (uint32_t i = 0; i < all.n; i++) module->globals.at[i] = all.at[i];
+}
+
+/* ---- reading ---- */
+
+/* As the functions of the entry read it. */
+static void load_param(ZeroEntry *entry, uint32_t group, bool all) {
+  Zero *zero = entry->z;
+  ZeroSite *site = &entry->site;
+  const ZeroGroup *zero_group = &zero->group.at[group];
+  ValueId *value = &site->kept[all][group], *scale = &site->scale[all][group];
+  *value = ir_load(zero->m, site->to, zero_group->param, (Loc){0});
+  if (zero_packs(zero, zero_group)) *value = zero_pack(zero, site->to, zero_group, *value, scale);
+  if (zero_group->stage < 3 || !zero->keep_gathered) return;
+  ValueId whole = *scale == NO_VALUE
+                      ? zero_gather(zero, site->to, zero_group, *value)
+                      : zero_gather_packed(zero, site->to, zero_group, *value, *scale);
+  *value = zero_join(zero, site->to, zero_group, whole, zero_group->rounds.dim != NULL),
+  *scale = NO_VALUE;
+}
+
+typedef struct ZeroLoad { /* of which member an op loads what */
+  uint32_t group, member;
+  int state; /* -1: the parameter */
+} ZeroLoad;
+
+static bool loads_member(const ZeroEntry *entry, const Op *op, ZeroLoad *load) {
+  return op->code == OP_load &&
+         is_member(entry->z, op->global, &load->group, &load->member, &load->state);
+}
+
+static void find_members(ZeroEntry *entry) {
+  ZeroSite *site = &entry->site;
+  ZeroLoad load;
+  for (uint32_t i = 0; i < site->from->ops.n; i++) {
+    const Op *op = &site->from->ops.at[i];
+    if (!loads_member(entry, op, &load) || load.state >= 0) continue;
+    bool all = entry->z->group.at[load.group].rounds.dim != NULL;
+    site->ref[op->out] = (Ref){.group = (int)load.group, .member = load.member, .all = all};
+    if (site->kept[all][load.group] == NO_VALUE) load_param(entry, load.group, all);
+  }
+}
+
+static ValueId whole_state(ZeroEntry *entry, const ZeroGroup *zero_group, int state) {
+  Zero *zero = entry->z;
+  Fn *fn = entry->site.to;
+  ValueId value = ir_load(zero->m, fn, zero_group->state[state], (Loc){0});
+  if (zero_group->stage) value = zero_gather(zero, fn, zero_group, value);
+  return zero_join(zero, fn, zero_group, value, zero_group->rounds.dim != NULL);
+}
+
+/* An entry beside `step` that reads states of members reads all of them: what ranks have parts of
+   is gathered. None that it reads does it write. */
+static void find_states(ZeroEntry *entry) {
+  ZeroSite *site = &entry->site;
+  Zero *zero = entry->z;
+  ZeroLoad load;
+  uint32_t n = zero->group.n * ZERO_STATES;
+  ValueId *whole = ARENA_ARRAY(zero->m->arena, ValueId, n + 1);
+  for (uint32_t i = 0; i < n; i++) whole[i] = NO_VALUE;
+  for (uint32_t i = 0; i < site->from->ops.n; i++) {
+    const Op *op = &site->from->ops.at[i];
+    if (!loads_member(entry, op, &load) || load.state < 0) continue;
+    const ZeroGroup *zero_group = &zero->group.at[load.group];
+    must(!zero_store_of(site->from, op->global), "zero: %s writes @%s", site->from->name,
+         op->global->name);
+    bool all = zero_group->rounds.dim != NULL;
+    ValueId *value = &whole[load.group * ZERO_STATES + (uint32_t)load.state];
+    if (*value == NO_VALUE) *value = whole_state(entry, zero_group, load.state);
+    site->map[op->out] = zero_member(zero, site->to, zero_group, load.member, *value, all);
+  }
+}
+
+/* ---- the gradient and its norm ---- */
+
+static ValueId complete(ZeroEntry *entry, uint32_t group) {
+  Zero *zero = entry->z;
+  ZeroGroup *zero_group = &zero->group.at[group];
+  if (entry->complete[group] != NO_VALUE) return entry->complete[group];
+  ValueId value = zero_gradient(&entry->site, group);
+  zero_group->gradient = type_count(value_type(entry->site.to, value));
+  for (int i = 0; i < zero_group->nothers && !zero_group->summed_inside; i++)
+    value = zero_sum_gradient(zero, entry->site.to, zero_group->others[i], value);
+  value = ir_cast(zero->m, entry->site.to, value,
+                  value_type(zero->step, zero_group->member.at[0].leaf)->elem, (Loc){0});
+  return entry->complete[group] = value;
+}
+
+/* One number, or one per round, as the old one was. */
+static ValueId norm_of(ZeroEntry *entry, uint32_t group, const Type *as) {
+  Zero *zero = entry->z;
+  const ZeroGroup *zero_group = &zero->group.at[group];
+  Fn *fn = entry->site.to;
+  Str dims[ZERO_AXES + 2] = {zero_group->bucket};
+  int n = 1;
+  for (int i = 0; i < zero_group->naxes; i++) dims[n++] = zero_group->owner[i];
+  if (!as->rank && zero_group->rounds.dim) dims[n++] = zero_group->rounds.dim;
+  ValueId value = complete(entry, group),
+          q = ir_binary(zero->m, fn, OP_mul, value, value, (Loc){0});
+  q = ir_cast(zero->m, fn, q, as->elem, (Loc){0});
+  q = ir_reduce(zero->m, fn, OP_sum, q, 1, &zero_group->part, (Loc){0});
+  if (zero_group->stage) q = zero_numbers(zero, fn, zero_group, q);
+  return ir_reduce(zero->m, fn, OP_sum, q, n, dims, (Loc){0});
+}
+
+/* The sums of squares that the old norm adds: the first member's is the group's, the others' 0. */
+static void prepare_norms(ZeroEntry *entry) {
+  Zero *zero = entry->z;
+  for (uint32_t g = 0; g < zero->group.n; g++)
+    for (uint32_t i = 0; i < zero->group.at[g].member.n; i++) {
+      ValueId old = zero->group.at[g].member.at[i].square;
+      if (old == NO_VALUE) continue;
+      const Type *type = value_type(zero->step, old);
+      entry->site.map[old] =
+          i ? emit_full(zero->m, entry->site.to, *type, 0, (Loc){0}) : norm_of(entry, g, type);
+    }
+}
+
+/* Which gradient is at fault is told by group: outputs norm2.of.NAME of its members go, that of the
+   first one takes the group's name. */
+static ZeroGroup *group_of_norm(Zero *zero, const Global *global, bool *first) {
+  if (global->kind != GLOBAL_OUTPUT || strncmp(global->name, guard_prefix, strlen(guard_prefix)))
+    return NULL;
+  for (uint32_t g = 0; g < zero->group.n; g++)
+    for (uint32_t i = 0; i < zero->group.at[g].member.n; i++)
+      if (!strcmp(zero->group.at[g].member.at[i].param->name, global->name + strlen(guard_prefix)))
+        return *first = i == 0, &zero->group.at[g];
+  return NULL;
+}
+
+static void name_norms(Zero *zero) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < zero->m->globals.n; i++) {
+    Global *global = zero->m->globals.at[i];
+    bool first = false;
+    const ZeroGroup *zero_group = group_of_norm(zero, global, &first);
+    if (zero_group && !first) continue;
+    if (zero_group)
+      global->name = intern_printf(zero->m->ctx->names, "%s%s", guard_prefix, zero_group->name);
+    zero->m->globals.at[n++] = global;
+  }
+  zero->m->globals.n = n;
+}
+
+/* ---- the update ---- */
+
+static ValueId own_part(ZeroEntry *entry, uint32_t group) {
+  Zero *zero = entry->z;
+  const ZeroGroup *zero_group = &zero->group.at[group];
+  bool all = zero_group->rounds.dim != NULL;
+  if (zero_group->copied) return ir_load(zero->m, entry->site.to, zero_group->master, (Loc){0});
+  ValueId value = ir_load(zero->m, entry->site.to, zero_group->param, (Loc){0});
+  if (zero_group->stage == 3) return value;
+  value = zero_cut(zero, entry->site.to, zero_group, value, all);
+  return zero_group->stage ? zero_own(zero, entry->site.to, zero_group, value) : value;
+}
+
+static void publish(Zero *zero, Fn *fn, const ZeroGroup *zero_group, ValueId value) {
+  ir_store(zero->m, fn, zero_group->param, zero_publish(zero, fn, zero_group, value), (Loc){0});
+}
+
+static void update(ZeroEntry *entry, uint32_t group) {
+  const ZeroGroup *zero_group = &entry->z->group.at[group];
+  ValueId gradient = complete(entry, group), own = own_part(entry, group),
+          v = zero_update(&entry->site, group, own, gradient);
+  if (zero_group->copied) ir_store(entry->z->m, entry->site.to, zero_group->master, v, (Loc){0});
+  publish(entry->z, entry->site.to, zero_group, v);
+}
+
+/* ---- first values ---- */
+
+static ValueId stored_value(ZeroEntry *entry, const Global *global, Type type) {
+  const Op *op = zero_store_of(entry->site.from, global);
+  return op ? site_value(&entry->site, op->in[0])
+            : emit_full(entry->z->m, entry->site.to, type, 0, (Loc){0});
+}
+
+static void first_values(ZeroEntry *entry, uint32_t group) {
+  Zero *zero = entry->z;
+  const ZeroGroup *zero_group = &zero->group.at[group];
+  bool all = zero_group->rounds.dim != NULL;
+  ValueId *value = ARENA_ARRAY(zero->m->arena, ValueId, zero_group->member.n);
+  for (uint32_t i = 0; i < zero_group->member.n; i++)
+    value[i] =
+        stored_value(entry, zero_group->member.at[i].param, zero_group->member.at[i].param->type);
+  ValueId flat = zero_flatten(zero, entry->site.to, zero_group, value, all, false);
+  if (zero_group->copied) {
+    ValueId own = zero_cut(zero, entry->site.to, zero_group, flat, all);
+    if (zero_group->stage) own = zero_own(zero, entry->site.to, zero_group, own);
+    ir_store(zero->m, entry->site.to, zero_group->master, own, (Loc){0});
+    flat = ir_cast(zero->m, entry->site.to, flat, zero_group->narrow, (Loc){0});
+  }
+  if (zero_group->stage == 3) {
+    flat = zero_cut(zero, entry->site.to, zero_group, flat, all);
+    flat = zero_own(zero, entry->site.to, zero_group, flat);
+  }
+  ir_store(zero->m, entry->site.to, zero_group->param, flat, (Loc){0});
+  for (uint32_t k = 0; k < zero_group->nstates; k++)
+    if (zero_store_of(entry->site.from, zero_group->member.at[0].state[k]))
+      ir_store(zero->m, entry->site.to, zero_group->state[k],
+               emit_full(zero->m, entry->site.to, zero_group->state[k]->type, 0, (Loc){0}),
+               (Loc){0});
+}
+
+/* Of an entry beside `step` that writes a state of all members, and no parameter. */
+static void write_state(ZeroEntry *entry, uint32_t group, int state) {
+  Zero *zero = entry->z;
+  const ZeroGroup *zero_group = &zero->group.at[group];
+  bool all = zero_group->rounds.dim != NULL;
+  ValueId *value = ARENA_ARRAY(zero->m->arena, ValueId, zero_group->member.n);
+  for (uint32_t i = 0; i < zero_group->member.n; i++) {
+    const Global *of = zero_group->member.at[i].state[state];
+    must(zero_store_of(entry->site.from, of), "zero: %s leaves out @%s", entry->site.from->name,
+         of->name);
+    value[i] = stored_value(entry, of, of->type);
+  }
+  ValueId flat = zero_flatten(zero, entry->site.to, zero_group, value, all, false),
+          own = zero_cut(zero, entry->site.to, zero_group, flat, all);
+  if (zero_group->stage) own = zero_own(zero, entry->site.to, zero_group, own);
+  ir_store(zero->m, entry->site.to, zero_group->state[state], own, (Loc){0});
+}
+
+/* Copies are no part of checkpoints: what has read the parameters runs this entry behind it. */
+static void add_refresh(Zero *zero) {
+  bool any = false;
+  for (uint32_t g = 0; g < zero->group.n; g++) any |= zero->group.at[g].copied;
+  if (!any) return;
+  Fn *fn = fn_new(zero->m, FN_ENTRY, intern(zero->m->ctx->names, "refresh"));
+  for (uint32_t i = 0; i < zero->group.n; i++) {
+    const ZeroGroup *g = &zero->group.at[i];
+    if (g->copied) publish(zero, fn, g, ir_load(zero->m, fn, g->master, (Loc){0}));
+  }
+  module_add(zero->m, fn);
+}
+
+/* ---- entries ---- */
+
+static void rewrite_store(ZeroEntry *entry, const Op *op, bool step) {
+  uint32_t group, member;
+  int state;
+  bool first = true;
+  if (group_of_norm(entry->z, op->global, &first) && !first) return;
+  if (!is_member(entry->z, op->global, &group, &member, &state)) {
+    ir_store(entry->z->m, entry->site.to, op->global, site_value(&entry->site, op->in[0]), op->loc);
+    return;
+  }
+  const ZeroMember *of = &entry->z->group.at[group].member.at[member];
+  if (!step && state >= 0 && !zero_store_of(entry->site.from, of->param)) {
+    if (!member) write_state(entry, group, state);
+    return;
+  }
+  if (entry->stored[group]) return;
+  entry->stored[group] = true;
+  if (step) update(entry, group);
+  else first_values(entry, group);
+}
+
+static void rewrite_entry(Zero *zero, Fn *fn) {
+  must(!fn->args.n && !fn->results.n, "zero: entry %s has arguments", fn->name);
+  Arena *arena = zero->m->arena;
+  uint32_t n = zero->group.n;
+  Rebuild rebuild = rebuild_begin(zero->m, fn);
+  ZeroEntry entry = {.z = zero, .site = site_begin(zero, fn, rebuild.to)};
+  entry.stored = ARENA_ARRAY(arena, bool, n + 1);
+  entry.complete = ARENA_ARRAY(arena, ValueId, n + 1);
+  for (uint32_t g = 0; g < n; g++) entry.complete[g] = NO_VALUE;
+  find_members(&entry);
+  if (fn != zero->step) find_states(&entry);
+  if (fn == zero->step) {
+    zero_gradients(&entry.site);
+    prepare_norms(&entry);
+  }
+  for (uint32_t i = 0; i < fn->ops.n; i++) {
+    const Op *op = &fn->ops.at[i];
+    if (op->code == OP_store) rewrite_store(&entry, op, fn == zero->step);
+  }
+  site_hops(&entry.site, fn->ops.n);
+  module_replace(zero->m, fn, rebuild.to);
+}
+
+int64_t zero_ways(const Zero *zero, Str axis) {
+  int at = mesh_find(zero->m, axis);
+  return at < 0 ? 1 : zero->m->mesh.at[at].size;
+}
+
+static bool cuts_batch(const Module *module, Str axis) {
+  for (uint32_t i = 0; i < module->rules.n; i++) {
+    const PlaceRule *r = &module->rules.at[i];
+    for (uint32_t k = 0; k < r->axes.n && rule_cuts_batch(r); k++)
+      if (r->axes.at[k] == axis) return true;
+  }
+  return false;
+}
+
+/* What the plan says, else the axes that cut Batch; in the order of the mesh, whose first axis has
+   the ranks that are the nearest to each other. */
+static void find_axes(Zero *zero) {
+  const Module *module = zero->m;
+  const char *said = plan_zero_axes(module);
+  for (uint32_t i = 0; i < module->mesh.n; i++) {
+    Str name = module->mesh.at[i].name;
+    bool ours = *said ? text_lists(said, name) : cuts_batch(module, name);
+    if (ours && zero->naxes < ZERO_AXES) zero->axis[zero->naxes++] = name;
+  }
+}
+
+static bool read_settings(Zero *zero) {
+  Module *module = zero->m;
+  find_axes(zero);
+  zero->hosts = text_lists(plan_offload(module), "optimizer");
+  if (!zero->naxes && !zero->hosts) return false;
+  zero->stage = plan_zero_stage(module);
+  zero->bucket_bytes = plan_zero_bucket(module);
+  Str said = plan_message_type(module);
+  zero->asked = said && elem_find(said, &zero->reduce);
+  zero->int8_weights = zero->stage == 3 && plan_int8_weights(module);
+  zero->unit = 1;
+  if (plan_int8_gradients(module)) zero->asked = true, zero->reduce = ELEM_u8;
+  if (zero->int8_weights || plan_int8_gradients(module)) zero->unit = plan_int8_block(module);
+  zero->persist = module_whole(module, "plan.zero.persist");
+  zero->keep_root = module_on(module, "plan.zero.keep_root");
+  zero->keep_gathered = module_on(module, "plan.zero.keep_gathered");
+  zero->full = plan_accumulates_full(module);
+  zero->step = entry_of(module, "step");
+  return zero->step != NULL;
+}
+
+void pass_zero(Module *module) {
+  Zero zero = {.m = module};
+  if (!read_settings(&zero)) return;
+  zero_find_groups(&zero), zero_find_parts(&zero);
+  for (uint32_t i = 0; i < zero.group.n; i++) add_globals(&zero, &zero.group.at[i]);
+  VEC(Fn *) entries = {0};
+  for (uint32_t i = 0; i < module->fns.n; i++)
+    if (module->fns.at[i]->kind == FN_ENTRY) vec_push(module->arena, entries, module->fns.at[i]);
+  for (uint32_t i = 0; i < entries.n; i++) rewrite_entry(&zero, entries.at[i]);
+  zero_warn(&zero);
+  add_refresh(&zero);
+  for (uint32_t i = 0; i < zero.group.n; i++) put_members(&zero.group.at[i]);
+  const char *wrong = zero_unaccounted(&zero);
+  if (wrong) bug("zero: %s", wrong);
+  name_norms(&zero);
+  sort_globals(module);
+  module_collect(module);
+}

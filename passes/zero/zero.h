@@ -1,0 +1,149 @@
+/* Partitioning of states (ZeRO), inside: the groups of parameters that one axis shares
+   (zero_groups.c), their flat layout (zero_flat.c), the rewriting of functions (zero_rewrite.c,
+   zero_loops.c, zero_gradients.c), and of updates (zero_update.c).
+
+   A group is laid out flat, one round of its stack after the other: the local blocks of its members
+   end to end in the order of declaration (dim flat), cut in buckets of equal length, the last one
+   padded with zeros: [rounds, flat] = [rounds, buckets, owners, piece]. Where updates look at norms
+   of members, buckets are short and each member is padded to whole ones, so that a member's sum is
+   one of its buckets' (zero_update.c). Rank i of the axis owns the
+   i-th piece of every bucket, so a bucket's reduce-scatter ends at its owners. Of several axes each
+   has a dim of owners, the first axis of the mesh the coarsest: sums are scattered over it first
+   and whole values gathered over it last, so axes behind it, whose ranks are farther apart, carry
+   what is left of the message by then. */
+#ifndef SHARDC_PASSES_ZERO_H
+#define SHARDC_PASSES_ZERO_H
+#include "passes/base/rebuild.h"
+
+enum { ZERO_STATES = 4, ZERO_AXES = 4 };
+
+typedef struct ZeroMember {
+  Global *param, *state[ZERO_STATES];
+  ValueId leaf;        /* of `step`: the complete gradient, as the update reads it */
+  ValueId sum;         /* of `step`: the partial gradient, before the first all_reduce */
+  Elem elem;           /* of the gradient where it is summed: the narrowest up to `leaf` */
+  Str order[MAX_RANK]; /* dims of `sum` in the order of the parameter's */
+  ValueId square;      /* of `step`: sum of squares of leaf, for the norm; NO_VALUE: none */
+  OpId *chain;         /* ops of the update, in order */
+  uint32_t nchain;
+  const bool *number; /* by value of `step`: of the chain, and one number per round */
+  bool copied; /* there is a master; every reader casts it to `narrow`, if that is another type */
+  Elem narrow;
+  Str signature;        /* the chain in words: equal ones can be done as one */
+  int64_t begin, count; /* elements of one round: where in the flat dim, how many */
+} ZeroMember;
+
+typedef struct ZeroGroup {
+  Str name;
+  Axis rounds; /* the stack's dim; no dim: parameters outside of stacks */
+  VEC(ZeroMember) member;
+  uint32_t nstates;
+  int naxes, nothers;    /* naxes = 0: each rank owns all of its own, for `offload` */
+  Str axis[ZERO_AXES];   /* over which it is partitioned, in the order of the mesh */
+  Str others[ZERO_AXES]; /* further axes over which the gradient is a partial sum */
+  int64_t ways;          /* parts: ranks of all its axes */
+  int stage;             /* the plan's, or 2 for parameters that stay whole */
+  unsigned hosted;       /* what the plan puts on the host of all members: bits of `zero_hosted` */
+  bool complete; /* nothing sums the gradient over these axes last: every rank takes its part */
+  bool summed_inside; /* over `others` too, round by round where it comes to light */
+  bool measured; /* the update looks at numbers of each member: a bucket is of one member alone */
+  bool gathers_all;       /* of a stack: all rounds are whole at once, in a stage against that */
+  bool sums_all;          /* the same of gradients */
+  int64_t buckets, piece; /* of one round; elements of one rank's part of a bucket */
+  Str flat, bucket, owner[ZERO_AXES], part; /* names of the dims; an owner for each axis */
+  Global *param, *state[ZERO_STATES];
+  /* Parameters that are read only after a cast to a narrower type, `narrow`, are kept in it; param
+     is this copy then, and `master` the parameters themselves, one rank's shard from stage 1 on. */
+  bool copied;
+  Elem narrow;
+  Global *master;
+  int64_t gradient; /* elements that a rank holds of its sum */
+} ZeroGroup;
+
+/* What of a group's gradient is added up by itself: all rounds, or those of a chunk of layers, each
+   of which has loops of its own (stream_chunks.c). */
+typedef struct ZeroPart {
+  uint32_t group, chunk, chunks;
+} ZeroPart;
+
+/* Is what is read of it in another type than its master? */
+static inline bool zero_narrows(const ZeroGroup *g) {
+  return g->copied && g->narrow != g->member.at[0].param->type.elem;
+}
+
+typedef struct Zero {
+  Module *m;
+  const Fn *step;
+  int naxes;
+  Str axis[ZERO_AXES]; /* in the order of the mesh */
+  int stage;
+  int64_t persist;    /* stage 3: parameters of so many bytes a round stay whole */
+  bool keep_root;     /* stage 3: what is outside of stacks stays gathered from its first use on */
+  bool keep_gathered; /* stage 3: parameters are gathered once, where an entry begins */
+  bool full;          /* stage 2: gradients stay whole until the end of the step */
+  int64_t bucket_bytes;
+  bool asked; /* by the plan: in which type gradients travel */
+  Elem reduce;
+  bool int8_weights; /* what is gathered in stage 3 travels in 8 bits */
+  int64_t unit;      /* elements: pieces are multiples of them, as blocks of 8 bits want it */
+  VEC(ZeroGroup) group;
+  VEC(ZeroPart) part;        /* all of a group behind each other */
+  VEC(const Global *) named; /* parameters that no group takes, though ranks hold them alike */
+  const char *why;           /* of the first of them */
+  bool hosts;                /* updates are on the host, of these parameters or those */
+} Zero;
+
+bool zero_is_micro(const Zero *z, const Op *loop); /* over parts of the batch, not over a stack */
+/* By op: how many stacks ran before it; returns how many there are in all, plus one. */
+uint32_t zero_epochs(const Zero *z, const Fn *f, uint32_t **epoch);
+/* Fills z->group from entry step. */
+void zero_find_groups(Zero *z);
+void zero_find_parts(Zero *z);                           /* of their gradients: fills z->part */
+ZeroGroup zero_part_group(const Zero *z, uint32_t part); /* with as many rounds as the part has */
+/* What is resident against the stage's arithmetic, once globals and functions are what they will
+   be; NULL: all is accounted for (zero_check.c). */
+const char *zero_unaccounted(const Zero *zero);
+int64_t zero_alike(const Zero *z,
+                   const Global *g); /* ranks of the plan's axes that hold it alike */
+bool zero_waits_for_stages(const Zero *z, const ZeroGroup *group); /* with sums, to the end */
+void zero_warn(Zero *z); /* of what is whole, in the end, though the stage says otherwise */
+bool zero_partitions(const Zero *z, Str axis); /* does the plan, over this axis of the mesh? */
+/* What `offload` has of a parameter, a bit for each of its words; the first one is the update's:
+   such a parameter is kept apart from what the update makes, in whatever type. */
+enum { HOSTED_UPDATE = 1 };
+unsigned zero_hosted(const Zero *zero, const Global *param);
+const Op *zero_store_of(const Fn *f, const Global *g); /* NULL: it is not stored */
+int64_t zero_ways(const Zero *z, Str axis);            /* ranks of a mesh axis */
+
+/* ---- flat values (zero_flat.c); `all`: with the rounds in front ---- */
+Type zero_flat_type(const ZeroGroup *group, Elem e, bool all); /* [rounds, flat] */
+/* [rounds, buckets, owners, piece]: of all owners, or of one rank. */
+Type zero_owned_type(const Zero *z, const ZeroGroup *group, Elem e, bool all, bool whole);
+/* Members, or their gradients, end to end with the padding. */
+ValueId zero_flatten(Zero *z, Fn *f, const ZeroGroup *group, const ValueId *member, bool all,
+                     bool gradient);
+ValueId zero_member(Zero *z, Fn *f, const ZeroGroup *group, uint32_t i, ValueId flat, bool all);
+ValueId zero_cut(Zero *z, Fn *f, const ZeroGroup *group, ValueId flat, bool all); /* flat: owned */
+ValueId zero_join(Zero *z, Fn *f, const ZeroGroup *group, ValueId owned,
+                  bool all); /* owned: flat */
+ValueId zero_own(Zero *z, Fn *f, const ZeroGroup *group,
+                 ValueId owned);                       /* this rank's part of it */
+ValueId zero_sum(Zero *z, Fn *f, Str axis, ValueId v); /* all_reduce over a mesh axis */
+ValueId zero_sum_gradient(Zero *z, Fn *f, Str axis, ValueId v);
+/* Over the group's axes: the sum, of which each rank keeps its part, or without partitioning all;
+   and the parts of all ranks. */
+ValueId zero_reduce(Zero *z, Fn *f, const ZeroGroup *group, ValueId owned);
+ValueId zero_gather(Zero *z, Fn *f, const ZeroGroup *group, ValueId owned);
+/* Parameters of stage 3 that are gathered in 8 bits: a rank's piece as codes, which layers get with
+   their scales in place of it, and the parts of all ranks. */
+bool zero_packs(const Zero *z, const ZeroGroup *group);
+ValueId zero_pack(Zero *z, Fn *f, const ZeroGroup *group, ValueId owned, ValueId *scale);
+ValueId zero_gather_packed(Zero *z, Fn *f, const ZeroGroup *group, ValueId codes, ValueId scale);
+/* Numbers of what a rank owns, as those of all owners. */
+ValueId zero_numbers(Zero *z, Fn *f, const ZeroGroup *group, ValueId own);
+/* In how many messages a value goes, c being sent over so many ranks: 1 if it is no group's. */
+int64_t zero_messages(const Zero *z, OpCode c, const Type *in, int64_t ways);
+/* What a rank owns of the parameters, in the form and type in which they are read
+   (zero_publish.c). */
+ValueId zero_publish(Zero *z, Fn *f, const ZeroGroup *group, ValueId owned);
+#endif

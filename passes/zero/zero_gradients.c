@@ -1,0 +1,232 @@
+/* Rewriting functions for partitioned states: how the gradient of a group leaves a function.
+
+   Where all members' gradients are results of one loop, carried or stacked, or of a chain of loops
+   that write parts of one stack, the group's gradient leaves that loop in their place, flat; else
+   its members are put flat where they come to light. It is reduced there, or where the entry has
+   all of it (zero_rewrite.c).
+
+   Must not: copy anything of a loop but through zero_loops.c. */
+#include "ir/placement.h"
+#include "ir/stage_class.h"
+#include "ir/turns.h"
+#include "passes/zero/zero_site.h"
+#include <string.h>
+
+/* The value that round after round is added to a carried one; NO_VALUE if it is no sum from 0. */
+static ValueId added(const Fn *fn, const Op *loop, uint32_t result) {
+  const Fn *body = loop->callee;
+  RunningSum r;
+  bool is = value_is_zero(fn, loop->in[result]) &&
+            running_sum(body, body->args.at[1 + result], body->results.at[result], &r);
+  return is ? r.added : NO_VALUE;
+}
+
+/* The op that makes v, if v is read once. */
+static const Op *only_read(const Fn *f, ValueId v) {
+  return value_uses(f, v) == 1 ? value_def(f, v) : NULL;
+}
+
+/* The stacks that results `out` of the loop go on with, if they do: NULL, no loop writes them. */
+static ValueId *continued(const ZeroSite *site, const ZeroGroup *zero_group, const Op *loop,
+                          const ValueId *out, bool *broken) {
+  ValueId *before = ARENA_ARRAY(site->z->m->arena, ValueId, zero_group->member.n);
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < zero_group->member.n; i++) {
+    uint32_t on = loop_continues(loop, out[i] - loop->out);
+    if (on == NO_VALUE) continue;
+    before[i] = loop->in[on], n++;
+    *broken |= value_is_used(loop->callee, loop->callee->args.at[on + 1]);
+  }
+  *broken |= n && n < zero_group->member.n;
+  return n ? before : NULL;
+}
+
+/* The loops that write the group's gradient, the first one first, and what their bodies make. */
+static bool find_links(const ZeroSite *site, const ZeroGroup *zero_group, Pull *pull,
+                       const Op *loop, ValueId *out) {
+  bool broken = false;
+  PullLink link = {loop, out, ARENA_ARRAY(site->z->m->arena, ValueId, zero_group->member.n)};
+  for (uint32_t i = 0; i < zero_group->member.n; i++) {
+    uint32_t result = out[i] - loop->out;
+    link.inner[i] =
+        pull->carried ? added(site->from, loop, result) : loop->callee->results.at[result];
+    if (link.inner[i] == NO_VALUE) return false;
+  }
+  ValueId *before = continued(site, zero_group, loop, out, &broken);
+  for (uint32_t i = 0; before && !broken && i < zero_group->member.n; i++) {
+    const Op *op = only_read(site->from, before[i]);
+    broken = !op || op->code != OP_loop || op != value_def(site->from, before[0]);
+  }
+  if (broken) return false;
+  if (before && !find_links(site, zero_group, pull, value_def(site->from, before[0]), before))
+    return false;
+  vec_push(site->z->m->arena, pull->link, link);
+  return true;
+}
+
+/* Do all gradients of the group leave one loop, or a chain of them, so that the group can leave it
+ * instead? */
+static bool leaves_loop(const ZeroSite *site, const ZeroGroup *zero_group, Pull *pull) {
+  for (uint32_t i = 0; i < zero_group->member.n; i++) {
+    const Op *op = only_read(site->from, pull->sum[i]);
+    bool casts = op && op->code == OP_cast;
+    pull->out[i] = casts ? op->in[0] : pull->sum[i];
+    if (casts) op = only_read(site->from, pull->out[i]);
+    if (!op || op->code != OP_loop || (pull->loop && pull->loop != op)) return false;
+    LoopShape shape = loop_shape(op);
+    uint32_t result = pull->out[i] - op->out;
+    bool carried = result < shape.carry;
+    if ((pull->loop && carried != pull->carried) || (carried && casts)) return false;
+    pull->loop = op, pull->carried = carried;
+    if (!carried && shape.axis.dim != zero_group->rounds.dim) return false;
+  }
+  return find_links(site, zero_group, pull, pull->loop, pull->out);
+}
+
+/* Over stages that are at other chunks of other micro-batches of a time: they would meet in turns
+   whose order differs. */
+bool zero_waits_for_stages(const Zero *zero, const ZeroGroup *group) {
+  int axis = module_class(zero->m).axis;
+  bool over = false;
+  for (int i = 0; i < group->naxes && module_chunks(zero->m) > 1; i++)
+    over |= mesh_find(zero->m, group->axis[i]) == axis;
+  return over;
+}
+
+/* Is a gradient reduced where it comes to light, or whole until the end of the step? */
+bool zero_reduces_at_once(const Zero *zero, const ZeroGroup *zero_group) {
+  return zero_group->stage >= 2 && !zero->full && !zero_waits_for_stages(zero, zero_group);
+}
+
+/* ---- parts ---- */
+
+ZeroGroup zero_part_group(const Zero *zero, uint32_t part) {
+  ZeroGroup group = zero->group.at[zero->part.at[part].group];
+  group.rounds.size /= zero->part.at[part].chunks;
+  return group;
+}
+
+/* The gradient that chunks of the rounds are joined to, each made by loops of its own: of how many;
+   1: it is not. */
+static uint32_t count_chunks(const Fn *step, const ZeroGroup *group, ValueId sum) {
+  const Op *joined = only_read(step, sum);
+  if (!joined || joined->code != OP_concat || joined->group[0].to[0] != group->rounds.dim) return 1;
+  for (uint32_t i = 0; i < joined->nin; i++) {
+    const Op *renamed = only_read(step, joined->in[i]);
+    if (!renamed || renamed->code != OP_rename) return 1;
+    const Axis *rounds = value_type(step, renamed->in[0])->axis;
+    int at = type_find(value_type(step, renamed->in[0]), group->rounds.dim);
+    if (at < 0 || rounds[at].size * joined->nin != group->rounds.size) return 1;
+  }
+  return joined->nin;
+}
+
+void zero_find_parts(Zero *zero) {
+  for (uint32_t g = 0; g < zero->group.n; g++) {
+    const ZeroGroup *group = &zero->group.at[g];
+    uint32_t n = count_chunks(zero->step, group, group->member.at[0].sum);
+    for (uint32_t i = 1; i < group->member.n; i++)
+      if (count_chunks(zero->step, group, group->member.at[i].sum) != n) n = 1;
+    if (group->complete) n = 1;
+    for (uint32_t i = 0; i < n; i++) vec_push(zero->m->arena, zero->part, (ZeroPart){g, i, n});
+  }
+}
+
+static ValueId part_sum(const Zero *zero, const ZeroPart *part, ValueId sum) {
+  if (part->chunks == 1) return sum;
+  return value_def(zero->step, value_def(zero->step, sum)->in[part->chunk])->in[0];
+}
+
+void zero_gradients(ZeroSite *site) {
+  const Zero *zero = site->z;
+  for (uint32_t p = 0; p < zero->part.n; p++) {
+    const ZeroPart *part = &zero->part.at[p];
+    const ZeroGroup *group = &zero->group.at[part->group];
+    ValueId *sum = ARENA_ARRAY(zero->m->arena, ValueId, group->member.n);
+    for (uint32_t i = 0; i < group->member.n; i++)
+      sum[i] = part_sum(zero, part, group->member.at[i].sum);
+    site_gradient(site, p, sum, group->member.at[0].elem);
+  }
+}
+
+ValueId zero_gradient(ZeroSite *site, uint32_t group) {
+  const Zero *zero = site->z;
+  Module *m = zero->m;
+  const ZeroGroup *whole = &zero->group.at[group];
+  Str name[MOST_CHUNKS];
+  ValueId in[MOST_CHUNKS];
+  uint32_t first = 0;
+  while (zero->part.at[first].group != group) first++;
+  uint32_t n = zero->part.at[first].chunks;
+  if (n == 1) return site_reduced(site, first);
+  for (uint32_t i = 0; i < n; i++) in[i] = site_reduced(site, first + i);
+  for (uint32_t i = 0; i < n; i++) {
+    name[i] = intern_printf(m->ctx->names, "%s_%c", whole->rounds.dim, (char)('a' + i));
+    in[i] = ir_rename(m, site->to, in[i], whole->rounds.dim, name[i], (Loc){0});
+  }
+  Type type = *value_type(site->to, in[0]);
+  type.axis[type_find(&type, name[0])] = whole->rounds;
+  Group map = group_map((int)n, name, 1, &whole->rounds.dim);
+  return emit_typed(m, site->to, OP_concat, n, in, &map, type, (Loc){0});
+}
+
+/* ---- what a function is asked for ---- */
+
+void site_gradient(ZeroSite *site, uint32_t part, const ValueId *sum, Elem elem) {
+  must(!site->pull[part].wanted, "zero: the gradient of part %u is asked for twice", part);
+  Arena *arena = site->z->m->arena;
+  ZeroGroup *group = &site->z->group.at[site->z->part.at[part].group];
+  Pull pull = {.wanted = true, .elem = elem};
+  pull.out = ARENA_ARRAY(arena, ValueId, group->member.n),
+  pull.sum = ARENA_ARRAY(arena, ValueId, group->member.n);
+  memcpy(pull.sum, sum, sizeof *sum * group->member.n);
+  if (group->complete || !leaves_loop(site, group, &pull)) pull.loop = NULL;
+  if (site->from->kind == FN_ENTRY)
+    group->summed_inside = pull.loop && !pull.carried && zero_reduces_at_once(site->z, group);
+  site->pull[part] = pull;
+}
+
+/* ---- what leaves the function ---- */
+
+static ValueId reduce(ZeroSite *site, const ZeroGroup *zero_group, ValueId flat, bool all) {
+  Zero *zero = site->z;
+  ValueId v = zero_cut(zero, site->to, zero_group, flat, all);
+  if (!zero_group->complete) {
+    v = zero_reduce(zero, site->to, zero_group, v);
+    for (int i = 0;
+         i < zero_group->nothers && zero_group->summed_inside && site->from->kind == FN_BODY; i++)
+      v = zero_sum_gradient(zero, site->to, zero_group->others[i], v);
+    return v;
+  }
+  return zero_group->stage ? zero_own(zero, site->to, zero_group, v) : v;
+}
+
+static ValueId flatten_here(ZeroSite *site, uint32_t part, bool *all) {
+  ZeroGroup group = zero_part_group(site->z, part);
+  ValueId *value = ARENA_ARRAY(site->z->m->arena, ValueId, group.member.n);
+  const Pull *pull = &site->pull[part];
+  for (uint32_t i = 0; i < group.member.n; i++)
+    value[i] = ir_cast(site->z->m, site->to, site_value(site, pull->sum[i]), pull->elem, (Loc){0});
+  *all = group.rounds.dim && type_find(value_type(site->to, value[0]), group.rounds.dim) >= 0;
+  return zero_flatten(site->z, site->to, &group, value, *all, true);
+}
+
+/* The part's gradient as it leaves this function: flat, or in an entry, or where it is reduced at
+   once, the sum over the axis: this rank's shard, or without sharding all of it. */
+ValueId site_reduced(ZeroSite *site, uint32_t part) {
+  must(site->pull[part].wanted, "zero: nobody said which the gradient of part %u is", part);
+  const Zero *zero = site->z;
+  ZeroGroup group = zero_part_group(zero, part);
+  bool all = group.rounds.dim != NULL, entry = site->from->kind == FN_ENTRY,
+       at_once = zero_reduces_at_once(zero, &group);
+  if (site->finished[part]) return site->reduced[part];
+  site->finished[part] = true;
+  if (site->pull[part].loop) {
+    site_loop(site, site->pull[part].loop);
+    if (!at_once && entry) site->reduced[part] = reduce(site, &group, site->reduced[part], all);
+    return site->reduced[part];
+  }
+  ValueId flat = flatten_here(site, part, &all);
+  site->z->group.at[zero->part.at[part].group].sums_all |= at_once && all;
+  return site->reduced[part] = at_once || entry ? reduce(site, &group, flat, all) : flat;
+}

@@ -1,0 +1,194 @@
+/* Which parameters form a group, and how groups are laid out.
+
+   Parameters whose updates read alike (zero_slice.c: same ops, same numbers), that the same axes
+   cut, and whose gradients are summed over the same axes form a group, per stack and one for all
+   outside of stacks; of what `offload` puts on the host others than of what it does not. What
+   is not of the form keeps its state on every rank; a warning says so, but for scalars. */
+#include "ir/support/num.h"
+#include "passes/zero/zero_slice.h"
+#include "ir/layer_part.h"
+#include "ir/module_settings.h"
+#include <string.h>
+
+/* Do several ranks of an axis hold it alike, all of which the plan wants partitioned? */
+static bool is_repeated(const Zero *zero, const Global *global) {
+  for (uint32_t i = 0; i < zero->m->mesh.n; i++)
+    if (zero->m->mesh.at[i].size > 1 && zero_partitions(zero, zero->m->mesh.at[i].name) &&
+        !global->placed.on[i])
+      return true;
+  return false;
+}
+
+static void note_whole(Zero *zero, const Global *global, const char *why) {
+  if (!zero->stage || !is_repeated(zero, global)) return;
+  if (!zero->named.n) zero->why = why;
+  vec_push(zero->m->arena, zero->named, global);
+}
+
+/* What no update writes is in no group: stage 3 is about parameters, so it says so. */
+static void note_unwritten(Zero *zero, const Global *global) {
+  int64_t bytes = type_count(&global->type) * elem_bytes(global->type.elem);
+  if (zero->stage == 3 && bytes > zero->persist)
+    note_whole(zero, global,
+               global->frozen ? "it is frozen, and no update writes it" : "no update writes it");
+}
+
+/* The dim of the stack that a parameter belongs to: paths of stacked ones have a star. */
+static Axis rounds_of(const Global *global) {
+  return strchr(global->name, '*') ? global->type.axis[0] : (Axis){0};
+}
+
+static Str region_of(const Zero *zero, const Global *global) {
+  const char *star = strchr(global->name, '*');
+  return star && star > global->name
+             ? arena_strndup(zero->m->arena, global->name, (size_t)(star - global->name - 1))
+             : "root";
+}
+
+static bool same_group(const ZeroGroup *a, const ZeroGroup *b) {
+  if (a->rounds.dim != b->rounds.dim || a->naxes != b->naxes || a->nothers != b->nothers ||
+      a->stage != b->stage || a->hosted != b->hosted || a->complete != b->complete ||
+      strcmp(a->name, b->name))
+    return false;
+  for (int i = 0; i < ZERO_AXES; i++)
+    if (a->axis[i] != b->axis[i] || a->others[i] != b->others[i]) return false;
+  return !strcmp(a->member.at[0].signature, b->member.at[0].signature);
+}
+
+static void add_member(Zero *zero, ZeroGroup key, ZeroMember member) {
+  Arena *arena = zero->m->arena;
+  must(member.leaf != NO_VALUE && member.sum != NO_VALUE, "zero: @%s has no gradient",
+       member.param->name);
+  vec_push(arena, key.member, member);
+  for (uint32_t i = 0; i < zero->group.n; i++)
+    if (same_group(&zero->group.at[i], &key)) {
+      vec_push(arena, zero->group.at[i].member, member);
+      return;
+    }
+  vec_push(arena, zero->group, key);
+}
+
+/* Small parameters stay whole. */
+static int stage_of(const GroupSlice *slice, const ZeroGroup *group) {
+  const Global *global = slice->member.param;
+  int64_t count = type_count(&global->type) / (group->rounds.dim ? group->rounds.size : 1);
+  int64_t bytes = count * elem_bytes(group->copied ? group->narrow : global->type.elem);
+  return slice->z->stage == 3 && bytes <= slice->z->persist ? 2 : slice->z->stage;
+}
+
+unsigned zero_hosted(const Zero *zero, const Global *param) {
+  static const Str words[] = {"optimizer", "grads", "params"};
+  unsigned bits = 0;
+  for (size_t i = 0; i < COUNT_OF(words); i++)
+    bits |= (unsigned)plan_offloads(zero->m, words[i], param->name) << i;
+  return bits;
+}
+
+static void read_param(Zero *zero, Global *global) {
+  unsigned hosted = zero_hosted(zero, global);
+  if (!zero->naxes && !(hosted & HOSTED_UPDATE)) return;
+  if (global->type.rank && !zero_store_of(zero->step, global)) note_unwritten(zero, global);
+  if (!zero_store_of(zero->step, global) || global->type.rank == 0) return;
+  GroupSlice slice = slice_begin(zero, global, rounds_of(global));
+  ZeroGroup key = {.name = region_of(zero, global), .rounds = slice.rounds};
+  if (!slice_read(&slice, &key)) {
+    note_whole(zero, global, slice.why);
+    return;
+  }
+  if (key.ways < zero_alike(zero, global))
+    note_whole(zero, global, "its gradient is a sum over some of these axes alone");
+  slice.member.chain = slice.chain.at, slice.member.nchain = slice.chain.n;
+  slice.member.number = slice_numbers(&slice, &key.measured);
+  slice.member.signature = arena_printf(zero->m->arena, "%s of %s", slice_words(&slice),
+                                        elem_name(value_type(slice.f, slice.member.sum)->elem));
+  slice_find_copy(&slice);
+  key.copied = slice.member.copied, key.narrow = slice.member.narrow;
+  if (key.copied)
+    slice.member.signature =
+        arena_printf(zero->m->arena, "%s as %s", slice.member.signature, elem_name(key.narrow));
+  if (!key.rounds.dim)
+    slice.member.signature =
+        arena_printf(zero->m->arena, "%s%s", slice.member.signature, slice_region(&slice));
+  key.nstates = slice.nstates, key.hosted = hosted;
+  key.stage = stage_of(&slice, &key);
+  add_member(zero, key, slice.member);
+}
+
+/* Into so many buckets at least a group is cut whose members begin at buckets: what they waste is
+   the members' number of these at most. */
+enum { FINE = 1024 };
+
+/* Bytes of an element on its way: of the gradient, or of the weight, whichever is the wider. */
+static int64_t wire_bytes(const Zero *zero, const ZeroGroup *group) {
+  const ZeroMember *member = &group->member.at[0];
+  int64_t gradient = elem_bytes(zero->asked ? zero->reduce : member->elem),
+          weight = elem_bytes(group->copied ? group->narrow : member->param->type.elem);
+  return group->stage && weight > gradient ? weight : gradient;
+}
+
+/* Pieces begin at multiples of 64 bytes, and are whole blocks where 8 bits travel. */
+static int64_t piece_unit(const Zero *zero, const ZeroGroup *group) {
+  int64_t line = 64 / elem_bytes(group->member.at[0].param->type.elem);
+  return round_up(zero->unit, line);
+}
+
+/* The file's value was checked where it stands; that of the command line, or of a dump, is here. */
+static void too_small(const Zero *zero, const ZeroGroup *group) {
+  int64_t least = group->ways * piece_unit(zero, group) * wire_bytes(zero, group);
+  if (least < 64 * group->ways) least = 64 * group->ways;
+  Report *report = diag_at(zero->m->ctx->diag, "E0602", (Span){0},
+                           "`zero` cannot cut `%s` in buckets of %lld bytes over %lld ranks",
+                           group->name, (long long)zero->bucket_bytes, (long long)group->ways);
+  diag_help(report, "`plan.zero.bucket` is %lld for each rank at least: %lld",
+            (long long)(least / group->ways), (long long)least);
+}
+
+/* A bucket has at most `bucket_bytes` on its way. */
+static void lay_out(Zero *zero, ZeroGroup *group) {
+  must(group->member.n && group->ways > 0, "zero: group %s of %u members over %lld ranks",
+       group->name, group->member.n, (long long)group->ways);
+  int64_t unit = group->ways * piece_unit(zero, group),
+          most = zero->bucket_bytes / wire_bytes(zero, group) / unit * unit, all = 0;
+  for (uint32_t i = 0; i < group->member.n; i++) {
+    ZeroMember *member = &group->member.at[i];
+    member->count = type_count(&member->param->type) / (group->rounds.dim ? group->rounds.size : 1);
+    all += member->count;
+  }
+  if (most < 1 && group == zero->group.at) too_small(zero, group);
+  group->buckets = most > 0 ? ceil_div(all, most) : 1;
+  if (group->measured && group->buckets < FINE) group->buckets = FINE;
+  int64_t bucket = round_up(ceil_div(all, group->buckets), unit), at = 0;
+  for (uint32_t i = 0; i < group->member.n; i++) {
+    ZeroMember *member = &group->member.at[i];
+    member->begin = at, at += group->measured ? round_up(member->count, bucket) : member->count;
+  }
+  if (group->measured) group->buckets = at / bucket;
+  group->piece = bucket / group->ways;
+  must(at <= group->buckets * bucket && bucket % group->ways == 0,
+       "zero: %lld elements of %s in %lld buckets of %lld", (long long)at, group->name,
+       (long long)group->buckets, (long long)bucket);
+}
+
+static void name_group(Zero *zero, ZeroGroup *group, uint32_t i) {
+  Interner *interner = zero->m->ctx->names;
+  uint32_t same = 1;
+  for (uint32_t k = 0; k < i; k++) same += !strcmp(zero->group.at[k].name, group->name);
+  LayerPart part = {.at = strlen(group->name)}; /* h2.0_3, whose layers stay the last word */
+  layer_part(group->name, &part);
+  Str name = same > 1 ? arena_printf(zero->m->arena, "%.*s%u%s", (int)part.at, group->name, same,
+                                     group->name + part.at)
+                      : group->name;
+  group->name = intern_printf(interner, "zero.%s", name);
+  group->flat = intern_printf(interner, "Flat_%u", i),
+  group->bucket = intern_printf(interner, "Bucket_%u", i);
+  group->part = intern_printf(interner, "Piece_%u", i);
+  for (int k = 0; k < group->naxes; k++)
+    group->owner[k] = intern_printf(interner, "Owner_%u_%s", i, group->axis[k]);
+}
+
+void zero_find_groups(Zero *zero) {
+  for (uint32_t i = 0; i < zero->m->globals.n; i++)
+    if (zero->m->globals.at[i]->kind == GLOBAL_PARAM) read_param(zero, zero->m->globals.at[i]);
+  for (uint32_t i = 0; i < zero->group.n; i++) lay_out(zero, &zero->group.at[i]);
+  for (uint32_t i = zero->group.n; i-- > 0;) name_group(zero, &zero->group.at[i], i);
+}

@@ -1,0 +1,79 @@
+/* What a rank has updated, as all ranks read it: cast to the type that they read it in, gathered.
+
+   Weights that are kept in a narrower type than their masters are made and sent a message at a time
+   (a loop over messages): so what is cast and not sent yet is one message, however many parameters
+   the group has (constant-size buffers, "ZeRO: Memory Optimizations Toward Training Trillion
+   Parameter Models", section 6.2). Weights without masters go from where the update left them.
+   With v [rounds, buckets, owners, piece] of one rank, m messages of k buckets each:
+
+     [m, k, owners, piece] --loop[m]: cast, all-gather--> [m, k, owners, piece] --> [rounds, flat]
+
+   all else being views. Must not: hold more than a message beside masters and weights. */
+#include "passes/zero/zero.h"
+
+/* [rounds, buckets, ..] as [messages, buckets of one, ..]; without the latter if it is 1. */
+static ValueId in_messages(Zero *zero, Fn *fn, const ZeroGroup *group, ValueId v, Axis message) {
+  Type type = *value_type(fn, v);
+  int64_t rows = group->buckets, k;
+  Str all = intern_printf(zero->m->ctx->names, "%s_all", message.dim);
+  if (type_find(&type, group->rounds.dim) >= 0) {
+    Str both[2] = {group->rounds.dim, group->bucket};
+    Group map = group_map(2, both, 1, &all);
+    rows *= group->rounds.size;
+    type = type_without(&type, &group->rounds.dim, 1), type.axis[0] = (Axis){all, rows};
+    v = emit_typed(zero->m, fn, OP_merge, 1, &v, &map, type, (Loc){0});
+  } else v = ir_rename(zero->m, fn, v, group->bucket, all, (Loc){0});
+  k = rows / message.size;
+  if (k == 1) return ir_rename(zero->m, fn, v, all, message.dim, (Loc){0});
+  Str to[2] = {message.dim, group->bucket};
+  Group map = group_map(1, &all, 2, to);
+  Type cut = {
+      .elem = type.elem, .rank = 2, .axis = {message, {group->bucket, k}}, .tier = type.tier};
+  for (int i = 1; i < type.rank; i++) cut.axis[cut.rank++] = value_type(fn, v)->axis[i];
+  return emit_typed(zero->m, fn, OP_split, 1, &v, &map, cut, (Loc){0});
+}
+
+/* [messages, .., piece] of all owners as [rounds, flat]. */
+static ValueId as_flat(Zero *zero, Fn *fn, const ZeroGroup *group, ValueId value) {
+  const Type *type = value_type(fn, value);
+  Type flat = zero_flat_type(group, type->elem, group->rounds.dim != NULL);
+  Str from[MAX_RANK], to[2] = {group->rounds.dim, group->flat},
+                      all = intern_printf(zero->m->ctx->names, "%s_all", group->flat);
+  for (int i = 0; i < type->rank; i++) from[i] = type->axis[i].dim;
+  Group map = group_map(type->rank, from, 1, group->rounds.dim ? &all : &group->flat);
+  if (!group->rounds.dim) return emit_typed(zero->m, fn, OP_merge, 1, &value, &map, flat, (Loc){0});
+  Axis one = {all, type_count(type)};
+  value =
+      emit_typed(zero->m, fn, OP_merge, 1, &value, &map, type_of(type->elem, 1, &one), (Loc){0});
+  map = group_map(1, &all, 2, to);
+  return emit_typed(zero->m, fn, OP_split, 1, &value, &map, flat, (Loc){0});
+}
+
+static ValueId by_message(Zero *zero, Fn *fn, const ZeroGroup *group, ValueId value,
+                          int64_t messages) {
+  Axis message = {intern_printf(zero->m->ctx->names, "Message_%s", group->flat), messages};
+  value = in_messages(zero, fn, group, value, message);
+  Fn *body =
+      fn_new(zero->m, FN_BODY, intern_printf(zero->m->ctx->names, "%s.publish", group->name));
+  fn_arg(zero->m, body, type_scalar(ELEM_i32));
+  ValueId own = fn_arg(zero->m, body, type_without(value_type(fn, value), &message.dim, 1));
+  own = ir_cast(zero->m, body, own, group->narrow, (Loc){0});
+  fn_result(zero->m, body, zero_gather(zero, body, group, own));
+  LoopShape shape = {.stacked = 1, .trip = messages, .axis = message};
+  value = rebuild_loop(zero->m, fn, body, shape, &value, (Loc){0})->out;
+  return as_flat(zero, fn, group, value);
+}
+
+ValueId zero_publish(Zero *zero, Fn *fn, const ZeroGroup *group, ValueId value) {
+  must(type_find(value_type(fn, value), group->part) >= 0, "zero: %%%u of %s is no piece of %s",
+       value, fn->name, group->name);
+  bool gathers = (group->stage == 1 || group->stage == 2) && group->ways > 1;
+  if (gathers && group->copied) {
+    Type type = type_with_elem(*value_type(fn, value), group->narrow);
+    int64_t messages = zero_messages(zero, OP_all_gather, &type, group->ways);
+    if (messages > 1) return by_message(zero, fn, group, value, messages);
+  }
+  if (group->copied) value = ir_cast(zero->m, fn, value, group->narrow, (Loc){0});
+  if (gathers) value = zero_gather(zero, fn, group, value);
+  return group->stage < 3 ? zero_join(zero, fn, group, value, group->rounds.dim != NULL) : value;
+}

@@ -1,0 +1,178 @@
+/* Rewriting functions for partitioned states: members of a group become parts of one flat value.
+
+   A function is written anew from its stores and results backwards, so that only what is needed is
+   copied. Three things move:
+
+     parameters   a loop that gets members gets their group instead, and its body takes them out of
+                  it. What is kept in shards (stage 3) is gathered where it is taken apart: once per
+                  round of the stack, or per part of the batch; so never more than a round is whole.
+     gradients    members that leave a loop as its results, carried or stacked, are put flat inside
+                  of its body and leave as one reduce-scattered shard; else it is done where they
+                  come to light.
+     updates      the chain of one member stands for all, on flat values (zero.c).
+
+   Gradients are in zero_gradients.c, loops in zero_loops.c.
+
+   Must not: change what is computed, beyond the order in which ranks are summed. */
+#include "passes/zero/zero_site.h"
+
+bool zero_is_micro(const Zero *zero, const Op *loop) {
+  return loop_shape(loop).axis.dim == intern(zero->m->ctx->names, "micro");
+}
+
+uint32_t zero_epochs(const Zero *zero, const Fn *fn, uint32_t **epoch) {
+  uint32_t n = 0;
+  *epoch = ARENA_ARRAY(zero->m->arena, uint32_t, fn->ops.n + 1);
+  for (OpId i = 0; i < fn->ops.n; i++) {
+    (*epoch)[i] = n;
+    n += fn->ops.at[i].code == OP_loop && !zero_is_micro(zero, &fn->ops.at[i]);
+  }
+  return n + 1;
+}
+
+/* ---- sites ---- */
+
+ZeroSite site_begin(Zero *zero, const Fn *from, Fn *to) {
+  Arena *arena = zero->m->arena;
+  uint32_t n = zero->group.n;
+  ZeroSite site = {.z = zero, .from = from, .to = to, .map = value_map(zero->m, from)};
+  site.ref = ARENA_ARRAY(arena, Ref, from->values.n + 1);
+  site.narrow = ARENA_ARRAY(arena, bool, from->values.n + 1);
+  for (uint32_t i = 0; i < from->values.n; i++) site.ref[i].group = -1;
+  for (int all = 0; all < 2; all++) {
+    site.kept[all] = ARENA_ARRAY(arena, ValueId, n + 1),
+    site.flat[all] = ARENA_ARRAY(arena, ValueId, n + 1),
+    site.scale[all] = ARENA_ARRAY(arena, ValueId, n + 1);
+    for (uint32_t g = 0; g < n; g++)
+      site.kept[all][g] = site.flat[all][g] = site.scale[all][g] = NO_VALUE;
+  }
+  site.pull = ARENA_ARRAY(arena, Pull, zero->part.n + 1);
+  site.reduced = ARENA_ARRAY(arena, ValueId, zero->part.n + 1),
+  site.finished = ARENA_ARRAY(arena, bool, zero->part.n + 1);
+  site.copied = ARENA_ARRAY(arena, bool, from->ops.n + 1);
+  site.staged = ARENA_ARRAY(arena, bool, from->ops.n + 1);
+  for (uint32_t i = 0; i < zero->part.n; i++) site.reduced[i] = NO_VALUE;
+  site.epochs = zero_epochs(zero, from, &site.epoch);
+  site.again = ARENA_ARRAY(arena, ValueId, site.epochs * n + 1);
+  site.member = ARENA_ARRAY(arena, ValueId, site.epochs * from->values.n + 1);
+  for (uint32_t i = 0; i < site.epochs * n; i++) site.again[i] = NO_VALUE;
+  for (uint32_t i = 0; i < site.epochs * from->values.n; i++) site.member[i] = NO_VALUE;
+  return site;
+}
+
+/* ---- parameters ---- */
+
+/* Kept in shards, and gathered where it is read? */
+static bool is_gathered(const Zero *zero, uint32_t group) {
+  return zero->group.at[group].stage == 3 && !zero->keep_gathered;
+}
+
+/* Dropped while a stack runs, gathered again behind it? */
+static bool is_gathered_anew(const Zero *zero, uint32_t group) {
+  return is_gathered(zero, group) && !zero->keep_root && !zero->group.at[group].rounds.dim;
+}
+
+static ValueId gathered(ZeroSite *site, uint32_t group, bool all) {
+  const ZeroGroup *zero_group = &site->z->group.at[group];
+  ValueId value = site->kept[all][group], scale = site->scale[all][group];
+  return scale == NO_VALUE ? zero_gather(site->z, site->to, zero_group, value)
+                           : zero_gather_packed(site->z, site->to, zero_group, value, scale);
+}
+
+static ValueId site_flat(ZeroSite *site, uint32_t group, bool all, uint32_t epoch) {
+  Zero *zero = site->z;
+  const ZeroGroup *zero_group = &zero->group.at[group];
+  bool anew = is_gathered_anew(zero, group);
+  ValueId *memo = anew ? &site->again[epoch * zero->group.n + group] : &site->flat[all][group];
+  if (*memo != NO_VALUE) return *memo;
+  ValueId value = site->kept[all][group];
+  zero->group.at[group].gathers_all |= is_gathered(zero, group) && all && zero_group->rounds.dim;
+  if (is_gathered(zero, group))
+    value = zero_join(zero, site->to, zero_group, gathered(site, group, all), all);
+  return *memo = value;
+}
+
+/* Is the member, cast so, what is kept of it? */
+static bool is_copy(const ZeroSite *site, Ref ref, const Op *cast) {
+  const ZeroGroup *zero_group = &site->z->group.at[ref.group];
+  return zero_group->copied && value_type(site->from, cast->out)->elem == zero_group->narrow;
+}
+
+/* What an old value is, if it is a member of a group or a view of one. */
+Ref site_ref(ZeroSite *site, ValueId value) {
+  const Op *op = value_def(site->from, value);
+  bool casts = op && op->code == OP_cast;
+  if (site->ref[value].group >= 0 || !op || (op->code != OP_rename && !casts))
+    return site->ref[value];
+  Ref ref = site_ref(site, op->in[0]);
+  if (casts)
+    return ref.group >= 0 && is_copy(site, ref, op) ? (site->ref[value] = ref) : site->ref[value];
+  if (ref.group < 0 || ref.nviews == REF_VIEWS) return site->ref[value];
+  ref.view[ref.nviews++] = op;
+  return site->ref[value] = ref;
+}
+
+static ValueId take_member(ZeroSite *site, Ref ref, uint32_t epoch) {
+  Zero *zero = site->z;
+  must(epoch < site->epochs && ref.member < zero->group.at[ref.group].member.n,
+       "zero: member %u of group %d, stack %u of %u", ref.member, ref.group, epoch, site->epochs);
+  ValueId v = zero_member(zero, site->to, &zero->group.at[ref.group], ref.member,
+                          site_flat(site, (uint32_t)ref.group, ref.all, epoch), ref.all);
+  for (int i = 0; i < ref.nviews; i++)
+    v = ir_rename(zero->m, site->to, v, ref.view[i]->group[0].from[0], ref.view[i]->group[0].to[0],
+                  ref.view[i]->loc);
+  return v;
+}
+
+/* The new value that op o of the old function reads as v. */
+ValueId site_operand(ZeroSite *site, const Op *op, ValueId value) {
+  Ref ref = site_ref(site, value);
+  if (ref.group < 0 || !is_gathered_anew(site->z, (uint32_t)ref.group))
+    return site_value(site, value);
+  uint32_t epoch = site->epoch[op - site->from->ops.at];
+  ValueId *memo = &site->member[epoch * site->from->values.n + value];
+  if (*memo == NO_VALUE) *memo = take_member(site, ref, epoch);
+  return site->map[value] = *memo;
+}
+
+bool site_is_narrow(ZeroSite *site, ValueId value) {
+  Ref ref = site_ref(site, value);
+  return site->narrow[value] || (ref.group >= 0 && zero_narrows(&site->z->group.at[ref.group]));
+}
+
+/* ---- values ---- */
+
+static void copy_op(ZeroSite *site, const Op *op) {
+  const Op *stages = op_is_hop(op->code) ? site_stages_of(site, op) : NULL;
+  if (stages && site_stages(site, stages)) return;
+  if (op->code == OP_loop) {
+    site_loop(site, op);
+    return;
+  }
+  if (op_is_hop(op->code)) site_hops(site, (OpId)(op - site->from->ops.at));
+  for (uint32_t i = 0; i < op->nin; i++) site_operand(site, op, op->in[i]);
+  for (uint32_t i = 0; i < op->nin; i++)
+    site_operand(site, op, op->in[i]); /* as of this op's place */
+  if (op->code == OP_cast && site_is_narrow(site, op->in[0])) {
+    site->map[op->out] = site->map[op->in[0]];
+    return;
+  }
+  fn_clone_op(site->z->m, site->to, site->from, op, site->map);
+}
+
+ValueId site_value(ZeroSite *site, ValueId value) {
+  if (site->map[value] != NO_VALUE) return site->map[value];
+  Ref ref = site_ref(site, value);
+  if (ref.group >= 0) return site->map[value] = take_member(site, ref, site->epochs - 1);
+  const Op *op = value_def(site->from, value);
+  if (!op) bug("%%%u of %s is an argument without a value", value, site->from->name);
+  copy_op(site, op);
+  return site->map[value];
+}
+
+void site_hops(ZeroSite *site, OpId end) {
+  while (site->hops < end) {
+    const Op *op = &site->from->ops.at[site->hops++];
+    if (zero_holds_hops(op)) site_value(site, op->out);
+  }
+}

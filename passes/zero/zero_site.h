@@ -1,0 +1,89 @@
+/* A function being rewritten for partitioned states (zero_rewrite.c, zero_loops.c,
+   zero_gradients.c). */
+#ifndef SHARDC_PASSES_ZERO_SITE_H
+#define SHARDC_PASSES_ZERO_SITE_H
+#include "passes/zero/zero.h"
+
+enum { REF_VIEWS = 2 };
+
+typedef struct Ref { /* an old value that is a member of a group */
+  int group;         /* -1: it is none */
+  uint32_t member;
+  bool all; /* with the rounds of its stack */
+  int nviews;
+  const Op *view[REF_VIEWS]; /* renamed so, in this order */
+} Ref;
+
+typedef struct PullLink { /* a loop that a part's gradient leaves */
+  const Op *loop;
+  ValueId *out;   /* its results, by member */
+  ValueId *inner; /* what its body adds up or stacks */
+} PullLink;
+
+typedef struct Pull { /* how the gradient of a part of a group leaves */
+  bool wanted;
+  ValueId *sum;   /* old values by member */
+  Elem elem;      /* of the group's, to which they are cast */
+  const Op *loop; /* that all of them are results of, or NULL; the last one of `link` */
+  ValueId *out;   /* its results, before a cast */
+  bool carried;
+  VEC(PullLink) link; /* loops that write a part of the stack each, in order */
+} Pull;
+
+typedef struct ZeroSite {
+  Zero *z;
+  const Fn *from;
+  Fn *to;
+  ValueId *map; /* by old value */
+  Ref *ref;     /* by old value */
+  bool *narrow; /* by old value: the new one has the narrow type already that readers cast it to */
+  ValueId *kept[2], *flat[2]; /* by group; [1]: all rounds; as stored, and whole */
+  ValueId *scale[2];          /* of kept, if these are codes of 8 bits; NO_VALUE */
+  Pull *pull;                 /* by part of a group's gradient */
+  ValueId *reduced;           /* by part */
+  bool *finished;             /* by part: reduced is what leaves the function */
+  bool *copied;               /* by op: a loop that is there already */
+  bool *staged;               /* by op: a loop that was seen with its receives and sends */
+  OpId hops;       /* sends and receives before this op of `from` are there, in their order */
+  uint32_t *epoch; /* by op: stacks that ran before it */
+  uint32_t epochs;
+  ValueId *again; /* by epoch and group: gathered anew there; by epoch and value: taken from that */
+  ValueId *member;
+} ZeroSite;
+
+ZeroSite site_begin(Zero *z, const Fn *from, Fn *to);
+/* The new value of an old one, made if need be; and as op o of the old function reads it. */
+ValueId site_value(ZeroSite *s, ValueId v);
+ValueId site_operand(ZeroSite *s, const Op *o, ValueId v);
+/* What an old value is, if it is a member of a group or a view of one. */
+Ref site_ref(ZeroSite *s, ValueId v);
+/* Has the new value the narrow type already that readers of the old one cast it to? */
+bool site_is_narrow(ZeroSite *s, ValueId v);
+/* Sends and receives of `from` before op `end`, also those that nothing here reads: the rank on
+   the other side waits for them in the order that they had. */
+void site_hops(ZeroSite *s, OpId end);
+
+/* ---- loops (zero_loops.c) ---- */
+void site_loop(ZeroSite *s, const Op *loop); /* copied, if it is not there yet */
+/* The loop over layers between a receive and a send; NULL: another op. */
+const Op *site_stages_of(const ZeroSite *s, const Op *hop);
+/* Copies such a loop with its receive and its send. False: it has none, or is being copied. */
+bool site_stages(ZeroSite *s, const Op *loop);
+bool zero_holds_hops(const Op *o);
+
+/* ---- gradients (zero_gradients.c) ---- */
+void zero_gradients(ZeroSite *s);                   /* of all parts, in entry step */
+ValueId zero_gradient(ZeroSite *s, uint32_t group); /* there: of all rounds, as site_reduced */
+/* Says which old values are the gradients of a part of a group; before anything of the function is
+   copied. */
+void site_gradient(ZeroSite *s, uint32_t part, const ValueId *sum, Elem elem);
+/* The part's gradient as it leaves this function: flat, or in an entry, or where it is reduced at
+   once, the sum over the axis: this rank's shard, or without sharding all of it. */
+ValueId site_reduced(ZeroSite *s, uint32_t part);
+/* Is a gradient reduced where it comes to light, or whole until the end of the step? */
+bool zero_reduces_at_once(const Zero *z, const ZeroGroup *zero_group);
+
+/* In entry step: the update of a group on what this rank owns of it. Stores the new states, returns
+   the new parameters (zero_update.c). */
+ValueId zero_update(ZeroSite *s, uint32_t group, ValueId param, ValueId gradient);
+#endif

@@ -1,0 +1,39 @@
+/* One parameter's update, being read for partitioned states: its backward slice (zero_slice.c), and
+   who else reads the parameter (zero_readers.c). zero_groups.c puts parameters with like slices
+   into groups. */
+#ifndef SHARDC_PASSES_ZERO_SLICE_H
+#define SHARDC_PASSES_ZERO_SLICE_H
+#include "passes/zero/zero.h"
+
+typedef enum KnownAnswer { KNOWN_NOT_YET, KNOWN_NO, KNOWN_YES } KnownAnswer;
+
+typedef struct GroupSlice { /* one parameter's update, being read */
+  Zero *z;
+  const Fn *f;
+  ZeroMember member;
+  uint32_t nstates;
+  Axis rounds;      /* of the parameter's stack */
+  ValueId gradient; /* whose squares the guard adds up, or that all goes through; NO_VALUE: none */
+  const char *why;  /* not of the form; NULL: it is so far */
+  bool *in;         /* by value: made by the slice */
+  KnownAnswer *own; /* by value: is it made of the parameter or its states, element by element */
+  KnownAnswer *number; /* by value: is it one number of a round that looks at them */
+  VEC(OpId) chain;
+} GroupSlice;
+
+/* Of a parameter that entry step stores; rounds: of its stack. */
+GroupSlice slice_begin(Zero *z, Global *param, Axis rounds);
+/* Reads the update of slice->member.param and fills slice and key (axes of its gradient); false:
+   not of the form, slice->why says why. */
+bool slice_read(GroupSlice *slice, ZeroGroup *key);
+/* By value of `step`: of the slice, and one number per round; any: is there one? */
+const bool *slice_numbers(const GroupSlice *slice, bool *any);
+/* The update in words: parameters with equal words can be updated as one. */
+Str slice_words(const GroupSlice *slice);
+
+/* ---- who reads the parameter (zero_readers.c) ---- */
+/* Fills member.copied and member.narrow: is it read in one narrower type alone? */
+void slice_find_copy(GroupSlice *slice);
+/* Between which stacks it is read, in words. */
+Str slice_region(const GroupSlice *slice);
+#endif
