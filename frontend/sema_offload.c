@@ -75,32 +75,103 @@ static void check_twice(OffloadLines *lines, const Offloaded *last) {
   }
 }
 
-/* The line that puts layers of this stack on several ranks; NULL: there is none. */
-static const PlaceLine *stages_of(const PlanCheck *check, Str stack) {
+/* ---- layers on stages ---- */
+
+/* The dim of a stack's layers; NULL: it is no stack. */
+static Str layers_of(const PlanCheck *check, Str stack) {
   size_t n = strlen(stack);
   for (uint32_t i = 0; i < check->e->params.n; i++) {
     const Param *param = check->e->params.at[i];
-    if (strncmp(param->path, stack, n) || param->path[n] != '.' || !param->lead.n) continue;
-    for (uint32_t k = 0; k < check->rules.n; k++)
-      for (uint32_t d = 0; d < check->rules.at[k].dims.n; d++)
-        if (check->rules.at[k].dims.at[d].dim == param->lead.at[0] &&
-            plan_ranks_of(&check->rules.at[k]) > 1)
-          return &check->rules.at[k];
-    return NULL;
+    if (!strncmp(param->path, stack, n) && param->path[n] == '.' && param->lead.n)
+      return param->lead.at[0];
   }
   return NULL;
 }
 
-/* Stages run one program, in which each has as many layers on the host as any other. */
-static void check_stages_whole(PlanCheck *check, const AstValue *value) {
+/* The line that puts layers of this stack on several ranks; NULL: there is none. */
+static const PlaceLine *stages_of(const PlanCheck *check, Str stack) {
+  Str layers = layers_of(check, stack);
+  for (uint32_t k = 0; layers && k < check->rules.n; k++)
+    for (uint32_t d = 0; d < check->rules.at[k].dims.n; d++)
+      if (check->rules.at[k].dims.at[d].dim == layers && plan_ranks_of(&check->rules.at[k]) > 1)
+        return &check->rules.at[k];
+  return NULL;
+}
+
+/* Of a path that has some layers, not all, of a stack on stages: the line of these. */
+static const PlaceLine *cuts_stages(const PlanCheck *check, const AstValue *value) {
   OffloadPath path = path_of(check, value);
-  const PlaceLine *line = path.last < 0 ? NULL : stages_of(check, value->path->parts.at[0].name);
-  if (!line) return;
-  Report *r = world_unbuilt(check->w, value->span, "`offload` of some layers of a pipeline is");
-  diag_also(r, line->target, "layers over stages");
+  Str stack = value->path->parts.at[0].name;
+  const PlaceLine *line = path.last < 0 ? NULL : stages_of(check, stack);
+  if (!line) return NULL;
+  bool whole = !path.first && path.last + 1 == size_of(check->e->sizes, layers_of(check, stack));
+  return whole ? NULL : line;
+}
+
+/* The paths of a line, of all layers where stages have these, each parameter once. */
+static const char *paths_of_stages(const PlanCheck *check, uint32_t n, const AstValue **path) {
+  const char *text = "";
+  for (uint32_t i = 0; i < n; i++) {
+    Str whole = path_of(check, path[i]).whole;
+    bool had = false, cut = cuts_stages(check, path[i]) != NULL;
+    for (uint32_t k = 0; k < n && !had; k++) {
+      Str other = path_of(check, path[k]).whole;
+      had = k != i && cuts_stages(check, path[k]) && starts(whole, other) &&
+            (k < i || strcmp(whole, other) != 0);
+    }
+    if (!had)
+      text = arena_printf(check->e->arena, "%s%s%s", text, *text ? ", " : "",
+                          cut ? whole : path[i]->path->text);
+  }
+  return text;
+}
+
+static bool has_word(const PlanCheck *check, const AstSetting *line, const char *word) {
+  const AstValue **words;
+  uint32_t n = setting_operands(check->e->ctx, line, &words);
+  for (uint32_t i = 0; i < n; i++)
+    if (!strcmp(words[i]->path->text, word)) return true;
+  return false;
+}
+
+static bool share_a_word(const PlanCheck *check, const AstSetting *a, const AstSetting *b) {
+  const AstValue **words;
+  uint32_t n = setting_operands(check->e->ctx, a, &words);
+  for (uint32_t i = 0; i < n; i++)
+    if (has_word(check, b, words[i]->path->text)) return true;
+  return false;
+}
+
+/* Has another line some of the stack's layers, for the same word? */
+static bool stack_is_elsewhere(const PlanCheck *check, const AstSetting *line, Str stack) {
+  bool elsewhere = false;
+  for (uint32_t i = 0; i < check->item->block->settings.n; i++) {
+    const AstSetting *other = check->item->block->settings.at[i];
+    const AstValue **path;
+    if (other == line || strcmp(other->path->text, "offload") != 0) continue;
+    if (!share_a_word(check, line, other)) continue;
+    uint32_t n = setting_of(check->e->ctx, other, &path);
+    for (uint32_t k = 0; k < n; k++)
+      elsewhere |= path[k]->kind == VALUE_PATH && !strcmp(path[k]->path->parts.at[0].name, stack);
+  }
+  return elsewhere;
+}
+
+/* Stages run one program, in which each has as many layers on the host as any other. */
+static void check_stages_whole(PlanCheck *check, const AstSetting *line, uint32_t n,
+                               const AstValue **path) {
+  const AstValue *first = NULL;
+  for (uint32_t i = 0; i < n && !first; i++)
+    if (cuts_stages(check, path[i])) first = path[i];
+  if (!first) return;
+  Span last = path[n - 1]->span,
+       all = {last.file, path[0]->span.offset, last.offset + last.length - path[0]->span.offset};
+  Report *r = world_unbuilt(check->w, first->span, "`offload` of some layers of a pipeline is");
+  diag_also(r, cuts_stages(check, first)->target, "layers over stages");
   diag_label(r, "stages run one program: each has the same there");
-  diag_help(r, "of all layers: `%s`; or other parameters", path.whole);
-  diag_edit(r, value->span, "%s", path.whole);
+  diag_help(r, "of all layers: `%s`; or other parameters", path_of(check, first).whole);
+  if (!stack_is_elsewhere(check, line, first->path->parts.at[0].name))
+    diag_edit(r, all, "%s", paths_of_stages(check, n, path));
 }
 
 static void add(OffloadLines *lines, const AstValue *word, const AstValue *path) {
@@ -113,9 +184,10 @@ static void read_line(OffloadLines *lines, const AstSetting *line) {
   const AstValue **word, **path;
   Ctx *c = lines->check->e->ctx;
   uint32_t words = setting_operands(c, line, &word), paths = setting_of(c, line, &path);
+  bool named = paths > 0;
   for (uint32_t i = 0; i < paths; i++)
-    if (path[i]->kind == VALUE_PATH && plan_names_params(lines->check, path[i]))
-      check_stages_whole(lines->check, path[i]);
+    named &= path[i]->kind == VALUE_PATH && plan_names_params(lines->check, path[i]);
+  if (named) check_stages_whole(lines->check, line, paths, path);
   for (uint32_t i = 0; i < words; i++) {
     if (!paths) add(lines, word[i], NULL);
     for (uint32_t k = 0; k < paths; k++)
@@ -205,14 +277,6 @@ static void check_auto(const OffloadLines *lines) {
 }
 
 /* ---- speculate ---- */
-
-static bool has_word(const PlanCheck *check, const AstSetting *line, const char *word) {
-  const AstValue **words;
-  uint32_t n = setting_operands(check->e->ctx, line, &words);
-  for (uint32_t i = 0; i < n; i++)
-    if (!strcmp(words[i]->path->text, word)) return true;
-  return false;
-}
 
 /* What a layer is updated with has to be there when its round is over. */
 static void check_early_words(PlanCheck *check, const AstSetting *line, Span at) {

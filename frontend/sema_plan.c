@@ -433,12 +433,10 @@ static void check_rounds(PlanCheck *check, const AstValue *value, Str stack) {
     diag_label(r, "its rounds are 0 .. %lld, both ends included", (long long)rounds - 1);
     if (turned) {
       diag_help(r, "`%s[%lld..%lld]`", stack, (long long)part->last, (long long)part->first);
-      diag_edit(r, value->span, "%s[%lld..%lld]", stack, (long long)part->last,
-                (long long)part->first);
+      diag_edit(r, part->span, "%lld..%lld", (long long)part->last, (long long)part->first);
     } else if (part->kind == PART_RANGE && part->first < rounds) {
       diag_help(r, "`%s[%lld..%lld]`", stack, (long long)part->first, (long long)rounds - 1);
-      diag_edit(r, value->span, "%s[%lld..%lld]", stack, (long long)part->first,
-                (long long)rounds - 1);
+      diag_edit(r, part->span, "%lld..%lld", (long long)part->first, (long long)rounds - 1);
     } else diag_help(r, "the last one is `%s.%lld`", stack, (long long)rounds - 1);
     return;
   }

@@ -11,7 +11,8 @@
                   by element, are made for these alone, and are the same
 
    The executable joins the parts again: in checkpoints, weights files and all that a user reads
-   there is h.*.w (host_tables.c). A stack is cut where a range of any line begins or ends.
+   there is h.*.w (host_tables.c). A stack is cut between two layers of which any word has something
+   of one and not of the other.
 
    Must not: change a number; cut what no line names; know what lies where. */
 #include "ir/layer_part.h"
@@ -79,6 +80,30 @@ static void cut_at(const Ranges *ranges, CutStack *stack, int64_t layer) {
   stack->begin.at[i] = layer;
 }
 
+static const Str words[] = {"optimizer", "grads", "params"};
+
+/* Has any line something of this layer and not of the one before, or the other way round? */
+static bool differs(const Ranges *ranges, const CutStack *stack, int64_t layer) {
+  const Module *m = ranges->m;
+  for (uint32_t i = 0; i < m->globals.n; i++) {
+    Str name = m->globals.at[i]->name;
+    if (!is_of(m->globals.at[i], stack->path)) continue;
+    for (size_t k = 0; k < COUNT_OF(words); k++)
+      if (plan_offloads(m, words[k], layer_named(m, name, layer - 1, layer - 1)) !=
+          plan_offloads(m, words[k], layer_named(m, name, layer, layer)))
+        return true;
+  }
+  return false;
+}
+
+/* Of ranges that follow each other, or of different words. */
+static void join_alike(const Ranges *ranges, CutStack *stack) {
+  uint32_t n = 1;
+  for (uint32_t i = 1; i < stack->begin.n; i++)
+    if (differs(ranges, stack, stack->begin.at[i])) stack->begin.at[n++] = stack->begin.at[i];
+  stack->begin.n = n;
+}
+
 static void read_paths(Ranges *ranges, Str word) {
   Str path = plan_offload_paths(ranges->m, word);
   LayerPath layers;
@@ -113,10 +138,10 @@ static void name_parts(Ranges *ranges, CutStack *stack) {
 }
 
 static bool find_stacks(Ranges *ranges) {
-  static const Str words[] = {"optimizer", "grads", "params"};
   bool any = false;
   for (size_t i = 0; i < COUNT_OF(words); i++) read_paths(ranges, words[i]);
   for (uint32_t i = 0; i < ranges->stack.n; i++) {
+    join_alike(ranges, &ranges->stack.at[i]);
     bool cut = ranges->stack.at[i].begin.n > 1;
     if (cut) name_parts(ranges, &ranges->stack.at[i]);
     any |= cut;

@@ -221,6 +221,33 @@ def refused(text, code, *words):
     check(p.returncode != 0 and all(w in p.stdout + p.stderr for w in (code, *words)), f'{code}: {p.stdout}{p.stderr}')
 
 
+STAGES = [('offload optimizer of h[0..0].attn -> host', '24', 'optimizer of h.*.attn'),
+          ('offload optimizer of h.0, wte, h.1 -> host', '24', 'optimizer of h.*, wte'),
+          ('offload optimizer, grads of wte, h[0..0].attn, h.1 -> host', '36', 'optimizer, grads of wte, h.*'),
+          ('offload params of h[1..1] -> host; offload optimizer of h.*.mlp -> host', '21', 'params of h.*'),
+          ('offload params of h.0 -> host; offload params of h.1 -> host', '21', None)]
+
+
+def on_stages():
+    """Stages of a pipeline have the same there: all layers, which the edit says, or no ranges."""
+    stages = 'mesh pipe = 2; place Layers -> pipe; micro 4'
+    for line, column, mended in STAGES:
+        refused(MODEL % (ADAM, '1GiB', stages, line, stages), 'E0901', f'm.shard:12:{column}', 'of all layers: `h.*')
+        _, notes = run(SHARDC, 'check', 'm.shard', '--message-format=json', cwd=folder)
+        said = [r for r in map(json.loads, notes.splitlines()) if r['code'] == 'N0902'][0]
+        check(bool(said['edits']) == bool(mended), f'{line}: {said}')
+        data = open(f'{folder}/m.shard').read()
+        for e in said['edits']: data = data[:e['offset']] + e['text'] + data[e['offset'] + e['length']:]
+        open(f'{folder}/m.shard', 'w').write(data)
+        if mended: check(mended in data and sum(planned('hosted')['host'].values()), f'{line}: {data}')
+    whole = []
+    for paths in 'h.*', 'h[0..1]':
+        line = f'offload params of {paths} -> host'
+        open(f'{folder}/m.shard', 'w').write(MODEL % (ADAM, '1GiB', stages, line, stages))
+        whole.append(planned('hosted'))
+    check(whole[0] == whole[1], f'all layers of stages: {whole}')
+
+
 # a line of the plan, code, column, what the help says
 WRONG = [('offload optimizer -> host; offload optimizer -> host', 'E0606', 38, 'each parameter once'),
          ('offload optimizer, optimizer -> host', 'E0606', 22, 'each parameter once'),
@@ -235,6 +262,7 @@ WRONG = [('offload optimizer -> host; offload optimizer -> host', 'E0606', 38, '
          ('offload optimizer of absent -> host', 'E0709', 24, 'h.*.w'),
          ('offload params of h.attn -> host', 'E0709', 21, '`h.*.attn`'),
          ('offload optimizer of h[0..2] -> host', 'E0709', 26, '`h[0..1]`'),
+         ('offload optimizer of h[0..2].attn -> host', 'E0709', 26, '`h[0..1]`'),
          ('offload optimizer of h[1..0] -> host', 'E0709', 26, '`h[0..1]`'),
          ('offload optimizer of h.2 -> host', 'E0709', 26, 'the last one is `h.1`'),
          ('offload optimizer of h[0..0].absent -> host', 'E0709', 24, 'h.*.w'),
@@ -256,9 +284,7 @@ def refusals():
     refused(whole.replace('optimizer ->', 'optimizer speculate = on ->'), 'E0602', 'and its gradients', 'm.shard:12:33')
     for line, code, column, words in WRONG:
         refused(MODEL % (ADAM, '1GiB', plan, line, plan), code, f'm.shard:12:{column}\n', '= help: ', words)
-    stages = 'mesh pipe = 2; place Layers -> pipe; micro 4'
-    refused(MODEL % (ADAM, '1GiB', stages, 'offload optimizer of h[0..0].attn -> host', stages), 'E0901',
-            'm.shard:12:24', 'of all layers: `h.*.attn`')
+    on_stages()
     signs = MODEL % ('onebit_adam lr = 1e-3; delay after = 2', '1GiB', 'mesh data = 2; place Batch -> data', '', '')
     refused(signs, 'E0901', 'm.shard:8:32', 'without `delay`')
     kept = MODEL % (ADAM, '1GiB', plan, 'recompute h keep = %s offload = host', plan)
