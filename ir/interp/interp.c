@@ -88,12 +88,20 @@ static double code(const InterpRun *run, double x) {
   return run->op->code == OP_cast ? x - 0.5 : x;
 }
 
+static double noisy(Interp *in, double x) {
+  if (in->noise == 0 || x == trunc(x)) return x;
+  uint64_t z = (in->drawn += 0x9E3779B97F4A7C15u); /* splitmix64 */
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  return x * (1 + in->noise * ((double)((z ^ (z >> 31)) >> 11) * 0x1p-52 - 1));
+}
+
 double run_round(const InterpRun *run, Elem e, double x) {
   if (e == ELEM_bool) return x != 0;
   if (e == ELEM_u8) return code(run, x);
   if (e == ELEM_i32) return whole(x, INT32_MIN, INT32_MAX);
   if (e == ELEM_i64) return whole(x, (double)INT64_MIN, (double)INT64_MAX);
-  return run->interp->round ? rounded(e, x) : x;
+  return noisy(run->interp, run->interp->round ? rounded(e, x) : x);
 }
 
 void run_put(const InterpRun *run, Tensor *tensor, int64_t i, double x) {
@@ -291,6 +299,9 @@ Interp *interp_new(Module *m, Arena *arena) {
 }
 
 void interp_set_round(Interp *in, bool on) { in->round = on; }
+void interp_set_noise(Interp *in, double share, uint64_t seed) {
+  in->noise = share, in->drawn = seed;
+}
 void interp_set_exact_codes(Interp *in, bool on) { in->exact_codes = on; }
 void interp_set_early(Interp *in, bool on) { in->early = on; }
 

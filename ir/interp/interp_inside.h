@@ -16,6 +16,8 @@ struct Interp {
   Module *m;
   Arena *arena;
   bool round, early, exact_codes;
+  double noise;
+  uint64_t drawn; /* noise so far */
   const char *error;
   Tensor *global; /* by index in m->globals */
   VEC(Store) stores;

@@ -444,6 +444,44 @@ static void random_numbers(void **state) {
   ctx_free(c);
 }
 
+static Interp *run_line(Ctx *c, const char *lines, double noise, bool exact_codes) {
+  Interp *in = interp_new(sound_module(c, lines), c->arena);
+  interp_set_round(in, false), interp_set_all(in, "x", 0.7);
+  interp_set_noise(in, noise, 1), interp_set_exact_codes(in, exact_codes);
+  assert_true(interp_run(in, "e"));
+  return in;
+}
+
+/* What is zero in mathematics is nothing but noise; whole numbers have none. */
+static void noise(void **state) {
+  (void)state;
+  Ctx *c = ctx_new();
+  const char *lines =
+      "shardc-ir 1\nmodel T\n"
+      "input @x : f32[]\noutput @y : f32[]\noutput @z : f32[]\n"
+      "entry @e {\n%0 = load @x : f32[]\n%1 = exp %0 : f32[]\n%2 = exp %0 : f32[]\n"
+      "%3 = sub %1, %2 : f32[]\n%4 = floor %1 : f32[]\nstore @y, %3\nstore @z, %4\n}\n";
+  Interp *in = run_line(c, lines, 1e-6, false);
+  double off = fabs(interp_get(in, "y")->at[0]);
+  assert_true(off > 0 && off < 2 * 1e-6 * exp(0.7) + 1e-9);
+  assert_true(interp_get(in, "z")->at[0] == 2);
+  assert_true(interp_get(run_line(c, lines, 0, false), "y")->at[0] == 0);
+  ctx_free(c);
+}
+
+static void codes(void **state) {
+  (void)state;
+  Ctx *c = ctx_new();
+  const char *lines =
+      "shardc-ir 1\nmodel T\n"
+      "input @x : f32[]\noutput @y : f32[]\n"
+      "entry @e {\n%0 = load @x : f32[]\n%1 = const {value = 100.5} : f32[]\n"
+      "%2 = add %0, %1 : f32[]\n%3 = cast %2 : u8[]\n%4 = cast %3 : f32[]\nstore @y, %4\n}\n";
+  assert_true(interp_get(run_line(c, lines, 0, false), "y")->at[0] == 101);
+  assert_true(fabs(interp_get(run_line(c, lines, 0, true), "y")->at[0] - 100.7) < 1e-12);
+  ctx_free(c);
+}
+
 static void rounding(void **state) {
   (void)state;
   for (uint32_t h = 0; h < 65536; h++) {
@@ -500,6 +538,8 @@ int main(void) {
       cmocka_unit_test(parts_of_loops),
       cmocka_unit_test(calls_and_stores),
       cmocka_unit_test(random_numbers),
+      cmocka_unit_test(noise),
+      cmocka_unit_test(codes),
       cmocka_unit_test(rounding),
       cmocka_unit_test(stays_exact_near_the_ends_of_erfinv),
   };

@@ -149,6 +149,14 @@ static void add_stages(Ctx *c, Plan *p, uint64_t seed) {
                    seed / 90 % 2 ? "plan.pipeline.memory=2 " : ""); /* of `zero_bubble` */
 }
 
+/* Messages in 8 bits, of gradients and of weights; in doubles their codes are exact (check.c). */
+static void add_int8(Ctx *c, Plan *p, uint64_t seed) {
+  if (seed / 17 % 5 != 2) return;
+  p->settings = arena_printf(c->arena, "%splan.precision.reduce=int8 plan.precision.block=%s %s",
+                             p->settings, seed / 85 % 2 ? "16" : "32",
+                             p->zero == 3 && seed / 170 % 2 ? "plan.precision.gather=int8 " : "");
+}
+
 static Plan random_plan(Ctx *c, const char *file, uint64_t seed) {
   Plan p = {.mesh = "", .rules = "", .settings = ""};
   add_mesh(c, &p);
@@ -158,6 +166,7 @@ static Plan random_plan(Ctx *c, const char *file, uint64_t seed) {
   p.pad = draw(2) ? 12 : 0;
   add_stages(c, &p, seed);
   add_offload(c, &p, seed);
+  add_int8(c, &p, seed);
   return p;
 }
 
