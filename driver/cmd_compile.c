@@ -5,7 +5,7 @@
 #include "cmd.h"
 #include "codegen/cache.h"
 #include "codegen/codegen.h"
-#include "frontend/ast.h"
+#include "frontend/syntax/ast.h"
 #include "driver/fit.h"
 #include "frontend/lower.h"
 #include "passes/pass.h"

@@ -1,9 +1,9 @@
 /* Files for editors, and the dictionary of the fuzzer, from the tables of words. Parts of `shardc
    reference`. */
 #include "cmd.h"
-#include "frontend/keywords.h"
-#include "frontend/operators.h"
-#include "frontend/settings.h"
+#include "frontend/syntax/keywords.h"
+#include "frontend/syntax/operators.h"
+#include "frontend/settings/settings.h"
 
 /* ---- lists of words ---- */
 
@@ -99,7 +99,7 @@ static void put_textmate_settings(void) {
 void put_textmate(void) {
   puts("{\n  \"name\": \"shard\",\n  \"scopeName\": \"source.shard\",\n  \"fileTypes\": "
        "[\"shard\"],\n"
-       "  \"comment\": \"Made from frontend/keywords.def, operators.def and settings.def; change "
+       "  \"comment\": \"Made from the tables of frontend/; change "
        "those, not this file.\",\n"
        "  \"patterns\": [\n    {\"include\": \"#comment\"}, {\"include\": \"#string\"}, "
        "{\"include\": \"#settings\"}, {\"include\": \"#declaration\"},\n"
@@ -140,7 +140,7 @@ static void put_vim_words(const char *group, const char *options,
 
 void put_vim(void) {
   puts("\" Vim syntax file for .shard files.\n"
-       "\" Made from frontend/keywords.def, operators.def and settings.def; change those, not this "
+       "\" Made from the tables of frontend/; change those, not this "
        "file.\n"
        "if exists('b:current_syntax')\n  finish\nendif\nsyn iskeyword @,48-57,_,39");
   put_vim_words("shardItem", "", each_keyword, 1 << KEYWORD_ITEM);
@@ -187,7 +187,7 @@ void put_dictionary(void) {
                                       "@f32",    "@nodecay",    "@frozen", "[*]",       " as ",
                                       "h[0..5]", "25MiB",       "300GB/s", "312TFLOPS", "20%",
                                       "1e-3",    "\\\"std\\\"", "\\x0a",   "# "};
-  puts("# Made from frontend/keywords.def, operators.def and settings.def; change those, not this "
+  puts("# Made from the tables of frontend/; change those, not this "
        "file.");
   each_keyword(ITEMS | LINES | PARTS | WORDS, put_entry, NULL);
   each_operator(LAYERS | FUNCTIONS, put_entry, NULL);

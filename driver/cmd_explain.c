@@ -3,8 +3,8 @@
 #include "cmd.h"
 #include "ir/support/num.h"
 #include "codegen/codegen.h"
-#include "frontend/operators.h"
-#include "frontend/settings.h"
+#include "frontend/syntax/operators.h"
+#include "frontend/settings/settings.h"
 #include "passes/pass.h"
 
 /* ---- codes ---- */

@@ -1,7 +1,7 @@
 /* `shardc fmt`: the canonical layout of files, on stdout, in place (--write), or only compared
    (--check, exit 3). A file with syntax errors is reported and left alone. */
 #include "cmd.h"
-#include "frontend/fmt.h"
+#include "frontend/syntax/fmt.h"
 
 static Exit deliver(Cli *o, const char *path, const char *text, size_t n, bool same) {
   bool from_stdin = !strcmp(path, "-");

@@ -9,7 +9,7 @@
 #include "cmd.h"
 #include "codegen/codegen.h"
 #include "driver/layout_drawing.h"
-#include "frontend/ast.h"
+#include "frontend/syntax/ast.h"
 #include "frontend/lower.h"
 #include "ir/bytes.h"
 #include "ir/count.h"

@@ -4,7 +4,7 @@
 #include "codegen/codegen.h"
 #include "driver/fit.h"
 #include "frontend/lower.h"
-#include "frontend/settings.h"
+#include "frontend/settings/settings.h"
 #include "ir/flight.h"
 #include "ir/machine.h"
 #include "ir/message.h"

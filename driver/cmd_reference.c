@@ -2,8 +2,8 @@
    operators.md, kernels/families.md. Not in the list of commands: people read the documents, and a
    test compares them with what this writes. The files for editors are in cmd_editors.c. */
 #include "cmd.h"
-#include "frontend/operators.h"
-#include "frontend/settings.h"
+#include "frontend/syntax/operators.h"
+#include "frontend/settings/settings.h"
 #include <stdlib.h>
 
 /* ---- text in tables ---- */
@@ -155,7 +155,7 @@ static void put_settings(void) {
                                        ITEM_EXTERN};
   uint32_t n;
   const SettingRow *rows = settings_table(&n);
-  put_head("Settings", "frontend/settings.def",
+  put_head("Settings", "frontend/settings/settings.def",
            "A settings block holds lines: a word, its operands, then options `key = value`. An "
            "option that is not written\n"
            "has its default; no default means that nothing happens, or what its meaning says. "
@@ -179,7 +179,7 @@ static void put_settings(void) {
 static void put_operators(void) {
   uint32_t n;
   const Operator *operator= operator_table(&n);
-  put_head("Operators and the library", "frontend/operators.def",
+  put_head("Operators and the library", "frontend/syntax/operators.def",
            "How dims of several operands go together is in [language.md](language.md); `shardc "
            "explain op:NAME` shows one\n"
            "entry, with the definition in `std.shard` where there is one. Besides: `+ - * /`, `^` "

@@ -7,7 +7,7 @@ string(REGEX REPLACE "(.........................................................
 get_filename_component(name ${IN} NAME)
 string(REPLACE "." "_" name ${name})
 file(WRITE ${OUT} "/* Made from ${name} by embed.cmake. */
-#include \"frontend/ast.h\"
+#include \"frontend/syntax/ast.h\"
 static const unsigned char bytes[] = {
 ${bytes}0};
 const char *${name}_text(size_t *n) {

@@ -4,18 +4,10 @@
    written, as `init` (from the parameters' initial values), `step` (with dropout), `eval` (without)
    and `logits` (one sample, what `output` names). Gradients and updates are added by passes. */
 #include "frontend/lower.h"
-#include "frontend/lower_emit.h"
+#include "frontend/model/lower_emit.h"
 #include "frontend/lower_build.h"
-#include "frontend/settings.h"
+#include "frontend/settings/settings.h"
 #include <string.h>
-
-Loc build_loc(const Build *build, Span s) {
-  Loc l = {0};
-  if (!s.file || !build->files[s.file]) return l;
-  diag_line_column(build->m->ctx->diag, s, &l.line, &l.column);
-  l.file = build->files[s.file], l.length = s.length;
-  return l;
-}
 
 /* ---- what a module says beside its functions ---- */
 

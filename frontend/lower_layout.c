@@ -3,7 +3,7 @@
    admitted. So figures and pictures are of the expression that every target computes. */
 #include "frontend/layout.h"
 #include "frontend/lower_build.h"
-#include "frontend/lower_emit.h"
+#include "frontend/model/lower_emit.h"
 #include "ir/mask_range.h"
 #include "ir/support/num.h"
 #include <stdio.h>

@@ -2,7 +2,7 @@
    says
    (--set) stands in copies of the blocks by then. */
 #include "frontend/lower_build.h"
-#include "frontend/settings.h"
+#include "frontend/settings/settings.h"
 #include "ir/placement.h"
 #include "ir/module_settings.h"
 #include <stdlib.h>
@@ -89,11 +89,6 @@ static void write_plan(Module *m, Eval *e, const Choice *choice) {
     if (keep) m->settings.at[n++] = m->settings.at[i];
   }
   m->settings.n = n;
-}
-
-const Decl *plan_machine_of(World *w, const Decl *plan) {
-  const AstValue *on = plan ? settings_value(plan->item, "on", NULL) : NULL;
-  return on && on->kind == VALUE_PATH ? world_find(w, SPACE_MACHINE, on->path->text, false) : NULL;
 }
 
 static void write_machine(Module *m, Eval *e, const Choice *choice) {

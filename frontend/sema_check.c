@@ -1,7 +1,7 @@
 /* `shardc check`: every model, variant, layer, train, plan, machine and weights block of FILE. Used
    files are read, and checked where FILE builds on them. */
 #include "frontend/lower_build.h"
-#include "frontend/settings.h"
+#include "frontend/settings/settings.h"
 #include <string.h>
 
 static bool own(const World *w, const Decl *decl) { return decl->span.file == w->top; }

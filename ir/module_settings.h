@@ -1,5 +1,5 @@
 /* The settings of a module as passes and commands read them: what its `set` line says, else the
-   default of frontend/settings.def. A key without a row there is our own mistake (bug).
+   default of frontend/settings/settings.def. A key without a row there is our own mistake (bug).
 
    Each setting is read at one place: below those that several ask for, the others by the pass that
    obeys them (tests/frontend/settings.py counts). What no table knows (comm, variants, debug.*) is

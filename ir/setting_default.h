@@ -1,5 +1,5 @@
-/* The defaults of settings, from the rows of frontend/settings.def and from nowhere else: for
-   passes, which read a module's settings, and for the runtime, which reads those that a program
+/* The defaults of settings, from the rows of frontend/settings/settings.def and from nowhere else:
+   for passes, which read a module's settings, and for the runtime, which reads those that a program
    carries. A key is the text of a `set` line: "train.optim.lr"; rows of one choice only
    (optim.adamw lr) count where it was made. Must not: hold a value of its own. */
 #ifndef SHARDC_IR_SETTING_DEFAULT_H
@@ -21,7 +21,7 @@ static const SettingDefault setting_defaults[] = {
 #define OPTION(block, word, key, type, value, help) {SETTING_##block #word, #key, value},
 #define CHOICE(block, word, value, help)
 #define PLANNED(block, word, key, value, what)
-#include "frontend/settings.def"
+#include "frontend/settings/settings.def"
 #undef LINE
 #undef OPTION
 #undef CHOICE

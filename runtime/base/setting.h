@@ -1,6 +1,6 @@
 /* The settings of the model file and of its plan that the compiler left in the program, by key:
    "data.train", "machine.node.gpus"; what it does not carry has the default of
-   frontend/settings.def. Must not: know what any of them means. */
+   frontend/settings/settings.def. Must not: know what any of them means. */
 #ifndef SHARDC_RT_SETTING_H
 #define SHARDC_RT_SETTING_H
 #include "runtime/rt.h"

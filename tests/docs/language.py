@@ -37,7 +37,8 @@ with tempfile.TemporaryDirectory() as folder:
         at = m.end()
 if 'update' in sys.argv: open(DOC, 'w').write(''.join(out) + text[at:])
 kinds = set(re.findall(r'^\s*(\w+)', '\n'.join(m.group(2) for m in BLOCK.finditer(text)), re.M))
-words = re.findall(r'^KEYWORD\(\w+, (\w+), (?:ITEM|BLOCK|LINE)\)', open(f'{ROOT}/frontend/keywords.def').read(), re.M)
+table = open(f'{ROOT}/frontend/syntax/keywords.def').read()
+words = re.findall(r'^KEYWORD\(\w+, (\w+), (?:ITEM|BLOCK|LINE)\)', table, re.M)
 for w in words:
     if w not in kinds and w != 'grad': wrong.append(f'{DOC}: no example has `{w}`')
 for line in wrong: print(line)

@@ -2,7 +2,7 @@
    settings blocks, prints tree and diagnostics to nowhere. It passes if it ends (and, built with
    sanitizers, if these have nothing to say). Usage: mutate ROUNDS FILE...   The same rounds give
    the same damage. */
-#include "frontend/settings.h"
+#include "frontend/settings/settings.h"
 #include <stdlib.h>
 
 typedef struct Text {

@@ -49,7 +49,8 @@ def table(kind, word):
     if kind != 'SETTING': return re.search(rf'^{"ATTR" if kind == "ATTRIBUTE" else "TARGET_FACT"}\({word},',
                                            text('ir/attrs.def' if kind == 'ATTRIBUTE' else 'ir/target_facts.def'), re.M)
     block, line, option = word.split('.')
-    return re.search(rf'^OPTION\({block.upper()}, {line}(\.\w+)?, {option},', text('frontend/settings.def'), re.M)
+    return re.search(rf'^OPTION\({block.upper()}, {line}(\.\w+)?, {option},',
+                     text('frontend/settings/settings.def'), re.M)
 
 
 rows = re.findall(r'^RENAMED\((\w+), "([^"]+)", "([^"]+)"\)$', text('ir/renamed.def'), re.M)

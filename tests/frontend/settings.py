@@ -1,6 +1,6 @@
 """No setting without a reader: settings.py SHARDC ROOT
 
-Every row of frontend/settings.def is either planned or read. A planned word is E0901 where it stands, in a file and in
+Every row of settings.def is either planned or read. A planned word is E0901 where it stands, in a file and in
 --set alike, and a note of `check`; a value that says how it is today passes. Of every other key the place is found that
 reads it: by the name under which the module and the executable carry it ("train.optim.lr", machine: number(m,
 "node.hbm")), or by an accessor of the tree (settings_value(item, "on", "nodes")); of every choice the place that
@@ -25,22 +25,22 @@ BY_HAND = {
     'train.batch': ('frontend/lower_choose.c', '"batch"'),
     'plan.mesh.*': ('frontend/lower_plan.c', '"mesh"'),
     'plan.zero.over': ('frontend/lower_settings.c', 'setting_over(e->ctx, line, &axis)'),
-    'plan.recompute.over': ('frontend/lower_recompute.c', 'setting_over(e->ctx, line, &axis)'),
+    'plan.recompute.over': ('frontend/plan/lower_recompute.c', 'setting_over(e->ctx, line, &axis)'),
     'plan.offload.of': ('frontend/lower_settings.c', 'setting_of(build->m->ctx, line, &path)'),
     'plan.offload.speculate': ('frontend/lower_settings.c', 'setting_option(line, "speculate")'),
     'plan.place': ('frontend/lower_plan.c', '"place"'),
-    'plan.recompute': ('frontend/lower_recompute.c', '"recompute"'),
-    'plan.precision.master': ('frontend/settings.def', 'CHOICE(PLAN, precision.master, f32,'),
+    'plan.recompute': ('frontend/plan/lower_recompute.c', '"recompute"'),
+    'plan.precision.master': ('frontend/settings/settings.def', 'CHOICE(PLAN, precision.master, f32,'),
            # one choice, which is how it is
     'machine.node.f32': ('ir/machine.c', '"machine.node.%s", plan_precision(m)'),
     'machine.node.tf32': ('ir/machine.c', '"machine.node.%s", plan_precision(m)'),
     'machine.node.bf16': ('ir/machine.c', '"machine.node.%s", plan_precision(m)'),
     'machine.node.f16': ('ir/machine.c', '"machine.node.%s", plan_precision(m)'),
-    'extern.reference': ('frontend/sema_call.c', 'find_setting(d->item->block, "reference")'),
-    'extern.cpu': ('frontend/sema_built.c', 'the kernel of `%s` is not used yet'),                  # N0901
-    'extern.cpu.entry': ('frontend/sema_built.c', 'the kernel of `%s` is not used yet'),
-    'extern.ptx': ('frontend/sema_built.c', 'the kernel of `%s` is not used yet'),
-    'extern.ptx.entry': ('frontend/sema_built.c', 'the kernel of `%s` is not used yet'),
+    'extern.reference': ('frontend/model/sema_call.c', 'find_setting(d->item->block, "reference")'),
+    'extern.cpu': ('frontend/plan/sema_built.c', 'the kernel of `%s` is not used yet'),                  # N0901
+    'extern.cpu.entry': ('frontend/plan/sema_built.c', 'the kernel of `%s` is not used yet'),
+    'extern.ptx': ('frontend/plan/sema_built.c', 'the kernel of `%s` is not used yet'),
+    'extern.ptx.entry': ('frontend/plan/sema_built.c', 'the kernel of `%s` is not used yet'),
 }
 # choices that no comparison names: the default is what is done without another, or they are handed on as names
 CHOICES_BY_HAND = {
@@ -55,7 +55,7 @@ def text(path): return open(f'{ROOT}/{path}', errors='replace').read()
 
 
 def rows():
-    table = text('frontend/settings.def')
+    table = text('frontend/settings/settings.def')
     table = re.sub(r'/\*.*?\*/', '', table, flags=re.S)
     for kind, rest in re.findall(r'^(LINE|OPTION|CHOICE|PLANNED)\((.*)\)$', table, re.M):
         yield kind, [f.strip().strip('"') for f in re.findall(r'"[^"]*"|[^,]+', rest)]

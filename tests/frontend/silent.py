@@ -91,7 +91,7 @@ def with_word(base, option, value):
 
 
 options = {f'{l}.{k}' for l, k in re.findall(r'^OPTION\(PLAN, ([\w.]+), (\w+),', open(
-    f'{ROOT}/frontend/settings.def').read(), re.M)}
+    f'{ROOT}/frontend/settings/settings.def').read(), re.M)}
 wrong = [f'{o}: no values to try' for o in sorted(options - set(VALUES))]
 wrong += [f'{o}: no such option' for o in sorted(set(VALUES) - options)]
 changes, refused, tried = set(), set(), 0

@@ -5,7 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
-#include "frontend/fmt.h"
+#include "frontend/syntax/fmt.h"
 #include <stdlib.h>
 
 static char *format_once(Ctx *c, const char *text, size_t n, size_t *out_n) {

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include "frontend/settings.h"
+#include "frontend/settings/settings.h"
 #include <stdlib.h>
 
 typedef struct Read {

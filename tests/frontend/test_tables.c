@@ -5,9 +5,9 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include "frontend/keywords.h"
-#include "frontend/operators.h"
-#include "frontend/sema.h"
+#include "frontend/syntax/keywords.h"
+#include "frontend/syntax/operators.h"
+#include "frontend/model/sema.h"
 
 static const Operator *row(const char *name, bool axes) {
   uint32_t n;

@@ -2,7 +2,7 @@
    end, with or without diagnostics; what checks without errors must lower to IR that verifies. The
    file that the checker reads stands in the working directory and is written anew for each input;
    its name is the same in every run, since names are hashed and so are part of what is covered. */
-#include "frontend/fmt.h"
+#include "frontend/syntax/fmt.h"
 #include "frontend/lower.h"
 #include "ir/ir.h"
 #include <stdlib.h>

@@ -26,7 +26,7 @@ compile() {
 newest=$(find "$root/frontend" "$root/ir" \( -name '*.h' -o -name '*.def' \) -print0 | xargs -0 ls -t | head -1)
 
 objects=
-for source in "$root"/frontend/*.c "$root"/ir/*.c "$root"/ir/*/*.c "$build"/frontend/*.c \
+for source in "$root"/frontend/*.c "$root"/frontend/*/*.c "$root"/ir/*.c "$root"/ir/*/*.c "$build"/frontend/*.c \
   "$root"/tests/fuzz/fuzz_front.c; do
   name=$(basename "$source" .c)
   object=$(basename "$(dirname "$source")").$name.o

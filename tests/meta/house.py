@@ -20,7 +20,9 @@ PASS = [*KERNELS, 'passes/base']                                  # what every p
 STORED = ['runtime/base', 'runtime/comm', 'runtime/device']      # tensors, on a device, of one rank of many
 SEES = {
     'ir/support': [], 'ir': ['ir/support'], 'ir/kernel': IR, 'ir/verify': KERNELS, 'ir/interp': IR,
-    'frontend': IR,
+    'frontend/syntax': IR, 'frontend/settings': [*IR, 'frontend/syntax'], 'frontend/model': [*IR, 'frontend/syntax'],
+    'frontend/plan': [*IR, 'frontend/settings', 'frontend/model'],
+    'frontend': [*IR, 'frontend/settings', 'frontend/model', 'frontend/plan'],
     'passes/tune': KERNELS, 'passes/base': KERNELS, 'passes/simplify': [*PASS, 'ir/interp'],
     'passes/math': [*PASS, 'passes/simplify'], 'passes/precision': PASS, 'passes/recompute': [*PASS, 'passes/simplify'],
     'passes/place': [*PASS, 'ir/interp', 'passes/tune'], 'passes/stages': [*PASS, 'passes/simplify', 'passes/place'],
@@ -41,7 +43,7 @@ OPEN = {('runtime', 'runtime/rt.h'), ('runtime', 'runtime/rt_abi.def'),
         ('runtime', 'ir/support/num.h'), ('runtime', 'ir/numbers.h'), ('runtime', 'ir/renewal.h'),
         ('runtime', 'ir/sha256.h'), ('runtime', 'ir/send_queue.h'),     # inline functions, one meaning for all
         ('runtime', 'ir/arenas.def'), ('codegen', 'runtime/rt_abi.def'),    # the seam: what one has and the other calls
-        ('runtime', 'ir/setting_default.h'), ('ir', 'frontend/settings.def'),   # what a setting is that nobody wrote
+        ('runtime', 'ir/setting_default.h'), ('ir', 'frontend/settings/settings.def'),  # what one is that nobody wrote
         ('ir', 'passes/passes.def'), ('ir', 'passes/facts.def'),     # what an `after` line says
         ('passes', 'passes/pass.h'), ('passes', 'passes/passes.def'), ('passes', 'passes/facts.def')}  # their table
 

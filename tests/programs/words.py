@@ -58,11 +58,11 @@ def rows(path, kind):
 def listed():
     """The words of the tables."""
     words = {f'op {r[0]}' for r in rows('ir/functions.def', 'FUNCTION')}
-    words |= {f'op {r[1]}' for r in rows('frontend/operators.def', 'OPERATOR')}
-    words |= {f'word {r[1]}' for r in rows('frontend/keywords.def', 'KEYWORD')}
-    words |= {f'{r[0]} {r[1]}' for r in rows('frontend/settings.def', 'LINE')}
-    words |= {f'{r[0]} {r[1]}.{r[2]}' for r in rows('frontend/settings.def', 'OPTION')}
-    return words | {f'{r[0]} {r[1]}={r[2]}' for r in rows('frontend/settings.def', 'CHOICE')}
+    words |= {f'op {r[1]}' for r in rows('frontend/syntax/operators.def', 'OPERATOR')}
+    words |= {f'word {r[1]}' for r in rows('frontend/syntax/keywords.def', 'KEYWORD')}
+    words |= {f'{r[0]} {r[1]}' for r in rows('frontend/settings/settings.def', 'LINE')}
+    words |= {f'{r[0]} {r[1]}.{r[2]}' for r in rows('frontend/settings/settings.def', 'OPTION')}
+    return words | {f'{r[0]} {r[1]}={r[2]}' for r in rows('frontend/settings/settings.def', 'CHOICE')}
 
 
 def of_line(block, line):

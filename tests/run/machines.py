@@ -54,7 +54,7 @@ def target(*args):
 
 
 def table():
-    rows = re.findall(r'^CHOICE\(MACHINE, node\.arch, (\w+),', open(f'{ROOT}/frontend/settings.def').read(), re.M)
+    rows = re.findall(r'^CHOICE\(MACHINE, node\.arch, (\w+),', open(f'{ROOT}/frontend/settings/settings.def').read(), re.M)
     said = shardc('plan', 'm.shard', '--plan', 'q', '--target', 'none', expect=2)[1]
     check(rows == re.search(r'targets: (.*)', said).group(1).split(', '), f'settings.def has {rows}; {said}')
     return rows

@@ -1,5 +1,5 @@
 " Vim syntax file for .shard files.
-" Made from frontend/keywords.def, operators.def and settings.def; change those, not this file.
+" Made from the tables of frontend/; change those, not this file.
 if exists('b:current_syntax')
   finish
 endif

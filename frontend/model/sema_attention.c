@@ -1,0 +1,184 @@
+/* Attention: one op where the IR has it; where operands have dims that the op does not know, the
+   definition in the library is walked instead. */
+#include "frontend/model/lower_emit.h"
+#include "frontend/model/sema.h"
+#include <math.h>
+#include <string.h>
+
+typedef struct AttentionParts {
+  Str q, k, d;
+  Val x[3]; /* q, k, v */
+  Val mask, scale;
+  const AstExpr *expr[5];
+} AttentionParts;
+
+static bool axes(Eval *e, const Call *call, AttentionParts *parts) {
+  const AxisGroups *groups = &call->groups;
+  if (groups->n == 2 && groups->at[0].arrow && !groups->at[1].arrow && groups->at[0].from.n == 1 &&
+      groups->at[0].to.n == 1 && groups->at[1].from.n >= 1) {
+    parts->q = groups->at[0].from.at[0], parts->k = groups->at[0].to.at[0],
+    parts->d = groups->at[1].from.at[0];
+    return true;
+  }
+  Report *r = eval_error(e, "E0204", call->axes ? call->axes->span : call->span,
+                         "`attention` wants `[Q -> K; D]`");
+  diag_help(r, "for example `attention[Seq -> Key; Head](q, k, v)`");
+  return false;
+}
+
+static bool operands(Eval *e, const Call *call, AttentionParts *parts) {
+  Str formals[5] = {0};
+  static const char *const names[] = {"q", "k", "v", "mask", "scale"};
+  Val v[5];
+  for (int i = 0; i < 5; i++) formals[i] = intern(e->ctx->names, names[i]);
+  if (!bind_operands(e, call, 5, formals, 3, v, parts->expr)) return false;
+  memcpy(parts->x, v, sizeof parts->x);
+  parts->mask = v[3], parts->scale = v[4];
+  if (parts->mask.kind == VAL_ABSENT)
+    parts->mask = mask_of_word(e, intern(e->ctx->names, "all"), call->span);
+  return true;
+}
+
+static bool float_with(Eval *e, const Call *call, const AttentionParts *parts, int i, Str dim,
+                       Str or_dim) {
+  const Val *v = &parts->x[i];
+  if (v->kind != VAL_FLOAT) {
+    eval_error(e, "E0402", parts->expr[i]->span, "`attention` wants floats, not %s",
+               kind_text(e->ctx, v));
+    return false;
+  }
+  if (dims_has(&v->dims, dim) || (or_dim && dims_has(&v->dims, or_dim))) return true;
+  explain_missing(e, call, dim, v, parts->expr[i]);
+  return false;
+}
+
+static bool check_operands(Eval *e, const Call *call, const AttentionParts *parts) {
+  const Dims *dims = &call->groups.at[1].from;
+  for (int k = 0; k < dims->n; k++)
+    for (int i = 0; i < 2; i++)
+      if (!float_with(e, call, parts, i, dims->at[k], NULL)) return false;
+  for (int i = 0; i < 3; i++)
+    if (!float_with(e, call, parts, i, parts->q, i ? parts->k : NULL)) return false;
+  if (!dims_has(&parts->x[0].dims, parts->k)) return true;
+  Report *r =
+      eval_error(e, "E0301", parts->expr[0]->span, "the queries have `%s` already", parts->k);
+  diag_label(r, "has %s", dims_text(e->ctx, &parts->x[0].dims));
+  return false;
+}
+
+static bool check_rest(Eval *e, const AttentionParts *parts) {
+  Dims known = parts->x[0].dims;
+  dims_add(&known, parts->k);
+  for (int i = 1; i < 3; i++) {
+    if (i == 2 || dims_subset(&parts->x[i].dims, &known)) continue;
+    Dims extra = dims_without(&parts->x[i].dims, &known);
+    Report *r = eval_error(e, "E0301", parts->expr[i]->span,
+                           "the keys have dimensions that the queries lack");
+    diag_label(r, "has %s", dims_text(e->ctx, &parts->x[i].dims));
+    diag_fact(r, "the queries have %s; %s %s not in them", dims_text(e->ctx, &parts->x[0].dims),
+              dims_names(e->ctx, &extra), extra.n > 1 ? "are" : "is");
+    return false;
+  }
+  return true;
+}
+
+/* Keys that have the queries' axis get the keys' name, so both have one length. */
+static bool check_lengths(Eval *e, const Call *call, const AttentionParts *parts) {
+  if (dims_has(&parts->x[1].dims, parts->k) && dims_has(&parts->x[2].dims, parts->k)) return true;
+  int64_t q = eval_size(e, parts->q), k = eval_size(e, parts->k);
+  if (q <= 0 || k <= 0 || q == k) return q != SIZE_BAD && k != SIZE_BAD;
+  Report *r = eval_error(e, "E0312", call->axes->span, "`%s` has size %lld and `%s` %lld", parts->q,
+                         (long long)q, parts->k, (long long)k);
+  diag_label(r, "the keys have `%s`, which becomes `%s`", parts->q, parts->k);
+  const DimInfo *info = sizes_find(e->sizes, parts->k);
+  diag_also(r, info->def->span, "set here");
+  diag_help(r, "the same length under another name: `%s like %s`", parts->k, parts->q);
+  diag_edit(r, info->def->span, "%s like %s", parts->k, parts->q);
+  return false;
+}
+
+static bool check_settings(Eval *e, const AttentionParts *parts, Dims *scores) {
+  Dims dims = {.n = 1, .at = {parts->d}};
+  *scores = dims_without(&parts->x[0].dims, &dims);
+  dims_add(scores, parts->k);
+  if (parts->scale.kind != VAL_ABSENT && parts->scale.kind != VAL_NUMBER) {
+    eval_error(e, "E0402", parts->expr[4]->span, "`scale` is a number, not %s",
+               kind_text(e->ctx, &parts->scale));
+    return false;
+  }
+  if (parts->mask.kind == VAL_BOOL || parts->mask.kind == VAL_MASK) return true;
+  eval_error(e, "E0402", parts->expr[3]->span, "`mask` is a mask or a bool, not %s",
+             kind_text(e->ctx, &parts->mask));
+  return false;
+}
+
+static Val renamed(Eval *e, const AttentionParts *parts, int i) {
+  Val v = parts->x[i];
+  for (int k = 0; k < v.dims.n; k++)
+    if (v.dims.at[k] == parts->q && !dims_has(&v.dims, parts->k)) {
+      v.dims.at[k] = parts->k;
+      v.param = NULL, v.input = NULL, v.known = false;
+      lower_rename(e, &v, &parts->x[i], parts->q, parts->k);
+    }
+  return v;
+}
+
+/* The op's rules: one D, k and v alike. */
+static bool op_knows(const Call *call, const AttentionParts *parts, const Val *k, const Val *v) {
+  return call->groups.at[1].from.n == 1 && dims_same(&k->dims, &v->dims) &&
+         !dims_has(&k->dims, parts->q);
+}
+
+/* Keys that have the queries' axis are the same positions under another name. */
+static bool alike(const Eval *e, const AttentionParts *parts) {
+  return !dims_has(&parts->x[1].dims, parts->k) || sizes_alike(e->sizes, parts->q, parts->k);
+}
+
+static Val walk_definition(Eval *e, const Call *call, const AttentionParts *parts) {
+  const Decl *decl = world_find(e->w, SPACE_FN, call->name, true);
+  Str q = e->mask_q, k = e->mask_k;
+  bool same = e->mask_alike;
+  Call copy = *call;
+  e->mask_q = parts->q, e->mask_k = parts->k, e->mask_alike = alike(e, parts);
+  Val v = call_function(e, decl, &copy);
+  e->mask_q = q, e->mask_k = k, e->mask_alike = same;
+  return v;
+}
+
+static const Mask *as_mask(Eval *e, const Val *v) {
+  if (v->kind == VAL_MASK) return v->mask;
+  Mask *mask = ARENA_NEW(e->arena, Mask);
+  Val *tensor = ARENA_NEW(e->arena, Val);
+  *tensor = *v;
+  mask->kind = MASK_TENSOR, mask->tensor = tensor;
+  return mask;
+}
+
+Val eval_attention(Eval *e, const Call *call) {
+  AttentionParts parts = {0};
+  Dims scores;
+  if (!axes(e, call, &parts) || !operands(e, call, &parts) || !check_operands(e, call, &parts) ||
+      !check_rest(e, &parts) || !check_lengths(e, call, &parts) ||
+      !check_settings(e, &parts, &scores))
+    return val_poison();
+  Span mask_at = parts.expr[3] ? parts.expr[3]->span : call->span;
+  const Mask *m = as_mask(e, &parts.mask);
+  const MaskAxes axes_of = {parts.q, parts.k, alike(e, &parts)};
+  if (!mask_check(e, m, &scores, &axes_of, mask_at)) return val_poison();
+  if (!m->layout.n) mask_note(e, &(MaskUse){NULL, m, parts.q, parts.k, mask_at});
+  bool all = mask_reduced(e, m)->kind == MASK_ALL;
+  Val k = renamed(e, &parts, 1), v = renamed(e, &parts, 2), out[2];
+  if (!op_knows(call, &parts, &k, &v)) return walk_definition(e, call, &parts);
+  int64_t size = eval_size(e, parts.d);
+  if (size == SIZE_BAD) return val_poison();
+  Dims dims = {.n = 1, .at = {parts.d}};
+  out[0] = val_tensor(VAL_FLOAT, parts.x[0].dims),
+  out[1] = val_tensor(VAL_FLOAT, dims_without(&parts.x[0].dims, &dims));
+  if (!e->build) return out[0];
+  Val mask = all ? val_poison() : mask_values(e, m, parts.q, parts.k);
+  const Val *in[] = {&parts.x[0], &k, &v, &mask};
+  Op *op = lower_op(e, out, 2, OP_attention, all ? 3 : 4, in, 2, call->groups.at);
+  lower_float(e, op, ATTR_scale,
+              parts.scale.kind == VAL_ABSENT ? 1 / sqrt((double)size) : parts.scale.number);
+  return out[0];
+}

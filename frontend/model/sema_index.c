@@ -1,0 +1,321 @@
+/* Operators with a meaning of their own: contraction, indexes, rope, attention; and the table of
+ * all operators. */
+#include "frontend/model/lower_emit.h"
+#include "frontend/model/sema.h"
+#include <string.h>
+
+static Val not_float(Eval *e, const Call *call, int i) {
+  Report *r = eval_error(e, "E0402", call->expr[i]->span, "`%s` wants a float", call->name);
+  diag_label(r, "is %s", kind_text(e->ctx, &call->arg[i]));
+  return val_poison();
+}
+
+/* ---- dot, outer ---- */
+
+static Dims side_by_side(const Val *a, const Val *b, const Dims *cut) {
+  Dims dims = dims_without(&a->dims, cut);
+  for (int i = 0; i < b->dims.n; i++)
+    if (!dims_has(cut, b->dims.at[i]) && !dims_has(&dims, b->dims.at[i]))
+      dims_add(&dims, b->dims.at[i]);
+  return dims;
+}
+
+Val op_dot(Eval *e, const Builtin *builtin, const Call *call) {
+  (void)builtin;
+  const Val *in[] = {&call->arg[0], &call->arg[1]};
+  for (int i = 0; i < 2; i++)
+    if (!val_is_real(in[i])) return not_float(e, call, i);
+  if (call->groups.n != 1 || call->groups.at[0].arrow) {
+    eval_error(e, "E0204", call->axes->span,
+               "`dot` wants one group of dimensions: `dot[A, B](x, y)`");
+    return val_poison();
+  }
+  const Dims *dims = &call->groups.at[0].from;
+  for (int i = 0; i < dims->n; i++)
+    if (!dims_has(&in[0]->dims, dims->at[i]) || !dims_has(&in[1]->dims, dims->at[i])) {
+      explain_contract(e, call, dims->at[i]);
+      return val_poison();
+    }
+  Val out = val_tensor(VAL_FLOAT, side_by_side(in[0], in[1], dims));
+  if (out.dims.n <= MAX_RANK) lower_op(e, &out, 1, OP_dot, 2, in, 1, call->groups.at);
+  return out;
+}
+
+Val op_outer(Eval *e, const Builtin *builtin, const Call *call) {
+  (void)builtin;
+  Dims none = {0};
+  for (int i = 0; i < 2; i++)
+    if (!val_is_real(&call->arg[i])) return not_float(e, call, i);
+  Val out = val_tensor(VAL_FLOAT, side_by_side(&call->arg[0], &call->arg[1], &none));
+  if (out.dims.n > MAX_RANK) return out;
+  Val x = lower_widened(e, &call->arg[0], &out.dims),
+      y = lower_widened(e, &call->arg[1], &out.dims);
+  const Val *in[] = {&x, &y};
+  lower_op(e, &out, 1, OP_mul, 2, in, 0, NULL);
+  return out;
+}
+
+/* ---- indexes ---- */
+
+Val eval_iota(Eval *e, Env *env, const AstExpr *x) {
+  Dims dims;
+  const AstExpr *a = x->args.n == 1 ? x->args.at[0].value : NULL;
+  if (!a || a->kind != EXPR_NAME || x->axes) {
+    Report *r = eval_error(e, "E0204", x->span, "`iota` takes one dimension");
+    diag_help(r, "for example `iota(Seq)`");
+    return val_poison();
+  }
+  AstNames name = {0};
+  vec_push(e->arena, name, a->name);
+  if (!dims_resolve(e, env, &name, &dims)) return val_poison();
+  if (dims.n != 1) {
+    eval_error(e, "E0204", a->span, "`iota` takes one dimension; `%s` stands for %d here",
+               a->name.text, dims.n);
+    return val_poison();
+  }
+  eval_size(e, dims.at[0]);
+  Val out = val_tensor(VAL_INDEX, dims);
+  out.of = dims.at[0], out.free = true;
+  lower_iota(e, &out, dims.at[0]);
+  return out;
+}
+
+static bool sizes_address(Eval *e, Str of, Str dim, Span at) {
+  int64_t n = eval_size(e, of), room = eval_size(e, dim);
+  if (n <= 0 || room <= 0 || n <= room) return true;
+  Report *r = eval_error(e, "E0306", at, "`iota(%s)` counts to %lld, `%s` has only %lld", of,
+                         (long long)n, dim, (long long)room);
+  diag_label(r, "index range larger than the dimension");
+  return false;
+}
+
+/* An index that addresses `dim`, or E0401, E0402, E0306. */
+static bool is_index_of(Eval *e, const Val *i, Str dim, Span at) {
+  if (i->kind == VAL_INDEX && i->of == dim) return true;
+  if (i->kind == VAL_INDEX && i->free) return sizes_address(e, i->of, dim, at);
+  bool real = val_is_real(i);
+  Report *r =
+      real ? eval_error(e, "E0401", at, "%s cannot be an index", kind_text(e->ctx, i))
+           : eval_error(e, "E0402", at, "%s does not address `%s`", kind_text(e->ctx, i), dim);
+  diag_label(r, "an index of `%s` is wanted", dim);
+  return false;
+}
+
+Val eval_gather(Eval *e, Env *env, const AstExpr *expr) {
+  AstExpr name = {.kind = EXPR_NAME, .span = expr->name.span, .name = expr->name};
+  AstNames list = {0};
+  Dims dims;
+  Val w = eval_expr(e, env, &name), i = eval_expr(e, env, expr->index);
+  vec_push(e->arena, list, expr->index_dim);
+  if (!dims_resolve(e, env, &list, &dims) || w.kind == VAL_POISON || i.kind == VAL_POISON)
+    return val_poison();
+  Call call = {.site = expr,
+               .name = expr->name.text,
+               .span = expr->span,
+               .name_span = expr->name.span,
+               .n = 1,
+               .arg = {w}};
+  call.expr[0] = &name;
+  if (!val_is_tensor(&w) || dims.n != 1 || !dims_has(&w.dims, dims.at[0])) {
+    Report *r =
+        eval_error(e, "E0303", expr->index_dim.span, "`%s[%s = ..]` of a tensor without `%s`",
+                   call.name, expr->index_dim.text, expr->index_dim.text);
+    diag_label(r, "`%s` has %s", call.name, dims_text(e->ctx, &w.dims));
+    return val_poison();
+  }
+  if (!is_index_of(e, &i, dims.at[0], expr->index->span)) return val_poison();
+  Dims rest = dims_without(&w.dims, &dims);
+  Val out = val_tensor(w.kind, i.dims);
+  out.of = w.of;
+  for (int k = 0; k < rest.n; k++)
+    if (!dims_has(&out.dims, rest.at[k])) dims_add(&out.dims, rest.at[k]);
+  AxisGroup group = {.from = dims};
+  const Val *in[] = {&w, &i};
+  if (out.dims.n <= MAX_RANK) lower_op(e, &out, 1, OP_gather, 2, in, 1, &group);
+  return out;
+}
+
+Val op_one_hot(Eval *e, const Builtin *builtin, const Call *call) {
+  (void)builtin;
+  const Val *i = &call->arg[0];
+  if (call->groups.n != 1 || call->groups.at[0].arrow || call->groups.at[0].from.n != 1) {
+    eval_error(e, "E0204", call->axes->span, "`one_hot` wants one dimension: `one_hot[D](i)`");
+    return val_poison();
+  }
+  Str d = call->groups.at[0].from.at[0];
+  if (!is_index_of(e, i, d, call->expr[0]->span)) return val_poison();
+  Dims all = i->dims;
+  dims_add(&all, d);
+  Val out = val_tensor(VAL_FLOAT, all), same = val_tensor(VAL_BOOL, all),
+      places = val_tensor(VAL_INDEX, call->groups.at[0].from);
+  if (dims_repeated(&all) || all.n > MAX_RANK || !e->build) return out;
+  lower_iota(e, &places, d);
+  Val wide = lower_widened(e, i, &all);
+  const Val *in[] = {&wide, &places}, *equal = &same;
+  lower_op(e, &same, 1, OP_eq, 2, in, 0, NULL);
+  lower_op(e, &out, 1, OP_cast, 1, &equal, 0, NULL);
+  return out;
+}
+
+Val op_scatter(Eval *e, const Builtin *builtin, const Call *call) {
+  (void)builtin;
+  const Val *x = &call->arg[0], *i = &call->arg[1], *in[] = {x, i};
+  const AxisGroup *group = &call->groups.at[0];
+  if (call->groups.n != 1 || !group->arrow || group->to.n != 1) {
+    eval_error(e, "E0204", call->axes->span, "`scatter_add` wants `[A, B -> D]`");
+    return val_poison();
+  }
+  if (!val_is_real(x)) return not_float(e, call, 0);
+  if (!need_dims(e, call, &group->from, x, call->expr[0]) ||
+      !need_dims(e, call, &group->from, i, call->expr[1]))
+    return val_poison();
+  if (!is_index_of(e, i, group->to.at[0], call->expr[1]->span)) return val_poison();
+  if (!dims_subset(&i->dims, &x->dims)) {
+    Report *r = eval_error(e, "E0301", call->expr[1]->span,
+                           "the index of `scatter_add` has dimensions that the operand lacks");
+    diag_label(r, "has %s", dims_text(e->ctx, &i->dims));
+    diag_fact(r, "the operand has %s", dims_text(e->ctx, &x->dims));
+    return val_poison();
+  }
+  eval_size(e, group->to.at[0]);
+  Val out = val_tensor(VAL_FLOAT, dims_without(&x->dims, &group->from));
+  dims_add(&out.dims, group->to.at[0]);
+  if (!dims_repeated(&out.dims)) lower_op(e, &out, 1, OP_scatter, 2, in, 1, group);
+  return out;
+}
+
+/* route[S -> Slot; R -> E](gates): which token sits in which place of which expert, and its gate.
+ */
+Val op_route(Eval *e, const Builtin *builtin, const Call *call) {
+  (void)builtin;
+  const AxisGroup *s = &call->groups.at[0], *r = &call->groups.at[1];
+  if (call->groups.n != 2 || !s->arrow || !r->arrow || s->from.n != 1 || s->to.n != 1 ||
+      r->from.n != 1 || r->to.n != 1) {
+    eval_error(e, "E0204", call->axes->span, "`route` wants `[S -> Slot; R -> E]`");
+    return val_poison();
+  }
+  Dims cut = {.n = 2, .at = {s->from.at[0], r->from.at[0]}};
+  if (!val_is_real(&call->arg[0])) return not_float(e, call, 0);
+  if (!need_dims(e, call, &cut, &call->arg[0], call->expr[0])) return val_poison();
+  int64_t routes = eval_size(e, r->from.at[0]), experts = eval_size(e, r->to.at[0]);
+  if (routes > 0 && experts > 0 && routes != experts)
+    eval_error(e, "E0312", call->axes->span, "`%s` (%lld) and `%s` (%lld) must have one size",
+               r->from.at[0], (long long)routes, r->to.at[0], (long long)experts);
+  Dims dims = dims_without(&call->arg[0].dims, &cut);
+  dims_add(&dims, r->to.at[0]), dims_add(&dims, s->to.at[0]);
+  Val *items = ARENA_ARRAY(e->arena, Val, 2);
+  items[0] = val_tensor(VAL_INDEX, dims), items[1] = val_tensor(VAL_FLOAT, dims);
+  items[0].of = s->from.at[0];
+  return (Val){.kind = VAL_LIST, .items = items, .nitems = 2, .id = NO_VALUE};
+}
+
+/* ---- rope ---- */
+
+static bool rope_axes(Eval *e, const Call *call) {
+  if (call->groups.n == 2 && call->groups.at[0].from.n == 1 && call->groups.at[1].from.n == 1 &&
+      !call->groups.at[0].arrow && !call->groups.at[1].arrow)
+    return true;
+  eval_error(e, "E0204", call->axes->span,
+             "`rope` wants `[S; D]`: the axis of positions, the axis that is rotated");
+  return false;
+}
+
+static bool rope_even(Eval *e, const Call *call, Str d) {
+  int64_t n = eval_size(e, d);
+  if (n <= 0 || n % 2 == 0) return n != SIZE_BAD;
+  eval_error(e, "E0305", call->span, "`rope` rotates pairs: `%s` (%lld) is odd", d, (long long)n);
+  return false;
+}
+
+static bool rope_positions(Eval *e, const Call *call, Str d) {
+  const Val *p = &call->arg[2];
+  if (p->kind == VAL_ABSENT) return true;
+  if (p->kind != VAL_INDEX && p->kind != VAL_INT) {
+    eval_error(e, "E0402", call->expr[2]->span, "`pos` is an index or i32, not %s",
+               kind_text(e->ctx, p));
+    return false;
+  }
+  if (dims_subset(&p->dims, &call->arg[0].dims) && !dims_has(&p->dims, d)) return true;
+  Report *r =
+      eval_error(e, "E0301", call->expr[2]->span, "`pos` has dimensions that the operand lacks");
+  diag_label(r, "has %s", dims_text(e->ctx, &p->dims));
+  return false;
+}
+
+Val op_rope(Eval *e, const Builtin *builtin, const Call *call) {
+  (void)builtin;
+  const Val *x = &call->arg[0], *theta = &call->arg[1], *in[] = {x, &call->arg[2]};
+  if (!rope_axes(e, call)) return val_poison();
+  if (!val_is_real(x)) return not_float(e, call, 0);
+  for (int i = 0; i < 2; i++)
+    if (!need_dims(e, call, &call->groups.at[i].from, x, call->expr[0])) return val_poison();
+  if (theta->kind != VAL_ABSENT && theta->kind != VAL_NUMBER) {
+    eval_error(e, "E0402", call->expr[1]->span, "`theta` is a number, not %s",
+               kind_text(e->ctx, theta));
+    return val_poison();
+  }
+  Str d = call->groups.at[1].from.at[0];
+  if (!rope_even(e, call, d) || !rope_positions(e, call, d)) return val_poison();
+  Val out = val_tensor(VAL_FLOAT, x->dims);
+  Op *op = lower_op(e, &out, 1, OP_rope, call->arg[2].kind == VAL_ABSENT ? 1 : 2, in, 2,
+                    call->groups.at);
+  lower_float(e, op, ATTR_theta, theta->kind == VAL_ABSENT ? 10000 : theta->number);
+  return out;
+}
+
+/* ---- the table ---- */
+
+static const Builtin builtins[] = {
+    {"abs", op_unary, OP_abs, "x", 1, 0, NULL},
+#define FUNCTION(name, ...) {#name, op_unary, OP_##name, "x", 1, 0, NULL},
+#include "ir/functions.def"
+#undef FUNCTION
+    {"sign", op_unary, OP_sign, "x", 1, 0, NULL},
+    {"floor", op_unary, OP_floor, "x", 1, 0, NULL},
+    {"ceil", op_numeric, 0, "x", 1, 0, NULL},
+    {"min", op_minmax, OP_min, "a b", 2, 0, NULL},
+    {"max", op_minmax, OP_max, "a b", 2, 0, NULL},
+    {"not", op_not, OP_not, "a", 1, 0, NULL},
+    {"where", op_where, OP_where, "c a b", 3, 0, NULL},
+    {"float", op_float, OP_cast, "x", 1, 0, NULL},
+    {"stop_gradient", op_stop, OP_stop, "x", 1, 0, NULL},
+    {"rand", op_rand, OP_rand, "x", 1, 0, NULL},
+    {"sum", op_reduce, OP_sum, "x", 1, 1, NULL},
+    {"max", op_reduce, OP_rmax, "x", 1, 1, NULL},
+    {"min", op_reduce, OP_rmin, "x", 1, 1, NULL},
+    {"argmax", op_argmax, OP_argmax, "x", 1, 1, NULL},
+    {"cumsum", op_cumsum, OP_cumsum, "x", 1, 1, NULL},
+    {"dot", op_dot, OP_dot, "a b", 2, 1, NULL},
+    {"outer", op_outer, OP_mul, "a b", 2, 0, NULL},
+    {"expand", op_expand, OP_expand, "x", 1, 1, NULL},
+    {"rename", op_rename, OP_rename, "x", 1, 1, NULL},
+    {"split", op_split, OP_split, "x", 1, 1, NULL},
+    {"merge", op_merge, OP_merge, "x", 1, 1, NULL},
+    {"unstack", op_unstack, OP_unstack, "x", 1, 1, NULL},
+    {"concat", op_concat, OP_concat, "*", 2, 1, NULL},
+    {"slice", op_slice, OP_slice, "x at", 1, 1, NULL},
+    {"pad", op_pad, OP_pad, "x at value", 1, 1, NULL},
+    {"shift", op_shift, OP_shift, "x by fill", 1, 1, NULL},
+    {"iota", NULL, OP_iota, "D", 1, 0, NULL},
+    {"one_hot", op_one_hot, OP_eq, "i", 1, 1, NULL},
+    {"scatter_add", op_scatter, OP_scatter, "x i", 2, 1, NULL},
+    {"rope", op_rope, OP_rope, "x theta pos", 1, 1, NULL},
+    {"top", op_top, 0, "x k", 1, 1, "choosing the k largest"},
+    {"route", op_route, 0, "gates k", 1, 1, "a mixture of experts"},
+};
+
+const Builtin *builtin_table(uint32_t *n) {
+  *n = sizeof builtins / sizeof *builtins;
+  return builtins;
+}
+
+/* max and min mean one thing with axes and another without. */
+const Builtin *builtin_find(Str name, bool has_axes) {
+  const Builtin *other = NULL;
+  for (size_t i = 0; i < sizeof builtins / sizeof *builtins; i++) {
+    if (strcmp(builtins[i].name, name)) continue;
+    if (builtins[i].axes == has_axes) return &builtins[i];
+    other = &builtins[i];
+  }
+  return other;
+}

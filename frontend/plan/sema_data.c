@@ -1,0 +1,294 @@
+/* The lines of train and weights blocks that name parts of the model: every input has one source
+   (E0604), every parameter one line (E0502), `as` is an order of the same dims (E0503). Words of a
+   data line that its kind of data does not read are said (W0706). Files are not opened here. */
+#include "frontend/plan/plan.h"
+#include "frontend/settings/settings.h"
+#include <string.h>
+
+/* ---- data ---- */
+
+void fed_push(Eval *e, Feds *out, Str name, Span span) {
+  vec_push(e->arena, *out, (Fed){name, span});
+}
+
+static void fed_by_columns(Eval *e, Feds *out, const AstValue *columns) {
+  for (uint32_t i = 0; i < columns->args.n; i++)
+    if (columns->args.at[i].key)
+      fed_push(e, out, columns->args.at[i].key->text, columns->args.at[i].key->span);
+}
+
+static bool is_call(const AstValue *value, const char *word) {
+  return value && value->kind == VALUE_CALL && !strcmp(value->path->text, word);
+}
+
+/* The default: a model with exactly two inputs of the same dims and the same `of`. */
+static bool next_by_default(Eval *e, Feds *out) {
+  if (e->inputs.n != 2) return false;
+  const Val *a = &e->inputs.at[0]->type, *b = &e->inputs.at[1]->type;
+  if (a->kind != VAL_INDEX || b->kind != VAL_INDEX || a->of != b->of ||
+      !dims_same(&a->dims, &b->dims))
+    return false;
+  for (int i = 0; i < 2; i++) fed_push(e, out, e->inputs.at[i]->name, (Span){0});
+  return true;
+}
+
+static const Input *find_input(const Eval *e, Str name) {
+  for (uint32_t i = 0; i < e->inputs.n; i++)
+    if (e->inputs.at[i]->name == name) return e->inputs.at[i];
+  return NULL;
+}
+
+static bool is_fed(const Feds *fed, Str name) {
+  for (uint32_t i = 0; i < fed->n; i++)
+    if (fed->at[i].name == name) return true;
+  return false;
+}
+
+static void no_input(Eval *e, const Feds *fed, const Fed *wrong) {
+  VEC(const char *) hungry = {0};
+  Str list = "";
+  for (uint32_t i = 0; i < e->inputs.n; i++) {
+    Str name = e->inputs.at[i]->name;
+    if (is_fed(fed, name)) continue;
+    list = arena_printf(e->arena, "%s%s`%s`", list, *list ? ", " : "", name);
+    vec_push(e->arena, hungry, name);
+  }
+  Report *r = world_error(e->w, "E0604", wrong->span, "the model has no input `%s`", wrong->name);
+  if (hungry.n) diag_fact(r, "without data: %s", list);
+  const char *near = hungry.n ? diag_nearest(wrong->name, hungry.at, hungry.n) : NULL;
+  if (near) diag_near(r, "an input", near);
+  else if (hungry.n == 1) {
+    diag_help(r, "the input without data is `%s`", hungry.at[0]);
+    diag_edit(r, wrong->span, "%s", hungry.at[0]);
+  }
+}
+
+static void check_fed(Eval *e, const Feds *fed, Span line) {
+  bool unknown = false;
+  for (uint32_t i = 0; i < fed->n; i++)
+    if (!find_input(e, fed->at[i].name)) no_input(e, fed, &fed->at[i]), unknown = true;
+  for (uint32_t i = 0; i < e->inputs.n && !unknown; i++) {
+    uint32_t n = 0;
+    Span second = line;
+    for (uint32_t k = 0; k < fed->n; k++)
+      if (fed->at[k].name == e->inputs.at[i]->name && n++) second = fed->at[k].span;
+    if (n == 1) continue;
+    Report *r = world_error(e->w, "E0604", n ? second : line, "input `%s` has %s",
+                            e->inputs.at[i]->name, n ? "two sources" : "no data");
+    diag_also(r, e->inputs.at[i]->span, "the input");
+  }
+}
+
+/* E0607, W0502 */
+static void check_trained(Eval *e, const Choice *choice) {
+  const AstSetting *optim = choice->train ? settings_line(choice->train->item, "optim") : NULL;
+  bool any = false;
+  for (uint32_t i = 0; i < e->params.n; i++) any |= !e->params.at[i]->frozen;
+  if (!optim || any) return;
+  if (!e->params.n) {
+    world_warn(e->w, "W0502", optim->path->span,
+               arena_printf(e->arena, "model `%s` has no parameter to train", choice->model->name),
+               NULL);
+    return;
+  }
+  Report *r = world_error(e->w, "E0607", optim->path->span, "model `%s` has nothing to train",
+                          choice->model->name);
+  diag_label(r, "all of its parameters are @frozen");
+}
+
+static void unfed(Eval *e, const AstSetting *line) {
+  Report *r = world_error(e->w, "E0604", line->span, "which inputs does this data feed?");
+  for (uint32_t i = 0; i < e->inputs.n; i++)
+    diag_fact(r, "input `%s` %s", e->inputs.at[i]->name,
+              dims_text(e->ctx, &e->inputs.at[i]->type.dims));
+  diag_help(r, "say it: `task = next(a -> b)`, or `columns(input = \"file\", ..)`");
+}
+
+/* ---- words that change nothing ---- */
+
+typedef enum Reads { READS_COLUMNS, READS_TOKENS, READS_MLM, READS_ENDS, READS_PAD } Reads;
+
+static const struct {
+  const char *key;
+  Reads what;
+} readers[] = {{"raw", READS_COLUMNS}, {"mean", READS_COLUMNS},     {"std", READS_COLUMNS},
+               {"pack", READS_TOKENS}, {"tokenizer", READS_TOKENS}, {"mask_id", READS_MLM},
+               {"special", READS_MLM}, {"eot", READS_ENDS},         {"pad_id", READS_PAD}};
+
+static const char *const reader_words[] = {
+    [READS_COLUMNS] = "`columns` reads it, tokens do not",
+    [READS_TOKENS] = "data of tokens reads it, `columns` do not",
+    [READS_MLM] = "`task = mlm(..)` reads it",
+    [READS_ENDS] = "`pack = off`, or a task with `doc` or `pos`, reads it",
+    [READS_PAD] = "`pack = off` reads it"};
+
+static bool counts_documents(const AstPairs *words) {
+  for (uint32_t i = 0; i < words->n; i++) {
+    const AstPair *p = &words->at[i];
+    if (p->key && (!strcmp(p->key->text, "doc") || !strcmp(p->key->text, "pos"))) return true;
+  }
+  return false;
+}
+
+static bool is_read(const AstSetting *line, bool columns, Reads what) {
+  const AstValue *task = setting_option(line, "task"), *pack = setting_option(line, "pack");
+  bool apart = pack && pack->kind == VALUE_PATH && !strcmp(pack->path->text, "off");
+  switch (what) {
+  case READS_COLUMNS: return columns;
+  case READS_TOKENS: return !columns;
+  case READS_MLM: return !columns && is_call(task, "mlm");
+  case READS_ENDS:
+    return !columns &&
+           (apart || (task && (counts_documents(&task->args) || counts_documents(&task->to))));
+  case READS_PAD: return !columns && apart;
+  }
+  return true;
+}
+
+static void warn_data_words(Eval *e, const AstSetting *line) {
+  const AstValue **source;
+  bool columns = setting_operands(e->ctx, line, &source) && is_call(source[0], "columns");
+  for (size_t i = 0; i < sizeof readers / sizeof *readers; i++) {
+    const AstValue *value = setting_option(line, readers[i].key);
+    if (!value || is_read(line, columns, readers[i].what)) continue;
+    world_warn(e->w, "W0706", value->span,
+               arena_printf(e->arena, "`%s` changes nothing here", readers[i].key),
+               reader_words[readers[i].what]);
+  }
+}
+
+static void check_nesterov(Eval *e, const AstItem *train) {
+  const AstValue *on = settings_value(train, "optim", "nesterov"),
+                 *momentum = settings_value(train, "optim", "momentum");
+  if (!settings_on(train, ITEM_TRAIN, "optim", "nesterov")) return;
+  if (settings_number(train, ITEM_TRAIN, "optim", "momentum") > 0) return;
+  Report *r = world_error(e->w, "E0602", on->span,
+                          "`nesterov` looks ahead along the velocity, and "
+                          "`momentum = 0` keeps none");
+  diag_help(r, "`momentum = 0.9` is usual");
+  if (momentum) diag_edit(r, momentum->span, "0.9");
+}
+
+void check_data(Eval *e, const Choice *choice) {
+  const AstItem *train = choice->train ? choice->train->item : NULL;
+  check_trained(e, choice);
+  check_onebit(e, train);
+  check_nesterov(e, train);
+  check_delay(e, train);
+  check_states(e, train);
+  const AstSetting *line = settings_line(train, "data");
+  Feds fed = {0};
+  if (!line) return;
+  const AstValue *source = settings_value(train, "data", NULL),
+                 *task = setting_option(line, "task");
+  if (is_call(source, "columns")) fed_by_columns(e, &fed, source);
+  else if (task && task->kind == VALUE_CALL) {
+    task_feeds(e, task, &fed);
+    check_task(e, line, task);
+  } else if (next_by_default(e, &fed)) check_next(e, line);
+  else return unfed(e, line);
+  warn_data_words(e, line);
+  check_fed(e, &fed, line->span);
+}
+
+/* ---- weights ---- */
+
+/* Paths of the parameters, or of the lines of a weights block. */
+static NameMap *index_of_params(const Eval *e) {
+  NameMap *m = names_new(e->arena);
+  for (uint32_t i = 0; i < e->params.n; i++) names_put(m, 0, e->params.at[i]->path, i);
+  return m;
+}
+
+static void no_param(Eval *e, const AstSetting *line, const NameMap *lines) {
+  VEC(const char *) names = {0};
+  uint32_t at;
+  for (uint32_t i = 0; i < e->params.n; i++)
+    if (!names_find(lines, 0, e->params.at[i]->path, &at))
+      vec_push(e->arena, names, e->params.at[i]->path);
+  const char *near = names.n ? diag_nearest(line->path->text, names.at, names.n) : NULL;
+  Report *r = world_error(e->w, "E0502", line->path->span, "no parameter `%s`", line->path->text);
+  if (names.n == 1) {
+    diag_help(r, "the parameter without a line is `%s`", near = names.at[0]);
+    diag_edit(r, line->path->span, "%s", near);
+  } else diag_near(r, "a parameter without a line", near);
+}
+
+static void check_order(Eval *e, const AstSetting *line, const Param *param) {
+  Dims want = param->dims, have = {0};
+  if (!line->as) return;
+  for (uint32_t g = 0; g < line->as->groups.n; g++)
+    for (uint32_t i = 0; i < line->as->groups.at[g].from.n; i++)
+      dims_add(&have, line->as->groups.at[g].from.at[i].text);
+  if (have.n == want.n && dims_same(&have, &want) && !dims_repeated(&have)) return;
+  Report *r = world_error(e->w, "E0503", line->as->span,
+                          "`as` is not an order of the dimensions of `%s`", param->path);
+  diag_label(r, "the parameter has %s", dims_text(e->ctx, &want));
+}
+
+static int count_stars(const char *s) {
+  int n = 0;
+  for (; *s; s++) n += *s == '*';
+  return n;
+}
+
+/* A name of the file has a star per star of the path: the rounds. */
+static void check_stars(Eval *e, const AstSetting *line, const Param *param) {
+  int want = count_stars(param->path);
+  for (uint32_t i = 0; i < line->target.n; i++) {
+    const AstValue *value = line->target.at[i].value;
+    if (value->kind != VALUE_STRING || count_stars(value->string) == want) continue;
+    Report *r = world_error(e->w, "E0502", value->span, "\"%s\" needs %s `*`", value->string,
+                            want == 0   ? "no"
+                            : want == 1 ? "one"
+                                        : "one per stack a");
+    diag_label(r, "stands for the round, as in `%s`", param->path);
+  }
+}
+
+static void missing_lines(Eval *e, const AstItem *weights, const NameMap *lines) {
+  Str list = "";
+  uint32_t n = 0, at;
+  for (uint32_t i = 0; i < e->params.n; i++) {
+    if (names_find(lines, 0, e->params.at[i]->path, &at)) continue;
+    if (n++ < 5)
+      list = arena_printf(e->arena, "%s%s`%s`", list, n > 1 ? ", " : "", e->params.at[i]->path);
+  }
+  if (!n) return;
+  Report *r = world_error(e->w, "E0502", weights->name.span,
+                          "%u parameter%s without a line in weights `%s`", n, n == 1 ? "" : "s",
+                          weights->name.text);
+  diag_fact(r, "%s%s", list, n > 5 ? ", .." : "");
+}
+
+static void check_line(Eval *e, const AstSetting *setting, const Param *param,
+                       const AstSetting *before, const NameMap *lines) {
+  if (!param) {
+    no_param(e, setting, lines);
+    return;
+  }
+  check_order(e, setting, param), check_stars(e, setting, param);
+  if (!before) return;
+  Report *r =
+      world_error(e->w, "E0502", setting->path->span, "`%s` has two lines", setting->path->text);
+  diag_also(r, before->path->span, "the first one");
+}
+
+void check_weights(Eval *e, const AstItem *weights) {
+  NameMap *params = index_of_params(e), *lines = names_new(e->arena), *all = names_new(e->arena);
+  uint32_t before = e->w->errors;
+  for (uint32_t i = 0; weights->block && i < weights->block->settings.n; i++)
+    names_put(all, 0, weights->block->settings.at[i]->path->text, i);
+  for (uint32_t i = 0; weights->block && i < weights->block->settings.n; i++) {
+    const AstSetting *setting = weights->block->settings.at[i];
+    uint32_t param, line;
+    if (setting->arrow != ARROW_LEFT) continue;
+    bool known = names_find(params, 0, setting->path->text, &param);
+    bool again = names_find(lines, 0, setting->path->text, &line);
+    check_line(e, setting, known ? e->params.at[param] : NULL,
+               again ? weights->block->settings.at[line] : NULL, all);
+    names_put(lines, 0, setting->path->text, i);
+  }
+  if (weights->block && !weights->bad && e->w->errors == before) missing_lines(e, weights, lines);
+  if (weights->block) check_weights_config(e, weights);
+}

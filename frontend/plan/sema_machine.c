@@ -1,0 +1,164 @@
+/* Machines: what a block says must fit together (E0602, E0606), and a plan's mesh must fit its
+   machine: enough GPUs (E0708), none idle without a word (N0701), nodes that can hold the axes
+   that split layers (W0708). What leaves nodes in which order of axes is known behind the passes
+   (W0701). Which processors there are code generators for is in settings.def (choices of
+   node.arch). */
+#include "frontend/plan/sema_plan.h"
+#include <string.h>
+
+/* ---- the block ---- */
+
+static bool is_gpu(const AstValue *arch) {
+  return arch && arch->kind == VALUE_PATH && !strncmp(arch->path->text, "sm_", 3);
+}
+
+static const char *gpu_archs(Ctx *c) {
+  uint32_t n;
+  const SettingRow *rows = settings_table(&n);
+  const char *text = "";
+  for (uint32_t i = 0; i < n; i++)
+    if (rows[i].kind == ROW_CHOICE && !strcmp(rows[i].word, "node.arch") &&
+        !strncmp(rows[i].key, "sm_", 3))
+      text = arena_printf(c->arena, "%s%s`arch = %s` (%s)", text, *text ? ", " : "", rows[i].key,
+                          rows[i].help);
+  return text;
+}
+
+static void check_host(World *w, const AstItem *item, const AstValue *gpus) {
+  const AstSetting *host = settings_line(item, "host");
+  const AstValue *memory = settings_value(item, "host", "memory");
+  if (host && !gpus) {
+    Report *r =
+        world_error(w, "E0602", host->path->span, "`host` is that of GPUs, and the node has none");
+    diag_help(r, "`node memory = ..` is the memory of a node of processors, whatever lies in it");
+  } else if (memory && memory->number.value <= 0)
+    world_error(w, "E0602", memory->span, "`memory` of the host is nothing");
+}
+
+void check_machine_block(World *w, const AstItem *item) {
+  const AstValue *gpus = settings_value(item, "node", "gpus"),
+                 *arch = settings_value(item, "node", "arch"),
+                 *memory = settings_value(item, "node", "memory"),
+                 *reserve = settings_value(item, "node", "reserve");
+  if (gpus && !arch) {
+    Report *r = world_error(w, "E0606", gpus->span, "`node` with `gpus` has no `arch`");
+    diag_help(r, "%s", gpu_archs(w->ctx));
+  } else if (gpus && !is_gpu(arch)) {
+    Report *r = world_error(w, "E0602", arch->span, "`%s` is no GPU, and the node has `gpus`",
+                            arch->path->text);
+    diag_help(r, "%s", gpu_archs(w->ctx));
+  } else if (!gpus && is_gpu(arch)) {
+    Report *r = world_error(w, "E0602", arch->span, "`%s` is a GPU, and the node has no `gpus`",
+                            arch->path->text);
+    diag_help(r, "`gpus = N`: how many a node has, each with a rank of its own");
+  }
+  check_host(w, item, gpus);
+  if (memory && reserve && reserve->number.value >= memory->number.value)
+    diag_label(world_error(w, "E0602", reserve->span, "`reserve` leaves nothing of `memory`"),
+               "the driver's and the libraries' part of it");
+}
+
+/* ---- a plan on it ---- */
+
+static void too_many(PlanCheck *check, const Decl *decl, const AstValue *on, int64_t ranks,
+                     int64_t gpus, int64_t nodes) {
+  const AstSetting *mesh = settings_line(check->item, "mesh");
+  Report *r = world_error(check->w, "E0708", mesh->span, "a mesh of %lld ranks on %lld GPUs",
+                          (long long)ranks, (long long)(gpus * nodes));
+  diag_also(r, on->span, "machine `%s`", decl->name);
+  long long needed = (long long)((ranks + gpus - 1) / gpus);
+  const AstValue *written = settings_value(check->item, "on", "nodes");
+  diag_help(r, "`on %s nodes = %lld`", decl->name, needed);
+  if (written) diag_edit(r, written->span, "%lld", needed);
+  else
+    diag_edit(r, (Span){on->span.file, on->span.offset + on->span.length, 0}, " nodes = %lld",
+              needed);
+}
+
+static void note_idle(PlanCheck *check, const AstValue *on, int64_t ranks, int64_t all) {
+  const AstSetting *mesh = settings_line(check->item, "mesh");
+  Report *r =
+      world_error(check->w, "N0701", mesh ? mesh->span : on->span, "%lld of %lld GPUs have no rank",
+                  (long long)(all - ranks), (long long)all);
+  diag_label(r, mesh ? "%lld ranks" : "one rank: the plan has no `mesh`", (long long)ranks);
+  if (mesh) diag_also(r, on->span, "%lld GPUs", (long long)all);
+}
+
+void check_machine(PlanCheck *check) {
+  const AstValue *on = settings_value(check->item, "on", NULL);
+  if (!on || on->kind != VALUE_PATH) return;
+  const Decl *decl =
+      world_find(check->w, SPACE_MACHINE, intern(check->e->ctx->names, on->path->text), false);
+  if (!decl) {
+    const char *near = world_nearest(check->w, SPACE_MACHINE, on->path->text);
+    Report *r = world_error(check->w, "E0201", on->span, "no machine named `%s`", on->path->text);
+    diag_near(r, "a machine", near);
+    return;
+  }
+  int64_t ranks = 1, gpus = settings_integer(decl->item, ITEM_MACHINE, "node", "gpus");
+  int64_t nodes = settings_integer(check->item, ITEM_PLAN, "on", "nodes");
+  for (uint32_t i = 0; i < check->mesh.n; i++) ranks *= check->mesh.at[i].size;
+  if (gpus <= 0 || nodes <= 0) return;
+  if (settings_line(check->item, "mesh") && ranks > gpus * nodes)
+    too_many(check, decl, on, ranks, gpus, nodes);
+  else if (ranks < gpus * nodes) note_idle(check, on, ranks, gpus * nodes);
+}
+
+/* ---- W0708 ---- */
+
+/* Does the line split elements of layers? Then its ranks talk in every layer. */
+static bool splits_layers(const PlanCheck *check, const PlaceLine *rule) {
+  for (uint32_t i = 0; i < rule->dims.n; i++)
+    if (!rule->dims.at[i].otherwise && strcmp(rule->dims.at[i].dim, "Batch") != 0 &&
+        !plan_is_stack_dim(check, rule->dims.at[i].dim))
+      return true;
+  return false;
+}
+
+/* The axis of Batch that can have `times` as many ranks; NULL: none. */
+static const PlanAxis *other_axis(const PlanCheck *check, int64_t times) {
+  const PlaceLine *rule = plan_batch_rule(check);
+  const AstItem *train = check->c->train ? check->c->train->item : NULL;
+  int64_t batch = settings_integer(train, ITEM_TRAIN, "batch", NULL), micro = 1;
+  if (settings_value(check->item, "micro", NULL))
+    micro = settings_integer(check->item, ITEM_PLAN, "micro", NULL);
+  bool divides = rule && rule->axes.n && micro > 0 && batch > 0 &&
+                 batch % (plan_batch_ranks(check) * times * micro) == 0;
+  return divides ? rule->axes.at[0] : NULL;
+}
+
+static void help_narrow(PlanCheck *check, Report *r, const PlanAxis *axis, int64_t gpus) {
+  int64_t n = gpus;
+  while (axis->size % n || gpus % n) n--;
+  const PlanAxis *other = other_axis(check, axis->size / n);
+  if (other)
+    diag_help(r, "`%s = %lld, %s = %lld`: as many ranks", axis->name, (long long)n, other->name,
+              (long long)(other->size * axis->size / n));
+  else diag_help(r, "`%s = %lld`", axis->name, (long long)n);
+  diag_edit(r, axis->value, "%lld", (long long)n);
+  if (other) diag_edit(r, other->value, "%lld", (long long)(other->size * axis->size / n));
+}
+
+/* No order of the mesh's axes keeps such an axis inside of a node. */
+void warn_wide(PlanCheck *check, const PlaceLine *rule) {
+  const AstValue *on = settings_value(check->item, "on", NULL);
+  const Decl *decl = on && on->kind == VALUE_PATH
+                         ? world_find(check->w, SPACE_MACHINE, on->path->text, false)
+                         : NULL;
+  int64_t gpus = decl ? settings_integer(decl->item, ITEM_MACHINE, "node", "gpus") : 0;
+  for (uint32_t i = 0; gpus > 0 && splits_layers(check, rule) && i < rule->axes.n; i++) {
+    const PlanAxis *axis = rule->axes.at[i];
+    if (axis->size <= gpus) continue;
+    Report *r = world_error(check->w, "W0708", axis->value,
+                            "no node holds mesh axis `%s`: %lld ranks, %lld GPUs in a node",
+                            axis->name, (long long)axis->size, (long long)gpus);
+    diag_label(r, "they talk in every layer, and would over the network");
+    diag_also(r, on->span, "machine `%s`", decl->name);
+    help_narrow(check, r, axis, gpus);
+  }
+}
+
+const Decl *plan_machine_of(World *w, const Decl *plan) {
+  const AstValue *on = plan ? settings_value(plan->item, "on", NULL) : NULL;
+  return on && on->kind == VALUE_PATH ? world_find(w, SPACE_MACHINE, on->path->text, false) : NULL;
+}

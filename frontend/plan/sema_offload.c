@@ -1,0 +1,318 @@
+/* The lines `offload` of a plan: what each word names of the parameters, once (E0606); paths that
+   name some (E0709); no layers of a pipeline's stages (E0901); gradients whose update is on the
+   host, too (E0901). `speculate` wants both of a layer, and no delay (E0602, E0901).
+
+   `optimizer of h.*, wte`: a path takes all parameters that it is, or that are under it,
+   `h[0..3].attn` those of these layers; without `of` a word takes all there are. Lines add up. Must
+   not: judge whether the target has a host. */
+#include "frontend/plan/sema_plan.h"
+#include "ir/layer_part.h"
+#include <string.h>
+
+typedef struct Offloaded {     /* a word with one of its paths */
+  const AstValue *word, *path; /* path NULL: all parameters */
+} Offloaded;
+
+typedef struct OffloadLines {
+  PlanCheck *check;
+  VEC(Offloaded) list;
+} OffloadLines;
+
+typedef struct OffloadPath { /* h.*.attn, h[0..3].attn, wte */
+  Str whole;                 /* with a star for the layers */
+  int64_t first, last;       /* last -1: no layers are named */
+} OffloadPath;
+
+static OffloadPath path_of(const PlanCheck *check, const AstValue *value) {
+  Str text = intern(check->e->ctx->names, value->path->text);
+  OffloadPath path = {.whole = text, .last = -1};
+  LayerPath layers;
+  if (!layer_path(text, strlen(text), &layers)) return path;
+  path.first = layers.first, path.last = layers.last;
+  path.whole = layer_path_whole(check->e->ctx->names, text);
+  return path;
+}
+
+static bool starts(Str path, Str with) {
+  size_t n = strlen(with);
+  return !strncmp(path, with, n) && (!path[n] || path[n] == '.');
+}
+
+/* Has `above` layer `layer` of all that `path` names? NULL: all parameters. */
+static bool has_layer(const PlanCheck *check, const AstValue *above, const AstValue *path,
+                      int64_t layer) {
+  if (!above || !path) return !above;
+  OffloadPath a = path_of(check, above), p = path_of(check, path);
+  return starts(p.whole, a.whole) &&
+         (a.last < 0 || (p.last >= 0 && a.first <= layer && layer <= a.last));
+}
+
+/* Have two paths a parameter in common? */
+static bool meet(const PlanCheck *check, const AstValue *a, const AstValue *b) {
+  if (!a || !b) return true;
+  OffloadPath p = path_of(check, a), q = path_of(check, b);
+  if (!starts(p.whole, q.whole) && !starts(q.whole, p.whole)) return false;
+  return p.last < 0 || q.last < 0 || (p.first <= q.last && q.first <= p.last);
+}
+
+static bool same_word(const Offloaded *a, const Offloaded *b) {
+  return !strcmp(a->word->path->text, b->word->path->text);
+}
+
+static void check_twice(OffloadLines *lines, const Offloaded *last) {
+  for (uint32_t i = 0; i < lines->list.n; i++) {
+    const Offloaded *first = &lines->list.at[i];
+    if (!same_word(first, last) || !meet(lines->check, first->path, last->path)) continue;
+    const AstValue *at = last->path ? last->path : last->word,
+                   *before = first->path ? first->path : first->word;
+    Report *r = world_error(
+        lines->check->w, "E0606", at->span, "`offload %s` has %s twice", last->word->path->text,
+        last->path ? arena_printf(lines->check->e->arena, "`%s`", at->path->text)
+                   : "these parameters");
+    diag_also(r, before->span, "first here");
+    diag_help(r, "lines add up: each parameter once");
+    return;
+  }
+}
+
+/* ---- layers on stages ---- */
+
+/* The dim of a stack's layers; NULL: it is no stack. */
+static Str layers_of(const PlanCheck *check, Str stack) {
+  size_t n = strlen(stack);
+  for (uint32_t i = 0; i < check->e->params.n; i++) {
+    const Param *param = check->e->params.at[i];
+    if (!strncmp(param->path, stack, n) && param->path[n] == '.' && param->lead.n)
+      return param->lead.at[0];
+  }
+  return NULL;
+}
+
+/* The line that puts layers of this stack on several ranks; NULL: there is none. */
+static const PlaceLine *stages_of(const PlanCheck *check, Str stack) {
+  Str layers = layers_of(check, stack);
+  for (uint32_t k = 0; layers && k < check->rules.n; k++)
+    for (uint32_t d = 0; d < check->rules.at[k].dims.n; d++)
+      if (check->rules.at[k].dims.at[d].dim == layers && plan_ranks_of(&check->rules.at[k]) > 1)
+        return &check->rules.at[k];
+  return NULL;
+}
+
+/* Of a path that has some layers, not all, of a stack on stages: the line of these. */
+static const PlaceLine *cuts_stages(const PlanCheck *check, const AstValue *value) {
+  OffloadPath path = path_of(check, value);
+  Str stack = value->path->parts.at[0].name;
+  const PlaceLine *line = path.last < 0 ? NULL : stages_of(check, stack);
+  if (!line) return NULL;
+  bool whole = !path.first && path.last + 1 == size_of(check->e->sizes, layers_of(check, stack));
+  return whole ? NULL : line;
+}
+
+/* The paths of a line, of all layers where stages have these, each parameter once. */
+static const char *paths_of_stages(const PlanCheck *check, uint32_t n, const AstValue **path) {
+  const char *text = "";
+  for (uint32_t i = 0; i < n; i++) {
+    Str whole = path_of(check, path[i]).whole;
+    bool had = false, cut = cuts_stages(check, path[i]) != NULL;
+    for (uint32_t k = 0; k < n && !had; k++) {
+      Str other = path_of(check, path[k]).whole;
+      had = k != i && cuts_stages(check, path[k]) && starts(whole, other) &&
+            (k < i || strcmp(whole, other) != 0);
+    }
+    if (!had)
+      text = arena_printf(check->e->arena, "%s%s%s", text, *text ? ", " : "",
+                          cut ? whole : path[i]->path->text);
+  }
+  return text;
+}
+
+static bool has_word(const PlanCheck *check, const AstSetting *line, const char *word) {
+  const AstValue **words;
+  uint32_t n = setting_operands(check->e->ctx, line, &words);
+  for (uint32_t i = 0; i < n; i++)
+    if (!strcmp(words[i]->path->text, word)) return true;
+  return false;
+}
+
+static bool share_a_word(const PlanCheck *check, const AstSetting *a, const AstSetting *b) {
+  const AstValue **words;
+  uint32_t n = setting_operands(check->e->ctx, a, &words);
+  for (uint32_t i = 0; i < n; i++)
+    if (has_word(check, b, words[i]->path->text)) return true;
+  return false;
+}
+
+/* Has another line some of the stack's layers, for the same word? */
+static bool stack_is_elsewhere(const PlanCheck *check, const AstSetting *line, Str stack) {
+  bool elsewhere = false;
+  for (uint32_t i = 0; i < check->item->block->settings.n; i++) {
+    const AstSetting *other = check->item->block->settings.at[i];
+    const AstValue **path;
+    if (other == line || strcmp(other->path->text, "offload") != 0) continue;
+    if (!share_a_word(check, line, other)) continue;
+    uint32_t n = setting_of(check->e->ctx, other, &path);
+    for (uint32_t k = 0; k < n; k++)
+      elsewhere |= path[k]->kind == VALUE_PATH && !strcmp(path[k]->path->parts.at[0].name, stack);
+  }
+  return elsewhere;
+}
+
+/* Stages run one program, in which each has as many layers on the host as any other. */
+static void check_stages_whole(PlanCheck *check, const AstSetting *line, uint32_t n,
+                               const AstValue **path) {
+  const AstValue *first = NULL;
+  for (uint32_t i = 0; i < n && !first; i++)
+    if (cuts_stages(check, path[i])) first = path[i];
+  if (!first) return;
+  Span last = path[n - 1]->span,
+       all = {last.file, path[0]->span.offset, last.offset + last.length - path[0]->span.offset};
+  Report *r = world_unbuilt(check->w, first->span, "`offload` of some layers of a pipeline is");
+  diag_also(r, cuts_stages(check, first)->target, "layers over stages");
+  diag_label(r, "stages run one program: each has the same there");
+  diag_help(r, "of all layers: `%s`; or other parameters", path_of(check, first).whole);
+  if (!stack_is_elsewhere(check, line, first->path->parts.at[0].name))
+    diag_edit(r, all, "%s", paths_of_stages(check, n, path));
+}
+
+static void add(OffloadLines *lines, const AstValue *word, const AstValue *path) {
+  Offloaded last = {word, path};
+  check_twice(lines, &last);
+  vec_push(lines->check->e->arena, lines->list, last);
+}
+
+static void read_line(OffloadLines *lines, const AstSetting *line) {
+  const AstValue **word, **path;
+  Ctx *c = lines->check->e->ctx;
+  uint32_t words = setting_operands(c, line, &word), paths = setting_of(c, line, &path);
+  bool named = paths > 0;
+  for (uint32_t i = 0; i < paths; i++)
+    named &= path[i]->kind == VALUE_PATH && plan_names_params(lines->check, path[i]);
+  if (named) check_stages_whole(lines->check, line, paths, path);
+  for (uint32_t i = 0; i < words; i++) {
+    if (!paths) add(lines, word[i], NULL);
+    for (uint32_t k = 0; k < paths; k++)
+      if (path[k]->kind == VALUE_PATH) add(lines, word[i], path[k]);
+  }
+}
+
+static bool is_updated_there(const OffloadLines *lines, const AstValue *path) {
+  OffloadPath named = {.last = -1};
+  if (path) named = path_of(lines->check, path);
+  int64_t last = named.last < 0 ? 0 : named.last;
+  for (int64_t layer = named.first; layer <= last; layer++) {
+    bool has = false;
+    for (uint32_t i = 0; i < lines->list.n; i++)
+      has |= !strcmp(lines->list.at[i].word->path->text, "optimizer") &&
+             has_layer(lines->check, lines->list.at[i].path, path, layer);
+    if (!has) return false;
+  }
+  return true;
+}
+
+/* The update reads them where it is, so they would come up again. */
+static void check_gradients(const OffloadLines *lines) {
+  bool any = false;
+  for (uint32_t i = 0; i < lines->list.n; i++)
+    any |= !strcmp(lines->list.at[i].word->path->text, "optimizer");
+  for (uint32_t i = 0; i < lines->list.n; i++) {
+    const Offloaded *grads = &lines->list.at[i];
+    if (strcmp(grads->word->path->text, "grads") || is_updated_there(lines, grads->path)) continue;
+    Report *r = world_unbuilt(lines->check->w, grads->word->span,
+                              "offloading of gradients without the optimizer is");
+    if (!any) {
+      diag_help(r, "`offload optimizer, grads -> host`: the update reads them where it is");
+      diag_edit(r, grads->word->span, "optimizer, grads");
+    } else diag_help(r, "`optimizer` of %s, too", grads->path ? grads->path->path->text : "all");
+    return;
+  }
+}
+
+/* ---- auto ---- */
+
+static bool says_memory(PlanCheck *check) {
+  const AstValue *on = settings_value(check->item, "on", NULL);
+  const Decl *decl = on && on->kind == VALUE_PATH
+                         ? world_find(check->w, SPACE_MACHINE, on->path->text, false)
+                         : NULL;
+  return decl && settings_integer(decl->item, ITEM_MACHINE, "node", "gpus") > 0 &&
+         settings_has(decl->item, "node", "memory") && settings_has(decl->item, "host", "memory");
+}
+
+/* What `auto` is judged by has to be there, and nothing else may be chosen at the same time. */
+static void check_auto_needs(PlanCheck *check, Span at) {
+  const AstValue *schedule = settings_value(check->item, "pipeline", NULL);
+  if (!says_memory(check)) {
+    Report *r = world_error(check->w, "E0602", at,
+                            "`offload auto` wants a machine with GPUs that says its memory");
+    diag_help(r, "`on MACHINE`, a block with `node gpus = .. memory = ..` and `host memory = ..`");
+  }
+  if (!settings_line(check->item, "micro")) {
+    Report *r = world_error(check->w, "E0602", at, "`offload auto` wants `micro`");
+    diag_help(r, "what fits depends on it: `micro 1` has the least on the device");
+  }
+  if (schedule && schedule->kind == VALUE_PATH && !strcmp(schedule->path->text, "auto"))
+    diag_help(world_error(check->w, "E0602", at, "`offload auto` beside `pipeline auto`"),
+              "name the schedule");
+}
+
+static void check_auto(const OffloadLines *lines) {
+  const Offloaded *own = NULL;
+  for (uint32_t i = 0; i < lines->list.n && !own; i++)
+    if (!strcmp(lines->list.at[i].word->path->text, "auto")) own = &lines->list.at[i];
+  if (!own) return;
+  if (own->path)
+    diag_help(
+        world_error(lines->check->w, "E0602", own->path->span, "`offload auto` takes no `of`"),
+        "it chooses among all; or name what goes: `offload optimizer of %s -> host`",
+        own->path->path->text);
+  for (uint32_t i = 0; i < lines->list.n; i++)
+    if (!same_word(own, &lines->list.at[i])) {
+      Report *r = world_error(lines->check->w, "E0602", lines->list.at[i].word->span,
+                              "`offload auto` chooses what goes to the host");
+      diag_also(r, own->word->span, "here");
+      diag_help(r, "leave one of both out");
+      return;
+    }
+  check_auto_needs(lines->check, own->word->span);
+}
+
+/* ---- speculate ---- */
+
+/* What a layer is updated with has to be there when its round is over. */
+static void check_early_words(PlanCheck *check, const AstSetting *line, Span at) {
+  const AstValue **words;
+  bool choice = has_word(check, line, "auto"), params = has_word(check, line, "params");
+  if (!choice && has_word(check, line, "optimizer") && has_word(check, line, "grads")) return;
+  setting_operands(check->e->ctx, line, &words);
+  Report *r = world_error(check->w, "E0602", at,
+                          choice ? "`speculate` beside `offload auto`"
+                                 : "`speculate` without the update and its gradients there");
+  if (choice) diag_help(r, "name what goes: `offload optimizer, grads speculate = on -> host`");
+  else diag_help(r, "`offload optimizer, grads speculate = on -> host`");
+  if (!choice && !params) diag_edit(r, words[0]->span, "optimizer, grads");
+}
+
+static void check_early(PlanCheck *check, const AstSetting *line) {
+  const AstValue *on = setting_option(line, "speculate");
+  const AstItem *train = check->c->train ? check->c->train->item : NULL;
+  const AstSetting *delay = train ? settings_line(train, "delay") : NULL;
+  if (!on || on->kind != VALUE_PATH || strcmp(on->path->text, "on")) return;
+  check_early_words(check, line, on->span);
+  if (!delay) return;
+  Report *r = world_unbuilt(check->w, on->span, "`speculate` beside `delay` is");
+  diag_also(r, delay->path->span, "late steps update first, with a norm that is known");
+  diag_help(r, "one of both");
+  diag_edit(r, on->span, "off");
+}
+
+void check_offload(PlanCheck *check) {
+  OffloadLines lines = {.check = check};
+  for (uint32_t i = 0; i < check->item->block->settings.n; i++) {
+    const AstSetting *line = check->item->block->settings.at[i];
+    if (strcmp(line->path->text, "offload") != 0) continue;
+    read_line(&lines, line);
+    check_early(check, line);
+  }
+  check_gradients(&lines);
+  check_auto(&lines);
+}

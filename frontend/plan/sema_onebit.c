@@ -1,0 +1,192 @@
+/* What 1-bit Adam asks of train blocks and plans (passes/math/onebit.c): blocks of whole bytes, an
+   equal share of the batch for each worker, a freeze before the end; of a plan that ranks divide
+   the workers, and parts of the batch have shares for all. Of ZeRO it takes stage 1: from 2 on no
+   rank has what its worker's error is made of. */
+#include "frontend/plan/sema_plan.h"
+#include <math.h>
+
+static bool is_onebit(Eval *e, const AstItem *train) {
+  Str optim = train ? settings_word(e->ctx, train, ITEM_TRAIN, "optim", NULL) : NULL;
+  return optim && !strcmp(optim, "onebit_adam");
+}
+
+static int64_t option(const AstItem *train, const char *key) {
+  return settings_integer(train, ITEM_TRAIN, "optim", key);
+}
+
+/* The size that counts, from wherever it was given. */
+static int64_t batch_of(Eval *e, const AstItem *train) {
+  int64_t batch = size_of(e->sizes, intern(e->ctx->names, "Batch"));
+  return batch > 0 ? batch : settings_integer(train, ITEM_TRAIN, "batch", NULL);
+}
+
+static void check_block(Eval *e, const AstItem *train) {
+  enum { MOST = 1 << 24 }; /* parameters are padded to whole blocks of each worker */
+  const AstValue *block = settings_value(train, "optim", "block");
+  int64_t n = option(train, "block");
+  if (!block || n < 1 || (n % 8 == 0 && n <= MOST)) return;
+  if (n > MOST) {
+    Report *r = eval_error(e, "E0602", block->span, "a block of %lld signs", (long long)n);
+    diag_help(r, "2048 is usual, %d the most: one scale says less of more elements", MOST);
+    return;
+  }
+  Report *r =
+      eval_error(e, "E0602", block->span, "a block of %lld signs is no whole bytes", (long long)n);
+  diag_help(r, "a multiple of 8: `block = %lld`", (long long)(n + 8 - n % 8));
+  diag_edit(r, block->span, "%lld", (long long)(n + 8 - n % 8));
+}
+
+static void check_share(Eval *e, const AstItem *train) {
+  const AstValue *workers = settings_value(train, "optim", "workers");
+  int64_t n = option(train, "workers"), batch = batch_of(e, train);
+  if (!workers || n < 1 || batch < 1 || batch % n == 0) return;
+  int64_t near = n < batch ? n : batch;
+  while (batch % near) near--;
+  Report *r = eval_error(e, "E0703", workers->span, "batch %lld has no %lld equal shares",
+                         (long long)batch, (long long)n);
+  diag_help(r, "each worker has its own samples: `workers = %lld` divides the batch",
+            (long long)near);
+  diag_edit(r, workers->span, "%lld", (long long)near);
+}
+
+static void check_freeze(Eval *e, const AstItem *train) {
+  const AstValue *freeze = settings_value(train, "optim", "freeze");
+  int64_t n = option(train, "freeze"), steps = settings_integer(train, ITEM_TRAIN, "steps", NULL);
+  if (!freeze || freeze->kind != VALUE_NUMBER || !freeze->number.integer || steps < 1 || n < steps)
+    return;
+  Report *r = eval_error(e, "E0602", freeze->span,
+                         "`freeze = %lld`, and the run has %lld steps: nothing would be compressed",
+                         (long long)n, (long long)steps);
+  diag_help(r, "15%% to 25%% of the steps are usual; `optim adamw` freezes nothing");
+}
+
+/* Steps before any is compressed: -1: `freeze = auto` finds them. */
+static int64_t steps_before(const AstItem *train, int64_t steps) {
+  const AstValue *freeze = settings_value(train, "optim", "freeze");
+  double share = freeze ? freeze->number.value : 0.2;
+  if (freeze && freeze->kind != VALUE_NUMBER) return -1;
+  return share < 1 ? (int64_t)ceil(share * (double)steps - 1e-9) : (int64_t)share;
+}
+
+static void check_renew(Eval *e, const AstItem *train) {
+  const AstValue *renew = settings_value(train, "optim", "renew");
+  int64_t n = option(train, "renew"), steps = settings_integer(train, ITEM_TRAIN, "steps", NULL);
+  int64_t before = steps_before(train, steps);
+  if (!renew || n < 1 || steps < 1 || n + (before < 0 ? 0 : before) < steps) return;
+  Report *r = eval_error(e, "E0602", renew->span,
+                         "`renew = %lld` renews in every step of %lld behind the freeze: nothing "
+                         "would be compressed",
+                         (long long)n, (long long)(steps - (before < 0 ? 0 : before)));
+  diag_help(r, "so many in a row, and then as many 2, 4, 8 .. steps apart: 4 or 8 is usual");
+}
+
+static bool is_auto(const AstValue *freeze) { return freeze && freeze->kind == VALUE_PATH; }
+
+/* What only `freeze = auto` reads. */
+static void check_unread(Eval *e, const AstItem *train) {
+  static const char *const keys[] = {"ratio", "window"};
+  if (is_auto(settings_value(train, "optim", "freeze"))) return;
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    const AstValue *value = settings_value(train, "optim", keys[i]);
+    if (!value) continue;
+    Report *r = eval_error(e, "E0602", value->span, "`%s` goes with `freeze = auto`", keys[i]);
+    diag_help(r, "leave it out: the step of the freeze is written");
+  }
+}
+
+/* The first step after which a freeze could come: two looks, the first behind the warm-up. */
+static void check_auto(Eval *e, const AstItem *train) {
+  const AstValue *freeze = settings_value(train, "optim", "freeze"),
+                 *window = settings_value(train, "optim", "window"),
+                 *betas = settings_value(train, "optim", "betas");
+  int64_t steps = settings_integer(train, ITEM_TRAIN, "steps", NULL),
+          each = option(train, "window"),
+          warmup = settings_integer(train, ITEM_TRAIN, "lr", "warmup");
+  double beta = betas && betas->items.n == 2 ? betas->items.at[1]->number.value : 0.999;
+  if (!is_auto(freeze) || steps < 1) return;
+  if (each < 1) each = (int64_t)round(1 / (1 - beta));
+  int64_t looks = (warmup > each ? (warmup + each - 1) / each : 1) + 1;
+  if (looks <= steps / each && looks * each + 1 < steps) return;
+  Report *r =
+      eval_error(e, "E0602", window ? window->span : freeze->span,
+                 "two norms %lld steps apart, after %lld of warm-up: none of %lld steps would "
+                 "be compressed",
+                 (long long)each, (long long)(warmup > 0 ? warmup : 0), (long long)steps);
+  diag_help(r, "a smaller `window`, or a number of steps for `freeze`");
+}
+
+void check_onebit(Eval *e, const AstItem *train) {
+  if (!is_onebit(e, train)) return;
+  check_block(e, train);
+  check_share(e, train);
+  check_freeze(e, train);
+  check_renew(e, train);
+  check_unread(e, train);
+  check_auto(e, train);
+}
+
+/* Of 8 bytes of moments per parameter stage 1 keeps 8/N on N ranks, and 4 of the frozen steps. */
+static void warn_unsaved(PlanCheck *check, Span at) {
+  enum { WORTH = 3 };
+  int64_t ranks = plan_zero_ranks(check);
+  if (ranks == 1 || ranks >= WORTH) return;
+  world_warn(check->w, "W0703", at,
+             arena_printf(check->e->arena,
+                          "`zero 1` with `onebit_adam` saves nothing over %lld ranks",
+                          (long long)ranks),
+             "frozen steps of all ranks divide by all second moments: from 3 ranks on it pays");
+}
+
+static void check_zero(PlanCheck *check) {
+  int64_t stage = settings_integer(check->item, ITEM_PLAN, "zero", NULL);
+  const AstValue *zero = settings_value(check->item, "zero", NULL);
+  if (!zero || stage < 1) return;
+  if (stage == 1) {
+    warn_unsaved(check, zero->span);
+    return;
+  }
+  Report *r = world_error(check->w, "E0602", zero->span, "`zero %lld` keeps no whole gradient",
+                          (long long)stage);
+  diag_label(r, "1-bit Adam's workers each compress all of theirs");
+  diag_help(r, "`zero 1`, or `optim adamw`");
+  diag_edit(r, zero->span, "1");
+}
+
+/* Ranks that cut Batch have whole workers. */
+static void check_ranks(PlanCheck *check) {
+  int64_t workers = option(check->c->train->item, "workers"), ranks = 1;
+  for (uint32_t i = 0; i < check->rules.n; i++) {
+    const PlaceLine *line = &check->rules.at[i];
+    if (!plan_cuts_batch(line) || workers < 1) continue;
+    ranks *= plan_ranks_of(line);
+    if (workers % ranks == 0) continue;
+    Report *d = world_error(check->w, "E0703", line->target, "%lld ranks for %lld workers",
+                            (long long)ranks, (long long)workers);
+    diag_fact(d, "a rank does the work of one worker or of several, of each all");
+    diag_help(d, "ranks that divide %lld, or `workers = %lld`: other numbers, not only other bits",
+              (long long)workers, (long long)ranks);
+    return;
+  }
+}
+
+/* Of each part of a rank's samples its workers have equal shares. */
+static void check_parts(PlanCheck *check) {
+  const AstValue *micro = settings_value(check->item, "micro", NULL);
+  int64_t n = settings_integer(check->item, ITEM_PLAN, "micro", NULL),
+          workers = option(check->c->train->item, "workers"), ranks = plan_batch_ranks(check);
+  int64_t each = workers / ranks; /* workers of a rank */
+  if (!micro || n < 1 || each < 2 || workers % ranks || n % each == 0) return;
+  Report *r =
+      world_error(check->w, "E0703", micro->span, "`micro %lld`, and a rank has %lld workers",
+                  (long long)n, (long long)each);
+  diag_fact(r, "each part of its samples has equal shares of all of them");
+  diag_help(r, "a multiple of %lld", (long long)each);
+  diag_edit(r, micro->span, "%lld", (long long)(n + each - n % each));
+}
+
+void check_onebit_plan(PlanCheck *check) {
+  if (!check->c->train || !is_onebit(check->e, check->c->train->item)) return;
+  check_zero(check);
+  check_ranks(check);
+  check_parts(check);
+}

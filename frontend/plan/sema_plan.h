@@ -1,0 +1,58 @@
+/* Inside of the check of plans: a plan as its rules and its mesh (sema_plan.c), its stages
+   (sema_stages.c), and its machine (sema_machine.c). */
+#ifndef SHARDC_SEMA_PLAN_H
+#define SHARDC_SEMA_PLAN_H
+#include "frontend/plan/plan.h"
+#include "frontend/settings/settings.h"
+
+typedef struct PlanAxis {
+  Str name;
+  int64_t size;
+  Span value;
+  bool placed; /* a `place` line has it */
+} PlanAxis;
+
+typedef struct Placed { /* a dim in a `place` line, or a path */
+  Str dim;
+  Span span;
+  bool otherwise; /* behind `else` */
+} Placed;
+
+typedef struct PlaceLine { /* one `place` line */
+  const AstSetting *line;
+  VEC(Placed) dims;
+  VEC(Placed) paths; /* parameters, or what they are part of */
+  VEC(const PlanAxis *) axes;
+  Span target; /* the axes as written */
+  bool none;   /* -> none: these tensors stay whole */
+} PlaceLine;
+
+typedef struct PlanCheck {
+  Eval *e;
+  World *w;
+  const Choice *c;
+  const AstItem *item;
+  VEC(PlanAxis) mesh;
+  VEC(PlaceLine) rules;
+} PlanCheck;
+
+bool plan_is_stack_dim(const PlanCheck *p, Str dim);
+int64_t plan_ranks_of(const PlaceLine *line);
+bool plan_cuts_batch(const PlaceLine *line);
+const PlaceLine *plan_batch_rule(const PlanCheck *p); /* the first that cuts Batch; NULL: none */
+int64_t plan_batch_ranks(const PlanCheck *p);         /* over which all lines cut it */
+int64_t plan_zero_ranks(PlanCheck *p);                /* that share what `zero` partitions */
+/* Layers over so many stages: E0704. */
+void check_layers(PlanCheck *p, const Placed *placed, int64_t size, int64_t ranks);
+void check_stages(PlanCheck *p);          /* E0602, W0702, W0706 (sema_stages.c) */
+void check_machine(PlanCheck *check);     /* E0201, E0708, N0701 */
+void check_flights(PlanCheck *check);     /* E0602, N0702 (sema_flight.c) */
+void check_ignored(PlanCheck *check);     /* E0602, W0706 (sema_ignored.c) */
+void check_onebit_plan(PlanCheck *check); /* E0602, E0703, E0901 (sema_onebit.c) */
+void check_offload(PlanCheck *check);     /* E0606, E0709, E0901 (sema_offload.c) */
+/* E0709 for a path that starts none of the model's parameters, or has layers that are not there. */
+bool plan_names_params(PlanCheck *check, const AstValue *value);
+void check_messages(PlanCheck *check);                   /* E0602, W0707 (sema_messages.c) */
+int64_t plan_int8_numbers(const PlanCheck *check);       /* that share a scale; 0: nothing does */
+void warn_wide(PlanCheck *check, const PlaceLine *rule); /* W0708 */
+#endif
