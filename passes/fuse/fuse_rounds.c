@@ -150,8 +150,13 @@ static int64_t bytes_more(const FuseRounds *rounds) {
   return more;
 }
 
-/* What is asked for may have its copies. */
-static bool has_room(const FuseRounds *rounds) { return rounds->asked || bytes_more(rounds) <= 0; }
+/* What is asked for may have its copies. On the host, where a result is what has been brought
+   there, the work may take its room: such as parameters that go back in a narrower type. */
+static bool has_room(const FuseRounds *rounds, ValueId result) {
+  int64_t freed =
+      value_type(rounds->f, result)->tier == TIER_host ? fuse_bytes(rounds->f, result) : 0;
+  return rounds->asked || bytes_more(rounds) <= freed;
+}
 
 static bool only_sums(const FuseRounds *rounds) {
   for (OpId i = rounds->work->loop + 1; i < rounds->f->ops.n; i++)
@@ -274,7 +279,7 @@ static bool takes_over(FuseRounds *rounds, uint32_t i, bool asked) {
   if (any) admit_copies(rounds, value);
   if (!any || (!asked && rounds_read_later(fn, rounds->work->loop, rounds->mine, value)))
     return false;
-  return comes_from_links(rounds, i, !only_sums(rounds)) && has_room(rounds) &&
+  return comes_from_links(rounds, i, !only_sums(rounds)) && has_room(rounds, value) &&
          find_buffers(rounds);
 }
 

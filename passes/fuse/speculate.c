@@ -73,7 +73,7 @@ static void look_at_gradient(Speculate *spec, ValueId v) {
            "one line `recompute` for all of them");
   else if (!loop)
     refuse(spec, "gradients are final behind the loop that makes them",
-           "`zero 2` or `zero 3` over several ranks has each layer's message in its round");
+           "with `zero 2` or `zero 3`, without `accumulate = full`, they leave round by round");
 }
 
 static void mark(Speculate *spec, ValueId v) {

@@ -73,7 +73,8 @@ static void trace(Search *search, ValueId v) {
   while (v != NO_VALUE && search->tier[v] == TIER_device) {
     const Op *o = value_def(search->f, v);
     if (!o || o->global || !o->nin) return; /* an argument, a parameter, a number */
-    if (o->code == OP_concat) { /* of gradients that no message joins: each when it is there */
+    /* Of gradients that no message joins: each when it is there, in a round all as one. */
+    if (o->code == OP_concat && search->f->kind == FN_ENTRY) {
       for (uint32_t i = 0; i < o->nin; i++) trace(search, o->in[i]);
       return;
     }

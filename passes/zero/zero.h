@@ -110,8 +110,9 @@ void zero_warn(Zero *z); /* of what is whole, in the end, though the stage says 
 bool zero_partitions(const Zero *z, Str axis); /* does the plan, over this axis of the mesh? */
 /* What `offload` has of a parameter, a bit for each of its words; the first one is the update's:
    such a parameter is kept apart from what the update makes, in whatever type. */
-enum { HOSTED_UPDATE = 1 };
+enum { HOSTED_UPDATE = 1, HOSTED_GRADS = 2 };
 unsigned zero_hosted(const Zero *zero, const Global *param);
+bool zero_is_alone(const Zero *zero, unsigned hosted); /* one rank's gradient on its way there */
 const Op *zero_store_of(const Fn *f, const Global *g); /* NULL: it is not stored */
 int64_t zero_ways(const Zero *z, Str axis);            /* ranks of a mesh axis */
 

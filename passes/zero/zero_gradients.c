@@ -3,7 +3,8 @@
    Where all members' gradients are results of one loop, carried or stacked, or of a chain of loops
    that write parts of one stack, the group's gradient leaves that loop in their place, flat; else
    its members are put flat where they come to light. It is reduced there, or where the entry has
-   all of it (zero_rewrite.c).
+   all of it (zero_rewrite.c). Of one rank there is nothing to reduce, and the same is done where
+   the stage, or its way to the host, wants a gradient round by round.
 
    Must not: copy anything of a loop but through zero_loops.c. */
 #include "ir/placement.h"
@@ -64,11 +65,41 @@ static bool find_links(const ZeroSite *site, const ZeroGroup *zero_group, Pull *
   return true;
 }
 
+/* Over stages that are at other chunks of other micro-batches of a time: they would meet in turns
+   whose order differs. */
+bool zero_waits_for_stages(const Zero *zero, const ZeroGroup *group) {
+  int axis = module_class(zero->m).axis;
+  bool over = false;
+  for (int i = 0; i < group->naxes && module_chunks(zero->m) > 1; i++)
+    over |= mesh_find(zero->m, group->axis[i]) == axis;
+  return over;
+}
+
+/* Of a plan without `zero` a gradient that goes to the host: it waits for no message. */
+bool zero_is_alone(const Zero *zero, unsigned hosted) {
+  return !zero->naxes && hosted & HOSTED_GRADS;
+}
+
+/* Is a gradient reduced where it comes to light, or whole until the end of the step? */
+bool zero_reduces_at_once(const Zero *zero, const ZeroGroup *zero_group) {
+  bool rounds = zero_group->stage >= 2 || zero_is_alone(zero, zero_group->hosted);
+  return rounds && !zero->full && !zero_waits_for_stages(zero, zero_group);
+}
+
+/* The op that makes v, if nothing but the group reads it: a sum goes on once, and a gradient that
+   one rank alone makes is what the update and the norm read (zero_slice.c). */
+static const Op *read_by_group(const ZeroSite *site, const ZeroGroup *zero_group, uint32_t i,
+                               ValueId v) {
+  bool leaf = site->from == site->z->step && zero_reduces_at_once(site->z, zero_group) &&
+              v == zero_group->member.at[i].leaf;
+  return leaf ? value_def(site->from, v) : only_read(site->from, v);
+}
+
 /* Do all gradients of the group leave one loop, or a chain of them, so that the group can leave it
  * instead? */
 static bool leaves_loop(const ZeroSite *site, const ZeroGroup *zero_group, Pull *pull) {
   for (uint32_t i = 0; i < zero_group->member.n; i++) {
-    const Op *op = only_read(site->from, pull->sum[i]);
+    const Op *op = read_by_group(site, zero_group, i, pull->sum[i]);
     bool casts = op && op->code == OP_cast;
     pull->out[i] = casts ? op->in[0] : pull->sum[i];
     if (casts) op = only_read(site->from, pull->out[i]);
@@ -81,21 +112,6 @@ static bool leaves_loop(const ZeroSite *site, const ZeroGroup *zero_group, Pull 
     if (!carried && shape.axis.dim != zero_group->rounds.dim) return false;
   }
   return find_links(site, zero_group, pull, pull->loop, pull->out);
-}
-
-/* Over stages that are at other chunks of other micro-batches of a time: they would meet in turns
-   whose order differs. */
-bool zero_waits_for_stages(const Zero *zero, const ZeroGroup *group) {
-  int axis = module_class(zero->m).axis;
-  bool over = false;
-  for (int i = 0; i < group->naxes && module_chunks(zero->m) > 1; i++)
-    over |= mesh_find(zero->m, group->axis[i]) == axis;
-  return over;
-}
-
-/* Is a gradient reduced where it comes to light, or whole until the end of the step? */
-bool zero_reduces_at_once(const Zero *zero, const ZeroGroup *zero_group) {
-  return zero_group->stage >= 2 && !zero->full && !zero_waits_for_stages(zero, zero_group);
 }
 
 /* ---- parts ---- */

@@ -9,6 +9,7 @@
      [m, k, owners, piece] --loop[m]: cast, all-gather--> [m, k, owners, piece] --> [rounds, flat]
 
    all else being views. Must not: hold more than a message beside masters and weights. */
+#include "ir/module_settings.h"
 #include "passes/zero/zero.h"
 
 /* [rounds, buckets, ..] as [messages, buckets of one, ..]; without the latter if it is 1. */
@@ -64,15 +65,23 @@ static ValueId by_message(Zero *zero, Fn *fn, const ZeroGroup *group, ValueId va
   return as_flat(zero, fn, group, value);
 }
 
+/* In how many messages, or, where one rank alone sends none, rows of what was updated before the
+   norm (speculate.c): no kernel is left behind it that could cast them on its way. */
+static int64_t count_messages(const Zero *zero, const Fn *fn, const ZeroGroup *group, ValueId value,
+                              bool gathers) {
+  Type type = type_with_elem(*value_type(fn, value), group->narrow);
+  bool early = group->ways == 1 && group->stage < 3 &&
+               plan_offloads(zero->m, "speculate", group->member.at[0].param->name);
+  bool cast = group->copied && (gathers || early);
+  return cast ? zero_messages(zero, OP_all_gather, &type, group->ways) : 1;
+}
+
 ValueId zero_publish(Zero *zero, Fn *fn, const ZeroGroup *group, ValueId value) {
   must(type_find(value_type(fn, value), group->part) >= 0, "zero: %%%u of %s is no piece of %s",
        value, fn->name, group->name);
   bool gathers = (group->stage == 1 || group->stage == 2) && group->ways > 1;
-  if (gathers && group->copied) {
-    Type type = type_with_elem(*value_type(fn, value), group->narrow);
-    int64_t messages = zero_messages(zero, OP_all_gather, &type, group->ways);
-    if (messages > 1) return by_message(zero, fn, group, value, messages);
-  }
+  int64_t messages = count_messages(zero, fn, group, value, gathers);
+  if (messages > 1) return by_message(zero, fn, group, value, messages);
   if (group->copied) value = ir_cast(zero->m, fn, value, group->narrow, (Loc){0});
   if (gathers) value = zero_gather(zero, fn, group, value);
   return group->stage < 3 ? zero_join(zero, fn, group, value, group->rounds.dim != NULL) : value;

@@ -236,6 +236,12 @@ static void take_complete(GroupSlice *slice, ZeroGroup *key) {
   need(slice, take_axes(slice->z, key, met), "its gradient is summed over too many axes");
 }
 
+/* Does a gradient that one rank alone makes leave the round that makes it, as it is there? */
+static bool leaves_rounds(const GroupSlice *slice) {
+  return slice->z->stage >= 2 ||
+         zero_is_alone(slice->z, zero_hosted(slice->z, slice->member.param));
+}
+
 static void find_sum(GroupSlice *slice, ZeroGroup *key) {
   ZeroMember *member = &slice->member;
   bool met[MAX_MESH] = {false};
@@ -245,14 +251,20 @@ static void find_sum(GroupSlice *slice, ZeroGroup *key) {
   for (int k = 0; k < type->rank; k++) order[k] = member->order[k] = type->axis[k].dim;
   Elem narrowest = member->elem = value_type(slice->f, member->leaf)->elem;
   member->sum = member->leaf;
-  for (ValueId value = member->leaf; (op = value_def(slice->f, value)) && completes(op);
-       value = op->in[0]) {
+  ValueId value = member->leaf;
+  bool summed = false;
+  for (; (op = value_def(slice->f, value)) && completes(op); value = op->in[0]) {
     Elem e = value_type(slice->f, value)->elem;
     if (elem_bytes(e) < elem_bytes(narrowest)) narrowest = e;
     if (op->code == OP_rename) rename_order(member, order, op);
     if (op->code != OP_all_reduce) continue;
     met[mesh_find(slice->z->m, attr_str(&op->attrs, ATTR_axis, ""))] = true;
-    member->sum = op->in[0], member->elem = narrowest;
+    member->sum = op->in[0], member->elem = narrowest, summed = true;
+    memcpy(member->order, order, sizeof order);
+  }
+  if (!summed && leaves_rounds(slice)) {
+    Elem made = value_type(slice->f, value)->elem;
+    member->sum = value, member->elem = elem_bytes(made) < elem_bytes(narrowest) ? made : narrowest;
     memcpy(member->order, order, sizeof order);
   }
   if (!take_axes(slice->z, key, met)) take_complete(slice, key);

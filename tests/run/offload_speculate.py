@@ -16,7 +16,7 @@ SHARDC, WHERE, folder = os.path.abspath(sys.argv[1]), sys.argv[2], workdir()
 CLIPS = {'none': '', 'never': 'clip 100', 'sometimes': 'clip 1.9', 'always': 'clip 0.1'}
 CHOICES = {'clip': list(CLIPS), 'guard': ['stop', 'skip', 'off'], 'precision': ['f32', 'bf16', 'f16'],
            'optim': ['adamw', 'adamw states = bf16', 'sgd', 'sgd momentum = 0.9'], 'zero': [2, 3], 'params': [0, 1],
-           'saved': [0, 1], 'ranks': [2]}
+           'saved': [0, 1], 'ranks': [0, 1, 2]}  # 0: a plan without a mesh
 STEPS = 5
 MODEL = '''use "gpt2"
 variant Small of GPT2 { Pos = 16; Vocab = 256; Embed = 32; Heads = 4; Layers = 2 }
@@ -38,7 +38,8 @@ def waits(row): return row['clip'] != 'none' or row['guard'] != 'off' or row['pr
 
 
 def write(row):
-    lines = [f'mesh data = {row["ranks"]}; place Batch -> data; zero {row["zero"]} over data',
+    mesh = f'mesh data = {row["ranks"]}; place Batch -> data; zero {row["zero"]} over data; '
+    lines = [mesh * (row['ranks'] > 0) +
              f'precision {row["precision"]}' + (' init_scale = 1e6' if row['precision'] == 'f16' else '')]
     if WHERE == 'gpu': lines.append('on box')
     name, *more = row['optim'].split(' ', 1)
@@ -52,8 +53,8 @@ def write(row):
 
 def train(plan, ranks, *more, order=None):
     env = {} if order is None else {'SHARDC_EMULATE_ORDER': str(order), 'SHARDC_EMULATE_LATE': '1'}
-    said = run(SHARDC, 'run', '-n', str(ranks), *['--emulate'] * (WHERE == 'gpu'), f'./{plan}', '--', 'train', '--out',
-               'out', '--threads', '1', '--dump', 'out.st', *more, cwd=folder, env=env)
+    said = run(SHARDC, 'run', '-n', str(max(ranks, 1)), *['--emulate'] * (WHERE == 'gpu'), f'./{plan}', '--', 'train',
+               '--out', 'out', '--threads', '1', '--dump', 'out.st', *more, cwd=folder, env=env)
     rows = [r for r in map(json.loads, open(f'{folder}/out/metrics.jsonl')) if 'loss' in r]
     return [(r['loss'], r.get('grad_norm') or 0) for r in rows], read(f'{folder}/out.st'), ''.join(said)
 
@@ -115,6 +116,8 @@ WRONG = [([('clip 1.0', ''), ('on_nan stop', 'on_nan off')], 'E0602', 'gains not
          ([(EARLY, 'auto speculate')], 'E0602', 'beside `offload auto`'),
          ([('clip 1.0', 'clip 1.0; delay after = 2')], 'E0901', 'beside `delay`', 'late steps update first'),
          ([('zero 2', 'zero 1')], 'E0901', 'final behind the loop', '`zero 2` or `zero 3`'),
+         ([('data = 2', 'data = 1'), ('zero 2', 'zero 0')], 'E0901', 'final behind the loop', '`zero 2` or `zero 3`'),
+         ([('over data', 'over data accumulate = full')], 'E0901', 'final behind the loop', '`accumulate = full`'),
          ([('zero 2', 'micro 2; zero 2')], 'E0901', 'sums over parts of the batch', 'one part a step'),
          ([('adamw lr', 'lamb lr')], 'E0901', 'norms of each layer', '`optim adamw` and `sgd`'),
          ([('zero 2', 'recompute h[0..0] keep = input; recompute h[1..1] keep = all; zero 2')], 'E0901',
