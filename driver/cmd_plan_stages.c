@@ -2,7 +2,8 @@
 
    The table of the schedule (ir/turns.h) is run turn by turn; a turn takes what its loop costs for
    one micro-batch in the program of its stage's class: operations, and bytes between kernels and
-   memory apart. What the busiest class does not do until the last stage is over, it waits. What
+   memory apart. Stages that gather or sum over their own axis in a part (`zero 2` and `3` over it)
+   meet there. What the busiest class does not do until the last stage is over, it waits. What
    stands outside of the loops, such as the update, all stages do at once. */
 #include "cmd_plan.h"
 
@@ -20,6 +21,31 @@ static void add_class(StageCosts *costs, const Module *m, const TurnLoops *loops
   }
 }
 
+/* Which loops meet all stages in a part: over their axis they gather, or sum up. What stands before
+   the loop over layers is counted as before all of the part, what stands behind, as behind. */
+static void add_meetings(TurnTable *table, const Module *m, const TurnLoops *loops, const Fn *f) {
+  const char *axis = m->mesh.at[module_class(m).axis].name;
+  for (int i = 0; i < loops->n; i++) {
+    const Fn *body = f->ops.at[loops->loop[i]].callee;
+    bool behind = false;
+    for (OpId k = 0; k < body->ops.n; k++) {
+      const Op *o = &body->ops.at[k];
+      behind |= o->code == OP_loop;
+      if (!attr_int(&o->attrs, ATTR_together, 0)) continue;
+      if (strcmp(attr_str(&o->attrs, ATTR_axis, ""), axis) != 0) continue;
+      *(behind ? &table->meet_behind : &table->meet_before) |= 1u << i;
+    }
+  }
+}
+
+static void add_program(StageCosts *costs, const Module *m, const TurnLoops *loops, const Fn *f) {
+  uint32_t before = costs->table.meet_before, behind = costs->table.meet_behind;
+  costs->table = loops->table;
+  costs->table.meet_before = before, costs->table.meet_behind = behind;
+  add_meetings(&costs->table, m, loops, f);
+  add_class(costs, m, loops, f);
+}
+
 static double waits(const StageCosts *costs, const double *time, int64_t stage) {
   double busy = 0;
   for (int i = 0; i < TURN_LOOPS; i++) busy += time[stage * TURN_LOOPS + i];
@@ -31,15 +57,14 @@ static bool stage_costs(const Planned *planned, const Fn *entry, StageCosts *cos
   Arena *arena = planned->m->arena;
   int axis = module_class(planned->m).axis;
   int64_t stages = axis < 0 ? 1 : planned->m->mesh.at[axis].size;
-  costs->flop = ARENA_ARRAY(arena, double, stages *TURN_LOOPS);
+  *costs = (StageCosts){.flop = ARENA_ARRAY(arena, double, stages *TURN_LOOPS)};
   costs->bytes = ARENA_ARRAY(arena, double, stages *TURN_LOOPS);
   for (uint32_t i = 0; i < planned->programs.n; i++) {
     const Module *own = planned->programs.at[i];
     const Fn *f = module_fn(own, intern(own->ctx->names, entry->name));
     TurnLoops loops;
     if (!f || !turns_schedule(arena, f, stages, &loops)) return false;
-    costs->table = loops.table;
-    add_class(costs, own, &loops, f);
+    add_program(costs, own, &loops, f);
   }
   return true;
 }

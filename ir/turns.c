@@ -23,8 +23,11 @@ bool turns_begin(const Fn *f, OpId id, TurnLoops *loops) {
   int64_t chunks = attr_int(&o->attrs, ATTR_interleave, 1);
   bool weights = chunks < 2 && loops->n > 2;
   int64_t stages = weights ? attr->i / 2 : attr->i;
-  loops->table = (TurnTable){stages, attr_int(&o->attrs, ATTR_trip, 0), attr->list,
-                             weights ? attr->list + stages : NULL, chunks};
+  loops->table = (TurnTable){.stages = stages,
+                             .parts = attr_int(&o->attrs, ATTR_trip, 0),
+                             .most = attr->list,
+                             .wait = weights ? attr->list + stages : NULL,
+                             .chunks = chunks};
   return true;
 }
 
@@ -70,7 +73,7 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 TurnTable turns_one_f_one_b(Arena *arena, int64_t stages, int64_t parts) {
   int64_t *most = ARENA_ARRAY(arena, int64_t, stages);
   for (int64_t s = 0; s < stages; s++) most[s] = least(stages - s, parts);
-  return (TurnTable){stages, parts, most, NULL, 1};
+  return (TurnTable){.stages = stages, .parts = parts, .most = most, .chunks = 1};
 }
 
 TurnTable turns_zero_bubble(Arena *arena, int64_t stages, int64_t parts, int64_t ahead) {
@@ -81,13 +84,13 @@ TurnTable turns_zero_bubble(Arena *arena, int64_t stages, int64_t parts, int64_t
     most[s] = least(1 + (others ? more * (others - s) / others : 0), parts);
     wait[s] = least(others ? more * s / others : 0, parts);
   }
-  return (TurnTable){stages, parts, most, wait, 1};
+  return (TurnTable){.stages = stages, .parts = parts, .most = most, .wait = wait, .chunks = 1};
 }
 
 TurnTable turns_gpipe(Arena *arena, int64_t stages, int64_t parts) {
   int64_t *most = ARENA_ARRAY(arena, int64_t, stages);
   for (int64_t s = 0; s < stages; s++) most[s] = parts;
-  return (TurnTable){stages, parts, most, NULL, 1};
+  return (TurnTable){.stages = stages, .parts = parts, .most = most, .chunks = 1};
 }
 
 /* As Megatron-LM fills its pipeline, and one more where the first one goes backward. */
@@ -95,7 +98,7 @@ TurnTable turns_interleaved(Arena *arena, int64_t stages, int64_t parts, int64_t
   int64_t *most = ARENA_ARRAY(arena, int64_t, stages), all = round_up(parts, stages) * chunks;
   for (int64_t s = 0; s < stages; s++)
     most[s] = least(2 * (stages - 1 - s) + (chunks - 1) * stages + 1, all);
-  return (TurnTable){stages, parts, most, NULL, chunks};
+  return (TurnTable){.stages = stages, .parts = parts, .most = most, .chunks = chunks};
 }
 
 /* ---- chunks ---- */
@@ -167,6 +170,8 @@ typedef struct TurnRun { /* of all stages */
   const double *time;
   TurnState *at;   /* by stage */
   double *clock;   /* by stage */
+  int *behind;     /* by stage: the loop behind whose turn it waits for the others; -1: none */
+  double *came;    /* by loop, stage and part: when the stage had nothing else to do */
   double *arrives; /* by loop, stage and part: when it is over; below 0: not yet */
   TurnSpan *span;  /* NULL: nobody asks */
 } TurnRun;
@@ -199,16 +204,51 @@ static TurnSpan *span_of_turn(const TurnRun *run, int64_t s) {
   return &run->span[before];
 }
 
+static double *came_to(const TurnRun *run, int loop, int64_t stage, int64_t part) {
+  return &run->came[(loop * run->t->stages + stage) * run->t->parts + part];
+}
+
+/* When the last stage is where all meet; below 0: not yet. */
+static double all_at(const TurnRun *run, const double *times, int loop, int64_t part) {
+  double last = 0;
+  for (int64_t s = 0; s < run->t->stages && last >= 0; s++) {
+    double at = times[(loop * run->t->stages + s) * run->t->parts + part];
+    last = at < 0 ? at : at > last ? at : last;
+  }
+  return last;
+}
+
+/* False: the stage waits for others behind its last turn. */
+static bool goes_on(TurnRun *run, int64_t s) {
+  int loop = run->behind[s];
+  if (loop < 0) return true;
+  double last = all_at(run, run->arrives, loop, run->at[s].over[loop] - 1);
+  if (last < 0) return false;
+  run->clock[s] = last, run->behind[s] = -1;
+  return true;
+}
+
+/* At the next turn of the stage; -1: it is not there, or all is over. */
+static int come_to_next(TurnRun *run, int64_t s) {
+  if (!goes_on(run, s) || turns_over(run->t, &run->at[s])) return -1;
+  int loop = turn_next(run->t, s, &run->at[s]);
+  *came_to(run, loop, s, run->at[s].over[loop]) = run->clock[s];
+  return loop;
+}
+
 /* False: it waits, or all is over. */
 static bool take_turn(TurnRun *run, int64_t s) {
-  if (turns_over(run->t, &run->at[s])) return false;
-  int loop = turn_next(run->t, s, &run->at[s]);
+  int loop = come_to_next(run, s);
+  if (loop < 0) return false;
   int64_t part = run->at[s].over[loop];
-  double from = ready(run, loop, s, part);
-  if (from < 0) return false;
+  double from = ready(run, loop, s, part), met = 0;
+  if (run->t->meet_before >> loop & 1) met = all_at(run, run->came, loop, part);
+  if (from < 0 || met < 0) return false;
+  if (from < met) from = met;
   if (from < run->clock[s]) from = run->clock[s];
   run->clock[s] = *over_at(run, loop, s, part) = from + run->time[s * TURN_LOOPS + loop];
   if (run->span) *span_of_turn(run, s) = (TurnSpan){loop, part, from, run->clock[s]};
+  if (run->t->meet_behind >> loop & 1) run->behind[s] = loop;
   return run->at[s].over[loop]++, true;
 }
 
@@ -219,9 +259,12 @@ double turns_spans(const TurnTable *table, const double *time, TurnSpan *span) {
   run.at = ARENA_ARRAY(arena, TurnState, table->stages),
   run.clock = ARENA_ARRAY(arena, double, table->stages);
   run.arrives = ARENA_ARRAY(arena, double, n);
-  for (int64_t i = 0; i < n; i++) run.arrives[i] = -1;
+  run.came = ARENA_ARRAY(arena, double, n), run.behind = ARENA_ARRAY(arena, int, table->stages);
+  for (int64_t i = 0; i < n; i++) run.arrives[i] = run.came[i] = -1;
+  for (int64_t s = 0; s < table->stages; s++) run.behind[s] = -1;
   for (bool any = true; any;) {
     any = false;
+    for (int64_t s = 0; s < table->stages; s++) come_to_next(&run, s);
     for (int64_t s = 0; s < table->stages; s++)
       while (take_turn(&run, s)) any = true;
   }

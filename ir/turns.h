@@ -34,6 +34,9 @@ typedef struct TurnTable {
   int64_t stages, parts;
   const int64_t *most, *wait; /* by stage; wait NULL: no loop of weights */
   int64_t chunks;             /* of layers on a stage; 0 as 1 */
+  /* By loop, a bit: all stages meet before a part of it, to gather weights over them, or behind it,
+     to sum gradients. Of no table in a program: what runs one in time asks for it. */
+  uint32_t meet_before, meet_behind;
 } TurnTable;
 
 typedef struct TurnState { /* of a stage: so many parts are over, by loop */

@@ -177,6 +177,32 @@ static void check_zero_of_stages(PlanCheck *check) {
             over->path->text);
 }
 
+/* Where `zero` shares gradients, or weights, over the stages, all of them meet in every part (the
+   loops of TurnTable.meet_behind, meet_before): how long equal stages then wait, in passes as
+   above; 0: they do not. Backward takes twice as long as forward. */
+static double meetings_wait(PlanCheck *check, const PlaceLine *cut, Str schedule, int64_t parts) {
+  Arena *a = check->e->arena;
+  int64_t stages = plan_ranks_of(cut),
+          stage = settings_integer(check->item, ITEM_PLAN, "zero", NULL);
+  Str full = settings_word(check->e->ctx, check->item, ITEM_PLAN, "zero", "accumulate");
+  bool bubble = schedule && (!strcmp(schedule, "zero_bubble") || !strcmp(schedule, "auto"));
+  bool gpipe = schedule && !strcmp(schedule, "gpipe");
+  if (stage < 2 || parts < 2 || !zero_over_stages(check, cut) || (full && !strcmp(full, "full")))
+    return 0;
+  TurnTable table = bubble  ? turns_zero_bubble(a, stages, parts, 1)
+                    : gpipe ? turns_gpipe(a, stages, parts)
+                            : turns_one_f_one_b(a, stages, parts);
+  table.meet_behind = 1u << (bubble ? TURN_WEIGHTS : TURN_BACKWARD);
+  if (stage == 3) table.meet_before = 1u << TURN_FORWARD | 1u << TURN_BACKWARD;
+  double *time = ARENA_ARRAY(a, double, stages *TURN_LOOPS);
+  for (int64_t s = 0; s < stages; s++) {
+    double *of = time + s * TURN_LOOPS;
+    of[TURN_FORWARD] = 1, of[TURN_BACKWARD] = bubble ? 1 : 2, of[TURN_WEIGHTS] = bubble;
+  }
+  double all = turns_makespan(&table, time);
+  return all < 0 ? 0 : all / 3 - (double)parts;
+}
+
 static void warn_bubble(PlanCheck *check) {
   int64_t count = count_micro_batches(check), stages = 1;
   Str kind = settings_word(check->e->ctx, check->item, ITEM_PLAN, "pipeline", NULL);
@@ -188,6 +214,8 @@ static void warn_bubble(PlanCheck *check) {
   bool alone = kind && !strcmp(kind, "sequential"); /* one micro-batch at a time */
   if (count == 1) chunks = 1;                       /* it has no other to go beside it */
   double wait = count == 1 ? (double)(stages - 1) : stages_wait(kind, stages, count);
+  double meeting = chunks > 1 || alone ? 0 : meetings_wait(check, cut, kind, count);
+  if (meeting > wait) wait = meeting;
   double idle = wait / ((double)(alone ? 1 : count * chunks) + wait);
   if (idle <= 0.2) return;
   if (alone) {
@@ -203,7 +231,10 @@ static void warn_bubble(PlanCheck *check) {
              arena_printf(check->e->arena,
                           "%.0f %% of the time is a bubble: %lld stages, %lld micro-batch%s",
                           100 * idle, (long long)stages, (long long)count, count > 1 ? "es" : ""),
-             "more micro-batches (a smaller `micro`), or fewer stages");
+             meeting >= wait
+                 ? "`zero` over another axis, or `accumulate = full`: here all stages meet "
+                   "in every micro-batch"
+                 : "more micro-batches (a smaller `micro`), or fewer stages");
 }
 
 void check_stages(PlanCheck *check) {

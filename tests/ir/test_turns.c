@@ -183,6 +183,31 @@ static void unequal_times(void **state) {
   arena_free(a);
 }
 
+/* Where all sum up behind each backward pass, the last stage waits for the first: 1F1B hides
+   nothing there. Gathers before every part make `gpipe` as slow as one part at a time. */
+static void meetings(void **state) {
+  (void)state;
+  Arena *a = arena_new();
+  double time[PARTS * TURN_LOOPS];
+  for (int i = 0; i < PARTS * TURN_LOOPS; i++) time[i] = 1;
+  for (int64_t stages = 1; stages <= 8; stages++)
+    for (int64_t parts = 1; parts <= 16; parts++) {
+      TurnTable t = turns_gpipe(a, stages, parts);
+      t.meet_before = 1 << TURN_FORWARD | 1 << TURN_BACKWARD;
+      assert_true(turns_makespan(&t, time) == (double)(2 * stages * parts));
+      t = turns_gpipe(a, stages, parts), t.meet_behind = 1 << TURN_BACKWARD;
+      assert_true(turns_makespan(&t, time) == (double)(parts + stages - 1 + stages * parts));
+    }
+  TurnTable t = turns_one_f_one_b(a, 2, 2);
+  time[TURN_BACKWARD] = time[TURN_LOOPS + TURN_BACKWARD] = 2;
+  assert_true(turns_makespan(&t, time) == 9);
+  t.meet_behind = 1 << TURN_BACKWARD;
+  assert_true(turns_makespan(&t, time) == 11);
+  t = turns_one_f_one_b(a, 2, 2), t.meet_before = 1 << TURN_BACKWARD | 1 << TURN_FORWARD;
+  assert_true(turns_makespan(&t, time) < 0); /* one is at another part */
+  arena_free(a);
+}
+
 static void words(void **state) {
   (void)state;
   Arena *a = arena_new();
@@ -207,6 +232,6 @@ int main(void) {
       cmocka_unit_test(one_f_one_b),  cmocka_unit_test(gpipe),
       cmocka_unit_test(zero_bubble),  cmocka_unit_test(interleaved),
       cmocka_unit_test(other_tables), cmocka_unit_test(unequal_times),
-      cmocka_unit_test(words)};
+      cmocka_unit_test(meetings),     cmocka_unit_test(words)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -186,6 +186,19 @@ def chunks():
         check(code in run(SHARDC, 'plan', 'bad.shard', '--plan', 'rings', cwd=folder, expect=1)[1], words)
 
 
+def meetings():
+    """The sum of gradients over the stages behind each micro-batch makes all wait for all; W0702 says so by formula."""
+    bubble = {}
+    for full in '', ' accumulate = full':
+        one = 'steep for Small { mesh pipe = 3'
+        text = MODEL.replace(one, f'{one}\n zero 2 over pipe{full}')
+        open(f'{folder}/meet.shard', 'w').write(text.replace('zero_bubble memory = 2', 'one_f_one_b'))
+        out, err = run(SHARDC, 'plan', 'meet.shard', '--plan', 'steep', '--set', 'plan.micro=1', '--json', cwd=folder)
+        bubble[full] = json.loads(out.split('\n')[0])['bubble']
+        check(('all stages meet in every micro-batch' in err) == (not full), f'{full}: {err}')
+    check(bubble[''] > 2 * bubble[' accumulate = full'], f'{bubble}')
+
+
 def over_nccl():
     """Rings of three stages and of two with three chunks, step for step as graphs, on the stand-ins; each of them has
     as many slots for sends as its class needs."""
@@ -447,6 +460,7 @@ try:
     check(max(value) - min(value) < 2e-5, said)
     check(len(start(2, 'sample', '--out', 'moved', '--prompt', 'a', '--tokens', '5', '--threads', '1')) > 5, 'a sample')
     chunks()
+    meetings()
     over_nccl()
     on_host()
     uneven()
