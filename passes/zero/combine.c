@@ -142,9 +142,9 @@ static void send_as_one(Rebuild *rebuild, const ShortSums *sums, uint32_t number
   made->in[0] = line;
   rebuild->to->values.at[sum].type = t;
   for (uint32_t i = 0; i < sums->n; i++) {
-    ValueId v = sums->f->ops.at[sums->at[i]].out;
-    const Type *own = value_type(sums->f, v);
-    rebuild->map[v] = out_of_line(rebuild, sum, at, dim[i], own);
+    const Op *o = &sums->f->ops.at[sums->at[i]];
+    const Type *own = value_type(sums->f, o->in[0]); /* the result's dims may have another order */
+    rebuild->map[o->out] = out_of_line(rebuild, sum, at, dim[i], own);
     at += type_count(own);
   }
 }
