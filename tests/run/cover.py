@@ -10,8 +10,8 @@ rows of 3 steps (or more rows), compiled for a GPU and run by the stand-in, four
 turn, against one rank on a processor; then three of them with messages by way of the host. `signs`: six rows of 8
 steps (or more rows) of 1-bit Adam, frozen after 3, over ranks that cut Batch, other axes, stages in turn. `int8`: rows
 of messages in 8 bits, on processors, over MPI, and by the stand-in. `late`: rows whose updates come one step late,
-with states on the host. The stand-in's driver gives no byte, of the GPU or pinned on the host, that `plan` does not
-count.
+with states on the host, two by the stand-in, too. The stand-in's driver gives just the bytes of the GPU, and those
+pinned on the host, that `plan` counts, also where optimizer, gradients or parameters are there.
 """
 import itertools, os, random, shutil, sys, time
 from common import workdir
@@ -114,7 +114,7 @@ def main():
         if 'all' in words: rows = list(matrix())[slice(*(numbers or [0, None]))]
         elif 'nccl' in words:
             (rows, _), over = greedy(CHOICES, random.Random(6), *(numbers or [6]), few), 'nccl'
-            rows = [dict(r, offload=0) for r in rows] + turns()
+            rows = rows + turns() + some_there()
             host = rows[:2] + turns()[:1] + [r for r in turns() if 'chunks' in r['schedule']][:1]
         elif 'signs' in words:
             rows, _ = greedy(CHOICES, random.Random(7), *(numbers or [6]), takes_signs)
@@ -122,8 +122,10 @@ def main():
         elif 'int8' in words:
             rows = int8()
             mpi, host = rows[3:5], rows[:1]
-            nccl = [dict(r, offload=0) for r in rows[2:7]]
-        elif 'late' in words: rows, steps = late(), 6
+            nccl = rows[2:7] + rows[9:]
+        elif 'late' in words:
+            rows, steps = late(), 6
+            nccl = rows[3:5]
         else:
             count, steps = (numbers + [28, 20][len(numbers):])
             rows = pairwise(28)[:count] + turns() + some_there()

@@ -237,13 +237,13 @@ def compare(one, many, precision):
 
 
 def classes(plan):
-    """By rank: bytes of the device (or of all memory) and pinned bytes that `plan` gives its class."""
+    """By rank: bytes of the device, those that lie on the host, and pinned ones besides that `plan` gives its class."""
     need = {}
     for c in plan['classes']:
-        total = c['bytes']['total'] - c['bytes']['reserve'] + c.get('host', {}).get('total', 0)
+        device, host = c['bytes']['total'] - c['bytes']['reserve'], c.get('host', {}).get('total', 0)
         for part in c['ranks'].split(','):
             first, _, last = part.partition('-')
-            for rank in range(int(first), int(last or first) + 1): need[rank] = total, c['host_pinned']['total']
+            for rank in range(int(first), int(last or first) + 1): need[rank] = device, host, c['host_pinned']['total']
     return need
 
 
@@ -252,10 +252,12 @@ def memory(found):
     rows = re.findall(r'^(step|eval|init|logits|decode) +(\d+) +(\d+) +(\d+)  (\w+)', said, re.M)
     all_ = re.search(r'^arenas +(\d+) bytes', said, re.M)
     if not rows or any(r[4] != 'exact' for r in rows): return f'memory: {rows}'
-    if int(all_.group(1)) != need[0][0]: return f'memory: {all_.group(1)} bytes of arenas, {need[0][0]} planned'
+    planned = sum(need[0][:2])                  # arenas of both memories
+    if int(all_.group(1)) != planned: return f'memory: {all_.group(1)} bytes of arenas, {planned} planned'
     for pinned, *gpus in found[5]:
         rank = next(i for i, n in enumerate(gpus) if n)
-        if (sum(gpus), pinned) != need[rank]:
+        device, host, besides = need[rank]
+        if (sum(gpus), pinned) != (device, host + besides):
             return f'memory: host and GPUs gave {found[5]} bytes, rank {rank} was planned {need[rank]}'
 
 
