@@ -30,6 +30,17 @@ static void check_message(Verifier *verifier, const Op *op) {
                   tier_name(op_tier(verifier->fn, op->nin, op->in)));
 }
 
+/* What activations are made of: its operands would go down for it. The host does what updates
+   are made of. */
+static void check_work(Verifier *verifier, const Op *op) {
+  static const OpFamily here[] = {FAMILY_CONTRACT, FAMILY_ATTENTION};
+  Tier t = op->nout ? value_type(verifier->fn, op->out)->tier : TIER_device;
+  for (size_t i = 0; i < sizeof here / sizeof *here && t != TIER_device; i++)
+    if (op_family(op->code) == here[i])
+      verify_report(verifier, "E1109", verify_at_op(op), "[tier-c7] %s in the memory `%s`",
+                    op_name(op->code), tier_name(t));
+}
+
 /* The memory that a place is in. */
 static Tier place_tier(const Verifier *verifier, const Value *x) {
   const Storage *storage = &x->storage;
@@ -56,7 +67,8 @@ static void check_place(Verifier *verifier, ValueId id) {
 void verify_tiers(Verifier *verifier) {
   const Fn *f = verifier->fn;
   if (f->kind == FN_KERNEL) check_kernel(verifier);
-  for (OpId i = 0; i < f->ops.n; i++) check_message(verifier, &f->ops.at[i]);
+  for (OpId i = 0; i < f->ops.n; i++)
+    check_message(verifier, &f->ops.at[i]), check_work(verifier, &f->ops.at[i]);
   for (ValueId i = 0; verifier->fence >= FENCE_PLACED && i < f->values.n; i++)
     check_place(verifier, i);
 }

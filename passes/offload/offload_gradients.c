@@ -102,8 +102,14 @@ static bool is_added(const Search *search, const Op *o, ValueId v) {
   return false;
 }
 
+/* Parameters come up to what reads them. */
+static Tier global_works(const Op *o) {
+  bool comes_up = !o->global || (o->code == OP_load && o->global->kind == GLOBAL_PARAM);
+  return comes_up ? TIER_device : o->global->type.tier;
+}
+
 static void look_at(Search *search, const Op *o) {
-  Tier t = o->global ? o->global->type.tier : TIER_device;
+  Tier t = global_works(o);
   if (o->code == OP_loop) {
     look_at_loop(search, o);
     return;

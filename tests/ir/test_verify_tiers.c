@@ -30,6 +30,9 @@ static const Broken modules[] = {
     {"tier-c6", "E1104",
      "select\ntarget {device = gpu, ..}\n" EXP "body @b(%0 : host f32[A:4]) {\n"
      "%1 = kernel @k, %0 : host f32[A:4]\n}\n"},
+    {"tier-c7", "E1109",
+     "offload\nbody @b(%0 : host f32[A:4], %1 : host f32[A:4]) {\n%2 = dot[A] %0, %1 : host "
+     "f32[]\n}\n"},
     {"target-c4", "E1103", "select\nbeside x86_64_v3 {..}\n"},
     {"target-c4", "E1103", "select\ntarget {device = gpu, ..}\nbeside sm_80 {device = gpu, ..}\n"},
     {"move-c1", "E1102",

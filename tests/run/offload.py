@@ -42,6 +42,8 @@ CASES = [(ON % 2 + 'zero 1 over data; precision bf16 master = f32', ADAM, 2, 'op
          (ON % 2 + 'zero 0 over data; micro 2', 'sgd lr = 1e-2 momentum = 0.9; clip 1.0', 2, BOTH),
          (ON % 1 + 'zero 0 over data', ADAM, 1, BOTH),
          (ON % 2 + 'zero 3 over data; micro 2; precision bf16 master = f32', ADAM, 2, BOTH + ', params'),
+         (ON % 1 + 'zero 0 over data', ADAM, 1, BOTH + ', params'),
+         (ON % 2 + 'zero 1 over data; precision bf16', ADAM, 2, BOTH + ', params'),
          (ON % 2 + 'zero 1 over data bucket = 4KiB; micro 4', LAMB, 2, 'params'),
          (ON % 2 + 'zero 2 over data; precision bf16 master = f32', FREE, 2, BOTH),
          (ON % 2 + 'zero 3 over data overlap = on; precision bf16 master = f32', FREE, 2, BOTH + ', params'),
@@ -123,6 +125,9 @@ def same_bits(plan, optim, ranks, what):
         sums = 8 * wanted['copies'] if 'grads' in what else 0                       # the norm's parts come up
         check(0 <= wanted['down'] - down <= 0.02 * down + 8 * wanted['copies'] and 0 <= wanted['up'] - up <= sums,
               f'{plan}: {wanted}, {down} {up}')
+    if 'grads' in what and 'params' in what and 'micro' not in plan and 'zero 3' not in plan:
+        down = q['bytes']['gradients'] / ranks + q['bytes']['weights'] * (ranks > 1)  # nothing of layers themselves
+        check(wanted['down'] <= 1.02 * down + 8 * wanted['copies'], f'{plan}: {wanted}, {down}')
     check(p['bytes']['optimizer'] <= 192, f'{plan}: {p}') # the loss scale and its counters
     check(p['host']['gradients'] > 0, f'{plan}: {p}')
     if 'grads' in what and ('zero 2' in plan or 'zero 3' in plan):  # but for what is joined for a message
