@@ -126,6 +126,7 @@ AstPath *ast_path_new(Parse *p, AstName n);
 AstPath *ast_path_name(Parse *p, AstPath *a, AstName n, Span whole);
 AstPath *ast_path_index(Parse *p, AstPath *a, AstNumber *i, Span whole);
 AstPath *ast_path_any(Parse *p, AstPath *a, Span any, Span whole);
+AstPath *ast_path_bracket(Parse *p, AstPath *a, AstNumber *i, Span open, Span close, Span whole);
 AstPath *ast_path_range(Parse *p, AstPath *a, AstNumber *first, AstNumber *last, Span whole);
 AstValue *ast_value_number(Parse *p, AstNumber *n);
 AstValue *ast_value_string(Parse *p, Str text, Span s);

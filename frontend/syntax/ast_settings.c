@@ -20,7 +20,17 @@ AstPath *ast_path_name(Parse *p, AstPath *a, AstName n, Span whole) {
   return path_add(p, a, part, intern_printf(p->c->names, "%s.%s", a->text, n.text), whole);
 }
 
+/* The number of a layer, counted from 0. */
+static void check_layer(Parse *p, const AstNumber *number) {
+  if (number->integer && number->unit == UNIT_NONE) return;
+  Report *r =
+      diag_at(p->c->diag, "E0102", number->span, "`%s` is not the number of a layer", number->text);
+  diag_label(r, "layers are counted 0, 1, 2, ..");
+  p->bad = true;
+}
+
 AstPath *ast_path_index(Parse *p, AstPath *a, AstNumber *i, Span whole) {
+  check_layer(p, i);
   AstPart part = {.kind = PART_INDEX, .first = i->integral, .last = i->integral, .span = i->span};
   return path_add(p, a, part, intern_printf(p->c->names, "%s.%s", a->text, i->text), whole);
 }
@@ -31,10 +41,21 @@ AstPath *ast_path_any(Parse *p, AstPath *a, Span any, Span whole) {
 }
 
 AstPath *ast_path_range(Parse *p, AstPath *a, AstNumber *first, AstNumber *last, Span whole) {
+  check_layer(p, first), check_layer(p, last);
   AstPart part = {.kind = PART_RANGE, .first = first->integral, .last = last->integral};
   part.span = span_join(first->span, last->span);
   Str text = intern_printf(p->c->names, "%s[%s..%s]", a->text, first->text, last->text);
   return path_add(p, a, part, text, whole);
+}
+
+/* h[3], which other languages have: read as h.3, and refused. */
+AstPath *ast_path_bracket(Parse *p, AstPath *a, AstNumber *i, Span open, Span close, Span whole) {
+  Report *r = diag_at(p->c->diag, "E0101", close, "expected `..` in a range, found `]`");
+  diag_help(r, "one layer is `%s.%s`, several are `%s[%s..%s]`", a->text, i->text, a->text, i->text,
+            i->text);
+  diag_edit(r, span_join(open, close), ".%s", i->text);
+  p->bad = true;
+  return ast_path_index(p, a, i, whole);
 }
 
 /* ---- values ---- */

@@ -296,6 +296,7 @@ path: name                           { $$ = ast_path_new(p, $1); }
     | path "." NUMBER                { $$ = ast_path_index(p, $1, $3, @$); }
     | path ".*"                      { $$ = ast_path_any(p, $1, @2, @$); }
     | path "[" NUMBER ".." NUMBER "]" { $$ = ast_path_range(p, $1, $3, $5, @$); }
+    | path "[" NUMBER "]"            { $$ = ast_path_bracket(p, $1, $3, @2, @4, @$); }
     ;
 %%
 static int yyreport_syntax_error(const yypcontext_t *context, Parse *p) {
