@@ -49,23 +49,24 @@ static void check_share(Eval *e, const AstItem *train) {
   diag_edit(r, workers->span, "%lld", (long long)near);
 }
 
-static void check_freeze(Eval *e, const AstItem *train) {
-  const AstValue *freeze = settings_value(train, "optim", "freeze");
-  int64_t n = option(train, "freeze"), steps = settings_integer(train, ITEM_TRAIN, "steps", NULL);
-  if (!freeze || freeze->kind != VALUE_NUMBER || !freeze->number.integer || steps < 1 || n < steps)
-    return;
-  Report *r = eval_error(e, "E0602", freeze->span,
-                         "`freeze = %lld`, and the run has %lld steps: nothing would be compressed",
-                         (long long)n, (long long)steps);
-  diag_help(r, "15%% to 25%% of the steps are usual; `optim adamw` freezes nothing");
-}
-
 /* Steps before any is compressed: -1: `freeze = auto` finds them. */
 static int64_t steps_before(const AstItem *train, int64_t steps) {
   const AstValue *freeze = settings_value(train, "optim", "freeze");
   double share = freeze ? freeze->number.value : 0.2;
   if (freeze && freeze->kind != VALUE_NUMBER) return -1;
   return share < 1 ? (int64_t)ceil(share * (double)steps - 1e-9) : (int64_t)share;
+}
+
+/* A share of few steps may be all of them, too. */
+static void check_freeze(Eval *e, const AstItem *train) {
+  const AstValue *freeze = settings_value(train, "optim", "freeze"),
+                 *optim = settings_value(train, "optim", NULL);
+  int64_t steps = settings_integer(train, ITEM_TRAIN, "steps", NULL);
+  if (steps < 1 || steps_before(train, steps) < steps) return;
+  Report *r = eval_error(e, "E0602", freeze ? freeze->span : optim->span,
+                         "`freeze = %s`, and the run has %lld steps: nothing would be compressed",
+                         freeze ? freeze->number.text : "20%", (long long)steps);
+  diag_help(r, "15%% to 25%% of the steps are usual; `optim adamw` freezes nothing");
 }
 
 static void check_renew(Eval *e, const AstItem *train) {

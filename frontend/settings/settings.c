@@ -83,7 +83,7 @@ const char *setting_type_text(SettingType t) {
       "a number of at least 0",
       "a number from 0 to below 1",
       "a share: 0 to 1, or a percentage",
-      "a number of steps, a share of all below 100%, or auto",
+      "a number of steps or a share of all, above 0 and below 100%, or auto",
       "a stage: 0, 1, 2 or 3",
       "a number of bytes, such as 25MiB",
       "a number of layers, or of bytes, such as 512MiB",
