@@ -2,7 +2,6 @@
    parameter is split twice over one axis (E0702), the batch equation holds (E0703). What a plan
    costs is not judged here. */
 #include "frontend/plan/sema_plan.h"
-#include "ir/layer_part.h"
 #include <string.h>
 
 /* ---- mesh ---- */
@@ -54,42 +53,14 @@ static PlanAxis *need_axis(PlanCheck *check, Str name, Span at) {
 
 /* ---- rules ---- */
 
-static bool starts_path(const PlanCheck *check, Str path) {
-  size_t n = strlen(path);
-  for (uint32_t i = 0; i < check->e->params.n; i++) {
-    Str param = check->e->params.at[i]->path;
-    if (!strncmp(param, path, n) && (param[n] == '.' || !param[n])) return true;
-  }
-  return false;
-}
-
-/* h.w for h.*.w: the star of a stack is missing; NULL: that is not it. */
-static const char *with_star(const PlanCheck *check, const char *path) {
-  size_t n = strcspn(path, ".");
-  const char *text = arena_printf(check->e->arena, "%.*s.*%s", (int)n, path, path + n);
-  return path[n] && starts_path(check, text) ? text : NULL;
-}
-
-static void names_nothing(PlanCheck *check, Span at, Str path) {
-  VEC(const char *) names = {0};
-  for (uint32_t i = 0; i < check->e->params.n; i++)
-    vec_push(check->e->arena, names, check->e->params.at[i]->path);
-  const char *near = with_star(check, path);
-  if (!near && names.n) near = diag_nearest(path, names.at, names.n);
-  Report *r = world_error(check->w, "E0709", at, "`%s` names no parameter of model `%s`", path,
-                          check->c->model->name);
-  if (near) diag_near(r, "a parameter", near);
-  else diag_help(r, "all rounds of a stack are a star, as in `h.*.w`");
-}
-
 static void read_operand(PlanCheck *check, PlaceLine *line, const AstValue *value, bool otherwise) {
   if (value->kind != VALUE_PATH) return;
   Str name = intern(check->e->ctx->names, value->path->text);
   Placed placed = {name, value->span, otherwise};
   if (sizes_find(check->e->sizes, name)) vec_push(check->e->arena, line->dims, placed);
-  else if (starts_path(check, name)) vec_push(check->e->arena, line->paths, placed);
+  else if (plan_has_path(check, name)) vec_push(check->e->arena, line->paths, placed);
   else if (value->path->parts.n < 2) explain_no_dim(check->w, value->span, name);
-  else names_nothing(check, value->span, name);
+  else plan_names_params(check, value);
 }
 
 /* Dims go to axes, paths to `none`. */
@@ -414,57 +385,6 @@ static void check_over(PlanCheck *check, const AstSetting *setting) {
       need_axis(check, intern(check->e->ctx->names, value[i]->path->text), value[i]->span);
 }
 
-/* h[0..5]: six of the rounds that there are. */
-static void check_rounds(PlanCheck *check, const AstValue *value, Str stack) {
-  const AstPart *part = value->path->parts.n > 1 ? &value->path->parts.at[1] : NULL;
-  size_t n = strlen(stack);
-  if (!part || (part->kind != PART_RANGE && part->kind != PART_INDEX)) return;
-  for (uint32_t i = 0; i < check->e->params.n; i++) {
-    const Param *param = check->e->params.at[i];
-    if (strncmp(param->path, stack, n) || param->path[n] != '.' || !param->lead.n) continue;
-    int64_t rounds = size_of(check->e->sizes, param->lead.at[0]);
-    int64_t last = part->kind == PART_RANGE ? part->last : part->first;
-    bool turned = part->kind == PART_RANGE && part->last < part->first;
-    if (rounds <= 0 || (!turned && last < rounds)) return;
-    Report *r = turned ? world_error(check->w, "E0709", part->span,
-                                     "the range `%s` is turned round", value->path->text)
-                       : world_error(check->w, "E0709", part->span, "`%s` has no round %lld", stack,
-                                     (long long)last);
-    diag_label(r, "its rounds are 0 .. %lld, both ends included", (long long)rounds - 1);
-    if (turned) {
-      diag_help(r, "`%s[%lld..%lld]`", stack, (long long)part->last, (long long)part->first);
-      diag_edit(r, part->span, "%lld..%lld", (long long)part->last, (long long)part->first);
-    } else if (part->kind == PART_RANGE && part->first < rounds) {
-      diag_help(r, "`%s[%lld..%lld]`", stack, (long long)part->first, (long long)rounds - 1);
-      diag_edit(r, part->span, "%lld..%lld", (long long)part->first, (long long)rounds - 1);
-    } else diag_help(r, "the last one is `%s.%lld`", stack, (long long)rounds - 1);
-    return;
-  }
-}
-
-bool plan_names_params(PlanCheck *check, const AstValue *value) {
-  uint32_t before = diag_errors(check->e->ctx->diag);
-  bool layers = value->path->parts.n > 1 && (value->path->parts.at[1].kind == PART_RANGE ||
-                                             value->path->parts.at[1].kind == PART_INDEX);
-  Str whole =
-      layers ? layer_path_whole(check->e->ctx->names, value->path->text) : value->path->text;
-  if (!starts_path(check, whole)) names_nothing(check, value->span, whole);
-  else check_rounds(check, value, value->path->parts.at[0].name);
-  return diag_errors(check->e->ctx->diag) == before;
-}
-
-static void check_path(PlanCheck *check, const AstValue *value) {
-  if (value->kind != VALUE_PATH || !value->path->parts.n) return;
-  Str first = value->path->parts.at[0].name;
-  if (starts_path(check, first)) {
-    check_rounds(check, value, first);
-    return;
-  }
-  Report *r = world_error(check->w, "E0709", value->span, "`%s` names no part of model `%s`",
-                          value->path->text, check->c->model->name);
-  diag_label(r, "no stack, sub or parameter `%s`", first);
-}
-
 static void check_lines(PlanCheck *check) {
   for (uint32_t i = 0; i < check->item->block->settings.n; i++) {
     const AstSetting *setting = check->item->block->settings.at[i];
@@ -472,7 +392,7 @@ static void check_lines(PlanCheck *check) {
     bool recompute = !strcmp(setting->path->text, "recompute");
     if (recompute || !strcmp(setting->path->text, "zero")) check_over(check, setting);
     uint32_t n = recompute ? setting_operands(check->e->ctx, setting, &value) : 0;
-    for (uint32_t k = 0; k < n; k++) check_path(check, value[k]);
+    for (uint32_t k = 0; k < n; k++) plan_names_part(check, value[k]);
     if (recompute) check_recompute(check->e, setting);
   }
 }

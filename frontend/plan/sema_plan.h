@@ -1,5 +1,5 @@
 /* Inside of the check of plans: a plan as its rules and its mesh (sema_plan.c), its stages
-   (sema_stages.c), and its machine (sema_machine.c). */
+   (sema_stages.c), its paths (sema_paths.c), and its machine (sema_machine.c). */
 #ifndef SHARDC_SEMA_PLAN_H
 #define SHARDC_SEMA_PLAN_H
 #include "frontend/plan/plan.h"
@@ -52,7 +52,10 @@ void check_onebit_plan(PlanCheck *check); /* E0602, E0703, E0901 (sema_onebit.c)
 void check_offload(PlanCheck *check);     /* E0606, E0709, E0901 (sema_offload.c) */
 /* E0709 for a path that starts none of the model's parameters, or has layers that are not there. */
 bool plan_names_params(PlanCheck *check, const AstValue *value);
-void check_messages(PlanCheck *check);                   /* E0602, W0707 (sema_messages.c) */
-int64_t plan_int8_numbers(const PlanCheck *check);       /* that share a scale; 0: nothing does */
+/* E0709 for a path whose first word names nothing, or that has layers that are not there. */
+void plan_names_part(PlanCheck *check, const AstValue *value);
+bool plan_has_path(const PlanCheck *check, Str path); /* of a parameter, or of what is around one */
+void check_messages(PlanCheck *check);                /* E0602, W0707 (sema_messages.c) */
+int64_t plan_int8_numbers(const PlanCheck *check);    /* that share a scale; 0: nothing does */
 void warn_wide(PlanCheck *check, const PlaceLine *rule); /* W0708 */
 #endif

@@ -1,0 +1,154 @@
+/* Paths of parameters in plans: h.*.attn, h[0..3].attn, wte. A path takes the parameter that it is,
+   or all that are under it. What names nothing, and layers that a stack has not, are E0709 with
+   what is near: of the words of a path the first that is not there, and what could stand in its
+   place. Must not: know what a setting wants of what is named. */
+#include "frontend/plan/sema_plan.h"
+#include "ir/layer_part.h"
+#include <string.h>
+
+bool plan_has_path(const PlanCheck *check, Str path) {
+  size_t n = strlen(path);
+  for (uint32_t i = 0; i < check->e->params.n; i++) {
+    Str param = check->e->params.at[i]->path;
+    if (!strncmp(param, path, n) && (param[n] == '.' || !param[n])) return true;
+  }
+  return false;
+}
+
+/* h.w for h.*.w: the star of a stack is missing; NULL: that is not it. */
+static const char *with_star(const PlanCheck *check, const char *path) {
+  size_t n = strcspn(path, ".");
+  const char *text = arena_printf(check->e->arena, "%.*s.*%s", (int)n, path, path + n);
+  return path[n] && plan_has_path(check, text) ? text : NULL;
+}
+
+typedef VEC(const char *) PathWords;
+
+/* The words that stand behind the first `n` letters of `path` in paths of parameters, each once. */
+static PathWords words_behind(const PlanCheck *check, const char *path, size_t n) {
+  PathWords words = {0};
+  for (uint32_t i = 0; i < check->e->params.n; i++) {
+    Str param = check->e->params.at[i]->path;
+    if (strncmp(param, path, n)) continue;
+    const char *word = arena_strndup(check->e->arena, param + n, strcspn(param + n, "."));
+    bool known = false;
+    for (uint32_t k = 0; k < words.n; k++) known |= !strcmp(words.at[k], word);
+    if (!known) vec_push(check->e->arena, words, word);
+  }
+  return words;
+}
+
+/* Letters of `path` up to its first word that is not there, with the dot before that. */
+static size_t known_letters(const PlanCheck *check, const char *path) {
+  size_t known = 0;
+  for (size_t n = strcspn(path, "."); path[n]; n += 1 + strcspn(path + n + 1, ".")) {
+    if (!plan_has_path(check, arena_strndup(check->e->arena, path, n))) break;
+    known = n + 1;
+  }
+  return known;
+}
+
+/* The path with another word in that place, if that names something; NULL: none is near. */
+static const char *mended(const PlanCheck *check, const char *path) {
+  size_t n = known_letters(check, path), word = strcspn(path + n, ".");
+  PathWords words = words_behind(check, path, n);
+  const char *near =
+      diag_nearest(arena_strndup(check->e->arena, path + n, word), words.at, words.n);
+  if (!near || !strcmp(near, "*")) return NULL;
+  const char *text = arena_printf(check->e->arena, "%.*s%s%s", (int)n, path, near, path + n + word);
+  return plan_has_path(check, text) ? text : NULL;
+}
+
+static void help_words(const PlanCheck *check, Report *r, const char *path) {
+  enum { SHOWN = 8 };
+  size_t n = known_letters(check, path);
+  PathWords words = words_behind(check, path, n);
+  const char *all = "";
+  for (uint32_t i = 0; i < words.n && i < SHOWN; i++)
+    all = arena_printf(check->e->arena, "%s%s%s", all, i ? ", " : "", words.at[i]);
+  if (words.n > SHOWN) all = arena_printf(check->e->arena, "%s, ..", all);
+  if (words.n == 1 && !strcmp(all, "*"))
+    diag_help(r, "all rounds of a stack are a star: `%.*s*`", (int)n, path);
+  else if (n) diag_help(r, "in `%.*s` are %s", (int)n - 1, path, all);
+  else diag_help(r, "parameters are in %s", all);
+}
+
+/* `whole`: the path with a star for the layers that it names. */
+static void names_nothing(PlanCheck *check, const AstValue *value, Str whole) {
+  Str text = value->path->text;
+  LayerPath layers;
+  const char *near = with_star(check, whole);
+  if (!near) near = mended(check, whole);
+  Report *r = world_error(check->w, "E0709", value->span, "`%s` names no parameter of model `%s`",
+                          text, check->c->model->name);
+  const char *star = near ? strstr(near, ".*") : NULL;
+  if (star && layer_path(text, strlen(text), &layers))
+    near = arena_printf(check->e->arena, "%.*s%.*s%s", (int)(star - near), near,
+                        (int)(layers.rest - text - (ptrdiff_t)layers.stack), text + layers.stack,
+                        star + 2);
+  if (near) diag_near(r, "a parameter", near);
+  else help_words(check, r, whole);
+}
+
+/* Of h[5..0].attn the range alone is wrong. */
+static void help_range(Report *r, const AstValue *value, int64_t first, int64_t last) {
+  const AstPart *part = &value->path->parts.at[1];
+  diag_help(r, "`%s[%lld..%lld]%s`", value->path->parts.at[0].name, (long long)first,
+            (long long)last, strchr(value->path->text, ']') + 1);
+  diag_edit(r, part->span, "%lld..%lld", (long long)first, (long long)last);
+}
+
+/* The layers of the stack, from the sizes of its parameters; 0: it is none, or their number is
+   open. */
+static int64_t rounds_of(const PlanCheck *check, Str stack) {
+  size_t n = strlen(stack);
+  for (uint32_t i = 0; i < check->e->params.n; i++) {
+    const Param *param = check->e->params.at[i];
+    if (!strncmp(param->path, stack, n) && param->path[n] == '.' && param->lead.n)
+      return size_of(check->e->sizes, param->lead.at[0]);
+  }
+  return 0;
+}
+
+/* h[0..5]: six of the rounds that there are. */
+static void check_rounds(PlanCheck *check, const AstValue *value, Str stack) {
+  const AstPart *part = value->path->parts.n > 1 ? &value->path->parts.at[1] : NULL;
+  if (!part || (part->kind != PART_RANGE && part->kind != PART_INDEX)) return;
+  int64_t rounds = rounds_of(check, stack),
+          last = part->kind == PART_RANGE ? part->last : part->first;
+  bool turned = part->kind == PART_RANGE && part->last < part->first;
+  if (rounds <= 0 || (!turned && last < rounds)) return;
+  Report *r = turned ? world_error(check->w, "E0709", part->span, "the range `%s` is turned round",
+                                   value->path->text)
+                     : world_error(check->w, "E0709", part->span, "`%s` has no round %lld", stack,
+                                   (long long)last);
+  diag_label(r, "its rounds are 0 .. %lld, both ends included", (long long)rounds - 1);
+  if (turned) help_range(r, value, part->last, part->first);
+  else if (part->kind == PART_RANGE && part->first < rounds)
+    help_range(r, value, part->first, rounds - 1);
+  else diag_help(r, "the last one is `%s.%lld`", stack, (long long)rounds - 1);
+}
+
+bool plan_names_params(PlanCheck *check, const AstValue *value) {
+  uint32_t before = diag_errors(check->e->ctx->diag);
+  bool layers = value->path->parts.n > 1 && (value->path->parts.at[1].kind == PART_RANGE ||
+                                             value->path->parts.at[1].kind == PART_INDEX);
+  Str whole =
+      layers ? layer_path_whole(check->e->ctx->names, value->path->text) : value->path->text;
+  if (!plan_has_path(check, whole)) names_nothing(check, value, whole);
+  else check_rounds(check, value, value->path->parts.at[0].name);
+  return diag_errors(check->e->ctx->diag) == before;
+}
+
+void plan_names_part(PlanCheck *check, const AstValue *value) {
+  if (value->kind != VALUE_PATH || !value->path->parts.n) return;
+  Str first = value->path->parts.at[0].name;
+  if (plan_has_path(check, first)) {
+    check_rounds(check, value, first);
+    return;
+  }
+  Report *r = world_error(check->w, "E0709", value->span, "`%s` names no part of model `%s`",
+                          value->path->text, check->c->model->name);
+  diag_label(r, "no stack, sub or parameter `%s`", first);
+  help_words(check, r, first);
+}
