@@ -24,15 +24,22 @@ static const char *gpu_archs(Ctx *c) {
   return text;
 }
 
+enum { MOST_CORES = 1024 };
+
 static void check_host(World *w, const AstItem *item, const AstValue *gpus) {
   const AstSetting *host = settings_line(item, "host");
-  const AstValue *memory = settings_value(item, "host", "memory");
+  const AstValue *memory = settings_value(item, "host", "memory"),
+                 *cores = settings_value(item, "host", "cores");
   if (host && !gpus) {
     Report *r =
         world_error(w, "E0602", host->path->span, "`host` is that of GPUs, and the node has none");
     diag_help(r, "`node memory = ..` is the memory of a node of processors, whatever lies in it");
   } else if (memory && memory->number.value <= 0)
     world_error(w, "E0602", memory->span, "`memory` of the host is nothing");
+  if (cores && cores->number.value > MOST_CORES)
+    diag_help(world_error(w, "E0602", cores->span, "a host of %lld cores",
+                          (long long)cores->number.integral),
+              "%d at most, as many as a set of processors holds", MOST_CORES);
 }
 
 void check_machine_block(World *w, const AstItem *item) {

@@ -1,6 +1,7 @@
 /* The lines `offload` of a plan: what each word names of the parameters, once (E0606); paths that
-   name some (E0709); no layers of a pipeline's stages (E0901); gradients whose update is on the
-   host, too (E0901). `speculate` wants both of a layer, and no delay (E0602, E0901).
+   name some (E0709) that are updated (E0602); no layers of a pipeline's stages (E0901); gradients
+   whose update is on the host, too (E0901). `speculate` wants both of a layer, and no delay (E0602,
+   E0901).
 
    `optimizer of h.*, wte`: a path takes all parameters that it is, or that are under it,
    `h[0..3].attn` those of these layers; without `of` a word takes all there are. Lines add up. Must
@@ -180,6 +181,22 @@ static void add(OffloadLines *lines, const AstValue *word, const AstValue *path)
   vec_push(lines->check->e->arena, lines->list, last);
 }
 
+/* What no update writes has neither gradient nor states. */
+static void check_updated(PlanCheck *check, uint32_t words, const AstValue **word,
+                          const AstValue *path) {
+  Str whole = path_of(check, path).whole;
+  uint32_t wrong = 0;
+  while (wrong < words && !strcmp(word[wrong]->path->text, "params")) wrong++;
+  if (wrong == words) return;
+  for (uint32_t i = 0; i < check->e->params.n; i++)
+    if (starts(check->e->params.at[i]->path, whole) && !check->e->params.at[i]->frozen) return;
+  Report *r = world_error(check->w, "E0602", path->span, "`offload %s` of what no update writes",
+                          word[wrong]->path->text);
+  diag_label(r, "frozen");
+  diag_help(r, "leave it out; the parameter itself goes by `offload params of %s -> host`",
+            path->path->text);
+}
+
 static void read_line(OffloadLines *lines, const AstSetting *line) {
   const AstValue **word, **path;
   Ctx *c = lines->check->e->ctx;
@@ -188,6 +205,7 @@ static void read_line(OffloadLines *lines, const AstSetting *line) {
   for (uint32_t i = 0; i < paths; i++)
     named &= path[i]->kind == VALUE_PATH && plan_names_params(lines->check, path[i]);
   if (named) check_stages_whole(lines->check, line, paths, path);
+  for (uint32_t i = 0; named && i < paths; i++) check_updated(lines->check, words, word, path[i]);
   for (uint32_t i = 0; i < words; i++) {
     if (!paths) add(lines, word[i], NULL);
     for (uint32_t k = 0; k < paths; k++)

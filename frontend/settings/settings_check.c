@@ -404,6 +404,10 @@ static void check_target(const Check *check, const SettingRow *row, const AstSet
       Report *r = wrong_value(check, "`offload`", pair->value, "`host` behind `->`");
       diag_help(r, "write `host`");
       diag_edit(r, pair->value->span, "host");
+    } else if (offload && i) {
+      Report *r = diag_at(check->c->diag, "E0606", pair->span, "`offload` names its place twice");
+      diag_also(r, setting->target.at[0].span, "first here");
+      diag_help(r, "once: `-> host`");
     }
   }
 }
