@@ -373,7 +373,7 @@ static const char *seed_fault(Module *m, uint64_t seed) {
 /* Steps that are sick try what guards a step against numbers that are not finite. Small weights
    have gradients too short to be clipped. With the large embedding the loss is infinite and the
    gradients' norm finite; with the large weights at the end it is the other way round. */
-enum { RUNS = 30 };
+enum { RUNS = 33 };
 static const struct Run {
   const char *entry;
   int step;       /* in the warm-up, at its end, after it, past the end */
@@ -403,6 +403,9 @@ static const struct Run {
                 {"step.freeze", 5, 0, 1, NULL},
                 {"step.freeze", 5, 0, 40, NULL},
                 {"step.frozen", 5, 0, 1e7, NULL},
+                {"step.thaw", 5, 0, 1, NULL},
+                {"step.thaw", 5, 0, 40, NULL},
+                {"step.thaw", 3, INFINITY, 1, NULL},
                 {"step.late", 4, 0, 1, NULL},
                 {"step.late", 5, 0, 1, NULL},
                 {"step.late", 25, 0, 1, NULL},
