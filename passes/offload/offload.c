@@ -74,6 +74,11 @@ static double bytes_of_all(const Home *home, const Needs *needs) {
   return sum;
 }
 
+/* Is it a round's gradient, laid flat? As one, with what pads it: the host makes nothing of it. */
+static bool goes_whole(const Home *home, const Op *o) {
+  return o && o->code == OP_concat && home->from->kind == FN_BODY;
+}
+
 /* What has to go down for v, or is: itself, or less. */
 static const Needs *needs_of(Home *home, ValueId v) {
   HostCopy *copy = &home->known[v];
@@ -82,12 +87,12 @@ static const Needs *needs_of(Home *home, ValueId v) {
   *copy = (HostCopy){.moves = home->moves + 1};
   if (home->there[TIER_host][v] != NO_VALUE) return &copy->needs;
   Needs made = {0};
-  for (uint32_t i = 0; may_repeat(home->m, o) && i < o->nin; i++) {
+  bool repeats = may_repeat(home->m, o) && !goes_whole(home, o);
+  for (uint32_t i = 0; repeats && i < o->nin; i++) {
     const Needs *needs = needs_of(home, o->in[i]);
     for (uint32_t j = 0; j < needs->n; j++) add_once(home, &made, needs->at[j]);
   }
-  copy->again =
-      may_repeat(home->m, o) && bytes_of_all(home, &made) < bytes_of(value_type(home->from, v));
+  copy->again = repeats && bytes_of_all(home, &made) < bytes_of(value_type(home->from, v));
   if (copy->again) copy->needs = made;
   else vec_push(home->m->arena, copy->needs, v);
   return &copy->needs;

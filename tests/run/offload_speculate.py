@@ -3,10 +3,11 @@
 A small GPT whose layers are updated in the rounds of the backward loop and undone where the norm says so
 (`offload optimizer, grads speculate = on`), under rows in which every two choices meet: clipping that no step, some
 steps or all steps want, the guard, precision (f16 begins with a scale under which gradients overflow, so steps are left
-out), optimizer, stage, parameters and saved inputs on the host, ranks. Each has the bits of the same plan without
-`speculate`: losses, norms, weights, states. On processors in the interpreter (`verify`), as processes, whose work on
-either memory is as large as predicted, and as a run that stops and goes on; on the GPU of the stand-in with late copies
-in two orders. Some steps have to be as guessed, others not. Then what is refused.
+out), optimizer, stage, parameters and saved inputs on the host, buckets, gradients of layers that are padded, ranks.
+Each has the bits of the same plan without `speculate`: losses, norms, weights, states. On processors in the interpreter
+(`verify`), as processes, whose work on either memory is as large as predicted, and as a run that stops and goes on; on
+the GPU of the stand-in with late copies in two orders. Some steps have to be as guessed, others not. Then what is
+refused.
 """
 import json, os, random, shutil, subprocess, sys
 from common import EXAMPLES, check, read, run, text_file, workdir
@@ -16,10 +17,11 @@ SHARDC, WHERE, folder = os.path.abspath(sys.argv[1]), sys.argv[2], workdir()
 CLIPS = {'none': '', 'never': 'clip 100', 'sometimes': 'clip 1.9', 'always': 'clip 0.1'}
 CHOICES = {'clip': list(CLIPS), 'guard': ['stop', 'skip', 'off'], 'precision': ['f32', 'bf16', 'f16'],
            'optim': ['adamw', 'adamw states = bf16', 'sgd', 'sgd momentum = 0.9'], 'zero': [2, 3], 'params': [0, 1],
-           'saved': [0, 1], 'ranks': [0, 1, 2]}  # 0: a plan without a mesh
+           'saved': [0, 1], 'bucket': ['', ' bucket = 4KiB'], 'embed': [32, 20],
+           'ranks': [0, 1, 2]}  # 0: a plan without a mesh
 STEPS = 5
 MODEL = '''use "gpt2"
-variant Small of GPT2 { Pos = 16; Vocab = 256; Embed = 32; Heads = 4; Layers = 2 }
+variant Small of GPT2 { Pos = 16; Vocab = 256; Embed = %d; Heads = 4; Layers = 2 }
 train t for Small {
   size  Seq = 16
   batch 8
@@ -38,14 +40,15 @@ def waits(row): return row['clip'] != 'none' or row['guard'] != 'off' or row['pr
 
 
 def write(row):
-    mesh = f'mesh data = {row["ranks"]}; place Batch -> data; zero {row["zero"]} over data; '
+    mesh = f'mesh data = {row["ranks"]}; place Batch -> data; zero {row["zero"]} over data{row["bucket"]}; '
     lines = [mesh * (row['ranks'] > 0) +
              f'precision {row["precision"]}' + (' init_scale = 1e6' if row['precision'] == 'f16' else '')]
     if WHERE == 'gpu': lines.append('on box')
     name, *more = row['optim'].split(' ', 1)
     optim = ' '.join([name, 'lr = 2e-3' if name == 'adamw' else 'lr = 0.1', *more])
     rest = ('; '.join(lines), ', params' * row['params'], '; recompute h keep = input offload = host' * row['saved'])
-    open(f'{folder}/m.shard', 'w').write(MODEL % (STEPS, optim, row['guard'], CLIPS[row['clip']], *rest, *rest))
+    text = MODEL % (row['embed'], STEPS, optim, row['guard'], CLIPS[row['clip']], *rest, *rest)
+    open(f'{folder}/m.shard', 'w').write(text)
     for plan in 'exact', 'early':
         quick = ['--quick'] if WHERE != 'gpu' else []
         run(SHARDC, 'compile', 'm.shard', '--plan', plan, '-o', plan, '-q', *quick, cwd=folder)
@@ -96,7 +99,7 @@ def count(row, losses, steps):
 
 def refused(train, plan, code, *words):
     model = MODEL.replace('speculate = on -> host', '%s -> host') % (
-        STEPS, 'adamw lr = 2e-3', 'stop', 'clip 1.0', *plan, '', '', *plan, '', 'speculate = on', '')
+        32, STEPS, 'adamw lr = 2e-3', 'stop', 'clip 1.0', *plan, '', '', *plan, '', 'speculate = on', '')
     for old, new in train: model = model.replace(old, new)
     open(f'{folder}/m.shard', 'w').write(model)
     p = subprocess.run([SHARDC, 'plan', 'm.shard', '--plan', 'early'], cwd=folder, capture_output=True, text=True,
