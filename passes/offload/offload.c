@@ -25,6 +25,7 @@
 #include "passes/base/rebuild.h"
 #include "passes/offload/offload.h"
 #include "ir/flight.h"
+#include "ir/layer_part.h"
 #include "ir/module_settings.h"
 #include "ir/text.h"
 #include <string.h>
@@ -306,13 +307,47 @@ static bool is_left(const Module *m, const Global *global) {
          !has_members(m, global);
 }
 
+/* The stack, sub or parameter at the top of the model that has it: h.*, wte. */
+static Str top_of(const Module *m, const Global *global) {
+  Str whole = layer_whole(m, global->name);
+  size_t n = strcspn(whole, ".");
+  if (!strncmp(whole + n, ".*", 2)) n += 2;
+  return intern_n(m->ctx->names, whole, n);
+}
+
+/* Is all that `top` names, and that has states, in groups? */
+static bool is_in_groups(const Module *m, Str top) {
+  for (uint32_t i = 0; i < m->globals.n; i++)
+    if (is_left(m, m->globals.at[i]) && top_of(m, m->globals.at[i]) == top) return false;
+  return true;
+}
+
+/* What a line may name. */
+static Str in_groups(const Module *m) {
+  enum { SHOWN = 8 };
+  Str all = "";
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < m->globals.n; i++) {
+    const Global *global = m->globals.at[i];
+    Str top = top_of(m, global);
+    if (global->kind != GLOBAL_PARAM || !global->within) continue;
+    if (text_lists(all, top) || !is_in_groups(m, top)) continue;
+    if (n++ < SHOWN) all = arena_printf(m->arena, "%s%s%s", all, n > 1 ? ", " : "", top);
+  }
+  return n > SHOWN ? arena_printf(m->arena, "%s, ..", all) : all;
+}
+
 static bool refuse_left(Module *m) {
   for (uint32_t i = 0; i < m->globals.n; i++) {
     const Global *global = m->globals.at[i];
     if (!is_left(m, global) || !plan_offloads(m, "optimizer", global->name)) continue;
-    Report *r = diag_at(m->ctx->diag, "E0712", plan_offload_at(m),
-                        "`offload optimizer` cannot move the state `%s`", global->name);
-    diag_help(r, "it goes with the groups of `zero`, and none of them has this one");
+    Str others = in_groups(m);
+    Report *r =
+        diag_at(m->ctx->diag, "E0712", plan_offload_at(m),
+                "`offload optimizer` cannot move the state `%s`", layer_whole(m, global->name));
+    diag_fact(r, "it goes with the groups of `zero`, and none of them has this one");
+    if (*others) diag_help(r, "of others: `offload optimizer of %s -> host`", others);
+    else diag_help(r, "leave it out, or name other parameters behind `of`");
     return true;
   }
   return false;
