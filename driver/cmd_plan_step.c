@@ -135,11 +135,21 @@ static void say_hidden(const Planned *planned) {
 }
 
 /* after 2000 of 10000 steps, frozen: .. */
+/* Between the memories a later step moves what it works with. */
+static void say_moves(const Planned *planned) {
+  Moves moves = entry_moves(ir_later_entry(planned->m));
+  if (moves.calls <= 0) return;
+  printf("  such a step moves %s down and %s up, in %.0f copies\n",
+         plan_amount(planned->m->arena, moves.down), plan_amount(planned->m->arena, moves.up),
+         moves.calls);
+}
+
 void plan_say_later(const Planned *planned) {
   const PlanStep *later = &planned->later;
   if (!planned->kind) return;
   printf("after %s, %s: %.4g FLOP per rank, %s between kernels and memory\n", plan_warm_up(planned),
          planned->kind, later->flop, plan_amount(planned->m->arena, later->moved));
+  say_moves(planned);
   plan_say_traffic(planned, later);
   plan_say_time(planned, later);
   if (plan_freezes(planned)) plan_say_freeze(planned);
@@ -197,6 +207,9 @@ void plan_put_later(const Planned *planned) {
   if (planned->from) printf("\"from\":%.0f,\"steps\":%.0f,", planned->from, planned->steps);
   plan_put_communication(planned, &planned->later);
   plan_put_time(planned, &planned->later);
+  Moves moves = entry_moves(ir_later_entry(planned->m));
+  printf("\"moved_per_step\":{\"down\":%.0f,\"up\":%.0f,\"copies\":%.0f},", moves.down, moves.up,
+         moves.calls);
   printf("\"flop_per_step\":%.17g},", planned->later.flop);
   if (plan_freezes(planned)) plan_put_freeze(planned);
 }

@@ -219,6 +219,20 @@ def without_groups(mesh, rules, ranks):
     check(moved == [(str(wanted['down']), str(wanted['up']))] and wanted['down'] > 0, f'{mesh}: {moved} {wanted}')
 
 
+def later_steps(optim, kind):
+    """Steps of another kind move what `plan` says of them."""
+    write(ON % 2 + 'zero 0 over data', optim, 'offload optimizer, grads of h.* -> host')
+    said = run(SHARDC, 'verify', 'm.shard', '--plan', 'hosted', '--against', 'near', '--steps', '4', cwd=folder)
+    check('the same bits in losses, norms and' in ''.join(said), f'{optim}: {said}')
+    run(SHARDC, 'compile', 'm.shard', '--plan', 'hosted', '-o', 'hosted', '-q', '--quick', cwd=folder)
+    said = ''.join(run(SHARDC, 'run', '-n', '2', './hosted', '--', 'train', '--threads', '1', '--out', f'out {kind}',
+                       '--check-memory', cwd=folder))
+    moved = re.findall(rf'^step\.{kind} .*\n(?:  host .*\n)?  moved +(\d+) bytes down, (\d+) up$', said, re.M)
+    wanted = json.loads(run(SHARDC, 'plan', 'm.shard', '--plan', 'hosted', '--json', cwd=folder)[0])[kind]
+    wanted = wanted['moved_per_step']
+    check(moved == [(str(wanted['down']), str(wanted['up']))] and wanted['down'] > 0, f'{optim}: {said} {wanted}')
+
+
 def refused(text, code, *words):
     open(f'{folder}/m.shard', 'w').write(text)
     p = subprocess.run([SHARDC, 'plan', 'm.shard', '--plan', 'hosted'], cwd=folder, capture_output=True, text=True,
@@ -295,6 +309,8 @@ def refusals():
     for line, code, column, words in WRONG:
         refused(MODEL % (ADAM, '1GiB', plan, line, plan), code, f'm.shard:12:{column}\n', '= help: ', words)
     on_stages()
+    other = MODEL % ('onebit_adam workers = 2 freeze = 1', '1GiB', plan, 'offload optimizer -> host', plan)
+    refused(other.replace('zero 1', 'zero 0'), 'E0712', 'offload optimizer of wte, wpe, h.*, ln_f -> host')
     signs = MODEL % ('onebit_adam lr = 1e-3; delay after = 2', '1GiB', 'mesh data = 2; place Batch -> data', '', '')
     refused(signs, 'E0901', 'm.shard:8:32', 'without `delay`')
     kept = MODEL % (ADAM, '1GiB', plan, 'recompute h keep = %s offload = host', plan)
@@ -310,6 +326,8 @@ for case in KEPT: kept_there(*case)
 without_groups('', '', 1)
 without_groups('tensor = 2', 'Heads, Mlp, Vocab -> tensor', 2)
 without_groups('pipe = 2', 'Layers -> pipe', 2)
+later_steps('onebit_adam lr = 2e-3 workers = 2 block = 64 freeze = 2', 'frozen')
+later_steps('adamw lr = 2e-3; delay after = 2', 'late')
 refusals()
 print(f'{len(CASES)} plans: the same bits with their states on the host; {len(PARTS)} with those of some parameters, '
       f'{len(KEPT)} with what layers keep')
