@@ -3,7 +3,8 @@
 
 enum { SLICE_MOST = 128 }; /* of the width, in the results of a CTA: sums of half of it per lane */
 enum { REGISTERS = 176 };  /* for sums */
-enum { BLOCK_MOST = 256 }; /* rows, columns of a block of scores: multiples of 16 */
+enum { OF_GRADIENTS = 160 }; /* of dk and dv: with 176 ptxas 13.0 spills */
+enum { BLOCK_MOST = 256 };   /* rows, columns of a block of scores: multiples of 16 */
 
 /* Rows of whole pieces, and heads that begin on them. */
 static bool in_pieces(const Fn *k, ValueId v, Str dim) {
@@ -46,5 +47,5 @@ bool gpu_flash_fits(const Fn *k, const int64_t *cut, int64_t limit) {
   FlashGpuPlan p = gpu_flash_plan(k, &f, cut);
   for (int i = 0; i < p.phases; i++)
     if (p.shared[i] > limit) return false;
-  return gpu_flash_registers(&f, &p) <= REGISTERS;
+  return gpu_flash_registers(&f, &p) <= (f.grad ? OF_GRADIENTS : REGISTERS);
 }

@@ -18,6 +18,7 @@ if not shutil.which('ptxas'):
 
 def model(mask, head, heads, precision):
     kept, kv = ('[Lot, Kv, Group, Seq, Head]', '[Lot, Kv, Seq, Head]') if heads > 1 else ('[Lot, Kv, Seq, Head]', ) * 2
+    if not heads: heads, kept, kv = 1, '[Lot, Seq, Kv, Head]', '[Lot, Seq, Kv, Head]'
     sums = kept[1:-1]
     return f'''use "std"
 dims {{ Batch; Seq = 512; Key like Seq; Lot = 1; Kv = 2; Group = {heads}; Head = {head} }}
@@ -87,6 +88,7 @@ with tempfile.TemporaryDirectory() as folder:
             print(f'{target} {k}: {dense[k][1]} instructions dense, {sparse[k][1]} sparse, {dense[k][0]} products')
             if sparse[k][0] != dense[k][0] or sparse[k][1] > dense[k][1] + MORE: sys.exit('not the same loop')
         if len(dense) != 3: sys.exit(f'three phases have products: {dense}')
+    for cut in '', 'causal': loops(folder, cut, 'sm_80', 112, 0)   # sums of gradients: 64 columns would spill
     if not ALL: sys.exit(0)
     n = 0
     for target in 'sm_80', 'sm_86', 'sm_89', 'sm_90':
