@@ -75,9 +75,14 @@ static double bytes_of_all(const Home *home, const Needs *needs) {
   return sum;
 }
 
-/* Is it a round's gradient, laid flat? As one, with what pads it: the host makes nothing of it. */
-static bool goes_whole(const Home *home, const Op *o) {
-  return o && o->code == OP_concat && home->from->kind == FN_BODY;
+/* A round's gradient that is laid flat goes as one, with what pads it, unless what it is made of is
+   narrower: the host makes f32 of gradients in 16 bits. */
+static bool goes_whole(const Home *home, const Op *o, const Needs *made) {
+  if (!o || o->code != OP_concat || home->from->kind != FN_BODY) return false;
+  Elem e = value_type(home->from, o->out)->elem;
+  for (uint32_t i = 0; i < made->n; i++)
+    if (elem_bytes(value_type(home->from, made->at[i])->elem) < elem_bytes(e)) return false;
+  return true;
 }
 
 /* What has to go down for v, or is: itself, or less. */
@@ -88,12 +93,13 @@ static const Needs *needs_of(Home *home, ValueId v) {
   *copy = (HostCopy){.moves = home->moves + 1};
   if (home->there[TIER_host][v] != NO_VALUE) return &copy->needs;
   Needs made = {0};
-  bool repeats = may_repeat(home->m, o) && !goes_whole(home, o);
+  bool repeats = may_repeat(home->m, o);
   for (uint32_t i = 0; repeats && i < o->nin; i++) {
     const Needs *needs = needs_of(home, o->in[i]);
     for (uint32_t j = 0; j < needs->n; j++) add_once(home, &made, needs->at[j]);
   }
-  copy->again = repeats && bytes_of_all(home, &made) < bytes_of(value_type(home->from, v));
+  copy->again = repeats && !goes_whole(home, o, &made) &&
+                bytes_of_all(home, &made) < bytes_of(value_type(home->from, v));
   if (copy->again) copy->needs = made;
   else vec_push(home->m->arena, copy->needs, v);
   return &copy->needs;
