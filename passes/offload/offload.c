@@ -5,9 +5,10 @@
    one for every group (zero_groups.c). They get type `host`, and every entry is rewritten so that
    ops run where what they read lies:
 
-     a value is on the host if an operand is (states, what updates make of them); collectives,
-     carried values, inputs, outputs and parameters are on the device; a loop's body is rewritten
-     for where its operands are;
+     a value is on the host if an operand is (states, what updates make of them), but for scalars,
+     such as the norm's factor: these go where tensors are that they meet; collectives, carried
+     values, inputs, outputs and parameters are on the device; a loop's body is rewritten for where
+     its operands are;
      what is needed on the other side is moved there, once. Down goes what is the least: a value, or
      what it is made of element by element (a cast of a gradient, its product with a factor, random
      first values). So gradients go down and parameters come up in the types that they have on the
@@ -235,16 +236,21 @@ static void copy_loop(Home *home, const Op *o) {
 
 /* ---- functions ---- */
 
+Tier offload_works(const Fn *f, const Tier *tier, const Op *o) {
+  bool makes_scalar = o->nout && !value_type(f, o->out)->rank;
+  if (o->global) return o->global->type.tier;
+  for (uint32_t i = 0; i < o->nin && op_family(o->code) != FAMILY_COLLECTIVE; i++)
+    if (tier[o->in[i]] == TIER_host && (makes_scalar || value_type(f, o->in[i])->rank))
+      return TIER_host;
+  return TIER_device;
+}
+
 static void copy_op(Home *home, const Op *o) {
-  Tier t = TIER_device;
   if (o->code == OP_loop) {
     copy_loop(home, o);
     return;
   }
-  bool sends = op_family(o->code) == FAMILY_COLLECTIVE;
-  for (uint32_t i = 0; i < o->nin && !sends; i++)
-    if (home->tier[o->in[i]] > t) t = home->tier[o->in[i]];
-  if (o->global) t = o->global->type.tier;
+  Tier t = offload_works(home->from, home->tier, o);
   for (uint32_t i = 0; i < o->nin; i++) value_in(home, o->in[i], t);
   ValueId out = fn_clone_op(home->m, home->to, home->from, o, home->there[t])->out;
   for (uint32_t i = 0; i < o->nout; i++)

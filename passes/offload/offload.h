@@ -3,6 +3,10 @@
 #define SHARDC_PASSES_OFFLOAD_H
 #include "passes/base/rebuild.h"
 
+/* Where an op other than a loop works, by where its operands are: on the host where a tensor is
+   there, or where a scalar makes a scalar. */
+Tier offload_works(const Fn *f, const Tier *tier, const Op *o);
+
 /* By value of f: does it go to the host where it is made? works: by value, of f's arguments: where
    ops work that read them (offload_gradients.c). */
 bool *offload_gradients(const Module *m, const Fn *f, const Tier *works);

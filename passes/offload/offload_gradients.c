@@ -102,21 +102,14 @@ static bool is_added(const Search *search, const Op *o, ValueId v) {
   return false;
 }
 
-/* Parameters come up to what reads them. */
-static Tier global_works(const Op *o) {
-  bool comes_up = !o->global || (o->code == OP_load && o->global->kind == GLOBAL_PARAM);
-  return comes_up ? TIER_device : o->global->type.tier;
-}
-
 static void look_at(Search *search, const Op *o) {
-  Tier t = global_works(o);
+  bool comes_up = o->code == OP_load && o->global->kind == GLOBAL_PARAM; /* to what reads it */
+  Tier t = comes_up ? TIER_device : offload_works(search->f, search->tier, o);
   if (o->code == OP_loop) {
     look_at_loop(search, o);
     return;
   }
   if (op_family(o->code) == FAMILY_COLLECTIVE) return;
-  for (uint32_t i = 0; i < o->nin; i++)
-    if (search->tier[o->in[i]] > t) t = search->tier[o->in[i]];
   for (uint32_t i = 0; i < o->nout; i++)
     search->tier[o->out + i] = search->goes[o->out + i] ? TIER_host : t;
   for (uint32_t i = 0; i < o->nin && t == TIER_host; i++)
