@@ -3,21 +3,28 @@
    parameters, of a stack or of what is outside of stacks. Each one that is left is tried as the
    program it makes, up to pass `memory`; the one goes that adds the fewest seconds to the bound of
    a step for each byte that it frees (ir/lanes_host.c), where the machine does not say how fast it
-   is, the one that moves the fewest bytes; if one is enough, the one with the shortest step. In the
-   end what is not needed there comes back. Must not: take what was not made; move what the host has
-   no room for. */
+   is, the one that moves the fewest bytes; if one is enough, the one with the shortest step, of a
+   stack that of as few layers as do, its first ones or its last ones (pass `ranges`). In the end
+   what is not needed there comes back. Must not: take what was not made; move what the host has no
+   room for. */
 #include "cmd_plan.h"
 #include "driver/fit.h"
+#include "ir/layer_part.h"
 #include "ir/module_settings.h"
 #include "ir/text.h"
+
+typedef struct UnitPart { /* of a unit */
+  int64_t layers;         /* of a stack; 1: what is outside of stacks; 0: nothing */
+  bool last;              /* its last layers, not its first ones */
+} UnitPart;
 
 typedef struct AutoOffload {
   const Cli *o;
   Module *m;
   Machine machine;
   OffloadUnits units;
-  bool chosen[2][MOST_UNITS]; /* parameters, the update: of which units */
-  Cost cost;                  /* with these */
+  UnitPart share[2][MOST_UNITS]; /* parameters, the update: of which units */
+  Cost cost;                     /* with these */
   VEC(const char *) told;
 } AutoOffload;
 
@@ -29,14 +36,28 @@ static bool fits(const AutoOffload *plan, const Cost *cost) {
   return here(cost) <= plan_capacity(&plan->machine) && cost->host <= plan->machine.host;
 }
 
+static int64_t all_layers(const AutoOffload *plan, uint32_t unit) {
+  return offload_layers(plan->m, plan->units.at[unit]);
+}
+
+/* h.*, or h[0..3] */
+static const char *path_of(const AutoOffload *plan, uint32_t unit, UnitPart share) {
+  const char *path = plan->units.at[unit];
+  int64_t all = all_layers(plan, unit);
+  if (share.layers == all) return path;
+  Str stack = intern_n(plan->m->ctx->names, path, strlen(path) - strlen(".*"));
+  return layer_range(plan->m, stack, share.last ? all - share.layers : 0, share.layers);
+}
+
 static OffloadChoice choice_of(const AutoOffload *plan) {
   OffloadChoice choice = {{"", "", ""}};
   for (int update = 0; update < 2; update++)
     for (uint32_t i = 0; i < plan->units.n; i++) {
       const char **paths = &choice.paths[update ? 0 : 2];
-      if (!plan->chosen[update][i]) continue;
-      *paths =
-          arena_printf(plan->m->arena, "%s%s%s", *paths, **paths ? ", " : "", plan->units.at[i]);
+      UnitPart share = plan->share[update][i];
+      if (share.layers)
+        *paths = arena_printf(plan->m->arena, "%s%s%s", *paths, **paths ? ", " : "",
+                              path_of(plan, i, share));
     }
   choice.paths[1] = choice.paths[0];
   return choice;
@@ -71,39 +92,68 @@ static bool is_better(const AutoOffload *plan, const Cost *a, const Cost *than) 
   return fits(plan, a) ? whole(a) < whole(than) : price(plan, a) < price(plan, than);
 }
 
+static bool try_share(AutoOffload *plan, UnitPart *at, UnitPart share, Cost *cost) {
+  *at = share;
+  return try_chosen(plan, cost) && fits(plan, cost);
+}
+
+/* Of what fits, at this cost: as few layers as do. Those of the other end of the stack need the
+   same room, and their way may be hidden better. */
+static void take_fewest(AutoOffload *plan, UnitPart *at, int64_t all, Cost *cost) {
+  UnitPart best = *at, least = *at;
+  Cost one, fewest = *cost;
+  for (int64_t low = 1; low < least.layers;) {
+    UnitPart middle = {low + (least.layers - low) / 2, best.last};
+    if (try_share(plan, at, middle, &one)) least = middle, fewest = one;
+    else low = middle.layers + 1;
+  }
+  if (least.layers < best.layers && whole(&fewest) <= whole(cost)) best = least, *cost = fewest;
+  least.last = !least.last;
+  if (least.layers < all && try_share(plan, at, least, &one) && whole(&one) < whole(cost))
+    best = least, *cost = one;
+  *at = best;
+}
+
+/* All of it, or where that is enough what is needed. False: it frees nothing. */
+static bool try_unit(AutoOffload *plan, UnitPart *at, int64_t layers, Cost *cost) {
+  *at = (UnitPart){.layers = layers};
+  if (!try_chosen(plan, cost) || here(cost) >= here(&plan->cost) || cost->host > plan->machine.host)
+    return false;
+  if (fits(plan, cost)) take_fewest(plan, at, layers, cost);
+  return true;
+}
+
 /* False: none of those that are left frees a byte. */
 static bool move_one(AutoOffload *plan) {
-  bool found = false;
-  int best_update = 0;
-  uint32_t best_unit = 0;
+  UnitPart best_share, *best_at = NULL;
   Cost best = {0}, cost;
   for (int update = 1; update >= 0; update--)
     for (uint32_t i = 0; i < plan->units.n; i++) {
-      if (plan->chosen[update][i]) continue;
-      plan->chosen[update][i] = true;
-      bool good = try_chosen(plan, &cost) && here(&cost) < here(&plan->cost) &&
-                  cost.host <= plan->machine.host;
-      plan->chosen[update][i] = false;
-      if (!good || (found && !is_better(plan, &cost, &best))) continue;
-      found = true, best = cost, best_update = update, best_unit = i;
+      UnitPart *at = &plan->share[update][i], share;
+      if (at->layers) continue;
+      bool good = try_unit(plan, at, all_layers(plan, i), &cost);
+      share = *at, *at = (UnitPart){0};
+      if (!good || (best_at && !is_better(plan, &cost, &best))) continue;
+      best = cost, best_at = at, best_share = share;
     }
-  if (!found) return false;
-  plan->chosen[best_update][best_unit] = true, plan->cost = best;
+  if (!best_at) return false;
+  *best_at = best_share, plan->cost = best;
   tell(plan, &best);
   return true;
 }
 
-/* What went first may not be needed any more. */
+/* What went first may not be needed any more, or not all of it. */
 static void take_back(AutoOffload *plan) {
   for (int update = 0; update < 2; update++)
     for (uint32_t i = 0; i < plan->units.n; i++) {
+      UnitPart *at = &plan->share[update][i], had = *at;
       Cost cost;
-      if (!plan->chosen[update][i]) continue;
-      plan->chosen[update][i] = false;
-      if (try_chosen(plan, &cost) && fits(plan, &cost) && whole(&cost) <= whole(&plan->cost)) {
-        plan->cost = cost;
-        tell(plan, &cost);
-      } else plan->chosen[update][i] = true;
+      if (!had.layers) continue;
+      bool none = try_share(plan, at, (UnitPart){0}, &cost) && whole(&cost) <= whole(&plan->cost);
+      if (!none) *at = had, cost = plan->cost, take_fewest(plan, at, all_layers(plan, i), &cost);
+      if (at->layers == had.layers && at->last == had.last) continue;
+      plan->cost = cost;
+      tell(plan, &cost);
     }
 }
 

@@ -55,7 +55,8 @@ typedef struct OffloadChoice {
 } OffloadChoice;
 typedef VEC(const char *) OffloadUnits;
 OffloadUnits offload_units(const Module *m); /* h.*, and "wte, wpe, ln_f": what may be apart */
-const char *offload_paths(const Module *m, int word); /* what the plan says */
+int64_t offload_layers(const Module *m, const char *unit); /* of h.*; 1: they go together */
+const char *offload_paths(const Module *m, int word);      /* what the plan says */
 const char *offload_without(Arena *arena, const char *list, const char *paths);
 const char *offload_text(Arena *arena, const OffloadChoice *choice); /* "params of h.*" */
 void offload_set(Module *m, const OffloadChoice *choice);

@@ -51,6 +51,17 @@ OffloadUnits offload_units(const Module *m) {
   return units;
 }
 
+int64_t offload_layers(const Module *m, const char *unit) {
+  size_t n = strlen(unit);
+  if (strcspn(unit, ".") + 2 < n) return 1; /* in a sub: plans name no layers of it */
+  for (uint32_t i = 0; i < m->globals.n && unit[n - 1] == '*'; i++) {
+    const Global *global = m->globals.at[i];
+    if (global->kind == GLOBAL_PARAM && !strncmp(global->name, unit, n) && global->name[n] == '.')
+      return global->type.axis[0].size;
+  }
+  return 1;
+}
+
 const char *offload_paths(const Module *m, int word) {
   if (!text_lists(plan_offload(m), offload_words[word])) return "";
   const char *said = module_said(m, arena_printf(m->arena, "plan.offload.%s", offload_words[word]));

@@ -1,11 +1,12 @@
 """`offload auto`: what does not fit goes to the host, and no more: python3 offload_auto.py SHARDC
 
 `plan` of a GPT on a machine of one GPU with less and less memory: what fits stays, what was chosen fits and is told,
-the same plan written out has the same bytes and seconds, and less memory takes more of the host. Where nothing fits
-E0801 names the tier, and what `auto` is judged by has to be there.
+the same plan written out is the same program. Of a stack as few layers go as do: a step is shorter than with all of
+them, and with one less nothing fits. Where nothing fits E0801 names the tier, and what `auto` is judged by has to be
+there.
 """
 import json, os, re, subprocess, sys
-from common import EXAMPLES, check, workdir
+from common import EXAMPLES, check, run, workdir
 
 SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
 MODEL = '''use "gpt2"
@@ -31,6 +32,20 @@ def plan(lines, memory='32GiB', host='64GiB', speed=SPEED, link=LINK):
     return json.loads(p.stdout) if p.stdout.startswith('{') else None, p.stderr
 
 
+def code(lines, memory, **more):
+    """What the passes make, without what the plan says."""
+    plan(lines, memory, **more)
+    said = run(SHARDC, 'dump', 'm.shard', '--plan', 'p', '--after', 'memory', cwd=folder)[0]
+    return re.sub(r'  loc\(.*\)$', '', said[said.index('\nparam '):], flags=re.M)
+
+
+def fewer(line):
+    """One layer less of the last range of the line; None: it has none."""
+    m = re.search(r'(.*)\[(\d+)\.\.(\d+)\](.*)', line)
+    if not m: return None
+    return f'{m[1]}[{m[2]}..{int(m[3]) - 1}]{m[4]}' if m[2] == '0' else f'{m[1]}[{int(m[2]) + 1}..{m[3]}]{m[4]}'
+
+
 def chosen(memory, **more):
     told, said = plan('micro 4; offload auto -> host', memory, **more)
     what = re.search(r'N0601\]: `offload (.*) -> host` was chosen', said)
@@ -38,20 +53,28 @@ def chosen(memory, **more):
     check(plan('micro 4; offload auto -> host', memory, **more) == (told, said), f'{memory}: another one')
     lines = '; '.join(f'offload {l} -> host' for l in what[1].split('; ')) if what[1] != 'nothing' else ''
     written, _ = plan('micro 4; ' + lines, memory, **more)
+    check(code('micro 4; ' + lines, memory, **more) == code('micro 4; offload auto -> host', memory, **more),
+          f'{memory}: {lines} is another program')
     for key in 'classes', 'fits', 'seconds_per_step':
         check(written.get(key) == told.get(key), f'{memory}: {key} of {lines}: {written.get(key)}, {told.get(key)}')
     return what[1], told, said
 
 
-seen, host = [], -1
-for memory in '32GiB', '22GiB', '8GiB', '6GiB', '5GiB':
+seen, ranges = [], 0
+for memory in '22GiB', '14GiB', '8GiB', '6GiB', '5GiB':
     what, told, said = chosen(memory)
     c = told['classes'][0]
     seen.append(what)
     print(f'{memory}: {what}; {told["seconds_per_step"]:.4g} s, {c["host"]["total"] / 2**30:.1f} GiB on the host')
     check(told['fits'], f'{memory}: {said}')
-    check(c['host']['total'] >= host, f'{memory}: {c} after {host}')
-    host = c['host']['total']
+    if not fewer(what): continue
+    line = '; '.join(f'offload {l} -> host' for l in what.split('; '))
+    check(not plan(f'micro 4; {fewer(line)}', memory)[0]['fits'], f'{memory}: less than {what} fits')
+    whole = plan('micro 4; ' + re.sub(r'\[\d+\.\.\d+\]', '.*', line), memory)[0]['seconds_per_step']
+    print(f'  of all layers {whole:.4g} s')
+    check(told['seconds_per_step'] < whole, f'{memory}: {what}: not shorter than {whole}')
+    ranges += 1
+check(ranges >= 2, 'some layers of a stack')
 check(seen[0] == 'nothing' and len(set(seen)) >= 3, f'{seen}')
 check(chosen('12GiB', speed='', link='')[1]['fits'], 'without speeds')     # by the bytes that move
 for memory, host, tier in ('2GiB', '64GiB', 'on rank 0, capacity is 2.0 GiB'), ('8GiB', '1GiB', 'on rank 0'):
