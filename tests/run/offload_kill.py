@@ -1,12 +1,11 @@
 """Runs that die in the middle of what `offload` does: python3 offload_kill.py SHARDC DIE_ON_HOST.so [KILLS [WHERE]]
 
 A small GPT whose optimizer, gradients, parameters and what its layers keep lie in the memory of the host, with and
-without `delay` and with updates before the norm, over two ranks on processors and on one GPU of the stand-in, which
-does copies late. A rank kills itself half way through a copy between both memories, or where an update has come
-to a page of the states (die_on_host.c): KILLS instants of each run from its first copy to its last, first weights and
-checkpoints among them.
-It goes on from what is on disk to the losses, weights and states of the unbroken run, to the bit. WHERE: processor or
-gpu.
+without `delay` and with updates before the norm, or the first three of one of two layers, over two ranks on processors
+and on one GPU of the stand-in, which does copies late. A rank kills itself half way through a copy between both
+memories, or where an update has come to a page of the states (die_on_host.c): KILLS instants of each run from its first
+copy to its last, first weights and checkpoints among them. It goes on from what is on disk to the losses, weights and
+states of the unbroken run, to the bit. WHERE: processor or gpu.
 """
 import json, os, shutil, subprocess, sys
 from common import EXAMPLES, check, preload, read, run, text_file, workdir
@@ -90,10 +89,11 @@ def kills(delay, parts, early):
 
 text_file(f'{folder}/text.txt')
 # with updates before the norm, of one part of the batch
-KINDS = [('', 'micro 1', ''), ('delay after = 2', 'micro 1', ''), ('', f'micro {4 // RANKS}', ' speculate = on')]
+KINDS = [('', 'micro 1', ''), ('delay after = 2', 'micro 1', ''), ('', 'micro 1', ' of h[0..0], wte'),
+         ('', f'micro {4 // RANKS}', ' speculate = on')]
 for delay, parts, early in KINDS:
     copies, died = kills(delay, parts, early)
     check(all(2 * n > KILLS // 2 for n in died.values()), f'{died} of {KILLS}')
-    print(f'{WHERE}, {delay or early or "no delay"}: of {KILLS} instants {died["copy"]} deaths in the {copies} copies, '
-          f'{died["update"]} in updates; all went on to the same bits')
+    print(f'{WHERE}, {delay or early.strip() or "no delay"}: of {KILLS} instants {died["copy"]} deaths in the {copies} '
+          f'copies, {died["update"]} in updates; all went on to the same bits')
 shutil.rmtree(folder)
