@@ -376,6 +376,7 @@ bool ir_verify(Module *m) {
   check_settings(&verifier);
   if (verifier.fence >= FENCE_SELECTED) check_symbols(&verifier);
   verify_lists(&verifier);
+  verify_layers(&verifier);
   verify_global_tiers(&verifier);
   if (!verifier.failed) verify_flats(&verifier);
   for (uint32_t i = 0; i < m->fns.n; i++) {

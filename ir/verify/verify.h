@@ -5,7 +5,7 @@
    verify_storage.c (what fuse, order and memory promise), verify_laid.c (concats outside of
    kernels), verify_bytes.c (arenas, frames, callers' memory), verify_kernel.c (kernel functions, by
    family), verify_gpu.c (how they are cut for GPUs), verify_flight.c (messages in flight),
-   verify_lists.c (lists of blocks). A check
+   verify_lists.c (lists of blocks), verify_layers.c (parts of stacks). A check
    reports and goes on, so that one run shows every broken rule. */
 #ifndef SHARDC_IR_VERIFY_H
 #define SHARDC_IR_VERIFY_H
@@ -31,6 +31,7 @@ VerifyPlace verify_at_fn(const Verifier *verifier);
 
 void verify_lists(Verifier *verifier);                       /* of the module */
 void verify_listed(Verifier *verifier, const Op *attention); /* its lists */
+void verify_layers(Verifier *verifier);      /* dims and globals that are parts of stacks */
 void verify_parts(Verifier *verifier);       /* of the module: loops over parts of stacks */
 void verify_turns(Verifier *verifier);       /* loops that take turns */
 void verify_shards(Verifier *verifier);      /* placements of a function, collectives */

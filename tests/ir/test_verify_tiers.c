@@ -1,4 +1,4 @@
-/* The verifier: values in two memories. */
+/* The verifier: values in two memories, and the parts of stacks that lie in them. */
 #include "broken.h"
 
 #define EXP "kernel @k(%0 : host f32[A:4]) {\n%1 = exp %0 : host f32[A:4]\nreturn %1\n}\n"
@@ -9,7 +9,20 @@
   "%1 = move %0 : host f32[A:4] {0: at(" down ")}\n"                                               \
   "%2 = kernel @k, %1 : host f32[A:4] {0: at(" done ")}\nstore @s, %2\n}\n"
 
+/* Two parts of a stack of five layers. */
+#define PARTS(first, second, name)                                                                 \
+  "ranges\ndim L = 5\ndim L_0 = 2 of L from " first "\ndim L_1 = " second "\n"                     \
+  "param @h.0_1.*.w : f32[L_0:2, A:4]\nparam @h." name ".*.w : f32[L_1:3, A:4]\n"
+
 static const Broken modules[] = {
+    {"layers-c1", "E1105", PARTS("4", "3 of L from 2", "2_4")},
+    {"layers-c1", "E1105", PARTS("0", "3 of M from 2", "2_4")},
+    {"layers-c1", "E1105", PARTS("0", "3 of L_0 from 0", "2_4")},
+    {"layers-c2", "E1105", PARTS("0", "3 of L from 1", "2_4")},
+    {"layers-c2", "E1105", PARTS("0", "3 of L from 2", "1_3")},
+    {"layers-c3", "E1105", PARTS("0", "3 of L from 1", "1_3")},
+    {"layers-c3", "E1105",
+     "ranges\ndim L = 5\ndim L_0 = 2 of L from 0\nparam @h.0_1.*.w : f32[L_0:2, A:4]\n"},
     {"tier-c1", "E1102",
      "offload\nbody @b(%0 : f32[A:4], %1 : host f32[A:4]) {\n%2 = add %0, %1 : host f32[A:4]\n}\n"},
     {"type-c3", "E1102", "offload\nbody @b(%0 : host f32[A:4]) {\n%1 = exp %0 : f32[A:4]\n}\n"},
@@ -56,6 +69,7 @@ static void wrong_modules(void **state) {
 /* Right modules, near the broken ones: a number of the program is anywhere, and the frames of two
    memories begin at the same offset. */
 static const char *const sound[] = {
+    PARTS("0", "3 of L from 2", "2_4"),
     UPDATE("frame + 0", "global @s + 0"),
     "offload\nbody @b(%0 : host f32[A:4]) {\n%1 = const {value = 2} : f32[]\n"
     "%2 = mul %0, %1 : host f32[A:4]\n%3 = move %2 : f32[A:4]\n}\n",
