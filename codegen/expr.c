@@ -75,6 +75,7 @@ void expr_reset(Emit *e) {
     state->row = ARENA_ARRAY(e->arena, Row, n + 1);
     state->known = ARENA_ARRAY(e->arena, Known *, n + 1);
     state->rounded = e->target->code->tanh_rounded ? rounded_values(e->arena, e->k) : NULL;
+    state->waits = kernel_has_products(e->k);
   }
   memset(state->bound, 0, sizeof *state->bound * n);
   memset(state->row, 0, sizeof *state->row * n);

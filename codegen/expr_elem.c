@@ -3,15 +3,18 @@
 
    Arithmetic is plain IEEE, as the interpreter does it, but for two liberties: a division of many
    elements by one number multiplies by its reciprocal, and on GPUs what is only ever seen rounded
-   to 16 bits (rounded.c) may be fused, or made by shorter mathematics. Must not: read memory. */
+   to 16 bits (rounded.c) may be made by shorter mathematics, or fused on the way out of products.
+   Must not: read memory. */
 #include "expr.h"
 #include "ir/lookup.h"
 
 static bool is_rounded(const Emit *e, ValueId v) { return e->expr->rounded && e->expr->rounded[v]; }
 
-/* A multiplication and an addition may become one instruction where nobody sees the difference. */
+/* A multiplication and an addition may become one instruction where hardly anybody sees the
+   difference, and instructions are what the kernel waits for. Not in updates: moments in bf16 are
+   to be the same bits whatever else a kernel makes, and on the host of the GPU. */
 static LLVMValueRef fusible(const Emit *e, const Op *op, LLVMValueRef x) {
-  if (is_rounded(e, op->out) && LLVMCanValueUseFastMathFlags(x))
+  if (e->expr->waits && is_rounded(e, op->out) && LLVMCanValueUseFastMathFlags(x))
     LLVMSetFastMathFlags(x, LLVMFastMathAllowContract);
   return x;
 }

@@ -11,6 +11,12 @@ static bool rounds(const Op *o, const Fn *k) {
   return o->code == OP_cast && elem_is_half(value_type(k, o->out)->elem);
 }
 
+bool kernel_has_products(const Fn *k) {
+  for (uint32_t i = 0; i < k->ops.n; i++)
+    if (op_family(k->ops.at[i].code) == FAMILY_CONTRACT) return true;
+  return false;
+}
+
 bool *rounded_values(Arena *arena, const Fn *k) {
   bool *rounded = ARENA_ARRAY(arena, bool, k->values.n + 1);
   for (ValueId v = 0; v < k->values.n; v++) rounded[v] = value_type(k, v)->elem == ELEM_f32;
