@@ -542,22 +542,34 @@ static void try_fault(Module *sound, Interp *const *want, const char *text, uint
   ctx_free(c);
 }
 
-static void try_stage(Module *m, long count, uint64_t seed, Tally *t) {
+/* Is what the faults are seeded in accepted, and does it run? Else nothing would be shown. */
+static bool is_sound(Module *m, Interp *const *want, const bool *ran) {
+  if (!ir_verify(m)) return printf("%s: the verifier refuses the sound module\n", m->after), false;
+  for (int i = 0; i < RUNS; i++)
+    if (!ran[i])
+      return printf("%s of the sound module: %s\n", runs[i].entry, interp_error(want[i])), false;
+  return true;
+}
+
+static bool try_stage(Module *m, long count, uint64_t seed, Tally *t) {
   Interp *want[RUNS];
+  bool ran[RUNS];
   size_t n;
   const char *text = ir_print(m, &n);
   for (int i = 0; i < RUNS; i++) {
     want[i] = filled(m, &runs[i]);
-    if (module_fn(m, intern(m->ctx->names, runs[i].entry)) && !run(want[i], m, runs[i].entry))
-      printf("%s of the sound module: %s\n", runs[i].entry, interp_error(want[i]));
+    ran[i] = !module_fn(m, intern(m->ctx->names, runs[i].entry)) || run(want[i], m, runs[i].entry);
   }
+  if (!is_sound(m, want, ran)) return false;
   if (count < 0) try_fault(m, want, text, (uint64_t)-count, t, true);
   for (long i = 0; i < count; i++) try_fault(m, want, text, seed + (uint64_t)i, t, false);
+  return true;
 }
 
 int main(int argc, char **argv) {
   if (argc < 3) return 2;
   Tally all = {0};
+  bool sound = true;
   uint32_t n;
   const Pass *passes = pass_table(&n);
   Ctx *c = ctx_new();
@@ -566,7 +578,7 @@ int main(int argc, char **argv) {
     if (!passes[i].run) continue;
     if (!pipeline_run(m, &(PipelineOptions){.until = passes[i].name})) break;
     Tally t = {0};
-    try_stage(m, atol(argv[2]), argc > 3 ? strtoull(argv[3], NULL, 10) : 1, &t);
+    sound &= try_stage(m, atol(argv[2]), argc > 3 ? strtoull(argv[3], NULL, 10) : 1, &t);
     printf("%-10s %4u faults: %4u refused, %4u stopped, %4u other numbers, %4u unnoticed; %u were "
            "none\n",
            passes[i].name, seeded(&t), t.by[VERIFIER], t.by[INTERPRETER], t.by[NUMBERS],
@@ -575,7 +587,7 @@ int main(int argc, char **argv) {
   }
   diag_print(c->diag, stderr, DIAG_HUMAN, false);
   printf("%u faults, %u unnoticed\n", seeded(&all), all.by[NOBODY]);
-  bool fine = m && !diag_errors(c->diag) && seeded(&all) && !all.by[NOBODY];
+  bool fine = sound && m && !diag_errors(c->diag) && seeded(&all) && !all.by[NOBODY];
   ctx_free(c);
   return !fine;
 }
