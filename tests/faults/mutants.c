@@ -373,7 +373,7 @@ static const char *seed_fault(Module *m, uint64_t seed) {
 /* Steps that are sick try what guards a step against numbers that are not finite. Small weights
    have gradients too short to be clipped. With the large embedding the loss is infinite and the
    gradients' norm finite; with the large weights at the end it is the other way round. */
-enum { RUNS = 33 };
+enum { RUNS = 35 };
 static const struct Run {
   const char *entry;
   int step;       /* in the warm-up, at its end, after it, past the end */
@@ -393,6 +393,8 @@ static const struct Run {
                 {"step", 4, 0, 0.02, NULL},
                 {"step", 5, 0, 4e18, "wte"},
                 {"step", 5, 0, 1e19, "h.*.down.w"},
+                {"step", 5, 0, 1e18, "s"},
+                {"step", 5, 0, 6e18, "b"},
                 {"step.frozen", 5, 0, 1, NULL},
                 {"step.frozen", 2, 0, 1, NULL},
                 {"step.frozen", 3, INFINITY, 1, NULL},
