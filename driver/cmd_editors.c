@@ -99,8 +99,7 @@ static void put_textmate_settings(void) {
 void put_textmate(void) {
   puts("{\n  \"name\": \"shard\",\n  \"scopeName\": \"source.shard\",\n  \"fileTypes\": "
        "[\"shard\"],\n"
-       "  \"comment\": \"Made from the tables of frontend/; change "
-       "those, not this file.\",\n"
+       "  \"comment\": \"Made from the tables of frontend/; change those, not this file.\",\n"
        "  \"patterns\": [\n    {\"include\": \"#comment\"}, {\"include\": \"#string\"}, "
        "{\"include\": \"#settings\"}, {\"include\": \"#declaration\"},\n"
        "    {\"include\": \"#item\"}, {\"include\": \"#line\"}, {\"include\": \"#part\"}, "
@@ -140,8 +139,7 @@ static void put_vim_words(const char *group, const char *options,
 
 void put_vim(void) {
   puts("\" Vim syntax file for .shard files.\n"
-       "\" Made from the tables of frontend/; change those, not this "
-       "file.\n"
+       "\" Made from the tables of frontend/; change those, not this file.\n"
        "if exists('b:current_syntax')\n  finish\nendif\nsyn iskeyword @,48-57,_,39");
   put_vim_words("shardItem", "", each_keyword, 1 << KEYWORD_ITEM);
   put_vim_words("shardLine", "", each_keyword, LINES);
@@ -187,8 +185,7 @@ void put_dictionary(void) {
                                       "@f32",    "@nodecay",    "@frozen", "[*]",       " as ",
                                       "h[0..5]", "25MiB",       "300GB/s", "312TFLOPS", "20%",
                                       "1e-3",    "\\\"std\\\"", "\\x0a",   "# "};
-  puts("# Made from the tables of frontend/; change those, not this "
-       "file.");
+  puts("# Made from the tables of frontend/; change those, not this file.");
   each_keyword(ITEMS | LINES | PARTS | WORDS, put_entry, NULL);
   each_operator(LAYERS | FUNCTIONS, put_entry, NULL);
   each_setting(true, put_entry, NULL);

@@ -134,7 +134,6 @@ static void say_hidden(const Planned *planned) {
          late->away, before->away);
 }
 
-/* after 2000 of 10000 steps, frozen: .. */
 /* Between the memories a later step moves what it works with. */
 static void say_moves(const Planned *planned) {
   Moves moves = entry_moves(ir_later_entry(planned->m));
@@ -144,6 +143,7 @@ static void say_moves(const Planned *planned) {
          moves.calls);
 }
 
+/* after 2000 of 10000 steps, frozen: .. */
 void plan_say_later(const Planned *planned) {
   const PlanStep *later = &planned->later;
   if (!planned->kind) return;

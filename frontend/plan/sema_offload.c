@@ -78,20 +78,9 @@ static void check_twice(OffloadLines *lines, const Offloaded *last) {
 
 /* ---- layers on stages ---- */
 
-/* The dim of a stack's layers; NULL: it is no stack. */
-static Str layers_of(const PlanCheck *check, Str stack) {
-  size_t n = strlen(stack);
-  for (uint32_t i = 0; i < check->e->params.n; i++) {
-    const Param *param = check->e->params.at[i];
-    if (!strncmp(param->path, stack, n) && param->path[n] == '.' && param->lead.n)
-      return param->lead.at[0];
-  }
-  return NULL;
-}
-
 /* The line that puts layers of this stack on several ranks; NULL: there is none. */
 static const PlaceLine *stages_of(const PlanCheck *check, Str stack) {
-  Str layers = layers_of(check, stack);
+  Str layers = plan_layers_of(check, stack);
   for (uint32_t k = 0; layers && k < check->rules.n; k++)
     for (uint32_t d = 0; d < check->rules.at[k].dims.n; d++)
       if (check->rules.at[k].dims.at[d].dim == layers && plan_ranks_of(&check->rules.at[k]) > 1)
@@ -105,7 +94,8 @@ static const PlaceLine *cuts_stages(const PlanCheck *check, const AstValue *valu
   Str stack = value->path->parts.at[0].name;
   const PlaceLine *line = path.last < 0 ? NULL : stages_of(check, stack);
   if (!line) return NULL;
-  bool whole = !path.first && path.last + 1 == size_of(check->e->sizes, layers_of(check, stack));
+  bool whole =
+      !path.first && path.last + 1 == size_of(check->e->sizes, plan_layers_of(check, stack));
   return whole ? NULL : line;
 }
 

@@ -98,23 +98,22 @@ static void help_range(Report *r, const AstValue *value, int64_t first, int64_t 
   diag_edit(r, part->span, "%lld..%lld", (long long)first, (long long)last);
 }
 
-/* The layers of the stack, from the sizes of its parameters; 0: it is none, or their number is
-   open. */
-static int64_t rounds_of(const PlanCheck *check, Str stack) {
+Str plan_layers_of(const PlanCheck *check, Str stack) {
   size_t n = strlen(stack);
   for (uint32_t i = 0; i < check->e->params.n; i++) {
     const Param *param = check->e->params.at[i];
     if (!strncmp(param->path, stack, n) && param->path[n] == '.' && param->lead.n)
-      return size_of(check->e->sizes, param->lead.at[0]);
+      return param->lead.at[0];
   }
-  return 0;
+  return NULL;
 }
 
 /* h[0..5]: six of the rounds that there are. */
 static void check_rounds(PlanCheck *check, const AstValue *value, Str stack) {
   const AstPart *part = value->path->parts.n > 1 ? &value->path->parts.at[1] : NULL;
   if (!part || (part->kind != PART_RANGE && part->kind != PART_INDEX)) return;
-  int64_t rounds = rounds_of(check, stack),
+  Str dim = plan_layers_of(check, stack);
+  int64_t rounds = dim ? size_of(check->e->sizes, dim) : 0,
           last = part->kind == PART_RANGE ? part->last : part->first;
   bool turned = part->kind == PART_RANGE && part->last < part->first;
   if (rounds <= 0 || (!turned && last < rounds)) return;
