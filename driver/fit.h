@@ -3,6 +3,7 @@
    All of it may run passes on copies of the program; none changes the module that it is given. */
 #ifndef SHARDC_FIT_H
 #define SHARDC_FIT_H
+#include "ir/module_settings.h"
 #include "cmd.h"
 #include "frontend/lower.h"
 #include "ir/budget.h"
@@ -48,8 +49,7 @@ void nodes_warn(Cli *o, const Programs *programs);
 
 /* What `offload` has of which parameters: paths for each of its words, "": none
    (offload_units.c). */
-enum { OFFLOAD_WORDS = 3, MOST_UNITS = 16 };
-extern const char *const offload_words[OFFLOAD_WORDS];
+enum { MOST_UNITS = 16 };
 typedef struct OffloadChoice {
   const char *paths[OFFLOAD_WORDS];
 } OffloadChoice;

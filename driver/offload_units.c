@@ -7,8 +7,6 @@
 #include "ir/module_settings.h"
 #include "ir/text.h"
 
-const char *const offload_words[OFFLOAD_WORDS] = {"optimizer", "grads", "params"};
-
 static bool is_group(const Module *m, const Global *global) {
   for (uint32_t i = 0; i < m->globals.n; i++)
     if (m->globals.at[i]->within == global) return true;

@@ -80,17 +80,15 @@ static void cut_at(const Ranges *ranges, CutStack *stack, int64_t layer) {
   stack->begin.at[i] = layer;
 }
 
-static const Str words[] = {"optimizer", "grads", "params"};
-
 /* Has any line something of this layer and not of the one before, or the other way round? */
 static bool differs(const Ranges *ranges, const CutStack *stack, int64_t layer) {
   const Module *m = ranges->m;
   for (uint32_t i = 0; i < m->globals.n; i++) {
     Str name = m->globals.at[i]->name;
     if (!is_of(m->globals.at[i], stack->path)) continue;
-    for (size_t k = 0; k < COUNT_OF(words); k++)
-      if (plan_offloads(m, words[k], layer_named(m, name, layer - 1, layer - 1)) !=
-          plan_offloads(m, words[k], layer_named(m, name, layer, layer)))
+    for (size_t k = 0; k < OFFLOAD_WORDS; k++)
+      if (plan_offloads(m, offload_words[k], layer_named(m, name, layer - 1, layer - 1)) !=
+          plan_offloads(m, offload_words[k], layer_named(m, name, layer, layer)))
         return true;
   }
   return false;
@@ -139,7 +137,7 @@ static void name_parts(Ranges *ranges, CutStack *stack) {
 
 static bool find_stacks(Ranges *ranges) {
   bool any = false;
-  for (size_t i = 0; i < COUNT_OF(words); i++) read_paths(ranges, words[i]);
+  for (size_t i = 0; i < OFFLOAD_WORDS; i++) read_paths(ranges, offload_words[i]);
   for (uint32_t i = 0; i < ranges->stack.n; i++) {
     join_alike(ranges, &ranges->stack.at[i]);
     bool cut = ranges->stack.at[i].begin.n > 1;

@@ -77,10 +77,9 @@ static int stage_of(const GroupSlice *slice, const ZeroGroup *group) {
 }
 
 unsigned zero_hosted(const Zero *zero, const Global *param) {
-  static const Str words[] = {"optimizer", "grads", "params"};
   unsigned bits = 0;
-  for (size_t i = 0; i < COUNT_OF(words); i++)
-    bits |= (unsigned)plan_offloads(zero->m, words[i], param->name) << i;
+  for (size_t i = 0; i < OFFLOAD_WORDS; i++)
+    bits |= (unsigned)plan_offloads(zero->m, offload_words[i], param->name) << i;
   return bits;
 }
 
