@@ -51,7 +51,6 @@ OffloadUnits offload_units(const Module *m) {
 
 int64_t offload_layers(const Module *m, const char *unit) {
   size_t n = strlen(unit);
-  if (strcspn(unit, ".") + 2 < n) return 1; /* in a sub: plans name no layers of it */
   for (uint32_t i = 0; i < m->globals.n && unit[n - 1] == '*'; i++) {
     const Global *global = m->globals.at[i];
     if (global->kind == GLOBAL_PARAM && !strncmp(global->name, unit, n) && global->name[n] == '.')

@@ -91,7 +91,7 @@ static const PlaceLine *stages_of(const PlanCheck *check, Str stack) {
 /* Of a path that has some layers, not all, of a stack on stages: the line of these. */
 static const PlaceLine *cuts_stages(const PlanCheck *check, const AstValue *value) {
   OffloadPath path = path_of(check, value);
-  Str stack = value->path->parts.at[0].name;
+  Str stack = plan_stack_of(check, value);
   const PlaceLine *line = path.last < 0 ? NULL : stages_of(check, stack);
   if (!line) return NULL;
   bool whole =
@@ -143,7 +143,7 @@ static bool stack_is_elsewhere(const PlanCheck *check, const AstSetting *line, S
     if (!share_a_word(check, line, other)) continue;
     uint32_t n = setting_of(check->e->ctx, other, &path);
     for (uint32_t k = 0; k < n; k++)
-      elsewhere |= path[k]->kind == VALUE_PATH && !strcmp(path[k]->path->parts.at[0].name, stack);
+      elsewhere |= path[k]->kind == VALUE_PATH && !strcmp(plan_stack_of(check, path[k]), stack);
   }
   return elsewhere;
 }
@@ -161,7 +161,7 @@ static void check_stages_whole(PlanCheck *check, const AstSetting *line, uint32_
   diag_also(r, cuts_stages(check, first)->target, "layers over stages");
   diag_label(r, "stages run one program: each has the same there");
   diag_help(r, "of all layers: `%s`; or other parameters", path_of(check, first).whole);
-  if (!stack_is_elsewhere(check, line, first->path->parts.at[0].name))
+  if (!stack_is_elsewhere(check, line, plan_stack_of(check, first)))
     diag_edit(r, all, "%s", paths_of_stages(check, n, path));
 }
 

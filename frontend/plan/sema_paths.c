@@ -15,11 +15,13 @@ bool plan_has_path(const PlanCheck *check, Str path) {
   return false;
 }
 
-/* h.w for h.*.w: the star of a stack is missing; NULL: that is not it. */
+/* h.*.w for h.w, in a sub, too: the star of a stack is missing; NULL: that is not it. */
 static const char *with_star(const PlanCheck *check, const char *path) {
-  size_t n = strcspn(path, ".");
-  const char *text = arena_printf(check->e->arena, "%.*s.*%s", (int)n, path, path + n);
-  return path[n] && plan_has_path(check, text) ? text : NULL;
+  for (const char *dot = strchr(path, '.'); dot; dot = strchr(dot + 1, '.')) {
+    const char *text = arena_printf(check->e->arena, "%.*s.*%s", (int)(dot - path), path, dot);
+    if (plan_has_path(check, text)) return text;
+  }
+  return NULL;
 }
 
 typedef VEC(const char *) PathWords;
@@ -90,29 +92,54 @@ static void names_nothing(PlanCheck *check, const AstValue *value, Str whole) {
   else help_words(check, r, whole);
 }
 
+/* Where the path says layers, h[0..3] or h.5, in a sub or a layer, too; NULL: it names none. */
+static const AstPart *layers_part(const AstPath *path) {
+  for (uint32_t i = path->parts.n; i-- > 1;) {
+    const AstPart *part = &path->parts.at[i];
+    if (part->kind == PART_RANGE || part->kind == PART_INDEX) return part;
+  }
+  return NULL;
+}
+
 /* Of h[5..0].attn the range alone is wrong. */
-static void help_range(Report *r, const AstValue *value, int64_t first, int64_t last) {
-  const AstPart *part = &value->path->parts.at[1];
-  diag_help(r, "`%s[%lld..%lld]%s`", value->path->parts.at[0].name, (long long)first,
-            (long long)last, strchr(value->path->text, ']') + 1);
-  diag_edit(r, part->span, "%lld..%lld", (long long)first, (long long)last);
+static void help_range(const PlanCheck *check, Report *r, const AstValue *value, int64_t first,
+                       int64_t last) {
+  const char *text = value->path->text;
+  diag_help(r, "`%s[%lld..%lld]%s`", plan_stack_of(check, value), (long long)first, (long long)last,
+            strrchr(text, ']') + 1);
+  diag_edit(r, layers_part(value->path)->span, "%lld..%lld", (long long)first, (long long)last);
+}
+
+Str plan_stack_of(const PlanCheck *check, const AstValue *value) {
+  const AstPath *path = value->path;
+  const AstPart *layers = layers_part(path);
+  Interner *names = check->e->ctx->names;
+  Str stack = path->parts.at[0].name;
+  for (uint32_t i = 1; layers && &path->parts.at[i] != layers; i++) {
+    const AstPart *part = &path->parts.at[i];
+    stack = intern_printf(names, "%s.%s", stack, part->kind == PART_NAME ? part->name : "*");
+  }
+  return stack;
 }
 
 Str plan_layers_of(const PlanCheck *check, Str stack) {
   size_t n = strlen(stack);
+  uint32_t around = 0;
+  for (const char *star = strchr(stack, '*'); star; star = strchr(star + 1, '*')) around++;
   for (uint32_t i = 0; i < check->e->params.n; i++) {
     const Param *param = check->e->params.at[i];
-    if (!strncmp(param->path, stack, n) && param->path[n] == '.' && param->lead.n)
-      return param->lead.at[0];
+    if (!strncmp(param->path, stack, n) && !strncmp(param->path + n, ".*.", 3) &&
+        around < (uint32_t)param->lead.n)
+      return param->lead.at[around];
   }
   return NULL;
 }
 
 /* h[0..5]: six of the rounds that there are. */
-static void check_rounds(PlanCheck *check, const AstValue *value, Str stack) {
-  const AstPart *part = value->path->parts.n > 1 ? &value->path->parts.at[1] : NULL;
-  if (!part || (part->kind != PART_RANGE && part->kind != PART_INDEX)) return;
-  Str dim = plan_layers_of(check, stack);
+static void check_rounds(PlanCheck *check, const AstValue *value) {
+  const AstPart *part = layers_part(value->path);
+  if (!part) return;
+  Str stack = plan_stack_of(check, value), dim = plan_layers_of(check, stack);
   int64_t rounds = dim ? size_of(check->e->sizes, dim) : 0,
           last = part->kind == PART_RANGE ? part->last : part->first;
   bool turned = part->kind == PART_RANGE && part->last < part->first;
@@ -122,20 +149,17 @@ static void check_rounds(PlanCheck *check, const AstValue *value, Str stack) {
                      : world_error(check->w, "E0709", part->span, "`%s` has no round %lld", stack,
                                    (long long)last);
   diag_label(r, "its rounds are 0 .. %lld, both ends included", (long long)rounds - 1);
-  if (turned) help_range(r, value, part->last, part->first);
+  if (turned) help_range(check, r, value, part->last, part->first);
   else if (part->kind == PART_RANGE && part->first < rounds)
-    help_range(r, value, part->first, rounds - 1);
+    help_range(check, r, value, part->first, rounds - 1);
   else diag_help(r, "the last one is `%s.%lld`", stack, (long long)rounds - 1);
 }
 
 bool plan_names_params(PlanCheck *check, const AstValue *value) {
   uint32_t before = diag_errors(check->e->ctx->diag);
-  bool layers = value->path->parts.n > 1 && (value->path->parts.at[1].kind == PART_RANGE ||
-                                             value->path->parts.at[1].kind == PART_INDEX);
-  Str whole =
-      layers ? layer_path_whole(check->e->ctx->names, value->path->text) : value->path->text;
+  Str whole = layer_path_whole(check->e->ctx->names, value->path->text);
   if (!plan_has_path(check, whole)) names_nothing(check, value, whole);
-  else check_rounds(check, value, value->path->parts.at[0].name);
+  else check_rounds(check, value);
   return diag_errors(check->e->ctx->diag) == before;
 }
 
@@ -143,7 +167,7 @@ void plan_names_part(PlanCheck *check, const AstValue *value) {
   if (value->kind != VALUE_PATH || !value->path->parts.n) return;
   Str first = value->path->parts.at[0].name;
   if (plan_has_path(check, first)) {
-    check_rounds(check, value, first);
+    check_rounds(check, value);
     return;
   }
   Report *r = world_error(check->w, "E0709", value->span, "`%s` names no part of model `%s`",

@@ -2,6 +2,7 @@
    parameter is split twice over one axis (E0702), the batch equation holds (E0703). What a plan
    costs is not judged here. */
 #include "frontend/plan/sema_plan.h"
+#include "ir/layer_part.h"
 #include <string.h>
 
 /* ---- mesh ---- */
@@ -53,6 +54,15 @@ static PlanAxis *need_axis(PlanCheck *check, Str name, Span at) {
 
 /* ---- rules ---- */
 
+/* h[0..3].attn: layers of a stack are one tensor, which is split or is not. */
+static void refuse_layers(PlanCheck *check, const AstValue *value) {
+  Str whole = layer_path_whole(check->e->ctx->names, value->path->text);
+  Report *r = world_error(check->w, "E0602", value->span, "`place` takes all layers of a stack");
+  diag_label(r, "some of `%s`", plan_stack_of(check, value));
+  diag_help(r, "`%s`", whole);
+  diag_edit(r, value->span, "%s", whole);
+}
+
 static void read_operand(PlanCheck *check, PlaceLine *line, const AstValue *value, bool otherwise) {
   if (value->kind != VALUE_PATH) return;
   Str name = intern(check->e->ctx->names, value->path->text);
@@ -60,7 +70,7 @@ static void read_operand(PlanCheck *check, PlaceLine *line, const AstValue *valu
   if (sizes_find(check->e->sizes, name)) vec_push(check->e->arena, line->dims, placed);
   else if (plan_has_path(check, name)) vec_push(check->e->arena, line->paths, placed);
   else if (value->path->parts.n < 2) explain_no_dim(check->w, value->span, name);
-  else plan_names_params(check, value);
+  else if (plan_names_params(check, value)) refuse_layers(check, value);
 }
 
 /* Dims go to axes, paths to `none`. */

@@ -54,6 +54,9 @@ void check_offload(PlanCheck *check);     /* E0606, E0709, E0901 (sema_offload.c
 bool plan_names_params(PlanCheck *check, const AstValue *value);
 /* E0709 for a path whose first word names nothing, or that has layers that are not there. */
 void plan_names_part(PlanCheck *check, const AstValue *value);
+/* The stack of whose layers a path names some: enc.layers of enc.layers[0..3].attn; else its first
+   word. */
+Str plan_stack_of(const PlanCheck *check, const AstValue *value);
 Str plan_layers_of(const PlanCheck *check, Str stack); /* their dim; NULL: it is no stack */
 bool plan_has_path(const PlanCheck *check, Str path); /* of a parameter, or of what is around one */
 void check_messages(PlanCheck *check);                /* E0602, W0707 (sema_messages.c) */

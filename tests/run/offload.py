@@ -25,6 +25,23 @@ plan hosted for Small { %s
 }
 plan near for Small { %s }
 '''
+SUBS = '''use "gpt2"
+layer Part(x: [Batch, Seq, Embed]) -> [Batch, Seq, Embed] {
+  stack h [Layers] of Block
+  sub ln_f = LayerNorm[Embed]
+  return ln_f(h(x))
+}
+model Two {
+  input tokens, targets [Batch, Seq] of Vocab
+  param wte [Vocab, Embed] ~ normal(0.02)
+  param wpe [Pos, Embed] ~ normal(0.01)
+  sub enc = Part
+  sub dec = Part
+  x = wte[Vocab = tokens] + wpe[Pos = iota(Seq)]
+  logits = dot[Embed](dec(enc(x)), wte)
+  loss cross_entropy[Vocab](logits, targets)
+}
+'''
 ADAM, LAMB = 'adamw lr = 2e-3; clip 1.0', 'lamb lr = 2e-3; clip 1.0'
 FREE = 'adamw lr = 2e-3; on_nan off'  # no norm is waited for: rounds of the backward loop update what they make
 NARROW = '2e-3 betas = [0.9, 0.95] states = bf16'
@@ -155,9 +172,9 @@ def some_there(plan, optim, ranks, lines, cut, layers=2):
     check((0 < h['weights'] < q['bytes']['weights']) == ('params' in lines), f'{lines}: {p} {q}')
 
 
-def moved_between_plans():
+def moved_between_plans(case):
     """A checkpoint of a plan with layers there goes on under the plan without, and back, to the same bits."""
-    write(*LAYERS[0][:2], LAYERS[0][3], layers=4)
+    write(*case[:2], case[3], layers=4)
     ends, files = {}, {}
     for first, then in ('hosted', 'near'), ('near', 'hosted'), ('near', 'near'):
         for name, steps in (first, '2'), (then, '4'):
@@ -168,13 +185,40 @@ def moved_between_plans():
         run(SHARDC, 'run', '-n', '2', f'./{then}', '--', 'export', '--resume=moves', '--out', 'files', cwd=folder)
         files[first, then] = read(f'{folder}/files/model.safetensors')
         shutil.rmtree(f'{folder}/moves')
-    check(all(e == ends['near', 'near'] for e in ends.values()), f'checkpoints of {LAYERS[0]}: other bits')
-    check(len(set(files.values())) == 1, f'exports of {LAYERS[0]}: other bytes')
+    shutil.rmtree(f'{folder}/again', ignore_errors=True)
+    check(all(e == ends['near', 'near'] for e in ends.values()), f'checkpoints of {case}: other bits')
+    check(len(set(files.values())) == 1, f'exports of {case}: other bytes')
     run(SHARDC, 'run', '-n', '2', './hosted', '--', 'train', '--init', 'files', '--steps', '0', '--out', 'again',
         '--dump', 'again.st', cwd=folder)
     again = tensors(f'{folder}/again.st')
     check(all(again[k] == v for k, v in ends['near', 'near'].items() if k in again and '.m' not in k[-3:]
               and '.v' not in k[-3:]), 'weights that were exported come back')
+
+
+# stacks in subs: lines, without them; whether groups are cut
+IN_SUBS = [(ON % 2 + 'zero 3 over data; micro 2; precision bf16', FREE, 2,
+            'offload optimizer, grads, params of enc.h[0..1] -> host', False),
+           (ON % 2 + 'zero 2 over data bucket = 4KiB', ADAM, 2,
+            'offload optimizer, grads of enc.h[1..2].mlp, dec.h.3, enc.ln_f -> host; offload params of dec.h.0 -> host',
+            True),
+           ('', FREE, 1, 'offload optimizer of enc.h.0, dec.h[0..2] -> host', False)]
+
+
+def in_subs():
+    """Layers of stacks in subs, of which two have the same dim, are told apart as those of the model."""
+    global MODEL
+    flat, MODEL = MODEL, MODEL.replace('use "gpt2"\nvariant Small of GPT2', SUBS + 'variant Small of Two')
+    for case in IN_SUBS: some_there(*case, layers=4)
+    moved_between_plans(IN_SUBS[0])
+    write(ON % 2 + 'zero 2 over data', FREE, 'recompute enc.h[1..3] keep = input offload = host; '
+          'offload params of enc.h[0..1] -> host', layers=4)
+    said = run(SHARDC, 'verify', 'm.shard', '--plan', 'hosted', '--against', 'near', '--steps', '2', cwd=folder)
+    check('the same bits in losses, norms and' in ''.join(said), f'kept in a sub: {said}')
+    plan = ON % 2 + 'zero 1 over data; on node'
+    for line, code, column, words in WRONG_IN_SUBS:
+        refused(MODEL.replace('Layers = 2', 'Layers = 4') % (ADAM, '1GiB', plan, line, plan), code,
+                f'm.shard:27:{column}\n', '= help: ', words)
+    MODEL = flat
 
 
 def tensors(path):
@@ -183,7 +227,7 @@ def tensors(path):
     n = int.from_bytes(data[:8], 'little')
     head = json.loads(data[8:8 + n])
     return {k: data[8 + n + v['data_offsets'][0]:8 + n + v['data_offsets'][1]] for k, v in head.items()
-            if k != '__metadata__' and k.startswith(('h.', 'wte', 'wpe', 'ln_f'))}
+            if k != '__metadata__' and k.startswith(('h.', 'wte', 'wpe', 'ln_f', 'enc', 'dec'))}
 
 
 def kept_there(plan, ranks, line, bare, extra=''):
@@ -299,6 +343,18 @@ WRONG = [('offload optimizer -> host; offload optimizer -> host', 'E0606', 38, '
          ('offload auto -> host; offload params -> host', 'E0602', 33, 'leave one of both out')]
 
 
+WRONG_IN_SUBS = [
+    ('offload params of enc.h[0..4].mlp -> host', 'E0709', 27, '`enc.h[0..3].mlp`'),
+    ('offload params of enc.h[3..2] -> host', 'E0709', 27, '`enc.h[2..3]`'),
+    ('offload params of enc.h.4 -> host', 'E0709', 27, 'the last one is `enc.h.3`'),
+    ('offload params of enc.h[0..1].mlpp -> host', 'E0709', 21, '`enc.h[0..1].mlp`'),
+    ('offload params of enc.h.mlp -> host', 'E0709', 21, '`enc.h.*.mlp`'),
+    ('offload params of enc[0..1].h -> host', 'E0709', 21, 'in `enc` are h, ln_f'),
+    ('offload params of enc.h.0, enc.h[0..2] -> host', 'E0606', 30, 'each parameter once'),
+    ('recompute enc.h[2..4] keep = input', 'E0709', 19, '`enc.h[2..3]`'),
+    ('place enc.h[0..1].mlp -> none', 'E0602', 9, '`enc.h.*.mlp`')]
+
+
 def refusals():
     plan = ON % 2 + 'zero 1 over data; on node'
     whole = MODEL % (ADAM, '512KiB', plan, 'offload optimizer -> host', plan)
@@ -321,7 +377,8 @@ text_file(f'{folder}/text.txt')
 for case in CASES: same_bits(*case)
 for case in PARTS: some_there(*case)
 for case in LAYERS: some_there(*case, layers=4)
-moved_between_plans()
+moved_between_plans(LAYERS[0])
+in_subs()
 for case in KEPT: kept_there(*case)
 without_groups('', '', 1)
 without_groups('tensor = 2', 'Heads, Mlp, Vocab -> tensor', 2)

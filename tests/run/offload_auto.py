@@ -25,8 +25,26 @@ plan p for Big {
 SPEED, LINK = 'f16 = 125TFLOPS hbm = 900GB/s', 'pcie = 16GB/s latency = 10us cores = 8 dram = 60GB/s'
 
 
-def plan(lines, memory='32GiB', host='64GiB', speed=SPEED, link=LINK):
-    open(f'{folder}/m.shard', 'w').write(MODEL % (memory, speed, host, link, lines))
+# the same layers, half of them in a sub
+IN_SUB = MODEL.replace('variant Big of GPT2 {', '''layer Part(x: [Batch, Seq, Embed]) -> [Batch, Seq, Embed] {
+  stack h [Layers] of Block
+  return h(x)
+}
+model Two {
+  input tokens, targets [Batch, Seq] of Vocab
+  param wte [Vocab, Embed] ~ normal(0.02)
+  sub enc = Part
+  sub dec = Part
+  sub ln_f = LayerNorm[Embed]
+  logits = dot[Embed](ln_f(dec(enc(wte[Vocab = tokens]))), wte)
+  loss cross_entropy[Vocab](logits, targets)
+}
+variant Big of Two {''').replace('Layers = 20', 'Layers = 10').replace('recompute h.*',
+                                                                        'recompute enc.h.*, dec.h.*')
+
+
+def plan(lines, memory='32GiB', host='64GiB', speed=SPEED, link=LINK, model=MODEL):
+    open(f'{folder}/m.shard', 'w').write(model % (memory, speed, host, link, lines))
     p = subprocess.run([SHARDC, 'plan', 'm.shard', '--plan', 'p', '--json'], cwd=folder, capture_output=True, text=True,
                        env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1'))
     return json.loads(p.stdout) if p.stdout.startswith('{') else None, p.stderr
@@ -80,6 +98,12 @@ check(chosen('12GiB', speed='', link='')[1]['fits'], 'without speeds')     # by 
 for memory, host, tier in ('2GiB', '64GiB', 'on rank 0, capacity is 2.0 GiB'), ('8GiB', '1GiB', 'on rank 0'):
     told, said = plan('micro 4; offload auto -> host', memory, host)
     check(not told['fits'] and 'E0801' in said and tier in said, f'{memory}, {host}: {said}')
+
+what, told, said = chosen('8GiB', model=IN_SUB)
+line = '; '.join(f'offload {l} -> host' for l in what.split('; '))
+print(f'8GiB, in subs: {what}; {told["seconds_per_step"]:.4g} s')
+check(told['fits'] and re.search(r'(enc|dec)\.h\[', what), f'in subs: {what}')
+check(not plan(f'micro 4; {fewer(line)}', '8GiB', model=IN_SUB)[0]['fits'], f'in subs: less than {what} fits')
 
 REFUSED = [('offload auto -> host', 'wants `micro`'), ('micro 4; offload auto of h.* -> host', 'takes no `of`'),
            ('micro 4; offload auto -> host; offload params of wte -> host', 'chooses what goes'),
