@@ -2,12 +2,18 @@
    are the largest ones, that ends before the run does; an optimizer whose steps are all alike. */
 #include "frontend/plan/sema_plan.h"
 
-static Report *wrong(Eval *e, const AstItem *train, Span at, const char *words) {
+/* `before`: of the number, what stands where the message points. */
+static void wrong(Eval *e, const AstItem *train, Span at, const char *before, const char *words) {
   Report *r = eval_error(e, "E0602", at, "%s", words);
   int64_t steps = settings_integer(train, ITEM_TRAIN, "steps", NULL), most = steps / 2;
   int64_t n = most < 40 ? most : 40; /* as the paper has it */
-  if (n > 0) diag_help(r, "such as `delay after = %lld`", (long long)n);
-  return r;
+  if (n <= 0) {
+    diag_help(r, "of one step none is late: without `delay`");
+    diag_edit(r, settings_line(train, "delay")->span, "%s", "");
+    return;
+  }
+  diag_help(r, "such as `delay after = %lld`", (long long)n);
+  diag_edit(r, at, "%s%lld", before, (long long)n);
 }
 
 void check_delay(Eval *e, const AstItem *train) {
@@ -18,12 +24,14 @@ void check_delay(Eval *e, const AstItem *train) {
           steps = settings_integer(train, ITEM_TRAIN, "steps", NULL);
   Str optim = settings_word(e->ctx, train, ITEM_TRAIN, "optim", NULL);
   if (!after)
-    wrong(e, train, line->path->span, "`delay` without a warm-up: `after` says of how many steps");
+    wrong(e, train, line->path->span,
+          "delay after = ", "`delay` without a warm-up: `after` says of how many steps");
   else if (n > 0 && steps > 0 && n >= steps)
-    wrong(e, train, after->span, "the warm-up takes the whole run: no update would be late");
-  if (optim && !strcmp(optim, "onebit_adam"))
-    diag_help(world_unbuilt(e->w, line->path->span,
-                            "`delay` with `optim onebit_adam`, whose frozen steps send "
-                            "no gradient, is"),
-              "without `delay`; or `optim adamw`");
+    wrong(e, train, after->span, "", "the warm-up takes the whole run: no update would be late");
+  if (!optim || strcmp(optim, "onebit_adam") != 0) return;
+  Report *r = world_unbuilt(e->w, line->path->span,
+                            "`delay` with `optim onebit_adam`, whose frozen steps send no "
+                            "gradient, is");
+  diag_help(r, "without `delay`; or `optim adamw`");
+  diag_edit(r, line->span, "%s", "");
 }

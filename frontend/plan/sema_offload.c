@@ -217,6 +217,17 @@ static bool is_updated_there(const OffloadLines *lines, const AstValue *path) {
   return true;
 }
 
+/* Of what the same word of a line names: has any its update there? */
+static bool any_updated_there(const OffloadLines *lines, const Offloaded *of) {
+  for (uint32_t i = 0; i < lines->list.n; i++)
+    for (uint32_t k = 0; k < lines->list.n; k++)
+      if (lines->list.at[i].word == of->word &&
+          !strcmp(lines->list.at[k].word->path->text, "optimizer") &&
+          meet(lines->check, lines->list.at[i].path, lines->list.at[k].path))
+        return true;
+  return false;
+}
+
 /* The update reads them where it is, so they would come up again. */
 static void check_gradients(const OffloadLines *lines) {
   bool any = false;
@@ -230,7 +241,10 @@ static void check_gradients(const OffloadLines *lines) {
     if (!any) {
       diag_help(r, "`offload optimizer, grads -> host`: the update reads them where it is");
       diag_edit(r, grads->word->span, "optimizer, grads");
-    } else diag_help(r, "`optimizer` of %s, too", grads->path ? grads->path->path->text : "all");
+    } else {
+      diag_help(r, "`optimizer` of %s, too", grads->path ? grads->path->path->text : "all");
+      if (!any_updated_there(lines, grads)) diag_edit(r, grads->word->span, "optimizer, grads");
+    }
     return;
   }
 }
@@ -286,18 +300,36 @@ static void check_auto(const OffloadLines *lines) {
 
 /* ---- speculate ---- */
 
+static bool is_only_line(const PlanCheck *check, const AstSetting *line) {
+  for (uint32_t i = 0; i < check->item->block->settings.n; i++) {
+    const AstSetting *other = check->item->block->settings.at[i];
+    if (other != line && !strcmp(other->path->text, "offload")) return false;
+  }
+  return true;
+}
+
+static void edit_early(PlanCheck *check, Report *r, const AstSetting *line, Span at) {
+  const AstValue **words, **paths;
+  uint32_t n = setting_operands(check->e->ctx, line, &words);
+  bool choice = has_word(check, line, "auto"), params = has_word(check, line, "params");
+  if (choice || setting_of(check->e->ctx, line, &paths) || !is_only_line(check, line)) {
+    diag_edit(r, at, "off");
+    return;
+  }
+  diag_edit(r, span_join(words[0]->span, words[n - 1]->span), "optimizer, grads%s",
+            params ? ", params" : "");
+}
+
 /* What a layer is updated with has to be there when its round is over. */
 static void check_early_words(PlanCheck *check, const AstSetting *line, Span at) {
-  const AstValue **words;
   bool choice = has_word(check, line, "auto"), params = has_word(check, line, "params");
   if (!choice && has_word(check, line, "optimizer") && has_word(check, line, "grads")) return;
-  setting_operands(check->e->ctx, line, &words);
   Report *r = world_error(check->w, "E0602", at,
                           choice ? "`speculate` beside `offload auto`"
                                  : "`speculate` without the update and its gradients there");
-  if (choice) diag_help(r, "name what goes: `offload optimizer, grads speculate = on -> host`");
-  else diag_help(r, "`offload optimizer, grads speculate = on -> host`");
-  if (!choice && !params) diag_edit(r, words[0]->span, "optimizer, grads");
+  diag_help(r, "%s`offload optimizer, grads%s speculate = on -> host`; or `speculate = off`",
+            choice ? "name what goes: " : "", params ? ", params" : "");
+  edit_early(check, r, line, at);
 }
 
 static void check_early(PlanCheck *check, const AstSetting *line) {

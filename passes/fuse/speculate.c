@@ -227,7 +227,7 @@ static void give_operands(Speculate *spec, const Op *o) {
     bool number = !value_type(spec->r.from, v)->rank;
     spec->again[v] = spec->r.map[v], spec->early[v] = number ? guess(spec, v) : spec->r.map[v];
     if (spec->early[v] == NO_VALUE) {
-      refuse(spec, "the update waits for a number that nobody can guess", "without `speculate`");
+      refuse(spec, "the update waits for a number that nobody can guess", NULL);
       spec->early[v] = spec->r.map[v];
     }
   }
@@ -295,7 +295,8 @@ static void say_refused(Module *m, const char *why, const char *help) {
   Report *r = diag_at(m->ctx->diag, "E0901", plan_speculate_at(m),
                       "`speculate` in this plan is not built yet");
   diag_label(r, "%s", why);
-  diag_help(r, "%s", help);
+  diag_help(r, "%s%s`speculate = off`", help ? help : "", help ? "; or " : "");
+  diag_edit(r, plan_speculate_at(m), "off");
 }
 
 static void say_nothing(Module *m, const char *label, const char *help) {
@@ -343,8 +344,7 @@ void speculate_check(Module *m) {
   for (OpId i = 0; i < step->ops.n; i++) {
     const Op *o = &step->ops.at[i];
     if (!attr_get(&o->attrs, ATTR_early)) continue;
-    say_refused(m, "rounds of the backward loop cannot take over this update",
-                "without `speculate`");
+    say_refused(m, "rounds of the backward loop cannot take over this update", NULL);
     return;
   }
 }

@@ -1,5 +1,5 @@
 """Shared by the end-to-end tests: run a command, fail with its output, make small texts to train on."""
-import atexit, os, shutil, subprocess, sys, tempfile
+import atexit, json, os, shutil, subprocess, sys, tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.normpath(os.path.join(HERE, '..', '..'))
@@ -18,6 +18,23 @@ def run(*command, cwd=None, expect=0, timeout=600, env=None):
 
 def check(condition, message):
     if not condition: sys.exit('failed: ' + message)
+
+
+def mend(path, *command):
+    """Writes the edits of the one error that the command finds in the file; after them it finds none. The edits."""
+    before = dict(cwd=os.path.dirname(path), capture_output=True, text=True,
+                  env={**os.environ, 'SHARDC_PATH': EXAMPLES, 'NO_COLOR': '1'})
+    command = [*command, '--message-format=json']
+    said = subprocess.run(command, **before).stderr
+    first = [r for r in map(json.loads, said.splitlines()) if r['code'][0] == 'E' or r['code'] == 'N0902'][0]
+    check(first['edits'], f'no edit: {first}')
+    data = read(path)
+    for e in sorted(first['edits'], key=lambda e: -e['offset']):
+        data = data[:e['offset']] + e['text'].encode() + data[e['offset'] + e['length']:]
+    open(path, 'wb').write(data)
+    p = subprocess.run(command, **before)
+    check(p.returncode == 0, f'{first["edits"]} does not mend it: {p.stderr}')
+    return first['edits']
 
 
 def text_file(path, size=60000):

@@ -6,7 +6,7 @@ what either memory's work touches is what was predicted; what a step moves is wh
 2 Psi/N up in bf16, and some scalars. Then what is refused: memory that is too small, words that are not built.
 """
 import json, os, re, shutil, subprocess, sys
-from common import check, read, run, text_file, workdir
+from common import check, mend, read, run, text_file, workdir
 
 SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
 EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'examples')
@@ -339,10 +339,15 @@ WRONG = [('offload optimizer -> host; offload optimizer -> host', 'E0606', 38, '
          ('offload params of h.*.attn -> host; offload params of h.0 -> host', 'E0606', 57, 'each parameter once'),
          ('offload optimizer of h.0 -> host; offload grads of h[0..1] -> host', 'E0901', 45, '`optimizer` of h[0..1]'),
          ('offload grads of wte -> host; offload optimizer of h.* -> host', 'E0901', 11, '`optimizer` of wte, too'),
+         ('offload grads of wte, h.* -> host', 'E0901', 11, '`offload optimizer, grads -> host`'),
          ('offload auto of wte -> host', 'E0602', 19, 'offload optimizer of wte -> host'),
          ('offload auto -> host; offload params -> host', 'E0602', 33, 'leave one of both out')]
 
 
+# whose edits compile
+MENDED = [('offload grads of wte -> host; offload optimizer of h.* -> host', 'E0901'),
+          ('offload grads of wte, h.* -> host', 'E0901')]
+PLAN = SHARDC, 'plan', 'm.shard', '--plan', 'hosted', '--json'
 WRONG_IN_SUBS = [
     ('offload params of enc.h[0..4].mlp -> host', 'E0709', 27, '`enc.h[0..3].mlp`'),
     ('offload params of enc.h[3..2] -> host', 'E0709', 27, '`enc.h[2..3]`'),
@@ -364,11 +369,19 @@ def refusals():
     refused(whole.replace('optimizer ->', 'optimizer speculate = on ->'), 'E0602', 'and its gradients', 'm.shard:12:33')
     for line, code, column, words in WRONG:
         refused(MODEL % (ADAM, '1GiB', plan, line, plan), code, f'm.shard:12:{column}\n', '= help: ', words)
+        if (line, code) in MENDED: mend(f'{folder}/m.shard', *PLAN)
     on_stages()
     other = MODEL % ('onebit_adam workers = 2 freeze = 1', '1GiB', plan, 'offload optimizer -> host', plan)
     refused(other.replace('zero 1', 'zero 0'), 'E0712', 'offload optimizer of wte, wpe, h.*, ln_f -> host')
     signs = MODEL % ('onebit_adam lr = 1e-3; delay after = 2', '1GiB', 'mesh data = 2; place Batch -> data', '', '')
     refused(signs, 'E0901', 'm.shard:8:32', 'without `delay`')
+    mend(f'{folder}/m.shard', *PLAN)
+    for delay in 'delay', 'delay after = 4':
+        refused(signs.replace('delay after = 2', delay).replace('onebit_adam', 'adamw'), 'E0602', 'delay after = 2')
+        mend(f'{folder}/m.shard', *PLAN)
+    once = signs.replace('onebit_adam', 'adamw').replace('steps 4', 'steps 1')
+    refused(once, 'E0602', 'of one step none is late')
+    mend(f'{folder}/m.shard', *PLAN)
     kept = MODEL % (ADAM, '1GiB', plan, 'recompute h keep = %s offload = host', plan)
     refused(kept % 'none', 'E0602', 'm.shard:12:37')
 

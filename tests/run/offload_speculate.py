@@ -7,10 +7,10 @@ out), optimizer, stage, parameters and saved inputs on the host, buckets, gradie
 Each has the bits of the same plan without `speculate`: losses, norms, weights, states. On processors in the interpreter
 (`verify`), as processes, whose work on either memory is as large as predicted, and as a run that stops and goes on; on
 the GPU of the stand-in with late copies in two orders. Some steps have to be as guessed, others not. Then what is
-refused.
+refused, and what the edits of these messages make of it.
 """
 import json, os, random, shutil, subprocess, sys
-from common import EXAMPLES, check, read, run, text_file, workdir
+from common import EXAMPLES, check, mend, read, run, text_file, workdir
 from pairs import greedy
 
 SHARDC, WHERE, folder = os.path.abspath(sys.argv[1]), sys.argv[2], workdir()
@@ -107,6 +107,7 @@ def refused(train, plan, code, *words):
     said = p.stdout + p.stderr
     check(p.returncode != 0 and f'error[{code}]' in said, f'{code}: {said}')
     for word in words: check(word in said, f'{code}, {word}: {said}')
+    mend(f'{folder}/m.shard', SHARDC, 'plan', 'm.shard', '--plan', 'early', '--json')
 
 
 PLAN = ['mesh data = 2; place Batch -> data; zero 2 over data']
@@ -116,7 +117,11 @@ WRONG = [([('clip 1.0', ''), ('on_nan stop', 'on_nan off')], 'E0602', 'gains not
          ([(EARLY, 'optimizer, grads of wte speculate')], 'E0602', 'gains nothing', 'no stack has'),
          ([(EARLY, 'optimizer speculate')], 'E0602', 'without the update and its gradients', 'optimizer, grads'),
          ([(EARLY, 'params speculate')], 'E0602', 'without the update and its gradients'),
-         ([(EARLY, 'auto speculate')], 'E0602', 'beside `offload auto`'),
+         ([(EARLY, 'grads, params speculate')], 'E0602', 'without the update', 'optimizer, grads, params speculate'),
+         ([('offload ' + EARLY, 'offload optimizer, grads of h.* -> host; offload params speculate')], 'E0602',
+          'without the update', '`speculate = off`'),
+         ([(EARLY, 'optimizer of wte speculate')], 'E0602', 'without the update', '`speculate = off`'),
+         ([(EARLY, 'auto speculate'), ('zero 2', 'on box; micro 4; zero 2')], 'E0602', 'beside `offload auto`'),
          ([('clip 1.0', 'clip 1.0; delay after = 2')], 'E0901', 'beside `delay`', 'late steps update first'),
          ([('zero 2', 'zero 1')], 'E0901', 'final behind the loop', '`zero 2` or `zero 3`'),
          ([('data = 2', 'data = 1'), ('zero 2', 'zero 0')], 'E0901', 'final behind the loop', '`zero 2` or `zero 3`'),
