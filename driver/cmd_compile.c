@@ -143,15 +143,14 @@ static int64_t stored_bytes(const Module *m, bool parameters, int64_t *count) {
   return bytes;
 }
 
-static const char *scaled(Ctx *c, double value, double step, const char *const *units) {
+static const char *short_count(Ctx *c, double value) { /* 118.5k */
+  static const char *const units[] = {"", "k", "M", "G", "T"};
   int unit = 0;
-  while (value >= step && units[unit + 1]) value /= step, unit++;
+  for (; value >= 1000 && unit < 4; unit++) value /= 1000;
   return arena_printf(c->arena, unit ? "%.1f%s" : "%.0f%s", value, units[unit]);
 }
 
 static void say_done(const Cli *o, const Module *m, const char *output, double seconds) {
-  static const char *const numbers[] = {"", "k", "M", "G", "T", NULL};
-  static const char *const sizes[] = {" B", " KiB", " MiB", " GiB", " TiB", NULL};
   int64_t count;
   double bytes = (double)stored_bytes(m, false, &count);
   uint32_t kernels = 0, tuned = 0;
@@ -164,8 +163,8 @@ static void say_done(const Cli *o, const Module *m, const char *output, double s
   const char *each = ranks > 1 ? " each" : "";
   fprintf(stderr,
           "%s: %s parameters, %lld rank%s, %s of weights and states%s, %u kernels%s, %.1f s\n",
-          output, scaled(o->c, (double)count, 1000, numbers), ranks, ranks > 1 ? "s" : "",
-          scaled(o->c, bytes, 1024, sizes), each, kernels,
+          output, short_count(o->c, (double)count), ranks, ranks > 1 ? "s" : "",
+          arena_amount(o->c->arena, bytes), each, kernels,
           tuned ? arena_printf(o->c->arena, " (%u tuned)", tuned) : "", seconds);
   for (uint32_t i = 0; i < m->settings.n; i++)
     if (!strncmp(m->settings.at[i].key, "made.recompute.", 15))

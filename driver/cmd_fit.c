@@ -64,19 +64,7 @@ int64_t fit_capacity(const Cli *o, const Module *m) {
 /* What driver and libraries take is said with what the program needs, as `plan` does. */
 static int64_t reserve_of(const Cli *o, const Module *m) { return machine_for(o, m).reserve; }
 
-/* In the unit of the whole message: small programs are told in MiB. */
-typedef struct ByteUnit {
-  const char *name;
-  double bytes;
-} ByteUnit;
-
-static ByteUnit unit_for(int64_t bytes) {
-  return bytes < (1 << 30) ? (ByteUnit){"MiB", 1 << 20} : (ByteUnit){"GiB", 1 << 30};
-}
-
-static const char *in(Ctx *c, ByteUnit unit, int64_t bytes) {
-  return arena_printf(c->arena, "%.1f", (double)bytes / unit.bytes);
-}
+static const char *amount(Ctx *c, int64_t bytes) { return arena_amount(c->arena, (double)bytes); }
 
 /* ---- where no micro is written ---- */
 
@@ -98,19 +86,18 @@ int64_t fit_micro(Cli *o, const Module *m, const LowerFacts *facts) {
   if (!micro) return 0;
   Report *r =
       diag_at(o->c->diag, "N0601", facts->plan, "micro = %lld was chosen", (long long)micro);
-  ByteUnit unit = unit_for(capacity);
   int64_t reserve = reserve_of(o, m);
-  diag_fact(r, "needs %s %s; the whole %s of %lld would need %s %s, there are %s %s",
-            in(o->c, unit, budget_all(&need) + reserve), unit.name, m->mesh.n ? "share" : "batch",
-            (long long)share, in(o->c, unit, budget_all(&whole) + reserve), unit.name,
-            in(o->c, unit, capacity + reserve), unit.name);
+  diag_fact(r, "needs %s; the whole %s of %lld would need %s, there are %s",
+            amount(o->c, budget_all(&need) + reserve), m->mesh.n ? "share" : "batch",
+            (long long)share, amount(o->c, budget_all(&whole) + reserve),
+            amount(o->c, capacity + reserve));
   diag_help(r, "another one: `--set plan.micro=N`, or `micro N` in a plan");
   return micro;
 }
 
 /* ---- a program that does not fit ---- */
 
-static void say_parts(Ctx *c, Report *r, const Budget *budget, int64_t reserve, ByteUnit unit) {
+static void say_parts(Ctx *c, Report *r, const Budget *budget, int64_t reserve) {
   const struct {
     const char *name;
     int64_t bytes;
@@ -125,12 +112,12 @@ static void say_parts(Ctx *c, Report *r, const Budget *budget, int64_t reserve, 
   const char *text = "";
   for (size_t i = 0; i < sizeof parts / sizeof *parts - (!budget->host || budget->apart); i++)
     text = arena_printf(c->arena, "%s%s%s %s", text, i ? ", " : "", parts[i].name,
-                        in(c, unit, parts[i].bytes));
-  diag_fact(r, "%s (%s)", text, unit.name);
+                        amount(c, parts[i].bytes));
+  diag_fact(r, "%s", text);
 }
 
 /* The loop whose messages in flight need the most room. */
-static void say_rings(const Module *m, Report *r, ByteUnit unit) {
+static void say_rings(const Module *m, Report *r) {
   const Op *loop = NULL;
   int64_t most = 0;
   for (uint32_t i = 0; i < m->fns.n; i++)
@@ -144,12 +131,12 @@ static void say_rings(const Module *m, Report *r, ByteUnit unit) {
     }
   if (loop)
     diag_fact(r,
-              "of these %s %s are rings: layers of loop @%s that are gathered ahead, and "
+              "of these %s are rings: layers of loop @%s that are gathered ahead, and "
               "gradients on their way",
-              in(m->ctx, unit, most), unit.name, loop->callee->name);
+              amount(m->ctx, most), loop->callee->name);
 }
 
-static void say_capacity(const Cli *o, const Module *m, Report *r, ByteUnit unit) {
+static void say_capacity(const Cli *o, const Module *m, Report *r) {
   Machine machine = machine_for(o, m);
   Ctx *c = o->c;
   const char *class = module_class(m).name,
@@ -164,21 +151,19 @@ static void say_capacity(const Cli *o, const Module *m, Report *r, ByteUnit unit
                        : "";
   const Target *gpu = o->here ? NULL : gpu_for(o, m);
   if (!machine.memory && gpu)
-    diag_fact(
-        r,
-        "capacity: seven eighths of the %s %s that a GPU of %s commonly has; a `machine` block "
-        "says it otherwise",
-        in(c, unit, gpu->memory_bytes), unit.name, gpu->name);
+    diag_fact(r,
+              "capacity: seven eighths of the %s that a GPU of %s commonly has; a `machine` block "
+              "says it otherwise",
+              amount(c, gpu->memory_bytes), gpu->name);
   else if (!machine.memory)
     diag_fact(r,
               "capacity: seven eighths of this machine's memory%s; a `machine` block says it "
               "otherwise",
               of);
   else if (machine.reserve)
-    diag_fact(r, "capacity: %s %s, with the reserve of driver and libraries%s%s",
-              in(c, unit, machine.memory), unit.name, of, alike);
-  else if (*of || *alike)
-    diag_fact(r, "capacity: %s %s%s%s", in(c, unit, machine.memory), unit.name, of, alike);
+    diag_fact(r, "capacity: %s, with the reserve of driver and libraries%s%s",
+              amount(c, machine.memory), of, alike);
+  else if (*of || *alike) diag_fact(r, "capacity: %s%s%s", amount(c, machine.memory), of, alike);
 }
 
 /* The place is the line that would change. */
@@ -212,18 +197,16 @@ bool fit_host(Cli *o, const Module *m, const LowerFacts *facts) {
   int64_t need = budget.total + pinned_all(&pinned);
   if (!machine.host || !module_on_gpu(m) || need <= machine.host) return true;
   Span at = plan_offload_at((Module *)m);
-  ByteUnit unit = unit_for(need);
   Ctx *c = o->c;
-  Report *r = diag_at(c->diag, "E0801", at.file ? at : facts->plan,
-                      "plan `%s` needs %s %s of the host's memory on rank 0, capacity is %s %s",
-                      facts->plan_name ? facts->plan_name : "", in(c, unit, need), unit.name,
-                      in(c, unit, machine.host), unit.name);
+  Report *r =
+      diag_at(c->diag, "E0801", at.file ? at : facts->plan,
+              "plan `%s` needs %s of the host's memory on rank 0, capacity is %s",
+              facts->plan_name ? facts->plan_name : "", amount(c, need), amount(c, machine.host));
   diag_fact(r,
             "weights %s, gradients %s, optimizer %s, saved %s, working %s, pinned for the runtime "
-            "%s (%s)",
-            in(c, unit, budget.weights), in(c, unit, budget.gradients),
-            in(c, unit, budget.optimizer), in(c, unit, budget.saved), in(c, unit, budget.working),
-            in(c, unit, pinned_all(&pinned)), unit.name);
+            "%s",
+            amount(c, budget.weights), amount(c, budget.gradients), amount(c, budget.optimizer),
+            amount(c, budget.saved), amount(c, budget.working), amount(c, pinned_all(&pinned)));
   if (machine.in_node > 1)
     diag_fact(r, "capacity: one of %lld ranks that share a node", (long long)machine.in_node);
   diag_help(r, "less on the host, or more ranks that share it by `zero`");
@@ -240,22 +223,18 @@ bool fit_check(Cli *o, const Module *m, const LowerFacts *facts) {
   const char *name = facts->plan_name ? facts->plan_name : "";
   const char *who = *name ? arena_printf(o->c->arena, "plan `%s`", name) : "the program";
   int64_t reserve = reserve_of(o, m);
-  ByteUnit unit = unit_for(budget_all(&budget) + reserve);
   Span at = place_of(facts, &change);
-  Report *r = diag_at(o->c->diag, "E0801", at, "%s needs %s %s on rank 0, capacity is %s %s", who,
-                      in(o->c, unit, budget_all(&budget) + reserve), unit.name,
-                      in(o->c, unit, capacity + reserve), unit.name);
+  Report *r =
+      diag_at(o->c->diag, "E0801", at, "%s needs %s on rank 0, capacity is %s", who,
+              amount(o->c, budget_all(&budget) + reserve), amount(o->c, capacity + reserve));
   if (facts->zero.file && at.offset == facts->zero.offset) label_stage(m, r);
-  say_parts(o->c, r, &budget, reserve, unit);
-  say_rings(m, r, unit);
-  say_capacity(o, m, r, unit);
+  say_parts(o->c, r, &budget, reserve);
+  say_rings(m, r);
+  say_capacity(o, m, r);
   if (facts->plan_left)
     diag_help(r, "this is one rank without a plan; `--plan %s` takes one of the file",
               facts->plan_left);
-  else if (found)
-    say_help(o, m, facts, r, &change,
-             arena_printf(o->c->arena, "%s %s", in(o->c, unit, budget_all(&better) + reserve),
-                          unit.name));
+  else if (found) say_help(o, m, facts, r, &change, amount(o->c, budget_all(&better) + reserve));
   else if (file_kind(o->c, o->operands.at[0]) == FILE_SHARD)
     diag_help(r, budget.weights + budget.optimizer > capacity
                      ? "weights and optimizer alone are too large: a smaller model, or more memory"

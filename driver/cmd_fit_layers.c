@@ -57,5 +57,5 @@ void fit_layers(Cli *o, Module *m, const LowerFacts *facts) {
                       (long long)all.at[best].layers);
   for (uint32_t i = 0; i < all.n; i++)
     diag_fact(r, "%lld, the last stage has the rest: %s on a rank of the largest class",
-              (long long)all.at[i].layers, plan_amount(o->c->arena, (double)all.at[i].bytes));
+              (long long)all.at[i].layers, arena_amount(o->c->arena, (double)all.at[i].bytes));
 }

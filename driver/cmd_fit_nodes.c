@@ -127,11 +127,11 @@ static void warn(MeshSearch *search, const NodeTraffic *now, const NodeTraffic *
   const char *mesh = mesh_words(c->arena, m, search->mesh);
   Report *r = diag_at(c->diag, "W0701", facts->axis[at],
                       "over mesh axis `%s` %s of a step leave nodes, in another order %s would",
-                      m->mesh.at[at].name, plan_amount(c->arena, now->leaves[at]),
-                      plan_amount(c->arena, after[at]));
+                      m->mesh.at[at].name, arena_amount(c->arena, now->leaves[at]),
+                      arena_amount(c->arena, after[at]));
   diag_fact(r, "over all axes %s of a step leave nodes of %lld ranks; as `mesh %s` %s would",
-            plan_amount(c->arena, now->sum), (long long)search->in_node, mesh,
-            plan_amount(c->arena, then->sum));
+            arena_amount(c->arena, now->sum), (long long)search->in_node, mesh,
+            arena_amount(c->arena, then->sum));
   diag_help(r, "the axis that varies fastest comes first: `mesh %s`", mesh);
   for (int i = 0; i < n; i++)
     diag_edit(r, facts->axis[i], "%s = %lld", search->mesh[i],

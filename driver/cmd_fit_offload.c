@@ -74,8 +74,8 @@ static void tell(AutoOffload *plan, const Cost *cost) {
   const char *time = cost->seconds > 0 ? arena_printf(arena, ", %.4g s a step", cost->seconds) : "";
   vec_push(arena, plan->told,
            arena_printf(arena, "%s: %s here, %s on the host%s", offload_text(arena, &choice),
-                        plan_amount(arena, (double)(here(cost) + plan->machine.reserve)),
-                        plan_amount(arena, (double)cost->host), time));
+                        arena_amount(arena, (double)(here(cost) + plan->machine.reserve)),
+                        arena_amount(arena, (double)cost->host), time));
 }
 
 /* Seconds that a byte costs which is free then, or bytes moved for it. */
@@ -163,8 +163,8 @@ static void say(const AutoOffload *plan, const OffloadChoice *choice, Span at) {
                       offload_text(arena, choice));
   for (uint32_t i = 0; i < plan->told.n; i++) diag_fact(r, "%s", plan->told.at[i]);
   diag_fact(r, "there are %s here, %s on the host",
-            plan_amount(arena, (double)plan->machine.memory),
-            plan_amount(arena, (double)plan->machine.host));
+            arena_amount(arena, (double)plan->machine.memory),
+            arena_amount(arena, (double)plan->machine.host));
 }
 
 bool fit_offload(Cli *o, Module *m) {

@@ -52,7 +52,7 @@ static void say(Cli *o, const LowerFacts *facts, const ScheduleTry *all, uint32_
     if (all[i].made)
       diag_fact(r, "%s: %.4g FLOP from the first turn to the last, %s", name_of(o, &all[i].change),
                 all[i].cost.makespan,
-                plan_amount(o->c->arena, (double)budget_all(&all[i].cost.need)));
+                arena_amount(o->c->arena, (double)budget_all(&all[i].cost.need)));
 }
 
 bool fit_schedule(Cli *o, Module *m, const LowerFacts *facts) {

@@ -114,13 +114,6 @@ static int64_t all_bytes(const Planned *planned) {
 
 /* ---- text ---- */
 
-const char *plan_amount(Arena *arena, double bytes) {
-  static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  int u = 0;
-  for (; bytes >= 1024 && u < 4; u++) bytes /= 1024;
-  return arena_printf(arena, u ? "%.2f %s" : "%.0f %s", bytes, units[u]);
-}
-
 const char *plan_mesh(const Planned *planned) {
   const char *s = "";
   for (uint32_t i = 0; i < planned->m->mesh.n; i++)
@@ -142,17 +135,17 @@ static void say_bytes(const Planned *planned) {
   plan_parts(planned, &planned->need, parts);
   for (int i = 0; i < PLAN_PARTS; i++)
     printf("  %-10s %12s  %5.1f %%%s\n", parts[i].name,
-           plan_amount(planned->m->arena, (double)parts[i].bytes),
+           arena_amount(planned->m->arena, (double)parts[i].bytes),
            100 * (double)parts[i].bytes / (double)all_bytes(planned),
            plan_formula(planned->m, i, parts[i].bytes));
-  printf("  %-10s %12s", "total", plan_amount(planned->m->arena, (double)all_bytes(planned)));
+  printf("  %-10s %12s", "total", arena_amount(planned->m->arena, (double)all_bytes(planned)));
   if (planned->machine.memory)
-    printf("  of %s: %s", plan_amount(planned->m->arena, (double)planned->machine.memory),
+    printf("  of %s: %s", arena_amount(planned->m->arena, (double)planned->machine.memory),
            planned->fits ? "fits" : "does not fit");
   printf("\n");
   if (planned->need.sampling)
     printf("  to sample, %s more\n",
-           plan_amount(planned->m->arena, (double)planned->need.sampling));
+           arena_amount(planned->m->arena, (double)planned->need.sampling));
 }
 
 void plan_host_parts(const HostBudget *h, PlanPart out[HOST_PARTS]) {
@@ -181,7 +174,7 @@ static void say_sum(Arena *arena, const PlanPart *part, int n) {
   const char *sign = " =";
   for (int i = 0; i < n; i++) {
     if (!part[i].bytes) continue;
-    printf("%s %s %s", sign, part[i].name, plan_amount(arena, (double)part[i].bytes));
+    printf("%s %s %s", sign, part[i].name, arena_amount(arena, (double)part[i].bytes));
     sign = " +";
   }
 }
@@ -194,10 +187,10 @@ static void say_host(const Planned *planned) {
   if (!planned->host.total) return;
   plan_host_parts(&planned->host, parts);
   printf("in the host's memory, %s%s\n ", planned->need.apart ? "" : "here the same, ",
-         plan_amount(arena, (double)planned->host.total));
+         arena_amount(arena, (double)planned->host.total));
   say_sum(arena, parts, HOST_PARTS);
   printf("\n  a step moves %s down and %s up, in %.0f copies\n",
-         plan_amount(arena, planned->moves.down), plan_amount(arena, planned->moves.up),
+         arena_amount(arena, planned->moves.down), arena_amount(arena, planned->moves.up),
          planned->moves.calls);
 }
 
@@ -208,13 +201,13 @@ static void say_pinned(const Planned *planned) {
   plan_pinned_parts(&planned->pinned, parts), parts[PINNED_AHEAD].name = "next inputs";
   int64_t all = plan_sum(parts, PINNED_PARTS);
   if (!all) return;
-  printf("host, pinned %12s ", plan_amount(arena, (double)all));
+  printf("host, pinned %12s ", arena_amount(arena, (double)all));
   say_sum(arena, parts, PINNED_PARTS);
   printf("\n");
   if (planned->machine.host)
     printf("host, in all %12s  of %s for a rank\n",
-           plan_amount(arena, (double)(all + planned->host.total)),
-           plan_amount(arena, (double)planned->machine.host));
+           arena_amount(arena, (double)(all + planned->host.total)),
+           arena_amount(arena, (double)planned->machine.host));
   else if (planned->host.total) printf("host: its machine does not say how much memory there is\n");
 }
 
@@ -226,9 +219,9 @@ static void say_accumulation(const Planned *planned) {
     Arena *arena = planned->m->arena;
     printf("  accumulate = %-5s %-7s %14s %12s %15s\n", accumulation->name,
            accumulation->taken ? "(taken)" : "",
-           plan_amount(arena, (double)(accumulation->cost.need.total + planned->machine.reserve)),
-           plan_amount(arena, (double)accumulation->cost.need.gradients),
-           plan_amount(arena, accumulation->cost.bytes));
+           arena_amount(arena, (double)(accumulation->cost.need.total + planned->machine.reserve)),
+           arena_amount(arena, (double)accumulation->cost.need.gradients),
+           arena_amount(arena, accumulation->cost.bytes));
   }
 }
 
@@ -270,7 +263,7 @@ static void say_plan(const Planned *planned) {
   say_accumulation(planned);
   printf("a step: %.4g FLOP per rank%s, %s between kernels and memory\n", planned->step.flop,
          planned->programs.n > 1 ? " of the busiest class" : "",
-         plan_amount(planned->m->arena, planned->step.moved));
+         arena_amount(planned->m->arena, planned->step.moved));
   if (planned->step.waited > 0)
     printf("and %.4g FLOP of other stages, for which it waits: a bubble of %.0f %%\n",
            planned->step.waited, 100 * plan_bubble(&planned->step));

@@ -115,9 +115,8 @@ void plan_pinned_parts(const Pinned *h, PlanPart out[PINNED_PARTS]);
 int64_t plan_sum(const PlanPart *part, int n);
 
 double plan_bubble(const PlanStep *s); /* part of a step in which a rank waits for other stages */
-const char *plan_amount(Arena *arena, double bytes); /* 3.18 MiB */
-const char *plan_mesh(const Planned *planned);       /* data = 2, tensor = 2 */
-const char *plan_title(const Planned *planned);      /* plan two for Tiny: 2 ranks (data = 2) */
+const char *plan_mesh(const Planned *planned);  /* data = 2, tensor = 2 */
+const char *plan_title(const Planned *planned); /* plan two for Tiny: 2 ranks (data = 2) */
 /* saved f32[Layers:4, Batch:8, ..] of h.fwd (model.shard:20) */
 const char *plan_buffer(const Planned *planned, const Alive *alive);
 

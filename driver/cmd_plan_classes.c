@@ -74,7 +74,7 @@ static void say_row(const Planned *planned, int part) {
     PlanPart parts[PLAN_PARTS];
     plan_parts(planned, &planned->class[i].need, parts);
     if (!i) printf("  %-10s", parts[part].name);
-    printf(" %16s", plan_amount(planned->m->arena, (double)parts[part].bytes));
+    printf(" %16s", arena_amount(planned->m->arena, (double)parts[part].bytes));
   }
   printf("\n");
 }
@@ -113,7 +113,7 @@ static void say_send_slots(const Planned *planned) {
   printf("  send slots");
   for (uint32_t i = 0; i < planned->programs.n; i++) {
     const Module *m = planned->programs.at[i];
-    const char *each = plan_amount(m->arena, (double)module_send_slot(m));
+    const char *each = arena_amount(m->arena, (double)module_send_slot(m));
     printf(" %16s", arena_printf(m->arena, "%lld x %s", (long long)module_send_slots(m), each));
   }
   printf("  in buffers\n");
@@ -131,16 +131,16 @@ void plan_say_classes(const Planned *planned) {
   for (int part = 0; part < PLAN_PARTS; part++) say_row(planned, part);
   printf("  %-10s", "total");
   for (uint32_t i = 0; i < planned->programs.n; i++)
-    printf(" %16s", plan_amount(planned->m->arena,
-                                (double)(planned->class[i].need.total + planned->machine.reserve)));
+    printf(" %16s", arena_amount(planned->m->arena, (double)(planned->class[i].need.total +
+                                                             planned->machine.reserve)));
   if (planned->machine.memory)
-    printf("  of %s: %s", plan_amount(planned->m->arena, (double)planned->machine.memory),
+    printf("  of %s: %s", arena_amount(planned->m->arena, (double)planned->machine.memory),
            planned->fits ? "fits" : "does not fit");
   printf("\n");
   say_send_slots(planned);
   printf("  %-10s", "to sample");
   for (uint32_t i = 0; i < planned->programs.n; i++)
-    printf(" %16s", plan_amount(planned->m->arena, (double)planned->class[i].need.sampling));
+    printf(" %16s", arena_amount(planned->m->arena, (double)planned->class[i].need.sampling));
   printf("\n  %-10s", "FLOP");
   for (uint32_t i = 0; i < planned->programs.n; i++) printf(" %16.4g", planned->class[i].flop);
   printf("\n");

@@ -90,7 +90,7 @@ static GatheredList gathered(const Planned *planned) {
 /* ---- text ---- */
 
 static const char *asked_text(const Planned *planned, Ahead a) {
-  if (a.bytes) return plan_amount(planned->m->arena, (double)a.bytes);
+  if (a.bytes) return arena_amount(planned->m->arena, (double)a.bytes);
   return arena_printf(planned->m->arena, "%lld", (long long)a.layers);
 }
 
@@ -102,7 +102,7 @@ void plan_say_flights(const Planned *planned) {
   for (uint32_t i = 0; i < list.n; i++)
     printf("  %s: %lld layer%s gathered ahead, %s of buffers\n", list.at[i].stack,
            (long long)list.at[i].layers, list.at[i].layers > 1 ? "s" : "",
-           plan_amount(planned->m->arena, (double)list.at[i].bytes));
+           arena_amount(planned->m->arena, (double)list.at[i].bytes));
   if ((asked.layers > flights_depth(planned->m) || asked.bytes) && weighed)
     printf("  prefetch = %s: %s\n", asked_text(planned, asked),
            list.n ? "more layers ahead would not fit, or hide nothing more"
@@ -149,8 +149,8 @@ bool flights_check(Cli *o, Module *m) {
   if (!of || asked.bytes >= least) return true;
   Report *r = diag_at(o->c->diag, "E0602", o->facts ? o->facts->ahead : (Span){0},
                       "`prefetch = %s` holds no layer: one of @%s takes %s",
-                      plan_amount(m->arena, (double)asked.bytes), of->name,
-                      plan_amount(m->arena, (double)least));
+                      arena_amount(m->arena, (double)asked.bytes), of->name,
+                      arena_amount(m->arena, (double)least));
   diag_help(r, "`prefetch = 1` gathers one layer ahead, whatever it takes");
   if (o->facts && o->facts->ahead.file) diag_edit(r, o->facts->ahead, "1");
   return false;

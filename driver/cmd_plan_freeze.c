@@ -97,7 +97,7 @@ static void say_sent(const Planned *planned) {
   if (first <= 0 || mean <= 0) return;
   printf("a frozen step sends %s", times_less(planned, first, plan_bytes_sent(&planned->later)));
   if (planned->from)
-    printf("; on average of the run %s a step, %s", plan_amount(planned->m->arena, mean),
+    printf("; on average of the run %s a step, %s", arena_amount(planned->m->arena, mean),
            times_less(planned, first, mean));
   printf("\n");
 }
@@ -111,7 +111,7 @@ static void say_renewals(const Planned *planned) {
     printf("of %.0f steps behind the freeze %.0f renew second moments: they are as those before it",
            planned->steps - planned->from, renewals_of(planned).steps);
   else printf("behind the freeze some steps renew second moments: they are as those before it");
-  if (ended > 0) printf(", and a rank sends %s for each", plan_amount(arena, ended));
+  if (ended > 0) printf(", and a rank sends %s for each", arena_amount(arena, ended));
   printf("\n");
 }
 
@@ -121,13 +121,13 @@ void plan_say_freeze(const Planned *planned) {
   int64_t saved = bytes_saved(planned->m);
   say_sent(planned);
   if (once > 0)
-    printf("where it freezes a rank sends %s %s\n", plan_amount(arena, once),
+    printf("where it freezes a rank sends %s %s\n", arena_amount(arena, once),
            renews(planned) ? "each time" : "once");
   say_renewals(planned);
   if (plan_zero_stage(planned->m) != 1) return;
   if (saved > 0)
     printf("zero 1 saves %s of moments: parts of both, less all second ones for frozen steps\n",
-           plan_amount(arena, (double)saved));
+           arena_amount(arena, (double)saved));
   else printf("zero 1 saves nothing: all second moments for frozen steps are as much\n");
 }
 

@@ -46,7 +46,7 @@ void plan_html_number(FILE *file, const char *text) {
 }
 
 static void put_amount(FILE *file, Arena *arena, double bytes) {
-  plan_html_number(file, plan_amount(arena, bytes));
+  plan_html_number(file, arena_amount(arena, bytes));
 }
 
 void plan_html_heads(FILE *file, const char *heads) {
@@ -135,7 +135,7 @@ static void put_axes(FILE *file, const Planned *planned) {
     fprintf(file, "<rect x=\"120\" y=\"%d\" width=\"%d\" height=\"16\" fill=\"%s\"/>", y + 3, width,
             axis_crosses(planned->m, &planned->machine, (int)i) ? "#D55E00" : "#0072B2");
     fprintf(file, "<text class=\"t\" x=\"%d\" y=\"%d\">%s%s</text>\n", 126 + width, y + 15,
-            plan_amount(planned->m->arena, bytes_over(planned, i)),
+            arena_amount(planned->m->arena, bytes_over(planned, i)),
             axis_crosses(planned->m, &planned->machine, (int)i) ? ", between nodes" : "");
   }
   fputs("</svg>\n", file);
@@ -180,7 +180,7 @@ static void put_seconds(FILE *file, const char *what, double seconds) {
 static void put_work(FILE *file, const Planned *planned, const PlanStep *step, const char *head) {
   const StepTime *step_time = &step->time;
   fprintf(file, "<h3>%s</h3>\n<p>%.4g FLOP per rank, %s between kernels and memory.</p>\n", head,
-          step->flop, plan_amount(planned->m->arena, step->moved));
+          step->flop, arena_amount(planned->m->arena, step->moved));
   if (step->waited > 0)
     fprintf(file, "<p>A bubble of %.0f %%: for %.4g FLOP of other stages it waits.</p>\n",
             100 * plan_bubble(step), step->waited);
@@ -229,11 +229,12 @@ static const char *drawn_ranks(const Planned *planned) {
 
 static void put_verdict(FILE *file, const Planned *planned) {
   put(file, "<p>", drawn_ranks(planned), ": ");
-  fprintf(file, "%s",
-          plan_amount(planned->m->arena, (double)(planned->need.total + planned->machine.reserve)));
+  fprintf(
+      file, "%s",
+      arena_amount(planned->m->arena, (double)(planned->need.total + planned->machine.reserve)));
   if (planned->machine.memory)
     fprintf(file, " of %s: <span%s>%s</span>",
-            plan_amount(planned->m->arena, (double)planned->machine.memory),
+            arena_amount(planned->m->arena, (double)planned->machine.memory),
             planned->fits ? "" : " class=\"no\"", planned->fits ? "fits" : "does not fit");
   fputs(".</p>\n", file);
 }
@@ -282,11 +283,11 @@ static void put_row(FILE *file, Arena *arena, const PlanRow *row, int y, double 
               "<rect x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"16\" fill=\"%s\"><title>%s "
               "%s</title></rect>",
               x, y + 3, width, plan_colour(i), row->part[i].name,
-              plan_amount(arena, (double)row->part[i].bytes));
+              arena_amount(arena, (double)row->part[i].bytes));
     x += width;
   }
   fprintf(file, "<text class=\"t\" x=\"%.1f\" y=\"%d\">%s%s</text>\n", x + 6, y + 15,
-          plan_amount(arena, row_bytes(row)), row->memory && !row->fits ? ", does not fit" : "");
+          arena_amount(arena, row_bytes(row)), row->memory && !row->fits ? ", does not fit" : "");
 }
 
 static void put_comparison(FILE *file, const PlanPage *page) {

@@ -38,10 +38,10 @@ static double seconds_out(const NodeView *view, double bytes) {
 static void say_sends(const NodeView *view, const char *class, const NodeSends *sends) {
   Arena *arena = view->planned->m->arena;
   double seconds = seconds_out(view, sends->own), all = seconds_out(view, sends->all);
-  printf("    %-10s %14s", *class ? class : "each node", plan_amount(arena, sends->own));
+  printf("    %-10s %14s", *class ? class : "each node", arena_amount(arena, sends->own));
   if (seconds > 0) printf(" %10.3g s", seconds);
   if (sends->all > sends->own) {
-    printf("; with other stages of its node %s", plan_amount(arena, sends->all));
+    printf("; with other stages of its node %s", arena_amount(arena, sends->all));
     if (all > 0) printf(", %.3g s", all);
   }
   printf("\n");
@@ -84,7 +84,7 @@ static void put_html_count(FILE *file, const NodeView *view, int64_t n) {
 static void put_html_sends(FILE *file, const NodeView *view, double bytes) {
   Arena *arena = view->planned->m->arena;
   double seconds = seconds_out(view, bytes);
-  plan_html_number(file, bytes > 0 ? plan_amount(arena, bytes) : "");
+  plan_html_number(file, bytes > 0 ? arena_amount(arena, bytes) : "");
   plan_html_number(file, seconds > 0 ? arena_printf(arena, "%.3g s", seconds) : "");
 }
 

@@ -85,7 +85,7 @@ static const char *words_of(const Planned *planned, const OffloadTry *one) {
 
 static void say_try(const Planned *planned, const OffloadTry *one, const char *words) {
   printf("  %-40s %12s %10.4g s  %s\n", words,
-         plan_amount(planned->m->arena, (double)with_reserve(planned, &one->cost)),
+         arena_amount(planned->m->arena, (double)with_reserve(planned, &one->cost)),
          one->cost.seconds, fits(planned, &one->cost) ? "fits" : "does not fit");
 }
 

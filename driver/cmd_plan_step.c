@@ -57,7 +57,7 @@ void plan_say_traffic(const Planned *planned, const PlanStep *step) {
     const Traffic *traffic = &step->traffic.at[i];
     printf("  over %-8s %-16s %12.0f %12s %9.0f\n", planned->m->mesh.at[traffic->axis].name,
            op_name(traffic->kind), traffic->elements,
-           plan_amount(planned->m->arena, traffic->bytes), traffic->calls);
+           arena_amount(planned->m->arena, traffic->bytes), traffic->calls);
   }
 }
 
@@ -139,7 +139,7 @@ static void say_moves(const Planned *planned) {
   Moves moves = entry_moves(ir_later_entry(planned->m));
   if (moves.calls <= 0) return;
   printf("  such a step moves %s down and %s up, in %.0f copies\n",
-         plan_amount(planned->m->arena, moves.down), plan_amount(planned->m->arena, moves.up),
+         arena_amount(planned->m->arena, moves.down), arena_amount(planned->m->arena, moves.up),
          moves.calls);
 }
 
@@ -148,7 +148,7 @@ void plan_say_later(const Planned *planned) {
   const PlanStep *later = &planned->later;
   if (!planned->kind) return;
   printf("after %s, %s: %.4g FLOP per rank, %s between kernels and memory\n", plan_warm_up(planned),
-         planned->kind, later->flop, plan_amount(planned->m->arena, later->moved));
+         planned->kind, later->flop, arena_amount(planned->m->arena, later->moved));
   say_moves(planned);
   plan_say_traffic(planned, later);
   plan_say_time(planned, later);

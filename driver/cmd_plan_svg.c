@@ -137,7 +137,7 @@ static void put_text(const Picture *picture, int at, int y, const char *more, co
 }
 
 static const char *bytes_text(const Picture *picture, double bytes) {
-  return plan_amount(picture->p->m->arena, bytes);
+  return arena_amount(picture->p->m->arena, bytes);
 }
 
 static void put_scale(const Picture *picture) {

@@ -128,6 +128,13 @@ char *arena_printf(Arena *arena, const char *format, ...) {
   return text;
 }
 
+char *arena_amount(Arena *arena, double bytes) {
+  static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  int unit = 0;
+  for (; bytes >= 1024 && unit < 4; unit++) bytes /= 1024;
+  return arena_printf(arena, unit ? "%.2f %s" : "%.0f %s", bytes, units[unit]);
+}
+
 struct Interner {
   Arena *arena;
   Str *slot;

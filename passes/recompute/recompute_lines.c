@@ -203,18 +203,10 @@ static KeepBody *body_of(KeepLines *lines, uint32_t change) {
   return lines->bodies.at[change];
 }
 
-static const char *bytes_text(Module *m, double bytes) {
-  static const char *const units[] = {"GiB", "MiB", "KiB"};
-  double size = 1024. * 1024 * 1024;
-  for (int i = 0; i < 3; i++, size /= 1024)
-    if (bytes >= 10 * size) return arena_printf(m->arena, "%.1f %s", bytes / size, units[i]);
-  return arena_printf(m->arena, "%.0f bytes", bytes);
-}
-
 static void too_small(KeepLines *lines, const KeepLine *line, double least) {
-  Report *r =
-      diag_at(lines->m->ctx->diag, "E0710", span_of(lines->m, line->loc),
-              "what layers keep does not fit the budget of %s", bytes_text(lines->m, line->budget));
+  Report *r = diag_at(lines->m->ctx->diag, "E0710", span_of(lines->m, line->loc),
+                      "what layers keep does not fit the budget of %s",
+                      arena_amount(lines->m->arena, line->budget));
   if (!line->loc.file) diag_fact(r, "recompute %s", line->text);
   diag_help(r, "the least possible is budget = %.0f; `keep = none` keeps nothing of a layer",
             least);

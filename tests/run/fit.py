@@ -83,14 +83,21 @@ try:
     rc, j, err = plan('1GiB', ['micro 1', f'zero 3 prefetch = {(layer - 1) / 1024}KiB'], model=UNKNOWN)
     check(rc == 1 and re.search(r'E0602.*holds no layer: one of @h.forward.*\n.*m.shard:\d+:', err), err)
     rc, j, err = plan(f'{(deep + near) / 2:.2f}MiB', ['micro 1', 'zero 3 prefetch = 3 overlap = on'], model=UNKNOWN)
-    check(rc == 3 and 'E0801' in err and 'zero 3' in err and 'MiB are rings: layers of loop @h.forward' in err
+    check(rc == 3 and 'E0801' in err and 'zero 3' in err and 'iB are rings: layers of loop @h.forward' in err
           and re.search(r'help: `prefetch = [12]` would need', err), err)
     rows = [plan('1GiB', ['micro 8', f'zero 3 overlap = {w}'], model=UNKNOWN)[1] for w in ('on', 'off')]
     beside, alone = (j['classes'][0]['bytes']['total'] / 2**20 for j in rows)
     rc, j, err = plan(f'{(beside + alone) / 2:.2f}MiB', ['micro 8', 'zero 3 overlap = on'], model=UNKNOWN)
-    check(rc == 3 and f'help: `overlap = off` would need {alone:.1f} MiB' in err and 'are rings: ' in err, err)
+    check(rc == 3 and f'help: `overlap = off` would need {alone:.2f} MiB' in err and 'are rings: ' in err, err)
     rc, j, err = plan('1.5MiB', ['micro 1', 'zero 3'])
     check(rc == 3 and 'help: ' in err and 'would need' not in err, f'nothing fits: {err}')
+    # every amount in a unit of its own, so that small ones are told, too
+    for memory, said in ('3KiB', '3.00 KiB'), ('0.5KiB', '512 B'):
+        rc, j, err = plan(memory, ['micro 1', 'zero 3'], model=MODEL.replace('reserve = 1MiB', 'reserve = 0.25KiB'))
+        words = 'needs|is|weights|gradients|optimizer|saved|working|buffers|reserve'
+        amounts = re.findall(rf'(?:{words}) ([\d.]+) (\w+)', err)
+        check(rc == 3 and f'capacity is {said}' in err and len(amounts) == 9 and all(u == 'B' or float(n) >= 1
+              for n, u in amounts), f'{memory}: {amounts} {err}')
     # chosen by itself
     rc, j, err = plan(f'{whole * 0.75:.2f}MiB', ['zero 0'])
     check(rc == 0 and 'N0601' in err and 'micro = ' in err and 'share of 8' in err, err)
@@ -117,7 +124,7 @@ try:
                        env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1', PATH='/usr/bin:/bin'))
     check(p.returncode == 0 and 'N0601' in p.stderr and 'two (sm_86)' in p.stdout + p.stderr, p.stderr)
     # without a machine: a common GPU of the target
-    for target, memory in ('sm_86', '21.0'), ('sm_80', '35.0'):
+    for target, memory in ('sm_86', '21.00'), ('sm_80', '35.00'):
         p = subprocess.run([SHARDC, 'dump', f'{EXAMPLES}/gpt2.shard', '--model', 'GPT2', '--target', target, '-o',
                             f'{folder}/d.ir'], capture_output=True,
                            text=True, env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1'))

@@ -95,7 +95,7 @@ for memory in '22GiB', '14GiB', '8GiB', '6GiB', '5GiB':
 check(ranges >= 2, 'some layers of a stack')
 check(seen[0] == 'nothing' and len(set(seen)) >= 3, f'{seen}')
 check(chosen('12GiB', speed='', link='')[1]['fits'], 'without speeds')     # by the bytes that move
-for memory, host, tier in ('2GiB', '64GiB', 'on rank 0, capacity is 2.0 GiB'), ('8GiB', '1GiB', 'on rank 0'):
+for memory, host, tier in ('2GiB', '64GiB', 'on rank 0, capacity is 2.00 GiB'), ('8GiB', '1GiB', 'on rank 0'):
     told, said = plan('micro 4; offload auto -> host', memory, host)
     check(not told['fits'] and 'E0801' in said and tier in said, f'{memory}, {host}: {said}')
 
