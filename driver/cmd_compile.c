@@ -207,6 +207,18 @@ static void add_programs(Cli *o, CompileParts *parts, const Programs *programs, 
   }
 }
 
+/* first, middle or last */
+static const char *class_names(Arena *arena, const Programs *programs) {
+  const char *text = "";
+  for (uint32_t i = 0; i < programs->n; i++)
+    text = arena_printf(arena, "%s%s%s", text,
+                        !i                    ? ""
+                        : i + 1 < programs->n ? ", "
+                                              : " or ",
+                        module_class(programs->at[i]).name);
+  return text;
+}
+
 /* The programs of a module as loaded, ready for what `kind` asks for. */
 static Exit prepare(Cli *o, Module *m, CompileParts *parts, const char *name) {
   Programs programs = {.n = 1, .at = {m}};
@@ -223,8 +235,8 @@ static Exit prepare(Cli *o, Module *m, CompileParts *parts, const char *name) {
     return cli_usage("`%s` is IR for one class of ranks: an executable has all of them",
                      o->operands.at[0]);
   if (parts->kind != EMIT_EXE && programs.n > 1)
-    return cli_usage("`--emit=%s` takes one class of ranks: `--class first`, middle or last",
-                     emit_names[parts->kind]);
+    return cli_usage("`--emit=%s` takes one class of ranks: `--class %s`", emit_names[parts->kind],
+                     class_names(o->c->arena, &programs));
   add_programs(o, parts, &programs, name);
   return EXIT_FINE;
 }

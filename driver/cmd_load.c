@@ -178,7 +178,8 @@ Exit load_module(Cli *o, Module **m) {
   if (*m && kind == FILE_SHARD) fit_layers(o, *m, facts);
   if (*m && kind == FILE_SHARD && !diag_errors(o->c->diag)) fit_offload(o, *m);
   if (*m && o->value[OPT_CLASS] && !module_choose_class(*m, o->value[OPT_CLASS]))
-    return cli_usage("`--class` is one of first, middle, last, not `%s`", o->value[OPT_CLASS]);
+    return cli_usage("`--class` is first, middle, middle_1, middle_2_5, last or the like, not `%s`",
+                     o->value[OPT_CLASS]);
   if (o->here) diag_drop(o->c->diag, "N0701"); /* the ranks run here, whatever the machine is */
   if (diag_errors(o->c->diag)) return EXIT_INPUT;
   return *m ? use_records(o, *m) : EXIT_ENVIRONMENT;

@@ -1,25 +1,23 @@
 /* Classes of ranks: see stage_class.h. */
 #include "stage_class.h"
 #include "placement.h"
+#include "stage_offload.h"
+#include <stdlib.h>
 #include <string.h>
 
 static const char stages_key[] = "made.stages", chunks_key[] = "made.chunks",
                   class_key[] = "made.class";
 
-static const char *const names[STAGE_CLASSES] = {"first", "middle", "last"};
+static const char first_name[] = "first", middle_name[] = "middle", last_name[] = "last";
 
 void module_set_stages(Module *m, Str axis, int64_t chunks) {
   module_set(m, stages_key, "%s", axis);
   if (chunks > 1) module_set(m, chunks_key, "%lld", (long long)chunks);
 }
 
-int64_t module_chunks(const Module *m) { return (int64_t)module_number(m, chunks_key, 1); }
+static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-bool module_choose_class(Module *m, const char *name) {
-  for (int i = 0; i < STAGE_CLASSES; i++)
-    if (!strcmp(names[i], name)) return module_set(m, class_key, "%s", name), true;
-  return false;
-}
+int64_t module_chunks(const Module *m) { return (int64_t)module_number(m, chunks_key, 1); }
 
 static int stage_axis(const Module *m) {
   Str name = module_setting(m, stages_key, NULL);
@@ -41,8 +39,7 @@ bool dim_counts_layers(const Module *m, Str dim) {
   return false;
 }
 
-/* The dim that the stages cut, or NULL. */
-static const Dim *layers_dim(const Module *m) {
+const Dim *stages_dim(const Module *m) {
   int axis = stage_axis(m);
   for (uint32_t i = 0; i < m->rules.n; i++)
     for (uint32_t k = 0; k < m->rules.at[i].dims.n; k++) {
@@ -60,7 +57,7 @@ bool stage_room_fits(int64_t layers, int64_t stages, int64_t n) {
 }
 
 int64_t stage_layers(const Module *m, int64_t stage) {
-  const Dim *dim = layers_dim(m);
+  const Dim *dim = stages_dim(m);
   int64_t chunks = module_chunks(m), stages = dim ? m->mesh.at[stage_axis(m)].size : 1, all = 0;
   for (int64_t c = 0; dim && c < chunks; c++) {
     int64_t room = dim->stored / (stages * chunks), left = dim->size - (c * stages + stage) * room;
@@ -69,39 +66,94 @@ int64_t stage_layers(const Module *m, int64_t stage) {
   return all;
 }
 
-/* By number of the name; `first` above `last`: no stage is of it. */
-static StageClass class_at(const Module *m, int axis, int i) {
-  int64_t end = m->mesh.at[axis].size - 1;
-  const StageClass all[STAGE_CLASSES] = {
-      {names[0], axis, 0, 0}, {names[1], axis, 1, end - 1}, {names[2], axis, end, end}};
-  return all[i];
+/* ---- classes ---- */
+
+/* middle_1, middle_2_5 */
+static bool read_between(const char *name, int64_t *first, int64_t *last) {
+  char *end;
+  size_t n = sizeof middle_name - 1;
+  if (strncmp(name, middle_name, n) || name[n] != '_' || !is_digit(name[n + 1])) return false;
+  *first = *last = strtoll(name + n + 1, &end, 10);
+  if (*end == '_' && is_digit(end[1])) *last = strtoll(end + 1, &end, 10);
+  return !*end && *first <= *last;
 }
 
-int module_classes(const Module *m, StageClass *out) {
+/* Stages of that name; `first` above `last`: none are. False: no class is ever called so. */
+static bool class_named(const Module *m, int axis, const char *name, StageClass *class) {
+  int64_t end = axis < 0 ? 0 : m->mesh.at[axis].size - 1;
+  *class = (StageClass){name, axis, 0, 0};
+  if (!strcmp(name, first_name)) return true;
+  class->first = class->last = end;
+  if (!strcmp(name, last_name)) return true;
+  class->first = 1, class->last = end - 1;
+  return !strcmp(name, middle_name) || read_between(name, &class->first, &class->last);
+}
+
+bool module_choose_class(Module *m, const char *name) {
+  StageClass class;
+  if (!class_named(m, -1, name, &class)) return false;
+  return module_set(m, class_key, "%s", name), true;
+}
+
+int module_ends(const Module *m, StageClass *out) {
+  static const char *const names[STAGE_ENDS] = {first_name, middle_name, last_name};
   int axis = stage_axis(m), n = 0;
-  if (axis < 0 || m->mesh.at[axis].size < 2 || module_setting(m, class_key, NULL)) return 0;
-  for (int i = 0; i < STAGE_CLASSES; i++) {
-    StageClass c = class_at(m, axis, i);
-    if (c.first <= c.last) out[n++] = c;
-  }
+  if (axis < 0 || m->mesh.at[axis].size < 2) return 0;
+  for (int i = 0; i < STAGE_ENDS; i++)
+    if (class_named(m, axis, names[i], &out[n]) && out[n].first <= out[n].last) n++;
   return n;
 }
 
+/* Of those between the first and the last stage, those from `first` to `last`. */
+static StageClass between(const Module *m, StageClass all, int64_t first, int64_t last) {
+  StageClass class = {all.name, all.axis, first, last};
+  if (first == all.first && last == all.last) return class;
+  class.name = first == last
+                   ? intern_printf(m->ctx->names, "%s_%lld", middle_name, (long long)first)
+                   : intern_printf(m->ctx->names, "%s_%lld_%lld", middle_name, (long long)first,
+                                   (long long)last);
+  return class;
+}
+
+int module_classes(const Module *m, StageClass *out) {
+  StageClass end[STAGE_ENDS];
+  int ends = module_ends(m, end), n = 0;
+  for (int i = 0; i < ends; i++)
+    for (int64_t first = end[i].first, next; first <= end[i].last; first = next) {
+      for (next = first + 1; next <= end[i].last && stages_offload_alike(m, first, next);) next++;
+      if (n < STAGE_CLASSES) out[n] = between(m, end[i], first, next - 1);
+      n++;
+    }
+  return n;
+}
+
+Str module_class_name(const Module *m) {
+  return module_setting(m, class_key, intern(m->ctx->names, ""));
+}
+
+bool module_has_class(const Module *m) {
+  StageClass class[STAGE_CLASSES];
+  Str name = module_setting(m, class_key, NULL);
+  int n = module_classes(m, class);
+  for (int i = 0; i < n && i < STAGE_CLASSES; i++)
+    if (name && !strcmp(class[i].name, name)) return true;
+  return !name;
+}
+
 StageClass module_class(const Module *m) {
-  Str name = module_setting(m, class_key, "");
-  StageClass all = {"", stage_axis(m), 0, 0};
+  Str name = module_class_name(m);
+  StageClass all = {"", stage_axis(m), 0, 0}, class;
   if (all.axis < 0) return all;
-  for (int i = 0; i < STAGE_CLASSES; i++)
-    if (!strcmp(names[i], name)) return class_at(m, all.axis, i);
+  if (class_named(m, all.axis, name, &class)) return class;
   all.last = m->mesh.at[all.axis].size - 1;
   return all;
 }
 
 bool global_is_held(const Module *m, const Global *g) {
-  const char *class = module_class(m).name;
-  if (!*class || !g->stages) return true;
-  return ((g->stages & STAGES_FIRST) && !strcmp(class, names[0])) ||
-         ((g->stages & STAGES_LAST) && !strcmp(class, names[2]));
+  StageClass class = module_class(m);
+  if (!*class.name || !g->stages) return true;
+  return ((g->stages & STAGES_FIRST) && !class.first) ||
+         ((g->stages & STAGES_LAST) && class.last == m->mesh.at[class.axis].size - 1);
 }
 
 int64_t global_bytes(const Module *m, const Global *g) {

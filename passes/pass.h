@@ -4,6 +4,7 @@
 #ifndef SHARDC_PASS_H
 #define SHARDC_PASS_H
 #include "ir/ir.h"
+#include "ir/stage_class.h"
 
 /* Properties of a module (facts.def): numbers, then masks. */
 enum PassFactNumbers {
@@ -45,10 +46,10 @@ bool pipeline_run(Module *m, const PipelineOptions *options);
 /* The programs of a module: one for all ranks, or one for each class of them (ir/stage_class.h). */
 typedef struct Programs {
   uint32_t n;
-  Module *at[3];
+  Module *at[STAGE_CLASSES];
 } Programs;
 
-/* As pipeline_run; where classes differ, the passes from `classes` on run for each on a copy, and
+/* As pipeline_run; where classes differ, the passes from `offload` on run for each on a copy, and
    what they send each other is proved together. */
 bool pipeline_classes(Module *m, const PipelineOptions *options, Programs *out);
 

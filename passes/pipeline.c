@@ -198,22 +198,42 @@ bool pipeline_run(Module *m, const PipelineOptions *options) {
 /* What is said of a model is the same for all classes: the copies share the diagnostics. */
 static Module *copy_for(Module *m, const char *text, size_t n, const StageClass *c) {
   Module *copy = ir_parse(m->ctx, arena_printf(m->arena, "stages %s", c->name), text, n);
-  must(copy, "pipeline: the module before `classes` cannot be read back");
+  must(copy, "pipeline: the module before `offload` cannot be read back");
   module_choose_class(copy, c->name);
   return copy;
 }
 
+/* Up to `parts` all ranks run one program; a dump may be of all up to `ends`, behind which a class
+   is known. */
+static const char parts[] = "combine", ends[] = "decode";
+
+static bool is_between(const Module *m) {
+  return place_of(m->after) > place_of(parts) && place_of(m->after) <= place_of(ends);
+}
+
+/* IR of all ranks says of all layers what a plan says of some stages' (class_offloads). */
+static bool classes_known(Module *m, int classes) {
+  StageClass end[STAGE_ENDS];
+  must(classes <= STAGE_CLASSES, "pipeline: %d classes of ranks", classes);
+  if (!is_between(m) || classes == module_ends(m, end)) return true;
+  Report *r = diag_at(m->ctx->diag, "E1207", (Span){0},
+                      "IR after `%s` of ranks whose memories differ is of one class", m->after);
+  diag_help(r, "`dump --class NAME`, or IR after `%s`", parts);
+  return false;
+}
+
 bool pipeline_classes(Module *m, const PipelineOptions *options, Programs *out) {
   PipelineOptions before = *options;
-  before.until = "decode";
+  before.until = parts;
   StageClass class[STAGE_CLASSES];
   *out = (Programs){.n = 1, .at = {m}};
   uint32_t end = options->until ? place_of(options->until) : PASSES;
-  if (end <= place_of("decode") || place_of(m->after) > place_of("decode"))
+  if (end <= place_of(parts) || place_of(m->after) > place_of(ends) || *module_class_name(m))
     return pipeline_run(m, options);
-  if (!pipeline_run(m, &before)) return false;
+  if (!is_between(m) && !pipeline_run(m, &before)) return false;
   int n = module_classes(m, class);
   if (!n) return pipeline_run(m, options);
+  if (!classes_known(m, n)) return false;
   size_t length;
   const char *text = ir_print(m, &length);
   for (int i = 0; i < n; i++) {

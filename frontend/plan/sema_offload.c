@@ -1,40 +1,31 @@
 /* The lines `offload` of a plan: what each word names of the parameters, once (E0606); paths that
-   name some (E0709) that are updated (E0602); no layers of a pipeline's stages (E0901); gradients
-   whose update is on the host, too (E0901). `speculate` wants both of a layer, and no delay (E0602,
-   E0901).
+   name some (E0709) that are updated (E0602); of a pipeline's stages all layers or none (E0901,
+   sema_offload_stages.c); gradients whose update is on the host, too (E0901). `speculate` wants
+   both of a layer, and no delay (E0602, E0901).
 
    `optimizer of h.*, wte`: a path takes all parameters that it is, or that are under it,
    `h[0..3].attn` those of these layers; without `of` a word takes all there are. Lines add up. Must
    not: judge whether the target has a host. */
-#include "frontend/plan/sema_plan.h"
+#include "frontend/plan/sema_offload.h"
 #include "ir/layer_part.h"
 #include <string.h>
-
-typedef struct Offloaded {     /* a word with one of its paths */
-  const AstValue *word, *path; /* path NULL: all parameters */
-} Offloaded;
 
 typedef struct OffloadLines {
   PlanCheck *check;
   VEC(Offloaded) list;
 } OffloadLines;
 
-typedef struct OffloadPath { /* h.*.attn, h[0..3].attn, wte */
-  Str whole;                 /* with a star for the layers */
-  int64_t first, last;       /* last -1: no layers are named */
-} OffloadPath;
-
-static OffloadPath path_of(const PlanCheck *check, const AstValue *value) {
+OffloadPath offload_path(const PlanCheck *check, const AstValue *value) {
   Str text = intern(check->e->ctx->names, value->path->text);
   OffloadPath path = {.whole = text, .last = -1};
   LayerPath layers;
   if (!layer_path(text, strlen(text), &layers)) return path;
-  path.first = layers.first, path.last = layers.last;
+  path.first = layers.first, path.last = layers.last, path.rest = layers.rest;
   path.whole = layer_path_whole(check->e->ctx->names, text);
   return path;
 }
 
-static bool starts(Str path, Str with) {
+bool path_starts(Str path, Str with) {
   size_t n = strlen(with);
   return !strncmp(path, with, n) && (!path[n] || path[n] == '.');
 }
@@ -43,27 +34,27 @@ static bool starts(Str path, Str with) {
 static bool has_layer(const PlanCheck *check, const AstValue *above, const AstValue *path,
                       int64_t layer) {
   if (!above || !path) return !above;
-  OffloadPath a = path_of(check, above), p = path_of(check, path);
-  return starts(p.whole, a.whole) &&
+  OffloadPath a = offload_path(check, above), p = offload_path(check, path);
+  return path_starts(p.whole, a.whole) &&
          (a.last < 0 || (p.last >= 0 && a.first <= layer && layer <= a.last));
 }
 
 /* Have two paths a parameter in common? */
 static bool meet(const PlanCheck *check, const AstValue *a, const AstValue *b) {
   if (!a || !b) return true;
-  OffloadPath p = path_of(check, a), q = path_of(check, b);
-  if (!starts(p.whole, q.whole) && !starts(q.whole, p.whole)) return false;
+  OffloadPath p = offload_path(check, a), q = offload_path(check, b);
+  if (!path_starts(p.whole, q.whole) && !path_starts(q.whole, p.whole)) return false;
   return p.last < 0 || q.last < 0 || (p.first <= q.last && q.first <= p.last);
 }
 
-static bool same_word(const Offloaded *a, const Offloaded *b) {
+bool offload_same_word(const Offloaded *a, const Offloaded *b) {
   return !strcmp(a->word->path->text, b->word->path->text);
 }
 
 static void check_twice(OffloadLines *lines, const Offloaded *last) {
   for (uint32_t i = 0; i < lines->list.n; i++) {
     const Offloaded *first = &lines->list.at[i];
-    if (!same_word(first, last) || !meet(lines->check, first->path, last->path)) continue;
+    if (!offload_same_word(first, last) || !meet(lines->check, first->path, last->path)) continue;
     const AstValue *at = last->path ? last->path : last->word,
                    *before = first->path ? first->path : first->word;
     Report *r = world_error(
@@ -76,93 +67,12 @@ static void check_twice(OffloadLines *lines, const Offloaded *last) {
   }
 }
 
-/* ---- layers on stages ---- */
-
-/* The line that puts layers of this stack on several ranks; NULL: there is none. */
-static const PlaceLine *stages_of(const PlanCheck *check, Str stack) {
-  Str layers = plan_layers_of(check, stack);
-  for (uint32_t k = 0; layers && k < check->rules.n; k++)
-    for (uint32_t d = 0; d < check->rules.at[k].dims.n; d++)
-      if (check->rules.at[k].dims.at[d].dim == layers && plan_ranks_of(&check->rules.at[k]) > 1)
-        return &check->rules.at[k];
-  return NULL;
-}
-
-/* Of a path that has some layers, not all, of a stack on stages: the line of these. */
-static const PlaceLine *cuts_stages(const PlanCheck *check, const AstValue *value) {
-  OffloadPath path = path_of(check, value);
-  Str stack = plan_stack_of(check, value);
-  const PlaceLine *line = path.last < 0 ? NULL : stages_of(check, stack);
-  if (!line) return NULL;
-  bool whole =
-      !path.first && path.last + 1 == size_of(check->e->sizes, plan_layers_of(check, stack));
-  return whole ? NULL : line;
-}
-
-/* The paths of a line, of all layers where stages have these, each parameter once. */
-static const char *paths_of_stages(const PlanCheck *check, uint32_t n, const AstValue **path) {
-  const char *text = "";
-  for (uint32_t i = 0; i < n; i++) {
-    Str whole = path_of(check, path[i]).whole;
-    bool had = false, cut = cuts_stages(check, path[i]) != NULL;
-    for (uint32_t k = 0; k < n && !had; k++) {
-      Str other = path_of(check, path[k]).whole;
-      had = k != i && cuts_stages(check, path[k]) && starts(whole, other) &&
-            (k < i || strcmp(whole, other) != 0);
-    }
-    if (!had)
-      text = arena_printf(check->e->arena, "%s%s%s", text, *text ? ", " : "",
-                          cut ? whole : path[i]->path->text);
-  }
-  return text;
-}
-
 static bool has_word(const PlanCheck *check, const AstSetting *line, const char *word) {
   const AstValue **words;
   uint32_t n = setting_operands(check->e->ctx, line, &words);
   for (uint32_t i = 0; i < n; i++)
     if (!strcmp(words[i]->path->text, word)) return true;
   return false;
-}
-
-static bool share_a_word(const PlanCheck *check, const AstSetting *a, const AstSetting *b) {
-  const AstValue **words;
-  uint32_t n = setting_operands(check->e->ctx, a, &words);
-  for (uint32_t i = 0; i < n; i++)
-    if (has_word(check, b, words[i]->path->text)) return true;
-  return false;
-}
-
-/* Has another line some of the stack's layers, for the same word? */
-static bool stack_is_elsewhere(const PlanCheck *check, const AstSetting *line, Str stack) {
-  bool elsewhere = false;
-  for (uint32_t i = 0; i < check->item->block->settings.n; i++) {
-    const AstSetting *other = check->item->block->settings.at[i];
-    const AstValue **path;
-    if (other == line || strcmp(other->path->text, "offload") != 0) continue;
-    if (!share_a_word(check, line, other)) continue;
-    uint32_t n = setting_of(check->e->ctx, other, &path);
-    for (uint32_t k = 0; k < n; k++)
-      elsewhere |= path[k]->kind == VALUE_PATH && !strcmp(plan_stack_of(check, path[k]), stack);
-  }
-  return elsewhere;
-}
-
-/* Stages run one program, in which each has as many layers on the host as any other. */
-static void check_stages_whole(PlanCheck *check, const AstSetting *line, uint32_t n,
-                               const AstValue **path) {
-  const AstValue *first = NULL;
-  for (uint32_t i = 0; i < n && !first; i++)
-    if (cuts_stages(check, path[i])) first = path[i];
-  if (!first) return;
-  Span last = path[n - 1]->span,
-       all = {last.file, path[0]->span.offset, last.offset + last.length - path[0]->span.offset};
-  Report *r = world_unbuilt(check->w, first->span, "`offload` of some layers of a pipeline is");
-  diag_also(r, cuts_stages(check, first)->target, "layers over stages");
-  diag_label(r, "stages run one program: each has the same there");
-  diag_help(r, "of all layers: `%s`; or other parameters", path_of(check, first).whole);
-  if (!stack_is_elsewhere(check, line, plan_stack_of(check, first)))
-    diag_edit(r, all, "%s", paths_of_stages(check, n, path));
 }
 
 static void add(OffloadLines *lines, const AstValue *word, const AstValue *path) {
@@ -174,12 +84,12 @@ static void add(OffloadLines *lines, const AstValue *word, const AstValue *path)
 /* What no update writes has neither gradient nor states. */
 static void check_updated(PlanCheck *check, uint32_t words, const AstValue **word,
                           const AstValue *path) {
-  Str whole = path_of(check, path).whole;
+  Str whole = offload_path(check, path).whole;
   uint32_t wrong = 0;
   while (wrong < words && !strcmp(word[wrong]->path->text, "params")) wrong++;
   if (wrong == words) return;
   for (uint32_t i = 0; i < check->e->params.n; i++)
-    if (starts(check->e->params.at[i]->path, whole) && !check->e->params.at[i]->frozen) return;
+    if (path_starts(check->e->params.at[i]->path, whole) && !check->e->params.at[i]->frozen) return;
   Report *r = world_error(check->w, "E0602", path->span, "`offload %s` of what no update writes",
                           word[wrong]->path->text);
   diag_label(r, "frozen");
@@ -194,7 +104,6 @@ static void read_line(OffloadLines *lines, const AstSetting *line) {
   bool named = paths > 0;
   for (uint32_t i = 0; i < paths; i++)
     named &= path[i]->kind == VALUE_PATH && plan_names_params(lines->check, path[i]);
-  if (named) check_stages_whole(lines->check, line, paths, path);
   for (uint32_t i = 0; named && i < paths; i++) check_updated(lines->check, words, word, path[i]);
   for (uint32_t i = 0; i < words; i++) {
     if (!paths) add(lines, word[i], NULL);
@@ -205,7 +114,7 @@ static void read_line(OffloadLines *lines, const AstSetting *line) {
 
 static bool is_updated_there(const OffloadLines *lines, const AstValue *path) {
   OffloadPath named = {.last = -1};
-  if (path) named = path_of(lines->check, path);
+  if (path) named = offload_path(lines->check, path);
   int64_t last = named.last < 0 ? 0 : named.last;
   for (int64_t layer = named.first; layer <= last; layer++) {
     bool has = false;
@@ -288,7 +197,7 @@ static void check_auto(const OffloadLines *lines) {
         "it chooses among all; or name what goes: `offload optimizer of %s -> host`",
         own->path->path->text);
   for (uint32_t i = 0; i < lines->list.n; i++)
-    if (!same_word(own, &lines->list.at[i])) {
+    if (!offload_same_word(own, &lines->list.at[i])) {
       Report *r = world_error(lines->check->w, "E0602", lines->list.at[i].word->span,
                               "`offload auto` chooses what goes to the host");
       diag_also(r, own->word->span, "here");
@@ -353,6 +262,7 @@ void check_offload(PlanCheck *check) {
     read_line(&lines, line);
     check_early(check, line);
   }
+  check_offload_stages(check, lines.list.n, lines.list.at);
   check_gradients(&lines);
   check_auto(&lines);
 }

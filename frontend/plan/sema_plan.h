@@ -44,6 +44,9 @@ int64_t plan_batch_ranks(const PlanCheck *p);         /* over which all lines cu
 int64_t plan_zero_ranks(PlanCheck *p);                /* that share what `zero` partitions */
 /* Layers over so many stages: E0704. */
 void check_layers(PlanCheck *p, const Placed *placed, int64_t size, int64_t ranks);
+/* How many layers, one behind the other, a stage has in a block; all, where stages run one program;
+   0: that is known later. */
+int64_t plan_stage_room(const PlanCheck *check, int64_t layers, int64_t stages);
 void check_stages(PlanCheck *p);          /* E0602, W0702, W0706 (sema_stages.c) */
 void check_machine(PlanCheck *check);     /* E0201, E0708, N0701 */
 void check_flights(PlanCheck *check);     /* E0602, N0702 (sema_flight.c) */

@@ -20,6 +20,7 @@
    has a largest value, or a condition. */
 #include "passes/fuse/speculate.h"
 #include "ir/module_settings.h"
+#include "ir/stage_offload.h"
 #include "ir/text.h"
 #include <string.h>
 
@@ -316,6 +317,7 @@ void pass_speculate(Module *m) {
   spec.old = value_map(m, step), spec.early = value_map(m, step);
   spec.again = value_map(m, step), spec.guess = value_map(m, step), spec.now = value_map(m, step);
   if (!mark_updates(&spec)) {
+    if (class_lacks(m, intern(m->ctx->names, "speculate"))) return; /* other stages have it */
     say_nothing(m, "no stack has its states and gradients there",
                 "what is outside of stacks is updated behind the norm");
     return;

@@ -12,12 +12,13 @@
 
    The executable joins the parts again: in checkpoints, weights files and all that a user reads
    there is h.*.w (host_tables.c). A stack is cut between two layers of which any word has something
-   of one and not of the other.
+   of one and not of the other, but where stages of a pipeline share its layers: of a stage, all are
+   there or none, so its program has one stack (ir/stage_offload.h).
 
    Must not: change a number; cut what no line names; know what lies where. */
 #include "ir/layer_part.h"
 #include "ir/module_settings.h"
-#include "ir/placement.h"
+#include "ir/stage_offload.h"
 #include "ir/support/num.h"
 #include "passes/base/rebuild.h"
 #include <string.h>
@@ -135,37 +136,24 @@ static void name_parts(Ranges *ranges, CutStack *stack) {
   }
 }
 
+/* Stages have their layers there or not: nothing is cut (ir/stage_offload.h). */
+static bool is_on_stages(const Ranges *ranges, const CutStack *stack) {
+  for (uint32_t i = 0; i < ranges->m->globals.n; i++)
+    if (is_of(ranges->m->globals.at[i], stack->path))
+      return layers_on_ranks(ranges->m, ranges->m->globals.at[i]);
+  return false;
+}
+
 static bool find_stacks(Ranges *ranges) {
   bool any = false;
   for (size_t i = 0; i < OFFLOAD_WORDS; i++) read_paths(ranges, offload_words[i]);
   for (uint32_t i = 0; i < ranges->stack.n; i++) {
     join_alike(ranges, &ranges->stack.at[i]);
-    bool cut = ranges->stack.at[i].begin.n > 1;
+    bool cut = ranges->stack.at[i].begin.n > 1 && !is_on_stages(ranges, &ranges->stack.at[i]);
     if (cut) name_parts(ranges, &ranges->stack.at[i]);
     any |= cut;
   }
   return any;
-}
-
-/* Stages of a pipeline run one program, so layers that they share are one stack. The file's lines
-   were checked where they stand; those of the command line, or of a dump, are here. */
-static bool refuse_stages(const Ranges *ranges, const CutStack *stack) {
-  Module *m = ranges->m;
-  for (uint32_t i = 0; i < m->rules.n && stack->part.n; i++)
-    for (uint32_t k = 0; k < m->rules.at[i].dims.n; k++) {
-      int64_t ranks = 1;
-      for (uint32_t a = 0; a < m->rules.at[i].axes.n; a++) {
-        int axis = mesh_find(m, m->rules.at[i].axes.at[a]);
-        if (axis >= 0) ranks *= m->mesh.at[axis].size;
-      }
-      if (m->rules.at[i].dims.at[k] != stack->whole.dim || ranks < 2) continue;
-      Report *r = diag_at(m->ctx->diag, "E0901", plan_offload_at(m),
-                          "`offload` of some layers of a pipeline is not built yet");
-      diag_label(r, "stages run one program: each has the same there");
-      diag_help(r, "of all layers: `%s.*`; or other parameters", stack->path);
-      return true;
-    }
-  return false;
 }
 
 /* The stack that the parameter is of, if it is cut. */
@@ -383,8 +371,6 @@ static bool is_cut(const Ranges *ranges, const Fn *f) {
 void pass_ranges(Module *m) {
   Ranges ranges = {.m = m};
   if (!find_stacks(&ranges)) return;
-  for (uint32_t i = 0; i < ranges.stack.n; i++)
-    if (refuse_stages(&ranges, &ranges.stack.at[i])) return;
   VEC(Fn *) fns = {0};
   for (uint32_t i = 0; i < m->fns.n; i++)
     if (is_cut(&ranges, m->fns.at[i])) vec_push(m->arena, fns, m->fns.at[i]);

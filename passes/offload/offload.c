@@ -28,6 +28,7 @@
 #include "ir/flight.h"
 #include "ir/layer_part.h"
 #include "ir/module_settings.h"
+#include "ir/stage_offload.h"
 #include "ir/text.h"
 #include <string.h>
 
@@ -304,7 +305,7 @@ static const Global *first_member(const Module *m, const Global *group) {
 
 bool offload_names(const Module *m, Str what, const Global *global) {
   const Global *member = first_member(m, global);
-  return plan_offloads(m, what, member ? member->name : global->name);
+  return class_offloads(m, what, member ? member->name : global->name);
 }
 
 static bool has_members(const Module *m, const Global *global) {

@@ -14,6 +14,7 @@ bool *offload_gradients(const Module *m, const Fn *f, const Tier *works);
 /* Where `train` has a delay: `step.late` beside `step`, whose update stands first (late.c). */
 void late_steps(Module *m);
 
-/* Has the plan this of a group of `zero`, or of a parameter that is in none? */
+/* Has the plan, on the stages that the module is for, this of a group of `zero`, or of a parameter
+   that is in none? */
 bool offload_names(const Module *m, Str what, const Global *global);
 #endif

@@ -9,6 +9,9 @@ void classes_apart(Module *m, bool together);
 /* Copies a loop over layers that the class has fewer of than it has room for (class_layers.c);
    false: it is like others. */
 bool class_layers(Rebuild *rebuild, const Op *o);
+/* Refuses lines `offload` that cut a stage, and a class that is none of the plan's
+   (stage_tiers.c). */
+void stage_tiers_check(Module *m);
 /* Of its rounds each does something on every stage of the class, once they are cut. */
 bool class_layers_full(const Module *m, const Op *loop);
 #endif

@@ -27,7 +27,7 @@ enum { NEED_ALL = 1 << 7 }; /* beside masks of stages that hold */
 
 typedef struct Own {
   Module *m;
-  StageClass class[STAGE_CLASSES];
+  StageClass class[STAGE_ENDS];
   int n;
   Str axis;
   Global *scalar;  /* the coordinate */
@@ -133,7 +133,7 @@ static void mark(Own *own) {
     Global *global = own->m->globals.at[i];
     if (!may_be_owned(own, global)) continue;
     unsigned reads = own->reads[i];
-    bool ends = reads == (1 | last) && own->n == STAGE_CLASSES;
+    bool ends = reads == (1 | last) && own->n == STAGE_ENDS;
     global->stages = reads == 1      ? STAGES_FIRST
                      : reads == last ? STAGES_LAST
                      : ends          ? STAGES_ENDS
@@ -280,7 +280,7 @@ static void disown_all(Own *own) {
 
 void pass_own(Module *m) {
   Own own = {.m = m};
-  own.n = module_classes(m, own.class);
+  own.n = module_ends(m, own.class);
   if (!own.n || !entry_of(m, "step")) return;
   own.axis = m->mesh.at[own.class[0].axis].name;
   if (text_lists(plan_zero_axes(m), own.axis)) return;

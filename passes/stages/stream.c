@@ -22,6 +22,7 @@
    a loop over micro-batches there is nothing to stream. Must not: change a number beyond the order
    of sums over stages. */
 #include "passes/place/place.h"
+#include "passes/stages/classes.h"
 #include "passes/stages/stream.h"
 #include "ir/module_settings.h"
 #include "ir/placement.h"
@@ -423,7 +424,7 @@ static Str stream_entry(Module *m, Fn *f) {
   return stream.name;
 }
 
-void pass_pipeline(Module *m) {
+static void stream_entries(Module *m) {
   Str axis = NULL;
   for (uint32_t i = 0, n = m->mesh.n ? m->fns.n : 0; i < n; i++) {
     Str own = m->fns.at[i]->kind == FN_ENTRY ? stream_entry(m, m->fns.at[i]) : NULL;
@@ -433,4 +434,9 @@ void pass_pipeline(Module *m) {
   if (!axis) return;
   module_collect(m);
   module_set_stages(m, axis, plan_chunks(m));
+}
+
+void pass_pipeline(Module *m) {
+  stream_entries(m);
+  if (!diag_errors(m->ctx->diag)) stage_tiers_check(m);
 }

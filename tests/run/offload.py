@@ -284,31 +284,63 @@ def refused(text, code, *words):
     check(p.returncode != 0 and all(w in p.stdout + p.stderr for w in (code, *words)), f'{code}: {p.stdout}{p.stderr}')
 
 
-STAGES = [('offload optimizer of h[0..0].attn -> host', '24', 'optimizer of h.*.attn'),
-          ('offload optimizer of h.0, wte, h.1 -> host', '24', 'optimizer of h.*, wte'),
-          ('offload optimizer, grads of wte, h[0..0].attn, h.1 -> host', '36', 'optimizer, grads of wte, h.*'),
-          ('offload params of h[1..1] -> host; offload optimizer of h.*.mlp -> host', '21', 'params of h.*'),
-          ('offload params of h.0 -> host; offload params of h.1 -> host', '21', None)]
+# what a plan says of its stages, of 8 layers; a line, its column, and what the edit makes of it: None: there is none
+FOUR = 'pipe = 4; place Layers -> pipe; micro 2'
+STAGES = [(FOUR, 'optimizer of h[0..2].attn', '24', 'optimizer of h[0..3].attn'),
+          (FOUR, 'optimizer, grads of wte, h.5', '36', 'optimizer, grads of wte, h[4..5]'),
+          (FOUR, 'optimizer of h[0..1], h.7', '33', 'optimizer of h[0..1], h[6..7]'),
+          (FOUR, 'optimizer of h[1..6]', '24', 'optimizer of h.*'),
+          (FOUR, 'params of h.0 -> host; offload params of h.1.attn', '21', None),
+          (FOUR + '; pipeline interleaved', 'optimizer of h.1, wte', '24', 'optimizer of h.1, h.5, wte'),
+          ('pipe = 2; place Layers -> pipe; micro 2; pipeline interleaved', 'optimizer of h[0..1]', '24',
+           'optimizer of h[0..1], h[4..5]'),
+          (FOUR + '; pipeline sequential', 'params of h[0..1], wte', '21', 'params of h.*, wte'),
+          (FOUR + '; pipeline sequential', 'params of h.0 -> host; offload params of h.1', '21', None)]
+# where the frontend does not know what a stage has, the pass says it
+LATER = [('pipe = 3; place Layers -> pipe; micro 2; pipeline one_f_one_b uneven = on', 'optimizer of h[0..1]',
+          'stage 0 has `h[0..2]`'),
+         ('pipe = 4; place Layers -> pipe; micro 8', 'optimizer of h[0..1]', 'a smaller `micro`'),
+         ('pipe = 4; place Layers -> pipe; micro 4; pipeline auto', 'optimizer of h.0', 'stage 0 has `h[0..1]`')]
+
+
+def of_stages(stages, line):
+    text = MODEL % (ADAM, '1GiB', f'mesh {stages}', f'offload {line} -> host', f'mesh {stages}')
+    open(f'{folder}/m.shard', 'w').write(text.replace('Layers = 2', 'Layers = 8'))
+    return open(f'{folder}/m.shard').read()
 
 
 def on_stages():
-    """Stages of a pipeline have the same there: all layers, which the edit says, or no ranges."""
-    stages = 'mesh pipe = 2; place Layers -> pipe; micro 4'
-    for line, column, mended in STAGES:
-        refused(MODEL % (ADAM, '1GiB', stages, line, stages), 'E0901', f'm.shard:12:{column}', 'of all layers: `h.*')
+    """Stages of a pipeline have all of their layers there, or none: else the edit widens the line to whole stages."""
+    for stages, line, column, mended in STAGES:
+        said = 'all layers' if 'sequential' in stages else 'whole stages'
+        refused(of_stages(stages, line), 'E0901', f'm.shard:12:{column}', f'of {said}: `')
         _, notes = run(SHARDC, 'check', 'm.shard', '--message-format=json', cwd=folder)
         said = [r for r in map(json.loads, notes.splitlines()) if r['code'] == 'N0902'][0]
         check(bool(said['edits']) == bool(mended), f'{line}: {said}')
         data = open(f'{folder}/m.shard').read()
         for e in said['edits']: data = data[:e['offset']] + e['text'] + data[e['offset'] + e['length']:]
         open(f'{folder}/m.shard', 'w').write(data)
-        if mended: check(mended in data and sum(planned('hosted')['host'].values()), f'{line}: {data}')
-    whole = []
-    for paths in 'h.*', 'h[0..1]':
-        line = f'offload params of {paths} -> host'
-        open(f'{folder}/m.shard', 'w').write(MODEL % (ADAM, '1GiB', stages, line, stages))
-        whole.append(planned('hosted'))
-    check(whole[0] == whole[1], f'all layers of stages: {whole}')
+        if mended: check(mended in data and 'host' in planned_text(), f'{line}: {data}')
+    for stages, line, words in LATER: refused(of_stages(stages, line), 'E0901', 'm.shard:12:11', words)
+    hosts = {}
+    for paths in ('h.*', 'h[0..7]', 'h[0..3], h[4..7]', 'h[2..5]',
+                  'h.2, h[3..3].attn, h[3..3].mlp, h.3.ln_1, h.3.ln_2'):
+        of_stages(FOUR, f'params of {paths}')
+        said = json.loads(run(SHARDC, 'plan', 'm.shard', '--plan', 'hosted', '--json', cwd=folder)[0].split('\n')[0])
+        hosts[paths] = {c['stages']: c['host']['total'] > 0 for c in said['classes']}
+    there = dict.fromkeys(('first', 'middle', 'last'), True)
+    check(hosts['h.*'] == hosts['h[0..7]'] == hosts['h[0..3], h[4..7]'] == there, hosts)
+    check(hosts['h[2..5]'] == {'first': False, 'middle': True, 'last': False}, hosts)
+    check(list(hosts.values())[-1] == {'first': False, 'middle_1': True, 'middle_2': False, 'last': False}, hosts)
+    err = run(SHARDC, 'dump', 'm.shard', '--plan', 'hosted', '--after', 'memory', '--class', 'middle', cwd=folder,
+              expect=1)[1]
+    check('E1207' in err and '`--class` is one of first, middle_1, middle_2, last' in err, err)
+    shown = run(SHARDC, 'dump', 'm.shard', '--plan', 'hosted', '--after', 'memory', '--class', 'middle_1',
+                cwd=folder)[0]
+    check(re.search(r'^param @h\.\S+ : host f32', shown, re.M), 'no parameters there')
+
+
+def planned_text(): return run(SHARDC, 'plan', 'm.shard', '--plan', 'hosted', cwd=folder)[0]
 
 
 # a line of the plan, code, column, what the help says
