@@ -17,8 +17,7 @@
 #include "ir/module_settings.h"
 #include <unistd.h>
 
-/* That of the plan, unless the ranks run here whatever it is (`verify`). */
-static Machine machine_for(const Cli *o, const Module *m) {
+Machine fit_machine(const Cli *o, const Module *m) {
   return o->planning && o->here ? (Machine){0} : plan_machine(m);
 }
 
@@ -53,7 +52,7 @@ const char *fit_target(const Cli *o) {
 }
 
 int64_t fit_capacity(const Cli *o, const Module *m) {
-  Machine machine = machine_for(o, m);
+  Machine machine = fit_machine(o, m);
   const Target *gpu = gpu_for(o, m);
   if (machine.memory > 0) return plan_capacity(&machine);
   if (gpu && !o->here) return gpu->memory_bytes / 8 * 7;
@@ -62,7 +61,7 @@ int64_t fit_capacity(const Cli *o, const Module *m) {
 }
 
 /* What driver and libraries take is said with what the program needs, as `plan` does. */
-static int64_t reserve_of(const Cli *o, const Module *m) { return machine_for(o, m).reserve; }
+static int64_t reserve_of(const Cli *o, const Module *m) { return fit_machine(o, m).reserve; }
 
 static const char *amount(Ctx *c, int64_t bytes) { return arena_amount(c->arena, (double)bytes); }
 
@@ -137,7 +136,7 @@ static void say_rings(const Module *m, Report *r) {
 }
 
 static void say_capacity(const Cli *o, const Module *m, Report *r) {
-  Machine machine = machine_for(o, m);
+  Machine machine = fit_machine(o, m);
   Ctx *c = o->c;
   const char *class = module_class(m).name,
              *alike = *class      ? arena_printf(c->arena, "; stage `%s` needs the most", class)
@@ -189,30 +188,6 @@ static void say_help(Cli *o, const Module *m, const LowerFacts *facts, Report *r
     diag_edit(r, facts->micro_at, "%lld", (long long)change->micro);
 }
 
-/* The host of a node with GPUs: what its ranks have there together, and pinned beside it. */
-bool fit_host(Cli *o, const Module *m, const LowerFacts *facts) {
-  Machine machine = machine_for(o, m);
-  HostBudget budget = module_host(m);
-  Pinned pinned = module_pinned(m);
-  int64_t need = budget.total + pinned_all(&pinned);
-  if (!machine.host || !module_on_gpu(m) || need <= machine.host) return true;
-  Span at = plan_offload_at((Module *)m);
-  Ctx *c = o->c;
-  Report *r =
-      diag_at(c->diag, "E0801", at.file ? at : facts->plan,
-              "plan `%s` needs %s of the host's memory on rank 0, capacity is %s",
-              facts->plan_name ? facts->plan_name : "", amount(c, need), amount(c, machine.host));
-  diag_fact(r,
-            "weights %s, gradients %s, optimizer %s, saved %s, working %s, pinned for the runtime "
-            "%s",
-            amount(c, budget.weights), amount(c, budget.gradients), amount(c, budget.optimizer),
-            amount(c, budget.saved), amount(c, budget.working), amount(c, pinned_all(&pinned)));
-  if (machine.in_node > 1)
-    diag_fact(r, "capacity: one of %lld ranks that share a node", (long long)machine.in_node);
-  diag_help(r, "less on the host, or more ranks that share it by `zero`");
-  return false;
-}
-
 bool fit_check(Cli *o, const Module *m, const LowerFacts *facts) {
   Budget budget = module_budget(m), better;
   FitChange change = {0};
@@ -255,6 +230,6 @@ const Module *fit_largest(const Programs *programs) {
 
 bool programs_fit(Cli *o, const Programs *programs) {
   for (uint32_t i = 0; i < programs->n; i++)
-    if (!flights_check(o, programs->at[i]) || !fit_host(o, programs->at[i], o->facts)) return false;
-  return fit_check(o, fit_largest(programs), o->facts);
+    if (!flights_check(o, programs->at[i])) return false;
+  return fit_hosts(o, programs, o->facts) && fit_check(o, fit_largest(programs), o->facts);
 }

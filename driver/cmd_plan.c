@@ -58,13 +58,22 @@ static void plan_later(Planned *planned) {
                                         : module_amount(planned->m, "train.delay.after");
 }
 
+static Module *hosting_class(const Planned *planned) {
+  Module *most = planned->m;
+  for (uint32_t i = 0; i < planned->programs.n; i++)
+    if (module_host(planned->programs.at[i]).total > module_host(most).total)
+      most = planned->programs.at[i];
+  return most;
+}
+
 static Exit plan_module(Cli *o, Planned *planned) {
   Exit e = plan_programs(o, planned);
   if (e != EXIT_FINE) return e;
   plan_classes(planned);
   planned->facts = o->facts;
-  planned->host = module_host(planned->m), planned->moves = module_moves(planned->m);
-  planned->need = module_budget(planned->m), planned->pinned = module_pinned(planned->m);
+  planned->hosting = hosting_class(planned), planned->need = module_budget(planned->m);
+  planned->host = module_host(planned->hosting), planned->moves = module_moves(planned->hosting);
+  planned->pinned = module_pinned(planned->hosting);
   for (uint32_t i = 0; i < planned->m->fns.n; i++) {
     const Fn *f = planned->m->fns.at[i];
     int64_t n = f->kind == FN_ENTRY ? attr_int(&f->attrs, ATTR_frame, 0) : 0;
@@ -74,8 +83,7 @@ static Exit plan_module(Cli *o, Planned *planned) {
   planned->step = plan_step(planned, ir_main_entry(planned->m));
   plan_later(planned);
   planned->fits = !planned->machine.memory || fit_check(o, planned->m, o->facts);
-  for (uint32_t i = 0; i < planned->programs.n; i++)
-    planned->fits = fit_host(o, planned->programs.at[i], o->facts) && planned->fits;
+  planned->fits = fit_hosts(o, &planned->programs, o->facts) && planned->fits;
   if (planned->fits) nodes_warn(o, &planned->programs);
   plan_accumulation(o, planned);
   plan_offload_pays(o, planned);
@@ -179,6 +187,12 @@ static void say_sum(Arena *arena, const PlanPart *part, int n) {
   }
 }
 
+/* Of classes of ranks the one that has it: ` on a rank of middle_1`. */
+static const char *whose_host(const Planned *planned) {
+  if (planned->programs.n < 2) return "";
+  return arena_printf(planned->m->arena, " on a rank of %s", module_class_name(planned->hosting));
+}
+
 /* in the host's memory, here the same, 4.00 MiB
      = optimizer 3.00 MiB + working 1.00 MiB */
 static void say_host(const Planned *planned) {
@@ -186,8 +200,8 @@ static void say_host(const Planned *planned) {
   PlanPart parts[HOST_PARTS];
   if (!planned->host.total) return;
   plan_host_parts(&planned->host, parts);
-  printf("in the host's memory, %s%s\n ", planned->need.apart ? "" : "here the same, ",
-         arena_amount(arena, (double)planned->host.total));
+  printf("in the host's memory, %s%s%s\n ", planned->need.apart ? "" : "here the same, ",
+         arena_amount(arena, (double)planned->host.total), whose_host(planned));
   say_sum(arena, parts, HOST_PARTS);
   printf("\n  a step moves %s down and %s up, in %.0f copies\n",
          arena_amount(arena, planned->moves.down), arena_amount(arena, planned->moves.up),

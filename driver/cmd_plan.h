@@ -80,11 +80,13 @@ typedef struct Measured { /* cmd_plan_measured.c */
 typedef struct Planned {
   const char *name; /* of the plan; "" for the default one */
   Module *m;        /* of the class that needs the most memory */
+  Module
+      *hosting; /* of the one that has the most on the host, or m: of it are host, moves, pinned */
   Programs programs;
   PlannedClass class[STAGE_CLASSES];
   const LowerFacts *facts;
   Budget need;
-  HostBudget host; /* of it, on the same machine; 0 without `offload` */
+  HostBudget host; /* 0 without `offload` */
   OffloadPays offload;
   Moves moves;
   Pinned pinned;

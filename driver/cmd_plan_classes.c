@@ -119,6 +119,15 @@ static void say_send_slots(const Planned *planned) {
   printf("  in buffers\n");
 }
 
+/* What lies on the host, where any class has something there. */
+static void say_host(const Planned *planned) {
+  if (!planned->host.total) return;
+  printf("  %-10s", "host");
+  for (uint32_t i = 0; i < planned->programs.n; i++)
+    printf(" %16s", arena_amount(planned->m->arena, (double)planned->class[i].need.host));
+  printf("\n");
+}
+
 void plan_say_classes(const Planned *planned) {
   printf("bytes of a rank of");
   for (uint32_t i = 0; i < planned->programs.n; i++)
@@ -138,6 +147,7 @@ void plan_say_classes(const Planned *planned) {
            planned->fits ? "fits" : "does not fit");
   printf("\n");
   say_send_slots(planned);
+  say_host(planned);
   printf("  %-10s", "to sample");
   for (uint32_t i = 0; i < planned->programs.n; i++)
     printf(" %16s", arena_amount(planned->m->arena, (double)planned->class[i].need.sampling));

@@ -81,6 +81,15 @@ static void put_part(FILE *file, const Planned *planned, int i) {
   fputs("</tr>\n", file);
 }
 
+/* What lies on the host, where any class has something there. */
+static void put_host(FILE *file, const Planned *planned) {
+  if (!planned->host.total || planned->programs.n < 2) return;
+  fputs("<tr><td>on the host</td>", file);
+  for (uint32_t k = 0; k < planned->programs.n; k++)
+    put_amount(file, planned->m->arena, (double)planned->class[k].need.host);
+  fputs("</tr>\n", file);
+}
+
 static void put_parts(FILE *file, const Planned *planned) {
   bool alike = planned->programs.n == 1;
   const char *heads = alike ? "bytes_of_a_rank # #share" : "bytes_of_a_rank_of";
@@ -92,7 +101,9 @@ static void put_parts(FILE *file, const Planned *planned) {
   for (uint32_t k = 0; k < planned->programs.n; k++)
     put_amount(file, planned->m->arena,
                (double)(planned->class[k].need.total + planned->machine.reserve));
-  fputs(alike ? "<td></td></tr>\n" : "</tr>\n<tr><td>ranks</td>", file);
+  fputs(alike ? "<td></td></tr>\n" : "</tr>\n", file);
+  put_host(file, planned);
+  if (!alike) fputs("<tr><td>ranks</td>", file);
   for (uint32_t k = 0; !alike && k < planned->programs.n; k++)
     plan_html_number(file,
                      arena_printf(planned->m->arena, "%lld", (long long)planned->class[k].count));

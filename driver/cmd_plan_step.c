@@ -4,9 +4,10 @@
 #include "cmd_plan.h"
 #include "ir/count.h"
 #include "ir/module_settings.h"
+#include "ir/stage_offload.h"
 #include <string.h>
 
-/* The class whose kernels have the most to do: the others wait for it. */
+/* The class whose kernels have the most to do. */
 static uint32_t slowest(const Planned *planned) {
   uint32_t at = 0;
   for (uint32_t i = 1; i < planned->programs.n; i++)
@@ -14,10 +15,8 @@ static uint32_t slowest(const Planned *planned) {
   return at;
 }
 
-PlanStep plan_step(const Planned *planned, const Fn *entry) {
+static PlanStep step_of(const Planned *planned, const Fn *entry, uint32_t at) {
   PlanStep step = {0};
-  if (!entry) return step;
-  uint32_t at = slowest(planned);
   const Module *m = planned->programs.at[at];
   entry = module_fn(m, intern(m->ctx->names, entry->name));
   bool classes = planned->programs.n > 1;
@@ -32,6 +31,29 @@ PlanStep plan_step(const Planned *planned, const Fn *entry) {
                 step.flop + others.flop - beside.flop, step.moved + others.bytes - beside.bytes);
   step.lanes = plan_lanes(m, &planned->machine, entry);
   lanes_hide(&step.lanes, m, &step.time);
+  return step;
+}
+
+/* Have classes something else on the host than others? */
+static bool hosts_differ(const Planned *planned) {
+  for (uint32_t i = 0; i < planned->programs.n; i++)
+    for (int k = 0; k < STAGE_WORDS; k++) {
+      const Module *m = planned->programs.at[i];
+      if (class_lacks(m, intern(m->ctx->names, stage_words[k]))) return true;
+    }
+  return false;
+}
+
+/* Of the class that the others wait for: the one with the most to do, or, where some wait for their
+   host, the one that takes the longest. */
+PlanStep plan_step(const Planned *planned, const Fn *entry) {
+  if (!entry) return (PlanStep){0};
+  PlanStep step = step_of(planned, entry, slowest(planned));
+  bool differ = hosts_differ(planned);
+  for (uint32_t i = 0; differ && i < planned->programs.n; i++) {
+    PlanStep other = step_of(planned, entry, i);
+    if (other.time.total > step.time.total) step = other;
+  }
   return step;
 }
 

@@ -7,11 +7,14 @@
 #include "cmd.h"
 #include "frontend/lower.h"
 #include "ir/budget.h"
+#include "ir/machine.h"
 #include "passes/pass.h"
 
 /* cmd_load.c: FILE -> a module; NULL: diagnostics were given, or FILE cannot be read */
 Module *load_shard(Cli *o, const char *path, LowerFacts *facts);
 
+/* That of the plan, unless the ranks run here whatever it is (`verify`). */
+Machine fit_machine(const Cli *o, const Module *m);
 /* What a rank may use: of the plan's machine, or of this one if it says nothing. */
 int64_t fit_capacity(const Cli *o, const Module *m);
 /* Of the targets that --target names, the one to try for; NULL: it is not given. */
@@ -32,13 +35,13 @@ void fit_layers(Cli *o, Module *m, const LowerFacts *facts);
 bool flights_check(Cli *o, Module *m);
 /* After pass `memory`. False: E0801 was given. */
 bool fit_check(Cli *o, const Module *m, const LowerFacts *facts);
-/* The same of what a program for GPUs has in the memory of their host, if its machine says how much
-   there is. */
-bool fit_host(Cli *o, const Module *m, const LowerFacts *facts);
+/* The same of what programs for GPUs have in the memory of their host, if its machine says how much
+   there is (cmd_fit_host.c). */
+bool fit_hosts(Cli *o, const Programs *programs, const LowerFacts *facts);
 
 /* Of classes of ranks, the one that needs the most memory. */
 const Module *fit_largest(const Programs *programs);
-/* Both checks, of all classes: E0801 judges the largest. */
+/* Both checks, of all classes: E0801 judges the largest, and the fullest node. */
 bool programs_fit(Cli *o, const Programs *programs);
 
 /* After pass `memory`: W0701 where another order of the mesh's axes keeps bytes inside of nodes
