@@ -86,12 +86,13 @@ static double computed(const Clocks *clocks, double time, double left) {
   return time + left;
 }
 
-/* A copy to or from the host, or a kernel there; false: it is neither. */
+/* A copy to or from the host, or a kernel there; false: it is neither. A program for processors has
+   no slots, as both memories are one there, whatever the machine of its plan has. */
 static bool run_beside(Clocks *clocks, const Event *event) {
   const Op *o = event_op(event);
   Moves moved = op_moves(event->f, o);
   double from = clocks->kernels;
-  if (moved.calls > 0 && clocks->x->pcie > 0) {
+  if (moved.calls > 0 && clocks->x->pcie > 0 && clocks->host.bytes) {
     clocks->kernels =
         host_clock_move(&clocks->host, event, moved.down + moved.up, moved.up > 0, from);
     clocks->lanes->away += clocks->kernels - from;

@@ -105,6 +105,12 @@ print(f'8GiB, in subs: {what}; {told["seconds_per_step"]:.4g} s')
 check(told['fits'] and re.search(r'(enc|dec)\.h\[', what), f'in subs: {what}')
 check(not plan(f'micro 4; {fewer(line)}', '8GiB', model=IN_SUB)[0]['fits'], f'in subs: less than {what} fits')
 
+# of a program for processors nothing travels, whatever the machine of the plan has
+plan('micro 4; offload auto -> host', '1GiB')
+near = json.loads(run(SHARDC, 'plan', 'm.shard', '--plan', 'p', '--target', 'x86_64_v3', '--json', cwd=folder,
+                      expect=3)[0])
+check(near['seconds_per_step'] > 0, f'for processors: {near}')
+
 REFUSED = [('offload auto -> host', 'wants `micro`'), ('micro 4; offload auto of h.* -> host', 'takes no `of`'),
            ('micro 4; offload auto -> host; offload params of wte -> host', 'chooses what goes'),
            ('micro 4; pipeline auto; offload auto -> host', 'beside `pipeline auto`')]
