@@ -41,10 +41,10 @@ static int64_t all_layers(const AutoOffload *plan, uint32_t unit) {
 }
 
 /* h.*, or h[0..3] */
-static const char *path_of(const AutoOffload *plan, uint32_t unit, UnitPart share) {
+static const char *path_of(const AutoOffload *plan, uint32_t unit, UnitPart share, bool update) {
   const char *path = plan->units.at[unit];
   int64_t all = all_layers(plan, unit);
-  if (share.layers == all) return path;
+  if (share.layers == all) return update ? offload_updated(plan->m, path) : path;
   Str stack = intern_n(plan->m->ctx->names, path, strlen(path) - strlen(".*"));
   return layer_range(plan->m, stack, share.last ? all - share.layers : 0, share.layers);
 }
@@ -53,11 +53,10 @@ static OffloadChoice choice_of(const AutoOffload *plan) {
   OffloadChoice choice = {{"", "", ""}};
   for (int update = 0; update < 2; update++)
     for (uint32_t i = 0; i < plan->units.n; i++) {
-      const char **paths = &choice.paths[update ? 0 : 2];
+      const char **paths = &choice.paths[update ? 0 : 2], *path;
       UnitPart share = plan->share[update][i];
-      if (share.layers)
-        *paths = arena_printf(plan->m->arena, "%s%s%s", *paths, **paths ? ", " : "",
-                              path_of(plan, i, share));
+      if (share.layers && *(path = path_of(plan, i, share, update)))
+        *paths = arena_printf(plan->m->arena, "%s%s%s", *paths, **paths ? ", " : "", path);
     }
   choice.paths[1] = choice.paths[0];
   return choice;

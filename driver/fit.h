@@ -58,6 +58,8 @@ typedef struct OffloadChoice {
 } OffloadChoice;
 typedef VEC(const char *) OffloadUnits;
 OffloadUnits offload_units(const Module *m); /* h.*, and "wte, wpe, ln_f": what may be apart */
+/* Of the unit's paths those that an update writes; "": none. */
+const char *offload_updated(const Module *m, const char *unit);
 int64_t offload_layers(const Module *m, const char *unit); /* of h.*; 1: they go together */
 const char *offload_paths(const Module *m, int word);      /* what the plan says */
 const char *offload_without(Arena *arena, const char *list, const char *paths);

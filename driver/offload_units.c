@@ -49,6 +49,28 @@ OffloadUnits offload_units(const Module *m) {
   return units;
 }
 
+static bool is_under(const char *name, const char *path, size_t n) {
+  return !strncmp(name, path, n) && (!name[n] || name[n] == '.');
+}
+
+static bool is_updated(const Module *m, const char *path, size_t n) {
+  for (uint32_t i = 0; i < m->globals.n; i++) {
+    const Global *global = m->globals.at[i];
+    if (global->kind == GLOBAL_PARAM && !global->frozen && is_under(global->name, path, n))
+      return true;
+  }
+  return false;
+}
+
+const char *offload_updated(const Module *m, const char *unit) {
+  const char *list = "";
+  for (size_t n; *unit; unit += n + strspn(unit + n, ", ")) {
+    n = strcspn(unit, ",");
+    if (is_updated(m, unit, n)) list = add(m->arena, list, arena_strndup(m->arena, unit, n));
+  }
+  return list;
+}
+
 int64_t offload_layers(const Module *m, const char *unit) {
   size_t n = strlen(unit);
   for (uint32_t i = 0; i < m->globals.n && unit[n - 1] == '*'; i++) {

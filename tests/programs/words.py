@@ -38,7 +38,7 @@ MISSING = {
     'PLAN offload offload.of offload=optimizer offload=grads offload=params recompute.offload recompute.offload=host':
         'random plans have them; tests/run/offload.py',
     'PLAN offload.speculate': 'tests/run/offload_speculate.py; random plans of tests/ranks',
-    'PLAN offload=auto': 'judged by a machine with GPUs: tests/run/offload_auto.py',
+    'PLAN offload=auto': 'judged by a machine with GPUs: auto.py, tests/run/offload_auto.py',
     'MACHINE host host.memory host.cores': 'the host of GPUs: tests/gpu/offload.py',
     'MACHINE host.arch=native host.arch=x86_64_v3 host.arch=x86_64_v4 host.arch=x86_64_v4_bf16': OTHERS,
     'MACHINE host.arch host.arch=x86_64_v4_fp16 host.arch=x86_64_v4_amx': OTHERS,
