@@ -104,7 +104,7 @@ static void catch_up(HostClocks *clocks, int lane, double seconds) {
 void host_clock_skip(HostClocks *clocks, const double *free, double kernels, double periods) {
   for (int k = 0; k < HOST_LANES; k++) {
     double idle = kernels - (clocks->lane[k].free - free[k]);
-    if (idle > 0) catch_up(clocks, k, periods * idle);
+    catch_up(clocks, k, periods * idle);
   }
 }
 
