@@ -97,14 +97,24 @@ static bool made_of_kept(const Buffers *buffers, ValueId v) {
   return true;
 }
 
-/* An update reads them here, or there. */
+/* Of a flat group of parameters (pass zero), or numbers of one? */
+static bool is_flat(const Type *t) {
+  for (int i = 0; i < t->rank; i++)
+    if (!strncmp(t->axis[i].dim, "Owner_", 6)) return true;
+  return false;
+}
+
+/* An update reads them here, or there, or row by row in a loop of its own: then they are flat. */
 static void mark_gradients(Buffers *buffers, const Op *o) {
   bool leaves = o->code == OP_move && value_type(buffers->f, o->out)->tier != TIER_device;
-  if (buffers->f->kind != FN_ENTRY || !(leaves || (o->code == OP_kernel && is_update(buffers, o))))
-    return;
-  for (uint32_t i = 0; i < o->nin; i++)
-    if (value_type(buffers->f, o->in[i])->rank && !made_of_kept(buffers, o->in[i]))
-      mark(buffers, o->in[i], USE_GRADIENT);
+  bool loop = o->code == OP_loop;
+  if (buffers->f->kind != FN_ENTRY) return;
+  if (!leaves && !((o->code == OP_kernel || loop) && is_update(buffers, o))) return;
+  for (uint32_t i = 0; i < o->nin; i++) {
+    const Type *t = value_type(buffers->f, o->in[i]);
+    bool is = loop ? i >= loop_whole(o) && is_flat(t) : t->rank && !made_of_kept(buffers, o->in[i]);
+    if (is) mark(buffers, o->in[i], USE_GRADIENT);
+  }
 }
 
 /* What the body reads of a stack; one that it only goes on with is no saved value. */
@@ -129,13 +139,6 @@ static void mark_whole(Buffers *buffers, const Op *o) {
 
 static int64_t workspace_of(const Op *o) {
   return op_family(o->code) == FAMILY_COLLECTIVE ? attr_int(&o->attrs, ATTR_workspace, 0) : 0;
-}
-
-/* Of a flat group of parameters (pass zero), or numbers of one? */
-static bool is_flat(const Type *t) {
-  for (int i = 0; i < t->rank; i++)
-    if (!strncmp(t->axis[i].dim, "Owner_", 6)) return true;
-  return false;
 }
 
 /* A part of updated weights in the narrower type that all ranks read, made to be gathered. */
@@ -320,10 +323,18 @@ int64_t module_move_slot(const Module *m) {
   return most < LARGEST_SLOT ? round_up((int64_t)most, CACHE_LINE) : LARGEST_SLOT;
 }
 
+/* Has it kernels of the GPU, beside which copies may wait in slots? */
+static bool computes_here(const Module *m, const Fn *f) {
+  for (OpId i = 0; i < f->ops.n; i++)
+    if (f->ops.at[i].code == OP_kernel && !kernel_beside(m, f->ops.at[i].callee)) return true;
+  return false;
+}
+
 /* Of what its ops move one way. */
-static int64_t slots_of(const Fn *f, int64_t slot, bool up) {
+static int64_t slots_of(const Module *m, const Fn *f, int64_t slot, bool up) {
   int64_t n = 0;
-  for (OpId i = 0; f->kind == FN_BODY && i < f->ops.n; i++) {
+  if (f->kind != FN_BODY || !computes_here(m, f)) return 0;
+  for (OpId i = 0; i < f->ops.n; i++) {
     Moves x = op_moves(f, &f->ops.at[i]);
     n += ceil_div((int64_t)(up ? x.up : x.down), slot);
   }
@@ -333,7 +344,7 @@ static int64_t slots_of(const Fn *f, int64_t slot, bool up) {
 int64_t module_move_slots(const Module *m, bool up) {
   int64_t slot = module_move_slot(m), most = 2;
   for (uint32_t i = 0; slot && i < m->fns.n; i++) {
-    int64_t n = slots_of(m->fns.at[i], slot, up);
+    int64_t n = slots_of(m, m->fns.at[i], slot, up);
     if (n > most) most = n;
   }
   return !slot ? 0 : most < MOVE_SLOTS ? most : MOVE_SLOTS;

@@ -199,13 +199,25 @@ static bool comes_in_rounds(const Op *loop, uint32_t operand) {
   return false;
 }
 
+/* Is it a parameter here, as it is? Then it comes up round by round. */
+static bool is_stored_here(const Fn *f, ValueId v) {
+  for (OpId i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    bool reads = o->nin == 1 && o->in[0] == v;
+    if (reads && o->code == OP_store) return o->global->type.tier == TIER_device;
+    if (reads && op_flags(o->code) & VIEW) return is_stored_here(f, o->out);
+  }
+  return false;
+}
+
 /* Results that carry on, or go on with a stack, come back where that is. */
 static Tier wanted(const Home *home, const Op *o, uint32_t result) {
   LoopShape shape = loop_shape(o);
   if (home->goes[o->out + result] || home->waits[o->out + result]) return TIER_host;
   if (result < shape.carry) return TIER_device;
   uint32_t on = loop_continues(o, result);
-  return on == NO_VALUE ? TIERS : home->tier[o->in[on]];
+  if (on != NO_VALUE) return home->tier[o->in[on]];
+  return is_stored_here(home->from, o->out + result) ? TIER_device : TIERS;
 }
 
 static void copy_loop(Home *home, const Op *o) {

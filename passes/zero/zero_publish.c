@@ -8,7 +8,14 @@
 
      [m, k, owners, piece] --loop[m]: cast, all-gather--> [m, k, owners, piece] --> [rounds, flat]
 
-   all else being views. Must not: hold more than a message beside masters and weights. */
+   all else being views.
+
+   Where the host updates them (`offload optimizer`), and they are more than a message, they go up
+   row by row, a layer or a bucket, in a loop whose rounds take over the update itself
+   (fuse_feed.c): so a row is on its way while the next one is updated ("ZeRO-Offload: Democratizing
+   Billion-Scale Model Training", section 4.2, swaps parameters tile by tile). A row is sent in
+   messages as above. Must not: hold more than a message beside masters and weights, on the device
+   more than a row. */
 #include "ir/module_settings.h"
 #include "passes/zero/zero.h"
 
@@ -23,7 +30,8 @@ static ValueId in_messages(Zero *zero, Fn *fn, const ZeroGroup *group, ValueId v
     rows *= group->rounds.size;
     type = type_without(&type, &group->rounds.dim, 1), type.axis[0] = (Axis){all, rows};
     v = emit_typed(zero->m, fn, OP_merge, 1, &v, &map, type, (Loc){0});
-  } else v = ir_rename(zero->m, fn, v, group->bucket, all, (Loc){0});
+  } else if (message.dim == group->bucket) return v;
+  else v = ir_rename(zero->m, fn, v, group->bucket, all, (Loc){0});
   k = rows / message.size;
   if (k == 1) return ir_rename(zero->m, fn, v, all, message.dim, (Loc){0});
   Str to[2] = {message.dim, group->bucket};
@@ -52,7 +60,9 @@ static ValueId as_flat(Zero *zero, Fn *fn, const ZeroGroup *group, ValueId value
 
 static ValueId by_message(Zero *zero, Fn *fn, const ZeroGroup *group, ValueId value,
                           int64_t messages) {
-  Axis message = {intern_printf(zero->m->ctx->names, "Message_%s", group->flat), messages};
+  bool buckets = !group->rounds.dim && messages == group->buckets;
+  Str dim = buckets ? group->bucket : intern_printf(zero->m->ctx->names, "Message_%s", group->flat);
+  Axis message = {dim, messages};
   value = in_messages(zero, fn, group, value, message);
   Fn *body =
       fn_new(zero->m, FN_BODY, intern_printf(zero->m->ctx->names, "%s.publish", group->name));
@@ -65,24 +75,64 @@ static ValueId by_message(Zero *zero, Fn *fn, const ZeroGroup *group, ValueId va
   return as_flat(zero, fn, group, value);
 }
 
-/* In how many messages, or, where one rank alone sends none, rows of what was updated before the
-   norm (speculate.c): no kernel is left behind it that could cast them on its way. */
-static int64_t count_messages(const Zero *zero, const Fn *fn, const ZeroGroup *group, ValueId value,
-                              bool gathers) {
+static bool gathers(const ZeroGroup *group) {
+  return (group->stage == 1 || group->stage == 2) && group->ways > 1;
+}
+
+static int64_t count_messages(const Zero *zero, const Fn *fn, const ZeroGroup *group,
+                              ValueId value) {
   Type type = type_with_elem(*value_type(fn, value), group->narrow);
-  bool early = group->ways == 1 && group->stage < 3 &&
-               plan_offloads(zero->m, "speculate", group->member.at[0].param->name);
-  bool cast = group->copied && (gathers || early);
+  bool cast = group->copied && gathers(group);
   return cast ? zero_messages(zero, OP_all_gather, &type, group->ways) : 1;
+}
+
+/* Cast, sent and joined at once, or message by message. */
+static ValueId all_of(Zero *zero, Fn *fn, const ZeroGroup *group, ValueId value) {
+  int64_t messages = count_messages(zero, fn, group, value);
+  if (messages > 1) return by_message(zero, fn, group, value, messages);
+  if (group->copied) value = ir_cast(zero->m, fn, value, group->narrow, (Loc){0});
+  if (gathers(group)) value = zero_gather(zero, fn, group, value);
+  return group->stage < 3 ? zero_join(zero, fn, group, value, group->rounds.dim != NULL) : value;
+}
+
+/* ---- row by row ---- */
+
+/* What rows are of: layers, or buckets; of none that need not go one by one. */
+static Axis rows_of(const Zero *zero, const Fn *fn, const ZeroGroup *group, ValueId value) {
+  Str param = group->member.at[0].param->name;
+  Type type = type_with_elem(*value_type(fn, value), group->narrow);
+  bool goes = zero->hosts && plan_offloads(zero->m, "optimizer", param) &&
+              !plan_offloads(zero->m, "params", param);
+  bool large = type_count(&type) * elem_bytes(type.elem) > zero->bucket_bytes;
+  if (!goes || !large || group->measured) return (Axis){0};
+  return group->rounds.dim ? group->rounds : (Axis){group->bucket, group->buckets};
+}
+
+/* A row, as it is read. Of a group without layers it is a bucket, which the loop's result joins. */
+static ValueId a_row(Zero *zero, Fn *body, const ZeroGroup *group, ValueId own) {
+  ZeroGroup row = *group;
+  row.rounds.dim = NULL;
+  if (!gathers(group)) return own;
+  return group->rounds.dim ? all_of(zero, body, &row, own) : zero_gather(zero, body, group, own);
+}
+
+static ValueId by_row(Zero *zero, Fn *fn, const ZeroGroup *group, ValueId value, Axis rows) {
+  Fn *body =
+      fn_new(zero->m, FN_BODY, intern_printf(zero->m->ctx->names, "%s.publish", group->name));
+  bool joined = gathers(group) && group->rounds.dim;
+  if (group->copied) value = ir_cast(zero->m, fn, value, group->narrow, (Loc){0});
+  fn_arg(zero->m, body, type_scalar(ELEM_i32));
+  ValueId own = fn_arg(zero->m, body, type_without(value_type(fn, value), &rows.dim, 1));
+  fn_result(zero->m, body, a_row(zero, body, group, own));
+  LoopShape shape = {.stacked = 1, .trip = rows.size, .axis = rows};
+  value = rebuild_loop(zero->m, fn, body, shape, &value, (Loc){0})->out;
+  if (joined || group->stage == 3) return value;
+  return zero_join(zero, fn, group, value, group->rounds.dim != NULL);
 }
 
 ValueId zero_publish(Zero *zero, Fn *fn, const ZeroGroup *group, ValueId value) {
   must(type_find(value_type(fn, value), group->part) >= 0, "zero: %%%u of %s is no piece of %s",
        value, fn->name, group->name);
-  bool gathers = (group->stage == 1 || group->stage == 2) && group->ways > 1;
-  int64_t messages = count_messages(zero, fn, group, value, gathers);
-  if (messages > 1) return by_message(zero, fn, group, value, messages);
-  if (group->copied) value = ir_cast(zero->m, fn, value, group->narrow, (Loc){0});
-  if (gathers) value = zero_gather(zero, fn, group, value);
-  return group->stage < 3 ? zero_join(zero, fn, group, value, group->rounds.dim != NULL) : value;
+  Axis rows = rows_of(zero, fn, group, value);
+  return rows.size > 1 ? by_row(zero, fn, group, value, rows) : all_of(zero, fn, group, value);
 }
