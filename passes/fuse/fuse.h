@@ -79,6 +79,9 @@ int64_t fuse_bytes(const Fn *f, ValueId v);
 /* fuse_rounds.c: element-wise work on what loops stack is done by their rounds */
 void fuse_rounds(Module *m);
 
+/* fuse_feed.c: element-wise work of the host that a loop takes row by row is done by its rounds */
+void fuse_feed(Module *m);
+
 /* fuse_blocks.c: f, or f with its largest value computed in blocks by a loop over *body */
 Fn *fuse_blocks(Module *m, Fn *f, Fn **body);
 
