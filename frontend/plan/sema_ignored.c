@@ -4,6 +4,7 @@
    that repeats its default, and `zero 0 over ..`, are let be. Must not: judge what other files do
    (`prefetch` and `overlap`: sema_flight.c; stages: sema_stages.c). */
 #include "frontend/plan/sema_plan.h"
+#include <string.h>
 
 typedef struct NeedsStage { /* an option of `zero`, and the stages at which it says something */
   Str key;
@@ -47,6 +48,20 @@ static void check_stages_of_words(PlanCheck *check) {
   }
 }
 
+/* Does the host update parameters? What is more than a bucket of them goes up row by row. */
+static bool updates_there(const PlanCheck *check) {
+  bool updates = false;
+  for (uint32_t i = 0; i < check->item->block->settings.n; i++) {
+    const AstSetting *line = check->item->block->settings.at[i];
+    const AstValue **word;
+    uint32_t n =
+        strcmp(line->path->text, "offload") != 0 ? 0 : setting_operands(check->e->ctx, line, &word);
+    for (uint32_t k = 0; k < n; k++)
+      updates |= !strcmp(word[k]->path->text, "optimizer") || !strcmp(word[k]->path->text, "auto");
+  }
+  return updates;
+}
+
 /* What a plan of one rank says of messages. `zero 0` is what it does. */
 static void check_one_rank(PlanCheck *check) {
   int64_t ranks = 1;
@@ -56,7 +71,7 @@ static void check_one_rank(PlanCheck *check) {
                             settings_value(check->item, "precision", "reduce")};
   static const Str names[] = {"bucket", "reduce"};
   for (size_t i = 0; i < sizeof word / sizeof *word; i++)
-    if (word[i])
+    if (word[i] && (strcmp(names[i], "bucket") != 0 || !updates_there(check)))
       say_ignored(check, word[i]->span,
                   arena_printf(check->e->arena, "`%s` changes nothing: one rank sends no message",
                                names[i]),

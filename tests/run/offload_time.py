@@ -100,7 +100,7 @@ def one_step_late():
         told = plan(*SIZES[size], batch=SIZES[size][2], more='clip 1.0; delay after = 4')
         late = told['late']
         print(f'{size}B, one micro-batch: {told["seconds_per_step"]:.3g} s, late {late["seconds_per_step"]:.3g} s')
-        check(late['seconds']['away'] <= 0.5 * told['seconds']['away'], f'{size}B: {told["seconds"]}, late {late}')
+        check(late['seconds']['away'] <= 0.6 * told['seconds']['away'], f'{size}B: {told["seconds"]}, late {late}')
 
 
 def before_norm(size, ranks):
@@ -122,8 +122,8 @@ def before_norm(size, ranks):
 def no_norm():
     for size, ranks in (10, 1), (10, 2), (10, 8), (1, 1), (1, 2):
         (told, free, early), away = before_norm(size, ranks)
-        if size == 10: check(away[1] <= 0.5 * away[0], f'10B on {ranks}: {away}')
-        check(early - free <= 0.1 * (told - early), f'{size}B on {ranks}: {told}, {free}, {early}')
+        if size == 10: check(away[1] <= 0.6 * away[0], f'10B on {ranks}: {away}')
+        check(early - free <= 0.35 * (told - early), f'{size}B on {ranks}: {told}, {free}, {early}')
 
 
 one_gpu()
