@@ -79,7 +79,7 @@ def chosen(memory, **more):
 
 
 seen, ranges = [], 0
-for memory in '22GiB', '14GiB', '8GiB', '6GiB', '5GiB':
+for memory in '22GiB', '14GiB', '10GiB', '8GiB', '6GiB', '5GiB':
     what, told, said = chosen(memory)
     c = told['classes'][0]
     seen.append(what)
