@@ -183,11 +183,14 @@ def moved_between_plans(case):
                 steps, '--resume', '--dump', 'end.st', '--save-every', '2', cwd=folder)
         ends[first, then] = tensors(f'{folder}/end.st')
         run(SHARDC, 'run', '-n', '2', f'./{then}', '--', 'export', '--resume=moves', '--out', 'files', cwd=folder)
-        files[first, then] = read(f'{folder}/files/model.safetensors')
+        text = run(SHARDC, 'run', '-n', '2', f'./{then}', '--', 'sample', '--out', 'moves', '--prompt', 'a', '--tokens',
+                   '8', '--threads', '1', cwd=folder)[0]
+        files[first, then] = tensors(f'{folder}/files/model.safetensors'), text
         shutil.rmtree(f'{folder}/moves')
     shutil.rmtree(f'{folder}/again', ignore_errors=True)
     check(all(e == ends['near', 'near'] for e in ends.values()), f'checkpoints of {case}: other bits')
-    check(len(set(files.values())) == 1, f'exports of {case}: other bytes')
+    alike = all(f == files['near', 'near'] and len(f[0]) > 9 for f in files.values())
+    check(alike, f'exports and samples of {case}: other bytes')
     run(SHARDC, 'run', '-n', '2', './hosted', '--', 'train', '--init', 'files', '--steps', '0', '--out', 'again',
         '--dump', 'again.st', cwd=folder)
     again = tensors(f'{folder}/again.st')
@@ -227,7 +230,7 @@ def tensors(path):
     n = int.from_bytes(data[:8], 'little')
     head = json.loads(data[8:8 + n])
     return {k: data[8 + n + v['data_offsets'][0]:8 + n + v['data_offsets'][1]] for k, v in head.items()
-            if k != '__metadata__' and k.startswith(('h.', 'wte', 'wpe', 'ln_f', 'enc', 'dec'))}
+            if k != '__metadata__' and k.startswith(('h.', 'wte', 'wpe', 'ln_f', 'enc', 'dec', 'transformer.'))}
 
 
 def kept_there(plan, ranks, line, bare, extra=''):
@@ -340,6 +343,26 @@ def on_stages():
     check(re.search(r'^param @h\.\S+ : host f32', shown, re.M), 'no parameters there')
 
 
+BOX = 'machine node { node gpus = 2 arch = sm_80 memory = 4GiB; host memory = %dKiB cores = 2 }'
+
+
+def on_a_node():
+    """The host's memory is judged for all ranks of a node, whose classes may have more there than others."""
+    text = of_stages(FOUR + '; on node nodes = 2', 'optimizer, grads of h[0..1]')
+    text = re.sub(r'^machine node .*', '%s', text, flags=re.M).replace('plan near', '#')
+    open(f'{folder}/m.shard', 'w').write(text % (BOX % 4096))
+    said = json.loads(run(SHARDC, 'plan', 'm.shard', '--plan', 'hosted', '--json', cwd=folder)[0].split('\n')[0])
+    need = [c['host']['total'] + c['host_pinned']['total'] for c in said['classes']]
+    check([c['stages'] for c in said['classes']] == ['first', 'middle', 'last'] and need[0] > 2 * need[1], need)
+    both = need[0] + need[1]
+    for kib, fits in (both // 1024 + 1, True), (both // 1024 - 1, False):
+        open(f'{folder}/m.shard', 'w').write(text % (BOX % kib))
+        p = subprocess.run([SHARDC, 'plan', 'm.shard', '--plan', 'hosted'], cwd=folder, capture_output=True, text=True,
+                           env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1'))
+        wrong = 'E0801' in p.stderr and "of the host's memory on node 0" in p.stderr and '1 of `first`' in p.stderr
+        check(wrong != fits, f'{kib} KiB: {p.stderr}')
+
+
 def planned_text(): return run(SHARDC, 'plan', 'm.shard', '--plan', 'hosted', cwd=folder)[0]
 
 
@@ -403,6 +426,7 @@ def refusals():
         refused(MODEL % (ADAM, '1GiB', plan, line, plan), code, f'm.shard:12:{column}\n', '= help: ', words)
         if (line, code) in MENDED: mend(f'{folder}/m.shard', *PLAN)
     on_stages()
+    on_a_node()
     other = MODEL % ('onebit_adam workers = 2 freeze = 1', '1GiB', plan, 'offload optimizer -> host', plan)
     refused(other.replace('zero 1', 'zero 0'), 'E0712', 'offload optimizer of wte, wpe, h.*, ln_f -> host')
     signs = MODEL % ('onebit_adam lr = 1e-3; delay after = 2', '1GiB', 'mesh data = 2; place Batch -> data', '', '')
@@ -423,6 +447,8 @@ for case in CASES: same_bits(*case)
 for case in PARTS: some_there(*case)
 for case in LAYERS: some_there(*case, layers=4)
 moved_between_plans(LAYERS[0])
+moved_between_plans(('mesh pipe = 2; place Layers -> pipe; micro 4; precision bf16', FREE, 2,
+                     'offload optimizer, grads, params of h[2..3] -> host'))
 in_subs()
 for case in KEPT: kept_there(*case)
 without_groups('', '', 1)

@@ -2,7 +2,8 @@
 
 A small GPT whose optimizer, gradients, parameters and what its layers keep lie in the memory of the host, with and
 without `delay` and with updates before the norm, or the first three of one of two layers, over two ranks on processors
-and on one GPU of the stand-in, which does copies late. A rank kills itself half way through a copy between both
+and on one GPU of the stand-in, which does copies late; on processors over two stages, too, of which the first alone has
+its layer there. A rank kills itself half way through a copy between both
 memories, or where an update has come to a page of the states (die_on_host.c): KILLS instants of each run from its first
 copy to its last, first weights and checkpoints among them. It goes on from what is on disk to the losses, weights and
 states of the unbroken run, to the bit. WHERE: processor or gpu.
@@ -24,11 +25,13 @@ train t for Small {
   %s
 }
 machine box { node gpus = 1 arch = sm_80 memory = 40GiB; host memory = 1GiB cores = 2 }
-plan processor for Small { mesh data = 2; %s }
-plan gpu for Small { on box; mesh data = 1; %s }
+plan processor for Small { %s }
+plan gpu for Small { on box; %s }
 '''
-PLAN = '''place Batch -> data; zero 3 over data; %s; precision bf16
+PLAN = '''mesh data = %d; place Batch -> data; zero 3 over data; %s; precision bf16
   offload optimizer, grads, params%s -> host; recompute h keep = input offload = host'''
+STAGES = '''mesh pipe = 2; place Layers -> pipe; %s; precision bf16
+  offload optimizer, grads, params%s -> host; recompute h.* keep = input offload = host'''
 RANKS, EMULATE = (2, []) if WHERE == 'processor' else (1, ['--emulate'])
 OPTIONS = ['--save-every', '2', '--threads', '1']
 
@@ -36,7 +39,7 @@ OPTIONS = ['--save-every', '2', '--threads', '1']
 def train(out, expect=0, resume=(), **env):
     """One rank dies or none; `expect` None: whatever comes."""
     if EMULATE: env |= {'SHARDC_EMULATE_LATE': '1', 'SHARDC_EMULATE_ORDER': '3'}
-    if env.get('DIE_ARENAS') and RANKS > 1: env |= {'DIE_RANK': '1'}
+    if env.get('DIE_ARENAS') and RANKS > 1: env |= {'DIE_RANK': '1', **env}
     p = subprocess.run([SHARDC, 'run', '-n', str(RANKS), *EMULATE, f'./{WHERE}', '--', 'train', '--out', out, *OPTIONS,
                         *resume], cwd=folder, capture_output=True, text=True, timeout=100,
                        env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1', **env))
@@ -60,13 +63,14 @@ def instant(k, copies):
 
 
 def kills(delay, parts, early):
-    plan = PLAN % (parts, early)
+    stages = early.startswith(' of h.0')
+    plan = STAGES % (parts, early) if stages else PLAN % (RANKS, parts, early)
     open(f'{folder}/m.shard', 'w').write(MODEL % (delay, plan, plan))
     run(SHARDC, 'compile', 'm.shard', '--plan', WHERE, '-o', WHERE, '-q', '--quick', cwd=folder)
     program = json.loads(run(f'./{WHERE}', 'info', '--json', cwd=folder)[0])
     arenas = ' '.join(str(program['arenas'][a]) for a in ('host_states', 'host_weights', 'host_work'))
     die = {'LD_PRELOAD': DIE, 'DIE_ARENAS': arenas, 'DIE_NOTE': f'{folder}/note', 'ASAN_OPTIONS':
-           'verify_asan_link_order=0:detect_leaks=0'}
+           'verify_asan_link_order=0:detect_leaks=0', **({'DIE_RANK': '0'} if stages else {})}
     train('whole', **die)
     copies, want, died = note(), came_to('whole'), {'copy': 0, 'update': 0}
     check(copies and copies > 100, f'{copies} copies')
@@ -75,7 +79,7 @@ def kills(delay, parts, early):
         os.remove(f'{folder}/note')
         status, said = train('out', None, **die, DIE_AT=at)
         died[at.split(':')[0]] += note() is not None
-        check(note() is None or status != 0 and ('rank 1' in said or RANKS == 1), f'{at}: exit {status}: {said}')
+        check(note() is None or status != 0 and (f'rank {1 - stages}' in said or RANKS == 1), f'{at}: exit {status}: {said}')
         if note() is None: open(f'{folder}/note', 'w')
         train('out', resume=['--resume'] if os.path.isdir(f'{folder}/out') else [])
         got = came_to('out')
@@ -90,7 +94,7 @@ def kills(delay, parts, early):
 text_file(f'{folder}/text.txt')
 # with updates before the norm, of one part of the batch
 KINDS = [('', 'micro 1', ''), ('delay after = 2', 'micro 1', ''), ('', 'micro 1', ' of h[0..0], wte'),
-         ('', f'micro {4 // RANKS}', ' speculate = on')]
+         ('', f'micro {4 // RANKS}', ' speculate = on')] + [('', 'micro 1', ' of h.0')] * (WHERE == 'processor')
 for delay, parts, early in KINDS:
     copies, died = kills(delay, parts, early)
     check(all(2 * n > KILLS // 2 for n in died.values()), f'{died} of {KILLS}')
