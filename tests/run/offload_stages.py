@@ -13,8 +13,8 @@ from pairs import greedy
 
 SHARDC, WHERE, folder = os.path.abspath(sys.argv[1]), sys.argv[2], workdir()
 LAYERS = 8
-CHOICES = {'update': ['', 'optimizer', 'optimizer, grads'], 'params': [0, 1], 'saved': [0, 1], 'zero': [0, 1, 2, 3],
-           'stages': [2, 4], 'schedule': ['one_f_one_b', 'gpipe', 'interleaved', 'zero_bubble', 'uneven'],
+CHOICES = {'words': ['params', 'optimizer', 'optimizer, grads', 'optimizer; params', 'optimizer, grads; params'],
+           'saved': [0, 1], 'zero': [0, 1, 2, 3], 'stages': [2, 4], 'schedule': ['one_f_one_b', 'gpipe', 'interleaved', 'zero_bubble', 'uneven'],
            'there': ['first', 'last', 'middle', 'first two, attn of the last', 'ends'], 'apart': [0, 1],
            'parts': [2, 4], 'clip': [0, 1], 'guard': ['skip', 'off'], 'precision': ['f32', 'bf16', 'f16'],
            'data': [1, 2], 'tensor': [1, 2], 'late': [0, 1]}
@@ -57,19 +57,15 @@ def there(row):
     return ', '.join(some), 'h.*'
 
 
-def fits(row):
-    if row['schedule'] == 'interleaved' and LAYERS % (2 * row['stages']): return False
-    return row['update'] or row['params']
-
-
 def waits(row): return row['clip'] or row['guard'] != 'off' or row['precision'] == 'f16'
 
 
 def lines(row, of):
     """`apart`: parameters of what one stage has, the update of all of it."""
     first = of if not row['apart'] or of == 'h.*' else ', '.join(paths(row, [0 if row['there'] != 'last' else -1]))
-    said = [f'offload {row["update"]} of {of} -> host'] * bool(row['update'])
-    return '; '.join(said + [f'offload params of {first} -> host'] * row['params'])
+    update = row['words'].replace('params', '').strip('; ')
+    said = [f'offload {update} of {of} -> host'] * bool(update)
+    return '; '.join(said + [f'offload params of {first} -> host'] * ('params' in row['words']))
 
 
 def write(row, names):
@@ -139,13 +135,13 @@ def compare(row, what):
     gpu = WHERE == 'gpu'
     some = train('some', row, what, 3 if gpu else None)
     if gpu: check(some == train('some', row, what, 0), f'{what}: other bits in another order')
-    host_adds = gpu and 'grads' in row['update'] and waits(row)
+    host_adds = gpu and 'grads' in row['words'] and waits(row)
     alike(row, some, train('whole', row, what), f'{what}: all layers there', not host_adds)
     alike(row, some, train('near', row, what), f'{what}: none there', not waits(row))
 
 
 text_file(f'{folder}/text.txt')
-found = greedy(CHOICES, random.Random(6), fits=fits)[0]
+found = greedy(CHOICES, random.Random(6))[0]
 for row in found[:int((sys.argv[3:] + [len(found)])[0])]:
     what = ' '.join(f'{k}={v}' for k, v in row.items())
     if os.environ.get('SHOW'): print(what, flush=True)
