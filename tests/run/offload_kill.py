@@ -79,7 +79,8 @@ def kills(delay, parts, early):
         os.remove(f'{folder}/note')
         status, said = train('out', None, **die, DIE_AT=at)
         died[at.split(':')[0]] += note() is not None
-        check(note() is None or status != 0 and (f'rank {1 - stages}' in said or RANKS == 1), f'{at}: exit {status}: {said}')
+        told = f'rank {1 - stages}' in said or RANKS == 1
+        check(note() is None or status != 0 and told, f'{at}: exit {status}: {said}')
         if note() is None: open(f'{folder}/note', 'w')
         train('out', resume=['--resume'] if os.path.isdir(f'{folder}/out') else [])
         got = came_to('out')

@@ -14,7 +14,8 @@ from pairs import greedy
 SHARDC, WHERE, folder = os.path.abspath(sys.argv[1]), sys.argv[2], workdir()
 LAYERS = 8
 CHOICES = {'words': ['params', 'optimizer', 'optimizer, grads', 'optimizer; params', 'optimizer, grads; params'],
-           'saved': [0, 1], 'zero': [0, 1, 2, 3], 'stages': [2, 4], 'schedule': ['one_f_one_b', 'gpipe', 'interleaved', 'zero_bubble', 'uneven'],
+           'saved': [0, 1], 'zero': [0, 1, 2, 3], 'stages': [2, 4],
+           'schedule': ['one_f_one_b', 'gpipe', 'interleaved', 'zero_bubble', 'uneven'],
            'there': ['first', 'last', 'middle', 'first two, attn of the last', 'ends'], 'apart': [0, 1],
            'parts': [2, 4], 'clip': [0, 1], 'guard': ['skip', 'off'], 'precision': ['f32', 'bf16', 'f16'],
            'data': [1, 2], 'tensor': [1, 2], 'late': [0, 1]}
