@@ -44,6 +44,7 @@ static TileLoad load_of(FlashGpu *flash_gpu, ValueId value, bool keys, bool colu
   TileLoad load = {.side = column ? flash_gpu->g.column : flash_gpu->g.row,
                    .memory = flash_gpu->elem,
                    .shared = flash_gpu->elem};
+  load.none_held = flash->grad; /* whose sums fill the registers */
   load.side.async = (flash_gpu->g.tile[FLASH_GPU_COPY] - 1) & bit;
   load.k = one_dim(row, keys ? flash->keys : flash->queries, stride_of(flash_gpu, value, row));
   load.mn = one_dim(flash->dim, flash->width, stride_of(flash_gpu, value, flash->dim));

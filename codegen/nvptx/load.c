@@ -86,7 +86,9 @@ static LLVMValueRef nth_element(Warp *w, const TileLoad *load, LLVMValueRef piec
   return warp_plus(w, warp_times(w, piece, load->each), j);
 }
 
-static bool rolled(const TileLoad *load) { return load->items > LOAD_UNROLLED; }
+static bool rolled(const TileLoad *load) {
+  return load->items > LOAD_UNROLLED || (load->none_held && !load->quiet);
+}
 
 void tile_load_setup(Warp *w, TileLoad *load, int64_t at) {
   const GemmSide *side = &load->side;

@@ -24,7 +24,8 @@ typedef struct TileLoad {
   int64_t mn_extent, k_extent, mn_tile, k_tile; /* elements there are; of a tile */
   Elem memory, shared;                          /* of an element there */
   int threads;
-  bool always; /* a tile that is not there is written, too, so that no branch is in the way */
+  bool none_held; /* what is not asynchronous is stored at once: no registers hold it meanwhile */
+  bool always;    /* a tile that is not there is written, too, so that no branch is in the way */
   LLVMValueRef base, mn0; /* first element of the batch; i32: first mn of the CTA */
   /* set by tile_load_setup */
   bool quiet;                /* asynchronous, by 16 or 4 bytes */

@@ -4,6 +4,7 @@
 enum { SLICE_MOST = 128 }; /* of the width, in the results of a CTA: sums of half of it per lane */
 enum { REGISTERS = 176 };  /* for sums */
 enum { OF_GRADIENTS = 160 }; /* of dk and dv: with 176 ptxas 13.0 spills */
+enum { OF_ADDRESSES = 16 };  /* of elements, that have no pieces of 16 bytes */
 enum { BLOCK_MOST = 256 };   /* rows, columns of a block of scores: multiples of 16 */
 
 /* Rows of whole pieces, and heads that begin on them. */
@@ -34,9 +35,16 @@ FlashGpuPlan gpu_flash_plan(const Fn *k, const Flash *f, const int64_t *cut) {
   return flash_gpu_plan(f, value_type(k, f->q)->elem, tile);
 }
 
+bool gpu_flash_by_element(const Flash *f, const FlashGpuPlan *p) {
+  int64_t all = f->grad ? FLASH_COPY_Q | FLASH_COPY_K | FLASH_COPY_V | FLASH_COPY_DY
+                        : FLASH_COPY_Q | FLASH_COPY_K | FLASH_COPY_V;
+  return p->mma && p->tile[FLASH_GPU_COPY] - 1 != all;
+}
+
 int64_t gpu_flash_registers(const Flash *f, const FlashGpuPlan *p) {
   int64_t columns = p->tile[FLASH_GPU_COLUMNS] / 2;
-  return f->grad ? p->slice + 2 * columns : p->slice / 2 + columns;
+  if (!f->grad) return p->slice / 2 + columns;
+  return p->slice + 2 * columns + (gpu_flash_by_element(f, p) ? OF_ADDRESSES : 0);
 }
 
 static bool is_side(int64_t n) { return n >= 16 && n <= BLOCK_MOST && n % 16 == 0; }

@@ -80,4 +80,6 @@ int64_t gpu_product_registers(const GemmPlan *plan);
 FlashGpuPlan gpu_flash_plan(const Fn *k, const Flash *f, const int64_t *cut);
 bool gpu_flash_fits(const Fn *k, const int64_t *cut, int64_t limit);
 int64_t gpu_flash_registers(const Flash *f, const FlashGpuPlan *p); /* sums of a lane */
+/* Are there operands of 16 bits whose rows do not come in pieces of 16 bytes? */
+bool gpu_flash_by_element(const Flash *f, const FlashGpuPlan *p);
 #endif

@@ -119,6 +119,7 @@ bool gpu_attention_larger(const Module *m, const Fn *k, int64_t limit, Cut *cut)
   Flash flash = flash_of(k);
   if (flash.width < WIDE || cut->at[FLASH_GPU_ROWS] <= now.at[FLASH_GPU_ROWS]) return false;
   FlashGpuPlan plan = gpu_flash_plan(k, &flash, cut->at);
+  if (gpu_flash_by_element(&flash, &plan)) return false;
   if (gpu_flash_registers(&flash, &plan) > 144) return false;
   FlashLists lists;
   double time = flash.mask == NO_VALUE ? 0 : listed_time(m, k, &flash, &now, &lists);

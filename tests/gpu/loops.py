@@ -3,12 +3,14 @@
 The inner loop of attention on tensor cores, per tile of scores: where a layout lists whole tiles, it may have a few
 instructions more than the dense kernel's, those that read the list, and exactly as many products. Counted in the
 cubins: an instruction of sm_80 to sm_90 has 16 bytes; a loop ends with a branch back (opcode 0x947), its distance in
-words of 4 bytes from bit 34 on, or, for sm_90, bits 16 to 23 of it below that. `all`, by hand: four targets, widths of 16 to 128, blocks of 16 to 128, all types,
-also with causal and padding, which must only be assembled without a spill. Ends with 77 where there is no ptxas.
+words of 4 bytes from bit 34 on, or, for sm_90, bits 16 to 23 of it below that. Heads of widths that are no multiple of 8 must only be assembled without a spill.
+`all`, by hand: four targets, widths of 16 to 128, blocks of 16 to 128, all types, also with causal and padding; and
+every fourth width up to 256. Ends with 77 where there is no ptxas.
 """
 import os, shutil, struct, subprocess, sys, tempfile
 
 SHARDC, ALL = os.path.abspath(sys.argv[1]), len(sys.argv) > 2
+ODD = 60, 84, 101, 108, 124, 180
 MORE = 16  # instructions for a list
 HMMA, BRANCH = 0x23c, 0x947
 if not shutil.which('ptxas'):
@@ -89,6 +91,8 @@ with tempfile.TemporaryDirectory() as folder:
             if sparse[k][0] != dense[k][0] or sparse[k][1] > dense[k][1] + MORE: sys.exit('not the same loop')
         if len(dense) != 3: sys.exit(f'three phases have products: {dense}')
     for cut in '', 'causal': loops(folder, cut, 'sm_80', 112, 0)   # sums of gradients: 64 columns would spill
+    for head in range(4, 260, 4) if ALL else ODD:                  # rows of no whole pieces of 16 bytes
+        for cut in ('causal', 'padding(valid)')[not ALL:]: loops(folder, cut, 'sm_80', head, 0, 'f16')
     if not ALL: sys.exit(0)
     n = 0
     for target in 'sm_80', 'sm_86', 'sm_89', 'sm_90':

@@ -90,13 +90,13 @@ static void heads_are_cut_up_to_a_width(void **state) {
 }
 
 /* Blocks of fewer columns where CTAs share 100 KiB: dk and dv of 64-wide heads, and no smaller ones
-   where nothing helps. */
+   where nothing helps; and where rows come element by element. */
 static void attention_leaves_room(void **state) {
   (void)state;
   static const struct {
     int width, all, columns;
-  } of[] = {{64, 164, 64}, {64, 100, 32}, {128, 100, 32}};
-  for (int i = 0; i < 3; i++) {
+  } of[] = {{64, 164, 64}, {64, 100, 32}, {128, 100, 32}, {88, 164, 64}, {84, 164, 32}};
+  for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
     Ctx *c = ctx_new();
     int d = of[i].width;
     const char *text = arena_printf(
