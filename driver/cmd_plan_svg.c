@@ -17,7 +17,7 @@ enum {
   COLUMNS = 220,
   NAMED = 3
 };
-enum { BANDS = 7 };
+enum { BANDS = 8 };
 
 typedef struct Band {
   const char *name, *colour;
@@ -46,10 +46,11 @@ static int64_t frame_bytes(const Moment *moment) {
   return sum;
 }
 
-/* Bytes of arenas that are neither weights nor states nor the frame: inputs, outputs. */
+/* Bytes of arenas that are neither weights nor states, slots nor the frame: inputs, outputs. */
 static int64_t other_bytes(const Planned *planned) {
   const Budget *budget = &planned->need;
-  return budget->total - budget->weights - budget->optimizer - planned->frame;
+  return budget->total - budget->weights - budget->optimizer - module_slots(planned->m) -
+         planned->frame;
 }
 
 static void set_bands(Picture *picture) {
@@ -57,6 +58,7 @@ static void set_bands(Picture *picture) {
   const Band bands[BANDS] = {{"weights", colours[0], budget->weights, -1},
                              {"optimizer", colours[2], budget->optimizer, -1},
                              {"inputs, outputs", "#777777", other_bytes(picture->p), -1},
+                             {"slots of copies", "#F0E442", module_slots(picture->p->m), -1},
                              {"gradients", colours[1], 0, USE_GRADIENT},
                              {"saved", colours[3], 0, USE_SAVED},
                              {"buffers", colours[5], 0, USE_BUFFER},

@@ -357,10 +357,13 @@ static int64_t move_slots(const Module *m) {
 /* In which what is sent to neighbours waits. */
 static int64_t send_slots(const Module *m) { return module_send_slots(m) * module_send_slot(m); }
 
+int64_t module_slots(const Module *m) {
+  return module_on_gpu(m) ? send_slots(m) + move_slots(m) : 0;
+}
+
 int64_t module_device_words(const Module *m) {
   int64_t counters = round_up(4 * module_counters(m), CACHE_LINE);
-  int64_t slots = send_slots(m) + move_slots(m);
-  return module_on_gpu(m) ? counters + 64 + slots + module_ahead(m) : 0;
+  return module_on_gpu(m) ? counters + 64 + module_slots(m) + module_ahead(m) : 0;
 }
 
 HostBudget module_host(const Module *m) {
@@ -397,7 +400,7 @@ Budget module_budget(const Module *m) {
   budget.total = budget.weights + budget.optimizer + other + frame;
   budget.gradients = take(&frame, step ? peak(m, step, USE_GRADIENT, TIER_device) : 0);
   budget.buffers = take(&frame, step ? peak(m, step, USE_BUFFER, TIER_device) : 0);
-  budget.buffers += take(&other, send_slots(m) + move_slots(m));
+  budget.buffers += take(&other, module_slots(m));
   budget.saved = take(&frame, step ? peak(m, step, USE_SAVED, TIER_device) : 0);
   budget.working = frame + other;
   budget.host = module_host(m).total, budget.apart = module_on_gpu(m);

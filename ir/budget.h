@@ -40,7 +40,8 @@ int64_t module_ahead(const Module *m); /* the last of these alone */
    slots there are, each way: for what a round of a loop moves, so that the next need not wait. */
 int64_t module_move_slot(const Module *m);
 int64_t module_move_slots(const Module *m, bool up);
-enum { MOVE_SLOTS = 16 }; /* at most */
+enum { MOVE_SLOTS = 16 };              /* at most */
+int64_t module_slots(const Module *m); /* bytes of all of them, and of what is being sent */
 
 /* Memory of the host that a GPU reads and writes, pinned, by what for (pinned.c); without a GPU
    there is none. */

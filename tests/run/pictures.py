@@ -14,6 +14,15 @@ UNITS = {'B': 1, 'KiB': 2**10, 'MiB': 2**20, 'GiB': 2**30}
 def bytes_of(text): return float(text.split()[0]) * UNITS[text.split()[1]]
 
 
+def bands(svg, total):
+    """Bytes of what stays, by the height of its band."""
+    line = int(re.search(r'stroke="#666666"[^>]* d="M80 (\d+)H', svg)[1])
+    found, below = {}, 250
+    for top, name in re.findall(r'<path fill="#\w+" d="M80 250V(\d+).*?<title>(.*?)</title>', svg):
+        found[name], below = (below - int(top)) / (250 - line) * total, int(top)
+    return found
+
+
 def plan(*args, **kw): return run(SHARDC, 'plan', FILE, *args, cwd=folder, **kw)
 
 
@@ -85,6 +94,17 @@ try:
         check(len(set(said)) == len(said) and len(bars) == 4 * 8 * kinds, f'{plan_name}: {len(bars)} bars')
         for way in 'sends', 'receives':     # over three borders, eight parts, forward and backward
             check(sum(f' {way} ' in t for t in said) == 3 * 8 * 2, f'{plan_name}: {way} of {said}')
+    # slots of copies to and from the host are a band of their own, of all that `plan` counts as buffers of one GPU
+    open(f'{folder}/o.shard', 'w').write(read(f'{os.path.dirname(FILE)}/tiny.shard').decode() +
+                                         'plan near for Tiny { micro 4 }\n'
+                                         'plan away for Tiny { micro 4; offload optimizer, grads, params -> host }\n')
+    for name, there in ('near', False), ('away', True):
+        words = [SHARDC, 'plan', 'o.shard', '--target', 'sm_80', '--plan', name]
+        svg, need = run(*words, '--svg', '-', cwd=folder)[0], run(*words, '--json', cwd=folder)[0]
+        need = json.loads(need)['classes'][0]['bytes']
+        slots = bands(svg, need['total']).get('slots of copies', 0)
+        check((slots > 0) == there == (need['buffers'] > 0) and abs(slots - need['buffers']) < 0.01 * need['total'],
+              f'{slots} bytes of slots, {need}')
     check('--svg' in plan('--svg', 'x.svg', expect=2)[1], 'one picture, three plans')
     chromium = shutil.which('chromium') or shutil.which('chromium-browser')
     if chromium:
