@@ -2,11 +2,12 @@
 
 A plan of plans.py on GPUs with room for all; then on GPUs with a part of what that needs, and what `auto` moves to the
 host. `verify` trains under both: they agree, or nothing that could be moved would do (E0801). The lines that N0601
-says, written out, agree, too. In about half of the programs something moves.
+says, written out, agree, too. In about half of the programs something moves; stacks of
+every second one stand in subs.
 """
 import json, os, random, re, subprocess, sys, tempfile
 from collections import Counter
-from generate import Program
+from generate import Program, in_subs
 import plans
 from run import write_data
 
@@ -47,6 +48,9 @@ def trial(shardc, n, folder):
     r = random.Random(n * 7919 + 3)
     text = plans.trained(r, Program(n, across=True).text().replace('batch 4', f'batch {plans.BATCH}'))
     lines = plan_of(r, text)
+    if n % 2: text = in_subs(text)
+    for k in re.findall(r'^  sub a(\d+) = A', text, re.M):
+        lines = [re.sub(rf'\bs{k}\b', f'a{k}.s{k}', l) for l in lines]
     write(text, lines, '1GiB', folder)
     code, out, err = said(shardc, folder, 'plan', 'p.shard', '--plan', 'near', '--json')
     if code:

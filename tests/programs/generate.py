@@ -1,12 +1,12 @@
 """Random programs of the language: small models of a handful of operators, layers and stacks over few short dims.
 
-    python3 generate.py FIRST LAST FOLDER [BATCH]        writes FOLDER/pN.shard for FIRST <= N < LAST
+    python3 generate.py FIRST LAST FOLDER [BATCH [in_subs]]     writes FOLDER/pN.shard for FIRST <= N < LAST
 
 The same number gives the same program. Functions are kept tame (no exp of large numbers), so that gradients compare
 well; what jumps (sign, floor, argmax, comparisons) does so where numbers are seldom equal. Every word of the language
 is in some program, or words.py says why not; plans.py draws plans.
 """
-import random, sys
+import random, re, sys
 
 SIZE = {'A': 2, 'B': 3, 'C': 4, 'D': 5, 'E': 6, 'F': 2, 'G': 3, 'K': 3, 'H': 16, 'U': 1, 'W': 33}
 DECLARED = {'E': ['= A * B', '= 6'], 'H': ['= 4 * C', '= 16'], 'G': ['like B', '= 3', '']}
@@ -351,8 +351,21 @@ class Program:
         return f'dims {{ {text}; N2 = 2; N3 = 3; N4 = 2; N5 = 4 }}\n', sizes
 
 
+def in_subs(text):
+    """Stacks of the model, s0 .., in subs of it, a0 ..; not those that are called with a second value."""
+    for name, rounds, of in re.findall(r'^  stack (s\d+) (\[N\d\]) (of .*)$', text, re.M):
+        heads = [re.search(rf'^layer {l}\((.*?)\) ->', text, re.M).group(1) for l in re.findall(r'L\d+', of)]
+        if any('],' in h for h in heads): continue
+        layer, dims = 'A' + name[1:], heads[0][len('x: '):]
+        text = text.replace(f'  stack {name} {rounds} {of}\n', f'  sub a{name[1:]} = {layer}\n')
+        head, model = text.split('model M {', 1)
+        head += f'layer {layer}(x: {dims}) -> {dims} {{\n  stack {name} {rounds} {of}\n  return {name}(x)\n}}\n'
+        text = head + 'model M {' + re.sub(rf'\b{name}\(', f'a{name[1:]}(', model)
+    return text
+
+
 if __name__ == '__main__':
     first, last, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-    batch = sys.argv[4] if len(sys.argv) > 4 else '4'
-    for n in range(first, last): open(f'{folder}/p{n}.shard', 'w').write(Program(n).text().replace('batch 4',
+    batch, made = sys.argv[4] if len(sys.argv) > 4 else '4', in_subs if sys.argv[5:] == ['in_subs'] else str
+    for n in range(first, last): open(f'{folder}/p{n}.shard', 'w').write(made(Program(n).text()).replace('batch 4',
             f'batch {batch}'))

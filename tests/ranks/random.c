@@ -81,7 +81,19 @@ static void add_settings(Ctx *c, Plan *p) {
     if (*list[i]) p->settings = arena_printf(c->arena, "%s%s ", p->settings, list[i]);
 }
 
-/* The file's stacks are called s and a number, and have two or three layers. */
+/* The file's stacks are called s and a number, and have two or three layers; some stand in a sub
+   that is called a and that number. */
+static const char *stack_named(Ctx *c, const char *file, int number) {
+  const char *path = arena_printf(c->arena, "s%d", number),
+             *sub = arena_printf(c->arena, " sub a%d = A", number);
+  FILE *f = fopen(file, "r");
+  char line[4096];
+  bool found = false;
+  while (f && fgets(line, sizeof line, f)) found |= strstr(line, sub) != NULL;
+  if (f) fclose(f);
+  return found ? arena_printf(c->arena, "a%d.%s", number, path) : path;
+}
+
 /* By a number of its own, as below: what some plans keep waits on the host. */
 static void add_recompute(Ctx *c, Plan *p, const char *file, uint64_t seed) {
   FILE *f = fopen(file, "r");
@@ -94,8 +106,8 @@ static void add_recompute(Ctx *c, Plan *p, const char *file, uint64_t seed) {
                                : arena_printf(c->arena, "auto budget = %u",
                                               (uint32_t[]){0, 300, 2000, 9000}[draw(4)]);
     p->recompute =
-        arena_printf(c->arena, "%s%ss%d%s keep = %s%s", p->recompute, *p->recompute ? ";" : "",
-                     stack, SOME("", "[0..0]", "[1..1]"), keep,
+        arena_printf(c->arena, "%s%s%s%s keep = %s%s", p->recompute, *p->recompute ? ";" : "",
+                     stack_named(c, file, stack), SOME("", "[0..0]", "[1..1]"), keep,
                      seed / 15 % 4 == 2 && strcmp(keep, "none") ? " offload = host" : "");
   }
   if (f) fclose(f);
@@ -123,19 +135,19 @@ static void add_early(Ctx *c, Plan *p, uint64_t seed) {
 /* By a number of its own: every plan is as it was, and some have their states on the host, and some
    of these their gradients; and some their parameters; and some have this of one stack alone, or of
    some of its layers: of stages, where these share it. */
-static void add_offload(Ctx *c, Plan *p, uint64_t seed) {
+static void add_offload(Ctx *c, Plan *p, const char *file, uint64_t seed) {
   if (seed / 15 % 3 == 1)
     p->settings = arena_printf(c->arena, "%splan.offload=optimizer%s ", p->settings,
                                (const char *[]){"", ",grads", ",grads,params"}[seed / 45 % 3]);
   else if (seed / 45 % 3 == 1)
     p->settings = arena_printf(c->arena, "%splan.offload=params ", p->settings);
   if (seed / 15 % 3 == 1 && seed / 135 % 2)
-    p->settings =
-        arena_printf(c->arena, "%splan.offload.optimizer=s0%s ", p->settings,
-                     (const char *[]){".*", "[0..0]", "[1..1]", "[0..1]"}[seed / 540 % 4]);
+    p->settings = arena_printf(
+        c->arena, "%splan.offload.optimizer=%s%s ", p->settings, stack_named(c, file, 0),
+        (const char *[]){".*", "[0..0]", "[1..1]", "[0..1]"}[seed / 540 % 4]);
   if (seed / 270 % 2)
-    p->settings = arena_printf(c->arena, "%splan.offload.params=%s ", p->settings,
-                               seed / 540 % 2 ? "s1.1" : "s1.*");
+    p->settings = arena_printf(c->arena, "%splan.offload.params=%s%s ", p->settings,
+                               stack_named(c, file, 1), seed / 540 % 2 ? ".1" : ".*");
 }
 
 /* Stages of different numbers of layers: 4, 3 or 2 of them. */
@@ -184,7 +196,7 @@ static Plan random_plan(Ctx *c, const char *file, uint64_t seed) {
   p.pad = draw(2) ? 12 : 0;
   bool early = is_early(file, seed);
   if (early) add_early(c, &p, seed);
-  else add_stages(c, &p, seed), add_offload(c, &p, seed);
+  else add_stages(c, &p, seed), add_offload(c, &p, file, seed);
   add_int8(c, &p, seed);
   return p;
 }
