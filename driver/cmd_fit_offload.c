@@ -4,14 +4,17 @@
    program it makes, up to pass `memory`; the one goes that adds the fewest seconds to the bound of
    a step for each byte that it frees (ir/lanes_host.c), where the machine does not say how fast it
    is, the one that moves the fewest bytes; if one is enough, the one with the shortest step, of a
-   stack that of as few layers as do, its first ones or its last ones (pass `ranges`). In the end
+   stack that of as few layers as do, its first ones or its last ones (pass `ranges`), and where
+   stages of a pipeline share them, of whole stages. In the end
    what is not needed there comes back. Must not: take what was not made; move what the host has no
    room for. */
 #include "cmd_plan.h"
 #include "driver/fit.h"
 #include "ir/layer_part.h"
 #include "ir/module_settings.h"
+#include "ir/stage_offload.h"
 #include "ir/text.h"
+#include <string.h>
 
 typedef struct UnitPart { /* of a unit */
   int64_t layers;         /* of a stack; 1: what is outside of stacks; 0: nothing */
@@ -38,6 +41,18 @@ static bool fits(const AutoOffload *plan, const Cost *cost) {
 
 static int64_t all_layers(const AutoOffload *plan, uint32_t unit) {
   return offload_layers(plan->m, plan->units.at[unit]);
+}
+
+/* Layers that go together: where all stages have a block of as many, these are one. */
+static int64_t grain_of(const AutoOffload *plan, uint32_t unit) {
+  const char *path = plan->units.at[unit];
+  int64_t all = all_layers(plan, unit), ranks = 1;
+  for (uint32_t i = 0; ranks == 1 && i < plan->m->globals.n; i++) {
+    const Global *global = plan->m->globals.at[i];
+    if (!strncmp(global->name, path, strlen(path))) ranks = layers_ranks(plan->m, global);
+  }
+  if (ranks == 1 || plan_uneven(plan->m) || all % ranks) return 1;
+  return plan_chunks(plan->m) > 1 ? all : all / ranks;
 }
 
 /* h.*, or h[0..3] */
@@ -98,13 +113,15 @@ static bool try_share(AutoOffload *plan, UnitPart *at, UnitPart share, Cost *cos
 
 /* Of what fits, at this cost: as few layers as do. Those of the other end of the stack need the
    same room, and their way may be hidden better. */
-static void take_fewest(AutoOffload *plan, UnitPart *at, int64_t all, Cost *cost) {
+static void take_fewest(AutoOffload *plan, UnitPart *at, uint32_t unit, Cost *cost) {
   UnitPart best = *at, least = *at;
   Cost one, fewest = *cost;
-  for (int64_t low = 1; low < least.layers;) {
-    UnitPart middle = {low + (least.layers - low) / 2, best.last};
+  int64_t all = all_layers(plan, unit), grain = grain_of(plan, unit);
+  for (int64_t low = grain; low < least.layers;) {
+    int64_t half = low + (least.layers - low) / 2;
+    UnitPart middle = {half - half % grain, best.last};
     if (try_share(plan, at, middle, &one)) least = middle, fewest = one;
-    else low = middle.layers + 1;
+    else low = middle.layers + grain;
   }
   if (least.layers < best.layers && whole(&fewest) <= whole(cost)) best = least, *cost = fewest;
   least.last = !least.last;
@@ -114,11 +131,11 @@ static void take_fewest(AutoOffload *plan, UnitPart *at, int64_t all, Cost *cost
 }
 
 /* All of it, or where that is enough what is needed. False: it frees nothing. */
-static bool try_unit(AutoOffload *plan, UnitPart *at, int64_t layers, Cost *cost) {
-  *at = (UnitPart){.layers = layers};
+static bool try_unit(AutoOffload *plan, UnitPart *at, uint32_t unit, Cost *cost) {
+  *at = (UnitPart){.layers = all_layers(plan, unit)};
   if (!try_chosen(plan, cost) || here(cost) >= here(&plan->cost) || cost->host > plan->machine.host)
     return false;
-  if (fits(plan, cost)) take_fewest(plan, at, layers, cost);
+  if (fits(plan, cost)) take_fewest(plan, at, unit, cost);
   return true;
 }
 
@@ -130,7 +147,7 @@ static bool move_one(AutoOffload *plan) {
     for (uint32_t i = 0; i < plan->units.n; i++) {
       UnitPart *at = &plan->share[update][i], share;
       if (at->layers) continue;
-      bool good = try_unit(plan, at, all_layers(plan, i), &cost);
+      bool good = try_unit(plan, at, i, &cost);
       share = *at, *at = (UnitPart){0};
       if (!good || (best_at && !is_better(plan, &cost, &best))) continue;
       best = cost, best_at = at, best_share = share;
@@ -149,7 +166,7 @@ static void take_back(AutoOffload *plan) {
       Cost cost;
       if (!had.layers) continue;
       bool none = try_share(plan, at, (UnitPart){0}, &cost) && whole(&cost) <= whole(&plan->cost);
-      if (!none) *at = had, cost = plan->cost, take_fewest(plan, at, all_layers(plan, i), &cost);
+      if (!none) *at = had, cost = plan->cost, take_fewest(plan, at, i, &cost);
       if (at->layers == had.layers && at->last == had.last) continue;
       plan->cost = cost;
       tell(plan, &cost);

@@ -124,6 +124,10 @@ bool fit_cost(const Cli *o, const FitChange *change, Cost *out) {
   Programs all;
   if (!fit_programs(o, change, &c, &all)) return false;
   *out = cost_of(fit_largest(&all)), out->makespan = plan_makespan(&all);
+  for (uint32_t i = 0; i < all.n; i++) { /* the class with the most there may be another one */
+    Cost class = cost_of(all.at[i]);
+    if (class.host > out->host) out->host = class.host, out->moved = class.moved;
+  }
   if (change->timed) out->seconds = plan_seconds(&all);
   ctx_free(c);
   return true;

@@ -4,7 +4,6 @@
 #include "cmd_plan.h"
 #include "ir/count.h"
 #include "ir/module_settings.h"
-#include "ir/stage_offload.h"
 #include <string.h>
 
 /* The class whose kernels have the most to do. */
@@ -34,23 +33,19 @@ static PlanStep step_of(const Planned *planned, const Fn *entry, uint32_t at) {
   return step;
 }
 
-/* Have classes something else on the host than others? */
-static bool hosts_differ(const Planned *planned) {
-  for (uint32_t i = 0; i < planned->programs.n; i++)
-    for (int k = 0; k < STAGE_WORDS; k++) {
-      const Module *m = planned->programs.at[i];
-      if (class_lacks(m, intern(m->ctx->names, stage_words[k]))) return true;
-    }
-  return false;
+static bool any_host(const Planned *planned) {
+  int64_t bytes = 0;
+  for (uint32_t i = 0; i < planned->programs.n; i++) bytes += planned->class[i].need.host;
+  return bytes > 0;
 }
 
-/* Of the class that the others wait for: the one with the most to do, or, where some wait for their
+/* Of the class that the others wait for: the one with the most to do, or, where any waits for its
    host, the one that takes the longest. */
 PlanStep plan_step(const Planned *planned, const Fn *entry) {
   if (!entry) return (PlanStep){0};
   PlanStep step = step_of(planned, entry, slowest(planned));
-  bool differ = hosts_differ(planned);
-  for (uint32_t i = 0; differ && i < planned->programs.n; i++) {
+  bool host = any_host(planned);
+  for (uint32_t i = 0; host && i < planned->programs.n; i++) {
     PlanStep other = step_of(planned, entry, i);
     if (other.time.total > step.time.total) step = other;
   }

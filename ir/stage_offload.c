@@ -26,19 +26,17 @@ static bool is_of_stages(const Module *m, Str param) {
   return false;
 }
 
-static bool is_on_ranks(const Module *m, Str dim) {
-  for (uint32_t i = 0; i < m->rules.n; i++)
+int64_t layers_ranks(const Module *m, const Global *global) {
+  bool stack = global->kind == GLOBAL_PARAM && global->type.rank && strstr(global->name, ".*");
+  int64_t ranks = 1;
+  for (uint32_t i = 0; stack && i < m->rules.n; i++)
     for (uint32_t k = 0; k < m->rules.at[i].dims.n; k++)
-      for (uint32_t a = 0; m->rules.at[i].dims.at[k] == dim && a < m->rules.at[i].axes.n; a++) {
+      for (uint32_t a = 0; a < m->rules.at[i].axes.n; a++) {
         int axis = mesh_find(m, m->rules.at[i].axes.at[a]);
-        if (axis >= 0 && m->mesh.at[axis].size > 1) return true;
+        bool layers = m->rules.at[i].dims.at[k] == global->type.axis[0].dim;
+        if (layers && axis >= 0) ranks *= m->mesh.at[axis].size;
       }
-  return false;
-}
-
-bool layers_on_ranks(const Module *m, const Global *global) {
-  return global->kind == GLOBAL_PARAM && global->type.rank && strstr(global->name, ".*") &&
-         is_on_ranks(m, global->type.axis[0].dim);
+  return ranks;
 }
 
 /* A stage without layers has what the last layer has: its rooms are laid out like those. */

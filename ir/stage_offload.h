@@ -13,8 +13,9 @@ extern const char *const stage_words[STAGE_WORDS]; /* optimizer, grads, params, 
 
 /* Does a path of the word name layers: h[0..3]? */
 bool word_names_layers(const Module *m, Str what);
-/* Is it a parameter of a stack whose layers a place line puts on several ranks? */
-bool layers_on_ranks(const Module *m, const Global *global);
+/* Over so many ranks a place line puts the layers of the stack that it is a parameter of; 1: none
+   does, or it is of none. */
+int64_t layers_ranks(const Module *m, const Global *global);
 /* Have both stages the same there of everything? */
 bool stages_offload_alike(const Module *m, int64_t a, int64_t b);
 /* As plan_offloads, of the stages that the module is for; of all of them, if any has it. */

@@ -140,7 +140,7 @@ static void name_parts(Ranges *ranges, CutStack *stack) {
 static bool is_on_stages(const Ranges *ranges, const CutStack *stack) {
   for (uint32_t i = 0; i < ranges->m->globals.n; i++)
     if (is_of(ranges->m->globals.at[i], stack->path))
-      return layers_on_ranks(ranges->m, ranges->m->globals.at[i]);
+      return layers_ranks(ranges->m, ranges->m->globals.at[i]) > 1;
   return false;
 }
 

@@ -103,7 +103,7 @@ void stage_tiers_check(Module *m) {
   StageClass class[STAGE_CLASSES];
   for (int k = 0; k < STAGE_WORDS; k++)
     for (uint32_t i = 0; word_names_layers(m, stage_words[k]) && i < m->globals.n; i++)
-      if (layers_on_ranks(m, m->globals.at[i]) && !is_whole(m, m->globals.at[i], stage_words[k]))
+      if (layers_ranks(m, m->globals.at[i]) > 1 && !is_whole(m, m->globals.at[i], stage_words[k]))
         return;
   int n = module_classes(m, class);
   if (n > STAGE_CLASSES) refuse_many(m, n);

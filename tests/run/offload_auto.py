@@ -105,6 +105,16 @@ print(f'8GiB, in subs: {what}; {told["seconds_per_step"]:.4g} s')
 check(told['fits'] and re.search(r'(enc|dec)\.h\[', what), f'in subs: {what}')
 check(not plan(f'micro 4; {fewer(line)}', '8GiB', model=IN_SUB)[0]['fits'], f'in subs: less than {what} fits')
 
+# where stages share the layers, those of as few stages as do: the first one has the embedding, and keeps the most
+STAGES = MODEL.replace('mesh data = 1; place Batch -> data; zero 2', 'mesh pipe = 4, data = 2; place Layers -> pipe; '
+                       'place Batch -> data; zero 1').replace('gpus = 1', 'gpus = 8').replace('50257', '512')
+what, told, said = chosen('5150MiB', host='256GiB', model=STAGES)
+hosts = {c['stages']: c['host']['total'] for c in told['classes']}
+check(told['fits'] and what == 'optimizer, grads of h[0..4]' and hosts.pop('first') and not any(hosts.values()),
+      f'on stages: {what}: {hosts}')
+check(re.search(r'of h\[0..4\]: .* here, 2\.1. GiB on the host', said), f'on stages: {said}')
+print(f'5150MiB, on four stages: {what}')
+
 # of a program for processors nothing travels, whatever the machine of the plan has
 plan('micro 4; offload auto -> host', '1GiB')
 near = json.loads(run(SHARDC, 'plan', 'm.shard', '--plan', 'p', '--target', 'x86_64_v3', '--json', cwd=folder,
