@@ -7,6 +7,7 @@
    diagnostic is a mistake of the user. All of them stop the run. */
 #include "ir/count.h"
 #include "ir/stage_class.h"
+#include "ir/stage_offload.h"
 #include "passes/crash.h"
 #include "passes/base/rebuild.h"
 #include "passes/machine/prove.h"
@@ -212,14 +213,16 @@ static bool is_between(const Module *m) {
 }
 
 /* IR of all ranks says of all layers what a plan says of some stages' (class_offloads). */
-static bool classes_known(Module *m, int classes) {
+static bool refuse_between(Module *m) {
+  bool alike = true;
   StageClass end[STAGE_ENDS];
-  must(classes <= STAGE_CLASSES, "pipeline: %d classes of ranks", classes);
-  if (!is_between(m) || classes == module_ends(m, end)) return true;
+  int n = module_ends(m, end);
+  for (int64_t s = 1; n && s <= end[n - 1].last; s++) alike &= stages_offload_alike(m, 0, s);
+  if (!is_between(m) || alike) return false;
   Report *r = diag_at(m->ctx->diag, "E1207", (Span){0},
                       "IR after `%s` of ranks whose memories differ is of one class", m->after);
   diag_help(r, "`dump --class NAME`, or IR after `%s`", parts);
-  return false;
+  return true;
 }
 
 bool pipeline_classes(Module *m, const PipelineOptions *options, Programs *out) {
@@ -233,7 +236,8 @@ bool pipeline_classes(Module *m, const PipelineOptions *options, Programs *out) 
   if (!is_between(m) && !pipeline_run(m, &before)) return false;
   int n = module_classes(m, class);
   if (!n) return pipeline_run(m, options);
-  if (!classes_known(m, n)) return false;
+  must(n <= STAGE_CLASSES, "pipeline: %d classes of ranks", n);
+  if (refuse_between(m)) return false;
   size_t length;
   const char *text = ir_print(m, &length);
   for (int i = 0; i < n; i++) {

@@ -333,6 +333,11 @@ def on_stages():
         hosts[paths] = {c['stages']: c['host']['total'] > 0 for c in said['classes']}
     there = dict.fromkeys(('first', 'middle', 'last'), True)
     check(hosts['h.*'] == hosts['h[0..7]'] == hosts['h[0..3], h[4..7]'] == there, hosts)
+    of_stages(FOUR, 'params of h[2..5]')
+    run(SHARDC, 'dump', 'm.shard', '--plan', 'hosted', '--after', 'offload', '-o', 'all.ir', cwd=folder)
+    err = run(SHARDC, 'compile', 'all.ir', '-o', 'all', cwd=folder, expect=1)[1]
+    check('E1207' in err and 'after `combine`' in err, err)
+    of_stages(FOUR, f'params of {list(hosts)[-1]}')
     check(hosts['h[2..5]'] == {'first': False, 'middle': True, 'last': False}, hosts)
     check(list(hosts.values())[-1] == {'first': False, 'middle_1': True, 'middle_2': False, 'last': False}, hosts)
     err = run(SHARDC, 'dump', 'm.shard', '--plan', 'hosted', '--after', 'memory', '--class', 'middle', cwd=folder,
