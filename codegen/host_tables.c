@@ -89,6 +89,8 @@ static const Fn *larger_of(const Module *m, const Fn *k) {
 /* link.c defines the image. */
 static void put_gpu_kernel(HostWriter *writer, const Fn *k, const char *symbol, int phases) {
   must(attr_get(&k->attrs, ATTR_threads), "host: kernel %s has no threads", k->name);
+  bool spans = module_copies_stay(writer->m);
+  if (spans) put_spans(writer, k, symbol);
   host_put(writer, "extern const rt_image %s_image;\n", symbol);
   put_head(writer, k, symbol, phases);
   for (int p = 0; p < phases; p++)
@@ -96,6 +98,7 @@ static void put_gpu_kernel(HostWriter *writer, const Fn *k, const char *symbol, 
              p ? ", " : "", symbol, p, (long long)of_phase(k, ATTR_chunks, p),
              (long long)of_phase(k, ATTR_threads, p), (long long)of_phase(k, ATTR_shared, p));
   host_put(writer, "},\n    .image = &%s_image, .nbuffers = %u", symbol, buffers_of(k));
+  if (spans) host_put(writer, ", .operands = %u, .spans = %s_spans", k->args.n, symbol);
   const Fn *larger = larger_of(writer->m, k);
   if (larger) host_put(writer, ", .larger = &%s", kernel_symbol(writer->m, larger));
 }

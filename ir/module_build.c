@@ -137,6 +137,12 @@ bool kernel_beside(const Module *m, const Fn *kernel) {
   return module_on_gpu(m) && kernel->results.n && kernel_tier(kernel) != TIER_device;
 }
 
+bool module_copies_stay(const Module *m) {
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    if (m->fns.at[i]->kind == FN_KERNEL && kernel_beside(m, m->fns.at[i])) return true;
+  return false;
+}
+
 Module *module_for_kernel(Module *m, const Fn *kernel) {
   if (!kernel_beside(m, kernel)) return m;
   Module *made = ARENA_NEW(m->arena, Module);

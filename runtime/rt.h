@@ -36,7 +36,8 @@ typedef struct rt_kernel {
   double flop, bytes;    /* per launch, counted from the IR; 0: not known */
   const rt_image *image; /* NULL: code for a CPU */
   int nbuffers;          /* in a program for a GPU */
-  /* Of a processor's kernel there: buffers that it only reads, which come first; bytes of each. */
+  /* Where the host has kernels, too: buffers that are only read, which come first; bytes of each.
+     NULL: not known. */
   int operands;
   const int64_t *spans;
   /* On a GPU: the same with more shared memory, which runs instead where a CTA may have so much. */

@@ -4,13 +4,15 @@
    Each is a host function on a stream of theirs (cuda_lanes.c): it runs when all that touches its
    bytes before it is done, and a graph that was recorded with it calls it again (CUDA driver API,
    cuLaunchHostFunc). What it needs is copied to a place that stays: of calls that are recorded for
-   good, of others until the next run, which waits for the stream first. Must not: call the driver
-   from such a function; allocate once every entry has run twice. */
+   good, of others until they are over. Must not: call the driver from such a function; allocate
+   once as many are under way as ever will be. */
 #include "device_cuda.h"
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct HostRun { /* of a kernel */
+  atomic_bool waits;     /* called, and not over */
   Pool *pool;
   const rt_kernel *kernel;
   void *buffers[];
@@ -18,7 +20,7 @@ typedef struct HostRun { /* of a kernel */
 
 typedef struct HostRuns {
   HostRun **at;
-  int n, made, room;
+  int made, room, next; /* next: where one that is over is looked for */
 } HostRuns;
 
 struct CudaBeside {
@@ -61,28 +63,28 @@ void rt_cuda_beside_close(Cuda *cuda) {
   cuda->beside = NULL;
 }
 
-void rt_cuda_beside_begin(const Cuda *cuda) {
-  if (!cuda->beside || cuda->recording) return;
-  if (cuda->beside->once.n) rt_cuda_wait(cuda);
-  cuda->beside->once.n = 0;
-}
-
+/* One that is over, in turn, or a new one; of calls that are recorded a new one each time. */
 static HostRun *next_run(CudaBeside *beside, HostRuns *runs) {
-  if (runs->n == runs->room) {
+  for (int i = 0; runs == &beside->once && i < runs->made; i++) {
+    HostRun *run = runs->at[runs->next++ % runs->made];
+    if (!atomic_load_explicit(&run->waits, memory_order_acquire)) return run;
+  }
+  if (runs->made == runs->room) {
     runs->room = runs->room * 2 + 16;
     runs->at = realloc(runs->at, sizeof *runs->at * (size_t)runs->room);
     if (!runs->at) rt_fail(701, "no memory for the kernels of the host");
   }
-  if (runs->n == runs->made)
-    runs->at[runs->made++] = rt_alloc(sizeof(HostRun) + sizeof(void *) * (size_t)beside->buffers);
-  return runs->at[runs->n++];
+  runs->next = 0;
+  return runs->at[runs->made++] =
+             rt_alloc(sizeof(HostRun) + sizeof(void *) * (size_t)beside->buffers);
 }
 
 static void run(void *data) {
-  const HostRun *host_run = data;
+  HostRun *host_run = data;
   for (int i = 0; i < host_run->kernel->phases; i++)
     rt_pool_run(host_run->pool, host_run->kernel->phase[i].run, host_run->buffers,
                 host_run->kernel->phase[i].chunks);
+  atomic_store_explicit(&host_run->waits, false, memory_order_release);
 }
 
 /* --profile: at once, behind all that the stream has. */
@@ -102,6 +104,7 @@ void rt_cuda_launch_beside(const Cuda *cuda, const rt_kernel *kernel, void *cons
   HostRun *host_run = next_run(beside, cuda->recording ? &beside->recorded : &beside->once);
   host_run->pool = beside->pool, host_run->kernel = kernel;
   memcpy(host_run->buffers, buffers, sizeof *buffers * (size_t)kernel->nbuffers);
+  atomic_store_explicit(&host_run->waits, !trace, memory_order_relaxed);
   if (trace) {
     run_timed(cuda, host_run, trace);
     return;

@@ -15,6 +15,13 @@
 
    Lanes begin behind what the stream of the kernels had when the entry began, and that stream ends
    behind them: an entry leaves nothing under way, and a graph that is recorded takes all of it.
+
+   Where the host updates, entries go launch by launch, and their lanes go on: the next entry begins
+   on what is there. Parameters go straight to their place, each copy behind what the stream of the
+   kernels had when the program came to it; and what touches their bytes later waits for that copy
+   alone. So the next step's first layers compute while the host updates the last ones. Whoever else
+   touches what lanes touch has them settled before, and they begin anew.
+
    Runs in which each launch is waited for, or timed, have one stream alone. Must not: allocate, or
    let the host wait, after the start. */
 #include "device_cuda.h"
@@ -23,7 +30,8 @@
 #include <string.h>
 
 typedef enum HostLaneKind { LANE_DOWN, LANE_HOST, LANE_UP, LANES } HostLaneKind;
-enum { TOUCHES = 32, NO_TIME = 2, LINE = 64 }; /* NO_TIME: CU_EVENT_DISABLE_TIMING */
+enum { TOUCHES = 128, ARRIVALS = 128, NO_TIME = 2, LINE = 64 };
+/* NO_TIME: CU_EVENT_DISABLE_TIMING */
 
 typedef struct HostTouch { /* an operation of a lane */
   CUevent over;
@@ -44,13 +52,24 @@ typedef struct CopySlot {
   bool used; /* in this entry */
 } CopySlot;
 
+typedef struct Arrival { /* a copy that goes straight to its place */
+  CUdeviceptr at;
+  int64_t bytes;
+  CUevent ready, over;
+} Arrival;
+
 struct CudaLanes {
   LaneQueue lane[LANES];
   CopySlot *slot[2];       /* down, up */
   int64_t taken[2], bytes; /* of a slot */
   int slots[2];
   CUevent began;
-  bool on; /* in this entry */
+  bool on;             /* in this entry */
+  CUdeviceptr weights; /* bytes of parameters */
+  bool stays;          /* entries leave lanes under way */
+  bool standing;       /* lanes are, between entries */
+  Arrival arrival[ARRIVALS];
+  int64_t arrivals, arrived; /* copies, and how many of them the kernels come behind */
 };
 
 /* ---- start and stop ---- */
@@ -75,12 +94,18 @@ static bool open_slot(const Cuda *cuda, CopySlot *slot, CUdeviceptr at, Fault *f
 }
 
 /* spans: of an operation, at most */
-bool rt_cuda_lanes_open(Cuda *cuda, const rt_program *program, int spans, Fault *f) {
+bool rt_cuda_lanes_open(Cuda *cuda, const rt_program *program, int spans, bool checks, Fault *f) {
   if (!program->move_slot) return true;
   CudaLanes *lanes = cuda->lanes = rt_alloc(sizeof *lanes);
   CUdeviceptr at = cuda->word + LINE + (CUdeviceptr)(program->send_slot * program->send_slots);
   lanes->bytes = program->move_slot;
+  lanes->weights = (CUdeviceptr)program->arena_bytes[RT_WEIGHTS];
+  lanes->stays = cuda->beside && !cuda->careful && !checks;
   if (!make_event(cuda, &lanes->began, f)) return false;
+  for (int i = 0; lanes->stays && i < ARRIVALS; i++)
+    if (!make_event(cuda, &lanes->arrival[i].ready, f) ||
+        !make_event(cuda, &lanes->arrival[i].over, f))
+      return false;
   for (HostLaneKind l = 0; l < LANES; l++)
     if (!open_lane(cuda, &lanes->lane[l], spans < 2 ? 2 : spans, f)) return false;
   for (int up = 0; up < 2; up++) {
@@ -112,6 +137,8 @@ void rt_cuda_lanes_close(Cuda *cuda) {
     free(lanes->slot[up]);
   }
   destroy(cuda, lanes->began);
+  for (int i = 0; i < ARRIVALS; i++)
+    destroy(cuda, lanes->arrival[i].ready), destroy(cuda, lanes->arrival[i].over);
   free(lanes);
   cuda->lanes = NULL;
 }
@@ -214,10 +241,56 @@ static void piece_up(const Cuda *cuda, CUdeviceptr to, char *from, int64_t bytes
   slot->used = true;
 }
 
+/* ---- straight to their place ---- */
+
+/* The kernels' stream comes behind so many copies. */
+static void arrive(const Cuda *cuda, int64_t copies) {
+  CudaLanes *lanes = cuda->lanes;
+  if (copies <= lanes->arrived) return;
+  wait_on(cuda, cuda->stream, lanes->arrival[(copies - 1) % ARRIVALS].over);
+  lanes->arrived = copies;
+}
+
+void rt_cuda_arrived(const Cuda *cuda, const void *at, int64_t bytes) {
+  CudaLanes *lanes = cuda->lanes;
+  CUdeviceptr from = (CUdeviceptr)(uintptr_t)at, to = from + (CUdeviceptr)bytes;
+  for (int64_t i = lanes ? lanes->arrivals : 0; lanes && i-- > lanes->arrived;) {
+    const Arrival *arrival = &lanes->arrival[i % ARRIVALS];
+    if (arrival->at < to && from < arrival->at + (CUdeviceptr)arrival->bytes) arrive(cuda, i + 1);
+  }
+}
+
+void rt_cuda_all_arrived(const Cuda *cuda) {
+  if (cuda->lanes) arrive(cuda, cuda->lanes->arrivals);
+}
+
+static bool goes_straight(const Cuda *cuda, CUdeviceptr to) {
+  const CudaLanes *lanes = cuda->lanes;
+  CUdeviceptr from = cuda->arena[RT_WEIGHTS];
+  return lanes->stays && !cuda->recording && to >= from && to < from + lanes->weights;
+}
+
+static void straight_up(const Cuda *cuda, CUdeviceptr to, const char *from, int64_t bytes) {
+  CudaLanes *lanes = cuda->lanes;
+  HostSpan there = {from, bytes, false};
+  arrive(cuda, lanes->arrivals - ARRIVALS + 1);
+  Arrival *arrival = &lanes->arrival[lanes->arrivals++ % ARRIVALS];
+  arrival->at = to, arrival->bytes = bytes;
+  CUstream lane = go_behind(cuda, LANE_UP, &there, 1);
+  record(cuda, arrival->ready, cuda->stream), wait_on(cuda, lane, arrival->ready);
+  copy(cuda, to, (CUdeviceptr)(uintptr_t)from, bytes, lane), record(cuda, arrival->over, lane);
+  note(cuda, LANE_UP, &there, 1);
+}
+
 bool rt_cuda_has_lanes(const Cuda *cuda) { return cuda->lanes && cuda->lanes->on; }
 
 void rt_cuda_lanes_move(const Cuda *cuda, void *to, const void *from, int64_t bytes, bool up) {
   CUdeviceptr a = (CUdeviceptr)(uintptr_t)to, b = (CUdeviceptr)(uintptr_t)from;
+  if (up && goes_straight(cuda, a)) {
+    straight_up(cuda, a, from, bytes);
+    return;
+  }
+  if (!up) rt_cuda_arrived(cuda, from, bytes);
   for (int64_t at = 0, n; at < bytes; at += n) {
     n = min_i64(bytes - at, cuda->lanes->bytes);
     CUdeviceptr i = (CUdeviceptr)at;
@@ -252,10 +325,27 @@ void rt_cuda_lanes_call(const Cuda *cuda, void (*f)(void *), void *data, const H
 
 /* ---- entries ---- */
 
+bool rt_cuda_lanes_stay(const Cuda *cuda) { return cuda->lanes && cuda->lanes->stays; }
+
+static void join(const Cuda *cuda) {
+  for (HostLaneKind l = 0; l < LANES; l++) {
+    const LaneQueue *queue = &cuda->lanes->lane[l];
+    if (queue->n) wait_on(cuda, cuda->stream, queue->touch[(queue->n - 1) % TOUCHES].over);
+  }
+  cuda->lanes->arrived = cuda->lanes->arrivals;
+}
+
+void rt_cuda_lanes_settle(const Cuda *cuda) {
+  if (!cuda->lanes || !cuda->lanes->standing) return;
+  join(cuda);
+  cuda->lanes->standing = false;
+}
+
 void rt_cuda_lanes_begin(const Cuda *cuda, bool on) {
   CudaLanes *lanes = cuda->lanes;
+  if (!on) rt_cuda_lanes_settle(cuda);
   if (lanes) lanes->on = on;
-  if (!rt_cuda_has_lanes(cuda)) return;
+  if (!rt_cuda_has_lanes(cuda) || lanes->standing) return;
   for (HostLaneKind l = 0; l < LANES; l++) {
     lanes->lane[l].n = 0;
     memset(lanes->lane[l].behind, 0, sizeof lanes->lane[l].behind);
@@ -267,8 +357,6 @@ void rt_cuda_lanes_begin(const Cuda *cuda, bool on) {
 
 void rt_cuda_lanes_end(const Cuda *cuda) {
   if (!rt_cuda_has_lanes(cuda)) return;
-  for (HostLaneKind l = 0; l < LANES; l++) {
-    const LaneQueue *queue = &cuda->lanes->lane[l];
-    if (queue->n) wait_on(cuda, cuda->stream, queue->touch[(queue->n - 1) % TOUCHES].over);
-  }
+  if (cuda->lanes->stays) cuda->lanes->standing = true;
+  else join(cuda);
 }

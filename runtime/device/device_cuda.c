@@ -147,7 +147,8 @@ static bool start(Device *d, const DeviceOptions *options, Fault *f) {
   if (!make_counters(cuda, program, f) || !rt_cuda_ahead_open(cuda, program, f)) return false;
   if (!rt_cuda_kernels_open(cuda, program, f) || !rt_cuda_beside_open(d, options->threads, f))
     return false;
-  if (!rt_cuda_lanes_open(cuda, program, rt_cuda_beside_buffers(cuda), f)) return false;
+  if (!rt_cuda_lanes_open(cuda, program, rt_cuda_beside_buffers(cuda), options->check, f))
+    return false;
   for (int i = 0; i < program->ntensors; i++)
     if (host_writes(d, &program->tensors[i])) d->state[i] = WRITTEN;
   /* Optimizer states begin at zero; device memory is as others left it. */
@@ -220,8 +221,12 @@ static bool lies_there(const Device *d, const void *p) {
 
 static void copy(Device *d, void *to, const void *from, int64_t bytes) {
   Cuda *cuda = d->inside;
-  if (rt_cuda_has_lanes(cuda) && lies_there(d, to)) rt_cuda_lanes_copy(cuda, to, from, bytes);
-  else rt_cuda_copy(cuda, at(to), at(from), bytes, "copy");
+  if (rt_cuda_has_lanes(cuda) && lies_there(d, to)) {
+    rt_cuda_lanes_copy(cuda, to, from, bytes);
+    return;
+  }
+  rt_cuda_arrived(cuda, from, bytes), rt_cuda_arrived(cuda, to, bytes);
+  rt_cuda_copy(cuda, at(to), at(from), bytes, "copy");
 }
 
 static void move_between(Device *d, void *to, const void *from, int64_t bytes, bool up) {
@@ -241,6 +246,7 @@ static void zero(Device *d, void *to, int64_t bytes) {
     rt_cuda_wait(cuda), memset(to, 0, (size_t)bytes);
     return;
   }
+  rt_cuda_arrived(cuda, to, bytes);
   CUresult e = words ? cuda->api.cuMemsetD32Async(at(to), 0, (size_t)bytes / 4, cuda->stream)
                      : cuda->api.cuMemsetD8Async(at(to), 0, (size_t)bytes, cuda->stream);
   rt_cuda_must(cuda, e, "fill with zeros");
@@ -294,10 +300,19 @@ static bool is_end(const Device *d, const rt_collective *collective) {
   return g->n == 1 || (rt_is_hop(collective->kind) && rt_hop_peer(collective, g) < 0);
 }
 
+/* Whole buffers: more than what a row touches. */
+static void sees_arrivals(const Device *d, const rt_collective *collective, const void *send,
+                          void *receive) {
+  int64_t bytes = collective->count * rt_elem_bytes(collective->elem),
+          all = bytes * d->comm->group[collective->axis].n;
+  rt_cuda_arrived(d->inside, send, all), rt_cuda_arrived(d->inside, receive, all);
+}
+
 /* Over an axis of one rank, through the host, or timed: done when this returns, or on the stream of
    the kernels. */
 static bool collects_here(Device *d, const rt_collective *collective, const void *send,
                           void *receive, void *work) {
+  sees_arrivals(d, collective, send, receive);
   Cuda *cuda = d->inside;
   if (is_end(d, collective)) {
     if (send != receive)
@@ -342,6 +357,7 @@ static void move(const Device *d, const rt_tensor *tensor, int64_t from, int64_t
                  bool fetches) {
   const Cuda *cuda = d->inside;
   CUdeviceptr there = cuda->arena[tensor->arena] + (CUdeviceptr)(tensor->offset + from);
+  if (tensor->arena != RT_IO) rt_cuda_lanes_settle(cuda);
   if (fetches) rt_cuda_copy(cuda, at(here), there, bytes, "copy from the GPU");
   else rt_cuda_copy(cuda, there, at(here), bytes, "copy to the GPU");
 }
@@ -379,7 +395,6 @@ static char *span(const Device *d, const rt_tensor *tensor, int64_t from, int64_
 
 static void call_entry(Device *d, Cuda *cuda, const rt_entry *entry) {
   if (cuda->nccl) rt_nccl_begin(cuda->nccl, cuda->stream);
-  rt_cuda_beside_begin(cuda);
   rt_cuda_lanes_begin(cuda, !cuda->waits && !d->trace && !cuda->pageable);
   rt_cuda_waited_begin(cuda);
   rt_cuda_flights_begin(d);
@@ -409,9 +424,10 @@ static bool goes_through_host(const Device *d) {
 static void hand_over(Device *d, const rt_entry *entry) {
   Cuda *cuda = d->inside;
   Recorded *recorded = &cuda->entry[entry - d->program->entries];
-  bool first = recorded->runs++ == 0;
+  bool first = recorded->runs++ == 0, stays = rt_cuda_lanes_stay(cuda);
   cuda->running = entry->name, cuda->waits = first || cuda->careful;
-  if (first || cuda->no_graph || cuda->careful || d->check || d->trace || goes_through_host(d)) {
+  bool by_launch = cuda->no_graph || cuda->careful || d->check || d->trace || goes_through_host(d);
+  if (first || stays || by_launch) {
     call_entry(d, cuda, entry);
     return;
   }
@@ -485,11 +501,15 @@ static void fetch(const Device *d, const rt_tensor *t) {
 
 static void push(const Device *d, const rt_tensor *tensor) { move_tensor(d, tensor, false); }
 
-static void settle(const Device *d) { rt_cuda_wait(d->inside); }
+static void settle(const Device *d) {
+  rt_cuda_lanes_settle(d->inside);
+  rt_cuda_wait(d->inside);
+}
 
 static void rows(Device *d, const RowCopy *row_copy) {
   Cuda *cuda = d->inside;
   close_window(d);
+  rt_cuda_lanes_settle(cuda);
   CuCopy2D copy = {
       .from_kind = CU_ON_DEVICE,
       .from_device =

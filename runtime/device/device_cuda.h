@@ -101,19 +101,24 @@ void rt_cuda_flights_close(Cuda *cuda, const rt_program *program);
 extern const DeviceAhead rt_cuda_ahead;
 bool rt_cuda_ahead_open(Cuda *cuda, const rt_program *p, Fault *f);
 void rt_cuda_ahead_close(Cuda *cuda);
-/* Kernels of the host (cuda_beside.c); begin: an entry is about to be called. */
+/* Kernels of the host (cuda_beside.c). */
 bool rt_cuda_beside_open(Device *d, int threads, Fault *f);
 int rt_cuda_beside_buffers(const Cuda *cuda); /* of one of them, at most */
 void rt_cuda_beside_close(Cuda *cuda);
-void rt_cuda_beside_begin(const Cuda *cuda);
 void rt_cuda_launch_beside(const Cuda *cuda, const rt_kernel *kernel, void *const *buffers,
                            Trace *trace);
 /* Copies between the memories, and what touches that of the host, beside the kernels of the GPU
    (cuda_lanes.c). Around an entry; on: not if each launch is waited for, or timed. */
-bool rt_cuda_lanes_open(Cuda *cuda, const rt_program *program, int spans, Fault *f);
+bool rt_cuda_lanes_open(Cuda *cuda, const rt_program *program, int spans, bool checks, Fault *f);
 void rt_cuda_lanes_close(Cuda *cuda);
 void rt_cuda_lanes_begin(const Cuda *cuda, bool on);
 void rt_cuda_lanes_end(const Cuda *cuda);
+bool rt_cuda_lanes_stay(const Cuda *cuda); /* do entries leave copies and host kernels under way? */
+/* Before anything but an entry touches what lanes do: the kernels' stream comes behind them. */
+void rt_cuda_lanes_settle(const Cuda *cuda);
+/* Before the kernels' stream touches bytes of parameters: it comes behind copies to them. */
+void rt_cuda_arrived(const Cuda *cuda, const void *at, int64_t bytes);
+void rt_cuda_all_arrived(const Cuda *cuda);
 bool rt_cuda_has_lanes(const Cuda *cuda); /* in this entry; else the next ones must not be called */
 void rt_cuda_lanes_move(const Cuda *cuda, void *to, const void *from, int64_t bytes, bool up);
 void rt_cuda_lanes_copy(const Cuda *cuda, void *to, const void *from,
