@@ -22,7 +22,8 @@ typedef struct KernelSeconds { /* counted once */
 
 typedef struct ClocksAt { /* before an event */
   Lanes lanes;
-  double kernels, host[HOST_LANES];
+  double kernels;
+  HostAt host;
 } ClocksAt;
 
 typedef struct Clocks {
@@ -34,6 +35,9 @@ typedef struct Clocks {
   double *over;             /* by event: when its message is over */
   VEC(KernelSeconds) known;
   ClocksAt *at; /* by event */
+  /* By event of rounds left out: the least that the round behind them waited in steps before; less
+     than 0: there was none. */
+  double *away;
   HostClocks host;
 } Clocks;
 
@@ -104,10 +108,19 @@ static bool run_beside(Clocks *clocks, const Event *event) {
   return true;
 }
 
+/* Kernels and messages wait for parameters that they touch. */
+static void wait_arrived(Clocks *clocks, const Event *event) {
+  double over = host_clock_arrived(&clocks->host, event);
+  if (over <= clocks->kernels) return;
+  clocks->lanes->away += over - clocks->kernels;
+  clocks->kernels = over;
+}
+
 static void run(Clocks *clocks, const Event *event) {
-  double from = clocks->kernels;
   const Op *o = event_op(event);
   if (run_beside(clocks, event)) return;
+  wait_arrived(clocks, event);
+  double from = clocks->kernels;
   double takes = o->code == OP_kernel ? kernel_seconds(clocks, o->callee) : 0;
   clocks->kernels = from + takes;
   if (clocks->x->carries > 0) {
@@ -119,6 +132,7 @@ static void run(Clocks *clocks, const Event *event) {
 
 static void start(Clocks *clocks, const Event *event) {
   int axis = axis_of(clocks, event);
+  wait_arrived(clocks, event);
   double from = clocks->kernels > clocks->messages ? clocks->kernels : clocks->messages;
   double takes = message_seconds(clocks->m, clocks->x, event->f, event_op(event));
   clocks->messages = from + takes, clocks->lanes->busy[axis] += takes;
@@ -139,25 +153,46 @@ static void wait_until(Clocks *clocks, double until) {
   }
 }
 
+/* What a round that is left out waits. Those before it may feel what the last step has left to do,
+   and those behind it no more. */
+static double away_in_round(const Clocks *clocks, const Event *event, double seen) {
+  double behind = clocks->away[event - clocks->events->at.at];
+  return behind < 0 || behind > seen ? seen : behind;
+}
+
 static void skip(Clocks *clocks, const Event *event) {
   const ClocksAt *since = &clocks->at[event->since];
   const Lanes *before = &since->lanes;
   double periods = (double)event->rounds / (double)event->period;
+  double seen = clocks->lanes->away - before->away, away = away_in_round(clocks, event, seen);
   for (uint32_t i = 0; i < clocks->m->mesh.n; i++) {
     clocks->lanes->busy[i] += periods * (clocks->lanes->busy[i] - before->busy[i]);
     clocks->lanes->exposed[i] += periods * (clocks->lanes->exposed[i] - before->exposed[i]);
   }
   clocks->lanes->slowed += periods * (clocks->lanes->slowed - before->slowed);
-  clocks->lanes->away += periods * (clocks->lanes->away - before->away);
-  host_clock_skip(&clocks->host, since->host, clocks->kernels - since->kernels, periods);
+  clocks->lanes->away += periods * away;
+  host_clock_skip(&clocks->host, &since->host, clocks->kernels - since->kernels - (seen - away),
+                  periods);
   vec_push(clocks->m->arena, clocks->lanes->cut, (LaneBreak){clocks->kernels, event->rounds});
+}
+
+/* A period of rounds stands behind those that are left out. */
+static void note_behind(Clocks *clocks) {
+  const EventList *list = clocks->events;
+  for (uint32_t i = 0; i < list->at.n; i++) {
+    const Event *event = &list->at.at[i];
+    if (event->kind != EVENT_SKIP) continue;
+    uint32_t end = i + 1 + (i - event->since);
+    double over = end < list->at.n ? clocks->at[end].lanes.away : clocks->lanes->away;
+    double away = over - clocks->at[i + 1].lanes.away;
+    if (clocks->away[i] < 0 || away < clocks->away[i]) clocks->away[i] = away;
+  }
 }
 
 static void step(Clocks *clocks, uint32_t i) {
   const Event *event = &clocks->events->at.at[i];
   ClocksAt *at = &clocks->at[i];
-  *at = (ClocksAt){.lanes = *clocks->lanes, .kernels = clocks->kernels};
-  for (int k = 0; k < HOST_LANES; k++) at->host[k] = clocks->host.lane[k].free;
+  *at = (ClocksAt){*clocks->lanes, clocks->kernels, host_clock_at(&clocks->host)};
   switch (event->kind) {
   case EVENT_RUN: run(clocks, event); break;
   case EVENT_START: start(clocks, event); break;
@@ -169,24 +204,48 @@ static void step(Clocks *clocks, uint32_t i) {
   }
 }
 
-Lanes lanes_of(const Module *m, const Machine *machine, const EventList *events) {
-  Lanes lanes = {0};
-  Clocks clocks = {.m = m, .x = machine, .events = events, .lanes = &lanes};
+static Clocks clocks_of(const Module *m, const Machine *machine, const EventList *events) {
+  Clocks clocks = {.m = m, .x = machine, .events = events};
   clocks.host = host_clocks(m, machine, events);
-  if (machine->flops <= 0) return lanes;
   clocks.over = ARENA_ARRAY(m->arena, double, events->at.n + 1);
   clocks.at = ARENA_ARRAY(m->arena, ClocksAt, events->at.n + 1);
+  clocks.away = ARENA_ARRAY(m->arena, double, events->at.n + 1);
+  for (uint32_t i = 0; i < events->at.n; i++) clocks.away[i] = -1;
+  return clocks;
+}
+
+Lanes lanes_of(const Module *m, const Machine *machine, const EventList *events) {
+  Lanes lanes = {0};
+  if (machine->flops <= 0) return lanes;
+  Clocks clocks = clocks_of(m, machine, events);
+  clocks.lanes = &lanes;
   for (uint32_t i = 0; i < events->at.n; i++) step(&clocks, i);
   double over = host_clock_over(&clocks.host);
   if (over > clocks.kernels) lanes.away += over - clocks.kernels;
   return lanes;
 }
 
+/* A step among others, where each begins on what is there of the last one. */
+static Lanes lanes_among(const Module *m, const Machine *machine, const EventList *events) {
+  enum { STEPS = 4 };
+  Lanes lanes = {0};
+  Clocks clocks = clocks_of(m, machine, events);
+  clocks.host.stays = true;
+  for (int n = 0; n < STEPS; n++) {
+    host_clock_shift(&clocks.host, clocks.kernels);
+    clocks.messages -= clocks.kernels, clocks.kernels = 0;
+    lanes = (Lanes){0}, clocks.lanes = &lanes;
+    for (uint32_t i = 0; i < events->at.n; i++) step(&clocks, i);
+    if (n) note_behind(&clocks); /* the first step finds lanes empty */
+  }
+  return lanes;
+}
+
 Lanes plan_lanes(const Module *m, const Machine *machine, const Fn *entry) {
-  if (!entry) return (Lanes){0};
+  if (!entry || machine->flops <= 0) return (Lanes){0};
   EventList *events = ARENA_NEW(m->arena, EventList); /* spans point into it */
   *events = events_of(m, entry);
-  return lanes_of(m, machine, events);
+  return module_copies_stay(m) ? lanes_among(m, machine, events) : lanes_of(m, machine, events);
 }
 
 void lanes_hide(const Lanes *lanes, const Module *m, StepTime *step_time) {
