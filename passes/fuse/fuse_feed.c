@@ -108,12 +108,21 @@ static bool find_twice(RowFeed *feed) {
   return true;
 }
 
+/* Is it the row as it is that the rounds leave? Then it has its place. */
+static bool is_left(const RowFeed *feed, OpId id, uint32_t operand) {
+  const Fn *body = feed->f->ops.at[feed->loop].callee;
+  bool left = false;
+  for (uint32_t i = 0; id == feed->loop && i < body->results.n; i++)
+    left |= body->results.at[i] == body->args.at[operand + 1];
+  return left;
+}
+
 static bool find_readers(RowFeed *feed) {
   if (!find_twice(feed)) return false;
   for (OpId i = 0; i < feed->f->ops.n; i++) {
     const Op *o = &feed->f->ops.at[i];
     for (uint32_t k = 0; !feed->mine[i] && k < o->nin; k++)
-      if (is_made(feed, o->in[k])) add_once(feed, &feed->gives, o->in[k]);
+      if (is_made(feed, o->in[k]) && !is_left(feed, i, k)) add_once(feed, &feed->gives, o->in[k]);
   }
   return true;
 }
