@@ -89,7 +89,7 @@ def at_work(p):
     while p.poll() is None:
         try:
             if any(os.listdir(path('tmp', d)) for d in os.listdir(path('tmp'))): return
-        except FileNotFoundError: pass  # the folder went between the two looks
+        except (FileNotFoundError, NotADirectoryError): pass  # it went between the two looks, or is a file of its own
         time.sleep(0.002)
 
 
