@@ -37,10 +37,10 @@ static bool same_op(const LaneTouch *a, const LaneTouch *b) {
    that are left out, too. */
 static double over_of(const HostClocks *clocks, const HostLane *host_lane, int64_t i,
                       const Event *event) {
-  const LaneTouch *last = &host_lane->touch[i % HOST_TOUCHES];
-  int64_t oldest = host_lane->n > HOST_TOUCHES ? host_lane->n - HOST_TOUCHES : 0;
+  const LaneTouch *last = &host_lane->touch[i % LANE_TOUCHES];
+  int64_t oldest = host_lane->n > LANE_TOUCHES ? host_lane->n - LANE_TOUCHES : 0;
   for (int64_t k = i; last->all > last->over && k-- > oldest;) {
-    const LaneTouch *one = &host_lane->touch[k % HOST_TOUCHES];
+    const LaneTouch *one = &host_lane->touch[k % LANE_TOUCHES];
     if (same_op(one, last)) return meet(clocks, one->event, event) ? last->all : last->over;
   }
   return last->over;
@@ -51,11 +51,11 @@ static double behind_others(const HostClocks *clocks, int lane, const Event *eve
   double time = 0;
   for (int k = 0; k < HOST_LANES; k++) {
     const HostLane *host_lane = &clocks->lane[k];
-    int64_t oldest = host_lane->n > HOST_TOUCHES ? host_lane->n - HOST_TOUCHES : 0,
+    int64_t oldest = host_lane->n > LANE_TOUCHES ? host_lane->n - LANE_TOUCHES : 0,
             i = host_lane->n - 1;
     if (k == lane || !host_lane->n) continue;
-    while (i > oldest && !meet(clocks, host_lane->touch[i % HOST_TOUCHES].event, event)) i--;
-    if (i > oldest || oldest || meet(clocks, host_lane->touch[i % HOST_TOUCHES].event, event))
+    while (i > oldest && !meet(clocks, host_lane->touch[i % LANE_TOUCHES].event, event)) i--;
+    if (i > oldest || oldest || meet(clocks, host_lane->touch[i % LANE_TOUCHES].event, event))
       time = later(time, over_of(clocks, host_lane, i, event));
   }
   return time;
@@ -63,7 +63,7 @@ static double behind_others(const HostClocks *clocks, int lane, const Event *eve
 
 static void note(HostLane *host_lane, const Event *event, double over) {
   host_lane->free = over;
-  host_lane->touch[host_lane->n++ % HOST_TOUCHES] = (LaneTouch){event, over, 0};
+  host_lane->touch[host_lane->n++ % LANE_TOUCHES] = (LaneTouch){event, over, 0};
 }
 
 /* Between two places of the GPU's memory. */
@@ -172,7 +172,7 @@ void host_clock_kernel(HostClocks *clocks, const Event *event, double seconds) {
 static void put_back(HostClocks *clocks, int lane, double seconds) {
   HostLane *host_lane = &clocks->lane[lane];
   host_lane->free -= seconds;
-  for (int i = 0; i < HOST_TOUCHES; i++)
+  for (int i = 0; i < LANE_TOUCHES; i++)
     host_lane->touch[i].over -= seconds, host_lane->touch[i].all -= seconds;
   for (int i = 0; lane != HOST_KERNELS && i < clocks->slots[lane == HOST_UP]; i++)
     clocks->slot[lane == HOST_UP][i] -= seconds;
@@ -196,10 +196,10 @@ static void fall_behind(HostClocks *clocks, int lane, int64_t n, double seconds)
   HostLane *host_lane = &clocks->lane[lane];
   host_lane->free += seconds;
   for (int64_t i = n; i < host_lane->n; i++)
-    host_lane->touch[i % HOST_TOUCHES].all = host_lane->free;
+    host_lane->touch[i % LANE_TOUCHES].all = host_lane->free;
   for (int64_t i = n; lane == HOST_UP && i < host_lane->n; i++)
     for (uint32_t k = 0; k < clocks->arrival.n; k++)
-      if (clocks->arrival.at[k].event == host_lane->touch[i % HOST_TOUCHES].event)
+      if (clocks->arrival.at[k].event == host_lane->touch[i % LANE_TOUCHES].event)
         clocks->arrival.at[k].all = host_lane->free;
 }
 

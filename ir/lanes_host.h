@@ -4,8 +4,9 @@
 #define SHARDC_IR_LANES_HOST_H
 #include "machine.h"
 #include "events.h"
+#include "support/lane_touches.h"
 
-enum { HOST_DOWN, HOST_KERNELS, HOST_UP, HOST_LANES, HOST_TOUCHES = 128 };
+enum { HOST_DOWN, HOST_KERNELS, HOST_UP, HOST_LANES };
 
 typedef struct LaneTouch { /* an operation of a lane */
   const Event *event;
@@ -16,7 +17,7 @@ typedef struct LaneTouch { /* an operation of a lane */
 typedef struct HostLane {
   double free; /* when it has done what it was given */
   double busy; /* seconds in which it did so; of what goes down */
-  LaneTouch touch[HOST_TOUCHES];
+  LaneTouch touch[LANE_TOUCHES];
   int64_t n;
 } HostLane;
 

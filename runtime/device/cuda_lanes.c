@@ -9,9 +9,9 @@
 
    The host's memory is touched by the lanes alone. Each does its operations in the order of the
    program; one that touches bytes of another lane's waits for the last such one. Of a lane's
-   operations the latest TOUCHES are known, byte by byte; an older one is waited for with the oldest
-   of them. So no order of the program that a byte could tell of is ever turned around, and nothing
-   else waits.
+   operations the latest LANE_TOUCHES are known, byte by byte; an older one is waited for with the
+   oldest of them. So no order of the program that a byte could tell of is ever turned around, and
+   nothing else waits.
 
    Lanes begin behind what the stream of the kernels had when the entry began, and that stream ends
    behind them: an entry leaves nothing under way, and a graph that is recorded takes all of it.
@@ -25,12 +25,13 @@
    Runs in which each launch is waited for, or timed, have one stream alone. Must not: allocate, or
    let the host wait, after the start. */
 #include "device_cuda.h"
+#include "ir/support/lane_touches.h"
 #include "ir/support/num.h"
 #include <stdlib.h>
 #include <string.h>
 
 typedef enum HostLaneKind { LANE_DOWN, LANE_HOST, LANE_UP, LANES } HostLaneKind;
-enum { TOUCHES = 128, ARRIVALS = 128, NO_TIME = 2, LINE = 64 };
+enum { ARRIVALS = 128, NO_TIME = 2, LINE = 64 };
 /* NO_TIME: CU_EVENT_DISABLE_TIMING */
 
 typedef struct HostTouch { /* an operation of a lane */
@@ -41,7 +42,7 @@ typedef struct HostTouch { /* an operation of a lane */
 
 typedef struct LaneQueue {
   CUstream stream;
-  HostTouch touch[TOUCHES];
+  HostTouch touch[LANE_TOUCHES];
   int64_t n;             /* operations of this entry */
   int64_t behind[LANES]; /* so many of another one's it comes behind already */
 } LaneQueue;
@@ -81,7 +82,7 @@ static bool make_event(const Cuda *cuda, CUevent *e, Fault *f) {
 static bool open_lane(const Cuda *cuda, LaneQueue *queue, int spans, Fault *f) {
   if (!rt_cuda_ok(cuda, cuda->api.cuStreamCreate(&queue->stream, 1), "make a stream for copies", f))
     return false;
-  for (int i = 0; i < TOUCHES; i++) {
+  for (int i = 0; i < LANE_TOUCHES; i++) {
     queue->touch[i].span = rt_alloc(sizeof *queue->touch[i].span * (size_t)spans);
     if (!make_event(cuda, &queue->touch[i].over, f)) return false;
   }
@@ -123,7 +124,8 @@ static void destroy(const Cuda *cuda, CUevent e) {
 
 static void close_lane(const Cuda *cuda, LaneQueue *queue) {
   if (queue->stream) cuda->api.cuStreamSynchronize(queue->stream);
-  for (int i = 0; i < TOUCHES; i++) destroy(cuda, queue->touch[i].over), free(queue->touch[i].span);
+  for (int i = 0; i < LANE_TOUCHES; i++)
+    destroy(cuda, queue->touch[i].over), free(queue->touch[i].span);
   if (queue->stream) cuda->api.cuStreamDestroy(queue->stream);
 }
 
@@ -166,9 +168,9 @@ static bool meets(const HostTouch *touch, const HostSpan *span, int n) {
 
 /* How many operations there are up to the last that touches these bytes, or might have. */
 static int64_t last_touch(const LaneQueue *queue, const HostSpan *span, int n) {
-  int64_t oldest = queue->n > TOUCHES ? queue->n - TOUCHES : 0;
+  int64_t oldest = queue->n > LANE_TOUCHES ? queue->n - LANE_TOUCHES : 0;
   for (int64_t i = queue->n; i-- > oldest;)
-    if (meets(&queue->touch[i % TOUCHES], span, n)) return i + 1;
+    if (meets(&queue->touch[i % LANE_TOUCHES], span, n)) return i + 1;
   return oldest ? oldest + 1 : 0;
 }
 
@@ -180,7 +182,7 @@ static CUstream go_behind(const Cuda *cuda, HostLaneKind lane, const HostSpan *s
     const LaneQueue *other = &cuda->lanes->lane[l];
     int64_t last = l == lane ? 0 : last_touch(other, span, n);
     if (last <= queue->behind[l]) continue;
-    wait_on(cuda, queue->stream, other->touch[(last - 1) % TOUCHES].over);
+    wait_on(cuda, queue->stream, other->touch[(last - 1) % LANE_TOUCHES].over);
     queue->behind[l] = last;
   }
   return queue->stream;
@@ -188,7 +190,7 @@ static CUstream go_behind(const Cuda *cuda, HostLaneKind lane, const HostSpan *s
 
 static void note(const Cuda *cuda, HostLaneKind lane, const HostSpan *span, int n) {
   LaneQueue *queue = &cuda->lanes->lane[lane];
-  HostTouch *touch = &queue->touch[queue->n++ % TOUCHES];
+  HostTouch *touch = &queue->touch[queue->n++ % LANE_TOUCHES];
   memcpy(touch->span, span, sizeof *span * (size_t)n);
   touch->n = n;
   record(cuda, touch->over, queue->stream);
@@ -197,7 +199,7 @@ static void note(const Cuda *cuda, HostLaneKind lane, const HostSpan *span, int 
 /* Pieces of a move are one operation: the next one goes on where the last has ended. */
 static void note_piece(const Cuda *cuda, HostLaneKind lane, const HostSpan *span, bool first) {
   LaneQueue *queue = &cuda->lanes->lane[lane];
-  HostTouch *touch = first ? NULL : &queue->touch[(queue->n - 1) % TOUCHES];
+  HostTouch *touch = first ? NULL : &queue->touch[(queue->n - 1) % LANE_TOUCHES];
   if (!touch) {
     note(cuda, lane, span, 1);
     return;
@@ -330,7 +332,7 @@ bool rt_cuda_lanes_stay(const Cuda *cuda) { return cuda->lanes && cuda->lanes->s
 static void join(const Cuda *cuda) {
   for (HostLaneKind l = 0; l < LANES; l++) {
     const LaneQueue *queue = &cuda->lanes->lane[l];
-    if (queue->n) wait_on(cuda, cuda->stream, queue->touch[(queue->n - 1) % TOUCHES].over);
+    if (queue->n) wait_on(cuda, cuda->stream, queue->touch[(queue->n - 1) % LANE_TOUCHES].over);
   }
   cuda->lanes->arrived = cuda->lanes->arrivals;
 }
