@@ -134,7 +134,7 @@ Str plan_offload_paths(const Module *m, Str what) {
   return module_said(m, arena_printf(m->arena, "plan.offload.%s", what));
 }
 
-const char *const offload_words[OFFLOAD_WORDS] = {"optimizer", "grads", "params"};
+const char *const offload_words[OFFLOAD_SAID] = {"optimizer", "grads", "params", "speculate"};
 
 bool plan_offloads(const Module *m, Str what, Str param) {
   if (!text_lists(plan_offload(m), what)) return false;

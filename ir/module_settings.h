@@ -28,8 +28,9 @@ int64_t plan_chunks(const Module *m);   /* of layers on a stage: 1, if it is not
 bool plan_takes_turns(const Module *m); /* forward and backward, if its stages stream */
 int64_t plan_ahead(const Module *m);    /* of `zero_bubble`, its `memory`: 1, if it is another */
 Str plan_offload(const Module *m);      /* "optimizer loc(f1:20:13+9)"; "": nothing */
-enum { OFFLOAD_WORDS = 3 };
-extern const char *const offload_words[OFFLOAD_WORDS]; /* optimizer, grads, params */
+enum { OFFLOAD_WORDS = 3, OFFLOAD_SAID };
+/* What may lie there: optimizer, grads, params; and behind these, what else is said: speculate. */
+extern const char *const offload_words[OFFLOAD_SAID];
 /* Does a line `offload` have this, one of these words, of a parameter, or of what is named
    after it? */
 bool plan_offloads(const Module *m, Str what, Str param);

@@ -7,8 +7,6 @@
 #include "stage_class.h"
 #include <string.h>
 
-const char *const stage_words[STAGE_WORDS] = {"optimizer", "grads", "params", "speculate"};
-
 /* Of a parameter: its layers are cut by the stages. */
 static bool is_cut(const Dim *stages, const Global *global) {
   return global->kind == GLOBAL_PARAM && global->type.rank &&
@@ -62,12 +60,12 @@ bool word_names_layers(const Module *m, Str what) {
 
 bool stages_offload_alike(const Module *m, int64_t a, int64_t b) {
   const Dim *stages = stages_dim(m);
-  for (int k = 0; stages && k < STAGE_WORDS; k++) {
-    if (!word_names_layers(m, stage_words[k])) continue;
+  for (int k = 0; stages && k < OFFLOAD_SAID; k++) {
+    if (!word_names_layers(m, offload_words[k])) continue;
     for (uint32_t i = 0; i < m->globals.n; i++) {
       const Global *global = m->globals.at[i];
-      if (is_cut(stages, global) && stage_has(m, a, stage_words[k], global->name) !=
-                                        stage_has(m, b, stage_words[k], global->name))
+      if (is_cut(stages, global) && stage_has(m, a, offload_words[k], global->name) !=
+                                        stage_has(m, b, offload_words[k], global->name))
         return false;
     }
   }

@@ -7,10 +7,6 @@
 #define SHARDC_STAGE_OFFLOAD_H
 #include "ir.h"
 
-/* Words of lines `offload` by which stages may differ. */
-enum { STAGE_WORDS = 4 };
-extern const char *const stage_words[STAGE_WORDS]; /* optimizer, grads, params, speculate */
-
 /* Does a path of the word name layers: h[0..3]? */
 bool word_names_layers(const Module *m, Str what);
 /* Over so many ranks a place line puts the layers of the stack that it is a parameter of; 1: none

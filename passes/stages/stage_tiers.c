@@ -101,9 +101,9 @@ static void check_class(Module *m) {
 
 void stage_tiers_check(Module *m) {
   StageClass class[STAGE_CLASSES];
-  for (int k = 0; k < STAGE_WORDS; k++)
-    for (uint32_t i = 0; word_names_layers(m, stage_words[k]) && i < m->globals.n; i++)
-      if (layers_ranks(m, m->globals.at[i]) > 1 && !is_whole(m, m->globals.at[i], stage_words[k]))
+  for (int k = 0; k < OFFLOAD_SAID; k++)
+    for (uint32_t i = 0; word_names_layers(m, offload_words[k]) && i < m->globals.n; i++)
+      if (layers_ranks(m, m->globals.at[i]) > 1 && !is_whole(m, m->globals.at[i], offload_words[k]))
         return;
   int n = module_classes(m, class);
   if (n > STAGE_CLASSES) refuse_many(m, n);
