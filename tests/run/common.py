@@ -20,6 +20,27 @@ def check(condition, message):
     if not condition: sys.exit('failed: ' + message)
 
 
+def tensors(data):
+    """Bytes of each tensor of a file of safetensors, by name."""
+    n = int.from_bytes(data[:8], 'little')
+    at = {k: v['data_offsets'] for k, v in json.loads(data[8:8 + n]).items() if k != '__metadata__'}
+    return {k: data[8 + n + a:8 + n + b] for k, (a, b) in at.items()}
+
+
+def apart(a, b):
+    """The largest difference, of its size; of what is finite."""
+    return max(abs(x - y) / max(abs(y), 1e-9) for x, y in zip(a, b, strict=True) if abs(y) < float('inf'))
+
+
+def trained(folder):
+    """Losses, norms, parameters and states of a run in `out` there with `--dump out.st`; what counts steps, and norms,
+    are without a dot or have a group's name."""
+    told = [r for r in map(json.loads, open(f'{folder}/out/metrics.jsonl')) if 'loss' in r]
+    shutil.rmtree(f'{folder}/out')
+    held = {k: v for k, v in tensors(read(f'{folder}/out.st')).items() if k.startswith(('h.', 'wte', 'wpe', 'ln_f'))}
+    return [r['loss'] for r in told], [r.get('grad_norm') or 0 for r in told], held
+
+
 def mend(path, *command):
     """Writes the edits of the one error that the command finds in the file; after them it finds none. The edits."""
     before = dict(cwd=os.path.dirname(path), capture_output=True, text=True,

@@ -6,7 +6,7 @@ what either memory's work touches is what was predicted; what a step moves is wh
 2 Psi/N up in bf16, and some scalars. Then what is refused: memory that is too small, words that are not built.
 """
 import json, os, re, shutil, subprocess, sys
-from common import check, mend, read, run, text_file, workdir
+from common import check, mend, read, run, tensors, text_file, workdir
 
 SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
 EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'examples')
@@ -182,11 +182,11 @@ def moved_between_plans(case, samples=True):
             run(SHARDC, 'compile', 'm.shard', '--plan', name, '-o', name, '-q', '--quick', cwd=folder)
             run(SHARDC, 'run', '-n', '2', f'./{name}', '--', 'train', '--threads', '1', '--out', 'moves', '--steps',
                 steps, '--resume', '--dump', 'end.st', '--save-every', '2', cwd=folder)
-        ends[first, then] = tensors(f'{folder}/end.st')
+        ends[first, then] = held(f'{folder}/end.st')
         run(SHARDC, 'run', '-n', '2', f'./{then}', '--', 'export', '--resume=moves', '--out', 'files', cwd=folder)
         text = samples and run(SHARDC, 'run', '-n', '2', f'./{then}', '--', 'sample', '--out', 'moves', '--prompt', 'a',
                                '--tokens', '8', '--threads', '1', cwd=folder)[0]
-        files[first, then] = tensors(f'{folder}/files/model.safetensors'), text
+        files[first, then] = held(f'{folder}/files/model.safetensors'), text
         shutil.rmtree(f'{folder}/moves')
     shutil.rmtree(f'{folder}/again', ignore_errors=True)
     check(all(e == ends['near', 'near'] for e in ends.values()), f'checkpoints of {case}: other bits')
@@ -194,7 +194,7 @@ def moved_between_plans(case, samples=True):
     check(alike, f'exports and samples of {case}: other bytes')
     run(SHARDC, 'run', '-n', '2', './hosted', '--', 'train', '--init', 'files', '--steps', '0', '--out', 'again',
         '--dump', 'again.st', cwd=folder)
-    again = tensors(f'{folder}/again.st')
+    again = held(f'{folder}/again.st')
     check(all(again[k] == v for k, v in ends['near', 'near'].items() if k in again and '.m' not in k[-3:]
               and '.v' not in k[-3:]), 'weights that were exported come back')
 
@@ -225,13 +225,10 @@ def in_subs():
     MODEL = flat
 
 
-def tensors(path):
+def held(path):
     """Parameters and states by name."""
-    data = read(path)
-    n = int.from_bytes(data[:8], 'little')
-    head = json.loads(data[8:8 + n])
-    return {k: data[8 + n + v['data_offsets'][0]:8 + n + v['data_offsets'][1]] for k, v in head.items()
-            if k != '__metadata__' and k.startswith(('h.', 'wte', 'wpe', 'ln_f', 'enc', 'dec', 'transformer.'))}
+    return {k: v for k, v in tensors(read(path)).items()
+            if k.startswith(('h.', 'wte', 'wpe', 'ln_f', 'enc', 'dec', 'transformer.'))}
 
 
 def kept_there(plan, ranks, line, bare, extra=''):

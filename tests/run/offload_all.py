@@ -12,8 +12,8 @@ The norm is a sum over groups, and a line of some layers makes others: it is add
 nothing but what is told as the norm may differ. With it the factor does, in its last bits, so f32 weights do; cast to
 16 bits some of these are neighbours then, 2^-8 or 2^-11 apart, which losses show: more than 1e-5.
 """
-import json, os, random, shutil, sys
-from common import check, read, run, text_file, workdir
+import os, random, shutil, sys
+from common import apart, check, run, text_file, trained, workdir
 from pairs import greedy
 
 SHARDC, WHERE, folder = os.path.abspath(sys.argv[1]), sys.argv[2], workdir()
@@ -76,19 +76,7 @@ def train(name, row, order=None):
     emulate = ['--emulate'] if WHERE == 'gpu' else []
     run(SHARDC, 'run', '-n', str(ranks), *emulate, f'./{name}', '--', 'train', '--out', 'out', '--save-every', '0',
         '--threads', '1', '--dump', 'out.st', cwd=folder, env=env)
-    said = [r for r in map(json.loads, open(f'{folder}/out/metrics.jsonl')) if 'loss' in r]
-    shutil.rmtree(f'{folder}/out')
-    return [r['loss'] for r in said], [r.get('grad_norm') or 0 for r in said], tensors(read(f'{folder}/out.st'))
-
-
-def tensors(data):
-    """Parameters and states; what counts steps, and norms, are without a dot or have a group's name."""
-    n = int.from_bytes(data[:8], 'little')
-    at = {k: v['data_offsets'] for k, v in json.loads(data[8:8 + n]).items() if k != '__metadata__'}
-    return {k: data[8 + n + a:8 + n + b] for k, (a, b) in at.items() if k.startswith(('h.', 'wte', 'wpe', 'ln_f'))}
-
-
-def apart(a, b): return max(abs(x - y) / max(abs(y), 1e-9) for x, y in zip(a, b, strict=True) if abs(y) < float('inf'))
+    return trained(folder)
 
 
 def same_but_norm(row, got, near, what):

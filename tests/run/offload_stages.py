@@ -8,7 +8,7 @@ the plan without `offload`, too, but for the norm, which other groups add up in 
 either memory touches is what was predicted. On the stand-in GPU with late copies, in two orders. ROWS: so many (all).
 """
 import json, os, random, re, shutil, sys
-from common import check, read, run, text_file, workdir
+from common import apart, check, run, text_file, trained, workdir
 from pairs import greedy
 
 SHARDC, WHERE, folder = os.path.abspath(sys.argv[1]), sys.argv[2], workdir()
@@ -107,19 +107,7 @@ def train(name, row, what, order=None):
     bytes_ = re.findall(rf'^(?:step|init){row_}(?:  host{row_})?', said, re.M)
     fine = ['exact', '', *['less'] * (row['schedule'] == 'uneven' and row['saved'])]  # rounds behind the last layer
     check(bytes_ and all(b in fine for b in sum(bytes_, ())), f'{what}: {name}: {said}')
-    told = [r for r in map(json.loads, open(f'{folder}/out/metrics.jsonl')) if 'loss' in r]
-    shutil.rmtree(f'{folder}/out')
-    return [r['loss'] for r in told], [r.get('grad_norm') or 0 for r in told], tensors(read(f'{folder}/out.st'))
-
-
-def tensors(data):
-    n = int.from_bytes(data[:8], 'little')
-    at = {k: v['data_offsets'] for k, v in json.loads(data[8:8 + n]).items() if k != '__metadata__'}
-    return {k: data[8 + n + a:8 + n + b] for k, (a, b) in at.items() if k.startswith(('h.', 'wte', 'wpe', 'ln_f'))}
-
-
-def apart(a, b):
-    return max(abs(x - y) / max(abs(y), 1e-9) for x, y in zip(a, b, strict=True) if abs(y) < float('inf'))
+    return trained(folder)
 
 
 def alike(row, got, other, what, sharp):
@@ -143,9 +131,10 @@ def compare(row, what):
 
 text_file(f'{folder}/text.txt')
 found = greedy(CHOICES, random.Random(6))[0]
-for row in found[:int((sys.argv[3:] + [len(found)])[0])]:
+rows = found[:int((sys.argv[3:] + [len(found)])[0])]
+for row in rows:
     what = ' '.join(f'{k}={v}' for k, v in row.items())
     if os.environ.get('SHOW'): print(what, flush=True)
     compare(row, what)
 shutil.rmtree(folder)
-print(f'{WHERE}: {len(found)} rows of every two choices: what some stages have on the host changes no bit')
+print(f'{WHERE}: {len(rows)} of {len(found)} rows of every two choices: what stages have on the host changes no bit')
