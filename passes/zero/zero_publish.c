@@ -13,8 +13,8 @@
    Where the host updates them (`offload optimizer`), and they are more than a message, they go up
    row by row, a layer or a bucket, in a loop whose rounds take over the update itself
    (fuse_feed.c): so a row is on its way while the next one is updated ("ZeRO-Offload: Democratizing
-   Billion-Scale Model Training", section 4.2, swaps parameters tile by tile). A row is sent in
-   messages as above. Must not: hold more than a message beside masters and weights, on the device
+   Billion-Scale Model Training", algorithm 2, copies tile by tile). A row is sent in messages as
+   above. Must not: hold more than a message beside masters and weights, on the device
    more than a row. */
 #include "ir/module_settings.h"
 #include "passes/zero/zero.h"
