@@ -151,8 +151,7 @@ static void put_options(const SettingRow *rows, uint32_t n, const SettingRow *li
 }
 
 static void put_settings(void) {
-  static const AstItemKind blocks[] = {ITEM_TRAIN, ITEM_PLAN, ITEM_MACHINE, ITEM_WEIGHTS,
-                                       ITEM_EXTERN};
+  static const AstItemKind blocks[] = {ITEM_TRAIN, ITEM_PLAN, ITEM_MACHINE, ITEM_WEIGHTS};
   uint32_t n;
   const SettingRow *rows = settings_table(&n);
   put_head("Settings", "frontend/settings/settings.def",

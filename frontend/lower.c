@@ -155,9 +155,6 @@ static Module *write_module(World *w, const LowerOptions *options, const Choice 
 
 static void check_blocks(World *w, const Choice *choice) {
   const Decl *machine = plan_machine_of(w, choice->plan);
-  uint32_t at = 0;
-  for (const Decl *decl; (decl = world_next(w, SPACE_FN, &at));)
-    if (decl->item->kind == ITEM_EXTERN && decl->item->block) settings_check(w->ctx, decl->item);
   if (machine && settings_check(w->ctx, machine->item)) check_machine_block(w, machine->item);
   if (choice->train) settings_check(w->ctx, choice->train->item);
   if (choice->plan) settings_check(w->ctx, choice->plan->item);

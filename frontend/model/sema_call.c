@@ -219,68 +219,6 @@ static bool drops_a_share(Eval *e, const Call *call) {
                    "the share that `dropout` drops", "a number from 0 to below 1");
 }
 
-/* ---- extern: the reference is its definition ---- */
-
-static const AstSetting *find_setting(const AstBlock *block, const char *word) {
-  for (uint32_t i = 0; block && i < block->settings.n; i++)
-    if (block->settings.at[i]->path && !strcmp(block->settings.at[i]->path->text, word))
-      return block->settings.at[i];
-  return NULL;
-}
-
-static const Decl *reference_of(Eval *e, const Decl *d, Span at) {
-  const AstSetting *setting = find_setting(d->item->block, "reference");
-  const AstValue *value = setting && setting->values.n ? setting->values.at[0].value : NULL;
-  if (!setting) {
-    Report *r = eval_error(e, "E0901", at, "`%s` has no `reference`", d->name);
-    diag_label(r, "code of other files is not built in yet");
-    diag_help(r, "write `reference = NAME` in its block, a function of the language");
-    return NULL;
-  }
-  if (!value || value->kind != VALUE_PATH) return e->w->errors++, NULL; /* E0606 was given */
-  const Decl *f = world_find(e->w, SPACE_FN, value->path->text, false);
-  if (f && f->item->kind == ITEM_FN) return f;
-  Report *r = world_error(e->w, "E0201", value->span, "no function named `%s`", value->path->text);
-  diag_near(r, "one", world_nearest(e->w, SPACE_FN, value->path->text));
-  return NULL;
-}
-
-static bool extern_operands(Eval *e, const Decl *decl, const Call *call, const Env *env) {
-  for (uint32_t i = 0; i < decl->item->formals.n && i < (uint32_t)call->n; i++) {
-    const AstFormal *formal = &decl->item->formals.at[i];
-    Dims want;
-    if (!dims_resolve(e, env, &formal->type->axes->groups.at[0].from, &want)) return false;
-    Dims star = {.n = 1, .at = {intern(e->ctx->names, "*")}}, named = dims_without(&want, &star);
-    bool open = named.n != want.n;
-    if (open ? dims_subset(&named, &call->arg[i].dims) : dims_same(&named, &call->arg[i].dims))
-      continue;
-    Report *r = eval_error(e, "E0304", call->expr[i]->span, "operand `%s` of `%s` wants %s",
-                           formal->name.text, decl->name, dims_text(e->ctx, &want));
-    diag_label(r, "has %s", dims_text(e->ctx, &call->arg[i].dims));
-    return false;
-  }
-  return true;
-}
-
-static Val call_extern(Eval *e, const Decl *d, Call *call) {
-  Env env = {0};
-  const Decl *f = reference_of(e, d, call->name_span);
-  if (!f || eval_inside(e, d, call->name_span)) return val_poison();
-  if (d->item->formals.n != (uint32_t)call->n) {
-    eval_error(e, "E0204", call->span, "`%s` takes %u operands, not %d", d->name,
-               d->item->formals.n, call->n);
-    return val_poison();
-  }
-  if (!axes_bind(e, d->item->axes, &call->groups, call->name_span, d->name, false, &env.axes))
-    return val_poison();
-  if (!extern_operands(e, d, call, &env)) return val_poison();
-  Site site = {d, call->span, e->site};
-  e->site = &site;
-  Val v = call_function(e, f, call);
-  e->site = site.up;
-  return v;
-}
-
 /* ---- operators ---- */
 
 /* Spreads formals "x at value" into names; the number of them. */
@@ -444,7 +382,6 @@ static Val call_declared(Eval *e, const Decl *decl, Call *call) {
     eval_error(e, "E0402", call->span, "`%s` is a layout, not a function", decl->name);
     return val_poison();
   }
-  if (decl->item->kind == ITEM_EXTERN) return call_extern(e, decl, call);
   if (decl->std && !strcmp(decl->name, "attention")) return eval_attention(e, call);
   if (decl->std && !strcmp(decl->name, "dropout") && call->n) {
     if (!drops_a_share(e, call)) return val_poison();

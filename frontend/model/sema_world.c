@@ -176,7 +176,6 @@ static bool item_space(const AstItem *item, Space *s) {
   switch (item->kind) {
   case ITEM_CONST: return *s = SPACE_CONST, true;
   case ITEM_FN:
-  case ITEM_EXTERN:
   case ITEM_LAYOUT: return *s = SPACE_FN, true;
   case ITEM_GRAD: return *s = SPACE_GRAD, true;
   case ITEM_LAYER: return *s = SPACE_LAYER, true;

@@ -51,21 +51,10 @@ static void note_hand_gradients(World *w) {
   }
 }
 
-static void note_kernels(World *w) {
-  uint32_t at = 0;
-  for (const Decl *d; (d = world_next(w, SPACE_FN, &at));) {
-    if (d->item->kind != ITEM_EXTERN) continue;
-    check_unbuilt(w, d->item);
-    Report *r = world_error(w, "N0901", d->span, "the kernel of `%s` is not used yet", d->name);
-    diag_label(r, "its reference is compiled");
-  }
-}
-
 void check_built(World *w, const Choice *c) {
   const Decl *machine = plan_machine_of(w, c->plan);
   check_unbuilt(w, c->train->item);
   if (c->plan) check_unbuilt(w, c->plan->item);
   if (machine) check_unbuilt(w, machine->item);
   note_hand_gradients(w);
-  note_kernels(w);
 }

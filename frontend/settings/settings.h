@@ -72,7 +72,7 @@ bool settings_asks(
 const char *setting_type_text(SettingType t); /* "a whole number of at least 1" */
 
 /* E0601 unknown setting, E0602 wrong value, E0606 missing or written twice. True if nothing is
-   wrong. `item` is a train, plan, machine, weights or extern item. Names of dims, machines, mesh
+   wrong. `item` is a train, plan, machine or weights item. Names of dims, machines, mesh
    axes, layers are not looked up here. */
 bool settings_check(Ctx *c, const AstItem *item);
 

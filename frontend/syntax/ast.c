@@ -411,9 +411,9 @@ const char *ast_op_name(AstOp op) {
 }
 
 const char *ast_item_word(AstItemKind kind) {
-  static const char *const words[] = {"use",    "dims",  "const",   "fn",     "grad",
-                                      "layout", "layer", "extern",  "model",  "variant",
-                                      "train",  "plan",  "machine", "weights"};
+  static const char *const words[] = {"use",    "dims",    "const",  "fn",      "grad",
+                                      "layout", "layer",   "model",  "variant", "train",
+                                      "plan",   "machine", "weights"};
   _Static_assert(COUNT_OF(words) == ITEM_WEIGHTS + 1, "a word per AstItemKind");
   return words[kind];
 }

@@ -255,7 +255,6 @@ typedef enum AstItemKind {
   ITEM_GRAD,    /* grad name (names) body */
   ITEM_LAYOUT,  /* layout name axes = value */
   ITEM_LAYER,   /* layer name axes? (formals) -> type with body */
-  ITEM_EXTERN,  /* extern name axes? (formals) -> type settings */
   ITEM_MODEL,   /* model name body */
   ITEM_VARIANT, /* variant name of base { dims } */
   ITEM_TRAIN,   /* train|plan|machine|weights name for base? settings */
@@ -274,15 +273,15 @@ struct AstItem {
   Str file;            /* USE */
   Span file_span;      /* USE: the string, quotes included */
   AstDims dims;        /* DIMS, VARIANT */
-  AstAxes *axes;       /* FN, LAYOUT, LAYER, EXTERN; NULL if none */
+  AstAxes *axes;       /* FN, LAYOUT, LAYER; NULL if none */
   AstOptions operands; /* FN: names with defaults; GRAD: names */
-  AstFormals formals;  /* LAYER, EXTERN */
-  AstType *result;     /* LAYER, EXTERN */
+  AstFormals formals;  /* LAYER */
+  AstType *result;     /* LAYER */
   AstOptions with;     /* LAYER */
   AstExpr *value;      /* CONST, LAYOUT; FN, GRAD with `= expr` */
   bool has_body;       /* FN, GRAD with a block; LAYER and MODEL always */
   AstStmts body;
-  AstBlock *block; /* settings blocks and EXTERN */
+  AstBlock *block; /* settings blocks */
 };
 
 typedef struct AstFile {

@@ -322,7 +322,6 @@ static const struct {
     {MODEL, "model Name {"},
     {LAYOUT, "layout local [Seq, Key] = causal & sliding(64)"},
     {VARIANT, "variant Big of Name { Embed = 1024 }"},
-    {EXTERN, "extern norm[D](x: [*, D]) -> [*, D] {"},
     {TRAIN, "train run for Name {"},
     {PLAN, "plan small for Name {"},
     {MACHINE, "machine laptop {"},

@@ -72,6 +72,7 @@ void shard_start_skipping(Parse *p, int found);
 void shard_report_syntax(Parse *p, Span at, int found, const char *found_name,
                          const char *const *expected, int n);
 void shard_report_depth(Parse *p, Span at);
+void shard_report_extern(Parse *p, Span at); /* E0901 */
 void shard_report_unclosed(Parse *p, Span at);
 void shard_report_bad_number(Parse *p, const char *text, size_t n, Span at);
 void shard_report_bad_character(Parse *p, const char *text, size_t n, Span at);

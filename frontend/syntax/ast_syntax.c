@@ -245,6 +245,14 @@ void shard_report_depth(Parse *p, Span at) {
   p->bad = p->deep = true;
 }
 
+/* The word is kept for kernels by hand; nothing of such an item is read. */
+void shard_report_extern(Parse *p, Span at) {
+  Report *r = diag_at(p->c->diag, "E0901", at, "kernels written by hand are not built yet");
+  diag_label(r, "in the language, for later");
+  diag_help(r,
+            "write it as a function of the language, `fn name(x) = ..`: kernels are made from it");
+}
+
 /* ---- E0102, E0103 ---- */
 
 static const char *const unit_words[] = {"KiB", "MiB", "GiB",    "TiB",    "KB", "MB", "GB",  "TB",

@@ -90,8 +90,11 @@ file: items ;
 items: %empty
     | items ";"
     | items item ";"                 { ast_file_add(p, $2, @2); }
+    | items extern ";"               { p->file->lost = true; p->bad = false; }
     | items error ";"                { yyerrok; p->file->lost = true; }
     ;
+extern: EXTERN not_built name axes_opt "(" formals ")" "->" type sblock ;
+not_built: %empty                    { shard_report_extern(p, @0); } ;
 item: USE STRING                     { $$ = ast_item_use(p, @1, $2, @2); }
     | DIMS "{" dimdecls "}"          { $$ = ast_item_dims(ast_item_new(p, ITEM_DIMS, @1, (AstName){0}), $3); }
     | CONST name "=" expr            { $$ = ast_item_value(ast_item_new(p, ITEM_CONST, @1, $2), $4); }
@@ -108,11 +111,6 @@ item: USE STRING                     { $$ = ast_item_use(p, @1, $2, @2); }
     | LAYER name axes_opt "(" formals ")" "->" type with_opt block
       { $$ = ast_item_body(ast_item_layer(ast_item_new(p, ITEM_LAYER, @1, $2), $3, $5, $8, $9), $10); }
     | MODEL name block               { $$ = ast_item_body(ast_item_new(p, ITEM_MODEL, @1, $2), $3); }
-    | EXTERN name axes_opt "(" formals ")" "->" type sblock
-      {
-        $$ = ast_item_layer(ast_item_new(p, ITEM_EXTERN, @1, $2), $3, $5, $8, NULL);
-        ast_item_block(p, $$, (AstName){0}, $9);
-      }
     | VARIANT name OF name "{" dimdecls "}"
       {
         $$ = ast_item_block(p, ast_item_new(p, ITEM_VARIANT, @1, $2), $4, NULL);

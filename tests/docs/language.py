@@ -4,7 +4,7 @@ A block ```shard must check without errors and warnings, and be as `shardc fmt` 
 ```shard fails must have errors, and the block behind it is what `shardc check` prints; `update` writes that block."""
 import os, re, subprocess, sys, tempfile
 
-SHARDC, ROOT = sys.argv[1], os.path.abspath(sys.argv[2])
+SHARDC, ROOT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
 DOC = f'{ROOT}/docs/language.md'
 text = open(DOC).read()
 PRELUDE = re.search(r'^use "std"\ndims \{[^}]*\}\n(?=```)', text, re.M).group(0)

@@ -193,7 +193,7 @@ def mistakes():
     code = 'extern foo[D](x: [*, D]) -> [*, D] {\n  cpu "e.c" entry = foo\n}'
     write('e.c', '')
     r = run('compile', write('m.shard', LOSS % (code, ENTROPY % 'up(foo[F](x))')), '--emit=ir', '-o', 'm.ir')
-    must(0 < r.returncode < 70 and '[E0' in r.stderr, 'extern without reference', r)
+    must(0 < r.returncode < 70 and '[E0901]' in r.stderr, 'extern', r)
 
 
 def reports():

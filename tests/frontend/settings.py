@@ -16,7 +16,7 @@ SHARDC, ROOT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
 ROOMS = ['driver', 'frontend', 'ir', 'passes', 'codegen', 'runtime']
 TABLES = {'settings.def', 'settings.c', 'settings_check.c', 'settings_set.c', 'explain.def', 'keywords.def',
           'operators.def'}
-BLOCKS = {'TRAIN': 'train', 'PLAN': 'plan', 'MACHINE': 'machine', 'WEIGHTS': 'weights', 'EXTERN': 'extern'}
+BLOCKS = {'TRAIN': 'train', 'PLAN': 'plan', 'MACHINE': 'machine', 'WEIGHTS': 'weights'}
 wrong = []
 
 # key: (file, the words in it that read the setting)
@@ -36,11 +36,6 @@ BY_HAND = {
     'machine.node.tf32': ('ir/machine.c', '"machine.node.%s", plan_precision(m)'),
     'machine.node.bf16': ('ir/machine.c', '"machine.node.%s", plan_precision(m)'),
     'machine.node.f16': ('ir/machine.c', '"machine.node.%s", plan_precision(m)'),
-    'extern.reference': ('frontend/model/sema_call.c', 'find_setting(d->item->block, "reference")'),
-    'extern.cpu': ('frontend/plan/sema_built.c', 'the kernel of `%s` is not used yet'),                  # N0901
-    'extern.cpu.entry': ('frontend/plan/sema_built.c', 'the kernel of `%s` is not used yet'),
-    'extern.ptx': ('frontend/plan/sema_built.c', 'the kernel of `%s` is not used yet'),
-    'extern.ptx.entry': ('frontend/plan/sema_built.c', 'the kernel of `%s` is not used yet'),
 }
 # choices that no comparison names: the default is what is done without another, or they are handed on as names
 CHOICES_BY_HAND = {
@@ -105,7 +100,7 @@ NAMED_ONLY = {
     'runtime/overrides.c': 'which of them --set of an executable may change',
 }
 WRITTEN = re.compile(r'module_set\([^;]*?;')      # a change of the module is no reading
-KEY = re.compile(r'"((?:train|plan|machine|weights|extern|data)\.[a-z0-9_.]*[a-z0-9_])"')
+KEY = re.compile(r'"((?:train|plan|machine|weights|data)\.[a-z0-9_.]*[a-z0-9_])"')
 # readers with a default as the last argument are for what has no row
 WITH_DEFAULT = re.compile(r'module_(?:setting|number)\([^;"]*"(?:train|plan|machine|weights|data)\.')
 
@@ -185,8 +180,6 @@ layer L(x: [Batch, In]) -> [Batch, In] {
 model M { input x, y [Batch, In]
   stack h [Layers] of L
   loss mean[*]((h(x) - y)^2) }
-extern scaled[D](x: [*, D]) -> [*, D] { cpu "k.c"; reference twice %(reference)s }
-fn twice(x) = 2 * x
 machine box { node arch = x86_64_v3 memory = 1GiB %(node)s
   %(machine)s }
 train t for M { batch 8; steps 4; data columns(x = "x.npy", y = "y.npy"); optim %(optim)s; %(train)s }
@@ -201,9 +194,8 @@ plan p for M { on box
 ASK = {
     'save.async': ('train', 'save async = on', 'train.save.async=on', 'save async = off'),
     'deterministic': ('plan', 'deterministic off', 'plan.deterministic=off', 'deterministic on'),
-    'reference.tol': ('reference', 'tol = 1e-3', None, None),
 }
-HOLES = dict(reference='', node='', machine='', optim='adamw', train='', zero='', precision='', plan='')
+HOLES = dict(node='', machine='', optim='adamw', train='', zero='', precision='', plan='')
 
 
 def shardc(folder, words, *args):

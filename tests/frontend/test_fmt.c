@@ -91,9 +91,8 @@ static void refusal(void **state) {
 
 /* ---- examples ---- */
 
-static const char *const examples[] = {"bert", "extern", "gpt1t",     "gpt2", "llama",
-                                       "mlp",  "mnist",  "moe",       "ops",  "plans",
-                                       "tiny", "vit",    "tiny_llama"};
+static const char *const examples[] = {"bert", "gpt1t", "gpt2",  "llama", "mlp", "mnist",
+                                       "moe",  "ops",   "plans", "tiny",  "vit", "tiny_llama"};
 
 static char *read_example(const char *path, size_t *n) {
   FILE *f = fopen(path, "rb");

@@ -254,9 +254,8 @@ static void wrong_settings(void **state) {
 static void examples_are_accepted(void **state) {
   (void)state;
   static const char *const names[] = {
-      "bert.shard", "extern.shard", "gpt1t.shard",     "gpt2.shard", "llama.shard",
-      "mlp.shard",  "mnist.shard",  "moe.shard",       "ops.shard",  "plans.shard",
-      "tiny.shard", "vit.shard",    "tiny_llama.shard"};
+      "bert.shard", "gpt1t.shard", "gpt2.shard",  "llama.shard", "mlp.shard", "mnist.shard",
+      "moe.shard",  "ops.shard",   "plans.shard", "tiny.shard",  "vit.shard", "tiny_llama.shard"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     char *text = example(names[i]);
     expect_text(names[i], text, "");

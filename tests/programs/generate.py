@@ -28,7 +28,6 @@ fn center[D](x) {
   m = mean[D](x)
   return x - m
 }
-extern centered[D](x: [*, D]) -> [*, D] { reference center }
 layer Scale[D](x: [*, D]) -> [*, D] {
   param gain [D] ~ normal(0.3, mean = 1)  @nodecay
   return x * gain
@@ -114,7 +113,7 @@ class Program:
         s.add(f'{op}[{", ".join(q)}]({v})', [d for d in dims if d not in q])
 
     def softmax(s, v, dims, own,
-                new): s.add(f'{s.r.choice(["softmax", "softmax", "0.3 * log_softmax", "center", "centered"])}[{s.r.choice(own)}]({v})', dims)
+                new): s.add(f'{s.r.choice(["softmax", "softmax", "0.3 * log_softmax", "center", "center"])}[{s.r.choice(own)}]({v})', dims)
 
     def weights(s, v, dims, own, new):
         q = s.r.sample(own, s.r.randint(1, min(2, len(own))))

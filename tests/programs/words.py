@@ -17,7 +17,7 @@ MISSING = {
     'op table': UNBUILT,
     'op top route load_balance': UNBUILT,
     'word variant': 'the same model with other sizes, of which dims have enough',
-    'word weights as': FILES, 'word grad': 'checked, and not used yet: N0901',
+    'word weights as': FILES, 'word grad': 'checked, and not used yet: N0901', 'word extern': UNBUILT,
     'WEIGHTS prefix ignore config': FILES,
     'TRAIN data.eot data.mask_id data.pack data.pad_id data.special data.task data.tokenizer': TOKENS,
     'TRAIN data.format=bytes data.format=llmc data.format=u16 data.format=u32 data.format=megatron': TOKENS,
@@ -46,7 +46,6 @@ MISSING = {
     'MACHINE node.arch=x86_64_v4 node.arch=x86_64_v4_bf16 node.arch=x86_64_v4_fp16 node.arch=x86_64_v4_amx': OTHERS,
     'MACHINE node.gpus node.arch=sm_80 node.arch=sm_86 node.arch=sm_89 node.arch=sm_90 node.arch=sm_90a': OTHERS,
     'MACHINE node.tf32 node.bf16 node.f16 node.hbm link.latency link.per_core link.cpus': TIME,
-    'EXTERN cpu cpu.entry ptx ptx.entry reference.tol': 'a kernel by hand is not used yet: N0901',
 }
 
 
@@ -84,14 +83,13 @@ def said(text):
     block = None
     for line in text.splitlines():
         if not block: words |= {f'word {w}' for w in re.findall(r'\b[a-z]+\b', line)}
-        head = re.match(r'(train|plan|machine|extern)\b[^{]*\{ ?(.*?)( \}|\{.*)?$', line)
+        head = re.match(r'(train|plan|machine)\b[^{]*\{ ?(.*?)( \}|\{.*)?$', line)
         if head:
             words |= {w for part in head.group(2).split(';') if part.strip() for w in of_line(head.group(1).upper(),
                     part)}
         if head and not line.endswith('}'): block = head.group(1).upper()
         elif line.startswith('}'): block = None
         elif block and line.strip(): words |= set(of_line(block, line))
-        if line.startswith('extern'): words |= set(of_line('EXTERN', line.split('{')[1].strip(' }')))
     return words
 
 
