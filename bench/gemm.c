@@ -17,7 +17,7 @@
    but the weights. Times are processor time of the threads, so that other processes on the machine
    count little. Medians of 7, of 21 where one call is short.
  */
-#include "bench/team.h"
+#include "team.h"
 #include "codegen/codegen.h"
 #include "passes/tune/tune.h"
 #include <dlfcn.h>

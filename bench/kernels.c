@@ -21,10 +21,10 @@
    are processor time, so that other processes count little; medians, quartiles of the shares in
    brackets.
    Must not: report a figure that it did not measure in this run. */
-#include "bench/loops.h"
-#include "bench/team.h"
+#include "loops.h"
+#include "team.h"
 #include "codegen/codegen.h"
-#include "ir/count.h"
+#include "ir/cost/count.h"
 #include "ir/kernel/inplace.h"
 #include "passes/tune/tune.h"
 #include <dlfcn.h>

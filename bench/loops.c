@@ -1,6 +1,6 @@
 /* See loops.h. Twelve chains of multiply-adds hide the latency of any x86 processor so far. Must
    not: be compiled with more than the base instructions: what a loop needs stands at its head. */
-#include "bench/loops.h"
+#include "loops.h"
 #include <cpuid.h>
 #include <immintrin.h>
 #include <sys/syscall.h>

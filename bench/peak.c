@@ -6,8 +6,8 @@
 
    bf16 is multiplied with whatever does it fastest here: AMX tiles, pairs, or f32. Must not:
    need the compiler, which is not where a bundle runs (bench/cpu --pack). */
-#include "bench/loops.h"
-#include "bench/team.h"
+#include "loops.h"
+#include "team.h"
 #include <stdio.h>
 
 enum { ROUNDS = 6 };

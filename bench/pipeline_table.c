@@ -1,11 +1,11 @@
-/* Of a schedule's table, as the compiler makes it (ir/turns.h): how long a step takes if
+/* Of a schedule's table, as the compiler makes it (pipeline_schedule.h): how long a step takes if
    each turn takes a given time and messages none.
 
      bench_pipeline_table SCHEDULE STAGES PARTS CHUNKS FORWARD BACKWARD WEIGHTS [FACTOR ..]
 
    Times are of all layers of a stage, WEIGHTS a part of BACKWARD; a factor for each stage,
    1 without it. Must not: know schedules of its own. */
-#include "ir/turns.h"
+#include "ir/schedule/pipeline_schedule.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

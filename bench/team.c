@@ -1,9 +1,9 @@
 /* Threads that wait in a loop for a turn, work, and count themselves done; see team.h. Must not:
    sleep between turns, which would let the processor's clock fall; know the compiler, so that
    bench_peak runs where it is not. */
-#include "bench/team.h"
-#include "bench/loops.h"
-#include "ir/numbers.h"
+#include "team.h"
+#include "loops.h"
+#include "ir/support/numbers.h"
 #include <immintrin.h>
 #include <pthread.h>
 #include <sched.h>

@@ -1,7 +1,7 @@
 /* Compiled kernels on a team's threads, which take chunks as the pool does; see team.h. Must not:
    be needed by programs that run without the compiler. */
-#include "bench/loops.h"
-#include "bench/team.h"
+#include "loops.h"
+#include "team.h"
 #include "codegen/codegen.h"
 #include <dlfcn.h>
 #include <stdatomic.h>

@@ -4,7 +4,7 @@
    that others own or can write is not used. */
 #ifndef SHARDC_CACHE_H
 #define SHARDC_CACHE_H
-#include "ir/sha256.h"
+#include "ir/support/sha256.h"
 #include "ir/support/arena.h"
 #include <stdbool.h>
 #include <stdint.h>

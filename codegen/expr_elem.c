@@ -6,7 +6,7 @@
    to 16 bits (rounded.c) may be made by shorter mathematics, or fused on the way out of products.
    Must not: read memory. */
 #include "expr.h"
-#include "ir/lookup.h"
+#include "ir/mask/lookup.h"
 
 static bool is_rounded(const Emit *e, ValueId v) { return e->expr->rounded && e->expr->rounded[v]; }
 

@@ -5,7 +5,7 @@
    in loops. Nothing in it depends on the machine or the time of compilation: the same module gives
    the same text. */
 #include "host.h"
-#include "ir/text.h"
+#include "ir/word_patterns.h"
 #include <stdio.h>
 
 void host_put(HostWriter *writer, const char *format, ...) {

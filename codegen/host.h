@@ -3,7 +3,7 @@
 #define SHARDC_HOST_H
 #include "codegen.h"
 #include "ir/loop.h"
-#include "ir/turns.h"
+#include "ir/schedule/pipeline_schedule.h"
 
 typedef struct HostWriter {
   Module *m;

@@ -9,15 +9,15 @@
      - otherwise two buffers in turn, so chosen that the last round writes the loop's result.
    A result that continues an operand stands in its buffer, or begins with a copy of it.
 
-   What flies over rounds (ir/flight.h): the loop starts an all-gather for a later round, and waits
+   What flies over rounds (flight.h): the loop starts an all-gather for a later round, and waits
    for the reduce-scatter of the one before; the round finds its buffer of each ring behind its
    arguments in in[]. */
 #include "host.h"
 #include "ir/bytes.h"
-#include "ir/flight.h"
-#include "ir/message.h"
-#include "ir/placement.h"
-#include "ir/turns.h"
+#include "ir/schedule/flight.h"
+#include "ir/schedule/message.h"
+#include "ir/shape/placement.h"
+#include "ir/schedule/pipeline_schedule.h"
 
 typedef struct HostBody {
   HostWriter *h;
@@ -398,7 +398,7 @@ static void put_loop(HostBody *host, const Op *o, const TurnLoops *schedule) {
   put_drains(host, &loop, "  ");
 }
 
-/* ---- loops whose rounds take turns (ir/turns.h) ---- */
+/* ---- loops whose rounds take turns (ir/schedule/pipeline_schedule.h) ---- */
 
 /* The round of one loop, as the branch that takes it. */
 static void put_turn(HostBody *host, const TurnLoops *loops, int loop, const HostLoop *rounds) {

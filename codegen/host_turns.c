@@ -1,8 +1,9 @@
-/* Host writer: what loops that take turns (ir/turns.h) go by: the table of the schedule, and of
-   chunks of layers which one is next; and what tells whoever measures which turn it is. Must not:
+/* Host writer: what loops that take turns (pipeline_schedule.h) go by: the table of the schedule,
+   and of chunks of layers which one is next; and what tells whoever measures which turn it is.
+   Must not:
    write a round. */
 #include "host.h"
-#include "ir/placement.h"
+#include "ir/shape/placement.h"
 
 enum { SHOWN_TURNS = 24, SHOWN_STAGES = 16 };
 

@@ -7,7 +7,7 @@
 
    libshardrt.a and rt.h are looked for in $SHARDC_LIB, then in lib/shardc beside the shardc program
    (build tree) or beside its folder (installed). */
-#include "ir/count.h"
+#include "ir/cost/count.h"
 #include "cache.h"
 #include "device_code.h"
 #include "ir/support/output.h"

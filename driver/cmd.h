@@ -81,7 +81,7 @@ Exit unknown_pass(Cli *o, const char *name);
 /* dump_*.c: other forms of a module, as text in o's arena */
 char *module_json(Module *m, const Fn *only, size_t *n); /* NULL: all functions */
 char *module_dot(Module *m, const Fn *only, size_t *n);  /* NULL: all but kernel functions */
-Exit dump_html(Cli *o, Module *m, const char *output);   /* cmd_html.c */
+Exit dump_html(Cli *o, Module *m, const char *output);   /* dump_html.c */
 Exit dump_layout(Cli *o, bool svg, const char *output);  /* --layout; cmd_layout.c */
 const char *page_html_text(size_t *n);                   /* page.html, embedded */
 char *text_diff(Arena *a, const char *before, const char *after, const char *const names[2],
@@ -97,7 +97,7 @@ char *file_read(Ctx *c, const char *path, size_t *n); /* NULL: cannot be read (E
 FileKind file_kind(Ctx *c, const char *path);
 /* Operand 0 -> a module. Diagnostics are not printed. */
 Exit load_module(Cli *o, Module **m);
-/* --tune-db, --require-tuned: records become settings of the module (cmd_tune_db.c) */
+/* --tune-db, --require-tuned: records become settings of the module (tune_records.c) */
 Exit use_records(Cli *o, Module *m);
 const char *machine_target(const Module *m);
 Exit describe_target(Cli *o, Module *m);  /* before passes run; what a dump says already is kept */
@@ -121,7 +121,7 @@ typedef struct RuntimeError {
 const Explanation *explanation_table(uint32_t *n);
 const RuntimeError *runtime_error_table(uint32_t *n);
 
-/* cmd_editors.c: to stdout */
+/* reference_editors.c: to stdout */
 void put_textmate(void);
 void put_vim(void);
 void put_dictionary(void);

@@ -5,8 +5,8 @@
 #include "cmd.h"
 #include "ir/support/num.h"
 #include "codegen/codegen.h"
-#include "driver/fit.h"
-#include "driver/layout_drawing.h"
+#include "driver/fit/fit.h"
+#include "driver/layout/layout_drawing.h"
 #include "frontend/lower.h"
 #include "passes/pass.h"
 #include <stdlib.h>

@@ -2,17 +2,17 @@
  * goes on where it was. */
 #include "cmd.h"
 #include "codegen/codegen.h"
-#include "driver/fit.h"
+#include "driver/fit/fit.h"
 #include "frontend/lower.h"
 #include "frontend/settings/settings.h"
-#include "ir/flight.h"
-#include "ir/machine.h"
-#include "ir/message.h"
-#include "ir/stage_class.h"
+#include "ir/schedule/flight.h"
+#include "ir/cost/machine.h"
+#include "ir/schedule/message.h"
+#include "ir/plan/stage_class.h"
 #include "ir/support/input.h"
 #include "ir/support/output.h"
-#include "ir/module_settings.h"
-#include "ir/text.h"
+#include "ir/plan/module_settings.h"
+#include "ir/word_patterns.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>

@@ -10,9 +10,9 @@
    On a machine with several NUMA nodes or sockets each rank gets cores of its own, near its GPU
    (runtime/device/topology.h), and SHARDC_CPUS tells it so. */
 #include "cmd.h"
-#include "cmd_verify.h"
+#include "driver/verify/verify_runs.h"
 #include "codegen/codegen.h"
-#include "ir/module_settings.h"
+#include "ir/plan/module_settings.h"
 #include "runtime/device/topology.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* Named layouts as they stand in a program: figures, and pictures of their blocks. */
 #ifndef SHARDC_LAYOUT_H
 #define SHARDC_LAYOUT_H
-#include "ir/blocks.h"
+#include "ir/mask/blocks.h"
 
 typedef struct LayoutFigures {
   Str name;

@@ -3,9 +3,9 @@
    The model is walked first without writing, with every size fixed; only if nothing is wrong is it
    written, as `init` (from the parameters' initial values), `step` (with dropout), `eval` (without)
    and `logits` (one sample, what `output` names). Gradients and updates are added by passes. */
-#include "frontend/lower.h"
+#include "lower.h"
 #include "frontend/model/lower_emit.h"
-#include "frontend/lower_build.h"
+#include "lower_build.h"
 #include "frontend/settings/settings.h"
 #include <string.h>
 

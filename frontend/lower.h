@@ -2,7 +2,7 @@
  * itself cannot fail. */
 #ifndef SHARDC_LOWER_H
 #define SHARDC_LOWER_H
-#include "frontend/layout.h"
+#include "layout.h"
 #include "ir/ir.h"
 
 typedef struct LowerFacts { /* what was written, for messages of later stages */

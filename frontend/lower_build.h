@@ -1,7 +1,7 @@
 /* Inside of lowering: what its files share. */
 #ifndef SHARDC_LOWER_BUILD_H
 #define SHARDC_LOWER_BUILD_H
-#include "frontend/lower.h"
+#include "lower.h"
 #include "frontend/model/build.h"
 #include "frontend/plan/plan.h"
 

@@ -1,7 +1,7 @@
 /* Which model, train block and plan are meant when the command line does not say (the rules of the
    language), and the sizes that follow: from the file, the variant, the train block, the command
    line. */
-#include "frontend/lower_build.h"
+#include "lower_build.h"
 #include "frontend/settings/settings.h"
 #include <stdlib.h>
 #include <string.h>

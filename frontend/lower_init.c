@@ -1,7 +1,7 @@
 /* Entry `init`: the value of every parameter before the first step. Normal numbers come from
    uniform ones through the inverse error function, one uniform number per element, keyed by the
    parameter's path and counted by the element's logical index: the same on any mesh. */
-#include "frontend/lower_build.h"
+#include "lower_build.h"
 #include <math.h>
 
 typedef struct Maker {

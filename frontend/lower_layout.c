@@ -1,10 +1,10 @@
 /* Layouts for people: figures and pictures of what a program's masks list. A mask is lowered alone
-   into a module of its own and asked block by block (ir/blocks.h); what data decides counts as
+   into a module of its own and asked block by block (ir/mask/blocks.h); what data decides counts as
    admitted. So figures and pictures are of the expression that every target computes. */
-#include "frontend/layout.h"
-#include "frontend/lower_build.h"
+#include "layout.h"
+#include "lower_build.h"
 #include "frontend/model/lower_emit.h"
-#include "ir/mask_range.h"
+#include "ir/mask/mask_range.h"
 #include "ir/support/num.h"
 #include <stdio.h>
 #include <string.h>

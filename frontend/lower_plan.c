@@ -1,6 +1,6 @@
 /* The mesh and the place lines of a plan, as the module carries them. What they must obey is
    checked before (sema_plan.c); without a mesh the module says nothing of it. */
-#include "frontend/lower_build.h"
+#include "lower_build.h"
 #include "frontend/settings/settings.h"
 #include <string.h>
 

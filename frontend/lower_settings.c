@@ -1,12 +1,12 @@
 /* Resolved settings as flat lines of the module: train.*, plan.*, data.*. What the command line
    says
    (--set) stands in copies of the blocks by then. */
-#include "frontend/lower_build.h"
+#include "lower_build.h"
 #include "frontend/settings/settings.h"
-#include "ir/placement.h"
-#include "ir/module_settings.h"
+#include "ir/shape/placement.h"
+#include "ir/plan/module_settings.h"
 #include <stdlib.h>
-#include "ir/text.h"
+#include "ir/word_patterns.h"
 #include <string.h>
 
 /* ---- data ---- */

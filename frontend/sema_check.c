@@ -1,6 +1,6 @@
 /* `shardc check`: every model, variant, layer, train, plan, machine and weights block of FILE. Used
    files are read, and checked where FILE builds on them. */
-#include "frontend/lower_build.h"
+#include "lower_build.h"
 #include "frontend/settings/settings.h"
 #include <string.h>
 

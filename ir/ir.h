@@ -11,8 +11,8 @@
    outputs keep the declared order always. */
 #ifndef SHARDC_IR_H
 #define SHARDC_IR_H
-#include "support/ctx.h"
-#include "support/vec.h"
+#include "ir/support/ctx.h"
+#include "ir/support/vec.h"
 #include "target_facts.h"
 
 enum {
@@ -21,6 +21,7 @@ enum {
   MAX_RESULTS = 64
 };                         /* results: calls and loops may have more */
 enum { MAX_MESH = 6 };     /* axes of a mesh */
+enum { MOST_CHUNKS = 8 };  /* chunks of layers that a pipeline stage interleaves */
 enum { MAX_CARRIED = 40 }; /* values that a loop of generated code carries */
 
 typedef enum Elem {
@@ -238,7 +239,7 @@ typedef struct Dim { /* every dim of the model, for readers of dumps, data bindi
   int64_t size;   /* 0: open */
   int64_t stored; /* padded size, = size without `pad` */
   Str like;       /* `K like D`: D; else NULL */
-  Str part; /* layers of a stack, from `first` on: the stack's dim (layer_part.h); else NULL */
+  Str part; /* layers of a stack, from `first` on: the stack's dim (layer_range.h); else NULL */
   int64_t first;
 } Dim;
 
@@ -278,12 +279,14 @@ typedef struct IrCount { /* what one run of an entry costs (count.h) */
   uint32_t kernels;
 } IrCount;
 
-typedef struct MaskShares MaskShares;
+typedef struct MaskShares { /* made and read by mask_density.c alone */
+  VEC(struct KnownShare) known;
+} MaskShares;
 
 typedef struct Module {
   Ctx *ctx;
   Arena *arena;
-  MaskShares *shares; /* of scores that masks admit, as far as they are known (admitted.h) */
+  MaskShares *shares; /* of scores that masks admit, as far as they are known (mask_density.h) */
   Str model;          /* name of the model or variant */
   Str after;      /* name of the last pass that ran, "lower" at first: where compiling goes on */
   bool was_known; /* the numbers of the main entry before the last pass; for readers only */
@@ -437,8 +440,8 @@ bool module_is_collected(const Module *m);
 Span loc_span(Module *m, Loc l);
 
 /* ---- text (print.c, parse.c) ---- */
-char *ir_print(Module *m, size_t *length); /* in m's arena */
-char *ir_dump(Module *m, size_t *length);  /* the same with a head line of counts (count.h) */
+char *ir_print(Module *m, size_t *length);                                /* in m's arena */
+char *ir_print_commented(Module *m, const char *comment, size_t *length); /* "# .." after line 1 */
 char *ir_print_fn(Module *m, const Fn *f);
 const char *type_text(Module *m, const Type *t); /* f32[Batch:16, Embed:64] */
 Module *ir_parse(Ctx *c, const char *name, const char *text,

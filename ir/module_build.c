@@ -3,13 +3,12 @@
    Everything is appended and lives in the module's arena. Operand lists, groups and attributes are
    copied, so a caller's arrays may be on its stack. A copied op owns its lists: changing the copy
    never changes the original. */
-#include "admitted.h"
 #include "ir.h"
 #include <stdlib.h>
 
 Module *module_new(Ctx *c) {
   Module *m = ARENA_NEW(c->arena, Module);
-  m->ctx = c, m->arena = c->arena, m->shares = mask_shares_new(c->arena);
+  m->ctx = c, m->arena = c->arena, m->shares = ARENA_NEW(c->arena, MaskShares);
   m->target = m->beside = target_none;
   m->model = intern(c->names, ""), m->after = intern(c->names, "lower");
   return m;

@@ -3,7 +3,7 @@
    its name. */
 #ifndef SHARDC_IR_TARGET_H
 #define SHARDC_IR_TARGET_H
-#include "support/ctx.h"
+#include "ir/support/ctx.h"
 
 typedef enum DeviceKind { DEVICE_CPU, DEVICE_GPU, DEVICE_KINDS } DeviceKind;
 

@@ -4,7 +4,7 @@
    alternate signal stack, which a handler can ask for. That stack also serves when the pass has
    used up its own. The handler only opens, writes and closes; then whatever handled the signal
    before has its turn. */
-#include "passes/crash.h"
+#include "crash.h"
 #include <fcntl.h>
 #include <unistd.h>
 

@@ -4,18 +4,18 @@
 #ifndef SHARDC_PASS_H
 #define SHARDC_PASS_H
 #include "ir/ir.h"
-#include "ir/stage_class.h"
+#include "ir/plan/stage_class.h"
 
 /* Properties of a module (facts.def): numbers, then masks. */
 enum PassFactNumbers {
 #define FACT(name, word, fence, meaning) FACT_NUMBER_##name,
-#include "passes/facts.def"
+#include "facts.def"
 #undef FACT
   FACT_COUNT
 };
 enum PassFacts {
 #define FACT(name, word, fence, meaning) FACT_##name = 1 << FACT_NUMBER_##name,
-#include "passes/facts.def"
+#include "facts.def"
 #undef FACT
 };
 
@@ -43,7 +43,7 @@ typedef struct PipelineOptions {
 /* Runs the passes after m->after, in table order. False if diagnostics with errors were given. */
 bool pipeline_run(Module *m, const PipelineOptions *options);
 
-/* The programs of a module: one for all ranks, or one for each class of them (ir/stage_class.h). */
+/* The programs of a module: one for all ranks, or one for each class of them (stage_class.h). */
 typedef struct Programs {
   uint32_t n;
   Module *at[STAGE_CLASSES];

@@ -5,10 +5,10 @@
    that point. A module that no longer verifies after a pass, and a signal inside of a pass, are
    mistakes of the compiler: the IR before the pass is written with the command that repeats it. A
    diagnostic is a mistake of the user. All of them stop the run. */
-#include "ir/count.h"
-#include "ir/stage_class.h"
-#include "ir/stage_offload.h"
-#include "passes/crash.h"
+#include "ir/cost/count.h"
+#include "ir/plan/stage_class.h"
+#include "ir/plan/stage_offload.h"
+#include "crash.h"
 #include "passes/base/rebuild.h"
 #include "passes/machine/prove.h"
 #include <errno.h>
@@ -17,7 +17,7 @@
 
 static const Pass passes[] = {
 #define PASS(name, run, needs, makes, breaks, help) {#name, run, needs, makes, breaks, help},
-#include "passes/passes.def"
+#include "passes.def"
 #undef PASS
 };
 
@@ -28,7 +28,7 @@ static const struct {
   const char *word, *meaning;
 } facts_table[] = {
 #define FACT(name, word, fence, meaning) {word, meaning},
-#include "passes/facts.def"
+#include "facts.def"
 #undef FACT
 };
 

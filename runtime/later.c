@@ -2,7 +2,7 @@
    Adam (passes/math/onebit.c), by number, or by what the program found out itself and keeps as a
    state; `step.late` behind the warm-up of the delayed update (passes/offload/late.c). */
 #include "run.h"
-#include "ir/renewal.h"
+#include "ir/support/variance_refresh.h"
 #include <stdint.h>
 #include <stdlib.h>
 

@@ -96,7 +96,7 @@ typedef enum rt_collective_kind {
   RT_SEND,   /* leaves what was sent on the last, 0 on the others */
   RT_RECEIVE /* gets what the one before sends, on the first its own */
 } rt_collective_kind;
-/* As ir/turns.h; where there is WEIGHTS, BACKWARD is about the gradients of inputs alone. */
+/* As pipeline_schedule.h; with WEIGHTS turns, BACKWARD computes the gradients of inputs alone. */
 typedef enum rt_turn_kind {
   RT_TURN_FORWARD,
   RT_TURN_BACKWARD,

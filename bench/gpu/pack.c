@@ -9,7 +9,7 @@
    without it. Settings of the module say what each function is:
    bench.NAME = "family|key|cut|kernel|flop|bytes". */
 #include "codegen/codegen.h"
-#include "ir/count.h"
+#include "ir/cost/count.h"
 #include "passes/tune/gpu.h"
 #include "passes/pass.h"
 #include "passes/tune/variants.h"

@@ -4,7 +4,7 @@
    depend on the query and admits all keys, they take the path without a mask. Must not: decide what
    is listed. */
 #include "attention.h"
-#include "ir/mask_range.h"
+#include "ir/mask/mask_range.h"
 
 /* ---- constants ---- */
 

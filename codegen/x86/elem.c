@@ -6,14 +6,14 @@
    buffer of an operand. A result with fewer dims is stored where its missing dims are 0. Attribute
    variant is `vector` or `scalar`, tile = [block of the innermost dim].
 
-   A kernel that may leave its operands as they are (ir/left.h) does nothing where its condition
+   A kernel that may leave its operands as they are (predicated.h) does nothing where its condition
    holds and its results stand in them.
 
    Large operands are fetched ahead in software, each at a distance of its own: buffers begin at the
    same place of a page, and memory gave more where the streams stood apart (docs/performance.md).
    Fetching touches no value, whatever lies at the address. */
 #include "nontemporal.h"
-#include "ir/left.h"
+#include "ir/predicated.h"
 #include "codegen/walk.h"
 
 enum { AHEAD_BYTES = 1 << 10, APART_BYTES = 1 << 9, FARTHEST_BYTES = 4 << 10 };

@@ -2,7 +2,7 @@
    arguments while it is written, from what it uses. */
 #ifndef SHARDC_BUILD_H
 #define SHARDC_BUILD_H
-#include "frontend/model/sema.h"
+#include "sema.h"
 
 typedef struct Capture { /* a value of the parent, the same in every round */
   ValueId outer, inner;

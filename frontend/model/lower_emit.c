@@ -1,10 +1,10 @@
 /* Writing ops: constants appear where numbers meet tensors, values of outer functions become
    arguments of loop bodies when they are used there, stacked parameters come in as one slice per
    round. */
-#include "frontend/model/lower_emit.h"
+#include "lower_emit.h"
 #include "ir/support/num.h"
-#include "frontend/model/build.h"
-#include "ir/lookup.h"
+#include "build.h"
+#include "ir/mask/lookup.h"
 #include <string.h>
 
 Loc build_loc(const Build *build, Span s) {

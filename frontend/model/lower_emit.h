@@ -3,7 +3,7 @@
    there. */
 #ifndef SHARDC_LOWER_EMIT_H
 #define SHARDC_LOWER_EMIT_H
-#include "frontend/model/sema.h"
+#include "sema.h"
 
 /* Appends an op with results outs[0 .. nout - 1], whose kinds and dims are set already; sets their
    ids. Operands that are plain numbers become constants of the element type of the others. NULL

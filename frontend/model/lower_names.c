@@ -1,9 +1,9 @@
 /* Names of values as lines `recompute` list them (setting plan.recompute.N): attribute `names` of
    the op that makes one, for pass `recompute`. Must not: check a name, that is lower_recompute.c's.
    */
-#include "frontend/model/build.h"
-#include "frontend/model/lower_emit.h"
-#include "ir/module_settings.h"
+#include "build.h"
+#include "lower_emit.h"
+#include "ir/plan/module_settings.h"
 #include <string.h>
 
 static bool is_listed(const Module *m, Str full) {

@@ -4,7 +4,7 @@
 
    The file is of unknown origin: nothing is taken that was not checked against its length. Must
    not: know what the bits mean. */
-#include "frontend/model/npy.h"
+#include "npy.h"
 #include "ir/support/arena.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Attention: one op where the IR has it; where operands have dims that the op does not know, the
    definition in the library is walked instead. */
-#include "frontend/model/lower_emit.h"
-#include "frontend/model/sema.h"
+#include "lower_emit.h"
+#include "sema.h"
 #include <math.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* Lists of dims in brackets: names are checked and formal axes replaced by the dims they stand for;
    the axes of a layer or function are bound to what its user wrote. A dim that is given twice gets
    a prime in its second role. */
-#include "frontend/model/sema.h"
+#include "sema.h"
 #include <string.h>
 
 const Dims *axis_find(const AxisMap *m, Str formal) {

@@ -1,6 +1,6 @@
 /* Statements of bodies, and models: declarations first, then what is computed, in order. */
-#include "frontend/model/sema.h"
-#include "frontend/model/lower_emit.h"
+#include "sema.h"
+#include "lower_emit.h"
 #include <string.h>
 
 static void assign_several(Eval *e, Env *env, const AstStmt *stmt, const Val *v) {

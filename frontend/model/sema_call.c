@@ -2,7 +2,7 @@
    initialiser, in this order), operands by place and by name, and functions, which are walked in
    place once per use. */
 #include "frontend/syntax/keywords.h"
-#include "frontend/model/sema.h"
+#include "sema.h"
 #include <math.h>
 #include <string.h>
 

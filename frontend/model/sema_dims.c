@@ -4,7 +4,7 @@
    the last one wins. Sizes are computed when first asked for, so the order of declarations does not
    matter; a dim that needs itself is E0202. An open dim makes everything that depends on it open,
    which is no error until code is generated. */
-#include "frontend/model/sema.h"
+#include "sema.h"
 #include <math.h>
 #include <string.h>
 

@@ -2,7 +2,7 @@
    (sema_ops*.c), calls in sema_call.c. A value that cannot be is poisoned; whatever is computed
    from it is poisoned too, in silence. */
 #include "frontend/syntax/keywords.h"
-#include "frontend/model/sema.h"
+#include "sema.h"
 #include <math.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* The longer messages: why two operands do not fit, what was probably meant. They look at the
    source text and at the names in scope, so that the help line is an edit that can be made. */
-#include "frontend/model/sema.h"
+#include "sema.h"
 #include <string.h>
 
 /* The source text of an expression if it is short and on one line. */

@@ -1,7 +1,7 @@
 /* Operators with a meaning of their own: contraction, indexes, rope, attention; and the table of
  * all operators. */
-#include "frontend/model/lower_emit.h"
-#include "frontend/model/sema.h"
+#include "lower_emit.h"
+#include "sema.h"
 #include <string.h>
 
 static Val not_float(Eval *e, const Call *call, int i) {

@@ -3,8 +3,8 @@
    parameters. What a body returns is compared with what the layer declares, and a dim that got its
    prime inside loses it here. */
 #include "frontend/syntax/keywords.h"
-#include "frontend/model/sema.h"
-#include "frontend/model/lower_emit.h"
+#include "sema.h"
+#include "lower_emit.h"
 #include <string.h>
 
 /* ---- parameters ---- */

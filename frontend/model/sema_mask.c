@@ -1,9 +1,9 @@
 /* Masks: Boolean functions of query and key. They stay trees until an attention (or a `where`)
    gives them axes; then they become bool values made of iota, comparisons, and, or. Block patterns
    are in sema_pattern.c. */
-#include "frontend/model/lower_emit.h"
-#include "frontend/model/sema.h"
-#include "ir/lists.h"
+#include "lower_emit.h"
+#include "sema.h"
+#include "ir/mask/lists.h"
 #include "ir/support/num.h"
 #include <math.h>
 #include <string.h>

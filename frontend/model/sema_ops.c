@@ -1,8 +1,8 @@
 /* Element-wise operators and reductions: which operands they take, what comes out. Operands without
    any computed element (numbers, and tensors whose elements are all one known number) are folded
    here, so that `ignore = none` and `smooth = 0` leave nothing behind. */
-#include "frontend/model/lower_emit.h"
-#include "frontend/model/sema.h"
+#include "lower_emit.h"
+#include "sema.h"
 #include <math.h>
 #include <string.h>
 

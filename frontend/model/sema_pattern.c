@@ -2,12 +2,12 @@
    they are written; where a mask gets axes, a pattern becomes the bool expression that says of
    block row r = q / n and block column c = k / n whether it lists their block. That expression is
    the definition: every target computes it, and whoever wants lists of blocks asks it over
-   intervals (ir/blocks.c).
+   intervals (ir/mask/blocks.c).
 
    docs/language.md says what each pattern lists. Must not: know what kernels skip. */
-#include "frontend/model/lower_emit.h"
-#include "frontend/model/sema.h"
-#include "ir/philox.h"
+#include "lower_emit.h"
+#include "sema.h"
+#include "ir/support/philox.h"
 #include <math.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* Operators that move indexes without touching numbers: expand, rename, split, merge, unstack,
    concat, slice, pad, shift. Here sizes matter: they must fit (E0312) wherever they are known. */
-#include "frontend/model/lower_emit.h"
-#include "frontend/model/sema.h"
+#include "lower_emit.h"
+#include "sema.h"
 #include <math.h>
 #include <string.h>
 

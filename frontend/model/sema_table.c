@@ -1,8 +1,8 @@
 /* `table("f.npy")`: a block pattern from a file. The file is looked for beside the file that says
    so, as `use` does, read once, and what it says becomes part of the module: a dump needs it no
    more. Where sizes are known, its shape is compared with the blocks that there are. */
-#include "frontend/model/npy.h"
-#include "frontend/model/sema.h"
+#include "npy.h"
+#include "sema.h"
 #include "ir/support/input.h"
 #include <dirent.h>
 #include <errno.h>

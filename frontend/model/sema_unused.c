@@ -1,7 +1,7 @@
 /* Functions that nothing uses. A function has no types, so it is checked where it is used; of one
    that is not, only the names can be: values, functions and dimensions that cannot be anything.
    Nothing is said about kinds or dims of values here. */
-#include "frontend/model/sema.h"
+#include "sema.h"
 #include <string.h>
 
 typedef struct Scope {

@@ -1,5 +1,5 @@
 /* Small facts about values and sets of dims. No diagnostics here. */
-#include "frontend/model/sema.h"
+#include "sema.h"
 #include <string.h>
 
 bool dims_has(const Dims *d, Str name) {

@@ -5,7 +5,7 @@
    says so, then in the folders of SHARDC_PATH; `use "std"` is the embedded library. A name of the
    library may be taken over (N0203); any other name declared twice is E0203. Nothing here looks
    inside bodies. */
-#include "frontend/model/sema.h"
+#include "sema.h"
 #include "ir/support/num.h"
 #include "ir/support/input.h"
 #include <dirent.h>

@@ -10,10 +10,10 @@
    their name in the IR (attribute `names`) when they are assigned; nothing else of a plan is seen
    while ops are written. */
 #include "frontend/model/lower_emit.h"
-#include "frontend/plan/plan.h"
+#include "plan.h"
 #include "frontend/settings/settings.h"
-#include "ir/module_settings.h"
-#include "ir/setting_default.h"
+#include "ir/plan/module_settings.h"
+#include "ir/plan/setting_default.h"
 #include <string.h>
 
 typedef struct RecomputeStacks { /* a path of a plan */

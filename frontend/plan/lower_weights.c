@@ -9,7 +9,7 @@
    A model without a block takes a built-in one, the blocks of the example files, if the paths are
    exactly its parameters and every name in it means something for this model. Whether a block of
    the user's is right is checked before (sema_data.c). */
-#include "frontend/plan/plan.h"
+#include "plan.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
    where it stands; `check` says so and goes on (N0902). Words of settings blocks are rows PLANNED
    of settings.def; others (operators, masks) ask here from where they are evaluated. And what is
    passed over although it is written: N0901. */
-#include "frontend/plan/plan.h"
+#include "plan.h"
 #include "frontend/settings/settings.h"
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* What the delayed update asks of train blocks (passes/math/delay.c): a warm-up, as the first steps
    are the largest ones, that ends before the run does; an optimizer whose steps are all alike. */
-#include "frontend/plan/sema_plan.h"
+#include "sema_plan.h"
 
 /* `before`: of the number, what stands where the message points. */
 static void wrong(Eval *e, const AstItem *train, Span at, const char *before, const char *words) {

@@ -2,7 +2,7 @@
    stage 3 ahead, or kept values that `recompute .. over` splits, so it wants one of these and a
    stack with more layers (E0602); on one rank `overlap` has nothing to do (N0702). The words'
    meaning is pass prefetch's. */
-#include "frontend/plan/sema_plan.h"
+#include "sema_plan.h"
 
 /* Layers of the longest stack; 0: not known. */
 static int64_t longest_stack(const PlanCheck *check) {

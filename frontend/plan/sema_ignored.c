@@ -3,7 +3,7 @@
    `precision f32 grad = bf16` is refused (E0602): it promises bytes that f32 does not save. A word
    that repeats its default, and `zero 0 over ..`, are let be. Must not: judge what other files do
    (`prefetch` and `overlap`: sema_flight.c; stages: sema_stages.c). */
-#include "frontend/plan/sema_plan.h"
+#include "sema_plan.h"
 #include <string.h>
 
 typedef struct NeedsStage { /* an option of `zero`, and the stages at which it says something */

@@ -3,7 +3,7 @@
    that split layers (W0708). What leaves nodes in which order of axes is known behind the passes
    (W0701). Which processors there are code generators for is in settings.def (choices of
    node.arch). */
-#include "frontend/plan/sema_plan.h"
+#include "sema_plan.h"
 #include <string.h>
 
 /* ---- the block ---- */

@@ -1,7 +1,7 @@
 /* In which types a plan lets messages travel: f16 wants the scale that only `precision f16` has;
    8 bits (passes/precision/int8.c) change numbers, which is said (W0707), want blocks that lines of
    memory divide, and of weights that `zero 3` gathers them. */
-#include "frontend/plan/sema_plan.h"
+#include "sema_plan.h"
 
 static const AstValue *option(const PlanCheck *check, const char *key) {
   return settings_value(check->item, "precision", key);

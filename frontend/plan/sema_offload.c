@@ -6,8 +6,8 @@
    `optimizer of h.*, wte`: a path takes all parameters that it is, or that are under it,
    `h[0..3].attn` those of these layers; without `of` a word takes all there are. Lines add up. Must
    not: judge whether the target has a host. */
-#include "frontend/plan/sema_offload.h"
-#include "ir/layer_part.h"
+#include "sema_offload.h"
+#include "ir/plan/layer_range.h"
 #include <string.h>
 
 typedef struct OffloadLines {

@@ -2,7 +2,7 @@
    that stages of a pipeline share (sema_offload_stages.c). */
 #ifndef SHARDC_SEMA_OFFLOAD_H
 #define SHARDC_SEMA_OFFLOAD_H
-#include "frontend/plan/sema_plan.h"
+#include "sema_plan.h"
 
 typedef struct Offloaded {     /* a word with one of its paths */
   const AstValue *word, *path; /* path NULL: all parameters */

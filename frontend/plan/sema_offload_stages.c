@@ -2,7 +2,7 @@
    layers there, or none, by all lines of a word together (E0901). Which layers a stage has is known
    here if the plan names its schedule and all stages have as many; else pass `pipeline` judges
    (passes/stages/stage_tiers.c). Must not: judge paths that name nothing. */
-#include "frontend/plan/sema_offload.h"
+#include "sema_offload.h"
 #include <string.h>
 
 typedef struct StageLayers { /* of a path that names layers of a pipeline */

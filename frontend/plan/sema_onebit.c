@@ -2,7 +2,7 @@
    equal share of the batch for each worker, a freeze before the end; of a plan that ranks divide
    the workers, and parts of the batch have shares for all. Of ZeRO it takes stage 1: from 2 on no
    rank has what its worker's error is made of. */
-#include "frontend/plan/sema_plan.h"
+#include "sema_plan.h"
 #include <math.h>
 
 static bool is_onebit(Eval *e, const AstItem *train) {

@@ -2,8 +2,8 @@
    or all that are under it. What names nothing, and layers that a stack has not, are E0709 with
    what is near: of the words of a path the first that is not there, and what could stand in its
    place. Must not: know what a setting wants of what is named. */
-#include "frontend/plan/sema_plan.h"
-#include "ir/layer_part.h"
+#include "sema_plan.h"
+#include "ir/plan/layer_range.h"
 #include <string.h>
 
 bool plan_has_path(const PlanCheck *check, Str path) {

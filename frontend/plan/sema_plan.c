@@ -1,8 +1,8 @@
 /* Plans against the model: names exist (E0201, E0708, E0709), dims divide (E0701, E0704), no
    parameter is split twice over one axis (E0702), the batch equation holds (E0703). What a plan
    costs is not judged here. */
-#include "frontend/plan/sema_plan.h"
-#include "ir/layer_part.h"
+#include "sema_plan.h"
+#include "ir/plan/layer_range.h"
 #include <string.h>
 
 /* ---- mesh ---- */

@@ -2,7 +2,7 @@
    (sema_stages.c), its paths (sema_paths.c), and its machine (sema_machine.c). */
 #ifndef SHARDC_SEMA_PLAN_H
 #define SHARDC_SEMA_PLAN_H
-#include "frontend/plan/plan.h"
+#include "plan.h"
 #include "frontend/settings/settings.h"
 
 typedef struct PlanAxis {

@@ -2,8 +2,8 @@
 
    What is refused here has an edit, or a number that works; passes refuse the same of IR by hand
    with less to say. Must not: know more of a schedule than how long equal stages wait in it. */
-#include "frontend/plan/sema_plan.h"
-#include "ir/turns.h"
+#include "sema_plan.h"
+#include "ir/schedule/pipeline_schedule.h"
 #include <string.h>
 
 /* Of layers, on each stage: 1, if the schedule is not interleaved. */
@@ -143,7 +143,7 @@ static void warn_ahead(PlanCheck *check, const AstValue *option) {
              "more micro-batches than stages (a smaller `micro`)");
 }
 
-/* More would wait for the one message between two stages (ir/turns.h). */
+/* More would wait for the one message between two stages (ir/schedule/pipeline_schedule.h). */
 static void check_ahead(PlanCheck *check) {
   const AstSetting *line = settings_line(check->item, "pipeline");
   const AstValue *option = line ? setting_option(line, "memory") : NULL;

@@ -2,7 +2,7 @@
    its type can hold. bf16 has 8 significant bits, and rounding is to the nearest: a moment from
    which a step takes less than half of its last bit, a 256th to a 512th of it, does not fall at
    all. Must not: judge what that does to a loss. */
-#include "frontend/plan/sema_plan.h"
+#include "sema_plan.h"
 
 static void check_kept(Eval *e, const AstItem *train, const AstValue *states) {
   const AstValue *momentum = settings_value(train, "optim", "momentum");

@@ -1,5 +1,5 @@
 /* The settings table and the reading of checked blocks. Checking is in settings_check.c. */
-#include "frontend/settings/settings.h"
+#include "settings.h"
 #include "ir/support/num.h"
 #include <math.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static const SettingRow rows[] = {
 #define CHOICE(block, word, value, help)                                                           \
   {ROW_CHOICE, ITEM_##block, #word, #value, TYPE_WORD, 1, 1, 0, "", help},
 #define PLANNED(block, word, key, value, what)
-#include "frontend/settings/settings.def"
+#include "settings.def"
 #undef LINE
 #undef OPTION
 #undef CHOICE
@@ -29,7 +29,7 @@ static const PlannedRow planned[] = {
 #define OPTION(block, word, key, type, otherwise, help)
 #define CHOICE(block, word, value, help)
 #define PLANNED(block, word, key, value, what) {ITEM_##block, word, key, value, what},
-#include "frontend/settings/settings.def"
+#include "settings.def"
 };
 
 const PlannedRow *settings_planned(uint32_t *n) {

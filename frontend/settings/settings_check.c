@@ -2,7 +2,7 @@
    of the right type, unit and range (E0602), nothing missing or written twice (E0606). One error
    per value; what names mean is checked elsewhere. */
 #include "frontend/syntax/keywords.h"
-#include "frontend/settings/settings.h"
+#include "settings.h"
 #include <stdlib.h>
 
 typedef struct Check {

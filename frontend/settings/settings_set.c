@@ -3,8 +3,8 @@
    the option, so the same code checks both (settings_check.c, sema*.c) and nothing passes here that
    a file may not say. Nothing is checked here but what an option can name: a line that may stand
    several times, or that takes several values, is written in a file. */
-#include "frontend/settings/settings.h"
-#include "ir/renamed.h"
+#include "settings.h"
+#include "ir/text/renamed.h"
 
 typedef struct SettingChange {
   Ctx *c;

@@ -1,7 +1,7 @@
 /* Builders of the syntax tree, called by the grammar's actions, and small helpers on names, spans
    and numbers. A list is NULL until it has an element. Numbers get their value and unit here, by
    the table of units. */
-#include "frontend/syntax/ast_reading.h"
+#include "ast_reading.h"
 #include "ir/support/num.h"
 #include <math.h>
 #include <stdlib.h>

@@ -4,8 +4,8 @@
    that people make who come from other languages: a missing bracket, comma or `=`, `def` for `fn`,
    `x += y`, round brackets for square ones. Each help is one edit; where nothing is certain, an
    example of the construct is shown. Nothing here decides what is accepted. */
-#include "frontend/syntax/keywords.h"
-#include "frontend/syntax/ast_reading.h"
+#include "keywords.h"
+#include "ast_reading.h"
 #include "frontend/grammar.h"
 
 static const char *source_at(const Parse *p, uint32_t offset) {

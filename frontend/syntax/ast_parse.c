@@ -6,8 +6,8 @@
    everything in deeper blocks. A word that begins an item
    (`layer`, `model`, ..) cannot stand inside a block of statements; where one does, a `}` is
    missing, and is put in. Nothing here decides what a construct means. */
-#include "frontend/syntax/keywords.h"
-#include "frontend/syntax/ast_reading.h"
+#include "keywords.h"
+#include "ast_reading.h"
 #include "frontend/grammar.h"
 
 int shard_scan_lex(SHARD_STYPE *value, Span *at, void *scanner);

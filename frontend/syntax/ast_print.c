@@ -1,7 +1,7 @@
 /* The syntax tree as text, for --emit=ast: one node per line, two blanks per level, the node's line
    and column behind `@`. Lists that are always short (axes, names, paths) stay on the line of their
    node. */
-#include "frontend/syntax/ast.h"
+#include "ast.h"
 #include "ir/support/num.h"
 
 typedef struct AstPrinter {

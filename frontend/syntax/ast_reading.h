@@ -3,7 +3,7 @@
    file. */
 #ifndef SHARDC_AST_READING_H
 #define SHARDC_AST_READING_H
-#include "frontend/syntax/ast.h"
+#include "ast.h"
 
 enum { MAX_EXPR_DEPTH = 1000, MAX_EXPECTED = 64 };
 
@@ -142,7 +142,7 @@ AstSetting *ast_setting_tail(Parse *p, AstArrow arrow, Span at, AstPairs *target
 AstSetting *ast_setting_join(AstPath *path, AstSetting *head, const AstSetting *tail,
                              AstBlock *block, Span s);
 AstBlock *ast_block_add(Parse *p, AstBlock *block, AstSetting *setting);
-/* Lines and options that stand there by an old word (ir/renamed.def) get today's, with a note. */
+/* Lines and options that stand there by an old word (renamed.def) get today's, with a note. */
 void ast_rename_settings(Parse *p, const char *block, AstBlock *ast_block);
 AstBlock *ast_block_close(Parse *p, AstBlock *block, Span s);
 

@@ -1,6 +1,6 @@
 /* Builders of settings blocks: paths, values, lines. See ast.h for what they hold. */
-#include "frontend/syntax/ast_reading.h"
-#include "ir/renamed.h"
+#include "ast_reading.h"
+#include "ir/text/renamed.h"
 
 /* ---- paths ---- */
 

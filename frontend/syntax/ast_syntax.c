@@ -5,9 +5,9 @@
    where we are. From these: `expected A or B in a dimension list, found C`. Long lists of tokens
    are folded into classes (an expression, an operator), and inside brackets only the comma and the
    closing bracket are named, because one of the two is what is missing. */
-#include "frontend/syntax/keywords.h"
+#include "keywords.h"
 #include "ir/support/num.h"
-#include "frontend/syntax/ast_reading.h"
+#include "ast_reading.h"
 #include "frontend/grammar.h"
 
 /* ---- what was expected ---- */

@@ -16,8 +16,8 @@
 
    Columns count characters, with tab stops of eight. Must not: decide what a construct means, or
    change a tree; fmt_text compares the trees before and after. */
-#include "frontend/syntax/fmt.h"
-#include "frontend/syntax/ast_reading.h"
+#include "fmt.h"
+#include "ast_reading.h"
 #include "frontend/grammar.h"
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 /* One canonical layout for `.shard` files: `shardc fmt`. */
 #ifndef SHARDC_FMT_H
 #define SHARDC_FMT_H
-#include "frontend/syntax/ast.h"
+#include "ast.h"
 
 /* The text in canonical layout, NUL-terminated. NULL: it has syntax errors, which are in c->diag.
    The result has the same syntax tree and the same comments, and formatting it again changes

@@ -1,7 +1,7 @@
 /* Looking up keywords. The words differ in length and first letters, so a short list per length is
    enough: most names are compared with no word or with one. */
-#include "frontend/syntax/keywords.h"
-#include "frontend/syntax/ast_reading.h"
+#include "keywords.h"
+#include "ast_reading.h"
 #include "frontend/grammar.h"
 
 static const Keyword table[] = {
@@ -10,7 +10,7 @@ static const Keyword table[] = {
 #define HABIT(word, text)
 #define FOREIGN(word, meant)
 #define UNLIKE(word, text)
-#include "frontend/syntax/keywords.def"
+#include "keywords.def"
 #undef UNLIKE
 #undef KEYWORD
 #undef WORD
@@ -26,7 +26,7 @@ static const struct {
 #define HABIT(word, text)
 #define FOREIGN(word, meant) {word, meant},
 #define UNLIKE(word, text)
-#include "frontend/syntax/keywords.def"
+#include "keywords.def"
 #undef UNLIKE
 #undef HABIT
 #undef FOREIGN
@@ -38,7 +38,7 @@ static const struct {
 #define HABIT(word, text) {word, text},
 #define FOREIGN(word, meant)
 #define UNLIKE(word, text)
-#include "frontend/syntax/keywords.def"
+#include "keywords.def"
 #undef UNLIKE
 #undef KEYWORD
 #undef WORD
@@ -54,7 +54,7 @@ static const struct {
 #define HABIT(word, text)
 #define FOREIGN(word, meant)
 #define UNLIKE(word, text) {word, text},
-#include "frontend/syntax/keywords.def"
+#include "keywords.def"
 #undef KEYWORD
 #undef WORD
 #undef HABIT

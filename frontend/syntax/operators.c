@@ -1,11 +1,11 @@
 /* The table of operators, in words. Must not: decide anything; the checker has its own tables. */
-#include "frontend/syntax/operators.h"
+#include "operators.h"
 #include "ir/support/num.h"
 
 static const Operator table[] = {
 #define OPERATOR(section, name, form, meaning, gradient)                                           \
   {SECTION_##section, #name, form, meaning, gradient},
-#include "frontend/syntax/operators.def"
+#include "operators.def"
 #undef OPERATOR
 };
 

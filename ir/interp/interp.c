@@ -6,8 +6,8 @@
    loads see the state of its start, wherever they stand. */
 #include "interp_inside.h"
 #include "ir/loop.h"
-#include "ir/numbers.h"
-#include "ir/turns.h"
+#include "ir/support/numbers.h"
+#include "ir/schedule/pipeline_schedule.h"
 #include <math.h>
 
 /* ---- walking ---- */

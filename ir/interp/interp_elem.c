@@ -1,8 +1,8 @@
 /* Sources and element-wise ops. One scalar function per op, in a table; the loop over elements is
  * the same for all. */
 #include "interp_inside.h"
-#include "ir/lookup.h"
-#include "ir/philox.h"
+#include "ir/mask/lookup.h"
+#include "ir/support/philox.h"
 #include <math.h>
 
 #define FUNCTION(name, value, gradient, low, high, error, at, is, meaning)                         \

@@ -5,7 +5,7 @@
 #ifndef SHARDC_INTERP_INSIDE_H
 #define SHARDC_INTERP_INSIDE_H
 #include "interp.h"
-#include "ir/message.h"
+#include "ir/schedule/message.h"
 
 typedef struct Store {
   uint32_t global;

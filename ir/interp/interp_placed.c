@@ -10,7 +10,7 @@
 
    Loops are in interp_rounds.c, messages in flight in interp_flights.c. */
 #include "interp_rounds.h"
-#include "ir/turns.h"
+#include "ir/schedule/pipeline_schedule.h"
 
 const char interp_alone[] = "the other ranks did not come to this collective";
 
@@ -136,7 +136,7 @@ static void run_placed_view(PlacedCall *call, const Op *op) {
   }
 }
 
-/* Loops by the table of the rank's stage (ir/turns.h). */
+/* Loops by the table of the rank's stage (ir/schedule/pipeline_schedule.h). */
 static void run_placed_turns(PlacedCall *call, const TurnLoops *loops) {
   const Op *op = call->f->ops.at;
   int64_t stage = turns_stage(call->x->in->m, &op[loops->loop[0]], call->x->in->rank);

@@ -3,7 +3,7 @@
 #ifndef SHARDC_INTERP_PLACED_H
 #define SHARDC_INTERP_PLACED_H
 #include "interp_inside.h"
-#include "ir/message.h"
+#include "ir/schedule/message.h"
 
 typedef uint32_t Mark; /* 0: nobody */
 

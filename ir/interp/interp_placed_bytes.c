@@ -1,6 +1,6 @@
 /* The interpreter in bytes: memories, marks, elements (interp_placed.h). */
 #include "interp_placed.h"
-#include "ir/numbers.h"
+#include "ir/support/numbers.h"
 #include "ir/support/num.h"
 
 void placed_error(PlacedCall *call, const Op *op, const char *what, ValueId v) {

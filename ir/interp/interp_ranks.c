@@ -3,9 +3,10 @@
    peers, and waits again before the operands may go. */
 #include "interp_ranks.h"
 #include "interp_inside.h"
-#include "ir/layer_part.h"
-#include "ir/placement.h"
-#include "ir/stage_class.h"
+#include "ir/plan/layer_range.h"
+#include "ir/plan/rank_slice.h"
+#include "ir/shape/placement.h"
+#include "ir/plan/stage_class.h"
 #include <pthread.h>
 
 typedef struct Meeting { /* of the ranks that differ along one axis alone */

@@ -6,7 +6,7 @@
    the last round writing the loop's result. Of a stack that several loops write each finds what
    those before have written: the operand's bytes get the mark of the result. */
 #include "interp_rounds.h"
-#include "ir/turns.h"
+#include "ir/schedule/pipeline_schedule.h"
 
 static bool returns_arg(const Op *op, uint32_t result, uint32_t arg) {
   const Storage *storage = &op->callee->values.at[op->callee->results.at[result]].storage;

@@ -3,7 +3,7 @@
 #ifndef SHARDC_INTERP_ROUNDS_H
 #define SHARDC_INTERP_ROUNDS_H
 #include "interp_placed.h"
-#include "ir/flight.h"
+#include "ir/schedule/flight.h"
 
 typedef struct PlacedRounds { /* a loop that runs */
   const Op *op;

@@ -2,7 +2,7 @@
    register tile reads whole rows of keys: where that could be behind the last ones, these are one
    mixed range. Partial blocks are asked STEP keys of a tile at a time. */
 #include "attention_list.h"
-#include "ir/mask_range.h"
+#include "ir/mask/mask_range.h"
 #include "ir/support/num.h"
 
 enum { STEP = 16 };

@@ -1,5 +1,5 @@
 /* What a kernel of attention on a processor works on, from the module's lists of blocks
-   (ir/lists.h): rectangles of scores, and chunks of about equal work.
+   (ir/mask/lists.h): rectangles of scores, and chunks of about equal work.
 
    Of each block of queries there are some rectangles, by rising keys: tiles of queries, keys, and
    whether positions admit all of them. Neighbouring tiles with the same keys are one rectangle, so
@@ -12,7 +12,7 @@
 #ifndef SHARDC_ATTENTION_LIST_H
 #define SHARDC_ATTENTION_LIST_H
 #include "attention_shape.h"
-#include "ir/lists.h"
+#include "ir/mask/lists.h"
 
 enum { RECT_WORDS = 3 };
 

@@ -1,10 +1,10 @@
 /* From the mask of attention to lists of tiles; see flash_list.h. States of tiles come from the
    module's lists of blocks, where a tile is some of these, otherwise from the mask itself
-   (ir/blocks.h), one map per head that the mask tells apart; each CTA's row of a map, or column
+   (blocks.h), one map per head that the mask tells apart; each CTA's row of a map, or column
    where rows are keys, becomes runs, and equal lists are kept once. Lists of keys go through the
    heads of the group, one after the other, so dk and dv have one owner and one order. */
 #include "flash_list.h"
-#include "ir/lists.h"
+#include "ir/mask/lists.h"
 #include "ir/support/num.h"
 #include <stdlib.h>
 

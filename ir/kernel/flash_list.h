@@ -12,7 +12,7 @@
 #ifndef SHARDC_FLASH_LIST_H
 #define SHARDC_FLASH_LIST_H
 #include "flash_gpu.h"
-#include "ir/mask_range.h"
+#include "ir/mask/mask_range.h"
 
 typedef VEC(uint32_t) FlashWords;
 

@@ -1,7 +1,7 @@
 /* Writing files: see output.h. The temporary file is made with O_EXCL under a random name, so that
    nobody who can write the folder can put a link in its way. Must not: follow a link but the one
    that the user named. */
-#include "ir/support/output.h"
+#include "output.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>

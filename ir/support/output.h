@@ -3,7 +3,7 @@
    no regular file (a device, a FIFO, a link) is never replaced but written as it is. */
 #ifndef SHARDC_OUTPUT_H
 #define SHARDC_OUTPUT_H
-#include "ir/support/arena.h"
+#include "arena.h"
 #include <stdbool.h>
 
 typedef struct Output {

@@ -5,9 +5,9 @@
    E1110 what select does (verify_kernel.c). A function whose SSA form is broken is not looked at
    further: the other checks follow operands without asking. */
 #include "verify.h"
-#include "ir/lookup.h"
+#include "ir/mask/lookup.h"
 #include "ir/support/num.h"
-#include "ir/module_settings.h"
+#include "ir/plan/module_settings.h"
 #include <stdlib.h>
 
 void verify_report(Verifier *verifier, const char *code, VerifyPlace at, const char *format, ...) {

@@ -9,7 +9,7 @@
    reports and goes on, so that one run shows every broken rule. */
 #ifndef SHARDC_IR_VERIFY_H
 #define SHARDC_IR_VERIFY_H
-#include "ir/text.h"
+#include "ir/word_patterns.h"
 
 typedef struct Verifier {
   Module *m;

@@ -6,10 +6,10 @@
    Every sum is compared with what is left of the room instead of being formed, so that no number
    of 64 bits can overflow. The rules about bytes in use at the same time are in verify_storage.c.
  */
-#include "ir/flight.h"
-#include "ir/placement.h"
+#include "ir/schedule/flight.h"
+#include "ir/shape/placement.h"
 #include "ir/bytes.h"
-#include "ir/stage_class.h"
+#include "ir/plan/stage_class.h"
 #include "verify.h"
 
 enum { LINE = 64, ALIGNED = 16 }; /* globals begin with a cache line; GPUs count on 16 bytes */

@@ -8,8 +8,8 @@
    here is checked that nothing else stands there, and that they are as many and as large as rounds
    need. A wrong start or wait would be a race or a rank that waits for ever, which no test of
    numbers finds surely; so nothing of this is left to runs. */
-#include "ir/flight.h"
-#include "ir/message.h"
+#include "ir/schedule/flight.h"
+#include "ir/schedule/message.h"
 #include "verify.h"
 
 enum { ALIGNED = 16 };

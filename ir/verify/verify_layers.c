@@ -1,8 +1,8 @@
-/* Parts of stacks (layer_part.h): a dim that is one lies in its stack's ([layers-c1]), what is
+/* Parts of stacks (layer_range.h): a dim that is one lies in its stack's ([layers-c1]), what is
    named after layers has the dim that says so ([layers-c2]), and the parts of a parameter are all
    its layers, each once ([layers-c3]); the executable joins them by these numbers. Must not: take
    time where no dim is a part. */
-#include "ir/layer_part.h"
+#include "ir/plan/layer_range.h"
 #include "verify.h"
 
 static bool check_dims(Verifier *verifier) {

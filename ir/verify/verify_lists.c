@@ -1,8 +1,8 @@
 /* Lists of blocks: sound by themselves, named by what they say, and what positions say in the mask
    of each attention that names them, block by block; of many blocks a sample. A mask that was
    computed elsewhere says nothing here, and has no heads by which a kernel could find lists. */
-#include "ir/lists.h"
-#include "ir/mask_range.h"
+#include "ir/mask/lists.h"
+#include "ir/mask/mask_range.h"
 #include "ir/support/num.h"
 #include "verify.h"
 

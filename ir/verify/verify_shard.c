@@ -3,8 +3,8 @@
 
    Between `place` and `collect` placements say where values should be; nothing is proved about ops.
    Below `localize` types are those of one rank and placements stand at globals only. */
-#include "ir/placement.h"
-#include "ir/stage_class.h"
+#include "ir/shape/placement.h"
+#include "ir/plan/stage_class.h"
 #include "ir/loop.h"
 #include "verify.h"
 

@@ -6,13 +6,13 @@
    and form a class (bytes.h). A class lives from its first definition to its last use. Two
    classes conflict if they live at the same op and touch a common byte of the same space (the
    frame, a global). A loaded global lives from the start of the entry, a stored one to its end. */
-#include "ir/turns.h"
-#include "ir/flight.h"
+#include "ir/schedule/pipeline_schedule.h"
+#include "ir/schedule/flight.h"
 #include "ir/kernel/inplace.h"
-#include "ir/message.h"
-#include "ir/view.h"
+#include "ir/schedule/message.h"
+#include "ir/shape/view.h"
 #include "verify.h"
-#include "ir/module_settings.h"
+#include "ir/plan/module_settings.h"
 #include <string.h>
 
 void verify_fused(Verifier *verifier) {

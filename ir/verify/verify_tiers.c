@@ -1,5 +1,5 @@
 /* The verifier, part of tiers: what lies in which memory (ir/tiers.def). That the operands of one
-   op lie together is the shape rules' business ([tier-c1], ir/shape.c). */
+   op lie together is the shape rules' business ([tier-c1], ir/shape/shape.c). */
 #include "ir/bytes.h"
 #include "verify.h"
 

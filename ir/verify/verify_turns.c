@@ -1,5 +1,5 @@
-/* Loops that take turns (ir/turns.h): a forward loop, and behind it the backward one, or those of
-   inputs and of weights.
+/* Loops that take turns (pipeline_schedule.h): a forward loop, and behind it the backward one, or
+   those of inputs and of weights.
 
    Between them stand views, which cost no time. What a loop leaves for a later one is in a ring of
    as many slots as the table has parts between the two, so nobody reads it but views and, slice by
@@ -7,8 +7,8 @@
    messages; pass `prove` runs the table. */
 #include "ir/bytes.h"
 #include "ir/loop.h"
-#include "ir/placement.h"
-#include "ir/turns.h"
+#include "ir/shape/placement.h"
+#include "ir/schedule/pipeline_schedule.h"
 #include "verify.h"
 #include <string.h>
 

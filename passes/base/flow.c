@@ -1,6 +1,6 @@
 /* Maximum flow by blocking flows (flow.h). Rooms are doubles; what is smaller than 1e-13 of the
    largest finite room is rounding and counts as none. */
-#include "passes/base/flow.h"
+#include "flow.h"
 #include "ir/support/diag.h"
 #include <float.h>
 #include <math.h>

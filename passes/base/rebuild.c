@@ -3,7 +3,7 @@
 
    module_collect visits callees first, entries in their order, so the order of functions depends on
    the program alone. */
-#include "passes/base/rebuild.h"
+#include "rebuild.h"
 #include <string.h>
 
 ValueId *value_map(Module *m, const Fn *from) {

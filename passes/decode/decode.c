@@ -9,7 +9,7 @@
    globals that the runtime fills: `logits` delivers them for a whole window, `decode` one row each
    time (decode_attention.c). Inside of loops a cache is one more stacked operand, a row one more
    stacked result. Must not: change what `logits` stores in the outputs of the model. */
-#include "passes/decode/decode.h"
+#include "decode.h"
 #include <string.h>
 
 /* ---- sets of dims ---- */

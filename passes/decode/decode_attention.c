@@ -8,7 +8,7 @@
    nothing has a + b = 0, and gives 0. Where the entry computes a whole window, attention stays as
    it is and its keys and values are delivered. Must not: accept a mask that lets a query see later
    keys, since then what is cached would change with every token. */
-#include "passes/decode/decode.h"
+#include "decode.h"
 
 static const double UNSEEN = -3e38;
 

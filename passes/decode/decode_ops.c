@@ -1,6 +1,6 @@
 /* Pass decode: ops restricted to one position. Most only pass on which dims are restricted, and get
    results of size 1 along them; positions themselves, tables, renamings and loops have rules. */
-#include "passes/decode/decode.h"
+#include "decode.h"
 #include <string.h>
 
 static bool fail(DecodeFrame *frame, const Op *o, const char *why) {

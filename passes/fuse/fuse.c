@@ -9,8 +9,8 @@
    expressions that their users compute on the way in. Then a minimum cut per group decides which
    values are written to memory (fuse_cut.c), and the groups are written as kernel functions
    (fuse_emit.c). The pass changes no number and never orders by address. */
-#include "passes/fuse/fuse.h"
-#include "passes/fuse/speculate.h"
+#include "fuse.h"
+#include "speculate.h"
 #include "ir/support/num.h"
 
 #define F(family) (1u << FAMILY_##family)

@@ -15,7 +15,7 @@
    A region is what reads a large value that depends on the contraction, and what lies between; ops
    in it may do anything but mix rows. What it reads from outside: element-wise values over rows are
    computed again inside, others are sliced. */
-#include "passes/fuse/fuse.h"
+#include "fuse.h"
 #include "ir/support/num.h"
 
 enum { BLOCK_BYTES = 192 << 20, BLOCK_OPERANDS = 6, BLOCK_SHARE = 4, LARGE_SHARE = 2 };

@@ -9,7 +9,7 @@
    users is taken: it repeats the least work. Values that must have a buffer (operands of
    contractions, loops, stores) are given. */
 #include "passes/base/flow.h"
-#include "passes/fuse/fuse.h"
+#include "fuse.h"
 #include <math.h>
 
 /* It runs from what is wanted to what cannot be computed again, so that the cut next to FLOW_SOURCE

@@ -4,7 +4,7 @@
    own values, and a copy of every expression that is computed on the way in. Everything else is an
    argument, in the order in which it is first read. Loads come first, then groups in their order
    with the views that they read in front, then stores. */
-#include "passes/fuse/fuse.h"
+#include "fuse.h"
 
 typedef struct FuseWriter {
   Fuse *u;

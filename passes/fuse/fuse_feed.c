@@ -17,7 +17,7 @@
 
    Must not: move work that stands first so that it runs beside something else (`step.late`); turn
    around a load and a store of one global. */
-#include "passes/fuse/fuse.h"
+#include "fuse.h"
 #include <string.h>
 
 typedef struct RowFeed {

@@ -7,7 +7,7 @@
    values that read two or more large operands, or are expensive, are materialised in their first
    consumer's group, so that later users read the result instead of the operands. */
 #include "ir/bytes.h"
-#include "passes/fuse/fuse.h"
+#include "fuse.h"
 
 enum { SMALL_SCALAR_TREE = 4, LARGE_FRACTION = 8, CHEAP_OPS = 32, CHEAP_SLOW_OPS = 4 };
 
@@ -268,7 +268,7 @@ static bool takes_work(Fuse *fuse, ValueId value) {
 }
 
 /* Is operand i the condition under which op is what a loop has left in memory, so that its kernel
-   may leave that as it is (ir/left.h)? */
+   may leave that as it is (ir/predicated.h)? */
 static bool leaves_if(const Fuse *fuse, const Op *op, uint32_t i) {
   const Op *left = op->code == OP_where && !i ? value_def(fuse->f, op->in[1]) : NULL;
   return left && left->code == OP_loop && value_def(fuse->f, op->in[0])->code != OP_const;

@@ -22,7 +22,7 @@
    It marks concats (storage `laid`) and leaves the rest to `order`, which copies what turns out to
    lie otherwise. Must not: change what a value is. */
 #include "ir/bytes.h"
-#include "passes/fuse/fuse.h"
+#include "fuse.h"
 
 enum {
   ALIGNED = 16, /* bytes: the widest access of a GPU, and what the verifier asks for */

@@ -2,7 +2,7 @@
    (fuse_rounds_write.c). */
 #ifndef SHARDC_PASSES_FUSE_ROUNDS_H
 #define SHARDC_PASSES_FUSE_ROUNDS_H
-#include "passes/fuse/fuse.h"
+#include "fuse.h"
 
 typedef struct RoundWork RoundWork;
 

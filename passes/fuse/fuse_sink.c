@@ -9,7 +9,7 @@
 
    A product that ends in the update of a parameter waits for other products that read the parameter
    and do not need it: then the new parameter takes the buffer of the old one. */
-#include "passes/fuse/fuse.h"
+#include "fuse.h"
 
 typedef struct Sink {
   Rebuild r;

@@ -13,7 +13,7 @@
 
    A sum above its partner waits for it; so nothing may read the sum in between, and what reads it
    is never of the same kernel. */
-#include "passes/fuse/fuse.h"
+#include "fuse.h"
 
 /* What the sum adds up, before it was widened. */
 static ValueId summed(const Fn *fn, const Op *sum) {

@@ -30,7 +30,7 @@
    sum is one for the function under these rules. A value counts once per kernel that needs it, as
    if nothing stayed in a cache between kernels. The sum is the attribute
    `compulsory_bytes` of entries and bodies. */
-#include "passes/fuse/fuse.h"
+#include "fuse.h"
 #include "passes/base/flow.h"
 #include <math.h>
 

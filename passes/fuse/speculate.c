@@ -13,15 +13,15 @@
    which is U(states, gradient, numbers), bit by bit, whatever the numbers are. Ops of old and early
    have the attribute `early`: `fuse` moves them into the rounds of the backward loop that make the
    gradient (fuse_rounds.c); `order` lets all of them stand in the states; and the last kernel does
-   nothing where `good` holds (ir/left.h).
+   nothing where `good` holds (ir/predicated.h).
 
    Of stacks alone: what is outside of them has no rounds to be updated in. What finds no place in
    rounds is refused, with its reason. Must not: change a number; guess what is not a factor that
    has a largest value, or a condition. */
-#include "passes/fuse/speculate.h"
-#include "ir/module_settings.h"
-#include "ir/stage_offload.h"
-#include "ir/text.h"
+#include "speculate.h"
+#include "ir/plan/module_settings.h"
+#include "ir/plan/stage_offload.h"
+#include "ir/word_patterns.h"
 #include <string.h>
 
 typedef struct Good { /* what was found out once */

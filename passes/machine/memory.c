@@ -6,16 +6,16 @@
    it holds a loaded value or can be written to the stored global directly, and otherwise in the
    function's frame, which is packed by memory_pack.c together with the kernels' workspaces, the
    frames of bodies, and the second buffers of carried values. Bodies come before their callers, so
-   a body's frame is one block of known size. What flies over the rounds of a loop (ir/flight.h) is
+   a body's frame is one block of known size. What flies over the rounds of a loop (flight.h) is
    in rings: blocks of the loop's function, as long as the loop runs. Entries' frames are the WORK
    arena, one at a time. The attribute `live` is the lower bound that no packing can beat, bodies
    included. All this once for each memory that values lie in (ir/tiers.def). */
 #include "ir/bytes.h"
-#include "passes/machine/memory.h"
-#include "ir/budget.h"
-#include "ir/stage_class.h"
-#include "ir/flight.h"
-#include "ir/turns.h"
+#include "memory.h"
+#include "ir/cost/budget.h"
+#include "ir/plan/stage_class.h"
+#include "ir/schedule/flight.h"
+#include "ir/schedule/pipeline_schedule.h"
 
 typedef struct BufferClass {
   int64_t bytes, born, dies;

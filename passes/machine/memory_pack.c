@@ -6,7 +6,7 @@
    lifetime, by birth. If none comes near the lower bound, the best order is
    changed a little at random (always the same way), over and over, for a bounded number of rounds.
    Ties are broken by index: the result depends on nothing but the blocks. */
-#include "passes/machine/memory.h"
+#include "memory.h"
 
 typedef struct Pack {
   const Block *blocks;

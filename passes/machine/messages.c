@@ -5,9 +5,9 @@
    at a time, and so does, from a GPU by way of the host, whatever is larger than a bucket. What
    pass zero cut in messages stays as it is. Must not: change what is sent; touch other targets,
    whose communicators take rows. */
-#include "ir/message.h"
-#include "passes/machine/messages.h"
-#include "ir/module_settings.h"
+#include "ir/schedule/message.h"
+#include "messages.h"
+#include "ir/plan/module_settings.h"
 
 /* Bytes; a copy of less costs less than a message. */
 enum { LONG_ROW = 1 << 20 };

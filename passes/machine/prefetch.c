@@ -1,4 +1,4 @@
-/* Messages of one function in flight (ir/flight.h): which can, from where to where, and the
+/* Messages of one function in flight (flight.h): which can, from where to where, and the
    function with its starts and waits.
 
    `zero prefetch = n`: a body's all-gathers of what the loop hands it slice by slice, which are the
@@ -14,11 +14,11 @@
    Runs behind `schedule`: order is final, and views stand right before their first reader, so the
    first reader of a result is where its wait belongs. The kernels are not touched, so no bit of a
    number depends on the two words. Must not: move kernels; choose by anything but the module. */
-#include "passes/machine/prefetch.h"
-#include "ir/message.h"
-#include "ir/module_settings.h"
-#include "ir/stage_class.h"
-#include "ir/view.h"
+#include "prefetch.h"
+#include "ir/schedule/message.h"
+#include "ir/plan/module_settings.h"
+#include "ir/plan/stage_class.h"
+#include "ir/shape/view.h"
 
 typedef struct Plan { /* for one collective */
   bool flies;

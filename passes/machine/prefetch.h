@@ -2,7 +2,7 @@
    which fly, and how far ahead (prefetch_weigh.c). */
 #ifndef SHARDC_PASSES_PREFETCH_H
 #define SHARDC_PASSES_PREFETCH_H
-#include "ir/flight.h"
+#include "ir/schedule/flight.h"
 #include "passes/base/rebuild.h"
 
 typedef struct FlightsAsked { /* what a function's messages may do */

@@ -3,7 +3,7 @@
    What may fly is in prefetch.c. Each message in flight keeps buffers alive for longer, and gathers
    ahead need a ring of them; so what a start earlier does not hide is not started earlier. Where
    the machine of the plan says how fast it computes and sends, it is weighed by the walk that
-   gives `plan` its seconds (ir/lanes.h): gathers start one more round ahead as long as that hides
+   gives `plan` its seconds (timeline.h): gathers start one more round ahead as long as that hides
    more, and a message in flight stays where it is if all entries together wait no longer then:
    one after the other, in the order of the program. Attribute `blocking` says why. Without those
    figures nothing is weighed: what is asked for is done, and what has a kernel or a loop to hide
@@ -11,9 +11,9 @@
 
    The choice follows from the module alone; all ranks run one program, hence start the same
    messages in the same order. Must not: look at the machine that compiles. */
-#include "ir/lanes.h"
-#include "passes/machine/prefetch.h"
-#include "ir/module_settings.h"
+#include "ir/cost/timeline.h"
+#include "prefetch.h"
+#include "ir/plan/module_settings.h"
 
 typedef struct Weighed { /* a function */
   Fn *sound, *now;       /* as it was; with what flies */

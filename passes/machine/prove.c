@@ -17,11 +17,11 @@
    program, or run one of their own: (d) prove_hops.c, for all classes at once.
 
    The pass changes nothing. Must not: trust the verifier; it looks at bytes and order afresh. */
-#include "passes/machine/prove.h"
-#include "ir/flight.h"
-#include "ir/message.h"
-#include "ir/placement.h"
-#include "ir/turns.h"
+#include "prove.h"
+#include "ir/schedule/flight.h"
+#include "ir/schedule/message.h"
+#include "ir/shape/placement.h"
+#include "ir/schedule/pipeline_schedule.h"
 #include "passes/base/rebuild.h"
 
 /* ---- words ---- */

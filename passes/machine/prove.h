@@ -1,17 +1,17 @@
-/* What pass `prove` shows of the events of an entry (ir/events.h): each alone, for tests, and for
+/* What pass `prove` shows of the events of an entry (events.h): each alone, for tests, and for
    programs in which not all ranks run the same. */
 #ifndef SHARDC_PROVE_H
 #define SHARDC_PROVE_H
-#include "ir/events.h"
-#include "ir/send_order.h"
-#include "ir/stage_class.h"
+#include "ir/schedule/events.h"
+#include "ir/schedule/send_order.h"
+#include "ir/plan/stage_class.h"
 #include "ir/support/diag.h"
 
 typedef struct RankClass { /* ranks that run one program */
   const char *name;        /* ranks 0 to 3 */
   const EventList *events;
   StageClass stages; /* of a pipeline: where they stand along its axis */
-  bool turns;        /* rounds of these stages take turns (ir/turns.h) */
+  bool turns;        /* rounds of these stages take turns (ir/schedule/pipeline_schedule.h) */
   SendOrder sends;   /* over NCCL, where they wait for their receives */
 } RankClass;
 

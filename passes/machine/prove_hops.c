@@ -7,17 +7,18 @@
    axes at once: ranks that differ there alone stand at the same place. The lines are run as Kahn's
    algorithm does; if none can move on before the end, ranks wait for each other for ever, and the
    report says who stands where. Rendezvous is the strictest way to deliver: what comes to an end so
-   does with any buffers between. Stages whose rounds take turns (ir/turns.h) have a list each, and
-   need the buffer that a communicator has for them: a message from each rank in each direction.
-   NCCL has none. There a rank gives its sends and receives in the order of ir/send_order.h, by the
-   queue that the runtime has (ir/send_queue.h): it stands in the first group of calls that is not
-   over, each of which moves with its other side, in their order between two ranks; its program goes
+   does with any buffers between. Stages whose rounds take turns (pipeline_schedule.h) have a list
+   each, and need the buffer that a communicator has for them: a message from each rank in each
+   direction. NCCL has none. There a rank gives its sends and receives in the order of
+   ir/schedule/send_order.h, by the queue that the runtime has (send_queue.h): it stands in the
+   first group of calls that is not over, each of which moves with its other side, in their order
+   between two ranks; its program goes
    on from a send if a slot is free, and from a receive when its group is over. Must not: assume
    that sends and receives stand in pairs. */
-#include "ir/message.h"
-#include "ir/placement.h"
+#include "ir/schedule/message.h"
+#include "ir/shape/placement.h"
 #include "passes/base/rebuild.h"
-#include "passes/machine/prove.h"
+#include "prove.h"
 #include <string.h>
 
 typedef struct ClassLine { /* what a rank of a class sends or receives, in its order */

@@ -4,8 +4,8 @@
    stands in the settings for it; functions that are equal but for their name and positions become
    one, so that each kernel is compiled once. */
 #include "passes/tune/gpu.h"
-#include "passes/machine/messages.h"
-#include "ir/text.h"
+#include "messages.h"
+#include "ir/word_patterns.h"
 #include "ir/kernel/kernel_key.h"
 #include "passes/tune/tune.h"
 

@@ -10,8 +10,8 @@
    Nothing waits when the first late step begins: the flag is 0 until then, and that step changes
    nothing. The gradient of the last step of a run waits in its checkpoint. Mathematics, whatever
    the plan. Must not: look at what runs beside what. */
-#include "passes/math/update.h"
-#include "ir/module_settings.h"
+#include "update.h"
+#include "ir/plan/module_settings.h"
 
 void update_delay_begin(Update *u) {
   int64_t after = module_whole(u->m, "train.delay.after");

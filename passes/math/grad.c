@@ -7,12 +7,12 @@
    part must deliver more once it is known what backward reads (grad_loop.c); then forward and
    backward are put together. The gradient of parameter NAME is stored to the output grad.NAME:
    `optimizer` takes it from there. Shapes, decay and the update are not decided here. */
-#include "passes/math/grad.h"
-#include "passes/math/loss_scale.h"
+#include "grad.h"
+#include "loss_scale.h"
 
 static GradRule *const rules[OP_COUNT] = {
 #define GRAD(op, rule) [OP_##op] = rule,
-#include "passes/math/grad.def"
+#include "grad.def"
 #undef GRAD
 };
 

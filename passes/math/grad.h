@@ -72,6 +72,6 @@ ValueId grad_scaled(Back *k, ValueId a, double factor);
 ValueId grad_zeros(Back *k, const Type *t);
 
 #define GRAD(op, rule) GradRule rule;
-#include "passes/math/grad.def"
+#include "grad.def"
 #undef GRAD
 #endif

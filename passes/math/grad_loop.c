@@ -11,7 +11,7 @@
    like any function (so loops nest). A carried value whose last round has no gradient may still get
    one inside: the set of carried gradients grows until it stays. Everything that backward reads and
    that is no operand of the loop is kept here; `recompute` thins that out. */
-#include "passes/math/grad.h"
+#include "grad.h"
 
 typedef struct Renamed {
   ValueId scratch, arg; /* argument of the scratch function; of the new body */

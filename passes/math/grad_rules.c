@@ -4,7 +4,7 @@
    Conventions at corners: abs has gradient 0 at 0; min, max and the reductions give everything to
    the first of the equals; where gives to the chosen side only. A rule reads the result instead of
    the operand where both would do: results that feed products are kept anyway. */
-#include "passes/math/grad.h"
+#include "grad.h"
 
 /* ---- element-wise ---- */
 void grad_neg(Back *back, const Op *o, const ValueId *dy) {

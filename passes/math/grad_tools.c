@@ -1,6 +1,6 @@
 /* The words gradient rules are written in (grad.h). Everything is appended to the scratch function.
  */
-#include "passes/math/grad.h"
+#include "grad.h"
 
 bool grad_wants(const Back *k, const Op *o, uint32_t i) {
   must(i < o->nin, "%s has no operand %u", op_name(o->code), i);

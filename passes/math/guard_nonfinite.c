@@ -8,7 +8,7 @@
    number per parameter, per layer in a stack: backward runs through the layers in reverse, so the
    boundary between non-finite and clean layers is where it began. `of` is a word of the language:
    no parameter's path holds it. Must not: read a gradient more than once. */
-#include "passes/math/guard_nonfinite.h"
+#include "guard_nonfinite.h"
 #include <math.h>
 #include <string.h>
 

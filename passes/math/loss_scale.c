@@ -16,10 +16,10 @@
    The scale does not cause a loss that is not finite, nor gradients that stay so at the least scale
    (plan.precision.min_scale): then nothing changes and the runtime decides (train.on_nan). Must
    not: scale the loss itself, which is reported as it is. */
-#include "passes/math/loss_scale.h"
-#include "passes/math/guard_nonfinite.h"
-#include "passes/math/optimizer.h"
-#include "ir/module_settings.h"
+#include "loss_scale.h"
+#include "guard_nonfinite.h"
+#include "optimizer.h"
+#include "ir/plan/module_settings.h"
 #include <math.h>
 #include <string.h>
 

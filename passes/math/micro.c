@@ -13,11 +13,11 @@
    each `rand`; positions along Batch likewise. Nothing is done when plan.micro is absent or the
    whole batch. */
 #include "passes/simplify/simplify.h"
-#include "passes/math/micro.h"
+#include "micro.h"
 #include "ir/support/num.h"
-#include "passes/math/workers.h"
-#include "ir/placement.h"
-#include "ir/module_settings.h"
+#include "workers.h"
+#include "ir/shape/placement.h"
+#include "ir/plan/module_settings.h"
 
 typedef struct MicroCut {
   Micro c;

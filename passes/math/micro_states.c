@@ -8,7 +8,7 @@
    them there, but nothing sliced may depend on them: that would need all micro-batches before the
    first ends. This is what E0706 says. What no parameter influences (counts of tokens) is whole,
    whatever it sums over: it is computed before the loop. */
-#include "passes/math/micro.h"
+#include "micro.h"
 #include <string.h>
 
 static bool has_batch(const Micro *micro, const Fn *f, ValueId v) {

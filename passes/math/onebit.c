@@ -43,12 +43,12 @@
 
    Clipping ends with the warm-up: nobody has the whole gradient then; norm.of.gradients is the
    root of the sum of all workers' squares. */
-#include "passes/math/onebit.h"
-#include "ir/module_settings.h"
-#include "ir/placement.h"
-#include "passes/math/guard_nonfinite.h"
-#include "passes/math/micro.h"
-#include "passes/math/workers.h"
+#include "onebit.h"
+#include "ir/plan/module_settings.h"
+#include "ir/shape/placement.h"
+#include "guard_nonfinite.h"
+#include "micro.h"
+#include "workers.h"
 #include <math.h>
 #include <string.h>
 

@@ -2,7 +2,7 @@
    (onebit_buckets.c), and the step (onebit.c). */
 #ifndef SHARDC_PASSES_ONEBIT_H
 #define SHARDC_PASSES_ONEBIT_H
-#include "passes/math/update.h"
+#include "update.h"
 
 typedef struct Onebit {
   Update u;

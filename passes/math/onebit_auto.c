@@ -7,8 +7,8 @@
    keeps in states the norm (onebit.norm) and the number of the first frozen step (onebit.frozen,
    0: none is known yet). Both are the same on all ranks, and in checkpoints. Must not: choose who
    runs what. */
-#include "passes/math/update.h"
-#include "ir/module_settings.h"
+#include "update.h"
+#include "ir/plan/module_settings.h"
 #include <math.h>
 #include <string.h>
 

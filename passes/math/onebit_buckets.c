@@ -8,8 +8,8 @@
    larger. Without overlap there is one: cut messages would hide nothing, and new errors, which
    buckets leave in parts, are put together again at the cost of reading and writing them. Must not:
    let what a block is depend on the bucket. */
-#include "ir/module_settings.h"
-#include "passes/math/onebit.h"
+#include "ir/plan/module_settings.h"
+#include "onebit.h"
 
 static int64_t blocks_of_one(const Onebit *onebit) {
   int64_t all = onebit->block.size, most = plan_zero_bucket(onebit->u.m),

@@ -1,7 +1,7 @@
 /* Parameters end to end and taken out again, for 1-bit Adam: [chunk, block, in], a chunk for each
    worker, whole blocks in each. All of it is renaming, merging, slicing: views, where the storage
    allows it. */
-#include "passes/math/onebit.h"
+#include "onebit.h"
 
 static Type led_by(const Onebit *onebit, Elem e, bool each) {
   return type_of(e, each, &onebit->worker);

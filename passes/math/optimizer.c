@@ -10,9 +10,9 @@
    norms come before it, one for every round of a stack. A step whose loss or gradients are not
    finite changes nothing (guard_nonfinite.c), unless train.on_nan says off.
    Outputs: lr, the rate of this step; norm.of.gradients and, per parameter, norm2.of.NAME. */
-#include "passes/math/update.h"
-#include "passes/math/guard_nonfinite.h"
-#include "ir/module_settings.h"
+#include "update.h"
+#include "guard_nonfinite.h"
+#include "ir/plan/module_settings.h"
 #include <stdlib.h>
 #include <string.h>
 

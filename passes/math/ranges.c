@@ -4,7 +4,7 @@
    of its own, and nothing has to know of rounds that are elsewhere.
 
      parameters   h.*.w is h.0_3.*.w and h.4_11.*.w, with dims Layers_0_3 and Layers_4_11 that say
-                  where in Layers they lie (layer_part.h)
+                  where in Layers they lie (layer_range.h)
      loops        over `h` become loops over the parts, the carried value going from one to the
                   next; in their bodies the counter begins at the part's first layer
      init         stores rounds of what it stored: random numbers, and what is made of them element
@@ -13,12 +13,12 @@
    The executable joins the parts again: in checkpoints, weights files and all that a user reads
    there is h.*.w (host_tables.c). A stack is cut between two layers of which any word has something
    of one and not of the other, but where stages of a pipeline share its layers: of a stage, all are
-   there or none, so its program has one stack (ir/stage_offload.h).
+   there or none, so its program has one stack (ir/plan/stage_offload.h).
 
    Must not: change a number; cut what no line names; know what lies where. */
-#include "ir/layer_part.h"
-#include "ir/module_settings.h"
-#include "ir/stage_offload.h"
+#include "ir/plan/layer_range.h"
+#include "ir/plan/module_settings.h"
+#include "ir/plan/stage_offload.h"
 #include "ir/support/num.h"
 #include "passes/base/rebuild.h"
 #include <string.h>
@@ -136,7 +136,7 @@ static void name_parts(Ranges *ranges, CutStack *stack) {
   }
 }
 
-/* Stages have their layers there or not: nothing is cut (ir/stage_offload.h). */
+/* Stages have their layers there or not: nothing is cut (ir/plan/stage_offload.h). */
 static bool is_on_stages(const Ranges *ranges, const CutStack *stack) {
   for (uint32_t i = 0; i < ranges->m->globals.n; i++)
     if (is_of(ranges->m->globals.at[i], stack->path))

@@ -4,8 +4,8 @@
    of the rate), train.lr.decay (share of all steps, wsd), train.steps. Below warmup the factor is
    (t + 1) / warmup. Past the last step, when a run goes on longer than planned, factors stay where
    they ended. */
-#include "passes/math/optimizer.h"
-#include "ir/module_settings.h"
+#include "optimizer.h"
+#include "ir/plan/module_settings.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* One optimizer step in the making: what the rules of optimizer.c and onebit.c share. */
 #ifndef SHARDC_PASSES_UPDATE_H
 #define SHARDC_PASSES_UPDATE_H
-#include "passes/math/loss_scale.h"
-#include "passes/math/optimizer.h"
+#include "loss_scale.h"
+#include "optimizer.h"
 
 typedef struct Update {
   Module *m;

@@ -10,7 +10,7 @@
    have in Batch. Another op that names Batch itself (tokens counted) is done on the whole Batch,
    which is then cut; nothing is sent for that, as the ranks that cut Batch cut the workers alike.
    Must not: know what the gradients are for. */
-#include "passes/math/workers.h"
+#include "workers.h"
 #include <string.h>
 
 typedef struct WorkerSite { /* one function */

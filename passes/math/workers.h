@@ -1,7 +1,7 @@
 /* Gradients of single workers (workers.c). */
 #ifndef SHARDC_PASSES_WORKERS_H
 #define SHARDC_PASSES_WORKERS_H
-#include "passes/math/micro.h"
+#include "micro.h"
 
 #define WORKER_DIM "onebit_worker"
 

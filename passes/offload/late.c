@@ -14,8 +14,8 @@
    so that kernels of the host start with the step, and the parameters, which forward and backward
    read, are exchanged behind them. Must not: change a number; move what forward and backward do. */
 #include "passes/simplify/simplify.h"
-#include "passes/offload/offload.h"
-#include "ir/module_settings.h"
+#include "offload.h"
+#include "ir/plan/module_settings.h"
 #include <string.h>
 
 static const char late_name[] = "step.late";

@@ -24,12 +24,12 @@
    lies in no group (a refusal names it); compute on the host what is not made element by element
    of states or for them. */
 #include "passes/base/rebuild.h"
-#include "passes/offload/offload.h"
-#include "ir/flight.h"
-#include "ir/layer_part.h"
-#include "ir/module_settings.h"
-#include "ir/stage_offload.h"
-#include "ir/text.h"
+#include "offload.h"
+#include "ir/schedule/flight.h"
+#include "ir/plan/layer_range.h"
+#include "ir/plan/module_settings.h"
+#include "ir/plan/stage_offload.h"
+#include "ir/word_patterns.h"
 #include <string.h>
 
 typedef VEC(ValueId) Needs;

@@ -12,7 +12,7 @@
    else as soon as it is there. That makes more ops work on the host, so it goes round until nothing
    changes. Must not: change the module; take scalars, they travel on their own. */
 #include "passes/base/rebuild.h"
-#include "passes/offload/offload.h"
+#include "offload.h"
 
 typedef struct Search {
   const Module *m;

@@ -10,7 +10,7 @@
    layout of the buffers that they are called with, so that each says everything about its memory.
    */
 #include "ir/bytes.h"
-#include "passes/order/order.h"
+#include "order.h"
 
 typedef struct Order {
   Module *m;

@@ -11,8 +11,8 @@
    all of its kernels can. */
 #include "ir/bytes.h"
 #include "ir/kernel/inplace.h"
-#include "ir/left.h"
-#include "passes/order/order.h"
+#include "ir/predicated.h"
+#include "order.h"
 
 typedef struct Inplace {
   Module *m;
@@ -59,7 +59,7 @@ static bool made_of_old(const Inplace *inplace, ValueId a, const Global *global)
   return false;
 }
 
-/* Of a kernel that may leave its operands as they are (ir/left.h). */
+/* Of a kernel that may leave its operands as they are (ir/predicated.h). */
 static void note_near(const Inplace *inplace, OpId id, uint32_t i) {
   const Op *o = &inplace->f->ops.at[id];
   const Global *global = inplace->goes[o->out + i];

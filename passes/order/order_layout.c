@@ -5,8 +5,8 @@
    least `row` bytes (ir/target_facts.def); where its cache lines are even in number, one more line
    goes between rows. The rule looks at inner axes only, so that a slice of a stacked value has the
    layout of the value alone. */
-#include "passes/order/order.h"
-#include "ir/view.h"
+#include "order.h"
+#include "ir/shape/view.h"
 
 Storage layout_dense(const Type *t) {
   Storage storage = {.ordered = true};

@@ -2,7 +2,7 @@
    value prefers the declared order of its global, the operands and results of an element-wise
    kernel want one common order, a value made in a loop wants what the loop's result wants. Kernels
    can write any order at little cost; reading a large operand across its order is what costs. */
-#include "passes/order/order.h"
+#include "order.h"
 
 static void prefer(Module *m, const Type **want, ValueId v, const Type *own, const Type *order) {
   if (want[v] || !type_same_dims(own, order)) return;

@@ -5,7 +5,7 @@
    kernel per slice would copy them into the stacked buffers; the whole result is written there by
    its own kernel, at no cost. Done where the views together are most of the value, or where the
    value is returned anyway, and only for bodies with one caller. */
-#include "passes/order/order.h"
+#include "order.h"
 
 typedef struct Returns {
   Module *m;

@@ -10,7 +10,7 @@
    completed once behind the loop. Inputs and positions are made where they are needed and never
    sent: if blocks do not serve, the input is asked for whole and the walk begins again (each time
    at least one axis less). Without a mesh the pass does nothing. */
-#include "passes/place/collect.h"
+#include "collect.h"
 #include <string.h>
 
 static Str completed_to(const CollectSite *site, ValueId old, int axis,

@@ -8,7 +8,7 @@
    collect_uses.c     what may stay a partial sum, what is a gradient, what is free to make */
 #ifndef SHARDC_PASSES_COLLECT_H
 #define SHARDC_PASSES_COLLECT_H
-#include "ir/placement.h"
+#include "ir/shape/placement.h"
 #include "passes/base/rebuild.h"
 
 typedef struct Copy { /* a value as it stands in the new function */

@@ -1,11 +1,11 @@
 /* Which way of working an op takes: axis by axis, in the order of the rules, the one that sends the
-   least. A way cuts one index of the op (ir/shard.c), or none, or lets a partial sum through.
+   least. A way cuts one index of the op (ir/shape/shard.c), or none, or lets a partial sum through.
 
    What counts: what bringing the operands costs now, and what the result costs on its way assigned.
    Between equals less now wins, then a cut result, then the order of the table. Two rules stand
    above costs: a parameter stays on the axes that cut it, and a gradient is cut where its parameter
    is. Where the parameter is whole its gradient may stay a partial sum at no cost. */
-#include "passes/place/collect.h"
+#include "collect.h"
 #include <math.h>
 
 typedef struct CollectChoice { /* on one axis */

@@ -6,7 +6,7 @@
    all_reduce; cut to cut, all_to_all; cut to whole, all_gather; small things travel first, in this
    order. Blocks join at the finest cut of a dim and new cuts go below the others: a step waits for
    that, and if all wait, the finest cut in the way is gathered and put back later. */
-#include "passes/place/collect.h"
+#include "collect.h"
 #include <math.h>
 
 const Placement *site_placed(const CollectSite *site, ValueId v) {

@@ -5,7 +5,7 @@
    brought. Terms of one layout are added first, then the class with the most partial axes is
    completed as far as the next one is, and so on. A sum over the rounds of a loop starts at zero:
    its argument takes the placement of what is added to it. */
-#include "passes/place/collect.h"
+#include "collect.h"
 #include <math.h>
 
 typedef struct Term {

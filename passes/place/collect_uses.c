@@ -5,7 +5,7 @@
    Gradients are found from the stores of parameters: behind element-wise ops and loads stands what
    the update reads (a root); before it, whatever reaches nothing but roots through sums, copies and
    moved indexes. Bodies are asked from outside in. */
-#include "passes/place/collect.h"
+#include "collect.h"
 
 Uses uses_new(Module *m, const Fn *f) {
   uint32_t n = f->values.n + 1;

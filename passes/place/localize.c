@@ -13,9 +13,10 @@
    Coordinates are scalars @mesh.AXIS, loaded by entries and handed to bodies; those that nobody
    reads go with `clean`. Samples of a step that is cut in time are dealt to the ranks part by part
    (Global inputs, placement_index). Globals keep their placement beside the sizes of one rank. */
-#include "ir/placement.h"
-#include "ir/stage_class.h"
-#include "ir/turns.h"
+#include "ir/plan/rank_slice.h"
+#include "ir/shape/placement.h"
+#include "ir/plan/stage_class.h"
+#include "ir/schedule/pipeline_schedule.h"
 #include "passes/base/rebuild.h"
 
 typedef struct Done { /* bodies, written once */

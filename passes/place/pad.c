@@ -14,9 +14,9 @@
    zero there too, and norms and updates need not know. Stands behind `recompute` and before
    `place`: derivatives are made of logical values. Does nothing to a dim whose logical size its
    axes divide; without axes, to one whose rows the target can read in whole pieces. */
-#include "ir/placement.h"
+#include "ir/shape/placement.h"
 #include "passes/tune/gpu.h"
-#include "passes/place/pad.h"
+#include "pad.h"
 #include <math.h>
 #include <string.h>
 

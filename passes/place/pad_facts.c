@@ -4,7 +4,7 @@
    element that is not finite makes the step not finite anyway. Operands of contractions, sums and
    attention are never OTHER: pad.c has made them zero. Numbers are computed with those of
    constants, rounded to f32. Must not: answer KNOWN where a number could depend on data. */
-#include "passes/place/pad.h"
+#include "pad.h"
 #include "ir/interp/interp.h"
 #include <math.h>
 

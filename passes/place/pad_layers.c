@@ -12,13 +12,13 @@
    their blocks are as equal as can be. `uneven = memory` is a choice of the driver, which tries all
    n (made.stage_layers). The dim is padded to n layers for every stage, and rounds behind the last
    layer do nothing (pad.c). Must not: look at what an axis other than that of the stages does. */
-#include "passes/place/place.h"
-#include "ir/count.h"
-#include "ir/module_settings.h"
-#include "ir/placement.h"
-#include "ir/stage_class.h"
+#include "place.h"
+#include "ir/cost/count.h"
+#include "ir/plan/module_settings.h"
+#include "ir/shape/placement.h"
+#include "ir/plan/stage_class.h"
 #include "ir/support/num.h"
-#include "passes/place/pad.h"
+#include "pad.h"
 #include <math.h>
 #include <string.h>
 

@@ -9,9 +9,9 @@
    runtime reads them. Loops over layers that an axis cuts are marked as stages (place_stages.c).
    What loops keep for others may be split further (place_kept.c). Nothing is
    done without a mesh. */
-#include "ir/layer_part.h"
-#include "ir/placement.h"
-#include "passes/place/place.h"
+#include "ir/plan/layer_range.h"
+#include "ir/shape/placement.h"
+#include "place.h"
 #include <string.h>
 
 /* The dim of t that answers to rules about `dim`, or NULL. */

@@ -9,9 +9,9 @@
    split over X already (`else Seq`) stays as it is; if that is so of all that a line keeps, a note
    says so (N0703). If X divides no dim of a value, E0711 has its dims. Must not: look at what the
    rounds compute. */
-#include "ir/placement.h"
-#include "passes/place/place.h"
-#include "ir/module_settings.h"
+#include "ir/shape/placement.h"
+#include "place.h"
+#include "ir/plan/module_settings.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -7,10 +7,10 @@
    different layers there. What of a pipeline is not built yet is refused here, at the place line
    (E0901). Must not: look at what the rounds compute. */
 #include "ir/loop.h"
-#include "ir/placement.h"
-#include "ir/stage_class.h"
-#include "passes/place/place.h"
-#include "ir/module_settings.h"
+#include "ir/shape/placement.h"
+#include "ir/plan/stage_class.h"
+#include "place.h"
+#include "ir/plan/module_settings.h"
 #include "ir/support/num.h"
 #include <string.h>
 

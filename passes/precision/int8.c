@@ -7,7 +7,7 @@
    up to rounding in f32. A number that is not finite makes its whole block so: the scale is
    infinite. All of it is plain ops, which pass `fuse` makes kernels of. Must not: choose what
    travels so. */
-#include "passes/precision/int8.h"
+#include "int8.h"
 #include <float.h>
 #include <math.h>
 

@@ -8,7 +8,7 @@
    Blocks lie along the last dim where it is a multiple of them, else along all dims as one, padded
    with zeros. Must not: send anything that would be no shorter. */
 #include "ir/support/num.h"
-#include "passes/precision/int8.h"
+#include "int8.h"
 
 /* pad or slice: a dim at the begin of a longer one, or the reverse. */
 static ValueId part(Int8 *int8, OpCode c, ValueId v, Str from, Axis to) {

@@ -17,8 +17,8 @@
 
    The pass plans each function by one walk, bodies of loops with the types of their operands
    (precision_plan.c), then writes it anew (precision_emit.c). */
-#include "passes/precision/precision.h"
-#include "ir/module_settings.h"
+#include "precision.h"
+#include "ir/plan/module_settings.h"
 #include <string.h>
 
 /* ---- bodies ---- */

@@ -2,7 +2,7 @@
 
    Every value stands in the element type that the plan gives it; casts are made when somebody needs
    another one, once per value and type. Op `wide` leaves nothing behind. */
-#include "passes/precision/precision.h"
+#include "precision.h"
 
 typedef struct PrecisionWriter {
   Precision *p;

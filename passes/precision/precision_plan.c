@@ -5,7 +5,7 @@
    What statistics are taken of and what a loop keeps is decided at the end, when all readers are
    known. A kept value that its reader can compute from others in memory is not rounded: pass
    recompute will drop it. */
-#include "passes/precision/precision.h"
+#include "precision.h"
 
 static bool moves(OpCode c) { return op_family(c) == FAMILY_STRUCT && c != OP_rope; }
 

@@ -10,9 +10,9 @@
    setting plan.precision.reduce; without it, as they are. What is read behind the message has the
    type that it had. 8 bits are another way to send (int8_sum.c). Must not: change what a rank
    keeps, or messages that only move numbers. */
-#include "passes/precision/precision.h"
-#include "passes/precision/int8.h"
-#include "ir/module_settings.h"
+#include "precision.h"
+#include "int8.h"
+#include "ir/plan/module_settings.h"
 
 typedef enum WireAnswer { NOT_ASKED, NO, YES } WireAnswer;
 

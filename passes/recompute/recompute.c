@@ -19,7 +19,7 @@
    Random numbers are functions of logical indexes, so that a second computation gives the same. The
    pass simplifies before and after itself, since it judges by who reads what. */
 #include "passes/simplify/simplify.h"
-#include "passes/recompute/recompute.h"
+#include "recompute.h"
 #include <string.h>
 
 typedef struct Judge {

@@ -3,7 +3,7 @@
 #ifndef SHARDC_PASSES_RECOMPUTE_H
 #define SHARDC_PASSES_RECOMPUTE_H
 #include "passes/base/rebuild.h"
-#include "passes/recompute/recompute_cut.h"
+#include "recompute_cut.h"
 
 typedef struct Pair {
   Module *m;

@@ -17,7 +17,7 @@
    settled as kept has a price of its own to its op: a(v) holds and c(o) does not.
 
    Numbers are doubles: what is compared in the end are the exact sums of keep_cost. */
-#include "passes/recompute/recompute_cut.h"
+#include "recompute_cut.h"
 #include "ir/support/diag.h"
 #include "passes/base/flow.h"
 #include <math.h>

@@ -19,10 +19,10 @@
    What was decided is written as settings made.recompute.N, for readers. A budget that cannot be
    met is E0710 with the least one that can. */
 #include "passes/simplify/simplify.h"
-#include "passes/recompute/recompute.h"
-#include "ir/count.h"
-#include "ir/layer_part.h"
-#include "ir/module_settings.h"
+#include "recompute.h"
+#include "ir/cost/count.h"
+#include "ir/plan/layer_range.h"
+#include "ir/plan/module_settings.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -8,8 +8,8 @@
    too, each loop going on with the stack that the one before began (attribute `into`). So whoever
    asks about a stack, before or behind the loops, sees one. What nobody reads any more goes in
    simplify. */
-#include "passes/recompute/recompute.h"
-#include "ir/layer_part.h"
+#include "recompute.h"
+#include "ir/plan/layer_range.h"
 #include <string.h>
 
 /* ---- pairs ---- */

@@ -15,11 +15,11 @@
    3. Stacks are put together one by one from their lists; dominated sums are dropped.
    Steps 2 and 3 run with a small part of the gap first: a better solution shrinks the gap.
 
-   The result is optimal for this model: cost is the operations of the IR (ir/count.c), every value
+   The result is optimal for this model: cost is the operations of the IR (count.c), every value
    is kept in its own type, layers of a stack differ in two sets at most. It does not see what a
    kernel could fuse, nor the memory that computing again takes for itself. MOST bounds the lists;
    where they would grow longer the answer is good, not proven, and said to be so. */
-#include "passes/recompute/recompute_cut.h"
+#include "recompute_cut.h"
 #include "ir/support/diag.h"
 #include "ir/support/vec.h"
 #include <math.h>

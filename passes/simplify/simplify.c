@@ -14,7 +14,7 @@
 
    What it must not do: change rounding. Sums are not reordered, products of constants not gathered.
  */
-#include "passes/simplify/simplify_inside.h"
+#include "simplify_inside.h"
 #include <string.h>
 
 enum { ROUNDS = 100 };

@@ -1,7 +1,7 @@
 /* simplify, inside: what its three files share. */
 #ifndef SHARDC_SIMPLIFY_INSIDE_H
 #define SHARDC_SIMPLIFY_INSIDE_H
-#include "passes/simplify/simplify.h"
+#include "simplify.h"
 
 typedef struct Simplify {
   Module *m;

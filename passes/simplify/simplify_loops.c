@@ -8,7 +8,7 @@
                earlier result
    A body may serve several loops, so a changed loop gets a body of its own; equal bodies are merged
    later (simplify.c). */
-#include "passes/simplify/simplify_inside.h"
+#include "simplify_inside.h"
 
 typedef enum OperandFate {
   OPERAND_KEPT,

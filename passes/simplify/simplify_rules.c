@@ -2,7 +2,7 @@
    the new function, and answers with an equal value, which may be new, or NO_VALUE. All are exact:
    the same bits, but for the sign of zeros and for sums of equal things, which become one product.
  */
-#include "passes/simplify/simplify_inside.h"
+#include "simplify_inside.h"
 #include "ir/interp/interp.h"
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
-/* sparse: the masks of attention become lists of blocks, constants of the module (ir/lists.h).
+/* sparse: the masks of attention become lists of blocks, constants of the module (ir/mask/lists.h).
 
    Where positions alone say that a mask leaves gaps (a window, blocks, `causal & sliding(n)`), the
-   mask is asked block by block (ir/blocks.h): absent, full, partial. Heads of which the mask is the
+   mask is asked block by block (blocks.h): absent, full, partial. Heads of which the mask is the
    same (sparse_alike.c) or has the same full blocks share their lists, as layers do that agree.
    Data (padding, documents) neither leaves a block out nor makes it partial: where there is such,
    it is asked in full blocks, too (mask_rest). The mask stays with the op: it is what the lists
@@ -10,10 +10,10 @@
    A mask whose rows are first admitted wholly, then in part, then not at all (`causal`) needs no
    lists: kernels find that with two comparisons. The pass stands where all sizes are those of one
    rank, so nothing of what places or recomputes values knows of lists. Must not: list more than
-   ir/lists.h says; patterns of blocks are refused then. */
-#include "passes/sparse/sparse.h"
-#include "ir/lists.h"
-#include "ir/mask_range.h"
+   ir/mask/lists.h says; patterns of blocks are refused then. */
+#include "sparse.h"
+#include "ir/mask/lists.h"
+#include "ir/mask/mask_range.h"
 #include "ir/support/num.h"
 #include "passes/tune/tune.h"
 

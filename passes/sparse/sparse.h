@@ -1,7 +1,7 @@
 /* Parts of pass `sparse`. */
 #ifndef SHARDC_PASSES_SPARSE_H
 #define SHARDC_PASSES_SPARSE_H
-#include "ir/lists.h"
+#include "ir/mask/lists.h"
 #include "passes/base/rebuild.h"
 
 typedef struct SparseSaid {

@@ -5,9 +5,9 @@
    begin); a mask differs by head only through those of them that meet positions or data. Heads for
    which these values agree have the same mask. Must not: guess; a value that intervals do not know
    makes a head its own. */
-#include "ir/lists.h"
-#include "ir/mask_range.h"
-#include "passes/sparse/sparse.h"
+#include "ir/mask/lists.h"
+#include "ir/mask/mask_range.h"
+#include "sparse.h"
 
 enum { OF_POSITIONS = 1, OF_HEAD = 2, OF_DATA = 4 };
 

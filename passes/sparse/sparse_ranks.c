@@ -6,9 +6,9 @@
    so that a kernel finds its lists by a division. Must not: guess. A body that is called with two
    numbers, and anything that is no coordinate, is data. */
 #include "ir/loop.h"
-#include "ir/placement.h"
+#include "ir/shape/placement.h"
 #include "ir/support/num.h"
-#include "passes/sparse/sparse.h"
+#include "sparse.h"
 
 enum { DEEP = 64 };
 

@@ -4,9 +4,9 @@
    blocks of the layout lie across two of the rank's own: those are partial, and their scores are
    asked one by one. What is computed is the same. The word is that of the division by which the
    mask counts. Must not: say more than once of a word and a size. */
-#include "ir/lists.h"
+#include "ir/mask/lists.h"
 #include "ir/support/num.h"
-#include "passes/sparse/sparse.h"
+#include "sparse.h"
 
 /* Positions of `dim` that begin where a rank's number says: how many there are, else 0. */
 static int64_t own_positions(const Fn *f, ValueId v, Str dim) {

@@ -6,9 +6,9 @@
    What only loops over the same layers read stays a stack of all, with no value in the rest; what
    others read is 0 there. Without a layer a loop goes: what it carries goes on. Must not: be asked
    of chunks of layers that take turns on a stage, whose rounds are not the stage's only ones. */
-#include "ir/module_settings.h"
-#include "ir/stage_class.h"
-#include "passes/stages/classes.h"
+#include "ir/plan/module_settings.h"
+#include "ir/plan/stage_class.h"
+#include "classes.h"
 
 static int64_t layers_of(const LoopShape *shape, int64_t stage) {
   int64_t left = shape->layers - stage * shape->trip;

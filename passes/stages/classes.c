@@ -1,5 +1,5 @@
 /* classes: a module for all stages of a pipeline becomes one for the stages of one class
-   (ir/stage_class.h), by what is known of their coordinate.
+   (ir/plan/stage_class.h), by what is known of their coordinate.
 
      load @mesh.AXIS         a constant, where the class is one stage
      compared with a number  false, where no stage of the class is it
@@ -16,9 +16,9 @@
    embedding, the head and what is saved for them, is computed nowhere else. A module that names no
    class stays as it is. Must not: drop a message of the axis, nor let classes disagree about one:
    `prove` compares them. */
-#include "ir/flight.h"
-#include "ir/stage_class.h"
-#include "passes/stages/classes.h"
+#include "ir/schedule/flight.h"
+#include "ir/plan/stage_class.h"
+#include "classes.h"
 #include <string.h>
 
 typedef struct ClassPass {

@@ -4,8 +4,8 @@
    but its operands. What the second reads of it is stacked over the rounds; but what follows from
    operands by element-wise ops and moves of indexes alone (masks, positions, random numbers) is
    done again. Must not: know what the rounds are for. */
-#include "ir/placement.h"
-#include "passes/stages/stream.h"
+#include "ir/shape/placement.h"
+#include "stream.h"
 
 typedef struct Half {
   Rebuild r;

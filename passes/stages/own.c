@@ -15,11 +15,11 @@
    gradient is of all stages, and those between forget it. Where anything else than its update and
    such numbers reads a gradient, all stages keep the parameter. So they do with `zero` over the
    axis of the stages. Must not: change what a number is; sums over stages lose terms that are 0. */
-#include "passes/stages/classes.h"
-#include "ir/module_settings.h"
-#include "ir/placement.h"
-#include "ir/stage_class.h"
-#include "ir/text.h"
+#include "classes.h"
+#include "ir/plan/module_settings.h"
+#include "ir/shape/placement.h"
+#include "ir/plan/stage_class.h"
+#include "ir/word_patterns.h"
 #include "passes/simplify/simplify.h"
 #include <string.h>
 

@@ -1,13 +1,13 @@
-/* Lines `offload` of some layers where stages of a pipeline share these (ir/stage_offload.h): a
+/* Lines `offload` of some layers where stages of a pipeline share these (stage_offload.h): a
    stage has all of its layers there, or none. Which layers a stage has is known here, behind `pad`.
    What cuts a stage, and what cuts a pipeline whose stages run one program, is refused (E0901), and
    so are more programs than an executable has room for. The frontend says the same, with the edit,
    where it knows the stages (sema_offload_stages.c). Must not: change the module. */
-#include "ir/layer_part.h"
-#include "ir/module_settings.h"
-#include "ir/stage_class.h"
-#include "ir/stage_offload.h"
-#include "passes/stages/classes.h"
+#include "ir/plan/layer_range.h"
+#include "ir/plan/module_settings.h"
+#include "ir/plan/stage_class.h"
+#include "ir/plan/stage_offload.h"
+#include "classes.h"
 #include <string.h>
 
 /* Layers of one program: those of a stage, or all. */

@@ -22,11 +22,11 @@
    a loop over micro-batches there is nothing to stream. Must not: change a number beyond the order
    of sums over stages. */
 #include "passes/place/place.h"
-#include "passes/stages/classes.h"
-#include "passes/stages/stream.h"
-#include "ir/module_settings.h"
-#include "ir/placement.h"
-#include "ir/stage_class.h"
+#include "classes.h"
+#include "stream.h"
+#include "ir/plan/module_settings.h"
+#include "ir/shape/placement.h"
+#include "ir/plan/stage_class.h"
 #include <string.h>
 
 /* Which stages have the right value; SPREAD: it is the sum of what they have. */

@@ -3,7 +3,7 @@
    backward (stream_chunks.c). */
 #ifndef SHARDC_PASSES_STREAM_H
 #define SHARDC_PASSES_STREAM_H
-#include "ir/turns.h"
+#include "ir/schedule/pipeline_schedule.h"
 #include "passes/base/rebuild.h"
 
 /* A loop as two behind each other. The first does what `first` names, ops of its body, and all that

@@ -8,8 +8,8 @@
    piece. Then the loop over parts is cut behind each of these loops (loop_split.c), with the sums
    that are made of it, so that a stage may go on with any chunk of any part. Must not: change a
    number; each piece is added up in the order of the parts, as the whole would be. */
-#include "passes/stages/stream.h"
-#include "ir/placement.h"
+#include "stream.h"
+#include "ir/shape/placement.h"
 
 typedef struct ChunkCut {
   const Chunks *c;

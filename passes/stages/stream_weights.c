@@ -7,9 +7,9 @@
    over, by part and layer. What the first half makes anyway of a sum over parts, such as gradients
    of a stack behind the stages, it adds up itself. Must not: change a number; the order of sums
    over parts and over layers stays. */
-#include "passes/stages/stream.h"
-#include "ir/module_settings.h"
-#include "ir/placement.h"
+#include "stream.h"
+#include "ir/plan/module_settings.h"
+#include "ir/shape/placement.h"
 
 typedef struct WeightCut {
   Module *m;

@@ -1,6 +1,6 @@
 /* turns: under `pipeline one_f_one_b` the forward and the backward loop over parts of the batch
    take turns, under `zero_bubble` the one of weights, too, under `interleaved` those of all chunks
-   (ir/turns.h).
+   (ir/schedule/pipeline_schedule.h).
 
    Up to here they stand one behind the other, as under `gpipe`: pass `pipeline` has cut them apart,
    and every pass between sees plain loops. What stands between them and does not follow from one of
@@ -11,10 +11,10 @@
    would write over something that another loop still reads is refused at the place line (E0901).
    Must not: look at what rounds compute; change the order of any sum. */
 #include "ir/bytes.h"
-#include "ir/module_settings.h"
-#include "ir/placement.h"
-#include "ir/stage_class.h"
-#include "ir/turns.h"
+#include "ir/plan/module_settings.h"
+#include "ir/shape/placement.h"
+#include "ir/plan/stage_class.h"
+#include "ir/schedule/pipeline_schedule.h"
 #include "passes/place/place.h"
 #include <string.h>
 

@@ -13,7 +13,7 @@
 #include "gpu.h"
 #include "ir/support/num.h"
 #include "tune.h"
-#include "ir/module_settings.h"
+#include "ir/plan/module_settings.h"
 
 enum { ENOUGH_WARPS = 8 };
 enum { LINE = 128, FAR_ROWS = 32 << 10 }; /* bytes: of a cache line; of a row of k, for loaded */

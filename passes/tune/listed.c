@@ -4,8 +4,8 @@
 
    Masks that count in no blocks (`causal & sliding(n)`) need no lists: kernels find the first and
    the last key of a tile by comparisons, so nothing is said of them. */
-#include "ir/lists.h"
-#include "ir/text.h"
+#include "ir/mask/lists.h"
+#include "ir/word_patterns.h"
 #include "tune.h"
 
 void listed_refuse(Module *m, const Fn *f, const Op *attention, ValueId mask, const char *who,

@@ -4,7 +4,7 @@
    the kernel runs (codegen/x86/nontemporal.h). A large result of wider elements keeps one of bytes
    out of the list: a vector of bytes is a quarter of a line at most, and the other's lines empty
    the buffers in which it would gather. Must not: know what instructions a target has. */
-#include "ir/count.h"
+#include "ir/cost/count.h"
 #include "tune.h"
 
 static double result_bytes(const Fn *k, uint32_t i) {

@@ -6,8 +6,8 @@
    chunks, threads, shared and scratch follow from it and from the kernel. `select` takes the cut of
    the tuning records where there is one, else the rule's.
 
-   Whoever measures walks like this, for processors and GPUs alike (driver/cmd_tune.c does): run
-   the pipeline up to `order`; tune_kernels (driver/cmd_tune.h) lists the kernels, each key once;
+   Whoever measures walks like this, for processors and GPUs alike (driver/tune/cmd_tune.c does):
+   run the pipeline up to `order`; tune_kernels (tune_measure.h) lists the kernels, each key once;
    begin with rule(), let vary() offer neighbours for stages 0 .. TUNE_STAGES - 1, keep those that
    fits() takes, put each cut on a copy of the kernel with apply(), build the copies with
    kernels_build. On a GPU DIR/SYMBOL.ptx then has one entry SYMBOL_pN per phase, whose launch

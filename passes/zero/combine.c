@@ -10,7 +10,7 @@
    Runs when values are those of one rank and of the type in which they travel. An element is added
    up over ranks as before. Must not: touch gradients of parameters or sums of activations, which
    are not short, or what a loop sends in its rounds. */
-#include "ir/uniform.h"
+#include "ir/schedule/divergence.h"
 #include "passes/base/rebuild.h"
 #include <string.h>
 

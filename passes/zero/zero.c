@@ -14,11 +14,11 @@
    owner and these sums in one order, so all stages get the same bits. Further axes over which a
    gradient is a partial sum are reduced on the shard, once per step. Must not: touch parameters
    that `place` cut over the axis (their gradients have no all-reduce over it). */
-#include "ir/placement.h"
-#include "ir/text.h"
+#include "ir/shape/placement.h"
+#include "ir/word_patterns.h"
 #include "passes/math/guard_nonfinite.h"
-#include "passes/zero/zero_site.h"
-#include "ir/module_settings.h"
+#include "zero_site.h"
+#include "ir/plan/module_settings.h"
 #include <string.h>
 
 typedef struct ZeroEntry { /* an entry being rewritten */

@@ -6,9 +6,9 @@
    named by W0703, or be none of the stage's business: scalars, frozen parameters below stage 3,
    what `persist` keeps, what follows from states and is no part of them. Must not: look at how
    functions were rewritten; that is what it checks. */
-#include "ir/placement.h"
+#include "ir/shape/placement.h"
 #include "ir/support/num.h"
-#include "passes/zero/zero.h"
+#include "zero.h"
 #include <string.h>
 
 static int64_t bytes_of(const Global *global) {

@@ -1,8 +1,8 @@
 /* Flat values of a group: members put end to end and taken out again, buckets cut and joined. All
    of it is renaming, merging, slicing: views, where the storage allows it. */
-#include "ir/message.h"
+#include "ir/schedule/message.h"
 #include "passes/precision/int8.h"
-#include "passes/zero/zero.h"
+#include "zero.h"
 
 static Type led_by(const ZeroGroup *group, Elem e, bool all) {
   bool rounds = all && group->rounds.dim;

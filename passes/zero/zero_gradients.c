@@ -7,10 +7,10 @@
    the stage, or its way to the host, wants a gradient round by round.
 
    Must not: copy anything of a loop but through zero_loops.c. */
-#include "ir/placement.h"
-#include "ir/stage_class.h"
-#include "ir/turns.h"
-#include "passes/zero/zero_site.h"
+#include "ir/shape/placement.h"
+#include "ir/plan/stage_class.h"
+#include "ir/schedule/pipeline_schedule.h"
+#include "zero_site.h"
 #include <string.h>
 
 /* The value that round after round is added to a carried one; NO_VALUE if it is no sum from 0. */

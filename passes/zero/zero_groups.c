@@ -5,9 +5,9 @@
    outside of stacks; of what `offload` puts on the host others than of what it does not. What
    is not of the form keeps its state on every rank; a warning says so, but for scalars. */
 #include "ir/support/num.h"
-#include "passes/zero/zero_slice.h"
-#include "ir/layer_part.h"
-#include "ir/module_settings.h"
+#include "zero_slice.h"
+#include "ir/plan/layer_range.h"
+#include "ir/plan/module_settings.h"
 #include <string.h>
 
 /* Do several ranks of an axis hold it alike, all of which the plan wants partitioned? */

@@ -7,7 +7,7 @@
    together with them.
 
    Must not: look into updates (zero_update.c). */
-#include "passes/zero/zero_site.h"
+#include "zero_site.h"
 
 typedef enum ZeroRole { ROLE_PLAIN, ROLE_MEMBER, ROLE_DROPPED } ZeroRole;
 

@@ -16,8 +16,8 @@
    Billion-Scale Model Training", algorithm 2, copies tile by tile). A row is sent in messages as
    above. Must not: hold more than a message beside masters and weights, on the device
    more than a row. */
-#include "ir/module_settings.h"
-#include "passes/zero/zero.h"
+#include "ir/plan/module_settings.h"
+#include "zero.h"
 
 /* [rounds, buckets, ..] as [messages, buckets of one, ..]; without the latter if it is 1. */
 static ValueId in_messages(Zero *zero, Fn *fn, const ZeroGroup *group, ValueId v, Axis message) {

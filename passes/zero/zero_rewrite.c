@@ -14,7 +14,7 @@
    Gradients are in zero_gradients.c, loops in zero_loops.c.
 
    Must not: change what is computed, beyond the order in which ranks are summed. */
-#include "passes/zero/zero_site.h"
+#include "zero_site.h"
 
 bool zero_is_micro(const Zero *zero, const Op *loop) {
   return loop_shape(loop).axis.dim == intern(zero->m->ctx->names, "micro");

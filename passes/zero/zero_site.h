@@ -2,7 +2,7 @@
    zero_gradients.c). */
 #ifndef SHARDC_PASSES_ZERO_SITE_H
 #define SHARDC_PASSES_ZERO_SITE_H
-#include "passes/zero/zero.h"
+#include "zero.h"
 
 enum { REF_VIEWS = 2 };
 

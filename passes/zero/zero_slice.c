@@ -7,8 +7,8 @@
    a stack: functions of sums over all elements of the parameter and its states, such as norms.
 
    Must not: change anything, or know of groups. */
-#include "passes/zero/zero_slice.h"
-#include "ir/placement.h"
+#include "zero_slice.h"
+#include "ir/shape/placement.h"
 #include "passes/math/guard_nonfinite.h"
 #include <string.h>
 

@@ -3,7 +3,7 @@
    into groups. */
 #ifndef SHARDC_PASSES_ZERO_SLICE_H
 #define SHARDC_PASSES_ZERO_SLICE_H
-#include "passes/zero/zero.h"
+#include "zero.h"
 
 typedef enum KnownAnswer { KNOWN_NOT_YET, KNOWN_NO, KNOWN_YES } KnownAnswer;
 

@@ -12,7 +12,7 @@
 
    and what lies between works on [rounds, members]. m counts the members behind the first that
    begin at a bucket or before it. Must not: look at ranks; rely on padding to be anything but 0. */
-#include "passes/zero/zero_site.h"
+#include "zero_site.h"
 
 typedef struct ZeroUpdate {
   Zero *z;

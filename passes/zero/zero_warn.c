@@ -2,7 +2,7 @@
 
    Parameters that no group takes (zero_groups.c notes the first and why), and stacks whose layers
    are whole all at once, as the rewriting found. Must not: decide what is partitioned. */
-#include "passes/zero/zero.h"
+#include "zero.h"
 
 /* The first of them is named, with its reason. */
 static void warn_whole(Zero *zero) {

@@ -1,7 +1,7 @@
 /* Element types: sizes, names, and reading and writing one element as a double (readers, dumps,
  * guards; never kernels). */
 #include "base.h"
-#include "ir/numbers.h"
+#include "ir/support/numbers.h"
 #include "ir/support/num.h"
 #include "runtime/rt.h"
 #include <math.h>

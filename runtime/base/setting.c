@@ -1,6 +1,6 @@
 /* Settings by their key: a walk over the program's table, for calls outside of steps. */
 #include "setting.h"
-#include "ir/setting_default.h"
+#include "ir/plan/setting_default.h"
 #include <stdio.h>
 
 const char *rt_setting_said(const rt_program *program, const char *key) {

@@ -12,8 +12,8 @@
 #ifndef SHARDC_RT_COMM_H
 #define SHARDC_RT_COMM_H
 /* Relative paths: with comm_mpi.c this header is installed, in the same folders, for mpicc. */
-#include "../base/base.h"
-#include "../rt.h"
+#include "runtime/base/base.h"
+#include "runtime/rt.h"
 
 typedef struct Comm Comm;
 typedef struct RtFlight RtFlight;

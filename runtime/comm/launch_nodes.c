@@ -15,7 +15,7 @@ static int64_t whole(const rt_program *program, const char *key) {
   return text ? atoll(text) : 0;
 }
 
-/* In the plan (ir/machine.c); 0: it has no machine. */
+/* In the plan (ir/cost/machine.c); 0: it has no machine. */
 static int64_t planned(const rt_program *program) {
   int64_t ranks = rt_mesh_ranks(program), gpus = whole(program, "machine.node.gpus"),
           nodes = whole(program, "plan.on.nodes");

@@ -7,7 +7,7 @@
 #ifndef SHARDC_RT_PEERS_H
 #define SHARDC_RT_PEERS_H
 #include "comm.h"
-#include "ir/sha256.h"
+#include "ir/support/sha256.h"
 #include <pthread.h>
 #include <stdatomic.h>
 

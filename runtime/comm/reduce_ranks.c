@@ -2,7 +2,7 @@
    the first cache. A maximum with NaN is NaN. Must not: reorder; the order of ranks is the order of
    additions, that is what makes results the same everywhere and every time. */
 #include "reduce_ranks.h"
-#include "ir/numbers.h"
+#include "ir/support/numbers.h"
 #include "runtime/rt.h"
 #include <string.h>
 

@@ -15,12 +15,12 @@
    What is sent to a neighbour lies in a slot until it is taken; kernels go on, and only a send that
    finds no other slot waits for that. On a GPU a send waits for its receiver, and stages that send
    to each other would for ever: so each goes to NCCL at its place in one order of messages of all
-   ranks (rt_collective.sends, ir/send_order.h), some in one group with the receive that this rank
+   ranks (rt_collective.sends, send_order.h), some in one group with the receive that this rank
    comes to next. What is left goes before any collective over that axis, in which all meet.
 
    Must not: allocate, or let the host wait, after the start. */
 #include "device_cuda.h"
-#include "ir/send_queue.h"
+#include "ir/schedule/send_queue.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,7 +2,7 @@
    Whatever runs the kernel stands in Harness.run. Must not: know how kernels are made. */
 #include "harness_inside.h"
 #include "ir/interp/interp.h"
-#include "ir/numbers.h"
+#include "ir/support/numbers.h"
 #include <math.h>
 #include <stdlib.h>
 

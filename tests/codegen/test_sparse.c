@@ -6,7 +6,7 @@
    Programs go through all passes up to `select`, so what is compared is what a model gets; a
    program in which pass `sparse` lists nothing counts as little, and there must be few of them. */
 #include "harness.h"
-#include "ir/philox.h"
+#include "ir/support/philox.h"
 #include "passes/base/rebuild.h"
 #include "sparse_program.h"
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* Faults of lists of blocks: a row that begins or ends a block off, a block that is lost, one that
    is listed and should not be, a full block instead of a partial one and the other way round, a
    head of another class. The name follows what they say, as if the pass had made them so. */
-#include "ir/lists.h"
+#include "ir/mask/lists.h"
 #include "mutants.h"
 
 static Attr *numbers_of(BlockLists *l, AttrKey k) {

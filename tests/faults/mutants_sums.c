@@ -9,7 +9,7 @@
    sound module, which in turn are those before the pass, to the bit. */
 #include "frontend/lower.h"
 #include "ir/interp/interp_ranks.h"
-#include "ir/placement.h"
+#include "ir/shape/placement.h"
 #include "passes/pass.h"
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 """Old words of files are read as the new ones, with a note and an edit: renamed.py SHARDC ROOT
 
-Of each row of ir/renamed.def: the new word stands in its table and the old one does not. A setting by its old word, in
+Of each row of renamed.def: the new word stands in its table and the old one does not. A setting by its old word, in
 a file and in --set, gives what the new one gives and note N0101, whose edits make the text that has the new one. Dumps
 of examples that have the IR's new words are read with the old ones in their place, to the same dump and with one note
 for each of the words.
@@ -53,8 +53,8 @@ def table(kind, word):
                      text('frontend/settings/settings.def'), re.M)
 
 
-rows = re.findall(r'^RENAMED\((\w+), "([^"]+)", "([^"]+)"\)$', text('ir/renamed.def'), re.M)
-check(rows, 'ir/renamed.def has no rows')
+rows = re.findall(r'^RENAMED\((\w+), "([^"]+)", "([^"]+)"\)$', text('ir/text/renamed.def'), re.M)
+check(rows, 'ir/text/renamed.def has no rows')
 with tempfile.TemporaryDirectory() as folder:
     path = f'{folder}/m.shard'
 

@@ -7,7 +7,7 @@ reads it: by the name under which the module and the executable carry it ("train
 compares with it. What is found by neither must stand in BY_HAND with the reader's own words, and these words must be in
 the file named.
 
-A key is read once: in the compiler by one accessor (ir/module_settings.c, or the pass that obeys it), in the runtime by
+A key is read once: in the compiler by one accessor (module_settings.c, or the pass that obeys it), in the runtime by
 one, and neither gives a default of its own: those stand in the table alone.
 """
 import os, re, subprocess, sys, tempfile
@@ -32,10 +32,10 @@ BY_HAND = {
     'plan.recompute': ('frontend/plan/lower_recompute.c', '"recompute"'),
     'plan.precision.master': ('frontend/settings/settings.def', 'CHOICE(PLAN, precision.master, f32,'),
            # one choice, which is how it is
-    'machine.node.f32': ('ir/machine.c', '"machine.node.%s", plan_precision(m)'),
-    'machine.node.tf32': ('ir/machine.c', '"machine.node.%s", plan_precision(m)'),
-    'machine.node.bf16': ('ir/machine.c', '"machine.node.%s", plan_precision(m)'),
-    'machine.node.f16': ('ir/machine.c', '"machine.node.%s", plan_precision(m)'),
+    'machine.node.f32': ('ir/cost/machine.c', '"machine.node.%s", plan_precision(m)'),
+    'machine.node.tf32': ('ir/cost/machine.c', '"machine.node.%s", plan_precision(m)'),
+    'machine.node.bf16': ('ir/cost/machine.c', '"machine.node.%s", plan_precision(m)'),
+    'machine.node.f16': ('ir/cost/machine.c', '"machine.node.%s", plan_precision(m)'),
 }
 # choices that no comparison names: the default is what is done without another, or they are handed on as names
 CHOICES_BY_HAND = {

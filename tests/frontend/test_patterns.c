@@ -9,9 +9,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include "frontend/lower.h"
-#include "ir/blocks.h"
-#include "ir/mask_range.h"
-#include "ir/philox.h" /* what is tried; draws of `random` are defined below */
+#include "ir/mask/blocks.h"
+#include "ir/mask/mask_range.h"
+#include "ir/support/philox.h" /* what is tried; draws of `random` are defined below */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

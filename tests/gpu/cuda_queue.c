@@ -7,7 +7,7 @@
    go, by this seed. In a graph it is the stream that began the recording that is waited for. Must
    not: do operations of one queue out of order. */
 #include "cuda_standin.h"
-#include "ir/philox.h"
+#include "ir/support/philox.h"
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

@@ -9,7 +9,7 @@
 #include "mutate.h"
 #include "codegen/codegen.h"
 #include "ir/interp/interp.h"
-#include "ir/numbers.h"
+#include "ir/support/numbers.h"
 #include "passes/tune/tune.h"
 #include "ptx.h"
 #include <math.h>

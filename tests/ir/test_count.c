@@ -1,7 +1,7 @@
 /* Operations of masked attention: as many as keys that the mask admits, counted one by one. */
 #include "common.h"
-#include "ir/admitted.h"
-#include "ir/count.h"
+#include "ir/mask/mask_density.h"
+#include "ir/cost/count.h"
 #include <math.h>
 
 typedef bool Admits(int64_t q, int64_t k);

@@ -1,8 +1,8 @@
 /* The interpreter, op by op: small inputs, results by hand or by the C library. An op of ops.def
  * without a case fails. */
 #include "common.h"
-#include "ir/numbers.h"
-#include "ir/philox.h"
+#include "ir/support/numbers.h"
+#include "ir/support/philox.h"
 #include <math.h>
 
 static const char globals[] = "shardc-ir 1\nmodel T\n"

@@ -1,8 +1,8 @@
 /* Classes of a pipeline's stages: how they are called, which stages they are, and what each has on
    the host of what a plan says of some layers. */
 #include "common.h"
-#include "ir/stage_class.h"
-#include "ir/stage_offload.h"
+#include "ir/plan/stage_class.h"
+#include "ir/plan/stage_offload.h"
 #include <string.h>
 
 /* 8 layers, or as many as `dim` says, over so many stages. */

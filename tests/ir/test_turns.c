@@ -1,5 +1,5 @@
 /* Schedules as tables, run turn by turn: makespans against the analytic ones, parts in flight. */
-#include "ir/turns.h"
+#include "ir/schedule/pipeline_schedule.h"
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -15,14 +15,19 @@ ROOMS = ['ir', 'frontend', 'passes', 'codegen', 'runtime', 'driver']
 DATA = {'runtime/text/unicode.def'}                                # made by a program
 # Which folders a folder of sources may include from, besides itself. Each has a row.
 IR = ['ir', 'ir/support']
-KERNELS = [*IR, 'ir/kernel']                                     # what passes and code generators ask about kernels
+MASK, SHAPE = [*IR, 'ir/mask'], [*IR, 'ir/shape']                 # masks; results of ops, and their splits
+PLAN, SCHEDULE = [*SHAPE, 'ir/plan'], [*SHAPE, 'ir/plan', 'ir/schedule']
+TEXT = [*SCHEDULE, 'ir/mask', 'ir/text']                          # what is said, not what it costs
+KERNELS = [*TEXT, 'ir/cost', 'ir/kernel']                         # what passes and code generators ask about kernels
 PASS = [*KERNELS, 'passes/base']                                  # what every pass may ask
 STORED = ['runtime/base', 'runtime/comm', 'runtime/device']      # tensors, on a device, of one rank of many
 SEES = {
-    'ir/support': [], 'ir': ['ir/support'], 'ir/kernel': IR, 'ir/verify': KERNELS, 'ir/interp': IR,
-    'frontend/syntax': IR, 'frontend/settings': [*IR, 'frontend/syntax'], 'frontend/model': [*IR, 'frontend/syntax'],
-    'frontend/plan': [*IR, 'frontend/settings', 'frontend/model'],
-    'frontend': [*IR, 'frontend/settings', 'frontend/model', 'frontend/plan'],
+    'ir/support': [], 'ir': ['ir/support'], 'ir/mask': IR, 'ir/shape': IR, 'ir/plan': SHAPE, 'ir/schedule': PLAN,
+    'ir/text': SCHEDULE, 'ir/cost': [*SCHEDULE, 'ir/mask'], 'ir/kernel': MASK, 'ir/verify': KERNELS,
+    'ir/interp': [*SCHEDULE, 'ir/mask'],
+    'frontend/syntax': TEXT, 'frontend/settings': [*TEXT, 'frontend/syntax'],
+    'frontend/model': [*TEXT, 'frontend/syntax'], 'frontend/plan': [*TEXT, 'frontend/settings', 'frontend/model'],
+    'frontend': [*TEXT, 'frontend/settings', 'frontend/model', 'frontend/plan'],
     'passes/tune': KERNELS, 'passes/base': KERNELS, 'passes/simplify': [*PASS, 'ir/interp'],
     'passes/math': [*PASS, 'passes/simplify'], 'passes/precision': PASS, 'passes/recompute': [*PASS, 'passes/simplify'],
     'passes/place': [*PASS, 'ir/interp', 'passes/tune'], 'passes/stages': [*PASS, 'passes/simplify', 'passes/place'],
@@ -36,15 +41,20 @@ SEES = {
         'runtime/store': STORED,
     'runtime': [*STORED, 'runtime/text', 'runtime/data', 'runtime/store'],
 }
+COMMAND = [*SEES, 'driver']                                       # a command: the compiler, and the command line
+SEES |= {f'driver/{room}': COMMAND for room in ('data', 'doctor', 'reference', 'tune', 'verify')}
+SEES |= {'driver/layout': [*COMMAND, 'driver/fit'], 'driver/fit': [*COMMAND, 'driver/plan'],
+         'driver/plan': [*COMMAND, 'driver/fit', 'driver/layout'],
+         'driver/dump': [*COMMAND, 'driver/layout']}
 SEES['driver'] = list(SEES)
 # Headers that all folders of a room may include: (room, header).
 OPEN = {('runtime', 'runtime/rt.h'), ('runtime', 'runtime/rt_abi.def'),
         # what generated code sees
-        ('runtime', 'ir/support/num.h'), ('runtime', 'ir/support/lane_touches.h'), ('runtime', 'ir/numbers.h'),
-        ('runtime', 'ir/renewal.h'),
-        ('runtime', 'ir/sha256.h'), ('runtime', 'ir/send_queue.h'),     # inline functions, one meaning for all
+        ('runtime', 'ir/support/num.h'), ('runtime', 'ir/support/lane_touches.h'), ('runtime', 'ir/support/numbers.h'),
+        ('runtime', 'ir/support/variance_refresh.h'),
+        ('runtime', 'ir/support/sha256.h'), ('runtime', 'ir/schedule/send_queue.h'),  # inline, one meaning for all
         ('runtime', 'ir/arenas.def'), ('codegen', 'runtime/rt_abi.def'),    # the seam: what one has and the other calls
-        ('runtime', 'ir/setting_default.h'), ('ir', 'frontend/settings/settings.def'),  # what one is that nobody wrote
+        ('runtime', 'ir/plan/setting_default.h'), ('ir', 'frontend/settings/settings.def'),  # defaults
         ('ir', 'passes/passes.def'), ('ir', 'passes/facts.def'),     # what an `after` line says
         ('passes', 'passes/pass.h'), ('passes', 'passes/passes.def'), ('passes', 'passes/facts.def')}  # their table
 

@@ -11,7 +11,7 @@
 // clang-format on
 #include "passes/simplify/simplify.h"
 #include "ir/interp/interp.h"
-#include "ir/count.h"
+#include "ir/cost/count.h"
 #include "tests/common/random_step.h"
 #include <math.h>
 

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 // clang-format on
-#include "ir/budget.h"
+#include "ir/cost/budget.h"
 #include "ir/kernel/gemm_gpu.h"
 #include "ir/kernel/gpu_tile.h"
 #include "passes/machine/messages.h"

@@ -5,12 +5,12 @@
    bytes. */
 #include "common.h"
 #include "codegen/codegen.h"
-#include "ir/count.h"
+#include "ir/cost/count.h"
 #include "ir/interp/interp_ranks.h"
-#include "ir/layer_part.h"
-#include "ir/module_settings.h"
-#include "ir/placement.h"
-#include "ir/stage_class.h"
+#include "ir/plan/layer_range.h"
+#include "ir/plan/module_settings.h"
+#include "ir/shape/placement.h"
+#include "ir/plan/stage_class.h"
 #include <math.h>
 #include <string.h>
 

@@ -1,6 +1,7 @@
 /* The runner and the passes together: masks of the table, dumps, going on from a dump, the same
    text twice, and random modules through grad, recompute and clean against differences. */
 #include "common.h"
+#include "ir/cost/count.h"
 #include "tests/common/random_module.h"
 #include <signal.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
    are read from the IR, and the best pair of sets within a budget is compared with what `keep =
    auto` makes of it. */
 #include "common.h"
-#include "ir/count.h"
+#include "ir/cost/count.h"
 #include <math.h>
 #include <string.h>
 

@@ -1,12 +1,12 @@
 /* Schedules of chunks of layers, whose stages stand in a ring, over NCCL, where a send waits for
-   its receive: pass `prove` runs each in the order of ir/send_order.h to its end, and refuses each
-   that an edit has made wrong.
+   its receive: pass `prove` runs each in the order of ir/schedule/send_order.h to its end, and
+   refuses each that an edit has made wrong.
 
    Random stages, chunks and micro-batches; one time in four all is as it should be. Else one thing
    is otherwise: a number of the table, by which stages may wait for each other for ever; or a
    message that is not sent, not taken, or goes the other way. */
 #include "common.h"
-#include "ir/turns.h"
+#include "ir/schedule/pipeline_schedule.h"
 #include <string.h>
 
 enum { STAGES = 5, PARTS = 9, CHUNKS = 3, WRONG = 2000 };

@@ -6,7 +6,7 @@
    goes the other way. What is wrong is found here by running the stages, each with one message
    between neighbours in each direction. */
 #include "common.h"
-#include "ir/turns.h"
+#include "ir/schedule/pipeline_schedule.h"
 #include <string.h>
 
 enum { STAGES = 6, PARTS = 8, WRONG = 2000, EDITS = 6 };

@@ -13,10 +13,10 @@
    arrive late or early. */
 #include "check.h"
 #include "frontend/lower.h"
-#include "ir/budget.h"
-#include "ir/flight.h"
-#include "ir/module_settings.h"
-#include "ir/placement.h"
+#include "ir/cost/budget.h"
+#include "ir/schedule/flight.h"
+#include "ir/plan/module_settings.h"
+#include "ir/shape/placement.h"
 #include "passes/pass.h"
 #include <math.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
    asked before the verifier. What both let pass may only be a place that is as good. Each fault is
    tried in a process of its own. */
 #include "check.h"
-#include "ir/placement.h"
+#include "ir/shape/placement.h"
 #include "ir/verify/verify.h"
 #include "tests/common/limit.h"
 #include <math.h>

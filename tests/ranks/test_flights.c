@@ -10,7 +10,7 @@
 #include <cmocka.h>
 // clang-format on
 #include "check.h"
-#include "ir/flight.h"
+#include "ir/schedule/flight.h"
 
 static const char *folder;
 

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 // clang-format on
 #include "check.h"
-#include "ir/placement.h"
+#include "ir/shape/placement.h"
 #include <stdio.h>
 
 static const char *folder;

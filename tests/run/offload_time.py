@@ -9,7 +9,7 @@ faster one. Figure 14: with one micro-batch a step, more samples hide more; with
 it fits. Figure 9: with one micro-batch a step, late updates hide more of what a GPU waits for its host. Where no norm
 is waited for, rounds of the backward loop update what they make: two fifths of it; updates before the norm lose a third
 of that at most.
-Bounds: the walk of ir/lanes_host.c, no measurement.
+Bounds: the walk of ir/cost/timeline_host.c, no measurement.
 """
 import json, os, subprocess, sys
 from common import EXAMPLES, check, workdir

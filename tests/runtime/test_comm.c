@@ -5,7 +5,7 @@
 
      test_comm [SEED ROUNDS]      more rounds than the suite runs
      mpirun .. test_comm mpi SEED MESH      linked with communicator `mpi`: one rank of that mesh */
-#include "ir/numbers.h"
+#include "ir/support/numbers.h"
 #include "runtime/comm/clocks.h"
 #include "runtime/comm/comm.h"
 #include <arpa/inet.h>

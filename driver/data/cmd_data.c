@@ -1,0 +1,313 @@
+/* `shardc data`: looks at files of tokens and arrays (info), writes tokens in another format
+   (convert), and makes tokens of text (tokenize). All reading is the runtime's, so what this shows
+   is what an executable will see. Must not: change the files that it reads. */
+#include "data_shards.h"
+#include "ir/support/num.h"
+#include "runtime/data/data_file.h"
+#include "runtime/base/file.h"
+#include "runtime/text/tokenizer.h"
+#include <stdlib.h>
+#include <unistd.h>
+
+/* The runtime's fault as a diagnostic. */
+static Exit data_fault(Cli *o, const Fault *f) {
+  const char *code = f->code == 201 ? "E0001" : "E1401";
+  Report *r = *f->where ? diag_at(o->c->diag, code, (Span){0}, "%s: %s", f->where, f->what)
+                        : diag_at(o->c->diag, code, (Span){0}, "%s", f->what);
+  if (f->position >= 0) diag_fact(r, "at %s %lld", f->unit, (long long)f->position);
+  if (*f->help) diag_help(r, "%s", f->help);
+  return EXIT_INPUT;
+}
+
+typedef VEC(DataFile) DataParts;
+
+static Exit open_parts(Cli *o, DataParts *out) {
+  Fault f = {0};
+  Exit e = EXIT_FINE;
+  for (uint32_t i = 1; i < o->operands.n && e == EXIT_FINE; i++) {
+    DataFile *parts = NULL;
+    int n;
+    if (!rt_parts_open(o->operands.at[i], o->value[OPT_FROM], &parts, &n, &f))
+      e = data_fault(o, &f);
+    for (int k = 0; k < n; k++) vec_push(o->c->arena, *out, parts[k]);
+    free(parts);
+  }
+  return e;
+}
+
+static void close_parts(DataParts *parts) {
+  for (uint32_t i = 0; i < parts->n; i++) rt_part_close(&parts->at[i]);
+}
+
+static Exit open_tokenizer(Cli *o, Tokenizer **tokenizer) {
+  Fault f = {0};
+  *tokenizer = NULL;
+  if (!o->value[OPT_TOKENIZER] || rt_tokenizer_open(o->value[OPT_TOKENIZER], tokenizer, NULL, &f))
+    return EXIT_FINE;
+  return data_fault(o, &f);
+}
+
+/* ---- info ---- */
+
+typedef struct TokenRange {
+  double low, high; /* exact for all that can be a token */
+} TokenRange;
+
+static TokenRange range_of(const Array *array) {
+  TokenRange range = {0};
+  for (int64_t i = 0; i < array->count; i++) {
+    double v = rt_array_real(array, i);
+    if (i == 0 || v < range.low) range.low = v;
+    if (i == 0 || v > range.high) range.high = v;
+  }
+  return range;
+}
+
+static const char *number_type(Cli *o, const Array *array) {
+  static const char *const kinds[] = {"u", "i", "f", "bool"};
+  _Static_assert(COUNT_OF(kinds) == NUMBER_BOOL + 1, "a word per NumberKind");
+  return array->kind == NUMBER_BOOL
+             ? kinds[3]
+             : arena_printf(o->c->arena, "%s%d", kinds[array->kind], 8 * array->width);
+}
+
+static void say_part(Cli *o, const DataFile *file) {
+  const Array *array = &file->array;
+  TokenRange range = range_of(array);
+  printf("%s: %s, %s%s, %lld numbers", file->path, array->format, number_type(o, array),
+         array->big ? " big-endian" : "", (long long)array->count);
+  for (int i = 0; i < array->rank && array->rank > 1; i++)
+    printf("%s%lld", i ? " x " : ", shape ", (long long)array->size[i]);
+  if (array->count) printf(", %.10g to %.10g", range.low, range.high);
+  if (array->documents > 1)
+    printf(", %lld sequences, %lld documents", (long long)array->sequences,
+           (long long)array->documents - 1);
+  putchar('\n');
+}
+
+static void list_part(Cli *o, const DataFile *file, bool first) {
+  const Array *array = &file->array;
+  TokenRange range = range_of(array);
+  fputs(first ? "{\"path\":" : ",{\"path\":", stdout);
+  json_put_string(stdout, file->path);
+  printf(",\"format\":\"%s\",\"type\":\"%s\",\"numbers\":%lld,\"shape\":[", array->format,
+         number_type(o, array), (long long)array->count);
+  for (int i = 0; i < array->rank; i++) printf("%s%lld", i ? "," : "", (long long)array->size[i]);
+  printf("],\"documents\":%lld,\"least\":%.17g,\"most\":%.17g}",
+         (long long)(array->documents > 1 ? array->documents - 1 : 0), range.low, range.high);
+}
+
+/* The first numbers; as text, if a tokenizer can spell them. */
+static void say_head(const DataFile *file, const Tokenizer *tokenizer, int64_t n) {
+  Spelling s = {0};
+  if (n > file->array.count) n = file->array.count;
+  for (int64_t i = 0; i < n; i++)
+    if (tokenizer) rt_decode(tokenizer, (int32_t)rt_array_int(&file->array, i), &s, stdout);
+    else printf(i ? " %.10g" : "%.10g", rt_array_real(&file->array, i));
+  rt_decode_end(&s, stdout);
+  putchar('\n');
+}
+
+static void say_total(const DataParts *parts) {
+  long long n = 0;
+  for (uint32_t i = 0; i < parts->n; i++) n += parts->at[i].array.count;
+  if (parts->n > 1) printf("%u files, %lld numbers\n", parts->n, n);
+}
+
+static Exit data_info(Cli *o) {
+  DataParts parts = {0};
+  Tokenizer *tokenizer = NULL;
+  const char *head = o->value[OPT_HEAD];
+  Exit e = open_parts(o, &parts);
+  if (e == EXIT_FINE) e = open_tokenizer(o, &tokenizer);
+  if (o->value[OPT_JSON] && e == EXIT_FINE) {
+    fputs("{\"schema\":1,\"files\":[", stdout);
+    for (uint32_t i = 0; i < parts.n; i++) list_part(o, &parts.at[i], i == 0);
+    puts("]}");
+  } else if (e == EXIT_FINE) {
+    for (uint32_t i = 0; i < parts.n; i++) {
+      say_part(o, &parts.at[i]);
+      if (head) say_head(&parts.at[i], tokenizer, strtoll(head, NULL, 10));
+    }
+    say_total(&parts);
+  }
+  if (tokenizer) rt_tokenizer_close(tokenizer);
+  close_parts(&parts);
+  return e;
+}
+
+/* ---- convert ---- */
+
+static Exit check_tokens(Cli *o, const DataParts *parts, int64_t *largest) {
+  *largest = 0;
+  for (uint32_t i = 0; i < parts->n; i++) {
+    const Array *array = &parts->at[i].array;
+    TokenRange range = range_of(array);
+    bool tokens = array->kind != NUMBER_FLOAT && array->rank <= 1 && range.low >= 0 &&
+                  range.high <= INT32_MAX;
+    if ((int64_t)range.high > *largest && tokens) *largest = (int64_t)range.high;
+    if (tokens) continue;
+    Report *e = diag_at(o->c->diag, "E1402", (Span){0}, "%s holds no tokens", parts->at[i].path);
+    diag_fact(e, "tokens are one sequence of whole numbers from 0; these are %s, %.10g to %.10g%s",
+              number_type(o, array), range.low, range.high,
+              array->rank > 1 ? ", of several dimensions" : "");
+    return EXIT_INPUT;
+  }
+  return EXIT_FINE;
+}
+
+static bool copy_part(Shards *shards, const Array *array) {
+  enum { BLOCK = 4096 };
+  int32_t ids[BLOCK];
+  int64_t document = 1, end = array->documents > 1 ? rt_array_document(array, 1) : array->count;
+  for (int64_t i = 0, n; i < array->count; i += n) {
+    while (end == i && document + 1 < array->documents) end = rt_array_document(array, ++document);
+    n = end - i < BLOCK ? end - i : BLOCK;
+    for (int64_t k = 0; k < n; k++) ids[k] = (int32_t)rt_array_int(array, i + k);
+    if (!shards_add(shards, ids, n)) return false;
+    if (i + n == end) shards_end_document(shards);
+  }
+  return true;
+}
+
+static void say_written(const Cli *o, const Shards *shards) {
+  if (o->value[OPT_QUIET]) return;
+  if (shards->files == 1) printf("%s: %lld tokens\n", shards->name, (long long)shards->total);
+  else
+    printf("%s and %d before it: %lld tokens\n", shards->name, shards->files - 1,
+           (long long)shards->total);
+}
+
+static Exit finish(Cli *o, Shards *shards, bool ok) {
+  ok = ok && shards_close(shards);
+  if (ok) say_written(o, shards);
+  else shards_remove(shards);
+  return ok ? EXIT_FINE : EXIT_ENVIRONMENT;
+}
+
+static Exit data_convert(Cli *o) {
+  DataParts parts = {0};
+  Shards shards = {0};
+  int64_t largest;
+  Exit e = open_parts(o, &parts);
+  if (e == EXIT_FINE) e = check_tokens(o, &parts, &largest);
+  if (e == EXIT_FINE) e = shards_open(&shards, o, largest);
+  if (e == EXIT_FINE) {
+    bool ok = true;
+    for (uint32_t i = 0; ok && i < parts.n; i++) ok = copy_part(&shards, &parts.at[i].array);
+    e = finish(o, &shards, ok);
+  }
+  close_parts(&parts);
+  return e;
+}
+
+/* ---- tokenize ---- */
+
+typedef struct DataWork {
+  Cli *o;
+  Tokenizer *t;
+  Shards s;
+  Ids ids;
+  int32_t eot; /* -1: none */
+  double said; /* when progress was shown, and how many bytes are done */
+  int64_t done;
+} DataWork;
+
+static void progress(DataWork *work, const char *path, const Encoding *encoding,
+                     const Bytes *bytes) {
+  double now = rt_now();
+  if (work->said == 0) work->said = now;
+  if (now - work->said < 1 || !isatty(STDERR_FILENO) || work->o->value[OPT_QUIET]) return;
+  work->said = now;
+  fprintf(stderr, "\r%s: %.0f%%, %lld tokens ", path,
+          100.0 * (double)(encoding->at - bytes->at) / (double)bytes->n, (long long)work->s.total);
+}
+
+static bool tokenize_text(DataWork *work, const char *path, Bytes bytes) {
+  enum { BLOCK = 1 << 16 };
+  Encoding encoding;
+  bool more = true;
+  rt_encode_start(&encoding, work->t, bytes, work->o->value[OPT_SPECIAL] != NULL);
+  while (more) {
+    work->ids.n = 0;
+    more = rt_encode_some(&encoding, work->t, BLOCK, &work->ids);
+    if (!shards_add(&work->s, work->ids.at, work->ids.n)) return false;
+    progress(work, path, &encoding, &bytes);
+  }
+  if (work->eot >= 0 && !shards_add(&work->s, &work->eot, 1)) return false;
+  shards_end_document(&work->s);
+  return true;
+}
+
+static bool tokenize_files(DataWork *work) {
+  Fault f = {0};
+  for (uint32_t i = 1; i < work->o->operands.n; i++) {
+    Bytes bytes;
+    const char *path = work->o->operands.at[i];
+    if (!rt_map_file(path, 201, &bytes, &f)) return data_fault(work->o, &f), false;
+    bool ok = tokenize_text(work, path, bytes);
+    rt_unmap_file(&bytes);
+    if (!ok) return false;
+  }
+  return true;
+}
+
+/* --eot: the number of a token, or its name. */
+static Exit find_eot(DataWork *work) {
+  const char *text = work->o->value[OPT_EOT];
+  char *end = NULL;
+  work->eot = -1;
+  if (!text) return EXIT_FINE;
+  long long id = strtoll(text, &end, 10);
+  bool number = end > text && !*end;
+  if (number && id >= 0 && id < rt_tokenizer_limit(work->t)) work->eot = (int32_t)id;
+  if (!number) work->eot = rt_tokenizer_id(work->t, text);
+  if (work->eot >= 0) return EXIT_FINE;
+  return cli_usage("the tokenizer has no token `%s` for `--eot`", text);
+}
+
+static Exit data_tokenize(Cli *o) {
+  DataWork work = {.o = o};
+  if (!o->value[OPT_TOKENIZER]) return cli_usage("`shardc data tokenize` wants --tokenizer FILE");
+  Exit e = open_tokenizer(o, &work.t);
+  if (e == EXIT_FINE) e = find_eot(&work);
+  if (e == EXIT_FINE) e = shards_open(&work.s, o, rt_tokenizer_limit(work.t) - 1);
+  if (e == EXIT_FINE) e = finish(o, &work.s, tokenize_files(&work));
+  if (work.t) rt_tokenizer_close(work.t);
+  free(work.ids.at);
+  return e;
+}
+
+/* ---- the command ---- */
+
+static const struct {
+  const char *name;
+  Exit (*run)(Cli *o);
+} verbs[] = {{"info", data_info}, {"convert", data_convert}, {"tokenize", data_tokenize}};
+
+/* Options that belong to some of the three only. */
+static const struct {
+  CliOption id;
+  const char *name, *verbs;
+} bound[] = {{OPT_TO, "to", "convert tokenize"},
+             {OPT_SHARD, "shard", "convert tokenize"},
+             {OPT_FROM, "from", "info convert"},
+             {OPT_OUTPUT, "output", "convert tokenize"},
+             {OPT_EOT, "eot", "tokenize"},
+             {OPT_SPECIAL, "special", "tokenize"},
+             {OPT_HEAD, "head", "info"},
+             {OPT_JSON, "json", "info"},
+             {OPT_TOKENIZER, "tokenizer", "info tokenize"}};
+
+Exit cmd_data(Cli *o) {
+  const char *verb = o->operands.at[0];
+  for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
+    if (strcmp(verbs[i].name, verb)) continue;
+    if (o->operands.n < 2) return cli_usage("`shardc data %s` wants FILE...", verb);
+    for (size_t k = 0; k < sizeof bound / sizeof *bound; k++)
+      if (o->value[bound[k].id] && !strstr(bound[k].verbs, verb))
+        return cli_usage("`shardc data %s` has no option `--%s`", verb, bound[k].name);
+    return cli_report(o, verbs[i].run(o));
+  }
+  return cli_usage("`shardc data` does info, convert or tokenize, not `%s`", verb);
+}

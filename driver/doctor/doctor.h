@@ -1,0 +1,27 @@
+/* What the files of `shardc doctor` share: the list of findings. */
+#ifndef SHARDC_DOCTOR_H
+#define SHARDC_DOCTOR_H
+#include "ir/ir.h"
+
+typedef enum Need { NEED_ALWAYS, NEED_GPU, NEED_RANKS, NEED_NOTHING } Need;
+
+typedef struct Finding {
+  const char *name;
+  const char *value; /* NULL: not found */
+  Need need;
+  const char *help;  /* how to get it */
+  const char *lacks; /* NULL: not found */
+} Finding;
+
+typedef struct Doctor {
+  Arena *arena;
+  VEC(Finding) found;
+} Doctor;
+
+void doctor_add(Doctor *doctor, const char *name, const char *value, Need need, const char *help);
+
+void doctor_places(Doctor *doctor); /* doctor_places.c: processors, NUMA nodes */
+/* doctor_gpu.c: libraries that executables load when they start */
+void doctor_gpu(Doctor *doctor);
+void doctor_nccl(Doctor *doctor);
+#endif

@@ -1,0 +1,235 @@
+/* Whether a program fits into the memory of its machine.
+
+   What a step needs is known once pass `memory` has run, and the passes take a fraction of a second
+   even for large models. So it is tried, not estimated: where no plan says `micro`, the largest
+   divisor of a rank's share of the batch with which the program fits is taken (N0601); a plan that
+   does not fit is E0801, with what would fit instead (fit_try.c), at the line that would
+   change. Nothing of a try is written. The machine is that of the plan, or this one, of whose
+   memory an eighth is left to others, or with --target a common GPU of that target; a mesh without
+   a machine may run anywhere, so its micro-batch is not chosen. */
+#include "fit.h"
+#include "codegen/codegen.h"
+#include "ir/cost/machine.h"
+#include "ir/cost/count.h"
+#include "ir/schedule/flight.h"
+#include "ir/shape/placement.h"
+#include "ir/plan/stage_class.h"
+#include "ir/plan/module_settings.h"
+#include <unistd.h>
+
+Machine fit_machine(const Cli *o, const Module *m) {
+  return o->planning && o->here ? (Machine){0} : plan_machine(m);
+}
+
+/* The GPU with the least memory among the targets that --target names; NULL: the program runs in
+ * the memory of a host, as on the stand-in. */
+static const Target *named_gpu(const Cli *o) {
+  const char *list = o->value[OPT_EMULATE] ? NULL : o->value[OPT_TARGET];
+  const Target *least = NULL;
+  for (size_t n; list && *list; list += n + (list[n] == ',')) {
+    n = strcspn(list, ",");
+    const Target *target = target_find(arena_strndup(o->c->arena, list, n));
+    if (target && target->facts.device == DEVICE_GPU &&
+        (!least || target->memory_bytes < least->memory_bytes))
+      least = target;
+  }
+  return least;
+}
+
+/* .. or, without --target, that of the plan's machine. */
+static const Target *gpu_for(const Cli *o, const Module *m) {
+  const char *name = machine_target(m);
+  if (o->value[OPT_TARGET] || o->value[OPT_EMULATE] || !*name) return named_gpu(o);
+  const Target *target = target_find(name);
+  return target && target->facts.device == DEVICE_GPU ? target : NULL;
+}
+
+const char *fit_target(const Cli *o) {
+  const char *list = o->value[OPT_TARGET];
+  const Target *gpu = named_gpu(o);
+  if (!list || gpu) return list ? gpu->name : NULL;
+  return arena_strndup(o->c->arena, list, strcspn(list, ","));
+}
+
+int64_t fit_capacity(const Cli *o, const Module *m) {
+  Machine machine = fit_machine(o, m);
+  const Target *gpu = gpu_for(o, m);
+  if (machine.memory > 0) return plan_capacity(&machine);
+  if (gpu && !o->here) return gpu->memory_bytes / 8 * 7;
+  int64_t all = (int64_t)sysconf(_SC_PHYS_PAGES) / 8 * 7 * (int64_t)sysconf(_SC_PAGESIZE);
+  return o->here ? all / mesh_ranks(m) : all;
+}
+
+/* What driver and libraries take is said with what the program needs, as `plan` does. */
+static int64_t reserve_of(const Cli *o, const Module *m) { return fit_machine(o, m).reserve; }
+
+static const char *amount(Ctx *c, int64_t bytes) { return arena_amount(c->arena, (double)bytes); }
+
+/* ---- where no micro is written ---- */
+
+/* A bound that needs no passes: every value of the forward part several times. */
+static bool surely_fits(const Module *m, int64_t capacity) {
+  const Fn *step = ir_main_entry(m);
+  double moved = step ? ir_count(m, step).bytes : 0;
+  return 8 * moved + 4 * (double)module_budget(m).total < (double)capacity;
+}
+
+int64_t fit_micro(Cli *o, const Module *m, const LowerFacts *facts) {
+  int64_t capacity = fit_capacity(o, m), batch = train_batch(m);
+  int64_t share = batch / mesh_batch_ranks(m);
+  Budget need, whole;
+  bool anywhere = m->mesh.n && machine_node_memory(m) <= 0;
+  if (facts->micro || anywhere || share < 2 || surely_fits(m, capacity)) return 0;
+  if (!fit_try(o, &(FitChange){0}, &whole) || budget_all(&whole) <= capacity) return 0;
+  int64_t micro = fit_largest_micro(o, m, (FitChange){0}, share, capacity, &need);
+  if (!micro) return 0;
+  Report *r =
+      diag_at(o->c->diag, "N0601", facts->plan, "micro = %lld was chosen", (long long)micro);
+  int64_t reserve = reserve_of(o, m);
+  diag_fact(r, "needs %s; the whole %s of %lld would need %s, there are %s",
+            amount(o->c, budget_all(&need) + reserve), m->mesh.n ? "share" : "batch",
+            (long long)share, amount(o->c, budget_all(&whole) + reserve),
+            amount(o->c, capacity + reserve));
+  diag_help(r, "another one: `--set plan.micro=N`, or `micro N` in a plan");
+  return micro;
+}
+
+/* ---- a program that does not fit ---- */
+
+static void say_parts(Ctx *c, Report *r, const Budget *budget, int64_t reserve) {
+  const struct {
+    const char *name;
+    int64_t bytes;
+  } parts[] = {{"weights", budget->weights},
+               {"gradients", budget->gradients},
+               {"optimizer", budget->optimizer},
+               {"saved", budget->saved},
+               {"working", budget->working},
+               {"buffers", budget->buffers},
+               {"reserve", reserve},
+               {"the host's", budget->host}};
+  const char *text = "";
+  for (size_t i = 0; i < sizeof parts / sizeof *parts - (!budget->host || budget->apart); i++)
+    text = arena_printf(c->arena, "%s%s%s %s", text, i ? ", " : "", parts[i].name,
+                        amount(c, parts[i].bytes));
+  diag_fact(r, "%s", text);
+}
+
+/* The loop whose messages in flight need the most room. */
+static void say_rings(const Module *m, Report *r) {
+  const Op *loop = NULL;
+  int64_t most = 0;
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
+      const Op *o = &m->fns.at[i]->ops.at[k];
+      const Attr *attr = attr_get(&o->attrs, ATTR_ring);
+      int64_t bytes = 0;
+      for (uint32_t n = 0; attr && 3 * n < attr->i; n++)
+        bytes += loop_ring(o, n).bytes * loop_ring(o, n).buffers;
+      if (bytes > most) most = bytes, loop = o;
+    }
+  if (loop)
+    diag_fact(r,
+              "of these %s are rings: layers of loop @%s that are gathered ahead, and "
+              "gradients on their way",
+              amount(m->ctx, most), loop->callee->name);
+}
+
+static void say_capacity(const Cli *o, const Module *m, Report *r) {
+  Machine machine = fit_machine(o, m);
+  Ctx *c = o->c;
+  const char *class = module_class(m).name,
+             *alike = *class      ? arena_printf(c->arena, "; stage `%s` needs the most", class)
+                      : m->mesh.n ? "; all ranks are alike"
+                                  : "";
+  bool shared =
+      machine.memory ? !machine.gpus && machine.in_node > 1 : o->here && mesh_ranks(m) > 1;
+  const char *of = shared
+                       ? arena_printf(c->arena, ", one of %lld ranks that share a node",
+                                      (long long)(machine.memory ? machine.in_node : mesh_ranks(m)))
+                       : "";
+  const Target *gpu = o->here ? NULL : gpu_for(o, m);
+  if (!machine.memory && gpu)
+    diag_fact(r,
+              "capacity: seven eighths of the %s that a GPU of %s commonly has; a `machine` block "
+              "says it otherwise",
+              amount(c, gpu->memory_bytes), gpu->name);
+  else if (!machine.memory)
+    diag_fact(r,
+              "capacity: seven eighths of this machine's memory%s; a `machine` block says it "
+              "otherwise",
+              of);
+  else if (machine.reserve)
+    diag_fact(r, "capacity: %s, with the reserve of driver and libraries%s%s",
+              amount(c, machine.memory), of, alike);
+  else if (*of || *alike) diag_fact(r, "capacity: %s%s%s", amount(c, machine.memory), of, alike);
+}
+
+/* The place is the line that would change. */
+static Span place_of(const LowerFacts *facts, const FitChange *change) {
+  if ((change->stage || change->near || change->blocking) && facts->zero.file) return facts->zero;
+  return change->micro && facts->micro_at.file ? facts->micro_at : facts->plan;
+}
+
+/* What the line `zero` leaves whole. */
+static void label_stage(const Module *m, Report *r) {
+  static const char *const whole[] = {"a full optimizer state", "whole gradients", "whole weights"};
+  int stage = plan_zero_stage(m), axis = fit_batch_axis(m);
+  if (stage < 3 && axis >= 0)
+    diag_label(r, "every %s rank keeps %s", m->mesh.at[axis].name, whole[stage]);
+}
+
+static void say_help(Cli *o, const Module *m, const LowerFacts *facts, Report *r,
+                     const FitChange *change, const char *need) {
+  const char *html = m->mesh.n ? "; `shardc plan --html` draws the timeline" : "";
+  diag_help(r, "%s would need %s%s", fit_words(o->c->arena, m, change), need, html);
+  if (change->micro && !change->stage && !change->keep_input && !change->times &&
+      facts->micro_at.file)
+    diag_edit(r, facts->micro_at, "%lld", (long long)change->micro);
+}
+
+bool fit_check(Cli *o, const Module *m, const LowerFacts *facts) {
+  Budget budget = module_budget(m), better;
+  FitChange change = {0};
+  int64_t capacity = fit_capacity(o, m);
+  if (budget_all(&budget) <= capacity) return true;
+  bool found = file_kind(o->c, o->operands.at[0]) == FILE_SHARD &&
+               fit_find(o, m, capacity, &change, &better);
+  const char *name = facts->plan_name ? facts->plan_name : "";
+  const char *who = *name ? arena_printf(o->c->arena, "plan `%s`", name) : "the program";
+  int64_t reserve = reserve_of(o, m);
+  Span at = place_of(facts, &change);
+  Report *r =
+      diag_at(o->c->diag, "E0801", at, "%s needs %s on rank 0, capacity is %s", who,
+              amount(o->c, budget_all(&budget) + reserve), amount(o->c, capacity + reserve));
+  if (facts->zero.file && at.offset == facts->zero.offset) label_stage(m, r);
+  say_parts(o->c, r, &budget, reserve);
+  say_rings(m, r);
+  say_capacity(o, m, r);
+  if (facts->plan_left)
+    diag_help(r, "this is one rank without a plan; `--plan %s` takes one of the file",
+              facts->plan_left);
+  else if (found) say_help(o, m, facts, r, &change, amount(o->c, budget_all(&better) + reserve));
+  else if (file_kind(o->c, o->operands.at[0]) == FILE_SHARD)
+    diag_help(r, budget.weights + budget.optimizer > capacity
+                     ? "weights and optimizer alone are too large: a smaller model, or more memory"
+                     : "neither zero, micro, recompute nor more ranks alone would do: a smaller "
+                       "model, or more memory");
+  return false;
+}
+
+const Module *fit_largest(const Programs *programs) {
+  const Module *largest = NULL;
+  int64_t most = -1;
+  for (uint32_t i = 0; i < programs->n; i++) {
+    Budget budget = module_budget(programs->at[i]);
+    if (budget_all(&budget) > most) most = budget_all(&budget), largest = programs->at[i];
+  }
+  return largest;
+}
+
+bool programs_fit(Cli *o, const Programs *programs) {
+  for (uint32_t i = 0; i < programs->n; i++)
+    if (!flights_check(o, programs->at[i])) return false;
+  return fit_hosts(o, programs, o->facts) && fit_check(o, fit_largest(programs), o->facts);
+}

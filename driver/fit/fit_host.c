@@ -1,0 +1,111 @@
+/* Whether what the ranks of a node have in its host's memory fits there (E0801): what the plan puts
+   on the host, and what is pinned for the runtime. Where all ranks run one program each has its
+   share; of classes of ranks (stage_class.h) the node is judged that has the most. Must not:
+   judge processors, whose ranks share one memory with all of it (fit.c). */
+#include "fit.h"
+#include "ir/cost/machine.h"
+#include "ir/plan/module_settings.h"
+#include "ir/shape/placement.h"
+#include "ir/plan/stage_class.h"
+
+typedef struct HostNeed { /* of a rank, or of all ranks of a node */
+  HostBudget budget;
+  int64_t pinned, all;
+} HostNeed;
+
+static HostNeed need_of(const Module *m) {
+  HostBudget budget = module_host(m);
+  Pinned fixed = module_pinned(m);
+  return (HostNeed){budget, pinned_all(&fixed), budget.total + pinned_all(&fixed)};
+}
+
+static void add(HostNeed *sum, const HostNeed *one, int64_t ranks) {
+  sum->budget.weights += ranks * one->budget.weights;
+  sum->budget.gradients += ranks * one->budget.gradients;
+  sum->budget.optimizer += ranks * one->budget.optimizer;
+  sum->budget.saved += ranks * one->budget.saved;
+  sum->budget.working += ranks * one->budget.working;
+  sum->pinned += ranks * one->pinned, sum->all += ranks * one->all;
+}
+
+typedef struct HostNode {
+  int64_t number;               /* -1: a rank's share is judged */
+  int64_t ranks[STAGE_CLASSES]; /* by program */
+  HostNeed need;
+} HostNode;
+
+static uint32_t program_of(const Programs *programs, int64_t rank) {
+  for (uint32_t i = 0; i < programs->n; i++) {
+    StageClass class = module_class(programs->at[i]);
+    int64_t at = mesh_coordinate(programs->at[i], rank, class.axis);
+    if (at >= class.first && at <= class.last) return i;
+  }
+  bug("rank %lld runs no program", (long long)rank);
+}
+
+static HostNode node_at(const Programs *programs, const HostNeed *need, int64_t number,
+                        int64_t in_node) {
+  HostNode node = {.number = number};
+  int64_t all = mesh_ranks(programs->at[0]);
+  for (int64_t rank = number * in_node; rank < (number + 1) * in_node && rank < all; rank++)
+    node.ranks[program_of(programs, rank)]++;
+  for (uint32_t i = 0; i < programs->n; i++) add(&node.need, &need[i], node.ranks[i]);
+  return node;
+}
+
+/* The node that has the most, or, of ranks that are alike, one of them. */
+static HostNode fullest(const Programs *programs, const HostNeed *need, int64_t in_node) {
+  HostNode most = {.number = -1, .need = need[0]};
+  for (int64_t i = 0; programs->n > 1 && i * in_node < mesh_ranks(programs->at[0]); i++) {
+    HostNode node = node_at(programs, need, i, in_node);
+    if (!i || node.need.all > most.need.all) most = node;
+  }
+  return most;
+}
+
+static const char *amount(Ctx *c, int64_t bytes) { return arena_amount(c->arena, (double)bytes); }
+
+/* 2 of `first` 1.00 GiB each, 1 of `middle_1` 93.42 MiB */
+static void say_ranks(Ctx *c, Report *r, const Programs *programs, const HostNeed *need,
+                      const HostNode *node) {
+  const char *text = "";
+  for (uint32_t i = 0; i < programs->n; i++)
+    if (node->ranks[i])
+      text = arena_printf(c->arena, "%s%s%lld of `%s` %s%s", text, *text ? ", " : "",
+                          (long long)node->ranks[i], module_class(programs->at[i]).name,
+                          amount(c, need[i].all), node->ranks[i] > 1 ? " each" : "");
+  diag_fact(r, "of its ranks %s", text);
+}
+
+static void say_parts(Ctx *c, Report *r, const HostNeed *need) {
+  const HostBudget *budget = &need->budget;
+  diag_fact(r,
+            "weights %s, gradients %s, optimizer %s, saved %s, working %s, pinned for the runtime "
+            "%s",
+            amount(c, budget->weights), amount(c, budget->gradients), amount(c, budget->optimizer),
+            amount(c, budget->saved), amount(c, budget->working), amount(c, need->pinned));
+}
+
+bool fit_hosts(Cli *o, const Programs *programs, const LowerFacts *facts) {
+  Module *m = programs->at[0];
+  Machine machine = fit_machine(o, m);
+  HostNeed need[STAGE_CLASSES] = {{{0}, 0, 0}};
+  if (!machine.host || !module_on_gpu(m)) return true;
+  for (uint32_t i = 0; i < programs->n; i++) need[i] = need_of(programs->at[i]);
+  HostNode node = fullest(programs, need, machine.in_node);
+  bool one = node.number < 0;
+  int64_t capacity = one ? machine.host : machine.host * machine.in_node;
+  if (node.need.all <= capacity) return true;
+  Span at = plan_offload_at(m);
+  Report *r =
+      diag_at(o->c->diag, "E0801", at.file ? at : facts->plan,
+              "plan `%s` needs %s of the host's memory on %s %lld, capacity is %s",
+              facts->plan_name ? facts->plan_name : "", amount(o->c, node.need.all),
+              one ? "rank" : "node", one ? 0LL : (long long)node.number, amount(o->c, capacity));
+  say_parts(o->c, r, &node.need);
+  if (!one) say_ranks(o->c, r, programs, need, &node);
+  else if (machine.in_node > 1)
+    diag_fact(r, "capacity: one of %lld ranks that share a node", (long long)machine.in_node);
+  diag_help(r, "less on the host, or more ranks that share it by `zero`");
+  return false;
+}

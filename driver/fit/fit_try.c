@@ -1,0 +1,281 @@
+/* What would fit instead of a plan that does not (fit.h). Changes are tried in the order in
+   which they cost the least: layers gathered less far ahead, no message beside the computation, the
+   next stages of zero, smaller micro-batches, layers computed again from their inputs, all of these
+   together, more ranks. A try takes the program from its file to pass `memory` in a context of its
+   own: a tenth of a second also for large models. What cannot be made so (a stage that an optimizer
+   does not take, sizes that do not divide) is no answer. */
+#include "driver/plan/plan_report.h"
+#include "fit.h"
+#include "ir/schedule/flight.h"
+#include "ir/plan/layer_range.h"
+#include "ir/shape/placement.h"
+#include "passes/pass.h"
+#include "ir/plan/module_settings.h"
+
+enum { LAST_STAGE = 3, MOST_TIMES = 1024 };
+
+int fit_batch_axis(const Module *m) {
+  for (uint32_t i = 0; i < m->rules.n; i++)
+    for (uint32_t k = 0; k < m->rules.at[i].dims.n; k++)
+      for (uint32_t j = 0; !strcmp(m->rules.at[i].dims.at[k], "Batch"); j++) {
+        if (j == m->rules.at[i].axes.n) break;
+        int axis = mesh_find(m, m->rules.at[i].axes.at[j]);
+        if (axis >= 0) return axis;
+      }
+  return -1;
+}
+
+/* ---- one try ---- */
+
+/* The stacks of the model that stand in no other one: "dec, enc". */
+static const char *stack_names(const Module *m) {
+  const char *text = "";
+  for (uint32_t i = 0; i < m->globals.n; i++) {
+    const Global *global = m->globals.at[i];
+    const char *path = layer_whole(m, global->name),
+               *star = global->kind == GLOBAL_PARAM ? strstr(path, ".*.") : NULL;
+    if (!star) continue;
+    const char *name = arena_strndup(m->arena, path, (size_t)(star - path));
+    const char *had = arena_printf(m->arena, ", %s,", text);
+    if (strstr(had, arena_printf(m->arena, ", %s,", name))) continue;
+    text = arena_printf(m->arena, "%s%s%s", text, *text ? ", " : "", name);
+  }
+  return text;
+}
+
+/* Axes by name, each moved to where it is wanted. */
+static void order_mesh(Module *m, const char *const *names) {
+  for (uint32_t i = 0; i < m->mesh.n && names[i]; i++)
+    for (uint32_t k = i + 1; k < m->mesh.n; k++) {
+      if (strcmp(m->mesh.at[k].name, names[i]) != 0) continue;
+      MeshAxis other = m->mesh.at[i];
+      m->mesh.at[i] = m->mesh.at[k], m->mesh.at[k] = other;
+    }
+}
+
+static bool apply(Module *m, const FitChange *change) {
+  int axis = fit_batch_axis(m);
+  const char *stacks = change->keep_input ? stack_names(m) : "";
+  order_mesh(m, change->mesh);
+  if (change->stage && axis < 0) return false;
+  if (change->stage) module_set(m, "plan.zero", "%d", change->stage);
+  if (change->keep_input && !*stacks) return false;
+  if (change->keep_input) module_set(m, "plan.recompute.99", "%s keep = input", stacks);
+  if (change->moved) offload_set(m, change->moved);
+  if (change->near) module_set(m, "plan.zero.prefetch", "%lld", (long long)change->near - 1);
+  if (change->blocking) module_set(m, "plan.zero.overlap", "off");
+  if (change->layers) module_set(m, "made.stage_layers", "%lld", (long long)change->layers);
+  if (change->accumulate) module_set(m, "plan.zero.accumulate", "%s", change->accumulate);
+  if (change->times <= 1) return true;
+  if (axis < 0) return false;
+  m->mesh.at[axis].size *= change->times;
+  int64_t batch = train_batch(m), ranks = mesh_batch_ranks(m);
+  return batch % (ranks * (plan_micro(m) ? plan_micro(m) : 1)) == 0;
+}
+
+static Cost cost_of(const Module *m) {
+  Moves moves = module_moves(m);
+  HostBudget host = module_host(m);
+  Pinned pinned = module_pinned(m);
+  Cost cost = {.need = module_budget(m),
+               .moved = moves.down + moves.up,
+               .host = host.total + pinned_all(&pinned)};
+  TrafficList l = module_traffic(m);
+  for (uint32_t i = 0; i < l.n; i++) cost.elements += l.at[i].elements, cost.bytes += l.at[i].bytes;
+  return cost;
+}
+
+static void add_number(Cli *one, const char *key, int64_t number) {
+  if (!number) return;
+  vec_push(one->c->arena, one->sets,
+           arena_printf(one->c->arena, "%s=%lld", key, (long long)number));
+}
+
+static void add_sets(Cli *one, const FitChange *change) {
+  add_number(one, "plan.micro", change->micro);
+  if (change->schedule)
+    vec_push(one->c->arena, one->sets,
+             arena_printf(one->c->arena, "plan.pipeline=%s", change->schedule));
+  add_number(one, "plan.pipeline.chunks", change->chunks);
+  add_number(one, "plan.pipeline.memory", change->ahead);
+}
+
+bool fit_programs(const Cli *o, const FitChange *change, Ctx **c, Programs *out) {
+  Cli one = *o;
+  LowerFacts facts;
+  one.c = *c = ctx_new();
+  one.c->input = o->c->input, one.c->input_length = o->c->input_length; /* of a pipe */
+  one.c->input_path = o->c->input_path;
+  one.sets = (Strings){0};
+  one.value[OPT_TARGET] = fit_target(o);
+  for (uint32_t i = 0; i < o->sets.n; i++) vec_push(one.c->arena, one.sets, o->sets.at[i]);
+  add_sets(&one, change);
+  Module *m = load_shard(&one, o->operands.at[0], &facts);
+  PipelineOptions options = {.until = "memory"};
+  if (m && o->offload && !change->moved) offload_set(m, o->offload);
+  bool good = m && apply(m, change) && describe_target(&one, m) == EXIT_FINE &&
+              pipeline_classes(m, &options, out) && !diag_errors(one.c->diag);
+  if (!good) ctx_free(one.c);
+  return good;
+}
+
+bool fit_cost(const Cli *o, const FitChange *change, Cost *out) {
+  Ctx *c;
+  Programs all;
+  if (!fit_programs(o, change, &c, &all)) return false;
+  *out = cost_of(fit_largest(&all)), out->makespan = plan_makespan(&all);
+  for (uint32_t i = 0; i < all.n; i++) { /* the class with the most there may be another one */
+    Cost class = cost_of(all.at[i]);
+    if (class.host > out->host) out->host = class.host, out->moved = class.moved;
+  }
+  if (change->timed) out->seconds = plan_seconds(&all);
+  ctx_free(c);
+  return true;
+}
+
+bool fit_try(const Cli *o, const FitChange *change, Budget *out) {
+  Cost cost;
+  bool good = fit_cost(o, change, &cost);
+  if (good) *out = cost.need;
+  return good;
+}
+
+int64_t fit_largest_micro(const Cli *o, const Module *m, FitChange change, int64_t limit,
+                          int64_t capacity, Budget *out) {
+  int64_t share = train_batch(m) / mesh_batch_ranks(m);
+  VEC(int64_t) divisors = {0};
+  for (int64_t d = 1; d < limit; d++)
+    if (share % d == 0) vec_push(o->c->arena, divisors, d);
+  int64_t best = 0;
+  uint32_t low = 0, high = divisors.n;
+  while (low < high) {
+    uint32_t middle = low + (high - low) / 2;
+    Budget budget;
+    change.micro = divisors.at[middle];
+    if (!fit_try(o, &change, &budget)) return 0;
+    if (budget_all(&budget) <= capacity) best = change.micro, *out = budget, low = middle + 1;
+    else high = middle;
+  }
+  return best;
+}
+
+/* ---- the search ---- */
+
+typedef struct FitSearch {
+  const Cli *o;
+  const Module *m;
+  int64_t capacity, micro; /* the micro-batch of the plan */
+  int stage, last;         /* of `zero`: the plan's, and how far it can go */
+  Budget need;
+} FitSearch;
+
+static bool fits(FitSearch *search, const FitChange *change) {
+  return fit_try(search->o, change, &search->need) && budget_all(&search->need) <= search->capacity;
+}
+
+static bool find_stage(FitSearch *search, FitChange *change) {
+  for (change->stage = search->stage + 1; change->stage <= search->last; change->stage++)
+    if (fits(search, change)) return true;
+  return change->stage = 0, false;
+}
+
+/* Not so far ahead: the next layer alone hides nearly as much. */
+static bool find_nearer(FitSearch *search, FitChange *change) {
+  for (change->near = flights_depth(search->m); change->near > 0; change->near--)
+    if (fits(search, change)) return true;
+  return false;
+}
+
+/* Gradients wait for one another then, and need no rings. */
+static bool find_blocking(FitSearch *search, FitChange *change) {
+  int64_t depth = flights_depth(search->m);
+  if (!plan_overlaps(search->m)) return false;
+  change->blocking = true, change->near = depth > 0;
+  if (fits(search, change)) return true;
+  return change->blocking = false, change->near = 0, false;
+}
+
+static bool find_micro(FitSearch *search, FitChange *change) {
+  change->micro = fit_largest_micro(search->o, search->m, *change, search->micro, search->capacity,
+                                    &search->need);
+  return change->micro > 0;
+}
+
+static bool find_input(FitSearch *search, FitChange *change) {
+  change->keep_input = true;
+  if (fits(search, change)) return true;
+  return change->keep_input = false, false;
+}
+
+/* More ranks on top of *change, as few as do. */
+static bool find_times(FitSearch *search, FitChange *change) {
+  for (change->times = 2; change->times <= MOST_TIMES; change->times *= 2)
+    if (fits(search, change)) return true;
+  return change->times = 0, false;
+}
+
+/* Several changes at once: layers from their inputs, under the first stage that then does, or the
+   last; a smaller micro-batch; more ranks. */
+static bool find_together(FitSearch *search, FitChange *change, bool more_ranks) {
+  *change = (FitChange){.keep_input = true};
+  if (find_stage(search, change)) return true;
+  *change =
+      (FitChange){.stage = search->stage < search->last ? search->last : 0, .keep_input = true};
+  if (!fit_try(search->o, change, &search->need))
+    change->keep_input = false; /* a model without stacks */
+  if (find_micro(search, change)) return true;
+  change->micro = search->micro > 1;
+  return more_ranks && find_times(search, change);
+}
+
+bool fit_find(const Cli *o, const Module *m, int64_t capacity, FitChange *change, Budget *out) {
+  FitSearch search = {.o = o, .m = m, .capacity = capacity};
+  int64_t share = train_batch(m) / mesh_batch_ranks(m);
+  int axis = fit_batch_axis(m);
+  search.micro = plan_micro(m) ? plan_micro(m) : share;
+  search.last = train_freezes(m) ? 1 : LAST_STAGE;
+  search.stage = axis < 0 ? search.last : plan_zero_stage(m);
+  *change = (FitChange){0};
+  bool found = find_nearer(&search, change) || find_blocking(&search, change) ||
+               find_stage(&search, change) || find_micro(&search, change) ||
+               find_input(&search, change) || find_together(&search, change, axis >= 0);
+  *out = search.need;
+  return found;
+}
+
+/* ---- words ---- */
+
+/* "dec.*, enc.*" */
+static const char *stack_paths(const Module *m) {
+  const char *names = stack_names(m), *text = "";
+  for (size_t n; *names; names += n + 2 * (names[n] == ',')) {
+    n = strcspn(names, ",");
+    text = arena_printf(m->arena, "%s%s%.*s.*", text, *text ? ", " : "", (int)n, names);
+  }
+  return text;
+}
+
+static void add_words(Arena *arena, const char **text, const char *words) {
+  *text = arena_printf(arena, "%s%s%s", *text, **text ? " with " : "", words);
+}
+
+const char *fit_words(Arena *arena, const Module *m, const FitChange *change) {
+  const char *text = "", *over = plan_zero_axes(m);
+  int axis = fit_batch_axis(m);
+  if (change->times)
+    add_words(arena, &text,
+              arena_printf(arena, "`mesh %s = %lld`", m->mesh.at[axis].name,
+                           (long long)(m->mesh.at[axis].size * change->times)));
+  if (change->stage)
+    add_words(arena, &text,
+              arena_printf(arena, "`zero %d over %s`", change->stage,
+                           *over ? over : m->mesh.at[axis].name));
+  if (change->near)
+    add_words(arena, &text, arena_printf(arena, "`prefetch = %lld`", (long long)change->near - 1));
+  if (change->blocking) add_words(arena, &text, "`overlap = off`");
+  if (change->micro)
+    add_words(arena, &text, arena_printf(arena, "`micro %lld`", (long long)change->micro));
+  if (change->keep_input)
+    add_words(arena, &text, arena_printf(arena, "`recompute %s keep = input`", stack_paths(m)));
+  return text;
+}

@@ -1,0 +1,49 @@
+/* The arithmetic of `zero` beside a plan's bytes: with Ψ parameters and N ranks that share them,
+   stage 1 keeps k Ψ/N bytes of optimizer states, stage 2 gradients so, too, stage 3 parameters
+   ("ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", section 5). Ψ is what
+   one rank holds of the parameters without `zero`; k is read off the bytes and must be whole but
+   for padding, or nothing is said; nor is it of 1-bit Adam's states, which are of several kinds.
+   Must not: count what the bytes are, that is module_budget's. */
+#include "plan_report.h"
+#include "ir/plan/module_settings.h"
+#include <math.h>
+#include <stdlib.h>
+
+static bool holds_others(const Module *m, const Global *global) {
+  for (uint32_t i = 0; i < m->globals.n; i++)
+    if (m->globals.at[i]->within == global) return true;
+  return global->derived;
+}
+
+static double parameters(const Module *m) {
+  double n = 0;
+  for (uint32_t i = 0; i < m->globals.n; i++) {
+    const Global *global = m->globals.at[i];
+    if (global->kind == GLOBAL_PARAM && !holds_others(m, global))
+      n += (double)type_count(&global->type);
+  }
+  return n;
+}
+
+/* Ranks that share a flat group: the product of the axes on which one is a shard. */
+static int64_t sharing(const Module *m) {
+  for (uint32_t i = 0; i < m->globals.n; i++) {
+    const Global *global = m->globals.at[i];
+    int64_t n = 1;
+    for (uint32_t a = 0; a < m->mesh.n && holds_others(m, global); a++)
+      if (global->placed.on[a]) n *= m->mesh.at[a].size;
+    if (n > 1) return n;
+  }
+  return 1;
+}
+
+const char *plan_formula(const Module *m, int part, int64_t bytes) {
+  static const int from[] = {3, 2, 1}; /* the stage that shares weights, gradients, states */
+  int stage = plan_zero_stage(m);
+  if (part >= 3 || !stage || !bytes || (from[part] == 1 && train_freezes(m))) return "";
+  int64_t n = stage >= from[part] ? sharing(m) : 1;
+  double k = (double)bytes * (double)n / parameters(m), whole = round(k);
+  if (whole < 1 || fabs(k - whole) > 0.02 * whole) return "";
+  const char *text = arena_printf(m->arena, "  = %.0f Ψ", whole);
+  return n > 1 ? arena_printf(m->arena, "%s/%lld", text, (long long)n) : text;
+}

@@ -1,0 +1,151 @@
+/* Part of `shardc plan`: whether `offload` pays. The plan is made again without its lines
+   `offload`, and once for each group of parameters that would stay on the device (offload_units.c);
+   what each needs and the bound of its step stand beside the plan's, and in the end what to do.
+   Only where the machine has GPUs and says how fast they are: else there is no bound. Must not:
+   choose; `offload auto` does (fit_offload.c). */
+#include "plan_report.h"
+#include "driver/fit/fit.h"
+#include "ir/plan/module_settings.h"
+#include "ir/word_patterns.h"
+
+static bool fits(const Planned *planned, const Cost *cost) {
+  return budget_all(&cost->need) <= plan_capacity(&planned->machine);
+}
+
+static bool try_choice(const Cli *o, OffloadTry *one) {
+  FitChange change = {.moved = &one->choice, .timed = true};
+  /* A micro-batch that was chosen stands in the module alone. */
+  if (!o->facts->micro) change.micro = one->micro;
+  return one->made = fit_cost(o, &change, &one->cost) && one->cost.seconds > 0;
+}
+
+static OffloadChoice as_planned(const Module *m) {
+  OffloadChoice choice;
+  for (int i = 0; i < OFFLOAD_WORDS; i++) choice.paths[i] = offload_paths(m, i);
+  return choice;
+}
+
+/* The update of these with its gradients, or the parameters, left on the device. */
+static void leave(const Cli *o, Planned *planned, const OffloadChoice *had, const char *paths,
+                  bool update) {
+  Arena *arena = planned->m->arena;
+  OffloadTry one = {
+      .choice = *had, .left = paths, .update = update, .micro = plan_micro(planned->m)};
+  bool any = false;
+  for (int i = update ? 0 : 2; i < (update ? 2 : OFFLOAD_WORDS); i++) {
+    one.choice.paths[i] = offload_without(arena, had->paths[i], paths);
+    any |= strcmp(one.choice.paths[i], had->paths[i]) != 0;
+  }
+  if (any && try_choice(o, &one)) vec_push(arena, planned->offload.left, one);
+}
+
+static void leave_each(const Cli *o, Planned *planned, const OffloadChoice *had, bool update) {
+  const Module *m = planned->m;
+  const char *list = had->paths[update ? 0 : 2];
+  Str key = arena_printf(m->arena, "plan.offload.%s", offload_words[update ? 0 : 2]);
+  if (!module_said(m, key)) {
+    OffloadUnits units = offload_units(m);
+    for (uint32_t i = 0; *list && i < units.n; i++) leave(o, planned, had, units.at[i], update);
+    return;
+  }
+  for (size_t n; *list; list += n + strspn(list + n, ", ")) {
+    n = strcspn(list, ",");
+    leave(o, planned, had, arena_strndup(m->arena, list, n), update);
+  }
+}
+
+void plan_offload_pays(const Cli *o, Planned *planned) {
+  OffloadChoice had = as_planned(planned->m);
+  OffloadTry *without = &planned->offload.without;
+  bool any = false;
+  for (int i = 0; i < OFFLOAD_WORDS; i++) any |= *had.paths[i] != 0;
+  if (!any || !planned->machine.gpus || !planned->machine.memory || planned->step.time.total <= 0 ||
+      planned->programs.n > 1 || file_kind(o->c, o->operands.at[0]) != FILE_SHARD)
+    return;
+  *without = (OffloadTry){.choice = {{"", "", ""}}, .micro = plan_micro(planned->m)};
+  if (!try_choice(o, without)) return;
+  planned->offload.known = true;
+  leave_each(o, planned, &had, true), leave_each(o, planned, &had, false);
+}
+
+/* ---- text ---- */
+
+static int64_t with_reserve(const Planned *planned, const Cost *cost) {
+  return budget_all(&cost->need) + planned->machine.reserve;
+}
+
+static double gain(const Planned *planned, const OffloadTry *one) {
+  return planned->step.time.total - one->cost.seconds;
+}
+
+static const char *words_of(const Planned *planned, const OffloadTry *one) {
+  return arena_printf(planned->m->arena, "%s of %s", one->update ? "the update" : "parameters",
+                      one->left);
+}
+
+static void say_try(const Planned *planned, const OffloadTry *one, const char *words) {
+  printf("  %-40s %12s %10.4g s  %s\n", words,
+         arena_amount(planned->m->arena, (double)with_reserve(planned, &one->cost)),
+         one->cost.seconds, fits(planned, &one->cost) ? "fits" : "does not fit");
+}
+
+/* Of those that fit, the one that makes the step shorter, by the most for its bytes. */
+static const OffloadTry *best_left(const Planned *planned) {
+  const OffloadTry *best = NULL;
+  double most = 0;
+  for (uint32_t i = 0; i < planned->offload.left.n; i++) {
+    const OffloadTry *one = &planned->offload.left.at[i];
+    double bytes = (double)(budget_all(&one->cost.need) - budget_all(&planned->need)),
+           each = gain(planned, one) / (bytes > 1 ? bytes : 1);
+    bool counts = gain(planned, one) > 1e-6 * planned->step.time.total;
+    if (fits(planned, &one->cost) && counts && each > most) best = one, most = each;
+  }
+  return best;
+}
+
+static bool pays(const Planned *planned) {
+  const OffloadTry *without = &planned->offload.without;
+  return !fits(planned, &without->cost) || gain(planned, without) < 0;
+}
+
+void plan_say_offload(const Planned *planned) {
+  const OffloadPays *offload = &planned->offload;
+  if (!offload->known) return;
+  const OffloadTry *best = best_left(planned);
+  double less = gain(planned, &offload->without);
+  printf("on the device instead                           total     a step\n");
+  say_try(planned, &offload->without, "all that `offload` names");
+  for (uint32_t i = 0; i < offload->left.n; i++)
+    say_try(planned, &offload->left.at[i], words_of(planned, &offload->left.at[i]));
+  if (!pays(planned))
+    printf("`offload` does not pay: without it the plan fits, and a step is %.3g s shorter\n",
+           less);
+  else if (best)
+    printf("to be left on the device: %s; it fits, and a step is %.3g s shorter\n",
+           words_of(planned, best), gain(planned, best));
+  else printf("`offload` pays: nothing that fits beside the rest makes a step shorter\n");
+}
+
+/* ---- JSON ---- */
+
+static void put_try(const Planned *planned, const OffloadTry *one) {
+  printf("\"bytes\":%lld,\"seconds_per_step\":%.6g,\"fits\":%s}",
+         (long long)with_reserve(planned, &one->cost), one->cost.seconds,
+         fits(planned, &one->cost) ? "true" : "false");
+}
+
+void plan_put_offload(const Planned *planned) {
+  const OffloadPays *offload = &planned->offload;
+  if (!offload->known) return;
+  const OffloadTry *best = best_left(planned);
+  printf("\"offload\":{\"pays\":%s,\"without\":{", pays(planned) ? "true" : "false");
+  put_try(planned, &offload->without);
+  printf(",\"left\":[");
+  for (uint32_t i = 0; i < offload->left.n; i++) {
+    const OffloadTry *one = &offload->left.at[i];
+    printf("%s{\"what\":\"%s\",\"of\":\"%s\",\"best\":%s,", i ? "," : "",
+           one->update ? "update" : "params", one->left, one == best ? "true" : "false");
+    put_try(planned, one);
+  }
+  printf("]},");
+}

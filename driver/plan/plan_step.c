@@ -1,0 +1,232 @@
+/* What `plan` says of one run of an entry: what it sends, and in which time at least. Where steps
+   behind a warm-up are others they are told behind: 1-bit Adam's frozen ones (plan_freeze.c);
+   late ones (passes/offload/late.c), and what waits for the host. */
+#include "plan_report.h"
+#include "ir/cost/count.h"
+#include "ir/plan/module_settings.h"
+#include <string.h>
+
+/* The class whose kernels have the most to do. */
+static uint32_t slowest(const Planned *planned) {
+  uint32_t at = 0;
+  for (uint32_t i = 1; i < planned->programs.n; i++)
+    if (planned->class[i].flop > planned->class[at].flop) at = i;
+  return at;
+}
+
+static PlanStep step_of(const Planned *planned, const Fn *entry, uint32_t at) {
+  PlanStep step = {0};
+  const Module *m = planned->programs.at[at];
+  entry = module_fn(m, intern(m->ctx->names, entry->name));
+  bool classes = planned->programs.n > 1;
+  IrCount work = ir_count(m, entry),
+          others = classes ? plan_waits(planned, entry, at) : ir_waited(m, entry);
+  step.traffic = classes ? plan_traffic(planned, entry) : entry_traffic(m, entry);
+  step.flop = work.flop, step.moved = work.bytes, step.waited = others.flop;
+  Moves moves = entry_moves(entry);
+  IrCount beside = ir_count_beside(m, entry);
+  step.time =
+      plan_time(m, &planned->machine, &step.traffic, &moves, &beside,
+                step.flop + others.flop - beside.flop, step.moved + others.bytes - beside.bytes);
+  step.lanes = plan_lanes(m, &planned->machine, entry);
+  lanes_hide(&step.lanes, m, &step.time);
+  return step;
+}
+
+static bool any_host(const Planned *planned) {
+  int64_t bytes = 0;
+  for (uint32_t i = 0; i < planned->programs.n; i++) bytes += planned->class[i].need.host;
+  return bytes > 0;
+}
+
+/* Of the class that the others wait for: the one with the most to do, or, where any waits for its
+   host, the one that takes the longest. */
+PlanStep plan_step(const Planned *planned, const Fn *entry) {
+  if (!entry) return (PlanStep){0};
+  PlanStep step = step_of(planned, entry, slowest(planned));
+  bool host = any_host(planned);
+  for (uint32_t i = 0; host && i < planned->programs.n; i++) {
+    PlanStep other = step_of(planned, entry, i);
+    if (other.time.total > step.time.total) step = other;
+  }
+  return step;
+}
+
+double plan_seconds(const Programs *programs) {
+  Planned planned = {.programs = *programs};
+  plan_classes(&planned);
+  planned.machine = plan_machine(planned.m);
+  return plan_step(&planned, ir_main_entry(planned.m)).time.total;
+}
+
+double plan_bytes_sent(const PlanStep *step) {
+  double sum = 0;
+  for (uint32_t i = 0; i < step->traffic.n; i++) sum += step->traffic.at[i].bytes;
+  return sum;
+}
+
+/* ---- text ---- */
+
+void plan_say_traffic(const Planned *planned, const PlanStep *step) {
+  if (!step->traffic.n) return;
+  printf("each rank sends per step          elements        bytes     calls\n");
+  for (uint32_t i = 0; i < step->traffic.n; i++) {
+    const Traffic *traffic = &step->traffic.at[i];
+    printf("  over %-8s %-16s %12.0f %12s %9.0f\n", planned->m->mesh.at[traffic->axis].name,
+           op_name(traffic->kind), traffic->elements,
+           arena_amount(planned->m->arena, traffic->bytes), traffic->calls);
+  }
+}
+
+/* Half of 1 / 127, the largest number's part of a code's step, and rounding in f32. */
+static const double INT8_ERROR = 0.00394;
+
+/* Messages of 8 bits in a step of all programs; those of packed signs are others. */
+static uint32_t int8_messages(const Planned *planned) {
+  uint32_t n = 0;
+  Str in = intern(planned->m->ctx->names, "int8_in");
+  for (uint32_t i = 0; i < planned->m->fns.n; i++) {
+    const Fn *f = planned->m->fns.at[i];
+    for (OpId k = 0; k < f->ops.n; k++)
+      n += op_family(f->ops.at[k].code) == FAMILY_COLLECTIVE && f->ops.at[k].nin &&
+           type_find(value_type(f, f->ops.at[k].in[0]), in) >= 0;
+  }
+  return n;
+}
+
+/* in 8 bits: gradients, a scale for 256 of them; a message rounds .. */
+void plan_say_int8(const Planned *planned) {
+  bool gradients = plan_int8_gradients(planned->m), weights = plan_int8_weights(planned->m);
+  if (!planned->m->mesh.n || !(gradients || weights)) return;
+  printf("in 8 bits: %s%s%s, a scale for %lld of them; ", gradients ? "gradients" : "",
+         gradients && weights ? " and " : "", weights ? "gathered weights" : "",
+         (long long)plan_int8_block(planned->m));
+  if (int8_messages(planned))
+    printf("a message rounds each by %.3g %% of the largest of these at most\n", 100 * INT8_ERROR);
+  else printf("no message is long enough, and numbers travel as they are\n");
+}
+
+void plan_put_int8(const Planned *planned) {
+  if (!planned->m->mesh.n || !int8_messages(planned)) return;
+  printf("\"int8\":{\"gradients\":%s,\"weights\":%s,\"block\":%lld,\"error\":%.3g},",
+         plan_int8_gradients(planned->m) ? "true" : "false",
+         plan_int8_weights(planned->m) ? "true" : "false", (long long)plan_int8_block(planned->m),
+         INT8_ERROR);
+}
+
+/* at least 1.2 s: computation 0.8 s beside memory 0.3 s, over data 0.4 s (between nodes)
+   at least 0.9 s: computation 0.8 s, over data 0.1 s and 0.3 s hidden, over pcie 0.2 s */
+void plan_say_time(const Planned *planned, const PlanStep *step) {
+  const StepTime *step_time = &step->time;
+  if (step_time->total <= 0) return;
+  printf("at least %.3g s: computation %.3g s", step_time->total, step_time->compute);
+  if (step_time->memory > 0) printf(" beside memory %.3g s", step_time->memory);
+  for (uint32_t i = 0; i < planned->m->mesh.n; i++)
+    if (step_time->axis[i] > 0)
+      printf(", over %s %.3g s%s%s", planned->m->mesh.at[i].name, step_time->exposed[i],
+             step_time->exposed[i] < step_time->axis[i]
+                 ? arena_printf(planned->m->arena, " and %.3g s hidden",
+                                step_time->axis[i] - step_time->exposed[i])
+                 : "",
+             axis_crosses(planned->m, &planned->machine, (int)i) ? " (between nodes)" : "");
+  if (step_time->pcie > 0) printf(", over pcie %.3g s", step_time->pcie);
+  if (step_time->host > 0) printf(", on the host %.3g s", step_time->host);
+  if (step_time->pcie + step_time->host > 0)
+    printf(", of which the GPU waits for %.3g s", step_time->away);
+  if (step_time->slowed > 0)
+    printf(", slower by %.3g s beside messages that processors carry", step_time->slowed);
+  printf("\n");
+}
+
+const char *plan_warm_up(const Planned *planned) {
+  if (!planned->from) return "the warm-up, whose length `freeze = auto` finds";
+  return arena_printf(planned->m->arena, "%.0f of %.0f steps", planned->from, planned->steps);
+}
+
+/* for copies and the host the GPU waits 0.12 s of a late step, 0.48 s of one before */
+static void say_hidden(const Planned *planned) {
+  const StepTime *late = &planned->later.time, *before = &planned->step.time;
+  if (late->total <= 0 || before->pcie + before->host <= 0) return;
+  printf("for copies and the host the GPU waits %.3g s of a late step, %.3g s of one before\n",
+         late->away, before->away);
+}
+
+/* Between the memories a later step moves what it works with. */
+static void say_moves(const Planned *planned) {
+  Moves moves = entry_moves(ir_later_entry(planned->m));
+  if (moves.calls <= 0) return;
+  printf("  such a step moves %s down and %s up, in %.0f copies\n",
+         arena_amount(planned->m->arena, moves.down), arena_amount(planned->m->arena, moves.up),
+         moves.calls);
+}
+
+/* after 2000 of 10000 steps, frozen: .. */
+void plan_say_later(const Planned *planned) {
+  const PlanStep *later = &planned->later;
+  if (!planned->kind) return;
+  printf("after %s, %s: %.4g FLOP per rank, %s between kernels and memory\n", plan_warm_up(planned),
+         planned->kind, later->flop, arena_amount(planned->m->arena, later->moved));
+  say_moves(planned);
+  plan_say_traffic(planned, later);
+  plan_say_time(planned, later);
+  if (plan_freezes(planned)) plan_say_freeze(planned);
+  else say_hidden(planned);
+}
+
+/* ---- JSON ---- */
+
+static void put_axis(const Planned *planned, const PlanStep *step, uint32_t axis) {
+  double elements = 0, bytes = 0;
+  for (uint32_t i = 0; i < step->traffic.n; i++)
+    if (step->traffic.at[i].axis == (int)axis)
+      elements += step->traffic.at[i].elements, bytes += step->traffic.at[i].bytes;
+  printf("%s{\"axis\":\"%s\",\"elements_per_step\":%.0f,\"bytes_per_step\":%.0f,\"collectives\":[",
+         axis ? "," : "", planned->m->mesh.at[axis].name, elements, bytes);
+  bool first = true;
+  for (uint32_t i = 0; i < step->traffic.n; i++) {
+    const Traffic *traffic = &step->traffic.at[i];
+    if (traffic->axis != (int)axis) continue;
+    printf("%s{\"kind\":\"%s\",\"calls\":%.0f,\"elements\":%.0f,\"bytes\":%.0f,"
+           "\"largest_message_bytes\":%lld}",
+           first ? "" : ",", op_name(traffic->kind), traffic->calls, traffic->elements,
+           traffic->bytes, (long long)traffic->largest);
+    first = false;
+  }
+  printf("]}");
+}
+
+void plan_put_communication(const Planned *planned, const PlanStep *step) {
+  printf("\"communication\":[");
+  for (uint32_t i = 0; i < planned->m->mesh.n; i++) put_axis(planned, step, i);
+  printf("],");
+}
+
+static void put_axis_seconds(const Planned *planned, const double *seconds) {
+  for (uint32_t i = 0; i < planned->m->mesh.n; i++)
+    printf("%s\"%s\":%.6g", i ? "," : "", planned->m->mesh.at[i].name, seconds[i]);
+}
+
+void plan_put_time(const Planned *planned, const PlanStep *step) {
+  const StepTime *step_time = &step->time;
+  if (step_time->total <= 0) return;
+  printf("\"seconds_per_step\":%.6g,\"seconds\":{\"compute\":%.6g,\"memory\":%.6g,\"over\":{",
+         step_time->total, step_time->compute, step_time->memory);
+  put_axis_seconds(planned, step_time->axis);
+  printf("},\"exposed\":{");
+  put_axis_seconds(planned, step_time->exposed);
+  printf("},\"pcie\":%.6g,\"host\":%.6g,\"away\":%.6g,\"slowed\":%.6g},", step_time->pcie,
+         step_time->host, step_time->away, step_time->slowed);
+}
+
+void plan_put_later(const Planned *planned) {
+  if (!planned->kind) return;
+  printf("\"%s\":{", planned->kind);
+  if (planned->from) printf("\"from\":%.0f,\"steps\":%.0f,", planned->from, planned->steps);
+  plan_put_communication(planned, &planned->later);
+  plan_put_time(planned, &planned->later);
+  Moves moves = entry_moves(ir_later_entry(planned->m));
+  printf("\"moved_per_step\":{\"down\":%.0f,\"up\":%.0f,\"copies\":%.0f},", moves.down, moves.up,
+         moves.calls);
+  printf("\"flop_per_step\":%.17g},", planned->later.flop);
+  if (plan_freezes(planned)) plan_put_freeze(planned);
+}

@@ -1,0 +1,230 @@
+/* `shardc verify`: a plan changes no number but rounding; shown by training a few steps under two
+   plans from the same seed and data, as processes of this machine, whatever machine the plans are
+   for. Losses, norms, parameters and states are compared (verify_compare.c). What one rank in
+   f32 gives is what a plan is compared with, unless another one is named. */
+#include "verify_runs.h"
+#include "ir/shape/placement.h"
+#include "runtime/base/file.h"
+#include "ir/plan/module_settings.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+typedef struct Verify {
+  Cli *o;
+  const char *folder, *steps;
+  VerifySide a, b;
+  Cli side[2]; /* with contexts of their own */
+  Tolerance t;
+} Verify;
+
+static const char *name_of(const VerifySide *verify_side) {
+  return verify_side->plan ? verify_side->plan : "(none written)";
+}
+
+/* ---- one side ---- */
+
+static const char *file_in(const Verify *verify, const char *side, const char *end) {
+  return arena_printf(verify->o->c->arena, "%s/%s%s", verify->folder, side, end);
+}
+
+static Exit environment(Cli *o, const char *what) {
+  diag_at(o->c->diag, "E0002", (Span){0}, "cannot make `%s`: %s", what, strerror(errno));
+  return EXIT_ENVIRONMENT;
+}
+
+/* The last words of a run that failed. */
+static void show_log(const char *path) {
+  char text[8192];
+  FILE *f = fopen(path, "r");
+  if (!f) return;
+  size_t n = fread(text, 1, sizeof text, f);
+  fwrite(text, 1, n, stderr);
+  fclose(f);
+}
+
+static _Noreturn void become_ranks(char **command, int n, const char *log) {
+  int fd = open(log, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+  if (fd < 0 || dup2(fd, 1) < 0 || dup2(fd, 2) < 0) _exit(EXIT_ENVIRONMENT);
+  _exit(run_ranks(command, n, NULL));
+}
+
+/* What is said goes to a log, shown only when it fails. */
+static Exit run_quietly(Verify *verify, const VerifySide *verify_side, char **command,
+                        const char *log) {
+  int status, n = (int)mesh_ranks(verify_side->m);
+  fflush(stdout), fflush(stderr);
+  pid_t pid = fork();
+  if (pid == 0) become_ranks(command, n, log);
+  if (pid < 0 || waitpid(pid, &status, 0) < 0) return environment(verify->o, log);
+  int code = WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_BUG;
+  if (!code) return EXIT_FINE;
+  show_log(log);
+  diag_at(verify->o->c->diag, "E0803", (Span){0},
+          "the run under plan `%s` failed with exit status %d", name_of(verify_side), code);
+  return EXIT_ENVIRONMENT;
+}
+
+static Exit run_side(Verify *verify, VerifySide *verify_side, const char *side, const char *exe) {
+  Strings words = {0};
+  const char *const fixed[] = {
+      exe,       "train",           "--out",        file_in(verify, side, ".run"),
+      "--steps", verify->steps,     "--save-every", "0",
+      "--dump",  verify_side->dump, "--quiet"};
+  for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
+    vec_push(verify->o->c->arena, words, fixed[i]);
+  for (uint32_t i = 1; i < verify->o->operands.n; i++)
+    vec_push(verify->o->c->arena, words, verify->o->operands.at[i]);
+  vec_push(verify->o->c->arena, words, NULL);
+  return run_quietly(verify, verify_side, (char **)words.at, file_in(verify, side, ".log"));
+}
+
+static Exit make_side(Verify *verify, Cli *one, VerifySide *verify_side, const char *side) {
+  const char *exe = file_in(verify, side, ".exe");
+  verify_side->metrics = file_in(verify, side, ".run/metrics.jsonl"),
+  verify_side->dump = file_in(verify, side, ".st");
+  *one = *verify->o;
+  one->c = ctx_new();
+  one->planning = one->here = true;
+  one->value[OPT_PLAN] = verify_side->plan;
+  if (!one->value[OPT_MODEL] && verify->a.m) one->value[OPT_MODEL] = verify->a.m->model;
+  one->value[OPT_TARGET] = verify->o->value[OPT_TARGET] ? verify->o->value[OPT_TARGET] : "native";
+  Exit e = compile_executable(one, exe, &verify_side->m);
+  return e == EXIT_FINE ? run_side(verify, verify_side, side, exe) : e;
+}
+
+/* ---- what is said ---- */
+
+static void say_verdict(const Verify *verify, const Verdict *verdict, bool agrees) {
+  printf("plan %s against %s, %u steps\n", name_of(&verify->a), name_of(&verify->b),
+         verdict->steps);
+  if (verdict->same_bits)
+    printf("  the same bits in losses, norms and %u tensors\n", verdict->tensors);
+  else {
+    printf("  losses   differ by %.2g at most (tolerance %.2g)\n", verdict->loss, verify->t.loss);
+    printf("  norms    differ by %.2g at most (tolerance %.2g)\n", verdict->norm, verify->t.norm);
+    printf("  tensors  %u differ by %.2g at most (tolerance %.2g)%s%s\n", verdict->tensors,
+           verdict->weights, verify->t.weights, verdict->worst ? ": " : "",
+           verdict->worst ? verdict->worst : "");
+  }
+  if (verdict->beneath)
+    printf("  not judged: %u parameter%s with gradients of rounding alone: %s%s\n",
+           verdict->beneath, verdict->beneath > 1 ? "s" : "", verdict->beneath_name,
+           verdict->beneath > 1 ? ", .." : "");
+  printf("they %s\n", agrees ? "agree" : "differ");
+}
+
+static void put_verdict(const Verify *verify, const Verdict *verdict, bool agrees) {
+  printf("{\"schema\":1,\"plan\":\"%s\",\"against\":\"%s\",\"steps\":%u,\"agrees\":%s,\"same_"
+         "bits\":%s,",
+         verify->a.plan ? verify->a.plan : "", verify->b.plan ? verify->b.plan : "", verdict->steps,
+         agrees ? "true" : "false", verdict->same_bits ? "true" : "false");
+  printf("\"tolerance\":{\"loss\":%g,\"norm\":%g,\"weights\":%g},", verify->t.loss, verify->t.norm,
+         verify->t.weights);
+  printf(
+      "\"largest\":{\"loss\":%.6g,\"norm\":%.6g,\"weights\":%.6g},\"tensors\":%u,\"not_judged\":%u",
+      verdict->loss, verdict->norm, verdict->weights, verdict->tensors, verdict->beneath);
+  if (verdict->bad_loss) printf(",\"first_step\":%u", verdict->bad_loss);
+  if (verdict->bad_tensor) printf(",\"first_tensor\":\"%s\"", verdict->bad_tensor);
+  printf("}\n");
+}
+
+static void report_difference(Verify *verify, const Verdict *verdict) {
+  Report *r;
+  if (verdict->bad_loss)
+    r = diag_at(verify->o->c->diag, "E0802", (Span){0},
+                "plans `%s` and `%s` train differently: the loss of step %u is %.9g, not %.9g",
+                name_of(&verify->a), name_of(&verify->b), verdict->bad_loss, verdict->a_loss,
+                verdict->b_loss);
+  else
+    r = diag_at(verify->o->c->diag, "E0802", (Span){0}, "plans `%s` and `%s` train differently",
+                name_of(&verify->a), name_of(&verify->b));
+  if (verdict->bad_norm)
+    diag_fact(r, "the norm of the gradients of step %u is %.9g, not %.9g", verdict->bad_norm,
+              verdict->a_norm, verdict->b_norm);
+  if (verdict->bad_tensor)
+    diag_fact(
+        r,
+        "the first tensor that differs is `%s`, by %.2g of its norm; at %s it holds %.9g, not %.9g",
+        verdict->bad_tensor, verdict->bad_by, verdict->bad_index, verdict->a_value,
+        verdict->b_value);
+  diag_help(r, "`--steps 1` shows where it begins; `--tol %.2g` takes twice these differences",
+            2 * fmax(verdict->loss, fmax(verdict->norm, verdict->weights) / 10));
+}
+
+/* ---- the command ---- */
+
+static bool has_bytes(const VerifySide *verify_side) {
+  return verify_side->m->mesh.n &&
+         (plan_int8_gradients(verify_side->m) || plan_int8_weights(verify_side->m));
+}
+
+/* Do its gradients travel in 16 bits? */
+static bool has_narrow_messages(const VerifySide *verify_side) {
+  Str reduce = plan_message_type(verify_side->m);
+  return verify_side->m->mesh.n && reduce && !strstr(reduce, "32");
+}
+
+/* Computes in f32, and rounds no message to fewer bits. */
+static bool is_wide(const VerifySide *verify_side) {
+  return plan_precision(verify_side->m)[1] == '3' && !has_bytes(verify_side) &&
+         !has_narrow_messages(verify_side);
+}
+
+/* Rounding of the narrower type of the two; tensors by ten times as much. An optimizer can move an
+   element by lr each step; one whose gradient 8 bits round to 0, beside larger ones, stays where it
+   is, so there a tensor may be apart by all that it can have moved. */
+static void set_tolerance(Verify *verify) {
+  bool wide = is_wide(&verify->a) && is_wide(&verify->b);
+  const char *said = verify->o->value[OPT_TOL];
+  verify->t.loss = said ? strtod(said, NULL) : wide ? 1e-5 : 2e-2;
+  verify->t.rounding = wide ? 1e-6 : 1e-3;
+  verify->t.norm = 10 * verify->t.loss, verify->t.weights = 10 * verify->t.loss;
+  if (!said && (has_bytes(&verify->a) || has_bytes(&verify->b))) verify->t.weights = 1;
+  double lr = train_rate(verify->b.m);
+  verify->t.noise = lr * strtod(verify->steps, NULL);
+}
+
+static Exit judge(Verify *verify) {
+  Verdict verdict;
+  set_tolerance(verify);
+  if (!verify_compare(verify->o, &verify->a, &verify->b, &verify->t, &verdict))
+    return EXIT_ENVIRONMENT;
+  bool agrees = !verdict.bad_loss && !verdict.bad_norm && !verdict.bad_tensor;
+  if (verify->o->value[OPT_JSON]) put_verdict(verify, &verdict, agrees);
+  else say_verdict(verify, &verdict, agrees);
+  fflush(stdout);
+  if (!agrees) report_difference(verify, &verdict);
+  return agrees ? EXIT_FINE : EXIT_NO;
+}
+
+static bool is_number(const char *text, bool whole) {
+  char *end;
+  double v = text ? strtod(text, &end) : 1;
+  return !text || (end != text && !*end && v > 0 && (!whole || (v == (double)(long)v && v < 1e9)));
+}
+
+Exit cmd_verify(Cli *o) {
+  const char *base = getenv("TMPDIR"), *steps = o->value[OPT_STEPS];
+  Verify verify = {.o = o, .steps = steps ? steps : "3"};
+  if (!is_number(steps, true)) return cli_usage("`--steps` wants a whole number of at least 1");
+  if (!is_number(o->value[OPT_TOL], false)) return cli_usage("`--tol` wants a number above 0");
+  verify.a.plan = o->value[OPT_PLAN], verify.b.plan = o->value[OPT_AGAINST];
+  if (!verify.a.plan && !verify.b.plan)
+    return cli_usage("which plan? --plan NAME, and --against NAME");
+  verify.folder =
+      arena_printf(o->c->arena, "%s/shardc-verify.XXXXXX", base && *base ? base : "/tmp");
+  if (!mkdtemp((char *)verify.folder))
+    return environment(o, verify.folder), cli_report(o, EXIT_ENVIRONMENT);
+  Exit e = make_side(&verify, &verify.side[0], &verify.a, "a");
+  if (e == EXIT_FINE) e = make_side(&verify, &verify.side[1], &verify.b, "b");
+  if (e == EXIT_FINE) e = judge(&verify);
+  rt_remove_tree(file_in(&verify, "a", ".run")), rt_remove_tree(file_in(&verify, "b", ".run"));
+  rt_remove_tree(verify.folder);
+  for (int i = 0; i < 2; i++)
+    if (verify.side[i].c) ctx_free(verify.side[i].c);
+  return cli_report(o, e);
+}

@@ -1,0 +1,100 @@
+/* Pinned memory of the host in a program for a GPU: what the runtime reads and writes there
+   (runtime/device/device.h), decided at compile time and allocated once.
+
+     view       inputs and scalars, which the host writes from anywhere, and small outputs, one
+                behind the other
+     window     for all other tensors, of which the host has a part at a time
+     messages   as sent and as received, where collectives go by way of the host
+     ahead      the inputs of the next step, as they are sent while this one runs; as much lies on
+                the GPU, where they wait for it
+
+   Must not: count what lies on the GPU, that is budget.c's. */
+#include "budget.h"
+#include "ir/schedule/message.h"
+#include "ir/plan/stage_class.h"
+#include "ir/support/num.h"
+#include <string.h>
+
+enum { SMALL = 4096, WINDOW = 16 << 20 }; /* bytes */
+
+static int64_t bytes_of(const Module *m, const Global *global) {
+  return round_up(global_bytes(m, global), CACHE_LINE);
+}
+
+/* Flat globals, and copies in a narrower type, are none: their members are. */
+bool global_is_tensor(const Module *m, const Global *global) {
+  for (uint32_t i = 0; i < m->globals.n; i++)
+    if (m->globals.at[i]->within == global) return false;
+  return !global->derived;
+}
+
+/* Keys and values are inputs that the runtime fills on the device (runtime/kv_cache.c). */
+static bool is_cache(const Global *global) {
+  return !strncmp(global->name, "decode.of.cache.", 16);
+}
+
+static bool is_viewed(const Module *m, const Global *global) {
+  return (global->kind == GLOBAL_INPUT && !is_cache(global)) || global->kind == GLOBAL_SCALAR ||
+         (global->kind == GLOBAL_OUTPUT && bytes_of(m, global) <= SMALL);
+}
+
+int64_t module_view_at(const Module *m, const Global *global) {
+  int64_t at = 0;
+  if (!module_on_gpu(m) || !is_viewed(m, global)) return -1;
+  for (uint32_t i = 0; m->globals.at[i] != global; i++)
+    if (is_viewed(m, m->globals.at[i])) at += bytes_of(m, m->globals.at[i]);
+  return at;
+}
+
+/* Is it filled with samples? Then step reads it, and the next samples are sent ahead. */
+static bool is_sent_ahead(const Module *m, const Global *global) {
+  for (uint32_t i = 0; global->kind == GLOBAL_INPUT && i < m->fns.n; i++) {
+    const Fn *f = m->fns.at[i];
+    if (f->kind != FN_ENTRY || strcmp(f->name, "step")) continue;
+    for (OpId k = 0; k < f->ops.n; k++)
+      if (f->ops.at[k].code == OP_load && f->ops.at[k].global == global) return true;
+  }
+  return false;
+}
+
+int64_t module_ahead_at(const Module *m, const Global *global) {
+  int64_t at = 0;
+  if (!module_on_gpu(m) || !is_sent_ahead(m, global)) return -1;
+  for (uint32_t i = 0; m->globals.at[i] != global; i++)
+    if (is_sent_ahead(m, m->globals.at[i])) at += bytes_of(m, m->globals.at[i]);
+  return at;
+}
+
+int64_t module_ahead(const Module *m) {
+  int64_t bytes = 0;
+  for (uint32_t i = 0; module_on_gpu(m) && i < m->globals.n; i++)
+    if (is_sent_ahead(m, m->globals.at[i])) bytes += bytes_of(m, m->globals.at[i]);
+  return bytes;
+}
+
+static int64_t largest_message(const Module *m) {
+  int64_t most = 0;
+  for (uint32_t i = 0; i < m->fns.n && message_by_host(m); i++)
+    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
+      const Op *o = &m->fns.at[i]->ops.at[k];
+      if (op_family(o->code) != FAMILY_COLLECTIVE) continue;
+      int64_t bytes = message_host_bytes(m->fns.at[i], o);
+      if (bytes > most) most = bytes;
+    }
+  return most;
+}
+
+Pinned module_pinned(const Module *m) {
+  Pinned pinned = {0};
+  for (uint32_t i = 0; i < m->globals.n && module_on_gpu(m); i++) {
+    const Global *global = m->globals.at[i];
+    if (is_viewed(m, global)) pinned.view += bytes_of(m, global);
+    else if (!is_cache(global) && global_is_tensor(m, global) &&
+             bytes_of(m, global) > pinned.window)
+      pinned.window = bytes_of(m, global);
+  }
+  if (pinned.window > WINDOW) pinned.window = WINDOW;
+  pinned.messages = 2 * largest_message(m);
+  pinned.ahead = module_ahead(m);
+  return pinned;
+}

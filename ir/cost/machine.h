@@ -1,0 +1,47 @@
+/* The machine of a plan as numbers: what a rank may use, and a bound on the time of a step. For
+   passes and the driver. */
+#ifndef SHARDC_IR_MACHINE_H
+#define SHARDC_IR_MACHINE_H
+#include "budget.h"
+
+typedef struct Machine {
+  int64_t memory, reserve; /* bytes of a rank; 0: the machine does not say */
+  int64_t in_node;         /* ranks that share a node */
+  int64_t cpus;            /* processors of a node, which its ranks share in order */
+  bool gpus;
+  double flops, hbm, intra, inter; /* per rank, of the compute type; per rank; per rank; per node */
+  double between;                  /* per processor, to the others of its node */
+  double latency, carries; /* seconds from node to node; bytes per second of one processor, 0: the
+                              network carries messages by itself */
+  int64_t host;            /* beside GPUs: bytes of the host's memory for a rank; 0: not said */
+  double pcie, copy; /* bytes per second between host and GPU; seconds of a copy beside them */
+  double dram;       /* bytes per second of the host's memory, for a rank */
+} Machine;
+
+Machine plan_machine(const Module *m);
+int64_t plan_capacity(const Machine *machine); /* memory without reserve; 0: not known */
+
+typedef struct StepTime { /* seconds, 0: not known */
+  double compute, memory, axis[MAX_MESH];
+  double exposed[MAX_MESH]; /* of messages over an axis: what the computation waits for */
+  double slowed;  /* by these the computation takes longer beside messages that processors carry */
+  double pcie;    /* copies between host and GPU */
+  double host;    /* kernels of the host */
+  double longest; /* of these, and of copies one way, what takes the longest */
+  double away;    /* of both: for so long the GPU waits for them */
+  double total;   /* computation beside memory, then what it waits for; 0: something is not known */
+} StepTime;
+
+/* traffic and counts are those of m after pass `memory`; beside: of kernels of the host of a GPU,
+   of which flop and bytes have nothing. Nothing is hidden (timeline.h). */
+StepTime plan_time(const Module *m, const Machine *machine, const TrafficList *traffic,
+                   const Moves *moves, const IrCount *beside, double flop, double bytes);
+double move_seconds(const Machine *machine, const Moves *moves); /* 0: unknown, or nothing moves */
+double message_seconds(const Module *m, const Machine *machine, const Fn *f,
+                       const Op *o); /* 0: unknown */
+/* Of a rank's processors, the share that carries a message over the axis while it is on its way. */
+double message_load(const Module *m, const Machine *machine, int axis);
+bool machine_is_known(const Module *m,
+                      const Machine *machine); /* peak, and a link for every axis */
+bool axis_crosses(const Module *m, const Machine *machine, int axis); /* leaves the node */
+#endif

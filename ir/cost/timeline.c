@@ -1,0 +1,264 @@
+/* Two clocks over the events of a step (timeline.h): one of the kernels, one of the messages.
+
+   A kernel takes as long as its operations or its bytes, whichever is longer. A message starts when
+   the kernels have come to its start and the messages before it are over, and takes its bytes over
+   the slowest link of its axis. Copies between host and GPU, and kernels of the host, have clocks
+   of their own (timeline_host.h). A wait moves the kernels' clock to the end of its message; which
+   axis that waiting counts for follows from what travels meanwhile. Where the processors of a rank
+   carry its messages themselves (`link cpu`), kernels are slower by that share while one travels.
+   Rounds that the list leaves out count as those before them; they are not drawn. Launches and
+   neighbours are not in it: bounds, as the other times of a plan. */
+#include "timeline.h"
+#include "count.h"
+#include "ir/schedule/flight.h"
+#include "timeline_host.h"
+#include "ir/predicated.h"
+#include "ir/shape/placement.h"
+
+typedef struct KernelSeconds { /* counted once */
+  const Fn *f;
+  double seconds;
+} KernelSeconds;
+
+typedef struct ClocksAt { /* before an event */
+  Lanes lanes;
+  double kernels;
+  HostAt host;
+} ClocksAt;
+
+typedef struct Clocks {
+  const Module *m;
+  const Machine *x;
+  const EventList *events;
+  Lanes *lanes;
+  double kernels, messages; /* when each is free again */
+  double *over;             /* by event: when its message is over */
+  VEC(KernelSeconds) known;
+  ClocksAt *at; /* by event */
+  /* By event of rounds left out: the least that the round behind them waited in steps before; less
+     than 0: there was none. */
+  double *away;
+  HostClocks host;
+} Clocks;
+
+static double kernel_seconds(Clocks *clocks, const Fn *f) {
+  for (uint32_t i = 0; i < clocks->known.n; i++)
+    if (clocks->known.at[i].f == f) return clocks->known.at[i].seconds;
+  IrCount count = ir_count(clocks->m, f);
+  double work = count.flop / clocks->x->flops,
+         memory = clocks->x->hbm > 0 ? count.bytes / clocks->x->hbm : 0;
+  bool beside = kernel_beside(clocks->m, f);
+  KernelSeconds seconds = {f, work > memory ? work : memory};
+  if (beside) seconds.seconds = clocks->x->dram > 0 ? count.bytes / clocks->x->dram : 0;
+  vec_push(clocks->m->arena, clocks->known, seconds);
+  return seconds.seconds;
+}
+
+static int axis_of(const Clocks *clocks, const Event *event) {
+  return mesh_find(clocks->m, attr_str(&event_op(event)->attrs, ATTR_axis, ""));
+}
+
+static void add_span(Clocks *clocks, int axis, double from, double to, const Event *event) {
+  if (to > from) vec_push(clocks->m->arena, clocks->lanes->span, (LaneSpan){axis, from, to, event});
+  if (to > clocks->lanes->shown) clocks->lanes->shown = to;
+}
+
+/* The first of the messages on their way after a time; the number of spans: none is. */
+static uint32_t first_behind(const Clocks *clocks, double time) {
+  uint32_t first = clocks->lanes->span.n;
+  for (uint32_t i = first; i-- > 0;) {
+    const LaneSpan *span = &clocks->lanes->span.at[i];
+    if (span->axis >= 0 && span->to <= time) break;
+    if (span->axis >= 0) first = i;
+  }
+  return first;
+}
+
+/* When so many seconds of computation are over: slower while a message is carried. */
+static double computed(const Clocks *clocks, double time, double left) {
+  for (uint32_t i = first_behind(clocks, time); i < clocks->lanes->span.n; i++) {
+    const LaneSpan *span = &clocks->lanes->span.at[i];
+    if (span->axis < 0 || span->to <= time) continue;
+    double alone = span->from > time ? span->from - time : 0;
+    if (left <= alone) break;
+    left -= alone, time += alone;
+    double speed = 1 - message_load(clocks->m, clocks->x, span->axis),
+           beside = (span->to - time) * speed;
+    if (left < beside) return time + left / speed;
+    left -= beside, time = span->to;
+  }
+  return time + left;
+}
+
+/* A copy to or from the host, or a kernel there; false: it is neither. A program for processors has
+   no slots, as both memories are one there, whatever the machine of its plan has. */
+static bool run_beside(Clocks *clocks, const Event *event) {
+  const Op *o = event_op(event);
+  Moves moved = op_moves(event->f, o);
+  double from = clocks->kernels;
+  if (moved.calls > 0 && clocks->x->pcie > 0 && clocks->host.bytes) {
+    clocks->kernels =
+        host_clock_move(&clocks->host, event, moved.down + moved.up, moved.up > 0, from);
+    clocks->lanes->away += clocks->kernels - from;
+    return true;
+  }
+  if (o->code != OP_kernel || !kernel_beside(clocks->m, o->callee)) return moved.calls > 0;
+  bool left = op_is_left(event->f, o);
+  host_clock_kernel(&clocks->host, event, left ? 0 : kernel_seconds(clocks, o->callee));
+  return true;
+}
+
+/* Kernels and messages wait for parameters that they touch. */
+static void wait_arrived(Clocks *clocks, const Event *event) {
+  double over = host_clock_arrived(&clocks->host, event);
+  if (over <= clocks->kernels) return;
+  clocks->lanes->away += over - clocks->kernels;
+  clocks->kernels = over;
+}
+
+static void run(Clocks *clocks, const Event *event) {
+  const Op *o = event_op(event);
+  if (run_beside(clocks, event)) return;
+  wait_arrived(clocks, event);
+  double from = clocks->kernels;
+  double takes = o->code == OP_kernel ? kernel_seconds(clocks, o->callee) : 0;
+  clocks->kernels = from + takes;
+  if (clocks->x->carries > 0) {
+    double until = computed(clocks, from, takes);
+    clocks->lanes->slowed += until - clocks->kernels, clocks->kernels = until;
+  }
+  add_span(clocks, -1, from, clocks->kernels, event);
+}
+
+static void start(Clocks *clocks, const Event *event) {
+  int axis = axis_of(clocks, event);
+  wait_arrived(clocks, event);
+  double from = clocks->kernels > clocks->messages ? clocks->kernels : clocks->messages;
+  double takes = message_seconds(clocks->m, clocks->x, event->f, event_op(event));
+  clocks->messages = from + takes, clocks->lanes->busy[axis] += takes;
+  clocks->over[event - clocks->events->at.at] = clocks->messages;
+  add_span(clocks, axis, from, clocks->messages, event);
+}
+
+/* The kernels stand still; meanwhile messages travel, the last ones of the list of spans. */
+static void wait_until(Clocks *clocks, double until) {
+  double from = clocks->kernels;
+  if (until <= from) return;
+  clocks->kernels = until;
+  for (uint32_t i = clocks->lanes->span.n; i-- > 0;) {
+    const LaneSpan *span = &clocks->lanes->span.at[i];
+    if (span->axis >= 0 && span->to <= from) break;
+    double a = span->from > from ? span->from : from, b = span->to < until ? span->to : until;
+    if (span->axis >= 0 && b > a) clocks->lanes->exposed[span->axis] += b - a;
+  }
+}
+
+/* What a round that is left out waits. Those before it may feel what the last step has left to do,
+   and those behind it no more. */
+static double away_in_round(const Clocks *clocks, const Event *event, double seen) {
+  double behind = clocks->away[event - clocks->events->at.at];
+  return behind < 0 || behind > seen ? seen : behind;
+}
+
+static void skip(Clocks *clocks, const Event *event) {
+  const ClocksAt *since = &clocks->at[event->since];
+  const Lanes *before = &since->lanes;
+  double periods = (double)event->rounds / (double)event->period;
+  double seen = clocks->lanes->away - before->away, away = away_in_round(clocks, event, seen);
+  for (uint32_t i = 0; i < clocks->m->mesh.n; i++) {
+    clocks->lanes->busy[i] += periods * (clocks->lanes->busy[i] - before->busy[i]);
+    clocks->lanes->exposed[i] += periods * (clocks->lanes->exposed[i] - before->exposed[i]);
+  }
+  clocks->lanes->slowed += periods * (clocks->lanes->slowed - before->slowed);
+  clocks->lanes->away += periods * away;
+  host_clock_skip(&clocks->host, &since->host, clocks->kernels - since->kernels - (seen - away),
+                  periods);
+  vec_push(clocks->m->arena, clocks->lanes->cut, (LaneBreak){clocks->kernels, event->rounds});
+}
+
+/* A period of rounds stands behind those that are left out. */
+static void note_behind(Clocks *clocks) {
+  const EventList *list = clocks->events;
+  for (uint32_t i = 0; i < list->at.n; i++) {
+    const Event *event = &list->at.at[i];
+    if (event->kind != EVENT_SKIP) continue;
+    uint32_t end = i + 1 + (i - event->since);
+    double over = end < list->at.n ? clocks->at[end].lanes.away : clocks->lanes->away;
+    double away = over - clocks->at[i + 1].lanes.away;
+    if (clocks->away[i] < 0 || away < clocks->away[i]) clocks->away[i] = away;
+  }
+}
+
+static void step(Clocks *clocks, uint32_t i) {
+  const Event *event = &clocks->events->at.at[i];
+  ClocksAt *at = &clocks->at[i];
+  *at = (ClocksAt){*clocks->lanes, clocks->kernels, host_clock_at(&clocks->host)};
+  switch (event->kind) {
+  case EVENT_RUN: run(clocks, event); break;
+  case EVENT_START: start(clocks, event); break;
+  case EVENT_COLLECT: start(clocks, event), wait_until(clocks, clocks->over[i]); break;
+  case EVENT_END:
+    if (event->start != NO_EVENT) wait_until(clocks, clocks->over[event->start]);
+    break;
+  case EVENT_SKIP: skip(clocks, event); break;
+  }
+}
+
+static Clocks clocks_of(const Module *m, const Machine *machine, const EventList *events) {
+  Clocks clocks = {.m = m, .x = machine, .events = events};
+  clocks.host = host_clocks(m, machine, events);
+  clocks.over = ARENA_ARRAY(m->arena, double, events->at.n + 1);
+  clocks.at = ARENA_ARRAY(m->arena, ClocksAt, events->at.n + 1);
+  clocks.away = ARENA_ARRAY(m->arena, double, events->at.n + 1);
+  for (uint32_t i = 0; i < events->at.n; i++) clocks.away[i] = -1;
+  return clocks;
+}
+
+Lanes lanes_of(const Module *m, const Machine *machine, const EventList *events) {
+  Lanes lanes = {0};
+  if (machine->flops <= 0) return lanes;
+  Clocks clocks = clocks_of(m, machine, events);
+  clocks.lanes = &lanes;
+  for (uint32_t i = 0; i < events->at.n; i++) step(&clocks, i);
+  double over = host_clock_over(&clocks.host);
+  if (over > clocks.kernels) lanes.away += over - clocks.kernels;
+  return lanes;
+}
+
+/* A step among others, where each begins on what is there of the last one. */
+static Lanes lanes_among(const Module *m, const Machine *machine, const EventList *events) {
+  enum { STEPS = 4 };
+  Lanes lanes = {0};
+  Clocks clocks = clocks_of(m, machine, events);
+  clocks.host.stays = true;
+  for (int n = 0; n < STEPS; n++) {
+    host_clock_shift(&clocks.host, clocks.kernels);
+    clocks.messages -= clocks.kernels, clocks.kernels = 0;
+    lanes = (Lanes){0}, clocks.lanes = &lanes;
+    for (uint32_t i = 0; i < events->at.n; i++) step(&clocks, i);
+    if (n) note_behind(&clocks); /* the first step finds lanes empty */
+  }
+  return lanes;
+}
+
+Lanes plan_lanes(const Module *m, const Machine *machine, const Fn *entry) {
+  if (!entry || machine->flops <= 0) return (Lanes){0};
+  EventList *events = ARENA_NEW(m->arena, EventList); /* spans point into it */
+  *events = events_of(m, entry);
+  return module_copies_stay(m) ? lanes_among(m, machine, events) : lanes_of(m, machine, events);
+}
+
+void lanes_hide(const Lanes *lanes, const Module *m, StepTime *step_time) {
+  if (step_time->total <= 0) return;
+  for (uint32_t i = 0; i < m->mesh.n; i++) {
+    double least = step_time->axis[i] * (1 - 1e-9); /* less is rounding */
+    double exposed = lanes->exposed[i] < least ? lanes->exposed[i] : step_time->axis[i];
+    step_time->total -= step_time->axis[i] - exposed, step_time->exposed[i] = exposed;
+  }
+  step_time->slowed = lanes->slowed, step_time->total += lanes->slowed;
+  double beside = step_time->pcie + step_time->host;
+  step_time->away = lanes->away < beside ? lanes->away : beside,
+  step_time->total -= beside - step_time->away;
+  double least = step_time->longest - step_time->total; /* rounds that are left out wait no less */
+  if (least > 0) step_time->away += least, step_time->total += least;
+}

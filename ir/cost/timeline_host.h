@@ -1,0 +1,56 @@
+/* Copies between a GPU and its host, and kernels of the host, on clocks of their own: as the
+   runtime does them (runtime/device/cuda_lanes.c). A part of timeline.c. */
+#ifndef SHARDC_IR_LANES_HOST_H
+#define SHARDC_IR_LANES_HOST_H
+#include "machine.h"
+#include "ir/schedule/events.h"
+#include "ir/support/lane_touches.h"
+
+enum { HOST_DOWN, HOST_KERNELS, HOST_UP, HOST_LANES };
+
+typedef struct LaneTouch { /* an operation of a lane */
+  const Event *event;
+  double over;
+  double all; /* where it stands for rounds that are left out: when these are over; else 0 */
+} LaneTouch;
+
+typedef struct HostLane {
+  double free; /* when it has done what it was given */
+  double busy; /* seconds in which it did so; of what goes down */
+  LaneTouch touch[LANE_TOUCHES];
+  int64_t n;
+} HostLane;
+
+typedef struct HostAt { /* before an event */
+  double free[HOST_LANES], busy[HOST_LANES];
+  int64_t n[HOST_LANES];
+} HostAt;
+
+typedef struct HostClocks {
+  const Module *m;
+  const Machine *x;
+  const EventList *events;
+  HostLane lane[HOST_LANES];
+  double slot[2][MOVE_SLOTS];        /* down, up: when it is empty again */
+  int64_t taken[2], slots[2], bytes; /* of a slot */
+  bool stays;                        /* the next step begins while lanes have work to do */
+  VEC(LaneTouch) arrival;            /* copies that go straight to parameters, of the last steps */
+} HostClocks;
+
+HostClocks host_clocks(const Module *m, const Machine *x, const EventList *events);
+/* Of a move of so many bytes; `now`, and what is returned: the kernels' clock before and behind. */
+double host_clock_move(HostClocks *clocks, const Event *event, double bytes, bool up, double now);
+/* When the kernels may read what the event does: copies to it are over. */
+double host_clock_arrived(const HostClocks *clocks, const Event *event);
+void host_clock_kernel(HostClocks *clocks, const Event *event, double seconds);
+double host_clock_over(const HostClocks *clocks); /* all lanes have done */
+HostAt host_clock_at(const HostClocks *clocks);
+/* Rounds are left out, in which the kernels' clock stands still here: `periods` of them, like the
+   last one, in which that clock went on by `kernels`, and the lanes from `since`. A lane that was
+   behind has caught up by what it did not do in them; one that had more to do is behind. What goes
+   down waits for the host in the first rounds alone, if it does. */
+void host_clock_skip(HostClocks *clocks, const HostAt *since, double kernels, double periods);
+/* The next step begins: what was `seconds` is 0. */
+void host_clock_shift(HostClocks *clocks, double seconds);
+
+#endif

@@ -1,0 +1,163 @@
+/* The share of the scores that a mask admits, for counting operations.
+
+   A rectangle of queries and keys is asked over intervals (mask_range.h): admitted wholly, not at
+   all, or cut in four and asked again, down to single scores. So a causal mask of N positions
+   costs a few N questions, not N * N. Cuts stand at multiples of powers of two, whatever the
+   length: there lie the borders of blocks, which would be asked score by score otherwise. Above
+   FINEST positions a side the last rectangles count half. Where heads differ, the share is that of
+   all of them; of more than HEADS, of the first.
+
+   Counts are asked for after every pass, of masks that are the same: a module keeps the shares that
+   it was asked for, by all that they follow from.
+
+   What data or a rank's number decides (operands, scalars) counts as admitted: such a part is true
+   where that admits more, and false behind `not`. Must not: depend on tiles, so that a model counts
+   the same at each pass and for each target. */
+#include "mask_density.h"
+#include "ir/support/num.h"
+#include "lists.h"
+
+enum { FINEST = 8192, HEADS = 64 };
+
+typedef struct AdmittedShare {
+  MaskQuestion ask;
+  ValueId mask;
+  int64_t fine;
+} AdmittedShare;
+
+/* A multiple of the largest power of two that [from, to) has one of inside; from is one or a
+   multiple of a larger one. */
+static int64_t middle(int64_t from, int64_t to) {
+  int64_t step = 1;
+  while (step < to - from - step) step *= 2;
+  return to - from > 1 ? from + step : to;
+}
+
+/* Admitted scores of the rectangle: ranges 0 and 1 of the question. */
+static double admitted(AdmittedShare *share) {
+  MaskQuestion *question = &share->ask;
+  int64_t q0 = question->from[0], q1 = question->to[0], k0 = question->from[1],
+          k1 = question->to[1];
+  if (q0 >= q1 || k0 >= k1) return 0;
+  MaskFinding finding = mask_find(question, share->mask, false);
+  double area = (double)(q1 - q0) * (double)(k1 - k0), sum = 0;
+  if (!finding.some || finding.all) return finding.some ? area : 0;
+  if (q1 - q0 <= share->fine && k1 - k0 <= share->fine) return area / 2;
+  int64_t q = middle(q0, q1), k = middle(k0, k1);
+  for (int i = 0; i < 4; i++) {
+    question->from[0] = i / 2 ? q : q0, question->to[0] = i / 2 ? q1 : q;
+    question->from[1] = i % 2 ? k : k0, question->to[1] = i % 2 ? k1 : k;
+    sum += admitted(share);
+  }
+  return sum;
+}
+
+/* By what heads differ: what lists count, or dims alone. */
+static ListsShape shape_of(const BlockLists *lists, const ListsHeads *of) {
+  ListsShape shape = {.heads = of->dims, .count = 1};
+  if (lists) {
+    ListsShape own = lists_shape(lists);
+    if (lists_heads_meet(&own, of)) return own;
+  }
+  for (int i = 0; i < of->dims; i++) shape.count *= shape.head[i] = of->dim[i].size;
+  return shape;
+}
+
+static double share(const Fn *f, ValueId mask, Axis query, Axis key, const BlockLists *lists) {
+  Arena *arena = arena_new();
+  AdmittedShare admitted_share = {.ask = mask_question(arena, f), .mask = mask};
+  ListsHeads of = lists_heads(f, mask, query.dim, key.dim);
+  ListsShape shape = shape_of(lists, &of);
+  int64_t count = min_i64(shape.count, HEADS);
+  admitted_share.fine = 1 + max_i64(query.size, key.size) / (FINEST + 1);
+  double sum = 0;
+  for (int64_t h = 0; h < count; h++) {
+    BlockHead at[MASK_DIMS];
+    lists_head_at(&shape, &of, shape.ranks > 1 ? h * shape.count / count : h, at);
+    mask_range(&admitted_share.ask, query.dim, 0, query.size),
+        mask_range(&admitted_share.ask, key.dim, 0, key.size);
+    blocks_set_heads(&admitted_share.ask, shape.heads, at);
+    sum += admitted(&admitted_share);
+  }
+  arena_free(arena);
+  return sum / ((double)query.size * (double)key.size * (double)max_i64(count, 1));
+}
+
+/* ---- what was asked before ---- */
+
+typedef struct KnownShare {
+  const int64_t *key;
+  uint32_t n;
+  double share;
+} KnownShare;
+
+/* All that a share follows from, as words: lengths, then each value of the mask once, operands
+   first. Names are interned. */
+typedef struct Key {
+  Arena *arena;
+  const Fn *f;
+  uint32_t *number, values; /* by ValueId, from 1 */
+  VEC(int64_t) words;
+} Key;
+
+static void add(Key *key, int64_t word) { vec_push(key->arena, key->words, word); }
+static void add_name(Key *key, Str name) { add(key, (int64_t)(intptr_t)name); }
+
+static void add_axis(Key *key, Axis x) { add_name(key, x.dim), add(key, x.size); }
+
+static void add_attr(Key *key, const Attr *x) {
+  int64_t bits;
+  memcpy(&bits, &x->f, sizeof bits);
+  add(key, x->key), add(key, x->i), add(key, bits), add_name(key, x->s);
+  for (int64_t i = 0; x->list && i < x->i; i++) add(key, x->list[i]);
+}
+
+static void add_group(Key *key, const Group *g) {
+  add(key, g->nfrom), add(key, g->nto);
+  for (int i = 0; i < g->nfrom; i++) add_name(key, g->from[i]);
+  for (int i = 0; i < g->nto; i++) add_name(key, g->to[i]);
+}
+
+static void add_op(Key *key, const Op *o) {
+  add(key, o->code), add(key, o->ngroups), add(key, o->attrs.n);
+  for (uint32_t i = 0; i < o->nin; i++) add(key, key->number[o->in[i]]);
+  for (int i = 0; i < o->ngroups; i++) add_group(key, &o->group[i]);
+  for (uint32_t i = 0; i < o->attrs.n; i++) add_attr(key, &o->attrs.at[i]);
+}
+
+/* Intervals know nothing of floats, so what they follow from is left out. */
+static void add_value(Key *key, ValueId v) {
+  if (key->number[v]) return;
+  const Type *t = value_type(key->f, v);
+  const Op *o = elem_class(t->elem) == CLASS_FLOAT ? NULL : value_def(key->f, v);
+  for (uint32_t i = 0; o && i < o->nin; i++) add_value(key, o->in[i]);
+  key->number[v] = ++key->values;
+  add(key, t->elem), add(key, t->rank), add(key, o ? 1 + (int64_t)(v - o->out) : 0);
+  for (int i = 0; i < t->rank; i++) add_axis(key, t->axis[i]);
+  if (o) add_op(key, o);
+}
+
+static const KnownShare *find_known(const MaskShares *s, const Key *key) {
+  for (uint32_t i = 0; i < s->known.n; i++) {
+    const KnownShare *x = &s->known.at[i];
+    if (x->n == key->words.n && !memcmp(x->key, key->words.at, sizeof *x->key * x->n)) return x;
+  }
+  return NULL;
+}
+
+double mask_share(const Module *m, const Fn *f, ValueId mask, Axis query, Axis key,
+                  const BlockLists *lists) {
+  Arena *arena = arena_new();
+  Key k = {.arena = arena, .f = f, .number = ARENA_ARRAY(arena, uint32_t, f->values.n + 1)};
+  add_name(&k, lists ? lists->name : NULL); /* which says all that is in them */
+  add_axis(&k, query), add_axis(&k, key), add_value(&k, mask);
+  const KnownShare *known = find_known(m->shares, &k);
+  double result = known ? known->share : share(f, mask, query, key, lists);
+  if (!known) {
+    int64_t *words = ARENA_ARRAY(m->arena, int64_t, k.words.n);
+    memcpy(words, k.words.at, sizeof *words * k.words.n);
+    vec_push(m->arena, m->shares->known, ((KnownShare){words, k.words.n, result}));
+  }
+  arena_free(arena);
+  return result;
+}

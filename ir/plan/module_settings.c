@@ -1,0 +1,170 @@
+/* Settings of a module with their defaults: see module_settings.h. */
+#include "module_settings.h"
+#include "ir/support/num.h"
+#include "layer_range.h"
+#include "setting_default.h"
+#include "ir/word_patterns.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+Str module_said(const Module *m, const char *key) { return module_setting(m, key, NULL); }
+
+/* A line may say which rows of options count: `optim lamb` has an eps of its own. */
+static const char *choice_of(const Module *m, const char *key) {
+  size_t n = setting_line_length(key);
+  if (!key[n]) return "";
+  Str word = module_word(m, arena_strndup(m->arena, key, n));
+  return word ? word : "";
+}
+
+static const char *by_default(const Module *m, const char *key) {
+  const char *value = setting_default(key, choice_of(m, key));
+  if (!value) bug("no setting `%s`", key);
+  return value;
+}
+
+Str module_word(const Module *m, const char *key) {
+  Str said = module_said(m, key);
+  if (said) return said;
+  const char *value = by_default(m, key);
+  return *value ? intern(m->ctx->names, value) : NULL;
+}
+
+bool module_on(const Module *m, const char *key) {
+  Str word = module_word(m, key);
+  return word && !strcmp(word, "on");
+}
+
+static const struct {
+  const char *unit;
+  double factor;
+} units[] = {{"%", 0.01}, {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}};
+
+/* False: no number stands there. */
+static bool read_amount(const char *text, double *to) {
+  char *end;
+  double v = strtod(text, &end);
+  if (end == text) return false;
+  *to = v;
+  for (size_t i = 0; i < COUNT_OF(units); i++)
+    if (!strncmp(end, units[i].unit, strlen(units[i].unit)))
+      *to = units[i].factor < 1 ? v / 100 : v * units[i].factor;
+  return true;
+}
+
+double module_amount(const Module *m, const char *key) {
+  double v = 0;
+  Str said = module_said(m, key);
+  if (!said || !read_amount(said, &v)) read_amount(by_default(m, key), &v);
+  return v;
+}
+
+int64_t module_whole(const Module *m, const char *key) { return (int64_t)module_amount(m, key); }
+
+static void read_list(const char *text, int n, double *to) {
+  for (int i = 0; i < n; i++) {
+    text += strspn(text, "[(, ");
+    if (!read_amount(text, &to[i])) return;
+    text += strcspn(text, ", ");
+  }
+}
+
+void module_amounts(const Module *m, const char *key, int n, double *to) {
+  for (int i = 0; i < n; i++) to[i] = 0;
+  read_list(by_default(m, key), n, to);
+  Str said = module_said(m, key);
+  if (said) read_list(said, n, to); /* those that are missing stay as they are by default */
+}
+
+/* ---- what several ask for ---- */
+
+Str plan_precision(const Module *m) { return module_word(m, "plan.precision"); }
+Str plan_gradient_type(const Module *m) { return module_word(m, "plan.precision.grad"); }
+Str plan_message_type(const Module *m) { return module_word(m, "plan.precision.reduce"); }
+bool plan_int8_gradients(const Module *m) {
+  Str type = plan_message_type(m);
+  return type && !strcmp(type, "int8");
+}
+bool plan_int8_weights(const Module *m) { return module_word(m, "plan.precision.gather") != NULL; }
+int64_t plan_int8_block(const Module *m) { return module_whole(m, "plan.precision.block"); }
+Str plan_schedule(const Module *m) {
+  Str word = module_word(m, "plan.pipeline");
+  return word && !strcmp(word, "auto") ? intern(m->ctx->names, "one_f_one_b") : word;
+}
+bool plan_uneven(const Module *m) { return strcmp(module_word(m, "plan.pipeline.uneven"), "off"); }
+int64_t plan_chunks(const Module *m) {
+  bool chunks = !strcmp(plan_schedule(m), "interleaved");
+  return chunks ? module_whole(m, "plan.pipeline.chunks") : 1;
+}
+bool plan_takes_turns(const Module *m) {
+  return strcmp(plan_schedule(m), "sequential") != 0 && strcmp(plan_schedule(m), "gpipe") != 0;
+}
+int64_t plan_ahead(const Module *m) {
+  bool bubble = !strcmp(plan_schedule(m), "zero_bubble");
+  return bubble ? module_whole(m, "plan.pipeline.memory") : 1;
+}
+int64_t plan_micro(const Module *m) { return module_whole(m, "plan.micro"); }
+int plan_zero_stage(const Module *m) { return (int)module_whole(m, "plan.zero"); }
+int64_t plan_zero_bucket(const Module *m) { return module_whole(m, "plan.zero.bucket"); }
+bool plan_overlaps(const Module *m) { return module_on(m, "plan.zero.overlap"); }
+int64_t train_batch(const Module *m) { return module_whole(m, "train.batch"); }
+double train_steps(const Module *m) { return module_amount(m, "train.steps"); }
+int64_t made_workers(const Module *m) { return atoll(module_setting(m, "made.workers", "0")); }
+Str train_optimizer(const Module *m) { return module_word(m, "train.optim"); }
+
+bool train_freezes(const Module *m) {
+  Str optimizer = train_optimizer(m);
+  return optimizer && !strcmp(optimizer, "onebit_adam");
+}
+double train_rate(const Module *m) { return module_amount(m, "train.optim.lr"); }
+double machine_node_memory(const Module *m) { return module_amount(m, "machine.node.memory"); }
+
+Str plan_zero_axes(const Module *m) {
+  Str axes = module_word(m, "plan.zero.over");
+  return axes ? axes : intern(m->ctx->names, "");
+}
+
+Str plan_offload(const Module *m) {
+  Str said = module_word(m, "plan.offload");
+  return said ? said : intern(m->ctx->names, "");
+}
+
+Str plan_offload_paths(const Module *m, Str what) {
+  if (!text_lists(plan_offload(m), what)) return NULL;
+  return module_said(m, arena_printf(m->arena, "plan.offload.%s", what));
+}
+
+const char *const offload_words[OFFLOAD_SAID] = {"optimizer", "grads", "params", "speculate"};
+
+bool plan_offloads(const Module *m, Str what, Str param) {
+  if (!text_lists(plan_offload(m), what)) return false;
+  Str path = plan_offload_paths(m, what);
+  if (!path) return true;
+  for (size_t n; *path; path += n + strspn(path + n, ", "))
+    if (layer_path_names(path, n = strcspn(path, ","), param)) return true;
+  return false;
+}
+
+static Span written_at(Module *m, const char *at) {
+  Loc l = {0};
+  bool good = at && sscanf(at, " loc(f%u:%u:%u+%u)", &l.file, &l.line, &l.column, &l.length) == 4;
+  return good && l.file <= m->sources.n ? loc_span(m, l) : (Span){0};
+}
+
+/* loc(f1:20:13+9) behind the names. */
+Span plan_offload_at(Module *m) { return written_at(m, strstr(plan_offload(m), " loc(")); }
+
+/* And behind that. */
+Span plan_speculate_at(Module *m) {
+  const char *at = strstr(plan_offload(m), " loc(");
+  return written_at(m, at ? strstr(at + 1, " loc(") : NULL);
+}
+
+bool plan_accumulates_full(const Module *m) {
+  return !strcmp(module_word(m, "plan.zero.accumulate"), "full");
+}
+
+bool plan_keeps(const Setting *s) {
+  static const char prefix[] = "plan.recompute.";
+  return !strncmp(s->key, prefix, sizeof prefix - 1);
+}

@@ -1,0 +1,28 @@
+/* Index arithmetic of a rank's slice of a tensor (rank_slice.h). */
+#include "rank_slice.h"
+#include "module_settings.h"
+#include "stage_class.h"
+#include <string.h>
+
+int64_t placement_part(const Module *m, const Placement *p, Str dim) {
+  if (strcmp(dim, "Batch") || made_workers(m)) return 0;
+  return plan_micro(m) * mesh_batch_ranks(m) / placement_ways(m, p, dim);
+}
+
+/* The block of a rank: its coordinates on the axes that cut dim, the coarsest first. */
+static int64_t block_of(const Module *m, const Placement *p, Str dim, int64_t rank) {
+  int axes[MAX_MESH], n = mesh_order(m, axes);
+  int64_t block = 0;
+  for (int i = 0; i < n; i++)
+    if (p->on[axes[i]] == dim)
+      block = block * m->mesh.at[axes[i]].size + mesh_coordinate(m, rank, axes[i]);
+  return block;
+}
+
+int64_t placement_index(const Module *m, const Placement *p, const Axis *axis, int64_t rank,
+                        int64_t local, bool dealt) {
+  int64_t block = block_of(m, p, axis->dim, rank), ways = placement_ways(m, p, axis->dim);
+  int64_t part = dealt ? placement_part(m, p, axis->dim) : 0;
+  if (!part || part > axis->size) part = axis->size / stage_chunks(m, p, axis->dim);
+  return local / part * part * ways + block * part + local % part;
+}

@@ -1,0 +1,15 @@
+/* Which elements of a whole tensor a rank holds, as the plan deals them: samples to ranks in
+   micro-batches, layers to pipeline stages in chunks, everything else in one block per rank. */
+#ifndef SHARDC_RANK_SLICE_H
+#define SHARDC_RANK_SLICE_H
+#include "ir/shape/placement.h"
+
+/* Index in the whole dim of element `local` of an axis with the sizes of one rank. Samples of an
+   input (`dealt`) go round the ranks in parts of plan.micro, layers round the stages in chunks, if
+   they have several, other dims in one block per rank. */
+int64_t placement_index(const Module *m, const Placement *p, const Axis *axis, int64_t rank,
+                        int64_t local, bool dealt);
+/* Samples of one rank in one part of a step, if dim is Batch and the step is cut in time; else 0,
+   and where the samples of a worker lie together. */
+int64_t placement_part(const Module *m, const Placement *p, Str dim);
+#endif

@@ -1,0 +1,60 @@
+/* What a rank does in one run of an entry, as a list of events in the order in which its host
+   program issues them: kernels and copies, messages that start, and waits. After pass `memory`, so
+   that every event says which bytes it touches. Pass `prove` shows on it that nothing in flight is
+   touched and that ranks cannot wait for each other for ever; `plan` gives it times.
+
+   A loop stands with as many rounds as it takes until everything comes again: the first ones until
+   its rings are full, one period (after which buffers that rounds take in turn come in the same
+   order), an event that says how many rounds are left out there, and the last ones. What is left
+   out is a repetition of the period before, so what holds for the list holds for the run. */
+#ifndef SHARDC_IR_EVENTS_H
+#define SHARDC_IR_EVENTS_H
+#include "ir/ir.h"
+
+typedef enum EventKind {
+  EVENT_RUN,     /* a kernel, a move, or a copy that a store or a loop needs */
+  EVENT_START,   /* a message is on its way from here on */
+  EVENT_END,     /* and is there */
+  EVENT_COLLECT, /* both at once */
+  EVENT_SKIP     /* `rounds` rounds like those since event `since`, `period` of them */
+} EventKind;
+
+typedef struct EventBytes {
+  uint32_t space;   /* t: the entry's frame in tier t; TIERS + n: global n */
+  int64_t from, to; /* from the first byte to behind the last */
+  const Value *of;  /* whose layout it is, NULL: all bytes between */
+  bool written;
+} EventBytes;
+
+enum { NO_EVENT = UINT32_MAX, NO_ROUND = -1 };
+
+typedef struct Event {
+  EventKind kind;
+  const Fn *f;
+  OpId op;        /* of f; SKIP: the loop */
+  int64_t round;  /* of the loop around it, the one for which a loop starts it; or NO_ROUND */
+  uint32_t start; /* END: the event that started it; NO_EVENT: none has */
+  uint32_t bytes, nbytes; /* in EventList.bytes; START: sent, received */
+  int64_t rounds, period; /* SKIP */
+  uint32_t since;
+} Event;
+
+typedef struct EventList {
+  const Fn *entry;
+  VEC(Event) at;
+  VEC(EventBytes) bytes;
+} EventList;
+
+EventList events_of(const Module *m, const Fn *entry);
+/* Stages of a pipeline do the same in another order. Of which rank: others stand as rank 0 does. */
+EventList events_of_rank(const Module *m, const Fn *entry, int64_t rank);
+/* Its messages over an axis alone, of all rounds, without bytes. What the list had is gone; its
+   memory is used again. */
+void messages_of_rank(const Module *m, const Fn *entry, int64_t rank, Str axis, EventList *list);
+EventList events_in_order(const Module *m, const Fn *entry); /* also before `memory`: no bytes */
+const Op *event_op(const Event *event);
+bool event_sends(const Event *event); /* START or COLLECT */
+/* Do both touch a byte? Exact for one with a layout and one without. */
+bool bytes_meet(const EventBytes *a, const EventBytes *b);
+
+#endif

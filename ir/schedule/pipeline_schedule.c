@@ -1,0 +1,318 @@
+/* Loops that take turns (pipeline_schedule.h): which they are, and what follows from their table.
+   */
+#include "pipeline_schedule.h"
+#include "ir/shape/placement.h"
+#include "ir/plan/stage_class.h"
+#include "ir/support/num.h"
+
+bool op_takes_turns(const Op *o) {
+  return o->code == OP_loop && attr_get(&o->attrs, ATTR_turns) != NULL;
+}
+
+static bool is_forward(const Op *o) {
+  return op_takes_turns(o) && attr_get(&o->attrs, ATTR_axis) != NULL;
+}
+
+bool turns_begin(const Fn *f, OpId id, TurnLoops *loops) {
+  const Op *o = &f->ops.at[id];
+  if (!is_forward(o)) return false;
+  *loops = (TurnLoops){.n = 1, .loop = {id}};
+  for (OpId i = id + 1; i < f->ops.n && loops->n < TURN_LOOPS && !is_forward(&f->ops.at[i]); i++)
+    if (op_takes_turns(&f->ops.at[i])) loops->loop[loops->n++] = i;
+  if (loops->n == 1) return false;
+  const Attr *attr = attr_get(&o->attrs, ATTR_turns);
+  int64_t chunks = attr_int(&o->attrs, ATTR_interleave, 1);
+  bool weights = chunks < 2 && loops->n > 2;
+  int64_t stages = weights ? attr->i / 2 : attr->i;
+  loops->table = (TurnTable){.stages = stages,
+                             .parts = attr_int(&o->attrs, ATTR_trip, 0),
+                             .most = attr->list,
+                             .wait = weights ? attr->list + stages : NULL,
+                             .chunks = chunks};
+  return true;
+}
+
+int turns_number(const TurnLoops *loops, OpId id) {
+  for (int i = 0; i < loops->n; i++)
+    if (loops->loop[i] == id) return i;
+  return -1;
+}
+
+/* The loops that op `id` takes turns with. */
+static bool turns_of(const Fn *f, OpId id, TurnLoops *loops) {
+  if (!op_takes_turns(&f->ops.at[id])) return false;
+  for (OpId i = id + 1; i-- > 0;)
+    if (is_forward(&f->ops.at[i])) return turns_begin(f, i, loops) && turns_number(loops, id) >= 0;
+  return false;
+}
+
+OpId op_begins(const Fn *f, OpId id) {
+  TurnLoops loops;
+  return turns_of(f, id, &loops) ? loops.loop[0] : id;
+}
+
+OpId op_ends(const Fn *f, OpId id) {
+  TurnLoops loops;
+  return turns_of(f, id, &loops) ? turns_end(&loops) : id;
+}
+
+int64_t turns_stage(const Module *m, const Op *forward, int64_t rank) {
+  int axis = mesh_find(m, attr_str(&forward->attrs, ATTR_axis, ""));
+  return axis < 0 ? 0 : mesh_coordinate(m, rank, axis);
+}
+
+int64_t loop_slots(const Op *loop, const Type *stacked) {
+  if (!op_takes_turns(loop)) return 0;
+  int64_t size = type_size(stacked, loop->group[0].from[0]);
+  return size < attr_int(&loop->attrs, ATTR_trip, 0) ? size : 0;
+}
+
+/* ---- tables ---- */
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+TurnTable turns_one_f_one_b(Arena *arena, int64_t stages, int64_t parts) {
+  int64_t *most = ARENA_ARRAY(arena, int64_t, stages);
+  for (int64_t s = 0; s < stages; s++) most[s] = least(stages - s, parts);
+  return (TurnTable){.stages = stages, .parts = parts, .most = most, .chunks = 1};
+}
+
+TurnTable turns_zero_bubble(Arena *arena, int64_t stages, int64_t parts, int64_t ahead) {
+  int64_t *most = ARENA_ARRAY(arena, int64_t, stages), *wait = ARENA_ARRAY(arena, int64_t, stages);
+  int64_t others = stages - 1, more = least(ahead * others, parts - 1); /* beside the oldest */
+  if (more < others) more = others;
+  for (int64_t s = 0; s < stages; s++) {
+    most[s] = least(1 + (others ? more * (others - s) / others : 0), parts);
+    wait[s] = least(others ? more * s / others : 0, parts);
+  }
+  return (TurnTable){.stages = stages, .parts = parts, .most = most, .wait = wait, .chunks = 1};
+}
+
+TurnTable turns_gpipe(Arena *arena, int64_t stages, int64_t parts) {
+  int64_t *most = ARENA_ARRAY(arena, int64_t, stages);
+  for (int64_t s = 0; s < stages; s++) most[s] = parts;
+  return (TurnTable){.stages = stages, .parts = parts, .most = most, .chunks = 1};
+}
+
+/* As Megatron-LM fills its pipeline, and one more where the first one goes backward. */
+TurnTable turns_interleaved(Arena *arena, int64_t stages, int64_t parts, int64_t chunks) {
+  int64_t *most = ARENA_ARRAY(arena, int64_t, stages), all = round_up(parts, stages) * chunks;
+  for (int64_t s = 0; s < stages; s++)
+    most[s] = least(2 * (stages - 1 - s) + (chunks - 1) * stages + 1, all);
+  return (TurnTable){.stages = stages, .parts = parts, .most = most, .chunks = chunks};
+}
+
+/* ---- chunks ---- */
+
+int turn_kind(const TurnTable *table, int loop) {
+  return turns_interleave(table) ? (loop < table->chunks ? TURN_FORWARD : TURN_BACKWARD) : loop;
+}
+
+int64_t turn_chunk(const TurnTable *table, int loop) {
+  if (!turns_interleave(table)) return 0;
+  return loop < table->chunks ? loop : 2 * table->chunks - 1 - loop;
+}
+
+typedef struct ChunkTurn { /* of one way, once so many of all its chunks are over */
+  int64_t next;            /* in the order of its loops */
+  int64_t number;          /* of that turn, if every group had as many parts as there are stages */
+} ChunkTurn;
+
+static ChunkTurn chunk_turn(const TurnTable *table, int64_t over) {
+  int64_t group = over / (table->stages * table->chunks),
+          in = over % (table->stages * table->chunks),
+          before = group * table->stages * table->chunks,
+          parts = least(table->stages, table->parts - group * table->stages);
+  if (parts <= 0) return (ChunkTurn){0, before};
+  return (ChunkTurn){in / parts, before + in / parts * table->stages + in % parts};
+}
+
+int turn_next_chunk(const TurnTable *table, int64_t stage, const TurnState *state) {
+  int64_t ahead = 0, back = 0;
+  for (int i = 0; i < table->chunks; i++)
+    ahead += state->over[i], back += state->over[table->chunks + i];
+  ChunkTurn forward = chunk_turn(table, ahead), backward = chunk_turn(table, back);
+  bool room = forward.number - backward.number < table->most[stage];
+  return (int)(room && ahead < table->parts * table->chunks ? forward.next
+                                                            : table->chunks + backward.next);
+}
+
+int64_t turns_between(const TurnTable *table, int from, int to, int64_t first, int64_t last) {
+  int64_t most = 0;
+  for (int64_t s = first; s <= last; s++)
+    for (TurnState state = {{0}}; !turns_over(table, &state);) {
+      state.over[turn_next(table, s, &state)]++;
+      int64_t now = state.over[from] - state.over[to];
+      most = now > most ? now : most;
+    }
+  return most;
+}
+
+bool turns_in_order(const TurnTable *table) {
+  for (int64_t s = 0; s < table->stages && turns_interleave(table); s++)
+    for (TurnState state = {{0}}; !turns_over(table, &state);) {
+      int loop = turn_next(table, s, &state);
+      if (turn_kind(table, loop) == TURN_BACKWARD &&
+          state.over[loop] == state.over[turn_chunk(table, loop)])
+        return false;
+      state.over[loop]++;
+    }
+  return true;
+}
+
+int64_t turns_ring(const Module *m, const TurnTable *table, int from, int to) {
+  StageClass c = module_class(m);
+  bool all = c.axis < 0 || !*c.name;
+  return turns_between(table, from, to, all ? 0 : c.first, all ? table->stages - 1 : c.last);
+}
+
+typedef struct TurnRun { /* of all stages */
+  const TurnTable *t;
+  const double *time;
+  TurnState *at;   /* by stage */
+  double *clock;   /* by stage */
+  int *behind;     /* by stage: the loop behind whose turn it waits for the others; -1: none */
+  double *came;    /* by loop, stage and part: when the stage had nothing else to do */
+  double *arrives; /* by loop, stage and part: when it is over; below 0: not yet */
+  TurnSpan *span;  /* NULL: nobody asks */
+} TurnRun;
+
+static double *over_at(const TurnRun *run, int loop, int64_t stage, int64_t part) {
+  return &run->arrives[(loop * run->t->stages + stage) * run->t->parts + part];
+}
+
+/* What the stage before hands on: of chunks the last one before the first one's next. */
+static double forward_ready(const TurnRun *run, int loop, int64_t s, int64_t part) {
+  if (s) return *over_at(run, loop, s - 1, part);
+  return loop ? *over_at(run, loop - 1, run->t->stages - 1, part) : 0;
+}
+
+/* When what it needs is there; below 0: not yet. */
+static double ready(const TurnRun *run, int loop, int64_t s, int64_t part) {
+  int kind = turn_kind(run->t, loop);
+  if (kind == TURN_FORWARD) return forward_ready(run, loop, s, part);
+  bool chunks = turns_interleave(run->t), first = !chunks || loop == run->t->chunks;
+  double own = *over_at(run, chunks ? 2 * (int)run->t->chunks - 1 - loop : loop - 1, s, part);
+  if (kind == TURN_WEIGHTS || own < 0) return own;
+  if (s + 1 < run->t->stages) return *over_at(run, loop, s + 1, part);
+  return first ? own : *over_at(run, loop - 1, 0, part);
+}
+
+/* The next one of the stage. */
+static TurnSpan *span_of_turn(const TurnRun *run, int64_t s) {
+  int64_t before = s * turns_loops(run->t) * run->t->parts;
+  for (int i = 0; i < TURN_LOOPS; i++) before += run->at[s].over[i];
+  return &run->span[before];
+}
+
+static double *came_to(const TurnRun *run, int loop, int64_t stage, int64_t part) {
+  return &run->came[(loop * run->t->stages + stage) * run->t->parts + part];
+}
+
+/* When the last stage is where all meet; below 0: not yet. */
+static double all_at(const TurnRun *run, const double *times, int loop, int64_t part) {
+  double last = 0;
+  for (int64_t s = 0; s < run->t->stages && last >= 0; s++) {
+    double at = times[(loop * run->t->stages + s) * run->t->parts + part];
+    last = at < 0 ? at : at > last ? at : last;
+  }
+  return last;
+}
+
+/* False: the stage waits for others behind its last turn. */
+static bool goes_on(TurnRun *run, int64_t s) {
+  int loop = run->behind[s];
+  if (loop < 0) return true;
+  double last = all_at(run, run->arrives, loop, run->at[s].over[loop] - 1);
+  if (last < 0) return false;
+  run->clock[s] = last, run->behind[s] = -1;
+  return true;
+}
+
+/* At the next turn of the stage; -1: it is not there, or all is over. */
+static int come_to_next(TurnRun *run, int64_t s) {
+  if (!goes_on(run, s) || turns_over(run->t, &run->at[s])) return -1;
+  int loop = turn_next(run->t, s, &run->at[s]);
+  *came_to(run, loop, s, run->at[s].over[loop]) = run->clock[s];
+  return loop;
+}
+
+/* False: it waits, or all is over. */
+static bool take_turn(TurnRun *run, int64_t s) {
+  int loop = come_to_next(run, s);
+  if (loop < 0) return false;
+  int64_t part = run->at[s].over[loop];
+  double from = ready(run, loop, s, part), met = 0;
+  if (run->t->meet_before >> loop & 1) met = all_at(run, run->came, loop, part);
+  if (from < 0 || met < 0) return false;
+  if (from < met) from = met;
+  if (from < run->clock[s]) from = run->clock[s];
+  run->clock[s] = *over_at(run, loop, s, part) = from + run->time[s * TURN_LOOPS + loop];
+  if (run->span) *span_of_turn(run, s) = (TurnSpan){loop, part, from, run->clock[s]};
+  if (run->t->meet_behind >> loop & 1) run->behind[s] = loop;
+  return run->at[s].over[loop]++, true;
+}
+
+double turns_spans(const TurnTable *table, const double *time, TurnSpan *span) {
+  Arena *arena = arena_new();
+  int64_t n = TURN_LOOPS * table->stages * table->parts;
+  TurnRun run = {.t = table, .time = time, .span = span};
+  run.at = ARENA_ARRAY(arena, TurnState, table->stages),
+  run.clock = ARENA_ARRAY(arena, double, table->stages);
+  run.arrives = ARENA_ARRAY(arena, double, n);
+  run.came = ARENA_ARRAY(arena, double, n), run.behind = ARENA_ARRAY(arena, int, table->stages);
+  for (int64_t i = 0; i < n; i++) run.arrives[i] = run.came[i] = -1;
+  for (int64_t s = 0; s < table->stages; s++) run.behind[s] = -1;
+  for (bool any = true; any;) {
+    any = false;
+    for (int64_t s = 0; s < table->stages; s++) come_to_next(&run, s);
+    for (int64_t s = 0; s < table->stages; s++)
+      while (take_turn(&run, s)) any = true;
+  }
+  double most = 0;
+  for (int64_t s = 0; s < table->stages && most >= 0; s++)
+    if (!turns_over(table, &run.at[s])) most = -1;
+    else most = run.clock[s] > most ? run.clock[s] : most;
+  arena_free(arena);
+  return most;
+}
+
+double turns_makespan(const TurnTable *table, const double *time) {
+  return turns_spans(table, time, NULL);
+}
+
+static bool has_hop(const Op *o) {
+  for (OpId i = 0; o->code == OP_loop && i < o->callee->ops.n; i++)
+    if (op_is_hop(o->callee->ops.at[i].code)) return true;
+  return false;
+}
+
+/* Without turns, under `gpipe`: the first loop that sends and the last one. */
+static bool find_apart(Arena *arena, const Fn *f, int64_t stages, TurnLoops *loops) {
+  *loops = (TurnLoops){.n = 0};
+  for (OpId i = 0; i < f->ops.n; i++)
+    if (has_hop(&f->ops.at[i])) loops->loop[loops->n < 2 ? loops->n++ : 1] = i;
+  if (loops->n < 2) return loops->n = 0, false;
+  loops->table =
+      turns_gpipe(arena, stages, attr_int(&f->ops.at[loops->loop[0]].attrs, ATTR_trip, 1));
+  return true;
+}
+
+bool turns_schedule(Arena *arena, const Fn *f, int64_t stages, TurnLoops *loops) {
+  for (OpId i = 0; i < f->ops.n; i++)
+    if (turns_begin(f, i, loops)) return true;
+  return find_apart(arena, f, stages, loops);
+}
+
+const char *turns_text(Arena *arena, const TurnTable *table, int64_t stage, int64_t words) {
+  const char *text = "";
+  TurnState state = {{0}};
+  for (; !turns_over(table, &state) && words > 0; words--) {
+    int loop = turn_next(table, stage, &state);
+    const char chunk[] = {turns_interleave(table) ? (char)('a' + turn_chunk(table, loop)) : '\0',
+                          '\0'};
+    text = arena_printf(arena, "%s%s%c%lld%s", text, *text ? " " : "",
+                        "FBW"[turn_kind(table, loop)], (long long)state.over[loop]++, chunk);
+  }
+  return turns_over(table, &state) ? text : arena_printf(arena, "%s ..", text);
+}

@@ -1,0 +1,116 @@
+/* Schedules of pipelines: two or three loops over the parts of a batch whose rounds take turns.
+
+   A forward loop has the attributes `turns` and `axis`; behind it stand one or two loops that have
+   `turns`, the same: backward; or gradients of inputs, then those of weights. Between them stand
+   views alone. `turns` is the table of the schedule: for each stage of the axis
+
+     most   how many parts may be forward and not yet backward
+     wait   of three loops: how many may be backward and without gradients of weights
+
+   and a stage goes on as turn_next says. With most[s] = min(P - s, M) it is 1F1B of M parts over P
+   stages ("PipeDream: Fast and Efficient Pipeline Parallel DNN Training", non-interleaved as in
+   Megatron-LM); with wait[s] = min(s, M) beside it ZB-H1 ("Zero Bubble Pipeline Parallelism"):
+   weights fill the slots in which 1F1B waits, and min(P, M) parts are kept, as on its first stage.
+   Twice as steep, most[s] = 2 (P - 1 - s) + 1 and wait[s] = 2 s, up to 2 P - 1 are kept, and stages
+   go on forward while gradients of inputs take longer than those of weights: the paper's ZB-2p in a
+   step whose update waits for all stages; with fewer parts, as steep as these allow. No steeper: a
+   message waits between neighbours, and the one behind it for that one's receive.
+   Each loop takes the parts in their order on every stage, so sums have one order. What crosses
+   from loop to loop lies in rings: part i takes slot i mod their number.
+
+   Interleaved ("Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM",
+   section 2.2): with `interleave = n` a stage has n chunks of layers, and there are 2 n loops,
+   forward of chunk 0 to n - 1, then backward of chunk n - 1 to 0. P parts at a time go through all
+   chunks, so that the last stage hands on to the first. `most` counts parts of chunks there, as if
+   the last group of parts had P, too. */
+#ifndef SHARDC_TURNS_H
+#define SHARDC_TURNS_H
+#include "ir/ir.h"
+
+enum { TURN_FORWARD, TURN_BACKWARD, TURN_WEIGHTS, TURN_KINDS };
+enum { TURN_LOOPS = 2 * MOST_CHUNKS };
+
+typedef struct TurnTable {
+  int64_t stages, parts;
+  const int64_t *most, *wait; /* by stage; wait NULL: no loop of weights */
+  int64_t chunks;             /* of layers on a stage; 0 as 1 */
+  /* By loop, a bit: all stages meet before a part of it, to gather weights over them, or behind it,
+     to sum gradients. Of no table in a program: what runs one in time asks for it. */
+  uint32_t meet_before, meet_behind;
+} TurnTable;
+
+typedef struct TurnState { /* of a stage: so many parts are over, by loop */
+  int64_t over[TURN_LOOPS];
+} TurnState;
+
+typedef struct TurnLoops {
+  TurnTable table;
+  int n;
+  OpId loop[TURN_LOOPS];
+} TurnLoops;
+
+bool op_takes_turns(const Op *o);
+bool turns_begin(const Fn *f, OpId id,
+                 TurnLoops *loops); /* is op `id` a forward loop with its partners? */
+static inline OpId turns_end(const TurnLoops *t) { return t->loop[t->n - 1]; }
+int turns_number(const TurnLoops *loops, OpId id); /* of the loop; -1: none */
+/* Of a loop that takes turns: the first of its loops, the last one; of others, the op itself. */
+OpId op_begins(const Fn *f, OpId id), op_ends(const Fn *f, OpId id);
+int64_t turns_stage(const Module *m, const Op *forward, int64_t rank);
+/* Slots that its rounds take in turn in a stack of that type; 0: each has its own slice. */
+int64_t loop_slots(const Op *loop, const Type *stacked);
+
+/* ---- the table ---- */
+
+static inline bool turns_interleave(const TurnTable *t) { return t->chunks > 1; }
+
+static inline int turns_loops(const TurnTable *t) {
+  return turns_interleave(t) ? 2 * (int)t->chunks : t->wait ? 3 : 2;
+}
+
+int turn_kind(const TurnTable *table, int loop);      /* TURN_FORWARD .. */
+int64_t turn_chunk(const TurnTable *table, int loop); /* of the stage's layers */
+int turn_next_chunk(const TurnTable *table, int64_t stage, const TurnState *state);
+
+/* Which loop goes on: weights that have waited long enough, else forward while there is room, else
+   backward. The last loop has no more parts: it is all over. */
+static inline int turn_next(const TurnTable *t, int64_t stage, const TurnState *x) {
+  if (turns_interleave(t)) return turn_next_chunk(t, stage, x);
+  int64_t back = x->over[TURN_BACKWARD], waiting = back - x->over[TURN_WEIGHTS];
+  if (t->wait && (back == t->parts || waiting > t->wait[stage])) return TURN_WEIGHTS;
+  bool room = x->over[TURN_FORWARD] - back < t->most[stage];
+  return room && x->over[TURN_FORWARD] < t->parts ? TURN_FORWARD : TURN_BACKWARD;
+}
+
+static inline bool turns_over(const TurnTable *t, const TurnState *x) {
+  return x->over[turns_loops(t) - 1] == t->parts;
+}
+
+TurnTable turns_one_f_one_b(Arena *arena, int64_t stages, int64_t parts);
+enum { MOST_AHEAD = 2 };
+/* ZB-H1; `ahead` 2: up to twice as steep, which takes more than P parts. */
+TurnTable turns_zero_bubble(Arena *arena, int64_t stages, int64_t parts, int64_t ahead);
+TurnTable turns_gpipe(Arena *arena, int64_t stages, int64_t parts);
+TurnTable turns_interleaved(Arena *arena, int64_t stages, int64_t parts, int64_t chunks);
+/* The most parts that loop `from` has done and loop `to` has not, on the stages first .. last. */
+int64_t turns_between(const TurnTable *table, int from, int to, int64_t first, int64_t last);
+/* Goes each part of a chunk forward on a stage before it goes backward there? */
+bool turns_in_order(const TurnTable *table);
+/* Slots that a ring between the two needs on the stages that run m. */
+int64_t turns_ring(const Module *m, const TurnTable *table, int from, int to);
+/* When all stages are done, if a part takes `time[stage * TURN_LOOPS + loop]` there and a message
+   no time; below 0: they wait for each other for ever. */
+double turns_makespan(const TurnTable *table, const double *time);
+/* The schedule of the parts of a batch in `f`: loops that take turns or, under `gpipe`, those that
+   send: all parts forward, then all backward. */
+bool turns_schedule(Arena *arena, const Fn *f, int64_t stages, TurnLoops *loops);
+typedef struct TurnSpan { /* one turn of a stage, in time */
+  int loop;
+  int64_t part;
+  double from, to;
+} TurnSpan;
+/* The same; `span` gets the turns of each stage in their order, parts times the number of loops. */
+double turns_spans(const TurnTable *table, const double *time, TurnSpan *span);
+/* F0 F1 B0 F2 B1 B2, with W0 .. between, F0a F1a F0b of chunks, at most `words` of them */
+const char *turns_text(Arena *arena, const TurnTable *table, int64_t stage, int64_t words);
+#endif

@@ -1,0 +1,46 @@
+/* Placements: which block of a value each rank of a mesh holds (Placement in ir.h), and the rules
+   by which an op may work on blocks.
+
+   A dim that several mesh axes cut is cut by them in the order of the place rules, the first one
+   coarsest; there is no other order. Sizes of placed types are global. */
+#ifndef SHARDC_PLACEMENT_H
+#define SHARDC_PLACEMENT_H
+#include "ir/ir.h"
+
+int mesh_find(const Module *m, Str name); /* -1: no such axis */
+int64_t mesh_ranks(const Module *m);
+/* Axes in the order of the place rules, those of no rule last; returns their number. */
+int mesh_order(const Module *m, int *axes);
+bool rule_cuts_batch(const PlaceRule *r);
+int64_t mesh_batch_ranks(const Module *m); /* over which Batch is cut by the place rules */
+/* Coordinate of a rank along an axis: the first axis varies fastest. */
+int64_t mesh_coordinate(const Module *m, int64_t rank, int axis);
+
+static inline bool is_partial(Str state) { return state == PARTIAL_SUM || state == PARTIAL_MAX; }
+static inline bool is_split(Str state) { return state && !is_partial(state); }
+
+bool placement_equal(const Placement *a, const Placement *b);
+bool placement_is_whole(const Placement *p);                          /* on every axis */
+int64_t placement_ways(const Module *m, const Placement *p, Str dim); /* number of blocks of dim */
+bool placement_fits(const Module *m, const Type *t, const Placement *p);  /* blocks are equal */
+Type placement_local(const Module *m, const Type *t, const Placement *p); /* sizes of one rank */
+/* A dim of a parameter or state without the padding that its split needs; `whole`: of all ranks. */
+int64_t placement_logical(const Module *m, Str dim, int64_t whole);
+int64_t placement_held(const Module *m, const Type *t, const Placement *p); /* its elements */
+const char *placed_text(Module *m, const Type *t, const Placement *p);      /* f32[Batch/data:8] */
+
+/* What running along one index of an op means for a mesh axis that cuts it: the op works on blocks
+   if every operand that has the index is cut along it. Written per op as a list of indexes. */
+typedef struct ShardIndex {
+  Str *in;      /* by operand: its dim, NULL where it does not have the index */
+  Str *out;     /* by result: its dim, NULL where the index is gone */
+  Str lost;     /* state of results without it: PARTIAL_SUM, PARTIAL_MAX */
+  int64_t size; /* blocks must divide this */
+} ShardIndex;
+
+/* The indexes of op o along which it can work on blocks, in the order of preference. Loops, loads
+   and stores have none: their values are placed by what surrounds them. */
+uint32_t shard_indexes(Module *m, const Fn *f, const Op *o, ShardIndex **list);
+/* May operand i be a partial sum, the others being whole, with a partial result? */
+bool shard_linear(const Module *m, const Fn *f, const Op *o, uint32_t i);
+#endif
