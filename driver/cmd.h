@@ -110,6 +110,10 @@ Exit cli_report(Cli *o,
                 Exit otherwise); /* prints the diagnostics; EXIT_INPUT if there are errors, or
                                         EXIT_ENVIRONMENT */
 
+/* data/data_check.c: E1401, E1404 */
+struct CheckResult;
+void check_data_files(Cli *o, const struct CheckResult *result);
+
 /* cmd_explain.c: its tables */
 typedef struct Explanation {
   const char *code, *title, *cause, *example, *repair;

@@ -117,6 +117,7 @@ static Fits *judge_plans(Cli *o, const char *path, const CheckResult *result) {
 static Exit check_shard(Cli *o, const char *path, Found *found) {
   CheckResult result = {0};
   if (!check_program(o->c, path, &result)) return EXIT_ENVIRONMENT;
+  if (!diag_errors(o->c->diag)) check_data_files(o, &result);
   bool said = !found && !diag_errors(o->c->diag) && !o->value[OPT_QUIET];
   const Fits *fits = judge_plans(o, path, &result);
   for (uint32_t i = 0; i < result.models.n; i++)

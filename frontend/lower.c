@@ -123,6 +123,16 @@ static void add_inputs(Build *build, Eval *checked) {
   }
 }
 
+Module *lower_inputs(World *w, Eval *checked, const Choice *choice) {
+  Module *m = module_new(w->ctx);
+  Build build = {.m = m, .files = write_sources(m, w)};
+  m->model = choice->model->name;
+  write_dims(m, checked->sizes);
+  write_train(m, checked, choice);
+  add_inputs(&build, checked);
+  return m;
+}
+
 static Module *write_module(World *w, const LowerOptions *options, const Choice *choice,
                             Sizes *sizes, Eval *checked, const LayoutList *layouts) {
   Module *m = module_new(w->ctx);

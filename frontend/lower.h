@@ -57,7 +57,19 @@ typedef struct CheckedPlan {
   bool judged; /* its machine says how much memory there is, and what model it is for is known */
 } CheckedPlan;
 
+typedef struct CheckedFile {
+  Str path; /* as written, or a pattern */
+  Span span;
+} CheckedFile;
+
+typedef struct CheckedData { /* of a train block and a model that it fits, all sizes known */
+  const Module *m;           /* dims, inputs, settings */
+  Span line;
+  VEC(CheckedFile) files;
+} CheckedData;
+
 typedef struct CheckResult {
+  VEC(CheckedData) data;
   VEC(CheckedModel) models;
   VEC(CheckedPlan) plans;
   VEC(CheckedLayout) layouts;

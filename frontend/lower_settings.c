@@ -33,7 +33,7 @@ static void write_ignored(Module *m, Eval *e) {
                (long long)e->ignored.at[i].label);
 }
 
-void write_data(Module *m, Eval *e, const Choice *choice) {
+static void write_data(Module *m, Eval *e, const Choice *choice) {
   const AstSetting *line = settings_line(choice->train->item, "data");
   write_ignored(m, e);
   if (!line) return;
@@ -168,10 +168,14 @@ static void drop_whole_micro(Module *m, int64_t batch) {
   m->settings.n = n;
 }
 
-void write_settings(Module *m, Eval *e, const Choice *choice, const LowerOptions *options) {
-  module_set(m, "model", "%s", choice->model->name);
+void write_train(Module *m, Eval *e, const Choice *choice) {
   settings_resolve(e->ctx, choice->train->item, ITEM_TRAIN, sink, m);
   write_data(m, e, choice);
+}
+
+void write_settings(Module *m, Eval *e, const Choice *choice, const LowerOptions *options) {
+  module_set(m, "model", "%s", choice->model->name);
+  write_train(m, e, choice);
   write_machine(m, e, choice);
   write_plan(m, e, choice);
   write_debug(m, options);

@@ -59,12 +59,44 @@ static void count(const Eval *e, CheckedModel *model) {
   }
 }
 
+/* ---- data ---- */
+
+static void list_files(Ctx *c, CheckedData *data, const AstValue *source) {
+  if (!source) return;
+  if (source->kind == VALUE_STRING)
+    vec_push(c->arena, data->files, (CheckedFile){source->string, source->span});
+  for (uint32_t i = 0; source->kind == VALUE_CALL && i < source->args.n; i++)
+    list_files(c, data, source->args.at[i].value);
+}
+
+static bool all_sized(const Eval *e) {
+  for (uint32_t i = 0; i < e->inputs.n; i++) {
+    const Val *type = &e->inputs.at[i]->type;
+    if (type->kind == VAL_INDEX && size_of(e->sizes, type->of) <= 0) return false;
+    for (int k = 0; k < type->dims.n; k++)
+      if (size_of(e->sizes, type->dims.at[k]) <= 0) return false;
+  }
+  return e->inputs.n;
+}
+
+/* What the files of the data line are to feed; whoever may open files looks at them. */
+static void check_sources(Eval *e, const Choice *choice, CheckResult *out) {
+  const AstSetting *line = settings_line(choice->train->item, "data");
+  uint32_t before = e->w->errors;
+  check_data(e, choice);
+  if (!out || !line || e->w->errors != before || !all_sized(e)) return;
+  CheckedData data = {.m = lower_inputs(e->w, e, choice), .line = line->span};
+  list_files(e->ctx, &data, settings_value(choice->train->item, "data", NULL));
+  list_files(e->ctx, &data, setting_option(line, "valid"));
+  vec_push(e->ctx->arena, out->data, data);
+}
+
 static void check_model(World *w, const Decl *decl, CheckResult *out) {
   Choice choice;
   if (!choose_for_model(w, decl, &choice)) return;
   Eval *e = walk(w, &choice);
   if (!e) return;
-  if (choice.train && sound(w, choice.train->item)) check_data(e, &choice);
+  if (choice.train && sound(w, choice.train->item)) check_sources(e, &choice, out);
   CheckedModel model = {.name = decl->name};
   count(e, &model);
   LayoutList layouts = {0};
@@ -89,14 +121,14 @@ static bool choose_for_block(World *w, const Decl *block, Choice *choice) {
   return choose_for_model(w, model, choice);
 }
 
-static void check_trains(World *w) {
+static void check_trains(World *w, CheckResult *out) {
   uint32_t at = 0;
   for (const Decl *decl; (decl = world_next(w, SPACE_TRAIN, &at));) {
     Choice choice;
     if (!own(w, decl) || !sound(w, decl->item) || !choose_for_block(w, decl, &choice)) continue;
     choice.train = decl;
     Eval *e = walk(w, &choice);
-    if (e) check_data(e, &choice);
+    if (e) check_sources(e, &choice, out);
   }
 }
 
@@ -218,7 +250,7 @@ bool check_program(Ctx *c, const char *path, CheckResult *out) {
   check_grads(w);
   for (const Decl *decl; (decl = world_next(w, SPACE_MODEL, &at));)
     if (own(w, decl) && !decl->item->bad) check_model(w, decl, out);
-  check_trains(w);
+  check_trains(w, out);
   check_plans(w, out);
   check_all_weights(w);
   check_layers(w);

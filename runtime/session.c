@@ -45,7 +45,7 @@ static bool same_data(Run *r, Fault *f) {
 bool rt_open_data(Run *r, Fault *f) {
   const char *shuffle = text_option(r, OPT_shuffle);
   DataOptions options = {text_option(r, OPT_data), text_option(r, OPT_valid),
-                         text_option(r, OPT_format), -1};
+                         text_option(r, OPT_format), -1, text_option(r, OPT_tokenizer)};
   if (shuffle) {
     options.shuffle = !strcmp(shuffle, "on");
     if (!options.shuffle && strcmp(shuffle, "off"))

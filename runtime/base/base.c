@@ -99,6 +99,11 @@ void *rt_alloc(size_t bytes) {
   return p;
 }
 
+bool rt_text_ends(const char *text, const char *end) {
+  size_t n = strlen(text), k = strlen(end);
+  return n >= k && !strcmp(text + n - k, end);
+}
+
 char *rt_copy_text(const char *s, size_t n) {
   char *copy = rt_alloc(n + 1);
   memcpy(copy, s, n);

@@ -40,6 +40,7 @@ typedef struct Bytes {
 
 void *rt_alloc(
     size_t bytes); /* zeroed; ends the process when there is none. Never called inside a step */
+bool rt_text_ends(const char *text, const char *end);
 char *rt_copy_text(const char *s, size_t n);
 char *rt_format(const char *format, ...) __attribute__((format(printf, 1, 2))); /* in new memory */
 void rt_join(char out[RT_PATH], const char *folder, const char *name);          /* "" if too long */

@@ -48,6 +48,7 @@ typedef struct DataSet {
 typedef struct DataOptions {
   const char *train, *valid, *format; /* NULL: from the program's settings */
   int shuffle;                        /* 0, 1; -1: from the settings */
+  const char *tokenizer;              /* NULL: from the settings */
 } DataOptions;
 
 typedef struct Task { /* what is made of a sequence of tokens; ids: -1 where there is none */
@@ -95,6 +96,9 @@ void rt_data_close(Data *d);
 /* A number that differs where other files, or in another order, are read: sizes, begins and ends of
    all files, samples, shuffling. Not their names. */
 uint64_t rt_data_identity(const Data *d);
+/* The files against the input, or the first input of the task (data_fits.c). */
+bool rt_columns_fit(const Stream *stream, const rt_tensor *input, Fault *f);
+bool rt_tokens_fit(const Stream *stream, const rt_tensor *input, const char *tokenizer, Fault *f);
 /* Tasks (data_task.c, data_window.c). */
 typedef struct Window { /* a sample of tokens */
   const DataFile *part;

@@ -8,15 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool ends(const char *name, const char *end) {
-  size_t n = strlen(name), k = strlen(end);
-  return n >= k && !strcmp(name + n - k, end);
-}
-
 /* What stands before .bin or .idx, with another end; "" if it is too long. */
 static void sibling(char out[RT_PATH], const char *path, const char *end) {
   size_t n = strlen(path);
-  if (ends(path, ".bin") || ends(path, ".idx")) n -= 4;
+  if (rt_text_ends(path, ".bin") || rt_text_ends(path, ".idx")) n -= 4;
   if (snprintf(out, RT_PATH, "%.*s%s", (int)n, path, end) >= RT_PATH) *out = 0;
 }
 
@@ -35,7 +30,7 @@ static bool is_pair(const char *path, const char *format, char out[RT_PATH]) {
   if (format && !insists) return false;
   sibling(out, path, ".idx");
   if (insists) return rt_exists(out);
-  bool half = ends(path, ".bin") || ends(path, ".idx") || !rt_exists(path);
+  bool half = rt_text_ends(path, ".bin") || rt_text_ends(path, ".idx") || !rt_exists(path);
   return half && is_index(out);
 }
 
@@ -70,7 +65,8 @@ void rt_part_close(DataFile *file) {
 /* An index that a pattern found along with its tokens adds nothing. */
 static bool found_twice(const glob_t *g, size_t i) {
   char tokens[RT_PATH];
-  if (g->gl_pathc < 2 || !ends(g->gl_pathv[i], ".idx") || !is_index(g->gl_pathv[i])) return false;
+  if (g->gl_pathc < 2 || !rt_text_ends(g->gl_pathv[i], ".idx") || !is_index(g->gl_pathv[i]))
+    return false;
   sibling(tokens, g->gl_pathv[i], ".bin");
   return rt_exists(tokens);
 }

@@ -63,33 +63,6 @@ static void cut(Stream *stream, Stream *rest, double share) {
   }
 }
 
-static bool check_columns(const Stream *stream, const rt_tensor *tensor, Fault *f) {
-  for (int i = 0; i < stream->nparts; i++) {
-    const Array *array = &stream->part[i].array;
-    int64_t n = array->rank ? array->size[0] : 0;
-    if (array->rank ? n && array->count / n == stream->stride : array->count % stream->stride == 0)
-      continue;
-    rt_fault(f, 205, "a sample of input %s has %lld numbers, the file has %lld in all%s%lld",
-             tensor->name, (long long)stream->stride, (long long)array->count,
-             n ? ", rows of " : ", remainder ",
-             (long long)(n ? array->count / n : array->count % stream->stride));
-    return rt_at(f, stream->part[i].path, "", -1);
-  }
-  return true;
-}
-
-static bool check_tokens(const Stream *stream, Fault *f) {
-  for (int i = 0; i < stream->nparts; i++) {
-    const Array *array = &stream->part[i].array;
-    if (array->kind == NUMBER_FLOAT || array->rank > 1) {
-      rt_fault(f, 202, "tokens are one sequence of whole numbers, this file holds %s",
-               array->rank > 1 ? "an array of several dimensions" : "floats");
-      return rt_at(f, stream->part[i].path, "", -1);
-    }
-  }
-  return true;
-}
-
 /* Numbers in a setting, spaces or commas between; repeats one number over all channels. NULL if
  * there is none. */
 static double *number_list(const rt_program *program, const char *key, int64_t channels,
@@ -139,8 +112,10 @@ typedef struct Opening {
 } Opening;
 
 static bool open_tokens(const Opening *opening, const char *pattern, Stream *stream) {
+  const char *said = opening->o->tokenizer,
+             *tokenizer = said ? said : rt_task_tokenizer(opening->p);
   return open_files(pattern, opening->format, stream, opening->f) &&
-         check_tokens(stream, opening->f) &&
+         rt_tokens_fit(stream, opening->d->train.feed[0].input, tokenizer, opening->f) &&
          rt_task_documents(&opening->d->task, stream, opening->f);
 }
 
@@ -204,7 +179,7 @@ static bool open_column(Opening *opening, DataSet *set, int i, const char *given
                    set == &opening->d->train ? "data" : "valid", tensor->name);
   }
   bool ok = open_files(pattern, opening->format, stream, opening->f) &&
-            check_columns(stream, tensor, opening->f);
+            rt_columns_fit(stream, tensor, opening->f);
   free(pattern);
   return ok;
 }

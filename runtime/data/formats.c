@@ -22,11 +22,6 @@ static Answer bad(const Ask *ask, const char *why, int64_t position) {
   return BAD;
 }
 
-static bool ends(const char *name, const char *end) {
-  size_t n = strlen(name), k = strlen(end);
-  return n >= k && !strcmp(name + n - k, end);
-}
-
 /* A sequence of all numbers behind `head`; what uses it gives the shape (rank 0). */
 static Answer bare(const Ask *ask, Array *array, int width, NumberKind kind, int64_t head) {
   int64_t n = ask->file.n - head;
@@ -36,8 +31,12 @@ static Answer bare(const Ask *ask, Array *array, int width, NumberKind kind, int
             "`format =` in the data line says how to read it, such as bytes, u16, u32, f32");
     return BAD;
   }
-  *array = (Array){
-      .at = ask->file.at + head, .kind = kind, .width = width, .head = head, .count = n / width};
+  *array = (Array){.at = ask->file.at + head,
+                   .kind = kind,
+                   .width = width,
+                   .head = head,
+                   .count = n / width,
+                   .guessed = !ask->forced};
   return YES;
 }
 
@@ -45,15 +44,15 @@ static Answer open_bytes(const Ask *ask, Array *array) {
   return bare(ask, array, 1, NUMBER_UINT, 0);
 }
 static Answer open_u16(const Ask *ask, Array *array) {
-  return ask->forced || ends(ask->name, ".bin") || ends(ask->name, ".u16")
+  return ask->forced || rt_text_ends(ask->name, ".bin") || rt_text_ends(ask->name, ".u16")
              ? bare(ask, array, 2, NUMBER_UINT, 0)
              : NO;
 }
 static Answer open_u32(const Ask *ask, Array *array) {
-  return ask->forced || ends(ask->name, ".u32") ? bare(ask, array, 4, NUMBER_UINT, 0) : NO;
+  return ask->forced || rt_text_ends(ask->name, ".u32") ? bare(ask, array, 4, NUMBER_UINT, 0) : NO;
 }
 static Answer open_f32(const Ask *ask, Array *array) {
-  return ask->forced || ends(ask->name, ".f32") ? bare(ask, array, 4, NUMBER_FLOAT, 0) : NO;
+  return ask->forced || rt_text_ends(ask->name, ".f32") ? bare(ask, array, 4, NUMBER_FLOAT, 0) : NO;
 }
 
 static Answer open_llmc(const Ask *ask, Array *array) {
@@ -155,6 +154,24 @@ static bool npy_shape(const char *p, Array *array) {
   return true;
 }
 
+/* Not damaged: something else than rows of numbers. */
+static Answer npy_other_type(const Ask *ask, const char *type) {
+  rt_fault(ask->f, 202, "this NPY file holds no plain numbers: its type is %.*s",
+           (int)strcspn(type, "'\","), type);
+  rt_help(ask->f, "`numpy.save(FILE, array.astype(\"float32\"))`, or another type of 1, 2, 4 or 8 "
+                  "bytes: integers, floats, bool");
+  rt_at(ask->f, "", "byte", 0);
+  return BAD;
+}
+
+static Answer npy_columns_first(const Ask *ask) {
+  rt_fault(ask->f, 202, "this NPY file is in Fortran order: its first index varies fastest");
+  rt_help(ask->f, "`numpy.save(FILE, numpy.ascontiguousarray(numpy.load(FILE)))` writes its rows "
+                  "one behind the other");
+  rt_at(ask->f, "", "byte", 0);
+  return BAD;
+}
+
 static Answer open_npy(const Ask *ask, Array *array) {
   const uint8_t *p = ask->file.at;
   if (ask->file.n < 10 || memcmp(p, "\x93NUMPY", 6))
@@ -170,12 +187,13 @@ static Answer open_npy(const Ask *ask, Array *array) {
   head[n] = 0;
   const char *type = npy_value(head, "'descr'"), *order = npy_value(head, "'fortran_order'");
   const char *shape = npy_value(head, "'shape'");
-  if (!type || strlen(type) < 4 || !npy_type(type, array))
-    return bad(ask, "NPY header: no number type that can be read", lead);
-  if (!order || strncmp(order, "False", 5))
-    return bad(ask, "NPY file: Fortran order is not supported", lead);
+  if (!type || strlen(type) < 4) return bad(ask, "NPY header: it names no type", lead);
+  if (!npy_type(type, array)) return npy_other_type(ask, type);
+  if (!order || (strncmp(order, "False", 5) && strncmp(order, "True", 4)))
+    return bad(ask, "NPY header: it names no order", lead);
   if (!shape || !npy_shape(shape, array))
     return bad(ask, "NPY header: no shape that can be read", lead);
+  if (*order == 'T' && array->rank > 1) return npy_columns_first(ask);
   array->head = lead + n, array->at = p + array->head;
   array->count = shape_count(array, ask->file.n - array->head);
   if (array->rank == 0) array->rank = 1, array->size[0] = 1;
@@ -200,12 +218,14 @@ bool rt_format_known(const char *format) {
 }
 
 bool rt_array_open(Bytes file, const char *name, const char *format, Array *array, Fault *f) {
+  if (!rt_not_foreign(file, format, f)) return false;
   for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
     if (format && strcmp(format, formats[i].name)) continue;
     Ask ask = {file, name, format != NULL, f};
     *array = (Array){0};
     Answer r = formats[i].open(&ask, array);
     array->format = formats[i].name;
+    if (r == YES && array->guessed) return rt_guess_holds(file, name, array, f);
     if (r != NO) return r == YES;
   }
   rt_fault(f, 202, "unknown format `%s`", format ? format : "");

@@ -15,6 +15,7 @@ typedef struct Array {
   bool big;  /* big-endian */
   int rank;  /* 0: a plain sequence, whoever uses it gives the shape */
   int64_t size[RT_MAX_RANK], count;
+  bool guessed; /* from the name, or as nothing else fits: no header and nobody says it */
   int64_t head; /* bytes in front of the first number: for positions in messages */
   /* Megatron: bytes where sequences begin; first sequence of each document, and their end */
   const uint8_t *place, *document;
@@ -24,6 +25,10 @@ typedef struct Array {
 /* name: decides between bare formats (.bin, .f32); format: NULL, or the one that the user insists
  * on. */
 bool rt_array_open(Bytes file, const char *name, const char *format, Array *array, Fault *f);
+/* foreign.c: no magic number of another format, which all formats but `bytes` contradict; and the
+ * content is what was guessed. */
+bool rt_not_foreign(Bytes file, const char *format, Fault *f);
+bool rt_guess_holds(Bytes file, const char *name, const Array *array, Fault *f);
 bool rt_megatron_is(Bytes index);
 bool rt_megatron_open(Bytes index, Bytes tokens, Array *array, Fault *f); /* megatron.c */
 int64_t rt_array_document(const Array *array,

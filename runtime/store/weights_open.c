@@ -12,11 +12,6 @@
 enum { MOST_SHARDS = 4096 };
 static const char index_name[] = "model.safetensors.index.json";
 
-static bool ends_with(const char *s, const char *end) {
-  size_t n = strlen(s), k = strlen(end);
-  return n >= k && !strcmp(s + n - k, end);
-}
-
 static bool add_path(WeightFiles *files, const char *folder, const char *name) {
   char path[RT_PATH];
   if (folder) rt_join(path, folder, name);
@@ -74,7 +69,7 @@ static bool only_file(const char *folder, char path[RT_PATH], Fault *f) {
   DIR *d = opendir(folder);
   int n = 0;
   for (struct dirent *e; d && (e = readdir(d));)
-    if (ends_with(e->d_name, ".safetensors") && n++ == 0) rt_join(path, folder, e->d_name);
+    if (rt_text_ends(e->d_name, ".safetensors") && n++ == 0) rt_join(path, folder, e->d_name);
   if (d) closedir(d);
   if (n == 1) return true;
   rt_fault(f, 301, n ? "%d safetensors files and no index" : "no safetensors file here", n);
@@ -84,7 +79,7 @@ static bool only_file(const char *folder, char path[RT_PATH], Fault *f) {
 
 static bool find_files(const char *path, WeightFiles *files, Fault *f) {
   char inside[RT_PATH];
-  if (ends_with(path, ".index.json")) return read_index(path, files, f);
+  if (rt_text_ends(path, ".index.json")) return read_index(path, files, f);
   if (!rt_is_folder(path)) return add_path(files, NULL, path);
   rt_join(inside, path, index_name);
   if (rt_exists(inside)) return read_index(inside, files, f);

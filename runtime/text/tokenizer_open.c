@@ -110,15 +110,10 @@ bool rt_tokenizer_read_words(Bytes lines, bool lower, Tokenizer **out, Fault *f)
 
 /* ---- paths ---- */
 
-static bool ends(const char *name, const char *end) {
-  size_t n = strlen(name), k = strlen(end);
-  return n >= k && !strcmp(name + n - k, end);
-}
-
 /* gpt2-vocab.json -> gpt2-merges.txt, and the other way round; "" if the name has another end. */
 static void partner(char out[RT_PATH], const char *path, const char *end, const char *other) {
-  size_t n = ends(path, end) ? strlen(path) - strlen(end) : 0;
-  if (!ends(path, end) || snprintf(out, RT_PATH, "%.*s%s", (int)n, path, other) >= RT_PATH)
+  size_t n = rt_text_ends(path, end) ? strlen(path) - strlen(end) : 0;
+  if (!rt_text_ends(path, end) || snprintf(out, RT_PATH, "%.*s%s", (int)n, path, other) >= RT_PATH)
     *out = 0;
 }
 
@@ -150,14 +145,14 @@ static bool find_file(TokenizerOpening *opening, const char *path) {
     rt_join(opening->path, path, names[i]);
     if (rt_exists(opening->path)) break;
   }
-  if (ends(opening->path, "merges.txt"))
+  if (rt_text_ends(opening->path, "merges.txt"))
     partner(opening->other, opening->path, "merges.txt", "vocab.json");
   if (*opening->other) strcpy(opening->path, opening->other), *opening->other = 0;
   return rt_map_file(opening->path, 206, &opening->file, opening->f);
 }
 
 static bool read_found(TokenizerOpening *opening, Tokenizer **tokenizer) {
-  if (!ends(opening->path, ".json"))
+  if (!rt_text_ends(opening->path, ".json"))
     return rt_tokenizer_read_words(opening->file, !has_capitals(opening->file), tokenizer,
                                    opening->f);
   if (!is_plain(opening->file)) return rt_tokenizer_read(opening->file, tokenizer, opening->f);

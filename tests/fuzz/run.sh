@@ -19,8 +19,8 @@ cd "$root/runtime"
 files="base/file.c base/json.c"
 case $target in # what a reader needs, and no more
 fuzz_tokenizer) sources="$files $(echo text/*.c)" ;;
-fuzz_megatron) sources="data/formats.c data/megatron.c" ;;
-fuzz_formats) sources="data/formats.c data/megatron.c" ;;
+fuzz_megatron) sources="base/json.c data/foreign.c data/formats.c data/megatron.c" ;;
+fuzz_formats) sources="base/json.c data/foreign.c data/formats.c data/megatron.c" ;;
 fuzz_json) sources="base/json.c" ;;
 fuzz_index) sources="$files store/safetensors.c store/weights_open.c" ;;
 fuzz_metrics) sources="$files metrics.c svg.c" ;;

@@ -156,7 +156,7 @@ static void test_windows(void **state) {
                     {"data.task.from", "tokens"},
                     {"data.task.to", "targets"}};
   rt_program p = program(token_inputs, 2, s, 5);
-  DataOptions o = {.shuffle = 0};
+  DataOptions o = {.format = "bytes", .shuffle = 0};
   Data d;
   Device dev;
   Fault f;
@@ -196,7 +196,7 @@ static void test_ahead(void **state) {
                     {"data.task.from", "tokens"},
                     {"data.task.to", "targets"}};
   rt_program p = program(token_inputs, 2, s, 4);
-  DataOptions o = {.shuffle = 1};
+  DataOptions o = {.format = "bytes", .shuffle = 1};
   Data d;
   Device dev;
   Fault f;
@@ -237,7 +237,7 @@ static void test_index_limit(void **state) {
   text[11] = 200;
   rt_setting s[] = {{"data.train", file(folder, "limit.txt", text, 30)}};
   rt_program p = program(token_inputs, 2, s, 1);
-  DataOptions o = {.shuffle = 0};
+  DataOptions o = {.format = "bytes", .shuffle = 0};
   Data d;
   Device dev;
   Fault f;

@@ -181,13 +181,100 @@ static bool opens(const void *data, size_t n, const char *name, const char *form
   return ok;
 }
 
+static void refused(const void *data, size_t n, const char *name, const char *format,
+                    const char *what, const char *help) {
+  Array a;
+  Fault f;
+  assert_false(rt_array_open((Bytes){data, (int64_t)n}, name, format, &a, &f));
+  if (f.code != 202 || !strstr(f.what, what) || !strstr(f.help, help))
+    fail_msg("%s: `%s`, `%s` instead of `%s`, `%s`", name, f.what, f.help, what, help);
+}
+
+/* Every magic number of the table, under every format. */
+static void test_foreign(void **state) {
+  static const struct {
+    const char *name, *magic, *magic2;
+    size_t at, n, at2, n2;
+  } rows[] = {
+#define FOREIGN(name, at, magic, at2, magic2, cure)                                                \
+  {name, magic, magic2, at, sizeof magic - 1, at2, sizeof magic2 - 1},
+#define FOREIGN_END(end, name, cure)
+#include "runtime/data/foreign.def"
+#undef FOREIGN
+#undef FOREIGN_END
+  };
+  static const char *const formats[] = {NULL,  "npy", "llmc", "megatron",
+                                        "idx", "u16", "u32",  "f32"};
+  Array a;
+  (void)state;
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    uint8_t file[512] = {0};
+    memcpy(file + rows[i].at, rows[i].magic, rows[i].n);
+    memcpy(file + rows[i].at2, rows[i].magic2, rows[i].n2);
+    for (size_t k = 0; k < sizeof formats / sizeof *formats; k++)
+      refused(file, sizeof file, "a.bin", formats[k], rows[i].name, "`format = bytes` insists");
+    assert_true(opens(file, sizeof file, "a.bin", "bytes", &a) && a.count == sizeof file);
+  }
+}
+
+static void test_foreign_ends(void **state) {
+  static const char *const ends[] = {
+#define FOREIGN(name, at, magic, at2, magic2, cure)
+#define FOREIGN_END(end, name, cure) end,
+#include "runtime/data/foreign.def"
+#undef FOREIGN
+#undef FOREIGN_END
+  };
+  static const char text[] = "a, b\n1, 2\n";
+  Array a;
+  (void)state;
+  for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+    char name[64];
+    snprintf(name, sizeof name, "a%s", ends[i]);
+    refused(text, sizeof text - 1, name, NULL, "not read", "`format = bytes` insists");
+    assert_true(opens(text, sizeof text - 1, name, "bytes", &a));
+  }
+}
+
+/* What a name would make of a content that shows something else. */
+static void test_guesses(void **state) {
+  static const char json[] = "{\"text\": \"a\"}\n{\"text\": \"b\"}\n", list[] = " [ {\"a\" : 1} ]",
+                    code[] = "{ int a; }", words[] = "[1] a footnote",
+                    prose[] = "Letters and lines, as many as a line of a book has,\nand some more.";
+  uint16_t wide[64];
+  uint32_t wider[64];
+  float reals[64];
+  Array a;
+  (void)state;
+  refused(json, sizeof json - 1, "a", NULL, "JSON", "tokenize");
+  refused(list, sizeof list - 1, "a.txt", NULL, "JSON", "tokenize");
+  assert_true(opens(json, sizeof json - 1, "a", "bytes", &a));
+  assert_true(opens(code, sizeof code - 1, "a", NULL, &a) && a.guessed);
+  assert_true(opens(words, sizeof words - 1, "a", NULL, &a));
+  refused(prose, 64, "a.bin", NULL, "this is text", "`format = bytes`");
+  refused(prose, 64, "a.f32", NULL, "this is text", "`format = bytes`");
+  assert_true(opens(prose, 64, "a.bin", "u16", &a) && !a.guessed);
+  for (int i = 0; i < 64; i++) wide[i] = (uint16_t)(i * 997), wider[i] = (uint32_t)i * 997;
+  assert_true(opens(wide, sizeof wide, "a.bin", NULL, &a) && a.width == 2);
+  assert_true(opens(wider, sizeof wider, "a.u32", NULL, &a) && a.width == 4);
+  refused(wider, sizeof wider, "a.bin", NULL, "every second", "`format = u32`");
+  assert_true(opens(wider, sizeof wider, "a.bin", "u16", &a) && a.count == 128);
+  for (int i = 0; i < 64; i++) wider[i] = i % 2 ? 0 : (uint32_t)i * 997; /* of 64 bits */
+  refused(wider, sizeof wider, "a.u32", NULL, "every second", "numpy.save");
+  refused(wider, sizeof wider, "a.bin", NULL, "every second", "numpy.save");
+  for (int i = 0; i < 64; i++) reals[i] = (float)i;
+  refused(reals, sizeof reals, "a.bin", NULL, "every second", "numpy.save");
+  assert_true(opens(reals, sizeof reals, "a.f32", NULL, &a) && a.kind == NUMBER_FLOAT);
+}
+
 static void test_bare_formats(void **state) {
   const uint8_t bytes[] = {1, 0, 2, 0, 255, 255, 4, 0};
   Array a;
   (void)state;
-  assert_true(opens(bytes, 8, "a.txt", NULL, &a) && a.count == 8 && rt_array_int(&a, 4) == 255);
+  assert_true(opens(bytes, 8, "a.txt", "bytes", &a) && a.count == 8 && rt_array_int(&a, 4) == 255);
   assert_true(opens(bytes, 8, "a.bin", NULL, &a) && a.count == 4 && rt_array_int(&a, 2) == 65535);
   assert_true(opens(bytes, 8, "a.txt", "u32", &a) && a.count == 2 && rt_array_int(&a, 0) == 131073);
+  assert_false(opens(bytes, 8, "a.txt", NULL, &a)); /* no text */
   assert_false(opens(bytes, 7, "a.bin", NULL, &a));
   assert_false(opens(bytes, 8, "a", "llmc", &a));
   assert_false(opens(bytes, 8, "a", "npy", &a));
@@ -242,12 +329,16 @@ static void test_npy(void **state) {
   assert_true(opens(file, n, "a", NULL, &a) && a.rank == 2 && rt_array_int(&a, 1) == -6);
   assert_false(opens(file, n - 1, "a", NULL, &a));
   n = npy(file, "{'descr': '<f4', 'fortran_order': True, 'shape': (3,), }\n", reals, 12);
-  assert_false(opens(file, n, "a", NULL, &a));
+  assert_true(opens(file, n, "a", NULL, &a) && rt_array_real(&a, 2) == 3);
+  n = npy(file, "{'descr': '<f4', 'fortran_order': True, 'shape': (1, 3), }\n", reals, 12);
+  refused(file, n, "a.npy", NULL, "in Fortran order", "ascontiguousarray");
   n = npy(file, "{'descr': '<f4', 'fortran_order': False, 'shape': (9999999999, 9999999999), }\n",
           reals, 12);
   assert_false(opens(file, n, "a", NULL, &a));
   n = npy(file, "{'descr': '|O', 'fortran_order': False, 'shape': (3,), }\n", reals, 12);
-  assert_false(opens(file, n, "a", NULL, &a));
+  refused(file, n, "a.npy", NULL, "its type is |O", "astype");
+  n = npy(file, "{'descr': '<c8', 'fortran_order': False, 'shape': (1,), }\n", reals, 8);
+  refused(file, n, "a.npy", NULL, "its type is <c8", "astype");
   uint8_t big[] = {0x3f, 0xc0, 0, 0};
   n = npy(file, "{'descr': '>f4', 'fortran_order': False, 'shape': (), }\n", big, 4);
   assert_true(opens(file, n, "a", NULL, &a) && a.count == 1 && rt_array_real(&a, 0) == 1.5);
@@ -294,6 +385,9 @@ int main(void) {
                                      cmocka_unit_test(test_safetensors_refusals),
                                      cmocka_unit_test(test_safetensors_round_trip),
                                      cmocka_unit_test(test_bare_formats),
+                                     cmocka_unit_test(test_foreign),
+                                     cmocka_unit_test(test_foreign_ends),
+                                     cmocka_unit_test(test_guesses),
                                      cmocka_unit_test(test_llmc),
                                      cmocka_unit_test(test_idx),
                                      cmocka_unit_test(test_npy),
