@@ -47,6 +47,7 @@ typedef struct Cli {
   struct LayoutDrawings *layouts;      /* wanted of the file that is lowered; NULL: none */
   bool planning;                       /* nothing is compiled */
   bool here;                           /* all ranks will run on this machine */
+  double noise; /* in what a step adds up, of each operand; 0: none (passes/math/noise.h) */
 } Cli;
 
 typedef Exit CommandRun(Cli *o);

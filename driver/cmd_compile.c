@@ -8,6 +8,7 @@
 #include "frontend/syntax/ast.h"
 #include "driver/fit/fit.h"
 #include "frontend/lower.h"
+#include "passes/math/noise.h"
 #include "passes/pass.h"
 #include "runtime/device/pool.h"
 #include <stdlib.h>
@@ -225,6 +226,8 @@ static Exit prepare(Cli *o, Module *m, CompileParts *parts, const char *name) {
   PipelineOptions options = {0};
   Exit e = suit_target(o, m, parts->kind);
   if (e == EXIT_FINE) e = pipeline_options(o, m, &options);
+  if (e == EXIT_FINE && o->noise > 0 && (e = run_pipeline(o, m, "micro")) == EXIT_FINE)
+    noise_add(m, o->noise);
   if (e == EXIT_FINE && !pipeline_classes(m, &options, &programs)) e = EXIT_INPUT;
   if (e == EXIT_FINE && parts->kind == EMIT_EXE && !programs_fit(o, &programs)) e = EXIT_INPUT;
   if (e == EXIT_FINE && parts->kind == EMIT_EXE) nodes_warn(o, &programs);

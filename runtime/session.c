@@ -227,6 +227,8 @@ bool rt_initialise(Run *r, Fault *f) {
   const rt_entry *entry = rt_need_entry(r, "init", f);
   rt_set_scalar(r, "seed", (int64_t)r->at.seed);
   rt_set_scalar(r, "step", 0);
+  const char *noise = getenv("SHARDC_NOISE"); /* a program of `shardc verify` has such a scalar */
+  rt_set_scalar(r, "noise.of.sums", noise ? strtoll(noise, NULL, 10) : 0);
   if (!entry || !rt_device_run(&r->device, entry, f)) return false;
   if (!r->o.at[OPT_init].given) return true;
   bool ok = rt_weights_load(r->o.at[OPT_init].text, &r->device, f);

@@ -1,9 +1,12 @@
 /* `shardc verify`: a plan changes no number but rounding; shown by training a few steps under two
    plans from the same seed and data, as processes of this machine, whatever machine the plans are
    for. Losses, norms, parameters and states are compared (verify_compare.c). What one rank in
-   f32 gives is what a plan is compared with, unless another one is named. */
+   f32 gives is what a plan is compared with, unless another one is named. Where they differ, a
+   program of one rank with noise in what it adds up runs some times, and they are compared again
+   by what that shows to be rounding. */
 #include "verify_runs.h"
 #include "ir/shape/placement.h"
+#include "ir/support/num.h"
 #include "runtime/base/file.h"
 #include "ir/plan/module_settings.h"
 #include <errno.h>
@@ -17,7 +20,8 @@ typedef struct Verify {
   Cli *o;
   const char *folder, *steps;
   VerifySide a, b;
-  Cli side[2]; /* with contexts of their own */
+  NoisyRuns noisy;
+  Cli side[3]; /* of a, b, and the program with noise; with contexts of their own */
   Tolerance t;
 } Verify;
 
@@ -46,19 +50,20 @@ static void show_log(const char *path) {
   fclose(f);
 }
 
-static _Noreturn void become_ranks(char **command, int n, const char *log) {
+static _Noreturn void become_ranks(char **command, int n, const char *noise, const char *log) {
   int fd = open(log, O_WRONLY | O_CREAT | O_TRUNC, 0666);
   if (fd < 0 || dup2(fd, 1) < 0 || dup2(fd, 2) < 0) _exit(EXIT_ENVIRONMENT);
+  if (noise && setenv("SHARDC_NOISE", noise, 1)) _exit(EXIT_ENVIRONMENT);
   _exit(run_ranks(command, n, NULL));
 }
 
 /* What is said goes to a log, shown only when it fails. */
 static Exit run_quietly(Verify *verify, const VerifySide *verify_side, char **command,
-                        const char *log) {
+                        const char *noise, const char *log) {
   int status, n = (int)mesh_ranks(verify_side->m);
   fflush(stdout), fflush(stderr);
   pid_t pid = fork();
-  if (pid == 0) become_ranks(command, n, log);
+  if (pid == 0) become_ranks(command, n, noise, log);
   if (pid < 0 || waitpid(pid, &status, 0) < 0) return environment(verify->o, log);
   int code = WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_BUG;
   if (!code) return EXIT_FINE;
@@ -68,8 +73,11 @@ static Exit run_quietly(Verify *verify, const VerifySide *verify_side, char **co
   return EXIT_ENVIRONMENT;
 }
 
-static Exit run_side(Verify *verify, VerifySide *verify_side, const char *side, const char *exe) {
+static Exit run_side(Verify *verify, VerifySide *verify_side, const char *side, const char *exe,
+                     const char *noise) {
   Strings words = {0};
+  verify_side->metrics = file_in(verify, side, ".run/metrics.jsonl"),
+  verify_side->dump = file_in(verify, side, ".st");
   const char *const fixed[] = {
       exe,       "train",           "--out",        file_in(verify, side, ".run"),
       "--steps", verify->steps,     "--save-every", "0",
@@ -79,24 +87,48 @@ static Exit run_side(Verify *verify, VerifySide *verify_side, const char *side, 
   for (uint32_t i = 1; i < verify->o->operands.n; i++)
     vec_push(verify->o->c->arena, words, verify->o->operands.at[i]);
   vec_push(verify->o->c->arena, words, NULL);
-  return run_quietly(verify, verify_side, (char **)words.at, file_in(verify, side, ".log"));
+  return run_quietly(verify, verify_side, (char **)words.at, noise, file_in(verify, side, ".log"));
+}
+
+static Exit compile_side(Verify *verify, Cli *one, VerifySide *verify_side, double noise,
+                         const char *exe) {
+  *one = *verify->o;
+  one->c = ctx_new();
+  one->planning = one->here = true, one->noise = noise;
+  one->value[OPT_PLAN] = verify_side->plan;
+  if (!one->value[OPT_MODEL] && verify->a.m) one->value[OPT_MODEL] = verify->a.m->model;
+  one->value[OPT_TARGET] = verify->o->value[OPT_TARGET] ? verify->o->value[OPT_TARGET] : "native";
+  return compile_executable(one, exe, &verify_side->m);
 }
 
 static Exit make_side(Verify *verify, Cli *one, VerifySide *verify_side, const char *side) {
   const char *exe = file_in(verify, side, ".exe");
-  verify_side->metrics = file_in(verify, side, ".run/metrics.jsonl"),
-  verify_side->dump = file_in(verify, side, ".st");
-  *one = *verify->o;
-  one->c = ctx_new();
-  one->planning = one->here = true;
-  one->value[OPT_PLAN] = verify_side->plan;
-  if (!one->value[OPT_MODEL] && verify->a.m) one->value[OPT_MODEL] = verify->a.m->model;
-  one->value[OPT_TARGET] = verify->o->value[OPT_TARGET] ? verify->o->value[OPT_TARGET] : "native";
-  Exit e = compile_executable(one, exe, &verify_side->m);
-  return e == EXIT_FINE ? run_side(verify, verify_side, side, exe) : e;
+  Exit e = compile_side(verify, one, verify_side, 0, exe);
+  return e == EXIT_FINE ? run_side(verify, verify_side, side, exe, NULL) : e;
+}
+
+/* One program, which runs with other noise each time. */
+static Exit make_noisy(Verify *verify) {
+  const char *exe = file_in(verify, "noisy", ".exe");
+  VerifySide program = {0};
+  Exit e = compile_side(verify, &verify->side[2], &program, verify->t.noise, exe);
+  for (uint32_t k = 0; e == EXIT_FINE && k < NOISY_RUNS; k++) {
+    const char *number = arena_printf(verify->o->c->arena, "%u", k + 1),
+               *side = arena_printf(verify->o->c->arena, "noisy%u", k + 1);
+    verify->noisy.at[k] = program;
+    e = run_side(verify, &verify->noisy.at[k], side, exe, number);
+  }
+  verify->noisy.n = NOISY_RUNS;
+  return e;
 }
 
 /* ---- what is said ---- */
+
+static void say_series(const char *name, double by, double tolerance, double rounding) {
+  printf("  %-8s differ by %.2g at most (tolerance %.2g", name, by, tolerance);
+  if (rounding > tolerance) printf(", and %.2g for rounding", rounding);
+  printf(")\n");
+}
 
 static void say_verdict(const Verify *verify, const Verdict *verdict, bool agrees) {
   printf("plan %s against %s, %u steps\n", name_of(&verify->a), name_of(&verify->b),
@@ -104,16 +136,17 @@ static void say_verdict(const Verify *verify, const Verdict *verdict, bool agree
   if (verdict->same_bits)
     printf("  the same bits in losses, norms and %u tensors\n", verdict->tensors);
   else {
-    printf("  losses   differ by %.2g at most (tolerance %.2g)\n", verdict->loss, verify->t.loss);
-    printf("  norms    differ by %.2g at most (tolerance %.2g)\n", verdict->norm, verify->t.norm);
+    say_series("losses", verdict->loss, verify->t.loss, verdict->loss_rounding);
+    say_series("norms", verdict->norm, verify->t.norm, verdict->norm_rounding);
     printf("  tensors  %u differ by %.2g at most (tolerance %.2g)%s%s\n", verdict->tensors,
            verdict->weights, verify->t.weights, verdict->worst ? ": " : "",
            verdict->worst ? verdict->worst : "");
   }
-  if (verdict->beneath)
-    printf("  not judged: %u parameter%s with gradients of rounding alone: %s%s\n",
-           verdict->beneath, verdict->beneath > 1 ? "s" : "", verdict->beneath_name,
-           verdict->beneath > 1 ? ", .." : "");
+  if (verdict->excused)
+    printf("  rounding alone decides %lld element%s of %u tensor%s: %s%s\n",
+           (long long)verdict->excused, verdict->excused > 1 ? "s" : "", verdict->excused_tensors,
+           verdict->excused_tensors > 1 ? "s" : "", verdict->excused_name,
+           verdict->excused_tensors > 1 ? ", .." : "");
   printf("they %s\n", agrees ? "agree" : "differ");
 }
 
@@ -124,9 +157,10 @@ static void put_verdict(const Verify *verify, const Verdict *verdict, bool agree
          agrees ? "true" : "false", verdict->same_bits ? "true" : "false");
   printf("\"tolerance\":{\"loss\":%g,\"norm\":%g,\"weights\":%g},", verify->t.loss, verify->t.norm,
          verify->t.weights);
-  printf(
-      "\"largest\":{\"loss\":%.6g,\"norm\":%.6g,\"weights\":%.6g},\"tensors\":%u,\"not_judged\":%u",
-      verdict->loss, verdict->norm, verdict->weights, verdict->tensors, verdict->beneath);
+  printf("\"largest\":{\"loss\":%.6g,\"norm\":%.6g,\"weights\":%.6g},\"tensors\":%u,\"not_judged\":"
+         "%lld",
+         verdict->loss, verdict->norm, verdict->weights, verdict->tensors,
+         (long long)verdict->excused);
   if (verdict->bad_loss) printf(",\"first_step\":%u", verdict->bad_loss);
   if (verdict->bad_tensor) printf(",\"first_tensor\":\"%s\"", verdict->bad_tensor);
   printf("}\n");
@@ -174,31 +208,48 @@ static bool is_wide(const VerifySide *verify_side) {
          !has_narrow_messages(verify_side);
 }
 
-/* Rounding of the narrower type of the two; tensors by ten times as much. An optimizer can move an
-   element by lr each step; one whose gradient 8 bits round to 0, beside larger ones, stays where it
-   is, so there a tensor may be apart by all that it can have moved. */
+/* Rounding of the narrower type of the two; tensors by ten times as much. One whose gradient 8 bits
+   round to 0, beside larger ones, stays where it is, so there a tensor may be apart by all that it
+   can have moved. */
 static void set_tolerance(Verify *verify) {
   bool wide = is_wide(&verify->a) && is_wide(&verify->b);
   const char *said = verify->o->value[OPT_TOL];
   verify->t.loss = said ? strtod(said, NULL) : wide ? 1e-5 : 2e-2;
-  verify->t.rounding = wide ? 1e-6 : 1e-3;
+  verify->t.noise = wide ? 0x1p-23 : 0x1p-8; /* of f32, of bf16: steps between numbers near 1 */
   verify->t.norm = 10 * verify->t.loss, verify->t.weights = 10 * verify->t.loss;
   if (!said && (has_bytes(&verify->a) || has_bytes(&verify->b))) verify->t.weights = 1;
-  double lr = train_rate(verify->b.m);
-  verify->t.noise = lr * strtod(verify->steps, NULL);
+  verify->t.move = train_rate(verify->b.m) * strtod(verify->steps, NULL);
+}
+
+static bool agree(const Verdict *verdict) {
+  return !verdict->bad_loss && !verdict->bad_norm && !verdict->bad_tensor;
+}
+
+static Exit compare(Verify *verify, Verdict *verdict) {
+  bool read =
+      verify_compare(verify->o, &verify->a, &verify->b, &verify->noisy, &verify->t, verdict);
+  return read ? EXIT_FINE : EXIT_ENVIRONMENT;
 }
 
 static Exit judge(Verify *verify) {
   Verdict verdict;
   set_tolerance(verify);
-  if (!verify_compare(verify->o, &verify->a, &verify->b, &verify->t, &verdict))
-    return EXIT_ENVIRONMENT;
-  bool agrees = !verdict.bad_loss && !verdict.bad_norm && !verdict.bad_tensor;
-  if (verify->o->value[OPT_JSON]) put_verdict(verify, &verdict, agrees);
-  else say_verdict(verify, &verdict, agrees);
+  Exit e = compare(verify, &verdict);
+  if (e == EXIT_FINE && !agree(&verdict) && (e = make_noisy(verify)) == EXIT_FINE)
+    e = compare(verify, &verdict);
+  if (e != EXIT_FINE) return e;
+  if (verify->o->value[OPT_JSON]) put_verdict(verify, &verdict, agree(&verdict));
+  else say_verdict(verify, &verdict, agree(&verdict));
   fflush(stdout);
-  if (!agrees) report_difference(verify, &verdict);
-  return agrees ? EXIT_FINE : EXIT_NO;
+  if (!agree(&verdict)) report_difference(verify, &verdict);
+  return agree(&verdict) ? EXIT_FINE : EXIT_NO;
+}
+
+static void remove_folders(Verify *verify) {
+  rt_remove_tree(file_in(verify, "a", ".run")), rt_remove_tree(file_in(verify, "b", ".run"));
+  for (uint32_t k = 0; k < NOISY_RUNS; k++)
+    rt_remove_tree(arena_printf(verify->o->c->arena, "%s/noisy%u.run", verify->folder, k + 1));
+  rt_remove_tree(verify->folder);
 }
 
 static bool is_number(const char *text, bool whole) {
@@ -222,9 +273,8 @@ Exit cmd_verify(Cli *o) {
   Exit e = make_side(&verify, &verify.side[0], &verify.a, "a");
   if (e == EXIT_FINE) e = make_side(&verify, &verify.side[1], &verify.b, "b");
   if (e == EXIT_FINE) e = judge(&verify);
-  rt_remove_tree(file_in(&verify, "a", ".run")), rt_remove_tree(file_in(&verify, "b", ".run"));
-  rt_remove_tree(verify.folder);
-  for (int i = 0; i < 2; i++)
+  remove_folders(&verify);
+  for (size_t i = 0; i < COUNT_OF(verify.side); i++)
     if (verify.side[i].c) ctx_free(verify.side[i].c);
   return cli_report(o, e);
 }

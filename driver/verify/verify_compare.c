@@ -1,10 +1,14 @@
-/* What two runs of one model left behind, compared: losses and norms step by step, parameters and
+/* What runs of one model left behind, compared: losses and norms step by step, parameters and
    states as logical tensors in the order of the model, so that the first one that differs is the
-   one nearest to the cause. The norm of a difference is compared with the tensor's norm and what an
-   optimizer can move. What has no gradient in mathematics (biases of keys) has one of rounding,
-   which an optimizer that divides by its size makes as large as any: where the norm of a gradient
-   is below the rounding of all of them, on both sides, the parameter and its states are not judged.
- */
+   one nearest to the cause. The norm of a difference is compared with the tensor's norm and, of a
+   parameter, with what the optimizer can move.
+
+   Rounding decides some numbers alone: a gradient that is 0 in mathematics (of the bias of keys) is
+   rounding, and an optimizer that divides by its size makes a full step of it. Runs of one rank
+   with noise in what they add up (passes/math/noise.h) show which these are: they spread. Their
+   spread for a noise of 1 is how ill conditioned a number is; an element, a loss or a norm may
+   differ by the tolerance times that. An element of which the spread is small against its size
+   stays within a tenth of it, whatever the tolerance: so a fault is seen where noise is coarse. */
 #include "verify_runs.h"
 #include "ir/plan/layer_range.h"
 #include "runtime/base/file.h"
@@ -45,21 +49,61 @@ static double apart(double a, double b, double least) {
   return a == b ? 0 : isfinite(a) && isfinite(b) ? fabs(a - b) / size : INFINITY;
 }
 
-static void compare_steps(const ComparedSteps *a, const ComparedSteps *b,
-                          const Tolerance *tolerance, Verdict *verdict) {
-  enum { LEAST_LOSS = 1 };
-  for (uint32_t i = 0; i < verdict->steps; i++) {
-    double loss = apart(b->loss.at[i], a->loss.at[i], LEAST_LOSS);
-    double norm =
-        isnan(a->norm.at[i]) || isnan(b->norm.at[i]) ? 0 : apart(b->norm.at[i], a->norm.at[i], 0.1);
-    verdict->same_bits &= loss <= 0 && norm <= 0;
-    if (loss > verdict->loss) verdict->loss = loss, verdict->loss_step = i + 1;
-    if (norm > verdict->norm) verdict->norm = norm, verdict->norm_step = i + 1;
-    if (loss > tolerance->loss && !verdict->bad_loss)
-      verdict->bad_loss = i + 1, verdict->a_loss = a->loss.at[i], verdict->b_loss = b->loss.at[i];
-    if (norm > tolerance->norm && !verdict->bad_norm)
-      verdict->bad_norm = i + 1, verdict->a_norm = a->norm.at[i], verdict->b_norm = b->norm.at[i];
+/* Of n numbers, the standard deviation. */
+static double deviation(const double *x, uint32_t n) {
+  double mean = 0, sum = 0;
+  for (uint32_t i = 0; i < n; i++) mean += x[i] / n;
+  for (uint32_t i = 0; i < n; i++) sum += (x[i] - mean) * (x[i] - mean);
+  return n > 1 ? sqrt(sum / (n - 1)) : 0;
+}
+
+typedef struct ComparedNumbers { /* of losses, or of norms */
+  const double *a, *b;
+  const double *noisy[NOISY_RUNS];
+  double least;          /* below it, differences are not relative */
+  double tolerance, per; /* per: allowance for a spread of 1 */
+} ComparedNumbers;
+
+typedef struct NumbersVerdict {
+  double most, rounding;
+  uint32_t bad; /* the first step beyond the tolerance, from 1; 0: none */
+  bool same;
+} NumbersVerdict;
+
+static NumbersVerdict compare_series(const ComparedNumbers *series, uint32_t steps, uint32_t runs) {
+  NumbersVerdict out = {.same = true};
+  for (uint32_t i = 0; i < steps; i++) {
+    double x[NOISY_RUNS], size = fmax(fabs(series->b[i]), series->least);
+    if (isnan(series->a[i]) || isnan(series->b[i])) continue;
+    for (uint32_t k = 0; k < runs; k++) x[k] = series->noisy[k][i];
+    double by = apart(series->b[i], series->a[i], series->least),
+           rounding = runs ? series->per * deviation(x, runs) / size : 0;
+    out.same &= by <= 0, out.most = fmax(out.most, by);
+    out.rounding = fmax(out.rounding, rounding);
+    if (!(by <= series->tolerance + rounding) && !out.bad) out.bad = i + 1;
   }
+  return out;
+}
+
+static void compare_steps(const ComparedSteps *a, const ComparedSteps *b,
+                          const ComparedSteps *noisy, uint32_t runs, const Tolerance *tolerance,
+                          Verdict *verdict) {
+  ComparedNumbers loss = {.a = a->loss.at,
+                          .b = b->loss.at,
+                          .least = 1,
+                          .tolerance = tolerance->loss},
+                  norm = {
+                      .a = a->norm.at, .b = b->norm.at, .least = 0.1, .tolerance = tolerance->norm};
+  loss.per = tolerance->loss / tolerance->noise, norm.per = tolerance->norm / tolerance->noise;
+  for (uint32_t k = 0; k < runs; k++)
+    loss.noisy[k] = noisy[k].loss.at, norm.noisy[k] = noisy[k].norm.at;
+  NumbersVerdict l = compare_series(&loss, verdict->steps, runs),
+                 n = compare_series(&norm, verdict->steps, runs);
+  verdict->same_bits &= l.same && n.same;
+  verdict->loss = l.most, verdict->loss_rounding = l.rounding, verdict->bad_loss = l.bad;
+  verdict->norm = n.most, verdict->norm_rounding = n.rounding, verdict->bad_norm = n.bad;
+  if (l.bad) verdict->a_loss = a->loss.at[l.bad - 1], verdict->b_loss = b->loss.at[l.bad - 1];
+  if (n.bad) verdict->a_norm = a->norm.at[n.bad - 1], verdict->b_norm = b->norm.at[n.bad - 1];
 }
 
 /* ---- tensors ---- */
@@ -84,18 +128,57 @@ static const char *index_text(Arena *a, const SafeTensor *tensor, int64_t at) {
   return arena_printf(a, "[%s]", text);
 }
 
-static void compare_tensor(Arena *arena, const SafeTensor *a, const SafeTensor *b,
-                           const Tolerance *tolerance, Verdict *verdict) {
-  double sum = 0, size = 0, most = -1;
-  int64_t n = count_of(a), at = 0;
+typedef struct Dumps { /* of all runs */
+  SafeFile a, b, noisy[NOISY_RUNS];
+  uint32_t runs;
+} Dumps;
+
+typedef struct Compared { /* one tensor of all runs */
+  const SafeTensor *a, *b, *noisy[NOISY_RUNS];
+  uint32_t runs;
+  double move; /* how far the optimizer can move an element; of a state 0 */
+} Compared;
+
+/* What rounding may make of element i: see above. */
+static double allowance(const Compared *compared, int64_t i, double per) {
+  double x[NOISY_RUNS];
+  if (!compared->runs) return 0;
+  for (uint32_t k = 0; k < compared->runs; k++) x[k] = element(compared->noisy[k], i);
+  double allowed = per * deviation(x, compared->runs),
+         size = compared->move > 0 ? compared->move : fabs(element(compared->b, i));
+  return allowed >= size ? allowed : fmin(allowed, size / 10);
+}
+
+static double norm_of(const SafeTensor *tensor, int64_t n) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; i++) sum += (double)element(tensor, i) * element(tensor, i);
+  return sqrt(sum);
+}
+
+static void excuse(Arena *arena, const Compared *compared, int64_t elements, Verdict *verdict) {
+  if (!elements) return;
+  if (!verdict->excused) verdict->excused_name = arena_printf(arena, "%s", compared->a->name);
+  verdict->excused += elements, verdict->excused_tensors++;
+}
+
+static void compare_tensor(Arena *arena, const Compared *compared, const Tolerance *tolerance,
+                           Verdict *verdict) {
+  const SafeTensor *a = compared->a, *b = compared->b;
+  int64_t n = count_of(a), at = 0, excused = 0;
+  double sum = 0, most = -1, size = norm_of(b, n) + compared->move * sqrt((double)n),
+         visible = tolerance->weights * size / sqrt((double)n);
   for (int64_t i = 0; i < n; i++) {
-    double x = element(a, i), y = element(b, i), d = x == y ? 0 : x - y;
-    sum += d * d, size += y * y;
-    if (!(fabs(d) <= most)) most = isnan(d) ? INFINITY : fabs(d), at = i;
+    double x = element(a, i), y = element(b, i), d = x == y ? 0 : fabs(x - y);
+    double beyond =
+        d > 0 ? fmax(0, d - allowance(compared, i, tolerance->weights / tolerance->noise)) : 0;
+    if (isnan(d)) beyond = INFINITY;
+    sum += beyond * beyond, excused += d > visible && beyond <= 0;
+    if (beyond > most) most = beyond, at = i;
   }
-  double by = sqrt(sum) / (sqrt(size) + tolerance->noise * sqrt((double)n));
+  double by = sum > 0 ? sqrt(sum) / size : 0;
   verdict->tensors++;
   verdict->same_bits &= !memcmp(a->data, b->data, (size_t)a->bytes);
+  excuse(arena, compared, excused, verdict);
   if (!(by <= verdict->weights)) verdict->weights = by, verdict->worst = a->name;
   if (by <= tolerance->weights || verdict->bad_tensor) return;
   verdict->bad_tensor = arena_printf(arena, "%s", a->name), verdict->bad_by = by;
@@ -103,99 +186,78 @@ static void compare_tensor(Arena *arena, const SafeTensor *a, const SafeTensor *
   verdict->a_value = element(a, at), verdict->b_value = element(b, at);
 }
 
-/* The sum of squares that the last step left in norm2.of.NAME, or of parts of it; below 0: it told
-   none. */
-static double squares_of(const Module *m, const SafeFile *file, Str param) {
-  static const char prefix[] = "norm2.of.";
-  double sum = 0;
-  bool any = false;
-  for (int k = 0; k < file->ntensors; k++) {
-    const SafeTensor *tensor = &file->tensor[k];
-    if (tensor->elem != RT_F32 || strncmp(tensor->name, prefix, sizeof prefix - 1)) continue;
-    if (strcmp(layer_whole(m, tensor->name + sizeof prefix - 1), param)) continue;
-    any = true;
-    for (int64_t i = 0; i < count_of(tensor); i++) sum += element(tensor, i);
-  }
-  return any ? sum : -1;
-}
-
-static bool beneath(const Module *m, const SafeFile *file, Str param, double rounding) {
-  double all = 0, own = squares_of(m, file, param);
-  for (uint32_t i = 0; i < m->globals.n; i++)
-    if (m->globals.at[i]->kind == GLOBAL_PARAM && !layer_is_rest(m->globals.at[i]->name))
-      all += fmax(0, squares_of(m, file, layer_whole(m, m->globals.at[i]->name)));
-  return own >= 0 && own <= rounding * rounding * all;
-}
-
-/* The parameter itself, or the one that a state belongs to. */
-static bool belongs(Str name, Str param) {
-  size_t n = strlen(param);
-  return !strncmp(name, param, n) && (!name[n] || name[n] == '.');
-}
-
-typedef VEC(Str) Names;
-
-static Names find_beneath(Arena *arena, const Module *m, const SafeFile *a, const SafeFile *b,
-                          const Tolerance *tolerance) {
-  Names out = {0};
-  for (uint32_t i = 0; i < m->globals.n; i++) {
-    Str name = layer_whole(m, m->globals.at[i]->name);
-    if (m->globals.at[i]->kind == GLOBAL_PARAM && !layer_is_rest(m->globals.at[i]->name) &&
-        beneath(m, a, name, tolerance->rounding) && beneath(m, b, name, tolerance->rounding))
-      vec_push(arena, out, name);
-  }
-  return out;
-}
-
 static bool comparable(const SafeTensor *a, const SafeTensor *b) {
   return a && b && a->elem == RT_F32 && b->elem == RT_F32 && count_of(a) == count_of(b);
 }
 
-static void compare_kind(Arena *arena, const VerifySide *side, GlobalKind kind, const SafeFile *a,
-                         const SafeFile *b, const Names *out, const Tolerance *tolerance,
-                         Verdict *verdict) {
-  for (uint32_t i = 0; i < side->m->globals.n; i++) {
-    const Global *global = side->m->globals.at[i];
-    Str name = layer_whole(side->m, global->name);
-    bool judged = !layer_is_rest(global->name);
-    for (uint32_t k = 0; k < out->n; k++) judged &= !belongs(name, out->at[k]);
-    if (!judged) continue;
-    const SafeTensor *x = rt_safe_find(a, name), *y = rt_safe_find(b, name);
-    if (global->kind == kind && comparable(x, y)) compare_tensor(arena, x, y, tolerance, verdict);
-  }
-}
-
-static bool compare_dumps(Cli *o, const VerifySide *a, const VerifySide *b,
-                          const Tolerance *tolerance, Verdict *verdict) {
-  Fault f = {0};
-  Bytes x, y = {0};
-  SafeFile p = {0}, q = {0};
-  if (!rt_map_file(a->dump, 301, &x, &f)) return cannot_read(o, &f);
-  bool good =
-      rt_map_file(b->dump, 301, &y, &f) && rt_safe_read(x, &p, &f) && rt_safe_read(y, &q, &f);
-  if (good) {
-    Names out = find_beneath(o->c->arena, b->m, &p, &q, tolerance);
-    compare_kind(o->c->arena, b, GLOBAL_PARAM, &p, &q, &out, tolerance, verdict);
-    compare_kind(o->c->arena, b, GLOBAL_STATE, &p, &q, &out, tolerance, verdict);
-    verdict->beneath = out.n, verdict->beneath_name = out.n ? out.at[0] : NULL;
-    if (verdict->worst) verdict->worst = arena_printf(o->c->arena, "%s", verdict->worst);
-  } else cannot_read(o, &f);
-  rt_safe_free(&p), rt_safe_free(&q);
-  rt_unmap_file(&x), rt_unmap_file(&y);
+static bool find_tensor(const Dumps *dumps, Str name, Compared *out) {
+  *out =
+      (Compared){rt_safe_find(&dumps->a, name), rt_safe_find(&dumps->b, name), .runs = dumps->runs};
+  bool good = comparable(out->a, out->b);
+  for (uint32_t k = 0; k < dumps->runs; k++)
+    good &= comparable(out->noisy[k] = rt_safe_find(&dumps->noisy[k], name), out->b);
   return good;
 }
 
-bool verify_compare(Cli *o, const VerifySide *a, const VerifySide *b, const Tolerance *tolerance,
-                    Verdict *verdict) {
-  ComparedSteps x = {0}, y = {0};
+static void compare_kind(Arena *arena, const Module *m, GlobalKind kind, const Dumps *dumps,
+                         const Tolerance *tolerance, Verdict *verdict) {
+  for (uint32_t i = 0; i < m->globals.n; i++) {
+    const Global *global = m->globals.at[i];
+    Compared compared;
+    if (global->kind != kind || layer_is_rest(global->name)) continue;
+    if (!find_tensor(dumps, layer_whole(m, global->name), &compared)) continue;
+    compared.move = kind == GLOBAL_PARAM ? tolerance->move : 0;
+    compare_tensor(arena, &compared, tolerance, verdict);
+  }
+}
+
+typedef VEC(Bytes) Mapped;
+
+static bool map_dump(Arena *arena, const VerifySide *side, Mapped *mapped, SafeFile *file,
+                     Fault *f) {
+  Bytes bytes;
+  if (!rt_map_file(side->dump, 301, &bytes, f)) return false;
+  vec_push(arena, *mapped, bytes);
+  return rt_safe_read(bytes, file, f);
+}
+
+static bool compare_dumps(Cli *o, const VerifySide *a, const VerifySide *b, const NoisyRuns *noisy,
+                          const Tolerance *tolerance, Verdict *verdict) {
+  Fault f = {0};
+  Arena *arena = o->c->arena;
+  Mapped mapped = {0};
+  Dumps dumps = {.runs = noisy->n};
+  bool good =
+      map_dump(arena, a, &mapped, &dumps.a, &f) && map_dump(arena, b, &mapped, &dumps.b, &f);
+  for (uint32_t k = 0; good && k < noisy->n; k++)
+    good = map_dump(arena, &noisy->at[k], &mapped, &dumps.noisy[k], &f);
+  if (good) {
+    compare_kind(arena, b->m, GLOBAL_PARAM, &dumps, tolerance, verdict);
+    compare_kind(arena, b->m, GLOBAL_STATE, &dumps, tolerance, verdict);
+    if (verdict->worst) verdict->worst = arena_printf(arena, "%s", verdict->worst);
+  } else cannot_read(o, &f);
+  rt_safe_free(&dumps.a), rt_safe_free(&dumps.b);
+  for (uint32_t k = 0; k < noisy->n; k++) rt_safe_free(&dumps.noisy[k]);
+  for (uint32_t i = 0; i < mapped.n; i++) rt_unmap_file(&mapped.at[i]);
+  return good;
+}
+
+static bool as_many(Cli *o, const ComparedSteps *x, const ComparedSteps *y) {
+  if (x->loss.n == y->loss.n && x->loss.n) return true;
+  diag_at(o->c->diag, "E0803", (Span){0}, "one run has %u steps, the other one %u", x->loss.n,
+          y->loss.n);
+  return false;
+}
+
+bool verify_compare(Cli *o, const VerifySide *a, const VerifySide *b, const NoisyRuns *noisy,
+                    const Tolerance *tolerance, Verdict *verdict) {
+  ComparedSteps x = {0}, y = {0}, runs[NOISY_RUNS] = {0};
   *verdict = (Verdict){.same_bits = true};
   if (!read_steps(o, a->metrics, &x) || !read_steps(o, b->metrics, &y)) return false;
-  if (x.loss.n != y.loss.n || !x.loss.n) {
-    diag_at(o->c->diag, "E0803", (Span){0}, "one run has %u steps, the other one %u", x.loss.n,
-            y.loss.n);
-    return false;
-  }
+  if (!as_many(o, &x, &y)) return false;
+  for (uint32_t k = 0; k < noisy->n; k++)
+    if (!read_steps(o, noisy->at[k].metrics, &runs[k]) || !as_many(o, &runs[k], &y)) return false;
   verdict->steps = x.loss.n;
-  compare_steps(&x, &y, tolerance, verdict);
-  return compare_dumps(o, a, b, tolerance, verdict);
+  compare_steps(&x, &y, runs, noisy->n, tolerance, verdict);
+  return compare_dumps(o, a, b, noisy, tolerance, verdict);
 }

@@ -1,28 +1,42 @@
-"""`shardc verify`: python3 verify.py SHARDC
+"""`shardc verify`: python3 verify.py SHARDC SEEDED
 
 Plans of one model (which the plan names) agree with one rank and with each other, one plan twice to the bit, bf16
 within its rounding, also a plan for a machine that is not here; a tolerance below rounding names a step and a tensor
-(exit 3); a run that fails is exit 4.
+(exit 3); a run that fails is exit 4. Parameters whose gradient is 0 in mathematics (`c`, biases of keys) are rounding
+under any plan and no difference; a fault (SEEDED is a compiler with one, tests/faults/verify_faults.c) is.
 """
 import array, json, math, os, shutil, subprocess, sys
 from common import EXAMPLES, check, text_file, workdir
 
-SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
+(SHARDC, SEEDED), folder = map(os.path.abspath, sys.argv[1:3]), workdir()
 MODEL = '''use "gpt2"
-dims { In = 6 }
+dims { In = 6; Out = 7 }
 variant Small of GPT2 { Pos = 8; Vocab = 256; Embed = 16; Heads = 4; Layers = 2 }
 variant Other of GPT2 { Pos = 8; Vocab = 256; Embed = 32; Heads = 4; Layers = 1 }
 train t for Small { size Seq = 8; batch 8; steps 6; data "text.txt" format = bytes; optim adamw lr = 2e-3; clip 1.0 }
 machine far { node gpus = 8 arch = sm_80 memory = 40GiB bf16 = 312TFLOPS }
-model Keys {                                        # the bias of the keys has no gradient but rounding
+model Keys {
   input x [Batch, Seq, In] f32
-  sub query = Linear[In -> Head]
-  sub key   = Linear[In -> Head]
-  sub value = Linear[In -> Head]
-  loss mean[*]((attention[Seq -> Key; Head](query(x), key(x), value(x)) - 1)^2)
+  input y [Batch, Seq] of Out
+  sub query = Linear[In -> Heads, Head]
+  sub key   = Linear[In -> Heads, Head]
+  sub value = Linear[In -> Heads, Head]
+  param w [Heads, Head, Out] ~ normal(0.5)
+  param c [] = 0
+  loss cross_entropy[Out](dot[Heads, Head](attention[Seq -> Key; Head](query(x), key(x), value(x)), w) + c, y)
 }
-train k for Keys { size Seq = 8; batch 8; steps 6; data columns(x = "x.f32"); optim adamw lr = 3e-3 }
+train k for Keys { size Seq = 8; batch 8; steps 6; data columns(x = "x.f32", y = "y.npy"); optim adamw lr = 3e-3 }
 plan k4 for Keys { micro 4 }
+plan k_data for Keys { mesh data = 2
+ place Batch -> data }
+plan k_heads for Keys { mesh tensor = 2
+ place Heads -> tensor }
+plan k_zero for Keys { mesh data = 4
+ place Batch -> data
+ zero 2 over data bucket = 1KiB }
+plan k_half for Keys { mesh data = 2
+ place Batch -> data
+ precision bf16 }
 plan one for Small { micro 8 }
 plan z0 for Small { mesh data = 2
  place Batch -> data
@@ -48,9 +62,17 @@ plan cut for Small { on far
 '''
 
 
-def verify(*args, expect=0):
-    p = subprocess.run([SHARDC, 'verify', 'm.shard', *args], cwd=folder, capture_output=True, text=True, timeout=300,
-                       env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1', TMPDIR=folder))
+def npy(numbers, shape):
+    head = f"{{'descr': '<i4', 'fortran_order': False, 'shape': {shape}, }}"
+    head = head.ljust(117) + '\n'
+    return b'\x93NUMPY\x01\x00' + len(head).to_bytes(2, 'little') + head.encode() + array.array('i', numbers).tobytes()
+
+
+def verify(*args, expect=0, fault=None):
+    env = dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1', TMPDIR=folder)
+    if fault: env['SHARDC_FAULT'] = fault
+    p = subprocess.run([SEEDED if fault else SHARDC, 'verify', 'm.shard', *args], cwd=folder, capture_output=True,
+                       text=True, timeout=1200, env=env)
     check(p.returncode == expect, f'verify {args}: exit {p.returncode}, expected {expect}\n{p.stdout}{p.stderr}')
     check(not [f for f in os.listdir(folder) if f.startswith('shardc-')], 'a folder stays')
     return p.stdout, p.stderr
@@ -60,6 +82,7 @@ try:
     open(f'{folder}/m.shard', 'w').write(MODEL)
     text_file(f'{folder}/text.txt')
     array.array('f', [math.sin(7 * i * i) for i in range(16 * 8 * 6)]).tofile(open(f'{folder}/x.f32', 'wb'))
+    open(f'{folder}/y.npy', 'wb').write(npy([i * i % 7 for i in range(16 * 8)], (16, 8)))
     j = json.loads(verify('--plan', 'z3', '--against', 'z3', '--steps', '2', '--json')[0])
     check(j['agrees'] and j['same_bits'] and j['steps'] == 2 and j['tensors'] > 20, f'{j}')
     check('they agree' in verify('--plan', 'z3', '--against', 'z0')[0], 'stages 3 and 0')
@@ -77,9 +100,14 @@ try:
           and 'the first tensor that differs is `wte`' in err, out + err)
     j = json.loads(verify('--plan', 'cut', '--tol', '1e-7', '--json', expect=3)[0])
     check(not j['agrees'] and j['first_step'] == 1 and j['first_tensor'] == 'wte', f'{j}')
-    out, err = verify('--plan', 'k4', '--steps', '6')
-    check('they agree' in out and 'not judged: 1 parameter with gradients of rounding alone: key.b' in out and not err,
-          out + err)
+    for plan in 'k4', 'k_data', 'k_heads', 'k_zero', 'k_half':
+        out, err = verify('--plan', plan)
+        check('they agree' in out and not err, out + err)
+        check(plan not in ('k4', 'k_data') or ' decides ' in out and ('key.b' in out or ': c' in out), out)
+    for fault, plan in ('scaled:0', 'k_data'), ('scaled:1', 'k_zero'), ('lost:0', 'k_data'), ('left:0', 'k4'), \
+            ('swapped:0', 'z3'), ('scaled:0', 'k_half'):
+        out, err = verify('--plan', plan, '--no-verify', fault=fault, expect=3)
+        check('they differ' in out and 'E0802' in err, out + err)
     check('R0201' in verify('--plan', 'z0', '--', '--data', 'none.txt', expect=4)[1], 'what the run said')
     check('E0201' in verify('--plan', 'zz', expect=1)[1], 'a plan that is not there')
     check('--plan' in verify(expect=2)[1] and '--steps' in verify('--plan', 'z0', '--steps', '0', expect=2)[1],
