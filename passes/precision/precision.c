@@ -1,5 +1,6 @@
 /* precision: element types of values, from setting plan.precision. Globals stay as they are:
-   parameters are f32 masters, states and outputs f32.
+   parameters are f32 masters, states and outputs f32; but frozen parameters get the type in which
+   they are read (precision_frozen.c).
 
    f32 and tf32 change nothing (a processor has no products rounded to TF32) but remove op `wide`.
    With bf16 (and f16, whose gradients carry a scale: loss_scale.c), whatever was f32 becomes:
@@ -159,4 +160,5 @@ void pass_precision(Module *m) {
     module_replace(m, f, precision_write(&precision, &plan, NULL));
   }
   module_collect(m);
+  if (compute != ELEM_f32) precision_frozen(m, compute);
 }

@@ -63,6 +63,9 @@ FnPlan precision_plan(Precision *precision, const Fn *f,
 /* precision_emit.c */
 Fn *precision_write(Precision *precision, const FnPlan *plan, const BodyPlan *body);
 
+/* precision_frozen.c: parameters that no update writes, in the type in which they are read */
+void precision_frozen(Module *m, Elem compute);
+
 /* precision.c */
 BodyPlan *precision_body(Precision *precision, const Op *loop, const FnPlan *plan);
 Fn *precision_made(Precision *precision, BodyPlan *plan);

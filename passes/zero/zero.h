@@ -44,6 +44,7 @@ typedef struct ZeroGroup {
   int64_t ways;          /* parts: ranks of all its axes */
   int stage;             /* the plan's, or 2 for parameters that stay whole */
   unsigned hosted;       /* what the plan puts on the host of all members: bits of `zero_hosted` */
+  bool frozen; /* no update writes it: there is neither gradient nor state, stage 3 alone has it */
   bool complete; /* nothing sums the gradient over these axes last: every rank takes its part */
   bool summed_inside; /* over `others` too, round by round where it comes to light */
   bool measured; /* the update looks at numbers of each member: a bucket is of one member alone */
@@ -104,7 +105,8 @@ ZeroGroup zero_part_group(const Zero *z, uint32_t part); /* with as many rounds 
    be; NULL: all is accounted for (zero_check.c). */
 const char *zero_unaccounted(const Zero *zero);
 int64_t zero_alike(const Zero *z,
-                   const Global *g); /* ranks of the plan's axes that hold it alike */
+                   const Global *g);       /* ranks of the plan's axes that hold it alike */
+int64_t zero_round_bytes(const Global *g); /* of one layer, or of what is in no stack */
 bool zero_waits_for_stages(const Zero *z, const ZeroGroup *group); /* with sums, to the end */
 void zero_warn(Zero *z); /* of what is whole, in the end, though the stage says otherwise */
 bool zero_partitions(const Zero *z, Str axis); /* does the plan, over this axis of the mesh? */

@@ -15,6 +15,10 @@ static int64_t bytes_of(const Global *global) {
   return type_count(&global->type) * elem_bytes(global->type.elem);
 }
 
+int64_t zero_round_bytes(const Global *global) {
+  return bytes_of(global) / (strchr(global->name, '*') ? global->type.axis[0].size : 1);
+}
+
 static const char *say(const Zero *zero, const char *name, const char *what, int64_t have,
                        int64_t want) {
   return arena_printf(zero->m->arena, "%s: %s %lld, not %lld", name, what, (long long)have,
@@ -64,7 +68,7 @@ static const char *check_held(const Zero *zero, const ZeroGroup *group) {
     if (type_count(&group->state[i]->type) != held(group, 1))
       return say(zero, group->state[i]->name, "elements", type_count(&group->state[i]->type),
                  held(group, 1));
-  return group->gradient != held(group, 1)
+  return group->gradient != (group->frozen ? 0 : held(group, 1))
              ? say(zero, group->name, "elements of its gradient", group->gradient, held(group, 1))
              : NULL;
 }
@@ -116,7 +120,7 @@ static const char *check_other(const Zero *zero, const Global *g) {
       g->derived)
     return NULL;
   bool passed = g->kind == GLOBAL_PARAM && !zero_store_of(zero->step, g) &&
-                (zero->stage < 3 || bytes_of(g) <= zero->persist);
+                (zero->stage < 3 || zero_round_bytes(g) <= zero->persist);
   return passed ? NULL : say(zero, g->name, "whole on every rank, unnamed, bytes", bytes_of(g), 0);
 }
 

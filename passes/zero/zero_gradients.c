@@ -140,6 +140,7 @@ static uint32_t count_chunks(const Fn *step, const ZeroGroup *group, ValueId sum
 void zero_find_parts(Zero *zero) {
   for (uint32_t g = 0; g < zero->group.n; g++) {
     const ZeroGroup *group = &zero->group.at[g];
+    if (group->frozen) continue;
     uint32_t n = count_chunks(zero->step, group, group->member.at[0].sum);
     for (uint32_t i = 1; i < group->member.n; i++)
       if (count_chunks(zero->step, group, group->member.at[i].sum) != n) n = 1;

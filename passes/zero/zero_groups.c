@@ -3,7 +3,10 @@
    Parameters whose updates read alike (zero_slice.c: same ops, same numbers), that the same axes
    cut, and whose gradients are summed over the same axes form a group, per stack and one for all
    outside of stacks; of what `offload` puts on the host others than of what it does not. What
-   is not of the form keeps its state on every rank; a warning says so, but for scalars. */
+   is not of the form keeps its state on every rank; a warning says so, but for scalars.
+
+   Parameters that no update writes have groups of their own in stage 3, of what is held alike: they
+   are kept in parts and gathered as the others are. */
 #include "ir/support/num.h"
 #include "zero_slice.h"
 #include "ir/plan/layer_range.h"
@@ -25,14 +28,6 @@ static void note_whole(Zero *zero, const Global *global, const char *why) {
   vec_push(zero->m->arena, zero->named, global);
 }
 
-/* What no update writes is in no group: stage 3 is about parameters, so it says so. */
-static void note_unwritten(Zero *zero, const Global *global) {
-  int64_t bytes = type_count(&global->type) * elem_bytes(global->type.elem);
-  if (zero->stage == 3 && bytes > zero->persist)
-    note_whole(zero, global,
-               global->frozen ? "it is frozen, and no update writes it" : "no update writes it");
-}
-
 /* The dim of the stack that a parameter belongs to: paths of stacked ones have a star. */
 static Axis rounds_of(const Global *global) {
   return strchr(global->name, '*') ? global->type.axis[0] : (Axis){0};
@@ -47,8 +42,8 @@ static Str region_of(const Zero *zero, const Global *global) {
 
 static bool same_group(const ZeroGroup *a, const ZeroGroup *b) {
   if (a->rounds.dim != b->rounds.dim || a->naxes != b->naxes || a->nothers != b->nothers ||
-      a->stage != b->stage || a->hosted != b->hosted || a->complete != b->complete ||
-      strcmp(a->name, b->name))
+      a->stage != b->stage || a->frozen != b->frozen || a->hosted != b->hosted ||
+      a->complete != b->complete || strcmp(a->name, b->name))
     return false;
   for (int i = 0; i < ZERO_AXES; i++)
     if (a->axis[i] != b->axis[i] || a->others[i] != b->others[i]) return false;
@@ -57,8 +52,8 @@ static bool same_group(const ZeroGroup *a, const ZeroGroup *b) {
 
 static void add_member(Zero *zero, ZeroGroup key, ZeroMember member) {
   Arena *arena = zero->m->arena;
-  must(member.leaf != NO_VALUE && member.sum != NO_VALUE, "zero: @%s has no gradient",
-       member.param->name);
+  must(key.frozen || (member.leaf != NO_VALUE && member.sum != NO_VALUE),
+       "zero: @%s has no gradient", member.param->name);
   vec_push(arena, key.member, member);
   for (uint32_t i = 0; i < zero->group.n; i++)
     if (same_group(&zero->group.at[i], &key)) {
@@ -83,13 +78,31 @@ unsigned zero_hosted(const Zero *zero, const Global *param) {
   return bits;
 }
 
+/* No update writes it: of stage 3 the parameter itself is a matter. */
+static void read_frozen(Zero *zero, Global *global, ZeroGroup key) {
+  if (zero->stage < 3 || zero_alike(zero, global) == 1 || zero_round_bytes(global) <= zero->persist)
+    return;
+  GroupSlice slice = slice_begin(zero, global, key.rounds);
+  key.stage = 3, key.frozen = key.complete = true;
+  if (!slice_take_alike(&slice, &key)) {
+    note_whole(zero, global, "it is whole over too many axes");
+    return;
+  }
+  slice.member.signature = slice_home(&slice);
+  if (!key.rounds.dim)
+    slice.member.signature =
+        arena_printf(zero->m->arena, "%s%s", slice.member.signature, slice_region(&slice));
+  add_member(zero, key, slice.member);
+}
+
 static void read_param(Zero *zero, Global *global) {
   unsigned hosted = zero_hosted(zero, global);
+  ZeroGroup key = {.name = region_of(zero, global), .rounds = rounds_of(global), .hosted = hosted};
+  if (!global->type.rank) return;
+  if (!zero_store_of(zero->step, global)) read_frozen(zero, global, key);
   if (!zero->naxes && !(hosted & HOSTED_UPDATE)) return;
-  if (global->type.rank && !zero_store_of(zero->step, global)) note_unwritten(zero, global);
-  if (!zero_store_of(zero->step, global) || global->type.rank == 0) return;
-  GroupSlice slice = slice_begin(zero, global, rounds_of(global));
-  ZeroGroup key = {.name = region_of(zero, global), .rounds = slice.rounds};
+  if (!zero_store_of(zero->step, global)) return;
+  GroupSlice slice = slice_begin(zero, global, key.rounds);
   if (!slice_read(&slice, &key)) {
     note_whole(zero, global, slice.why);
     return;
@@ -108,7 +121,7 @@ static void read_param(Zero *zero, Global *global) {
   if (!key.rounds.dim)
     slice.member.signature =
         arena_printf(zero->m->arena, "%s%s", slice.member.signature, slice_region(&slice));
-  key.nstates = slice.nstates, key.hosted = hosted;
+  key.nstates = slice.nstates;
   key.stage = stage_of(&slice, &key);
   add_member(zero, key, slice.member);
 }
@@ -122,7 +135,7 @@ static int64_t wire_bytes(const Zero *zero, const ZeroGroup *group) {
   const ZeroMember *member = &group->member.at[0];
   int64_t gradient = elem_bytes(zero->asked ? zero->reduce : member->elem),
           weight = elem_bytes(group->copied ? group->narrow : member->param->type.elem);
-  return group->stage && weight > gradient ? weight : gradient;
+  return group->frozen || (group->stage && weight > gradient) ? weight : gradient;
 }
 
 /* Pieces begin at multiples of 64 bytes, and are whole blocks where 8 bits travel. */

@@ -222,18 +222,22 @@ static bool completes(const Op *op) {
   return op->code == OP_rename || op->code == OP_all_reduce || op->code == OP_cast;
 }
 
-/* A gradient that is complete for other reasons (its pieces were gathered over another axis): over
-   all axes on which the parameter is whole. */
-static void take_complete(GroupSlice *slice, ZeroGroup *key) {
+/* Over all axes on which the parameter is whole. */
+bool slice_take_alike(const GroupSlice *slice, ZeroGroup *key) {
   bool met[MAX_MESH] = {false};
-  ZeroMember *member = &slice->member;
+  const Global *param = slice->member.param;
   for (uint32_t i = 0; i < slice->z->m->mesh.n; i++)
-    met[i] =
-        zero_partitions(slice->z, slice->z->m->mesh.at[i].name) && !member->param->placed.on[i];
+    met[i] = zero_partitions(slice->z, slice->z->m->mesh.at[i].name) && !param->placed.on[i];
+  return take_axes(slice->z, key, met);
+}
+
+/* A gradient that is complete for other reasons: its pieces were gathered over another axis. */
+static void take_complete(GroupSlice *slice, ZeroGroup *key) {
+  ZeroMember *member = &slice->member;
   member->sum = member->leaf, key->complete = true;
   for (int k = 0; k < member->param->type.rank; k++)
     member->order[k] = member->param->type.axis[k].dim;
-  need(slice, take_axes(slice->z, key, met), "its gradient is summed over too many axes");
+  need(slice, slice_take_alike(slice, key), "its gradient is summed over too many axes");
 }
 
 /* Does a gradient that one rank alone makes leave the round that makes it, as it is there? */
@@ -387,12 +391,19 @@ static Str operand_word(const GroupSlice *slice, ValueId value) {
   return arena_printf(arena, " %%%u", value);
 }
 
-Str slice_words(const GroupSlice *slice) {
+Str slice_home(const GroupSlice *slice) {
   const Global *param = slice->member.param;
   Arena *arena = slice->z->m->arena;
   Str w = arena_printf(arena, "%s by %u", elem_name(param->type.elem), param->stages);
   for (uint32_t i = 0; i < slice->z->m->mesh.n; i++)
     w = arena_printf(arena, "%s%c", w, is_split(param->placed.on[i]) ? '/' : '.');
+  return w;
+}
+
+Str slice_words(const GroupSlice *slice) {
+  const Global *param = slice->member.param;
+  Arena *arena = slice->z->m->arena;
+  Str w = slice_home(slice);
   for (uint32_t i = 0; i < slice->chain.n; i++) {
     const Op *op = &slice->f->ops.at[slice->chain.at[i]];
     w = arena_printf(arena, "%s;%s%s:%s{%.17g %s}", w,

@@ -21,19 +21,23 @@ typedef struct GroupSlice { /* one parameter's update, being read */
   VEC(OpId) chain;
 } GroupSlice;
 
-/* Of a parameter that entry step stores; rounds: of its stack. */
+/* rounds: of the parameter's stack. */
 GroupSlice slice_begin(Zero *z, Global *param, Axis rounds);
-/* Reads the update of slice->member.param and fills slice and key (axes of its gradient); false:
-   not of the form, slice->why says why. */
+/* Reads the update of slice->member.param, which entry step stores, and fills slice and key (axes
+   of its gradient); false: not of the form, slice->why says why. */
 bool slice_read(GroupSlice *slice, ZeroGroup *key);
 /* By value of `step`: of the slice, and one number per round; any: is there one? */
 const bool *slice_numbers(const GroupSlice *slice, bool *any);
+/* Where and in which type the parameter lies, in words. */
+Str slice_home(const GroupSlice *slice);
 /* The update in words: parameters with equal words can be updated as one. */
 Str slice_words(const GroupSlice *slice);
 
 /* ---- who reads the parameter (zero_readers.c) ---- */
 /* Fills member.copied and member.narrow: is it read in one narrower type alone? */
 void slice_find_copy(GroupSlice *slice);
+/* The axes over which a parameter without a gradient is held alike. */
+bool slice_take_alike(const GroupSlice *slice, ZeroGroup *key);
 /* Between which stacks it is read, in words. */
 Str slice_region(const GroupSlice *slice);
 #endif

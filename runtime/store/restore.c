@@ -171,6 +171,15 @@ static bool open_file(const char *folder, const StateFile *file, OpenCheckpoint 
   return rt_at(f, path, "", -1);
 }
 
+static bool is_float(int elem) { return elem == RT_F32 || elem == RT_BF16 || elem == RT_F16; }
+
+/* Parameters that no update writes are stored in the compute type of the run that wrote them; the
+   types of others, and of states, are the same in every precision. */
+static bool readable(const SafeTensor *tensor, const rt_tensor *t) {
+  return tensor->elem == (int)t->elem ||
+         (t->kind == RT_PARAM && is_float(tensor->elem) && is_float((int)t->elem));
+}
+
 /* One item of a file against the program's tensor: its place, or a fault. An item that is a part of
    its box has one dimension, otherwise those of the box. */
 static bool place_of(const OpenCheckpoint *checkpoint, const SafeTensor *tensor,
@@ -179,7 +188,7 @@ static bool place_of(const OpenCheckpoint *checkpoint, const SafeTensor *tensor,
   snprintf(key, sizeof key, "place.%s", tensor->name);
   const char *text = rt_safe_meta(&checkpoint->file, key);
   bool part = text && strchr(text, ';');
-  bool fits = tensor->rank == (part ? 1 : t->rank) && tensor->elem == (int)t->elem &&
+  bool fits = tensor->rank == (part ? 1 : t->rank) && readable(tensor, t) &&
               read_place(text, program, t, piece);
   for (int i = 0; fits && !part && i < t->rank; i++)
     fits = piece->end[i] - piece->begin[i] == tensor->size[i];
@@ -199,6 +208,7 @@ typedef struct RestoreFilling { /* one tensor, from all files */
   Piece *seen; /* pieces found so far */
   int nseen, room;
   int64_t have;
+  const rt_tensor *rounded; /* the first that the files hold in another type of 16 bits */
 } RestoreFilling;
 
 static bool take(RestoreFilling *filling, const OpenCheckpoint *checkpoint,
@@ -213,6 +223,8 @@ static bool take(RestoreFilling *filling, const OpenCheckpoint *checkpoint,
   for (int k = 0; !filling->fill && k < filling->nseen; k++)
     if (!rt_piece_apart(piece, &filling->seen[k]))
       return rt_fault(f, 502, "two slices of %s overlap", filling->t->name);
+  bool narrow = tensor->elem != RT_F32 && tensor->elem != (int)filling->t->elem;
+  if (narrow && !filling->rounded) filling->rounded = filling->t;
   filling->nseen++, filling->have += piece->to - piece->from;
   if (filling->fill) rt_tensor_take(filling->d, filling->t, tensor->elem, tensor->data, piece);
   return true;
@@ -251,6 +263,9 @@ static bool load_tensors(const OpenCheckpoint *checkpoint, int n, const Device *
     if (filling.t->kind == RT_PARAM || filling.t->kind == RT_STATE) ok = tensor_from(&filling, f);
   }
   free(filling.seen);
+  if (ok && filling.rounded && fill && rt_comm_rank(d->comm) == 0)
+    fprintf(stderr, "note: %s and other frozen parameters keep the 16 bits of the checkpoint\n",
+            filling.rounded->name);
   return ok;
 }
 

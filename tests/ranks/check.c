@@ -79,6 +79,17 @@ static void describe_target(Ctx *c, Module *m) {
   target_named(&m->target, intern(c->names, "x86_64_v3"));
 }
 
+/* Not all of them: a step trains something. */
+static void freeze(Module *m, uint64_t by) {
+  Global *trained = NULL;
+  for (uint32_t i = 0; i < m->globals.n; i++) {
+    Global *g = m->globals.at[i];
+    if (g->kind != GLOBAL_PARAM || g->frozen) continue;
+    g->frozen = trained && mix(by + i) % 2;
+    if (!g->frozen) trained = g;
+  }
+}
+
 static Module *lowered(Ctx *c, const Trial *t) {
   const char *batch = arena_printf(c->arena, "train.batch=%lld", (long long)t->batch);
   LowerOptions options = {.path = t->file, .dims = &t->dim, .ndims = t->dim != NULL};
@@ -86,6 +97,7 @@ static Module *lowered(Ctx *c, const Trial *t) {
   Module *m = lower_program(c, &options);
   if (!m) return NULL;
   if (t->placed) describe_target(c, m);
+  if (t->frozen) freeze(m, t->frozen);
   if (t->rate) module_set(m, "train.optim.lr", "%s", t->rate);
   if (t->plan.zero) module_set(m, "plan.zero", "%d", t->plan.zero);
   set_all(c, m, t->plan.settings);

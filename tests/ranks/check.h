@@ -20,6 +20,7 @@ typedef struct Trial {
   const char *train; /* settings of both, as those of the plan, or NULL */
   const char *dim;   /* "Layers=3", or NULL */
   int64_t batch;     /* 0: the file's */
+  uint64_t frozen;   /* not 0: about half of the parameters are, drawn by this number */
   const char *rate;  /* train.optim.lr instead of the file's, or NULL */
   bool print;        /* the module that ran on the ranks, on stdout */
   bool placed;       /* through all passes, and once more in poisoned bytes */

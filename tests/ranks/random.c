@@ -2,7 +2,7 @@
    a trial that failed calls its seed. Each file runs under PLANS plans:
    one to three axes with random place lines, samples over two axes, every stage of `zero`, buckets
    from one number to all, what layers keep, parts of the batch, padding, precision, layers over
-   ranks, and states on the host. It must equal
+   ranks, states on the host, and frozen parameters. It must equal
    one rank, and in poisoned bytes itself (check.h); what the compiler refuses with a diagnostic
    counts as refused. Each trial runs in a process of its own. */
 #include "check.h"
@@ -227,7 +227,8 @@ static int run_one(const char *file, uint64_t seed) {
       !early && seed / 7 % 4 == 1; /* by a number of its own: the third step's update is late */
   Trial t = {.file = file, .plan = random_plan(c, file, seed), .placed = true};
   t.steps = delays ? 3 : 2;
-  t.rate = "0.01"; /* large steps blow rounding up */
+  t.rate = "0.01";                          /* large steps blow rounding up */
+  t.frozen = seed / 19 % 3 == 1 ? seed : 0; /* by a number of its own */
   t.train = arena_printf(
       c->arena, "%s%s%s%s%s%s", early ? "train.optim=adamw train.clip=0.5 " : "",
       delays ? "train.delay.after=1 " : "",
@@ -250,7 +251,7 @@ static int run_one(const char *file, uint64_t seed) {
     return REFUSED;
   }
   if (!o.error && o.worst < 1e-6) return EQUAL;
-  printf("seed %llu: %s ", (unsigned long long)seed, t.train);
+  printf("seed %llu: %s%s", (unsigned long long)seed, t.train, t.frozen ? "frozen " : "");
   print_plan(file, &t.plan);
   if (o.error) printf("%s\n", o.error);
   else printf("%g at %s\n", o.worst, o.where);

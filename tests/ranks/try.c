@@ -1,6 +1,6 @@
 /* One trial by hand: try FILE MESH RULES [MICRO [STAGE [SETTINGS [print]]]], such as
    try gpt2_ranks.shard "data = 2, tensor = 2" "place Batch -> data;place Heads, Mlp -> tensor".
-   With PLACED set it runs in bytes, too; PAD, RECOMPUTE, TRAIN are the trial's. */
+   With PLACED set it also runs in bytes; PAD, RECOMPUTE, TRAIN, FROZEN are the trial's. */
 #include "check.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +13,7 @@ int main(int argc, char **argv) {
     if (*p == ';') *p = '\n';
   Trial t = {.file = argv[1], .steps = 3, .print = argc > 7};
   t.plan = (Plan){.mesh = argv[2], .rules = rules};
+  t.frozen = getenv("FROZEN") ? strtoull(getenv("FROZEN"), NULL, 10) : 0;
   t.placed = getenv("PLACED") != NULL, t.train = getenv("TRAIN");
   t.plan.pad = getenv("PAD") ? atoi(getenv("PAD")) : 0, t.plan.recompute = getenv("RECOMPUTE");
   if (argc > 4) t.plan.micro = atoi(argv[4]);

@@ -1,0 +1,212 @@
+"""Adapters beside frozen weights: every plan trains as one rank does, in f32 to rounding and with frozen weights that
+keep their bits; in bf16 they are stored, checkpointed and exported in 16 bits, as weights files and checkpoints in f32
+are rounded; a rank of `zero 3` keeps its part alone, and no plan needs more than where all parameters are trained.
+
+    python3 frozen.py SHARDC
+"""
+import array, glob, json, os, random, re, shutil, struct, sys
+from common import check, read, run, workdir
+
+SHARDC, WORK = os.path.abspath(sys.argv[1]), workdir()
+BATCH, SEQ, STEPS, STOP, WORDS = 8, 8, 4, 2, 32
+MODEL = f'''use "std"
+dims {{ Batch, Seq; Key like Seq; Vocab = {WORDS}; Embed = 16; Heads = 4; Head = 8; Mlp = 32; Rank = 4; Layers = 4 }}
+layer Lora[In -> Out](x: [*, In]) -> [*, Out] {{
+  param w [In, Out] ~ normal(0.2) @frozen
+  param a [In, Rank] ~ normal(0.2)
+  param b [Rank, Out] ~ normal(0.2)
+  return dot[In](x, w) + 2 * dot[Rank](dot[In](x, a), b)
+}}
+layer Block(x: [Batch, Seq, Embed]) -> [Batch, Seq, Embed] {{
+  param gain [Embed] ~ normal(0.1, mean = 1) @frozen
+  param up [Embed, Mlp] ~ normal(0.2) @frozen
+  param down [Mlp, Embed] ~ normal(0.2) @frozen
+  sub q = Lora[Embed -> Heads, Head]
+  sub k = Lora[Embed -> Heads, Head]
+  sub v = Lora[Embed -> Heads, Head]
+  sub o = Lora[Heads, Head -> Embed]
+  n = x * rsqrt(mean[Embed](x^2) + 1e-5) * gain
+  x = x + o(attention[Seq -> Key; Head](q(n), k(n), v(n), mask = causal))
+  return x + dot[Mlp](silu(dot[Embed](x, up)), down)
+}}
+model Net {{
+  input tokens, labels [Batch, Seq] of Vocab
+  param wte [Vocab, Embed] ~ normal(0.5) @frozen
+  param head [Embed, Vocab] ~ normal(0.3) @frozen @f32
+  stack h [Layers] of Block
+  logits = dot[Embed](h(wte[Vocab = tokens]), head)
+  output logits
+  loss cross_entropy[Vocab](logits, labels, ignore = -100)
+}}
+train t for Net {{
+  size  Seq = {SEQ}
+  batch {BATCH}
+  steps {STEPS}
+  data  columns(tokens = "tokens.npy", labels = "labels.npy") shuffle = off
+  optim adamw lr = 1e-2
+  clip  1.0
+  save  every = {STOP} keep = 20
+}}
+'''
+DATA, MORE = 'place Batch -> data', 'mesh data = 2; place Batch -> data; '
+PLANS = {  # name: ranks, lines
+    'one': (1, ''),
+    'parts': (1, 'micro 2; recompute h.* keep = input; offload optimizer, params -> host'),
+    'layers': (1, 'offload params of h[1..2] -> host'),
+    'z0': (2, MORE + 'zero 0 over data'), 'z1': (2, MORE + 'zero 1 over data'),
+    'z2': (2, MORE + 'zero 2 over data; micro 2'),
+    'z3': (2, MORE + 'zero 3 over data; micro 2; recompute h.* keep = input'),
+    'buckets': (2, MORE + 'zero 3 over data bucket = 1KiB keep_root = off'),
+    'gathered': (2, MORE + 'zero 3 over data keep_gathered = on'),
+    'small': (2, MORE + 'zero 3 over data persist = 1KiB'),
+    'ahead': (2, MORE + 'zero 3 over data prefetch = 1 overlap = on'),
+    'host': (2, MORE + 'zero 3 over data; offload optimizer, grads, params -> host'),
+    'tensor': (4, 'mesh data = 2, tensor = 2; place Batch -> data; place Heads, Mlp, Vocab -> tensor; '
+               'zero 3 over data'),
+    'pipe': (4, 'mesh data = 2, pipe = 2; place Batch -> data; place Layers -> pipe; micro 1; pipeline one_f_one_b; '
+             'zero 3 over data'),
+    'uneven': (3, 'mesh pipe = 3; place Layers -> pipe; micro 2; pipeline gpipe uneven = on; '
+               'offload params of h[0..1] -> host'),
+}
+WIDE, NARROW = {'h.*.gain', 'head'}, {'wte', 'h.*.up', 'h.*.down'} | {f'h.*.{n}.w' for n in 'qkvo'}
+
+
+def write(precision='', frozen=' @frozen'):
+    text = MODEL.replace(' @frozen', frozen)
+    for name, (_, lines) in PLANS.items():
+        lines = lines.replace('; ', '\n  ')
+        text += f'plan {name} for Net {{\n  {lines}\n  {precision}\n}}\n'
+    open(f'{WORK}/m.shard', 'w').write(text)
+
+
+def data():
+    r = random.Random(5)
+    for name in 'tokens', 'labels':
+        a = array.array('i', [r.randrange(WORDS) for _ in range(STEPS * BATCH * SEQ)])
+        head = f"{{'descr': '<i4', 'fortran_order': False, 'shape': ({STEPS * BATCH}, {SEQ}), }}".ljust(117) + '\n'
+        open(f'{WORK}/{name}.npy', 'wb').write(b'\x93NUMPY\1\0' + struct.pack('<H', len(head)) + head.encode()
+                                               + a.tobytes())
+
+
+def bf16(x):
+    bits = struct.unpack('<I', struct.pack('<f', x))[0]
+    return struct.unpack('<f', struct.pack('<I', bits + 0x7fff + (bits >> 16 & 1) & 0xffff0000))[0]
+
+
+def tensors(path):
+    """By name: type and numbers."""
+    raw = read(path)
+    n, found = struct.unpack('<Q', raw[:8])[0], {}
+    for name, h in json.loads(raw[8:8 + n]).items():
+        if name == '__metadata__': continue
+        a, b = h['data_offsets']
+        bits = raw[8 + n + a:8 + n + b]
+        if h['dtype'] == 'BF16': bits = b''.join(b'\0\0' + bits[i:i + 2] for i in range(0, len(bits), 2))
+        if h['dtype'] in ('BF16', 'F32'): found[name] = h['dtype'], struct.unpack(f'<{len(bits) // 4}f', bits)
+    return found
+
+
+def compiled(name): run(SHARDC, 'compile', 'm.shard', '--plan', name, '-o', name, '-q', '--quick', cwd=WORK)
+
+
+def train(name, *more, out=None):
+    """Losses and tensors at the end, and what was said."""
+    out, ranks = out or f'out.{name}', PLANS[name][0]
+    if '--resume' not in more: shutil.rmtree(f'{WORK}/{out}', ignore_errors=True)
+    command = [SHARDC, 'run', *(['-n', str(ranks)] if ranks > 1 else []), f'./{name}', '--', 'train', '--out', out]
+    said = run(*command, '--dump', f'{name}.st', '--threads', '1', *more, cwd=WORK)[1]
+    told = [l for l in map(json.loads, open(f'{WORK}/{out}/metrics.jsonl')) if 'loss' in l]
+    return [l['loss'] for l in told], tensors(f'{WORK}/{name}.st'), said
+
+
+def far(a, b): return max(abs(x - y) for x, y in zip(a, b, strict=True))
+
+
+def bytes_of(name):
+    said = json.loads(run(SHARDC, 'plan', 'm.shard', '--plan', name, '--json', cwd=WORK)[0])
+    return max(sum(c['bytes'][k] + c['host'].get(k, 0) for k in ('weights', 'gradients', 'optimizer'))
+               for c in said['classes']), max(c['bytes']['weights'] for c in said['classes'])
+
+
+def alike():
+    """f32: all plans train as one rank does; frozen weights are as they were, to the bit."""
+    write()
+    compiled('one')
+    _, first, _ = train('one', '--steps', '0')
+    want, one, _ = train('one')
+    check(all(one[n] == first[n] for n in WIDE | NARROW) and one['h.*.q.a'] != first['h.*.q.a'], 'one: what moved')
+    for name in list(PLANS)[1:]:
+        compiled(name)
+        got, held, _ = train(name)
+        check(far(got, want) < 1e-6 * want[0], f'{name}: losses {got}, of one rank {want}')
+        for n in WIDE | NARROW: check(held[n] == first[n], f'{name}: {n} is frozen and has other bits')
+        for n in set(first) - WIDE - NARROW:
+            if n.count('.') <= 3 and n in held and n.startswith('h.') and n[-2:] in ('.a', '.b'):
+                check(far(held[n][1], one[n][1]) < 1e-4, f'{name}: {n} by {far(held[n][1], one[n][1])}')
+    return first
+
+
+def narrow(first):
+    """bf16: 16 bits in memory and files, except where something reads f32."""
+    write('precision bf16')
+    compiled('one')
+    want, one, _ = train('one')
+    for n in WIDE: check(one[n] == first[n], f'bf16: {n} is {one[n][0]} and should be as in f32')
+    for n in NARROW:
+        check(one[n][0] == 'BF16' and one[n][1] == tuple(map(bf16, first[n][1])), f'bf16: {n} is not rounded once')
+    for name in list(PLANS)[1:]:
+        compiled(name)
+        got, held, _ = train(name)
+        check(far(got, want) < 2e-2 * want[0], f'{name}, bf16: losses {got}, of one rank {want}')
+        for n in WIDE | NARROW: check(held[n] == one[n], f'{name}, bf16: {n} is frozen and has other bits')
+
+
+def files(first):
+    """Checkpoints of either precision, and weights files."""
+    for name in 'one', 'z3':  # bf16, compiled above: a resumed run has the bits of one that went on
+        _, whole, _ = train(name)
+        train(name, '--steps', str(STOP))
+        check(train(name, '--resume')[1] == whole, f'{name}: other bits after a resume')
+        check(all(tensors(f)[n][0] == 'BF16' for f in glob.glob(f'{WORK}/out.{name}/step-*/rank*.safetensors')
+                  for n in NARROW & set(tensors(f))), f'{name}: checkpoints in f32')
+    run('./one', 'export', '--resume=out.one', '--out', 'exported', cwd=WORK)
+    exported = {k: v for f in glob.glob(f'{WORK}/exported/*.safetensors') for k, v in tensors(f).items()}
+    check(exported['wte'][0] == 'BF16' and exported['head'][0] == 'F32', f'exported {exported.keys()}')
+    train('z3', '--steps', str(STOP), out='out.wide')
+    write()
+    for name in 'one', 'z3': compiled(name)
+    _, held, said = train('one', '--resume', out='out.wide')
+    check('keep the 16 bits' in said and all(held[n][0] == 'F32' and held[n][1] == tuple(map(bf16, first[n][1]))
+                                             for n in NARROW), f'from bf16: {said}')
+    train('one', '--steps', str(STOP), out='out.narrow')
+    run('./one', 'export', '--resume=out.narrow', '--out', 'wide', cwd=WORK)
+    write('precision bf16')
+    for name in 'one', 'z3': compiled(name)
+    for more in ['--resume'], ['--init', 'wide']:
+        if more[0] == '--init': shutil.rmtree(f'{WORK}/out.narrow')
+        _, held, said = train('z3', *more, out='out.narrow')
+        check('16 bits' not in said and all(held[n][0] == 'BF16' and held[n][1] == tuple(map(bf16, first[n][1]))
+                                            for n in NARROW), f'from f32, {more}: {said}')
+
+
+def counted():
+    """Weights of a rank, and both beside a model whose parameters are all trained."""
+    for precision in '', 'precision bf16':
+        write(precision)
+        frozen = {name: bytes_of(name) for name in PLANS}
+        check(frozen['z3'][1] < 0.55 * frozen['one'][1], f'{precision}: {frozen["z3"]}, one rank {frozen["one"]}')
+        said = run(SHARDC, 'check', 'm.shard', cwd=WORK)[1]
+        check('W0703' not in said, said)
+        write(precision, '')
+        for name in PLANS:
+            trained = bytes_of(name)
+            check(frozen[name][0] < trained[0], f'{precision} {name}: {frozen[name]}, all trained {trained}')
+
+
+data()
+counted()
+first = alike()
+narrow(first)
+files(first)
+shutil.rmtree(WORK)
+print(f'{len(PLANS)} plans with frozen weights, in f32 and in bf16, as one rank')
