@@ -1,12 +1,15 @@
 /* Command eval, and evaluation while training: the loss over the validation data.
 
    Whole batches are spread evenly over the set and read in file order, so every evaluation sees the
-   same samples. Samples behind the last whole batch have a loss where the compiler found that the
-   loss is a sum over samples of what each gives alone (setting made.eval.separable): a batch with t
-   of them, each k times, and one of them r times more (k t + r = B, the batch's size) has the loss
-   (k sum + r one) / B, and a batch of that one alone tells `one`. Every sample then counts alike.
-   Must not: guess where the loss is none of that kind (contrastive losses, means over tokens
-   that count): the rest is left out, and said. */
+   same samples. A loss that is divided by what counts (labels, weights) comes as sums and weights
+   (passes/math/tally.c): these are added up over batches in double precision and divided once, so
+   batches in which more counts weigh more. What is linear in the samples is averaged.
+
+   Samples behind the last whole batch are evaluated where all that is added up is a sum over
+   samples of what each gives alone (setting made.eval.separable): a batch with t of them, each k
+   times, and one of them r times more (k t + r = B, the batch's size) gives k sum + r one, and a
+   batch of that one alone gives B one. Every sample then counts alike. Must not: guess where the
+   loss is none of that kind (contrastive losses): the rest is left out, and said. */
 #include "run.h"
 #include <math.h>
 #include <stdio.h>
@@ -40,69 +43,144 @@ int64_t rt_evaluated(const Run *r, const Evaluation *evaluation, int64_t i) {
 
 /* ---- running ---- */
 
-/* The loss of a batch of `count` samples from `first` on, `rounds` times each, and the first. */
-static bool one_batch(Run *r, int64_t first, int64_t count, int64_t rounds, double *loss,
+/* What a batch adds: its loss, then the sum and the weight of each term. */
+typedef struct Totals {
+  int terms, n;
+  double *at;
+} Totals;
+
+static int64_t whole_setting(const Run *r, const char *key) {
+  const char *text = rt_setting_of(r->p, key);
+  return text ? strtoll(text, NULL, 10) : 0;
+}
+
+static double term_setting(const Run *r, const char *what, int term) {
+  char key[64];
+  snprintf(key, sizeof key, "made.eval.%s.%d", what, term);
+  const char *text = rt_setting_of(r->p, key);
+  return text ? strtod(text, NULL) : 0;
+}
+
+static double term_output(const Run *r, const char *what, int term) {
+  char name[64];
+  snprintf(name, sizeof name, "eval.%s.%d", what, term);
+  return rt_get_output(r, name);
+}
+
+static Totals no_totals(const Run *r) {
+  Totals totals = {.terms = (int)whole_setting(r, "made.eval.terms")};
+  totals.n = 1 + 2 * totals.terms;
+  totals.at = rt_alloc(sizeof *totals.at * (size_t)totals.n);
+  for (int i = 0; i < totals.n; i++) totals.at[i] = 0;
+  return totals;
+}
+
+/* Of a batch of `count` samples from `first` on, `rounds` times each, and the first. */
+static bool one_batch(Run *r, int64_t first, int64_t count, int64_t rounds, Totals *totals,
                       Fault *f) {
   const rt_entry *entry = rt_need_entry(r, "eval", f);
   f->code = 0;
   bool filled =
       entry && rt_data_fill_rows(&r->data, &r->data.valid, &r->device, first, count, rounds, f);
   if (!rt_all_filled(r, filled, f) || !rt_device_run(&r->device, entry, f)) return false;
-  *loss = rt_get_output(r, "eval.loss");
+  totals->at[0] = rt_get_output(r, "eval.loss");
+  for (int i = 0; i < totals->terms; i++) {
+    totals->at[1 + 2 * i] = term_output(r, "sum", i);
+    totals->at[2 + 2 * i] = term_output(r, "weight", i);
+  }
   return true;
 }
 
-/* The sum of what the last samples give. */
-static bool tail_sum(Run *r, const Evaluation *evaluation, double *sum, Fault *f) {
+static void add_totals(Totals *all, const Totals *part, double times) {
+  for (int i = 0; i < all->n; i++) all->at[i] += times * part->at[i];
+}
+
+/* Adds what the last samples give; `part` is room for one batch. */
+static bool add_tail(Run *r, const Evaluation *evaluation, Totals *all, Totals *part, Fault *f) {
   int64_t batch = r->data.batch, first = r->data.valid.samples - evaluation->tail,
           rounds = evaluation->repeats ? batch : batch / evaluation->tail,
           rest = batch - rounds * evaluation->tail;
-  double all = 0, one = 0;
-  if (!one_batch(r, first, evaluation->tail, rounds, &all, f)) return false;
-  *sum = all * (double)evaluation->tail;
-  if (rest <= 0) return true;
-  if (!one_batch(r, first, 1, 1, &one, f)) return false;
-  *sum = (all * (double)batch - one * (double)rest) / (double)rounds;
+  if (!one_batch(r, first, evaluation->tail, rounds, part, f)) return false;
+  if (rest <= 0 || evaluation->repeats) {
+    double share = (double)evaluation->tail / (double)batch;
+    return add_totals(all, part, share), true;
+  }
+  add_totals(all, part, 1.0 / (double)rounds);
+  if (!one_batch(r, first, 1, 1, part, f)) return false;
+  add_totals(all, part, -(double)rest / ((double)rounds * (double)batch));
+  return true;
+}
+
+/* The loss of `samples` samples, and how much of them counts; NaN: every sample does. */
+static void conclude(const Run *r, const Totals *totals, Evaluation *evaluation) {
+  double average = (double)r->data.batch / (double)evaluation->samples, loss = 0, counted = NAN;
+  for (int i = 0; i < totals->terms; i++) {
+    double sum = totals->at[1 + 2 * i], weight = totals->at[2 + 2 * i];
+    double by = fmax(weight, term_setting(r, "least", i)) + term_setting(r, "plus", i);
+    if (isnan(weight)) loss += sum * average;
+    else if (weight != 0) loss += sum / by;
+    if (!isnan(weight)) counted = isnan(counted) ? weight : counted + weight;
+  }
+  evaluation->loss = totals->terms ? loss : totals->at[0] * average;
+  evaluation->counted = counted;
+  if (counted == 0) evaluation->loss = NAN;
+}
+
+static bool add_all(Run *r, Evaluation *evaluation, Totals *all, Totals *part, Fault *f) {
+  int64_t batch = r->data.batch;
+  for (int64_t i = 0; i < evaluation->batches; i++) {
+    if (rt_caught(r)) return true;
+    if (!one_batch(r, rt_evaluated(r, evaluation, i * batch), batch, 1, part, f)) return false;
+    add_totals(all, part, 1);
+  }
+  if (evaluation->tail && rt_caught(r)) return true;
+  if (evaluation->tail && !add_tail(r, evaluation, all, part, f)) return false;
+  evaluation->samples = evaluation->batches * batch + evaluation->tail;
+  conclude(r, all, evaluation);
   return true;
 }
 
 bool rt_evaluate(Run *r, Evaluation *evaluation, Fault *f) {
-  double sum = 0, part = 0;
-  int64_t batch = r->data.batch;
+  Totals all = no_totals(r), part = no_totals(r);
   evaluation->samples = 0;
   rt_set_scalar(r, "seed", (int64_t)r->at.seed);
   rt_set_scalar(r, "step", r->at.step);
-  for (int64_t i = 0; i < evaluation->batches; i++) {
-    if (rt_caught(r)) return true;
-    if (!one_batch(r, rt_evaluated(r, evaluation, i * batch), batch, 1, &part, f)) return false;
-    sum += part * (double)batch;
-  }
-  if (evaluation->tail && rt_caught(r)) return true;
-  if (evaluation->tail && !tail_sum(r, evaluation, &part, f)) return false;
-  if (evaluation->tail) sum += part;
-  evaluation->samples = evaluation->batches * batch + evaluation->tail;
-  evaluation->loss = sum / (double)evaluation->samples;
-  return true;
+  bool ok = add_all(r, evaluation, &all, &part, f);
+  free(all.at), free(part.at);
+  return ok;
 }
 
 /* ---- the command ---- */
 
+static bool nothing_counts(const Run *r, Fault *f) {
+  rt_fault(f, 203, "no label of the validation data counts: all are ignored or have weight 0");
+  return rt_everywhere(r, f);
+}
+
 static void print_result(const Run *r, const Evaluation *evaluation) {
   int64_t all = r->data.valid.samples;
   if (r->o.at[OPT_json].given) {
-    printf("{\"schema\":1,\"step\":%lld,\"loss\":%.9g,\"samples\":%lld,\"of\":%lld}\n",
+    printf("{\"schema\":1,\"step\":%lld,\"loss\":%.9g,\"samples\":%lld,\"of\":%lld",
            (long long)r->at.step, evaluation->loss, (long long)evaluation->samples, (long long)all);
+    if (!isnan(evaluation->counted)) printf(",\"counted\":%.9g", evaluation->counted);
+    printf("}\n");
     return;
   }
-  char of[32] = "";
+  char of[32] = "", counted[48] = "";
   if (evaluation->samples < all) snprintf(of, sizeof of, " of %lld", (long long)all);
-  printf("validation loss %.4f after %lld steps (%lld%s samples)\n", evaluation->loss,
-         (long long)r->at.step, (long long)evaluation->samples, of);
+  if (!isnan(evaluation->counted))
+    snprintf(counted, sizeof counted, ", %.9g labels count", evaluation->counted);
+  printf("validation loss %.4f after %lld steps (%lld%s samples%s)\n", evaluation->loss,
+         (long long)r->at.step, (long long)evaluation->samples, of, counted);
 }
 
-/* Where the loss is no sum over samples. */
+/* Where the loss is no sum over samples, nor a quotient of such. */
 static void tell_rest(const Run *r, const Evaluation *evaluation) {
   int64_t rest = r->data.valid.samples % r->data.batch;
+  if (rt_setting_of(r->p, "made.eval.mean") && evaluation->batches > 1)
+    fprintf(stderr,
+            "note: this loss is made of a batch as a whole: the mean over %lld batches of %lld\n",
+            (long long)evaluation->batches, (long long)r->data.batch);
   if (evaluation->repeats)
     fprintf(stderr,
             "note: a batch has %lld samples, the data %lld: some are in it more than once\n",
@@ -128,6 +206,7 @@ int rt_eval(Run *r) {
   Evaluation evaluation = rt_evaluation(r, most->given ? most->count : 0);
   if (!rt_evaluate(r, &evaluation, &f)) rt_die_on_all(r, &f);
   if (!evaluation.samples) return 128 + rt_caught(r);
+  if (evaluation.counted == 0 && !nothing_counts(r, &f)) rt_die_on_all(r, &f);
   if (r->o.at[OPT_dump].given && !rt_outputs(r, &evaluation, &outputs, &f)) rt_die_on_all(r, &f);
   if (!rt_finish(r, outputs.n ? &outputs : NULL, &f)) rt_die_on_all(r, &f);
   rt_outputs_free(&outputs);

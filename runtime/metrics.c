@@ -44,6 +44,7 @@ static void field(Json *json, const char *key, StepRecord *record) {
               {"lr", NULL, &record->lr},
               {"grad_norm", NULL, &record->norm},
               {"scale", NULL, &record->scale},
+              {"counted", NULL, &record->counted},
               {"ms", NULL, &record->milliseconds},
               {"waited_ms", NULL, &record->waited}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -59,6 +60,7 @@ bool rt_metrics_line(Bytes line, StepRecord *record) {
   char key[64];
   *record = (StepRecord){.step = -1, .loss = NAN, .valid_loss = NAN, .lr = NAN, .norm = NAN};
   record->milliseconds = record->waited = record->scale = record->overflows = NAN;
+  record->counted = NAN;
   Json json = rt_json(line.at, line.n);
   if (rt_json_object(&json))
     while (rt_json_member(&json, key, sizeof key)) field(&json, key, record);
@@ -136,6 +138,7 @@ bool rt_metrics_step(Metrics *metrics, const StepRecord *record, Fault *f) {
   n = put(line, n, sizeof line, "lr", record->lr, false);
   n = put(line, n, sizeof line, "grad_norm", record->norm, false);
   n = put(line, n, sizeof line, "scale", record->scale, false);
+  n = put(line, n, sizeof line, "counted", record->counted, false);
   n = put(line, n, sizeof line, "ms", record->milliseconds, false);
   n = put(line, n, sizeof line, "waited_ms", record->waited, false);
   n += (size_t)snprintf(line + n, sizeof line - n, "%s}\n",

@@ -78,7 +78,8 @@ bool rt_initialise(Run *r, Fault *f); /* entry init, then --init */
 bool rt_load_weights(Run *r,
                      Fault *f); /* for eval and sample: --init, --resume or the run directory */
 void rt_set_scalar(Run *r, const char *name, int64_t v);
-double rt_get_output(const Run *r, const char *name);                    /* NaN if there is none */
+double rt_get_output(const Run *r, const char *name); /* NaN if there is none */
+double rt_counted(const Run *r); /* labels that counted in the last step; NaN: all do */
 const rt_entry *rt_need_entry(const Run *r, const char *name, Fault *f); /* NULL: R0801 */
 bool rt_finish(Run *r, const Outputs *outputs,
                Fault *f); /* --dump, --check-memory; outputs: of the model, or NULL */
@@ -102,10 +103,11 @@ int64_t rt_freeze_window(const Run *r);
 
 /* eval.c */
 typedef struct Evaluation { /* what of the validation data, and its loss */
-  double loss;
-  int64_t samples;       /* 0: stopped by a signal */
-  int64_t batches, tail; /* whole batches, spread evenly; samples behind the last whole batch */
-  bool repeats;          /* the set is smaller than a batch, which shows some samples again */
+  double loss;              /* NaN: nothing counts */
+  double counted;           /* labels that count, or the sum of their weights; NaN: all do */
+  int64_t samples;          /* 0: stopped by a signal */
+  int64_t batches, tail;    /* whole batches, spread evenly; samples behind the last whole batch */
+  bool repeats;             /* the set is smaller than a batch, which shows some samples again */
 } Evaluation;
 
 /* What would be evaluated; batches: at most so many, 0: all. */

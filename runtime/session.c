@@ -204,6 +204,16 @@ double rt_get_output(const Run *r, const char *name) {
   return tensor ? rt_elem_get(tensor->elem, rt_tensor_read(&r->device, tensor), 0) : NAN;
 }
 
+/* Weights of a step's loss (passes/math/tally.c), all together. */
+double rt_counted(const Run *r) {
+  double all = NAN, one;
+  char name[32];
+  for (int i = 0;
+       snprintf(name, sizeof name, "loss.weight.%d", i), !isnan(one = rt_get_output(r, name)); i++)
+    all = i ? all + one : one;
+  return all;
+}
+
 int64_t rt_parameters(const rt_program *p) { /* of all ranks together */
   int64_t n = 0;
   for (int i = 0; i < p->ntensors; i++)

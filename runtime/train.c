@@ -30,7 +30,8 @@ typedef struct Train {
   size_t allocated;          /* then */
   int64_t evaluated;         /* samples of the last evaluation; 0: none in this process */
   bool begun;                /* steps are `later` in this process */
-  bool saves;                /* false: no checkpoint is written, not even at the end */
+  int64_t told_uncounted, told_unevaluated; /* how often nothing counted, in training and behind */
+  bool saves; /* false: no checkpoint is written, not even at the end */
   Metrics metrics;
   Meter meter;
 } Train;
@@ -105,6 +106,7 @@ static bool one_step(Train *train, StepRecord *record, Fault *f) {
                          .norm = rt_get_output(r, "norm.of.gradients"),
                          .scale = rt_get_output(r, "loss.scale"),
                          .overflows = rt_get_output(r, "loss.skipped"),
+                         .counted = rt_counted(r),
                          .skipped = rt_overflowed(r),
                          .milliseconds = 1e3 * (rt_now() - train->began),
                          .waited = 1e3 * waited(train)};
@@ -112,6 +114,17 @@ static bool one_step(Train *train, StepRecord *record, Fault *f) {
     return rt_fault(f, 703, "step %lld allocated memory %zu times", (long long)record->step,
                     rt_allocations() - train->allocated);
   return true;
+}
+
+/* Such a step changes nothing by its gradients, which are 0. */
+static void tell_uncounted(Train *train, const StepRecord *record) {
+  Run *r = train->r;
+  if (record->counted != 0 || train->told_uncounted++ || !rt_is_first(r)) return;
+  rt_meter_break(&train->meter);
+  fprintf(stderr,
+          "note: no label of step %lld counts: its loss and gradients are 0 (`counted` in "
+          "metrics.jsonl tells each such step)\n",
+          (long long)record->step);
 }
 
 static void advance(Run *r, const StepRecord *record) {
@@ -227,6 +240,10 @@ static bool evaluate(Train *train, StepRecord *record, Fault *f) {
   Evaluation evaluation = rt_evaluation(train->r, train->eval_batches);
   if (!rt_evaluate(train->r, &evaluation, f)) return false;
   if (!evaluation.samples) return true; /* stopped by a signal */
+  if (evaluation.counted == 0 && !train->told_unevaluated++ && rt_is_first(train->r)) {
+    rt_meter_break(&train->meter);
+    fprintf(stderr, "note: no label of the validation samples counts: they have no loss\n");
+  }
   record->valid_loss = train->r->at.valid_loss = evaluation.loss;
   train->evaluated = evaluation.samples;
   return true;
@@ -272,6 +289,7 @@ static bool loop(Train *train, Stop *stop, Fault *f) {
     if (!one_step(train, &record, f)) return false;
     if (rt_step_is_finite(train->r->p, &record)) train->skipped = 0;
     else if (!record.skipped && !handle_fault(train, &record, f)) return false;
+    tell_uncounted(train, &record);
     advance(train->r, &record);
     if (!after_step(train, &record, *stop = why_stop(train, true), f)) return false;
     if (*stop != GO_ON) return true;

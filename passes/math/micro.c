@@ -349,7 +349,6 @@ static Str made_worker(Module *m, int64_t *part) {
 
 void pass_micro(Module *m) {
   int64_t part = plan_micro(m) * mesh_batch_ranks(m);
-  if (micro_separable(m)) module_set(m, "made.eval.separable", "on");
   if (!part) return;
   simplify_module(m, true);
   static const char *const entries[] = {"step", "step.frozen", "eval"};

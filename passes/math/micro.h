@@ -19,9 +19,11 @@ typedef struct Micro {
   Str batch;  /* the dim */
   Str worker; /* samples are those of workers: what has Batch without this dim is of all. NULL */
   int64_t size, part;
-  bool asks;   /* only whether all samples are alike: no diagnostic */
-  bool linear; /* in entries, too, linear ops take partial sums on */
-  bool failed; /* a diagnostic was given */
+  bool quiet;    /* no diagnostic */
+  bool asks;     /* are all samples alike, whatever their number? */
+  bool all_sums; /* what no parameter influences is a sum like any other, not done before */
+  bool linear;   /* in entries, too, linear ops take partial sums on */
+  bool failed;   /* a diagnostic was given */
 } Micro;
 
 /* By value of f. `args`: states of f's arguments; NULL: f is an entry. */
@@ -30,9 +32,6 @@ MicroState *micro_states(Micro *micro, const Fn *f, const MicroState *args);
 MicroState *micro_body_states(Micro *micro, const Op *loop, const MicroState *s);
 /* In a body: operand i is whole and is added to a partial sum, so only one part may have it. */
 bool micro_counts_once(const Op *o, const MicroState *s, uint32_t i);
-/* Is the loss of entry `eval` a sum over samples of what each gives alone, and of what no sample
-   changes? Then a part of a batch has a loss, too. */
-bool micro_separable(Module *m);
 bool micro_joins_workers(const Micro *micro, const Op *o);
 /* By value of an entry: does not depend on parameters or states. */
 bool *micro_free(Micro *micro, const Fn *f);

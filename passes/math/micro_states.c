@@ -50,7 +50,7 @@ static bool sums_over_batch(const Micro *micro, const Op *o) {
 static MicroState refuse(Micro *micro, const Op *o, const char *what) {
   if (micro->failed) return MICRO_WHOLE;
   micro->failed = true;
-  if (micro->asks) return MICRO_WHOLE;
+  if (micro->quiet) return MICRO_WHOLE;
   Report *r = diag_at(micro->m->ctx->diag, "E0706", span_of(micro->m, o->loc),
                       micro->linear ? "no worker has a part of this value of its own: %s"
                                     : "`micro` changes this value: %s",
@@ -203,20 +203,10 @@ static void op_states(Micro *micro, const Fn *f, const Op *o, MicroState *s, boo
   }
 }
 
-/* As if the entry were a body: nothing is complete before its end. */
-bool micro_separable(Module *m) {
-  const Fn *f = entry_of(m, "eval");
-  Micro micro = {.m = m, .batch = intern(m->ctx->names, "Batch"), .asks = true};
-  MicroState none = MICRO_WHOLE, *s = f ? micro_states(&micro, f, &none) : NULL;
-  for (uint32_t i = 0; f && i < f->ops.n; i++)
-    if (f->ops.at[i].code == OP_store) micro.failed |= s[f->ops.at[i].in[0]] != MICRO_PARTIAL;
-  return f && !micro.failed;
-}
-
 MicroState *micro_states(Micro *micro, const Fn *f, const MicroState *args) {
   must(args || f->kind == FN_ENTRY, "micro: nothing is known of the arguments of %s", f->name);
   MicroState *s = ARENA_ARRAY(micro->m->arena, MicroState, f->values.n + 1);
-  bool *free = args ? NULL : micro_free(micro, f);
+  bool *free = args || micro->all_sums ? NULL : micro_free(micro, f);
   for (uint32_t i = 0; i < f->args.n; i++) s[f->args.at[i]] = args[i];
   for (uint32_t i = 0; i < f->ops.n && !micro->failed; i++) {
     const Op *o = &f->ops.at[i];

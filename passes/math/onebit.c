@@ -547,9 +547,7 @@ Fn *onebit_warm_up(Module *m, const Fn *step, ValueId *gradient, ValueId *loss) 
   for (uint32_t i = 0; i < m->globals.n; i++)
     if (gradient[i] != NO_VALUE)
       gradient[i] = ir_reduce(m, f, OP_sum, gradient[i], 1, &worker.dim, (Loc){0});
-  if (eval && micro_separable(m)) module_set(m, "made.eval.separable", "on");
-  if (eval)
-    module_replace(m, eval, parts); /* of workers: what each sample gives is not seen there */
+  if (eval) module_replace(m, eval, parts);
   module_set(m, "made.workers", "%lld", (long long)worker.size);
   return f;
 }

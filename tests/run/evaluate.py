@@ -117,13 +117,14 @@ def every_sample():
 
 def no_sum():
     """A loss that looks at the batch as a whole: a part of a batch has none."""
-    for i, loss in enumerate(['cross_entropy[Out](logits, y, ignore = 0)', 'max[Batch](nll[Out](logits, y))',
+    for i, loss in enumerate(['log(cross_entropy[Out](logits, y, ignore = 0))', 'max[Batch](nll[Out](logits, y))',
                               'mean[Batch, Out]((logits - mean[Batch](logits))^2) + cross_entropy[Out](logits, y)']):
         open(f'{D}/no{i}.shard', 'w').write(MODEL.replace('LOSS', loss))
         run(SHARDC, 'compile', f'no{i}.shard', '--plan', 'one', '-o', f'no{i}')
         run(f'./no{i}', 'train', *files(10), '--out', f'rn{i}', says='takes 8 of the validation samples')
         run(f'./no{i}', 'eval', '--out', f'rn{i}', *files(10), says='(8 of 10 samples)')
         run(f'./no{i}', 'eval', '--out', f'rn{i}', *files(10), says='the last 2 samples make no whole batch of 4')
+        run(f'./no{i}', 'eval', '--out', f'rn{i}', *files(10), says='the mean over 2 batches of 4')
         run(f'./no{i}', 'eval', '--out', f'rn{i}', *files(3), says='a batch has 4 samples, the data 3')
 
 
