@@ -17,10 +17,12 @@ typedef struct DeviceCode {
   void (*init)(void);                              /* LLVM's parts for it */
   const KernelFamily *(*family)(const char *name); /* NULL: it has none of that name */
   const char *passes;                              /* LLVM's pass pipeline */
-  LLVMCodeGenFileType file;                        /* what LLVM makes of a kernel, */
-  const char *ending;                              /* .. and how such files are called */
-  const char *comment;                             /* begins a comment in its assembly */
-  bool images; /* kernels are data of the executable, not linked into it */
+  LLVMCodeGenOptLevel
+      quick; /* of LLVM's code generator with --quick: the least that its code bears */
+  LLVMCodeGenFileType file; /* what LLVM makes of a kernel, */
+  const char *ending;       /* .. and how such files are called */
+  const char *comment;      /* begins a comment in its assembly */
+  bool images;              /* kernels are data of the executable, not linked into it */
   const Assembler *(*assembler)(Arena *a);
   /* A file of NEUTRAL_SYMBOL as that of another symbol. */
   CacheBytes (*named)(Arena *arena, CacheBytes code, const char *symbol);

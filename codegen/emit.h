@@ -52,7 +52,6 @@ struct Emit {
   int phase;           /* GPU: number of the phase being written */
   const Axes *guarded; /* GPU: values without these dims do not ask Point.guard; NULL: all ask it */
   const char *symbol;  /* of the kernel, in C: phases are SYMBOL_p0, .. */
-  const char *passes;  /* LLVM pass pipeline to run, NULL: the device's; an emitter may set it */
   LLVMValueRef pointer[MAX_RESULTS * 4]; /* buffers of this phase, loaded at its start */
 };
 

@@ -24,7 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { CHILD_CANNOT_WRITE = 3 };
+enum { CHILD_CANNOT_WRITE = 3, ASSEMBLER_REFUSED = 5 }; /* how a child ends */
 
 /* ---- one kernel ---- */
 
@@ -38,13 +38,13 @@ static LLVMTargetMachineRef machine_new(const Target *t, LLVMCodeGenOptLevel lev
                                  LLVMCodeModelDefault);
 }
 
-static void optimize(Emit *e, LLVMTargetMachineRef machine) {
+static void optimize(Emit *e, LLVMTargetMachineRef machine, bool quick) {
   LLVMPassBuilderOptionsRef options = LLVMCreatePassBuilderOptions();
   LLVMPassBuilderOptionsSetLoopVectorization(options, 0);
   LLVMPassBuilderOptionsSetSLPVectorization(options, 0);
   LLVMPassBuilderOptionsSetLoopUnrolling(options, 0);
-  const char *passes = e->target->code->passes;
-  LLVMErrorRef error = LLVMRunPasses(e->module, e->passes ? e->passes : passes, machine, options);
+  const char *passes = quick ? "function(mem2reg,early-cse)" : e->target->code->passes;
+  LLVMErrorRef error = LLVMRunPasses(e->module, passes, machine, options);
   if (error) bug("kernel %s: %s", e->k->name, LLVMGetErrorMessage(error));
   LLVMDisposePassBuilderOptions(options);
 }
@@ -74,14 +74,13 @@ static Emit *kernel_module(Module *all, const Fn *k, const char *symbol, Arena *
   if (!family) bug("kernel %s: no family `%s`", k->name, name);
   Emit *e = emit_new(m, k, target, symbol, arena);
   LLVMContextSetDiagnosticHandler(e->context, machine_says, (void *)k);
-  *machine = machine_new(target, quick ? LLVMCodeGenLevelNone : LLVMCodeGenLevelAggressive);
+  *machine = machine_new(target, quick ? target->code->quick : LLVMCodeGenLevelAggressive);
   LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(*machine);
   LLVMSetModuleDataLayout(e->module, layout);
   LLVMDisposeTargetData(layout);
   family->emit(e);
-  if (quick) e->passes = "function(mem2reg,early-cse)";
   check_module(e);
-  optimize(e, *machine);
+  optimize(e, *machine, quick);
   return e;
 }
 
@@ -206,13 +205,15 @@ static bool take_from_cache(ObjectBuild *build, const Fn *k) {
   return made.at && output_write(build->arena, path, made.at, made.n, 0666);
 }
 
-/* Does not come back if the assembler refuses. */
-static void assemble(ObjectBuild *build, const Fn *k) {
-  const Assembler *x = build->assembler;
+/* NULL: it is assembled; else why not. */
+static const char *assemble(ObjectBuild *build, const Fn *k) {
+  const Assembler *x = assembler_for(build, k);
+  if (!x) return NULL;
   const char *made = object_path(build, k, x->ending);
-  x->run(build->arena, x, target_of(build->m), code_path(build, k), made);
-  CacheBytes code = cache_read_file(build->arena, made);
+  const char *fault = x->run(build->arena, x, target_of(build->m), code_path(build, k), made);
+  CacheBytes code = fault ? (CacheBytes){0} : cache_read_file(build->arena, made);
   if (build->cache && code.at) cache_put(build->arena, build->cache, assembled_key(build, k), code);
+  return fault;
 }
 
 /* What a child says about the kernel that it is at. One file per child, not per kernel: making and
@@ -221,15 +222,21 @@ static const char *words_path(ObjectBuild *build, int job) {
   return arena_printf(build->arena, "%s/kernels-%d.err", build->folder, job);
 }
 
-static bool compile(ObjectBuild *build, const Fn *k) {
+/* Ends the child if that cannot be. */
+static void compile(ObjectBuild *build, const Fn *k, bool quick) {
   LLVMMemoryBufferRef code = kernel_code(build->m, k, NEUTRAL_SYMBOL, build->arena,
-                                         target_for(build, k)->code->file, build->quick);
+                                         target_for(build, k)->code->file, quick);
   CacheBytes o = {(char *)LLVMGetBufferStart(code), LLVMGetBufferSize(code)};
-  bool ok = write_code(build, k, o);
-  if (ok && build->cache) cache_put(build->arena, build->cache, code_key(build, k), o);
-  if (ok && assembler_for(build, k)) assemble(build, k);
+  if (!write_code(build, k, o)) _exit(CHILD_CANNOT_WRITE);
+  const char *fault = assemble(build, k);
+  if (!fault && build->cache) cache_put(build->arena, build->cache, code_key(build, k), o);
   LLVMDisposeMemoryBuffer(code);
-  return ok;
+  if (!fault) return;
+  if (!quick) {
+    fprintf(stderr, "%s\n", fault), fflush(stderr);
+    _exit(ASSEMBLER_REFUSED);
+  }
+  compile(build, k, false); /* with optimizations it fits into the registers */
 }
 
 static _Noreturn void child_main(ObjectBuild *build, int job) {
@@ -237,7 +244,7 @@ static _Noreturn void child_main(ObjectBuild *build, int job) {
   if (err >= 0) dup2(err, STDERR_FILENO), close(err);
   for (uint32_t i; (i = atomic_fetch_add(&build->queue->next, 1)) < build->n;) {
     const Fn *k = build->wanted[build->queue->at[job] = i];
-    if (!compile(build, k)) _exit(CHILD_CANNOT_WRITE);
+    compile(build, k, build->quick);
     if (err >= 0 && ftruncate(STDERR_FILENO, 0)) _exit(CHILD_CANNOT_WRITE);
   }
   _exit(0);

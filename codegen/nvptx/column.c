@@ -303,12 +303,10 @@ void gpu_column_emit(Emit *e) {
   const int64_t *tile = emit_tile(e, COLUMN_TILES);
   GpuColumns *columns = ARENA_NEW(e->arena, GpuColumns);
   reduction_check(e, true);
-  columns->e = e, columns->r = reductions_of(k);
+  ReducedSpace space = column_space(k);
+  columns->e = e, columns->r = space.r, columns->kept = space.kept, columns->over = space.over;
   must(simt_threads(e, 0) % tile[COLUMN_ACROSS] == 0, "kernel %s: %lld threads for %lld columns",
        k->name, (long long)simt_threads(e, 0), (long long)tile[COLUMN_ACROSS]);
-  ValueId reference = column_reference(k, &columns->r);
-  columns->kept = nest_of(k, &columns->r.kept, reference),
-  columns->over = nest_of(k, &columns->r.over, reference);
   columns->along = !strcmp(attr_str(&k->attrs, ATTR_variant, ""), "along");
   e->lanes = (int)tile[COLUMN_LANES];
   columns->lanes_kept = columns->along ? 1 : e->lanes,

@@ -57,6 +57,7 @@ const DeviceCode nvptx_code = {
     .init = init,
     .family = nvptx_family,
     .passes = passes,
+    .quick = LLVMCodeGenLevelLess, /* registers copied between wgmma make ptxas put them in turn */
     .file = LLVMAssemblyFile,
     .ending = ".ptx",
     .comment = "//",

@@ -27,12 +27,9 @@ static void one_vector(Emit *e, const GpuElementwise *elementwise, LLVMValueRef 
 }
 
 void gpu_elem_emit(Emit *e) {
-  const Fn *k = e->k;
   const int64_t *tile = emit_tile(e, POINT_TILES);
   GpuElementwise elementwise = {0};
-  Axes all = {0};
-  for (uint32_t r = 0; r < k->results.n; r++) axes_add(&all, value_type(k, k->results.at[r]));
-  elementwise.nest = nest_of(k, &all, nest_reference(k, &all));
+  elementwise.nest = elem_space(e->k, NULL);
   e->lanes = (int)tile[POINT_LANES];
   elementwise.vectors = space_vectors(e, &elementwise.nest, e->lanes);
   emit_begin_phase(e, 0);

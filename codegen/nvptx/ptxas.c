@@ -70,8 +70,8 @@ static const char *fault_of(Arena *arena, bool ok, const char *said) {
 
 /* By itself ptxas sometimes keeps a few bytes in memory so that one more CTA finds room on a
    multiprocessor. Told that one is enough, it takes the registers that it needs. */
-static void ptxas_run(Arena *arena, const Assembler *assembler, const Target *target,
-                      const char *ptx, const char *cubin) {
+static const char *ptxas_run(Arena *arena, const Assembler *assembler, const Target *target,
+                             const char *ptx, const char *cubin) {
   const char *said, *arch = arena_printf(arena, "-arch=%s", target->cpu), *first = NULL;
   for (int i = 0; i < 2; i++) {
     const char *words[] = {assembler->path,
@@ -84,13 +84,11 @@ static void ptxas_run(Arena *arena, const Assembler *assembler, const Target *ta
                            NULL};
     bool ok = run(arena, words, &said);
     const char *line = fault_of(arena, ok, said);
-    if (!line) return;
+    if (!line) return NULL;
     if (!first) first = line;
   }
   unlink(cubin);
-  fprintf(stderr, "%s\n", first);
-  fflush(stderr);
-  _exit(ASSEMBLER_REFUSED);
+  return first;
 }
 
 const Assembler *ptxas_find(Arena *arena) {

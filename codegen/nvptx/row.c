@@ -402,11 +402,10 @@ void gpu_row_emit(Emit *e) {
   }
   reduction_check(e, false);
   RowKernel *kernel = ARENA_NEW(e->arena, RowKernel);
-  kernel->e = e, kernel->r = reductions_of(k), kernel->level = reduction_levels(e->arena, k);
+  ReducedSpace space = row_space(k);
+  kernel->e = e, kernel->r = space.r, kernel->kept = space.kept, kernel->over = space.over;
+  kernel->level = reduction_levels(e->arena, k);
   kernel->passes = reduction_passes(k, &kernel->r, kernel->level);
-  ValueId reference = nest_reference(k, &kernel->r.over);
-  kernel->kept = nest_of(k, &kernel->r.kept, reference),
-  kernel->over = nest_of(k, &kernel->r.over, reference);
   read_tile(kernel);
   sort_results(kernel);
   emit_begin_phase(e, 0);

@@ -303,12 +303,10 @@ void column_emit(Emit *e) {
   Str variant = attr_str(&k->attrs, ATTR_variant, "");
   const int64_t *tile = emit_tile(e, 4), *chunks = emit_chunks(e, tile[2] > 1 ? 2 : 1);
   reduction_check(e, true);
-  Columns columns = {.e = e, .r = reductions_of(k)};
+  ReducedSpace space = column_space(k);
+  Columns columns = {.e = e, .r = space.r, .kept = space.kept, .over = space.over};
   must(columns.r.n && !columns.r.scans, "kernel %s: a column kernel of %d sums", k->name,
        columns.r.n);
-  ValueId reference = column_reference(k, &columns.r);
-  columns.kept = nest_of(k, &columns.r.kept, reference),
-  columns.over = nest_of(k, &columns.r.over, reference);
   columns.lanes_kept = !strcmp(variant, "columns"), columns.lanes_over = !strcmp(variant, "row");
   if (!columns.lanes_kept && !columns.lanes_over) e->lanes = 1;
   columns.block_kept = tile[0], columns.block_over = tile[1], columns.splits = tile[2],

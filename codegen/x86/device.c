@@ -73,6 +73,7 @@ const DeviceCode x86_code = {
     .init = init,
     .family = x86_family,
     .passes = passes,
+    .quick = LLVMCodeGenLevelNone,
     .file = LLVMObjectFile,
     .ending = ".o",
     .comment = "#",

@@ -97,9 +97,7 @@ static Nontemporal nontemporal_results(Elementwise *elementwise) {
 void elem_emit(Emit *e) {
   const Fn *k = e->k;
   Elementwise elementwise = {.e = e};
-  Axes all = {0};
-  for (uint32_t r = 0; r < k->results.n; r++) axes_add(&all, value_type(k, k->results.at[r]));
-  elementwise.nest = nest_of(k, &all, nest_reference(k, &all));
+  elementwise.nest = elem_space(k, NULL);
   bool vector = !strcmp(attr_str(&k->attrs, ATTR_variant, ""), "vector");
   if (!vector) e->lanes = 1;
   emit_begin_phase(e, 0);

@@ -218,9 +218,9 @@ void row_emit(Emit *e) {
   const Fn *k = e->k;
   Str variant = attr_str(&k->attrs, ATTR_variant, "");
   reduction_check(e, false);
-  RowNest nest = {.e = e, .r = reductions_of(k), .level = reduction_levels(e->arena, k)};
-  ValueId reference = nest_reference(k, &nest.r.over);
-  nest.kept = nest_of(k, &nest.r.kept, reference), nest.over = nest_of(k, &nest.r.over, reference);
+  ReducedSpace space = row_space(k);
+  RowNest nest = {.e = e, .r = space.r, .kept = space.kept, .over = space.over};
+  nest.level = reduction_levels(e->arena, k);
   nest.lanes_over = !strcmp(variant, "row"), nest.lanes_kept = !strcmp(variant, "rows");
   if (!nest.lanes_over && !nest.lanes_kept) e->lanes = 1;
   sort_results(&nest);

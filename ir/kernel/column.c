@@ -64,7 +64,8 @@ void gpu_plan_column(GpuCut *cut, const GpuRows *rows) {
 }
 
 static void plan_columns(GpuCut *cut) {
-  GpuRows rows = gpu_rows_of(cut->m, cut->k);
+  ReducedSpace space = column_space(cut->k);
+  GpuRows rows = gpu_rows_of(cut->m, cut->k, &space);
   gpu_plan_column(cut, &rows);
 }
 

@@ -7,10 +7,7 @@ static CpuPlan plan(const CpuCut *c) {
 }
 
 static void plan_elem(GpuCut *cut) {
-  Axes all = {0};
-  for (uint32_t r = 0; r < cut->k->results.n; r++)
-    axes_add(&all, value_type(cut->k, cut->k->results.at[r]));
-  Nest nest = nest_of(cut->k, &all, nest_reference(cut->k, &all));
+  Nest nest = elem_space(cut->k, NULL);
   if (!gpu_need_tile(cut, POINT_TILES) || !gpu_need_threads(cut, 1)) return;
   int64_t lanes = cut->tile[POINT_LANES], vectors = cut->tile[POINT_VECTORS];
   if (!gpu_need_lanes(cut, lanes, &nest, cut->k->results.n, cut->k->results.at)) return;

@@ -56,7 +56,7 @@ typedef struct GpuRows {
   bool once;  /* rows are summed once, and no result has their dims: other CTAs may help */
 } GpuRows;
 
-GpuRows gpu_rows_of(const Module *m, const Fn *k);
+GpuRows gpu_rows_of(const Module *m, const Fn *k, const ReducedSpace *space);
 bool gpu_scatter_searches(const Fn *k); /* its index is the same for a whole warp */
 
 /* A dot: what is fixed for a kernel, and which cuts can be. A cut is the first numbers of attribute

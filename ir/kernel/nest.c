@@ -62,7 +62,7 @@ ValueId nest_reference(const Fn *k, const Axes *dims) {
   return best;
 }
 
-ValueId column_reference(const Fn *k, const Reductions *reductions) {
+static ValueId column_reference(const Fn *k, const Reductions *reductions) {
   ValueId read = nest_reference(k, &reductions->over), made;
   bool whole = read != NO_VALUE && has_all(value_type(k, read), &reductions->kept);
   if (whole) return read;
@@ -233,6 +233,31 @@ Reductions reductions_of(const Fn *k) {
   }
   reductions.kept = axes_without(&all, &reductions.over);
   return reductions;
+}
+
+static ReducedSpace reduced_space(const Fn *k, const Reductions *r, ValueId reference) {
+  return (ReducedSpace){.r = *r,
+                        .reference = reference,
+                        .kept = nest_of(k, &r->kept, reference),
+                        .over = nest_of(k, &r->over, reference)};
+}
+
+ReducedSpace row_space(const Fn *k) {
+  Reductions r = reductions_of(k);
+  return reduced_space(k, &r, nest_reference(k, &r.over));
+}
+
+ReducedSpace column_space(const Fn *k) {
+  Reductions r = reductions_of(k);
+  return reduced_space(k, &r, column_reference(k, &r));
+}
+
+Nest elem_space(const Fn *k, ValueId *reference) {
+  Axes all = {0};
+  for (uint32_t r = 0; r < k->results.n; r++) axes_add(&all, value_type(k, k->results.at[r]));
+  ValueId most = nest_reference(k, &all);
+  if (reference) *reference = most;
+  return nest_of(k, &all, most);
 }
 
 int *reduction_levels(Arena *arena, const Fn *k) {

@@ -58,9 +58,18 @@ typedef struct Reductions {
 } Reductions;
 
 Reductions reductions_of(const Fn *k);
-/* Of a kernel that sums columns: the buffer of all its dims, or where there is none (what is read
-   is made into more) the largest of what is kept: the order of its dims is that of the loops. */
-ValueId column_reference(const Fn *k, const Reductions *reductions);
+/* The loops of a kernel, asked by the rules that cut it, by the plan of a cut and by the emitters:
+   nobody else chooses the buffer whose storage order they follow (`reference`, NO_VALUE: none).
+   Columns follow the buffer of all dims, or where there is none (what is read is made into more)
+   the largest of what is kept. A GPU's kernel of family row that is cut as column has its loops. */
+typedef struct ReducedSpace {
+  Reductions r;
+  ValueId reference;
+  Nest kept, over;
+} ReducedSpace;
+ReducedSpace row_space(const Fn *k);
+ReducedSpace column_space(const Fn *k);
+Nest elem_space(const Fn *k, ValueId *reference); /* reference: NULL: not asked for */
 /* Per value: 0: needs no reduction; a reduction is one above its operand; other values as their
  * highest operand. */
 int *reduction_levels(Arena *arena, const Fn *k);

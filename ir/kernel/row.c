@@ -17,12 +17,10 @@ static CpuPlan plan(const CpuCut *c) {
 
 /* ---- GPUs ---- */
 
-GpuRows gpu_rows_of(const Module *m, const Fn *k) {
-  GpuRows gpu_rows = {.r = reductions_of(k), .level = reduction_levels(m->arena, k), .once = true};
+GpuRows gpu_rows_of(const Module *m, const Fn *k, const ReducedSpace *space) {
+  GpuRows gpu_rows = {.r = space->r, .kept = space->kept, .over = space->over};
+  gpu_rows.reference = space->reference, gpu_rows.level = reduction_levels(m->arena, k);
   gpu_rows.passes = reduction_passes(k, &gpu_rows.r, gpu_rows.level);
-  gpu_rows.reference = nest_reference(k, &gpu_rows.r.over);
-  gpu_rows.kept = nest_of(k, &gpu_rows.r.kept, gpu_rows.reference),
-  gpu_rows.over = nest_of(k, &gpu_rows.r.over, gpu_rows.reference);
   for (int i = 0; i < gpu_rows.r.n; i++)
     gpu_rows.root[gpu_rows.nroots++] = k->ops.at[gpu_rows.r.op[i]].in[0];
   for (uint32_t i = 0; i < k->results.n; i++) {
@@ -77,9 +75,10 @@ static void plan_row(GpuCut *cut, const GpuRows *gpu_rows) {
 }
 
 static void plan_rows(GpuCut *cut) {
-  GpuRows gpu_rows = gpu_rows_of(cut->m, cut->k);
-  if (gpu_is_variant(cut, "columns") || gpu_is_variant(cut, "along"))
-    gpu_plan_column(cut, &gpu_rows);
+  bool columns = gpu_is_variant(cut, "columns") || gpu_is_variant(cut, "along");
+  ReducedSpace space = columns ? column_space(cut->k) : row_space(cut->k);
+  GpuRows gpu_rows = gpu_rows_of(cut->m, cut->k, &space);
+  if (columns) gpu_plan_column(cut, &gpu_rows);
   else plan_row(cut, &gpu_rows);
 }
 

@@ -8,7 +8,8 @@
 enum { THREADS = 256, ACROSS = 32, TURN = 4, WANTED = 512, LEAST = 8, SPLITS = 512, MANY = 4096 };
 
 void gpu_tune_column(Module *m, Fn *k) {
-  GpuRows rows = gpu_rows_of(m, k);
+  ReducedSpace space = column_space(k);
+  GpuRows rows = gpu_rows_of(m, k, &space);
   bool side = gpu_consecutive(k, &rows.kept, rows.reference);
   int lanes = gpu_lanes(m, k, side ? &rows.kept : &rows.over, rows.nroots, rows.root);
   int64_t columns = nest_count(&rows.kept) / (side ? lanes : 1),

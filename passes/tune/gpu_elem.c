@@ -6,9 +6,7 @@
 enum { THREADS = 256 };
 
 void gpu_tune_elem(Module *m, Fn *k) {
-  Axes all = {0};
-  for (uint32_t r = 0; r < k->results.n; r++) axes_add(&all, value_type(k, k->results.at[r]));
-  Nest n = nest_of(k, &all, nest_reference(k, &all));
+  Nest n = elem_space(k, NULL);
   int lanes = gpu_lanes(m, k, &n, k->results.n, k->results.at);
   int64_t vectors = nest_count(&n) / lanes, tile[POINT_TILES] = {lanes, 1}, threads = THREADS;
   while (threads > 32 && threads / 2 >= vectors) threads /= 2;

@@ -120,7 +120,8 @@ static bool few_long_sums(const GpuRows *rows) {
 }
 
 void gpu_tune_row(Module *m, Fn *k) {
-  GpuRows rows = gpu_rows_of(m, k);
+  ReducedSpace space = row_space(k);
+  GpuRows rows = gpu_rows_of(m, k, &space);
   bool side = rows.over.n && !gpu_consecutive(k, &rows.over, rows.reference) &&
               gpu_consecutive(k, &rows.kept, rows.reference);
   if (few_long_sums(&rows)) gpu_tune_column(m, k);

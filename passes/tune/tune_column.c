@@ -13,10 +13,10 @@ static int64_t units_of(const Nest *n, int64_t block) {
 }
 
 static void tune_column(Module *m, Fn *k) {
-  Reductions reductions = reductions_of(k);
-  ValueId reference = column_reference(k, &reductions);
-  Nest kept = nest_of(k, &reductions.kept, reference),
-       over = nest_of(k, &reductions.over, reference);
+  ReducedSpace space = column_space(k);
+  Reductions reductions = space.r;
+  ValueId reference = space.reference;
+  Nest kept = space.kept, over = space.over;
   int lanes = target_lanes(&m->target);
   bool across = nest_vector(k, &kept, reference, lanes);
   bool along = !across && nest_vector(k, &over, reference, lanes);

@@ -9,10 +9,8 @@
 enum { BLOCK = 4096 };
 
 static void tune_elem(Module *m, Fn *k) {
-  Axes all = {0};
-  for (uint32_t r = 0; r < k->results.n; r++) axes_add(&all, value_type(k, k->results.at[r]));
-  ValueId reference = nest_reference(k, &all);
-  Nest nest = nest_of(k, &all, reference);
+  ValueId reference;
+  Nest nest = elem_space(k, &reference);
   int lanes = target_lanes(&m->target);
   bool vector = nest_vector(k, &nest, reference, lanes);
   int64_t count = nest_count(&nest), inner = nest_inner(&nest);

@@ -33,10 +33,10 @@ static int64_t unroll_of(Module *m, const Fn *k, const Reductions *r, const int 
 }
 
 static void tune_row(Module *m, Fn *k) {
-  Reductions reductions = reductions_of(k);
-  ValueId reference = nest_reference(k, &reductions.over);
-  Nest kept = nest_of(k, &reductions.kept, reference),
-       over = nest_of(k, &reductions.over, reference);
+  ReducedSpace space = row_space(k);
+  Reductions reductions = space.r;
+  ValueId reference = space.reference;
+  Nest kept = space.kept, over = space.over;
   int lanes = target_lanes(&m->target);
   bool along = reference == NO_VALUE ? nest_moved_vector(m, k, &over, lanes)
                                      : nest_vector(k, &over, reference, lanes);

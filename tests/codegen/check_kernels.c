@@ -8,15 +8,6 @@
 #include "tests/common/random_step.h"
 #include <stdlib.h>
 
-/* By the precision of the plan: a result that is rounded to 16 bits may be one unit off, factors of
-   tf32 have ten bits. */
-static double tolerance_of(Harness *h, const Module *m) {
-  Str precision = module_setting(m, "plan.precision", "f32");
-  if (!strcmp(precision, "f32")) return 1e-4;
-  h->low = -1, h->high = 1;
-  return strcmp(precision, "tf32") ? 8e-3 : 1e-2;
-}
-
 enum { CPU = 1, BOTH = 3 }; /* a bit per DeviceKind */
 static const struct {
   const char *name;
@@ -53,7 +44,7 @@ static int families_left_out(const Seen *seen, DeviceKind device) {
 
 static int check(Harness *h, Module *m) {
   PipelineOptions o = {.verify = true, .until = "select"};
-  double tolerance = m ? tolerance_of(h, m) : 0;
+  double tolerance = m ? harness_tolerance(h, m) : 0;
   if (m) target_describe(m, target_find(h->target), h->workers);
   if (m) m->target.chunk = 2000;
   if (m && pipeline_run(m, &o)) return harness_check(h, m, tolerance);

@@ -30,6 +30,18 @@ static void vary(Harness *h, Module *m, Fn *k) {
   if (v) v->apply(m, k, &cut);
 }
 
+void harness_vary(Harness *h, Module *m) {
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    if (m->fns.at[i]->kind == FN_KERNEL) vary(h, m, m->fns.at[i]);
+}
+
+double harness_tolerance(Harness *h, const Module *m) {
+  Str precision = module_setting(m, "plan.precision", "f32");
+  if (!strcmp(precision, "f32")) return 1e-4;
+  h->low = -1, h->high = 1;
+  return strcmp(precision, "tf32") ? 8e-3 : 1e-2;
+}
+
 static Module *module_of(Harness *h) {
   vec_push(h->arena, h->text, 0);
   Module *m = ir_parse(h->ctx, "test", h->text.at, h->text.n - 1);
@@ -54,9 +66,10 @@ static Module *module_of(Harness *h) {
 /* With all of LLVM's passes each one of `every`, the others with few: most of the time of a batch
    is LLVM's, and a wrong bound, mask or address is as wrong without it. What our own claims to LLVM
    (no overflow, in bounds, no alias) break shows in the former alone. SHARDC_OPTIMIZE=all: all. */
-static bool build(Module *m, const char *folder) {
+static bool build(const Harness *h, Module *m, const char *folder) {
   enum { EVERY = 5 }; /* prime to the periods by which tests choose masks, factors, types */
   const char *all = getenv("SHARDC_OPTIMIZE");
+  if (h->quick) return kernels_build_as(m, folder, 2, true);
   if (module_on_gpu(m) || m->fns.n <= EVERY || (all && !strcmp(all, "all")))
     return kernels_build(m, folder, 2);
   FnKind *kind = ARENA_ARRAY(m->arena, FnKind, m->fns.n);
@@ -72,7 +85,7 @@ static bool build(Module *m, const char *folder) {
 }
 
 static void *load(Harness *h, Module *m, const char *folder) {
-  if (!build(m, folder)) {
+  if (!build(h, m, folder)) {
     diag_print(h->ctx->diag, stderr, DIAG_HUMAN, false);
     return NULL;
   }
@@ -154,7 +167,7 @@ int harness_check(Harness *h, Module *m, double tolerance) {
   h->library = load(h, m, folder), h->run = run_shuffled;
   int failed = h->library ? 0 : 1;
   bool kept = h->library && harness_keep(h, m, folder, tolerance);
-  for (uint32_t i = 0; h->library && !kept && i < m->fns.n; i++)
+  for (uint32_t i = 0; h->library && !kept && !h->unrun && i < m->fns.n; i++)
     if (m->fns.at[i]->kind == FN_KERNEL) failed += harness_kernel(h, m, m->fns.at[i], tolerance);
   if (h->library && !module_on_gpu(m)) dlclose(h->library);
   remove_folder(h->arena, folder);

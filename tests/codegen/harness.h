@@ -30,6 +30,8 @@ typedef struct Harness {
   bool stream; /* caches that hold nothing: results are stored past them wherever they can be */
   int shift;   /* buffers begin so many elements behind a multiple of 64 bytes */
   bool vary;   /* cuts that a tuner may try instead of the rule's */
+  bool quick;  /* all kernels as `compile --quick` makes them */
+  bool unrun;  /* kernels are made, and that is all */
   const char *cut;      /* this one, as numbers; NULL: the rule's */
   int64_t unit;         /* positions of long dims in such units, a bit each: numbers of operands */
   uint64_t near, asked; /* outside of near are NaN, results are compared in asked alone: what need
@@ -63,6 +65,11 @@ int harness_streamed(const char *target, HarnessMake *make, int n, int shift, bo
 /* The same for the kernel functions of a module after `select` that is in h->ctx, with results in
    the buffers of operands wherever a caller has them there. */
 int harness_check(Harness *h, Module *m, double tolerance);
+/* Some other cuts than the rule's of the kernels of a module after `select`. */
+void harness_vary(Harness *h, Module *m);
+/* By the precision of the plan: a result that is rounded to 16 bits may be one unit off, factors of
+   tf32 have ten bits. Sets the range of random floats. */
+double harness_tolerance(Harness *h, const Module *m);
 /* The numbers of a batch that harness_keep.h kept, from its settings. */
 void harness_read_numbers(Harness *h, const Module *m, double *tolerance);
 /* One kernel function of such a module by h->run, which the caller has set; how often it failed. */

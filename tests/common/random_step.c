@@ -1,5 +1,4 @@
-/* See random_step.h. Values are drawn from all that exist; what does not fit together is drawn
- * again. */
+/* See random_step.h. Values are drawn from all that exist; what does not fit is drawn again. */
 #include "random_step.h"
 
 typedef struct Maker {
@@ -9,12 +8,8 @@ typedef struct Maker {
   VEC(ValueId) pool;
   int depth, globals, bodies;
   Axis axis[6];
+  bool typed;
 } Maker;
-
-double random_number(uint64_t *s) {
-  *s = *s * 6364136223846793005u + 1442695040888963407u;
-  return (double)(*s >> 33) / 2147483648.0;
-}
 
 static int below(Maker *k, int n) { return (int)(random_number(&k->state) * n); }
 static const Type *type(Maker *k, ValueId v) { return value_type(k->f, v); }
@@ -505,7 +500,7 @@ static void make_loop(Maker *k) {
   for (uint32_t i = 0; i < l.carry; i++)
     if (type_find(type(k, l.in[i]), l.axis.dim) >= 0) return;
   make_body(k, &l);
-  if (l.axis.size > 1 && !below(k, 3)) {
+  if (l.axis.size > 1 && !below(k, 3) && !k->typed) {
     make_parts(k, &l);
     return;
   }
@@ -575,18 +570,23 @@ static void make_stores(Maker *k) {
     Global *g = k->m->globals.at[i];
     if (g->kind == GLOBAL_PARAM && below(k, 2)) {
       ValueId old = k->f->ops.at[i].out, by = of_type(k, &g->type);
-      ValueId half = ir_const(k->m, k->f, ELEM_f32, 0.5, nowhere);
-      ValueId step = ir_binary(k->m, k->f, OP_mul, by, half, nowhere);
+      ValueId step = two(k, OP_mul, by, ir_const(k->m, k->f, ELEM_f32, 0.5, nowhere));
       ir_store(k->m, k->f, g, ir_binary(k->m, k->f, OP_sub, old, step, nowhere), nowhere);
     }
   }
 }
 
-Module *random_step(Ctx *c, uint64_t seed, int ops) {
-  Maker k = {.m = module_new(c), .state = seed * 2654435761u + 12345};
+static int64_t random_size(Maker *k, const RandomSizes *sizes, int64_t points) {
+  int64_t size = sizes->from[below(k, sizes->n)];
+  return size > 1 && points * size > sizes->most ? random_size(k, sizes, points) : size;
+}
+
+Module *random_step_of(Ctx *c, uint64_t seed, int ops, const RandomSizes *sizes) {
+  Maker k = {.m = module_new(c), .typed = sizes->typed, .state = seed * 2654435761u + 12345};
   k.m->model = intern(c->names, "Random"), k.m->after = intern(c->names, "clean");
   static const char *const names[] = {"A", "B", "C", "D"};
-  for (int i = 0; i < 4; i++) k.axis[i] = (Axis){intern(c->names, names[i]), 1 + below(&k, 5)};
+  for (int64_t i = 0, points = 1; i < 4; points *= k.axis[i++].size)
+    k.axis[i] = (Axis){intern(c->names, names[i]), random_size(&k, sizes, points)};
   k.f = fn_new(k.m, FN_ENTRY, intern(c->names, "step"));
   for (int i = 0; i < 5; i++) {
     Global *g =
