@@ -32,10 +32,16 @@ bool text_is_key(const char *s) { return matches(s, text_is_key_char); }
 
 static char symbol_char(char c) { return text_is_word_char(c) && c != '\'' ? c : '_'; }
 
+/* A kernel's symbol is the name of a file: a long name is cut and ends in a hash of all of it. */
+enum { LONGEST_SYMBOL = 150 };
+
 char *text_symbol(Arena *a, const char *name) {
   char *s = arena_strndup(a, name, strlen(name));
   for (char *c = s; *c; c++) *c = symbol_char(*c);
-  return s;
+  if (strlen(s) <= LONGEST_SYMBOL) return s;
+  uint64_t h = 14695981039346656037u;
+  for (const char *c = s; *c; c++) h = (h ^ (unsigned char)*c) * 1099511628211u;
+  return arena_printf(a, "%.*s_%016llx", LONGEST_SYMBOL - 17, s, (unsigned long long)h);
 }
 
 /* What generated code appends to a kernel's symbol: phases, images of a GPU. */

@@ -16,8 +16,8 @@ bool text_is_symbol(const char *s);
 bool text_is_key(const char *s);
 bool text_lists(const char *list, const char *word); /* is it one of "data, node"? */
 
-/* The name of a function in generated code: h.forward -> h_forward. The only place where it is
-   made. */
+/* The name of a function in generated code: h.forward -> h_forward, of 150 characters at most. The
+   only place where it is made. */
 char *text_symbol(Arena *a, const char *name);
 /* A function before number i whose generated names meet those of function i; NULL: none. */
 const Fn *symbol_twin(const Module *m, uint32_t i);

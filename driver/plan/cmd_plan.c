@@ -2,6 +2,7 @@
    compiled; the figures are those of the program, not estimates, but for the time of a step, which
    is a bound from the machine block: arithmetic at its peak beside what its links carry. Ranks of a
    class run one program: it takes as long for a thousand as for two. */
+#include "ir/made.h"
 #include "plan_report.h"
 #include "driver/layout/layout_drawing.h"
 #include "ir/cost/count.h"
@@ -17,7 +18,7 @@ static bool adds_up(const Module *m) {
   for (uint32_t i = 0; i < m->fns.n; i++)
     for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
       const Op *o = &m->fns.at[i]->ops.at[k];
-      if (o->code == OP_loop && o->group[0].nfrom && !strcmp(o->group[0].from[0], "micro"))
+      if (o->code == OP_loop && o->group[0].nfrom && !strcmp(o->group[0].from[0], MADE_MICRO))
         return true;
     }
   return false;

@@ -84,7 +84,7 @@ static const double INT8_ERROR = 0.00394;
 /* Messages of 8 bits in a step of all programs; those of packed signs are others. */
 static uint32_t int8_messages(const Planned *planned) {
   uint32_t n = 0;
-  Str in = intern(planned->m->ctx->names, "int8_in");
+  Str in = intern(planned->m->ctx->names, "int8'in");
   for (uint32_t i = 0; i < planned->m->fns.n; i++) {
     const Fn *f = planned->m->fns.at[i];
     for (OpId k = 0; k < f->ops.n; k++)

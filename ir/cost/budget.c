@@ -10,6 +10,7 @@
    The figure of a kind is the largest sum of such buffers that live at once, bodies of loops
    included. Paper counting: all_reduce 2z, reduce_scatter and all_gather z, all_to_all what a rank
    holds of the result (placement.h says z). */
+#include "ir/made.h"
 #include "budget.h"
 #include "ir/plan/stage_class.h"
 #include "ir/support/num.h"
@@ -100,7 +101,7 @@ static bool made_of_kept(const Buffers *buffers, ValueId v) {
 /* Of a flat group of parameters (pass zero), or numbers of one? */
 static bool is_flat(const Type *t) {
   for (int i = 0; i < t->rank; i++)
-    if (!strncmp(t->axis[i].dim, "Owner_", 6)) return true;
+    if (made_rest(t->axis[i].dim, MADE_OWNER)) return true;
   return false;
 }
 

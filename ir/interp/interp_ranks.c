@@ -1,6 +1,7 @@
 /* N ranks in one process (interp_ranks.h): one thread and one interpreter per rank, which meet at
    collectives. A rank shows its operand, waits for all, makes its result from the operands of its
    peers, and waits again before the operands may go. */
+#include "ir/made.h"
 #include "interp_ranks.h"
 #include "interp_inside.h"
 #include "ir/plan/layer_range.h"
@@ -335,7 +336,7 @@ static void add_rank(Ranks *ranks, int64_t rank, Module *m) {
   ranks->rank[rank] = interp_new(m, ranks->arena);
   ranks->rank[rank]->ranks = ranks, ranks->rank[rank]->rank = rank;
   for (int k = 0; k < (int)m->mesh.n; k++) {
-    const char *name = arena_printf(ranks->arena, "mesh.%s", m->mesh.at[k].name);
+    const char *name = made_coordinate(m, m->mesh.at[k].name);
     if (interp_get(ranks->rank[rank], name))
       interp_set_all(ranks->rank[rank], name, (double)mesh_coordinate(m, rank, k));
   }

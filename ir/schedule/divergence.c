@@ -5,6 +5,7 @@
    all_gather make a value the same again, reduce_scatter and all_to_all make it differ. Loops are
    walked until their carried values stand still, bodies and kernels with what they are called with.
  */
+#include "ir/made.h"
 #include "divergence.h"
 #include "ir/loop.h"
 #include "ir/shape/placement.h"
@@ -32,9 +33,9 @@ static AxisSet declared(const Module *m, const Global *g) {
   AxisSet s = cut_by(m, g);
   for (uint32_t i = 0; i < m->globals.n; i++)
     if (m->globals.at[i]->within == g) s |= cut_by(m, m->globals.at[i]);
-  if (strncmp(g->name, "mesh.", 5)) return s;
-  for (uint32_t a = 0; a < m->mesh.n; a++)
-    if (!strcmp(g->name + 5, m->mesh.at[a].name)) s |= (AxisSet)(1u << a);
+  const char *axis = made_rest(g->name, MADE_COORDINATE);
+  for (uint32_t a = 0; axis && a < m->mesh.n; a++)
+    if (!strcmp(axis, m->mesh.at[a].name)) s |= (AxisSet)(1u << a);
   return s;
 }
 

@@ -5,6 +5,7 @@
    rmax). What is no index here (a minor piece of a split, the end of a shift, the keys of
    attention) cannot be cut: operands are made whole first. Names of dims are all that is looked at.
  */
+#include "ir/made.h"
 #include "placement.h"
 
 typedef VEC(ShardIndex) IndexList;
@@ -114,7 +115,7 @@ static void of_bits(Builder *builder) {
 /* Parts of a step in time are dealt like this: a rank's samples are its share of every part, so
    cutting Batch into parts moves nothing (`micro` is no dim of a model). */
 static bool in_time(const Builder *builder, const Str *pieces, int n) {
-  Str micro = intern(builder->m->ctx->names, "micro"),
+  Str micro = intern(builder->m->ctx->names, MADE_MICRO),
       batch = intern(builder->m->ctx->names, "Batch");
   return n == 2 && pieces[0] == micro && pieces[1] == batch;
 }

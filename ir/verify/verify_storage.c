@@ -6,6 +6,7 @@
    and form a class (bytes.h). A class lives from its first definition to its last use. Two
    classes conflict if they live at the same op and touch a common byte of the same space (the
    frame, a global). A loaded global lives from the start of the entry, a stored one to its end. */
+#include "ir/made.h"
 #include "ir/schedule/pipeline_schedule.h"
 #include "ir/schedule/flight.h"
 #include "ir/kernel/inplace.h"
@@ -473,7 +474,7 @@ static void check_shared(Verifier *verifier, const ValueId *class, ValueId id) {
 /* ---- messages ---- */
 
 static bool is_shard(const Type *t) { /* of a flat group of parameters (pass zero) */
-  return t->rank && !strncmp(t->axis[t->rank - 1].dim, "Piece_", 6);
+  return t->rank && made_rest(t->axis[t->rank - 1].dim, MADE_PIECE);
 }
 
 /* Is what goes at a time put somewhere else, whatever it is? */

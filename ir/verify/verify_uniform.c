@@ -3,6 +3,7 @@
 
    Types of one rank say nothing about axes, so a collective that has been moved to another axis of
    equal size is seen here alone. */
+#include "ir/made.h"
 #include "ir/schedule/divergence.h"
 #include "verify.h"
 #include <string.h>
@@ -21,7 +22,7 @@ static void check_store(Verifier *verifier, const Uniform *uniform, const Op *o,
 /* Pass `localize` makes the coordinates of ranks, all of them, and no pass takes them away. */
 static bool is_local(const Module *m) {
   for (uint32_t i = 0; m->mesh.n && i < m->globals.n; i++)
-    if (!strncmp(m->globals.at[i]->name, "mesh.", 5)) return true;
+    if (made_is_coordinate(m->globals.at[i])) return true;
   return false;
 }
 

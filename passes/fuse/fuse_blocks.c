@@ -15,6 +15,7 @@
    A region is what reads a large value that depends on the contraction, and what lies between; ops
    in it may do anything but mix rows. What it reads from outside: element-wise values over rows are
    computed again inside, others are sliced. */
+#include "ir/made.h"
 #include "fuse.h"
 #include "ir/support/num.h"
 
@@ -344,7 +345,7 @@ static bool choose_rows(FuseBlocks *blocks, const Op *op) {
     int64_t n = 2, limit = limit_of(blocks, type_find(x, blocks->rows.dim) >= 0 ? y : x);
     if (!limit || bytes_of(t) <= limit) return false;
     while (n < blocks->rows.size && (blocks->rows.size % n || bytes_of(t) / n > limit)) n++;
-    blocks->block = (Axis){intern_printf(blocks->m->ctx->names, "%s_block", blocks->rows.dim), n};
+    blocks->block = (Axis){name_made(blocks->m, "%s'block", blocks->rows.dim), n};
     return true;
   }
   return false;

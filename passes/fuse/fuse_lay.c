@@ -21,6 +21,7 @@
 
    It marks concats (storage `laid`) and leaves the rest to `order`, which copies what turns out to
    lie otherwise. Must not: change what a value is. */
+#include "ir/made.h"
 #include "ir/bytes.h"
 #include "fuse.h"
 
@@ -245,7 +246,7 @@ static ValueId piece_of(Lay *layer, ValueId x, Str whole, Axis axis, int64_t at)
 /* ---- writing ---- */
 
 static Str new_dim(Lay *layer, Str of) {
-  return intern_printf(layer->r.m->ctx->names, "%s_laid%u", of, layer->made++);
+  return name_made(layer->r.m, "%s'laid%u", of, layer->made++);
 }
 
 static int64_t size_of(const Lay *layer, LaidPiece piece) {

@@ -18,6 +18,7 @@
    Of stacks alone: what is outside of them has no rounds to be updated in. What finds no place in
    rounds is refused, with its reason. Must not: change a number; guess what is not a factor that
    has a largest value, or a condition. */
+#include "ir/made.h"
 #include "speculate.h"
 #include "ir/plan/module_settings.h"
 #include "ir/plan/stage_offload.h"
@@ -255,7 +256,7 @@ static ValueId early_value(Speculate *spec, const Op *o) {
 static ValueId from_memory(Speculate *spec, ValueId v) {
   const Type *t = value_type(spec->r.to, v);
   Str last = t->axis[t->rank - 1].dim,
-      other = intern_printf(spec->m->ctx->names, "%s_new", t->axis[t->rank - 1].dim);
+      other = name_made(spec->m, "%s'new", t->axis[t->rank - 1].dim);
   v = in_tier(spec, ir_rename(spec->m, spec->r.to, v, last, other, (Loc){0}), TIER_host);
   return in_tier(spec, ir_rename(spec->m, spec->r.to, v, other, last, (Loc){0}), TIER_host);
 }

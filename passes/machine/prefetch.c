@@ -14,6 +14,7 @@
    Runs behind `schedule`: order is final, and views stand right before their first reader, so the
    first reader of a result is where its wait belongs. The kernels are not touched, so no bit of a
    number depends on the two words. Must not: move kernels; choose by anything but the module. */
+#include "ir/made.h"
 #include "prefetch.h"
 #include "ir/schedule/message.h"
 #include "ir/plan/module_settings.h"
@@ -44,7 +45,7 @@ static const Value *value(const PrefetchPass *pass, ValueId v) { return &pass->f
 /* Loops that will take turns (turn_loops.c): what one of them leaves, another reads in its next
    turn, so it is neither there rounds before, nor may it come a round later. */
 static bool takes_turns(const Module *m, const LoopShape *shape) {
-  bool parts = shape->axis.dim && !strcmp(shape->axis.dim, "micro");
+  bool parts = shape->axis.dim && !strcmp(shape->axis.dim, MADE_MICRO);
   return parts && module_class(m).axis >= 0 && plan_takes_turns(m);
 }
 

@@ -7,6 +7,7 @@
    part must deliver more once it is known what backward reads (grad_loop.c); then forward and
    backward are put together. The gradient of parameter NAME is stored to the output grad.NAME:
    `optimizer` takes it from there. Shapes, decay and the update are not decided here. */
+#include "ir/made.h"
 #include "grad.h"
 #include "loss_scale.h"
 
@@ -231,7 +232,7 @@ static void warn_unused(Module *m, const Global *global) {
 }
 
 static Global *gradient_output(Module *m, const Global *global) {
-  Str name = intern_printf(m->ctx->names, "grad.%s", global->name);
+  Str name = name_made(m, MADE_GRADIENT "%s", global->name);
   Global *out = module_global(m, name);
   return out ? out : module_add_global(m, GLOBAL_OUTPUT, name, global->type, global->loc);
 }
@@ -270,7 +271,7 @@ static void differentiate_step(Module *m, Fn *step, const Op *loss) {
 static bool has_gradients(Module *m, const Fn *step) {
   for (uint32_t i = 0; i < step->ops.n; i++) {
     const Op *o = &step->ops.at[i];
-    if (o->code != OP_store || strncmp(o->global->name, "grad.", 5)) continue;
+    if (o->code != OP_store || !made_rest(o->global->name, MADE_GRADIENT)) continue;
     Span at = o->span.file ? o->span : span_of(m, o->loc);
     Report *r =
         diag_at(m->ctx->diag, "E1105", at, "[global-c9] @%s is stored twice", o->global->name);

@@ -12,6 +12,7 @@
    number of a part's first sample is passed down and times the stride of Batch added to the base of
    each `rand`; positions along Batch likewise. Nothing is done when plan.micro is absent or the
    whole batch. */
+#include "ir/made.h"
 #include "passes/simplify/simplify.h"
 #include "micro.h"
 #include "ir/support/num.h"
@@ -198,7 +199,7 @@ static void find_borders(MicroCut *micro) {
 
 /* ---- the loop ---- */
 static Axis rounds(const MicroCut *micro) {
-  return (Axis){intern(micro->c.m->ctx->names, "micro"), micro->c.size / micro->c.part};
+  return (Axis){name_made(micro->c.m, MADE_MICRO), micro->c.size / micro->c.part};
 }
 
 /* [Batch, ..] as [micro, Batch, ..] */

@@ -43,6 +43,7 @@
 
    Clipping ends with the warm-up: nobody has the whole gradient then; norm.of.gradients is the
    root of the sum of all workers' squares. */
+#include "ir/made.h"
 #include "onebit.h"
 #include "ir/plan/module_settings.h"
 #include "ir/shape/placement.h"
@@ -495,19 +496,19 @@ static void place_workers(Onebit *onebit) {
   }
 }
 
-static Str dim_named(Module *m, const char *name) { return intern(m->ctx->names, name); }
+static Str dim_named(Module *m, const char *name) { return name_made(m, "%s", name); }
 
 static void lay_out(Onebit *onebit) {
   Module *m = onebit->u.m;
   int64_t in = module_whole(m, "train.optim.block"), w = onebit->worker.size;
   for (uint32_t i = 0; i < onebit->u.globals; i++)
     if (onebit->gradient[i] != NO_VALUE) onebit->count += type_count(&m->globals.at[i]->type);
-  onebit->in = (Axis){dim_named(m, "onebit_in"), in};
-  onebit->byte = (Axis){dim_named(m, "onebit_byte"), in / BITS};
-  onebit->chunk = (Axis){dim_named(m, "onebit_chunk"), w};
-  onebit->block = (Axis){dim_named(m, "onebit_block"), (onebit->count + in * w - 1) / (in * w)};
-  onebit->sender = dim_named(m, "onebit_sender"), onebit->owner = dim_named(m, "onebit_owner");
-  onebit->all = dim_named(m, "onebit_all"), onebit->flat = dim_named(m, "onebit_flat");
+  onebit->in = (Axis){dim_named(m, "onebit'in"), in};
+  onebit->byte = (Axis){dim_named(m, "onebit'byte"), in / BITS};
+  onebit->chunk = (Axis){dim_named(m, "onebit'chunk"), w};
+  onebit->block = (Axis){dim_named(m, "onebit'block"), (onebit->count + in * w - 1) / (in * w)};
+  onebit->sender = dim_named(m, "onebit'sender"), onebit->owner = dim_named(m, "onebit'owner");
+  onebit->all = dim_named(m, "onebit'all"), onebit->flat = dim_named(m, "onebit'flat");
   onebit->keeps_units = plan_zero_stage(m) && mesh_ranks(m) > 1;
 }
 

@@ -8,6 +8,7 @@
    larger. Without overlap there is one: cut messages would hide nothing, and new errors, which
    buckets leave in parts, are put together again at the cost of reading and writing them. Must not:
    let what a block is depend on the bucket. */
+#include "ir/made.h"
 #include "ir/plan/module_settings.h"
 #include "onebit.h"
 
@@ -23,7 +24,6 @@ static int64_t blocks_of_one(const Onebit *onebit) {
 /* Those of one size are called alike, so that one kernel is made for all of them. */
 int onebit_buckets(const Onebit *onebit, OnebitBucket *bucket) {
   int64_t each = blocks_of_one(onebit), all = onebit->block.size;
-  Interner *names = onebit->u.m->ctx->names;
   int n = 0;
   for (int64_t at = 0; at < all; at += each, n++) {
     must(n < ONEBIT_BUCKETS, "onebit: more than %d buckets of %lld of %lld blocks", ONEBIT_BUCKETS,
@@ -31,7 +31,7 @@ int onebit_buckets(const Onebit *onebit, OnebitBucket *bucket) {
     bool last = all - at < each;
     Str name = each == all
                    ? onebit->block.dim
-                   : intern_printf(names, "%s_%s", onebit->block.dim, last ? "last" : "part");
+                   : name_made(onebit->u.m, "%s'%s", onebit->block.dim, last ? "last" : "part");
     bucket[n] = (OnebitBucket){at, {name, last ? all - at : each}};
   }
   return n;
@@ -54,7 +54,7 @@ ValueId onebit_join(Onebit *onebit, const OnebitBucket *bucket, const ValueId *p
   ValueId in[ONEBIT_BUCKETS];
   if (n == 1) return part[0];
   for (int i = 0; i < n; i++) {
-    name[i] = intern_printf(m->ctx->names, "%s_%c", onebit->block.dim, (char)('a' + i));
+    name[i] = name_made(m, "%s'%c", onebit->block.dim, (char)('a' + i));
     in[i] = ir_rename(m, onebit->u.f, part[i], bucket[i].block.dim, name[i], (Loc){0});
   }
   Type t = *value_type(onebit->u.f, in[0]);

@@ -1,6 +1,7 @@
 /* Parameters end to end and taken out again, for 1-bit Adam: [chunk, block, in], a chunk for each
    worker, whole blocks in each. All of it is renaming, merging, slicing: views, where the storage
    allows it. */
+#include "ir/made.h"
 #include "onebit.h"
 
 static Type led_by(const Onebit *onebit, Elem e, bool each) {
@@ -10,7 +11,7 @@ static Type led_by(const Onebit *onebit, Elem e, bool each) {
 static void push(Type *t, Str dim, int64_t size) { t->axis[t->rank++] = (Axis){dim, size}; }
 
 static Str member_dim(const Onebit *onebit, uint32_t i) {
-  return intern_printf(onebit->u.m->ctx->names, "%s_%u", onebit->flat, i);
+  return name_made(onebit->u.m, "%s'%u", onebit->flat, i);
 }
 
 /* A parameter's values with all dims but the workers merged into one. */
@@ -54,7 +55,7 @@ static void close_line(Onebit *onebit, PieceLine *line, Str name, bool each) {
 
 static void add(Onebit *onebit, PieceLine *line, ValueId v, Str name, bool each) {
   if (line->n == MAX_RANK) {
-    Str to = intern_printf(onebit->u.m->ctx->names, "%s_to_%u", onebit->flat, line->steps++);
+    Str to = name_made(onebit->u.m, "%s'to_%u", onebit->flat, line->steps++);
     close_line(onebit, line, to, each);
   }
   line->at[line->n] = v, line->name[line->n++] = name;

@@ -10,6 +10,7 @@
    norms come before it, one for every round of a stack. A step whose loss or gradients are not
    finite changes nothing (guard_nonfinite.c), unless train.on_nan says off.
    Outputs: lr, the rate of this step; norm.of.gradients and, per parameter, norm2.of.NAME. */
+#include "ir/made.h"
 #include "update.h"
 #include "guard_nonfinite.h"
 #include "ir/plan/module_settings.h"
@@ -182,8 +183,7 @@ static void measure(Update *u, const ValueId *gradient) {
 
 /* ---- putting it together ---- */
 static const char *base_name(const Global *global) {
-  return global->kind == GLOBAL_OUTPUT && !strncmp(global->name, "grad.", 5) ? global->name + 5
-                                                                             : NULL;
+  return global->kind == GLOBAL_OUTPUT ? made_rest(global->name, MADE_GRADIENT) : NULL;
 }
 
 /* Copies step without its stores of gradients; gradient[i]: of global i, in the copy. */
@@ -205,7 +205,7 @@ static Fn *take_gradients(Module *m, Fn *step, ValueId *gradient, ValueId *loss)
 static void store_gradients(Update *u, const ValueId *gradient) {
   for (uint32_t i = 0; i < u->globals; i++) {
     if (gradient[i] == NO_VALUE) continue;
-    Str name = intern_printf(u->m->ctx->names, "grad.%s", u->m->globals.at[i]->name);
+    Str name = name_made(u->m, MADE_GRADIENT "%s", u->m->globals.at[i]->name);
     ValueId d = gradient[i];
     if (u->scale.now != NO_VALUE) d = bin(u, OP_mul, d, u->scale.inverse);
     ir_store(u->m, u->f, module_global(u->m, name), d, u->m->globals.at[i]->loc);

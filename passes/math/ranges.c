@@ -3,7 +3,7 @@
    behind this one see stacks as if the model had them: each has loops, updates, groups and a place
    of its own, and nothing has to know of rounds that are elsewhere.
 
-     parameters   h.*.w is h.0_3.*.w and h.4_11.*.w, with dims Layers_0_3 and Layers_4_11 that say
+     parameters   h.*.w is h.0_3.*.w and h.4_11.*.w, with dims Layers'0_3 and Layers'4_11 that say
                   where in Layers they lie (layer_range.h)
      loops        over `h` become loops over the parts, the carried value going from one to the
                   next; in their bodies the counter begins at the part's first layer
@@ -16,6 +16,7 @@
    there or none, so its program has one stack (ir/plan/stage_offload.h).
 
    Must not: change a number; cut what no line names; know what lies where. */
+#include "ir/made.h"
 #include "ir/plan/layer_range.h"
 #include "ir/plan/module_settings.h"
 #include "ir/plan/stage_offload.h"
@@ -122,9 +123,8 @@ static void name_parts(Ranges *ranges, CutStack *stack) {
   for (uint32_t i = 0; i < stack->begin.n; i++) {
     int64_t first = stack->begin.at[i],
             end = i + 1 < stack->begin.n ? stack->begin.at[i + 1] : stack->whole.size;
-    Str name = intern_printf(m->ctx->names, "%s_%lld_%lld", stack->whole.dim, (long long)first,
-                             (long long)end - 1);
-    while (dim_find(m, name)) name = intern_printf(m->ctx->names, "%s'", name);
+    Str name = name_made(m, "%s'%lld_%lld", stack->whole.dim, (long long)first, (long long)end - 1);
+    while (dim_find(m, name)) name = name_made(m, "%s'", name);
     LayerRun part = {first, end - first, {name, end - first}};
     vec_push(m->arena, stack->part, part);
     vec_push(m->arena, m->dims,
@@ -300,9 +300,8 @@ static ValueId joined(RangeFn *fn, const CutStack *stack, const ValueId *part, T
   Axis have = stack->part.at[0].axis;
   for (uint32_t i = 1; i < stack->part.n; i++) {
     Axis next = stack->part.at[i].axis,
-         both = {i + 1 < stack->part.n
-                     ? intern_printf(m->ctx->names, "%s_to_%u", stack->whole.dim, i)
-                     : stack->whole.dim,
+         both = {i + 1 < stack->part.n ? name_made(m, "%s'to_%u", stack->whole.dim, i)
+                                       : stack->whole.dim,
                  have.size + next.size};
     ValueId in[2] = {v, part[i]};
     Str from[2] = {have.dim, next.dim};

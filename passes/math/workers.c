@@ -10,6 +10,7 @@
    have in Batch. Another op that names Batch itself (tokens counted) is done on the whole Batch,
    which is then cut; nothing is sent for that, as the ranks that cut Batch cut the workers alike.
    Must not: know what the gradients are for. */
+#include "ir/made.h"
 #include "workers.h"
 #include <string.h>
 
@@ -254,16 +255,17 @@ static void copy_op(WorkerSite *site, const Op *o) {
 
 /* ---- the entry ---- */
 static uint32_t gradient_of(const Module *m, const Op *o) {
-  if (o->code != OP_store || strncmp(o->global->name, "grad.", 5) != 0) return UINT32_MAX;
-  for (uint32_t g = 0; g < m->globals.n; g++)
-    if (!strcmp(m->globals.at[g]->name, o->global->name + 5)) return g;
+  const char *of = o->code == OP_store ? made_rest(o->global->name, MADE_GRADIENT) : NULL;
+  for (uint32_t g = 0; of && g < m->globals.n; g++)
+    if (!strcmp(m->globals.at[g]->name, of)) return g;
   return UINT32_MAX;
 }
 
 static void take(WorkerSite *site, const Op *o, ValueId *gradient) {
   if (site->s[o->in[0]] == MICRO_AFTER) {
     diag_at(site->c->m->ctx->diag, "E0706", span_of(site->c->m, o->loc),
-            "no worker has a gradient of its own of `%s`", o->global->name + 5);
+            "no worker has a gradient of its own of `%s`",
+            made_rest(o->global->name, MADE_GRADIENT));
     site->c->failed = true;
   } else {
     *gradient = as_terms(site, o->in[0], o->loc);

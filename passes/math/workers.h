@@ -3,7 +3,7 @@
 #define SHARDC_PASSES_WORKERS_H
 #include "micro.h"
 
-#define WORKER_DIM "onebit_worker"
+#define WORKER_DIM "onebit'worker"
 
 /* An entry like `step` in which gradient[i], of global i, has the dim `worker`: one term for each
    worker, which has its equal share of a Batch of `batch`. `gradient` NULL: stores of gradients

@@ -10,9 +10,10 @@
                                          before and a send to the one behind; behind the last stage
                                          comes the first one, if the loop has a chunk of the layers
 
-   Coordinates are scalars @mesh.AXIS, loaded by entries and handed to bodies; those that nobody
+   Coordinates are scalars @mesh.of.AXIS, loaded by entries and handed to bodies; those that nobody
    reads go with `clean`. Samples of a step that is cut in time are dealt to the ranks part by part
    (Global inputs, placement_index). Globals keep their placement beside the sizes of one rank. */
+#include "ir/made.h"
 #include "ir/plan/rank_slice.h"
 #include "ir/shape/placement.h"
 #include "ir/plan/stage_class.h"
@@ -174,7 +175,7 @@ static void rand_chunks(Local *local, const Op *o, Str dim) {
     copy_with(local, o, 2, rand_base(local, o, &t, dim, at));
     in[j] = local->r.map[o->out];
     local->r.to->values.at[in[j]].type.axis[axis].size = size;
-    name[j] = intern_printf(local->m->ctx->names, "%s_%c", dim, (char)('a' + j));
+    name[j] = name_made(local->m, "%s'%c", dim, (char)('a' + j));
     in[j] = ir_rename(local->m, local->r.to, in[j], dim, name[j], local->loc);
   }
   Group map = group_map((int)n, name, 1, &dim);
@@ -452,7 +453,7 @@ static Fn *local_fn(Localize *localize, const Fn *f, uint32_t before, Rounds rou
 static void add_scalars(Localize *localize) {
   Module *m = localize->m;
   for (uint32_t a = 0; a < m->mesh.n; a++) {
-    Str name = intern_printf(m->ctx->names, "mesh.%s", m->mesh.at[a].name);
+    Str name = made_coordinate(m, m->mesh.at[a].name);
     localize->scalar[a] =
         module_add_global(m, GLOBAL_SCALAR, name, type_scalar(ELEM_i32), (Loc){0});
   }

@@ -14,6 +14,7 @@
    zero there too, and norms and updates need not know. Stands behind `recompute` and before
    `place`: derivatives are made of logical values. Does nothing to a dim whose logical size its
    axes divide; without axes, to one whose rows the target can read in whole pieces. */
+#include "ir/made.h"
 #include "ir/shape/placement.h"
 #include "passes/tune/gpu.h"
 #include "pad.h"
@@ -35,8 +36,7 @@ typedef struct PadFn { /* one function */
 
 /* Does a rule about `dim` speak of D: the dim itself, one like it, a primed one? */
 static bool speaks_of(const Dim *d, Str dim) {
-  size_t n = strlen(dim);
-  return d->name == dim || d->like == dim || (!strncmp(d->name, dim, n) && d->name[n] == '\'');
+  return d->like == dim || dim_is_primed(d->name, dim);
 }
 
 static bool rule_names(const PlaceRule *r, const Dim *dim) {

@@ -9,6 +9,7 @@
    runtime reads them. Loops over layers that an axis cuts are marked as stages (place_stages.c).
    What loops keep for others may be split further (place_kept.c). Nothing is
    done without a mesh. */
+#include "ir/made.h"
 #include "ir/plan/layer_range.h"
 #include "ir/shape/placement.h"
 #include "place.h"
@@ -19,8 +20,7 @@ static Str answers(const Module *m, const Type *t, Str dim) {
   if (type_find(t, dim) >= 0) return dim;
   for (int i = 0; i < t->rank; i++) {
     Str own = t->axis[i].dim;
-    size_t n = strlen(dim);
-    if (!strncmp(own, dim, n) && own[n] == '\'') return own;
+    if (dim_is_primed(own, dim)) return own;
     for (uint32_t k = 0; k < m->dims.n; k++)
       if (m->dims.at[k].name == own && m->dims.at[k].like == dim) return own;
   }

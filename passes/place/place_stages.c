@@ -6,6 +6,7 @@
    such a loop nothing is placed on X, whatever the rules say of other dims: its ranks are at
    different layers there. What of a pipeline is not built yet is refused here, at the place line
    (E0901). Must not: look at what the rounds compute. */
+#include "ir/made.h"
 #include "ir/loop.h"
 #include "ir/shape/placement.h"
 #include "ir/plan/stage_class.h"
@@ -101,7 +102,7 @@ static void mark(Stages *stages, Op *o) {
 }
 
 const Op *parts_loop(const Module *m, const Fn *f) {
-  Str dim = intern(m->ctx->names, "micro");
+  Str dim = intern(m->ctx->names, MADE_MICRO);
   for (OpId i = 0; f && i < f->ops.n; i++)
     if (f->ops.at[i].code == OP_loop && f->ops.at[i].group[0].from[0] == dim) return &f->ops.at[i];
   return NULL;

@@ -7,15 +7,14 @@
    up to rounding in f32. A number that is not finite makes its whole block so: the scale is
    infinite. All of it is plain ops, which pass `fuse` makes kernels of. Must not: choose what
    travels so. */
+#include "ir/made.h"
 #include "int8.h"
 #include <float.h>
 #include <math.h>
 
 static const double LEVELS = 127, ZERO_CODE = 128, LEAST_SCALE = 0x1p-100;
 
-Str int8_dim(const Int8 *int8, const char *name) {
-  return intern_printf(int8->m->ctx->names, "int8_%s", name);
-}
+Str int8_dim(const Int8 *int8, const char *name) { return name_made(int8->m, "int8'%s", name); }
 
 static ValueId num(Int8 *int8, double value) {
   return ir_const(int8->m, int8->f, ELEM_f32, value, int8->loc);

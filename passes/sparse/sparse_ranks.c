@@ -1,10 +1,11 @@
 /* Which values a number takes on the ranks of the mesh: where the positions of a rank begin, the
    first of its heads.
 
-   Such a number is arithmetic over coordinates (scalars @mesh.AXIS, localize.c), which entries load
-   and hand to bodies of loops. It is computed for each rank; lists want values 0, step, 2 step, ..,
-   so that a kernel finds its lists by a division. Must not: guess. A body that is called with two
-   numbers, and anything that is no coordinate, is data. */
+   Such a number is arithmetic over coordinates (scalars @mesh.of.AXIS, localize.c), which entries
+   load and hand to bodies of loops. It is computed for each rank; lists want values 0, step,
+   2 step, .., so that a kernel finds its lists by a division. Must not: guess. A body that is
+   called with two numbers, and anything that is no coordinate, is data. */
+#include "ir/made.h"
 #include "ir/loop.h"
 #include "ir/shape/placement.h"
 #include "ir/support/num.h"
@@ -21,7 +22,7 @@ static bool number_of(const AskedRank *x, const Fn *f, ValueId v, int deep, int6
 
 static bool of_coordinate(const AskedRank *rank, const Global *g, int64_t *out) {
   for (uint32_t a = 0; a < rank->m->mesh.n; a++)
-    if (!strncmp(g->name, "mesh.", 5) && !strcmp(g->name + 5, rank->m->mesh.at[a].name))
+    if (g->name == made_coordinate(rank->m, rank->m->mesh.at[a].name))
       return *out = mesh_coordinate(rank->m, rank->rank, (int)a), true;
   return false;
 }

@@ -1,7 +1,7 @@
 /* classes: a module for all stages of a pipeline becomes one for the stages of one class
    (ir/plan/stage_class.h), by what is known of their coordinate.
 
-     load @mesh.AXIS         a constant, where the class is one stage
+     load @mesh.of.AXIS      a constant, where the class is one stage
      compared with a number  false, where no stage of the class is it
      store                   goes, of what no stage of the class holds (pass `own`)
      receive                 where the line begins: the value itself; else without an operand
@@ -16,6 +16,7 @@
    embedding, the head and what is saved for them, is computed nowhere else. A module that names no
    class stays as it is. Must not: drop a message of the axis, nor let classes disagree about one:
    `prove` compares them. */
+#include "ir/made.h"
 #include "ir/schedule/flight.h"
 #include "ir/plan/stage_class.h"
 #include "classes.h"
@@ -163,7 +164,7 @@ static void class_fn(const ClassPass *pass, uint32_t number) {
 void classes_apart(Module *m, bool together) {
   ClassPass pass = {.m = m, .c = module_class(m), .together = together};
   if (pass.c.axis < 0 || !*pass.c.name) return;
-  pass.scalar = intern_printf(m->ctx->names, "mesh.%s", m->mesh.at[pass.c.axis].name);
+  pass.scalar = made_coordinate(m, m->mesh.at[pass.c.axis].name);
   find_coordinates(&pass);
   for (uint32_t i = 0; i < m->fns.n; i++) class_fn(&pass, i);
   module_collect(m);

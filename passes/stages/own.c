@@ -15,6 +15,7 @@
    gradient is of all stages, and those between forget it. Where anything else than its update and
    such numbers reads a gradient, all stages keep the parameter. So they do with `zero` over the
    axis of the stages. Must not: change what a number is; sums over stages lose terms that are 0. */
+#include "ir/made.h"
 #include "classes.h"
 #include "ir/plan/module_settings.h"
 #include "ir/shape/placement.h"
@@ -284,7 +285,7 @@ void pass_own(Module *m) {
   if (!own.n || !entry_of(m, "step")) return;
   own.axis = m->mesh.at[own.class[0].axis].name;
   if (text_lists(plan_zero_axes(m), own.axis)) return;
-  own.scalar = module_global(m, intern_printf(m->ctx->names, "mesh.%s", own.axis));
+  own.scalar = module_global(m, made_coordinate(m, own.axis));
   must(own.scalar, "own: ranks do not know where they are along %s", own.axis);
   see_classes(&own);
   mark(&own);

@@ -8,6 +8,7 @@
    piece. Then the loop over parts is cut behind each of these loops (loop_split.c), with the sums
    that are made of it, so that a stage may go on with any chunk of any part. Must not: change a
    number; each piece is added up in the order of the parts, as the whole would be. */
+#include "ir/made.h"
 #include "stream.h"
 #include "ir/shape/placement.h"
 
@@ -39,7 +40,7 @@ ValueId chunks_join(const Chunks *chunks, Fn *f, const ValueId *piece, const Typ
   Type joined = *whole; /* `whole` may be a value's of f, which grows */
   Placement placed = f->values.at[piece[0]].placed;
   for (int64_t j = 0; j < chunks->n; j++) {
-    name[j] = intern_printf(chunks->m->ctx->names, "%s_%c", chunks->dim, (char)('a' + j));
+    name[j] = name_made(chunks->m, "%s'%c", chunks->dim, (char)('a' + j));
     in[j] = ir_rename(chunks->m, f, piece[j], chunks->dim, name[j], (Loc){0});
     f->values.at[in[j]].placed = placed;
     f->values.at[in[j]].placed.on[chunks->axis] = name[j];

@@ -7,6 +7,7 @@
    over, by part and layer. What the first half makes anyway of a sum over parts, such as gradients
    of a stack behind the stages, it adds up itself. Must not: change a number; the order of sums
    over parts and over layers stays. */
+#include "ir/made.h"
 #include "stream.h"
 #include "ir/plan/module_settings.h"
 #include "ir/shape/placement.h"
@@ -128,7 +129,7 @@ static void cut_parts(Module *m, Rebuild *rebuild, const Op *o, OpId layers) {
 
 void stream_weights(Module *m, Fn *step) {
   Rebuild rebuild = rebuild_begin(m, step);
-  Str dim = intern(m->ctx->names, "micro");
+  Str dim = intern(m->ctx->names, MADE_MICRO);
   for (OpId i = 0; i < step->ops.n; i++) {
     const Op *o = &step->ops.at[i];
     bool parts = o->code == OP_loop && o->group[0].from[0] == dim;

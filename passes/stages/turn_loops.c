@@ -10,6 +10,7 @@
    on the stages that run this module: slices keep their strides, since parts are outermost. What
    would write over something that another loop still reads is refused at the place line (E0901).
    Must not: look at what rounds compute; change the order of any sum. */
+#include "ir/made.h"
 #include "ir/bytes.h"
 #include "ir/plan/module_settings.h"
 #include "ir/shape/placement.h"
@@ -257,7 +258,7 @@ static Fn *take_turns(const TurnPass *pass) {
 }
 
 static void entry_turns(Module *m, Fn *f) {
-  TurnPass pass = {.m = m, .f = f, .dim = intern(m->ctx->names, "micro")};
+  TurnPass pass = {.m = m, .f = f, .dim = intern(m->ctx->names, MADE_MICRO)};
   bool weights = !strcmp(plan_schedule(m), "zero_bubble");
   bool chunks = module_chunks(m) > 1;
   if (!plan_takes_turns(m)) return;

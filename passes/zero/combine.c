@@ -10,6 +10,7 @@
    Runs when values are those of one rank and of the type in which they travel. An element is added
    up over ranks as before. Must not: touch gradients of parameters or sums of activations, which
    are not short, or what a loop sends in its rounds. */
+#include "ir/made.h"
 #include "ir/schedule/divergence.h"
 #include "passes/base/rebuild.h"
 #include <string.h>
@@ -123,13 +124,12 @@ static ValueId out_of_line(Rebuild *rebuild, ValueId line, int64_t at, Str dim, 
 }
 
 static void send_as_one(Rebuild *rebuild, const ShortSums *sums, uint32_t number) {
-  Interner *names = rebuild->m->ctx->names;
-  Str all = intern_printf(names, "sums_%u", number), dim[MAX_RANK];
+  Str all = name_made(rebuild->m, "sums'%u", number), dim[MAX_RANK];
   ValueId in[MAX_RANK];
   int64_t at = 0, size = 0;
   for (uint32_t i = 0; i < sums->n; i++) {
     const Op *o = &sums->f->ops.at[sums->at[i]];
-    dim[i] = intern_printf(names, "%s_%u", all, i);
+    dim[i] = name_made(rebuild->m, "%s'%u", all, i);
     in[i] = in_line(rebuild, rebuild->map[o->in[0]], dim[i]);
     size += type_count(value_type(sums->f, o->out));
   }

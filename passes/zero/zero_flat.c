@@ -1,5 +1,6 @@
 /* Flat values of a group: members put end to end and taken out again, buckets cut and joined. All
    of it is renaming, merging, slicing: views, where the storage allows it. */
+#include "ir/made.h"
 #include "ir/schedule/message.h"
 #include "passes/precision/int8.h"
 #include "zero.h"
@@ -33,7 +34,7 @@ Type zero_owned_type(const Zero *zero, const ZeroGroup *group, Elem e, bool all,
 }
 
 static Str member_dim(const Zero *zero, const ZeroGroup *group, uint32_t i) {
-  return intern_printf(zero->m->ctx->names, "%s_%u", group->flat, i);
+  return name_made(zero->m, "%s'%u", group->flat, i);
 }
 
 /* A member with all its dims but the rounds merged into one, in the order `dims`. */
@@ -81,7 +82,7 @@ static ValueId chain(Zero *zero, Fn *fn, const ZeroGroup *group, uint32_t n, con
       part[k] = in[i], from[k] = name[i];
       size += type_size(value_type(fn, in[i]), name[i]);
     }
-    have = i < n ? intern_printf(zero->m->ctx->names, "%s_to_%u", group->flat, step) : group->flat;
+    have = i < n ? name_made(zero->m, "%s'to_%u", group->flat, step) : group->flat;
     Type type = led_by(group, value_type(fn, value)->elem, all);
     push(&type, have, size);
     Group map = group_map(k, from, 1, &have);
@@ -259,7 +260,7 @@ ValueId zero_gather_packed(Zero *zero, Fn *fn, const ZeroGroup *group, ValueId c
 
 /* The coordinate of this rank is a number that the runtime sets. */
 static ValueId coordinate(Zero *zero, Fn *fn, Str axis) {
-  Str name = intern_printf(zero->m->ctx->names, "mesh.%s", axis);
+  Str name = made_coordinate(zero->m, axis);
   Global *global = module_global(zero->m, name);
   if (!global)
     global = module_add_global(zero->m, GLOBAL_SCALAR, name, type_scalar(ELEM_i32), (Loc){0});

@@ -7,6 +7,7 @@
    the stage, or its way to the host, wants a gradient round by round.
 
    Must not: copy anything of a loop but through zero_loops.c. */
+#include "ir/made.h"
 #include "ir/shape/placement.h"
 #include "ir/plan/stage_class.h"
 #include "ir/schedule/pipeline_schedule.h"
@@ -178,7 +179,7 @@ ValueId zero_gradient(ZeroSite *site, uint32_t group) {
   if (n == 1) return site_reduced(site, first);
   for (uint32_t i = 0; i < n; i++) in[i] = site_reduced(site, first + i);
   for (uint32_t i = 0; i < n; i++) {
-    name[i] = intern_printf(m->ctx->names, "%s_%c", whole->rounds.dim, (char)('a' + i));
+    name[i] = name_made(m, "%s'%c", whole->rounds.dim, (char)('a' + i));
     in[i] = ir_rename(m, site->to, in[i], whole->rounds.dim, name[i], (Loc){0});
   }
   Type type = *value_type(site->to, in[0]);

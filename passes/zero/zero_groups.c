@@ -7,6 +7,7 @@
 
    Parameters that no update writes have groups of their own in stage 3, of what is held alike: they
    are kept in parts and gathered as the others are. */
+#include "ir/made.h"
 #include "ir/support/num.h"
 #include "zero_slice.h"
 #include "ir/plan/layer_range.h"
@@ -182,20 +183,19 @@ static void lay_out(Zero *zero, ZeroGroup *group) {
 }
 
 static void name_group(Zero *zero, ZeroGroup *group, uint32_t i) {
-  Interner *interner = zero->m->ctx->names;
+  const Module *m = zero->m;
   uint32_t same = 1;
   for (uint32_t k = 0; k < i; k++) same += !strcmp(zero->group.at[k].name, group->name);
   LayerPart part = {.at = strlen(group->name)}; /* h2.0_3, whose layers stay the last word */
   layer_part(group->name, &part);
-  Str name = same > 1 ? arena_printf(zero->m->arena, "%.*s%u%s", (int)part.at, group->name, same,
+  Str name = same > 1 ? arena_printf(zero->m->arena, "%.*s'%u%s", (int)part.at, group->name, same,
                                      group->name + part.at)
                       : group->name;
-  group->name = intern_printf(interner, "zero.%s", name);
-  group->flat = intern_printf(interner, "Flat_%u", i),
-  group->bucket = intern_printf(interner, "Bucket_%u", i);
-  group->part = intern_printf(interner, "Piece_%u", i);
+  group->name = name_made(m, MADE_GROUP "%s", name);
+  group->flat = name_made(m, "Flat'%u", i), group->bucket = name_made(m, "Bucket'%u", i);
+  group->part = name_made(m, MADE_PIECE "%u", i);
   for (int k = 0; k < group->naxes; k++)
-    group->owner[k] = intern_printf(interner, "Owner_%u_%s", i, group->axis[k]);
+    group->owner[k] = name_made(m, MADE_OWNER "%u'%s", i, group->axis[k]);
 }
 
 void zero_find_groups(Zero *zero) {

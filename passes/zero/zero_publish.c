@@ -16,6 +16,7 @@
    Billion-Scale Model Training", algorithm 2, copies tile by tile). A row is sent in messages as
    above. Must not: hold more than a message beside masters and weights, on the device
    more than a row. */
+#include "ir/made.h"
 #include "ir/plan/module_settings.h"
 #include "zero.h"
 
@@ -23,7 +24,7 @@
 static ValueId in_messages(Zero *zero, Fn *fn, const ZeroGroup *group, ValueId v, Axis message) {
   Type type = *value_type(fn, v);
   int64_t rows = group->buckets, k;
-  Str all = intern_printf(zero->m->ctx->names, "%s_all", message.dim);
+  Str all = name_made(zero->m, "%s'all", message.dim);
   if (type_find(&type, group->rounds.dim) >= 0) {
     Str both[2] = {group->rounds.dim, group->bucket};
     Group map = group_map(2, both, 1, &all);
@@ -47,7 +48,7 @@ static ValueId as_flat(Zero *zero, Fn *fn, const ZeroGroup *group, ValueId value
   const Type *type = value_type(fn, value);
   Type flat = zero_flat_type(group, type->elem, group->rounds.dim != NULL);
   Str from[MAX_RANK], to[2] = {group->rounds.dim, group->flat},
-                      all = intern_printf(zero->m->ctx->names, "%s_all", group->flat);
+                      all = name_made(zero->m, "%s'all", group->flat);
   for (int i = 0; i < type->rank; i++) from[i] = type->axis[i].dim;
   Group map = group_map(type->rank, from, 1, group->rounds.dim ? &all : &group->flat);
   if (!group->rounds.dim) return emit_typed(zero->m, fn, OP_merge, 1, &value, &map, flat, (Loc){0});
@@ -61,7 +62,7 @@ static ValueId as_flat(Zero *zero, Fn *fn, const ZeroGroup *group, ValueId value
 static ValueId by_message(Zero *zero, Fn *fn, const ZeroGroup *group, ValueId value,
                           int64_t messages) {
   bool buckets = !group->rounds.dim && messages == group->buckets;
-  Str dim = buckets ? group->bucket : intern_printf(zero->m->ctx->names, "Message_%s", group->flat);
+  Str dim = buckets ? group->bucket : name_made(zero->m, "Message'%s", group->flat);
   Axis message = {dim, messages};
   value = in_messages(zero, fn, group, value, message);
   Fn *body =

@@ -14,10 +14,11 @@
    Gradients are in zero_gradients.c, loops in zero_loops.c.
 
    Must not: change what is computed, beyond the order in which ranks are summed. */
+#include "ir/made.h"
 #include "zero_site.h"
 
 bool zero_is_micro(const Zero *zero, const Op *loop) {
-  return loop_shape(loop).axis.dim == intern(zero->m->ctx->names, "micro");
+  return loop_shape(loop).axis.dim == intern(zero->m->ctx->names, MADE_MICRO);
 }
 
 uint32_t zero_epochs(const Zero *zero, const Fn *fn, uint32_t **epoch) {

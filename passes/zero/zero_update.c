@@ -12,6 +12,7 @@
 
    and what lies between works on [rounds, members]. m counts the members behind the first that
    begin at a bucket or before it. Must not: look at ranks; rely on padding to be anything but 0. */
+#include "ir/made.h"
 #include "zero_site.h"
 
 typedef struct ZeroUpdate {
@@ -121,8 +122,7 @@ ValueId zero_update(ZeroSite *site, uint32_t group, ValueId param, ValueId gradi
   ZeroUpdate update = {
       .z = zero, .f = site->to, .site = site, .g = zero_group, .of_bucket = NO_VALUE};
   update.done = value_map(zero->m, site->from), update.whole = *value_type(site->to, gradient);
-  update.member =
-      (Axis){intern_printf(zero->m->ctx->names, "Member_%u", group), zero_group->member.n};
+  update.member = (Axis){name_made(zero->m, "Member'%u", group), zero_group->member.n};
   read_operands(&update, param, gradient);
   must(zero_store_of(site->from, member->param), "zero: %s does not store @%s", site->from->name,
        member->param->name);

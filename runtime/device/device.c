@@ -67,7 +67,7 @@ int64_t rt_coordinate(rt_ctx *rt, int axis) { return rt->state->device->comm->gr
 static void set_coordinates(const Device *d) {
   char name[RT_NAME];
   for (int i = 0; i < d->program->naxes && d->comm; i++) {
-    snprintf(name, sizeof name, "mesh.%s", d->program->mesh[i].name);
+    snprintf(name, sizeof name, "mesh.of.%s", d->program->mesh[i].name);
     const rt_tensor *tensor = rt_tensor_find(d->program, name);
     if (tensor) rt_elem_put((int)tensor->elem, rt_tensor_write(d, tensor), 0, d->comm->group[i].me);
   }

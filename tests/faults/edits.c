@@ -21,6 +21,7 @@
    that runs is tried beside the sound one, too, on other ranks: pass prove must refuse just those
    pairs that hang (`apart`). Elsewhere other numbers are another program, which a dump may be: they
    are counted by what was edited. */
+#include "ir/made.h"
 #include "codegen/codegen.h"
 #include "edit_machine.h"
 #include "edit_text.h"
@@ -98,7 +99,7 @@ static void set_inputs(const Runner *r) {
   for (uint32_t i = 0; i < m->globals.n; i++) {
     const Global *g = m->globals.at[i];
     bool given = g->kind == GLOBAL_INPUT || g->kind == GLOBAL_SCALAR;
-    if (!given || !strncmp(g->name, "mesh.", 5)) continue;
+    if (!given || made_is_coordinate(g)) continue;
     int64_t n = whole_count(m, g);
     double *x = ARENA_ARRAY(m->arena, double, n);
     for (int64_t k = 0; k < n; k++) x[k] = g->kind == GLOBAL_SCALAR ? 3 : made_up(g, k, m);
@@ -116,7 +117,7 @@ static const char *error_of(const Runner *r) {
 static bool is_alike(const Module *m, const Global *g) {
   for (uint32_t i = 0; i < m->globals.n; i++)
     if (m->globals.at[i]->within == g) return false;
-  return strncmp(g->name, "mesh.", 5) != 0;
+  return !made_is_coordinate(g);
 }
 
 static bool keep_numbers(const Runner *r, Numbers *all) {

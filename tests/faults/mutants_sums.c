@@ -27,7 +27,7 @@ static Messages messages_of(Module *m) {
     for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
       const Op *o = &m->fns.at[i]->ops.at[k], *join = NULL;
       if (o->code == OP_all_reduce) join = value_def(m->fns.at[i], o->in[0]);
-      if (!join || join->code != OP_concat || strncmp(join->group[0].to[0], "sums_", 5)) continue;
+      if (!join || join->code != OP_concat || strncmp(join->group[0].to[0], "sums'", 5)) continue;
       Message message = {m->fns.at[i], (OpId)(join - m->fns.at[i]->ops.at), k};
       vec_push(m->arena, all, message);
     }

@@ -6,7 +6,8 @@
 /* Six ranks: coordinate of a = rank % 2, of b = rank / 2. */
 #define HEAD(after, x, a, b)                                                                       \
   "shardc-ir 1\nmodel T\nafter " after "\nmesh a = 2, b = 3\nplace R -> b, a\n"                    \
-  "input @x : f32[R/b/a:1, N:6]" x "\nscalar @mesh.a : i32[]" a "\nscalar @mesh.b : i32[]" b "\n"
+  "input @x : f32[R/b/a:1, N:6]" x "\nscalar @mesh.of.a : i32[]" a "\nscalar @mesh.of.b : i32[]" b \
+  "\n"
 static const char head[] = HEAD("localize", "", "", ""),
                   placed_head[] = HEAD("memory", " at(0)", " at(64)", " at(128)");
 
@@ -116,7 +117,7 @@ static void knows_its_place(void **state) {
   Module *m =
       module_of(c, arena_printf(c->arena,
                                 "%soutput @y : i32[R/b/a:1]\nentry @e {\n"
-                                "%%0 = load @mesh.a : i32[]\n%%1 = load @mesh.b : i32[]\n"
+                                "%%0 = load @mesh.of.a : i32[]\n%%1 = load @mesh.of.b : i32[]\n"
                                 "%%2 = const {value = 10} : i32[]\n%%3 = mul %%1, %%2 : i32[]\n"
                                 "%%4 = add %%0, %%3 : i32[]\n%%5 = expand[R] %%4 : i32[R:1]\n"
                                 "store @y, %%5\n}\n",
@@ -134,7 +135,7 @@ static void sees_that_ranks_differ(void **state) {
   Ctx *c = ctx_new();
   Module *m =
       module_of(c, arena_printf(c->arena,
-                                "%soutput @y : i32[]\nentry @e {\n%%0 = load @mesh.a : i32[]\n"
+                                "%soutput @y : i32[]\nentry @e {\n%%0 = load @mesh.of.a : i32[]\n"
                                 "store @y, %%0\n}\n",
                                 head));
   Ranks *r = ranks_new(m, c->arena);

@@ -56,9 +56,9 @@ static const Broken modules[] = {
      "select\nmesh x = 2\nbody @b(%0 : f32[A:4]) {\n%1 = all_reduce %0 {axis = "
      "\"x\", ranks = 2, messages = 3} : f32[A:4]\nreturn %1\n}\n"},
     {"message-c2", "E1110",
-     "select\nmesh x = 2\nset plan.zero.bucket = \"64\"\nbody @b(%0 : f32[B:4, O:2, Piece_0:8]) {\n"
+     "select\nmesh x = 2\nset plan.zero.bucket = \"64\"\nbody @b(%0 : f32[B:4, O:2, Piece'0:8]) {\n"
      "%1 = reduce_scatter[O] %0 {axis = \"x\", ranks = 2, messages = 2} : f32[B:4, O:1, "
-     "Piece_0:8]\n"
+     "Piece'0:8]\n"
      "return %1\n}\n"},
     {"message-c3", "E1110",
      "select\nmesh x = 2\ntarget {device = gpu, ..}\nbody @b(%0 : f32[A:4, B:1]) {\n"
@@ -91,13 +91,14 @@ static const Broken modules[] = {
      "2} : i32[A:4]\n}\n"},
     {"mesh-c4", "E1109", SENDING("part[A]", "axis = \"x\", ranks = 2", "A:2")},
     {"mesh-c5", "E1109",
-     "localize\nmesh x = 2, y = 2\nparam @w : f32[A/x:4]\noutput @o : f32[]\nscalar @mesh.x : "
+     "localize\nmesh x = 2, y = 2\nparam @w : f32[A/x:4]\noutput @o : f32[]\nscalar @mesh.of.x : "
      "i32[]\nentry @e {\n%0 = load @w : f32[A:4]\n%1 = sum[A] %0 : f32[]\n%2 = all_reduce %1 {axis "
      "= \"y\", ranks = 2} : f32[]\nstore @o, %2\n}\n"},
     {"mesh-c5", "E1109",
-     "localize\nmesh x = 2\nscalar @mesh.x : i32[]\noutput @o : i32[]\nbody @b(%0 : i32[], %1 : "
+     "localize\nmesh x = 2\nscalar @mesh.of.x : i32[]\noutput @o : i32[]\nbody @b(%0 : i32[], %1 : "
      "i32[], %2 : i32[]) {\n%3 = add %1, %2 : i32[]\nreturn %3\n}\nentry @e {\n%0 = const {value "
-     "= 0} : i32[]\n%1 = load @mesh.x : i32[]\n%2 = loop[L] @b, %0, %1 {carry = 1, invariant = 1, "
+     "= 0} : i32[]\n%1 = load @mesh.of.x : i32[]\n%2 = loop[L] @b, %0, %1 {carry = 1, invariant = "
+     "1, "
      "trip = 2} : i32[]\nstore @o, %2\n}\n"},
     {"shard-c4", "E1109",
      "localize\nbody @b(%0 : f32[A:4]) {\n%1 = all_reduce %0 {axis = \"x\", ranks = 2} : "

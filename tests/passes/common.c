@@ -165,7 +165,7 @@ static void against_differences(Module *m, Module *with, double tolerance) {
   must_run(b, "step");
   for (uint32_t n = 0; n < m->globals.n; n++) {
     const Global *g = m->globals.at[n];
-    const char *name = arena_printf(m->arena, "grad.%s", g->name);
+    const char *name = arena_printf(m->arena, "grad.of.%s", g->name);
     if (g->kind != GLOBAL_PARAM || !interp_get(b, name)) continue;
     int64_t count = type_count(&g->type);
     double *data = ARENA_ARRAY(m->arena, double, count);

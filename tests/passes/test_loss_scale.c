@@ -143,7 +143,7 @@ static void gradients_as_outputs(void **state) {
   (void)state;
   Case k = begin(SGD SET("debug.gradients", "on") SET("plan.precision.init_scale", "1024"));
   step(&k, 0.5);
-  for (int i = 0; i < N; i++) assert_true(interp_get(k.in, "grad.w")->at[i] == 1);
+  for (int i = 0; i < N; i++) assert_true(interp_get(k.in, "grad.of.w")->at[i] == 1);
   ctx_free(k.c);
 }
 

@@ -3,6 +3,7 @@
    numbers: types of 16 bits round nothing here, and what rounds to 8 bits is left to run.int8.
    Modules with the sizes of one rank run on all ranks of the mesh; behind `memory`, in poisoned
    bytes. */
+#include "ir/made.h"
 #include "common.h"
 #include "codegen/codegen.h"
 #include "ir/cost/count.h"
@@ -101,7 +102,7 @@ static Machine machine_of(const Module *before, Module *m, bool flat) {
   for (uint32_t i = 0; i < m->globals.n; i++) {
     const Global *g = m->globals.at[i];
     bool constant = flat && (g->kind == GLOBAL_PARAM || g->kind == GLOBAL_STATE);
-    if (g->kind == GLOBAL_OUTPUT || !strncmp(g->name, "mesh.", 5)) continue;
+    if (g->kind == GLOBAL_OUTPUT || made_is_coordinate(g)) continue;
     if (k.one && constant) interp_set_all(k.one, g->name, 0.5);
     else if (k.one) interp_set(k.one, g->name, content(before, m, g));
     else if (constant) ranks_set_all(k.many, g->name, 0.5);

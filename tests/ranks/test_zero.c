@@ -129,7 +129,7 @@ static void hybrid(void **state) {
 static void all_within(const Module *m) {
   for (uint32_t i = 0; i < m->globals.n; i++) {
     const Global *g = m->globals.at[i];
-    bool group = !strncmp(g->name, "zero.", 5);
+    bool group = !strncmp(g->name, "zero.of.", 8);
     if (g->kind == GLOBAL_PARAM && !group && !g->within) fail_msg("%s is in no group", g->name);
   }
 }

@@ -222,7 +222,7 @@ static const rt_tensor tensors[] = {
     INPUT("targets", LOCAL_BATCH, IO_TARGETS, BY_DATA),
     SCALAR("step", RT_SCALAR, RT_I32, IO_STEP, 4),
     SCALAR("seed", RT_SCALAR, RT_I64, IO_SEED, 8),
-    SCALAR("mesh.tensor", RT_SCALAR, RT_I32, IO_TENSOR, 4),
+    SCALAR("mesh.of.tensor", RT_SCALAR, RT_I32, IO_TENSOR, 4),
     SCALAR("loss", RT_OUTPUT, RT_F32, IO_LOSS, 4),
     SCALAR("eval.loss", RT_OUTPUT, RT_F32, IO_EVAL, 4),
     SCALAR("lr", RT_OUTPUT, RT_F32, IO_LR, 4),

@@ -1,0 +1,26 @@
+/* Names that the compiler makes for globals and dims. In a name of a user a `'` stands only at the
+   end of a word, and no word is `of`, a keyword. A made name has a `'` inside of a word, or a word
+   `of`: no file can contain it, whatever its dims, subs and stacks are called.
+
+   Functions need no such name: those of users are PATH.forward, PATH.eval and PATH.logits, and
+   every other one ends in another word (`h.forward.bwd`) or is an entry. */
+#ifndef SHARDC_IR_MADE_H
+#define SHARDC_IR_MADE_H
+#include "ir.h"
+
+#define MADE_MICRO "micro'batch"   /* the dim of micro-batches in time */
+#define MADE_GRADIENT "grad.of."   /* outputs: the gradient of a parameter */
+#define MADE_COORDINATE "mesh.of." /* scalars: the place of a rank on an axis */
+#define MADE_GROUP "zero.of."      /* flat groups of parameters (pass zero) */
+#define MADE_OWNER "Owner'"        /* their dims: whose piece it is, */
+#define MADE_PIECE "Piece'"        /* and its elements */
+
+bool name_is_made(const char *name);
+Str name_made(const Module *m, const char *format, ...) __attribute__((format(printf, 2, 3)));
+Str made_coordinate(const Module *m, Str axis);
+/* Behind a prefix of these; NULL: the name has another one. */
+const char *made_rest(const char *name, const char *prefix);
+bool made_is_coordinate(const Global *global);
+/* Is `name` the dim itself, or the dim with primes: Embed', Embed''? */
+bool dim_is_primed(const char *name, const char *dim);
+#endif
