@@ -332,6 +332,12 @@ typedef struct Ignored { /* the label of an input that a loss leaves out */
   int64_t label;
 } Ignored;
 
+typedef struct KnownNumber { /* what operators compute with, by its name in config.json */
+  const char *key;
+  double number;
+  Span at;
+} KnownNumber;
+
 typedef struct Eval {
   World *w;
   Ctx *ctx;
@@ -349,6 +355,7 @@ typedef struct Eval {
   VEC(Input *) inputs;
   VEC(ModelOutput) outputs;
   VEC(Ignored) ignored;
+  VEC(KnownNumber) known;
   VEC(MaskUse) masks; /* once each */
   Val loss;
   Span loss_span;
@@ -384,6 +391,10 @@ typedef struct Call { /* operands of a call, evaluated */
 Eval *eval_new(World *w, Sizes *s, Mode mode, Build *build);
 void eval_model(Eval *e, const AstItem *model); /* fills params, inputs, outputs, loss */
 Val eval_expr(Eval *e, Env *env, const AstExpr *expr);
+void eval_notes_option(Eval *e, const Instance *instance, Str option, const Val *v);
+void eval_knows(Eval *e, const char *key, double number, Span at);
+/* The one number with which all operators of a kind compute; NULL: none, or several. */
+const KnownNumber *eval_known(const Eval *e, const char *key);
 /* Can these dims, in every round of those, be counted? Else E0313 was given. */
 bool eval_is_countable(Eval *e, const Dims *dims, const Dims *rounds, Span at, const char *what);
 Report *eval_error(Eval *e, const char *code, Span s, const char *format, ...)

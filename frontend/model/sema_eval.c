@@ -326,3 +326,27 @@ Val eval_expr(Eval *e, Env *env, const AstExpr *expr) {
   e->here = here;
   return v;
 }
+
+void eval_knows(Eval *e, const char *key, double number, Span at) {
+  for (uint32_t i = 0; i < e->known.n; i++)
+    if (!strcmp(e->known.at[i].key, key) && e->known.at[i].number == number) return;
+  vec_push(e->arena, e->known, (KnownNumber){key, number, at});
+}
+
+const KnownNumber *eval_known(const Eval *e, const char *key) {
+  const KnownNumber *found = NULL;
+  for (uint32_t i = 0; i < e->known.n; i++) {
+    if (strcmp(e->known.at[i].key, key)) continue;
+    if (found) return NULL;
+    found = &e->known.at[i];
+  }
+  return found;
+}
+
+/* Norms of the library, by the names of config.json. */
+void eval_notes_option(Eval *e, const Instance *instance, Str option, const Val *v) {
+  const Decl *layer = instance->layer;
+  if (!layer->std || strcmp(option, "eps") || v->kind != VAL_NUMBER || !v->known) return;
+  if (!strcmp(layer->name, "RMSNorm")) eval_knows(e, "rms_norm_eps", v->number, instance->span);
+  if (!strcmp(layer->name, "LayerNorm")) eval_knows(e, "layer_norm_eps", v->number, instance->span);
+}

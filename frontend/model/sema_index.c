@@ -259,7 +259,9 @@ Val op_rope(Eval *e, const Builtin *builtin, const Call *call) {
   Val out = val_tensor(VAL_FLOAT, x->dims);
   Op *op = lower_op(e, &out, 1, OP_rope, call->arg[2].kind == VAL_ABSENT ? 1 : 2, in, 2,
                     call->groups.at);
-  lower_float(e, op, ATTR_theta, theta->kind == VAL_ABSENT ? 10000 : theta->number);
+  double number = theta->kind == VAL_ABSENT ? 10000 : theta->number;
+  lower_float(e, op, ATTR_theta, number);
+  if (theta->kind == VAL_ABSENT || theta->known) eval_knows(e, "rope_theta", number, call->span);
   return out;
 }
 

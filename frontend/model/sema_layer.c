@@ -140,8 +140,9 @@ static void set_options(Eval *e, Instance *instance, Given *given, uint32_t n) {
   const AstOptions *options = &instance->layer->item->with;
   for (uint32_t k = 0; k < options->n; k++) {
     const Val *v = given_value(given, n, options->at[k].name.text);
-    env_set(e, &instance->env, options->at[k].name.text,
-            v ? *v : eval_expr(e, &instance->env, options->at[k].value));
+    Val val = v ? *v : eval_expr(e, &instance->env, options->at[k].value);
+    eval_notes_option(e, instance, options->at[k].name.text, &val);
+    env_set(e, &instance->env, options->at[k].name.text, val);
   }
 }
 

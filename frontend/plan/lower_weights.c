@@ -5,13 +5,12 @@
      set weights.file.PATH = "names of the parameter, blanks between"
      set weights.order.PATH = "1 0"          (which of the parameter's dims each dim of the file is)
      set weights.config.KEY = "a JSON value"
+     set weights.known.KEY = "a number"      (with which operators compute; KEY as in config.json)
 
    A model without a block takes a built-in one, the blocks of the example files, if the paths are
    exactly its parameters and every name in it means something for this model. Whether a block of
-   the user's is right is checked before (sema_data.c). */
+   the user's is right is checked before (sema_data.c, weights_config.c). */
 #include "plan.h"
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- which block ---- */
@@ -28,60 +27,6 @@ const AstItem *choose_weights(World *w, const Choice *choice) {
   const Decl *d = block_for(w, choice->model->name);
   if (!d) d = block_for(w, choice->base->name.text);
   return d ? d->item : NULL;
-}
-
-/* ---- values of config lines ---- */
-
-static Str json_number(Ctx *c, double v) {
-  char text[40];
-  for (int digits = 1; digits <= 17; digits++) {
-    snprintf(text, sizeof text, "%.*g", digits, v);
-    if (strtod(text, NULL) == v) break;
-  }
-  if (v == trunc(v) && fabs(v) < 1e15) snprintf(text, sizeof text, "%.0f", v);
-  return arena_strndup(c->arena, text, strlen(text));
-}
-
-static Str json_string(Ctx *c, const char *s) {
-  VEC(char) out = {0};
-  vec_push(c->arena, out, '"');
-  for (; *s; s++) {
-    if (*s == '"' || *s == '\\') vec_push(c->arena, out, '\\');
-    vec_push(c->arena, out, (unsigned char)*s < ' ' ? ' ' : *s);
-  }
-  vec_push(c->arena, out, '"');
-  return arena_strndup(c->arena, out.at, out.n);
-}
-
-static Str json_word(Eval *e, const char *word) {
-  static const char *const words[][2] = {{"on", "true"}, {"off", "false"}, {"none", "null"}};
-  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-    if (!strcmp(word, words[i][0])) return words[i][1];
-  Str dim = intern(e->ctx->names, word);
-  int64_t size = sizes_find(e->sizes, dim) ? size_of(e->sizes, dim) : 0;
-  return size > 0 ? json_number(e->ctx, (double)size) : NULL;
-}
-
-/* NULL: a name that is no dim, or a number that is not known. */
-static Str json_value(Eval *e, const AstValue *value) {
-  double number;
-  switch (value->kind) {
-  case VALUE_NUMBER: return json_number(e->ctx, value->number.value);
-  case VALUE_STRING: return json_string(e->ctx, value->string);
-  case VALUE_PATH: return json_word(e, value->path->text);
-  case VALUE_EXPR:
-    return number_eval(e->sizes, value->expr, &number) == NUM_KNOWN ? json_number(e->ctx, number)
-                                                                    : NULL;
-  case VALUE_CALL: return NULL;
-  case VALUE_LIST: break;
-  }
-  Str text = "[";
-  for (uint32_t i = 0; i < value->items.n; i++) {
-    Str item = json_value(e, value->items.at[i]);
-    if (!item) return NULL;
-    text = arena_printf(e->arena, "%s%s%s", text, i ? ", " : "", item);
-  }
-  return arena_printf(e->arena, "%s]", text);
 }
 
 /* ---- lines ---- */
@@ -161,8 +106,15 @@ static Str order_text(Ctx *c, const WeightOrder *order) {
   return text;
 }
 
+/* A built-in block is of a model whose numbers may differ from this one's. */
+static Str config_text(Eval *e, const AstPair *pair, bool built_in) {
+  const char *name = built_in ? config_known(pair->key->text) : NULL;
+  const KnownNumber *known = name ? eval_known(e, name) : NULL;
+  return known ? config_number(e->ctx, known->number) : config_json(e, pair->value);
+}
+
 /* Writes one line; with m NULL it only says whether it can be written. */
-static bool write_line(Module *m, Eval *e, const AstSetting *setting, Str *ignored) {
+static bool write_line(Module *m, Eval *e, const AstSetting *setting, bool built_in, Str *ignored) {
   bool good = true;
   if (setting->arrow == ARROW_LEFT) {
     const Param *param = param_of(e, setting);
@@ -181,7 +133,7 @@ static bool write_line(Module *m, Eval *e, const AstSetting *setting, Str *ignor
   } else {
     for (uint32_t i = 0; i < setting->values.n; i++) {
       const AstPair *pair = &setting->values.at[i];
-      Str value = pair->key ? json_value(e, pair->value) : NULL;
+      Str value = pair->key ? config_text(e, pair, built_in) : NULL;
       if (m && value)
         module_set(m, arena_printf(e->arena, "weights.config.%s", pair->key->text), "%s", value);
       good &= value != NULL;
@@ -190,33 +142,13 @@ static bool write_line(Module *m, Eval *e, const AstSetting *setting, Str *ignor
   return good;
 }
 
-static bool write_block(Module *m, Eval *e, const AstItem *block) {
+static bool write_block(Module *m, Eval *e, const AstItem *block, bool built_in) {
   Str ignored = "";
   bool good = true;
   for (uint32_t i = 0; i < block->block->settings.n; i++)
-    good &= write_line(m, e, block->block->settings.at[i], &ignored);
+    good &= write_line(m, e, block->block->settings.at[i], built_in, &ignored);
   if (m && *ignored) module_set(m, "weights.ignore", "%s", ignored);
   return good;
-}
-
-void check_weights_config(Eval *e, const AstItem *block) {
-  for (uint32_t i = 0; block->block && i < block->block->settings.n; i++) {
-    const AstSetting *setting = block->block->settings.at[i];
-    for (uint32_t k = 0; setting->arrow == ARROW_NONE && k < setting->values.n; k++) {
-      const AstPair *pair = &setting->values.at[k];
-      if (!pair->key || json_value(e, pair->value)) continue;
-      if (pair->value->kind == VALUE_PATH && sizes_find(e->sizes, pair->value->path->text))
-        continue;
-      if (pair->value->kind == VALUE_EXPR && !e->sized) continue;
-      if (pair->value->kind == VALUE_PATH && pair->value->path->parts.n == 1) {
-        explain_no_dim(e->w, pair->value->span, pair->value->path->text);
-        continue;
-      }
-      Report *r = world_error(e->w, "E0201", pair->value->span, "`%s` has no value for config.json",
-                              pair->key->text);
-      diag_help(r, "a number, \"text\", on, off, none, a dim, (an expression) or a [list] of them");
-    }
-  }
 }
 
 /* ---- built-in blocks ---- */
@@ -232,7 +164,7 @@ static bool has_line(const AstItem *block, const char *path) {
 static bool fits(Eval *e, const AstItem *block) {
   for (uint32_t i = 0; i < e->params.n; i++)
     if (!has_line(block, e->params.at[i]->path)) return false;
-  return e->params.n && write_block(NULL, e, block);
+  return e->params.n && write_block(NULL, e, block, true);
 }
 
 static const AstItem *block_in(Ctx *c, const char *name, const char *text, size_t n) {
@@ -269,7 +201,14 @@ static const AstItem *built_in(Eval *e, const Choice *choice) {
 }
 
 void write_weights(Module *m, Eval *e, const Choice *choice) {
-  const AstItem *block = choose_weights(e->w, choice);
-  if (!block) block = built_in(e, choice);
-  if (block && block->block) write_block(m, e, block);
+  const AstItem *own = choose_weights(e->w, choice), *block = own ? own : built_in(e, choice);
+  if (!block || !block->block) return;
+  write_block(m, e, block, !own);
+  static const char *const names[] = {"rope_theta", "rms_norm_eps", "layer_norm_eps"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    const KnownNumber *known = eval_known(e, names[i]);
+    if (known)
+      module_set(m, arena_printf(e->arena, "weights.known.%s", names[i]), "%s",
+                 config_number(e->ctx, known->number));
+  }
 }

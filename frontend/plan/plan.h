@@ -43,6 +43,10 @@ const Decl *plan_machine_of(World *w, const Decl *plan); /* NULL: it names none 
 
 /* ---- weights (lower_weights.c) ---- */
 const AstItem *choose_weights(World *w, const Choice *choice); /* a block of the user's, or NULL */
-void check_weights_config(Eval *e, const AstItem *block);      /* E0201 */
+/* The value of a config line as JSON; NULL: it has none (weights_config.c). */
+Str config_number(Ctx *c, double v);
+Str config_json(Eval *e, const AstValue *value);
+const char *config_known(const char *key); /* its name among the known numbers, or NULL */
+void check_weights_config(Eval *e, const AstItem *block); /* E0201, E0504, E0606 */
 void write_weights(Module *m, Eval *e, const Choice *choice);
 #endif

@@ -225,6 +225,7 @@ static bool value_fits(SettingType type, const AstValue *value) {
   case VALUE_PATH: return path_fits(type, value);
   case VALUE_CALL: return call_fits(type, value);
   case VALUE_LIST: return list_fits(type, value);
+  case VALUE_OBJECT:
   case VALUE_EXPR: return false;
   }
   return false;

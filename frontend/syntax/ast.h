@@ -188,7 +188,8 @@ typedef enum AstValueKind {
   VALUE_PATH, /* a word or path */
   VALUE_CALL, /* path(args -> to): next(tokens -> targets, doc = doc), columns(x = "a", y = "b") */
   VALUE_LIST, /* [items] */
-  VALUE_EXPR  /* (expression) */
+  VALUE_OBJECT, /* [args]: [rope_type = "llama3", factor = 8] */
+  VALUE_EXPR    /* (expression) */
 } AstValueKind;
 
 typedef struct AstPair { /* one word of a line: a value, or key = value */
@@ -204,7 +205,7 @@ struct AstValue {
   AstNumber number;
   Str string;
   AstPath *path;         /* PATH, CALL */
-  AstPairs args, to;     /* CALL; to: after the arrow */
+  AstPairs args, to;     /* CALL, OBJECT; to: after the arrow */
   bool arrow;            /* CALL */
   VEC(AstValue *) items; /* LIST */
   AstExpr *expr;         /* EXPR */

@@ -165,7 +165,8 @@ static void put_pairs(AstPrinter *printer, const char *word, const AstPairs *pai
 }
 
 static void put_value(AstPrinter *printer, const AstValue *value) {
-  static const char *const words[] = {"number ", "string ", "path ", "call ", "list", "expression"};
+  static const char *const words[] = {"number ", "string ", "path ",     "call ",
+                                      "list",    "object",  "expression"};
   _Static_assert(COUNT_OF(words) == VALUE_EXPR + 1, "a word per AstValueKind");
   begin(printer, words[value->kind]);
   if (value->kind == VALUE_NUMBER) fputs(value->number.text, printer->out);

@@ -135,6 +135,7 @@ AstValue *ast_value_path(Parse *p, AstPath *a);
 AstValue *ast_value_call(Parse *p, AstPath *a, AstPairs *args, AstPairs *to, Span s);
 AstValue *ast_value_expr(Parse *p, AstExpr *e, Span s);
 AstValue *ast_value_list(AstValue *list, Span s);
+AstValue *ast_value_object(Parse *p, AstPairs *members, Span s);
 AstValue *ast_value_list_add(Parse *p, AstValue *list, AstValue *item);
 AstPairs *ast_pairs_add(Parse *p, AstPairs *l, AstPath *key, AstValue *v, Span s);
 AstSetting *ast_setting_head(Parse *p, AstExpr *paren, AstPairs *values);

@@ -108,6 +108,12 @@ AstValue *ast_value_list(AstValue *list, Span s) {
   return list;
 }
 
+AstValue *ast_value_object(Parse *p, AstPairs *members, Span s) {
+  AstValue *v = value_new(p, VALUE_OBJECT, s);
+  v->args = *members;
+  return v;
+}
+
 AstPairs *ast_pairs_add(Parse *p, AstPairs *l, AstPath *key, AstValue *v, Span s) {
   if (!l) l = ARENA_NEW(p->c->arena, AstPairs);
   vec_push(p->c->arena, *l, ((AstPair){.key = key, .value = v, .span = s}));

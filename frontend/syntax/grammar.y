@@ -78,7 +78,7 @@ static void shard_error(Span *at, Parse *p, const char *text);
 %type <stmts> stmts block
 %type <path> path
 %type <value> satom value values
-%type <pairs> svals sval
+%type <pairs> svals sval members
 %type <setting> setting head tail
 %type <block> sblock sblock_opt settings
 %type <dims> dimdecls dimdecl
@@ -278,6 +278,10 @@ sval: satom                          { $$ = ast_pairs_add(p, NULL, NULL, $1, @$)
 value: satom
     | "(" expr ")"                   { $$ = ast_value_expr(p, $2, @$); }
     | "[" values "]"                 { $$ = ast_value_list($2, @$); }
+    | "[" members "]"                { $$ = ast_value_object(p, $2, @$); }
+    ;
+members: path "=" value              { $$ = ast_pairs_add(p, NULL, $1, $3, @$); }
+    | members "," path "=" value     { $$ = ast_pairs_add(p, $1, $3, $5, span_join(@3, @5)); }
     ;
 values: value                        { $$ = ast_value_list_add(p, NULL, $1); }
     | values "," value               { $$ = ast_value_list_add(p, $1, $3); }

@@ -174,8 +174,8 @@ static bool load(Loader *loader, Fault *f) {
 }
 
 bool rt_weights_load(const char *path, const Device *d, Fault *f) {
-  WeightFiles files;
-  bool ok = rt_weights_open(path, &files, f);
+  WeightFiles files = {0};
+  bool ok = rt_weights_same_model(path, d->program, f) && rt_weights_open(path, &files, f);
   if (ok) {
     Device view = *d;
     view.program = rt_whole_program(d->program);

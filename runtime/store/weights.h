@@ -8,6 +8,7 @@
 #ifndef SHARDC_RT_WEIGHTS_H
 #define SHARDC_RT_WEIGHTS_H
 #include "runtime/device/device.h"
+#include "runtime/base/setting.h"
 #include "safetensors.h"
 
 typedef struct Map {
@@ -52,6 +53,8 @@ typedef struct WeightFiles {
 
 /* The files that an index names, each once; true if there are any. */
 bool rt_index_read(Bytes text, const char *folder, WeightFiles *files, Fault *f);
+/* --init DIR: config.json of the folder says nothing else than the program (config_compare.c). */
+bool rt_weights_same_model(const char *path, const rt_program *program, Fault *f);
 bool rt_weights_open(const char *path, WeightFiles *files, Fault *f);
 void rt_weights_close(WeightFiles *files);
 const SafeTensor *rt_weights_find(const WeightFiles *files, const char *name, int *file);

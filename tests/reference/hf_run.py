@@ -125,6 +125,39 @@ def case_wrong(name, exe, work):
         call(exe, 'sample', '--init', path, '--tokens', '1')
 
 
+def case_config(exe, work, out):
+    """--init DIR: a config.json that says another model than the program is refused, entry by entry."""
+    folder = f'{work}/llama/config'
+    shutil.copytree(out, folder)
+    said = json.load(open(f'{folder}/config.json'))
+    says = lambda config: json.dump(config, open(f'{folder}/config.json', 'w'))
+    scaling = dict(rope_type='llama3', factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0)
+    without = lambda *keys: {k: v for k, v in said.items() if k not in keys}
+    same = [said, {**said, 'rope_scaling': None, 'attention_dropout': 0.1, 'use_cache': True, 'bos_token_id': 1},
+            {**without('rope_theta'), 'rope_parameters': dict(rope_theta=500000.0, rope_type='default')},
+            {**said, 'rms_norm_eps': 0.00001, 'sliding_window': 4096}, without('hidden_act', 'architectures')]
+    other = [({**said, 'rope_theta': 10000.0}, 'rope_theta is 10000.0, 500000 in the model'),
+             ({**said, 'rms_norm_eps': 1e-6}, 'rms_norm_eps is 1e-06, 1e-05 in the model'),
+             ({**said, 'rope_scaling': scaling}, 'rope_scaling.factor is 8.0, not said in the model'),
+             ({**without('rope_theta'), 'rope_parameters': dict(scaling, rope_theta=500000.0)}, 'rope_scaling.factor'),
+             ({**without('rope_theta'), 'rope_parameters': dict(rope_theta=1e6)}, 'rope_theta is 1000000.0'),
+             (without('rope_theta'), 'rope_theta is 10000, 500000 in the model'),
+             ({**said, 'tie_word_embeddings': True}, 'tie_word_embeddings is true'),
+             ({**said, 'num_key_value_heads': 4}, 'num_key_value_heads is 4'),
+             ({**said, 'hidden_act': 'gelu'}, 'hidden_act is "gelu"'),
+             ({**said, 'sliding_window': 8}, 'sliding_window is 8'),
+             ({**said, 'partial_rotary_factor': 0.5}, 'partial_rotary_factor is 0.5')]
+    for config in same:
+        says(config)
+        call(exe, 'sample', '--init', folder, '--tokens', '1')
+    for config, words in other:
+        says(config)
+        call(exe, 'sample', '--init', folder, '--tokens', '1', expect=4, says=words)
+    call(exe, 'sample', '--init', f'{folder}/model.safetensors', '--tokens', '1')     # insists
+    open(f'{folder}/config.json', 'w').write('{"rope_theta": ')
+    call(exe, 'sample', '--init', folder, '--tokens', '1', expect=4, says='damaged config.json')
+
+
 def case_built_in(shardc, work, name):
     """The example without its weights block takes the same lines, with a note."""
     text = open(f'{HERE}/../../examples/{name}.shard').read().split('weights hf')[0].replace('pad 128', '')
@@ -152,6 +185,7 @@ def main(shardc, work):
         check(logits_of_ours(exe, f'{work}/dump', '--init', out) == ours, 'the exported directory')
         if name != 'bert':
             case_built_in(shardc, work, name)                         # hf_bert.shard has no block: it tests that
+        if name == 'llama': case_config(exe, work, out)
         case_types(name, exe, work, ours)
         case_shards(name, exe, work, ours), case_wrong(name, exe, work)
 
