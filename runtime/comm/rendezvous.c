@@ -107,7 +107,13 @@ typedef struct Host {
   double end;
 } Host;
 
-static bool same(const Hello *a, const Hello *b, Fault *f) {
+/* On one machine ranks meet by what started them, which may have started two jobs. */
+static bool help_jobs(const char *what, Fault *f) {
+  return rt_help(f, "%s; two jobs that one shell starts need SHARDC_JOB=NAME, another for each",
+                 what);
+}
+
+static bool same(const Host *host, const Hello *a, const Hello *b, Fault *f) {
   const struct {
     bool equal;
     const char *what, *help;
@@ -120,14 +126,15 @@ static bool same(const Hello *a, const Hello *b, Fault *f) {
     if (!rows[i].equal) {
       rt_fault(f, 106, "rank %d (%s, pid %lld) runs with %s than rank 0 (%s, pid %lld)", b->rank,
                b->host, (long long)b->pid, rows[i].what, a->host, (long long)a->pid);
-      return rt_help(f, "%s", rows[i].help);
+      return host->way->lines < 2 ? help_jobs(rows[i].help, f) : rt_help(f, "%s", rows[i].help);
     }
   return true;
 }
 
-static bool twice(const Hello *a, const Hello *b, Fault *f) {
+static bool twice(const Host *host, const Hello *a, const Hello *b, Fault *f) {
   rt_fault(f, 106, "two processes say that they are rank %d: pid %lld on %s and pid %lld on %s",
            a->rank, (long long)a->pid, a->host, (long long)b->pid, b->host);
+  if (host->way->lines < 2) return help_jobs("each rank needs a number of its own", f);
   return rt_help(f,
                  "each rank needs a number of its own; does another job meet at the same place?");
 }
@@ -167,8 +174,8 @@ static void let_in(Host *host, int s, Hello *who) {
   rt_plain(who->host, sizeof who->host);
   int *at = socket_of(host, who);
   bool known = who->rank > 0 && who->rank < host->l->world;
-  if (!same(host->mine, who, &f) ||
-      (!at && !twice(who, known ? &host->m->hello[who->rank] : host->mine, &f))) {
+  if (!same(host, host->mine, who, &f) ||
+      (!at && !twice(host, who, known ? &host->m->hello[who->rank] : host->mine, &f))) {
     refuse(host, s, &f);
     return;
   }

@@ -3,6 +3,7 @@
    goes the shared memory. */
 #include "peers.h"
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -30,24 +31,6 @@ static bool cannot(Fault *f, const char *what) {
 }
 
 /* ---- rank 0 ---- */
-
-static bool open_door(Rendezvous *rendezvous, const Launch *launch, int64_t bytes, double end,
-                      Fault *f) {
-  Address address = address_of(launch);
-  rendezvous->memory = memfd_create("shardc", MFD_CLOEXEC);
-  if (rendezvous->memory < 0 || ftruncate(rendezvous->memory, bytes))
-    return cannot(f, "make shared memory");
-  rendezvous->listens = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-  if (rendezvous->listens < 0) return cannot(f, "make a socket");
-  while (bind(rendezvous->listens, (struct sockaddr *)&address.at, address.n)) {
-    if (errno != EADDRINUSE || rt_now() > end) {
-      cannot(f, "listen");
-      return rt_help(f, "does another job with the same name run? (%s)", launch->job);
-    }
-    nanosleep(&(struct timespec){0, 50000000}, NULL); /* a job of the same name ends just now */
-  }
-  return !listen(rendezvous->listens, launch->world) || cannot(f, "listen");
-}
 
 static void close_door(Rendezvous *rendezvous, const Launch *launch) {
   (void)launch;
@@ -118,6 +101,44 @@ static bool hear(int s, Welcome *welcome, int *memory) {
   if (m.msg_controllen < sizeof c.head || c.head.cmsg_type != SCM_RIGHTS) return false;
   memcpy(memory, CMSG_DATA(&c.head), sizeof *memory);
   return true;
+}
+
+/* ---- rank 0 opens ---- */
+
+/* Who has the place: a rank 0 that waits for its ranks says at once that there are two. One that
+   does not answer ends just now; true. */
+static bool meets_another(const Rendezvous *rendezvous, const Address *address, Fault *f) {
+  Welcome welcome = {0};
+  int memory = -1, s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  struct pollfd p = {s, POLLIN, 0};
+  bool told = s >= 0 && !connect(s, (const struct sockaddr *)&address->at, address->n) &&
+              is_ours(s) && rt_send_all(s, &rendezvous->hello[0], sizeof rendezvous->hello[0]) &&
+              poll(&p, 1, 2000) == 1 && hear(s, &welcome, &memory) && welcome.code;
+  if (s >= 0) close(s);
+  if (memory >= 0) close(memory);
+  if (!told) return true;
+  rt_fault(f, welcome.code, "%.630s", welcome.what);
+  return rt_help(f, "%.630s", welcome.help);
+}
+
+static bool open_door(Rendezvous *rendezvous, const Launch *launch, int64_t bytes, double end,
+                      Fault *f) {
+  Address address = address_of(launch);
+  rendezvous->memory = memfd_create("shardc", MFD_CLOEXEC);
+  if (rendezvous->memory < 0 || ftruncate(rendezvous->memory, bytes))
+    return cannot(f, "make shared memory");
+  rendezvous->listens = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  if (rendezvous->listens < 0) return cannot(f, "make a socket");
+  for (double asked = 0; bind(rendezvous->listens, (struct sockaddr *)&address.at, address.n);) {
+    if (errno != EADDRINUSE || rt_now() > end) {
+      cannot(f, "listen");
+      return rt_help(f, "does another job with the same name run? (%s)", launch->job);
+    }
+    if (rt_now() > asked + 1 && !meets_another(rendezvous, &address, f)) return false;
+    asked = rt_now();
+    nanosleep(&(struct timespec){0, 50000000}, NULL); /* a job of the same name ends just now */
+  }
+  return !listen(rendezvous->listens, launch->world) || cannot(f, "listen");
 }
 
 const RendezvousKind rt_rendezvous_unix = {1,      open_door, close_door, greets,

@@ -275,6 +275,13 @@ def case_two_jobs():
     for i, ps in enumerate(both):
         all_ = end(ps)
         check([s for s, _, _ in all_] == [0, 0] and losses(f'job_{i}') == losses('same_2_1_0'), f'job {i}: {all_}')
+    # Of two jobs with one name rank 0 alone has begun: both are told before they have waited for their other ranks.
+    one_name = dict(SHARDC_JOB=f'same {os.getpid()}', SHARDC_MEET=1000)
+    both = [subprocess.Popen([TOYS['2_1_0'], 'train', '--data', 'text.txt', '--out', f'one_{i}'], cwd=D,
+                             env=environment('2_1_0', 0, **one_name), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            for i in range(2)]
+    for s, _, said in end(both):
+        check(s == 3 and 'R0106' in said and 'SHARDC_JOB=NAME' in said, f'{s} {said}')
 
 
 def case_lost_data():
