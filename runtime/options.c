@@ -2,11 +2,12 @@
    written with dashes. Must not: know what options mean. */
 #include "options.h"
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum OptionKind { FLAG, COUNT, REAL, TEXT, MANY, MAYBE, TIME } OptionKind;
+typedef enum OptionKind { FLAG, COUNT, SEED, REAL, SHARE, TEXT, MANY, MAYBE, TIME } OptionKind;
 
 static const struct {
   const char *name;
@@ -70,19 +71,64 @@ static bool is_compiled_in(const char *asked, const char *value, Fault *f) {
   return false;
 }
 
+/* What other tools call the options that are there. */
+static const struct {
+  const char *names;
+  OptionId option;
+} meanings[] = {
+    {" max-steps max-iters iters iterations num-steps ", OPT_steps},
+    {" train-data dataset input train-file ", OPT_data},
+    {" val validation valid-data val-data dev eval-data ", OPT_valid},
+    {" output output-dir out-dir save-dir run-dir checkpoint-dir ", OPT_out},
+    {" checkpoint ckpt load restore continue resume-from ", OPT_resume},
+    {" model weights pretrained init-from from-pretrained ", OPT_init},
+    {" random-seed rng-seed ", OPT_seed},
+    {" time-limit max-hours ", OPT_max_time},
+    {" eval-interval eval-steps eval-freq val-every ", OPT_eval_every},
+    {" eval-iters val-batches ", OPT_eval_batches},
+    {" save-interval save-steps checkpoint-every ", OPT_save_every},
+    {" save-total-limit max-checkpoints ", OPT_keep},
+    {" log-interval logging-steps print-every ", OPT_log_every},
+    {" workers num-threads cpus num-workers ", OPT_threads},
+    {" gpu gpus cuda ", OPT_device},
+    {" text start begin ", OPT_prompt},
+    {" max-tokens max-new-tokens n-predict num-tokens length max-length ", OPT_tokens},
+    {" temp ", OPT_temperature},
+    {" nucleus ", OPT_top_p},
+    {" stop-string stop-strings stop-sequence reverse-prompt until end ", OPT_stop},
+    {" ignore-eot no-eos ", OPT_ignore_eos},
+    {" vocab tok ", OPT_tokenizer},
+    {" silent no-progress ", OPT_quiet},
+    {" verbose stats ", OPT_profile},
+};
+
+/* By what it means, by its begin, or by its letters: at most one in three may differ. */
+static int nearest(const char *asked) {
+  char word[72], spelled[64];
+  size_t n = strlen(asked);
+  int best = n / 3 < 3 ? (int)(n / 3) + 1 : 4, at = -1;
+  snprintf(word, sizeof word, " %s ", asked);
+  for (char *c = word; *c; c++)
+    if (*c == '_') *c = '-';
+  for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++)
+    if (strstr(meanings[i].names, word)) return meanings[i].option;
+  for (int i = 0; i < OPT_COUNT; i++) {
+    spell(spelled, table[i].name);
+    if (n >= 3 && !strncmp(spelled, asked, n)) return i;
+    int d = rt_distance(asked, spelled);
+    if (d < best) best = d, at = i;
+  }
+  return at;
+}
+
 /* next: the word behind it, or NULL */
 static bool unknown(const char *name, const char *next, Fault *f) {
-  int best = 4, at = -1;
   char spelled[64], asked[64];
   const char *equal = strchr(name, '=');
   snprintf(asked, sizeof asked, "%.*s", (int)strcspn(name, "="), name);
   if (is_compiled_in(asked, equal ? equal + 1 : next && *next != '-' ? next : "VALUE", f))
     return false;
-  for (int i = 0; i < OPT_COUNT; i++) {
-    spell(spelled, table[i].name);
-    int d = rt_distance(asked, spelled);
-    if (d < best) best = d, at = i;
-  }
+  int at = nearest(asked);
   rt_fault(f, 102, "unknown option --%s", asked);
   if (at < 0) return rt_help(f, "--help lists all options");
   spell(spelled, table[at].name);
@@ -92,7 +138,7 @@ static bool unknown(const char *name, const char *next, Fault *f) {
 bool rt_read_time(const char *text, double *seconds) {
   char *end;
   double v = strtod(text, &end), unit = 1;
-  if (end == text || !(v >= 0)) return false;
+  if (end == text || !(v >= 0) || !isfinite(v)) return false;
   if (*end == 'm') unit = 60, end++;
   else if (*end == 'h') unit = 3600, end++;
   else if (*end == 's') end++;
@@ -100,24 +146,45 @@ bool rt_read_time(const char *text, double *seconds) {
   return !*end;
 }
 
-static bool read_value(int i, OptionValue *value, const char *text, Fault *f) {
-  char *end = (char *)"", spelled[64];
+/* What an option of each kind takes; NULL: any text. */
+static const char *const taken[] = {NULL,
+                                    "a whole number from 0 to 10^15",
+                                    "a whole number from 0 to 2^63 - 1",
+                                    "a number from 0",
+                                    "a number from 0 to 1",
+                                    NULL,
+                                    NULL,
+                                    NULL,
+                                    "a time"};
+_Static_assert(sizeof taken / sizeof *taken == TIME + 1, "words per OptionKind");
+
+static bool fits(OptionKind kind, OptionValue *value, const char *text) {
+  char *end;
   errno = 0;
-  if (table[i].kind == MANY && value->text) text = rt_format("%s\n%s", value->text, text);
+  switch (kind) {
+  case COUNT:
+  case SEED:
+    value->count = strtoll(text, &end, 10);
+    return !*end && *text && value->count >= 0 && !errno &&
+           (kind == SEED || value->count <= (int64_t)1e15);
+  case REAL:
+  case SHARE:
+    value->real = strtod(text, &end);
+    return !*end && *text && value->real >= 0 && isfinite(value->real) &&
+           (kind == REAL || value->real <= 1);
+  case TIME: return rt_read_time(text, &value->real);
+  default: return true;
+  }
+}
+
+static bool read_value(int i, OptionValue *value, const char *text, Fault *f) {
+  char spelled[64];
+  if (table[i].kind == MANY && value->text)
+    text = rt_format("%s%c%s", value->text, RT_BETWEEN, text);
   value->text = text;
-  bool ok = true;
-  if (table[i].kind == COUNT)
-    value->count = strtoll(text, &end, 10), ok = !*end && *text && value->count >= 0 && !errno;
-  if (table[i].kind == REAL)
-    value->real = strtod(text, &end), ok = !*end && *text && value->real >= 0;
-  if (table[i].kind == TIME) ok = rt_read_time(text, &value->real);
-  if (ok) return true;
+  if (fits(table[i].kind, value, text)) return true;
   spell(spelled, table[i].name);
-  rt_fault(f, 103, "--%s takes %s, not `%s`", spelled,
-           table[i].kind == COUNT  ? "a whole number from 0"
-           : table[i].kind == REAL ? "a number from 0"
-                                   : "a time",
-           text);
+  rt_fault(f, 103, "--%s takes %s, not `%s`", spelled, taken[table[i].kind], text);
   return table[i].kind == TIME ? rt_help(f, "seconds, or 90s, 15m, 2h") : false;
 }
 

@@ -3,6 +3,8 @@
 #define SHARDC_RT_OPTIONS_H
 #include "runtime/base/base.h"
 
+enum { RT_BETWEEN = 0x1e }; /* between the texts of an option that may repeat */
+
 typedef enum OptionId {
 #define OPTION(name, kind, placeholder, commands, help) OPT_##name,
 #include "options.def"

@@ -3,17 +3,18 @@
    constant: the run gets a copy of it with the new values. */
 #include "run.h"
 #include "ir/support/num.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum ValueKind { WHOLE, NUMBER, SWITCH, ANY } ValueKind;
+typedef enum ValueKind { WHOLE, SEED, NUMBER, SWITCH, ANY } ValueKind;
 
 static const struct {
   const char *key;
   ValueKind kind;
 } open_keys[] = {
-    {"train.steps", WHOLE},        {"train.seed", WHOLE},         {"train.eval.every", WHOLE},
+    {"train.steps", WHOLE},        {"train.seed", SEED},          {"train.eval.every", WHOLE},
     {"train.eval.batches", WHOLE}, {"train.save.every", WHOLE},   {"train.save.keep", WHOLE},
     {"data.train", ANY},           {"data.valid", ANY},           {"data.format", ANY},
     {"data.tokenizer", ANY},       {"data.shuffle", SWITCH},      {"data.raw", SWITCH},
@@ -25,13 +26,16 @@ static bool fits(ValueKind kind, const char *value) {
   char *end;
   if (kind == ANY) return *value;
   if (kind == SWITCH) return !strcmp(value, "on") || !strcmp(value, "off");
-  bool good = kind == WHOLE ? strtoll(value, &end, 10) >= 0 : strtod(value, &end) > 0;
-  return good && end != value && !*end;
+  double v = strtod(value, &end);
+  if (end == value || *end) return false;
+  if (kind == NUMBER) return v > 0 && isfinite(v);
+  return !value[strspn(value, "0123456789")] && (kind == SEED ? strlen(value) <= 18 : v <= 1e15);
 }
 
 static bool check(const rt_program *program, const char *key, const char *value, Fault *f) {
-  static const char *const wanted[] = {"a whole number from 0", "a number above 0", "on or off",
-                                       "a value"};
+  static const char *const wanted[] = {"a whole number from 0 to 10^15",
+                                       "a whole number of up to 18 digits", "a number above 0",
+                                       "on or off", "a value"};
   _Static_assert(COUNT_OF(wanted) == ANY + 1, "words per ValueKind");
   int best = 4;
   const char *near = NULL;
@@ -57,19 +61,20 @@ static void put(rt_program *program, rt_setting *table, const char *key, const c
   if (i == program->nsettings) program->nsettings++;
 }
 
-/* The text of the option: one KEY=VALUE per line. */
+/* The texts of the option: KEY=VALUE each. */
 bool rt_override(Run *r, Fault *f) {
+  static const char between[] = {RT_BETWEEN, 0};
   const OptionValue *value = &r->o.at[OPT_set];
   if (!value->given) return true;
   char *text = rt_copy_text(value->text, strlen(value->text)), *rest = NULL;
   rt_program *program = rt_alloc(sizeof *program);
   size_t lines = 1;
-  for (const char *c = text; *c; c++) lines += *c == '\n';
+  for (const char *c = text; *c; c++) lines += *c == RT_BETWEEN;
   *program = *r->p;
   rt_setting *table = rt_alloc(sizeof *table * ((size_t)program->nsettings + lines));
   memcpy(table, program->settings, sizeof *table * (size_t)program->nsettings);
   program->settings = table;
-  for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+  for (char *line = strtok_r(text, between, &rest); line; line = strtok_r(NULL, between, &rest)) {
     char *equal = strchr(line, '=');
     if (!equal) return rt_fault(f, 103, "--set takes KEY=VALUE, not `%s`", line);
     *equal = 0;

@@ -43,10 +43,23 @@ bool rt_run_tokenizer_encode(RunTokenizer *tokenizer, const char *text, Ids *out
   return true;
 }
 
-void rt_run_tokenizer_put(RunTokenizer *tokenizer, int32_t token) {
-  if (tokenizer->t) rt_decode(tokenizer->t, token, &tokenizer->spelling, stdout);
-  else if (tokenizer->vocab <= 256) putchar(token);
-  else printf("%d ", token);
+void rt_run_tokenizer_put(RunTokenizer *tokenizer, int32_t token, FILE *out) {
+  if (tokenizer->t) rt_decode(tokenizer->t, token, &tokenizer->spelling, out);
+  else if (tokenizer->vocab <= 256) fputc(token, out);
+  else fprintf(out, "%d ", token);
+}
+
+bool rt_run_tokenizer_numbers(const RunTokenizer *tokenizer) {
+  return !tokenizer->t && tokenizer->vocab > 256;
+}
+
+bool rt_run_tokenizer_ends(const RunTokenizer *tokenizer, int32_t token) {
+  static const char *const names[] = {"<|endoftext|>", "<|end_of_text|>", "</s>",
+                                      "<eos>",         "<|eot_id|>",      "<|im_end|>",
+                                      "<|end|>",       "<|return|>",      "<end_of_turn>"};
+  for (size_t i = 0; tokenizer->t && i < sizeof names / sizeof *names; i++)
+    if (rt_tokenizer_id(tokenizer->t, names[i]) == token) return true;
+  return false;
 }
 
 void rt_run_tokenizer_close(RunTokenizer *tokenizer) {

@@ -13,7 +13,10 @@ typedef struct RunTokenizer {
 bool rt_run_tokenizer_open(RunTokenizer *tokenizer, const Run *r, int64_t vocab, Fault *f);
 bool rt_run_tokenizer_encode(RunTokenizer *tokenizer, const char *text, Ids *out,
                              Fault *f); /* a prompt as tokens */
-void rt_run_tokenizer_put(RunTokenizer *tokenizer, int32_t token);
+void rt_run_tokenizer_put(RunTokenizer *tokenizer, int32_t token, FILE *out);
+/* Is it a token that ends a text, by its name in the tokenizer? */
+bool rt_run_tokenizer_ends(const RunTokenizer *tokenizer, int32_t token);
+bool rt_run_tokenizer_numbers(const RunTokenizer *tokenizer); /* tokens are printed as numbers */
 void rt_run_tokenizer_close(
     RunTokenizer *tokenizer); /* what is left of a character; then a new line */
 /* Training: the tokenizer's files go into the run directory, where sampling finds them, or are the

@@ -11,6 +11,7 @@
 #include "run.h"
 #include "runtime/data/shuffle.h"
 #include "run_tokenizer.h"
+#include "sample_stop.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -216,7 +217,7 @@ static bool start_window(Sampler *sampler, Fault *f) {
   if (ids.n == 0) rt_ids_add(&ids, 0); /* a text without tokens: something must be first */
   for (int64_t i = 0; i < ids.n; i++) {
     append(sampler, ids.at[i]);
-    if (given) rt_run_tokenizer_put(&sampler->tokenizer, ids.at[i]);
+    if (given) rt_run_tokenizer_put(&sampler->tokenizer, ids.at[i], stdout);
   }
   free(ids.at);
   return true;
@@ -252,8 +253,10 @@ static int ends(Run *r, bool closed) {
 int rt_sample(Run *r) {
   Fault f = {0};
   Sampler sampler = {.r = r};
+  SampleStop stop = {0};
   if (!prepare(&sampler, &f) || !rt_start_device(r, &f) || !open_caches(&sampler, &f) ||
-      !rt_load_weights(r, &f) || !rt_run_tokenizer_open(&sampler.tokenizer, r, sampler.vocab, &f))
+      !rt_load_weights(r, &f) || !rt_run_tokenizer_open(&sampler.tokenizer, r, sampler.vocab, &f) ||
+      !rt_sample_stop_open(&stop, r, &sampler.tokenizer, &f))
     rt_die_on_all(r, &f);
   int64_t tokens = rt_count_option(r, OPT_tokens, 300);
   uint64_t seed = (uint64_t)rt_count_option(r, OPT_seed, 0);
@@ -261,15 +264,16 @@ int rt_sample(Run *r) {
   if (!start_window(&sampler, &f)) rt_die(&f);
   double start = rt_now();
   int64_t i = 0;
-  bool closed = false; /* nobody reads any more */
+  bool closed = false, more = true; /* closed: nobody reads any more */
   int caught = 0;
-  for (; i < tokens && !(caught = ends(r, closed)); i++) {
+  for (; more && i < tokens && !(caught = ends(r, closed)); i++) {
     if (!run_logits(&sampler, &f)) rt_die_on_all(r, &f);
     int32_t token = choose(&sampler, rt_uniform(seed, 1, (uint64_t)i));
     append(&sampler, token);
-    rt_run_tokenizer_put(&sampler.tokenizer, token);
+    more = rt_sample_stop_put(&stop, token);
     closed = fflush(stdout) != 0;
   }
+  rt_sample_stop_close(&stop);
   rt_run_tokenizer_close(&sampler.tokenizer);
   fflush(stdout);
   say_speed(&sampler, i, rt_now() - start);

@@ -18,7 +18,9 @@ int64_t rt_count_option(const Run *r, OptionId o, int64_t otherwise) {
 
 int64_t rt_count_setting(const Run *r, OptionId o, const char *key) {
   const char *text = rt_setting_of(r->p, key);
-  return rt_count_option(r, o, text ? (int64_t)strtod(text, NULL) : 0);
+  bool digits = text && !text[strspn(text, "0123456789")];
+  int64_t value = digits ? strtoll(text, NULL, 10) : text ? (int64_t)strtod(text, NULL) : 0;
+  return rt_count_option(r, o, value);
 }
 
 int64_t rt_seed(const Run *r) { return rt_count_setting(r, OPT_seed, "train.seed"); }
@@ -175,7 +177,7 @@ static bool make_folder(Run *r, bool fresh, Fault *f) {
   for (int i = 1; !named && i < 1 << 20; i++) {
     if (!rt_make_folders("runs", f)) return false;
     numbered(r, r->out, i);
-    if (!mkdir(r->out, 0777)) return true;
+    if (!mkdir(r->out, 0777)) return rt_sync_folder("runs", f);
     named = errno != EEXIST;
   }
   return rt_make_folders(r->out, f);
