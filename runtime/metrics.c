@@ -67,18 +67,45 @@ bool rt_metrics_line(Bytes line, StepRecord *record) {
   return rt_json_done(&json) && record->step >= 0;
 }
 
-int64_t rt_metrics_read(Metrics *metrics, Bytes bytes, int64_t step) {
-  int64_t at = 0;
-  for (const uint8_t *end;
-       at < bytes.n && (end = memchr(bytes.at + at, '\n', (size_t)(bytes.n - at)));) {
-    int64_t n = end - (bytes.at + at);
+/* Steps behind `before`, up to `last`, have no line. */
+static void count_missing(MetricsKept *kept, int64_t before, int64_t last) {
+  if (last <= before) return;
+  if (!kept->missing) kept->first_missing = before + 1;
+  kept->missing += last - before, kept->last_missing = last;
+}
+
+MetricsKept rt_metrics_read(Metrics *metrics, Bytes bytes, int64_t step, char *out) {
+  MetricsKept kept = {0};
+  int64_t before = -1;
+  const uint8_t *end;
+  for (int64_t at = 0, n;
+       at < bytes.n && (end = memchr(bytes.at + at, '\n', (size_t)(bytes.n - at))); at += n) {
     StepRecord record;
-    if (!rt_metrics_line((Bytes){bytes.at + at, n}, &record) || record.step > step) break;
+    n = end - (bytes.at + at) + 1;
+    if (!rt_metrics_line((Bytes){bytes.at + at, n - 1}, &record)) {
+      kept.damaged++;
+      continue;
+    }
+    if (record.step > step) continue;
+    if (before >= 0) count_missing(&kept, before, record.step - 1);
+    if (record.step > before) before = record.step;
     rt_curve_add(&metrics->train, (double)record.step, record.loss),
         rt_curve_add(&metrics->valid, (double)record.step, record.valid_loss);
-    at += n + 1;
+    if (out) memcpy(out + kept.bytes, bytes.at + at, (size_t)n);
+    kept.bytes += n;
   }
-  return at;
+  if (before >= 0) count_missing(&kept, before, step);
+  return kept;
+}
+
+static void tell_lost(const char *path, const MetricsKept *kept) {
+  if (kept->damaged)
+    fprintf(stderr, "note: %s: %lld lines cannot be read and are left out\n", path,
+            (long long)kept->damaged);
+  if (kept->missing)
+    fprintf(stderr, "note: %s: %lld steps between %lld and %lld have no line\n", path,
+            (long long)kept->missing, (long long)kept->first_missing,
+            (long long)kept->last_missing);
 }
 
 static bool open_end(Metrics *metrics, Fault *f) {
@@ -94,12 +121,20 @@ bool rt_metrics_open(Metrics *metrics, const char *run, int64_t step, Fault *f) 
   Bytes bytes = {0};
   if (rt_exists(metrics->path)) {
     if (!rt_map_file(metrics->path, 401, &bytes, f)) return false;
-    int64_t keep = rt_metrics_read(metrics, bytes, step);
-    bool ok = keep == bytes.n || rt_write_file(metrics->path, bytes.at, keep, true, f);
-    rt_unmap_file(&bytes);
+    char *text = rt_alloc((size_t)bytes.n + 1);
+    MetricsKept kept = rt_metrics_read(metrics, bytes, step, text);
+    bool ok = kept.bytes == bytes.n || rt_write_file(metrics->path, text, kept.bytes, true, f);
+    tell_lost(metrics->path, &kept);
+    rt_unmap_file(&bytes), free(text);
     if (!ok) return false;
   }
   return open_end(metrics, f);
+}
+
+bool rt_metrics_sync(const Metrics *metrics, Fault *f) {
+  if (metrics->fd < 0 || !fsync(metrics->fd) || errno == EINVAL) return true;
+  rt_fault(f, 403, "cannot write: %s", strerror(errno));
+  return rt_at(f, metrics->path, "", -1);
 }
 
 /* What was removed can still be read while it is open. */
@@ -130,9 +165,10 @@ static size_t put(char *line, size_t n, size_t size, const char *key, double v, 
 
 bool rt_metrics_step(Metrics *metrics, const StepRecord *record, Fault *f) {
   char line[512];
-  size_t n = (size_t)snprintf(
-      line, sizeof line, "{\"schema\":1,\"step\":%lld,\"samples\":%lld,\"tokens\":%lld",
-      (long long)record->step, (long long)record->samples, (long long)record->tokens);
+  size_t n = (size_t)snprintf(line, sizeof line, "{\"schema\":1,\"step\":%lld,\"samples\":%lld",
+                              (long long)record->step, (long long)record->samples);
+  if (record->tokens)
+    n += (size_t)snprintf(line + n, sizeof line - n, ",\"tokens\":%lld", (long long)record->tokens);
   n = put(line, n, sizeof line, "loss", record->loss, true);
   n = put(line, n, sizeof line, "valid_loss", record->valid_loss, false);
   n = put(line, n, sizeof line, "lr", record->lr, false);

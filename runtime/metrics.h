@@ -24,8 +24,8 @@ typedef struct StepRecord { /* NaN: not known, left out */
   bool skipped;            /* it was not finite and nothing of it was applied */
 } StepRecord;
 
-/* Opens metrics.jsonl in the run directory; lines of later steps than `step` are dropped, the
- * others read back. */
+/* Opens metrics.jsonl in the run directory. Lines of later steps than `step` are dropped, others
+   are read back; lines that cannot be read are dropped as well, and a note says what is missing. */
 bool rt_metrics_open(Metrics *metrics, const char *run, int64_t step, Fault *f);
 bool rt_metrics_move(Metrics *metrics, const char *run,
                      Fault *f); /* to a run directory made anew */
@@ -34,8 +34,15 @@ bool rt_metrics_step(Metrics *metrics, const StepRecord *record, Fault *f); /* a
 bool rt_metrics_picture(const Metrics *metrics, const char *run, const char *title, Fault *f);
 bool rt_metrics_line(Bytes line,
                      StepRecord *record); /* one line of the file; false: not such a line */
-/* Lines up to `step` into the curves; how many bytes of the file they take. */
-int64_t rt_metrics_read(Metrics *metrics, Bytes file, int64_t step);
+typedef struct MetricsKept {
+  int64_t bytes;                                /* of the lines that stay */
+  int64_t damaged;                              /* lines that cannot be read */
+  int64_t missing, first_missing, last_missing; /* steps without a line, up to `step` */
+} MetricsKept;
+
+/* Lines up to `step` into the curves and, unless NULL, end to end into `kept`. */
+MetricsKept rt_metrics_read(Metrics *metrics, Bytes file, int64_t step, char *kept);
+bool rt_metrics_sync(const Metrics *metrics, Fault *f); /* before a checkpoint counts on them */
 char *rt_loss_svg(const Metrics *metrics, const char *title, size_t *n);
 void rt_curve_add(Curve *c, double step, double value);
 
@@ -44,14 +51,15 @@ typedef struct Meter {   /* the progress line on stderr */
   int64_t every, last_step;
   double last_time, last_print, rate; /* steps per second, smoothed */
   double valid;
+  bool tokens;       /* the model has tokens; else it counts samples */
+  int64_t per_step;  /* tokens, or samples */
   double flop, peak; /* of a step; of the machine, per second, 0: not known */
 } Meter;
 
 void rt_meter_start(Meter *meter, bool quiet, int64_t every, int64_t step);
-/* Prints when due; `last`: in any case. tokens: per step; limit: seconds left by --max-time,
+/* Prints when due; `last`: in any case. limit: seconds left by --max-time,
  * infinite if none. */
-void rt_meter_step(Meter *meter, const StepRecord *record, int64_t steps, int64_t tokens,
-                   double limit, bool last);
+void rt_meter_step(Meter *meter, const StepRecord *record, int64_t steps, double limit, bool last);
 void rt_meter_break(Meter *meter); /* ends an open line, so that other text can follow */
 void rt_text_seconds(char out[32], double seconds);
 #endif

@@ -124,8 +124,7 @@ static void print_line(const Meter *meter, StatusLine *line, bool last) {
   else dprintf(2, "%s\n", text);
 }
 
-void rt_meter_step(Meter *meter, const StepRecord *record, int64_t steps, int64_t tokens,
-                   double limit, bool last) {
+void rt_meter_step(Meter *meter, const StepRecord *record, int64_t steps, double limit, bool last) {
   double now = rt_now();
   if (!isnan(record->valid_loss)) meter->valid = record->valid_loss;
   if (meter->quiet || (!last && !due(meter, record, now))) return;
@@ -133,7 +132,7 @@ void rt_meter_step(Meter *meter, const StepRecord *record, int64_t steps, int64_
   StatusLine line = {.n = 1};
   measure(meter, record, now);
   meter->last_print = now;
-  text_rate(rate, meter->rate * (double)tokens);
+  text_rate(rate, meter->rate * (double)meter->per_step);
   rt_text_seconds(eta, fmax(0, fmin((double)(steps - record->step) / meter->rate, limit)));
   snprintf(line.field[0].text, sizeof line.field[0].text, "step %lld/%lld", (long long)record->step,
            (long long)steps);
@@ -144,7 +143,7 @@ void rt_meter_step(Meter *meter, const StepRecord *record, int64_t steps, int64_
   add(&line, 5, "  scale %.6g", record->scale);
   add(&line, 5, "  left out %.0f", record->overflows > 0 ? record->overflows : NAN);
   add(&line, 4, meter->rate > 100 ? "  %.2f ms" : "  %.0f ms", 1000 / meter->rate);
-  add_text(&line, 1, "  ", rate, tokens > 1 ? " tok/s" : " samples/s");
+  add_text(&line, 1, "  ", rate, meter->tokens ? " tok/s" : " samples/s");
   add_use(meter, &line);
   add_text(&line, 2, "  eta ", eta, "");
   print_line(meter, &line, last);

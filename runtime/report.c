@@ -63,7 +63,8 @@ static void cell(FILE *file, const char *format, double v) {
 }
 
 static void row(FILE *file, const RunLog *run_log, int i) {
-  double steps = (double)run_log->lines, tokens = (double)run_log->last.tokens;
+  double steps = (double)run_log->lines, tokens = (double)run_log->last.tokens,
+         all = tokens > 0 ? tokens : (double)run_log->last.samples;
   fprintf(file, "<tr><th><span style=\"color:%s\">&#9632;</span> ", palette[i % COLOURS]);
   rt_put_escaped(file, run_log->name);
   fputs("</th>", file);
@@ -72,8 +73,8 @@ static void row(FILE *file, const RunLog *run_log, int i) {
       cell(file, "%.4f", run_log->best);
   cell(file, "%.0f", isfinite(run_log->best) ? (double)run_log->best_step : NAN);
   cell(file, "%.2f", run_log->seconds > 0 ? 1e3 * run_log->seconds / steps : NAN);
-  cell(file, "%.0f",
-       run_log->seconds > 0 ? tokens / (double)run_log->last.step * steps / run_log->seconds : NAN);
+  cell(file, tokens > 0 ? "%.0f tokens" : "%.0f samples",
+       run_log->seconds > 0 ? all / (double)run_log->last.step * steps / run_log->seconds : NAN);
   cell(file, "%.0f", run_log->seconds > 0 ? run_log->seconds : NAN);
   fputs("</tr>\n", file);
 }
@@ -100,8 +101,8 @@ static const char style[] =
 
 static void write_page(FILE *file, const RunLog *run_log, int n) {
   static const char *const heads[] = {
-      "run",     "step",     "samples",         "loss", "best validation", "at",
-      "ms/step", "tokens/s", "seconds in steps"};
+      "run",     "step",       "samples",         "loss", "best validation", "at",
+      "ms/step", "per second", "seconds in steps"};
   fprintf(file,
           "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
           "<meta name=\"viewport\" content=\"width=device-width\"><title>Training runs</title>\n");

@@ -8,6 +8,7 @@
 #include "run.h"
 #include "run_tokenizer.h"
 #include "runtime/base/file.h"
+#include "runtime/store/run_settings.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -205,9 +206,11 @@ static bool save(Train *train, Fault *f) {
   if (rt_check_finite(&train->r->device, 1 << RT_PARAM | 1 << RT_STATE, bad, sizeof bad, clean,
                       sizeof clean))
     return not_finite(train, 602, "a tensor", f);
-  if (!save_where_it_is(train, f)) return false;
+  bool synced = !rt_is_first(train->r) || rt_metrics_sync(&train->metrics, f);
+  if (!rt_comm_all(&train->r->comm, "write its metrics", synced, f) || !save_where_it_is(train, f))
+    return false;
   train->saved = train->r->at.step;
-  if (rt_is_first(train->r)) rt_checkpoint_rotate(train->r->out, train->saved, (int)train->keep);
+  if (rt_is_first(train->r)) rt_checkpoint_rotate(train->r->out, train->saved, train->keep);
   return true;
 }
 
@@ -275,8 +278,7 @@ static bool after_step(Train *train, StepRecord *record, Stop stop, Fault *f) {
   }
   if (!evaluated || !write_metrics(train, record, f)) return false;
   if ((stop != GO_ON || due(step, train->save_every)) && !save(train, f)) return false;
-  rt_meter_step(&train->meter, record, train->steps, train->r->data.batch * train->r->data.tokens,
-                train->limit - rt_now(), stop != GO_ON);
+  rt_meter_step(&train->meter, record, train->steps, train->limit - rt_now(), stop != GO_ON);
   if (rt_is_first(train->r) && (evaluates || stop != GO_ON))
     return find_run(train, f) &&
            rt_metrics_picture(&train->metrics, train->r->out, train->r->p->model, f);
@@ -327,6 +329,7 @@ static bool load_resumed(Train *train, Fault *f) {
   const char *from = r->o.at[OPT_resume].text;
   bool automatic = !*from || !strcmp(from, "auto"), run = automatic || holds_checkpoints(from);
   if (automatic) from = r->out;
+  if (run && rt_is_first(r)) rt_checkpoint_recover(from);
   bool ok = run ? rt_checkpoint_load_newest(from, &r->device, &r->at, f)
                 : rt_checkpoint_load(from, &r->device, &r->at, f);
   if (!ok && automatic && f->code == 501) return begin_anew(r, f);
@@ -341,7 +344,11 @@ static void tell_differences(const Train *train, const Progress *own) {
   if (then->data && then->data != own->data)
     fprintf(stderr, "note: the resumed run read other data, or in another order (files, --valid, "
                     "--shuffle, length of samples)\n");
-  if (then->optimizer[0] && strcmp(then->optimizer, own->optimizer))
+  if (then->settings) {
+    char *now = rt_run_settings(train->r->first);
+    rt_tell_settings(then->settings, now);
+    free(now);
+  } else if (then->optimizer[0] && strcmp(then->optimizer, own->optimizer))
     fprintf(stderr, "note: the resumed run's optimizer was %s, this one is %s\n", then->optimizer,
             own->optimizer);
 }
@@ -352,6 +359,7 @@ static bool resume(Train *train, Fault *f) {
   Progress own = r->at;
   if (!load_resumed(train, f)) return false;
   tell_differences(train, &own);
+  free(r->at.settings), r->at.settings = NULL;
   r->at.data = own.data, memcpy(r->at.optimizer, own.optimizer, sizeof own.optimizer);
   if (seed->given && (uint64_t)seed->count != r->at.seed)
     return rt_fault(f, 104, "--seed %lld, but the resumed run has seed %lld",
@@ -491,6 +499,8 @@ int rt_train(Run *r) {
   if (!start(train, &f)) rt_die_on_all(r, &f);
   rt_meter_start(&train->meter, r->o.at[OPT_quiet].given, rt_count_option(r, OPT_log_every, 0),
                  r->at.step);
+  train->meter.tokens = r->data.tokens > 0;
+  train->meter.per_step = r->data.batch * (r->data.tokens > 0 ? r->data.tokens : 1);
   train->meter.flop = train->step->flop, train->meter.peak = peak_of(r);
   bool ok = loop(train, &stop, &f);
   rt_meter_break(&train->meter);

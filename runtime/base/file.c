@@ -63,6 +63,14 @@ bool rt_write_all(int fd, const void *data, int64_t n, Fault *f) {
   return true;
 }
 
+static bool sync_parent(const char *path, Fault *f) {
+  char parent[RT_PATH];
+  const char *slash = strrchr(path, '/');
+  snprintf(parent, sizeof parent, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+  return rt_sync_folder(*parent ? parent : "/", f);
+}
+
+/* A folder that is made is there after a crash as well: its name is synced. */
 bool rt_make_folders(const char *path, Fault *f) {
   char part[RT_PATH];
   snprintf(part, sizeof part, "%s", path);
@@ -70,7 +78,9 @@ bool rt_make_folders(const char *path, Fault *f) {
     if (*p && *p != '/') continue;
     char c = *p;
     *p = 0;
-    if (mkdir(part, 0777) && errno != EEXIST) return cannot(f, 401, "make the directory", part);
+    bool made = !mkdir(part, 0777);
+    if (!made && errno != EEXIST) return cannot(f, 401, "make the directory", part);
+    if (made && !sync_parent(part, f)) return false;
     if (!(*p = c)) break;
   }
   if (rt_is_folder(path)) return true;

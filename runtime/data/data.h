@@ -66,7 +66,7 @@ typedef struct Data {
   bool tasked; /* inputs are made of tokens by `task`; else a column each */
   Task task;
   int64_t batch,
-      tokens; /* samples per step; numbers of the first input per sample, 1 if it is no sequence */
+      tokens; /* samples per step; tokens per sample, 0: the model has none, as with images */
   bool shuffle;
   int64_t longest; /* bytes of a sample of an input */
   char *stage;     /* room for one */

@@ -20,11 +20,12 @@ static int64_t per_sample(const rt_tensor *tensor) {
   return rt_tensor_count(tensor) / (tensor->size[0] ? tensor->size[0] : 1);
 }
 
-static bool open_files(const char *pattern, const char *format, Stream *stream, Fault *f) {
+static bool open_files(const char *pattern, const char *format, bool valid, Stream *stream,
+                       Fault *f) {
   if (rt_parts_open(pattern, format, &stream->part, &stream->nparts, f)) return true;
-  return f->code != 201 ? false
-                        : rt_help(f, "--data FILE names the training data; paths count from the "
-                                     "current directory");
+  if (f->code != 201) return false;
+  return rt_help(f, "--%s data; paths count from the current directory",
+                 valid ? "valid FILE names the validation" : "data FILE names the training");
 }
 
 /* ---- cutting files into samples ---- */
@@ -114,7 +115,8 @@ typedef struct Opening {
 static bool open_tokens(const Opening *opening, const char *pattern, Stream *stream) {
   const char *said = opening->o->tokenizer,
              *tokenizer = said ? said : rt_task_tokenizer(opening->p);
-  return open_files(pattern, opening->format, stream, opening->f) &&
+  bool valid = stream == opening->d->valid.stream;
+  return open_files(pattern, opening->format, valid, stream, opening->f) &&
          rt_tokens_fit(stream, opening->d->train.feed[0].input, tokenizer, opening->f) &&
          rt_task_documents(&opening->d->task, stream, opening->f);
 }
@@ -178,7 +180,7 @@ static bool open_column(Opening *opening, DataSet *set, int i, const char *given
     return rt_help(opening->f, "name a file for each input: --%s %s=FILE,..",
                    set == &opening->d->train ? "data" : "valid", tensor->name);
   }
-  bool ok = open_files(pattern, opening->format, stream, opening->f) &&
+  bool ok = open_files(pattern, opening->format, set == &opening->d->valid, stream, opening->f) &&
             rt_columns_fit(stream, tensor, opening->f);
   free(pattern);
   return ok;
@@ -232,8 +234,19 @@ static bool has_valid_columns(const Opening *opening) {
   return opening->valid || rt_setting_of(opening->p, key);
 }
 
+/* Tokens of a sample: those of the longest input [Batch, Seq] of indexes; 0: it has none. */
+static int64_t tokens_of(const Opening *opening) {
+  int64_t most = 0;
+  for (int i = 0; i < opening->ninputs; i++) {
+    const rt_tensor *tensor = opening->input[i];
+    if (tensor->of && tensor->rank == 2 && per_sample(tensor) > most) most = per_sample(tensor);
+  }
+  return most;
+}
+
 static bool open_all_columns(Opening *opening) {
   Data *data = opening->d;
+  data->tokens = tokens_of(opening);
   if (!open_columns(opening, &data->train, opening->train, "columns")) return false;
   cut_columns(opening, &data->train, opening->share > 0 ? &data->valid : NULL);
   data->valid.asked = opening->share > 0 || has_valid_columns(opening);
@@ -319,7 +332,7 @@ static int64_t longest_sample(const Opening *opening) { /* bytes */
 }
 
 bool rt_data_open(Data *data, const rt_program *program, const DataOptions *options, Fault *f) {
-  *data = (Data){.program = program, .batch = 1, .tokens = 1};
+  *data = (Data){.program = program, .batch = 1};
   Opening opening = {.p = program, .o = options, .d = data, .f = f};
   if (!find_inputs(&opening) || !read_options(&opening)) return false;
   bool ok = opening.ninputs == 0 ||

@@ -10,6 +10,7 @@
 #include "ir/support/num.h"
 #include "runtime/base/file.h"
 #include "runtime/device/shard_piece.h"
+#include "run_settings.h"
 #include "safetensors.h"
 #include <dirent.h>
 #include <errno.h>
@@ -282,8 +283,19 @@ static void write_files(FILE *file, const WrittenPieces *pieces, int world) {
   fprintf(file, "]");
 }
 
-static bool write_state(const char *path, const rt_program *program, const Progress *progress,
+/* As compiled, whatever --set says. */
+static void write_settings(FILE *file, const Device *d) {
+  const rt_program *program = d->first ? d->first : d->program;
+  char *lines = rt_run_settings(program);
+  fprintf(file,
+          ",\"source\":\"%016llx\",\"settings\":", (unsigned long long)rt_source_hash(program));
+  rt_write_settings(file, lines);
+  free(lines);
+}
+
+static bool write_state(const char *path, const Device *d, const Progress *progress,
                         const WrittenPieces *pieces, int world, Fault *f) {
+  const rt_program *program = d->program;
   char *text = NULL;
   size_t n = 0;
   FILE *file = open_memstream(&text, &n);
@@ -291,13 +303,15 @@ static bool write_state(const char *path, const rt_program *program, const Progr
   fprintf(file, "{\"schema\":1,\"model\":"), rt_json_write(file, program->model);
   fprintf(file, ",\"compiler\":"), rt_json_write(file, program->compiler);
   fprintf(file, ",\"program\":"), rt_json_write(file, program->hash);
-  fprintf(file, ",\"step\":%lld,\"samples\":%lld,\"tokens\":%lld,\"seed\":%lld,\"loss\":",
-          (long long)progress->step, (long long)progress->samples, (long long)progress->tokens,
-          (long long)progress->seed);
+  fprintf(file, ",\"step\":%lld,\"samples\":%lld,", (long long)progress->step,
+          (long long)progress->samples);
+  if (progress->tokens) fprintf(file, "\"tokens\":%lld,", (long long)progress->tokens);
+  fprintf(file, "\"seed\":%lld,\"loss\":", (long long)progress->seed);
   rt_json_real(file, progress->loss);
   fprintf(file, ",\"valid_loss\":"), rt_json_real(file, progress->valid_loss);
   fprintf(file, ",\"data\":\"%016llx\",\"optimizer\":", (unsigned long long)progress->data);
   rt_json_write(file, progress->optimizer);
+  write_settings(file, d);
   fprintf(file, ","), write_dims(file, program), write_files(file, pieces, world);
   fflush(file);
   fprintf(file, ",\"check\":\"%016llx\"}\n", (unsigned long long)rt_hash_of(text, n));
@@ -321,16 +335,42 @@ static bool finish_folder(const char *folder, const Device *d, const Progress *p
                           const WrittenPieces *pieces, Fault *f) {
   char path[RT_PATH];
   rt_join(path, folder, "state.json");
-  return write_state(path, d->program, progress, pieces, rt_comm_world(d->comm), f) &&
+  return write_state(path, d, progress, pieces, rt_comm_world(d->comm), f) &&
          rt_sync_folder(folder, f);
 }
 
+static void aside(char out[RT_PATH], const char *run, const char *kind, int64_t step) {
+  char name[64];
+  snprintf(name, sizeof name, ".%s-step-%06lld", kind, (long long)step);
+  rt_join(out, run, name);
+}
+
+/* Where a file system cannot exchange two names, the old folder goes aside first; a process that
+   dies between the two renames leaves both, and rt_checkpoint_recover puts the old one back. */
+static bool replace(const char *run, const char *fresh, const char *folder, int64_t step,
+                    Fault *f) {
+  char old[RT_PATH];
+  aside(old, run, "was", step);
+  rt_remove_tree(old);
+  if (rename(folder, old)) return cannot(f, "replace", folder);
+  if (rename(fresh, folder)) {
+    cannot(f, "rename to", folder);
+    if (rename(old, folder)) rt_help(f, "the checkpoint before is in %s", old);
+    return false;
+  }
+  rt_remove_tree(old);
+  return true;
+}
+
 /* Puts the new folder at its place; one that is there already is exchanged, then removed. */
-static bool put_in_place(const char *fresh, const char *folder, Fault *f) {
+static bool put_in_place(const char *run, const char *fresh, const char *folder, int64_t step,
+                         Fault *f) {
   if (!rename(fresh, folder)) return true;
   if (errno != ENOTEMPTY && errno != EEXIST) return cannot(f, "rename to", folder);
-  if (renameat2(AT_FDCWD, fresh, AT_FDCWD, folder, RENAME_EXCHANGE))
-    return cannot(f, "replace", folder);
+  if (renameat2(AT_FDCWD, fresh, AT_FDCWD, folder, RENAME_EXCHANGE)) {
+    bool unknown = errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP || errno == EPERM;
+    return unknown ? replace(run, fresh, folder, step, f) : cannot(f, "replace", folder);
+  }
   rt_remove_tree(fresh);
   return true;
 }
@@ -349,19 +389,19 @@ static bool prepare_folder(const char *fresh, Fault *f) {
   return !mkdir(fresh, 0777) || cannot(f, "make", fresh);
 }
 
-static bool publish(const char *run, const char *fresh, const char *folder, Fault *f) {
-  if (!put_in_place(fresh, folder, f) || !rt_sync_folder(run, f)) return false;
+static bool publish(const char *run, const char *fresh, const char *folder, int64_t step,
+                    Fault *f) {
+  if (!put_in_place(run, fresh, folder, step, f) || !rt_sync_folder(run, f)) return false;
   point_latest(run, folder);
   return true;
 }
 
 bool rt_checkpoint_save(const char *run, const Device *d, const Progress *progress, Fault *f) {
-  char folder[RT_PATH], fresh[RT_PATH], name[64];
+  char folder[RT_PATH], fresh[RT_PATH];
   bool first = rt_comm_rank(d->comm) == 0;
   WrittenPieces mine = {0}, *all = rt_alloc(sizeof *all * (size_t)rt_comm_world(d->comm));
   rt_checkpoint_path(folder, run, progress->step);
-  snprintf(name, sizeof name, ".new-step-%06lld", (long long)progress->step);
-  rt_join(fresh, run, name);
+  aside(fresh, run, "new", progress->step);
   bool ok = *folder && *fresh;
   if (!ok) rt_fault(f, 401, "the name of the run directory is too long");
   ok = rt_comm_all(d->comm, "make the folder of a checkpoint",
@@ -371,7 +411,8 @@ bool rt_checkpoint_save(const char *run, const Device *d, const Progress *progre
   rt_comm_gather(d->comm, "sums of a checkpoint", &mine, all, sizeof mine);
   bool good = ok;
   if (first && ok)
-    good = finish_folder(fresh, d, progress, all, f) && publish(run, fresh, folder, f);
+    good =
+        finish_folder(fresh, d, progress, all, f) && publish(run, fresh, folder, progress->step, f);
   if (first && !good && *fresh) rt_remove_tree(fresh);
   free(all);
   return ok && rt_comm_all(d->comm, "finish a checkpoint", good, f);
@@ -410,19 +451,32 @@ CheckpointList rt_checkpoint_list(const char *run) {
 /* A folder changes its name before it is emptied, so that a half-removed one never looks like a
  * checkpoint. */
 static void remove_checkpoint(const char *run, int64_t step) {
-  char folder[RT_PATH], old[RT_PATH], name[64];
+  char folder[RT_PATH], old[RT_PATH];
   rt_checkpoint_path(folder, run, step);
-  snprintf(name, sizeof name, ".old-step-%06lld", (long long)step);
-  rt_join(old, run, name);
+  aside(old, run, "old", step);
   if (!rename(folder, old)) rt_remove_tree(old);
 }
 
-void rt_checkpoint_rotate(const char *run, int64_t newest, int keep) {
+void rt_checkpoint_rotate(const char *run, int64_t newest, int64_t keep) {
   CheckpointList list = rt_checkpoint_list(run);
   for (int i = 0, seen = 0; i < list.n; i++)
     if (list.step[i] <= newest && ++seen > (keep > 1 ? keep : 1))
       remove_checkpoint(run, list.step[i]);
   free(list.step);
+}
+
+void rt_checkpoint_recover(const char *run) {
+  static const char name[] = ".was-step-";
+  DIR *d = opendir(run);
+  char from[RT_PATH], to[RT_PATH];
+  for (struct dirent *e; d && (e = readdir(d));) {
+    if (strncmp(e->d_name, name, sizeof name - 1)) continue;
+    rt_join(from, run, e->d_name);
+    rt_join(to, run, e->d_name + strlen(".was-"));
+    if (rt_exists(to)) rt_remove_tree(from);
+    else if (!rename(from, to)) fprintf(stderr, "note: %s is put back\n", to);
+  }
+  if (d) closedir(d);
 }
 
 void rt_checkpoint_clean(const char *run) {

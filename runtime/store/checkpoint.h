@@ -11,6 +11,7 @@ typedef struct Progress { /* where a run stands: everything that the next step d
   double loss, valid_loss; /* NaN: not known */
   uint64_t data;           /* what is read (rt_data_identity); 0: not known */
   char optimizer[32];
+  char *settings; /* of the run that was read (run_settings.h); NULL: not known */
 } Progress;
 
 typedef struct CheckpointList { /* newest first */
@@ -19,9 +20,11 @@ typedef struct CheckpointList { /* newest first */
 } CheckpointList;
 
 bool rt_checkpoint_save(const char *run, const Device *d, const Progress *p, Fault *f);
-void rt_checkpoint_rotate(const char *run, int64_t newest, int keep);
+void rt_checkpoint_rotate(const char *run, int64_t newest, int64_t keep);
 CheckpointList rt_checkpoint_list(const char *run);
 void rt_checkpoint_path(char out[RT_PATH], const char *run, int64_t step);
+/* Puts back a checkpoint that was being replaced when the process died. */
+void rt_checkpoint_recover(const char *run);
 void rt_checkpoint_clean(const char *run); /* what a killed process left unfinished */
 void rt_checkpoint_retire(const char *run, int64_t step); /* moves newer checkpoints aside */
 

@@ -7,6 +7,7 @@
 #include "runtime/base/file.h"
 #include "runtime/base/json.h"
 #include "runtime/device/shard_piece.h"
+#include "run_settings.h"
 #include "safetensors.h"
 #include <math.h>
 #include <stdio.h>
@@ -19,7 +20,8 @@ typedef struct StateFile {
 } StateFile;
 
 typedef struct State {
-  char model[RT_NAME], program[RT_NAME], data[32], optimizer[32];
+  char model[RT_NAME], program[RT_NAME], data[32], optimizer[32], source[32];
+  char *settings;
   int64_t schema, step, samples, tokens, seed;
   double loss, valid_loss;
   StateFile *file;
@@ -84,6 +86,8 @@ static void read_member(Json *json, const char *key, State *state, int64_t size)
   else if (!strcmp(key, "data")) rt_json_string(json, state->data, sizeof state->data);
   else if (!strcmp(key, "optimizer"))
     rt_json_string(json, state->optimizer, sizeof state->optimizer);
+  else if (!strcmp(key, "source")) rt_json_string(json, state->source, sizeof state->source);
+  else if (!strcmp(key, "settings") && !state->settings) state->settings = rt_read_settings(json);
   else if (!strcmp(key, "files") && !state->file) read_files(json, state, size / 16 + 1);
   else rt_json_skip(json);
 }
@@ -113,7 +117,7 @@ static bool read_state(Bytes bytes, State *state, Fault *f) {
 bool rt_state_check(Bytes bytes, Fault *f) {
   State state;
   bool ok = read_state(bytes, &state, f);
-  free(state.file);
+  free(state.file), free(state.settings);
   return ok;
 }
 
@@ -302,11 +306,18 @@ static bool of_this_executable(const State *state, const Device *d) {
   return !strcmp(state->program, d->program->hash);
 }
 
+/* Programs of one model file differ in what settings say, or in ranks and the plan alone. */
 static void tell_other(const char *folder, const State *state, const Device *d) {
+  char source[32];
+  snprintf(source, sizeof source, "%016llx",
+           (unsigned long long)rt_source_hash(d->first ? d->first : d->program));
   if (strcmp(state->model, d->program->model))
     fprintf(stderr, "note: %s is of model %s, this is %s; all its tensors fit\n", folder,
             state->model, d->program->model);
-  else fprintf(stderr, "note: %s was written by another compilation of this model\n", folder);
+  else if (!*state->source)
+    fprintf(stderr, "note: %s was written by another compilation of this model\n", folder);
+  else if (strcmp(state->source, source))
+    fprintf(stderr, "note: %s was written by another version of the model file\n", folder);
 }
 
 bool rt_checkpoint_load(const char *folder, const Device *d, Progress *progress, Fault *f) {
@@ -316,13 +327,14 @@ bool rt_checkpoint_load(const char *folder, const Device *d, Progress *progress,
   if (ok && !of_this_executable(&state, d) && rt_comm_rank(d->comm) == 0)
     tell_other(folder, &state, d);
   free(state.file);
-  if (!ok) return false;
+  if (!ok) return free(state.settings), false;
   *progress = (Progress){.step = state.step,
                          .samples = state.samples,
                          .tokens = state.tokens,
                          .seed = (uint64_t)state.seed,
                          .loss = state.loss,
                          .valid_loss = state.valid_loss,
+                         .settings = state.settings,
                          .data = strtoull(state.data, NULL, 16)};
   memcpy(progress->optimizer, state.optimizer, sizeof progress->optimizer);
   return true;

@@ -91,8 +91,8 @@ def case_resume():
     state = path('b3', 'step-000008', 'state.json')
     check(re.search(r'"data":"[0-9a-f]{16}","optimizer":', open(state).read()), 'it is kept')
     text = open(state).read().rsplit(',"check"', 1)[0]
-    for word, other, says in ('optimizer', 'lamb',
-                              "optimizer was lamb, this one is"), ('model', 'Other', 'is of model Other, this is'):
+    for word, other, says in ('train.batch', 'lamb', 'train.batch was lamb in the resumed run, it is 8 now'), \
+            ('model', 'Other', 'is of model Other, this is'):
         changed = re.sub('"program":"[^"]*"', '"program":"0"', re.sub(f'"{word}":"[^"]*"', f'"{word}":"{other}"', text))
         open(state, 'w').write(changed + ',"check":"' + xxh64(changed.encode()) + '"}\n')
         train('--out', 'b6', '--resume=b3/step-000008', '--steps', '9', '--shuffle', 'off', says=says)
@@ -168,7 +168,9 @@ def case_habits():
     for a, says in (('--lr', '1e-3'), '--set train.optim.lr=1e-3,'), (('--batch-size=64',), '--set train.batch=64,'), \
             (('--learning_rate', '1'), 'train.optim.lr=1,'), \
                    (('--weight-decay', '--quiet'),
-                    '--set train.optim.weight_decay=VALUE,'), (('--dat', 'x'), 'did you mean --data?'):
+                    '--set train.optim.weight_decay=VALUE,'), (('--dat', 'x'), 'did you mean --data?'), \
+                   (('--max-steps=3',), 'did you mean --steps?'), \
+                   (('--zzz',), '--help lists all options'):
         check('R0102' in train(*a, expect=2, says=says), f'{a}')
     check(' of ' in train('--out', 'hab', '--steps', '5', '--eval-batches',
                           '1').split('validation loss ')[1].split('\n')[0], 'what the loss covers')

@@ -3,7 +3,8 @@
 
    FAIL_AT=k: call k finds the disk full; with FAIL_ALL every later one, too. KILL_AT=k: the process
    dies in front of call k, as with kill -9. COUNT=file: the number of calls is written there at the
-   end. NO_LOCKS: flock fails as where a file system has none. WAITS=file: the first mkdir of a new
+   end. NO_LOCKS: flock fails as where a file system has none. NO_EXCHANGE: two names
+   cannot be exchanged, as over NFS. WAITS=file: the first mkdir of a new
    folder makes file.here and goes on once file is there. Must not: touch the standard streams. */
 #include <dlfcn.h>
 #include <errno.h>
@@ -50,6 +51,12 @@ int rename(const char *from, const char *to) {
 int flock(int fd, int what) {
   int (*next)(int, int) = dlsym(RTLD_NEXT, "flock");
   return getenv("NO_LOCKS") ? (errno = ENOLCK, -1) : next(fd, what);
+}
+
+int renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned how) {
+  int (*next)(int, const char *, int, const char *, unsigned) = dlsym(RTLD_NEXT, "renameat2");
+  if (getenv("NO_EXCHANGE")) return errno = EINVAL, -1;
+  return due() ? full() : next(from_folder, from, to_folder, to, how);
 }
 
 static void wait_for(const char *file) {

@@ -154,10 +154,32 @@ def moved():
           and not os.path.exists(f'{D}/m'), err, p)
 
 
+def replaced():
+    """A checkpoint that is written again: exchanged, or one after the other where a file system cannot; where that was
+    broken off, the old one is put back."""
+    p = go('e', *STEPS)
+    want = newest('e')
+    for env in {}, dict(LD_PRELOAD=FAILING, NO_EXCHANGE='1'):
+        before = os.stat(f'{D}/e/{want[0]}').st_ino
+        p = go('e', f'--resume=e/{want[0]}', '--max-time', '0', '--steps', '20', **env)
+        check(p.returncode == 0 and newest('e') == want and os.stat(f'{D}/e/{want[0]}').st_ino != before
+              and not [x for x in os.listdir(f'{D}/e') if x.startswith('.was')], 'written again', p)
+    for k in range(1, 60):
+        p = go('e', f'--resume=e/{want[0]}', '--max-time', '0', '--steps', '20', LD_PRELOAD=FAILING, NO_EXCHANGE='1',
+               KILL_AT=str(k))
+        q = go('e', '--resume', '--steps', want[0][-2:])
+        check(q.returncode == 0 and newest('e') == want and not halves('e'), f'killed in front of call {k}', q)
+        if p.returncode == 0: break
+    os.rename(f'{D}/e/{want[0]}', f'{D}/e/.was-{want[0]}')
+    p = go('e', '--resume', '--steps', want[0][-2:])
+    check(newest('e') == want and f'{want[0]} is put back' in p.stderr, 'put back', p)
+
+
 open(f'{D}/text.txt', 'w').write('the quick brown fox jumps over the lazy dog. ' * 900)
 p = go('want', *STEPS, LD_PRELOAD=FAILING, COUNT=f'{D}/count')
 check(p.returncode == 0, 'without faults', p)
 calls = int(open(f'{D}/count').read())
 full_disk(calls, newest('want')), kills(calls, newest('want')), random_kills(), damage(), locks(), between(), moved()
+replaced()
 print(f'{calls} calls, every {EVERY}: full disks and kills; {RANDOM} random kills and changed bytes per file')
 shutil.rmtree(D), shutil.rmtree(os.path.dirname(FAILING))

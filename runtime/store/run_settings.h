@@ -1,0 +1,15 @@
+/* The settings of a run that its checkpoints tell: what decides how it is trained. */
+#ifndef SHARDC_RT_RUN_SETTINGS_H
+#define SHARDC_RT_RUN_SETTINGS_H
+#include "runtime/base/json.h"
+#include "runtime/rt.h"
+#include <stdio.h>
+
+/* As compiled: lines KEY=VALUE in new memory. */
+char *rt_run_settings(const rt_program *p);
+void rt_write_settings(FILE *file, const char *lines); /* as a JSON object */
+char *rt_read_settings(Json *json);                    /* of such an object, in new memory */
+/* Names on stderr each setting that was another in the run `then`; how many. */
+int rt_tell_settings(const char *then, const char *now);
+uint64_t rt_source_hash(const rt_program *p); /* of the model files */
+#endif

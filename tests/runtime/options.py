@@ -1,0 +1,97 @@
+"""Options of the executable as a whole (what they mean, which numbers they take), where a sample stops, and a record of
+steps that is damaged: on a program written by hand.
+
+    python3 options.py TOY
+"""
+import os, random, shutil, subprocess, sys, tempfile
+
+TOY = os.path.abspath(sys.argv[1])
+D = tempfile.mkdtemp(prefix='toy options ')
+rng = random.Random(7)
+
+
+def toy(*args, expect=0, says=''):
+    p = subprocess.run([TOY, *args], cwd=D, capture_output=True, timeout=120, env=dict(os.environ, NO_COLOR='1'))
+    out, err = p.stdout.decode('latin1'), p.stderr.decode('latin1')
+    if p.returncode != expect or says not in out + err:
+        sys.exit(f'toy {args}\n  exit {p.returncode}, expected {expect} and `{says}`\n{out}\n{err}')
+    return out + err
+
+
+def check(ok, what):
+    if not ok: sys.exit('failed: ' + what)
+
+
+def train(*args, **kw): return toy('train', '--data', 'text.txt', *args, **kw)
+def path(*p): return os.path.join(D, *p)
+
+
+def case_meanings():
+    """A word that is no option is told the one that it means, not one with similar letters."""
+    for word, means in ('temp', 'temperature'), ('max_tokens', 'tokens'), ('n-predict', 'tokens'), \
+            ('tok', 'tokenizer'), ('reverse-prompt', 'stop'), ('top_kk', 'top-k'), ('prom', 'prompt'):
+        toy('sample', f'--{word}', '1', expect=2, says=f'did you mean --{means}?')
+    check('did you mean' not in toy('sample', '--kold', '1', expect=2, says='R0102'), 'too far from --keep')
+
+
+def case_numbers():
+    """Every option that takes a number, with numbers that it cannot take."""
+    bad = {'count': ['-1', 'inf', 'nan', '1e3', '', '99999999999999999999', '1000000000000001', '1.5', '0x10'],
+           'real': ['-1', 'inf', '-inf', 'nan', '', '1e999', '1,5'], 'time': ['-1', 'inf', 'nan', '', '1d', 'h']}
+    options = {'count': {'train': 'steps eval-every eval-batches save-every keep log-every threads',
+                         'sample': 'tokens top-k'}, 'real': {'sample': 'temperature top-p'},
+               'time': {'train': 'max-time'}}
+    for kind, commands in options.items():
+        for command, names in commands.items():
+            for name in names.split():
+                for text in bad[kind]: toy(command, f'--{name}={text}', expect=2, says=f'error[R0103]: --{name} takes')
+    for text in '-1', 'inf', '9223372036854775808': train('--seed', text, expect=2, says='--seed takes')
+    toy('sample', '--top-p', '1.01', expect=2, says='--top-p takes a number from 0 to 1')
+    for key in 'train.steps', 'train.seed', 'train.eval.every', 'train.save.keep', 'machine.node.f32':
+        for text in '-1', 'inf', 'nan', '', '99999999999999999999999' if key[0] == 't' else '0':
+            train('--set', f'{key}={text}', expect=2, says=f'error[R0103]: {key} takes')
+    train('--out', 'num', '--steps', '5', '--save-every', '1', '--keep', '4294967296', '--seed', '9223372036854775807')
+    check(len([x for x in os.listdir(path('num')) if x.startswith('step-')]) == 5, 'a large number keeps all')
+    for a in ('--temperature', '1e300'), ('--temperature', '1e-300'), ('--top-k', '1000000000000000'), \
+            ('--tokens', '0'):
+        toy('sample', '--out', 'num', '--tokens', '3', *a)
+
+
+def case_stop():
+    """A sample ends behind the first stop text, wherever tokens begin, and not for what the prompt says."""
+    train('--out', 'stp', '--steps', '60')
+    ask = lambda *a: toy('sample', '--out', 'stp', '--prompt', 'the ', '--tokens', '80', '--seed', '3', *a)
+    whole = ask()[4:-1]
+    for stop in whole[10], whole[10:13], whole[0], whole[30:50]:
+        want = whole[:whole.index(stop) + len(stop)]
+        check(ask('--stop', stop.encode('latin1')) == f'the {want}\n', f'{stop!r} {whole!r}')
+    check(ask('--stop', 'the \n') == f'the {whole}\n', 'none')
+    check(ask('--stop', 'QQ\nQ', '--stop', whole[5:8].encode('latin1'), '--stop', whole[3:5].encode('latin1'))
+          == f'the {whole[:min(whole.index(whole[5:8]) + 3, whole.index(whole[3:5]) + 2)]}\n', 'the first of several')
+    toy('sample', '--out', 'stp', '--stop', '', expect=2, says='--stop needs a text')
+
+
+def case_damaged_metrics():
+    """A line that cannot be read costs itself alone; what is missing is said."""
+    train('--out', 'dam', '--steps', '30')
+    want, file = open(path('dam', 'metrics.jsonl')).read().splitlines(True), path('dam', 'metrics.jsonl')
+    def resumed(text):
+        open(file, 'w').write(text)
+        out = train('--out', 'dam', '--resume', '--steps', '30')
+        return out, open(file).read().splitlines(True)
+    for k in 0, 11, 29:
+        out, left = resumed(''.join(want[:k] + ['{"schema":1,"st\0\n'] + want[k + 1:]))
+        check(left == want[:k] + want[k + 1:] and '1 lines cannot be read and are left out' in out, f'{k}: {out}')
+        check(not k or f'1 steps between {k + 1} and {k + 1} have no line' in out, f'{k}: {out}')
+    out, left = resumed(''.join(want[:20]) + want[20][:30])
+    check(left == want[:20] and '10 steps between 21 and 30' in out, f'torn: {out}')
+    out, left = resumed(''.join(want))
+    check(left == want and 'have no line' not in out and 'cannot be read' not in out, f'whole: {out}')
+    out, left = resumed(''.join(want) + '{"schema":1,"step":31,"loss":1}\n' + '{"sch')
+    check(left == want and 'have no line' not in out, f'later: {out}')
+
+
+words = [''.join(rng.choice('etaoinshrdlu') for _ in range(rng.randint(2, 7))) for _ in range(60)]
+open(path('text.txt'), 'w').write(' '.join(rng.choice(words) for _ in range(8000))[:42000])
+for case in case_meanings, case_numbers, case_stop, case_damaged_metrics: case()
+shutil.rmtree(D)
