@@ -426,6 +426,7 @@ static bool read_settings(Zero *zero) {
 void pass_zero(Module *module) {
   Zero zero = {.m = module};
   if (!read_settings(&zero)) return;
+  zero_unshare(&zero);
   zero_find_groups(&zero), zero_find_parts(&zero);
   for (uint32_t i = 0; i < zero.group.n; i++) add_globals(&zero, &zero.group.at[i]);
   VEC(Fn *) entries = {0};

@@ -97,6 +97,10 @@ typedef struct Zero {
 bool zero_is_micro(const Zero *z, const Op *loop); /* over parts of the batch, not over a stack */
 /* By op: how many stacks ran before it; returns how many there are in all, plus one. */
 uint32_t zero_epochs(const Zero *z, const Fn *f, uint32_t **epoch);
+/* Writes entry step anew: parameters that have one gradient get values of their own. */
+void zero_unshare(Zero *z);
+bool zero_completes(const Op *o); /* does it stand between a partial gradient and the whole one? */
+Axis zero_rounds_of(const Global *g); /* the dim of the stack of a parameter; no dim: it has none */
 /* Fills z->group from entry step. */
 void zero_find_groups(Zero *z);
 void zero_find_parts(Zero *z);                           /* of their gradients: fills z->part */

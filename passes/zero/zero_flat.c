@@ -47,6 +47,7 @@ static ValueId line_up(Zero *zero, Fn *fn, const ZeroGroup *group, uint32_t i, V
     if (dims[k] != group->rounds.dim && type_find(have, dims[k]) >= 0) from[n++] = dims[k];
   Type type = led_by(group, have->elem, all);
   push(&type, to, group->member.at[i].count);
+  if (!n) return emit_spread(zero->m, fn, value, type, (Loc){0}); /* one number of a round */
   Group map = group_map(n, from, 1, &to);
   return emit_typed(zero->m, fn, n == 1 ? OP_rename : OP_merge, 1, &value, &map, type, (Loc){0});
 }
@@ -136,6 +137,10 @@ ValueId zero_member(Zero *zero, Fn *fn, const ZeroGroup *group, uint32_t i, Valu
   attr_set_int(zero->m, &op->attrs, ATTR_at, member->begin);
   int n = 0;
   for (int k = type.rank - 1; k < whole.rank; k++) dims[n++] = whole.axis[k].dim;
+  if (!n) {
+    ValueId first = ir_const(zero->m, fn, ELEM_i32, 0, (Loc){0});
+    return ir_gather(zero->m, fn, value, first, to, (Loc){0});
+  }
   Group map = group_map(1, &to, n, dims);
   return emit_typed(zero->m, fn, n == 1 ? OP_rename : OP_split, 1, &value, &map, whole, (Loc){0});
 }

@@ -87,13 +87,18 @@ bool zero_reduces_at_once(const Zero *zero, const ZeroGroup *zero_group) {
   return rounds && !zero->full && !zero_waits_for_stages(zero, zero_group);
 }
 
-/* The op that makes v, if nothing but the group reads it: a sum goes on once, and a gradient that
-   one rank alone makes is what the update and the norm read (zero_slice.c). */
+/* The op that makes v, if nothing but groups read it: once for each gradient that it is. */
+static const Op *claimed(const ZeroSite *site, ValueId v) {
+  return value_uses(site->from, v) == site->claimed[v] ? value_def(site->from, v) : NULL;
+}
+
+/* Or a gradient that one rank alone makes: it is what the update and the norm read
+   (zero_slice.c). */
 static const Op *read_by_group(const ZeroSite *site, const ZeroGroup *zero_group, uint32_t i,
                                ValueId v) {
   bool leaf = site->from == site->z->step && zero_reduces_at_once(site->z, zero_group) &&
               v == zero_group->member.at[i].leaf;
-  return leaf ? value_def(site->from, v) : only_read(site->from, v);
+  return leaf ? value_def(site->from, v) : claimed(site, v);
 }
 
 /* Do all gradients of the group leave one loop, or a chain of them, so that the group can leave it
@@ -103,7 +108,7 @@ static bool leaves_loop(const ZeroSite *site, const ZeroGroup *zero_group, Pull 
     const Op *op = read_by_group(site, zero_group, i, pull->sum[i]);
     bool casts = op && op->code == OP_cast;
     pull->out[i] = casts ? op->in[0] : pull->sum[i];
-    if (casts) op = only_read(site->from, pull->out[i]);
+    if (casts) op = claimed(site, pull->out[i]);
     if (!op || op->code != OP_loop || (pull->loop && pull->loop != op)) return false;
     LoopShape shape = loop_shape(op);
     uint32_t result = pull->out[i] - op->out;
@@ -163,8 +168,9 @@ void zero_gradients(ZeroSite *site) {
     ValueId *sum = ARENA_ARRAY(zero->m->arena, ValueId, group->member.n);
     for (uint32_t i = 0; i < group->member.n; i++)
       sum[i] = part_sum(zero, part, group->member.at[i].sum);
-    site_gradient(site, p, sum, group->member.at[0].elem);
+    site_gradient(site, p, sum, NULL, group->member.at[0].elem);
   }
+  site_gradients_leave(site);
 }
 
 ValueId zero_gradient(ZeroSite *site, uint32_t group) {
@@ -190,18 +196,70 @@ ValueId zero_gradient(ZeroSite *site, uint32_t group) {
 
 /* ---- what a function is asked for ---- */
 
-void site_gradient(ZeroSite *site, uint32_t part, const ValueId *sum, Elem elem) {
+/* What v was before a cast. */
+static ValueId before_cast(const ZeroSite *site, ValueId v) {
+  const Op *op = value_def(site->from, v);
+  return op && op->code == OP_cast ? op->in[0] : NO_VALUE;
+}
+
+/* Several parameters may have one gradient: in an entry each reads it by an op of its own
+   (zero_unshare.c), in a body each result of the loop does. */
+static void claim(ZeroSite *site, ValueId sum, ValueId out) {
+  bool news = true;
+  for (uint32_t i = 0; i < site->claim.n; i++) {
+    if (site->claim.at[i].sum != sum) continue;
+    if (out != NO_VALUE && site->claim.at[i].out == out) return;
+    news = false;
+  }
+  vec_push(site->z->m->arena, site->claim, ((Claim){sum, out}));
+  site->claimed[sum]++;
+  if (news && before_cast(site, sum) != NO_VALUE) site->claimed[before_cast(site, sum)]++;
+}
+
+void site_gradient(ZeroSite *site, uint32_t part, const ValueId *sum, const ValueId *out,
+                   Elem elem) {
   must(!site->pull[part].wanted, "zero: the gradient of part %u is asked for twice", part);
   Arena *arena = site->z->m->arena;
-  ZeroGroup *group = &site->z->group.at[site->z->part.at[part].group];
+  const ZeroGroup *group = &site->z->group.at[site->z->part.at[part].group];
   Pull pull = {.wanted = true, .elem = elem};
   pull.out = ARENA_ARRAY(arena, ValueId, group->member.n),
   pull.sum = ARENA_ARRAY(arena, ValueId, group->member.n);
   memcpy(pull.sum, sum, sizeof *sum * group->member.n);
-  if (group->complete || !leaves_loop(site, group, &pull)) pull.loop = NULL;
-  if (site->from->kind == FN_ENTRY)
-    group->summed_inside = pull.loop && !pull.carried && zero_reduces_at_once(site->z, group);
+  for (uint32_t i = 0; i < group->member.n; i++) claim(site, sum[i], out ? out[i] : NO_VALUE);
   site->pull[part] = pull;
+}
+
+/* Does a part whose gradient leaves no loop need what leaves one with this part? */
+static bool is_needed(const ZeroSite *site, uint32_t part) {
+  const Pull *pull = &site->pull[part];
+  for (uint32_t p = 0; p < site->z->part.n; p++) {
+    const Pull *other = &site->pull[p];
+    uint32_t members = site->z->group.at[site->z->part.at[p].group].member.n;
+    for (uint32_t i = 0; other->wanted && !other->loop && i < members; i++)
+      for (uint32_t k = 0; k < site->z->group.at[site->z->part.at[part].group].member.n; k++)
+        if (other->sum[i] == pull->out[k] || before_cast(site, other->sum[i]) == pull->out[k])
+          return true;
+  }
+  return false;
+}
+
+void site_gradients_leave(ZeroSite *site) {
+  const Zero *zero = site->z;
+  for (uint32_t p = 0; p < zero->part.n; p++) {
+    const ZeroGroup *group = &zero->group.at[zero->part.at[p].group];
+    Pull *pull = &site->pull[p];
+    if (pull->wanted && (group->complete || !leaves_loop(site, group, pull))) pull->loop = NULL;
+  }
+  for (bool again = true; again;) {
+    again = false;
+    for (uint32_t p = 0; p < zero->part.n; p++)
+      if (site->pull[p].loop && is_needed(site, p)) site->pull[p].loop = NULL, again = true;
+  }
+  for (uint32_t p = 0; site->from->kind == FN_ENTRY && p < zero->part.n; p++) {
+    ZeroGroup *group = &site->z->group.at[zero->part.at[p].group];
+    const Pull *pull = &site->pull[p];
+    group->summed_inside = pull->loop && !pull->carried && zero_reduces_at_once(zero, group);
+  }
 }
 
 /* ---- what leaves the function ---- */

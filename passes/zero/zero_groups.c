@@ -30,7 +30,7 @@ static void note_whole(Zero *zero, const Global *global, const char *why) {
 }
 
 /* The dim of the stack that a parameter belongs to: paths of stacked ones have a star. */
-static Axis rounds_of(const Global *global) {
+Axis zero_rounds_of(const Global *global) {
   return strchr(global->name, '*') ? global->type.axis[0] : (Axis){0};
 }
 
@@ -98,7 +98,8 @@ static void read_frozen(Zero *zero, Global *global, ZeroGroup key) {
 
 static void read_param(Zero *zero, Global *global) {
   unsigned hosted = zero_hosted(zero, global);
-  ZeroGroup key = {.name = region_of(zero, global), .rounds = rounds_of(global), .hosted = hosted};
+  ZeroGroup key = {
+      .name = region_of(zero, global), .rounds = zero_rounds_of(global), .hosted = hosted};
   if (!global->type.rank) return;
   if (!zero_store_of(zero->step, global)) read_frozen(zero, global, key);
   if (!zero->naxes && !(hosted & HOSTED_UPDATE)) return;

@@ -218,7 +218,9 @@ static void copy_results(ZeroCopy *copy) {
   for (uint32_t part = 0; part < zero->part.n; part++) copy->body.reduced[part] = NO_VALUE;
   for (uint32_t part = 0; part < zero->part.n; part++)
     if (through(copy, part))
-      site_gradient(&copy->body, part, through(copy, part)->inner, copy->s->pull[part].elem);
+      site_gradient(&copy->body, part, through(copy, part)->inner, through(copy, part)->out,
+                    copy->s->pull[part].elem);
+  site_gradients_leave(&copy->body);
   ValueList carried = {0}, stacked = {0};
   site_hops(&copy->body, copy->body.from->ops.n);
   make_in_order(copy);

@@ -50,6 +50,7 @@ ZeroSite site_begin(Zero *zero, const Fn *from, Fn *to) {
   site.pull = ARENA_ARRAY(arena, Pull, zero->part.n + 1);
   site.reduced = ARENA_ARRAY(arena, ValueId, zero->part.n + 1),
   site.finished = ARENA_ARRAY(arena, bool, zero->part.n + 1);
+  site.claimed = ARENA_ARRAY(arena, uint32_t, from->values.n + 1);
   site.copied = ARENA_ARRAY(arena, bool, from->ops.n + 1);
   site.staged = ARENA_ARRAY(arena, bool, from->ops.n + 1);
   for (uint32_t i = 0; i < zero->part.n; i++) site.reduced[i] = NO_VALUE;

@@ -30,6 +30,10 @@ typedef struct Pull { /* how the gradient of a part of a group leaves */
   VEC(PullLink) link; /* loops that write a part of the stack each, in order */
 } Pull;
 
+typedef struct Claim { /* the gradient of a parameter, and the result that it is further out */
+  ValueId sum, out;
+} Claim;
+
 typedef struct ZeroSite {
   Zero *z;
   const Fn *from;
@@ -41,9 +45,11 @@ typedef struct ZeroSite {
   ValueId *scale[2];          /* of kept, if these are codes of 8 bits; NO_VALUE */
   Pull *pull;                 /* by part of a group's gradient */
   ValueId *reduced;           /* by part */
-  bool *finished;             /* by part: reduced is what leaves the function */
-  bool *copied;               /* by op: a loop that is there already */
-  bool *staged;               /* by op: a loop that was seen with its receives and sends */
+  uint32_t *claimed;          /* by old value: its reads that are those of gradients of groups */
+  VEC(Claim) claim;
+  bool *finished;  /* by part: reduced is what leaves the function */
+  bool *copied;    /* by op: a loop that is there already */
+  bool *staged;    /* by op: a loop that was seen with its receives and sends */
   OpId hops;       /* sends and receives before this op of `from` are there, in their order */
   uint32_t *epoch; /* by op: stacks that ran before it */
   uint32_t epochs;
@@ -74,9 +80,11 @@ bool zero_holds_hops(const Op *o);
 /* ---- gradients (zero_gradients.c) ---- */
 void zero_gradients(ZeroSite *s);                   /* of all parts, in entry step */
 ValueId zero_gradient(ZeroSite *s, uint32_t group); /* there: of all rounds, as site_reduced */
-/* Says which old values are the gradients of a part of a group; before anything of the function is
-   copied. */
-void site_gradient(ZeroSite *s, uint32_t part, const ValueId *sum, Elem elem);
+/* Says which old values are the gradients of a part of a group, which `out` of the function around
+   are made of; NULL: they leave no loop. Then, of all of them, which leave their loops with their
+   groups. Both before anything of the function is copied. */
+void site_gradient(ZeroSite *s, uint32_t part, const ValueId *sum, const ValueId *out, Elem elem);
+void site_gradients_leave(ZeroSite *s);
 /* The part's gradient as it leaves this function: flat, or in an entry, or where it is reduced at
    once, the sum over the axis: this rank's shard, or without sharding all of it. */
 ValueId site_reduced(ZeroSite *s, uint32_t part);

@@ -217,8 +217,7 @@ static void rename_order(const ZeroMember *member, Str *order, const Op *op) {
       if (order[k] == op->group[g].to[0]) order[k] = op->group[g].from[0];
 }
 
-/* What stands between a partial gradient and the complete one. */
-static bool completes(const Op *op) {
+bool zero_completes(const Op *op) {
   return op->code == OP_rename || op->code == OP_all_reduce || op->code == OP_cast;
 }
 
@@ -257,7 +256,7 @@ static void find_sum(GroupSlice *slice, ZeroGroup *key) {
   member->sum = member->leaf;
   ValueId value = member->leaf;
   bool summed = false;
-  for (; (op = value_def(slice->f, value)) && completes(op); value = op->in[0]) {
+  for (; (op = value_def(slice->f, value)) && zero_completes(op); value = op->in[0]) {
     Elem e = value_type(slice->f, value)->elem;
     if (elem_bytes(e) < elem_bytes(narrowest)) narrowest = e;
     if (op->code == OP_rename) rename_order(member, order, op);
@@ -288,12 +287,27 @@ static const Op *only_reader(const Fn *f, ValueId v) {
   return reader;
 }
 
+bool slice_is_number(const GroupSlice *slice) {
+  return slice->member.param->type.rank == (slice->rounds.dim ? 1 : 0);
+}
+
+/* Of one number per round the squares are their sums. */
+static ValueId square_of_number(const Fn *fn, const Op *square) {
+  const Op *cast = only_reader(fn, square->out);
+  return cast && cast->code == OP_cast ? cast->out : square->out;
+}
+
 /* The sum of leaf * leaf, one number or one per round, if the norm is asked for. */
 static void find_square(GroupSlice *slice, const Op *op) {
   static const char norm[] = "the squares of its gradient are summed in another way than for clip";
   const Fn *fn = slice->f;
   ValueId leaf = slice->member.leaf;
   if (op->code != OP_mul || op->in[0] != leaf || op->in[1] != leaf || slice->in[op->out]) return;
+  if (slice_is_number(slice)) {
+    need(slice, slice->member.square == NO_VALUE, norm);
+    slice->member.square = square_of_number(fn, op);
+    return;
+  }
   const Op *sum = only_reader(fn, op->out);
   if (sum && sum->code == OP_cast) sum = only_reader(fn, sum->out);
   need(slice, sum && sum->code == OP_sum && slice->member.square == NO_VALUE, norm);
@@ -349,7 +363,7 @@ GroupSlice slice_begin(Zero *zero, Global *param, Axis rounds) {
   return slice;
 }
 
-bool slice_read(GroupSlice *slice, ZeroGroup *key) {
+bool slice_read_update(GroupSlice *slice) {
   const Op *store = zero_store_of(slice->f, slice->member.param);
   must(store, "zero: no update stores @%s", slice->member.param->name);
   if (slice->gradient == NO_VALUE) slice->gradient = gate_of(slice, store->in[0]);
@@ -361,7 +375,11 @@ bool slice_read(GroupSlice *slice, ZeroGroup *key) {
     if (!slice->why) read_value(slice, kept->in[0]);
   }
   need(slice, slice->member.leaf != NO_VALUE, "its update reads no gradient");
-  if (slice->why) return false;
+  return !slice->why;
+}
+
+bool slice_read(GroupSlice *slice, ZeroGroup *key) {
+  if (!slice_read_update(slice)) return false;
   find_sum(slice, key);
   check_uses(slice);
   return !slice->why;

@@ -23,9 +23,13 @@ typedef struct GroupSlice { /* one parameter's update, being read */
 
 /* rounds: of the parameter's stack. */
 GroupSlice slice_begin(Zero *z, Global *param, Axis rounds);
+/* Which gradient, states and ops the update of slice->member.param has; false: not of the form. */
+bool slice_read_update(GroupSlice *slice);
 /* Reads the update of slice->member.param, which entry step stores, and fills slice and key (axes
    of its gradient); false: not of the form, slice->why says why. */
 bool slice_read(GroupSlice *slice, ZeroGroup *key);
+/* Is the parameter one number, or one per round? */
+bool slice_is_number(const GroupSlice *slice);
 /* By value of `step`: of the slice, and one number per round; any: is there one? */
 const bool *slice_numbers(const GroupSlice *slice, bool *any);
 /* Where and in which type the parameter lies, in words. */

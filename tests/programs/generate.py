@@ -1,6 +1,6 @@
 """Random programs of the language: small models of a handful of operators, layers and stacks over few short dims.
 
-    python3 generate.py FIRST LAST FOLDER [BATCH [in_subs]]     writes FOLDER/pN.shard for FIRST <= N < LAST
+    python3 generate.py FIRST LAST FOLDER [BATCH [in_subs | twins]]     writes FOLDER/pN.shard for FIRST <= N < LAST
 
 The same number gives the same program. Functions are kept tame (no exp of large numbers), so that gradients compare
 well; what jumps (sign, floor, argmax, comparisons) does so where numbers are seldom equal. Every word of the language
@@ -363,8 +363,27 @@ def in_subs(text):
     return text
 
 
+def twins(text):
+    """Parameters that share one gradient, in layers of stacks and outside of them."""
+    seed = len(text)
+    marks = ['', ' @nodecay', ' @f32', '']
+
+    def three(m):
+        d, names = m[2], ('t1', 't2', 't3')
+        params = ''.join(f'  param {n} [{d}] ~ normal(0.2){marks[(seed + i) % 4]}\n' for i, n in enumerate(names))
+        more = ['(t2 + t3)', 't2 - t3', 't2'][seed % 3]
+        return f'{m[1]}{params}{m[3]}  return {m[4]} + t1 + {more}\n}}'
+
+    text = re.sub(r'^(layer L\d+\(x: \[\*, (\w+)\]\).*?\n)(.*?)^  return (.*?)\n}', three, text, flags=re.M | re.S)
+    text = text.replace('model M {\n', 'model M {\n  param r1 [C] ~ normal(0.2)\n  param r2 [C] ~ normal(0.2)\n'
+                        '  param r3 [B, C] ~ normal(0.2)\n  param r4 [B, C] ~ normal(0.2)\n')
+    return re.sub(r'^  loss (.*)$', r'  loss \1 + 0.3 * mean[*](tanh(x + r1 + r2 + r3 + r4)^2)', text, flags=re.M)
+
+
+MADE = {'in_subs': in_subs, 'twins': twins}
+
 if __name__ == '__main__':
     first, last, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-    batch, made = sys.argv[4] if len(sys.argv) > 4 else '4', in_subs if sys.argv[5:] == ['in_subs'] else str
+    batch, made = sys.argv[4] if len(sys.argv) > 4 else '4', MADE[sys.argv[5]] if sys.argv[5:] else str
     for n in range(first, last): open(f'{folder}/p{n}.shard', 'w').write(made(Program(n).text()).replace('batch 4',
             f'batch {batch}'))
