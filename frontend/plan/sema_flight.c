@@ -39,13 +39,16 @@ static void check_stage(PlanCheck *check, const AstValue *at) {
 static void check_depth(PlanCheck *check, const AstValue *at, int64_t ahead) {
   int64_t layers = longest_stack(check), most = layers > 1 ? layers - 1 : 0;
   if (ahead <= most || !layers) return;
+  if (!most) {
+    Report *r = world_error(check->w, "N0702", at->span, "a stack of one layer gathers none ahead");
+    diag_help(r, "leave it out, unless there will be more layers");
+    return;
+  }
   Report *r = world_error(check->w, "E0602", at->span,
-                          "`prefetch = %lld`, and no stack has more than "
-                          "%lld layer%s",
-                          (long long)ahead, (long long)layers, layers > 1 ? "s" : "");
-  diag_help(r, "`prefetch = %lld`%s", (long long)(most ? 1 : 0),
-            most ? " is what hides most; each layer more needs the room of one more" : "");
-  diag_edit(r, at->span, "%lld", (long long)(most ? 1 : 0));
+                          "`prefetch = %lld`, and no stack has more than %lld layers",
+                          (long long)ahead, (long long)layers);
+  diag_help(r, "`prefetch = 1` is what hides most; each layer more needs the room of one more");
+  diag_edit(r, at->span, "1");
 }
 
 typedef struct Asked { /* NULL: not written, or so that nothing flies */

@@ -62,9 +62,10 @@ static bool is_stages(const Op *o) {
   return o->code == OP_loop && attr_get(&o->attrs, ATTR_stages);
 }
 
+/* A part of a value that all have, such as an option per layer, is sent by nobody. */
 static bool goes_over(const StageStream *stream, const Op *o) {
   return op_family(o->code) == FAMILY_COLLECTIVE && o->code != OP_keep_first &&
-         !strcmp(attr_str(&o->attrs, ATTR_axis, ""), stream->name);
+         o->code != OP_part && !strcmp(attr_str(&o->attrs, ATTR_axis, ""), stream->name);
 }
 
 static bool any_goes_over(const StageStream *stream, const Fn *f) {

@@ -7,6 +7,9 @@
    and what takes time may not wait for longer than it did: what needs one of them and is not short
    itself needs the last one, too.
 
+   Of a pipeline the sums of a message are all of parameters that the same stages hold: a stage
+   computes no norm of what others hold, and has no bytes for it (pass `own`).
+
    Runs when values are those of one rank and of the type in which they travel. An element is added
    up over ranks as before. Must not: touch gradients of parameters or sums of activations, which
    are not short, or what a loop sends in its rounds. */
@@ -20,6 +23,7 @@ enum { SHORT = 16384 }; /* bytes: a message of as many takes hardly longer than 
 typedef struct ShortSums { /* of an entry, one message in the making */
   const Fn *f;
   const AxisSet *differs; /* by value of f: along which axes */
+  unsigned *holders;      /* by value of f: marks of stages that hold what it is made of */
   OpId at[MAX_RANK];
   bool *needs[MAX_RANK]; /* by op of f: it needs that sum */
   uint32_t n;
@@ -39,8 +43,21 @@ static bool is_plain(const Op *o) {
 static bool is_alike(const ShortSums *sums, const Op *a, const Op *b) {
   const Fn *f = sums->f;
   return sums->differs[a->out] == sums->differs[b->out] &&
+         sums->holders[a->out] == sums->holders[b->out] &&
          !strcmp(attr_str(&a->attrs, ATTR_axis, ""), attr_str(&b->attrs, ATTR_axis, "")) &&
          value_type(f, a->out)->elem == value_type(f, b->out)->elem;
+}
+
+/* What loops deliver is of all stages. */
+static unsigned *holders_of(Module *m, const Fn *f) {
+  unsigned *holders = ARENA_ARRAY(m->arena, unsigned, f->values.n + 1);
+  for (OpId i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    unsigned of = o->code == OP_load && o->global->stages ? 1u << o->global->stages : 0;
+    for (uint32_t k = 0; k < o->nin; k++) of |= holders[o->in[k]];
+    for (uint32_t k = 0; k < o->nout; k++) holders[o->out + k] = o->code == OP_loop ? 0 : of;
+  }
+  return holders;
 }
 
 static bool *needs_of(Module *m, const Fn *f, OpId at) {
@@ -183,7 +200,7 @@ static bool has_several(const Fn *f) {
 static bool find_in(Module *m, uint32_t i, ShortSums *sums) {
   *sums = (ShortSums){.f = m->fns.at[i]};
   if (!has_several(sums->f)) return false;
-  sums->differs = uniform_of(m).at[i];
+  sums->differs = uniform_of(m).at[i], sums->holders = holders_of(m, sums->f);
   return find(m, sums);
 }
 
