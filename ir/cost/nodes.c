@@ -102,19 +102,24 @@ static double leaving(const NodeMap *map, const NodeRow *row, int64_t rank, int6
   return to >= 0 && leaves(map, number, row->axis, at, to) ? row->bytes : 0;
 }
 
-static bool runs(const Module *m, int64_t rank) {
-  StageClass class = module_class(m);
+static bool runs(const Module *m, StageClass class, int64_t rank) {
   int64_t at = class.axis < 0 ? 0 : mesh_coordinate(m, rank, class.axis);
   return at >= class.first && at <= class.last;
+}
+
+static void find_classes(Module *const *programs, uint32_t n, StageClass *out) {
+  for (uint32_t p = 0; p < n; p++) out[p] = module_class(programs[p]);
 }
 
 /* Over one axis, out of each node, by program: sent[node * STAGE_CLASSES + program]. */
 static void send_all(const NodeMap *map, Module *const *programs, uint32_t n, const NodeRows *rows,
                      int axis, double *sent, bool *there) {
+  StageClass class[STAGE_CLASSES];
+  find_classes(programs, n, class);
   for (int64_t rank = 0, all = mesh_ranks(map->m); rank < all; rank++) {
     int64_t number = number_of(map, rank), node = number / map->in_node;
     for (uint32_t p = 0; p < n; p++) {
-      if (!runs(programs[p], rank)) continue;
+      if (!runs(map->m, class[p], rank)) continue;
       there[node * STAGE_CLASSES + p] = true;
       for (uint32_t i = 0; i < rows[p].n; i++)
         if (rows[p].at[i].axis == axis)
@@ -177,10 +182,12 @@ typedef struct OrderSearch {
 static double sum_of(const OrderSearch *search, const int *order) {
   NodeMap map = map_of(search->programs[0], order, search->in_node);
   double sum = 0;
+  StageClass class[STAGE_CLASSES];
+  find_classes(search->programs, search->n, class);
   for (int64_t rank = 0, all = mesh_ranks(map.m); rank < all; rank++) {
     int64_t number = number_of(&map, rank);
     for (uint32_t p = 0; p < search->n; p++)
-      for (uint32_t i = 0; runs(search->programs[p], rank) && i < search->rows[p].n; i++)
+      for (uint32_t i = 0; runs(map.m, class[p], rank) && i < search->rows[p].n; i++)
         sum += leaving(&map, &search->rows[p].at[i], rank, number);
   }
   return sum;

@@ -150,8 +150,8 @@ StageClass module_class(const Module *m) {
 }
 
 bool global_is_held(const Module *m, const Global *g) {
-  StageClass class = module_class(m);
-  if (!*class.name || !g->stages) return true;
+  StageClass class;
+  if (!g->stages || !*(class = module_class(m)).name) return true;
   return ((g->stages & STAGES_FIRST) && !class.first) ||
          ((g->stages & STAGES_LAST) && class.last == m->mesh.at[class.axis].size - 1);
 }

@@ -255,7 +255,7 @@ static bool take_turn(TurnRun *run, int64_t s) {
 
 double turns_spans(const TurnTable *table, const double *time, TurnSpan *span) {
   Arena *arena = arena_new();
-  int64_t n = TURN_LOOPS * table->stages * table->parts;
+  int64_t n = turns_loops(table) * table->stages * table->parts;
   TurnRun run = {.t = table, .time = time, .span = span};
   run.at = ARENA_ARRAY(arena, TurnState, table->stages),
   run.clock = ARENA_ARRAY(arena, double, table->stages);

@@ -84,8 +84,21 @@ void arena_free(Arena *arena) {
   free(arena);
 }
 
+static size_t rounded(size_t bytes) { return (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1); }
+
+/* What was allocated last needs no copy while its block has room. */
+static bool grows_in_place(Arena *arena, const void *at, size_t before, size_t bytes) {
+  ArenaBlock *block = arena->head;
+  bool last = (const char *)at + before == (const char *)block->bytes + block->used;
+  if (!last || block->size - block->used < bytes - before) return false;
+  block->used += bytes - before;
+  return true;
+}
+
 void *vec_grown(Arena *arena, void *at, uint32_t n, uint32_t *cap, size_t bytes) {
+  size_t before = rounded(bytes * *cap);
   *cap = !*cap ? (STRESS ? 1 : 8) : STRESS && *cap < 16 ? *cap + 1 : *cap * 2;
+  if (!STRESS && n && grows_in_place(arena, at, before, rounded(bytes * *cap))) return at;
   void *grown = arena_alloc(arena, bytes * *cap);
   if (n) memcpy(grown, at, bytes * n);
   if (STRESS && n) memset(at, STALE, bytes * n);
@@ -93,7 +106,7 @@ void *vec_grown(Arena *arena, void *at, uint32_t n, uint32_t *cap, size_t bytes)
 }
 
 void *arena_alloc(Arena *arena, size_t bytes) {
-  bytes = (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+  bytes = rounded(bytes);
   ArenaBlock *block = arena->head;
   if (block->size - block->used < bytes) {
     size_t size = block->size * 2 > LARGEST_BLOCK ? LARGEST_BLOCK : block->size * 2;

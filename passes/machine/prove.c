@@ -287,8 +287,8 @@ static bool prove_turns(Module *m, const Fn *entry, const TurnStages *stages) {
 }
 
 /* The messages of each stage over the axis of the stages. */
-static void add_stages(RankClasses *all, Module *m, const Fn *entry, const TurnStages *stages) {
-  RankClass c = program_of(m);
+static void add_stages(RankClasses *all, Module *m, const Fn *entry, RankClass c,
+                       const TurnStages *stages) {
   c.turns = true, c.stages.axis = stages->axis;
   for (int64_t s = stages->first; s <= stages->last; s++) {
     c.stages.first = c.stages.last = s;
@@ -303,7 +303,7 @@ static bool prove_entry(Module *m, const Fn *entry) {
   bool class = *module_class(m).name;
   if (find_turns(m, entry, &stages)) {
     if (!prove_turns(m, entry, &stages)) return false;
-    if (!class) add_stages(&all, m, entry, &stages);
+    if (!class) add_stages(&all, m, entry, program_of(m), &stages);
     return class || prove_hops(m, all.at, all.n);
   }
   EventList list = events_of(m, entry);
@@ -318,27 +318,29 @@ void pass_prove(Module *m) {
 }
 
 /* One of several: where its stages do not take turns, all of them send alike. */
-static void add_program(RankClasses *all, Module *m, const Fn *entry) {
-  RankClass c = program_of(m);
+static void add_program(RankClasses *all, Module *m, const Fn *entry, RankClass c) {
   TurnStages stages;
-  if (find_turns(m, entry, &stages)) add_stages(all, m, entry, &stages);
+  if (find_turns(m, entry, &stages)) add_stages(all, m, entry, c, &stages);
   else add_messages(all, m, entry, c, 0);
 }
 
-static bool prove_together(Module *const *classes, uint32_t n, const char *name) {
+static bool prove_together(Module *const *classes, const RankClass *programs, uint32_t n,
+                           const char *name) {
   RankClasses all = {0};
   for (uint32_t i = 0; i < n; i++) {
     const Fn *f = entry_of(classes[i], name);
     must(f, "prove: ranks of class %s have no entry %s", module_class(classes[i]).name, name);
-    add_program(&all, classes[i], f);
+    add_program(&all, classes[i], f, programs[i]);
   }
   return prove_hops(classes[0], all.at, all.n);
 }
 
 bool prove_classes(Module *const *classes, uint32_t n) {
   const Module *m = classes[0];
+  RankClass *programs = ARENA_ARRAY(m->arena, RankClass, n);
+  for (uint32_t i = 0; i < n; i++) programs[i] = program_of(classes[i]);
   for (uint32_t i = 0; i < m->fns.n; i++)
-    if (m->fns.at[i]->kind == FN_ENTRY && !prove_together(classes, n, m->fns.at[i]->name))
+    if (m->fns.at[i]->kind == FN_ENTRY && !prove_together(classes, programs, n, m->fns.at[i]->name))
       return false;
   return true;
 }

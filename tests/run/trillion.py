@@ -1,4 +1,4 @@
-"""The plan of 10^12 parameters is what the papers say: python3 trillion.py SHARDC [60]
+"""The plan of 10^12 parameters is what the papers say: python3 trillion.py SHARDC
 
 `examples/gpt1t.shard`, 4096 GPUs of 40 GB as 8 x 64 x 8 ("DeepSpeed: Extreme-scale model training for everyone", 2020;
 "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", 2021):
@@ -8,13 +8,14 @@
 - of m micro-batches over p stages the part m / (m + p - 1) of the time is used, by the table of the schedule run turn
   by turn, where stages take equal times (a head of few words): 81 % for m = 4 p, 90 % for m = 8 p at p = 16;
 - b s e elements go forward and b s e backward over each border, for each micro-batch;
-- `plan` and `compile` together take no more than a minute of one processor (the number: seconds).
+- `plan` takes at most eight times the processor time that it takes for two stages of two layers and 16 micro-batches;
+  `compile` makes no kernel twice: at most KERNELS for all classes of ranks.
 """
 import json, os, resource, shutil, sys
 from common import EXAMPLES, check, run, workdir
 
 SHARDC, folder, FILE = os.path.abspath(sys.argv[1]), workdir(), f'{EXAMPLES}/gpt1t.shard'
-MOST = float(sys.argv[2]) if len(sys.argv) > 2 else 60
+MOST, TRIES, KERNELS = 8, 4, 400
 STAGES, TENSOR, DATA, SEQ, EMBED = 64, 8, 8, 2048, 25600
 
 
@@ -57,21 +58,31 @@ def volumes():
     check(sent['calls'] == 2 * micro and found['fits'] and found['ranks'] == STAGES * TENSOR * DATA, f'{sent}')
 
 
-def seconds():
+def seconds(*words):
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    environment = {'SHARDC_CACHE_DIR': f'{folder}/cache'}
-    run(SHARDC, 'plan', FILE, '--plan', 'p3d', '--html', 'page.html', cwd=folder, env=environment)
-    run(SHARDC, 'compile', FILE, '--plan', 'p3d', '-o', 'x', '-q', cwd=folder, env=environment)
+    run(SHARDC, 'plan', FILE, '--plan', 'p3d', *words, '--html', 'page.html', cwd=folder)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    took = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    check(took <= MOST, f'plan and compile took {took} s of a processor')
-    print(f'plan and compile: {took:.1f} s')
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def cost():
+    few, many = 1e9, 1e9
+    for _ in range(TRIES):                            # the least of a few: neighbours make one slower
+        few = min(few, seconds(*setting('mesh.pipe', 2), '-D', 'Layers=4', '-D', f'Batch={16 * DATA}'))
+        many = min(many, seconds())
+        if many <= MOST * few: break
+    check(many <= MOST * few, f'plan took {many} s of a processor, of two stages {few}')
+    run(SHARDC, 'compile', FILE, '--plan', 'p3d', '-o', 'x', '-q', cwd=folder,
+        env={'SHARDC_CACHE_DIR': f'{folder}/cache'})
+    made = sum(len(names) for _, _, names in os.walk(f'{folder}/cache'))
+    check(100 < made <= KERNELS, f'{made} kernels were made')
+    print(f'plan: {many:.1f} s, of two stages {few:.1f}; {made} kernels')
 
 
 try:
     states()
     efficiency()
     volumes()
-    seconds()
+    cost()
 finally:
     shutil.rmtree(folder)
