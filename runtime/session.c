@@ -79,11 +79,11 @@ static int own_cpus(const Run *r) {
 /* --device cpu, gpu or gpu:N; number -1: by the rank's own number. */
 static bool choose_device(const Run *r, DeviceOptions *options, Fault *f) {
   const char *text = text_option(r, OPT_device);
-  char *end = (char *)"";
   bool gpu = text && !strncmp(text, "gpu", 3), cpu = text && !strcmp(text, "cpu");
-  options->number = -1;
-  if (gpu && text[3] == ':' && text[4]) options->number = (int)strtol(text + 4, &end, 10);
-  if (text && !cpu && (!gpu || *end || options->number < -1 || (text[3] && !text[4])))
+  size_t digits = gpu && text[3] == ':' ? strspn(text + 4, "0123456789") : 0;
+  options->number = digits ? (int)strtol(text + 4, NULL, 10) : -1;
+  bool numbered = digits > 0 && digits < 6 && !text[4 + digits];
+  if (text && !cpu && !numbered && strcmp(text, "gpu"))
     return rt_fault(f, 103, "--device takes cpu, gpu or gpu:N, not `%s`", text);
   if (!text || gpu == (r->p->sm > 0)) return true;
   rt_fault(f, 103, "--device %s: this executable was compiled for %s", text, r->p->target);

@@ -109,6 +109,9 @@ def sample():
     out = run('sample', '--out', 'r', '--prompt', 'The layer\u2019s', '--tokens', '20', exe=exe)
     check(out.startswith('The layer\u2019s') and not out[11:].strip().isdigit(),
           'a prompt goes through the tokenizer: ' + out)
+    ask = ['sample', '--out', 'r', '--prompt', 'The', '--tokens', '4000', '--temperature', '1e30']  # any token
+    out, whole = run(*ask, exe=exe), run(*ask, '--ignore-eos', exe=exe)
+    check('<|endoftext|>' in whole and out == whole.split('<|endoftext|>')[0] + '\n', 'an end of text ends the sample')
     open(path('gpt2.json'), 'w').write(open(f'{TEXT}/llama3.json').read())
     run('train', '--steps', '5', '--out', 'r', '--resume', exe=exe, expect=2, says='another tokenizer')
     os.remove(path('gpt2.json'))

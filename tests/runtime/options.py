@@ -47,6 +47,12 @@ def case_numbers():
                 for text in bad[kind]: toy(command, f'--{name}={text}', expect=2, says=f'error[R0103]: --{name} takes')
     for text in '-1', 'inf', '9223372036854775808': train('--seed', text, expect=2, says='--seed takes')
     toy('sample', '--top-p', '1.01', expect=2, says='--top-p takes a number from 0 to 1')
+    for text in 'gpu:-1', 'gpu:99999999999', 'gpuxy', 'gpu:', 'gpu:1x', 'GPU', '':
+        train('--out', 'dev', f'--device={text}', expect=2, says='--device takes cpu, gpu or gpu:N')
+    for text in 'x:0..3', 'x:3..2', 'x:-1..2', ':1..2':
+        train('--out', 'tra', f'--trace={text}', expect=2, says='--trace takes FILE or FILE:A..B')
+    for text in '-1%', 'inf%', 'nan%', '100%', '1e9%':
+        train('--out', 'val', f'--valid={text}', expect=2, says='0% to 99%')
     for key in 'train.steps', 'train.seed', 'train.eval.every', 'train.save.keep', 'machine.node.f32':
         for text in '-1', 'inf', 'nan', '', '99999999999999999999999' if key[0] == 't' else '0':
             train('--set', f'{key}={text}', expect=2, says=f'error[R0103]: {key} takes')
