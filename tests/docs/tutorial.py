@@ -22,7 +22,7 @@ def pattern(lines):
 def run(folder, command, wanted, line):
     env = dict(os.environ, PATH=f'{os.path.dirname(SHARDC)}:{os.environ["PATH"]}')
     r = subprocess.run(['sh', '-c', command], cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                       text=True, errors='replace', timeout=300)
+                       text=True, errors='replace', timeout=1200)
     said = re.sub(r'\x1b\[[0-9;]*[A-Za-z]', '', r.stdout.replace('\r', '\n'))
     if said and said[-1] != '\n': said += '\n'
     if wanted and not re.match(pattern(wanted), said):

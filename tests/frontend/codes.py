@@ -38,7 +38,7 @@ def run_file(path, folder):
         env[name] = value.replace('FOLDER', folder).replace('NOFORK', shutil.copy(NOFORK, folder)).replace('ROOT', ROOT)
     for name in re.findall(r'^# folder: (.*)$', head, re.M): os.makedirs(f'{folder}/{name}')
     r = subprocess.run([SHARDC, *args, '--message-format=short'], cwd=folder, env=env, capture_output=True, text=True,
-                       timeout=60)
+                       timeout=1200)
     found = re.findall(r'^(?:.*?:(\d+:\d+): )?\w+\[(\w+)\]', r.stderr, re.M)
     fits = [p for p, c in found if c == code and (not place or p == place)]
     if not fits: wrong.append(f'{path}: {code} {place or ""} wanted, found {r.returncode} {r.stderr}{r.stdout[:200]}')

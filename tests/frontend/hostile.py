@@ -18,7 +18,7 @@ def limits():
 
 def run(*args, text=None, program=SHARDC):
     return subprocess.run([program, *args], input=text, capture_output=True, text=True, errors='replace',
-                          preexec_fn=limits, timeout=300)
+                          preexec_fn=limits, timeout=1200)
 
 
 def write(name, text):

@@ -73,7 +73,7 @@ def expect(what, got, want):
 
 
 def run(folder, *args, status=0):
-    r = subprocess.run([SHARDC, *args], cwd=folder, capture_output=True, text=True, timeout=60)
+    r = subprocess.run([SHARDC, *args], cwd=folder, capture_output=True, text=True, timeout=1200)
     if r.returncode != status: wrong.append(f'{args}: status {r.returncode}: {r.stderr}')
     return r.stdout if status == 0 else r.stderr
 

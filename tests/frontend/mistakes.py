@@ -26,7 +26,7 @@ def rows():
 
 def check(path):
     r = subprocess.run([SHARDC, 'check', '--message-format=json', os.path.basename(path)], cwd=os.path.dirname(path),
-                       capture_output=True, text=True, timeout=60)
+                       capture_output=True, text=True, timeout=1200)
     if r.returncode not in (0, 1): wrong.append(f'{path}: status {r.returncode} {r.stderr[-500:]}')
     return r.returncode, [json.loads(l) for l in r.stderr.splitlines() if l.startswith('{')]
 

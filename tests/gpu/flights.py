@@ -17,7 +17,7 @@ LATE = {'SHARDC_EMULATE_LATE': '1'}
 
 
 def call(*command, env=None):
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, errors='replace', timeout=300,
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, errors='replace', timeout=1200,
                           env={**os.environ, 'SHARDC_PATH': PATH, **(env or {})})
 
 
@@ -110,7 +110,7 @@ def kill_one(rng, job):
     while not os.path.exists(f'{folder}/k{job}/metrics.jsonl'): time.sleep(0.01)      # steps have begun
     time.sleep(rng.uniform(0, 0.3))
     ps[victim].kill()
-    try: err = ps[1 - victim].communicate(timeout=60)[1]
+    try: err = ps[1 - victim].communicate(timeout=1200)[1]
     except subprocess.TimeoutExpired:
         ps[1 - victim].kill()
         sys.exit(f'failed: rank {victim} was killed, and the other one goes on waiting')

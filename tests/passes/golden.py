@@ -29,7 +29,7 @@ def parts(text):
 def said(shardc, command, module):
     with tempfile.TemporaryDirectory() as folder:  # a pass that crashes leaves a file
         r = subprocess.run([shardc, *command.split()], input=module, cwd=folder, capture_output=True, text=True,
-                           timeout=60)
+                           timeout=1200)
     ended = '' if r.returncode == 0 else f'# exit {r.returncode}\n'
     return r.stdout + r.stderr + ended
 

@@ -25,7 +25,7 @@ def plan_of(r, text):
 
 
 def said(shardc, folder, *words):
-    p = subprocess.run([shardc, *words], cwd=folder, capture_output=True, text=True, timeout=300,
+    p = subprocess.run([shardc, *words], cwd=folder, capture_output=True, text=True, timeout=1200,
                        env=dict(os.environ, NO_COLOR='1'))
     return p.returncode, p.stdout, p.stderr
 

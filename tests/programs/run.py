@@ -28,7 +28,7 @@ def write_data(folder, samples=4):
 
 
 def run(*command, folder):
-    p = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    p = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=1200)
     if p.returncode:
         raise RuntimeError(f'{" ".join(command)}: exit {p.returncode}\n{p.stdout[-500:]}{p.stderr[-1000:]}')
     return p.stdout

@@ -58,7 +58,7 @@ for k in range(60):
     open(f'{d}/damaged.ir', 'wb').write(b)
     import subprocess
     p = subprocess.run([shardc, 'compile', f'{d}/damaged.ir', '-o', f'{d}/maybe'], capture_output=True, text=True,
-                       timeout=120)
+                       timeout=1200)
     check(p.returncode in (0, 1), f'damaged IR {k}: exit code {p.returncode}\n{p.stderr[-2000:]}')
     if p.returncode:
         check(re.search(r'E\d{4}', p.stderr) and '-->' in p.stderr,

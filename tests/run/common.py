@@ -7,7 +7,7 @@ EXAMPLES = os.path.join(ROOT, 'examples')
 MPI = {'OMPI_ALLOW_RUN_AS_ROOT': '1', 'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1'}  # as in most containers
 
 
-def run(*command, cwd=None, expect=0, timeout=600, env=None):
+def run(*command, cwd=None, expect=0, timeout=1200, env=None):
     """Runs; returns (stdout, stderr). Any other exit code than `expect` ends the test with all output."""
     e = {**os.environ, **MPI, 'SHARDC_PATH': EXAMPLES, 'NO_COLOR': '1', **(env or {})}
     p = subprocess.run(command, cwd=cwd, capture_output=True, text=True, errors='replace', timeout=timeout, env=e)

@@ -8,7 +8,7 @@ D = tempfile.mkdtemp(prefix='shardc data ')
 
 
 def run(*args, expect=0, says='', exe=SHARDC):
-    p = subprocess.run([exe, *args], cwd=D, capture_output=True, timeout=300, env=dict(os.environ, NO_COLOR='1'))
+    p = subprocess.run([exe, *args], cwd=D, capture_output=True, timeout=1200, env=dict(os.environ, NO_COLOR='1'))
     out = p.stdout.decode('utf-8', 'replace') + p.stderr.decode('utf-8', 'replace')
     if p.returncode != expect or says not in out: sys.exit(f'{" ".join(args)}\n  exit {p.returncode}, expected {expect} and `{says}`\n{out}')
     return out

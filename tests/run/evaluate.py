@@ -37,7 +37,7 @@ plan two for M { mesh data = 2
 
 
 def run(*command, says='', lacks=None, expect=0):
-    p = subprocess.run(list(map(str, command)), cwd=D, capture_output=True, text=True, timeout=120,
+    p = subprocess.run(list(map(str, command)), cwd=D, capture_output=True, text=True, timeout=1200,
                        env={**os.environ, 'NO_COLOR': '1'})
     text = p.stdout + p.stderr
     if p.returncode != expect or says not in text or (lacks and lacks in text):

@@ -50,6 +50,6 @@ while p.poll() is None and not (os.path.exists(f'{d}/term/metrics.jsonl')
                                 and os.path.getsize(f'{d}/term/metrics.jsonl')):
     time.sleep(0.01)
 p.send_signal(signal.SIGTERM)
-check(p.wait(timeout=60) == 75, f'exit code {p.returncode} after SIGTERM, expected 75')
+check(p.wait(timeout=1200) == 75, f'exit code {p.returncode} after SIGTERM, expected 75')
 check(any(x.startswith('step-') for x in os.listdir(f'{d}/term')), 'no checkpoint after SIGTERM')
 shutil.rmtree(d)

@@ -102,7 +102,7 @@ def kill_one(rng, job):
         time.sleep(0.3)
     ps[victim].kill()
     for r, p in enumerate(ps):
-        try: err = p.communicate(timeout=60)[1]
+        try: err = p.communicate(timeout=1200)[1]
         except subprocess.TimeoutExpired:
             for q in ps: q.kill()
             sys.exit(f'failed: rank {victim} was killed, and rank {r} goes on waiting')

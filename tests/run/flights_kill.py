@@ -58,7 +58,7 @@ def start(how, out, dies):
 def ends(ps, what):
     said, began = [], time.time()
     for p in ps:
-        try: text = p.communicate(timeout=max(1, began + 300 - time.time()))[1]
+        try: text = p.communicate(timeout=max(1, began + 1200 - time.time()))[1]
         except subprocess.TimeoutExpired:
             for q in ps: q.kill()
             sys.exit(f'failed: {what}: a process does not end')

@@ -149,7 +149,7 @@ class Bench:
         s.shardc, s.folder, s.steps, s.ones, s.made = os.path.abspath(shardc), folder, steps, {}, 0
         write_data(folder)
 
-    def call(s, *command, timeout=600):
+    def call(s, *command, timeout=1200):
         e = {k: v for k, v in os.environ.items() if not k.startswith(('RANK', 'WORLD_SIZE', 'OMPI', 'PMI'))}
         e.update(MPI, SHARDC_PATH=PATH, NO_COLOR='1')
         e['SHARDC_EMULATE_ACCOUNT'] = f'{s.folder}/account'      # what the stand-in's driver was asked for

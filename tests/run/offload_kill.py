@@ -41,7 +41,7 @@ def train(out, expect=0, resume=(), **env):
     if EMULATE: env |= {'SHARDC_EMULATE_LATE': '1', 'SHARDC_EMULATE_ORDER': '3'}
     if env.get('DIE_ARENAS') and RANKS > 1: env |= {'DIE_RANK': '1', **env}
     p = subprocess.run([SHARDC, 'run', '-n', str(RANKS), *EMULATE, f'./{WHERE}', '--', 'train', '--out', out, *OPTIONS,
-                        *resume], cwd=folder, capture_output=True, text=True, timeout=100,
+                        *resume], cwd=folder, capture_output=True, text=True, timeout=1200,
                        env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1', **env))
     check(expect is None or p.returncode == expect, f'{out}: exit {p.returncode}\n{p.stdout}{p.stderr}')
     return p.returncode, p.stderr

@@ -45,7 +45,7 @@ page = read(f'{d}/page.html').decode().replace('</body>', script)
 open(f'{d}/clicked.html', 'w').write(page)
 p = subprocess.run([browser, '--headless', '--no-sandbox', '--disable-gpu', f'--user-data-dir={d}/profile',
                     '--virtual-time-budget=20000', '--dump-dom',
-                    f'file://{d}/clicked.html'], capture_output=True, text=True, timeout=300)
+                    f'file://{d}/clicked.html'], capture_output=True, text=True, timeout=1200)
 title = re.search(r'<title>(.*?)</title>', p.stdout, re.S)
 check(title and title[1].startswith('{'), 'the page was not drawn: ' + p.stderr[-500:])
 seen = json.loads(html.unescape(title[1]))

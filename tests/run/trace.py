@@ -201,7 +201,7 @@ def apart():
                                '--threads', '1', '--trace', 'u.json:2..3'], cwd=folder,
                               env={**environment, 'RANK': str(r)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
              for r in range(3)]
-    said = [p.communicate(timeout=120)[0].decode() for p in ranks]
+    said = [p.communicate(timeout=1200)[0].decode() for p in ranks]
     check(not any(p.returncode for p in ranks), '\n'.join(said))
     told = check_file('u.json', 'turns', lambda rank: rank)
     for c, seconds in zip(told['clocks'], ahead):

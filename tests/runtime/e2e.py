@@ -20,7 +20,7 @@ def write_text():
 
 def toy(*args, expect=0, says='', exe=None, env=None, **kw):
     e = dict(os.environ, NO_COLOR='1', **(env or {}))
-    p = subprocess.run([exe or TOY, *args], cwd=D, capture_output=True, timeout=120, env=e, **kw)
+    p = subprocess.run([exe or TOY, *args], cwd=D, capture_output=True, timeout=1200, env=e, **kw)
     out, err = p.stdout.decode('latin1'), p.stderr.decode('latin1')
     if p.returncode != expect or says not in out + err:
         sys.exit(f'toy {" ".join(args)}\n  exit {p.returncode}, expected {expect} and `{says}`\n{out}\n{err}')
@@ -258,7 +258,7 @@ def begun(*args, front=(), data='text.txt', **env):
 
 def saved(p, out, status=75):
     """Its end; what it said."""
-    err = p.communicate(timeout=60)[1]
+    err = p.communicate(timeout=1200)[1]
     check(p.returncode == status and newest_step(out) > 0, f'{out}: {p.returncode} {err}')
     return err
 
@@ -286,7 +286,7 @@ def case_signals():
     until(lambda: os.path.exists(path('s3.mark')), p, 'its first step, which never ends')
     p.send_signal(signal.SIGTERM)
     next(x for x in p.stderr if x.startswith('stopping after this step'))
-    p.send_signal(signal.SIGTERM), p.communicate(timeout=60)
+    p.send_signal(signal.SIGTERM), p.communicate(timeout=1200)
     check(p.returncode == 128 + signal.SIGTERM, f'a second signal after the grace leaves at once: {p.returncode}')
     p = begun('--out', 's6', front=['nohup'])
     p.send_signal(signal.SIGHUP)
@@ -344,7 +344,7 @@ def case_lost_data():
         p = begun('--out', out, *more, data='l.txt')
         lost = 'v.txt' if out == 'l2' else 'l.txt'
         os.truncate(path(lost), 0)
-        err = p.communicate(timeout=60)[1]
+        err = p.communicate(timeout=1200)[1]
         check(p.returncode == 4 and 'R0201' in err and f'--> {lost}: byte ' in err
               and 'the last good checkpoint is' in err, f'{p.returncode} {err}')
         n = int(newest(out)[5:])

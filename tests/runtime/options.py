@@ -11,7 +11,7 @@ rng = random.Random(7)
 
 
 def toy(*args, expect=0, says=''):
-    p = subprocess.run([TOY, *args], cwd=D, capture_output=True, timeout=120, env=dict(os.environ, NO_COLOR='1'))
+    p = subprocess.run([TOY, *args], cwd=D, capture_output=True, timeout=1200, env=dict(os.environ, NO_COLOR='1'))
     out, err = p.stdout.decode('latin1'), p.stderr.decode('latin1')
     if p.returncode != expect or says not in out + err:
         sys.exit(f'toy {args}\n  exit {p.returncode}, expected {expect} and `{says}`\n{out}\n{err}')

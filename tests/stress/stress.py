@@ -18,7 +18,7 @@ wrong = []
 
 
 def run(exe, *a, fail=0):
-    p = subprocess.run([exe, *a], cwd=D, capture_output=True, timeout=120,
+    p = subprocess.run([exe, *a], cwd=D, capture_output=True, timeout=1200,
                        env={**ENV, 'SHARDC_FAIL_AT': str(fail)} if fail else ENV)
     return p.returncode, p.stdout, p.stderr
 
