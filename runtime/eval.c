@@ -122,7 +122,9 @@ static void conclude(const Run *r, const Totals *totals, Evaluation *evaluation)
     if (!isnan(weight)) counted = isnan(counted) ? weight : counted + weight;
   }
   evaluation->loss = totals->terms ? loss : totals->at[0] * average;
-  evaluation->counted = counted;
+  /* what the last batch adds was divided and multiplied again */
+  bool whole = fabs(counted - rint(counted)) < 1e-9 * fmax(1, counted);
+  evaluation->counted = whole ? rint(counted) : counted;
   if (counted == 0) evaluation->loss = NAN;
 }
 
@@ -169,7 +171,10 @@ static void print_result(const Run *r, const Evaluation *evaluation) {
   char of[32] = "", counted[48] = "";
   if (evaluation->samples < all) snprintf(of, sizeof of, " of %lld", (long long)all);
   if (!isnan(evaluation->counted))
-    snprintf(counted, sizeof counted, ", %.9g labels count", evaluation->counted);
+    snprintf(counted, sizeof counted,
+             evaluation->counted == floor(evaluation->counted) ? ", %.0f labels count"
+                                                               : ", weights of %.6g",
+             evaluation->counted);
   printf("validation loss %.4f after %lld steps (%lld%s samples%s)\n", evaluation->loss,
          (long long)r->at.step, (long long)evaluation->samples, of, counted);
 }

@@ -152,7 +152,18 @@ def nothing_counts():
     check(sum(r['counted'] for r in rows) > 8 and 'no label' not in said, f'{rows} {said}')
 
 
+def training_counts():
+    """The count of a step is that of all ranks and micro-batches."""
+    told = []
+    for plan in 'one', 'zero', 'pipe':
+        run(SHARDC, 'compile', 'ignored.shard', '-o', plan, '--quick', '-q', '--plan', plan, cwd=D)
+        run(*go(plan), 'train', '--out', f'c{plan}', '--data', files(8), '--quiet', cwd=D)
+        told.append([json.loads(line)['counted'] for line in open(f'{D}/c{plan}/metrics.jsonl')])
+    check(told[0] == told[1] == told[2], f'{told}')
+
+
 random_ones()
 one_number()
+training_counts()
 nothing_counts()
 shutil.rmtree(D)
