@@ -10,6 +10,7 @@
    completed once behind the loop. Inputs and positions are made where they are needed and never
    sent: if blocks do not serve, the input is asked for whole and the walk begins again (each time
    at least one axis less). Without a mesh the pass does nothing. */
+#include "ir/plan/module_settings.h"
 #include "collect.h"
 #include <string.h>
 
@@ -238,11 +239,22 @@ static bool sums(const CollectLoop *loop, uint32_t i) {
   return i < loop->s.carry && loop->in.u.running[loop->in.f->args.at[i + 1]];
 }
 
+/* A sum over layers that is one over stages: each adds up its own. Where parts of a batch stream,
+   that of an operand of all layers, which has samples, is handed on from stage to stage instead:
+   the stage where the line ends has all of it, and nobody waits. Not between chunks, whose turns
+   count one message of a stage: pass `pipeline` refuses what is left then. */
+static bool sums_stages(const CollectLoop *loop, uint32_t i) {
+  if (!sums(loop, i)) return false;
+  const Type *t = value_type(loop->in.f, loop->in.f->args.at[i + 1]);
+  bool samples = type_find(t, intern(loop->in.m->ctx->names, "Batch")) >= 0;
+  return !(loop->s.streams && samples) || plan_chunks(loop->in.m) > 1;
+}
+
 /* A first value that is zero lies wherever the sum does. */
 static void bring_operands(CollectLoop *loop) {
   for (uint32_t i = 0; i < loop->o->nin; i++) {
     Placement placement = outside(loop, *site_placed(&loop->in, loop->in.to->args.at[i + 1]),
-                                  sums(loop, i)                           ? PARTIAL_SUM
+                                  sums_stages(loop, i)                    ? PARTIAL_SUM
                                   : i < loop->s.carry + loop->s.invariant ? NULL
                                                                           : loop->s.axis.dim);
     vec_push(loop->in.m->arena, loop->operands,
@@ -264,9 +276,9 @@ static void collect_loop(CollectSite *site, const Op *o) {
       rebuild_loop(site->m, site->to, loop.in.to, loop.s, loop.operands.at, o->loc)->out;
   for (uint32_t i = 0; i < o->nout; i++) {
     Placement placement = outside(&loop, *site_placed(&loop.in, loop.in.to->results.at[i]),
-                                  i >= loop.s.carry                   ? loop.s.axis.dim
-                                  : loop.s.streams && !sums(&loop, i) ? NULL
-                                                                      : PARTIAL_SUM);
+                                  i >= loop.s.carry                          ? loop.s.axis.dim
+                                  : loop.s.streams && !sums_stages(&loop, i) ? NULL
+                                                                             : PARTIAL_SUM);
     site_define(site, o->out + i, first + i, &placement);
   }
 }

@@ -45,11 +45,14 @@ typedef struct StageStream {
   bool failed;
 } StageStream;
 
-static void refuse(StageStream *stream, const char *why) {
-  if (stream->failed) return;
+static void refuse_for(StageStream *stream, const char *why, const char *help) {
+  if (!stream->failed) stages_refuse(stream->m, stream->name, why, help);
   stream->failed = true;
-  stages_refuse(stream->m, stream->name, why,
-                "`pipeline sequential`: one micro-batch at a time, all other stages wait");
+}
+
+static void refuse(StageStream *stream, const char *why) {
+  refuse_for(stream, why,
+             "`pipeline sequential`: one micro-batch at a time, all other stages wait");
 }
 
 /* ---- what is where ---- */
@@ -138,8 +141,11 @@ static void see(StageStream *stream, OpId id) {
     see_stages(stream, id);
     return;
   }
-  if (goes_over(stream, o) || (o->code == OP_loop && any_goes_over(stream, o->callee)))
-    refuse(stream, "what is around the layers is shared over their axis, too");
+  bool over = goes_over(stream, o) || (o->code == OP_loop && any_goes_over(stream, o->callee));
+  if (over && o->code == OP_all_reduce && plan_chunks(stream->m) > 1)
+    refuse_for(stream, "all layers read an operand, whose gradient chunks would hand on as well",
+               "`pipeline one_f_one_b` hands it on");
+  else if (over) refuse(stream, "all stages would meet in the computation around the layers");
   for (uint32_t i = 0; i < o->nout; i++) stream->at[o->out + i] = where_of(stream, o, o->out + i);
 }
 
