@@ -402,6 +402,9 @@ static void check_loop(Verifier *verifier, const Op *op) {
 static void check_work(Verifier *verifier, const Op *op, Tier t) {
   int64_t frame = attr_int(&verifier->fn->attrs, tier_frame(t), 0);
   int64_t bytes = op_work(op, t), at = attr_int(&op->attrs, tier_work(t), 0);
+  if (bytes && !attr_get(&op->attrs, tier_work(t)))
+    verify_report(verifier, "E1108", verify_at_op(op), "[frame-c4] %lld bytes of work without `%s`",
+                  (long long)bytes, attr_name(tier_work(t)));
   if ((bytes && !verify_fits(at, bytes, frame)) || at % ALIGNED)
     verify_report(verifier, "E1108", verify_at_op(op),
                   "[frame-c1] %lld bytes of work at %lld, in a frame of %lld", (long long)bytes,
@@ -422,7 +425,8 @@ void verify_bytes(Verifier *verifier) {
   check_globals_of(verifier);
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *op = &f->ops.at[i];
-    for (Tier t = 0; t < TIERS && op->callee; t++) check_work(verifier, op, t);
+    bool works = op->callee || op_family(op->code) == FAMILY_COLLECTIVE;
+    for (Tier t = 0; t < TIERS && works; t++) check_work(verifier, op, t);
     if (op->code == OP_loop) check_loop(verifier, op);
   }
 }

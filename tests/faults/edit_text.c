@@ -148,3 +148,78 @@ Pieces edit_numbers(Arena *a, const char *text) {
 Text edit_number_at(Arena *a, const char *text, const Piece *p, uint64_t how) {
   return replaced(a, text, p->from, p->to, other_number(a, text, p, how));
 }
+
+/* ---- what is left out ---- */
+
+/* Behind a bracket that opens at `at`, or behind the line. */
+static size_t behind(const char *text, size_t at) {
+  int depth = 0;
+  bool quoted = false;
+  for (; text[at] && text[at] != '\n'; at++) {
+    if (quoted && text[at] == '\\') at++;
+    else if (text[at] == '"') quoted = !quoted;
+    else if (quoted) continue;
+    else if (strchr("({[", text[at])) depth++;
+    else if (strchr(")}]", text[at]) && !--depth) return at + 1;
+  }
+  return at;
+}
+
+static void add_clause(Arena *a, Pieces *list, const char *text, size_t from, size_t to) {
+  Piece p = {from, to, ""};
+  size_t n = from;
+  while (is_word(text[n]) && n - from < EDIT_KEY - 1) n++;
+  memcpy(p.key, text + from, n - from), p.key[n - from] = 0;
+  vec_push(a, *list, p);
+}
+
+/* `{a = 1, b = 2}`, `{0: inplace(%1) at(frame + 64)}`: clauses end with a comma, or with a space
+   behind a number of a result. */
+static void inside(Arena *a, Pieces *list, const char *text, size_t from, size_t to) {
+  const char *ends = isdigit((unsigned char)text[from]) ? " " : ",";
+  if (*ends == ' ') from += strcspn(text + from, " ");
+  while (from < to) {
+    while (from < to && strchr(" ,", text[from])) from++;
+    size_t end = from;
+    while (end < to && text[end] != *ends)
+      end = strchr("({[", text[end]) ? behind(text, end) : end + 1;
+    if (end > from) add_clause(a, list, text, from, end < to ? end : to);
+    from = end;
+  }
+}
+
+static void in_line(Arena *a, Pieces *list, const char *text, size_t line, size_t end) {
+  for (size_t i = line; i < end; i++) {
+    if (text[i] == '"') {
+      for (i++; i < end && text[i] != '"'; i++) i += text[i] == '\\';
+      continue;
+    }
+    if (text[i] != '{') continue;
+    size_t to = behind(text, i);
+    if (text[to - 1] != '}') return; /* a function begins */
+    add_clause(a, list, text, i, to);
+    inside(a, list, text, i + 1, to - 1);
+    i = to - 1;
+  }
+}
+
+Pieces edit_clauses(Arena *a, const char *text) {
+  Pieces list = {0};
+  for (size_t line = begin_of(text) + 1, end; text[line]; line = end + (text[end] == '\n')) {
+    static const char *const functions[] = {"entry ", "body ", "kernel ", "layer ", "sub ", "}"};
+    end = line + strcspn(text + line, "\n");
+    bool own = end > line && text[line] != ' ';
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+      own &= strncmp(text + line, functions[i], strlen(functions[i])) != 0;
+    if (own) add_clause(a, &list, text, line, end + (text[end] == '\n'));
+    in_line(a, &list, text, line, end);
+  }
+  return list;
+}
+
+Text edit_without(Arena *a, const char *text, const Piece *p) {
+  size_t from = p->from, to = p->to;
+  if (!strncmp(text + to, ", ", 2)) to += 2;
+  else if (from > 1 && !strncmp(text + from - 2, ", ", 2)) from -= 2;
+  return replaced(a, text, from, to, "");
+}

@@ -5,6 +5,8 @@
      edits MODEL.shard PLAN every [STEP]   every STEPth number of the dump after `memory`, each
                                            replaced in several ways
      edits MODEL.shard PLAN cuts [STEP]    the same for numbers in the first lines of kernels
+     edits MODEL.shard PLAN missing [STEP] every STEPth line of the module, attribute and place left
+                                           out, after each pass
      edits MODEL.shard PLAN flights COUNT [SEED]   COUNT edits of starts, waits, messages and rings
                                            after `prefetch` and after `memory`; of 4 layers
      edits MODEL.shard PLAN PASS:SEED      shows that one (PASS+flights:SEED)
@@ -387,6 +389,20 @@ static void every_number(const Stage *s, long step, bool cuts, Tally *tally) {
   arena_free(a);
 }
 
+static void every_clause(const Stage *s, uint32_t step, uint32_t first, Tally *tally) {
+  Arena *a = arena_new();
+  Pieces clauses = edit_clauses(a, s->text.at);
+  for (uint32_t i = first % step; i < clauses.n; i += step) {
+    Arena *one = arena_new();
+    const Piece *p = &clauses.at[i];
+    const char *what = arena_strndup(one, s->text.at + p->from, p->to - p->from);
+    take(s, arena_printf(one, "without `%s`", what), edit_without(one, s->text.at, p), p, tally,
+         false);
+    arena_free(one);
+  }
+  arena_free(a);
+}
+
 /* ---- the program ---- */
 
 static Module *lowered(Ctx *c, const char *path, const char *plan, bool deep) {
@@ -431,7 +447,7 @@ static void add_tally(Tally *all, const Tally *t) {
 
 /* What a call asks for. */
 typedef struct Asked {
-  bool every, cuts, flights;
+  bool every, cuts, flights, missing;
   const char *pass; /* of the one edit that is shown; NULL: not one alone */
   long count;
   uint64_t seed;
@@ -441,6 +457,7 @@ static Asked asked_for(int argc, char **argv) {
   Asked x = {.cuts = !strcmp(argv[3], "cuts"), .seed = 1};
   const char *colon = strchr(argv[3], ':'), *flights = strstr(argv[3], "flights");
   x.every = x.cuts || !strcmp(argv[3], "every"), x.flights = flights;
+  x.missing = !strcmp(argv[3], "missing");
   if (colon) {
     x.seed = strtoull(colon + 1, NULL, 10);
     x.pass = strtok(argv[3], "+:");
@@ -462,7 +479,8 @@ static bool is_asked(const Asked *x, const char *pass) {
 static Tally try_stage(const Stage *s, const Asked *x, uint32_t number) {
   Tally t = {0};
   RandomEdit *edit = x->flights ? edit_flight : edit_by_seed;
-  if (x->every) every_number(s, (long)x->seed, x->cuts, &t);
+  if (x->missing) every_clause(s, (uint32_t)x->seed, number, &t);
+  else if (x->every) every_number(s, (long)x->seed, x->cuts, &t);
   else if (x->pass) random_edits(s, edit, 1, x->seed, &t, true);
   else random_edits(s, edit, x->count, x->seed + 100000 * number, &t, false);
   show_tally(s->pass, &t);
