@@ -149,7 +149,13 @@ static void look_after(Arena *arena, const char *folder) {
 char *work_folder(Ctx *c) {
   const char *base = getenv("TMPDIR");
   char *path = arena_printf(c->arena, "%s/shardc.XXXXXX", base && *base ? base : "/tmp");
-  if (mkdtemp(path)) return look_after(c->arena, path), path;
+  sigset_t all, before; /* no signal between the folder and what looks after it */
+  sigfillset(&all);
+  sigprocmask(SIG_BLOCK, &all, &before);
+  bool made = mkdtemp(path) != NULL;
+  if (made) look_after(c->arena, path);
+  sigprocmask(SIG_SETMASK, &before, NULL);
+  if (made) return path;
   diag_at(c->diag, "E1310", (Span){0}, "cannot make a temporary folder `%s`: %s", path,
           strerror(errno));
   return NULL;

@@ -54,7 +54,8 @@ static Module *load_ir(Cli *o, const char *path) {
   size_t n;
   const char *text = file_read(o->c, path, &n);
   Module *m = text ? ir_parse(o->c, path, text, n) : NULL;
-  return m && target_complete(m) && ir_verify(m) ? m : NULL; /* it may be edited by hand */
+  bool good = m && settings_check_dump(m) && target_complete(m) && ir_verify(m);
+  return good ? m : NULL; /* it may be edited by hand */
 }
 
 /* The target that the plan's machine names; "": it says nothing of it. */

@@ -3,6 +3,7 @@
 #ifndef SHARDC_SETTINGS_H
 #define SHARDC_SETTINGS_H
 #include "frontend/syntax/ast.h"
+#include "ir/ir.h"
 
 typedef enum SettingType {
   TYPE_NOTHING, /* no operand */
@@ -75,6 +76,9 @@ const char *setting_type_text(SettingType t); /* "a whole number of at least 1" 
    wrong. `item` is a train, plan, machine or weights item. Names of dims, machines, mesh
    axes, layers are not looked up here. */
 bool settings_check(Ctx *c, const AstItem *item);
+
+/* E1103 for keys and values of a module read from a dump that no block has. */
+bool settings_check_dump(const Module *m);
 
 /* ---- one setting from the command line: "train.optim.lr=1e-4" (settings_set.c) ---- */
 

@@ -20,6 +20,25 @@
 
 enum { LINE_LIMIT = 180 };
 
+/* Is there a character at `c` that a terminal obeys? Of ASCII, or of U+0080 .. U+009F. */
+static bool is_control(const unsigned char *c) {
+  return (*c < 0x20 && *c != '\t' && *c != '\n') || *c == 0x7f ||
+         (*c == 0xC2 && c[1] >= 0x80 && c[1] < 0xA0);
+}
+
+/* Names, paths and source lines are other people's bytes: what a terminal would obey is shown as a
+   question mark. All text of a report goes this way; escape codes of colours are our own. */
+static void put_bytes(FILE *out, const char *text, size_t n) {
+  for (size_t i = 0; i < n; i++) {
+    const unsigned char *c = (const unsigned char *)text + i;
+    bool obeyed = is_control(c);
+    fputc(obeyed ? '?' : *c, out);
+    i += obeyed && *c == 0xC2;
+  }
+}
+
+static void put_text(FILE *out, const char *text) { put_bytes(out, text, strlen(text)); }
+
 /* ---- the human format ---- */
 
 static size_t line_start(const Source *source, size_t offset) {
@@ -111,8 +130,7 @@ static void put_source_line(const DiagPrinter *printer, Span at, const SourceWin
           style->end);
   if (window->n) fputc(' ', printer->out);
   if (window->from) fputs("...", printer->out);
-  for (size_t i = window->from; i < window->to; i++)
-    fputc(window->text[i] ? window->text[i] : '?', printer->out);
+  put_bytes(printer->out, window->text + window->from, window->to - window->from);
   fputs(window->to < window->n ? "...\n" : "\n", printer->out);
 }
 
@@ -133,7 +151,7 @@ static void put_place(const DiagPrinter *printer, const SourcePlace *place, bool
   put_blanks(printer->out, window->text + window->from, before - window->from);
   fputs(primary ? style->severity : style->blue, printer->out);
   put_marks(printer->out, window->text + before, under, primary ? '^' : '-');
-  if (place->text && *place->text) fprintf(printer->out, " %s", place->text);
+  if (place->text && *place->text) fputc(' ', printer->out), put_text(printer->out, place->text);
   fprintf(printer->out, "%s\n", style->end);
 }
 
@@ -192,8 +210,10 @@ static void put_elsewhere(const DiagPrinter *printer, const Report *r) {
     uint32_t line, column;
     diag_line_column(printer->d, place->span, &line, &column);
     if (i) fputs("; ", printer->out);
-    if (source) fprintf(printer->out, " %s:%u:%u ", source->name, line, column);
-    fprintf(printer->out, " %s", place->text);
+    fputc(' ', printer->out);
+    if (source) put_text(printer->out, source->name);
+    if (source) fprintf(printer->out, ":%u:%u  ", line, column);
+    put_text(printer->out, place->text);
   }
   fputc('\n', printer->out);
 }
@@ -207,14 +227,18 @@ static int gutter_of(const Diag *diag, const Report *r) {
   return gutter;
 }
 
-static void put_notes(const DiagPrinter *printer, const Report *r) {
+static void put_note(const DiagPrinter *printer, const char *word, const char *colon,
+                     const char *text) {
   const Style *style = &printer->style;
-  for (uint32_t i = 0; i < r->facts.n; i++)
-    fprintf(printer->out, "%*s %s=%s %s\n", printer->gutter, "", style->blue, style->end,
-            r->facts.at[i]);
-  for (uint32_t i = 0; i < r->helps.n; i++)
-    fprintf(printer->out, "%*s %s=%s %shelp%s: %s\n", printer->gutter, "", style->blue, style->end,
-            style->bold, style->end, r->helps.at[i]);
+  fprintf(printer->out, "%*s %s=%s ", printer->gutter, "", style->blue, style->end);
+  if (*word) fprintf(printer->out, "%s%s%s%s", style->bold, word, style->end, colon);
+  put_text(printer->out, text);
+  fputc('\n', printer->out);
+}
+
+static void put_notes(const DiagPrinter *printer, const Report *r) {
+  for (uint32_t i = 0; i < r->facts.n; i++) put_note(printer, "", "", r->facts.at[i]);
+  for (uint32_t i = 0; i < r->helps.n; i++) put_note(printer, "help", ": ", r->helps.at[i]);
 }
 
 static void print_human(const Diag *diag, const Report *r, FILE *out, bool colour) {
@@ -222,13 +246,17 @@ static void print_human(const Diag *diag, const Report *r, FILE *out, bool colou
   const Source *source = diag_source(diag, r->primary.span.file);
   const Style *style = &printer.style;
   uint32_t line, column;
-  fprintf(out, "%s%s[%s]%s%s: %s%s\n", style->severity, severity_name(r), r->code, style->end,
-          style->bold, r->headline, style->end);
+  fprintf(out, "%s%s[%s]%s%s: ", style->severity, severity_name(r), r->code, style->end,
+          style->bold);
+  put_text(out, r->headline);
+  fprintf(out, "%s\n", style->end);
   if (source) {
     printer.gutter = gutter_of(diag, r);
     diag_line_column(diag, r->primary.span, &line, &column);
-    fprintf(out, "%*s%s-->%s %s:%u:%u\n", printer.gutter > 2 ? printer.gutter : 2, "", style->blue,
-            style->end, source->name, line, column);
+    fprintf(out, "%*s%s-->%s ", printer.gutter > 2 ? printer.gutter : 2, "", style->blue,
+            style->end);
+    put_text(out, source->name);
+    fprintf(out, ":%u:%u\n", line, column);
     put_snippet(&printer, r);
     put_elsewhere(&printer, r);
   }
@@ -241,8 +269,10 @@ static void print_short(const Diag *diag, const Report *r, FILE *out) {
   const Source *source = diag_source(diag, r->primary.span.file);
   uint32_t line, column;
   diag_line_column(diag, r->primary.span, &line, &column);
-  if (source) fprintf(out, "%s:%u:%u: ", source->name, line, column);
-  fprintf(out, "%s[%s]: %s\n", severity_name(r), r->code, r->headline);
+  if (source) put_text(out, source->name), fprintf(out, ":%u:%u: ", line, column);
+  fprintf(out, "%s[%s]: ", severity_name(r), r->code);
+  put_text(out, r->headline);
+  fputc('\n', out);
 }
 
 /* Bytes of the UTF-8 sequence at `c`; 0 if it is none. */

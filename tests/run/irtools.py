@@ -2,7 +2,7 @@
 
     python3 irtools.py SHARDC EXAMPLES
 """
-import json, os, random, re, shutil, sys
+import json, os, random, re, shutil, signal, subprocess, sys, time
 from common import check, read, run, workdir
 
 shardc, examples = sys.argv[1], sys.argv[2]
@@ -67,6 +67,45 @@ open(f'{d}/renamed.ir', 'w').write(texts['fuse'].replace('[Batch:8, Seq:128, Emb
                                                          '[Batch:8, Time:128, Embed:96]', 1))
 _, said = run(shardc, 'compile', f'{d}/renamed.ir', '-o', f'{d}/no', expect=1)
 check(re.search(r'renamed\.ir:\d+:\d+', said) and 'error[E' in said, 'no place in: ' + said)
+
+# settings of a dump are checked as those of a block are
+for pattern, value in [('train.batch = "', '0'), ('train.optim.lr = "', 'abc'), ('train.optim.lr = "', '-3'),
+                       ('train.optim = "', 'foo'), ('train.save.async = "', 'perhaps'),
+                       ('train.optim.betas = "', '0.9'), ('train.seed = "', '-1'), ('train.steps = "', '1e400'),
+                       ('plan.precision = "', 'f33'), ('train.lr.floor = "', 'nan'), ('train.sead', ''),
+                       ('whatever', '')]:
+    for name in 'lower', 'grad', 'memory':
+        if not value: edited = texts[name].replace('\nset train.seed', f'\nset {pattern}', 1)
+        else: edited = re.sub(re.escape(pattern) + r'[^"]*', pattern + value, texts[name], count=1)
+        check(edited != texts[name], f'no {pattern} after {name}')
+        open(f'{d}/set.ir', 'w').write(edited)
+        _, said = run(shardc, 'compile', f'{d}/set.ir', '-o', f'{d}/no', expect=1)
+        check('error[E1103]: [setting-c' in said, f'{pattern}{value} after {name}: {said}')
+
+# what a terminal obeys does not reach it: in source lines, names of files, facts
+bad, obeyed = f'{d}/a\x1b[2Jb.shard', re.compile('[\x00-\x08\x0b-\x1f\x7f-\x9f]')
+with open(bad, 'w', encoding='utf-8') as f:
+    f.write('dims { Batch; C = 3 }\nmodel M { # \x1b[31m \x9b2J \x07\n  param "\x1b]0;x\x07" \x7f\n')
+for form in 'human', 'short', 'json':
+    for args in ['check', bad], ['check', f'{d}/\x1b[3Jnone.shard']:
+        p = subprocess.run([shardc, *args, '--message-format', form, '--color', 'never'], capture_output=True)
+        said = (p.stdout + p.stderr).decode()
+        check(p.returncode and said and not obeyed.search(said), f'{form} {args}: {said!r}')
+
+# a compiler that is told to end leaves no folder, however early
+left = f'{d}/temporary'
+os.mkdir(left)
+for i in range(12):
+    p = subprocess.Popen([shardc, 'compile', tiny, '-q', '-o', f'{d}/no'], stderr=subprocess.DEVNULL,
+                         env={**os.environ, 'TMPDIR': left, 'SHARDC_CACHE_DIR': '', 'NO_COLOR': '1'})
+    while not os.listdir(left) and p.poll() is None: pass
+    time.sleep(i % 4 * .02)
+    p.send_signal((signal.SIGTERM, signal.SIGINT, signal.SIGHUP)[i % 3])
+    p.wait()
+    for _ in range(3000):
+        if not os.listdir(left): break
+        time.sleep(.02)
+    check(not os.listdir(left), 'a folder is left')
 
 # ---- opt ----
 
