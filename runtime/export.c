@@ -4,6 +4,7 @@
 #include "runtime/base/file.h"
 #include "runtime/device/shard_piece.h"
 #include "run.h"
+#include "run_tokenizer.h"
 #include "runtime/store/weights.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -80,19 +81,34 @@ static const char *type_name(const rt_program *program) {
 }
 
 /* Values of weights.config.* are JSON already. */
-static bool write_config(const rt_program *program, const char *folder, Fault *f) {
+static void put_config(const rt_program *program, const int64_t *special, FILE *file) {
   static const char prefix[] = "weights.config.";
+  int said = 0;
+  for (int i = 0; i < program->nsettings; i++) {
+    if (strncmp(program->settings[i].key, prefix, sizeof prefix - 1)) continue;
+    fputs(said++ ? ",\n  " : "\n  ", file);
+    rt_json_write(file, program->settings[i].key + sizeof prefix - 1);
+    fprintf(file, ": %s", program->settings[i].value);
+  }
+  for (int i = 0; i < RT_SPECIALS; i++) {
+    char key[64];
+    snprintf(key, sizeof key, "weights.config.%s_token_id", rt_special_name(i));
+    if (special[i] >= 0 && !rt_setting_said(program, key))
+      fprintf(file, "%s\"%s_token_id\": %lld", said++ ? ",\n  " : "\n  ", rt_special_name(i),
+              (long long)special[i]);
+  }
+  if (!rt_setting_said(program, "weights.config.torch_dtype") &&
+      !rt_setting_said(program, "weights.config.dtype"))
+    fprintf(file, "%s\"torch_dtype\": \"%s\"", said ? ",\n  " : "\n  ", type_name(program));
+}
+
+static bool write_config(const rt_program *program, const int64_t *special, const char *folder,
+                         Fault *f) {
   char *text = NULL, path[RT_PATH];
   size_t n = 0;
   FILE *file = open_memstream(&text, &n);
   if (!file) return rt_fault(f, 701, "no memory for the configuration");
-  fprintf(file, "{\n");
-  for (int i = 0; i < program->nsettings; i++) {
-    if (strncmp(program->settings[i].key, prefix, sizeof prefix - 1)) continue;
-    fputs("  ", file), rt_json_write(file, program->settings[i].key + sizeof prefix - 1);
-    fprintf(file, ": %s,\n", program->settings[i].value);
-  }
-  fprintf(file, "  \"torch_dtype\": \"%s\"\n}\n", type_name(program));
+  putc('{', file), put_config(program, special, file), fputs("\n}\n", file);
   fclose(file);
   rt_join(path, folder, "config.json");
   bool ok = rt_write_file(path, text, (int64_t)n, true, f);
@@ -125,7 +141,11 @@ int rt_export(Run *r) {
   for (int i = 0; i < program->ntensors; i++)
     if (program->tensors[i].kind == RT_PARAM) add_parameter(&export, &map, r, i);
   if (!rt_is_first(r)) return 0;
-  if (!write_tensors(&export, folder, &f) || (mapped && !write_config(program, folder, &f)))
+  int64_t special[RT_SPECIALS];
+  if (!write_tensors(&export, folder, &f) ||
+      (mapped &&
+       (!rt_export_specials(r, special, &f) || !write_config(program, special, folder, &f) ||
+        !rt_export_tokenizer(r, special, folder, &f))))
     rt_die_on_all(r, &f);
   if (!r->o.at[OPT_quiet].given)
     fprintf(stderr, "%d tensors in %s%s\n", export.n, folder,

@@ -21,12 +21,15 @@ static bool fits(const Tokenizer *tokenizer, int64_t vocab, const char *path, Fa
   return rt_at(f, path, "", -1);
 }
 
+const char *rt_run_tokenizer_path(const Run *r, char kept[RT_PATH]) {
+  rt_join(kept, r->out, "tokenizer");
+  return !r->o.at[OPT_tokenizer].given && *r->out && rt_is_folder(kept) ? kept : wanted(r);
+}
+
 bool rt_run_tokenizer_open(RunTokenizer *tokenizer, const Run *r, int64_t vocab, Fault *f) {
   char kept[RT_PATH];
-  const char *path = wanted(r);
+  const char *path = rt_run_tokenizer_path(r, kept);
   *tokenizer = (RunTokenizer){.vocab = vocab};
-  rt_join(kept, r->out, "tokenizer");
-  if (!r->o.at[OPT_tokenizer].given && *r->out && rt_is_folder(kept)) path = kept;
   if (!path) return true;
   return rt_tokenizer_open(path, &tokenizer->t, NULL, f) && fits(tokenizer->t, vocab, path, f);
 }
@@ -94,14 +97,34 @@ static bool same(Bytes a, const char *path, Fault *f) {
   return rt_at(f, path, "", -1);
 }
 
-static bool keep_file(const char *folder, const char *path, const char *name, Fault *f) {
+static bool keep_file(const char *folder, const char *path, const char *name, bool anew, Fault *f) {
   char to[RT_PATH];
   Bytes bytes;
   rt_join(to, folder, name);
   if (!rt_map_file(path, 206, &bytes, f)) return false;
-  bool ok = rt_exists(to) ? same(bytes, to, f) : rt_write_file(to, bytes.at, bytes.n, true, f);
+  bool ok =
+      rt_exists(to) && !anew ? same(bytes, to, f) : rt_write_file(to, bytes.at, bytes.n, true, f);
   rt_unmap_file(&bytes);
   return ok;
+}
+
+/* anew: over those that are there; else they must be the same. */
+static bool keep_files(char *files[2], const char *folder, bool anew, Fault *f) {
+  bool ok = rt_make_folders(folder, f);
+  for (int i = 0; i < 2; i++) {
+    if (ok && files[i])
+      ok = keep_file(folder, files[i], kept_name(files[i], i == 1, files[1]), anew, f);
+    free(files[i]);
+  }
+  return ok;
+}
+
+bool rt_run_tokenizer_copy(const char *path, const char *folder, Fault *f) {
+  char *files[2] = {0};
+  Tokenizer *tokenizer;
+  if (!rt_tokenizer_open(path, &tokenizer, files, f)) return false;
+  rt_tokenizer_close(tokenizer);
+  return keep_files(files, folder, true, f);
 }
 
 bool rt_run_tokenizer_keep(const Run *r, Fault *f) {
@@ -114,10 +137,7 @@ bool rt_run_tokenizer_keep(const Run *r, Fault *f) {
   bool ok = !input || fits(tokenizer, input->of_size, path, f);
   rt_tokenizer_close(tokenizer);
   rt_join(folder, r->out, "tokenizer");
-  ok = ok && rt_make_folders(folder, f);
-  for (int i = 0; i < 2; i++) {
-    if (ok && files[i]) ok = keep_file(folder, files[i], kept_name(files[i], i == 1, files[1]), f);
-    free(files[i]);
-  }
-  return ok;
+  if (ok) return keep_files(files, folder, false, f);
+  free(files[0]), free(files[1]);
+  return false;
 }

@@ -22,4 +22,15 @@ void rt_run_tokenizer_close(
 /* Training: the tokenizer's files go into the run directory, where sampling finds them, or are the
    same as those that are there. */
 bool rt_run_tokenizer_keep(const Run *r, Fault *f);
+/* Of --tokenizer, the run directory, the data line; kept: room for its path. NULL: none. */
+const char *rt_run_tokenizer_path(const Run *r, char kept[RT_PATH]);
+/* Its files under the names by which other tools find them. */
+bool rt_run_tokenizer_copy(const char *path, const char *folder, Fault *f);
+/* Beside exported weights: the tokenizer, its special tokens, and what ends a text
+   (export_tokenizer.c). */
+enum { RT_SPECIALS = 3 };
+const char *rt_special_name(int which); /* bos, eos, pad */
+/* By `config` lines, the data line, or their names in the tokenizer; -1: none. */
+bool rt_export_specials(const Run *r, int64_t id[RT_SPECIALS], Fault *f);
+bool rt_export_tokenizer(const Run *r, const int64_t *id, const char *folder, Fault *f);
 #endif

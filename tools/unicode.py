@@ -30,7 +30,8 @@ def classes():
     sets = dict(LETTER=matched(r'\p{L}'), NUMBER=matched(r'\p{N}'), SPACE=matched(r'\s'),
                 PUNCT={c for c in ALL if len(words.pre_tokenize_str('a' + chr(c))) == 2},
                 CONTROL={c for c in ALL if clean[c] == ''}, MARK={c for c in ALL if strip[c] == ''},
-                CJK={c for c in ALL if cjk[c] != chr(c)})
+                CJK={c for c in ALL if cjk[c] != chr(c)}, UPPER=matched(r'[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]'),
+                LOWER=matched(r'[\p{Ll}\p{Lm}\p{Lo}\p{M}]'))
     if sets['SPACE'] != {c for c in ALL if not words.pre_tokenize_str(chr(c))}: sys.exit('two kinds of space')
     if any(c not in sets['SPACE'] and clean[c] not in ('', chr(c)) for c in ALL):
         sys.exit('cleaning changes more than spaces')

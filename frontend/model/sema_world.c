@@ -13,6 +13,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static bool same_span(Span a, Span b) {
   return a.file == b.file && a.offset == b.offset && a.length == b.length;
@@ -237,6 +238,21 @@ static char *beside(World *w, const char *from, Str name) {
   return arena_printf(w->ctx->arena, "%.*s%s.shard", folder, from, name);
 }
 
+/* The examples are a library: those of the installation of this program, or of its source tree,
+   where it lies in a folder of that. NULL: there are none. */
+static const char *examples_folder(Arena *arena) {
+  static const char *const places[] = {"../share/shardc/examples", "../examples"};
+  char self[4096] = "";
+  if (readlink("/proc/self/exe", self, sizeof self - 1) < 0) return NULL;
+  char *slash = strrchr(self, '/');
+  if (slash) *slash = 0;
+  for (size_t i = 0; slash && i < sizeof places / sizeof *places; i++) {
+    const char *folder = arena_printf(arena, "%s/%s", self, places[i]);
+    if (!access(arena_printf(arena, "%s/gpt2.shard", folder), R_OK)) return folder;
+  }
+  return NULL;
+}
+
 static bool load_used(World *w, const char *from, Str name) {
   size_t n = strlen(name);
   if (n > 6 && !strcmp(name + n - 6, ".shard")) name = arena_strndup(w->ctx->arena, name, n - 6);
@@ -248,7 +264,8 @@ static bool load_used(World *w, const char *from, Str name) {
       return true;
     path += part + (path[part] == ':');
   }
-  return false;
+  const char *examples = examples_folder(w->ctx->arena);
+  return examples && load_path(w, arena_printf(w->ctx->arena, "%s/%s.shard", examples, name));
 }
 
 /* Of "std" and the `.shard` files beside the one that uses it. */
@@ -282,7 +299,7 @@ static void use_file(World *w, const AstItem *item, const char *from) {
   }
   if (from && load_used(w, from, item->file)) return;
   Report *r = world_error(w, "E0201", item->file_span, "no file `%s.shard`", item->file);
-  diag_label(r, "neither beside this file nor on SHARDC_PATH");
+  diag_label(r, "neither beside this file, nor on SHARDC_PATH, nor an example of shardc");
   w->lost = true;
   const char *near = nearest_file(w, from, item->file);
   if (!near) return;

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 bool rt_is_logits(const rt_tensor *tensor) { return !strncmp(tensor->name, "logits.", 7); }
 
@@ -24,8 +25,11 @@ static bool open_files(const char *pattern, const char *format, bool valid, Stre
                        Fault *f) {
   if (rt_parts_open(pattern, format, &stream->part, &stream->nparts, f)) return true;
   if (f->code != 201) return false;
-  return rt_help(f, "--%s data; paths count from the current directory",
-                 valid ? "valid FILE names the validation" : "data FILE names the training");
+  char folder[RT_PATH];
+  bool known = *pattern != '/' && getcwd(folder, sizeof folder);
+  return rt_help(f, "--%s data; paths count from the current directory%s%.300s",
+                 valid ? "valid FILE names the validation" : "data FILE names the training",
+                 known ? ", " : "", known ? folder : "");
 }
 
 /* ---- cutting files into samples ---- */

@@ -79,10 +79,31 @@ static void merge_long(Tokenizer *tokenizer, int32_t count) {
 
 /* ---- pieces ---- */
 
+/* Characters; bytes of one without a token, or the unknown token, one for neighbours. */
+static int32_t start_characters(Tokenizer *tokenizer, const uint8_t *p, const uint8_t *end) {
+  int32_t n = 0;
+  bool unknown = false;
+  for (int k; p < end; p += k) {
+    rt_utf8_next(p, end, &k);
+    int32_t token = rt_vocab_find(tokenizer, p, k);
+    bool bytes = token < 0 && tokenizer->byte_fallback;
+    for (int i = 0; bytes && i < k; i++) bytes = tokenizer->of_byte[p[i]] >= 0;
+    bool skip =
+        token < 0 && !bytes && (tokenizer->unknown < 0 || (unknown && tokenizer->fuse_unknown));
+    unknown = token < 0 && !bytes;
+    if (unknown) token = tokenizer->unknown;
+    for (int i = 0; !skip && i < (bytes ? k : 1); i++, n++)
+      tokenizer->symbol[n] = (Symbol){bytes ? tokenizer->of_byte[p[i]] : token, n - 1, n + 1};
+  }
+  if (n) tokenizer->symbol[n - 1].after = -1;
+  return n;
+}
+
 static int32_t start(Tokenizer *tokenizer, const uint8_t *p, const uint8_t *end) {
   int32_t n = 0;
   tokenizer->symbol =
       rt_vocab_grow(tokenizer->symbol, &tokenizer->symbol_room, end - p, sizeof *tokenizer->symbol);
+  if (tokenizer->model == MODEL_CHARACTERS) return start_characters(tokenizer, p, end);
   for (; p < end; p++) {
     int32_t token = tokenizer->of_byte[*p] >= 0 ? tokenizer->of_byte[*p] : tokenizer->unknown;
     if (token < 0) continue; /* as in the reference: what has no token is left out */

@@ -87,6 +87,62 @@ static const uint8_t *split_qwen2(const SplitText *text, const uint8_t *p) {
   return by_letters(text, p, 1);
 }
 
+/* ---- o200k: words end where a capital follows a small letter ---- */
+
+static int bits_at(const SplitText *text, const uint8_t *p, int *bytes) {
+  int32_t c = rt_utf8_next(p, text->end, bytes);
+  return c < 0 ? 0 : text->classes[c];
+}
+
+/* Behind the characters at p that have this bit; last: behind the last of them that has `other`. */
+static const uint8_t *run_of(const SplitText *text, const uint8_t *p, int bit, int other,
+                             const uint8_t **last) {
+  const uint8_t *start = p;
+  *last = NULL;
+  for (int n, bits; p < text->end && p - start < LONGEST && (bits = bits_at(text, p, &n)) & bit;) {
+    p += n;
+    if (bits & other) *last = p;
+  }
+  return p;
+}
+
+/* UPPER* LOWER+: a character that may be either is given back where no small letter follows. */
+static const uint8_t *word_with_small(const SplitText *text, const uint8_t *p) {
+  const uint8_t *last, *unused, *capitals = run_of(text, p, RT_UPPER, RT_LOWER, &last),
+                                *end = run_of(text, capitals, RT_LOWER, 0, &unused);
+  return end > capitals ? end : last;
+}
+
+/* UPPER+ LOWER* */
+static const uint8_t *word_of_capitals(const SplitText *text, const uint8_t *p) {
+  const uint8_t *unused, *capitals = run_of(text, p, RT_UPPER, 0, &unused);
+  return capitals > p ? run_of(text, capitals, RT_LOWER, 0, &unused) : NULL;
+}
+
+static const uint8_t *cased_word(const SplitText *text, const uint8_t *p) {
+  int n, bits = bits_at(text, p, &n);
+  bool leads = !is_newline(p) && !(bits & (RT_LETTER | RT_NUMBER)) && p + n < text->end;
+  const uint8_t *end = leads ? word_with_small(text, p + n) : NULL;
+  if (!end) end = word_with_small(text, p);
+  if (!end && leads) end = word_of_capitals(text, p + n);
+  if (!end) end = word_of_capitals(text, p);
+  const uint8_t *after = end && end < text->end ? contraction(text, end, true) : NULL;
+  return after ? after : end;
+}
+
+static const uint8_t *split_o200k(const SplitText *text, const uint8_t *p) {
+  const uint8_t *end = cased_word(text, p), *q = p + (*p == ' ');
+  int n;
+  if (end) return end;
+  if (class_at(text, p, &n) == RT_NUMBER) return numbers(text, p, 3);
+  if (q < text->end && class_at(text, q, &n) == 0) {
+    for (q = run(text, q, 0); q < text->end && (is_newline(q) || *q == '/');) q++;
+    return q;
+  }
+  end = lines(text, p);
+  return end ? end : spaces(text, p);
+}
+
 Split *rt_split_gpt2(void) { return split_gpt2; }
 
 Split *rt_split_find(const char *pattern) {

@@ -5,7 +5,7 @@
 
 typedef struct SplitText { /* what a splitter looks at; nothing in front of a piece counts */
   const uint8_t *at, *end;
-  const uint8_t *classes; /* rt_unicode_classes() */
+  const uint16_t *classes; /* rt_unicode_classes() */
 } SplitText;
 
 typedef const uint8_t *Split(const SplitText *t,

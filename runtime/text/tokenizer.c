@@ -110,6 +110,13 @@ static void plain_text(Encoding *encoding, Tokenizer *tokenizer, int64_t enough,
     encoding->at = rt_words(tokenizer, encoding->at, encoding->stop, enough, out);
     return;
   }
+  if (tokenizer->model != MODEL_BPE) {
+    while (encoding->at < encoding->stop && out->n < enough) {
+      encoding->at = rt_marked_piece(tokenizer, encoding, out);
+      encoding->fresh = encoding->first = false;
+    }
+    return;
+  }
   SplitText text = {encoding->at, encoding->stop, tokenizer->classes};
   if (encoding->fresh && tokenizer->prefix_space && *encoding->at != ' ')
     encoding->at = first_piece(encoding, tokenizer, out);
@@ -122,7 +129,7 @@ static void plain_text(Encoding *encoding, Tokenizer *tokenizer, int64_t enough,
 }
 
 void rt_encode_start(Encoding *encoding, Tokenizer *tokenizer, Bytes text, bool special) {
-  *encoding = (Encoding){.at = text.at, .end = text.at + text.n, .special = special};
+  *encoding = (Encoding){.at = text.at, .end = text.at + text.n, .special = special, .first = true};
   find_next(encoding, tokenizer);
 }
 
@@ -132,7 +139,7 @@ bool rt_encode_some(Encoding *encoding, Tokenizer *tokenizer, int64_t enough, Id
     if (encoding->at < encoding->stop) continue;
     if (encoding->found < 0) return false;
     rt_ids_add(out, tokenizer->token[encoding->found].id);
-    encoding->at = encoding->next;
+    encoding->at = encoding->next, encoding->first = false;
     find_next(encoding, tokenizer);
   }
   return true;
@@ -205,6 +212,24 @@ static bool joins(const Tokenizer *tokenizer, const uint8_t *p, uint32_t n, uint
   return *skip || (n == 1 && strchr(".?!,", *p));
 }
 
+/* <0x0A> is a byte, a mark a space; the mark that was put in front of a text is none of it. */
+static void decode_marked(const Tokenizer *tokenizer, const uint8_t *p, uint32_t n,
+                          Spelling *spelling, FILE *out) {
+  bool drop = !spelling->begun && tokenizer->prepend != PREPEND_NOT;
+  unsigned byte;
+  char close;
+  spelling->begun = true;
+  if (n == 6 && sscanf((const char *)p, "<0x%2X%c", &byte, &close) == 2 && close == '>') {
+    put_byte(spelling, (uint8_t)byte, out);
+    return;
+  }
+  for (uint32_t i = 0; i < n; drop = false)
+    if (n - i >= 3 && !memcmp(p + i, RT_MARK_TEXT, 3)) {
+      if (!drop) put_byte(spelling, ' ', out);
+      i += 3;
+    } else put_byte(spelling, p[i++], out);
+}
+
 void rt_decode(const Tokenizer *tokenizer, int32_t id, Spelling *spelling, FILE *out) {
   const VocabToken *token = token_of(tokenizer, id);
   uint32_t skip = 0;
@@ -214,6 +239,10 @@ void rt_decode(const Tokenizer *tokenizer, int32_t id, Spelling *spelling, FILE 
     return;
   }
   const uint8_t *p = tokenizer->text + token->text.at;
+  if (tokenizer->marks && !token->added) {
+    decode_marked(tokenizer, p, token->text.n, spelling, out);
+    return;
+  }
   if (tokenizer->model == MODEL_WORDPIECE && spelling->begun &&
       !joins(tokenizer, p, token->text.n, &skip))
     fputc(' ', out);
@@ -224,7 +253,11 @@ void rt_decode(const Tokenizer *tokenizer, int32_t id, Spelling *spelling, FILE 
 /* ---- questions ---- */
 
 const char *rt_tokenizer_kind(const Tokenizer *tokenizer) {
-  return tokenizer->model == MODEL_BPE ? "byte-level BPE" : "WordPiece";
+  static const char *const kinds[] = {[MODEL_BPE] = "byte-level BPE",
+                                      [MODEL_WORDPIECE] = "WordPiece",
+                                      [MODEL_CHARACTERS] = "BPE of characters",
+                                      [MODEL_UNIGRAM] = "Unigram"};
+  return kinds[tokenizer->model];
 }
 
 int64_t rt_tokenizer_limit(const Tokenizer *tokenizer) {
@@ -253,6 +286,6 @@ void rt_tokenizer_close(Tokenizer *tokenizer) {
   void *parts[] = {tokenizer->classes, tokenizer->text,  tokenizer->token,   tokenizer->slot,
                    tokenizer->by_id,   tokenizer->merge, tokenizer->pair,    tokenizer->added,
                    tokenizer->symbol,  tokenizer->heap,  tokenizer->spelled, tokenizer->word,
-                   tokenizer->cache,   tokenizer};
+                   tokenizer->cache,   tokenizer->best,  tokenizer};
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
 }

@@ -1,4 +1,5 @@
-/* Tokenizers: byte-level BPE (GPT-2, Llama 3) and WordPiece (BERT), read from the files that the
+/* Tokenizers: byte-level BPE (GPT-2, Llama 3), BPE of characters (Llama 2), Unigram (T5), and
+   WordPiece (BERT), read from the files that the
    Hugging Face tools write. Text to ids and back, equal to the reference `tokenizers`. */
 #ifndef SHARDC_RT_TOKENIZER_H
 #define SHARDC_RT_TOKENIZER_H
@@ -30,7 +31,7 @@ void rt_ids_add(Ids *out, int32_t id);
 typedef struct Encoding {                /* the same in parts, for long texts */
   const uint8_t *at, *stop, *next, *end; /* stop: where an added token begins that ends at next */
   int32_t found;                         /* its place; -1: none */
-  bool special, fresh;                   /* fresh: at the start of a stretch of plain text */
+  bool special, fresh, first; /* fresh: at the start of a stretch of plain text; first: of all */
 } Encoding;
 void rt_encode_start(Encoding *encoding, Tokenizer *tokenizer, Bytes text, bool special);
 bool rt_encode_some(Encoding *encoding, Tokenizer *tokenizer, int64_t enough,

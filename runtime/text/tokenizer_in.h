@@ -5,7 +5,12 @@
 #include "tokenizer.h"
 #include "unicode.h"
 
-enum { MODEL_NONE, MODEL_BPE, MODEL_WORDPIECE };
+/* BPE: of bytes; CHARACTERS: BPE of characters; UNIGRAM: the likeliest tokens. These two cut text
+   at marks that stand for spaces (pieces.c). */
+enum { MODEL_NONE, MODEL_BPE, MODEL_WORDPIECE, MODEL_CHARACTERS, MODEL_UNIGRAM };
+/* Whether a stretch of text begins with a mark: never; always; where it has none; so, and at the
+   beginning of the text only. */
+typedef enum Prepend { PREPEND_NOT, PREPEND_ALWAYS, PREPEND_MISSING, PREPEND_FIRST } Prepend;
 
 typedef struct TokenPiece { /* of the text of all tokens */
   uint32_t at, n;
@@ -15,6 +20,7 @@ typedef struct VocabToken {
   TokenPiece text; /* of BPE: the bytes that it stands for */
   int32_t id;
   bool added, special, left, right; /* left, right: takes the spaces there */
+  double score;                     /* of Unigram: its logarithm */
   bool alone, normalized;           /* whole words only; looked for behind the normalizer */
 } VocabToken;
 
@@ -27,6 +33,7 @@ typedef struct MergePair { /* left, right: tokens by place; key 0: empty */
   int32_t rank, made;
 } MergePair;
 
+#define RT_MARK_TEXT "\xe2\x96\x81" /* U+2581 */
 enum { CACHE_SLOTS = 1 << 14, CACHE_TEXT = 40, CACHE_IDS = 12 };
 typedef struct Cached { /* the ids of a piece that was seen before */
   uint8_t text[CACHE_TEXT], n, count;
@@ -41,9 +48,14 @@ typedef struct Candidate { /* two neighbours that may merge, in a heap by rank, 
   int32_t rank, at, made;
 } Candidate;
 
+typedef struct BestPath { /* token -2: nothing ends here; -1: unknown */
+  double score;
+  int32_t from, token, next; /* next: on the best way to the end */
+} BestPath;
+
 struct Tokenizer {
   int model;
-  uint8_t *classes;
+  uint16_t *classes;
   uint8_t *text; /* of all tokens and merges */
   int64_t used, room;
   VocabToken *token;
@@ -66,6 +78,14 @@ struct Tokenizer {
   Symbol *symbol;
   Candidate *heap;
   int64_t symbol_room, heap_room;
+  /* of characters, Unigram */
+  bool marks; /* spaces become marks, U+2581 */
+  Prepend prepend;
+  bool cut_at_marks, cut_before_marks; /* at each one; before a run of them */
+  bool byte_fallback, fuse_unknown;
+  double least;   /* score of a token */
+  BestPath *best; /* of Unigram: the best way to each place of a piece */
+  int64_t best_room;
   /* WordPiece */
   bool clean, ideographs, strip, lower;
   int64_t longest, longest_text; /* characters of a word, bytes of a token */
@@ -89,6 +109,8 @@ typedef void Work(Tokenizer *t, const uint8_t *p, const uint8_t *end, Ids *out);
 void rt_remembered(Tokenizer *tokenizer, Work *work, const uint8_t *p, const uint8_t *end,
                    Ids *out);
 Work rt_bpe_piece;
+/* The next piece of a stretch with marks for spaces; returns how far it came (pieces.c). */
+const uint8_t *rt_marked_piece(Tokenizer *tokenizer, const Encoding *encoding, Ids *out);
 /* The words of p .. end up to `enough` ids; returns how far it came. */
 const uint8_t *rt_words(Tokenizer *tokenizer, const uint8_t *p, const uint8_t *end, int64_t enough,
                         Ids *out);

@@ -12,13 +12,17 @@ typedef struct Reading {
   Fault *f;
   bool refused; /* f says why */
   char model[32];
-  bool byte_level, bert_pieces, bert_normal, has_vocab, has_merges;
+  bool byte_level, bert_pieces, bert_normal, metaspace, has_vocab, has_merges;
+  int64_t unknown_id; /* of Unigram; -1: none */
 } Reading;
 
 static bool refuse(Reading *reading, const char *what, const char *name) {
   if (!reading->refused) {
     rt_fault(reading->f, 206, "this tokenizer has %s `%s`, which is not read", what, name);
-    rt_help(reading->f, "byte-level BPE as in GPT-2 and Llama 3, and WordPiece as in BERT are");
+    rt_help(
+        reading->f,
+        "byte-level BPE as in GPT-2 and Llama 3, BPE of characters and Unigram with Metaspace, and "
+        "WordPiece as in BERT are");
   }
   reading->refused = true;
   return rt_json_fail(&reading->j, "");
@@ -67,8 +71,23 @@ static bool bool_or_null(Reading *reading, bool *out) {
 
 /* ---- normalizer ---- */
 
-static void read_normalizer(Reading *reading) {
-  char key[64], type[64] = "";
+static void read_pattern_text(Reading *reading, char *out, size_t size) {
+  char key[16];
+  for (rt_json_object(&reading->j); rt_json_member(&reading->j, key, sizeof key);)
+    rt_json_string(&reading->j, out, size);
+}
+
+/* Llama 2: a mark in front, marks for spaces. */
+static void take_marks(Reading *reading, const char *type, const char *pattern, const char *text) {
+  Tokenizer *tokenizer = reading->t;
+  if (!strcmp(type, "Prepend") && !strcmp(text, RT_MARK_TEXT)) tokenizer->prepend = PREPEND_ALWAYS;
+  else if (!strcmp(type, "Replace") && !strcmp(pattern, " ") && !strcmp(text, RT_MARK_TEXT))
+    tokenizer->marks = true;
+  else if (strcmp(type, "Sequence")) refuse(reading, "the normalizer", type);
+}
+
+static void read_normalizer(Reading *reading, int depth) {
+  char key[64], type[64] = "", pattern[64] = "", text[64] = "";
   bool clean = true, ideographs = true, lower = true, strip = false, has_strip = false;
   if (rt_json_peek(&reading->j) == 'n') {
     rt_json_skip(&reading->j);
@@ -77,13 +96,22 @@ static void read_normalizer(Reading *reading) {
   for (rt_json_object(&reading->j); rt_json_member(&reading->j, key, sizeof key);)
     if (!strcmp(key, "type")) rt_json_string(&reading->j, type, sizeof type);
     else if (!strcmp(key, "clean_text")) bool_or_null(reading, &clean);
+    else if (!strcmp(key, "prepend") || !strcmp(key, "content"))
+      rt_json_string(&reading->j, text, sizeof text);
+    else if (!strcmp(key, "pattern")) read_pattern_text(reading, pattern, sizeof pattern);
+    else if (!strcmp(key, "normalizers") && depth < 4)
+      for (rt_json_array(&reading->j); rt_json_element(&reading->j);)
+        read_normalizer(reading, depth + 1);
     else if (!strcmp(key, "handle_chinese_chars")) bool_or_null(reading, &ideographs);
     else if (!strcmp(key, "lowercase")) bool_or_null(reading, &lower);
     else if (!strcmp(key, "strip_accents"))
       has_strip = rt_json_peek(&reading->j) != 'n', bool_or_null(reading, &strip);
     else rt_json_skip(&reading->j);
   if (reading->j.error) return;
-  if (strcmp(type, "BertNormalizer")) refuse(reading, "the normalizer", type);
+  if (strcmp(type, "BertNormalizer")) {
+    take_marks(reading, type, pattern, text);
+    return;
+  }
   Tokenizer *tokenizer = reading->t;
   tokenizer->clean = clean, tokenizer->ideographs = ideographs, tokenizer->lower = lower;
   tokenizer->strip = has_strip ? strip : lower;
@@ -93,19 +121,23 @@ static void read_normalizer(Reading *reading) {
 /* ---- pre-tokenizer ---- */
 
 typedef struct JsonStep {
-  char type[64], pattern[512], behavior[64];
-  bool prefix_space, use_regex, invert;
+  char type[64], pattern[600], behavior[64], replacement[16], scheme[16];
+  bool prefix_space, use_regex, invert, split;
 } JsonStep;
-
-static void read_pattern(Reading *reading, JsonStep *step) {
-  char key[16];
-  for (rt_json_object(&reading->j); rt_json_member(&reading->j, key, sizeof key);)
-    rt_json_string(&reading->j, step->pattern, sizeof step->pattern);
-}
 
 static void take_split(Reading *reading, Split *split, const char *pattern) {
   if (!split || reading->t->split) refuse(reading, "the split", pattern);
   reading->t->split = split;
+}
+
+static void take_metaspace(Reading *reading, const JsonStep *step) {
+  Tokenizer *tokenizer = reading->t;
+  bool first = !strcmp(step->scheme, "first"), never = !strcmp(step->scheme, "never");
+  if (strcmp(step->replacement, RT_MARK_TEXT))
+    refuse(reading, "the mark for spaces", step->replacement);
+  reading->metaspace = tokenizer->marks = true, tokenizer->cut_at_marks = step->split;
+  bool none = never || (!*step->scheme && !step->prefix_space);
+  tokenizer->prepend = none ? PREPEND_NOT : first ? PREPEND_FIRST : PREPEND_MISSING;
 }
 
 static void take_step(Reading *reading, const JsonStep *step) {
@@ -118,6 +150,8 @@ static void take_step(Reading *reading, const JsonStep *step) {
     take_split(reading, rt_split_find(step->pattern), step->pattern);
   } else if (!strcmp(step->type, "BertPreTokenizer")) {
     reading->bert_pieces = true;
+  } else if (!strcmp(step->type, "Metaspace")) {
+    take_metaspace(reading, step);
   } else if (strcmp(step->type, "Sequence")) {
     refuse(reading, "the pre-tokenizer", step->type);
   }
@@ -125,7 +159,7 @@ static void take_step(Reading *reading, const JsonStep *step) {
 
 static void read_step(Reading *reading, int depth) {
   char key[64];
-  JsonStep step = {.prefix_space = true, .use_regex = true};
+  JsonStep step = {.prefix_space = true, .use_regex = true, .split = true};
   for (rt_json_object(&reading->j); rt_json_member(&reading->j, key, sizeof key);)
     if (!strcmp(key, "type")) rt_json_string(&reading->j, step.type, sizeof step.type);
     else if (!strcmp(key, "add_prefix_space")) rt_json_bool(&reading->j, &step.prefix_space);
@@ -133,7 +167,12 @@ static void read_step(Reading *reading, int depth) {
     else if (!strcmp(key, "invert")) rt_json_bool(&reading->j, &step.invert);
     else if (!strcmp(key, "behavior"))
       rt_json_string(&reading->j, step.behavior, sizeof step.behavior);
-    else if (!strcmp(key, "pattern")) read_pattern(reading, &step);
+    else if (!strcmp(key, "replacement"))
+      rt_json_string(&reading->j, step.replacement, sizeof step.replacement);
+    else if (!strcmp(key, "prepend_scheme"))
+      rt_json_string(&reading->j, step.scheme, sizeof step.scheme);
+    else if (!strcmp(key, "split")) rt_json_bool(&reading->j, &step.split);
+    else if (!strcmp(key, "pattern")) read_pattern_text(reading, step.pattern, sizeof step.pattern);
     else if (!strcmp(key, "pretokenizers") && depth < 4)
       for (rt_json_array(&reading->j); rt_json_element(&reading->j);) read_step(reading, depth + 1);
     else rt_json_skip(&reading->j);
@@ -174,6 +213,25 @@ static void read_vocab(Reading *reading) {
       keep(reading, rt_vocab_add(reading->t, text, id, NULL, reading->f));
 }
 
+/* [["text", score], ..]: ids count from 0. */
+static void read_scores(Reading *reading) {
+  Tokenizer *tokenizer = reading->t;
+  int64_t id = 0;
+  TokenPiece text;
+  double score = 0;
+  reading->has_vocab = true;
+  for (rt_json_array(&reading->j); rt_json_element(&reading->j); id++) {
+    VocabToken *made;
+    if (!rt_json_array(&reading->j) || !rt_json_element(&reading->j) ||
+        !next_text(reading, &text) || !rt_json_element(&reading->j) ||
+        !rt_json_number(&reading->j, &score) || rt_json_element(&reading->j) ||
+        !keep(reading, rt_vocab_add(tokenizer, text, id, &made, reading->f)))
+      return;
+    made->score = score;
+    if (!id || score < tokenizer->least) tokenizer->least = score;
+  }
+}
+
 /* "a b", or ["a", "b"]. */
 static bool read_merge(Reading *reading, TokenPiece *left, TokenPiece *right) {
   if (rt_json_peek(&reading->j) == '[')
@@ -209,6 +267,11 @@ static void read_model(Reading *reading) {
     else if (!strcmp(key, "max_input_chars_per_word"))
       rt_json_int(&reading->j, &tokenizer->longest);
     else if (!strcmp(key, "ignore_merges")) rt_json_bool(&reading->j, &tokenizer->whole_words);
+    else if (!strcmp(key, "byte_fallback")) bool_or_null(reading, &tokenizer->byte_fallback);
+    else if (!strcmp(key, "fuse_unk")) bool_or_null(reading, &tokenizer->fuse_unknown);
+    else if (!strcmp(key, "unk_id") && rt_json_peek(&reading->j) != 'n')
+      rt_json_int(&reading->j, &reading->unknown_id);
+    else if (!strcmp(key, "vocab") && rt_json_peek(&reading->j) == '[') read_scores(reading);
     else if (!strcmp(key, "vocab") && rt_json_peek(&reading->j) == '{') read_vocab(reading);
     else if (!strcmp(key, "merges")) read_merges(reading);
     else rt_json_skip(&reading->j);
@@ -220,7 +283,7 @@ static void read_model(Reading *reading) {
 static void read_all(Reading *reading) {
   char key[64];
   for (rt_json_object(&reading->j); rt_json_member(&reading->j, key, sizeof key);)
-    if (!strcmp(key, "normalizer")) read_normalizer(reading);
+    if (!strcmp(key, "normalizer")) read_normalizer(reading, 0);
     else if (!strcmp(key, "pre_tokenizer") && rt_json_peek(&reading->j) == '{')
       read_step(reading, 0);
     else if (!strcmp(key, "added_tokens"))
@@ -233,18 +296,32 @@ static void read_all(Reading *reading) {
 static bool is_bpe(Reading *reading) {
   bool bpe = !strcmp(reading->model, "BPE") || (!*reading->model && reading->has_merges);
   if (!bpe) return false;
-  if (!reading->byte_level || !reading->t->split)
-    refuse(reading, "the model", "BPE that is not byte-level");
+  bool marked = reading->t->marks && !reading->byte_level && !reading->t->split;
+  if (!marked && (!reading->byte_level || !reading->t->split || reading->t->marks))
+    refuse(reading, "the model", "BPE that is neither byte-level nor with marks for spaces");
   else if (reading->bert_normal)
     refuse(reading, "beside byte-level BPE the normalizer", "BertNormalizer");
   else if (*reading->t->prefix) refuse(reading, "a prefix inside of words", reading->t->prefix);
-  else reading->t->model = MODEL_BPE;
+  else reading->t->model = marked ? MODEL_CHARACTERS : MODEL_BPE;
+  reading->t->cut_before_marks = marked;
+  return true;
+}
+
+static bool is_unigram(Reading *reading) {
+  Tokenizer *tokenizer = reading->t;
+  if (strcmp(reading->model, "Unigram")) return false;
+  tokenizer->model = MODEL_UNIGRAM;
+  if (!reading->metaspace) refuse(reading, "beside Unigram no", "Metaspace");
+  for (int32_t i = 0; i < tokenizer->ntokens && tokenizer->unknown < 0; i++)
+    if (!tokenizer->token[i].added && tokenizer->token[i].id == reading->unknown_id)
+      tokenizer->unknown = i;
+  if (tokenizer->unknown < 0) rt_json_fail(&reading->j, "Unigram without an unknown token");
   return true;
 }
 
 static void decide(Reading *reading) {
   Tokenizer *tokenizer = reading->t;
-  if (is_bpe(reading)) return;
+  if (is_bpe(reading) || is_unigram(reading)) return;
   if (*reading->model && strcmp(reading->model, "WordPiece"))
     refuse(reading, "the model", reading->model);
   else if (!reading->has_vocab) rt_json_fail(&reading->j, "there is no vocabulary");
@@ -261,7 +338,8 @@ static void decide(Reading *reading) {
 
 bool rt_tokenizer_read(Bytes json, Tokenizer **out, Fault *f) {
   if (json.n > 1 << 30) return rt_fault(f, 206, "a tokenizer of more than 1 GiB is not read");
-  Reading reading = {.t = rt_vocab_new(json.n), .j = rt_json(json.at, json.n), .f = f};
+  Reading reading = {
+      .t = rt_vocab_new(json.n), .j = rt_json(json.at, json.n), .f = f, .unknown_id = -1};
   reading.t->longest = 100;
   read_all(&reading);
   if (!reading.j.error) decide(&reading);

@@ -21,7 +21,7 @@ int32_t rt_utf8_next(const uint8_t *p, const uint8_t *end, int *bytes) {
   return c;
 }
 
-uint8_t *rt_unicode_classes(void) {
+uint16_t *rt_unicode_classes(void) {
   static const struct {
     int32_t first;
     uint16_t count, bits;
@@ -29,9 +29,9 @@ uint8_t *rt_unicode_classes(void) {
 #define C(first, count, bits) {first, count, bits},
 #include "unicode.def"
   };
-  uint8_t *at = rt_alloc(RT_CHARACTERS);
+  uint16_t *at = rt_alloc(RT_CHARACTERS * sizeof *at);
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-    memset(at + rows[i].first, rows[i].bits, rows[i].count);
+    for (uint16_t *p = at + rows[i].first, *end = p + rows[i].count; p < end;) *p++ = rows[i].bits;
   return at;
 }
 

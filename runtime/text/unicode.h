@@ -11,13 +11,15 @@ enum { /* bits; the first three as regular expressions see them, the others as B
        RT_PUNCT = 8,
        RT_CONTROL = 16, /* removed by cleaning, even where it is a space too */
        RT_MARK = 32,    /* accents and the like */
-       RT_IDEOGRAPH = 64
+       RT_IDEOGRAPH = 64,
+       RT_UPPER = 128, /* may stand where a capital does: also letters without case, and marks */
+       RT_LOWER = 256  /* where a small letter does */
 };
 
 /* The character at p < end and its bytes; -1 and one byte where it is not UTF-8. */
 int32_t rt_utf8_next(const uint8_t *p, const uint8_t *end, int *bytes);
 
-uint8_t *rt_unicode_classes(void); /* the bits of every character, in new memory */
+uint16_t *rt_unicode_classes(void); /* the bits of every character, in new memory */
 int rt_unicode_lower(int32_t c, int32_t out[2]);
 int rt_unicode_decompose(int32_t c, int32_t out[4]); /* canonical, in full */
 int rt_unicode_order(int32_t c);                     /* combining class */

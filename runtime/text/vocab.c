@@ -4,6 +4,7 @@
    spell bytes as letters (GPT-2's alphabet: printable Latin-1 as itself, the others from U+0100
    on); rt_vocab_finish turns them back into bytes. Must not: read files. */
 #include "tokenizer_in.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -138,8 +139,9 @@ static bool no_token(const Tokenizer *tokenizer, int32_t merge, TokenPiece text,
 
 static bool enter_merge(Tokenizer *tokenizer, int32_t i, uint8_t *both, Fault *f) {
   Merge merge = tokenizer->merge[i];
-  if (!to_bytes(tokenizer, &merge.left)) return no_token(tokenizer, i, merge.left, f);
-  if (!to_bytes(tokenizer, &merge.right)) return no_token(tokenizer, i, merge.right, f);
+  bool bytes = tokenizer->model == MODEL_BPE;
+  if (bytes && !to_bytes(tokenizer, &merge.left)) return no_token(tokenizer, i, merge.left, f);
+  if (bytes && !to_bytes(tokenizer, &merge.right)) return no_token(tokenizer, i, merge.right, f);
   memcpy(both, tokenizer->text + merge.left.at, merge.left.n);
   memcpy(both + merge.left.n, tokenizer->text + merge.right.at, merge.right.n);
   int32_t left = rt_vocab_find(tokenizer, both, merge.left.n),
@@ -150,6 +152,10 @@ static bool enter_merge(Tokenizer *tokenizer, int32_t i, uint8_t *both, Fault *f
   if (made < 0) return rt_fault(f, 206, "merge %d makes a token that the vocabulary lacks", i + 1);
   uint64_t key = pair_key(left, right);
   tokenizer->pair[pair_slot(tokenizer, key)] = (MergePair){key, i, made};
+  const uint8_t *right_text = both + merge.left.n;
+  if (merge.right.n >= 3 && !memcmp(right_text, RT_MARK_TEXT, 3) &&
+      (merge.left.n < 3 || memcmp(right_text - 3, RT_MARK_TEXT, 3)))
+    tokenizer->cut_before_marks = false; /* something grows over the begin of a word */
   return true;
 }
 
@@ -161,11 +167,16 @@ static bool enter_merges(Tokenizer *tokenizer, Fault *f) {
   for (int32_t i = 0; ok && i < tokenizer->nmerges; i++) ok = enter_merge(tokenizer, i, both, f);
   free(both), free(tokenizer->merge);
   tokenizer->merge = NULL;
-  for (int b = 0; b < 256; b++) {
-    uint8_t byte = (uint8_t)b;
-    tokenizer->of_byte[b] = rt_vocab_find(tokenizer, &byte, 1);
-  }
   return ok;
+}
+
+/* A byte is its own text, or <0x0A> among characters. */
+static void find_bytes(Tokenizer *tokenizer) {
+  for (int b = 0; b < 256; b++) {
+    char name[8] = {(char)b};
+    int n = tokenizer->model == MODEL_BPE ? 1 : snprintf(name, sizeof name, "<0x%02X>", b);
+    tokenizer->of_byte[b] = rt_vocab_find(tokenizer, (uint8_t *)name, n);
+  }
 }
 
 static int by_id(const void *a, const void *b, void *context) {
@@ -216,7 +227,9 @@ bool rt_vocab_finish(Tokenizer *tokenizer, Fault *f) {
   if (*tokenizer->unknown_name)
     tokenizer->unknown = rt_vocab_find(tokenizer, (uint8_t *)tokenizer->unknown_name,
                                        (int64_t)strlen(tokenizer->unknown_name));
-  bool ok = tokenizer->model != MODEL_BPE ? has_unknown(tokenizer, f) : enter_merges(tokenizer, f);
+  bool merges = tokenizer->model == MODEL_BPE || tokenizer->model == MODEL_CHARACTERS;
+  bool ok = merges ? enter_merges(tokenizer, f) : has_unknown(tokenizer, f);
+  find_bytes(tokenizer);
   if (!ok) return false;
   tokenizer->classes = rt_unicode_classes();
   tokenizer->cache = rt_alloc(sizeof *tokenizer->cache * CACHE_SLOTS);

@@ -158,6 +158,30 @@ def case_config(exe, work, out):
     call(exe, 'sample', '--init', folder, '--tokens', '1', expect=4, says='damaged config.json')
 
 
+def case_tokenizer(exe, work):
+    """The tokenizer that is named goes along, with what other tools read beside it."""
+    text, out = f'{HERE}/../runtime/text', f'{work}/gpt2/words'
+    init = ['--init', f'{HERE}/hf_gpt2.safetensors', '--out', out]
+    call(exe, 'export', *init, '--tokenizer', f'{text}/gpt2.json')
+    same = lambda a, b: open(a, 'rb').read() == open(b, 'rb').read()
+    check(same(f'{out}/tokenizer.json', f'{text}/gpt2.json'), 'tokenizer.json')
+    said = {k: json.load(open(f'{out}/{k}.json')) for k in ('config', 'tokenizer_config', 'generation_config')}
+    check(said['tokenizer_config'] == dict(tokenizer_class='PreTrainedTokenizerFast', eos_token='<|endoftext|>'),
+          'tokenizer_config.json')
+    check(said['config']['eos_token_id'] == 0 and said['generation_config'] == dict(eos_token_id=0), 'special ids')
+    folder = f'{work}/gpt2/named'
+    os.makedirs(folder)
+    shutil.copy(f'{text}/gpt2.json', f'{folder}/tokenizer.json')
+    for name in 'tokenizer_config', 'special_tokens_map', 'generation_config':
+        json.dump(dict(own=name), open(f'{folder}/{name}.json', 'w'))
+    call(exe, 'export', *init, '--tokenizer', folder)
+    for name in 'tokenizer_config', 'special_tokens_map', 'generation_config':
+        check(same(f'{out}/{name}.json', f'{folder}/{name}.json'), name)
+    call(exe, 'export', *init, '--tokenizer', f'{text}/gpt2-vocab.json')
+    check(same(f'{out}/merges.txt', f'{text}/gpt2-merges.txt'), 'merges.txt')
+    call(exe, 'export', *init, '--tokenizer', f'{work}/absent.json', says='absent.json does not exist')
+
+
 def case_built_in(shardc, work, name):
     """The example without its weights block takes the same lines, with a note."""
     text = open(f'{HERE}/../../examples/{name}.shard').read().split('weights hf')[0].replace('pad 128', '')
@@ -186,6 +210,7 @@ def main(shardc, work):
         if name != 'bert':
             case_built_in(shardc, work, name)                         # hf_bert.shard has no block: it tests that
         if name == 'llama': case_config(exe, work, out)
+        if name == 'gpt2': case_tokenizer(exe, work)
         case_types(name, exe, work, ours)
         case_shards(name, exe, work, ours), case_wrong(name, exe, work)
 

@@ -15,4 +15,6 @@ env -i PATH=/usr/bin:/bin HOME="$dir" prefix/bin/shardc compile prefix/share/sha
   -v 2> said ||
   { cat said; exit 1; }
 ! grep -F "$2" said || { echo "failed: something of the build tree is used"; exit 1; }
+printf 'use "gpt2"\nvariant Small of GPT2 { Embed = 96; Layers = 2; Heads = 2 }\n' > mine.shard # examples are a library
+env -i PATH=/usr/bin:/bin HOME="$dir" prefix/bin/shardc check mine.shard | grep '^Small: '
 env -i ./tiny train --data text.txt --steps 2 --out run --quiet | grep 'done after 2 steps'

@@ -29,6 +29,9 @@ STRINGS = ['', 'Hello, world!', ' Hello  world', "It's what they'll do: DON'T.",
            '<|endoftext|>', '[CLS] a [SEP]', 'un\x00quoted\x07', '\u1f39\u0345', 'word ' * 30, 'a' * 200,
            '\ufeff\u00a0x', "'S'T'\u017f", '\u0958\ufb1d', '\u037e\u212a']
 
+CASED = ['HelloWorld FOOBar fooBAR', "a\u0301B iPhone's ABC'LL x/y//\n", '\u65e5\u672cABC \u01c5abc',
+         ' \u2581 a  b', '\u2581']
+
 
 def mixed(size):
     x, out, n = 1, [], 0
@@ -93,7 +96,36 @@ def every(t):
     return h
 
 
-train()
+O200K = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
+         r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
+         r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+
+
+def train_marked():
+    """o200k; BPE of characters and Unigram, both with Metaspace."""
+    lines = corpus()
+    short = [x for x in lines[:1200] if x.isascii()]
+    lines = lines[:1500] + mixed(8000).splitlines(True) + [w for w in WORDS for _ in range(5)]
+    t = Tokenizer(models.BPE(ignore_merges=True))
+    t.pre_tokenizer = P.Sequence([P.Split(Regex(O200K), 'isolated'),
+                                  P.ByteLevel(add_prefix_space=False, use_regex=False)])
+    t.train_from_iterator(lines, trainers.BpeTrainer(vocab_size=700, special_tokens=['<|endoftext|>'],
+                                                     show_progress=False, initial_alphabet=P.ByteLevel.alphabet()))
+    save(t, 'o200k.json')
+    t = Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True, unk_token='<unk>'))
+    t.pre_tokenizer = P.Metaspace(prepend_scheme='first', split=False)
+    t.train_from_iterator(lines, trainers.BpeTrainer(
+        vocab_size=800, special_tokens=['<unk>', '<s>', *(f'<0x{b:02X}>' for b in range(256))], show_progress=False,
+        limit_alphabet=200))
+    save(t, 'marked.json')
+    t = Tokenizer(models.Unigram())
+    t.pre_tokenizer = P.Metaspace(prepend_scheme='always')
+    t.train_from_iterator(short, trainers.UnigramTrainer(vocab_size=700, special_tokens=['<unk>', '<s>'],
+                                                         unk_token='<unk>', show_progress=False))
+    save(t, 'unigram.json')
+
+
+train(), train_marked()
 with open('vectors.txt', 'w') as f:
     print(f'# made by make.py with tokenizers {tokenizers.__version__}: NAME special TEXT-IN-HEX: IDS; NAME special mixed|every: SUM', file=f)
     for name in 'gpt2', 'llama3', 'bert':
@@ -106,3 +138,10 @@ with open('vectors.txt', 'w') as f:
             print(f'{name} {special} mixed: {summed(0xcbf29ce484222325, t.encode(mixed(1100000), add_special_tokens=False).ids):016x}', file=f)
         t.encode_special_tokens = True
         print(f'{name} 0 every: {every(t):016x}', file=f)
+    for name in 'o200k', 'marked', 'unigram':
+        t = Tokenizer.from_file(name + '.json')
+        t.encode_special_tokens = True
+        for s in STRINGS + CASED:
+            print(name, 0, (s.encode().hex() or '-') + ':', *t.encode(s, add_special_tokens=False).ids, file=f)
+        ids = t.encode(mixed(1100000), add_special_tokens=False).ids
+        print(f'{name} 0 mixed: {summed(0xcbf29ce484222325, ids):016x}', file=f)
