@@ -160,8 +160,9 @@ static void find_uses(Buffers *buffers) {
     const Op *o = &buffers->f->ops.at[i];
     if (op_family(o->code) != FAMILY_COLLECTIVE) continue;
     if (is_published(buffers, o)) mark(buffers, o->in[0], USE_BUFFER);
+    Use use = attr_get(&o->attrs, ATTR_gradient) ? USE_GRADIENT : USE_BUFFER; /* in no group */
     if (!is_flat(value_type(buffers->f, o->in[0])))
-      mark(buffers, o->in[0], USE_BUFFER), mark(buffers, o->out, USE_BUFFER);
+      mark(buffers, o->in[0], use), mark(buffers, o->out, use);
   }
 }
 

@@ -1,6 +1,7 @@
 """Adapters beside frozen weights: every plan trains as one rank does, in f32 to rounding and with frozen weights that
 keep their bits; in bf16 they are stored, checkpointed and exported in 16 bits, as weights files and checkpoints in f32
 are rounded; a rank of `zero 3` keeps its part alone, and no plan needs more than where all parameters are trained.
+Beside this, whole gradients of plans with W0703 are counted as such.
 
     python3 frozen.py SHARDC
 """
@@ -189,6 +190,15 @@ def files(first):
                                             for n in NARROW), f'from f32, {more}: {said}')
 
 
+def whole():
+    """What `zero` leaves whole, as W0703 says, has its gradients among the gradients and not among the buffers."""
+    write('', '')
+    said, err = run(SHARDC, 'plan', 'm.shard', '--plan', 'z3', '--json', '--set', 'debug.gradients=on', cwd=WORK)
+    kinds = json.loads(said)['classes'][0]['bytes']
+    check('W0703' in err and kinds['gradients'] == kinds['weights'] and kinds['buffers'] < kinds['weights'] / 100,
+          f'{kinds}: {err}')
+
+
 def counted():
     """Weights of a rank, and both beside a model whose parameters are all trained."""
     for precision in '', 'precision bf16':
@@ -205,6 +215,7 @@ def counted():
 
 data()
 counted()
+whole()
 first = alike()
 narrow(first)
 files(first)
