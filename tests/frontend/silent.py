@@ -1,9 +1,10 @@
-"""No word of a plan is silent: silent.py SHARDC ROOT
+"""No word of a plan is silent: silent.py SHARDC ROOT [full]
 
 Each option of a plan's lines (settings.def) is added, one value at a time, to plans of many kinds. With it the plan is
 refused, or the compiler says something, or the module behind the last pass differs from that without it; `SAME` lists
 the values that say what is done anyway, with the reason. Each option changes some plan. An option without
-values here fails, so that a new one comes with some.
+values here fails, so that a new one comes with some. A value meets each kind of plan alone and with one of the choices
+of precision and micro-batches, in turn, so that it meets all of them; with `full` each kind with each choice.
 """
 import os, re, subprocess, sys, tempfile
 
@@ -95,7 +96,15 @@ options = {f'{l}.{k}' for l, k in re.findall(r'^OPTION\(PLAN, ([\w.]+), (\w+),',
 wrong = [f'{o}: no values to try' for o in sorted(options - set(VALUES))]
 wrong += [f'{o}: no such option' for o in sorted(set(VALUES) - options)]
 changes, refused, tried = set(), set(), 0
-for name, base in BASES.items():
+FULL, CHOICES = 'full' in sys.argv[3:], [('', 'micro 2'), ('precision bf16', ''), ('precision bf16', 'micro 2')]
+
+
+def due(kind, value, choice):
+    return FULL or choice not in CHOICES or CHOICES.index(choice) == (kind + value) % len(CHOICES)
+
+
+NUMBER = {f'{o} = {v}': i for i, (o, v) in enumerate((o, v) for o in sorted(VALUES) for v in VALUES[o])}
+for kind, (name, base) in enumerate(BASES.items()):
     for precision in PRECISIONS:
         for micro in MICRO if precision != 'precision f16' else [''] if name == 'data' else []:
             plain = '\n'.join(filter(None, (base, precision, micro)))
@@ -105,6 +114,7 @@ for name, base in BASES.items():
                 for value in VALUES[option]:
                     body = with_word(plain, option, value)
                     if body is None or body == plain: continue
+                    if not due(kind, NUMBER[f'{option} = {value}'], (precision, micro)): continue
                     text, told = module(body)
                     tried += 1
                     if text is None: refused.add(option)
