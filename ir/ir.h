@@ -317,7 +317,7 @@ static inline bool op_between_buffers(OpCode c) {
   return op_family(c) == FAMILY_COLLECTIVE || op_family(c) == FAMILY_MOVE;
 }
 /* Goes from neighbour to neighbour. */
-static inline bool op_is_hop(OpCode c) { return c == OP_send || c == OP_receive; }
+static inline bool op_is_p2p(OpCode c) { return c == OP_send || c == OP_receive; }
 int op_arity(OpCode c);
 OpAttrs op_attrs(OpCode c);
 const char *op_meaning(OpCode c);
@@ -376,7 +376,7 @@ Tier kernel_tier(const Fn *kernel); /* where its operands, results and work are 
    target is the processor. The functions and all else are those of the module. */
 Module *module_for_kernel(Module *m, const Fn *kernel);
 bool kernel_beside(const Module *m, const Fn *kernel); /* is it one of those? */
-/* Do entries of a GPU leave copies and host kernels under way (runtime/device/cuda_lanes.c)? */
+/* Do entries of a GPU leave copies and host kernels under way (runtime/device/cuda_copy_streams.c)? */
 bool module_copies_stay(const Module *m);
 Op *fn_op(Module *m, Fn *f, OpCode c, uint32_t nin, const ValueId *in, uint32_t nout,
           const Type *out, Loc loc);

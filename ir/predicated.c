@@ -20,7 +20,7 @@ uint32_t kernel_left(const Fn *k, uint32_t result) {
   return operand;
 }
 
-uint32_t kernel_left_if(const Fn *k) {
+uint32_t kernel_skip_condition(const Fn *k) {
   const Op *first = k->results.n ? choice(k, 0) : NULL;
   if (!first || value_type(k, first->in[0])->rank) return NO_VALUE;
   for (uint32_t i = 0; i < k->results.n; i++)
@@ -28,8 +28,8 @@ uint32_t kernel_left_if(const Fn *k) {
   return argument(k, first->in[0]);
 }
 
-bool op_is_left(const Fn *f, const Op *o) {
-  if (o->code != OP_kernel || kernel_left_if(o->callee) == NO_VALUE) return false;
+bool op_is_skippable(const Fn *f, const Op *o) {
+  if (o->code != OP_kernel || kernel_skip_condition(o->callee) == NO_VALUE) return false;
   for (uint32_t i = 0; i < o->nout; i++) {
     const Storage *s = &f->values.at[o->out + i].storage;
     if (s->view != VIEW_INPLACE || s->base != o->in[kernel_left(o->callee, i)]) return false;

@@ -7,9 +7,9 @@
 #include "ir.h"
 
 /* The argument that is the condition; NO_VALUE: it is no such kernel. */
-uint32_t kernel_left_if(const Fn *k);
+uint32_t kernel_skip_condition(const Fn *k);
 /* Of such a kernel: the argument that this result then is. */
 uint32_t kernel_left(const Fn *k, uint32_t result);
 /* Is the op a call of such a kernel, each result in the bytes of its operand? */
-bool op_is_left(const Fn *f, const Op *o);
+bool op_is_skippable(const Fn *f, const Op *o);
 #endif

@@ -1,7 +1,7 @@
 /* Words and name patterns that the printer, the parser and the verifier share. */
 #ifndef SHARDC_WORD_PATTERNS_H
 #define SHARDC_WORD_PATTERNS_H
-#include "ir/ir.h"
+#include "ir.h"
 
 extern const char *const text_fn_kinds[3];     /* by FnKind */
 extern const char *const text_global_kinds[5]; /* by GlobalKind */

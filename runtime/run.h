@@ -85,17 +85,17 @@ bool rt_finish(Run *r, const Outputs *outputs,
                Fault *f); /* --dump, --check-memory; outputs: of the model, or NULL */
 int64_t rt_parameters(const rt_program *p);
 
-/* later.c: what runs in place of `step` from some step on, NULL: nothing does; and from which.
+/* training_phase.c: the entry that replaces `step` from some step on, or NULL; and that step.
    rt_freeze: the first step of `step.frozen`, INT64_MAX: none is known; after how many steps the
    program looks for it, 0: it is known. */
 const rt_entry *rt_later_entry(const Run *r);
 int64_t rt_later_from(const Run *r);
 /* Before the first such step of a process: makes what 1-bit Adam's steps start from. rt_later_fits:
    can a run that begins these steps at `from` go on from here? */
-bool rt_later_begin(Run *r, Fault *f);
+bool rt_phase_begin(Run *r, Fault *f);
 bool rt_later_fits(const Run *r, int64_t from, Fault *f);
 /* Does the next step of 1-bit Adam renew second moments, as those before the freeze do? Then
-   rt_later_end comes before it, and rt_later_begin behind it; begun: that was in this process. */
+   rt_later_end comes before it, and rt_phase_begin behind it; begun: that was in this process. */
 bool rt_renews(const Run *r, int64_t from);
 bool rt_later_end(Run *r, bool begun, Fault *f);
 int64_t rt_freeze(const Run *r);

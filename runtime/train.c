@@ -85,7 +85,7 @@ static const rt_entry *entry_now(Train *train, Fault *f) {
        renews = behind && rt_renews(r, train->from);
   if (renews && !rt_later_end(r, train->begun, f)) return NULL;
   if (renews) train->begun = false;
-  else if (behind && !train->begun && !(train->begun = rt_later_begin(r, f))) return NULL;
+  else if (behind && !train->begun && !(train->begun = rt_phase_begin(r, f))) return NULL;
   return behind && !renews ? train->later : train->step;
 }
 

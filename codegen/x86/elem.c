@@ -73,7 +73,7 @@ static void units(void *state) {
    condition holds need not be written then. */
 static LLVMValueRef is_wanted(Emit *e) {
   const Fn *k = e->k;
-  uint32_t condition = kernel_left_if(k);
+  uint32_t condition = kernel_skip_condition(k);
   if (condition == NO_VALUE) return NULL;
   LLVMValueRef holds = emit_load(e, ELEM_u8, emit_buffer(e, condition), 1, NULL),
                wanted = LLVMBuildNot(e->builder, expr_from_memory(e, ELEM_bool, holds), "");

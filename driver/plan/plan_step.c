@@ -1,6 +1,6 @@
 /* What `plan` says of one run of an entry: what it sends, and in which time at least. Where steps
    behind a warm-up are others they are told behind: 1-bit Adam's frozen ones (plan_freeze.c);
-   late ones (passes/offload/late.c), and what waits for the host. */
+   late ones (passes/offload/delayed_update.c), and what waits for the host. */
 #include "plan_report.h"
 #include "ir/cost/count.h"
 #include "ir/plan/module_settings.h"

@@ -1,7 +1,7 @@
 /* Lines `offload` of some layers where stages of a pipeline share these: a stage has all of its
    layers there, or none, by all lines of a word together (E0901). Which layers a stage has is known
    here if the plan names its schedule and all stages have as many; else pass `pipeline` judges
-   (passes/stages/stage_tiers.c). Must not: judge paths that name nothing. */
+   (passes/stages/stage_offload_check.c). Must not: judge paths that name nothing. */
 #include "sema_offload.h"
 #include <string.h>
 

@@ -161,7 +161,7 @@ static double untouched_bytes(const Fn *f, const Op *o) {
 
 /* On processors it is over at once, as a rule. */
 static bool leaves_all(const Module *m, const Fn *f, const Op *o) {
-  return op_is_left(f, o) && (!module_on_gpu(m) || kernel_beside(m, o->callee));
+  return op_is_skippable(f, o) && (!module_on_gpu(m) || kernel_beside(m, o->callee));
 }
 
 static IrCount called_count(const Module *m, const Fn *f, const Op *o) {
@@ -241,14 +241,14 @@ static bool streams(const Fn *body) {
   const Op *hop = NULL;
   for (OpId i = 0; i < body->ops.n; i++) {
     const Op *o = &body->ops.at[i];
-    if (!op_is_hop(o->code)) continue;
+    if (!op_is_p2p(o->code)) continue;
     if (hop && attr_int(&o->attrs, ATTR_reverse, 0) != attr_int(&hop->attrs, ATTR_reverse, 0))
       return false;
     hop = o;
   }
   for (OpId i = 0; hop && i < body->ops.n; i++) {
     const Op *o = &body->ops.at[i];
-    if (op_family(o->code) == FAMILY_COLLECTIVE && !op_is_hop(o->code) &&
+    if (op_family(o->code) == FAMILY_COLLECTIVE && !op_is_p2p(o->code) &&
         !strcmp(attr_str(&o->attrs, ATTR_axis, ""), attr_str(&hop->attrs, ATTR_axis, "")))
       return false;
   }
@@ -260,7 +260,7 @@ static void add_waited(const Module *m, const Fn *f, double times, IrCount *sum)
   int64_t open = 0, others = 0;
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
-    if (op_is_hop(o->code)) {
+    if (op_is_p2p(o->code)) {
       open += o->code == OP_receive ? 1 : -1, others = attr_int(&o->attrs, ATTR_ranks, 1) - 1;
     } else if (open > 0) {
       IrCount count = op_count(m, f, o);

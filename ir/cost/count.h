@@ -18,7 +18,7 @@ IrCount ir_count_beside(const Module *m, const Fn *f);
 IrCount ir_waited(const Module *m, const Fn *f);
 /* What runs in place of `step` from some step on, or NULL: 1-bit Adam's step once the second
    moments stand still (passes/math/onebit.c), the late one of the delayed update
-   (passes/offload/late.c). */
+   (passes/offload/delayed_update.c). */
 const Fn *ir_later_entry(const Module *m);
 
 /* One line without its end: the numbers of that entry, and the change against m->was. */

@@ -96,7 +96,7 @@ static double rate_over(const Module *m, const Machine *machine, int axis) {
 }
 
 static double hops_of(OpCode kind, double n) {
-  return op_is_hop(kind) ? 1 : kind == OP_all_reduce ? 2 * (n - 1) : n - 1;
+  return op_is_p2p(kind) ? 1 : kind == OP_all_reduce ? 2 * (n - 1) : n - 1;
 }
 
 /* Of bytes in paper counting, a ring of n sends (n - 1) / n. */

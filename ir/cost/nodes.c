@@ -17,7 +17,7 @@ typedef struct NodeRow { /* over one axis, of a rank that has somebody to send t
 typedef VEC(NodeRow) NodeRows;
 
 static bool same_way(const Op *a, const Op *b) {
-  return op_is_hop(a->code) == op_is_hop(b->code) &&
+  return op_is_p2p(a->code) == op_is_p2p(b->code) &&
          (a->code == OP_all_to_all) == (b->code == OP_all_to_all) &&
          attr_int(&a->attrs, ATTR_reverse, 0) == attr_int(&b->attrs, ATTR_reverse, 0) &&
          attr_int(&a->attrs, ATTR_wrap, 0) == attr_int(&b->attrs, ATTR_wrap, 0);
@@ -34,7 +34,7 @@ static NodeRow *row_for(Arena *arena, NodeRows *rows, const Op *o, int axis) {
 static double to_each(const Fn *f, const Op *o, double ranks) {
   double bytes = message_traffic(f, o) * elem_bytes(value_type(f, o->out)->elem);
   return o->code == OP_all_to_all ? bytes / ranks
-         : op_is_hop(o->code)     ? bytes
+         : op_is_p2p(o->code)     ? bytes
                                   : bytes * (ranks - 1) / ranks;
 }
 
@@ -98,7 +98,7 @@ static double leaving(const NodeMap *map, const NodeRow *row, int64_t rank, int6
   if (row->op->code == OP_all_to_all)
     return row->bytes *
            (double)(n - between(map, number, row->axis, at, node, node + map->in_node));
-  int64_t to = op_is_hop(row->op->code) ? hop_peer(row->op, at, n) : (at + 1) % n;
+  int64_t to = op_is_p2p(row->op->code) ? hop_peer(row->op, at, n) : (at + 1) % n;
   return to >= 0 && leaves(map, number, row->axis, at, to) ? row->bytes : 0;
 }
 

@@ -257,7 +257,7 @@ void run_collective(InterpRun *run) {
   exchange.ways = ranks->m->mesh.at[exchange.axis].size;
   exchange.mine = mesh_coordinate(ranks->m, run->interp->rank, exchange.axis);
   exchange.peer = ARENA_ARRAY(run->arena, const Tensor *, exchange.ways);
-  if (op_is_hop(run->op->code)) {
+  if (op_is_p2p(run->op->code)) {
     run_hop(run, exchange.axis, run->op->nin ? in_step(run) : NULL, out);
     return;
   }
@@ -302,7 +302,7 @@ bool ranks_exchange(const Interp *in, const Op *o, const Message *message, const
   Ranks *ranks = in->ranks;
   int axis = mesh_find(ranks->m, attr_str(&o->attrs, ATTR_axis, ""));
   if (axis < 0 || message->ways != ranks->m->mesh.at[axis].size) return false;
-  if (op_is_hop(o->code))
+  if (op_is_p2p(o->code))
     return hop(ranks, in->rank, axis, o, send, receive, message->count * message->times);
   ranks->sent_by[in->rank] = send, ranks->at[in->rank] = o, ranks->said[in->rank] = message;
   if (!meet(ranks, in->rank, axis)) return false;

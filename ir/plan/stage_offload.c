@@ -79,7 +79,7 @@ bool class_offloads(const Module *m, Str what, Str param) {
   return stage_has(m, class.first, what, param);
 }
 
-bool class_lacks(const Module *m, Str what) {
+bool class_hosts_nothing(const Module *m, Str what) {
   for (uint32_t i = 0; i < m->globals.n; i++) {
     const Global *global = m->globals.at[i];
     if (global->kind == GLOBAL_PARAM && plan_offloads(m, what, global->name) &&

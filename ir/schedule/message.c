@@ -28,7 +28,7 @@ static Message whole(const Fn *f, const Op *o) {
 
 Message message_of(const Fn *f, const Op *o) {
   Message message = whole(f, o);
-  bool sums = o->code == OP_all_reduce || op_is_hop(o->code); /* of one block */
+  bool sums = o->code == OP_all_reduce || op_is_p2p(o->code); /* of one block */
   message.rows =
       sums ? message.count : message.count / min_i64(message.send_row, message.receive_row);
   message.times = attr_int(&o->attrs, ATTR_messages, 1);

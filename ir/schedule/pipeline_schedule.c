@@ -283,7 +283,7 @@ double turns_makespan(const TurnTable *table, const double *time) {
 
 static bool has_hop(const Op *o) {
   for (OpId i = 0; o->code == OP_loop && i < o->callee->ops.n; i++)
-    if (op_is_hop(o->callee->ops.at[i].code)) return true;
+    if (op_is_p2p(o->callee->ops.at[i].code)) return true;
   return false;
 }
 

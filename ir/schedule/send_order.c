@@ -34,7 +34,7 @@ typedef struct HopWalk { /* of an entry, over an axis */
 } HopWalk;
 
 static bool is_over(const Module *m, const Op *o, int axis) {
-  return op_is_hop(o->code) && !strcmp(attr_str(&o->attrs, ATTR_axis, ""), m->mesh.at[axis].name);
+  return op_is_p2p(o->code) && !strcmp(attr_str(&o->attrs, ATTR_axis, ""), m->mesh.at[axis].name);
 }
 
 /* ---- turns ---- */
@@ -136,7 +136,7 @@ static void add_messages(HopWalk *walk, const Fn *entry, EventList *list) {
   messages_of_rank(walk->m, entry, rank, walk->m->mesh.at[walk->axis].name, list);
   for (uint32_t i = 0; i < list->at.n; i++) {
     const Op *o = event_op(&list->at.at[i]);
-    if (op_is_hop(o->code) && hop_peer(o, walk->stage, walk->stages) >= 0)
+    if (op_is_p2p(o->code) && hop_peer(o, walk->stage, walk->stages) >= 0)
       add_hop(walk, list->at.at[i].f, o, 0, 0);
   }
 }

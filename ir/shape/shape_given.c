@@ -244,7 +244,7 @@ static const char *given_collective(const Shape *shape, Type *t) {
   *t = shape->op->nin ? *shape_in(shape, 0) : *shape_carried(shape);
   if (shape->op->nin > 1)
     return shape_why(shape, "[hop-c3] receive has %u operands, at most one", shape->op->nin);
-  if (c == OP_all_reduce || c == OP_keep_first || op_is_hop(c))
+  if (c == OP_all_reduce || c == OP_keep_first || op_is_p2p(c))
     return shape->op->ngroups ? shape_why(shape, "[group-c1] %s takes no dims", op_name(c)) : NULL;
   const char *why = shape_one_group(shape, 1, c == OP_all_to_all);
   if (!why && c == OP_all_to_all && (group.nto != 1 || group.from[0] == group.to[0]))

@@ -491,7 +491,7 @@ static void check_messages(Verifier *verifier, const Op *op) {
     verify_report(verifier, "E1110", verify_at_op(op),
                   "[message-c1] %lld messages of blocks of %lld rows", (long long)times,
                   (long long)message.rows);
-  else if (bucket > 0 && !op_is_hop(op->code) && is_shard(value_type(verifier->fn, op->in[0])) &&
+  else if (bucket > 0 && !op_is_p2p(op->code) && is_shard(value_type(verifier->fn, op->in[0])) &&
            message.bytes > bucket)
     verify_report(verifier, "E1110", verify_at_op(op),
                   "[message-c2] a message of %lld bytes, and buckets of %lld",

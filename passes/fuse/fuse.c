@@ -1,8 +1,8 @@
 /* fuse: every function of entries and bodies becomes loads, stores, loops, views and kernels.
 
-   First, element-wise work on what loops stack goes into their rounds (fuse_rounds.c), what is too
+   First, element-wise work on what loops stack goes into their rounds (loop_sinking.c), what is too
    large is cut into blocks (fuse_blocks.c), contractions with large results sink to where they
-   are used (fuse_sink.c), and what is put together is made in its place (fuse_lay.c). One walk over
+   are used (fuse_sink.c), and what is put together is made in its place (fuse_concat.c). One walk over
    the ops in program order puts each op into a group (fuse_group.c). Contractions, attention,
    scatters and reductions open groups; element-wise ops join the group that makes their last
    operand when its family admits them after its anchor (families.def), and otherwise stay

@@ -12,7 +12,7 @@
 
    which is U(states, gradient, numbers), bit by bit, whatever the numbers are. Ops of old and early
    have the attribute `early`: `fuse` moves them into the rounds of the backward loop that make the
-   gradient (fuse_rounds.c); `order` lets all of them stand in the states; and the last kernel does
+   gradient (loop_sinking.c); `order` lets all of them stand in the states; and the last kernel does
    nothing where `good` holds (ir/predicated.h).
 
    Of stacks alone: what is outside of them has no rounds to be updated in. What finds no place in
@@ -25,10 +25,10 @@
 #include "ir/word_patterns.h"
 #include <string.h>
 
-typedef struct Good { /* what was found out once */
-  const bool *number; /* by old value: is it one of those that are as guessed? */
+typedef struct GuessCheck { /* what was found out once */
+  const bool *number;       /* by old value: is it one of those that are as guessed? */
   ValueId holds;
-} Good;
+} GuessCheck;
 
 typedef struct Speculate {
   Module *m;
@@ -38,7 +38,7 @@ typedef struct Speculate {
   bool *late;   /* by old value: known behind the rounds that make gradients */
   bool *stored; /* by old value: what a state becomes */
   ValueId *old, *early, *again, *now, *guess; /* by old value, in r.to */
-  VEC(Good) known;
+  VEC(GuessCheck) known;
   const char *why, *help; /* not NULL: refused */
 } Speculate;
 
@@ -50,7 +50,7 @@ static const Global *member_of(const Module *m, const Global *group) {
   return NULL;
 }
 
-static bool is_ours(const Module *m, const Global *g) {
+static bool is_speculated_state(const Module *m, const Global *g) {
   const Global *member = g->kind == GLOBAL_STATE ? member_of(m, g) : NULL;
   return member && g->type.tier == TIER_host && strchr(member->name, '*') &&
          offload_names(m, "speculate", g) && offload_names(m, "grads", g);
@@ -82,7 +82,7 @@ static void mark(Speculate *spec, ValueId v) {
   const Fn *f = spec->r.from;
   const Op *o = value_def(f, v);
   if (spec->work[v] || !value_type(f, v)->rank) return;
-  if (o && o->code == OP_load && is_ours(spec->m, o->global)) {
+  if (o && o->code == OP_load && is_speculated_state(spec->m, o->global)) {
     spec->state[v] = true;
     return;
   }
@@ -100,7 +100,7 @@ static bool mark_updates(Speculate *spec) {
   bool any = false;
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
-    if (o->code != OP_store || !is_ours(spec->m, o->global)) continue;
+    if (o->code != OP_store || !is_speculated_state(spec->m, o->global)) continue;
     any = spec->stored[o->in[0]] = true;
     mark(spec, o->in[0]);
   }
@@ -203,7 +203,7 @@ static ValueId good(Speculate *spec, ValueId v) {
   for (uint32_t i = 0; i < spec->known.n; i++)
     if (!memcmp(spec->known.at[i].number, number, n * sizeof *number))
       return spec->known.at[i].holds;
-  Good one = {number, as_guessed(spec, number)};
+  GuessCheck one = {number, as_guessed(spec, number)};
   vec_push(spec->m->arena, spec->known, one);
   return one.holds;
 }
@@ -253,7 +253,7 @@ static ValueId early_value(Speculate *spec, const Op *o) {
 
 /* v for whoever reads it beside the states: from memory, so that the kernel that makes it makes
    nothing else, and may leave it as it is. */
-static ValueId from_memory(Speculate *spec, ValueId v) {
+static ValueId fusion_barrier(Speculate *spec, ValueId v) {
   const Type *t = value_type(spec->r.to, v);
   Str last = t->axis[t->rank - 1].dim,
       other = name_made(spec->m, "%s'new", t->axis[t->rank - 1].dim);
@@ -273,11 +273,12 @@ static void update_op(Speculate *spec, const Op *o) {
   ValueId v =
       ir_where(spec->m, spec->r.to, holds, spec->early[o->out], spec->again[o->out], o->loc);
   spec->now[o->out] = in_tier(spec, v, TIER_host);
-  spec->r.map[o->out] = from_memory(spec, v);
+  spec->r.map[o->out] = fusion_barrier(spec, v);
 }
 
 static void copy_op(Speculate *spec, const Op *o) {
-  bool ours = o->code == OP_store && is_ours(spec->m, o->global) && spec->now[o->in[0]] != NO_VALUE;
+  bool ours = o->code == OP_store && is_speculated_state(spec->m, o->global) &&
+              spec->now[o->in[0]] != NO_VALUE;
   if (ours) ir_store(spec->m, spec->r.to, o->global, spec->now[o->in[0]], o->loc);
   else rebuild_op(&spec->r, o);
 }
@@ -318,7 +319,8 @@ void pass_speculate(Module *m) {
   spec.old = value_map(m, step), spec.early = value_map(m, step);
   spec.again = value_map(m, step), spec.guess = value_map(m, step), spec.now = value_map(m, step);
   if (!mark_updates(&spec)) {
-    if (class_lacks(m, intern(m->ctx->names, "speculate"))) return; /* other stages have it */
+    if (class_hosts_nothing(m, intern(m->ctx->names, "speculate")))
+      return; /* other stages have it */
     say_nothing(m, "no stack has its states and gradients there",
                 "what is outside of stacks is updated behind the norm");
     return;

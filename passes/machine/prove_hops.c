@@ -148,7 +148,7 @@ static bool receives_next(const Lines *lines, int64_t place, const Op *send) {
   const ClassLine *line = lines->line_at[place];
   for (uint32_t i = lines->over[place] + 1; i < line->at.n; i++) {
     const Op *o = event_op(line->at.at[i]);
-    if (op_is_hop(o->code) && axis_of(lines, o) == axis_of(lines, send) &&
+    if (op_is_p2p(o->code) && axis_of(lines, o) == axis_of(lines, send) &&
         neighbour(lines, place, o) >= 0)
       return o->code == OP_receive;
   }
@@ -277,7 +277,7 @@ static bool advance(Lines *lines, int64_t place) {
   const Op *o = event_op(event);
   int axis = axis_of(lines, o);
   if (!along(lines, axis)) return lines->over[place]++, true;
-  if (!op_is_hop(o->code)) return settle(lines, place, axis) || meet(lines, place, axis);
+  if (!op_is_p2p(o->code)) return settle(lines, place, axis) || meet(lines, place, axis);
   int64_t other = neighbour(lines, place, o);
   if (other < 0) return lines->over[place]++, true;
   const RankClass *of = lines->line_at[place]->of;
@@ -341,7 +341,7 @@ static void collect_events(Lines *lines, ClassLine *line) {
     uint32_t nth = count_before(line, event_op(event));
     vec_push(lines->m->arena, line->nth, nth);
     vec_push(lines->m->arena, line->at, event);
-    if (op_is_hop(event_op(event)->code)) add_axis(lines, axis_of(lines, event_op(event)));
+    if (op_is_p2p(event_op(event)->code)) add_axis(lines, axis_of(lines, event_op(event)));
   }
 }
 

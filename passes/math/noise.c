@@ -6,7 +6,7 @@
    model owe to rounding alone.
 
    Loop bodies get the scalar as an invariant operand; each is written once. */
-#include "passes/math/noise.h"
+#include "noise.h"
 #include "passes/base/rebuild.h"
 
 typedef struct NoisyBody {

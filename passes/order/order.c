@@ -261,7 +261,7 @@ static bool is_result(const Fn *f, ValueId v) {
 static Type order_sent(const Order *order, const Op *op) {
   const Value *asked = &order->r.from->values.at[op->out];
   const Type *in = value_type(order->r.to, order->r.map[op->in[0]]);
-  if (op_is_hop(op->code)) return order->hops[op - order->r.from->ops.at];
+  if (op_is_p2p(op->code)) return order->hops[op - order->r.from->ops.at];
   bool returned = op->code == OP_move && is_result(order->r.from, op->out);
   return returned || asked->storage.ordered ? in_order_of(in, &asked->type) : *in;
 }
@@ -289,7 +289,7 @@ static void order_collective(Order *order, const Op *op) {
   c->in[0] = in;
   Value *v = made_value(order, c->out);
   v->type = receive, v->storage = layout_dense(&receive);
-  if (op_is_hop(op->code) && asked->storage.ordered)
+  if (op_is_p2p(op->code) && asked->storage.ordered)
     order->r.map[op->out] = bring(order, c->out, asked);
 }
 
@@ -372,7 +372,7 @@ static ValueId order_result(Order *order, ValueId result) {
 static const Type *hops_of(Module *m, const Fn *f) {
   Type *hops = ARENA_ARRAY(m->arena, Type, f->ops.n + 1);
   for (OpId i = 0; i < f->ops.n; i++)
-    if (op_is_hop(f->ops.at[i].code)) hops[i] = *value_type(f, f->ops.at[i].out);
+    if (op_is_p2p(f->ops.at[i].code)) hops[i] = *value_type(f, f->ops.at[i].out);
   return hops;
 }
 

@@ -74,7 +74,7 @@ static void note_near(const Inplace *inplace, OpId id, uint32_t i) {
 static void note_nears(const Inplace *inplace) {
   for (OpId id = 0; id < inplace->f->ops.n; id++) {
     const Op *o = &inplace->f->ops.at[id];
-    bool leaves = o->code == OP_kernel && kernel_left_if(o->callee) != NO_VALUE;
+    bool leaves = o->code == OP_kernel && kernel_skip_condition(o->callee) != NO_VALUE;
     for (uint32_t i = 0; leaves && i < o->nout; i++) note_near(inplace, id, i);
   }
 }

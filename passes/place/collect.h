@@ -74,7 +74,8 @@ const Placement *site_placed(const CollectSite *site, ValueId v);
 const Demand *demand_find(const Collect *c, const void *of, uint32_t arg); /* NULL: none */
 double convert_cost(const CollectSite *site, Str from, Str to, int axis, double held);
 /* Elements of type t that a rank holds where `axis` does not cut it. */
-double held_but(const CollectSite *site, const Type *t, const Placement *placement, int axis);
+double bytes_without_axis(const CollectSite *site, const Type *t, const Placement *placement,
+                          int axis);
 /* The least that brings operand value `old` to `want` on one axis; `others`: states on the rest. */
 double reshard_cost(const CollectSite *site, ValueId old, int axis, Str want,
                     const Placement *others);

@@ -112,7 +112,7 @@ static double later_cost(const Chooser *chooser, const CollectChoice *choice) {
     if (gradient && assigned && state != assigned) sum += MISPLACED_COST;
     if (gradient && !assigned && is_partial(state)) continue;
     sum += convert_cost(chooser->s, state, assigned, chooser->axis,
-                        held_but(chooser->s, t, &chooser->w->out[i], chooser->axis));
+                        bytes_without_axis(chooser->s, t, &chooser->w->out[i], chooser->axis));
   }
   return sum;
 }

@@ -21,7 +21,8 @@ void site_put(CollectSite *site, ValueId old, ValueId v, const Placement *at) {
 
 /* ---- costs ---- */
 
-double held_but(const CollectSite *site, const Type *t, const Placement *placement, int axis) {
+double bytes_without_axis(const CollectSite *site, const Type *t, const Placement *placement,
+                          int axis) {
   Placement rest = *placement;
   rest.on[axis] = NULL;
   return (double)placement_held(site->m, t, &rest);
@@ -42,7 +43,7 @@ static double make_cost(const CollectSite *site, ValueId old, int axis, Str want
                         const Placement *others) {
   Str assigned = site->u.assigned[old].on[axis];
   if (!site->u.input[old] || !assigned || strcmp(assigned, "Batch") || assigned == want) return 0;
-  return held_but(site, value_type(site->f, old), others, axis);
+  return bytes_without_axis(site, value_type(site->f, old), others, axis);
 }
 
 double reshard_cost(const CollectSite *site, ValueId old, int axis, Str want,
@@ -52,7 +53,7 @@ double reshard_cost(const CollectSite *site, ValueId old, int axis, Str want,
   for (uint32_t i = 0; i < site->copies[old].n; i++) {
     const Copy *copy = &site->copies[old].at[i];
     double cost = convert_cost(site, copy->at.on[axis], want, axis,
-                               held_but(site, value_type(site->f, old), others, axis));
+                               bytes_without_axis(site, value_type(site->f, old), others, axis));
     if (cost < least) least = cost;
   }
   return least;
@@ -249,7 +250,7 @@ static double whole_cost(const CollectSite *site, ValueId old, const Copy *copy,
   double sum = 0;
   for (int i = 0; i < site->c->n; i++) {
     int axis = site->c->axis[i];
-    double held = held_but(site, value_type(site->f, old), want, axis);
+    double held = bytes_without_axis(site, value_type(site->f, old), want, axis);
     sum += convert_cost(site, copy->at.on[axis], want->on[axis], axis, held);
   }
   return sum;

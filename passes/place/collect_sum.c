@@ -52,7 +52,7 @@ static Guess guess(const Sum *sum, int axis, Str state) {
   const CollectSite *site = sum->s;
   ValueId v = sum->root->out;
   Guess g = {.state = state};
-  double held = held_but(site, value_type(site->f, v), &sum->target, axis);
+  double held = bytes_without_axis(site, value_type(site->f, v), &sum->target, axis);
   bool partial = false;
   for (uint32_t i = 0; i < sum->terms.n; i++) {
     const Term *term = &sum->terms.at[i];

@@ -8,7 +8,7 @@
    Values that are a parameter, or its elements in other places, are found by striking out: at first
    all that derive from loads of frozen parameters are, until no value is left that has another
    reader. Must not: touch parameters that an update writes. */
-#include "passes/precision/precision.h"
+#include "precision.h"
 
 typedef struct Stored {
   Module *m;

@@ -106,7 +106,7 @@ static bool is_false(const ClassFn *copy, const Op *o) {
 }
 
 static bool is_hop_of_stages(const ClassFn *copy, const Op *o) {
-  return op_is_hop(o->code) &&
+  return op_is_p2p(o->code) &&
          !strcmp(attr_str(&o->attrs, ATTR_axis, ""), copy->k->m->mesh.at[copy->k->c.axis].name);
 }
 

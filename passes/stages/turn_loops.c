@@ -34,7 +34,7 @@ typedef struct TurnPass {
 
 static const Op *first_hop(const Op *loop) {
   for (OpId i = 0; i < loop->callee->ops.n; i++)
-    if (op_is_hop(loop->callee->ops.at[i].code)) return &loop->callee->ops.at[i];
+    if (op_is_p2p(loop->callee->ops.at[i].code)) return &loop->callee->ops.at[i];
   return NULL;
 }
 

@@ -249,7 +249,7 @@ static void copy_links_before(ZeroCopy *copy) {
 }
 
 bool zero_holds_hops(const Op *op) {
-  if (op->code != OP_loop) return op_is_hop(op->code);
+  if (op->code != OP_loop) return op_is_p2p(op->code);
   for (OpId i = 0; i < op->callee->ops.n; i++)
     if (zero_holds_hops(&op->callee->ops.at[i])) return true;
   return false;

@@ -145,13 +145,13 @@ bool site_is_narrow(ZeroSite *site, ValueId value) {
 /* ---- values ---- */
 
 static void copy_op(ZeroSite *site, const Op *op) {
-  const Op *stages = op_is_hop(op->code) ? site_stages_of(site, op) : NULL;
+  const Op *stages = op_is_p2p(op->code) ? site_stages_of(site, op) : NULL;
   if (stages && site_stages(site, stages)) return;
   if (op->code == OP_loop) {
     site_loop(site, op);
     return;
   }
-  if (op_is_hop(op->code)) site_hops(site, (OpId)(op - site->from->ops.at));
+  if (op_is_p2p(op->code)) site_hops(site, (OpId)(op - site->from->ops.at));
   for (uint32_t i = 0; i < op->nin; i++) site_operand(site, op, op->in[i]);
   for (uint32_t i = 0; i < op->nin; i++)
     site_operand(site, op, op->in[i]); /* as of this op's place */

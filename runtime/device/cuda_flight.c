@@ -211,10 +211,10 @@ void rt_cuda_flights_begin(const Device *d) {
 void rt_cuda_flights_end(const Device *d) {
   const Cuda *cuda = d->inside;
   if (!cuda->flights || !cuda->flights->queue.issued) return;
-  rt_cuda_waits(cuda);
+  rt_cuda_stall_begin(cuda);
   send_due(cuda, true);
   for (int64_t i = 0; i < cuda->flights->queue.n; i++) empty_slot(cuda, i);
-  rt_cuda_goes_on(cuda);
+  rt_cuda_stall_end(cuda);
 }
 
 /* ---- collectives ---- */

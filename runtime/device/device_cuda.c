@@ -330,9 +330,9 @@ static void collect(Device *d, const rt_collective *collective, const void *send
                     void *work) {
   Cuda *cuda = d->inside;
   if (collects_here(d, collective, send, receive, work)) return;
-  rt_cuda_waits(cuda);
+  rt_cuda_stall_begin(cuda);
   collect_there(d, collective, send, receive, work);
-  rt_cuda_goes_on(cuda);
+  rt_cuda_stall_end(cuda);
 }
 
 static void begin(Device *d, const rt_collective *collective, const void *send, void *receive,
@@ -346,9 +346,9 @@ static void end(Device *d, const rt_collective *collective, int64_t n) {
   const Cuda *cuda = d->inside;
   (void)n;
   if (!cuda->nccl || d->trace || d->comm->group[collective->axis].n == 1) return;
-  rt_cuda_waits(cuda);
+  rt_cuda_stall_begin(cuda);
   rt_cuda_await(d, collective);
-  rt_cuda_goes_on(cuda);
+  rt_cuda_stall_end(cuda);
 }
 
 /* ---- views ---- */

@@ -24,10 +24,10 @@ typedef struct OpenSpan { /* a span of a tensor, in the window */
 } OpenSpan;
 
 typedef struct CudaFlights CudaFlights; /* cuda_flight.c */
-typedef struct CudaWaited CudaWaited;   /* cuda_waited.c */
+typedef struct CudaWaited CudaWaited;   /* cuda_stall.c */
 typedef struct CudaAhead CudaAhead;     /* cuda_inputs.c */
-typedef struct CudaBeside CudaBeside;   /* cuda_beside.c */
-typedef struct CudaLanes CudaLanes;     /* cuda_lanes.c */
+typedef struct CudaBeside CudaBeside;   /* cuda_host_kernels.c */
+typedef struct CudaLanes CudaLanes;     /* cuda_copy_streams.c */
 
 typedef struct HostSpan { /* of the host's memory, pinned */
   const char *from;
@@ -101,14 +101,14 @@ void rt_cuda_flights_close(Cuda *cuda, const rt_program *program);
 extern const DeviceAhead rt_cuda_ahead;
 bool rt_cuda_ahead_open(Cuda *cuda, const rt_program *p, Fault *f);
 void rt_cuda_ahead_close(Cuda *cuda);
-/* Kernels of the host (cuda_beside.c). */
+/* Kernels of the host (cuda_host_kernels.c). */
 bool rt_cuda_beside_open(Device *d, int threads, Fault *f);
 int rt_cuda_beside_buffers(const Cuda *cuda); /* of one of them, at most */
 void rt_cuda_beside_close(Cuda *cuda);
 void rt_cuda_launch_beside(const Cuda *cuda, const rt_kernel *kernel, void *const *buffers,
                            Trace *trace);
 /* Copies between the memories, and what touches that of the host, beside the kernels of the GPU
-   (cuda_lanes.c). Around an entry; on: not if each launch is waited for, or timed. */
+   (cuda_copy_streams.c). Around an entry; on: not if each launch is waited for, or timed. */
 bool rt_cuda_lanes_open(Cuda *cuda, const rt_program *program, int spans, bool checks, Fault *f);
 void rt_cuda_lanes_close(Cuda *cuda);
 void rt_cuda_lanes_begin(const Cuda *cuda, bool on);
@@ -126,11 +126,11 @@ void rt_cuda_lanes_copy(const Cuda *cuda, void *to, const void *from,
 void rt_cuda_lanes_zero(const Cuda *cuda, void *to, int64_t bytes);
 void rt_cuda_lanes_call(const Cuda *cuda, void (*f)(void *), void *data, const HostSpan *span,
                         int n);
-/* How long the kernels' stream waits (cuda_waited.c): around each time that it does; each run. */
+/* How long the kernels' stream waits (cuda_stall.c): around each time that it does; each run. */
 void rt_cuda_waited_open(Cuda *cuda, const rt_program *p);
 void rt_cuda_waited_close(Cuda *cuda);
-void rt_cuda_waits(const Cuda *cuda);
-void rt_cuda_goes_on(const Cuda *cuda);
+void rt_cuda_stall_begin(const Cuda *cuda);
+void rt_cuda_stall_end(const Cuda *cuda);
 void rt_cuda_waited_begin(const Cuda *cuda);
 void rt_cuda_waited_end(const Cuda *cuda, int entry, bool issued);
 double rt_cuda_waited(const Device *d); /* seconds of the last run */

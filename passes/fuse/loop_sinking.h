@@ -1,5 +1,5 @@
-/* Loop sinking, inside: what rounds take over (fuse_rounds.c), and how loops with it are written
-   (fuse_rounds_write.c). */
+/* Loop sinking, inside: what rounds take over (loop_sinking.c), and how loops with it are written
+   (loop_sinking_write.c). */
 #ifndef SHARDC_PASSES_FUSE_ROUNDS_H
 #define SHARDC_PASSES_FUSE_ROUNDS_H
 #include "fuse.h"

@@ -56,11 +56,11 @@ static void mark(const Cuda *cuda, int64_t i) {
       "record an event");
 }
 
-void rt_cuda_waits(const Cuda *cuda) {
+void rt_cuda_stall_begin(const Cuda *cuda) {
   if (cuda->waited && cuda->waited->n < MOST_WAITS) mark(cuda, 2 * cuda->waited->n);
 }
 
-void rt_cuda_goes_on(const Cuda *cuda) {
+void rt_cuda_stall_end(const Cuda *cuda) {
   if (cuda->waited && cuda->waited->n < MOST_WAITS) mark(cuda, 2 * cuda->waited->n + 1);
   if (cuda->waited) cuda->waited->n++;
 }

@@ -1,7 +1,7 @@
-/* Loop sinking, part of pass fuse: loops whose rounds do what fuse_rounds.c found for them. Bodies
+/* Loop sinking, part of pass fuse: loops whose rounds do what loop_sinking.c found for them. Bodies
    get the operands of the work, do it behind what they did, and return what is read of it; what
    the work alone read is no result any more. Must not: decide what goes into rounds. */
-#include "fuse_rounds.h"
+#include "loop_sinking.h"
 
 /* ---- the body ---- */
 

@@ -23,7 +23,7 @@
    operand's buffer, and later links read of it what the ones before have left alone.
 
    Must not: touch a loop whose body another one runs, too. */
-#include "fuse_rounds.h"
+#include "loop_sinking.h"
 
 static uint32_t callers_of(const Module *module, const Fn *body) {
   uint32_t n = 0;

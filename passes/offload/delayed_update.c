@@ -36,35 +36,35 @@ static bool asks_late(const Fn *f, const Op *o, double after) {
          attr_float(&number->attrs, ATTR_value, -1) == after;
 }
 
-typedef struct Answered {
+typedef struct PhasePeel {
   Rebuild r;
   bool *asks; /* by value of r.from: it is the answer, in any type or spread over dims */
   bool late;
-} Answered;
+} PhasePeel;
 
 /* What the op chooses by the answer, if that is of its type; NO_VALUE: it chooses otherwise. */
-static ValueId chosen(const Answered *answered, const Op *o) {
-  const Fn *f = answered->r.from;
-  if (o->code != OP_where || !answered->asks[o->in[0]]) return NO_VALUE;
-  ValueId v = o->in[answered->late ? 1 : 2];
+static ValueId arm_of(const PhasePeel *peel, const Op *o) {
+  const Fn *f = peel->r.from;
+  if (o->code != OP_where || !peel->asks[o->in[0]]) return NO_VALUE;
+  ValueId v = o->in[peel->late ? 1 : 2];
   return type_same_dims(value_type(f, v), value_type(f, o->out)) ? v : NO_VALUE;
 }
 
 /* The step with the answer put in. */
 static Fn *answer(Module *m, const Fn *step, double after, bool late, uint32_t *asked) {
-  Answered answered = {.r = rebuild_begin(m, step), .late = late};
-  answered.asks = ARENA_ARRAY(m->arena, bool, step->values.n + 1);
+  PhasePeel peel = {.r = rebuild_begin(m, step), .late = late};
+  peel.asks = ARENA_ARRAY(m->arena, bool, step->values.n + 1);
   for (OpId i = 0; i < step->ops.n; i++) {
     const Op *o = &step->ops.at[i];
     bool asks = asks_late(step, o, after), shows = o->code == OP_cast || o->code == OP_expand;
-    ValueId v = chosen(&answered, o);
-    if (v != NO_VALUE) answered.r.map[o->out] = answered.r.map[v];
-    else if (asks) answered.r.map[o->out] = ir_const(m, answered.r.to, ELEM_bool, late, o->loc);
-    else rebuild_op(&answered.r, o);
-    if (asks || (shows && answered.asks[o->in[0]])) answered.asks[o->out] = true;
+    ValueId v = arm_of(&peel, o);
+    if (v != NO_VALUE) peel.r.map[o->out] = peel.r.map[v];
+    else if (asks) peel.r.map[o->out] = ir_const(m, peel.r.to, ELEM_bool, late, o->loc);
+    else rebuild_op(&peel.r, o);
+    if (asks || (shows && peel.asks[o->in[0]])) peel.asks[o->out] = true;
     *asked += asks;
   }
-  return answered.r.to;
+  return peel.r.to;
 }
 
 /* ---- their order ---- */
@@ -90,7 +90,7 @@ static bool *made_of_states(Module *m, const Fn *f) {
   bool *alone = ARENA_ARRAY(m->arena, bool, f->values.n + 1);
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
-    bool good = o->code != OP_loop && !op_is_hop(o->code) &&
+    bool good = o->code != OP_loop && !op_is_p2p(o->code) &&
                 !(o->code == OP_load && o->global->kind == GLOBAL_INPUT);
     for (uint32_t k = 0; k < o->nin; k++) good = good && alone[o->in[k]];
     for (uint32_t k = 0; k < o->nout; k++) alone[o->out + k] = good;

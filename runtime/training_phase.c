@@ -1,6 +1,6 @@
 /* From which step on an executable runs another entry in place of `step`: `step.frozen` of 1-bit
    Adam (passes/math/onebit.c), by number, or by what the program found out itself and keeps as a
-   state; `step.late` behind the warm-up of the delayed update (passes/offload/late.c). */
+   state; `step.late` behind the warm-up of the delayed update (passes/offload/delayed_update.c). */
 #include "run.h"
 #include "ir/support/variance_refresh.h"
 #include <stdint.h>
@@ -33,7 +33,7 @@ bool rt_later_fits(const Run *r, int64_t from, Fault *f) {
                   (long long)r->at.step, rt_freeze_window(r) ? "later" : "after more steps");
 }
 
-bool rt_later_begin(Run *r, Fault *f) {
+bool rt_phase_begin(Run *r, Fault *f) {
   const rt_entry *unit = rt_entry_find(r->p, "step.unit"),
                  *freeze = rt_entry_find(r->p, "step.freeze");
   if (unit && !rt_device_run(&r->device, unit, f)) return false;
@@ -47,7 +47,7 @@ bool rt_renews(const Run *r, int64_t from) {
 
 bool rt_later_end(Run *r, bool begun, Fault *f) {
   if (!has_begun(r)) return true;
-  if (!begun && !rt_later_begin(r, f)) return false; /* a resumed run has no units yet */
+  if (!begun && !rt_phase_begin(r, f)) return false; /* a resumed run has no units yet */
   return rt_device_run(&r->device, rt_entry_find(r->p, "step.thaw"), f);
 }
 

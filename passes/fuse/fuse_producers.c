@@ -1,5 +1,5 @@
 /* fuse, before grouping: loops whose rounds make what they read. The mirror of loop sinking
-   (fuse_rounds.c): element-wise work of the host whose result a loop takes row by row moves into
+   (loop_sinking.c): element-wise work of the host whose result a loop takes row by row moves into
    the loop's rounds.
 
    So an update on the host is not one kernel behind which the new parameters go up, but a kernel
@@ -205,7 +205,7 @@ static void give_work(FedBody *fed, const RowFeed *feed) {
   }
 }
 
-static Fn *fed_body(const RowFeed *feed) {
+static Fn *body_with_producer(const RowFeed *feed) {
   const Op *loop = &feed->f->ops.at[feed->loop];
   const Fn *from = loop->callee;
   FedBody fed = {{feed->m, from, fn_new(feed->m, from->kind, from->name), value_map(feed->m, from)},
@@ -239,7 +239,8 @@ static void fed_loop(const RowFeed *feed, Rebuild *rebuild) {
     if (!feed->made[loop->in[k]]) vec_push(feed->m->arena, in, rebuild->map[loop->in[k]]);
   add_operands(feed, rebuild, &in, &feed->stacked);
   shape.stacked = in.n - shape.carry - shape.invariant;
-  const Op *made = rebuild_loop(feed->m, rebuild->to, fed_body(feed), shape, in.at, loop->loc);
+  const Op *made =
+      rebuild_loop(feed->m, rebuild->to, body_with_producer(feed), shape, in.at, loop->loc);
   for (uint32_t i = 0; i < loop->nout; i++) rebuild->map[loop->out + i] = made->out + i;
   for (uint32_t i = 0; i < feed->gives.n; i++)
     rebuild->map[feed->gives.at[i]] = made->out + loop->nout + i;
