@@ -7,10 +7,10 @@ uint32_t loop_whole(const Op *loop) {
   return carried(loop) + (uint32_t)attr_int(&loop->attrs, ATTR_invariant, 0);
 }
 
-int64_t loop_first(const Op *loop) { return attr_int(&loop->attrs, ATTR_first, 0); }
+int64_t loop_first(const Op *loop) { return attr_int(&loop->attrs, ATTR_start, 0); }
 
 int64_t loop_length(const Op *loop) {
-  return attr_int(&loop->attrs, ATTR_of, attr_int(&loop->attrs, ATTR_trip, 0));
+  return attr_int(&loop->attrs, ATTR_stack_length, attr_int(&loop->attrs, ATTR_trip, 0));
 }
 
 static int64_t into(const Op *loop, uint32_t result) {
@@ -29,7 +29,7 @@ bool loop_begins(const Op *loop, uint32_t result) { return into(loop, result) ==
 
 int64_t loop_base(const Op *loop, const Type *stacked) {
   bool all = type_size(stacked, loop->group[0].from[0]) == loop_length(loop);
-  return attr_get(&loop->attrs, ATTR_of) && all ? 0 : -loop_first(loop);
+  return attr_get(&loop->attrs, ATTR_stack_length) && all ? 0 : -loop_first(loop);
 }
 
 uint32_t value_uses(const Fn *f, ValueId v) {

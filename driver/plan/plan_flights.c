@@ -18,7 +18,7 @@ static const char *word_of(const Op *o, AttrKey key) { return attr_str(&o->attrs
 
 static bool is_like(const Op *a, const Op *b) {
   return a->code == b->code && !strcmp(word_of(a, ATTR_axis), word_of(b, ATTR_axis)) &&
-         !strcmp(word_of(a, ATTR_blocking), word_of(b, ATTR_blocking));
+         !strcmp(word_of(a, ATTR_stall_reason), word_of(b, ATTR_stall_reason));
 }
 
 static Standing *row_for(const Planned *planned, StandingList *list, const Op *o) {
@@ -33,7 +33,7 @@ static void add_standing(const Planned *planned, const Fn *f, double times, Stan
     const Op *o = &f->ops.at[i];
     if (o->code == OP_loop)
       add_standing(planned, o->callee, times * (double)attr_int(&o->attrs, ATTR_trip, 1), list);
-    if (!*word_of(o, ATTR_blocking)) continue;
+    if (!*word_of(o, ATTR_stall_reason)) continue;
     Standing *row = row_for(planned, list, o);
     row->calls += times,
         row->seconds += times * message_seconds(planned->m, &planned->machine, f, o);
@@ -114,7 +114,7 @@ void plan_say_flights(const Planned *planned) {
     printf("  over %-8s %-16s %12.0f", word_of(x->like, ATTR_axis), op_name(x->like->code),
            x->calls);
     if (weighed) printf(" %10.3g", x->seconds);
-    printf("  %s\n", word_of(x->like, ATTR_blocking));
+    printf("  %s\n", word_of(x->like, ATTR_stall_reason));
   }
 }
 
@@ -131,7 +131,7 @@ void plan_put_flights(const Planned *planned) {
     printf("%s{\"axis\":\"%s\",\"kind\":\"%s\",\"calls\":%.0f,\"seconds\":%.6g,\"why\":\"%s\"}",
            i ? "," : "", word_of(standing_list.at[i].like, ATTR_axis),
            op_name(standing_list.at[i].like->code), standing_list.at[i].calls,
-           standing_list.at[i].seconds, word_of(standing_list.at[i].like, ATTR_blocking));
+           standing_list.at[i].seconds, word_of(standing_list.at[i].like, ATTR_stall_reason));
   printf("]},");
 }
 

@@ -32,7 +32,7 @@ static void add_meetings(TurnTable *table, const Module *m, const TurnLoops *loo
     for (OpId k = 0; k < body->ops.n; k++) {
       const Op *o = &body->ops.at[k];
       behind |= o->code == OP_loop;
-      if (!attr_int(&o->attrs, ATTR_together, 0)) continue;
+      if (!attr_int(&o->attrs, ATTR_keep_alive, 0)) continue;
       if (strcmp(attr_str(&o->attrs, ATTR_axis, ""), axis) != 0) continue;
       *(behind ? &table->meet_behind : &table->meet_before) |= 1u << i;
     }

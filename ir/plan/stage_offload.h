@@ -1,7 +1,7 @@
 /* What a plan has on the host of which stages of a pipeline. `offload optimizer of h[0..3]` cuts no
    stack whose layers stages share: a stage has all of its layers there, or none, and pass
-   `pipeline` refuses what is neither (passes/stages/stage_offload_check.c). Until the programs of the
-   classes part, before pass `offload`, all stages have the same groups and messages, as if all
+   `pipeline` refuses what is neither (passes/stages/stage_offload_check.c). Until the programs of
+   the classes part, before pass `offload`, all stages have the same groups and messages, as if all
    layers were there; then memories alone differ. */
 #ifndef SHARDC_STAGE_OFFLOAD_H
 #define SHARDC_STAGE_OFFLOAD_H

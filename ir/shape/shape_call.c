@@ -51,7 +51,8 @@ static const char *loop_turns(const Shape *shape, LoopSign *sign) {
       return shape_why(shape, "[turns-c1] %lld parts in flight, of %lld", (long long)attr->list[i],
                        (long long)most);
   bool other = attr_int(&shape->op->attrs, ATTR_reverse, 0) ||
-               attr_get(&shape->op->attrs, ATTR_of) || attr_int(&shape->op->attrs, ATTR_first, 0);
+               attr_get(&shape->op->attrs, ATTR_stack_length) ||
+               attr_int(&shape->op->attrs, ATTR_start, 0);
   return !attr || (attr->i && !other)
              ? NULL
              : shape_why(shape, "[turns-c2] parts take turns from the first one on");
@@ -63,14 +64,15 @@ static bool is_ring(const LoopSign *sign, int64_t size) {
 }
 
 static const char *loop_part(const Shape *shape, LoopSign *sign) {
-  int64_t trip = sign->axis.size, first = attr_int(&shape->op->attrs, ATTR_first, 0);
+  int64_t trip = sign->axis.size, first = attr_int(&shape->op->attrs, ATTR_start, 0);
   const Attr *into = attr_get(&shape->op->attrs, ATTR_into);
-  sign->of = attr_int(&shape->op->attrs, ATTR_of, trip);
+  sign->of = attr_int(&shape->op->attrs, ATTR_stack_length, trip);
   const char *why = loop_turns(shape, sign);
   if (why) return why;
   if (first < 0 || first > INT32_MAX - trip)
     return shape_why(shape, "[loop-c9] the first round has number %lld", (long long)first);
-  if (attr_get(&shape->op->attrs, ATTR_of) && (sign->of <= trip || first > sign->of - trip))
+  if (attr_get(&shape->op->attrs, ATTR_stack_length) &&
+      (sign->of <= trip || first > sign->of - trip))
     return shape_why(shape, "[loop-c10] rounds %lld .. %lld are no part of a stack of %lld",
                      (long long)first, (long long)(first + trip - 1), (long long)sign->of);
   if (into && (sign->of == trip || into->i != shape->op->nout - sign->carried))

@@ -145,7 +145,7 @@ static bool any_part(const Module *m) {
   for (uint32_t i = 0; i < m->fns.n; i++)
     for (OpId k = 0; k < m->fns.at[i]->ops.n; k++)
       if (m->fns.at[i]->ops.at[k].code == OP_loop &&
-          attr_get(&m->fns.at[i]->ops.at[k].attrs, ATTR_of))
+          attr_get(&m->fns.at[i]->ops.at[k].attrs, ATTR_stack_length))
         return true;
   return false;
 }

@@ -97,7 +97,7 @@ LoopShape loop_shape(const Op *o) {
                      .stages = attr_str(&o->attrs, ATTR_stages, NULL),
                      .layers = attr_int(&o->attrs, ATTR_layers, 0),
                      .streams = attr_int(&o->attrs, ATTR_streams, 0) != 0,
-                     .over = attr_str(&o->attrs, ATTR_over, NULL),
+                     .over = attr_str(&o->attrs, ATTR_saved_axes, NULL),
                      .offload = attr_int(&o->attrs, ATTR_offload, 0) != 0};
   const Attr *into = attr_get(&o->attrs, ATTR_into);
   must(shape.carry + shape.invariant <= o->nin,
@@ -105,7 +105,7 @@ LoopShape loop_shape(const Op *o) {
        shape.invariant, o->nin);
   shape.stacked = o->nin - shape.carry - shape.invariant;
   shape.axis = (Axis){o->group[0].from[0], shape.trip};
-  shape.first = loop_first(o), shape.of = attr_int(&o->attrs, ATTR_of, 0);
+  shape.first = loop_first(o), shape.of = attr_int(&o->attrs, ATTR_stack_length, 0);
   if (into) shape.into = into->list, shape.ninto = (uint32_t)into->i;
   return shape;
 }
@@ -126,8 +126,8 @@ static void set_part(Module *m, Op *o, const LoopShape *shape) {
   bool any = false;
   for (uint32_t i = 0; i < n; i++)
     any |= (into[i] = loop_into(shape, shape->carry + i)) != INTO_OWN;
-  if (shape->first) attr_set_int(m, &o->attrs, ATTR_first, shape->first);
-  if (shape->of) attr_set_int(m, &o->attrs, ATTR_of, shape->of);
+  if (shape->first) attr_set_int(m, &o->attrs, ATTR_start, shape->first);
+  if (shape->of) attr_set_int(m, &o->attrs, ATTR_stack_length, shape->of);
   if (any) attr_set_ints(m, &o->attrs, ATTR_into, (int)n, into);
 }
 
@@ -160,7 +160,7 @@ Op *rebuild_loop(Module *m, Fn *f, Fn *body, LoopShape shape, const ValueId *in,
   if (shape.stages) attr_set_str(m, &o->attrs, ATTR_stages, shape.stages);
   if (shape.layers) attr_set_int(m, &o->attrs, ATTR_layers, shape.layers);
   if (shape.streams) attr_set_int(m, &o->attrs, ATTR_streams, 1);
-  if (shape.over) attr_set_str(m, &o->attrs, ATTR_over, shape.over);
+  if (shape.over) attr_set_str(m, &o->attrs, ATTR_saved_axes, shape.over);
   if (shape.offload) attr_set_int(m, &o->attrs, ATTR_offload, 1);
   o->callee = body;
   return o;

@@ -2,8 +2,8 @@
 
    First, element-wise work on what loops stack goes into their rounds (loop_sinking.c), what is too
    large is cut into blocks (fuse_blocks.c), contractions with large results sink to where they
-   are used (fuse_sink.c), and what is put together is made in its place (fuse_concat.c). One walk over
-   the ops in program order puts each op into a group (fuse_group.c). Contractions, attention,
+   are used (fuse_sink.c), and what is put together is made in its place (fuse_concat.c). One walk
+   over the ops in program order puts each op into a group (fuse_group.c). Contractions, attention,
    scatters and reductions open groups; element-wise ops join the group that makes their last
    operand when its family admits them after its anchor (families.def), and otherwise stay
    expressions that their users compute on the way in. Then a minimum cut per group decides which

@@ -79,7 +79,8 @@ int64_t fuse_bytes(const Fn *f, ValueId v);
 /* loop_sinking.c: element-wise work on what loops stack is done by their rounds */
 void fuse_rounds(Module *m);
 
-/* fuse_producers.c: element-wise work of the host that a loop takes row by row is done by its rounds */
+/* fuse_producers.c: element-wise work of the host that a loop takes row by row is done by its
+   rounds */
 void fuse_feed(Module *m);
 
 /* fuse_blocks.c: f, or f with its largest value computed in blocks by a loop over *body */
@@ -89,7 +90,8 @@ Fn *fuse_blocks(Module *m, Fn *f, Fn **body);
  */
 Fn *fuse_sink(Module *m, const Fn *f);
 
-/* fuse_concat.c: the function with concats whose operands are made at their places marked as such */
+/* fuse_concat.c: the function with concats whose operands are made at their places marked as such
+   */
 Fn *fuse_lay(Module *m, const Fn *f);
 /* By value of what it made: views of it are to be views of a buffer. */
 bool *fuse_in_memory(Arena *a, const Fn *f);

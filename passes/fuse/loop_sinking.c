@@ -12,10 +12,10 @@
    Done where it needs no more bytes: what others read of the work takes no more room than the
    operands that nothing reads afterwards. And only where a product makes the slice, or a copy
    brings it to the host, whose kernels run beside the loop's, or the work is no more than a
-   sum. What has the attribute `early` is done whatever it takes, and beside others that read the
-   slice: it is an update before its norm is known, with copies of what it changes (speculate.c).
-   Other kernels have no place for it, and one more per round is more expensive than one
-   for all. The numbers are the same bit by bit.
+   sum. What has the attribute `speculative` is done whatever it takes, and beside others that read
+   the slice: it is an update before its norm is known, with copies of what it changes
+   (speculate.c). Other kernels have no place for it, and one more per round is more expensive than
+   one for all. The numbers are the same bit by bit.
 
    Where several loops write a stack, each its part (attribute `into`), every one of them does the
    work for its own slices: links of a chain. What they give then goes on with an operand of the
@@ -87,7 +87,7 @@ static bool admit_operand(FuseRounds *rounds, ValueId value, ValueId space) {
   return rounds->early[value] && (!op || op->code == OP_load || op->code == OP_loop);
 }
 
-static bool is_asked(const Op *op) { return attr_get(&op->attrs, ATTR_early) != NULL; }
+static bool is_asked(const Op *op) { return attr_get(&op->attrs, ATTR_speculative) != NULL; }
 
 /* Op `id` becomes part of the work on `space`, and what it needs. */
 static bool admit(FuseRounds *rounds, OpId id, ValueId space) {

@@ -33,7 +33,7 @@ typedef struct FuseRounds {
   bool *moved;     /* by OpId: some loop's rounds do it */
   bool *mine;      /* by OpId: of the work on one result */
   bool *derived;   /* by ValueId: that result, and what its work makes */
-  bool asked;      /* it is work with the attribute `early` */
+  bool asked;      /* it is work with the attribute `speculative` */
 } FuseRounds;
 
 /* Does anything behind the loop but its rounds' work read v? */

@@ -54,7 +54,7 @@ static void give_op(Inside *inside, const Op *o) {
     if (inside->map[o->in[k]] == NO_VALUE)
       fn_clone_op(inside->r.m, inside->r.to, fn, value_def(fn, o->in[k]), inside->map);
   Op *c = fn_clone_op(inside->r.m, inside->r.to, fn, o, inside->map);
-  drop_attr(&c->attrs, ATTR_early); /* here it is */
+  drop_attr(&c->attrs, ATTR_speculative); /* here it is */
   inside->r.to->values.at[c->out].type =
       type_without(value_type(fn, o->out), &inside->l->s.axis.dim, 1);
 }

@@ -11,8 +11,9 @@
      new    where(good, early, U(old, gradient, numbers)),  good: each number is as guessed
 
    which is U(states, gradient, numbers), bit by bit, whatever the numbers are. Ops of old and early
-   have the attribute `early`: `fuse` moves them into the rounds of the backward loop that make the
-   gradient (loop_sinking.c); `order` lets all of them stand in the states; and the last kernel does
+   have the attribute `speculative`: `fuse` moves them into the rounds of the backward loop that
+   make the gradient (loop_sinking.c); `order` lets all of them stand in the states; and the last
+   kernel does
    nothing where `good` holds (ir/predicated.h).
 
    Of stacks alone: what is outside of them has no rounds to be updated in. What finds no place in
@@ -216,7 +217,7 @@ static void keep_old(Speculate *spec, ValueId v) {
   ValueId now = spec->r.map[v];
   Type t = *value_type(spec->r.to, now);
   Op *copy = fn_op(spec->m, spec->r.to, OP_copy, 1, &now, 1, &t, (Loc){0});
-  attr_set_int(spec->m, &copy->attrs, ATTR_early, 1);
+  attr_set_int(spec->m, &copy->attrs, ATTR_speculative, 1);
   spec->old[v] = copy->out;
   spec->early[v] = now, spec->again[v] = spec->old[v];
 }
@@ -247,7 +248,7 @@ static ValueId early_value(Speculate *spec, const Op *o) {
   if (o->code == OP_mul && is_one(spec, early[o->in[1]])) return early[o->in[0]];
   if (o->code == OP_mul && is_one(spec, early[o->in[0]])) return early[o->in[1]];
   Op *made = fn_clone_op(spec->m, spec->r.to, spec->r.from, o, spec->early);
-  attr_set_int(spec->m, &made->attrs, ATTR_early, 1);
+  attr_set_int(spec->m, &made->attrs, ATTR_speculative, 1);
   return made->out;
 }
 
@@ -348,7 +349,7 @@ void speculate_check(Module *m) {
   if (!step || !text_lists(plan_offload(m), "speculate")) return;
   for (OpId i = 0; i < step->ops.n; i++) {
     const Op *o = &step->ops.at[i];
-    if (!attr_get(&o->attrs, ATTR_early)) continue;
+    if (!attr_get(&o->attrs, ATTR_speculative)) continue;
     say_refused(m, "rounds of the backward loop cannot take over this update", NULL);
     return;
   }

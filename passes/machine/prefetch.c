@@ -300,7 +300,7 @@ static void add_op(const PrefetchPass *pass, Rebuild *rebuild, OpId id) {
   else if (!o->nout || rebuild->map[o->out] == NO_VALUE) {
     Op *copy = rebuild_op(rebuild, o);
     if (plan->why)
-      attr_set_str(rebuild->m, &copy->attrs, ATTR_blocking,
+      attr_set_str(rebuild->m, &copy->attrs, ATTR_stall_reason,
                    intern(rebuild->m->ctx->names, plan->why));
   }
 }

@@ -5,9 +5,9 @@
    the machine of the plan says how fast it computes and sends, it is weighed by the walk that
    gives `plan` its seconds (timeline.h): gathers start one more round ahead as long as that hides
    more, and a message in flight stays where it is if all entries together wait no longer then:
-   one after the other, in the order of the program. Attribute `blocking` says why. Without those
-   figures nothing is weighed: what is asked for is done, and what has a kernel or a loop to hide
-   behind flies.
+   one after the other, in the order of the program. Attribute `stall_reason` says why. Without
+   those figures nothing is weighed: what is asked for is done, and what has a kernel or a loop to
+   hide behind flies.
 
    The choice follows from the module alone; all ranks run one program, hence start the same
    messages in the same order. Must not: look at the machine that compiles. */

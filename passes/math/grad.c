@@ -142,7 +142,8 @@ static void back_op(Back *back, const Op *o) {
   back->loc = o->loc;
   ValueId *dy = ARENA_ARRAY(back->m->arena, ValueId, o->nout);
   if (!gradients_of_results(back, o, dy)) return;
-  bool part = attr_get(&o->attrs, ATTR_of) != NULL; /* of a stack: made by recompute, behind grad */
+  bool part = attr_get(&o->attrs, ATTR_stack_length) !=
+              NULL; /* of a stack: made by recompute, behind grad */
   if (rules[o->code] && !part) {
     rules[o->code](back, o, dy);
     return;

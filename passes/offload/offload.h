@@ -11,7 +11,8 @@ Tier offload_works(const Fn *f, const Tier *tier, const Op *o);
    ops work that read them (offload_gradients.c). */
 bool *offload_gradients(const Module *m, const Fn *f, const Tier *works);
 
-/* Where `train` has a delay: `step.late` beside `step`, whose update stands first (delayed_update.c). */
+/* Where `train` has a delay: `step.late` beside `step`, whose update stands first
+   (delayed_update.c). */
 void late_steps(Module *m);
 
 /* Has the plan, on the stages that the module is for, this of a group of `zero`, or of a parameter

@@ -113,7 +113,7 @@ static Placement as_the_stack(const CollectLoop *loop, ValueId stack, const Plac
 
 static bool splits_stacks(const CollectLoop *loop, ValueId stack) {
   const Op *def = value_def(loop->outer->f, stack);
-  return def && def->code == OP_loop && attr_get(&def->attrs, ATTR_over);
+  return def && def->code == OP_loop && attr_get(&def->attrs, ATTR_saved_axes);
 }
 
 /* Weights come as they are, free things as the body asks for them, all else comes assigned. */

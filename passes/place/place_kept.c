@@ -36,7 +36,7 @@ static bool names_axis(const char *over, Str axis) {
 /* Where the line says `over`; file 0: nowhere. */
 static Loc place_of_word(const Kept *kept) {
   Loc at = {0};
-  Str over = attr_str(&kept->loop->attrs, ATTR_over, ""),
+  Str over = attr_str(&kept->loop->attrs, ATTR_saved_axes, ""),
       path = attr_str(&kept->loop->attrs, ATTR_path, "");
   const char *stack = arena_printf(kept->m->arena, "%.*s", (int)strcspn(path, "["), path),
              *words = arena_printf(kept->m->arena, " over %s loc(", over);
@@ -106,7 +106,7 @@ static Str dim_to_split(const Kept *kept, int at, const Type *t, const Placement
 
 static void split_value(Kept *kept, ValueId v, const Type *slice) {
   Placement *placement = &kept->f->values.at[v].placed;
-  Str over = attr_str(&kept->loop->attrs, ATTR_over, "");
+  Str over = attr_str(&kept->loop->attrs, ATTR_saved_axes, "");
   kept->values++;
   bool before = true;
   for (int i = 0; i < kept->naxes && !kept->failed; i++) {
@@ -122,7 +122,7 @@ static void split_value(Kept *kept, ValueId v, const Type *slice) {
 
 static void note_split_before(const Kept *kept) {
   Loc at = place_of_word(kept);
-  Str over = attr_str(&kept->loop->attrs, ATTR_over, "");
+  Str over = attr_str(&kept->loop->attrs, ATTR_saved_axes, "");
   if (diag_given(kept->m->ctx->diag, "N0703")) return;
   Report *r = diag_at(kept->m->ctx->diag, "N0703", span_of(kept->m, at),
                       "what `%s` keeps is split over `%s` already", stack_of(kept), over);
@@ -146,6 +146,7 @@ void place_kept(Module *m) {
   for (uint32_t i = 0; i < m->fns.n && !kept.failed; i++)
     for (OpId o = 0; o < m->fns.at[i]->ops.n && !kept.failed; o++) {
       kept.f = m->fns.at[i], kept.loop = &kept.f->ops.at[o], kept.values = kept.split_before = 0;
-      if (kept.loop->code == OP_loop && attr_get(&kept.loop->attrs, ATTR_over)) split_loop(&kept);
+      if (kept.loop->code == OP_loop && attr_get(&kept.loop->attrs, ATTR_saved_axes))
+        split_loop(&kept);
     }
 }

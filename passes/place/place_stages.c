@@ -89,7 +89,7 @@ static void mark(Stages *stages, Op *o) {
   if (at < 0) return;
   if (over_several_axes(stages, rule, dim)) return;
   if (stages->m->mesh.at[at].size == 1) return;
-  if (attr_get(&o->attrs, ATTR_of) || loop_first(o)) {
+  if (attr_get(&o->attrs, ATTR_stack_length) || loop_first(o)) {
     Report *d = refuse(stages, rule, "a pipeline of layers that keep different things is");
     diag_help(d, "`recompute` of all layers alike, such as `h.*`");
   } else if (has_stages(o->callee)) {

@@ -116,7 +116,7 @@ static OpId *table_find(OpTable *table, const Fn *to, const Fn *from, const Op *
 bool op_acts(const Op *o) {
   for (OpId i = 0; o->code == OP_loop && i < o->callee->ops.n; i++)
     if (op_acts(&o->callee->ops.at[i])) return true;
-  return (op_flags(o->code) & SIDE) || attr_get(&o->attrs, ATTR_together);
+  return (op_flags(o->code) & SIDE) || attr_get(&o->attrs, ATTR_keep_alive);
 }
 
 bool *live_values(Module *m, const Fn *f, const bool *results) {

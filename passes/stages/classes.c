@@ -142,7 +142,7 @@ static void class_op(ClassFn *copy, const Op *o) {
   Module *m = copy->k->m;
   if (is_hop_of_stages(copy, o)) class_hop(copy, o);
   else if (is_of_all_stages(copy, o))
-    attr_set_int(m, &rebuild_op(&copy->r, o)->attrs, ATTR_together, 1);
+    attr_set_int(m, &rebuild_op(&copy->r, o)->attrs, ATTR_keep_alive, 1);
   else if (is_coordinate(copy->k, o) && is_one_stage(&copy->k->c))
     copy->r.map[o->out] = ir_const(m, copy->r.to, ELEM_i32, (double)copy->k->c.first, o->loc);
   else if (o->nout && o->out == copy->alive)

@@ -90,7 +90,7 @@ static void find_table(TurnPass *pass) {
 
 /* Such as the sum of the loss: on the stage that has it, it follows from a loop, on others from a
    constant. All of them must come to it at the same place, so it is behind the loops. */
-static bool is_for_all_stages(const Op *o) { return attr_get(&o->attrs, ATTR_together) != NULL; }
+static bool is_for_all_stages(const Op *o) { return attr_get(&o->attrs, ATTR_keep_alive) != NULL; }
 
 static void find_follows(TurnPass *pass) {
   pass->follows = ARENA_ARRAY(pass->m->arena, bool, pass->f->values.n + 1);

@@ -12,9 +12,9 @@
 
    Where the host updates them (`offload optimizer`), and they are more than a message, they go up
    row by row, a layer or a bucket, in a loop whose rounds take over the update itself
-   (fuse_producers.c): so a row is on its way while the next one is updated ("ZeRO-Offload: Democratizing
-   Billion-Scale Model Training", algorithm 2, copies tile by tile). A row is sent in messages as
-   above. Must not: hold more than a message beside masters and weights, on the device
+   (fuse_producers.c): so a row is on its way while the next one is updated ("ZeRO-Offload:
+   Democratizing Billion-Scale Model Training", algorithm 2, copies tile by tile). A row is sent in
+   messages as above. Must not: hold more than a message beside masters and weights, on the device
    more than a row. */
 #include "ir/made.h"
 #include "ir/plan/module_settings.h"

@@ -1,10 +1,11 @@
 /* Kernels of the host in a program for a GPU: updates of what lies in its memory (`offload
    optimizer`), on workers of the rank's own processors.
 
-   Each is a host function on a stream of theirs (cuda_copy_streams.c): it runs when all that touches its
-   bytes before it is done, and a graph that was recorded with it calls it again (CUDA driver API,
-   cuLaunchHostFunc). What it needs is copied to a place that stays: of calls that are recorded for
-   good, of others until they are over. Must not: call the driver from such a function; allocate
+   Each is a host function on a stream of theirs (cuda_copy_streams.c): it runs when all that
+   touches its bytes before it is done, and a graph that was recorded with it calls it again (CUDA
+   driver API, cuLaunchHostFunc). What it needs is copied to a place that stays: of calls that are
+   recorded for good, of others until they are over. Must not: call the driver from such a
+   function; allocate
    once as many are under way as ever will be. */
 #include "device_cuda.h"
 #include <stdatomic.h>

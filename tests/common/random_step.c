@@ -457,8 +457,8 @@ static void add_part(Maker *k, Op *o, const LoopMaker *l, int64_t first, bool re
   int64_t into[4];
   for (uint32_t i = 0; i < l->extra; i++)
     into[i] = l->continued ? (int64_t)(l->stacked - l->continued + i) : INTO_NEW;
-  if (first) attr_set_int(k->m, &o->attrs, ATTR_first, first);
-  attr_set_int(k->m, &o->attrs, ATTR_of, l->axis.size);
+  if (first) attr_set_int(k->m, &o->attrs, ATTR_start, first);
+  attr_set_int(k->m, &o->attrs, ATTR_stack_length, l->axis.size);
   if (l->extra) attr_set_ints(k->m, &o->attrs, ATTR_into, (int)l->extra, into);
   if (reverse) attr_set_int(k->m, &o->attrs, ATTR_reverse, 1);
 }

@@ -21,7 +21,9 @@ plan p for M { on K nodes = 2; mesh data = 4; place Batch -> data
   precision f16 init_scale = 8 growth_interval = 3 min_scale = 2 }
 '''
 DUMPS = [('tiny_ranks', '--plan', 'ahead', '--target', 'x86_64_v4_bf16'), ('llama_mesh', '--plan', 'wide'),
-         ('gpt2', '--target', 'x86_64_v4_amx', '-D', 'Layers=2')]
+         ('gpt2', '--target', 'x86_64_v4_amx', '-D', 'Layers=2'), ('tiny_ranks', '--plan', 'rings', '--class', 'first'),
+         ('zero_offload', '--plan', 'early', '--after', 'speculate'),
+         ('zero_paper', '--plan', 'c2', '--after', 'place')]
 
 
 def check(good, what):
@@ -78,7 +80,7 @@ with tempfile.TemporaryDirectory() as folder:
         found = dumped(SETTINGS, '--set', f'{old}={value}')
         check(found.stdout == want.stdout and len(notes(found)) == 1, f'--set {old}: {found.stderr}')
     for model, *options in DUMPS:
-        ir = shardc('dump', f'{model}.shard', '--after', 'prove', *options).stdout
+        ir = shardc('dump', f'{model}.shard', *([] if '--after' in options else ['--after', 'prove']), *options).stdout
         old_ir = ir
         for kind, old, new in rows:
             if kind == 'SETTING': changed = re.sub(rf'^set {re.escape(new)} =', f'set {old} =', old_ir, flags=re.M)

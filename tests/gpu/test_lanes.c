@@ -1,6 +1,7 @@
-/* Lanes between a GPU and its host (runtime/device/cuda_copy_streams.c), with the stand-in of the driver:
-   a program written by hand takes numbers down, adds them up by a kernel of the host, brings sums
-   up, and uses the same bytes on either side again in each round; launch by launch and from a
+/* Lanes between a GPU and its host (runtime/device/cuda_copy_streams.c), with the stand-in of the
+   driver: a program written by hand takes numbers down, adds them up by a kernel of the host,
+   brings sums up, and uses the same bytes on either side again in each round; launch by launch and
+   from a
    graph, in orders that events allow. Then one wait or one record of an event is left out, each in
    turn: some order shows it. Then a program whose next step begins on what is there: parameters
    that the host makes go straight to their place, and each step reads them one by one. */

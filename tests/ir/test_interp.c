@@ -376,11 +376,14 @@ static void parts_of_loops(void **state) {
          "body @t(%0 : i32[], %1 : f64[], %2 : f64[], %3 : f64[]) {\n%4 = add %2, %3 : f64[]\n%5 = "
          "add %1, %4 : f64[]\nreturn %5\n}\n"
          "entry @e {\n%0 = load @s : f64[L:4]\n"
-         "%1, %2 = loop[L] @b, %0 {carry = 0, invariant = 0, trip = 2, first = 2, of = 4, into = "
+         "%1, %2 = loop[L] @b, %0 {carry = 0, invariant = 0, trip = 2, start = 2, stack_length = "
+         "4, into = "
          "[-2, -1], reverse = 1} : f64[L:4], f64[L:2]\n"
-         "%3 = loop[L] @n, %0, %1 {carry = 0, invariant = 0, trip = 2, of = 4, into = [1]} : "
+         "%3 = loop[L] @n, %0, %1 {carry = 0, invariant = 0, trip = 2, stack_length = 4, into = "
+         "[1]} : "
          "f64[L:4]\n%4 = const {value = 0} : f64[]\n"
-         "%5 = loop[L] @t, %4, %3, %2 {carry = 1, invariant = 0, trip = 2, first = 1, of = 4} : "
+         "%5 = loop[L] @t, %4, %3, %2 {carry = 1, invariant = 0, trip = 2, start = 1, stack_length "
+         "= 4} : "
          "f64[]\nstore @y, %3\nstore @z, %2\nstore @x, %5\n}\n");
   Interp *in = interp_new(m, c->arena);
   interp_set(in, "s", (double[]){10, 20, 30, 40});

@@ -17,8 +17,9 @@
   "f32[A:2]\nreturn %2\n}\nbody @h(%0 : i32[], %1 : f32[A:2]) {\n%2 = const {value = 1} : "        \
   "f32[]\n%3 = expand[A] %2 : f32[A:2]\nreturn %3\n}\nbody @r(%0 : i32[], %1 : f32[A:2]) {\n%2 = " \
   "exp %1 : f32[A:2]\nreturn %2\n}\nbody @g(%0 : f32[]) {\n%1 = loop[L] @f {carry = 0, invariant " \
-  "= 0, trip = 2, of = 5, into = [-2]} : f32[L:5, A:2]\n%2 = loop[L] @h, %1 {carry = 0, "          \
-  "invariant = 0, trip = " trip ", of = 5, into = [0]} : f32[L:5, A:2]\n" then "}\n"
+  "= 0, trip = 2, stack_length = 5, into = [-2]} : f32[L:5, A:2]\n%2 = loop[L] @h, %1 {carry = "   \
+  "0, "                                                                                            \
+  "invariant = 0, trip = " trip ", stack_length = 5, into = [0]} : f32[L:5, A:2]\n" then "}\n"
 
 /* Two loops whose rounds take turns, three parts over two stages. */
 #define TURNS(forward, between, backward, then)                                                    \
@@ -70,26 +71,28 @@ static const Broken modules[] = {
      "lower\nbody @f(%0 : i64[]) {\n}\nbody @g() {\nloop[L] @f {carry = 0, invariant = 0, trip = "
      "2}\n}\n"},
     {"loop-c9", "E1104", PART_LOOP("trip = 2, first = -1", "f32[L:2, A:2]")},
-    {"loop-c9", "E1104", PART_LOOP("trip = 2, first = 2147483647", "f32[L:2, A:2]")},
-    {"loop-c10", "E1104", PART_LOOP("trip = 2, first = 4, of = 5", "f32[L:2, A:2]")},
-    {"loop-c10", "E1104", PART_LOOP("trip = 5, of = 5", "f32[L:5, A:2]")},
+    {"loop-c9", "E1104", PART_LOOP("trip = 2, start = 2147483647", "f32[L:2, A:2]")},
+    {"loop-c10", "E1104", PART_LOOP("trip = 2, start = 4, stack_length = 5", "f32[L:2, A:2]")},
+    {"loop-c10", "E1104", PART_LOOP("trip = 5, stack_length = 5", "f32[L:5, A:2]")},
     {"loop-c11", "E1104", PART_LOOP("trip = 5, into = [-2]", "f32[L:5, A:2]")},
-    {"loop-c11", "E1104", PART_LOOP("trip = 2, of = 5, into = []", "f32[L:2, A:2]")},
-    {"loop-c12", "E1104", PART_LOOP("trip = 2, of = 5, into = [1]", "f32[L:5, A:2]")},
-    {"loop-c12", "E1104", PART_LOOP("trip = 2, of = 5, into = [-3]", "f32[L:5, A:2]")},
+    {"loop-c11", "E1104", PART_LOOP("trip = 2, stack_length = 5, into = []", "f32[L:2, A:2]")},
+    {"loop-c12", "E1104", PART_LOOP("trip = 2, stack_length = 5, into = [1]", "f32[L:5, A:2]")},
+    {"loop-c12", "E1104", PART_LOOP("trip = 2, stack_length = 5, into = [-3]", "f32[L:5, A:2]")},
     {"loop-c12", "E1104",
      "lower\nbody @f(%0 : i32[], %1 : f32[]) {\n%2 = expand[A] %1 : f32[A:2]\nreturn %2\n}\n"
-     "body @g(%0 : f32[L:5]) {\n%1 = loop[L] @f, %0 {carry = 0, invariant = 0, trip = 2, of = 5, "
+     "body @g(%0 : f32[L:5]) {\n%1 = loop[L] @f, %0 {carry = 0, invariant = 0, trip = 2, "
+     "stack_length = 5, "
      "into = [0]} : f32[L:5, A:2]\n}\n"},
     {"loop-c12", "E1104",
      "lower\nbody @f(%0 : i32[], %1 : f32[]) {\nreturn %1, %1\n}\n"
      "body @g(%0 : f32[L:5]) {\n%1, %2 = loop[L] @f, %0 {carry = 0, invariant = 0, trip = 2, of = "
      "5, into = [0, 0]} : f32[L:5], f32[L:5]\n}\n"},
-    {"loop-c13", "E1104", PART_LOOP("trip = 2, of = 5, into = [-2]", "f32[L:5, A:2]")},
-    {"loop-c13", "E1104", TWO_PARTS("3, first = 1", "%3 = exp %2 : f32[L:5, A:2]\n")},
+    {"loop-c13", "E1104", PART_LOOP("trip = 2, stack_length = 5, into = [-2]", "f32[L:5, A:2]")},
+    {"loop-c13", "E1104", TWO_PARTS("3, start = 1", "%3 = exp %2 : f32[L:5, A:2]\n")},
     {"loop-c13", "E1104",
-     TWO_PARTS("3, first = 2", "%3 = loop[L] @r, %1 {carry = 0, invariant = 0, trip = 3, of = 5} : "
-                               "f32[L:3, A:2]\n")},
+     TWO_PARTS("3, start = 2",
+               "%3 = loop[L] @r, %1 {carry = 0, invariant = 0, trip = 3, stack_length = 5} : "
+               "f32[L:3, A:2]\n")},
     {"turns-c1", "E1104", TURNS("axis = \"x\", turns = [4, 2]", "", "turns = [2, 1]", "")},
     {"turns-c1", "E1104", TURNS("axis = \"x\", turns = [2, 0]", "", "turns = [2, 1]", "")},
     {"turns-c2", "E1104", TURNS("axis = \"x\", turns = []", "", "turns = [2, 1]", "")},
