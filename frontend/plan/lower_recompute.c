@@ -107,7 +107,7 @@ static void check_budget(Eval *e, const AstSetting *line, const AstValue *keep) 
   const AstValue *budget = setting_option(line, "budget");
   if (is_auto && !budget) {
     Report *r = world_error(e->w, "E0606", keep->span, "`keep = auto` wants a budget");
-    diag_help(r, "`keep = auto budget = 4GiB`: bytes that saved values may take");
+    diag_help(r, "`keep = auto budget = 4GiB`: bytes that one rank may hold");
   } else if (budget && !is_auto) {
     Report *r = world_error(e->w, "E0602", budget->span, "a budget is for `keep = auto` only");
     diag_label(r, "nothing is chosen here");

@@ -13,6 +13,8 @@ void *arena_alloc(Arena *arena, size_t bytes); /* zeroed, aligned to 16 */
 char *arena_strndup(Arena *arena, const char *s, size_t n);
 char *arena_printf(Arena *arena, const char *format, ...) __attribute__((format(printf, 2, 3)));
 char *arena_amount(Arena *arena, double bytes); /* 12 B, 3.18 MiB: how all of them are written */
+char *arena_least(Arena *arena,
+                  double bytes); /* 12, 3.19MiB: rounded up, as settings are written */
 char *arena_vprintf(Arena *arena, const char *format, va_list args);
 
 #define ARENA_NEW(arena, T) ((T *)arena_alloc((arena), sizeof(T)))

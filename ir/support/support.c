@@ -8,6 +8,7 @@
    number SHARDC_FAIL_AT of the process fails. */
 #include "ctx.h"
 #include "heap.h"
+#include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -146,6 +147,15 @@ char *arena_amount(Arena *arena, double bytes) {
   int unit = 0;
   for (; bytes >= 1024 && unit < 4; unit++) bytes /= 1024;
   return arena_printf(arena, unit ? "%.2f %s" : "%.0f %s", bytes, units[unit]);
+}
+
+char *arena_least(Arena *arena, double bytes) {
+  static const char *const units[] = {"", "KiB", "MiB", "GiB", "TiB"};
+  int unit = 0;
+  bytes = ceil(bytes);
+  for (; bytes >= 1024 && unit < 4; unit++) bytes /= 1024;
+  double up = ceil(bytes * 100) / 100;
+  return arena_printf(arena, up == floor(up) ? "%.0f%s" : "%.2f%s", up, units[unit]);
 }
 
 struct Interner {

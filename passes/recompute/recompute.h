@@ -42,6 +42,13 @@ Fn *pair_rewrite(Module *m, const Fn *f, RecomputeChange *changes, uint32_t n, b
 /* recompute_lines.c: what the plan says, applied to every pair that it names and that has not been
    judged yet. */
 bool recompute_lines(Module *m); /* true: something was changed */
-/* recompute_body.c: a forward body as the search sees it */
-KeepBody *recompute_body(const Pair *pair);
+/* recompute_rank.c: bytes of a layer's value v that one rank holds, split over the axes `over` */
+double kept_by_rank(const Pair *pair, ValueId v, Str over);
+typedef struct KeptShare { /* of the layers of a pair */
+  int64_t stages;          /* over which the plan cuts them; 1: every rank has all */
+  double in_flight;        /* micro-batches whose values a rank holds at once, at most */
+} KeptShare;
+KeptShare kept_share(const Pair *pair);
+/* recompute_body.c: a forward body as the search sees it, bytes being those of one rank */
+KeepBody *recompute_body(const Pair *pair, Str over);
 #endif

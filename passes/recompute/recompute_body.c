@@ -42,18 +42,17 @@ static bool find_shared(const Pair *pair, ValueId *same, const Op *o) {
   return false;
 }
 
-static KeepValue value_of(const Pair *pair, ValueId v) {
-  const Type *t = value_type(pair->fwd, v);
+static KeepValue value_of(const Pair *pair, ValueId v, Str over, double in_flight) {
   const Op *def = value_def(pair->fwd, v);
   KeepValue value = {.op = def ? (uint32_t)(def - pair->fwd->ops.at) : KEEP_NO_OP};
-  value.bytes = pair->outside[v] ? 0 : (double)type_count(t) * elem_bytes(t->elem);
+  value.bytes = pair->outside[v] ? 0 : in_flight * kept_by_rank(pair, v, over);
   value.known = !def && !pair_is_carried(pair, v);
   value.needed = pair->kept[v] != NO_VALUE;
   value.possible = pair_can_keep(pair, v);
   return value;
 }
 
-KeepBody *recompute_body(const Pair *pair) {
+KeepBody *recompute_body(const Pair *pair, Str over) {
   must(pair->s1.trip == pair->s2.trip, "recompute: %s runs %lld rounds forward, %lld backward",
        pair->fwd->name, (long long)pair->s1.trip, (long long)pair->s2.trip);
   Arena *arena = pair->m->arena;
@@ -62,7 +61,8 @@ KeepBody *recompute_body(const Pair *pair) {
   body->nvalues = pair->fwd->values.n, body->nops = pair->fwd->ops.n;
   body->value = ARENA_ARRAY(arena, KeepValue, body->nvalues + 1);
   body->op = ARENA_ARRAY(arena, KeepOp, body->nops + 1);
-  for (ValueId v = 0; v < body->nvalues; v++) body->value[v] = value_of(pair, v);
+  double in_flight = kept_share(pair).in_flight;
+  for (ValueId v = 0; v < body->nvalues; v++) body->value[v] = value_of(pair, v, over, in_flight);
   for (OpId i = 0; i < body->nops; i++) {
     const Op *o = &pair->fwd->ops.at[i];
     body->op[i] = (KeepOp){ir_op_flop(pair->m, pair->fwd, o), o->nin, o->in};

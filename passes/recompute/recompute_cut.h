@@ -55,6 +55,7 @@ bool keep_cheapest(KeepNet *net, const KeepState *state, double flop_price, doub
 typedef struct KeepStack {
   const KeepBody *body;
   int64_t layers;
+  bool alike; /* one set for all of them */
   int64_t before;
   bool *set[2];
   KeepCost cost[2]; /* of one layer with each set */

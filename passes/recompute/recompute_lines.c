@@ -9,8 +9,9 @@
      input   the layer's inputs
      [names] these and the values of ops with one of the names
      none    nothing: the segment's forward loop runs again, keeping all, before its backward loop
-     auto    what costs the fewest operations again within the line's budget of bytes, over all
-             stacks of the line; two segments at most (recompute_search.c)
+     auto    what costs the fewest operations again within the line's budget: the bytes that one
+             rank holds, over all stacks of the line (recompute_rank.c); two segments at most, one
+             of layers over stages (recompute_search.c)
 
    `over X`: what the segment keeps is split over mesh axis X. The loop carries the word to pass
    `place` (attribute `over`). `offload = host`: it waits in the memory of the host (attribute
@@ -23,6 +24,7 @@
 #include "ir/cost/count.h"
 #include "ir/plan/layer_range.h"
 #include "ir/plan/module_settings.h"
+#include "ir/support/num.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,6 +50,7 @@ typedef struct LinePiece { /* layers of a pair with one line */
   uint32_t change;         /* index of its pair's change */
   const KeepLine *line;    /* NULL: keep all */
   int64_t first, count;
+  KeepBody *body; /* NULL until somebody asks */
 } LinePiece;
 
 typedef struct KeepLines {
@@ -55,7 +58,6 @@ typedef struct KeepLines {
   VEC(KeepLine) line;
   VEC(RecomputeChange) changes; /* of all functions, functions in order */
   VEC(LinePiece) pieces;
-  VEC(KeepBody *) bodies; /* by change; NULL until somebody asks */
   uint32_t told;
 } KeepLines;
 
@@ -146,7 +148,7 @@ static bool cut_into_pieces(KeepLines *lines, const Pair *pair, uint32_t change)
   for (int64_t at = 0, end; at < pair->s1.trip; at = end) {
     const KeepLine *line = line_of(lines, pair->s1.path, at);
     for (end = at + 1; end < pair->s1.trip && line_of(lines, pair->s1.path, end) == line;) end++;
-    vec_push(lines->m->arena, lines->pieces, (LinePiece){change, line, at, end - at});
+    vec_push(lines->m->arena, lines->pieces, (LinePiece){change, line, at, end - at, NULL});
     any |= line != NULL;
   }
   return any;
@@ -197,19 +199,48 @@ static void keep_by_line(KeepLines *lines, const LinePiece *piece) {
 
 /* ---- auto ---- */
 
-static KeepBody *body_of(KeepLines *lines, uint32_t change) {
-  if (!lines->bodies.at[change])
-    lines->bodies.at[change] = recompute_body(&lines->changes.at[change].pair);
-  return lines->bodies.at[change];
+static const Pair *pair_for(const KeepLines *lines, const LinePiece *piece) {
+  return &lines->changes.at[piece->change].pair;
+}
+
+static const KeepBody *body_of(KeepLines *lines, LinePiece *piece) {
+  if (!piece->body)
+    piece->body = recompute_body(pair_for(lines, piece), piece->line ? piece->line->over : NULL);
+  return piece->body;
+}
+
+/* Of its layers, those of one rank. */
+static int64_t layers_of(const KeepLines *lines, const LinePiece *piece) {
+  return ceil_div(piece->count, kept_share(pair_for(lines, piece)).stages);
 }
 
 static void too_small(KeepLines *lines, const KeepLine *line, double least) {
+  const char *rank = lines->m->mesh.n ? " of a rank" : "";
   Report *r = diag_at(lines->m->ctx->diag, "E0710", span_of(lines->m, line->loc),
-                      "what layers keep does not fit the budget of %s",
-                      arena_amount(lines->m->arena, line->budget));
+                      "what layers keep does not fit the budget of %s%s",
+                      arena_amount(lines->m->arena, line->budget), rank);
   if (!line->loc.file) diag_fact(r, "recompute %s", line->text);
-  diag_help(r, "the least possible is budget = %.0f; `keep = none` keeps nothing of a layer",
-            least);
+  diag_help(r, "the least possible is budget = %s; `keep = none` keeps nothing of a layer",
+            arena_least(lines->m->arena, least));
+}
+
+/* What decides after this pass how much a stage holds. */
+static bool refuses_stages(KeepLines *lines, const KeepLine *line) {
+  const Module *m = lines->m;
+  bool weights = !strcmp(plan_schedule(m), "zero_bubble");
+  const char *word = weights ? "pipeline zero_bubble" : "pipeline .. uneven";
+  if (!weights && !plan_uneven(m)) return false;
+  for (uint32_t i = 0; i < lines->pieces.n; i++) {
+    const LinePiece *piece = &lines->pieces.at[i];
+    if (piece->line != line || kept_share(pair_for(lines, piece)).stages < 2) continue;
+    Report *r = diag_at(m->ctx->diag, "E0602", span_of(m, line->loc),
+                        "`keep = auto` cannot hold a budget under `%s`", word);
+    diag_fact(r, weights ? "values that are computed again also wait for gradients of weights"
+                         : "the number of layers of a stage follows from what they compute again");
+    diag_help(r, "`keep = input`, or names of values; `plan` has the bytes");
+    return true;
+  }
+  return false;
 }
 
 static bool *all_kept(const Pair *pair) {
@@ -218,9 +249,9 @@ static bool *all_kept(const Pair *pair) {
   return keep;
 }
 
-static double bytes_kept(KeepLines *lines, uint32_t change, const bool *keep) {
+static double bytes_kept(KeepLines *lines, LinePiece *piece, const bool *keep) {
   KeepCost cost;
-  keep_cost(lines->m->arena, body_of(lines, change), keep, &cost);
+  keep_cost(lines->m->arena, body_of(lines, piece), keep, &cost);
   return cost.bytes;
 }
 
@@ -228,10 +259,10 @@ static double bytes_kept(KeepLines *lines, uint32_t change, const bool *keep) {
 static bool all_fits(KeepLines *lines, const KeepLine *line) {
   double sum = 0;
   for (uint32_t i = 0; i < lines->pieces.n; i++) {
-    const LinePiece *piece = &lines->pieces.at[i];
+    LinePiece *piece = &lines->pieces.at[i];
     if (piece->line == line)
-      sum += (double)piece->count *
-             bytes_kept(lines, piece->change, all_kept(&lines->changes.at[piece->change].pair));
+      sum += (double)layers_of(lines, piece) *
+             bytes_kept(lines, piece, all_kept(pair_for(lines, piece)));
   }
   return sum <= line->budget;
 }
@@ -239,11 +270,13 @@ static bool all_fits(KeepLines *lines, const KeepLine *line) {
 /* The layers that keep less come first: the others' backward runs while most is in memory. */
 static void add_found(KeepLines *lines, const LinePiece *piece, const KeepStack *stack) {
   bool swap = stack->cost[0].bytes > stack->cost[1].bytes, whole = stack->before == stack->layers;
-  int64_t n = swap && !whole ? stack->layers - stack->before : stack->before;
-  int less = swap && !whole ? 1 : 0;
-  add_segment(lines, piece, piece->first, n, stack->set[less], false);
-  if (n < stack->layers)
-    add_segment(lines, piece, piece->first + n, stack->layers - n, stack->set[!less], false);
+  if (whole) {
+    add_segment(lines, piece, piece->first, piece->count, stack->set[0], false);
+    return;
+  }
+  int64_t n = swap ? stack->layers - stack->before : stack->before;
+  add_segment(lines, piece, piece->first, n, stack->set[swap], false);
+  add_segment(lines, piece, piece->first + n, stack->layers - n, stack->set[!swap], false);
 }
 
 static void search_line(KeepLines *lines, const KeepLine *line) {
@@ -252,8 +285,9 @@ static void search_line(KeepLines *lines, const KeepLine *line) {
   for (uint32_t i = 0; i < lines->pieces.n; i++)
     if (lines->pieces.at[i].line == line)
       vec_push(lines->m->arena, stacks,
-               (KeepStack){.body = body_of(lines, lines->pieces.at[i].change),
-                           .layers = lines->pieces.at[i].count});
+               (KeepStack){.body = body_of(lines, &lines->pieces.at[i]),
+                           .layers = layers_of(lines, &lines->pieces.at[i]),
+                           .alike = kept_share(pair_for(lines, &lines->pieces.at[i])).stages > 1});
   KeepFound found = keep_search(lines->m->arena, stacks.at, stacks.n, line->budget, &least);
   if (found == KEEP_TOO_SMALL) {
     too_small(lines, line, least);
@@ -267,6 +301,7 @@ static void search_line(KeepLines *lines, const KeepLine *line) {
 }
 
 static void keep_auto(KeepLines *lines, const KeepLine *line) {
+  if (refuses_stages(lines, line)) return;
   if (!all_fits(lines, line)) {
     search_line(lines, line);
     return;
@@ -274,8 +309,8 @@ static void keep_auto(KeepLines *lines, const KeepLine *line) {
   for (uint32_t i = 0; i < lines->pieces.n; i++) {
     const LinePiece *piece = &lines->pieces.at[i];
     if (piece->line == line)
-      add_segment(lines, piece, piece->first, piece->count,
-                  all_kept(&lines->changes.at[piece->change].pair), false);
+      add_segment(lines, piece, piece->first, piece->count, all_kept(pair_for(lines, piece)),
+                  false);
   }
 }
 
@@ -307,14 +342,15 @@ static const char *list_kept(const Pair *pair, const bool *keep) {
 static void tell(KeepLines *lines, uint32_t change, const Segment *segment) {
   const Pair *pair = &lines->changes.at[change].pair;
   KeepCost cost;
-  keep_cost(lines->m->arena, body_of(lines, change), segment->keep, &cost);
+  keep_cost(lines->m->arena, recompute_body(pair, segment->over), segment->keep, &cost);
   double flop = segment->rerun ? ir_count(lines->m, pair->fwd).flop : cost.flop,
-         n = (double)segment->count;
+         n = (double)segment->count,
+         own = (double)ceil_div(segment->count, kept_share(pair).stages);
   module_set(lines->m, arena_printf(lines->m->arena, "made.recompute.%u", ++lines->told),
-             "%s keeps %s: %.0f bytes%s%s%s, %.6g FLOP again per step",
+             "%s keeps %s: %.0f bytes on a rank%s%s%s, %.6g FLOP again per step of all ranks",
              layer_range(lines->m, pair->s1.path, segment->first, segment->count),
              segment->rerun ? "nothing" : list_kept(pair, segment->keep),
-             segment->rerun ? 0 : n * cost.bytes, segment->over ? " split over " : "",
+             segment->rerun ? 0 : own * cost.bytes, segment->over ? " split over " : "",
              segment->over ? segment->over : "", segment->offload ? " on the host" : "",
              n * flop * runs_of(lines->m, pair->f));
 }
@@ -330,7 +366,6 @@ static void find_changes(KeepLines *lines, const Fn *f) {
       uint32_t pieces = lines->pieces.n;
       if (cut_into_pieces(lines, &pair, lines->changes.n)) {
         vec_push(lines->m->arena, lines->changes, (RecomputeChange){.pair = pair});
-        vec_push(lines->m->arena, lines->bodies, NULL);
       } else {
         lines->pieces.n = pieces;
       }

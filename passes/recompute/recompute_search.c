@@ -26,7 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_SETS = 50000, MOST_POINTS = 100000 };
+enum { MOST_SETS = 50000, MOST_ALIKE = 3000, MOST_POINTS = 100000 };
 
 typedef struct KeptSet {
   KeepCost cost;
@@ -170,7 +170,8 @@ static void branch(SearchBranch *search_branch, const KeptSet *best) {
   branch(search_branch, best);
   state[v] = same == KEEP_NOT ? KEEP_ALWAYS : KEEP_NOT;
   KeptSet other;
-  if (++search_branch->solved > MOST_SETS) {
+  bool alike = search_branch->s->stack[search_branch->i].alike; /* a wider gap, longer lists */
+  if (++search_branch->solved > (alike ? MOST_ALIKE : MOST_SETS)) {
     search_branch->s->cut_short = true;
   } else if (solve(search_branch->s, search_branch->i, 1, search_branch->s->price, &other)) {
     other.above = above(search_branch->s, search_branch->i, &other);
@@ -214,7 +215,7 @@ static Points list_points(PlanSearch *search, uint32_t i, const Sets *sets, doub
   int64_t layers = search->stack[i].layers;
   for (uint32_t x = 0; x < sets->n; x++) {
     add_point(search, &points, &sets->at[x], &sets->at[x], layers, layers, most);
-    for (uint32_t y = x + 1; y < sets->n; y++) {
+    for (uint32_t y = x + 1; y < sets->n && !search->stack[i].alike; y++) {
       /* n * above(x) + (layers - n) * above(y) <= most */
       double slope = sets->at[x].above - sets->at[y].above;
       double room = most - (double)layers * sets->at[y].above;
@@ -271,6 +272,7 @@ static double first_solution(PlanSearch *search) {
     const KeptSet *both[] = {&search->low[i], &search->high[i]};
     double more = both[1]->cost.bytes - both[0]->cost.bytes, n = (double)stack->layers;
     if (more > 0) n = fmin(n, floor((search->budget - bytes) / more));
+    if (stack->alike && n < (double)stack->layers) n = 0;
     bytes += n * more, flop += n * (both[1]->cost.flop - both[0]->cost.flop);
     stack->before = stack->layers - (int64_t)n;
     for (int j = 0; j < 2; j++) stack->set[j] = both[j]->keep, stack->cost[j] = both[j]->cost;

@@ -64,7 +64,7 @@ def recompute(r, stack, text):
     keep = ['input', 'none', 'all'] + named(stack, text)
     if r.random() < .4: return [f'recompute {stack}.* keep = {r.choice(keep)}']
     if r.random() < .3:
-        return [f'recompute {stack}.* keep = auto budget = {r.choice(["100", "400", "1KiB", "4KiB", "16KiB"])}']
+        return [f'recompute {stack}.* keep = auto budget = {r.choice(["40", "100", "400", "1KiB", "4KiB"])}']
     cut = r.randrange(layers)
     keep.append('auto budget = 2KiB')
     lines = [f'recompute {stack}[0..{cut}] keep = {r.choice(keep)}']

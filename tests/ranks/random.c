@@ -210,6 +210,7 @@ static void print_plan(const char *file, const Plan *p) {
 static bool is_refusal(const char *error) {
   if (strstr(error, "E0602") && strstr(error, "in buckets of")) return true;
   if (strstr(error, "E0901") && strstr(error, "pipeline")) return true;
+  if (strstr(error, "E0602") && strstr(error, "cannot hold a budget")) return true;
   if (strstr(error, "E0901") && strstr(error, "of some layers of a stage")) return true;
   if (strstr(error, "E0901") && (strstr(error, "what these layers keep") ||
                                  strstr(error, "`prefetch` with `offload params`")))

@@ -85,8 +85,8 @@ def with_states(text):
 
 
 def kept(row):
-    """What follows the stack's name: `auto` has two and a half times the layers' inputs, of a whole micro-batch."""
-    budget = 40960 // row['parts'] // (2 if row['precision'] == 'bf16' else 1)
+    """What follows the stack's name: `auto` has two and a half times the layers' inputs of a rank's micro-batch."""
+    budget = 40960 // row['parts'] // row.get('data', 1) // (2 if row['precision'] == 'bf16' else 1)
     part = ['.* keep = none'] if stages(row) > 1 else ['[0..0] keep = input', '[1..1] keep = none']
     lines = {0: [], 1: ['.* keep = input'], 'part': part,
              'auto': [f'.* keep = auto budget = {budget}']}[row['recompute']]

@@ -53,7 +53,7 @@ for plan in list(PLANS)[1:]:
     losses, bytes, told = train(plan)
     check(losses == whole, f'{plan}: losses {losses}, without recomputation {whole}')
     check(plan == 'nothing' or bytes < most, f'{plan}: {bytes} bytes, without recomputation {most}')
-    kept = sum(float(n) for n in re.findall(r': (\d+) bytes', ' '.join(told)))
+    kept = sum(float(n) for n in re.findall(r': (\d+) bytes on a rank', ' '.join(told)))
     budget = {'large': 1 << 20, 'small': 400 << 10}.get(plan, 1e30)
     check(told and kept <= budget, f'{plan}: {told}')
 print(f'{len(PLANS)} plans, {len(whole)} equal losses each, fewest bytes {min(most, bytes)}')
