@@ -11,6 +11,7 @@
 #include "ir/shape/placement.h"
 #include "passes/pass.h"
 #include "ir/plan/module_settings.h"
+#include "ir/support/num.h"
 
 enum { LAST_STAGE = 3, MOST_TIMES = 1024 };
 
@@ -144,8 +145,10 @@ int64_t fit_largest_micro(const Cli *o, const Module *m, FitChange change, int64
                           int64_t capacity, Budget *out) {
   int64_t share = train_batch(m) / mesh_batch_ranks(m);
   VEC(int64_t) divisors = {0};
-  for (int64_t d = 1; d < limit; d++)
-    if (share % d == 0) vec_push(o->c->arena, divisors, d);
+  for (int64_t d = 1; d < limit && d <= share; d = divisor_from(share, d + 1)) {
+    vec_push(o->c->arena, divisors, d);
+    if (d == share) break;
+  }
   int64_t best = 0;
   uint32_t low = 0, high = divisors.n;
   while (low < high) {

@@ -5,6 +5,7 @@
    matter; a dim that needs itself is E0202. An open dim makes everything that depends on it open,
    which is no error until code is generated. */
 #include "sema.h"
+#include "ir/support/num.h"
 #include <math.h>
 #include <string.h>
 
@@ -191,11 +192,9 @@ static void help_divisors(Sizes *sizes, Report *r, const AstExpr *expr) {
       number_eval(sizes, expr->right, &b) != NUM_KNOWN)
     return;
   if (a != floor(a) || b != floor(b) || a < 1 || b < 1 || a > 1e12) return;
-  int64_t n = (int64_t)a, below = (int64_t)b, above = (int64_t)b;
-  if (below > n) below = n;
-  while (below > 1 && n % below) below--;
-  while (above < n && n % above) above++;
-  if (above > n || n % above)
+  if (b > a) b = a;
+  int64_t n = (int64_t)a, below = divisor_to(n, (int64_t)b), above = divisor_from(n, (int64_t)b);
+  if (above == below)
     diag_help(r, "divisors of %lld near %lld: %lld", (long long)n, (long long)b, (long long)below);
   else
     diag_help(r, "divisors of %lld near %lld: %lld, %lld", (long long)n, (long long)b,
@@ -278,19 +277,6 @@ static int64_t size_new(Sizes *sizes, DimInfo *info) {
   return state == NUM_BAD ? SIZE_BAD : state == NUM_OPEN ? SIZE_OPEN : whole(sizes, info, v);
 }
 
-static int64_t padded(Sizes *sizes, const DimInfo *info) {
-  const AstNumber *pad = info->def->pad ? info->def->pad : info->decl->dim->pad;
-  if (info->size <= 0) return info->size;
-  if (!pad && info->def->like.text && !info->given)
-    return stored_size_of(sizes, info->def->like.text);
-  if (!pad) return info->size;
-  if (!pad->integer || pad->integral < 1 || pad->integral > 1 << 30) {
-    world_error(sizes->w, "E0102", pad->span, "`pad` wants a positive whole number");
-    return info->size;
-  }
-  return (info->size + pad->integral - 1) / pad->integral * pad->integral;
-}
-
 /* Passes, kernels and checkpoints count along one dim in 31 bits. */
 static int64_t within_range(Sizes *sizes, const DimInfo *info, int64_t size) {
   if (size <= INT32_MAX) return size;
@@ -301,6 +287,19 @@ static int64_t within_range(Sizes *sizes, const DimInfo *info, int64_t size) {
                           info->decl->name, (long long)size);
   diag_label(r, "at most %d", INT32_MAX);
   return SIZE_BAD;
+}
+
+static int64_t padded(Sizes *sizes, const DimInfo *info) {
+  const AstNumber *pad = info->def->pad ? info->def->pad : info->decl->dim->pad;
+  if (info->size <= 0) return info->size;
+  if (!pad && info->def->like.text && !info->given)
+    return stored_size_of(sizes, info->def->like.text);
+  if (!pad) return info->size;
+  if (!pad->integer || pad->integral < 1 || pad->integral > 1 << 30) {
+    world_error(sizes->w, "E0102", pad->span, "`pad` wants a positive whole number");
+    return info->size;
+  }
+  return within_range(sizes, info, round_up(info->size, pad->integral));
 }
 
 static void compute(Sizes *sizes, DimInfo *info) {

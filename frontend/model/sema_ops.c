@@ -354,6 +354,12 @@ Val eval_binary(Eval *e, Env *env, const AstExpr *expr, const Val *a, const Val 
   if (expr->op == AST_MUL) e->product = expr, e->factor[0] = *a, e->factor[1] = *b;
   if (compares(expr->op)) return comparison(e, expr->op, a, b);
   if (!arithmetic(expr->op)) return logic(e, expr->op, a, b);
+  if (expr->op == AST_DIV && b->kind == VAL_NUMBER && b->known && b->number == 0 &&
+      a->kind != VAL_NUMBER) {
+    Report *r = eval_error(e, "E0404", expr->right->span, "division by 0");
+    diag_label(r, "no value of `%s` is finite", span_text(e->ctx, expr->span));
+    return val_poison();
+  }
   out = arith(e, expr->op, a, b);
   if (out.kind != VAL_NUMBER || !out.known || isfinite(out.number) || !isfinite(a->number) ||
       !isfinite(b->number))

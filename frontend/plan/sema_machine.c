@@ -4,6 +4,7 @@
    (W0701). Which processors there are code generators for is in settings.def (choices of
    node.arch). */
 #include "sema_plan.h"
+#include "ir/support/num.h"
 #include <string.h>
 
 /* ---- the block ---- */
@@ -104,11 +105,12 @@ void check_machine(PlanCheck *check) {
   }
   int64_t ranks = 1, gpus = settings_integer(decl->item, ITEM_MACHINE, "node", "gpus");
   int64_t nodes = settings_integer(check->item, ITEM_PLAN, "on", "nodes");
-  for (uint32_t i = 0; i < check->mesh.n; i++) ranks *= check->mesh.at[i].size;
+  for (uint32_t i = 0; i < check->mesh.n; i++) ranks = times_i64(ranks, check->mesh.at[i].size);
   if (gpus <= 0 || nodes <= 0) return;
-  if (settings_line(check->item, "mesh") && ranks > gpus * nodes)
+  int64_t all = times_i64(gpus, nodes);
+  if (settings_line(check->item, "mesh") && ranks > all)
     too_many(check, decl, on, ranks, gpus, nodes);
-  else if (ranks < gpus * nodes) note_idle(check, on, ranks, gpus * nodes);
+  else if (ranks < all) note_idle(check, on, ranks, all);
 }
 
 /* ---- W0708 ---- */
@@ -130,12 +132,12 @@ static const PlanAxis *other_axis(const PlanCheck *check, int64_t times) {
   if (settings_value(check->item, "micro", NULL))
     micro = settings_integer(check->item, ITEM_PLAN, "micro", NULL);
   bool divides = rule && rule->axes.n && micro > 0 && batch > 0 &&
-                 batch % (plan_batch_ranks(check) * times * micro) == 0;
+                 batch % times_i64(times_i64(plan_batch_ranks(check), times), micro) == 0;
   return divides ? rule->axes.at[0] : NULL;
 }
 
 static void help_narrow(PlanCheck *check, Report *r, const PlanAxis *axis, int64_t gpus) {
-  int64_t n = gpus;
+  int64_t n = min_i64(gpus, axis->size); /* of a mesh: at most 2^20 */
   while (axis->size % n || gpus % n) n--;
   const PlanAxis *other = other_axis(check, axis->size / n);
   if (other)

@@ -3,6 +3,7 @@
    the workers, and parts of the batch have shares for all. Of ZeRO it takes stage 1: from 2 on no
    rank has what its worker's error is made of. */
 #include "sema_plan.h"
+#include "ir/support/num.h"
 #include <math.h>
 
 static bool is_onebit(Eval *e, const AstItem *train) {
@@ -40,8 +41,7 @@ static void check_share(Eval *e, const AstItem *train) {
   const AstValue *workers = settings_value(train, "optim", "workers");
   int64_t n = option(train, "workers"), batch = batch_of(e, train);
   if (!workers || n < 1 || batch < 1 || batch % n == 0) return;
-  int64_t near = n < batch ? n : batch;
-  while (batch % near) near--;
+  int64_t near = divisor_to(batch, n);
   Report *r = eval_error(e, "E0703", workers->span, "batch %lld has no %lld equal shares",
                          (long long)batch, (long long)n);
   diag_help(r, "each worker has its own samples: `workers = %lld` divides the batch",
@@ -159,7 +159,7 @@ static void check_ranks(PlanCheck *check) {
   for (uint32_t i = 0; i < check->rules.n; i++) {
     const PlaceLine *line = &check->rules.at[i];
     if (!plan_cuts_batch(line) || workers < 1) continue;
-    ranks *= plan_ranks_of(line);
+    ranks = times_i64(ranks, plan_ranks_of(line));
     if (workers % ranks == 0) continue;
     Report *d = world_error(check->w, "E0703", line->target, "%lld ranks for %lld workers",
                             (long long)ranks, (long long)workers);

@@ -3,6 +3,7 @@
    costs is not judged here. */
 #include "sema_plan.h"
 #include "ir/plan/layer_range.h"
+#include "ir/support/num.h"
 #include <string.h>
 
 /* ---- mesh ---- */
@@ -127,7 +128,7 @@ static void read_rules(PlanCheck *check) {
 
 int64_t plan_ranks_of(const PlaceLine *line) {
   int64_t n = 1;
-  for (uint32_t i = 0; i < line->axes.n; i++) n *= line->axes.at[i]->size;
+  for (uint32_t i = 0; i < line->axes.n; i++) n = times_i64(n, line->axes.at[i]->size);
   return n;
 }
 
@@ -199,7 +200,7 @@ static void help_divisors(PlanCheck *check, Report *r, const PlaceLine *rule) {
 
 /* Where it costs no more than an eighth. */
 static void help_padding(Report *r, const Placed *placed, int64_t size, int64_t ranks) {
-  int64_t stored = (size + ranks - 1) / ranks * ranks;
+  int64_t stored = ranks <= size ? round_up(size, ranks) : INT64_MAX;
   if (stored - size <= size / 8)
     diag_help(r, "or store it padded: `%s = %lld pad %lld` among the dims is %lld, which divides",
               placed->dim, (long long)size, (long long)ranks, (long long)stored);
@@ -323,7 +324,7 @@ static AxisVec batch_axes(const PlanCheck *check) {
 int64_t plan_batch_ranks(const PlanCheck *check) {
   AxisVec axes = batch_axes(check);
   int64_t ranks = 1;
-  for (uint32_t i = 0; i < axes.n; i++) ranks *= axes.at[i]->size;
+  for (uint32_t i = 0; i < axes.n; i++) ranks = times_i64(ranks, axes.at[i]->size);
   return ranks;
 }
 
@@ -334,7 +335,7 @@ static Str equation(PlanCheck *check, const AxisVec *axes, int64_t micro, bool h
     names = arena_printf(check->e->arena, "%s%s%s", names, i ? " x " : "", axes->at[i]->name);
     sizes = arena_printf(check->e->arena, "%s%s%lld", sizes, i ? " x " : "",
                          (long long)axes->at[i]->size);
-    product *= axes->at[i]->size;
+    product = times_i64(product, axes->at[i]->size);
   }
   if (has_micro) {
     names = arena_printf(check->e->arena, "%s%smicro", names, axes->n ? " x " : "");
@@ -346,9 +347,8 @@ static Str equation(PlanCheck *check, const AxisVec *axes, int64_t micro, bool h
 }
 
 static void help_micro(Report *r, const AstValue *written, int64_t share, int64_t micro) {
-  int64_t below = micro < share ? micro : share, above = micro;
-  while (below > 1 && share % below) below--;
-  while (above < share && share % above) above++;
+  int64_t below = divisor_to(share, micro),
+          above = micro < share ? divisor_from(share, micro) : micro;
   if (written) diag_edit(r, written->span, "%lld", (long long)below);
   if (above > share || above == below)
     diag_help(r, "nearest that divides: micro = %lld (%lld accumulation steps)", (long long)below,
@@ -369,12 +369,12 @@ static void check_batch(PlanCheck *check) {
   const PlaceLine *rule = plan_batch_rule(check);
   AxisVec axes = batch_axes(check);
   int64_t splits = plan_batch_ranks(check);
-  if (!written || batch < 1 || micro < 1 || batch % (splits * micro) == 0) return;
+  if (!written || batch < 1 || micro < 1 || batch % times_i64(splits, micro) == 0) return;
   Span at = micro_at ? micro_at->span : rule->target;
   Report *r = world_error(check->w, "E0703", at, "batch %lld is not a multiple of %s",
                           (long long)batch, equation(check, &axes, micro, micro_at != NULL));
   diag_label(r, "%lld / %lld accumulation steps is not a whole number", (long long)batch,
-             (long long)(splits * micro));
+             (long long)times_i64(splits, micro));
   diag_also(r, written->span, "batch %lld (train `%s`)", (long long)batch, train->name.text);
   for (uint32_t i = 0; i < axes.n; i++)
     diag_also(r, axes.at[i]->value, "%s = %lld", axes.at[i]->name, (long long)axes.at[i]->size);
@@ -451,7 +451,7 @@ int64_t plan_zero_ranks(PlanCheck *check) {
     Str name =
         over[i]->kind == VALUE_PATH ? intern(check->e->ctx->names, over[i]->path->text) : NULL;
     const PlanAxis *axis = name ? find_axis(check, name) : NULL;
-    if (axis) ranks *= axis->size;
+    if (axis) ranks = times_i64(ranks, axis->size);
   }
   return n ? ranks : plan_batch_ranks(check);
 }

@@ -76,7 +76,7 @@ int64_t message_host_bytes(const Fn *f, const Op *o) {
 }
 
 int64_t message_fewest(int64_t rows, int64_t row_bytes, int64_t most) {
-  int64_t times = 1;
-  while (times < rows && (rows % times || rows / times * row_bytes > most)) times++;
-  return times;
+  if (rows < 2 || row_bytes < 1) return 1;
+  int64_t together = most / row_bytes; /* rows of a message */
+  return together < 1 ? rows : divisor_from(rows, ceil_div(rows, together));
 }

@@ -15,4 +15,31 @@ static inline int64_t max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
 /* Of n >= 0 and unit > 0. */
 static inline int64_t ceil_div(int64_t n, int64_t unit) { return (n + unit - 1) / unit; }
 static inline int64_t round_up(int64_t n, int64_t unit) { return ceil_div(n, unit) * unit; }
+
+/* Of a, b >= 0; INT64_MAX where there is no such number. */
+static inline int64_t times_i64(int64_t a, int64_t b) {
+  return b && a > INT64_MAX / b ? INT64_MAX : a * b;
+}
+
+/* Divisors come in pairs, so that counting to the root finds them all; of numbers above 2^40, those
+   whose smaller one is below 2^20. */
+enum { DIVISOR_STEPS = 1 << 20 };
+static inline int64_t divisor_from(int64_t n, int64_t least) { /* the least one >= `least` <= n */
+  int64_t best = n;
+  for (int64_t i = 1; i <= n / i && i <= DIVISOR_STEPS; i++) {
+    if (n % i) continue;
+    if (i >= least) return i;
+    if (n / i >= least) best = n / i;
+  }
+  return best;
+}
+static inline int64_t divisor_to(int64_t n, int64_t most) { /* the largest one <= `most`, >= 1 */
+  int64_t best = 1;
+  for (int64_t i = 1; i <= n / i && i <= DIVISOR_STEPS; i++) {
+    if (n % i) continue;
+    if (n / i <= most) return n / i;
+    if (i <= most) best = i;
+  }
+  return best;
+}
 #endif

@@ -344,7 +344,7 @@ static bool choose_rows(FuseBlocks *blocks, const Op *op) {
     blocks->rows = t->axis[i];
     int64_t n = 2, limit = limit_of(blocks, type_find(x, blocks->rows.dim) >= 0 ? y : x);
     if (!limit || bytes_of(t) <= limit) return false;
-    while (n < blocks->rows.size && (blocks->rows.size % n || bytes_of(t) / n > limit)) n++;
+    n = divisor_from(blocks->rows.size, max_i64(n, bytes_of(t) / (limit + 1) + 1));
     blocks->block = (Axis){name_made(blocks->m, "%s'block", blocks->rows.dim), n};
     return true;
   }

@@ -318,8 +318,7 @@ static bool divides(Module *m, int64_t size, int64_t part) {
   Report *r =
       diag_at(m->ctx->diag, "E0703", (Span){0}, "batch %lld is not a multiple of micro %lld",
               (long long)size, (long long)part);
-  int64_t near = part > size || part < 1 ? size : part;
-  while (size % near) near--;
+  int64_t near = part < 1 ? size : divisor_to(size, part);
   diag_help(r, "nearest that divides: micro = %lld", (long long)near);
   return false;
 }
