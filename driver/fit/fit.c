@@ -180,16 +180,21 @@ static void label_stage(const Module *m, Report *r) {
 }
 
 static void say_help(Cli *o, const Module *m, const LowerFacts *facts, Report *r,
-                     const FitChange *change, const char *need) {
-  const char *html = m->mesh.n ? "; `shardc plan --html` draws the timeline" : "";
-  diag_help(r, "%s would need %s%s", fit_words(o->c->arena, m, change), need, html);
+                     const FitChange *change, const Cost *cost) {
+  const char *html = m->mesh.n ? "; `shardc plan --html` draws the timeline" : "",
+             *need = amount(o->c, budget_all(&cost->need) + reserve_of(o, m)),
+             *time = cost->seconds > 0
+                         ? arena_printf(o->c->arena, ", a step at least %.3g s", cost->seconds)
+                         : "";
+  diag_help(r, "%s would need %s%s%s", fit_words(o->c->arena, m, change), need, time, html);
   if (change->micro && !change->stage && !change->keep_input && !change->times &&
-      facts->micro_at.file)
+      !change->offload && facts->micro_at.file)
     diag_edit(r, facts->micro_at, "%lld", (long long)change->micro);
 }
 
 bool fit_check(Cli *o, const Module *m, const LowerFacts *facts) {
-  Budget budget = module_budget(m), better;
+  Budget budget = module_budget(m);
+  Cost better;
   FitChange change = {0};
   int64_t capacity = fit_capacity(o, m);
   if (budget_all(&budget) <= capacity) return true;
@@ -209,7 +214,7 @@ bool fit_check(Cli *o, const Module *m, const LowerFacts *facts) {
   if (facts->plan_left)
     diag_help(r, "this is one rank without a plan; `--plan %s` takes one of the file",
               facts->plan_left);
-  else if (found) say_help(o, m, facts, r, &change, amount(o->c, budget_all(&better) + reserve));
+  else if (found) say_help(o, m, facts, r, &change, &better);
   else if (file_kind(o->c, o->operands.at[0]) == FILE_SHARD)
     diag_help(r, budget.weights + budget.optimizer > capacity
                      ? "weights and optimizer alone are too large: a smaller model, or more memory"

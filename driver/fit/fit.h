@@ -72,15 +72,18 @@ bool fit_offload(Cli *o, Module *m);
 typedef struct FitChange { /* of a plan; what is 0 stays as it is */
   int stage;               /* of zero */
   int64_t micro;
-  int64_t near;               /* not 0: so many layers less one ahead (`prefetch` of zero) */
-  bool blocking;              /* no message runs beside the computation (`overlap` of zero) */
-  bool keep_input;            /* recompute every stack from its input */
-  int64_t times;              /* so many more ranks along the first axis that cuts Batch */
-  const char *schedule;       /* of a pipeline */
-  int64_t chunks;             /* of layers, that it has on a stage */
-  int64_t ahead;              /* of `zero_bubble`, its `memory` */
-  int64_t layers;             /* for which each stage has room (`uneven`) */
-  const char *accumulate;     /* gradients of zero between micro-batches: "shard", "full" */
+  int64_t near;           /* not 0: so many layers less one ahead (`prefetch` of zero) */
+  bool blocking;          /* no message runs beside the computation (`overlap` of zero) */
+  bool keep_input;        /* recompute every stack from its input */
+  Str over;               /* .. which is split over this axis (Pa) */
+  const char *zero_over;  /* axes of zero */
+  int offload;            /* so many of optimizer, grads, params to the host, of all parameters */
+  int64_t times;          /* so many more ranks along the first axis that cuts Batch */
+  const char *schedule;   /* of a pipeline */
+  int64_t chunks;         /* of layers, that it has on a stage */
+  int64_t ahead;          /* of `zero_bubble`, its `memory` */
+  int64_t layers;         /* for which each stage has room (`uneven`) */
+  const char *accumulate; /* gradients of zero between micro-batches: "shard", "full" */
   const char *mesh[MAX_MESH]; /* its axes in this order */
   const OffloadChoice *moved; /* instead of what its lines `offload` say */
   bool timed;                 /* the bound of a step is asked for */
@@ -105,8 +108,9 @@ bool fit_programs(const Cli *o, const FitChange *change, Ctx **c, Programs *out)
  */
 int64_t fit_largest_micro(const Cli *o, const Module *m, FitChange change, int64_t limit,
                           int64_t capacity, Budget *out);
-/* The smallest change that makes it fit. False: none was found. */
-bool fit_find(const Cli *o, const Module *m, int64_t capacity, FitChange *change, Budget *out);
+/* Of the changes that make it fit, the one with the shortest bound of a step, `seconds` if the
+   machine says how fast it is, else 0. False: none was found. */
+bool fit_find(const Cli *o, const Module *m, int64_t capacity, FitChange *change, Cost *out);
 /* `zero 1 over data` with `micro 2` */
 const char *fit_words(Arena *arena, const Module *m, const FitChange *change);
 int fit_batch_axis(const Module *m); /* the first of the mesh that cuts Batch; -1: none */

@@ -1,7 +1,9 @@
-/* What would fit instead of a plan that does not (fit.h). Changes are tried in the order in
-   which they cost the least: layers gathered less far ahead, no message beside the computation, the
-   next stages of zero, smaller micro-batches, layers computed again from their inputs, all of these
-   together, more ranks. A try takes the program from its file to pass `memory` in a context of its
+/* What would fit instead of a plan that does not (fit.h). These changes are tried, each by itself:
+   layers gathered less far ahead, no message beside the computation, the next stages of zero, zero
+   over another axis as well, smaller micro-batches, layers computed again from their inputs, inputs
+   split over an axis, optimizer, gradients and parameters on the host. Of those that fit, the one
+   with the shortest step by the clock of `plan` is taken; where the machine does not say how fast
+   it is, the first. If none fits, several of them together are tried, then more ranks. A try takes the program from its file to pass `memory` in a context of its
    own: a tenth of a second also for large models. What cannot be made so (a stage that an optimizer
    does not take, sizes that do not divide) is no answer. */
 #include "driver/plan/plan_report.h"
@@ -12,6 +14,7 @@
 #include "passes/pass.h"
 #include "ir/plan/module_settings.h"
 #include "ir/support/num.h"
+#include "ir/word_patterns.h"
 
 enum { LAST_STAGE = 3, MOST_TIMES = 1024 };
 
@@ -54,14 +57,30 @@ static void order_mesh(Module *m, const char *const *names) {
     }
 }
 
+/* The first `words` of optimizer, grads, params, of all that is updated. */
+static void offload_all(Module *m, int words) {
+  OffloadUnits units = offload_units(m);
+  OffloadChoice choice = {{"", "", ""}};
+  for (int w = 0; w < words; w++)
+    for (uint32_t i = 0; i < units.n; i++) {
+      const char **paths = &choice.paths[w], *path = offload_updated(m, units.at[i]);
+      if (*path) *paths = arena_printf(m->arena, "%s%s%s", *paths, **paths ? ", " : "", path);
+    }
+  offload_set(m, &choice);
+}
+
 static bool apply(Module *m, const FitChange *change) {
   int axis = fit_batch_axis(m);
   const char *stacks = change->keep_input ? stack_names(m) : "";
   order_mesh(m, change->mesh);
-  if (change->stage && axis < 0) return false;
+  if (change->stage && axis < 0 && !change->zero_over) return false;
   if (change->stage) module_set(m, "plan.zero", "%d", change->stage);
   if (change->keep_input && !*stacks) return false;
-  if (change->keep_input) module_set(m, "plan.recompute.99", "%s keep = input", stacks);
+  if (change->keep_input)
+    module_set(m, "plan.recompute.99", "%s keep = input%s%s", stacks, change->over ? " over " : "",
+               change->over ? change->over : "");
+  if (change->zero_over) module_set(m, "plan.zero.over", "%s", change->zero_over);
+  if (change->offload) offload_all(m, change->offload);
   if (change->moved) offload_set(m, change->moved);
   if (change->near) module_set(m, "plan.zero.prefetch", "%lld", (long long)change->near - 1);
   if (change->blocking) module_set(m, "plan.zero.overlap", "off");
@@ -169,11 +188,24 @@ typedef struct FitSearch {
   const Module *m;
   int64_t capacity, micro; /* the micro-batch of the plan */
   int stage, last;         /* of `zero`: the plan's, and how far it can go */
-  Budget need;
+  Cost cost;               /* of the last try */
+  FitChange best;          /* with its cost; `seconds` below 0: none yet */
+  Cost least;
 } FitSearch;
 
 static bool fits(FitSearch *search, const FitChange *change) {
-  return fit_try(search->o, change, &search->need) && budget_all(&search->need) <= search->capacity;
+  FitChange timed = *change;
+  timed.timed = true;
+  return fit_cost(search->o, &timed, &search->cost) &&
+         budget_all(&search->cost.need) <= search->capacity;
+}
+
+/* One that takes less than 99 % of the time of what was found before it. */
+static void offer(FitSearch *search, bool found, const FitChange *change) {
+  if (!found) return;
+  bool first = search->least.seconds < 0;
+  if (!first && !(search->cost.seconds < .99 * search->least.seconds)) return;
+  search->best = *change, search->least = search->cost;
 }
 
 static bool find_stage(FitSearch *search, FitChange *change) {
@@ -199,9 +231,10 @@ static bool find_blocking(FitSearch *search, FitChange *change) {
 }
 
 static bool find_micro(FitSearch *search, FitChange *change) {
-  change->micro = fit_largest_micro(search->o, search->m, *change, search->micro, search->capacity,
-                                    &search->need);
-  return change->micro > 0;
+  Budget need;
+  change->micro =
+      fit_largest_micro(search->o, search->m, *change, search->micro, search->capacity, &need);
+  return change->micro > 0 && fits(search, change);
 }
 
 static bool find_input(FitSearch *search, FitChange *change) {
@@ -224,25 +257,70 @@ static bool find_together(FitSearch *search, FitChange *change, bool more_ranks)
   if (find_stage(search, change)) return true;
   *change =
       (FitChange){.stage = search->stage < search->last ? search->last : 0, .keep_input = true};
-  if (!fit_try(search->o, change, &search->need))
+  if (!fit_cost(search->o, change, &search->cost))
     change->keep_input = false; /* a model without stacks */
   if (find_micro(search, change)) return true;
   change->micro = search->micro > 1;
   return more_ranks && find_times(search, change);
 }
 
-bool fit_find(const Cli *o, const Module *m, int64_t capacity, FitChange *change, Budget *out) {
-  FitSearch search = {.o = o, .m = m, .capacity = capacity};
+/* What zero is over, with axis `at` as well. */
+static const char *wider_zero(const Module *m, int at) {
+  const char *text = plan_zero_axes(m);
+  for (uint32_t i = 0; !*plan_zero_axes(m) && i < m->rules.n; i++)
+    for (uint32_t k = 0; rule_cuts_batch(&m->rules.at[i]) && k < m->rules.at[i].axes.n; k++)
+      text = arena_printf(m->arena, "%s%s%s", text, *text ? ", " : "", m->rules.at[i].axes.at[k]);
+  return text_lists(text, m->mesh.at[at].name)
+             ? NULL
+             : arena_printf(m->arena, "%s%s%s", text, *text ? ", " : "", m->mesh.at[at].name);
+}
+
+/* Over one axis of the mesh: inputs of layers, or zero. */
+static void offer_axes(FitSearch *search) {
+  const Module *m = search->m;
+  for (uint32_t i = 0; i < m->mesh.n; i++) {
+    if (m->mesh.at[i].size < 2) continue;
+    FitChange inputs = {.keep_input = true, .over = m->mesh.at[i].name},
+              zero = {.zero_over = wider_zero(m, (int)i), .stage = search->last};
+    offer(search, fits(search, &inputs), &inputs);
+    if (zero.zero_over) offer(search, fits(search, &zero), &zero);
+  }
+}
+
+static void offer_host(FitSearch *search) {
+  Machine machine = plan_machine(search->m);
+  if (!machine.gpus || !machine.host || *plan_offload(search->m)) return;
+  for (int words = 1; words <= OFFLOAD_WORDS; words++) {
+    FitChange change = {.offload = words};
+    bool found = fits(search, &change) && search->cost.host <= machine.host;
+    offer(search, found, &change);
+    if (found) return;
+  }
+}
+
+static void offer_each(FitSearch *search) {
+  static bool (*const find[])(FitSearch *, FitChange *) = {find_nearer, find_blocking, find_stage,
+                                                           find_micro, find_input};
+  for (size_t i = 0; i < COUNT_OF(find); i++) {
+    FitChange change = {0};
+    offer(search, find[i](search, &change), &change);
+  }
+  offer_axes(search);
+  offer_host(search);
+}
+
+bool fit_find(const Cli *o, const Module *m, int64_t capacity, FitChange *change, Cost *out) {
+  FitSearch search = {.o = o, .m = m, .capacity = capacity, .least = {.seconds = -1}};
   int64_t share = train_batch(m) / mesh_batch_ranks(m);
   int axis = fit_batch_axis(m);
   search.micro = plan_micro(m) ? plan_micro(m) : share;
   search.last = train_freezes(m) ? 1 : LAST_STAGE;
   search.stage = axis < 0 ? search.last : plan_zero_stage(m);
-  *change = (FitChange){0};
-  bool found = find_nearer(&search, change) || find_blocking(&search, change) ||
-               find_stage(&search, change) || find_micro(&search, change) ||
-               find_input(&search, change) || find_together(&search, change, axis >= 0);
-  *out = search.need;
+  offer_each(&search);
+  *change = search.best, *out = search.least;
+  if (out->seconds >= 0) return true;
+  bool found = find_together(&search, change, axis >= 0);
+  *out = search.cost;
   return found;
 }
 
@@ -269,6 +347,7 @@ const char *fit_words(Arena *arena, const Module *m, const FitChange *change) {
     add_words(arena, &text,
               arena_printf(arena, "`mesh %s = %lld`", m->mesh.at[axis].name,
                            (long long)(m->mesh.at[axis].size * change->times)));
+  if (change->zero_over) over = change->zero_over;
   if (change->stage)
     add_words(arena, &text,
               arena_printf(arena, "`zero %d over %s`", change->stage,
@@ -279,6 +358,12 @@ const char *fit_words(Arena *arena, const Module *m, const FitChange *change) {
   if (change->micro)
     add_words(arena, &text, arena_printf(arena, "`micro %lld`", (long long)change->micro));
   if (change->keep_input)
-    add_words(arena, &text, arena_printf(arena, "`recompute %s keep = input`", stack_paths(m)));
+    add_words(arena, &text,
+              arena_printf(arena, "`recompute %s keep = input%s%s`", stack_paths(m),
+                           change->over ? " over " : "", change->over ? change->over : ""));
+  static const char *const words[] = {"", "optimizer", "optimizer, grads",
+                                      "optimizer, grads, params"};
+  if (change->offload)
+    add_words(arena, &text, arena_printf(arena, "`offload %s -> host`", words[change->offload]));
   return text;
 }
