@@ -3,9 +3,10 @@
    over another axis as well, smaller micro-batches, layers computed again from their inputs, inputs
    split over an axis, optimizer, gradients and parameters on the host. Of those that fit, the one
    with the shortest step by the clock of `plan` is taken; where the machine does not say how fast
-   it is, the first. If none fits, several of them together are tried, then more ranks. A try takes the program from its file to pass `memory` in a context of its
-   own: a tenth of a second also for large models. What cannot be made so (a stage that an optimizer
-   does not take, sizes that do not divide) is no answer. */
+   it is, the first. If none fits, several of them together are tried, then more ranks. A try takes
+   the program from its file to pass `memory` in a context of its own: a tenth of a second also for
+   large models. What cannot be made so (a stage that an optimizer does not take, sizes that do not
+   divide) is no answer. */
 #include "driver/plan/plan_report.h"
 #include "fit.h"
 #include "ir/schedule/flight.h"
