@@ -1,8 +1,8 @@
 """Sizes near the ends of what numbers hold: python3 large_sizes.py SHARDC ROOT [SEED] [MANY]
 
 Examples with a dim set by -D, or an axis of a mesh by --set, to the largest 32-bit number, primes, numbers whose
-products overflow 63 bits, 1 and 0: `plan` ends with an answer or a diagnostic that has a place, not with an internal error. A
-command that takes a minute of processor time counts as one without an end (it takes a tenth of a second).
+products overflow 63 bits, 1 and 0: `plan` ends with an answer or a diagnostic that has a place, not with an internal
+error. A command that takes a minute of processor time counts as one without an end (it takes a tenth of a second).
 """
 import glob, os, random, re, resource, subprocess, sys
 
