@@ -6,6 +6,9 @@
   names     a type and a file have a name of their own; two of one name stand in TWICE with the reason
   letters   in a function of ten lines or more a variable of a struct type has a name, not a letter, unless
             CONTRIBUTING.md lists the letter; there are LEFT such variables, which may only become fewer
+  plain     comments, documents and messages use plain technical English: no headless clause opens a sentence, no place
+            word stands for host, device, before or after; at most LEFT_PLAIN of each kind, which may only become fewer
+  subjects  commit subjects since SUBJECTS_SINCE are `area: verb object`, at most 60 characters
   able      the other rules find what they are made for (each is given a line that it must refuse)
 """
 import os, re, subprocess, sys
@@ -166,11 +169,70 @@ def able():
     if exported('static int a(void) {\n}\nvoid walk(Emit *e,\n  int n) {\n}\n') != ['walk']: bad.append('no exported name')
     if not wrong_prefix('codegen/walk.c', 'walk') or not wrong_prefix('runtime/x.c', 'open_it') or \
             wrong_prefix('ir/a.c', 'type_of'): bad.append('`prefix` cannot tell names apart')
+    said = dialect('x.c', '/* Of three, it goes up there, too.\n   What stands behind it? So it is. */')
+    if sorted(kind for kind, _ in said) != ['behind', 'opening', 'stands, lies', 'there', 'too', 'up, down']:
+        bad.append(f'`plain` finds {said}')
     if len(rows(text('docs/glossary.md'))) < 40: bad.append('docs/glossary.md: fewer than 40 rows were read')
     return bad
 
 
-RULES = dict(able=able, words=words, glossary=glossary, prefix=prefix, names=names, letters=letters)
+# Spellings of the project's former dialect. `there is` and its like are plain; so is `here` in a shell's usage.
+BE = ('(?:is|are|was|were|be|being|been|would|will|may|might|must|can|could|has|have|had|should|exists?|remains?|no'
+      '|need)')
+DIALECT = {
+    'opening': r'(?:^|[.:;] |/\* |^\s*\* |# )(?:What|Who|Of)\b(?! course)[^?\n]{0,300}',
+    'there': rf'\bthere\b(?! {BE}\b)', 'here': r'\bhere\b', 'too': r', too\b', 'behind': r'\bbehind\b',
+    'beside': r'\bbeside\b', 'in front': r'\bin front of\b',
+    'up, down': r'\b(?:go|goes|went|come|comes|came) (?:up|down)\b',
+    'stands, lies': r'\b(?:stands?|lies|lie|stood)\b', 'so many': r'\bso (?:many|much)\b',
+}
+LEFT_PLAIN = {'opening': 840, 'there': 540, 'here': 280, 'too': 160, 'behind': 500, 'beside': 330, 'in front': 50,
+              'up, down': 45, 'stands, lies': 930, 'so many': 140}
+SUBJECTS_SINCE = '8518d1c4'
+
+
+def prose(f, body):
+    """(line, text) of the comments, strings and paragraphs of a file."""
+    if f.endswith('.md'):
+        code = False
+        for i, line in enumerate(body.split('\n'), 1):
+            code ^= line.startswith('```')
+            if not code and not line.startswith('```'): yield i, line
+    elif f.endswith(('.py', '.sh')):
+        for i, line in enumerate(body.split('\n'), 1):
+            m = re.search(r'#.*|"""[^"]*', line)
+            if m: yield i, m.group(0)
+    else:
+        for m in re.finditer(r'/\*.*?\*/|"(?:\\.|[^"\\\n])*"|//[^\n]*', body, re.S):
+            first = body.count('\n', 0, m.start()) + 1
+            yield from ((first + i, line) for i, line in enumerate(m.group(0).split('\n')))
+
+
+def dialect(where, body):
+    return [(kind, f'{where}:{i}: {line.strip()[:90]}') for i, line in prose(where, body)
+            for kind, pattern in DIALECT.items() for _ in re.finditer(pattern, line)]
+
+
+def plain():
+    found = [hit for f in files() if f.endswith(('.c', '.h', '.def', '.md', '.py', '.sh', '.y', '.l', '.html'))
+             and f != HERE and not f.startswith('docs/history/') for hit in dialect(f, text(f))]
+    bad = []
+    for kind in DIALECT:
+        at = [line for k, line in found if k == kind]
+        if len(at) > LEFT_PLAIN.get(kind, 0):
+            bad += [f'{kind}: {len(at)} of at most {LEFT_PLAIN.get(kind, 0)} (see CONTRIBUTING.md, Rules)'] + at[:40]
+    return bad
+
+
+def subjects():
+    log = subprocess.run(['git', 'log', '--no-merges', '--format=%s', f'{SUBJECTS_SINCE}..HEAD'], cwd=ROOT,
+                         capture_output=True, text=True)          # an archive or a shallow clone has no history
+    return [f'`{s}`: `area: verb object`, at most 60 characters' for s in log.stdout.splitlines()
+            if len(s) > 60 or not re.match(r'[a-z0-9_/,. -]+: [a-z]', s)]
+
+
+RULES = dict(able=able, words=words, glossary=glossary, prefix=prefix, names=names, letters=letters, plain=plain,
+             subjects=subjects)
 wrong = 0
 for rule in sys.argv[2:] or RULES:
     for line in RULES[rule](): print(f'{rule}: {line}'); wrong += 1
