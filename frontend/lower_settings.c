@@ -110,11 +110,18 @@ static const Decl *edited(World *w, const Decl *old, AstItemKind kind, Space spa
   return decl;
 }
 
+/* The first letters of the option, as a place. */
+static Span set_span(World *w, const char *set, size_t n) {
+  const char *text = arena_printf(w->ctx->arena, "%s", set);
+  return (Span){diag_add_source(w->ctx->diag, "--set", text, strlen(text)), 0, (uint32_t)n};
+}
+
 /* The machine of the plan, in the world: every reader finds it there by its name. */
 static void edit_machine(World *w, const Choice *choice, const char *set) {
   const Decl *decl = plan_machine_of(w, choice->plan);
   if (!decl) {
-    Report *r = world_error(w, "E0602", (Span){0}, "`--set %s`: no plan names a machine", set);
+    Report *r =
+        world_error(w, "E0602", set_span(w, set, strcspn(set, ".")), "no plan names a machine");
     diag_help(r, "`--plan NAME` of a plan with `on MACHINE`");
     return;
   }
@@ -126,13 +133,16 @@ static void edit_blocks(World *w, Choice *choice, const char *set) {
   AstItemKind kind;
   const char *eq = strchr(set, '=');
   if (!eq || !eq[1]) {
-    world_error(w, "E0602", (Span){0},
-                "`--set %s`: a setting and its value are wanted, as in `--set train.steps=10`",
-                set);
+    Report *r = world_error(w, "E0602", set_span(w, set, strlen(set)), "a value is wanted");
+    diag_help(r, "as in `--set train.steps=10`");
   } else if (!settings_block_of(set, &kind)) {
-    Report *e = world_error(w, "E0601", (Span){0}, "no setting `%.*s` (from `--set %s`)",
-                            (int)(eq - set), set, set);
-    diag_help(e, "settings are written as train.steps, train.optim.lr, plan.micro, data.format");
+    size_t n = strcspn(set, ".=");
+    static const char *const blocks[] = {"train", "plan", "machine", "data"};
+    const char *name = arena_strndup(w->ctx->arena, set, n), *near = diag_nearest(name, blocks, 4);
+    Report *r = world_error(w, "E0601", set_span(w, set, n), "no block `%s` has settings", name);
+    if (near) diag_near(r, "one", near);
+    else
+      diag_help(r, "settings are written as train.steps, train.optim.lr, plan.micro, data.format");
   } else if (kind == ITEM_MACHINE) edit_machine(w, choice, set);
   else if (kind == ITEM_PLAN) choice->plan = edited(w, choice->plan, kind, SPACE_PLAN, set);
   else if (choice->train) choice->train = edited(w, choice->train, kind, SPACE_TRAIN, set);

@@ -3,6 +3,7 @@
 #include "driver/cmd.h"
 #include "ir/support/num.h"
 #include "codegen/codegen.h"
+#include "frontend/syntax/foreign_words.h"
 #include "frontend/syntax/operators.h"
 #include "frontend/settings/settings.h"
 #include "passes/pass.h"
@@ -175,6 +176,40 @@ static bool explain_setting(const char *word) {
   return found;
 }
 
+/* A choice of a line, such as adamw. */
+static bool explain_choice(const char *word) {
+  uint32_t n;
+  const SettingRow *rows = settings_table(&n);
+  bool found = false;
+  for (uint32_t i = 0; i < n; i++) {
+    if (rows[i].kind == ROW_LINE || strcmp(rows[i].key, word)) continue;
+    printf("%s: %s %s\n  %s\n", ast_item_word(rows[i].block), rows[i].word, word, rows[i].help);
+    found = true;
+  }
+  return found;
+}
+
+/* A word without its kind: of the language, and what is said about it elsewhere. */
+static bool explain_word(Ctx *c, const char *word) {
+  bool found = explain_op(c, word);
+  if (explain_setting(word)) found = true;
+  else found |= explain_choice(word);
+  return explain_pass(word) || found;
+}
+
+/* A word of other tools: what means the same, and what to write where nothing does. */
+static bool explain_foreign(Ctx *c, const char *word) {
+  const char *code = foreign_text(FOREIGN_LAYER, word), *text = foreign_text(FOREIGN_SETTING, word);
+  uint32_t at = 0, n = 0;
+  for (const char *meant; (meant = foreign_meaning(word, &at)); n++) {
+    printf("%s`%s` of other tools is `%s`\n\n", n ? "\n" : "", word, meant);
+    explain_word(c, meant);
+  }
+  if (code) printf("`%s` of other tools, in a model: ", word), put_wrapped(code);
+  if (text) printf("`%s` of other tools, in a settings block: ", word), put_wrapped(text);
+  return n || code || text;
+}
+
 /* ---- the command ---- */
 
 static Strings names_of(Cli *o, const char *kind) {
@@ -200,16 +235,18 @@ static Exit not_found(Cli *o, const char *what, const char *kind, const char *na
   const char *near = diag_nearest(name, names.at, names.n);
   if (near)
     return cli_usage("nothing is known about `%s`; did you mean `%s:%s`?", what, kind, near);
-  return cli_usage(
-      "nothing is known about `%s`; a code such as E0301, op:NAME, setting:NAME or pass:NAME",
-      what);
+  return cli_usage("nothing is known about `%s`; a code such as E0301, a word, op:NAME, "
+                   "setting:NAME or pass:NAME",
+                   what);
 }
 
 static Exit explain_one(Cli *o, const char *what) {
   const char *colon = strchr(what, ':'), *name = colon ? colon + 1 : what;
   const char *kind = arena_strndup(o->c->arena, what, colon ? (size_t)(colon - what) : 0);
   bool found = false;
-  if (!colon) found = explain_code(what);
+  if (!colon)
+    found = explain_code(what) || explain_word(o->c, foreign_last_part(what)) ||
+            explain_foreign(o->c, what);
   else if (!strcmp(kind, "op")) found = explain_op(o->c, name);
   else if (!strcmp(kind, "setting")) found = explain_setting(name);
   else if (!strcmp(kind, "pass")) found = explain_pass(name);

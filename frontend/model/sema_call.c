@@ -1,7 +1,7 @@
 /* Calls: what a name before round brackets means (a sub, a function, an operator, a mask, an
    initialiser, in this order), operands by place and by name, and functions, which are walked in
    place once per use. */
-#include "frontend/syntax/keywords.h"
+#include "frontend/syntax/foreign_words.h"
 #include "sema.h"
 #include <math.h>
 #include <string.h>
@@ -57,8 +57,10 @@ static void wrong_operand(Eval *e, const Call *call, int i, int n, const Str *fo
   Span at = call->arg_name[i] ? call->arg_name_span[i] : call->expr[i]->span;
   Report *r = eval_error(e, "E0204", at, "%s", why);
   diag_fact(r, "`%s` takes %s", call->name, n ? formals_text(e, n, formals) : "no operands");
-  if (call->arg_name[i])
-    diag_near(r, "an operand", n ? diag_nearest(call->arg_name[i], formals, (uint32_t)n) : NULL);
+  const char *said = call->arg_name[i] ? foreign_text(FOREIGN_CODE, call->arg_name[i]) : NULL;
+  if (said) diag_help(r, "%s", said);
+  else if (call->arg_name[i])
+    diag_near(r, "an operand", n ? foreign_or_near(call->arg_name[i], formals, (uint32_t)n) : NULL);
 }
 
 /* Places operands; out[i].kind is VAL_ABSENT where nothing was written. */
@@ -342,6 +344,14 @@ static FunctionNames functions_in_scope(Eval *e, const Env *env) {
   return names;
 }
 
+/* layer_norm(x), where LayerNorm is a layer: NULL if it means none. */
+static const char *foreign_layer(Eval *e, const char *name) {
+  uint32_t at = 0;
+  for (const char *meant; (meant = foreign_meaning(name, &at));)
+    if (world_find(e->w, SPACE_LAYER, intern(e->ctx->names, meant), false)) return meant;
+  return NULL;
+}
+
 /* matmul for dot: an edit only where no axes have to be chosen. */
 static void help_foreign(Eval *e, Report *r, const Call *call, const char *foreign) {
   const Builtin *builtin = builtin_find(intern(e->ctx->names, foreign), true);
@@ -356,11 +366,14 @@ static void no_function(Eval *e, const Env *env, const Call *call) {
       world_misses_library(e->w, SPACE_FN, call->name_span, call->name))
     return;
   const char *near = diag_nearest(call->name, names.at, names.n);
-  const char *foreign = keyword_foreign(call->name, names.at, names.n);
+  const char *foreign = foreign_name(call->name, names.at, names.n);
   Report *r = eval_error(e, "E0201", call->name_span, "no sub, function or operator named `%s`",
                          call->name);
-  if (keyword_habit(call->name)) diag_help(r, "%s", keyword_habit(call->name));
+  const char *said = foreign_text(FOREIGN_CODE, call->name), *layer = foreign_layer(e, call->name);
+  if (said) diag_help(r, "%s", said);
   else if (foreign) help_foreign(e, r, call, foreign);
+  else if (layer)
+    diag_help(r, "`%s` is a layer: declare `sub name = %s[D]` and call `name(..)`", layer, layer);
   else if (near) diag_near(r, "one", near);
   else if (world_find(e->w, SPACE_LAYER, call->name, false))
     diag_help(r, "`%s` is a layer: declare `sub name = %s%s` and call `name(..)`", call->name,

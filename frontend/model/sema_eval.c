@@ -1,7 +1,7 @@
 /* Expressions: from the tree to a value. Names are looked up here, operators are elsewhere
    (sema_ops*.c), calls in sema_call.c. A value that cannot be is poisoned; whatever is computed
    from it is poisoned too, in silence. */
-#include "frontend/syntax/keywords.h"
+#include "frontend/syntax/foreign_words.h"
 #include "sema.h"
 #include <math.h>
 #include <string.h>
@@ -108,7 +108,7 @@ static void no_value(Eval *e, const Env *env, const AstExpr *expr) {
   for (const Decl *decl; (decl = world_next(e->w, SPACE_CONST, &at));)
     vec_push(e->arena, names, decl->name);
   for (uint32_t i = 0; i < e->sizes->n; i++) vec_push(e->arena, names, e->sizes->dim[i].decl->name);
-  const char *near = names.n ? keyword_meant(expr->name.text, names.at, names.n) : NULL;
+  const char *near = names.n ? foreign_or_near(expr->name.text, names.at, names.n) : NULL;
   Report *r = eval_error(e, "E0201", expr->span, "no value named `%s`", expr->name.text);
   if (world_find(e->w, SPACE_FN, expr->name.text, env->std) || builtin_find(expr->name.text, false))
     diag_help(r, "`%s` is a function: it needs operands in round brackets", expr->name.text);

@@ -1,5 +1,6 @@
 /* The longer messages: why two operands do not fit, what was probably meant. They look at the
    source text and at the names in scope, so that the help line is an edit that can be made. */
+#include "frontend/syntax/operators.h"
 #include "sema.h"
 #include <string.h>
 
@@ -134,9 +135,22 @@ void explain_contract(Eval *e, const Call *call, Str dim) {
   else diag_help(r, "they share no dimension; `outer(%s, %s)` makes all products", left, right);
 }
 
+/* split[D -> A, B](x): as the table has it, where the axes are more than one dim. */
+static const char *form_of(const char *name) {
+  uint32_t n;
+  const Operator *table = operator_table(&n);
+  for (uint32_t i = 0; i < n; i++) {
+    const char *axes = strchr(table[i].form, '[');
+    if (!strcmp(table[i].name, name) && axes && memchr(axes, '>', strcspn(axes, "]")))
+      return table[i].form;
+  }
+  return NULL;
+}
+
 /* dot(x, w): the axes are missing, and mostly it is clear which. */
 void explain_no_axes(Eval *e, const Call *call) {
   Report *r = eval_error(e, "E0204", call->span, "`%s` needs axes in square brackets", call->name);
+  const char *form = form_of(call->name);
   Dims shared = {0};
   if (!strcmp(call->name, "dot") && call->n == 2) {
     Dims only = dims_without(&call->arg[0].dims, &call->arg[1].dims);
@@ -146,7 +160,8 @@ void explain_no_axes(Eval *e, const Call *call) {
   if (shared.n == 1) {
     diag_help(r, "the shared dimension is `%s`: `dot[%s](..)`", shared.at[0], shared.at[0]);
     diag_edit(r, behind, "[%s]", shared.at[0]);
-  } else if (call->n && call->arg[0].dims.n)
+  } else if (form) diag_help(r, "it is written `%s`", form);
+  else if (call->n && call->arg[0].dims.n)
     diag_help(r, "for example `%s[%s](..)`", call->name,
               call->arg[0].dims.at[call->arg[0].dims.n - 1]);
   else diag_help(r, "for example `%s[D](..)`", call->name);

@@ -2,7 +2,7 @@
    inside. Calling an instance walks its body with the operands; calling it twice shares the
    parameters. What a body returns is compared with what the layer declares, and a dim that got its
    prime inside loses it here. */
-#include "frontend/syntax/keywords.h"
+#include "frontend/syntax/foreign_words.h"
 #include "sema.h"
 #include "lower_emit.h"
 #include <string.h>
@@ -115,12 +115,17 @@ static const Decl *find_layer(Eval *e, const Env *env, const AstName *name) {
       world_misses_library(e->w, SPACE_LAYER, name->span, name->text))
     return NULL;
   Report *r = eval_error(e, "E0201", name->span, "no layer named `%s`", name->text);
-  static const char *const known[] = {"LayerNorm", "Linear"};
-  const char *foreign = keyword_foreign(name->text, known, 2);
-  if (foreign && world_find(e->w, SPACE_LAYER, intern(e->ctx->names, foreign), false)) {
+  VEC(const char *) layers = {0};
+  uint32_t at = 0;
+  for (const Decl *other; (other = world_next(e->w, SPACE_LAYER, &at));)
+    vec_push(e->arena, layers, other->name);
+  const char *foreign = layers.n ? foreign_name(name->text, layers.at, layers.n) : NULL;
+  const char *said = foreign_text(FOREIGN_LAYER, name->text);
+  if (foreign) {
     diag_help(r, "here that is `%s`", foreign);
     diag_edit(r, name->span, "%s", foreign);
-  } else diag_near(r, "a layer", world_nearest(e->w, SPACE_LAYER, name->text));
+  } else if (said) diag_help(r, "%s", said);
+  else diag_near(r, "a layer", world_nearest(e->w, SPACE_LAYER, name->text));
   return NULL;
 }
 
@@ -193,8 +198,9 @@ static void check_given(Eval *e, const Given *given, uint32_t n, const Decl *dec
     diag_label(r, "unknown option");
     if (has && has->n) diag_fact(r, "its options: %s", joined(e, names.at, names.n));
     else if (has) diag_fact(r, "it has no options");
-    diag_near(r, "an option",
-              names.n ? diag_nearest(given[i].ast->name.text, names.at, names.n) : NULL);
+    const char *wrong = given[i].ast->name.text, *said = foreign_text(FOREIGN_CODE, wrong);
+    if (said) diag_help(r, "%s", said);
+    else diag_near(r, "an option", names.n ? foreign_or_near(wrong, names.at, names.n) : NULL);
   }
 }
 
@@ -323,7 +329,7 @@ static Kind formal_kind(Eval *e, const Env *env, const AstType *type, Str *of) {
   if (!strcmp(type->elem.text, "i32")) return VAL_INT;
   if (!strcmp(type->elem.text, "bool")) return VAL_BOOL;
   static const char *const types[] = {"f32", "i32", "bool"};
-  const char *near = keyword_meant(type->elem.text, types, 3);
+  const char *near = foreign_or_near(type->elem.text, types, 3);
   Report *r =
       eval_error(e, "E0201", type->elem.span, "no element type named `%s`", type->elem.text);
   if (near) diag_edit(r, type->elem.span, "%s", near);

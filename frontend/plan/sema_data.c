@@ -157,6 +157,39 @@ static void warn_data_words(Eval *e, const AstSetting *line) {
   }
 }
 
+/* Special tokens are tokens: below the size of what the model's input is an index of. */
+static void check_tokens(Eval *e, const AstSetting *line, const Feds *fed) {
+  static const char *const keys[] = {"eot", "pad_id", "mask_id", "special"};
+  const Input *in = fed->n ? find_input(e, fed->at[0].name) : NULL;
+  int64_t size = in && in->type.kind == VAL_INDEX ? size_of(e->sizes, in->type.of) : 0;
+  for (size_t i = 0; size > 0 && i < sizeof keys / sizeof *keys; i++) {
+    const AstValue *value = setting_option(line, keys[i]);
+    for (uint32_t k = 0; value && k < (value->kind == VALUE_LIST ? value->items.n : 1); k++) {
+      const AstValue *one = value->kind == VALUE_LIST ? value->items.at[k] : value;
+      if (one->kind != VALUE_NUMBER || one->number.value < (double)size) continue;
+      Report *r = world_error(e->w, "E0602", one->span, "token %s of `%s` is no token of the model",
+                              one->number.text, keys[i]);
+      diag_also(r, in->span, "`%s` is an index of `%s`: 0 to %lld", in->name, in->type.of,
+                (long long)size - 1);
+    }
+  }
+}
+
+/* What comes every so many steps, of a run that is shorter; --set steps are a trial. */
+static void warn_never(Eval *e, const AstItem *train) {
+  static const char *const lines[] = {"eval", "save"};
+  const AstValue *steps = settings_value(train, "steps", NULL);
+  for (size_t i = 0; steps && i < sizeof lines / sizeof *lines; i++) {
+    const AstValue *every = settings_value(train, lines[i], "every");
+    if (!every || every->number.value <= steps->number.value) continue;
+    if (steps->span.file == train->span.file)
+      world_warn(e->w, "W0706", every->span,
+                 arena_printf(e->arena, "`every` of `%s` changes nothing: the run has %s steps",
+                              lines[i], setting_value_text(e->ctx, steps)),
+                 "without it, at the end");
+  }
+}
+
 static void check_nesterov(Eval *e, const AstItem *train) {
   const AstValue *on = settings_value(train, "optim", "nesterov"),
                  *momentum = settings_value(train, "optim", "momentum");
@@ -176,6 +209,7 @@ void check_data(Eval *e, const Choice *choice) {
   check_nesterov(e, train);
   check_delay(e, train);
   check_states(e, train);
+  if (train) warn_never(e, train);
   const AstSetting *line = settings_line(train, "data");
   Feds fed = {0};
   if (!line) return;
@@ -187,7 +221,7 @@ void check_data(Eval *e, const Choice *choice) {
     check_task(e, line, task);
   } else if (next_by_default(e, &fed)) check_next(e, line);
   else return unfed(e, line);
-  warn_data_words(e, line);
+  warn_data_words(e, line), check_tokens(e, line, &fed);
   check_fed(e, &fed, line->span);
 }
 

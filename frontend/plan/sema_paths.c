@@ -2,6 +2,7 @@
    or all that are under it. What names nothing, and layers that a stack has not, are E0709 with
    what is near: of the words of a path the first that is not there, and what could stand in its
    place. Must not: know what a setting wants of what is named. */
+#include "frontend/settings/settings_meant.h"
 #include "sema_plan.h"
 #include "ir/plan/layer_range.h"
 #include <string.h>
@@ -69,7 +70,9 @@ static void help_words(const PlanCheck *check, Report *r, const char *path) {
   for (uint32_t i = 0; i < words.n && i < SHOWN; i++)
     all = arena_printf(check->e->arena, "%s%s%s", all, i ? ", " : "", words.at[i]);
   if (words.n > SHOWN) all = arena_printf(check->e->arena, "%s, ..", all);
-  if (words.n == 1 && !strcmp(all, "*"))
+  const char *said = n ? NULL : settings_foreign("recompute", path);
+  if (said) diag_help(r, "%s", said);
+  else if (words.n == 1 && !strcmp(all, "*"))
     diag_help(r, "all rounds of a stack are a star: `%.*s*`", (int)n, path);
   else if (n) diag_help(r, "in `%.*s` are %s", (int)n - 1, path, all);
   else diag_help(r, "parameters are in %s", all);

@@ -4,6 +4,7 @@
 #include "plan.h"
 #include "ir/support/num.h"
 #include "frontend/settings/settings.h"
+#include <stdlib.h>
 #include <string.h>
 
 typedef enum TaskValue { TASK_COUNTER, TASK_INDEX, TASK_FLAG, TASK_SHARE } TaskValue;
@@ -108,6 +109,28 @@ static void check_option(Eval *e, const AstPair *pair, const TaskOption *option)
   }
 }
 
+/* What becomes the mask token and what a random one: shares of the chosen. */
+static void check_shares(Eval *e, const AstValue *task) {
+  const AstValue *at[] = {NULL, NULL};
+  double sum = 0;
+  for (int i = 0; i < 2; i++) {
+    const char *key = i ? "random" : "mask";
+    for (int to = 0; to < 2; to++) {
+      const AstPairs *list = to ? &task->to : &task->args;
+      for (uint32_t k = 0; k < list->n; k++)
+        if (list->at[k].key && !strcmp(list->at[k].key->text, key)) at[i] = list->at[k].value;
+    }
+    const TaskOption *option = find_option("mlm", key);
+    sum += at[i] && at[i]->kind == VALUE_NUMBER ? at[i]->number.value
+                                                : strtod(option->otherwise, NULL);
+  }
+  const AstValue *last = at[1] ? at[1] : at[0];
+  if (strcmp(task->path->text, "mlm") != 0 || !last || sum <= 1 + 1e-9) return;
+  Report *r = world_error(e->w, "E0602", last->span, "`mask` and `random` are more than all: %g%%",
+                          sum * 100);
+  diag_help(r, "shares of the chosen tokens, 80%% and 10%% unwritten; what is left stays as it is");
+}
+
 static void visit_check(void *data, Eval *e, const char *task, const AstPair *pair,
                         const TaskOption *option, bool target) {
   int *bare = data;
@@ -174,6 +197,7 @@ static void check_ids(Eval *e, const Windows *windows) {
 
 void check_task(Eval *e, const AstSetting *line, const AstValue *task) {
   int bare[2] = {0, 0};
+  check_shares(e, task);
   each_word(e, task, visit_check, bare);
   if (bare[0] != 1 || bare[1] != 1) {
     Report *r = world_error(e->w, "E0602", task->span,

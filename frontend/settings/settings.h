@@ -79,6 +79,8 @@ bool settings_check(Ctx *c, const AstItem *item);
 
 /* E1103 for keys and values of a module read from a dump that no block has. */
 bool settings_check_dump(const Module *m);
+/* Settings of one block whose values bound each other (settings_limits.c): E0602. */
+void settings_check_limits(Ctx *c, const AstItem *item);
 
 /* ---- one setting from the command line: "train.optim.lr=1e-4" (settings_set.c) ---- */
 

@@ -4,6 +4,7 @@
    that people make who come from other languages: a missing bracket, comma or `=`, `def` for `fn`,
    `x += y`, round brackets for square ones. Each help is one edit; where nothing is certain, an
    example of the construct is shown. Nothing here decides what is accepted. */
+#include "foreign_words.h"
 #include "keywords.h"
 #include "ast_reading.h"
 #include "frontend/grammar.h"
@@ -138,18 +139,20 @@ static const char *nearest_keyword(const Parse *p, const char *word, bool item) 
   for (uint32_t i = 0; i < n; i++)
     if (item ? keyword_begins_item(keyword[i].token) : keyword[i].role == KEYWORD_LINE)
       vec_push(p->c->arena, words, keyword[i].word);
-  return keyword_meant(word, words.at, words.n);
+  return foreign_or_near(word, words.at, words.n);
 }
 
 /* The keyword that the name at the start of this line was meant to be: `leyer A`, `parm w [D]`. */
 static bool help_word(Parse *p, Report *r, Span at, const char *const *expected, int n) {
   bool second = shard_expects(expected, n, "=") && shard_expects(expected, n, ",");
   if (p->word == FOR && p->braces && !p->settings)
-    return diag_help(r, "%s", keyword_habit("for")), true;
+    return diag_help(r, "%s", foreign_text(FOREIGN_LINE, "for")), true;
   if (p->word != IDENT || p->settings || (at.offset != p->word_span.offset && !second))
     return false;
   const char *word = span_text(p->c, p->word_span), *meant = NULL;
-  if (p->braces && keyword_habit(word)) return diag_help(r, "%s", keyword_habit(word)), true;
+  const char *said =
+      foreign_text(*source_at(p, at.offset) == '(' ? FOREIGN_CODE : FOREIGN_LINE, word);
+  if (p->braces && said) return diag_help(r, "%s", said), true;
   if (!p->braces) meant = nearest_keyword(p, word, true);
   else if (second) meant = nearest_keyword(p, word, false);
   if (!meant) return false;
@@ -255,16 +258,49 @@ static bool help_missing(Parse *p, Report *r, Span at, int found, const char *co
   return true;
 }
 
+static bool in_path(char c) { return in_name(c) || c == '.'; }
+
+/* torch.nn.functional.relu(x), F.layer_norm[D](x): modules are left out. False if it names none. */
+static bool help_module(Parse *p, Report *r, uint32_t from, uint32_t to) {
+  const char *whole = text_between(p, from, to), *last = foreign_last_part(whole);
+  const char *said = foreign_text(p->word == SUB ? FOREIGN_LAYER : FOREIGN_CODE, last);
+  uint32_t i = 0;
+  if (last == whole || strchr(last, '.')) return false;
+  const char *meant = foreign_meaning(last, &i);
+  if (said) diag_help(r, "%s", said);
+  else if (p->word != SUB && last[0] >= 'A' && last[0] <= 'Z')
+    diag_help(r, "layers are declared, `sub name = %s[..]`, and called by their name", last);
+  else if (meant && p->word != SUB) diag_help(r, "`%s` is `%s`, without a module", whole, meant);
+  else {
+    diag_help(r, "names have no modules: `%s`", meant ? meant : last);
+    diag_edit(r, span_of(p, from, to), "%s", meant ? meant : last);
+  }
+  return true;
+}
+
 /* x.relu(), torch.relu(x) */
 static bool help_method(Parse *p, Report *r, Span at, int found) {
-  uint32_t name = at.offset;
-  if (found != LPAREN) return false;
+  uint32_t name = at.offset, from = at.offset;
+  if (found != LPAREN && found != LBRACKET) return false;
   while (name && in_name(*source_at(p, name - 1))) name--;
+  while (from && in_path(*source_at(p, from - 1))) from--;
   if (name == at.offset || !name || *source_at(p, name - 1) != '.') return false;
-  const char *method = text_between(p, name, at.offset), *habit = keyword_habit(method);
-  if (habit) diag_help(r, "%s", habit);
+  if (help_module(p, r, from, at.offset)) return true;
+  if (found != LPAREN) return false;
+  const char *method = text_between(p, name, at.offset);
+  const char *said = foreign_text(FOREIGN_CODE, method);
+  if (said) diag_help(r, "%s", said);
   else diag_help(r, "there are no methods and no prefixes: `%s(x)`, or `x |> %s`", method, method);
   return true;
+}
+
+/* sub fc = nn.Linear[In -> Out] */
+static bool help_sub(Parse *p, Report *r, Span at, int found) {
+  uint32_t from = at.offset, to = at.offset;
+  if (found != DOT || p->word != SUB) return false;
+  while (from && in_path(*source_at(p, from - 1))) from--;
+  while (in_path(*source_at(p, to))) to++;
+  return help_module(p, r, from, to);
 }
 
 /* Linear(In, Out), param w (In, Out), a == b at the beginning of a line */
@@ -279,7 +315,7 @@ static bool help_round(Parse *p, Report *r, Span at, int found) {
     diag_help(r, "first `name = ..`, then `output name`");
     return true;
   }
-  if (!end) return false;
+  if (!end) return help_method(p, r, at, found);
   if (p->word == SUB || p->word == PARAM || p->word == STACK) {
     const char *inside = text_between(p, at.offset, end), *comma = strchr(inside, ',');
     diag_help(r, "axes are in square brackets%s", p->word == SUB ? ": `Linear[In -> Out]`" : "");
@@ -343,7 +379,8 @@ void shard_help_on_line(Parse *p, Report *r, Span at, int found, const char *con
                         int n) {
   bool done = help_word(p, r, at, expected, n) || help_setting(p, r, at) ||
               help_operator(p, r, at) || help_other_word(p, r, at, found) ||
-              help_round(p, r, at, found) || help_missing(p, r, at, found, expected, n);
+              help_sub(p, r, at, found) || help_round(p, r, at, found) ||
+              help_missing(p, r, at, found, expected, n);
   if (!done && found == IDENT && shard_expects(expected, n, "=") && shard_expects(expected, n, ","))
     done = help_names(p, r, at);
   if (!done) help_example(p, r);

@@ -124,6 +124,8 @@ AstStmt *ast_stmt_close(AstStmt *s, Span whole);
 AstStmts *ast_stmts_add(Parse *p, AstStmts *l, AstStmt *s);
 
 AstPath *ast_path_new(Parse *p, AstName n);
+AstPath *ast_path_quoted(Parse *p, Str text,
+                         Span s); /* a key that the check refuses: it has no parts */
 AstPath *ast_path_name(Parse *p, AstPath *a, AstName n, Span whole);
 AstPath *ast_path_index(Parse *p, AstPath *a, AstNumber *i, Span whole);
 AstPath *ast_path_any(Parse *p, AstPath *a, Span any, Span whole);
@@ -139,6 +141,8 @@ AstValue *ast_value_object(Parse *p, AstPairs *members, Span s);
 AstValue *ast_value_list_add(Parse *p, AstValue *list, AstValue *item);
 AstPairs *ast_pairs_add(Parse *p, AstPairs *l, AstPath *key, AstValue *v, Span s);
 AstSetting *ast_setting_head(Parse *p, AstExpr *paren, AstPairs *values);
+AstSetting *ast_setting_list(Parse *p, AstValue *list,
+                             AstSetting *head); /* a list before its values */
 AstSetting *ast_setting_tail(Parse *p, AstArrow arrow, Span at, AstPairs *target, AstAxes *as);
 AstSetting *ast_setting_join(AstPath *path, AstSetting *head, const AstSetting *tail,
                              AstBlock *block, Span s);

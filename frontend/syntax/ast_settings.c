@@ -15,6 +15,12 @@ AstPath *ast_path_new(Parse *p, AstName n) {
   return path_add(p, ARENA_NEW(p->c->arena, AstPath), part, n.text, n.span);
 }
 
+AstPath *ast_path_quoted(Parse *p, Str text, Span s) {
+  AstPath *path = ARENA_NEW(p->c->arena, AstPath);
+  path->text = text, path->span = s;
+  return path;
+}
+
 AstPath *ast_path_name(Parse *p, AstPath *a, AstName n, Span whole) {
   AstPart part = {.kind = PART_NAME, .name = n.text, .span = n.span};
   return path_add(p, a, part, intern_printf(p->c->names, "%s.%s", a->text, n.text), whole);
@@ -127,6 +133,14 @@ AstSetting *ast_setting_head(Parse *p, AstExpr *paren, AstPairs *values) {
   setting->paren = paren;
   if (values) setting->values = *values;
   return setting;
+}
+
+AstSetting *ast_setting_list(Parse *p, AstValue *list, AstSetting *head) {
+  AstPairs values = {0};
+  vec_push(p->c->arena, values, ((AstPair){.value = list, .span = list->span}));
+  for (uint32_t i = 0; i < head->values.n; i++) vec_push(p->c->arena, values, head->values.at[i]);
+  head->values = values;
+  return head;
 }
 
 AstSetting *ast_setting_tail(Parse *p, AstArrow arrow, Span at, AstPairs *target, AstAxes *as) {

@@ -5,7 +5,7 @@
    where we are. From these: `expected A or B in a dimension list, found C`. Long lists of tokens
    are folded into classes (an expression, an operator), and inside brackets only the comma and the
    closing bracket are named, because one of the two is what is missing. */
-#include "keywords.h"
+#include "foreign_words.h"
 #include "ir/support/num.h"
 #include "ast_reading.h"
 #include "frontend/grammar.h"
@@ -281,7 +281,7 @@ void shard_report_bad_number(Parse *p, const char *text, size_t n, Span at) {
   diag_label(r, "no such unit");
   const char *near = diag_nearest(unit, unit_words, sizeof unit_words / sizeof *unit_words);
   const char *const pipeline[] = {"one_f_one_b"};
-  const char *choice = keyword_foreign(all, pipeline, 1);
+  const char *choice = foreign_name(all, pipeline, 1);
   size_t name = strspn(unit, "0123456789_");
   if (near) {
     diag_help(r, "a unit with a similar name exists: `%.*s%s`", (int)digits, all, near);

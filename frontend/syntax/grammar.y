@@ -76,8 +76,8 @@ static void shard_error(Span *at, Parse *p, const char *text);
 %type <random> init
 %type <stmt> stmt
 %type <stmts> stmts block
-%type <path> path
-%type <value> satom value values
+%type <path> path quoted
+%type <value> satom text value values strings
 %type <pairs> svals sval members
 %type <setting> setting head tail
 %type <block> sblock sblock_opt settings
@@ -255,7 +255,16 @@ settings: %empty                     { $$ = NULL; }
     | settings setting ";"           { $$ = ast_block_add(p, $1, $2); }
     | settings error ";"             { yyerrok; }
     ;
-setting: path head tail sblock_opt   { $$ = ast_setting_join($1, $2, $3, $4, @$); } ;
+setting: path head tail sblock_opt   { $$ = ast_setting_join($1, $2, $3, $4, @$); }
+    | path "[" strings "]" head tail sblock_opt
+      {
+        AstValue *list = ast_value_list($3, span_join(@2, @4));
+        $$ = ast_setting_join($1, ast_setting_list(p, list, $5), $6, $7, @$);
+      }
+    ;
+strings: text                        { $$ = ast_value_list_add(p, NULL, $1); }
+    | strings "," text               { $$ = ast_value_list_add(p, $1, $3); }
+    ;
 head: %empty                         { $$ = ast_setting_head(p, NULL, NULL); }
     | svals                          { $$ = ast_setting_head(p, NULL, $1); }
     | "(" expr ")"                   { $$ = ast_setting_head(p, $2, NULL); }
@@ -269,11 +278,14 @@ tail: %empty                         { $$ = NULL; }
 svals: sval
     | svals satom                    { $$ = ast_pairs_add(p, $1, NULL, $2, @2); }
     | svals path "=" value           { $$ = ast_pairs_add(p, $1, $2, $4, span_join(@2, @4)); }
+    | svals quoted "=" value         { $$ = ast_pairs_add(p, $1, $2, $4, span_join(@2, @4)); }
+    | svals "," quoted "=" value     { $$ = ast_pairs_add(p, $1, $3, $5, span_join(@3, @5)); }
     | svals "," satom                { $$ = ast_pairs_add(p, $1, NULL, $3, @3); }
     | svals "," path "=" value       { $$ = ast_pairs_add(p, $1, $3, $5, span_join(@3, @5)); }
     ;
 sval: satom                          { $$ = ast_pairs_add(p, NULL, NULL, $1, @$); }
     | path "=" value                 { $$ = ast_pairs_add(p, NULL, $1, $3, @$); }
+    | quoted "=" value               { $$ = ast_pairs_add(p, NULL, $1, $3, @$); }
     ;
 value: satom
     | "(" expr ")"                   { $$ = ast_value_expr(p, $2, @$); }
@@ -286,9 +298,11 @@ members: path "=" value              { $$ = ast_pairs_add(p, NULL, $1, $3, @$); 
 values: value                        { $$ = ast_value_list_add(p, NULL, $1); }
     | values "," value               { $$ = ast_value_list_add(p, $1, $3); }
     ;
+quoted: STRING                       { $$ = ast_path_quoted(p, $1, @1); } ;
+text: STRING                         { $$ = ast_value_string(p, $1, @1); } ;
 satom: NUMBER                        { $$ = ast_value_number(p, $1); }
     | "-" NUMBER                     { $$ = ast_value_number(p, ast_number_negate(p, $2, @$)); }
-    | STRING                         { $$ = ast_value_string(p, $1, @1); }
+    | text
     | path                           { $$ = ast_value_path(p, $1); }
     | path "(" svals ")"             { $$ = ast_value_call(p, $1, $3, NULL, @$); }
     | path "(" svals "->" svals ")"  { $$ = ast_value_call(p, $1, $3, $5, @$); }

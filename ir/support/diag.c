@@ -159,13 +159,16 @@ static int edit_distance(const char *a, int na, const char *b, int nb) {
   return row[na % 3][nb];
 }
 
-/* Vocab for vocab and for Vocabulary: the only name that is the same but for case, or of which one
-   is the beginning of the other. */
+static const char *nearest_case(const char *wanted, const char *const *names, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++)
+    if (!strcasecmp(wanted, names[i])) return names[i];
+  return NULL;
+}
+
+/* Vocab for Vocabulary: the only name of which one is the beginning of the other. */
 static const char *nearest_prefix(const char *wanted, const char *const *names, uint32_t n) {
   const char *best = NULL;
   size_t length = strlen(wanted);
-  for (uint32_t i = 0; i < n; i++)
-    if (!strcasecmp(wanted, names[i])) return names[i];
   for (uint32_t i = 0; i < n; i++) {
     size_t other = strlen(names[i]), common = length < other ? length : other;
     if (common < 3 || strncmp(wanted, names[i], common)) continue;
@@ -175,16 +178,21 @@ static const char *nearest_prefix(const char *wanted, const char *const *names, 
   return best;
 }
 
-const char *diag_nearest(const char *wanted, const char *const *names, uint32_t n) {
+const char *diag_spelt(const char *wanted, const char *const *names, uint32_t n) {
   const char *best = NULL;
   size_t length = strlen(wanted);
-  int limit = (length < 4 ? 1 : 2) + 1;
+  int limit = (length < 3 ? 0 : length < 5 ? 1 : 2) + 1; /* tp is no slip for dp, nor lora for lr */
   for (uint32_t i = 0; i < n && length && length <= MAX_NAME; i++) {
     size_t other = strlen(names[i]);
     if (!other || other > MAX_NAME) continue;
     int distance = edit_distance(wanted, (int)length, names[i], (int)other);
     if (distance < limit && distance < (int)length) best = names[i], limit = distance;
   }
+  return best ? best : nearest_case(wanted, names, n);
+}
+
+const char *diag_nearest(const char *wanted, const char *const *names, uint32_t n) {
+  const char *best = diag_spelt(wanted, names, n);
   return best ? best : nearest_prefix(wanted, names, n);
 }
 

@@ -77,6 +77,8 @@ bool diag_print_list(const Diag *diag, FILE *out, bool comma);
 void json_put_string(FILE *out, const char *text); /* quoted; what is no UTF-8 becomes U+FFFD */
 const char *diag_nearest(const char *wanted, const char *const *names,
                          uint32_t n); /* edit distance <= 2, or a beginning; else NULL */
+const char *diag_spelt(const char *wanted, const char *const *names,
+                       uint32_t n); /* the same without beginnings */
 
 /* An internal error: says where in the compiler, aborts. `must` is for what another part promised:
    it stays in every build, so conditions are cheap. */

@@ -22,7 +22,7 @@ RULES = ['adamw lr = 0.1 eps = 0.1', 'adamw lr = 0.2 betas = [0.5, 0.9] eps = 0.
          'sgd lr = 0.5 weight_decay = 0.1', 'lamb lr = 0.05 betas = [0.5, 0.9] eps = 0.1 weight_decay = 0.5',
          'onebit_adam lr = 0.1 eps = 0.1 freeze = 1 workers = 4 block = 64',
          'onebit_adam lr = 0.1 eps = 0.1 freeze = 1 workers = 4 block = 64 renew = 1']
-SCHEDULES = ['constant', 'cosine warmup = 1 floor = 0.1', 'linear floor = 0.2', 'wsd decay = 50%',
+SCHEDULES = ['constant', 'cosine warmup = 1 floor = 0.1', 'linear floor = 0.2', 'wsd decay = 50% floor = 0.1',
              'inverse_sqrt warmup = 2']
 
 
