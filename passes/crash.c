@@ -1,9 +1,9 @@
-/* Reproducers: while a pass runs, the IR before it stands ready to be written by a signal handler.
+/* Reproducers: while a pass runs, a signal handler can write the IR that the pass was given.
 
-   The handler needs the note and there is no global state, so the note lies at the bottom of the
-   alternate signal stack, which a handler can ask for. That stack also serves when the pass has
-   used up its own. The handler only opens, writes and closes; then whatever handled the signal
-   before has its turn. */
+   The handler needs the note, and global state is not allowed, so the note is stored at the bottom
+   of the alternate signal stack, whose address a handler can query. The alternate stack also
+   serves if the pass overflowed its own. The handler only opens, writes and closes the file, and
+   then calls the handler that was installed before it. */
 #include "crash.h"
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-/* What becomes of the module before a pass if the pass does not end well. */
+/* Writes the module that a pass was given if that pass crashes. */
 #ifndef SHARDC_PASSES_CRASH_H
 #define SHARDC_PASSES_CRASH_H
 #include "ir/ir.h"
@@ -14,7 +14,7 @@ typedef struct CrashNote {
   stack_t stack_before;
 } CrashNote;
 
-CrashNote *crash_begin(Arena *a); /* from here on a signal writes the note */
+CrashNote *crash_begin(Arena *a); /* from now on a signal writes the note */
 void crash_note(CrashNote *note, const char *dir, const char *pass, const char *text, size_t n);
 bool crash_write(const CrashNote *note);          /* the file, by hand; false: not written */
 const char *crash_command(const CrashNote *note); /* shardc opt -p PASS FILE */

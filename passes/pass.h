@@ -23,7 +23,7 @@ typedef void PassRun(Module *m);
 
 typedef struct Pass {
   const char *name;
-  PassRun *run; /* NULL: its place is here, it is not built yet and is skipped */
+  PassRun *run; /* NULL: a pass in the table that is not built yet; it is skipped */
   unsigned needs, makes, breaks;
   const char *help;
 } Pass;
@@ -53,7 +53,7 @@ typedef struct Programs {
    what they send each other is proved together. */
 bool pipeline_classes(Module *m, const PipelineOptions *options, Programs *out);
 
-/* Runs these passes in this order. A pass that does not find what it needs, or that has run
-   already, is E1203. m->after moves on only to passes that stand later in the table. */
+/* Runs these passes in this order. A pass that does not find the facts it needs, or that has run
+   already, is E1203. m->after advances only to passes that are later in the table. */
 bool passes_run(Module *m, uint32_t n, const Pass *const *list, const PipelineOptions *options);
 #endif

@@ -196,7 +196,7 @@ bool pipeline_run(Module *m, const PipelineOptions *options) {
 
 /* ---- a program for each class of ranks ---- */
 
-/* What is said of a model is the same for all classes: the copies share the diagnostics. */
+/* Diagnostics about a model are the same for all classes, so the copies share them. */
 static Module *copy_for(Module *m, const char *text, size_t n, const StageClass *c) {
   Module *copy = ir_parse(m->ctx, arena_printf(m->arena, "stages %s", c->name), text, n);
   must(copy, "pipeline: the module before `offload` cannot be read back");
@@ -204,8 +204,8 @@ static Module *copy_for(Module *m, const char *text, size_t n, const StageClass 
   return copy;
 }
 
-/* Up to `parts` all ranks run one program; a dump may be of all up to `ends`, behind which a class
-   is known. */
+/* Until `parts` all ranks run one program; a dump may cover all ranks until `ends`; after that it
+   needs a class. */
 static const char parts[] = "combine", ends[] = "decode";
 
 static bool is_between(const Module *m) {

@@ -1,7 +1,7 @@
-/* Maximum flow, minimum cut: a net of nodes and directed arcs with room, from node FLOW_SOURCE to
-   FLOW_SINK. Dinic's algorithm: blocking flows over shortest paths. Arcs stand in pairs (the second
-   one runs back), numbered from 2. After flow_run the nodes with a level are on the source's side
-   of the minimum cut that is next to the source. */
+/* Maximum flow and minimum cut of a network: nodes and directed arcs with a capacity, from node
+   FLOW_SOURCE to FLOW_SINK. The algorithm is Dinic's: blocking flows over shortest paths. Arcs are
+   stored in pairs (the second one is the reverse arc), numbered from 2. After flow_run the nodes
+   with a level are on the source's side of the minimum cut that is closest to the source. */
 #ifndef SHARDC_PASSES_FLOW_H
 #define SHARDC_PASSES_FLOW_H
 #include "ir/support/arena.h"

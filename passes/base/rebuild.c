@@ -60,8 +60,8 @@ static Str free_name(Module *m, const FnList *list, uint32_t n, Str name) {
   return free;
 }
 
-/* Result types by the shape rules, front to back: an operand may have been replaced by an equal one
-   whose dims stand in another order, and the natural order follows the operands. */
+/* Result types by the shape rules, front to back: an operand may have been replaced by an equal
+   one whose dims are in another order, and the natural order follows the operands. */
 static void natural_types(Module *m, Fn *f) {
   Type out[1];
   for (uint32_t i = 0; i < f->ops.n; i++) {

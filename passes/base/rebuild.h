@@ -1,7 +1,7 @@
-/* What passes share: their functions, and the small vocabulary of rebuilding functions.
+/* Functions that all passes use, and helpers for rebuilding a function.
 
    Passes never edit a list of ops in place. A Rebuild walks an old function and appends to a new
-   one; `map` says which new value stands for each old one. */
+   one; `map` gives the new value for each old one. */
 #ifndef SHARDC_PASSES_REBUILD_H
 #define SHARDC_PASSES_REBUILD_H
 #include "ir/loop.h"
@@ -16,7 +16,7 @@ typedef struct Rebuild {
   Module *m;
   const Fn *from;
   Fn *to;
-  ValueId *map; /* by ValueId of from; NO_VALUE: not there (yet) */
+  ValueId *map; /* by ValueId of from; NO_VALUE: not built (yet) */
 } Rebuild;
 
 Rebuild rebuild_begin(Module *m,
@@ -38,12 +38,12 @@ typedef struct LoopShape {
   Axis axis;           /* what it runs over */
   Str path;            /* the stack of the model that it is, or NULL */
   Str stages;          /* the mesh axis that cuts its rounds, or NULL */
-  int64_t layers;      /* of the rounds of all stages so many do something; 0: all */
-  bool streams;        /* what it carries through stages is behind it the last one's alone */
+  int64_t layers;      /* number of rounds of all stages that do work; 0: all */
+  bool streams;        /* the last stage alone has the final carried values */
   Str over;            /* mesh axes that split what it keeps for other loops, or NULL */
   bool offload;        /* what it keeps for other loops waits on the host */
   int64_t first, of;   /* a part of a stack of `of`; of 0: all of it */
-  const int64_t *into; /* by stacked result, ninto of them; what is behind them: INTO_OWN */
+  const int64_t *into; /* by stacked result, ninto of them; later results: INTO_OWN */
   uint32_t ninto;
 } LoopShape;
 LoopShape loop_shape(const Op *o);
@@ -52,7 +52,8 @@ bool value_is_kept(const Fn *f, ValueId v);
 /* Or is each of them such a loop, whoever else gets it as a result? */
 bool value_goes_by_slices(const Fn *f, ValueId v);
 int64_t loop_into(const LoopShape *shape, uint32_t result); /* as attribute `into` says it */
-Axis loop_axis(const LoopShape *shape, uint32_t result);    /* in front of a stacked result */
+Axis loop_axis(const LoopShape *shape, uint32_t result);    /* put before the dims of a stacked
+                                                               result */
 Op *rebuild_loop(Module *m, Fn *f, Fn *body, LoopShape shape, const ValueId *in,
                  Loc loc); /* result types from the body */
 

@@ -1,14 +1,19 @@
-/* decode: an entry that continues a text by one position, beside `logits`, which computes a window.
+/* decode: an entry that continues a text by one position, in addition to `logits`, which computes
+   a window.
 
-   For models whose positions meet in causal attention only. The entry `decode` is `logits` walked
-   backwards from what it stores, every value restricted to one position: dims that run over
-   positions have size 1, positions are the scalar decode.of.position, tables give the row of it.
-   What is computed from parameters alone can be had whole or restricted; what depends on the tokens
-   can only be had at the position, and a model that needs more of it is left alone (setting
-   sample.cache says why). Attention sees the keys and values of the positions before in caches,
-   globals that the runtime fills: `logits` delivers them for a whole window, `decode` one row each
-   time (decode_attention.c). Inside of loops a cache is one more stacked operand, a row one more
-   stacked result. Must not: change what `logits` stores in the outputs of the model. */
+   It is made only for models whose positions interact through causal attention alone. The entry
+   `decode` is `logits` walked backwards from its stores, with every value restricted to one
+   position: dims that run over positions have size 1, positions are the scalar decode.of.position,
+   and tables give the row of that position.
+
+   A value computed from parameters alone is available whole or restricted. A value that depends on
+   the tokens is available at the position only; a model that needs more of it is left unchanged
+   (setting sample.cache says why). Attention reads the keys and values of earlier positions from
+   caches, which are globals that the runtime fills: `logits` delivers them for a whole window,
+   `decode` one row per call (decode_attention.c). Inside loops a cache is one more stacked
+   operand, a row one more stacked result.
+
+   Must not: change what `logits` stores in the outputs of the model. */
 #include "decode.h"
 #include <string.h>
 

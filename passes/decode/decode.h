@@ -1,5 +1,5 @@
-/* What the files of pass decode share: walking a function backwards from what is wanted, with some
-   dims restricted to the position in work. */
+/* Shared by the files of pass decode: walking a function backwards from the values needed, with
+   some dims restricted to the current position. */
 #ifndef SHARDC_DECODE_H
 #define SHARDC_DECODE_H
 #include "passes/base/rebuild.h"

@@ -115,7 +115,7 @@ static bool over_cache(DecodeFrame *frame, const DecodeHeads *heads, const DimSe
   return true;
 }
 
-/* Whether the rest of the mask shows the query its own key, beside `like`. */
+/* Does the rest of the mask let the query attend to its own key, which is not in `like`? */
 static ValueId own_seen(DecodeFrame *frame, const DecodeHeads *heads, const DimSet *dims,
                         ValueId like) {
   Module *m = frame->d->m;

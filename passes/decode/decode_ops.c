@@ -113,8 +113,8 @@ static bool gather(DecodeFrame *frame, const Op *o, DimSet dims) {
   return through_each(frame, o, dims, each);
 }
 
-/* What dots sum is whole in both operands; so is what reductions reduce: results lack those dims.
- */
+/* The summed dims of a dot are whole in both operands, and so are the reduced dims of a reduction:
+   their results lack these dims. */
 static bool contract(DecodeFrame *frame, const Op *o, DimSet dims) {
   for (int i = 0; o->ngroups && i < o->group[0].nfrom; i++) dims_drop(&dims, o->group[0].from[i]);
   return through(frame, o, dims);

@@ -1,10 +1,10 @@
-/* What the files of pass `fuse` share: groups of ops that become kernels, and where each value of a
+/* Shared by the files of pass `fuse`: groups of ops that become kernels, and where each value of a
    function is computed.
 
-   Groups stand in a list that is also their order of execution: an op joins a group only if
-   everything it needs comes from groups that are not later, so no cycle can arise. A value is
-   INLINED (an expression that every user computes for itself), MATERIALISED (computed by one group;
-   in a buffer if `stored`), or an INPUT (an argument, a loaded global, a view of those). */
+   The list of groups is also their order of execution: an op joins a group only if everything it
+   needs comes from groups that are not later, so no cycle can arise. A value is INLINED (an
+   expression that every user computes for itself), MATERIALISED (computed by one group; in a
+   buffer if `stored`), or an INPUT (an argument, a loaded global, a view of those). */
 #ifndef SHARDC_PASSES_FUSE_H
 #define SHARDC_PASSES_FUSE_H
 #include "passes/base/rebuild.h"
@@ -51,10 +51,10 @@ typedef struct Fuse {
   FuseValue *value; /* by ValueId of f */
   uint32_t *uses;   /* by ValueId: as an operand or a result of f */
   bool *in_memory;  /* by ValueId: views of it are views of a buffer */
-  OpId *sum_of;     /* by OpId: the sum that a contraction computes beside its product */
+  OpId *sum_of;     /* by OpId: the sum that a contraction computes with its product */
   OpId *with;       /* by OpId: what a sum is computed with: a contraction, a reduction of rows */
-  int64_t narrow_from; /* factors that so many rows of the other operand meet are cast before the
-                          product, not on the way in; 0: none (fact narrow_from) */
+  int64_t narrow_from; /* an operand is cast before the product, not while it is read, if the other
+                          operand has at least this many rows; 0: never (fact narrow_from) */
   bool joins;          /* kernels of this target may put their results together (fact join) */
   uint32_t stamp;
   uint32_t *seen, walk; /* values that the current walk has seen have seen[v] == walk */
@@ -63,8 +63,8 @@ typedef struct Fuse {
 const char *group_name(GroupKind k);
 unsigned group_neighbours(GroupKind k);
 GroupKind group_anchored(const Op *o); /* the family whose groups o opens; GROUP_LOOP: none */
-/* Of operands of an op that opens such a group, those from the first up to the other are read from
-   memory. */
+/* The range of operands that an op which opens such a group reads from memory: from the first up
+   to the other, exclusive. */
 void group_buffers(GroupKind k, uint32_t *from, uint32_t *to);
 
 /* least_bytes.c: the bytes that no grouping can avoid, as attribute `compulsory_bytes` of a
@@ -96,7 +96,7 @@ Fn *fuse_lay(Module *m, const Fn *f);
 /* By value of what it made: views of it are to be views of a buffer. */
 bool *fuse_in_memory(Arena *a, const Fn *f);
 
-/* fuse_sums.c: which sums are computed beside something else: sets sum_of, with */
+/* fuse_sums.c: which sums are computed by the kernel of another op: sets sum_of, with */
 void fuse_sums(Fuse *u);
 
 /* fuse_group.c: which group an op joins */
@@ -105,7 +105,7 @@ bool fuse_moves(OpCode c); /* reads its operands at other indexes than its own *
    is then read in step only, so that w may be computed by the group and its gradient may take over
    its buffer. V is all of the row: a kernel takes every sum over its whole row. */
 bool fuse_picks(const Fuse *u, uint32_t group, const Op *o);
-/* A row group makes bytes of bits along the row as it walks there. */
+/* A row group packs booleans into bytes while it walks along the row. */
 bool fuse_packs(const Fuse *u, uint32_t group, const Op *o);
 GroupKind fuse_reduce_kind(const Fuse *u, const Op *o);
 bool fuse_expensive(OpCode c); /* too expensive to be computed by every user */

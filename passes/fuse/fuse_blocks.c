@@ -1,20 +1,20 @@
-/* fuse, before all else: a huge value that is made by a contraction and soon summed up again is
-   computed in blocks.
+/* fuse, first step: a huge value that a contraction makes and that is soon reduced is computed in
+   blocks.
 
-   The logits of a language model are rows * vocabulary; nothing but their rows' sums, and two
-   contractions of their gradient, leave the region of ops around them. Where they exceed a bound
+   The logits of a language model have rows * vocabulary elements; only the sums of their rows, and
+   two contractions of their gradient, leave the region of ops around them. If they exceed a bound
    (setting target.block, bytes), the region becomes the body of a loop over blocks of rows: row
    results are stacked, results that are summed over rows are carried and added up. Only one block
    is in memory at a time. The same numbers are added, in another order over rows.
 
-   Every block reads the operand without rows (the embedding) three times and adds to its gradient:
-   a block is no smaller than a few times that operand, or what blocks read again would be more than
-   a fifth of all that they move. Nor is it smaller than a share of the largest value that is in
-   memory anyway: that saves nothing.
+   Every block reads the operand without rows (the embedding) three times and adds to its gradient.
+   A block is therefore at least a few times as large as that operand; otherwise the repeated reads
+   would be more than a fifth of all bytes moved. A block is also no smaller than a fixed share of
+   the largest value that is in memory anyway, since smaller blocks would not lower the peak.
 
-   A region is what reads a large value that depends on the contraction, and what lies between; ops
-   in it may do anything but mix rows. What it reads from outside: element-wise values over rows are
-   computed again inside, others are sliced. */
+   A region consists of the readers of a large value that depends on the contraction, and of the
+   ops between; they may do anything but mix rows. As for its inputs, element-wise values over rows
+   are computed again inside, and others are sliced. */
 #include "ir/made.h"
 #include "fuse.h"
 #include "ir/support/num.h"
@@ -108,7 +108,8 @@ static bool pull_inside(FuseBlocks *blocks, const Op *op) {
   return true;
 }
 
-/* Element-wise ops over the rows of what is inside belong there: less leaves the loop. */
+/* Element-wise ops over the rows of values inside join the region, so that fewer values leave the
+   loop. */
 static void take_followers(FuseBlocks *blocks) {
   const Type *large = type(blocks, blocks->f->ops.at[blocks->dot].out);
   for (OpId i = blocks->dot + 1; i < blocks->f->ops.n; i++) {
@@ -160,8 +161,8 @@ static bool find_exits(FuseBlocks *blocks) {
 
 /* ---- what it reads ---- */
 
-/* v is read inside. False: it knows which row it stands in, so that a block would see other
- * numbers. */
+/* Records value v as read inside. False: v depends on the index of its row, so that a block would
+   see other numbers. */
 static bool find_input(FuseBlocks *blocks, ValueId value, bool *seen) {
   const Op *op = value_def(blocks->f, value);
   if (seen[value] || blocks->depends[value]) return true;
@@ -298,7 +299,7 @@ static void write_loop(FuseBlocks *blocks, Rebuild *rebuild) {
   }
 }
 
-/* Ops that depend on the region but stand before its end wait for the loop. */
+/* Ops that depend on the region but come before its end are moved after the loop. */
 static Fn *write_function(FuseBlocks *blocks) {
   must(blocks->body && blocks->dot <= blocks->last, "fuse: a loop over blocks of %s without a body",
        blocks->f->name);
@@ -328,7 +329,8 @@ static int64_t largest_kept(const FuseBlocks *blocks) {
   return most;
 }
 
-/* Bytes of a block at most: as set, or by the sizes of what is beside it. */
+/* The largest number of bytes of a block: as set, or derived from the sizes of the values around
+   it. */
 static int64_t limit_of(const FuseBlocks *blocks, const Type *again) {
   if (blocks->m->target.block) return blocks->m->target.block;
   int64_t most = max_i64(BLOCK_BYTES, BLOCK_OPERANDS * bytes_of(again));

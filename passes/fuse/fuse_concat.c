@@ -1,26 +1,30 @@
-/* fuse, before grouping: concats whose operands are written at their places by the kernels that
-   make them, so that no kernel copies them together (copy elision; XLA and TVM do it when they
-   assign buffers). Gradients that `zero` flattens for one message are the case that counts: each
-   product writes its part of the bucket.
+/* fuse, before grouping: copy elision for concats. The kernels that make the operands write them
+   to their places in the result, so that no kernel copies them together (XLA and TVM do it when
+   they assign buffers). The most important case is gradients that `zero` flattens for one message:
+   each product writes its piece of the bucket.
 
-   A concat is laid if its result is needed in memory (it is sent, stored, returned, goes into a
-   loop or a product), or is of many parts and large, so that a reader who asks for each element of
-   which part it is takes longer than writing and reading it does; if its operands lie one behind
-   the other there; and if one of them at least is made for it alone by an op that writes its
-   result anyway (a contraction with its epilogue, attention, a scatter, a reduction, a loop, a
-   collective) or element by element, and is large. The other operands (small ones, padding, values
-   that others read, too, what would not begin at 16 bytes) stay a concat, one for all that are
-   neighbours, which one kernel writes into its place: the copy of before, of those alone.
+   A concat is laid out in place if all of this holds:
+   - Its result is needed in memory (it is sent, stored, returned, or an operand of a loop or a
+     product); or it is large and has so many operands that a reader takes longer to find the
+     operand of each element than a kernel takes to write and read the result.
+   - Its operands are adjacent in the result.
+   - At least one large operand is made for the concat alone, either element by element or by an op
+     that writes its result anyway (a contraction with its epilogue, attention, a scatter, a
+     reduction, a loop, a collective).
 
-   What is taken apart again in many slices is a buffer, too (fuse_in_memory): slices of it are
+   Each run of neighbouring other operands (small ones, padding, values with other readers, values
+   that would not begin at 16 bytes) stays a concat, which one kernel writes to its place.
+
+   A value that many slices take apart again is a buffer as well (fuse_in_memory): slices of it are
    views.
 
-   What is added to an earlier sum (micro-batches whose gradients stay whole) is taken apart first:
-   x + concat(a, b) becomes concat(x's piece + a, x's piece + b), as far as a product or a scatter
-   makes a piece and adds in its epilogue; order_inplace.c then lays all of it over x.
+   A concat that is added to an earlier sum (micro-batches whose gradients stay whole) is taken
+   apart first: x + concat(a, b) becomes concat(x's piece + a, x's piece + b), as far as a product
+   or a scatter makes a piece and adds in its epilogue; order_inplace.c then places all of it in
+   the buffer of x.
 
-   It marks concats (storage `laid`) and leaves the rest to `order`, which copies what turns out to
-   lie otherwise. Must not: change what a value is. */
+   The pass marks concats (storage `laid`); `order` copies the operands that end up elsewhere. Must
+   not: change a value. */
 #include "ir/made.h"
 #include "ir/bytes.h"
 #include "fuse.h"
@@ -84,7 +88,7 @@ static bool shows_all(const Op *op) {
   return op->code == OP_rename || op->code == OP_merge || op->code == OP_split;
 }
 
-/* What ends in the epilogue of a product, or in the buffer that a scatter adds to. */
+/* Does the op end in the epilogue of a product, or in the buffer that a scatter adds to? */
 static bool ends_kernel(const Lay *layer, const Op *op) {
   const Fn *fn = layer->r.from;
   const Type *type = value_type(fn, op->out);
@@ -149,7 +153,7 @@ static bool mark_aligned(const Lay *layer, PieceList *list) {
   return any;
 }
 
-/* Do the operands lie one behind the other? */
+/* Are the operands adjacent in memory, one after the other? */
 static bool is_outermost(const Fn *fn, const Op *op) {
   const Type *type = value_type(fn, op->out);
   for (int i = 0; i < type->rank; i++) {
@@ -233,7 +237,7 @@ static ValueId add_below(Lay *layer, ValueId value, ValueId piece) {
   return view_as(layer, op, false, add_below(layer, op->in[0], piece), *value_type(fn, value));
 }
 
-/* Of x, what lies from element `at` of the joined dim on, as p names it. */
+/* The piece of x that starts at element `at` of the joined dim and has the size that p gives. */
 static ValueId piece_of(Lay *layer, ValueId x, Str whole, Axis axis, int64_t at) {
   Type type = *value_type(layer->r.to, x);
   type.axis[type_find(&type, whole)] = axis;
@@ -368,7 +372,7 @@ Fn *fuse_lay(Module *module, const Fn *fn) {
 
 /* ---- what fuse must keep in memory ---- */
 
-/* What the views above v show. */
+/* The value that the views leading to v show. */
 static ValueId below_views(const Fn *fn, ValueId value) {
   const Op *op = value_def(fn, value);
   for (; op && shows_all(op); op = value_def(fn, value)) value = op->in[0];

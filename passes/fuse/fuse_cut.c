@@ -1,19 +1,20 @@
 /* fuse, second half: which of a group's values are written to memory.
 
-   What is outside a group but can compute on the way in (an element-wise expression of another
-   group) does not need the very value that it names: it may read other values and compute it again.
-   For each group, from the last to the first, the cheapest set of values to write and read is a
-   minimum vertex cut between what cannot be computed again (the anchor's results, values in
-   buffers) and the values that later groups want. Writing and reading a value costs twice its
-   bytes, reading one that is in a buffer anyway costs them once. Of equal cuts the one nearest the
-   users is taken: it repeats the least work. Values that must have a buffer (operands of
-   contractions, loops, stores) are given. */
+   A user outside a group that can compute while it reads (an element-wise expression of another
+   group) does not need the very value that it names: it may read other values and compute it
+   again. For each group, from the last to the first, the cheapest set of values to write and read
+   is a minimum vertex cut between the values that cannot be computed again (the anchor's results,
+   values in buffers) and the values that later groups want.
+
+   Writing and reading a value costs twice its bytes; reading one that is in a buffer anyway costs
+   them once. Of equal cuts the one nearest the users is taken: it repeats the least work. Values
+   that must have a buffer (operands of contractions, loops, stores) are given. */
 #include "passes/base/flow.h"
 #include "fuse.h"
 #include <math.h>
 
-/* It runs from what is wanted to what cannot be computed again, so that the cut next to FLOW_SOURCE
-   is the one nearest the users. A value is two nodes, `used` and behind it `made`. */
+/* The net runs from the values wanted to the values that cannot be computed again, so that the cut
+   next to FLOW_SOURCE is the one nearest the users. A value is two nodes: `used`, then `made`. */
 typedef struct Net {
   Fuse *u;
   uint32_t group, arcs;
@@ -134,7 +135,8 @@ static void cut_group(InlineWalk *walk) {
   if (wanted) solve(&net, wanted);
 }
 
-/* What users compute again reads other values, perhaps of the same group: to a fixed point. */
+/* A recomputed expression reads other values, perhaps of the same group, which may be recomputed
+   as well: iterate to a fixed point. */
 static void spread(InlineWalk *walk) {
   uint32_t n = walk->u->f->values.n;
   bool *done = ARENA_ARRAY(walk->u->arena, bool, n + 1);

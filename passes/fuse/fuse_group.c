@@ -1,11 +1,11 @@
 /* fuse, first half: which group computes an op.
 
-   Every op is visited once, in program order. Its operands' groups all stand in the list already,
-   so an op may join any group that is not earlier than the last of them. An element-wise op without
-   such a place stays INLINED and is computed by whoever uses it; when a user needs a buffer (an
-   operand of a contraction, a loop, a store) it opens or joins a group of family `elem`. Inlined
-   values that read two or more large operands, or are expensive, are materialised in their first
-   consumer's group, so that later users read the result instead of the operands. */
+   Every op is visited once, in program order. The groups of its operands are already in the list,
+   so an op may join any group that is not earlier than the last of them. An element-wise op that
+   fits in no group stays INLINED and each user computes it; when a user needs a buffer (an operand
+   of a contraction, a loop, a store) it opens or joins a group of family `elem`. Inlined values
+   that read two or more large operands, or are expensive, are materialised in the group of their
+   first consumer, so that later users read the result instead of the operands. */
 #include "ir/bytes.h"
 #include "fuse.h"
 
@@ -164,7 +164,8 @@ static bool moves_own(Fuse *fuse, const Op *op, uint32_t g) {
   return false;
 }
 
-/* Same for every inlined value below v; a view of what g computes is out of reach for g, too. */
+/* Same for every inlined value from which v is computed; g cannot read a view of its own results
+   either. */
 static bool tree_moves_own(Fuse *fuse, ValueId v, uint32_t g) {
   Tree tree = tree_of(fuse, v);
   for (uint32_t i = 0; i < tree.inlined.n; i++)
@@ -194,8 +195,9 @@ static bool admits(Fuse *fuse, uint32_t g, ValueId value) {
   return true;
 }
 
-/* Does g read a value that is made where leaf x is made? It is asked for groups that would read
-   both from memory: what is not stored there they compute again, from the same values. */
+/* Does g read a value that is made where leaf x is made? The question is asked for groups that
+   would read both from memory: if the value is not stored, they compute it again from the same
+   values. */
 static bool reads_from(Fuse *fuse, uint32_t g, const FuseValue *x) {
   const ValueList *leaves = &fuse->groups.at[g].leaves;
   GroupKind kind = fuse->groups.at[g].kind;
@@ -416,7 +418,7 @@ static void store_factor(Fuse *fuse, const Op *dot, ValueId v) {
   if (!narrows || often || value(fuse, op->in[0])->where != INPUT) fuse_store(fuse, v);
 }
 
-/* Of families that want nothing but operands in memory. */
+/* Visits an op of a family that only needs its operands in memory. */
 static void visit_anchor(Fuse *fuse, OpId id, GroupKind kind) {
   uint32_t from, to;
   group_buffers(kind, &from, &to);
@@ -532,7 +534,7 @@ void fuse_visit(Fuse *fuse, OpId id) {
   must(fuse->sum_of && fuse->with,
        "fuse: groups are made after the sums beside products are known");
   if (op_lays(fuse->f, op)) {
-    visit_loop(fuse, id); /* between buffers, too */
+    visit_loop(fuse, id); /* fusion also happens between buffers */
     return;
   }
   switch (op_family(op->code)) {

@@ -1,22 +1,22 @@
-/* fuse, before grouping: loops whose rounds make what they read. The mirror of loop sinking
-   (loop_sinking.c): element-wise work of the host whose result a loop takes row by row moves into
-   the loop's rounds.
+/* fuse, before grouping: producer fusion into loops, the mirror of loop sinking (loop_sinking.c).
+   Element-wise host work whose result a loop reads row by row moves into the loop, so that each
+   round makes the row that it reads.
 
-   So an update on the host is not one kernel behind which the new parameters go up, but a kernel
-   for each row (a layer, or a bucket), and a row is on its way to the GPU while the host updates
+   An update on the host is then not one kernel followed by the upload of all new parameters, but a
+   kernel for each row (a layer, or a bucket): a row is copied to the GPU while the host updates
    the next one (zero_publish.c makes the loop, pass offload its copies).
 
      before   m' = U(m, g);  p = cast(m');  loop over rows: move p_i;  store m'
-     behind   loop over rows: m'_i = U(m_i, g_i);  p_i = cast(m'_i);  move p_i;  store m'
+     after    loop over rows: m'_i = U(m_i, g_i);  p_i = cast(m'_i);  move p_i;  store m'
 
-   All of the work, or none: element by element, of stacks with the loop's rows in front and of
-   numbers. What others read of it becomes a result of the loop; and so does what the rounds read,
-   so that each row has a place of its own, in which it waits for its copy while the next one is
-   made. What others read before the loop, a gradient's type for its norm, is done twice. The
-   numbers are the same bit by bit.
+   Either all of the work moves or none. It must be element-wise, on stacks whose first dim is the
+   loop's and on scalars. A value with other readers becomes a result of the loop; so does a value
+   that the rounds read, so that each row has a buffer of its own in which it waits for its copy
+   while the next one is made. A value with readers before the loop, e.g. a gradient's cast for its
+   norm, is computed twice. The numbers are the same bit by bit.
 
-   Must not: move work that stands first so that it runs beside something else (`step.late`); turn
-   around a load and a store of one global. */
+   Must not: move work that comes first in order to overlap with other work (`step.late`); reorder
+   a load and a store of one global. */
 #include "fuse.h"
 #include <string.h>
 
@@ -31,7 +31,7 @@ typedef struct RowFeed {
   bool *made;                 /* by value: by it */
   bool *fails;                /* by op: looked at, and no part of it */
   ValueList numbers, stacked; /* what the work reads, and the loop is to be given */
-  ValueList gives;            /* of the work, behind the loop's own results */
+  ValueList gives;            /* results of the work, after the loop's own results */
 } RowFeed;
 
 /* ---- the work ---- */
@@ -79,7 +79,7 @@ static bool loads_between(const RowFeed *feed, OpId store) {
   return false;
 }
 
-/* Does it read something of the work behind the loop, or could it? */
+/* Does the op read a result of the work after the loop, or can it be moved there? */
 static bool may_wait(const RowFeed *feed, OpId id) {
   const Op *o = &feed->f->ops.at[id];
   if (id < feed->loop) return o->code == OP_store && !loads_between(feed, id);
@@ -92,7 +92,7 @@ static bool is_made(const RowFeed *feed, ValueId v) {
   return feed->made[v] && !feed->stays[feed->f->values.at[v].def];
 }
 
-/* What others read before the loop stays where it is, too; false: that is more than a cheap op. */
+/* Work with readers before the loop also stays where it is; false: it is more than a cheap op. */
 static bool find_twice(RowFeed *feed) {
   for (OpId i = feed->f->ops.n; i-- > 0;) {
     const Op *o = &feed->f->ops.at[i];
@@ -137,7 +137,7 @@ static bool follows(const RowFeed *feed, ValueId v) {
   return false;
 }
 
-/* States of the same rows, which the work makes beside what the loop takes. */
+/* Adds to the work the stores of states with the same rows that follow from the operands. */
 static void admit_stores(RowFeed *feed) {
   for (OpId i = 0; i < feed->loop; i++) {
     const Op *o = &feed->f->ops.at[i];
@@ -146,7 +146,7 @@ static void admit_stores(RowFeed *feed) {
   }
 }
 
-/* What makes stacked operand k; false: it stays as it is. */
+/* Finds the ops that make stacked operand k; false: the operand stays as it is. */
 static bool find_work(RowFeed *feed, uint32_t k) {
   ValueId v = feed->f->ops.at[feed->loop].in[k];
   const Op *o = value_def(feed->f, v);
@@ -178,7 +178,8 @@ static void add_args(FedBody *fed, const RowFeed *feed, const ValueList *list) {
   }
 }
 
-/* The old arguments but for what is made here, behind those of each kind the new ones. */
+/* The old arguments except those that the rounds make; new ones follow the old ones of their
+   kind. */
 static void give_args(FedBody *fed, const RowFeed *feed) {
   const Op *loop = &feed->f->ops.at[feed->loop];
   const Fn *from = loop->callee;

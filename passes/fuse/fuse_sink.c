@@ -1,14 +1,15 @@
-/* fuse, before grouping: contractions whose result is larger than their operands move down to their
+/* fuse, before grouping: contractions whose result is larger than their operands move to their
    first use.
 
    A gradient that is added to another one later (an embedding that is also the output layer) then
-   is one kernel with the sum in its epilogue, and its large result does not lie in memory while the
-   operands would do. Element-wise ops follow: they stand right before what needs them. Results of a
-   body are made where they are: they lie in the caller's memory anyway. Scatters move, too, behind
-   what they are added to: they start from that, in its buffer, and touch only the rows they take.
+   is one kernel with the sum in its epilogue, and until then the smaller operands are kept in
+   memory instead of its large result. Element-wise ops move as well, to just before the op that
+   needs them. Results of a body are made where they are: their memory is the caller's anyway.
+   Scatters move after the op that makes their addend: they start from it, in its buffer, and write
+   only the rows that they take.
 
-   A product that ends in the update of a parameter waits for other products that read the parameter
-   and do not need it: then the new parameter takes the buffer of the old one. */
+   A product that ends in the update of a parameter waits for other products that read the
+   parameter and do not depend on it: then the new parameter takes the buffer of the old one. */
 #include "fuse.h"
 
 typedef struct Sink {
@@ -95,7 +96,8 @@ static bool may_rise(const Fn *fn, ValueId value, OpId at) {
   return true;
 }
 
-/* What other products make of v, or of what it is by element, if the update reads v. */
+/* Products other than the update's that read v, or a value that is v element by element, if the
+   update reads v. */
 static void note_readers(Arena *arena, const SunkUpdate *update, ValueId value, ValueList *wait) {
   const Fn *fn = update->f;
   bool *same = ARENA_ARRAY(arena, bool, fn->values.n + 1), updates = false;

@@ -15,7 +15,7 @@
    is never of the same kernel. */
 #include "fuse.h"
 
-/* What the sum adds up, before it was widened. */
+/* The operand of the sum, before it was widened. */
 static ValueId summed(const Fn *fn, const Op *sum) {
   const Op *op = value_def(fn, sum->in[0]);
   bool widens = op && op->code == OP_cast && elem_bytes(value_type(fn, op->in[0])->elem) == 2 &&
@@ -33,7 +33,7 @@ static bool same_dims(const Group *a, const Group *b) {
 
 static bool is_factor(Elem e) { return e == ELEM_f32 || elem_is_half(e); }
 
-/* v runs over the lanes of dot o, and the product has rows beside. */
+/* v varies over the lanes of dot o, and the product also has rows. */
 static bool over_lanes(const Fn *fn, const Op *op, ValueId value) {
   const Type *type = value_type(fn, op->out), *own = value_type(fn, value);
   const Type *other = value_type(fn, op->in[op->in[0] == value]);
@@ -67,7 +67,7 @@ static OpId find_dot(const Fuse *fuse, const Op *sum, OpId before) {
 
 /* ---- rows ---- */
 
-/* What v is computed from, element by element, that is as large as v. */
+/* Values of the size of v from which v is computed element by element. */
 static void mark_sources(const Fn *fn, ValueId value, bool *seen, bool *source) {
   const Op *op = value_def(fn, value);
   if (seen[value]) return;

@@ -1,34 +1,36 @@
-/* fuse, before anything is grouped: the bytes that no grouping into kernels can avoid moving.
+/* fuse, before anything is grouped: a lower bound of the bytes that any grouping into kernels
+   moves.
 
-   Contractions, attention, scatters and loops are kernels of their own; everything else may join
-   any of them at no cost, whatever it is. In memory are arguments, loaded globals, and results of
-   such ops. Then a function moves at least
+   Contractions, attention, scatters and loops are kernels of their own; every other op may join
+   any of them at no cost. Arguments, loaded globals, and results of such ops are in memory. Then a
+   function moves at least
 
      for each contraction, attention, scatter   the least price of values from which its operands
                                                 can be computed: a minimum cut between memory and
                                                 operands
      for each of their results                  the fewest bytes that it can be turned into before
                                                 such an op, a loop, a store or the caller needs it
-     for what is stored, returned or handed     its bytes, once
-     to a loop, unless it is in memory anyway
-     to compute the latter                      what of arguments, globals, results of loops has to
-                                                be read for that and no contraction reads already
-     for each loop                              what its body moves, times rounds
+     for each value that is stored, returned    its bytes, once
+     or an operand of a loop, unless it is in
+     memory anyway
+     to compute those values                    the arguments, globals and results of loops that
+                                                must be read and that no contraction reads already
+     for each loop                              the bytes that its body moves, times rounds
      for results that must wait                 see below
 
-   The price of a value is its bytes, with two exceptions. What is made of values in memory at the
-   start alone, and read by n contractions at most, has to be written for them: that write is spread
-   over their reads. What is needed as a whole, but stands in no cut (a saved value that is read
-   beside a product), is read once by somebody: it is counted once and free in all cuts, if that
-   makes the sum larger.
+   The price of a value is its bytes, with two exceptions. A value that is made only of values in
+   memory at the start, and that at most n contractions read, has to be written for them: that
+   write is spread over their reads. A value that is needed as a whole but is in no cut (a saved
+   value that a kernel reads in addition to its product) is read once by some kernel: it is counted
+   once and free in all cuts, if that makes the sum larger.
 
-   One number may depend on many contractions and decide what becomes of their results (the norm of
-   all gradients, the test for overflow). Whichever of them runs last may go on at once; of the
-   others, what reaches the ops behind that number is written and read again.
+   One number may depend on many contractions and decide how their results are used (the norm of
+   all gradients, the test for overflow). Whichever of them runs last may continue at once; the
+   results of the others that ops after that number need are written and read again.
 
-   Every term is a bound from below for its kernel and counts bytes that no other counts, so their
-   sum is one for the function under these rules. A value counts once per kernel that needs it, as
-   if nothing stayed in a cache between kernels. The sum is the attribute
+   Every term is a lower bound for its kernel and counts bytes that no other term counts, so their
+   sum is a lower bound for the function under these rules. A value counts once per kernel that
+   needs it, as if nothing stayed in a cache between kernels. The sum is the attribute
    `compulsory_bytes` of entries and bodies. */
 #include "fuse.h"
 #include "passes/base/flow.h"
@@ -37,7 +39,7 @@
 typedef struct Least {
   Module *m;
   const Fn *f;
-  bool *memory;  /* by value: is there */
+  bool *memory;  /* by value: is in memory */
   bool *written; /* by value: stored, returned or handed to a loop; not in memory otherwise */
   bool *read;    /* by value: a contraction or the like may read it */
   bool *whole;   /* by value: all its elements are needed */
@@ -69,7 +71,7 @@ static bool is_result(const Least *least, ValueId v) { /* of a contraction or th
 static uint32_t node_in(ValueId v) { return FLOW_NODES + 2 * v; }
 static uint32_t node_out(ValueId v) { return FLOW_NODES + 2 * v + 1; }
 
-/* Of what is in memory, a gather or a slice reads no more than it takes. */
+/* A gather or a slice of a value in memory reads no more than it takes. */
 static double taken(const Least *least, const Op *o, uint32_t k) {
   bool takes = (o->code == OP_gather && !k) || o->code == OP_slice;
   return takes && least->memory[o->in[k]] ? bytes_of(least, o->out) : INFINITY;
@@ -110,8 +112,8 @@ static bool takes_part(const Op *o, uint32_t k) {
   return moves || (f == FAMILY_GATHER && k == 0);
 }
 
-/* A view of what is in memory at the start is, too; of a view of something else, the latter is
-   written, unless only a part of it is asked for. */
+/* A view of a value that is in memory at the start is in memory as well; for a view of another
+   value, that value is written, unless only a part of it is needed. */
 static void write_down(Least *least, ValueId v) {
   ValueId root = v;
   while (is_view(value_def(least->f, v)) && !takes_part(value_def(least->f, v), 0))
@@ -120,7 +122,7 @@ static void write_down(Least *least, ValueId v) {
   if (!least->memory[root] || is_result(least, root)) least->written[v] = true;
 }
 
-/* Parts of what is written as a whole stand there. */
+/* Slices of a value that is written as a whole are not written again. */
 static void drop_parts(Least *least) {
   for (ValueId v = 0; v < least->f->values.n; v++)
     for (ValueId w = v; least->written[v] && is_view(value_def(least->f, w));) {
@@ -164,7 +166,7 @@ static void find_whole(Least *least) {
   }
 }
 
-/* Parts of what is in memory are read there. */
+/* Slices of a value in memory are read from that value. */
 static bool is_there(const Least *least, ValueId v) {
   while (!least->memory[v] && !least->written[v]) {
     const Op *o = value_def(least->f, v);
@@ -245,7 +247,8 @@ static double cut_below(Least *least, ValueId v, const bool *stops, double writt
   return flow_run(&flow);
 }
 
-/* What a scatter writes of a sum, if the other term's buffer is taken over: the rows it takes. */
+/* The bytes that a scatter writes of a sum if it takes over the other term's buffer: the rows it
+   takes. */
 static double taken_bytes(const Least *least, ValueId v) {
   const Op *o = value_def(least->f, v);
   bool added = false;

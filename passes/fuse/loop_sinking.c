@@ -1,28 +1,31 @@
-/* fuse, before grouping: loop sinking. Element-wise consumers of a loop's stacked results are fused
-   into its rounds (as epilogues of the products there), which saves writing the stacked gradients.
+/* fuse, before grouping: loop sinking. Element-wise consumers of a loop's stacked results are
+   fused into its rounds (as epilogues of the products in the body), which saves writing the
+   stacked gradients.
 
-   A stack's gradients come out of the loop over its layers stacked. What is computed from one of
-   them alone, element by element, with values that are known before the loop, round i can compute
-   for slice i: known values with the loop's dim go in as stacked operands, others as invariant
-   ones. Then the contraction that makes the slice does the rest in its epilogue, in the operands'
-   buffers (order_inplace.c), and the stacked gradient is never written. So micro-batches add to one
-   set of gradients; and an update that waits for no norm of all gradients (no clipping,
-   train.on_nan off) is the end of the product that makes its gradient.
+   The loop over the layers of a stack returns the gradients stacked. If a value is computed from
+   one of them alone, element by element, with values that are known before the loop, then round i
+   can compute it for slice i: known values with the loop's dim become stacked operands, others
+   invariant operands. The contraction that makes the slice then computes the rest in its epilogue,
+   in the operands' buffers (order_inplace.c), and the stacked gradient is never written. So
+   micro-batches add to one set of gradients; and an update that does not wait for the norm of all
+   gradients (no clipping, train.on_nan off) is the end of the product that makes its gradient.
 
-   Done where it needs no more bytes: what others read of the work takes no more room than the
-   operands that nothing reads afterwards. And only where a product makes the slice, or a copy
-   brings it to the host, whose kernels run beside the loop's, or the work is no more than a
-   sum. What has the attribute `speculative` is done whatever it takes, and beside others that read
-   the slice: it is an update before its norm is known, with copies of what it changes
-   (speculate.c). Other kernels have no place for it, and one more per round is more expensive than
-   one for all. The numbers are the same bit by bit.
+   Work is moved only if that needs no more bytes: the results of the work that others read take no
+   more room than the operands that nothing reads afterwards. A further condition is that a product
+   makes the slice, or that a copy brings it to the host, whose kernels run concurrently with the
+   loop's, or that the work is no more than a sum. Work with the attribute `speculative` is moved
+   whatever it costs, and even if other ops read the slice: it is an update before its norm is
+   known, with copies of the states it changes (speculate.c). Kernels of other families have no
+   epilogue for it, and one more kernel per round costs more than one for all rounds. The numbers
+   are the same bit by bit.
 
-   Where several loops write a stack, each its part (attribute `into`), every one of them does the
-   work for its own slices: links of a chain. What they give then goes on with an operand of the
-   work that nothing reads afterwards, or else the work stays where it is: so the chain fills the
-   operand's buffer, and later links read of it what the ones before have left alone.
+   If several loops write a stack, each one a range of it (attribute `into`), every one of them
+   does the work for its own slices: these loops are the links of a chain. Their results continue
+   an operand of the work that nothing reads afterwards, or else the work stays where it is. So the
+   chain fills the operand's buffer, and later links read the slices of it that earlier links did
+   not write.
 
-   Must not: touch a loop whose body another one runs, too. */
+   Must not: touch a loop whose body another loop also runs. */
 #include "loop_sinking.h"
 
 static uint32_t callers_of(const Module *module, const Fn *body) {
@@ -42,7 +45,7 @@ static bool stored_before(const Fn *fn, OpId id) {
   return false;
 }
 
-/* May an op behind the loop stand before it, if its operands do? Only what costs nothing there. */
+/* May an op after the loop move before it, if its operands do? Only ops that cost nothing. */
 static bool may_rise(const Fn *fn, OpId id) {
   const Op *op = &fn->ops.at[id];
   if (op->code == OP_load) return !stored_before(fn, id);
@@ -109,7 +112,7 @@ static bool read_by(const Op *op, ValueId value) {
   return false;
 }
 
-/* Does anything behind the loop but its rounds' work read v? */
+/* Does any op after the loop, other than the work of its rounds, read v? */
 bool rounds_read_later(const Fn *fn, OpId loop, const bool *work, ValueId value) {
   for (OpId i = loop + 1; i < fn->ops.n; i++)
     if (!work[i] && read_by(&fn->ops.at[i], value)) return true;
@@ -118,7 +121,7 @@ bool rounds_read_later(const Fn *fn, OpId loop, const bool *work, ValueId value)
   return false;
 }
 
-/* What is asked for keeps copies of its operands, which have to be made before it. */
+/* Requested work keeps copies of its operands, which have to be made before it. */
 static void admit_copies(FuseRounds *rounds, ValueId space) {
   const Fn *fn = rounds->f;
   for (OpId i = rounds->work->loop + 1; rounds->asked && i < fn->ops.n; i++) {
@@ -150,8 +153,8 @@ static int64_t bytes_more(const FuseRounds *rounds) {
   return more;
 }
 
-/* What is asked for may have its copies. On the host, where a result is what has been brought
-   there, the work may take its room: such as parameters that go back in a narrower type. */
+/* Requested work may have its copies. On the host, where the result is a downloaded copy, the work
+   may take its room: e.g. parameters that are uploaded in a narrower type. */
 static bool has_room(const FuseRounds *rounds, ValueId result) {
   int64_t freed =
       value_type(rounds->f, result)->tier == TIER_host ? fuse_bytes(rounds->f, result) : 0;
@@ -181,7 +184,7 @@ static bool has_place(const Fn *body, ValueId value) {
 
 /* ---- chains ---- */
 
-/* Does an op between the links or behind them, which is no link nor part of the work, read v? */
+/* Does an op between or after the links, which is neither a link nor part of the work, read v? */
 static bool read_beside(const FuseRounds *rounds, ValueId value) {
   const RoundWork *work = rounds->work;
   for (OpId i = work->first; i < rounds->f->ops.n; i++) {
@@ -264,8 +267,8 @@ static bool comes_from_links(const FuseRounds *rounds, uint32_t i, bool must) {
   return true;
 }
 
-/* Does the work on result i go into the rounds, all of it that is asked for, or that is not? Others
-   may read the result beside what is asked for: then it stays one. */
+/* Does the work on result i move into the rounds? Either all work that is requested, or all that
+   is not. Other ops may read the result in addition to requested work: then it stays a result. */
 static bool takes_over(FuseRounds *rounds, uint32_t i, bool asked) {
   const Fn *fn = rounds->f;
   ValueId value = fn->ops.at[rounds->work->loop].out + i;
@@ -283,7 +286,8 @@ static bool takes_over(FuseRounds *rounds, uint32_t i, bool asked) {
          find_buffers(rounds);
 }
 
-/* What the work reads and the loop is not given. Constants are made where they are read. */
+/* Records an operand of the work that the loop does not receive yet. Constants are made where they
+   are read. */
 static void note_operand(const FuseRounds *rounds, RoundLink *link, ValueId value, bool *noted) {
   const Op *loop = &rounds->f->ops.at[link->loop], *o = value_def(rounds->f, value);
   uint32_t stacked = link->s.carry + link->s.invariant;
@@ -304,7 +308,7 @@ static void note_operands(const FuseRounds *rounds, RoundLink *link) {
   for (OpId i = work->loop + 1; i < rounds->f->ops.n; i++) {
     const Op *op = &rounds->f->ops.at[i];
     if (!work->op[i]) continue;
-    noted[op->out] = true; /* its readers stand behind it */
+    noted[op->out] = true; /* its readers come after it */
     for (uint32_t k = 0; k < op->nin; k++) note_operand(rounds, link, op->in[k], noted);
   }
 }
@@ -370,7 +374,8 @@ static bool links_alone(const FuseRounds *rounds) {
   return true;
 }
 
-/* What the rounds of loop `id`, and of those whose stacks it ends, take over; NULL: nothing. */
+/* The work that moves into the rounds of loop `id` and of the loops whose stacks it completes;
+   NULL: none. */
 static RoundWork *work_of(FuseRounds *rounds, OpId id) {
   const Op *op = &rounds->f->ops.at[id];
   Arena *arena = rounds->m->arena;
@@ -414,8 +419,8 @@ static bool work_in_rounds(Module *module, Fn *fn) {
   return any;
 }
 
-/* Callers stand behind their bodies: work may sink through several loops. A loop's results may
-   have their dims in another order than those before, and so what is made of them. */
+/* Callers come after their bodies, so work may sink through several loops. A loop's results may
+   have their dims in another order than before, and so may the values computed from them. */
 void fuse_rounds(Module *module) {
   bool any = false;
   for (uint32_t i = module->fns.n; i-- > 0;)

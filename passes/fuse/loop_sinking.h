@@ -14,13 +14,13 @@ typedef struct RoundLink { /* one loop of a chain */
   bool *taken;                  /* by result: read by the work alone */
   bool *shared;                 /* by result: read by the work, and by others */
   ValueList invariant, stacked; /* operands that the loop lacks */
-  ValueList gives;              /* by result of the new loop: the value that it stands for */
+  ValueList gives;              /* by result of the new loop: the value that it replaces */
 } RoundLink;
 
 struct RoundWork {  /* what the rounds of a loop, or of a chain of loops, take over */
   OpId first, loop; /* the first and the last link */
   LoopShape s;      /* of the last one */
-  bool *op;         /* by OpId: element-wise ops behind the loop */
+  bool *op;         /* by OpId: element-wise ops after the loop */
   ValueId *buffer;  /* by value that the work gives: the operand that it goes on with, NO_VALUE */
   VEC(RoundLink *) link; /* in order */
 };
@@ -36,7 +36,7 @@ typedef struct FuseRounds {
   bool asked;      /* it is work with the attribute `speculative` */
 } FuseRounds;
 
-/* Does anything behind the loop but its rounds' work read v? */
+/* Does any op after the loop, other than the work of its rounds, read v? */
 bool rounds_read_later(const Fn *fn, OpId loop, const bool *work, ValueId value);
 /* The body of a loop with the work; sets what the new loop gives. */
 Fn *rounds_body(const FuseRounds *rounds, RoundLink *link);

@@ -1,6 +1,7 @@
-/* Loop sinking, part of pass fuse: loops whose rounds do what loop_sinking.c found for them. Bodies
-   get the operands of the work, do it behind what they did, and return what is read of it; what
-   the work alone read is no result any more. Must not: decide what goes into rounds. */
+/* Loop sinking, part of pass fuse: writes the loops whose rounds take the work that loop_sinking.c
+   found. Bodies get the operands of the work, do the work last, and return its results that are
+   read; values that only the work read are no longer results. Must not: decide which work is
+   moved. */
 #include "loop_sinking.h"
 
 /* ---- the body ---- */
@@ -26,7 +27,7 @@ static bool is_gone(const Op *loop, const RoundLink *link, uint32_t k) {
   return false;
 }
 
-/* The old arguments, behind those of each kind the new ones. */
+/* The old arguments; new ones follow the old ones of their kind. */
 static void give_args(Inside *inside, const Op *loop) {
   const Fn *from = inside->r.from;
   uint32_t stacked = 1 + inside->l->s.carry + inside->l->s.invariant;
@@ -54,7 +55,7 @@ static void give_op(Inside *inside, const Op *o) {
     if (inside->map[o->in[k]] == NO_VALUE)
       fn_clone_op(inside->r.m, inside->r.to, fn, value_def(fn, o->in[k]), inside->map);
   Op *c = fn_clone_op(inside->r.m, inside->r.to, fn, o, inside->map);
-  drop_attr(&c->attrs, ATTR_speculative); /* here it is */
+  drop_attr(&c->attrs, ATTR_speculative); /* the work is now in place */
   inside->r.to->values.at[c->out].type =
       type_without(value_type(fn, o->out), &inside->l->s.axis.dim, 1);
 }
@@ -102,7 +103,7 @@ Fn *rounds_body(const FuseRounds *rounds, RoundLink *link) {
 
 /* ---- the function ---- */
 
-/* v in the new function, its op there if it stood behind. */
+/* v in the new function; its op is moved before the loop if it came after. */
 static ValueId risen(Rebuild *rebuild, ValueId value) {
   const Op *op = value_def(rebuild->from, value);
   if (rebuild->map[value] != NO_VALUE) return rebuild->map[value];

@@ -1,24 +1,23 @@
-/* speculate: updates before the norm of all gradients is known (`offload optimizer, grads speculate
-   = on -> host`), undone and made again in place where it says so.
+/* speculate: updates before the norm of all gradients is known (`offload optimizer, grads
+   speculate = on -> host`), undone and made again in place if the norm requires it.
 
-   An update on the host waits for numbers that all gradients have a part in: the factor of clipping
-   and unscaling, and whether loss and norm are finite. Nearly always these are known before: the
-   factor is what it is where nothing is clipped, and all is finite. So of U(states, gradient,
-   numbers), in the entry `step`,
+   An update on the host waits for numbers that depend on all gradients: the factor of clipping and
+   unscaling, and whether loss and norm are finite. Their values can nearly always be guessed: the
+   factor is the one without clipping, and everything is finite. So for U(states, gradient,
+   numbers) the entry `step` contains
 
      old    a copy of the states
      early  U(states, gradient, guesses)
      new    where(good, early, U(old, gradient, numbers)),  good: each number is as guessed
 
-   which is U(states, gradient, numbers), bit by bit, whatever the numbers are. Ops of old and early
-   have the attribute `speculative`: `fuse` moves them into the rounds of the backward loop that
-   make the gradient (loop_sinking.c); `order` lets all of them stand in the states; and the last
-   kernel does
-   nothing where `good` holds (ir/predicated.h).
+   which is U(states, gradient, numbers), bit by bit, whatever the numbers are. The ops of `old`
+   and `early` have the attribute `speculative`: `fuse` moves them into the rounds of the backward
+   loop that make the gradient (loop_sinking.c); `order` places all of them in the buffers of the
+   states; and the last kernel does nothing if `good` holds (ir/predicated.h).
 
-   Of stacks alone: what is outside of them has no rounds to be updated in. What finds no place in
-   rounds is refused, with its reason. Must not: change a number; guess what is not a factor that
-   has a largest value, or a condition. */
+   The pass handles stacks only: parameters outside stacks have no loop whose rounds could update
+   them. An update that fits in no loop is refused, with the reason. Must not: change a number;
+   guess a number that is neither a factor with a largest value nor a condition. */
 #include "ir/made.h"
 #include "speculate.h"
 #include "ir/plan/module_settings.h"
@@ -36,7 +35,7 @@ typedef struct Speculate {
   Rebuild r;    /* of entry `step` */
   bool *state;  /* by old value: a load of a state that is speculated on */
   bool *work;   /* by old value: made by its update, element by element */
-  bool *late;   /* by old value: known behind the rounds that make gradients */
+  bool *late;   /* by old value: known after the loop that makes gradients */
   bool *stored; /* by old value: what a state becomes */
   ValueId *old, *early, *again, *now, *guess; /* by old value, in r.to */
   VEC(GuessCheck) known;
@@ -61,7 +60,7 @@ static void refuse(Speculate *spec, const char *why, const char *help) {
   if (!spec->why) spec->why = why, spec->help = help;
 }
 
-/* What else a gradient can be than a stack that the rounds of one loop make. */
+/* Refuses a gradient that is not a stack made by the rounds of one loop, with the reason. */
 static void look_at_gradient(Speculate *spec, ValueId v) {
   const Op *o = value_def(spec->r.from, v);
   bool loop = o && o->code == OP_loop;
@@ -144,7 +143,7 @@ static ValueId made_of_guesses(Speculate *spec, const Op *o) {
   return fn_clone_op(spec->m, spec->r.to, f, o, spec->guess)->out;
 }
 
-/* Of a number, in the memory where it is; NO_VALUE: nobody can tell. */
+/* The guess for a number, in the number's tier; NO_VALUE: no guess is possible. */
 static ValueId guess(Speculate *spec, ValueId v) {
   const Fn *f = spec->r.from;
   const Op *o = value_def(f, v);
@@ -252,8 +251,8 @@ static ValueId early_value(Speculate *spec, const Op *o) {
   return made->out;
 }
 
-/* v for whoever reads it beside the states: from memory, so that the kernel that makes it makes
-   nothing else, and may leave it as it is. */
+/* v for readers that are not part of the states: they read it from memory, so that the kernel that
+   makes v makes nothing else and may skip its work. */
 static ValueId fusion_barrier(Speculate *spec, ValueId v) {
   const Type *t = value_type(spec->r.to, v);
   Str last = t->axis[t->rank - 1].dim,

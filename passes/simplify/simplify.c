@@ -162,7 +162,7 @@ static void take(Rebuild *rebuild, const Op *o, ValueId first) {
 /* True if something was gained. */
 static bool simplify_op(Simplify *simplify, Rebuild *rebuild, OpTable *table, const Op *o) {
   Op c = mapped(simplify->m, o, rebuild->map);
-  /* What is gathered twice was dropped between on purpose. */
+  /* A value that is gathered twice was dropped in between on purpose. */
   bool kept = op_flags(o->code) & SIDE || op_family(o->code) == FAMILY_COLLECTIVE;
   if (kept) return rebuild_op(rebuild, o), false;
   if (unstack_of_stack(rebuild, o, &c)) return true;
@@ -194,8 +194,8 @@ static bool simplify_fn(Module *m, Fn *f, bool after_grad) {
 /* ---- the module ---- */
 static const char *body_text(Module *m, const Fn *f) { return strchr(ir_print_fn(m, f), '('); }
 
-/* Bodies that differ in their name only become the first of them. Callees stand first, so theirs
- * are merged already. */
+/* Bodies that differ only in name are merged into the first of them. Callees come first, so theirs
+   are merged already. */
 static bool merge_bodies(Module *m) {
   const char **text = ARENA_ARRAY(m->arena, const char *, m->fns.n + 1);
   bool changed = false;

@@ -5,7 +5,7 @@
 
 typedef struct Simplify {
   Module *m;
-  Fn *to;          /* the function being made; rules look at definitions there and append to it */
+  Fn *to;          /* the function being made; rules look up definitions in it and append to it */
   bool after_grad; /* stop_gradient has done its work */
 } Simplify;
 

@@ -101,13 +101,13 @@ static void judge_other(LoopPlan *plan, uint32_t i) {
   }
 }
 
-/* A result of all rounds is what the body returns of the operand of its type; of a stack that other
-   loops write, too, only if it continues that one. */
+/* A result of all rounds is the body's result for the operand of its type; if other loops also
+   write the stack, only a loop that continues this operand counts. */
 static bool shows_operand(const LoopPlan *plan, uint32_t i, int64_t n) {
   uint32_t on = loop_continues(plan->o, i);
   if (n < plan->s.carry) return false;
   if (n < plan->s.carry + plan->s.invariant) return on == NO_VALUE;
-  /* What the host makes, it makes row by row in such a loop (fuse_producers.c). */
+  /* The host makes its values row by row in such a loop (fuse_producers.c). */
   if (value_type(plan->f, plan->o->in[n])->tier == TIER_host && plan->s.trip > 1) return false;
   return type_same_dims(value_type(plan->f, plan->o->in[n]),
                         value_type(plan->f, plan->o->out + i)) &&

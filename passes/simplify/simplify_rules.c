@@ -36,8 +36,8 @@ static ValueId num(Simplify *simplify, const Op *o, Elem e, double v) {
 }
 
 /* ---- constants ---- */
-/* Only what is rounded correctly: exp and its like differ in the last bit between makers of
- * numbers. What they mean is the interpreter's word. */
+/* Only correctly rounded ops: exp and similar functions differ in the last bit between
+   implementations. The interpreter defines their meaning. */
 static const bool exact[OP_COUNT] = {
     [OP_add] = true,  [OP_sub] = true,   [OP_mul] = true, [OP_div] = true, [OP_min] = true,
     [OP_max] = true,  [OP_lt] = true,    [OP_le] = true,  [OP_eq] = true,  [OP_and] = true,
@@ -117,7 +117,8 @@ static ValueId rule_mul(Simplify *simplify, const Op *o, const Type *t) {
   if (!simplify_is_const(simplify->to, o->in[0], &c)) return NO_VALUE;
   ValueId v = times_constant(simplify, o, o->in[1], c);
   return v != NO_VALUE ? v
-                       : bin(simplify, o, OP_mul, o->in[1], o->in[0]); /* constants stand second */
+                       : bin(simplify, o, OP_mul, o->in[1], o->in[0]); /* constants are the second
+                                                                          operand */
 }
 
 static bool power_of_two(double c) {
