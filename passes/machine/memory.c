@@ -1,15 +1,18 @@
-/* memory: every byte of every value, at compile time.
+/* memory: the address of every byte of every value, at compile time.
 
-   Values that are views of one another, stand in each other's place, or are laid into a concat,
-   share their bytes: a class (ir/bytes.h).
+   Values share their bytes if one is a view of the other, is made in place of the other, or is
+   laid out inside a concat; such a set is a class (ir/bytes.h).
+
    A class is in the caller's memory if it holds an argument or a result of a body, in a global if
    it holds a loaded value or can be written to the stored global directly, and otherwise in the
-   function's frame, which is packed by memory_pack.c together with the kernels' workspaces, the
+   function's frame. memory_pack.c packs the frame together with the kernels' workspaces, the
    frames of bodies, and the second buffers of carried values. Bodies come before their callers, so
-   a body's frame is one block of known size. What flies over the rounds of a loop (flight.h) is
-   in rings: blocks of the loop's function, as long as the loop runs. Entries' frames are the WORK
-   arena, one at a time. The attribute `live` is the lower bound that no packing can beat, bodies
-   included. All this once for each memory that values lie in (ir/tiers.def). */
+   a body's frame is one block of known size.
+
+   Messages in flight across the rounds of a loop (flight.h) use rings: blocks in the frame of the
+   loop's function, alive as long as the loop runs. Entries' frames are the WORK arena, one at a
+   time. The attribute `live` is the lower bound of any packing, bodies included. All of this is
+   done once for each tier (ir/tiers.def). */
 #include "ir/bytes.h"
 #include "memory.h"
 #include "ir/cost/budget.h"
@@ -94,7 +97,7 @@ static void find_uses(MemoryFrame *frame) {
   }
 }
 
-/* What crosses rounds is in no frame of one round. */
+/* Buffers that are alive across rounds are not part of the frame of a round. */
 static void find_rings(MemoryFrame *frame) {
   FlightList list = flights_over(frame->m->arena, frame->f);
   for (uint32_t i = 0; i < list.n; i++) {
@@ -134,7 +137,7 @@ static bool shows_all(MemoryFrame *frame, ValueId v) {
          type_count(&a->type) == type_count(&root->type);
 }
 
-/* Does something stand in v's place later? Then the store copies v away before that. */
+/* Is another value made in place of v later? Then the store copies v before that. */
 static bool written_over(const MemoryFrame *frame, ValueId v) {
   while (value(frame, v)->storage.view == VIEW_OF) v = value(frame, v)->storage.base;
   for (ValueId w = 0; w < frame->f->values.n; w++)
@@ -144,8 +147,8 @@ static bool written_over(const MemoryFrame *frame, ValueId v) {
   return false;
 }
 
-/* A value that only has to be in the global at the end is made there, if nothing reads the old
- * value any more. */
+/* A value that only has to be in the global at the end is made in the global, if nothing reads the
+   old value any more. */
 static void place_stored(MemoryFrame *frame, const Op *store) {
   ValueId v = store->in[0];
   BufferClass *class = class_at(frame, v);
@@ -278,7 +281,7 @@ static void write_op(MemoryFrame *frame, OpId id) {
   attr_set_ints(frame->m, &o->attrs, ATTR_slots, (int)carry, slots);
 }
 
-/* Of other tiers only what is there is said. */
+/* Tiers other than the device are reported only if they hold something. */
 static void pack_room(MemoryFrame *memory_frame, Tier t) {
   Room *room = &memory_frame->room[t];
   int64_t live = memory_live(memory_frame->m->arena, room->live.at, room->live.n);

@@ -1,4 +1,4 @@
-/* What the files of pass `memory` share. */
+/* Shared by the files of pass `memory`. */
 #ifndef SHARDC_PASSES_MEMORY_H
 #define SHARDC_PASSES_MEMORY_H
 #include "passes/base/rebuild.h"

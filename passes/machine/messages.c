@@ -1,10 +1,13 @@
-/* select, of collectives: over a library that knows blocks end to end only (NCCL), in how many
-   messages a value of the graph goes, and the room in which blocks that are cut in rows are put
-   end to end. Long rows go one by one, from where they lie; short ones together, in messages of at
-   most a bucket, so that the room is no larger. Blocks that all ranks exchange go a piece of each
-   at a time, and so does, from a GPU by way of the host, whatever is larger than a bucket. What
-   pass zero cut in messages stays as it is. Must not: change what is sent; touch other targets,
-   whose communicators take rows. */
+/* select, for collectives: over a library that only knows contiguous blocks (NCCL), it decides the
+   number of messages of each collective, and the workspace in which blocks that consist of several
+   rows are made contiguous.
+
+   Long rows are sent one by one, from where they are stored; short rows are sent together, in
+   messages of at most a bucket, which bounds the workspace. Blocks that all ranks exchange are
+   sent in messages that hold a piece of each block, and so is, from a GPU by way of the host,
+   every value larger than a bucket. Collectives that pass zero has already split into messages are
+   unchanged. Must not: change the data that is sent; touch other targets, whose communicators
+   accept rows. */
 #include "ir/schedule/message.h"
 #include "messages.h"
 #include "ir/plan/module_settings.h"

@@ -1,19 +1,23 @@
-/* Messages of one function in flight (flight.h): which can, from where to where, and the
-   function with its starts and waits.
+/* Messages of one function in flight (flight.h): which messages can be in flight, from where to
+   where, and the function with its starts and waits.
 
-   `zero prefetch = n`: a body's all-gathers of what the loop hands it slice by slice, which are the
-   gathers of stage 3, are started n rounds before the round that reads them; n + 1 buffers of each.
-   `zero overlap`: a body's reduce-scatters that go straight into stacked results are waited for one
-   round later, and what they leave is sent on meanwhile; any other collective with a kernel or loop
-   between the op that makes what it sends, and the first one that needs what it receives, flies in
-   between. A gather of weights, whose operand is there from the start, starts in front of the last
-   loop before it, or with the function: further up it would only need memory for longer. A sum in
-   place starts where its operand was last touched: that costs no memory. An all-to-all starts
-   behind what makes its operand and holds a buffer for longer: what else is sent is made beside it.
+   `zero prefetch = n`: the all-gathers of a body whose operand is a slice of a stacked operand,
+   i.e. the gathers of stage 3, start n rounds before the round that reads them; each has n + 1
+   buffers.
 
-   Runs behind `schedule`: order is final, and views stand right before their first reader, so the
-   first reader of a result is where its wait belongs. The kernels are not touched, so no bit of a
-   number depends on the two words. Must not: move kernels; choose by anything but the module. */
+   `zero overlap`: the reduce-scatters of a body that write straight into stacked results are
+   waited for one round later, and a further collective on their result runs during that round. Any
+   other collective overlaps with the kernels and loops between the op that makes its operand and
+   the first op that needs its result. A gather of weights, whose operand is complete from the
+   start, starts before the last loop that precedes it, or with the function: an earlier start
+   would only need memory for longer. A sum in place starts after the last access to its operand:
+   that costs no memory. An all-to-all starts after the op that makes its operand and holds a
+   buffer for longer, while the operands of other messages are made.
+
+   The pass runs after `schedule`: order is final, and views come right before their first reader,
+   so the wait belongs before the first reader of a result. The kernels are not touched, so no bit
+   of a number depends on these two settings. Must not: move kernels; let the choice depend on
+   anything but the module. */
 #include "ir/made.h"
 #include "prefetch.h"
 #include "ir/schedule/message.h"
@@ -30,7 +34,7 @@ typedef struct Plan { /* for one collective */
 
 typedef struct PrefetchPass {
   Module *m;
-  const Fn *f, *as; /* as it was; what stands in the module */
+  const Fn *f, *as; /* before the change; the function now in the module */
   const ValueId *class;
   int64_t ahead; /* rounds */
   bool overlap;
@@ -42,8 +46,9 @@ static const Value *value(const PrefetchPass *pass, ValueId v) { return &pass->f
 
 /* ---- over rounds ---- */
 
-/* Loops that will take turns (turn_loops.c): what one of them leaves, another reads in its next
-   turn, so it is neither there rounds before, nor may it come a round later. */
+/* Loops whose rounds will follow a pipeline schedule (turn_loops.c). The results of one such loop
+   are read by another in its next turn, so they are not available rounds earlier, nor may they
+   arrive a round later. */
 static bool takes_turns(const Module *m, const LoopShape *shape) {
   bool parts = shape->axis.dim && !strcmp(shape->axis.dim, MADE_MICRO);
   return parts && module_class(m).axis >= 0 && plan_takes_turns(m);
@@ -97,7 +102,7 @@ static const Op *sender_on(const PrefetchPass *pass, const Op *o) {
   return NULL;
 }
 
-/* Nothing but the ops of its chain lies in the bytes of v. */
+/* Only the ops of its chain use the bytes of v. */
 static bool is_alone(const PrefetchPass *pass, const Op *o, const Op *next) {
   for (ValueId w = 0; w < pass->f->values.n; w++)
     if (w != o->out && pass->class[w] == pass->class[o->out] && (!next || w != next->out) &&
@@ -142,7 +147,7 @@ static bool reads(const Op *o, ValueId v) {
   return false;
 }
 
-/* Does the store copy over the global whose value is sent from where it lies? */
+/* Does the store overwrite the global that is itself the operand of the message? */
 static bool stores_over(const PrefetchPass *pass, const Op *o, ValueId sent) {
   const Op *load = value_def(pass->f, pass->class[sent]);
   return o->code == OP_store && load && load->code == OP_load && load->global == o->global;
@@ -167,7 +172,7 @@ static bool touches(const PrefetchPass *pass, const Op *o, ValueId class) {
   return false;
 }
 
-/* Is there something before op `at` that flies and lets go of these bytes just in front of it? */
+/* Does a message in flight release these bytes just before op `at`? */
 static bool lets_go(const PrefetchPass *pass, OpId at, ValueId class) {
   for (OpId i = 0; i < at; i++)
     if (pass->plan[i].flies && pass->plan[i].to == at && touches(pass, &pass->f->ops.at[i], class))
@@ -175,7 +180,7 @@ static bool lets_go(const PrefetchPass *pass, OpId at, ValueId class) {
   return false;
 }
 
-/* Is there something that flies and is waited for just in front of op `at`, and arrives there? */
+/* Does a message in flight, waited for just before op `at`, arrive in these bytes? */
 static bool arrives(const PrefetchPass *pass, OpId at, ValueId class) {
   for (OpId i = 0; i < at; i++) {
     const Plan *plan = &pass->plan[i];
@@ -186,7 +191,7 @@ static bool arrives(const PrefetchPass *pass, OpId at, ValueId class) {
   return false;
 }
 
-/* What is sent is there from the start: the gather may begin before the loop in front of it. */
+/* The operand is complete from the start: the gather may begin before the loop that precedes it. */
 static OpId ready_at(const PrefetchPass *pass, OpId id) {
   const Op *o = &pass->f->ops.at[id], *def = value_def(pass->f, o->in[0]);
   ValueId class = pass->class[o->in[0]];
@@ -216,8 +221,8 @@ static bool asked_ahead(const PrefetchPass *pass) {
   return a.layers > 0 || a.bytes > 0;
 }
 
-/* Classes of stages are different programs: what all stages send each other has to keep its order
-   in all of them, so it stays where it stands. */
+/* Classes of stages are different programs: messages between all stages have to keep their order
+   in all of them, so they stay where they are. */
 static bool between_classes(const PrefetchPass *pass, const Op *o) {
   StageClass c = module_class(pass->m);
   return *c.name && !strcmp(attr_str(&o->attrs, ATTR_axis, ""), pass->m->mesh.at[c.axis].name);
@@ -241,7 +246,7 @@ static Plan plan_for(const PrefetchPass *pass, OpId id) {
 
 /* ---- the function with starts and waits ---- */
 
-/* The load or views that v stands for, if they stood further down. */
+/* Writes the load or views that make v, if they came later. */
 static void bring(Rebuild *rebuild, ValueId v) {
   if (rebuild->map[v] != NO_VALUE) return;
   const Op *o = value_def(rebuild->from, v);
@@ -256,7 +261,7 @@ static void add_start(Rebuild *rebuild, const Op *o, const Plan *plan) {
   attr_set_int(rebuild->m, &start->attrs, ATTR_flight, plan->rounds);
 }
 
-/* From here on the wait stands for the result. */
+/* From now on the wait replaces the result. */
 static void add_wait(Rebuild *rebuild, const Op *o) {
   must(rebuild->map[o->out] != NO_VALUE, "prefetch: %s is waited for before it is started",
        op_name(o->code));
@@ -269,7 +274,7 @@ static void add_wait(Rebuild *rebuild, const Op *o) {
   rebuild->map[o->out] = wait->out;
 }
 
-/* Must what starts in front of op `at` stand behind the waits there? */
+/* Must a message that starts just before op `at` come after the waits that are before `at`? */
 static bool follows_waits(const PrefetchPass *pass, const Op *o, OpId at) {
   ValueId class = pass->class[o->in[0]];
   return is_inplace(pass, o) ? lets_go(pass, at, class) : arrives(pass, at, class);

@@ -8,7 +8,7 @@
 typedef struct FlightsAsked { /* what a function's messages may do */
   Ahead ahead;  /* layers: rounds at most; bytes, not 0: of buffers for rounds ahead, at most */
   bool overlap; /* all other messages may fly too */
-  const bool *stays; /* by op: it is waited for where it stands, since it hides nothing */
+  const bool *stays; /* by op: waited for at once, since it hides nothing */
 } FlightsAsked;
 
 typedef struct Flown {
@@ -16,7 +16,7 @@ typedef struct Flown {
   OpId *origin; /* by op of it: the op that it is of the function as it was */
 } Flown;
 
-/* f as it was; in the module stands `as`. */
+/* f before the change; the module contains `as`. */
 Flown prefetch_function(Module *m, const Fn *f, const Fn *as, const FlightsAsked *asked);
 /* Bytes of one round of what f's loops can gather ahead; 0: nothing. */
 int64_t prefetch_round_bytes(Module *m, const Fn *f);

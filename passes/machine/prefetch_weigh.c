@@ -1,16 +1,16 @@
-/* prefetch: messages fly while kernels compute, where that hides something.
+/* prefetch, weighing: messages are in flight while kernels compute only if that hides time.
 
-   What may fly is in prefetch.c. Each message in flight keeps buffers alive for longer, and gathers
-   ahead need a ring of them; so what a start earlier does not hide is not started earlier. Where
-   the machine of the plan says how fast it computes and sends, it is weighed by the walk that
-   gives `plan` its seconds (timeline.h): gathers start one more round ahead as long as that hides
-   more, and a message in flight stays where it is if all entries together wait no longer then:
-   one after the other, in the order of the program. Attribute `stall_reason` says why. Without
-   those figures nothing is weighed: what is asked for is done, and what has a kernel or a loop to
-   hide behind flies.
+   prefetch.c says which messages can be in flight. Each of them keeps buffers alive for longer,
+   and early gathers need a ring of buffers; so a message is not started earlier than useful. If
+   the machine of the plan gives its compute and transfer rates, the walk that gives `plan` its
+   seconds (timeline.h) weighs each choice: gathers start one more round ahead as long as that
+   hides more time, and a message starts where its result is needed if all entries together then
+   wait no longer. Messages are tried one after the other, in program order. Attribute
+   `stall_reason` gives the reason. Without those rates nothing is weighed: requested prefetches
+   are done, and every message that a kernel or a loop could hide is in flight.
 
    The choice follows from the module alone; all ranks run one program, hence start the same
-   messages in the same order. Must not: look at the machine that compiles. */
+   messages in the same order. Must not: query the machine that compiles. */
 #include "ir/cost/timeline.h"
 #include "prefetch.h"
 #include "ir/plan/module_settings.h"
@@ -55,8 +55,8 @@ static void apply_all(Weighing *weighing) {
 
 /* ---- what is hidden ---- */
 
-/* Seconds in which kernels wait for messages, or by which they are slower beside some, in all
-   entries together. */
+/* Seconds that kernels wait for messages, or lose to concurrent messages, in all entries
+   together. */
 static double exposed(Weighing *weighing) {
   double sum = 0;
   for (uint32_t i = 0; i < weighing->m->fns.n; i++) {

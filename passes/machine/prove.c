@@ -1,22 +1,25 @@
 /* prove: no schedule of the program can hang or read too early.
 
-   (a) Bytes: in the order of the host program, between the start of a message and its end nothing
-   reads or writes what it receives, and nothing writes what it sends: kernels, copies, other
-   messages, the next message in the same buffer of a ring. Every start has one end.
+   (a) Bytes: in the order of the host program, between the start of a message and its end no op
+   accesses the bytes that it receives, and no op writes the bytes that it sends. Ops are kernels,
+   copies, other messages, and the next message in the same buffer of a ring. Every start has one
+   end.
 
-   (b) A channel is an axis of the mesh. A rank's messages start in one order and are done in that
+   (b) A channel is an axis of the mesh. A rank's messages start in one order and complete in that
    order, one after the other (runtime/comm/flight.c; on a GPU one stream), so message k of a
    channel meets message k of all other ranks of the group: these must be of one kind and size.
 
-   (c) A message is over when all classes of ranks have come to it, and each comes to it when all
-   before it, over whatever axis, are over. So the graph of messages, with an edge from each to the
-   next of every class, must have no cycle. It is run, as Kahn's algorithm does: a message that
-   stands first in every class is over. What is left when none does is a deadlock, and is shown as
-   the ranks would stand in it. With one class, all ranks running one program, (b) and (c) hold by
-   construction. Ranks that hand values to their neighbours stand in different places of that
-   program, or run one of their own: (d) prove_hops.c, for all classes at once.
+   (c) A message is complete once all classes of ranks have reached it, and a class reaches it once
+   all messages before it, over whatever axis, are complete. So the graph of messages, with an edge
+   from each to the next of every class, must have no cycle. It is executed as in Kahn's algorithm:
+   a message that is first in every class is complete. If none is, the remaining messages are a
+   deadlock, and the report shows where each rank waits. With one class, all ranks running one
+   program, (b) and (c) hold by construction. Ranks that exchange values with their neighbours are
+   at different points of that program, or run programs of their own: (d) prove_hops.c, for all
+   classes at once.
 
-   The pass changes nothing. Must not: trust the verifier; it looks at bytes and order afresh. */
+   The pass changes nothing. Must not: rely on the verifier; it derives bytes and order
+   independently. */
 #include "prove.h"
 #include "ir/schedule/flight.h"
 #include "ir/schedule/message.h"
@@ -62,7 +65,7 @@ static bool sends_on(const Event *start, const Event *event) {
 
 enum { SENT, RECEIVED, WORKSPACE }; /* bytes of a start, in their order */
 
-/* What of the message the event must not do; NULL: it does none of that. */
+/* The access to the message's bytes that the event must not do; NULL: it does none. */
 static const char *collides(const EventList *list, const Event *start, const Event *event) {
   for (uint32_t i = 0; i < start->nbytes; i++)
     for (uint32_t k = 0; k < event->nbytes; k++) {
@@ -124,7 +127,7 @@ bool prove_bytes(Module *m, const EventList *list) {
 typedef struct Line { /* the messages of a class, in its order */
   const RankClass *of;
   VEC(const Event *) at;
-  uint32_t over;           /* so many are */
+  uint32_t over;           /* number of complete messages */
   uint32_t done[MAX_MESH]; /* of them over each axis */
 } Line;
 
@@ -172,7 +175,7 @@ static bool is_first(const Module *m, const Line *line, int axis, uint32_t k) {
          line->done[axis] == k;
 }
 
-/* Ends the message in which line `at` stands, if all stand there. */
+/* Completes the message that is next in line `at`, if it is next in all lines. */
 static bool advance(const Module *m, Line *lines, uint32_t n, uint32_t at) {
   if (lines[at].over == lines[at].at.n) return false;
   int axis = channel(m, lines[at].at.at[lines[at].over]);
@@ -183,7 +186,7 @@ static bool advance(const Module *m, Line *lines, uint32_t n, uint32_t at) {
   return true;
 }
 
-/* A class that has not come to the message in which line `at` stands. */
+/* A class that has not reached the message that is next in line `at`. */
 static uint32_t missing(const Module *m, const Line *lines, uint32_t n, uint32_t at) {
   int axis = channel(m, lines[at].at.at[lines[at].over]);
   for (uint32_t i = 0; i < n; i++)
@@ -275,8 +278,9 @@ static bool crosses_rounds(const Module *m, const Fn *entry, const TurnLoops *t)
   return false;
 }
 
-/* Stages that take turns do the same rounds in another order. What flies while they run, but from
-   round to round, flies beside all of them: one order shows that its bytes are let alone. */
+/* Pipeline stages run the same rounds in different orders. Messages in flight while the stages
+   run, but not across rounds, overlap with all rounds: one order shows that nothing touches their
+   bytes. */
 static bool prove_turns(Module *m, const Fn *entry, const TurnStages *stages) {
   int64_t last = crosses_rounds(m, entry, &stages->loops) ? stages->last : stages->first;
   for (int64_t s = stages->first; s <= last; s++) {

@@ -1,5 +1,5 @@
-/* What pass `prove` shows of the events of an entry (events.h): each alone, for tests, and for
-   programs in which not all ranks run the same. */
+/* Pass `prove` checks the events of an entry (events.h). The checks are declared one by one, for
+   tests and for programs in which ranks run different code. */
 #ifndef SHARDC_PROVE_H
 #define SHARDC_PROVE_H
 #include "ir/schedule/events.h"
@@ -10,7 +10,7 @@
 typedef struct RankClass { /* ranks that run one program */
   const char *name;        /* ranks 0 to 3 */
   const EventList *events;
-  StageClass stages; /* of a pipeline: where they stand along its axis */
+  StageClass stages; /* position of the stages along the axis of the pipeline */
   bool turns;        /* rounds of these stages take turns (ir/schedule/pipeline_schedule.h) */
   SendOrder sends;   /* over NCCL, where they wait for their receives */
 } RankClass;
@@ -22,9 +22,9 @@ bool prove_bytes(Module *m, const EventList *list);
    every group of an axis has ranks of each. False: a diagnostic shows the messages, or the ranks
    that wait for each other (E1113). */
 bool prove_order(Module *m, const RankClass *classes, uint32_t n);
-/* Of programs in which ranks hand values to their neighbours (send, receive): do all places along
-   these axes, each with the program of its class, come to an end? False: a diagnostic says who
-   stands where (E1113). */
+/* For programs in which ranks exchange values with their neighbours (send, receive): do all places
+   along these axes, each running the program of its class, reach the end? False: a diagnostic
+   shows where each rank waits (E1113). */
 bool prove_hops(Module *m, const RankClass *classes, uint32_t n);
 /* Are these sides of one message? */
 bool prove_alike(const Event *a, const Event *b);

@@ -1,20 +1,24 @@
-/* prove, (d): ranks that hand values to their neighbours along an axis, in one program, or in one
-   for each class of stages.
+/* prove, (d): ranks that exchange values with their neighbours along an axis, in one program, or
+   in one for each class of stages.
 
-   Each place along such an axis is a line of the same messages, but for the two ends, where nothing
-   comes or goes. A line moves on from a send when its neighbour stands in the receive, from a
-   message of the whole axis when all lines of the axis stand in it, and from messages over other
-   axes at once: ranks that differ there alone stand at the same place. The lines are run as Kahn's
-   algorithm does; if none can move on before the end, ranks wait for each other for ever, and the
-   report says who stands where. Rendezvous is the strictest way to deliver: what comes to an end so
-   does with any buffers between. Stages whose rounds take turns (pipeline_schedule.h) have a list
-   each, and need the buffer that a communicator has for them: a message from each rank in each
-   direction. NCCL has none. There a rank gives its sends and receives in the order of
-   ir/schedule/send_order.h, by the queue that the runtime has (send_queue.h): it stands in the
-   first group of calls that is not over, each of which moves with its other side, in their order
-   between two ranks; its program goes
-   on from a send if a slot is free, and from a receive when its group is over. Must not: assume
-   that sends and receives stand in pairs. */
+   Each place along such an axis is a line of the same messages, except that the first and the last
+   place lack a neighbour. A line advances past a send once its neighbour is at the receive, past a
+   message of the whole axis once all lines of the axis are at it, and past messages over other
+   axes at once: ranks that differ only in those axes are at the same point. The lines are executed
+   as in Kahn's algorithm; if none can advance before the end, ranks wait for each other for ever,
+   and the report shows where each rank waits.
+
+   Rendezvous is the strictest way to deliver: a program that completes with it completes with any
+   buffers in between. Stages that follow a pipeline schedule (pipeline_schedule.h) have a list
+   each, and need the buffer that a communicator has for them: one message from each rank in each
+   direction.
+
+   NCCL has no such buffer. With NCCL a rank issues its sends and receives in the order of
+   ir/schedule/send_order.h, through the queue that the runtime uses (send_queue.h). The rank is at
+   the first group of calls that is not complete. Each call of it completes with its counterpart,
+   and the calls between two ranks in their order. The program continues after a send once a slot
+   is free, and after a receive once its group is complete. Must not: assume that sends and
+   receives come in pairs. */
 #include "ir/schedule/message.h"
 #include "ir/shape/placement.h"
 #include "passes/base/rebuild.h"
@@ -37,12 +41,12 @@ typedef struct NcclCall { /* a call that NCCL has */
 typedef struct NcclPlace {
   SendQueue q;
   const Event **what; /* by slot */
-  bool *out;          /* by slot: NCCL has what is there, and it is not taken */
+  bool *out;          /* by slot: NCCL has been given it, and no peer has received it */
   VEC(NcclCall) given;
   uint32_t first; /* that is not over */
   int64_t groups;
   int axis;         /* of the last message */
-  int64_t receives; /* the call behind which its program stands; -1: none */
+  int64_t receives; /* the receive call after which its program is; -1: none */
 } NcclPlace;
 
 typedef struct Lines {
@@ -52,7 +56,7 @@ typedef struct Lines {
   const ClassLine **line_at; /* by place */
   int axis[MAX_MESH], naxes; /* along which there are neighbours */
   int64_t n;                 /* places */
-  uint32_t *over;            /* by place: so many messages are */
+  uint32_t *over;            /* by place: number of complete messages */
   const Event **sent;        /* by place and direction: what its neighbour has not received yet */
   NcclPlace *nccl;           /* by place; NULL: messages have room */
 } Lines;
@@ -143,7 +147,7 @@ static bool is_quiet(const Lines *lines, int64_t place) {
   return !state || state->first == state->given.n;
 }
 
-/* Of a class whose rounds take no turns, as in send_order: lists leave rounds out. */
+/* For a class without a pipeline schedule, as in send_order: lists leave rounds out. */
 static bool receives_next(const Lines *lines, int64_t place, const Op *send) {
   const ClassLine *line = lines->line_at[place];
   for (uint32_t i = lines->over[place] + 1; i < line->at.n; i++) {
@@ -238,12 +242,12 @@ static void start_nccl(Lines *lines) {
 
 /* ---- moving on ---- */
 
-/* Programs of classes come from one, so sides of one message stand in one place of the model. */
+/* Programs of classes are derived from one, so both sides of a message have one source position. */
 static bool same_place(const Op *a, const Op *b) {
   return a->loc.file == b->loc.file && a->loc.line == b->loc.line && a->loc.column == b->loc.column;
 }
 
-/* All places of an axis that stand in one message are over it together. */
+/* If all places of an axis are at the same message, it completes for all of them together. */
 static bool meet(Lines *lines, int64_t place, int axis) {
   int64_t step = step_of(lines, axis), first = place - coordinate(lines, place, axis) * step;
   const Event *event = event_at(lines, place);
@@ -299,7 +303,7 @@ static const char *place_text(const Lines *lines, int64_t place) {
   return text;
 }
 
-/* What its rank has come to, or still sends; NULL: it is at the end. */
+/* The message that its rank has reached, or still sends; NULL: the rank is at the end. */
 static const Event *stands(const Lines *lines, int64_t place) {
   const Event *event = event_at(lines, place);
   const NcclPlace *state = lines->nccl ? &lines->nccl[place] : NULL;

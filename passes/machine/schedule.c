@@ -1,9 +1,9 @@
 /* schedule: the order of ops is the order of execution.
 
-   Program order after `fuse` is kept: groups stand where their anchors stood, and lowering and
-   `grad` write forward, then backward, then updates, which is the order that frees saved values
-   soonest. What can be moved is what costs nothing: loads and views stand right before their first
-   reader, so that dumps read well and lifetimes are plain. */
+   Program order after `fuse` is kept: groups are where their anchors were, and lowering and `grad`
+   write forward, then backward, then updates, which is the order that frees saved values soonest.
+   Only ops without cost are moved: loads and views come right before their first reader, so that
+   dumps read well and lifetimes are plain. */
 #include "passes/base/rebuild.h"
 
 typedef struct Schedule {
@@ -14,7 +14,7 @@ static bool floats(const Op *o) {
   return o->code == OP_load || (op_flags(o->code) & VIEW && op_family(o->code) == FAMILY_STRUCT);
 }
 
-/* Writes the loads and views that v stands for, if they are not written yet. */
+/* Writes the loads and views that make v, if they are not written yet. */
 static void bring(Schedule *schedule, ValueId v) {
   if (schedule->r.map[v] != NO_VALUE) return;
   const Op *o = value_def(schedule->r.from, v);

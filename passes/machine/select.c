@@ -1,8 +1,8 @@
-/* select: every kernel function gets variant, tile, chunks, scratch and workspace from the tuner of
-   its family, on a GPU also threads and shared memory (gpu.h; kernels of its host are cut for the
-   processor there), or from the tuning record that
-   stands in the settings for it; functions that are equal but for their name and positions become
-   one, so that each kernel is compiled once. */
+/* select: every kernel function gets variant, tile, chunks, scratch and workspace from the tuner
+   of its family, on a GPU also threads and shared memory (gpu.h; kernels of its host are tiled for
+   the processor of that host), or from the tuning record in the settings, if there is one.
+   Functions that differ only in name and positions become one, so that each kernel is compiled
+   once. */
 #include "passes/tune/gpu.h"
 #include "messages.h"
 #include "ir/word_patterns.h"
@@ -68,7 +68,7 @@ static void name_apart(Module *m) {
   }
 }
 
-/* Each stands just above the kernel whose place it may take. */
+/* Each comes just before the kernel that it may replace. */
 static void add_larger(Module *m) {
   Module old = *m;
   memset(&m->fns, 0, sizeof m->fns);

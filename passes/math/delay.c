@@ -1,15 +1,16 @@
 /* The delayed update ("ZeRO-Offload: Democratizing Billion-Scale Model Training", section 5.2):
-   behind a warm-up a step updates with the gradient of the step before it, and its own waits for
-   the next. So a late update asks for nothing of its own step's forward and backward part.
+   after a warm-up, a step updates with the gradient of the previous step, and its own gradient
+   waits for the next step. So a delayed update needs nothing from its own step's forward and
+   backward part.
 
-     late         does the warm-up of train.delay.after steps lie behind?
+     late         is the warm-up of train.delay.after steps over?
      d            late ? waiting : g, with the factor and the flag that were found with it
      waiting      g, a state of every parameter: checkpoints hold it
      number, rate of the update: those of the step that the gradient is of
 
-   Nothing waits when the first late step begins: the flag is 0 until then, and that step changes
-   nothing. The gradient of the last step of a run waits in its checkpoint. Mathematics, whatever
-   the plan. Must not: look at what runs beside what. */
+   No gradient waits when the first late step begins: the flag is 0 until then, and that step
+   changes nothing. The gradient of the last step of a run waits in its checkpoint. This is part of
+   the mathematics, whatever the plan. Must not: depend on which ops overlap. */
 #include "update.h"
 #include "ir/plan/module_settings.h"
 
@@ -25,7 +26,8 @@ static ValueId kept(Update *u, ValueId v) {
   return u->whole == NO_VALUE ? v : ir_where(u->m, u->f, u->whole, v, num(u, 0), u->loc);
 }
 
-/* What the step before left of a number, where updates are late; its own is left for the next. */
+/* The value of a number that the previous step stored, if updates are late; stores this step's for
+   the next. */
 static ValueId handed_on(Update *u, const char *name, ValueId now, ValueId left) {
   Global *g = update_state(u->m, name, type_scalar(ELEM_f32));
   ValueId taken = ir_where(u->m, u->f, u->late, ir_load(u->m, u->f, g, u->loc), now, u->loc);

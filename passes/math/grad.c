@@ -3,10 +3,12 @@
    Walks the ops from the last to the first; each op's rule (grad.def) turns gradients of results
    into gradients of operands. Contributions to one value are added in one flat chain, in the order
    in which they were found. Only values that depend on a parameter which is not frozen get a
-   gradient. The backward ops are built in a scratch function first, because loops of the forward
-   part must deliver more once it is known what backward reads (grad_loop.c); then forward and
-   backward are put together. The gradient of parameter NAME is stored to the output grad.NAME:
-   `optimizer` takes it from there. Shapes, decay and the update are not decided here. */
+   gradient.
+
+   The backward ops are built in a scratch function first, because the loops of the forward part
+   must return more once it is known which values backward reads (grad_loop.c); then forward and
+   backward are joined. The gradient of parameter NAME is stored to the output grad.NAME, from
+   which `optimizer` takes it. Shapes, decay and the update are not decided here. */
 #include "ir/made.h"
 #include "grad.h"
 #include "loss_scale.h"
@@ -143,7 +145,7 @@ static void back_op(Back *back, const Op *o) {
   ValueId *dy = ARENA_ARRAY(back->m->arena, ValueId, o->nout);
   if (!gradients_of_results(back, o, dy)) return;
   bool part = attr_get(&o->attrs, ATTR_stack_length) !=
-              NULL; /* of a stack: made by recompute, behind grad */
+              NULL; /* a layer range, made by recompute after grad */
   if (rules[o->code] && !part) {
     rules[o->code](back, o, dy);
     return;

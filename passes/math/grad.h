@@ -7,7 +7,7 @@
 #define SHARDC_PASSES_GRAD_H
 #include "passes/base/rebuild.h"
 
-/* An argument of the scratch function that stands for something the forward function knows. */
+/* An argument of the scratch function that represents a value of the forward function. */
 typedef struct Read {
   ValueId value;  /* a value of the forward function, or NO_VALUE: */
   OpId loop;      /* an extra stacked result of this loop */
@@ -15,8 +15,7 @@ typedef struct Read {
   ValueId arg;
 } Read;
 
-/* What a differentiated loop becomes in the forward function: the same with more stacked results.
- */
+/* A differentiated loop of the forward function: the same loop with more stacked results. */
 typedef struct Extended {
   Fn *body; /* NULL: as before */
   uint32_t extras;

@@ -1,16 +1,16 @@
-/* The gradient of a loop: a loop of the same dim that runs the other way, over a body of backward
-   ops.
+/* The gradient of a loop: a loop of the same dim in reverse order, over a body of backward ops.
 
      forward    c.., s.. = loop f, carried, invariant, stacked
                            + results that backward reads, stacked
      backward   dc.., acc.., ds.. = loop f.bwd, dc.., 0..,
-                           invariant, stacked, what forward kept, gradients of s
+                           invariant, stacked, values kept by forward, gradients of s
 
    The gradient of a carried value is carried; an invariant operand's is added up in a carried
-   accumulator that starts at 0; a stacked operand's comes out stacked. The body is differentiated
-   like any function (so loops nest). A carried value whose last round has no gradient may still get
-   one inside: the set of carried gradients grows until it stays. Everything that backward reads and
-   that is no operand of the loop is kept here; `recompute` thins that out. */
+   accumulator that starts at 0; a stacked operand's is a stacked result. The body is
+   differentiated like any function (so loops nest). A carried value whose last round has no
+   gradient may still get one inside: the set of carried gradients grows to a fixed point. All
+   values that backward reads and that are no operand of the loop are kept; `recompute` removes
+   some of them. */
 #include "grad.h"
 
 typedef struct Renamed {
@@ -139,7 +139,7 @@ static void keep(LoopBack *back, const Read *d, Fn *fwd, ValueId kept, Extended 
   if (name != own) vec_push(m->arena, back->renamed, (Renamed){d->arg, arg, name});
 }
 
-/* Once all arguments are there: the names that kept values had. */
+/* Once all arguments exist: the names that kept values had. */
 static void rename_back(LoopBack *back) {
   for (uint32_t i = 0; i < back->renamed.n; i++) {
     const Renamed *renamed = &back->renamed.at[i];

@@ -47,7 +47,7 @@ void grad_erfinv(Back *back, const Op *o, const ValueId *dy) {
 void grad_cast(Back *back, const Op *o, const ValueId *dy) { grad_give(back, o, 0, dy[0]); }
 void grad_copy(Back *back, const Op *o, const ValueId *dy) { grad_give(back, o, 0, dy[0]); }
 
-/* What is kept in f32 has its gradient in f32. */
+/* A value that is kept in f32 has its gradient in f32. */
 void grad_wide(Back *back, const Op *o, const ValueId *dy) {
   grad_give(back, o, 0, grad_unary(back, OP_wide, dy[0]));
 }

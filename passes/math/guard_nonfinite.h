@@ -15,6 +15,6 @@ ValueId guard_norm(Module *m, Fn *f, uint32_t n, const ValueId *gradient);
 /* bool[]: is v, a number, finite? */
 ValueId guard_finite(Module *m, Fn *f, ValueId v);
 
-/* Stores v to an output of this name, made if it is not there yet. */
+/* Stores v to an output of this name, which is created if it does not exist. */
 void guard_output(Module *m, Fn *f, const char *name, ValueId v);
 #endif

@@ -1,8 +1,8 @@
 /* inline: every `call` is replaced by the ops of its callee, everywhere, bodies of loops included.
 
-   Functions stand callees first, so a callee is free of calls when its caller is rebuilt; one walk
-   is enough. Ops keep the position they have in the callee. Functions that no entry reaches any
-   more are dropped. */
+   Callees come first in the list of functions, so a callee is free of calls when its caller is
+   rebuilt; one walk is enough. Ops keep the position they have in the callee. Functions that no
+   entry reaches any more are dropped. */
 #include "passes/base/rebuild.h"
 
 static void inline_call(Rebuild *rebuild, const Op *call) {

@@ -5,7 +5,7 @@
 
 bool loss_scale_is_on(const Module *m);
 
-/* What backward starts from: 1, or the scale of this step, f32[]. */
+/* The first gradient of backward: 1, or the scale of this step, f32[]. */
 ValueId loss_scale_seed(Module *m, Fn *f, Elem e, Loc loc);
 
 typedef struct LossScale { /* in entry step */

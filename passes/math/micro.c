@@ -119,7 +119,7 @@ static void copy_loop(Micro *micro, Rebuild *rebuild, const Op *o, const MicroSt
   for (uint32_t i = 0; i < o->nout; i++) rebuild->map[o->out + i] = out + i;
 }
 
-/* state: states of the function that o stands in. */
+/* state: states of the function that contains o. */
 static void copy_op(Micro *micro, Rebuild *rebuild, const Op *o, const MicroState *state,
                     ValueId first) {
   if (o->code == OP_loop) {
@@ -180,7 +180,8 @@ static void deliver(MicroCut *micro, ValueId v) {
   else list_once(micro, sliced(micro, v) ? &micro->merged : &micro->same, v);
 }
 
-/* What the body needs from outside, what others need from the body. */
+/* Finds the values of the function that the body reads, and the values of the body that the
+   function reads. */
 static void find_borders(MicroCut *micro) {
   for (uint32_t i = 0; i < micro->f->ops.n; i++) {
     const Op *o = &micro->f->ops.at[i];

@@ -9,8 +9,8 @@ typedef enum MicroState {
                   before */
   MICRO_ZERO,  /* whole, and 0: also a partial sum */
   MICRO_SLICED,  /* has Batch: each micro-batch has its part */
-  MICRO_PARTIAL, /* each micro-batch gives a term of a sum; behind the loop of an entry it is
-                    complete */
+  MICRO_PARTIAL, /* each micro-batch gives a term of a sum, which is complete after the loop of an
+                    entry */
   MICRO_AFTER    /* entries only: computed once the sums are complete */
 } MicroState;
 
@@ -22,13 +22,14 @@ typedef struct Micro {
   bool quiet;    /* no diagnostic */
   bool asks;     /* are all samples alike, whatever their number? */
   bool all_sums; /* what no parameter influences is a sum like any other, not done before */
-  bool linear;   /* in entries, too, linear ops take partial sums on */
+  bool linear;   /* linear ops accept partial sums in entries as well */
   bool failed;   /* a diagnostic was given */
 } Micro;
 
 /* By value of f. `args`: states of f's arguments; NULL: f is an entry. */
 MicroState *micro_states(Micro *micro, const Fn *f, const MicroState *args);
-/* Of a loop's body, by value of the body: s are those of the function that the loop stands in. */
+/* States of a loop's body, by value of the body: s are those of the function that contains the
+   loop. */
 MicroState *micro_body_states(Micro *micro, const Op *loop, const MicroState *s);
 /* In a body: operand i is whole and is added to a partial sum, so only one part may have it. */
 bool micro_counts_once(const Op *o, const MicroState *s, uint32_t i);

@@ -1,13 +1,15 @@
 /* How each value relates to micro-batches: whole, sliced, a partial sum, or only known after the
    last micro-batch.
 
-   Sliced values have dim Batch. A sum, dot or scatter over Batch makes a partial sum; inside bodies
-   of loops that may only pass through linear ops. What is whole may be added to it there (the
-   gradient of a regularizer): it counts in the first micro-batch and is 0 in the others. In an
-   entry the sums are completed behind the loop over micro-batches, so anything may be done with
-   them there, but nothing sliced may depend on them: that would need all micro-batches before the
-   first ends. This is what E0706 says. What no parameter influences (counts of tokens) is whole,
-   whatever it sums over: it is computed before the loop. */
+   Sliced values have dim Batch. A sum, dot or scatter over Batch makes a partial sum; inside
+   bodies of loops a partial sum may only pass through linear ops. A whole value may be added to it
+   in a body (the gradient of a regularizer): it counts in the first micro-batch and is 0 in the
+   others.
+
+   In an entry the sums are complete after the loop over micro-batches, so any op may read them
+   after the loop, but no sliced value may depend on them: it would need all micro-batches before
+   the first ends. This is what E0706 says. A value that no parameter influences (counts of tokens)
+   is whole, even if it sums over Batch: it is computed before the loop. */
 #include "micro.h"
 #include <string.h>
 

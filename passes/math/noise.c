@@ -1,11 +1,11 @@
-/* Noise in the operands of sums, by which `shardc verify` measures what rounding decides (CESTAC,
-   Vignes, 1993). In f32, whatever adds up (sums, products, attention, scatters) reads each operand
-   as x + x (2 r - 1) share, where r is a random number of the operand's own sequence. What is
-   exactly 0 stays so; a sum whose terms cancel is off by as much as another order of its terms
-   can make it. Two runs of the same step with different noise differ by what the numbers of the
-   model owe to rounding alone.
+/* Noise in the operands of sums, by which `shardc verify` measures the effect of rounding (CESTAC,
+   Vignes, 1993). In f32, every op that adds up (sums, products, attention, scatters) reads each
+   operand as x + x (2 r - 1) share, where r is a random number of the operand's own sequence. An
+   exact 0 stays 0; a sum whose terms cancel deviates by as much as another order of its terms
+   could cause. Two runs of the same step with different noise differ by the part of the model's
+   numbers that is due to rounding alone.
 
-   Loop bodies get the scalar as an invariant operand; each is written once. */
+   Loop bodies get the scalar as an invariant operand; each body is written once. */
 #include "noise.h"
 #include "passes/base/rebuild.h"
 

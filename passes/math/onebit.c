@@ -1,8 +1,8 @@
 /* 1-bit Adam (Tang et al., 2021), as the optimizer pass makes it.
 
-   `step` is AdamW: the warm-up. `step.frozen` is a second entry from the same gradients. There the
-   second moments v stand still, and what travels is the sign of the momentum. With W workers,
-   blocks b of parameters that lie end to end, a chunk of blocks for each worker, and per block
+   `step` is AdamW: the warm-up. `step.frozen` is a second entry made from the same gradients. In
+   it the second moments v are constant, and ranks exchange the sign of the momentum. With W
+   workers, blocks b of concatenated parameters, a chunk of blocks for each worker, and per block
 
      rms(y) = sqrt(sum y^2 / number of its live elements),  C(y) = rms(y) sign(y), sign(0) = +
      d = sqrt(v) / root + eps,  [x] = x within +- the root of a block's length
@@ -10,39 +10,40 @@
    worker i    y_i = beta1 u + [(1 - beta1) W g_i / d] + e_i
                sends C(y_i);  e_i = y_i - C(y_i)
    owner       z = mean_i C(y_i) + E;  sends C(z);  E = z - C(z)
-   everybody   u = C(z);  w = w (1 - lr decay) - lr / (1 - beta1^t) u
+   all ranks   u = C(z);  w = w (1 - lr decay) - lr / (1 - beta1^t) u
 
-   u = m / d is the momentum, and from the first frozen step on bits and scales say all of it: these
-   are its state, m stays what warm-up left. Before that step u is 0, and the entry `step.freeze`,
-   run once, makes it good: e_i = beta1 m / d. Where `zero 1` leaves a rank its part of v, d is a
-   state of its own, whole on each: it follows from v, the entry `step.unit` gathers it before the
-   first frozen step of a process.
+   u = m / d is the momentum. From the first frozen step on bits and scales represent all of it:
+   these are its state, and m keeps the value from the warm-up. Before that step u is 0, and the
+   entry `step.freeze`, run once, accounts for the momentum: e_i = beta1 m / d. With `zero 1` a
+   rank holds only its shard of v, so d is a state of its own, whole on each rank: it follows from
+   v, and the entry `step.unit` gathers it before the first frozen step of a process.
 
-   Other than in the paper, what is compressed is in units of the step, y / d: of elements that
-   share a scale, one whose v is small would else be moved by a multiple of what it ever had. d
-   stands still, so a mean of quotients is the quotient of the mean. [] lets a gradient that was
-   next to nothing in warm-up and comes up later make its block's scale 1 at most, a step's size.
-   AdamW's v would hold it to W / sqrt(1 - beta2); so low a bound is met by rare tokens, too, whose
-   gradients are then too small.
+   Unlike in the paper, the compressed values are in units of the step, y / d: otherwise, of the
+   elements that share a scale, one whose v is small would be moved by a multiple of any update it
+   ever had. d is constant, so a mean of quotients is the quotient of the mean. The bound [] lets a
+   gradient that was almost 0 in warm-up and grows later raise its block's scale to 1 at most, a
+   step's size. AdamW's v would limit it to W / sqrt(1 - beta2); but rare tokens reach so low a
+   bound as well, and their gradients would then be too small.
 
-   With `renew` v moves on in steps that are AdamW's, rarer and rarer ("0/1 Adam", Lu et al., 2022,
-   its policy for the variance). Such a step's own g^2 stands for those since the last one: v =
-   beta2^k v + (1 - beta2^k) g^2. The entry `step.thaw` makes m = u d for it, and takes errors out
-   of units of d; `step.freeze` puts both into units of the new d.
+   With `renew`, v is updated in steps that are AdamW's, at growing intervals ("0/1 Adam", Lu et
+   al., 2022, its policy for the variance). The g^2 of such a step represents all k steps since the
+   last one: v = beta2^k v + (1 - beta2^k) g^2. The entry `step.thaw` makes m = u d for it, and
+   converts errors from units of d; `step.freeze` converts both into units of the new d.
 
-   g_i is worker i's term of the gradient (workers.c), W times it the gradient of its own samples;
-   root is AdamW's sqrt(1 - beta2^t) of the last warm-up step, kept as a state. Live is an element
-   whose v is not 0: one that never had a gradient keeps momentum, errors, and value, since one bit
-   cannot say 0; padding is such an element, so neither takes part in the scale.
+   g_i is worker i's term of the gradient (workers.c), W times it is the gradient of its own
+   samples; root is AdamW's sqrt(1 - beta2^t) of the last warm-up step, kept as a state. An element
+   is live if its v is not 0: one that never had a gradient keeps momentum, errors, and value,
+   since one bit cannot encode 0; padding is such an element, so neither takes part in the scale.
 
-   The number of workers is mathematics, whatever the mesh: e_i are a state over the workers, E one
-   over the owners of the chunks. Who does what is placement (B cuts Batch: worker and owner get its
-   axes), and the collectives derive themselves: [worker/B, chunk] becomes [sender, owner/B], an
-   all-to-all of packed bits and of scales; [owner/B] becomes whole, an all-gather of both. Messages
-   that run beside kernels are cut in buckets of blocks (onebit_buckets.c).
+   The number of workers is part of the mathematics, whatever the mesh: e_i are a state over the
+   workers, E is one over the owners of the chunks. Placement assigns the work (B cuts Batch:
+   worker and owner get its axes), and the collectives derive themselves: [worker/B, chunk] becomes
+   [sender, owner/B], an all-to-all of packed bits and of scales; [owner/B] becomes whole, an
+   all-gather of both. Messages that overlap with kernels are cut in buckets of blocks
+   (onebit_buckets.c).
 
-   Clipping ends with the warm-up: nobody has the whole gradient then; norm.of.gradients is the
-   root of the sum of all workers' squares. */
+   Clipping ends with the warm-up: no rank has the whole gradient afterwards; norm.of.gradients is
+   the root of the sum of all workers' squares. */
 #include "ir/made.h"
 #include "onebit.h"
 #include "ir/plan/module_settings.h"
@@ -62,11 +63,12 @@ static Global *root_state(Module *m) {
   return update_state(m, "onebit.root", type_scalar(ELEM_f32));
 }
 
-/* How many steps in a row renew second moments behind the freeze, before they become rarer; 0: none
-   does. */
+/* Number of consecutive steps after the freeze that refresh second moments, before they become
+   rarer; 0: none does. */
 static int64_t renews(const Module *m) { return module_whole(m, "train.optim.renew"); }
 
-/* A step with full gradients stands for all since the one before: beta2 to their number. */
+/* A step with full gradients represents all steps since the previous one: beta2 to the power of
+   their number. */
 static void begin_renewal(Update *u) {
   RateSchedule *s = &u->s;
   Global *last = update_state(u->m, "onebit.renewed", type_scalar(ELEM_i32));
@@ -151,8 +153,8 @@ static ValueId of_chunks(Onebit *onebit, ValueId v) {
   return renamed(onebit, v, 1, &onebit->all, &onebit->chunk.dim);
 }
 
-/* What unit_of looks at, and what is live has above 0: the unit itself, where ranks keep it, and
-   else v. */
+/* The value from which unit_of derives the unit, positive where an element is live: the unit
+   itself, if ranks keep it, and else v. */
 static ValueId second_of(Onebit *onebit, uint32_t i) {
   Update *u = &onebit->u;
   return ir_load(u->m, u->f, state(u, u->m->globals.at[i], onebit->keeps_units ? "unit" : "v"),
@@ -171,7 +173,7 @@ static ValueId live_elements(Onebit *onebit) {
   return onebit_flatten(onebit, v, false);
 }
 
-/* What the step divides momentum i by. */
+/* The divisor of momentum i in the step. */
 static ValueId unit_of(Onebit *onebit, uint32_t i) {
   Update *u = &onebit->u;
   ValueId v = second_of(onebit, i);
@@ -202,7 +204,8 @@ static ValueId new_terms(Onebit *onebit) {
   return onebit_flatten(onebit, y, true);
 }
 
-/* Of chunks of blocks: `first` in front of them; each has elements, bytes, or one number. */
+/* A state of chunks of blocks: `first` before their dims; each block has elements, bytes, or one
+   number. */
 static Global *block_state(Onebit *onebit, const char *name, Elem e, const Axis *first, int n,
                            const Axis *each) {
   Type t = type_of(e, n, first);
@@ -251,7 +254,7 @@ static ValueId part_of(Onebit *onebit, const SignExchange *signs, int i, Global 
   return onebit_part(onebit, &signs->bucket[i], all);
 }
 
-/* What becomes of a part of the state, if the step is fine. */
+/* The new value of a part of the state, if the step is fine. */
 static ValueId new_part(Onebit *onebit, const SignExchange *signs, int i, Global *state,
                         ValueId v) {
   ValueId fine = onebit->u.fine;
@@ -369,7 +372,7 @@ static void add_unit_entry(const Onebit *onebit) {
   module_add(u->m, u->f);
 }
 
-/* Of all parameters, beta1 m / d. */
+/* The momentum of all parameters to be sent, beta1 m / d. */
 static ValueId momentum_to_say(Onebit *entry) {
   Update *u = &entry->u;
   ValueId *y = ARENA_ARRAY(u->m->arena, ValueId, u->globals + 1);
@@ -387,7 +390,7 @@ static void set_begun(Update *u, int begun) {
            ir_const(u->m, u->f, ELEM_i32, begun, (Loc){0}), (Loc){0});
 }
 
-/* What of all parameters is live, and their units, as blocks of workers or of owners. */
+/* The live elements of all parameters, and their units, as blocks of workers or of owners. */
 typedef struct UnitLine {
   ValueId live, unit;
 } UnitLine;
@@ -433,8 +436,8 @@ static void add_freeze_entry(const Onebit *onebit) {
   module_add(u->m, u->f);
 }
 
-/* Before a step that renews second moments: m = u d of what travelled, errors times d, since d is
-   another one behind it. */
+/* Runs before a step that refreshes second moments: m = u d from the exchanged u, errors times d,
+   since the step changes d. */
 static void add_thaw_entry(const Onebit *onebit) {
   Onebit entry = beside(onebit, "step.thaw");
   Update *u = &entry.u;

@@ -11,14 +11,14 @@ typedef struct Onebit {
   int64_t count;     /* elements of all parameters */
   Str flat;          /* all of them end to end, with padding */
   Axis worker, chunk, block, in, byte;
-  Str sender, owner, all; /* names of worker and chunk where they stand for who sends, for the
-                             chunk's owner, for everybody's chunks */
+  Str sender, owner, all; /* names of the dims: worker as the sender, chunk as its owner, chunk as
+                             all chunks */
 } Onebit;
 
 /* Values of all parameters, one after the other, value[i] of global i; [chunk, block, in], the
    padding 0. `each`: with the dim of the workers in front. */
 ValueId onebit_flatten(Onebit *onebit, const ValueId *value, bool each);
-/* Of [all, block, in], the piece of each parameter. */
+/* The piece of each parameter of a value [all, block, in]. */
 void onebit_pieces(Onebit *onebit, ValueId flat, ValueId *value);
 
 enum { ONEBIT_BUCKETS = MAX_RANK };
@@ -30,7 +30,7 @@ typedef struct OnebitBucket {
 
 /* How many: 1 to ONEBIT_BUCKETS. */
 int onebit_buckets(const Onebit *onebit, OnebitBucket *bucket);
-/* Of a value with all blocks, those of the bucket. */
+/* The blocks of the bucket, from a value with all blocks. */
 ValueId onebit_part(Onebit *onebit, const OnebitBucket *bucket, ValueId v);
 /* A value with all blocks, of the parts of all buckets. */
 ValueId onebit_join(Onebit *onebit, const OnebitBucket *bucket, const ValueId *part, int n);

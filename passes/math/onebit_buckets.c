@@ -1,13 +1,13 @@
 /* The blocks of 1-bit Adam's chunks in buckets, each with messages of its own, for messages that
-   run beside kernels (`zero overlap`): while the signs of one bucket travel those of the next ones
-   are made.
+   overlap with kernels (`zero overlap`): while the signs of one bucket are sent, those of the next
+   ones are made.
 
-   A bucket has the same blocks of every chunk, so owners stay who they are, and no block is cut:
-   numbers and states are the same to the bit with any bucket. Its bits are `plan.zero.bucket` bytes
-   at most, as long as that takes no more buckets than one concat has operands; then buckets are
-   larger. Without overlap there is one: cut messages would hide nothing, and new errors, which
-   buckets leave in parts, are put together again at the cost of reading and writing them. Must not:
-   let what a block is depend on the bucket. */
+   A bucket has the same blocks of every chunk, so owners do not change, and no block is cut:
+   numbers and states are the same to the bit with any bucket. Its bits are `plan.zero.bucket`
+   bytes at most, as long as one concat has enough operands for the buckets; otherwise buckets are
+   larger. Without overlap there is one bucket: several messages would hide nothing, and the new
+   errors of several buckets have to be joined again at the cost of reading and writing them. Must
+   not: let the contents of a block depend on the bucket. */
 #include "ir/made.h"
 #include "ir/plan/module_settings.h"
 #include "onebit.h"

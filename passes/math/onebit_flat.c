@@ -31,14 +31,14 @@ static ValueId line_up(Onebit *onebit, uint32_t i, ValueId v, bool each) {
                     global->loc);
 }
 
-typedef struct PieceLine { /* pieces that stand one behind the other */
+typedef struct PieceLine { /* adjacent pieces */
   ValueId at[MAX_RANK];
   Str name[MAX_RANK];
   int n;
   uint32_t steps;
 } PieceLine;
 
-/* What is in the line becomes one piece. */
+/* Joins the pieces of the line to one piece. */
 static void close_line(Onebit *onebit, PieceLine *line, Str name, bool each) {
   int64_t size = 0;
   for (int i = 0; i < line->n; i++)

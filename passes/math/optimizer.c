@@ -30,7 +30,8 @@ void update_adamw_begin(Update *u) {
   u->shrink = to_f32(u, schedule_binary(s, OP_sub, one, decay));
 }
 
-/* beta2 v + (1 - beta2) d^2, of a step that stands for several: beta2 to their number */
+/* beta2 v + (1 - beta2) d^2; for a step that represents several: beta2 to the power of their
+   number */
 static ValueId new_second(Update *u, ValueId v, ValueId d) {
   if (u->stays == NO_VALUE)
     return bin(u, OP_add, times(u, v, u->betas[1]),
@@ -115,7 +116,7 @@ typedef struct OptimizerRow {
   const char *name;
   void (*begin)(Update *u);
   UpdateRule *rule;
-  bool freezes; /* it has an entry `step.frozen`, too */
+  bool freezes; /* it also has an entry `step.frozen` */
 } OptimizerRow;
 
 static const OptimizerRow optimizers[] = {
@@ -242,7 +243,7 @@ static double rounds(const Module *m) {
   return 1;
 }
 
-/* Where products are narrow: the gradient in the type in which it waits, from there on f32. */
+/* With narrow products: the gradient in the type in which it waits, converted to f32. */
 ValueId update_delivered(Update *u, ValueId d) {
   const char *compute = plan_precision(u->m);
   if (!strcmp(compute, "f32") || !strcmp(compute, "tf32")) return d;

@@ -1,21 +1,22 @@
-/* ranges: a stack of whose layers a plan puts some on the host (`offload optimizer of h[0..3]`)
-   becomes several stacks, one behind the other, before gradients and states are there. All passes
-   behind this one see stacks as if the model had them: each has loops, updates, groups and a place
-   of its own, and nothing has to know of rounds that are elsewhere.
+/* ranges: a stack of which a plan puts some layers on the host (`offload optimizer of h[0..3]`)
+   becomes several consecutive stacks, before gradients and states exist. All later passes see
+   stacks as if the model had declared them: each has loops, updates, groups and a tier of its own,
+   and no pass has to know of rounds in another tier.
 
-     parameters   h.*.w is h.0_3.*.w and h.4_11.*.w, with dims Layers'0_3 and Layers'4_11 that say
-                  where in Layers they lie (layer_range.h)
-     loops        over `h` become loops over the parts, the carried value going from one to the
-                  next; in their bodies the counter begins at the part's first layer
-     init         stores rounds of what it stored: random numbers, and what is made of them element
-                  by element, are made for these alone, and are the same
+     parameters   h.*.w becomes h.0_3.*.w and h.4_11.*.w, with dims Layers'0_3 and Layers'4_11 that
+                  give their range in Layers (layer_range.h)
+     loops        over `h` become loops over the layer ranges, the carried value passing from one to
+                  the next; in their bodies the counter begins at the first layer of the range
+     init         stores rounds of the values it stored: random numbers, and values made of them
+                  element by element, are made for these rounds alone, and are the same
 
-   The executable joins the parts again: in checkpoints, weights files and all that a user reads
-   there is h.*.w (host_tables.c). A stack is cut between two layers of which any word has something
-   of one and not of the other, but where stages of a pipeline share its layers: of a stage, all are
-   there or none, so its program has one stack (ir/plan/stage_offload.h).
+   The executable joins the ranges again: checkpoints, weights files and everything that a user
+   reads contain h.*.w (host_tables.c). A stack is cut between two layers if some setting covers
+   one and not the other. The exception is a stack whose layers pipeline stages share: either all
+   layers of a stage are on the host or none, so the stage's program has one stack
+   (ir/plan/stage_offload.h).
 
-   Must not: change a number; cut what no line names; know what lies where. */
+   Must not: change a number; cut a stack that no line names; know the tier of a value. */
 #include "ir/made.h"
 #include "ir/plan/layer_range.h"
 #include "ir/plan/module_settings.h"
@@ -96,7 +97,7 @@ static bool differs(const Ranges *ranges, const CutStack *stack, int64_t layer) 
   return false;
 }
 
-/* Of ranges that follow each other, or of different words. */
+/* Joins adjacent ranges that have the same settings. */
 static void join_alike(const Ranges *ranges, CutStack *stack) {
   uint32_t n = 1;
   for (uint32_t i = 1; i < stack->begin.n; i++)
@@ -136,7 +137,7 @@ static void name_parts(Ranges *ranges, CutStack *stack) {
   }
 }
 
-/* Stages have their layers there or not: nothing is cut (ir/plan/stage_offload.h). */
+/* All layers of a stage are on the host or none: nothing is cut (ir/plan/stage_offload.h). */
 static bool is_on_stages(const Ranges *ranges, const CutStack *stack) {
   for (uint32_t i = 0; i < ranges->m->globals.n; i++)
     if (is_of(ranges->m->globals.at[i], stack->path))
@@ -293,7 +294,7 @@ static const Op *part_loop(RangeFn *fn, const Op *o, const CutStack *stack, cons
   return made;
 }
 
-/* What the loops stack, end to end. */
+/* Joins the stacked results of the loops into one value. */
 static ValueId joined(RangeFn *fn, const CutStack *stack, const ValueId *part, Type whole) {
   Module *m = fn->r.m;
   ValueId v = part[0];

@@ -1,21 +1,23 @@
-/* tally: what evaluations add up over batches, and how many labels count in a step.
+/* tally: the numbers that evaluations add up over batches, and the number of labels that count in
+   a step.
 
-   A mean of means over batches is no mean where batches count unequally: a loss divided by a sum
-   over samples (labels that are not ignored, weights) is kept as its terms,
+   A mean of means over batches is wrong if batches count unequally: a loss divided by a sum over
+   samples (labels that are not ignored, weights) is kept as its terms,
 
-     loss = factor * sum / weight + .. + what is linear in sums over samples
+     loss = factor * sum / weight + .. + a term that is linear in sums over samples
 
-   `eval` stores each sum and weight as outputs eval.sum.K and eval.weight.K, the linear part as a
-   sum without a weight, which batches average. The runtime adds these up over batches and ranks and
-   divides once. `step` stores its weights as loss.weight.K. A number in a name: no model has such.
+   `eval` stores each sum and weight as outputs eval.sum.K and eval.weight.K, and the linear part
+   as a sum without a weight, which batches average. The runtime adds these up over batches and
+   ranks and divides once. `step` stores its weights as loss.weight.K. No model has a name that
+   contains such a number.
 
-     made.eval.terms      how many; none: the loss is linear, or of another form than that
+     made.eval.terms      number of terms; absent: the loss is linear, or of another form than that
      made.eval.mean       `on`: it is of another form, so batches have a loss each
-     made.eval.least.K    the weight is divided by at least so much: max(weight, c)
+     made.eval.least.K    a lower bound of the divisor: max(weight, c)
      made.eval.plus.K     it is divided by weight + c
-     made.eval.separable  a part of a batch has all that is added up: no sample needs another
+     made.eval.separable  a part of a batch suffices for all sums: no sample needs another
 
-   Must not: change what is computed. */
+   Must not: change the numbers that are computed. */
 #include "passes/math/micro.h"
 #include "passes/simplify/simplify.h"
 #include <string.h>
@@ -35,7 +37,7 @@ typedef struct Tally {
   bool failed;
 } Tally;
 
-/* As if nothing were known before the last batch: counts of labels are sums, too. */
+/* Assumes that nothing is known before the last batch: counts of labels are sums as well. */
 static MicroState *states_of(Module *m, const Fn *f, bool alone, bool *failed) {
   Micro micro = {.m = m, .batch = intern(m->ctx->names, "Batch"), .quiet = true};
   micro.asks = alone, micro.linear = micro.all_sums = true;
@@ -72,7 +74,7 @@ static bool asks_for_more_than_zero(const Fn *f, ValueId c, ValueId v) {
   return o && o->code == OP_lt && o->in[1] == v && is_number(f, o->in[0], &zero) && zero == 0;
 }
 
-/* What a loss is divided by: a weight, alone or kept from being 0. */
+/* Finds the divisor of a loss: a weight, alone or protected from being 0. */
 static bool find_weight(const Tally *tally, ValueId v, Quotient *term) {
   const Op *o = value_def(tally->f, v);
   if (o && passes_on(o) && !linear(tally, v)) return find_weight(tally, o->in[0], term);

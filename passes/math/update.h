@@ -75,9 +75,9 @@ static inline ValueId put(Update *u, Global *g, ValueId v) {
   return v;
 }
 
-/* Of the entry u->f, made from `step`: schedule, scale, settings, rate. */
+/* Begins the update in entry u->f, made from `step`: schedule, scale, settings, rate. */
 void update_begin(Update *u);
-/* The gradient in the type in which it waits, from there on f32. */
+/* The gradient in the type in which it waits, converted to f32. */
 ValueId update_delivered(Update *u, ValueId d);
 bool update_wants_norm(const Update *u);
 /* Tells the norm of all gradients, clips, unscales, guards. */
@@ -93,11 +93,12 @@ ValueId update_delay(Update *u, const Global *g, ValueId d);
    0: that is not asked; and the entry that does so, of the parameters that have a gradient. */
 int64_t onebit_window(const Module *m);
 void onebit_look(Module *m, uint32_t globals, const ValueId *gradient);
-/* 1-bit Adam (onebit.c): what warm-up does beside AdamW, and the entry `step.frozen`
-   made from the `step` that `grad` made; NULL: refused. */
+/* 1-bit Adam (onebit.c): the warm-up's additions to AdamW, and the entry `step.frozen` made from
+   the `step` that `grad` made; NULL: refused. */
 void onebit_begin(Update *u);
-/* Where plan.micro cuts steps: `step` without its stores of gradients, made of the gradients of
-   workers like step.frozen, so that samples lie alike in all entries; of `eval` the same. */
+/* If plan.micro cuts steps: `step` without its stores of gradients, made of the gradients of
+   workers like step.frozen, so that samples have the same layout in all entries; the same for
+   `eval`. */
 Fn *onebit_warm_up(Module *m, const Fn *step, ValueId *gradient, ValueId *loss);
 Fn *onebit_entry(Module *m, const Fn *step);
 #endif

@@ -1,15 +1,15 @@
 /* workers: the gradients of single workers. From the entry `step` and the bodies of its loops it
-   makes another entry in which Batch is [worker, Batch / workers], and what the entry sums over
-   Batch keeps the dim of the worker as long as linear ops take it on: so what it would store as
-   gradient of a parameter has one slice per worker, their sum the gradient. Everything else, the
-   loss first of all, is completed by a sum over the workers where it is read.
+   makes another entry in which Batch is [worker, Batch / workers]. A sum over Batch keeps the dim
+   of the worker as long as the ops that read it are linear. A value that `step` would store as the
+   gradient of a parameter then has one slice per worker; their sum is the gradient. Everything
+   else, the loss first of all, is completed by a sum over the workers where it is read.
 
-   Which values are sums over Batch, and which may stay in parts, is what micro-batches ask, too
-   (micro_states.c); where an op needs all samples of a loss at once, E0706 says so. Samples keep
-   their numbers: random numbers and positions are made for [worker, Batch] with those that they
-   have in Batch. Another op that names Batch itself (tokens counted) is done on the whole Batch,
-   which is then cut; nothing is sent for that, as the ranks that cut Batch cut the workers alike.
-   Must not: know what the gradients are for. */
+   The analysis of micro-batches (micro_states.c) answers the same questions: which values are sums
+   over Batch, and which may stay partial. If an op needs all samples of a loss at once, E0706 says
+   so. Samples keep their numbers: random numbers and positions are made for [worker, Batch] with
+   those that they have in Batch. Another op that names Batch itself (tokens counted) is done on
+   the whole Batch, whose result is then cut; nothing is sent for that, as the ranks that cut Batch
+   cut the workers alike. Must not: know the use of the gradients. */
 #include "ir/made.h"
 #include "workers.h"
 #include <string.h>
@@ -81,7 +81,7 @@ static ValueId once(WorkerSite *site, ValueId v, Loc loc) {
   return ir_where(m, f, first, v, ir_const(m, f, value_type(f, v)->elem, 0, loc), loc);
 }
 
-/* What old value v is where it is no longer one worker's. */
+/* The value of old value v once it is no longer one worker's. */
 static ValueId completed(WorkerSite *site, ValueId v, Loc loc) {
   if (site->s[v] != MICRO_PARTIAL) return site->r.map[v];
   if (site->whole[v] == NO_VALUE)
@@ -113,7 +113,7 @@ static Op *copy_with(WorkerSite *site, const Op *o, const ValueId *in) {
   return n;
 }
 
-/* On the whole Batch, cut behind. */
+/* Runs the op on the whole Batch, then cuts its result. */
 static void on_whole(WorkerSite *site, const Op *o, ValueId *in) {
   for (uint32_t i = 0; i < o->nin; i++)
     if (site->s[o->in[i]] == MICRO_SLICED)
@@ -175,7 +175,7 @@ static void number_samples(WorkerSite *site, const Op *o) {
   site->r.map[o->out] = ir_binary(m, f, OP_add, emit_spread(m, f, own, t, o->loc), first, o->loc);
 }
 
-/* Of the dims that the op makes, Batch becomes two; and of its strides that of Batch. */
+/* In the dims that the op makes, Batch becomes two dims; so does the stride of Batch. */
 static void make_samples(WorkerSite *site, const Op *o, const ValueId *in) {
   if (o->code == OP_iota) {
     number_samples(site, o);

@@ -1,18 +1,19 @@
-/* Late steps as a program of their own, part of pass offload: the update runs on the host beside
-   the forward and backward part ("ZeRO-Offload: Democratizing Billion-Scale Model Training",
-   section 5.2).
+/* Late steps as a program of their own, part of pass offload: the update runs on the host
+   concurrently with the forward and backward part ("ZeRO-Offload: Democratizing Billion-Scale
+   Model Training", section 5.2).
 
-   With `delay` one `step` does both kinds of steps and chooses between the gradient of its own and
-   the one that waits (delay.c). Where states lie on the host it becomes two, by what is known of
-   the step's number: in `step` the comparison with train.delay.after is false, in `step.late` true.
-   A late update then reads what waits alone, and the ops of `step.late` are put in this order:
+   With `delay`, one `step` implements both kinds of steps and chooses between its own gradient and
+   the waiting one (delay.c). If states are on the host, it is specialised into two entries by the
+   step's number: in `step` the comparison with train.delay.after is false, in `step.late` true. A
+   late update then reads only the waiting gradient, and the ops of `step.late` are put in this
+   order:
 
-     loads; what only states, parameters and numbers make, and its stores of states;
-     forward, backward, and what they leave for the next step;
-     stores of parameters, with what only they need
+     loads; ops that depend only on states, parameters and numbers, and their stores of states;
+     forward, backward, and their stores for the next step;
+     stores of parameters, with the ops that only they need
 
    so that kernels of the host start with the step, and the parameters, which forward and backward
-   read, are exchanged behind them. Must not: change a number; move what forward and backward do. */
+   read, are exchanged after them. Must not: change a number; move ops of forward and backward. */
 #include "passes/simplify/simplify.h"
 #include "offload.h"
 #include "ir/plan/module_settings.h"
@@ -29,7 +30,7 @@ static bool is_number_of_step(const Fn *f, ValueId v) {
          !strcmp(o->global->name, "step");
 }
 
-/* Does the warm-up lie behind the step? */
+/* Does the op test whether the warm-up is over? */
 static bool asks_late(const Fn *f, const Op *o, double after) {
   const Op *number = o->code == OP_le ? value_def(f, o->in[0]) : NULL;
   return number && number->code == OP_const && is_number_of_step(f, o->in[1]) &&
@@ -42,7 +43,8 @@ typedef struct PhasePeel {
   bool late;
 } PhasePeel;
 
-/* What the op chooses by the answer, if that is of its type; NO_VALUE: it chooses otherwise. */
+/* The operand that the op selects by the answer, if it has the op's type; NO_VALUE: it selects
+   otherwise. */
 static ValueId arm_of(const PhasePeel *peel, const Op *o) {
   const Fn *f = peel->r.from;
   if (o->code != OP_where || !peel->asks[o->in[0]]) return NO_VALUE;
@@ -114,8 +116,8 @@ static bool *needed(Module *m, const Fn *f, bool params) {
   return needed;
 }
 
-/* What goes down for one of them, goes before the first of them is made: one kernel may make the
-   states of a parameter. */
+/* Downloads for one update come before the first update: one kernel may make the states of a
+   parameter. */
 static void place_updates(LateOrder *order, const bool *alone) {
   const Fn *f = order->r.from;
   for (int store = 0; store < 2; store++)

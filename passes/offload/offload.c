@@ -1,28 +1,32 @@
-/* offload: the optimizer's states, masters and update go to the host ("ZeRO-Offload: Democratizing
-   Billion-Scale Model Training", section 4: the cut of the data flow that sends the least).
+/* offload: the optimizer's states, master weights and update move to the host ("ZeRO-Offload:
+   Democratizing Billion-Scale Model Training", section 4: the cut of the data flow that transfers
+   the least).
 
-   What the plan names are the flat states of pass `zero`: moments, and masters, of which it keeps
-   one for every group (zero_groups.c). They get type `host`, and every entry is rewritten so that
-   ops run where what they read lies:
+   The plan names flat states of pass `zero`: moments, and master weights, of which it keeps one
+   for every group (zero_groups.c). They get tier `host`, and every entry is rewritten so that ops
+   run where their operands are:
 
-     a value is on the host if an operand is (states, what updates make of them), but for scalars,
-     such as the norm's factor: these go where tensors are that they meet; collectives, carried
-     values, inputs, outputs and parameters are on the device; a loop's body is rewritten for where
-     its operands are;
-     what is needed on the other side is moved there, once. Down goes what is the least: a value, or
-     what it is made of element by element (a cast of a gradient, its product with a factor, random
-     first values). So gradients go down and parameters come up in the types that they have on the
-     wire: 2 bytes each in bf16, of a rank's own part alone from stage 1 on;
-     `grads`: gradients go where they are final (offload_gradients.c);
-     `params`: a parameter stays there until ops here read it, a layer's in the round that does;
-     what a loop with the attribute `offload` keeps for other loops goes down at the end of its
-     round, and comes up in the round that reads it, whose ops work on the device as before.
+   - A value is on the host if an operand is (states, and values that updates make of them).
+     Scalars, such as the norm's factor, are the exception: they move to the tier of the tensors
+     that they are combined with. Collectives, carried values, inputs, outputs and parameters are
+     on the device; a loop's body is rewritten for the tiers of its operands.
+   - A value that is needed in the other tier is copied once. A download takes the fewest bytes:
+     the value, or the values from which it is made element by element (the operand of a cast of a
+     gradient, of its product with a factor, of random initial values). So gradients are downloaded
+     and parameters uploaded in the types that they have on the wire: 2 bytes each in bf16, only
+     the rank's own shard from stage 1 on.
+   - `grads`: gradients are downloaded as soon as they are final (offload_gradients.c).
+   - `params`: a parameter stays on the host until device ops read it, a layer's until the round
+     that does.
+   - A value that a loop with the attribute `offload` keeps for other loops is downloaded at the
+     end of its round and uploaded in the round that reads it, whose ops run on the device as
+     before.
 
-   All else follows from types: fuse makes no kernel over two memories, `memory` gives each its
+   Everything else follows from types: fuse makes no kernel over two tiers, `memory` gives each its
    arenas and frames, budgets count them apart. On a processor both are one memory: no bit changes.
-   Stands behind `wire`, so that messages have their types. Must not: change a number; move what
-   lies in no group (a refusal names it); compute on the host what is not made element by element
-   of states or for them. */
+   The pass runs after `wire`, so that messages have their types. Must not: change a number; move a
+   value that is in no group (a refusal names it); compute on the host anything but element-wise
+   work on states or for them. */
 #include "passes/base/rebuild.h"
 #include "offload.h"
 #include "ir/schedule/flight.h"
@@ -35,8 +39,8 @@
 typedef VEC(ValueId) Needs;
 
 typedef struct HostCopy { /* how a value gets to the host */
-  uint32_t moves;         /* known when so many had gone, minus one */
-  bool again;             /* made there, of `needs` */
+  uint32_t moves;         /* number of moves at which it becomes known, minus one */
+  bool again;             /* recomputed on the host from `needs` */
   Needs needs;
 } HostCopy;
 
@@ -53,13 +57,14 @@ typedef struct Home { /* a function being rewritten */
   HostCopy *known;       /* by old value */
   uint32_t moves;        /* values that have got to the host */
   const bool *goes;      /* by old value: to the host where it is made */
-  bool *waits; /* by old value: a parameter or what loops keep, there until ops here read it */
+  bool *waits; /* by old value: a parameter or kept by loops, on the host until device ops read
+                  it */
 } Home;
 
 static double bytes_of(const Type *t) { return (double)type_count(t) * elem_bytes(t->elem); }
 
-/* Element by element of what it reads: the host makes the same of the same. Beside a GPU it does so
-   where kernels work there at all. */
+/* Element by element of its operands: the host computes the same result from the same operands.
+   With a GPU it does so only if kernels run on the host at all. */
 static bool may_repeat(const Module *m, const Op *o) {
   return o && (!module_on_gpu(m) || m->beside.name) && o->nout == 1 && op_flags(o->code) & POINT &&
          op_family(o->code) != FAMILY_GLOBAL;
@@ -87,7 +92,7 @@ static bool goes_whole(const Home *home, const Op *o, const Needs *made) {
   return true;
 }
 
-/* What has to go down for v, or is: itself, or less. */
+/* The values to download for v: v itself, or fewer bytes. */
 static const Needs *needs_of(Home *home, ValueId v) {
   HostCopy *copy = &home->known[v];
   const Op *o = value_def(home->from, v);
@@ -160,7 +165,8 @@ static bool is_kept_outside(const Fn *f, const Fn *body, ValueId v) {
   return false;
 }
 
-/* Is stacked result k of the loop read by rounds alone, there, or behind a loop around it? */
+/* Is stacked result k of the loop read only by rounds of other loops, either in this function or
+   after an enclosing loop? */
 static bool is_kept(const Module *m, const Fn *f, const Op *loop, uint32_t k) {
   ValueId v = loop->out + k;
   if (!attr_get(&loop->attrs, ATTR_offload) || k < loop_shape(loop).carry) return false;
@@ -170,7 +176,7 @@ static bool is_kept(const Module *m, const Fn *f, const Op *loop, uint32_t k) {
   return false;
 }
 
-/* Of a loop around layers: are these what leaves there? */
+/* For a loop around layers: does the body return kept values as result k? */
 static bool leaves_kept(const Module *m, const Op *loop, uint32_t k) {
   ValueId v = loop->callee->results.at[k];
   const Op *made = value_def(loop->callee, v);
@@ -186,7 +192,8 @@ static void find_waiting(Home *home) {
   }
 }
 
-/* Does it stay there until a round reads its part? What whole rounds read comes up before. */
+/* Does the operand stay on the host until a round reads its slice? An operand that rounds read
+   whole is uploaded before the loop. */
 static bool comes_in_rounds(const Op *loop, uint32_t operand) {
   const Fn *body = loop->callee;
   if (operand >= loop_whole(loop)) return true;
@@ -199,7 +206,8 @@ static bool comes_in_rounds(const Op *loop, uint32_t operand) {
   return false;
 }
 
-/* Is it a parameter here, as it is? Then it comes up round by round. */
+/* Does the function store v itself, or a view of it, to a device parameter? Then it is uploaded
+   round by round. */
 static bool is_stored_here(const Fn *f, ValueId v) {
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
@@ -347,7 +355,7 @@ static bool is_in_groups(const Module *m, Str top) {
   return true;
 }
 
-/* What a line may name. */
+/* The names that a line may use. */
 static Str in_groups(const Module *m) {
   enum { SHOWN = 8 };
   Str all = "";
@@ -378,7 +386,7 @@ static bool refuse_left(Module *m) {
   return false;
 }
 
-/* Of a loop whose line says that what it keeps waits there: is there nothing to be found? */
+/* For a loop whose line moves its kept values to the host: does it keep none? */
 static bool keeps_nothing(const Module *m, const Fn *f, const Op *o) {
   if (o->code != OP_loop || !attr_get(&o->attrs, ATTR_offload)) return false;
   for (uint32_t k = 0; k < o->nout; k++)
@@ -401,7 +409,7 @@ static bool refuse_kept(Module *m) {
   return false;
 }
 
-/* A gather starts rounds ahead from where its operand lies on the device. */
+/* A gather that starts rounds ahead needs its operand on the device. */
 static bool refuse_ahead(Module *m) {
   Ahead a = flights_ahead(m);
   if (plan_zero_stage(m) < 3 || (a.layers <= 0 && a.bytes <= 0)) return false;

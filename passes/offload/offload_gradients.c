@@ -1,16 +1,17 @@
-/* offload, part of gradients: which values go to the host where they are made.
+/* offload, part of gradients: which values move to the host where they are made.
 
-   `offload optimizer` alone brings a gradient down when the update needs it. `offload grads` brings
-   it down as soon as it is final, and the device forgets it: what collectives leave bucket by
-   bucket, what the rounds of a backward loop leave in stacks, what is added up over micro-batches.
-   Who reads it after that, the norm for one, reads it on the host.
+   With `offload optimizer` alone a gradient is downloaded when the update needs it. With `offload
+   grads` it is downloaded as soon as it is final, and its device buffer is free: results of
+   collectives bucket by bucket, stacked results of a backward loop round by round, sums over
+   micro-batches. Later readers, the norm for one, read it on the host.
 
-   Found from the other end: an op that works on the host reads a value of the device that has the
-   shape of a state, or that it adds to a value of the host. From there back through views, joints
-   and ops on one value element by element, as long as that does not get wider, to what makes it: a
-   result of a loop goes to the host in the loop (and what it goes on with, where it does), anything
-   else as soon as it is there. That makes more ops work on the host, so it goes round until nothing
-   changes. Must not: change the module; take scalars, they travel on their own. */
+   The search starts at the uses: an op that runs on the host reads a device value that has the
+   shape of a state, or that it adds to a host value. From that value the search follows views,
+   concats and element-wise ops on one value backwards, as long as that does not get wider, to the
+   op that makes it. A result of a loop is downloaded in the loop (and so is the value that it
+   continues, if it does); any other value is downloaded as soon as it exists. As a consequence
+   more ops run on the host, so the search repeats until nothing changes. Must not: change the
+   module; take scalars, which are copied separately. */
 #include "passes/base/rebuild.h"
 #include "offload.h"
 
@@ -19,7 +20,7 @@ typedef struct Search {
   const Fn *f;
   Tier *tier; /* by value */
   bool *goes, changed;
-  bool *there; /* by global: a state whose gradient goes there */
+  bool *there; /* by global: a state whose gradient is downloaded */
 } Search;
 
 static bool is_alike(const Type *a, const Type *b) {
@@ -28,7 +29,7 @@ static bool is_alike(const Type *a, const Type *b) {
   return alike;
 }
 
-/* Has it the shape of a state that lies on the host, whose gradient does? */
+/* Has it the shape of a state on the host whose gradient is downloaded as well? */
 static bool is_of_state(const Search *search, const Type *t) {
   for (uint32_t i = 0; t->rank && i < search->m->globals.n; i++) {
     const Global *g = search->m->globals.at[i];
@@ -73,7 +74,7 @@ static void trace(Search *search, ValueId v) {
   while (v != NO_VALUE && search->tier[v] == TIER_device) {
     const Op *o = value_def(search->f, v);
     if (!o || o->global || !o->nin) return; /* an argument, a parameter, a number */
-    /* Of gradients that no message joins: each when it is there, in a round all as one. */
+    /* Gradients that no message joins: each is downloaded once it exists, in a round all as one. */
     if (o->code == OP_concat && search->f->kind == FN_ENTRY) {
       for (uint32_t i = 0; i < o->nin; i++) trace(search, o->in[i]);
       return;
@@ -93,7 +94,8 @@ static void look_at_loop(Search *search, const Op *o) {
   }
 }
 
-/* To a sum over micro-batches there: one rank alone has it in the shape of the parameter. */
+/* Added to a sum over micro-batches on the host: only a single rank has it in the shape of the
+   parameter. */
 static bool is_added(const Search *search, const Op *o, ValueId v) {
   for (uint32_t i = 0; value_type(search->f, v)->rank && i < o->nin && o->code == OP_add; i++)
     if (search->tier[o->in[i]] == TIER_host &&
