@@ -1,14 +1,16 @@
-/* order: where the elements of every value outside kernels lie: storage order, strides, views,
-   in-place results.
+/* order: the memory layout of every value outside kernels: storage order, strides, views, in-place
+   results.
 
-   Storage order is the natural one (results of a contraction: first the operand's dims, then the
-   other's) unless users prefer another (order_preferences.c). Callers come before their bodies, so
-   a body's arguments have the strides of what it is called with. Views get strides and an offset;
-   where no strides exist (a merge of dims that are apart) a kernel copies. A body returns distinct
-   values made by its own kernels or loops; the one exception is a carried argument that is saved
-   round by round: the saved slices then are the carried buffers. Last, kernel functions get the
-   layout of the buffers that they are called with, so that each says everything about its memory.
-   */
+   Storage order is the natural one (for results of a contraction: first the operand's dims, then
+   the other's) unless users prefer another (order_preferences.c). Callers come before their
+   bodies, so a body's arguments have the strides of the operands that the caller passes. Views get
+   strides and an offset; where no strides exist (a merge of dims that are not adjacent) a kernel
+   copies.
+
+   A body returns distinct values made by its own kernels or loops; the one exception is a carried
+   argument that is saved round by round: the saved slices then are the carried buffers. Last,
+   kernel functions get the layout of the buffers that they are called with, so that each describes
+   its memory completely. */
 #include "ir/bytes.h"
 #include "order.h"
 
@@ -59,7 +61,7 @@ static Value padded_value(const Order *order, const Type *t) {
 
 static Value dense_value(const Type *t) { return (Value){.type = *t, .storage = layout_dense(t)}; }
 
-/* v itself if it lies as wanted, else a copy. */
+/* v itself if it has the wanted layout, else a copy. */
 static ValueId bring(Order *order, ValueId v, const Value *layout) {
   Value wanted = *layout;
   memset(&wanted.storage, 0, sizeof wanted.storage), wanted.storage.ordered = true;
@@ -111,7 +113,7 @@ static void order_kernel(Order *order, const Op *op) {
   }
 }
 
-/* The layout of a stacked value whose slices lie like `slice`. */
+/* The layout of a stacked value whose slices have the layout of `slice`. */
 static Value stack_of(const Order *order, const Value *slice, Axis axis) {
   must(slice->type.rank < MAX_RANK, "order: a stack of values of %d dims", slice->type.rank);
   must(slice->storage.ordered, "order: a stack over %s of slices without strides", axis.dim);
@@ -136,8 +138,8 @@ static bool called_once(const Order *order, const Fn *body) {
   return n == 1;
 }
 
-/* A stack that a result continues lies as that result does, if other loops have asked for that:
-   else the result lies as the stack. */
+/* A stack that a result continues takes the layout of that result, if other loops have asked for
+   it: else the result takes the layout of the stack. */
 static ValueId continued_operand(Order *order, Fn *body, const Op *op, uint32_t i, ValueId v,
                                  const LoopShape *shape) {
   for (uint32_t k = shape->carry; k < op->nout; k++) {
@@ -163,8 +165,8 @@ static void continued_results(const Order *order, const Op *made, Fn *body,
   }
 }
 
-/* The first caller of a body says how its arguments lie; others copy what lies otherwise. Carried
-   values need a buffer of their own layout, not a view's. */
+/* The first caller of a body determines the layout of its arguments; others copy values with
+   another layout. Carried values need a buffer of their own layout, not a view's. */
 static ValueId loop_operand(Order *order, Fn *body, uint32_t i, ValueId v, const LoopShape *shape) {
   Value *arg = &body->values.at[body->args.at[i + 1]];
   bool stacked = i >= shape->carry + shape->invariant;
@@ -254,10 +256,10 @@ static bool is_result(const Fn *f, ValueId v) {
   return false;
 }
 
-/* The dims of a collective's operand in the order in which they travel: the one that a caller asked
-   for, or the operand's. A hop has the order of the program: the other rank knows no other, and
-   callers have given arguments theirs already. What a function returns from the other memory is
-   brought in order before it moves, where kernels are. */
+/* The dims of a collective's operand in the order in which they are sent: the order that a caller
+   asked for, or the operand's. A send or receive has the order of the program: the other rank
+   knows no other, and callers have already set the order of arguments. A value that a function
+   returns from the other tier is put in order before it is copied, in the tier that has kernels. */
 static Type order_sent(const Order *order, const Op *op) {
   const Value *asked = &order->r.from->values.at[op->out];
   const Type *in = value_type(order->r.to, order->r.map[op->in[0]]);
@@ -266,7 +268,7 @@ static Type order_sent(const Order *order, const Op *op) {
   return returned || asked->storage.ordered ? in_order_of(in, &asked->type) : *in;
 }
 
-/* What comes from others alone. */
+/* An op without operands: all of its data comes from other ranks. */
 static void order_received(Order *order, const Op *op) {
   const Value *asked = &order->r.from->values.at[op->out];
   const Type *type = &order->hops[op - order->r.from->ops.at];
@@ -307,7 +309,7 @@ static bool may_lay(Order *order, const Op *op, uint32_t k) {
          value_span_bytes(made_value(order, root)) == value_span_bytes(made_value(order, have));
 }
 
-/* Does v lie like that, but for dims of one element? */
+/* Does v have the layout of t, ignoring dims of one element? */
 static bool lies_as(Order *order, ValueId v, const Type *t) {
   const Type *have = value_type(order->r.to, v);
   int i = 0, k = 0;

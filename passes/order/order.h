@@ -1,5 +1,5 @@
-/* What the files of pass `order` share. A layout is a type whose axes stand in storage order, with
-   the stride of each; the buffer of a value is dense, or has rows that are some bytes apart. */
+/* Shared by the files of pass `order`. A layout is a type whose axes are in storage order, with
+   the stride of each; the buffer of a value is dense, or has padding between rows. */
 #ifndef SHARDC_PASSES_ORDER_H
 #define SHARDC_PASSES_ORDER_H
 #include "passes/base/rebuild.h"
@@ -19,7 +19,7 @@ typedef struct Pad {
 Storage layout_padded(const Type *t, Pad pad); /* in the order of t's axes */
 Storage layout_padded(const Type *t, Pad pad);
 Pad layout_pad(const Module *m);                       /* facts pad and row; pad off: 0 */
-void layout_set(Value *v, const Type *order, Pad pad); /* order NULL: as the type stands */
+void layout_set(Value *v, const Type *order, Pad pad); /* order NULL: the order of the type */
 /* Storage of result i of a view op from its operand's. False: no strides do it, a kernel must copy.
  */
 bool layout_view(const Fn *f, const Op *o, uint32_t i, Value *result);
@@ -27,8 +27,8 @@ ValueId
 view_root(const Fn *f,
           ValueId v); /* the value whose buffer v looks into; in-place values are their own root */
 
-/* Does the op make its results in buffers of their own? A concat outside of kernels has its
- * operands made there. */
+/* Does the op make its results in buffers of their own? The operands of a concat outside of
+   kernels are made in the buffer of the concat. */
 static inline bool order_owns(const Op *o) {
   return o->code == OP_kernel || o->code == OP_loop || o->code == OP_concat ||
          op_between_buffers(o->code);
@@ -38,7 +38,7 @@ uint32_t order_carry(const Module *m, const Fn *body); /* of the loops that call
 /* order_results.c: bodies that return most of a value as views return the value */
 void order_results(Module *m);
 
-/* order_preferences.c: the order that the users of each value would like, callers first: NULL or a
+/* order_preferences.c: the order that the users of each value prefer, callers first: NULL or a
    type with its dims. Results of bodies that are called get their layout here. */
 const Type **order_preferences(Module *m, const Fn *f);
 

@@ -1,14 +1,15 @@
 /* order: results of kernels, and of loops that add up, that take over the buffer of an operand.
 
-   Allowed when the operand is not read afterwards, lies in a buffer of its own with the same
-   strides, and the kernel reads each of its elements only at the point where it writes that
-   element: never through an op that moves indexes, never as an operand of a contraction. A value
-   that ends in a global or in a body's result goes there instead, unless the operand is that
-   global's old value, the carried argument of that result, or a stacked argument whose operand the
-   loop's stacked result may take over in turn: then both share, and no copy is ever made. The old
-   value of a global may be taken over twice in a row: by what the last kernel before its store
-   works on, and by that kernel. What is laid into a concat takes over a value piece by piece, if
-   all of its kernels can. */
+   This is allowed if nothing reads the operand afterwards, it has a buffer of its own with the
+   same strides, and the kernel reads each of its elements only at the point where it writes that
+   element: never through an op that moves indexes, never as an operand of a contraction.
+
+   A value that is stored to a global or is a body's result is written there instead, unless the
+   operand is that global's old value, the carried argument of that result, or a stacked argument
+   whose operand the loop's stacked result may take over in turn: then both share, and no copy is
+   ever made. The old value of a global may be taken over twice in a row: by the operand of the
+   last kernel before its store, and by that kernel. The operands of a concat that is laid out in
+   place take over a value piece by piece, if all of their kernels can. */
 #include "ir/bytes.h"
 #include "ir/kernel/inplace.h"
 #include "ir/predicated.h"
@@ -19,8 +20,8 @@ typedef struct Inplace {
   Fn *f;
   OpId *last;           /* by root: the last op that reads it; f->ops.n: after the end */
   const Global **goes;  /* by root: the global that it is stored to, or NULL */
-  const Global **nears; /* by root: the global whose old value it may stand in, as what a kernel may
-                           make in its place is stored there; or NULL */
+  const Global **nears; /* by root: the global whose old value it may take over, since a kernel
+                           that may be made in place of the root is stored to it; or NULL */
   uint32_t *result;     /* by root: its number among f's results + 1, 0: none */
   ValueId *next;        /* by value: the result of a loop that continues it, or NO_VALUE */
   uint32_t carry;       /* of a body: how many of its results are carried on */
@@ -36,7 +37,7 @@ static void keep_loaded_twice(Inplace *inplace) {
     }
 }
 
-/* The global whose old value v is, or stands in. */
+/* The global whose old value v is, or has taken over. */
 static const Global *loaded(const Inplace *inplace, ValueId v) {
   while (inplace->f->values.at[v].storage.view == VIEW_INPLACE)
     v = inplace->f->values.at[v].storage.base;
@@ -59,7 +60,7 @@ static bool made_of_old(const Inplace *inplace, ValueId a, const Global *global)
   return false;
 }
 
-/* Of a kernel that may leave its operands as they are (ir/predicated.h). */
+/* For a kernel that may skip its work (ir/predicated.h). */
 static void note_near(const Inplace *inplace, OpId id, uint32_t i) {
   const Op *o = &inplace->f->ops.at[id];
   const Global *global = inplace->goes[o->out + i];
@@ -243,8 +244,8 @@ static uint32_t reads_of(const Inplace *inplace, ValueId root) {
   return n;
 }
 
-/* What is laid takes over a value of which its kernels read the pieces, to add to them, and nobody
-   else reads anything. */
+/* A concat laid out in place takes over a value if its kernels read the pieces of that value, to
+   add to them, and nothing else reads it. */
 static void try_concat(const Inplace *inplace, const Op *o) {
   ValueId *piece = ARENA_ARRAY(inplace->m->arena, ValueId, o->nin + 1), over = NO_VALUE;
   for (uint32_t k = 0; k < o->nin; k++) {

@@ -1,10 +1,11 @@
-/* order: strides. Layouts of buffers and their comparison; views stand by falling strides.
+/* order: strides. Layouts of buffers and their comparison; the axes of views are sorted by
+   descending stride.
 
-   Rows whose distance is a multiple of a power of two fall on few sets of the first-level cache
-   when a contraction reads a column of them. A row here is the shortest run of inner axes of at
-   least `row` bytes (ir/target_facts.def); where its cache lines are even in number, one more line
-   goes between rows. The rule looks at inner axes only, so that a slice of a stacked value has the
-   layout of the value alone. */
+   Rows whose distance is a multiple of a power of two map to few sets of the first-level cache
+   when a contraction reads a column of them. A row in this file is the shortest run of inner axes
+   of at least `row` bytes (ir/target_facts.def); if its number of cache lines is even, one more
+   line is added between rows. The rule considers inner axes only, so that a slice of a stacked
+   value has the layout of the value alone. */
 #include "order.h"
 #include "ir/shape/view.h"
 
@@ -62,7 +63,7 @@ void layout_set(Value *v, const Type *order, Pad pad) {
   v->storage = layout_padded(&v->type, pad);
 }
 
-/* Axes by falling stride: the type of a view stands in storage order too. */
+/* Axes by descending stride, so that the type of a view is also in storage order. */
 static void sort_axes(Type *t, int64_t *stride) {
   for (int i = 1; i < t->rank; i++)
     for (int j = i; j > 0 && stride[j] > stride[j - 1]; j--) {

@@ -115,7 +115,7 @@ static bool unmapped(const Op *o, const Type *operand, Type *t) {
   return true;
 }
 
-/* What is laid into a concat lies as that does. */
+/* An operand that is laid out inside a concat has the concat's layout. */
 static void prefer_concat(Module *m, const Fn *f, const Op *o, const Type **want) {
   Str to = o->group[0].to[0];
   for (uint32_t k = 0; k < o->nin; k++) {

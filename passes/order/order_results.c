@@ -1,10 +1,10 @@
 /* order, before layouts: a body that returns views of a value returns the value itself, and the
    caller takes the views.
 
-   What a layer saves for its gradient are often slices of one result (queries, keys, values). A
-   kernel per slice would copy them into the stacked buffers; the whole result is written there by
-   its own kernel, at no cost. Done where the views together are most of the value, or where the
-   value is returned anyway, and only for bodies with one caller. */
+   The values that a layer saves for its gradient are often slices of one result (queries, keys,
+   values). A kernel per slice would copy them into the stacked buffers; instead the kernel of the
+   whole result writes it to the stacked buffer at no cost. Done where the views together are most
+   of the value, or where the value is returned anyway, and only for bodies with one caller. */
 #include "order.h"
 
 typedef struct Returns {
@@ -51,7 +51,7 @@ static bool worth_it(const Returns *returns, ValueId root) {
   return 4 * bytes >= 3 * bytes_of(returns->body, root);
 }
 
-/* Results that other loops write, too, stay what they are. */
+/* Results whose stack other loops also write do not change. */
 static bool is_own(const Returns *returns, uint32_t i) {
   return loop_continues(returns->loop, i) == NO_VALUE && !loop_begins(returns->loop, i);
 }
@@ -68,7 +68,8 @@ static bool choose_roots(Returns *returns) {
   return any;
 }
 
-/* Carried results first; each root once, and each that other loops write, too. */
+/* Carried results first; then each root once, and each result whose stack other loops also
+   write. */
 static void choose_results(Returns *returns) {
   LoopShape shape = loop_shape(returns->loop);
   for (uint32_t i = 0; i < returns->body->results.n; i++) {

@@ -1,15 +1,18 @@
-/* collect: collectives where placements disagree. Every op gets operands in the placement that it
-   works on, and every result says where it really is (docs/ir.md, Placements).
+/* collect: inserts collectives where placements disagree. Every op gets its operands in the
+   placement that it works on, and every result states its actual placement (docs/ir.md,
+   Placements).
 
-   One walk per function in program order. An op takes the way that sends the least
-   (collect_choose.c); its operands are brought there (collect_reshard.c); a result that is a
-   partial sum stays one as long as everything that reads it is a sum or moves indexes, and is
-   completed right behind its definition otherwise, to its assigned: so nothing is completed twice
-   and saved values are complete. Loops run over the same body, written once; at their borders
-   values are at assigned, but sums over the rounds and gradients may leave as partial sums, to be
-   completed once behind the loop. Inputs and positions are made where they are needed and never
-   sent: if blocks do not serve, the input is asked for whole and the walk begins again (each time
-   at least one axis less). Without a mesh the pass does nothing. */
+   One walk per function in program order. An op takes the strategy that sends the least
+   (collect_choose.c); its operands are brought into its placement (collect_reshard.c). A partial
+   sum stays partial as long as everything that reads it is a sum or moves indexes; otherwise it is
+   completed right after its definition, to its assigned placement: so nothing is completed twice
+   and saved values are complete.
+
+   Loops run over the same body, written once; at their borders values have their assigned
+   placement, except that sums over the rounds and gradients may leave as partial sums, to be
+   completed once after the loop. Inputs and positions are made where they are needed and never
+   sent: if shards do not suffice, the whole input is requested and the walk starts again (each
+   time with at least one axis less). Without a mesh the pass does nothing. */
 #include "ir/plan/module_settings.h"
 #include "collect.h"
 #include <string.h>
@@ -136,7 +139,7 @@ static bool is_kept_split(const CollectLoop *loop, ValueId arg, const Placement 
          value_is_used(loop->in.f, arg);
 }
 
-/* Blocks are joined once, in front of all that reads them: one all-gather of the value. */
+/* Shards are joined once, before all of their readers: one all-gather of the value. */
 static void join_kept(CollectLoop *loop, ValueId arg, ValueId v) {
   const Placement *placement = &loop->in.u.assigned[arg];
   v = site_convert(&loop->in, v, placement);
@@ -156,9 +159,9 @@ static void add_arguments(CollectLoop *loop) {
   }
 }
 
-/* What has been written of a stack and what this loop adds to it lie alike: as gradients do, if
-   both are so placed, else at assigned. Of a stack that its rounds read, too, the operand is at
-   assigned. */
+/* The operand that a loop continues and the slices that it adds have the same placement: that of
+   gradients if both have it, else the assigned one. If the rounds also read the stack, the operand
+   has its assigned placement. */
 static Placement continued_placement(CollectLoop *loop, uint32_t result, uint32_t operand) {
   const Fn *f = loop->in.f;
   ValueId v = f->results.at[result], arg = f->args.at[operand + 1];
@@ -196,10 +199,11 @@ static int stage_axis(const CollectLoop *loop) {
   return loop->s.stages ? mesh_find(loop->outer->m, loop->s.stages) : -1;
 }
 
-/* Outside of a loop whose rounds an axis cuts: stacks are cut along them, a sum over rounds is one
-   over stages, and so is what is carried from stage to stage: the last one has it, the others 0;
-   where it streams it stays there, and nobody waits for it (pass `pipeline` sees to what is made of
-   it). Inside nothing is placed on that axis. */
+/* The placement outside of a loop whose rounds an axis cuts. Stacks are sharded along the rounds;
+   a sum over rounds is a partial sum over stages. So is a carried value that stages hand on: the
+   last stage has it, the others have 0. If the value streams, it remains on the last stage and no
+   rank waits for it (pass `pipeline` handles the values computed from it). Inside, nothing is
+   placed on that axis. */
 static Placement outside(const CollectLoop *loop, Placement placement, Str state) {
   int axis = stage_axis(loop);
   if (axis >= 0) placement.on[axis] = state;
@@ -214,8 +218,8 @@ static bool is_placed_inside(const Fn *f, int axis) {
   return false;
 }
 
-/* What a stage reads of another one's must not be cut over their axis, and what goes from one to
-   the next must be a value that the others can have as 0. */
+/* A value that stages read from one another must not be sharded over their axis, and a carried
+   value must have a type in which the other stages can hold 0. */
 static bool stages_are_apart(CollectLoop *loop) {
   int axis = stage_axis(loop);
   const char *why = NULL;
@@ -250,7 +254,7 @@ static bool sums_stages(const CollectLoop *loop, uint32_t i) {
   return !(loop->s.streams && samples) || plan_chunks(loop->in.m) > 1;
 }
 
-/* A first value that is zero lies wherever the sum does. */
+/* An initial value that is zero takes the placement of the sum. */
 static void bring_operands(CollectLoop *loop) {
   for (uint32_t i = 0; i < loop->o->nin; i++) {
     Placement placement = outside(loop, *site_placed(&loop->in, loop->in.to->args.at[i + 1]),

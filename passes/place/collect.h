@@ -11,7 +11,7 @@
 #include "ir/shape/placement.h"
 #include "passes/base/rebuild.h"
 
-typedef struct Copy { /* a value as it stands in the new function */
+typedef struct Copy { /* a value in one placement of the new function */
   Placement at;
   ValueId v;
 } Copy;
@@ -29,7 +29,7 @@ typedef struct Collect {
   Module *m;
   int axis[MAX_MESH], n; /* mesh axes in the order of the rules */
   VEC(Demand) demands;
-  bool again;  /* a demand came up: all once more */
+  bool again;  /* there is a new demand: walk again */
   bool failed; /* a diagnostic was given */
 } Collect;
 

@@ -1,10 +1,11 @@
-/* Which way of working an op takes: axis by axis, in the order of the rules, the one that sends the
-   least. A way cuts one index of the op (ir/shape/shard.c), or none, or lets a partial sum through.
+/* The strategy of an op: axis by axis, in the order of the rules, the one that sends the least. A
+   strategy cuts one index of the op (ir/shape/shard.c), or none, or lets a partial sum through.
 
-   What counts: what bringing the operands costs now, and what the result costs on its way assigned.
-   Between equals less now wins, then a cut result, then the order of the table. Two rules stand
-   above costs: a parameter stays on the axes that cut it, and a gradient is cut where its parameter
-   is. Where the parameter is whole its gradient may stay a partial sum at no cost. */
+   The cost is the bytes sent now to bring the operands into place, plus the bytes that the result
+   needs later to get its assigned placement. Among equals the least bytes now win, then a cut
+   result, then the order of the table. Two rules take precedence over costs: a parameter stays on
+   the axes that cut it, and a gradient is cut where its parameter is. Where the parameter is whole
+   its gradient may stay a partial sum at no cost. */
 #include "collect.h"
 #include <math.h>
 

@@ -189,8 +189,8 @@ static ValueId take_leaf(CollectSite *site, ValueId old, const Placement *want) 
   return site_convert(site, have->v, want);
 }
 
-/* States of the operands from which the result gets `want`. On axes where no index leads there the
-   whole is made, and its block taken afterwards. */
+/* States of the operands from which the result gets `want`. On axes that no index maps to, the
+   whole value is made, and its block taken afterwards. */
 static void work_back(CollectSite *site, const Op *o, uint32_t result, const Placement *want,
                       Placement *in, Placement *out) {
   ShardIndex *list;

@@ -1,10 +1,10 @@
 /* Sums of several terms, taken together: a chain of + and - is one sum, so that partial terms are
    completed once, after they were added, and not one by one.
 
-   A place is chosen for the sum, axis by axis; terms that are partial there stay so, the others are
-   brought. Terms of one layout are added first, then the class with the most partial axes is
-   completed as far as the next one is, and so on. A sum over the rounds of a loop starts at zero:
-   its argument takes the placement of what is added to it. */
+   A placement is chosen for the sum, axis by axis; terms that are partial on that axis stay so,
+   the others are resharded. Terms of one placement are added first, then the class with the most
+   partial axes is completed to the next class, and so on. A sum over the rounds of a loop starts
+   at zero: its argument takes the placement of the terms added to it. */
 #include "collect.h"
 #include <math.h>
 
@@ -85,7 +85,7 @@ static void consider(const Sum *sum, int axis, Str state, Guess *best, bool *any
   if (less) *best = g, *any = true;
 }
 
-/* Dims that a term is cut along there, or would be. */
+/* Considers the dims that a term is cut along on this axis, or would be. */
 static void consider_cuts(const Sum *sum, int axis, Guess *best, bool *any) {
   const CollectSite *site = sum->s;
   for (uint32_t i = 0; i < sum->terms.n; i++) {
@@ -267,7 +267,8 @@ static ValueId replaced(CollectSite *site, ValueId old, const Placement *placeme
   return v;
 }
 
-/* The argument is where the rest of the sum is: it started at zero, which lies anywhere. */
+/* The argument takes the placement of the rest of the sum: it started at zero, which has any
+   placement. */
 static ValueId run(Sum *sum, ValueId v) {
   const Op *cast = value_def(sum->s->f, sum->running);
   Placement placement = *site_placed(sum->s, v);

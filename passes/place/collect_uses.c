@@ -1,10 +1,11 @@
-/* What `collect` must know of values before it moves anything: which are free to make wherever they
-   are needed, which may stay partial sums, which are gradients and live as their parameter does,
-   which are single terms of a longer sum.
+/* Facts about values that `collect` needs before it reshards anything: which are free to make
+   wherever they are needed, which may stay partial sums, which are gradients and have the
+   placement of their parameter, which are single terms of a longer sum.
 
-   Gradients are found from the stores of parameters: behind element-wise ops and loads stands what
-   the update reads (a root); before it, whatever reaches nothing but roots through sums, copies and
-   moved indexes. Bodies are asked from outside in. */
+   Gradients are found from the stores of parameters. Walking back from a store through
+   element-wise ops and loads ends at the value that the update reads (a root). Every value that
+   reaches only roots, through sums, copies and moved indexes, is a gradient. Bodies are examined
+   from outside in. */
 #include "collect.h"
 
 Uses uses_new(Module *m, const Fn *f) {
@@ -194,8 +195,8 @@ static void find_inner(const Fn *f, Uses *uses, const UseReader *r) {
   }
 }
 
-/* Does the argument run up to body result `end` through sums alone? One in 16 bits is cast before
-   and behind each. */
+/* Does the argument reach body result `end` through sums alone? A sum in 16 bits has a cast before
+   and after each addition. */
 static bool runs_to(const Fn *f, const UseReader *reader, ValueId v, ValueId end) {
   while (v != end) {
     const Op *o = reader[v].op;

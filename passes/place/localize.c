@@ -1,18 +1,19 @@
-/* localize: types of one rank. Sizes become those of a rank's blocks, placements leave the values,
-   and what depends on where a rank stands does so through offsets alone: no shape does, so one
+/* localize: types of one rank. Sizes become those of a rank's blocks, and placements are removed
+   from the values. The rank's position only enters through offsets: no shape depends on it, so one
    program serves all ranks.
 
      iota, rand, rope along a cut dim    count from the block's first element
      gather of cut rows, scatter to such the index less the first row: others read 0, add nothing
      part                                gather by position
-     keep_first                          0 but where the coordinate is 0, or the last one
-     loop whose rounds an axis cuts      a block of the rounds, between a receive from the stage
-                                         before and a send to the one behind; behind the last stage
-                                         comes the first one, if the loop has a chunk of the layers
+     keep_first                          0 except where the coordinate is 0, or the last one
+     loop whose rounds an axis cuts      a block of the rounds, between a receive from the previous
+                                         stage and a send to the next; the stage after the last is
+                                         the first one, if the loop has a chunk of the layers
 
-   Coordinates are scalars @mesh.of.AXIS, loaded by entries and handed to bodies; those that nobody
-   reads go with `clean`. Samples of a step that is cut in time are dealt to the ranks part by part
-   (Global inputs, placement_index). Globals keep their placement beside the sizes of one rank. */
+   Coordinates are scalars @mesh.of.AXIS, loaded by entries and passed to bodies; `clean` removes
+   the unused ones. Samples of a step that is cut in time are dealt to the ranks micro-batch by
+   micro-batch (Global inputs, placement_index). Globals keep their placement in addition to the
+   sizes of one rank. */
 #include "ir/made.h"
 #include "ir/plan/rank_slice.h"
 #include "ir/shape/placement.h"
@@ -432,7 +433,7 @@ static void count_layers(Local *local, Rounds rounds) {
   *counter = bin(local, OP_add, *counter, first);
 }
 
-/* Coordinates stand in front of argument `before` of a body: the last invariant ones. */
+/* Coordinates are inserted before argument `before` of a body: they are the last invariant ones. */
 static Fn *local_fn(Localize *localize, const Fn *f, uint32_t before, Rounds rounds) {
   Local local = {.l = localize, .m = localize->m};
   local.r =

@@ -1,19 +1,20 @@
-/* pad: dims that mesh axes split, but only in their padded size (`Vocab = 50257 pad 128`), get that
-   size. The mathematics stays that of the logical one: parameters and states hold zeros in the
-   padding, from their first value on, and
+/* pad: dims that mesh axes split, but only in their padded size (`Vocab = 50257 pad 128`), get
+   that size. The mathematics stays that of the logical one: parameters and states hold zeros in
+   the padding, from their first value on, and
 
      sum, dot        padding of operands is 0
      rmax, argmax    padding is the lowest number, for rmin the highest
-     gather          a padded table is 0 there; scatter drops indexes that are no logical ones
-     inputs, outputs have their logical size: padded behind the load, cut before the store
+     gather          padding of the table is 0; scatter drops indexes beyond the logical size
+     inputs, outputs have their logical size: padded after the load, cut before the store
      other ops that work along the dim: on the logical part, which is cut out and padded again
-     loops over it   rounds behind the last one carry on what they get (pad_layers.c: stages of
-                     different numbers of layers), and what is stacked, but for loops alone, is 0
+     loops over it   rounds after the last logical one pass their carried values on (pad_layers.c:
+                     stages of different numbers of layers), and stacked results are 0, except those
+                     for other loops
 
-   Where padding is zero already (pad_facts.c), nothing is added. So gradients of parameters are
-   zero there too, and norms and updates need not know. Stands behind `recompute` and before
+   Where padding is zero already (pad_facts.c), nothing is added. Hence gradients of parameters are
+   zero in the padding, and norms and updates need not know. Runs after `recompute` and before
    `place`: derivatives are made of logical values. Does nothing to a dim whose logical size its
-   axes divide; without axes, to one whose rows the target can read in whole pieces. */
+   axes divide; without axes, to one whose rows the target can read in whole vectors. */
 #include "ir/made.h"
 #include "ir/shape/placement.h"
 #include "passes/tune/gpu.h"
@@ -121,7 +122,7 @@ static ValueId out_of_reach(PadFn *pad, const Op *o, ValueId v, int d) {
   return filled(pad, v, d, o->code == OP_rmin ? high : low);
 }
 
-/* Indexes that are no logical ones are outside of the padded dim, too. */
+/* Indexes beyond the logical size become indexes beyond the padded size. */
 static ValueId within(PadFn *pad, ValueId index, int d) {
   Elem e = value_type(pad->r.to, index)->elem;
   ValueId n = ir_const(pad->m, pad->r.to, e, (double)pad->p->at[d].size, pad->loc);
@@ -282,7 +283,7 @@ static bool join_facts(const Pads *pads, PadFacts *into, const PadFacts *more) {
   return changed;
 }
 
-/* What carried values hold must hold of what the body makes of them. */
+/* Facts of carried values must also hold for the values that the body makes of them. */
 static PadFn settled_body(PadFn *pad, const Op *o, PadFacts *args) {
   uint32_t carry = loop_shape(o).carry;
   for (;;) {
@@ -301,7 +302,7 @@ static int rounds_of(const PadFn *pad, const LoopShape *shape) {
   return -1;
 }
 
-/* In round n behind the last layer nothing happens. */
+/* Rounds after the last layer do nothing. */
 static void skip_rounds(PadFn *pad, const Op *o, PadFn *body, int d) {
   Module *m = pad->m;
   Fn *f = body->r.to;

@@ -16,7 +16,7 @@ typedef struct Pads {
   PadDim at[PADS];
 } Pads;
 
-/* What elements hold whose index along a padded dim is beyond its logical size. */
+/* The elements whose index along a padded dim is beyond its logical size. */
 typedef enum PadKind {
   PAD_OTHER, /* anything, infinities and NaN included */
   PAD_SAME,  /* what logical elements hold too: the value does not depend on the dim */
@@ -39,7 +39,7 @@ bool pad_runs_over(const Module *m, Str dim); /* some loop does */
 int pad_find(const Pads *pads, const Type *t, Str dim);
 bool pad_is_zero(PadFact f);
 PadFact pad_join(PadFact a, PadFact b);
-/* Of the result of o, given those of its operands; `f` is the function before padding. */
+/* For a result of o, given the facts of its operands; `f` is the function before padding. */
 PadFacts pad_result(const Pads *pads, const Fn *f, const Op *o, uint32_t result,
                     const PadFacts *in);
 #endif

@@ -1,8 +1,8 @@
-/* What padding holds, op by op. The padding of a value along a dim is KNOWN if all its elements are
-   one number whatever the program reads, SAME if the value does not depend on the dim, so that what
-   stands there stands in logical elements too, and OTHER else. Zeros absorb what is SAME: a logical
-   element that is not finite makes the step not finite anyway. Operands of contractions, sums and
-   attention are never OTHER: pad.c has made them zero. Numbers are computed with those of
+/* The contents of padding, op by op. The padding of a value along a dim is KNOWN if all its
+   elements are one number whatever the program reads, SAME if the value does not depend on the
+   dim, so that logical elements hold the same numbers, and OTHER else. Zeros absorb SAME padding:
+   a logical element that is not finite makes the step not finite anyway. Operands of contractions,
+   sums and attention are never OTHER: pad.c has made them zero. Numbers are computed with those of
    constants, rounded to f32. Must not: answer KNOWN where a number could depend on data. */
 #include "pad.h"
 #include "ir/interp/interp.h"

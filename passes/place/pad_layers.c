@@ -1,17 +1,19 @@
 /* Stages of different numbers of layers, as pass `pad` makes them: `pipeline .. uneven`.
 
-   Layers lie end to end over the stages, each with room for n of them, so all stages but the last
-   ones are full: n is the least number with which the slowest stage takes as little as can be. What
-   stands before the stack is work of the first stage, what stands behind it of the last one. With
-   nothing before the stack no partition into consecutive layers is faster: with n layers at most on
-   a stage, whoever has fewer leaves more to the last one. With something there, the first stage
-   would want fewer, and the slowest one takes that much more at most; what any numbers of layers
-   would give is in made.stage_flop beside what is taken, for `plan` to tell.
+   Consecutive layers are assigned to the stages, each with room for n of them, so all stages but
+   the last ones are full: n is the least number that minimises the time of the slowest stage. Ops
+   before the stack are work of the first stage, ops after it of the last one.
 
-   Where one stage works at a time this makes no difference, nor does it among chunks of layers:
-   their blocks are as equal as can be. `uneven = memory` is a choice of the driver, which tries all
-   n (made.stage_layers). The dim is padded to n layers for every stage, and rounds behind the last
-   layer do nothing (pad.c). Must not: look at what an axis other than that of the stages does. */
+   With nothing before the stack no partition into consecutive layers is faster: with n layers at
+   most on a stage, a stage with fewer leaves more to the last one. With ops before the stack, the
+   first stage should have fewer layers, and the slowest stage takes at most that work longer;
+   made.stage_flop holds the result of the best partition in addition to that of the chosen one,
+   for `plan` to show.
+
+   If only one stage works at a time this makes no difference, nor does it among chunks of layers:
+   their blocks are as equal as possible. `uneven = memory` is a choice of the driver, which tries
+   all n (made.stage_layers). The dim is padded to n layers for every stage, and rounds after the
+   last layer do nothing (pad.c). Must not: depend on any axis other than that of the stages. */
 #include "place.h"
 #include "ir/cost/count.h"
 #include "ir/plan/module_settings.h"
@@ -42,7 +44,8 @@ static bool runs_over_parts(const Module *m, Str dim) {
 }
 
 typedef struct StageWork {    /* FLOP of a step */
-  double layers, first, last; /* of all layers; beside them, of the first and of the last stage */
+  double layers, first, last; /* of all layers; outside the layers, of the first and of the last
+                                 stage */
 } StageWork;
 
 static bool runs_layers(const Op *o, Str dim) {
@@ -74,7 +77,7 @@ static bool of_layers(const Fn *f, const Op *o, Str dim) {
   return runs_layers(o, dim) || (o->nout && type_find(value_type(f, o->out), dim) >= 0);
 }
 
-/* A function that runs over the layers, and what stands beside them. */
+/* Adds the work of a function that runs over the layers, and of the ops outside its layers. */
 static void add_beside(const Module *m, const Fn *f, Str dim, StageWork *work) {
   const bool *behind = behind_last(m, f, last_loop(f, dim));
   bool before = true;
@@ -125,8 +128,8 @@ static int64_t layers_within(double time, double other, double each, int64_t lay
   return n < 0 ? 0 : n > (double)layers ? layers : (int64_t)n;
 }
 
-/* The least that the slowest of stages with any numbers of layers takes: a stage takes some number
-   of layers and what it has beside them, so only these sums are tried. */
+/* The least time of the slowest stage over all partitions: the time of a stage is that of some
+   number of layers plus that of its other ops, so only these sums are tried. */
 static double least(const StageWork *work, int64_t layers, int64_t stages) {
   double each = work->layers / (double)layers, best = INFINITY,
          beside[] = {0, work->first, work->last};

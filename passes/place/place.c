@@ -1,11 +1,16 @@
-/* place: every dim meets its mesh axis. Says of every value where it belongs (its assigned
-   placement); what ops make of that is the business of `collect`.
+/* place: assigns dims to mesh axes. It gives every value its assigned placement; `collect` derives
+   the placement in which ops really work.
 
-   Rules are read by placement_rules.c. A parameter that a line `PATH -> none` names, its states
-   and its gradient stay whole. Sizes that an axis does not divide: E0701 for tensors that have the
-   whole dim, whole for others (the one sample of `logits`). Outputs are whole: the runtime reads
-   them. Loops over layers that an axis cuts are marked as stages (place_stages.c). What loops keep
-   for others may be split further (place_kept.c). Nothing is done without a mesh. */
+   The rules of an axis are read in order: the first dim before `else` that the tensor has is cut
+   over the axis; if there is none, the first dim after `else`. A dim `K like D`, and the primed
+   D', follow the rules of D if the tensor does not have D itself. A parameter that a line `PATH ->
+   none` names, its states and its gradient stay whole. Sizes that an axis does not divide: E0701
+   for tensors that have the whole dim, whole for others (the one sample of `logits`). Outputs are
+   whole: the runtime reads them.
+
+   Loops over layers that an axis cuts are marked as stages (place_stages.c). Values that loops
+   keep for other loops may be split further (place_kept.c). Without a mesh the pass does
+   nothing. */
 #include "ir/plan/layer_range.h"
 #include "ir/shape/placement.h"
 #include "place.h"

@@ -1,14 +1,15 @@
-/* place: what a forward loop keeps for its backward loop, split over more axes (Pa of ZeRO, section
-   6.1; `recompute .. over X`, attribute `over` of the loop).
+/* place: values that a forward loop keeps for its backward loop, split over more axes (Pa of ZeRO,
+   section 6.1; `recompute .. over X`, attribute `over` of the loop).
 
-   A stacked result that nobody but other loops reads, slice by slice, is split over X along the
-   first dim that X divides below the cuts that are there: so each rank keeps a piece of what it
-   has, which sends nothing, and `collect` joins the pieces once in each round of the backward loop:
-   one all-gather of the value per layer. The axis must cut finer than those that cut the dim
-   already, else the piece would lie with another rank; then the next dim is tried. A value that is
-   split over X already (`else Seq`) stays as it is; if that is so of all that a line keeps, a note
-   says so (N0703). If X divides no dim of a value, E0711 has its dims. Must not: look at what the
-   rounds compute. */
+   A stacked result that only other loops read, slice by slice, is split over X along the first dim
+   that X divides below the existing cuts: each rank keeps a shard of its own slice, which sends
+   nothing, and `collect` joins the shards once in each round of the backward loop: one all-gather
+   of the value per layer. The axis must cut finer than those that cut the dim already, else the
+   shard would belong to another rank; then the next dim is tried.
+
+   A value that is split over X already (`else Seq`) stays as it is; if that holds for all values
+   that a line keeps, a note says so (N0703). If X divides no dim of a value, E0711 lists its dims.
+   Must not: examine the ops of the rounds. */
 #include "ir/shape/placement.h"
 #include "place.h"
 #include "ir/plan/module_settings.h"
@@ -86,7 +87,7 @@ static bool is_finest(const Kept *kept, int at, Str dim, const Placement *placem
   return true;
 }
 
-/* Of a stack whose rounds are cut, too: a round's value as it lies on its stage. */
+/* For a stack whose rounds are cut as well: the placement of a round's value on its stage. */
 static Placement of_round(const Kept *kept, const Type *t, const Placement *placement) {
   Placement round = *placement;
   for (uint32_t i = 0; i < kept->m->mesh.n; i++)

@@ -1,11 +1,11 @@
 /* place: loops whose rounds an axis of the mesh cuts are the stages of a pipeline.
 
-   A dim that counts the layers of a stack and that a place line puts on an axis X: every loop over
-   it gets the attribute `stages = "X"`. Each rank of X then has a block of the rounds, and of all
-   that is stacked over them; the carried value goes from rank to rank (pass `localize`). Inside of
-   such a loop nothing is placed on X, whatever the rules say of other dims: its ranks are at
-   different layers there. What of a pipeline is not built yet is refused here, at the place line
-   (E0901). Must not: look at what the rounds compute. */
+   If a place line puts the dim that counts the layers of a stack on an axis X, every loop over it
+   gets the attribute `stages = "X"`. Each rank of X then has a block of the rounds, and of all
+   values that are stacked over them; ranks pass the carried value on to each other (pass
+   `localize`). Inside such a loop nothing is placed on X, whatever the rules say of other dims:
+   its ranks are at different layers. Pipelines that are not built yet are refused here, at the
+   place line (E0901). Must not: examine the ops of the rounds. */
 #include "ir/made.h"
 #include "ir/loop.h"
 #include "ir/shape/placement.h"
@@ -52,7 +52,7 @@ static Report *refuse(Stages *stages, const PlaceRule *rule, const char *what) {
                  what);
 }
 
-/* Of one line, or of several. */
+/* Several axes in one line, or in several lines. */
 static bool over_several_axes(Stages *stages, const PlaceRule *rule, Str dim) {
   uint32_t axes = 0;
   for (uint32_t i = 0; i < stages->m->rules.n; i++)
@@ -65,7 +65,7 @@ static bool over_several_axes(Stages *stages, const PlaceRule *rule, Str dim) {
   return true;
 }
 
-/* On axis `at`: nothing inside is placed there. */
+/* Removes axis `at` from all placements inside. */
 static void clear(Fn *body, int at) {
   for (uint32_t i = 0; i < body->values.n; i++) body->values.at[i].placed.on[at] = NULL;
   for (OpId i = 0; i < body->ops.n; i++)
@@ -127,7 +127,7 @@ static void let_stream(Module *m) {
   }
 }
 
-/* Callees stand above callers, so inner loops are marked first. */
+/* Callees come before callers, so inner loops are marked first. */
 void place_stages(Module *m) {
   Stages stages = {.m = m};
   for (uint32_t i = 0; i < m->fns.n; i++)

@@ -1,12 +1,12 @@
-/* Numbers in 8 bits with a scale for each block, as messages carry them ("ZeRO++: Extremely
-   Efficient Collective Communication for Giant Model Training", Wang et al., 2023). Of a block x
+/* Numbers in 8 bits with a scale for each block, as messages contain them ("ZeRO++: Extremely
+   Efficient Collective Communication for Giant Model Training", Wang et al., 2023). For a block x
 
      scale = max(max |x| / 127, 2^-100)       code = trunc(x / scale + 128.5), 1 to 255
      x' = (code - 128) scale                  |x' - x| <= scale / 2
 
    up to rounding in f32. A number that is not finite makes its whole block so: the scale is
-   infinite. All of it is plain ops, which pass `fuse` makes kernels of. Must not: choose what
-   travels so. */
+   infinite. All of it is plain ops, which pass `fuse` turns into kernels. Must not: choose the
+   messages. */
 #include "ir/made.h"
 #include "int8.h"
 #include <float.h>

@@ -1,12 +1,13 @@
 /* int8, sums of gradients (qgZ of "ZeRO++", int8.c):
 
-     reduce_scatter   codes of each rank's part go to that rank (all_to_all), which unpacks and adds
-                      them in f32, in the order of ranks: rounded once, however many ranks there are
-     all_reduce       the same for a part of a rank each, and the sums are packed and gathered: all
+     reduce_scatter   codes of each rank's shard are sent to that rank (all_to_all), which unpacks
+                      and adds them in f32, in the order of ranks: rounded once, however many ranks
+                      there are
+     all_reduce       the same for one shard per rank, and the sums are packed and gathered: all
                       ranks have the same bits
 
-   Blocks lie along the last dim where it is a multiple of them, else along all dims as one, padded
-   with zeros. Must not: send anything that would be no shorter. */
+   Blocks run along the last dim if its size is a multiple of them, else along all dims as one,
+   padded with zeros. Must not: use codes for a message that they would not shorten. */
 #include "ir/support/num.h"
 #include "int8.h"
 
@@ -34,7 +35,7 @@ static bool of_ranks(const Int8 *int8, Str name) {
   return name == int8_dim(int8, "from") || name == int8_dim(int8, "to");
 }
 
-/* Of the last dim but those of ranks; NULL: there is none. */
+/* The last dim other than those of ranks; NULL: there is none. */
 static const Axis *last_axis(const Int8 *int8, const Type *t) {
   int at = t->rank - 1;
   while (at >= 0 && of_ranks(int8, t->axis[at].dim)) at--;
@@ -96,7 +97,8 @@ static ValueId unblocked(Int8 *int8, ValueId v, bool shared, const Blocked *bloc
 
 static int64_t ways_of(const Op *o) { return attr_int(&o->attrs, ATTR_ranks, 1); }
 
-/* Along o's axis; in as many messages as o, where rows lie as there. */
+/* A collective along o's axis; split into as many messages as o if its rows have the layout of
+   o's. */
 static ValueId message(Int8 *int8, const Op *o, OpCode c, ValueId v, bool rows) {
   Str from = int8_dim(int8, "from"), to = int8_dim(int8, "to");
   Type t = *value_type(int8->f, v);

@@ -1,20 +1,21 @@
 /* precision: element types of values, from setting plan.precision. Globals stay as they are:
-   parameters are f32 masters, states and outputs f32; but frozen parameters get the type in which
-   they are read (precision_frozen.c).
+   parameters are f32 master weights, states and outputs f32; but frozen parameters get the type in
+   which they are read (precision_frozen.c).
 
-   f32 and tf32 change nothing (a processor has no products rounded to TF32) but remove op `wide`.
-   With bf16 (and f16, whose gradients carry a scale: loss_scale.c), whatever was f32 becomes:
+   f32 and tf32 only remove op `wide` (a processor has no products rounded to TF32). With bf16 (and
+   f16, whose gradients have a scale: loss_scale.c), f32 values become:
 
      contractions, attention   operands are rounded to bf16, sums run in f32, results are bf16
      element-wise, reductions  computed in f32; results f32
-     a value is rounded once, for all who read it, where it would lie in memory: operands of
-       products, the state between rounds of a loop, what a loop keeps or is given, and
-       activations that statistics are taken of
+     a value is rounded once, for all its readers, where it would be in memory: operands of
+       products, the state between rounds of a loop, values that a loop keeps, operands of a loop,
+       and activations that statistics are taken of
      statistics                sums, inputs, optimizer states, losses, log-sum-exp are not rounded
-     what is marked @f32       (op `wide`) is not rounded, and products that read it run in f32
+     values marked @f32        (op `wide`) are not rounded, and products that read them run in f32
 
-   So masters are cast where a product reads them; fuse lets the product's packing do that, and no
-   copy of the weights is kept. Sums over rounds of a loop add up in f32 (plan.precision.grad).
+   So master weights are cast where a product reads them; fuse lets the product's packing do that,
+   and no copy of the weights is kept. Sums over rounds of a loop add up in f32
+   (plan.precision.grad).
 
    The pass plans each function by one walk, bodies of loops with the types of their operands
    (precision_plan.c), then writes it anew (precision_emit.c). */
@@ -72,7 +73,7 @@ static Info first_guess(const Precision *precision, const Fn *body, uint32_t i, 
   return (Info){precision->compute, MADE_NARROW, false};
 }
 
-/* What comes back may say more; true if it did. */
+/* A carried result may tell more than the guess for its argument; true if it did. */
 static bool revise(const Precision *precision, const BodyPlan *plan, uint32_t i, Info *guess) {
   Info back = plan->plan.info[plan->f->results.at[i]];
   const Type *t = value_type(plan->f, plan->f->args.at[i + 1]);

@@ -1,10 +1,10 @@
-/* What the files of pass `precision` share: for each function a plan that says which element type
-   every value will have, and the function written by it. See precision.c. */
+/* Shared by the files of pass `precision`: for each function a plan that gives the element type of
+   every value, and the function written by it. See precision.c. */
 #ifndef SHARDC_PASSES_PRECISION_H
 #define SHARDC_PASSES_PRECISION_H
 #include "passes/base/rebuild.h"
 
-/* What a float is made of; decides whether it may be rounded to the compute type. */
+/* The origin of a float; decides whether it may be rounded to the compute type. */
 typedef enum Make {
   MADE_NEUTRAL, /* of constants, parameters, whole numbers: takes the side of what it meets */
   MADE_NARROW,  /* of products: activations and their gradients */

@@ -1,7 +1,7 @@
 /* precision, second half: writes a function by its plan.
 
-   Every value stands in the element type that the plan gives it; casts are made when somebody needs
-   another one, once per value and type. Op `wide` leaves nothing behind. */
+   Every value has the element type that the plan gives it; casts to other types are made on
+   demand, once per value and type. Op `wide` is removed. */
 #include "precision.h"
 
 typedef struct PrecisionWriter {

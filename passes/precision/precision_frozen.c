@@ -1,13 +1,13 @@
-/* Frozen parameters are stored in the compute type where every reader wants them in it.
+/* Frozen parameters are stored in the compute type if every reader needs them in it.
 
-   No update writes them, so they need no f32 master: what entries read is a cast of them alone, and
-   the cast is done once, where a value gets into the parameter. Runs behind precision_emit.c, whose
-   casts say what readers want. A parameter that something reads in f32 as well, such as the gain of
-   a norm or one that is marked @f32, stays f32. So no number changes.
+   No update writes them, so they need no f32 master weights: entries read nothing but a cast of
+   them, and the cast is done once, when the parameter gets its value. Runs after precision_emit.c,
+   whose casts show the types that readers need. A parameter that some op also reads in f32, such
+   as the gain of a norm or one that is marked @f32, stays f32. So no number changes.
 
-   Values that are a parameter, or its elements in other places, are found by striking out: at first
-   all that derive from loads of frozen parameters are, until no value is left that has another
-   reader. Must not: touch parameters that an update writes. */
+   The analysis starts with all values derived from loads of frozen parameters as candidates, i.e.
+   values that are a parameter or a permutation of its elements. It removes candidates with other
+   readers until none is left. Must not: touch parameters that an update writes. */
 #include "precision.h"
 
 typedef struct Stored {

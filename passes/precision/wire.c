@@ -1,15 +1,15 @@
-/* wire: the element types of messages that add. Runs behind `zero`, whose messages are the last.
+/* wire: the element types of messages that add. Runs after `zero`, which makes the last messages.
 
-   Partial sums of activations, which a plan in bf16 or f16 would round where they lie in memory,
-   are rounded before they are sent: each rank's term once, to the compute type; the collective adds
-   them in f32 and rounds the sum once (rt.h; NCCL adds in its own way). Such are sums of products
-   of that type, looked for through what is linear, and what all readers cast to it. Statistics
-   (sums of a softmax, losses, norms) stay f32, as pass `precision` has them: they are short.
+   Partial sums of activations that a plan in bf16 or f16 would round in memory are rounded before
+   they are sent: each rank's term once, to the compute type; the collective adds them in f32 and
+   rounds the sum once (rt.h; NCCL has its own order). This applies to sums of products of that
+   type, found through linear ops, and to values that all readers cast to it. Statistics (sums of a
+   softmax, losses, norms) stay f32, as pass `precision` has them: they are short.
 
-   Gradients of parameters (attribute `gradient`, from `collect` and `zero`) travel in the type of
-   setting plan.precision.reduce; without it, as they are. What is read behind the message has the
-   type that it had. 8 bits are another way to send (int8_sum.c). Must not: change what a rank
-   keeps, or messages that only move numbers. */
+   Gradients of parameters (attribute `gradient`, from `collect` and `zero`) are sent in the type
+   of setting plan.precision.reduce; without it, unchanged. Readers of the message's result see the
+   type that it had. 8 bits are another way to send (int8_sum.c). Must not: change the values that
+   a rank keeps, or messages that only move numbers. */
 #include "precision.h"
 #include "int8.h"
 #include "ir/plan/module_settings.h"
@@ -35,8 +35,8 @@ static bool is_float(const Fn *f, ValueId v) {
 
 static bool is_rounded(Body *body, ValueId v);
 
-/* Of a product: factors of the compute type. Of a sum: all terms; of other ops that are linear in
-   one operand: that one. Numbers and constants say nothing. */
+/* For a product: factors of the compute type. For a sum: all terms; for other ops that are linear
+   in one operand: that one. Scalars and constants do not count. */
 static bool every_operand(Body *body, const Op *o, bool product) {
   bool any = false;
   for (uint32_t i = 0; i < o->nin; i++) {

@@ -1,23 +1,27 @@
 /* recompute: each value that a loop keeps for its backward loop is kept or computed again.
 
-   First, for every pair of loops, what nobody has to ask for. A kept value is computed again when
-   its producers are POINT ops, back to values that are in memory anyway, with at most one large
-   input: the kernel that reads it would read that input instead, so nothing is paid in memory
-   traffic. In memory anyway are the loop's operands, what a contraction, attention or inner loop of
-   the forward body reads, what lives across one, and small results of reductions (statistics of
-   rows). If such a value is not kept yet, it is kept from now on, in exchange. What a contraction
-   reads is not computed again, unless it needs nothing but the loop's operands (masks); what lives
-   across one is if all that it needs is kept in any case: then the forward body reads that instead,
-   too. So a pre-norm block keeps its input, the operands of its products, what attention delivers,
-   the residual stream and per-row statistics; norms and activations are computed again. Values are
-   judged in order of definition; what was dropped is looked through.
+   First, for every pair of loops, the recomputation that is free and therefore needs no setting. A
+   kept value is computed again when its producers are POINT ops, back to values that are in memory
+   anyway, with at most one large input: the kernel that reads it would read that input instead, so
+   memory traffic does not grow. In memory anyway are the loop's operands, values that a
+   contraction, attention or inner loop of the forward body reads, values that are live across one,
+   and small results of reductions (statistics of rows). If such a value is not kept yet, it is
+   kept from now on, in exchange.
+
+   An operand of a contraction is not computed again, unless it needs nothing but the loop's
+   operands (masks). A value that is live across one is, if everything it needs is kept in any
+   case: then the forward body reads those values as well. So a pre-norm block keeps its input, the
+   operands of its products, the result of attention, the residual stream and per-row statistics;
+   norms and activations are computed again. Values are judged in order of definition; dropped
+   values are replaced by the values they depend on.
 
    This is what a plan calls `keep = all`. Then the plan's `recompute` lines: recompute_lines.c
-   decides what the layers of each stack keep, recompute_pair.c rewrites the loops. A pair in a body
-   that only these lines made (an inner stack whose forward loop was copied) is looked at in turn.
+   decides which values the layers of each stack keep, recompute_pair.c rewrites the loops. A pair
+   in a body that only these lines made (an inner stack whose forward loop was copied) is judged in
+   turn.
 
-   Random numbers are functions of logical indexes, so that a second computation gives the same. The
-   pass simplifies before and after itself, since it judges by who reads what. */
+   Random numbers are functions of logical indexes, so that a second computation gives the same.
+   The pass simplifies before and after itself, since it judges by the readers of values. */
 #include "passes/simplify/simplify.h"
 #include "recompute.h"
 #include <string.h>
@@ -36,7 +40,7 @@ static bool reads_memory(const Op *o) {
   return family == FAMILY_CONTRACT || family == FAMILY_ATTENTION || family == FAMILY_CALL;
 }
 
-/* What holds the number v: of a narrow float cast to a wide one, the narrow one. */
+/* The value that holds the number v: for a narrow float cast to a wide one, the narrow one. */
 static ValueId held(const Pair *pair, ValueId v) {
   const Op *o = value_def(pair->fwd, v);
   if (!o || o->code != OP_cast) return v;
@@ -46,8 +50,8 @@ static ValueId held(const Pair *pair, ValueId v) {
   return widens ? o->in[0] : v;
 }
 
-/* `barrier` counts the reading ops up to here: a value that is used behind a later one than the one
-   before its definition lives across it. */
+/* `barrier` counts the barrier ops so far: a value is live across one if it is used after a later
+   barrier than the last one before its definition. */
 static void find_memory(Judge *judge) {
   const Pair *pair = &judge->p;
   uint32_t *born = ARENA_ARRAY(pair->m->arena, uint32_t, pair->fwd->values.n + 1), barrier = 0;
@@ -164,7 +168,8 @@ static Judge judge_of(const Pair *pair) {
   return judge;
 }
 
-/* What is kept from now on, as one segment of all layers; false: nothing changes. */
+/* Finds the values that are kept from now on, as one segment of all layers; false: nothing
+   changes. */
 static bool judge(const Pair *pair, RecomputeChange *change) {
   Judge j = judge_of(pair);
   Segment all = {.count = pair->s1.trip};
@@ -204,7 +209,8 @@ static void improve_all(Module *m) {
   } while (changed);
 }
 
-/* Ends: a line judges a pair once, and copies of loops in bodies lie deeper each time. */
+/* Terminates: a line judges a pair once, and copies of loops in bodies are nested deeper each
+   time. */
 void pass_recompute(Module *m) {
   simplify_module(m, true);
   do { improve_all(m); } while (recompute_lines(m));

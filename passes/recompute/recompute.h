@@ -1,5 +1,5 @@
-/* What the files of pass `recompute` share: a pair of loops, one forward, one backward, that reads
-   what the first saved; what each layer of it keeps; and the rewriting. */
+/* Shared by the files of pass `recompute`: a pair of loops, one forward, one backward, that reads
+   the values which the first saved; the values that each layer of it keeps; and the rewriting. */
 #ifndef SHARDC_PASSES_RECOMPUTE_H
 #define SHARDC_PASSES_RECOMPUTE_H
 #include "passes/base/rebuild.h"

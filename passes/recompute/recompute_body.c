@@ -1,9 +1,9 @@
-/* recompute: the forward body of a pair as the search sees it (recompute_cut.h): bytes of each
+/* recompute: the forward body of a pair as input of the search (recompute_cut.h): bytes of each
    value, operations of each op.
 
    Operations are those of ir/cost/count.c. An op that the backward body computes already, from the
    same values, costs nothing more: equal ops of one body become one in simplify. A value that is
-   read outside of the two loops is there in any case: its bytes are free. */
+   read outside of the two loops is in memory in any case: its bytes are free. */
 #include "passes/simplify/simplify.h"
 #include "ir/cost/count.h"
 #include "recompute.h"

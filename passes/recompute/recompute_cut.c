@@ -1,10 +1,10 @@
 /* recompute: one body, a price per operation and per byte: a minimum cut.
 
-   Two yes-or-no questions. a(v): is v there in the backward pass? c(o): does the backward pass
-   compute o again? What is needed is there; an op that is computed has its inputs there; a value
-   that is there without its op being computed was kept, and its bytes are paid. Every cost depends
-   on one question or on one `yes` with one `no`, so the cheapest answer is a minimum cut between
-   yes (source) and no (sink):
+   Two boolean unknowns. a(v): is v available in the backward pass? c(o): does the backward pass
+   compute o again? Needed values are available; an op that is computed has its inputs available; a
+   value that is available without its op being computed was kept, and its bytes are paid. Every
+   cost depends on one unknown or on one `yes` with one `no`, so the cheapest answer is a minimum
+   cut between yes (source) and no (sink):
 
      source -> a(v)  infinite    v is needed
      a(v) -> c(o)    bytes       o makes v (infinite where v may not be kept)
@@ -12,11 +12,11 @@
      c(o) -> sink    flop
      a(v) -> sink    bytes       v is an input of the layer
 
-   The cut that is taken is the one next
-   to the source, so that equal costs are decided the same way always. A value that a search has
-   settled as kept has a price of its own to its op: a(v) holds and c(o) does not.
+   The algorithm takes the cut next to the source, so that equal costs are always decided the same
+   way. A value that a search has settled as kept has a price of its own to its op: a(v) holds and
+   c(o) does not.
 
-   Numbers are doubles: what is compared in the end are the exact sums of keep_cost. */
+   Numbers are doubles; the final comparison uses the exact sums of keep_cost. */
 #include "recompute_cut.h"
 #include "ir/support/diag.h"
 #include "passes/base/flow.h"

@@ -11,9 +11,9 @@ enum { KEEP_NO_OP = UINT32_MAX };
 typedef enum KeepState { KEEP_OPEN, KEEP_NOT, KEEP_ALWAYS } KeepState;
 
 typedef struct KeepValue {
-  uint32_t op;   /* that makes it; KEEP_NO_OP: an input of the layer, there only if kept */
+  uint32_t op;   /* that makes it; KEEP_NO_OP: an input of the layer, available only if kept */
   double bytes;  /* per layer, if kept */
-  bool known;    /* there without being kept: weights, constants */
+  bool known;    /* available without being kept: weights, constants */
   bool needed;   /* the backward pass reads it */
   bool possible; /* may be kept */
 } KeepValue;
@@ -34,7 +34,7 @@ typedef struct KeepCost {
   double flop, bytes;
 } KeepCost;
 
-/* What keeping this set costs. False: something that is needed cannot be computed from it. */
+/* The cost of keeping this set. False: a needed value cannot be computed from it. */
 bool keep_cost(Arena *arena, const KeepBody *body, const bool *keep, KeepCost *cost);
 
 /* Values that no optimal set needs, whatever the price: KEEP_NOT, others KEEP_OPEN. */

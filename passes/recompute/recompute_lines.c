@@ -1,24 +1,23 @@
-/* recompute: what the lines of a plan make of the stacks (settings plan.recompute.N, written by
-   lowering or by hand: `h[0..5], dec keep = auto budget = 1000 over tensor`; then may stand the
-   line's position, and that of the axes).
+/* recompute: applies the lines of a plan to the stacks (settings plan.recompute.N, written by
+   lowering or by hand: `h[0..5], dec keep = auto budget = 1000 over tensor`; the positions of the
+   line and of the axes may follow).
 
-   Later lines win, layer by layer; layers without a line keep all. Layers in a row with one line
-   are a segment:
+   Later lines win, layer by layer; layers without a line keep all. Consecutive layers with one
+   line are a segment:
 
-     all     what recompute.c leaves
+     all     the values that recompute.c keeps
      input   the layer's inputs
      [names] these and the values of ops with one of the names
      none    nothing: the segment's forward loop runs again, keeping all, before its backward loop
-     auto    what costs the fewest operations again within the line's budget: the bytes that one
-             rank holds, over all stacks of the line (recompute_rank.c); two segments at most, one
-             of layers over stages (recompute_search.c)
+     auto    the values that minimise recomputed operations within the line's budget of bytes, over
+             all stacks of the line; two segments at most (recompute_search.c)
 
-   `over X`: what the segment keeps is split over mesh axis X. The loop carries the word to pass
-   `place` (attribute `over`). `offload = host`: it waits in the memory of the host (attribute
-   `offload`, for the pass of that name).
+   `over X`: the values that the segment keeps are split over mesh axis X. The loop passes the name
+   on to pass `place` (attribute `over`). `offload = host`: they wait in the memory of the host
+   (attribute `offload`, for the pass of that name).
 
-   What was decided is written as settings made.recompute.N, for readers. A budget that cannot be
-   met is E0710 with the least one that can. */
+   The decisions are written as settings made.recompute.N, for readers. A budget that cannot be met
+   is E0710 with the least one that can. */
 #include "passes/simplify/simplify.h"
 #include "recompute.h"
 #include "ir/cost/count.h"

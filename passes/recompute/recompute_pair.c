@@ -1,12 +1,14 @@
 /* recompute: pairs of loops and their rewriting.
 
    A pair is a forward loop and a backward loop of one function such that stacked results of the
-   first are stacked operands of the second. Rewritten, the forward loop saves what its segment
-   keeps; the backward body begins with copies of the forward ops that lead from there to what it
-   reads. Layers that keep different things become loops of their own (segments), each over its part
-   of the stacks: operands go in whole, results that others than the backward loop read are whole,
-   too, each loop going on with the stack that the one before began (attribute `into`). So whoever
-   asks about a stack, before or behind the loops, sees one. What nobody reads any more goes in
+   first are stacked operands of the second. After rewriting, the forward loop saves the values
+   that its segment keeps; the backward body begins with copies of the forward ops that compute the
+   values it reads from those.
+
+   Layers that keep different values become loops of their own (segments), each over its range of
+   the stacks: operands are passed whole, and results that are read by ops other than the backward
+   loop are whole as well, each loop continuing the stack that the previous one began (attribute
+   `into`). So an op before or after the loops still sees one stack. Unused values are removed in
    simplify. */
 #include "recompute.h"
 #include "ir/plan/layer_range.h"
@@ -74,7 +76,7 @@ typedef struct PairWork { /* of one pair while f is rebuilt */
   const Pair *p;
   Rebuild *r;
   bool judged;
-  ValueId **part; /* by segment: the forward loop's results there, then the fresh ones */
+  ValueId **part; /* by segment: the results of its forward loop, then the fresh ones */
   ValueId **from; /* by segment: the carried operands it began with */
 } PairWork;
 
@@ -101,7 +103,7 @@ static LoopShape shape_of(const PairWork *work, const Segment *segment, LoopShap
    its results, NULL for the first one. */
 typedef struct Stacks {
   const ValueId *before;
-  VEC(ValueId) in;   /* operands that are continued, behind all others */
+  VEC(ValueId) in;   /* continued operands, after all others */
   VEC(int64_t) into; /* by stacked result */
 } Stacks;
 

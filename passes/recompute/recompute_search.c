@@ -9,16 +9,16 @@
       the cheapest answer passes from within the budget to beyond it is found by Newton's steps over
       the corners of the lower hull. It gives a lower bound of the operations, and the two answers
       on both sides of the budget give a solution: as many layers as fit take the larger set.
-   2. What is between the two is the gap. Of an optimal solution the reduced costs (operations and
+   2. The gap is the difference of the two. The reduced costs of an optimal solution (operations and
       priced bytes above the cheapest answer) add up to no more than the gap. So only sets with a
       reduced cost within it matter; branch and bound with the cut as bound lists them all.
-   3. Stacks are put together one by one from their lists; dominated sums are dropped.
+   3. Stacks are combined one by one from their lists; dominated sums are dropped.
    Steps 2 and 3 run with a small part of the gap first: a better solution shrinks the gap.
 
-   The result is optimal for this model: cost is the operations of the IR (count.c), every value
-   is kept in its own type, layers of a stack differ in two sets at most. It does not see what a
-   kernel could fuse, nor the memory that computing again takes for itself. MOST bounds the lists;
-   where they would grow longer the answer is good, not proven, and said to be so. */
+   The result is optimal for this model: cost is the operations of the IR (count.c), every value is
+   kept in its own type, layers of a stack differ in two sets at most. The model ignores possible
+   fusion, and the memory that recomputation needs for itself. MOST bounds the lists; if they would
+   grow longer the answer is good, not proven, and reported as such. */
 #include "recompute_cut.h"
 #include "ir/support/diag.h"
 #include "ir/support/vec.h"

@@ -1,16 +1,18 @@
-/* sparse: the masks of attention become lists of blocks, constants of the module (ir/mask/lists.h).
+/* sparse: the masks of attention become lists of blocks, constants of the module
+   (ir/mask/lists.h).
 
-   Where positions alone say that a mask leaves gaps (a window, blocks, `causal & sliding(n)`), the
-   mask is asked block by block (blocks.h): absent, full, partial. Heads of which the mask is the
-   same (sparse_alike.c) or has the same full blocks share their lists, as layers do that agree.
-   Data (padding, documents) neither leaves a block out nor makes it partial: where there is such,
-   it is asked in full blocks, too (mask_rest). The mask stays with the op: it is what the lists
-   mean, what the interpreter computes with, and what is asked inside of partial blocks.
+   If a mask leaves gaps by positions alone (a window, blocks, `causal & sliding(n)`), the mask is
+   evaluated block by block (blocks.h): absent, full, partial. Heads whose masks are the same
+   (sparse_alike.c) or have the same full blocks share their lists, and so do layers with equal
+   lists. Data (padding, documents) neither leaves a block out nor makes it partial: if a mask
+   depends on data, it is also evaluated in full blocks (mask_rest). The mask stays with the op: it
+   defines the meaning of the lists, the interpreter computes with it, and kernels evaluate it
+   inside partial blocks.
 
    A mask whose rows are first admitted wholly, then in part, then not at all (`causal`) needs no
-   lists: kernels find that with two comparisons. The pass stands where all sizes are those of one
-   rank, so nothing of what places or recomputes values knows of lists. Must not: list more than
-   ir/mask/lists.h says; patterns of blocks are refused then. */
+   lists: kernels find that with two comparisons. The pass runs once all sizes are those of one
+   rank, so the passes that place or recompute values know nothing of lists. Must not: list more
+   than ir/mask/lists.h says; patterns of blocks are refused then. */
 #include "sparse.h"
 #include "ir/mask/lists.h"
 #include "ir/mask/mask_range.h"

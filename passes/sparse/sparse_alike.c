@@ -16,7 +16,7 @@ typedef struct Alike {
   const Fn *f;
   const SparseHeads *x;
   uint8_t *of;       /* by value: what it follows from */
-  VEC(ValueId) told; /* of the head alone, and used beside something else */
+  VEC(ValueId) told; /* depend on the head alone, and are used by an op that does not */
 } Alike;
 
 static bool is_number_of_rank(const Alike *alike, ValueId v) {
@@ -49,7 +49,7 @@ static void find_told(Alike *alike, ValueId mask) {
   if (alike->of[mask] == OF_HEAD) vec_push(alike->a, alike->told, mask);
 }
 
-/* What the values are for a head; false: one is not known. */
+/* Records the values for a head; false: one is not known. */
 static bool tell(const Alike *alike, MaskQuestion *question, int64_t head, int64_t *key) {
   BlockHead at[MASK_DIMS];
   lists_head_at(alike->x->shape, alike->x->of, head, at);

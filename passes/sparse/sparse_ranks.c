@@ -27,7 +27,8 @@ static bool of_coordinate(const AskedRank *rank, const Global *g, int64_t *out) 
   return false;
 }
 
-/* What every caller hands to argument i of a body, of those that are the same in all rounds. */
+/* The value that every caller passes as argument i of a body, for an argument that is the same in
+   all rounds. */
 static bool of_argument(const AskedRank *rank, const Fn *f, uint32_t i, int deep, int64_t *out) {
   bool found = false;
   for (uint32_t k = 0; k < rank->m->fns.n; k++) {

@@ -1,9 +1,9 @@
 /* W0705: a plan that cuts the sequence inside of blocks of a layout.
 
-   A rank's positions begin at a multiple of how many it has. Where that is no multiple of a block,
-   blocks of the layout lie across two of the rank's own: those are partial, and their scores are
-   asked one by one. What is computed is the same. The word is that of the division by which the
-   mask counts. Must not: say more than once of a word and a size. */
+   A rank's positions begin at a multiple of its number of positions. If that is no multiple of a
+   block, blocks of the layout span two of the rank's own: those are partial, and their scores are
+   tested one by one. The results are the same. The block size is the divisor by which the mask
+   counts. Must not: warn more than once for a word and a size. */
 #include "ir/mask/lists.h"
 #include "ir/support/num.h"
 #include "sparse.h"

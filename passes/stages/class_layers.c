@@ -1,11 +1,12 @@
-/* Layers of one class of stages, where stages have different numbers of them (pad_layers.c).
+/* Layers of one class of stages, if stages have different numbers of them (pad_layers.c).
 
-   All stages have room for as many, and loops over them take as many rounds, of which those behind
-   the model's last layer do nothing. A class that is one stage, or stages alike, knows how many
-   layers it has: its loops become parts of a stack (docs/ir.md, `of`) that runs over these alone.
-   What only loops over the same layers read stays a stack of all, with no value in the rest; what
-   others read is 0 there. Without a layer a loop goes: what it carries goes on. Must not: be asked
-   of chunks of layers that take turns on a stage, whose rounds are not the stage's only ones. */
+   All stages have room for the same number of layers, and loops over them run the same number of
+   rounds; the rounds after the model's last layer do nothing. A class that is one stage, or
+   several equal stages, knows its number of layers: its loops become loops over a layer range of
+   the stack (docs/ir.md, `of`). A stacked result that only loops over the same layers read keeps
+   the stack's size, without values in the rest; for other readers the rest is 0. A loop without
+   layers is removed: its carried operands are its results. Must not: be used for chunks of layers
+   that take turns on a stage, whose rounds are not the stage's only ones. */
 #include "ir/plan/module_settings.h"
 #include "ir/plan/stage_class.h"
 #include "classes.h"
@@ -52,7 +53,7 @@ static bool result_by_layers_alone(const Module *m, const Fn *f, uint32_t r, Str
   return alone;
 }
 
-/* Do loops over dim alone read v, slice by slice, in f or where it goes from there? */
+/* Do only loops over dim read v, slice by slice, in f and in the functions that v is passed to? */
 static bool by_layers_alone(const Module *m, const Fn *f, ValueId v, Str dim) {
   for (OpId i = 0; i < f->ops.n; i++)
     for (uint32_t k = 0; k < f->ops.at[i].nin; k++)
@@ -73,7 +74,7 @@ static void leave_out(Rebuild *rebuild, const Op *o, const LoopShape *shape) {
             : emit_full(rebuild->m, rebuild->to, *value_type(rebuild->from, o->out + i), 0, o->loc);
 }
 
-/* A stack of the rounds, with zeros behind. */
+/* A stack of the rounds, padded with zeros at the end. */
 static ValueId with_zeros(Rebuild *rebuild, const Op *o, ValueId v, Type all) {
   Str dim = o->group[0].from[0];
   Group same = group_map(1, &dim, 1, &dim);

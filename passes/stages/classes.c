@@ -60,13 +60,13 @@ static void see_loop(const ClassPass *pass, const bool *known, const Op *o, bool
   }
 }
 
-/* What rounds behind the last layer carry on, they choose by it (pad.c). */
+/* The condition by which rounds after the last layer select their carried value (pad.c). */
 static ValueId chosen_by(const Fn *body) {
   const Op *o = body->results.n ? value_def(body, body->results.at[0]) : NULL;
   return o && o->code == OP_where ? o->in[0] : NO_VALUE;
 }
 
-/* Callers stand behind callees. */
+/* Callers come after callees. */
 static void find_coordinates(ClassPass *pass) {
   Module *m = pass->m;
   bool *met = ARENA_ARRAY(m->arena, bool, m->fns.n + 1);

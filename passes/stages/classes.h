@@ -12,6 +12,6 @@ bool class_layers(Rebuild *rebuild, const Op *o);
 /* Refuses lines `offload` that cut a stage, and a class that is none of the plan's
    (stage_offload_check.c). */
 void stage_tiers_check(Module *m);
-/* Of its rounds each does something on every stage of the class, once they are cut. */
+/* Does every round of the loop do work on every stage of the class, once rounds are cut? */
 bool class_layers_full(const Module *m, const Op *loop);
 #endif

@@ -1,9 +1,10 @@
-/* pipeline: a loop as two loops, one behind the other (stream.h).
+/* pipeline: splits a loop into two consecutive loops (stream.h).
 
-   The first does what it is asked for, and nothing else; what it does not carry depends on nothing
-   but its operands. What the second reads of it is stacked over the rounds; but what follows from
-   operands by element-wise ops and moves of indexes alone (masks, positions, random numbers) is
-   done again. Must not: know what the rounds are for. */
+   The first loop does the requested ops and their dependences, and nothing else; its results that
+   are not carried depend on nothing but its operands. Values that the second loop reads from the
+   first are stacked over the rounds; but values that follow from operands by element-wise ops and
+   moves of indexes alone (masks, positions, random numbers) are computed again. Must not: know the
+   use of the rounds. */
 #include "ir/shape/placement.h"
 #include "stream.h"
 

@@ -1,8 +1,8 @@
-/* Lines `offload` of some layers where stages of a pipeline share these (stage_offload.h): a
-   stage has all of its layers there, or none. Which layers a stage has is known here, behind `pad`.
-   What cuts a stage, and what cuts a pipeline whose stages run one program, is refused (E0901), and
-   so are more programs than an executable has room for. The frontend says the same, with the edit,
-   where it knows the stages (sema_offload_stages.c). Must not: change the module. */
+/* Lines `offload` of some layers whose stack pipeline stages share (stage_offload.h): all layers
+   of a stage are on the host, or none. The layers of each stage are known from pass `pad` on. A
+   line that cuts a stage, or a pipeline whose stages run one program, is refused (E0901), and so
+   is a plan with more programs than an executable has room for. The frontend reports the same,
+   with the edit, if it knows the stages (sema_offload_stages.c). Must not: change the module. */
 #include "ir/plan/layer_range.h"
 #include "ir/plan/module_settings.h"
 #include "ir/plan/stage_class.h"
@@ -41,7 +41,7 @@ static Str layers_of(const Module *m, Str stack, const LayerBlocks *blocks, int6
   return text;
 }
 
-/* Of ranks that run one program. */
+/* Refuses a line if all ranks run one program. */
 static void refuse_one(Module *m, Report *r, Str stack) {
   bool alone = !strcmp(plan_schedule(m), "sequential");
   diag_label(r, alone ? "with `pipeline sequential` stages run one program: each has the same there"

@@ -1,20 +1,22 @@
-/* own: what one end of a pipeline alone reads belongs to it.
+/* own: a parameter that only one end of a pipeline reads belongs to that end.
 
-   A parameter outside of the layers is read where what follows from it is needed: the embedding on
-   the first stage, the head on the last one. Which stages read it, apart from its own update, is
-   found as the programs of the classes will be: each is made from a copy (pass `classes`), and what
-   is alive in it loads parameters. What the first stage alone reads, or the last, is marked so
-   (Global.stages), with its states: other stages have no bytes for it, and no update.
+   A parameter outside of the layers is read where its dependents are needed: the embedding on the
+   first stage, the head on the last one. To find the stages that read it, apart from its own
+   update, the pass builds the future programs of the classes: each is made from a copy (pass
+   `classes`), and live loads in it show the parameters. A parameter that only the first stage
+   reads, or only the last, is marked so (Global.stages), with its states: other stages have no
+   bytes for it, and no update.
 
-     gradient, a sum over stages   what its owner has: the others add 0, so nothing is sent
+     gradient, a sum over stages   the owner's value: the others add 0, so nothing is sent
      numbers of it, such as its    the owner's, for all: a sum over stages to which the others
      part of the norm              add 0
      init, the update              stored by all in this program; `classes` leaves it to the owner
 
-   What both ends read, such as a tied embedding, and none between, both hold: the sum of its
-   gradient is of all stages, and those between forget it. Where anything else than its update and
-   such numbers reads a gradient, all stages keep the parameter. So they do with `zero` over the
-   axis of the stages. Must not: change what a number is; sums over stages lose terms that are 0. */
+   A parameter that both ends read, such as a tied embedding, and no stage between, is held by
+   both: the sum of its gradient is over all stages, and those between discard it. If any op other
+   than its update and such numbers reads a gradient, all stages keep the parameter. So they do
+   with `zero` over the axis of the stages. Must not: change the value of a number; sums over
+   stages lose terms that are 0. */
 #include "ir/made.h"
 #include "classes.h"
 #include "ir/plan/module_settings.h"
@@ -24,7 +26,7 @@
 #include "passes/simplify/simplify.h"
 #include <string.h>
 
-enum { NEED_ALL = 1 << 7 }; /* beside masks of stages that hold */
+enum { NEED_ALL = 1 << 7 }; /* in addition to masks of stages that hold */
 
 typedef struct Own {
   Module *m;
@@ -193,8 +195,8 @@ static bool is_told(const OwnStep *step, const Op *o, unsigned at) {
   return at && o->nout == 1 && is_number(step->f, o->out) && step->need[o->out] != at;
 }
 
-/* Where results of o are; *bad: something reads there what other stages have. A loop over
-   micro-batches keeps what is of one stage apart itself (pass `pipeline`). */
+/* The stages that have results of o; *bad: an op on them reads a value of other stages. A loop
+   over micro-batches keeps values of one stage apart itself (pass `pipeline`). */
 static unsigned place(const OwnStep *step, const Op *o, bool *bad) {
   unsigned at = o->code == OP_load ? o->global->stages : is_owned(step, o) ? step->need[o->out] : 0;
   bool acts = o->code == OP_store || (of_stages(step, o) && !is_owned(step, o));
@@ -261,7 +263,7 @@ static OwnStep see_step(Own *own, Fn *f) {
   return step;
 }
 
-/* False: some step updates owned parameters otherwise than is known here. None is changed then. */
+/* False: some step updates owned parameters in an unknown way. Then no step is changed. */
 static bool own_steps(Own *own) {
   VEC(OwnStep) steps = {0};
   for (uint32_t i = 0; i < own->m->fns.n; i++)
@@ -274,7 +276,7 @@ static bool own_steps(Own *own) {
   return true;
 }
 
-/* Does some sum of gradients go to an owner and to others, too? Then nobody owns what it is of. */
+/* If a sum of gradients is needed by an owner and by other stages, no parameter has an owner. */
 static void disown_all(Own *own) {
   for (uint32_t i = 0; i < own->m->globals.n; i++) own->m->globals.at[i]->stages = 0;
 }

@@ -1,26 +1,28 @@
 /* pipeline: micro-batches stream through the stages, instead of one at a time.
 
-   Above (`collect`) loops over layers that `stream` leave what they carry on the stage where it
-   ends, as a value that is whole in type and that this stage alone has: the last one forward, the
-   first one backward. What follows from it, the head and the loss, the gradient of the embedding,
-   is right on that stage alone; all stages compute it, and nobody looks at what the others get:
+   Pass `collect` leaves the carried value of a loop over layers that `stream` on the stage where
+   the loop ends, as a value that is whole in type but valid on this stage alone: the last one
+   forward, the first one backward. Values computed from it, such as the head and the loss, or the
+   gradient of the embedding, are valid on that stage alone; all stages compute them, and the
+   results of the other stages are unused:
 
-     loop of stages           each stage receives, but the one where the line begins, which has the
-                              value itself
+     loop of stages           each stage receives, except the one where the loop begins, which has
+                              the value itself
      sums over micro-batches  kept from that stage, so partial over stages, and completed once,
-                              behind the loop
-     first plus last          (tied embeddings) each kept from its stage: partial, too
+                              after the loop
+     first plus last          (tied embeddings) each kept from its stage: partial as well
 
-   So nothing inside of a micro-batch is of all stages at once, and stages may be at different ones.
-   Then the loop of `step` is cut behind the forward layers (loop_split.c): all micro-batches
-   forward, then all backward ("GPipe: Efficient Training of Giant Neural Networks using Pipeline
-   Parallelism"); under `zero_bubble` what goes backward once more (stream_weights.c); under
-   `interleaved` at each chunk of layers, both ways (stream_chunks.c). Entries that
-   go forward alone stay one loop, or none: what they store is completed.
+   So within a micro-batch nothing needs all stages at once, and stages may be at different
+   micro-batches. Then the loop of `step` is cut after the forward layers (loop_split.c): all
+   micro-batches forward, then all backward ("GPipe: Efficient Training of Giant Neural Networks
+   using Pipeline Parallelism"). Under `zero_bubble` the backward loop is cut once more
+   (stream_weights.c); under `interleaved` both loops are cut at each chunk of layers
+   (stream_chunks.c). Entries with a forward pass alone stay one loop, or none: the values they
+   store are completed.
 
-   What would make stages meet inside of a micro-batch is refused at the place line (E0901). Without
-   a loop over micro-batches there is nothing to stream. Must not: change a number beyond the order
-   of sums over stages. */
+   A plan that would make stages wait for each other inside a micro-batch is refused at the place
+   line (E0901). Without a loop over micro-batches the pass does nothing. Must not: change a number
+   beyond the order of sums over stages. */
 #include "passes/place/place.h"
 #include "classes.h"
 #include "stream.h"
@@ -82,7 +84,7 @@ static bool any_goes_over(const StageStream *stream, const Fn *f) {
 
 static bool is_at_one(ValidAt w) { return w == AT_FIRST || w == AT_LAST; }
 
-/* Why a second loop over layers cannot stream behind the first. */
+/* The reason that a second loop over layers cannot stream after the first. */
 static const char *why_twice(const Op *first, const Op *second) {
   const char *of = attr_str(&first->attrs, ATTR_path, "");
   bool again = *of && !strcmp(of, attr_str(&second->attrs, ATTR_path, ""));
@@ -186,7 +188,7 @@ static ValueId keep(StageStream *stream, Fn *f, ValueId v, bool last) {
   return r;
 }
 
-/* v of the body as a sum over stages. Of a scatter, what is scattered is kept: it is smaller. */
+/* v of the body as a sum over stages. For a scatter, its operand is kept: it is smaller. */
 static ValueId spread(StageStream *stream, Rebuild *rebuild, ValueId v) {
   const Op *o = value_def(stream->body, v);
   ValidAt w = stream->at[v];
@@ -299,7 +301,7 @@ static Op with_carry(Module *m, Op loop, uint32_t carry, uint32_t more) {
   return loop;
 }
 
-/* As a sum over an axis, too. */
+/* A sum over an axis is zero as well if its term is. */
 static bool is_zero(const Fn *f, ValueId v) {
   const Op *o = value_def(f, v);
   return o && o->code == OP_keep_first ? is_zero(f, o->in[0]) : value_is_zero(f, v);
@@ -375,7 +377,7 @@ static void copy_parts(StageStream *stream, Rebuild *rebuild) {
     rebuild->map[loop.out + i] = stream->kept[i] ? completed(stream, rebuild->to, out[i]) : out[i];
 }
 
-/* Of a plan the frontend says so, with an edit. */
+/* For a plan in a file the frontend reports the same, with an edit. */
 static void check_chunks(StageStream *stream, int64_t layers) {
   int64_t pieces = stream->chunks.n * stream->m->mesh.at[stream->axis].size;
   if (stream->chunks.n > MOST_CHUNKS || layers % pieces)

@@ -6,9 +6,10 @@
 #include "ir/schedule/pipeline_schedule.h"
 #include "passes/base/rebuild.h"
 
-/* A loop as two behind each other. The first does what `first` names, ops of its body, and all that
-   these ask for; the second does the rest. What goes from one to the other is stacked over the
-   rounds. A carried value goes on in the first loop where `early` says so, else in the second. */
+/* A loop split into two consecutive loops. The first does the ops of the body that `first` names,
+   and all their dependences; the second does the rest. Values that the second reads from the first
+   are stacked over the rounds. A carried value continues in the first loop if `early` says so,
+   else in the second. */
 typedef struct LoopSplit {
   Module *m;
   Fn *f;                /* where the new loops go */
@@ -16,7 +17,7 @@ typedef struct LoopSplit {
   const ValueId *in;    /* its operands in f */
   const bool *first;    /* by op of the body */
   const bool *early;    /* by carried operand; NULL: none */
-  const char *names[2]; /* of the bodies, behind the body's own */
+  const char *names[2]; /* of the bodies, appended to the body's own */
   ValueId *out;         /* by result of the loop: its value in f */
   OpId made[2];         /* the loops in f */
 } LoopSplit;
@@ -40,6 +41,6 @@ ValueId chunks_join(const Chunks *chunks, Fn *f, const ValueId *piece, const Typ
    its results. */
 void chunks_parts(const Chunks *chunks, Fn *f, const Op *loop, const ValueId *in, ValueId *out);
 
-/* Of `step`: gradients of weights get a loop of their own behind that of inputs. */
+/* In `step`: gradients of weights get a loop of their own after that of inputs. */
 void stream_weights(Module *m, Fn *step);
 #endif

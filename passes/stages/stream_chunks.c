@@ -1,13 +1,16 @@
 /* pipeline: layers in chunks, under `pipeline interleaved` ("Efficient Large-Scale Language Model
    Training on GPU Clusters Using Megatron-LM", section 2.2).
 
-   A loop of stages becomes one for each chunk of the layers, all of the same body: what is handed
-   on goes through the stages once per chunk, from the last one back to the first. Stacks that the
-   loop reads stay whole; what it leaves stacked are pieces, a chunk each, and where somebody wants
-   all of it, they are joined. Gradients that are added up over parts of the batch are so piece by
-   piece. Then the loop over parts is cut behind each of these loops (loop_split.c), with the sums
-   that are made of it, so that a stage may go on with any chunk of any part. Must not: change a
-   number; each piece is added up in the order of the parts, as the whole would be. */
+   A loop of stages becomes one loop for each chunk of the layers, all with the same body: the
+   carried value passes through the stages once per chunk, from the last stage back to the first.
+   Stacks that the loop reads stay whole; its stacked results become pieces, a chunk each, which
+   are joined for readers of the whole stack. Gradients that are added up over micro-batches are
+   added up piece by piece.
+
+   Then the loop over micro-batches is cut after each of these loops (loop_split.c), with the sums
+   of their results, so that a stage may continue with any chunk of any micro-batch. Must not:
+   change a number; each piece is added up in the order of the micro-batches, as the whole would
+   be. */
 #include "ir/made.h"
 #include "stream.h"
 #include "ir/shape/placement.h"
@@ -182,7 +185,7 @@ static OpId first_stages(const Fn *body) {
   return i;
 }
 
-/* By op: does it wait for a loop of stages behind the first one? */
+/* By op: does it wait for a loop of stages after the first one? */
 static bool *waits_for_others(const Chunks *chunks, const Fn *body, OpId first) {
   bool *waits = ARENA_ARRAY(chunks->m->arena, bool, body->ops.n + 1);
   for (OpId i = first + 1; i < body->ops.n; i++) {
@@ -221,7 +224,8 @@ static void take_back(PartsCut *cut, OpId id, const bool *early, uint32_t carry)
     if (!early || i >= carry || !early[i]) cut->result[n++] = cut->result[i];
 }
 
-/* Cuts it behind its first loop of stages, backward with the sums that are made there. */
+/* Cuts it after its first loop of stages; backward, the first half includes the sums over its
+   results. */
 static void cut_first(PartsCut *cut, const char *name, bool backward) {
   const Fn *body = cut->loop.callee;
   OpId stages = first_stages(body);

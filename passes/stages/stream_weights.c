@@ -1,12 +1,13 @@
-/* pipeline: the backward loop over parts of the batch as two, under `pipeline zero_bubble`.
+/* pipeline: splits the backward loop over micro-batches in two, under `pipeline zero_bubble`.
 
-   What the stage before waits for is the gradient of its output alone. So the loop over layers is
-   cut first: what it hands from stage to stage stays, with all that this asks for, and the
-   gradients of weights, which nobody hands on, become a loop over layers behind it; then the loop
-   over parts, behind the first of them. Gradients of outputs that products with weights read cross
-   over, by part and layer. What the first half makes anyway of a sum over parts, such as gradients
-   of a stack behind the stages, it adds up itself. Must not: change a number; the order of sums
-   over parts and over layers stays. */
+   The previous stage waits for nothing but the gradient of this stage's input. So the loop over
+   layers is cut first: its carried values stay, with all their dependences, and the gradients of
+   weights, which no stage waits for, become a second loop over layers; then the loop over
+   micro-batches is cut after the first of these loops. Gradients of outputs that products with
+   weights read are passed from the first half to the second, by micro-batch and layer. Terms of
+   sums over micro-batches that the first half makes anyway, such as gradients of a stack after the
+   stages, are added up in the first half. Must not: change a number; the order of sums over
+   micro-batches and over layers stays. */
 #include "ir/made.h"
 #include "stream.h"
 #include "ir/plan/module_settings.h"

@@ -1,15 +1,17 @@
-/* turns: under `pipeline one_f_one_b` the forward and the backward loop over parts of the batch
-   take turns, under `zero_bubble` the one of weights, too, under `interleaved` those of all chunks
-   (ir/schedule/pipeline_schedule.h).
+/* turns: interleaves the loops over micro-batches by a schedule: under `pipeline one_f_one_b` the
+   forward and the backward loop, under `zero_bubble` that of weights as well, under `interleaved`
+   those of all chunks (ir/schedule/pipeline_schedule.h).
 
-   Up to here they stand one behind the other, as under `gpipe`: pass `pipeline` has cut them apart,
-   and every pass between sees plain loops. What stands between them and does not follow from one of
-   them goes in front, what follows from sums that one of them carries behind; what is left are
-   views. Then the loops get the table of the schedule, and
-   stacks that cross from one to another become rings of as many slots as parts are between the two
-   on the stages that run this module: slices keep their strides, since parts are outermost. What
-   would write over something that another loop still reads is refused at the place line (E0901).
-   Must not: look at what rounds compute; change the order of any sum. */
+   Before this pass they run one after the other, as under `gpipe`: pass `pipeline` has cut them
+   apart, and every pass between sees plain loops. Ops between them that do not depend on one of
+   them move before the loops; ops that depend on sums carried by one of them move after the loops;
+   only views may remain.
+
+   Then the loops get the table of the schedule, and stacks that one loop writes and another reads
+   become rings, with one slot for each micro-batch in flight between the two on the stages that
+   run this module: slices keep their strides, since micro-batches are outermost. If a loop would
+   overwrite a value that another loop still reads, the plan is refused at the place line (E0901).
+   Must not: examine the ops of rounds; change the order of any sum. */
 #include "ir/made.h"
 #include "ir/bytes.h"
 #include "ir/plan/module_settings.h"
@@ -25,7 +27,8 @@ typedef struct TurnPass {
   TurnLoops t;
   Str dim, axis;
   bool *follows;        /* by value: from one of the loops */
-  bool *late;           /* by value: from what one carries, so it is there behind all of them */
+  bool *late;           /* by value: depends on a carried result, so it is available after all
+                           loops */
   const ValueId *class; /* by value: what it shares its bytes with */
   int64_t *slots;       /* by class: of its ring; 0: it is none */
 } TurnPass;
@@ -61,7 +64,8 @@ static bool find_chunks(TurnPass *pass) {
   return name_axis(pass, hop), true;
 }
 
-/* The first that sends and the last one; behind these, the gradients of weights. */
+/* The first and the last loop that send; the next loop after these makes the gradients of
+   weights. */
 static bool find_loops(TurnPass *pass, bool weights) {
   OpId *loop = pass->t.loop;
   const Op *hop = NULL;
@@ -88,8 +92,8 @@ static void find_table(TurnPass *pass) {
                       : turns_one_f_one_b(pass->m->arena, stages, parts);
 }
 
-/* Such as the sum of the loss: on the stage that has it, it follows from a loop, on others from a
-   constant. All of them must come to it at the same place, so it is behind the loops. */
+/* For example the sum of the loss: on the stage that has it, it follows from a loop, on others
+   from a constant. All stages must reach it at the same point, so it comes after the loops. */
 static bool is_for_all_stages(const Op *o) { return attr_get(&o->attrs, ATTR_keep_alive) != NULL; }
 
 static void find_follows(TurnPass *pass) {
@@ -190,14 +194,14 @@ static const char *why_not(const TurnPass *pass) {
 
 /* ---- the new function ---- */
 
-/* Loop `to` reads value v, which lies in a ring that loop `from` begins to fill. */
+/* Loop `to` reads value v, which is stored in a ring that loop `from` begins to fill. */
 static void give_slots(TurnPass *pass, ValueId v, int from, int to) {
   int64_t n = turns_ring(pass->m, &pass->t.table, from, to);
   int64_t *slots = &pass->slots[pass->class[v]];
   *slots = n > *slots ? n : *slots;
 }
 
-/* What a loop leaves in place of what it reads shares its ring. */
+/* A result that a loop makes in place of an operand shares its ring. */
 static void find_slots(TurnPass *pass) {
   int *first = ARENA_ARRAY(pass->m->arena, int, pass->f->values.n + 1);
   pass->slots = ARENA_ARRAY(pass->m->arena, int64_t, pass->f->values.n + 1);
@@ -240,7 +244,8 @@ static void shorten(const TurnPass *pass, Rebuild *rebuild) {
   }
 }
 
-/* What moves, the loops with their views, what is late, and the rest. */
+/* Ops that move first, then the loops with their views, then ops that depend on them, and the
+   rest. */
 static Fn *take_turns(const TurnPass *pass) {
   Rebuild rebuild = rebuild_begin(pass->m, pass->f);
   OpId first = pass->t.loop[0];

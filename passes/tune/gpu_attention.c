@@ -10,8 +10,12 @@
 #include "ir/support/num.h"
 #include "tune.h"
 
-enum { WIDE = 128 };                    /* heads for which larger blocks have a point */
-enum { ENOUGH_WARPS = 8, BESIDE = 96 }; /* registers of a thread beside the sums, estimated */
+enum { WIDE = 128 }; /* heads for which larger blocks have a point */
+enum {
+  ENOUGH_WARPS = 8,
+  BESIDE = 96
+}; /* BESIDE: registers of a thread other than the sums,
+                                           estimated */
 
 typedef int64_t AttentionShape[2];
 static const AttentionShape shapes[] = {{64, 64}, {64, 32}, {32, 32}, {32, 16}, {16, 16}};
@@ -21,7 +25,7 @@ bool gpu_attention_fits(const Module *m, const Fn *k, const Cut *cut) {
   return gpu_flash_fits(k, cut->at, m->target.shared);
 }
 
-/* What is listed is counted where the cut is known. */
+/* Counts the listed blocks, once the tiles are known. */
 static void count_lists(Module *m, const Fn *k, const Flash *flash, const FlashGpuPlan *plan) {
   bool too_many = false;
   for (int i = 0; i < plan->phases && !too_many; i++) {
@@ -56,8 +60,8 @@ static int64_t warps_of(const Module *m, const Fn *k, const Flash *flash, const 
   return least;
 }
 
-/* Of the table, the first that fits, or one with as many rows that is the first with so many warps;
-   {0}: none fits. */
+/* The first shape of the table that fits, or a shape with as many rows that is the first with the
+   wanted number of warps; {0}: none fits. */
 static Cut first_of(const Module *m, const Fn *k, const AttentionShape *table, size_t n,
                     int64_t limit, int64_t wanted) {
   Flash flash = flash_of(k);

@@ -1,6 +1,6 @@
-/* Cutting family column for GPUs: vectors of adjacent columns in a warp where columns are
-   consecutive, else threads along the reduced space; and so many splits of it that there are CTAs
-   enough, with no fewer than some elements for each thread. */
+/* Cuts of family column for GPUs: vectors of adjacent columns in a warp where columns are
+   consecutive, else threads along the reduced space; with enough splits of it to fill the GPU with
+   CTAs, and a minimum of elements for each thread. */
 #include "gpu.h"
 #include "ir/support/num.h"
 #include "ir/kernel/gpu_tile.h"

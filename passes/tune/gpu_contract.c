@@ -1,15 +1,17 @@
-/* How a dot is cut on a GPU: which mathematics, how operands come in, which tile, how many splits
-   of k. ir/kernel/gemm_gpu.h says what the numbers mean.
+/* How a dot is cut on a GPU: which mathematics, how operands are loaded, which tile, how many
+   splits of k. ir/kernel/gemm_gpu.h explains the numbers.
 
-   The choice among tiles is by time: whole waves of CTAs over the multiprocessors, each CTA
-   bound by its multiply-adds or by the bytes of its operands. Small tiles waste bandwidth, large
-   ones waste waves and ragged edges; the table's last column holds the share of peak that a tile
-   reaches where eight warps work on a multiprocessor. Fewer leave gaps: at each tile of k its warps
-   meet, and only other CTAs' warps could fill that. How a CTA begins (its first stages) and ends
-   (its sums on their way out) is hidden likewise behind the multiply-adds of those that share its
-   multiprocessor. The bf16 rates of tiles of 128 x 128 and more rest on GPT-2 124M's 15 products on
-   an H100, 40 cuts each, before fragments were read ahead (docs/gpu.md); all others are estimates.
-   Tiles for which registers or shared memory do not suffice are passed over. */
+   The choice among tiles is by time: whole waves of CTAs over the multiprocessors, each CTA bound
+   by its multiply-adds or by the bytes of its operands. Small tiles waste bandwidth, large ones
+   waste waves and ragged edges; the table's last column holds the share of peak that a tile
+   reaches with eight warps on a multiprocessor. Fewer warps leave gaps: they synchronise at each
+   tile of k, and only other CTAs' warps could fill that time. Likewise, the multiply-adds of CTAs
+   on the same multiprocessor hide the start of a CTA (its first stages) and its end (the stores of
+   its sums).
+
+   The bf16 rates of tiles of 128 x 128 and more were measured on GPT-2 124M's 15 products on an
+   H100, 40 cuts each, before fragments were read ahead (docs/gpu.md); all others are estimates.
+   Tiles that need more registers or shared memory than available are skipped. */
 #include "gpu.h"
 #include "ir/support/num.h"
 #include "tune.h"
@@ -60,9 +62,9 @@ static GpuProduct product_on(const Module *m, const Fn *k) {
   return gpu_product_of(m, k, half ? GEMM_MMA : tf32 ? GEMM_TF32 : GEMM_FMA, m->target.shared);
 }
 
-/* Bytes of operands for a multiprocessor and cycle. Rows along k that are very long lie in other
-   pages of memory each: pieces shorter than a cache line then cost as much as whole ones (measured
-   for k = 50304: 22 % of the product; not seen at 3072). */
+/* Bytes of operands for a multiprocessor and cycle. Very long rows along k are in separate memory
+   pages: pieces shorter than a cache line then cost as much as whole ones (measured for k = 50304:
+   22 % of the product; not seen at 3072). */
 static double loaded(const GemmPlan *plan) {
   bool apart = (plan->a.along_k && plan->a.elem * plan->k > FAR_ROWS) ||
                (plan->b.along_k && plan->b.elem * plan->k > FAR_ROWS);
@@ -123,7 +125,7 @@ static bool worth_it(const GemmPlan *plan) {
 /* One more each, so that they fill whole waves; where they are many, twice as many. */
 static int64_t more_splits(int64_t n) { return n < 16 ? n + 1 : 2 * n; }
 
-/* A better cut than one of so many cycles (0: none yet), and its cycles. */
+/* A cut with fewer than `least` cycles (0: none yet), and its cycles. */
 static double search_list(const GpuProduct *product, Shapes list, double least, Cut *best) {
   Cut cut = {{0}};
   for (int i = 0; i < list.n; i++) {

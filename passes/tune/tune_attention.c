@@ -10,7 +10,7 @@
 #include "ir/kernel/attention_list.h"
 #include "ir/support/num.h"
 
-/* About so many keys that ranges of whole blocks of `wide` are not cut. */
+/* About `keys` keys, chosen so that ranges of whole blocks of `wide` are not cut. */
 static int64_t whole_blocks(int64_t keys, int64_t wide) {
   int64_t parts = ceil_div(wide, keys);
   if (wide <= keys) return keys / wide * wide;
@@ -30,9 +30,9 @@ static Listed listed_of(const Module *m, const Fn *k, const Flash *flash) {
   return (Listed){lists_shape(l).wide, lists_share(l), attention_heaviest(m, k, flash)};
 }
 
-/* Register tiles: rows of keys and vectors of queries. With four vectors an element of a row serves
- * four multiply-adds: the fewest loads, where that many queries are there to fill them, and blocks
- * of keys need not end with a tile. */
+/* Register tiles: rows of keys and vectors of queries. With four vectors an element of a row
+   serves four multiply-adds: the fewest loads, if there are enough queries to fill them, and
+   blocks of keys need not end with a tile. */
 static void choose_tile(const Flash *flash, const KernelLimits *limits, int64_t wide,
                         int64_t *tile) {
   bool many = limits->registers >= 32 && flash->queries >= 4 * FLASH_WIDE * limits->lanes && !wide;
@@ -64,8 +64,8 @@ static int64_t cut(int64_t wanted, int64_t heads, int64_t blocks, int64_t *tile)
   return 2 * heads >= wanted ? 1 : min_i64(blocks, (wanted + heads - 1) / heads);
 }
 
-/* Each part copies the keys and values of its head, which few listed scores do not pay for: so many
-   parts at most, but two for each worker. */
+/* The number of parts that is worth its cost: each part copies the keys and values of its head,
+   which few listed scores do not pay for. At most this number, but two for each worker. */
 static int64_t parts_worth(const Flash *flash, const KernelLimits *limits, const Listed *listed,
                            int64_t heads, int64_t parts) {
   enum { QUERIES = 256 }; /* that make a copy of all keys cheap */
@@ -129,7 +129,7 @@ Cut attention_rule(const Module *m, const Fn *k) {
                     : forward_rule(&flash, &limits, listed);
 }
 
-/* What is listed is counted where the cut is known. */
+/* Counts the listed blocks, once the tiles are known. */
 static void count_lists(Module *m, const Fn *k, const Flash *flash, const FlashPlan *plan) {
   Arena *a = arena_new();
   bool too_many = attention_list(a, m, k, flash, plan).too_many;

@@ -89,7 +89,8 @@ static double copy_cost(const ProductDims *across, const ProductDims *dims, bool
  * the second-level cache, so chunks are smaller and want the same copy more often. */
 static bool few_registers(const KernelLimits *limits) { return limits->registers < 32; }
 
-/* Room for lines that lie `lines` apart in a cache of so many sets, half of it for others. */
+/* Room for addresses that are `lines` cache lines apart in a cache of `sets` sets, half of it for
+   other data. */
 static int64_t room(int64_t lines, int64_t sets, int64_t ways) {
   for (; sets > 1 && lines % 2 == 0; lines /= 2) sets /= 2;
   return sets * ways / 2;
@@ -97,11 +98,12 @@ static int64_t room(int64_t lines, int64_t sets, int64_t ways) {
 
 enum { LINE = 64, FIRST_SETS = 64, FIRST_WAYS = 8 }; /* of first-level caches */
 
-/* What multiplying costs more where rows of a are read as they lie, one after the other in memory.
-   While a tile reads its rows, those of the next tile are fetched, lines of all of them at the same
-   step of k; where these fall on one set they put each other out. Measured with 16 registers, whose
-   tiles take half as long (3072 steps: 65 % of the peak, 91 from a copy; 768: 92 and 94, and where
-   neighbours take the caches 80 and 88); with 32 reading in place is as good as a copy. */
+/* The factor by which multiplying costs more if rows of a are read in place, one after the other
+   in memory. While a tile reads its rows, those of the next tile are fetched, lines of all of them
+   at the same step of k; if these map to one set they evict each other. Measured with 16
+   registers, whose tiles take half as long (3072 steps: 65 % of the peak, 91 from a copy; 768: 92
+   and 94, and 80 and 88 if neighbours use the caches); with 32 reading in place is as good as a
+   copy. */
 static double in_place_factor(const Product *product, const KernelLimits *limits,
                               const int64_t *tile) {
   if (!few_registers(limits) || tile[TILE_PACK_A] || !product_a_in_order(product) ||
@@ -141,7 +143,7 @@ static ContractCost cost_of(const Product *product, const ProductPlan *plan,
   if (tile[TILE_DEPTH] == DEPTH_AMX) cost.per_b = 1.3; /* comes from memory, faster than products */
   if (plan->shared_b) {
     if (few_registers(limits))
-      cost.per_b = 1; /* not beside products, and it comes from far again */
+      cost.per_b = 1; /* not concurrent with products, and read again from memory */
     cost.once += cost.per_b * cost.k * (double)(product->n.outer * product->n.inner) +
                  4000 * (double)limits->workers;
     cost.per_b = copy_cost(&product->n, &product->k, true, PACK_NOT);
@@ -153,7 +155,7 @@ static ContractCost cost_of(const Product *product, const ProductPlan *plan,
 }
 
 static double chunk_time(const ContractCost *cost, int64_t rows,
-                         int64_t columns) { /* the largest of so many blocks */
+                         int64_t columns) { /* the largest of this number of blocks */
   double m = cost->height * (double)ceil_div(cost->tiles, rows),
          n = cost->width * (double)ceil_div(cost->panels, columns);
   return cost->start + cost->k * (m * n * cost->per_multiply + m * cost->per_a + n * cost->per_b);
@@ -231,7 +233,7 @@ static double share(const Product *product, const KernelLimits *limits, int whic
   return once;
 }
 
-/* Copies tiles of a where reading it as it lies takes longer. Returns the time. */
+/* Copies tiles of a if reading it in place takes longer. Returns the time. */
 static double copy_tiles(const Product *product, const KernelLimits *limits, double own,
                          int64_t *tile) {
   int64_t copied[TILE_COUNT];
@@ -254,11 +256,11 @@ static void choose_sharing(const Product *product, const KernelLimits *limits, i
     share(product, limits, TILE_PACK_B, own, tile);
 }
 
-/* Whether columns of a, read where they lie, stay in both caches of a core: rows whose distance has
-   a large power of two in it share few of their sets. The next row tile wants half of the lines
-   again, from the first level. */
+/* Do columns of a, read in place, stay in both caches of a core? Rows whose distance has a large
+   power of two in it share few of their sets. The next row tile needs half of the lines again,
+   from the first level. */
 static bool columns_stay(const Product *product, const KernelLimits *limits, const int64_t *tile) {
-  enum { WAYS = 16, MOST = 8 }; /* what is larger than so many caches comes from far */
+  enum { WAYS = 16, MOST = 8 }; /* data larger than MOST caches comes from memory */
   if (!product->m.count || product->m.dim[product->m.count - 1].a != 1 || product->k.outer > 1)
     return false;
   int64_t row =

@@ -1,11 +1,11 @@
-/* Tuning records as text: one per line, eleven fields with tabs between, so that `cat` joins files,
-   `sort` and `grep` work on them, and they live beside a model in version control:
+/* Tuning records as text: one per line, eleven fields separated by tabs, so that `cat` joins
+   files, `sort` and `grep` work on them, and they can be kept with a model in version control:
 
      family  key  target  workers  device  driver  cut  ns  rule's ns  rounds  date
 
-   device is the processor's name, driver what made the kernels, ns the median of so many rounds.
-   Lines that begin with # and empty lines are comments. What cannot be read is left out with one
-   warning. */
+   device is the processor's name, driver the compiler of the kernels, ns the median of `rounds`
+   runs. Lines that begin with # and empty lines are comments. Unreadable lines are left out with
+   one warning. */
 #ifndef SHARDC_TUNE_DB_H
 #define SHARDC_TUNE_DB_H
 #include "variants.h"
@@ -27,8 +27,8 @@ typedef DeviceKind TuneKind(const char *target);
 void tune_db_read(Ctx *c, const char *name, const char *text, size_t n, TuneKind *kind, TuneDb *db);
 void tune_db_add(Ctx *c, TuneDb *db, const TuneRecord *record);
 char *tune_db_text(Ctx *c, TuneDb *db); /* sorted, so that equal contents are equal texts */
-/* For a kernel of that key on that target with so many workers: measured on `device` if there is
-   one, else the newest of another machine. NULL: none. */
+/* For a kernel of that key on that target with this number of workers: the record measured on
+   `device` if there is one, else the newest of another machine. NULL: none. */
 const TuneRecord *tune_db_find(const TuneDb *db, Str family, Str key, Str target, int64_t workers,
                                Str device);
 #endif

@@ -1,9 +1,9 @@
-/* Which results of a kernel are written with non-temporal stores, attribute nontemporal: large ones
-   of kernels that move so much that the last-level cache holds little of a result when its first
-   reader begins. What a buffer's address and an operand in the same place have to say is asked when
-   the kernel runs (codegen/x86/nontemporal.h). A large result of wider elements keeps one of bytes
-   out of the list: a vector of bytes is a quarter of a line at most, and the other's lines empty
-   the buffers in which it would gather. Must not: know what instructions a target has. */
+/* The results of a kernel that are written with non-temporal stores, attribute nontemporal: large
+   ones of kernels that move so much data that the last-level cache holds little of a result when
+   its first reader begins. The buffer's address and an operand in the same place are checked when
+   the kernel runs (codegen/x86/nontemporal.h). A large result of wider elements excludes one of
+   bytes: a vector of bytes is a quarter of a line at most, and the other result's lines flush the
+   write-combining buffers in which it would gather. Must not: know the instructions of a target. */
 #include "ir/cost/count.h"
 #include "tune.h"
 

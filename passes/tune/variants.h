@@ -1,20 +1,19 @@
-/* Families whose kernels come in variants: what a cut of a kernel is made of, which cuts are legal,
-   and which ones a tuner should try beside the rule's. A family names its own in its rules
+/* Families whose kernels have variants: the contents of a cut of a kernel, the legal cuts, and the
+   cuts that a tuner should try in addition to the rule's. A family declares its own in its rules
    (tune.h).
 
    A cut is the list of numbers that attribute `tile` holds (on GPUs its first ones); variant,
-   chunks, threads, shared and scratch follow from it and from the kernel. `select` takes the cut of
-   the tuning records where there is one, else the rule's.
+   chunks, threads, shared and scratch follow from it and from the kernel. `select` takes the cut
+   of the tuning records if there is one, else the rule's.
 
-   Whoever measures walks like this, for processors and GPUs alike (driver/tune/cmd_tune.c does):
-   run the pipeline up to `order`; tune_kernels (tune_measure.h) lists the kernels, each key once;
-   begin with rule(), let vary() offer neighbours for stages 0 .. TUNE_STAGES - 1, keep those that
-   fits() takes, put each cut on a copy of the kernel with apply(), build the copies with
-   kernels_build. On a GPU DIR/SYMBOL.ptx then has one entry SYMBOL_pN per phase, whose launch
-   stands in the attributes chunks (CTAs), threads, shared and workspace. A TuneRecord (tune_db.h)
-   of the best one, with the name of the target and 1 as its workers, is what
-   `compile
-   --tune-db` obeys. */
+   A program that measures kernels works like this, for processors and GPUs alike
+   (driver/tune/cmd_tune.c does): run the pipeline up to `order`; tune_kernels (tune_measure.h)
+   lists the kernels, each key once; begin with rule(), let vary() offer neighbours for stages 0 ..
+   TUNE_STAGES - 1, keep those that fits() accepts, put each cut on a copy of the kernel with
+   apply(), build the copies with kernels_build. On a GPU DIR/SYMBOL.ptx then has one entry
+   SYMBOL_pN per phase, whose launch is in the attributes chunks (CTAs), threads, shared and
+   workspace. `compile --tune-db` uses a TuneRecord (tune_db.h) of the best cut, with the name of
+   the target and 1 as its workers. */
 #ifndef SHARDC_VARIANTS_H
 #define SHARDC_VARIANTS_H
 #include "ir/ir.h"
@@ -51,7 +50,7 @@ typedef struct Variants {
 const Variants *variants_find(const char *family, DeviceKind device);
 const Variants *variants_row(int i, DeviceKind device); /* NULL after the last */
 
-/* What a record is found by: the shape and a hash of the kernel function's text without its name,
+/* The key of a record: the shape and a hash of the kernel function's text without its name,
    attributes and positions, its dims named in order. */
 Str variants_key(Module *m, const Variants *variants, const Fn *k);
 

@@ -1,7 +1,7 @@
-/* What a tuner tries beside the rule for family contract, one decision after the other: register
-   tile, packing, blocks of k, chunks. Each stage starts from the best cut so far; chunks come last
-   because how many of them are good depends on how long one takes. What changes before gets the
-   chunks that the rule would give it, and only then keeps those it had. */
+/* The cuts that a tuner tries in addition to the rule's for family contract, one decision after
+   the other: register tile, packing, blocks of k, chunks. Each stage starts from the best cut so
+   far; chunks come last because the best number of chunks depends on the time that one takes. A
+   change in an earlier stage is first tried with the rule's chunks, then with the previous ones. */
 #include "tune.h"
 #include "ir/support/num.h"
 
@@ -15,8 +15,8 @@ static void vary_matrix(Module *m, const Cut *from, CutList *out) {
   }
 }
 
-/* As many rows as the registers hold beside one register per vector of b and one for a, and the
-   next smaller number that divides well. */
+/* The number of rows that fit in the registers, next to one register per vector of b and one for
+   a, and the next smaller number that divides well. */
 static void vary_tile(Module *m, const KernelLimits *limits, const Cut *from, bool wide,
                       CutList *out) {
   if (from->at[TILE_DEPTH] == DEPTH_AMX) {

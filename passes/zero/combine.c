@@ -1,18 +1,18 @@
-/* combine: short sums over one axis go as one message.
+/* combine: sends short sums over one axis as one message.
 
    The norm of gradients is a sum per group of parameters and axis (zero, optimizer), the loss is
-   one more: numbers that take a message's latency each. All-reduces of an entry over the same axis,
-   of short values that differ along the same other axes, become one of their elements end to end,
-   where the last of them stands, and what reads them follows. So none of them may need another one,
-   and what takes time may not wait for longer than it did: what needs one of them and is not short
-   itself needs the last one, too.
+   one more: numbers that take a message's latency each. All-reduces of an entry over the same
+   axis, of short values that differ along the same other axes, are replaced by one all-reduce of
+   their concatenated elements, at the position of the last of them; their readers move after it.
+   So none of them may need another one. An op that takes time may not wait for longer than it did:
+   if it needs one of the sums and is not short itself, it must need the last sum as well.
 
-   Of a pipeline the sums of a message are all of parameters that the same stages hold: a stage
-   computes no norm of what others hold, and has no bytes for it (pass `own`).
+   In a pipeline all sums of a message are over parameters that the same stages hold: a stage
+   computes no norm of parameters that others hold, and has no bytes for it (pass `own`).
 
-   Runs when values are those of one rank and of the type in which they travel. An element is added
-   up over ranks as before. Must not: touch gradients of parameters or sums of activations, which
-   are not short, or what a loop sends in its rounds. */
+   Runs when values are those of one rank and have the type in which they are sent. An element is
+   added up over ranks as before. Must not: touch gradients of parameters or sums of activations,
+   which are not short, or messages that a loop sends in its rounds. */
 #include "ir/made.h"
 #include "ir/schedule/divergence.h"
 #include "passes/base/rebuild.h"
@@ -48,7 +48,7 @@ static bool is_alike(const ShortSums *sums, const Op *a, const Op *b) {
          value_type(f, a->out)->elem == value_type(f, b->out)->elem;
 }
 
-/* What loops deliver is of all stages. */
+/* Results of loops belong to all stages. */
 static unsigned *holders_of(Module *m, const Fn *f) {
   unsigned *holders = ARENA_ARRAY(m->arena, unsigned, f->values.n + 1);
   for (OpId i = 0; i < f->ops.n; i++) {
@@ -196,7 +196,7 @@ static bool has_several(const Fn *f) {
   return f->kind == FN_ENTRY && n > 1;
 }
 
-/* Of entry i the first message that there is. */
+/* The first message of entry i that exists. */
 static bool find_in(Module *m, uint32_t i, ShortSums *sums) {
   *sums = (ShortSums){.f = m->fns.at[i]};
   if (!has_several(sums->f)) return false;

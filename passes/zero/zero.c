@@ -89,7 +89,7 @@ static void put_members(const ZeroGroup *zero_group) {
   }
 }
 
-/* Groups stand before their members. */
+/* Groups come before their members. */
 static void sort_globals(Module *module) {
   VEC(Global *) all = {0};
   for (int members = 0; members < 2; members++)
@@ -147,8 +147,8 @@ static ValueId whole_state(ZeroEntry *entry, const ZeroGroup *zero_group, int st
   return zero_join(zero, fn, zero_group, value, zero_group->rounds.dim != NULL);
 }
 
-/* An entry beside `step` that reads states of members reads all of them: what ranks have parts of
-   is gathered. None that it reads does it write. */
+/* An entry other than `step` that reads states of members reads all of them: sharded states are
+   gathered. It writes none of the states that it reads. */
 static void find_states(ZeroEntry *entry) {
   ZeroSite *site = &entry->site;
   Zero *zero = entry->z;
@@ -300,7 +300,7 @@ static void first_values(ZeroEntry *entry, uint32_t group) {
                (Loc){0});
 }
 
-/* Of an entry beside `step` that writes a state of all members, and no parameter. */
+/* For an entry other than `step` that writes a state of all members, and no parameter. */
 static void write_state(ZeroEntry *entry, uint32_t group, int state) {
   Zero *zero = entry->z;
   const ZeroGroup *zero_group = &zero->group.at[group];
@@ -318,7 +318,7 @@ static void write_state(ZeroEntry *entry, uint32_t group, int state) {
   ir_store(zero->m, entry->site.to, zero_group->state[state], own, (Loc){0});
 }
 
-/* Copies are no part of checkpoints: what has read the parameters runs this entry behind it. */
+/* Copies are not part of checkpoints: this entry runs after a checkpoint's parameters are read. */
 static void add_refresh(Zero *zero) {
   bool any = false;
   for (uint32_t g = 0; g < zero->group.n; g++) any |= zero->group.at[g].copied;
@@ -390,8 +390,8 @@ static bool cuts_batch(const Module *module, Str axis) {
   return false;
 }
 
-/* What the plan says, else the axes that cut Batch; in the order of the mesh, whose first axis has
-   the ranks that are the nearest to each other. */
+/* The axes of the plan, else the axes that cut Batch; in the order of the mesh, whose first axis
+   has the ranks that are nearest to each other. */
 static void find_axes(Zero *zero) {
   const Module *module = zero->m;
   const char *said = plan_zero_axes(module);

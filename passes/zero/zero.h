@@ -1,16 +1,17 @@
-/* Partitioning of states (ZeRO), inside: the groups of parameters that one axis shares
-   (zero_groups.c), their flat layout (zero_flat.c), the rewriting of functions (zero_rewrite.c,
-   zero_loops.c, zero_gradients.c), and of updates (zero_update.c).
+/* Partitioning of states (ZeRO), internal declarations: the groups of parameters that one axis
+   shares (zero_groups.c), their flat layout (zero_flat.c), the rewriting of functions
+   (zero_rewrite.c, zero_loops.c, zero_gradients.c), and of updates (zero_update.c).
 
-   A group is laid out flat, one round of its stack after the other: the local blocks of its members
-   end to end in the order of declaration (dim flat), cut in buckets of equal length, the last one
-   padded with zeros: [rounds, flat] = [rounds, buckets, owners, piece]. Where updates look at norms
-   of members, buckets are short and each member is padded to whole ones, so that a member's sum is
-   one of its buckets' (zero_update.c). Rank i of the axis owns the
-   i-th piece of every bucket, so a bucket's reduce-scatter ends at its owners. Of several axes each
-   has a dim of owners, the first axis of the mesh the coarsest: sums are scattered over it first
-   and whole values gathered over it last, so axes behind it, whose ranks are farther apart, carry
-   what is left of the message by then. */
+   A group has a flat layout, one round of its stack after the other: the local blocks of its
+   members are concatenated in the order of declaration (dim flat) and cut in buckets of equal
+   length, the last one padded with zeros: [rounds, flat] = [rounds, buckets, owners, piece]. If
+   updates use norms of members, buckets are short and each member is padded to whole ones, so that
+   a member's sum is one of its buckets' (zero_update.c).
+
+   Rank i of the axis owns the i-th piece of every bucket, so a bucket's reduce-scatter ends at its
+   owners. With several axes each has a dim of owners, the first axis of the mesh the coarsest:
+   sums are scattered over it first and whole values gathered over it last, so messages over the
+   later axes, whose ranks are farther apart, are already reduced to a shard. */
 #ifndef SHARDC_PASSES_ZERO_H
 #define SHARDC_PASSES_ZERO_H
 #include "passes/base/rebuild.h"
@@ -61,8 +62,8 @@ typedef struct ZeroGroup {
   int64_t gradient; /* elements that a rank holds of its sum */
 } ZeroGroup;
 
-/* What of a group's gradient is added up by itself: all rounds, or those of a chunk of layers, each
-   of which has loops of its own (stream_chunks.c). */
+/* The piece of a group's gradient that is added up by itself: all rounds, or those of a chunk of
+   layers, each of which has loops of its own (stream_chunks.c). */
 typedef struct ZeroPart {
   uint32_t group, chunk, chunks;
 } ZeroPart;
@@ -78,7 +79,7 @@ typedef struct Zero {
   int naxes;
   Str axis[ZERO_AXES]; /* in the order of the mesh */
   int stage;
-  int64_t persist;    /* stage 3: parameters of so many bytes a round stay whole */
+  int64_t persist;    /* stage 3: parameters of at most this many bytes a round stay whole */
   bool keep_root;     /* stage 3: what is outside of stacks stays gathered from its first use on */
   bool keep_gathered; /* stage 3: parameters are gathered once, where an entry begins */
   bool full;          /* stage 2: gradients stay whole until the end of the step */
@@ -88,7 +89,7 @@ typedef struct Zero {
   bool int8_weights; /* what is gathered in stage 3 travels in 8 bits */
   int64_t unit;      /* elements: pieces are multiples of them, as blocks of 8 bits want it */
   VEC(ZeroGroup) group;
-  VEC(ZeroPart) part;        /* all of a group behind each other */
+  VEC(ZeroPart) part;        /* pieces of one group are adjacent */
   VEC(const Global *) named; /* parameters that no group takes, though ranks hold them alike */
   const char *why;           /* of the first of them */
   bool hosts;                /* updates are on the host, of these parameters or those */
@@ -99,14 +100,14 @@ bool zero_is_micro(const Zero *z, const Op *loop); /* over parts of the batch, n
 uint32_t zero_epochs(const Zero *z, const Fn *f, uint32_t **epoch);
 /* Writes entry step anew: parameters that have one gradient get values of their own. */
 void zero_unshare(Zero *z);
-bool zero_completes(const Op *o); /* does it stand between a partial gradient and the whole one? */
+bool zero_completes(const Op *o); /* is it an op between a partial gradient and the whole one? */
 Axis zero_rounds_of(const Global *g); /* the dim of the stack of a parameter; no dim: it has none */
 /* Fills z->group from entry step. */
 void zero_find_groups(Zero *z);
 void zero_find_parts(Zero *z);                           /* of their gradients: fills z->part */
 ZeroGroup zero_part_group(const Zero *z, uint32_t part); /* with as many rounds as the part has */
-/* What is resident against the stage's arithmetic, once globals and functions are what they will
-   be; NULL: all is accounted for (zero_check.c). */
+/* Compares resident bytes with the stage's arithmetic, once globals and functions are final; NULL:
+   all is accounted for (zero_check.c). */
 const char *zero_unaccounted(const Zero *zero);
 int64_t zero_alike(const Zero *z,
                    const Global *g);       /* ranks of the plan's axes that hold it alike */
@@ -114,11 +115,12 @@ int64_t zero_round_bytes(const Global *g); /* of one layer, or of what is in no 
 bool zero_waits_for_stages(const Zero *z, const ZeroGroup *group); /* with sums, to the end */
 void zero_warn(Zero *z); /* of what is whole, in the end, though the stage says otherwise */
 bool zero_partitions(const Zero *z, Str axis); /* does the plan, over this axis of the mesh? */
-/* What `offload` has of a parameter, a bit for each of its words; the first one is the update's:
-   such a parameter is kept apart from what the update makes, in whatever type. */
+/* The `offload` words that cover a parameter, a bit for each; the first one is the update's: such
+   a parameter is kept apart from the result of the update, in whatever type. */
 enum { HOSTED_UPDATE = 1, HOSTED_GRADS = 2 };
 unsigned zero_hosted(const Zero *zero, const Global *param);
-bool zero_is_alone(const Zero *zero, unsigned hosted); /* one rank's gradient on its way there */
+bool zero_is_alone(const Zero *zero, unsigned hosted); /* one rank's gradient, on its way to the
+                                                          host */
 const Op *zero_store_of(const Fn *f, const Global *g); /* NULL: it is not stored */
 int64_t zero_ways(const Zero *z, Str axis);            /* ranks of a mesh axis */
 
@@ -148,9 +150,9 @@ ValueId zero_pack(Zero *z, Fn *f, const ZeroGroup *group, ValueId owned, ValueId
 ValueId zero_gather_packed(Zero *z, Fn *f, const ZeroGroup *group, ValueId codes, ValueId scale);
 /* Numbers of what a rank owns, as those of all owners. */
 ValueId zero_numbers(Zero *z, Fn *f, const ZeroGroup *group, ValueId own);
-/* In how many messages a value goes, c being sent over so many ranks: 1 if it is no group's. */
+/* The number of messages of a value if c sends it over `ways` ranks: 1 if it is no group's. */
 int64_t zero_messages(const Zero *z, OpCode c, const Type *in, int64_t ways);
-/* What a rank owns of the parameters, in the form and type in which they are read
+/* The rank's own shard of the parameters, in the form and type in which they are read
    (zero_publish.c). */
 ValueId zero_publish(Zero *z, Fn *f, const ZeroGroup *group, ValueId owned);
 #endif

@@ -1,11 +1,11 @@
-/* What is resident after zero is what the stage's arithmetic says, to the byte.
+/* Checks that the resident bytes after zero are those of the stage's arithmetic, to the byte.
 
    A group of Ψ parameters, padded to whole buckets, over N ranks: stage 1 keeps 1/N of every
    state, 2 of the gradient, 3 of the parameters ("ZeRO: Memory Optimizations Toward Training
-   Trillion Parameter Models", section 5). Everything else that ranks hold alike must have been
-   named by W0703, or be none of the stage's business: scalars, frozen parameters below stage 3,
-   what `persist` keeps, what follows from states and is no part of them. Must not: look at how
-   functions were rewritten; that is what it checks. */
+   Trillion Parameter Models", section 5). Every other value that ranks hold alike must have been
+   named by W0703, or be outside the scope of the stage: scalars, frozen parameters below stage 3,
+   parameters that `persist` keeps, values that follow from states and are no part of them. Must
+   not: look at how functions were rewritten, which is the subject of the check. */
 #include "ir/shape/placement.h"
 #include "ir/support/num.h"
 #include "zero.h"

@@ -56,7 +56,7 @@ static void param_dims(const Global *global, Str *dims) {
   for (int k = 0; k < global->type.rank; k++) dims[k] = global->type.axis[k].dim;
 }
 
-/* Elements of padding behind a member. */
+/* Elements of padding after a member. */
 static int64_t gap_behind(const ZeroGroup *group, uint32_t i) {
   const ZeroMember *member = &group->member.at[i];
   return (i + 1 < group->member.n ? member[1].begin : padded(group)) - member->begin -
@@ -69,7 +69,7 @@ static ValueId zeros(Zero *zero, Fn *fn, const ZeroGroup *group, Elem e, bool al
   return emit_full(zero->m, fn, type, 0, (Loc){0});
 }
 
-/* One behind the other, in as many steps as a list of dims needs. */
+/* Joins values one after the other, in as many steps as a list of dims needs. */
 static ValueId chain(Zero *zero, Fn *fn, const ZeroGroup *group, uint32_t n, const ValueId *in,
                      const Str *name, bool all) {
   ValueId value = in[0];
@@ -173,8 +173,8 @@ ValueId zero_join(Zero *zero, Fn *fn, const ZeroGroup *group, ValueId owned, boo
 /* The dim at which a bucket begins. */
 static Str row_of(const ZeroGroup *group) { return group->naxes ? group->owner[0] : group->part; }
 
-/* A bucket lies [owners, piece], end to end, and goes as one; sums on all ranks may take several,
-   and so do the short buckets of measured groups, as rows. */
+/* A bucket has the layout [owners, piece], contiguous, and is sent as one message; sums on all
+   ranks may take several, and so do the short buckets of measured groups, as rows. */
 int64_t zero_messages(const Zero *zero, OpCode c, const Type *in, int64_t ways) {
   const ZeroGroup *group = NULL;
   int64_t rows = 1, bytes = type_count(in) * elem_bytes(in->elem) * (c == OP_all_gather ? ways : 1);

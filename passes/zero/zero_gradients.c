@@ -1,12 +1,12 @@
 /* Rewriting functions for partitioned states: how the gradient of a group leaves a function.
 
-   Where all members' gradients are results of one loop, carried or stacked, or of a chain of loops
-   that write parts of one stack, the group's gradient leaves that loop in their place, flat; else
-   its members are put flat where they come to light. It is reduced there, or where the entry has
-   all of it (zero_rewrite.c). Of one rank there is nothing to reduce, and the same is done where
-   the stage, or its way to the host, wants a gradient round by round.
+   If all members' gradients are results of one loop, carried or stacked, or of a chain of loops
+   that write ranges of one stack, the group's gradient leaves that loop in their place, flat; else
+   its members are flattened where they are final. It is reduced in that place, or once the entry
+   has all of it (zero_rewrite.c). With one rank there is nothing to reduce, and the same is done
+   if the stage, or the download to the host, needs a gradient round by round.
 
-   Must not: copy anything of a loop but through zero_loops.c. */
+   Must not: copy any part of a loop except through zero_loops.c. */
 #include "ir/made.h"
 #include "ir/shape/placement.h"
 #include "ir/plan/stage_class.h"
@@ -76,7 +76,7 @@ bool zero_waits_for_stages(const Zero *zero, const ZeroGroup *group) {
   return over;
 }
 
-/* Of a plan without `zero` a gradient that goes to the host: it waits for no message. */
+/* For a plan without `zero`: a gradient that is downloaded to the host waits for no message. */
 bool zero_is_alone(const Zero *zero, unsigned hosted) {
   return !zero->naxes && hosted & HOSTED_GRADS;
 }
@@ -196,7 +196,7 @@ ValueId zero_gradient(ZeroSite *site, uint32_t group) {
 
 /* ---- what a function is asked for ---- */
 
-/* What v was before a cast. */
+/* The value of v before a cast. */
 static ValueId before_cast(const ZeroSite *site, ValueId v) {
   const Op *op = value_def(site->from, v);
   return op && op->code == OP_cast ? op->in[0] : NO_VALUE;

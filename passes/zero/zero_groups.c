@@ -1,12 +1,13 @@
-/* Which parameters form a group, and how groups are laid out.
+/* Which parameters form a group, and the layout of groups.
 
-   Parameters whose updates read alike (zero_slice.c: same ops, same numbers), that the same axes
-   cut, and whose gradients are summed over the same axes form a group, per stack and one for all
-   outside of stacks; of what `offload` puts on the host others than of what it does not. What
-   is not of the form keeps its state on every rank; a warning says so, but for scalars.
+   Parameters form a group if their updates read alike (zero_slice.c: same ops, same numbers), the
+   same axes cut them, and their gradients are summed over the same axes. There is one group per
+   stack and one for all parameters outside of stacks; parameters that `offload` puts on the host
+   have groups of their own. A parameter that is not of this form keeps its state on every rank; a
+   warning says so, except for scalars.
 
-   Parameters that no update writes have groups of their own in stage 3, of what is held alike: they
-   are kept in parts and gathered as the others are. */
+   Parameters that no update writes have groups of their own in stage 3, if ranks hold them alike:
+   they are sharded and gathered as the others are. */
 #include "ir/made.h"
 #include "ir/support/num.h"
 #include "zero_slice.h"
@@ -128,8 +129,8 @@ static void read_param(Zero *zero, Global *global) {
   add_member(zero, key, slice.member);
 }
 
-/* Into so many buckets at least a group is cut whose members begin at buckets: what they waste is
-   the members' number of these at most. */
+/* A group whose members begin at buckets has at least this number of buckets: the padding is at
+   most one of them per member. */
 enum { FINE = 1024 };
 
 /* Bytes of an element on its way: of the gradient, or of the weight, whichever is the wider. */
@@ -146,7 +147,8 @@ static int64_t piece_unit(const Zero *zero, const ZeroGroup *group) {
   return round_up(zero->unit, line);
 }
 
-/* The file's value was checked where it stands; that of the command line, or of a dump, is here. */
+/* The value in the file was checked at its position; that of the command line, or of a dump, is
+   checked by this function. */
 static void too_small(const Zero *zero, const ZeroGroup *group) {
   int64_t least = group->ways * piece_unit(zero, group) * wire_bytes(zero, group);
   if (least < 64 * group->ways) least = 64 * group->ways;

@@ -1,10 +1,11 @@
-/* Rewriting functions for partitioned states: a loop that takes in groups instead of their members,
-   and from which the gradients of groups leave instead of those of members (zero_rewrite.c).
+/* Rewriting functions for partitioned states: a loop whose operands are groups instead of their
+   members, and whose results are the gradients of groups instead of those of members
+   (zero_rewrite.c).
 
-   Operands come in the order of a loop: carried ones, with the sums of groups behind them; those of
-   all rounds, with groups; stacked ones, with groups, and with stacks that loops before this one
-   began. Results are in the same order, and a loop between a stage's receive and its send is copied
-   together with them.
+   Operands come in the order of a loop: carried ones, followed by the sums of groups; those of all
+   rounds, with groups; stacked ones, with groups, and with stacks that loops before this one
+   began. Results are in the same order, and a loop between a stage's receive and its send is
+   copied together with them.
 
    Must not: look into updates (zero_update.c). */
 #include "zero_site.h"
@@ -27,7 +28,7 @@ static const ZeroGroup *group_of(const Zero *zero, uint32_t part) {
   return &zero->group.at[zero->part.at[part].group];
 }
 
-/* What the part of a gradient has to do with the loop; NULL: nothing. */
+/* The link of the gradient's part that belongs to the loop; NULL: none. */
 static const PullLink *through(const ZeroCopy *c, uint32_t part) {
   const Pull *p = &c->s->pull[part];
   for (uint32_t k = 0; p->wanted && p->loop && k < p->link.n; k++)
@@ -239,7 +240,7 @@ static void copy_results(ZeroCopy *copy) {
     if (through(copy, part) && !copy->s->pull[part].carried) copy->s->reduced[part] = out++;
 }
 
-/* Loops that begin what this one goes on with stand before it. */
+/* Loops that begin the stacks which this one continues come before it. */
 static void copy_links_before(ZeroCopy *copy) {
   for (uint32_t part = 0; part < copy->s->z->part.n; part++) {
     const PullLink *pull_link = through(copy, part);
@@ -293,8 +294,8 @@ const Op *site_stages_of(const ZeroSite *site, const Op *hop) {
   return NULL;
 }
 
-/* A stage receives, works and sends, and nothing else between: a message of all stages would wait
-   there for those that wait for the send. So what its layers read besides is made before. */
+/* A stage does nothing between receive, work and send: a message of all stages in between would
+   wait for ranks that wait for the send. So the other operands of its layers are made before. */
 bool site_stages(ZeroSite *site, const Op *loop) {
   OpId at = (OpId)(loop - site->from->ops.at), first = at;
   if (site->staged[at]) return false;

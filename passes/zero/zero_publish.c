@@ -1,21 +1,23 @@
-/* What a rank has updated, as all ranks read it: cast to the type that they read it in, gathered.
+/* Publishes the parameters that a rank has updated: cast to the type that all ranks read them in,
+   gathered.
 
-   Weights that are kept in a narrower type than their masters are made and sent a message at a time
-   (a loop over messages): so what is cast and not sent yet is one message, however many parameters
-   the group has (constant-size buffers, "ZeRO: Memory Optimizations Toward Training Trillion
-   Parameter Models", section 6.2). Weights without masters go from where the update left them.
-   With v [rounds, buckets, owners, piece] of one rank, m messages of k buckets each:
+   Weights in a narrower type than their master weights are cast and sent a message at a time (a
+   loop over messages): so the data that is cast and not sent yet is one message, however many
+   parameters the group has (constant-size buffers, "ZeRO: Memory Optimizations Toward Training
+   Trillion Parameter Models", section 6.2). Weights without master weights are sent from where the
+   update stored them. With v [rounds, buckets, owners, piece] of one rank, m messages of k buckets
+   each:
 
      [m, k, owners, piece] --loop[m]: cast, all-gather--> [m, k, owners, piece] --> [rounds, flat]
 
-   all else being views.
+   All other ops are views.
 
-   Where the host updates them (`offload optimizer`), and they are more than a message, they go up
-   row by row, a layer or a bucket, in a loop whose rounds take over the update itself
-   (fuse_producers.c): so a row is on its way while the next one is updated ("ZeRO-Offload:
+   If the host updates the weights (`offload optimizer`), and they are larger than a message, they
+   are uploaded row by row, a layer or a bucket, in a loop whose rounds take over the update itself
+   (fuse_producers.c): so a row is uploaded while the next one is updated ("ZeRO-Offload:
    Democratizing Billion-Scale Model Training", algorithm 2, copies tile by tile). A row is sent in
-   messages as above. Must not: hold more than a message beside masters and weights, on the device
-   more than a row. */
+   messages as above. Must not: hold more than a message in addition to master weights and weights,
+   on the device more than a row. */
 #include "ir/made.h"
 #include "ir/plan/module_settings.h"
 #include "zero.h"
@@ -98,7 +100,7 @@ static ValueId all_of(Zero *zero, Fn *fn, const ZeroGroup *group, ValueId value)
 
 /* ---- row by row ---- */
 
-/* What rows are of: layers, or buckets; of none that need not go one by one. */
+/* The dim of the rows: layers, or buckets; no dim if rows need not be uploaded one by one. */
 static Axis rows_of(const Zero *zero, const Fn *fn, const ZeroGroup *group, ValueId value) {
   Str param = group->member.at[0].param->name;
   Type type = type_with_elem(*value_type(fn, value), group->narrow);
@@ -108,7 +110,7 @@ static Axis rows_of(const Zero *zero, const Fn *fn, const ZeroGroup *group, Valu
   return group->rounds.dim ? group->rounds : (Axis){group->bucket, group->buckets};
 }
 
-/* A row, as it is read. Of a group without layers it is a bucket, which the loop's result joins. */
+/* A row, as it is read. In a group without layers it is a bucket, which the loop's result joins. */
 static ValueId a_row(Zero *zero, Fn *body, const ZeroGroup *group, ValueId own) {
   ZeroGroup row = *group;
   row.rounds.dim = NULL;

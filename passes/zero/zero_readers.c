@@ -1,5 +1,5 @@
-/* Who reads a parameter besides its update, for partitioned states: between which stacks, and in
-   which type. Must not: look into the update itself (zero_slice.c). */
+/* Readers of a parameter other than its update, for partitioned states: between which stacks, and
+   in which type. Must not: look into the update itself (zero_slice.c). */
 #include "zero_slice.h"
 
 /* Between which stacks a value is read, as a set of epochs; views of it included. The update does

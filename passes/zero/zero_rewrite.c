@@ -1,19 +1,19 @@
-/* Rewriting functions for partitioned states: members of a group become parts of one flat value.
+/* Rewriting functions for partitioned states: members of a group become slices of one flat value.
 
-   A function is written anew from its stores and results backwards, so that only what is needed is
+   A function is written anew from its stores and results backwards, so that only needed ops are
    copied. Three things move:
 
-     parameters   a loop that gets members gets their group instead, and its body takes them out of
-                  it. What is kept in shards (stage 3) is gathered where it is taken apart: once per
-                  round of the stack, or per part of the batch; so never more than a round is whole.
-     gradients    members that leave a loop as its results, carried or stacked, are put flat inside
-                  of its body and leave as one reduce-scattered shard; else it is done where they
-                  come to light.
-     updates      the chain of one member stands for all, on flat values (zero.c).
+     parameters   a loop whose operands are members gets their group instead, and its body slices
+                  them from it. A sharded group (stage 3) is gathered where it is sliced: once per
+                  round of the stack, or per micro-batch; so never more than a round is whole.
+     gradients    members that leave a loop as its results, carried or stacked, are flattened inside
+                  its body and leave as one reduce-scattered shard; else that is done where they are
+                  final.
+     updates      the chain of one member represents all, on flat values (zero.c).
 
    Gradients are in zero_gradients.c, loops in zero_loops.c.
 
-   Must not: change what is computed, beyond the order in which ranks are summed. */
+   Must not: change the results, beyond the order in which ranks are summed. */
 #include "ir/made.h"
 #include "zero_site.h"
 
@@ -69,7 +69,7 @@ static bool is_gathered(const Zero *zero, uint32_t group) {
   return zero->group.at[group].stage == 3 && !zero->keep_gathered;
 }
 
-/* Dropped while a stack runs, gathered again behind it? */
+/* Dropped while a stack runs, gathered again afterwards? */
 static bool is_gathered_anew(const Zero *zero, uint32_t group) {
   return is_gathered(zero, group) && !zero->keep_root && !zero->group.at[group].rounds.dim;
 }
@@ -100,7 +100,7 @@ static bool is_copy(const ZeroSite *site, Ref ref, const Op *cast) {
   return zero_group->copied && value_type(site->from, cast->out)->elem == zero_group->narrow;
 }
 
-/* What an old value is, if it is a member of a group or a view of one. */
+/* The member of a group, or the view of one, that an old value is. */
 Ref site_ref(ZeroSite *site, ValueId value) {
   const Op *op = value_def(site->from, value);
   bool casts = op && op->code == OP_cast;

@@ -48,12 +48,13 @@ typedef struct ZeroSite {
   uint32_t *claimed;          /* by old value: its reads that are those of gradients of groups */
   VEC(Claim) claim;
   bool *finished;  /* by part: reduced is what leaves the function */
-  bool *copied;    /* by op: a loop that is there already */
+  bool *copied;    /* by op: a loop that is copied already */
   bool *staged;    /* by op: a loop that was seen with its receives and sends */
-  OpId hops;       /* sends and receives before this op of `from` are there, in their order */
+  OpId hops;       /* sends and receives before this op of `from` are copied, in their order */
   uint32_t *epoch; /* by op: stacks that ran before it */
   uint32_t epochs;
-  ValueId *again; /* by epoch and group: gathered anew there; by epoch and value: taken from that */
+  ValueId *again; /* by epoch and group: gathered again in it; by epoch and value: sliced from
+                     that */
   ValueId *member;
 } ZeroSite;
 
@@ -61,16 +62,16 @@ ZeroSite site_begin(Zero *z, const Fn *from, Fn *to);
 /* The new value of an old one, made if need be; and as op o of the old function reads it. */
 ValueId site_value(ZeroSite *s, ValueId v);
 ValueId site_operand(ZeroSite *s, const Op *o, ValueId v);
-/* What an old value is, if it is a member of a group or a view of one. */
+/* The member of a group, or the view of one, that an old value is. */
 Ref site_ref(ZeroSite *s, ValueId v);
 /* Has the new value the narrow type already that readers of the old one cast it to? */
 bool site_is_narrow(ZeroSite *s, ValueId v);
-/* Sends and receives of `from` before op `end`, also those that nothing here reads: the rank on
-   the other side waits for them in the order that they had. */
+/* Sends and receives of `from` before op `end`, including those that no copied op reads: the rank
+   on the other side waits for them in the order that they had. */
 void site_hops(ZeroSite *s, OpId end);
 
 /* ---- loops (zero_loops.c) ---- */
-void site_loop(ZeroSite *s, const Op *loop); /* copied, if it is not there yet */
+void site_loop(ZeroSite *s, const Op *loop); /* copied, unless it is already */
 /* The loop over layers between a receive and a send; NULL: another op. */
 const Op *site_stages_of(const ZeroSite *s, const Op *hop);
 /* Copies such a loop with its receive and its send. False: it has none, or is being copied. */
@@ -79,7 +80,7 @@ bool zero_holds_hops(const Op *o);
 
 /* ---- gradients (zero_gradients.c) ---- */
 void zero_gradients(ZeroSite *s);                   /* of all parts, in entry step */
-ValueId zero_gradient(ZeroSite *s, uint32_t group); /* there: of all rounds, as site_reduced */
+ValueId zero_gradient(ZeroSite *s, uint32_t group); /* of all rounds, as site_reduced */
 /* Says which old values are the gradients of a part of a group, which `out` of the function around
    are made of; NULL: they leave no loop. Then, of all of them, which leave their loops with their
    groups. Both before anything of the function is copied. */

@@ -1,10 +1,11 @@
-/* What one parameter's update looks like, for partitioned states.
+/* The form of one parameter's update, for partitioned states.
 
    A parameter's update is the backward slice of its store, and of the stores of the states it
-   reads: element-wise ops over its dims, from the parameter, its states, numbers, and one gradient.
-   The gradient is the complete one; behind it stand the all-reduces that complete it, of which the
-   group's axis is one. An update may also look at numbers of its parameter, one per round of
-   a stack: functions of sums over all elements of the parameter and its states, such as norms.
+   reads: element-wise ops over its dims, from the parameter, its states, numbers, and one
+   gradient. The gradient is the complete one, i.e. the result of the all-reduces that complete it,
+   one of which is over the group's axis. An update may also read numbers of its parameter, one per
+   round of a stack: functions of sums over all elements of the parameter and its states, such as
+   norms.
 
    Must not: change anything, or know of groups. */
 #include "zero_slice.h"
@@ -103,8 +104,8 @@ static bool may_stand(GroupSlice *slice, const Op *op) {
 
 /* ---- the slice ---- */
 
-/* What the guard takes for the parameter's gradient. What is added to it on every rank alike, such
-   as the gradient of a penalty on the weights, belongs to it and not to the update. */
+/* The value that the guard takes as the parameter's gradient. A term that every rank adds alike,
+   such as the gradient of a penalty on the weights, belongs to it and not to the update. */
 static ValueId guarded_gradient(const Fn *fn, const Global *global) {
   size_t n = strlen(guard_prefix);
   for (uint32_t i = 0; i < fn->ops.n; i++) {
@@ -120,8 +121,8 @@ static ValueId guarded_gradient(const Fn *fn, const Global *global) {
   return NO_VALUE;
 }
 
-/* Is something read below `value`, beside the parameter and its states, that does not go through
-   `gate`? */
+/* Does `value` depend on a load, other than of the parameter and its states, by a path that does
+   not contain `gate`? */
 static bool passes_by(GroupSlice *slice, ValueId value, ValueId gate, bool *seen) {
   const Op *op = value_def(slice->f, value);
   if (value == gate || seen[value] || is_scalar(slice->f, value)) return false;
@@ -194,8 +195,8 @@ static bool add_axis(Str *list, int *n, Str axis) {
 }
 
 /* Axes in the order of the mesh; `met`: those over which the gradient is summed. An axis of one
-   rank sums nothing, and is always among them. Where the plan has none at all, groups are there for
-   what `offload` moves, and each rank owns all of its own. */
+   rank sums nothing, and is always among them. If the plan has no axis at all, groups exist for
+   the parameters that `offload` moves, and each rank owns all of its own. */
 static bool take_axes(const Zero *zero, ZeroGroup *group, const bool *met) {
   bool good = true;
   group->ways = 1, group->naxes = group->nothers = 0;
@@ -210,7 +211,7 @@ static bool take_axes(const Zero *zero, ZeroGroup *group, const bool *met) {
   return good && (group->naxes || !zero->naxes);
 }
 
-/* Where the dims of the parameter stand in the gradient before it was renamed. */
+/* The positions of the parameter's dims in the gradient before it was renamed. */
 static void rename_order(const ZeroMember *member, Str *order, const Op *op) {
   for (int g = 0; g < op->ngroups; g++)
     for (int k = 0; k < member->param->type.rank; k++)
@@ -239,7 +240,7 @@ static void take_complete(GroupSlice *slice, ZeroGroup *key) {
   need(slice, slice_take_alike(slice, key), "its gradient is summed over too many axes");
 }
 
-/* Does a gradient that one rank alone makes leave the round that makes it, as it is there? */
+/* Does a gradient that one rank alone makes leave the round that makes it, unchanged? */
 static bool leaves_rounds(const GroupSlice *slice) {
   return slice->z->stage >= 2 ||
          zero_is_alone(slice->z, zero_hosted(slice->z, slice->member.param));
@@ -291,7 +292,7 @@ bool slice_is_number(const GroupSlice *slice) {
   return slice->member.param->type.rank == (slice->rounds.dim ? 1 : 0);
 }
 
-/* Of one number per round the squares are their sums. */
+/* For one number per round the squares are their sums. */
 static ValueId square_of_number(const Fn *fn, const Op *square) {
   const Op *cast = only_reader(fn, square->out);
   return cast && cast->code == OP_cast ? cast->out : square->out;

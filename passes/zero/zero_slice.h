@@ -30,9 +30,9 @@ bool slice_read_update(GroupSlice *slice);
 bool slice_read(GroupSlice *slice, ZeroGroup *key);
 /* Is the parameter one number, or one per round? */
 bool slice_is_number(const GroupSlice *slice);
-/* By value of `step`: of the slice, and one number per round; any: is there one? */
+/* By value of `step`: is in the slice and is one number per round; any: is there one? */
 const bool *slice_numbers(const GroupSlice *slice, bool *any);
-/* Where and in which type the parameter lies, in words. */
+/* The placement and type of the parameter, in words. */
 Str slice_home(const GroupSlice *slice);
 /* The update in words: parameters with equal words can be updated as one. */
 Str slice_words(const GroupSlice *slice);

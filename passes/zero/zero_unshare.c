@@ -1,22 +1,22 @@
 /* Parameters that share one gradient get values of their own.
 
-   Where two biases are added to one sum, as in a parallel residual, their gradients are one value,
-   computed once, and so are the sums of its squares and parts of both updates. Groups take
-   gradients and updates apart by parameter, so entry `step` is written anew: for every parameter
-   after the first of such a set, the ops between its gradient, as a loop or a single op makes it,
-   and its stores are copied; of the norm, which adds the squares as often as there are parameters,
-   each sum reads its own. A gradient that a loop makes is shared below that (zero_gradients.c).
-   Where the loop's result itself is the gradient, a cast to the same type stands for each. Copies
-   that are still equal after the pass, `clean` computes once.
+   If two biases are added to one sum, as in a parallel residual, their gradients are one value,
+   computed once, and so are the sums of its squares and parts of both updates. Groups separate
+   gradients and updates by parameter, so entry `step` is written anew: for every parameter after
+   the first of such a set, the ops between its gradient, as a loop or a single op makes it, and
+   its stores are copied. In the norm, which adds the squares once per parameter, each sum reads
+   its own copy. A gradient that a loop makes remains shared before the loop's result
+   (zero_gradients.c). If the loop's result itself is the gradient, each parameter reads it through
+   a cast to the same type. `clean` merges copies that are still equal after the pass.
 
-   Must not: copy a message but the sums of gradients, which groups replace. */
+   Must not: copy a message except the sums of gradients, which groups replace. */
 #include "passes/math/guard_nonfinite.h"
 #include "passes/zero/zero_slice.h"
 #include <string.h>
 
 typedef struct Twin { /* a parameter whose gradient another one has */
   GroupSlice slice;
-  ValueId *map; /* by old value: what stands for it here; NO_VALUE: the same */
+  ValueId *map; /* by old value: its copy for this parameter; NO_VALUE: the same */
   bool *copied; /* by op of `step` */
   bool *square; /* by old value: the squares of the gradient, or sums of them */
 } Twin;
@@ -27,7 +27,7 @@ typedef struct Unshare {
   VEC(GroupSlice) first; /* one for each gradient */
   VEC(Twin) twin;
   bool *shared;    /* by value: a gradient that several parameters have */
-  uint32_t *given; /* by value: so many reads of a sum of squares have one of their own */
+  uint32_t *given; /* by value: number of reads of a sum of squares that have one of their own */
   bool *live;      /* by op: is it still read where its copies are not? */
 } Unshare;
 
@@ -137,13 +137,13 @@ static void find_live(Unshare *unshare) {
   }
 }
 
-/* Of one number per round the squares are their sums. */
+/* For one number per round the squares are their sums. */
 static bool sums_squares(const Unshare *unshare, const Twin *twin, ValueId value) {
   return twin->square[value] &&
          (is_sum(value_def(unshare->step, value)) || slice_is_number(&twin->slice));
 }
 
-/* Of the norm: what reads a sum of squares and is no part of it. */
+/* Counts the ops of the norm that read a sum of squares and are no part of it. */
 static uint32_t norm_reads(const Unshare *unshare, const Twin *twin, ValueId value) {
   uint32_t n = 0;
   for (OpId i = 0; i < unshare->step->ops.n; i++) {
@@ -180,8 +180,8 @@ static void keep_added(Unshare *unshare) {
   unshare->twin.n = n;
 }
 
-/* What reads a sum of squares for the norm: the first time that of the first parameter, then that
-   of the next one. */
+/* The operand by which the norm reads a sum of squares: the first read gets that of the first
+   parameter, the next read that of the next one. */
 static ValueId next_squares(Unshare *unshare, ValueId value, ValueId otherwise) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < unshare->twin.n; i++) {

@@ -1,16 +1,16 @@
-/* The update of a group: the chain of its first member, which stands for all, on what a rank owns
-   of the flat values.
+/* The update of a group: the chain of its first member, which represents all, on a rank's own
+   shard of the flat values.
 
-   Element-wise ops stay what they are. Updates that look at norms (LAMB: "Large Batch Optimization
-   for Deep Learning", algorithm 2) hold numbers as well, one for every member and round: sums over
-   a member's elements and what is made of them. Buckets of such groups are of one member alone, so
-   with m(b) the member of bucket b
+   Element-wise ops stay unchanged. Updates that use norms (LAMB: "Large Batch Optimization for
+   Deep Learning", algorithm 2) contain numbers as well, one for every member and round: sums over
+   a member's elements and values computed from them. Each bucket of such a group belongs to one
+   member, so with m(b) the member of bucket b
 
      sum       x [rounds, buckets, owners, piece] is summed over piece, then to members by m; the
                owners' sums are gathered and added in one order: all stages get the same bits
      spread    s [rounds, members] back to [rounds, buckets] by m
 
-   and what lies between works on [rounds, members]. m counts the members behind the first that
+   and the ops in between work on [rounds, members]. m counts the members, after the first, that
    begin at a bucket or before it. Must not: look at ranks; rely on padding to be anything but 0. */
 #include "ir/made.h"
 #include "zero_site.h"
@@ -70,7 +70,8 @@ static bool is_number(const ZeroUpdate *update, ValueId old) {
   return update->g->member.at[0].number[old];
 }
 
-/* What stands for an old value. Numbers that look at no member, such as rates, are made once. */
+/* The new operand for an old value. Numbers that depend on no member, such as rates, are made
+   once. */
 static ValueId operand(ZeroUpdate *update, const Op *op, ValueId old) {
   if (update->done[old] == NO_VALUE) return site_value(update->site, old);
   bool spreads = is_number(update, old) && !is_number(update, op->out);
