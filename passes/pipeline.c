@@ -142,7 +142,7 @@ static void broken(Module *m, const Pass *pass, const CrashNote *note) {
   Report *r = diag_at(m->ctx->diag, "E1204", (Span){0},
                       "pass `%s` made IR that breaks the rules: an error of shardc", pass->name);
   if (!note || !crash_write(note)) return;
-  diag_fact(r, "the IR before it is in %s", note->path);
+  diag_fact(r, "the IR before the pass is in %s", note->path);
   diag_help(r, "this repeats it: %.*s", (int)strcspn(crash_command(note), "\n"),
             crash_command(note));
 }

@@ -531,8 +531,7 @@ static void visit_global(Fuse *fuse, const Op *op) {
 
 void fuse_visit(Fuse *fuse, OpId id) {
   const Op *op = &fuse->f->ops.at[id];
-  must(fuse->sum_of && fuse->with,
-       "fuse: groups are made after the sums beside products are known");
+  must(fuse->sum_of && fuse->with, "fuse: groups are made once the sums of products are known");
   if (op_lays(fuse->f, op)) {
     visit_loop(fuse, id); /* fusion also happens between buffers */
     return;

@@ -65,17 +65,17 @@ static void look_at_gradient(Speculate *spec, ValueId v) {
   const Op *o = value_def(spec->r.from, v);
   bool loop = o && o->code == OP_loop;
   if (o && (op_family(o->code) == FAMILY_REDUCE || op_family(o->code) == FAMILY_GATHER))
-    refuse(spec, "the update looks at norms of each layer",
+    refuse(spec, "the update uses norms of each layer",
            "`optim adamw` and `sgd` work element by element");
   else if (loop && v - o->out < loop_shape(o).carry)
-    refuse(spec, "gradients are sums over parts of the batch, final in the last part alone",
-           "one part a step: `micro` with all of a rank's share of the batch");
+    refuse(spec, "gradients are sums over micro-batches, final only after the last one",
+           "one micro-batch per step: `micro` with all samples of a rank");
   else if (loop && loop_continues(o, v - o->out) != NO_VALUE)
-    refuse(spec, "the layers of a stack are in several loops",
-           "one line `recompute` for all of them");
+    refuse(spec, "the layers of a stack are split over several loops",
+           "write one `recompute` line for all of them");
   else if (!loop)
-    refuse(spec, "gradients are final behind the loop that makes them",
-           "with `zero 2` or `zero 3`, without `accumulate = full`, they leave round by round");
+    refuse(spec, "gradients become final only after the loop that makes them",
+           "with `zero 2` or `zero 3`, without `accumulate = full`, each layer is final at once");
 }
 
 static void mark(Speculate *spec, ValueId v) {
@@ -229,7 +229,7 @@ static void give_operands(Speculate *spec, const Op *o) {
     bool number = !value_type(spec->r.from, v)->rank;
     spec->again[v] = spec->r.map[v], spec->early[v] = number ? guess(spec, v) : spec->r.map[v];
     if (spec->early[v] == NO_VALUE) {
-      refuse(spec, "the update waits for a number that nobody can guess", NULL);
+      refuse(spec, "the update waits for a number that cannot be guessed", NULL);
       spec->early[v] = spec->r.map[v];
     }
   }
@@ -321,13 +321,13 @@ void pass_speculate(Module *m) {
   if (!mark_updates(&spec)) {
     if (class_hosts_nothing(m, intern(m->ctx->names, "speculate")))
       return; /* other stages have it */
-    say_nothing(m, "no stack has its states and gradients there",
-                "what is outside of stacks is updated behind the norm");
+    say_nothing(m, "no stack has both its states and its gradients on the host",
+                "parameters outside stacks are always updated after the norm is known");
     return;
   }
   if (!spec.why && !waits_for_norm(&spec)) {
     say_nothing(m, "the update waits for no norm",
-                "without `clip`, with `on_nan off`, rounds update what they make, as it is");
+                "without `clip` and with `on_nan off`, each layer is updated at once anyway");
     return;
   }
   for (OpId i = 0; !spec.why && i < step->ops.n; i++) {

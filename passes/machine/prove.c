@@ -88,7 +88,7 @@ static bool check_event(Module *m, const EventList *list, const Open *open, cons
     Report *r = prove_wrong(
         m, event, "E1112",
         arena_printf(m->arena, "%s %s %s", prove_said(m, event), how, prove_said(m, start)));
-    diag_fact(r, "in entry @%s: the wait for it stands behind this", list->entry->name);
+    diag_fact(r, "in entry @%s: the wait for it comes only after this op", list->entry->name);
     return false;
   }
   return true;
@@ -205,7 +205,7 @@ static void report_cycle(Module *m, const Line *lines, uint32_t n) {
   do {
     const Event *event = lines[at].at.at[lines[at].over];
     uint32_t next = missing(m, lines, n, at);
-    diag_fact(r, "%s stand in %s, message %u over that axis, and wait for %s", lines[at].of->name,
+    diag_fact(r, "%s are at %s, message %u over that axis, and wait for %s", lines[at].of->name,
               prove_said(m, event), lines[at].done[channel(m, event)], lines[next].of->name);
     at = next;
   } while (at != first && ++steps < n);

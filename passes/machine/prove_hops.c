@@ -82,7 +82,7 @@ static const ClassLine *find_line(const Lines *lines, int64_t place) {
     int64_t at = lines->nlines > 1 ? coordinate(lines, place, c->axis) : c->first;
     if (at >= c->first && at <= c->last) return &lines->line[i];
   }
-  bug("prove: no class stands at place %lld", (long long)place);
+  bug("prove: no class is at place %lld", (long long)place);
 }
 
 static const Event *event_at(const Lines *lines, int64_t place) {
@@ -320,7 +320,7 @@ static void report(const Lines *lines) {
   for (int64_t i = 0, shown = 0; i < lines->n && shown < 4; i++) {
     const Event *event = stands(lines, i);
     if (!event) diag_fact(r, "%s are at the end", place_text(lines, i));
-    else diag_fact(r, "%s stand in %s", place_text(lines, i), prove_said(lines->m, event));
+    else diag_fact(r, "%s are at %s", place_text(lines, i), prove_said(lines->m, event));
     shown++;
   }
 }

@@ -278,7 +278,7 @@ static bool has_gradients(Module *m, const Fn *step) {
     Span at = o->span.file ? o->span : span_of(m, o->loc);
     Report *r =
         diag_at(m->ctx->diag, "E1105", at, "[global-c9] @%s is stored twice", o->global->name);
-    diag_help(r, "the step holds gradients already: its module goes on with `after grad`");
+    diag_help(r, "the step has gradients already: this module must say `after grad`");
     return true;
   }
   return false;

@@ -54,11 +54,11 @@ static MicroState refuse(Micro *micro, const Op *o, const char *what) {
   micro->failed = true;
   if (micro->quiet) return MICRO_WHOLE;
   Report *r = diag_at(micro->m->ctx->diag, "E0706", span_of(micro->m, o->loc),
-                      micro->linear ? "no worker has a part of this value of its own: %s"
+                      micro->linear ? "this value cannot be split by worker: %s"
                                     : "`micro` changes this value: %s",
                       what);
   const char *said = op_said(micro->m, o);
-  if (said) diag_label(r, "`%s` here", said);
+  if (said) diag_label(r, "in `%s`", said);
   diag_fact(r, "the batch of %lld would be cut into parts of %lld samples", (long long)micro->size,
             (long long)micro->part);
   if (micro->linear) {

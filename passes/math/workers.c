@@ -264,7 +264,7 @@ static uint32_t gradient_of(const Module *m, const Op *o) {
 static void take(WorkerSite *site, const Op *o, ValueId *gradient) {
   if (site->s[o->in[0]] == MICRO_AFTER) {
     diag_at(site->c->m->ctx->diag, "E0706", span_of(site->c->m, o->loc),
-            "no worker has a gradient of its own of `%s`",
+            "the gradient of `%s` cannot be split by worker",
             made_rest(o->global->name, MADE_GRADIENT));
     site->c->failed = true;
   } else {

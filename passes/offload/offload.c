@@ -378,9 +378,10 @@ static bool refuse_left(Module *m) {
     Report *r =
         diag_at(m->ctx->diag, "E0712", plan_offload_at(m),
                 "`offload optimizer` cannot move the state `%s`", layer_whole(m, global->name));
-    diag_fact(r, "it goes with the groups of `zero`, and none of them has this one");
-    if (*others) diag_help(r, "of others: `offload optimizer of %s -> host`", others);
-    else diag_help(r, "leave it out, or name other parameters behind `of`");
+    diag_fact(r, "only states of parameter groups can move, and this parameter is in no group");
+    if (*others)
+      diag_help(r, "name only parameters in groups: `offload optimizer of %s -> host`", others);
+    else diag_help(r, "leave it out, or name other parameters after `of`");
     return true;
   }
   return false;
@@ -400,10 +401,10 @@ static bool refuse_kept(Module *m) {
       const Op *o = &m->fns.at[i]->ops.at[k];
       if (!keeps_nothing(m, m->fns.at[i], o)) continue;
       Report *r = diag_at(m->ctx->diag, "E0901", plan_offload_at(m),
-                          "`offload = host` of what these layers keep is not built yet");
-      diag_fact(r, "the loop over `%s` hands on what it keeps to others than loops over layers",
+                          "`offload = host` of the values that these layers keep is not built yet");
+      diag_fact(r, "ops other than loops over layers read the values that the loop over `%s` keeps",
                 attr_str(&o->attrs, ATTR_path, o->callee->name));
-      diag_help(r, "without `offload = host` they keep it on the device");
+      diag_help(r, "without `offload = host` the values stay on the device");
       return true;
     }
   return false;

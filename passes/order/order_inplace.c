@@ -148,7 +148,8 @@ static bool may_take(const Inplace *inplace, OpId id, uint32_t i, uint32_t arg) 
 
 static void take(const Inplace *inplace, ValueId r, ValueId a) {
   Storage *s = &inplace->f->values.at[r].storage;
-  must(s->view == VIEW_NONE && a < r, "%%%u of %s cannot stand in %%%u", r, inplace->f->name, a);
+  must(s->view == VIEW_NONE && a < r, "%%%u of %s cannot take over the buffer of %%%u", r,
+       inplace->f->name, a);
   s->view = VIEW_INPLACE, s->base = a;
 }
 

@@ -224,11 +224,12 @@ static bool stages_are_apart(CollectLoop *loop) {
   int axis = stage_axis(loop);
   const char *why = NULL;
   if (axis < 0) return true;
-  if (is_placed_inside(loop->in.to, axis)) why = "its layers share what the axis cuts otherwise";
+  if (is_placed_inside(loop->in.to, axis))
+    why = "a value inside its layers is split over this axis as well";
   for (uint32_t i = 0; i < loop->s.carry; i++) {
     ValueId arg = loop->in.f->args.at[i + 1];
     if (elem_class(value_type(loop->in.f, arg)->elem) != CLASS_FLOAT)
-      why = "its layers hand on something that is no float";
+      why = "its layers carry a value that is not a float";
   }
   if (!why) return true;
   loop->outer->c->failed = true;

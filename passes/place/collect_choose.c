@@ -32,8 +32,8 @@ bool collect_refuse(CollectSite *site, const Op *o, ValueId weight, int axis) {
   Report *r = diag_at(site->m->ctx->diag, "E0707", span_of(site->m, rule ? rule->loc : o->loc),
                       "`%s` cannot work on `%s` split over `%s`", said ? said : op_name(o->code),
                       placement->on[axis], name);
-  if (rule && said) diag_also(r, span_of(site->m, o->loc), "`%s` here", said);
-  else if (rule) diag_also(r, span_of(site->m, o->loc), "of this");
+  if (rule && said) diag_also(r, span_of(site->m, o->loc), "used by `%s`", said);
+  else if (rule) diag_also(r, span_of(site->m, o->loc), "used by this op");
   if (site->u.of[weight]) {
     diag_fact(r, "parameter `%s` is never gathered over an axis that splits it",
               site->u.of[weight]->name);
@@ -219,8 +219,8 @@ static bool choose_axis(Chooser *chooser) {
 }
 
 bool choose_way(CollectSite *site, const Op *o, Way *way) {
-  must(op_family(o->code) != FAMILY_COLLECTIVE, "collect: %s stands in %s already",
-       op_name(o->code), site->f->name);
+  must(op_family(o->code) != FAMILY_COLLECTIVE, "collect: %s is in %s already", op_name(o->code),
+       site->f->name);
   Arena *arena = site->m->arena;
   Chooser chooser = {.s = site, .o = o, .w = way};
   way->in = ARENA_ARRAY(arena, Placement, o->nin + 1),

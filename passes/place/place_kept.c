@@ -69,9 +69,9 @@ static const char *dims_text(const Kept *kept, const Type *t, const Placement *p
 static void divides_none(Kept *kept, int axis, const Type *t, const Placement *placement) {
   const MeshAxis *mesh_axis = &kept->m->mesh.at[axis];
   Report *r = diag_at(kept->m->ctx->diag, "E0711", span_of(kept->m, place_of_word(kept)),
-                      "cannot split what `%s` keeps over mesh axis `%s` (%lld)", stack_of(kept),
-                      mesh_axis->name, (long long)mesh_axis->size);
-  diag_fact(r, "a value has %s: %lld divides none", dims_text(kept, t, placement),
+                      "cannot split the values that `%s` keeps over mesh axis `%s` (%lld)",
+                      stack_of(kept), mesh_axis->name, (long long)mesh_axis->size);
+  diag_fact(r, "one value has dims %s: %lld divides none of them", dims_text(kept, t, placement),
             (long long)mesh_axis->size);
   diag_help(r, "another size of `%s` or of one of the dims, or leave out `over %s`",
             mesh_axis->name, mesh_axis->name);
@@ -125,8 +125,9 @@ static void note_split_before(const Kept *kept) {
   Loc at = place_of_word(kept);
   Str over = attr_str(&kept->loop->attrs, ATTR_saved_axes, "");
   if (diag_given(kept->m->ctx->diag, "N0703")) return;
-  Report *r = diag_at(kept->m->ctx->diag, "N0703", span_of(kept->m, at),
-                      "what `%s` keeps is split over `%s` already", stack_of(kept), over);
+  Report *r =
+      diag_at(kept->m->ctx->diag, "N0703", span_of(kept->m, at),
+              "the values that `%s` keeps are split over `%s` already", stack_of(kept), over);
   diag_label(r, "changes nothing");
 }
 

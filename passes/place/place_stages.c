@@ -60,8 +60,8 @@ static bool over_several_axes(Stages *stages, const PlaceRule *rule, Str dim) {
       if (stages->m->rules.at[i].dims.at[k] == dim) axes += stages->m->rules.at[i].axes.n;
   if (axes < 2) return false;
   Report *r = refuse(stages, rule, "a pipeline over several axes is");
-  diag_label(r, "stages stand along one axis");
-  diag_help(r, "one axis of as many ranks");
+  diag_label(r, "all stages must be on one axis");
+  diag_help(r, "use one axis with the same number of ranks");
   return true;
 }
 
@@ -90,7 +90,7 @@ static void mark(Stages *stages, Op *o) {
   if (over_several_axes(stages, rule, dim)) return;
   if (stages->m->mesh.at[at].size == 1) return;
   if (attr_get(&o->attrs, ATTR_stack_length) || loop_first(o)) {
-    Report *d = refuse(stages, rule, "a pipeline of layers that keep different things is");
+    Report *d = refuse(stages, rule, "a pipeline of layers that keep different values is");
     diag_help(d, "`recompute` of all layers alike, such as `h.*`");
   } else if (has_stages(o->callee)) {
     diag_label(refuse(stages, rule, "a pipeline inside of a pipeline is"),

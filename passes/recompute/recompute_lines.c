@@ -216,7 +216,7 @@ static int64_t layers_of(const KeepLines *lines, const LinePiece *piece) {
 static void too_small(KeepLines *lines, const KeepLine *line, double least) {
   const char *rank = lines->m->mesh.n ? " of a rank" : "";
   Report *r = diag_at(lines->m->ctx->diag, "E0710", span_of(lines->m, line->loc),
-                      "what layers keep does not fit the budget of %s%s",
+                      "the values that layers keep exceed the budget of %s%s",
                       arena_amount(lines->m->arena, line->budget), rank);
   if (!line->loc.file) diag_fact(r, "recompute %s", line->text);
   diag_help(r, "the least possible is budget = %s; `keep = none` keeps nothing of a layer",

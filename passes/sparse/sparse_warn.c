@@ -58,7 +58,7 @@ void sparse_warn(Module *m, const Fn *f, ValueId mask, Str query, SparseWarned *
     Report *r = diag_at(m->ctx->diag, "W0705", at, "the plan cuts blocks of this layout");
     diag_label(r, "%lld of `%s` on a rank, blocks of %lld", (long long)own, query,
                (long long)block);
-    diag_fact(r, "a cut block is worked on by two ranks, its scores asked one by one");
+    diag_fact(r, "two ranks share a cut block and test its scores one by one");
     fits = dividing(own, block);
     if (fits) diag_help(r, "`blocks(%lld)` divides it", (long long)fits);
     if (fits) diag_edit(r, at, "blocks(%lld)", (long long)fits);

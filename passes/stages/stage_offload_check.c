@@ -44,9 +44,11 @@ static Str layers_of(const Module *m, Str stack, const LayerBlocks *blocks, int6
 /* Refuses a line if all ranks run one program. */
 static void refuse_one(Module *m, Report *r, Str stack) {
   bool alone = !strcmp(plan_schedule(m), "sequential");
-  diag_label(r, alone ? "with `pipeline sequential` stages run one program: each has the same there"
-                      : "of one micro-batch stages run one program: each has the same there");
-  diag_help(r, "of all layers: `%s.*`; or %s", stack,
+  diag_label(
+      r, alone
+             ? "with `pipeline sequential` all stages run one program, so all must offload the same"
+             : "with one micro-batch all stages run one program, so all must offload the same");
+  diag_help(r, "name all layers: `%s.*`; or use %s", stack,
             alone ? "another schedule" : "several micro-batches: a smaller `micro`");
 }
 
@@ -61,7 +63,7 @@ static void refuse(Module *m, Str what, Str param, const LayerBlocks *blocks, in
     refuse_one(m, r, stack);
     return;
   }
-  diag_label(r, "a stage has all of its layers there, or none");
+  diag_label(r, "offload all layers of a stage, or none");
   diag_help(r, "stage %lld has %s", (long long)stage, layers_of(m, stack, blocks, stage));
 }
 
@@ -80,10 +82,10 @@ static bool is_whole(Module *m, const Global *global, Str what) {
 
 static void refuse_many(Module *m, int n) {
   Report *r = diag_at(m->ctx->diag, "E0901", plan_offload_at(m),
-                      "`offload` of layers that makes %d programs is not built yet", n);
-  diag_label(r, "stages beside each other that have the same there share one: %d at most",
+                      "`offload` lines that need %d different programs are not built yet", n);
+  diag_label(r, "adjacent stages that offload the same share a program: at most %d programs",
              STAGE_CLASSES);
-  diag_help(r, "of stages that follow each other");
+  diag_help(r, "offload the layers of adjacent stages");
 }
 
 /* Where all ranks run one program, it is that of any class. */

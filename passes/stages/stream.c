@@ -88,8 +88,8 @@ static bool is_at_one(ValidAt w) { return w == AT_FIRST || w == AT_LAST; }
 static const char *why_twice(const Op *first, const Op *second) {
   const char *of = attr_str(&first->attrs, ATTR_path, "");
   bool again = *of && !strcmp(of, attr_str(&second->attrs, ATTR_path, ""));
-  return again ? "layers that keep nothing go forward twice (`recompute .. keep = none`)"
-               : "several stacks of layers hand on values";
+  return again ? "layers that keep nothing run forward twice (`recompute .. keep = none`)"
+               : "stages pass on values of several stacks of layers";
 }
 
 /* Layers: what is handed on comes from the stage before, but where the line begins. */
@@ -100,7 +100,7 @@ static void see_stages(StageStream *stream, OpId id) {
   for (uint32_t i = 0; i < o->nin; i++) {
     ValidAt w = stream->at[o->in[i]];
     bool begins = i < carry && w == (back ? AT_LAST : AT_FIRST);
-    if (is_at_one(w) && !begins) refuse(stream, "layers read what one stage alone has");
+    if (is_at_one(w) && !begins) refuse(stream, "layers read a value that only one stage has");
   }
   for (uint32_t i = 0; i < carry; i++)
     stream->at[o->out + i] = state_of(stream, o->out + i) ? SPREAD : back ? AT_FIRST : AT_LAST;
@@ -133,7 +133,8 @@ static ValidAt where_of(StageStream *stream, const Op *o, ValueId result) {
   if (w == EVERYWHERE && !is_partial(state)) return w;
   if (state == PARTIAL_SUM && !is_at_one(w)) return SPREAD;
   if (!state && w == SPREAD && is_sum(o)) return SPREAD;
-  refuse(stream, "what the last stage makes and what the first one makes are not added up alone");
+  refuse(stream,
+         "values of the first and of the last stage are combined by an op other than a sum");
   return w;
 }
 
@@ -145,9 +146,11 @@ static void see(StageStream *stream, OpId id) {
   }
   bool over = goes_over(stream, o) || (o->code == OP_loop && any_goes_over(stream, o->callee));
   if (over && o->code == OP_all_reduce && plan_chunks(stream->m) > 1)
-    refuse_for(stream, "all layers read an operand, whose gradient chunks would hand on as well",
-               "`pipeline one_f_one_b` hands it on");
-  else if (over) refuse(stream, "all stages would meet in the computation around the layers");
+    refuse_for(stream,
+               "all layers read one operand, whose gradient chunks would have to pass on as well",
+               "`pipeline one_f_one_b` passes it on");
+  else if (over)
+    refuse(stream, "an op outside the layers needs all stages at the same micro-batch");
   for (uint32_t i = 0; i < o->nout; i++) stream->at[o->out + i] = where_of(stream, o, o->out + i);
 }
 
@@ -167,11 +170,11 @@ static void find_kept(StageStream *stream) {
     if (stream->at[v] == EVERYWHERE || state_of(stream, v)) continue;
     stream->kept[i] = true;
     if (elem_class(value_type(stream->body, v)->elem) != CLASS_FLOAT)
-      refuse(stream, "one stage alone delivers something that is no float");
+      refuse(stream, "a result that only one stage has is not a float");
     if (i >= carry) continue;
     ValueId arg = stream->body->args.at[i + 1];
     if (!adds_up(stream, arg, v) && value_is_used(stream->body, arg))
-      refuse(stream, "what is carried from part to part is no sum");
+      refuse(stream, "a value carried from micro-batch to micro-batch is not a sum");
     stream->at[arg] = SPREAD;
   }
 }
@@ -212,7 +215,7 @@ static void copy_store(StageStream *stream, Rebuild *rebuild, const Op *o) {
   ValueId v = o->in[0], all = rebuild->map[v];
   if (stream->at[v] != EVERYWHERE && !state_of(stream, v)) {
     if (elem_class(value_type(stream->body, v)->elem) != CLASS_FLOAT)
-      refuse(stream, "one stage alone delivers something that is no float");
+      refuse(stream, "a result that only one stage has is not a float");
     all = completed(stream, rebuild->to, spread(stream, rebuild, v));
   }
   ir_store(stream->m, rebuild->to, o->global, all, o->loc);

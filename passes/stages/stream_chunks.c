@@ -216,7 +216,7 @@ static bool *early_sums(const PartsCut *cut, OpId stages) {
 /* The second loop is the last op of f, and its results are the last values: it is taken back. */
 static void take_back(PartsCut *cut, OpId id, const bool *early, uint32_t carry) {
   uint32_t n = 0, all = cut->loop.nout;
-  must(id + 1 == cut->f->ops.n, "pipeline: something stands behind what is left of @%s", cut->name);
+  must(id + 1 == cut->f->ops.n, "pipeline: an op follows the rest of @%s", cut->name);
   cut->loop = cut->f->ops.at[id];
   cut->f->ops.n = id, cut->f->values.n = cut->loop.out;
   cut->loop.callee->name = cut->name;

@@ -177,18 +177,20 @@ static const char *why_not(const TurnPass *pass) {
   for (OpId i = pass->t.loop[0]; i <= turns_end(&pass->t); i++) {
     const Op *o = &pass->f->ops.at[i];
     bool loop = turns_number(&pass->t, i) >= 0, last = i == turns_end(&pass->t);
-    if (loop && is_late(pass, i)) return "a sum over micro-batches is read by another one";
+    if (loop && is_late(pass, i)) return "a sum over micro-batches depends on another one";
     if (is_late(pass, i)) continue;
-    if (writes_over(pass, i)) return "what goes backward writes over what goes forward reads";
+    if (writes_over(pass, i))
+      return "the backward pass overwrites a value that the forward pass reads";
     if (!loop && !moves(pass, i) && !is_view(pass, o))
-      return "something is computed of all micro-batches between forward and backward";
+      return "an op between forward and backward needs all micro-batches";
     uint32_t carry = (uint32_t)attr_int(&o->attrs, ATTR_carry, 0);
     for (uint32_t k = carry; loop && !last && k < o->nout; k++)
-      if (!is_outermost(pass, o->out + k)) return "micro-batches are stored in turn";
+      if (!is_outermost(pass, o->out + k))
+        return "micro-batches are not the outermost dim of a stacked value";
   }
   for (ValueId v = 0; v < pass->f->values.n; v++)
     if (crosses(pass, v) && !is_ring(pass, v))
-      return "what a micro-batch leaves is read behind its backward pass";
+      return "a value of a micro-batch is read after its backward pass";
   return NULL;
 }
 

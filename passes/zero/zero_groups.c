@@ -155,7 +155,7 @@ static void too_small(const Zero *zero, const ZeroGroup *group) {
   Report *report = diag_at(zero->m->ctx->diag, "E0602", (Span){0},
                            "`zero` cannot cut `%s` in buckets of %lld bytes over %lld ranks",
                            group->name, (long long)zero->bucket_bytes, (long long)group->ways);
-  diag_help(report, "`plan.zero.bucket` is %lld for each rank at least: %lld",
+  diag_help(report, "`plan.zero.bucket` must be at least %lld per rank, i.e. %lld",
             (long long)(least / group->ways), (long long)least);
 }
 

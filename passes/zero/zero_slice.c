@@ -342,10 +342,10 @@ static void check_uses(GroupSlice *slice) {
     for (uint32_t k = 0; k < op->nin; k++) {
       if (slice->in[op->in[k]])
         need(slice, inside || stores_member(slice, op),
-             "something else than its update reads what the update computes");
+             "an op outside its update reads a value that the update computes");
       if (op->in[k] == slice->member.leaf)
         need(slice, inside || is_square(op, slice->member.leaf) || stores_member(slice, op),
-             "something else than its update and the norm for clip reads its gradient");
+             "an op other than its update and the norm for `clip` reads its gradient");
     }
     find_square(slice, op);
   }

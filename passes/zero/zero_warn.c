@@ -14,9 +14,7 @@ static void warn_whole(Zero *zero) {
       "`zero %d` does not partition parameter `%s`%s", zero->stage, first->name,
       zero->named.n > 1 ? arena_printf(module->arena, " and %u more", zero->named.n - 1) : "");
   diag_label(report, "%s", zero->why);
-  diag_help(
-      report,
-      "what is not partitioned stays whole on every rank, with its states, and is counted so");
+  diag_help(report, "such a parameter and its states stay whole on every rank and are counted so");
 }
 
 static void warn_at_once(const Zero *zero, const ZeroGroup *group, const char *what,
@@ -29,7 +27,7 @@ static void warn_at_once(const Zero *zero, const ZeroGroup *group, const char *w
       group->member.n > 1 ? arena_printf(module->arena, " and %u more with it", group->member.n - 1)
                           : "");
   diag_label(report, "%s", why);
-  diag_help(report, "for that while a rank needs room for all of it, which is counted so");
+  diag_help(report, "during that time a rank holds all of it, which the plan counts");
 }
 
 static void warn_kept(const Zero *zero, const ZeroGroup *group) {
@@ -38,7 +36,7 @@ static void warn_kept(const Zero *zero, const ZeroGroup *group) {
   Report *report =
       diag_at(module->ctx->diag, "W0703", span_of(module, global->loc),
               "`zero 2` keeps the gradient of `%s` whole until the end of the step", global->name);
-  diag_label(report, "shared by stages, which are at other micro-batches of a time");
+  diag_label(report, "shared by stages, which work on different micro-batches at a time");
   diag_help(report, "all of it is counted; `accumulate = full` keeps all gradients so");
 }
 

@@ -123,10 +123,10 @@ static const struct {
     {LINES(GATHER, REDUCE),
      LINES(REDUCE, GATHER),
      {"ranks wait for each other for ever",
-      "ranks 0 and 1 stand in all_gather over data in @step, message 0 over that axis, and wait "
+      "ranks 0 and 1 are at all_gather over data in @step, message 0 over that axis, and wait "
       "for "
       "ranks 2 and 3",
-      "ranks 2 and 3 stand in all_reduce over tensor in @step, message 0 over that axis, and wait "
+      "ranks 2 and 3 are at all_reduce over tensor in @step, message 0 over that axis, and wait "
       "for ranks 0 and 1"}},
     {LINES(GATHER, REDUCE),
      LINES(GATHER, ""),
@@ -175,14 +175,14 @@ static const struct {
 } hops[] = {
     {HOPS(RECEIVE SEND SUM("2")), {0}},
     {HOPS(SEND_BACK SUM("2")),
-     {"ranks wait for each other for ever", "ranks at pipe 0 stand in all_reduce over pipe",
-      "ranks at pipe 1 stand in send over pipe"}},
+     {"ranks wait for each other for ever", "ranks at pipe 0 are at all_reduce over pipe",
+      "ranks at pipe 1 are at send over pipe"}},
     {HOPS(RECEIVE SUM("1") SEND),
-     {"ranks wait for each other for ever", "ranks at pipe 0 stand in all_reduce over pipe",
-      "ranks at pipe 1 stand in receive over pipe"}},
+     {"ranks wait for each other for ever", "ranks at pipe 0 are at all_reduce over pipe",
+      "ranks at pipe 1 are at receive over pipe"}},
     {HOPS(RECEIVE SEND_BACK),
-     {"ranks wait for each other for ever", "ranks at pipe 1 stand in receive over pipe",
-      "ranks at pipe 2 stand in receive over pipe"}},
+     {"ranks wait for each other for ever", "ranks at pipe 1 are at receive over pipe",
+      "ranks at pipe 2 are at receive over pipe"}},
 };
 
 static void neighbours(void **state) {

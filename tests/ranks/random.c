@@ -212,7 +212,7 @@ static bool is_refusal(const char *error) {
   if (strstr(error, "E0901") && strstr(error, "pipeline")) return true;
   if (strstr(error, "E0602") && strstr(error, "cannot hold a budget")) return true;
   if (strstr(error, "E0901") && strstr(error, "of some layers of a stage")) return true;
-  if (strstr(error, "E0901") && (strstr(error, "what these layers keep") ||
+  if (strstr(error, "E0901") && (strstr(error, "these layers keep is not") ||
                                  strstr(error, "`prefetch` with `offload params`")))
     return true;
   if (strstr(error, "`speculate` in this plan") || strstr(error, "`speculate` gains nothing"))

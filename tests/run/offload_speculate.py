@@ -123,13 +123,14 @@ WRONG = [([('clip 1.0', ''), ('on_nan stop', 'on_nan off')], 'E0602', 'gains not
          ([(EARLY, 'optimizer of wte speculate')], 'E0602', 'without the update', '`speculate = off`'),
          ([(EARLY, 'auto speculate'), ('zero 2', 'on box; micro 4; zero 2')], 'E0602', 'beside `offload auto`'),
          ([('clip 1.0', 'clip 1.0; delay after = 2')], 'E0901', 'beside `delay`', 'late steps update first'),
-         ([('zero 2', 'zero 1')], 'E0901', 'final behind the loop', '`zero 2` or `zero 3`'),
-         ([('data = 2', 'data = 1'), ('zero 2', 'zero 0')], 'E0901', 'final behind the loop', '`zero 2` or `zero 3`'),
-         ([('over data', 'over data accumulate = full')], 'E0901', 'final behind the loop', '`accumulate = full`'),
-         ([('zero 2', 'micro 2; zero 2')], 'E0901', 'sums over parts of the batch', 'one part a step'),
+         ([('zero 2', 'zero 1')], 'E0901', 'final only after the loop', '`zero 2` or `zero 3`'),
+         ([('data = 2', 'data = 1'), ('zero 2', 'zero 0')], 'E0901', 'final only after the loop',
+          '`zero 2` or `zero 3`'),
+         ([('over data', 'over data accumulate = full')], 'E0901', 'final only after the loop', '`accumulate = full`'),
+         ([('zero 2', 'micro 2; zero 2')], 'E0901', 'sums over micro-batches', 'one micro-batch per step'),
          ([('adamw lr', 'lamb lr')], 'E0901', 'norms of each layer', '`optim adamw` and `sgd`'),
          ([('zero 2', 'recompute h[0..0] keep = input; recompute h[1..1] keep = all; zero 2')], 'E0901',
-          'in several loops', 'one line `recompute`')]
+          'over several loops', 'one `recompute` line')]
 
 text_file(f'{folder}/text.txt')
 found, steps = greedy(CHOICES, random.Random(5), fits=waits)[0], {'right': 0, 'wrong': 0}

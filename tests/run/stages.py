@@ -468,7 +468,7 @@ try:
     by_memory()
     auto()
     err = run(SHARDC, 'compile', 'm.shard', '--plan', 'apart', '-o', 'x', cwd=folder, expect=1)[1]
-    check('E0901' in err and 'keep different things' in err, err)
+    check('E0901' in err and 'keep different values' in err, err)
     err = run(SHARDC, 'plan', 'm.shard', '--plan', 'none', cwd=folder, expect=1)[1]
     check('E0901' in err and 'keep = none' in err, err)
     err = run(SHARDC, 'compile', 'm.shard', '--plan', 'words', '-o', 'x', cwd=folder, expect=1)[1]
