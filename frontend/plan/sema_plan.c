@@ -167,14 +167,6 @@ static void fact_params(PlanCheck *check, Report *r, Str dim) {
   if (text) diag_fact(r, "`%s` is a dimension of %s%s", dim, text, n > 6 ? ", .." : "");
 }
 
-static int64_t gcd(int64_t a, int64_t b) {
-  while (b) {
-    int64_t t = a % b;
-    a = b, b = t;
-  }
-  return a;
-}
-
 static void help_divisors(PlanCheck *check, Report *r, const PlaceLine *rule) {
   int64_t common = 0;
   Str names = "", list = "";
@@ -184,7 +176,7 @@ static void help_divisors(PlanCheck *check, Report *r, const PlaceLine *rule) {
     const Placed *placed = &rule->dims.at[i];
     int64_t size = stored_size_of(check->e->sizes, placed->dim);
     if (placed->otherwise || size <= 0) continue;
-    common = gcd(common, size);
+    common = gcd_i64(common, size);
     names = arena_printf(check->e->arena, "%s%s%s", names,
                          !seen                ? ""
                          : seen + 1 == before ? " and "
@@ -229,6 +221,7 @@ static void check_divides(PlanCheck *check, const PlaceLine *rule) {
     fact_params(check, r, placed->dim);
     help_divisors(check, r, rule);
     help_padding(r, placed, size, ranks);
+    help_heads(check, r, rule, placed);
   }
 }
 

@@ -47,6 +47,8 @@ void check_layers(PlanCheck *p, const Placed *placed, int64_t size, int64_t rank
 /* How many layers, one behind the other, a stage has in a block; all, where stages run one program;
    0: that is known later. */
 int64_t plan_stage_room(const PlanCheck *check, int64_t layers, int64_t stages);
+/* Help of E0701: ranks that share key/value heads (sema_heads.c). */
+void help_heads(PlanCheck *check, Report *r, const PlaceLine *rule, const Placed *heads);
 void check_stages(PlanCheck *p);          /* E0602, W0702, W0706 (sema_stages.c) */
 void check_machine(PlanCheck *check);     /* E0201, E0708, N0701 */
 void check_flights(PlanCheck *check);     /* E0602, N0702 (sema_flight.c) */

@@ -6,6 +6,7 @@
    multiples of the lanes; through others each lane would get an index of its own, and one point per
    thread is then the better way. */
 #include "gpu_lanes.h"
+#include "ir/support/num.h"
 
 typedef struct GpuLane { /* of a value: which of its dims the lanes run over */
   Str dim;               /* NULL: none */
@@ -20,14 +21,6 @@ typedef struct GpuLanes {
 } GpuLanes;
 
 static bool fits(GpuLanes *x, ValueId v, GpuLane lane);
-
-static int64_t gcd(int64_t a, int64_t b) {
-  while (b) {
-    int64_t r = a % b;
-    a = b, b = r;
-  }
-  return a < 0 ? -a : a;
-}
 
 static bool whole(const GpuLanes *lanes, int64_t n) { return n % lanes->n == 0; }
 
@@ -81,17 +74,18 @@ static bool moved(GpuLanes *lanes, const Op *o, GpuLane lane) {
   switch (o->code) {
   case OP_rename: return fits(lanes, o->in[0], (GpuLane){group->from[at], lane.multiple});
   case OP_slice:
-    lane = (GpuLane){group->from[0], gcd(lane.multiple, attr_int(&o->attrs, ATTR_at, 0))};
+    lane = (GpuLane){group->from[0], gcd_i64(lane.multiple, attr_int(&o->attrs, ATTR_at, 0))};
     return fits(lanes, o->in[0], lane);
   case OP_split: {
     int64_t size = type_size(value_type(lanes->k, o->out), lane.dim);
     return at == group->nto - 1 &&
-           fits(lanes, o->in[0], (GpuLane){group->from[0], gcd(lane.multiple, size)});
+           fits(lanes, o->in[0], (GpuLane){group->from[0], gcd_i64(lane.multiple, size)});
   }
   case OP_merge: {
     Str inner = group->from[group->nfrom - 1];
     int64_t size = type_size(from, inner);
-    return whole(lanes, size) && fits(lanes, o->in[0], (GpuLane){inner, gcd(lane.multiple, size)});
+    return whole(lanes, size) &&
+           fits(lanes, o->in[0], (GpuLane){inner, gcd_i64(lane.multiple, size)});
   }
   default: return false;
   }
@@ -111,7 +105,7 @@ static bool rope_fits(GpuLanes *lanes, const Op *o, GpuLane lane) {
   Str dim = o->group[1].from[0];
   int64_t half = type_size(value_type(lanes->k, o->out), dim) / 2;
   if (lane.dim != dim) return same(lanes, o, lane);
-  lane.multiple = gcd(lane.multiple, half);
+  lane.multiple = gcd_i64(lane.multiple, half);
   return whole(lanes, half) && same(lanes, o, lane);
 }
 

@@ -21,6 +21,15 @@ static inline int64_t times_i64(int64_t a, int64_t b) {
   return b && a > INT64_MAX / b ? INT64_MAX : a * b;
 }
 
+/* The greatest common divisor; 0 of 0 and 0. */
+static inline int64_t gcd_i64(int64_t a, int64_t b) {
+  while (b) {
+    int64_t rest = a % b;
+    a = b, b = rest;
+  }
+  return a < 0 ? -a : a;
+}
+
 /* Divisors come in pairs, so that counting to the root finds them all; of numbers above 2^40, those
    whose smaller one is below 2^20. */
 enum { DIVISOR_STEPS = 1 << 20 };
