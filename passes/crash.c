@@ -56,7 +56,7 @@ void crash_end(CrashNote *note) {
   sigaltstack(&note->stack_before, NULL);
 }
 
-/* ---- what is said ---- */
+/* ---- diagnostic ---- */
 
 /* The path as one word for a shell. */
 static void put_quoted(char *out, size_t n, const char *path) {

@@ -7,7 +7,7 @@
 enum { CRASH_SIGNALS = 5 };
 
 typedef struct CrashNote {
-  char path[600], said[1600]; /* where the text goes, what is said then */
+  char path[600], said[1600]; /* file that gets the IR, and the message about it */
   const char *text;           /* the IR before the pass */
   size_t n;
   struct sigaction before[CRASH_SIGNALS];

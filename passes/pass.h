@@ -37,7 +37,7 @@ typedef struct PipelineOptions {
   const char *crash_dir; /* where the IR before a pass that fails is written, NULL: nowhere */
   bool verify;           /* run the verifier after every pass */
   bool timings;          /* print milliseconds per pass to stderr */
-  bool stats;            /* print what every pass made of the module to stderr */
+  bool stats;            /* print statistics of the module after every pass to stderr */
 } PipelineOptions;
 
 /* Runs the passes after m->after, in table order. False if diagnostics with errors were given. */
@@ -49,8 +49,8 @@ typedef struct Programs {
   Module *at[STAGE_CLASSES];
 } Programs;
 
-/* As pipeline_run; where classes differ, the passes from `offload` on run for each on a copy, and
-   what they send each other is proved together. */
+/* As pipeline_run; if classes differ, the passes from `offload` on run for each class on a copy,
+   and the messages between classes are proved together. */
 bool pipeline_classes(Module *m, const PipelineOptions *options, Programs *out);
 
 /* Runs these passes in this order. A pass that does not find the facts it needs, or that has run

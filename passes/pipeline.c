@@ -1,10 +1,11 @@
-/* The runner of passes: checks what each pass needs, times it, verifies after it, dumps after it.
+/* The runner of passes: checks the facts that each pass needs, times it, verifies after it, dumps
+   after it.
 
-   pipeline_run starts after the pass named by m->after, so a module read from a dump goes on where
-   it was written; passes_run takes a list. Facts are replayed from the masks of the passes before
-   that point. A module that no longer verifies after a pass, and a signal inside of a pass, are
-   mistakes of the compiler: the IR before the pass is written with the command that repeats it. A
-   diagnostic is a mistake of the user. All of them stop the run. */
+   pipeline_run starts after the pass named by m->after, so a module read from a dump continues
+   where it was written; passes_run takes a list. Facts are replayed from the masks of the passes
+   before that point. A module that no longer verifies after a pass, and a signal inside of a pass,
+   are errors of the compiler: the IR before the pass is written with the command that reproduces
+   it. A diagnostic is an error of the user. All of them stop the run. */
 #include "ir/cost/count.h"
 #include "ir/plan/stage_class.h"
 #include "ir/plan/stage_offload.h"
@@ -96,7 +97,7 @@ static bool may_run(Module *m, const Pass *pass, unsigned facts) {
   return false;
 }
 
-/* ---- what is written ---- */
+/* ---- IR that is written ---- */
 
 typedef struct Text {
   const char *text;
@@ -212,7 +213,8 @@ static bool is_between(const Module *m) {
   return place_of(m->after) > place_of(parts) && place_of(m->after) <= place_of(ends);
 }
 
-/* IR of all ranks says of all layers what a plan says of some stages' (class_offloads). */
+/* IR of all ranks holds one offload setting for all layers, so it cannot express a plan for some
+   stages (class_offloads). */
 static bool refuse_between(Module *m) {
   bool alike = true;
   StageClass end[STAGE_ENDS];

@@ -1,5 +1,5 @@
-/* Maximum flow by blocking flows (flow.h). Rooms are doubles; what is smaller than 1e-13 of the
-   largest finite room is rounding and counts as none. */
+/* Maximum flow by blocking flows (flow.h). Capacities are doubles; a capacity below 1e-13 of the
+   largest finite one is rounding error and counts as none. */
 #include "flow.h"
 #include "ir/support/diag.h"
 #include <float.h>

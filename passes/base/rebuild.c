@@ -250,7 +250,7 @@ Global *global_named(const Module *m, const char *name) {
   return module_global(m, intern(m->ctx->names, name));
 }
 
-/* ---- who reads what loops keep ---- */
+/* ---- readers of the values that loops keep ---- */
 
 static bool reads_slices(const Op *o, uint32_t operand) {
   if (o->code != OP_loop || operand < loop_whole(o)) return false;

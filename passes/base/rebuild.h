@@ -25,9 +25,9 @@ Op *rebuild_op(Rebuild *r, const Op *o); /* copies o with mapped operands */
 void rebuild_results(Rebuild *r);        /* results of from, mapped, become results of to */
 ValueId *value_map(Module *m, const Fn *from); /* all NO_VALUE */
 
-/* Ends a pass that rebuilt functions: keeps what entries reach, callees before callers, gives every
-   function a name of its own and every value the natural order of dims. For passes before `order`.
- */
+/* Ends a pass that rebuilt functions: removes what no entry reaches, orders callees before
+   callers, gives every function a name of its own and every value the natural order of dims. For
+   passes before `order`. */
 void module_collect(Module *m);
 
 /* A loop's operands and body arguments by role. */
@@ -35,13 +35,13 @@ typedef struct LoopShape {
   uint32_t carry, invariant, stacked; /* numbers of operands */
   int64_t trip;
   bool reverse;
-  Axis axis;           /* what it runs over */
+  Axis axis;           /* the dim of its rounds */
   Str path;            /* the stack of the model that it is, or NULL */
   Str stages;          /* the mesh axis that cuts its rounds, or NULL */
   int64_t layers;      /* number of rounds of all stages that do work; 0: all */
   bool streams;        /* the last stage alone has the final carried values */
-  Str over;            /* mesh axes that split what it keeps for other loops, or NULL */
-  bool offload;        /* what it keeps for other loops waits on the host */
+  Str over;            /* mesh axes that split its kept values, or NULL */
+  bool offload;        /* its kept values wait on the host */
   int64_t first, of;   /* a part of a stack of `of`; of 0: all of it */
   const int64_t *into; /* by stacked result, ninto of them; later results: INTO_OWN */
   uint32_t ninto;
@@ -49,7 +49,7 @@ typedef struct LoopShape {
 LoopShape loop_shape(const Op *o);
 /* Is a result of a loop read by other loops alone, slice by slice? */
 bool value_is_kept(const Fn *f, ValueId v);
-/* Or is each of them such a loop, whoever else gets it as a result? */
+/* Is every reader of a value such a loop? The function may return the value as well. */
 bool value_goes_by_slices(const Fn *f, ValueId v);
 int64_t loop_into(const LoopShape *shape, uint32_t result); /* as attribute `into` says it */
 Axis loop_axis(const LoopShape *shape, uint32_t result);    /* put before the dims of a stacked

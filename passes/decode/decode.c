@@ -98,7 +98,7 @@ static ValueId add_stacked(DecodeFrame *frame, ValueId outer) {
   return inner;
 }
 
-/* An argument of a loop's body. The counter and what is carried are remembered from the start. */
+/* An argument of a loop's body. The counter and carried arguments are mapped from the start. */
 static ValueId argument(DecodeFrame *frame, ValueId v, DimSet dims) {
   uint32_t i = frame->from->values.at[v].result, fixed = 1 + frame->shape.carry;
   if (i < fixed)
@@ -314,7 +314,7 @@ void pass_decode(Module *m) {
   if (!decode.why) store_outputs(&whole, (DimSet){0});
   say(m, &decode);
   if (decode.why) {
-    m->globals.n = globals; /* what was made on the way */
+    m->globals.n = globals; /* globals that were made before the failure */
     return;
   }
   module_replace(m, logits, whole.to);

@@ -23,14 +23,14 @@ typedef struct CacheSite { /* an attention whose keys and values are kept */
 typedef struct Decode {
   Module *m;
   bool fills;      /* the entry that computes a whole window also delivers all keys and values */
-  const char *why; /* it cannot be done; NULL so far */
+  const char *why; /* the reason that no entry can be made; NULL so far */
   Loc where;
   int caches;
   int64_t bytes;
   VEC(CacheSite) site;
 } Decode;
 
-typedef struct CacheRow { /* what belongs into a cache, to be passed outwards */
+typedef struct CacheRow { /* a row to be stored in a cache, passed outwards */
   ValueId value;
   int cache;
 } CacheRow;
@@ -45,7 +45,7 @@ typedef struct DecodeFrame {
   DimSet carried;
   ValueId position; /* i32[], or NO_VALUE so far */
   VEC(DecodeWanted) memo;
-  VEC(ValueId) inner, outer;    /* invariant arguments, and what they are outside */
+  VEC(ValueId) inner, outer;    /* invariant arguments, and their values outside */
   VEC(ValueId) sliced, stacked; /* stacked arguments, likewise */
   VEC(CacheRow) rows;
 } DecodeFrame;

@@ -1,13 +1,15 @@
 /* Pass decode: causal attention of one query over cached keys and values, and its own.
 
    The op attention runs over the cache with the mask "before the position" and delivers the row's
-   log-sum-exp l; the query's own key, which is not in the cache yet, gives the score s. With
-   m = max(l, s), a = exp(l - m), b = exp(s - m) the result is (a y + b v) / (a + b): the same
-   softmax, summed in another order. An empty cache has l = -inf and a = 0. Where the rest of the
-   mask hides the query's own key s is UNSEEN, which no score is, and b = 0; a query that sees
-   nothing has a + b = 0, and gives 0. Where the entry computes a whole window, attention stays as
-   it is and its keys and values are delivered. Must not: accept a mask that lets a query see later
-   keys, since then what is cached would change with every token. */
+   log-sum-exp l; the query's own key, which is not in the cache yet, gives the score s. With m =
+   max(l, s), a = exp(l - m), b = exp(s - m) the result is (a y + b v) / (a + b): the same softmax,
+   summed in another order. An empty cache has l = -inf and a = 0. If the rest of the mask hides
+   the query's own key, s is UNSEEN, which no real score equals, and b = 0; a query that sees no
+   key has a + b = 0, and its result is 0.
+
+   If the entry computes a whole window, attention stays as it is and its keys and values are
+   delivered. Must not: accept a mask that lets a query see later keys, since cached values would
+   then change with every token. */
 #include "decode.h"
 
 static const double UNSEEN = -3e38;
@@ -79,7 +81,7 @@ static ValueId as(DecodeFrame *frame, ValueId a, Elem e, Loc loc) {
   return ir_cast(frame->d->m, frame->to, a, e, loc);
 }
 
-/* key < position, and what else the mask says */
+/* key < position, and the rest of the mask */
 static ValueId cache_mask(DecodeFrame *frame, const DecodeHeads *heads, const DimSet *dims,
                           const Type *keys) {
   Module *m = frame->d->m;

@@ -1,14 +1,16 @@
 /* fuse: every function of entries and bodies becomes loads, stores, loops, views and kernels.
 
-   First, element-wise work on what loops stack goes into their rounds (loop_sinking.c), what is too
-   large is cut into blocks (fuse_blocks.c), contractions with large results sink to where they
-   are used (fuse_sink.c), and what is put together is made in its place (fuse_concat.c). One walk
-   over the ops in program order puts each op into a group (fuse_group.c). Contractions, attention,
-   scatters and reductions open groups; element-wise ops join the group that makes their last
-   operand when its family admits them after its anchor (families.def), and otherwise stay
-   expressions that their users compute on the way in. Then a minimum cut per group decides which
-   values are written to memory (fuse_cut.c), and the groups are written as kernel functions
-   (fuse_emit.c). The pass changes no number and never orders by address. */
+   Four rewrites come first. Element-wise work on stacked results of loops moves into their rounds
+   (loop_sinking.c), values that are too large are computed in blocks (fuse_blocks.c), contractions
+   with large results sink to their first use (fuse_sink.c), and operands of concats are made in
+   place (fuse_concat.c).
+
+   One walk over the ops in program order puts each op into a group (fuse_group.c). Contractions,
+   attention, scatters and reductions open groups. An element-wise op joins the group that makes
+   its last operand if the family of that group admits it after its anchor (families.def), and
+   otherwise stays an expression that its users compute while they read. Then a minimum cut per
+   group decides which values are written to memory (fuse_cut.c), and the groups are written as
+   kernel functions (fuse_emit.c). The pass changes no number and never orders by address. */
 #include "fuse.h"
 #include "speculate.h"
 #include "ir/support/num.h"

@@ -26,7 +26,7 @@ typedef struct FuseGroup {
   OpId anchor; /* the op that opened it */
   Type space,
       rows; /* dims of its full iteration space; `row`: those that are left after the reductions */
-  ValueList leaves; /* what it is known to read */
+  ValueList leaves; /* values that it is known to read */
   ValueList results;
 } FuseGroup;
 
@@ -48,11 +48,12 @@ typedef struct Fuse {
   const Fn *f;
   Arena *arena;
   VEC(FuseGroup) groups;
-  FuseValue *value; /* by ValueId of f */
-  uint32_t *uses;   /* by ValueId: as an operand or a result of f */
-  bool *in_memory;  /* by ValueId: views of it are views of a buffer */
-  OpId *sum_of;     /* by OpId: the sum that a contraction computes with its product */
-  OpId *with;       /* by OpId: what a sum is computed with: a contraction, a reduction of rows */
+  FuseValue *value;    /* by ValueId of f */
+  uint32_t *uses;      /* by ValueId: as an operand or a result of f */
+  bool *in_memory;     /* by ValueId: views of it are views of a buffer */
+  OpId *sum_of;        /* by OpId: the sum that a contraction computes with its product */
+  OpId *with;          /* by OpId: the op whose kernel computes a sum: a contraction, a reduction of
+                       rows */
   int64_t narrow_from; /* an operand is cast before the product, not while it is read, if the other
                           operand has at least this many rows; 0: never (fact narrow_from) */
   bool joins;          /* kernels of this target may put their results together (fact join) */
@@ -76,7 +77,7 @@ uint32_t *fuse_uses(Arena *a, const Fn *f);
 bool fuse_reads(const Op *o, const bool *values); /* one of them, by ValueId */
 int64_t fuse_bytes(const Fn *f, ValueId v);
 
-/* loop_sinking.c: element-wise work on what loops stack is done by their rounds */
+/* loop_sinking.c: moves element-wise work on stacked results into the rounds */
 void fuse_rounds(Module *m);
 
 /* fuse_producers.c: element-wise work of the host that a loop takes row by row is done by its
@@ -93,7 +94,7 @@ Fn *fuse_sink(Module *m, const Fn *f);
 /* fuse_concat.c: the function with concats whose operands are made at their places marked as such
    */
 Fn *fuse_lay(Module *m, const Fn *f);
-/* By value of what it made: views of it are to be views of a buffer. */
+/* By value of the new function: views of it are to be views of a buffer. */
 bool *fuse_in_memory(Arena *a, const Fn *f);
 
 /* fuse_sums.c: which sums are computed by the kernel of another op: sets sum_of, with */

@@ -30,7 +30,7 @@ typedef enum BlockRole {
 typedef struct FuseBlocks {
   Module *m;
   const Fn *f;
-  OpId dot; /* what makes the large value */
+  OpId dot; /* makes the large value */
   Axis rows, block;
   int64_t large;
   bool *depends;   /* by ValueId: on the large value */
@@ -159,7 +159,7 @@ static bool find_exits(FuseBlocks *blocks) {
   return true;
 }
 
-/* ---- what it reads ---- */
+/* ---- inputs of the region ---- */
 
 /* Records value v as read inside. False: v depends on the index of its row, so that a block would
    see other numbers. */

@@ -30,7 +30,7 @@
 #include "fuse.h"
 
 enum {
-  ALIGNED = 16, /* bytes: the widest access of a GPU, and what the verifier asks for */
+  ALIGNED = 16, /* bytes: the widest access of a GPU, which the verifier requires */
   MANY = 3,     /* parts: their selects cost more than a buffer that is written and read */
   LARGE = 16384 /* bytes: a kernel of its own costs less than copying them element by element */
 };
@@ -50,7 +50,7 @@ typedef struct Lay {
   uint32_t made;
 } Lay;
 
-/* ---- who reads it ---- */
+/* ---- readers of the concat ---- */
 
 static bool is_view(const Op *op) { return op_flags(op->code) & VIEW; }
 
@@ -81,7 +81,7 @@ static bool in_memory(const Fn *fn, ValueId value) {
   return any;
 }
 
-/* ---- who makes an operand ---- */
+/* ---- producers of an operand ---- */
 
 /* A view of all of its operand, under other names. */
 static bool shows_all(const Op *op) {
@@ -163,7 +163,7 @@ static bool is_outermost(const Fn *fn, const Op *op) {
   return false;
 }
 
-/* Pieces of what is laid; none if it is not. */
+/* Pieces of a concat that is laid out in place; none for others. */
 static PieceList pieces_of(Lay *layer, const Op *op) {
   PieceList list = {0};
   if (op->code != OP_concat || !is_outermost(layer->r.from, op)) return list;
@@ -182,7 +182,8 @@ static bool is_earlier(const Lay *layer, ValueId value) {
   return layer->uses[value] == 1 && (!op || op->code == OP_loop);
 }
 
-/* Made by what can add in its epilogue: unlike a sum of columns, say. */
+/* Is the value made by an op that can add in its epilogue? A sum of columns, for example,
+   cannot. */
 static bool adds_up(const Lay *layer, ValueId value) {
   const Op *op = value_def(layer->r.from, value);
   while (shows_all(op)) op = value_def(layer->r.from, op->in[0]);
@@ -370,7 +371,7 @@ Fn *fuse_lay(Module *module, const Fn *fn) {
   return layer.r.to;
 }
 
-/* ---- what fuse must keep in memory ---- */
+/* ---- values that fuse must keep in memory ---- */
 
 /* The value that the views leading to v show. */
 static ValueId below_views(const Fn *fn, ValueId value) {

@@ -34,7 +34,7 @@ static bool is_own(const Fuse *fuse, uint32_t g, ValueId value) {
   return fuse_value->where == MATERIALISED && fuse_value->group == g;
 }
 
-/* Wanted by a later group, without a buffer so far. */
+/* Read by a later group, and without a buffer so far. */
 static bool computed_again(const Fuse *fuse, uint32_t g, ValueId value) {
   return is_own(fuse, g, value) && fuse->value[value].wanted && !fuse->value[value].stored;
 }
@@ -89,7 +89,7 @@ static void solve(const Net *net, uint32_t wanted) {
   }
 }
 
-/* ---- what later groups want ---- */
+/* ---- values that later groups read ---- */
 
 typedef struct InlineWalk {
   Fuse *u;

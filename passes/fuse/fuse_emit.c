@@ -1,9 +1,9 @@
 /* fuse, last part: writes a function with kernels in place of ops, and the kernel functions.
 
-   A kernel's results are the stored values of its group; its ops are what they need: the group's
-   own values, and a copy of every expression that is computed on the way in. Everything else is an
-   argument, in the order in which it is first read. Loads come first, then groups in their order
-   with the views that they read in front, then stores. */
+   A kernel's results are the stored values of its group. Its ops are those that the results need:
+   the ops of the group, and a copy of every expression that is computed while it is read.
+   Everything else is an argument, in the order in which it is first read. Loads come first, then
+   groups in their order, each after the views that it reads, then stores. */
 #include "fuse.h"
 
 typedef struct FuseWriter {
@@ -44,8 +44,7 @@ static void find_args(FuseKernel *kernel, ValueId value) {
   for (uint32_t i = 0; i < op->nin; i++) find_args(kernel, op->in[i]);
 }
 
-/* A sum is known at the present row only: what is read at others is no pick, but the gather that it
-   was. */
+/* A sum is known at the present row only; a read at other rows stays a gather and is not a pick. */
 static bool picks(const FuseKernel *kernel, const Op *op) {
   return !kernel->moved[op->out] && fuse_picks(kernel->u, kernel->group, op);
 }

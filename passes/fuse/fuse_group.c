@@ -56,7 +56,7 @@ static bool listed(const ValueList *l, ValueId value) {
 /* An expression: its inlined values, and the values in buffers that they read. */
 typedef struct Tree {
   ValueList inlined, leaves;
-  uint32_t most; /* inlined values after which nobody asks for more */
+  uint32_t most; /* limit of inlined values that a search visits */
 } Tree;
 
 static void collect(Fuse *fuse, ValueId v, Tree *tree) {
@@ -117,8 +117,8 @@ static bool keeps_inputs(GroupKind k) {
   return k == GROUP_elem || k == GROUP_row || k == GROUP_contract;
 }
 
-/* v, now computed by group g, brings its inlined operands along; those that later users should not
- * compute again stay. */
+/* v is now computed by group g, and so are its inlined operands; those that later users should not
+   compute again are materialised. */
 static void pull(Fuse *fuse, ValueId v, uint32_t g) {
   const Op *op = value_def(fuse->f, v);
   for (uint32_t i = 0; op && i < op->nin; i++) {
@@ -230,7 +230,7 @@ static bool shares_leaf(Fuse *fuse, uint32_t g, ValueId v) {
   return false;
 }
 
-/* Groups that take what merely reads the same things stay well below the limit of results. */
+/* Groups that take ops which merely read the same values stay well below the limit of results. */
 static bool has_room(Fuse *fuse, uint32_t g) {
   uint32_t n = 0;
   for (ValueId v = 0; v < fuse->f->values.n; v++)
@@ -269,15 +269,15 @@ static bool takes_work(Fuse *fuse, ValueId value) {
   return n > SMALL_SCALAR_TREE;
 }
 
-/* Is operand i the condition under which op is what a loop has left in memory, so that its kernel
-   may leave that as it is (ir/predicated.h)? */
+/* Is operand i the condition under which the op equals a stacked result in memory, so that its
+   kernel may skip its work (ir/predicated.h)? */
 static bool leaves_if(const Fuse *fuse, const Op *op, uint32_t i) {
   const Op *left = op->code == OP_where && !i ? value_def(fuse->f, op->in[1]) : NULL;
   return left && left->code == OP_loop && value_def(fuse->f, op->in[0])->code != OP_const;
 }
 
-/* One number that takes work is computed once, in a kernel for numbers, before many elements use
- * it; so is one that their kernel asks before it begins. */
+/* A scalar that takes work is computed once, in a kernel for scalars, before many elements use it;
+   so is a scalar that their kernel tests before it begins. */
 static void place_scalars(Fuse *fuse, const Op *op) {
   for (uint32_t i = 0; i < op->nin; i++) {
     ValueId a = op->in[i];
@@ -298,7 +298,7 @@ static uint32_t picking_group(Fuse *fuse, const Op *op) {
 
 /* ---- results that are put together ---- */
 
-/* The value that v shows under other names, if nobody else reads either of them. */
+/* The value that v shows under other names, if it has no other readers. */
 static ValueId only_shown(const Fuse *fuse, ValueId value) {
   while (fuse->uses[value] == 1) {
     const Op *op = value_def(fuse->f, value);
@@ -397,7 +397,7 @@ static uint32_t anchor_group(Fuse *fuse, OpId id, GroupKind kind) {
   return g;
 }
 
-/* How many elements of the product one element of a factor goes into. */
+/* The number of elements of the product that use one element of a factor. */
 static int64_t met_by(const Fuse *fuse, const Op *dot, ValueId value) {
   const Type *t = type(fuse, value), *r = type(fuse, dot->out);
   int64_t n = type_count(r);

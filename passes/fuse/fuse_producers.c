@@ -25,12 +25,12 @@ typedef struct RowFeed {
   const Fn *f;
   OpId loop;
   LoopShape shape;
-  const Type *rows;           /* of what the loop takes */
+  const Type *rows;           /* of the loop's stacked operand */
   bool *mine;                 /* by op: part of the work */
   bool *stays;                /* by op: of it, and others read it before, so it is done twice */
   bool *made;                 /* by value: by it */
   bool *fails;                /* by op: looked at, and no part of it */
-  ValueList numbers, stacked; /* what the work reads, and the loop is to be given */
+  ValueList numbers, stacked; /* values that the work reads; operands of the new loop */
   ValueList gives;            /* results of the work, after the loop's own results */
 } RowFeed;
 

@@ -15,7 +15,8 @@
 typedef struct Sink {
   Rebuild r;
   bool *late;      /* by OpId: written when first needed */
-  ValueList *wait; /* by OpId of a contraction: what must be written before, if it can */
+  ValueList *wait; /* by OpId of a contraction: values that must be written before it, if
+                      possible */
   bool *busy;      /* by OpId: is being written */
 } Sink;
 
@@ -27,7 +28,7 @@ static bool leaves(const Fn *fn, ValueId value) {
   return false;
 }
 
-/* Is v added to what a contraction makes, and nothing else? */
+/* Is v only used as an addend of a contraction's result? */
 static bool is_added(const Fn *fn, ValueId value) {
   uint32_t uses = 0, sums = 0;
   for (OpId i = 0; i < fn->ops.n; i++) {
@@ -58,11 +59,11 @@ static bool sinks(const Fn *fn, const Op *op) {
 typedef struct SunkUpdate {
   const Fn *f;
   OpId product;
-  bool *own;     /* by ValueId: the product, and what element-wise ops make of it alone */
+  bool *own;     /* by ValueId: the product, and values made from it alone element by element */
   bool *follows; /* by ValueId: depends on it in any way */
 } SunkUpdate;
 
-/* Does what element-wise ops make of the product end in a result or a global? */
+/* Do the element-wise ops on the product end in a result or a global? */
 static bool update_of(Arena *arena, SunkUpdate *update) {
   const Fn *fn = update->f;
   bool ends = false;
@@ -83,8 +84,7 @@ static bool update_of(Arena *arena, SunkUpdate *update) {
   return ends;
 }
 
-/* May v be computed right before op `at`? Loads, loops and what ranks do together keep their order.
- */
+/* May v be computed right before op `at`? Loads, loops and collectives keep their order. */
 static bool may_rise(const Fn *fn, ValueId value, OpId at) {
   const Op *op = value_def(fn, value);
   if (!op || fn->values.at[value].def < at) return true;

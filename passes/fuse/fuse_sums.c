@@ -1,18 +1,16 @@
-/* fuse, before grouping: sums over rows that the kernel of something else computes on the way
-   (`SUMS` in families.def), so that memory is read once. Which targets have such kernels: setting
-   target.sums.
+/* fuse, before grouping: sums over rows that the kernel of another op computes while it reads
+   their operand (`SUMS` in families.def), so that memory is read once. Setting target.sums tells
+   which targets have such kernels.
 
    The gradient of a bias is the sum, over the rows of a batch, of the very value that the gradient
    of a weight contracts over the same rows: dot[B](x, dy) and sum[B] dy. A contraction that copies
-   the rows of dy for its own use adds them up. The summed operand must own the innermost dim of the
-   product in the order of its type: it is the one that runs over vector lanes
-   (ir/kernel/product.h).
+   the rows of dy for its own use adds them up. The summed operand must own the innermost dim of
+   the product in the order of its type: the dim that runs over vector lanes (ir/kernel/product.h).
 
-   The gradients of a norm's gain and bias are sums over rows of what a row kernel has in its hands
-   when it computes the gradient of the norm's input: it adds them up row by row.
-
-   A sum above its partner waits for it; so nothing may read the sum in between, and what reads it
-   is never of the same kernel. */
+   The gradients of a norm's gain and bias are sums over rows of values that a row kernel has in
+   registers when it computes the gradient of the norm's input: it adds them up row by row. A sum
+   that comes before its partner waits for it; so no op in between may read the sum, and readers of
+   the sum are never in the same kernel. */
 #include "fuse.h"
 
 /* The operand of the sum, before it was widened. */
@@ -106,8 +104,8 @@ static bool may_follow(const Fuse *fuse, const Op *sum, const Op *op) {
          share_source(fuse, sum->in[0], op->in[0]);
 }
 
-/* The next reduction of rows below the sum, whose kernel is still to come; else the last one above,
-   so that what is only computed again for the gradient changes no partner. */
+/* The next reduction of rows after the sum, whose kernel comes later; else the last one before it,
+   so that ops which are only recomputed for the gradient change no partner. */
 static OpId find_row(const Fuse *fuse, OpId id, OpId before) {
   const Fn *fn = fuse->f;
   const Op *sum = &fn->ops.at[id];

@@ -93,7 +93,7 @@ static Flow net_of(Least *least, const double *cost) {
   return flow;
 }
 
-/* ---- what is where ---- */
+/* ---- values in memory ---- */
 
 static void find_memory(Least *least) {
   for (ValueId v = 0; v < least->f->values.n; v++) {
@@ -222,7 +222,8 @@ static double all_reads(Least *least) {
   return sum;
 }
 
-/* As they are, or with what no cut has read counted by itself. */
+/* The sum of all reads, or of all reads with whole values that no cut reads counted once on their
+   own. */
 static double reads_of_all(Least *least) {
   double sum = all_reads(least), once = 0;
   for (ValueId v = 0; v < least->f->values.n; v++) {
@@ -234,7 +235,8 @@ static double reads_of_all(Least *least) {
   return once > 0 ? fmax(sum, once + all_reads(least)) : sum;
 }
 
-/* From v to what `stops`: the values that are written cost `written` times their bytes. */
+/* The minimum cut between v and the values `stops`: a written value costs `written` times its
+   bytes. */
 static double cut_below(Least *least, ValueId v, const bool *stops, double written) {
   double *cost = ARENA_ARRAY(least->m->arena, double, least->f->values.n + 1);
   for (ValueId i = 0; i < least->f->values.n; i++)
@@ -291,7 +293,7 @@ static double op_least(Least *least, const Op *o) {
   return sum;
 }
 
-/* ---- what waits for one number ---- */
+/* ---- results that wait for one number ---- */
 
 /* Marks all ops that v depends on; how many are contractions and the like. */
 static uint32_t mark_sources(const Least *least, ValueId v, bool *seen) {
@@ -339,7 +341,7 @@ static double waits(Least *least) {
   for (OpId i = 0; i < least->f->ops.n; i++) {
     const Op *o = &least->f->ops.at[i];
     for (uint32_t k = 0; before[i] && is_heavy(o) && k < o->nout; k++) {
-      if (writes(least, o->out + k) > 0) continue; /* somebody reads it already */
+      if (writes(least, o->out + k) > 0) continue; /* some op reads it already */
       double bytes =
           2 * fmin(cut_below(least, o->out + k, behind, 0.5), taken_bytes(least, o->out + k));
       sum += bytes, most = fmax(most, bytes);

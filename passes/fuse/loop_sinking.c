@@ -36,7 +36,7 @@ static uint32_t callers_of(const Module *module, const Fn *body) {
   return n;
 }
 
-/* ---- what is known before a loop ---- */
+/* ---- values that are known before a loop ---- */
 
 static bool stored_before(const Fn *fn, OpId id) {
   for (OpId i = 0; i < id; i++)
@@ -92,7 +92,7 @@ static bool admit_operand(FuseRounds *rounds, ValueId value, ValueId space) {
 
 static bool is_asked(const Op *op) { return attr_get(&op->attrs, ATTR_speculative) != NULL; }
 
-/* Op `id` becomes part of the work on `space`, and what it needs. */
+/* Adds op `id` and its dependences to the work on `space`. */
 static bool admit(FuseRounds *rounds, OpId id, ValueId space) {
   const Op *op = &rounds->f->ops.at[id];
   must(in_rounds(rounds, space), "fuse: the work on %%%u of %s is not one of rounds", space,
@@ -133,7 +133,8 @@ static void admit_copies(FuseRounds *rounds, ValueId space) {
   }
 }
 
-/* Bytes of what others read of the work, less those of operands that nothing reads afterwards. */
+/* Bytes of results of the work that other ops read, less those of operands that nothing reads
+   afterwards. */
 static int64_t bytes_more(const FuseRounds *rounds) {
   int64_t more = 0;
   bool *counted = ARENA_ARRAY(rounds->m->arena, bool, rounds->f->values.n + 1);
@@ -169,7 +170,7 @@ static bool only_sums(const FuseRounds *rounds) {
   return true;
 }
 
-/* Is v a contraction or a copy on the host, or what element-wise ops make of one? */
+/* Is v made by a contraction or a copy to the host, or from one by element-wise ops? */
 static bool has_place(const Fn *body, ValueId value) {
   const Op *op = value_def(body, value);
   while (op && op_family(op->code) == FAMILY_ELEM) {
@@ -222,7 +223,7 @@ static bool goes_on(const FuseRounds *rounds, ValueId value) {
   return false;
 }
 
-/* The operand that v goes on with. */
+/* The operand whose buffer v continues. */
 static ValueId buffer_of(const FuseRounds *rounds, ValueId v) {
   const Fn *fn = rounds->f;
   for (OpId i = rounds->work->loop + 1; i < fn->ops.n; i++)
@@ -250,10 +251,11 @@ static bool find_buffers(FuseRounds *rounds) {
   return true;
 }
 
-/* ---- what the rounds take over ---- */
+/* ---- work that the rounds take over ---- */
 
-/* Is result i of the last link, in every link, what only the next link and the work read, and a
-   value that the body makes, by what has a place for the work if it `must`? */
+/* Is result i of the last link a value that the body of every link makes and that only the next
+   link and the work read? With `must`, it has to be made by an op that can take the work in its
+   epilogue. */
 static bool comes_from_links(const FuseRounds *rounds, uint32_t i, bool must) {
   const RoundWork *work = rounds->work;
   for (uint32_t k = 0; k < work->link.n; k++) {

@@ -1,5 +1,5 @@
-/* Loop sinking, inside: what rounds take over (loop_sinking.c), and how loops with it are written
-   (loop_sinking_write.c). */
+/* Loop sinking, internal declarations: the work that rounds take over (loop_sinking.c), and the
+   new loops with it (loop_sinking_write.c). */
 #ifndef SHARDC_PASSES_FUSE_ROUNDS_H
 #define SHARDC_PASSES_FUSE_ROUNDS_H
 #include "fuse.h"
@@ -17,11 +17,11 @@ typedef struct RoundLink { /* one loop of a chain */
   ValueList gives;              /* by result of the new loop: the value that it replaces */
 } RoundLink;
 
-struct RoundWork {  /* what the rounds of a loop, or of a chain of loops, take over */
+struct RoundWork {  /* the work that the rounds of a loop, or of a chain of loops, take over */
   OpId first, loop; /* the first and the last link */
   LoopShape s;      /* of the last one */
   bool *op;         /* by OpId: element-wise ops after the loop */
-  ValueId *buffer;  /* by value that the work gives: the operand that it goes on with, NO_VALUE */
+  ValueId *buffer;  /* by result of the work: the operand whose buffer it continues, NO_VALUE */
   VEC(RoundLink *) link; /* in order */
 };
 
@@ -32,13 +32,13 @@ typedef struct FuseRounds {
   bool *early;     /* by ValueId: known before that loop, or could be */
   bool *moved;     /* by OpId: some loop's rounds do it */
   bool *mine;      /* by OpId: of the work on one result */
-  bool *derived;   /* by ValueId: that result, and what its work makes */
+  bool *derived;   /* by ValueId: that result, and the results of its work */
   bool asked;      /* it is work with the attribute `speculative` */
 } FuseRounds;
 
 /* Does any op after the loop, other than the work of its rounds, read v? */
 bool rounds_read_later(const Fn *fn, OpId loop, const bool *work, ValueId value);
-/* The body of a loop with the work; sets what the new loop gives. */
+/* The body of a loop with the work; records the results of the new loop. */
 Fn *rounds_body(const FuseRounds *rounds, RoundLink *link);
 /* The function whose loops have their work; link: by op, NULL: no such loop. */
 Fn *rounds_function(const FuseRounds *rounds, RoundLink *const *link);

@@ -20,7 +20,7 @@ static void add_args(Inside *inside, const ValueList *more) {
   }
 }
 
-/* Does operand k carry on a stack that the work takes over? It goes, with its argument. */
+/* Does operand k continue a stack that the work takes over? It is removed, with its argument. */
 static bool is_gone(const Op *loop, const RoundLink *link, uint32_t k) {
   for (uint32_t i = link->s.carry; i < loop->nout; i++)
     if (link->taken[i] && loop_continues(loop, i) == k) return true;
@@ -65,7 +65,7 @@ static void give_result(Inside *inside, ValueList *gives, ValueId of, ValueId va
   vec_push(inside->r.m->arena, *gives, of);
 }
 
-/* Copies come last: so they join the kernel that reads what they copy. */
+/* Copies come last: so they join the kernel that reads their operand. */
 static void give_work(Inside *inside, RoundLink *link, bool copies) {
   const FuseRounds *rounds = inside->x;
   const RoundWork *work = link->work;
@@ -112,7 +112,7 @@ static ValueId risen(Rebuild *rebuild, ValueId value) {
   return rebuild->map[value];
 }
 
-/* A stacked operand of the work: a later link finds it in what the one before gives. */
+/* A stacked operand of the work: a later link reads the result of the previous link. */
 static ValueId operand(Rebuild *rebuild, const RoundLink *link, ValueId v) {
   const RoundWork *work = link->work;
   for (ValueId u = 0; u < rebuild->from->values.n && work->link.n > 1; u++)
@@ -149,8 +149,7 @@ static RoundOperands working_operands(Rebuild *rebuild, const Op *op, const Roun
   return operands;
 }
 
-/* Attribute `into` of a new loop: old results go on with what they did, new ones with their buffer.
- */
+/* Attribute `into` of a new loop: old results continue the same operands, new ones their buffer. */
 static void working_stacks(Rebuild *rebuild, const Op *op, const RoundLink *link,
                            const RoundOperands *operands, LoopShape *shape) {
   int64_t *into = ARENA_ARRAY(rebuild->m->arena, int64_t, link->gives.n + 1);

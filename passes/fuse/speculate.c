@@ -25,7 +25,7 @@
 #include "ir/word_patterns.h"
 #include <string.h>
 
-typedef struct GuessCheck { /* what was found out once */
+typedef struct GuessCheck { /* cached result */
   const bool *number;       /* by old value: is it one of those that are as guessed? */
   ValueId holds;
 } GuessCheck;
@@ -36,13 +36,13 @@ typedef struct Speculate {
   bool *state;  /* by old value: a load of a state that is speculated on */
   bool *work;   /* by old value: made by its update, element by element */
   bool *late;   /* by old value: known after the loop that makes gradients */
-  bool *stored; /* by old value: what a state becomes */
+  bool *stored; /* by old value: the new value of a state */
   ValueId *old, *early, *again, *now, *guess; /* by old value, in r.to */
   VEC(GuessCheck) known;
   const char *why, *help; /* not NULL: refused */
 } Speculate;
 
-/* ---- what is speculated on ---- */
+/* ---- updates that can be speculated ---- */
 
 static const Global *member_of(const Module *m, const Global *group) {
   for (uint32_t i = 0; i < m->globals.n; i++)
@@ -195,7 +195,8 @@ static ValueId as_guessed(Speculate *spec, const bool *number) {
   return both(spec, all[TIER_host], to_host(spec, all[TIER_device]), TIER_host);
 }
 
-/* Is each late number that v is made of what was guessed? On the host; NO_VALUE: there is none. */
+/* Do all numbers that v depends on have their guessed values? On the host; NO_VALUE: there is
+   none. */
 static ValueId good(Speculate *spec, ValueId v) {
   uint32_t n = spec->r.from->values.n + 1;
   bool *seen = ARENA_ARRAY(spec->m->arena, bool, n), *number = ARENA_ARRAY(spec->m->arena, bool, n);
@@ -210,7 +211,7 @@ static ValueId good(Speculate *spec, ValueId v) {
 
 /* ---- the step ---- */
 
-/* A state as it was, for whoever reads it again. */
+/* The old value of a state, for ops that read it again. */
 static void keep_old(Speculate *spec, ValueId v) {
   if (!spec->state[v] || spec->old[v] != NO_VALUE) return;
   ValueId now = spec->r.map[v];
@@ -240,7 +241,7 @@ static bool is_one(const Speculate *spec, ValueId v) {
   return o && o->code == OP_const && attr_float(&o->attrs, ATTR_value, 0) == 1;
 }
 
-/* With what is guessed: a condition is true, and most factors are 1. */
+/* The value under the guess: a condition is true, and most factors are 1. */
 static ValueId early_value(Speculate *spec, const Op *o) {
   const ValueId *early = spec->early;
   if (o->code == OP_where && is_one(spec, early[o->in[0]])) return early[o->in[1]];

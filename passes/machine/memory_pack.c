@@ -1,11 +1,11 @@
 /* Packing blocks with known lifetimes into the fewest bytes (offline dynamic storage allocation).
 
-   One placement goes through the blocks in some order and puts each at the lowest gap, among the
-   blocks placed so far that live at the same time, that leaves the least room (best fit) or simply
-   is the lowest (first fit). Several orders are tried: by size, by size times lifetime, by
-   lifetime, by birth. If none comes near the lower bound, the best order is
-   changed a little at random (always the same way), over and over, for a bounded number of rounds.
-   Ties are broken by index: the result depends on nothing but the blocks. */
+   One placement takes the blocks in some order and puts each into a gap among the blocks placed so
+   far that are live at the same time: the gap that leaves the least room (best fit) or the lowest
+   one (first fit). Several orders are tried: by size, by size times lifetime, by lifetime, by
+   birth. If none comes near the lower bound, the best order is changed a little at random (with a
+   fixed seed), for a bounded number of rounds. Ties are broken by index: the result depends on
+   nothing but the blocks. */
 #include "memory.h"
 
 typedef struct Pack {
@@ -111,9 +111,9 @@ static void move(Pack *pack, uint32_t from, uint32_t to) {
   pack->order[to] = b;
 }
 
-/* Changes the best order a little, over and over: the highest block goes to the front, or one block
-   goes elsewhere. Orders that are no worse are kept, so that the search can leave a plain. Stops
-   well within the promised 3 %. */
+/* Changes the best order a little, repeatedly: the highest block moves to the front, or one block
+   moves elsewhere. Orders that are no worse are kept, so that the search can leave a plateau.
+   Stops well within the promised 3 %. */
 static void improve(Pack *pack, Best *best, int64_t bound) {
   int64_t work = (int64_t)pack->n * pack->n, rounds = work ? 30000000 / work : 0;
   uint64_t state = 1;

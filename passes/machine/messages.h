@@ -1,4 +1,4 @@
-/* Part of pass `select`: in how many messages a collective goes (messages.c). */
+/* Part of pass `select`: the number of messages of a collective (messages.c). */
 #ifndef SHARDC_MESSAGES_H
 #define SHARDC_MESSAGES_H
 #include "passes/base/rebuild.h"

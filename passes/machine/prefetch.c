@@ -92,7 +92,7 @@ static bool is_inplace(const PrefetchPass *pass, const Op *o) {
   return value(pass, o->out)->storage.view == VIEW_INPLACE;
 }
 
-/* The reduce-scatter or all-reduce in place that sends on what o leaves; NULL: none does. */
+/* The reduce-scatter, or all-reduce in place, whose operand is the result of o; NULL: none. */
 static const Op *sender_on(const PrefetchPass *pass, const Op *o) {
   for (OpId i = (OpId)(o - pass->f->ops.at) + 1; i < pass->f->ops.n; i++) {
     const Op *q = &pass->f->ops.at[i];
@@ -310,7 +310,7 @@ static void add_op(const PrefetchPass *pass, Rebuild *rebuild, OpId id) {
   }
 }
 
-/* Views of what a wait shows show the value itself, as those of other views do. */
+/* Views of the result of a wait become views of the value itself, as views of other views do. */
 static void root_views(Fn *f) {
   for (ValueId v = 0; v < f->values.n; v++) {
     Storage *s = &f->values.at[v].storage;
@@ -319,7 +319,7 @@ static void root_views(Fn *f) {
   }
 }
 
-/* Which op each one is, by what it makes: an op without results is no message. */
+/* By op: its original op, found by their results; an op without results is no message. */
 static OpId *origins(const Rebuild *rebuild) {
   OpId *of = ARENA_ARRAY(rebuild->m->arena, OpId, rebuild->to->ops.n + 1);
   for (OpId i = 0; i < rebuild->to->ops.n; i++) of[i] = NO_OP;

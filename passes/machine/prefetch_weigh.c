@@ -16,7 +16,7 @@
 #include "ir/plan/module_settings.h"
 
 typedef struct Weighed { /* a function */
-  Fn *sound, *now;       /* as it was; with what flies */
+  Fn *sound, *now;       /* before the change; with messages in flight */
   OpId *origin;          /* by op of `now`; NULL: they are the same ops */
   bool *stays;           /* by op of `sound` */
 } Weighed;
@@ -53,7 +53,7 @@ static void apply_all(Weighing *weighing) {
     if (weighing->fn[i].sound) apply(weighing, &weighing->fn[i]);
 }
 
-/* ---- what is hidden ---- */
+/* ---- hidden time ---- */
 
 /* Seconds that kernels wait for messages, or lose to concurrent messages, in all entries
    together. */

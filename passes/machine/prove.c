@@ -55,9 +55,10 @@ Report *prove_wrong(Module *m, const Event *event, const char *code, const char 
 
 /* ---- bytes ---- */
 
-typedef VEC(uint32_t) Open; /* starts without an end so far */
+typedef VEC(uint32_t) Open; /* starts that have not ended yet */
 
-/* Messages are done in the order of their starts: one may send on what the one before receives. */
+/* Messages complete in the order of their starts: a message may send the bytes that the previous
+   one receives. */
 static bool sends_on(const Event *start, const Event *event) {
   return event->kind == EVENT_START && event->f == start->f && event->round == start->round &&
          flight_before(event->f, event_op(event)) == event_op(start);
@@ -194,7 +195,7 @@ static uint32_t missing(const Module *m, const Line *lines, uint32_t n, uint32_t
   bug("prove: nobody is missing");
 }
 
-/* From class to class, as each waits for the next, until one comes again. */
+/* Reports the cycle: from each class to the class it waits for, until one repeats. */
 static void report_cycle(Module *m, const Line *lines, uint32_t n) {
   uint32_t at = 0, steps = 0;
   while (lines[at].over == lines[at].at.n) at++;
@@ -300,7 +301,7 @@ static void add_stages(RankClasses *all, Module *m, const Fn *entry, RankClass c
   }
 }
 
-/* A class of stages alone says nothing of who waits for whom. */
+/* The program of one class of stages does not show which ranks wait for each other. */
 static bool prove_entry(Module *m, const Fn *entry) {
   RankClasses all = {0};
   TurnStages stages;

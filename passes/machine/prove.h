@@ -15,10 +15,10 @@ typedef struct RankClass { /* ranks that run one program */
   SendOrder sends;   /* over NCCL, where they wait for their receives */
 } RankClass;
 
-/* Every message that starts is waited for, once, and until then nobody touches what it receives or
-   writes what it sends. False: a diagnostic says who does (E1112). */
+/* Every message that starts is waited for, once, and until then no op touches the bytes that it
+   receives or writes the bytes that it sends. False: a diagnostic names the op (E1112). */
 bool prove_bytes(Module *m, const EventList *list);
-/* All classes send the same messages over every axis, in the same order, and come to an end, if
+/* All classes send the same messages over every axis, in the same order, and reach the end, if
    every group of an axis has ranks of each. False: a diagnostic shows the messages, or the ranks
    that wait for each other (E1113). */
 bool prove_order(Module *m, const RankClass *classes, uint32_t n);
@@ -32,6 +32,6 @@ bool prove_alike(const Event *a, const Event *b);
 const char *prove_said(const Module *m,
                        const Event *event); /* all_gather over data in @h, round 2 */
 Report *prove_wrong(Module *m, const Event *event, const char *code, const char *words);
-/* Do the classes of a program come to an end together? Else E1113. */
+/* Do the classes of a program reach the end together? Else E1113. */
 bool prove_classes(Module *const *classes, uint32_t n);
 #endif

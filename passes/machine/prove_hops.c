@@ -25,7 +25,7 @@
 #include "prove.h"
 #include <string.h>
 
-typedef struct ClassLine { /* what a rank of a class sends or receives, in its order */
+typedef struct ClassLine { /* messages of a rank of a class, in its order */
   const RankClass *of;
   VEC(const Event *) at;
   VEC(uint32_t) nth; /* of its op's */
@@ -57,7 +57,8 @@ typedef struct Lines {
   int axis[MAX_MESH], naxes; /* along which there are neighbours */
   int64_t n;                 /* places */
   uint32_t *over;            /* by place: number of complete messages */
-  const Event **sent;        /* by place and direction: what its neighbour has not received yet */
+  const Event **sent;        /* by place and direction: a message that its neighbour has not
+                                received yet */
   NcclPlace *nccl;           /* by place; NULL: messages have room */
 } Lines;
 
@@ -136,7 +137,7 @@ static bool give_due(Lines *lines, NcclPlace *state, bool all) {
   return any;
 }
 
-/* In front of a message of the axis, or at the end: gives what is left. */
+/* Before a message of the axis, or at the end: issues the remaining calls. */
 static bool settle(Lines *lines, int64_t place, int axis) {
   NcclPlace *state = lines->nccl ? &lines->nccl[place] : NULL;
   return state && axis == state->axis && give_due(lines, state, true);
@@ -178,7 +179,7 @@ static bool nccl_send(Lines *lines, int64_t place, const Event *event) {
   return lines->over[place]++, true;
 }
 
-/* With what joins it. */
+/* Begins a receive and the sends that join its group. */
 static void begin_receive(Lines *lines, NcclPlace *state, const Event *event) {
   state->groups++;
   for (int64_t i; (i = send_give(&state->q, true)) >= 0;) give(lines, state, i);

@@ -1,8 +1,7 @@
-/* Reverse mode, inside: what gradient rules see of a differentiation.
-
-   A Back differentiates one function. Its ops go to a scratch function whose arguments are the
-   forward values it reads and the gradients it starts from; who asked for it decides how those
-   arrive (grad.c: same entry; grad_loop.c: operands of a reversed loop). */
+/* Reverse mode, internal declarations: the state of a differentiation that gradient rules use. A
+   Back differentiates one function. Its ops are written to a scratch function whose arguments are
+   the forward values it reads and the gradients it starts from; the caller decides how those are
+   supplied (grad.c: same entry; grad_loop.c: operands of a reversed loop). */
 #ifndef SHARDC_PASSES_GRAD_H
 #define SHARDC_PASSES_GRAD_H
 #include "passes/base/rebuild.h"
@@ -25,9 +24,9 @@ typedef struct Back {
   Module *m;
   const Fn *f;        /* forward */
   Fn *b;              /* scratch */
-  const bool *varied; /* by value of f: depends on what gradients are wanted for */
+  const bool *varied; /* by value of f: depends on a value whose gradient is needed */
   ValueList *parts;   /* by value of f: contributions to its gradient, values of b */
-  ValueId *total;     /* by value of f: their sum, once asked for */
+  ValueId *total;     /* by value of f: their sum, once requested */
   ValueId *readable;  /* by value of f: its argument or copy in b */
   VEC(Read) reads;
   Extended *extended; /* by op of f */
@@ -57,7 +56,7 @@ void back_seed(Back *back, ValueId v,
 ValueId back_total(Back *back, ValueId v); /* the gradient of v or NO_VALUE */
 
 /* For rules. */
-bool grad_wants(const Back *k, const Op *o, uint32_t i); /* is a gradient of operand i asked for */
+bool grad_wants(const Back *k, const Op *o, uint32_t i); /* is a gradient of operand i needed */
 ValueId grad_in(Back *k, const Op *o, uint32_t i);       /* operand i, in b */
 ValueId grad_out(Back *k, const Op *o, uint32_t i);      /* result i, in b */
 const Type *grad_in_type(const Back *k, const Op *o, uint32_t i);

@@ -92,7 +92,7 @@ static void accumulators(LoopBack *back) {
   }
 }
 
-/* Which operand of the loop a body argument is; the counter is not asked for. */
+/* The operand of the loop that a body argument belongs to; the counter has none. */
 static uint32_t operand_of(const LoopBack *back, ValueId v) {
   return back->body->values.at[v].result - 1;
 }

@@ -161,7 +161,7 @@ void grad_rmin(Back *back, const Op *o, const ValueId *dy) {
   give_to_first(back, o, grad_unary(back, OP_neg, grad_in(back, o, 0)), dy[0]);
 }
 
-/* The same op, with its groups, on another operand: `attr` 1 - what it was. */
+/* The same op, with its groups, on another operand: `attr` is 1 minus its old value. */
 static void give_inverse(Back *back, const Op *o, uint32_t nin, const ValueId *args) {
   ValueId g = emit_typed(back->m, back->b, o->code, nin, args, &o->group[0],
                          *grad_in_type(back, o, 0), back->loc);

@@ -1,13 +1,15 @@
 /* The guard against numbers that are not finite, part of pass optimizer.
 
    The norm of all gradients is not finite if a single number of a single gradient is not, and the
-   loss says the rest. Both are known before any update, so every update is `where(fine, new, old)`:
-   one comparison of scalars per kernel that is bound by memory anyway, no branch, no stop in the
-   middle of a step, the same on every device and rank. A step that is not fine leaves parameters
-   and states as they were, bit by bit. Which tensors are at fault follows from norm2.of.NAME, one
-   number per parameter, per layer in a stack: backward runs through the layers in reverse, so the
-   boundary between non-finite and clean layers is where it began. `of` is a word of the language:
-   no parameter's path holds it. Must not: read a gradient more than once. */
+   loss covers the remaining cases. Both are known before any update, so every update is
+   `where(fine, new, old)`: one comparison of scalars per kernel that is bound by memory anyway, no
+   branch, no stop in the middle of a step, the same on every device and rank. A step that is not
+   fine leaves parameters and states unchanged, bit by bit.
+
+   norm2.of.NAME, one number per parameter, per layer in a stack, shows which tensors are at fault:
+   backward runs through the layers in reverse, so the problem began at the boundary between
+   non-finite and clean layers. `of` is a word of the language: no parameter's path contains it.
+   Must not: read a gradient more than once. */
 #include "guard_nonfinite.h"
 #include <math.h>
 #include <string.h>

@@ -1,21 +1,21 @@
 /* Loss scaling for plans in f16, part of passes grad and optimizer ("Mixed Precision Training",
-   section 3.2, with the scale found as the run goes).
+   section 3.2, with a scale that is adjusted during the run).
 
    Gradients in f16 below 2^-24 would be lost, so backward starts from the scale instead of 1, and
-   the update divides by it, in f32. A step whose gradients are not finite is left out
-   (guard_nonfinite.c) and the scale halves; after plan.precision.growth_interval good steps in
-   a row it doubles. All of it is scalar ops and states: no branch, nothing asked of the host, the
-   same on every rank, since the norm that decides is that of all ranks.
+   the update divides by it, in f32. A step whose gradients are not finite is skipped
+   (guard_nonfinite.c) and the scale halves; after plan.precision.growth_interval good steps in a
+   row it doubles. All of it is scalar ops and states: no branch, no query of the host, the same on
+   every rank, since the deciding norm is that of all ranks.
 
      state    scale.of.loss     f32[]   of the next step
               good.of.loss      i32[]   good steps since it changed
-              skipped.of.loss   i32[]   steps left out so far
-     output   loss.scale, loss.overflow, loss.skipped: that this step used; whether it is left out
-              for its sake; how many are so far
+              skipped.of.loss   i32[]   steps skipped so far
+     output   loss.scale, loss.overflow, loss.skipped: the scale of this step; whether it is skipped
+              because of the scale; the number of skipped steps
 
-   The scale does not cause a loss that is not finite, nor gradients that stay so at the least scale
-   (plan.precision.min_scale): then nothing changes and the runtime decides (train.on_nan). Must
-   not: scale the loss itself, which is reported as it is. */
+   The scale is not the cause of a loss that is not finite, nor of gradients that stay non-finite
+   at the least scale (plan.precision.min_scale): then nothing changes and the runtime decides
+   (train.on_nan). Must not: scale the loss itself, which is reported as it is. */
 #include "loss_scale.h"
 #include "guard_nonfinite.h"
 #include "optimizer.h"

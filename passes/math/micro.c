@@ -1,17 +1,18 @@
-/* micro: the entries `step` and `eval` take the batch in parts of plan.micro samples per rank, one
-   after the other.
+/* micro: the entries `step` and `eval` process the batch in micro-batches of plan.micro samples
+   per rank, one after the other.
 
-     before   what the parts need and no part changes; counts and the like on the whole batch
+     before   values that micro-batches read and do not change; counts and the like on the whole
+              batch
      loop     [micro] over a body with everything that has Batch, forward and backward, on one
-              part; inputs arrive cut in parts as stacked operands; every sum over Batch is carried
+              micro-batch; inputs are sliced into stacked operands; every sum over Batch is carried
               and added up from 0
-     after    the rest: it sees complete sums
+     after    the rest: it reads complete sums
 
-   micro_states.c says where each value belongs and refuses what a cut would change (E0706). Bodies
-   of loops inside are copied with the smaller Batch. Random numbers keep their logical index: the
-   number of a part's first sample is passed down and times the stride of Batch added to the base of
-   each `rand`; positions along Batch likewise. Nothing is done when plan.micro is absent or the
-   whole batch. */
+   micro_states.c assigns each value to one of the three and refuses values that a cut would change
+   (E0706). Bodies of loops inside are copied with the smaller Batch. Random numbers keep their
+   logical index: the number of the micro-batch's first sample is passed down and times the stride
+   of Batch added to the base of each `rand`; positions along Batch likewise. Nothing is done if
+   plan.micro is absent or the whole batch. */
 #include "ir/made.h"
 #include "passes/simplify/simplify.h"
 #include "micro.h"
@@ -91,7 +92,7 @@ static Fn *part_body(Micro *micro, const Op *loop, const MicroState *inside) {
   return rebuild.to;
 }
 
-/* A carried sum begins with what is whole in one part only. */
+/* A carried sum begins with the term that is whole in one micro-batch only. */
 static ValueId carried_in(Micro *micro, Rebuild *rebuild, const Op *o, uint32_t i,
                           MicroState before, MicroState inside, ValueId first) {
   ValueId v = rebuild->map[o->in[i]];
@@ -140,7 +141,7 @@ static void copy_op(Micro *micro, Rebuild *rebuild, const Op *o, const MicroStat
     rebuild->map[o->out] = ir_binary(micro->m, rebuild->to, OP_add, n->out, first, o->loc);
 }
 
-/* ---- who belongs where ---- */
+/* ---- assignment of values ---- */
 static bool sliced(const MicroCut *micro, ValueId v) { return micro->state[v] == MICRO_SLICED; }
 
 static bool reads_sliced(const MicroCut *micro, const Op *o) {

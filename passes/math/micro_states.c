@@ -28,8 +28,8 @@ static bool names_batch(const Micro *micro, const Op *o, bool from) {
   return false;
 }
 
-/* Ops that treat every index of Batch alike, or whose indexes can be told where their part begins.
- */
+/* Ops that treat every index of Batch alike, or whose indexes can be offset by the micro-batch's
+   first. */
 bool micro_works_on_parts(const Micro *micro, const Op *o) {
   if (names_batch(micro, o, false)) return false;
   if (!names_batch(micro, o, true)) return true;
@@ -78,7 +78,8 @@ static bool sum_like(MicroState s) { return s == MICRO_PARTIAL || whole(s); }
 
 static bool no_fill(const Op *o) { return attr_float(&o->attrs, ATTR_fill, 0) == 0; }
 
-/* Does the op map partial sums to partial sums, those of the first part with what is whole? */
+/* Does the op map partial sums to partial sums, where the first micro-batch adds the whole
+   terms? */
 static bool linear(const Op *o, const MicroState *s) {
   switch (o->code) {
   case OP_mul:

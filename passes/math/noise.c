@@ -18,7 +18,7 @@ typedef struct Noise {
   Module *m;
   Global *seed;
   double share;
-  int64_t sites; /* operands so far; each is a random sequence of its own */
+  int64_t sites; /* number of operands so far; each has a random sequence of its own */
   VEC(NoisyBody) bodies;
 } Noise;
 
@@ -92,7 +92,7 @@ static void write_ops(NoisyFn *fn) {
   }
 }
 
-/* Its arguments are the round, what is carried, now the scalar, and the others. */
+/* Its arguments are the round, the carried values, now the scalar, and the others. */
 static Fn *noisy_body(Noise *noise, const Fn *from, uint32_t carried) {
   for (uint32_t i = 0; i < noise->bodies.n; i++)
     if (noise->bodies.at[i].from == from) return noise->bodies.at[i].to;

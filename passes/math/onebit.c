@@ -115,8 +115,9 @@ typedef struct Packed {
   ValueId bits, scale; /* u8 [.., byte], f32 [.., block] */
 } Packed;
 
-/* C(y) as it travels; y becomes y - C(y). live: bool; share: f32, 1 / the live elements of a block.
-   It comes first in the product, as it is known first: one kernel then makes scale and error. */
+/* C(y) in the form that is sent; y becomes y - C(y). live: bool; share: f32, 1 / the live elements
+   of a block. The share is the first factor, since it is known first: one kernel then makes scale
+   and error. */
 static Packed pack(Onebit *onebit, ValueId *y, ValueId live, ValueId share) {
   Module *m = onebit->u.m;
   Fn *f = onebit->u.f;
@@ -226,7 +227,7 @@ static Global *errors_of_owners(Onebit *onebit) {
   return block_state(onebit, "onebit.error.of.owner", ELEM_f32, &owners, 1, &onebit->in);
 }
 
-typedef struct Momentum { /* as everybody got it: bits, and a scale per block */
+typedef struct Momentum { /* as all ranks received it: bits, and a scale per block */
   Global *bits, *scale;
 } Momentum;
 
@@ -290,7 +291,7 @@ static void send_signs(Onebit *onebit, SignExchange *signs, int i) {
   signs->made[NEW_ERROR][i] = new_part(onebit, signs, i, signs->mine, y);
 }
 
-/* Owners send everybody the signs of what they got on average. */
+/* Owners send all ranks the signs of the mean of the received values. */
 static void send_means(Onebit *onebit, SignExchange *signs, int i) {
   Update *u = &onebit->u;
   Str from = onebit->chunk.dim, to = onebit->owner;
@@ -357,7 +358,7 @@ static Onebit beside(const Onebit *onebit, const char *name) {
   return other;
 }
 
-/* d as states, -1 of what is not live. */
+/* d as states, -1 for elements that are not live. */
 static void add_unit_entry(const Onebit *onebit) {
   Onebit entry = beside(onebit, "step.unit");
   Update *u = &entry.u;
@@ -515,8 +516,8 @@ static void lay_out(Onebit *onebit) {
   onebit->keeps_units = plan_zero_stage(m) && mesh_ranks(m) > 1;
 }
 
-/* Steps of warm-up, for the executable: a number of them, or a share of all; or how often it asks
-   the state onebit.frozen. */
+/* Steps of warm-up, for the executable: a number of them, or a share of all; or the interval at
+   which it reads the state onebit.frozen. */
 static void set_freeze(Module *m) {
   if (onebit_window(m)) {
     module_set(m, "made.freeze", "auto");

@@ -1,5 +1,5 @@
-/* 1-bit Adam, inside: the layout of what is sent (onebit_flat.c), in which messages
-   (onebit_buckets.c), and the step (onebit.c). */
+/* 1-bit Adam, internal declarations: the layout of the exchanged values (onebit_flat.c), their
+   messages (onebit_buckets.c), and the step (onebit.c). */
 #ifndef SHARDC_PASSES_ONEBIT_H
 #define SHARDC_PASSES_ONEBIT_H
 #include "update.h"
@@ -7,7 +7,7 @@
 typedef struct Onebit {
   Update u;
   ValueId *gradient; /* by global: with the dim of the workers, NO_VALUE */
-  bool keeps_units;  /* what a step divides momenta by are states, for v is kept in parts */
+  bool keeps_units;  /* the divisors of momenta are states, since v is sharded */
   int64_t count;     /* elements of all parameters */
   Str flat;          /* all of them end to end, with padding */
   Axis worker, chunk, block, in, byte;
@@ -25,7 +25,7 @@ enum { ONEBIT_BUCKETS = MAX_RANK };
 
 typedef struct OnebitBucket {
   int64_t at; /* the first of its blocks, in each chunk */
-  Axis block; /* how many, and what they are called in values of the bucket alone */
+  Axis block; /* the number of blocks, and the name of their dim in values of the bucket */
 } OnebitBucket;
 
 /* How many: 1 to ONEBIT_BUCKETS. */

@@ -1,12 +1,13 @@
-/* When 1-bit Adam's second moments are steady: `freeze = auto`. After the warm-up of the learning
-   rate "1-bit Adam" compares |v_t| with |v_(t - window)|, norms of first order over all parameters.
-   Here the two are without the bias of their age, and the test has two sides: the smaller one is
-   `ratio` of the larger at least, so that a norm that still grows is not taken for a steady one.
+/* Detects when 1-bit Adam's second moments are steady: `freeze = auto`. After the warm-up of the
+   learning rate "1-bit Adam" compares |v_t| with |v_(t - window)|, norms of first order over all
+   parameters. This implementation corrects both for the bias of their age, and the test has two
+   sides: the smaller one is at least `ratio` of the larger, so that a norm that still grows is not
+   taken for a steady one.
 
-   An entry of its own, `step.look`, that the executable runs after every `window` steps of warm-up,
-   keeps in states the norm (onebit.norm) and the number of the first frozen step (onebit.frozen,
-   0: none is known yet). Both are the same on all ranks, and in checkpoints. Must not: choose who
-   runs what. */
+   An entry of its own, `step.look`, that the executable runs after every `window` steps of
+   warm-up, keeps in states the norm (onebit.norm) and the number of the first frozen step
+   (onebit.frozen, 0: none is known yet). Both are the same on all ranks, and in checkpoints. Must
+   not: choose the entry that runs. */
 #include "update.h"
 #include "ir/plan/module_settings.h"
 #include <math.h>

@@ -21,7 +21,7 @@ static int64_t blocks_of_one(const Onebit *onebit) {
   return (all + n - 1) / n;
 }
 
-/* Those of one size are called alike, so that one kernel is made for all of them. */
+/* Buckets of one size share a name, so that one kernel is made for all of them. */
 int onebit_buckets(const Onebit *onebit, OnebitBucket *bucket) {
   int64_t each = blocks_of_one(onebit), all = onebit->block.size;
   int n = 0;

@@ -1,15 +1,18 @@
-/* optimizer: an update rule per parameter, appended to the entry `step`. Its states begin as zeros.
+/* optimizer: an update rule per parameter, appended to the entry `step`. Its states begin as
+   zeros.
 
-   Takes the gradients that `grad` stored to the outputs grad.NAME and removes these outputs, unless
-   setting debug.gradients is on. Settings read: train.optim (adamw, sgd, lamb, and onebit_adam, of
-   which onebit.c makes a second entry) with .lr .betas .eps .decay .momentum .nesterov; train.lr
-   (the schedule, schedule_lr.c); train.clip; train.delay (delay.c). Without train.optim nothing is
-   updated and gradients stay outputs. Formulas are PyTorch's AdamW and SGD, term by term; what
-   depends on the step alone is computed in f64 and rounded once. An update is a handful of
-   element-wise ops on a whole (stacked) parameter, so that one kernel does it in place; LAMB's
-   norms come before it, one for every round of a stack. A step whose loss or gradients are not
-   finite changes nothing (guard_nonfinite.c), unless train.on_nan says off.
-   Outputs: lr, the rate of this step; norm.of.gradients and, per parameter, norm2.of.NAME. */
+   Takes the gradients that `grad` stored to the outputs grad.NAME and removes these outputs,
+   unless setting debug.gradients is on. Settings read: train.optim (adamw, sgd, lamb, and
+   onebit_adam, for which onebit.c makes a second entry) with .lr .betas .eps .decay .momentum
+   .nesterov; train.lr (the schedule, schedule_lr.c); train.clip; train.delay (delay.c). Without
+   train.optim nothing is updated and gradients stay outputs.
+
+   Formulas are PyTorch's AdamW and SGD, term by term; values that depend on the step alone are
+   computed in f64 and rounded once. An update is a handful of element-wise ops on a whole
+   (stacked) parameter, so that one kernel does it in place; LAMB's norms come before it, one for
+   every round of a stack. A step whose loss or gradients are not finite changes nothing
+   (guard_nonfinite.c), unless train.on_nan is off. Outputs: lr, the rate of this step;
+   norm.of.gradients and, per parameter, norm2.of.NAME. */
 #include "ir/made.h"
 #include "update.h"
 #include "guard_nonfinite.h"

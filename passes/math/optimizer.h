@@ -11,7 +11,7 @@ typedef struct RateSchedule {
 } RateSchedule;
 
 RateSchedule schedule_begin(Module *m, Fn *f);
-ValueId schedule_factor(RateSchedule *schedule); /* f64[]: what the base rate is multiplied with */
+ValueId schedule_factor(RateSchedule *schedule); /* f64[]: the factor of the base rate */
 
 ValueId schedule_number(RateSchedule *schedule, double value);
 ValueId schedule_binary(RateSchedule *schedule, OpCode c, ValueId a, ValueId b);

@@ -1,9 +1,9 @@
 /* Learning-rate schedules as scalar f64 ops on @step.
 
-   Settings: train.lr names a row of the table below; train.lr.warmup (steps), train.lr.floor (share
-   of the rate), train.lr.decay (share of all steps, wsd), train.steps. Below warmup the factor is
-   (t + 1) / warmup. Past the last step, when a run goes on longer than planned, factors stay where
-   they ended. */
+   Settings: train.lr names a row of the table below; train.lr.warmup (steps), train.lr.floor
+   (share of the rate), train.lr.decay (share of all steps, wsd), train.steps. During warmup the
+   factor is (t + 1) / warmup. After the last step, if a run is longer than planned, factors keep
+   their last value. */
 #include "optimizer.h"
 #include "ir/plan/module_settings.h"
 #include <math.h>

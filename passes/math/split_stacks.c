@@ -171,7 +171,8 @@ static Str part_name(const Ranges *ranges, const Global *global, const LayerRun 
   return layer_named(ranges->m, global->name, part->first, part->first + part->count - 1);
 }
 
-/* In the place of the whole one, part by part; that one goes when no function reads it. */
+/* Replaces the whole global by its layer ranges; the whole one is removed once no function reads
+   it. */
 static void cut_globals(Ranges *ranges) {
   Module *m = ranges->m;
   VEC(Global *) all = {0};

@@ -1,4 +1,4 @@
-/* One optimizer step in the making: what the rules of optimizer.c and onebit.c share. */
+/* The optimizer step under construction: shared by the rules of optimizer.c and onebit.c. */
 #ifndef SHARDC_PASSES_UPDATE_H
 #define SHARDC_PASSES_UPDATE_H
 #include "loss_scale.h"
@@ -15,7 +15,7 @@ typedef struct Update {
   ValueId coefficient; /* of clipping, f32[] or NO_VALUE */
   ValueId fine;        /* the step is to be applied, bool[], or NO_VALUE: it always is */
   ValueId late;        /* it updates with the gradient of the step before, or NO_VALUE: never */
-  ValueId whole;       /* is its own gradient finite, bool[], or NO_VALUE: nobody asks */
+  ValueId whole;       /* is its own gradient finite, bool[], or NO_VALUE: not needed */
   ValueId count;   /* of this update, from 1, f64[]: steps left out for the scale do not count */
   LossScale scale; /* of the gradients */
   double betas[2], eps, decay, momentum;
@@ -24,7 +24,7 @@ typedef struct Update {
   /* AdamW: f32[], made once */
   ValueId shrink, rate, root; /* 1 - lr decay; lr / (1 - beta1^t); sqrt(1 - beta2^t) */
   ValueId fresh;              /* LAMB: 1 - beta1^t, and rate is lr */
-  /* what the second moment keeps and what is new of it, f32[]; NO_VALUE: beta2, 1 - beta2 */
+  /* weights of the old and the new second moment, f32[]; NO_VALUE: beta2, 1 - beta2 */
   ValueId stays, comes;
 } Update;
 
@@ -66,7 +66,7 @@ static inline Global *update_state(Module *m, const char *name, Type t) {
   return g ? g : module_add_global(m, GLOBAL_STATE, intern(m->ctx->names, name), t, (Loc){0});
 }
 
-/* The new value of a parameter or state, if the step is fine; what it then is. */
+/* Stores the new value of a parameter or state, if the step is fine; returns the stored value. */
 static inline ValueId put(Update *u, Global *g, ValueId v) {
   if (value_type(u->f, v)->elem != g->type.elem) v = ir_cast(u->m, u->f, v, g->type.elem, u->loc);
   if (u->fine != NO_VALUE)
@@ -83,14 +83,15 @@ bool update_wants_norm(const Update *u);
 /* Tells the norm of all gradients, clips, unscales, guards. */
 void update_guarded(Update *u, ValueId norm, bool clips);
 void update_adamw_begin(Update *u);
-/* The delayed update (delay.c), where it is asked for: of a step, as update_begin begins it; what
-   the norm gave, exchanged for what waits; a gradient likewise. */
+/* The delayed update (delay.c), if requested: for a step, as update_begin begins it; exchanges the
+   results of the norm for the waiting ones; and a gradient likewise. */
 void update_delay_begin(Update *u);
 void update_delay_numbers(Update *u);
 ValueId update_delay(Update *u, const Global *g, ValueId d);
 
-/* freeze = auto (onebit_auto.c): after how many steps the norms of the second moments are compared,
-   0: that is not asked; and the entry that does so, of the parameters that have a gradient. */
+/* freeze = auto (onebit_auto.c): the number of steps after which the norms of the second moments
+   are compared, 0: not requested; and the entry that does so, for the parameters that have a
+   gradient. */
 int64_t onebit_window(const Module *m);
 void onebit_look(Module *m, uint32_t globals, const ValueId *gradient);
 /* 1-bit Adam (onebit.c): the warm-up's additions to AdamW, and the entry `step.frozen` made from

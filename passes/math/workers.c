@@ -159,7 +159,7 @@ static void copy_in_parts(WorkerSite *site, const Op *o, ValueId *in) {
   }
 }
 
-/* ---- what makes samples ---- */
+/* ---- ops that make samples ---- */
 static bool makes_samples(const WorkerSite *site, const Op *o) {
   return (o->code == OP_rand || o->code == OP_iota || o->code == OP_expand) && names_batch(site, o);
 }

@@ -82,8 +82,8 @@ static double bytes_of_all(const Home *home, const Needs *needs) {
   return sum;
 }
 
-/* A round's gradient that is laid flat goes as one, with what pads it, unless what it is made of is
-   narrower: the host makes f32 of gradients in 16 bits. */
+/* A round's flattened gradient is downloaded as one value, with its padding, unless its operands
+   are narrower: then the host casts gradients from 16 bits to f32. */
 static bool goes_whole(const Home *home, const Op *o, const Needs *made) {
   if (!o || o->code != OP_concat || home->from->kind != FN_BODY) return false;
   Elem e = value_type(home->from, o->out)->elem;
@@ -153,8 +153,8 @@ static bool keeps_there(const Fn *f) {
   return false;
 }
 
-/* Does v of a body leave its loop for rounds of other loops: what layers keep of a micro-batch, in
-   a pipeline? */
+/* Does v of a body leave its loop for rounds of other loops? In a pipeline these are the kept
+   values of a micro-batch. */
 static bool is_kept_outside(const Fn *f, const Fn *body, ValueId v) {
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
@@ -218,7 +218,7 @@ static bool is_stored_here(const Fn *f, ValueId v) {
   return false;
 }
 
-/* Results that carry on, or go on with a stack, come back where that is. */
+/* Carried results, and results that continue a stack, return to the tier of that operand. */
 static Tier wanted(const Home *home, const Op *o, uint32_t result) {
   LoopShape shape = loop_shape(o);
   if (home->goes[o->out + result] || home->waits[o->out + result]) return TIER_host;
@@ -309,7 +309,7 @@ static Fn *rewrite(Module *m, Fn *from, const Side *args, const Tier *results) {
   return home.to;
 }
 
-/* ---- what goes ---- */
+/* ---- values that are copied ---- */
 
 /* The first parameter, or state of one, that a group has; of weights whose masters are apart, of
    these. NULL: it is no group. */

@@ -61,7 +61,7 @@ static ValueId made_of(const Search *search, const Op *o) {
   return wider ? NO_VALUE : from;
 }
 
-/* A result of a loop, and what it carries on or goes on with. */
+/* Downloads a result of a loop, and the operand that it carries or continues. */
 static ValueId send_result(Search *search, const Op *loop, ValueId v) {
   uint32_t k = v - loop->out;
   LoopShape s = loop_shape(loop);
@@ -105,7 +105,8 @@ static bool is_added(const Search *search, const Op *o, ValueId v) {
 }
 
 static void look_at(Search *search, const Op *o) {
-  bool comes_up = o->code == OP_load && o->global->kind == GLOBAL_PARAM; /* to what reads it */
+  bool comes_up = o->code == OP_load && o->global->kind == GLOBAL_PARAM; /* uploaded to its
+                                                                            readers */
   Tier t = comes_up ? TIER_device : offload_works(search->f, search->tier, o);
   if (o->code == OP_loop) {
     look_at_loop(search, o);

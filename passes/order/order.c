@@ -102,7 +102,7 @@ static void order_view(Order *order, const Op *op) {
     layout_view(order->r.to, c, i, made_value(order, c->out + i));
 }
 
-/* Results that a caller asked for have their layout already. */
+/* Results whose layout a caller has set keep it. */
 static void order_kernel(Order *order, const Op *op) {
   const Op *c = rebuild_op(&order->r, op);
   for (uint32_t i = 0; i < c->nout; i++) {
@@ -408,7 +408,7 @@ static bool returned_before(const Fn *f, uint32_t i) {
   return false;
 }
 
-/* May result i be what it is, without a copy? */
+/* May result i be returned unchanged, without a copy? */
 static bool may_return(const Fn *f, uint32_t i, uint32_t carry) {
   ValueId v = f->results.at[i];
   const Op *o = value_def(f, v);

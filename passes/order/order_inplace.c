@@ -105,7 +105,7 @@ static void note_reads(Inplace *inplace) {
 
 static bool callers_give(const Inplace *inplace, uint32_t result, uint32_t arg);
 
-/* The stack that v becomes part of, if loops go on with it. */
+/* The stack that v becomes part of, if loops continue it. */
 static ValueId last_of_chain(const Inplace *inplace, ValueId v) {
   while (inplace->next[v] != NO_VALUE) v = inplace->next[v];
   return v;
@@ -201,7 +201,7 @@ static bool is_summed_on(const Inplace *inplace, ValueId r, ValueId a) {
          inplace->f->kind == FN_BODY;
 }
 
-/* The sum of all ranks goes where this rank's term was. */
+/* The sum of all ranks takes over the buffer of this rank's term. */
 static void try_all_reduce(const Inplace *inplace, OpId id) {
   const Op *o = &inplace->f->ops.at[id];
   ValueId a = o->in[0], r = o->out;
@@ -216,7 +216,7 @@ static bool is_taken(const Inplace *inplace, ValueId r) { /* by try_concat */
   return inplace->f->values.at[r].storage.view != VIEW_NONE;
 }
 
-/* ---- sums of what is laid ---- */
+/* ---- sums of concats that are laid out in place ---- */
 
 /* The piece of a value that operand k of a concat may take over: one that its kernel reads, alone.
  */

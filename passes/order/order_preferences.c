@@ -1,7 +1,8 @@
 /* order, phase 2: layout preferences, propagated backwards from stores, callers first. A stored
    value prefers the declared order of its global, the operands and results of an element-wise
-   kernel want one common order, a value made in a loop wants what the loop's result wants. Kernels
-   can write any order at little cost; reading a large operand across its order is what costs. */
+   kernel prefer one common order, a value made in a loop prefers the order of the loop's result.
+   Kernels can write any order at little cost; the costly case is reading a large operand across
+   its order. */
 #include "order.h"
 
 static void prefer(Module *m, const Type **want, ValueId v, const Type *own, const Type *order) {
@@ -17,8 +18,8 @@ static const Type *own_order(const Fn *f, ValueId v) {
   return fixed ? value_type(f, v) : NULL;
 }
 
-/* The order that an element-wise kernel works in: what a result should have, else an operand's that
- * is given. */
+/* The order that an element-wise kernel works in: the preferred order of a result, else the given
+   order of an operand. */
 static const Type *common_order(const Fn *f, const Op *o, const Type **want) {
   for (uint32_t i = 0; i < o->nout; i++)
     if (want[o->out + i]) return want[o->out + i];
