@@ -105,8 +105,8 @@ typedef struct CollectLoop {
   ValueList operands;
 } CollectLoop;
 
-/* Where the stack is cut over axes that do not cut what the body has of it: so a plan splits what
-   one loop keeps for another (pass `place`). */
+/* Used if the stack is cut over axes that do not cut the body's slice of it: a plan splits in this
+   way the values that one loop keeps for another (pass `place`). */
 static Placement as_the_stack(const CollectLoop *loop, ValueId stack, const Placement *assigned) {
   Placement placement = *assigned, all = without(loop->outer->u.assigned[stack], loop->s.axis.dim);
   for (int a = 0; a < MAX_MESH; a++)
@@ -119,7 +119,8 @@ static bool splits_stacks(const CollectLoop *loop, ValueId stack) {
   return def && def->code == OP_loop && attr_get(&def->attrs, ATTR_saved_axes);
 }
 
-/* Weights come as they are, free things as the body asks for them, all else comes assigned. */
+/* Weights keep their placement, free values take the placement that the body needs, all others
+   have their assigned placement. */
 static Placement argument_placement(const CollectLoop *loop, uint32_t i) {
   ValueId arg = loop->in.f->args.at[i + 1];
   Placement placement = loop->in.u.assigned[arg];
@@ -244,10 +245,11 @@ static bool sums(const CollectLoop *loop, uint32_t i) {
   return i < loop->s.carry && loop->in.u.running[loop->in.f->args.at[i + 1]];
 }
 
-/* A sum over layers that is one over stages: each adds up its own. Where parts of a batch stream,
-   that of an operand of all layers, which has samples, is handed on from stage to stage instead:
-   the stage where the line ends has all of it, and nobody waits. Not between chunks, whose turns
-   count one message of a stage: pass `pipeline` refuses what is left then. */
+/* Is it a sum over layers that becomes a sum over stages, each adding up its own layers? If
+   micro-batches stream, the sum of an operand of all layers that has samples is passed from stage
+   to stage instead: the last stage of the line has all of it, and no stage waits. Between chunks
+   this is not possible, since their schedule counts one message per stage: pass `pipeline` refuses
+   the remaining cases. */
 static bool sums_stages(const CollectLoop *loop, uint32_t i) {
   if (!sums(loop, i)) return false;
   const Type *t = value_type(loop->in.f, loop->in.f->args.at[i + 1]);

@@ -1,11 +1,12 @@
-/* collect, inside: a function rewritten so that every op works on blocks that its operands hold.
+/* collect, internal declarations: a function is rewritten so that every op works on shards that
+   its operands hold.
 
-   collect.c          the walk over functions and loops collect_choose.c   which way of working an
-   op takes: least elements sent collect_sum.c      sums of several terms, taken together
-   collect_reshard.c    values in the placement that somebody wants: copies, conversions, things
-   made
-                      where they are needed
-   collect_uses.c     what may stay a partial sum, what is a gradient, what is free to make */
+   collect.c          the walk over functions and loops
+   collect_choose.c   the strategy of an op: fewest elements sent
+   collect_sum.c      sums of several terms, taken together
+   collect_reshard.c  values in a requested placement: copies, conversions, values made again
+   collect_uses.c     the values that may stay partial sums, that are gradients, that are free to
+   make */
 #ifndef SHARDC_PASSES_COLLECT_H
 #define SHARDC_PASSES_COLLECT_H
 #include "ir/shape/placement.h"
@@ -35,7 +36,8 @@ typedef struct Collect {
 
 typedef struct Uses { /* of the values of one function; arrays by ValueId */
   Placement *assigned;
-  bool *free;     /* made where it is needed: positions, constants, inputs, and what they give */
+  bool *free;     /* made where it is needed: positions, constants, inputs, and values made from
+                     them */
   bool *input;    /* ... from inputs: samples of other ranks are no cheap thing */
   bool *linear;   /* all its uses let a partial sum through */
   bool *root;     /* a gradient that the update reads */
@@ -54,7 +56,7 @@ typedef struct CollectSite { /* a function at work */
   Copies *copies; /* by ValueId of f */
   ValueId *map;   /* scratch for copied ops */
   const Op *op;   /* in work */
-  bool gradient;  /* what is completed is read by updates alone */
+  bool gradient;  /* only updates read the completed value */
 } CollectSite;
 
 /* ---- collect_uses.c ---- */
@@ -76,7 +78,8 @@ double convert_cost(const CollectSite *site, Str from, Str to, int axis, double 
 /* Elements of type t that a rank holds where `axis` does not cut it. */
 double bytes_without_axis(const CollectSite *site, const Type *t, const Placement *placement,
                           int axis);
-/* The least that brings operand value `old` to `want` on one axis; `others`: states on the rest. */
+/* The least cost of bringing operand value `old` to `want` on one axis; `others`: states on the
+   rest. */
 double reshard_cost(const CollectSite *site, ValueId old, int axis, Str want,
                     const Placement *others);
 

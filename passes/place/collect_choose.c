@@ -142,7 +142,7 @@ static bool copy_has(const CollectSite *site, ValueId v, int axis, Str state) {
   return false;
 }
 
-/* Only what the axis cuts already, somewhere, or would by the rules. */
+/* Only indexes that the axis already cuts in some operand, or would cut by the rules. */
 static bool is_near(const Chooser *chooser, const ShardIndex *index) {
   const CollectSite *site = chooser->s;
   for (uint32_t i = 0; i < chooser->o->nin; i++) {

@@ -1,11 +1,12 @@
-/* Values in the placement that somebody wants: the cheapest living copy is converted, one
-   collective per step; what is free to make (positions, constants, inputs, what follows from them)
-   is made again in that placement instead.
+/* Values in a requested placement: the cheapest live copy is converted, one collective per step; a
+   value that is free to make (positions, constants, inputs, and values made from them) is made
+   again in that placement instead.
 
    Conversions of one axis: whole to cut, part; partial to cut, reduce_scatter; partial to whole,
-   all_reduce; cut to cut, all_to_all; cut to whole, all_gather; small things travel first, in this
-   order. Blocks join at the finest cut of a dim and new cuts go below the others: a step waits for
-   that, and if all wait, the finest cut in the way is gathered and put back later. */
+   all_reduce; cut to cut, all_to_all; cut to whole, all_gather; steps that send little come first,
+   in this order. Blocks are joined at the finest cut of a dim and new cuts are made inside the
+   others: a step waits until that is possible, and if all steps wait, the finest cut that blocks
+   them is gathered and restored later. */
 #include "collect.h"
 #include <math.h>
 
@@ -177,8 +178,8 @@ static void demand(CollectSite *site, const void *of, uint32_t arg, int axis) {
   if (!d->whole[axis]) d->whole[axis] = c->again = true;
 }
 
-/* An input or an argument is as it comes; a block of something whole may be taken, and what no
-   block serves is asked for whole. */
+/* An input or an argument keeps its placement; a block of a whole value may be taken, and if no
+   block suffices, the whole value is requested. */
 static ValueId take_leaf(CollectSite *site, ValueId old, const Placement *want) {
   const Copy *have = &site->copies[old].at[0];
   const Value *v = &site->f->values.at[old];
@@ -267,7 +268,7 @@ static ValueId from_cheapest(CollectSite *site, ValueId old, const Placement *wa
   return site_convert(site, best->v, want);
 }
 
-/* Every copy that is made lives to the end of the function and serves all who ask later. */
+/* Every copy that is made lives to the end of the function and serves all later requests. */
 ValueId site_reshard(CollectSite *site, ValueId old, const Placement *want) {
   ValueId v = known(site, old, want);
   if (v != NO_VALUE) return v;

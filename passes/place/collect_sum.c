@@ -194,7 +194,7 @@ static Classes add_classes(Sum *sum) {
   return list;
 }
 
-/* Completes what the terms add on the axes on which d is not partial. */
+/* Completes the sum of the terms on the axes on which d is not partial. */
 static void complete_like(Sum *sum, SumTerms *terms, const Placement *d) {
   Placement p = *site_placed(sum->s, terms->v);
   const Type *t = value_type(sum->s->to, terms->v);

@@ -55,7 +55,7 @@ static void find_free(const Fn *f, Uses *uses) {
 
 /* ---- gradients ---- */
 
-/* Does v come from a load of a parameter or state through element-wise ops of these dims alone? */
+/* Is v computed from a load of a parameter or state by element-wise ops of these dims alone? */
 static bool from_state(const Fn *f, const Type *t, ValueId v, char *known) {
   enum { NO = 1, YES = 2 };
   const Op *o = value_def(f, v);
@@ -85,8 +85,8 @@ typedef struct GradientUpdate { /* of one parameter */
   char *known;
 } GradientUpdate;
 
-/* From the value that is stored to the parameter back to what the update reads: sums of gradients
-   and the like stay one thing, the factor of clipping is looked through. */
+/* Walks from the value that is stored to the parameter back to the gradient that the update reads:
+   sums of gradients stay one value, and the factor of clipping is passed over. */
 static void find_roots(const Fn *f, Uses *uses, GradientUpdate *update, ValueId v) {
   const Op *o = value_def(f, v);
   const Type *t = &update->g->type;
@@ -136,7 +136,7 @@ static void want_gradient(Uses *uses, UseFlow *flow, ValueId v, const Placement 
   if (!flow->wanted[v] && !flow->other[v]) flow->wanted[v] = true, uses->assigned[v] = *assigned;
 }
 
-/* The result of loop o that goes on with operand k, of which its rounds read nothing. */
+/* The result of loop o that continues operand k, which its rounds do not read. */
 static ValueId continued(const Op *o, uint32_t k) {
   for (uint32_t i = 0; o->code == OP_loop && i < o->nout; i++)
     if (loop_continues(o, i) == k && !value_is_used(o->callee, o->callee->args.at[k + 1]))

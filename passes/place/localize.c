@@ -361,7 +361,7 @@ static ValueId hop(Local *local, OpCode c, const Op *loop, ValueId v, Rounds rou
   return r;
 }
 
-/* Carried from stage to stage: no sum over rounds, of which each stage has its part. */
+/* Carried from stage to stage, i.e. no sum over rounds, of which each stage has its own term. */
 static bool is_handed_on(const Local *local, const Op *o, uint32_t i, int axis) {
   uint32_t carry = (uint32_t)attr_int(&o->attrs, ATTR_carry, 0);
   return axis >= 0 && i < carry && !placed(local, o->in[i])->on[axis];
@@ -422,7 +422,7 @@ static void add_coordinates(Local *local) {
             : fn_arg(local->m, local->r.to, type_scalar(ELEM_i32));
 }
 
-/* A stage counts its rounds from 0; what reads the counter wants the number of the layer. */
+/* A stage counts its rounds from 0; ops that read the counter need the number of the layer. */
 static void count_layers(Local *local, Rounds rounds) {
   if (rounds.axis < 0) return;
   ValueId *counter = &local->r.map[local->r.from->args.at[0]];

@@ -22,7 +22,10 @@
 #include <math.h>
 #include <string.h>
 
-enum { PIECE = 8 }; /* of 16 bits in what a GPU reads at once; other rows are read one by one */
+enum {
+  PIECE = 8
+}; /* elements of 16 bits in one vector of a GPU; other rows are read element by
+                       element */
 
 typedef struct PadFn { /* one function */
   Pads *p;
@@ -58,7 +61,7 @@ static int64_t ways_of(const Module *m, const Dim *dim) {
   return ways;
 }
 
-/* Only what dim is stored as. */
+/* Does n only divide the stored size of dim? */
 static bool divides(int64_t n, const Dim *dim) { return dim->size % n && dim->stored % n == 0; }
 
 static void find_dims(Pads *pads) {
@@ -85,7 +88,7 @@ static bool has(const PadFn *pad, ValueId v, int d) {
   return pad_find(pad->p, value_type(pad->r.from, v), pad->p->at[d].dim) == d;
 }
 
-/* ---- what padding holds ---- */
+/* ---- contents of padding ---- */
 
 /* bool[D]: the index is a logical one */
 static ValueId inside(PadFn *pad, int d) {

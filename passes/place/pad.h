@@ -1,4 +1,5 @@
-/* Padded dims, inside: what padding holds (pad_facts.c), and the rewriting (pad.c). */
+/* Padded dims, internal declarations: the contents of padding (pad_facts.c), and the rewriting
+   (pad.c). */
 #ifndef SHARDC_PASSES_PAD_H
 #define SHARDC_PASSES_PAD_H
 #include "passes/base/rebuild.h"
@@ -19,7 +20,7 @@ typedef struct Pads {
 /* The elements whose index along a padded dim is beyond its logical size. */
 typedef enum PadKind {
   PAD_OTHER, /* anything, infinities and NaN included */
-  PAD_SAME,  /* what logical elements hold too: the value does not depend on the dim */
+  PAD_SAME,  /* the same as in logical elements: the value does not depend on the dim */
   PAD_KNOWN  /* this number */
 } PadKind;
 

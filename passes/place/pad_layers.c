@@ -33,7 +33,8 @@ bool pad_runs_over(const Module *m, Str dim) {
   return false;
 }
 
-/* Parts of a stack, by what layers keep, are no stages; `place` says so. */
+/* Layer ranges of a stack, made because layers keep different values, are no stages; `place`
+   reports that. */
 static bool runs_over_parts(const Module *m, Str dim) {
   for (uint32_t i = 0; i < m->fns.n; i++)
     for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
@@ -60,7 +61,7 @@ static OpId last_loop(const Fn *f, Str dim) {
   return last;
 }
 
-/* By op of f: it follows from what the last loop over the layers gives. In a step that is the
+/* By op of f: it depends on the result of the last loop over the layers. In a step that is the
    backward pass, and ends on the first stage. */
 static bool *behind_last(const Module *m, const Fn *f, OpId last) {
   bool *made = ARENA_ARRAY(m->arena, bool, f->values.n + 1);

@@ -1,5 +1,5 @@
 /* place: values that a forward loop keeps for its backward loop, split over more axes (Pa of ZeRO,
-   section 6.1; `recompute .. over X`, attribute `over` of the loop).
+   section 6.1; `recompute .. over X`, attribute `saved_axes` of the loop).
 
    A stacked result that only other loops read, slice by slice, is split over X along the first dim
    that X divides below the existing cuts: each rank keeps a shard of its own slice, which sends

@@ -116,8 +116,8 @@ static void let_loops_stream(Module *m, Fn *f) {
   }
 }
 
-/* Parts of the batch need not wait for each other where the line of stages ends; nor do stages of
-   other entries all want what the last one has. */
+/* Micro-batches need not wait for each other at the end of the pipeline; nor do all stages of
+   other entries need the value that the last one has. */
 static void let_stream(Module *m) {
   if (!parts_loop(m, entry_of(m, "step")) || !strcmp(plan_schedule(m), "sequential")) return;
   for (uint32_t i = 0; i < m->fns.n; i++) {

@@ -1,5 +1,5 @@
-/* Messages in 8 bits: numbers as codes with a scale for each block (int8.c), and sums that travel
-   so (int8_sum.c). Passes `wire` and `zero` say what does. */
+/* Messages in 8 bits: numbers as codes with a scale for each block (int8.c), and sums of such
+   messages (int8_sum.c). Passes `wire` and `zero` choose the messages. */
 #ifndef SHARDC_PASSES_INT8_H
 #define SHARDC_PASSES_INT8_H
 #include "passes/base/rebuild.h"

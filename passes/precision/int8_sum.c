@@ -143,9 +143,9 @@ static ValueId reduce_scatter(Int8 *int8, const Op *o, ValueId v) {
   return int8_merge(int8, unblocked(int8, v, false, &b), 2, both, cut);
 }
 
-/* ---- what is worth it ---- */
+/* ---- messages that are worth it ---- */
 
-/* Elements that would travel, with padding. */
+/* Elements to send, with padding. */
 static int64_t elements(const Int8 *int8, const Op *o, const Type *t) {
   const Axis *last = last_axis(int8, t);
   int64_t ways = ways_of(o), n = type_count(t);

@@ -51,7 +51,8 @@ static BodyPlan *plan_body(Precision *precision, const BodyPlan *like) {
   return plan;
 }
 
-/* Does carried value i only add something up? Then it is read once, by the sum that goes back. */
+/* Does carried value i only add something up? Then its only reader is the sum that is carried
+   on. */
 static bool adds_up(const Fn *body, uint32_t i) {
   ValueId arg = body->args.at[i + 1], result = body->results.at[i];
   const Op *sum = value_def(body, result);
@@ -61,8 +62,8 @@ static bool adds_up(const Fn *body, uint32_t i) {
   return readers == 1 && sum && sum->code == OP_add && (sum->in[0] == arg || sum->in[1] == arg);
 }
 
-/* The state between rounds: sums are f32, others the compute type unless nothing but statistics
- * goes round. */
+/* The state between rounds: sums are f32, others the compute type unless only statistics are
+   carried. */
 static Info first_guess(const Precision *precision, const Fn *body, uint32_t i, Info given) {
   const Type *t = value_type(body, body->args.at[i + 1]);
   if (t->elem != ELEM_f32) return given;

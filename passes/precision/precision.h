@@ -6,7 +6,8 @@
 
 /* The origin of a float; decides whether it may be rounded to the compute type. */
 typedef enum Make {
-  MADE_NEUTRAL, /* of constants, parameters, whole numbers: takes the side of what it meets */
+  MADE_NEUTRAL, /* made of constants, parameters, whole numbers: takes the class of the other
+                   operand */
   MADE_NARROW,  /* of products: activations and their gradients */
   MADE_STATS,   /* of reductions, inputs, states: stays f32 */
   MADE_MIXED    /* of both: is computed in f32 and may be rounded where it is kept */
@@ -34,7 +35,7 @@ typedef struct FnPlan {
   Info *info;        /* by ValueId */
   uint8_t *uses;     /* by ValueId: enum Uses */
   uint32_t *readers; /* by ValueId: operands of ops */
-  bool *rounded;     /* by ValueId: computed in f32, then rounded for all who read it */
+  bool *rounded;     /* by ValueId: computed in f32, then rounded for all readers */
   BodyPlan **body;   /* by OpId: loops */
 } FnPlan;
 
@@ -42,7 +43,8 @@ struct BodyPlan { /* a body for operands of these types */
   const Fn *f;
   Info *args; /* by argument */
   uint32_t carry;
-  bool *carried, *wanted; /* by result: comes back in the compute type; in f32 if it is a product */
+  bool *carried, *wanted; /* by result: is carried in the compute type; is needed in f32 if it is a
+                             product */
   FnPlan plan;
   Fn *made; /* NULL until written */
 };
@@ -50,8 +52,8 @@ struct BodyPlan { /* a body for operands of these types */
 typedef struct Precision {
   Module *m;
   Elem compute;   /* bf16, f16 */
-  Elem added;     /* of what adds up over rounds */
-  bool wide_sums; /* gradients are asked for in f32: products deliver them so through loops */
+  Elem added;     /* of sums over rounds */
+  bool wide_sums; /* gradients are needed in f32: products return them in f32 through loops */
   VEC(BodyPlan *) bodies;
 } Precision;
 

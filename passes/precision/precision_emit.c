@@ -56,7 +56,7 @@ static void write_op(PrecisionWriter *writer, const Op *o) {
     else writer->r.map[o->out + i] = ir_cast(m, writer->r.to, out + i, writer->p->compute, o->loc);
 }
 
-/* Carried operands come in the type that goes round, others as they are. */
+/* Carried operands get the type of the carried value, others keep theirs. */
 static void write_loop(PrecisionWriter *writer, const Op *o) {
   Module *m = writer->p->m;
   BodyPlan *plan = writer->plan->body[o - writer->r.from->ops.at];

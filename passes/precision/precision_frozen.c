@@ -47,7 +47,7 @@ static bool takes_whole(const Op *o, uint32_t i) {
   return o->code == OP_loop && i >= loop_shape(o).carry;
 }
 
-/* ---- what derives from frozen parameters ---- */
+/* ---- values derived from frozen parameters ---- */
 
 static bool mark(Stored *stored, bool *is) {
   bool news = !*is;
@@ -64,7 +64,7 @@ static void mark_op(Stored *stored, uint32_t f, const Op *o) {
       mark(stored, &stored->is[index_of(stored->m, o->callee)][o->callee->args.at[i + 1]]);
 }
 
-/* ---- what does not stay ---- */
+/* ---- values that are removed ---- */
 
 static void strike(Stored *stored, bool *is) { stored->changed |= *is, *is = false; }
 

@@ -1,8 +1,8 @@
-/* precision, first half: which element type each value will have.
+/* precision, first half: the element type that each value will have.
 
    Uses are gathered from the last op to the first, through ops that only move indexes; then one
-   walk from the first op to the last says what each value is made of and whether it is rounded.
-   What statistics are taken of and what a loop keeps is decided at the end, when all readers are
+   walk from the first op to the last finds the origin of each value and whether it is rounded.
+   Operands of statistics and values that a loop keeps are decided at the end, when all readers are
    known. A kept value that its reader can compute from others in memory is not rounded: pass
    recompute will drop it. */
 #include "precision.h"
@@ -30,7 +30,7 @@ static uint8_t use_of(const Op *o) {
 static void find_uses(FnPlan *plan, const BodyPlan *body) {
   const Fn *f = plan->f;
   for (uint32_t i = 0; i < f->results.n; i++) {
-    bool carried = body->carried[i], sum = !carried && i < body->carry; /* goes round as it is */
+    bool carried = body->carried[i], sum = !carried && i < body->carry; /* keeps its own type */
     if (!sum) plan->uses[f->results.at[i]] |= carried ? USE_CARRIED : USE_STACKED;
     if (body->wanted[i]) plan->uses[f->results.at[i]] |= USE_WIDE;
   }
@@ -45,7 +45,7 @@ static void spread_uses(FnPlan *plan) {
   }
 }
 
-/* ---- what values are made of ---- */
+/* ---- origins of values ---- */
 
 static bool is_float(const FnPlan *plan, ValueId v) {
   return elem_class(value_type(plan->f, v)->elem) == CLASS_FLOAT;
@@ -172,7 +172,7 @@ static void visit(Precision *precision, FnPlan *fn_plan, const Op *o) {
   }
 }
 
-/* ---- what statistics are taken of ---- */
+/* ---- operands of statistics ---- */
 
 static void mark_readers(FnPlan *plan) { /* a mix of v and statistics reads v */
   for (uint32_t i = 0; i < plan->f->ops.n; i++) {
@@ -184,9 +184,9 @@ static void mark_readers(FnPlan *plan) { /* a mix of v and statistics reads v */
   }
 }
 
-/* ---- what a loop keeps, and what is read again ---- */
+/* ---- values that a loop keeps, and values that are read again ---- */
 
-typedef struct Leaves { /* what a value can be computed again from */
+typedef struct Leaves { /* values from which a value can be computed again */
   Precision *p;
   const FnPlan *x;
   bool *seen;
@@ -247,7 +247,7 @@ static void round_kept(Precision *precision, FnPlan *plan) {
       round_value(precision, plan, v);
 }
 
-/* Rounding at the end changes what moves indexes of the rounded. */
+/* Rounding at the end also changes ops that move indexes of a rounded value. */
 static void settle_moved(Precision *precision, FnPlan *plan) {
   for (uint32_t i = 0; i < plan->f->ops.n; i++) {
     const Op *o = &plan->f->ops.at[i];

@@ -20,7 +20,7 @@ typedef struct Wire {
   Module *m;
   Elem compute, reduce;
   bool narrow, asked; /* compute is 16 bits wide; reduce is given */
-  bool int8;          /* gradients travel in 8 bits */
+  bool int8;          /* gradients are sent in 8 bits */
 } Wire;
 
 typedef struct Body { /* a function */
@@ -81,7 +81,7 @@ static bool is_rounded(Body *body, ValueId v) {
   return is;
 }
 
-/* Do all who read v cast it to the compute type? */
+/* Do all readers of v cast it to the compute type? */
 static bool read_rounded(const Body *body, ValueId v) {
   uint32_t readers = 0;
   for (uint32_t i = 0; i < body->f->results.n; i++)

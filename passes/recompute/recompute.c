@@ -136,7 +136,7 @@ static void walk(RecomputeWalk *recompute_walk, ValueId v, bool root) {
   }
 }
 
-/* Is v computed again? Then what has to be kept for that is marked fresh. */
+/* Is v computed again? Then the values that have to be kept for that are marked fresh. */
 static bool again(Judge *judge, ValueId v) {
   const Pair *pair = &judge->p;
   const Op *def = value_def(pair->fwd, v);
@@ -195,8 +195,8 @@ static Fn *improved(Module *m, const Fn *f) {
   return NULL;
 }
 
-/* Ends: each round takes a POINT value from what is kept; what it adds instead is in memory anyway,
-   an operand or no POINT value, and such are never taken. */
+/* Terminates: each round removes a POINT value from the kept values; the values that it adds
+   instead are in memory anyway, operands or no POINT values, and these are never removed. */
 static void improve_all(Module *m) {
   bool changed;
   do {

@@ -17,14 +17,14 @@ typedef struct Pair {
 
 bool pair_of(Module *m, const Fn *f, const Op *l1, const Op *l2, Pair *p); /* false: is none */
 bool pair_judged(const Pair *p);                /* a plan's line has been applied to it */
-bool pair_is_carried(const Pair *p, ValueId v); /* an argument that the layers hand on */
+bool pair_is_carried(const Pair *p, ValueId v); /* an argument that the layers carry */
 bool pair_can_keep(const Pair *p, ValueId v);   /* may be stacked over the layers */
 
 typedef struct Segment { /* layers that keep the same */
   int64_t first, count;
   bool *keep;   /* by value of fwd */
-  Str over;     /* mesh axes over which what is kept is split; NULL: none */
-  bool offload; /* what is kept waits on the host */
+  Str over;     /* mesh axes over which kept values are split; NULL: none */
+  bool offload; /* kept values wait on the host */
   bool rerun;   /* keep nothing: forward runs again, now with everything kept, before backward */
   bool *chain;  /* by op of fwd: copied into the backward body; worked out by pair_rewrite */
 } Segment;
@@ -39,8 +39,8 @@ typedef struct RecomputeChange { /* of one pair */
    and are left alone from then on. */
 Fn *pair_rewrite(Module *m, const Fn *f, RecomputeChange *changes, uint32_t n, bool judged);
 
-/* recompute_lines.c: what the plan says, applied to every pair that it names and that has not been
-   judged yet. */
+/* recompute_lines.c: the lines of the plan, applied to every pair that they name and that has not
+   been judged yet. */
 bool recompute_lines(Module *m); /* true: something was changed */
 /* recompute_rank.c: bytes of a layer's value v that one rank holds, split over the axes `over` */
 double kept_by_rank(const Pair *pair, ValueId v, Str over);

@@ -55,7 +55,7 @@ bool keep_cost(Arena *arena, const KeepBody *body, const bool *keep, KeepCost *c
                  ARENA_ARRAY(arena, bool, body->nops + 1), cost);
 }
 
-/* ---- what matters ---- */
+/* ---- relevant values ---- */
 
 typedef struct Relevant {
   bool *value;     /* something needed is computed from it */
@@ -179,7 +179,7 @@ bool keep_cheapest(KeepNet *net, const KeepState *state, double flop_price, doub
   return cost_of(body, keep, net->there, net->done, cost);
 }
 
-/* ---- what no set needs ---- */
+/* ---- values that no set needs ---- */
 
 /* Its only use is to compute a value that is not larger: that one is kept instead. */
 static bool replaced_by_user(const KeepBody *body, const Relevant *relevant, uint32_t v) {
@@ -207,7 +207,7 @@ static bool replaced_by_input(const KeepBody *body, const KeepState *s, const bo
 
 KeepState *keep_states(Arena *arena, const KeepBody *body) {
   KeepState *s = ARENA_ARRAY(arena, KeepState, body->nvalues + 1);
-  bool *before = ARENA_ARRAY(arena, bool, body->nvalues + 1); /* replaced by what it is made of */
+  bool *before = ARENA_ARRAY(arena, bool, body->nvalues + 1); /* replaced by its operand */
   Relevant relevant = find_relevant(arena, body);
   for (uint32_t v = 0; v < body->nvalues; v++)
     if (!relevant.value[v] || body->value[v].known || !body->value[v].possible) s[v] = KEEP_NOT;

@@ -40,7 +40,7 @@ bool keep_cost(Arena *arena, const KeepBody *body, const bool *keep, KeepCost *c
 /* Values that no optimal set needs, whatever the price: KEEP_NOT, others KEEP_OPEN. */
 KeepState *keep_states(Arena *arena, const KeepBody *body);
 
-typedef struct KeepNet KeepNet; /* a body, to be asked many times */
+typedef struct KeepNet KeepNet; /* a body, prepared for many queries */
 KeepNet *keep_net(Arena *arena, const KeepBody *body, const KeepState *never);
 
 /* The set of least flop * flop_price + bytes * byte_price among those that agree with `state` (by

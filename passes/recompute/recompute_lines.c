@@ -13,8 +13,8 @@
              all stacks of the line; two segments at most (recompute_search.c)
 
    `over X`: the values that the segment keeps are split over mesh axis X. The loop passes the name
-   on to pass `place` (attribute `over`). `offload = host`: they wait in the memory of the host
-   (attribute `offload`, for the pass of that name).
+   on to pass `place` (attribute `saved_axes`). `offload = host`: they wait on the host (attribute
+   `offload`, for the pass of that name).
 
    The decisions are written as settings made.recompute.N, for readers. A budget that cannot be met
    is E0710 with the least one that can. */
@@ -49,7 +49,7 @@ typedef struct LinePiece { /* layers of a pair with one line */
   uint32_t change;         /* index of its pair's change */
   const KeepLine *line;    /* NULL: keep all */
   int64_t first, count;
-  KeepBody *body; /* NULL until somebody asks */
+  KeepBody *body; /* NULL until first needed */
 } LinePiece;
 
 typedef struct KeepLines {
@@ -99,7 +99,7 @@ static bool read_keep(KeepLine *line, const char *p) {
   return false;
 }
 
-/* Behind `over`, to the end. */
+/* The axes after `over`, to the end. */
 static Str read_over(const KeepLines *lines, const char *line) {
   const char *over = strstr(line, " over ");
   return over ? intern(lines->m->ctx->names, over + 6) : NULL;
@@ -153,7 +153,7 @@ static bool cut_into_pieces(KeepLines *lines, const Pair *pair, uint32_t change)
   return any;
 }
 
-/* ---- what a piece keeps ---- */
+/* ---- the kept values of a piece ---- */
 
 static bool has_name(const KeepLine *line, Str names, uint32_t result) {
   for (uint32_t i = 0; i < result; i++) {
@@ -223,7 +223,7 @@ static void too_small(KeepLines *lines, const KeepLine *line, double least) {
             arena_least(lines->m->arena, least));
 }
 
-/* What decides after this pass how much a stage holds. */
+/* Refuses a budget if a decision after this pass changes the bytes that a stage holds. */
 static bool refuses_stages(KeepLines *lines, const KeepLine *line) {
   const Module *m = lines->m;
   bool weights = !strcmp(plan_schedule(m), "zero_bubble");
@@ -266,7 +266,8 @@ static bool all_fits(KeepLines *lines, const KeepLine *line) {
   return sum <= line->budget;
 }
 
-/* The layers that keep less come first: the others' backward runs while most is in memory. */
+/* The layers that keep less come first: the backward pass of the others runs while most is in
+   memory. */
 static void add_found(KeepLines *lines, const LinePiece *piece, const KeepStack *stack) {
   bool swap = stack->cost[0].bytes > stack->cost[1].bytes, whole = stack->before == stack->layers;
   if (whole) {
@@ -313,7 +314,7 @@ static void keep_auto(KeepLines *lines, const KeepLine *line) {
   }
 }
 
-/* ---- what was decided ---- */
+/* ---- reported decisions ---- */
 
 static double runs_of(const Module *m, const Fn *f) {
   double n = f->kind == FN_ENTRY;

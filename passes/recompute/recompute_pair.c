@@ -99,8 +99,8 @@ static LoopShape shape_of(const PairWork *work, const Segment *segment, LoopShap
   return shape;
 }
 
-/* Results of a segment's loop that others read go on with those of the segment before; `before`:
-   its results, NULL for the first one. */
+/* Results of a segment's loop that other ops read continue those of the previous segment;
+   `before`: its results, NULL for the first one. */
 typedef struct Stacks {
   const ValueId *before;
   VEC(ValueId) in;   /* continued operands, after all others */
@@ -130,7 +130,8 @@ static bool is_read_outside(const Pair *pair, uint32_t result) {
   return pair->outside[pair->fwd->results.at[result]];
 }
 
-/* `stacks`: stacks that others read; what is made once more is read by the backward loop alone. */
+/* `stacks`: stacks that other ops read; only the backward loop reads the values that are made
+   again. */
 static Fn *forward_body(const PairWork *work, const Segment *segment, bool saves, LoopShape *shape,
                         Stacks *stacks) {
   const Pair *pair = work->p;

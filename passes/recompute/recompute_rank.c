@@ -1,11 +1,11 @@
-/* recompute: what one rank holds of what layers keep, for the budget of `keep = auto`.
+/* recompute: the bytes that one rank holds of kept values, for the budget of `keep = auto`.
 
-   The pass works on sizes of all ranks. A kept value is where the place rules of the plan want it
-   (pass `place`), split further over the axes of `over` (place_kept.c); a stage of a pipeline has
-   its layers alone, and holds what they keep once for every micro-batch that is forward and not yet
-   backward there, as many as the ring between the two turns has slots (pipeline_schedule.h). Rows
-   may have padding between them (pass `order`): the most there can be is counted. Must not: know
-   what the other stacks of the plan keep. */
+   The pass works on sizes of all ranks. A kept value has the placement that the plan's place rules
+   give it (pass `place`), split further over the axes of `over` (place_kept.c). A stage of a
+   pipeline has its own layers alone, and holds their kept values once for every micro-batch in
+   flight, i.e. between its forward and backward pass: as many as the ring between the two has
+   slots (pipeline_schedule.h). Rows may have padding between them (pass `order`): the largest
+   possible padding is counted. Must not: know the kept values of other stacks of the plan. */
 #include "recompute.h"
 #include "ir/plan/module_settings.h"
 #include "ir/plan/stage_class.h"
@@ -15,7 +15,7 @@
 #include <math.h>
 #include <string.h>
 
-/* In the size that pass `pad` gives it where an axis asks for that. */
+/* In the size that pass `pad` gives it if an axis requires that. */
 static Type stored(const Module *m, Type t) {
   for (int i = 0; i < t.rank; i++)
     for (uint32_t k = 0; k < m->dims.n; k++) {

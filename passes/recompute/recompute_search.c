@@ -49,7 +49,7 @@ typedef struct PlanSearch {
   KeepStack *stack;
   uint32_t n;
   double budget, price, bound; /* price per byte; no solution has fewer operations than bound */
-  KeepState **state;           /* by stack: what cannot matter, what is settled */
+  KeepState **state;           /* by stack: values that cannot matter, values that are settled */
   KeepNet **net;
   KeptSet *low, *high; /* by stack: at the price, on both sides of the budget */
   double *floor;       /* by stack: cheapest layer at the price */
@@ -81,7 +81,8 @@ static KeepCost total(const PlanSearch *search, const KeptSet *sets) {
   return sum;
 }
 
-/* Everything computed, everything kept: what the prices of ties are measured by. */
+/* The cost of computing everything plus that of keeping everything: the scale for prices of
+   ties. */
 static KeepCost whole(const PlanSearch *search) {
   KeepCost sum = {1, 1};
   for (uint32_t i = 0; i < search->n; i++) {

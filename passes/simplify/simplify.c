@@ -1,19 +1,17 @@
 /* simplify: constants folded, exact identities, common subexpressions, dead code; loops without
-   dead or repeated operands and results; equal bodies made one. `clean` is the same pass once more,
-   after grad.
+   dead or repeated operands and results; equal bodies made one. `clean` is the same pass once
+   more, after grad.
 
-   Each function is rebuilt front to back: operands are mapped, rules are asked for an equal value
+   Each function is rebuilt front to back: operands are mapped, rules are tried for an equal value
    (simplify_rules.c), an equal earlier op is looked up by content, else the op is copied. Dead ops
-   go first, so rules see live code only. Then loops lose what nobody reads (simplify_loops.c). All
-   of it repeats until nothing changes.
+   are removed first, so rules see live code only. Then unused operands and results of loops are
+   removed (simplify_loops.c). All of it repeats until nothing changes.
 
-   It ends: merging, folding and removing take away ops, operands or results; the other rules put an
-   op where an `expand` is applied later (its operands have fewer elements) or replace an op by one
-   that no rule changes back (pow by mul, div by mul, neg moved into a constant). Nothing adds to
-   what another rule takes away; ROUNDS guards against a mistake in that.
-
-   What it must not do: change rounding. Sums are not reordered, products of constants not gathered.
- */
+   It terminates: merging, folding and removing reduce the number of ops, operands or results; the
+   other rules put an op before an `expand` (its operands then have fewer elements) or replace an
+   op by one that no rule changes back (pow by mul, div by mul, neg moved into a constant). No rule
+   adds what another rule removes; ROUNDS guards against a mistake in that. Must not: change
+   rounding. Sums are not reordered, products of constants not gathered. */
 #include "simplify_inside.h"
 #include <string.h>
 

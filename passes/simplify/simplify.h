@@ -1,4 +1,4 @@
-/* Pass `simplify` as others use it, and what it knows of ops. */
+/* Pass `simplify` for other passes, and its knowledge about ops. */
 #ifndef SHARDC_SIMPLIFY_H
 #define SHARDC_SIMPLIFY_H
 #include "passes/base/rebuild.h"
@@ -6,7 +6,8 @@
 /* The same op, its operands aside: code, groups, attributes, callee or global. */
 bool op_alike(const Op *a, const Op *b);
 
-/* Does it, or what a loop runs, store, send, or do other ranks wait for it? It is never dead. */
+/* Does the op, or the body of a loop, store, send, or do other ranks wait for it? Then it is never
+   dead. */
 bool op_acts(const Op *o);
 
 /* Simplifies every function until nothing changes. `after_grad`: stop_gradient has done its

@@ -1,4 +1,4 @@
-/* simplify, inside: what its three files share. */
+/* simplify, internal declarations, shared by its three files. */
 #ifndef SHARDC_SIMPLIFY_INSIDE_H
 #define SHARDC_SIMPLIFY_INSIDE_H
 #include "simplify.h"

@@ -1,13 +1,15 @@
-/* Loops with less to carry: part of simplify.
+/* Loops with fewer operands and results: part of simplify.
 
-   For one loop op the plan says what becomes of each operand and each result:
+   For one loop op the plan gives the outcome of each operand and each result:
+
      operand   kept, dropped (its argument is dead), the same as an earlier one, made again in the
                body (a constant or a position), or moved from carried to invariant (the body
-               returns it as it came)
-     result    kept, dropped (nobody reads it), or known outside: an operand, a constant, an
+               returns it unchanged)
+     result    kept, dropped (it has no reader), or known outside: an operand, a constant, an
                earlier result
-   A body may serve several loops, so a changed loop gets a body of its own; equal bodies are merged
-   later (simplify.c). */
+
+   A body may serve several loops, so a changed loop gets a body of its own; equal bodies are
+   merged later (simplify.c). */
 #include "simplify_inside.h"
 
 typedef enum OperandFate {
@@ -50,8 +52,8 @@ static int64_t operand_of(const LoopPlan *plan, ValueId v) {
   return x->def == NO_OP && x->result > 0 ? (int64_t)x->result - 1 : -1;
 }
 
-/* A carried result is read if somebody outside reads it, or the body reads the argument that it
- * becomes. */
+/* A carried result is live if an op outside reads it, or if the body reads the argument that it
+   becomes. */
 static void find_live(LoopPlan *plan, const uint32_t *uses) {
   bool *read = ARENA_ARRAY(plan->m->arena, bool, plan->o->nout + 1);
   for (uint32_t i = 0; i < plan->o->nout; i++) read[i] = uses[plan->o->out + i] > 0;
@@ -78,8 +80,8 @@ static void judge_carried(LoopPlan *plan, uint32_t i) {
     plan->operand[i] = OPERAND_FIXED, plan->result[i] = RESULT_OPERAND, plan->of[i] = i;
 }
 
-/* Is it in a stack that a result which somebody reads goes on with? Such a one stays alone: it may
-   be taken over. */
+/* Is the operand part of a stack that a live result continues? Then it is not merged with others,
+   since its buffer may be taken over. */
 static bool is_continued(const LoopPlan *plan, uint32_t operand) {
   for (uint32_t i = plan->s.carry; i < plan->o->nout; i++)
     if (plan->result[i] == RESULT_KEPT && loop_continues(plan->o, i) == operand) return true;
@@ -142,7 +144,7 @@ static void make_plan(LoopPlan *plan, const uint32_t *uses) {
   for (uint32_t i = 0; i < plan->o->nout; i++) plan->changed |= plan->result[i] != RESULT_KEPT;
 }
 
-/* Copies what makes v (one or two ops without operands) to the end of `to`. */
+/* Copies the ops that make v (one or two ops without operands) to the end of `to`. */
 static ValueId make_again(Module *m, Fn *to, const Fn *from, ValueId v) {
   ValueId *map = value_map(m, from);
   const Op *def = value_def(from, v);

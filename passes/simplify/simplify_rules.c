@@ -76,7 +76,7 @@ static ValueId rule_neg(Simplify *simplify, const Op *o, const Type *t) {
   if (a->code == OP_neg) return a->in[0];
   if (a->code == OP_sub) return bin(simplify, o, OP_sub, a->in[1], a->in[0]);
   if (a->code != OP_mul || !simplify_is_const(simplify->to, a->in[1], &c)) return NO_VALUE;
-  ValueId factor = a->in[0]; /* what is emitted moves the op */
+  ValueId factor = a->in[0]; /* read before emitting, which moves the op */
   return bin(simplify, o, OP_mul, factor, num(simplify, o, t->elem, -c));
 }
 
@@ -102,7 +102,7 @@ static ValueId times_constant(Simplify *simplify, const Op *o, ValueId a, double
   const Op *n = made_by(simplify, a, OP_neg);
   if (c == 1) return a;
   if (n) {
-    ValueId factor = n->in[0]; /* what is emitted moves the op */
+    ValueId factor = n->in[0]; /* read before emitting, which moves the op */
     return bin(simplify, o, OP_mul, factor,
                num(simplify, o, value_type(simplify->to, a)->elem, -c));
   }
@@ -212,9 +212,9 @@ static ValueId emit_on(Simplify *simplify, const Op *o, const ValueId *in, const
   return widened(simplify, o, n->out, t);
 }
 
-/* An element-wise op on expanded operands: the same on what was expanded, expanded afterwards if
-   need be. If that cannot be, operands are replaced one by one while another still brings all dims.
- */
+/* An element-wise op on expanded operands: the op on the operands before expansion, expanded
+   afterwards if needed. If that is impossible, operands are replaced one by one while another one
+   still has all dims. */
 static ValueId sink_expand(Simplify *simplify, const Op *o, const Type *t) {
   ValueId in[3];
   bool any = false;

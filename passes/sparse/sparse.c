@@ -81,8 +81,8 @@ static BlockMap map_of(const Listing *listing, Arena *arena, int64_t h) {
   return map;
 }
 
-/* The class of a head of which the mask is another one than of those before: one with the same
-   blocks, if all of them are full, since inside of partial ones the masks may differ. */
+/* The class of a head whose mask differs from the earlier ones: one with the same blocks, if all
+   of them are full, since masks may differ inside partial blocks. */
 static int64_t class_of(Listing *listing, int64_t h) {
   Arena *arena = arena_new();
   BlockMap map = map_of(listing, arena, h);
@@ -106,7 +106,7 @@ static bool find_classes(Listing *listing) {
   return listing->s.classes <= most;
 }
 
-/* Patterns of blocks cost what they list, or are refused; others kernels find by intervals. */
+/* Block patterns must be listed, or are refused; kernels find other masks by intervals. */
 static void refuse(const Listing *listing) {
   const ListsShape *shape = &listing->s;
   const char *why = arena_printf(
@@ -119,8 +119,8 @@ static void refuse(const Listing *listing) {
     listed_refuse(listing->m, listing->f, listing->o, listing->mask, "lists hold", why);
 }
 
-/* Whether kernels would not find by themselves what it leaves out: patterns of blocks, and rows
-   that are not admitted wholly, then in part, then not at all. */
+/* Does the list leave out blocks that kernels could not leave out by themselves? That holds for
+   block patterns, and for rows that are not admitted wholly, then in part, then not at all. */
 static bool is_worth(const Listing *listing, const BlockMap *map) {
   int64_t n = map->rows * map->columns;
   if (listing->counts) return map->full < n;

@@ -15,7 +15,7 @@ void sparse_warn(Module *m, const Fn *f, ValueId mask, Str query, SparseWarned *
 /* The values 0, step, .. that a whole number without dims takes, each on some rank: how many, if
    all that it follows from are coordinates of ranks (sparse_ranks.c). */
 bool sparse_number(const Module *m, const Fn *f, ValueId v, int64_t *values, int64_t *step);
-/* Per head of the shape the first one of which the mask is surely the same (sparse_alike.c). */
+/* By head of the shape: the first head whose mask is provably the same (sparse_alike.c). */
 typedef struct SparseHeads {
   Str query, key;
   const ListsShape *shape;

@@ -1,10 +1,10 @@
-/* Heads of which a mask is surely the same, element by element, so that they can share lists:
-   kernels ask inside of partial blocks once for all that share them.
+/* Heads whose masks are provably the same, element by element, so that they can share lists:
+   kernels evaluate partial blocks once for all heads that share them.
 
-   Of a mask's values some follow from the head alone (its number mod n, where a rank's positions
-   begin); a mask differs by head only through those of them that meet positions or data. Heads for
-   which these values agree have the same mask. Must not: guess; a value that intervals do not know
-   makes a head its own. */
+   Some values of a mask follow from the head alone (its number mod n, the first position of a
+   rank); a mask differs by head only through those of them that are combined with positions or
+   data. Heads for which these values agree have the same mask. Must not: guess; a value that
+   intervals cannot represent makes the head a class of its own. */
 #include "ir/mask/lists.h"
 #include "ir/mask/mask_range.h"
 #include "sparse.h"
@@ -15,7 +15,7 @@ typedef struct Alike {
   Arena *a;
   const Fn *f;
   const SparseHeads *x;
-  uint8_t *of;       /* by value: what it follows from */
+  uint8_t *of;       /* by value: the inputs that it depends on */
   VEC(ValueId) told; /* depend on the head alone, and are used by an op that does not */
 } Alike;
 

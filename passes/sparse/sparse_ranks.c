@@ -1,10 +1,8 @@
-/* Which values a number takes on the ranks of the mesh: where the positions of a rank begin, the
-   first of its heads.
-
-   Such a number is arithmetic over coordinates (scalars @mesh.of.AXIS, localize.c), which entries
-   load and hand to bodies of loops. It is computed for each rank; lists want values 0, step,
-   2 step, .., so that a kernel finds its lists by a division. Must not: guess. A body that is
-   called with two numbers, and anything that is no coordinate, is data. */
+/* The values of a number on the ranks of the mesh: the first position of a rank, the first of its
+   heads. Such a number is arithmetic over coordinates (scalars @mesh.of.AXIS, localize.c), which
+   entries load and pass to bodies of loops. It is computed for each rank; lists need values 0,
+   step, 2 step, .., so that a kernel finds its lists by a division. Must not: guess. An argument
+   with two different values, and any value that does not follow from coordinates, is data. */
 #include "ir/made.h"
 #include "ir/loop.h"
 #include "ir/shape/placement.h"

@@ -42,7 +42,8 @@ static bool is_said(SparseWarned *warned, Module *m, Span at, int64_t own) {
   return false;
 }
 
-/* The smallest size from `block` on that divides what a rank has; 0: that is far away. */
+/* The smallest size from `block` on that divides the rank's number of positions; 0: none is
+   close. */
 static int64_t dividing(int64_t own, int64_t block) {
   for (int64_t n = block; n <= min_i64(own, 2 * block); n++)
     if (own % n == 0) return n;

@@ -3,10 +3,10 @@
    All stages have room for the same number of layers, and loops over them run the same number of
    rounds; the rounds after the model's last layer do nothing. A class that is one stage, or
    several equal stages, knows its number of layers: its loops become loops over a layer range of
-   the stack (docs/ir.md, `of`). A stacked result that only loops over the same layers read keeps
-   the stack's size, without values in the rest; for other readers the rest is 0. A loop without
-   layers is removed: its carried operands are its results. Must not: be used for chunks of layers
-   that take turns on a stage, whose rounds are not the stage's only ones. */
+   the stack (docs/ir.md, `stack_length`). A stacked result that only loops over the same layers
+   read keeps the stack's size, without values in the rest; for other readers the rest is 0. A loop
+   without layers is removed: its carried operands are its results. Must not: be used for chunks of
+   layers that take turns on a stage, whose rounds are not the stage's only ones. */
 #include "ir/plan/module_settings.h"
 #include "ir/plan/stage_class.h"
 #include "classes.h"
@@ -29,7 +29,7 @@ bool class_layers_full(const Module *m, const Op *loop) {
   return rounds_of(m, &shape) >= 0;
 }
 
-/* ---- who reads a stack ---- */
+/* ---- readers of a stack ---- */
 
 static bool by_layers_alone(const Module *m, const Fn *f, ValueId v, Str dim);
 

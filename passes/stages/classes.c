@@ -1,21 +1,21 @@
 /* classes: a module for all stages of a pipeline becomes one for the stages of one class
-   (ir/plan/stage_class.h), by what is known of their coordinate.
+   (ir/plan/stage_class.h), by what is known about their coordinate.
 
-     load @mesh.of.AXIS      a constant, where the class is one stage
-     compared with a number  false, where no stage of the class is it
-     store                   goes, of what no stage of the class holds (pass `own`)
-     receive                 where the line begins: the value itself; else without an operand
-     send                    where the line ends: the value itself; else its result is 0
-     both, where they wrap   as on all others: from chunk to chunk the line has no end
-     rounds of layers        fewer, where the class has fewer layers than room (class_layers.c)
-     another collective      stays, with what it reads, also where its result is needed on other
-                             stages alone, such as the sum of a tied embedding's gradient over
-                             three of them (attribute `together`): all ranks must be in it
+     load @mesh.of.AXIS      a constant, if the class is one stage
+     compared with a number  false, if no stage of the class has that number
+     store                   removed, if no stage of the class holds the global (pass `own`)
+     receive                 on the first stage: the value itself; else without an operand
+     send                    on the last stage: the value itself; else its result is 0
+     both, if they wrap      as on all others: from chunk to chunk there is no first or last stage
+     rounds of layers        fewer, if the class has fewer layers than room (class_layers.c)
+     another collective      stays, with its operands, even if its result is needed on other stages
+                             alone, such as the sum of a tied embedding's gradient over three of
+                             them (attribute `keep_alive`): all ranks must take part in it
 
-   The rest follows by folding and dead code (`clean`): what only another stage needs, the
-   embedding, the head and what is saved for them, is computed nowhere else. A module that names no
-   class stays as it is. Must not: drop a message of the axis, nor let classes disagree about one:
-   `prove` compares them. */
+   The rest follows by folding and dead code (`clean`): ops that only another stage needs, the
+   embedding, the head and the values saved for them, are not computed elsewhere. A module that
+   names no class does not change. Must not: drop a message of the axis, nor let classes disagree
+   about one: `prove` compares them. */
 #include "ir/made.h"
 #include "ir/schedule/flight.h"
 #include "ir/plan/stage_class.h"
@@ -87,7 +87,7 @@ static void find_coordinates(ClassPass *pass) {
     }
 }
 
-/* ---- what becomes of an op ---- */
+/* ---- outcome of an op ---- */
 
 static bool is_one_stage(const StageClass *c) { return c->first == c->last; }
 
@@ -110,7 +110,7 @@ static bool is_hop_of_stages(const ClassFn *copy, const Op *o) {
          !strcmp(attr_str(&o->attrs, ATTR_axis, ""), copy->k->m->mesh.at[copy->k->c.axis].name);
 }
 
-/* The stage that has nobody to receive from, or to send to. */
+/* The stage that receives from no stage, or sends to none. */
 static int64_t end_of_line(const ClassFn *copy, const Op *o) {
   bool back = attr_int(&o->attrs, ATTR_reverse, 0) != 0;
   bool at_last = back == (o->code == OP_receive);

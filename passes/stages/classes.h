@@ -1,5 +1,4 @@
-/* Classes of the stages of a pipeline: what pass `classes`, its part for layers, and `own` share.
-   */
+/* Classes of the stages of a pipeline: shared by pass `classes`, its part for layers, and `own`. */
 #ifndef SHARDC_CLASSES_H
 #define SHARDC_CLASSES_H
 #include "passes/base/rebuild.h"

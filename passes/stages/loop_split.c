@@ -105,7 +105,7 @@ static ValueId add_arg(LoopHalves *halves, Half *half, ValueId v) {
   return half->r.map[v] = arg;
 }
 
-/* Carried values go with their half; other operands with who reads them. */
+/* Carried values go to their half; other operands to the half that reads them. */
 static void add_args(LoopHalves *halves, Half *half) {
   uint32_t whole = halves->shape.carry + halves->shape.invariant;
   add_arg(halves, half, halves->body->args.at[0]);
@@ -166,7 +166,7 @@ static Half half_new(const LoopHalves *halves, const char *name) {
   return half;
 }
 
-/* Returns the first of what crosses. */
+/* Returns the first of the values that cross from the first half to the second. */
 static ValueId emit_first(LoopHalves *halves) {
   Half *half = &halves->half[0];
   add_args(halves, half);

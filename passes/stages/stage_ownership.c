@@ -43,7 +43,8 @@ static uint32_t number_of(const Module *m, const Global *global) {
   return i;
 }
 
-/* The parameter of a state, whose name goes on from its own; of itself; NULL: it is neither. */
+/* The parameter of a state, whose name extends the parameter's; a parameter's is itself; NULL:
+   neither. */
 static Global *param_of(const Module *m, Global *g) {
   Global *best = g->kind == GLOBAL_PARAM ? g : NULL;
   for (uint32_t i = 0; g->kind == GLOBAL_STATE && i < m->globals.n; i++) {
@@ -61,7 +62,7 @@ static bool may_be_owned(const Own *own, Global *g) {
          !g->placed.on[own->class[0].axis];
 }
 
-/* ---- who reads what ---- */
+/* ---- readers by stage ---- */
 
 typedef struct ClassReads { /* in the program of one class */
   const Own *k;
@@ -79,7 +80,7 @@ static bool acts(const ClassReads *reads, const Op *o) {
   return !may_be_owned(reads->k, global) || reads->needed[number_of(reads->k->m, global)];
 }
 
-/* Does what is alive load something new? */
+/* Do live ops load a global that was not seen before? */
 static bool see_entry(ClassReads *reads, const Fn *f) {
   bool *live = ARENA_ARRAY(reads->m->arena, bool, f->values.n + 1), more = false;
   for (OpId i = f->ops.n; i-- > 0;) {
@@ -149,8 +150,8 @@ static void mark(Own *own) {
 typedef struct OwnStep {
   Own *k;
   Fn *f;
-  unsigned *need; /* by value: masks of the owners whose stores it reaches, or NEED_ALL; what is
-                     made of it by a sum over all dims counts for itself */
+  unsigned *need; /* by value: masks of the owners whose stores it reaches, or NEED_ALL; a sum of
+                     it over all dims counts separately */
   unsigned *at;   /* by value: the stages that have it; 0: all */
 } OwnStep;
 
@@ -190,7 +191,7 @@ static void find_needs(OwnStep *step) {
   }
 }
 
-/* Is v a number that all stages need, of what some have? */
+/* Is v a number that all stages need and only some compute? */
 static bool is_told(const OwnStep *step, const Op *o, unsigned at) {
   return at && o->nout == 1 && is_number(step->f, o->out) && step->need[o->out] != at;
 }
@@ -211,7 +212,7 @@ static unsigned place(const OwnStep *step, const Op *o, bool *bad) {
   return at;
 }
 
-/* False: it cannot be told apart so. */
+/* False: stages cannot be separated in this way. */
 static bool find_places(OwnStep *step) {
   bool bad = false;
   for (OpId i = 0; i < step->f->ops.n; i++) {

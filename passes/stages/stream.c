@@ -31,12 +31,12 @@
 #include "ir/plan/stage_class.h"
 #include <string.h>
 
-/* Which stages have the right value; SPREAD: it is the sum of what they have. */
+/* Which stages have the right value; SPREAD: it is the sum of the stages' values. */
 typedef enum ValidAt { EVERYWHERE, AT_FIRST, AT_LAST, SPREAD } ValidAt;
 
 typedef struct StageStream {
   Module *m;
-  const Op *loop; /* over parts of the batch; NULL: the body is the entry itself */
+  const Op *loop; /* over micro-batches; NULL: the body is the entry itself */
   const Fn *body;
   Str name; /* axis of the stages */
   int axis;
@@ -57,7 +57,7 @@ static void refuse(StageStream *stream, const char *why) {
              "`pipeline sequential`: one micro-batch at a time, all other stages wait");
 }
 
-/* ---- what is where ---- */
+/* ---- stages that have a value ---- */
 
 static Str state_of(const StageStream *stream, ValueId v) {
   return stream->body->values.at[v].placed.on[stream->axis];
@@ -67,7 +67,7 @@ static bool is_stages(const Op *o) {
   return o->code == OP_loop && attr_get(&o->attrs, ATTR_stages);
 }
 
-/* A part of a value that all have, such as an option per layer, is sent by nobody. */
+/* A slice of a value that all stages have, such as an option per layer, is not sent. */
 static bool goes_over(const StageStream *stream, const Op *o) {
   return op_family(o->code) == FAMILY_COLLECTIVE && o->code != OP_keep_first &&
          o->code != OP_part && !strcmp(attr_str(&o->attrs, ATTR_axis, ""), stream->name);
@@ -92,7 +92,8 @@ static const char *why_twice(const Op *first, const Op *second) {
                : "stages pass on values of several stacks of layers";
 }
 
-/* Layers: what is handed on comes from the stage before, but where the line begins. */
+/* Layers: the carried value comes from the previous stage, except on the first stage of the
+   line. */
 static void see_stages(StageStream *stream, OpId id) {
   const Op *o = &stream->body->ops.at[id];
   bool back = attr_int(&o->attrs, ATTR_reverse, 0) != 0;
@@ -110,7 +111,7 @@ static void see_stages(StageStream *stream, OpId id) {
   stream->forward = id;
 }
 
-/* May the result be the sum of what stages have, if the operands are? */
+/* If the operands are sums of the stages' values, is the result one as well? */
 static bool is_sum(const Op *o) {
   return o->code == OP_add || o->code == OP_sub || (o->nin == 1 && (op_flags(o->code) & LINEAR));
 }
@@ -154,8 +155,8 @@ static void see(StageStream *stream, OpId id) {
   for (uint32_t i = 0; i < o->nout; i++) stream->at[o->out + i] = where_of(stream, o, o->out + i);
 }
 
-/* If v is the carried `sum` and something more, it is a sum of what stages have like that: so is
-   each value between the two. */
+/* If v is the carried `sum` plus a term, it is a sum of the stages' values, and so is each value
+   between the two. */
 static bool adds_up(StageStream *stream, ValueId sum, ValueId v) {
   RunningSum r;
   if (!running_sum(stream->body, sum, v, &r)) return false;

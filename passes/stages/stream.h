@@ -1,6 +1,6 @@
-/* Streams, inside: the loop over parts of the batch (stream.c), cut in two (loop_split.c), and its
-   backward half in two again (stream_weights.c), or in one for each chunk of layers, forward and
-   backward (stream_chunks.c). */
+/* Streams, internal declarations: the loop over micro-batches (stream.c), cut in two
+   (loop_split.c), and its backward half in two again (stream_weights.c), or in one for each chunk
+   of layers, forward and backward (stream_chunks.c). */
 #ifndef SHARDC_PASSES_STREAM_H
 #define SHARDC_PASSES_STREAM_H
 #include "ir/schedule/pipeline_schedule.h"
@@ -31,10 +31,10 @@ typedef struct Chunks { /* of the layers, on each stage */
   int64_t n;
 } Chunks;
 
-/* `body`, or an entry, with a loop of stages for each chunk. Carried sums of which `split` says so
-   are pieces in it, in place of each n arguments and results. */
+/* `body`, or an entry, with a loop of stages for each chunk. A carried sum is split into pieces if
+   `split` says so: n arguments and results replace each of its. */
 Fn *chunks_body(const Chunks *chunks, const Fn *body, const bool *split, uint32_t carry);
-/* Is the carried value a sum over parts of what a loop of stages leaves? */
+/* Is the carried value a sum over micro-batches of a result of a loop of stages? */
 bool chunks_sum(const Fn *body, uint32_t carried);
 ValueId chunks_join(const Chunks *chunks, Fn *f, const ValueId *piece, const Type *whole);
 /* The loop over parts with such a body as one loop for each chunk, forward, then backward; `out` by

@@ -169,7 +169,7 @@ Fn *chunks_body(const Chunks *chunks, const Fn *body, const bool *split, uint32_
 
 /* ---- the loop over parts ---- */
 
-typedef struct PartsCut { /* what is left of it */
+typedef struct PartsCut { /* the rest of the loop */
   const Chunks *c;
   Fn *f;
   Op loop;

@@ -30,7 +30,8 @@ static OpId backward_layers(const Fn *f) {
   return NO_OP;
 }
 
-/* Carried from stage to stage, not added up over rounds: as pass `localize` asks. */
+/* By carried value: is it carried from stage to stage, not added up over rounds? As in pass
+   `localize`. */
 static bool *handed_on(const WeightCut *cut, const Op *o) {
   uint32_t carry = loop_shape(o).carry;
   int axis = mesh_find(cut->m, loop_shape(o).stages);
@@ -73,7 +74,7 @@ static Fn *cut_body(WeightCut *cut, const Fn *body) {
   return cut->r.to;
 }
 
-/* By op: what is asked for by those of `first`. */
+/* By op: is it a dependence of an op in `first`? */
 static bool *asked_for(Module *m, const Fn *body, const bool *first) {
   bool *asked = ARENA_ARRAY(m->arena, bool, body->ops.n + 1);
   for (OpId i = body->ops.n; i-- > 0;) {
@@ -87,7 +88,7 @@ static bool *asked_for(Module *m, const Fn *body, const bool *first) {
   return asked;
 }
 
-/* An op that is asked for makes v, but for its type and the stage that keeps it. */
+/* Does a needed op make v, apart from its cast and the op that keeps one stage's value? */
 static bool is_made(const Fn *body, const bool *asked, ValueId v) {
   OpId def = body->values.at[v].def;
   while (def != NO_OP && !asked[def]) {
@@ -98,7 +99,8 @@ static bool is_made(const Fn *body, const bool *asked, ValueId v) {
   return def != NO_OP;
 }
 
-/* Sums over parts of what the first half makes: they are carried by it, with the ops that add. */
+/* Sums over micro-batches of values that the first half makes: the first half carries them, with
+   the ops that add. */
 static bool *early_sums(Module *m, const Op *loop, bool *first) {
   const Fn *body = loop->callee;
   uint32_t carry = loop_shape(loop).carry;

@@ -29,7 +29,7 @@ typedef struct TurnPass {
   bool *follows;        /* by value: from one of the loops */
   bool *late;           /* by value: depends on a carried result, so it is available after all
                            loops */
-  const ValueId *class; /* by value: what it shares its bytes with */
+  const ValueId *class; /* by value: the class of values that share its bytes */
   int64_t *slots;       /* by class: of its ring; 0: it is none */
 } TurnPass;
 
@@ -117,7 +117,7 @@ static bool crosses(const TurnPass *pass, ValueId v) {
   return pass->follows[v] && !pass->late[v] && def != turns_end(&pass->t);
 }
 
-/* Does an op between the loops read what one of them carries? */
+/* Does an op between the loops read a carried result of one of them? */
 static bool is_late(const TurnPass *pass, OpId id) {
   const Op *o = &pass->f->ops.at[id];
   bool late = is_for_all_stages(o);

@@ -1,4 +1,4 @@
-/* Cutting kernels for GPUs: what families share. See gpu.h. */
+/* Cutting kernels for GPUs: functions that families share. See gpu.h. */
 #include "gpu.h"
 #include "tune.h"
 

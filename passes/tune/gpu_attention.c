@@ -1,10 +1,11 @@
 /* How attention is cut on a GPU: the largest blocks of scores whose tiles fit the shared memory of
-   a CTA and whose sums fit the registers of a thread, and no more rows than there are. Fewer
-   columns where only so a multiprocessor has room for eight warps: at each block a CTA's warps wait
-   for each other, and those of another CTA go on. Where heads are wide and more shared memory is at
-   hand, more rows share the columns that pass by. Where a mask lists tiles
-   (ir/kernel/flash_list.h), those of which it lists least: small ones follow a pattern of small
-   blocks, and do less at a time. ir/kernel/flash_gpu.h says what the numbers mean. */
+   a CTA and whose sums fit the registers of a thread, and no more rows than there are.
+
+   Fewer columns are taken if only then a multiprocessor has room for eight warps: at each block a
+   CTA's warps wait for each other, and those of another CTA continue. If heads are wide and more
+   shared memory is available, more rows share the columns that are loaded. If a mask lists tiles
+   (ir/kernel/flash_list.h), the size with the least listed work is taken: small tiles follow a
+   pattern of small blocks, but do less at a time. ir/kernel/flash_gpu.h explains the numbers. */
 #include "gpu.h"
 #include "ir/kernel/flash_list.h"
 #include "ir/support/num.h"
@@ -80,8 +81,9 @@ static Cut first_of(const Module *m, const Fn *k, const AttentionShape *table, s
 
 /* ---- masks that list tiles ---- */
 
-/* Time of the tiles that a phase over queries lists, for one head, by estimate: 64 rows hide what
-   is copied for them, fewer wait for as much; a step costs as much as some 16 columns. */
+/* Estimated time of the tiles that a phase over queries lists, for one head: 64 rows hide the
+   copies made for them, fewer rows wait for as many bytes; a step costs as much as some 16
+   columns. */
 static double listed_time(const Module *m, const Fn *k, const Flash *flash, const Cut *cut,
                           FlashLists *lists) {
   Arena *arena = arena_new();

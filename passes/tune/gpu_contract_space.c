@@ -6,7 +6,7 @@
 
 static void add(Module *m, CutList *out, Cut cut) { vec_push(m->arena, *out, cut); }
 
-/* Half to twice of what it is; wide: everything. */
+/* Half to twice the present size; wide: everything. */
 typedef struct SizeRange {
   int64_t from, to;
 } SizeRange;

@@ -1,16 +1,18 @@
-/* Cutting family row for GPUs. A row is held in registers where it fits: how much that is follows
-   from the values that one level of reductions leaves for the next ones. The group that shares it
-   is the smallest power of two of threads with room for it, so that a warp does short rows without
-   any barrier. Longer rows are read again for every level: they are in the cache then. */
+/* Cutting family row for GPUs.
+
+   A row is held in registers if it fits: its size follows from the values that one level of
+   reductions leaves for the next ones. The group of threads that shares a row is the smallest
+   power of two with room for it, so that a warp does short rows without any barrier. Longer rows
+   are read again for every level: they are in the cache then. */
 #include "gpu.h"
 #include "ir/support/num.h"
 
 enum { THREADS = 128, LOOSE = 48, TIGHT = 64, POINTS = 32, TURN = 4 };
 enum { LONG = 1 << 14, FEW = 256 }; /* elements of a row, rows */
 enum { WHOLE = 1024 };              /* threads of the largest CTA, with 64 registers each */
-enum { WALKED = 24 };               /* of them for what is read and summed of a row */
+enum { WALKED = 24 };               /* of them for values read and summed of a row */
 
-/* ---- what is held ---- */
+/* ---- values held in registers ---- */
 
 typedef struct HeldRow {
   const Fn *k;
@@ -50,7 +52,7 @@ static int64_t threads_of(int64_t rows, int64_t group) {
   return threads;
 }
 
-/* Numbers that a long row's walk keeps per point: what it reads, the sums of its busiest level. */
+/* Numbers that a long row's walk keeps per point: its operands, the sums of its busiest level. */
 static int64_t walked_values(const Fn *k, const GpuRows *rows) {
   int64_t n = 0, most = 0;
   for (uint32_t i = 0; i < k->args.n; i++) n += reduction_along(k, &rows->r, k->args.at[i]);
@@ -62,8 +64,9 @@ static int64_t walked_values(const Fn *k, const GpuRows *rows) {
   return n + most;
 }
 
-/* Threads for a long row: few rows at once stay in the cache. But what a thread keeps of one vector
-   must leave most of its registers to the rest, as for the loss over padded words in 16 bits. */
+/* Threads for a long row: few rows at once stay in the cache. But the values that a thread keeps
+   of one vector must leave most of its registers to the rest, as for the loss over padded words in
+   16 bits. */
 static int64_t group_of(const Fn *k, const GpuRows *rows, int64_t length, int lanes) {
   bool roomy = walked_values(k, rows) * lanes <= WALKED;
   return length * lanes > LONG && roomy ? WHOLE : WHOLE / 2;

@@ -1,9 +1,8 @@
-/* E0311 where a layout lists more than the constants of a program or of one kernel hold: at the
-   layout's `blocks(n)`, with the numbers. Pass `sparse` asks for the lists of the module, `select`
-   for those of each kernel, which depend on its tiles.
-
-   Masks that count in no blocks (`causal & sliding(n)`) need no lists: kernels find the first and
-   the last key of a tile by comparisons, so nothing is said of them. */
+/* E0311 if a layout lists more than the constants of a program or of one kernel can hold: at the
+   layout's `blocks(n)`, with the numbers. Pass `sparse` makes the lists of the module, `select`
+   those of each kernel, which depend on its tiles. Masks without blocks (`causal & sliding(n)`)
+   need no lists: kernels find the first and the last key of a tile by comparisons, so they get no
+   diagnostic. */
 #include "ir/mask/lists.h"
 #include "ir/word_patterns.h"
 #include "tune.h"

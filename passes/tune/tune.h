@@ -1,10 +1,9 @@
 /* Tuning of kernels, called by pass `select`: per family one function that sets the attributes
-   variant, tile, chunks, scratch and workspace of a kernel function. They read the function's types
-   and strides and the settings target.*; emitters only obey. A function is tuned from what it says
-   alone: equal functions get equal attributes.
-
-   Families with variants (variants.h) split this in two: the rule that chooses a cut, and what
-   follows from a cut. */
+   variant, tile, chunks, scratch and workspace of a kernel function. They read the function's
+   types and strides and the settings target.*; emitters take these attributes as given. The result
+   depends on the function alone: equal functions get equal attributes. Families with variants
+   (variants.h) split this in two: the rule that chooses a cut, and the attributes that follow from
+   a cut. */
 #ifndef SHARDC_TUNE_H
 #define SHARDC_TUNE_H
 #include "ir/kernel/flash_gpu.h"
@@ -27,10 +26,11 @@ bool tune_by_rule(Module *m, Fn *k);
 
 void tune_nontemporal(Module *m, Fn *k); /* for families elem, row and scatter */
 
-/* E0311 at the word of a layout, of which `who` cannot hold the blocks (listed.c). */
+/* E0311 at the word of a layout whose blocks do not fit in `who` (listed.c). */
 void listed_refuse(Module *m, const Fn *f, const Op *attention, ValueId mask, const char *who,
                    const char *why);
-/* The same of a kernel, if it is so: `what` is more than the target's `listed`. */
+/* The same for a kernel, if `too_many`: `what` names the list that exceeds the target's
+   `listed`. */
 void listed_check(Module *m, const Fn *k, const Flash *f, bool too_many, const char *what);
 
 #define VARIANTS_OF(name)                                                                          \

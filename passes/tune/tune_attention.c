@@ -1,10 +1,10 @@
 /* Tuning of families attention and attention_grad: register tile, blocks of scores, chunks.
-   ir/kernel/attention_shape.h says what the numbers mean.
+   ir/kernel/attention_shape.h explains the numbers.
 
-   A tile of scores has keys as rows and queries as lanes. A block of scores (keys x queries) should
-   stay in the second-level cache with the rows that meet it. Chunks are heads; long sequences of
-   few heads are cut along the queries too, and the gradient then runs twice over the scores: once
-   for dk and dv, once for dq, so that every chunk owns what it writes. */
+   A tile of scores has keys as rows and queries as lanes. A block of scores (keys x queries)
+   should stay in the second-level cache with the rows that it is computed from. Chunks are heads;
+   long sequences of few heads are cut along the queries as well, and the gradient then runs twice
+   over the scores: once for dk and dv, once for dq, so that every chunk owns its results. */
 #include "gpu.h"
 #include "tune.h"
 #include "ir/kernel/attention_list.h"
@@ -95,8 +95,8 @@ static int64_t second_parts(const Flash *flash, const FlashPlan *plan, int64_t w
   return min_i64(plan->query_blocks, (wanted + heads - 1) / heads);
 }
 
-/* Whether a head of keys and values, which one phase leaves whole, keeps one worker longer than all
-   would need for two phases, which cost two fifths more. */
+/* Does a head of keys and values, which one phase does not split, keep one worker longer than all
+   workers would need for two phases, which cost two fifths more? */
 static bool one_is_heavy(const KernelLimits *limits, const Listed *listed, int64_t wanted) {
   return listed->wide && wanted >= 2 * limits->workers &&
          listed->heaviest * (double)limits->workers > 1.4;

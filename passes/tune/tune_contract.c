@@ -1,19 +1,19 @@
-/* Tuning of family contract: register tile, packing, blocks of k, chunks. ir/kernel/product.h says
-   what the numbers mean.
+/* Tuning of family contract: register tile, packing, blocks of k, chunks. ir/kernel/product.h
+   explains the numbers.
 
    Register tile: rows * vectors accumulators, one register per vector of b and one for the spread
    element of a must fit the register file, with a few to spare. Blocks of k keep a panel of b and
-   the rows of a that meet it in the second-level cache. Chunks: columns first, because rows share a
-   packed panel; rows are cut where a block of a would not stay in the cache, or where columns do
-   not give enough chunks. Other cuts that a tuner tries: vary_contract.c. */
+   the rows of a that are multiplied with it in the second-level cache. Chunks: columns first,
+   because rows share a packed panel; rows are cut if a block of a would not stay in the cache, or
+   if columns do not give enough chunks. Other cuts that a tuner tries: vary_contract.c. */
 #include "gpu.h"
 #include "tune.h"
 #include "ir/support/num.h"
 
-/* Tall tiles where k is short: they need fewer lines of the second-level cache, which then has time
-   for the result. Not where k is cut (measured at 2048 steps: 80 % of the peak, 83 with wide ones),
-   nor where 14 rows of a are read at once: their distance may be a multiple of what the first
-   level tells apart. */
+/* Tall tiles if k is short: they need fewer lines of the second-level cache, which then has time
+   for the result. Not if k is cut (measured at 2048 steps: 80 % of the peak, 83 with wide ones),
+   nor if 14 rows of a are read at once: their distance may be a multiple of the first level's set
+   stride. */
 static bool tall_tiles(const Product *product, const KernelLimits *limits) {
   enum { COLUMNS = 12, STEPS = 768 };
   int64_t vectors = product->n.outer * ceil_div(product->n.inner, limits->lanes);
@@ -72,9 +72,9 @@ static int64_t choose_depth(const Product *product, const KernelLimits *limits) 
   return has_matrix(product, limits) ? DEPTH_AMX : has_pairs(product, limits) ? DEPTH_PAIRS : 1;
 }
 
-/* Cycles per element of copying an operand into scratch: by vectors, by transposing squares, one by
-   one; tiles of a in short pieces from far apart; of reading it in place: little, from whichever
-   cache it is in. Measured. */
+/* Cycles per element of copying an operand into scratch: by vectors, by transposing squares, one
+   by one; tiles of a in short pieces from distant lines; of reading it in place: few, from
+   whichever cache holds it. Measured. */
 static double copy_cost(const ProductDims *across, const ProductDims *dims, bool of_b,
                         int64_t packed) {
   const ProductDim *x = across->count ? &across->dim[across->count - 1] : NULL;
@@ -86,7 +86,7 @@ static double copy_cost(const ProductDims *across, const ProductDims *dims, bool
 }
 
 /* AVX2: half the lanes, so an element that is copied is multiplied in twice the cycles, and half
- * the second-level cache, so chunks are smaller and want the same copy more often. */
+   the second-level cache, so chunks are smaller and need the same copy more often. */
 static bool few_registers(const KernelLimits *limits) { return limits->registers < 32; }
 
 /* Room for addresses that are `lines` cache lines apart in a cache of `sets` sets, half of it for
@@ -138,7 +138,7 @@ static ContractCost cost_of(const Product *product, const ProductPlan *plan,
   }
   if ((!tile[TILE_PACK_A] || plan->shared) &&
       cost.k * (double)(product->m.outer * product->m.inner) > (double)limits->l2)
-    cost.per_a *= 3; /* comes from far each time */
+    cost.per_a *= 3; /* read from memory each time */
   cost.per_b = copy_cost(&product->n, &product->k, true, tile[TILE_PACK_B]);
   if (tile[TILE_DEPTH] == DEPTH_AMX) cost.per_b = 1.3; /* comes from memory, faster than products */
   if (plan->shared_b) {
@@ -199,7 +199,7 @@ static double choose_chunks(const Product *product, const KernelLimits *limits, 
       product->m.outer * product->m.inner * plan.k_outer_max * plan.k_inner_max * plan.words * 4;
   bool rows = product_a_in_order(product), copied = rows && tile[TILE_PACK_A] == PACK_TILES;
   int64_t most = limits->l2;
-  if (copied) most = most * 3 / 4; /* panels of b want some of it */
+  if (copied) most = most * 3 / 4; /* panels of b need some of it */
   if (!rows) most /= 2;            /* columns are not fetched by the machine */
   double least = cut(&cost, &plan, limits, min_i64(plan.tiles, ceil_div(a_bytes, most)), tile);
   if (tile[TILE_ROW] * tile[TILE_COLUMN] > 1 || batches <= 8 * limits->workers) return least;

@@ -1,6 +1,6 @@
-/* Reading, merging and writing tuning records: see tune_db.h. Every file is an input from outside:
-   nothing in it may do more than be left out. Whether a cut fits its kernel is asked where the
-   kernel is known. */
+/* Reading, merging and writing tuning records: see tune_db.h. Every file is untrusted input: its
+   lines can at worst be left out. Whether a cut fits its kernel is checked once the kernel is
+   known. */
 #include "tune_db.h"
 #include <math.h>
 #include <stdlib.h>
@@ -104,7 +104,7 @@ static bool same_kernel(const TuneRecord *a, const TuneRecord *b) {
          a->workers == b->workers;
 }
 
-/* Newer first, then faster, then by what it says: the same one whatever the order of lines. */
+/* Newer first, then faster, then by content: the same record whatever the order of lines. */
 static bool better(const TuneRecord *a, const TuneRecord *b) {
   int date = strcmp(a->date, b->date), device = strcmp(a->device, b->device);
   if (date) return date > 0;

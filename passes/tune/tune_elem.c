@@ -1,7 +1,6 @@
 /* Tuning of family elem: vector or scalar, the block of the innermost dim, the number of chunks.
-
-   Blocks are multiples of all vector lengths, long enough that what is done per block does not
-   count. */
+   Blocks are multiples of all vector lengths, long enough that the overhead per block is
+   negligible. */
 #include "ir/kernel/nest.h"
 #include "gpu.h"
 #include "tune.h"

@@ -20,7 +20,7 @@
 
 enum { TILE_MOST = 12, TUNE_STAGES = 4 };
 
-typedef struct KernelLimits { /* what the rules ask about the target */
+typedef struct KernelLimits { /* target properties that the rules read */
   int64_t registers, l2, workers;
   int lanes;
   bool bf16_dot, bf16_dot_fast, amx;
@@ -35,7 +35,7 @@ typedef struct Cut {
 typedef VEC(Cut) CutList;
 
 typedef struct Variants {
-  const char *family, *alias; /* alias: what people call it; NULL: no other name */
+  const char *family, *alias; /* alias: the common name; NULL: no other name */
   int count;                  /* numbers of a cut */
   Cut (*rule)(const Module *m, const Fn *k);
   bool (*fits)(const Module *m, const Fn *k, const Cut *c); /* can a kernel be made with it? */

@@ -35,8 +35,8 @@ static void vary_tile(Module *m, const KernelLimits *limits, const Cut *from, bo
   }
 }
 
-/* First b, packed or in place, once for all chunks; then a: once for all chunks instead of by each,
-   in place; then what is left, at last of both. */
+/* First b, packed or in place, once for all chunks; then a: once for all chunks instead of by
+   each, in place; then the remaining combinations, last those of both. */
 static void vary_packing(Module *m, const Cut *from, CutList *out) {
   int64_t now = from->at[TILE_PACK_A];
   const int64_t how[] = {now ? now ^ PACK_SHARED : PACK_TILES | PACK_SHARED,

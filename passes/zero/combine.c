@@ -23,7 +23,8 @@ enum { SHORT = 16384 }; /* bytes: a message of as many takes hardly longer than 
 typedef struct ShortSums { /* of an entry, one message in the making */
   const Fn *f;
   const AxisSet *differs; /* by value of f: along which axes */
-  unsigned *holders;      /* by value of f: marks of stages that hold what it is made of */
+  unsigned *holders;      /* by value of f: marks of stages that hold the parameters it depends
+                             on */
   OpId at[MAX_RANK];
   bool *needs[MAX_RANK]; /* by op of f: it needs that sum */
   uint32_t n;
@@ -78,7 +79,7 @@ static bool takes_time(const Fn *f, const Op *o) {
   return o->code == OP_loop;
 }
 
-/* May what needs the sums so far wait for one more, which the ops `last` need? */
+/* May the ops that need the sums so far wait for one more, which the ops `last` need? */
 static bool may_wait(const ShortSums *sums, const bool *last) {
   for (uint32_t s = 0; s < sums->n; s++)
     for (OpId i = sums->at[s] + 1; i < sums->f->ops.n; i++)

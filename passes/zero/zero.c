@@ -1,7 +1,6 @@
-/* zero: parameters that every rank of an axis would hold alike become flat groups, and the stage
-   says what of them is kept as one rank's shard: 1 the optimizer's states, 2 gradients too, 3
-   parameters too ("ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", section
-   5).
+/* zero: parameters that every rank of an axis would hold alike become flat groups. The stage gives
+   the values that are kept as one rank's shard: 1 the optimizer's states, 2 also gradients, 3 also
+   parameters ("ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", section 5).
 
      stage   gradient                                    parameter
      0       all-reduce of the flat group                every rank updates all
@@ -10,7 +9,7 @@
              round of a stack
      3       the same                                    gathered before each round that reads it
 
-   Runs below `localize`: members have the sizes of one rank. The norm is summed per bucket and
+   Runs after `localize`: members have the sizes of one rank. The norm is summed per bucket and
    owner and these sums in one order, so all stages get the same bits. Further axes over which a
    gradient is a partial sum are reduced on the shard, once per step. Must not: touch parameters
    that `place` cut over the axis (their gradients have no all-reduce over it). */
@@ -117,7 +116,7 @@ static void load_param(ZeroEntry *entry, uint32_t group, bool all) {
   *scale = NO_VALUE;
 }
 
-typedef struct ZeroLoad { /* of which member an op loads what */
+typedef struct ZeroLoad { /* the member and the value that an op loads */
   uint32_t group, member;
   int state; /* -1: the parameter */
 } ZeroLoad;
@@ -214,8 +213,8 @@ static void prepare_norms(ZeroEntry *entry) {
     }
 }
 
-/* Which gradient is at fault is told by group: outputs norm2.of.NAME of its members go, that of the
-   first one takes the group's name. */
+/* A gradient that is not finite is reported by group: outputs norm2.of.NAME of its members are
+   removed, except that the first one takes the group's name. */
 static ZeroGroup *group_of_norm(Zero *zero, const Global *global, bool *first) {
   if (global->kind != GLOBAL_OUTPUT || strncmp(global->name, guard_prefix, strlen(guard_prefix)))
     return NULL;

@@ -44,13 +44,13 @@ typedef struct ZeroGroup {
   Str others[ZERO_AXES]; /* further axes over which the gradient is a partial sum */
   int64_t ways;          /* parts: ranks of all its axes */
   int stage;             /* the plan's, or 2 for parameters that stay whole */
-  unsigned hosted;       /* what the plan puts on the host of all members: bits of `zero_hosted` */
+  unsigned hosted;       /* offload words that cover all members: bits of `zero_hosted` */
   bool frozen; /* no update writes it: there is neither gradient nor state, stage 3 alone has it */
   bool complete; /* nothing sums the gradient over these axes last: every rank takes its part */
-  bool summed_inside; /* over `others` too, round by round where it comes to light */
-  bool measured; /* the update looks at numbers of each member: a bucket is of one member alone */
-  bool gathers_all;       /* of a stack: all rounds are whole at once, in a stage against that */
-  bool sums_all;          /* the same of gradients */
+  bool summed_inside; /* also over `others`, round by round as soon as it is final */
+  bool measured;      /* the update uses numbers of each member: a bucket belongs to one member */
+  bool gathers_all;   /* of a stack: all rounds are whole at once, in a stage against that */
+  bool sums_all;      /* the same of gradients */
   int64_t buckets, piece; /* of one round; elements of one rank's part of a bucket */
   Str flat, bucket, owner[ZERO_AXES], part; /* names of the dims; an owner for each axis */
   Global *param, *state[ZERO_STATES];
@@ -68,7 +68,7 @@ typedef struct ZeroPart {
   uint32_t group, chunk, chunks;
 } ZeroPart;
 
-/* Is what is read of it in another type than its master? */
+/* Is it read in another type than that of its master weights? */
 static inline bool zero_narrows(const ZeroGroup *g) {
   return g->copied && g->narrow != g->member.at[0].param->type.elem;
 }
@@ -80,14 +80,15 @@ typedef struct Zero {
   Str axis[ZERO_AXES]; /* in the order of the mesh */
   int stage;
   int64_t persist;    /* stage 3: parameters of at most this many bytes a round stay whole */
-  bool keep_root;     /* stage 3: what is outside of stacks stays gathered from its first use on */
+  bool keep_root;     /* stage 3: parameters outside of stacks stay gathered after their first
+                         use */
   bool keep_gathered; /* stage 3: parameters are gathered once, where an entry begins */
   bool full;          /* stage 2: gradients stay whole until the end of the step */
   int64_t bucket_bytes;
-  bool asked; /* by the plan: in which type gradients travel */
+  bool asked; /* by the plan: the type in which gradients are sent */
   Elem reduce;
-  bool int8_weights; /* what is gathered in stage 3 travels in 8 bits */
-  int64_t unit;      /* elements: pieces are multiples of them, as blocks of 8 bits want it */
+  bool int8_weights; /* stage 3 gathers in 8 bits */
+  int64_t unit;      /* elements: pieces are multiples of it, as blocks of 8 bits require */
   VEC(ZeroGroup) group;
   VEC(ZeroPart) part;        /* pieces of one group are adjacent */
   VEC(const Global *) named; /* parameters that no group takes, though ranks hold them alike */
@@ -95,7 +96,7 @@ typedef struct Zero {
   bool hosts;                /* updates are on the host, of these parameters or those */
 } Zero;
 
-bool zero_is_micro(const Zero *z, const Op *loop); /* over parts of the batch, not over a stack */
+bool zero_is_micro(const Zero *z, const Op *loop); /* over micro-batches, not over a stack */
 /* By op: how many stacks ran before it; returns how many there are in all, plus one. */
 uint32_t zero_epochs(const Zero *z, const Fn *f, uint32_t **epoch);
 /* Writes entry step anew: parameters that have one gradient get values of their own. */
@@ -111,9 +112,9 @@ ZeroGroup zero_part_group(const Zero *z, uint32_t part); /* with as many rounds 
 const char *zero_unaccounted(const Zero *zero);
 int64_t zero_alike(const Zero *z,
                    const Global *g);       /* ranks of the plan's axes that hold it alike */
-int64_t zero_round_bytes(const Global *g); /* of one layer, or of what is in no stack */
+int64_t zero_round_bytes(const Global *g); /* of one layer, or of a parameter outside of stacks */
 bool zero_waits_for_stages(const Zero *z, const ZeroGroup *group); /* with sums, to the end */
-void zero_warn(Zero *z); /* of what is whole, in the end, though the stage says otherwise */
+void zero_warn(Zero *z); /* of values that stay whole although the stage shards them */
 bool zero_partitions(const Zero *z, Str axis); /* does the plan, over this axis of the mesh? */
 /* The `offload` words that cover a parameter, a bit for each; the first one is the update's: such
    a parameter is kept apart from the result of the update, in whatever type. */
@@ -139,8 +140,8 @@ ValueId zero_own(Zero *z, Fn *f, const ZeroGroup *group,
                  ValueId owned);                       /* this rank's part of it */
 ValueId zero_sum(Zero *z, Fn *f, Str axis, ValueId v); /* all_reduce over a mesh axis */
 ValueId zero_sum_gradient(Zero *z, Fn *f, Str axis, ValueId v);
-/* Over the group's axes: the sum, of which each rank keeps its part, or without partitioning all;
-   and the parts of all ranks. */
+/* Over the group's axes: the sum, of which each rank keeps its shard, or without partitioning all
+   of it; and the shards of all ranks. */
 ValueId zero_reduce(Zero *z, Fn *f, const ZeroGroup *group, ValueId owned);
 ValueId zero_gather(Zero *z, Fn *f, const ZeroGroup *group, ValueId owned);
 /* Parameters of stage 3 that are gathered in 8 bits: a rank's piece as codes, which layers get with
@@ -148,7 +149,7 @@ ValueId zero_gather(Zero *z, Fn *f, const ZeroGroup *group, ValueId owned);
 bool zero_packs(const Zero *z, const ZeroGroup *group);
 ValueId zero_pack(Zero *z, Fn *f, const ZeroGroup *group, ValueId owned, ValueId *scale);
 ValueId zero_gather_packed(Zero *z, Fn *f, const ZeroGroup *group, ValueId codes, ValueId scale);
-/* Numbers of what a rank owns, as those of all owners. */
+/* Numbers of a rank's own shard, as those of all owners. */
 ValueId zero_numbers(Zero *z, Fn *f, const ZeroGroup *group, ValueId own);
 /* The number of messages of a value if c sends it over `ways` ranks: 1 if it is no group's. */
 int64_t zero_messages(const Zero *z, OpCode c, const Type *in, int64_t ways);

@@ -89,7 +89,8 @@ int64_t zero_alike(const Zero *zero, const Global *global) {
   return ranks;
 }
 
-/* Over all ranks that held it alike; in the plan's stage, but for what is small. */
+/* Is the group shared by all ranks that held it alike, and in the plan's stage, except small
+   ones? */
 static const char *check_stage(const Zero *zero, const ZeroGroup *group) {
   const Global *first = group->member.at[0].param;
   if (group->ways != zero_alike(zero, first) && zero->stage && !is_named(zero, first))
@@ -100,7 +101,7 @@ static const char *check_stage(const Zero *zero, const ZeroGroup *group) {
              : say(zero, group->name, "stage", group->stage, zero->stage);
 }
 
-/* ---- what is in none ---- */
+/* ---- parameters in no group ---- */
 
 /* The parameter whose state it is, by its name; NULL: none's. */
 static const Global *owner_of(const Zero *zero, const Global *state) {

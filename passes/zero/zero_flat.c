@@ -187,8 +187,8 @@ int64_t zero_messages(const Zero *zero, OpCode c, const Type *in, int64_t ways) 
              : rows;
 }
 
-/* As it travels: gradients in the type of pass `wire`, to which they are marked. It may find that a
-   sum over further axes is too short for 8 bits. */
+/* The type that is sent: gradients have the type of pass `wire`, and a mark for it, since `wire`
+   may find that a sum over further axes is too short for 8 bits. */
 static Type sent_type(const Zero *zero, OpCode c, const Type *type, bool gradient) {
   Type sent = *type;
   bool stays = c == OP_all_reduce && zero->reduce == ELEM_u8;

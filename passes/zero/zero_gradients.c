@@ -28,7 +28,7 @@ static const Op *only_read(const Fn *f, ValueId v) {
   return value_uses(f, v) == 1 ? value_def(f, v) : NULL;
 }
 
-/* The stacks that results `out` of the loop go on with, if they do: NULL, no loop writes them. */
+/* The stacks that results `out` of the loop continue; NULL: none. */
 static ValueId *continued(const ZeroSite *site, const ZeroGroup *zero_group, const Op *loop,
                           const ValueId *out, bool *broken) {
   ValueId *before = ARENA_ARRAY(site->z->m->arena, ValueId, zero_group->member.n);
@@ -43,7 +43,7 @@ static ValueId *continued(const ZeroSite *site, const ZeroGroup *zero_group, con
   return n ? before : NULL;
 }
 
-/* The loops that write the group's gradient, the first one first, and what their bodies make. */
+/* The loops that write the group's gradient, in order, and the values that their bodies make. */
 static bool find_links(const ZeroSite *site, const ZeroGroup *zero_group, Pull *pull,
                        const Op *loop, ValueId *out) {
   bool broken = false;
@@ -81,7 +81,7 @@ bool zero_is_alone(const Zero *zero, unsigned hosted) {
   return !zero->naxes && hosted & HOSTED_GRADS;
 }
 
-/* Is a gradient reduced where it comes to light, or whole until the end of the step? */
+/* Is a gradient reduced as soon as it is final, or whole until the end of the step? */
 bool zero_reduces_at_once(const Zero *zero, const ZeroGroup *zero_group) {
   bool rounds = zero_group->stage >= 2 || zero_is_alone(zero, zero_group->hosted);
   return rounds && !zero->full && !zero_waits_for_stages(zero, zero_group);
@@ -92,8 +92,7 @@ static const Op *claimed(const ZeroSite *site, ValueId v) {
   return value_uses(site->from, v) == site->claimed[v] ? value_def(site->from, v) : NULL;
 }
 
-/* Or a gradient that one rank alone makes: it is what the update and the norm read
-   (zero_slice.c). */
+/* Or a gradient that one rank alone makes: the update and the norm read it (zero_slice.c). */
 static const Op *read_by_group(const ZeroSite *site, const ZeroGroup *zero_group, uint32_t i,
                                ValueId v) {
   bool leaf = site->from == site->z->step && zero_reduces_at_once(site->z, zero_group) &&
@@ -194,7 +193,7 @@ ValueId zero_gradient(ZeroSite *site, uint32_t group) {
   return emit_typed(m, site->to, OP_concat, n, in, &map, type, (Loc){0});
 }
 
-/* ---- what a function is asked for ---- */
+/* ---- gradients that a function returns ---- */
 
 /* The value of v before a cast. */
 static ValueId before_cast(const ZeroSite *site, ValueId v) {
@@ -229,7 +228,7 @@ void site_gradient(ZeroSite *site, uint32_t part, const ValueId *sum, const Valu
   site->pull[part] = pull;
 }
 
-/* Does a part whose gradient leaves no loop need what leaves one with this part? */
+/* Does a part whose gradient leaves no loop need a value that leaves the loop of this part? */
 static bool is_needed(const ZeroSite *site, uint32_t part) {
   const Pull *pull = &site->pull[part];
   for (uint32_t p = 0; p < site->z->part.n; p++) {
@@ -262,7 +261,7 @@ void site_gradients_leave(ZeroSite *site) {
   }
 }
 
-/* ---- what leaves the function ---- */
+/* ---- results of the function ---- */
 
 static ValueId reduce(ZeroSite *site, const ZeroGroup *zero_group, ValueId flat, bool all) {
   Zero *zero = site->z;
@@ -287,7 +286,7 @@ static ValueId flatten_here(ZeroSite *site, uint32_t part, bool *all) {
   return zero_flatten(site->z, site->to, &group, value, *all, true);
 }
 
-/* The part's gradient as it leaves this function: flat, or in an entry, or where it is reduced at
+/* The part's gradient as it leaves this function: flat, or in an entry, or if it is reduced at
    once, the sum over the axis: this rank's shard, or without sharding all of it. */
 ValueId site_reduced(ZeroSite *site, uint32_t part) {
   must(site->pull[part].wanted, "zero: nobody said which the gradient of part %u is", part);

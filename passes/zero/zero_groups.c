@@ -15,7 +15,7 @@
 #include "ir/plan/module_settings.h"
 #include <string.h>
 
-/* Do several ranks of an axis hold it alike, all of which the plan wants partitioned? */
+/* Do several ranks of an axis hold it alike, and does the plan partition over that axis? */
 static bool is_repeated(const Zero *zero, const Global *global) {
   for (uint32_t i = 0; i < zero->m->mesh.n; i++)
     if (zero->m->mesh.at[i].size > 1 && zero_partitions(zero, zero->m->mesh.at[i].name) &&
@@ -141,7 +141,7 @@ static int64_t wire_bytes(const Zero *zero, const ZeroGroup *group) {
   return group->frozen || (group->stage && weight > gradient) ? weight : gradient;
 }
 
-/* Pieces begin at multiples of 64 bytes, and are whole blocks where 8 bits travel. */
+/* Pieces begin at multiples of 64 bytes, and are whole blocks if they are sent in 8 bits. */
 static int64_t piece_unit(const Zero *zero, const ZeroGroup *group) {
   int64_t line = 64 / elem_bytes(group->member.at[0].param->type.elem);
   return round_up(zero->unit, line);

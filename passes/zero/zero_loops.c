@@ -20,7 +20,7 @@ typedef struct ZeroCopy { /* a loop being copied */
   ZeroRole *role; /* by operand */
   bool *gone;     /* by result: a gradient that leaves within its group */
   ValueList in;
-  uint32_t *begun;   /* by part: the stacked operand that its gradient goes on with, NO_VALUE */
+  uint32_t *begun;   /* by part: the stacked operand that its gradient continues, NO_VALUE */
   VEC(int64_t) into; /* of the new loop */
 } ZeroCopy;
 
@@ -87,7 +87,8 @@ static ValueId pass_group(ZeroCopy *copy, uint32_t g, ValueId value, bool stacke
   return fn_arg(site->z->m, copy->body.to, type);
 }
 
-/* Groups of which operands from .. to - 1 are members go in as one operand each, or with scales. */
+/* Groups that have operands from .. to - 1 as members become one operand each, or one with
+   scales. */
 static uint32_t pass_groups(ZeroCopy *copy, uint32_t from, uint32_t to, bool stacked) {
   ZeroSite *site = copy->s;
   uint32_t n = 0;

@@ -94,7 +94,7 @@ static ValueId site_flat(ZeroSite *site, uint32_t group, bool all, uint32_t epoc
   return *memo = value;
 }
 
-/* Is the member, cast so, what is kept of it? */
+/* Is the cast member the value that the group keeps? */
 static bool is_copy(const ZeroSite *site, Ref ref, const Op *cast) {
   const ZeroGroup *zero_group = &site->z->group.at[ref.group];
   return zero_group->copied && value_type(site->from, cast->out)->elem == zero_group->narrow;

@@ -17,7 +17,7 @@ typedef struct Ref { /* an old value that is a member of a group */
 typedef struct PullLink { /* a loop that a part's gradient leaves */
   const Op *loop;
   ValueId *out;   /* its results, by member */
-  ValueId *inner; /* what its body adds up or stacks */
+  ValueId *inner; /* the values that its body adds up or stacks */
 } PullLink;
 
 typedef struct Pull { /* how the gradient of a part of a group leaves */
@@ -47,7 +47,7 @@ typedef struct ZeroSite {
   ValueId *reduced;           /* by part */
   uint32_t *claimed;          /* by old value: its reads that are those of gradients of groups */
   VEC(Claim) claim;
-  bool *finished;  /* by part: reduced is what leaves the function */
+  bool *finished;  /* by part: reduced is the value that leaves the function */
   bool *copied;    /* by op: a loop that is copied already */
   bool *staged;    /* by op: a loop that was seen with its receives and sends */
   OpId hops;       /* sends and receives before this op of `from` are copied, in their order */
@@ -86,13 +86,13 @@ ValueId zero_gradient(ZeroSite *s, uint32_t group); /* of all rounds, as site_re
    groups. Both before anything of the function is copied. */
 void site_gradient(ZeroSite *s, uint32_t part, const ValueId *sum, const ValueId *out, Elem elem);
 void site_gradients_leave(ZeroSite *s);
-/* The part's gradient as it leaves this function: flat, or in an entry, or where it is reduced at
+/* The part's gradient as it leaves this function: flat, or in an entry, or if it is reduced at
    once, the sum over the axis: this rank's shard, or without sharding all of it. */
 ValueId site_reduced(ZeroSite *s, uint32_t part);
-/* Is a gradient reduced where it comes to light, or whole until the end of the step? */
+/* Is a gradient reduced as soon as it is final, or whole until the end of the step? */
 bool zero_reduces_at_once(const Zero *z, const ZeroGroup *zero_group);
 
-/* In entry step: the update of a group on what this rank owns of it. Stores the new states, returns
+/* In entry step: the update of a group on this rank's own shard. Stores the new states, returns
    the new parameters (zero_update.c). */
 ValueId zero_update(ZeroSite *s, uint32_t group, ValueId param, ValueId gradient);
 #endif

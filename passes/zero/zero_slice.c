@@ -73,15 +73,17 @@ static bool sums_round(GroupSlice *slice, const Op *op) {
   return true;
 }
 
-/* Such as the loss, of which a penalty on the weights is a part: a number of the whole model. */
+/* A stored number, such as the loss, which includes a penalty on the weights, belongs to the whole
+   model. */
 static bool is_stored(const Fn *fn, ValueId value) {
   for (uint32_t i = 0; i < fn->ops.n; i++)
     if (fn->ops.at[i].code == OP_store && fn->ops.at[i].in[0] == value) return true;
   return false;
 }
 
-/* One number, or one for every round: made of sums over all of a round's elements of what is made
-   of the parameter and its states. The norm of all gradients is none: it looks at no parameter. */
+/* One number, or one for every round: made of sums over all of a round's elements of values made
+   from the parameter and its states. The norm of all gradients is none: it belongs to no
+   parameter. */
 static bool is_number(GroupSlice *slice, ValueId value) {
   const Op *op = value_def(slice->f, value);
   const Type *type = value_type(slice->f, value);
@@ -96,7 +98,7 @@ static bool is_number(GroupSlice *slice, ValueId value) {
   return number;
 }
 
-/* Beside the element-wise: what makes a number, and spreads one. */
+/* May the op be in the slice: element-wise, or an op that makes a number or spreads one? */
 static bool may_stand(GroupSlice *slice, const Op *op) {
   return is_elem(op) || is_number(slice, op->out) || spreads_number(slice->f, op) ||
          (op->code == OP_expand && is_number(slice, op->in[0]));
@@ -136,8 +138,8 @@ static bool passes_by(GroupSlice *slice, ValueId value, ValueId gate, bool *seen
   return false;
 }
 
-/* Where nothing takes its squares: the first value through which all goes that the update reads. A
-   tied embedding has a gradient that is itself a sum, element by element. */
+/* If nothing takes the gradient's squares: the first value that every path to the update contains.
+   A tied embedding has a gradient that is itself a sum, element by element. */
 static ValueId gate_of(GroupSlice *slice, ValueId stored) {
   uint32_t n = slice->f->values.n;
   int64_t count = type_count(&slice->member.param->type);
@@ -298,7 +300,7 @@ static ValueId square_of_number(const Fn *fn, const Op *square) {
   return cast && cast->code == OP_cast ? cast->out : square->out;
 }
 
-/* The sum of leaf * leaf, one number or one per round, if the norm is asked for. */
+/* The sum of leaf * leaf, one number or one per round, if the norm is needed. */
 static void find_square(GroupSlice *slice, const Op *op) {
   static const char norm[] = "the squares of its gradient are summed in another way than for clip";
   const Fn *fn = slice->f;
@@ -333,7 +335,7 @@ static bool stores_member(const GroupSlice *slice, const Op *op) {
   return ours;
 }
 
-/* Nothing but these stores may see what the update makes, nothing but they and the norm the
+/* Only these stores may read results of the update, and only they and the norm may read the
    gradient. */
 static void check_uses(GroupSlice *slice) {
   for (uint32_t i = 0; i < slice->f->ops.n; i++) {

@@ -1,6 +1,6 @@
-/* One parameter's update, being read for partitioned states: its backward slice (zero_slice.c), and
-   who else reads the parameter (zero_readers.c). zero_groups.c puts parameters with like slices
-   into groups. */
+/* One parameter's update, as analysed for partitioned states: its backward slice (zero_slice.c),
+   and the other readers of the parameter (zero_readers.c). zero_groups.c puts parameters with like
+   slices into groups. */
 #ifndef SHARDC_PASSES_ZERO_SLICE_H
 #define SHARDC_PASSES_ZERO_SLICE_H
 #include "zero.h"
@@ -12,12 +12,12 @@ typedef struct GroupSlice { /* one parameter's update, being read */
   const Fn *f;
   ZeroMember member;
   uint32_t nstates;
-  Axis rounds;      /* of the parameter's stack */
-  ValueId gradient; /* whose squares the guard adds up, or that all goes through; NO_VALUE: none */
-  const char *why;  /* not of the form; NULL: it is so far */
-  bool *in;         /* by value: made by the slice */
-  KnownAnswer *own; /* by value: is it made of the parameter or its states, element by element */
-  KnownAnswer *number; /* by value: is it one number of a round that looks at them */
+  Axis rounds;         /* of the parameter's stack */
+  ValueId gradient;    /* the guard adds up its squares, or all paths contain it; NO_VALUE: none */
+  const char *why;     /* the reason why it is not of the form; NULL: it is, so far */
+  bool *in;            /* by value: made by the slice */
+  KnownAnswer *own;    /* by value: is it made of the parameter or its states, element by element */
+  KnownAnswer *number; /* by value: is it a number that a round's update uses */
   VEC(OpId) chain;
 } GroupSlice;
 
@@ -37,7 +37,7 @@ Str slice_home(const GroupSlice *slice);
 /* The update in words: parameters with equal words can be updated as one. */
 Str slice_words(const GroupSlice *slice);
 
-/* ---- who reads the parameter (zero_readers.c) ---- */
+/* ---- readers of the parameter (zero_readers.c) ---- */
 /* Fills member.copied and member.narrow: is it read in one narrower type alone? */
 void slice_find_copy(GroupSlice *slice);
 /* The axes over which a parameter without a gradient is held alike. */

@@ -31,7 +31,7 @@ typedef struct Unshare {
   bool *live;      /* by op: is it still read where its copies are not? */
 } Unshare;
 
-/* ---- who shares what ---- */
+/* ---- shared gradients ---- */
 
 static bool is_updated(const Zero *zero, const Global *global) {
   return global->kind == GLOBAL_PARAM && global->type.rank && zero_store_of(zero->step, global) &&
@@ -54,7 +54,7 @@ static void find_twin(Unshare *unshare, Global *global) {
   vec_push(arena, unshare->first, slice);
 }
 
-/* ---- what is copied ---- */
+/* ---- copied ops ---- */
 
 /* A single op that may be made twice. */
 static bool may_copy(const Op *op) {
@@ -62,7 +62,8 @@ static bool may_copy(const Op *op) {
          (op_family(op->code) != FAMILY_COLLECTIVE || op->code == OP_all_reduce);
 }
 
-/* From the gradient to what makes it: sums over ranks, and chunks of layers that are joined. */
+/* From the gradient to the ops that make it: sums over ranks, and chunks of layers that are
+   joined. */
 static void copy_gradient(const Unshare *unshare, Twin *twin, ValueId value) {
   const Op *op = value_def(unshare->step, value);
   if (!may_copy(op)) return;
@@ -124,7 +125,7 @@ static bool stores_copy(const Unshare *unshare, const Op *op) {
   return made && twin->copied[made - unshare->step->ops.at];
 }
 
-/* Updates of which copies alone are stored go. */
+/* Updates of which only copies are stored are removed. */
 static void find_live(Unshare *unshare) {
   const Fn *step = unshare->step;
   bool *read = ARENA_ARRAY(unshare->zero->m->arena, bool, step->values.n + 1);

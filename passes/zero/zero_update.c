@@ -21,7 +21,7 @@ typedef struct ZeroUpdate {
   ZeroSite *site;
   const ZeroGroup *g;
   ValueId *done;     /* by old value */
-  Type whole;        /* of what a rank owns */
+  Type whole;        /* the type of the rank's own shard */
   Axis member;       /* one for each */
   ValueId of_bucket; /* m; NO_VALUE: not made yet */
 } ZeroUpdate;

@@ -1,7 +1,7 @@
-/* W0703: what stays whole on every rank though the plan's stage partitions it.
-
-   Parameters that no group takes (zero_groups.c notes the first and why), and stacks whose layers
-   are whole all at once, as the rewriting found. Must not: decide what is partitioned. */
+/* W0703: parameters that stay whole on every rank although the plan's stage partitions them. These
+   are parameters that no group takes (zero_groups.c notes the first and why), and stacks whose
+   layers are whole all at once, as the rewriting found. Must not: decide which parameters are
+   partitioned. */
 #include "zero.h"
 
 /* The first of them is named, with its reason. */
