@@ -34,7 +34,7 @@ const Pass *pass_find(const char *name);
 typedef struct PipelineOptions {
   const char *until;     /* pipeline_run: stop after this pass, NULL: run all */
   const char *dump_dir;  /* write NN-name.ir after every pass, NULL: no dumps */
-  const char *crash_dir; /* where the IR before a pass that fails is written, NULL: nowhere */
+  const char *crash_dir; /* folder for the IR before a pass that fails, NULL: it is not written */
   bool verify;           /* run the verifier after every pass */
   bool timings;          /* print milliseconds per pass to stderr */
   bool stats;            /* print statistics of the module after every pass to stderr */

@@ -42,7 +42,7 @@ typedef struct LoopShape {
   bool streams;        /* the last stage alone has the final carried values */
   Str over;            /* mesh axes that split its kept values, or NULL */
   bool offload;        /* its kept values wait on the host */
-  int64_t first, of;   /* a part of a stack of `of`; of 0: all of it */
+  int64_t first, of;   /* the layer range of a stack of `of` layers; 0: all */
   const int64_t *into; /* by stacked result, ninto of them; later results: INTO_OWN */
   uint32_t ninto;
 } LoopShape;

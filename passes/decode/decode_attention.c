@@ -135,14 +135,15 @@ static ValueId own_seen(DecodeFrame *frame, const DecodeHeads *heads, const DimS
   return emit_spread(m, frame->to, mask, *value_type(frame->to, like), loc);
 }
 
-/* x where `seen`, else a number; seen is NO_VALUE: everywhere. */
+/* `seen ? x : otherwise`; seen is NO_VALUE: all are seen. */
 static ValueId where_seen(DecodeFrame *frame, ValueId seen, ValueId x, double otherwise, Loc loc) {
   if (seen == NO_VALUE) return x;
   return ir_where(frame->d->m, frame->to, seen, x,
                   ir_const(frame->d->m, frame->to, ELEM_f32, otherwise, loc), loc);
 }
 
-/* Sums of weights; where a query sees nothing they are 0, and its row is to be 0. */
+/* The divisor of the weights' sums: 1 if a query sees no key, since its sum is 0 and its row is to
+   be 0. */
 static ValueId divisor(DecodeFrame *frame, ValueId seen, ValueId sum, Loc loc) {
   Module *m = frame->d->m;
   if (seen == NO_VALUE) return sum;

@@ -228,7 +228,7 @@ static ValueId view_as(Lay *layer, const Op *like, bool back, ValueId value, Typ
   return op->out;
 }
 
-/* The sum of v of the old function and a piece of x, made where v is made, below its views. */
+/* The sum of v of the old function and a piece of x, made together with v, before its views. */
 static ValueId add_below(Lay *layer, ValueId value, ValueId piece) {
   const Fn *fn = layer->r.from;
   const Op *op = value_def(fn, value);

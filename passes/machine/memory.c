@@ -171,7 +171,7 @@ static uint32_t add_block(MemoryFrame *frame, Tier t, int64_t bytes, int64_t liv
   return room->blocks.n;
 }
 
-/* As long as the op runs: loops that take turns do so together. */
+/* A block that is live as long as the op runs; loops that are interleaved count as one op. */
 static uint32_t add_op_block(MemoryFrame *frame, Tier t, int64_t bytes, int64_t live, OpId id) {
   return add_block(frame, t, bytes, live, op_begins(frame->f, id), op_ends(frame->f, id));
 }

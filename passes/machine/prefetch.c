@@ -118,7 +118,8 @@ static uint32_t count_readers(const PrefetchPass *pass, ValueId v) {
   return n;
 }
 
-/* Does o leave its value, alone, in a stacked result, or send it on to one that does? */
+/* Is o's value only returned as a stacked result, or only read by a collective for which the same
+   holds? */
 static bool leaves(const PrefetchPass *pass, const Op *o) {
   const Op *next = sender_on(pass, o);
   uint32_t returned = UINT32_MAX, times = 0;

@@ -7,7 +7,7 @@
 
 typedef struct FlightsAsked { /* limits for the messages of a function */
   Ahead ahead;  /* layers: rounds at most; bytes, not 0: of buffers for rounds ahead, at most */
-  bool overlap; /* all other messages may fly too */
+  bool overlap; /* all other messages may be asynchronous as well */
   const bool *stays; /* by op: waited for at once, since it hides nothing */
 } FlightsAsked;
 

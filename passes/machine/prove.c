@@ -254,7 +254,7 @@ static RankClass program_of(const Module *m) {
   return (RankClass){.stages = module_class(m), .sends = send_order(m)};
 }
 
-typedef struct TurnStages { /* those of m whose rounds take turns */
+typedef struct TurnStages { /* the stages of m whose rounds follow a schedule */
   TurnLoops loops;
   int axis;
   int64_t first, last, step; /* step: from the rank of one to that of the next */
@@ -272,7 +272,7 @@ static bool find_turns(const Module *m, const Fn *entry, TurnStages *stages) {
   return true;
 }
 
-/* Do messages of a loop fly from one of its rounds to another? */
+/* Is a message of a loop in flight from one of its rounds to another? */
 static bool crosses_rounds(const Module *m, const Fn *entry, const TurnLoops *t) {
   for (int i = 0; i < t->n; i++)
     if (flights_over(m->arena, entry->ops.at[t->loop[i]].callee).n) return true;
@@ -322,7 +322,7 @@ void pass_prove(Module *m) {
     if (m->fns.at[i]->kind == FN_ENTRY && !prove_entry(m, m->fns.at[i])) return;
 }
 
-/* One of several: where its stages do not take turns, all of them send alike. */
+/* The program of one class: without a schedule of its rounds, all of its stages send alike. */
 static void add_program(RankClasses *all, Module *m, const Fn *entry, RankClass c) {
   TurnStages stages;
   if (find_turns(m, entry, &stages)) add_stages(all, m, entry, c, &stages);

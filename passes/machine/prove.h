@@ -11,7 +11,8 @@ typedef struct RankClass { /* ranks that run one program */
   const char *name;        /* ranks 0 to 3 */
   const EventList *events;
   StageClass stages; /* position of the stages along the axis of the pipeline */
-  bool turns;        /* rounds of these stages take turns (ir/schedule/pipeline_schedule.h) */
+  bool turns;        /* rounds of these stages follow a schedule
+                        (ir/schedule/pipeline_schedule.h) */
   SendOrder sends;   /* over NCCL, where they wait for their receives */
 } RankClass;
 

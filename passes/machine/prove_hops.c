@@ -262,7 +262,7 @@ static bool meet(Lines *lines, int64_t place, int axis) {
   return true;
 }
 
-/* In the buffer between two stages that take turns. */
+/* Passes a message through the buffer between two stages whose rounds follow a schedule. */
 static bool pass_on(Lines *lines, int64_t place, int64_t other, const Event *event) {
   const Op *o = event_op(event);
   bool down = attr_int(&o->attrs, ATTR_reverse, 0) != 0, sends = o->code == OP_send;

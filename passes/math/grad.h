@@ -39,7 +39,7 @@ typedef void GradRule(Back *k, const Op *o,
 Back *back_new(Module *m, const Fn *f, const bool *varied);
 void back_run(Back *back); /* all ops of f, last to first; seeds were given */
 bool *varied_values(Module *m, const Fn *f,
-                    const bool *args); /* loads of parameters start it too */
+                    const bool *args); /* loads of parameters also start it */
 bool *varied_body(Module *m, const Fn *f, const Op *loop, const bool *varied);
 bool grad_differentiable(const Type *t);
 Fn *extended_forward(

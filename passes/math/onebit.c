@@ -417,7 +417,7 @@ static ValueId turned(Onebit *entry, Global *errors, OpCode c, UnitLine line) {
 }
 
 /* onebit.error: beta1 m / d, of each worker; onebit.begun: 1, steps are frozen ones from now on.
-   Where second moments are renewed there are errors from before, and a momentum that is in m. */
+   If second moments are refreshed, errors from before exist as well, and the momentum is in m. */
 static void add_freeze_entry(const Onebit *onebit) {
   Onebit entry = beside(onebit, "step.freeze");
   Update *u = &entry.u;

@@ -44,7 +44,7 @@ typedef struct HostCopy { /* how a value gets to the host */
   Needs needs;
 } HostCopy;
 
-typedef struct Side { /* an argument: where it is, and where ops work that read it */
+typedef struct Side { /* an argument: its tier, and the tier of the ops that read it */
   Tier lies, works;
 } Side;
 

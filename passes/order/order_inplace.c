@@ -27,7 +27,7 @@ typedef struct Inplace {
   uint32_t carry;       /* of a body: how many of its results are carried on */
 } Inplace;
 
-/* All loads of a global show the same bytes: where there are two, neither is taken over. */
+/* All loads of a global share its bytes: if there are two, neither is taken over. */
 static void keep_loaded_twice(Inplace *inplace) {
   for (OpId i = 0; i < inplace->f->ops.n; i++)
     for (OpId j = 0; j < i; j++) {
@@ -218,8 +218,8 @@ static bool is_taken(const Inplace *inplace, ValueId r) { /* by try_concat */
 
 /* ---- sums of concats that are laid out in place ---- */
 
-/* The piece of a value that operand k of a concat may take over: one that its kernel reads, alone.
- */
+/* The piece of a value that operand k of a concat may take over: its kernel must be the only
+   reader. */
 static ValueId piece_for(const Inplace *inplace, const Op *o, uint32_t k) {
   ValueId r = view_root(inplace->f, o->in[k]);
   const Value *y = &inplace->f->values.at[r];

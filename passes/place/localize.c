@@ -72,7 +72,7 @@ static ValueId block(Local *local, const Placement *placement, Str dim) {
   return sum;
 }
 
-/* The rank's first element of dim, of which it has `size`. */
+/* The rank's first element of dim; the rank has `size` elements. */
 static ValueId first(Local *local, const Placement *placement, Str dim, int64_t size) {
   ValueId b = block(local, placement, dim);
   return b == NO_VALUE ? b : bin(local, OP_mul, b, num(local, ELEM_i32, size));
@@ -361,7 +361,8 @@ static ValueId hop(Local *local, OpCode c, const Op *loop, ValueId v, Rounds rou
   return r;
 }
 
-/* Carried from stage to stage, i.e. no sum over rounds, of which each stage has its own term. */
+/* Is it carried from stage to stage? A sum over rounds is not: each stage has its own term of
+   it. */
 static bool is_handed_on(const Local *local, const Op *o, uint32_t i, int axis) {
   uint32_t carry = (uint32_t)attr_int(&o->attrs, ATTR_carry, 0);
   return axis >= 0 && i < carry && !placed(local, o->in[i])->on[axis];

@@ -7,9 +7,8 @@
 typedef struct PrecisionWriter {
   Precision *p;
   const FnPlan *plan;
-  Rebuild r; /* map: values in the type of the plan */
-  ValueId
-      *other; /* by ValueId: the value in f32 where the plan rounds it, or the other way round */
+  Rebuild r;      /* map: values in the type of the plan */
+  ValueId *other; /* by ValueId: the f32 value if the plan rounds it, else the rounded one */
 } PrecisionWriter;
 
 static Elem was_elem(const PrecisionWriter *writer, ValueId v) {

@@ -88,7 +88,7 @@ static void refuse_many(Module *m, int n) {
   diag_help(r, "offload the layers of adjacent stages");
 }
 
-/* Where all ranks run one program, it is that of any class. */
+/* If all ranks run one program, the class may be any of the plan's. */
 static void check_class(Module *m) {
   StageClass class[STAGE_CLASSES];
   Str names = "";

@@ -11,7 +11,7 @@ void gpu_tune_row(Module *m, Fn *k);
 void gpu_tune_column(Module *m, Fn *k);
 void gpu_tune_scatter(Module *m, Fn *k);
 void gpu_tune_contract(Module *m, Fn *k);
-void gpu_tune_attention(Module *m, Fn *k); /* attention_grad too */
+void gpu_tune_attention(Module *m, Fn *k); /* and attention_grad */
 
 /* A copy of k, a kernel as its rule cuts it, with a larger cut for GPUs whose CTAs may have more
    shared memory than that; NULL: none has a point. Both get the same workspace. */

@@ -122,7 +122,7 @@ static bool worth_it(const GemmPlan *plan) {
   return plan->tile[GEMM_SPLITS] == 1 || plan->range * plan->tile[GEMM_K] >= 256;
 }
 
-/* One more each, so that they fill whole waves; where they are many, twice as many. */
+/* One more each, so that they fill whole waves; twice as many from 16 on. */
 static int64_t more_splits(int64_t n) { return n < 16 ? n + 1 : 2 * n; }
 
 /* A cut with fewer than `least` cycles (0: none yet), and its cycles. */

@@ -43,7 +43,7 @@ void listed_check(Module *m, const Fn *k, const Flash *f, bool too_many, const c
 VARIANTS_OF(contract)
 /* The cut with as many chunks as the rule would choose for its tile, packing and blocks of k. */
 Cut contract_chunked(const Module *m, const Fn *k, const Cut *from);
-VARIANTS_OF(attention) /* attention_grad too */
+VARIANTS_OF(attention) /* and attention_grad */
 VARIANTS_OF(gpu_contract)
 VARIANTS_OF(gpu_attention) /* rule: {0} where none fits */
 /* FamilyRules.larger */

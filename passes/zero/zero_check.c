@@ -36,7 +36,8 @@ static int64_t held(const ZeroGroup *group, int from) {
   return rounds * padded(group) / (group->stage >= from ? group->ways : 1);
 }
 
-/* Less than a unit of every bucket, or where members begin at buckets, a bucket of each. */
+/* Padding is less than a unit of every bucket; if members begin at buckets, less than a bucket of
+   each member. */
 static const char *check_members(const Zero *zero, const ZeroGroup *group) {
   int64_t at = 0, all = 0, unit = group->ways * round_up(zero->unit, 64),
           bucket = group->piece * group->ways;

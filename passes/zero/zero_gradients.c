@@ -66,8 +66,8 @@ static bool find_links(const ZeroSite *site, const ZeroGroup *zero_group, Pull *
   return true;
 }
 
-/* Over stages that are at other chunks of other micro-batches of a time: they would meet in turns
-   whose order differs. */
+/* Is the sum over stages, which may work on different chunks and micro-batches at a time? The
+   order of their schedules differs, so such a sum would deadlock inside the schedule. */
 bool zero_waits_for_stages(const Zero *zero, const ZeroGroup *group) {
   int axis = module_class(zero->m).axis;
   bool over = false;

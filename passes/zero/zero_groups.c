@@ -133,7 +133,7 @@ static void read_param(Zero *zero, Global *global) {
    most one of them per member. */
 enum { FINE = 1024 };
 
-/* Bytes of an element on its way: of the gradient, or of the weight, whichever is the wider. */
+/* Bytes of an element in a message: of the gradient, or of the weight, whichever is the wider. */
 static int64_t wire_bytes(const Zero *zero, const ZeroGroup *group) {
   const ZeroMember *member = &group->member.at[0];
   int64_t gradient = elem_bytes(zero->asked ? zero->reduce : member->elem),
@@ -159,7 +159,7 @@ static void too_small(const Zero *zero, const ZeroGroup *group) {
             (long long)(least / group->ways), (long long)least);
 }
 
-/* A bucket has at most `bucket_bytes` on its way. */
+/* A message of a bucket has at most `bucket_bytes`. */
 static void lay_out(Zero *zero, ZeroGroup *group) {
   must(group->member.n && group->ways > 0, "zero: group %s of %u members over %lld ranks",
        group->name, group->member.n, (long long)group->ways);
