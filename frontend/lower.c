@@ -259,6 +259,7 @@ static LowerFacts plan_facts(const Decl *plan) {
   if (zero) facts.zero = zero->span, facts.flight = flight_word(zero);
   const AstValue *ahead = setting_option(zero, "prefetch");
   if (ahead) facts.ahead = ahead->span;
+  facts.bucket = setting_option(zero, "bucket") != NULL;
   return facts;
 }
 

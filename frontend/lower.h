@@ -15,7 +15,7 @@ typedef struct LowerFacts { /* what was written, for messages of later stages */
   Span axis[MAX_MESH];      /* of its mesh, each with its size; file 0: no more */
   Str plan_name;            /* NULL: none */
   Str plan_left;            /* one of FILE that would do, when none was asked for; NULL: none */
-  bool micro;               /* some micro-batch was written */
+  bool micro, bucket;       /* one was written */
 } LowerFacts;
 
 typedef struct LayoutDrawings {

@@ -23,6 +23,12 @@ const char *fit_target(const Cli *o);
 /* The micro-batch that is to be taken because none is written, with its note; 0: leave it. */
 int64_t fit_micro(Cli *o, const Module *m, const LowerFacts *facts);
 
+/* The bucket of `zero` that is to be taken because none is written, set in m, with its note
+   (fit_bucket.c). */
+void fit_bucket(Cli *o, Module *m, const LowerFacts *facts);
+int64_t fit_set_bucket(Module *m, const LowerFacts *facts); /* its bytes, no note; 0: none is */
+double fit_latency(const Module *m, int64_t bytes); /* of a full bucket's time, in percent */
+
 /* What `pipeline auto` stands for, set in m, with its note. False: no schedule can be made; the
    first one is set, whose passes say why. */
 bool fit_schedule(Cli *o, Module *m, const LowerFacts *facts);

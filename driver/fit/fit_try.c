@@ -134,8 +134,10 @@ bool fit_programs(const Cli *o, const FitChange *change, Ctx **c, Programs *out)
   Module *m = load_shard(&one, o->operands.at[0], &facts);
   PipelineOptions options = {.until = "memory"};
   if (m && o->offload && !change->moved) offload_set(m, o->offload);
-  bool good = m && apply(m, change) && describe_target(&one, m) == EXIT_FINE &&
-              pipeline_classes(m, &options, out) && !diag_errors(one.c->diag);
+  bool good = m && apply(m, change);
+  if (good) fit_set_bucket(m, &facts);
+  good = good && describe_target(&one, m) == EXIT_FINE && pipeline_classes(m, &options, out) &&
+         !diag_errors(one.c->diag);
   if (!good) ctx_free(one.c);
   return good;
 }

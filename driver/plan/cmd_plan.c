@@ -273,6 +273,7 @@ static void say_plan(const Planned *planned) {
   say_host(planned);
   say_pinned(planned);
   plan_say_traffic(planned, &planned->step);
+  plan_say_bucket(planned);
   plan_say_int8(planned);
   plan_say_nodes(planned);
   say_accumulation(planned);
@@ -315,6 +316,7 @@ static void put_json(const Planned *planned) {
   printf(",");
   plan_put_stages(planned);
   plan_put_communication(planned, &planned->step);
+  plan_put_bucket(planned);
   plan_put_int8(planned);
   plan_put_nodes(planned);
   printf("\"flop_per_step\":%.17g,\"bubble\":%.6g,", planned->step.flop,

@@ -205,6 +205,8 @@ static void put_work(FILE *file, const Planned *planned, const PlanStep *step, c
     put_seconds(file,
                 arena_printf(planned->m->arena, "over %s, hidden beside the computation", axis),
                 step_time->axis[i] - step_time->exposed[i]);
+    put_seconds(file, arena_printf(planned->m->arena, "latency of these, over %s", axis),
+                step_time->latency[i]);
   }
   put_seconds(file, "slower beside messages that processors carry", step_time->slowed);
   put_seconds(file, "at least", step_time->total);

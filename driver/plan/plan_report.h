@@ -129,6 +129,8 @@ PlanStep plan_step(const Planned *planned, const Fn *entry); /* entry NULL: noth
 double plan_seconds(const Programs *programs);               /* the bound of a step, 0: not known */
 double plan_bytes_sent(const PlanStep *step);
 void plan_say_traffic(const Planned *planned, const PlanStep *step);
+void plan_say_bucket(const Planned *planned); /* nothing where links have no latency */
+void plan_put_bucket(const Planned *planned);
 void plan_say_int8(const Planned *planned); /* in which messages, and what it rounds by */
 void plan_put_int8(const Planned *planned);
 void plan_say_time(const Planned *planned, const PlanStep *step);

@@ -465,7 +465,7 @@ static void check_bucket(PlanCheck *check) {
                           (long long)have, (long long)ranks);
   diag_label(r, "every rank owns a piece of each, of %lld bytes at least", (long long)piece);
   if (bucket)
-    diag_help(r, "`bucket = %lld` is the least; 25MiB is what `zero` takes without it",
+    diag_help(r, "`bucket = %lld` is the least; without it `zero` takes 25MiB or more",
               (long long)least);
   else diag_help(r, "a smaller `block`, or `zero` with `bucket = %lld`", (long long)least);
   if (bucket) diag_edit(r, at->span, "%lld", (long long)least);

@@ -100,11 +100,11 @@ static double hops_of(OpCode kind, double n) {
 }
 
 /* Of bytes in paper counting, a ring of n sends (n - 1) / n. */
-static double seconds_over(const Module *m, const Machine *machine, int axis, OpCode kind,
-                           double calls, double bytes) {
+LinkTime link_time(const Module *m, const Machine *machine, int axis, OpCode kind, double calls,
+                   double bytes) {
   double n = (double)m->mesh.at[axis].size, rate = rate_over(m, machine, axis);
   double late = axis_crosses(m, machine, axis) ? calls * hops_of(kind, n) * machine->latency : 0;
-  return rate > 0 ? bytes * (n - 1) / n / rate + late : 0;
+  return rate > 0 ? (LinkTime){bytes * (n - 1) / n / rate + late, late} : (LinkTime){0};
 }
 
 double message_load(const Module *m, const Machine *machine, int axis) {
@@ -122,15 +122,17 @@ bool machine_is_known(const Module *m, const Machine *machine) {
 double message_seconds(const Module *m, const Machine *machine, const Fn *f, const Op *o) {
   int axis = mesh_find(m, attr_str(&o->attrs, ATTR_axis, ""));
   Message one = message_of(f, o);
-  return seconds_over(m, machine, axis, o->code, (double)(one.times * one.pieces),
-                      message_traffic(f, o) * elem_bytes(value_type(f, o->out)->elem));
+  return link_time(m, machine, axis, o->code, (double)(one.times * one.pieces),
+                   message_traffic(f, o) * elem_bytes(value_type(f, o->out)->elem))
+      .seconds;
 }
 
 static bool add_messages(StepTime *step_time, const Module *m, const Machine *machine,
                          const Traffic *sent) {
-  double seconds = seconds_over(m, machine, sent->axis, sent->kind, sent->calls, sent->bytes);
-  step_time->axis[sent->axis] += seconds, step_time->exposed[sent->axis] += seconds;
-  return seconds > 0 || sent->bytes <= 0 || m->mesh.at[sent->axis].size == 1;
+  LinkTime sending = link_time(m, machine, sent->axis, sent->kind, sent->calls, sent->bytes);
+  step_time->axis[sent->axis] += sending.seconds, step_time->exposed[sent->axis] += sending.seconds;
+  step_time->latency[sent->axis] += sending.latency;
+  return sending.seconds > 0 || sent->bytes <= 0 || m->mesh.at[sent->axis].size == 1;
 }
 
 double move_seconds(const Machine *machine, const Moves *moves) {

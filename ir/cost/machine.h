@@ -21,8 +21,13 @@ typedef struct Machine {
 Machine plan_machine(const Module *m);
 int64_t plan_capacity(const Machine *machine); /* memory without reserve; 0: not known */
 
+typedef struct LinkTime {  /* seconds, 0: not known */
+  double seconds, latency; /* of messages: all, and of these the latency of their hops */
+} LinkTime;
+
 typedef struct StepTime { /* seconds, 0: not known */
   double compute, memory, axis[MAX_MESH];
+  double latency[MAX_MESH]; /* of the messages over an axis: part of `axis` */
   double exposed[MAX_MESH]; /* of messages over an axis: what the computation waits for */
   double slowed;  /* by these the computation takes longer beside messages that processors carry */
   double pcie;    /* copies between host and GPU */
@@ -37,6 +42,9 @@ typedef struct StepTime { /* seconds, 0: not known */
 StepTime plan_time(const Module *m, const Machine *machine, const TrafficList *traffic,
                    const Moves *moves, const IrCount *beside, double flop, double bytes);
 double move_seconds(const Machine *machine, const Moves *moves); /* 0: unknown, or nothing moves */
+/* So many messages of one kind over an axis; bytes: of all, in paper counting. */
+LinkTime link_time(const Module *m, const Machine *machine, int axis, OpCode kind, double calls,
+                   double bytes);
 double message_seconds(const Module *m, const Machine *machine, const Fn *f,
                        const Op *o); /* 0: unknown */
 /* Of a rank's processors, the share that carries a message over the axis while it is on its way. */
