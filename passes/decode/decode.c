@@ -232,7 +232,7 @@ bool decode_loop(DecodeFrame *f, const Op *o, DimSet dims) {
                      .carried = dims,
                      .position = NO_VALUE};
   if (dims_hold(&dims, b->shape.axis.dim)) return decode_fail(f, o, "a loop over positions"), false;
-  if (b->shape.of) return decode_fail(f, o, "a loop over a part of a stack"), false;
+  if (b->shape.of) return decode_fail(f, o, "a loop over a layer range"), false;
   b->to =
       fn_new(decode->m, FN_BODY,
              decode->fills ? o->callee->name

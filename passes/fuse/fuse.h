@@ -52,8 +52,7 @@ typedef struct Fuse {
   uint32_t *uses;      /* by ValueId: as an operand or a result of f */
   bool *in_memory;     /* by ValueId: views of it are views of a buffer */
   OpId *sum_of;        /* by OpId: the sum that a contraction computes with its product */
-  OpId *with;          /* by OpId: the op whose kernel computes a sum: a contraction, a reduction of
-                       rows */
+  OpId *with;          /* by OpId: the kernel that computes a sum: a contraction, a row reduction */
   int64_t narrow_from; /* an operand is cast before the product, not while it is read, if the other
                           operand has at least this many rows; 0: never (fact narrow_from) */
   bool joins;          /* kernels of this target may put their results together (fact join) */

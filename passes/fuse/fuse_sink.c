@@ -15,8 +15,7 @@
 typedef struct Sink {
   Rebuild r;
   bool *late;      /* by OpId: written when first needed */
-  ValueList *wait; /* by OpId of a contraction: values that must be written before it, if
-                      possible */
+  ValueList *wait; /* by OpId of a contraction: values to write before it, if possible */
   bool *busy;      /* by OpId: is being written */
 } Sink;
 

@@ -152,8 +152,8 @@ static void back_op(Back *back, const Op *o) {
   }
   Report *r =
       diag_at(back->m->ctx->diag, "E0901", span_of(back->m, o->loc), "no gradient rule for `%s`%s",
-              op_name(o->code), part ? " over a part of a stack" : "");
-  diag_help(r, "`stop_gradient` around it, if its gradient is not wanted");
+              op_name(o->code), part ? " over a layer range" : "");
+  diag_help(r, "put `stop_gradient` around it if its gradient is not needed");
 }
 
 void back_run(Back *back) {

@@ -17,13 +17,11 @@ typedef enum MicroState {
 typedef struct Micro {
   Module *m;
   Str batch;  /* the dim */
-  Str worker; /* samples are those of workers: a value that has Batch without this dim is of all.
-                 NULL */
+  Str worker; /* samples are workers': a value with Batch but not this dim is of all. NULL */
   int64_t size, part;
   bool quiet;    /* no diagnostic */
   bool asks;     /* are all samples alike, whatever their number? */
-  bool all_sums; /* a value that no parameter influences is a sum like any other, not computed
-                    before the loop */
+  bool all_sums; /* sums that no parameter influences are not moved before the loop */
   bool linear;   /* linear ops accept partial sums in entries as well */
   bool failed;   /* a diagnostic was given */
 } Micro;

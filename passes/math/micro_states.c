@@ -62,7 +62,7 @@ static MicroState refuse(Micro *micro, const Op *o, const char *what) {
   diag_fact(r, "the batch of %lld would be cut into parts of %lld samples", (long long)micro->size,
             (long long)micro->part);
   if (micro->linear) {
-    diag_help(r, "`optim adamw` needs the gradient of all samples alone");
+    diag_help(r, "`optim adamw` needs only the gradient of all samples");
     return MICRO_WHOLE;
   }
   diag_help(r,

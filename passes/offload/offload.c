@@ -416,7 +416,7 @@ static bool refuse_ahead(Module *m) {
   if (plan_zero_stage(m) < 3 || (a.layers <= 0 && a.bytes <= 0)) return false;
   Report *r = diag_at(m->ctx->diag, "E0901", plan_offload_at(m),
                       "`prefetch` with `offload params` is not built yet");
-  diag_help(r, "without `prefetch`, or without `params`");
+  diag_help(r, "leave out `prefetch`, or `params`");
   return true;
 }
 

@@ -105,8 +105,7 @@ static bool is_added(const Search *search, const Op *o, ValueId v) {
 }
 
 static void look_at(Search *search, const Op *o) {
-  bool comes_up = o->code == OP_load && o->global->kind == GLOBAL_PARAM; /* uploaded to its
-                                                                            readers */
+  bool comes_up = o->code == OP_load && o->global->kind == GLOBAL_PARAM; /* uploaded */
   Tier t = comes_up ? TIER_device : offload_works(search->f, search->tier, o);
   if (o->code == OP_loop) {
     look_at_loop(search, o);

@@ -32,8 +32,8 @@ static void indivisible(Module *m, const PlaceRule *rule, Str dim, int64_t size,
   Report *d = diag_at(m->ctx->diag, "E0701", span_of(m, rule->loc),
                       "cannot split `%s` (%lld) over mesh axis `%s` (%lld)", dim, (long long)size,
                       a->name, (long long)a->size);
-  diag_fact(d, "blocks are equal on all ranks");
-  diag_help(d, "another size of `%s`, or another dim in its place", a->name);
+  diag_fact(d, "all ranks must have blocks of equal size");
+  diag_help(d, "choose another size of `%s`, or split another dim", a->name);
 }
 
 typedef struct Placer {

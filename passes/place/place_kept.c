@@ -73,7 +73,7 @@ static void divides_none(Kept *kept, int axis, const Type *t, const Placement *p
                       stack_of(kept), mesh_axis->name, (long long)mesh_axis->size);
   diag_fact(r, "one value has dims %s: %lld divides none of them", dims_text(kept, t, placement),
             (long long)mesh_axis->size);
-  diag_help(r, "another size of `%s` or of one of the dims, or leave out `over %s`",
+  diag_help(r, "choose another size of `%s` or of one of the dims, or leave out `over %s`",
             mesh_axis->name, mesh_axis->name);
   kept->failed = true;
 }

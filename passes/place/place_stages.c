@@ -91,7 +91,7 @@ static void mark(Stages *stages, Op *o) {
   if (stages->m->mesh.at[at].size == 1) return;
   if (attr_get(&o->attrs, ATTR_stack_length) || loop_first(o)) {
     Report *d = refuse(stages, rule, "a pipeline of layers that keep different values is");
-    diag_help(d, "`recompute` of all layers alike, such as `h.*`");
+    diag_help(d, "recompute all layers alike, e.g. `h.*`");
   } else if (has_stages(o->callee)) {
     diag_label(refuse(stages, rule, "a pipeline inside of a pipeline is"),
                "a stack inside of a stack");

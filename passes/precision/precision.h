@@ -6,8 +6,7 @@
 
 /* The origin of a float; decides whether it may be rounded to the compute type. */
 typedef enum Make {
-  MADE_NEUTRAL, /* made of constants, parameters, whole numbers: takes the class of the other
-                   operand */
+  MADE_NEUTRAL, /* from constants, parameters, integers: takes the other operand's class */
   MADE_NARROW,  /* of products: activations and their gradients */
   MADE_STATS,   /* of reductions, inputs, states: stays f32 */
   MADE_MIXED    /* of both: is computed in f32 and may be rounded where it is kept */
@@ -43,8 +42,7 @@ struct BodyPlan { /* a body for operands of these types */
   const Fn *f;
   Info *args; /* by argument */
   uint32_t carry;
-  bool *carried, *wanted; /* by result: is carried in the compute type; is needed in f32 if it is a
-                             product */
+  bool *carried, *wanted; /* by result: carried in the compute type; products needed in f32 */
   FnPlan plan;
   Fn *made; /* NULL until written */
 };

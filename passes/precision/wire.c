@@ -151,8 +151,7 @@ void pass_wire(Module *m) {
   wire.int8 = plan_int8_gradients(m);
   if (!m->mesh.n || !(wire.narrow || wire.asked || wire.int8)) return;
   if (wire.asked && wire.reduce == ELEM_f16 && wire.compute != ELEM_f16) {
-    Report *r =
-        diag_at(m->ctx->diag, "E0602", (Span){0}, "gradients in messages of f16 want a scale");
+    Report *r = diag_at(m->ctx->diag, "E0602", (Span){0}, "gradients in f16 messages need a scale");
     diag_label(r, "below 6e-8 they would be 0");
     diag_help(r, "`reduce = bf16`, or `precision f16`, which scales them");
     return;

@@ -234,8 +234,8 @@ static bool refuses_stages(KeepLines *lines, const KeepLine *line) {
     if (piece->line != line || kept_share(pair_for(lines, piece)).stages < 2) continue;
     Report *r = diag_at(m->ctx->diag, "E0602", span_of(m, line->loc),
                         "`keep = auto` cannot hold a budget under `%s`", word);
-    diag_fact(r, weights ? "values that are computed again also wait for gradients of weights"
-                         : "the number of layers of a stage follows from what they compute again");
+    diag_fact(r, weights ? "recomputed values also wait for the gradients of weights"
+                         : "the number of layers of a stage depends on their recomputation");
     diag_help(r, "`keep = input`, or names of values; `plan` has the bytes");
     return true;
   }

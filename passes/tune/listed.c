@@ -22,7 +22,7 @@ void listed_refuse(Module *m, const Fn *f, const Op *attention, ValueId mask, co
               100 * lists_share(lists), (long long)shape.rows, (long long)shape.columns,
               (long long)shape.classes);
   }
-  diag_help(r, "larger blocks, or a layout that all heads share");
+  diag_help(r, "use larger blocks, or a layout that all heads share");
 }
 
 void listed_check(Module *m, const Fn *k, const Flash *f, bool too_many, const char *what) {

@@ -80,8 +80,7 @@ typedef struct Zero {
   Str axis[ZERO_AXES]; /* in the order of the mesh */
   int stage;
   int64_t persist;    /* stage 3: parameters of at most this many bytes a round stay whole */
-  bool keep_root;     /* stage 3: parameters outside of stacks stay gathered after their first
-                         use */
+  bool keep_root;     /* stage 3: parameters outside of stacks stay gathered after use */
   bool keep_gathered; /* stage 3: parameters are gathered once, where an entry begins */
   bool full;          /* stage 2: gradients stay whole until the end of the step */
   int64_t bucket_bytes;
@@ -120,8 +119,7 @@ bool zero_partitions(const Zero *z, Str axis); /* does the plan, over this axis 
    a parameter is kept apart from the result of the update, in whatever type. */
 enum { HOSTED_UPDATE = 1, HOSTED_GRADS = 2 };
 unsigned zero_hosted(const Zero *zero, const Global *param);
-bool zero_is_alone(const Zero *zero, unsigned hosted); /* one rank's gradient, on its way to the
-                                                          host */
+bool zero_is_alone(const Zero *zero, unsigned hosted); /* one rank's, downloaded to the host */
 const Op *zero_store_of(const Fn *f, const Global *g); /* NULL: it is not stored */
 int64_t zero_ways(const Zero *z, Str axis);            /* ranks of a mesh axis */
 

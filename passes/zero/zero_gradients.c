@@ -217,7 +217,7 @@ static void claim(ZeroSite *site, ValueId sum, ValueId out) {
 
 void site_gradient(ZeroSite *site, uint32_t part, const ValueId *sum, const ValueId *out,
                    Elem elem) {
-  must(!site->pull[part].wanted, "zero: the gradient of part %u is asked for twice", part);
+  must(!site->pull[part].wanted, "zero: the gradient of part %u is requested twice", part);
   Arena *arena = site->z->m->arena;
   const ZeroGroup *group = &site->z->group.at[site->z->part.at[part].group];
   Pull pull = {.wanted = true, .elem = elem};
@@ -289,7 +289,7 @@ static ValueId flatten_here(ZeroSite *site, uint32_t part, bool *all) {
 /* The part's gradient as it leaves this function: flat, or in an entry, or if it is reduced at
    once, the sum over the axis: this rank's shard, or without sharding all of it. */
 ValueId site_reduced(ZeroSite *site, uint32_t part) {
-  must(site->pull[part].wanted, "zero: nobody said which the gradient of part %u is", part);
+  must(site->pull[part].wanted, "zero: the gradient of part %u is not known", part);
   const Zero *zero = site->z;
   ZeroGroup group = zero_part_group(zero, part);
   bool all = group.rounds.dim != NULL, entry = site->from->kind == FN_ENTRY,

@@ -53,8 +53,7 @@ typedef struct ZeroSite {
   OpId hops;       /* sends and receives before this op of `from` are copied, in their order */
   uint32_t *epoch; /* by op: stacks that ran before it */
   uint32_t epochs;
-  ValueId *again; /* by epoch and group: gathered again in it; by epoch and value: sliced from
-                     that */
+  ValueId *again; /* by epoch and group: gathered again; by epoch and value: sliced from it */
   ValueId *member;
 } ZeroSite;
 

@@ -46,11 +46,11 @@ void zero_warn(Zero *zero) {
     const ZeroGroup *group = &zero->group.at[i];
     if (group->gathers_all)
       warn_at_once(zero, group, "gathers all layers",
-                   "others than the rounds of its stack read it");
+                   "ops outside the rounds of its stack read it");
     if (group->stage == 2 && !zero->full && zero_waits_for_stages(zero, group))
       warn_kept(zero, group);
     if (group->sums_all)
       warn_at_once(zero, group, "makes the gradients of all layers",
-                   "others than the rounds of its stack make a part of its gradient");
+                   "ops outside the rounds of its stack make a term of its gradient");
   }
 }
