@@ -3,11 +3,21 @@
    is what an executable will see. Must not: change the files that it reads. */
 #include "data_shards.h"
 #include "ir/support/num.h"
+#include "ir/support/output.h"
 #include "runtime/data/data_file.h"
 #include "runtime/base/file.h"
 #include "runtime/text/tokenizer.h"
 #include <stdlib.h>
 #include <unistd.h>
+
+/* Cures of the runtime name the word of the data line; the option of this command is `--from`. */
+static const char *own_words(Cli *o, const char *help) {
+  static const char word[] = "`format = ";
+  const char *at = strstr(help, word);
+  if (!at) return help;
+  return arena_printf(o->c->arena, "%.*s`--from %s", (int)(at - help), help,
+                      own_words(o, at + sizeof word - 1));
+}
 
 /* The runtime's fault as a diagnostic. */
 static Exit data_fault(Cli *o, const Fault *f) {
@@ -15,7 +25,7 @@ static Exit data_fault(Cli *o, const Fault *f) {
   Report *r = *f->where ? diag_at(o->c->diag, code, (Span){0}, "%s: %s", f->where, f->what)
                         : diag_at(o->c->diag, code, (Span){0}, "%s", f->what);
   if (f->position >= 0) diag_fact(r, "at %s %lld", f->unit, (long long)f->position);
-  if (*f->help) diag_help(r, "%s", f->help);
+  if (*f->help) diag_help(r, "%s", own_words(o, f->help));
   return EXIT_INPUT;
 }
 
@@ -74,8 +84,8 @@ static const char *number_type(Cli *o, const Array *array) {
 static void say_part(Cli *o, const DataFile *file) {
   const Array *array = &file->array;
   TokenRange range = range_of(array);
-  printf("%s: %s, %s%s, %lld numbers", file->path, array->format, number_type(o, array),
-         array->big ? " big-endian" : "", (long long)array->count);
+  output_say(stdout, "%s: %s, %s%s, %lld numbers", file->path, array->format, number_type(o, array),
+             array->big ? " big-endian" : "", (long long)array->count);
   for (int i = 0; i < array->rank && array->rank > 1; i++)
     printf("%s%lld", i ? " x " : ", shape ", (long long)array->size[i]);
   if (array->count) printf(", %.10g to %.10g", range.low, range.high);
@@ -118,7 +128,12 @@ static Exit data_info(Cli *o) {
   DataParts parts = {0};
   Tokenizer *tokenizer = NULL;
   const char *head = o->value[OPT_HEAD];
-  Exit e = open_parts(o, &parts);
+  Exit e = EXIT_FINE;
+  char *end = NULL;
+  int64_t shown = head ? strtoll(head, &end, 10) : 0;
+  if (head && (*end || end == head || shown < 0))
+    return cli_usage("`--head` wants a whole number, not `%s`", head);
+  e = open_parts(o, &parts);
   if (e == EXIT_FINE) e = open_tokenizer(o, &tokenizer);
   if (o->value[OPT_JSON] && e == EXIT_FINE) {
     fputs("{\"schema\":1,\"files\":[", stdout);
@@ -127,7 +142,7 @@ static Exit data_info(Cli *o) {
   } else if (e == EXIT_FINE) {
     for (uint32_t i = 0; i < parts.n; i++) {
       say_part(o, &parts.at[i]);
-      if (head) say_head(&parts.at[i], tokenizer, strtoll(head, NULL, 10));
+      if (head) say_head(&parts.at[i], tokenizer, shown);
     }
     say_total(&parts);
   }
@@ -172,10 +187,11 @@ static bool copy_part(Shards *shards, const Array *array) {
 
 static void say_written(const Cli *o, const Shards *shards) {
   if (o->value[OPT_QUIET]) return;
-  if (shards->files == 1) printf("%s: %lld tokens\n", shards->name, (long long)shards->total);
+  if (shards->files == 1)
+    output_say(stdout, "%s: %lld tokens\n", shards->name, (long long)shards->total);
   else
-    printf("%s and %d before it: %lld tokens\n", shards->name, shards->files - 1,
-           (long long)shards->total);
+    output_say(stdout, "%s and %d before it: %lld tokens\n", shards->name, shards->files - 1,
+               (long long)shards->total);
 }
 
 static Exit finish(Cli *o, Shards *shards, bool ok) {
@@ -219,8 +235,10 @@ static void progress(DataWork *work, const char *path, const Encoding *encoding,
   if (work->said == 0) work->said = now;
   if (now - work->said < 1 || !isatty(STDERR_FILENO) || work->o->value[OPT_QUIET]) return;
   work->said = now;
-  fprintf(stderr, "\r%s: %.0f%%, %lld tokens ", path,
-          100.0 * (double)(encoding->at - bytes->at) / (double)bytes->n, (long long)work->s.total);
+  fputc('\r', stderr);
+  output_say(stderr, "%s: %.0f%%, %lld tokens ", path,
+             100.0 * (double)(encoding->at - bytes->at) / (double)bytes->n,
+             (long long)work->s.total);
 }
 
 static bool tokenize_text(DataWork *work, const char *path, Bytes bytes) {
@@ -239,13 +257,21 @@ static bool tokenize_text(DataWork *work, const char *path, Bytes bytes) {
   return true;
 }
 
+/* `--from bytes` insists that it is text. */
+static bool is_text(const DataWork *work, const char *path, Bytes bytes, Fault *f) {
+  return work->o->value[OPT_FROM] ||
+         (rt_not_foreign(bytes, NULL, f) && rt_text_holds(bytes, path, f)) ||
+         rt_at(f, path, "", -1);
+}
+
 static bool tokenize_files(DataWork *work) {
   Fault f = {0};
   for (uint32_t i = 1; i < work->o->operands.n; i++) {
     Bytes bytes;
     const char *path = work->o->operands.at[i];
     if (!rt_map_file(path, 201, &bytes, &f)) return data_fault(work->o, &f), false;
-    bool ok = tokenize_text(work, path, bytes);
+    bool text = is_text(work, path, bytes, &f);
+    bool ok = text ? tokenize_text(work, path, bytes) : (data_fault(work->o, &f), false);
     rt_unmap_file(&bytes);
     if (!ok) return false;
   }
@@ -269,6 +295,9 @@ static Exit find_eot(DataWork *work) {
 static Exit data_tokenize(Cli *o) {
   DataWork work = {.o = o};
   if (!o->value[OPT_TOKENIZER]) return cli_usage("`shardc data tokenize` wants --tokenizer FILE");
+  if (o->value[OPT_FROM] && strcmp(o->value[OPT_FROM], "bytes"))
+    return cli_usage("`shardc data tokenize` reads text: only `--from bytes`, not `%s`",
+                     o->value[OPT_FROM]);
   Exit e = open_tokenizer(o, &work.t);
   if (e == EXIT_FINE) e = find_eot(&work);
   if (e == EXIT_FINE) e = shards_open(&work.s, o, rt_tokenizer_limit(work.t) - 1);
@@ -291,7 +320,7 @@ static const struct {
   const char *name, *verbs;
 } bound[] = {{OPT_TO, "to", "convert tokenize"},
              {OPT_SHARD, "shard", "convert tokenize"},
-             {OPT_FROM, "from", "info convert"},
+             {OPT_FROM, "from", "info convert tokenize"},
              {OPT_OUTPUT, "output", "convert tokenize"},
              {OPT_EOT, "eot", "tokenize"},
              {OPT_SPECIAL, "special", "tokenize"},

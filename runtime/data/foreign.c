@@ -44,7 +44,8 @@ static int64_t seen(Bytes file) { return file.n < SEEN ? file.n : SEEN; }
 
 /* The first value is an object with a key, or a list of such. */
 static bool is_json(Bytes file) {
-  Json json = rt_json(file.at, seen(file));
+  int64_t mark = stands_at(file, 0, "\xef\xbb\xbf", 3) ? 3 : 0; /* of UTF-8 */
+  Json json = rt_json(file.at + mark, seen(file) - mark);
   if (rt_json_peek(&json) == '[' && !(rt_json_array(&json) && rt_json_element(&json))) return false;
   return rt_json_peek(&json) == '{' && rt_json_object(&json) && rt_json_member(&json, NULL, 0);
 }
@@ -64,8 +65,40 @@ static bool known_end(const char *name, Fault *f) {
   return false;
 }
 
-static bool guessed_bytes(Bytes file, const char *name, Fault *f) {
-  if (known_end(name, f)) return false;
+/* Does every character take `width` bytes, of which only the one at `place` is not 0? */
+static bool is_wide(Bytes file, int width, int place) {
+  enum { MOST = 256, LEAST = 16 };
+  int64_t n = file.n < MOST ? file.n - file.n % width : MOST;
+  for (int64_t i = 0; i < n; i++) {
+    uint8_t c = file.at[i];
+    bool letter = (c >= ' ' && c < 0x7f) || (c && strchr("\t\n\r", c));
+    if (i % width == place ? !letter : c) return false;
+  }
+  return n >= LEAST;
+}
+
+/* Text whose characters take 2 or 4 bytes: by its mark, or by letters of ASCII among zeros. */
+static bool wide_text(Bytes file, Fault *f) {
+  static const struct {
+    const char *mark, *name, *cure;
+    int n, width, place;
+  } rows[] = {
+#define WIDE(mark, name, width, place)                                                             \
+  {mark, name, "`iconv -f " name " -t UTF-8` converts it", sizeof mark - 1, width, place}
+      WIDE("\xff\xfe\0\0", "UTF-32LE", 4, 0),
+      WIDE("\0\0\xfe\xff", "UTF-32BE", 4, 3),
+      WIDE("\xff\xfe", "UTF-16LE", 2, 0),
+      WIDE("\xfe\xff", "UTF-16BE", 2, 1),
+#undef WIDE
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    if (stands_at(file, 0, rows[i].mark, rows[i].n) || is_wide(file, rows[i].width, rows[i].place))
+      return refuse(f, rows[i].name, rows[i].cure), true;
+  return false;
+}
+
+bool rt_text_holds(Bytes file, const char *name, Fault *f) {
+  if (known_end(name, f) || wide_text(file, f)) return false;
   if (is_json(file))
     return refuse(f, "JSON",
                   "write its text to a file and make tokens of that with "
@@ -73,7 +106,7 @@ static bool guessed_bytes(Bytes file, const char *name, Fault *f) {
   const uint8_t *zero = memchr(file.at, 0, (size_t)seen(file));
   if (!zero) return true;
   rt_fault(f, 202, "neither text, which has no zero bytes, nor of a format that is recognised");
-  rt_help(f, "`format = u16`, u32, f32, bytes says how to read it");
+  rt_help(f, "`format = u16`, u32, f32 reads numbers; `format = bytes` insists on its bytes");
   return rt_at(f, "", "byte", zero - file.at);
 }
 
@@ -117,6 +150,6 @@ static bool guessed_numbers(Bytes file, const Array *array, Fault *f) {
 }
 
 bool rt_guess_holds(Bytes file, const char *name, const Array *array, Fault *f) {
-  return array->kind == NUMBER_UINT && array->width == 1 ? guessed_bytes(file, name, f)
+  return array->kind == NUMBER_UINT && array->width == 1 ? rt_text_holds(file, name, f)
                                                          : guessed_numbers(file, array, f);
 }

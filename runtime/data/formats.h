@@ -28,6 +28,7 @@ bool rt_array_open(Bytes file, const char *name, const char *format, Array *arra
 /* foreign.c: no magic number of another format, which all formats but `bytes` contradict; and the
  * content is what was guessed. */
 bool rt_not_foreign(Bytes file, const char *format, Fault *f);
+bool rt_text_holds(Bytes file, const char *name, Fault *f); /* neither numbers, JSON nor UTF-16 */
 bool rt_guess_holds(Bytes file, const char *name, const Array *array, Fault *f);
 bool rt_megatron_is(Bytes index);
 bool rt_megatron_open(Bytes index, Bytes tokens, Array *array, Fault *f); /* megatron.c */

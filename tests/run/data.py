@@ -40,12 +40,12 @@ def tokenize():
             open(path(f'{i}.txt'), 'wb').write(text)
             files.append(f'{i}.txt'); want += [*ids, end]
         data('tokenize', *files, '--tokenizer', f'{TEXT}/{tokenizer}', '--eot', str(end), '-o', 't.bin',
-             says=f't.bin: {len(want)} tokens')
+             '--from', 'bytes', says=f't.bin: {len(want)} tokens')
         b = read('t.bin')
         check(struct.unpack('<3i', b[:12]) == (20240520, 1, len(want)), 'head of llm.c')
         check(list(struct.unpack(f'<{len(want)}H', b[1024:])) == want, f'tokens of {tokenizer}')
         data('tokenize', *files, '--tokenizer', f'{TEXT}/{tokenizer}', '--eot', str(end), '-o', 'p.bin', '--to',
-             'megatron')
+             'megatron', '--from', 'bytes')
         check(f'{len(files)} documents' in data('info', 'p.bin'), 'a document per file')
     open(path('s.txt'), 'w').write('a<|endoftext|>b')
     for more, n in ([], 8), (['--special'], 3):
@@ -87,6 +87,17 @@ def refusals():
     data('look', 'x', expect=2, says='info, convert or tokenize')
     data('info', 'all.bin', '--eot', '1', expect=2, says='no option `--eot`')
     data('tokenize', 's.txt', '-o', 'x.bin', expect=2, says='--tokenizer')
+    for number in 'x', '-1', '', 'inf': data('info', 's.txt', '--head', number, expect=2, says='whole number')
+    words = '-o', 'x.bin', '--tokenizer', f'{TEXT}/gpt2.json'
+    data('tokenize', 's.txt', '--from', 'u16', *words, expect=2, says='only `--from bytes`')
+    for content, says in ((b'PAR1' + bytes(40), 'Parquet'), (b'\x1f\x8b\x08' + bytes(40), 'gunzip'),
+                          (b'{"text": "a"}\n' * 9, 'JSON'), (('a text' * 9).encode('utf-16'), 'iconv'),
+                          (bytes(range(99)), 'no zero bytes')):
+        open(path('wrong'), 'wb').write(content)
+        said = data('tokenize', 'wrong', *words, expect=1, says=says)
+        check('`--from bytes` insists' in said and not os.path.exists(path('x.bin')), said)
+        data('tokenize', 'wrong', '--from', 'bytes', *words, says='x.bin: ')
+        os.remove(path('x.bin'))
     data('tokenize', 's.txt', '-o', 'x.bin', '--tokenizer', f'{TEXT}/gpt2.json', '--eot', 'nobody', expect=2,
          says='nobody')
     open(path('kind.json'), 'w').write('{"normalizer":{"type":"Nmt"}}')

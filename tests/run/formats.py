@@ -105,6 +105,10 @@ ROWS = [
     ('a.jsonl', JSONL, 256, '', 'JSON.*' + TOKENIZE),
     ('json.txt', JSONL, 256, '', 'JSON.*' + INSIST),
     ('a.json', json.dumps([dict(text='a'), dict(text='b' * 200)], indent=1).encode(), 256, '', 'JSON'),
+    ('mark.txt', b'\xef\xbb\xbf' + JSONL, 256, '', 'JSON.*' + INSIST),
+    *((f'{code}.txt', TEXT.decode().encode(code), 256, '', 'UTF-%s.*iconv.*' % code[4:6] + INSIST)
+      for code in ('utf-16', 'utf-16-le', 'utf-16-be', 'utf-32', 'utf-32-le', 'utf-32-be')),
+    ('said.txt', TEXT.decode().encode('utf-16'), 256, 'bytes', list(TEXT.decode().encode('utf-16'))),
     ('a.csv', b'a, b\n1, 2\n' * 40, 256, '', 'CSV.*' + INSIST),
     # formats that are read, and do not say what the name or the model takes them for
     ('bare.npy', numbers('H', WORDS), 50257, '', 'without its header.*numpy.save'),
@@ -171,6 +175,7 @@ def one(name, content, words, format, result):
     check(re.search(result, text, re.S) and '--> ' in text and 'E14' in text, f'{name}: check says\n{text}')
     p = subprocess.run([shardc, 'data', 'info', *(['--from', format] if format else []), path], capture_output=True,
                        text=True, errors='replace', env=dict(os.environ, NO_COLOR='1'))
+    result = result.replace('`format = ', '`--from ')
     return 'refused' if re.search(result, p.stderr, re.S) else 'refused for this model'
 
 
