@@ -2,6 +2,7 @@
 #include "ir/shape/placement.h"
 #include "ir/plan/stage_class.h"
 #include "ir/support/num.h"
+#include "ir/support/output.h"
 #include "cmd.h"
 #include "codegen/cache.h"
 #include "codegen/codegen.h"
@@ -162,11 +163,11 @@ static void say_done(const Cli *o, const Module *m, const char *output, double s
   if (o->value[OPT_QUIET] || o->format == DIAG_JSON) return;
   long long ranks = (long long)mesh_ranks(m);
   const char *each = ranks > 1 ? " each" : "";
-  fprintf(stderr,
-          "%s: %s parameters, %lld rank%s, %s of weights and states%s, %u kernels%s, %.1f s\n",
-          output, short_count(o->c, (double)count), ranks, ranks > 1 ? "s" : "",
-          arena_amount(o->c->arena, bytes), each, kernels,
-          tuned ? arena_printf(o->c->arena, " (%u tuned)", tuned) : "", seconds);
+  output_say(stderr,
+             "%s: %s parameters, %lld rank%s, %s of weights and states%s, %u kernels%s, %.1f s\n",
+             output, short_count(o->c, (double)count), ranks, ranks > 1 ? "s" : "",
+             arena_amount(o->c->arena, bytes), each, kernels,
+             tuned ? arena_printf(o->c->arena, " (%u tuned)", tuned) : "", seconds);
   for (uint32_t i = 0; i < m->settings.n; i++)
     if (!strncmp(m->settings.at[i].key, "made.recompute.", 15))
       fprintf(stderr, "  recompute: %s\n", m->settings.at[i].value);

@@ -1,12 +1,13 @@
 /* `shardc fmt`: the canonical layout of files, on stdout, in place (--write), or only compared
    (--check, exit 3). A file with syntax errors is reported and left alone. */
 #include "cmd.h"
+#include "ir/support/output.h"
 #include "frontend/syntax/fmt.h"
 
 static Exit deliver(Cli *o, const char *path, const char *text, size_t n, bool same) {
   bool from_stdin = !strcmp(path, "-");
   if (o->value[OPT_CHECK]) {
-    if (!same) printf("%s\n", from_stdin ? "<stdin>" : path);
+    if (!same) output_say(stdout, "%s\n", from_stdin ? "<stdin>" : path);
     return same ? EXIT_FINE : EXIT_NO;
   }
   if (!o->value[OPT_WRITE] || from_stdin) return write_text(o->c, "-", text, n);

@@ -2,6 +2,7 @@
    ones with or without a blank, in any order; `--` ends them. The same table writes --help. */
 #include "cmd.h"
 #include "ir/support/num.h"
+#include "ir/support/output.h"
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -23,12 +24,13 @@ static const Option options[] = {
 _Static_assert(COUNT_OF(options) == OPT_COUNT, "a row per OptionId");
 
 Exit cli_usage(const char *format, ...) {
+  char *text = NULL;
   va_list args;
   va_start(args, format);
-  fputs("shardc: ", stderr);
-  vfprintf(stderr, format, args);
-  fputc('\n', stderr);
+  int n = vasprintf(&text, format, args);
   va_end(args);
+  output_say(stderr, "shardc: %s\n", n < 0 ? format : text);
+  if (n >= 0) free(text);
   return EXIT_USAGE;
 }
 

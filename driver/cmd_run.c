@@ -13,6 +13,7 @@
 #include "driver/verify/verify_runs.h"
 #include "codegen/codegen.h"
 #include "ir/plan/module_settings.h"
+#include "ir/support/output.h"
 #include "runtime/device/topology.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -97,7 +98,7 @@ static _Noreturn void become(const Job *job, int i, int say) {
     dup2(say, 1), dup2(say, 2);
   }
   execv(job->command[0], job->command);
-  fprintf(stderr, "shardc: cannot run `%s`: %s\n", job->command[0], strerror(errno));
+  output_say(stderr, "shardc: cannot run `%s`: %s\n", job->command[0], strerror(errno));
   _exit(127);
 }
 

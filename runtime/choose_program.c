@@ -70,8 +70,7 @@ static const rt_program *choose(const rt_program *first, const Options *options)
   if (options->command == 'i') return gpu;
   best = for_sm(first, ranks, capability(number, gpu, why, sizeof why));
   if (best || asked || !cpu) return best ? best : gpu;
-  if (*why && !options->at[OPT_quiet].given)
-    fprintf(stderr, "note: the GPU is not used: %s\n", why);
+  if (*why && !options->at[OPT_quiet].given) rt_note("the GPU is not used: %s", why);
   return cpu;
 }
 

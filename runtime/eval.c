@@ -183,17 +183,14 @@ static void print_result(const Run *r, const Evaluation *evaluation) {
 static void tell_rest(const Run *r, const Evaluation *evaluation) {
   int64_t rest = r->data.valid.samples % r->data.batch;
   if (rt_setting_of(r->p, "made.eval.mean") && evaluation->batches > 1)
-    fprintf(stderr,
-            "note: this loss is made of a batch as a whole: the mean over %lld batches of %lld\n",
+    rt_note("this loss is made of a batch as a whole: the mean over %lld batches of %lld",
             (long long)evaluation->batches, (long long)r->data.batch);
   if (evaluation->repeats)
-    fprintf(stderr,
-            "note: a batch has %lld samples, the data %lld: some are in it more than once\n",
+    rt_note("a batch has %lld samples, the data %lld: some are in it more than once",
             (long long)r->data.batch, (long long)rest);
   else if (rest && !evaluation->tail && !r->o.at[OPT_eval_batches].given)
-    fprintf(stderr,
-            "note: the last %lld samples make no whole batch of %lld, and this loss is no sum over "
-            "samples: they are left out\n",
+    rt_note("the last %lld samples make no whole batch of %lld, and this loss is no sum over "
+            "samples: they are left out",
             (long long)rest, (long long)r->data.batch);
 }
 

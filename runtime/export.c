@@ -148,8 +148,8 @@ int rt_export(Run *r) {
         !rt_export_tokenizer(r, special, folder, &f))))
     rt_die_on_all(r, &f);
   if (!r->o.at[OPT_quiet].given)
-    fprintf(stderr, "%d tensors in %s%s\n", export.n, folder,
-            mapped ? "" : ", under the model's own names: it has no weights block");
+    rt_say(stderr, "%d tensors in %s%s\n", export.n, folder,
+           mapped ? "" : ", under the model's own names: it has no weights block");
   free(export.item);
   return 0;
 }

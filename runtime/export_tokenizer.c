@@ -138,8 +138,7 @@ bool rt_export_tokenizer(const Run *r, const int64_t *id, const char *folder, Fa
   bool config = false, map = false, generation = false;
   const char *path = rt_run_tokenizer_path(r, kept);
   if (path && !rt_exists(path)) {
-    fprintf(stderr, "no tokenizer is written: %s does not exist; --tokenizer FILE names it\n",
-            path);
+    rt_note("no tokenizer is written: %s does not exist; --tokenizer FILE names it", path);
     path = NULL;
   }
   if (path && (!rt_run_tokenizer_copy(path, folder, f) ||

@@ -68,11 +68,11 @@ static int print_text(const rt_program *program) {
     printf("  %-34s", program->kernels[i]->name);
     for (int k = 0; k < program->kernels[i]->phases; k++)
       printf("%s%lld", k ? "+" : "", (long long)program->kernels[i]->phase[k].chunks);
-    printf(" chunks  %s\n", program->kernels[i]->source);
+    rt_say(stdout, " chunks  %s\n", program->kernels[i]->source);
   }
   printf("\nsettings\n");
   for (int i = 0; i < program->nsettings; i++)
-    printf("  %s = %s\n", program->settings[i].key, program->settings[i].value);
+    rt_say(stdout, "  %s = %s\n", program->settings[i].key, program->settings[i].value);
   return 0;
 }
 

@@ -69,6 +69,7 @@ bool rt_metrics_line(Bytes line, StepRecord *record) {
 
 /* Steps behind `before`, up to `last`, have no line. */
 static void count_missing(MetricsKept *kept, int64_t before, int64_t last) {
+  if (before < 0) before = 0;
   if (last <= before) return;
   if (!kept->missing) kept->first_missing = before + 1;
   kept->missing += last - before, kept->last_missing = last;
@@ -87,25 +88,26 @@ MetricsKept rt_metrics_read(Metrics *metrics, Bytes bytes, int64_t step, char *o
       continue;
     }
     if (record.step > step) continue;
-    if (before >= 0) count_missing(&kept, before, record.step - 1);
+    if (before >= 0 || kept.damaged) count_missing(&kept, before, record.step - 1);
     if (record.step > before) before = record.step;
     rt_curve_add(&metrics->train, (double)record.step, record.loss),
         rt_curve_add(&metrics->valid, (double)record.step, record.valid_loss);
     if (out) memcpy(out + kept.bytes, bytes.at + at, (size_t)n);
     kept.bytes += n;
   }
-  if (before >= 0) count_missing(&kept, before, step);
+  if (before >= 0 || kept.damaged) count_missing(&kept, before, step);
   return kept;
 }
 
 static void tell_lost(const char *path, const MetricsKept *kept) {
+  long long n = kept->missing, first = kept->first_missing, last = kept->last_missing;
   if (kept->damaged)
-    fprintf(stderr, "note: %s: %lld lines cannot be read and are left out\n", path,
-            (long long)kept->damaged);
-  if (kept->missing)
-    fprintf(stderr, "note: %s: %lld steps between %lld and %lld have no line\n", path,
-            (long long)kept->missing, (long long)kept->first_missing,
-            (long long)kept->last_missing);
+    rt_note("%s: %lld %s cannot be read and %s left out", path, (long long)kept->damaged,
+            kept->damaged == 1 ? "line" : "lines", kept->damaged == 1 ? "is" : "are");
+  if (n == 1) rt_note("%s: step %lld has no line", path, first);
+  else if (n == last - first + 1 && n)
+    rt_note("%s: steps %lld to %lld have no line", path, first, last);
+  else if (n) rt_note("%s: %lld steps between %lld and %lld have no line", path, n, first, last);
 }
 
 static bool open_end(Metrics *metrics, Fault *f) {
@@ -115,19 +117,21 @@ static bool open_end(Metrics *metrics, Fault *f) {
   return rt_at(f, metrics->path, "", -1);
 }
 
-bool rt_metrics_open(Metrics *metrics, const char *run, int64_t step, Fault *f) {
+bool rt_metrics_open(Metrics *metrics, const char *run, int64_t step, bool own, Fault *f) {
   *metrics = (Metrics){.fd = -1};
   rt_join(metrics->path, run, "metrics.jsonl");
   Bytes bytes = {0};
+  MetricsKept kept = {0};
   if (rt_exists(metrics->path)) {
     if (!rt_map_file(metrics->path, 401, &bytes, f)) return false;
     char *text = rt_alloc((size_t)bytes.n + 1);
-    MetricsKept kept = rt_metrics_read(metrics, bytes, step, text);
+    kept = rt_metrics_read(metrics, bytes, step, text);
     bool ok = kept.bytes == bytes.n || rt_write_file(metrics->path, text, kept.bytes, true, f);
-    tell_lost(metrics->path, &kept);
     rt_unmap_file(&bytes), free(text);
     if (!ok) return false;
   }
+  if (own && !kept.bytes && !kept.damaged) count_missing(&kept, 0, step);
+  tell_lost(metrics->path, &kept);
   return open_end(metrics, f);
 }
 

@@ -25,8 +25,9 @@ typedef struct StepRecord { /* NaN: not known, left out */
 } StepRecord;
 
 /* Opens metrics.jsonl in the run directory. Lines of later steps than `step` are dropped, others
-   are read back; lines that cannot be read are dropped as well, and a note says what is missing. */
-bool rt_metrics_open(Metrics *metrics, const char *run, int64_t step, Fault *f);
+   are read back; lines that cannot be read are dropped as well, and a note says what is missing.
+   own: the run directory is that of the steps before. */
+bool rt_metrics_open(Metrics *metrics, const char *run, int64_t step, bool own, Fault *f);
 bool rt_metrics_move(Metrics *metrics, const char *run,
                      Fault *f); /* to a run directory made anew */
 void rt_metrics_close(Metrics *metrics);

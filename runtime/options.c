@@ -1,6 +1,7 @@
 /* Reading the command line: [command] --name value | --name=value | --flag, in any order. Names are
    written with dashes. Must not: know what options mean. */
 #include "options.h"
+#include "runtime/base/file.h"
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -246,8 +247,8 @@ bool rt_options_read(Options *options, int argc, char **argv, Fault *f) {
 }
 
 void rt_options_help(const char *program, const char *model) {
-  printf("%s: trains, evaluates and samples %s\n\nusage: %s [command] [options]\n\n", program,
-         model, program);
+  rt_say(stdout, "%s: trains, evaluates and samples %s\n\nusage: %s [command] [options]\n\n",
+         program, model, program);
   for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
     printf("  %-8s%s\n", commands[i].name, commands[i].help);
   printf("\noptions; behind each, the commands that take it (t, e, s, x, i)\n\n");

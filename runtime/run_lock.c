@@ -57,8 +57,7 @@ static bool lock_by_file(const char *folder, int why, Fault *f) {
   dprintf(fd, "%ld %s\n", (long)getpid(), host);
   close(fd);
   on_exit(release, rt_copy_text(path, strlen(path)));
-  fprintf(stderr, "note: this file system has no locks (%s): %s keeps others out\n", strerror(why),
-          path);
+  rt_note("this file system has no locks (%s): %s keeps others out", strerror(why), path);
   return true;
 }
 

@@ -84,7 +84,10 @@ static const rt_tensor *logical(const Sampler *sampler, const rt_tensor *t) {
 static bool prepare(Sampler *sampler, Fault *f) {
   Run *r = sampler->r;
   sampler->entry = rt_entry_find(r->p, "logits");
-  if (!sampler->entry) return rt_fault(f, 801, "this executable has no entry `logits`");
+  if (!sampler->entry) {
+    rt_fault(f, 801, "this executable has no entry `logits`, from which tokens are chosen");
+    return rt_help(f, "`output logits` in the model, of the same dims as its input and Vocab");
+  }
   if (!find_tensors(sampler, f)) return false;
   int position = axis_of(sampler->output, sampler->input->dim[sampler->input->rank - 1]);
   sampler->seq = sampler->input->size[sampler->input->rank - 1],

@@ -316,11 +316,11 @@ static void tell_missing(const Run *r, const Outputs *outputs) {
         !outputs && !strncmp(tensor->name, "out.", 4) && !rt_is_computed(&r->device, tensor);
   }
   if (of_model)
-    fprintf(stderr, "note: the model's outputs are not in the dump: `eval --dump FILE` computes "
-                    "them for the validation data\n");
+    rt_note("the model's outputs are not in the dump: `eval --dump FILE` computes "
+            "them for the validation data");
   const rt_tensor *loss = rt_tensor_find(r->p, "loss");
   if (loss && r->o.command == 't' && !rt_is_computed(&r->device, loss))
-    fprintf(stderr, "note: no step was run: loss and gradients are not in the dump\n");
+    rt_note("no step was run: loss and gradients are not in the dump");
 }
 
 bool rt_finish(Run *r, const Outputs *outputs, Fault *f) {

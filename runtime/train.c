@@ -73,8 +73,7 @@ static bool look(Train *train, Fault *f) {
   if (!rt_device_run(&r->device, rt_entry_find(r->p, "step.look"), f)) return false;
   train->from = rt_later_from(r);
   if (train->from == done && rt_is_first(r))
-    fprintf(stderr, "note: the second moments are steady: frozen after %lld steps\n",
-            (long long)done);
+    rt_note("the second moments are steady: frozen after %lld steps", (long long)done);
   return true;
 }
 
@@ -122,9 +121,8 @@ static void tell_uncounted(Train *train, const StepRecord *record) {
   Run *r = train->r;
   if (record->counted != 0 || train->told_uncounted++ || !rt_is_first(r)) return;
   rt_meter_break(&train->meter);
-  fprintf(stderr,
-          "note: no label of step %lld counts: its loss and gradients are 0 (`counted` in "
-          "metrics.jsonl tells each such step)\n",
+  rt_note("no label of step %lld counts: its loss and gradients are 0 (`counted` in "
+          "metrics.jsonl tells each such step)",
           (long long)record->step);
 }
 
@@ -181,7 +179,7 @@ static bool find_run(Train *train, Fault *f) {
   Whereabouts now = rt_find_folder(r, f);
   if (now == FOLDER_STAYED || now == FOLDER_LOST) return now == FOLDER_STAYED;
   rt_meter_break(&train->meter);
-  fprintf(stderr, "note: the run directory %s is %s %s\n", before,
+  rt_note("the run directory %s is %s %s", before,
           now == FOLDER_MOVED ? "now" : "gone: the run goes on in", r->out);
   return now == FOLDER_MOVED || rt_metrics_move(&train->metrics, r->out, f);
 }
@@ -245,7 +243,7 @@ static bool evaluate(Train *train, StepRecord *record, Fault *f) {
   if (!evaluation.samples) return true; /* stopped by a signal */
   if (evaluation.counted == 0 && !train->told_unevaluated++ && rt_is_first(train->r)) {
     rt_meter_break(&train->meter);
-    fprintf(stderr, "note: no label of the validation samples counts: they have no loss\n");
+    rt_note("no label of the validation samples counts: they have no loss");
   }
   record->valid_loss = train->r->at.valid_loss = evaluation.loss;
   train->evaluated = evaluation.samples;
@@ -311,14 +309,14 @@ static bool holds_checkpoints(const char *folder) {
 /* Nothing to resume yet. What an earlier run wrote of its steps stays, under another name. */
 static bool begin_anew(Run *r, Fault *f) {
   char path[RT_PATH], kept[RT_PATH], name[32];
-  if (rt_is_first(r)) fprintf(stderr, "note: no checkpoint in %s: begins at step 1\n", r->out);
+  if (rt_is_first(r)) rt_note("no checkpoint in %s: begins at step 1", r->out);
   rt_join(path, r->out, "metrics.jsonl");
   for (int i = 1; rt_is_first(r) && rt_exists(path); i++) {
     snprintf(name, sizeof name, "metrics-%03d.jsonl", i);
     rt_join(kept, r->out, name);
     if (rt_exists(kept)) continue;
     if (rename(path, kept)) break;
-    fprintf(stderr, "note: its metrics.jsonl is now %s\n", name);
+    rt_note("its metrics.jsonl is now %s", name);
   }
   return rt_initialise(r, f);
 }
@@ -342,15 +340,14 @@ static void tell_differences(const Train *train, const Progress *own) {
   const Progress *then = &train->r->at;
   if (!then->step || !rt_is_first(train->r)) return;
   if (then->data && then->data != own->data)
-    fprintf(stderr, "note: the resumed run read other data, or in another order (files, --valid, "
-                    "--shuffle, length of samples)\n");
+    rt_note("the resumed run read other data, or in another order (files, --valid, "
+            "--shuffle, length of samples)");
   if (then->settings) {
     char *now = rt_run_settings(train->r->first);
     rt_tell_settings(then->settings, now);
     free(now);
   } else if (then->optimizer[0] && strcmp(then->optimizer, own->optimizer))
-    fprintf(stderr, "note: the resumed run's optimizer was %s, this one is %s\n", then->optimizer,
-            own->optimizer);
+    rt_note("the resumed run's optimizer was %s, this one is %s", then->optimizer, own->optimizer);
 }
 
 static bool resume(Train *train, Fault *f) {
@@ -359,6 +356,9 @@ static bool resume(Train *train, Fault *f) {
   Progress own = r->at;
   if (!load_resumed(train, f)) return false;
   tell_differences(train, &own);
+  if (!seed->given && r->at.step && own.seed != r->at.seed && rt_is_first(r))
+    rt_note("train.seed was %lld in the resumed run and stays so: %lld is not used",
+            (long long)r->at.seed, (long long)own.seed);
   free(r->at.settings), r->at.settings = NULL;
   r->at.data = own.data, memcpy(r->at.optimizer, own.optimizer, sizeof own.optimizer);
   if (seed->given && (uint64_t)seed->count != r->at.seed)
@@ -397,22 +397,20 @@ static void tell_data(const Train *t) {
   const Run *r = t->r;
   int64_t batch = r->data.batch, train = r->data.train.samples, valid = r->data.valid.samples;
   if (train && train < batch)
-    fprintf(stderr,
-            "note: a batch has %lld samples, the data %lld: some are in it more than once\n",
+    rt_note("a batch has %lld samples, the data %lld: some are in it more than once",
             (long long)batch, (long long)train);
   if (r->data.valid.asked && !valid)
-    fprintf(stderr, "note: what is set apart for validation holds no whole sample: there will be "
-                    "no validation\n");
+    rt_note("what is set apart for validation holds no whole sample: there will be "
+            "no validation");
   if (!valid || !rt_entry_find(r->p, "eval")) return;
   Evaluation evaluation = rt_evaluation(r, t->eval_batches);
   int64_t seen = evaluation.batches * batch + evaluation.tail;
   if (evaluation.repeats)
-    fprintf(stderr,
-            "note: validation: a batch has %lld samples, the data %lld: some are in it more "
-            "than once\n",
+    rt_note("validation: a batch has %lld samples, the data %lld: some are in it more "
+            "than once",
             (long long)batch, (long long)valid);
   if (seen < valid)
-    fprintf(stderr, "note: an evaluation takes %lld of the validation samples%s\n", (long long)seen,
+    rt_note("an evaluation takes %lld of the validation samples%s", (long long)seen,
             t->eval_batches ? "; --eval-batches 0: all" : "");
 }
 
@@ -423,16 +421,15 @@ static void greet(const Train *train) {
   if (r->o.at[OPT_quiet].given) return;
   rt_device_words(&r->device, device, sizeof device);
   if (world > 1) snprintf(ranks, sizeof ranks, "%d ranks with each ", world);
-  fprintf(stderr,
-          "%s: %lld parameters, %s%s, %lld training and %lld validation samples, run "
-          "directory %s\n",
-          r->p->model, (long long)rt_parameters(r->p), ranks, device,
-          (long long)r->data.train.samples, (long long)r->data.valid.samples, r->out);
+  rt_say(stderr,
+         "%s: %lld parameters, %s%s, %lld training and %lld validation samples, run "
+         "directory %s\n",
+         r->p->model, (long long)rt_parameters(r->p), ranks, device,
+         (long long)r->data.train.samples, (long long)r->data.valid.samples, r->out);
   tell_data(train);
   int64_t compiled = planned_steps(&rt_the_program);
   if (compiled >= 0 && compiled != train->steps)
-    fprintf(stderr, "note: the learning-rate schedule was compiled for %lld steps\n",
-            (long long)compiled);
+    rt_note("the learning-rate schedule was compiled for %lld steps", (long long)compiled);
 }
 
 static bool start(Train *train, Fault *f) {
@@ -460,7 +457,8 @@ static bool start(Train *train, Fault *f) {
   if (!rt_is_first(r)) return true;
   rt_checkpoint_clean(r->out);
   greet(train);
-  return rt_metrics_open(&train->metrics, r->out, r->at.step, f);
+  bool own = train->saved == r->at.step;
+  return rt_metrics_open(&train->metrics, r->out, r->at.step, own, f);
 }
 
 static void conclude(const Train *train, Stop stop) {
@@ -478,7 +476,7 @@ static void conclude(const Train *train, Stop stop) {
   if (!isnan(progress->valid_loss) && train->evaluated) /* `eval` reads all of them */
     printf(" (%lld of %lld samples)", (long long)train->evaluated,
            (long long)train->r->data.valid.samples);
-  printf("\nrun directory: %s\n", train->r->out);
+  rt_say(stdout, "\nrun directory: %s\n", train->r->out);
 }
 
 /* Of the type that the plan computes in, per rank; 0: nobody told it. Ranks share a processor. */

@@ -255,7 +255,8 @@ static void remove_folders(Verify *verify) {
 static bool is_number(const char *text, bool whole) {
   char *end;
   double v = text ? strtod(text, &end) : 1;
-  return !text || (end != text && !*end && v > 0 && (!whole || (v == (double)(long)v && v < 1e9)));
+  return !text || (end != text && !*end && v > 0 && isfinite(v) &&
+                   (!whole || (v == (double)(long)v && v < 1e9)));
 }
 
 Exit cmd_verify(Cli *o) {

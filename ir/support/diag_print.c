@@ -16,28 +16,13 @@
    on the order of the checks. Must not: change what was collected. */
 #include "diag_report.h"
 #include "heap.h"
+#include "output.h"
 #include <stdlib.h>
 
 enum { LINE_LIMIT = 180 };
 
-/* Is there a character at `c` that a terminal obeys? Of ASCII, or of U+0080 .. U+009F. */
-static bool is_control(const unsigned char *c) {
-  return (*c < 0x20 && *c != '\t' && *c != '\n') || *c == 0x7f ||
-         (*c == 0xC2 && c[1] >= 0x80 && c[1] < 0xA0);
-}
-
-/* Names, paths and source lines are other people's bytes: what a terminal would obey is shown as a
-   question mark. All text of a report goes this way; escape codes of colours are our own. */
-static void put_bytes(FILE *out, const char *text, size_t n) {
-  for (size_t i = 0; i < n; i++) {
-    const unsigned char *c = (const unsigned char *)text + i;
-    bool obeyed = is_control(c);
-    fputc(obeyed ? '?' : *c, out);
-    i += obeyed && *c == 0xC2;
-  }
-}
-
-static void put_text(FILE *out, const char *text) { put_bytes(out, text, strlen(text)); }
+/* Names, paths and source lines; escape codes of colours are our own. */
+static void put_text(FILE *out, const char *text) { output_shown(out, text, strlen(text)); }
 
 /* ---- the human format ---- */
 
@@ -130,7 +115,7 @@ static void put_source_line(const DiagPrinter *printer, Span at, const SourceWin
           style->end);
   if (window->n) fputc(' ', printer->out);
   if (window->from) fputs("...", printer->out);
-  put_bytes(printer->out, window->text + window->from, window->to - window->from);
+  output_shown(printer->out, window->text + window->from, window->to - window->from);
   fputs(window->to < window->n ? "...\n" : "\n", printer->out);
 }
 

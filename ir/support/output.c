@@ -4,8 +4,9 @@
 #include "output.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdint.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -76,4 +77,30 @@ bool output_possible(Arena *arena, const char *path) {
   if (!output_open(&output, arena, path, 0666)) return false;
   output_close(&output, false);
   return true;
+}
+
+/* Is there a character at `c` that a terminal obeys? Of ASCII, or of U+0080 .. U+009F. */
+static bool is_control(const unsigned char *c) {
+  return (*c < 0x20 && *c != '\t' && *c != '\n') || *c == 0x7f ||
+         (*c == 0xC2 && c[1] >= 0x80 && c[1] < 0xA0);
+}
+
+void output_shown(FILE *out, const char *text, size_t n) {
+  for (size_t i = 0; i < n; i++) {
+    const unsigned char *c = (const unsigned char *)text + i;
+    bool obeyed = is_control(c);
+    fputc(obeyed ? '?' : *c, out);
+    i += obeyed && *c == 0xC2;
+  }
+}
+
+void output_say(FILE *out, const char *format, ...) {
+  char *text = NULL;
+  va_list args;
+  va_start(args, format);
+  int n = vasprintf(&text, format, args);
+  va_end(args);
+  if (n < 0) return;
+  output_shown(out, text, (size_t)n);
+  free(text);
 }

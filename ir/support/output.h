@@ -5,6 +5,7 @@
 #define SHARDC_OUTPUT_H
 #include "arena.h"
 #include <stdbool.h>
+#include <stdio.h>
 
 typedef struct Output {
   int fd;           /* to write to; -1: errno says why there is none */
@@ -19,4 +20,8 @@ bool output_close(Output *output, bool good);
 bool output_write(Arena *arena, const char *path, const void *data, size_t n, int mode);
 bool output_possible(Arena *arena,
                      const char *path); /* found out before long work; writes nothing */
+/* Names, paths and values are other people's bytes: what a terminal would obey is shown as `?`.
+   `output_say` does that with all it prints. */
+void output_shown(FILE *out, const char *text, size_t n);
+void output_say(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 #endif

@@ -62,12 +62,19 @@ static void put_float(IrPrinter *printer, double f) {
   }
 }
 
+/* Does a terminal obey it? ASCII, or U+0080 .. U+009F by the second of its two bytes. */
+static bool is_obeyed(const char *text, const char *at) {
+  unsigned char c = (unsigned char)*at;
+  bool high = c >= 0x80 && c < 0xa0 && at > text && (unsigned char)at[-1] == 0xc2;
+  return c < 32 || c == 127 || high;
+}
+
 static void put_quoted(IrPrinter *printer, const char *s) {
   put(printer, "\"");
-  for (; *s; s++) {
+  for (const char *text = s; *s; s++) {
     const char *plain = "\n\t\"\\", *letters = "nt\"\\", *found = strchr(plain, *s);
     if (found) put(printer, "\\%c", letters[found - plain]);
-    else if ((unsigned char)*s < 32 || *s == 127) put(printer, "\\x%02x", (unsigned char)*s);
+    else if (is_obeyed(text, s)) put(printer, "\\x%02x", (unsigned char)*s);
     else put_n(printer, s, 1);
   }
   put(printer, "\"");

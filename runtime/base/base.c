@@ -56,15 +56,37 @@ static bool colour(void) {
   return isatty(2) && !(no && *no) && !(term && !strcmp(term, "dumb"));
 }
 
-void rt_print_fault(const Fault *f, const char *severity) {
-  if (f->quiet) return;
+char *rt_show(char *text) {
+  char *to = text;
+  for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
+    bool wide = *c == 0xC2 && c[1] >= 0x80 && c[1] < 0xA0; /* U+0080 .. U+009F */
+    bool obeyed = wide || (*c < 0x20 && *c != '\t' && *c != '\n') || *c == 0x7f;
+    *to++ = obeyed ? '?' : (char)*c;
+    c += wide;
+  }
+  *to = 0;
+  return text;
+}
+
+void rt_print_fault(const Fault *fault, const char *severity) {
+  if (fault->quiet) return;
+  Fault f = *fault;
   bool c = colour();
-  fprintf(stderr, "%s%s[R%04d]%s: %s\n", c ? "\033[1;31m" : "", severity, f->code,
-          c ? "\033[0m" : "", f->what);
-  if (f->where[0] && f->position >= 0)
-    fprintf(stderr, "  --> %s: %s %lld\n", f->where, f->unit, (long long)f->position);
-  else if (f->where[0]) fprintf(stderr, "  --> %s\n", f->where);
-  if (f->help[0]) fprintf(stderr, "  = help: %s\n", f->help);
+  fprintf(stderr, "%s%s[R%04d]%s: %s\n", c ? "\033[1;31m" : "", severity, f.code,
+          c ? "\033[0m" : "", rt_show(f.what));
+  if (f.where[0] && f.position >= 0)
+    fprintf(stderr, "  --> %s: %s %lld\n", rt_show(f.where), f.unit, (long long)f.position);
+  else if (f.where[0]) fprintf(stderr, "  --> %s\n", rt_show(f.where));
+  if (f.help[0]) fprintf(stderr, "  = help: %s\n", rt_show(f.help));
+}
+
+void rt_note(const char *format, ...) {
+  char text[2 * RT_PATH + 1024];
+  va_list a;
+  va_start(a, format);
+  vsnprintf(text, sizeof text, format, a);
+  va_end(a);
+  fprintf(stderr, "note: %s\n", rt_show(text));
 }
 
 void rt_die(const Fault *f) {

@@ -27,6 +27,9 @@ bool rt_fault(Fault *f, int code, const char *format, ...) __attribute__((format
 bool rt_help(Fault *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool rt_at(Fault *f, const char *where, const char *unit,
            int64_t position); /* keeps what is there already */
+void rt_note(const char *format, ...) __attribute__((format(printf, 1, 2))); /* a line on stderr */
+/* Names and values are other people's bytes: what a terminal obeys becomes `?`, in place. */
+char *rt_show(char *text);
 void rt_print_fault(const Fault *f, const char *severity);
 _Noreturn void rt_die(const Fault *f);
 _Noreturn void rt_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));

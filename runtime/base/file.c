@@ -151,6 +151,18 @@ void rt_remove_tree(const char *path) {
   if (rmdir(path) && errno == ENOTDIR) unlink(path);
 }
 
+void rt_say(FILE *file, const char *format, ...) {
+  va_list a, b;
+  va_start(a, format);
+  va_copy(b, a);
+  size_t n = (size_t)vsnprintf(NULL, 0, format, a) + 1;
+  char *text = rt_alloc(n);
+  vsnprintf(text, n, format, b);
+  va_end(a), va_end(b);
+  fputs(rt_show(text), file);
+  free(text);
+}
+
 void rt_json_write(FILE *file, const char *text) {
   fputc('"', file);
   for (const unsigned char *p = (const unsigned char *)text; *p; p++) {

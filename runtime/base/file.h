@@ -32,6 +32,8 @@ bool rt_file_end(NewFile *file, bool ok, bool sync, Fault *f);
 bool rt_write_file(const char *path, const void *data, int64_t n, bool sync, Fault *f);
 void rt_remove_tree(const char *path);
 
+void rt_say(FILE *file, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));        /* rt_show */
 void rt_json_write(FILE *file, const char *text); /* a string in quotes */
 void rt_json_real(FILE *file, double v); /* shortest that reads back as float; null if not finite */
 #endif

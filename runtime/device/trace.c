@@ -4,6 +4,7 @@
    when it is full, recording stops and the file says so. Must not: change what runs; write the file
    (trace_file.c). */
 #include "trace.h"
+#include "runtime/base/file.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -167,9 +168,9 @@ static void rate(char out[16], double count, double seconds) {
 static void print_row(const TraceRow *r, double all) {
   char flops[16], moved[16];
   rate(flops, r->flop, r->seconds), rate(moved, r->bytes, r->seconds);
-  fprintf(stderr, "  %-36s%9lld%12.2f%7.1f%%%11.3f%10s%9s  %s\n", r->name, (long long)r->calls,
-          1e3 * r->seconds, all > 0 ? 100 * r->seconds / all : 0.0,
-          1e3 * r->seconds / (double)r->calls, flops, moved, r->source);
+  rt_say(stderr, "  %-36s%9lld%12.2f%7.1f%%%11.3f%10s%9s  %s\n", r->name, (long long)r->calls,
+         1e3 * r->seconds, all > 0 ? 100 * r->seconds / all : 0.0,
+         1e3 * r->seconds / (double)r->calls, flops, moved, r->source);
 }
 
 void rt_trace_table(const Trace *trace) {

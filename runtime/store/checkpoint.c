@@ -474,7 +474,7 @@ void rt_checkpoint_recover(const char *run) {
     rt_join(from, run, e->d_name);
     rt_join(to, run, e->d_name + strlen(".was-"));
     if (rt_exists(to)) rt_remove_tree(from);
-    else if (!rename(from, to)) fprintf(stderr, "note: %s is put back\n", to);
+    else if (!rename(from, to)) rt_note("%s is put back", to);
   }
   if (d) closedir(d);
 }
@@ -501,8 +501,7 @@ void rt_checkpoint_retire(const char *run, int64_t step) {
     snprintf(name, sizeof name, "replaced-step-%06lld", (long long)list.step[i]);
     rt_join(to, run, name);
     rt_remove_tree(to);
-    if (!rename(from, to))
-      fprintf(stderr, "note: %s is newer than the resumed step and is now %s\n", from, to);
+    if (!rename(from, to)) rt_note("%s is newer than the resumed step and is now %s", from, to);
   }
   free(list.step);
 }

@@ -268,7 +268,7 @@ static bool load_tensors(const OpenCheckpoint *checkpoint, int n, const Device *
   }
   free(filling.seen);
   if (ok && filling.rounded && fill && rt_comm_rank(d->comm) == 0)
-    fprintf(stderr, "note: %s and other frozen parameters keep the 16 bits of the checkpoint\n",
+    rt_note("%s and other frozen parameters keep the 16 bits of the checkpoint",
             filling.rounded->name);
   return ok;
 }
@@ -312,12 +312,11 @@ static void tell_other(const char *folder, const State *state, const Device *d) 
   snprintf(source, sizeof source, "%016llx",
            (unsigned long long)rt_source_hash(d->first ? d->first : d->program));
   if (strcmp(state->model, d->program->model))
-    fprintf(stderr, "note: %s is of model %s, this is %s; all its tensors fit\n", folder,
-            state->model, d->program->model);
-  else if (!*state->source)
-    fprintf(stderr, "note: %s was written by another compilation of this model\n", folder);
+    rt_note("%s is of model %s, this is %s; all its tensors fit", folder, state->model,
+            d->program->model);
+  else if (!*state->source) rt_note("%s was written by another compilation of this model", folder);
   else if (strcmp(state->source, source))
-    fprintf(stderr, "note: %s was written by another version of the model file\n", folder);
+    rt_note("%s was written by another version of the model file", folder);
 }
 
 bool rt_checkpoint_load(const char *folder, const Device *d, Progress *progress, Fault *f) {

@@ -78,12 +78,10 @@ static int tell(const char *a, const char *b, bool back) {
     const char *other = find(b, key, &n);
     if (other && (back || (strlen(value) == n && !strncmp(value, other, n)))) continue;
     told++;
-    if (back)
-      fprintf(stderr, "note: %s was %s in the resumed run, it is not set now\n", key, value);
+    if (back) rt_note("%s was %s in the resumed run, it is not set now", key, value);
     else if (other)
-      fprintf(stderr, "note: %s was %.*s in the resumed run, it is %s now\n", key, (int)n, other,
-              value);
-    else fprintf(stderr, "note: %s was not set in the resumed run, it is %s now\n", key, value);
+      rt_note("%s was %.*s in the resumed run, it is %s now", key, (int)n, other, value);
+    else rt_note("%s was not set in the resumed run, it is %s now", key, value);
   }
   free(copy);
   return told;

@@ -23,6 +23,16 @@ expect 2 err "did you mean .compile" complie
 expect 2 err "did you mean .shardc compile x.shard" x.shard
 expect 2 err "did you mean .--color" check --colour=never x.shard
 expect 2 err "wants FILE" check
+odd=$(printf 'e\033[31m\302\233')
+cp "$examples/tiny.shard" "$odd.shard"
+for words in "$odd" "help $odd" "explain $odd" "check --$odd x" "fmt --check $odd.shard" "data $odd x" \
+    "dump $odd.shard --after $odd" "dump $odd.shard --after lower" "compile $odd.shard --target $odd" \
+    "data info --from bytes $odd.shard" "compile $odd.shard -o $odd.out"; do
+  "$shardc" $words >out 2>&1
+  if LC_ALL=C grep -q "$(printf '\033')\|$(printf '\302\233')" out; then
+    echo "shardc $words: control characters"; cat -v out; failed=1
+  fi
+done
 expect 2 err "takes no argument" compile --timings=3 x.shard
 expect 2 err "was given twice" compile --plan a --plan b x.shard
 expect 2 err "not of the form" compile -D Seq x.shard

@@ -87,17 +87,33 @@ def case_damaged_metrics():
         return out, open(file).read().splitlines(True)
     for k in 0, 11, 29:
         out, left = resumed(''.join(want[:k] + ['{"schema":1,"st\0\n'] + want[k + 1:]))
-        check(left == want[:k] + want[k + 1:] and '1 lines cannot be read and are left out' in out, f'{k}: {out}')
-        check(not k or f'1 steps between {k + 1} and {k + 1} have no line' in out, f'{k}: {out}')
+        check(left == want[:k] + want[k + 1:] and '1 line cannot be read and is left out' in out, f'{k}: {out}')
+        check(f'step {k + 1} has no line' in out, f'{k}: {out}')
+    for text in '', '\1\n\n', '{"sch':
+        out, left = resumed(text)
+        check(not left and 'steps 1 to 30 have no line' in out, f'{text!r}: {out}')
     out, left = resumed(''.join(want[:20]) + want[20][:30])
-    check(left == want[:20] and '10 steps between 21 and 30' in out, f'torn: {out}')
+    check(left == want[:20] and 'steps 21 to 30 have no line' in out, f'torn: {out}')
     out, left = resumed(''.join(want))
     check(left == want and 'have no line' not in out and 'cannot be read' not in out, f'whole: {out}')
     out, left = resumed(''.join(want) + '{"schema":1,"step":31,"loss":1}\n' + '{"sch')
     check(left == want and 'have no line' not in out, f'later: {out}')
 
 
+def case_controls():
+    """What a terminal would obey is never printed, whatever names files, options and values have."""
+    name = 'e\x1b[31m\x7f\xc2\x9b'.encode('latin1')
+    open(os.path.join(D.encode(), name), 'w').write(open(path('text.txt')).read())
+    said = [toy(b'--' + name, expect=2), toy(name, expect=2), toy(b'--steps=' + name, expect=2),
+            toy('--data', b'no' + name, expect=4), toy('--init', name, '--data', 'text.txt', '--out', 'ini', expect=4),
+            toy('--data', name, '--out', b'r' + name, '--steps', '20'),
+            toy('--data', name, '--out', b'r' + name, '--steps', '21', '--resume', '--profile'),
+            toy('export', '--resume=r'.encode() + name, '--out', b'x' + name), toy('info'), toy('--help')]
+    for text in said: check(not set(text) & set('\x1b\x7f\x9b'), repr(text))
+    check('e?[31m??' in said[0] and 're?[31m??' in said[5], said[0] + said[5])
+
+
 words = [''.join(rng.choice('etaoinshrdlu') for _ in range(rng.randint(2, 7))) for _ in range(60)]
 open(path('text.txt'), 'w').write(' '.join(rng.choice(words) for _ in range(8000))[:42000])
-for case in case_meanings, case_numbers, case_stop, case_damaged_metrics: case()
+for case in case_meanings, case_numbers, case_stop, case_damaged_metrics, case_controls: case()
 shutil.rmtree(D)
