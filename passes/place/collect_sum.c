@@ -136,20 +136,27 @@ static Placement wanted_for(const Sum *sum, const Term *term) {
   return placement;
 }
 
+/* With all dims of the sum, those that v did not have cut as the sum cuts them. */
+static ValueId spread(Sum *sum, ValueId v) {
+  CollectSite *site = sum->s;
+  Placement placement = *site_placed(site, v);
+  for (int i = 0; i < MAX_MESH; i++)
+    if (!placement.on[i] && is_split(sum->target.on[i])) placement.on[i] = sum->target.on[i];
+  v = emit_spread(site->m, site->to, v, *value_type(site->f, sum->root->out), sum->root->loc);
+  site->to->values.at[v].placed = placement;
+  return v;
+}
+
 /* a + b or a - b, widened where neither has all dims. */
 static ValueId combine(Sum *sum, ValueId a, ValueId b, bool minus) {
   CollectSite *site = sum->s;
-  Placement p = *site_placed(site, a), q = *site_placed(site, b), r = p;
-  Loc loc = sum->root->loc;
-  for (int i = 0; i < MAX_MESH; i++)
-    if (!r.on[i]) r.on[i] = q.on[i];
   const Type *ta = value_type(site->to, a), *tb = value_type(site->to, b);
   Type ea = type_with_elem(*ta, tb->elem);
-  if (!type_contains(&ea, tb) && !type_contains(tb, &ea)) {
-    a = emit_spread(site->m, site->to, a, *value_type(site->f, sum->root->out), loc);
-    site->to->values.at[a].placed = r;
-  }
-  ValueId v = ir_binary(site->m, site->to, minus ? OP_sub : OP_add, a, b, loc);
+  if (!type_contains(&ea, tb) && !type_contains(tb, &ea)) a = spread(sum, a);
+  Placement p = *site_placed(site, a), q = *site_placed(site, b), r = p;
+  for (int i = 0; i < MAX_MESH; i++)
+    if (!r.on[i]) r.on[i] = q.on[i];
+  ValueId v = ir_binary(site->m, site->to, minus ? OP_sub : OP_add, a, b, sum->root->loc);
   site->to->values.at[v].placed = r;
   return v;
 }
@@ -238,13 +245,8 @@ static ValueId join_classes(Sum *sum, Classes *list) {
 }
 
 static ValueId widened(Sum *sum, ValueId v) {
-  CollectSite *site = sum->s;
-  const Type *t = value_type(site->f, sum->root->out);
-  if (value_type(site->to, v)->rank == t->rank) return v;
-  Placement placement = *site_placed(site, v);
-  v = emit_spread(site->m, site->to, v, *t, sum->root->loc);
-  site->to->values.at[v].placed = placement;
-  return v;
+  bool all = value_type(sum->s->to, v)->rank == value_type(sum->s->f, sum->root->out)->rank;
+  return all ? v : spread(sum, v);
 }
 
 static int by_size(const CollectSite *site, const Term *a, const Term *b) {
