@@ -248,7 +248,8 @@ static void same_but(Verifier *verifier, const Op *op, const char *what, uint32_
 
 static void check_loop(Verifier *verifier, const Op *op) {
   const Fn *body = op->callee;
-  uint32_t carry = (uint32_t)attr_int(&op->attrs, ATTR_carry, 0);
+  uint32_t carry = (uint32_t)attr_int(&op->attrs, ATTR_carry, 0),
+           stacked = carry + (uint32_t)attr_int(&op->attrs, ATTR_invariant, 0);
   const Attr *stages = attr_get(&op->attrs, ATTR_stages);
   int axis = stages ? mesh_find(verifier->m, stages->s) : -1;
   if (stages && axis < 0) report(verifier, op, "[shard-c4] the mesh has no axis `%s`", stages->s);
@@ -258,7 +259,8 @@ static void check_loop(Verifier *verifier, const Op *op) {
     same_but(verifier, op, "operand", i, *placed(verifier, op->in[i]), *arg, axis);
     bool sums = i < carry || is_continued(op, i);
     for (uint32_t k = 0; k < verifier->m->mesh.n && !sums; k++)
-      if (is_partial(arg->on[k])) report(verifier, op, "[shard-c9] operand %u is partial", i);
+      if (is_partial(arg->on[k]) && (i < stacked || arg->on[k] != PARTIAL_SUM))
+        report(verifier, op, "[shard-c9] operand %u is partial", i);
   }
   for (uint32_t i = 0; i < op->nout; i++) {
     const Placement *result = &body->values.at[body->results.at[i]].placed;

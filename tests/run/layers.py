@@ -19,6 +19,10 @@ layer Led(x: [Batch, Seq, Embed], by: [Batch, Embed]) -> [Batch, Seq, Embed] {{
   sub scale = Linear[Embed -> Embed]
   return x + fc(x) * scale(silu(by))
 }}
+layer Given(x: [Batch, Seq, Embed], by: [Embed]) -> [Batch, Seq, Embed] {{
+  sub fc = Linear[Embed -> Embed]
+  return x + by * silu(fc(x))
+}}
 layer Cross(x: [Batch, Seq, Embed], read: [Batch, Seq, Embed]) -> [Batch, Seq, Embed] {{
   sub q = Linear[Embed -> Embed]
   sub k = Linear[Embed -> Embed]
@@ -49,6 +53,9 @@ plan p for M {{
 E = 'e = embed[Vocab = tokens]'
 BODIES = {'list': ['stack h [Layers] of Block with c = [0.5, 0.6, 0.7, 0.8]', E, 'y = h(e)'],
           'led': ['stack h [Layers] of Led', 'sub pool = Linear[Embed -> Embed]', E, 'y = h(e, pool(mean[Seq](e)))'],
+          'given': ['stack h [Layers] of Given', 'param by [Embed] ~ normal(0.5)', E, 'y = h(e, by) + by'],
+          'rows': ['stack h [Layers] of Cross', 'param rows [Vocab, Embed] ~ normal(0.5)', E,
+                   'y = h(e, rows[Vocab = tokens])'],
           'cross': ['stack enc [Before] of Block', 'stack h [Layers] of Cross', E, 'y = h(e, enc(e))']}
 HEADS = {'tied': 'embed', 'untied': 'head'}
 ROWS = [('list', 'untied', 'lamb', 'sequential', 1), ('list', 'untied', 'lamb', 'gpipe', 2),
@@ -58,6 +65,7 @@ ROWS = [('list', 'untied', 'lamb', 'sequential', 1), ('list', 'untied', 'lamb', 
         ('led', 'untied', 'sgd lr = 0.1', 'gpipe', None), ('led', 'untied', 'adamw', 'one_f_one_b', 1),
         ('led', 'tied', 'adamw', 'one_f_one_b', 3), ('led', 'untied', 'lamb', 'zero_bubble', 2),
         ('led', 'tied', 'adamw', 'sequential', 0), ('cross', 'untied', 'adamw', 'one_f_one_b', 2),
+        ('given', 'untied', 'adamw', 'interleaved', 1), ('rows', 'tied', 'sgd lr = 0.1', 'interleaved', None),
         ('cross', 'tied', 'sgd lr = 0.1', 'zero_bubble', None), ('cross', 'untied', 'lamb', 'gpipe', 1)]
 
 
