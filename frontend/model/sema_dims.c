@@ -106,6 +106,13 @@ static NumState number_name(Sizes *sizes, const AstExpr *expr, double *out) {
   return size == SIZE_BAD ? NUM_BAD : size == SIZE_OPEN ? NUM_OPEN : NUM_KNOWN;
 }
 
+static NumState not_finite(Sizes *sizes, const AstExpr *expr, double v) {
+  Report *r = world_error(sizes->w, "E0404", expr->span, "`%s` is not finite",
+                          span_text(sizes->w->ctx, expr->span));
+  diag_label(r, "%s", number_text(sizes->w->ctx, v));
+  return NUM_BAD;
+}
+
 static NumState number_call(Sizes *sizes, const AstExpr *expr, double *out) {
   double arg[ARGS_MAX];
   NumState worst = NUM_KNOWN;
@@ -116,7 +123,11 @@ static NumState number_call(Sizes *sizes, const AstExpr *expr, double *out) {
     if (state > worst) worst = state;
   }
   if (worst != NUM_KNOWN) return worst;
-  if (!expr->axes && number_function(expr->name.text, n, arg, out)) return NUM_KNOWN;
+  if (!expr->axes && number_function(expr->name.text, n, arg, out)) {
+    bool finite = true;
+    for (int i = 0; i < n; i++) finite &= isfinite(arg[i]);
+    return finite && !isfinite(*out) ? not_finite(sizes, expr, *out) : NUM_KNOWN;
+  }
   world_error(sizes->w, "E0201", expr->name.span,
               "no function of numbers named `%s` with %d operands", expr->name.text, n);
   return NUM_BAD;
@@ -128,12 +139,8 @@ static NumState number_binary(Sizes *sizes, const AstExpr *expr, double *out) {
   if (x == NUM_BAD || y == NUM_BAD) return NUM_BAD;
   if (x == NUM_OPEN || y == NUM_OPEN) return NUM_OPEN;
   bool is_number = number_apply(expr->op, a, b, out);
-  if (is_number && isfinite(a) && isfinite(b) && !isfinite(*out)) {
-    Report *r = world_error(sizes->w, "E0404", expr->span, "`%s` is not finite",
-                            span_text(sizes->w->ctx, expr->span));
-    diag_label(r, "%s", number_text(sizes->w->ctx, *out));
-    return NUM_BAD;
-  }
+  if (is_number && isfinite(a) && isfinite(b) && !isfinite(*out))
+    return not_finite(sizes, expr, *out);
   if (is_number) return NUM_KNOWN;
   world_error(sizes->w, "E0402", expr->op_span, "`%s` gives no number", ast_op_name(expr->op));
   return NUM_BAD;

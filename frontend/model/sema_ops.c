@@ -27,12 +27,24 @@ static Val wrong_kind(Eval *e, const Call *call, int i, const char *wanted) {
   return val_poison();
 }
 
+/* A number that finite ones gave: an error where it is none. */
+static Val finite_number(Eval *e, Span at, double v) {
+  if (isfinite(v)) return val_number(v);
+  Report *r = eval_error(e, "E0404", at, "`%s` is not finite", span_text(e->ctx, at));
+  diag_label(r, "%s", number_text(e->ctx, v));
+  return val_poison();
+}
+
+static Val number_of(Eval *e, const Call *call, double v) {
+  return isfinite(call->arg[0].number) ? finite_number(e, call->span, v) : val_number(v);
+}
+
 Val op_numeric(Eval *e, const Builtin *builtin, const Call *call) {
   if (call->arg[0].kind != VAL_NUMBER) return wrong_kind(e, call, 0, "a number");
   double v = 0;
   if (!call->arg[0].known) return val_open_number();
   number_function(intern(e->ctx->names, builtin->name), 1, &call->arg[0].number, &v);
-  return val_number(v);
+  return number_of(e, call, v);
 }
 
 Val op_unary(Eval *e, const Builtin *builtin, const Call *call) {
@@ -41,7 +53,7 @@ Val op_unary(Eval *e, const Builtin *builtin, const Call *call) {
   if (!val_is_real(a)) return wrong_kind(e, call, 0, "a float");
   if (a->kind == VAL_NUMBER && !a->known) return val_open_number();
   if (a->known && number_function(intern(e->ctx->names, builtin->name), 1, &a->number, &v))
-    return a->kind == VAL_NUMBER ? val_number(v) : val_flat(VAL_FLOAT, a->dims, v);
+    return a->kind == VAL_NUMBER ? number_of(e, call, v) : val_flat(VAL_FLOAT, a->dims, v);
   Val out = val_tensor(VAL_FLOAT, a->dims);
   lower_op(e, &out, 1, (OpCode)builtin->code, 1, &a, 0, NULL);
   return out;
@@ -243,9 +255,12 @@ static Val power(Eval *e, const AstExpr *expr, const Val *a, const Val *b) {
     return val_poison();
   }
   if (a->kind == VAL_NUMBER && (!a->known || !b->known)) return val_open_number();
-  if (a->known && b->known)
-    return a->kind == VAL_NUMBER ? val_number(pow(a->number, b->number))
-                                 : val_flat(VAL_FLOAT, a->dims, pow(a->number, b->number));
+  if (a->known && b->known) {
+    double v = pow(a->number, b->number);
+    if (a->kind != VAL_NUMBER) return val_flat(VAL_FLOAT, a->dims, v);
+    return isfinite(a->number) && isfinite(b->number) ? finite_number(e, expr->span, v)
+                                                      : val_number(v);
+  }
   if (b->known && b->number == 1) return *a;
   Val out = val_tensor(VAL_FLOAT, a->dims);
   Op *op = lower_op(e, &out, 1, OP_pow, 1, &a, 0, NULL);
@@ -364,10 +379,7 @@ Val eval_binary(Eval *e, Env *env, const AstExpr *expr, const Val *a, const Val 
   if (out.kind != VAL_NUMBER || !out.known || isfinite(out.number) || !isfinite(a->number) ||
       !isfinite(b->number))
     return out;
-  Report *r =
-      eval_error(e, "E0404", expr->span, "`%s` is not finite", span_text(e->ctx, expr->span));
-  diag_label(r, "%s", number_text(e->ctx, out.number));
-  return val_poison();
+  return finite_number(e, expr->span, out.number);
 }
 
 /* ---- reductions ---- */
