@@ -77,7 +77,7 @@ bool fit_offload(Cli *o, Module *m);
 
 typedef struct FitChange { /* of a plan; what is 0 stays as it is */
   int stage;               /* of zero */
-  int64_t micro;
+  int64_t micro, bucket;
   int64_t near;           /* not 0: so many layers less one ahead (`prefetch` of zero) */
   bool blocking;          /* no message runs beside the computation (`overlap` of zero) */
   bool keep_input;        /* recompute every stack from its input */
@@ -104,6 +104,8 @@ typedef struct Cost { /* of a rank */
   double makespan;        /* of the table of its stages, in FLOP; 0: it has none */
 } Cost;
 
+/* The plan as it is, settings that were chosen for it included (fit_nodes.c). */
+FitChange fit_as_written(const Module *m, const LowerFacts *facts);
 /* True if the program so changed can be made; what a rank then needs is in `out`. */
 bool fit_try(const Cli *o, const FitChange *change, Budget *out);
 bool fit_cost(const Cli *o, const FitChange *change, Cost *out); /* the same, with what it sends */

@@ -26,8 +26,7 @@ typedef struct MeshSearch {
   const char *mesh[MAX_MESH]; /* the names in the best order; NULL: as written */
 } MeshSearch;
 
-/* The plan as it is, settings that were chosen for it included. */
-static FitChange as_written(const Module *m, const LowerFacts *facts) {
+FitChange fit_as_written(const Module *m, const LowerFacts *facts) {
   FitChange change = {.micro = facts->micro ? 0 : plan_micro(m)};
   if (facts->pipeline.file) change.schedule = plan_schedule(m);
   if (facts->pipeline.file && plan_chunks(m) > 1) change.chunks = plan_chunks(m);
@@ -69,7 +68,7 @@ static void search_with(MeshSearch *search, const Programs *programs) {
 /* Axes that cut Batch change places with each other, others stay. */
 static void try_cutting(MeshSearch *search) {
   const Module *m = search->written->at[0];
-  FitChange change = as_written(m, search->o->facts);
+  FitChange change = fit_as_written(m, search->o->facts);
   Programs programs;
   Ctx *c;
   int next = 0;
@@ -147,7 +146,7 @@ void nodes_warn(Cli *o, const Programs *programs) {
   if (now.sum <= 0) return;
   find_cutting(&search), each_cutting(&search, 0);
   if (!search.mesh[0]) return;
-  FitChange change = as_written(m, o->facts);
+  FitChange change = fit_as_written(m, o->facts);
   Programs proposed;
   Ctx *c;
   memcpy(change.mesh, search.mesh, sizeof change.mesh);

@@ -135,7 +135,8 @@ bool fit_programs(const Cli *o, const FitChange *change, Ctx **c, Programs *out)
   PipelineOptions options = {.until = "memory"};
   if (m && o->offload && !change->moved) offload_set(m, o->offload);
   bool good = m && apply(m, change);
-  if (good) fit_set_bucket(m, &facts);
+  if (good && change->bucket) module_set(m, "plan.zero.bucket", "%lld", (long long)change->bucket);
+  else if (good) fit_set_bucket(m, &facts);
   good = good && describe_target(&one, m) == EXIT_FINE && pipeline_classes(m, &options, out) &&
          !diag_errors(one.c->diag);
   if (!good) ctx_free(one.c);

@@ -88,6 +88,7 @@ static Exit plan_module(Cli *o, Planned *planned) {
   if (planned->fits) nodes_warn(o, &planned->programs);
   plan_accumulation(o, planned);
   plan_offload_pays(o, planned);
+  plan_alternatives(o, planned);
   const char *trace = o->value[OPT_MEASURED];
   if (trace && !plan_measure(planned, trace)) return EXIT_INPUT;
   return EXIT_FINE;
@@ -285,6 +286,7 @@ static void say_plan(const Planned *planned) {
            planned->step.waited, 100 * plan_bubble(&planned->step));
   say_layouts(planned);
   plan_say_time(planned, &planned->step);
+  plan_say_alternatives(planned);
   plan_say_offload(planned);
   plan_say_flights(planned);
   plan_say_later(planned);
@@ -328,6 +330,7 @@ static void put_json(const Planned *planned) {
   plan_put_flights(planned);
   plan_put_measured(planned);
   put_accumulation(planned);
+  plan_put_alternatives(planned);
   if (planned->machine.memory) printf("\"capacity\":%lld,", (long long)planned->machine.memory);
   if (planned->machine.host) printf("\"host_capacity\":%lld,", (long long)planned->machine.host);
   printf("\"fits\":%s}\n", planned->fits ? "true" : "false");

@@ -20,6 +20,14 @@ typedef struct Accumulation {
 } Accumulation;
 enum { ACCUMULATIONS = 2 };
 
+typedef struct Alternative { /* plan_alternatives.c */
+  const char *setting;       /* micro, bucket */
+  int64_t value, total;      /* bytes of a rank */
+  double seconds;            /* of a step, at least */
+  bool taken;
+} Alternative;
+enum { ALTERNATIVES = 6 };
+
 typedef struct PlanStep { /* one run of an entry */
   TrafficList traffic;
   double flop, moved; /* operations, bytes between kernels and memory */
@@ -97,7 +105,9 @@ typedef struct Planned {
   double from, steps;   /* from 0: the run finds out */
   bool fits;
   Accumulation accumulate[ACCUMULATIONS];
-  int naccumulate;          /* 0: there is no choice */
+  int naccumulate; /* 0: there is no choice */
+  Alternative alternative[ALTERNATIVES];
+  int nalternative;
   Timeline timeline;        /* only if a picture is wanted */
   const Measured *measured; /* NULL: nothing was */
 } Planned;
@@ -173,6 +183,10 @@ void plan_html_nodes(FILE *file, const Planned *planned);
 void plan_offload_pays(const Cli *o, Planned *planned);
 void plan_say_offload(const Planned *planned);
 void plan_put_offload(const Planned *planned);
+/* plan_alternatives.c: nothing of one rank, and without a clock */
+void plan_alternatives(const Cli *o, Planned *planned);
+void plan_say_alternatives(const Planned *planned);
+void plan_put_alternatives(const Planned *planned);
 /* plan_flights.c */
 void plan_say_flights(const Planned *planned);
 void plan_put_flights(const Planned *planned);

@@ -3,7 +3,8 @@
 `plan`, `dump` and the programs that are tried for other settings take the smallest power of two MiB of whose time at
 most 5 % is latency, by the formula of docs/plans.md that is written down again in here, for several links, meshes and
 stages; with its note. What is written stays, and so does the default where nothing would be gained. `plan` tells how
-much of the time of messages is latency: hops of all messages.
+much of the time of messages is latency: hops of all messages. Its rows of other sizes of buckets and micro-batches are
+what plans with these sizes say.
 """
 import itertools, json, os, re, subprocess, sys
 from common import check, workdir
@@ -132,7 +133,27 @@ def latency():
     check('latency 0' not in shardc('plan', latency='')[0], 'no latency')
 
 
+def alternatives():
+    """Rows of `micro` and `bucket` are what plans written so say."""
+    rows = plan(more='micro 1')[0]['alternatives']
+    for row in rows:
+        zero = f'zero 3 over data bucket = {row["value"]}' if row['setting'] == 'bucket' else 'zero 3 over data'
+        size = plan()[0]['bucket']['bytes']
+        other = plan('--set', f'plan.micro={row["value"]}' if row['setting'] == 'micro' else 'plan.micro=1',
+                     '--set', f'plan.zero.bucket={row["value"] if row["setting"] == "bucket" else size}')[0]
+        check(abs(other['seconds_per_step'] / row['seconds'] - 1) < 1e-4, f'{row}: {other["seconds_per_step"]}')
+        check(other['classes'][0]['bytes']['total'] == row['total'], f'{row}: {other["classes"][0]["bytes"]}')
+    taken = [(r['setting'], r['value']) for r in rows if r['taken']]
+    check(taken == [('micro', 1), ('bucket', size)] and len(rows) >= 5, f'{rows}')
+    text = shardc('plan', more='micro 1')[0]
+    check(re.search(r'(?m)^  micro  = 1 +\(taken\) .* s$', text) and '  micro  = 2 ' in text, text)
+    small = plan('--set', 'plan.zero.bucket=25MiB')[0]['alternatives']
+    check(size in [r['value'] for r in small], f'what suits the links is told: {small}')
+    check('alternatives' not in plan(inter=100, node='gpus = 4 arch = sm_80 memory = 80GiB')[0], 'no clock')
+
+
 try:
+    alternatives()
     chosen()
     stays()
     everywhere()
