@@ -232,6 +232,14 @@ static void listen_once(Host *host, double seconds) {
     open_to(host, accept4(host->m->listens, NULL, NULL, SOCK_CLOEXEC));
 }
 
+/* Ranks that no launcher named meet under their parent; `timeout` or a subshell is a new one. */
+static const char *apart(const Launch *launch) {
+  return strncmp(launch->job, "parent ", 7)
+             ? ""
+             : "; ranks started each by its own `timeout` or subshell need SHARDC_JOB=NAME, the "
+               "same for all";
+}
+
 /* such as 2, 3 */
 static bool missing(const Host *host, double seconds, Fault *f) {
   char list[200] = "";
@@ -247,7 +255,8 @@ static bool missing(const Host *host, double seconds, Fault *f) {
   }
   rt_fault(f, 107, "%d of %d ranks did not come within %.0f s: rank %s", away, host->l->world,
            seconds, list);
-  if (!host->strangers) return rt_help(f, "see whether they started, and what they say");
+  if (!host->strangers)
+    return rt_help(f, "see whether they started, and what they say%s", apart(host->l));
   return rt_help(f,
                  "%d connections were none of this job's: has every rank the same SHARDC_SECRET?",
                  host->strangers);
@@ -285,9 +294,8 @@ static bool nobody(const Launch *launch, const RendezvousKind *way, double secon
   rt_fault(f, 107, "rank 0 did not come within %.0f s%s%.300s%s; this is rank %d of %d", seconds,
            far ? " to " : "", far ? launch->place : "", far ? ", where ranks are to meet" : "",
            launch->rank, launch->world);
-  return rt_help(f,
-                 far ? "see whether it started, what it says, and whether a firewall lies between"
-                     : "see whether it started, and what it says");
+  if (!far) return rt_help(f, "see whether it started, and what it says%s", apart(launch));
+  return rt_help(f, "see whether it started, what it says, and whether a firewall lies between");
 }
 
 static bool attend(Rendezvous *rendezvous, const RendezvousKind *way, const Launch *launch,
