@@ -107,6 +107,7 @@ static const Broken modules[] = {
     {"frame-c1", "E1108", PLACED_LOOP("work_at = -64, slots = [16]")},
     {"frame-c1", "E1108", PLACED_LOOP("work_at = 64, slots = [16]")},
     {"frame-c1", "E1108", PLACED_LOOP("work_at = 9223372036854775792, slots = [16]")},
+    {"frame-c4", "E1108", PLACED_LOOP("slots = [16]")},
     {"frame-c2", "E1108", PLACED_LOOP("work_at = 32")},
     {"frame-c2", "E1108", PLACED_LOOP("work_at = 32, slots = [-1]")},
     {"frame-c2", "E1108", PLACED_LOOP("work_at = 32, slots = [-16]")},
