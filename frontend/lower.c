@@ -141,6 +141,7 @@ static Module *write_module(World *w, const LowerOptions *options, const Choice 
   write_dims(m, sizes);
   if (choice->plan) write_mesh(&build, sizes, choice->plan->item);
   write_settings(m, checked, choice, options);
+  write_setting_places(&build, choice);
   write_recompute(&build, checked, choice->plan ? choice->plan->item : NULL);
   write_offload(&build, choice->plan ? choice->plan->item : NULL);
   write_weights(m, checked,

@@ -52,6 +52,13 @@ static void write_likes(Module *m, const Sizes *sizes) {
   }
 }
 
+void write_setting_places(Build *build, const Choice *choice) {
+  const AstSetting *micro = choice->plan ? settings_line(choice->plan->item, "micro") : NULL;
+  const AstSetting *optim = choice->train ? settings_line(choice->train->item, "optim") : NULL;
+  if (micro) module_set_loc(build->m, "plan.micro", build_loc(build, micro->path->span));
+  if (optim) module_set_loc(build->m, "train.optim", build_loc(build, optim->path->span));
+}
+
 void write_mesh(Build *build, const Sizes *sizes, const AstItem *plan) {
   const AstSetting *mesh = settings_line(plan, "mesh");
   if (!mesh) return;

@@ -260,6 +260,7 @@ typedef struct PlaceRule {
 typedef struct Setting { /* resolved train, plan and machine settings that passes and the executable
                             read */
   Str key, value; /* such as train.optim = adamw, train.optim.lr = 0.0006, data.train = "a.bin" */
+  Loc loc;        /* the word of the file, for diagnostics; of no file in a module read from text */
 } Setting;
 
 typedef struct IrSource { /* embedded model files: what loc(f1:..) points into */
@@ -360,6 +361,9 @@ Fn *module_fn(const Module *m, Str name);
 Global *module_global(const Module *m, Str name);
 Global *module_add_global(Module *m, GlobalKind kind, Str name, Type type, Loc loc);
 Str module_setting(const Module *m, const char *key, const char *otherwise);
+/* The user's word for a setting. */
+Loc module_setting_loc(const Module *m, const char *key);
+void module_set_loc(Module *m, const char *key, Loc loc); /* nothing where it is not set */
 double module_number(const Module *m, const char *key, double otherwise);
 void module_set(Module *m, const char *key, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

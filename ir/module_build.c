@@ -97,9 +97,20 @@ void module_set(Module *m, const char *key, const char *format, ...) {
   va_start(args, format);
   Str value = intern(m->ctx->names, arena_vprintf(m->arena, format, args));
   va_end(args);
-  Setting *s = find_setting(m, key);
-  if (s) s->value = value;
-  else vec_push(m->arena, m->settings, (Setting){intern(m->ctx->names, key), value});
+  Setting *setting = find_setting(m, key);
+  if (setting) setting->value = value;
+  else
+    vec_push(m->arena, m->settings, (Setting){.key = intern(m->ctx->names, key), .value = value});
+}
+
+Loc module_setting_loc(const Module *m, const char *key) {
+  const Setting *setting = find_setting(m, key);
+  return setting ? setting->loc : (Loc){0};
+}
+
+void module_set_loc(Module *m, const char *key, Loc loc) {
+  Setting *setting = find_setting(m, key);
+  if (setting) setting->loc = loc;
 }
 
 static ValueId add_value(Module *m, Fn *f, Type t, OpId def, uint32_t result) {

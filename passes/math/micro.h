@@ -38,4 +38,7 @@ bool micro_joins_workers(const Micro *micro, const Op *o);
 bool *micro_free(Micro *micro, const Fn *f);
 /* Can the op work on a part of Batch? Asked for ops whose result has Batch. */
 bool micro_works_on_parts(const Micro *micro, const Op *o);
+/* E0706 about the value of an op, at the word that asks for parts of the batch (`micro`, `optim`):
+   without it the model is right. The value comes second, or first where no word is known. */
+Report *micro_report(Micro *micro, const Op *o, const char *headline);
 #endif

@@ -49,16 +49,26 @@ static bool sums_over_batch(const Micro *micro, const Op *o) {
          names_batch(micro, o, true);
 }
 
+Report *micro_report(Micro *micro, const Op *o, const char *headline) {
+  const Module *m = micro->m;
+  Span value = span_of(m, o->loc),
+       word = span_of(m, module_setting_loc(m, micro->linear ? "train.optim" : "plan.micro"));
+  Report *r = diag_at(m->ctx->diag, "E0706", word.file ? word : value, "%s", headline);
+  const char *said = op_said(m, o), *in = said ? arena_printf(m->arena, "in `%s`", said) : NULL;
+  if (word.file && value.file) diag_also(r, value, "%s", in ? in : "this value");
+  else if (in) diag_label(r, "%s", in);
+  return r;
+}
+
 static MicroState refuse(Micro *micro, const Op *o, const char *what) {
   if (micro->failed) return MICRO_WHOLE;
   micro->failed = true;
   if (micro->quiet) return MICRO_WHOLE;
-  Report *r = diag_at(micro->m->ctx->diag, "E0706", span_of(micro->m, o->loc),
-                      micro->linear ? "this value cannot be split by worker: %s"
-                                    : "`micro` changes this value: %s",
-                      what);
-  const char *said = op_said(micro->m, o);
-  if (said) diag_label(r, "in `%s`", said);
+  Report *r = micro_report(micro, o,
+                           arena_printf(micro->m->arena, "%s: %s",
+                                        micro->linear ? "this value cannot be split by worker"
+                                                      : "`micro` changes this value",
+                                        what));
   diag_fact(r, "the batch of %lld would be cut into parts of %lld samples", (long long)micro->size,
             (long long)micro->part);
   if (micro->linear) {

@@ -263,9 +263,11 @@ static uint32_t gradient_of(const Module *m, const Op *o) {
 
 static void take(WorkerSite *site, const Op *o, ValueId *gradient) {
   if (site->s[o->in[0]] == MICRO_AFTER) {
-    diag_at(site->c->m->ctx->diag, "E0706", span_of(site->c->m, o->loc),
-            "the gradient of `%s` cannot be split by worker",
-            made_rest(o->global->name, MADE_GRADIENT));
+    Report *r = micro_report(site->c, o,
+                             arena_printf(site->c->m->arena,
+                                          "the gradient of `%s` cannot be split by worker",
+                                          made_rest(o->global->name, MADE_GRADIENT)));
+    diag_help(r, "`optim adamw` needs the gradient of all samples alone");
     site->c->failed = true;
   } else {
     *gradient = as_terms(site, o->in[0], o->loc);
