@@ -1,7 +1,8 @@
-/* Classes of values that share bytes (bytes.h). Views and values in place of others follow their
-   base, which stands above them. What is laid into a concat is made before it: the classes of its
-   operands become that of its result, from the last concat to the first, since a concat's result
-   may be laid into another one. Must not: check anything; that is the verifier's. */
+/* Classes of values that share bytes (bytes.h). Views and in-place values follow their base, which
+   is defined before them. The operands of a concat that copies nothing are defined before it, so
+   their classes become the class of its result; the walk is from the last concat to the first,
+   since a concat's result may itself be an operand of another one. Must not: check anything; the
+   verifier does. */
 #include "bytes.h"
 
 bool op_lays(const Fn *f, const Op *o) {
@@ -78,7 +79,7 @@ int64_t op_work(const Op *o, Tier t) {
 
 /* ---- arenas ---- */
 
-enum { SAMPLED = 8 }; /* bits from here on: kinds of globals of the entries that sample */
+enum { SAMPLED = 8 }; /* bits from this one on: kinds of globals of the entries that sample */
 #define KIND(kind) 1u << GLOBAL_##kind
 #define SAMPLED(kind) 1u << (SAMPLED + GLOBAL_##kind)
 
@@ -115,7 +116,7 @@ static GlobalArena find_arena(const Global *g) {
 bool global_has_arena(const Global *g) { return find_arena(g) < IN_ARENAS; }
 
 GlobalArena global_arena(const Global *g) {
-  must(global_has_arena(g), "@%s lies in no arena", g->name);
+  must(global_has_arena(g), "@%s has no arena", g->name);
   return find_arena(g);
 }
 

@@ -1,5 +1,5 @@
-/* Which values of a function share bytes, as their storage says: a value with what is a view of it,
-   stands in its place, or is laid into it. */
+/* Which values of a function share bytes, as their storage says: a value shares them with its
+   views, with values computed in place of it, and with the concat that it is aliased into. */
 #ifndef SHARDC_BYTES_H
 #define SHARDC_BYTES_H
 #include "ir.h"
@@ -10,7 +10,7 @@ typedef struct SharedBytes { /* by value */
   int64_t *at; /* bytes from that one's first to its own */
 } SharedBytes;
 
-/* Of a function whose views show values above them. */
+/* For a function whose views have their base defined before them. */
 SharedBytes shared_bytes(Arena *arena, const Fn *f);
 
 /* A concat whose operands are made at their places in its result: nothing runs for it. */
@@ -19,20 +19,21 @@ bool op_lays(const Fn *f, const Op *o);
 /* Bytes from the first element of an op that lays to that of operand k. */
 int64_t laid_at(const Fn *f, const Op *o, uint32_t k);
 
-/* The value in whose bytes all operands of an op that lays stand, each in place of the piece of it
-   at its own place; NO_VALUE: they have buffers of their own. */
+/* The value whose bytes hold all operands of an aliasing concat, each in place of the corresponding
+   slice; NO_VALUE: the operands have buffers of their own. */
 ValueId laid_over(const Fn *f, const Op *o);
 
-/* The view that the operand, itself or what it shows, stands in place of; NO_VALUE: none. */
+/* The view whose bytes the operand, or its base, takes; NO_VALUE: none. */
 ValueId laid_for(const Fn *f, ValueId operand);
 
-/* What an op needs in the frame of a tier beside its results: a body's frame, a workspace. */
+/* Bytes that an op needs in the frame of a tier in addition to its results: a body's frame, a
+   workspace. */
 int64_t op_work(const Op *o, Tier t);
 
 /* From a value's first byte to its last, gaps between rows included. */
 int64_t value_span_bytes(const Value *v);
 
-/* Where a global lies while a program runs: arenas.def. */
+/* The arena that holds a global while a program runs: arenas.def. */
 typedef enum GlobalArena {
 #define ARENA(name, word, tier, globals) IN_##name,
 #include "arenas.def"
@@ -42,7 +43,7 @@ typedef enum GlobalArena {
 
 GlobalArena global_arena(const Global *g);
 bool global_is_sampled(const Global *g); /* entries `logits` and `decode` alone use it */
-/* Of inputs, scalars and outputs there is none but on the device. */
+/* False for inputs, scalars and outputs that are not on the device. */
 bool global_has_arena(const Global *g);
 GlobalArena arena_of_frames(Tier t);
 Tier arena_tier(GlobalArena a);

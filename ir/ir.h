@@ -1,5 +1,6 @@
-/* The IR: modules, globals, functions, values, ops. One form from lowering to code generation, one
-   text for it (docs/ir.md). What a later stage needs is written here, hence visible in every dump.
+/* The IR: modules, globals, functions, values, ops. It has one form from lowering to code
+   generation and one text format (docs/ir.md). Every fact that a later stage needs is part of it,
+   hence visible in every dump.
 
    A function is one straight list of ops in SSA form; values and ops are named by index, never by
    pointer. Passes do not edit lists in place: they build a new function from the old one (fn_new,
@@ -7,8 +8,8 @@
 
    A type is an element type and a list of distinct named dims with their sizes. Until pass `order`
    the list's order says nothing for intermediates (dims are a set; rules keep the natural order);
-   from there on it is storage order and `stride` says where elements are. Parameters, inputs,
-   outputs keep the declared order always. */
+   after it the list is the storage order and `stride` says where elements are. Parameters, inputs
+   and outputs always keep the declared order. */
 #ifndef SHARDC_IR_H
 #define SHARDC_IR_H
 #include "ir/support/ctx.h"
@@ -75,7 +76,7 @@ typedef enum AttrKey {
 
 typedef unsigned __int128 AttrMask; /* by AttrKey */
 
-typedef struct OpAttrs { /* which attributes an op must have, and may have beside them */
+typedef struct OpAttrs { /* attributes that an op must have, and that it may have */
   AttrMask needed, allowed;
 } OpAttrs;
 
@@ -95,7 +96,7 @@ typedef struct Type {
   Elem elem;
   int rank;
   Axis axis[MAX_RANK];
-  Tier tier; /* the memory that it lies in */
+  Tier tier; /* the memory that holds it */
 } Type;
 
 /* Where a value is on the mesh: one state per mesh axis (placement.h). NULL: the same on all ranks
@@ -139,8 +140,8 @@ typedef enum ViewKind {
   VIEW_OF,
   VIEW_INPLACE,
   VIEW_LAID
-} ViewKind; /* INPLACE: overwrites base, which dies here; LAID: the operands of its concat lie end
-               to end, and are it */
+} ViewKind; /* INPLACE: overwrites base, which has no later use; LAID: the operands of its concat
+               are written next to each other into its bytes, so the concat copies nothing */
 typedef enum PlaceKind {
   PLACE_NONE,
   PLACE_GLOBAL,
@@ -162,7 +163,7 @@ typedef struct Storage {
   int64_t at; /* bytes from the start of that place (frame, global, argument) */
 } Storage;
 
-/* Of a view, or of what stands in another's place: base is valid. */
+/* Is base valid: is the value a view, or computed in place of another value? */
 static inline bool storage_has_base(const Storage *s) {
   return s->view == VIEW_OF || s->view == VIEW_INPLACE;
 }
@@ -227,7 +228,7 @@ typedef struct Global {
   Storage storage; /* place: offset in the arena of its kind */
   Placement placed;
   struct Global *within; /* a member of this flat one, made by pass zero: never loaded or stored */
-  int64_t begin;         /* its first element there, of one round */
+  int64_t begin;         /* its first element in the flat global, of one round */
   bool derived;          /* follows from a state: no part of checkpoints */
   unsigned stages;       /* of a pipeline, those that hold it (STAGES_..); 0: all */
   Loc loc;
@@ -296,8 +297,8 @@ typedef struct Module {
   VEC(MeshAxis) mesh;   /* none: one rank; the first varies fastest from rank to rank */
   VEC(PlaceRule) rules; /* in the order of the plan */
   TargetFacts target;   /* what it is compiled for */
-  TargetFacts beside;   /* beside a GPU: the processor whose kernels work in the memory of the host;
-                           no name: none do */
+  TargetFacts beside;   /* on a GPU: the processor that runs host kernels; no name: there are no
+                           host kernels */
   VEC(Setting) settings;
   VEC(IrSource) sources; /* file numbers of Loc start at 1 */
   VEC(BlockLists) lists;
@@ -328,8 +329,8 @@ bool elem_find(const char *name, Elem *e);
 bool attr_find(const char *name, AttrKey *k);
 const char *tier_name(Tier t);
 bool tier_find(const char *name, Tier *t);
-/* Attributes of functions: bytes of the frame there, and of what is alive at once; of ops: where in
-   the caller's frame their work is. */
+/* Attributes of functions: the bytes of their frame in a tier, and the bytes alive at once; of ops:
+   the offset of their work in the caller's frame. */
 AttrKey tier_frame(Tier t);
 AttrKey tier_live(Tier t);
 AttrKey tier_work(Tier t);
@@ -353,7 +354,7 @@ Type type_in_tier(Type t, Tier tier);
 /* ---- building (module_build.c) ---- */
 Module *module_new(Ctx *c);
 Fn *fn_new(Module *m, FnKind kind, Str name); /* not yet in m->fns */
-void module_add(Module *m, Fn *f);            /* at the end; callees must be there already */
+void module_add(Module *m, Fn *f);            /* appends; callees must have been added before */
 void module_replace(Module *m, Fn *old,
                     Fn *with);        /* same place; every callee pointer to old is redirected */
 void module_remove_unused(Module *m); /* functions that no entry reaches */
@@ -374,10 +375,10 @@ static inline bool module_on_gpu(const Module *m) { return m->target.device == D
 ValueId fn_arg(Module *m, Fn *f, Type t);
 /* The tier of what an op makes of operands in these. A const is in any. */
 Tier op_tier(const Fn *f, uint32_t nin, const ValueId *in);
-Tier module_tiers(const Module *m); /* behind the last tier in which something lies */
+Tier module_tiers(const Module *m); /* one more than the last tier that holds a value */
 Tier kernel_tier(const Fn *kernel); /* where its operands, results and work are */
-/* The module as one of its kernels is made: beside a GPU, of a kernel of the host, a copy whose
-   target is the processor. The functions and all else are those of the module. */
+/* The module for which one of its kernels is compiled: for a host kernel of a GPU module, a copy
+   whose target is the processor. Functions and everything else are those of the module. */
 Module *module_for_kernel(Module *m, const Fn *kernel);
 bool kernel_beside(const Module *m, const Fn *kernel); /* is it one of those? */
 /* Do entries of a GPU leave copies and host kernels under way
@@ -385,8 +386,8 @@ bool kernel_beside(const Module *m, const Fn *kernel); /* is it one of those? */
 bool module_copies_stay(const Module *m);
 Op *fn_op(Module *m, Fn *f, OpCode c, uint32_t nin, const ValueId *in, uint32_t nout,
           const Type *out, Loc loc);
-/* appends; the pointer is valid until the next append. Results lie where the operands do, but for
-   those of moves, calls, loads and sources. */
+/* appends; the pointer is valid until the next append. Results are in the tier of the operands,
+   except those of moves, calls, loads and sources. */
 void op_add_group(Module *m, Op *op, Group g);
 void fn_result(Module *m, Fn *f, ValueId v);
 const Type *value_type(const Fn *f, ValueId v);
@@ -433,15 +434,15 @@ Op *fn_clone_op(Module *m, Fn *to, const Fn *from, const Op *o, ValueId *map);
    the op carries. */
 const char *shape_infer(Module *m, const Fn *f, const Op *op, Type *out /* [op->nout] */);
 
-/* What holds from a pass on, by the name of the last pass that ran. */
+/* Which invariants hold, by the name of the last pass that ran. */
 typedef enum Fence { FENCE_NONE, FENCE_FUSED, FENCE_ORDERED, FENCE_SELECTED, FENCE_PLACED } Fence;
 Fence module_fence(const Module *m);
 /* Between passes `collect` and `localize`: sizes are those of all ranks, and each op has operands
    that it can work on. */
 bool module_is_collected(const Module *m);
 
-/* Where l is for the diagnostics: a span in the source of that name, added if it is not there yet.
- */
+/* The location l for diagnostics: a span in the source of that name, which is added if it is
+   new. */
 Span loc_span(Module *m, Loc l);
 
 /* ---- text (print.c, parse.c) ---- */

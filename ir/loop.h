@@ -1,6 +1,7 @@
-/* What a loop op says about its operands and results: roles, and, of a loop over a part of a stack,
-   where its rounds stand in it. Round n of loop `first = f, of = s` has the counter f + n; its
-   slice of a stack of the rounds alone is n, its slice of a stack of all, s of them, is f + n. */
+/* The operands and results of a loop op: their roles, and, for a loop over a part of a stack, the
+   slices that its rounds use. Round n of loop `first = f, of = s` has the counter f + n. In a stack
+   that has the slices of these rounds only, its slice is n; in a stack with all s slices it is f +
+   n. */
 #ifndef SHARDC_LOOP_H
 #define SHARDC_LOOP_H
 #include "ir.h"
@@ -18,8 +19,8 @@ bool value_is_used(const Fn *f, ValueId v); /* by an op, or as a result */
 uint32_t value_uses(const Fn *f, ValueId v);
 bool value_is_zero(const Fn *f, ValueId v); /* a constant 0, spread, renamed, cast */
 
-/* What a body makes of a carried value, if it adds something to it and does nothing else with it. A
-   sum in 16 bits is cast before the addition and behind it. */
+/* A carried value to which the body adds something, without any other use of it. A sum in 16 bits
+   is cast before the addition and after it. */
 typedef struct RunningSum {
   ValueId wide, total; /* what is added to, and what comes of it: without casts, argument, result */
   ValueId added;

@@ -1,9 +1,9 @@
-/* Names that the compiler makes for globals and dims. In a name of a user a `'` stands only at the
-   end of a word, and no word is `of`, a keyword. A made name has a `'` inside of a word, or a word
-   `of`: no file can contain it, whatever its dims, subs and stacks are called.
+/* Names that the compiler makes for globals and dims. In a user's name a `'` is only possible at
+   the end of a word, and no word is the keyword `of`. A generated name has a `'` inside a word, or
+   a word `of`: so no source file can contain it, whatever its dims, subs and stacks are called.
 
-   Functions need no such name: those of users are PATH.forward, PATH.eval and PATH.logits, and
-   every other one ends in another word (`h.forward.bwd`) or is an entry. */
+   Functions need no such names: those of users are PATH.forward, PATH.eval and PATH.logits; every
+   other function ends in another word (`h.forward.bwd`) or is an entry. */
 #ifndef SHARDC_IR_MADE_H
 #define SHARDC_IR_MADE_H
 #include "ir.h"

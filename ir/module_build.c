@@ -42,7 +42,7 @@ static uint32_t fn_index(const Module *m, const Fn *f) {
   bug("function %s is not in the module", f->name);
 }
 
-/* Callees stand before callers, so one walk from the end sees every caller first. */
+/* Callees are defined before callers, so one walk from the end sees every caller first. */
 void module_remove_unused(Module *m) {
   bool *used = ARENA_ARRAY(m->arena, bool, m->fns.n + 1);
   for (uint32_t i = m->fns.n; i-- > 0;) {

@@ -1,9 +1,9 @@
 /* Facts from the tables (ops.def, attrs.def, dtypes.def) and small questions about types.
 
-   Each table is expanded here once into constant arrays indexed by the enum of ir.h; nothing else
-   in the tree may list op, attribute or element type names. Types are values: every function here
-   takes them apart by dim name, none allocates. Dim names are interned, hence compared as pointers.
- */
+   Each table is expanded once, in this file, into constant arrays indexed by the enum of ir.h;
+   nothing else in the tree may list op, attribute or element type names. Types are values: every
+   function of this file takes them apart by dim name, none allocates. Dim names are interned, hence
+   compared as pointers. */
 #include "ir.h"
 
 typedef struct OpFact {

@@ -1,6 +1,6 @@
-/* The machine that a module is compiled for, as typed facts: see target_facts.def. Rows of machines
-   are the code generators' (codegen/target.h); whoever asks, asks here. Must not: know a machine by
-   its name. */
+/* The machine that a module is compiled for, as typed facts: see target_facts.def. The rows of
+   machines belong to the code generators (codegen/target.h); every other room asks through this
+   header. Must not: know a machine by its name. */
 #ifndef SHARDC_IR_TARGET_H
 #define SHARDC_IR_TARGET_H
 #include "ir/support/ctx.h"

@@ -44,7 +44,7 @@ char *text_symbol(Arena *a, const char *name) {
   return arena_printf(a, "%.*s_%016llx", LONGEST_SYMBOL - 17, s, (unsigned long long)h);
 }
 
-/* What generated code appends to a kernel's symbol: phases, images of a GPU. */
+/* The endings that generated code appends to a kernel's symbol: phases, images of a GPU. */
 static bool is_ending(const char *s) {
   static const char *const list[] = {"_image", "_ptx", "_ptx_end", "_cubin", "_cubin_end"};
   for (size_t i = 0; i < sizeof list / sizeof *list; i++)

@@ -95,8 +95,8 @@ static bool whole_between(const char *text, double least, double most) {
   return *text && !*end && x >= least && x <= most && x == (double)(int64_t)x;
 }
 
-/* Code generation divides by some facts and sizes its buffers by others. Of a target whose row is
-   not filled in yet nobody knows the device. */
+/* Code generation divides by some facts and sizes its buffers by others. A target whose row has not
+   been filled in yet has no known device. */
 static void check_target(Verifier *verifier, const TargetFacts *facts) {
   VerifyPlace at = {.span = facts->span};
   bool open = facts->name && facts->rest;

@@ -49,7 +49,7 @@ void verify_alignments(Verifier *verifier);  /* all of a GPU's kernels after sel
 void verify_messages(Verifier *v);           /* collectives after select */
 void verify_landed(Verifier *verifier);      /* nothing flies before select */
 void verify_flights(Verifier *verifier);     /* messages in flight, after select */
-void verify_rings(Verifier *verifier);       /* and where they stand, after memory */
+void verify_rings(Verifier *verifier);       /* and their places, after memory */
 void verify_placed(Verifier *v);             /* after memory */
 void verify_flats(Verifier *v);              /* members of flat globals, wherever there are any */
 void verify_arenas(Verifier *v);             /* globals after memory */
@@ -59,7 +59,7 @@ void verify_tiers(Verifier *verifier);            /* one function: verify_tiers.
 void verify_global_tiers(Verifier *verifier);     /* globals, and the target */
 void verify_rooms(Verifier *v);                   /* globals and callers' bytes after order */
 
-/* Do so many bytes, from `at`, lie in the room? For any numbers. */
+/* Are `bytes` bytes from `at` on inside the room? Correct for any numbers. */
 bool verify_fits(int64_t at, int64_t bytes, int64_t room);
 /* Bytes of the place that s names; -1: it does not exist. */
 int64_t verify_room(const Verifier *v, const Value *x);

@@ -1,11 +1,10 @@
-/* What a dump says about bytes, checked: where globals lie in their arenas, members in flat ones,
-   what of a body's may lie in its caller's memory, what loops find there. The host program and the
-   runtime read all of these numbers and believe them: an offset that leads outside of an arena is
-   a write outside of it.
+/* Checks what a dump says about bytes: the places of globals in their arenas, of members in flat
+   globals, of a body's values in its caller's memory, and of the values that loops read and write.
+   The host program and the runtime trust all of these numbers: an offset outside an arena is a
+   write outside it.
 
-   Every sum is compared with what is left of the room instead of being formed, so that no number
-   of 64 bits can overflow. The rules about bytes in use at the same time are in verify_storage.c.
- */
+   Every sum is compared with the remaining room instead of being formed, so that no number of 64
+   bits can overflow. The rules about bytes in use at the same time are in verify_storage.c. */
 #include "ir/schedule/flight.h"
 #include "ir/shape/placement.h"
 #include "ir/bytes.h"
@@ -15,7 +14,7 @@
 enum { LINE = 64, ALIGNED = 16 }; /* globals begin with a cache line; GPUs count on 16 bytes */
 static const uint32_t NOWHERE = UINT32_MAX; /* in no global */
 static const int64_t ARENA_MOST =
-    1ll << 60; /* bytes: so that ends of what lies in it are no overflow */
+    1ll << 60; /* bytes: small enough that ends of values cannot overflow */
 
 bool verify_fits(int64_t at, int64_t bytes, int64_t room) {
   return at >= 0 && bytes >= 0 && bytes <= room && at <= room - bytes;
@@ -218,7 +217,7 @@ static ValueId shown_by(const Fn *f, ValueId v) {
   return v;
 }
 
-/* Is what was written last into global number `slot` what the entry stores there? */
+/* Is the last value written to global number `slot` the one that the entry stores in it? */
 static bool stored_at_end(const Verifier *verifier, const uint32_t *held, ValueId written,
                           uint32_t slot) {
   const Fn *f = verifier->fn;
@@ -235,8 +234,8 @@ static bool is_load(const Fn *f, ValueId v) {
   return def && def->code == OP_load;
 }
 
-/* What an op writes into a global must be there at the end: nothing else says that it changes.
-   `held`: by value, the global in whose bytes it stands, or NOWHERE. */
+/* A value that an op writes into a global must still be in it at the end: nothing else says that
+   the global changes. `held`: for each value, the global whose bytes it uses, or NOWHERE. */
 static void check_written(Verifier *verifier, const uint32_t *held, const char *code,
                           const char *label) {
   const Fn *f = verifier->fn;
@@ -252,7 +251,7 @@ static void check_written(Verifier *verifier, const uint32_t *held, const char *
                     verifier->m->globals.at[g]->name);
 }
 
-/* Before `memory` what shares its bytes with a loaded value stands in a global. */
+/* Before `memory`, a value that shares its bytes with a loaded value is in a global. */
 static void check_loaded(Verifier *verifier, const SharedBytes *bytes) {
   const Fn *f = verifier->fn;
   uint32_t *of = ARENA_ARRAY(verifier->m->arena, uint32_t, f->values.n + 1),
@@ -289,8 +288,8 @@ static void check_globals_of(Verifier *verifier) {
 
 /* ---- loops and workspaces ---- */
 
-/* By the bytes that values share, a result stands in an argument, or where the first result that
-   shares them does. */
+/* By the shared bytes, a result is in an argument's bytes, or in those of the first result that
+   shares them. */
 static Storage result_stands(const Fn *body, const SharedBytes *bytes, uint32_t j) {
   ValueId r = body->results.at[j];
   for (uint32_t i = 0; i < body->args.n; i++)
@@ -331,9 +330,9 @@ static uint32_t saved_as(const LoopBytes *bytes, uint32_t j) {
   return found;
 }
 
-/* What the documents name under "Loops": a result stands in its own bytes, in those of the carried
-   value that it is the next one of, or in an argument that is stacked (in the operand: order-c14)
-   or carried (whose buffers the slices then are). */
+/* The rule under "Loops" in docs/ir.md: a result has its own bytes, those of the carried value
+   whose next value it is, or those of an argument that is stacked (in the operand: order-c14) or
+   carried (then the slices are its buffers). */
 static bool may_stand(const LoopBytes *bytes, uint32_t j) {
   const Storage *storage = &bytes->at[j];
   if (stands_in(storage, PLACE_RESULT, j)) return true;

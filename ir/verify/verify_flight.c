@@ -1,13 +1,15 @@
-/* Messages in flight (flight.h): what starts is waited for, once, and until then nothing reads what
-   it receives, and nothing writes what it sends or receives.
+/* Messages in flight (flight.h): every start has exactly one wait, and until then nothing reads the
+   received bytes, and nothing writes the bytes that are sent or received.
 
-   For a flight of one function the wait is a view of the result and reads the operand: so the rules
-   of views, of in-place results and of bytes in use at the same time (verify_storage.c) hold for
-   both buffers until the wait, and what is left for here is that there is one wait, and that all
-   readers read the wait. A flight over rounds has buffers in rings, which its loop takes in turn:
-   here is checked that nothing else stands there, and that they are as many and as large as rounds
-   need. A wrong start or wait would be a race or a rank that waits for ever, which no test of
-   numbers finds surely; so nothing of this is left to runs. */
+   For a flight inside one function the wait is a view of the result and reads the operand. The
+   rules of views, of in-place results and of bytes in use at the same time (verify_storage.c)
+   therefore hold for both buffers until the wait; this file checks that there is one wait, and that
+   all readers read the wait.
+
+   A flight over rounds has buffers in rings, whose slots its loop takes in turn: this file checks
+   that nothing else uses these bytes, and that slots are as many and as large as the rounds need. A
+   wrong start or wait would be a race, or a rank that waits for ever, which no comparison of
+   results finds reliably; so all of it is proved statically. */
 #include "ir/schedule/flight.h"
 #include "ir/schedule/message.h"
 #include "verify.h"
@@ -82,7 +84,8 @@ static bool is_alone(const Fn *f, const ValueId *class, const Op *op) {
   return true;
 }
 
-/* Nothing of the round reads what arrives, unless it is sent on, and no argument lies there. */
+/* No op of the round reads the arriving value, except to send it on, and no argument has its
+   bytes. */
 static bool drain_fits(const Fn *f, const ValueId *class, const Flight *flight) {
   const Op *op = &f->ops.at[flight->op], *next = flight_behind(f, op);
   OpId reader = 0;
@@ -146,7 +149,7 @@ void verify_flights(Verifier *verifier) {
 
 /* ---- after memory ---- */
 
-/* What crosses rounds stands in its ring, from the ring's start on, and nothing else does. */
+/* Values that cross rounds are in their ring, from the ring's start on, and nothing else is. */
 static void check_places(Verifier *verifier, const FlightList *list) {
   const Fn *f = verifier->fn;
   const ValueId *class = shared_bytes(verifier->m->arena, f).of;

@@ -1,7 +1,7 @@
-/* What `select` promises about kernels for GPUs, checked: CTAs, threads, shared memory and
-   workspace are those that follow from the cut (gpu_plan.h), and buffers begin where attribute
-   align says. The code generator believes all of these: with a thread too few some output
-   would be left unwritten, and a vector too long would leave the buffer. */
+/* Checks what `select` promises about kernels for GPUs: CTAs, threads, shared memory and workspace
+   follow from the cut (gpu_plan.h), and buffers begin where attribute align says. The code
+   generator trusts all of these: with one thread too few some output would be left unwritten, and a
+   vector that is too long would cross the end of the buffer. */
 #include "ir/kernel/gpu_plan.h"
 #include "verify.h"
 
@@ -81,7 +81,7 @@ void verify_gpu(Verifier *verifier) {
     check_plan(verifier);
 }
 
-/* Of one kernel; NULL: 16 bytes everywhere. */
+/* For one kernel; NULL: 16 bytes everywhere. */
 static bool aligned(const Attr *said, int64_t n, const int64_t *known) {
   if (said && said->i != n) return false;
   for (int64_t i = 0; i < n; i++) {

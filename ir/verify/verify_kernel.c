@@ -1,11 +1,10 @@
-/* What `fuse` and `select` promise about kernel functions, checked: the ops of a row kernel can
-   share its rows, by the rule that row_share.c states for the code generators as well; the numbers
-   of attribute `tile` are numbers a kernel can be made with, and chunks, scratch and workspace are
-   what follows from them. The code generator reads all of these and believes them: too
-   little scratch would overflow; too few chunks would leave output unwritten.
+/* Checks what `fuse` and `select` promise about kernel functions: the ops of a row kernel can share
+   its rows, by the rule of row_share.c, which the code generators use as well; a kernel can be
+   built with the numbers of attribute `tile`; and chunks, scratch and workspace follow from them.
+   The code generator trusts all of these: too little scratch would overflow, too few chunks would
+   leave output unwritten.
 
-   What follows is each family's to say (ir/kernel/family.h). Must not: name one.
- */
+   Each family computes what follows (ir/kernel/family.h). Must not: name a family. */
 #include "ir/kernel/family.h"
 #include "verify.h"
 

@@ -1,9 +1,12 @@
-/* Concats outside of kernels: nothing runs for one, so its operands must be all that its result is.
-   After fuse it says so; after order it is dense, its operands stand one behind the other in it,
-   and each is all of what an op has written, which nobody reads once it is part of the whole; or
-   all of them stand in place of the pieces of one value, which nobody else reads; after memory they
-   lie there. That nothing else writes those bytes meanwhile is place-c3: they are one class
-   (bytes.h), which lives from the first operand's birth. Must not: trust pass `order`. */
+/* Concats outside of kernels. Such a concat runs no code, so its operands must be written into the
+   bytes of its result.
+
+   After fuse its storage says so. After order the result is dense, its operands follow each other
+   in it, and each is the whole result of an op, which is not read once it is part of the concat; or
+   all operands take the places of the slices of one value, which has no other reader. After memory
+   they have these places. Rule place-c3 checks that nothing else writes those bytes meanwhile: they
+   are one class (bytes.h), alive from the first operand's definition. Must not: trust pass
+   `order`. */
 #include "ir/bytes.h"
 #include "verify.h"
 
@@ -51,7 +54,7 @@ static int next_dim(const Type *t, int from) {
   return from;
 }
 
-/* Do all elements of operand k stand together, in the order in which they stand in the result? */
+/* Are all elements of operand k contiguous in the result, and in the same order? */
 static bool stands_together(const Laid *laid, uint32_t k) {
   const Value *part = value(laid, laid->op->in[k]), *all = value(laid, laid->op->out);
   const Group *group = &laid->op->group[0];
@@ -93,7 +96,7 @@ static bool ends_here(const Laid *laid, ValueId class) {
   return times == 1;
 }
 
-/* Of a value in place of a piece: does the concat alone read it, once? */
+/* For a value in place of a slice: is the concat its only reader, once? */
 static bool read_once(const Laid *laid, ValueId root) {
   uint32_t times = 0;
   for (OpId i = 0; i < laid->f->ops.n; i++)
@@ -105,8 +108,8 @@ static bool read_once(const Laid *laid, ValueId root) {
   return times == 1;
 }
 
-/* What is laid over a value takes its pieces: each is read by the kernel that writes there, and
-   nothing else reads the value. */
+/* Operands that are written over a value take its slices: each slice is read by the kernel that
+   writes its place, and the value has no other reader. */
 static void check_over(const Laid *laid, ValueId over) {
   for (OpId i = 0; i < laid->f->ops.n; i++) {
     const Op *o = &laid->f->ops.at[i];
@@ -135,14 +138,14 @@ static void check_op(const Laid *laid) {
     ValueId v = laid->op->in[k];
     if (!is_dense(value(laid, laid->op->out)) || !stands_together(laid, k))
       verify_report(laid->v, "E1107", verify_at_op(laid->op),
-                    "[lay-c2] operand %u does not lie in one piece of the result", k);
+                    "[lay-c2] operand %u is not contiguous in the result", k);
     else if (over == NO_VALUE && !is_whole(laid, v))
       verify_report(laid->v, "E1107", verify_at_op(laid->op),
-                    "[lay-c3] operand %u is not all of what an op has written", k);
+                    "[lay-c3] operand %u is not the whole result of an op", k);
     else if (over == NO_VALUE ? !ends_here(laid, laid->class[v])
                               : !read_once(laid, root_of(laid->f, v)))
       verify_report(laid->v, "E1107", verify_at_op(laid->op),
-                    "[lay-c4] operand %u is read again, beside or after the result", k);
+                    "[lay-c4] operand %u has a reader other than the concat", k);
   }
 }
 
@@ -158,7 +161,7 @@ static void check_pieces(const Laid *laid) {
     }
     if (!found)
       verify_report(laid->v, "E1107", verify_at_op(value_def(laid->f, i)),
-                    "[lay-c7] in place of a piece of a value, of which it is laid over nothing");
+                    "[lay-c7] takes the place of a slice of a value over which no concat is laid");
   }
 }
 
@@ -189,7 +192,7 @@ void verify_laid_places(Verifier *verifier) {
       if (storage->place != all->place || storage->slot != all->slot ||
           storage->at - all->at != laid_at(f, op, k))
         verify_report(verifier, "E1108", verify_at_op(op),
-                      "[lay-c5] operand %u does not lie at its place in the result", k);
+                      "[lay-c5] operand %u is not at its place in the result", k);
     }
   }
 }

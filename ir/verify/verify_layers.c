@@ -1,7 +1,7 @@
-/* Parts of stacks (layer_range.h): a dim that is one lies in its stack's ([layers-c1]), what is
-   named after layers has the dim that says so ([layers-c2]), and the parts of a parameter are all
-   its layers, each once ([layers-c3]); the executable joins them by these numbers. Must not: take
-   time where no dim is a part. */
+/* Parts of stacks (layer_range.h): a dim that is a part is inside the dim of its stack
+   ([layers-c1]), a value named after layers has the dim of these layers ([layers-c2]), and the
+   parts of a parameter are all its layers, each exactly once ([layers-c3]); the executable joins
+   them by these numbers. Must not: take time where no dim is a part. */
 #include "ir/plan/layer_range.h"
 #include "verify.h"
 

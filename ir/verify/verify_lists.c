@@ -1,6 +1,7 @@
-/* Lists of blocks: sound by themselves, named by what they say, and what positions say in the mask
-   of each attention that names them, block by block; of many blocks a sample. A mask that was
-   computed elsewhere says nothing here, and has no heads by which a kernel could find lists. */
+/* Lists of blocks: each is consistent in itself, is named by its contents, and agrees block by
+   block with the mask of each attention that uses it; of a long list a sample of blocks is
+   compared. A mask that is computed elsewhere cannot be compared, and has no heads by which a
+   kernel could find lists. */
 #include "ir/mask/lists.h"
 #include "ir/mask/mask_range.h"
 #include "ir/support/num.h"

@@ -1,11 +1,11 @@
-/* Loops over parts of stacks: what such a loop does not write of a new stack, no op may read.
+/* Loops over parts of stacks: no op may read slices of a new stack that no loop has written.
 
    A stack that a loop begins (`into` -2) has the slices of that loop's rounds; one that a loop
-   continues has those of its operand, too. As long as slices are missing, only copies and loops may
-   take the value: loops over the same dim to continue it, or as a stacked operand of which they
-   read slices that are there; loops over another dim (micro-batches) hand it to their rounds, or
-   stack what their rounds make of it. So what is missing is followed through all functions, until
-   nothing changes. Must not: take time where no loop runs over a part. */
+   continues has those of its operand as well. As long as slices are missing, only copies and loops
+   may take the value: loops over the same dim continue it, or read slices that exist as a stacked
+   operand; loops over another dim (micro-batches) pass it to their rounds, or stack what their
+   rounds make of it. So missing slices are followed through all functions until nothing changes.
+   Must not: take time where no loop runs over a part. */
 #include "ir/loop.h"
 #include "verify.h"
 
@@ -27,7 +27,7 @@ static StackPart rounds_of(const Op *loop) {
   return (StackPart){first, first + attr_int(&loop->attrs, ATTR_trip, 0), loop_dim(loop)};
 }
 
-/* Both are parts of one stack; what lies between them counts as missing. */
+/* Both are parts of one stack; slices between them count as missing. */
 static StackPart joined(StackPart a, StackPart b, int64_t of) {
   if (!a.to || (a.from > b.to || b.from > a.to)) return a;
   StackPart r = {a.from < b.from ? a.from : b.from, a.to > b.to ? a.to : b.to, a.dim};
@@ -63,7 +63,7 @@ static bool set(StackPart *to, StackPart part) {
   return !same;
 }
 
-/* What each loop that runs a body hands to it. */
+/* What each loop that runs a body passes to it. */
 static StackPart narrower(StackPart a, StackPart b) {
   if (!a.to) return b;
   return (StackPart){a.from > b.from ? a.from : b.from, a.to < b.to ? a.to : b.to, a.dim};
@@ -118,7 +118,7 @@ static void check_taken(Verifier *verifier, const Op *o, const StackPart *have) 
                     (long long)(have[o->in[k]].to - 1));
 }
 
-/* What a loop carries is whole. */
+/* A value that a loop carries is whole. */
 static bool stacks(const Module *m, const Fn *body, uint32_t result) {
   for (uint32_t i = 0; i < m->fns.n; i++)
     for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {

@@ -1,8 +1,8 @@
 /* Placements in the verifier: after `collect`, every op works on blocks that its operands hold, and
-   partial sums go only where a sum may be completed later.
+   partial sums reach only ops after which the sum can still be completed.
 
    Between `place` and `collect` placements say where values should be; nothing is proved about ops.
-   Below `localize` types are those of one rank and placements stand at globals only. */
+   After `localize` types are those of one rank and only globals have placements. */
 #include "ir/shape/placement.h"
 #include "ir/plan/stage_class.h"
 #include "ir/loop.h"
@@ -124,7 +124,8 @@ static void check_sending(Verifier *verifier, const Op *op, int axis) {
            "said",
            (long long)ways, verifier->m->mesh.at[axis].name, (long long)size);
   if (reduce && strcmp(reduce->s, "max"))
-    report(verifier, op, "[mesh-c2] reduce = \"%s\": it is max, or not there", reduce->s);
+    report(verifier, op, "[mesh-c2] reduce = \"%s\": only max is allowed, or no attribute",
+           reduce->s);
   if (sums && elem_class(value_type(verifier->fn, op->in[0])->elem) != CLASS_FLOAT)
     report(verifier, op, "[mesh-c3] %s adds up floats", op_name(op->code));
   if (op->code == OP_part || op->code == OP_keep_first)
@@ -155,8 +156,7 @@ static void check_hops(Verifier *verifier, int axis, int64_t reverse) {
   }
 }
 
-/* Blocks are joined at the finest cut of a dim, and new cuts are finer than the ones that are
- * there. */
+/* Blocks are joined at the finest cut of a dim, and new cuts are finer than the existing ones. */
 static bool is_finest(const Verifier *verifier, ValueId value, int axis) {
   const Placement *p = placed(verifier, value);
   int axes[MAX_MESH], n = mesh_order(verifier->m, axes);
@@ -215,9 +215,9 @@ static bool is_continued(const Op *loop, uint32_t operand) {
   return false;
 }
 
-/* Of a loop whose rounds an axis cuts: outside stacks are cut along the rounds, carried values are
-   whole before, or partial as a sum over the rounds, and partial behind, or whole where the last
-   stage keeps it; inside, whole. */
+/* For a loop whose rounds an axis cuts: outside, stacks are cut along the rounds; carried values
+   are whole before the loop, or partial as a sum over the rounds, and partial after it, or whole
+   where the last stage keeps them. Inside, all are whole. */
 static void check_stages(Verifier *verifier, const Op *op, int axis) {
   uint32_t carry = (uint32_t)attr_int(&op->attrs, ATTR_carry, 0);
   Str dim = op->group[0].from[0];
@@ -276,8 +276,8 @@ static void check_loop(Verifier *verifier, const Op *op) {
 static void check_global(Verifier *verifier, const Op *op) {
   ValueId value = op->code == OP_load ? op->out : op->in[0];
   if (!placement_equal(placed(verifier, value), &op->global->placed))
-    report(verifier, op, "[shard-c10] @%s is %s here and %s where it is declared", op->global->name,
-           text_of(verifier, value),
+    report(verifier, op, "[shard-c10] @%s is %s in this op and %s in its declaration",
+           op->global->name, text_of(verifier, value),
            placed_text(verifier->m, &op->global->type, &op->global->placed));
 }
 

@@ -1,11 +1,12 @@
-/* What the late passes promise, checked: after fuse only kernels compute; after order every value's
-   strides are known and agree across calls; after memory every value has its bytes and no two
-   living ones share any.
+/* Checks what the late passes promise: after fuse only kernels compute; after order every value's
+   strides are known and agree across calls; after memory every value has its bytes and no two live
+   values share any.
 
-   Values that are views of, stand in place of, or are laid into one another share bytes on purpose
-   and form a class (bytes.h). A class lives from its first definition to its last use. Two
-   classes conflict if they live at the same op and touch a common byte of the same space (the
-   frame, a global). A loaded global lives from the start of the entry, a stored one to its end. */
+   Values that are views of one another, computed in place of one another, or aliased into a concat
+   share bytes on purpose and form a class (bytes.h). A class lives from its first definition to its
+   last use. Two classes conflict if they are alive at the same op and have a common byte in the
+   same space (the frame, a global). A loaded global is alive from the start of the entry, a stored
+   one to its end. */
 #include "ir/made.h"
 #include "ir/schedule/pipeline_schedule.h"
 #include "ir/schedule/flight.h"
@@ -40,8 +41,8 @@ static VerifyPlace value_at(Verifier *verifier, ValueId id) {
   return def ? verify_at_op(def) : verify_at_fn(verifier);
 }
 
-/* Elements must not lie on each other: by growing stride, each axis steps over all that the smaller
- * ones span. */
+/* Elements must not overlap: by growing stride, each axis steps over the span of all smaller
+ * ones. */
 int64_t verify_extent(const Value *v) {
   bool used[MAX_RANK] = {false};
   int64_t extent = 1;
@@ -65,7 +66,7 @@ static void check_strides(Verifier *verifier, ValueId id) {
     verify_report(verifier, "E1107", value_at(verifier, id), "[order-c1] a value has no strides");
   else if (verify_extent(value) < 0)
     verify_report(verifier, "E1107", value_at(verifier, id),
-                  "[order-c2] strides let elements lie on each other");
+                  "[order-c2] by these strides elements overlap");
 }
 
 static ValueId root_of(const Fn *f, ValueId v) {
@@ -107,7 +108,7 @@ static bool same_storage(const Value *a, const Value *b, Str skip) {
   return true;
 }
 
-/* A kernel that writes into the buffer of an operand reads each element there first. */
+/* A kernel that writes into the buffer of an operand reads each element of it first. */
 static void check_callee_inplace(Verifier *verifier, ValueId id, const Value *value,
                                  const Value *base) {
   const Op *op = &verifier->fn->ops.at[value->def];
@@ -149,8 +150,8 @@ static bool of_operand(const Fn *f, const Value *value) {
   return false;
 }
 
-/* Only an op that writes nothing itself may leave its operand's bytes to its result: of any other
- * one a view would say that what it computes is there already. */
+/* Only an op that writes nothing itself may leave its operand's bytes to its result: for any other
+ * op a view would claim that its result had been computed already. */
 static bool may_view(const Fn *f, const Value *value) {
   return op_flags(f->ops.at[value->def].code) & VIEW;
 }
@@ -209,7 +210,7 @@ static void check_view(Verifier *verifier, ValueId id) {
 
 static void differs(Verifier *verifier, const Op *op, const char *what, uint32_t i) {
   verify_report(verifier, "E1107", verify_at_op(op),
-                "[order-c8] %s %u of %s @%s is stored in another order there", what, i,
+                "[order-c8] %s %u of %s @%s is stored in another order in the function", what, i,
                 op_name(op->code), op->callee->name);
 }
 
@@ -223,7 +224,7 @@ static void check_taken(Verifier *verifier, const Op *op) {
                  result->storage.base == op->in[arg - 1];
     if (arg && loop_in_place(op, arg - 1, j) && !there)
       verify_report(verifier, "E1107", value_at(verifier, op->out + j),
-                    "[order-c14] @%s writes this into operand %u, where it does not stand",
+                    "[order-c14] @%s writes this into operand %u, whose bytes it does not use",
                     op->callee->name, arg - 1);
   }
 }
@@ -392,7 +393,7 @@ static void add_work(Places *places, OpId id) {
                          dies, NO_VALUE, op});
 }
 
-/* From before the first round until behind the last. */
+/* Alive from before the first round until after the last. */
 static void add_rings(Places *places, OpId id) {
   const Op *op = &places->v->fn->ops.at[id];
   const Attr *rings = attr_get(&op->attrs, ATTR_ring);
@@ -404,7 +405,7 @@ static void add_rings(Places *places, OpId id) {
   }
 }
 
-/* A store copies unless its value stands in the global already. */
+/* A store copies unless its value is in the global already. */
 static void add_store(Places *places, OpId id) {
   const Op *op = &places->v->fn->ops.at[id];
   if (op->code != OP_store) return;
@@ -450,7 +451,7 @@ static void check_place(Verifier *verifier, ValueId id) {
                   (long long)bytes_of(value), (long long)storage->at, (long long)room);
 }
 
-/* What lies in an argument's bytes is that argument, shows it or took its place. */
+/* A value in an argument's bytes is that argument, a view of it, or computed in place of it. */
 static bool of_argument(const Fn *f, const ValueId *class, ValueId v, uint32_t arg) {
   for (uint32_t i = 0; i < f->args.n; i++)
     if (f->values.at[f->args.at[i]].result == arg && class[f->args.at[i]] == class[v]) return true;

@@ -1,5 +1,5 @@
-/* The verifier, part of tiers: what lies in which memory (ir/tiers.def). That the operands of one
-   op lie together is the shape rules' business ([tier-c1], ir/shape/shape.c). */
+/* Checks of tiers: which memory holds which value (ir/tiers.def). That the operands of one op are
+   in the same memory is checked by the shape rules ([tier-c1], ir/shape/shape.c). */
 #include "ir/bytes.h"
 #include "verify.h"
 
@@ -25,13 +25,12 @@ static void check_kernel(Verifier *verifier) {
 static void check_message(Verifier *verifier, const Op *op) {
   if (op_family(op->code) == FAMILY_COLLECTIVE &&
       op_tier(verifier->fn, op->nin, op->in) != TIER_device)
-    verify_report(verifier, "E1109", verify_at_op(op),
-                  "[tier-c3] %s of what lies in the memory `%s`", op_name(op->code),
-                  tier_name(op_tier(verifier->fn, op->nin, op->in)));
+    verify_report(verifier, "E1109", verify_at_op(op), "[tier-c3] %s of a value in the memory `%s`",
+                  op_name(op->code), tier_name(op_tier(verifier->fn, op->nin, op->in)));
 }
 
-/* What activations are made of: its operands would go down for it. The host does what updates
-   are made of. */
+/* Ops that compute activations run on the device: on the host their operands would have to be
+   copied to it. The host runs the ops of updates. */
 static void check_work(Verifier *verifier, const Op *op) {
   static const OpFamily here[] = {FAMILY_CONTRACT, FAMILY_ATTENTION};
   Tier t = op->nout ? value_type(verifier->fn, op->out)->tier : TIER_device;
@@ -79,7 +78,7 @@ void verify_global_tiers(Verifier *verifier) {
     const Global *global = m->globals.at[i];
     if (!global_has_arena(global))
       verify_report(verifier, "E1105", (VerifyPlace){global->span, global->loc},
-                    "[tier-c4] @%s: only parameters and states lie in the memory `%s`",
+                    "[tier-c4] @%s: the memory `%s` may hold only parameters and states",
                     global->name, tier_name(global->type.tier));
   }
 }

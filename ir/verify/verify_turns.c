@@ -1,10 +1,10 @@
-/* Loops that take turns (pipeline_schedule.h): a forward loop, and behind it the backward one, or
-   those of inputs and of weights.
+/* Loops of a pipeline schedule (pipeline_schedule.h): a forward loop, and after it the backward
+   one, or those of input gradients and of weight gradients.
 
-   Between them stand views, which cost no time. What a loop leaves for a later one is in a ring of
-   as many slots as the table has parts between the two, so nobody reads it but views and, slice by
-   slice, later loops; what a loop reads is there until all end. Must not: look at the order of
-   messages; pass `prove` runs the table. */
+   Between them only views are allowed, which take no time. A value that a loop leaves for a later
+   one is in a ring of as many slots as the table has micro-batches between the two, so its only
+   readers are views and, slice by slice, later loops; a value that a loop reads stays in place
+   until all loops end. Must not: look at the order of messages; pass `prove` runs the table. */
 #include "ir/bytes.h"
 #include "ir/loop.h"
 #include "ir/shape/placement.h"
@@ -56,8 +56,8 @@ static void check_table(Verifier *verifier, const TurnLoops *loops) {
           "a part would go backward on a stage before it is forward");
 }
 
-/* By value: the loop that begins the ring that it is, or shows. What a loop leaves in place of
-   what it reads goes on in that ring. */
+/* For each value: the loop that begins the ring that it is, or is a view of. A value that a loop
+   writes in place of one that it reads continues that ring. */
 static int *rings_of(Verifier *verifier, const TurnLoops *loops) {
   const Fn *f = verifier->fn;
   int *ring = ARENA_ARRAY(verifier->m->arena, int, f->values.n + 1);
@@ -70,12 +70,12 @@ static int *rings_of(Verifier *verifier, const TurnLoops *loops) {
       const Storage *storage = &f->values.at[o->out + k].storage;
       bool goes_on = storage->view == VIEW_INPLACE && ring[storage->base] != NO_RING;
       bool carried = loop >= 0 && k < (uint32_t)attr_int(&o->attrs, ATTR_carry, 0);
-      if (carried) continue; /* there behind the last round */
+      if (carried) continue; /* exists after the last round */
       ring[o->out + k] = view ? ring[o->in[0]] : goes_on ? ring[storage->base] : loop;
     }
     if (loop < 0 && !view)
       wrong(verifier, o, "turns-c5",
-            "between loops that take turns stand views of what they leave");
+            "between loops of a pipeline schedule only views of their results are allowed");
   }
   return ring;
 }

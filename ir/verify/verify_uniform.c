@@ -1,8 +1,8 @@
-/* Uniformity over the mesh, below pass `localize`: what an entry leaves in a global that an axis
-   does not cut is the same on all ranks of that axis (ir/schedule/divergence.h).
+/* Uniformity over the mesh, after pass `localize`: a value that an entry leaves in a global that an
+   axis does not cut is the same on all ranks of that axis (ir/schedule/divergence.h).
 
    Types of one rank say nothing about axes, so a collective that has been moved to another axis of
-   equal size is seen here alone. */
+   equal size is found only by this check. */
 #include "ir/made.h"
 #include "ir/schedule/divergence.h"
 #include "verify.h"
