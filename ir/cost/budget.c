@@ -1,15 +1,16 @@
 /* Budgets and traffic of a module after `memory` (budget.h).
 
-   A buffer is a class of values that share bytes: a value and the views and in-place values of it.
-   What it is for follows from who uses it:
-     gradient   read by a kernel that makes parameters or states, and not made of these alone
+   A buffer is a class of values that share bytes: a value, its views and the values computed in
+   place of it. Its purpose follows from its readers and writers:
+     gradient   read by a kernel that computes parameters or states, not computed from these alone
      saved      leaves one loop stacked and enters another one stacked
-     buffer     what is there to be sent or received alone: values of collectives, workspaces in
-                which their blocks are put end to end, parts of weights made for a gather. Flat
-                groups go from unreduced gradients and into gathered weights, where these lie
-   The figure of a kind is the largest sum of such buffers that live at once, bodies of loops
-   included. Paper counting: all_reduce 2z, reduce_scatter and all_gather z, all_to_all what a rank
-   holds of the result (placement.h says z). */
+     buffer     exists only to be sent or received: values of collectives, workspaces in which their
+                blocks are made contiguous, parts of weights made for a gather. Flat groups that lie
+                between unreduced gradients and the reduction, or between the gather and the weights
+     working    every other one
+   The figure of a kind is the largest sum of such buffers that are alive at once, bodies of loops
+   included. Paper counting: all_reduce 2z, reduce_scatter and all_gather z, all_to_all the part of
+   the result that a rank holds (placement.h defines z). */
 #include "ir/made.h"
 #include "budget.h"
 #include "ir/plan/stage_class.h"
@@ -75,7 +76,7 @@ static bool is_kept(const Buffers *buffers, ValueId v) {
   return k == GLOBAL_PARAM || k == GLOBAL_STATE;
 }
 
-/* Stored to a parameter or state, there or by a copy. */
+/* Is the value stored to a parameter or state, directly or by a copy? */
 static bool is_update(const Buffers *buffers, const Op *o) {
   for (uint32_t i = 0; i < o->nout; i++) {
     if (is_kept(buffers, o->out + i)) return true;
@@ -98,14 +99,15 @@ static bool made_of_kept(const Buffers *buffers, ValueId v) {
   return true;
 }
 
-/* Of a flat group of parameters (pass zero), or numbers of one? */
+/* Is it a flat group of parameters (pass zero), or a value of its element numbers? */
 static bool is_flat(const Type *t) {
   for (int i = 0; i < t->rank; i++)
     if (made_rest(t->axis[i].dim, MADE_OWNER)) return true;
   return false;
 }
 
-/* An update reads them here, or there, or row by row in a loop of its own: then they are flat. */
+/* Gradients are read by an update in this function or in a called one, or row by row in a loop of
+   their own: then they are flat. */
 static void mark_gradients(Buffers *buffers, const Op *o) {
   bool leaves = o->code == OP_move && value_type(buffers->f, o->out)->tier != TIER_device;
   bool loop = o->code == OP_loop;
@@ -118,7 +120,7 @@ static void mark_gradients(Buffers *buffers, const Op *o) {
   }
 }
 
-/* What the body reads of a stack; one that it only goes on with is no saved value. */
+/* Slices of a stack that the body reads; a stack that the body only continues is no saved value. */
 static void mark_saved(Buffers *buffers, const Op *o) {
   for (uint32_t i = loop_whole(o); i < o->nin; i++) {
     if (!value_is_used(o->callee, o->callee->args.at[i + 1])) continue;
@@ -127,7 +129,8 @@ static void mark_saved(Buffers *buffers, const Op *o) {
   }
 }
 
-/* Where gradients stay whole until the end of the step, they are what is scattered there. */
+/* Where gradients stay whole until the end of the step, they are the operands of its
+   reduce-scatter. */
 static void mark_whole(Buffers *buffers, const Op *o) {
   int stage = plan_zero_stage(buffers->m);
   bool full = stage <= 1 || plan_accumulates_full(buffers->m);
@@ -197,8 +200,7 @@ static int64_t peak(const Module *m, const Fn *f, Use use, Tier t) {
 
 /* ---- the timeline ---- */
 
-typedef struct
-    BudgetPlace { /* where a walk stands: an op of a function, and of those that call it */
+typedef struct BudgetPlace { /* the position of a walk: an op of a function, and of its callers */
   const struct BudgetPlace *outer;
   const Buffers *b;
   OpId op;
@@ -211,7 +213,7 @@ typedef struct FrameWalk {
   int64_t most;
 } FrameWalk;
 
-/* What an op has beside its results: workspace of a kernel, second buffers of a loop. */
+/* Bytes of an op other than its results: workspace of a kernel, second buffers of a loop. */
 static int64_t work_of(const Fn *f, const Op *o) {
   if (o->code != OP_loop) return op_work(o, TIER_device);
   const Attr *slots = attr_get(&o->attrs, ATTR_slots);
@@ -325,14 +327,14 @@ int64_t module_move_slot(const Module *m) {
   return most < LARGEST_SLOT ? round_up((int64_t)most, CACHE_LINE) : LARGEST_SLOT;
 }
 
-/* Has it kernels of the GPU, beside which copies may wait in slots? */
+/* Does it run kernels on the GPU, concurrently with which copies may wait in slots? */
 static bool computes_here(const Module *m, const Fn *f) {
   for (OpId i = 0; i < f->ops.n; i++)
     if (f->ops.at[i].code == OP_kernel && !kernel_beside(m, f->ops.at[i].callee)) return true;
   return false;
 }
 
-/* Of what its ops move one way. */
+/* Slots that its ops need for moves in one direction. */
 static int64_t slots_of(const Module *m, const Fn *f, int64_t slot, bool up) {
   int64_t n = 0;
   if (f->kind != FN_BODY || !computes_here(m, f)) return 0;

@@ -1,27 +1,27 @@
-/* What a rank needs and sends, read off a module after pass `memory`: for `shardc plan`. All ranks
-   of a module are alike: offsets differ, sizes do not. */
+/* The memory and the messages of a rank, read off a module after pass `memory`: for `shardc plan`.
+   All ranks of a module are alike: offsets differ, sizes do not. */
 #ifndef SHARDC_IR_BUDGET_H
 #define SHARDC_IR_BUDGET_H
 #include "ir/bytes.h"
 
-/* Bytes of a rank, by what they are for; together they are the arenas of its device, to the byte.
+/* Bytes of a rank, by purpose; together they are the arenas of its device, to the byte.
      weights     parameters
      optimizer   states
-     gradients   what updates read
-     saved       what the backward part reads of the forward part
-     buffers     what collectives send and receive, and neither of these
+     gradients   values read by updates
+     saved       values of the forward part that the backward part reads
+     buffers     values that collectives send and receive, and that are none of these
      working     the rest: temporaries, inputs, outputs
-     sampling    beside all that: what entries `logits` and `decode` have, which training does not
+     sampling    in addition: values of entries `logits` and `decode`, which training does not
                  allocate (arenas.def)
-   Saved values and gradients share bytes where their lives allow it. These are counted as gradients
-   once, so that the parts add up. */
+   Saved values and gradients share bytes where their lifetimes allow it. Shared bytes are counted
+   as gradients once, so that the parts add up. */
 typedef struct Budget {
   int64_t weights, gradients, optimizer, saved, working, buffers, total;
   int64_t sampling;
-  int64_t host; /* beside all that, of the memory of the host */
+  int64_t host; /* in addition: bytes in the memory of the host */
   bool apart;   /* .. which is another one than the device's: that of a GPU */
 } Budget;
-/* Of the memory of the device. */
+/* All bytes in the memory of the device. */
 static inline int64_t budget_all(const Budget *b) { return b->total + (b->apart ? 0 : b->host); }
 Budget module_budget(const Module *m);
 /* And what it has in the memory of the host; on a processor that is the same memory. */
@@ -31,13 +31,15 @@ typedef struct HostBudget {
 HostBudget module_host(const Module *m);
 int64_t module_frame(const Module *m, Tier t); /* the largest of an entry */
 int64_t module_counters(const Module *m);      /* loops count to less than this */
-/* On a GPU: what the runtime keeps there beside globals and work: the counters, a line that says
-   where the device is, what is being sent to a neighbour (send_order.h), slots for copies between
-   it and the host, and the inputs of the next step. Behind the inputs, outputs and scalars. */
+/* On a GPU: bytes of the runtime in device memory, in addition to globals and work: the counters, a
+   line with the position of the device in the program, messages to a neighbour that wait to be sent
+   (send_order.h), slots for copies to and from the host, and the inputs of the next step. Their
+   place is after the inputs, outputs and scalars. */
 int64_t module_device_words(const Module *m);
 int64_t module_ahead(const Module *m); /* the last of these alone */
-/* Of these, the bytes of a slot for what comes from the host or goes there, or 0; and how many
-   slots there are, each way: for what a round of a loop moves, so that the next need not wait. */
+/* Bytes of a slot for copies to or from the host, part of the above, or 0; and the number of slots
+   in each direction: enough for the moves of one round of a loop, so that the next one need not
+   wait. */
 int64_t module_move_slot(const Module *m);
 int64_t module_move_slots(const Module *m, bool up);
 enum { MOVE_SLOTS = 16 };              /* at most */
@@ -57,8 +59,8 @@ bool global_is_tensor(const Module *m, const Global *global);   /* does the runt
 
 typedef enum Use { USE_WORKING, USE_GRADIENT, USE_SAVED, USE_BUFFER, USE_COUNT } Use;
 
-typedef struct Moment { /* one op of a step, kernels and collectives; a body's stand where it runs
-                         */
+typedef struct Moment { /* one op of a step, kernels and collectives; ops of a body are listed where
+                           it runs */
   const Fn *f;
   OpId op;
   double times;             /* how often a step comes by */
@@ -86,7 +88,7 @@ typedef struct Traffic { /* of one step and rank, over one axis, in paper counti
   int64_t largest;               /* bytes of a message, of its blocks together */
 } Traffic;
 typedef VEC(Traffic) TrafficList;
-/* Bytes that a step moves to the host and from there, and in how many copies. */
+/* Bytes that a step moves to the host and from it, and in how many copies. */
 typedef struct Moves {
   double down, up, calls;
 } Moves;

@@ -1,15 +1,16 @@
 /* Floating-point operations, bytes moved, peak of memory and kernels of one run of an entry.
 
-   A contraction is two operations per term; attention two contractions forward, five backward, over
-   the keys that its mask admits to each query by their positions (mask_density.h): not the few more
-   that blocks of kernels compute, nor fewer for what data decides. Every other float op is one per
-   element of its result or, for reductions, of its operand. Bytes are the operands and results of
-   each kernel, and of each op that computes outside of kernels, as if nothing stayed in a cache; of
-   a table that is gathered from, the rows that are taken. Loops count their rounds; kernels are
-   counted once per place that runs them. The peak is the entry's frame once `memory` has run;
-   before, the largest sum of bytes alive at an op, views without bytes of their own. Nothing here
-   changes the module.
- */
+   A contraction is two operations per term; attention is two contractions forward and five
+   backward, over the keys that its mask admits to each query by their positions (mask_density.h):
+   neither the few more that blocks of kernels compute, nor fewer where data decides. Every other
+   float op is one operation per element of its result or, for reductions, of its operand.
+
+   Bytes are the operands and results of each kernel, and of each op that computes outside of
+   kernels, as if nothing stayed in a cache; of a table in a gather, only the gathered rows count.
+   Loops multiply by their rounds; kernels are counted once per place that runs them.
+
+   The peak is the entry's frame once `memory` has run; before, the largest sum of bytes alive at an
+   op, where views have no bytes of their own. Must not: change the module. */
 #include "count.h"
 #include "ir/mask/mask_density.h"
 #include "ir/bytes.h"
@@ -57,7 +58,7 @@ static double op_flop(const Module *m, const Fn *f, const Op *o) {
 
 /* ---- the largest sum of bytes alive ---- */
 
-/* The value whose bytes v stands in; NO_VALUE: they are not in this function's frame. */
+/* The value whose bytes v uses; NO_VALUE: they are not in this function's frame. */
 static ValueId root_of(const Fn *f, const ValueId *root, ValueId v) {
   const Value *x = &f->values.at[v];
   const Op *o = value_def(f, v);
@@ -70,7 +71,8 @@ static void keep_until(int64_t *dies, const ValueId *root, ValueId v, int64_t wh
   if (root[v] != NO_VALUE && dies[root[v]] < when) dies[root[v]] = when;
 }
 
-/* By value: the op after which its bytes are free, -1 for values without bytes here. */
+/* For each value: the op after which its bytes are free, -1 for values without bytes in this
+   frame. */
 static int64_t *lives(Arena *arena, const Fn *f) {
   ValueId *root = ARENA_ARRAY(arena, ValueId, f->values.n + 1);
   int64_t *dies = ARENA_ARRAY(arena, int64_t, f->values.n + 1);
@@ -83,7 +85,7 @@ static int64_t *lives(Arena *arena, const Fn *f) {
       keep_until(dies, root, o->out + k, i);
     }
   }
-  for (uint32_t i = 0; i < f->results.n; i++) /* they stand in the caller's memory */
+  for (uint32_t i = 0; i < f->results.n; i++) /* they are in the caller's memory */
     if (root[f->results.at[i]] != NO_VALUE) dies[root[f->results.at[i]]] = -1;
   for (OpId i = f->ops.n; i-- > 0;) {
     const Op *o = &f->ops.at[i];
@@ -126,7 +128,8 @@ static int64_t peak_of(const Module *m, const Fn *f) {
 
 /* ---- sums ---- */
 
-/* Of an argument that is only gathered or sliced from, a kernel reads what it takes. */
+/* If an argument has only gathers and slices as readers, a kernel reads only the elements it
+   takes. */
 static double read_bytes(const Fn *k, ValueId arg) {
   double all = value_bytes(k, arg), taken = 0;
   for (OpId i = 0; i < k->ops.n; i++) {

@@ -1,14 +1,14 @@
-/* Pinned memory of the host in a program for a GPU: what the runtime reads and writes there
-   (runtime/device/device.h), decided at compile time and allocated once.
+/* Pinned memory of the host in a program for a GPU, which the runtime reads and writes
+   (runtime/device/device.h); its layout is decided at compile time and it is allocated once.
 
-     view       inputs and scalars, which the host writes from anywhere, and small outputs, one
-                behind the other
+     view       inputs and scalars, which the host writes from any address, and small outputs,
+                contiguous
      window     for all other tensors, of which the host has a part at a time
-     messages   as sent and as received, where collectives go by way of the host
-     ahead      the inputs of the next step, as they are sent while this one runs; as much lies on
-                the GPU, where they wait for it
+     messages   as sent and as received, where collectives are staged through the host
+     ahead      the inputs of the next step, which are uploaded during the present one; a buffer of
+                the same size on the GPU holds them until then
 
-   Must not: count what lies on the GPU, that is budget.c's. */
+   Must not: count memory of the GPU; that is the task of budget.c. */
 #include "budget.h"
 #include "ir/schedule/message.h"
 #include "ir/plan/stage_class.h"

@@ -13,9 +13,10 @@ typedef struct Machine {
   double between;                  /* per processor, to the others of its node */
   double latency, carries; /* seconds from node to node; bytes per second of one processor, 0: the
                               network carries messages by itself */
-  int64_t host;            /* beside GPUs: bytes of the host's memory for a rank; 0: not said */
-  double pcie, copy; /* bytes per second between host and GPU; seconds of a copy beside them */
-  double dram;       /* bytes per second of the host's memory, for a rank */
+  int64_t host;            /* with GPUs: bytes of the host's memory per rank; 0: not given */
+  double pcie, copy;       /* bytes per second between host and GPU; seconds of a copy that runs
+                        concurrently with kernels */
+  double dram;             /* bytes per second of the host's memory, for a rank */
 } Machine;
 
 Machine plan_machine(const Module *m);
@@ -29,16 +30,16 @@ typedef struct StepTime { /* seconds, 0: not known */
   double compute, memory, axis[MAX_MESH];
   double latency[MAX_MESH]; /* of the messages over an axis: part of `axis` */
   double exposed[MAX_MESH]; /* of messages over an axis: what the computation waits for */
-  double slowed;  /* by these the computation takes longer beside messages that processors carry */
+  double slowed;  /* the factor by which computation is slower while processors copy messages */
   double pcie;    /* copies between host and GPU */
   double host;    /* kernels of the host */
   double longest; /* of these, and of copies one way, what takes the longest */
   double away;    /* of both: for so long the GPU waits for them */
-  double total;   /* computation beside memory, then what it waits for; 0: something is not known */
+  double total;   /* the larger of computation and memory, then waits; 0: something is not known */
 } StepTime;
 
-/* traffic and counts are those of m after pass `memory`; beside: of kernels of the host of a GPU,
-   of which flop and bytes have nothing. Nothing is hidden (timeline.h). */
+/* traffic and counts are those of m after pass `memory`; beside: those of host kernels of a GPU
+   module, which flop and bytes do not include. Nothing is hidden (timeline.h). */
 StepTime plan_time(const Module *m, const Machine *machine, const TrafficList *traffic,
                    const Moves *moves, const IrCount *beside, double flop, double bytes);
 double move_seconds(const Machine *machine, const Moves *moves); /* 0: unknown, or nothing moves */
@@ -47,7 +48,8 @@ LinkTime link_time(const Module *m, const Machine *machine, int axis, OpCode kin
                    double bytes);
 double message_seconds(const Module *m, const Machine *machine, const Fn *f,
                        const Op *o); /* 0: unknown */
-/* Of a rank's processors, the share that carries a message over the axis while it is on its way. */
+/* The share of a rank's processors that is busy with a message over the axis while it is in
+   flight. */
 double message_load(const Module *m, const Machine *machine, int axis);
 bool machine_is_known(const Module *m,
                       const Machine *machine); /* peak, and a link for every axis */

@@ -81,7 +81,8 @@ static bool leaves(const NodeMap *map, int64_t number, int axis, int64_t at, int
   return (number + (to - at) * map->stride[axis]) / map->in_node != number / map->in_node;
 }
 
-/* Of the ranks along the axis through that one, those with numbers from `from` on, below `end`. */
+/* Number of ranks along the axis through that one whose numbers are from `from` on and below
+   `end`. */
 static int64_t between(const NodeMap *map, int64_t number, int axis, int64_t at, int64_t from,
                        int64_t end) {
   int64_t stride = map->stride[axis], n = map->m->mesh.at[axis].size, base = number - at * stride;
@@ -91,7 +92,7 @@ static int64_t between(const NodeMap *map, int64_t number, int axis, int64_t at,
   return last < first ? 0 : last - first + 1;
 }
 
-/* Of the rank with that number. */
+/* Bytes that leave the node, of the rank with that number. */
 static double leaving(const NodeMap *map, const NodeRow *row, int64_t rank, int64_t number) {
   int64_t at = mesh_coordinate(map->m, rank, row->axis), n = map->m->mesh.at[row->axis].size;
   int64_t node = number / map->in_node * map->in_node;
@@ -193,7 +194,7 @@ static double sum_of(const OrderSearch *search, const int *order) {
   return sum;
 }
 
-/* Whether the axis may be the next one behind `from` others. */
+/* Whether the axis may be the next one after `from` others. */
 static bool may_follow(const OrderSearch *search, int from, int axis) {
   uint32_t used = 0, before = search->keep & ((1u << axis) - 1);
   for (int i = 0; i < from; i++) used |= 1u << search->at[i];
@@ -220,7 +221,7 @@ double node_order(Module *const *programs, uint32_t n, int64_t in_node, uint32_t
   return search.best;
 }
 
-/* ---- who stands where ---- */
+/* ---- ranks of a node ---- */
 
 int64_t node_joined(const Module *m, int axis, int64_t in_node, int64_t cpus) {
   NodeMap map = map_of(m, NULL, in_node);

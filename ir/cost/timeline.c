@@ -35,8 +35,8 @@ typedef struct Clocks {
   double *over;             /* by event: when its message is over */
   VEC(KernelSeconds) known;
   ClocksAt *at; /* by event */
-  /* By event of rounds left out: the least that the round behind them waited in steps before; less
-     than 0: there was none. */
+  /* By event of skipped rounds: the shortest wait of the round after it in earlier steps; less than
+     0: there was none. */
   double *away;
   HostClocks host;
 } Clocks;
@@ -74,7 +74,8 @@ static uint32_t first_behind(const Clocks *clocks, double time) {
   return first;
 }
 
-/* When so many seconds of computation are over: slower while a message is carried. */
+/* The time at which that many seconds of computation are done: slower while a message is in
+   flight. */
 static double computed(const Clocks *clocks, double time, double left) {
   for (uint32_t i = first_behind(clocks, time); i < clocks->lanes->span.n; i++) {
     const LaneSpan *span = &clocks->lanes->span.at[i];
@@ -90,8 +91,8 @@ static double computed(const Clocks *clocks, double time, double left) {
   return time + left;
 }
 
-/* A copy to or from the host, or a kernel there; false: it is neither. A program for processors has
-   no slots, as both memories are one there, whatever the machine of its plan has. */
+/* A copy to or from the host, or a host kernel; false: it is neither. A program for processors has
+   no slots, because device and host memory are the same, whatever the machine of its plan has. */
 static bool run_beside(Clocks *clocks, const Event *event) {
   const Op *o = event_op(event);
   Moves moved = op_moves(event->f, o);
@@ -140,7 +141,7 @@ static void start(Clocks *clocks, const Event *event) {
   add_span(clocks, axis, from, clocks->messages, event);
 }
 
-/* The kernels stand still; meanwhile messages travel, the last ones of the list of spans. */
+/* The kernels wait; meanwhile messages travel, the last ones of the list of spans. */
 static void wait_until(Clocks *clocks, double until) {
   double from = clocks->kernels;
   if (until <= from) return;
@@ -153,8 +154,8 @@ static void wait_until(Clocks *clocks, double until) {
   }
 }
 
-/* What a round that is left out waits. Those before it may feel what the last step has left to do,
-   and those behind it no more. */
+/* Waits of a skipped round. Rounds before it may be delayed by the rest of the last step, rounds
+   after it are not. */
 static double away_in_round(const Clocks *clocks, const Event *event, double seen) {
   double behind = clocks->away[event - clocks->events->at.at];
   return behind < 0 || behind > seen ? seen : behind;
@@ -176,7 +177,7 @@ static void skip(Clocks *clocks, const Event *event) {
   vec_push(clocks->m->arena, clocks->lanes->cut, (LaneBreak){clocks->kernels, event->rounds});
 }
 
-/* A period of rounds stands behind those that are left out. */
+/* A period of rounds follows the skipped ones. */
 static void note_behind(Clocks *clocks) {
   const EventList *list = clocks->events;
   for (uint32_t i = 0; i < list->at.n; i++) {
@@ -225,7 +226,7 @@ Lanes lanes_of(const Module *m, const Machine *machine, const EventList *events)
   return lanes;
 }
 
-/* A step among others, where each begins on what is there of the last one. */
+/* A step of a running training, which begins as soon as the data of the previous step allows. */
 static Lanes lanes_among(const Module *m, const Machine *machine, const EventList *events) {
   enum { STEPS = 4 };
   Lanes lanes = {0};

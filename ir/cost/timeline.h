@@ -1,6 +1,7 @@
-/* When a rank does what in a step, by the machine of the plan: kernels one after the other at the
-   machine's peaks, messages one after the other over its links, beside the kernels where they fly
-   (ir/schedule/events.h). What of them is hidden, and what the kernels wait for. */
+/* The timeline of a rank's step, by the machine of the plan: kernels one after the other at the
+   machine's peaks, and messages one after the other over its links, concurrently with the kernels
+   while they are in flight (ir/schedule/events.h). It shows which part of the messages is hidden,
+   and what the kernels wait for. */
 #ifndef SHARDC_IR_LANES_H
 #define SHARDC_IR_LANES_H
 #include "machine.h"
@@ -22,13 +23,15 @@ typedef struct Lanes {
   VEC(LaneBreak) cut;
   double shown;                             /* seconds that the spans take */
   double busy[MAX_MESH], exposed[MAX_MESH]; /* of a run: messages; what kernels wait for them */
-  double slowed; /* by which kernels take longer, since the processors carry messages, too */
-  double away;   /* in which the GPU waits for copies from and to the host, or kernels there */
+  double slowed; /* factor by which kernels take longer, because the processors copy messages as
+                    well */
+  double away;   /* seconds in which the GPU waits for copies from and to the host, or for host
+                    kernels */
 } Lanes;
 
-/* Of the entry of the events; nothing if the machine does not say how fast it is. */
+/* For the entry of the events; empty if the machine does not give its speed. */
 Lanes lanes_of(const Module *m, const Machine *machine, const EventList *events);
-/* Of an entry after pass `memory`. */
+/* For an entry after pass `memory`. */
 Lanes plan_lanes(const Module *m, const Machine *machine, const Fn *entry);
 /* Takes what is hidden out of a step's time, and adds what hiding costs. */
 void lanes_hide(const Lanes *lanes, const Module *m, StepTime *step_time);

@@ -1,13 +1,16 @@
 /* Clocks of the lanes between a GPU and its host (timeline_host.h).
 
-   What goes down the kernels' stream copies into a slot, and goes on; a lane takes it from there at
-   the rate of the link. What comes up a lane puts into a slot as soon as one is free and the host
-   has it, and the kernels' stream copies it out. Kernels of the host are a lane of their own. Each
-   does one thing after the other; what touches the same bytes of the host's memory as another
-   lane's waits for that. Before pass `memory` nobody knows the bytes: then it waits for all.
+   A download is first copied into a slot on the kernels' stream, which then continues; a lane sends
+   the slot to the host at the rate of the link. An upload is put into a slot by its lane as soon as
+   a slot is free and the host has the data, and the kernels' stream copies it out. Host kernels
+   have a lane of their own.
 
-   Where lanes go on into the next step, parameters go straight to their place, and kernels wait for
-   those that they read. */
+   Each lane does one thing after the other; an operation waits for those of other lanes that touch
+   the same bytes of the host's memory. Before pass `memory` these bytes are not known: then it
+   waits for all.
+
+   If lanes continue into the next step, parameters are uploaded directly to their place, and
+   kernels wait for those that they read. */
 #include "timeline_host.h"
 #include "ir/support/num.h"
 
@@ -33,8 +36,8 @@ static bool same_op(const LaneTouch *a, const LaneTouch *b) {
   return a->event->f == b->event->f && a->event->op == b->event->op;
 }
 
-/* Of operation i of the lane, which the event meets. What meets two rounds of an op meets those
-   that are left out, too. */
+/* When operation i of the lane, which conflicts with the event, is over. An event that conflicts
+   with two rounds of an op also conflicts with the skipped rounds. */
 static double over_of(const HostClocks *clocks, const HostLane *host_lane, int64_t i,
                       const Event *event) {
   const LaneTouch *last = &host_lane->touch[i % LANE_TOUCHES];
@@ -191,7 +194,7 @@ HostAt host_clock_at(const HostClocks *clocks) {
   return at;
 }
 
-/* The rounds' operations stand for those that are left out. */
+/* The operations of the remaining rounds stand in for the skipped ones. */
 static void fall_behind(HostClocks *clocks, int lane, int64_t n, double seconds) {
   HostLane *host_lane = &clocks->lane[lane];
   host_lane->free += seconds;

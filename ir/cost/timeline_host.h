@@ -11,12 +11,12 @@ enum { HOST_DOWN, HOST_KERNELS, HOST_UP, HOST_LANES };
 typedef struct LaneTouch { /* an operation of a lane */
   const Event *event;
   double over;
-  double all; /* where it stands for rounds that are left out: when these are over; else 0 */
+  double all; /* for an operation that stands in for skipped rounds: when these are over; else 0 */
 } LaneTouch;
 
 typedef struct HostLane {
   double free; /* when it has done what it was given */
-  double busy; /* seconds in which it did so; of what goes down */
+  double busy; /* seconds in which the lane is busy; of downloads */
   LaneTouch touch[LANE_TOUCHES];
   int64_t n;
 } HostLane;
@@ -38,17 +38,17 @@ typedef struct HostClocks {
 } HostClocks;
 
 HostClocks host_clocks(const Module *m, const Machine *x, const EventList *events);
-/* Of a move of so many bytes; `now`, and what is returned: the kernels' clock before and behind. */
+/* A move of that many bytes; `now` and the result are the kernels' clock before and after it. */
 double host_clock_move(HostClocks *clocks, const Event *event, double bytes, bool up, double now);
 /* When the kernels may read what the event does: copies to it are over. */
 double host_clock_arrived(const HostClocks *clocks, const Event *event);
 void host_clock_kernel(HostClocks *clocks, const Event *event, double seconds);
 double host_clock_over(const HostClocks *clocks); /* all lanes have done */
 HostAt host_clock_at(const HostClocks *clocks);
-/* Rounds are left out, in which the kernels' clock stands still here: `periods` of them, like the
-   last one, in which that clock went on by `kernels`, and the lanes from `since`. A lane that was
-   behind has caught up by what it did not do in them; one that had more to do is behind. What goes
-   down waits for the host in the first rounds alone, if it does. */
+/* Rounds are skipped, during which this clock does not advance the kernels: `periods` of them, like
+   the last one, in which the kernels' clock advanced by `kernels`, and the lanes from `since`. A
+   lane that was late has caught up by the work that it did not have in them; a lane with more work
+   than the kernels is late. Downloads wait for the host only in the first rounds, if at all. */
 void host_clock_skip(HostClocks *clocks, const HostAt *since, double kernels, double periods);
 /* The next step begins: what was `seconds` is 0. */
 void host_clock_shift(HostClocks *clocks, double seconds);

@@ -1,10 +1,10 @@
 /* Along which axes of the mesh values may differ from rank to rank: see divergence.h.
 
    A forward dataflow over sets of mesh axes (divergence analysis, as for the lanes of a GPU):
-   coordinates and what is cut differ, results differ where an operand does, all_reduce and
+   coordinates and cut globals differ, results differ where an operand does, all_reduce and
    all_gather make a value the same again, reduce_scatter and all_to_all make it differ. Loops are
-   walked until their carried values stand still, bodies and kernels with what they are called with.
- */
+   walked until the sets of their carried values no longer change, bodies and kernels with the sets
+   of their arguments. */
 #include "ir/made.h"
 #include "divergence.h"
 #include "ir/loop.h"
@@ -28,7 +28,7 @@ static AxisSet cut_by(const Module *m, const Global *g) {
   return stages < 0 ? s : s | (AxisSet)(1u << stages);
 }
 
-/* What cuts a global, or what lies in it; coordinates differ along their axis. */
+/* The axes that cut a global or one of its members; coordinates differ along their axis. */
 static AxisSet declared(const Module *m, const Global *g) {
   AxisSet s = cut_by(m, g);
   for (uint32_t i = 0; i < m->globals.n; i++)
@@ -48,7 +48,7 @@ static AxisSet collected(const Module *m, const Op *o, AxisSet in) {
 
 static void walk(const Uniform *u, const Fn *f, AxisSet *at);
 
-/* Of its body or kernel: args are the first ones of `at`, by argument. */
+/* The sets of its body or kernel: args are the first ones of `at`, by argument. */
 static void call(const Uniform *uniform, const Fn *f, const AxisSet *args, AxisSet *results) {
   AxisSet *at = ARENA_ARRAY(uniform->m->arena, AxisSet, f->values.n + 1);
   for (uint32_t i = 0; i < f->args.n; i++) at[f->args.at[i]] = args[i];
@@ -85,7 +85,8 @@ static void walk(const Uniform *uniform, const Fn *f, AxisSet *at) {
   for (OpId i = 0; i < f->ops.n; i++) step(uniform, &f->ops.at[i], at);
 }
 
-/* What follows from a state is declared nowhere: it may differ as what entries store there. */
+/* A global that follows from a state has no declared set: it may differ as the values stored to
+   it. */
 static bool derive(const Uniform *uniform, const Op *o, AxisSet stored) {
   if (!o->global->derived) return false;
   AxisSet *s = uniform_held(uniform, o->global), before = *s;

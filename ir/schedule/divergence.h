@@ -1,5 +1,5 @@
-/* Below pass `localize`: along which axes of the mesh values may differ from rank to rank. Sets are
-   bounds from above: a difference that arithmetic would cancel counts, too. */
+/* After pass `localize`: along which axes of the mesh values may differ from rank to rank. The sets
+   are upper bounds: a difference that arithmetic would cancel counts as one. */
 #ifndef SHARDC_UNIFORM_H
 #define SHARDC_UNIFORM_H
 #include "ir/ir.h"

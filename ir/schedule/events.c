@@ -136,7 +136,7 @@ static bool is_left_out(const EventWalk *walk, const Op *o) {
   return walk->only && strcmp(walk->only, attr_str(&o->attrs, ATTR_axis, ""));
 }
 
-/* Of op `id` of f, wherever its two buffers are. */
+/* The message of op `id` of f, wherever its two buffers are. */
 static void add_message(EventWalk *walk, const Fn *f, OpId id, EventKind kind, int64_t round,
                         EventPlace from, EventPlace to) {
   const Op *o = &f->ops.at[id];
@@ -382,8 +382,8 @@ static bool sends_over(EventWalk *walk, const Fn *f) {
   return sends;
 }
 
-/* Of the messages over one axis, every round: programs of other classes of ranks, which are laid
-   beside this one, may take other numbers of rounds until all comes again. */
+/* For the messages over one axis, every round is listed: programs of other classes of ranks, which
+   are compared with this one, may have other periods. */
 static void add_loop(EventWalk *walk, const EventCall *call, OpId id) {
   if (walk->only && !sends_over(walk, call->f->ops.at[id].callee)) return;
   EventRounds rounds = begin_rounds(walk, call, id);

@@ -1,27 +1,27 @@
-/* What a rank does in one run of an entry, as a list of events in the order in which its host
-   program issues them: kernels and copies, messages that start, and waits. After pass `memory`, so
-   that every event says which bytes it touches. Pass `prove` shows on it that nothing in flight is
-   touched and that ranks cannot wait for each other for ever; `plan` gives it times.
+/* One run of an entry on a rank, as a list of events in the order in which its host program issues
+   them: kernels and copies, starts of messages, and waits. It is made after pass `memory`, so that
+   every event says which bytes it touches. Pass `prove` shows on it that nothing in flight is
+   touched and that ranks cannot wait for each other for ever; `plan` gives the events times.
 
-   A loop stands with as many rounds as it takes until everything comes again: the first ones until
-   its rings are full, one period (after which buffers that rounds take in turn come in the same
-   order), an event that says how many rounds are left out there, and the last ones. What is left
-   out is a repetition of the period before, so what holds for the list holds for the run. */
+   A loop is listed with as many rounds as it takes until everything repeats: the first ones until
+   its rings are full, one period (after which rotating buffers come in the same order again), an
+   event that says how many rounds are skipped, and the last ones. The skipped rounds repeat the
+   period before them, so what holds for the list holds for the run. */
 #ifndef SHARDC_IR_EVENTS_H
 #define SHARDC_IR_EVENTS_H
 #include "ir/ir.h"
 
 typedef enum EventKind {
   EVENT_RUN,     /* a kernel, a move, or a copy that a store or a loop needs */
-  EVENT_START,   /* a message is on its way from here on */
-  EVENT_END,     /* and is there */
+  EVENT_START,   /* a message is in flight from this event on */
+  EVENT_END,     /* and has arrived */
   EVENT_COLLECT, /* both at once */
   EVENT_SKIP     /* `rounds` rounds like those since event `since`, `period` of them */
 } EventKind;
 
 typedef struct EventBytes {
   uint32_t space;   /* t: the entry's frame in tier t; TIERS + n: global n */
-  int64_t from, to; /* from the first byte to behind the last */
+  int64_t from, to; /* from the first byte to the one after the last */
   const Value *of;  /* whose layout it is, NULL: all bytes between */
   bool written;
 } EventBytes;
@@ -46,10 +46,11 @@ typedef struct EventList {
 } EventList;
 
 EventList events_of(const Module *m, const Fn *entry);
-/* Stages of a pipeline do the same in another order. Of which rank: others stand as rank 0 does. */
+/* Stages of a pipeline run the same rounds in another order. `rank`: the rank whose events are
+   listed; other axes have the coordinates of rank 0. */
 EventList events_of_rank(const Module *m, const Fn *entry, int64_t rank);
-/* Its messages over an axis alone, of all rounds, without bytes. What the list had is gone; its
-   memory is used again. */
+/* Only its messages over one axis, of all rounds, without bytes. The previous contents of the list
+   are dropped; its memory is used again. */
 void messages_of_rank(const Module *m, const Fn *entry, int64_t rank, Str axis, EventList *list);
 EventList events_in_order(const Module *m, const Fn *entry); /* also before `memory`: no bytes */
 const Op *event_op(const Event *event);

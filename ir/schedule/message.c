@@ -3,7 +3,7 @@
 #include "ir/support/num.h"
 #include <string.h>
 
-/* Elements of one of `ways` blocks of dim and of all that lies behind it in storage. */
+/* Elements of one of `ways` blocks of dim and of all dims after it in storage. */
 static int64_t row_of(const Type *t, Str dim, int64_t ways) {
   int at = type_find(t, dim);
   int64_t row = t->axis[at].size / ways;
@@ -11,7 +11,7 @@ static int64_t row_of(const Type *t, Str dim, int64_t ways) {
   return row;
 }
 
-/* The collective as one message. What is received without an operand has its result's type. */
+/* The collective as one message. A received value without an operand has its result's type. */
 static Message whole(const Fn *f, const Op *o) {
   const Type *out = value_type(f, o->out), *in = o->nin ? value_type(f, o->in[0]) : out;
   Message message = {.ways = attr_int(&o->attrs, ATTR_ranks, 1), .count = type_count(in)};

@@ -1,14 +1,16 @@
 /* A collective as the runtime does it: blocks of rows in dense buffers (rt_collective of
-   runtime/rt.h says the same in C). Host tables are written from it, and the interpreter in bytes
-   moves its bytes by it.
+   runtime/rt.h says the same in C). Host tables are written from it, and the interpreter of placed
+   values moves bytes by it.
 
-   The value that is whole holds a block of every rank. Cut along its first dim in storage these lie
-   end to end; cut along another one, each block is cut in rows, and row r of all blocks lies end to
-   end. So the rows in order are the pieces in which it can be sent with nothing put together
-   before, `times` messages of some rows each. Where a message has several rows and a library knows
-   blocks end to end only (NCCL), they are put so in the op's `workspace`; a value that ranks
-   exchange all to all goes `piece` elements of each block at a time there. So does everything that
-   goes by way of the host, from a GPU over a communicator that works there. */
+   The whole value holds a block of every rank. Cut along its first dim in storage, the blocks are
+   contiguous; cut along another one, each block is cut in rows, and row r of all blocks is
+   contiguous. So the rows in order are the pieces that can be sent without a copy, `times` messages
+   of some rows each.
+
+   If a message has several rows and a library takes only contiguous blocks (NCCL), the blocks are
+   made contiguous in the op's `workspace`; an all-to-all exchange passes `piece` elements of each
+   block at a time through it. The same holds for every message that is staged through the host,
+   from a GPU over a communicator that works in host memory. */
 #ifndef SHARDC_IR_MESSAGE_H
 #define SHARDC_IR_MESSAGE_H
 #include "ir/ir.h"
@@ -22,22 +24,23 @@ typedef struct Message {
   int64_t bytes;                   /* of what goes at a time: of its blocks together */
 } Message;
 
-/* Of a collective of f, below pass `order`. */
+/* For a collective of f, after pass `order`. */
 Message message_of(const Fn *f, const Op *o);
 
-/* Of a send or receive: the coordinate, of n, on the other side of coordinate `at`; -1: none. */
+/* For a send or receive: the coordinate, of n, of the peer of coordinate `at`; -1: none. */
 int64_t hop_peer(const Op *o, int64_t at, int64_t n);
 
-/* Where element j of block i lies in a buffer with a block of every rank. */
+/* The position of element j of block i in a buffer with a block of every rank. */
 int64_t message_at(const Message *message, int64_t row, int64_t i, int64_t j);
 
-/* Bytes for the blocks of one message, end to end, as sent and as received; 0: they lie so. */
+/* Bytes for the contiguous blocks of one message, as sent and as received; 0: they are
+   contiguous. */
 int64_t message_workspace(const Fn *f, const Op *o);
 /* Does it go over a library that knows blocks end to end only? */
 bool message_needs_line(const Module *m);
 /* Does it go by way of the host, from a GPU? */
 bool message_by_host(const Module *m);
-/* Bytes of its larger buffer there. */
+/* Bytes of its larger buffer in host memory. */
 int64_t message_host_bytes(const Fn *f, const Op *o);
 /* The fewest messages of equal numbers of rows, none larger than `most` bytes if a row is not. */
 int64_t message_fewest(int64_t rows, int64_t row_bytes, int64_t most);

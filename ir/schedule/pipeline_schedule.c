@@ -79,7 +79,8 @@ TurnTable turns_one_f_one_b(Arena *arena, int64_t stages, int64_t parts) {
 
 TurnTable turns_zero_bubble(Arena *arena, int64_t stages, int64_t parts, int64_t ahead) {
   int64_t *most = ARENA_ARRAY(arena, int64_t, stages), *wait = ARENA_ARRAY(arena, int64_t, stages);
-  int64_t others = stages - 1, more = least(ahead * others, parts - 1); /* beside the oldest */
+  int64_t others = stages - 1, more = least(ahead * others, parts - 1); /* in addition to the
+                                                                           oldest */
   if (more < others) more = others;
   for (int64_t s = 0; s < stages; s++) {
     most[s] = least(1 + (others ? more * (others - s) / others : 0), parts);
@@ -113,7 +114,8 @@ int64_t turn_chunk(const TurnTable *table, int loop) {
   return loop < table->chunks ? loop : 2 * table->chunks - 1 - loop;
 }
 
-typedef struct ChunkTurn { /* of one way, once so many of all its chunks are over */
+typedef struct ChunkTurn { /* a turn of one direction, possible once that many turns of all its
+                              chunks are over */
   int64_t next;            /* in the order of its loops */
   int64_t number;          /* of that turn, if every group had as many parts as there are stages */
 } ChunkTurn;
@@ -171,7 +173,7 @@ typedef struct TurnRun { /* of all stages */
   const double *time;
   TurnState *at;   /* by stage */
   double *clock;   /* by stage */
-  int *behind;     /* by stage: the loop behind whose turn it waits for the others; -1: none */
+  int *behind;     /* by stage: the loop after whose turn it waits for the other stages; -1: none */
   double *came;    /* by loop, stage and part: when the stage had nothing else to do */
   double *arrives; /* by loop, stage and part: when it is over; below 0: not yet */
   TurnSpan *span;  /* NULL: nobody asks */
@@ -181,13 +183,14 @@ static double *over_at(const TurnRun *run, int loop, int64_t stage, int64_t part
   return &run->arrives[(loop * run->t->stages + stage) * run->t->parts + part];
 }
 
-/* What the stage before hands on: of chunks the last one before the first one's next. */
+/* The time at which the previous stage delivers: across chunks, the last stage delivers to the
+   first one's next chunk. */
 static double forward_ready(const TurnRun *run, int loop, int64_t s, int64_t part) {
   if (s) return *over_at(run, loop, s - 1, part);
   return loop ? *over_at(run, loop - 1, run->t->stages - 1, part) : 0;
 }
 
-/* When what it needs is there; below 0: not yet. */
+/* The time at which its operands have arrived; below 0: not yet. */
 static double ready(const TurnRun *run, int loop, int64_t s, int64_t part) {
   int kind = turn_kind(run->t, loop);
   if (kind == TURN_FORWARD) return forward_ready(run, loop, s, part);
@@ -219,7 +222,7 @@ static double all_at(const TurnRun *run, const double *times, int loop, int64_t 
   return last;
 }
 
-/* False: the stage waits for others behind its last turn. */
+/* False: the stage waits for others after its last turn. */
 static bool goes_on(TurnRun *run, int64_t s) {
   int loop = run->behind[s];
   if (loop < 0) return true;
@@ -229,7 +232,7 @@ static bool goes_on(TurnRun *run, int64_t s) {
   return true;
 }
 
-/* At the next turn of the stage; -1: it is not there, or all is over. */
+/* The time of the stage's next turn; -1: its operands have not arrived, or all turns are over. */
 static int come_to_next(TurnRun *run, int64_t s) {
   if (!goes_on(run, s) || turns_over(run->t, &run->at[s])) return -1;
   int loop = turn_next(run->t, s, &run->at[s]);

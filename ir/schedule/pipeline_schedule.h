@@ -1,28 +1,34 @@
-/* Schedules of pipelines: two or three loops over the parts of a batch whose rounds take turns.
+/* Schedules of pipelines: two or three loops over the micro-batches of a step whose rounds are
+   interleaved in time ("take turns"). In this file a part is a micro-batch.
 
-   A forward loop has the attributes `turns` and `axis`; behind it stand one or two loops that have
-   `turns`, the same: backward; or gradients of inputs, then those of weights. Between them stand
-   views alone. `turns` is the table of the schedule: for each stage of the axis
+   A forward loop has the attributes `turns` and `axis`; one or two loops with the same `turns`
+   follow it: backward; or gradients of inputs, then gradients of weights. Between them are only
+   views. `turns` is the table of the schedule: for each stage of the axis
 
      most   how many parts may be forward and not yet backward
-     wait   of three loops: how many may be backward and without gradients of weights
+     wait   with three loops: how many may be backward and without gradients of weights
 
-   and a stage goes on as turn_next says. With most[s] = min(P - s, M) it is 1F1B of M parts over P
-   stages ("PipeDream: Fast and Efficient Pipeline Parallel DNN Training", non-interleaved as in
-   Megatron-LM); with wait[s] = min(s, M) beside it ZB-H1 ("Zero Bubble Pipeline Parallelism"):
-   weights fill the slots in which 1F1B waits, and min(P, M) parts are kept, as on its first stage.
-   Twice as steep, most[s] = 2 (P - 1 - s) + 1 and wait[s] = 2 s, up to 2 P - 1 are kept, and stages
-   go on forward while gradients of inputs take longer than those of weights: the paper's ZB-2p in a
-   step whose update waits for all stages; with fewer parts, as steep as these allow. No steeper: a
-   message waits between neighbours, and the one behind it for that one's receive.
-   Each loop takes the parts in their order on every stage, so sums have one order. What crosses
-   from loop to loop lies in rings: part i takes slot i mod their number.
+   and a stage takes the next turn by the rule of turn_next.
+
+   With most[s] = min(P - s, M) it is 1F1B of M parts over P stages ("PipeDream: Fast and Efficient
+   Pipeline Parallel DNN Training", non-interleaved as in Megatron-LM). With wait[s] = min(s, M) in
+   addition it is ZB-H1 ("Zero Bubble Pipeline Parallelism"): gradients of weights fill the slots in
+   which 1F1B waits, and every stage keeps min(P, M) parts, as the first stage of 1F1B does.
+
+   With twice the slope, most[s] = 2 (P - 1 - s) + 1 and wait[s] = 2 s, up to 2 P - 1 parts are
+   kept, and stages continue forward while gradients of inputs take longer than those of weights:
+   the paper's ZB-2p in a step whose update waits for all stages; with fewer parts, the slope is as
+   large as these allow. It is never larger: a message waits between neighbours, and the next
+   message waits until that one is received.
+
+   Each loop takes the parts in their order on every stage, so sums have one order. Values that
+   cross from loop to loop are in rings: part i takes slot i mod their number.
 
    Interleaved ("Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM",
-   section 2.2): with `interleave = n` a stage has n chunks of layers, and there are 2 n loops,
-   forward of chunk 0 to n - 1, then backward of chunk n - 1 to 0. P parts at a time go through all
-   chunks, so that the last stage hands on to the first. `most` counts parts of chunks there, as if
-   the last group of parts had P, too. */
+   section 2.2): with `interleave = n` a stage has n chunks of layers, and the loops are 2 n:
+   forward of chunk 0 to n - 1, then backward of chunk n - 1 to 0. P parts at a time pass through
+   all chunks, so that the last stage sends to the first. `most` then counts parts of chunks, as if
+   the last group of parts had P as well. */
 #ifndef SHARDC_TURNS_H
 #define SHARDC_TURNS_H
 #include "ir/ir.h"
@@ -34,12 +40,13 @@ typedef struct TurnTable {
   int64_t stages, parts;
   const int64_t *most, *wait; /* by stage; wait NULL: no loop of weights */
   int64_t chunks;             /* of layers on a stage; 0 as 1 */
-  /* By loop, a bit: all stages meet before a part of it, to gather weights over them, or behind it,
-     to sum gradients. Of no table in a program: what runs one in time asks for it. */
+  /* By loop, a bit: all stages meet before a part of it, to gather weights over them, or after it,
+     to sum gradients. Not set in tables of a program: only simulations of a schedule's time set
+     it. */
   uint32_t meet_before, meet_behind;
 } TurnTable;
 
-typedef struct TurnState { /* of a stage: so many parts are over, by loop */
+typedef struct TurnState { /* of a stage: how many parts are over, by loop */
   int64_t over[TURN_LOOPS];
 } TurnState;
 
@@ -54,7 +61,7 @@ bool turns_begin(const Fn *f, OpId id,
                  TurnLoops *loops); /* is op `id` a forward loop with its partners? */
 static inline OpId turns_end(const TurnLoops *t) { return t->loop[t->n - 1]; }
 int turns_number(const TurnLoops *loops, OpId id); /* of the loop; -1: none */
-/* Of a loop that takes turns: the first of its loops, the last one; of others, the op itself. */
+/* For a loop that takes turns: the first of its loops, the last one; for others, the op itself. */
 OpId op_begins(const Fn *f, OpId id), op_ends(const Fn *f, OpId id);
 int64_t turns_stage(const Module *m, const Op *forward, int64_t rank);
 /* Slots that its rounds take in turn in a stack of that type; 0: each has its own slice. */
@@ -94,12 +101,12 @@ TurnTable turns_gpipe(Arena *arena, int64_t stages, int64_t parts);
 TurnTable turns_interleaved(Arena *arena, int64_t stages, int64_t parts, int64_t chunks);
 /* The most parts that loop `from` has done and loop `to` has not, on the stages first .. last. */
 int64_t turns_between(const TurnTable *table, int from, int to, int64_t first, int64_t last);
-/* Goes each part of a chunk forward on a stage before it goes backward there? */
+/* Does each part of a chunk pass forward through a stage before it passes backward through it? */
 bool turns_in_order(const TurnTable *table);
 /* Slots that a ring between the two needs on the stages that run m. */
 int64_t turns_ring(const Module *m, const TurnTable *table, int from, int to);
-/* When all stages are done, if a part takes `time[stage * TURN_LOOPS + loop]` there and a message
-   no time; below 0: they wait for each other for ever. */
+/* The time at which all stages are done, if a part takes `time[stage * TURN_LOOPS + loop]` on a
+   stage and a message no time; below 0: they wait for each other for ever. */
 double turns_makespan(const TurnTable *table, const double *time);
 /* The schedule of the parts of a batch in `f`: loops that take turns or, under `gpipe`, those that
    send: all parts forward, then all backward. */

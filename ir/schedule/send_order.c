@@ -1,7 +1,7 @@
-/* The order of messages to neighbours (send_order.h): of rounds that take turns, from the table of
-   their schedule; of others, from the messages of each stage in the order of the program
-   (events.h). Must not: ask what lies between two messages over other axes, all ranks of which
-   stand at the same place. */
+/* The order of messages to neighbours (send_order.h): for rounds that take turns, from the table of
+   their schedule; for others, from the messages of each stage in the order of the program
+   (events.h). Must not: look at messages over other axes between two of these; all ranks of those
+   axes are at the same point of the program. */
 #include "send_order.h"
 #include "ir/bytes.h"
 #include "message.h"
@@ -39,7 +39,7 @@ static bool is_over(const Module *m, const Op *o, int axis) {
 
 /* ---- turns ---- */
 
-/* Of turns that take so long: backward twice a forward pass, in one turn or in two. */
+/* For turns of these lengths: backward twice a forward pass, in one turn or in two. */
 static const double *turn_times(const Module *m, const TurnTable *table) {
   int64_t n = turns_loops(table), each = n * table->parts;
   double *time = ARENA_ARRAY(m->arena, double, table->stages *TURN_LOOPS),
@@ -100,7 +100,7 @@ static void add_turns(HopWalk *walk, const Fn *entry) {
   }
 }
 
-/* What comes at one time: sends, then the receive. */
+/* Among messages of one time: sends, then the receive. */
 static int earlier(const void *x, const void *y) {
   const TimedHop *a = x, *b = y;
   if (a->at < b->at || a->at > b->at) return a->at < b->at ? -1 : 1;
@@ -109,7 +109,7 @@ static int earlier(const void *x, const void *y) {
   return a->issued < b->issued ? -1 : a->issued > b->issued;
 }
 
-/* Is a receive of its time behind that of place q? */
+/* Is a receive of the same time after the message of place q? */
 static bool joins(const TimedHop *sorted, int64_t n, int64_t q) {
   for (int64_t i = q + 1; i < n; i++) {
     const TimedHop *h = &sorted[i];
@@ -187,7 +187,7 @@ static int64_t slots_of(const HopWalk *walk, const SendPlace *places) {
   return queue.n;
 }
 
-/* Of one stage; with rows, or slots alone. */
+/* Of one stage; with rows, or slots only. */
 static void add_stage(HopWalk *walk, bool rows) {
   SendPlace *places = ARENA_ARRAY(walk->m->arena, SendPlace, walk->hops.n + 1);
   if (walk->from) places_in_time(walk, places);

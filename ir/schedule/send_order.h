@@ -1,16 +1,17 @@
-/* In which order a rank's messages to and from its neighbours go to NCCL, where a send waits on the
-   GPU for its receive, on one stream per rank.
+/* The order in which a rank's messages to and from its neighbours are passed to NCCL, where a send
+   waits on the GPU for its receive, on one stream per rank.
 
-   All ranks go by one order: that of the times at which receivers come to their messages, as the
-   table of the schedule has them (pipeline_schedule.h), backward twice as long as forward. A
-   receive goes where the program comes to it; a send waits in a slot until all messages of its
-   rank that come
-   before it in the order have gone (send_queue.h). So a message waits for earlier ones alone, and
-   ranks never wait for each other in a circle, however they stand: neither in a line nor in the
-   ring of chunks. What comes at one time is given to NCCL as one group, whose calls go on together:
-   a send joins the receive of that time, as in Megatron-LM (`send_forward_recv_backward`). Rounds
-   that do not take turns send in the order of the program: with the receive that comes next, or at
-   once where another send does, or nothing. Pass `prove` runs what follows. */
+   All ranks use one order: by the times at which receivers reach their messages, according to the
+   table of the schedule (pipeline_schedule.h), with backward twice as long as forward. A receive is
+   passed where the program reaches it; a send waits in a slot until all messages of its rank that
+   precede it in the order have been passed (send_queue.h). So a message waits only for earlier
+   ones, and ranks never wait for each other in a circle, neither in a line of stages nor in the
+   ring of chunks.
+
+   Messages of one time are passed to NCCL as one group, whose calls progress together: a send joins
+   the receive of that time, as in Megatron-LM (`send_forward_recv_backward`). Rounds that do not
+   take turns send in the order of the program: with the next receive, or at once if the next
+   message is another send or there is none. Pass `prove` runs the resulting order. */
 #ifndef SHARDC_IR_SEND_ORDER_H
 #define SHARDC_IR_SEND_ORDER_H
 #include "events.h"
@@ -18,12 +19,12 @@
 #include "send_queue.h"
 
 typedef struct SendPlace { /* of a send */
-  int64_t later; /* so many messages later than the program comes to it; below 0: before those that
-                    still wait */
-  bool joins;    /* the receive behind */
+  int64_t later; /* number of messages by which it is passed later than the program reaches it;
+                    below 0: before those that still wait */
+  bool joins;    /* the receive after it */
 } SendPlace;
 
-typedef struct SendRun { /* so many sends, one after the other */
+typedef struct SendRun { /* that many sends, one after the other */
   int64_t n;
   SendPlace place;
 } SendRun;

@@ -1,7 +1,8 @@
-/* What a rank sends to its neighbours over NCCL and has not given it yet: slots, and in which order
-   they go (send_order.h). Pass `prove` and the runtime go by this one text. Each message of the
-   rank, sent or received, has a place in its order; a send waits in its slot until it is the next
-   one, and one that joins until the receive behind it comes. Must not: know of an IR. */
+/* Sends of a rank to its neighbours that have not been passed to NCCL yet: their slots, and the
+   order in which they are passed (send_order.h). Pass `prove` and the runtime share this code. Each
+   message of the rank, sent or received, has a place in its order; a send waits in its slot until
+   it is the next one, and a send that joins waits until the next receive. Must not: know of an
+   IR. */
 #ifndef SHARDC_IR_SEND_QUEUE_H
 #define SHARDC_IR_SEND_QUEUE_H
 #include <stdbool.h>
@@ -30,7 +31,7 @@ static inline void send_hold(SendQueue *queue, int64_t slot, int64_t later, bool
   queue->slot[slot] = (SendSlot){queue->issued++ + later, true, joins};
 }
 
-/* Gives the slot that is next: of those that join, too, where `all`; -1: none is. */
+/* Passes on the slot that is next; with `all`, also if it joins a receive; -1: none is next. */
 static inline int64_t send_give(SendQueue *queue, bool all) {
   for (int64_t i = 0; i < queue->n; i++)
     if (queue->slot[i].held && queue->slot[i].at == queue->given && (all || !queue->slot[i].joins))
