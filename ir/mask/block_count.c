@@ -15,7 +15,8 @@ typedef struct Count {
 
 static MaskFinding find(Count *count, ValueId v) { return mask_find(&count->ask, v, false); }
 
-/* The part of the mask that decides inside of the rectangle: patterns are all or nothing there. */
+/* The part of the mask that decides inside the rectangle: within it, patterns admit all or
+   nothing. */
 static ValueId deciding(Count *count, ValueId v) {
   for (const Op *o; (o = value_def(count->ask.f, v)) && (o->code == OP_and || o->code == OP_or);) {
     MaskFinding a = find(count, o->in[0]), b = find(count, o->in[1]);
@@ -45,7 +46,7 @@ static double admitted(Count *count, int64_t q0, int64_t q1, int64_t k0, int64_t
   return counted(count, q0, q1, k0, k1, deciding(count, count->mask));
 }
 
-/* Of query q, whose row of blocks has no full one. */
+/* For query q, whose row of blocks has no full one. */
 static bool sees(Count *count, int64_t q) {
   const BlockMap *map = count->map;
   const uint8_t *row = map->state + q / map->high * map->columns;

@@ -22,7 +22,7 @@ typedef struct BlockHead { /* a position of another dim, by which the mask may d
 struct MaskQuestion;
 void blocks_set_heads(struct MaskQuestion *x, int heads, const BlockHead *head);
 
-/* Blocks of high x wide. What data decides may make a full block partial, and nothing absent. */
+/* Blocks of high x wide. Data may make a full block partial, but never an absent one present. */
 BlockMap mask_blocks(Arena *arena, const Fn *f, ValueId mask, Axis query, Axis key, int64_t high,
                      int64_t wide, int heads, const BlockHead *head);
 /* The same by positions alone: data makes no full block partial; what it decides is mask_rest. */
@@ -39,7 +39,7 @@ typedef struct BlockCount { /* of one or several heads */
   int64_t blind;            /* queries to which it admits nothing */
 } BlockCount;
 
-/* What data decides counts as admitted. */
+/* Scores that only data decides count as admitted. */
 BlockCount mask_count(const Fn *f, ValueId mask, Axis query, Axis key, const BlockMap *map,
                       int heads, const BlockHead *head);
 

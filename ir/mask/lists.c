@@ -115,7 +115,7 @@ static Turns turns_of(const BlockLists *lists, AttrKey k) {
   return t;
 }
 
-/* Elements of the present kind that come next; behind the last run without end. */
+/* The number of elements of the present kind that come next; after the last run: no end. */
 static int64_t turns_next(Turns *t, bool *second) {
   while (!t->left && t->runs && ++t->at < t->runs->i) t->left = t->runs->list[t->at];
   if (!t->left) t->left = (int64_t)MOST_BLOCKS << 16;
@@ -163,7 +163,7 @@ static void write_one(Written *w, bool second) {
   vec_last(w->runs)++;
 }
 
-/* What is not set behind the last run says itself. */
+/* A position after the last run needs no entry. */
 static void set_runs(Module *m, AttrList *list, AttrKey k, const Written *w) {
   attr_set_ints(m, list, k, (int)(w->runs.n / 2 * 2), w->runs.at);
 }
@@ -278,7 +278,7 @@ typedef struct Dividing {
   bool *seen;
 } Dividing;
 
-/* Of queries or keys, maybe from another first one on */
+/* The positions of queries or keys, maybe with another first one */
 static bool is_position(const Dividing *dividing, ValueId v) {
   const Op *o = value_def(dividing->f, v);
   while (o && (o->code == OP_expand || o->code == OP_cast || o->code == OP_copy))

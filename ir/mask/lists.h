@@ -1,18 +1,19 @@
-/* Lists of blocks: which blocks of scores attention works on, as constants of the module.
+/* Lists of blocks: the blocks of scores on which attention works, as constants of the module.
 
-   A module's line `lists` says of every class of heads which blocks are full, partial, absent by
-   positions alone; attribute `lists` of an attention op names it. Where data decides, too, its part
-   of the mask (mask_rest) is asked in full blocks. Pass `sparse` makes them, kernels walk them:
-   rows (forward, dq) and columns (dk, dv) are the runs of lists_runs. The name is a hash of the
-   contents, so that the text of a kernel says which lists it walks.
+   A module's line `lists` gives for every class of heads the blocks that are full, partial or
+   absent by positions alone; attribute `lists` of an attention op names the line. If data decides
+   as well, its part of the mask (mask_rest) is evaluated in full blocks. Pass `sparse` makes the
+   lists, and kernels walk them: rows (forward, dq) and columns (dk, dv) are the runs of lists_runs.
+   The name is a hash of the contents, so that the text of a kernel says which lists it walks.
 
-   Must not: be believed before lists_fault; be the meaning of the op, which is its mask. */
+   Must not: be trusted before lists_fault has checked them; be the meaning of the op, which is its
+   mask. */
 #ifndef SHARDC_IR_LISTS_H
 #define SHARDC_IR_LISTS_H
 #include "blocks.h"
 #include "mask_range.h"
 
-/* What pass `sparse` lists at most: blocks of a head, of all heads that differ; heads, on all
+/* The most that pass `sparse` lists: blocks of a head, of all heads that differ; heads, on all
    ranks. */
 enum { LISTS_BLOCKS = 1 << 24, LISTS_ALL = 1 << 28, LISTS_HEADS = 256, LISTS_RANKS = 1 << 14 };
 
@@ -35,8 +36,8 @@ int64_t lists_class(const BlockLists *lists, int64_t head);
 /* The blocks of the heads of a class, read from its run lengths. */
 BlockMap lists_map(Arena *arena, const BlockLists *lists, int64_t class);
 
-/* Adds lists to the module, or finds them there: maps[classes] of one shape, class[count] by head.
- */
+/* Adds lists to the module, or finds equal ones: maps[classes] of one shape, class[count] by
+   head. */
 const BlockLists *lists_add(Module *m, const ListsShape *shape, const BlockMap *maps,
                             const int64_t *class);
 /* By what a mask differs, as lists count heads: dims, then numbers of a rank. Whether these are as
@@ -48,7 +49,7 @@ typedef struct ListsHeads {
 } ListsHeads;
 ListsHeads lists_heads(const Fn *f, ValueId mask, Str query, Str key);
 bool lists_heads_meet(const ListsShape *shape, const ListsHeads *of);
-/* Where a head stands: s->heads of them. */
+/* The position of a head: one of s->heads. */
 void lists_head_at(const ListsShape *shape, const ListsHeads *of, int64_t head,
                    BlockHead at[MASK_DIMS]);
 const char *lists_fault(Arena *arena,

@@ -1,5 +1,5 @@
-/* Op `lookup`: a table of bits by row and column, written as run lengths: so many that are not set,
-   so many that are, in turn, row after row; what comes after the last run is not set. */
+/* Op `lookup`: a table of bits by row and column, written as run lengths: a number of zeros, a
+   number of ones, in turn, row after row; the bits after the last run are zero. */
 #ifndef SHARDC_IR_LOOKUP_H
 #define SHARDC_IR_LOOKUP_H
 #include "ir/ir.h"

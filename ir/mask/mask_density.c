@@ -1,18 +1,18 @@
 /* The share of the scores that a mask admits, for counting operations.
 
-   A rectangle of queries and keys is asked over intervals (mask_range.h): admitted wholly, not at
-   all, or cut in four and asked again, down to single scores. So a causal mask of N positions
-   costs a few N questions, not N * N. Cuts stand at multiples of powers of two, whatever the
-   length: there lie the borders of blocks, which would be asked score by score otherwise. Above
-   FINEST positions a side the last rectangles count half. Where heads differ, the share is that of
-   all of them; of more than HEADS, of the first.
+   A rectangle of queries and keys is evaluated over intervals (mask_range.h): it is admitted
+   wholly, not at all, or cut in four and evaluated again, down to single scores. So a causal mask
+   of N positions costs a few N evaluations, not N * N. Cuts are at multiples of powers of two,
+   whatever the length, because the borders of blocks are there and would otherwise be evaluated
+   score by score. Above FINEST positions a side the last rectangles count half. Where heads differ,
+   the share is the average of all of them; with more than HEADS, of the first ones.
 
-   Counts are asked for after every pass, of masks that are the same: a module keeps the shares that
-   it was asked for, by all that they follow from.
+   Counts are computed after every pass, for masks that are the same: a module keeps the shares that
+   have been computed, by all facts on which they depend.
 
-   What data or a rank's number decides (operands, scalars) counts as admitted: such a part is true
-   where that admits more, and false behind `not`. Must not: depend on tiles, so that a model counts
-   the same at each pass and for each target. */
+   Scores that data or a rank's number decides (operands, scalars) count as admitted: such a part is
+   true where this admits more, and false under `not`. Must not: depend on tiles, so that a model
+   counts the same at each pass and for each target. */
 #include "mask_density.h"
 #include "ir/support/num.h"
 #include "lists.h"

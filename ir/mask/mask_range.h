@@ -1,5 +1,5 @@
-/* What a mask, a bool expression over positions, says of a rectangle of scores: nothing, all or
-   some of it is admitted, found over intervals without looking at single scores. */
+/* How much of a rectangle of scores a mask, a bool expression over positions, admits: none, all or
+   some of it; found over intervals without looking at single scores. */
 #ifndef SHARDC_IR_MASK_RANGE_H
 #define SHARDC_IR_MASK_RANGE_H
 #include "ir/ir.h"
@@ -19,7 +19,7 @@ typedef struct MaskQuestion {
   int scalars; /* whole numbers without dims that are known */
   ValueId scalar[MASK_SCALARS];
   int64_t number[MASK_SCALARS];
-  MaskInterval *found; /* by value, twice: as it stands, and behind an odd number of `not` */
+  MaskInterval *found; /* by value, twice: plain, and under an odd number of `not` */
   uint32_t *when, turn;
   Arena *arena;
   struct MaskTable **table; /* by value: of a lookup, once it was asked */
@@ -33,11 +33,11 @@ void mask_scalar(MaskQuestion *x, ValueId v, int64_t number);
 typedef struct MaskFinding {
   bool some, all; /* may be admitted; are, surely */
 } MaskFinding;
-/* What data or a rank's number decides (operands, scalars, dims without a range) admits the most
-   that it can; `least`: the least. */
+/* Parts that data or a rank's number decides (operands, scalars, dims without a range) admit as
+   much as they can; `least`: as little. */
 MaskFinding mask_find(MaskQuestion *x, ValueId mask, bool least);
 
-/* What a value takes in the ranges. */
+/* The interval of a value within the ranges. */
 MaskInterval mask_interval(MaskQuestion *x, ValueId v);
 
 /* Dims other than q and k by whose positions the mask differs, at most MASK_DIMS. */
@@ -47,8 +47,9 @@ int mask_heads(const Fn *f, ValueId mask, Str q, Str k, Axis *out);
    rank's positions begin: the largest such expressions. Their number; -1: above MASK_SCALARS. */
 int mask_scalars(const Fn *f, ValueId mask, ValueId out[MASK_SCALARS]);
 
-/* What data decides of a mask, or what intervals do not bound (floats): values whose conjunction it
-   is where all else is admitted. Their number; 0: positions and `known`, n scalars, decide. */
+/* The part of a mask that data decides, or that intervals do not bound (floats): values whose
+   conjunction it is where everything else is admitted. Returns their number; 0: positions and
+   `known`, n scalars, decide. */
 enum { MASK_REST = 8 };
 int mask_rest(const Fn *f, ValueId mask, int n, const ValueId *known, ValueId out[MASK_REST]);
 #endif

@@ -59,7 +59,7 @@ const Dim *layer_dim(const Module *m, const Global *global) {
 }
 
 bool layer_path(const char *path, size_t n, LayerPath *read) {
-  for (size_t i = 0; i + 1 < n && path[i] != '*'; i++) { /* behind it stand kinds of layers */
+  for (size_t i = 0; i + 1 < n && path[i] != '*'; i++) { /* then the kinds of layers follow */
     bool range = path[i] == '[';
     char *end;
     if ((path[i] != '.' && !range) || !is_digit(path[i + 1])) continue;

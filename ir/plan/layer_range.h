@@ -1,7 +1,8 @@
-/* Parts of stacks. Pass `ranges` makes several stacks of one whose layers a plan treats apart; the
-   parameter h.*.attn.w is two then, h.0_3.*.attn.w and h.4_11.*.attn.w, and all that is named after
-   them says so, too. No name of the model begins with a digit, so the word says what it is. The
-   dim of such layers tells the stack's (Dim.part, Dim.first). */
+/* Parts of stacks. Pass `ranges` splits a stack into several if a plan treats some layers
+   differently; the parameter h.*.attn.w then becomes two, h.0_3.*.attn.w and h.4_11.*.attn.w, and
+   everything named after them has such a name as well. No name of the model begins with a digit, so
+   the word is unambiguous. The dim of such layers records the dim of the stack (Dim.part,
+   Dim.first). */
 #ifndef SHARDC_LAYER_PART_H
 #define SHARDC_LAYER_PART_H
 #include "ir/ir.h"
@@ -17,7 +18,7 @@ bool layer_is_rest(const char *name); /* of a stack's parts, not the one that ha
 Str layer_named(const Module *m, Str name, int64_t first, int64_t last); /* of h.*.attn.w */
 /* Layers of the stack, or part, of that path: h[4..5], however it is cut. */
 Str layer_range(const Module *m, Str path, int64_t first, int64_t count);
-/* Of a parameter or state: the dim of its layers; NULL: it is no part. */
+/* For a parameter or state: the dim of its layers; NULL: it is not a part. */
 const Dim *layer_dim(const Module *m, const Global *global);
 const Dim *dim_find(const Module *m, Str name); /* NULL: none */
 
@@ -25,7 +26,7 @@ const Dim *dim_find(const Module *m, Str name); /* NULL: none */
 typedef struct LayerPath {
   int64_t first, last;
   size_t stack;     /* length of `h` */
-  const char *rest; /* ".attn"; of a list of paths, with what comes behind it */
+  const char *rest; /* ".attn"; in a list of paths, with the paths after it */
   size_t nrest;
 } LayerPath;
 bool layer_path(const char *path, size_t n, LayerPath *read); /* false: it names no layers */

@@ -40,7 +40,7 @@ static const struct {
   double factor;
 } units[] = {{"%", 0.01}, {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}};
 
-/* False: no number stands there. */
+/* False: the text is not a number. */
 static bool read_amount(const char *text, double *to) {
   char *end;
   double v = strtod(text, &end);
@@ -151,10 +151,10 @@ static Span written_at(Module *m, const char *at) {
   return good && l.file <= m->sources.n ? loc_span(m, l) : (Span){0};
 }
 
-/* loc(f1:20:13+9) behind the names. */
+/* Reads loc(f1:20:13+9) after the names. */
 Span plan_offload_at(Module *m) { return written_at(m, strstr(plan_offload(m), " loc(")); }
 
-/* And behind that. */
+/* And the same for `speculate`. */
 Span plan_speculate_at(Module *m) {
   const char *at = strstr(plan_offload(m), " loc(");
   return written_at(m, at ? strstr(at + 1, " loc(") : NULL);

@@ -1,9 +1,9 @@
-/* The settings of a module as passes and commands read them: what its `set` line says, else the
-   default of frontend/settings/settings.def. A key without a row there is our own mistake (bug).
+/* The settings of a module as passes and commands read them: the value of its `set` line, else the
+   default of frontend/settings/settings.def. A key without a row in that table is a compiler bug.
 
-   Each setting is read at one place: below those that several ask for, the others by the pass that
-   obeys them (tests/frontend/settings.py counts). What no table knows (comm, variants, debug.*) is
-   read by module_setting of ir.h. */
+   Each setting is read in one place: in this file those that several rooms need, the others in the
+   pass that implements them (tests/frontend/settings.py counts). Keys without a table (comm,
+   variants, debug.*) are read by module_setting of ir.h. */
 #ifndef SHARDC_IR_MODULE_SETTINGS_H
 #define SHARDC_IR_MODULE_SETTINGS_H
 #include "ir/ir.h"
@@ -20,8 +20,9 @@ Str plan_gradient_type(const Module *m);   /* in which a gradient waits; NULL: u
 Str plan_message_type(const Module *m);    /* of gradients in messages; NULL: unwritten */
 bool plan_int8_gradients(const Module *m); /* in messages of 8 bits */
 bool plan_int8_weights(const Module *m);   /* of stage 3, in messages of 8 bits */
-int64_t plan_int8_block(const Module *m);  /* numbers that share a scale there */
-/* Of a pipeline; of `auto`, which a driver replaces by its choice, what nobody has to choose. */
+int64_t plan_int8_block(const Module *m);  /* numbers that share a scale in int8 states */
+/* For a pipeline; for `auto`, which a driver replaces by its choice, the schedule that needs no
+   choice. */
 Str plan_schedule(const Module *m);
 bool plan_uneven(const Module *m);      /* stages may have different numbers of layers */
 int64_t plan_chunks(const Module *m);   /* of layers on a stage: 1, if it is not interleaved */
@@ -29,12 +30,13 @@ bool plan_takes_turns(const Module *m); /* forward and backward, if its stages s
 int64_t plan_ahead(const Module *m);    /* of `zero_bubble`, its `memory`: 1, if it is another */
 Str plan_offload(const Module *m);      /* "optimizer loc(f1:20:13+9)"; "": nothing */
 enum { OFFLOAD_WORDS = 3, OFFLOAD_SAID };
-/* What may lie there: optimizer, grads, params; and behind these, what else is said: speculate. */
+/* The kinds of values that may be on the host: optimizer, grads, params; then the other words of
+   the line: speculate. */
 extern const char *const offload_words[OFFLOAD_SAID];
 /* Does a line `offload` have this, one of these words, of a parameter, or of what is named
    after it? */
 bool plan_offloads(const Module *m, Str what, Str param);
-/* The paths behind `of` of this word, "h[0..3], wte"; NULL: it names none, or all. */
+/* The paths after `of` of this word, "h[0..3], wte"; NULL: it names none, or all. */
 Str plan_offload_paths(const Module *m, Str what);
 Span plan_offload_at(Module *m);             /* where the plan says so */
 Span plan_speculate_at(Module *m);           /* and where it says `speculate = on` */
@@ -43,11 +45,12 @@ int plan_zero_stage(const Module *m);        /* 0 to 3 */
 Str plan_zero_axes(const Module *m);         /* "data, node"; "": those that split Batch */
 int64_t plan_zero_bucket(const Module *m);   /* bytes of one message, at most */
 bool plan_accumulates_full(const Module *m); /* whole gradients between micro-batches */
-bool plan_overlaps(const Module *m);         /* messages run beside the computation */
+bool plan_overlaps(const Module *m);         /* messages run concurrently with the computation */
 bool plan_keeps(const Setting *s);           /* is it a line of `recompute`? */
 int64_t train_batch(const Module *m);        /* of all ranks; 0: nobody said it */
 double train_steps(const Module *m);         /* 0: IR by hand need not say it */
-int64_t made_workers(const Module *m); /* whose samples lie end to end in Batch; 0: nobody's */
+int64_t made_workers(const Module *m); /* whose samples are contiguous in Batch; 0: there are no
+                                          workers */
 Str train_optimizer(const Module *m);  /* NULL: nothing is updated */
 bool train_freezes(const Module *m); /* 1-bit Adam, which wants whole gradients: stage 1 at most */
 double train_rate(const Module *m);

@@ -9,7 +9,7 @@
    they have several, other dims in one block per rank. */
 int64_t placement_index(const Module *m, const Placement *p, const Axis *axis, int64_t rank,
                         int64_t local, bool dealt);
-/* Samples of one rank in one part of a step, if dim is Batch and the step is cut in time; else 0,
-   and where the samples of a worker lie together. */
+/* Samples of one rank in one micro-batch, if dim is Batch and the step is cut in time; else 0, also
+   if the samples of a worker are contiguous. */
 int64_t placement_part(const Module *m, const Placement *p, Str dim);
 #endif

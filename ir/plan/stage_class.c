@@ -104,7 +104,7 @@ int module_ends(const Module *m, StageClass *out) {
   return n;
 }
 
-/* Of those between the first and the last stage, those from `first` to `last`. */
+/* The stages from `first` to `last`, of those between the first and the last stage. */
 static StageClass between(const Module *m, StageClass all, int64_t first, int64_t last) {
   StageClass class = {all.name, all.axis, first, last};
   if (first == all.first && last == all.last) return class;

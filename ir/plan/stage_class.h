@@ -18,10 +18,11 @@ typedef struct StageClass {
   int64_t first, last; /* coordinates on it */
 } StageClass;
 
-/* Each stage has so many chunks of layers, chunk by chunk behind those of the stages before it. */
+/* Each stage has that many chunks of layers; a chunk of a stage follows that of the previous
+   stage. */
 void module_set_stages(Module *m, Str axis, int64_t chunks);
 int64_t module_chunks(const Module *m); /* 1: a block of layers */
-/* In how many chunks a rank's part of dim lies. */
+/* The number of chunks that a rank's part of dim consists of. */
 int64_t stage_chunks(const Module *m, const Placement *p, Str dim);
 bool dim_counts_layers(const Module *m, Str dim);
 /* That a stage has, of whatever the stages are made of; 0: the module has no stages. */
@@ -33,8 +34,8 @@ const Dim *stages_dim(const Module *m);
 bool module_choose_class(Module *m, const char *name); /* false: no class is ever called so */
 /* First, middle, last, as far as there are such stages; 0: the module has none, or one. */
 int module_ends(const Module *m, StageClass *out /* [STAGE_ENDS] */);
-/* The classes of the module's ranks, whichever it is for; 0: all run one program. Of more than
-   STAGE_CLASSES, which pass `pipeline` refuses, the first. */
+/* The classes of the module's ranks, whichever it is for; 0: all run one program. If there are more
+   than STAGE_CLASSES, which pass `pipeline` refuses, the first ones. */
 int module_classes(const Module *m, StageClass *out /* [STAGE_CLASSES] */);
 bool module_has_class(const Module *m);   /* Is what it is for one of these, or nothing at all? */
 Str module_class_name(const Module *m);   /* "": it is for all ranks, as yet */

@@ -1,5 +1,5 @@
-/* What is on the host of which stages: see stage_offload.h. A stage is asked for its first layer;
-   that its others say the same is not for this file to judge. */
+/* The stages that keep a value on the host: see stage_offload.h. Only the first layer of a stage is
+   looked at; that its other layers agree is checked elsewhere. */
 #include "stage_offload.h"
 #include "layer_range.h"
 #include "module_settings.h"
@@ -7,7 +7,7 @@
 #include "stage_class.h"
 #include <string.h>
 
-/* Of a parameter: its layers are cut by the stages. */
+/* For a parameter: are its layers cut by the stages? */
 static bool is_cut(const Dim *stages, const Global *global) {
   return global->kind == GLOBAL_PARAM && global->type.rank &&
          global->type.axis[0].dim == stages->name && strstr(global->name, ".*");

@@ -39,8 +39,8 @@ int64_t placement_logical(const Module *m, Str dim, int64_t whole);
 int64_t placement_held(const Module *m, const Type *t, const Placement *p); /* its elements */
 const char *placed_text(Module *m, const Type *t, const Placement *p);      /* f32[Batch/data:8] */
 
-/* What running along one index of an op means for a mesh axis that cuts it: the op works on blocks
-   if every operand that has the index is cut along it. Written per op as a list of indexes. */
+/* The rule of one index of an op for a mesh axis that cuts it: the op works on blocks if every
+   operand that has the index is cut along it. Each op has a list of indexes. */
 typedef struct ShardIndex {
   Str *in;      /* by operand: its dim, NULL where it does not have the index */
   Str *out;     /* by result: its dim, NULL where the index is gone */

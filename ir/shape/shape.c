@@ -365,7 +365,7 @@ static ShapeRule *const rules[OP_COUNT] = {
 #undef OP
 };
 
-/* Operands lie in one memory, and so do results. */
+/* All operands are in one memory, and so are all results. */
 static const char *tiers(Shape *shape) {
   const Op *op = shape->op;
   OpFamily family = op_family(op->code);
@@ -375,7 +375,7 @@ static const char *tiers(Shape *shape) {
   for (uint32_t i = 0; i < op->nin; i++) {
     const Op *def = value_def(shape->f, op->in[i]);
     if (shape_in(shape, i)->tier != t && !(def && def->code == OP_const))
-      return shape_why(shape, "[tier-c1] operand %u is %s, others lie in the memory `%s`", i,
+      return shape_why(shape, "[tier-c1] operand %u is %s, others are in the memory `%s`", i,
                        shape_text(shape, shape_in(shape, i)), tier_name(t));
   }
   for (uint32_t i = 0; i < op->nout; i++) shape->out[i].tier = t;

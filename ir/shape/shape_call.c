@@ -1,10 +1,10 @@
 /* Signatures of calls, kernels and loops: operands against the callee's arguments, results from the
    callee's results.
 
-   Dims are compared as sets; that their storage agrees from pass `order` on is the verifier's
-   business. The arguments of a loop's body are its counter, the carried values, the invariant ones
-   and one slice of each stacked operand. Of a loop over a part of a stack the operands and results
-   are stacks of the rounds alone or of all; LoopSign.of is the length of these. */
+   Dims are compared as sets; that their storage agrees from pass `order` on is checked by the
+   verifier. The arguments of a loop's body are its counter, the carried values, the invariant ones
+   and one slice of each stacked operand. The operands and results of a loop over a part of a stack
+   are stacks of these rounds only, or of all; LoopSign.of is the length of the latter. */
 #include "shape.h"
 #include "ir/support/num.h"
 
@@ -120,7 +120,7 @@ static const char *loop_operand(const Shape *shape, const LoopSign *sign, uint32
   return shape_same(&slice, want) ? NULL : differ(shape, "loop-c4", "operand", i, &slice, want);
 }
 
-/* What result i continues is a stack of its type. */
+/* The operand that result i continues is a stack of the result's type. */
 static const char *loop_continued(const Shape *shape, const LoopSign *sign, uint32_t i,
                                   int64_t to) {
   int64_t stacked = (int64_t)shape->op->nin - sign->carried - sign->invariant;

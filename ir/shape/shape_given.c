@@ -1,8 +1,9 @@
-/* Checks of ops whose result type stands in the op (rule `given`): sources, moved indexes, scatter.
+/* Checks of ops whose result type is part of the op (rule `given`): sources, moved indexes,
+   scatter.
 
-   The size of a new dim (a slice, a piece of a split, an expanded dim) is nowhere but in the
-   result's type, so the type is written with the op and each rule rebuilds it from the operands,
-   taking new sizes from it. Result dims may stand in any order. */
+   The size of a new dim (a slice, a piece of a split, an expanded dim) appears only in the result's
+   type, so the type is written with the op and each rule rebuilds it from the operands, taking new
+   sizes from it. Result dims may have any order. */
 #include "shape.h"
 
 static int64_t carried_size(const Shape *shape, Str dim) {
@@ -145,7 +146,7 @@ static const char *given_merge(const Shape *shape, Type *t) {
   return why;
 }
 
-/* slice[D -> A] and pad[A -> D]: the short one lies at `at` in the long one */
+/* slice[D -> A] and pad[A -> D]: the short dim begins at `at` in the long one */
 static const char *given_part(const Shape *shape, Type *t) {
   Group group = shape_group(shape, 0);
   const char *why = shape_one_group(shape, 1, true);

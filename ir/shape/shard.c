@@ -2,9 +2,9 @@
 
    An index runs through dims of operands and results. If a mesh axis cuts it, operands that have it
    are cut along it and so are results; a result without it is a sum over the blocks (a maximum, for
-   rmax). What is no index here (a minor piece of a split, the end of a shift, the keys of
-   attention) cannot be cut: operands are made whole first. Names of dims are all that is looked at.
- */
+   rmax). A dim that has no index in this table (a minor piece of a split, the end of a shift, the
+   keys of attention) cannot be cut: operands are made whole first. The rules look only at the names
+   of dims. */
 #include "ir/made.h"
 #include "placement.h"
 
@@ -180,8 +180,8 @@ static void of_scatter(Builder *builder) {
   add(builder, type_size(out_type(builder, 0), group->to[0]))->out[0] = group->to[0];
 }
 
-/* Rows of queries, and whatever runs beside rows: heads, samples. What keys and values lack (groups
-   of heads, queries) makes their gradients partial. */
+/* Rows of queries, and the dims common to all rows: heads, samples. Keys and values do not have
+   some of these dims (groups of heads, queries), which makes their gradients partial. */
 static void of_attention(Builder *builder) {
   add_all(builder, in_type(builder, 0), builder->o->group[1].from, 1);
 }
@@ -216,8 +216,8 @@ uint32_t shard_indexes(Module *m, const Fn *f, const Op *o, ShardIndex **list) {
   return *list = builder.list.at, builder.list.n;
 }
 
-/* Terms of a partial sum may be rounded before they are added: they go over the wire in the type
-   that their readers want, and are added in f32 there. */
+/* Terms of a partial sum may be rounded before they are added: they are sent in the type that their
+   readers use, and are added in f32 by the receiver. */
 static bool between_floats(const Fn *f, const Op *o) {
   return elem_class(value_type(f, o->in[0])->elem) == CLASS_FLOAT &&
          elem_class(value_type(f, o->out)->elem) == CLASS_FLOAT;

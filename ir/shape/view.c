@@ -1,4 +1,4 @@
-/* What a view op makes of its operand's strides: see view.h. */
+/* The strides of a view op's result, from its operand's strides: see view.h. */
 #include "view.h"
 
 static int64_t stride_of(const Value *v, Str dim) {

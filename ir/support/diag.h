@@ -1,17 +1,18 @@
 /* Diagnostics: the one function through which every mistake of a user is reported.
 
-   A diagnostic has a code (E0301), a headline that stands alone, one primary span with a short
-   label, optional secondary places, facts (`= ...`) and one help line with the edit that mends it.
-   They are collected, sorted by position, and printed together; identical with and without colour.
-   After 20 errors reading stops (diag_full).
+   A diagnostic has a code (E0301), a headline that is complete by itself, one primary span with a
+   short label, optional secondary places, facts (`= ...`) and one help line with the edit that
+   corrects it. Diagnostics are collected, sorted by position, and printed together; the text is
+   identical with and without colour. After 20 errors reading stops (diag_full).
 
      Report r = diag_at(d, "E0201", span, "no dimension named `%s`", name);
      diag_label(r, "not in any `dims` block of %s", file);
      diag_help(r, "a dimension with a similar name exists: `%s` (line %d)", near, line);
      diag_edit(r, span, "%s", near);
 
-   The edits of one message are applied together and mend it; programs read them as JSON. A message
-   whose mending needs a decision has none. Long source lines are cut around the carets.
+   The edits of one message are applied together and correct the mistake; programs read them as
+   JSON. A message whose correction needs a decision has none. Long source lines are cut around the
+   carets.
 
    Codes start with E (error), W (warning), N (note). Errors of the compiler itself are not
    diagnostics: use `bug()`. */
@@ -71,8 +72,8 @@ typedef enum DiagFormat { DIAG_HUMAN, DIAG_SHORT, DIAG_JSON } DiagFormat;
 void diag_print(const Diag *diag, FILE *out, DiagFormat format,
                 bool colour); /* sorted by position */
 /* The members of a JSON array, sorted: {"code", "file", "line", "column", "message", "help"}; line
-   0 and file "" where there is no position, help null where there is none. `comma`: something
-   stands before them. True if there are any. */
+   0 and file "" if there is no position, help null if there is none. `comma`: other members precede
+   them. True if there are any. */
 bool diag_print_list(const Diag *diag, FILE *out, bool comma);
 void json_put_string(FILE *out, const char *text); /* quoted; what is no UTF-8 becomes U+FFFD */
 const char *diag_nearest(const char *wanted, const char *const *names,

@@ -1,4 +1,4 @@
-/* What diag.c collects and diag_print.c prints. Nobody else includes this. */
+/* The data that diag.c collects and diag_print.c prints. No other file includes this header. */
 #ifndef SHARDC_DIAG_REPORT_H
 #define SHARDC_DIAG_REPORT_H
 #include "diag.h"

@@ -1,7 +1,8 @@
-/* Whole text files: models, IR, records. Whatever reads a text of unknown origin reads it here.
+/* Whole text files: models, IR, records. Every text of unknown origin is read through this file.
 
-   A path may name what never ends (/dev/zero) or never begins (a FIFO that nobody writes to): only
-   regular files, pipes with a writer and standard input are read, and no more than 1 GiB. */
+   A path may name a file without an end (/dev/zero) or one that never begins (a FIFO without a
+   writer): only regular files, pipes with a writer and standard input are read, and no more than 1
+   GiB. */
 #include "input.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -4,7 +4,7 @@
 #include "ctx.h"
 #include <stdbool.h>
 
-/* The text, in c's arena, with a zero behind it; NULL: errno says why. "-" is standard input. A
-   pipe is read once, and remembered. */
+/* The text, in c's arena, with a zero after it; NULL: errno says why. "-" is standard input. A pipe
+   is read once, and remembered. */
 char *text_read(Ctx *c, const char *path, size_t *n);
 #endif

@@ -1,7 +1,7 @@
-/* Of a lane between a GPU and its host, how many of the latest operations are known with their
-   bytes: the runtime waits for older ones with the oldest of these
-   (runtime/device/cuda_copy_streams.c), and so do the clocks of a plan (ir/cost/timeline_host.c).
-   */
+/* The number of latest operations of a lane between a GPU and its host whose bytes are remembered:
+   the runtime waits for older ones through the oldest of these
+   (runtime/device/cuda_copy_streams.c), and so do the clocks of a plan
+   (ir/cost/timeline_host.c). */
 #ifndef SHARDC_LANE_TOUCHES_H
 #define SHARDC_LANE_TOUCHES_H
 

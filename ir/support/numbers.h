@@ -1,12 +1,12 @@
 /* Rounding between f32 and the 16-bit floats, to nearest even. A leaf of pure inline functions that
-   the compiler and the runtime share. NaN stays NaN (quiet), too large becomes infinite, subnormal
-   f16 are kept. */
+   the compiler and the runtime share. NaN stays NaN (quiet), values that are too large become
+   infinite, subnormal f16 are kept. */
 #ifndef SHARDC_NUMBERS_H
 #define SHARDC_NUMBERS_H
 #include <stdint.h>
 #include <string.h>
 
-typedef union NumberBits { /* a number of any element type, as it lies in memory */
+typedef union NumberBits { /* a number of any element type, as it is in memory */
   float f;
   double d;
   uint16_t h;

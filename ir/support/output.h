@@ -1,6 +1,6 @@
-/* A file that is written: under its name stands the old content or all of the new one. A regular
-   file, or one that is not there, is made under a name that nobody can foresee and renamed; what is
-   no regular file (a device, a FIFO, a link) is never replaced but written as it is. */
+/* Output files: at any time the file has either its old content or all of the new one. A regular or
+   new file is written under an unpredictable temporary name and renamed; a file that is not regular
+   (a device, a FIFO, a link) is never replaced but written in place. */
 #ifndef SHARDC_OUTPUT_H
 #define SHARDC_OUTPUT_H
 #include "arena.h"
@@ -15,7 +15,8 @@ typedef struct Output {
 
 /* mode: before the umask, 0666 or 0777. */
 bool output_open(Output *output, Arena *arena, const char *path, int mode);
-/* good: all was written. False: errno says why the file is not there; nothing is left behind. */
+/* good: everything was written. False: errno says why there is no file; no temporary file
+   remains. */
 bool output_close(Output *output, bool good);
 bool output_write(Arena *arena, const char *path, const void *data, size_t n, int mode);
 bool output_possible(Arena *arena,

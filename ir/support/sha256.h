@@ -78,7 +78,7 @@ static inline void sha256_end(Sha256 sha256, uint8_t out[SHA256_BYTES]) {
     out[i] = (uint8_t)(sha256.state[i / 4] >> (24 - 8 * (i % 4)));
 }
 
-/* Of two texts, one behind the other. */
+/* The HMAC of two texts, a followed by b. */
 static inline void hmac_sha256(const uint8_t key[SHA256_BYTES], const void *a, size_t na,
                                const void *b, size_t nb, uint8_t out[SHA256_BYTES]) {
   uint8_t inner[SHA256_BLOCK], outer[SHA256_BLOCK];

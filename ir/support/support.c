@@ -2,9 +2,9 @@
    interner an open hash table of pointers into the arena, FNV-1a by content, so nothing depends on
    addresses.
 
-   With SHARDC_STRESS, which shardc_stress is linked with (tests/stress), mistakes that go unnoticed
-   otherwise are seen: blocks hold one value or few, each with a guard behind it; what is freed, and
-   what a growing array leaves behind, is overwritten; growing arrays move often; and allocation
+   With SHARDC_STRESS, which shardc_stress is linked with (tests/stress), mistakes are found that go
+   unnoticed otherwise: blocks hold one value or few, each with a guard after it; freed memory, and
+   the old memory of a growing array, is overwritten; growing arrays move often; and allocation
    number SHARDC_FAIL_AT of the process fails. */
 #include "ctx.h"
 #include "heap.h"
@@ -68,7 +68,7 @@ static ArenaBlock *new_block(size_t size) {
 static void free_block(ArenaBlock *block) {
   for (int i = 0; i < (int)GUARD; i++)
     if ((unsigned char)block->bytes[block->size + (size_t)i] != GUARDED)
-      bug("somebody wrote behind %zu bytes of an arena", block->size);
+      bug("a write went past the %zu bytes of an arena block", block->size);
   if (STRESS) memset(block->bytes, STALE, block->size);
   free(block);
 }
@@ -87,7 +87,7 @@ void arena_free(Arena *arena) {
 
 static size_t rounded(size_t bytes) { return (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1); }
 
-/* What was allocated last needs no copy while its block has room. */
+/* The latest allocation needs no copy while its block has room. */
 static bool grows_in_place(Arena *arena, const void *at, size_t before, size_t bytes) {
   ArenaBlock *block = arena->head;
   bool last = (const char *)at + before == (const char *)block->bytes + block->used;

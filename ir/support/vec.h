@@ -13,7 +13,7 @@
     uint32_t n, cap;                                                                               \
   }
 
-/* A larger place for n elements of so many bytes, which it copies. */
+/* A larger array for n elements of `bytes` bytes, with the old elements copied. */
 void *vec_grown(Arena *arena, void *at, uint32_t n, uint32_t *cap, size_t bytes);
 
 #define vec_push(arena, v, ...)                                                                    \

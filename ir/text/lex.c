@@ -35,7 +35,7 @@ bool lex_at_end(Parser *p) {
   return p->at >= p->n || p->text[p->at] == '\n';
 }
 
-/* What stands at the cursor, for messages. */
+/* The text at the cursor, for messages. */
 static const char *here(Parser *p) {
   if (lex_at_end(p)) return "the end of the line";
   unsigned char c = (unsigned char)p->text[p->at];
@@ -192,7 +192,7 @@ static int take_axis(Parser *p, Placement *placed, Str state) {
   Str name = lex_word(p, "a mesh axis");
   int axis = mesh_find(p->m, name);
   if (axis < 0) lex_fail(p, "E1003", at, "the mesh has no axis `%s`", name);
-  if (placed->on[axis]) lex_fail(p, "E1001", at, "mesh axis %s stands in the type twice", name);
+  if (placed->on[axis]) lex_fail(p, "E1001", at, "mesh axis %s appears in the type twice", name);
   placed->on[axis] = state;
   return axis;
 }
@@ -224,7 +224,7 @@ static void add_axis(Parser *p, Type *t, Placement *placed) {
   lex_cuts(p, placed, dim);
   lex_expect(p, ':');
   int64_t size = lex_int(p);
-  if (type_find(t, dim) >= 0) lex_fail(p, "E1001", at, "dim %s stands in the type twice", dim);
+  if (type_find(t, dim) >= 0) lex_fail(p, "E1001", at, "dim %s appears in the type twice", dim);
   if (t->rank == MAX_RANK) lex_fail(p, "E1001", at, "a type has at most %d dims", MAX_RANK);
   if (size < 1 || size > longest_dim || size > most_elements / type_count(t))
     lex_fail(p, "E1001", at, "dim %s has a size out of range", dim);

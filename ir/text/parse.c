@@ -391,7 +391,7 @@ static void read_mesh(Parser *p) {
     lex_expect(p, '=');
     axis.size = lex_int(p);
     if (mesh_find(p->m, axis.name) >= 0)
-      lex_fail(p, "E1001", at, "axis %s is there twice", axis.name);
+      lex_fail(p, "E1001", at, "axis %s is declared twice", axis.name);
     if (p->m->mesh.n == MAX_MESH) lex_fail(p, "E1001", at, "a mesh has at most %d axes", MAX_MESH);
     if (axis.size < 1 || axis.size > MOST_RANKS / mesh_ranks(p->m))
       lex_fail(p, "E1001", at, "axis %s has a size out of range", axis.name);
@@ -421,8 +421,8 @@ static void read_rule(Parser *p) {
   vec_push(p->m->arena, p->m->rules, rule);
 }
 
-/* `name = value`, or `..` behind all others: what is not said, the compiler knows of that target.
- */
+/* `name = value`, or a final `..`: the facts that are not given are those of the compiler's table
+   for that target. */
 static bool read_fact(Parser *p, TargetFacts *facts) {
   if (lex_rest(p)) return false;
   lex_blanks(p);
@@ -466,7 +466,7 @@ static void read_set(Parser *p) {
   Setting setting = {.key = lex_renamed(p, RENAMED_SETTING, at, lex_key(p, "a setting"))};
   if (!strncmp(setting.key, "target.", 7))
     lex_fail(p, "E1001", at,
-             "facts of a target stand in a line of their own: `target NAME {%s = .., ..}`",
+             "facts of a target are a line of their own: `target NAME {%s = .., ..}`",
              setting.key + 7);
   lex_expect(p, '=');
   setting.value = lex_quoted(p);

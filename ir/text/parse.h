@@ -46,11 +46,12 @@ void lex_expect(Parser *p, char c);
 bool lex_keyword(Parser *p, const char *word); /* takes the word if it is next */
 Str lex_word(Parser *p, const char *what);
 Str lex_key(Parser *p, const char *what); /* a word with dots and the like, or a quoted text */
-/* What the word before the cursor, which began at `at`, is called today; a note if otherwise. */
+/* The present spelling of the word before the cursor, which began at `at`; a note if it was an old
+   one. */
 Str lex_renamed(Parser *p, RenamedKind kind, size_t at, Str word);
 Str lex_symbol(Parser *p); /* @name */
 Str lex_quoted(Parser *p);
-Str lex_value(Parser *p); /* a word or the digits of a number, as they stand */
+Str lex_value(Parser *p); /* a word or the digits of a number, as written */
 int64_t lex_int(Parser *p);
 uint32_t lex_count(Parser *p); /* 0 .. 2^32 - 1 */
 double lex_float(Parser *p);

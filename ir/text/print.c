@@ -356,8 +356,9 @@ static void put_fact(IrPrinter *printer, const TargetFacts *facts, TargetFact f)
   }
 }
 
-/* A target with a name has every fact of its device, unless `..` stands for some that nobody has
-   filled in yet; of one without a name, those are told that differ from the table's. */
+/* A target with a name is printed with every fact of its device, unless `..` stands for facts that
+   have not been filled in yet; for one without a name only the facts that differ from the
+   table's. */
 static void put_target(IrPrinter *printer, const char *word, const TargetFacts *facts) {
   int n = 0;
   for (TargetFact f = 0; f < TARGET_FACTS; f++) {

@@ -1,5 +1,5 @@
-/* A file of textual IR to a module: for programs beside the compiler, which has inputs of other
-   kinds too (driver/cmd_load.c). Must not: run or check anything. */
+/* A file of textual IR to a module: for programs other than the compiler, which has inputs of more
+   kinds (driver/cmd_load.c). Must not: run or check anything. */
 #include "ir/ir.h"
 #include "ir/support/input.h"
 #include <errno.h>

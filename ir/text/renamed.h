@@ -14,10 +14,10 @@ enum {
 
 int renamed_find(RenamedKind kind, const char *word); /* number of its row, -1: it is no old word */
 const char *renamed_to(int row);
-/* What a word is called today: itself, or the new word for an old one. */
+/* The present spelling of a word: itself, or the new word for an old one. */
 const char *renamed_word(RenamedKind kind, const char *word);
 
-/* Note N0101 about an old word at a place; the edit writes the new one there. Where *note is one
-   already, about the same word, it gets the edit of this place too. */
+/* Note N0101 about an old word; its edit writes the new word. If *note already is a note about the
+   same word, it gets the edit of this place as well. */
 void renamed_note(Ctx *c, Report **note, Span at, const char *old, const char *new);
 #endif
