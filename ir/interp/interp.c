@@ -3,7 +3,7 @@
 
    Each call of a function has an arena of its own that is freed when it returns, so a long training
    run in the interpreter stays small. Stores are collected and take effect when the entry ends:
-   loads see the state of its start, wherever they stand. */
+   loads see the state of its start, wherever they are in the entry. */
 #include "interp_inside.h"
 #include "ir/loop.h"
 #include "ir/support/numbers.h"
@@ -163,8 +163,8 @@ static Tensor slice_in(InterpRun *run, const InterpRounds *rounds, uint32_t k, i
                   value_type(body, body->args.at[k + 1]));
 }
 
-/* Of stacked results that other loops write, too: what those wrote before; before the first, what
-   shows if it is read. */
+/* Stacked results that other loops write as well start with the slices written before; before the
+   first of these loops, with values that are recognised if they are read. */
 static void start_results(InterpRun *run, const InterpRounds *rounds) {
   for (uint32_t k = rounds->carried; k < run->op->nout; k++) {
     uint32_t on = loop_continues(run->op, k);

@@ -27,9 +27,9 @@ void interp_set_round(
 /* Off at first; on: a cast to u8, which is how passes/precision/int8.c makes codes, is x - 1/2, the
    mean of what truncation makes of it: messages in 8 bits then change no number. */
 void interp_set_exact_codes(Interp *in, bool on);
-/* From now on every float result that is no whole number is off by up to that share of itself, at
-   random from the seed; 0: none is. What then changes by more is what rounding decides (CESTAC,
-   Vignes, 1993). */
+/* From now on every float result that is not a whole number is changed by up to that share of
+   itself, at random from the seed; 0: none is. Results that then change by more depend on rounding
+   (CESTAC, Vignes, 1993). */
 void interp_set_noise(Interp *in, double share, uint64_t seed);
 void interp_set(Interp *in, const char *global, const double *data);
 void interp_set_all(Interp *in, const char *global, double value); /* every element */

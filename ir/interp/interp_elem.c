@@ -27,7 +27,7 @@ static double do_and(double a, double b) { return a != 0 && b != 0; }
 static double do_or(double a, double b) { return a != 0 || b != 0; }
 
 /* A first guess from the tail's asymptote, good for the sign and the size, then Newton steps on
-   erf(x) - a; near the ends on erfc, which keeps its digits there. */
+   erf(x) - a; near the ends on erfc, which keeps its digits for small values. */
 static double do_erfinv(double a) {
   if (!(fabs(a) < 1)) return fabs(a) == 1 ? copysign(INFINITY, a) : NAN;
   double l = log1p(-a * a), k = 2 / (M_PI * 0.147) + l / 2;

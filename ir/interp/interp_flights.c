@@ -1,9 +1,9 @@
 /* Messages in flight, of the interpreter after pass `memory` (interp_placed.c).
 
-   A message in flight gives what it receives a mark that no value has, until its wait: who reads
-   it before then, or writes into what it sends or receives, is found. What was sent arrives as
-   late as it can, at the wait, or as early, at the start (interp_set_early): numbers must not
-   change. */
+   A message in flight gives the bytes that it receives a mark that no value has, until its wait: so
+   a reader of these bytes before the wait is found, and so is a write into bytes that are sent or
+   received. Messages arrive as late as they can, at the wait, or as early, at the start
+   (interp_set_early): results must not change. */
 #include "interp_rounds.h"
 
 static int64_t sent_bytes(const Fn *f, const Op *op) {
@@ -38,8 +38,7 @@ static void receive(const Fn *f, const Flying *flying, Mark mark) {
     placed_encode(flying->to.memory->byte + flying->to.at + k * size, e, flying->received[k]);
 }
 
-/* Of a chain: what the last start of the op before has on its way arrives, and is sent on. Returns
-   its mark. */
+/* In a chain: the latest message of the previous op arrives and is sent on. Returns its mark. */
 static Mark send_on(PlacedCall *call, const Fn *f, const Op *before) {
   Flying *flying = NULL;
   for (uint32_t i = 0; i < call->x->flying.n; i++)
@@ -56,7 +55,7 @@ static Mark send_on(PlacedCall *call, const Fn *f, const Op *before) {
   return flying->mark;
 }
 
-/* What is received has a mark of its own from here on; what is sent stays as it is. */
+/* The received bytes have a mark of their own from now on; the sent bytes keep theirs. */
 void placed_start_flight(PlacedCall *call, const Fn *f, const Op *op, PlacedAddress from, Mark own,
                          PlacedAddress to) {
   bool inplace = f->values.at[op->out].storage.view == VIEW_INPLACE;
@@ -105,7 +104,7 @@ void placed_land_flight(PlacedCall *call, const Fn *f, const Op *op, Mark mark) 
   receive(f, &flying, mark);
 }
 
-/* Starts what starts here. What its loop has started for it is on its way. */
+/* Starts the message of this op, unless its loop has started it already. */
 void placed_run_start(PlacedCall *call, const Op *op) {
   call->mark[op->out] = placed_new_mark(call);
   if (attr_int(&op->attrs, ATTR_flight, 0) >= 0)

@@ -27,12 +27,12 @@ struct Interp {
   void *kernel_state;
 };
 
-/* One rank's part of a collective of its axis: dense numbers of its buffers in and out. False: the
-   ranks did not come together, since one of them has failed or stands at another op. */
+/* One rank's part of a collective of its axis: dense elements of its buffers in and out. False: the
+   ranks did not meet, since one of them has failed or is at another op. */
 bool ranks_exchange(const Interp *in, const Op *o, const Message *m, const double *send,
                     double *receive);
 extern const char interp_alone[]; /* the error of a rank whose peers did not come */
-/* What ranks may not do concurrently, such as print: NULL for one rank. */
+/* Serialises actions that ranks may not do concurrently, such as print: NULL for one rank. */
 void ranks_lock(struct Ranks *r);
 void ranks_unlock(struct Ranks *r);
 

@@ -16,7 +16,7 @@ const char interp_alone[] = "the other ranks did not come to this collective";
 
 /* ---- kernels ---- */
 
-/* What a kernel may write before it has read its operands. */
+/* Memory that a kernel may write before it has read its operands. */
 PlacedAddress placed_work(const PlacedCall *call, const Op *op) {
   Tier t = op->code == OP_kernel ? kernel_tier(op->callee) : TIER_device;
   return placed_offset(call->frame[t], attr_int(&op->attrs, tier_work(t), 0));
@@ -153,20 +153,20 @@ static void run_placed_turns(PlacedCall *call, const TurnLoops *loops) {
   for (int i = 0; i < loops->n; i++) placed_end_rounds(call, &rounds[i]);
 }
 
-/* Nothing runs: what kernels have left at the places of the operands is the result, if it is still
-   there. Who reads an operand later finds the mark of another value. */
+/* Nothing runs: kernels have written the operands into the bytes of the result, if these bytes
+   still hold them. A later reader of an operand finds the mark of another value. */
 static void run_placed_concat(PlacedCall *call, const Op *op) {
   if (!op_lays(call->f, op)) placed_error(call, op, "is laid by nobody:", op->out);
   for (uint32_t k = 0; k < op->nin && !call->x->error; k++) {
     if (!placed_same(placed_address(call, op->in[k]),
                      placed_offset(placed_address(call, op->out), laid_at(call->f, op, k))))
-      placed_error(call, op, "lies elsewhere than in the result:", op->in[k]);
+      placed_error(call, op, "is not at its place in the result:", op->in[k]);
     if (!placed_visit(call, op->in[k], NULL, READ))
       placed_error(call, op, "not all bytes are its own any more of", op->in[k]);
   }
   call->mark[op->out] = placed_new_mark(call);
   if (!call->x->error && !placed_visit(call, op->out, NULL, OWN))
-    placed_error(call, op, "lies outside of its memory:", op->out);
+    placed_error(call, op, "is outside its memory:", op->out);
 }
 
 static void run_placed_move(PlacedCall *call, const Op *op) {

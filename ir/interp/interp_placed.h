@@ -24,7 +24,7 @@ typedef struct Flying { /* a message on its way */
   Message m;
   PlacedAddress from, to, work;
   int64_t workspace; /* bytes */
-  Mark own, mark;    /* of what is sent, of what is received until it is there */
+  Mark own, mark;    /* of the sent bytes; of the received bytes until the message arrives */
   double *received;  /* NULL: it is exchanged at the wait */
   bool sent_on;      /* by the next message of a chain, whose its bytes are now */
 } Flying;
@@ -74,7 +74,7 @@ bool placed_same(PlacedAddress a, PlacedAddress b);
 /* Every element of v, in the order of its type, where its strides say. READ: were all its own? */
 bool placed_visit(const PlacedCall *call, ValueId v, Tensor *tensor, Access access);
 /* Gives v's bytes, which must all be its own, to `mark`. */
-/* What still has the mark `left` becomes v's, and nonsense. */
+/* Bytes that still have the mark `left` get the mark of v and nonsense as contents. */
 void placed_spoil_rest(PlacedCall *call, ValueId v, Mark left);
 void placed_hand_over(PlacedCall *call, const Op *op, ValueId v, Mark mark);
 /* That no value has. */

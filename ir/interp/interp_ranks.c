@@ -193,9 +193,10 @@ static HopMessage *hop_push(Ranks *ranks, Hop *hop, int64_t n) {
   return message;
 }
 
-/* In bytes a message waits for the one before to be taken, not for the neighbour. Above pass
-   `turns`, where all parts of the batch go through a chunk of layers before the next chunk, the
-   first stage takes none of what the last one sends before: there none waits. */
+/* In the interpreter of placed values a message waits until the previous one has been taken, not
+   for the neighbour. Before pass `turns`, where all micro-batches pass through a chunk of layers
+   before the next chunk, the first stage takes no message until the last one has sent all: so no
+   message waits. */
 static bool hand_over(Ranks *ranks, Hop *hop, const double *data, int64_t n) {
   pthread_mutex_lock(&ranks->lock);
   while (ranks->placed && hop->first < hop->end && !ranks->failed)
@@ -220,8 +221,8 @@ static bool take(Ranks *ranks, Hop *hop, double *data, int64_t n) {
   return came;
 }
 
-/* What the rank gets: its own (NULL: 0) at the end of the line, 0 for what it sends, else what its
-   neighbour has sent. False: nobody came. */
+/* The value that the rank gets: its own (NULL: 0) at the end of the line, 0 if it sends, else the
+   value that its neighbour has sent. False: no neighbour came. */
 static bool hop(Ranks *ranks, int64_t rank, int axis, const Op *o, const double *own, double *gets,
                 int64_t n) {
   int64_t other = neighbour(ranks, rank, axis, o);
@@ -404,7 +405,7 @@ static int64_t *offsets_of(const Ranks *ranks, Arena *arena, const Global *globa
   return list;
 }
 
-/* The next part of a stack's parameter or state of that name, behind number *i. */
+/* The next part of a stack's parameter or state of that name, after number *i. */
 static const Global *next_part(const Ranks *ranks, const char *name, uint32_t *i) {
   for (; *i < ranks->m->globals.n; ++*i) {
     const Global *global = ranks->m->globals.at[*i];
@@ -461,7 +462,8 @@ static Held held_whole(const Ranks *ranks, const Global *global, int64_t rank) {
   return held;
 }
 
-/* Of a member of a flat global: where the elements that the rank has of the flat one belong. */
+/* For a member of a flat global: the positions of the elements that the rank has of the flat
+   one. */
 static Held held_member(const Ranks *ranks, const Global *global, int64_t rank) {
   Held flat = held_whole(ranks, global->within, rank), held = {.own = flat.own};
   Type whole = whole_type(ranks, global->within);
@@ -497,7 +499,7 @@ static Tensor *without_padding(const Ranks *ranks, const Tensor *tensor) {
   return out;
 }
 
-/* In a program of all stages others have something else there. */
+/* In a program of all stages, other stages have another global in its place. */
 static bool holds(const Ranks *ranks, const Global *global, int64_t rank) {
   int axis = module_class(ranks->m).axis;
   if (!global->stages || axis < 0) return true;
@@ -505,7 +507,7 @@ static bool holds(const Ranks *ranks, const Global *global, int64_t rank) {
   return mesh_coordinate(ranks->m, rank, axis) == (global->stages == STAGES_FIRST ? 0 : end);
 }
 
-/* All layers of a stack that lies in parts; NULL: there are none of that name. */
+/* All layers of a stack that is split into parts; NULL: there are none of that name. */
 static const Tensor *get_parts(Ranks *ranks, const char *name) {
   Tensor *tensor = NULL;
   const Global *part;

@@ -1,10 +1,10 @@
-/* Loops, of the interpreter after pass `memory` (interp_placed.c): where each round finds what it
-   carries, reads and leaves, and the messages that a loop starts for its rounds.
+/* Loops, of the interpreter after pass `memory` (interp_placed.c): the bytes of the values that
+   each round carries, reads and leaves, and the messages that a loop starts for its rounds.
 
    Buffers of a loop's carried value: the argument's own, if the body updates it in place; the
    slices of a saved result, if the body returns the argument to be stacked; otherwise two in turn,
-   the last round writing the loop's result. Of a stack that several loops write each finds what
-   those before have written: the operand's bytes get the mark of the result. */
+   the last round writing the loop's result. If several loops write a stack, each finds the slices
+   written before: the operand's bytes get the mark of the result. */
 #include "interp_rounds.h"
 #include "ir/schedule/pipeline_schedule.h"
 
@@ -63,8 +63,8 @@ static void start_carry(PlacedCall *call, PlacedRounds *rounds, uint32_t j) {
   placed_copy(call, rounds->op, to, first, rounds->in_mark[j + 1]);
 }
 
-/* A stack that other loops write, too: the operand's bytes, copied unless they stand there. Before
-   the first of these loops it is nonsense. */
+/* A stack that other loops write as well: the operand's bytes, copied unless they are the result's.
+   Before the first of these loops its contents are nonsense. */
 static void start_stack(PlacedCall *call, PlacedRounds *rounds, uint32_t k) {
   ValueId result = rounds->op->out + k;
   uint32_t on = loop_continues(rounds->op, k);
@@ -112,7 +112,8 @@ static void start_first_fetches(PlacedCall *call, PlacedRounds *rounds) {
       if (n < -rounds->flights.at[i].rounds) start_fetch(call, rounds, i, n);
 }
 
-/* Of round n: what the loop starts for later ones, and where this one finds its rings. */
+/* Before round n: starts the loop's messages for later rounds, and selects the ring slots of this
+   one. */
 static void begin_flights(PlacedCall *call, PlacedRounds *rounds, int64_t n) {
   for (uint32_t i = 0; i < rounds->flights.n; i++) {
     start_fetch(call, rounds, i, n - rounds->flights.at[i].rounds);
@@ -122,7 +123,8 @@ static void begin_flights(PlacedCall *call, PlacedRounds *rounds, int64_t n) {
   }
 }
 
-/* What the round before has sent on its way arrives behind this one; at the end, the last. */
+/* Messages started in the previous round arrive after this one; at the end, the last ones
+   arrive. */
 static void end_flights(PlacedCall *call, PlacedRounds *rounds, bool any) {
   const Fn *body = rounds->op->callee;
   for (uint32_t i = 0; any && i < rounds->flights.n && !call->x->error; i++) {

@@ -26,8 +26,8 @@ void placed_run_loop(PlacedCall *c, const Op *loop);
 /* ---- messages in flight (interp_flights.c) ---- */
 /* Where the workspace of an op begins: what it may write before it has read its operands. */
 PlacedAddress placed_work(const PlacedCall *call, const Op *op);
-/* Op of f sends what lies at from, with mark own: what is received has a mark of its own from here
-   on; what is sent stays as it is. */
+/* Op of f sends the bytes at from, with mark own: the received bytes have a mark of their own from
+   now on; the sent bytes keep theirs. */
 void placed_start_flight(PlacedCall *call, const Fn *f, const Op *op, PlacedAddress from, Mark own,
                          PlacedAddress to);
 /* The oldest that is on its way from this op arrives: its bytes get the mark. */

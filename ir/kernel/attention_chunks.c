@@ -1,17 +1,18 @@
 /* Chunks of about equal work for kernels of attention that walk lists.
 
-   The units of a phase stand in one row, head after head: blocks of queries of each head, blocks of
-   keys of each head of keys, or, where a chunk owns all that a head of keys writes, these heads. A
-   chunk is a range of units that ends where the work so far is nearest its share. So a head that
-   lists much becomes several chunks, and heads that list little share one. Each chunk copies the
-   keys and values of every head that it touches: a cut near a head's end is moved there.
+   The units of a phase form one row, head after head: blocks of queries of each head, blocks of
+   keys of each head of keys, or, where a chunk owns everything that a head of keys writes, these
+   heads. A chunk is a range of units that ends where the work so far is nearest its share. So a
+   head with long lists becomes several chunks, and heads with short lists share one. Each chunk
+   copies the keys and values of every head that it touches: a cut near a head's end is moved to
+   that end.
 
-   Where chunks differ still (heads that stay whole), the longest come first, so that all workers
-   end together. A worker begins with its share, consecutive chunks, and then helps others with
-   theirs (runtime/device/pool.c). So chunks by falling work are dealt in turn to the first and the
-   second half of all, in each half again, and so on: for any number of workers that is a power of
-   two, shares are about equal, and what is left at the end is short. Must not: depend on how many
-   workers there are; reorder where chunks are about equal anyway. */
+   If chunks still differ (heads that stay whole), the longest come first, so that all workers end
+   together. A worker begins with its share, consecutive chunks, and then takes chunks from others
+   (runtime/device/pool.c). So chunks in order of falling work are dealt alternately to the first
+   and the second half of all, in each half again, and so on: for any power of two of workers,
+   shares are about equal, and the remaining chunks at the end are short. Must not: depend on the
+   number of workers; reorder where chunks are about equal anyway. */
 #include "attention_list.h"
 #include "ir/support/num.h"
 #include <stdlib.h>
@@ -66,7 +67,7 @@ static void add_up(const AttentionWork *attention_work, const FlashPlan *plan, U
 
 /* ---- cuts ---- */
 
-/* `near`: so much work, as a part of a chunk's, a cut is moved by to be a head's end. */
+/* `near`: the share of a chunk's work by which a cut may be moved to a head's end. */
 static void cut(Units *units, double near) {
   int64_t n = units->heads * units->each, at = 0;
   double share = units->sum[n] / (double)units->chunks;

@@ -1,6 +1,6 @@
 /* From lists of blocks to rectangles; see attention_list.h. A rectangle starts anywhere, but a
-   register tile reads whole rows of keys: where that could be behind the last ones, these are one
-   mixed range. Partial blocks are asked STEP keys of a tile at a time. */
+   register tile reads whole rows of keys: where it could read past the last key, the last keys are
+   one mixed range. Partial blocks are evaluated STEP keys of a tile at a time. */
 #include "attention_list.h"
 #include "ir/mask/mask_range.h"
 #include "ir/support/num.h"
@@ -36,7 +36,7 @@ typedef struct Listing {
 
 /* ---- the keys of a tile of queries ---- */
 
-/* Of a column of blocks over the rows of a tile: MIXED may be PARTIAL, asked below. */
+/* State of a column of blocks over the rows of a tile: MIXED may be PARTIAL, evaluated below. */
 typedef enum ColumnState { COLUMN_ABSENT, COLUMN_FULL, COLUMN_MIXED, COLUMN_ASK } ColumnState;
 
 static ColumnState column_state(const BlockMap *map, int64_t r0, int64_t r1, int64_t c) {
@@ -63,7 +63,7 @@ static void ask_keys(Listing *listing, KeyRuns *out, Range64 queries, int64_t fr
   }
 }
 
-/* Where a register tile could read behind the keys, the last ones are one mixed range. */
+/* Where a register tile could read past the keys, the last ones are one mixed range. */
 static void hold_end(Listing *listing, KeyRuns *runs) {
   int64_t rows = listing->p->tile[FLASH_ROWS], last = listing->p->keys - rows;
   bool aligned = true;
@@ -132,7 +132,7 @@ static void put_rects(Listing *listing, const Rects *rects, int64_t class, int64
   }
 }
 
-/* Of tiles at runs `at` the block of keys that comes next; none: behind the last one. */
+/* The next block of keys of tiles that are at runs `at`; none: after the last one. */
 static int64_t next_block(const Listing *listing, const KeyRuns *tile, const uint32_t *at,
                           int64_t tiles, int64_t kb) {
   int64_t wide = listing->p->tile[FLASH_KEY_BLOCK], next = listing->p->key_blocks;

@@ -1,14 +1,14 @@
-/* What a kernel of attention on a processor works on, from the module's lists of blocks
+/* The work of an attention kernel on a processor, from the module's lists of blocks
    (ir/mask/lists.h): rectangles of scores, and chunks of about equal work.
 
-   Of each block of queries there are some rectangles, by rising keys: tiles of queries, keys, and
-   whether positions admit all of them. Neighbouring tiles with the same keys are one rectangle, so
-   that a block of several tiles is worked on as a dense one is; neighbouring blocks of keys are one
-   range, cut where the kernel's blocks of keys end. Inside of partial blocks the mask is asked once
-   more. A chunk is a range of units, a unit a block of a head or a whole head (attention_chunks.c).
+   Each block of queries has some rectangles, by rising keys: tiles of queries, keys, and whether
+   positions admit all of them. Neighbouring tiles with the same keys are one rectangle, so that a
+   block of several tiles is computed as a dense one is; neighbouring blocks of keys are one range,
+   cut where the kernel's blocks of keys end. Inside partial blocks the mask is evaluated again. A
+   chunk is a range of units, a unit a block of a head or a whole head (attention_chunks.c).
 
-   Must not: hold what is absent, or as much as all scores. What is there is a constant of the
-   kernel, so `select` counts it, and refuses more than the target's `listed`. */
+   Must not: hold absent blocks, or as much as all scores. The lists are constants of the kernel, so
+   `select` counts them, and refuses more than the target's `listed`. */
 #ifndef SHARDC_ATTENTION_LIST_H
 #define SHARDC_ATTENTION_LIST_H
 #include "attention_shape.h"
@@ -39,8 +39,8 @@ typedef struct AttentionList {
 
 AttentionList attention_list(Arena *arena, const Module *m, const Fn *k, const Flash *flash,
                              const FlashPlan *plan);
-/* Of the listed blocks of a rank, the share of the head of keys and values that has the most; of
-   all ranks the largest. */
+/* Of the listed blocks of a rank, the share of the head of keys and values that has the most; the
+   largest over all ranks. */
 double attention_heaviest(const Module *m, const Fn *k, const Flash *flash);
 
 /* ---- parts of it (attention_chunks.c) ---- */

@@ -22,7 +22,7 @@ static int64_t state_parts(const Fn *k, const GpuRows *rows, int64_t *bytes) {
   return parts;
 }
 
-/* What the threads of a column have meets in shared memory. */
+/* The threads of a column combine their sums in shared memory. */
 static int64_t columns_shared(GpuCut *cut, const GpuRows *rows) {
   int64_t lanes = cut->tile[COLUMN_LANES], threads = cut->threads[0], bytes = 0;
   if (gpu_is_variant(cut, "along"))

@@ -22,22 +22,24 @@ typedef struct CpuPlan { /* what follows from it */
 } CpuPlan;
 
 typedef struct FamilyShape {
-  /* ops beside POINT and STRUCT ones: bits of op families; the one that makes a kernel (SCAN counts
-     as REDUCE; ELEM: none), and how many of them: a row may have lost all, which nothing read */
+  /* ops other than POINT and STRUCT ones: bits of op families; the one that makes a kernel (SCAN
+     counts as REDUCE; ELEM: none), and how many of them: a row may have lost all, if they had no
+     reader */
   unsigned beside;
   OpFamily heart;
   int least, most;
   const char *(*heart_fault)(const Fn *k, const Op *heart);        /* NULL: nothing more is asked */
   enum { REDUCES_NOTHING, REDUCES_ROWS, REDUCES_COLUMNS } reduces; /* row_share.c has the rules */
-  /* whether a result may stand in an operand's buffer: never, or where only so many results are as
-     large as it is */
+  /* whether a result may be computed in an operand's buffer: never, or only if that many results
+     are as large as it is */
   int in_place;
 
   /* processors */
   int tile;                                 /* numbers of attribute tile */
   int (*count_tile)(Arena *a, const Fn *k); /* .. if they depend on the kernel */
-  int needed;                               /* so many of them are from 1 on; 0: all */
-  int unroll;                               /* which number unrolls, and all behind; 0: none */
+  int needed;                               /* number of them from 1 on; 0: all */
+  int unroll;                               /* index of the number that unrolls, like all after it;
+                                               0: none */
   const char *variants[3];                  /* NULL: any */
   CpuPlan (*plan)(const CpuCut *c);
 
@@ -50,6 +52,6 @@ enum { IN_PLACE_NEVER = 0, IN_PLACE_ONE = 1, IN_PLACE_ANY = INT32_MAX, FAMILY_MA
 
 const FamilyShape *family_shape(const Fn *k);    /* by attribute family; NULL: it is none's */
 bool family_is_argument(const Fn *k, ValueId v); /* .. or one under a cast */
-void gpu_plan_column(GpuCut *cut, const GpuRows *rows); /* row kernels may be cut so, too */
+void gpu_plan_column(GpuCut *cut, const GpuRows *rows); /* for row kernels with this cut as well */
 
 #endif

@@ -29,7 +29,8 @@ typedef struct FlashGpuPlan {
   int64_t queries;      /* padded to whole blocks of rows and columns */
   int64_t heads;        /* shared times group */
   GemmSide row, column; /* tiles in shared memory */
-  int64_t scores; /* bytes of the probabilities of all warps there; 0: they stay in registers */
+  int64_t scores;       /* bytes of the probabilities of all warps in shared memory; 0: they stay in
+                     registers */
   int phases;
   FlashPhase phase[3];
   int64_t chunks[3], threads[3], shared[3];

@@ -45,7 +45,7 @@ static void count_heads(Listing *listing) {
     listing->s.count *= listing->s.head[i] = listing->of.dim[i].size;
 }
 
-/* False: they are so many that lists are not worth it. */
+/* False: there are too many for lists to be worth it. */
 static bool find_heads(Listing *listing) {
   count_heads(listing), listing->x->classes = 1;
   for (int i = 0; i < listing->of.dims; i++) {
@@ -159,7 +159,7 @@ static BlockState state_of(const Listing *listing, const BlockMap *map, int64_t 
 
 static void push(Listing *listing, FlashWords *w, uint32_t word) { vec_push(listing->a, *w, word); }
 
-/* The runs of a CTA behind all others; how many tiles they have. */
+/* Appends the runs of a CTA; returns how many tiles they have. */
 static int64_t put_runs(Listing *listing, int64_t rank, int64_t class, int64_t row,
                         uint32_t *first) {
   FlashLists *lists = listing->x;
@@ -182,7 +182,7 @@ static int64_t put_runs(Listing *listing, int64_t rank, int64_t class, int64_t r
   return n;
 }
 
-/* The list behind all others, from word `from` on, or an earlier one like it: its first run. */
+/* The list that was appended last, from word `from` on, or an earlier equal one: its first run. */
 static uint32_t kept_list(Listing *listing, uint32_t from) {
   FlashLists *lists = listing->x;
   uint32_t n = lists->runs.n - from;

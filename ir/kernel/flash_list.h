@@ -1,14 +1,14 @@
-/* Which tiles of scores each CTA of attention computes on a GPU, as constants of its kernel.
+/* The tiles of scores that each CTA of attention computes on a GPU, as constants of its kernel.
 
    A CTA walks a list of runs of units: a unit is a tile of columns of one head of queries (number:
    head of the group * tiles of columns + tile). Runs are full, if positions admit all scores of
-   these tiles, or partial. What data decides (padding) does not change that: kernels ask those
-   parts of the mask in full runs, too. A tile over several blocks of a pattern is listed if any of
-   them is. CTAs that agree share a list.
+   these tiles, or partial. Parts of the mask that data decides (padding) do not change that:
+   kernels evaluate them in full runs as well. A tile over several blocks of a pattern is listed if
+   any of them is. CTAs with equal lists share one.
 
-   Must not: be as large as all scores; `select` refuses what is above the target's `listed`. Where
-   positions alone say little (no mask, data, causal), there are no lists, and kernels ask the mask
-   over intervals (codegen/attention_head.c). */
+   Must not: be as large as all scores; `select` refuses lists above the target's `listed`. If
+   positions alone exclude little (no mask, data, causal), there are no lists, and kernels evaluate
+   the mask over intervals (codegen/attention_head.c). */
 #ifndef SHARDC_FLASH_LIST_H
 #define SHARDC_FLASH_LIST_H
 #include "flash_gpu.h"

@@ -1,6 +1,6 @@
 /* The arithmetic of a dot's cut on a GPU; see gemm_gpu.h.
 
-   Rows of 16-bit elements are swizzled so that eight neighbouring rows of one 16-byte piece lie in
+   Rows of 16-bit elements are swizzled so that eight neighbouring rows of one 16-byte piece are in
    different banks (ldmatrix reads them at once). Rows of f32 are padded instead: by 16 bytes where
    k is contiguous, by 32 where single words of four rows are read at once. */
 #include "gemm_gpu.h"

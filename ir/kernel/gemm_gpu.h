@@ -1,15 +1,15 @@
 /* How a dot is cut on a GPU. `select` decides and writes the numbers as attribute tile; the PTX
-   emitters read them back. Both ask gemm_plan, so that they cannot disagree.
+   emitters read them back. Both use gemm_plan, so that they cannot disagree.
 
-   Rows m, columns n and the summed k of product.h are each one flat range here, whatever dims they
-   are made of. A CTA makes a tile of the result, its warps parts of that tile; tiles of both
-   operands come through a ring of stages in shared memory, and the sums leave through the same
-   room, in as many passes as that takes. With several splits each CTA sums one range of k into the
+   Rows m, columns n and the summed k of product.h are each one flat range in this file, whatever
+   dims they consist of. A CTA computes a tile of the result, its warps parts of that tile; tiles of
+   both operands pass through a ring of stages in shared memory, and the sums leave through the same
+   memory, in as many passes as needed. With several splits each CTA sums one range of k into the
    workspace and a second phase adds the ranges in their order.
 
    With wgmma two warpgroups multiply one tile and a third one copies: a CTA stays on its
-   multiprocessor and takes tile after tile, so that operands of the next one come while sums of
-   this one leave, through room of their own. */
+   multiprocessor and takes tile after tile, so that operands of the next one arrive while sums of
+   this one leave, through memory of their own. */
 #ifndef SHARDC_GEMM_GPU_H
 #define SHARDC_GEMM_GPU_H
 #include "product.h"
@@ -28,9 +28,9 @@ enum GemmTile {              /* entries of attribute tile */
                 GEMM_COUNT
 };
 
-/* How an operand comes into shared memory. Along k: rows are m or n and k is contiguous; along
-   mn: the other way round. Single: element by element, whatever lies where; async: 16 bytes at
-   once; wide: four f32 at once, rounded to 16 bits on the way. */
+/* How an operand is copied to shared memory. Along k: rows are m or n and k is contiguous; along
+   mn: the other way round. Single: element by element, for any layout; async: 16 bytes at once;
+   wide: four f32 at once, rounded to 16 bits on the way. */
 enum GemmCopy {
   COPY_SINGLE_K = 1,
   COPY_SINGLE_MN,
@@ -47,7 +47,7 @@ typedef enum GemmMath {
   GEMM_WGMMA /* m64nNk16 of the same, by four warps, both operands in shared memory */
 } GemmMath;
 
-/* Of wgmma: rows of a warpgroup's tile, elements of k in 128 bytes, warpgroups that multiply,
+/* For wgmma: rows of a warpgroup's tile, elements of k in 128 bytes, warpgroups that multiply,
    threads of one; columns of sums that leave at once. */
 enum {
   WGMMA_ROWS = 64,
@@ -63,7 +63,7 @@ extern const char *const gemm_variant[]; /* by GemmMath: what attribute variant 
 typedef struct GemmSide { /* an operand's tile in shared memory */
   bool along_k, async, wide;
   bool swizzled; /* 16-byte pieces of a row change places: piece ^ (row's number) */
-  bool panels;   /* rows lie in panels of 128 bytes, one behind the other (wgmma) */
+  bool panels;   /* rows are in panels of 128 bytes, one after the other (wgmma) */
   int elem;      /* bytes of an element */
   int64_t rows, columns, pitch, bytes; /* columns are contiguous; pitch: bytes between rows */
 } GemmSide;
@@ -88,8 +88,8 @@ typedef struct GemmPlan {
 GemmPlan gemm_plan(const Product *product, GemmMath math, const int64_t tile[GEMM_COUNT]);
 /* The cut is one for wgmma: warps of mma have no room for such tiles. */
 bool gemm_of_warpgroups(const int64_t *cut);
-/* Every `unit` elements of the dims, from a multiple of `unit` on, lie *stride apart in that
-   operand, as those of one dim. */
+/* Every `unit` elements of the dims, from a multiple of `unit` on, are *stride apart in that
+   operand, like those of one dim. */
 bool gemm_flat(const ProductDims *dims, bool side_b, int64_t unit, int64_t *stride);
 /* Whether all 16-byte pieces along that direction are contiguous in memory and on multiples of 16
    bytes, if the operand itself begins on one. */

@@ -1,8 +1,8 @@
-/* What the first bytes of a kernel's buffers are surely multiples of, wherever it is called: what
-   attribute `align` may say. Arenas, frames and second buffers of carried values begin on 64 bytes
-   (pass memory); less is known of views at an offset and of slices of stacked values. Callers stand
-   after their callees, so one walk from the last function to the first sees every caller before
-   what it calls. */
+/* The known alignment of a kernel's buffers, wherever it is called: the values of attribute
+   `align`. Arenas, frames and second buffers of carried values begin on 64 bytes (pass memory);
+   less is known of views at an offset and of slices of stacked values. Callers are defined after
+   their callees, so one walk from the last function to the first sees every caller before its
+   callees. */
 #include "ir/bytes.h"
 #include "gpu_lanes.h"
 #include "ir/loop.h"
@@ -18,7 +18,7 @@ typedef struct Aligning {
   KnownAlign *of; /* by function */
   const Fn *f;
   ValueId *root;   /* by value of f: whose bytes it shares */
-  int64_t *offset; /* from there, in bytes */
+  int64_t *offset; /* from that base, in bytes */
   int64_t *align;  /* of roots */
 } Aligning;
 

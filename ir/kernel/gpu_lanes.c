@@ -125,8 +125,8 @@ static bool op_fits(GpuLanes *lanes, const Op *o, GpuLane lane) {
   case OP_merge: return moved(lanes, o, lane);
   default: break;
   }
-  /* Of other moved indexes nothing is known along the dims they name. Reductions: what they are
-     made of is a root of its own. */
+  /* Nothing is known of other moved indexes along the dims they name. Reductions: their operand is
+     a root of its own. */
   if (op_family(o->code) == FAMILY_STRUCT) return !mentions(o, lane.dim) && same(lanes, o, lane);
   return true;
 }

@@ -1,8 +1,9 @@
-/* What follows from the cut of a GPU's kernel: what families ask in common; see gpu_plan.h.
+/* What follows from the cut of a GPU's kernel: the questions common to all families; see
+   gpu_plan.h.
 
    Threads are powers of two of whole warps: exchanges within a warp name all of its lanes, and
-   halves of a CTA meet. CTAs are as many as there is work for, no more: where they are exactly
-   enough the emitters leave out the test for the end. */
+   halves of a CTA combine. There are as many CTAs as there is work for, no more: where they are
+   exactly enough the emitters omit the test for the end. */
 #include "family.h"
 
 enum { MOST = 1 << 30, THREADS_MOST = 1024 };

@@ -1,7 +1,8 @@
 /* What follows from the cut of a GPU's kernel. Rules of pass `select` choose variant, tile and, for
    some families, threads; CTAs, shared memory and workspace follow from these by gpu_plan, for the
-   rules as for the verifier. It also says which cuts no kernel can be made with: vectors that a
-   buffer does not have, threads that no warp is made of, output left unwritten. */
+   rules as for the verifier. It also says for which cuts no kernel exists: vectors that the
+   buffer's layout does not allow, a number of threads that is no number of warps, output left
+   unwritten. */
 #ifndef SHARDC_GPU_PLAN_H
 #define SHARDC_GPU_PLAN_H
 #include "flash_gpu.h"
@@ -38,13 +39,13 @@ bool gpu_need_threads(GpuCut *cut, int phases);
 bool gpu_need_lanes(GpuCut *cut, int64_t lanes, const Nest *n, uint32_t nroots,
                     const ValueId *root);
 
-/* Of attributes family, variant, tile, threads (if the family leaves them to the rule), align; for
-   scans also of whether there is a workspace. Nothing is believed about any of them. */
+/* From the attributes family, variant, tile, threads (if the family leaves them to the rule),
+   align; for scans also from whether there is a workspace. No value is trusted. */
 GpuPlan gpu_plan(const Module *m, const Fn *k);
 
-int64_t gpu_registers(int64_t threads); /* that a thread of a CTA of so many may have */
+int64_t gpu_registers(int64_t threads); /* that a thread of a CTA of that many threads may have */
 
-/* A kernel of family row or column: its space, and all that is evaluated there. */
+/* A kernel of family row or column: its iteration space, and the ops evaluated in it. */
 typedef struct GpuRows {
   Reductions r;
   Nest kept, over;
@@ -80,6 +81,6 @@ int64_t gpu_product_registers(const GemmPlan *plan);
 FlashGpuPlan gpu_flash_plan(const Fn *k, const Flash *f, const int64_t *cut);
 bool gpu_flash_fits(const Fn *k, const int64_t *cut, int64_t limit);
 int64_t gpu_flash_registers(const Flash *f, const FlashGpuPlan *p); /* sums of a lane */
-/* Are there operands of 16 bits whose rows do not come in pieces of 16 bytes? */
+/* Are there operands of 16 bits whose rows are not made of pieces of 16 bytes? */
 bool gpu_flash_by_element(const Flash *f, const FlashGpuPlan *p);
 #endif

@@ -1,9 +1,9 @@
-/* Which cuts of a dot a GPU can run, and what is the same in all of them; see gpu_plan.h.
+/* Which cuts of a dot a GPU can run, and the parts that all of them share; see gpu_plan.h.
 
-   ptxas gives a thread at most 255 registers, fewer where a CTA has many threads, and what does not
-   fit goes to memory, which is many times slower. So a cut fits only where an estimate of its
-   registers says so; ptxas, where it is there, confirms (codegen/nvptx/ptxas.c) and never decides:
-   the same model gives the same kernels with and without it. */
+   ptxas gives a thread at most 255 registers, fewer where a CTA has many threads, and spills the
+   rest to memory, which is many times slower. So a cut fits only where an estimate of its registers
+   says so; ptxas, where it is installed, confirms (codegen/nvptx/ptxas.c) and never decides: the
+   same model gives the same kernels with and without it. */
 #include "gpu_plan.h"
 #include "ir/support/num.h"
 
@@ -63,7 +63,7 @@ GemmPlan gpu_product_plan(const GpuProduct *product, const int64_t *cut) {
 
 /* ---- what can be ---- */
 
-/* Of an operand that passes through registers: what is held, and addresses. */
+/* Registers of an operand that passes through registers: its data, and addresses. */
 static int64_t passing(const GemmPlan *plan, const GemmSide *side) {
   return plan->math != GEMM_MMA || side->async ? 0 : side->wide ? 16 : 32;
 }
@@ -102,7 +102,7 @@ static bool split_fits(const GemmPlan *plan) { /* none has no work */
   return splits == 1 || plan->range * (splits - 1) < plan->tiles_k;
 }
 
-/* Both operands come in whole pieces that lie as far apart as in one dim. */
+/* Both operands are copied in whole pieces that are as far apart as in one dim. */
 static bool warpgroups_fit(const GpuProduct *product, const int64_t *cut) {
   int64_t stride;
   if (!product->m->target.wgmma || product->math != GEMM_MMA) return false;

@@ -1,5 +1,5 @@
-/* What the numbers of attribute `tile` mean for the GPU's kernel families: shared by the rules that
-   choose them (passes/tune/gpu_*.c) and the emitters that obey (codegen/nvptx). */
+/* The meaning of the numbers of attribute `tile` for the GPU's kernel families: shared by the rules
+   that choose them (passes/tune/gpu_*.c) and the emitters that use them (codegen/nvptx). */
 #ifndef SHARDC_GPU_TILE_H
 #define SHARDC_GPU_TILE_H
 #include "nest.h"
@@ -9,7 +9,7 @@ enum GpuElemTile { POINT_LANES, POINT_VECTORS /* per thread */, POINT_TILES };
 /* A group of threads has one row; `vectors`: of each thread, kept in registers; or that many per
    turn of a loop. Variant `rows`: lanes run over neighbouring rows. */
 enum GpuRowTile { ROW_LANES, ROW_GROUP, ROW_VECTORS, ROW_TILES };
-/* A CTA has `across` vectors of columns, each of so many threads as there are left; or with variant
+/* A CTA has `across` vectors of columns, and divides its threads evenly among them; or with variant
    `along` one column. `turns`: elements per turn of its loop. */
 enum GpuColumnTile {
   COLUMN_LANES,

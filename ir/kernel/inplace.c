@@ -1,5 +1,5 @@
-/* What a function says about reading and writing one buffer: see inplace.h. A kernel without
-   a family (written by hand) is judged by its ops alone. */
+/* What a function says about reading and writing one buffer: see inplace.h. A kernel without a
+   family (written by hand) is judged only by its ops. */
 #include "inplace.h"
 #include "family.h"
 #include "ir/bytes.h"
@@ -52,7 +52,7 @@ bool kernel_in_place(Arena *a, const Fn *k, uint32_t arg, uint32_t result) {
   return family_allows(k, t) && reads_in_step(a, k, k->args.at[arg]);
 }
 
-/* The value in whose bytes v stands; NO_VALUE: in its own. */
+/* The value in whose bytes v is computed; NO_VALUE: in its own. */
 static ValueId taken_over(const Fn *f, ValueId v) {
   const Storage *s = &f->values.at[v].storage;
   if (s->view == VIEW_INPLACE) return s->base;

@@ -319,7 +319,7 @@ bool reduction_packs(const Fn *k, const Reductions *reductions) {
   return false;
 }
 
-/* What a walk along the row needs for result v. */
+/* The value along the row that result v needs. */
 static ValueId walked(const Fn *k, const Reductions *reductions, ValueId v) {
   ValueId packed = reduction_packed(k, reductions, v);
   if (packed != NO_VALUE) return packed;

@@ -22,7 +22,7 @@ typedef struct Axes { /* a set of dims */
   Axis axis[2 * MAX_RANK];
 } Axes;
 
-void axes_add(Axes *axes, const Type *t); /* those that are not there yet */
+void axes_add(Axes *axes, const Type *t); /* those that are not in it yet */
 bool axes_have(const Axes *axes, Str dim);
 Axes axes_without(const Axes *a, const Axes *b);
 
@@ -30,7 +30,7 @@ Axes axes_without(const Axes *a, const Axes *b);
    op of the kernel function can tell. */
 bool nest_joins(const Fn *k, Str outer, Str inner, int64_t run);
 
-/* Stride of `dim` in the buffer of an argument or result; 0 if it is not there. */
+/* Stride of `dim` in the buffer of an argument or result; 0 if the buffer does not have it. */
 int64_t buffer_stride(const Fn *k, ValueId v, Str dim);
 /* The argument or result with the most elements among those that have all of `dims` (NULL: no
    condition); arguments win ties. NO_VALUE if there is none. */
@@ -76,11 +76,11 @@ int *reduction_levels(Arena *arena, const Fn *k);
 /* Walks along a row: one per level that a reduction's operand has, and one for each higher level of
  * a result with reduced dims; the last one stores these results. */
 int reduction_passes(const Fn *k, const Reductions *reductions, const int *level);
-/* Bytes of workspace if the reduced dims are cut into so many ranges; of scratch per worker for
+/* Bytes of workspace if the reduced dims are cut into `splits` ranges; of scratch per worker for
    scans. */
 int64_t reduction_workspace(const Fn *k, const Reductions *reductions, int64_t splits);
 int64_t scan_scratch(const Fn *k, const Reductions *reductions);
-/* Bytes of one sum of columns in one chunk; of workspace for all of them in so many chunks */
+/* Bytes of one sum of columns in one chunk; of workspace for all of them in that many chunks */
 int64_t column_bytes(const Reductions *reductions);
 int64_t column_workspace(const Reductions *reductions, int64_t chunks);
 bool nest_is_column_sum(const Fn *k, const Reductions *reductions, ValueId v);
@@ -97,9 +97,9 @@ typedef struct RowFault {
   OpId op;
 } RowFault;
 bool row_fault(const Fn *k, bool column, RowFault *fault);
-/* What evaluating one element costs, in tenths of nanoseconds on one core, reading and writing
- * memory included. */
+/* The cost of one element, in tenths of nanoseconds on one core, including reading and writing
+ * memory. */
 int64_t element_cost(const Fn *k);
-/* Number of chunks for so much work: 1 if it is small, else several per worker. */
+/* Number of chunks for that much work: 1 if it is small, else several per worker. */
 int64_t chunks_for(const Module *m, int64_t elements, int64_t cost, int64_t units);
 #endif

@@ -23,13 +23,14 @@ static OpId find_dot(const Fn *fn) {
   bug("kernel %s has no dot", fn->name);
 }
 
-/* What is read for operand v: an operand may be cast on the way in. */
+/* The value that is read for operand v: an operand may be cast when it is read. */
 static ValueId source_of(const Fn *fn, ValueId value) {
   const Op *op = value_def(fn, value);
   return op && op->code == OP_cast ? op->in[0] : value;
 }
 
-/* The operand that is summed beside the product: sum and what of it, if there is one. */
+/* The operand that is summed in addition to the product: the sum and its operand, if there is
+   one. */
 static ValueId find_sum(const Fn *fn, ValueId *sum) {
   for (OpId i = 0; i < fn->ops.n; i++) {
     const Op *op = &fn->ops.at[i];

@@ -1,11 +1,11 @@
 /* A kernel function with one dot, seen as a batch of matrix products: which dims are rows, columns,
    summed, and how the work is cut. `select` decides the cut and writes it as attributes; the code
-   generator reads it back from them. Both ask product_of and product_plan, so that they cannot
+   generator reads it back from them. Both use product_of and product_plan, so that they cannot
    disagree.
 
    The side `b` owns the lane dim: the dim of the result that runs over vector lanes (normally the
    innermost one in storage). `a` is the other operand: its elements are broadcast. Within each list
-   of dims the last one is the inner one: rows of a tile lie along the inner m dim, lanes along the
+   of dims the last one is the inner one: rows of a tile run along the inner m dim, lanes along the
    inner n dim; the others are walked around them. */
 #ifndef SHARDC_PRODUCT_H
 #define SHARDC_PRODUCT_H
@@ -14,7 +14,8 @@
 typedef struct ProductDim {
   Str dim;
   int64_t size;
-  int64_t a, b, r; /* strides in elements of both operands and of the first result; 0: not there */
+  int64_t a, b, r; /* strides in elements of both operands and of the first result; 0: it lacks the
+                      dim */
 } ProductDim;
 
 typedef struct ProductDims {
@@ -57,7 +58,7 @@ enum ProductTile {               /* entries of attribute tile */
                    TILE_PACK_B,  /* 1: b is copied into panels first; + PACK_SHARED as for a */
                    TILE_DEPTH, /* neighbours along the inner k dim that are multiplied at once: one
                                   step of k. DEPTH_PAIRS: two of bf16 are one factor; DEPTH_AMX:
-                                  so many pairs that they fill rows of AMX tiles */
+                                  enough pairs to fill rows of AMX tiles */
                    TILE_COUNT
 };
 
@@ -94,12 +95,12 @@ typedef struct ProductPlan {
 /* Whether panels of b are packed slice by slice into two buffers in turn: one n dim, contiguous
    (with AMX tiles: or k so), and one k dim. */
 bool product_sliced(const Product *p, const int64_t tile[TILE_COUNT]);
-/* Whether AMX tiles read a where it lies: whole tiles and steps of bf16. */
+/* Whether AMX tiles read a in place: whole tiles and steps of bf16. */
 bool product_amx_in_place(const Product *p, const int64_t tile[TILE_COUNT]);
 /* Whether a cut of depth DEPTH_AMX can be made: at most 2 x 2 registers of sums, packed rows. */
 bool product_amx_fits(const Product *p, const int64_t tile[TILE_COUNT]);
-/* Whether b is copied for all chunks row by row of its panels, as it lies in memory; else panel by
-   panel. */
+/* Whether b is copied for all chunks row by row of its panels, in the order of memory; else panel
+   by panel. */
 bool product_rows_b(const Product *p);
 /* Whether rows of a are read as they are: neighbours along k are contiguous. */
 bool product_a_in_order(const Product *product);

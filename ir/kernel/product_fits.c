@@ -1,12 +1,17 @@
-/* Which cuts of a dot and of attention a processor's kernels can be made with: what the rules of
-   pass `select` choose from, a tuner tries and the verifier admits. Sums stay in registers, of
-   which there are so many, and in the values that a loop of generated code carries; what is read
-   where it lies must lie so, in whole vectors. */
+/* Which cuts of a dot and of attention are possible for a processor's kernels: the candidates of
+   pass `select` and of the tuner, and the cuts that the verifier admits. Sums stay in registers,
+   whose number is limited, and in the values that a loop of generated code carries; an operand that
+   is read in place must be contiguous, in whole vectors. */
 #include "attention_shape.h"
 #include "ir/support/num.h"
 #include "product.h"
 
-enum { ROWS_MOST = 32, VECTORS_MOST = 8, BESIDE = 4 }; /* beside the sums: pointers, counters */
+enum {
+  ROWS_MOST = 32,
+  VECTORS_MOST = 8,
+  BESIDE = 4
+}; /* registers for other values than sums:
+                                                          pointers, counters */
 
 static int64_t registers_of(const Module *module) { return module->target.vector_registers; }
 

@@ -1,5 +1,5 @@
 /* Family row: reductions and scans along rows. Its tile has a number per walk over a row; scratch
-   holds what later walks need again (row_kept.c), the workspace sums of columns beside. */
+   holds the values that later walks need again (row_kept.c), the workspace the sums of columns. */
 #include "family.h"
 #include "row_kept.h"
 
@@ -36,7 +36,7 @@ GpuRows gpu_rows_of(const Module *m, const Fn *k, const ReducedSpace *space) {
   return gpu_rows;
 }
 
-/* Rows of scans lie in shared memory, or in the workspace if there is one. */
+/* Rows of scans are in shared memory, or in the workspace if there is one. */
 static void plan_scan(GpuCut *cut, const GpuRows *gpu_rows, int64_t rows) {
   int64_t bytes = 0;
   for (int i = 0; i < gpu_rows->r.n; i++)

@@ -15,7 +15,7 @@ typedef struct KeptSearch {
   int walks, walk;
   bool *seen;      /* by the present walk */
   int *first;      /* per value: the first walk that needs it, + 1; 0: none */
-  bool *again;     /* a later one needs it, too */
+  bool *again;     /* a later one needs it as well */
   bool *kept;      /* the answer */
   bool only_roots; /* the second search */
 } KeptSearch;

@@ -1,7 +1,7 @@
-/* What a row kernel keeps of a row between its walks: values that take many instructions (e^x of
-   softmax) and that a later walk needs again. They are worked out in the first walk that needs
-   them and read back from scratch in the others. `select` asks for the bytes, the code generator
-   for the values: so they agree. */
+/* Values of a row that a row kernel keeps between its walks: those that take many instructions (e^x
+   of softmax) and that a later walk needs again. They are computed in the first walk that needs
+   them and read back from scratch in the others. `select` computes the bytes from this list, and
+   the code generator the values: so they agree. */
 #ifndef SHARDC_ROW_KEPT_H
 #define SHARDC_ROW_KEPT_H
 #include "nest.h"
@@ -13,7 +13,7 @@ typedef struct KeptRows {
   int64_t bytes;         /* of one of them, f32, whole cache lines */
 } KeptRows;
 
-/* Of variant `row`, where lanes run along the row; other variants keep nothing. */
+/* For variant `row`, where lanes run along the row; other variants keep nothing. */
 KeptRows rows_kept(Arena *arena, const Fn *k, const Reductions *reductions);
 /* Bytes of scratch per worker, scans included. */
 int64_t row_scratch(Arena *arena, const Fn *k, const Reductions *reductions);

@@ -1,11 +1,12 @@
-/* What may share the rows of a kernel: one rule, which the verifier states (fuse-c2 to fuse-c5) and
-   the code generators believe.
+/* Which ops may share the rows of a kernel: one rule, which the verifier checks (fuse-c2 to
+   fuse-c5) and the code generators trust.
 
    A kernel of family `row` or `column` takes every reduction over its whole row, whatever dims the
-   op lists, and knows a reduction's result at the present row only. So all list the same dims,
-   those that are reduced; sums of columns list all others and are known when the last row is done;
-   and what depends on a reduction is never read at another row. Along the row it may be. A
-   result may have bytes of bits along the row in place of its elements. */
+   op lists, and knows a reduction's result at the present row only. So all reductions list the same
+   dims, those that are reduced; sums of columns list all others and are known when the last row is
+   done; and a value that depends on a reduction is never read at another row. It may be read at
+   another place of the same row. A result may have bytes of bits along the row instead of
+   elements. */
 #include "nest.h"
 
 static bool is_over(const Axes *a, const Op *o) {

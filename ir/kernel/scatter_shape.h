@@ -8,7 +8,8 @@ typedef struct Scatter {
   OpId op;
   ValueId x, index, out;
   ValueId base;      /* what the result starts from; NO_VALUE: zeros */
-  uint32_t from_arg; /* the argument that base is, which the result may stand in; args.n: none */
+  uint32_t from_arg; /* the argument that is base, in whose bytes the result may be computed;
+                        args.n: none */
   Str to;            /* the new dim */
   int64_t to_size;
   Nest from, kept; /* the dims that go, in the order of the index; those that stay, in the order of
