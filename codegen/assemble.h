@@ -1,5 +1,5 @@
-/* A program beside the compiler that takes the kernels of a device on to its machine code. Nothing
-   needs it; what it makes is faster to load. */
+/* An external program that assembles the kernels of a device to its machine code. It is optional;
+   its output is faster to load. */
 #ifndef SHARDC_ASSEMBLE_H
 #define SHARDC_ASSEMBLE_H
 #include "codegen.h"

@@ -1,13 +1,13 @@
 /* The head of attention that a kernel works on, and its mask: a bool expression over positions,
    computed inside the kernel.
 
-   Per vector of scores the expression generator evaluates it lane by lane. Per block of scores it
-   is evaluated over intervals first: each whole-number value becomes a range over the block, each
-   bool two facts (some admitted, all admitted). So a block that a causal, sliding or combined mask
-   excludes wholly is skipped, and one that it admits wholly is computed without looking at the mask
-   again. A number without dims (the position of a text that is continued, where a rank's positions
-   begin) is what it is, and so is a table of bits at one row and column. What cannot be bounded
-   (operands with dims, gathers) counts as unknown: some, not all. */
+   For a vector of scores the expression generator evaluates the mask lane by lane. For a block of
+   scores it is evaluated over intervals first: each whole-number value becomes a range over the
+   block, each bool two facts (some admitted, all admitted). So a block that a causal, sliding or
+   combined mask excludes wholly is skipped, and one that it admits wholly is computed without the
+   mask. A number without dims (the position of a continued text, the first position of a rank) is
+   its own interval, and so is a table of bits at one row and column. Values without bounds
+   (operands with dims, gathers) count as unknown: some, not all. */
 #include "attention_head.h"
 
 static void set_flat(Emit *e, Point *p, const FlashDims *d, LLVMValueRef flat) {

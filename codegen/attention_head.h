@@ -19,7 +19,7 @@ typedef struct MaskFacts {
 /* for queries q0 .. q1 - 1 and keys k0 .. k1 - 1 */
 MaskFacts attention_head_facts(const AttentionHead *head, LLVMValueRef q0, LLVMValueRef q1,
                                LLVMValueRef k0, LLVMValueRef k1);
-/* Of a key and these queries, of which the head has a mask: <lanes x i1>. */
+/* Is a key admitted for these queries, if the head has a mask: <lanes x i1>. */
 LLVMValueRef attention_head_admits(const AttentionHead *head, const Point *queries,
                                    LLVMValueRef key, int lanes);
 #endif

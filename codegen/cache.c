@@ -93,7 +93,7 @@ CacheKey hash_program(CacheKey h, Arena *arena) {
 
 /* ---- the cache ---- */
 
-/* What is above it may be for others too; the folder itself is not. */
+/* The folders above it may be open to other users; the folder itself is not. */
 static bool make_folder(char *path) {
   for (char *c = path + 1; *c; c++) {
     if (*c != '/') continue;

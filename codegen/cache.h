@@ -1,7 +1,7 @@
-/* The kernel cache: object files under a key. A file is its checksum, then the object; it appears
-   by rename, so that a reader sees all of it or nothing. What cannot be read or written is as if it
-   were not there: the cache never fails. What it holds goes into executables, so a folder or a file
-   that others own or can write is not used. */
+/* The kernel cache: object files under a key. A file is its checksum, then the object; it is
+   written under another name and renamed, so that a reader sees all of it or nothing. A file that
+   cannot be read or written counts as absent: the cache never fails. Its objects become part of
+   executables, so a folder or a file that other users own or can write is not used. */
 #ifndef SHARDC_CACHE_H
 #define SHARDC_CACHE_H
 #include "ir/support/sha256.h"
@@ -18,12 +18,12 @@ CacheKey hash_text(CacheKey h,
 const char *hash_words(Arena *arena, CacheKey h, int digits); /* hexadecimal, at most 64 */
 
 typedef struct CacheBytes {
-  char *at; /* in the arena; NULL: not there */
+  char *at; /* in the arena; NULL: not in the cache */
   size_t n;
 } CacheBytes;
 
 CacheBytes cache_read_file(Arena *arena, const char *path);
-/* What this program is: its build id, or all its bytes where the linker wrote none. */
+/* Identifies this program: its build id, or all its bytes if the linker wrote none. */
 CacheKey hash_program(CacheKey h, Arena *arena);
 
 /* Made if needed, for this user alone. NULL: there is none, *why says so if it is one of others. */

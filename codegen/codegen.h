@@ -1,14 +1,14 @@
 /* Code generation: what targets and kernel families are, and the calls of the driver.
 
-   After pass `memory` a module says everything: codegen only obeys. Each kernel function becomes
-   one kernel (one object file) made by its family; entries and bodies become C that a person can
-   read (host.c); both are linked with the runtime.
+   After pass `memory` every decision is in the module: codegen decides nothing. Each kernel
+   function becomes one kernel (one object file) made by its family; entries and bodies become
+   readable C (host.c); both are linked with the runtime.
 
    A kernel receives buffers[]: pointers to its operands (kernel function arguments, in order), then
-   its results, then its workspace if attribute `workspace` is there. Every value's dims, sizes and
+   its results, then its workspace if it has attribute `workspace`. Every value's dims, sizes and
    strides are compile-time constants: types of the kernel function's arguments and results carry
    the storage order and strides of the caller's values. Scalars (rank 0) are passed by address like
-   all others. A result may be the very buffer of an operand (in place) only where order said so:
+   all others. A result may have the buffer of an operand (in place) only where pass order said so:
    same strides, and each element of the operand is read before that element of the result is
    written. */
 #ifndef SHARDC_CODEGEN_H
@@ -19,8 +19,8 @@
 
 #define SHARDC_VERSION "0.1" /* of the compiler; executables, tuning records and doctor say it */
 
-/* One row per machine. Its facts travel in the module (ir/target_facts.def), written by
-   target_describe before the pipeline runs; LLVM's own words stay here. */
+/* One row per machine. Its facts are part of the module (ir/target_facts.def), written by
+   target_describe before the pipeline runs; only the names that LLVM uses stay in this table. */
 typedef struct Target {
   const char *name;                           /* x86_64_v3, x86_64_v4, ..: what --target takes */
   TargetFacts facts;                          /* 0: as the table of facts has it */
@@ -46,13 +46,13 @@ DeviceKind target_kind(const char *name); /* of an unknown one: a CPU */
    was given. */
 bool target_complete(Module *m);
 
-/* What is known about a kernel while its module is built. */
+/* Facts about a kernel while its module is built. */
 typedef struct Emit
     Emit; /* codegen/emit.h: LLVM context, module, builder, target, the kernel function */
 
-/* One row per family of ir/kernel/families.def. What a family admits is decided by `fuse` from
-   families.def, tile sizes, chunks and scratch by `select` (passes/tune/); emit only obeys the
-   attributes family, variant, tile, chunks, scratch, workspace. */
+/* One row per family of ir/kernel/families.def. The ops that a family admits are decided by `fuse`
+   from families.def, tile sizes, chunks and scratch by `select` (passes/tune/); emit only follows
+   the attributes family, variant, tile, chunks, scratch, workspace. */
 typedef struct KernelFamily {
   const char *name;
   void (*emit)(
@@ -64,7 +64,8 @@ const char *library_folder(Arena *arena, const char **looked);
 
 typedef struct BuildOptions {
   const char *output;   /* executable */
-  const char *keep_dir; /* keep host.c, objects here; NULL: a temporary folder, removed */
+  const char *keep_dir; /* folder that keeps host.c and objects; NULL: a temporary folder,
+                           removed */
   /* NULL, or one of c, llvm, asm, ptx: write that to output instead ("-" = stdout) */
   const char *emit;
   bool verbose; /* print the commands that run */

@@ -1,10 +1,9 @@
-/* Delivery: a computed value goes to every result buffer that shows it, under another name or as a
-   part of a larger result.
+/* Delivery: a computed value is stored to every result buffer that shows it, under another name or
+   as a part of a larger result.
 
-   Where the ops between a family's anchor and a kernel's results only rename dims or put values
-   together (stack), nothing is copied: the anchor's value at a point is stored at the point
-   of the result where that op would have put it. What computes must not be followed: the family
-   evaluates it. */
+   If the ops between a family's anchor and a kernel's results only rename dims or join values
+   (stack), nothing is copied: the anchor's value at a point is stored at the corresponding point of
+   the result. Ops that compute are not followed: the family evaluates them. */
 #include "emit.h"
 
 static Str new_name(const Op *o, Str dim) {

@@ -1,15 +1,15 @@
-/* What the shared emitters ask of the kind of device that a kernel is for: one constant struct in
-   the folder of each, which its rows of targets name. A function left NULL, or one that gives NULL,
-   has no way of its own at this shape, and the shared one is taken. Must not: be asked for its
-   name. */
+/* The functions in which kinds of devices differ, for the shared emitters: one constant struct in
+   the folder of each device, to which its rows of targets point. If a function is NULL, or returns
+   NULL, the device has no special code for this shape, and the shared code is used. Must not: be
+   asked for its name. */
 #ifndef SHARDC_DEVICE_CODE_H
 #define SHARDC_DEVICE_CODE_H
 #include "assemble.h"
 #include "cache.h"
 #include "emit.h"
 
-/* What a kernel's code is called as long as it is nobody's: in the cache, whose code serves all
-   kernels of the same text. Other symbols of its file are this, `_` and more. */
+/* The symbol of a kernel's code before it belongs to a kernel: in the cache, where the code serves
+   all kernels of the same text. Other symbols of its file are this, `_` and more. */
 #define NEUTRAL_SYMBOL "k"
 
 typedef struct DeviceCode {

@@ -1,12 +1,12 @@
 /* Shared vocabulary of the kernel emitters: life of an Emit, phases, loops, branches, constants,
    intrinsics.
 
-   How a phase begins is the device's (device_code.h). Loops test at the top and carry values in
-   phis; the pipeline rotates them. Nothing here depends on a kernel family.
+   Each device defines how a phase begins (device_code.h). Loops test at the top and carry values in
+   phis; the pipeline rotates them. Nothing in this file depends on a kernel family.
 
-   Vectors wider than a register are legal everywhere but slow: who emits them chooses e->lanes. The
-   attribute min-legal-vector-width is never written: without it LLVM uses 512-bit registers on
-   every AVX-512 machine. */
+   Vectors wider than a register are legal everywhere but slow: families that emit them choose
+   e->lanes. The attribute min-legal-vector-width is never written: without it LLVM uses 512-bit
+   registers on every AVX-512 machine. */
 #include "device_code.h"
 #include <stdio.h>
 

@@ -119,7 +119,7 @@ Branch
 emit_if(Emit *e,
         LLVMValueRef condition); /* what follows is done only if it holds, up to emit_end_if */
 void emit_end_if(Emit *e, Branch branch);
-/* .. only if the (first) result does not stand in this operand's buffer; args.n: in any case */
+/* .. only if the (first) result does not have this operand's buffer; args.n: in any case */
 Branch emit_if_apart(Emit *e, uint32_t operand);
 /* After emit_end_if: `made` where the branch, entered from block `before`, was taken, else zero. */
 LLVMValueRef emit_if_value(Emit *e, LLVMBasicBlockRef before, LLVMBasicBlockRef made_in,

@@ -3,13 +3,13 @@
 
    A value is: bound by the family, or known from before at the same indexes of its own dims, or
    loaded from an argument, or computed from its operands at the same point (expr_elem.c) or at
-   moved points (expr_struct.c). What is outside of a buffer is never loaded (indexes are clamped,
-   lanes are masked), and then replaced by a select: the code is straight line, but for guarded
+   moved points (expr_struct.c). Elements outside a buffer are never loaded (indexes are clamped,
+   lanes are masked), and then replaced by a select: the code is straight line, except for guarded
    loads and for concats of many operands (expr_concat.c).
 
-   bf16 and f16 live in registers as f32; a cast to them and a store of them round to nearest even.
-   Values in lanes that the mask excludes are arbitrary but loads and stores of such lanes are not
-   done. */
+   bf16 and f16 are f32 in registers; a cast to them and a store of them round to nearest even.
+   Values in lanes that the mask excludes are arbitrary, but such lanes are neither loaded nor
+   stored. */
 #include "expr.h"
 
 bool expr_is_argument(const Fn *k, ValueId v) { return k->values.at[v].def == NO_OP; }
@@ -150,7 +150,7 @@ static LLVMValueRef bf16_widen(Emit *e, LLVMValueRef x) {
   return LLVMBuildBitCast(e->builder, bits, like(x, LLVMFloatTypeInContext(e->context)), "");
 }
 
-/* What was widened to x, if x is nothing else; NULL. */
+/* The bf16 value that was widened to x, if x is nothing else; NULL. */
 static LLVMValueRef bf16_narrow(LLVMValueRef x) {
   LLVMValueRef bits = LLVMIsABitCastInst(x) ? LLVMGetOperand(x, 0) : NULL;
   if (!bits || !LLVMIsAInstruction(bits) || LLVMGetInstructionOpcode(bits) != LLVMShl) return NULL;

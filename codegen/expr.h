@@ -38,7 +38,7 @@ LLVMValueRef index_number(Emit *e, const Index *index);
 bool index_varies(const Index *index); /* depends on the lane */
 
 /* expr_struct.c: moving indexes */
-Index point_taken(const Point *p, Str dim); /* the one of a dim that is there */
+Index point_taken(const Point *p, Str dim); /* the index of a dim that the point has */
 void point_remove(Point *p, Str dim);
 Index expr_index_add(Emit *e, Index index, int64_t d);
 LLVMValueRef expr_inside(Emit *e, const Index *index,
@@ -57,7 +57,8 @@ enum { BYTE_BITS = 8 };
 LLVMValueRef expr_pack_along(Emit *e, const Op *op, const Index *index, Point *p);
 LLVMValueRef expr_unpack_along(Emit *e, const Op *op, const Index *index, Point *p);
 
-/* What is known holds in a branch, too; what becomes known there does not behind it. */
+/* Values known before a branch are known in it; values that become known in it are not known after
+   it. */
 Known **expr_known(Emit *e);
 void expr_known_again(Emit *e, Known *const *known);
 

@@ -1,10 +1,10 @@
 /* Bits in bytes along the lanes of vectors, in the expression generator: bit k of a byte is element
    8 b + k, so that a vector of bits is a word, and words are the bytes.
 
-   On processors with mask registers a vector of 64 bytes that are bools, compared with 0, is such a
-   word by one move; of those without, by one move of the signs of 32. Where bools lie in memory
-   they are taken by as many, in kernels whose vectors have fewer lanes, too; bytes of bits are read
-   by the word. Must not: read behind the last byte. */
+   On processors with mask registers a vector of 64 bytes that are bools, compared with 0, becomes
+   such a word by one move; on those without, by one move of the signs of 32. Bools in memory are
+   converted in groups of that size, also in kernels whose vectors have fewer lanes; bytes of bits
+   are read by the word. Must not: read past the last byte. */
 #include "expr.h"
 
 enum { BITS = BYTE_BITS };
@@ -21,8 +21,9 @@ static LLVMValueRef mask_of_bits(Emit *e, LLVMValueRef mask, int k, int lanes) {
                                 LLVMConstVector(at, (unsigned)lanes), "");
 }
 
-/* Of a vector of e->lanes bytes the bits that lie in one register: of bools in memory, which are
-   bytes, as many as it has bytes, of others as many as the kernel's vectors have lanes. */
+/* For a vector of e->lanes bytes, the number of bits that fit one register: of bools in memory,
+   which are bytes, the number of its bytes, of others the number of lanes of the kernel's
+   vectors. */
 static int bits_at_once(const Emit *e, const Op *op) {
   int widest = 0, all = BITS * e->lanes;
   if (!value_def(e->k, op->in[0])) widest = e->target->facts.vector_bytes;
@@ -65,7 +66,7 @@ LLVMValueRef expr_pack_along(Emit *e, const Op *op, const Index *index, Point *p
   return LLVMBuildBitCast(builder, all, LLVMVectorType(byte, (unsigned)bytes), "");
 }
 
-/* The bytes of a vector of bits, each on its own: behind the last one there are masked lanes. */
+/* The bytes of a vector of bits, one by one: lanes after the last byte are masked. */
 static LLVMValueRef bytes_apart(Emit *e, const Op *op, LLVMValueRef first, Point *point) {
   int n = e->lanes / BITS;
   int64_t bytes = type_size(value_type(e->k, op->in[0]), op->group[0].from[0]);

@@ -1,10 +1,10 @@
 /* Concat in the expression generator: D = A, B, .. one after the other.
 
-   By selects: every operand is evaluated at the index less its start, masked where that is outside,
-   and one select per operand puts them together. Of many operands that takes as many times as long
-   as one, so where the index is one number, or consecutive lanes from one on, a vector that lies in
-   one operand branches to it alone; selects are left for the vectors that cross a border. Must not:
-   branch where lanes have indexes of their own. */
+   With selects, every operand is evaluated at the index minus its start, masked outside the
+   operand, and one select per operand joins them. With many operands this multiplies the time, so
+   if the index is one number, or consecutive lanes, a vector inside one operand branches to that
+   operand only; selects remain for the vectors that cross a border. Must not: branch where lanes
+   have indexes of their own. */
 #include "expr.h"
 
 enum { MANY = 3 };

@@ -36,10 +36,10 @@ static LLVMValueRef arithmetic(Emit *e, OpCode c, ElemClass class, LLVMValueRef 
   }
 }
 
-/* Many elements by one number: by its reciprocal, which the pipeline takes out of loops. Differs by
- * one unit in the last place at most, and where the reciprocal would leave the range of normal
- * numbers. What is one number follows from types, not from how a kernel is cut: an update has the
- * same bits in all kernels, of the GPU and of its host. */
+/* Many elements divided by one number: multiplied by its reciprocal, which the pipeline moves out
+ * of loops. Differs by one unit in the last place at most, and where the reciprocal would leave the
+ * range of normal numbers. Whether an operand is one number follows from types, not from how a
+ * kernel is cut: an update has the same bits in all kernels, of the GPU and of its host. */
 static LLVMValueRef by_number(Emit *e, const Op *op, LLVMValueRef a, LLVMValueRef b) {
   LLVMTypeRef f32 = LLVMFloatTypeInContext(e->context);
   bool one = value_type(e->k, op->out)->rank && !value_type(e->k, op->in[1])->rank;
@@ -164,8 +164,8 @@ static LLVMValueRef where(Emit *e, const Op *op, Elem result, const Point *p) {
   return LLVMBuildSelect(e->builder, c, a, b, "");
 }
 
-/* The table as bytes of the module. Named after the kernel: PTX of several kernels may stand in one
- * file. */
+/* The table as bytes of the module. Named after the kernel: one file may hold the PTX of several
+ * kernels. */
 static LLVMValueRef lookup_bits(Emit *e, const Op *op, const LookupTable *table) {
   char *name = arena_printf(e->arena, "%s_table_%u", e->symbol, op->out);
   LLVMValueRef g = LLVMGetNamedGlobal(e->module, name);

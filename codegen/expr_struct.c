@@ -3,11 +3,12 @@
 
    An index is a scalar, or consecutive per lane, or one number per lane (`each`). Moving keeps the
    cheapest of these forms: a split or merge of the lane dim stays consecutive when a vector is
-   known not to cross a border (Index.multiple). Where an op may look outside of its operand (pad,
-   shift, concat, gather), scalar indexes are clamped into the operand and lanes outside are taken
-   out of the mask, so that nothing outside is read; a select then puts the fill there.
+   known not to cross a border (Index.multiple). Where an op may read outside its operand (pad,
+   shift, concat, gather), scalar indexes are clamped into the operand and lanes outside are masked,
+   so that nothing outside is read; a select then inserts the fill.
 
-   The indexed ops that make numbers from positions (iota, rope, rand) are here too. */
+   The indexed ops that compute numbers from positions (iota, rope, rand) are in this file as
+   well. */
 #include "expr.h"
 #include <math.h>
 
@@ -343,8 +344,8 @@ static LLVMValueRef unpack_bits(Emit *e, const Op *op, const Point *p) {
 
 /* ---- numbers from positions ---- */
 
-/* theta^(-2i/D) for i < D/2, as constants of the module. Named after the kernel: PTX of several
-   kernels may stand in one file. */
+/* theta^(-2i/D) for i < D/2, as constants of the module. Named after the kernel: one file may hold
+   the PTX of several kernels. */
 static LLVMValueRef frequency_table(Emit *e, double theta, int64_t half) {
   LLVMTypeRef f32 = LLVMFloatTypeInContext(e->context);
   uint64_t bits;
@@ -387,7 +388,7 @@ static LLVMValueRef frequency(Emit *e, LLVMValueRef table, const Index *index, i
   return emit_intrinsic_types(e, "llvm.masked.gather", 2, types, 4, args);
 }
 
-/* Of index d of D: d mod half, the partner d +- half, and whether d is in the lower half. */
+/* For index d of D: d mod half, the partner d +- half, and whether d is in the lower half. */
 static void rope_indexes(Emit *e, const Index *d, int64_t half, Index *i, Index *partner,
                          LLVMValueRef *low) {
   LLVMBuilderRef builder = e->builder;

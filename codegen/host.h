@@ -1,4 +1,4 @@
-/* What the files of the host writer share: the text that grows, and its three parts. */
+/* Shared by the files of the host writer: the text that grows, and its three parts. */
 #ifndef SHARDC_HOST_H
 #define SHARDC_HOST_H
 #include "codegen.h"
@@ -13,12 +13,12 @@ typedef struct HostWriter {
 } HostWriter;
 
 void host_put(HostWriter *writer, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* What was not written by shardc itself (names of models, files, dims, settings) goes into the text
-   by these alone: as a C string, and between the ends of a comment. */
+/* Text that was not written by shardc itself (names of models, files, dims, settings) is written
+   only by these: as a C string, and inside a comment. */
 void host_string(HostWriter *writer, const char *s);
 void host_comment(HostWriter *writer, const char *s);
-/* Of loops that take turns (host_turns.c): the table of the schedule; up to the `{` of a switch by
-   number of the loop of chunks that is next. */
+/* For loops that take turns (host_turns.c): the table of the schedule; then the code up to the `{`
+   of a switch over the next loop of chunks. */
 void host_put_turn_table(HostWriter *writer, const TurnTable *table, const char *axis);
 void host_put_next_chunk(HostWriter *writer, const TurnTable *table);
 /* The call that says: round n of that loop begins; the last one has ended. */
@@ -38,8 +38,8 @@ typedef enum HostCall {
 void host_call(HostWriter *writer, const char *indent, HostCall c);
 
 void host_kernels(
-    HostWriter *writer); /* host_tables.c: kernel descriptions, in front of the functions */
-void host_tables(HostWriter *writer); /* everything behind them, rt_the_program last */
+    HostWriter *writer);              /* host_tables.c: kernel descriptions, before the functions */
+void host_tables(HostWriter *writer); /* everything after them, rt_the_program last */
 void host_function(HostWriter *writer, const Fn *f); /* host_body.c */
 uint32_t host_count_collectives(const Module *m);
 uint32_t host_row(const Module *m, const Fn *f, OpId id); /* of a collective, in their table */

@@ -4,14 +4,14 @@
    results out[]. A loop computes both for each round: invariant addresses, base + i * stride for
    stacked ones, and for carried values
      - the same address in every round when the body updates them in place;
-     - the slices of a saved result, when the body saves what it was given: round i reads slice i,
-       writes the next one;
-     - otherwise two buffers in turn, so chosen that the last round writes the loop's result.
-   A result that continues an operand stands in its buffer, or begins with a copy of it.
+     - the slices of a saved result, when the body saves its argument: round i reads slice i, writes
+       the next one;
+     - otherwise two buffers in turn, chosen so that the last round writes the loop's result.
+   A result that continues an operand has its buffer, or begins with a copy of it.
 
-   What flies over rounds (flight.h): the loop starts an all-gather for a later round, and waits
-   for the reduce-scatter of the one before; the round finds its buffer of each ring behind its
-   arguments in in[]. */
+   For messages that cross rounds (flight.h), the loop starts an all-gather for a later round, and
+   waits for the reduce-scatter of the previous one; the round finds its buffer of each ring after
+   its arguments in in[]. */
 #include "host.h"
 #include "ir/bytes.h"
 #include "ir/schedule/flight.h"
@@ -46,7 +46,7 @@ static const char *frame_word(Tier t) { return t == TIER_device ? "frame" : tier
 static const char *address(HostBody *host, ValueId v) {
   const Storage *storage = &value(host, v)->storage;
   Arena *arena = host->h->m->arena;
-  must(storage->at >= 0, "host: value %u of %s lies at %lld", v, host->f->name,
+  must(storage->at >= 0, "host: value %u of %s is at %lld", v, host->f->name,
        (long long)storage->at);
   switch (storage->place) {
   case PLACE_FRAME: return plus(host, frame_word(value(host, v)->type.tier), storage->at);
@@ -162,7 +162,7 @@ static int64_t value_bytes(HostBody *host, ValueId v) {
   return (last + 1) * elem_bytes(x->type.elem);
 }
 
-/* Of a stack of the rounds alone slice 0 is the first round's. */
+/* In a stack of these rounds only, slice 0 is the first round's. */
 static const char *slice(HostBody *host, const HostLoop *loop, ValueId v, const char *index) {
   int64_t step = step_bytes(host, loop, v),
           begin = loop_base(loop->o, value_type(host->f, v)) * step;
@@ -189,7 +189,7 @@ static const char *second_buffer(HostBody *host, const HostLoop *loop, uint32_t 
   return plus(host, frame_word(t), slots && slots->list[j] >= 0 ? slots->list[j] : 0);
 }
 
-/* What carried value j needs before the first round. */
+/* Prepares carried value j before the first round. */
 static void put_carry_start(HostBody *host, const HostLoop *loop, uint32_t j) {
   uint32_t saved = saved_as(loop, j);
   ValueId r = loop->o->out + j;
@@ -238,8 +238,8 @@ static void put_flight(HostBody *host, const Op *o, bool starts) {
   const char *const *kind = kinds[o->code];
   if (module_on_gpu(host->h->m))
     host_put(host->h,
-             starts ? " /* cudaEventRecord here; %s on the stream of messages, behind that */\n"
-                    : " /* cudaStreamWaitEvent: behind that %s */\n",
+             starts ? " /* cudaEventRecord; after that %s on the stream of messages */\n"
+                    : " /* cudaStreamWaitEvent: after that %s */\n",
              kind[0]);
   else
     host_put(host->h,
@@ -469,7 +469,7 @@ static void put_message(HostBody *host, const char *at, int64_t step, int64_t si
   put_label(host, v, "\n");
 }
 
-/* What the loop has started for this round is waited for alone. */
+/* Of a collective that the loop has started for this round, only the wait. */
 static void put_collective(HostBody *host, const Op *o) {
   if (attr_int(&o->attrs, ATTR_flight, 0) < 0) return;
   OpId id = (OpId)(o - host->f->ops.at);

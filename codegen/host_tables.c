@@ -300,7 +300,7 @@ static int64_t of_size(const Module *m, const Global *global) {
   return 0;
 }
 
-/* How many tensors behind `number` the next part of its stack stands, or before it the last one; 0:
+/* Distance, in tensors, from `number` to the next part of its stack, or back to the last one; 0:
    there is none. */
 static int next_part(const Module *m, uint32_t number, int step) {
   Str name = layer_whole(m, m->globals.at[number]->name);

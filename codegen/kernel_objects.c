@@ -1,12 +1,13 @@
-/* Kernel functions to object files, or to what an assembler of the device takes on from there.
+/* Kernel functions to object files, or to the input of the device's assembler.
 
-   Kernels are compiled in `jobs` forked children, because LLVM may abort on what it cannot select.
-   A child takes the next kernel that none has taken, those that take longest first, so that no
+   Kernels are compiled in `jobs` forked children, because LLVM may abort on code that it cannot
+   select. A child takes the next free kernel, those with the longest compilation first, so that no
    child waits for another at the end. It writes DIR/SYMBOL.o of each, or ends with another status
-   and its words in a file of its own, which become a diagnostic. Objects come from the kernel
-   cache where the compiler, LLVM, the target and the function's text are the same, whatever its
-   name: code is made under a neutral one, and gets its own when it is written. The same function
-   gives the same bytes, whatever the order of the children. */
+   and its message in a file of its own, which becomes a diagnostic.
+
+   Objects come from the kernel cache if the compiler, LLVM, the target and the function's text are
+   the same, whatever its name: code is generated under a neutral name, and renamed when it is
+   written. The same function gives the same bytes, whatever the order of the children. */
 #include "cache.h"
 #include "device_code.h"
 #include "ir/kernel/kernel_key.h"
@@ -58,7 +59,8 @@ static void check_module(Emit *e) {
   bug("kernel %s: LLVM rejects its code: %s", e->k->name, message);
 }
 
-/* What cannot be selected for a GPU is said here only: the call that makes the code succeeds. */
+/* Only this handler reports code that cannot be selected for a GPU: the call that generates it
+   succeeds. */
 static void machine_says(LLVMDiagnosticInfoRef info, void *k) {
   if (LLVMGetDiagInfoSeverity(info) != LLVMDSError) return;
   bug("kernel %s: %s", ((const Fn *)k)->name, LLVMGetDiagInfoDescription(info));
@@ -130,7 +132,7 @@ char *kernel_text(Module *m, const Fn *k, bool assembly) {
 typedef struct ObjectBuild {
   Module *m;
   Arena *arena;
-  const char *folder, *cache; /* objects go here; cache may be NULL */
+  const char *folder, *cache; /* folder of the objects; cache may be NULL */
   CacheKey compiler;
   const Assembler *assembler; /* of a GPU; NULL: none */
   bool quick, failed;
@@ -139,7 +141,7 @@ typedef struct ObjectBuild {
   struct Queue *queue;
 } ObjectBuild;
 
-/* What the children share: the next kernel that none has taken, and which one each is at. */
+/* Shared by the children: the next free kernel, and which one each child works on. */
 typedef struct Queue {
   atomic_uint next;
   uint32_t at[];
@@ -164,12 +166,12 @@ static const char *object_path(ObjectBuild *build, const Fn *k, const char *endi
   return arena_printf(build->arena, "%s/%s%s", build->folder, kernel_symbol(build->m, k), ending);
 }
 
-/* What the code generator of the kernel's device writes. */
+/* The file that the code generator of the kernel's device writes. */
 static const char *code_path(ObjectBuild *build, const Fn *k) {
   return object_path(build, k, target_for(build, k)->code->ending);
 }
 
-/* What decides the bytes of every kernel alike: this program, LLVM. */
+/* Everything that decides the bytes of all kernels alike: this program, LLVM. */
 static CacheKey compiler_hash(ObjectBuild *build) {
   unsigned major, minor, patch;
   LLVMGetVersion(&major, &minor, &patch);
@@ -183,7 +185,7 @@ static CacheKey code_key(ObjectBuild *build, const Fn *k) {
   return hash_text(h, kernel_key(build->m, k, KEY_CUT | KEY_DIMS));
 }
 
-/* What an assembler makes depends on it too, and has the kernel's name. */
+/* The output of an assembler depends on the assembler as well, and has the kernel's name. */
 static CacheKey assembled_key(ObjectBuild *build, const Fn *k) {
   CacheKey h = hash_text(code_key(build, k), kernel_symbol(build->m, k));
   return hash_text(h, build->assembler->version);
@@ -216,8 +218,8 @@ static const char *assemble(ObjectBuild *build, const Fn *k) {
   return fault;
 }
 
-/* What a child says about the kernel that it is at. One file per child, not per kernel: making and
-   removing many files costs more than compiling small kernels without optimizations does. */
+/* The message of a child about the kernel that it works on. One file per child, not per kernel:
+   making and removing many files costs more than compiling small kernels without optimizations. */
 static const char *words_path(ObjectBuild *build, int job) {
   return arena_printf(build->arena, "%s/kernels-%d.err", build->folder, job);
 }
@@ -335,7 +337,7 @@ static int weight(const Fn *k) {
   return most;
 }
 
-/* What is not in the cache, the longest first, else in the order of the module. */
+/* Kernels that are not in the cache, the longest first, else in the order of the module. */
 static void find_wanted(ObjectBuild *build) {
   Fn **fns = build->m->fns.at;
   uint32_t n = build->m->fns.n;

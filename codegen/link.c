@@ -5,8 +5,8 @@
    with plain file names, so that no path gets into an object; symbols for debuggers are dropped.
    The result appears under its name by a rename, complete or not at all.
 
-   libshardrt.a and rt.h are looked for in $SHARDC_LIB, then in lib/shardc beside the shardc program
-   (build tree) or beside its folder (installed). */
+   libshardrt.a and rt.h are searched in $SHARDC_LIB, then in lib/shardc next to the shardc program
+   (build tree) or next to its folder (installed). */
 #include "ir/cost/count.h"
 #include "cache.h"
 #include "device_code.h"
@@ -124,9 +124,9 @@ static bool find_library(Linking *linking) {
   return false;
 }
 
-/* When this process has ended, whatever the way, the folder goes. What waits for that end is a
-   process of its own: it reads from a pipe of which only this one and its children have the other
-   end. Nobody waits for it, so it belongs to init. */
+/* Removes the folder when this process has ended, however it ends. A process of its own waits for
+   that: it reads from a pipe whose other end only this process and its children hold. This process
+   does not wait for it, so init inherits it. */
 static void look_after(Arena *arena, const char *folder) {
   int line[2];
   char nothing;
@@ -270,11 +270,13 @@ static void add_objects(Linking *linking, LinkWords *link_words) {
           arena_printf(linking->arena, "%s.o", kernel_symbol(linking->m, linking->m->fns.at[i])));
 }
 
-/* The file of the runtime that knows MPI is compiled here, by the compiler of the MPI at hand. */
+/* The file of the runtime that uses MPI is compiled at this point, by the installed MPI's
+   compiler. */
 static bool uses_mpi(const Module *m) { return !strcmp(module_setting(m, "comm", "local"), "mpi"); }
 
-/* Code of processors, as put_file has images: a kernel's phases get names that say what its file
-   holds, and those of the same name are there once, whatever else has the kernel's name. */
+/* For code of processors, as put_file does for images: a kernel's phases get names with a hash of
+   their file's contents, and phases of the same name are linked once, whatever other names the
+   kernel has. */
 static bool name_phases(Linking *linking, const char *path) {
   char *text = NULL;
   size_t n = 0;
@@ -326,7 +328,7 @@ static bool link_all(Linking *linking, const char *const *objects) {
   LinkWords link_words = {0};
   bool mpi = uses_mpi(linking->m);
   vec_push(linking->arena, link_words, mpi ? "mpicc" : "cc");
-#if defined __SANITIZE_ADDRESS__ /* the runtime beside a checked compiler is checked too */
+#if defined __SANITIZE_ADDRESS__ /* with a checked compiler, the runtime is checked as well */
   vec_push(linking->arena, link_words, "-fsanitize=address,undefined");
 #elif defined __SANITIZE_THREAD__
   vec_push(linking->arena, link_words, "-fsanitize=thread");

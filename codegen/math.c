@@ -84,7 +84,7 @@ static LLVMValueRef scale_by_power(Emit *e, LLVMValueRef x, LLVMValueRef n) {
 static LLVMValueRef exp_f32(Emit *e, LLVMValueRef x) {
   if (e->target->code->exp) return e->target->code->exp(e, x);
   LLVMValueRef clamped = at_least(e, at_most(e, x, 89.0), -104.0);
-  /* a number this large leaves no room behind the point: the sum is rounded to a whole number */
+  /* a number this large has no bits for a fraction: the sum is rounded to a whole number */
   LLVMValueRef whole = real(x, 0x1.8p23);
   LLVMValueRef n = sub(e, emit_fma(e, clamped, real(x, 1.4426950216293335), whole), whole);
   LLVMValueRef r = emit_fma(e, n, real(x, -0x1.62e4p-1), clamped);
@@ -106,7 +106,7 @@ static LLVMValueRef log_f32(Emit *e, LLVMValueRef x) {
   LLVMValueRef tiny = LLVMBuildFCmp(builder, LLVMRealOLT, x, real(x, 0x1p-126), "");
   LLVMValueRef normal = LLVMBuildSelect(builder, tiny, mul(e, x, real(x, 0x1p23)), x, "");
   LLVMValueRef bits = as_int(e, normal);
-  /* exponent such that the mantissa lies in [sqrt 1/2, sqrt 2) */
+  /* exponent such that the mantissa is in [sqrt 1/2, sqrt 2) */
   LLVMValueRef n = LLVMBuildAShr(
       builder, LLVMBuildSub(builder, bits, word(e, bits, 0x3f3504f3), ""), word(e, bits, 23), "");
   LLVMValueRef mantissa =
@@ -216,7 +216,7 @@ static LLVMValueRef rsqrt_any(Emit *e, LLVMValueRef x) {
   return LLVMBuildFDiv(e->builder, real(x, 1), intrinsic(e, "llvm.sqrt", x), "");
 }
 
-/* What 1 + x loses of x is put back to first order; at -1 and infinity there is nothing to put. */
+/* The rounding error of 1 + x is added back to first order; at -1 and infinity there is none. */
 static LLVMValueRef log1p_f32(Emit *e, LLVMValueRef x) {
   LLVMValueRef u = add(e, real(x, 1), x), lost = sub(e, x, sub(e, u, real(x, 1)));
   LLVMValueRef part = LLVMBuildFDiv(e->builder, lost, u, "");

@@ -34,7 +34,7 @@ static LLVMValueRef lowest(Emit *e, Elem elem, LLVMTypeRef type, bool negative) 
   return number(e, elem, negative ? INT32_MIN : INT32_MAX, type);
 }
 
-/* What changes nothing. */
+/* The neutral element of the reduction. */
 static LLVMValueRef neutral(Emit *e, const Op *op, Elem elem, LLVMTypeRef type) {
   if (op->code == OP_sum) return LLVMConstNull(type);
   return lowest(e, elem, type, op->code != OP_rmin);
@@ -153,7 +153,7 @@ void accumulator_take_all(Emit *e, Accumulator *accumulator, int n, const Point 
     accumulator_take(e, accumulator, accumulator->n > 1 ? u : 0, &p[u]);
 }
 
-/* Of two (value, index) the larger value, then the smaller index. */
+/* The larger value of two (value, index), at equal values the smaller index. */
 static void join_argmax(Emit *e, Elem elem, LLVMValueRef into[2], const LLVMValueRef with[2]) {
   LLVMBuilderRef builder = e->builder;
   LLVMValueRef more = larger(e, elem, with[0], into[0]), less = larger(e, elem, into[0], with[0]);

@@ -8,7 +8,7 @@
 typedef struct Accumulator {
   const Op *op;
   Elem elem;   /* of the operand */
-  bool across; /* lanes are reduced, too */
+  bool across; /* lanes are reduced as well */
   LLVMTypeRef type, index_type;
   LLVMValueRef value[WALK_UNROLL],
       index;            /* variables; `index` for argmax only, which uses value[0] alone */

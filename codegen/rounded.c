@@ -1,10 +1,9 @@
-/* Which f32 values of a kernel are seen by nobody but through a rounding to 16 bits.
+/* Which f32 values of a kernel are read only through a rounding to 16 bits.
 
    A value is if each of its uses is the cast to bf16 or f16, or an element-wise op whose own result
-   is: one walk over the ops, last to first. What is not seen exactly need not be made exactly:
-   where instructions are what a kernel waits for (the way out of products on GPUs) mathematics with
-   errors far below 2^-12 will do. Must not: let an error through that a 16-bit result could show.
- */
+   is: one walk over the ops, last to first. Such a value need not be exact: where a kernel is
+   limited by instructions (the epilogue of products on GPUs) mathematics with errors far below
+   2^-12 will do. Must not: let an error through that a 16-bit result could show. */
 #include "expr.h"
 
 static bool rounds(const Op *o, const Fn *k) {

@@ -1,5 +1,5 @@
-/* All targets as one list, the families of machines one after the other, and what passes learn of
-   the chosen one: its facts. Facts of machines stand in the file of their family. */
+/* All targets as one list, the families of machines one after the other, and the facts of the
+   chosen one, which passes read. Facts of machines are in the file of their family. */
 #include "target.h"
 #include <string.h>
 

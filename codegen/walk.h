@@ -22,8 +22,8 @@ typedef struct Walk {
   bool lanes;        /* the innermost dim runs over the lanes */
   int unroll;        /* points per call of the body at most, >= 1 */
   const Point *base; /* indexes of dims outside of this space; NULL: none */
-  LLVMValueRef head; /* so many indexes, fewer than lanes, come first, in a masked vector; NULL:
-                        none. The innermost dim is one block */
+  LLVMValueRef head; /* number of indexes, fewer than lanes, that come first, in a masked vector;
+                        NULL: none. The innermost dim is one block */
   WalkBody *body;
   void *state;
 } Walk;
@@ -34,7 +34,7 @@ void walk_space(Emit *e, const Walk *walk, LLVMValueRef from,
 void walk_all(Emit *e, const Walk *walk);
 
 /* Stores n values to their result buffers: all are evaluated at p before any is stored, because a
-   result may lie in the buffer of an operand. A value that lacks dims of the spaces a or b (NULL:
+   result may have the buffer of an operand. A value that lacks dims of the spaces a or b (NULL:
    none) is stored where those are 0. */
 void walk_store(Emit *e, const Nest *a, const Nest *b, const Point *p, uint32_t n,
                 const ValueId *v);

@@ -1,12 +1,13 @@
-/* Family column on a GPU: reductions over outer dims, with element-wise ops on the way in; what
-   stays is contiguous. Also sums to a scalar.
+/* Family column on a GPU: reductions over outer dims, with element-wise ops on the operands; the
+   remaining dims are contiguous. Also sums to a scalar.
 
-   Variant `columns`: a CTA has a block of columns, a vector of them per thread, and so many threads
-   of each column as there are left; each takes every so-manieth element of the reduced space. Their
-   states meet in shared memory and the first thread joins them in order. Variant `along`: a CTA has
-   one column and its threads lie along the reduced space. Splits cut the reduced space over CTAs:
-   phase 0 then leaves the state of every (split, column) in the workspace, and phase 1 joins them,
-   a thread or a warp per column. No atomics: the same bits every time. */
+   Variant `columns`: a CTA has a block of columns, a vector of them per thread, and divides its
+   threads evenly among the columns; each of the n threads of a column takes every n-th element of
+   the reduced space. Their states are combined in shared memory: the first thread joins them in
+   order. Variant `along`: a CTA has one column and its threads run along the reduced space. Splits
+   cut the reduced space over CTAs: phase 0 then leaves the state of every (split, column) in the
+   workspace, and phase 1 joins them, a thread or a warp per column. No atomics: the same bits every
+   time. */
 #include "families.h"
 #include "ir/support/num.h"
 #include "group.h"

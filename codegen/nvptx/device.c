@@ -1,5 +1,6 @@
-/* What GPUs of the NVPTX family do in their own way: see codegen/device_code.h. Of f32 they have
-   instructions where processors need polynomials (math.c); there is no libm (math_f64.c). */
+/* The device-specific functions of GPUs of the NVPTX family: see codegen/device_code.h. They have
+   instructions for f32 mathematics that processors compute by polynomials (math.c); there is no
+   libm (math_f64.c). */
 #include "codegen/arith.h"
 #include "codegen/device_code.h"
 #include "families.h"

@@ -1,6 +1,6 @@
-/* The kernel families that GPUs have as a table, each with its emitter gpu_NAME_emit (one file
-   each): the rows of ir/kernel/families.def whose devices are BOTH. Of others `select` says that
-   they are not built yet. */
+/* The kernel families of GPUs as a table, each with its emitter gpu_NAME_emit (one file each): the
+   rows of ir/kernel/families.def whose devices are BOTH. `select` reports the others as not
+   implemented. */
 #include "families.h"
 #include <string.h>
 

@@ -1,11 +1,11 @@
 /* Family attention on GPUs: softmax(scale * q k^T) v without ever holding all scores.
 
    A CTA has some queries of one head, 16 for each warp, and walks over the blocks of keys that the
-   mask admits, their keys and values copied while the block before is computed (flash_tiles.c).
-   Per block:
+   mask admits; their keys and values are copied while the block before is computed (flash_tiles.c).
+   For each block:
 
      S = Q K^T                                      flash_product.c
-     m' = max(m, max S); P = 2^(c S - c m')         c = scale log2 e; rows lie in four lanes each
+     m' = max(m, max S); P = 2^(c S - c m')         c = scale log2 e; a row has four lanes
      f = 2^(c m - c m'); l = f l + sum P; O = f O + P V
 
    l is summed per lane and joined at the end. A query without key gives 0 and minus infinity. */

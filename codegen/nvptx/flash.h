@@ -42,7 +42,7 @@ LLVMValueRef flash_base(FlashGpu *flash_gpu, ValueId v, Str row); /* first eleme
 
 /* Result v, from row fragments of the slice times factor (per half of the rows, NULL: 1). */
 void flash_put(FlashGpu *flash_gpu, ValueId v, const Registers *sums, const LLVMValueRef factor[2]);
-LLVMValueRef flash_workspace(FlashGpu *flash_gpu, LLVMValueRef index); /* f32 there */
+LLVMValueRef flash_workspace(FlashGpu *flash_gpu, LLVMValueRef index); /* as f32 in the workspace */
 
 /* ---- lists of tiles (flash_list.c) ---- */
 void flash_list_setup(FlashGpu *flash); /* the phase's tables, if it has lists */
@@ -69,7 +69,7 @@ void flash_scores(FlashGpu *flash, const Registers *out, int r, int c, LLVMValue
 /* out += p times the slice of column tile c */
 void flash_apply(FlashGpu *flash, const Registers *out, const Registers *p, int c,
                  LLVMValueRef stage);
-/* What the mask or the end of the columns excludes becomes minus 1e30. */
+/* Scores that the mask or the end of the columns excludes become minus 1e30. */
 void flash_mask(FlashGpu *flash, const Registers *scores, const FlashBlock *block);
 /* A score, or a maximum of some, in units of log 2; 2^(that - minus), minus in these units. */
 LLVMValueRef flash_units(FlashGpu *flash, LLVMValueRef score);

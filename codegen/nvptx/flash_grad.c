@@ -81,7 +81,7 @@ static void sums(FlashGpu *flash) {
 
 /* ---- blocks of scores ---- */
 
-/* What stands in the workspace for score i's query: of the lane's row, or of its column. */
+/* The workspace value for score i's query: of the lane's row, or of its column. */
 static void of_query(FlashGpu *flash, FlashBackward *backward, const FlashBlock *block,
                      LLVMValueRef *lse, LLVMValueRef *delta) {
   Warp *w = &flash->w;

@@ -28,7 +28,7 @@ void flash_list_setup(FlashGpu *flash) {
   flash->runs = table(flash, "runs", lists->runs.at, lists->runs.n);
 }
 
-/* n words of a row of a table; nobody writes there. */
+/* n words of a row of a table, which is read-only. */
 static void read_row(FlashGpu *flash, LLVMValueRef table, LLVMValueRef number, unsigned n,
                      LLVMValueRef *word) {
   Emit *e = flash->e;

@@ -21,7 +21,7 @@ static LLVMValueRef column_row(FlashGpu *flash, int c, LLVMValueRef stage, LLVMV
 /* ---- tensor cores ---- */
 
 /* Lane's row and 16-byte piece of the four matrices of a 16 x 16 block; `across`: the second matrix
-   is beside the first, not below it. */
+   is to the right of the first, not below it. */
 static LLVMValueRef matrix_at(FlashGpu *flash, bool across) {
   Warp *w = &flash->w;
   LLVMValueRef group = warp_div(w, w->lane, 8);
@@ -217,7 +217,7 @@ LLVMValueRef flash_units(FlashGpu *flash, LLVMValueRef score) {
   return ordered(flash) ? LLVMBuildFMul(flash->e->builder, score, factor, "") : score;
 }
 
-/* Where `here` holds, which is the same for the whole CTA. */
+/* If `here` holds, which is the same for the whole CTA. */
 static void apply_mask(FlashGpu *flash, const Registers *scores, const FlashBlock *block,
                        LLVMValueRef here, const ValueId *part, int parts) {
   Warp *w = &flash->w;

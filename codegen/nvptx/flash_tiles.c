@@ -81,8 +81,8 @@ static void setup_tiles(FlashGpu *flash_gpu) {
   }
 }
 
-/* Rows of one head beside each other, the last ones first: under a causal mask they have most work.
- */
+/* Blocks of rows of one head are neighbours, the last ones first: under a causal mask they have
+   most work. */
 static void place(FlashGpu *flash_gpu) {
   Warp *w = &flash_gpu->w;
   Emit *emit = flash_gpu->e;
@@ -154,7 +154,7 @@ static bool side_by_side(const FlashGpu *flash_gpu) {
   return flash_gpu->f.width % 2 == 0;
 }
 
-/* Two neighbours in one store where they lie so. */
+/* Two neighbours in one store where they are contiguous. */
 static void put_pair(FlashGpu *flash_gpu, ValueId value, Point *p, LLVMValueRef d,
                      LLVMValueRef at[2]) {
   Emit *emit = flash_gpu->e;

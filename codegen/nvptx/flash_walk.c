@@ -1,9 +1,9 @@
 /* Attention on GPUs: the walk over tiles of columns, two stages in turn: while one is computed, the
    next one is copied. See flash.c.
 
-   A unit is a tile of columns of one head of queries. Which come next: those of the CTA's list,
-   run by run, where there is one (flash_list.c); otherwise those for which the mask over intervals
-   admits a score. Of a list only two numbers are kept while a tile is computed; the words of its
+   A unit is a tile of columns of one head of queries. The next units are those of the CTA's list,
+   run by run, if it has one (flash_list.c); otherwise those for which the mask over intervals
+   admits a score. Only two numbers of a list are kept while a tile is computed; the words of its
    run are read again while the tile's copies are waited for. */
 #include "flash.h"
 #include "ir/support/num.h"
@@ -69,7 +69,7 @@ static LLVMValueRef next_by_mask(TileWalk *walk, LLVMValueRef unit) {
   return warp_get(w, &at, 0);
 }
 
-/* Whether all scores of a unit are admitted: not behind the end of the columns. */
+/* Whether all scores of a unit are admitted: none is past the end of the columns. */
 static LLVMValueRef all_by_mask(TileWalk *walk, LLVMValueRef unit) {
   FlashGpu *flash = walk->x;
   Warp *w = &flash->w;

@@ -56,10 +56,10 @@ void gemm_mma_out(Gemm *x, int pass);
 /* ---- results (gemm_out.c) ---- */
 LLVMValueRef
 gemm_out_row(Gemm *x); /* i32: where the warp's rows of a pass begin in shared memory */
-/* Where the bytes at `at` lie, of the block-th 32 columns. */
+/* The position of the bytes at `at`, in the block-th 32 columns. */
 LLVMValueRef gemm_out_turn(Gemm *x, LLVMValueRef at, LLVMValueRef block);
 /* The f32 that a thread takes at once from that column of a row of sums; their results, if element
-   (m, n) is there. */
+   (m, n) exists. */
 LLVMValueRef gemm_out_read(Gemm *x, LLVMValueRef room, LLVMValueRef row, LLVMValueRef column);
 void gemm_out_put(Gemm *x, LLVMValueRef m, LLVMValueRef n, LLVMValueRef sum);
 void gemm_results(Gemm *x, int pass);

@@ -1,9 +1,9 @@
-/* Products of f32 without tensor cores: a warp's lanes stand 4 x 8, each sums rows x columns of the
-   warp's tile, four steps of k at a time.
+/* Products of f32 without tensor cores: a warp's lanes form a grid of 4 x 8, each sums rows x
+   columns of the warp's tile, four steps of k at a time.
 
-   Where k is contiguous in shared memory a lane takes every fourth row (every eighth column),
-   and reads four elements of k of each at once; otherwise it takes groups of four neighbours and
-   reads each group at once. Either way 16 bytes per read, without bank conflicts. */
+   Where k is contiguous in shared memory a lane takes every fourth row (every eighth column), and
+   reads four elements of k of each at once; otherwise it takes groups of four neighbours and reads
+   each group at once. Either way 16 bytes per read, without bank conflicts. */
 #include "gemm.h"
 
 typedef struct Strip { /* of one operand: what a lane takes */
@@ -11,7 +11,7 @@ typedef struct Strip { /* of one operand: what a lane takes */
   int n;              /* rows or columns of a lane */
   int64_t at;         /* of the side in a stage */
   LLVMValueRef first; /* i32: the first of them in the tile */
-  int64_t lanes;      /* that stand beside each other */
+  int64_t lanes;      /* lanes that are next to each other */
 } Strip;
 
 static Strip strip_of(Gemm *gemm, bool is_b) {

@@ -1,8 +1,8 @@
-/* Products on tensor cores: fragments of 16 rows (columns) of an operand come from shared memory by
-   ldmatrix, transposed where k is not what is contiguous; f32 (tf32) that lie so are read as
-   single words, because ldmatrix turns pairs of bytes only.
+/* Products on tensor cores: fragments of 16 rows (columns) of an operand are read from shared
+   memory by ldmatrix, transposed where k is not contiguous; f32 (tf32) with that layout are read as
+   single words, because ldmatrix transposes only pairs of bytes.
 
-   Of an operand's 16 x 16 (f32: 16 x 8) block the four matrices are, for a: upper and lower rows of
+   The four matrices of an operand's 16 x 16 (f32: 16 x 8) block are, for a: upper and lower rows of
    the first half of k, then of the second; for b: both halves of k of the first eight columns, then
    of the others. Lane l gets row l / 4 of each, words l % 4.
 
@@ -92,7 +92,8 @@ void gemm_mma_kept(Gemm *gemm, GemmStep *out) {
     out->word[i / WORDS][i % WORDS] = warp_get(&gemm->w, &gemm->ahead, i);
 }
 
-/* Words of f32 are rounded here and not where they are read: nothing waits for them there. */
+/* Words of f32 are rounded by this function and not where they are read: nothing waits for the
+   read. */
 void gemm_mma_multiply(Gemm *gemm, GemmStep *step) {
   LLVMValueRef(*a)[WORDS] = step->word, (*b)[WORDS] = step->word + gemm->fa.n;
   for (int i = 0; gemm->g.a.elem == 4 && i < gemm->ahead.n; i++)

@@ -1,12 +1,12 @@
-/* The way out of a product: sums of a pass lie as f32 rows in shared memory; neighbouring threads
-   take neighbouring columns, some of them at once as a vector, evaluate the kernel's POINT ops
-   there and store every result. With several splits the sums go to the workspace as
+/* The epilogue of a product: sums of a pass are f32 rows in shared memory; neighbouring threads
+   take neighbouring columns, some of them at once as a vector, evaluate the kernel's POINT ops on
+   them and store every result. With several splits the sums are stored to the workspace as
    [split][batch][m][n], and the second phase adds the splits in their order before it does the
    same.
 
-   A thread of eight columns reads them as two pieces of 16 bytes; lanes beside each other are then
-   32 bytes apart, and the fifth would meet the first in its banks. So of every other 32 columns
-   both pieces change places. */
+   A thread of eight columns reads them as two pieces of 16 bytes; neighbouring lanes are then 32
+   bytes apart, and the fifth would have a bank conflict with the first. So in every other 32
+   columns the two pieces change places. */
 #include "codegen/product_names.h"
 #include "gemm.h"
 
@@ -30,7 +30,7 @@ static void set_columns(Gemm *gemm, Point *p, LLVMValueRef n) {
 
 static LLVMTypeRef numbers(Gemm *gemm) { return emit_vector(gemm->e, ELEM_f32, gemm->e->lanes); }
 
-/* All results are evaluated before one is stored: a result may lie in the buffer of an operand. */
+/* All results are evaluated before one is stored: a result may have the buffer of an operand. */
 static void put_results(Gemm *gemm, LLVMValueRef batch, LLVMValueRef m, LLVMValueRef n,
                         LLVMValueRef sum) {
   Emit *emit = gemm->e;
@@ -87,7 +87,7 @@ static void put(Gemm *gemm, LLVMValueRef m, LLVMValueRef n, LLVMValueRef sum) {
   LLVMSetAlignment(LLVMBuildStore(gemm->e->builder, sum, at), vector_align(gemm));
 }
 
-/* i1: element (m, n) is there; NULL: all are */
+/* i1: element (m, n) exists; NULL: all do */
 static LLVMValueRef inside(Gemm *gemm, LLVMValueRef m, LLVMValueRef n) {
   Warp *w = &gemm->w;
   LLVMValueRef a = warp_less(w, m, warp_i32(w, gemm->g.m)),

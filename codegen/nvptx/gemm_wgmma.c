@@ -11,12 +11,13 @@
                                            sums to shared memory, eight rows of a warp and 128
                                            columns at once; epilogue; stores
 
-   `full` and `empty` are two of the CTA's barriers for each stage of the ring; who comes first only
-   arrives. They cannot be mixed up by laps: an arrival of the next lap stands behind a wait of this
-   one. What cp.async wrote is fenced by who copied it, because wgmma reads beside the program.
+   `full` and `empty` are two of the CTA's barriers for each stage of the ring; warps that only
+   signal do not wait at them. Laps cannot be mixed up: an arrival of the next lap follows a wait of
+   this one. The warpgroup that copies fences the bytes written by cp.async, because wgmma reads
+   asynchronously.
 
-   Tiles of both operands are flat (gemm_flat): where a piece lies is a first address and constants.
-   Pieces that are not there are zeros. */
+   Tiles of both operands are flat (gemm_flat): the place of a piece is a first address and
+   constants. Pieces that do not exist are zeros. */
 #include "gemm.h"
 #include "simt.h"
 #include "warpgroup.h"
@@ -29,7 +30,7 @@ typedef struct Incoming { /* how the copying warpgroup brings an operand */
   int64_t at;               /* of the side in a stage */
   int64_t mn, k;            /* elements from one to the next */
   int64_t mn_extent, apart; /* rows of the tile from piece to piece of a thread */
-  int items, periods;       /* pieces of a thread; after so many the swizzle repeats */
+  int items, periods;       /* pieces of a thread; after `periods` pieces the swizzle repeats */
   LLVMValueRef row, piece;  /* i32: the thread's first */
   LLVMValueRef to[PERIODS]; /* i32: offsets of its first pieces in a stage */
   LLVMValueRef base, mn0;   /* of the tile's first k; i32: first row or column of the tile */
@@ -41,8 +42,9 @@ typedef struct Turn {
 
 static int64_t stages(const Gemm *gemm) { return gemm->g.tile[GEMM_STAGES]; }
 
-/* Tiles of k whose copies are under way beside the newest one. A tile is left when the one behind
-   it is multiplied, so with one more who copies would wait for itself. */
+/* Tiles of k whose copies are in flight in addition to the newest one. A stage is released when the
+   tile after it is multiplied, so with one more tile the copying warpgroup would wait for
+   itself. */
 static int behind(const Gemm *gemm) { return stages(gemm) > 3 ? 2 : 1; }
 static int everybody(const Gemm *gemm) { return (int)gemm->g.threads[0]; }
 
@@ -75,7 +77,7 @@ static LLVMValueRef offset_of(Gemm *gemm, LLVMValueRef stage) {
 
 /* ---- copies ---- */
 
-/* Panels of 64 columns one behind the other, of 128 bytes a row; in each piece ^ row. */
+/* Panels of 64 columns one after the other, of 128 bytes a row; in each piece ^ row. */
 static LLVMValueRef place_of(Gemm *gemm, const Incoming *incoming, LLVMValueRef row) {
   Warp *w = &gemm->w;
   LLVMValueRef panel = warp_div(w, incoming->piece, PANEL / PIECE);
@@ -128,7 +130,8 @@ static void aim(Gemm *gemm, Incoming *incoming, bool is_b) {
   incoming->base = moved(gemm, is_b, at, wide_times(w, k, incoming->k));
 }
 
-/* i32: piece i of the tile kt of k is there if i rows of pieces are fewer; NULL: all are. */
+/* i32: piece i of the tile kt of k exists if i rows of pieces are fewer than this; NULL: all
+   exist. */
 static LLVMValueRef left_of(Gemm *gemm, const Incoming *incoming, LLVMValueRef kt) {
   Warp *w = &gemm->w;
   bool along = incoming->side->along_k;

@@ -18,7 +18,7 @@ typedef struct GroupSum { /* one reduction's state in every thread */
    else in the phase uses. */
 void group_join(Emit *e, int64_t threads, int64_t at, int n, GroupSum *sum);
 
-/* A state in memory: its element type there, and stores and loads of it. */
+/* A state in memory: its element type in memory, and stores and loads of it. */
 void state_store(Emit *e, const GroupSum *s, int part, LLVMValueRef pointer, LLVMValueRef value);
 LLVMValueRef state_load(Emit *e, const GroupSum *s, int part, LLVMValueRef pointer, int lanes);
 

@@ -1,12 +1,14 @@
 /* Tiles into shared memory: see load.h.
 
-   A thread copies pieces of 16 bytes of one column of pieces, in rows that lie apart by as many
-   rows as all threads make; where a row has more pieces than there are threads, its parts count as
-   rows. What lies in memory as it will in shared memory goes asynchronously: 16
-   bytes at once where alignment is known, single words of f32 otherwise. The rest is loaded into
-   registers when the copy begins, and rounded and stored when it ends; more than a few pieces go
-   one after the other when the copy begins, because their addresses would fill the registers. Rows,
-   columns and elements of k that do not exist become zeros. */
+   A thread copies pieces of 16 bytes of one column of pieces, in rows whose distance is the number
+   of rows that all threads copy at once; if a row has more pieces than there are threads, its parts
+   count as rows.
+
+   Data whose layout is the same in memory and in shared memory is copied asynchronously: 16 bytes
+   at once where alignment is known, single words of f32 otherwise. All other data is loaded into
+   registers when the copy begins, and rounded and stored when it ends; more than a few pieces are
+   copied one after the other when the copy begins, because their addresses would fill the
+   registers. Rows, columns and elements of k that do not exist become zeros. */
 #include "load.h"
 
 static LLVMValueRef both(Warp *w, LLVMValueRef a, LLVMValueRef b) {
@@ -20,7 +22,7 @@ LLVMValueRef tile_index(Warp *w, const ProductDims *dims, int at, LLVMValueRef f
   return at ? warp_rem(w, flat, dims->dim[at].size) : flat;
 }
 
-/* Dims that lie end to end are one. */
+/* Contiguous dims count as one. */
 LLVMValueRef tile_offset(Warp *w, const ProductDims *dims, bool is_b, LLVMValueRef flat) {
   LLVMBuilderRef builder = w->e->builder;
   LLVMValueRef sum = emit_i64(w->e, 0);
@@ -62,7 +64,7 @@ static LLVMValueRef locate(Warp *w, const TileLoad *load, LLVMValueRef mn, LLVMV
   return tile_offset(w, &load->mn, load->is_b, mn);
 }
 
-/* The thread's i-th piece; past the end of the tile it is nobody's, and nobody reads there. */
+/* The thread's i-th piece; past the end of the tile it belongs to no thread and is not read. */
 static TilePiece piece_at(Warp *w, const TileLoad *load, LLVMValueRef i) {
   const GemmSide *side = &load->side;
   int64_t parts = side->rows * load->parts;
@@ -115,7 +117,7 @@ void tile_load_setup(Warp *w, TileLoad *load, int64_t at) {
 /* ---- elements ---- */
 
 typedef struct Element {
-  LLVMValueRef at, there; /* pointer; NULL: it is there */
+  LLVMValueRef at, there; /* pointer; NULL: it exists */
 } Element;
 
 /* Element j of a piece at tile kt of k. */
@@ -149,7 +151,7 @@ static void copy_piece(Warp *w, TileLoad *load, const TilePiece *piece, LLVMValu
   }
 }
 
-/* In the form of registers for rounding, as it lies in memory otherwise. */
+/* In the form of registers for rounding, otherwise as it is in memory. */
 static LLVMValueRef fetch(Warp *w, TileLoad *load, const Element *el) {
   LLVMTypeRef type = emit_memory_type(w->e, load->memory);
   LLVMValueRef v = LLVMBuildLoad2(w->e->builder, type, el->at, "");
@@ -229,7 +231,7 @@ static void move_pieces(Warp *w, TileLoad *load, LLVMValueRef kt, LLVMValueRef s
   emit_loop_end(w->e, &i);
 }
 
-/* What is not there: zeros where a copy brings them, else the last tile again. */
+/* Tiles that do not exist: zeros where a copy writes them, else the last tile again. */
 static void begin_always(Warp *w, TileLoad *load, LLVMValueRef kt, LLVMValueRef end,
                          LLVMValueRef stage) {
   if (load->quiet) load->now = warp_less(w, kt, end);

@@ -1,7 +1,7 @@
 /* Tiles of operands on their way into shared memory.
 
-   A tile is `side` (ir/kernel/gemm_gpu.h): `mn` stays in place while a CTA works, `k` moves on from
-   tile to tile. Where an element lies follows from flat indexes over the dims of both. */
+   A tile is `side` (ir/kernel/gemm_gpu.h): `mn` stays in place while a CTA works, `k` advances from
+   tile to tile. The place of an element follows from flat indexes over the dims of both. */
 #ifndef SHARDC_NVPTX_LOAD_H
 #define SHARDC_NVPTX_LOAD_H
 #include "ir/kernel/gemm_gpu.h"
@@ -22,10 +22,10 @@ typedef struct TileLoad {
   ProductDims mn, k;
   bool is_b;                                    /* which strides of the dims count */
   int64_t mn_extent, k_extent, mn_tile, k_tile; /* elements there are; of a tile */
-  Elem memory, shared;                          /* of an element there */
+  Elem memory, shared;                          /* of an element in each of them */
   int threads;
   bool none_held; /* what is not asynchronous is stored at once: no registers hold it meanwhile */
-  bool always;    /* a tile that is not there is written, too, so that no branch is in the way */
+  bool always;    /* a tile that does not exist is written as well, so that no branch is needed */
   LLVMValueRef base, mn0; /* first element of the batch; i32: first mn of the CTA */
   /* set by tile_load_setup */
   bool quiet;                /* asynchronous, by 16 or 4 bytes */
@@ -38,14 +38,14 @@ typedef struct TileLoad {
   TilePiece item[LOAD_UNROLLED];
   LLVMValueRef offset[LOAD_EACH], there[LOAD_EACH]; /* along mn, of whole rows: of each element */
   LLVMValueRef held[LOAD_UNROLLED][4];              /* words between begin and end */
-  LLVMValueRef now; /* i1: the tile is there; NULL: it is, or a branch has asked */
+  LLVMValueRef now; /* i1: the tile exists; NULL: it does, or a branch has tested it */
 } TileLoad;
 
 /* at: offset of the tile in a stage */
 void tile_load_setup(Warp *w, TileLoad *load, int64_t at);
-/* Begins to copy tile kt of k into the stage at offset `stage`, ends it: between the two stands the
-   work that hides it. A tile from `end` on is not there: nothing is written that is read, or
-   (`always`) zeros or the last tile. */
+/* Begins to copy tile kt of k into the stage at offset `stage`, and ends the copy: between the two
+   is the work that hides it. A tile from `end` on does not exist: nothing is written that is read,
+   or (`always`) zeros or the last tile. */
 void tile_load_begin(Warp *w, TileLoad *load, LLVMValueRef kt, LLVMValueRef end,
                      LLVMValueRef stage);
 void tile_load_end(Warp *w, TileLoad *load, LLVMValueRef stage);

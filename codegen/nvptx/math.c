@@ -1,10 +1,10 @@
 /* Mathematics of f32 on the special function units.
 
-   e^x = 2^n 2^f with n = floor(x log2 e): n comes out of an addition that rounds down, f is what is
-   left, to the second word of log2 e; ex2.approx gives 2^f within two units in the last place
+   e^x = 2^n 2^f with n = floor(x log2 e): n is computed by an addition that rounds down, f is the
+   remainder, to the second word of log2 e; ex2.approx gives 2^f within two units in the last place
    whatever f is. Results below the normal numbers are 0. The reciprocal and 1/sqrt are within one
-   unit, the latter also of denormals. NaN stays NaN: clamps are max.NaN and min.NaN. Nothing here
-   is exact: what must be rounded as IEEE says is not written with these. */
+   unit, the latter also of denormals. NaN stays NaN: clamps are max.NaN and min.NaN. No function of
+   this file is exact: operations that must be rounded as IEEE demands do not use them. */
 #include "math.h"
 #include "simt.h"
 

@@ -1,10 +1,11 @@
-/* f64 mathematics for GPUs, where there is no libm: scalars and vectors. What schedules of the
-   learning rate ask for, to a few units in the last place; used for single numbers, so short code
-   counts more than speed.
+/* f64 mathematics for GPUs, which have no libm: scalars and vectors. It serves schedules of the
+   learning rate, to a few units in the last place; used for single numbers, so short code counts
+   more than speed.
 
-   exp: n ln 2 taken off, Taylor's series of what is left. log: mantissa in [sqrt 1/2, sqrt 2), the
-   series of 2 artanh(f / (2 + f)). sin and cos: multiples of pi/2 taken off in three parts, good
-   for |x| below 1e5. erf: the series whose terms are all positive. Powers are e^(y log x). */
+   exp: n ln 2 is subtracted, Taylor's series of the remainder. log: mantissa in [sqrt 1/2, sqrt 2),
+   the series of 2 artanh(f / (2 + f)). sin and cos: multiples of pi/2 are subtracted in three
+   parts, good for |x| below 1e5. erf: the series whose terms are all positive. Powers are e^(y log
+   x). */
 #include "math.h"
 #include "codegen/arith.h"
 #include <math.h>

@@ -1,8 +1,8 @@
 /* The start of a phase on a GPU: a kernel with one global pointer per buffer.
 
    Pointers of operands that no result can overwrite are noalias and readonly, so that LLVM may load
-   them through the read-only path; of others nothing is promised, because a result may stand in the
-   buffer of an operand of its size. */
+   them through the read-only path; nothing is promised for the others, because a result may have
+   the buffer of an operand of its size. */
 #include "phase.h"
 #include "simt.h"
 

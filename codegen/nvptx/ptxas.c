@@ -59,7 +59,7 @@ static const char *line_with(Arena *arena, const char *text, const char *const *
   return NULL;
 }
 
-/* What is wrong with the cubin, NULL: nothing. */
+/* The fault of the cubin, NULL: none. */
 static const char *fault_of(Arena *arena, bool ok, const char *said) {
   const char *const faults[] = {"C75", "spill", "Spill", NULL};
   const char *const any[] = {"error", "fatal", "", NULL};

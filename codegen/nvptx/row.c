@@ -1,19 +1,22 @@
 /* Family row on a GPU: reductions and scans over the same dims, with element-wise ops before,
    between and after.
 
-   A group of threads has one row: a part of a warp, a warp, or a CTA. Variant `held`: every thread
-   holds its vectors of the row in registers from the first level of reductions to the last, so that
-   memory is read once: the generator writes the levels one after the other over the same points,
-   and the expression generator remembers what it evaluated there. `turns`: long rows are walked
-   once per level, and few that are summed once are cut as family column has them (`columns`,
-   `along`). `rows`: rows are contiguous in memory; each thread has a vector of them to itself.
+   A group of threads has one row: a part of a warp, a warp, or a CTA. Variants:
+     held      every thread holds its vectors of the row in registers from the first level of
+               reductions to the last, so that memory is read once: the generator writes the levels
+               one after the other over the same points, and the expression generator remembers
+               the values that it evaluated at them
+     turns     long rows are walked once per level; a few rows that are summed once are cut like those
+               of family column (`columns`, `along`)
+     rows      rows are contiguous in memory; each thread has a vector of them to itself
 
-   Bits of results that are bytes along the row meet by exchanges between the threads of a byte.
+   Bits of results that are bytes along the row are combined by exchanges between the threads of a
+   byte.
 
-   The states of a level's reductions are joined over the group; every thread then has the results
-   and goes on. Results of full size are stored in the last level, all evaluated first, those of the
-   row by the group's first thread. A scan is made by a warp, 32 elements at a time, into memory
-   (shared, or the workspace), where later levels read it. */
+   The states of a level's reductions are joined over the group; every thread then has the results.
+   Results of full size are stored in the last level, all evaluated first, those of the row by the
+   group's first thread. A scan is computed by a warp, 32 elements at a time, into memory (shared,
+   or the workspace), where later levels read it. */
 #include "families.h"
 #include "group.h"
 #include "phase.h"
@@ -30,7 +33,7 @@ typedef struct RowKernel {
   int lanes_over;
   int64_t group, vectors, length; /* threads; vectors at once; vectors of a row */
   LLVMValueRef thread, number;    /* within the group; of the row */
-  LLVMValueRef valid;             /* rows of a warp's groups that are there; NULL: all */
+  LLVMValueRef valid;             /* rows of a warp's groups that exist; NULL: all */
   Accumulator *acc;
   Point row, point[GPU_HELD_MOST];
   uint32_t nfull, nrow, npacked;
@@ -59,7 +62,7 @@ static void sort_results(RowKernel *kernel) {
 
 /* ---- points of a row ---- */
 
-/* Vector `flat` of the row; `inside`: it is known to be there. */
+/* Vector `flat` of the row; `inside`: it is known to exist. */
 static Point point_at(RowKernel *kernel, LLVMValueRef flat, bool inside) {
   Emit *e = kernel->e;
   Point p = space_point(e, &kernel->over, kernel->lanes_over, flat, &kernel->row);

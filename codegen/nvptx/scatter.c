@@ -1,15 +1,16 @@
 /* Family scatter on a GPU: rows of x are added up by index, without atomics and in the order of the
-   rows, so that the same bits come out every time.
+   rows, so that the result has the same bits every time.
 
-   Phase 0 fills the result with zeros, or with what the sums are added to; nothing is to be done if
-   that stands in the result's buffer already. Phase 1, variant `search`: a warp has one row and a
-   block of columns; it looks for the row's index among the rows before. If it is there, another
-   warp does it; else the warp adds the row and all later ones of that index, in registers, and
-   stores the sum. All lanes look at once, 32 rows at a time; what is read, indexes and rows of x,
-   is read AT_ONCE times before the first of it is waited for, since a frequent index (a space among
-   tokens) is one warp's work and takes as long as its reads. Variant `owner`, where the index
-   differs from column to column: a thread has a column, goes through all rows, and is the only one
-   that writes it. Indexes outside are dropped. */
+   Phase 0 fills the result with zeros, or with the value to which the sums are added; it does
+   nothing if that value has the result's buffer already.
+
+   Phase 1, variant `search`: a warp has one row and a block of columns; it searches the row's index
+   among the rows before. If it finds it, another warp does the work; else the warp adds the row and
+   all later ones of that index, in registers, and stores the sum. All lanes search at once, 32 rows
+   at a time; AT_ONCE reads of indexes and rows of x are issued before the first of them is waited
+   for, since a frequent index (a space among tokens) is one warp's work and takes as long as its
+   reads. Variant `owner`, where the index differs from column to column: a thread has a column,
+   reads all rows, and is the only one that writes it. Indexes outside are dropped. */
 #include "families.h"
 #include "ir/kernel/gpu_tile.h"
 #include "ir/kernel/scatter_shape.h"
@@ -155,7 +156,8 @@ static TakenRows take_row(GpuScattering *scattering, LLVMValueRef first, LLVMVal
   Emit *e = scattering->e;
   LLVMBuilderRef builder = e->builder;
   TakenRows rows = {.guard = LLVMBuildICmp(builder, LLVMIntNE, *bits, simt_i32(e, 0), "")};
-  /* Of no bit any number will do, since the guard keeps its row from being read: no branch. */
+  /* If there is no bit, any number will do, since the guard prevents the read of its row: no
+     branch. */
   LLVMValueRef args[] = {*bits, LLVMConstInt(LLVMInt1TypeInContext(e->context), 1, 0)};
   LLVMValueRef lowest = emit_intrinsic(e, "llvm.cttz", LLVMTypeOf(*bits), 2, args);
   lowest = LLVMBuildFreeze(builder, lowest, "");

@@ -1,10 +1,10 @@
-/* Words in which kernels for GPUs are written, beside those of emit.h: who a thread is, what it
-   shares with its warp and its CTA, instructions that LLVM has no intrinsic for.
+/* Vocabulary in which kernels for GPUs are written, in addition to that of emit.h: the number of a
+   thread, what it shares with its warp and its CTA, instructions that LLVM has no intrinsic for.
 
    A phase is a kernel: attribute `chunks` is its number of CTAs (grid x), `threads` the threads of
-   a CTA (block x), `shared` the dynamic shared memory of a CTA in bytes. Whatever synchronizes must
-   be reached by all threads that it waits for; those calls are convergent, so that LLVM keeps them
-   where they are. Shared memory is one block that families cut up by byte offsets. */
+   a CTA (block x), `shared` the dynamic shared memory of a CTA in bytes. Synchronizing calls must
+   be reached by all threads that they wait for; they are convergent, so that LLVM keeps them where
+   they are. Shared memory is one block that families divide by byte offsets. */
 #ifndef SHARDC_SIMT_H
 #define SHARDC_SIMT_H
 #include "codegen/emit.h"

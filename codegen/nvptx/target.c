@@ -1,16 +1,17 @@
 /* Targets of the NVPTX family: one row per generation of GPUs. All get the same code; rows differ
-   in what the assembler is told and in the PTX version that knows the generation.
+   in the options of the assembler and in the PTX version that knows the generation.
 
    Vector lanes are the points that one thread may take at once: 16 bytes of the narrowest type.
-   Dynamic shared memory is what the smallest children of a generation allow a CTA to ask for, so
-   that a kernel runs on all of them; some allow more, which larger variants of kernels may use
-   (passes/tune/gpu_larger.c). With the letter a, code uses what one generation has and no newer one
-   (wgmma): it runs there alone, and its CTAs may have all the shared memory that there is.
+   Dynamic shared memory is the most that the smallest members of a generation allow a CTA, so that
+   a kernel runs on all of them; some allow more, which larger variants of kernels may use
+   (passes/tune/gpu_larger.c). With the letter a, code uses instructions that one generation has and
+   no newer one (wgmma): it runs only on that generation, and its CTAs may have all of its shared
+   memory.
 
-   Memory is that of a common one (an A100, an A10 or RTX 3090, an RTX 4090, an H100), and the
-   executable tells before the first step if the GPU at hand has less; its multiprocessors, and what
-   each has of shared memory, weigh in the choice of tiles, and any other number runs as well. Cache
-   sizes mean nothing to GPU kernels. */
+   Memory is that of a common member (an A100, an A10 or RTX 3090, an RTX 4090, an H100), and the
+   executable reports before the first step if the actual GPU has less; the number of
+   multiprocessors, and the shared memory of each, influence the choice of tiles, and any other
+   number runs as well. Cache sizes mean nothing to GPU kernels. */
 #include "codegen/device_code.h"
 #include "codegen/target.h"
 

@@ -7,7 +7,7 @@
 
 static bool in_word(char c) { return isalnum((unsigned char)c) || strchr("_$%.", c); }
 
-/* Does the neutral symbol begin here, behind something else than a part of a word? */
+/* Does the neutral symbol begin at this position, and not inside a word? */
 static bool begins(const char *text, size_t at, size_t n) {
   size_t neutral = strlen(NEUTRAL_SYMBOL);
   if (at + neutral > n || memcmp(text + at, NEUTRAL_SYMBOL, neutral) != 0) return false;

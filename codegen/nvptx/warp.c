@@ -1,5 +1,5 @@
-/* Vocabulary of warps: see warp.h. What LLVM 19 has as an intrinsic is used as one; the rest is
-   inline assembly, marked convergent where threads meet. */
+/* Vocabulary of warps: see warp.h. Intrinsics of LLVM 19 are used where they exist; the rest is
+   inline assembly, marked convergent where threads synchronize. */
 #include "warp.h"
 #include "simt.h"
 
@@ -18,8 +18,8 @@ static LLVMValueRef shared_memory(Warp *w) {
   return g;
 }
 
-/* {function, "minctasm", 1}: without it ptxas spills a few registers to fit more CTAs beside each
-   other than their shared memory allows. */
+/* {function, "minctasm", 1}: without it ptxas spills a few registers to fit more CTAs on a
+   multiprocessor than their shared memory allows. */
 static void keep_registers(Warp *w) {
   LLVMContextRef c = w->e->context;
   LLVMMetadataRef words[] = {LLVMValueAsMetadata(w->e->function),

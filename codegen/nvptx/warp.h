@@ -1,5 +1,5 @@
 /* Vocabulary of the kernels that work on tiles in shared memory: numbers of threads, 32-bit
-   arithmetic, registers, copies that run beside the program, matrix fragments.
+   arithmetic, registers, asynchronous copies, matrix fragments.
 
    Indexes are i32: sizes of dims fit, and 64-bit divisions are slow. Registers are allocas of
    scalars that the pipeline turns into SSA values; they are never addressed by a variable. */
@@ -54,7 +54,7 @@ void warp_copy(Warp *w, LLVMValueRef to, LLVMValueRef from, int bytes, LLVMValue
 void warp_copy_more(Warp *w, LLVMValueRef to, int64_t to_more, LLVMValueRef from, int64_t from_more,
                     int64_t number, LLVMValueRef left);
 void warp_commit(Warp *w);
-void warp_wait(Warp *w, int groups); /* until at most so many groups are under way */
+void warp_wait(Warp *w, int groups); /* until at most that many groups are in flight */
 
 /* ---- lanes ---- */
 LLVMValueRef warp_from(Warp *w, LLVMValueRef x, int distance); /* f32 of lane ^ distance */
@@ -63,8 +63,8 @@ LLVMValueRef warp_from(Warp *w, LLVMValueRef x, int distance); /* f32 of lane ^ 
 /* Four 8 x 8 matrices of 16-bit elements, rows at the offsets that the lanes give, plus `more` */
 void warp_matrices(Warp *w, LLVMValueRef offset, int64_t more, bool transposed,
                    LLVMValueRef out[4]);
-/* The word at offset plus `more`, read here: a load that the compiler may move would be where it is
- * used. */
+/* The word at offset plus `more`, read at this point: a load that the compiler may move would be
+ * where it is used. */
 LLVMValueRef warp_word(Warp *w, LLVMValueRef offset, int64_t more);
 /* c (4 f32) += a (4 words) b (2 words): m16n8k16 of bf16 or f16, m16n8k8 of tf32 (elem f32) */
 void warp_multiply(Warp *w, Elem elem, const LLVMValueRef *a, const LLVMValueRef *b,

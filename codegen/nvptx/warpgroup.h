@@ -7,12 +7,12 @@
 #define SHARDC_WARPGROUP_H
 #include "warp.h"
 
-/* Barrier `id` (i32) of so many threads: waits for all of them; comes and goes on. */
+/* Barrier `id` (i32) of that many threads: `meet` waits for all of them; `arrive` does not wait. */
 void warpgroup_meet(Warp *w, LLVMValueRef id, int threads);
 void warpgroup_arrive(Warp *w, LLVMValueRef id, int threads);
-/* From here on a thread has so many registers, a multiple of 8, more or fewer than before. */
+/* From now on a thread has that many registers, a multiple of 8, more or fewer than before. */
 void warpgroup_registers(Warp *w, int n, bool more);
-/* What this thread wrote to shared memory is there for wgmma once a barrier is passed. */
+/* Makes this thread's writes to shared memory visible to wgmma once a barrier is passed. */
 void warpgroup_publish(Warp *w);
 
 /* i64: an operand in shared memory at this offset (i32), in rows or panels of 128 swizzled bytes;

@@ -85,8 +85,8 @@ static LLVMValueRef reference(Forward *forward, int v) {
                        attention_load(&forward->a, forward->minus, lane_at(forward, v)), "");
 }
 
-/* The largest of the old maximum and this block's scores; masked scores are replaced by NOTHING
- * where they stand. */
+/* The largest of the old maximum and this block's scores; masked scores are replaced by NOTHING in
+ * place. */
 static LLVMValueRef block_max(Forward *forward, int v, LLVMValueRef k0, LLVMValueRef count,
                               bool masked) {
   Attention *attention = &forward->a;
@@ -116,7 +116,7 @@ static LLVMValueRef block_exp(Forward *forward, int v, LLVMValueRef m, LLVMValue
   LLVMValueRef at = score_at(forward, loop.i, v),
                s = attention_load(attention, forward->scores, at);
   LLVMValueRef p = math_exp2(emit, LLVMBuildFSub(emit->builder, s, m, ""));
-  if (masked) { /* m, too, may be NOTHING */
+  if (masked) { /* m may be NOTHING as well */
     LLVMValueRef in = LLVMBuildFCmp(emit->builder, LLVMRealUGT, s, nothing, "");
     p = LLVMBuildSelect(emit->builder, in, p, zero, "");
   }
@@ -193,7 +193,7 @@ static void exact_block(Forward *forward, LLVMValueRef k0, LLVMValueRef count, b
   softmax_block(forward, k0, count, whole);
 }
 
-/* ---- with the m that is there ---- */
+/* ---- with the current m ---- */
 
 /* Scores to probabilities in the registers of the tile; whether all their sums are fit to be used.
  */
@@ -322,7 +322,7 @@ static bool copies_seen(const Attention *attention) {
          attention->f.queries <= attention->p.tile_queries;
 }
 
-/* Of keys [k0, end) those from the first to the last that are seen, in whole register tiles. */
+/* Of keys [k0, end) those from the first to the last that are admitted, in whole register tiles. */
 static Range copy_seen(Forward *forward, LLVMValueRef k0, LLVMValueRef end, LLVMValueRef q1) {
   Attention *attention = &forward->a;
   Emit *emit = attention->e;
@@ -468,7 +468,7 @@ static void listed_keys(Forward *forward, const AttentionRect *rect) {
   emit_end_if(emit, mixed);
 }
 
-/* What is listed of the block of queries. */
+/* The listed keys of the block of queries. */
 static void listed_keys_of_block(Forward *forward, LLVMValueRef s0) {
   Attention *attention = &forward->a;
   Emit *emit = attention->e;

@@ -9,7 +9,7 @@
 /* With what the sums of a tile begin, and what becomes of them before they are stored. */
 typedef enum TileStart {
   START_ZERO,
-  START_SUMS, /* what stands in C */
+  START_SUMS, /* the contents of C */
   START_ROW   /* one row under all rows: Operands.row */
 } TileStart;
 
@@ -18,7 +18,7 @@ typedef enum TileEnd {
   END_MOST,         /* the largest of each column joins a row of maxima: Operands.most */
   END_POWERS,       /* 2^sum */
   END_ADDED_POWERS, /* 2^sum; each column's total joins a row: Operands.added */
-  END_TIMES         /* times Operands.factor, which lies as C does */
+  END_TIMES         /* times Operands.factor, which has the layout of C */
 } TileEnd;
 
 /* A register tile's shape: C[rows][vectors] = start + A[rows][n] B[n][vectors], strides in
@@ -117,7 +117,7 @@ Point attention_queries(Attention *a, LLVMValueRef q);
 
 /* ---- memory asked for early (attention_prefetch.c) ---- */
 void attention_prefetch_start(Attention *a, Prefetch *list, LLVMValueRef rows);
-/* Rows first .. of v, if they lie in memory as they are. write: they will be results. */
+/* Rows first .. of v, if their layout in memory allows it. write: they will be results. */
 void attention_prefetch_add(Attention *a, Prefetch *list, ValueId v, Str row, const Point *head,
                             LLVMValueRef first, bool write);
 void attention_prefetch(Attention *a); /* one row of each list, if one is left */
@@ -132,7 +132,7 @@ LLVMValueRef attention_admitted(Attention *a, const Point *queries,
  * for queries [q0, q1); none: to is not above from */
 Range attention_seen_keys(Attention *a, LLVMValueRef q0, LLVMValueRef q1, LLVMValueRef k0,
                           LLVMValueRef end);
-/* .. behind those in front that it admits to all of them */
+/* .. the end of the leading keys that it admits to all of them */
 LLVMValueRef attention_whole_keys(Attention *a, LLVMValueRef q0, LLVMValueRef q1, LLVMValueRef k0,
                                   LLVMValueRef end);
 /* Where scores of rows [0, count) and columns from `to` on begin: `first` where the mask admits the

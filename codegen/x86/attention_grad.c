@@ -8,12 +8,12 @@
 
    Sums of the first two start at -lse and -delta (where the mask excludes a key: at a score whose
    power is 0) and are finished in the registers of their tiles. Q is read times scale and log2 e;
-   that is put right when dK and dQ are written.
+   this factor is removed when dK and dQ are written.
 
-   Query blocks are the outer loop: dQ of one block and dK, dV of all keys stand in scratch. A chunk
-   owns what it writes: a head of k and v with all its groups. Where that gives too few chunks the
-   work is done in two phases over the scores: first dK and dV of a range of keys, then dQ of a
-   range of queries. Sums run in the order of the loops, so they never change. */
+   Query blocks are the outer loop: dQ of one block and dK, dV of all keys are in scratch. A chunk
+   owns what it writes: a head of k and v with all its groups. If that gives too few chunks the work
+   is done in two phases over the scores: first dK and dV of a range of keys, then dQ of a range of
+   queries. Sums run in the order of the loops, so they never change. */
 #include "attention.h"
 
 static const double LOG2_E = 1.4426950408889634, LN_2 = 0.6931471805599453;
@@ -65,7 +65,7 @@ static void transpose_tiles(Backward *backward, LLVMValueRef rows, LLVMValueRef 
   emit_loop_end(attention->e, &loop);
 }
 
-/* delta from the rows of y, which stand where dq will be */
+/* delta from the rows of y, which are in the buffer that dq uses later */
 static void find_delta(Backward *backward) {
   Attention *attention = &backward->a;
   Emit *emit = attention->e;
@@ -189,8 +189,8 @@ typedef struct GradientPart {
   int vectors;
 } GradientPart;
 
-/* Tiles that add to rows of a gradient, as wide as a head; from row to row of A, and from step to
-   step, there are so many elements. */
+/* Tiles that add to rows of a gradient, as wide as a head; a_row and a_step are the distances in
+   elements from row to row of A, and from step to step. */
 static TileShape sums_shape(const Backward *backward, int64_t a_row, int64_t a_step) {
   const FlashPlan *plan = &backward->a.p;
   return (TileShape){.rows = (int)plan->tile[FLASH_ROWS],
@@ -272,7 +272,7 @@ static void mixed_part(Backward *backward, LLVMValueRef k0, LLVMValueRef end, LL
   emit_end_if(emit, some);
 }
 
-/* A block that the mask admits in part. Of each tile of queries: keys that all of them see, then
+/* A block that the mask admits in part. For each tile of queries: keys that all of them see, then
    the others, a few queries at a time. */
 static void mixed_block(Backward *backward, LLVMValueRef k0, LLVMValueRef end) {
   Attention *attention = &backward->a;
@@ -332,7 +332,7 @@ static void listed_keys(Backward *backward, AttentionRect *rect) {
   emit_end_if(emit, mixed);
 }
 
-/* What is listed of the block of queries, of blocks [keys) of the head. */
+/* The listed keys of the block of queries, in blocks [keys) of the head. */
 static void listed_keys_of_block(Backward *backward, Range keys) {
   Attention *attention = &backward->a;
   Emit *emit = attention->e;

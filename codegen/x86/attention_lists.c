@@ -1,8 +1,8 @@
-/* Walking the lists of a kernel (ir/kernel/attention_list.h), which are constants beside its code.
+/* Walking the lists of a kernel (ir/kernel/attention_list.h), which are constants in its object.
 
-   Where data decides, too, whole rectangles ask for that part of the mask alone; if it does not
-   depend on the query and admits all keys, they take the path without a mask. Must not: decide what
-   is listed. */
+   If data decides as well, whole rectangles evaluate only that part of the mask; if it does not
+   depend on the query and admits all keys, they take the path without a mask. Must not: decide
+   which blocks are listed. */
 #include "attention.h"
 #include "ir/mask/mask_range.h"
 
@@ -20,7 +20,7 @@ static LLVMValueRef constant(Attention *attention, const AttentionWords *words, 
   return g;
 }
 
-/* What data decides of the mask: one value, or all of the mask. */
+/* The part of the mask that data decides: one value, or all of the mask. */
 static void find_rest(Attention *attention) {
   ValueId rest[MASK_REST];
   const AttentionLists *lists = &attention->lists;
@@ -90,7 +90,7 @@ static LLVMValueRef bits(Emit *e, LLVMValueRef x, int from, int n) {
   return LLVMBuildAnd(e->builder, x, emit_i64(e, (1ll << n) - 1), "");
 }
 
-/* Of all keys of a rectangle: whether what data decides admits them. */
+/* Whether the part that data decides admits all keys of a rectangle. */
 static LLVMValueRef admits_keys(Attention *attention, LLVMValueRef whole, Range keys) {
   Emit *e = attention->e;
   LLVMValueRef yes = LLVMConstInt(LLVMInt1TypeInContext(e->context), 1, 0);

@@ -1,8 +1,8 @@
 /* Software prefetch: each register tile issues one row of the next copy, hiding its latency behind
    FMAs. Copies of rows into scratch, and of results out of it, would otherwise wait for memory,
-   which is idle while tiles are computed. What is copied next: keys and values of the next head,
-   queries of the next block, results of this one. A counter per list of rows says how far that has
-   come. Must not: change what is computed. */
+   which is idle while tiles are computed. The next copies are: keys and values of the next head,
+   queries of the next block, results of this one. A counter per list of rows is the position in it.
+   Must not: change what is computed. */
 #include "attention.h"
 #include "ir/support/num.h"
 #include "codegen/walk.h"

@@ -1,7 +1,7 @@
-/* Register tiles of attention: all operands stand in scratch as f32, padded to whole tiles, so one
+/* Register tiles of attention: all operands are in scratch as f32, padded to whole tiles, so one
    shape per product is enough. The inner loop is that of the contract family: b's vectors, then per
-   row one element of a, spread. What is done to each score afterwards is done while it is still in
-   its register, in the shadow of the next tile's multiply-adds. */
+   row one element of a, broadcast. The further computation on each score is done while it is still
+   in its register, concurrently with the next tile's multiply-adds. */
 #include "attention.h"
 
 enum { UNROLL = 8 };

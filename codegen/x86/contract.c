@@ -261,8 +261,8 @@ static LLVMValueRef slice_source(ChunkLoops *loops, const NextPanel *next, LLVMV
                        panel_source(loops, next->src, next->v0), at);
 }
 
-/* What is fetched with row tile i: the slice that is packed with the next one, after the last one
-   the first slice of the panel after the next. */
+/* Fetched with row tile i: the slice that is packed with the next one, after the last one the first
+   slice of the panel after the next. */
 static LLVMValueRef fetch_slice(ChunkLoops *loops, const NextPanel *next, LLVMValueRef i,
                                 LLVMValueRef tiles, LLVMValueRef end) {
   Emit *emit = loops->c->e;
@@ -287,7 +287,7 @@ static LLVMValueRef fetch_lanes(ChunkLoops *loops, const NextPanel *next, LLVMVa
       tile_times(emit, at, each * contract_inner_stride(&contract->product.n, SIDE_B)));
 }
 
-/* Part i of the panel that lies behind this one in the copy for all chunks. */
+/* Part i of the panel after this one in the copy for all chunks. */
 static LLVMValueRef fetch_copied(ChunkLoops *loops, LLVMValueRef panel, LLVMValueRef i,
                                  int vectors) {
   Contract *contract = loops->c;
@@ -433,8 +433,8 @@ static void pipelined_tiles(ChunkLoops *loops, LLVMValueRef panel, LLVMValueRef 
   emit_end_if(emit, last);
 }
 
-/* The panel as the micro-kernel reads it. If panels are packed by slices, only the first one is not
- * there yet. */
+/* The panel as the micro-kernel reads it. If panels are packed by slices, only the first one has to
+ * be packed at this point. */
 static LLVMValueRef ready_panel(ChunkLoops *loops, LLVMValueRef v0, int wide) {
   Contract *contract = loops->c;
   Emit *emit = contract->e;
@@ -457,7 +457,7 @@ static LLVMValueRef ready_panel(ChunkLoops *loops, LLVMValueRef v0, int wide) {
   return dst;
 }
 
-/* Sums of b's panel beside the product, once for all blocks of rows. */
+/* Sums of b's panel in addition to the product, once for all blocks of rows. */
 static void panel_sums(ChunkLoops *loops, LLVMValueRef panel, LLVMValueRef v0, LLVMValueRef b,
                        int wide) {
   Contract *contract = loops->c;

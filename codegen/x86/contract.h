@@ -6,7 +6,7 @@
 #include "tile.h"
 #include "ir/kernel/product.h"
 
-enum { BESIDE = 3 }; /* results beside the first that are prefetched: AdamW has two */
+enum { BESIDE = 3 }; /* results, other than the first, that are prefetched: AdamW has two */
 
 typedef struct Contract {
   Emit *e;
@@ -21,7 +21,7 @@ typedef struct Contract {
   /* .. inside the micro-kernel (contract_interleave.c), else before each row tile */
   bool interleaved;
   bool prefetch;           /* the next panel of b is prefetched */
-  bool prefetch_copy;      /* .. where it lies in the copy for all chunks */
+  bool prefetch_copy;      /* .. in the copy for all chunks */
   bool prefetch_a;         /* the next tile's rows of a are prefetched */
   int64_t prefetch_lines;  /* lines of b that a round (AMX tiles: a step) fetches */
   int64_t prefetch_period; /* rounds in which they are the same ones */
@@ -33,7 +33,7 @@ typedef struct Contract {
   uint64_t nontemporal;
   LLVMTypeRef a_memory; /* elements of a as the micro-kernel finds them: f32 if they are packed */
   uint32_t first;       /* the result of the product's dims that comes first */
-  uint32_t beside[BESIDE]; /* others that lie as it does, so that a tile's rows can be fetched */
+  uint32_t beside[BESIDE]; /* others with the same layout, so that a tile's rows can be fetched */
   int nbeside;
   LLVMValueRef micro[2][2], pack_a, pack_b[2], pack_across,
       sums[2]; /* functions made so far: [one row more][one vector more] */
@@ -77,7 +77,7 @@ void contract_prefetch_amx(Contract *c, LLVMValueRef i);
 /* Steps of k [from, to) that are packed with row tile i of n, of `length` */
 Range contract_slice(Contract *c, LLVMValueRef i, LLVMValueRef n, LLVMValueRef length);
 
-/* ---- copying b beside products (contract_interleave.c) ---- */
+/* ---- copying b during products (contract_interleave.c) ---- */
 void contract_plan_interleave(Contract *c); /* sets interleaved; after contract_plan_prefetch */
 /* Packs step i of a slice that begins at src to dst */
 void contract_interleave(Contract *c, int vectors, LLVMValueRef src, LLVMValueRef dst,
@@ -93,20 +93,20 @@ LLVMValueRef contract_aligned(Contract *c, LLVMValueRef address);
 /* The micro-kernel: C[rows][vectors] of TILE_VECTORS vectors a row (+)= A B over a block of k. Its
    arguments: */
 enum {
-  MICRO_A,        /* rows of a, packed or where they lie */
-  MICRO_B,        /* panel of b, packed or where it lies */
+  MICRO_A,        /* rows of a, packed or in place */
+  MICRO_B,        /* panel of b, packed or in place */
   MICRO_C,        /* sums between blocks of k, in scratch */
   MICRO_O0,       /* the KBlock: first outer index of k, .. */
-  MICRO_O1,       /* .. the one behind the last, .. */
+  MICRO_O1,       /* .. the one after the last, .. */
   MICRO_LENGTH,   /* .. steps of the inner dim for each */
   MICRO_FROM,     /* AMX tiles, where the outer k index is one: steps of this call; */
   MICRO_TO,       /* the first call of a tile is from 0, the last one to LENGTH */
   MICRO_HALF,     /* the KBlock's half */
-  MICRO_MORE,     /* != 0: adds to what stands in C */
+  MICRO_MORE,     /* != 0: adds to the contents of C */
   MICRO_PREFETCH, /* slice of b to prefetch */
   MICRO_SLICE,    /* slice of b to pack .. (only if interleaved) */
   MICRO_PLACE,    /* .. to this address .. */
-  MICRO_PACKS,    /* .. so many steps of it */
+  MICRO_PACKS,    /* .. that many steps of it */
   MICRO_OUT,      /* where the tile's result goes */
   MICRO_BESIDE,   /* where other results go */
   MICRO_DIRECT = MICRO_BESIDE + BESIDE, /* 1: the result goes to OUT at once; 0: into C */
@@ -116,7 +116,7 @@ enum {
 enum { MICRO_ROUND = 4 }; /* steps of k that the loop does at a time */
 LLVMValueRef contract_micro(Contract *c, int rows, int vectors);
 LLVMTypeRef contract_micro_type(Contract *c);
-/* The same for AMX tiles, and what stands around all calls of it in a phase */
+/* The same for AMX tiles, and the code around all calls of it in a phase */
 LLVMValueRef contract_amx(Contract *c, int vectors);
 void contract_amx_begin(Contract *c);
 void contract_amx_end(Contract *c);
@@ -132,8 +132,8 @@ LLVMValueRef contract_multiply(Contract *c, LLVMValueRef a, LLVMValueRef b, LLVM
  * steps of inner k in part */
 void contract_pack_b(Contract *c, int wide, LLVMValueRef src, LLVMValueRef dst, LLVMValueRef v0,
                      const KBlock *x, Range part);
-/* The same of some panels, into their places behind each other, row by row as b lies. Where its
- * lanes are contiguous */
+/* The same for some panels, into consecutive places, row by row in the layout of b. Where its lanes
+ * are contiguous */
 void contract_pack_across(Contract *c, LLVMValueRef src, LLVMValueRef dst, const KBlock *x,
                           Range panels, Range part);
 /* offset of the packed panel that begins with vector v0, where all are kept */

@@ -1,22 +1,21 @@
-/* The micro-kernel of machines with AMX tiles (AMX; tile depth 32): up to 2 x 2 of them add
-   up 32 x 32 elements over one block of k.
+/* The micro-kernel of machines with AMX tiles (AMX; tile depth 32): up to 2 x 2 of them add up 32 x
+   32 elements over one block of k.
 
-   An AMX tile has 16 rows of 64 bytes. Per step of k, 32 elements: two of a, each 16 rows of
-   16 pairs of bf16, as they lie in memory or in packed rows; two of b, each 16 rows of a packed
-   panel (one pair along k for each of 16 columns); four products of 16 x 16 x 32 into f32. Each of
-   the four loads serves two products, which is all that eight registers allow. There are no masks:
-   packed operands hold zeros beyond the end of k, and what stands in rows and columns that do not
-   exist is never read.
+   An AMX tile has 16 rows of 64 bytes. Per step of k, 32 elements: two of a, each 16 rows of 16
+   pairs of bf16, in place or in packed rows; two of b, each 16 rows of a packed panel (one pair
+   along k for each of 16 columns); four products of 16 x 16 x 32 into f32. Each of the four loads
+   serves two products, which is all that eight registers allow. There are no masks: packed operands
+   hold zeros beyond the end of k, and rows and columns that do not exist are never read.
 
-   One operand passes by and one stays: a panel of b meets all row tiles of the chunk (a row tile
-   all panels, where it is the only one). What passes by is loaded with the hint that it is not
-   wanted again, so that it does not push out what stays; of that, only as many steps are loaded
-   without the hint as leave room in the first-level cache for sums and results. Measured, share of
-   the peak from the second-level cache, 24 steps: 74 % without hints, 91 % with those for a, 96 %
-   with those for b's last steps.
+   One operand is streamed and one is reused: a panel of b is multiplied with all row tiles of the
+   chunk (a row tile with all panels, if it is the only one). The streamed operand is loaded with
+   the hint that it will not be used again, so that it does not evict the reused one; only as many
+   of its steps are loaded without the hint as leave room in the first-level cache for sums and
+   results. Measured, share of the peak from the second-level cache, 24 steps: 74 % without hints,
+   91 % with those for a, 96 % with those for b's last steps.
 
-   The registers' shapes are the same in the whole kernel: set when a chunk begins, given back at
-   its end. Products take denormals as zeros. */
+   The registers' shapes are the same in the whole kernel: set when a chunk begins, released at its
+   end. Products take denormals as zeros. */
 #include "contract.h"
 
 enum { LINE = 64 };                               /* bytes of a row */
@@ -183,7 +182,7 @@ static void step(Matrix *matrix, LLVMValueRef pa, LLVMValueRef pb, bool stays) {
     }
 }
 
-/* Steps [from, to) of the inner dim; at: pa and pb there, moved on. */
+/* Steps [from, to) of the inner dim; at: pa and pb at `from`, then at `to`. */
 static void run_steps(Matrix *matrix, LLVMValueRef from, LLVMValueRef to, LLVMValueRef *at,
                       bool stays) {
   Contract *contract = matrix->c;

@@ -1,9 +1,9 @@
 /* The epilogue of a register tile: reads the sums from the tile's place in scratch (first-level
    cache) and evaluates the kernel's POINT ops on them, vector by vector, then stores every result.
-   All results of a point are evaluated before any is stored, so a result may lie in the buffer of
-   an operand.
+   All results of a point are evaluated before any is stored, so a result may have the buffer of an
+   operand.
 
-   A vector covers lanes of the inner n dim only; its last lanes may lie beyond the end and are
+   A vector covers lanes of the inner n dim only; its last lanes may be past the end and are
    masked. */
 #include "contract.h"
 #include "codegen/product_names.h"

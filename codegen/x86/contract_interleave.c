@@ -2,13 +2,12 @@
    first rounds of its loop pack a slice of the next panel, a step of k each.
 
    Multiply-adds keep the vector units busy and little else: loads, conversions and stores of a copy
-   fit beside them, where a copy between two tiles would stop the products. Only where b's lanes are
-   contiguous: transposing takes the shuffles of a unit that multiplies, and more registers than the
-   accumulators leave (measured: products at 87 % of the peak with squares interleaved in, 91 and
-   more with whole panels transposed at once).
+   run concurrently with them, while a copy between two tiles would stop the products. Only where
+   b's lanes are contiguous: transposing takes the shuffles of a unit that multiplies, and more
+   registers than the accumulators leave (measured: products at 87 % of the peak with squares
+   interleaved, 91 and more with whole panels transposed at once).
 
-   Must not: pack what is not whole (half steps, lanes beyond the end); contract_pack.c does that.
- */
+   Must not: pack partial data (half steps, lanes beyond the end); contract_pack.c does that. */
 #include "contract.h"
 
 void contract_plan_interleave(Contract *contract) {

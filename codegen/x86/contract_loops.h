@@ -4,7 +4,7 @@
 #define SHARDC_CONTRACT_LOOPS_H
 #include "contract.h"
 
-typedef struct ChunkLoops { /* where the loops of a chunk stand */
+typedef struct ChunkLoops { /* the position of the loops of a chunk */
   Contract *c;
   Range batch, row, panel;
   LLVMValueRef b, a_base, b_base; /* batch, and both operands at it and at the block of k */

@@ -1,9 +1,9 @@
 /* The micro-kernel: a register tile of rows x vectors accumulators over one block of k.
 
-   Per step of k: load the vectors of b, then for each row load one element of a, spread it, and do
-   one fused multiply-add per vector. That order matters: LLVM keeps it, so only vectors + 1
-   registers are live beside the accumulators and nothing is spilled while rows * vectors + vectors
-   + 1 fits the register file. Strides are constants, so a is read where it lies through one
+   For each step of k: load the vectors of b, then for each row load one element of a, broadcast it,
+   and do one fused multiply-add per vector. That order matters: LLVM keeps it, so only vectors + 1
+   registers are live in addition to the accumulators and nothing is spilled while rows * vectors +
+   vectors + 1 fits the register file. Strides are constants, so a is read in place through one
    pointer.
 
    The first rounds of the unrolled loop pack a slice of b's next panel (contract_interleave.c), the
@@ -104,7 +104,7 @@ typedef enum Beside {
   NOTHING,
   INTERLEAVE,
   FETCH_OUT
-} Beside; /* what a loop does beside products */
+} Beside; /* what a loop does in addition to products */
 
 static void prefetch(MicroKernel *micro, LLVMValueRef address, int64_t offset, bool write) {
   Emit *emit = micro->c->e;
@@ -125,7 +125,7 @@ static int64_t out_lines(const MicroKernel *micro) {
 }
 
 /* One line of each of the tile's results per round: more of them would fill the queue to memory,
-   and what the caches hold would wait behind. */
+   and requests that the caches could serve would wait for it. */
 static void fetch_out(MicroKernel *micro, Loop *loop, LLVMValueRef from) {
   Contract *contract = micro->c;
   Emit *emit = contract->e;

@@ -1,9 +1,9 @@
 /* Non-temporal stores for results larger than L2: a regular store would first read the line (RFO).
 
-   A result as large as the second-level cache is not found there when it is read again. Rows of the
-   result must begin on whole lines; that vectors are aligned is asked when the kernel runs, because
-   results may be parts of others. Not where the epilogue reads something as large as the result: it
-   may lie in the same place, and its lines are in the cache already. Measured:
+   A result as large as the second-level cache is no longer in it when it is read again. Rows of the
+   result must begin on whole lines; the alignment of vectors is tested when the kernel runs,
+   because results may be parts of others. Not used where the epilogue reads something as large as
+   the result: it may have the same buffer, and its lines are in the cache already. Measured:
    docs/performance.md. */
 #include "contract.h"
 #include "ir/support/num.h"

@@ -1,9 +1,9 @@
 /* Operands of the micro-kernel, 32 bits each: one f32, or, where the machine has dot products of
    bf16 pairs (VDPBF16PS: both products are added to an f32; tile depth 2), two neighbours along k,
-   the first one in the lower half. A pair without a second element has a zero there.
+   the first one in the lower half. A pair without a second element has a zero in its place.
 
-   Operands in memory may be wider than the product's type: they are rounded here. Both halves of a
-   product are added in f32; the machine's instruction takes denormals as zeros. */
+   Operands in memory may be wider than the product's type: they are rounded when they are read.
+   Both halves of a product are added in f32; the machine's instruction takes denormals as zeros. */
 #include "contract.h"
 
 static LLVMTypeRef several(LLVMTypeRef type, int n) {
@@ -81,7 +81,7 @@ static LLVMValueRef round_two(Contract *contract, LLVMValueRef low, LLVMValueRef
                               args);
 }
 
-/* Element i of low beside element i of high */
+/* Element i of low next to element i of high */
 static LLVMValueRef round_joined(Contract *contract, LLVMValueRef low, LLVMValueRef high) {
   LLVMValueRef x = round_two(contract, low, high), index[64];
   LLVMTypeRef i32 = LLVMInt32TypeInContext(contract->e->context);

@@ -2,12 +2,12 @@
    factors (contract_operand.c); contract_pack_a.c packs a.
 
    Panels of b are [k][vectors * lanes]. Where b's lanes are contiguous a row of the panel is a
-   vector load; where k is, squares of lanes x lanes elements are transposed in registers;
-   otherwise lanes are gathered one by one. Lanes beyond the end of the inner n dim repeat its last
-   element or hold zero: nobody stores what comes of them.
+   vector load; where k is, squares of lanes x lanes elements are transposed in registers; otherwise
+   lanes are gathered one by one. Lanes past the end of the inner n dim repeat its last element or
+   hold zero: their sums are never stored.
 
-   Everything here counts k in factors (words): a step has plan.words of them, the last step of the
-   inner dim perhaps some that are half empty or, for AMX tiles, zero. */
+   This file counts k in factors (words): a step has plan.words of them, the last step of the inner
+   dim perhaps some that are half empty or, for AMX tiles, zero. */
 #include "contract_pack.h"
 #include "ir/support/num.h"
 
@@ -30,7 +30,7 @@ LLVMValueRef contract_insert(Contract *contract, LLVMValueRef vector, LLVMValueR
 typedef struct PackB {
   Contract *c;
   LLVMValueRef src, dst, length, o0, o1, from, to, half; /* from, to: words of inner k */
-  LLVMValueRef full;                                     /* up to here they are whole */
+  LLVMValueRef full;                                     /* steps before this one are whole */
   int width;                                             /* vectors of the panel */
 } PackB;
 
@@ -198,7 +198,7 @@ static void zero_rows(PackB *pack, LLVMValueRef o, LLVMValueRef from, LLVMValueR
   emit_loop_end(contract->e, &loop);
 }
 
-/* What the last step of the inner dim lacks, if it is in this part. */
+/* Fills the missing words of the inner dim's last step, if it is in this part. */
 static void end_panel(PackB *pack, const LaneRow *row, LLVMValueRef o) {
   Contract *contract = pack->c;
   LLVMValueRef end = pack->full;

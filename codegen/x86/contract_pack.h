@@ -1,4 +1,4 @@
-/* What packing a and packing b share (contract_pack.c): words of k, the packing functions' type. */
+/* Shared by packing a and packing b (contract_pack.c): words of k, the packing functions' type. */
 #ifndef SHARDC_CONTRACT_PACK_H
 #define SHARDC_CONTRACT_PACK_H
 #include "contract.h"

@@ -16,7 +16,7 @@ typedef struct PackA {
   LLVMValueRef src, dst, t0, t1, o0, o1, length, half;
 } PackA; /* length: steps */
 
-/* Which lanes hold a column of so many rows, where that is no whole vector type; NULL: all. */
+/* The lanes that hold a column of `rows` rows, if that is no whole vector type; NULL: all. */
 static LLVMValueRef rows_mask(Contract *contract, int rows) {
   if (contract->plan.lanes < 16 || rows <= 8 || rows >= contract->plan.lanes) return NULL;
   return emit_tail_mask(contract->e, emit_i64(contract->e, 0), emit_i64(contract->e, rows),

@@ -1,11 +1,9 @@
-/* Software prefetch and double-buffered packing: memory's latency hides behind FMAs.
+/* Software prefetch and double-buffered packing: FMAs hide memory's latency.
 
-   Only a chunk's first panel of b is packed at once without warning. Where lanes are contiguous
+   Only a chunk's first panel of b is packed at once, without a prefetch. Where lanes are contiguous
    each later panel is packed into a second buffer while its predecessor is computed: a slice of k
-   with each row tile, which the micro-kernel fetched during the tile before. Where k is
-   contiguous the source is read in long runs when its turn comes, and each row tile fetches some
-   lanes.
- */
+   with each row tile, which the micro-kernel fetched during the tile before. Where k is contiguous
+   the source is read in long runs when it is packed, and each row tile fetches some lanes. */
 #include "contract.h"
 #include "ir/support/num.h"
 #include <string.h>
@@ -64,8 +62,8 @@ static int64_t lines_of_piece(const Contract *contract) {
   return ceil_div(bytes, CACHE_LINE) + (lane_bytes(contract) % CACHE_LINE != 0);
 }
 
-/* Others: evenly to the rounds. A burst would fill the queue to memory, and what the caches hold
-   would wait behind it. */
+/* The others: evenly over the rounds. A burst would fill the queue to memory, and requests that the
+   caches could serve would wait for it. */
 static void early_lines(Contract *contract) {
   enum { MOST = 4, TURNS = 8 };
   if (contract->amx || !contract->prefetch) return;

@@ -1,10 +1,10 @@
-/* Sums of b over k beside the product: once a panel of b is packed it is added up, row by row,
-   before the register tiles read it. The panel is in the second-level cache and every row of it
-   meets all rows of a, so this costs one addition where the product needs hundreds.
+/* Sums of b over k in addition to the product: once a panel of b is packed it is added up, row by
+   row, before the register tiles read it. The panel is in the second-level cache and every row of
+   it is multiplied with all rows of a, so this costs one addition where the product needs hundreds.
 
    Only the first block of rows does it: others pack the same panels again. Sums of a block of k are
-   added to those of the blocks before, in scratch; the last block stores the result. Must not be
-   asked where b is read in place. */
+   added to those of the blocks before, in scratch; the last block stores the result. Must not: be
+   used where b is read in place. */
 #include "contract.h"
 
 enum { STRANDS = 4 }; /* independent sums, so that additions do not wait for each other */

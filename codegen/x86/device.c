@@ -1,4 +1,4 @@
-/* What processors of the x86-64 family do in their own way: see codegen/device_code.h.
+/* The device-specific functions of processors of the x86-64 family: see codegen/device_code.h.
 
    Every phase is a function `void SYMBOL_pN(ptr buffers, i64 chunk, ptr scratch)`. Its entry block
    loads all buffer pointers once; those that stay unused are removed by the pass pipeline. */

@@ -2,16 +2,16 @@
    results.
 
    The space is that of the largest result, collapsed, walked in units; a chunk does a range of
-   units. All results are evaluated at a point before any is stored, because a result may lie in the
+   units. All results are evaluated at a point before any is stored, because a result may have the
    buffer of an operand. A result with fewer dims is stored where its missing dims are 0. Attribute
    variant is `vector` or `scalar`, tile = [block of the innermost dim].
 
-   A kernel that may leave its operands as they are (predicated.h) does nothing where its condition
-   holds and its results stand in them.
+   A predicated kernel (predicated.h) does nothing if its condition holds and its results have the
+   buffers of the operands that they equal.
 
    Large operands are fetched ahead in software, each at a distance of its own: buffers begin at the
-   same place of a page, and memory gave more where the streams stood apart (docs/performance.md).
-   Fetching touches no value, whatever lies at the address. */
+   same offset of a page, and memory was faster with streams at different offsets
+   (docs/performance.md). Prefetching changes no value, whatever is at the address. */
 #include "nontemporal.h"
 #include "ir/predicated.h"
 #include "codegen/walk.h"

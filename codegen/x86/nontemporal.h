@@ -1,10 +1,11 @@
 /* Results written with non-temporal (streaming) stores.
 
-   A plain store first reads its line (RFO). A result of which the caches hold little when it is
-   read again need not go through them: attribute `nontemporal`, set by `select`. It takes whole
-   vectors that are aligned, so that lines are written as a whole, and a buffer that is no
-   operand's, because the lines of those are in the caches already. What is known of that when a
-   kernel is made is asked here, the rest when it runs. Parts of vectors are stored as ever. */
+   A plain store first reads its line (RFO). A result that is mostly evicted from the caches before
+   it is read again need not pass through them: attribute `nontemporal`, set by `select`. Such
+   stores need whole vectors that are aligned, so that lines are written as a whole, and a buffer
+   that is no operand's, because the lines of those are in the caches already. This file tests the
+   conditions that are known when a kernel is made; the others are tested when it runs. Parts of
+   vectors are stored as usual. */
 #ifndef SHARDC_NONTEMPORAL_H
 #define SHARDC_NONTEMPORAL_H
 #include "codegen/emit.h"
@@ -25,7 +26,7 @@ typedef struct Nontemporal {
   LLVMValueRef holds; /* i1: when the kernel runs, these results can be nontemporal_results */
 } Nontemporal;
 
-/* Of the results in attribute `nontemporal` those that can be; writes the code of `holds`. */
+/* The results in attribute `nontemporal` that can be stored so; writes the code of `holds`. */
 Nontemporal nontemporal_of(Emit *e, const NontemporalSpace *space);
 
 /* Indexes of the row that begins at p before its first aligned vector */

@@ -1,9 +1,9 @@
 /* Objects of kernels under another name (codegen/device_code.h, `named`).
 
-   The object is of ELF64 as LLVM writes it. Symbols and sections say where in a table of strings
-   their name begins; the new names go into a copy of the table at the end of the file, behind the
-   old ones, so nothing else of the file moves. A COMDAT group is called by its symbol, and follows.
-   Must not: touch code, or what other names begin with. */
+   The object is of ELF64 as LLVM writes it. Symbols and sections refer to a table of strings for
+   their names; the new names are added to a copy of the table at the end of the file, after the old
+   ones, so nothing else of the file moves. A COMDAT group has the name of its symbol, and is
+   renamed with it. Must not: touch code, or the rest of a name. */
 #include "object_names.h"
 #include "ir/support/diag.h"
 #include <elf.h>
@@ -19,7 +19,8 @@ typedef struct ObjectNames {
   const char *symbol;
 } ObjectNames;
 
-/* What of a name is the kernel's symbol, NULL: nothing. Sections of code are named after theirs. */
+/* The part of a name that is the kernel's symbol, NULL: none. Sections of code are named after
+   theirs. */
 static const char *own_part(const char *name) {
   static const char text[] = ".text.";
   size_t neutral = strlen(NEUTRAL_SYMBOL);

@@ -4,10 +4,12 @@
    A chunk does a range of rows. A row is walked once per level: reductions whose operands need no
    other reduction first, then those that need these, and so on; a row stays in the cache meanwhile.
    Results of full size are stored in the last of these walks and results of the row after it, so
-   that a result may lie in the buffer of an operand. Bytes of bits along the row are results, too
-   (row_bits.c). A scan goes along the row once more, one
-   element at a time, into scratch, where later levels read it. What is slow to make and needed by
-   several walks (e^x) is kept in scratch, too (ir/kernel/row_kept.h).
+   that a result may have the buffer of an operand. Bytes of bits along the row are results as well
+   (row_bits.c).
+
+   A scan walks the row once more, one element at a time, into scratch, where later levels read it.
+   Values that are slow to compute and needed by several walks (e^x) are kept in scratch as well
+   (ir/kernel/row_kept.h).
 
    variant `row`: lanes run along the row; partial sums in vectors, joined in a fixed order. `rows`:
    lanes run over neighbouring rows (reduced dims are outer in storage), nothing is joined.
@@ -199,7 +201,7 @@ static void make_accumulators(RowNest *nest) {
   }
 }
 
-/* A sum adds up the same elements in each lane wherever its row lies: heads are for walks without
+/* A sum adds up the same elements in each lane wherever its row begins: heads are for walks without
    one. */
 static bool reduces_last(RowNest *nest) {
   for (int i = 0; i < nest->r.n; i++)

@@ -14,7 +14,7 @@ static const Op *packing(const RowNest *nest, uint32_t i) {
   return value_def(nest->e->k, nest->packed[i]);
 }
 
-/* Of a mask of lanes that ends behind whole bytes: one lane of each. */
+/* For a mask of lanes that ends at a whole byte: one lane of each byte. */
 static LLVMValueRef mask_of_bytes(Emit *e, LLVMValueRef mask) {
   LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
   LLVMValueRef at[64];

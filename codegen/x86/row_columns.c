@@ -1,9 +1,9 @@
-/* Sums of columns beside rows: what a row makes, added up over all rows of a chunk, so that nobody
-   reads the rows again (the gradients of a norm's gain and bias).
+/* Sums of columns, computed together with rows: the values of a row, added up over all rows of a
+   chunk, so that no second kernel reads the rows again (the gradients of a norm's gain and bias).
 
    Every chunk has a line of f32 per sum in the workspace; rows add to it in the last walk, one
-   after the other. A second phase adds up the lines of all chunks in their order, so that the same
-   bits come out whoever did what. */
+   after the other. A second phase adds up the lines of all chunks in their order, so that the bits
+   are the same whichever worker did which chunk. */
 #include "row.h"
 
 static const Op *column(const RowNest *nest, int i) {

@@ -1,6 +1,6 @@
 /* Sums along a row that pick one element of it: sum[D](where(i == iota[D], a, 0)) is a at D = i, 0
-   where i is outside of the row. `fuse` writes them so for families that walk over all elements
-   anyway (the score of a label); here the element is read alone, before the row's walk. */
+   if i is outside the row. `fuse` writes them so for families that walk over all elements anyway
+   (the score of a label); this file reads only that element, before the row's walk. */
 #include "codegen/expr.h"
 #include "row.h"
 

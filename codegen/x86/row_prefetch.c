@@ -1,9 +1,9 @@
-/* Software prefetch of the rows that come next while one is worked on. A row is read from memory in
-   its first walk and from the caches in the others; without this, memory would rest meanwhile. Each
-   walk prefetches its part of a row that comes `PREFETCH_BYTES` later; where rows are longer, each
-   walk but the first for its part of the next one, because the first still meets lines of its own
-   row on their way. Fetching touches no value: whatever lies at the address, no result depends on
-   it. */
+/* Software prefetch of the next rows while one is computed. A row is read from memory in its first
+   walk and from the caches in the others; without prefetches memory would be idle during these.
+   Each walk prefetches its part of a row that is `PREFETCH_BYTES` later; if rows are longer, each
+   walk but the first prefetches its part of the next one, because lines of the first walk's own row
+   are still in flight. Prefetching touches no value: whatever is at the address, no result depends
+   on it. */
 #include "row.h"
 
 enum { PREFETCH_BYTES = 9 << 10 };

@@ -1,9 +1,9 @@
 /* Family scatter: rows of x are added up by index, without atomics and in the order of the rows, so
-   that the same bits come out every time. x may be computed by element-wise ops.
+   that the result has the same bits every time. x may be computed by element-wise ops.
 
-   Phase 0 fills the result with zeros, or with what the sums are added to; nothing is to be done if
-   that stands in the result's buffer already. Phase 1 is cut by columns (the dims that stay) and by
-   ranges of the new dim: a chunk goes through all rows and adds what falls into its own part; so
+   Phase 0 fills the result with zeros, or with the value to which the sums are added; it does
+   nothing if that value has the result's buffer already. Phase 1 is cut by columns (the dims that
+   remain) and by ranges of the new dim: a chunk reads all rows and adds those of its own part; so
    every element of the result has one writer. Indexes outside are dropped. variant `vector`: lanes
    run over the innermost kept dim, up to `unroll` vectors at once; `scalar`. tile = [block of
    columns, ranges of the new dim, unroll, block of the fill]. */

@@ -62,7 +62,8 @@ static bool has_all(const char *features, const char *needs) {
   return true;
 }
 
-/* A process must ask the system before it uses the tiles of AMX: kernels run in this one, too. */
+/* A process must ask the system before it uses the tiles of AMX: the compiler runs kernels as
+   well. */
 static bool permitted(const Target *t) {
   enum { REQUEST = 0x1023, TILES = 18 }; /* ARCH_REQ_XCOMP_PERM; number of the state */
   if (!strstr(t->needs, "+amx")) return true;

@@ -36,7 +36,7 @@ static void copy_attributes(Emit *e, LLVMValueRef from, LLVMValueRef to) {
 }
 
 Aside tile_aside(Emit *e, const char *name, LLVMTypeRef type) {
-  must(e->function, "kernel %s: a function beside no phase", e->k->name);
+  must(e->function, "kernel %s: a separate function outside of a phase", e->k->name);
   Aside aside = {.outer = e->function, .block = LLVMGetInsertBlock(e->builder)};
   aside.function =
       LLVMAddFunction(e->module, arena_printf(e->arena, "%s_%s", e->symbol, name), type);
@@ -50,7 +50,7 @@ Aside tile_aside(Emit *e, const char *name, LLVMTypeRef type) {
 }
 
 void tile_aside_end(Emit *e, Aside *aside) {
-  must(e->function == aside->function, "kernel %s: functions beside the phases end in turn",
+  must(e->function == aside->function, "kernel %s: separate functions must end in reverse order",
        e->k->name);
   LLVMBuildRetVoid(e->builder);
   e->function = aside->outer;
@@ -59,8 +59,8 @@ void tile_aside_end(Emit *e, Aside *aside) {
 
 /* ---- transpose ---- */
 
-/* Of each group of `group` lanes: pairs of blocks of `size` lanes from x and y in turn, `high` half
- * of them. */
+/* For each group of `group` lanes: pairs of blocks of `size` lanes from x and y in turn, `high`
+ * half of them. */
 static LLVMValueRef interleave(Emit *e, LLVMValueRef x, LLVMValueRef y, int lanes, int group,
                                int size, bool high) {
   LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);

@@ -1,5 +1,5 @@
-/* Vocabulary of the families that work on register tiles (contract, attention): addresses,
-   functions beside the phases, transposes in registers. */
+/* Vocabulary of the families that work on register tiles (contract, attention): addresses, separate
+   functions, transposes in registers. */
 #ifndef SHARDC_TILE_H
 #define SHARDC_TILE_H
 #include "codegen/emit.h"
@@ -15,8 +15,8 @@ typedef struct Range {
 } Range;
 Range tile_range(Emit *e, LLVMValueRef i, int64_t total, int64_t blocks);
 
-/* A function of its own beside the phases: keeps register allocation of the inner loops apart from
-   everything else. Between begin and end the Emit writes there; parameters are
+/* A separate function next to the phases: keeps register allocation of the inner loops apart from
+   everything else. Between begin and end the Emit writes into it; parameters are
    LLVMGetParam(e->function, i). */
 typedef struct Aside {
   LLVMValueRef function, outer;
