@@ -469,7 +469,7 @@ static void put_message(HostBody *host, const char *at, int64_t step, int64_t si
   put_label(host, v, "\n");
 }
 
-/* Of a collective that the loop has started for this round, only the wait. */
+/* A collective that the loop has started for this round needs only the wait. */
 static void put_collective(HostBody *host, const Op *o) {
   if (attr_int(&o->attrs, ATTR_flight, 0) < 0) return;
   OpId id = (OpId)(o - host->f->ops.at);

@@ -2,7 +2,7 @@
    computed again. Every sum has one owner and one order, so results never change.
 
    First phase: per query the log-sum-exp in units of log 2 and delta, the sum of y dy, into the
-   workspace (a query that is not there, or has no key, gets 1e30: its P is 0). Second phase, rows
+   workspace (a query that does not exist, or has no key, gets 1e30: its P is 0). Second phase, rows
    are keys:  P^T = 2^(K Q^T - lse);  dV += P^T dY;  dS^T = P^T (V dY^T - delta);  dK += dS^T Q.
    Third phase, rows are queries:  dQ += dS K. */
 #include "families.h"

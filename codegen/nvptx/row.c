@@ -6,8 +6,8 @@
                reductions to the last, so that memory is read once: the generator writes the levels
                one after the other over the same points, and the expression generator remembers
                the values that it evaluated at them
-     turns     long rows are walked once per level; a few rows that are summed once are cut like those
-               of family column (`columns`, `along`)
+     turns     long rows are walked once per level; a few rows that are summed once are cut like
+               those of family column (`columns`, `along`)
      rows      rows are contiguous in memory; each thread has a vector of them to itself
 
    Bits of results that are bytes along the row are combined by exchanges between the threads of a

@@ -322,7 +322,7 @@ static bool copies_seen(const Attention *attention) {
          attention->f.queries <= attention->p.tile_queries;
 }
 
-/* Of keys [k0, end) those from the first to the last that are admitted, in whole register tiles. */
+/* Those of keys [k0, end) from the first to the last that are admitted, in whole register tiles. */
 static Range copy_seen(Forward *forward, LLVMValueRef k0, LLVMValueRef end, LLVMValueRef q1) {
   Attention *attention = &forward->a;
   Emit *emit = attention->e;

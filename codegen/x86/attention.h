@@ -128,8 +128,8 @@ MaskFacts attention_facts(Attention *a, LLVMValueRef q0, LLVMValueRef q1, LLVMVa
                           LLVMValueRef k1);
 LLVMValueRef attention_admitted(Attention *a, const Point *queries,
                                 LLVMValueRef key); /* <lanes x i1> */
-/* Of keys [k0, end), in whole register tiles: from the first to the last that the mask may admit
- * for queries [q0, q1); none: to is not above from */
+/* Those of keys [k0, end), in whole register tiles, from the first to the last that the mask may
+   admit for queries [q0, q1); none: to is not above from */
 Range attention_seen_keys(Attention *a, LLVMValueRef q0, LLVMValueRef q1, LLVMValueRef k0,
                           LLVMValueRef end);
 /* .. the end of the leading keys that it admits to all of them */

@@ -39,8 +39,8 @@ typedef struct AttentionList {
 
 AttentionList attention_list(Arena *arena, const Module *m, const Fn *k, const Flash *flash,
                              const FlashPlan *plan);
-/* Of the listed blocks of a rank, the share of the head of keys and values that has the most; the
-   largest over all ranks. */
+/* The share of a rank's listed blocks that belongs to the head of keys and values with the most;
+   the largest over all ranks. */
 double attention_heaviest(const Module *m, const Fn *k, const Flash *flash);
 
 /* ---- parts of it (attention_chunks.c) ---- */

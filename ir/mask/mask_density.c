@@ -3,9 +3,9 @@
    A rectangle of queries and keys is evaluated over intervals (mask_range.h): it is admitted
    wholly, not at all, or cut in four and evaluated again, down to single scores. So a causal mask
    of N positions costs a few N evaluations, not N * N. Cuts are at multiples of powers of two,
-   whatever the length, because the borders of blocks are there and would otherwise be evaluated
-   score by score. Above FINEST positions a side the last rectangles count half. Where heads differ,
-   the share is the average of all of them; with more than HEADS, of the first ones.
+   whatever the length, because the borders of blocks are at such positions and would otherwise be
+   evaluated score by score. Above FINEST positions a side the last rectangles count half. Where
+   heads differ, the share is the average of all of them; with more than HEADS, of the first ones.
 
    Counts are computed after every pass, for masks that are the same: a module keeps the shares that
    have been computed, by all facts on which they depend.

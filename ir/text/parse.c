@@ -449,7 +449,7 @@ static void read_target(Parser *p, TargetFacts *to) {
   size_t at = p->at;
   TargetFacts facts = target_none;
   if (to->name || to->given || to->rest)
-    lex_fail(p, "E1001", at, "a module has one target, and one beside it");
+    lex_fail(p, "E1001", at, "a module has one line `target` and at most one line `beside`");
   if (!lex_is(p, '{')) facts.name = lex_key(p, "a target");
   lex_expect(p, '{');
   if (!lex_is(p, '}')) do

@@ -40,7 +40,7 @@ static void check_type_names(Verifier *verifier, const Type *t, VerifyPlace at) 
                     (long long)t->axis[i].size);
     for (int j = 0; j < i; j++)
       if (t->axis[i].dim == t->axis[j].dim)
-        verify_report(verifier, "E1102", at, "[type-c2] dim %s stands in a type twice",
+        verify_report(verifier, "E1102", at, "[type-c2] dim %s appears in a type twice",
                       t->axis[i].dim);
   }
 }
@@ -59,7 +59,7 @@ static void check_global(Verifier *verifier, uint32_t index) {
   if ((global->decay || global->frozen) && global->kind != GLOBAL_PARAM)
     verify_report(verifier, "E1105", at, "[global-c5] only parameters are marked decay or frozen");
   if (global->within && (global->within->type.elem != global->type.elem || global->within->within))
-    verify_report(verifier, "E1105", at, "[global-c10] @%s cannot lie in @%s", global->name,
+    verify_report(verifier, "E1105", at, "[global-c10] @%s cannot be in @%s", global->name,
                   global->within->name);
 }
 
@@ -112,7 +112,7 @@ static void check_target(Verifier *verifier, const TargetFacts *facts) {
   TargetFact owed = target_lacks(facts);
   if (owed < TARGET_FACTS)
     verify_report(verifier, "E1103", at,
-                  "[target-c2] target %s lacks `%s`: `..` stands for the compiler's", facts->name,
+                  "[target-c2] target %s lacks `%s`: `..` takes the compiler's", facts->name,
                   target_fact_name(owed));
 }
 
@@ -120,7 +120,7 @@ static void check_beside(Verifier *verifier) {
   const TargetFacts *facts = &verifier->m->beside;
   if (facts->name && (!module_on_gpu(verifier->m) || facts->device == DEVICE_GPU))
     verify_report(verifier, "E1103", (VerifyPlace){.span = facts->span},
-                  "[target-c4] a processor stands beside a GPU, and nothing beside another target");
+                  "[target-c4] only a GPU has a second target, and that one is a processor");
 }
 
 /* Whole numbers of plans and of training, from which passes work out sizes. Words that they do not
@@ -285,7 +285,7 @@ static void check_symbol(Verifier *verifier, const Op *op) {
       verify_report(verifier, "E1104", at, "[call-c4] @%s is no %s", op->callee->name,
                     text_fn_kinds[kind]);
     if (!stands_before(verifier->m, op->callee, verifier->fn))
-      verify_report(verifier, "E1104", at, "[call-c5] @%s does not stand above @%s",
+      verify_report(verifier, "E1104", at, "[call-c5] @%s is not defined before @%s",
                     op->callee->name, verifier->fn->name);
   }
   if (verifier->fn->kind == FN_KERNEL && (calls || touches))
@@ -310,7 +310,7 @@ static void check_store(Verifier *verifier, OpId id) {
     verify_report(verifier, "E1105", at, "[global-c7] %s outside of an entry", op_name(op->code));
   if (op->global->within)
     verify_report(verifier, "E1105", at,
-                  "[global-c11] @%s lies in @%s: that one is loaded and stored", op->global->name,
+                  "[global-c11] @%s is in @%s: that one is loaded and stored", op->global->name,
                   op->global->within->name);
   if (op->code != OP_store) return;
   if (op->global->kind == GLOBAL_INPUT || op->global->kind == GLOBAL_SCALAR)

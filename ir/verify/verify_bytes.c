@@ -36,7 +36,7 @@ static void check_arena_place(Verifier *verifier, const Global *global) {
   if (global->within) {
     if (global->storage.place != PLACE_NONE)
       verify_report(verifier, "E1108", global_at(global),
-                    "[arena-c3] @%s lies in @%s and has no place itself", global->name,
+                    "[arena-c3] @%s is in @%s and has no place itself", global->name,
                     global->within->name);
   } else if (global->storage.place != PLACE_GLOBAL || global->storage.at % LINE ||
              !verify_fits(global->storage.at, global_bytes(verifier->m, global), ARENA_MOST)) {
@@ -63,7 +63,7 @@ static void check_held(Verifier *verifier, const Fn *f) {
                     "[arena-c4] no stage of this class holds @%s", o->global->name);
     if (o->global && global_is_sampled(o->global) && !samples(f))
       verify_report(verifier, "E1108", verify_at_op(o),
-                    "[arena-c5] @%s is there for entries logits and decode alone", o->global->name);
+                    "[arena-c5] @%s is only for entries logits and decode", o->global->name);
   }
 }
 
@@ -114,7 +114,7 @@ static void check_member(Verifier *verifier, uint32_t index) {
   const Global *global = verifier->m->globals.at[index];
   if (!verify_fits(global->begin, member_count(verifier->m, global),
                    flat_of(verifier->m, global).count)) {
-    verify_report(verifier, "E1105", global_at(global), "[flat-c1] @%s does not lie inside of @%s",
+    verify_report(verifier, "E1105", global_at(global), "[flat-c1] @%s is not inside @%s",
                   global->name, global->within->name);
     return;
   }
@@ -171,7 +171,7 @@ static void check_caller_bytes(Verifier *verifier, const ValueId *class, ValueId
   const Storage *storage = &x->storage;
   if (x->def == NO_OP && !stands_in(storage, PLACE_ARG, x->result))
     verify_report(verifier, "E1108", value_at(verifier, id),
-                  "[room-c1] argument %u does not stand where its caller leaves it", x->result);
+                  "[room-c1] argument %u is not at the place that its caller uses", x->result);
   if (storage->place == PLACE_RESULT && storage->slot < f->results.n &&
       class[f->results.at[storage->slot]] != class[id])
     verify_report(verifier, "E1108", value_at(verifier, id), "[room-c2] in the bytes of result %u",
@@ -274,7 +274,7 @@ static void check_globals_of(Verifier *verifier) {
     bool inside = x->storage.place == PLACE_GLOBAL;
     if (inside && (f->kind != FN_ENTRY || verifier->m->globals.at[x->storage.slot]->within))
       verify_report(verifier, "E1108", value_at(verifier, i),
-                    "[held-c4] a value cannot stand in @%s here",
+                    "[held-c4] a value cannot use the bytes of @%s at this op",
                     verifier->m->globals.at[x->storage.slot]->name);
   }
   if (verifier->failed) return;

@@ -110,7 +110,8 @@ static void check_crossing(Verifier *verifier, const ValueId *class, const Fligh
                   "its own, is waited for in the next round");
   else if (flight->crosses == NO_VALUE) return;
   else if (flight_in_caller(f, class, flight->crosses))
-    wrong(verifier, op, "flight-c5", "what flies over rounds stands in bytes of the caller");
+    wrong(verifier, op, "flight-c5",
+          "the buffer of a message that crosses rounds is in bytes of the caller");
   else if (!early && written_after(f, class, flight->crosses, flight->op))
     wrong(verifier, op, "flight-c5", "what is sent is written again while it flies");
 }
@@ -122,7 +123,8 @@ static void check_loop(Verifier *verifier, const Op *loop) {
   for (uint32_t i = 0; i < list.n; i++) {
     const Flight *flight = &list.at[i];
     if (flight->rounds < 0 ? flight->role <= loop_whole(loop) : flight->role < carry)
-      wrong(verifier, loop, "flight-c6", "what flies over the rounds of its body is no slice here");
+      wrong(verifier, loop, "flight-c6",
+            "the value of a message that crosses the body's rounds is no slice in this loop");
   }
 }
 

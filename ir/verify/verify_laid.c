@@ -121,14 +121,14 @@ static void check_over(const Laid *laid, ValueId over) {
       }
       if (!own)
         verify_report(laid->v, "E1107", verify_at_op(o),
-                      "[lay-c6] reads a value whose pieces others take over");
+                      "[lay-c6] reads a value whose slices are overwritten by others");
     }
   }
   for (uint32_t i = 0; i < laid->f->results.n; i++)
     if (laid->f->results.at[i] != laid->op->out &&
         laid->class[laid->f->results.at[i]] == laid->class[over])
       verify_report(laid->v, "E1107", verify_at_fn(laid->v),
-                    "[lay-c6] returns a value whose pieces others take over");
+                    "[lay-c6] returns a value whose slices are overwritten by others");
 }
 
 static void check_op(const Laid *laid) {
