@@ -42,7 +42,7 @@ typedef struct Cli {
   Strings operands;
   DiagFormat format;
   bool colour;                         /* of stderr */
-  const struct OffloadChoice *offload; /* what `offload auto` stands for; NULL: not chosen */
+  const struct OffloadChoice *offload; /* the choice of `offload auto`; NULL: not chosen */
   const struct LowerFacts *facts;      /* about the file that was lowered */
   struct LayoutDrawings *layouts;      /* wanted of the file that is lowered; NULL: none */
   bool planning;                       /* nothing is compiled */

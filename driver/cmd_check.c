@@ -1,7 +1,7 @@
-/* `shardc check`: everything that can be known without making anything; as messages, one line per
-   model and one for the plans, or as one JSON object on stdout (--json). Whether a plan of FILE
-   fits its machine is found as `plan` finds it, by the passes up to `memory`: a tenth of a second
-   each, and only where nothing else is wrong. */
+/* `shardc check`: all checks that need no output files; prints messages, one line per model and one
+   for the plans, or one JSON object on stdout (--json). It checks that each plan of FILE fits its
+   machine as `plan` does, by running the passes up to `memory`: a tenth of a second per plan, and
+   only if there are no other errors. */
 #include "cmd.h"
 #include "ir/support/num.h"
 #include "codegen/codegen.h"

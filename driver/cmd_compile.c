@@ -173,7 +173,7 @@ static void say_done(const Cli *o, const Module *m, const char *output, double s
       fprintf(stderr, "  recompute: %s\n", m->settings.at[i].value);
 }
 
-/* NCCL needs a GPU target; it is the default there. */
+/* NCCL needs a GPU target and is the default for one. */
 static void choose_communicator(Module *m) {
   if (module_on_gpu(m) && m->mesh.n && !module_setting(m, "comm", NULL))
     module_set(m, "comm", "nccl");
@@ -273,7 +273,8 @@ static Exit read_parts(Cli *o, CompileParts *parts) {
   }
   return processors < 2
              ? EXIT_FINE
-             : cli_usage("`--target %s`: one processor at most, beside GPUs", o->value[OPT_TARGET]);
+             : cli_usage("`--target %s`: at most one CPU target, combined with GPU targets",
+                         o->value[OPT_TARGET]);
 }
 
 /* Every target gets a copy of the module; what is said about the model was said at its loading. */
@@ -338,7 +339,8 @@ static Exit build_one(Cli *o, const CompileParts *parts) {
   return say_part(o, parts, 0, built(o, good, now() - start));
 }
 
-/* All begin before one ends: so compilers of host programs run beside those of kernels. */
+/* Starts all before it waits for any, so that compilers of host programs run concurrently with
+   those of kernels. */
 static Exit build_objects(Cli *o, const CompileParts *parts, const char *const *object) {
   uint32_t n = parts->part.n, begun = 0;
   Linking **linking = ARENA_ARRAY(o->c->arena, Linking *, n);

@@ -29,7 +29,7 @@ char *file_read(Ctx *c, const char *path, size_t *n) {
   return text;
 }
 
-/* IR begins with the word shardc-ir, behind white space and comments. */
+/* IR begins with the word shardc-ir, after white space and comments. */
 FileKind file_kind(Ctx *c, const char *path) {
   static const char mark[] = "shardc-ir";
   size_t n;
@@ -64,8 +64,8 @@ const char *machine_target(const Module *m) {
   return strcmp(name, "native") ? name : "";
 }
 
-/* What is written on the command line goes over the machine of the plan. Ranks that are tried here
-   whatever their machine is (`verify`) need no word about it. */
+/* The command line overrides the machine of the plan. `verify`, which runs the ranks on this
+   machine, prints no note about it. */
 static void note_other_target(const Cli *o, const Module *m, const Target *target) {
   const char *of_machine = machine_target(m);
   if (!*of_machine || !strcmp(of_machine, target->name) || (o->planning && o->here) ||
@@ -93,7 +93,8 @@ static Exit set_communicator(const Cli *o, Module *m) {
   return EXIT_FINE;
 }
 
-/* Kernels are cut for so many workers, and no more are started. */
+/* The number of workers that kernels are cut for, which is also the largest number that is
+   started. */
 static Exit count_workers(const Cli *o, const Target *target, int *workers) {
   enum { MOST = 1024 }; /* as many as a cpu_set_t holds */
   const char *text = o->value[OPT_WORKERS];
@@ -110,7 +111,8 @@ static Exit count_workers(const Cli *o, const Target *target, int *workers) {
   return EXIT_FINE;
 }
 
-/* The processor of the host, where the plan updates there: of its cores the rank's part. */
+/* Sets the CPU target of the host if the plan runs updates on the host, with the rank's share of
+   its cores. */
 static void set_beside(Module *m, int cores) {
   if (!module_on_gpu(m) || !text_lists(plan_offload(m), "optimizer")) return;
   const Target *target = target_find(module_word(m, "machine.host.arch"));
@@ -143,8 +145,8 @@ static Exit check_flies(const Cli *o, const Module *m) {
   Ahead ahead = flights_ahead(m);
   if (!message_by_host(m) || (ahead.layers <= 0 && ahead.bytes <= 0 && !overlap)) return EXIT_FINE;
   Report *r = diag_at(o->c->diag, "E0602", o->facts ? o->facts->flight : (Span){0},
-                      "messages of GPUs over `--comm %s` go by way of the host, which waits for "
-                      "each: none runs beside the computation",
+                      "messages of GPUs over `--comm %s` are staged through the host, which waits "
+                      "for each: none overlaps with the computation",
                       module_setting(m, "comm", "local"));
   diag_help(r, "leave out `--comm`, for NCCL, or `overlap` and `prefetch`");
   return EXIT_INPUT;
@@ -184,7 +186,9 @@ Exit load_module(Cli *o, Module **m) {
   if (*m && o->value[OPT_CLASS] && !module_choose_class(*m, o->value[OPT_CLASS]))
     return cli_usage("`--class` is first, middle, middle_1, middle_2_5, last or the like, not `%s`",
                      o->value[OPT_CLASS]);
-  if (o->here) diag_drop(o->c->diag, "N0701"); /* the ranks run here, whatever the machine is */
+  if (o->here)
+    diag_drop(o->c->diag, "N0701"); /* the ranks run on this machine, whatever the plan's
+                                                  machine is */
   if (diag_errors(o->c->diag)) return EXIT_INPUT;
   return *m ? use_records(o, *m) : EXIT_ENVIRONMENT;
 }

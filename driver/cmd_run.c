@@ -254,7 +254,7 @@ static Exit count_ranks(const Cli *o, const Module *m, int *n) {
   return EXIT_FINE;
 }
 
-/* Executables find the stand-in as their driver. */
+/* Makes executables find the stand-in as their CUDA driver. */
 static Exit find_standin(Cli *o) {
   const char *looked, *lib = library_folder(o->c->arena, &looked);
   const char *path = arena_printf(o->c->arena, "%s/emulate/libcuda.so.1", lib ? lib : looked);
@@ -269,8 +269,8 @@ static Exit find_standin(Cli *o) {
   return EXIT_FINE;
 }
 
-/* NULL: ranks may run anywhere. Executables that are given do not say what they are for; their
-   ranks take cores in the order of NUMA nodes, as GPUs stand in most machines. */
+/* NULL: ranks may run anywhere. The target of a given executable is unknown; its ranks take cores
+   in the order of NUMA nodes, as GPUs are numbered in most machines. */
 static const RankPlaces *places_of(Cli *o, const Module *m, int n) {
   const char *bind = getenv("SHARDC_BIND");
   Topology *topology = ARENA_NEW(o->c->arena, Topology);

@@ -50,7 +50,7 @@ static Exit run_command(const Command *cmd, int argc, char **argv) {
   return e;
 }
 
-/* bug() and failed assertions of libraries end here: one exit code for all of them. */
+/* Handles bug() and failed assertions of libraries: one exit code for all of them. */
 static void on_abort(int signal) {
   (void)signal;
   static const char text[] = "shardc: this is an error of shardc, not of the input\n";

@@ -1,6 +1,7 @@
-/* What the compiler and the runtime must agree on, asserted where both are seen. The compiler
-   writes the names of runtime/rt.h into the host's C, and the runtime keeps tables by their
-   numbers: a row more on one side alone ends here. Must not: hold anything but assertions. */
+/* Facts on which the compiler and the runtime must agree, asserted in a file that sees both. The
+   compiler writes the names of runtime/rt.h into the host's C, and the runtime has tables indexed
+   by their numbers: an additional row on only one side fails here. Must not: hold anything but
+   assertions. */
 #include "ir/ir.h"
 #include "ir/kernel/gpu_plan.h"
 #include "runtime/rt.h"
@@ -27,11 +28,12 @@ SAME(RT_SCALAR, GLOBAL_SCALAR);
 SAME(RT_OUTPUT, GLOBAL_OUTPUT);
 
 /* Room in the tables. */
-_Static_assert((int)RT_MAX_RANK == (int)MAX_RANK, "a tensor has as many dims here and there");
+_Static_assert((int)RT_MAX_RANK == (int)MAX_RANK, "tensors have the same largest number of dims in "
+                                                  "the compiler and the runtime");
 _Static_assert((int)RT_MAX_AXES >= (int)MAX_MESH, "every axis of a mesh has its place");
 _Static_assert((int)RT_MAX_PHASES >= (int)GPU_PHASES, "every phase of a kernel has its place");
 
 /* Kernels for a CPU and the host's C read arenas by offset from the context's first byte. */
-_Static_assert(offsetof(struct rt_ctx, arena) == 0, "arenas stand first in the context");
+_Static_assert(offsetof(struct rt_ctx, arena) == 0, "arenas come first in the context");
 _Static_assert(sizeof(((struct rt_ctx *)0)->arena) == RT_ARENAS * sizeof(char *),
                "an address per arena, without gaps");

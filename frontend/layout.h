@@ -1,4 +1,4 @@
-/* Named layouts as they stand in a program: figures, and pictures of their blocks. */
+/* Named layouts of a program: figures, and pictures of their blocks. */
 #ifndef SHARDC_LAYOUT_H
 #define SHARDC_LAYOUT_H
 #include "ir/mask/blocks.h"

@@ -9,7 +9,7 @@
 #include "frontend/settings/settings.h"
 #include <string.h>
 
-/* ---- what a module says beside its functions ---- */
+/* ---- parts of a module other than its functions ---- */
 
 static bool is_read(const World *w, uint32_t file) {
   for (uint32_t i = 0; i < w->files.n; i++)
@@ -17,8 +17,8 @@ static bool is_read(const World *w, uint32_t file) {
   return false;
 }
 
-/* A file's name from the folder of the model's file on; elsewhere its last part. What is compiled
- * must not depend on how the path was typed. */
+/* A file's name relative to the folder of the model's file; for files elsewhere only the last part.
+   * The compiled program must not depend on how the path was typed. */
 static const char *name_of_file(const World *w, const char *path) {
   const char *top = diag_source(w->ctx->diag, w->top)->name, *end = strrchr(top, '/');
   size_t folder = end ? (size_t)(end - top) + 1 : 0;
@@ -246,7 +246,7 @@ static void mesh_facts(const AstSetting *mesh, LowerFacts *facts) {
     if (mesh->values.at[i].key) facts->axis[n++] = mesh->values.at[i].span;
 }
 
-/* Where the words of a plan stand that the caller may have to speak of. */
+/* The positions of words of a plan that the caller may need for messages. */
 static LowerFacts plan_facts(const Decl *plan) {
   LowerFacts facts = {.plan = plan->span, .plan_name = plan->name};
   const AstValue *micro = settings_value(plan->item, "micro", NULL);

@@ -18,7 +18,7 @@ void give_command_line(World *w, Sizes *sizes, const LowerOptions *options);
 void apply_command_line(World *w, Choice *choice, const LowerOptions *options);
 void write_settings(Module *m, Eval *e, const Choice *choice, const LowerOptions *options);
 void write_train(Module *m, Eval *e, const Choice *choice); /* with its line `data` */
-/* What binds data: dims, inputs, settings of the train block (lower.c). */
+/* Lowers the facts that bind data: dims, inputs, settings of the train block (lower.c). */
 Module *lower_inputs(World *w, Eval *checked, const Choice *choice);
 
 void write_mesh(Build *build, const Sizes *sizes, const AstItem *plan); /* lower_plan.c */

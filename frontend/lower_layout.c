@@ -1,6 +1,7 @@
-/* Layouts for people: figures and pictures of what a program's masks list. A mask is lowered alone
-   into a module of its own and asked block by block (ir/mask/blocks.h); what data decides counts as
-   admitted. So figures and pictures are of the expression that every target computes. */
+/* Layouts for people: figures and pictures of the blocks that a program's masks list. A mask is
+   lowered into a module of its own and evaluated block by block (ir/mask/blocks.h); elements that
+   depend on data count as admitted. So figures and pictures show the expression that every target
+   computes. */
 #include "layout.h"
 #include "lower_build.h"
 #include "frontend/model/lower_emit.h"
@@ -34,7 +35,7 @@ static Eval *pen(World *w, Sizes *sizes) {
 
 static const Fn *fn_of(const Scene *scene) { return scene->e->build->root->fn; }
 
-/* Of positions alone: data admits everything. */
+/* The mask as a function of positions only: data admits everything. */
 static const Mask *of_positions(Eval *e, const Mask *mask) {
   Mask *copy = ARENA_NEW(e->arena, Mask);
   *copy = *mask;
@@ -222,7 +223,8 @@ static void warn_empty(World *w, const LayoutFigures *figures) {
                           (long long)figures->keys, (long long)figures->unit));
 }
 
-/* What a pattern names behind the last block is none: said, no error, as sizes may be a trial's. */
+/* Blocks after the last one have no effect: a warning and no error, because sizes may be those of a
+   trial. */
 static void warn_beyond(World *w, const Scene *scene, const Mask *mask) {
   double rows = (double)ceil_div(scene->query.size, (int64_t)scene->grid.unit),
          columns = (double)ceil_div(scene->key.size, (int64_t)scene->grid.unit), named, there;

@@ -1,5 +1,5 @@
-/* The mesh and the place lines of a plan, as the module carries them. What they must obey is
-   checked before (sema_plan.c); without a mesh the module says nothing of it. */
+/* Writes the mesh and the place lines of a plan into the module. Their rules were checked before
+   (sema_plan.c); a plan without a mesh adds nothing to the module. */
 #include "lower_build.h"
 #include "frontend/settings/settings.h"
 #include <string.h>

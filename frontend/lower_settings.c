@@ -1,6 +1,5 @@
-/* Resolved settings as flat lines of the module: train.*, plan.*, data.*. What the command line
-   says
-   (--set) stands in copies of the blocks by then. */
+/* Resolved settings as flat lines of the module: train.*, plan.*, data.*. The changes of the
+   command line (--set) are already part of copies of the blocks. */
 #include "lower_build.h"
 #include "frontend/settings/settings.h"
 #include "ir/shape/placement.h"
@@ -51,7 +50,7 @@ static void sink(void *data, const char *key, const char *value) {
   module_set(data, moved ? key + strlen("train.") : key, "%s", value);
 }
 
-/* The axes of `zero` stand behind a word, not behind a key. */
+/* The axes of `zero` follow a word, not a key. */
 static void write_over(Module *m, Eval *e, const Choice *choice) {
   const AstSetting *line = choice->plan ? settings_line(choice->plan->item, "zero") : NULL;
   const AstValue **axis;
@@ -75,7 +74,7 @@ static void write_plan(Module *m, Eval *e, const Choice *choice) {
   settings_resolve(e->ctx, choice->plan ? choice->plan->item : NULL, ITEM_PLAN, sink, m);
   write_over(m, e, choice);
   bool bytes = plan_int8_gradients(m) || plan_int8_weights(m);
-  /* What only other plans than one rank on one processor need is left out. */
+  /* Skips settings that one rank on one CPU does not need. */
   uint32_t n = 0;
   for (uint32_t i = 0; i < m->settings.n; i++) {
     bool keep = strncmp(m->settings.at[i].key, "plan.", 5) != 0;
@@ -116,7 +115,7 @@ static Span set_span(World *w, const char *set, size_t n) {
   return (Span){diag_add_source(w->ctx->diag, "--set", text, strlen(text)), 0, (uint32_t)n};
 }
 
-/* The machine of the plan, in the world: every reader finds it there by its name. */
+/* Changes the machine of the plan in the world, where every reader finds it by its name. */
 static void edit_machine(World *w, const Choice *choice, const char *set) {
   const Decl *decl = plan_machine_of(w, choice->plan);
   if (!decl) {
@@ -158,7 +157,7 @@ void apply_command_line(World *w, Choice *choice, const LowerOptions *options) {
     }
 }
 
-/* What is for those who look for mistakes in shardc has no row. */
+/* Settings for debugging shardc itself have no row. */
 static void write_debug(Module *m, const LowerOptions *options) {
   for (uint32_t i = 0; i < options->nsets; i++) {
     const char *eq = strchr(options->sets[i], '=');
@@ -200,7 +199,7 @@ static const AstValue *waits_there(const AstSetting *line) {
   return strcmp(line->path->text, "recompute") ? NULL : setting_option(line, "offload");
 }
 
-/* plan.offload.optimizer = h.*, wte: what the lines have behind `of`; nothing: all parameters. */
+/* plan.offload.optimizer = h.*, wte: the paths after `of`; empty: all parameters. */
 static void write_offload_paths(const Build *build, const AstSetting *line, Str word) {
   const AstValue **path;
   uint32_t n = setting_of(build->m->ctx, line, &path);
@@ -211,7 +210,7 @@ static void write_offload_paths(const Build *build, const AstSetting *line, Str 
   if (n) module_set(build->m, key, "%s", text);
 }
 
-/* The value of `speculate = on` behind a line, or NULL. */
+/* The value of `speculate = on` of a line, or NULL. */
 static const AstValue *speculates(const AstSetting *line) {
   const AstValue *on =
       strcmp(line->path->text, "offload") ? NULL : setting_option(line, "speculate");
@@ -252,8 +251,9 @@ static const char *loc_text(const Build *build, Loc at) {
                       at.length);
 }
 
-/* plan.offload = optimizer loc(f1:20:13+9): what the lines name, and where the first name is. What
-   lines `recompute` keep there is `saved`; `speculate` has its own place, behind that. */
+/* plan.offload = optimizer loc(f1:20:13+9): the words of the lines, and the position of the first.
+   Values that `recompute` lines keep on the host are `saved`; `speculate` has its own position,
+   after that. */
 void write_offload(const Build *build, const AstItem *plan) {
   OffloadText text = {.words = ""};
   for (uint32_t i = 0; plan && plan->block && i < plan->block->settings.n; i++)

@@ -79,7 +79,8 @@ static bool all_sized(const Eval *e) {
   return e->inputs.n;
 }
 
-/* What the files of the data line are to feed; whoever may open files looks at them. */
+/* Collects the inputs that the files of the data line feed; a caller that may open files checks
+   them. */
 static void check_sources(Eval *e, const Choice *choice, CheckResult *out) {
   const AstSetting *line = settings_line(choice->train->item, "data");
   uint32_t before = e->w->errors;

@@ -1,8 +1,8 @@
-/* Which of the programs of an executable runs. Of several plans (compile --plan a,b) the one for as
-   many ranks as there are; of several targets (--target x86,sm_80) --device says, or what is there:
-   the newest that the GPU can run, else the one for processors; of several classes of ranks that of
-   this rank. Must not: complain about a launch
-   that does not fit, or a device that is not there; the start does, in more words. */
+/* Chooses the program of an executable that runs. Among several plans (compile --plan a,b), the
+   plan for the number of launched ranks; among several targets (--target x86,sm_80), the one that
+   --device names, else the newest that the GPU can run, else the one for CPUs; among several
+   classes of ranks, the class of this rank. Must not: complain about a launch that does not fit or
+   a missing device; the start of the run does, in more words. */
 #include "run.h"
 #include "runtime/device/cuda.h"
 #include <stdio.h>

@@ -1,15 +1,16 @@
 /* Command eval, and evaluation while training: the loss over the validation data.
 
    Whole batches are spread evenly over the set and read in file order, so every evaluation sees the
-   same samples. A loss that is divided by what counts (labels, weights) comes as sums and weights
-   (passes/math/tally.c): these are added up over batches in double precision and divided once, so
-   batches in which more counts weigh more. What is linear in the samples is averaged.
+   same samples. A loss that is divided by a count or a sum of weights is computed as sums and
+   weights (passes/math/tally.c): these are added up over batches in double precision and divided
+   once, so batches with more counted elements weigh more. Terms that are linear in the samples are
+   averaged.
 
-   Samples behind the last whole batch are evaluated where all that is added up is a sum over
-   samples of what each gives alone (setting made.eval.separable): a batch with t of them, each k
-   times, and one of them r times more (k t + r = B, the batch's size) gives k sum + r one, and a
-   batch of that one alone gives B one. Every sample then counts alike. Must not: guess where the
-   loss is none of that kind (contrastive losses): the rest is left out, and said. */
+   Samples after the last whole batch are evaluated if all sums are sums of independent terms per
+   sample (setting made.eval.separable): a batch of size B = k t + r with each of the t remaining
+   samples k times, and one of them r times more, gives k sum + r one; a batch with only that one
+   sample gives B one. So every sample counts equally. Must not: guess if the loss is not of that
+   kind (contrastive losses): the remaining samples are skipped with a message. */
 #include "run.h"
 #include <math.h>
 #include <stdio.h>
@@ -43,7 +44,7 @@ int64_t rt_evaluated(const Run *r, const Evaluation *evaluation, int64_t i) {
 
 /* ---- running ---- */
 
-/* What a batch adds: its loss, then the sum and the weight of each term. */
+/* The contribution of a batch: its loss, then the sum and the weight of each term. */
 typedef struct Totals {
   int terms, n;
   double *at;
@@ -75,7 +76,8 @@ static Totals no_totals(const Run *r) {
   return totals;
 }
 
-/* Of a batch of `count` samples from `first` on, `rounds` times each, and the first. */
+/* Evaluates a batch of `count` samples from `first` on, each `rounds` times, filled up with the
+   first. */
 static bool one_batch(Run *r, int64_t first, int64_t count, int64_t rounds, Totals *totals,
                       Fault *f) {
   const rt_entry *entry = rt_need_entry(r, "eval", f);

@@ -1,6 +1,6 @@
 /* Command export: the parameters as a safetensors file under the names and in the orders of the
-   model's weights block, and a config.json beside it, so that other tools load the directory. A
-   model without a map gets its own paths, one tensor per round, and no config.json. */
+   model's weights block, and a config.json in the same folder, so that other tools can load the
+   folder. A model without a map gets its own paths, one tensor per round, and no config.json. */
 #include "runtime/base/file.h"
 #include "runtime/device/shard_piece.h"
 #include "run.h"

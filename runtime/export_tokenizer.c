@@ -1,7 +1,7 @@
-/* Command export: the tokenizer beside the weights, so that other tools load the directory as one
-   model. What lies beside the tokenizer that was named (tokenizer_config.json and its like) is
-   copied; what does not is written from what the data line and the `config` lines say. Must not:
-   write a file that says nothing. */
+/* Command export: writes the tokenizer into the folder of the weights, so that other tools can load
+   the folder as one model. Files next to the named tokenizer (tokenizer_config.json and similar)
+   are copied; missing ones are written from the data line and the `config` lines. Must not: write a
+   file without content. */
 #include "run_tokenizer.h"
 #include "runtime/base/file.h"
 #include "runtime/base/setting.h"

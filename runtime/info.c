@@ -25,7 +25,7 @@ enum { /* the compiler's numbers are the runtime's */
 #undef ARENA
 _Static_assert((int)IN_ARENAS == RT_ARENAS, "every arena has a row");
 
-/* Of the host those that hold something. */
+/* Is the arena listed? Arenas of the host are if they hold something. */
 static bool is_there(const rt_program *program, int arena) {
   return arena < RT_HOST_WEIGHTS || program->arena_bytes[arena];
 }

@@ -1,10 +1,10 @@
 /* Sampling with caches. Entry `decode` (pass decode) computes one position from its token and from
-   caches of the keys and values of those before; what it adds to them are rows, outputs that are
-   copied behind the others here. Entry `logits` fills all positions of a window at once. The
-   globals belong together by number: decode.of.cache.N, .row.N, .fill.N. Positions that a cache
+   caches of the keys and values of earlier positions; its new rows of keys and values are outputs,
+   which this file appends to the caches. Entry `logits` fills all positions of a window at once.
+   The globals belong together by number: decode.of.cache.N, .row.N, .fill.N. Positions that a cache
    does not hold yet are zero: kernels read whole tiles of keys and values, of which a mask admits
-   some, and what it does not admit counts nothing only where it is a number. Must not: keep caches
-   whose positions have moved. */
+   some, and elements that the mask excludes have no effect only if they are finite. Must not: keep
+   caches whose positions have moved. */
 #include "kv_cache.h"
 #include <stdio.h>
 #include <string.h>
@@ -55,7 +55,8 @@ static void sizes_around(const CacheTensor *tensor, int64_t *outer, int64_t *inn
     *(i < tensor->axis ? outer : inner) *= i == tensor->axis ? 1 : tensor->cache->size[i];
 }
 
-/* n positions from the start of `from`, which holds `have`, behind the `at` positions of the cache.
+/* Copies n positions from the start of `from`, which holds `have`, after the first `at` positions
+   of the cache.
  */
 static void copy_rows(const Decoder *decoder, const CacheTensor *tensor, const rt_tensor *from,
                       int64_t have, int64_t at, int64_t n) {

@@ -1,6 +1,6 @@
-/* metrics.jsonl: one object per step, appended with one write each. On resuming, lines behind the
-   resumed step are dropped, so the file reads as if the run had never been broken. Curves keep a
-   bounded number of points: when full, neighbours are joined and each point stands for twice as
+/* metrics.jsonl: one object per step, appended with one write each. On resuming, lines after the
+   resumed step are dropped, so the file reads as if the run had never been interrupted. Curves keep
+   a bounded number of points: when full, neighbours are joined and each point represents twice as
    many steps. Must not: allocate in rt_metrics_step or rt_curve_add. */
 #include "metrics.h"
 #include "runtime/base/file.h"
@@ -67,7 +67,7 @@ bool rt_metrics_line(Bytes line, StepRecord *record) {
   return rt_json_done(&json) && record->step >= 0;
 }
 
-/* Steps behind `before`, up to `last`, have no line. */
+/* Steps after `before`, up to `last`, have no line. */
 static void count_missing(MetricsKept *kept, int64_t before, int64_t last) {
   if (before < 0) before = 0;
   if (last <= before) return;
@@ -141,7 +141,7 @@ bool rt_metrics_sync(const Metrics *metrics, Fault *f) {
   return rt_at(f, metrics->path, "", -1);
 }
 
-/* What was removed can still be read while it is open. */
+/* A removed file can still be read while it is open. */
 bool rt_metrics_move(Metrics *metrics, const char *run, Fault *f) {
   char self[48];
   Bytes bytes = {0};

@@ -48,7 +48,7 @@ char *rt_loss_svg(const Metrics *metrics, const char *title, size_t *n);
 void rt_curve_add(Curve *c, double step, double value);
 
 typedef struct Meter {   /* the progress line on stderr */
-  bool tty, quiet, open; /* open: an unfinished line stands on the terminal */
+  bool tty, quiet, open; /* open: an unfinished line is on the terminal */
   int64_t every, last_step;
   double last_time, last_print, rate; /* steps per second, smoothed */
   double valid;

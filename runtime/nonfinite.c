@@ -1,11 +1,11 @@
-/* What a step that is not finite leads to (setting train.on_nan).
+/* Handles a step that is not finite (setting train.on_nan).
 
    A guarded program (pass optimizer) applies a step only if its loss and the norm of its gradients
    are finite, so after one that is not, parameters and states are unchanged. Its outputs
-   norm2.of.NAME, one number per parameter or per layer of one, tell where it began. Here the
-   run decides: end with R0601 and a checkpoint of the clean state, or leave the step out. In f16 a
-   step that is left out for a scale that was too large is no fault: the program has halved the
-   scale (passes/math/loss_scale.c). Must not: hide a fault. */
+   norm2.of.NAME, one number per parameter or per layer of one, tell where it began. This file
+   decides: end with R0601 and a checkpoint of the clean state, or skip the step. In f16 a step that
+   is skipped because the scale was too large is no fault: the program has halved the scale
+   (passes/math/loss_scale.c). Must not: hide a fault. */
 #include "run.h"
 #include <math.h>
 #include <stdio.h>
@@ -89,7 +89,7 @@ static void name_gradients(const Run *r, char *bad, char *clean, size_t n) {
   }
 }
 
-/* A step computes from data, parameters and states: what is not finite there comes first. */
+/* Looks for the cause in data, parameters and states, from which a step computes. */
 static bool find_cause(const Run *r, char *cause, size_t n) {
   enum { LIST = 240 };
   char names[LIST], clean[LIST];

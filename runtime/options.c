@@ -44,9 +44,9 @@ static int find(const char *name, size_t n) {
   return -1;
 }
 
-/* What other trainers take as an option is compiled in here. */
+/* Options of other trainers that are compiled into an executable of shardc. */
 static const struct {
-  const char *names, *what, *how; /* how: what sets it, the value goes behind */
+  const char *names, *what, *how; /* how: the setting, followed by the value */
 } compiled_in[] = {
     {" lr learning-rate ", "the learning rate", "--set train.optim.lr="},
     {" warmup warmup-steps warmup-iters ", "the schedule", "--set train.lr.warmup="},
@@ -72,7 +72,7 @@ static bool is_compiled_in(const char *asked, const char *value, Fault *f) {
   return false;
 }
 
-/* What other tools call the options that are there. */
+/* The names that other tools use for existing options. */
 static const struct {
   const char *names;
   OptionId option;
@@ -122,7 +122,7 @@ static int nearest(const char *asked) {
   return at;
 }
 
-/* next: the word behind it, or NULL */
+/* next: the word after it, or NULL */
 static bool unknown(const char *name, const char *next, Fault *f) {
   char spelled[64], asked[64];
   const char *equal = strchr(name, '=');
@@ -147,7 +147,7 @@ bool rt_read_time(const char *text, double *seconds) {
   return !*end;
 }
 
-/* What an option of each kind takes; NULL: any text. */
+/* The values of each kind of option; NULL: any text. */
 static const char *const taken[] = {NULL,
                                     "a whole number from 0 to 10^15",
                                     "a whole number from 0 to 2^63 - 1",
@@ -251,7 +251,7 @@ void rt_options_help(const char *program, const char *model) {
          program, model, program);
   for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
     printf("  %-8s%s\n", commands[i].name, commands[i].help);
-  printf("\noptions; behind each, the commands that take it (t, e, s, x, i)\n\n");
+  printf("\noptions; after each, the commands that take it (t, e, s, x, i)\n\n");
   for (int i = 0; i < OPT_COUNT; i++) {
     char spelled[64], left[128];
     spell(spelled, table[i].name);

@@ -1,6 +1,6 @@
-/* --set KEY=VALUE: settings that the executable reads when it runs. What is compiled into kernels
-   (optimizer, schedule, sizes, plan) cannot be set here, and says so. The program's table is
-   constant: the run gets a copy of it with the new values. */
+/* --set KEY=VALUE: settings that the executable reads when it runs. Settings that are compiled into
+   kernels (optimizer, schedule, sizes, plan) cannot be changed and are refused. The program's table
+   is constant: the run gets a copy of it with the new values. */
 #include "run.h"
 #include "ir/support/num.h"
 #include <math.h>

@@ -49,7 +49,7 @@ static bool read_run(RunLog *run_log, const char *folder, Fault *f) {
   }
   rt_unmap_file(&bytes);
   if (run_log->lines) return true;
-  rt_fault(f, 202, "no step is recorded here");
+  rt_fault(f, 202, "the folder has no recorded step");
   return rt_at(f, path, "", -1);
 }
 

@@ -1,7 +1,7 @@
-/* What generated host code and the runtime share: the program's description as constant tables,
-   kernels, and the calls of rt_abi.def. Generated code includes this header alone. Shapes are in
-   elements, sizes in bytes, offsets from the start of an arena. Everything that generated code
-   hands over is constant and lives as long as the process. */
+/* The interface between generated host code and the runtime: the program's description as constant
+   tables, kernels, and the calls of rt_abi.def. Generated code includes only this header. Shapes
+   are in elements, sizes in bytes, offsets from the start of an arena. Everything that generated
+   code passes is constant and lives as long as the process. */
 #ifndef SHARDC_RT_H
 #define SHARDC_RT_H
 #include <stdbool.h>
@@ -29,24 +29,24 @@ typedef struct rt_kernel {
   struct {
     rt_chunk *run;     /* NULL on a GPU */
     int64_t chunks;    /* compiled in: results never depend on the number of workers */
-    const char *entry; /* on a GPU: the name in the image; chunks are CTAs of so many */
-    int threads;       /* threads, with so many */
+    const char *entry; /* on a GPU: the name in the image; chunks are CTAs */
+    int threads;       /* of this many threads, with */
     int64_t shared;    /* bytes of dynamic shared memory */
   } phase[RT_MAX_PHASES];
   double flop, bytes;    /* per launch, counted from the IR; 0: not known */
   const rt_image *image; /* NULL: code for a CPU */
   int nbuffers;          /* in a program for a GPU */
-  /* Where the host has kernels, too: buffers that are only read, which come first; bytes of each.
-     NULL: not known. */
+  /* If the host also has kernels: the number of read-only buffers, which come first; the bytes of
+     each buffer. NULL: not known. */
   int operands;
   const int64_t *spans;
-  /* On a GPU: the same with more shared memory, which runs instead where a CTA may have so much. */
+  /* On a GPU: a variant with more shared memory, which runs instead if a CTA may have that much. */
   const struct rt_kernel *larger;
 } rt_kernel;
 
-/* The arenas, each allocated once at start. Those called HOST are memory of the host; on a
-   processor it is the same, and its bytes are counted apart. WORK and HOST_WORK are poisoned and
-   end at a guard page in debug runs. SAMPLING is there where entries `logits` and `decode` run. */
+/* The arenas, each allocated once at start. Arenas named HOST are host memory; on a CPU all arenas
+   are, and those bytes are counted separately. WORK and HOST_WORK are poisoned and end at a guard
+   page in debug runs. SAMPLING exists if entries `logits` and `decode` run. */
 typedef enum rt_arena {
   RT_WEIGHTS,
   RT_STATES,
@@ -106,21 +106,21 @@ typedef enum rt_turn_kind {
 typedef enum rt_reduction { RT_SUM, RT_MAX } rt_reduction;
 typedef enum rt_stages { RT_STAGES_ALL, RT_STAGES_FIRST, RT_STAGES_LAST, RT_STAGES_ENDS } rt_stages;
 
-/* Of what a row sends over NCCL, `n` one after the other, in a run of an entry: a send is given to
-   NCCL as so many messages `later` of all that this rank has with its neighbours than the program
-   comes to it, and where it joins, in one group with the receive behind it (send_queue.h). */
+/* Describes `n` consecutive sends of a row over NCCL in a run of an entry: each send is issued to
+   NCCL `later` messages after its position in the program, counted over all messages of this rank
+   with its neighbours; with `joins`, in one group with the following receive (send_queue.h). */
 typedef struct rt_sends {
   int64_t n, later;
   int joins;
 } rt_sends;
 
-/* One collective of the program, over the n ranks that differ in one coordinate alone. The value is
+/* One collective of the program, over the n ranks that differ in one coordinate only. The value is
    handled in blocks of `count` elements: all-reduce, broadcast, send and receive have one, the
    others n in the buffer that is whole: reduce-scatter sends n and receives its own, all-gather
    sends its own and receives n, all-to-all sends n and receives n. Where a buffer holds n blocks,
-   each is cut in rows: row r of block i begins at element (r * n + i) * row. So row = count puts
-   blocks end to end, and a smaller row splits a dim that is not the first in storage order: row is
-   the number of elements of one block of that dim and of all dims behind it. */
+   each is cut in rows: row r of block i begins at element (r * n + i) * row. So row = count makes
+   blocks contiguous, and a smaller row splits a dim that is not the first in storage order: row is
+   the number of elements of one block of that dim and of all later dims. */
 typedef struct rt_collective {
   const char *what;   /* the tensor in the user's words, such as h.*.attn.c_proj_b (gradient) */
   const char *source; /* where in the model file, such as gpt2.shard:19 */
@@ -130,14 +130,15 @@ typedef struct rt_collective {
   rt_elem elem; /* bf16 and f16 are added in f32 and rounded once */
   int64_t count;
   int64_t send_row, receive_row; /* of the buffers that hold n blocks; divide count */
-  /* Where room is planned for what is put end to end: of so many elements of each block, which then
-     go first, then the next ones. 0: of all of them. */
+  /* If a buffer for packing is planned: the number of elements of each block that are sent at a
+     time. 0: all of them. */
   int64_t piece;
-  /* Of a row that rt_start starts: the messages of one flight, which are started and waited for
-     together, and how many flights are under way at once. 0: it is waited for where it stands. */
+  /* Of a row that rt_start starts: the number of messages of one flight, which are started and
+     waited for together, and the largest number of flights at the same time. 0: the collective is
+     blocking. */
   int64_t times, flights;
   int back; /* RT_SEND, RT_RECEIVE: towards coordinate 0 */
-  int wrap; /* they: the last one and the first one are neighbours, too */
+  int wrap; /* the last and the first rank are also neighbours */
   /* RT_SEND over NCCL: when it goes, by stage from rt_program.stage_first on. NULL: at once. */
   const rt_sends *const *sends;
 } rt_collective;
@@ -147,12 +148,12 @@ typedef struct rt_split {
   int dim, axis;
 } rt_split;
 
-/* A tensor that is part of a flat group: the members' local blocks lie end to end, this one from
-   element `begin`; the group is cut in buckets of `bucket` elements, and rank i of n on the axes
+/* A tensor that is part of a flat group: the members' local blocks are contiguous, this one starts
+   at element `begin`; the group is cut in buckets of `bucket` elements, and rank i of n on the axes
    owns the i-th n-th of every bucket, the first axis counting coarsest; no axes: every rank has all
-   of it. Shards of the buckets lie end to end at the tensor's offset. A stacked tensor may have a
-   group per round: `rounds` equal parts, their shards `shard` elements apart; otherwise rounds
-   is 1. */
+   of it. Shards of the buckets are contiguous at the tensor's offset. A stacked tensor may have a
+   group per round: `rounds` equal parts, their shards `shard` elements apart; otherwise rounds is
+   1. */
 typedef struct rt_flat {
   int64_t bucket, begin, rounds, shard;
   int naxes, axis[RT_MAX_AXES];
@@ -172,21 +173,23 @@ typedef struct rt_tensor { /* a global: parameter, state, input, scalar, output;
   int64_t offset, bytes;
   int nsplits; /* 0: every rank holds all of it */
   rt_split split[RT_MAX_AXES];
-  const rt_flat *flat; /* NULL: it lies dense at offset */
-  int64_t part; /* inputs: samples go round the ranks in parts of so many; 0: one block for each */
-  /* Size of a dim of all ranks without the padding behind it, which is zero; 0: there is none. */
+  const rt_flat *flat; /* NULL: it is dense at offset */
+  int64_t part; /* inputs: samples are dealt to the ranks round robin in parts of this size; 0: one
+                   block for each */
+  /* Size of a dim over all ranks without the padding at its end, which is zero; 0: no padding. */
   int64_t logical[RT_MAX_RANK];
   int64_t view; /* on a GPU: where in the view that the host has of it; -1: through the window */
   /* On a GPU, of an input: where among those that are sent while the last step runs; -1: it is sent
      when its step begins. */
   int64_t ahead;
   rt_stages stages; /* of rt_program.stage_axis, whose ranks hold it; the others have no bytes */
-  /* The part of a dim that is cut over rt_program.stage_axis lies there in so many chunks, each
-     behind those of all stages before; 0: in one. */
+  /* Number of chunks of a dim that is split over rt_program.stage_axis: chunk i of all stages
+     precedes chunk i + 1 of any; 0: one chunk. */
   int64_t chunks;
-  /* Of a stack that lies in several parts: the first of this one's layers, and the number of all,
-     which dim 0 of the logical tensor has; 0: it lies in one. The first part is the tensor, and the
-     next one stands `rest` behind it in the table; 0: there is no other. */
+  /* For a stack that is stored in several parts: the first layer of this part, and the number of
+     layers of the stack, which is dim 0 of the logical tensor; 0: one part. The first part
+     represents the tensor; the next part is `rest` rows after it in the table; 0: this is the last
+     part. */
   int64_t first, layers;
   int rest;
 } rt_tensor;
@@ -216,15 +219,15 @@ typedef struct rt_program {
   int64_t scratch;   /* bytes per worker, the largest of all kernels */
   int64_t arena_bytes[RT_ARENAS];
   int64_t counters; /* rt_counter is asked for 0 .. counters - 1 */
-  /* On a GPU: where in IO the counters lie, and behind them, from the next 64 bytes on, a word that
-     says where the device is. */
+  /* On a GPU: position of the counters in IO. The next multiple of 64 bytes after them holds a word
+     with the progress of the device. */
   int64_t counters_at;
-  int64_t send_slot;  /* behind its line of 64: bytes for what is on its way to a neighbour, in */
-  int64_t send_slots; /* so many slots */
-  int64_t
-      move_slot; /* behind that, slots of so many bytes for copies to the host and from there: */
-  int move_slots[2]; /* so many each */
-  int64_t ahead_at;  /* and where inputs of the next step wait for it */
+  int64_t send_slot;  /* after its line of 64 bytes: bytes of a slot for a message to a
+                         neighbour, */
+  int64_t send_slots; /* number of these slots */
+  int64_t move_slot;  /* after these, bytes of a slot for copies between host and device: */
+  int move_slots[2];  /* number of slots per direction */
+  int64_t ahead_at;   /* and where inputs of the next step wait for it */
   /* On a GPU: all pinned memory of the host, allocated once at start: the view of inputs, scalars
      and small outputs; a window through which all other tensors come and go; room for what the
      host sends for the GPU and receives, where no library does that; the inputs of the next step,
@@ -245,8 +248,9 @@ typedef struct rt_program {
   const rt_collective *collectives;
   int ncollectives;
   bool flies; /* some are started by rt_start */
-  /* Of a pipeline: the class of ranks that run it (first, middle, last), whose coordinates on an
-     axis of the mesh are these; NULL: all ranks do. Classes of a program have one hash. */
+  /* In a pipeline: the class of ranks that run this program (first, middle, last), and their
+     coordinates on an axis of the mesh; NULL: all ranks run it. The programs of all classes have
+     the same hash. */
   const char *stages;
   int stage_axis;
   int64_t stage_first, stage_last;

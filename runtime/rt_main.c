@@ -19,8 +19,8 @@ static uint64_t sum_of(int argc, char **argv) {
   return rt_hash_end(&h);
 }
 
-/* What is said is the same on all ranks, so rank 0 says it. Errors are said by the rank that has
-   them. */
+/* Output is the same on all ranks, so only rank 0 prints it. An error is printed by the rank that
+   has it. */
 static void be_silent(Run *r) {
   r->o.at[OPT_quiet].given = true;
   if (!freopen("/dev/null", "w", stdout)) rt_fail(403, "cannot open /dev/null");

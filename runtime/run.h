@@ -90,12 +90,14 @@ int64_t rt_parameters(const rt_program *p);
    program looks for it, 0: it is known. */
 const rt_entry *rt_later_entry(const Run *r);
 int64_t rt_later_from(const Run *r);
-/* Before the first such step of a process: makes what 1-bit Adam's steps start from. rt_later_fits:
-   can a run that begins these steps at `from` go on from here? */
+/* Called before the first such step of a process: prepares the states that 1-bit Adam's steps start
+   from. The second function: can a run that begins these steps at `from` continue from this
+   state? */
 bool rt_phase_begin(Run *r, Fault *f);
 bool rt_later_fits(const Run *r, int64_t from, Fault *f);
-/* Does the next step of 1-bit Adam renew second moments, as those before the freeze do? Then
-   rt_later_end comes before it, and rt_phase_begin behind it; begun: that was in this process. */
+/* Does the next step of 1-bit Adam update second moments, as steps before the freeze do? Then the
+   caller ends the phase before it and calls rt_phase_begin after it; begun: that was in this
+   process. */
 bool rt_renews(const Run *r, int64_t from);
 bool rt_later_end(Run *r, bool begun, Fault *f);
 int64_t rt_freeze(const Run *r);
@@ -106,11 +108,11 @@ typedef struct Evaluation { /* what of the validation data, and its loss */
   double loss;              /* NaN: nothing counts */
   double counted;           /* labels that count, or the sum of their weights; NaN: all do */
   int64_t samples;          /* 0: stopped by a signal */
-  int64_t batches, tail;    /* whole batches, spread evenly; samples behind the last whole batch */
+  int64_t batches, tail;    /* whole batches, spread evenly; samples after the last whole batch */
   bool repeats;             /* the set is smaller than a batch, which shows some samples again */
 } Evaluation;
 
-/* What would be evaluated; batches: at most so many, 0: all. */
+/* The batches and samples of an evaluation; batches: the largest number, 0: all. */
 Evaluation rt_evaluation(const Run *r, int64_t batches);
 int64_t rt_evaluated(const Run *r, const Evaluation *evaluation,
                      int64_t i); /* the i-th sample of it */

@@ -1,6 +1,6 @@
-/* What the ranks of a job decide collectively: rank 0 writes, reports and decides; the others are
-   silent. A signal that reached one rank, or a clock that is fast on it, counts for all, because
-   all ranks ask each other at the same places. */
+/* Collective decisions of the ranks of a job: rank 0 writes, reports and decides; the others are
+   silent. A signal or an elapsed time limit on one rank counts for all, because all ranks ask each
+   other at the same points of the program. */
 #include "run.h"
 
 bool rt_is_first(const Run *r) { return rt_comm_rank(&r->comm) == 0; }

@@ -1,9 +1,8 @@
-/* The run directory, wherever it is: people move and remove directories while a run trains.
-
-   The directory itself is held open (O_PATH, rank 0). Before something is written by name, rank 0
-   looks whether the name still leads there. If it does not, /proc tells the new name. A directory
-   that was removed is made again, under its name or, where something else has that now, under the
-   next free one. Must not: write into a directory that is not the run's. */
+/* The run directory, which users may move or remove while a run trains. Rank 0 holds the directory
+   open (O_PATH). Before a file is written by name, rank 0 checks that the name still leads to this
+   directory. If it does not, /proc has the new name. A directory that was removed is created again,
+   under its name or, if another file has that name now, under the next free one. Must not: write
+   into a directory that is not the run's. */
 #include "runtime/base/file.h"
 #include "run.h"
 #include <errno.h>

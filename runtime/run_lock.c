@@ -14,13 +14,13 @@
 #include <unistd.h>
 
 static bool cannot(Fault *f, const char *folder) {
-  rt_fault(f, 401, "cannot write here: %s", strerror(errno));
+  rt_fault(f, 401, "cannot write into the run directory: %s", strerror(errno));
   return rt_at(f, folder, "", -1);
 }
 
 static bool taken(const char *folder, const char *who, Fault *f) {
   rt_fault(f, 404, "another process trains into this directory%s%s", *who ? ": " : "", who);
-  if (*who) rt_help(f, "if that process is gone, remove .lock-held there");
+  if (*who) rt_help(f, "if that process is gone, remove .lock-held from the run directory");
   return rt_at(f, folder, "", -1);
 }
 

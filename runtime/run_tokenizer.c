@@ -108,7 +108,7 @@ static bool keep_file(const char *folder, const char *path, const char *name, bo
   return ok;
 }
 
-/* anew: over those that are there; else they must be the same. */
+/* anew: replaces existing files; else they must be identical. */
 static bool keep_files(char *files[2], const char *folder, bool anew, Fault *f) {
   bool ok = rt_make_folders(folder, f);
   for (int i = 0; i < 2; i++) {

@@ -19,10 +19,11 @@ bool rt_run_tokenizer_ends(const RunTokenizer *tokenizer, int32_t token);
 bool rt_run_tokenizer_numbers(const RunTokenizer *tokenizer); /* tokens are printed as numbers */
 void rt_run_tokenizer_close(
     RunTokenizer *tokenizer); /* what is left of a character; then a new line */
-/* Training: the tokenizer's files go into the run directory, where sampling finds them, or are the
-   same as those that are there. */
+/* Training: copies the tokenizer's files into the run directory, where sampling finds them; files
+   that exist already must be identical. */
 bool rt_run_tokenizer_keep(const Run *r, Fault *f);
-/* Of --tokenizer, the run directory, the data line; kept: room for its path. NULL: none. */
+/* The path of the tokenizer: from --tokenizer, else the run directory, else the data line; kept:
+   buffer for the path. NULL: none. */
 const char *rt_run_tokenizer_path(const Run *r, char kept[RT_PATH]);
 /* Its files under the names by which other tools find them. */
 bool rt_run_tokenizer_copy(const char *path, const char *folder, Fault *f);

@@ -1,10 +1,10 @@
-/* Command sample: a text goes on by one token at a time. Entry logits runs over a whole window
+/* Command sample: continues a text one token at a time. Entry logits runs over a whole window
    (Batch 1, Seq positions); the last position's row gives the distribution of the next token. Where
    the program has an entry decode, a token costs one position instead (kv_cache.h); a longer prompt
    goes through logits, which fills the caches. A text longer than Seq moves the window: by one
-   token, or, with caches, by a quarter of it, since their positions move as well. What tokens say,
-   the tokenizer knows (run_tokenizer.h); without one they are bytes, or numbers. Random numbers
-   come from (seed, position) alone. */
+   token, or, with caches, by a quarter of it, since their positions move as well. The tokenizer
+   (run_tokenizer.h) gives the text of tokens; without one they are bytes, or numbers. Random
+   numbers depend only on (seed, position). */
 #include "kv_cache.h"
 #include "ir/support/num.h"
 #include "runtime/device/shard_piece.h"
@@ -72,7 +72,7 @@ static bool find_tensors(Sampler *sampler, Fault *f) {
   return rt_help(f, "sampling needs an input [Batch, Seq] of V and an output [Batch, Seq, V]");
 }
 
-/* What this rank holds of a logical tensor. */
+/* The part of a logical tensor on this rank. */
 static const rt_tensor *own(const Sampler *sampler, const rt_tensor *t) {
   return &sampler->r->p->tensors[t - sampler->r->whole->tensors];
 }
@@ -157,7 +157,7 @@ static void take_logits(Sampler *sampler, int64_t at, int64_t n, const void *log
   }
 }
 
-/* What ranks hold parts of is gathered; else no more is read than one row. */
+/* Gathers logits that are split over ranks; otherwise reads only one row. */
 static void read_logits(Sampler *sampler) {
   const Device *d = &sampler->r->device;
   const rt_tensor *part = own(sampler, sampler->from);

@@ -14,7 +14,7 @@ static bool add(SampleStop *stop, const char *text, size_t n, Fault *f) {
   if (!n) return rt_fault(f, 103, "--stop needs a text");
   if (!number || (strtoll(copy, &end, 10) >= 0 && !*end)) return true;
   rt_fault(f, 103, "--stop takes a token's number, not `%s`: there is no tokenizer", copy);
-  return rt_help(f, "--tokenizer FILE says what tokens stand for");
+  return rt_help(f, "--tokenizer FILE gives the text of tokens");
 }
 
 bool rt_sample_stop_open(SampleStop *stop, const Run *r, RunTokenizer *tokenizer, Fault *f) {

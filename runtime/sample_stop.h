@@ -10,11 +10,11 @@ typedef struct SampleStop {
   size_t longest;
   char *tail; /* the end of what was sampled, shorter than the longest text */
   size_t have;
-  bool goes_on; /* behind an end of text */
+  bool goes_on; /* after an end of text */
 } SampleStop;
 
 bool rt_sample_stop_open(SampleStop *stop, const Run *r, RunTokenizer *tokenizer, Fault *f);
-/* Prints a sampled token, a stop text included and nothing behind it. False: the sample ends. */
+/* Prints a sampled token, up to and including a stop text. False: the sample ends. */
 bool rt_sample_stop_put(SampleStop *stop, int32_t token);
 void rt_sample_stop_close(SampleStop *stop);
 #endif

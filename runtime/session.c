@@ -1,5 +1,5 @@
-/* What the commands have in common: settings against options, data, device, run directory, entries.
-   Options win over the settings that were compiled in. */
+/* Code shared by the commands: settings and options, data, device, run directory, entries. Options
+   override the compiled settings. */
 #include "run.h"
 #include "ir/support/num.h"
 #include "runtime/base/file.h"
@@ -90,7 +90,7 @@ static bool choose_device(const Run *r, DeviceOptions *options, Fault *f) {
   return rt_help(f, "compile with --target %s", gpu ? "sm_80" : "native");
 }
 
-/* Whether the command runs entry `logits` or `decode`: `eval` computes outputs for a dump. */
+/* Does the command run entry `logits` or `decode`? `eval` computes outputs for a dump. */
 static bool samples(const Run *r) {
   return r->o.command == 's' || (r->o.command == 'e' && r->o.at[OPT_dump].given);
 }
@@ -132,7 +132,7 @@ static void numbered(const Run *r, char out[RT_PATH], int i) {
   snprintf(out, RT_PATH, "runs/%s-%03d", r->p->model, i);
 }
 
-/* The last runs/MODEL-NNN there is, or the first that is not there. */
+/* The last existing runs/MODEL-NNN, or with `fresh` the first free one. */
 static void default_folder(Run *r, bool fresh) {
   int i = 1;
   for (char next[RT_PATH]; numbered(r, next, i), rt_exists(next); i++) {}
@@ -229,7 +229,7 @@ const rt_entry *rt_need_entry(const Run *r, const char *name, Fault *f) {
   return entry;
 }
 
-/* What a program keeps beside its parameters follows from them, once they are read. */
+/* Recomputes data that a program derives from its parameters after they were read. */
 bool rt_refresh(Run *r, Fault *f) {
   const rt_entry *entry = rt_entry_find(r->p, "refresh");
   return !entry || rt_device_run(&r->device, entry, f);
@@ -272,8 +272,8 @@ static int64_t predicted_of(const rt_program *p, int row) { /* rows of Device.to
   return row < p->nentries ? entry->work_bytes : entry->host_bytes;
 }
 
-/* Turns what entries touched here into what they did on the rank that left most of its own room:
-   programs of stages differ in it. Entries that did not run stay 0. */
+/* Replaces the touched bytes of entries by those of the rank with the most unused memory: programs
+   of stages differ in it. Entries that did not run stay 0. */
 static void find_least_touched(Run *r) {
   int64_t *touched = r->device.touched;
   int n = 2 * r->p->nentries; /* of this memory, then of the host's */

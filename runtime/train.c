@@ -31,7 +31,7 @@ typedef struct Train {
   size_t allocated;          /* then */
   int64_t evaluated;         /* samples of the last evaluation; 0: none in this process */
   bool begun;                /* steps are `later` in this process */
-  int64_t told_uncounted, told_unevaluated; /* how often nothing counted, in training and behind */
+  int64_t told_uncounted, told_unevaluated; /* how often nothing counted, in training and after */
   bool saves; /* false: no checkpoint is written, not even at the end */
   Metrics metrics;
   Meter meter;
@@ -59,7 +59,7 @@ static bool fill(Train *train, Fault *f) {
   return true;
 }
 
-/* Of the step that was run, seconds for which its kernels waited for messages. */
+/* Seconds for which the kernels of the last step waited for messages. */
 static double waited(const Train *train) {
   const Device *d = &train->r->device;
   return d->kind->waited ? d->kind->waited(d) : rt_comm_waited(&train->r->comm) - train->waited;
@@ -77,7 +77,7 @@ static bool look(Train *train, Fault *f) {
   return true;
 }
 
-/* What the next step runs, once what it starts from is there; NULL: that failed. */
+/* The entry of the next step, after its initial states were prepared; NULL: that failed. */
 static const rt_entry *entry_now(Train *train, Fault *f) {
   Run *r = train->r;
   bool behind = train->later && r->at.step >= train->from,
@@ -212,8 +212,8 @@ static bool save(Train *train, Fault *f) {
   return true;
 }
 
-/* A step that is not finite: left out while that is allowed, else the run ends. What is saved then
- * is the state before it. */
+/* A step that is not finite is skipped while that is allowed; otherwise the run ends and saves the
+   state before the step. */
 static bool handle_fault(Train *train, StepRecord *record, Fault *f) {
   Run *r = train->r;
   rt_meter_break(&train->meter);
@@ -306,7 +306,7 @@ static bool holds_checkpoints(const char *folder) {
   return l.n > 0;
 }
 
-/* Nothing to resume yet. What an earlier run wrote of its steps stays, under another name. */
+/* Nothing to resume yet. Metrics of an earlier run are kept under another name. */
 static bool begin_anew(Run *r, Fault *f) {
   char path[RT_PATH], kept[RT_PATH], name[32];
   if (rt_is_first(r)) rt_note("no checkpoint in %s: begins at step 1", r->out);
@@ -335,7 +335,7 @@ static bool load_resumed(Train *train, Fault *f) {
   return ok && rt_refresh(r, f);
 }
 
-/* What goes on where it stopped, but not as it was; checkpoints of old runtimes do not tell. */
+/* Reports changes to a resumed run; checkpoints of old runtimes do not have the facts. */
 static void tell_differences(const Train *train, const Progress *own) {
   const Progress *then = &train->r->at;
   if (!then->step || !rt_is_first(train->r)) return;
@@ -392,7 +392,7 @@ static void read_settings(Train *train) {
   snprintf(r->at.optimizer, sizeof r->at.optimizer, "%s", optimizer ? optimizer : "");
 }
 
-/* What of the data the run does not see, or sees more often than it seems. */
+/* Reports data that the run does not use, or uses more often than expected. */
 static void tell_data(const Train *t) {
   const Run *r = t->r;
   int64_t batch = r->data.batch, train = r->data.train.samples, valid = r->data.valid.samples;
@@ -479,7 +479,7 @@ static void conclude(const Train *train, Stop stop) {
   rt_say(stdout, "\nrun directory: %s\n", train->r->out);
 }
 
-/* Of the type that the plan computes in, per rank; 0: nobody told it. Ranks share a processor. */
+/* Peak rate of the plan's type per rank; 0: unknown. Ranks share a processor. */
 static double peak_of(const Run *r) {
   char key[64];
   const char *type = rt_setting_of(r->p, "plan.precision");

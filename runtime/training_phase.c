@@ -1,6 +1,7 @@
 /* From which step on an executable runs another entry in place of `step`: `step.frozen` of 1-bit
-   Adam (passes/math/onebit.c), by number, or by what the program found out itself and keeps as a
-   state; `step.late` behind the warm-up of the delayed update (passes/offload/delayed_update.c). */
+   Adam (passes/math/onebit.c), from a fixed step, or from one that the program determines and keeps
+   as a state; `step.late` after the warm-up of the delayed update
+   (passes/offload/delayed_update.c). */
 #include "run.h"
 #include "ir/support/variance_refresh.h"
 #include <stdint.h>
@@ -24,7 +25,7 @@ const rt_entry *rt_later_entry(const Run *r) {
   return frozen ? frozen : rt_entry_find(r->p, "step.late");
 }
 
-/* Was the checkpoint that a run goes on from made behind the freeze? */
+/* Was the checkpoint that a run continues from written after the freeze? */
 static bool has_begun(const Run *r) { return rt_get_output(r, "onebit.begun") > 0; }
 
 bool rt_later_fits(const Run *r, int64_t from, Fault *f) {

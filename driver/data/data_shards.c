@@ -176,7 +176,7 @@ static bool end_file(Shards *shards) {
   return output_close(&shards->out, ok) || (ok && failed(shards));
 }
 
-/* What this file still takes. */
+/* The number of tokens that still fit into this file. */
 static int64_t room(const Shards *shards) {
   int64_t most = shards->most ? shards->most : INT64_MAX;
   bool counted = shards->format == TO_LLMC;

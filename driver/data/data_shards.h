@@ -1,4 +1,5 @@
-/* Writing files of tokens, for `shardc data`: one file, or shards of so many tokens each. */
+/* Writing files of tokens, for `shardc data`: one file, or shards with a fixed number of tokens
+   each. */
 #ifndef SHARDC_CMD_SHARDS_H
 #define SHARDC_CMD_SHARDS_H
 #include "driver/cmd.h"

@@ -28,7 +28,7 @@ static void add_system(Doctor *doctor) {
              NEED_ALWAYS, "");
 }
 
-/* What stands behind `name :` in /proc/cpuinfo; "" if nothing does. */
+/* The value of `name :` in /proc/cpuinfo; "" if it is missing. */
 static const char *cpu_line(Doctor *doctor, const char *name) {
   char line[8192];
   FILE *file = fopen("/proc/cpuinfo", "r");

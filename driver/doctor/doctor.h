@@ -1,4 +1,4 @@
-/* What the files of `shardc doctor` share: the list of findings. */
+/* Shared by the files of `shardc doctor`: the list of findings. */
 #ifndef SHARDC_DOCTOR_H
 #define SHARDC_DOCTOR_H
 #include "ir/ir.h"

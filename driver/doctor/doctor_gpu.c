@@ -1,5 +1,5 @@
-/* `shardc doctor` on GPUs: the driver, the devices and what they can run, the stand-in, NCCL. Loads
-   the libraries as an executable would. Must not: use a device beyond asking what it is. */
+/* `shardc doctor` on GPUs: the driver, the devices and their targets, the stand-in, NCCL. Loads the
+   libraries as an executable would. Must not: use a device except to query its properties. */
 #include "doctor.h"
 #include "codegen/codegen.h"
 #include "runtime/device/cuda.h"
@@ -17,7 +17,7 @@ static int number_from(void *library, const char *name) {
   return address && !call(&n) ? n : 0;
 }
 
-/* Whether the driver reads the target's PTX: 7.x came with CUDA 11.x. */
+/* Can the driver read the target's PTX? 7.x came with CUDA 11.x. */
 static bool reads(const CudaApi *api, const Target *target) {
   int major = 0, minor = 0;
   bool known = sscanf(target->features, "+ptx%1d%1d", &major, &minor) == 2;

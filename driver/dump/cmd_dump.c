@@ -1,5 +1,5 @@
-/* `shardc dump`: the IR of a file at any point of the road: all of it or one function, as text,
-   JSON or a graph, or what passes changed. What it prints as text is a module again. */
+/* `shardc dump`: the IR of a file after any pass: all of it or one function, as text, JSON or a
+   graph, or the changes between passes. The printed text is again a module. */
 #include "driver/cmd.h"
 #include "ir/cost/count.h"
 #include "frontend/lower.h"

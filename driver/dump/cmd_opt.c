@@ -1,7 +1,7 @@
-/* `shardc opt`: passes by name over a module, IR in and IR out. What a pass needs is checked by the
-   runner of passes; --run-to cuts the list, so that a pass at fault is found by halving. What a
-   pass can be told it reads from the settings of the module: PASS{KEY=VALUE,..} writes them, and so
-   they stand in the result. */
+/* `shardc opt`: runs named passes over a module, IR in and IR out. The pass runner checks the
+   requirements of each pass; --run-to shortens the list, so that a wrong pass is found by
+   bisection. Passes read their parameters from the settings of the module: PASS{KEY=VALUE,..}
+   writes them, so they also appear in the result. */
 #include "driver/cmd.h"
 #include "ir/text/renamed.h"
 #include "passes/pass.h"
@@ -38,7 +38,7 @@ static Exit read_list(Cli *o, const char *text, PassList *list, Strings *options
   }
 }
 
-/* Of target.FACT=VALUE. */
+/* Sets a fact by target.FACT=VALUE. */
 static Exit set_fact(Module *m, const char *name, const char *value) {
   TargetFact f;
   int64_t number;

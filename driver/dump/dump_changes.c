@@ -1,12 +1,12 @@
-/* What passes changed of a module, entry by entry: settings, dims, globals that are new or differ,
-   and functions whole; of what is left as it was, functions are named, and what has gone is, too:
+/* The changes of a module by passes, entry by entry: new or different settings, dims and globals,
+   and changed functions in full; unchanged functions and removed entries are named:
 
      # gone: param @dead
      # as before: body @h.forward
 
-   It compares two texts of one module (print.c), so it knows nothing of the IR but that a function
+   It compares two texts of one module (print.c), so all it knows of the IR is that a function
    begins with a line that ends in `{`, ends with the line `}`, and that all other entries are
-   lines. Lines that say what the text is (version, model, counts, sources) are no entries. */
+   lines. Header lines (version, model, counts, sources) are no entries. */
 #include "driver/cmd.h"
 #include <stdio.h>
 #include <stdlib.h>

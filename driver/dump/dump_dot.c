@@ -11,7 +11,7 @@ typedef struct Graph {
   uint32_t number; /* of f in the module: node names are function_op */
 } Graph;
 
-/* What stands between quotes of a label. */
+/* Writes the text between the quotes of a label. */
 static void put_escaped(FILE *out, const char *s) {
   for (; *s; s++) {
     if (*s == '"' || *s == '\\') putc('\\', out);

@@ -147,7 +147,7 @@ static Exit run_stages(Page *page) {
 
 /* ---- assembly ---- */
 
-/* What says nothing to a reader: debug tables, symbol sizes. */
+/* Lines without information for a reader: debug tables, symbol sizes. */
 static bool of_assembler(const char *line) {
   static const char *const left_out[] = {"\t.cfi_",   "\t.size\t",           "\t.type\t",
                                          "\t.file\t", "\t.section\t\".note", "\n"};
@@ -203,7 +203,8 @@ static void put_block(FILE *out, const char *name, int64_t at, int64_t bytes, ui
   fprintf(out, ",%lld,%lld,%u,%u],", (long long)at, (long long)bytes, from, to);
 }
 
-/* Workspace of a kernel, frame of a body, second buffers of a loop: what an op has beside results.
+/* Memory of an op other than its results: workspace of a kernel, frame of a body, second buffers of
+   a loop.
  */
 static void put_work(FILE *out, Module *m, const Fn *f, uint32_t i, const char *what) {
   const Op *o = &f->ops.at[i];

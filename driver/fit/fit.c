@@ -1,12 +1,11 @@
-/* Whether a program fits into the memory of its machine.
-
-   What a step needs is known once pass `memory` has run, and the passes take a fraction of a second
-   even for large models. So it is tried, not estimated: where no plan says `micro`, the largest
-   divisor of a rank's share of the batch with which the program fits is taken (N0601); a plan that
-   does not fit is E0801, with what would fit instead (fit_try.c), at the line that would
-   change. Nothing of a try is written. The machine is that of the plan, or this one, of whose
-   memory an eighth is left to others, or with --target a common GPU of that target; a mesh without
-   a machine may run anywhere, so its micro-batch is not chosen. */
+/* Checks that a program fits into the memory of its machine. The memory of a step is known once
+   pass `memory` has run, and the passes take a fraction of a second even for large models. So plans
+   are tried, not estimated: if the plan does not set `micro`, the largest divisor of a rank's share
+   of the batch with which the program fits is used (N0601); a plan that does not fit is E0801, with
+   a change that would fit (fit_try.c), at the line to change. A try writes no files. The machine is
+   that of the plan; else this machine, less an eighth of its memory for other programs; else, with
+   --target, a common GPU of that target. A mesh without a machine may run anywhere, so its
+   micro-batch is not chosen. */
 #include "fit.h"
 #include "codegen/codegen.h"
 #include "ir/cost/machine.h"
@@ -60,7 +59,7 @@ int64_t fit_capacity(const Cli *o, const Module *m) {
   return o->here ? all / mesh_ranks(m) : all;
 }
 
-/* What driver and libraries take is said with what the program needs, as `plan` does. */
+/* The memory of driver and libraries is reported with that of the program, as `plan` does. */
 static int64_t reserve_of(const Cli *o, const Module *m) { return fit_machine(o, m).reserve; }
 
 static const char *amount(Ctx *c, int64_t bytes) { return arena_amount(c->arena, (double)bytes); }
@@ -171,7 +170,7 @@ static Span place_of(const LowerFacts *facts, const FitChange *change) {
   return change->micro && facts->micro_at.file ? facts->micro_at : facts->plan;
 }
 
-/* What the line `zero` leaves whole. */
+/* A label at the line `zero` with the data that it does not partition. */
 static void label_stage(const Module *m, Report *r) {
   static const char *const whole[] = {"a full optimizer state", "whole gradients", "whole weights"};
   int stage = plan_zero_stage(m), axis = fit_batch_axis(m);

@@ -13,28 +13,28 @@
 /* cmd_load.c: FILE -> a module; NULL: diagnostics were given, or FILE cannot be read */
 Module *load_shard(Cli *o, const char *path, LowerFacts *facts);
 
-/* That of the plan, unless the ranks run here whatever it is (`verify`). */
+/* The machine of the plan, or this machine for `verify`, which runs the ranks locally. */
 Machine fit_machine(const Cli *o, const Module *m);
-/* What a rank may use: of the plan's machine, or of this one if it says nothing. */
+/* Memory that a rank may use: on the plan's machine, or on this machine if the plan names none. */
 int64_t fit_capacity(const Cli *o, const Module *m);
-/* Of the targets that --target names, the one to try for; NULL: it is not given. */
+/* The target of --target that plans are tried for; NULL: no --target. */
 const char *fit_target(const Cli *o);
 
 /* The micro-batch that is to be taken because none is written, with its note; 0: leave it. */
 int64_t fit_micro(Cli *o, const Module *m, const LowerFacts *facts);
 
-/* The bucket of `zero` that is to be taken because none is written, set in m, with its note
+/* The bucket of `zero` that is used because the plan sets none; set in m, with its note
    (fit_bucket.c). */
 void fit_bucket(Cli *o, Module *m, const LowerFacts *facts);
 int64_t fit_set_bucket(Module *m, const LowerFacts *facts); /* its bytes, no note; 0: none is */
 double fit_latency(const Module *m, int64_t bytes); /* of a full bucket's time, in percent */
 
-/* What `pipeline auto` stands for, set in m, with its note. False: no schedule can be made; the
-   first one is set, whose passes say why. */
+/* Chooses the schedule for `pipeline auto`, sets it in m and adds its note. False: no schedule can
+   be compiled; the first one is set, and its passes report the reason. */
 bool fit_schedule(Cli *o, Module *m, const LowerFacts *facts);
 
-/* What `uneven = memory` stands for: the layers for which each stage has room, set in m, with its
-   note. */
+/* Chooses the numbers of layers for `uneven = memory`, for which each stage has memory, sets them
+   in m and adds the note. */
 void fit_layers(Cli *o, Module *m, const LowerFacts *facts);
 
 /* After pass `memory`: a `prefetch` in bytes that holds no layer is E0602; false. */
@@ -45,7 +45,7 @@ bool fit_check(Cli *o, const Module *m, const LowerFacts *facts);
    there is (fit_host.c). */
 bool fit_hosts(Cli *o, const Programs *programs, const LowerFacts *facts);
 
-/* Of classes of ranks, the one that needs the most memory. */
+/* The class of ranks that needs the most memory. */
 const Module *fit_largest(const Programs *programs);
 /* Both checks, of all classes: E0801 judges the largest, and the fullest node. */
 bool programs_fit(Cli *o, const Programs *programs);
@@ -56,7 +56,7 @@ void nodes_warn(Cli *o, const Programs *programs);
 
 /* ---- tries: fit_try.c ---- */
 
-/* What `offload` has of which parameters: paths for each of its words, "": none
+/* The choice of `offload`: paths of parameters for each of its words, "": none
    (offload_units.c). */
 enum { MOST_UNITS = 16 };
 typedef struct OffloadChoice {
@@ -64,7 +64,7 @@ typedef struct OffloadChoice {
 } OffloadChoice;
 typedef VEC(const char *) OffloadUnits;
 OffloadUnits offload_units(const Module *m); /* h.*, and "wte, wpe, ln_f": what may be apart */
-/* Of the unit's paths those that an update writes; "": none. */
+/* The unit's paths of parameters that an update writes; "": none. */
 const char *offload_updated(const Module *m, const char *unit);
 int64_t offload_layers(const Module *m, const char *unit); /* of h.*; 1: they go together */
 const char *offload_paths(const Module *m, int word);      /* what the plan says */
@@ -72,24 +72,25 @@ const char *offload_without(Arena *arena, const char *list, const char *paths);
 const char *offload_text(Arena *arena, const OffloadChoice *choice); /* "params of h.*" */
 void offload_set(Module *m, const OffloadChoice *choice);
 
-/* What `offload auto` stands for, set in m, with its note. False: no program can be made. */
+/* Chooses the units for `offload auto`, sets them in m and adds the note. False: no program can be
+   compiled. */
 bool fit_offload(Cli *o, Module *m);
 
 typedef struct FitChange { /* of a plan; what is 0 stays as it is */
   int stage;               /* of zero */
   int64_t micro, bucket;
-  int64_t near;           /* not 0: so many layers less one ahead (`prefetch` of zero) */
-  bool blocking;          /* no message runs beside the computation (`overlap` of zero) */
-  bool keep_input;        /* recompute every stack from its input */
-  Str over;               /* .. which is split over this axis (Pa) */
-  const char *zero_over;  /* axes of zero */
-  int offload;            /* so many of optimizer, grads, params to the host, of all parameters */
-  int64_t times;          /* so many more ranks along the first axis that cuts Batch */
-  const char *schedule;   /* of a pipeline */
-  int64_t chunks;         /* of layers, that it has on a stage */
-  int64_t ahead;          /* of `zero_bubble`, its `memory` */
-  int64_t layers;         /* for which each stage has room (`uneven`) */
-  const char *accumulate; /* gradients of zero between micro-batches: "shard", "full" */
+  int64_t near;               /* not 0: layers gathered ahead (`prefetch` of zero), plus one */
+  bool blocking;              /* messages do not overlap with the computation (`overlap` of zero) */
+  bool keep_input;            /* recompute every stack from its input */
+  Str over;                   /* .. which is split over this axis (Pa) */
+  const char *zero_over;      /* axes of zero */
+  int offload;                /* the first n of optimizer, grads, params, of all parameters */
+  int64_t times;              /* factor on the ranks along the first axis that splits Batch */
+  const char *schedule;       /* of a pipeline */
+  int64_t chunks;             /* of layers, that it has on a stage */
+  int64_t ahead;              /* of `zero_bubble`, its `memory` */
+  int64_t layers;             /* for which each stage has memory (`uneven`) */
+  const char *accumulate;     /* gradients of zero between micro-batches: "shard", "full" */
   const char *mesh[MAX_MESH]; /* its axes in this order */
   const OffloadChoice *moved; /* instead of what its lines `offload` say */
   bool timed;                 /* the bound of a step is asked for */

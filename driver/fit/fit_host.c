@@ -1,7 +1,7 @@
-/* Whether what the ranks of a node have in its host's memory fits there (E0801): what the plan puts
-   on the host, and what is pinned for the runtime. Where all ranks run one program each has its
-   share; of classes of ranks (stage_class.h) the node is judged that has the most. Must not:
-   judge processors, whose ranks share one memory with all of it (fit.c). */
+/* Checks that the host memory of the ranks of a node fits (E0801): data that the plan offloads, and
+   memory that the runtime pins. If all ranks run one program, each has an equal share; with classes
+   of ranks (stage_class.h) the node with the largest sum is checked. Must not: check CPU targets,
+   whose memory is host memory anyway (fit.c). */
 #include "fit.h"
 #include "ir/cost/machine.h"
 #include "ir/plan/module_settings.h"

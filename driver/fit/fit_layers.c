@@ -13,7 +13,7 @@ typedef struct LayerTry {
 } LayerTry;
 typedef VEC(LayerTry) LayerTries;
 
-/* Of the first line that makes stages of layers; false: none does. */
+/* Layers and stages of the first `place` line that splits layers into stages; false: none. */
 static bool find_stages(const Module *m, int64_t *layers, int64_t *stages) {
   for (uint32_t i = 0; i < m->rules.n; i++)
     for (uint32_t k = 0; k < m->rules.at[i].dims.n && m->rules.at[i].axes.n; k++)
@@ -27,8 +27,8 @@ static bool find_stages(const Module *m, int64_t *layers, int64_t *stages) {
   return false;
 }
 
-/* All numbers: what layers keep takes the room of n, but on a stage that has none of them, and
-   stages that are alike need no padding; so bytes go up and down with n. */
+/* Tries all numbers of layers: saved values of layers take the room of n layers, except on a stage
+   that has none of them, and equal stages need no padding; so bytes are not monotonic in n. */
 static LayerTries try_all(Cli *o, const Module *m, const LowerFacts *facts, int64_t layers,
                           int64_t stages) {
   LayerTries all = {0};

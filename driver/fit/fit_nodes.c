@@ -1,12 +1,11 @@
-/* W0701: the order of the mesh's axes, which says what ranks share a node (fit.h).
-
-   What ranks send is known once pass `memory` has run, so nothing is assumed of axes by their
-   names or by what they cut: under `zero 3` with many micro-batches data parallelism may send more
-   than tensor parallelism does. All orders are compared by the bytes of a step that leave nodes
-   (nodes.h). What ranks send depends on the order of axes that cut Batch alone: what is reduced
-   over the first one is not sent over the next. So the plan is compiled for each order of these,
-   and once more as proposed, whose own bytes are told: written so, it gets no such warning. Must
-   not: speak where ranks run here, whatever the machine is. */
+/* W0701: the order of the mesh's axes, which determines the ranks that share a node (fit.h). The
+   traffic of ranks is known once pass `memory` has run, so nothing is assumed about axes by their
+   names or the dims that they split: under `zero 3` with many micro-batches data parallelism may
+   send more than tensor parallelism. All orders are compared by the bytes per step that leave nodes
+   (nodes.h). The traffic depends only on the order of the axes that split Batch: data reduced over
+   the first axis is not sent over the next. So the plan is compiled for each order of these axes,
+   and once more as proposed, to report that plan's own bytes: once written, it gets no such
+   warning. Must not: warn when ranks run on this machine, whatever the plan's machine is. */
 #include "driver/plan/plan_report.h"
 #include "fit.h"
 #include "ir/cost/machine.h"

@@ -1,13 +1,12 @@
-/* `offload auto`: what of a plan lies on the host (fit.h). What does not fit into the memory of the
-   device goes there, group by group (offload_units.c): the update with its gradients, or the
-   parameters, of a stack or of what is outside of stacks. Each one that is left is tried as the
-   program it makes, up to pass `memory`; the one goes that adds the fewest seconds to the bound of
-   a step for each byte that it frees (timeline_host.c), where the machine does not say how fast it
-   is, the one that moves the fewest bytes; if one is enough, the one with the shortest step, of a
-   stack that of as few layers as do, its first ones or its last ones (pass `ranges`), and where
-   stages of a pipeline share them, of whole stages. In the end
-   what is not needed there comes back. Must not: take what was not made; move what the host has no
-   room for. */
+/* `offload auto`: chooses the data of a plan that is kept on the host (fit.h). Data that does not
+   fit on the device is offloaded in units (offload_units.c): the update with its gradients, or the
+   parameters, of a stack or of everything outside of stacks. Each remaining unit is compiled up to
+   pass `memory`. The unit is taken that adds the fewest seconds to the bound of a step per freed
+   byte (timeline_host.c), or, if the machine has no rates, the one that moves the fewest bytes. If
+   one unit is enough, the one with the shortest step is taken; of a stack only as many layers as
+   needed, the first or the last ones (pass `ranges`), and whole stages if stages of a pipeline
+   share them. In the end, units that are not needed on the host return to the device. Must not:
+   choose a plan that was not compiled; offload more than the host's memory holds. */
 #include "driver/plan/plan_report.h"
 #include "fit.h"
 #include "ir/plan/layer_range.h"
@@ -87,7 +86,7 @@ static void tell(AutoOffload *plan, const Cost *cost) {
   Arena *arena = plan->o->c->arena;
   const char *time = cost->seconds > 0 ? arena_printf(arena, ", %.4g s a step", cost->seconds) : "";
   vec_push(arena, plan->told,
-           arena_printf(arena, "%s: %s here, %s on the host%s", offload_text(arena, &choice),
+           arena_printf(arena, "%s: %s device, %s host%s", offload_text(arena, &choice),
                         arena_amount(arena, (double)(here(cost) + plan->machine.reserve)),
                         arena_amount(arena, (double)cost->host), time));
 }
@@ -111,8 +110,8 @@ static bool try_share(AutoOffload *plan, UnitPart *at, UnitPart share, Cost *cos
   return try_chosen(plan, cost) && fits(plan, cost);
 }
 
-/* Of what fits, at this cost: as few layers as do. Those of the other end of the stack need the
-   same room, and their way may be hidden better. */
+/* Reduces a unit that fits to as few layers as needed. Layers of the other end of the stack need
+   the same memory, and their copies may overlap better. */
 static void take_fewest(AutoOffload *plan, UnitPart *at, uint32_t unit, Cost *cost) {
   UnitPart best = *at, least = *at;
   Cost one, fewest = *cost;
@@ -158,7 +157,8 @@ static bool move_one(AutoOffload *plan) {
   return true;
 }
 
-/* What went first may not be needed any more, or not all of it. */
+/* Units that were offloaded first may no longer be needed, or not entirely: returns them to the
+   device. */
 static void take_back(AutoOffload *plan) {
   for (int update = 0; update < 2; update++)
     for (uint32_t i = 0; i < plan->units.n; i++) {
@@ -178,8 +178,7 @@ static void say(const AutoOffload *plan, const OffloadChoice *choice, Span at) {
   Report *r = diag_at(plan->o->c->diag, "N0601", at, "`offload %s -> host` was chosen",
                       offload_text(arena, choice));
   for (uint32_t i = 0; i < plan->told.n; i++) diag_fact(r, "%s", plan->told.at[i]);
-  diag_fact(r, "there are %s here, %s on the host",
-            arena_amount(arena, (double)plan->machine.memory),
+  diag_fact(r, "available: %s device, %s host", arena_amount(arena, (double)plan->machine.memory),
             arena_amount(arena, (double)plan->machine.host));
 }
 

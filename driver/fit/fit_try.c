@@ -1,12 +1,12 @@
-/* What would fit instead of a plan that does not (fit.h). These changes are tried, each by itself:
-   layers gathered less far ahead, no message beside the computation, the next stages of zero, zero
-   over another axis as well, smaller micro-batches, layers computed again from their inputs, inputs
-   split over an axis, optimizer, gradients and parameters on the host. Of those that fit, the one
-   with the shortest step by the clock of `plan` is taken; where the machine does not say how fast
-   it is, the first. If none fits, several of them together are tried, then more ranks. A try takes
-   the program from its file to pass `memory` in a context of its own: a tenth of a second also for
-   large models. What cannot be made so (a stage that an optimizer does not take, sizes that do not
-   divide) is no answer. */
+/* Finds a change that makes a plan fit (fit.h). These changes are tried, each by itself: fewer
+   layers gathered ahead, no overlap of messages, the next stages of zero, zero over an
+   additional axis, smaller micro-batches, recomputation from layer inputs, inputs split over an
+   axis, optimizer, gradients and parameters on the host. Among those that fit, the one with the
+   shortest step by the bound of `plan` is chosen or, if the machine has no rates, the first. If
+   none fits, several of them together are tried, then more ranks. A try compiles the program
+   from its file to pass `memory` in a context of its own: a tenth of a second even for large
+   models. A change that does not compile (a stage that an optimizer does not support, sizes that
+   do not divide) is skipped. */
 #include "driver/plan/plan_report.h"
 #include "fit.h"
 #include "ir/schedule/flight.h"
@@ -32,7 +32,7 @@ int fit_batch_axis(const Module *m) {
 
 /* ---- one try ---- */
 
-/* The stacks of the model that stand in no other one: "dec, enc". */
+/* The stacks of the model that are not nested in another one: "dec, enc". */
 static const char *stack_names(const Module *m) {
   const char *text = "";
   for (uint32_t i = 0; i < m->globals.n; i++) {

@@ -1,7 +1,7 @@
-/* Which parameters a plan may have apart on the host, and what `offload` then says (fit.h): those
-   of each stack, and those outside of stacks as one; of a plan that names paths, its paths. A
-   change of a plan has a list of paths for each word; it replaces what the lines `offload` said,
-   not what layers keep there. Must not: run passes. */
+/* The units of parameters that a plan may offload, and the `offload` lines for them (fit.h): each
+   stack is a unit, and all parameters outside of stacks are one; if the plan names paths, its paths
+   are the units. A change of a plan has a list of paths for each word; it replaces the lines
+   `offload`, but not the offload of saved values of layers. Must not: run passes. */
 #include "fit.h"
 #include "ir/plan/layer_range.h"
 #include "ir/plan/module_settings.h"
@@ -18,7 +18,7 @@ static const char *add(Arena *arena, const char *list, const char *path) {
   return arena_printf(arena, "%s%s%s", list, *list ? ", " : "", path);
 }
 
-/* The sub around a parameter, if no stack stands in it. */
+/* The sub around a parameter, if it contains no stack. */
 static const char *outermost(const Module *m, const char *name) {
   size_t n = strcspn(name, ".");
   for (uint32_t i = 0; i < m->globals.n; i++) {

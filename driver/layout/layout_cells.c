@@ -1,7 +1,7 @@
-/* What a picture of a layout shows at each place. Where there are more blocks than a picture has
-   room for, a cell is a square of them: it has the colour of the part that lists most of its blocks
-   (of several, the first written), and says how many there are. Must not: leave out a listed block;
-   a cell with one block in it is not empty. */
+/* The cells of a picture of a layout. If there are more blocks than a picture has room for, a cell
+   is a square of blocks: it has the colour of the part that lists most of its blocks (the first
+   written, if several do), and holds the number of listed blocks. Must not: leave out a listed
+   block; a cell with one block in it is not empty. */
 #include "layout_drawing.h"
 #include "ir/support/num.h"
 #include <string.h>

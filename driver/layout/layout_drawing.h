@@ -11,7 +11,7 @@ layout_density(const LayoutFigures *figures); /* listed blocks, or admitted scor
 const char *layout_words(Arena *arena, const LayoutFigures *figures);
 void layout_json(FILE *out, const LayoutFigures *figures,
                  const char *model); /* model may be NULL */
-/* What ranks differ by; NULL: nothing */
+/* The difference between the lists of ranks, in words; NULL: none */
 const char *lists_words(Arena *arena, const BlockLists *lists);
 void lists_json(FILE *out, const Module *m); /* "lists":[..] */
 LayoutList module_layouts(const Module *m);  /* of its settings */
@@ -21,7 +21,7 @@ LayoutList module_layouts(const Module *m);  /* of its settings */
 typedef struct Cell {
   int part;       /* the part that lists most of its blocks; CELL_NOTHING, CELL_PARTIAL */
   int64_t blocks; /* that are listed; */
-  int64_t of;     /* of so many */
+  int64_t of;     /* of this many */
 } Cell;
 enum { CELL_NOTHING = -1, CELL_PARTIAL = -2 };
 

@@ -1,6 +1,6 @@
-/* Figures of layouts in words and as JSON. The counts are those of frontend/layout.h; what is
-   derived here are shares: density is listed blocks over blocks; the share of FLOP is listed scores
-   over scores, because that is what kernels compute that skip whole blocks. */
+/* Figures of layouts in words and as JSON. The counts are those of frontend/layout.h; this file
+   derives shares: density is listed blocks over blocks; the share of FLOP is listed scores over
+   scores, because kernels that skip whole blocks compute exactly the listed ones. */
 #include "layout_drawing.h"
 #include "ir/mask/lists.h"
 #include "ir/support/num.h"

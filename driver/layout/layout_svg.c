@@ -1,8 +1,8 @@
 /* A layout as SVG: rows are queries, columns keys; a colour per part of the layout, one for blocks
    that an element predicate cuts. Cells of one colour are one path, neighbours in a row one
-   rectangle of it, so that 1,024 rows stay small. Of more blocks than a side has cells, a cell is a
-   square of them, the paler the fewer of them are listed. Colours are those of Okabe and Ito and
-   others far from them. The same layout gives the same bytes. */
+   rectangle of it, so that 1,024 rows stay small. If there are more blocks than cells on a side, a
+   cell is a square of blocks, paler if fewer of them are listed. Colours are those of Okabe and Ito
+   and others far from them. The same layout gives the same bytes. */
 #include "layout_drawing.h"
 #include "ir/support/num.h"
 #include "runtime/chart.h"
@@ -18,7 +18,7 @@ enum {
   MOST_CELLS = 224,
   HEADS = 16
 };
-enum { LEVELS = 4, WIDEST = 3 }; /* shades of a colour; panels beside each other */
+enum { LEVELS = 4, WIDEST = 3 }; /* shades of a colour; panels in a row */
 
 static const struct {
   const char *name, *colour;

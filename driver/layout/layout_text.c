@@ -1,4 +1,4 @@
-/* A layout for terminals: a letter per cell, with the numbers of its first blocks beside it. Every
+/* A layout for terminals: a letter per cell, with the numbers of its first blocks next to it. Every
    head whose blocks differ has a picture; the text is the same wherever it is made. */
 #include "layout_drawing.h"
 #include "ir/support/num.h"
@@ -34,8 +34,8 @@ static void put_legend(FILE *out, const Layout *layout, int64_t side) {
   fputs(". absent\n", out);
   if (side > 1)
     fprintf(out,
-            "  a letter stands for %lld x %lld blocks, as most of those listed are; small: not all "
-            "are listed\n",
+            "  a letter is a square of %lld x %lld blocks, named after most of those listed; "
+            "small: not all are listed\n",
             (long long)side, (long long)side);
 }
 

@@ -1,7 +1,8 @@
-/* `shardc plan`: what a plan costs before anything runs. The passes run to `memory`, nothing is
-   compiled; the figures are those of the program, not estimates, but for the time of a step, which
-   is a bound from the machine block: arithmetic at its peak beside what its links carry. Ranks of a
-   class run one program: it takes as long for a thousand as for two. */
+/* `shardc plan`: the cost of a plan before anything runs. The passes run up to `memory`, no kernel
+   is compiled; the figures are those of the program, not estimates, except for the time of a step,
+   which is a lower bound from the machine block: arithmetic at its peak, concurrent with the
+   traffic of its links. Ranks of a class run one program, so the command takes as long for a
+   thousand ranks as for two. */
 #include "ir/made.h"
 #include "plan_report.h"
 #include "driver/layout/layout_drawing.h"
@@ -27,7 +28,7 @@ static bool adds_up(const Module *m) {
 static void plan_accumulation(const Cli *o, Planned *planned) {
   static const char *const names[ACCUMULATIONS] = {"shard", "full"};
   bool full = plan_accumulates_full(planned->m);
-  /* A micro-batch that was chosen stands in the module alone: both choices are told for it. */
+  /* A micro-batch that was chosen is only in the module: both choices are reported for it. */
   int64_t micro = o->facts->micro ? 0 : plan_micro(planned->m);
   if (plan_zero_stage(planned->m) < 2 || !planned->step.traffic.n || !adds_up(planned->m)) return;
   for (int i = 0; i < ACCUMULATIONS; i++) {
@@ -189,23 +190,23 @@ static void say_sum(Arena *arena, const PlanPart *part, int n) {
   }
 }
 
-/* Of classes of ranks the one that has it: ` on a rank of middle_1`. */
+/* The class of ranks that has the host memory: ` on a rank of middle_1`. */
 static const char *whose_host(const Planned *planned) {
   if (planned->programs.n < 2) return "";
   return arena_printf(planned->m->arena, " on a rank of %s", module_class_name(planned->hosting));
 }
 
-/* in the host's memory, here the same, 4.00 MiB
-     = optimizer 3.00 MiB + working 1.00 MiB */
+/* in the host's memory, the same memory, 4.00 MiB = optimizer 3.00 MiB + working 1.00
+   MiB */
 static void say_host(const Planned *planned) {
   Arena *arena = planned->m->arena;
   PlanPart parts[HOST_PARTS];
   if (!planned->host.total) return;
   plan_host_parts(&planned->host, parts);
-  printf("in the host's memory, %s%s%s\n ", planned->need.apart ? "" : "here the same, ",
+  printf("in the host's memory, %s%s%s\n ", planned->need.apart ? "" : "the same memory, ",
          arena_amount(arena, (double)planned->host.total), whose_host(planned));
   say_sum(arena, parts, HOST_PARTS);
-  printf("\n  a step moves %s down and %s up, in %.0f copies\n",
+  printf("\n  a step copies %s to the host and %s to the device, in %.0f copies\n",
          arena_amount(arena, planned->moves.down), arena_amount(arena, planned->moves.up),
          planned->moves.calls);
 }
@@ -338,7 +339,7 @@ static void put_json(const Planned *planned) {
 
 /* ---- the command ---- */
 
-/* What all plans of a call share. */
+/* State shared by all plans of a call. */
 typedef struct Planning {
   Cli *o;
   PlanPage *page; /* NULL: none is wanted */

@@ -79,7 +79,7 @@ static void say_row(const Planned *planned, int part) {
   printf("\n");
 }
 
-/* Of stages of a class that differ, all numbers: 3, 3, 2 */
+/* The numbers of layers of stages of a class, if they differ: 3, 3, 2 */
 static const char *layers_text(Module *m) {
   StageClass class = module_class(m);
   const char *text = "";
@@ -90,7 +90,8 @@ static const char *layers_text(Module *m) {
   return text;
 }
 
-/* Of `uneven`: FLOP of the slowest stage, and of that in the best partition of the layers. */
+/* For `uneven`: FLOP of the slowest stage, and of the slowest stage in the best partition of the
+   layers. */
 static bool stage_flop(const Module *m, double *slowest, double *least) {
   Str text = module_setting(m, "made.stage_flop", NULL);
   return text && sscanf(text, "%lf %lf", slowest, least) == 2;
@@ -107,7 +108,7 @@ static void say_layers(const Planned *planned) {
            slowest, least);
 }
 
-/* Of `buffers`, on GPUs over NCCL: 3 x 2.00 KiB */
+/* The part of `buffers` for sends on GPUs over NCCL: 3 x 2.00 KiB */
 static void say_send_slots(const Planned *planned) {
   if (!module_send_slots(planned->m)) return;
   printf("  send slots");
@@ -119,7 +120,7 @@ static void say_send_slots(const Planned *planned) {
   printf("  in buffers\n");
 }
 
-/* What lies on the host, where any class has something there. */
+/* Prints host memory if any class uses it. */
 static void say_host(const Planned *planned) {
   if (!planned->host.total) return;
   printf("  %-10s", "host");

@@ -1,14 +1,14 @@
-/* What `plan` says of messages in flight: how far ahead each stack is gathered, and why a message
-   is waited for where it stands (attribute `blocking`, pass prefetch); and the refusal of a
-   `prefetch` in bytes that holds no layer. All of it is read from the module after pass `memory`.
-   Must not: choose anything. */
+/* The part of `plan` about asynchronous messages: how far ahead each stack is gathered, and why a
+   message blocks (attribute `blocking`, pass prefetch); and the refusal of a `prefetch` in bytes
+   that is smaller than one layer. All facts are read from the module after pass `memory`. Must not:
+   choose anything. */
 #include "plan_report.h"
 #include "ir/cost/count.h"
 #include "ir/schedule/flight.h"
 #include "ir/shape/placement.h"
 #include "passes/machine/prefetch.h"
 
-typedef struct Standing { /* messages of one kind over one axis that stand for one reason */
+typedef struct Standing { /* messages of one kind over one axis that block for one reason */
   const Op *like;
   double calls, seconds;
 } Standing;
@@ -108,7 +108,7 @@ void plan_say_flights(const Planned *planned) {
            list.n ? "more layers ahead would not fit, or hide nothing more"
                   : "a layer gathered ahead would hide nothing");
   if (standing_list.n)
-    printf("waited for where they stand          calls%s\n", weighed ? "    seconds" : "");
+    printf("blocking messages                    calls%s\n", weighed ? "    seconds" : "");
   for (uint32_t i = 0; i < standing_list.n; i++) {
     const Standing *x = &standing_list.at[i];
     printf("  over %-8s %-16s %12.0f", word_of(x->like, ATTR_axis), op_name(x->like->code),

@@ -1,9 +1,9 @@
-/* The arithmetic of `zero` beside a plan's bytes: with Ψ parameters and N ranks that share them,
-   stage 1 keeps k Ψ/N bytes of optimizer states, stage 2 gradients so, too, stage 3 parameters
-   ("ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", section 5). Ψ is what
-   one rank holds of the parameters without `zero`; k is read off the bytes and must be whole but
-   for padding, or nothing is said; nor is it of 1-bit Adam's states, which are of several kinds.
-   Must not: count what the bytes are, that is module_budget's. */
+/* The formulas of `zero` next to a plan's bytes: with Ψ parameters and N ranks that share them,
+   stage 1 keeps k Ψ/N bytes of optimizer states, stage 2 also that share of gradients, stage 3 also
+   of parameters ("ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", section
+   5). Ψ is the number of parameters on one rank without `zero`; k is derived from the byte counts;
+   the formula is printed only if k is integral up to padding, and never for 1-bit Adam, which has
+   several kinds of states. Must not: count bytes, which module_budget does. */
 #include "plan_report.h"
 #include "ir/plan/module_settings.h"
 #include <math.h>

@@ -1,7 +1,7 @@
-/* What `plan` says of a run of 1-bit Adam (passes/math/onebit.c) beside its two kinds of steps:
-   what a rank sends where one kind ends, once; what that comes to on average; and what `zero 1`
-   saves, of whose parts of the second moments every rank keeps a whole copy behind the freeze. Must
-   not: say what one step sends or takes, that is plan_step.c's. */
+/* The part of `plan` about a run of 1-bit Adam (passes/math/onebit.c) as a whole: the traffic of a
+   rank at the change from one kind of step to the other; the average traffic per step; and the
+   memory that `zero 1` saves, given that every rank keeps a whole copy of the second moments after
+   the freeze. Must not: print the traffic or time of one step, which plan_step.c does. */
 #include "plan_report.h"
 #include "ir/plan/module_settings.h"
 #include "ir/support/variance_refresh.h"
@@ -32,8 +32,8 @@ static int64_t renews(const Planned *planned) {
   return module_whole(planned->m, "train.optim.renew");
 }
 
-/* Steps behind the freeze that are as those before it; how often frozen ones begin, and end for
-   one of these. */
+/* The number of steps after the freeze that update second moments, and how often runs of frozen
+   steps begin and end. */
 typedef struct Renewals {
   double steps, begins, ends;
 } Renewals;
@@ -58,7 +58,7 @@ static double bytes_on_average(const Planned *planned) {
   return (warm * first + frozen + between) / steps;
 }
 
-/* Of a state of a flat group: over how many ranks it is shared. */
+/* The number of ranks that share a state of a flat group. */
 static int64_t ways_of(const Module *m, const Global *global) {
   int64_t ways = 1;
   for (uint32_t i = 0; i < m->mesh.n; i++)
@@ -102,7 +102,7 @@ static void say_sent(const Planned *planned) {
   printf("\n");
 }
 
-/* of 850 steps behind the freeze 53 renew second moments: they are as those before it */
+/* 53 of 850 steps after the freeze update second moments, with full gradients */
 static void say_renewals(const Planned *planned) {
   Arena *arena = planned->m->arena;
   double ended = bytes_ended(planned);
@@ -110,7 +110,7 @@ static void say_renewals(const Planned *planned) {
   if (planned->from)
     printf("of %.0f steps behind the freeze %.0f renew second moments: they are as those before it",
            planned->steps - planned->from, renewals_of(planned).steps);
-  else printf("behind the freeze some steps renew second moments: they are as those before it");
+  else printf("after the freeze some steps update second moments, with full gradients");
   if (ended > 0) printf(", and a rank sends %s for each", arena_amount(arena, ended));
   printf("\n");
 }

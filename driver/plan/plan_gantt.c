@@ -1,11 +1,9 @@
 /* The schedule of a pipeline as a Gantt chart, SVG: a lane per stage, a bar per turn, by the table
-   of the schedule and what a micro-batch costs each stage (plan_stages.c), or as it was
-   measured (plan_measured.c). Below the bars of high lanes stand messages.
-
-   Turns that an eye can tell apart are bars with the number of their micro-batch. Narrower ones are
-   drawn together until they are wide enough: stretches of one kind, or of several kinds in turn.
-   Gaps are what the stage waits, if they are half a pixel wide. Must not: draw more bars or
-   messages than there are pixels. */
+   of the schedule and the cost of a micro-batch on each stage (plan_stages.c), or as measured
+   (plan_measured.c). High lanes show messages below the bars. Turns that are wide enough are bars
+   with the number of their micro-batch. Narrower turns are merged until they are wide enough:
+   stretches of one kind, or of several kinds in turn. Gaps of at least half a pixel are the stage's
+   waiting time. Must not: draw more bars or messages than pixels. */
 #include "plan_report.h"
 #include "runtime/chart.h"
 

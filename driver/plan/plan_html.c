@@ -1,7 +1,7 @@
-/* `shardc plan --html`: one page about plans, with nothing to load and nothing that runs. Per plan
-   the picture of plan_svg.c, and everything that is drawn as a table as well: bytes by what
-   they are for, the largest buffers, what each axis sends, collectives, the parts of a step's time.
-   Several plans are first shown beside each other. */
+/* `shardc plan --html`: one page about plans, without scripts or external resources. Each plan has
+   the picture of plan_svg.c, and all drawn figures also as tables: bytes by purpose, the largest
+   buffers, the traffic of each axis, collectives, the parts of a step's time. Several plans are
+   first compared in one table. */
 #include "plan_report.h"
 #include "ir/support/num.h"
 #include "ir/shape/placement.h"
@@ -81,7 +81,7 @@ static void put_part(FILE *file, const Planned *planned, int i) {
   fputs("</tr>\n", file);
 }
 
-/* What lies on the host, where any class has something there. */
+/* Writes host memory if any class uses it. */
 static void put_host(FILE *file, const Planned *planned) {
   if (!planned->host.total || planned->programs.n < 2) return;
   fputs("<tr><td>on the host</td>", file);
@@ -198,17 +198,16 @@ static void put_work(FILE *file, const Planned *planned, const PlanStep *step, c
   if (step_time->total <= 0) return;
   plan_html_heads(file, "at_the_machine's_peaks #");
   put_seconds(file, "computation", step_time->compute),
-      put_seconds(file, "memory, beside it", step_time->memory);
+      put_seconds(file, "memory, concurrent", step_time->memory);
   for (uint32_t i = 0; i < planned->m->mesh.n; i++) {
     const char *axis = planned->m->mesh.at[i].name;
     put_seconds(file, arena_printf(planned->m->arena, "over %s", axis), step_time->exposed[i]);
-    put_seconds(file,
-                arena_printf(planned->m->arena, "over %s, hidden beside the computation", axis),
+    put_seconds(file, arena_printf(planned->m->arena, "over %s, hidden by the computation", axis),
                 step_time->axis[i] - step_time->exposed[i]);
     put_seconds(file, arena_printf(planned->m->arena, "latency of these, over %s", axis),
                 step_time->latency[i]);
   }
-  put_seconds(file, "slower beside messages that processors carry", step_time->slowed);
+  put_seconds(file, "slowdown by messages that CPUs carry", step_time->slowed);
   put_seconds(file, "at least", step_time->total);
   fputs("</table>\n", file);
 }
@@ -216,8 +215,8 @@ static void put_work(FILE *file, const Planned *planned, const PlanStep *step, c
 static void put_lanes(FILE *file, const Planned *planned) {
   if (planned->step.time.total <= 0 || !planned->m->mesh.n || planned->step.lanes.shown <= 0)
     return;
-  fputs("<h3>Kernels and messages of a rank, at these peaks</h3>\n"
-        "<p>Yellow: the kernels wait for messages. Of a loop some rounds are drawn.</p>\n",
+  fputs("<h3>Kernels and messages of a rank, at these peaks</h3>\n<p>Yellow: the kernels wait for "
+        "messages. Only some rounds of a loop are drawn.</p>\n",
         file);
   plan_lanes_svg(file, planned);
 }

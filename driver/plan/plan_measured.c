@@ -1,11 +1,10 @@
-/* `shardc plan --measured FILE`: what the ranks of a pipeline did in a step, by the trace of a run
-   (`train --trace FILE`, runtime/device/trace_file.c), beside the table of the plan.
-
-   Of each stage the first rank is looked at, and of the steps in the file the one of median time. A
-   turn computes where it does not stand still; what is between turns and what stands still is idle.
-   Where the file knows of nothing that stood still (a GPU whose kernels are timed one by one), the
-   rank's messages are that. A file of another model, mesh or schedule is refused. Must not: believe
-   the file; draw a turn that the table does not have. */
+/* `shardc plan --measured FILE`: the measured timeline of the ranks of a pipeline in a step, from
+   the trace of a run (`train --trace FILE`, runtime/device/trace_file.c), next to the table of the
+   plan. It shows the first rank of each stage and the step of median time. Time of a turn in which
+   the rank is not blocked is computation; blocked time and time between turns is idle. If the file
+   has no blocked times (a GPU whose kernels are timed one by one), the rank's messages count as
+   blocked time. A file of another model, mesh or schedule is refused. Must not: believe the file;
+   draw a turn that the table does not have. */
 #include "plan_report.h"
 #include "ir/shape/placement.h"
 #include "runtime/base/file.h"
@@ -216,7 +215,7 @@ static void sort_out(const TraceReading *reading, StageBoxes *stage) {
   }
 }
 
-/* What of a turn is computing: all but what stands still, from number *next on. */
+/* Adds the computing spans of a turn: all but blocked times, from number *next on. */
 static double add_spans(Arena *arena, GanttLane *lane, const StageBoxes *own, uint32_t *next,
                         TurnSpan turn) {
   double now = turn.from, still = 0;

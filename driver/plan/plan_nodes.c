@@ -1,11 +1,10 @@
-/* Part of `shardc plan`: how the axes of the mesh lie over the nodes of the machine, and what of a
-   step leaves a node (ir/cost/nodes.h).
-
-   Groups of ranks over an axis that stand on nodes of their own send at the same time: so many sets
-   of nodes carry together what one set would carry alone (the bandwidth amplification of 3D
-   parallelism, DeepSpeed 2020, where each stage has data parallel groups of its own). On a node its
-   ranks share the way out, those of one stage always, those of several stages if their gradients
-   are ready at the same time; both are told. Must not: count what stays inside. */
+/* Part of `shardc plan`: how the axes of the mesh map to the nodes of the machine, and the bytes of
+   a step that leave a node (ir/cost/nodes.h). Groups of ranks over an axis that are on disjoint
+   sets of nodes send at the same time: these sets share the traffic that one set would carry alone
+   (the bandwidth amplification of 3D parallelism, DeepSpeed 2020, where each stage has data
+   parallel groups of its own). The ranks of a node share its link: those of one stage always, those
+   of several stages if their gradients are ready at the same time; both are reported. Must not:
+   count traffic inside of a node. */
 #include "plan_report.h"
 #include "ir/cost/nodes.h"
 #include "ir/shape/placement.h"

@@ -1,8 +1,8 @@
-/* Part of `shardc plan`: whether `offload` pays. The plan is made again without its lines
-   `offload`, and once for each group of parameters that would stay on the device (offload_units.c);
-   what each needs and the bound of its step stand beside the plan's, and in the end what to do.
-   Only where the machine has GPUs and says how fast they are: else there is no bound. Must not:
-   choose; `offload auto` does (fit_offload.c). */
+/* Part of `shardc plan`: reports whether `offload` pays. The plan is compiled again without its
+   lines `offload`, and once for each unit of parameters with the unit on the device
+   (offload_units.c). It prints the memory and the bound of the step of each next to those of the
+   plan, and then a recommendation. Only for machines with GPUs and their rates: otherwise there is
+   no bound. Must not: choose; `offload auto` does (fit_offload.c). */
 #include "plan_report.h"
 #include "driver/fit/fit.h"
 #include "ir/plan/module_settings.h"
@@ -14,7 +14,7 @@ static bool fits(const Planned *planned, const Cost *cost) {
 
 static bool try_choice(const Cli *o, OffloadTry *one) {
   FitChange change = {.moved = &one->choice, .timed = true};
-  /* A micro-batch that was chosen stands in the module alone. */
+  /* A micro-batch that was chosen is only in the module. */
   if (!o->facts->micro) change.micro = one->micro;
   return one->made = fit_cost(o, &change, &one->cost) && one->cost.seconds > 0;
 }
@@ -89,7 +89,7 @@ static void say_try(const Planned *planned, const OffloadTry *one, const char *w
          one->cost.seconds, fits(planned, &one->cost) ? "fits" : "does not fit");
 }
 
-/* Of those that fit, the one that makes the step shorter, by the most for its bytes. */
+/* Among the tries that fit and shorten the step, the one that saves the most time per byte. */
 static const OffloadTry *best_left(const Planned *planned) {
   const OffloadTry *best = NULL;
   double most = 0;
@@ -123,7 +123,7 @@ void plan_say_offload(const Planned *planned) {
   else if (best)
     printf("to be left on the device: %s; it fits, and a step is %.3g s shorter\n",
            words_of(planned, best), gain(planned, best));
-  else printf("`offload` pays: nothing that fits beside the rest makes a step shorter\n");
+  else printf("`offload` pays: no unit that fits on the device makes the step shorter\n");
 }
 
 /* ---- JSON ---- */

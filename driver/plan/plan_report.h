@@ -1,6 +1,6 @@
-/* What `shardc plan` knows of one plan, for its forms: text, JSON (cmd_plan.c), a page
-   (plan_html.c). All of it holds for each rank, or, where classes of ranks differ
-   (stage_class.h), for the one that needs the most memory; what each needs stands beside it. */
+/* The data of `shardc plan` about one plan, for its output formats: text, JSON (cmd_plan.c), a page
+   (plan_html.c). It holds for each rank or, if classes of ranks differ (stage_class.h), for the
+   class that needs the most memory; the memory of each class is stored as well. */
 #ifndef SHARDC_CMD_PLAN_H
 #define SHARDC_CMD_PLAN_H
 #include "driver/cmd.h"
@@ -11,8 +11,8 @@
 #include "ir/plan/stage_class.h"
 #include "ir/schedule/pipeline_schedule.h"
 
-/* What `accumulate` of `zero` can say, and what each costs; of plans whose gradients are sharded
-   while several micro-batches add up. */
+/* The values of `accumulate` of `zero` and their costs, for plans with sharded gradients and
+   several micro-batches. */
 typedef struct Accumulation {
   const char *name;
   bool taken;
@@ -79,10 +79,10 @@ typedef struct PlanGantt { /* a step of a pipeline: by its table, or as it was m
 
 typedef struct Measured { /* plan_measured.c */
   const char *path;
-  int64_t step, steps; /* the one that is shown, of so many */
+  int64_t step, steps; /* the step that is shown, and the number of steps */
   double error;        /* seconds that its times may be off */
   PlanGantt gantt;
-  double *still; /* by stage: seconds that it stood still inside of turns */
+  double *still; /* by stage: seconds that it was blocked inside of turns */
 } Measured;
 
 typedef struct Planned {
@@ -147,7 +147,7 @@ void plan_say_time(const Planned *planned, const PlanStep *step);
 void plan_put_communication(const Planned *planned,
                             const PlanStep *step); /* "communication":[..] */
 void plan_put_time(const Planned *planned, const PlanStep *step);
-/* Steps behind the warm-up: frozen; late, and what waits. */
+/* Entries of steps after the warm-up: frozen; late, and the waiting time. */
 const char *plan_warm_up(const Planned *planned); /* 2000 of 10000 steps */
 void plan_say_later(const Planned *planned);
 void plan_put_later(const Planned *planned);
@@ -163,7 +163,8 @@ void plan_put_classes(const Planned *planned); /* JSON: a list of them */
 void plan_put_stages(const Planned *planned);  /* JSON: what `uneven` made of the layers */
 /* In a run of the entry, of each kind what the class sends that sends most. */
 TrafficList plan_traffic(const Planned *planned, const Fn *entry);
-/* What a rank of that class waits for other stages in a run of the entry (plan_stages.c). */
+/* FLOP for which a rank of that class waits for other stages in a run of the entry
+   (plan_stages.c). */
 IrCount plan_waits(const Planned *planned, const Fn *entry, uint32_t class);
 double plan_makespan(const Programs *programs); /* of that table, in FLOP; 0: there is none */
 bool plan_gantt(const Planned *planned, PlanGantt *s); /* false: stages have no classes */
@@ -176,7 +177,7 @@ void plan_put_measured(const Planned *planned);
 /* plan_schedule.c: the pictures of the schedule, and what stages do not use of it */
 void plan_html_schedule(FILE *file, const Planned *planned);
 /* plan_nodes.c */
-void plan_say_nodes(const Planned *planned); /* nothing if all ranks stand in one node */
+void plan_say_nodes(const Planned *planned); /* prints nothing if all ranks are on one node */
 void plan_put_nodes(const Planned *planned);
 void plan_html_nodes(FILE *file, const Planned *planned);
 /* plan_offload.c */

@@ -44,7 +44,7 @@ static void put_measured(FILE *file, const Planned *planned, const PlanGantt *pl
   if (measured->error > 0)
     fprintf(file, "times of different ranks may be off by %.3g s", measured->error);
   else fputs("on one clock", file);
-  fputs(". In a turn, too, a stage may stand still.</p>\n", file);
+  fputs(". A stage may also be blocked during a turn.</p>\n", file);
   plan_gantt_svg(file, planned, &measured->gantt);
   put_idle(file, planned, plan);
 }
@@ -54,7 +54,7 @@ void plan_html_schedule(FILE *file, const Planned *planned) {
   if (!plan_gantt(planned, &gantt)) return;
   fprintf(file,
           "<h3>The schedule of the stages</h3>\n<p>%lld stages, %lld micro-batches, the operations "
-          "of each; messages take no time here.</p>\n",
+          "of each; messages are drawn without time.</p>\n",
           (long long)gantt.table.stages, (long long)gantt.table.parts);
   put_keys(file, &gantt.table);
   plan_gantt_svg(file, planned, &gantt);

@@ -1,11 +1,10 @@
-/* How long stages of a pipeline wait for each other in a step.
-
-   The table of the schedule (pipeline_schedule.h) is run turn by turn; a turn takes what its loop
-   costs for
-   one micro-batch in the program of its stage's class: operations, and bytes between kernels and
-   memory apart. Stages that gather or sum over their own axis in a part (`zero 2` and `3` over it)
-   meet there. What the busiest class does not do until the last stage is over, it waits. What
-   stands outside of the loops, such as the update, all stages do at once. */
+/* The time that stages of a pipeline wait for each other in a step. The table of the schedule
+   (pipeline_schedule.h) is simulated turn by turn; the cost of a turn is that of its loop for one
+   micro-batch in the program of its stage's class: operations, and separately bytes between kernels
+   and memory. Stages that gather or sum over their own axis in a turn (`zero 2` and `3` over it)
+   synchronise in it. The waiting time of the busiest class is the time until the last stage is
+   done, less its own work. Work outside of the loops, such as the update, runs on all stages at the
+   same time. */
 #include "plan_report.h"
 
 typedef struct StageCosts { /* of a micro-batch, by stage and loop */
@@ -22,8 +21,9 @@ static void add_class(StageCosts *costs, const Module *m, const TurnLoops *loops
   }
 }
 
-/* Which loops meet all stages in a part: over their axis they gather, or sum up. What stands before
-   the loop over layers is counted as before all of the part, what stands behind, as behind. */
+/* Finds the loops in which all stages synchronise: they gather or sum over the axis of the stages.
+   A collective before the loop over layers counts as at the start of the turn, one after it as at
+   the end. */
 static void add_meetings(TurnTable *table, const Module *m, const TurnLoops *loops, const Fn *f) {
   const char *axis = m->mesh.at[module_class(m).axis].name;
   for (int i = 0; i < loops->n; i++) {

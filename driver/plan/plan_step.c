@@ -1,6 +1,6 @@
-/* What `plan` says of one run of an entry: what it sends, and in which time at least. Where steps
-   behind a warm-up are others they are told behind: 1-bit Adam's frozen ones (plan_freeze.c);
-   late ones (passes/offload/delayed_update.c), and what waits for the host. */
+/* The part of `plan` about one run of an entry: its traffic, and a lower bound of its time.
+   Different steps after a warm-up follow: frozen ones of 1-bit Adam (plan_freeze.c); late ones
+   (passes/offload/delayed_update.c), and the time that they wait for the host. */
 #include "plan_report.h"
 #include "ir/cost/count.h"
 #include "ir/plan/module_settings.h"
@@ -39,8 +39,8 @@ static bool any_host(const Planned *planned) {
   return bytes > 0;
 }
 
-/* Of the class that the others wait for: the one with the most to do, or, where any waits for its
-   host, the one that takes the longest. */
+/* The step of the class that the others wait for: the one with the most operations or, if any waits
+   for its host, the one that takes the longest. */
 PlanStep plan_step(const Planned *planned, const Fn *entry) {
   if (!entry) return (PlanStep){0};
   PlanStep step = step_of(planned, entry, slowest(planned));
@@ -143,20 +143,20 @@ static void say_axis(const Planned *planned, const StepTime *step_time, int i) {
   printf(")");
 }
 
-/* at least 1.2 s: computation 0.8 s beside memory 0.3 s, over data 0.4 s (between nodes)
+/* at least 1.2 s: computation 0.8 s, memory 0.3 s (concurrent), over data 0.4 s (between nodes)
    at least 0.9 s: computation 0.8 s, over data 0.1 s and 0.3 s hidden, over pcie 0.2 s */
 void plan_say_time(const Planned *planned, const PlanStep *step) {
   const StepTime *step_time = &step->time;
   if (step_time->total <= 0) return;
   printf("at least %.3g s: computation %.3g s", step_time->total, step_time->compute);
-  if (step_time->memory > 0) printf(" beside memory %.3g s", step_time->memory);
+  if (step_time->memory > 0) printf(", memory %.3g s (concurrent)", step_time->memory);
   for (uint32_t i = 0; i < planned->m->mesh.n; i++) say_axis(planned, step_time, (int)i);
   if (step_time->pcie > 0) printf(", over pcie %.3g s", step_time->pcie);
   if (step_time->host > 0) printf(", on the host %.3g s", step_time->host);
   if (step_time->pcie + step_time->host > 0)
     printf(", of which the GPU waits for %.3g s", step_time->away);
   if (step_time->slowed > 0)
-    printf(", slower by %.3g s beside messages that processors carry", step_time->slowed);
+    printf(", slowed by %.3g s by messages that CPUs carry", step_time->slowed);
   printf("\n");
 }
 
@@ -177,7 +177,7 @@ static void say_hidden(const Planned *planned) {
 static void say_moves(const Planned *planned) {
   Moves moves = entry_moves(ir_later_entry(planned->m));
   if (moves.calls <= 0) return;
-  printf("  such a step moves %s down and %s up, in %.0f copies\n",
+  printf("  such a step copies %s to the host and %s to the device, in %.0f copies\n",
          arena_amount(planned->m->arena, moves.down), arena_amount(planned->m->arena, moves.up),
          moves.calls);
 }

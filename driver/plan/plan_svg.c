@@ -1,8 +1,9 @@
-/* The memory of a rank over the ops of a step, as SVG: what stays is at the bottom, what the step
-   itself needs is stacked on it, in steps, because memory changes between ops only. The bodies of
-   loops stand once, with how often they run below. Bytes that are allocated are a dashed line, what
-   the machine has a red one. Colours are those of Okabe and Ito, which colour-blind people tell
-   apart. The text says nothing of time or machine: the same plan gives the same bytes. */
+/* The memory of a rank over the ops of a step, as SVG: persistent data is at the bottom, the
+   working memory of the step is stacked on it, as a step function, because memory changes only
+   between ops. Bodies of loops are drawn once, with the number of their rounds below. A dashed line
+   is the allocated memory, a red one that of the machine. Colours are those of Okabe and Ito, which
+   colour-blind people can distinguish. The text is independent of time and machine: the same plan
+   gives the same bytes. */
 #include "plan_report.h"
 #include "ir/shape/placement.h"
 #include "runtime/chart.h"

@@ -1,7 +1,7 @@
 /* The lanes of a rank over a step, as SVG: kernels above, below them a lane per mesh axis with the
-   messages over it (timeline.h). Where the kernels wait is marked in their lane. Of a loop the
-   rounds stand that the list of events has; a dashed line says how many are left out there. Spans
-   too short to be seen are drawn together with their neighbours. */
+   messages over it (timeline.h). Waiting times of the kernels are marked in their lane. A loop
+   shows the rounds that the list of events has; a dashed line has the number of omitted rounds.
+   Spans too short to be visible are merged with their neighbours. */
 #include "plan_report.h"
 #include "runtime/chart.h"
 

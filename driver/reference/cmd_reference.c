@@ -63,7 +63,7 @@ static void put_sentence(FILE *out, const char *text) {
   fprintf(out, "%s.", text + 1);
 }
 
-/* What a line does and takes, and whether it must stand. */
+/* Writes the help of a line, its operands, and whether it is required. */
 static void write_line_help(FILE *out, const SettingRow *row) {
   put_sentence(out, row->help);
   if (row->type != TYPE_NOTHING && row->type != TYPE_WORD)
@@ -73,7 +73,7 @@ static void write_line_help(FILE *out, const SettingRow *row) {
   if (later && later->value && *later->value == '!')
     fprintf(out, " Other than `%s` is not built yet.", later->value + 1);
   if (row->flags & SETTING_NEEDED) fputs(" The block must have it.", out);
-  if (row->flags & SETTING_MANY) fputs(" May stand more than once.", out);
+  if (row->flags & SETTING_MANY) fputs(" May be written more than once.", out);
   if (*row->otherwise) fprintf(out, " Default: `%s`.", row->otherwise);
 }
 
@@ -88,7 +88,7 @@ static void put_line_head(const SettingRow *row) {
   fclose(out), put_paragraph(help), free(help);
 }
 
-/* What no pass reads yet. word: of the line; choice: one of it, or NULL */
+/* Marks words that no pass reads yet. word: of the line; choice: one of it, or NULL */
 static void put_planned(const SettingRow *row, const char *key, const char *choice) {
   char word[32];
   snprintf(word, sizeof word, "%.*s", (int)strcspn(row->word, "."), row->word);
@@ -257,8 +257,8 @@ static void put_families(void) {
   };
   put_head(
       "Kernel families", "ir/kernel/families.def",
-      "In the order in which an op finds its family. The loop nests are drawn in the pages beside "
-      "this one.\n\n| family | kernels for | what it computes |\n|---|---|---|");
+      "In the order in which families are tried for an op. The other pages of this folder draw the "
+      "loop nests.\n\n| family | kernels for | what it computes |\n|---|---|---|");
   for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
     bool both = !strcmp(families[i].devices, "BOTH");
     printf("| `%s` | processors%s | ", families[i].name, both ? ", GPUs" : "");

@@ -189,7 +189,7 @@ static Exit check_only(Cli *o) {
   return EXIT_FINE;
 }
 
-/* Says how good the record's cut is beside n others. */
+/* Reports how the record's cut compares with n others. */
 static void say_rivals(const TuneSearch *tune_search, const TuneRecord *record, long n) {
   TuneCheck c;
   if (!n || !tune_check(tune_search, &record->cut, (uint32_t)n, &c) ||

@@ -1,10 +1,9 @@
-/* `shardc tune --rivals N`: how good is the cut that few measurements found?
-
-   All combinations of choices are tens of thousands for one product. N of them are drawn at random
-   (always the same ones), each decision by itself among everything worth a try, so that every
-   combination may come; a few rounds tell the eight best, more rounds the best of these. From
-   there, every neighbour in each decision is tried until none is faster. What came out then meets
-   the cut in question, in turn, for as long as a last word takes. The search must not look at that
+/* `shardc tune --rivals N`: checks how good the cut is that few measurements found. One product has
+   tens of thousands of combinations of choices. N of them are drawn at random (always the same
+   ones), each decision independently among all useful values, so that every combination can occur;
+   a few rounds find the eight best, more rounds the best of these. Starting from it, every
+   neighbour in each decision is tried until none is faster. The result is then measured against the
+   cut in question, interleaved, until the difference is clear. The search must not depend on that
    cut. */
 #include "tune_measure.h"
 #include "passes/pass.h"

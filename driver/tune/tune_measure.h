@@ -26,7 +26,8 @@ typedef struct Timing {
   int rounds;
   bool good; /* it ran, and gave what the first one gave */
 } Timing;
-typedef struct TuneEffort { /* rounds at least, and more until so many seconds are over */
+typedef struct TuneEffort { /* the least number of rounds, and seconds during which more are
+                               measured */
   int rounds;
   double seconds;
 } TuneEffort;
@@ -59,6 +60,6 @@ typedef struct TuneCheck {
   uint32_t cuts;
   Cut best;
 } TuneCheck;
-/* How good is that cut? Measures n others and what lies near the best of them. */
+/* Checks how good a cut is: measures n others and the neighbours of the best of them. */
 bool tune_check(const TuneSearch *s, const Cut *pick, uint32_t n, TuneCheck *out);
 #endif

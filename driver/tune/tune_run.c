@@ -1,12 +1,12 @@
 /* Measuring variants of one kernel: they become objects, one shared library, and run in a child
    process on the runtime's own pool, so that a kernel that crashes costs one record and no more.
 
-   Every round runs each variant once, in turn, with the caches emptied before: in a step its
-   operands come from memory, too. What is compared is the median over the rounds of a variant's
-   time as a share of the first one's in the same round: a noisy neighbour, or a processor that
-   changes its clock, meets all of a round alike. There are so many rounds as were asked for, and
-   more while there is time. Before, the results of each variant are compared with those of the
-   first one, which is the rule's. */
+   Every round runs each variant once, in turn, with cold caches, because operands also come from
+   memory in a step. The figure of a variant is the median over the rounds of its time relative to
+   the first variant's in the same round: a noisy neighbour or a changed clock rate affects all
+   variants of a round alike. The requested number of rounds is measured, and more while there is
+   time. First, the results of each variant are compared with those of the first one, which is the
+   default rule's. */
 #include "tune_measure.h"
 #include "codegen/codegen.h"
 #include "ir/support/numbers.h"
@@ -190,7 +190,8 @@ static void time_round(Bench *bench, int round, const Timing *out, double *t) {
   void *const flush[] = {bench->flush};
   for (uint32_t i = 0; i < bench->nkernels; i++) {
     uint32_t which =
-        round & 1 ? bench->nkernels - 1 - i : i; /* there and back: no place is favoured */
+        round & 1 ? bench->nkernels - 1 - i : i; /* alternating directions: no position is
+                                                    favoured */
     if (!out[which].good) continue;
     rt_pool_run(bench->pool, flush_chunk, flush, 16);
     t[which] = run(bench, &bench->kernel[which]);

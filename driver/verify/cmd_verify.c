@@ -1,9 +1,9 @@
-/* `shardc verify`: a plan changes no number but rounding; shown by training a few steps under two
-   plans from the same seed and data, as processes of this machine, whatever machine the plans are
-   for. Losses, norms, parameters and states are compared (verify_compare.c). What one rank in
-   f32 gives is what a plan is compared with, unless another one is named. Where they differ, a
-   program of one rank with noise in what it adds up runs some times, and they are compared again
-   by what that shows to be rounding. */
+/* `shardc verify`: checks that a plan changes results only by rounding, by training a few steps
+   under two plans from the same seed and data, as processes of this machine, whatever machine the
+   plans are for. Losses, norms, parameters and states are compared (verify_compare.c). The
+   reference is one rank in f32, unless another plan is named. If they differ, a program of one rank
+   with noise in its sums runs several times, and the results are compared again with the spread of
+   these runs as rounding. */
 #include "verify_runs.h"
 #include "ir/shape/placement.h"
 #include "ir/support/num.h"
@@ -57,7 +57,7 @@ static _Noreturn void become_ranks(char **command, int n, const char *noise, con
   _exit(run_ranks(command, n, NULL));
 }
 
-/* What is said goes to a log, shown only when it fails. */
+/* Output goes to a log, which is shown only if the command fails. */
 static Exit run_quietly(Verify *verify, const VerifySide *verify_side, char **command,
                         const char *noise, const char *log) {
   int status, n = (int)mesh_ranks(verify_side->m);
@@ -208,9 +208,9 @@ static bool is_wide(const VerifySide *verify_side) {
          !has_narrow_messages(verify_side);
 }
 
-/* Rounding of the narrower type of the two; tensors by ten times as much. One whose gradient 8 bits
-   round to 0, beside larger ones, stays where it is, so there a tensor may be apart by all that it
-   can have moved. */
+/* Rounding of the narrower type of the two; tensors by ten times as much. With 8-bit messages a
+   gradient that is small within its block is rounded to 0 and its element does not move, so a
+   tensor may differ by the largest possible move. */
 static void set_tolerance(Verify *verify) {
   bool wide = is_wide(&verify->a) && is_wide(&verify->b);
   const char *said = verify->o->value[OPT_TOL];

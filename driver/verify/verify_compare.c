@@ -1,14 +1,14 @@
-/* What runs of one model left behind, compared: losses and norms step by step, parameters and
-   states as logical tensors in the order of the model, so that the first one that differs is the
-   one nearest to the cause. The norm of a difference is compared with the tensor's norm and, of a
-   parameter, with what the optimizer can move.
+/* Compares the results of two runs of one model: losses and norms step by step, parameters and
+   states as logical tensors in the order of the model, so that the first difference is closest to
+   the cause. The norm of a difference is compared with the tensor's norm and, for a parameter, with
+   the distance that the optimizer can move it.
 
-   Rounding decides some numbers alone: a gradient that is 0 in mathematics (of the bias of keys) is
-   rounding, and an optimizer that divides by its size makes a full step of it. Runs of one rank
-   with noise in what they add up (passes/math/noise.h) show which these are: they spread. Their
-   spread for a noise of 1 is how ill conditioned a number is; an element, a loss or a norm may
-   differ by the tolerance times that. An element of which the spread is small against its size
-   stays within a tenth of it, whatever the tolerance: so a fault is seen where noise is coarse. */
+   Some numbers are only rounding: a gradient that is exactly 0 in mathematics (of the bias of keys)
+   is rounding, and an optimizer that divides by its size makes a full step of it. Runs of one rank
+   with noise in their sums (passes/math/noise.h) identify such numbers by their spread. The spread
+   for a noise of 1 is the condition of a number; an element, a loss or a norm may differ by the
+   tolerance times that. An element whose spread is small relative to its size must stay within a
+   tenth of it, whatever the tolerance: so a fault is visible even if noise is coarse. */
 #include "verify_runs.h"
 #include "ir/plan/layer_range.h"
 #include "runtime/base/file.h"
@@ -49,7 +49,7 @@ static double apart(double a, double b, double least) {
   return a == b ? 0 : isfinite(a) && isfinite(b) ? fabs(a - b) / size : INFINITY;
 }
 
-/* Of n numbers, the standard deviation. */
+/* The standard deviation of n numbers. */
 static double deviation(const double *x, uint32_t n) {
   double mean = 0, sum = 0;
   for (uint32_t i = 0; i < n; i++) mean += x[i] / n;
@@ -139,7 +139,7 @@ typedef struct Compared { /* one tensor of all runs */
   double move; /* how far the optimizer can move an element; of a state 0 */
 } Compared;
 
-/* What rounding may make of element i: see above. */
+/* The difference of element i that rounding may cause: see above. */
 static double allowance(const Compared *compared, int64_t i, double per) {
   double x[NOISY_RUNS];
   if (!compared->runs) return 0;

@@ -1,5 +1,5 @@
-/* Two runs of one model, compared: for `shardc verify` alone. cmd_verify.c makes and runs them,
-   verify_compare.c reads what they left behind. */
+/* Two runs of one model, compared; only for `shardc verify`. cmd_verify.c compiles and runs them,
+   verify_compare.c reads their results. */
 #ifndef SHARDC_CMD_VERIFY_H
 #define SHARDC_CMD_VERIFY_H
 #include "driver/cmd.h"
@@ -35,7 +35,7 @@ typedef struct Verdict {
   uint32_t bad_loss, bad_norm; /* the first step beyond the tolerance; 0: none */
   double a_loss, b_loss, a_norm, b_norm;
   const char *bad_tensor, *bad_index; /* the first beyond the tolerance, its largest difference */
-  double bad_by, a_value, b_value;    /* relative; values there */
+  double bad_by, a_value, b_value;    /* relative; values at that element */
 } Verdict;
 
 /* False: a file cannot be read, or they are of different models; said as E0803. */

@@ -1,5 +1,5 @@
-/* Writing ops: constants appear where numbers meet tensors, values of outer functions become
-   arguments of loop bodies when they are used there, stacked parameters come in as one slice per
+/* Writing ops: a number that meets a tensor becomes a constant, values of outer functions become
+   arguments of the loop bodies that use them, stacked parameters are passed as one slice per
    round. */
 #include "lower_emit.h"
 #include "ir/support/num.h"

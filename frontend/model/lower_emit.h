@@ -1,6 +1,5 @@
-/* The pen of the evaluator: writes what it decided into the IR. Every function does nothing when
-   only checking. Values of an outer function are brought into the body of a loop when they are used
-   there. */
+/* The writer of the evaluator: writes its results into the IR. Every function does nothing when
+   only checking. Values of an outer function become arguments of the loop bodies that use them. */
 #ifndef SHARDC_LOWER_EMIT_H
 #define SHARDC_LOWER_EMIT_H
 #include "sema.h"

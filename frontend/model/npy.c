@@ -38,7 +38,7 @@ static bool find_header(Npy *npy) {
   return true;
 }
 
-/* What follows a key of the dict, NULL: there is none. */
+/* The text after a key of the dict; NULL: no such key. */
 static const char *after_key(const Npy *npy, const char *key) {
   const char *at = strstr(npy->header, key);
   if (!at) return NULL;

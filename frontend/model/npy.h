@@ -14,7 +14,7 @@ typedef struct NpyBits {
   const char *fault, *help; /* fault: why there is nothing else, or NULL; help may be NULL */
 } NpyBits;
 
-/* Text of n bytes with a zero behind it */
+/* Text of n bytes, followed by a zero */
 NpyBits npy_bits(Arena *a, const char *text, size_t n);
 const char *npy_shape(Arena *a, const NpyBits *b); /* 64 x 64 */
 #endif

@@ -1,12 +1,11 @@
-/* What the meaning of a program is made of: the world (every file read), sizes of dims, values with
-   named dims, layers as instances, and the evaluator that walks bodies.
+/* Semantic analysis: the world (every file read), sizes of dims, values with named dims, layers as
+   instances, and the evaluator that walks bodies.
 
-   One evaluator serves checking and lowering. It walks the body of a model with values that know
-   their kind, their dims and, if they are numbers, what they are. With a Build it also writes each
-   operation into the IR (lower_*.c); without one it only checks. So what is checked is what is
-   compiled, and lowering may assume that nothing is wrong.
-
-   Mistakes give a diagnostic once per place and a poisoned value, about which nothing more is said.
+   One evaluator serves checking and lowering. It walks the body of a model with values that have
+   their kind, their dims and, for numbers, the number. With a Build it also writes each operation
+   into the IR (lower_*.c); without one it only checks. So the checked program is the compiled one,
+   and lowering may assume that it is correct. A mistake gives one diagnostic per position and a
+   poisoned value, which causes no further diagnostics.
  */
 #ifndef SHARDC_SEMA_H
 #define SHARDC_SEMA_H
@@ -240,7 +239,7 @@ Str kind_text(Ctx *c, const Val *v);    /* "an index of `Vocab`", for messages *
 
 /* ---- axes, environments, instances ---- */
 
-typedef struct AxisBind { /* formal axis and the dims that it stands for */
+typedef struct AxisBind { /* formal axis and the dims bound to it */
   Str formal;
   Dims dims;
 } AxisBind;
@@ -491,7 +490,8 @@ typedef struct BlockGrid { /* what patterns are counted in */
 } BlockGrid;
 bool pattern_check(Eval *e, const Mask *m, int n, const AstExpr *const *x); /* its operands */
 Val pattern_values(Eval *e, const Mask *m, const BlockGrid *g); /* where it lists a block */
-/* Whether it names blocks behind the last of so many rows and columns: `named` - 1 of `there`. */
+/* Does the pattern name blocks after the last one of a grid of rows and columns? `named` - 1 is the
+   largest named block, `there` the number of blocks. */
 bool pattern_beyond(const Mask *mask, double rows, double columns, double *named, double *there);
 Val pattern_head(Eval *e, const BlockGrid *g, double n); /* h mod n */
 /* a op b, widened until one has the dims of both; of two numbers, the number */

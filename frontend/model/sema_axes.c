@@ -1,6 +1,6 @@
-/* Lists of dims in brackets: names are checked and formal axes replaced by the dims they stand for;
-   the axes of a layer or function are bound to what its user wrote. A dim that is given twice gets
-   a prime in its second role. */
+/* Lists of dims in brackets: names are checked and formal axes replaced by the dims bound to them;
+   the axes of a layer or function are bound to the dims that its caller wrote. A dim that is given
+   twice gets a prime in its second role. */
 #include "sema.h"
 #include <string.h>
 
@@ -85,7 +85,7 @@ static bool bind_side(Binder *binder, const AstNames *formal, const Dims *actual
     return true;
   }
   if (formal->n != (uint32_t)dims.n) {
-    eval_error(binder->e, "E0204", binder->where, "`%s` wants %u axes here, not %d", binder->what,
+    eval_error(binder->e, "E0204", binder->where, "`%s` needs %u axes, not %d", binder->what,
                formal->n, dims.n);
     return false;
   }

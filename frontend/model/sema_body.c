@@ -81,7 +81,7 @@ void eval_aux(Eval *e, Env *env, const AstStmt *stmt) {
 
 static void misplaced(Eval *e, const AstStmt *stmt, const char *word, const char *where) {
   Report *r = eval_error(e, !strcmp(word, "loss") ? "E0309" : "E0204", stmt->word,
-                         "`%s` cannot stand here", word);
+                         "`%s` is not allowed here", word);
   diag_label(r, "only %s has one", where);
   if (stmt->kind == STMT_RETURN)
     diag_help(r, "a model names its values, shows them with `output`, and ends with `loss`");
@@ -161,7 +161,8 @@ static void help_return(Report *r, const AstStmts *body) {
   diag_edit(r, (Span){name.file, name.offset, last->value->span.offset - name.offset}, "return ");
 }
 
-/* False: no value was returned. What nothing needs uses no parameter: its `aux` lines may. */
+/* False: no value was returned. A body whose value is unused uses no parameter, except by its `aux`
+   lines. */
 static bool walk_body(Eval *e, Env *env, const AstStmts *body, Span *returned, Val *v) {
   unsigned ends = 1u << STMT_AUX | (e->idle ? 0 : 1u << STMT_RETURN);
   bool *need = e->mode == MODE_CHECK ? needed_statements(e, body, ends) : NULL;
@@ -209,7 +210,9 @@ static void declare_input(Eval *e, Env *env, const AstStmt *stmt) {
     ok = false, eval_error(e, "E0204", stmt->type->span, "more than %d dimensions", MAX_RANK);
   for (int k = 0; ok && k < t.dims.n; k++) {
     if (t.dims.at[k][0] == '*')
-      ok = false, eval_error(e, "E0204", stmt->type->span, "`*` stands in types of layers only");
+      ok = false, eval_error(e, "E0204", stmt->type->span,
+                             "`*` is allowed in types of layers "
+                             "only");
     else eval_size(e, t.dims.at[k]);
   }
   for (uint32_t i = 0; i < stmt->names.n; i++) {
@@ -240,10 +243,11 @@ static void note_outputs(Eval *e, Env *env, const AstStmt *stmt) {
     const AstName *name = &stmt->names.at[i];
     const Val *v = env_find(env, name->text);
     if (!v || v->kind == VAL_SUB || (v->kind != VAL_POISON && !val_is_tensor(v))) {
-      Report *r =
-          eval_error(e, v ? "E0402" : "E0201", name->span,
-                     v ? "`%s` is no value: only values can be shown" : "no value named `%s` here",
-                     name->text);
+      Report *r = eval_error(e, v ? "E0402" : "E0201", name->span,
+                             v ? "`%s` is no value: only values can be shown"
+                               : "no value named `%s` is "
+                                 "defined",
+                             name->text);
       VEC(const char *) names = {0};
       for (uint32_t k = 0; k < env->vars.n; k++)
         if (val_is_tensor(&env->vars.at[k].val)) vec_push(e->arena, names, env->vars.at[k].name);

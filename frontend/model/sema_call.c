@@ -106,7 +106,7 @@ bool eval_inside(Eval *e, const Decl *decl, Span at) {
   return false;
 }
 
-/* `*` given to a function stands for all dims of its first operand. */
+/* `*` passed to a function means all dims of its first operand. */
 static void fill_star(Call *call) {
   for (int i = 0; i < call->groups.n; i++) {
     AxisGroup *group = &call->groups.at[i];
@@ -115,8 +115,8 @@ static void fill_star(Call *call) {
   }
 }
 
-/* A function of the library reduces what stands in a group without arrow, so the operand must have
-   it. Said here, because here the words are the user's. */
+/* A function of the library reduces the dims in a group without arrow, so the operand must have
+   them. Checked at the call, because there the words are the user's. */
 static bool library_needs(Eval *e, const Decl *decl, const Call *call) {
   if (!decl->std || !call->n || !strcmp(decl->name, "attention")) return true;
   for (int i = 0; i < call->groups.n; i++)
@@ -152,7 +152,7 @@ static Val run_function(Eval *e, const AstItem *item, Env *env) {
   return eval_body(e, env, &item->body, &returned);
 }
 
-/* A gradient by hand is checked where its function is used: there its types are known. */
+/* A hand-written gradient is checked at each use of its function, where its types are known. */
 static void check_grad(Eval *e, const Decl *d, const Call *call, const Env *env, const Val *y) {
   const Decl *g = world_find(e->w, SPACE_GRAD, d->name, d->std);
   if (!g || d->std || e->build || y->kind != VAL_FLOAT) return;
@@ -241,7 +241,7 @@ static bool place_operands(Eval *e, const Builtin *builtin, Call *call) {
   if (!strcmp(builtin->formals, "*")) {
     for (int i = 0; i < call->n; i++)
       if (call->arg_name[i])
-        return wrong_operand(e, call, i, 0, formals, "operands by place are wanted here"), false;
+        return wrong_operand(e, call, i, 0, formals, "positional operands are required"), false;
     if (call->n >= builtin->required) return true;
     eval_error(e, "E0204", call->span, "`%s` needs at least %d operands", builtin->name,
                builtin->required);
@@ -356,7 +356,7 @@ static const char *foreign_layer(Eval *e, const char *name) {
 static void help_foreign(Eval *e, Report *r, const Call *call, const char *foreign) {
   const Builtin *builtin = builtin_find(intern(e->ctx->names, foreign), true);
   bool bare = builtin && builtin->axes == 1 && !call->axes;
-  diag_help(r, "here that is `%s%s`", foreign, bare ? "[D](..)" : "");
+  diag_help(r, "this is written `%s%s`", foreign, bare ? "[D](..)" : "");
   if (!bare) diag_edit(r, call->name_span, "%s", foreign);
 }
 

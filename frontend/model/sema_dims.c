@@ -158,7 +158,7 @@ static NumState number_walk(Sizes *sizes, const AstExpr *expr, double *out) {
     *out = -*out;
     return state;
   }
-  default: world_error(sizes->w, "E0402", expr->span, "a number is wanted here"); return NUM_BAD;
+  default: world_error(sizes->w, "E0402", expr->span, "a number is required"); return NUM_BAD;
   }
 }
 

@@ -1,6 +1,6 @@
-/* Expressions: from the tree to a value. Names are looked up here, operators are elsewhere
-   (sema_ops*.c), calls in sema_call.c. A value that cannot be is poisoned; whatever is computed
-   from it is poisoned too, in silence. */
+/* Expressions: from the tree to a value. This file looks up names; operators are in sema_ops*.c,
+   calls in sema_call.c. An invalid value is poisoned; values computed from it are also poisoned,
+   without a diagnostic. */
 #include "frontend/syntax/foreign_words.h"
 #include "sema.h"
 #include <math.h>
@@ -195,7 +195,7 @@ static Val field_value(Eval *e, Env *env, const AstExpr *x) {
     const Val *v =
         p->kind == EXPR_NAME || p->kind == EXPR_FIELD ? env_find(at, p->name.text) : NULL;
     if (!v || (n && v->kind != VAL_SUB) || (!n && v->kind == VAL_SUB)) {
-      Report *r = eval_error(e, "E0201", p->name.span, "no %s named `%s` here",
+      Report *r = eval_error(e, "E0201", p->name.span, "no %s named `%s` is defined",
                              n ? "sub" : "parameter", p->name.text);
       diag_help(r, "`name.part` is a parameter of a sub");
       return val_poison();
@@ -224,7 +224,7 @@ static Val list_value(Eval *e, Env *env, const AstExpr *expr) {
 static Val number_value(Eval *e, const AstExpr *expr) {
   if (expr->number.unit == UNIT_NONE || expr->number.unit == UNIT_SHARE)
     return val_number(expr->number.value);
-  eval_error(e, "E0102", expr->span, "a plain number is wanted here, not `%s`",
+  eval_error(e, "E0102", expr->span, "a plain number is required, not `%s`",
              expr->number.text ? expr->number.text : "one with a unit");
   return val_poison();
 }

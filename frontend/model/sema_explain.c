@@ -85,7 +85,7 @@ void explain_elementwise(Eval *e, const Env *env, const AstExpr *expr, const Val
   const Binding *better = fitting(env, expr->right, &a->dims);
   if (better) diag_edit(r, expr->right->span, "%s", better->name);
   if (better)
-    diag_help(r, "`%s %s` fits here; %s, widen one side: `expand[%s](...)`", better->name,
+    diag_help(r, "`%s %s` fits; %s, widen one side: `expand[%s](...)`", better->name,
               dims_text(c, &better->val.dims), all_pairs(expr->op), list);
   else diag_help(r, "%s, widen one side: `expand[%s](...)`", all_pairs(expr->op), list);
 }
@@ -223,7 +223,7 @@ static void help_missing(Eval *e, Report *r, const Call *call, Str dim, const Va
                  dims_has(&call->arg[1].dims, dim) && call->expr[0] && call->expr[1];
   if (swapped) {
     Str first = expr_text(c, call->expr[1], NULL), second = expr_text(c, call->expr[0], NULL);
-    diag_help(r, "the operands stand in the other order");
+    diag_help(r, "the operands are in the other order");
     if (!first || !second) return;
     diag_edit(r, call->expr[0]->span, "%s", first);
     diag_edit(r, call->expr[1]->span, "%s", second);

@@ -69,8 +69,8 @@ Val eval_iota(Eval *e, Env *env, const AstExpr *x) {
   vec_push(e->arena, name, a->name);
   if (!dims_resolve(e, env, &name, &dims)) return val_poison();
   if (dims.n != 1) {
-    eval_error(e, "E0204", a->span, "`iota` takes one dimension; `%s` stands for %d here",
-               a->name.text, dims.n);
+    eval_error(e, "E0204", a->span, "`iota` takes one dimension; `%s` is bound to %d", a->name.text,
+               dims.n);
     return val_poison();
   }
   eval_size(e, dims.at[0]);

@@ -1,7 +1,7 @@
 /* Layers. `sub` and `stack` make instances: parameters with their paths, options, and the subs
    inside. Calling an instance walks its body with the operands; calling it twice shares the
-   parameters. What a body returns is compared with what the layer declares, and a dim that got its
-   prime inside loses it here. */
+   parameters. The result of a body is compared with the declaration of the layer, and a dim that
+   got a prime inside of the body loses it. */
 #include "frontend/syntax/foreign_words.h"
 #include "sema.h"
 #include "lower_emit.h"
@@ -33,11 +33,10 @@ static bool check_init(Eval *e, const AstStmt *stmt, const Val *v) {
   Report *r = eval_error(e, "E0402", stmt->value->span, "parameter `%s` cannot begin as %s",
                          stmt->names.at[0].text, kind_text(e->ctx, v));
   if (stmt->random)
-    diag_help(
-        r, "after `~` stands an initialiser, such as `normal(0.02)`; a constant comes after `=`");
+    diag_help(r, "an initialiser, such as `normal(0.02)`, follows `~`; a constant follows `=`");
   else
-    diag_help(r, "after `=` stands a number or `none`; an initialiser such as `normal(0.02)` comes "
-                 "after `~`");
+    diag_help(r, "a number or `none` follows `=`; an initialiser such as `normal(0.02)` follows "
+                 "`~`");
   return false;
 }
 
@@ -122,7 +121,7 @@ static const Decl *find_layer(Eval *e, const Env *env, const AstName *name) {
   const char *foreign = layers.n ? foreign_name(name->text, layers.at, layers.n) : NULL;
   const char *said = foreign_text(FOREIGN_LAYER, name->text);
   if (foreign) {
-    diag_help(r, "here that is `%s`", foreign);
+    diag_help(r, "this is written `%s`", foreign);
     diag_edit(r, name->span, "%s", foreign);
   } else if (said) diag_help(r, "%s", said);
   else diag_near(r, "a layer", world_nearest(e->w, SPACE_LAYER, name->text));
@@ -356,7 +355,7 @@ static Dims without_star(Eval *e, const Dims *dims, bool *open) {
   return named;
 }
 
-/* The dim that may stand for `want`: one that is `like` it, or the only other one of its size. */
+/* The dim that may replace `want`: one that is `like` it, or the only other one of its size. */
 static Str same_axis(Eval *e, Str want, const Dims *have, bool by_size) {
   Str found = NULL;
   const DimInfo *w = sizes_find(e->sizes, want);

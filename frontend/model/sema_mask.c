@@ -202,8 +202,8 @@ static bool check_layout(Eval *e, const Mask *mask, const Dims *scores, Str q, S
   return false;
 }
 
-/* A tensor over the queries' axis that is taken for the keys', too: only where they are the same
-   positions. Two axes of one size are not. */
+/* A tensor over the queries' axis that is also used for the keys: valid only if both axes are the
+   same positions. Two axes of equal size are not. */
 static bool wrong_side(Eval *e, const Mask *mask, const MaskAxes *axes, Span at) {
   const Val *t = mask->tensor;
   Report *r = eval_error(e, "E0301", mask->span.file ? mask->span : at,
@@ -233,7 +233,7 @@ static bool check_tensor(Eval *e, const Mask *mask, const Dims *scores, const Ma
   Report *r = eval_error(e, "E0301", mask->span.file ? mask->span : at,
                          "this part of the mask does not fit the scores");
   diag_label(r, "has %s", dims_text(e->ctx, &t->dims));
-  diag_fact(r, "the scores have %s; `%s` must be there, and no other dimension",
+  diag_fact(r, "the scores have %s; the mask must have `%s`, and no other dimension",
             dims_text(e->ctx, scores), wanted);
   return false;
 }
@@ -258,7 +258,7 @@ static bool enough_columns(Eval *e, const Mask *mask, const BlockGrid *grid) {
   return false;
 }
 
-/* What a part of the mask counts in: a layout has heads of its own. */
+/* The grid of blocks of a part of the mask: a layout has heads of its own. */
 BlockGrid mask_grid(const Mask *mask, const BlockGrid *outer) {
   BlockGrid grid = *outer;
   Dims pair = {.n = 2, .at = {grid.q, grid.k}};
@@ -297,7 +297,8 @@ static bool few_heads(Eval *e, const Mask *mask, const BlockGrid *grid, Span at)
   return false;
 }
 
-/* What is listed is a constant of the program: so many blocks and heads at most. */
+/* The list of blocks is a constant of the program, so the numbers of blocks and heads are
+   limited. */
 static bool few_blocks(Eval *e, const Mask *mask, const BlockGrid *grid) {
   int64_t q = size_of(e->sizes, grid->q), k = size_of(e->sizes, grid->k), n = (int64_t)grid->unit;
   if (q <= 0 || k <= 0 || n <= 0) return true;

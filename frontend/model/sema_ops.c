@@ -1,6 +1,6 @@
-/* Element-wise operators and reductions: which operands they take, what comes out. Operands without
-   any computed element (numbers, and tensors whose elements are all one known number) are folded
-   here, so that `ignore = none` and `smooth = 0` leave nothing behind. */
+/* Element-wise operators and reductions: their operands and results. Operands without any computed
+   element (numbers, and tensors whose elements are all one known number) are folded, so that
+   `ignore = none` and `smooth = 0` add no ops. */
 #include "lower_emit.h"
 #include "sema.h"
 #include <math.h>

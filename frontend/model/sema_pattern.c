@@ -227,7 +227,7 @@ static Val dilated(const Grid *grid, const Mask *mask) {
   return both(grid, near(grid, floor(mask->arg[0].number / 2) * d), same_remainder(grid, d));
 }
 
-/* x is in a list of blocks and ranges. What lies beyond the end is no block. */
+/* x is in a list of blocks and ranges. Entries past the end are no blocks. */
 static Val among(const Grid *grid, const Val *list, Val x) {
   Val in = none(grid);
   if (list->kind == VAL_NUMBER) return list->number > 0 ? by(grid, OP_lt, x, list->number) : in;
@@ -299,7 +299,7 @@ static Val variable(const Grid *grid, const Mask *mask) {
   return is_on(&mask->arg[2], false) ? join(grid, in, among(grid, &globals, grid->r)) : in;
 }
 
-/* Of the columns that row r may draw the k with the smallest (word, column). */
+/* Draws, from the columns that row r may draw, the k with the smallest (word, column). */
 static void draw(uint64_t seed, int64_t h, int64_t r, int64_t columns, int64_t k, bool *set) {
   uint32_t key[] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
   uint64_t least = 0;
@@ -385,7 +385,7 @@ Val pattern_values(Eval *e, const Mask *mask, const BlockGrid *grid) {
 
 /* ---- blocks beyond the end ---- */
 
-/* The first block behind all that an operand names. */
+/* One more than the largest block that an operand names. */
 static double names_up_to(const Val *v) {
   if (v->kind == VAL_NUMBER) return v->number;
   double end = 0;

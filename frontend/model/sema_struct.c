@@ -41,7 +41,7 @@ static bool whole_number(Eval *e, const Call *call, int i, double otherwise, int
     *out = (int64_t)v->number;
     return true;
   }
-  eval_error(e, "E0402", call->expr[i]->span, "a whole number is wanted here");
+  eval_error(e, "E0402", call->expr[i]->span, "a whole number is required");
   return false;
 }
 
@@ -241,7 +241,8 @@ static bool concat_part(Eval *e, const Call *call, int i, const AxisGroup *group
   Report *r = eval_error(e, "E0301", call->expr[i]->span,
                          "`concat` needs the same other dimensions in every operand");
   diag_label(r, "has %s", dims_text(e->ctx, &v->dims));
-  diag_fact(r, "the first operand has %s beside `%s`", dims_text(e->ctx, rest), group->from.at[0]);
+  diag_fact(r, "the first operand has %s in addition to `%s`", dims_text(e->ctx, rest),
+            group->from.at[0]);
   return false;
 }
 
@@ -338,7 +339,7 @@ static bool fill_number(Eval *e, const Call *call, int i, double *out) {
   if (call->arg[i].kind == VAL_ABSENT) return true;
   *out = call->arg[i].number;
   if (call->arg[i].kind == VAL_NUMBER) return true;
-  eval_error(e, "E0402", call->expr[i]->span, "a number is wanted here, not %s",
+  eval_error(e, "E0402", call->expr[i]->span, "a number is required, not %s",
              kind_text(e->ctx, &call->arg[i]));
   return false;
 }

@@ -1,6 +1,7 @@
-/* `table("f.npy")`: a block pattern from a file. The file is looked for beside the file that says
-   so, as `use` does, read once, and what it says becomes part of the module: a dump needs it no
-   more. Where sizes are known, its shape is compared with the blocks that there are. */
+/* `table("f.npy")`: a block pattern from a file. The file is searched for in the folder of the
+   model file that names it, as for `use`. It is read once, and its contents become part of the
+   module: a dump does not need the file. If sizes are known, its shape is compared with the number
+   of blocks. */
 #include "npy.h"
 #include "sema.h"
 #include "ir/support/input.h"
@@ -36,7 +37,7 @@ static const PatternTable *read_table(World *w, Str path) {
   return table;
 }
 
-/* Of the .npy files of its folder, as it would be written. */
+/* The .npy file of the folder with the most similar name, as it would be written. */
 static const char *nearest_table(const World *w, Str beside, Str name) {
   VEC(const char *) names = {0};
   const char *slash = strrchr(name, '/');
@@ -57,7 +58,7 @@ static const char *nearest_table(const World *w, Str beside, Str name) {
 
 static bool not_read(Eval *e, Span at, Str folder, Str name, int error) {
   Report *r = eval_error(e, "E0314", at, "cannot read the table `%s`: %s", name, strerror(error));
-  diag_fact(r, "it is looked for beside the file that says `table`");
+  diag_fact(r, "it is searched for in the folder of the file with `table`");
   const char *near = nearest_table(e->w, folder, name);
   if (!near) return false;
   diag_help(r, "a file with a similar name exists: `table(\"%s\")`", near);

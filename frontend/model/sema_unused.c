@@ -1,6 +1,6 @@
-/* Functions that nothing uses. A function has no types, so it is checked where it is used; of one
-   that is not, only the names can be: values, functions and dimensions that cannot be anything.
-   Nothing is said about kinds or dims of values here. */
+/* Functions that nothing uses. A function has no types, so it is checked at its uses; if it has
+   none, only its names can be checked: values, functions and dimensions that are not declared. This
+   file reports nothing about kinds or dims of values. */
 #include "sema.h"
 #include <string.h>
 

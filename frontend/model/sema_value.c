@@ -1,4 +1,4 @@
-/* Small facts about values and sets of dims. No diagnostics here. */
+/* Small facts about values and sets of dims. Must not: give diagnostics. */
 #include "sema.h"
 #include <string.h>
 

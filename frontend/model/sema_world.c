@@ -1,10 +1,10 @@
 /* Reads FILE and the files it uses, and lists what they declare: one name space per kind over all
    files.
 
-   Each file is read once, known by its real path. `use "gpt2"` is looked for beside the file that
-   says so, then in the folders of SHARDC_PATH; `use "std"` is the embedded library. A name of the
-   library may be taken over (N0203); any other name declared twice is E0203. Nothing here looks
-   inside bodies. */
+   Each file is read once, known by its real path. `use "gpt2"` is searched for in the folder of the
+   file with the `use`, then in the folders of SHARDC_PATH; `use "std"` is the embedded library. A
+   name of the library may be taken over (N0203); any other name declared twice is E0203. Must not:
+   read bodies. */
 #include "sema.h"
 #include "ir/support/num.h"
 #include "ir/support/input.h"
@@ -167,7 +167,7 @@ static void note_taken_over(World *w) {
     const Decl *library = world_find(w, decl->space, decl->name, true);
     if (library->std) {
       Report *r = world_error(w, "N0203", decl->span,
-                              "`%s` of the standard library is taken over here", decl->name);
+                              "`%s` of the standard library is redeclared here", decl->name);
       diag_label(r, "from now on this one is meant");
     }
   }
@@ -238,8 +238,8 @@ static char *beside(World *w, const char *from, Str name) {
   return arena_printf(w->ctx->arena, "%.*s%s.shard", folder, from, name);
 }
 
-/* The examples are a library: those of the installation of this program, or of its source tree,
-   where it lies in a folder of that. NULL: there are none. */
+/* The examples are a library: those of the installation of this program, or of its source tree if
+   the program is in a folder of that. NULL: none. */
 static const char *examples_folder(Arena *arena) {
   static const char *const places[] = {"../share/shardc/examples", "../examples"};
   char self[4096] = "";
@@ -268,7 +268,8 @@ static bool load_used(World *w, const char *from, Str name) {
   return examples && load_path(w, arena_printf(w->ctx->arena, "%s/%s.shard", examples, name));
 }
 
-/* Of "std" and the `.shard` files beside the one that uses it. */
+/* The most similar name among "std" and the `.shard` files in the folder of the file that uses
+   it. */
 static const char *nearest_file(World *w, const char *from, const char *name) {
   VEC(const char *) names = {0};
   const char *slash = from ? strrchr(from, '/') : NULL;
@@ -299,7 +300,7 @@ static void use_file(World *w, const AstItem *item, const char *from) {
   }
   if (from && load_used(w, from, item->file)) return;
   Report *r = world_error(w, "E0201", item->file_span, "no file `%s.shard`", item->file);
-  diag_label(r, "neither beside this file, nor on SHARDC_PATH, nor an example of shardc");
+  diag_label(r, "neither in the folder of this file, nor on SHARDC_PATH, nor an example of shardc");
   w->lost = true;
   const char *near = nearest_file(w, from, item->file);
   if (!near) return;

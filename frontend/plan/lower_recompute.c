@@ -6,9 +6,9 @@
      plan.recompute.3 = h keep = [h.*.attn.q, h.*.attn.k] loc(f1:22:3+37)
      plan.recompute.4 = h keep = input over tensor loc(f1:23:3+36) over(f1:23:33+6)
 
-   A path is a stack as parameters name it, without the `.*` behind. Values that a line lists get
-   their name in the IR (attribute `names`) when they are assigned; nothing else of a plan is seen
-   while ops are written. */
+   A path is a stack as parameters name it, without the final `.*`. Values that a line lists get
+   their name in the IR (attribute `names`) when they are assigned; writing ops depends on nothing
+   else of a plan. */
 #include "frontend/model/lower_emit.h"
 #include "plan.h"
 #include "frontend/settings/settings.h"
@@ -88,7 +88,7 @@ static void check_name(Eval *e, Str stack, const AstValue *name) {
     if (e->assigned.at[i] == full) return;
   Report *r = world_error(e->w, "E0709", name->span, "no value `%s` in the layers of `%s`",
                           name->path->text, stack);
-  diag_label(r, "nothing of that name is assigned there");
+  diag_label(r, "the layer assigns no value of that name");
   diag_help(r, "names are written from the layer on: `attn.q` is `q` of its sub `attn`");
 }
 
@@ -110,7 +110,7 @@ static void check_budget(Eval *e, const AstSetting *line, const AstValue *keep) 
     diag_help(r, "`keep = auto budget = 4GiB`: bytes that one rank may hold");
   } else if (budget && !is_auto) {
     Report *r = world_error(e->w, "E0602", budget->span, "a budget is for `keep = auto` only");
-    diag_label(r, "nothing is chosen here");
+    diag_label(r, "this line chooses nothing");
   }
 }
 
@@ -119,7 +119,7 @@ static void check_host(Eval *e, const AstSetting *line, const AstValue *keep) {
   bool nothing = keep && keep->kind == VALUE_PATH && !strcmp(keep->path->text, "none");
   if (!host || !nothing) return;
   Report *r = world_error(e->w, "E0602", host->span, "`keep = none` keeps nothing that could wait");
-  diag_help(r, "`keep = input offload = host` has each layer's input wait there");
+  diag_help(r, "`keep = input offload = host` keeps each layer's input in host memory");
 }
 
 void check_recompute(Eval *e, const AstSetting *line) {
@@ -159,7 +159,7 @@ static const char *names_text(Eval *e, const AstSetting *line, const AstValue *k
   return arena_printf(e->arena, "[%s]", text);
 }
 
-/* over tensor, node; and where the first of them stands. */
+/* over tensor, node; and the position of the first. */
 static const char *over_text(const Build *build, Eval *e, const AstSetting *line, const char **at) {
   const AstValue **axis;
   uint32_t n = setting_over(e->ctx, line, &axis);

@@ -8,8 +8,8 @@
      set weights.known.KEY = "a number"      (with which operators compute; KEY as in config.json)
 
    A model without a block takes a built-in one, the blocks of the example files, if the paths are
-   exactly its parameters and every name in it means something for this model. Whether a block of
-   the user's is right is checked before (sema_data.c, weights_config.c). */
+   exactly its parameters and every name in it means something for this model. A block of the user
+   is checked before (sema_data.c, weights_config.c). */
 #include "plan.h"
 #include <string.h>
 
@@ -52,8 +52,7 @@ static int place_in(const Param *param, Str dim) {
 
 typedef struct WeightOrder { /* the dims of a parameter as the file has them */
   int n, from[DIMS_MAX];
-  bool cut[DIMS_MAX],
-      plain; /* cut: a dim of the file begins here; plain: as declared, each alone */
+  bool cut[DIMS_MAX], plain; /* cut: a dim of the file begins here; plain: as declared, unmerged */
 } WeightOrder;
 
 /* False: `as` names other dims than the parameter's. */

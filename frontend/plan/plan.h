@@ -1,10 +1,10 @@
-/* What train, plan, data, machine and weights blocks ask of a model, checked and written as
-   settings of the module. */
+/* Train, plan, data, machine and weights blocks: checked against the model and written as settings
+   of the module. */
 #ifndef SHARDC_PLAN_H
 #define SHARDC_PLAN_H
 #include "frontend/model/build.h"
 
-/* What is chosen for a program. */
+/* The model and the blocks that are chosen for a program. */
 typedef struct Choice {
   const Decl *model;        /* a model or variant */
   const AstItem *base;      /* the model's item */

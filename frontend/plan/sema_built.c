@@ -1,7 +1,7 @@
-/* What the language has and no pass makes yet. In a program that is compiled such a word is E0901
-   where it stands; `check` says so and goes on (N0902). Words of settings blocks are rows PLANNED
-   of settings.def; others (operators, masks) ask here from where they are evaluated. And what is
-   passed over although it is written: N0901. */
+/* Parts of the language that no pass implements yet. When a program is compiled such a word is
+   E0901 at its position; `check` gives a note and continues (N0902). Words of settings blocks are
+   rows PLANNED of settings.def; the evaluator calls this file for others (operators, masks). Words
+   that are accepted but not used yet are N0901. */
 #include "plan.h"
 #include "frontend/settings/settings.h"
 #include <string.h>

@@ -1,6 +1,6 @@
 /* The lines of train and weights blocks that name parts of the model: every input has one source
    (E0604), every parameter one line (E0502), `as` is an order of the same dims (E0503). Words of a
-   data line that its kind of data does not read are said (W0706). Files are not opened here. */
+   data line that its kind of data does not read are reported (W0706). Files are not opened here. */
 #include "plan.h"
 #include "frontend/settings/settings.h"
 #include <string.h>
@@ -152,7 +152,7 @@ static void warn_data_words(Eval *e, const AstSetting *line) {
     const AstValue *value = setting_option(line, readers[i].key);
     if (!value || is_read(line, columns, readers[i].what)) continue;
     world_warn(e->w, "W0706", value->span,
-               arena_printf(e->arena, "`%s` changes nothing here", readers[i].key),
+               arena_printf(e->arena, "`%s` has no effect", readers[i].key),
                reader_words[readers[i].what]);
   }
 }
@@ -276,7 +276,7 @@ static void check_stars(Eval *e, const AstSetting *line, const Param *param) {
                             want == 0   ? "no"
                             : want == 1 ? "one"
                                         : "one per stack a");
-    diag_label(r, "stands for the round, as in `%s`", param->path);
+    diag_label(r, "is replaced by the round, as in `%s`", param->path);
   }
 }
 

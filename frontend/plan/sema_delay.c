@@ -1,8 +1,9 @@
-/* What the delayed update asks of train blocks (passes/math/delay.c): a warm-up, as the first steps
-   are the largest ones, that ends before the run does; an optimizer whose steps are all alike. */
+/* Checks the requirements of the delayed update on train blocks (passes/math/delay.c): a warm-up,
+   because the first steps are the largest, that ends before the run; an optimizer whose steps are
+   all alike. */
 #include "sema_plan.h"
 
-/* `before`: of the number, what stands where the message points. */
+/* `before`: the text before the number at the position of the message. */
 static void wrong(Eval *e, const AstItem *train, Span at, const char *before, const char *words) {
   Report *r = eval_error(e, "E0602", at, "%s", words);
   int64_t steps = settings_integer(train, ITEM_TRAIN, "steps", NULL), most = steps / 2;

@@ -1,7 +1,7 @@
-/* What a plan asks of messages in flight, against what it has: `prefetch` gathers layers of ZeRO
-   stage 3 ahead, or kept values that `recompute .. over` splits, so it wants one of these and a
-   stack with more layers (E0602); on one rank `overlap` has nothing to do (N0702). The words'
-   meaning is pass prefetch's. */
+/* Checks settings about asynchronous messages: `prefetch` gathers layers of ZeRO stage 3 ahead, or
+   kept values that `recompute .. over` splits, so it needs one of these and a stack with more
+   layers (E0602); on one rank `overlap` has no effect (N0702). Pass prefetch implements these
+   settings. */
 #include "sema_plan.h"
 #include "ir/support/num.h"
 
@@ -16,7 +16,7 @@ static int64_t longest_stack(const PlanCheck *check) {
   return most;
 }
 
-/* What layers keep in pieces is gathered layer by layer, too. */
+/* Kept values that are split are also gathered layer by layer. */
 static bool splits_kept(PlanCheck *check) {
   const AstValue **axis;
   for (uint32_t i = 0; i < check->item->block->settings.n; i++) {

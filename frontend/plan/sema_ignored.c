@@ -49,7 +49,7 @@ static void check_stages_of_words(PlanCheck *check) {
   }
 }
 
-/* Does the host update parameters? What is more than a bucket of them goes up row by row. */
+/* Does the host update parameters? Groups larger than a bucket are uploaded row by row. */
 static bool updates_there(const PlanCheck *check) {
   bool updates = false;
   for (uint32_t i = 0; i < check->item->block->settings.n; i++) {
@@ -63,7 +63,7 @@ static bool updates_there(const PlanCheck *check) {
   return updates;
 }
 
-/* What a plan of one rank says of messages. `zero 0` is what it does. */
+/* Checks settings about messages in a plan of one rank, which behaves as with `zero 0`. */
 static void check_one_rank(PlanCheck *check) {
   int64_t ranks = 1;
   for (uint32_t i = 0; i < check->mesh.n; i++) ranks = times_i64(ranks, check->mesh.at[i].size);

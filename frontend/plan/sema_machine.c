@@ -1,8 +1,7 @@
-/* Machines: what a block says must fit together (E0602, E0606), and a plan's mesh must fit its
-   machine: enough GPUs (E0708), none idle without a word (N0701), nodes that can hold the axes
-   that split layers (W0708). What leaves nodes in which order of axes is known behind the passes
-   (W0701). Which processors there are code generators for is in settings.def (choices of
-   node.arch). */
+/* Machines: the settings of a block must be consistent (E0602, E0606), and a plan's mesh must fit
+   its machine: enough GPUs (E0708), a note about idle ones (N0701), nodes that can hold the axes
+   that split layers (W0708). The traffic between nodes for each order of axes is known only after
+   the passes (W0701). The supported processors are in settings.def (choices of node.arch). */
 #include "sema_plan.h"
 #include "ir/support/num.h"
 #include <string.h>
@@ -34,7 +33,7 @@ static void check_host(World *w, const AstItem *item, const AstValue *gpus) {
   if (host && !gpus) {
     Report *r =
         world_error(w, "E0602", host->path->span, "`host` is that of GPUs, and the node has none");
-    diag_help(r, "`node memory = ..` is the memory of a node of processors, whatever lies in it");
+    diag_help(r, "`node memory = ..` is the whole memory of a node of CPUs");
   } else if (memory && memory->number.value <= 0)
     world_error(w, "E0602", memory->span, "`memory` of the host is nothing");
   if (cores && cores->number.value > MOST_CORES)

@@ -1,11 +1,10 @@
-/* The lines `offload` of a plan: what each word names of the parameters, once (E0606); paths that
-   name some (E0709) that are updated (E0602); of a pipeline's stages all layers or none (E0901,
-   sema_offload_stages.c); gradients whose update is on the host, too (E0901). `speculate` wants
-   both of a layer, and no delay (E0602, E0901).
-
-   `optimizer of h.*, wte`: a path takes all parameters that it is, or that are under it,
-   `h[0..3].attn` those of these layers; without `of` a word takes all there are. Lines add up. Must
-   not: judge whether the target has a host. */
+/* The lines `offload` of a plan. Each word names a parameter at most once (E0606); paths must match
+   parameters (E0709) that are updated (E0602); of a pipeline stage all layers or none (E0901,
+   sema_offload_stages.c); gradients only if their update is also on the host (E0901). `speculate`
+   needs update and gradients of a layer on the host, and no delay (E0602, E0901). `optimizer of
+   h.*, wte`: a path matches the parameter of that name, or all parameters under it, `h[0..3].attn`
+   those of these layers; without `of` a word applies to all parameters. Lines add up. Must not:
+   check that the target has a host. */
 #include "sema_offload.h"
 #include "ir/plan/layer_range.h"
 #include <string.h>
@@ -81,7 +80,7 @@ static void add(OffloadLines *lines, const AstValue *word, const AstValue *path)
   vec_push(lines->check->e->arena, lines->list, last);
 }
 
-/* What no update writes has neither gradient nor states. */
+/* Parameters without an update have neither gradient nor states. */
 static void check_updated(PlanCheck *check, uint32_t words, const AstValue **word,
                           const AstValue *path) {
   Str whole = offload_path(check, path).whole;
@@ -126,7 +125,7 @@ static bool is_updated_there(const OffloadLines *lines, const AstValue *path) {
   return true;
 }
 
-/* Of what the same word of a line names: has any its update there? */
+/* Does any parameter of these paths have its update on the host? */
 static bool any_updated_there(const OffloadLines *lines, const Offloaded *of) {
   for (uint32_t i = 0; i < lines->list.n; i++)
     for (uint32_t k = 0; k < lines->list.n; k++)
@@ -137,7 +136,7 @@ static bool any_updated_there(const OffloadLines *lines, const Offloaded *of) {
   return false;
 }
 
-/* The update reads them where it is, so they would come up again. */
+/* The update reads the gradients, so on the device it would need them uploaded again. */
 static void check_gradients(const OffloadLines *lines) {
   bool any = false;
   for (uint32_t i = 0; i < lines->list.n; i++)
@@ -151,7 +150,7 @@ static void check_gradients(const OffloadLines *lines) {
       diag_help(r, "`offload optimizer, grads -> host`: the update reads them where it is");
       diag_edit(r, grads->word->span, "optimizer, grads");
     } else {
-      diag_help(r, "`optimizer` of %s, too", grads->path ? grads->path->path->text : "all");
+      diag_help(r, "also `optimizer` of %s", grads->path ? grads->path->path->text : "all");
       if (!any_updated_there(lines, grads)) diag_edit(r, grads->word->span, "optimizer, grads");
     }
     return;
@@ -169,7 +168,7 @@ static bool says_memory(PlanCheck *check) {
          settings_has(decl->item, "node", "memory") && settings_has(decl->item, "host", "memory");
 }
 
-/* What `auto` is judged by has to be there, and nothing else may be chosen at the same time. */
+/* `auto` needs a machine to compare with, and no other setting may be chosen at the same time. */
 static void check_auto_needs(PlanCheck *check, Span at) {
   const AstValue *schedule = settings_value(check->item, "pipeline", NULL);
   if (!says_memory(check)) {
@@ -182,7 +181,7 @@ static void check_auto_needs(PlanCheck *check, Span at) {
     diag_help(r, "what fits depends on it: `micro 1` has the least on the device");
   }
   if (schedule && schedule->kind == VALUE_PATH && !strcmp(schedule->path->text, "auto"))
-    diag_help(world_error(check->w, "E0602", at, "`offload auto` beside `pipeline auto`"),
+    diag_help(world_error(check->w, "E0602", at, "`offload auto` together with `pipeline auto`"),
               "name the schedule");
 }
 
@@ -229,13 +228,13 @@ static void edit_early(PlanCheck *check, Report *r, const AstSetting *line, Span
             params ? ", params" : "");
 }
 
-/* What a layer is updated with has to be there when its round is over. */
+/* Everything that a layer's update reads must be complete at the end of its round. */
 static void check_early_words(PlanCheck *check, const AstSetting *line, Span at) {
   bool choice = has_word(check, line, "auto"), params = has_word(check, line, "params");
   if (!choice && has_word(check, line, "optimizer") && has_word(check, line, "grads")) return;
   Report *r = world_error(check->w, "E0602", at,
-                          choice ? "`speculate` beside `offload auto`"
-                                 : "`speculate` without the update and its gradients there");
+                          choice ? "`speculate` together with `offload auto`"
+                                 : "`speculate` without update and gradients on the host");
   diag_help(r, "%s`offload optimizer, grads%s speculate = on -> host`; or `speculate = off`",
             choice ? "name what goes: " : "", params ? ", params" : "");
   edit_early(check, r, line, at);
@@ -248,7 +247,7 @@ static void check_early(PlanCheck *check, const AstSetting *line) {
   if (!on || on->kind != VALUE_PATH || strcmp(on->path->text, "on")) return;
   check_early_words(check, line, on->span);
   if (!delay) return;
-  Report *r = world_unbuilt(check->w, on->span, "`speculate` beside `delay` is");
+  Report *r = world_unbuilt(check->w, on->span, "`speculate` together with `delay` is");
   diag_also(r, delay->path->span, "late steps update first, with a norm that is known");
   diag_help(r, "one of both");
   diag_edit(r, on->span, "off");

@@ -1,7 +1,7 @@
-/* Lines `offload` of some layers where stages of a pipeline share these: a stage has all of its
-   layers there, or none, by all lines of a word together (E0901). Which layers a stage has is known
-   here if the plan names its schedule and all stages have as many; else pass `pipeline` judges
-   (passes/stages/stage_offload_check.c). Must not: judge paths that name nothing. */
+/* Lines `offload` of some layers of a stack that is split into stages: all lines of a word together
+   must offload all layers of a stage, or none (E0901). The layers of a stage are known at this
+   point if the plan names its schedule and all stages have the same number; else pass `pipeline`
+   checks (passes/stages/stage_offload_check.c). Must not: check paths that match nothing. */
 #include "sema_offload.h"
 #include <string.h>
 
@@ -25,7 +25,7 @@ static const PlaceLine *stages_of(const PlanCheck *check, Str layers) {
   return NULL;
 }
 
-/* False: there are none, or nobody knows here. */
+/* False: no stages, or not known yet. */
 static bool find_stages(const PlanCheck *check, const AstValue *value, StageLayers *at) {
   Str dim = plan_layers_of(check, plan_stack_of(check, value));
   at->line = stages_of(check, dim);
@@ -60,7 +60,7 @@ static bool meets_stage(const StageLayers *at, const OffloadPath *path, int64_t 
   return false;
 }
 
-/* Is there a layer of a stage that has some of the path's, and has not this one? */
+/* Does a stage have some layers of the path but not all of its layers? */
 static bool cuts(const OffloadCheck *lines, const Offloaded *of, const StageLayers *at) {
   OffloadPath path = offload_path(lines->check, of->path);
   for (uint32_t i = 0; i < lines->check->e->params.n; i++) {
@@ -118,8 +118,9 @@ static void refuse(const OffloadCheck *lines, const Offloaded *of, const StageLa
   Report *r = world_unbuilt(lines->check->w, of->path->span, "`offload` of some layers of a %s is",
                             one ? "pipeline" : "stage");
   diag_also(r, at->line->target, "layers over stages");
-  diag_label(r, one ? "with `pipeline sequential` stages run one program: each has the same there"
-                    : "a stage has all of its layers there, or none");
+  diag_label(r, one ? "with `pipeline sequential` stages run one program: each must offload the "
+                      "same layers"
+                    : "offload all layers of a stage, or none");
   Str text = widened(lines, of, at);
   diag_help(r, one ? "of all layers: `%s`; or another schedule" : "of whole stages: `%s`", text);
   if (is_alone(lines, of, at)) diag_edit(r, of->path->span, "%s", text);

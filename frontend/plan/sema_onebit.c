@@ -1,7 +1,7 @@
-/* What 1-bit Adam asks of train blocks and plans (passes/math/onebit.c): blocks of whole bytes, an
-   equal share of the batch for each worker, a freeze before the end; of a plan that ranks divide
-   the workers, and parts of the batch have shares for all. Of ZeRO it takes stage 1: from 2 on no
-   rank has what its worker's error is made of. */
+/* Checks the requirements of 1-bit Adam on train blocks and plans (passes/math/onebit.c): blocks of
+   whole bytes, an equal share of the batch for each worker, a freeze before the end; ranks must
+   divide the workers, and parts of the batch must have shares for all. It supports ZeRO stage 1:
+   from stage 2 on no rank has the gradients from which its worker's error is computed. */
 #include "sema_plan.h"
 #include "ir/support/num.h"
 #include <math.h>
@@ -57,7 +57,7 @@ static int64_t steps_before(const AstItem *train, int64_t steps) {
   return share < 1 ? (int64_t)ceil(share * (double)steps - 1e-9) : (int64_t)share;
 }
 
-/* A share of few steps may be all of them, too. */
+/* A share of few steps may round to all of them. */
 static void check_freeze(Eval *e, const AstItem *train) {
   const AstValue *freeze = settings_value(train, "optim", "freeze"),
                  *optim = settings_value(train, "optim", NULL);
@@ -75,15 +75,16 @@ static void check_renew(Eval *e, const AstItem *train) {
   int64_t before = steps_before(train, steps);
   if (!renew || n < 1 || steps < 1 || n + (before < 0 ? 0 : before) < steps) return;
   Report *r = eval_error(e, "E0602", renew->span,
-                         "`renew = %lld` renews in every step of %lld behind the freeze: nothing "
-                         "would be compressed",
+                         "`renew = %lld` updates the second moment in each of the %lld steps after "
+                         "the freeze: nothing would be compressed",
                          (long long)n, (long long)(steps - (before < 0 ? 0 : before)));
-  diag_help(r, "so many in a row, and then as many 2, 4, 8 .. steps apart: 4 or 8 is usual");
+  diag_help(r, "the number of such steps in a row, then as many 2, 4, 8 .. steps apart: 4 or 8 is "
+               "usual");
 }
 
 static bool is_auto(const AstValue *freeze) { return freeze && freeze->kind == VALUE_PATH; }
 
-/* What only `freeze = auto` reads. */
+/* Checks options that only `freeze = auto` reads. */
 static void check_unread(Eval *e, const AstItem *train) {
   static const char *const keys[] = {"ratio", "window"};
   if (is_auto(settings_value(train, "optim", "freeze"))) return;
@@ -95,7 +96,8 @@ static void check_unread(Eval *e, const AstItem *train) {
   }
 }
 
-/* The first step after which a freeze could come: two looks, the first behind the warm-up. */
+/* The first step after which a freeze is possible: after two measurements, the first one after the
+   warm-up. */
 static void check_auto(Eval *e, const AstItem *train) {
   const AstValue *freeze = settings_value(train, "optim", "freeze"),
                  *window = settings_value(train, "optim", "window"),
@@ -126,7 +128,7 @@ void check_onebit(Eval *e, const AstItem *train) {
   check_auto(e, train);
 }
 
-/* Of 8 bytes of moments per parameter stage 1 keeps 8/N on N ranks, and 4 of the frozen steps. */
+/* Stage 1 keeps 8/N of 8 bytes of moments per parameter on N ranks, and 4 more for frozen steps. */
 static void warn_unsaved(PlanCheck *check, Span at) {
   enum { WORTH = 3 };
   int64_t ranks = plan_zero_ranks(check);
@@ -170,7 +172,7 @@ static void check_ranks(PlanCheck *check) {
   }
 }
 
-/* Of each part of a rank's samples its workers have equal shares. */
+/* The workers of a rank have equal shares of each part of its samples. */
 static void check_parts(PlanCheck *check) {
   const AstValue *micro = settings_value(check->item, "micro", NULL);
   int64_t n = settings_integer(check->item, ITEM_PLAN, "micro", NULL),

@@ -1,7 +1,7 @@
-/* Paths of parameters in plans: h.*.attn, h[0..3].attn, wte. A path takes the parameter that it is,
-   or all that are under it. What names nothing, and layers that a stack has not, are E0709 with
-   what is near: of the words of a path the first that is not there, and what could stand in its
-   place. Must not: know what a setting wants of what is named. */
+/* Paths of parameters in plans: h.*.attn, h[0..3].attn, wte. A path matches the parameter of that
+   name, or all parameters under it. Paths that match nothing, and layers that a stack does not
+   have, are E0709 with a suggestion: the first unknown word of the path and a similar existing
+   word. Must not: know what a setting does with the parameters. */
 #include "frontend/settings/settings_meant.h"
 #include "sema_plan.h"
 #include "ir/plan/layer_range.h"
@@ -16,7 +16,7 @@ bool plan_has_path(const PlanCheck *check, Str path) {
   return false;
 }
 
-/* h.*.w for h.w, in a sub, too: the star of a stack is missing; NULL: that is not it. */
+/* h.*.w for h.w, also in a sub: the star of a stack is missing; NULL: another mistake. */
 static const char *with_star(const PlanCheck *check, const char *path) {
   for (const char *dot = strchr(path, '.'); dot; dot = strchr(dot + 1, '.')) {
     const char *text = arena_printf(check->e->arena, "%.*s.*%s", (int)(dot - path), path, dot);
@@ -27,7 +27,7 @@ static const char *with_star(const PlanCheck *check, const char *path) {
 
 typedef VEC(const char *) PathWords;
 
-/* The words that stand behind the first `n` letters of `path` in paths of parameters, each once. */
+/* The words that follow the first `n` letters of `path` in paths of parameters, each once. */
 static PathWords words_behind(const PlanCheck *check, const char *path, size_t n) {
   PathWords words = {0};
   for (uint32_t i = 0; i < check->e->params.n; i++) {
@@ -41,7 +41,7 @@ static PathWords words_behind(const PlanCheck *check, const char *path, size_t n
   return words;
 }
 
-/* Letters of `path` up to its first word that is not there, with the dot before that. */
+/* The number of letters of `path` up to its first unknown word, including the dot before it. */
 static size_t known_letters(const PlanCheck *check, const char *path) {
   size_t known = 0;
   for (size_t n = strcspn(path, "."); path[n]; n += 1 + strcspn(path + n + 1, ".")) {
@@ -95,7 +95,7 @@ static void names_nothing(PlanCheck *check, const AstValue *value, Str whole) {
   else help_words(check, r, whole);
 }
 
-/* Where the path says layers, h[0..3] or h.5, in a sub or a layer, too; NULL: it names none. */
+/* The part of the path that names layers, h[0..3] or h.5, also in a sub or a layer; NULL: none. */
 static const AstPart *layers_part(const AstPath *path) {
   for (uint32_t i = path->parts.n; i-- > 1;) {
     const AstPart *part = &path->parts.at[i];
@@ -104,7 +104,7 @@ static const AstPart *layers_part(const AstPath *path) {
   return NULL;
 }
 
-/* Of h[5..0].attn the range alone is wrong. */
+/* In h[5..0].attn only the range is wrong. */
 static void help_range(const PlanCheck *check, Report *r, const AstValue *value, int64_t first,
                        int64_t last) {
   const char *text = value->path->text;

@@ -1,6 +1,6 @@
 /* Plans against the model: names exist (E0201, E0708, E0709), dims divide (E0701, E0704), no
-   parameter is split twice over one axis (E0702), the batch equation holds (E0703). What a plan
-   costs is not judged here. */
+   parameter is split twice over one axis (E0702), the batch equation holds (E0703). Must not: check
+   the cost of a plan. */
 #include "sema_plan.h"
 #include "ir/plan/layer_range.h"
 #include "ir/support/num.h"
@@ -18,7 +18,7 @@ static void read_mesh(PlanCheck *check) {
   }
 }
 
-/* What counts ranks one by one, such as the programs' bytes of each, must end. */
+/* Limits the number of ranks, because some computations loop over ranks. */
 static void check_size(PlanCheck *check) {
   enum { MOST = 1 << 20 };
   int64_t ranks = 1;
@@ -378,7 +378,7 @@ static void check_batch(PlanCheck *check) {
               (long long)((batch / splits + 1) * splits));
 }
 
-/* ---- names behind `over`, paths of recompute ---- */
+/* ---- names after `over`, paths of recompute ---- */
 
 static void check_over(PlanCheck *check, const AstSetting *setting) {
   const AstValue **value;
@@ -433,8 +433,8 @@ static void warn_whole(PlanCheck *check) {
                     : "`mesh data = N` and `place Batch -> data` say whose ranks share");
 }
 
-/* Ranks that share what `zero` partitions: of the axes behind `over`, or of those that
-   cut Batch. */
+/* The number of ranks that share the partitions of `zero`: over the axes after `over`, or those
+   that split Batch. */
 int64_t plan_zero_ranks(PlanCheck *check) {
   const AstSetting *zero = settings_line(check->item, "zero");
   const AstValue **over;

@@ -15,7 +15,7 @@ typedef struct PlanAxis {
 typedef struct Placed { /* a dim in a `place` line, or a path */
   Str dim;
   Span span;
-  bool otherwise; /* behind `else` */
+  bool otherwise; /* after `else` */
 } Placed;
 
 typedef struct PlaceLine { /* one `place` line */
@@ -42,10 +42,10 @@ bool plan_cuts_batch(const PlaceLine *line);
 const PlaceLine *plan_batch_rule(const PlanCheck *p); /* the first that cuts Batch; NULL: none */
 int64_t plan_batch_ranks(const PlanCheck *p);         /* over which all lines cut it */
 int64_t plan_zero_ranks(PlanCheck *p);                /* that share what `zero` partitions */
-/* Layers over so many stages: E0704. */
+/* Checks layers over a number of stages: E0704. */
 void check_layers(PlanCheck *p, const Placed *placed, int64_t size, int64_t ranks);
-/* How many layers, one behind the other, a stage has in a block; all, where stages run one program;
-   0: that is known later. */
+/* The number of consecutive layers of a stage in a block; all layers if stages run one program; 0:
+   not known yet. */
 int64_t plan_stage_room(const PlanCheck *check, int64_t layers, int64_t stages);
 /* Help of E0701: ranks that share key/value heads (sema_heads.c). */
 void help_heads(PlanCheck *check, Report *r, const PlaceLine *rule, const Placed *heads);
@@ -55,9 +55,10 @@ void check_flights(PlanCheck *check);     /* E0602, N0702 (sema_flight.c) */
 void check_ignored(PlanCheck *check);     /* E0602, W0706 (sema_ignored.c) */
 void check_onebit_plan(PlanCheck *check); /* E0602, E0703, E0901 (sema_onebit.c) */
 void check_offload(PlanCheck *check);     /* E0606, E0709, E0901 (sema_offload.c) */
-/* E0709 for a path that starts none of the model's parameters, or has layers that are not there. */
+/* E0709 for a path that is a prefix of no parameter of the model, or has layers that do not
+   exist. */
 bool plan_names_params(PlanCheck *check, const AstValue *value);
-/* E0709 for a path whose first word names nothing, or that has layers that are not there. */
+/* E0709 for a path whose first word is unknown, or that has layers that do not exist. */
 void plan_names_part(PlanCheck *check, const AstValue *value);
 /* The stack of whose layers a path names some: enc.layers of enc.layers[0..3].attn; else its first
    word. */

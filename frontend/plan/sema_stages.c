@@ -1,12 +1,12 @@
 /* The check of plans: layers over an axis, their stages and schedule (E0602, E0704, W0702, W0706).
 
-   What is refused here has an edit, or a number that works; passes refuse the same of IR by hand
-   with less to say. Must not: know more of a schedule than how long equal stages wait in it. */
+   Each refusal has an edit, or a number that works; passes refuse the same in hand-written IR with
+   fewer details. Must not: know more of a schedule than the waiting time of equal stages. */
 #include "sema_plan.h"
 #include "ir/schedule/pipeline_schedule.h"
 #include <string.h>
 
-/* Of layers, on each stage: 1, if the schedule is not interleaved. */
+/* The number of chunks of layers per stage: 1 if the schedule is not interleaved. */
 static int64_t chunks_of(const PlanCheck *check) {
   Str kind = settings_word(check->e->ctx, check->item, ITEM_PLAN, "pipeline", NULL);
   if (!kind || strcmp(kind, "interleaved") != 0) return 1;
@@ -106,8 +106,8 @@ static const PlaceLine *stage_rule(PlanCheck *check) {
   return cut;
 }
 
-/* How long equal stages wait, in forward and backward passes of a micro-batch. Of ZB-H1, whose
-   backward pass has two turns, and which `auto` may take, in thirds of that (makespan in
+/* The waiting time of equal stages, in forward and backward passes of a micro-batch; for ZB-H1,
+   whose backward pass has two turns, and which `auto` may choose, in thirds of that (makespan in
    tests/ir/test_turns.c), whatever its memory. */
 static double stages_wait(Str schedule, int64_t stages, int64_t parts) {
   bool least = schedule && (!strcmp(schedule, "zero_bubble") || !strcmp(schedule, "auto"));
@@ -123,7 +123,7 @@ static void warn_no_stages(PlanCheck *check) {
              "`place DIM -> AXIS`, with the dimension of a stack, makes stages of its layers");
 }
 
-/* 0: not known here. */
+/* 0: not known yet. */
 static int64_t count_micro_batches(const PlanCheck *check) {
   const AstItem *train = check->c->train ? check->c->train->item : NULL;
   int64_t batch = settings_integer(train, ITEM_TRAIN, "batch", NULL);
@@ -153,12 +153,12 @@ static void check_ahead(PlanCheck *check) {
   Report *r = world_error(check->w, "E0602", option->span,
                           "`memory = %lld`: `zero_bubble` keeps 1 or %d times the stages",
                           (long long)ahead, MOST_AHEAD);
-  diag_label(r, "so many times the stages are micro-batches kept");
+  diag_label(r, "micro-batches kept, as a multiple of the number of stages");
   diag_help(r, "write `%d`", MOST_AHEAD);
   diag_edit(r, option->span, "%d", MOST_AHEAD);
 }
 
-/* The axis of the stages behind `over` of `zero`; NULL: it is not there. */
+/* The axis of the stages among the axes after `over` of `zero`; NULL: not among them. */
 static const AstValue *zero_over_stages(const PlanCheck *check, const PlaceLine *cut) {
   const AstSetting *zero = settings_line(check->item, "zero");
   const AstValue **over;
@@ -182,7 +182,9 @@ static void check_zero_of_stages(PlanCheck *check) {
                           "`zero 3` over `%s`, whose ranks are stages", over->path->text);
   diag_label(r,
              "weights are gathered in every turn, and stages are at other micro-batches of a time");
-  diag_help(r, "leave `%s` out: what one end alone reads is held there alone; or `pipeline gpipe`",
+  diag_help(r,
+            "leave `%s` out: data that only one end reads is held only by that stage; or "
+            "`pipeline gpipe`",
             over->path->text);
 }
 
@@ -221,7 +223,7 @@ static void warn_bubble(PlanCheck *check) {
   if (!cut || count < 1 || chunks < 1) return;
   stages = plan_ranks_of(cut);
   bool alone = kind && !strcmp(kind, "sequential"); /* one micro-batch at a time */
-  if (count == 1) chunks = 1;                       /* it has no other to go beside it */
+  if (count == 1) chunks = 1;                       /* no other chunk can overlap with it */
   double wait = count == 1 ? (double)(stages - 1) : stages_wait(kind, stages, count);
   double meeting = chunks > 1 || alone ? 0 : meetings_wait(check, cut, kind, count);
   if (meeting > wait) wait = meeting;
@@ -241,8 +243,8 @@ static void warn_bubble(PlanCheck *check) {
                           "%.0f %% of the time is a bubble: %lld stages, %lld micro-batch%s",
                           100 * idle, (long long)stages, (long long)count, count > 1 ? "es" : ""),
              meeting >= wait
-                 ? "`zero` over another axis, or `accumulate = full`: here all stages meet "
-                   "in every micro-batch"
+                 ? "`zero` over another axis, or `accumulate = full`: with this plan all stages "
+                   "synchronise in every micro-batch"
                  : "more micro-batches (a smaller `micro`), or fewer stages");
 }
 

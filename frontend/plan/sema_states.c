@@ -1,7 +1,7 @@
-/* What `states` of `optim` asks for (passes/math/optimizer.c): a moment to be kept, and one that
-   its type can hold. bf16 has 8 significant bits, and rounding is to the nearest: a moment from
-   which a step takes less than half of its last bit, a 256th to a 512th of it, does not fall at
-   all. Must not: judge what that does to a loss. */
+/* Checks `states` of `optim` (passes/math/optimizer.c): the optimizer must keep moments, and the
+   type must be able to represent their decay. bf16 has 8 significant bits and rounds to nearest: a
+   moment that loses less than half of its last bit in a step, 1/256 to 1/512 of it, does not fall
+   at all. Must not: judge the effect on the loss. */
 #include "sema_plan.h"
 
 static void check_kept(Eval *e, const AstItem *train, const AstValue *states) {
@@ -12,7 +12,7 @@ static void check_kept(Eval *e, const AstItem *train, const AstValue *states) {
   if (momentum) diag_edit(r, momentum->span, "0.9");
 }
 
-/* The decay of a moment, which stands at `at` of a list, or alone. */
+/* Checks the decay of a moment, which is element `at` of a list, or a single number. */
 static void check_decay(Eval *e, const AstValue *states, double decay, Str which, Str instead) {
   enum { LAST_BIT = 256 }; /* bf16: half of it is at most so small a part of a number */
   if (1 - decay >= 1.0 / LAST_BIT) return;

@@ -1,6 +1,7 @@
 /* The `task` of a data line: next(a -> b), mlm(a -> b, types = t, rate = 15%, ..). A row per option
-   says what it takes; the inputs it feeds are given to the coverage check (sema_data.c), what it
-   means is written as data.task.* lines, which the executable reads. Files are not opened here. */
+   says what it takes; the inputs it feeds are passed to the coverage check (sema_data.c), and its
+   meaning is written as data.task.* lines, which the executable reads. Files are not opened
+   here. */
 #include "plan.h"
 #include "ir/support/num.h"
 #include "frontend/settings/settings.h"

@@ -1,6 +1,6 @@
-/* The `config` lines of weights blocks: what goes into config.json, as JSON. Objects are nested as
-   the lines nest them. What JSON, or a reader of config.json, cannot take is refused: a key with a
-   dot would be one flat key that readers pass over. */
+/* The `config` lines of weights blocks: the entries of config.json, as JSON. Objects are nested as
+   the lines nest them. Entries that JSON, or a reader of config.json, cannot represent are refused:
+   a key with a dot would be one flat key that readers ignore. */
 #include "frontend/plan/plan.h"
 #include <math.h>
 #include <stdlib.h>

@@ -125,7 +125,7 @@ const AstValue *setting_option(const AstSetting *setting, const char *key) {
   return NULL;
 }
 
-/* Words behind which other bare values stand than in front of them. */
+/* Words that separate two lists of bare values. */
 static const char *const behind_words[] = {"over", "of"};
 
 static const char *behind_word(const AstPair *pair) {
@@ -135,7 +135,7 @@ static const char *behind_word(const AstPair *pair) {
   return NULL;
 }
 
-/* word NULL: in front of all such words. */
+/* word NULL: before all such words. */
 static uint32_t bare_values(Ctx *c, const AstSetting *setting, const char *word,
                             const AstValue ***out) {
   VEC(const AstValue *) found = {0};

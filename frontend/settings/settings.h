@@ -24,7 +24,7 @@ typedef enum SettingType {
   TYPE_SWITCH,  /* on, off */
   TYPE_WORD,    /* one of the CHOICE rows */
   TYPE_NAME,
-  TYPE_NAMES, /* names, or the bare words behind `over` */
+  TYPE_NAMES, /* names, or the bare words after `over` */
   TYPE_PATHS,
   TYPE_STRING,
   TYPE_NUMBERS, /* a number or a list of numbers */
@@ -73,8 +73,8 @@ bool settings_asks(
 const char *setting_type_text(SettingType t); /* "a whole number of at least 1" */
 
 /* E0601 unknown setting, E0602 wrong value, E0606 missing or written twice. True if nothing is
-   wrong. `item` is a train, plan, machine or weights item. Names of dims, machines, mesh
-   axes, layers are not looked up here. */
+   wrong. `item` is a train, plan, machine or weights item. Must not: look up names of dims,
+   machines, mesh axes, layers. */
 bool settings_check(Ctx *c, const AstItem *item);
 
 /* E1103 for keys and values of a module read from a dump that no block has. */
@@ -101,9 +101,9 @@ const AstValue *setting_option(const AstSetting *setting,
 uint32_t setting_operands(Ctx *c, const AstSetting *setting,
                           const AstValue ***out); /* bare values, before `over` and `of` */
 uint32_t setting_over(Ctx *c, const AstSetting *setting,
-                      const AstValue ***out); /* bare values behind `over` */
+                      const AstValue ***out); /* bare values after `over` */
 uint32_t setting_of(Ctx *c, const AstSetting *setting,
-                    const AstValue ***out); /* bare values behind `of` */
+                    const AstValue ***out); /* bare values after `of` */
 bool settings_has(const AstItem *item, const char *word, const char *key); /* written by the user */
 
 double settings_number(const AstItem *item, AstItemKind kind, const char *word,

@@ -225,7 +225,7 @@ static bool is_word(const AstPair *pair, const char *word) {
   return !pair->key && pair->value->kind == VALUE_PATH && !strcmp(pair->value->path->text, word);
 }
 
-/* What stands behind `over` and `of`. */
+/* Checks the values after `over` and `of`. */
 static void check_behind(const Check *check, const SettingRow *row, const AstSetting *setting,
                          const char *choice) {
   for (int of = 0; of < 2; of++) {
@@ -279,10 +279,10 @@ static void check_target(const Check *check, const SettingRow *row, const AstSet
     const AstPair *pair = &setting->target.at[i];
     bool name = !pair->key && pair->value->kind == VALUE_PATH;
     if (!name)
-      diag_at(check->c->diag, "E0602", pair->span, "`%s` wants names behind `->`", row->word);
+      diag_at(check->c->diag, "E0602", pair->span, "`%s` needs names after `->`", row->word);
     else if (offload && strcmp(pair->value->path->text, "host")) {
       const char *said = foreign_text(FOREIGN_SETTING, pair->value->path->text);
-      Report *r = setting_wrong_value(check, "`offload`", pair->value, "`host` behind `->`");
+      Report *r = setting_wrong_value(check, "`offload`", pair->value, "`host` after `->`");
       diag_help(r, "%s", said ? said : "write `host`");
       setting_edit_near(r, pair->value->span, said ? NULL : "host");
     } else if (offload && i) {

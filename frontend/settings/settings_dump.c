@@ -1,13 +1,13 @@
 /* Settings of a module that was read from a dump, against the table settings.def: words of blocks,
-   and values by their types, as text (settings_resolve). What passes add has no row; they refuse
-   what they do not know. Must not: look at settings of a block of a `.shard` file that was read in
-   this run, which settings_check.c has seen. */
+   and values by their types, as text (settings_resolve). Settings that passes add have no row;
+   passes refuse unknown ones. Must not: check settings of a block of a `.shard` file that was read
+   in this run, which settings_check.c has checked. */
 #include "settings.h"
 #include <math.h>
 #include <stdlib.h>
 
 static const AstItemKind blocks[] = {ITEM_TRAIN, ITEM_PLAN, ITEM_MACHINE};
-/* What else the keys of modules begin with. */
+/* Other first words of the keys of modules. */
 static const char *const others[] = {"model",  "comm",  "data", "made",    "sample", "weights",
                                      "layout", "check", "tune", "profile", "debug"};
 

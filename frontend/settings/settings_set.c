@@ -1,8 +1,8 @@
 /* Settings from the command line, `--set train.optim.lr=1e-4`, as lines of the blocks that they are
-   about. What comes out is a block like one that was read from a file, with places that point into
-   the option, so the same code checks both (settings_check.c, sema*.c) and nothing passes here that
-   a file may not say. Nothing is checked here but what an option can name: a line that may stand
-   several times, or that takes several values, is written in a file. */
+   about. The result is a block like one that was read from a file, with positions that point into
+   the option, so the same code checks both (settings_check.c, sema*.c) and an option accepts
+   nothing that a file may not say. This file checks only that an option can name the line: a line
+   that may occur several times, or that takes several values, must be written in a file. */
 #include "settings.h"
 #include "ir/text/renamed.h"
 
@@ -129,7 +129,7 @@ static void move_value(AstValue *value, const Move *move) {
   for (uint32_t i = 0; i < value->items.n; i++) move_value(value->items.at[i], move);
 }
 
-/* The words behind the first of a line; mistakes go nowhere. n 0: they are none. */
+/* The words after the first of a line; mistakes are not reported. n 0: not valid. */
 static AstPairs parse_words(const SettingChange *change, const char *before, const char *text) {
   const char *head = arena_printf(change->c->arena, "train set { set %s", before);
   Ctx quiet = *change->c;
@@ -154,8 +154,8 @@ static AstValue *string_value(const SettingChange *change) {
   return value;
 }
 
-/* File names need no quotes. What cannot be read as a value is a string, which the check refuses
-   where none is wanted. */
+/* File names need no quotes. Text that cannot be read as a value is a string, which the check
+   refuses if no string is expected. */
 static AstValue *read_value(const SettingChange *change, SettingType type) {
   AstPairs pairs = parse_words(change, "value = ", change->value);
   AstValue *value = pairs.n == 1 ? pairs.at[0].value : NULL;
@@ -181,7 +181,7 @@ static bool is_word(const AstPair *pair, const char *word) {
   return is_bare(pair) && pair->value->kind == VALUE_PATH && !strcmp(pair->value->path->text, word);
 }
 
-/* What the line says without the setting. A new choice leaves behind the options of the old one. */
+/* Keeps the other settings of the line. A new choice drops the options of the old one. */
 static void keep_others(const SettingChange *change, AstSetting *line, const AstPairs *had,
                         const char *choice) {
   bool over = false;
@@ -216,7 +216,7 @@ static void put_value(const SettingChange *change, AstSetting *line, const AstPa
   else if (change->key) vec_push(change->c->arena, line->values, pair);
 }
 
-/* An option of a line that is not written stands behind the line's default. */
+/* An option of a line that is not written is added to the line's default. */
 static AstPairs default_values(const SettingChange *change) {
   if (!change->key || !change->row || !*change->row->otherwise) return (AstPairs){0};
   return parse_words(change, "", change->row->otherwise);
@@ -236,7 +236,7 @@ static AstSetting *edited_line(const SettingChange *change, const AstSetting *ol
 
 /* ---- the block ---- */
 
-/* Lines of several values, and lines that may stand several times, are written in a file. */
+/* Lines of several values, and lines that may occur several times, must be written in a file. */
 static bool has_one_value(const SettingChange *change) {
   if (!change->row) return true;
   if (change->row->flags & SETTING_KEYS) return change->key != NULL;
@@ -251,7 +251,7 @@ static void refuse(const SettingChange *change) {
   if (change->row->flags & SETTING_KEYS) diag_help(r, "`--set %s.%s.NAME=N`", block, change->word);
   else if (change->row->type == TYPE_NOTHING)
     diag_help(r, "`--set %s.%s.OPTION=VALUE`", block, change->word);
-  else diag_help(r, "write it into the %s block: it may stand more than once", block);
+  else diag_help(r, "write it into the %s block: it may be written more than once", block);
 }
 
 static void refuse_planned(const SettingChange *change, const PlannedRow *row) {

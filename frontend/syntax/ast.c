@@ -1,6 +1,6 @@
 /* Builders of the syntax tree, called by the grammar's actions, and small helpers on names, spans
-   and numbers. A list is NULL until it has an element. Numbers get their value and unit here, by
-   the table of units. */
+   and numbers. A list is NULL until it has an element. This file gives numbers their value and
+   unit, by the table of units. */
 #include "ast_reading.h"
 #include "ir/support/num.h"
 #include <math.h>

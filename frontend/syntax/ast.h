@@ -1,11 +1,11 @@
-/* The syntax tree of one `.shard` file: what the grammar accepts, nothing decided yet.
+/* The syntax tree of one `.shard` file: the constructs that the grammar accepts, before any
+   analysis.
 
    Every node and every name carries its own span, so that a message can point at exactly the word
-   that is wrong. Nodes live in the arena of the context. Names are interned. What is absent is NULL
-   (pointers), n = 0 (lists) or text = NULL (names).
-
-   After a syntax error the tree holds what could be read: a statement, setting or dim with an error
-   is left out, and the item around it has `bad` set, so that no warning need be given about it. */
+   that is wrong. Nodes live in the arena of the context. Names are interned. Absent parts are NULL
+   (pointers), n = 0 (lists) or text = NULL (names). After a syntax error the tree holds all parts
+   that could be read: a statement, setting or dim with an error is left out, and the item around it
+   has `bad` set, so that no warning need be given about it. */
 #ifndef SHARDC_AST_H
 #define SHARDC_AST_H
 #include "ir/support/ctx.h"
@@ -39,7 +39,7 @@ typedef struct AstNumber {
   double value; /* in the base unit: bytes, FLOP/s, seconds, a share of 1 */
   AstUnit unit;
   bool integer;     /* written with digits only, before any unit; then i is exact */
-  bool bad;         /* it was reported and stands for an unknown number */
+  bool bad;         /* it was reported and represents an unknown number */
   int64_t integral; /* the value as an integer, when `integer` (unit included for bytes) */
   Str text;         /* as written, a leading `-` of a setting's value included */
   Span span;

@@ -1,9 +1,7 @@
-/* What to write instead: help lines and edits for mistakes of syntax.
-
-   The parser says which token does not fit; here the text around it is looked at, for the slips
-   that people make who come from other languages: a missing bracket, comma or `=`, `def` for `fn`,
-   `x += y`, round brackets for square ones. Each help is one edit; where nothing is certain, an
-   example of the construct is shown. Nothing here decides what is accepted. */
+/* Help lines and edits for mistakes of syntax. The parser reports the token that does not fit; this
+   file examines the text around it for habits from other languages: a missing bracket, comma or
+   `=`, `def` for `fn`, `x += y`, round brackets for square ones. Each help is one edit; if no edit
+   is certain, an example of the construct is shown. Must not: decide what is accepted. */
 #include "foreign_words.h"
 #include "keywords.h"
 #include "ast_reading.h"
@@ -29,7 +27,7 @@ static uint32_t skip_blanks(const Parse *p, uint32_t at) {
   return at;
 }
 
-/* Offset behind the last character that is no blank, before `at`. */
+/* Offset after the last non-blank character before `at`. */
 static uint32_t back_over_blanks(const Parse *p, uint32_t at) {
   while (at && is_blank(*source_at(p, at - 1))) at--;
   return at;
@@ -171,7 +169,7 @@ static bool help_setting(Parse *p, Report *r, Span at) {
   if (!p->settings || !p->braces || *source_at(p, at.offset) != '=' || !right_behind) return false;
   uint32_t value = skip_blanks(p, at.offset + 1);
   if (p->item == WEIGHTS && *source_at(p, value) == '"') {
-    diag_help(r, "the name in the file stands behind `<-`");
+    diag_help(r, "the name in the file follows `<-`");
     diag_edit(r, span_of(p, at.offset, at.offset + 1), "<-");
     return true;
   }

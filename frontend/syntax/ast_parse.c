@@ -1,11 +1,11 @@
 /* Between lexer and grammar: open brackets, where lines end, and recovery from mistakes; and the
    way in, ast_parse.
 
-   The generated parser recovers at `;`. This filter sees to it that the right `;` comes: after a
-   mistake it drops tokens up to the end of the line in the block where the mistake was, with
-   everything in deeper blocks. A word that begins an item
-   (`layer`, `model`, ..) cannot stand inside a block of statements; where one does, a `}` is
-   missing, and is put in. Nothing here decides what a construct means. */
+   The generated parser recovers at `;`. This filter makes the right `;` arrive: after a mistake it
+   drops tokens up to the end of the line in the block where the mistake was, with everything in
+   deeper blocks. A word that begins an item
+   (`layer`, `model`, ..) is not allowed inside a block of statements; if one occurs, a `}` is
+   missing and is inserted. Must not: decide what a construct means. */
 #include "keywords.h"
 #include "ast_reading.h"
 #include "frontend/grammar.h"

@@ -1,5 +1,5 @@
 /* The syntax tree as text, for --emit=ast: one node per line, two blanks per level, the node's line
-   and column behind `@`. Lists that are always short (axes, names, paths) stay on the line of their
+   and column after `@`. Lists that are always short (axes, names, paths) stay on the line of their
    node. */
 #include "ast.h"
 #include "ir/support/num.h"

@@ -7,7 +7,7 @@
 
 enum { MAX_EXPR_DEPTH = 1000, MAX_EXPECTED = 64 };
 
-/* What an open bracket belongs to; named in messages. */
+/* The construct of an open bracket; named in messages. */
 typedef enum OpenKind {
   OPEN_BLOCK,
   OPEN_DIMS,
@@ -49,8 +49,8 @@ typedef struct Parse {
   VEC(OpenBracket) open;
   uint32_t braces; /* number of OPEN_BLOCK entries */
   bool skip;       /* after a mistake: tokens are dropped up to the end of the line */
-  uint32_t skip_level, skip_open; /* braces where it ends; brackets that were open there */
-  VEC(Token) queue;               /* tokens put in front of the text, from queue.at[queued] on */
+  uint32_t skip_level, skip_open; /* braces where it ends; brackets that were open at that point */
+  VEC(Token) queue;               /* tokens inserted before the text, from queue.at[queued] on */
   uint32_t queued;
   bool bad;  /* a mistake since the last item */
   bool deep; /* the item was reported as nested too deeply */
@@ -65,7 +65,7 @@ void shard_open_push(Parse *p, char open, int last);
 void shard_open_pop(Parse *p, char close);
 void shard_open_drop(Parse *p);            /* forgets ( and [ that are still open in this block */
 uint32_t shard_open_depth(const Parse *p); /* open ( and [ of this block */
-bool shard_line_ends(const Parse *p);      /* a newline here ends the statement */
+bool shard_line_ends(const Parse *p);      /* does a newline at this point end the statement? */
 void shard_start_skipping(Parse *p, int found);
 
 /* ---- ast_syntax.c: messages ---- */
@@ -147,7 +147,7 @@ AstSetting *ast_setting_tail(Parse *p, AstArrow arrow, Span at, AstPairs *target
 AstSetting *ast_setting_join(AstPath *path, AstSetting *head, const AstSetting *tail,
                              AstBlock *block, Span s);
 AstBlock *ast_block_add(Parse *p, AstBlock *block, AstSetting *setting);
-/* Lines and options that stand there by an old word (renamed.def) get today's, with a note. */
+/* Lines and options with an old word (renamed.def) get the current word, with a note. */
 void ast_rename_settings(Parse *p, const char *block, AstBlock *ast_block);
 AstBlock *ast_block_close(Parse *p, AstBlock *block, Span s);
 

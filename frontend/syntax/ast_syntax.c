@@ -65,7 +65,7 @@ static const char *token_text(Parse *p, const char *token) {
   return arena_printf(p->c->arena, "`%s`", token);
 }
 
-/* The single tokens that no class stands for. */
+/* The single tokens that belong to no class. */
 static void add_tokens(Parse *p, SyntaxWords *words, const char *const *expected, int n,
                        unsigned taken) {
   for (int i = 0; i < n; i++) {
@@ -173,7 +173,7 @@ static void report_in_bracket(Parse *p, Span at, const OpenBracket *bracket, int
   diag_label(r, "%s opened at %s is still open", open_name(bracket->kind, false),
              opened_at(p, bracket, at));
   if (n == 1 && !strcmp(expected[0], ":")) {
-    diag_help(r, "the type stands behind `:`");
+    diag_help(r, "the type follows `:`");
     diag_edit(r, (Span){at.file, p->before, 0}, ":");
   } else shard_help_in_bracket(p, r, at, bracket, token, closes);
 }
@@ -302,7 +302,7 @@ void shard_report_bad_number(Parse *p, const char *text, size_t n, Span at) {
 /* 'a string' in single quotes */
 static void help_quotes(Parse *p, Report *r, const char *text, Span at) {
   size_t n = strcspn(text + 1, "'\n") + 1;
-  diag_help(r, "a prime belongs directly behind a name; strings are in double quotes");
+  diag_help(r, "a prime must directly follow a name; strings are in double quotes");
   if (text[n] != '\'') return;
   diag_edit(r, at, "\"");
   diag_edit(r, (Span){at.file, at.offset + (uint32_t)n, 1}, "\"");
@@ -315,7 +315,7 @@ void shard_report_bad_character(Parse *p, const char *text, size_t n, Span at) {
   bool printable = first >= 0x20 && first != 0x7f && (first < 0x80 || n > 1);
   const char *shown =
       printable ? arena_strndup(p->c->arena, text, n) : arena_printf(p->c->arena, "\\x%02X", first);
-  Report *r = diag_at(p->c->diag, "E0103", at, "the character `%s` has no meaning here", shown);
+  Report *r = diag_at(p->c->diag, "E0103", at, "the character `%s` has no meaning", shown);
   if (first == '\'') help_quotes(p, r, text, at);
   else if (first == '!') diag_help(r, "`not(x)` for bools, `!=` for different");
   else if (first >= 0x80) diag_help(r, "names are ASCII letters, digits and `_`");

@@ -1,6 +1,6 @@
 /* The canonical layout of a `.shard` file.
 
-   Works on the tokens of the lexer and on what stands between them (blanks, newlines, comments), so
+   Works on the tokens of the lexer and the text between them (blanks, newlines, comments), so
    nothing can be lost. Line breaks stay where they are, but a block that is not on one line has its
    braces at line ends. The rules:
 
@@ -9,9 +9,9 @@
    - one blank around operators, none inside brackets, after a call's name, around `^` and dots;
    - where the author put two or more blanks inside a line, the next token stays in its column, as
      far as the text before it leaves room: columns aligned by hand stay aligned;
-   - a comment behind code stays in its column, at least two blanks behind the code; one on a line
-   of its own stands where a statement would, or under the comment above it;
-   - at most one empty line in a row, none at the ends of a block or of the file; no `;` at a line's
+   - a comment after code stays in its column, at least two blanks after the code; one on a line of
+   its own is indented like a statement, or like the comment above it; - at most one empty line in a
+   row, none at the ends of a block or of the file; no `;` at a line's
      end; no blanks at a line's end.
 
    Columns count characters, with tab stops of eight. Must not: decide what a construct means, or
@@ -44,7 +44,7 @@ typedef struct Fmt {
   uint32_t note_in, note_out;  /* columns of the comment on the line above */
   bool note;                   /* there is one */
   uint32_t depth;              /* open braces */
-  bool fresh;                  /* nothing since the last `{` but a comment behind it */
+  bool fresh;                  /* nothing since the last `{` except a comment after it */
   const FmtPiece *last;
   bool sign;      /* the last token was a unary minus */
   bool path;      /* still in the first path of a setting */
@@ -178,7 +178,7 @@ static uint32_t gap_before(const Fmt *fmt, const FmtPiece *piece) {
   return piece->code == LPAREN || piece->code == LBRACKET ? gap_before_bracket(fmt, piece) : 1;
 }
 
-/* Two blanks or more are there for a reason. */
+/* Two blanks or more are intentional. */
 static bool aligned(const Fmt *fmt, const FmtPiece *piece) {
   const char *before = fmt->text + piece->at;
   if (fmt->last->code == LBRACE || piece->code == RBRACE || piece->at < 2) return false;
@@ -198,7 +198,7 @@ static bool closes(const FmtPiece *piece) {
   return piece && (piece->code == RPAREN || piece->code == RBRACKET);
 }
 
-/* Where a line stands whose first token is `piece` (NULL: the end) and whose first character is at
+/* The column of a line whose first token is `piece` (NULL: the end) and whose first character is at
    column `in` of the text. */
 static uint32_t indent_of(const Fmt *fmt, const FmtPiece *piece, uint32_t in) {
   uint32_t extra = in > fmt->stmt_in ? in - fmt->stmt_in : 0;

@@ -4,7 +4,8 @@
      error[R0204]: token 300 is not below Vocab = 256
        --> text.bin: token 1042
        = help: ...
-   Nothing here knows who reports. Must not: allocate while reporting (memory may be the reason). */
+   No function of this file depends on the caller. Must not: allocate while reporting (memory may be
+   the reason). */
 #include "base.h"
 #include "runtime/rt.h"
 #include <stdio.h>

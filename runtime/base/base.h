@@ -1,9 +1,9 @@
-/* What every file of the runtime uses: faults, names, hashing, time. Knows nothing of models,
+/* Basics for every file of the runtime: faults, names, hashing, time. Knows nothing of models,
    devices or files.
 
    Functions that can fail return false and fill a Fault; only the commands (train.c, eval.c, ..)
    end the process, with rt_die. So readers stay pure functions over bytes that a fuzzer can call,
-   and writers can clean up behind themselves. */
+   and writers can clean up after a failure. */
 #ifndef SHARDC_RT_BASE_H
 #define SHARDC_RT_BASE_H
 #include <stdarg.h>
@@ -26,7 +26,7 @@ typedef struct Fault {
 bool rt_fault(Fault *f, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 bool rt_help(Fault *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool rt_at(Fault *f, const char *where, const char *unit,
-           int64_t position); /* keeps what is there already */
+           int64_t position); /* keeps a position that is already set */
 void rt_note(const char *format, ...) __attribute__((format(printf, 1, 2))); /* a line on stderr */
 /* Names and values are other people's bytes: what a terminal obeys becomes `?`, in place. */
 char *rt_show(char *text);

@@ -1,5 +1,6 @@
-/* Files. What is written appears under its name only when it is complete: temporary name, sync,
-   rename. A failed write removes its temporary file and says why, the file's old content stays. */
+/* Files. A written file appears under its name only when it is complete: temporary name, sync,
+   rename. A failed write removes its temporary file and reports the reason; the old content
+   stays. */
 #include "file.h"
 #include <dirent.h>
 #include <errno.h>
@@ -15,7 +16,9 @@
 static bool cannot(Fault *f, int code, const char *verb, const char *path) {
   int why = errno;
   rt_fault(f, code, "cannot %s: %s", verb, strerror(why));
-  if (why == ENOSPC || why == EDQUOT) rt_help(f, "free some space there, then go on with --resume");
+  if (why == ENOSPC || why == EDQUOT)
+    rt_help(f, "free some space on that disk, then continue with "
+               "--resume");
   return rt_at(f, path, "", -1);
 }
 
@@ -70,7 +73,7 @@ static bool sync_parent(const char *path, Fault *f) {
   return rt_sync_folder(*parent ? parent : "/", f);
 }
 
-/* A folder that is made is there after a crash as well: its name is synced. */
+/* A new folder survives a crash: its name is synced to disk. */
 bool rt_make_folders(const char *path, Fault *f) {
   char part[RT_PATH];
   snprintf(part, sizeof part, "%s", path);
@@ -140,7 +143,7 @@ bool rt_write_file(const char *path, const void *data, int64_t n, bool sync, Fau
          rt_file_end(&file, rt_write_all(file.fd, data, n, f), sync, f);
 }
 
-/* Of a link only the link goes. */
+/* Removes only the link if the path is a symbolic link. */
 void rt_remove_tree(const char *path) {
   int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   DIR *d = fd >= 0 ? fdopendir(fd) : NULL;

@@ -17,16 +17,16 @@ bool rt_is_folder(const char *path);
 bool rt_write_all(int fd, const void *data, int64_t n, Fault *f);
 bool rt_make_folders(const char *path, Fault *f); /* and those above it */
 bool rt_sync_folder(const char *path, Fault *f);
-/* A file that is written: a regular one, or one that is not there, is made under a name that nobody
-   can foresee, synced if asked to, and renamed when it is complete; what is no regular file (a
-   device, a FIFO, a link) is never replaced but written as it is. */
+/* A file being written. A regular or missing file is written under an unpredictable temporary name,
+   synced on request, and renamed when it is complete. Any other kind of file (a device, a FIFO, a
+   link) is never replaced but written directly. */
 typedef struct NewFile {
   int fd;
   const char *path;
   char part[RT_PATH + 32]; /* the temporary file; "": it is written in place */
 } NewFile;
 bool rt_file_begin(NewFile *file, const char *path, int mode, Fault *f);
-/* ok: all was written. False: nothing is left behind, f says why. */
+/* ok: all was written. False: the temporary file is removed, f has the reason. */
 bool rt_file_end(NewFile *file, bool ok, bool sync, Fault *f);
 /* All of it at once. */
 bool rt_write_file(const char *path, const void *data, int64_t n, bool sync, Fault *f);

@@ -1,6 +1,6 @@
 /* JSON as RFC 8259 has it, pulled value by value. Strings are decoded into the caller's buffer as
-   UTF-8; U+0000 is refused, because names end at NUL here. Nesting deeper than 64 is refused. Must
-   not: read at or beyond `end`, allocate. */
+   UTF-8; U+0000 is refused, because names are NUL-terminated. Nesting deeper than 64 is refused.
+   Must not: read at or beyond `end`, allocate. */
 #include "json.h"
 #include <math.h>
 #include <stdlib.h>
@@ -207,5 +207,5 @@ bool rt_json_skip(Json *json) { return skip(json, 0); }
 bool rt_json_done(Json *json) {
   if (json->error) return false;
   rt_json_peek(json);
-  return json->p == json->end ? true : rt_json_fail(json, "more text behind the end");
+  return json->p == json->end ? true : rt_json_fail(json, "text after the end");
 }

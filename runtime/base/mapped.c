@@ -1,7 +1,7 @@
 /* Reading mapped files that may fail under the reader: one that became shorter, or a disk that does
-   not answer, is a SIGBUS at the touch of a page. While a MapGuard stands, this thread comes back
-   from there with the address. The guard lies at the bottom of the alternate signal stack, where
-   the handler finds it: no global. Must not: allocate. */
+   not answer, is a SIGBUS at the touch of a page. While a MapGuard is active, the signal handler
+   returns this thread to the guard with the address. The guard is stored at the bottom of the
+   alternate signal stack, where the handler finds it without a global. Must not: allocate. */
 #include "file.h"
 #include <setjmp.h>
 #include <signal.h>

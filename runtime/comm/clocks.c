@@ -1,16 +1,16 @@
 /* How far the clock of each rank is ahead of that of rank 0: bounds, not estimates.
 
-   Ranks that run on one kernel, in one time namespace, read one clock: nothing to find out. Others
-   meet a number of times, in an all-reduce over all ranks, which nobody leaves before everybody has
-   come. So of each meeting rank 0 left after the other one came, and the other way round:
+   Ranks on one kernel and in one time namespace read the same clock, so no measurement is needed.
+   Other ranks meet several times in an all-reduce over all ranks, which no rank leaves before every
+   rank has entered. So in each meeting rank 0 left after the other rank entered, and vice versa:
 
      came(other) - left(0)  <=  ahead(other)  <=  left(other) - came(0)
 
-   in which nothing is supposed of how long a message takes in either direction. All meetings hold
-   at once: the largest lower bound and the smallest upper one count. Ranks of one machine share a
-   clock and so their bounds. Before and after a stretch of time, one number that both bounds allow
-   is taken for all of it; where there is none, clocks drift, and a line is. Must not: compare times
-   of two ranks anywhere else. */
+   This assumes nothing about the time of a message in either direction. All meetings hold together:
+   the largest lower bound and the smallest upper bound count. Ranks of one machine share a clock
+   and therefore their bounds. For a period of time, bounds are measured before and after: if one
+   offset satisfies both, it is used for the whole period; otherwise the clocks drift, and a linear
+   function is used. Must not: compare times of two ranks anywhere else. */
 #include "clocks.h"
 #include <math.h>
 #include <stdio.h>
@@ -42,7 +42,7 @@ ClockBound rt_clock_of_meetings(const double (*first)[2], const double (*other)[
   return bound;
 }
 
-/* Of ranks that share a clock the narrowest bounds. */
+/* The narrowest bounds among the ranks that share a clock. */
 static ClockBound shared(ClockBound mine, const uint64_t *clocks, const ClockBound *all, int ranks,
                          uint64_t clock) {
   for (int i = 0; i < ranks; i++)

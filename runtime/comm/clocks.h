@@ -10,8 +10,8 @@ typedef struct ClockBound {
 } ClockBound;
 
 ClockBound rt_clock_bound(Comm *c); /* a call of all ranks */
-/* What follows from n meetings of rank 0 and another one: when each came and left, by its own
-   clock. */
+/* The bound that follows from n meetings of rank 0 and another rank: for each rank the times of
+   entering and leaving by its own clock. */
 ClockBound rt_clock_of_meetings(const double (*first)[2], const double (*other)[2], int n);
 /* How far this rank's clock is ahead at a time of its own, by what was found before and after. */
 double rt_clock_ahead(const ClockBound *before, const ClockBound *after, double now);

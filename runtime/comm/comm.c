@@ -1,10 +1,9 @@
-/* What all communicators have in common: groups of the mesh, blocks, counting, the choice of the
-   kind, and the kind for one rank.
-
-   Counting is by the papers: an all-reduce of z elements sends 2z, reduce-scatter, all-gather,
-   broadcast and send z, all-to-all z / n, where z is the size over the axis of the value that is
-   whole there. Each rank counts so, the last of a line of sends too, as a ring of n that sends
-   (n - 1) / n of it. So what was measured can be compared with a plan number by number. */
+/* Code shared by all communicators: groups of the mesh, blocks, counting, the choice of the kind,
+   and the kind for one rank. Traffic is counted as in the papers: an all-reduce of z elements sends
+   2z; reduce-scatter, all-gather, broadcast and send z; all-to-all z / n. z is the size of the
+   value that is whole over the axis. Every rank counts this amount, even the last of a line of
+   sends, and even if a ring of n sends only (n - 1) / n of it. So measured traffic can be compared
+   with a plan number by number. */
 #include "flight.h"
 #include "ir/support/num.h"
 #include "runtime/base/setting.h"
@@ -153,7 +152,8 @@ static size_t mesh_text(const rt_program *program, char *text, size_t n, size_t 
   return n;
 }
 
-/* Of all plans of the executable; programs of one plan for several targets stand together. */
+/* The meshes of all plans of the executable; programs of one plan for several targets are
+   adjacent. */
 static void meshes_text(const rt_program *program, char *text, size_t size) {
   size_t n = mesh_text(program, text, 0, size);
   for (int64_t before = rt_mesh_ranks(program); (program = program->next);
@@ -182,8 +182,9 @@ static bool check_world(const Comm *c, Fault *f) {
                  (long long)ranks, (long long)ranks, (long long)ranks);
 }
 
-/* The machine of the plan says how many GPUs a node has, each for one rank. What is not known of
-   this node's ranks is not judged, nor is the stand-in, on which all ranks are tried at once. */
+/* Checks the ranks of this node against the number of GPUs per node in the machine of the plan, one
+   GPU per rank. Unknown counts are not checked, nor is the stand-in, which runs all ranks on one
+   machine. */
 static bool check_node(const Comm *c, Fault *f) {
   const Launch *launch = &c->launch;
   const char *text = rt_setting_of(c->program, "machine.node.gpus");
@@ -268,7 +269,7 @@ static void add(CommCount *count, const rt_collective *what, int n, double secon
   count->elements += elements, count->bytes += elements * rt_elem_bytes(what->elem);
 }
 
-/* Nobody is there to send to, or to receive from. */
+/* This rank has no neighbour to send to, or to receive from. */
 static bool at_end(const rt_collective *what, const RankGroup *group) {
   return rt_is_hop(what->kind) && rt_hop_peer(what, group) < 0;
 }
@@ -425,8 +426,8 @@ static void print_axis(const Comm *c, int axis) {
   fprintf(stderr, "\n");
 }
 
-/* What messages take of a processor, as `link cpu` of a machine says it: of n ranks one has a part
-   already. */
+/* Prints the rate at which one CPU carries messages, comparable with `link per_core` of a
+   machine. */
 static void print_processor(const Comm *c) {
   const rt_program *program = c->program;
   double sent = 0, seconds = rt_flight_processor(c->flight);

@@ -49,12 +49,13 @@ typedef struct Launch { /* who am I (launch.c) */
 typedef struct CommCount { /* of one collective, or of the runtime's own exchanges */
   int64_t calls;
   double elements, bytes, seconds; /* elements and bytes each rank sends in paper counting */
-  double waited;                   /* seconds that the main thread stood still for it */
+  double waited;                   /* seconds that the main thread was blocked by it */
 } CommCount;
 
-/* Where time goes, for a trace. `row` of the table took from .. to; with `stood` it is the main
-   thread that stood still for it, else whoever communicates that was at it: maybe another thread.
-   Rows behind the table are the runtime's own. */
+/* Reports the time of a message for a trace: collective `row` of the table took from .. to. With
+   `stood`, the main thread was blocked during this time; otherwise the communicating thread,
+   possibly another one, worked on the message. Rows after the table are messages of the runtime
+   itself. */
 typedef void CommWatch(void *watcher, int row, double from, double to, bool stood);
 
 struct Comm {
@@ -71,14 +72,15 @@ struct Comm {
   RtFlight *flight;             /* the thread that communicates; NULL: whoever calls does */
   _Atomic int leaving;          /* exit status + 1 of a process that ends while it communicates */
   struct Watchdog *watchdog;    /* NULL: the launcher watches */
-  void (*let_go)(void *device); /* before a lost job ends: frees the GPU of what waits there */
+  void (*let_go)(void *device); /* before a failed job ends: stops operations that wait on the
+                                   GPU */
   void *device;
   CommWatch *watch; /* NULL: nobody */
   void *watcher;
 };
 
 int64_t rt_mesh_ranks(const rt_program *program);
-/* Of the executable's programs the one that a rank runs, where this rank runs p. */
+/* The program of the executable that `rank` runs, given that this rank runs p. */
 const rt_program *rt_class_program(const rt_program *first, const rt_program *p, int rank);
 bool rt_launch_find(Launch *launch, Fault *f); /* from the environment of launchers */
 /* Are ranks on nodes as in the plan? Says so, once, where they are not and it does no harm. */
@@ -87,19 +89,19 @@ double rt_seconds_of(const char *name, double otherwise); /* a variable of the e
 
 /* Decides the kind and joins. */
 bool rt_comm_open(Comm *c, const rt_program *program, Fault *f);
-void rt_comm_close(Comm *c); /* waits for all ranks; from here on each may leave with any status */
+void rt_comm_close(Comm *c); /* waits for all ranks; afterwards each may exit with any status */
 void rt_comm_collect(Comm *c, const rt_collective *what, const void *send, void *receive);
-/* The same of `count` elements of each block: here blocks lie end to end. */
+/* The same collective on `count` elements of each block, with contiguous blocks. */
 void rt_comm_piece(Comm *c, const rt_collective *what, int64_t count, const void *send,
                    void *receive);
-/* Starts it: it runs beside the caller, behind all that was asked before. And waits until the n
-   oldest starts of that row that nobody has waited for are over. */
+/* rt_comm_start starts a collective, which runs concurrently with the caller and after all earlier
+   requests. rt_comm_await waits for the n oldest starts of that row that were not waited for. */
 void rt_comm_start(Comm *c, const rt_collective *what, const void *send, void *receive);
 void rt_comm_await(Comm *c, const rt_collective *what, int64_t n);
 /* A device has sent it without the communicator. */
 void rt_comm_count(Comm *c, const rt_collective *what, double seconds);
 
-/* Seconds that the main thread has stood still for messages; NaN: nobody knows, or nobody sends. */
+/* Seconds that the main thread was blocked by messages; NaN: unknown, or no messages. */
 double rt_comm_waited(const Comm *c);
 
 int rt_comm_rank(const Comm *c);
@@ -109,16 +111,16 @@ int rt_comm_world(const Comm *c);
 int64_t rt_comm_max(Comm *c, const char *what, int64_t v); /* an all-reduce of one number */
 void rt_comm_gather(Comm *c, const char *what, const void *mine, void *all, int64_t bytes);
 void rt_comm_broadcast(Comm *c, const char *what, void *data, int64_t bytes); /* from rank 0 */
-void rt_comm_wait(Comm *c, const char *what); /* until all ranks are here */
+void rt_comm_wait(Comm *c, const char *what); /* until all ranks have called it */
 void rt_comm_max_of(Comm *c, const char *what, int64_t *v, int64_t n); /* of each of n */
 /* Do all ranks say ok? Otherwise each has a fault: its own, or a quiet one that says whose. */
 bool rt_comm_all(Comm *c, const char *what, bool ok, Fault *f);
 /* Rank 0's answer and fault on every rank; data: what rank 0 has found out, n bytes. */
 bool rt_comm_decide(Comm *c, const char *what, bool ok, void *data, int64_t n, Fault *f);
 
-/* Around handing work to a GPU and waiting for it; `at`, from any thread, tells how far it is
-   there. A rank whose GPU does not come to what the others' wait for ends the job like one that is
-   late. */
+/* Called around submitting work to a GPU and waiting for it; `at`, from any thread, reports the
+   progress of the GPU. A rank whose GPU does not reach the collective that the other GPUs wait for
+   ends the job like a late rank. */
 void rt_comm_device_begins(Comm *c, bool new_run);
 void rt_comm_device_ends(Comm *c);
 void rt_comm_device_at(Comm *c, unsigned position, unsigned row); /* row from 1; 0: none */
@@ -134,7 +136,8 @@ int rt_hop_peer(const rt_collective *collective, const RankGroup *group);
 /* Elements that each rank sends: all-reduce 2z, the others z, all-to-all z/n of the value. */
 double rt_comm_elements(const rt_collective *collective, int n);
 const char *rt_collective_name(int kind); /* all-reduce, .. */
-/* Where element e of block i lies, if n blocks are cut in rows that lie in turn. */
+/* The position of element e of block i if n blocks are cut into rows that are stored
+   interleaved. */
 int64_t rt_block_at(int64_t n, int64_t i, int64_t row, int64_t e);
 /* Elements left .. end - 1 of a block, in runs that are one copy each: the rest of a row, whole
    rows, the begin of one. `from` is the first element of a run of `rows` times `count`. */
@@ -150,5 +153,5 @@ void rt_block_in(int elem, void *blocks, const void *source, int n, int i, int64
                  int64_t from, int64_t count);
 
 extern const CommKind rt_comm_self, rt_comm_local, rt_comm_tcp;
-extern const CommKind rt_comm_mpi __attribute__((weak)); /* there if it was linked */
+extern const CommKind rt_comm_mpi __attribute__((weak)); /* set if it was linked */
 #endif

@@ -4,14 +4,14 @@
    what it has added up, and two counters. A collective goes in rounds of at most CHUNK bytes:
      wait until all have done the round before; fill the slot; say `arrived`;
      wait until all have arrived; read the others' slots; say `done`.
-   So a slot is never written while somebody reads it, whatever the sizes and the order in which
-   ranks come, and nobody waits for anything but a rank of its own group. An all-reduce adds up a
-   part on each rank, and hands the results out in the next round, beside the next chunk's slots.
+   So a slot is never written while another rank reads it, whatever the sizes and the order of
+   arrival, and a rank waits only for ranks of its own group. An all-reduce adds up a part on each
+   rank and distributes the results in the next round, together with the slots of the next chunk.
    Sums run from rank 0 up, so results are bitwise the same on all ranks and in all runs.
 
-   What is called is written into the lane and compared: ranks that call different things say so.
-   Waiting is spinning for a moment, then a futex. Who waits for the dead, the late and the lost is
-   the watchdog's work: here nobody ever gives up. */
+   Each call is written into the lane and compared: ranks that call different collectives report an
+   error. Waiting spins for a moment, then uses a futex. Dead, late and lost ranks are detected by
+   the watchdog; a wait in this file never times out. */
 #include "reduce_ranks.h"
 #include "ir/support/num.h"
 #include "peers.h"
@@ -43,7 +43,7 @@ typedef struct Lane {
   _Alignas(64) atomic_ullong call; /* what is called, as a number */
   _Alignas(64) char slot[CHUNK];
   _Alignas(64) char sum[2][CHUNK];
-  Box box[2]; /* to the rank behind, to the rank before */
+  Box box[2]; /* to the next rank, to the previous rank */
 } Lane;
 
 typedef struct LocalComm {
@@ -241,7 +241,7 @@ static void broadcast(LocalCall *call) {
 
 /* ---- from neighbour to neighbour ---- */
 
-/* What both sides must say of a message. */
+/* The description of a message on which both sides must agree. */
 static unsigned long long said(const rt_collective *collective) {
   return (unsigned long long)collective->count << 8 | (unsigned long long)collective->elem;
 }
@@ -250,8 +250,8 @@ static char *slot_of(const LocalCall *call, int i, int back) {
   return call->l->slots + (size_t)((lane_of(call, i) - call->l->lane) * 2 + back) * call->l->slot;
 }
 
-/* A message lies in the slot until the neighbour takes it; this rank goes on. So ranks that send to
-   each other first and receive then do not wait for ever. The one before must have been taken. */
+/* A message stays in the slot until the neighbour takes it; this rank continues. So ranks that both
+   send before they receive do not deadlock. The previous message must have been taken. */
 static void hop_out(LocalCall *call) {
   int peer = rt_hop_peer(call->what, call->g), back = call->what->back != 0;
   Box *box = &lane_of(call, call->g->me)->box[back];

@@ -2,14 +2,14 @@
    the user's mpicc when a model is, so shardc and the runtime need none. One thread owns MPI:
    the main one, or that of flight.c.
 
-   Groups are communicators split from the world, one per mesh axis. What is added goes to the rank
-   whose part it is, and is added there in the order of ranks, as communicator `local` does: the
-   same bits, whatever the MPI, and each rank sends and receives at once. Buffers whose blocks lie
-   end to end travel from and to where they lie, others through staging of a fixed size, made at the
-   start. Calls are started without blocking and tested, so that a rank that does not come ends the
-   job; one that dies is noticed by the launcher, which ends the others. A launcher that dies is
-   noticed by the ranks, which save. SHARDC_DEBUG=comm compares before each call what the ranks of
-   the group are about to do. */
+   Groups are communicators split from the world, one per mesh axis. For a sum, each part is sent to
+   the rank that owns it, which adds in the order of ranks, as communicator `local` does: the same
+   bits with any MPI, and each rank sends and receives at the same time. Buffers with contiguous
+   blocks are sent and received in place, others through staging buffers of a fixed size, allocated
+   at the start. Calls are started without blocking and tested, so that a rank that does not come
+   ends the job; one that dies is noticed by the launcher, which ends the others. A launcher that
+   dies is noticed by the ranks, which save. SHARDC_DEBUG=comm compares before each call what the
+   ranks of the group are about to do. */
 #include "comm.h"
 #include "flight.h"
 #include "reduce_ranks.h"
@@ -28,8 +28,8 @@
 /* Elements in flight; of all ranks, of an all-reduce in which each adds all; seconds. */
 enum { STAGE = 1 << 20, FEW = 4096, ORPHANS_LIVE = 600 };
 enum { PARTS = 2 }; /* tag of what collectives are made of; hops have 0 and 1 */
-/* Nanoseconds between two looks: where kernels wait, and at least and at most where they run
-   beside; looks in the time that it has taken. */
+/* Nanoseconds between two polls: while kernels wait, and the least and most while kernels run;
+   polls per elapsed time. */
 enum { SHORT_NAP = 20000, NAP = 100000, LONG_NAP = 500000, LOOKS = 8 };
 
 typedef struct Sent { /* the last message to a neighbour: copied, so that this rank goes on */
@@ -40,7 +40,7 @@ typedef struct Sent { /* the last message to a neighbour: copied, so that this r
 
 typedef struct Mpi {
   MPI_Comm *group;      /* per channel */
-  Sent *sent;           /* per channel, to the rank behind, to the rank before */
+  Sent *sent;           /* per channel, to the next rank, to the previous rank */
   char *out, *in;       /* staging: STAGE elements of up to 8 bytes, sent and received */
   MPI_Request *request; /* to and from each rank */
   const void **part;    /* per rank: what it adds */
@@ -148,8 +148,8 @@ static _Noreturn void end_all(const MpiCall *call, int code, const char *what) {
 
 /* ---- requests ---- */
 
-/* The processor is others' between two looks, of which each moves what has come meanwhile. While
-   kernels run beside, looks become rarer. */
+/* Yields the CPU between two polls; each poll progresses the messages that have arrived. While
+   kernels run, polls become rarer. */
 static void nap(const MpiCall *call, double since, double now) {
   int64_t ns = (int64_t)((now - since) * 1e9 / LOOKS);
   if (rt_flight_awaited(call->c->flight)) ns = SHORT_NAP;
@@ -157,7 +157,7 @@ static void nap(const MpiCall *call, double since, double now) {
   nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL);
 }
 
-/* What this process slept, stopped or starved, is not counted. */
+/* Time in which this process was stopped or not scheduled is not counted. */
 static void await(MpiCall *call, int n, MPI_Request *request) {
   double since = rt_now(), before = since;
   for (int done = 0; !done;) {
@@ -172,10 +172,10 @@ static void await(MpiCall *call, int n, MPI_Request *request) {
   }
 }
 
-/* Behind the sends, everywhere. A large message is announced, and goes when the receiver has
-   answered; all of it over one connection. A rank that comes late answers what waits for it the
-   moment it receives, and the whole message then stands in front of the other's answer to what it
-   announces after: one direction of the link would wait for the other. */
+/* Receives follow the sends on all ranks. A large message is announced and sent once the receiver
+   has answered, over one connection. A late rank that received first would answer a waiting message
+   immediately; that whole message would then precede the other rank's answer to the next
+   announcement, and one direction of the link would wait for the other. */
 static void receive_from(MpiCall *call, int i, void *to, int64_t n) {
   MPI_Irecv(to, (int)n, type_of((int)call->what->elem), i, PARTS, call->comm,
             &call->m->request[call->started++]);
@@ -196,7 +196,7 @@ static int partner(const MpiCall *call, int k) { return (call->g->me + k) % call
 
 /* ---- collectives, m elements from `at` on ---- */
 
-/* Of block i: where they lie, or where they are put end to end. */
+/* The data of block i to send: in place, or packed into the staging buffer. */
 static const char *outgoing(const MpiCall *call, const char *send, int i, int64_t at, int64_t m) {
   const rt_collective *collective = call->what;
   if (collective->send_row == collective->count)
@@ -212,7 +212,7 @@ static void unpack(const MpiCall *call, char *receive, int64_t at, int64_t m) {
                 call->what->receive_row, at, m);
 }
 
-/* m elements for this rank from each, which has sent them; its own are there. */
+/* Receives m elements for this rank from every other rank; its own are already in place. */
 static void receive_parts(MpiCall *call, const void *own, int64_t m) {
   for (int k = 1; k < call->g->n; k++) {
     int i = partner(call, k);
@@ -312,16 +312,17 @@ static void broadcast(MpiCall *call, const char *send, char *receive, int64_t at
   await(call, 1, &request);
 }
 
-/* As long as a neighbour that stands in its receive takes to get it, at 1 Gbit/s. */
+/* Polls for as long as a neighbour that waits in its receive needs to get the message at 1
+   Gbit/s. */
 static void push(const Sent *sent, int64_t bytes) {
   double until = rt_now() + 1e-4 + (double)bytes / 1e8;
   for (int done = 0; !done && rt_now() < until;)
     MPI_Testall(sent->parts, sent->part, &done, MPI_STATUSES_IGNORE);
 }
 
-/* Messages of a direction have a tag; they come in the order in which they were sent. Nobody waits
-   for the neighbour that is not there yet: ranks that send to each other first and receive then go
-   on. The message before must have been taken. */
+/* Messages of one direction have a tag and arrive in the order of sending. A send does not wait for
+   a neighbour that is late: ranks that both send before they receive continue. The previous message
+   must have been taken. */
 static void hop_out(MpiCall *call, const char *data, char *receive, int64_t at, int64_t m) {
   Sent *sent = &call->m->sent[call->channel * 2 + (call->what->back != 0)];
   (void)receive;
@@ -373,7 +374,7 @@ static void compare(MpiCall *call) {
   MPI_Iallreduce(v, most, 6, MPI_INT64_T, MPI_MAX, call->comm, &request);
   await(call, 1, &request);
   for (int i = 0; i < 3; i++)
-    if (most[i] != -most[i + 3]) end_all(call, 903, "the ranks disagree; here comes");
+    if (most[i] != -most[i + 3]) end_all(call, 903, "the ranks disagree; this rank calls");
 }
 
 static void mpi_collect(Comm *c, const RankGroup *group, int channel, const rt_collective *what,
@@ -454,7 +455,9 @@ static bool mpi_join(Comm *c, Fault *f) {
   if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &have))
     return rt_fault(f, 107, "MPI cannot start");
   if (c->flight && have < MPI_THREAD_FUNNELED) {
-    rt_fault(f, 101, "messages are to run beside the computation, and this MPI allows one thread");
+    rt_fault(f, 101,
+             "messages run concurrently with the computation, but this MPI allows only one "
+             "thread");
     return rt_help(f,
                    "an MPI with MPI_THREAD_FUNNELED, or a plan without `overlap` and `prefetch`");
   }

@@ -1,15 +1,14 @@
-/* The communicating thread of a program whose messages fly (rt_start).
+/* The communication thread of a program with asynchronous messages (rt_start). One thread makes all
+   calls to this rank's communicator: asynchronous collectives, blocking ones, and those of the
+   runtime itself, one after the other in the order of the main thread's requests. So ranks with the
+   same order of requests communicate in the same order, and a library that allows calls from one
+   thread only (MPI_THREAD_FUNNELED) can be used. The queue has a fixed length; a caller that finds
+   it full waits. Starts of one row of the table finish in order, so a wait needs only the number of
+   finished starts and the number of starts already waited for.
 
-   One thread does all that this rank's communicator does: collectives that are started, those that
-   are waited for at once, and the runtime's own questions, one after the other in the order in
-   which the main thread asks. So ranks that ask in one order communicate in one order, and a
-   library that wants to be called by one thread alone (MPI_THREAD_FUNNELED) is. The queue is of a
-   fixed length; who finds it full waits. Starts of a row of the table are over in their order, so a
-   number of starts over and a number of starts waited for are all that a wait needs.
-
-   SHARDC_DEBUG=rest lets it rest for up to a millisecond before each message that was started: no
-   number may depend on when one arrives. Signals are the main thread's. Must not: allocate after
-   the start; end the process, but by what a communicator does when it has lost another rank. */
+   SHARDC_DEBUG=rest delays each asynchronous message by up to a millisecond: no result may depend
+   on its time of arrival. The main thread handles all signals. Must not: allocate after the start;
+   end the process, except as a communicator does when it has lost another rank. */
 #include "flight.h"
 #include <pthread.h>
 #include <sched.h>

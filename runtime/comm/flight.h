@@ -23,5 +23,5 @@ void rt_flight_start(RtFlight *flight, RtJob job);
 void rt_flight_run(RtFlight *flight, RtJob job); /* until it is over */
 void rt_flight_wait(RtFlight *flight, int row, int64_t n);
 double rt_flight_processor(const RtFlight *flight); /* seconds of one that it has taken */
-bool rt_flight_awaited(const RtFlight *flight);     /* does the main thread stand still for it? */
+bool rt_flight_awaited(const RtFlight *flight);     /* is the main thread blocked by it? */
 #endif

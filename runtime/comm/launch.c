@@ -1,8 +1,8 @@
 /* Which rank is this? Launchers say so in the environment, each with variables of its own; the
-   first set found wins. Open MPI stands before Slurm, because mpirun inside an allocation sets
-   both; Slurm counts only inside a step, because the batch shell has SLURM_PROCID = 0, too. Where
-   ranks of several machines meet is told by MASTER_ADDR and MASTER_PORT, or follows from Slurm's
-   list of nodes. Must not: guess; half a set is refused. */
+   first set found wins. Open MPI precedes Slurm, because mpirun inside an allocation sets both;
+   Slurm counts only inside a step, because the batch shell also has SLURM_PROCID = 0. Ranks of
+   several machines meet at MASTER_ADDR and MASTER_PORT, or at an address derived from Slurm's list
+   of nodes. Must not: guess; half a set is refused. */
 #include "comm.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 typedef struct Launcher {
-  const char *inside; /* must be there, else the set does not count; NULL: always counts */
+  const char *inside; /* must be set, else this set of variables is ignored; NULL: never ignored */
   const char *rank, *world, *local_rank, *local_world;
   const char *job[3]; /* together the same for all ranks of a job */
 } Launcher;

@@ -1,11 +1,10 @@
-/* Whether the launcher put the ranks on nodes as the plan has them: so many on each, in the order
-   of their numbers. Only what a launcher counts is judged, and only of plans with a machine.
-
-   A rank that is number i of n on its machine takes the others there for those from its own number
-   less i on; so launchers that deal ranks out one by one are found, too. If an axis that is inside
-   of nodes in the plan would leave this one, its messages would go over the network: R0101. Where
-   none would, the run is right, and rank 0 says once that `plan` spoke of other nodes. Must not:
-   wait for other ranks, which have not met yet. */
+/* Checks that the launcher placed the ranks on nodes as the plan expects: the same number per node,
+   numbered consecutively. Only counts that a launcher provides are checked, and only for plans with
+   a machine. A rank that is number i of n on its machine assumes that the machine's ranks start at
+   its own number minus i; so launchers that distribute ranks round robin are detected. If an axis
+   that stays inside of nodes in the plan leaves this node, its messages would use the network:
+   R0101. If no axis does, the run is correct, and rank 0 prints once that `plan` assumed other
+   nodes. Must not: wait for other ranks, which have not met yet. */
 #include "comm.h"
 #include "runtime/base/setting.h"
 #include <stdlib.h>
@@ -24,14 +23,14 @@ static int64_t planned(const rt_program *program) {
   return most < ranks ? most : ranks;
 }
 
-/* Of this rank, along the axis: are those with which it sends all on this machine? */
+/* Are all ranks of this rank's group along the axis on this machine? */
 static bool holds(const Launch *launch, const rt_axis *axis) {
   int64_t at = launch->rank / axis->stride % axis->size, here = launch->rank - launch->local_rank;
   int64_t from = launch->rank - at * axis->stride, last = from + (axis->size - 1) * axis->stride;
   return from >= here && last < here + launch->local_world;
 }
 
-/* The first axis that is inside of nodes in the plan, and not here; NULL: none is. */
+/* The first axis that is inside of nodes in the plan but not in this launch; NULL: none. */
 static const rt_axis *torn(const rt_program *program, const Launch *launch, int64_t in_node) {
   for (int i = 0; i < program->naxes; i++) {
     const rt_axis *axis = &program->mesh[i];

@@ -66,8 +66,8 @@ static void add_layout(Hash *hash, const rt_program *program) {
   }
 }
 
-/* What must be the same, besides the program's own hash, for ranks to fit together: the programs of
-   all classes. */
+/* A hash that must be equal on all ranks, besides the program's own hash: over the programs of all
+   classes. */
 static uint64_t layout_of(const Comm *c) {
   const rt_program *p = c->program;
   Hash hash;
@@ -158,8 +158,9 @@ static void answer(const Host *host, int s, const Fault *f) {
   host->way->answer(s, &welcome, host->m->memory);
 }
 
-/* It is told at once. The others that come now hear of it, too: they get a moment. It counts by
-   connection, as they do: all its lines come, and none takes the place of another rank's. */
+/* Reports the refusal to the rank immediately. Ranks that connect within a short time are also
+   told. Messages are counted per connection: all lines of this rank arrive, and none replaces a
+   line of another rank. */
 static void refuse(Host *host, int s, const Fault *why) {
   if (!host->wrong.code) host->wrong = *why;
   answer(host, s, why);
@@ -295,7 +296,8 @@ static bool nobody(const Launch *launch, const RendezvousKind *way, double secon
            far ? " to " : "", far ? launch->place : "", far ? ", where ranks are to meet" : "",
            launch->rank, launch->world);
   if (!far) return rt_help(f, "see whether it started, and what it says%s", apart(launch));
-  return rt_help(f, "see whether it started, what it says, and whether a firewall lies between");
+  return rt_help(f,
+                 "check that it started, its messages, and that no firewall blocks the connection");
 }
 
 static bool attend(Rendezvous *rendezvous, const RendezvousKind *way, const Launch *launch,

@@ -1,14 +1,14 @@
 /* Rendezvous between machines, over TCP. The place is HOST:PORT, where rank 0 listens, or a file on
-   a file system that all see: there rank 0 writes its addresses, its port and a random number, and
-   removes it when all have come; an old file leads nowhere and is read again.
+   a shared file system: rank 0 writes its addresses, its port and a random number into it, and
+   removes it when all ranks have connected; a stale file leads to no rank 0 and is read again.
 
-   Rank 0 speaks first, a magic and a random number; so whatever else listens at a port is known by
-   its silence. Then each side proves, by HMAC over the other's random number, that it knows the
-   job's key: made of SHARDC_SECRET, and of the number in the file or the job's name. Who cannot
-   proves nothing and learns nothing; without a secret, what a job's name tells can be guessed. Only
-   the meeting is protected: what is sent later is neither hidden nor signed. Where a launcher keeps
-   its own port open (torchrun), the ports behind it are tried in turn, on both sides. Must not:
-   wait for ever; trust what connects: rendezvous.c checks it. */
+   Rank 0 sends first, a magic and a random number; so any other program that listens at the port is
+   recognised by its silence. Then each side proves, by HMAC over the other's random number, that it
+   knows the job's key: made of SHARDC_SECRET, and of the number in the file or the job's name. A
+   process without the key can prove nothing and learns nothing; without a secret, a key made from
+   the job's name can be guessed. Only the rendezvous is protected: later messages are neither
+   encrypted nor signed. If a launcher keeps its own port open (torchrun), both sides try the
+   following ports in turn. Must not: wait for ever; trust what connects: rendezvous.c checks it. */
 #include "runtime/base/file.h"
 #include "peers.h"
 #include <arpa/inet.h>
@@ -107,7 +107,7 @@ static void key_of(const Rendezvous *rendezvous, uint8_t key[SHA256_BYTES]) {
   sha256_end(h, key);
 }
 
-/* Of one side, over the other's random number and all that the rank says of itself. */
+/* The proof of one side, over the other's random number and the rank's hello message. */
 static void prove(const Rendezvous *rendezvous, uint8_t side, const uint8_t nonce[NONCE],
                   const Hello *hello, uint8_t proof[SHA256_BYTES]) {
   uint8_t key[SHA256_BYTES], head[1 + NONCE] = {side};
@@ -154,7 +154,7 @@ static int listen_anywhere(int port, int world) {
   return listen_at((struct sockaddr *)&old, sizeof old, AF_INET, world);
 }
 
-/* An address that leads here but is none of this machine's own: behind a translation. */
+/* Listens for an address that is none of this machine's own: it is translated (NAT). */
 static int listen_as(const struct addrinfo *list, int port, int world) {
   for (const struct addrinfo *a = list; a; a = a->ai_next) {
     int s = listen_at(a->ai_addr, a->ai_addrlen, a->ai_family, world);
@@ -299,7 +299,8 @@ static bool shake_hands(int s, const Rendezvous *rendezvous, const Hello *mine) 
          equal(proof, want);
 }
 
-/* A connection to rank 0 of this job; -1: none, *strange if somebody else is there. */
+/* A connection to rank 0 of this job; -1: none, *strange if another program answers at the
+   address. */
 static int knock(const struct addrinfo *list, const Rendezvous *rendezvous, const Hello *mine,
                  bool *strange) {
   for (const struct addrinfo *a = list; a; a = a->ai_next) {
@@ -334,7 +335,7 @@ static int try_ports(const Rendezvous *rendezvous, const Launch *launch, const H
   return s;
 }
 
-/* What the file says may be old: then nobody is there, or somebody without its number. */
+/* The file may be stale: then no process answers, or one without its random number. */
 static int try_file(Rendezvous *rendezvous, const Launch *launch, const Hello *mine, double end,
                     bool *strange) {
   char text[HOSTS * 80 + 1], *line, *rest = NULL;

@@ -1,6 +1,6 @@
 /* Rendezvous on one machine: rank 0 listens on a socket whose name follows from the job. The name
-   is abstract, so nothing stays behind, and only this user's processes are let in. With the answer
-   goes the shared memory. */
+   is abstract, so no file remains, and only this user's processes are accepted. The answer carries
+   the shared memory. */
 #include "peers.h"
 #include <errno.h>
 #include <poll.h>
@@ -105,8 +105,8 @@ static bool hear(int s, Welcome *welcome, int *memory) {
 
 /* ---- rank 0 opens ---- */
 
-/* Who has the place: a rank 0 that waits for its ranks says at once that there are two. One that
-   does not answer ends just now; true. */
+/* Asks the owner of the socket: a rank 0 that waits for its ranks answers at once, so two jobs
+   share the name. An owner that does not answer is just exiting: true. */
 static bool meets_another(const Rendezvous *rendezvous, const Address *address, Fault *f) {
   Welcome welcome = {0};
   int memory = -1, s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);

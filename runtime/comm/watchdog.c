@@ -2,12 +2,12 @@
 
    The end of a process shows at once, because its socket closes: rank 0 holds one to every other
    rank, those hold one to rank 0. A process that is stopped or starved shows by its heartbeat, a
-   counter in its entry of the peer table. A rank that lives but does not come shows when somebody
-   has waited for it too long; ranks that all wait, in one group for different things, disagree: but
-   not while a heartbeat is missing, for its rank may be what all wait for, and come back. Whoever
-   sees a failure writes it into the table, once; every watchdog reads it there, reports it, and
-   ends its process. What the main thread does meanwhile is no matter: files are complete or not
-   there at any instant.
+   counter in its entry of the peer table. A rank that is alive but late is detected when another
+   rank has waited for it too long. Ranks of one group that all wait in different calls disagree;
+   this is not reported while a heartbeat is missing, because all may wait for that rank, and it may
+   come back. The first watchdog that sees a failure writes it into the table, once; every watchdog
+   reads it from the table, reports it, and ends its process. The main thread may be anywhere: files
+   are complete or missing at any instant.
 
    Must not: take locks or allocate; compare clocks of different ranks. */
 #include "peers.h"
@@ -91,7 +91,7 @@ static void *let_device_go(void *comm) {
   return NULL;
 }
 
-/* What waits on the GPU is told to end. A driver that does not answer is left alone. */
+/* Stops operations that wait on the GPU. A driver that does not answer is ignored. */
 static void let_go(Comm *c) {
   pthread_t helper;
   if (!c->let_go || pthread_create(&helper, NULL, let_device_go, c)) return;
@@ -173,9 +173,10 @@ static unsigned long long place_of(const Peer *peer) {
   return (unsigned long long)atomic_load(&peer->runs) << 32 | atomic_load(&peer->call) >> 32;
 }
 
-/* GPUs wait for each other and nothing moves: who is behind? A rank that does not wait at all, else
-   the one whose GPU has come least far; those that wait on the host are done with theirs. Stages of
-   a pipeline count their own messages, which nothing compares: there nobody is accused of that. */
+/* GPUs wait for each other without progress: finds the rank at fault. This is a rank that does not
+   wait at all, else the rank whose GPU is least advanced; ranks that wait on the host have finished
+   their GPU work. Stages of a pipeline count their own messages, which cannot be compared: no rank
+   is blamed by such counts. */
 static void accuse(const WatchRound *round) {
   Watchdog *watchdog = round->g;
   int behind = -1, ahead = -1, runs = -1, done = -1;
@@ -225,8 +226,8 @@ static bool meets(const rt_program *program, int axis, int i, int j) {
   return i - i / stride % n * stride == j - j / stride % n * stride;
 }
 
-/* Two ranks that wait for each other in different calls. Others may wait in different calls, too:
-   of groups that have come more or less far. */
+/* Two ranks that wait for each other in different calls. Ranks of other groups may also wait in
+   different calls, because groups advance at different speeds. */
 static bool at_odds(const Watchdog *watchdog, int *a, int *b) {
   const rt_program *program = watchdog->comm->program;
   for (int i = 1; i < watchdog->comm->launch.world; i++)
@@ -279,8 +280,8 @@ static double asleep(WatchRound *round, int rank, double since_last) {
   return seen && round->now - round->of_missing.seen > 1e-3 * PAUSED ? since_last : 0;
 }
 
-/* Who moves on in calls with others, as the stages of a pipeline do one after the other, is given
-   its time from there. */
+/* A rank that progresses in calls with other ranks, as the stages of a pipeline do in turn, has its
+   deadline counted from its last progress. */
 static double moved_on(WatchRound *round, const Peer *peer, double since) {
   unsigned long long moves = atomic_load(&peer->moves);
   bool on = moves != round->missing_moves && atomic_load(&round->g->waits_since) <= since;
@@ -327,7 +328,7 @@ static void watch_failure(WatchRound *round) {
   give_up(watchdog, failure);
 }
 
-/* What there is to see at an instant. */
+/* Reads the state of all ranks at one instant. */
 static void observe(WatchRound *round, double now) {
   Watchdog *watchdog = round->g;
   double since_last = now - round->now;

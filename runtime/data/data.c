@@ -1,6 +1,6 @@
 /* Filling inputs from samples. The order of an epoch is a permutation of (seed, epoch) alone, the
-   cursor counts samples, so a resumed run, or one of another batch size, goes on exactly behind the
-   last sample used. Indexes are checked against their dimension as they are read. Must not:
+   cursor counts samples, so a resumed run, or one of another batch size, continues exactly after
+   the last sample used. Indexes are checked against their dimension as they are read. Must not:
    allocate (this runs inside steps). */
 #include "data_fill.h"
 #include "runtime/base/file.h"
@@ -47,7 +47,7 @@ static bool copy_wide(const Feed *feed, const DataFile *file, int64_t i, int64_t
   return true;
 }
 
-/* The common case: tokens of one or two bytes, so the check is one comparison behind a tight loop.
+/* The common case: tokens of one or two bytes, so the check is one comparison after a tight loop.
  */
 static bool copy_narrow(const Feed *feed, const DataFile *file, int64_t i, int64_t n, int32_t *to,
                         Fault *f) {
@@ -126,7 +126,8 @@ static bool fill_feed(const Data *data, const DataSet *set, const Feed *feed, Wi
                       : fill_column(feed, window.part, window.at + feed->shift, to, f);
 }
 
-/* Where row lies if every rank's rows stand end to end: samples that are dealt go round the ranks.
+/* The position of a row if the rows of each rank are contiguous: samples are dealt to the ranks
+   round robin.
  */
 static int64_t dealt_row(const rt_program *program, const rt_tensor *tensor, int64_t row) {
   if (!tensor->part) return row;
@@ -166,7 +167,7 @@ static bool fill_sample(const Filling *filling, Window of, int64_t row) {
   return true;
 }
 
-/* Which sample stands at a place of the endless row of epochs. */
+/* The sample at a position of the endless sequence of epochs. */
 static int64_t sample_at(const Data *data, const DataSet *set, int64_t place,
                          const uint64_t *seed) {
   int64_t sample = place % set->samples;
@@ -214,7 +215,7 @@ static bool fill_one(void *argument) {
   return true;
 }
 
-/* The file that is mapped there. */
+/* Reports the file that is mapped at this address. */
 static bool lost_page(const DataSet *set, const uint8_t *at, Fault *f) {
   rt_fault(f, 201, "the file became shorter while it was read, or its disk does not answer");
   for (int i = 0; i < set->nstreams; i++)

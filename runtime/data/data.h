@@ -28,7 +28,7 @@ typedef enum Role {               /* what an input gets of a sample */
 typedef struct Feed { /* fills one input */
   const rt_tensor *input;
   Role role;
-  int64_t pad; /* behind the end of a document */
+  int64_t pad; /* after the end of a document */
   int stream;
   int64_t shift, count; /* numbers of a sample: shift .. shift + count - 1 */
   int64_t ignore;       /* a label that is no index; INT64_MIN: none */
@@ -86,11 +86,12 @@ bool rt_data_fill_rows(const Data *d, const DataSet *s, const Device *device, in
 /* Fills the inputs of entry `logits`, of one sample. */
 bool rt_data_fill_one(const Data *d, const DataSet *s, const Device *device, int64_t sample,
                       Fault *f);
-/* From here on what rt_data_ahead asks for is read beside the computation (data_prefetch.c). */
+/* Afterwards rt_data_ahead reads concurrently with the computation (data_prefetch.c). */
 bool rt_data_beside(Data *data, const Device *device, Fault *f);
-/* Starts reading what rt_data_fill will want there; the step in between hides it. */
+/* Starts reading the batch that rt_data_fill will need at this cursor; the step in between hides
+   the time. */
 void rt_data_ahead(const Data *data, const DataSet *data_set, int64_t cursor, const uint64_t *seed);
-/* When the batch of the last rt_data_fill was read; false: it was not read beside anything. */
+/* The times at which the batch of the last rt_data_fill was read; false: it was not read ahead. */
 bool rt_data_read_at(const Data *data, double *begin, double *end);
 void rt_data_close(Data *d);
 /* A number that differs where other files, or in another order, are read: sizes, begins and ends of

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What stands before .bin or .idx, with another end; "" if it is too long. */
+/* The path with another end in place of .bin or .idx; "" if it is too long. */
 static void sibling(char out[RT_PATH], const char *path, const char *end) {
   size_t n = strlen(path);
   if (rt_text_ends(path, ".bin") || rt_text_ends(path, ".idx")) n -= 4;

@@ -1,4 +1,4 @@
-/* Data files as they lie on disk: mapped, and opened as arrays. */
+/* Data files on disk: mapped, and opened as arrays. */
 #ifndef SHARDC_RT_DATA_FILE_H
 #define SHARDC_RT_DATA_FILE_H
 #include "formats.h"
@@ -17,8 +17,8 @@ typedef struct DataFile { /* one file, or the part of it that belongs to the set
   int64_t ndocuments;
 } DataFile;
 
-/* One file, or Megatron's pair; then all files of a pattern, in name order (data_file.c). What was
-   opened is to be closed, also after a failure. */
+/* One file, or Megatron's pair; then all files of a pattern, in name order (data_file.c). Opened
+   files must be closed, also after a failure. */
 bool rt_part_open(const char *path, const char *format, DataFile *file, Fault *f);
 bool rt_parts_open(const char *pattern, const char *format, DataFile **parts, int *n, Fault *f);
 void rt_part_close(DataFile *file);

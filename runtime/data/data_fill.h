@@ -19,7 +19,7 @@ bool rt_data_read(Filling l); /* samples first .. first + batch - 1, as rt_data_
 const rt_tensor *rt_data_local(const Data *d, const Device *device, const Feed *e);
 
 typedef struct DataAhead DataAhead;
-/* What is being read is over; then nobody else reads. */
+/* Waits until a read in progress is over; afterwards no other thread reads. */
 void rt_data_settle(const Data *data);
 /* Has this batch been read already? Then it is in the inputs, or f says why not (*ok). */
 bool rt_data_take(const Data *data, const DataSet *data_set, int64_t cursor, const uint64_t *seed,

@@ -6,7 +6,8 @@
 
 /* ---- columns ---- */
 
-/* The end of a name says u16, u32, f32; .bin stands for all of them, anything else for bytes. */
+/* Whether the file's name tells its type: u16, u32 or f32 by its end; .bin may be any of them;
+   other ends mean bytes. */
 static bool column_said(const DataFile *file, const rt_tensor *input, Fault *f) {
   if (!file->array.guessed || rt_text_ends(file->path, file->array.format)) return true;
   rt_fault(f, 205, "nothing says how the numbers of input %s are written in this file",

@@ -1,15 +1,13 @@
 /* The next batch is read while kernels compute: a thread fills a copy of the inputs, and when the
-   step begins the copy is moved into them. The copy that a GPU has of them is filled likewise: the
-   thread sends the batch there as soon as it is read (DeviceAhead).
-
-   One batch ahead, asked for by its place in the data; who asks for another place reads as without.
-   What is read, and in which order, does not depend on it, so the numbers are the same to the bit,
-   and the cursor of a checkpoint counts samples that were used, not those that were read. What goes
-   wrong is said when the batch is asked for; then it may never be. Only one thread reads mapped
-   files at a time, since a guard of theirs (runtime/base/mapped.c) is the process's.
-
-   Signals are for the other threads, but for those that the thread itself causes. Must not:
-   allocate after the start; speak with other ranks. */
+   step begins the copy is moved into them. A GPU's copy of the inputs is filled likewise: the
+   thread sends the batch to the GPU as soon as it is read (DeviceAhead). It reads one batch ahead,
+   requested by its position in the data; a request for another position reads synchronously. The
+   samples and their order do not depend on prefetching, so results are bitwise the same, and the
+   cursor of a checkpoint counts samples that were used, not read. A failure is reported when the
+   batch is requested, which may never happen. Only one thread reads mapped files at a time, since a
+   guard of mapped files (runtime/base/mapped.c) belongs to the process. Other threads handle
+   signals, except those that this thread causes. Must not: allocate after the start; communicate
+   with other ranks. */
 #include "data_fill.h"
 #include "runtime/base/file.h"
 #include <pthread.h>
@@ -31,7 +29,7 @@ struct DataAhead {
   const Data *d;
   const Device *device;
   Batch batch;
-  bool asked, read, ends; /* asked: it is being read; read: it is there */
+  bool asked, read, ends; /* asked: it is being read; read: it is complete */
   bool used;              /* by the last fill */
   bool ok;
   Fault fault;
@@ -50,7 +48,7 @@ static Batch batch_of(const DataSet *data, int64_t cursor, const uint64_t *seed)
   return (Batch){data, cursor, seed != NULL, seed ? *seed : 0};
 }
 
-/* Of the device, for what it is sent ahead; NULL: the feed has memory of the thread's own. */
+/* The device's buffer for inputs sent ahead; NULL: the feed uses memory of the thread. */
 static char *sent_from(const DataAhead *data_ahead, int feed) {
   const DeviceAhead *ahead = data_ahead->device->kind->ahead;
   return ahead ? ahead->at(data_ahead->device, rt_data_local(data_ahead->d, data_ahead->device,

@@ -40,7 +40,7 @@ const char *rt_task_tokenizer(const rt_program *program) {
   return rt_setting_of(program, "data.tokenizer");
 }
 
-/* What is not written comes from the tokenizer: BERT's names. */
+/* Takes special ids that the data line does not set from the tokenizer, by BERT's names. */
 static bool ask_tokenizer(Task *task, const rt_program *program, Fault *f) {
   const char *path = rt_task_tokenizer(program);
   Tokenizer *tokenizer;
@@ -61,7 +61,7 @@ bool rt_task_read(Task *task, const rt_program *program, Fault *f) {
              *pack = rt_setting_of(program, "data.pack");
   *task = (Task){.mlm = name && !strcmp(name, "mlm"), .documents = pack && !strcmp(pack, "off")};
   if (name && !task->mlm && strcmp(name, "next"))
-    return rt_fault(f, 205, "data task `%s` is not known here", name);
+    return rt_fault(f, 205, "data task `%s` is unknown to this executable", name);
   task->eot = id_setting(program, "data.eot");
   task->mask_id = id_setting(program, "data.mask_id");
   task->pad_id = id_setting(program, "data.pad_id");

@@ -1,7 +1,7 @@
-/* What the inputs of a task get of one sample. Which positions of `mlm` are chosen, and what
-   becomes of them, is a function of (seed, epoch, sample, position) alone: one Philox block per
-   position, so that inputs and labels agree without a common memory, and so do all ranks and
-   resumed runs. Must not: allocate (this runs inside steps). */
+/* Fills the inputs of a task from one sample. The positions that `mlm` chooses and their
+   replacements are a function of (seed, epoch, sample, position) only: one Philox block per
+   position, so that inputs and labels, all ranks and resumed runs agree without shared state. Must
+   not: allocate (this runs inside steps). */
 #include "data.h"
 #include "shuffle.h"
 

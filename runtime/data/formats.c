@@ -22,7 +22,7 @@ static Answer bad(const Ask *ask, const char *why, int64_t position) {
   return BAD;
 }
 
-/* A sequence of all numbers behind `head`; what uses it gives the shape (rank 0). */
+/* A sequence of all numbers after `head`; the user of the array gives the shape (rank 0). */
 static Answer bare(const Ask *ask, Array *array, int width, NumberKind kind, int64_t head) {
   int64_t n = ask->file.n - head;
   if (n % width) {
@@ -107,11 +107,13 @@ static Answer open_idx(const Ask *ask, Array *array) {
   return YES;
 }
 
-/* Pairs are opened by rt_megatron_open; here comes a file that has lost its other half. */
+/* Pairs are opened by rt_megatron_open; this is a file without its other half. */
 static Answer open_megatron(const Ask *ask, Array *array) {
   (void)array;
   if (!ask->forced && !rt_megatron_is(ask->file)) return NO;
-  rt_fault(ask->f, 202, "Megatron data is a pair of files: NAME.bin, and NAME.idx beside it");
+  rt_fault(ask->f, 202,
+           "Megatron data is a pair of files: NAME.bin, and NAME.idx in the same "
+           "folder");
   return BAD;
 }
 
@@ -167,7 +169,7 @@ static Answer npy_other_type(const Ask *ask, const char *type) {
 static Answer npy_columns_first(const Ask *ask) {
   rt_fault(ask->f, 202, "this NPY file is in Fortran order: its first index varies fastest");
   rt_help(ask->f, "`numpy.save(FILE, numpy.ascontiguousarray(numpy.load(FILE)))` writes its rows "
-                  "one behind the other");
+                  "contiguously");
   rt_at(ask->f, "", "byte", 0);
   return BAD;
 }

@@ -16,7 +16,7 @@ typedef struct Array {
   int rank;  /* 0: a plain sequence, whoever uses it gives the shape */
   int64_t size[RT_MAX_RANK], count;
   bool guessed; /* from the name, or as nothing else fits: no header and nobody says it */
-  int64_t head; /* bytes in front of the first number: for positions in messages */
+  int64_t head; /* bytes before the first number: for positions in messages */
   /* Megatron: bytes where sequences begin; first sequence of each document, and their end */
   const uint8_t *place, *document;
   int64_t sequences, documents; /* entries of the two */

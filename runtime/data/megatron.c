@@ -1,13 +1,11 @@
-/* Megatron's pair of files: tokens in .bin, and beside it .idx, which says where sequences and
-   documents lie:
+/* Megatron's pair of files: tokens in .bin, and the offsets of sequences and documents in .idx:
      "MMIDIDX\0\0", u64 version 1, u8 number type,
      u64 sequences s, u64 entries d of the last table,
      s x i32 lengths,
      s x i64 places in bytes,
      d x i64 first sequence of each document, and their end
-   Written by Megatron's tools, sequences lie one behind the other; a pair where they do not is
-   refused, because windows run over them. Must not: allocate; believe a count that the file does
-   not hold. */
+   Megatron's tools write contiguous sequences; a pair with gaps is refused, because windows cross
+   sequences. Must not: allocate; believe a count that the file does not hold. */
 #include "formats.h"
 #include <string.h>
 
@@ -29,7 +27,8 @@ static bool number_type(int code, Array *array) {
   return array->width = types[code].width, array->kind = types[code].kind, true;
 }
 
-/* The tables must fill the file; files of several modes have a byte per sequence behind them. */
+/* The tables must fill the file; files of several modes have a byte per sequence after the
+   tables. */
 static bool tables_fit(Bytes index, uint64_t sequences, uint64_t entries) {
   uint64_t room = (uint64_t)index.n - HEAD;
   if (sequences > room / 12 || entries > (room - 12 * sequences) / 8) return false;
@@ -45,7 +44,7 @@ static bool check_sequences(Bytes index, int64_t n, int64_t bytes, const Array *
     if (count < 0 || count > (bytes - at) / array->width)
       return bad(f, "a sequence reaches beyond the tokens", HEAD + 4 * i);
     if ((int64_t)rt_load_le(place + 8 * i, 8) != at)
-      return bad(f, "sequences do not lie one behind the other", HEAD + 4 * n + 8 * i);
+      return bad(f, "sequences are not contiguous", HEAD + 4 * n + 8 * i);
     at += count * array->width;
   }
   return at == bytes || bad(f, "the .bin file holds more than its sequences", -1);

@@ -5,7 +5,8 @@
 #include <stdint.h>
 
 void rt_philox(uint64_t key, const uint32_t counter[4], uint32_t out[4]);
-/* Where sample i of an epoch's order lies: a permutation of 0 .. n - 1 from (seed, epoch) alone. */
+/* The index of the i-th sample of an epoch: a permutation of 0 .. n - 1, determined by (seed,
+   epoch). */
 int64_t rt_permute(uint64_t seed, uint64_t epoch, int64_t n, int64_t i);
 double rt_uniform(uint64_t seed, uint64_t stream, uint64_t i); /* in [0, 1) */
 #endif

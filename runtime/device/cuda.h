@@ -72,7 +72,8 @@ typedef struct CudaApi {
 bool rt_cuda_load(CudaApi *api, Fault *f);
 /* CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access was encountered */
 void rt_cuda_error(const CudaApi *api, CUresult e, char *out, size_t n);
-/* `what`: why, with the help and the number of cuda_causes.def; `code` is for what is not there. */
+/* `what`: why, with the help and the number of cuda_causes.def; `code` is for anything that is
+   missing. */
 bool rt_cuda_fault(const CudaApi *api, CUresult e, int code, Fault *f, const char *what, ...)
     __attribute__((format(printf, 5, 6)));
 

@@ -1,29 +1,29 @@
-/* Copies between the memories of a GPU and its host, and kernels of the host, beside those of the
-   GPU: each has a stream of its own, a lane (docs/gpu.md).
+/* Copies between the memories of a GPU and its host, and kernels of the host, concurrent with the
+   kernels of the GPU: each kind has a stream of its own, a lane (docs/gpu.md).
 
-   The GPU's memory is touched by the stream of the kernels alone, in the order of the program: what
-   goes down it copies into a slot, at the speed of its own memory, and goes on while the lane takes
-   it from there; what comes up it copies out of a slot, into which the lane has put it as early as
-   slots are free and the host has it. A copy larger than a slot goes in pieces, so that both ways
-   are under way at once.
+   Only the kernel stream touches the GPU's memory, in the order of the program. For a download it
+   copies the data into a slot, at the speed of GPU memory, and continues while the lane copies the
+   slot to the host. For an upload it copies the data out of a slot, which the lane has filled as
+   soon as a slot was free and the host had the data. A copy larger than a slot is split into
+   pieces, so that both stages overlap.
 
-   The host's memory is touched by the lanes alone. Each does its operations in the order of the
-   program; one that touches bytes of another lane's waits for the last such one. Of a lane's
-   operations the latest LANE_TOUCHES are known, byte by byte; an older one is waited for with the
-   oldest of them. So no order of the program that a byte could tell of is ever turned around, and
-   nothing else waits.
+   Only the lanes touch the host's memory. Each lane runs its operations in the order of the
+   program; an operation that touches bytes of another lane's operation waits for the last such one.
+   The byte ranges of the latest LANE_TOUCHES operations of a lane are recorded; an older operation
+   is waited for by waiting for the oldest recorded one. So the order of two operations on the same
+   byte is always that of the program, and no other operations wait for each other.
 
-   Lanes begin behind what the stream of the kernels had when the entry began, and that stream ends
-   behind them: an entry leaves nothing under way, and a graph that is recorded takes all of it.
+   Lanes begin after the work that the kernel stream had when the entry began, and that stream ends
+   after the lanes: an entry leaves no operation in flight, and a recorded graph contains all of
+   them.
 
-   Where the host updates, entries go launch by launch, and their lanes go on: the next entry begins
-   on what is there. Parameters go straight to their place, each copy behind what the stream of the
-   kernels had when the program came to it; and what touches their bytes later waits for that copy
-   alone. So the next step's first layers compute while the host updates the last ones. Whoever else
-   touches what lanes touch has them settled before, and they begin anew.
-
-   Runs in which each launch is waited for, or timed, have one stream alone. Must not: allocate, or
-   let the host wait, after the start. */
+   If the host runs updates, entries are launched kernel by kernel and their lanes continue across
+   entries: the next entry starts while copies of the last one are in flight. Parameters are
+   uploaded directly to their final address; each such copy waits for the work that the kernel
+   stream had at that point of the program, and a later operation on these bytes waits for that copy
+   only. So the next step's first layers compute while the host updates the last layers. Any other
+   access to memory that lanes touch drains the lanes first. Runs that wait for each launch, or time
+   it, use a single stream. Must not: allocate, or block the host, after the start. */
 #include "device_cuda.h"
 #include "ir/support/lane_touches.h"
 #include "ir/support/num.h"
@@ -44,7 +44,7 @@ typedef struct LaneQueue {
   CUstream stream;
   HostTouch touch[LANE_TOUCHES];
   int64_t n;             /* operations of this entry */
-  int64_t behind[LANES]; /* so many of another one's it comes behind already */
+  int64_t behind[LANES]; /* operations of another lane that this lane already waits for */
 } LaneQueue;
 
 typedef struct CopySlot {
@@ -70,7 +70,7 @@ struct CudaLanes {
   bool stays;          /* entries leave lanes under way */
   bool standing;       /* lanes are, between entries */
   Arrival arrival[ARRIVALS];
-  int64_t arrivals, arrived; /* copies, and how many of them the kernels come behind */
+  int64_t arrivals, arrived; /* copies, and how many of them the kernel stream waits for */
 };
 
 /* ---- start and stop ---- */
@@ -174,7 +174,8 @@ static int64_t last_touch(const LaneQueue *queue, const HostSpan *span, int n) {
   return oldest ? oldest + 1 : 0;
 }
 
-/* The stream, behind all that it has to wait for to touch these bytes of the host. */
+/* The lane's stream, after it was made to wait for all other operations on these bytes of the
+   host. */
 static CUstream go_behind(const Cuda *cuda, HostLaneKind lane, const HostSpan *span, int n) {
   LaneQueue *queue = &cuda->lanes->lane[lane];
   if (!queue->n) wait_on(cuda, queue->stream, cuda->lanes->began);
@@ -245,7 +246,7 @@ static void piece_up(const Cuda *cuda, CUdeviceptr to, char *from, int64_t bytes
 
 /* ---- straight to their place ---- */
 
-/* The kernels' stream comes behind so many copies. */
+/* Makes the kernel stream wait for this many copies. */
 static void arrive(const Cuda *cuda, int64_t copies) {
   CudaLanes *lanes = cuda->lanes;
   if (copies <= lanes->arrived) return;

@@ -1,30 +1,27 @@
 /* Messages in flight on a GPU: a second stream, and events (docs/gpu.md).
 
-   Where a program starts messages before it waits for them, or sends to neighbours, all its
-   collectives go to a stream of their own, one after the other in the order of the program, the
-   same on all ranks: so no two operations of NCCL can meet in different orders, whatever the
-   kernels do. A start records an event behind what has been computed, makes the other stream wait
-   for it, gives it the collective, and records another event behind that; a wait makes the stream
-   of the kernels wait for that event. A graph that is recorded meanwhile takes both streams,
-   joined, since every entry waits for all that it starts. A flight of several messages has the
-   events of its first and its last one.
+   If a program starts messages before it waits for them, or sends to neighbours, all its
+   collectives run on a stream of their own, in the order of the program, which is the same on all
+   ranks: so no two operations of NCCL can be issued in different orders, whatever the kernels do. A
+   start records an event on the kernel stream, makes the communication stream wait for it, issues
+   the collective, and records a second event after it; a wait makes the kernel stream wait for the
+   second event. A recorded graph contains both streams, joined, since every entry waits for all
+   messages that it starts. A flight of several messages has one event before its first message and
+   one after its last. The program has the number of flights of a row in flight at the same time
+   (rt_collective.flights); the row has that many events, used in turn.
 
-   The program says how many flights of a row are under way at once (rt_collective.flights); so many
-   events it has, in turn.
-
-   What is sent to a neighbour lies in a slot until it is taken; kernels go on, and only a send that
-   finds no other slot waits for that. On a GPU a send waits for its receiver, and stages that send
-   to each other would for ever: so each goes to NCCL at its place in one order of messages of all
-   ranks (rt_collective.sends, send_order.h), some in one group with the receive that this rank
-   comes to next. What is left goes before any collective over that axis, in which all meet.
-
-   Must not: allocate, or let the host wait, after the start. */
+   Data sent to a neighbour stays in a slot until it is taken; kernels continue, and only a send
+   that finds no free slot waits. On a GPU a send waits for its receiver, so stages that send to
+   each other would deadlock: therefore each send is issued to NCCL at its position in one global
+   order of messages (rt_collective.sends, send_order.h), some in one group with the next receive of
+   this rank. Remaining sends are issued before any collective over that axis, which synchronises
+   all its ranks. Must not: allocate, or block the host, after the start. */
 #include "device_cuda.h"
 #include "ir/schedule/send_queue.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { NO_TIME = 2, LINE = 64 }; /* CU_EVENT_DISABLE_TIMING; bytes in front of the slot */
+enum { NO_TIME = 2, LINE = 64 }; /* CU_EVENT_DISABLE_TIMING; bytes before the slot */
 
 typedef struct RowFlights { /* of a row of the program's table */
   CUevent *over;
@@ -38,9 +35,9 @@ struct CudaFlights {
   SendQueue queue;
   NeighbourSend *sent;  /* by slot */
   NeighbourSend *group; /* those that go together: as many at most */
-  CUevent *taken;       /* by slot: from there, of a send that went alone */
-  bool *out;            /* by slot: one that went alone is there */
-  int64_t *sends;       /* by row: so many it has sent in this entry */
+  CUevent *taken;       /* by slot: a send without a group was taken */
+  bool *out;            /* by slot: it holds a send without a group */
+  int64_t *sends;       /* by row: number of its sends in this entry */
   int axis;             /* of the last message to a neighbour or from one */
 };
 
@@ -118,7 +115,7 @@ static void record(const Cuda *cuda, CUevent e, CUstream from) {
   rt_cuda_must(cuda, cuda->api.cuEventRecord(e, from), "record an event");
 }
 
-/* What `to` is given from here on comes behind what `from` has been given. */
+/* Makes later work of stream `to` wait for the work that `from` has so far. */
 static void put_behind(const Cuda *cuda, CUstream to, CUevent e, CUstream from) {
   record(cuda, e, from), wait_on(cuda, to, e);
 }
@@ -133,7 +130,7 @@ static void send_alone(const Cuda *cuda, int64_t slot) {
   flights->out[slot] = true;
 }
 
-/* `all`: those, too, that would join a receive. */
+/* `all`: also those that would join a receive. */
 static void send_due(const Cuda *cuda, bool all) {
   for (int64_t i; (i = send_give(&cuda->flights->queue, all)) >= 0;) send_alone(cuda, i);
 }
@@ -165,7 +162,7 @@ static rt_sends place_of(const Device *d, const rt_collective *collective, int64
   return *run;
 }
 
-/* Who has sent is left with 0. */
+/* A send leaves its count at 0. */
 void rt_cuda_send(Device *d, const rt_collective *collective, const void *from, void *to) {
   Cuda *cuda = d->inside;
   CudaFlights *flights = cuda->flights;

@@ -1,12 +1,11 @@
-/* Kernels of the host in a program for a GPU: updates of what lies in its memory (`offload
+/* Kernels of the host in a program for a GPU: updates of host-resident states (`offload
    optimizer`), on workers of the rank's own processors.
 
-   Each is a host function on a stream of theirs (cuda_copy_streams.c): it runs when all that
-   touches its bytes before it is done, and a graph that was recorded with it calls it again (CUDA
-   driver API, cuLaunchHostFunc). What it needs is copied to a place that stays: of calls that are
-   recorded for good, of others until they are over. Must not: call the driver from such a
-   function; allocate
-   once as many are under way as ever will be. */
+   Each is a host function on a stream of theirs (cuda_copy_streams.c): it runs when all earlier
+   operations on its bytes are done, and a graph that was recorded with it calls it again (CUDA
+   driver API, cuLaunchHostFunc). Its arguments are copied to memory that is kept permanently for
+   recorded calls, and until the call is over for others. Must not: call the driver from such a
+   function; allocate once the largest number of calls in flight is reached. */
 #include "device_cuda.h"
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -88,7 +87,7 @@ static void run(void *data) {
   atomic_store_explicit(&host_run->waits, false, memory_order_release);
 }
 
-/* --profile: at once, behind all that the stream has. */
+/* --profile: runs it immediately, after all work of the stream. */
 static void run_timed(const Cuda *cuda, const HostRun *host_run, Trace *trace) {
   rt_cuda_wait(cuda);
   for (int i = 0; i < host_run->kernel->phases; i++) {

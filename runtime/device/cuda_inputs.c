@@ -1,12 +1,12 @@
 /* Inputs of the next step on their way to the GPU while kernels run: a stream of copies, and two
    events (docs/gpu.md).
 
-   The host writes them into pinned memory of their own, one copy takes all of them into room beside
-   the inputs, and when their step begins the stream of the kernels waits for that copy (`sent`) and
-   moves them into the inputs, at the speed of the GPU's memory, before the graph of the step. The
-   next copy waits until that has happened (`taken`), and the host until the last copy has left
-   before it writes again. Addresses of inputs stay, so a recorded graph holds. Must not: allocate
-   after the start; wait for anything on the stream of the kernels. */
+   The host writes them into pinned memory of their own, one copy takes all of them into a second
+   buffer, and when their step begins the kernel stream waits for that copy (`sent`) and moves them
+   into the inputs, at the speed of the GPU's memory, before the graph of the step. The next copy
+   waits until that has happened (`taken`), and the host until the last copy has left before it
+   writes again. Addresses of inputs do not change, so a recorded graph stays valid. Must not:
+   allocate after the start; wait for anything on the kernel stream. */
 #include "device_cuda.h"
 #include <stdlib.h>
 

@@ -1,9 +1,9 @@
 /* Kernels on a CUDA device: their code is loaded when they are launched for the first time, which
-   is in the first run of an entry, never while a graph is recorded. Code for this very architecture
-   is tried first; where the driver refuses it (an older driver, another GPU), the PTX beside it is
-   assembled by the driver. Where a kernel has a larger variant and the device allows its shared
-   memory, that one runs; this is decided once, at start. Every failure is told with the kernel's
-   name and its place in the model.
+   is in the first run of an entry, never while a graph is recorded. Code for this exact
+   architecture is tried first; if the driver refuses it (an older driver, another GPU), the driver
+   assembles the kernel's PTX. If a kernel has a larger variant and the device allows its shared
+   memory, the larger variant runs; this is decided once, at start. Every failure is reported with
+   the kernel's name and its position in the model.
  */
 #include "device_cuda.h"
 #include "runtime/base/file.h"
@@ -24,7 +24,7 @@ static void symbol_of(const rt_kernel *kernel, char *out, size_t n) {
   snprintf(out, n, "%.*s", (int)(length > 3 ? length - 3 : length), kernel->phase[0].entry);
 }
 
-/* DIR/SYMBOL.ptx; false: it is not there. */
+/* DIR/SYMBOL.ptx; false: no such file. */
 static bool replaced(const Cuda *cuda, const rt_kernel *kernel, char path[RT_PATH]) {
   char symbol[RT_PATH], name[RT_PATH + 8];
   if (!cuda->kernels || !kernel->image) return false;
@@ -40,7 +40,8 @@ static bool check_folder(const Cuda *cuda, Fault *f) {
   if (!cuda->kernels) return true;
   for (int i = 0; i < cuda->nloaded; i++)
     if (replaced(cuda, cuda->loaded[i].taken, path)) return true;
-  rt_fault(f, 103, "--kernels %s: no kernel of this executable has a file there", cuda->kernels);
+  rt_fault(f, 103, "--kernels %s: the folder has no file for any kernel of this executable",
+           cuda->kernels);
   return rt_help(f, "files are called SYMBOL.ptx; `shardc compile --keep DIR` writes them");
 }
 

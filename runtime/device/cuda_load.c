@@ -1,7 +1,7 @@
-/* Finding the CUDA driver and what it has to offer, and saying why it does not. Functions are asked
-   for by cuGetProcAddress with the version whose prototypes stand in cuda_api.def, so that a newer
-   driver gives the same ones; drivers without it, and stand-ins, export them. Must not: start
-   anything on a device. */
+/* Finds the CUDA driver and its functions, or reports why they are missing. Functions are looked up
+   by cuGetProcAddress with the version whose prototypes are in cuda_api.def, so that a newer driver
+   returns the same ones; drivers without it, and stand-ins, export them. Must not: start anything
+   on a device. */
 #include "cuda.h"
 #include <dlfcn.h>
 #include <stdarg.h>

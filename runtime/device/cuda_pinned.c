@@ -1,7 +1,7 @@
-/* Memory of the host that a GPU copies from and to, pinned, allocated once at start: what the
-   runtime itself reads and writes there (Device.apart), and the arenas of the host, where a plan
-   with `offload` keeps parameters, states and what layers leave for the backward pass. Addresses of
-   both memories differ, so a copy needs to be told no direction (unified addressing). What the
+/* Pinned host memory that a GPU copies from and to, allocated once at start: buffers that the
+   runtime itself reads and writes (Device.apart), and the arenas of the host, where a plan with
+   `offload` keeps parameters, states and values that layers save for the backward pass. Addresses
+   of both memories differ, so a copy needs no direction (unified addressing). Memory that the
    driver refuses to pin stays pageable, with a warning. Must not: allocate after the start. */
 #include "device_cuda.h"
 #include <sys/mman.h>
@@ -40,9 +40,9 @@ static void go_on_slower(Cuda *cuda, CUresult e, int64_t bytes) {
   cuda->no_graph = cuda->pageable = true;
 }
 
-/* Of zeros, which nobody has to write: fresh pages of the system, large ones where it has them, on
-   the NUMA node of the cores that this thread may use. The driver then pins them, several times as
-   fast as memory of its own. */
+/* Allocates zeroed memory without writing it: fresh pages of the system, large ones if available,
+   on the NUMA node of the cores that this thread may use. The driver then pins them, several times
+   as fast as memory that it allocates itself. */
 static bool allocate(Cuda *cuda, int64_t bytes, void **at, Fault *f) {
   if (!bytes) return true;
   void *pages =

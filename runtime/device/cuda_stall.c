@@ -1,12 +1,10 @@
-/* How long the kernels of a GPU stood still for messages (SHARDC_DEBUG=waited): what `plan` calls
-   exposed, measured.
-
-   Around each wait of the kernels' stream, and around each collective that stands in it, the stream
-   records an event before and one behind; nothing else is in between, so the time from one to the
-   other is what it waited. Where an entry is recorded as a graph, the events are nodes of it
-   (CU_EVENT_RECORD_EXTERNAL), so that every run of the graph records them anew. Of a run with more
-   than MOST_WAITS waits no time is told. Off, none of this is called. Must not: let the host wait,
-   but in rt_cuda_waited, which is asked behind a run. */
+/* Measures how long the kernels of a GPU were stalled by messages (SHARDC_DEBUG=waited): the time
+   that `plan` calls exposed. The kernel stream records an event before and one after each of its
+   waits and each collective in it; nothing else is in between, so the time between the two events
+   is the stall. Where an entry is recorded as a graph, the events are nodes of it
+   (CU_EVENT_RECORD_EXTERNAL), so that every run of the graph records them anew. A run with more
+   than MOST_WAITS waits reports no time. If the measurement is off, none of this is called. Must
+   not: block the host, except in rt_cuda_waited, which is called after a run. */
 #include "device_cuda.h"
 #include <math.h>
 #include <stdlib.h>
@@ -14,7 +12,7 @@
 enum { MOST_WAITS = 1 << 14, EXTERNAL = 1 };
 
 struct CudaWaited {
-  CUevent *at; /* two by two: before, behind; made when they are first needed */
+  CUevent *at; /* in pairs: before, after; made when they are first needed */
   int64_t n;   /* waits of the run that is issued or recorded now, or of the last one */
   int64_t *of; /* by entry: of a run, as it was recorded last */
 };
@@ -34,7 +32,7 @@ void rt_cuda_waited_close(Cuda *cuda) {
   cuda->waited = NULL;
 }
 
-/* The host issues an entry from here on. */
+/* Called before the host issues an entry. */
 void rt_cuda_waited_begin(const Cuda *cuda) {
   if (cuda->waited) cuda->waited->n = 0;
 }

@@ -1,5 +1,5 @@
-/* What all kinds of device have in common: the calls of generated code on their way to the kind,
-   and the view that the runtime has of tensors. Must not: know what a kind does. */
+/* Code shared by all kinds of device: dispatch of the calls of generated code to the kind, and the
+   runtime's view of tensors. Must not: know what a kind does. */
 #include "device.h"
 #include "ir/support/num.h"
 #include <stdio.h>
@@ -202,7 +202,7 @@ void rt_tensor_copy(const Device *d, const rt_tensor *tensor, int64_t from, int6
   }
 }
 
-/* What is on the device counts from here on, so what was written goes there first. */
+/* Afterwards the data on the device is authoritative, so pending writes are copied to it first. */
 void rt_tensor_rows(Device *d, const RowCopy *c) {
   if (d->state) {
     uint8_t *to = &d->state[c->to - d->program->tensors];

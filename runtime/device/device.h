@@ -1,11 +1,9 @@
-/* A device: arenas, and the running of entries there.
-
-   What a kind of device does is a table of functions (device_cpu.c, device_cuda.c). Tensors of a
-   CPU lie in memory that the runtime reads and writes as it is. Elsewhere the runtime has a view of
-   the small ones in memory of the host: reading one fetches it if an entry has run since, and one
-   that was written goes to the device before the next entry runs. Inputs and scalars are never
-   written by entries. All others come and go through a window of a fixed size, a span at a time: so
-   what the host has of a model does not grow with it. */
+/* A device: its arenas, and the execution of entries. Each kind of device is a table of functions
+   (device_cpu.c, device_cuda.c). The runtime reads and writes tensors of a CPU in place. On other
+   devices it has a view of the small tensors in host memory: reading one fetches it if an entry has
+   run since, and a written one is copied to the device before the next entry runs. Entries never
+   write inputs and scalars. All other tensors are transferred through a window of a fixed size, a
+   span at a time: so the runtime's host memory does not grow with the model. */
 #ifndef SHARDC_RT_DEVICE_H
 #define SHARDC_RT_DEVICE_H
 #include "runtime/comm/comm.h"
@@ -15,14 +13,15 @@
 
 typedef struct Device Device;
 
-/* Whether a GPU of this compute capability can run the program's code. */
+/* Can a GPU of this compute capability run the program's code? */
 static inline bool rt_runs_on(const rt_program *program, int sm) {
   return program->alone ? sm == program->sm : sm >= program->sm;
 }
 
 typedef struct DeviceOptions {
   int threads;         /* of a CPU */
-  bool samples;        /* entries `logits` and `decode` run: what they alone need is there */
+  bool samples;        /* entries `logits` and `decode` run: memory that only they need is
+                          allocated */
   bool check;          /* poison WORK before each entry and measure it */
   bool no_graph;       /* GPU: every launch by itself */
   bool waited;         /* GPU: time what the kernels wait for messages */
@@ -31,20 +30,21 @@ typedef struct DeviceOptions {
   const char *kernels; /* GPU: a folder of files SYMBOL.ptx that are taken instead; NULL: none */
 } DeviceOptions;
 
-typedef struct RowCopy { /* `rows` times `bytes`, from rows and to rows that lie apart */
+typedef struct RowCopy { /* `rows` times `bytes`, between strided rows */
   const rt_tensor *to, *from;
   int64_t to_at, to_apart, from_at, from_apart; /* bytes */
   int64_t bytes, rows;
 } RowCopy;
 
-/* Inputs of the next step, sent while entries run: the device has room for them beside the inputs,
-   and they become these when the step begins. One at a time calls `begin`, `at` and `send`, from
-   any thread; `take` is for the thread that runs entries, behind a `send`. */
+/* Inputs of the next step, sent while entries run: the device has a second buffer for them, which
+   is copied to the inputs when the step begins. One thread at a time calls `begin`, `at` and
+   `send`; the thread that runs entries calls `take` after a `send`. */
 typedef struct DeviceAhead {
   char *(*at)(const Device *d, const rt_tensor *t); /* where the host writes it; NULL: not ahead */
-  void (*begin)(const Device *d); /* from here on it may: the last ones have left */
+  void (*begin)(const Device *d); /* returns when the buffer may be written: its last contents were
+                                     sent */
   void (*send)(const Device *d);  /* all that was written goes */
-  void (*take)(const Device *d);  /* the entries that run from here on read what was sent */
+  void (*take)(const Device *d);  /* later entries read the inputs that were sent */
 } DeviceAhead;
 
 typedef struct DeviceCalls {
@@ -69,7 +69,7 @@ typedef struct DeviceCalls {
   /* Between the view and the device; NULL: the view is the tensor itself. */
   void (*fetch)(const Device *d, const rt_tensor *t);
   void (*push)(const Device *d, const rt_tensor *t);
-  void (*settle)(const Device *d); /* what was pushed is there */
+  void (*settle)(const Device *d); /* waits until all pushed data has arrived */
   const DeviceAhead *ahead;        /* NULL: inputs are written where they are read */
   /* Bytes of a tensor without a view, in the window. */
   char *(*span)(const Device *d, const rt_tensor *t, int64_t from, int64_t bytes, bool writes);
@@ -99,19 +99,20 @@ struct Device {
   int64_t
       *touched; /* per entry: the most bytes of WORK touched, in check runs; then, of HOST_WORK */
   int64_t now[2],
-      *moved; /* bytes that went down to the host and up: now; per entry, its last run */
+      *moved; /* bytes copied to the host and to the device: now; per entry, its last run */
 };
 
 bool rt_device_start(Device *d, const rt_program *program, Comm *comm, const DeviceOptions *options,
                      Fault *f);           /* comm: NULL for one rank */
-bool rt_device_join(Device *d, Fault *f); /* a call of all ranks, behind the start of all */
+bool rt_device_join(Device *d, Fault *f); /* called by all ranks, after all have started */
 void rt_device_stop(Device *d);
 bool rt_device_run(Device *d, const rt_entry *entry, Fault *f);
 bool rt_has_run(const Device *d, const rt_entry *entry);
 int64_t rt_arena_bytes(const Device *d, rt_arena a); /* that are allocated */
-/* Whether it has memory: what sampling alone needs has none while a model trains. */
+/* Does the tensor have memory? Tensors only for sampling have none while a model trains. */
 bool rt_is_there(const Device *d, const rt_tensor *tensor);
-/* On the device, behind what runs there; not for a tensor that the host has a view of. */
+/* Zeroes a tensor on the device, after the work in flight; not for a tensor that the host has a
+   view of. */
 void rt_tensor_zero(Device *d, const rt_tensor *tensor);
 void rt_device_words(const Device *d, char *out, size_t n);
 bool rt_processor_fits(const rt_program *program, Fault *f); /* processor.c */

@@ -2,7 +2,7 @@
 
    Every call but rt_start returns with the work done. Arenas are mapped once at start. In check
    runs WORK is poisoned before an entry, placed so that the bytes predicted for this entry end at
-   the guard page, and measured behind it. Must not: allocate in any call of rt_abi.def. */
+   the guard page, and measured after the entry. Must not: allocate in any call of rt_abi.def. */
 #include "device.h"
 #include <signal.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 enum {
   PIECE = 1 << 20,
   FRONT = 4096
-}; /* bytes per chunk of copies; of poison in front of WORK in check runs */
+}; /* bytes per chunk of copies; bytes of poison before WORK in check runs */
 
 static void launch(Device *d, const rt_kernel *k, void *const *buffers) {
   Pool *p = d->pool;
@@ -90,11 +90,11 @@ static void words(const Device *d, char *out, size_t n) {
   snprintf(out, n, "%d worker%s", workers, workers > 1 ? "s" : "");
 }
 
-/* Check runs: the guard page was touched. Says so; nothing else is safe to do here. */
+/* Check runs: the guard page was touched. Reports it; nothing else is safe in a signal handler. */
 static void on_guard(int number) {
   static const char text[] =
-      "error[R0702]: a kernel touched memory behind an arena or outside of all\n"
-      "  = help: `--threads 1` under a debugger shows which kernel\n";
+      "error[R0702]: a kernel touched memory past the end of an arena or outside of all\n  = help: "
+      "`--threads 1` under a debugger shows which kernel\n";
   (void)number;
   if (write(2, text, sizeof text - 1) < 0) _exit(2);
   _exit(1);
@@ -154,7 +154,7 @@ static bool measure_frame(Device *d, const rt_entry *entry, const Frame *frame, 
   int64_t *most = &d->touched[frame->which * d->program->nentries + (entry - d->program->entries)];
   if (touched > *most) *most = touched;
   if (rt_touched(work->base, base - work->base) > 0)
-    return rt_fault(f, 702, "entry %s wrote in front of its work arena", entry->name);
+    return rt_fault(f, 702, "entry %s wrote before the start of its work arena", entry->name);
   if (touched > (frame->bytes + 3) / 4 * 4)
     return rt_fault(f, 702, "entry %s touched %lld bytes of its work arena, %lld were predicted",
                     entry->name, (long long)touched, (long long)frame->bytes);

@@ -1,12 +1,12 @@
 /* The CUDA device: arenas in the memory of one GPU, a stream, entries as graphs. Messages in flight
    have a stream of their own (cuda_flight.c).
 
-   The first run of an entry goes launch by launch and waits for each, so that code which is refused
-   or faults is told with its kernel. The second run is recorded, with the same calls of generated
-   code, into a graph; from then on a run is one launch of it. Addresses are final and scalars lie
-   in device memory, so a graph holds for the whole process. Nothing in a run waits for the device;
-   who reads a tensor does. Entries whose collectives go by way of the host are not recorded. Must
-   not: allocate after the start. */
+   The first run of an entry waits for each launch, so that a fault or refused code is reported with
+   its kernel. The second run is recorded, with the same calls of generated code, into a graph; from
+   then on a run is one launch of it. Addresses are final and scalars are in device memory, so a
+   graph stays valid for the whole process. Running an entry does not wait for the device; reading a
+   tensor does. Entries whose collectives are staged through the host are not recorded. Must not:
+   allocate after the start. */
 #include "device_cuda.h"
 #include "ir/support/num.h"
 #include <stdio.h>
@@ -46,7 +46,7 @@ static bool fits(const Cuda *cuda, const rt_program *program, Fault *f) {
              program->target, cuda->device.name, cuda->device.sm / 10, cuda->device.sm % 10);
     return rt_help(
         f, program->alone
-               ? "its code is for that capability alone; `--target sm_90` is for newer ones, too"
+               ? "its code is for that capability only; `--target sm_90` also runs on newer ones"
                : "no GPU older than the target can run it: --device gpu:N takes another one");
   }
   for (int i = 0; i < program->nkernels; i++)
@@ -294,7 +294,7 @@ static void collect_timed(Device *d, const rt_collective *collective, const void
   rt_comm_count(d->comm, collective, 1e-3 * milliseconds);
 }
 
-/* Nobody is there to send to, or to receive from. */
+/* This rank has no neighbour to send to, or to receive from. */
 static bool is_end(const Device *d, const rt_collective *collective) {
   const RankGroup *g = &d->comm->group[collective->axis];
   return g->n == 1 || (rt_is_hop(collective->kind) && rt_hop_peer(collective, g) < 0);
@@ -366,7 +366,7 @@ static void move_tensor(const Device *d, const rt_tensor *tensor, bool fetches) 
   if (tensor->bytes) move(d, tensor, 0, tensor->bytes, d->apart + tensor->view, fetches);
 }
 
-/* What was written in the window goes to the device; what lies there no longer counts. */
+/* Copies data written in the window to the device; the window is then empty. */
 static void close_window(const Device *d) {
   Cuda *cuda = d->inside;
   OpenSpan *span = &cuda->open;
@@ -445,7 +445,7 @@ static bool run_entry(Device *d, const rt_entry *entry) {
   return true;
 }
 
-/* Check runs: the end of what an entry touched, read back a piece at a time from behind. */
+/* Check runs: the end of the memory that an entry touched, read back in pieces from the end. */
 static int64_t touched(Cuda *cuda, int64_t bytes) {
   enum { PIECE = 1 << 20 };
   char *piece = rt_alloc(PIECE + 64);
@@ -486,7 +486,7 @@ static bool run(Device *d, const rt_entry *entry, Fault *f) {
 
 /* ---- what the runtime reads and writes ---- */
 
-/* Outputs come together: who reads the loss reads the others, too. */
+/* Fetches all outputs together: a reader of the loss also reads the others. */
 static void fetch(const Device *d, const rt_tensor *t) {
   const rt_program *program = d->program;
   bool output = t->kind == RT_OUTPUT;

@@ -1,4 +1,4 @@
-/* What the files of the CUDA device share. */
+/* Declarations that the files of the CUDA device share. */
 #ifndef SHARDC_RT_DEVICE_CUDA_H
 #define SHARDC_RT_DEVICE_CUDA_H
 #include "cuda.h"
@@ -18,7 +18,7 @@ typedef struct Recorded { /* an entry: its first run goes launch by launch, late
 } Recorded;
 
 typedef struct OpenSpan { /* a span of a tensor, in the window */
-  const rt_tensor *t;     /* NULL: nothing is there */
+  const rt_tensor *t;     /* NULL: empty */
   int64_t from, bytes;
   bool written;
 } OpenSpan;
@@ -47,7 +47,7 @@ typedef struct Cuda {
   CUcontext context;
   CUstream stream;
   CUevent from, to;                             /* around a launch that is timed */
-  CUdeviceptr arena[RT_ARENAS], counters, word; /* the last two lie in IO */
+  CUdeviceptr arena[RT_ARENAS], counters, word; /* the last two are in IO */
   Loaded *loaded;                               /* by address of the kernel */
   int nloaded;
   Recorded *entry;
@@ -58,7 +58,7 @@ typedef struct Cuda {
   int nhost;
   bool pageable;        /* some of them */
   char *pinned;         /* of the host, for the runtime: view, window, messages, inputs ahead */
-  OpenSpan open;        /* what lies in the window */
+  OpenSpan open;        /* the contents of the window */
   Nccl *nccl;           /* NULL: collectives go through the host */
   CudaFlights *flights; /* NULL: all messages are on the stream of the kernels */
   CudaAhead *ahead;     /* NULL: no inputs are sent ahead */
@@ -73,7 +73,7 @@ typedef struct Cuda {
 /* Ends the process unless e is success. `what` was tried. */
 void rt_cuda_must(const Cuda *cuda, CUresult e, const char *what);
 void rt_cuda_wait(const Cuda *cuda); /* for all that its stream was given */
-/* Pinned memory of the host, the arenas there among it (cuda_pinned.c). */
+/* Pinned memory of the host, including the host arenas (cuda_pinned.c). */
 bool rt_cuda_on_host(rt_arena a);
 bool rt_cuda_pin(Device *d, Fault *f);
 void rt_cuda_unpin(Cuda *cuda);
@@ -107,16 +107,18 @@ int rt_cuda_beside_buffers(const Cuda *cuda); /* of one of them, at most */
 void rt_cuda_beside_close(Cuda *cuda);
 void rt_cuda_launch_beside(const Cuda *cuda, const rt_kernel *kernel, void *const *buffers,
                            Trace *trace);
-/* Copies between the memories, and what touches that of the host, beside the kernels of the GPU
-   (cuda_copy_streams.c). Around an entry; on: not if each launch is waited for, or timed. */
+/* Copies between host and device, and other operations on host memory, concurrent with the kernels
+   of the GPU (cuda_copy_streams.c). Around an entry; on: not if each launch is waited for, or
+   timed. */
 bool rt_cuda_lanes_open(Cuda *cuda, const rt_program *program, int spans, bool checks, Fault *f);
 void rt_cuda_lanes_close(Cuda *cuda);
 void rt_cuda_lanes_begin(const Cuda *cuda, bool on);
 void rt_cuda_lanes_end(const Cuda *cuda);
 bool rt_cuda_lanes_stay(const Cuda *cuda); /* do entries leave copies and host kernels under way? */
-/* Before anything but an entry touches what lanes do: the kernels' stream comes behind them. */
+/* Called before anything but an entry touches memory of the lanes: makes the kernel stream wait for
+   them. */
 void rt_cuda_lanes_settle(const Cuda *cuda);
-/* Before the kernels' stream touches bytes of parameters: it comes behind copies to them. */
+/* Called before the kernel stream touches parameters: makes it wait for copies to these bytes. */
 void rt_cuda_arrived(const Cuda *cuda, const void *at, int64_t bytes);
 void rt_cuda_all_arrived(const Cuda *cuda);
 bool rt_cuda_has_lanes(const Cuda *cuda); /* in this entry; else the next ones must not be called */

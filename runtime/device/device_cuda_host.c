@@ -1,9 +1,8 @@
-/* Collectives by way of the host, for communicators that work there.
-
-   Blocks come from the GPU end to end, are exchanged and go back, as many elements of each at a
-   time as there is room planned for (rt_collective.piece, rt_program.host_messages): an element is
-   added to the same others in the same order whatever the pieces are. The host waits in between, so
-   entries with these are not recorded. Must not: allocate. */
+/* Collectives staged through the host, for communicators that work on host memory. Blocks are
+   packed and copied from the GPU, exchanged and copied back, in pieces of as many elements as the
+   planned buffer holds (rt_collective.piece, rt_program.host_messages): sums have the same order
+   whatever the pieces are. The host waits in between, so entries with such collectives are not
+   recorded. Must not: allocate. */
 #include "device_cuda.h"
 #include "ir/support/num.h"
 

@@ -1,8 +1,8 @@
 /* Collectives over NCCL. One communicator per axis of the mesh; its id is made by the first rank of
-   each group and travels over the communicator of the host. Where a program cuts buffers in rows
-   (rt_collective), blocks are put end to end by copies of rows on the device, before or behind, in
-   memory that the program has planned for it. An all-to-all is a group of sends and receives, and
-   so are sends to neighbours and the receive behind them (cuda_flight.c).
+   each group and travels over the communicator of the host. If a program cuts buffers in rows
+   (rt_collective), the rows of a block are packed by copies on the device before the collective, or
+   unpacked after it, in memory that the program has planned for it. An all-to-all is a group of
+   sends and receives, and so are sends to neighbours and the following receive (cuda_flight.c).
    Must not: allocate, or wait, after the start. */
 #include "nccl.h"
 #include "ir/support/num.h"
@@ -63,7 +63,8 @@ static void copied(const Nccl *nccl, CUresult e, const rt_collective *collective
   rt_fail(1008, "cannot copy blocks of %s: %s", collective->what, name ? name : "CUDA error");
 }
 
-/* Who was lost is the better message: the watchdog gets a moment to say it and to end the process.
+/* The name of the lost rank is the better message: gives the watchdog a moment to report it and to
+   end the process.
    */
 void rt_nccl_look(Nccl *nccl) {
   const struct timespec moment = {.tv_sec = 5};
@@ -157,7 +158,7 @@ typedef struct Rows { /* one collective on its way */
 
 static const void *host(CUdeviceptr p) { return (const void *)(uintptr_t)p; }
 
-/* Rows of `run` elements; those of a block lie all ranks' rows apart. */
+/* Copies rows of `run` elements; the rows of a block are interleaved with those of all ranks. */
 static void copy_run(const Rows *x, CUdeviceptr in_blocks, CUdeviceptr in_line, int64_t row,
                      int64_t run, int64_t rows, bool out) {
   size_t width = (size_t)run * x->size, apart = (size_t)row * x->size * (size_t)x->ways;
@@ -192,7 +193,7 @@ static const char *packed(const Rows *rows, const void *send) {
   return host(rows->work);
 }
 
-/* Behind what is sent, if that is put end to end, too. */
+/* The address for received blocks: after the sent data, if that is packed as well. */
 static CUdeviceptr unpacked_from(const Rows *rows) {
   int64_t piece = rows->c->piece ? rows->c->piece : rows->c->count;
   int64_t bytes = rows->ways * piece * (int64_t)rows->size;
@@ -213,7 +214,7 @@ static void unpack(const Rows *rows, void *receive) {
 
 /* ---- collectives ---- */
 
-/* A piece of every block: from where it lies, or from where it is put. */
+/* The address of a piece of a block: in place, or in the packed buffer. */
 static size_t block_of(const Rows *rows, int i, int64_t row) {
   bool whole = row == rows->c->count;
   return (size_t)(whole ? i * rows->c->count + rows->at : i * rows->count) * rows->size;

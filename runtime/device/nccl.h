@@ -31,7 +31,7 @@ typedef struct Nccl {
   NcclApi api;
   const CudaApi *cuda;
   Comm *comm;
-  NcclComm axis[RT_MAX_AXES]; /* of the mesh; NULL: one rank there */
+  NcclComm axis[RT_MAX_AXES]; /* per axis of the mesh; NULL: an axis of one rank */
   const rt_collective *last;  /* for messages */
   CUcontext context;
   CUstream side;        /* of the watch: it reads while the other one waits */

@@ -1,8 +1,8 @@
-/* The watchdog of a device that talks over NCCL. What a GPU waits for is not seen from outside: a
-   collective whose partner does not come just goes on. So before each collective the device itself
-   writes where it is into a word of its memory, and a thread reads that word on a stream of its own
-   whenever the main thread has waited for some time, and tells the watchdog, which compares the
-   ranks and names the one that is behind. Must not: touch the device while nobody waits for it. */
+/* The watchdog of a device that communicates over NCCL. The host cannot see which collective a GPU
+   waits for: a collective without its partner runs forever. So before each collective the device
+   writes its progress into a word of its memory. A thread reads that word on a stream of its own
+   whenever the main thread has waited for some time, and reports it to the watchdog, which compares
+   the ranks and names the late one. Must not: touch the device while no thread waits for it. */
 #include "nccl.h"
 #include <signal.h>
 #include <stdlib.h>

@@ -2,19 +2,19 @@
 
    `gate` holds the number of the job, how many workers have entered it, and whether it is closed. A
    job is published by storing the next number; a worker that sees it enters by adding one, and
-   claims chunks until none is left: its own share in order, as neighbours use the same memory and
-   fetch for each other, then what the others have left. The caller claims chunks, too; when
-   none is left it closes the gate and waits for those inside only. So a worker that the system has
-   put aside costs nothing: it finds the gate closed. Which worker runs which chunk differs from run
-   to run and never changes a result: the cut into chunks is compiled in.
+   claims chunks until none is left: its own share in order, as neighbouring chunks use the same
+   memory and prefetch for each other, then the remaining chunks of others. The caller also claims
+   chunks; when none is left it closes the gate and waits only for the workers that have entered. So
+   a worker that is not scheduled costs nothing: it finds the gate closed. Which worker runs which
+   chunk differs from run to run and never changes a result: the cut into chunks is compiled in.
 
-   Waiting is spinning for some milliseconds, then a futex, so that an idle run burns nothing.
-   Sleeping is announced
-   (`sleepers`, `asleep`) before the word is looked at again, and the other side looks at the
-   announcement after it changed the word: nobody is missed. Workers are pinned, one per processor,
-   first threads of cores first; ranks of one machine take
-   processors in turn. Where other programs want the processors, seen by the switches
-   forced on the caller, they are let loose and spin briefly. Must not: allocate after the start. */
+   Waiting spins for some milliseconds, then uses a futex, so that an idle run uses no CPU. A thread
+   announces that it sleeps (`sleepers`, `asleep`) before it reads the word again, and the other
+   side reads the announcement after it changed the word: no wake-up is lost. Workers are pinned,
+   one per processor, first threads of cores first; ranks of one machine take
+   processors in turn. If other programs compete for the processors, as involuntary context switches
+   of the caller show, workers are unpinned and spin only briefly. Must not: allocate after the
+   start. */
 #include "pool.h"
 #include "region.h"
 #include <linux/futex.h>

@@ -1,6 +1,6 @@
-/* Whether this processor can run the program: asks it for every feature that the target needs
-   (rt_program.needs), and the system for registers that it hands out on request only, once, before
-   there are threads. Without this the first kernel would end the process with SIGILL.
+/* Checks that this processor can run the program: it must have every feature that the target needs
+   (rt_program.needs). Registers that the system grants only on request are requested once, before
+   threads are started. Without this the first kernel would end the process with SIGILL.
 
    Bits are those of the instruction CPUID. Must not: know targets; the compiler writes the list. */
 #include "device.h"
@@ -45,7 +45,7 @@ static bool has(const char *name, size_t n) { return (void)name, (void)n, false;
 static bool permitted(const char *name, size_t n) { return (void)name, (void)n, false; }
 #endif
 
-/* Each name has a + in front and a comma behind. */
+/* Each name is preceded by a + and followed by a comma. */
 bool rt_processor_fits(const rt_program *program, Fault *f) {
   const char *missing = NULL, *why = "the processor lacks";
   int n = 0;

@@ -1,6 +1,6 @@
-/* Arenas. A region is a mapping with a guard page behind it. Poison is a pattern of signalling NaN:
-   a kernel that reads what nobody wrote delivers NaN, and the last word that is not poison shows
-   how far an entry went. Must not: map anything after the start of the run. */
+/* Arenas. A region is a mapping that ends at a guard page. Poison is a pattern of signalling NaN: a
+   kernel that reads unwritten memory produces NaN, and the last word that is not poison shows how
+   much memory an entry used. Must not: map anything after the start of the run. */
 #include "region.h"
 #include <errno.h>
 #include <string.h>

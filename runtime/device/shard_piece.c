@@ -61,7 +61,7 @@ PieceWalk rt_pieces(const rt_program *program, const rt_tensor *tensor, int rank
 }
 
 /* The share of this rank in bucket w->bucket of round w->round, cut to the tensor's `count`
-   elements there. */
+   elements of this bucket. */
 static bool share(const PieceWalk *walk, int64_t rounds, int64_t count, Piece *piece) {
   const rt_flat *flat = walk->t->flat;
   int64_t mine = 0, own = flat->bucket, begin = flat_begin(walk, count);
@@ -79,7 +79,7 @@ static bool share(const PieceWalk *walk, int64_t rounds, int64_t count, Piece *p
   return true;
 }
 
-/* Of the chunk. */
+/* The next share of the chunk. */
 static bool next_share(PieceWalk *walk, Piece *piece) {
   const rt_flat *flat = walk->t->flat;
   int64_t rounds = flat->rounds == 1 ? 1 : flat->rounds / chunks_of(walk->t),
@@ -93,7 +93,7 @@ static bool next_share(PieceWalk *walk, Piece *piece) {
   return false;
 }
 
-/* Of the walk's tensor, or part. */
+/* The next piece of the walk's tensor, or of the part. */
 static bool next_here(PieceWalk *walk, Piece *piece) {
   bool held = holds(walk->p, walk->t, walk->rank);
   for (; held && walk->chunk < chunks_of(walk->t); walk->chunk++, walk->round = 0) {
@@ -156,7 +156,7 @@ static rt_tensor whole_tensor(const rt_program *program, const rt_tensor *t) {
   return w;
 }
 
-/* Of the first n elements of box a, how many box b has, which is a part of it. */
+/* The number of elements that box b, a part of box a, has among the first n elements of a. */
 static int64_t among_first(const Piece *a, const Piece *b, int64_t n) {
   int64_t below = rt_piece_count(a), inside = rt_piece_count(b), sum = 0;
   if (n >= below) return inside;
@@ -182,7 +182,7 @@ Piece rt_piece_logical(const rt_program *program, const rt_tensor *tensor, const
   return c;
 }
 
-/* One rank of a GPU may hold padding, too. */
+/* The padding that a single rank of a GPU may hold is ignored. */
 static bool all_whole(const rt_program *program) {
   for (int i = 0; i < program->ntensors; i++)
     if (rt_is_placed(&program->tensors[i])) return false;
@@ -220,7 +220,7 @@ bool rt_is_writer(const rt_program *program, const rt_tensor *tensor, int rank) 
 
 /* ---- copying ---- */
 
-/* A dim that both boxes cover alike is joined with the one in front of it: longer runs. */
+/* Joins a dim that both boxes cover alike with the dim before it, for longer runs. */
 static void join_dims(Piece *a, Piece *b) {
   while (a->rank > 1) {
     int i = a->rank - 1;

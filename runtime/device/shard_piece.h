@@ -10,7 +10,7 @@ typedef struct Piece {
   int rank;                                     /* of the tensor: number of dims */
   int64_t begin[RT_MAX_RANK], end[RT_MAX_RANK]; /* the box, in the logical tensor */
   int64_t from, to;                             /* elements of the box, in its own order */
-  int64_t at; /* where element `from` lies, in elements from the data of `in` */
+  int64_t at; /* position of element `from`, in elements from the data of `in` */
 } Piece;
 
 typedef struct PieceWalk { /* over the pieces that a rank holds of a tensor */
@@ -29,7 +29,7 @@ Piece rt_piece_logical(const rt_program *p, const rt_tensor *t, const Piece *b);
 /* Takes up to n elements off the front of a piece; false: it has none. */
 bool rt_piece_cut(Piece *left, int64_t n, Piece *front);
 bool rt_piece_apart(const Piece *a, const Piece *b); /* have they no element in common? */
-/* Copies what two pieces have in common. `from` and `to` are where their first elements lie. */
+/* Copies the intersection of two pieces. `from` and `to` point to their first elements. */
 void rt_piece_copy(int from_elem, const void *from, const Piece *source, int to_elem, void *to,
                    const Piece *target);
 
@@ -41,7 +41,7 @@ int64_t rt_whole_count(const rt_program *p, const rt_tensor *t);
    or padded. */
 const rt_program *rt_whole_program(const rt_program *p);
 void rt_whole_free(const rt_program *whole, const rt_program *p);
-/* Of tensors that several ranks hold alike, one of them writes. */
+/* Is this rank the one that writes the tensor, among the ranks that hold the same data? */
 bool rt_is_writer(const rt_program *p, const rt_tensor *t, int rank);
 
 /* Between a dense logical tensor and what this rank holds of it. Gathering is a call of all ranks.
@@ -51,6 +51,7 @@ void rt_tensor_keep(const Device *d, const rt_tensor *t, int elem, const void *w
 void rt_tensor_take(const Device *d, const rt_tensor *t, int elem, const void *data,
                     const Piece *from);
 void rt_tensor_gather(const Device *d, const rt_tensor *t, void *whole);
-/* As if `t`, a tensor of the logical program, lay whole at `data`: for code that knows no ranks. */
+/* A device on which `t`, a tensor of the logical program, is whole at `data`: for code that does
+   not handle ranks. */
 Device rt_device_with(const Device *d, const rt_program *whole, const rt_tensor *t, void *data);
 #endif

@@ -1,6 +1,7 @@
-/* The machine as /sys describes it (topology.h). Why not by hwloc: the same kernel files say all
-   that is asked here, every Linux has them, and nothing has to be installed. Containers show parts
-   of them: what is missing is one socket, one NUMA node. Must not: change anything. */
+/* The machine as /sys describes it (topology.h). Not by hwloc, because the kernel's files have all
+   the needed facts, every Linux has them, and nothing has to be installed. Containers show only
+   parts of these files: missing facts are taken as one socket and one NUMA node. Must not: change
+   anything. */
 #include "topology.h"
 #include "runtime/base/base.h"
 #include <dirent.h>
@@ -106,7 +107,8 @@ static void read_gpus(const char *sys, Topology *to) {
   qsort(to->gpu, (size_t)to->gpus, sizeof *to->gpu, by_bus);
 }
 
-/* Of processors i: is it the first of its core, its socket, its node? */
+/* Counts cores, sockets and nodes: is processor i the first one of its core, its socket, its
+   node? */
 static void count_places(Topology *to) {
   for (int i = 0; i < to->cpus; i++) {
     bool core = true, socket = true, node = true;

@@ -1,6 +1,6 @@
 /* The machine as the system describes it under /sys: processors by core, socket and NUMA node, and
-   NVIDIA's GPUs by NUMA node; and which processors each of several ranks here should have. For
-   `shardc run` and `doctor`; executables take what they are given. */
+   NVIDIA's GPUs by NUMA node; and the processors that each of several ranks on this machine should
+   use. For `shardc run` and `doctor`; executables use the processors that they are given. */
 #ifndef SHARDC_RT_TOPOLOGY_H
 #define SHARDC_RT_TOPOLOGY_H
 #include <sched.h>
@@ -19,7 +19,7 @@ enum { TOPOLOGY_GPUS = 64 };
 
 typedef struct Topology {
   int cpus, cores, sockets, nodes, gpus;
-  CpuPlace cpu[CPU_SETSIZE]; /* by NUMA node, then core: threads of a core stand together */
+  CpuPlace cpu[CPU_SETSIZE]; /* by NUMA node, then core: threads of a core are adjacent */
   GpuPlace gpu[TOPOLOGY_GPUS];
 } Topology;
 
@@ -32,9 +32,9 @@ bool rt_topology_read(const char *sys, Topology *to);
 void rt_topology_see(Topology *topology);
 
 /* The processors of rank `me` of n, of those in `allowed`: no two ranks share a core. With GPUs
-   (rank i has the i-th, as executables take them) cores of the GPU's NUMA node, among the ranks
-   there; else consecutive ones, as many for each. False: one NUMA node and one socket, where no
-   processor is nearer than another; fewer cores than ranks; GPUs of which the node is not known. */
+   (rank i has the i-th, as executables take them): cores of the GPU's NUMA node, divided among its
+   ranks; else consecutive cores, equally many for each rank. False: one NUMA node and one socket,
+   so that all processors are equally near; fewer cores than ranks; GPUs whose node is unknown. */
 bool rt_topology_share(const Topology *topology, const cpu_set_t *allowed, int me, int n, bool gpus,
                        cpu_set_t *own);
 

@@ -1,8 +1,8 @@
 /* Recording for --trace and --profile. Every launch is timed by the caller; the pool notes when
-   each worker was in the phase, the communicator when it was at a message and when the main thread
-   stood still for one. Events go into a block made at the start, so that a step allocates nothing;
-   when it is full, recording stops and the file says so. Must not: change what runs; write the file
-   (trace_file.c). */
+   each worker was in the phase, the communicator when it worked on a message and when the main
+   thread was blocked by one. Events go into a block made at the start, so that a step allocates
+   nothing; when it is full, recording stops and the file says so. Must not: change what runs; write
+   the file (trace_file.c). */
 #include "trace.h"
 #include "runtime/base/file.h"
 #include <stdio.h>
@@ -196,7 +196,7 @@ void rt_trace_table(const Trace *trace) {
             1e3 * trace->in_steps, 1e3 * trace->in_steps / (double)trace->steps);
   fprintf(stderr, "\n");
   if (trace->reading > 0)
-    fprintf(stderr, "  data: %.2f ms of reading beside the steps, %.2f ms waited for\n",
+    fprintf(stderr, "  data: %.2f ms of reading during the steps, %.2f ms waited for\n",
             1e3 * trace->reading, 1e3 * trace->for_data);
   free(done);
 }

@@ -6,7 +6,7 @@
 #include "runtime/comm/clocks.h"
 #include "pool.h"
 
-/* What an event is about; a kernel by its number, from 0. */
+/* The kind of an event; a kernel has its number, from 0. */
 enum { COPY = -1, ZERO = -2, STEP = -3, DATA = -4, TURN = -5, MESSAGE = -6, WAIT = -7 };
 
 typedef struct TraceEvent {
@@ -40,18 +40,19 @@ typedef struct Trace {
   bool in_turn;      /* there is one */
   ClockBound before; /* this rank's clock, when the run began */
   double opened, in_steps, step_start;
-  double reading, for_data; /* seconds: of reading data beside steps, of waiting for it */
+  double reading, for_data; /* seconds: of reading data during steps, of waiting for it */
   int64_t steps;
 } Trace;
 
-/* text: FILE or FILE:A..B, NULL: only the table. Steps count from 1. One of so many ranks. */
+/* text: FILE or FILE:A..B, NULL: only the table. Steps count from 1. ranks: the number of ranks of
+   the job. */
 Trace *rt_trace_open(const rt_program *program, const char *text, int ranks, Fault *f);
 void rt_trace_messages(Trace *trace, Comm *c); /* also what it communicates; a call of all ranks */
 void rt_trace_workers(Trace *trace, Pool *pool); /* pool NULL: a GPU */
 void rt_trace_launch(Trace *trace, Pool *pool, const rt_kernel *k, void *const *buffers);
 /* The same where somebody else measured: no workers. */
 void rt_trace_timed(Trace *trace, const rt_kernel *k, int phase, double seconds);
-/* A copy (-1) or fill (-2) of so many bytes. */
+/* A copy (-1) or fill (-2) of a number of bytes. */
 void rt_trace_move(Trace *trace, Pool *pool, int what, rt_chunk *run, void *const *buffers,
                    int64_t chunks, double bytes);
 void rt_trace_step(Trace *trace, int64_t step);    /* the step begins */

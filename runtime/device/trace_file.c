@@ -82,7 +82,7 @@ static void put_turn(const TraceText *text, const TraceEvent *event) {
           (long long)event->count);
 }
 
-/* The turn in which event i began: the first one that ended behind it. NULL: it stands apart. */
+/* The turn in which event i began: the first one that ended after it. NULL: it is in no turn. */
 static const TraceEvent *turn_of(TraceText *text, int64_t i) {
   const TraceEvent *event = text->trace->event;
   if (text->next < i) text->next = i;

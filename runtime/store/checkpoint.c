@@ -2,10 +2,10 @@
 
    A checkpoint is written into a folder of another name (.new-step-NNNNNN): tensors first, a file
    per rank, each tensor with its place in the logical one, then state.json with the sums of all
-   files and of itself, by rank 0. What several ranks hold alike, one of them writes.
-   Then sync, rename, sync of the parent. So a folder step-NNNNNN is complete at any instant, and
-   what a kill leaves behind is only ever a .new- or .old- folder. Must not: delete anything before
-   the new checkpoint stands under its name. */
+   files and of itself, by rank 0. Data that several ranks hold is written by one of them. Then
+   sync, rename, sync of the parent. So a folder step-NNNNNN is complete at any instant, and a
+   killed process leaves only a .new- or .old- folder. Must not: delete anything before the new
+   checkpoint has its final name. */
 #include "checkpoint.h"
 #include "ir/support/num.h"
 #include "runtime/base/file.h"
@@ -36,8 +36,8 @@ static bool kept(const rt_tensor *tensor) {
   return tensor->kind == RT_PARAM || tensor->kind == RT_STATE;
 }
 
-/* Where a piece lies in the logical tensor: begin:end/size of each dimension; a part of that box
-   has its range of elements behind a semicolon. */
+/* The position of a piece in the logical tensor: begin:end/size of each dimension; for a part of
+   that box, its range of elements follows after a semicolon. */
 static char *place_text(const rt_program *program, const rt_tensor *tensor, const Piece *piece) {
   char text[RT_MAX_RANK * 64 + 64] = "";
   size_t n = 0, size = sizeof text;
@@ -146,7 +146,7 @@ static Contents room_for(int n) {
                     n};
 }
 
-/* What this rank writes into a checkpoint. */
+/* The tensors that this rank writes into a checkpoint. */
 static Contents own_contents(const Device *d) {
   const rt_program *program = d->program;
   int n = 1;
@@ -169,7 +169,9 @@ static void free_contents(Contents *contents) {
 static bool cannot(Fault *f, const char *what, const char *path) {
   int why = errno;
   rt_fault(f, 403, "cannot %s: %s", what, strerror(why));
-  if (why == ENOSPC || why == EDQUOT) rt_help(f, "free some space there, then go on with --resume");
+  if (why == ENOSPC || why == EDQUOT)
+    rt_help(f, "free some space on that disk, then continue with "
+               "--resume");
   return rt_at(f, path, "", -1);
 }
 
@@ -362,7 +364,7 @@ static bool replace(const char *run, const char *fresh, const char *folder, int6
   return true;
 }
 
-/* Puts the new folder at its place; one that is there already is exchanged, then removed. */
+/* Gives the new folder its final name; an existing folder is exchanged, then removed. */
 static bool put_in_place(const char *run, const char *fresh, const char *folder, int64_t step,
                          Fault *f) {
   if (!rename(fresh, folder)) return true;

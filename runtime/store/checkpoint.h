@@ -1,10 +1,10 @@
-/* Checkpoints: folders step-NNNNNN inside a run directory, each complete or not there. */
+/* Checkpoints: folders step-NNNNNN inside a run directory, each complete or absent. */
 #ifndef SHARDC_RT_CHECKPOINT_H
 #define SHARDC_RT_CHECKPOINT_H
 #include "runtime/device/device.h"
 #include "safetensors.h"
 
-typedef struct Progress { /* where a run stands: everything that the next step depends on besides
+typedef struct Progress { /* the state of a run: everything that the next step depends on besides
                              the tensors */
   int64_t step, samples, tokens; /* done; samples is the data cursor */
   uint64_t seed;
@@ -32,7 +32,7 @@ void rt_checkpoint_retire(const char *run, int64_t step); /* moves newer checkpo
  * all of it is good. */
 bool rt_checkpoint_load(const char *folder, const Device *d, Progress *p, Fault *f);
 /* The newest checkpoint of a run that verifies; damaged ones are named on stderr. False with
- * f->code 501 if none is there. */
+ * f->code 501 if none exists. */
 bool rt_checkpoint_load_newest(const char *run, const Device *d, Progress *p, Fault *f);
 
 bool rt_state_check(Bytes text, Fault *f); /* is this a good state.json? */
@@ -46,7 +46,7 @@ typedef struct Outputs { /* of many samples, in memory of their own */
 } Outputs;
 
 /* Outputs that an entry has computed, parameters, states as safetensors; `more`, unless NULL,
-   stands for the outputs of the model. */
+   replaces the outputs of the model. */
 bool rt_dump(const char *path, const Device *d, const Outputs *more, Fault *f);
 bool rt_is_computed(const Device *d, const rt_tensor *output); /* has its entry run? */
 

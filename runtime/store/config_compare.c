@@ -145,7 +145,7 @@ static bool changes_nothing(const char *key) {
   return false;
 }
 
-/* Entries that change numbers wherever they stand, and the value that stands for none. */
+/* Entries that change results whenever they are present, and the value that is equal to absence. */
 static const char *without(const char *key) {
   static const char *const rows[][2] = {{"rope_theta", "10000"},
                                         {"partial_rotary_factor", "1"},
@@ -209,7 +209,7 @@ static void compare_file(Differences *found) {
   }
 }
 
-/* What the operators compute with stands for lines that were not written. */
+/* Adds the numbers that the operators use, for `config` lines that were not written. */
 static void add_known(const rt_program *program, const ConfigEntries *file, ConfigEntries *model) {
   static const char *const names[][2] = {{"rope_theta", "rope_theta"},
                                          {"rms_norm_eps", "rms_norm_eps"},

@@ -30,7 +30,7 @@ typedef struct State {
 
 /* ---- state.json ---- */
 
-/* The sum at the end covers everything in front of it. */
+/* The sum at the end covers everything before it. */
 static bool sum_matches(Bytes bytes) {
   static const char mark[] = ",\"check\":\"";
   int64_t tail = (int64_t)sizeof mark - 1 + 16 + 3; /* 16 digits, quote, brace, newline */
@@ -123,7 +123,7 @@ bool rt_state_check(Bytes bytes, Fault *f) {
 
 /* ---- places ---- */
 
-/* begin:end/size of each dimension, comma between; behind a semicolon a range of the box's
+/* begin:end/size of each dimension, separated by commas; after a semicolon a range of the box's
    elements. The whole tensor if there is no text. */
 static bool read_place(const char *text, const rt_program *program, const rt_tensor *tensor,
                        Piece *piece) {
@@ -246,13 +246,14 @@ static bool take_all(RestoreFilling *filling, const OpenCheckpoint *checkpoint, 
   }
 }
 
-/* Walks over all pieces of a tensor: they lie apart and make it whole; copies them if `fill`. */
+/* Walks over all pieces of a tensor: checks that they are disjoint and complete; copies them if
+   `fill`. */
 static bool tensor_from(RestoreFilling *filling, Fault *f) {
   filling->nseen = 0, filling->have = 0;
   for (int i = 0; i < filling->nfiles; i++)
     if (!take_all(filling, &filling->o[i], f)) return false;
   if (filling->have == rt_whole_count(filling->d->program, filling->t)) return true;
-  rt_fault(f, 503, filling->have ? "%s is there only in part" : "%s is not in the checkpoint",
+  rt_fault(f, 503, filling->have ? "%s is incomplete" : "%s is not in the checkpoint",
            filling->t->name);
   return rt_help(f,
                  "it belongs to another model; --init takes parameters alone from a weights file");
@@ -344,13 +345,13 @@ bool rt_checkpoint_load_newest(const char *run, const Device *d, Progress *progr
   bool ok = false;
   char folder[RT_PATH];
   if (!list.n) {
-    rt_fault(f, 501, "no checkpoint here");
+    rt_fault(f, 501, "the folder has no checkpoint");
     rt_at(f, run, "", -1);
   }
   for (int i = 0; !ok && i < list.n; i++) {
     rt_checkpoint_path(folder, run, list.step[i]);
     ok = rt_checkpoint_load(folder, d, progress, f);
-    if (!ok && f->code != 502) break; /* of another model: an older one would be, too */
+    if (!ok && f->code != 502) break; /* of another model: an older one would also be */
     if (!ok && i + 1 < list.n && !f->quiet) rt_print_fault(f, "warning");
   }
   free(list.step);

@@ -116,7 +116,7 @@ static int by_name(const void *a, const void *b) {
   return strcmp(((const SafeTensor *)a)->name, ((const SafeTensor *)b)->name);
 }
 
-/* Tensors cover the data exactly; no name stands twice. Leaves them in the order of their names. */
+/* Checks that tensors cover the data exactly and that no name occurs twice. Sorts them by name. */
 static const char *check_cover(SafeFile *file, int64_t bytes) {
   int64_t at = 0;
   qsort(file->tensor, (size_t)file->ntensors, sizeof *file->tensor, by_begin);
@@ -125,7 +125,7 @@ static const char *check_cover(SafeFile *file, int64_t bytes) {
   if (at != bytes) return "the data is longer or shorter than the header says";
   qsort(file->tensor, (size_t)file->ntensors, sizeof *file->tensor, by_name);
   for (int i = 1; i < file->ntensors; i++)
-    if (!strcmp(file->tensor[i - 1].name, file->tensor[i].name)) return "a tensor stands twice";
+    if (!strcmp(file->tensor[i - 1].name, file->tensor[i].name)) return "a tensor occurs twice";
   return NULL;
 }
 
@@ -147,7 +147,7 @@ static const char *read_header(Bytes header, int64_t data_bytes, SafeFile *file,
     for (const char *key; (key = keep_text(&reader, true));) {
       if (strcmp(key, "__metadata__")) read_tensor(&reader, key);
       else if (!meta) meta = true, read_metadata(&reader);
-      else rt_json_fail(&reader.j, "__metadata__ stands twice");
+      else rt_json_fail(&reader.j, "__metadata__ occurs twice");
     }
   rt_json_done(&reader.j);
   *position = reader.j.p - reader.j.begin;

@@ -1,9 +1,9 @@
 /* --init: parameters from weights files.
 
-   Whether the files follow the map that was compiled in or the parameters' own paths is decided for
-   them as a whole: the map under which more parameters are found. Everything is looked up and
-   compared before the first number is copied, so a refused file changes nothing. Messages name both
-   sides: the file's tensor and the model's parameter. */
+   The files follow either the compiled map or the parameters' own paths; this is decided for all
+   files together: the map under which more parameters are found is used. Everything is looked up
+   and compared before the first number is copied, so a refused file changes nothing. Messages name
+   both sides: the file's tensor and the model's parameter. */
 #include "weights.h"
 #include "checkpoint.h"
 #include "runtime/device/shard_piece.h"

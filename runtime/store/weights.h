@@ -41,7 +41,7 @@ void rt_slice_read(const Slice *slice, int from,
 void rt_slice_write(const Slice *slice, void *data); /* in the slice's own type */
 int rt_slice_shape(const Slice *slice,
                    int64_t size[RT_MAX_RANK]); /* when written; returns the rank */
-bool rt_slice_dense(const Slice *slice);       /* its data lies as the file wants it */
+bool rt_slice_dense(const Slice *slice);       /* its data has the order of the file */
 
 /* One file, the files that an index names, or those of a directory. */
 typedef struct WeightFiles {

@@ -69,7 +69,7 @@ bool rt_map_name(const Map *map, const rt_tensor *tensor, int64_t round, int cho
   return true;
 }
 
-/* A star stands for any text. */
+/* A star matches any text. */
 static bool like(const char *pattern, size_t n, const char *name) {
   if (!n) return !*name;
   if (*pattern != '*') return *name == *pattern && like(pattern + 1, n - 1, name + 1);
@@ -173,7 +173,7 @@ static void copy_elements(char *to, int64_t to_step, const char *from, int64_t f
   for (int64_t i = 0; i < n; i++) memcpy(to + i * to_step, from + i * from_step, (size_t)bytes);
 }
 
-/* Walks over rows of the last dim. The file's elements lie densely in the slice's order. */
+/* Walks over rows of the last dim. The file's elements are dense, in the slice's order. */
 void rt_slice_read(const Slice *slice, int from, const void *data) {
   int64_t n = slice->rank ? slice->size[slice->rank - 1] : 1,
           step = slice->rank ? slice->stride[slice->rank - 1] : 1,

@@ -1,6 +1,6 @@
 /* Opening weights: one safetensors file; an index (..index.json) with the shards that it names; a
    directory with an index, with model.safetensors, or with one safetensors file. Names of shards
-   are plain file names beside the index. Must not: follow names out of that directory. */
+   are plain file names in the folder of the index. Must not: follow names out of that directory. */
 #include "runtime/base/file.h"
 #include "runtime/base/json.h"
 #include "weights.h"
@@ -72,7 +72,11 @@ static bool only_file(const char *folder, char path[RT_PATH], Fault *f) {
     if (rt_text_ends(e->d_name, ".safetensors") && n++ == 0) rt_join(path, folder, e->d_name);
   if (d) closedir(d);
   if (n == 1) return true;
-  rt_fault(f, 301, n ? "%d safetensors files and no index" : "no safetensors file here", n);
+  rt_fault(f, 301,
+           n ? "%d safetensors files and no index"
+             : "the folder has no safetensors "
+               "file",
+           n);
   if (n) rt_help(f, "name one of them, or write %s", index_name);
   return rt_at(f, folder, "", -1);
 }
@@ -87,14 +91,14 @@ static bool find_files(const char *path, WeightFiles *files, Fault *f) {
   return (rt_exists(inside) || only_file(path, inside, f)) && add_path(files, NULL, inside);
 }
 
-/* No tensor stands in two files. */
+/* Checks that no tensor occurs in two files. */
 static bool check_twice(const WeightFiles *files, Fault *f) {
   for (int a = 0; a < files->n; a++)
     for (int b = a + 1; b < files->n; b++)
       for (int i = 0; i < files->file[a].ntensors; i++) {
         const char *name = files->file[a].tensor[i].name;
         if (!rt_safe_find(&files->file[b], name)) continue;
-        rt_fault(f, 302, "%s stands in two files", name);
+        rt_fault(f, 302, "%s occurs in two files", name);
         return rt_at(f, files->path[b], "", -1);
       }
   return true;

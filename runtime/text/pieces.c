@@ -1,7 +1,8 @@
 /* Text in which spaces are marks (U+2581), as Metaspace and the normalizers of Llama 2 have it: cut
    into pieces, each merged from characters (bpe.c), or spelled by the tokens whose scores add up to
-   the most (Unigram). Where no token reaches over the begin of a word, cutting there changes no id,
-   and memory stays small; else a piece ends after 16 MiB. Must not: look behind the stretch. */
+   the most (Unigram). If no token crosses the beginning of a word, cutting at words changes no id
+   and keeps memory small; else a piece ends after 16 MiB. Must not: read past the end of the
+   stretch. */
 #include "tokenizer_in.h"
 #include <string.h>
 

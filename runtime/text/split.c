@@ -1,7 +1,7 @@
 /* The pre-tokenizers of GPT-2, Llama 3 (cl100k) and their kin by hand instead of by a general
    regular expression: the expressions of split.def, alternative by alternative, leftmost first.
    Bytes that are no UTF-8 count as neither letter, number nor space. A piece ends after 16 MiB at
-   the latest, so memory stays bounded on any input. Must not: look behind p. */
+   the latest, so memory stays bounded on any input. Must not: read before p. */
 #include "split.h"
 #include "unicode.h"
 #include <string.h>
@@ -94,7 +94,8 @@ static int bits_at(const SplitText *text, const uint8_t *p, int *bytes) {
   return c < 0 ? 0 : text->classes[c];
 }
 
-/* Behind the characters at p that have this bit; last: behind the last of them that has `other`. */
+/* The end of the run of characters at p that have this bit; last: the end of the last of them that
+   has `other`. */
 static const uint8_t *run_of(const SplitText *text, const uint8_t *p, int bit, int other,
                              const uint8_t **last) {
   const uint8_t *start = p;

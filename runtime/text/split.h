@@ -3,7 +3,7 @@
 #define SHARDC_RT_SPLIT_H
 #include "runtime/base/base.h"
 
-typedef struct SplitText { /* what a splitter looks at; nothing in front of a piece counts */
+typedef struct SplitText { /* the input of a splitter; text before a piece has no effect */
   const uint8_t *at, *end;
   const uint16_t *classes; /* rt_unicode_classes() */
 } SplitText;

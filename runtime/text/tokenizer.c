@@ -1,6 +1,6 @@
-/* Text to ids and back. The text is searched for added tokens first; what lies between goes through
-   the model: pieces by a splitter, then merging (bpe.c), or words (wordpiece.c). Pieces seen before
-   come out of a small cache. Must not: read files (tokenizer_open.c). */
+/* Text to ids and back. The text is searched for added tokens first; the text between them is
+   encoded by the model: pieces by a splitter, then merging (bpe.c), or words (wordpiece.c). Pieces
+   seen before are taken from a small cache. Must not: read files (tokenizer_open.c). */
 #include "tokenizer_in.h"
 #include <stdlib.h>
 #include <string.h>
@@ -205,14 +205,14 @@ static const VocabToken *token_of(const Tokenizer *tokenizer, int32_t id) {
              : NULL;
 }
 
-/* Words of WordPiece stand apart, but not the end of a sentence from its last word. */
+/* Words of WordPiece are separated by spaces, but not punctuation at the end of a sentence. */
 static bool joins(const Tokenizer *tokenizer, const uint8_t *p, uint32_t n, uint32_t *skip) {
   size_t k = strlen(tokenizer->prefix);
   *skip = k && n >= k && !memcmp(p, tokenizer->prefix, k) ? (uint32_t)k : 0;
   return *skip || (n == 1 && strchr(".?!,", *p));
 }
 
-/* <0x0A> is a byte, a mark a space; the mark that was put in front of a text is none of it. */
+/* <0x0A> is a byte, a mark a space; the mark that was put before a text is not part of it. */
 static void decode_marked(const Tokenizer *tokenizer, const uint8_t *p, uint32_t n,
                           Spelling *spelling, FILE *out) {
   bool drop = !spelling->begun && tokenizer->prepend != PREPEND_NOT;

@@ -13,8 +13,8 @@ typedef struct Ids {
   int64_t n, room;
 } Ids;
 
-/* tokenizer.json; vocab.json with merges.txt beside it; vocab.txt of WordPiece; or the directory of
-   one of them. files: the names read, at most two, in new memory; may be NULL. */
+/* tokenizer.json; vocab.json with merges.txt in the same folder; vocab.txt of WordPiece; or a
+   folder with one of them. files: the names read, at most two, in new memory; may be NULL. */
 bool rt_tokenizer_open(const char *path, Tokenizer **tokenizer, char *files[2], Fault *f);
 /* The same from bytes: of a tokenizer.json; of vocab.json and merges.txt; of vocab.txt. */
 bool rt_tokenizer_read(Bytes json, Tokenizer **t, Fault *f);
@@ -22,8 +22,8 @@ bool rt_tokenizer_read_pair(Bytes vocab, Bytes merges, Tokenizer **t, Fault *f);
 bool rt_tokenizer_read_words(Bytes lines, bool lower, Tokenizer **t, Fault *f);
 void rt_tokenizer_close(Tokenizer *tokenizer);
 
-/* Appends the ids of a text. special: names of special tokens, such as <|endoftext|>, stand for
-   these; otherwise they are text like any other. */
+/* Appends the ids of a text. special: names of special tokens, such as <|endoftext|>, are read as
+   these tokens; otherwise they are ordinary text. */
 void rt_encode(Tokenizer *tokenizer, Bytes text, bool special, Ids *out);
 
 void rt_ids_add(Ids *out, int32_t id);

@@ -5,11 +5,11 @@
 #include "tokenizer.h"
 #include "unicode.h"
 
-/* BPE: of bytes; CHARACTERS: BPE of characters; UNIGRAM: the likeliest tokens. These two cut text
-   at marks that stand for spaces (pieces.c). */
+/* BPE: of bytes; CHARACTERS: BPE of characters; UNIGRAM: the likeliest tokens. The last two cut
+   text at marks, which replace spaces (pieces.c). */
 enum { MODEL_NONE, MODEL_BPE, MODEL_WORDPIECE, MODEL_CHARACTERS, MODEL_UNIGRAM };
-/* Whether a stretch of text begins with a mark: never; always; where it has none; so, and at the
-   beginning of the text only. */
+/* When a mark is put before a stretch of text: never; always; if it does not begin with one; the
+   same, but only at the beginning of the text. */
 typedef enum Prepend { PREPEND_NOT, PREPEND_ALWAYS, PREPEND_MISSING, PREPEND_FIRST } Prepend;
 
 typedef struct TokenPiece { /* of the text of all tokens */
@@ -17,11 +17,11 @@ typedef struct TokenPiece { /* of the text of all tokens */
 } TokenPiece;
 
 typedef struct VocabToken {
-  TokenPiece text; /* of BPE: the bytes that it stands for */
+  TokenPiece text; /* of BPE: the bytes of the token */
   int32_t id;
-  bool added, special, left, right; /* left, right: takes the spaces there */
+  bool added, special, left, right; /* left, right: includes the spaces on that side */
   double score;                     /* of Unigram: its logarithm */
-  bool alone, normalized;           /* whole words only; looked for behind the normalizer */
+  bool alone, normalized;           /* whole words only; searched for after the normalizer */
 } VocabToken;
 
 typedef struct Merge { /* as read; then pair table */

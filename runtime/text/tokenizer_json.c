@@ -1,6 +1,6 @@
 /* tokenizer.json, as the Hugging Face tools write it: normalizer, pre-tokenizer, model, added
-   tokens. What a file asks for and this reader does not do is refused by name, so a text is never
-   encoded in another way than the file says. Post-processors are passed over: they add special
+   tokens. Features of a file that this reader does not support are refused by name, so a text is
+   never encoded differently than the file says. Post-processors are ignored: they add special
    tokens around whole texts. Must not: allocate more than a few times the file's size. */
 #include "runtime/base/json.h"
 #include "tokenizer_in.h"
@@ -58,7 +58,7 @@ static bool next_text(Reading *reading, TokenPiece *piece) {
   return true;
 }
 
-/* null leaves what was there. */
+/* null keeps the old value. */
 static bool text_or_null(Reading *reading, char *out, size_t size) {
   return rt_json_peek(&reading->j) == 'n' ? rt_json_skip(&reading->j)
                                           : rt_json_string(&reading->j, out, size);
@@ -145,7 +145,7 @@ static void take_step(Reading *reading, const JsonStep *step) {
        inverted = !strcmp(step->behavior, "Removed") && step->invert;
   if (!strcmp(step->type, "ByteLevel")) {
     reading->byte_level = true, reading->t->prefix_space = step->prefix_space;
-    if (step->use_regex) take_split(reading, rt_split_gpt2(), "of ByteLevel behind another");
+    if (step->use_regex) take_split(reading, rt_split_gpt2(), "of ByteLevel after another");
   } else if (!strcmp(step->type, "Split") && (isolated || inverted)) {
     take_split(reading, rt_split_find(step->pattern), step->pattern);
   } else if (!strcmp(step->type, "BertPreTokenizer")) {
@@ -300,7 +300,7 @@ static bool is_bpe(Reading *reading) {
   if (!marked && (!reading->byte_level || !reading->t->split || reading->t->marks))
     refuse(reading, "the model", "BPE that is neither byte-level nor with marks for spaces");
   else if (reading->bert_normal)
-    refuse(reading, "beside byte-level BPE the normalizer", "BertNormalizer");
+    refuse(reading, "with byte-level BPE the normalizer", "BertNormalizer");
   else if (*reading->t->prefix) refuse(reading, "a prefix inside of words", reading->t->prefix);
   else reading->t->model = marked ? MODEL_CHARACTERS : MODEL_BPE;
   reading->t->cut_before_marks = marked;
@@ -311,7 +311,7 @@ static bool is_unigram(Reading *reading) {
   Tokenizer *tokenizer = reading->t;
   if (strcmp(reading->model, "Unigram")) return false;
   tokenizer->model = MODEL_UNIGRAM;
-  if (!reading->metaspace) refuse(reading, "beside Unigram no", "Metaspace");
+  if (!reading->metaspace) refuse(reading, "with Unigram no", "Metaspace");
   for (int32_t i = 0; i < tokenizer->ntokens && tokenizer->unknown < 0; i++)
     if (!tokenizer->token[i].added && tokenizer->token[i].id == reading->unknown_id)
       tokenizer->unknown = i;
@@ -326,10 +326,10 @@ static void decide(Reading *reading) {
     refuse(reading, "the model", reading->model);
   else if (!reading->has_vocab) rt_json_fail(&reading->j, "there is no vocabulary");
   else if (!reading->bert_pieces || tokenizer->split || reading->byte_level)
-    refuse(reading, "beside WordPiece no", "BertPreTokenizer");
+    refuse(reading, "with WordPiece no", "BertPreTokenizer");
   for (int32_t i = 0; i < tokenizer->ntokens; i++)
     if (tokenizer->token[i].added && !tokenizer->token[i].special && tokenizer->token[i].normalized)
-      refuse(reading, "a token that is looked for behind the normalizer,",
+      refuse(reading, "a token that is searched for after the normalizer,",
              (char *)tokenizer->text + tokenizer->token[i].text.at);
   tokenizer->model = MODEL_WORDPIECE;
   if (!*tokenizer->unknown_name) strcpy(tokenizer->unknown_name, "[UNK]");

@@ -1,6 +1,7 @@
-/* The other forms of a tokenizer, vocab.json with merges.txt (GPT-2) and vocab.txt (BERT), and from
-   a path to whatever lies there. vocab.txt does not say whether text is made lower case: it is,
-   unless a token has a capital letter. Must not: guess between files that contradict each other. */
+/* The other forms of a tokenizer, vocab.json with merges.txt (GPT-2) and vocab.txt (BERT), and
+   opening the tokenizer at a path, whatever its form. vocab.txt does not say whether text is made
+   lower case: it is, unless a token has a capital letter. Must not: guess between files that
+   contradict each other. */
 #include "runtime/base/file.h"
 #include "runtime/base/json.h"
 #include "tokenizer_in.h"

@@ -12,7 +12,7 @@ enum { /* bits; the first three as regular expressions see them, the others as B
        RT_CONTROL = 16, /* removed by cleaning, even where it is a space too */
        RT_MARK = 32,    /* accents and the like */
        RT_IDEOGRAPH = 64,
-       RT_UPPER = 128, /* may stand where a capital does: also letters without case, and marks */
+       RT_UPPER = 128, /* allowed where a capital is: also letters without case, and marks */
        RT_LOWER = 256  /* where a small letter does */
 };
 

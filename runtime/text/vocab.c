@@ -1,6 +1,6 @@
 /* The vocabulary of a tokenizer: tokens by text (a hash table with linear probing), by id (sorted),
-   pairs that merge (a hash table). Text of all tokens lies in one block that is as large as the
-   file, so no count in a file can ask for more memory than the file justifies. Byte-level files
+   pairs that merge (a hash table). The text of all tokens is in one block that is as large as the
+   file, so no count in a file can request more memory than the file justifies. Byte-level files
    spell bytes as letters (GPT-2's alphabet: printable Latin-1 as itself, the others from U+0100
    on); rt_vocab_finish turns them back into bytes. Must not: read files. */
 #include "tokenizer_in.h"
@@ -74,7 +74,8 @@ int32_t rt_vocab_find(const Tokenizer *tokenizer, const uint8_t *text, int64_t n
   return -1;
 }
 
-/* Of two tokens of one text the later one counts, but an added one never hides a plain one. */
+/* If two tokens have the same text, the later one counts, but an added token never hides a plain
+   one. */
 static void enter(Tokenizer *tokenizer, int32_t place) {
   const VocabToken *token = &tokenizer->token[place];
   const uint8_t *text = tokenizer->text + token->text.at;
@@ -104,7 +105,7 @@ const MergePair *rt_vocab_pair(const Tokenizer *tokenizer, int32_t left, int32_t
 
 static bool plain(int b) { return (b > 32 && b < 127) || (b > 160 && b != 173); }
 
-/* The byte for which a letter stands: U+0100 and on count the bytes that are not plain. */
+/* The byte that a letter represents: U+0100 and later count the bytes that are not plain. */
 static int byte_of(int32_t letter) {
   if (letter < 256) return letter > 0 && plain(letter) ? letter : -1;
   int k = letter - 256;

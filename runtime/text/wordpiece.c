@@ -7,7 +7,7 @@
 
 /* ---- a part of a word, as UTF-8 ---- */
 
-/* The token that begins at p, at most `n` bytes; `inner`: behind the first one of a part. */
+/* The token that begins at p, at most `n` bytes; `inner`: after the first token of a word. */
 static int32_t longest_at(const Tokenizer *tokenizer, const uint8_t *p, int64_t n, bool inner,
                           int64_t *took) {
   uint8_t key[4096];
@@ -71,7 +71,7 @@ static void put_normal(Tokenizer *tokenizer, int32_t c) {
   }
 }
 
-/* What is left of the word, as text: marks off, small letters. */
+/* Writes the normalised word as text: without accents, in lower case. */
 static int64_t write_word(Tokenizer *tokenizer) {
   int64_t n = 0;
   tokenizer->spelled =

@@ -157,7 +157,7 @@ def check_large(folder):
     write(f'{folder}/large.shard', model('large', 65536, 1, 'blocks(64) & (window(3) | global(2))'))
     text = run(folder, 'dump', 'large.shard', '--layout', 'large')
     expect('blocks of 1,024 rows', '7156 of 1048576 blocks' in text, True)
-    expect('note', 'a letter stands for 16 x 16 blocks' in text, True)
+    expect('note', 'a letter is a square of 16 x 16 blocks' in text, True)
     rows = re.findall(r'^ *\d+ ([A-Za-z.?]+)$', text, re.M)
     expect('rows', [len(rows), rows[0], rows[9]], [64, 'g' * 64, 'g' + '.' * 7 + 'www' + '.' * 53])
     svg = run(folder, 'dump', 'large.shard', '--layout', 'large', '--format', 'svg')

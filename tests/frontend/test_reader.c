@@ -146,7 +146,7 @@ static void recovers(void **state) {
   expect_short("const a = (1 + \nconst b = 2\nconst c = 3 $\nconst d = = 4\nconst e = 5\n",
                "t.shard:1:15: error[E0101]: expected an expression in parentheses, found the end "
                "of the line\n"
-               "t.shard:3:13: error[E0103]: the character `$` has no meaning here\n"
+               "t.shard:3:13: error[E0103]: the character `$` has no meaning\n"
                "t.shard:4:11: error[E0101]: expected an expression in a `const` line, found `=`\n");
   expect_short("model M {\n  x = f(1\nlayer L(x: [A]) -> [A] {\n  return x\n}\n",
                "t.shard:3:1: error[E0101]: expected `}` before `layer`\n");
@@ -240,7 +240,7 @@ static void wrong_settings(void **state) {
                "25MiB, found `25ms`\n"
                "t.shard:2:34: error[E0601]: `zero` has no option `acumulate`\n"
                "t.shard:3:3: error[E0602]: `place` wants `->` and a place\n"
-               "t.shard:4:24: error[E0602]: `offload` wants `host` behind `->`, found `disk`\n");
+               "t.shard:4:24: error[E0602]: `offload` wants `host` after `->`, found `disk`\n");
   expect_short(
       "train t {\n  batch 0.5\n  steps 10ms\n  clip\n  optim adamx\n}\nmachine m { }\n",
       "t.shard:2:9: error[E0602]: `batch` wants a whole number of at least 1, found `0.5`\n"

@@ -37,7 +37,7 @@ static const Mistake mistakes[] = {
      "19 |   return dot[Heads, Head](y, c_proj) + c_attn_b\n"
      "   |                                        ^^^^^^^^ has [QKV, Heads, Head]\n"
      "   = left operand has [Batch, Seq, Embed]; QKV, Heads, Head are not in it\n"
-     "   = help: `c_proj_b [Embed]` fits here; to add all pairs, widen one side: `expand[QKV, "
+     "   = help: `c_proj_b [Embed]` fits; to add all pairs, widen one side: `expand[QKV, "
      "Heads, Head](...)`\n"},
     {"gpt2.shard",
      {{17, "dot[Embed]", "dot[Mlp]"}},

@@ -120,7 +120,7 @@ for call, result, code, status, text in (
     said = train('--out', 'n', expect=status, says=code, env={'SHARDC_EMULATE_FAIL': f'{call}={result}'})
     check(text in said, f'{call} {result}: {said}')
 for folder in ('nowhere', D):
-    train('--out', 'n', '--kernels', folder, expect=2, says='no kernel of this executable has a file there')
+    train('--out', 'n', '--kernels', folder, expect=2, says='no file for any kernel of this executable')
 check('stand-in GPU' in train('--out', 'v', expect=1,
                               says='R1007]: kernel step.learn (toy.shard:7) failed on the GPU: CUDA_ERROR_ILLEGAL_ADDRESS',
                               env={'TOY_FAULT': str(1 << 30)}), 'the stand-in tells the line')

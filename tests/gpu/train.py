@@ -90,7 +90,7 @@ def case_linear():
     run('./linear', 'train', '--out', 'gpu', '--resume', '--steps', '30', says='resumed at step 20')
     run('./linear', 'train', '--out', 'cpu', '--resume', '--steps', '30', env=STANDIN, says='resumed at step 20')
     close('cpu', 'gpu', 1e-3)
-    run(SHARDC, 'compile', model, '--target', 'x86,native', '-o', 'no', expect=2, says='one processor at most')
+    run(SHARDC, 'compile', model, '--target', 'x86,native', '-o', 'no', expect=2, says='at most one CPU target')
     run(SHARDC, 'compile', model, '--target', 'x86,sm_80', '--emit=c', expect=2, says='only executables')
     for out, args in (('nccl', []), ('local', ['--comm', 'local'])):
         run(SHARDC, 'run', model, '--plan', 'two', '--emulate', *args, '--', 'train', '--out', out, says='2 ranks')

@@ -123,7 +123,7 @@ check(near['seconds_per_step'] > 0, f'for processors: {near}')
 
 REFUSED = [('offload auto -> host', 'wants `micro`'), ('micro 4; offload auto of h.* -> host', 'takes no `of`'),
            ('micro 4; offload auto -> host; offload params of wte -> host', 'chooses what goes'),
-           ('micro 4; pipeline auto; offload auto -> host', 'beside `pipeline auto`')]
+           ('micro 4; pipeline auto; offload auto -> host', 'together with `pipeline auto`')]
 for lines, words in REFUSED:
     told, said = plan(lines)
     check(not told and 'E0602' in said and words in said and 'm.shard:11:' in said, f'{lines}: {said}')

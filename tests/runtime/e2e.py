@@ -127,7 +127,7 @@ def case_trace():
     data = [e for e in events if e.get('cat') == 'data']
     # One that a thread has read is there by name; when the thread got a processor is not ours to say.
     check([e['name'] for e in data] == ['data of step 4', 'data of step 5', 'data of step 6'], 'read beside the steps')
-    check(re.search(r'^  data: [\d.]+ ms of reading beside the steps, [\d.]+ ms waited for$', out, re.M), 'how long')
+    check(re.search(r'^  data: [\d.]+ ms of reading during the steps, [\d.]+ ms waited for$', out, re.M), 'how long')
     for name, phase, chunks in ('forward', 0, 8), ('forward', 1, 1), ('update', 0, 16):
         n = sum(e['args']['chunks'] for e in kernels if e['name'] == name and e['args']['phase'] == phase)
         check(n == 3 * chunks, f'{name}: {n} chunks')
@@ -553,7 +553,7 @@ def case_slices():
     train('--out', 'v2', '--resume', '--steps', '40', says='resumed at step 20')
     check(tensors('v1') == tensors('v2'), 'slices make the whole')
     write_slices('v3/step-000020', state, [[rows(0, 100), columns(0, 7)], [rows(101, 256), columns(7, 256)]])
-    train('--out', 'v3', '--resume', expect=4, says='there only in part')
+    train('--out', 'v3', '--resume', expect=4, says='is incomplete')
     write_slices('v4/step-000020', state, [[rows(0, 156), columns(0, 256)], [rows(100, 200)]])
     train('--out', 'v4', '--resume', expect=4, says='overlap')
 

@@ -99,7 +99,7 @@ static void test_other_half_lost(void **state) {
   rt_part_close(&p), free(path);
   path = in_folder("many_c.bin");
   assert_false(rt_part_open(path, "megatron", &p, &f));
-  assert_true(f.code == 202 && strstr(f.what, ".idx beside"));
+  assert_true(f.code == 202 && strstr(f.what, ".idx in the same folder"));
   rt_part_close(&p), free(path);
 }
 

@@ -208,7 +208,7 @@ static void test_faults(void **state) {
                                      {"data.task.from", "tokens"},
                                      {"data.task.to", "labels"},
                                      {"data.task.doc", "valid"}};
-  expect_fault(*state, unknown, 1, 2, "not known");
+  expect_fault(*state, unknown, 1, 2, "is unknown");
   expect_fault(*state, no_mask, 1, 2, "no mask token");
   expect_fault(*state, no_end, 1, 2, "where documents end");
   expect_fault(*state, wrong, 4, 6, "type that this task cannot feed");
