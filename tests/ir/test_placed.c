@@ -70,7 +70,7 @@ static void kernels_in_a_row(void **state) {
 static void laid(void **state) {
   (void)state;
   check(TWO_PARTS("16", "") SUM_OF("%4", "%5"), NULL, (double[]){0, 5, 10, 15});
-  check(TWO_PARTS("32", "") SUM_OF("%4", "%5"), "lies elsewhere", NULL);
+  check(TWO_PARTS("32", "") SUM_OF("%4", "%5"), "is not at its place in the result", NULL);
   check(TWO_PARTS("16", "%9 = kernel @add, %0, %0 : f32[A:4] {0: at(frame + 8)}\n")
             SUM_OF("%4", "%5"),
         "not all bytes are its own any more", NULL);
