@@ -133,7 +133,7 @@ typedef struct rt_collective {
   /* If a buffer for packing is planned: the number of elements of each block that are sent at a
      time. 0: all of them. */
   int64_t piece;
-  /* Of a row that rt_start starts: the number of messages of one flight, which are started and
+  /* For a row that rt_start starts: the number of messages of one flight, which are started and
      waited for together, and the largest number of flights at the same time. 0: the collective is
      blocking. */
   int64_t times, flights;

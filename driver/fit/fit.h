@@ -117,7 +117,7 @@ bool fit_programs(const Cli *o, const FitChange *change, Ctx **c, Programs *out)
  */
 int64_t fit_largest_micro(const Cli *o, const Module *m, FitChange change, int64_t limit,
                           int64_t capacity, Budget *out);
-/* Of the changes that make it fit, the one with the shortest bound of a step, `seconds` if the
+/* Among the changes that make it fit, the one with the shortest bound of a step, `seconds` if the
    machine says how fast it is, else 0. False: none was found. */
 bool fit_find(const Cli *o, const Module *m, int64_t capacity, FitChange *change, Cost *out);
 /* `zero 1 over data` with `micro 2` */

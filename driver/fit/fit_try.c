@@ -268,7 +268,7 @@ static bool find_together(FitSearch *search, FitChange *change, bool more_ranks)
   return more_ranks && find_times(search, change);
 }
 
-/* What zero is over, with axis `at` as well. */
+/* The axes of zero, with axis `at` added. */
 static const char *wider_zero(const Module *m, int at) {
   const char *text = plan_zero_axes(m);
   for (uint32_t i = 0; !*plan_zero_axes(m) && i < m->rules.n; i++)

@@ -1,7 +1,7 @@
-/* What other sizes of micro-batches and buckets cost, beside those that the plan has: bytes of a
-   rank and the bound of a step, each by the program made so, as `plan` tells of `accumulate`. Of
-   plans over several ranks whose machine says how fast it is; a size with which no program can be
-   made has no row. Must not: try more than the nearest sizes, as each is a program to be made. */
+/* The cost of other sizes of micro-batches and buckets: the bytes of a rank and the bound of a
+   step, each from the program compiled with that size, as for `accumulate`. Only for plans over
+   several ranks whose machine gives its speeds; a size that cannot be compiled has no row. Must
+   not: try more than the nearest sizes, since each one is a compilation. */
 #include "ir/cost/bucket.h"
 #include "ir/plan/module_settings.h"
 #include "ir/shape/placement.h"

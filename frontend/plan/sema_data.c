@@ -175,7 +175,7 @@ static void check_tokens(Eval *e, const AstSetting *line, const Feds *fed) {
   }
 }
 
-/* What comes every so many steps, of a run that is shorter; --set steps are a trial. */
+/* Settings `every = N` with N beyond the end of the run; steps given by --set are a trial. */
 static void warn_never(Eval *e, const AstItem *train) {
   static const char *const lines[] = {"eval", "save"};
   const AstValue *steps = settings_value(train, "steps", NULL);

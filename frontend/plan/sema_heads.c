@@ -1,4 +1,4 @@
-/* What E0701 adds for key/value heads that are fewer than the ranks of a tensor axis: groups of
+/* The help of E0701 for key/value heads that are fewer than the ranks of a tensor axis: groups of
    query heads are split over the ranks that share a key/value head. The result is what other tools
    do by repeating such heads. Must not: report anything of its own. */
 #include "sema_plan.h"

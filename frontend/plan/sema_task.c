@@ -110,7 +110,7 @@ static void check_option(Eval *e, const AstPair *pair, const TaskOption *option)
   }
 }
 
-/* What becomes the mask token and what a random one: shares of the chosen. */
+/* The shares of chosen tokens that become the mask token and a random one. */
 static void check_shares(Eval *e, const AstValue *task) {
   const AstValue *at[] = {NULL, NULL};
   double sum = 0;

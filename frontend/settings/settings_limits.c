@@ -21,7 +21,7 @@ static void check_warmup(Ctx *c, const AstItem *item, const AstValue *warmup,
   if (!is_trial(item, steps)) diag_edit(r, warmup->span, "%s", setting_value_text(c, steps));
 }
 
-/* Of `lr wsd`, whose decay has a place of its own: the step size would drop where the warm-up
+/* `lr wsd` has a decay of its own: the step size would drop where the warm-up
    ends. */
 static void check_decay(Ctx *c, const AstItem *item, const AstValue *warmup,
                         const AstValue *steps) {

@@ -4,7 +4,7 @@
 #include "settings_meant.h"
 #include "frontend/syntax/foreign_words.h"
 
-/* Of rows with this word the first of the block, else the first of all. */
+/* The first row with this word in the block, else the first one of all blocks. */
 static const SettingRow *row_of(SettingRowKind kind, AstItemKind block, bool here,
                                 const char *word) {
   uint32_t n;

@@ -6,7 +6,7 @@
 /* Where this word, or the one that means the same, is written; NULL: nowhere. `line`: of an
    option, the line on which it was found; NULL: of a line. */
 const char *settings_place(Ctx *c, AstItemKind block, const char *line, const char *word);
-/* What is said about this word of other tools behind `line`; NULL: nothing. */
+/* The help about this word of another tool, written after `line`; NULL: none. */
 const char *settings_foreign(const char *line, const char *word);
 /* A number where a word is wanted: `lr 1e-3` is the option `lr` of another line. NULL: there is
    none. */

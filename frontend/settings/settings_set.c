@@ -95,8 +95,8 @@ static void read_key(SettingChange *change, const char *text) {
 
 /* ---- values ---- */
 
-/* From the text in which a value was read to its place in the option; what was never written there
-   is at its value as a whole. */
+/* Maps a place in the text that was read to a place in the option. Text that the option does not
+   contain maps to its whole value. */
 typedef struct Move {
   Span value;
   int64_t shift;

@@ -1,4 +1,4 @@
-/* What the checks of a settings block share: rows of its kind of block, values against them. */
+/* Shared by the checks of a settings block: rows of its kind of block, values against them. */
 #ifndef SHARDC_SETTINGS_VALUES_H
 #define SHARDC_SETTINGS_VALUES_H
 #include "settings_meant.h"
@@ -12,7 +12,7 @@ typedef struct Check {
 
 typedef VEC(const char *) SettingWords;
 
-/* What is said about an unknown word: a help line, or else a word that can be written for it. */
+/* Help for an unknown word: a line of text, or else a word that can replace it. */
 typedef struct Meant {
   const char *text, *word;
 } Meant;

@@ -17,7 +17,7 @@ const char *foreign_name(const char *word, const char *const *names, uint32_t n)
 /* The words of the language that mean the same, whatever they name: count up `at` from 0; NULL:
    no more. */
 const char *foreign_meaning(const char *word, uint32_t *at);
-/* What to write instead, or why there is nothing; NULL: nothing is known. */
+/* The replacement, or the reason why none exists; NULL: the word is unknown. */
 const char *foreign_text(ForeignPlace place, const char *word);
 /* The same of an option; what is said about options of this line alone comes first. */
 const char *foreign_option_text(const char *line, const char *key);

@@ -9,6 +9,6 @@ enum { BUCKET_LATENCY = 5 }; /* percent of its time, at most */
 /* The time of a bucket's messages over the axes that the plan sums gradients over, of which the
    first are those of `zero`; nothing if the machine does not say. */
 LinkTime bucket_time(const Module *m, const Machine *machine, double bytes);
-/* What stands for a `bucket` that is not written. 0: the default of the settings. */
+/* The derived default of `bucket`. 0: use the default of the settings. */
 int64_t bucket_default(const Module *m, const Machine *machine);
 #endif

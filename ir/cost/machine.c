@@ -1,10 +1,10 @@
 /* The machine of a plan as numbers (machine.h), from the settings machine.* of a module.
 
    A node with GPUs has a rank per GPU, and memory, reserve and peaks are each rank's; without, the
-   ranks of a node share its memory, and peaks are the node's. Ranks stand in nodes one after
-   another, the first axis of the mesh varies fastest. A ring over an axis that leaves the node is
-   as fast as its slowest link: of a node's way out it has the share of the ranks that it joins
-   there, and no faster than a processor that carries its bytes. Each of its hops has the latency of
+   ranks of a node share its memory, and peaks are the node's. Ranks fill nodes one after another;
+   the first axis of the mesh varies fastest. A ring over an axis that leaves the node is as fast as
+   its slowest link: it gets the share of the node's network that its ranks in the node have, and is
+   no faster than a processor that carries its bytes. Each of its hops has the latency of
    the link (alpha-beta model; Hockney). Times are bounds: peaks that are reached, messages that
    never wait. */
 #include "machine.h"
@@ -16,7 +16,7 @@
 enum { GPU_RESERVE = 1536 };
 static const char RESERVE[] = "machine.node.reserve";
 
-/* Of the type that the plan computes in; 0: the machine does not say it. */
+/* The peak of the type that the plan computes in; 0: the machine does not say it. */
 static double peak(const Module *m) {
   Str said = module_said(m, arena_printf(m->arena, "machine.node.%s", plan_precision(m)));
   return said ? strtod(said, NULL) : 0;
@@ -76,7 +76,7 @@ bool axis_crosses(const Module *m, const Machine *machine, int axis) {
 }
 
 /* The same inside of a node, where processors share it: of a processor's way out a ring has the
-   share of the ranks that it joins there. */
+   share of the ranks that it joins. */
 static double rate_inside(const Module *m, const Machine *machine, int axis) {
   int64_t here = machine->cpus > 1 ? (machine->in_node + machine->cpus - 1) / machine->cpus : 0;
   int64_t stride = stride_of(m, axis), n = m->mesh.at[axis].size;
@@ -99,7 +99,7 @@ static double hops_of(OpCode kind, double n) {
   return op_is_p2p(kind) ? 1 : kind == OP_all_reduce ? 2 * (n - 1) : n - 1;
 }
 
-/* Of bytes in paper counting, a ring of n sends (n - 1) / n. */
+/* A ring of n ranks sends (n - 1) / n of the bytes that papers count. */
 LinkTime link_time(const Module *m, const Machine *machine, int axis, OpCode kind, double calls,
                    double bytes) {
   double n = (double)m->mesh.at[axis].size, rate = rate_over(m, machine, axis);

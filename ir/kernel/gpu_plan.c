@@ -1,4 +1,4 @@
-/* What follows from the cut of a GPU's kernel: the questions common to all families; see
+/* Consequences of the cut of a GPU kernel: the questions common to all families; see
    gpu_plan.h.
 
    Threads are powers of two of whole warps: exchanges within a warp name all of its lanes, and

@@ -1,4 +1,4 @@
-/* What follows from the cut of a GPU's kernel. Rules of pass `select` choose variant, tile and, for
+/* Consequences of the cut of a GPU kernel. Rules of pass `select` choose variant, tile and, for
    some families, threads; CTAs, shared memory and workspace follow from these by gpu_plan, for the
    rules as for the verifier. It also says for which cuts no kernel exists: vectors that the
    buffer's layout does not allow, a number of threads that is no number of warps, output left

@@ -1,4 +1,4 @@
-/* What a function says about reading and writing one buffer: see inplace.h. A kernel without a
+/* When a kernel may read and write one buffer: see inplace.h. A kernel without a
    family (written by hand) is judged only by its ops. */
 #include "inplace.h"
 #include "family.h"

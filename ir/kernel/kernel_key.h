@@ -6,7 +6,7 @@
 #define SHARDC_KERNEL_KEY_H
 #include "ir/ir.h"
 
-/* What else counts: its attributes, which say how it is cut (else only `align`, by which buffers
+/* Its attributes count as well, which say how it is cut (else only `align`, by which buffers
    may be read); names of dims (else d0, d1, .. in order of appearance). */
 typedef enum KernelKey { KEY_CUT = 1, KEY_DIMS = 2 } KernelKey;
 

@@ -187,7 +187,7 @@ static int64_t slots_of(const HopWalk *walk, const SendPlace *places) {
   return queue.n;
 }
 
-/* Of one stage; with rows, or slots only. */
+/* One stage; with rows, or slots only. */
 static void add_stage(HopWalk *walk, bool rows) {
   SendPlace *places = ARENA_ARRAY(walk->m->arena, SendPlace, walk->hops.n + 1);
   if (walk->from) places_in_time(walk, places);

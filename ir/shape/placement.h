@@ -25,7 +25,7 @@ int64_t placement_ways(const Module *m, const Placement *p, Str dim); /* number 
 bool placement_fits(const Module *m, const Type *t, const Placement *p); /* blocks are equal */
 
 /* placement_rules.c: where the place rules want a value of that type. `miss`, if not NULL, gets the
-   first axis whose dim it does not divide: the value is whole there. */
+   first axis whose dim it does not divide: the value is whole on it. */
 typedef struct RuleMiss {
   const PlaceRule *rule; /* NULL: every axis divides what it cuts */
   Str dim;

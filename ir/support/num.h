@@ -16,7 +16,7 @@ static inline int64_t max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t ceil_div(int64_t n, int64_t unit) { return (n + unit - 1) / unit; }
 static inline int64_t round_up(int64_t n, int64_t unit) { return ceil_div(n, unit) * unit; }
 
-/* Of a, b >= 0; INT64_MAX where there is no such number. */
+/* For a, b >= 0; INT64_MAX if the product overflows. */
 static inline int64_t times_i64(int64_t a, int64_t b) {
   return b && a > INT64_MAX / b ? INT64_MAX : a * b;
 }

@@ -63,7 +63,7 @@ static bool set(StackPart *to, StackPart part) {
   return !same;
 }
 
-/* What each loop that runs a body passes to it. */
+/* The operands that each loop passes to its body. */
 static StackPart narrower(StackPart a, StackPart b) {
   if (!a.to) return b;
   return (StackPart){a.from > b.from ? a.from : b.from, a.to < b.to ? a.to : b.to, a.dim};

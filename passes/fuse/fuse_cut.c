@@ -7,7 +7,7 @@
    values in buffers) and the values that later groups want.
 
    Writing and reading a value costs twice its bytes; reading one that is in a buffer anyway costs
-   them once. Of equal cuts the one nearest the users is taken: it repeats the least work. Values
+   them once. Among equal cuts the one nearest the users is taken: it repeats the least work. Values
    that must have a buffer (operands of contractions, loops, stores) are given. */
 #include "passes/base/flow.h"
 #include "fuse.h"

@@ -208,7 +208,7 @@ static const KeepBody *body_of(KeepLines *lines, LinePiece *piece) {
   return piece->body;
 }
 
-/* Of its layers, those of one rank. */
+/* The layers of one rank. */
 static int64_t layers_of(const KeepLines *lines, const LinePiece *piece) {
   return ceil_div(piece->count, kept_share(pair_for(lines, piece)).stages);
 }

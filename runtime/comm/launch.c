@@ -63,7 +63,7 @@ static int tasks_on(const char *text, int node) {
   return 0;
 }
 
-/* What nobody names is told by the parent: launchers start all ranks of a machine. */
+/* Without a name, the parent process identifies the job: launchers start all ranks of a machine. */
 static void name_job(Launch *launch, const Launcher *from) {
   size_t n = 0;
   for (int i = 0; i < 3 && from->job[i]; i++) {
