@@ -1,14 +1,14 @@
-"""Nodes of a small cluster on this machine: network namespaces, each with a link of its own of so many bits per second.
+"""Nodes of a small cluster on this machine: network namespaces, each with its own link of a given bit rate.
 
 A node is a namespace with one veth interface; what it sends goes through tc's token bucket (tbf) of the given rate, so
 both directions of a link carry that much at once, as a switch's port does. The switch is a bridge in a namespace of its
-own, from which mpirun starts. Where the kernel has netem, a delay can be put behind it. `Net.mpirun` starts programs
-under Open MPI, one daemon per node, which a launch agent starts in the node's namespace, on its share of the
-processors; ranks talk over TCP alone. As a program, this file is what stands around each rank: it raises the rank's
-priority and writes what it has used.
+own, from which mpirun starts. Where the kernel has netem, a delay can be added to the link. `Net.mpirun` starts
+programs under Open MPI, one daemon per node, which a launch agent starts in the node's namespace, on its share of the
+processors; ranks talk over TCP alone. As a program, this file wraps each rank: it raises the rank's priority and writes
+its wall and processor time.
 
-Needs root, ip and tc (iproute2), mpirun. Must not: touch interfaces, namespaces or processes that it did not make;
-leave any behind.
+Needs root, ip and tc (iproute2), mpirun. Must not: touch interfaces, namespaces or processes that it did not create;
+leave its own after it ends.
 """
 import json, os, resource, shutil, signal, socket, subprocess, sys, time
 
@@ -209,7 +209,7 @@ def give(address):
 
 
 def be_first():
-    """Before whatever else runs here: among this session's, and among sessions (autogroup)."""
+    """Raise the priority of this process within its session and of its session among others (autogroup)."""
     try:
         with open('/proc/self/autogroup', 'w') as out: out.write('-20')
     except OSError: pass

@@ -1,5 +1,5 @@
-"""Executables that are made where the compiler is and measured where it is not: bench/cpu --pack DIR, and DIR/cpu
-there.
+"""Executables that are built on one machine and measured on another without the compiler: bench/cpu --pack DIR, then
+DIR/cpu.
 
 A pack is a folder: bench/cpu and what it reads, bench_peak, and one compressed executable for each program, target and
 number of workers, listed in pack.json. It needs Python 3 and glibc; PyTorch for the parts that compare with it. Of the
@@ -24,7 +24,7 @@ def compress(path, to):
 
 
 def make(folder, here, peak, programs, targets, workers, compile_, work):
-    """programs: of rows (name, source, options). What is in the folder already stays, and is not made again."""
+    """programs: rows of (name, source, options). An executable that the folder already has is kept and not rebuilt."""
     os.makedirs(f'{folder}/bin', exist_ok=True)
     listed = read(folder) or []
     for f in FILES: shutil.copy(f'{here}/{f}', folder)
@@ -56,7 +56,7 @@ def refusal(exe):
 
 
 def runs_here(folder, rows, work):
-    """The richest target of the pack that runs here; says why richer ones do not."""
+    """The richest target of the pack that this machine runs; prints why it cannot run richer ones."""
     for target in TARGETS:
         row = next((r for r in rows if r['target'] == target), None)
         if not row: continue

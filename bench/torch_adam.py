@@ -2,7 +2,8 @@
 
     python3 torch_adam.py PARAMETERS THREADS CSRC [bf16]
 
-bf16: gradients come in that type. Neither takes it beside parameters of f32, so a step begins with a cast.
+bf16: gradients come in that type. Neither peer accepts bf16 gradients with f32 parameters, so a step begins with a
+cast.
 
 CSRC: the folder of that name of DeepSpeed's sources; its csrc/adam is built with the flags of its own builder (kept by
 PyTorch among its extensions). The first line on stdout is {"ready": true, ..}, after a step of each that does not

@@ -3,10 +3,10 @@ FlashAttention), bf16.
 
     python3 torch_products.py LAYERS EMBED HEADS BATCH SEQ VOCAB
 
-One line of JSON on stdout for each: name, seconds (median of ROUNDS, each behind a write that empties the cache), flop
+One line of JSON on stdout for each: name, seconds (median of ROUNDS, each after a write that empties the cache), flop
 and bytes as the bundle's own rows count them. Where Python takes longer to ask than that write takes, CALLS follow each
-other and share the time, so that the GPU never waits. Row kernels are not here: they are shorter than what Python takes
-for each. Operands are random: zeros draw less power and run faster than data.
+other and share the time, so that the GPU never waits. Row kernels are left out: each takes less time than its launch
+from Python. Operands are random: zeros draw less power and run faster than data.
 """
 import json, statistics, sys
 import torch

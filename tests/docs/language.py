@@ -1,7 +1,7 @@
 """The examples of docs/language.md: language.py SHARDC ROOT [update]
 
 A block ```shard must check without errors and warnings, and be as `shardc fmt` has it, up to hand alignment. A block
-```shard fails must have errors, and the block behind it is what `shardc check` prints; `update` writes that block."""
+```shard fails must have errors, and the next block is what `shardc check` prints; `update` writes that block."""
 import os, re, subprocess, sys, tempfile
 
 SHARDC, ROOT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])

@@ -1,5 +1,5 @@
-"""docs/papers.md: files that it names are there, tests that it names exist, its commands about examples run, and print
-what the row says behind a word of theirs (`buffers`: 128.00 KiB).
+"""docs/papers.md: the files and tests that it names exist, its commands on examples run, and each prints the value that
+the row gives after a word of the output (`buffers`: 128.00 KiB).
 
     python3 papers.py SHARDC ROOT CTEST_FOLDER
 """
@@ -20,7 +20,7 @@ for row in text.splitlines():
             said += p.stdout
             if p.returncode: wrong.append(f'{word}: exit {p.returncode} {p.stderr}')
         elif re.fullmatch(r'[\w/*]+\.(c|h|def|shard)', word):
-            room = os.path.dirname(word) or room         # further files of a row stand in the same folder
+            room = os.path.dirname(word) or room         # further files of a row are in the same folder
             if not glob.glob(f'{ROOT}/{room}/{os.path.basename(word)}'): wrong.append(f'no file {room}/{word}')
     for word, value in re.findall(r'`(\w+)`: ([\d.]+ \w+)', row):
         if not re.search(rf'^ *{word} +{re.escape(value)}\b', said, re.M):

@@ -1,8 +1,8 @@
 """The steps of docs/tutorial.md, as a reader would take them: tutorial.py SHARDC ROOT
 
 A block ```shard file=NAME is saved; ```shard change=NAME takes the place of the layer of the same name. In a block
-```sh each line `$ COMMAND` runs in one folder, and the lines behind it are its output (stdout and stderr together;
-none: not compared). `...` stands for anything within a line, and a line of it for any lines."""
+```sh each line `$ COMMAND` runs in one folder, and the lines after it are its output (stdout and stderr together; none:
+not compared). `...` stands for anything within a line, and a line of it for any lines."""
 import os, re, subprocess, sys, tempfile
 
 SHARDC, ROOT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])

@@ -1,5 +1,5 @@
-"""Key/value heads that are fewer than the ranks of a tensor axis (E0701): the help is there where it works, and the
-edited plan computes what one rank does.   heads.py SHARDC EXAMPLES
+"""Fewer key/value heads than ranks of a tensor axis (E0701): the diagnostic has a help exactly where the edit works,
+and the edited plan computes the same as one rank.   heads.py SHARDC EXAMPLES
 """
 import json, os, re, subprocess, sys, tempfile
 

@@ -205,7 +205,7 @@ def reports():
 
 
 def assembly():
-    """The kernels of a program for a GPU as one file; the tables of rotary embeddings stand in many of them."""
+    """The kernels of a program for a GPU as one file; many of them contain the tables of rotary embeddings."""
     r = run('compile', os.path.join(ROOT, 'examples', 'tiny_llama.shard'), '--emit=ptx', '--target', 'sm_80', '-o',
             'm.ptx')
     text = open('m.ptx').read() if r.returncode == 0 else ''

@@ -1,4 +1,5 @@
-"""Figures and pictures of layouts against a plain definition of the patterns here.   layouts.py SHARDC ROOT
+"""Figures and pictures of layouts, compared with a plain definition of the patterns in this file.   layouts.py SHARDC
+ROOT
 
 `check --json`, `plan --json` and the module's line must say the numbers of blocks and scores that the definition
 counts; the text picture must be the definition's blocks letter by letter, the areas of the SVG's colours their

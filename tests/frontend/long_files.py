@@ -85,7 +85,7 @@ def used(path, status=0):
 
 
 def within(path, most, other, status=0):
-    """The least times of `path` and of another file, tried until the first is at most so many times the second."""
+    """The least times for `path` and for another file, measured until the first is at most `most` times the second."""
     a, b = used(path, status), used(other[0], other[1])
     for _ in range(TRIES):
         if a[0] <= most * b[0]: break

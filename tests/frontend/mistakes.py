@@ -1,9 +1,10 @@
-"""Seeded mistakes over the examples (mistakes.txt): each is found, at its line; what the message proposes as an edit
-mends it. mistakes.py SHARDC EXAMPLES [--show [PATTERN]]    --show prints every message as the user sees it.
+"""Seeded mistakes over the examples (mistakes.txt): the compiler reports each at its line, and the edit that the
+message proposes corrects it. mistakes.py SHARDC EXAMPLES [--show [PATTERN]]    --show prints every message as the user
+sees it.
 
-Each row is tried on a copy of the example, all examples being beside it. The first error or warning must have the code
-and stand on the line of the table. Where the message has edits (--message-format=json), the edited copy must check
-without errors.
+Each row is tried on a copy of the example, in a folder with all other examples. The first error or warning must have
+the code and the line that the table gives. Where the message has edits (--message-format=json), the edited copy must
+check without errors.
 """
 import json, os, re, shutil, subprocess, sys, tempfile
 

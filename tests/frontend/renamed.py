@@ -1,9 +1,9 @@
 """Old words of files are read as the new ones, with a note and an edit: renamed.py SHARDC ROOT
 
-Of each row of renamed.def: the new word stands in its table and the old one does not. A setting by its old word, in
-a file and in --set, gives what the new one gives and note N0101, whose edits make the text that has the new one. Dumps
-of examples that have the IR's new words are read with the old ones in their place, to the same dump and with one note
-for each of the words.
+For each row of renamed.def: its table contains the new word and not the old one. A setting by its old word, in a file
+and in --set, gives what the new one gives and note N0101, whose edits make the text that has the new one. Dumps of
+examples that have the IR's new words are read with the old ones in their place, to the same dump and with one note for
+each of the words.
 """
 import json, os, re, subprocess, sys, tempfile
 

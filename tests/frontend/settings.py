@@ -1,14 +1,14 @@
 """No setting without a reader: settings.py SHARDC ROOT
 
-Every row of settings.def is either planned or read. A planned word is E0901 where it stands, in a file and in
---set alike, and a note of `check`; a value that says how it is today passes. Of every other key the place is found that
-reads it: by the name under which the module and the executable carry it ("train.optim.lr", machine: number(m,
-"node.hbm")), or by an accessor of the tree (settings_value(item, "on", "nodes")); of every choice the place that
-compares with it. What is found by neither must stand in BY_HAND with the reader's own words, and these words must be in
-the file named.
+Every row of settings.def is either planned or read. A planned word gives E0901 at its position, in a file and in --set
+alike, and a note of `check`; a value that describes the present behaviour passes. For every other key the test finds
+the code that reads it: by the name under which the module and the executable carry it ("train.optim.lr", machine:
+number(m, "node.hbm")), or by an accessor of the tree (settings_value(item, "on", "nodes")); for every choice, the code
+that compares with it. A key that neither search finds must have a row in BY_HAND with the text of the reader, and the
+named file must contain this text.
 
 A key is read once: in the compiler by one accessor (module_settings.c, or the pass that obeys it), in the runtime by
-one, and neither gives a default of its own: those stand in the table alone.
+one, and neither gives a default of its own: only the table has defaults.
 """
 import os, re, subprocess, sys, tempfile
 

@@ -1,10 +1,11 @@
 """No word of a plan is silent: silent.py SHARDC ROOT [full]
 
 Each option of a plan's lines (settings.def) is added, one value at a time, to plans of many kinds. With it the plan is
-refused, or the compiler says something, or the module behind the last pass differs from that without it; `SAME` lists
-the values that say what is done anyway, with the reason. Each option changes some plan. An option without
-values here fails, so that a new one comes with some. A value meets each kind of plan alone and with one of the choices
-of precision and micro-batches, in turn, so that it meets all of them; with `full` each kind with each choice.
+refused, or the compiler says something, or the module after the last pass differs from the module without the option;
+`SAME` lists the values that equal the default behaviour, with the reason. Each option changes some plan. An option
+without values in this file fails, so a new option must add some. A value meets each kind of plan alone and with one of
+the choices of precision and micro-batches, in turn, so that it meets all of them; with `full` each kind with each
+choice.
 """
 import os, re, subprocess, sys, tempfile
 
@@ -65,7 +66,8 @@ SAME = {
 
 
 def module(body):
-    """The text behind the last pass without what names the plan's own words; None: refused."""
+    """The module's text after the last pass without the parts that name the plan's own words; None: the plan was
+    refused."""
     path = f'{WORK}/m.shard'
     open(path, 'w').write(MODEL + body + '\n}\n')
     text = said = ''

@@ -1,6 +1,6 @@
 """Ten typical mistakes in the examples and the exact words about them: typical.py SHARDC EXAMPLES [update]
 
-An entry of typical.txt is a file, its edits as LINE: NEW TEXT, and behind --- what `shardc check` says of it.
+An entry of typical.txt is a file, its edits as LINE: NEW TEXT, and after --- the output of `shardc check`.
 """
 import os, re, shutil, subprocess, sys, tempfile
 

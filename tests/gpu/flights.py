@@ -1,10 +1,10 @@
 """Messages in flight between GPUs: python3 flights.py SHARDC [STEPS]
 
-Three models over two ranks, ZeRO-3, with gathers a layer ahead and messages beside the computation, on the stand-in:
-losses, norms, weights and states are those without, to the bit, after STEPS (8) steps in every order of graphs and
-streams that is tried; so they are where what kernels wait for is timed (SHARDC_DEBUG=waited), and the times
-are told. Then one wait of the generated program is left out, each in turn: some order shows it. And a rank that is
-killed at a random instant ends the other one, which names it.
+Three models over two ranks, ZeRO-3, with gathers one layer ahead and messages that overlap the computation, on the
+stand-in: losses, norms, weights and states equal those of the plan without overlap, bit by bit, after STEPS (8) steps
+in every tried order of graphs and streams. They also stay equal with timed waits of kernels (SHARDC_DEBUG=waited),
+which are printed. Then the test removes each wait of the generated program in turn: some order must show a difference.
+Finally a rank is killed at a random instant: the other one ends and names it.
 """
 import json, os, random, re, shutil, signal, subprocess, sys, time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'run'))
@@ -81,7 +81,7 @@ os.execv('/usr/bin/cc', ['/usr/bin/cc', *sys.argv[1:]])
 
 def without_waits():
     """Each wait of the layers for their weights. (Those of a step are for messages before these or before a collective
-    that the kernels wait for: one stream has all messages, so a later wait stands for an earlier one.)"""
+    that the kernels wait for: one stream has all messages, so a later wait includes an earlier one.)"""
     os.mkdir(f'{folder}/bin')
     open(f'{folder}/bin/cc', 'w').write(CC)
     os.chmod(f'{folder}/bin/cc', 0o755)

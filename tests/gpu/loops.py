@@ -1,4 +1,4 @@
-"""Block-sparse attention beside dense, as ptxas makes it.   loops.py SHARDC [all]
+"""Block-sparse attention compared with dense attention, as ptxas compiles both.   loops.py SHARDC [all]
 
 The inner loop of attention on tensor cores, per tile of scores: where a layout lists whole tiles, it may have a few
 instructions more than the dense kernel's, those that read the list, and exactly as many products. Counted in the

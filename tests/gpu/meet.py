@@ -1,7 +1,7 @@
-"""Ranks of several machines, here processes with the environment of several: an executable that talks over the
-stand-in's NCCL meets over TCP and by a file, as torchrun, mpirun and srun start it and by hand; the same losses as one
-processor; what is wrong with a launch is said, with the status of docs/executable.md, and never hangs; one rank that is
-killed ends all, and is named.
+"""Ranks of several machines, simulated by processes with the environment of several machines. An executable that uses
+the stand-in's NCCL meets over TCP and by a file, started as by torchrun, mpirun and srun and by hand, and has the same
+losses as one processor. A faulty launch is reported with the status of docs/executable.md and never hangs; a killed
+rank is named and ends all others.
 
     python3 meet.py SHARDC [CASE ..]
 """
@@ -31,7 +31,7 @@ def npy(name, shape, values):
 
 
 def free_port():
-    """Nobody has it, nor the ones behind it, now."""
+    """A port that no process uses now, low enough to leave room for the ports after it."""
     with socket.socket() as s:
         s.bind(('127.0.0.1', 0))
         return min(s.getsockname()[1], 65000)
@@ -132,7 +132,7 @@ def case_launchers():
 
 
 def case_bad():
-    """Most wait until a limit is over: they do so beside each other, each at a port of its own."""
+    """Most cases wait for a time limit: they run concurrently, each at its own port."""
     held = [socket.socket() for _ in range(20)]                            # so that all ports differ
     for s in held: s.bind(('127.0.0.1', 0))
     ports = iter([min(s.getsockname()[1], 65000) for s in held])

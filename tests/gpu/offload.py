@@ -1,11 +1,11 @@
-"""The host of a GPU as a tier: python3 offload.py SHARDC [FIRST]
+"""The host of a GPU as a memory tier: python3 offload.py SHARDC [FIRST]
 
-A small GPT whose parameters, states, gradients and what its layers keep lie in the memory of the host, pinned, over one
-and two GPUs of the stand-in; its update is then made of kernels for the processor, in one program with those for the
-GPU. The stand-in enforces what a real one does: copies are done late, and graphs and streams in any order that events
-allow. Losses, norms, weights and states are those without, to the bit; what the work of either memory touches is what
-was predicted; what a step moves is what was planned. Then what `plan` says of both memories and of the link between
-them, and what is refused.
+A small GPT whose parameters, states, gradients and saved inputs are in pinned host memory, over one and two GPUs of the
+stand-in; its update then consists of kernels for the processor, in one program with those for the GPU. The stand-in
+enforces what a real one does: it executes copies late, and graphs and streams in any order that events allow. Losses,
+norms, weights and states equal those without `offload`, bit by bit; the bytes that each memory's arena touches equal
+the prediction; the bytes that a step copies equal the plan. The test also checks what `plan` prints of both memories
+and of the link between them, and which plans are refused.
 """
 import json, os, re, shutil, subprocess, sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'run'))
@@ -37,7 +37,7 @@ FREE = 'adamw lr = 2e-3; on_nan off'  # no norm is waited for: rounds of the bac
 NARROW = '2e-3 betas = [0.9, 0.95] states = bf16'
 PARAMS, KEPT = 'offload params -> host', 'recompute h keep = input offload = host'
 NEAR, UPDATE = 'recompute h keep = input', 'offload optimizer, grads -> host'
-LATE = 'delay after = 1'  # the third step updates beside its forward and backward part
+LATE = 'delay after = 1'  # the third step updates while its forward and backward pass run
 # the plan, ranks, what goes to the host, the same without, the optimizer, and perhaps a line of `train`
 CASES = [(ONE, 1, PARAMS, '', ADAM),
          (ONE + '; micro 2', 1, KEPT, 'recompute h keep = input', SGD),
@@ -102,7 +102,7 @@ def same_bits(plan, ranks, hosted, near, optim, more=''):
     seconds = (wanted['down'] + wanted['up']) / 12e9 + wanted['copies'] * 1e-5
     check(abs(all_['seconds']['pcie'] / seconds - 1) < 1e-4, f'{hosted}: {all_["seconds"]}, {seconds} over pcie')
     check(('optimizer' in hosted) == (all_['seconds']['host'] > 0), f'{hosted}: {all_["seconds"]}')
-    s = all_['seconds']  # copies and the host run beside the GPU, each as one lane
+    s = all_['seconds']  # copies and the host run concurrently with the GPU, each as one lane
     lanes = max(s['host'], wanted['down'] / 12e9, wanted['up'] / 12e9)
     check(0 < s['away'] < s['pcie'] + s['host'], f'{hosted}: nothing is hidden, or all: {s}')
     check(all_['seconds_per_step'] >= max(lanes, s['compute'] + s['away']) * (1 - 1e-5), f'{hosted}: {all_}')

@@ -1,6 +1,6 @@
-"""Models compiled for a GPU, trained on the stand-in: losses are those of the target for processors; graphs, resuming,
-evaluation, executables for several targets, ranks over NCCL. Without ptxas, which is slow: that its code is good is
-seen where kernels are tested.
+"""Models compiled for a GPU, trained on the stand-in: losses equal those of the target for processors; graphs,
+resuming, evaluation, executables for several targets, ranks over NCCL. Runs without ptxas, which is slow: the kernel
+tests check its code.
 
     python3 train.py SHARDC [CASE ..]
 """

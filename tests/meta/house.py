@@ -132,7 +132,7 @@ def tables():
     return bad
 
 
-# What a row of families.def must have: (folder, what is written there, for which kinds of devices).
+# The definitions that a row of families.def needs: (folder, pattern of the definition, kinds of devices).
 FAMILY = [('ir/kernel', r'\b{}_family = ', 'BOTH CPU'), ('passes/tune', r'\b{}_rules = ', 'BOTH CPU'),
           ('codegen/x86', r'^void {}_emit\(Emit \*\w+\) \{{', 'BOTH CPU'),
           ('codegen/nvptx', r'^void gpu_{}_emit\(Emit \*\w+\) \{{', 'BOTH')]

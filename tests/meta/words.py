@@ -17,7 +17,7 @@ ROOT = os.path.abspath(sys.argv[1])
 HERE = 'tests/meta/words.py'
 ROOMS = ('ir/', 'frontend/', 'passes/', 'codegen/', 'runtime/', 'driver/')
 ENDS = ('.c', '.h', '.def', '.y', '.l', '.md', '.py', '.sh', '.shard', '.ir', '.txt', '.html')
-# What the tree does not say any more, as a pattern, and the word of docs/glossary.md that stands for it.
+# Spellings that the tree has given up, as patterns, and the word of docs/glossary.md that replaces each.
 GONE = {
     r'side[ -]by[ -]side': 'contiguous, unit stride', r'past the caches': 'non-temporal store',
     r'matrix registers?': 'AMX tile', r'woven|weaves?|weaving': 'interleaved packing', r'piped': 'software pipelining',

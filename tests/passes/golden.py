@@ -1,7 +1,7 @@
-"""Golden IR: what passes make of small modules.   golden.py SHARDC PASS.. [update]
+"""Golden IR: the output of passes for small modules.   golden.py SHARDC PASS.. [update]
 
-A file tests/passes/PASS/WHAT_IT_SHOWS.ir is a comment that says what it shows, a module, and then, as in a terminal,
-commands and what each of them says about that module:
+A file tests/passes/PASS/WHAT_IT_SHOWS.ir has a comment that says what it shows, a module, and then, as in a terminal,
+commands and the output of each for that module:
 
     # A bias joins the product before it.
     shardc-ir 1
@@ -9,9 +9,9 @@ commands and what each of them says about that module:
     # run: opt -p fuse --changes -
     kernel @step.dot1(..
 
-The module goes to stdin. What follows a command is its stdout, then its stderr, then `# exit N` unless N is 0, and
-all of it is compared. `update` writes what is said now. Without a PASS, the folders are compared with the table of
-passes.
+The module is the command's stdin. After a command follow its stdout, then its stderr, then `# exit N` unless N is 0,
+and all of it is compared. `update` writes the present output. Without a PASS, the folders are compared with the table
+of passes.
 """
 import difflib, glob, os, re, subprocess, sys, tempfile
 

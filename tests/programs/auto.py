@@ -1,9 +1,9 @@
 """Random programs under random plans whose memory is too small, with `offload auto`: python3 auto.py SHARDC FIRST LAST
 
-A plan of plans.py on GPUs with room for all; then on GPUs with a part of what that needs, and what `auto` moves to the
-host. `verify` trains under both: they agree, or nothing that could be moved would do (E0801). The lines that N0601
-says, written out, agree, too. In about half of the programs something moves; stacks of
-every second one stand in subs.
+Each program runs under a plan of plans.py on GPUs with enough memory, then on GPUs with a part of that memory and
+`offload auto`. `verify` trains under both: the results agree, or no possible move frees enough memory (E0801). The
+results also agree for the lines of N0601 written into the plan. In about half of the programs something moves; every
+second program has its stacks in subs.
 """
 import json, os, random, re, subprocess, sys, tempfile
 from collections import Counter

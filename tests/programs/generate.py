@@ -33,7 +33,7 @@ layer Scale[D](x: [*, D]) -> [*, D] {
   return x * gain
 }
 """
-# masks that layout `near` stands for; every other program has the first one
+# masks that layout `near` may denote; every other program has the first one
 NEAR = ['causal & sliding(2)', 'blocks(2) & window(3)', 'blocks(1) & (window(1) | global(1, rows = off))',
         'blocks(2) & causal & fixed(local = 2, global = 1)', 'blocks(1) & variable(windows = [2, 3], globals = [0, [3, 5]])',
         'blocks(1) & strided(2)', 'blocks(2) & (dilated(3, 2) | causal)', 'blocks(1) & causal & longformer()',
@@ -56,7 +56,7 @@ INNER = [0, 1, 3]                     # of a stack in a stack
 ATTENDING = ('layer L{n}(x: [Batch, B, C], seen: [Batch, K] bool) -> [Batch, B, C] {{\n  sub n = RMSNorm[C]\n  param w [C, A, F] ~ normal(0.4)\n  param o [A, F, C] ~ normal(0.4)\n'
              '  h = dot[C](n(x), w)\n  y = attention[B -> K; F](h, h, h, mask = {mask})\n  return x + dot[A, F](y, o)\n}}\n')
 
-# with the guard, without, and without but with a state beside each parameter
+# with the guard, without it, and without it but with a state for each parameter
 RULES = ['optim sgd lr = 1', 'optim sgd lr = 1\n  on_nan off', 'optim sgd lr = 1 momentum = 0.9\n  on_nan off']
 
 
@@ -178,7 +178,7 @@ class Program:
         if 'Batch' in dims and 'B' in dims: s.add(f'where({s.r.choice(COMPARED)}, {v}, sin({w}))', dims)
         else: s.add(f'where({v} {s.r.choice(["<", "<=", ">", ">="])} {w} + 0.123, {v}, sin({w}))', dims)
 
-    # a loss of the library, beside the model's
+    # a loss of the library, in addition to the model's
     def measure(s, v, dims, own, new):
         labels = [(i, of) for i, of, where in INDEX if of in own and set(where) <= set(dims)]
         w = s.r.choice([w for w, other in s.values if set(other) == set(dims)])
@@ -217,7 +217,7 @@ class Program:
         if s.r.random() < .5: s.subs.append(f'sub s{len(s.subs)} = {s.r.choice(["LayerNorm", "RMSNorm"])}[{d}]'); s.add(f's{len(s.subs) - 1}({v})', dims)
         else: s.add(s.r.choice([f'softmax[{d}]({v})', f'0.3 * logsumexp[{d}]({v}) * {v}']), dims)
 
-    # the score of a label that stands for many rows, and a margin over more dims than the label's
+    # the score of a label that many rows share, and a margin over more dims than the label's
     def label(s, v, dims, own, new):
         i, of, where = s.r.choice([z for z in INDEX if z[1] in own])
         left = [d for d in dims if d != of]

@@ -174,7 +174,7 @@ def many(r, text):
 def trained(r, text):
     head, block = text.split('train t {', 1)
     if r.random() < .4: block = re.sub(r'optim .*', 'optim ' + r.choice(RULES), block)
-    steps = 4 if 'onebit' in block else 2     # of its steps the third is the first behind a frozen one
+    steps = 4 if 'onebit' in block else 2     # the third step is the first after a frozen one
     more = []
     if r.random() < .3: more.append(f'lr {r.choice(SCHEDULES)}')
     if r.random() < .3: more.append('clip 1')

@@ -1,8 +1,8 @@
 """Which words no random program has: words.py ROOT
 
-Every row of the tables of words (keywords.def, operators.def, functions.def, settings.def) should stand in the text of
-one of the first programs with their plans, or in MISSING with the reason why not; and a word that programs have must
-not be in MISSING.
+Every row of the tables of words (keywords.def, operators.def, functions.def, settings.def) should occur in the text of
+one of the first programs with their plans, or in MISSING with the reason; a word that programs contain must not be in
+MISSING.
 """
 import re, sys
 import trial
@@ -66,7 +66,7 @@ def listed():
 
 
 def of_line(block, line):
-    """What a line of a settings block says: its word, choices, options; options are those of a choice, too."""
+    """The content of a line of a settings block: its word, choices and options, including the options of a choice."""
     path = line.split()[0]
     choices = re.findall(r'[\w]+', line)[1:4]
     keys = re.findall(r'(\w+) = ([\w.]+)?', line) + [('over', '')] * (' over ' in line)

@@ -1,9 +1,10 @@
-"""Weights files of transformers (made by hf_make.py) are read, computed with, and written back.
+"""Weights files of transformers (made by hf_make.py) are read, used for computation, and written back.
 
     python3 hf_run.py SHARDC WORK
 
 The logits equal those of transformers within 1e-4; export gives every tensor under the same name, in the same shape,
-bitwise; shards behind an index, bf16 and f16 files, missing, unknown and misshapen tensors. Standard library only.
+bitwise; the test covers shards with an index, bf16 and f16 files, and missing, unknown and misshapen tensors. Standard
+library only.
 """
 import array, json, os, shutil, struct, subprocess, sys
 
@@ -93,7 +94,7 @@ def case_shards(name, exe, work, want):
     folder = f'{work}/{name}/shards'
     os.makedirs(folder)
     tensors = read(f'{HERE}/hf_{name}.safetensors')[1]
-    bare = {k.removeprefix('transformer.'): v for k, v in tensors.items()}          # without the prefix, too
+    bare = {k.removeprefix('transformer.'): v for k, v in tensors.items()}          # also without the prefix
     keys, where = sorted(bare), {}
     for i in range(2):
         part = f'model-0000{i + 1}-of-00002.safetensors'
@@ -159,7 +160,7 @@ def case_config(exe, work, out):
 
 
 def case_tokenizer(exe, work):
-    """The tokenizer that is named goes along, with what other tools read beside it."""
+    """The export includes the named tokenizer and the files that other tools read with it."""
     text, out = f'{HERE}/../runtime/text', f'{work}/gpt2/words'
     init = ['--init', f'{HERE}/hf_gpt2.safetensors', '--out', out]
     call(exe, 'export', *init, '--tokenizer', f'{text}/gpt2.json')

@@ -3,7 +3,8 @@ code.
 
     python3 interpret.py INTERPRET NAME WORKDIR
 
-Losses of 20 steps: relative error <= 1e-5. What fails here fails before code generation. Standard library only.
+Losses of 20 steps: relative error <= 1e-5. A failure of this test is a fault before code generation. Standard library
+only.
 """
 import array, json, os, subprocess, sys
 from run import EXAMPLES, HERE, safetensors

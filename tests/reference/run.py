@@ -3,12 +3,11 @@
     python3 run.py SHARDC NAME WORKDIR [compile options]
 
 Losses of 20 steps: relative error <= 1e-4. Gradients of step 1, every parameter: |g - ref| <= 1e-3 max(|ref|, 1e-5
-|all|) + 6e-8 |all|; the last term is a rounding of f32, for gradients that cancel to 0 (the bias of keys).
-With `--set plan.precision=bf16` the figures are those of PyTorch's autocast (NAME.bf16), which rounds elsewhere: its
-gradients of parameters are f32, ours are bf16, and so on. Losses: relative error <= 5e-3; gradients: |g - ref| <= 3e-2
-max(|ref|, 1e-2 |all|). With f16 (NAME.f16) the bounds are an eighth of these; with a `plan.precision.init_scale`
-(NAME.f16_skip) the first steps overflow and are left out, there and here: losses alone.
-Needs the standard library only.
+|all|) + 6e-8 |all|; the last term is a rounding of f32, for gradients that cancel to 0 (the bias of keys). With `--set
+plan.precision=bf16` the figures are those of PyTorch's autocast (NAME.bf16), which rounds elsewhere: its gradients of
+parameters are f32, ours are bf16, and so on. Losses: relative error <= 5e-3; gradients: |g - ref| <= 3e-2 max(|ref|,
+1e-2 |all|). With f16 (NAME.f16) the bounds are an eighth of these; with a `plan.precision.init_scale` (NAME.f16_skip)
+the first steps overflow and both sides skip them: only losses are compared. Needs the standard library only.
 """
 import array, json, math, os, shutil, struct, subprocess, sys
 

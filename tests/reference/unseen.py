@@ -1,5 +1,5 @@
-"""Architectures that no example of the project uses, for make.py, written as their papers have them: loops over time
-are loops here. Each function gives the parameters, the loss and the settings of one NAME.shard."""
+"""Architectures that no example of the project uses, for make.py, written as in their papers: loops over time remain
+loops. Each function gives the parameters, the loss and the settings of one NAME.shard."""
 import math
 import torch
 import torch.nn.functional as F
