@@ -13,9 +13,9 @@ leave its own after it ends.
 import json, os, resource, shutil, signal, socket, subprocess, sys, time
 
 PACKET = 45000          # bytes of the largest packet, cut where it would leave a real machine
-BURST = 56000           # bytes that may go at once: that packet with headers, and what a late timer missed. So much a
-                        # link is ahead that was idle; headers take more of a message from 1.3 MB on
-BACKLOG = '50ms'        # what waits in front of the link at most; TCP keeps it far shorter
+BURST = 56000           # bytes that may go at once: that packet with headers, and the bytes that a late timer missed. An
+                        # idle link gains as much; headers take more of a message from 1.3 MB on
+BACKLOG = '50ms'        # longest queue before the link; TCP keeps it far shorter
 UNITS = {'bit': 1, 'kbit': 1e3, 'mbit': 1e6, 'gbit': 1e9}
 
 

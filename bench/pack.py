@@ -2,8 +2,8 @@
 DIR/cpu.
 
 A pack is a folder: bench/cpu and what it reads, bench_peak, and one compressed executable for each program, target and
-number of workers, listed in pack.json. It needs Python 3 and glibc; PyTorch for the parts that compare with it. Of the
-targets the richest that the machine runs is taken; an executable says itself which it cannot run on. Must not: measure
+number of workers, listed in pack.json. It needs Python 3 and glibc; PyTorch for the parts that compare with it. The
+richest target that the machine runs is taken; an executable refuses machines that it cannot run on. Must not: measure
 anything; take an executable that is not listed.
 """
 import gzip, json, os, shutil, subprocess, sys

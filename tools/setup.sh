@@ -1,8 +1,8 @@
 # shellcheck shell=sh
 # Shared by tools/demo and tools/test: . "$root/tools/setup.sh"; setup_all "$root"
-# Installs the packages that are missing (Debian 12, Ubuntu 24.04: as root or with sudo), configures, builds into
+# Installs missing packages (Debian 12, Ubuntu 24.04: as root or with sudo), configures, builds into
 # build/.
-# Says what it does on stderr; does nothing, quickly, when everything is there. Must not: install what is there already.
+# Reports each action on stderr; returns quickly if nothing is missing. Must not: install a package that is installed.
 
 say() { printf '%s\n' "$*" >&2; }
 

@@ -2,11 +2,11 @@
 
   format      C is as clang-format (14, with .clang-format) has it; other versions differ, so without that one it is 77
   width       C has at most 100 columns; Markdown 120, cells of its tables too in README.md; other text 120 as well, but
-              for LONG lines per kind that are there already: their number may only fall
-  references  each file that a comment or a document names is there
+              for LONG existing lines per kind: their number may only fall
+  references  each file that a comment or a document names exists
   paragraphs  a paragraph or an item of a list in Markdown has at most 600 characters, a cell of a table 200
   tested      each test_*.c or test_*.py is named in the README of its folder, which says what it guards
-  able        each rule finds what is wrong in texts made for it
+  able        each rule finds the faults in texts made for it
 
 Must not: change a file, or look at what git does not list.
 """

@@ -1,15 +1,15 @@
 """The words of the tree as tests: python3 words.py ROOT [RULE]. Without RULE all run. Standard library only.
 
-  words     no spelling that was given up (GONE) stands in code, comments, documents or messages
-  glossary  docs/glossary.md: every word that GONE points to has a row there, and the places that its rows name exist
+  words     no spelling that was given up (GONE) occurs in code, comments, documents or messages
+  glossary  docs/glossary.md: every word that GONE points to has a row, and the places that its rows name exist
   prefix    exported functions begin with the prefix of a module: rt_ in the runtime, elsewhere a word
-  names     a type and a file have a name of their own; two of one name stand in TWICE with the reason
+  names     a type and a file have a name of their own; two of one name have a row in TWICE with the reason
   letters   in a function of ten lines or more a variable of a struct type has a name, not a letter, unless
             CONTRIBUTING.md lists the letter; there are LEFT such variables, which may only become fewer
   plain     comments, documents and messages use plain technical English: no headless clause opens a sentence, no place
             word stands for host, device, before or after; at most LEFT_PLAIN of each kind, which may only become fewer
   subjects  commit subjects since SUBJECTS_SINCE are `area: verb object`, at most 60 characters
-  able      the other rules find what they are made for (each is given a line that it must refuse)
+  able      the other rules find their faults (each is given a line that it must refuse)
 """
 import os, re, subprocess, sys
 

@@ -1,10 +1,10 @@
 """The bucket of `zero` that is not written follows from the machine's links: buckets.py SHARDC
 
 `plan`, `dump` and the programs that are tried for other settings take the smallest power of two MiB of whose time at
-most 5 % is latency, by the formula of docs/plans.md that is written down again in here, for several links, meshes and
-stages; with its note. What is written stays, and so does the default where nothing would be gained. `plan` tells how
-much of the time of messages is latency: hops of all messages. Its rows of other sizes of buckets and micro-batches are
-what plans with these sizes say.
+most 5 % is latency, by the formula of docs/plans.md, which this file repeats, for several links, meshes and stages;
+with its note. A written value stays, and so does the default if another size gains nothing. `plan` tells how much of
+the time of messages is latency: hops of all messages. Its rows for other sizes of buckets and micro-batches equal the
+output for plans with these sizes.
 """
 import itertools, json, os, re, subprocess, sys
 from common import check, workdir

@@ -1,10 +1,10 @@
-"""What programs of one executable have in common is made once and is there once: python3 classes.py SHARDC
+"""An executable builds and stores once the parts that its programs share: python3 classes.py SHARDC
 
 A GPT of 12 layers for one rank, and over four stages, whose classes (first, middle, last) have a program each: three
-programs take no more than 1.6 times the processor time and the bytes of one, with the cache of kernels cold, and make
-hardly more kernels: what kernels are called counts for nothing there. Kernels of the same name and code are one symbol
-of the executable, and others of the same name have symbols of their own. Two plans in one file share them as well; an
-edit that gives all later kernels of a step other numbers makes few of them again.
+programs take no more than 1.6 times the processor time and the bytes of one, with the cache of kernels cold, and build
+hardly more kernels: kernels that differ only in their names count as one. Kernels of the same name and code are one
+symbol of the executable, and others of the same name have symbols of their own. Two plans in one file share them as
+well; an edit that gives all later kernels of a step other numbers makes few of them again.
 """
 import collections, os, re, resource, shutil, subprocess, sys
 from common import check, read, run, workdir
@@ -38,7 +38,7 @@ def compile(plan, cold=True):
 
 
 def edited():
-    """The model with a norm in front of all layers, whose kernels come before all others of a step."""
+    """The model with a norm before all layers, whose kernels come before all others of a step."""
     text = re.sub(r'^weights .*?^}', '', read(GPT2).decode(), flags=re.M | re.S)
     text = text.replace('  sub ln_f ', '  sub ln_0 = LayerNorm[Embed]\n  sub ln_f ')
     text = re.sub(r'x = (wte\[.*?\] \+ wpe\[.*\])$', r'x = ln_0(\1)', text, flags=re.M)

@@ -10,7 +10,7 @@ SHARDC = os.path.abspath(sys.argv[1])
 PATH = os.pathsep.join(os.path.join(ROOT, *p) for p in (['tests', 'ranks'], ['examples'], ['tests', 'reference']))
 SIGNS = (r'optim .*', 'optim onebit_adam lr = 1e-3 freeze = 2 workers = 4 block = 64')
 ROWS = [
-    # kept inputs that lie otherwise than layers read them moved down first, and were brought in order on the host
+    # saved inputs whose layout differs from what layers read were copied to the host and reordered on it
     ('axial', [], 'sm_80', 'recompute net.* keep = all offload = host'),
     # the first stage sent positions before samples, and the second one waited for samples before positions
     ('deep_ranks', [SIGNS, (r'\n *clip .*', '')], 'x86_64_v3', 'mesh seq = 2, pipe = 2; place Seq -> seq; '

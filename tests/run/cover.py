@@ -1,17 +1,17 @@
 """Small models under plans of every kind, as processes: python3 cover.py SHARDC [ROWS] [STEPS] [mpi] | all [BEGIN END]
 | nccl [ROWS] | signs [ROWS] | int8 | late
 
-28 rows in which every two choices of many.CHOICES meet (a Sparse Transformer, Llama, BERT, a Mixer; zero, data,
-tensor, `else Seq`, accumulation, recomputation, precision, clipping, buckets, messages in flight), 20 steps each, and
-rows of stages that take turns: losses, norms, parameters and states are those of one rank; every rank touches just
-the bytes that were predicted, and these are `shardc plan`'s; what is sent is what was planned. Then four rows over
-MPI. `all`: the matrix of tests/soak, every model under zero x data x tensor x `else Seq` x accumulation. `nccl`: six
-rows of 3 steps (or more rows), compiled for a GPU and run by the stand-in, four ranks at most, and those of stages in
-turn, against one rank on a processor; then three of them with messages by way of the host. `signs`: six rows of 8
-steps (or more rows) of 1-bit Adam, frozen after 3, over ranks that cut Batch, other axes, stages in turn. `int8`: rows
-of messages in 8 bits, on processors, over MPI, and by the stand-in. `late`: rows whose updates come one step late,
-with states on the host, two by the stand-in, too. The stand-in's driver gives just the bytes of the GPU, and those
-pinned on the host, that `plan` counts, also where optimizer, gradients or parameters are there.
+28 rows in which every two choices of many.CHOICES meet (a Sparse Transformer, Llama, BERT, a Mixer; zero, data, tensor,
+`else Seq`, accumulation, recomputation, precision, clipping, buckets, messages in flight), 20 steps each, and rows of
+pipelines: losses, norms, parameters and states equal those of one rank; every rank touches exactly the predicted bytes,
+which are those of `shardc plan`; the bytes sent equal the plan. Then four rows over MPI. `all`: the matrix of
+tests/soak, every model under zero x data x tensor x `else Seq` x accumulation. `nccl`: six rows of 3 steps (or more
+rows), compiled for a GPU and run by the stand-in, four ranks at most, and the pipeline rows, against one rank on a
+processor; then three of them with messages that pass through the host. `signs`: six rows of 8 steps (or more rows) of
+1-bit Adam, frozen after 3, over ranks that cut Batch, other axes, and pipeline stages. `int8`: rows of messages in 8
+bits, on processors, over MPI, and by the stand-in. `late`: rows whose updates come one step late, with states on the
+host; the stand-in runs two of them as well. The stand-in's driver provides exactly the bytes of the GPU and of pinned
+host memory that `plan` counts, also with optimizer, gradients or parameters on the host.
 """
 import itertools, os, random, shutil, sys, time
 from common import workdir
@@ -84,7 +84,7 @@ def late():
 
 
 def some_there():
-    """The optimizer and gradients of the layers alone on the host; and moments in bf16, without a host, too."""
+    """Only the layers' optimizer and gradients on the host; moments in bf16, with and without the host."""
     base = dict(turns()[0], flight=0, pipe=1, schedule=None, offload='stack')
     rows = (('llama', 2, 2, 2, {'precision': 'bf16'}), ('bert', 3, 2, 1, {'recompute': 1, 'states': 1}),
             ('mixer', 1, 2, 2, {'offload': 0, 'states': 1, 'precision': 'bf16'}))

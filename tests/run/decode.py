@@ -1,7 +1,7 @@
 """Sampling with caches gives the tokens and, up to rounding, the logits of sampling from the whole window: absolute and
-rotary positions, grouped heads, a sliding window, nested and single layers, texts longer than the window. Models whose
-positions meet otherwise keep the old way, and say why. What sampling needs beside the model is allocated to sample
-only.
+rotary positions, grouped heads, a sliding window, nested and single layers, texts longer than the window. Models that
+mix positions in other ways sample from the whole window and print the reason. Memory for sampling beyond the model is
+allocated only by `sample`.
 
     python3 decode.py SHARDC
 """

@@ -38,7 +38,7 @@ plan tensor for M { mesh tensor = 2; place Vocab -> tensor }
 plan seq for M { mesh cp = 2; place Seq -> cp }
 plan pipe for M { mesh stage = 2; place Layers -> stage; pipeline one_f_one_b; micro 1 }
 '''
-# What the loss is, and the same in numbers: (sum, weight, least) of a position are added up.
+# The loss as source text and as a Python function: the (sum, weight, least) of all positions are summed.
 LOSSES = {
     'ignored': ('loss cross_entropy[Vocab](logits, labels, ignore = -100)', lambda nll, w: [(nll, 1, 1)]),
     'smooth': ('loss 0.5 * cross_entropy[Vocab](logits, labels, ignore = -100) + 2 * mean[*](u^2)',

@@ -1,8 +1,8 @@
-"""What `plan` and `compile` say of plans that do not fit: python3 fit.py SHARDC
+"""The output of `plan` and `compile` for plans that do not fit: python3 fit.py SHARDC
 
-E0801 and exit 3, at the line that would change; what the help names is tried here by writing it into the plan: it fits,
-with the bytes that the help tells; `check` says the same of the plans of a file. Without `micro` the largest that fits
-is taken, also on a mesh. Times of a step follow from the links.
+E0801 and exit 3, at the line that would change. The test writes the edit that the help names into the plan: the plan
+then fits, with the bytes that the help states; `check` says the same of the plans of a file. Without `micro` the
+largest that fits is taken, also on a mesh. Times of a step follow from the links.
 """
 import json, os, re, shutil, subprocess, sys
 from common import EXAMPLES, check, workdir
@@ -91,7 +91,7 @@ try:
     check(rc == 3 and f'help: `overlap = off` would need {alone:.2f} MiB' in err and 'are rings: ' in err, err)
     rc, j, err = plan('1.5MiB', ['micro 1', 'zero 3'])
     check(rc == 3 and 'help: ' in err and 'would need' not in err, f'nothing fits: {err}')
-    # every amount in a unit of its own, so that small ones are told, too
+    # every amount has a unit of its own, so that small ones are printed as well
     for memory, said in ('3KiB', '3.00 KiB'), ('0.5KiB', '512 B'):
         rc, j, err = plan(memory, ['micro 1', 'zero 3'], model=MODEL.replace('reserve = 1MiB', 'reserve = 0.25KiB'))
         words = 'needs|is|weights|gradients|optimizer|saved|working|buffers|reserve'
@@ -129,13 +129,13 @@ try:
                             f'{folder}/d.ir'], capture_output=True,
                            text=True, env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1'))
         check(f'there are {memory} GiB' in p.stderr, f'{target}: {p.stderr}')
-    # the time of a step, from its parts; four ranks of the ring stand in a node
+    # the time of a step, from its parts; a node holds four ranks of the ring
     rc, j, err = plan('1GiB', ['micro 8', 'zero 0'])
     t, sent = j['seconds'], j['communication'][0]['bytes_per_step']
     check(abs(t['over']['data'] - sent * 7 / 8 / 40e9) < 1e-3 * t['over']['data'], f'{t} {sent}')
     check(abs(t['compute'] - j['flop_per_step'] / 1e12) < 1e-4 * t['compute'], f'{t}')
     check(abs(j['seconds_per_step'] - max(t['compute'], t['memory']) - t['over']['data']) < 1e-4 * t['compute'], f'{t}')
-    # what flies is hidden beside kernels, as far as they last; what is waited for is the rest
+    # messages in flight are hidden while kernels run; the rest of their time is waiting
     check(t['exposed'] == t['over'], f'{t}')
     for words, hides in ('', False), ('prefetch = 1 overlap = on', True):
         rc, j, err = plan('1GiB', ['micro 8', f'zero 3 {words}'])

@@ -1,10 +1,10 @@
 """Messages in flight between processes: python3 flights.py SHARDC [KILLS]
 
-A small GPT over four ranks, ZeRO-3, with gathers one and two layers ahead and messages beside the computation, over
-local and MPI: losses, weights and states are those without, to the bit, also where the communicating threads rest
-for random times; what is touched is what was predicted, rings included; what is sent is the same. An MPI that allows
-one thread is refused. Then a rank is killed, or stopped and killed, at a random instant: the others leave,
-name it, and no message leaves them waiting.
+A small GPT over four ranks, ZeRO-3, with gathers one and two layers ahead and messages that overlap the computation,
+over local and MPI: losses, weights and states equal those without overlap, bit by bit, also if the communicating
+threads sleep for random times; the touched bytes equal the prediction, rings included; the sent bytes are the same. An
+MPI that allows only one thread is refused. Then a rank is killed, or stopped and killed, at a random instant: the
+others leave, name it, and no message leaves them waiting.
 """
 import json, os, random, re, shutil, signal, subprocess, sys, time
 from common import MPI, check, read, run, text_file, workdir

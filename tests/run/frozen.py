@@ -1,7 +1,7 @@
-"""Adapters beside frozen weights: every plan trains as one rank does, in f32 to rounding and with frozen weights that
-keep their bits; in bf16 they are stored, checkpointed and exported in 16 bits, as weights files and checkpoints in f32
-are rounded; a rank of `zero 3` keeps its part alone, and no plan needs more than where all parameters are trained.
-Beside this, whole gradients of plans with W0703 are counted as such.
+"""Adapters with frozen weights: every plan trains as one rank does, in f32 to rounding, and the frozen weights keep
+their bits. In bf16 they are stored, checkpointed and exported in 16 bits, rounded as weights files and checkpoints in
+f32 are. A rank of `zero 3` keeps only its part, and no plan needs more memory than with all parameters trained. The
+test also checks that whole gradients of plans with W0703 are counted as whole.
 
     python3 frozen.py SHARDC
 """
@@ -200,7 +200,7 @@ def whole():
 
 
 def counted():
-    """Weights of a rank, and both beside a model whose parameters are all trained."""
+    """Weights of a rank, compared with those of a model whose parameters are all trained."""
     for precision in '', 'precision bf16':
         write(precision)
         frozen = {name: bytes_of(name) for name in PLANS}

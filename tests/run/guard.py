@@ -8,9 +8,8 @@ from common import check, read, run, workdir
 
 SHARDC, WORK = os.path.abspath(sys.argv[1]), workdir()
 BATCH, FEAT, STEPS = 4, 6, 10
-# A zero row stays zero in every layer; in layer 2 alone the derivative at zero is infinite. The gradients of the layers
-# behind
-# it, and its own, are finite; those in front of it are not.
+# A zero row stays zero in every layer; in layer 2 alone the derivative at zero is infinite. The gradients of layer 2
+# and of the layers after it are finite; those of the layers before it are not.
 MODEL = '''use "std"
 dims { Batch; Feat = 6; Wide = 5; Deep = 4 }
 layer Block(x: [Batch, Wide]) -> [Batch, Wide] with c = 1 {

@@ -2,9 +2,9 @@
 
 Gradients of random and adversarial tensors (a bound reached, one large number in a block, numbers that underflow,
 zeros): the sum that every rank applies is within the bound that `plan` prints, in every stage of `zero`, over one axis
-and over two, on processors, over MPI, over the stand-in's NCCL; weights that `zero 3` gathers are within theirs. A NaN
-or an infinity is noticed as it is without. What is sent is what was planned, a quarter of f32. A small GPT ends within
-1 % of the loss without; bad words are refused.
+and over two, on processors, over MPI, over the stand-in's NCCL; the weights that `zero 3` gathers are within their own
+bound. A NaN or an infinity is detected as in f32. The bytes sent equal the plan, a quarter of f32. The loss of a small
+GPT ends within 1 % of that in f32; bad words are refused.
 """
 import array, json, math, os, random, re, shutil, struct, sys
 from common import check, run, text_file, workdir

@@ -206,7 +206,7 @@ check([k['name'] for k in data['kernels']] == re.findall(r'^kernel @(\S+?)\(', t
 for k in data['kernels']:
     check(k['symbol'] + '_p0:' in [data['lines'][i] for i in k['lines']], f'page: assembly of {k["name"]}')
 for f in data['frames']:
-    # no two blocks that live at once overlap, all lie in the frame
+    # no two blocks that live at once overlap, and all are within the frame
     blocks = [b for b in f['blocks'] if b]
     check(all(0 <= b[1] and b[1] + b[2] <= f['bytes'] and b[3] <= b[4] <= f['ops'] for b in blocks),
           'page: block outside of its frame')

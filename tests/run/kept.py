@@ -52,8 +52,8 @@ def small():
 
 
 def paper():
-    """Gigabytes of each configuration, and which one has room in 32 GiB. (The paper's own 170B needed its inputs in the
-    host's memory, too.)"""
+    """Gigabytes of each configuration, and which one has room in 32 GiB. (The paper's own 170B also needed its saved
+    inputs in host memory.)"""
     text, fits = open(f'{EXAMPLES}/zero_paper.shard').read(), {}
     text = text.replace('gpus = 16 ', 'gpus = 16 memory = 32GiB ')
     for model, layers, micro, batch in (('GPT_100B', 125, 32, 800), ('GPT_170B', 212, 12, 300)):

@@ -61,7 +61,8 @@ def table():
 
 
 def launched(name, rank, world, local, here):
-    """What one rank of a job says of its nodes; it ends there, or finds that the others are on other machines."""
+    """The output of one rank of a job about its nodes; the rank then ends, or finds that the others are on other
+    machines."""
     env = {k: v for k, v in os.environ.items()
            if not k.startswith(('RANK', 'WORLD', 'LOCAL', 'OMPI', 'PMI', 'MPI', 'SLURM'))}
     told = LAUNCHERS[name](rank, world, local, here) if name in LAUNCHERS else dict(RANK=rank, WORLD_SIZE=world)
@@ -105,7 +106,7 @@ try:
     for name in LAUNCHERS:
         for rank in 0, 5: check(launched(name, rank, 8, rank % 4, 4) == '', f'{name}: 4 on a node')
         check(launched(name, 3, 8, 3, 8) == '', f'{name}: all on one machine')
-        for rank, local, here in (0, 0, 2), (7, 1, 2), (5, 2, 3), (1, 0, 4), (6, 3, 4):  # too few; dealt out by turns
+        for rank, local, here in (0, 0, 2), (7, 1, 2), (5, 2, 3), (1, 0, 4), (6, 3, 4):  # too few; round-robin
             said = launched(name, rank, 8, local, here)
             check('error' in said and f'rank {rank} is number {local} of {here} on this machine, so mesh axis `tensor` '
                   'of 4 ranks leaves its node: the plan has 4 ranks in each' in said

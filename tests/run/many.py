@@ -1,19 +1,19 @@
 """Shared by the tests that run one model under many plans: four small models whose dims four ranks divide, their data,
 plans from a row of choices, and the comparison with one rank. A row is a dict: model, zero, data, tensor, seq, parts,
 recompute, precision, clip, and perhaps bucket, hybrid (four ranks of data are two nodes of two, which keep shards
-each), reduce (gradients travel in that type, where bf16 is computed in), grad (they are added up in that type there),
-flight (messages travel while kernels compute, gathers of stage 3 so many layers ahead, or as many as so many bytes
-hold; not by way of the host), split (what layers keep is split over tensor), pipe (layers over stages, four ranks of
-each at most; all layers keep the same there, which is nothing for `part`, and `auto` has one stage; parts of the
-batch stream through them), offload (the optimizer is on the host, where that is built; 2: gradients, parameters and
-what layers keep, too; `stack`: of the layers alone, with their gradients), signs (1-bit Adam of four workers, frozen
-after so many steps), schedule (of the pipeline), int8 (gradients travel in 8 bits, and weights that are gathered), late
-(updates come one step late behind so many), states (moments are kept in bf16).
+each), reduce (with bf16 computation: the type in which gradients are sent), grad (with bf16 computation: the type in
+which gradients are summed), flight (messages overlap kernels; stage 3 gathers this number of layers ahead, or the
+number that this many bytes hold; not for messages through the host), split (saved inputs are split over tensor), pipe
+(layers over stages, at most four ranks per stage; all layers keep the same inputs, none for `part`, and `auto` has one
+stage; micro-batches stream through the stages), offload (the optimizer is on the host if that is built; 2: also
+gradients, parameters and saved inputs; `stack`: only of the layers, with their gradients), signs (1-bit Adam of four
+workers, frozen after this number of steps), schedule (of the pipeline), int8 (gradients and gathered weights are sent
+in 8 bits), late (updates come one step late after this number of steps), states (moments are kept in bf16).
 """
 import array, json, os, random, re, shutil, struct, subprocess
 from common import EXAMPLES, MPI, ROOT
 
-# How ranks talk: what `compile` and `plan` get, the command in front of the executable, what follows its name.
+# How ranks communicate: options of `compile` and `plan`, the command before the executable, arguments after its name.
 OVER = {'local': ([], lambda shardc, n: [] if n == 1 else [shardc, 'run', '-n', str(n)], lambda n: [] if n == 1
                   else ['--']),
         'mpi': (['--comm', 'mpi'], lambda shardc, n: ['mpirun', '--oversubscribe', '-n', str(n)], lambda n: []),
@@ -59,7 +59,7 @@ def name_of(row): return '_'.join(f'{v}' for v in row.values())
 
 
 def variant(model):
-    """The model and the train block of tests/ranks, with data that is there."""
+    """The model and the train block of tests/ranks, with data that exists."""
     text = open(os.path.join(ROOT, 'tests', 'ranks', f'{model}_ranks.shard')).read()
     text = text.replace('"none.bin" format = u16', '"text.bin" format = u16')
     if model == 'bert': text = re.sub(r'(\w+) = "none.npy"', r'\1 = "\1.npy"', text)
@@ -132,7 +132,7 @@ def plan_text(row, name):
                   f'place {splits(row)} -> tensor' + (' else Seq' if row['seq'] else ''),
                   f'zero {row["zero"]} over data bucket = {row.get("bucket", "8KiB")}' + flying(row)]
         if stages(row) > 1: lines += ['place Layers -> pipe', f'pipeline {schedule(row)}']
-        ahead = row['zero'] == 3 and row.get('flight')    # of parameters that lie there it is E0901
+        ahead = row['zero'] == 3 and row.get('flight')    # E0901 with parameters on the host
         if row.get('offload'):
             part = row['offload'] == 'stack'
             lines += [f'offload optimizer{["", ", grads"][part or row["offload"] == 2]}'
@@ -152,8 +152,8 @@ class Bench:
     def call(s, *command, timeout=1200):
         e = {k: v for k, v in os.environ.items() if not k.startswith(('RANK', 'WORLD_SIZE', 'OMPI', 'PMI'))}
         e.update(MPI, SHARDC_PATH=PATH, NO_COLOR='1')
-        e['SHARDC_EMULATE_ACCOUNT'] = f'{s.folder}/account'      # what the stand-in's driver was asked for
-        if 'sm_80' in command: e['PATH'] = '/usr/bin:/bin'       # no ptxas: it is slow, and tried elsewhere
+        e['SHARDC_EMULATE_ACCOUNT'] = f'{s.folder}/account'      # the allocations that the stand-in's driver served
+        if 'sm_80' in command: e['PATH'] = '/usr/bin:/bin'       # no ptxas: it is slow, and other tests cover it
         p = subprocess.run(command, cwd=s.folder, capture_output=True, text=True, errors='replace', timeout=timeout,
                            env=e)
         if p.returncode:
@@ -164,7 +164,7 @@ class Bench:
         """(losses, norms, weights, what it said, what plan said, bytes of each rank, pinned on the host and of its
         GPU)"""
         options, before, behind = OVER[over]
-        if over == 'host': row = dict(row, flight=0)      # refused there
+        if over == 'host': row = dict(row, flight=0)      # `flight` is refused for messages through the host
         text = variant(row['model'])
         if row.get('signs'): text = with_signs(text, row['signs'])
         if row.get('states'): text = with_states(text)
@@ -172,7 +172,7 @@ class Bench:
         if not row['clip']: text = re.sub(r'\n *clip .*', '', text)
         open(f'{s.folder}/{name}.shard', 'w').write(text + plan_text(row, 'p'))
         ranks = ranks_of(row)
-        s.made += 1         # one in six as users compile; unoptimized PTX would be slow on the stand-in
+        s.made += 1         # one in six without --quick; unoptimized PTX would be slow on the stand-in
         quick = [] if '--target' in options or s.made % 6 == 0 else ['--quick']
         s.call(s.shardc, 'compile', f'{name}.shard', '--plan', 'p', '-o', f'{name}.exe', '-q', *quick, *options)
         if os.path.exists(f'{s.folder}/account'): os.unlink(f'{s.folder}/account')
@@ -219,8 +219,8 @@ def of_signs(name):
 
 def compare(one, many, precision):
     """Losses, norms of gradients, all tensors of the dump (parameters, states, outputs) by norm."""
-    # What has no gradient in mathematics (biases of keys) moves with rounding, by up to lr a step: the last number, per
-    # element. So does, by lr and more, what gets the other sign of 1-bit Adam.
+    # Parameters whose exact gradient is 0 (biases of keys) move with rounding, by up to lr a step: the last number, per
+    # element. Elements to which 1-bit Adam gives the other sign move by lr and more.
     close, tight, noise = {'f32': (2e-5, 2e-3, 1e-6), 'bf16': (2e-2, 0.2, 2e-3), 'signs': (2e-5, 1e-2, 1e-3)}[precision]
     if len(one[0]) != len(many[0]): return f'{len(many[0])} steps, {len(one[0])} wanted'
     for i, (a, b) in enumerate(zip(one[0], many[0])):
@@ -237,7 +237,7 @@ def compare(one, many, precision):
 
 
 def classes(plan):
-    """By rank: bytes of the device, those that lie on the host, and pinned ones besides that `plan` gives its class."""
+    """By rank: the bytes that `plan` gives its class on the device, on the host, and pinned in addition."""
     need = {}
     for c in plan['classes']:
         device, host = c['bytes']['total'] - c['bytes']['reserve'], c.get('host', {}).get('total', 0)

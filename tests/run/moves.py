@@ -1,8 +1,8 @@
-"""A checkpoint goes on under any other plan: moves.py SHARDC [PAIRS [SEED]]
+"""A run resumes from a checkpoint under any other plan: moves.py SHARDC [PAIRS [SEED]]
 
 Random plans of a tied and an untied model: stages (of four not all alike), tensor and data axes, stages of ZeRO,
-schedules, micro-batches. Of pairs that differ in all of these (data, tensor, stages, ZeRO) the first trains and saves,
-the second goes on: losses, weights and states at the end are those of one rank that was not interrupted.
+schedules, micro-batches. In pairs that differ in all of these (data, tensor, stages, ZeRO) the first plan trains and
+saves, the second resumes: the final losses, weights and states equal those of one rank that was not interrupted.
 """
 import json, os, random, shutil, struct, sys
 from common import check, read, run, text_file, workdir
@@ -24,7 +24,7 @@ variant Small of Llama3 { Vocab = 256; Embed = 16; Mlp = 32; Kv = 2; Group = 1; 
 
 
 def schedules(stages):
-    """Of six layers on so many stages."""
+    """The schedules of six layers on the given number of stages."""
     if stages == 1: return ['']
     made = ['one_f_one_b', 'gpipe', 'zero_bubble', 'zero_bubble memory = 2', 'sequential']
     if stages == 4: return [f'{s} uneven = on' for s in made]

@@ -1,11 +1,11 @@
-"""How the mesh lies over the nodes of the plan's machine: python3 nodes.py SHARDC
+"""The mapping of the mesh to the nodes of the plan's machine: python3 nodes.py SHARDC
 
-Random meshes over nodes of random sizes, also such that do not divide them, with stages of `zero` and of pipelines:
-what `plan` says of nodes is counted again here, rank by rank, from what each class sends (rings; b s e elements per
-border and micro-batch between stages). Where another order of the axes keeps more than a hundredth of the bytes inside,
-and only there, W0701 says so with both numbers; its edits, written into the plan, bring what it says, compile, and
-leave no better order. W0708 is said of an axis that no node holds, and its edit makes it fit. Ranks of a node stand on
-its processors in order, and a ring that leaves one has its share of the way out.
+Random meshes over nodes of random sizes, also meshes that the nodes do not divide, with stages of `zero` and of
+pipelines: the test counts what `plan` says of nodes again, rank by rank, from the messages of each class (rings; b s e
+elements per border and micro-batch between stages). If and only if another order of the axes keeps more than a
+hundredth of the bytes inside nodes, W0701 says so with both numbers; its edits, written into the plan, give the stated
+bytes, compile, and leave no better order. W0708 is said of an axis that no node holds, and its edit makes it fit. Ranks
+of a node run on its processors in order, and a ring that leaves a node has its share of the outgoing bandwidth.
 """
 import itertools, json, os, random, re, shutil, subprocess, sys
 from common import EXAMPLES, check, workdir
@@ -92,7 +92,7 @@ def near(a, b): return abs(a - b) <= 1e-9 * max(abs(a), abs(b), 1)
 
 
 def judged(mesh, gpus, lines):
-    """The figures of plan against those counted here; returns (bytes that leave nodes, messages)."""
+    """Compare the figures of `plan` with those that this test counts; returns (bytes that leave nodes, messages)."""
     text = text_of(mesh, gpus, lines)
     j, said = plan(text)
     ranks = j['ranks']
@@ -128,7 +128,7 @@ def mesh_in(text):
 
 
 def ordered(mesh, gpus, lines):
-    """W0701 where another order is better, and only there. Returns whether it was said."""
+    """W0701 appears if and only if another order is better. Returns whether it appeared."""
     written, said, _ = judged(mesh, gpus, lines)
     said = [m for m in said if m['code'] == 'W0701']
     mesh_after, least = mesh, written
@@ -146,7 +146,8 @@ def ordered(mesh, gpus, lines):
 
 
 def known(mesh, gpus, leaves, sets):
-    """By hand: only these axes leave nodes, and so many sets of nodes work at once."""
+    """Known results: only the axes in `leaves` leave nodes, and `sets` gives the number of node sets that work at
+    once."""
     j = judged(mesh, gpus, [])[2]
     have = {a['axis']: a for a in j['nodes']['axes']}
     check({a for a in have if have[a]['leaves']} == set(leaves), f'{mesh}: {have}')

@@ -1,9 +1,10 @@
 """States, updates and gradients on the host: python3 offload.py SHARDC
 
-A small GPT whose moments, masters, update and gradients lie in the memory of the host, on processors: over ranks,
-stages of `zero`, micro-batches, precisions and optimizers. Losses, weights and states are those without, to the bit;
-what either memory's work touches is what was predicted; what a step moves is what was planned: 2 Psi/N bytes down and
-2 Psi/N up in bf16, and some scalars. Then what is refused: memory that is too small, words that are not built.
+A small GPT whose moments, masters, update and gradients are in host memory, on processors: over ranks, stages of
+`zero`, micro-batches, precisions and optimizers. Losses, weights and states equal those without `offload`, bit by bit;
+the bytes that each memory's arena touches equal the prediction; the bytes that a step copies equal the plan: 2 Psi/N
+down and 2 Psi/N up in bf16, and some scalars. The test also checks refusals: memory that is too small, words that are
+not built.
 """
 import json, os, re, shutil, subprocess, sys
 from common import check, mend, read, run, tensors, text_file, workdir
@@ -136,10 +137,10 @@ def same_bits(plan, optim, ranks, what):
     if 'params' in what: check(p['bytes']['weights'] == 0 and h['weights'] == q['bytes']['weights'], f'{plan}: {p} {q}')
     if 'optimizer' not in what: return
     check(not any(q['host'].values()) and not q['moved_per_step']['copies'], f'{plan}: {q}')
-    # where whole gradients and whole weights are here: a rank's part of each, and scalars
+    # with whole gradients and whole weights on the device: a rank's part of each, and scalars
     if 'zero 1' in plan and 'params' not in what:
         down, up = q['bytes']['gradients'] / ranks, q['bytes']['weights'] / ranks
-        sums = 8 * wanted['copies'] if 'grads' in what else 0                       # the norm's parts come up
+        sums = 8 * wanted['copies'] if 'grads' in what else 0                       # uploads of the norm's partial sums
         check(0 <= wanted['down'] - down <= 0.02 * down + 8 * wanted['copies'] and 0 <= wanted['up'] - up <= sums,
               f'{plan}: {wanted}, {down} {up}')
     if 'grads' in what and 'params' in what and 'micro' not in plan and 'zero 3' not in plan:
@@ -152,8 +153,8 @@ def same_bits(plan, optim, ranks, what):
 
 
 def some_there(plan, optim, ranks, lines, cut, layers=2):
-    """What is not named stays: together they are what is there without the lines, but for masters that f32 keeps apart
-    and the padding of buckets."""
+    """Only named tensors move: the bytes of both memories add up to those without `offload`, except for masters that
+    f32 keeps apart and the padding of buckets."""
     write(plan, optim, lines, layers=layers)
     said = ''.join(run(SHARDC, 'verify', 'm.shard', '--plan', 'hosted', '--against', 'near', '--steps', '3',
                        cwd=folder))
@@ -173,8 +174,8 @@ def some_there(plan, optim, ranks, lines, cut, layers=2):
 
 
 def moved_between_plans(case, samples=True):
-    """A checkpoint of a plan with layers there goes on under the plan without, and back, to the same bits; and it gives
-    the same text, of a model that samples."""
+    """A run resumes from a checkpoint of a plan with layers on the host under the plan without, and the other way
+    round, with the same bits; a model that samples gives the same text."""
     write(*case[:2], case[3], layers=4)
     ends, files = {}, {}
     for first, then in ('hosted', 'near'), ('near', 'hosted'), ('near', 'near'):
@@ -232,7 +233,7 @@ def held(path):
 
 
 def kept_there(plan, ranks, line, bare, extra=''):
-    """What layers keep waits on the host: down and up once in each step, and nothing of it is here."""
+    """Saved inputs are on the host: each is copied down and up once per step, and none stays on the device."""
     write(plan, ADAM, f'recompute {line}; {extra}', f'recompute {bare}')
     said = run(SHARDC, 'verify', 'm.shard', '--plan', 'hosted', '--against', 'near', '--steps', '3', cwd=folder)
     check('the same bits in losses, norms and' in ''.join(said), f'{line}: {said}')
@@ -248,8 +249,8 @@ def kept_there(plan, ranks, line, bare, extra=''):
 
 
 def without_groups(mesh, rules, ranks):
-    """Where no axis cuts Batch, groups are made for the host alone: the bits of a plan that has such an axis, of one
-    rank. Without any mesh messages and their types are gone, too, and sums over rows are made in another order."""
+    """If no axis cuts Batch, only the host needs groups: the bits equal those of a plan that has such an axis with one
+    rank. Without a mesh there are no messages and no message types either, and sums over rows have another order."""
     rules = f'place {rules}; ' if rules else ''
     extra = 'micro 2; precision bf16 master = f32; '
     hosted = (f'mesh {mesh}; ' if mesh else '') + rules + extra
@@ -311,7 +312,8 @@ def of_stages(stages, line):
 
 
 def on_stages():
-    """Stages of a pipeline have all of their layers there, or none: else the edit widens the line to whole stages."""
+    """Each pipeline stage has all of its layers on the host, or none: otherwise the edit widens the line to whole
+    stages."""
     for stages, line, column, mended in STAGES:
         said = 'all layers' if 'sequential' in stages else 'whole stages'
         refused(of_stages(stages, line), 'E0901', f'm.shard:12:{column}', f'of {said}: `')
@@ -350,7 +352,7 @@ BOX = 'machine node { node gpus = 2 arch = sm_80 memory = 4GiB; host memory = %d
 
 
 def on_a_node():
-    """The host's memory is judged for all ranks of a node, whose classes may have more there than others."""
+    """Host memory is checked for all ranks of a node together, whose classes may need different amounts of it."""
     text = of_stages(FOUR + '; on node nodes = 2', 'optimizer, grads of h[0..1]')
     text = re.sub(r'^machine node .*', '%s', text, flags=re.M).replace('plan near', '#')
     open(f'{folder}/m.shard', 'w').write(text % (BOX % 4096))

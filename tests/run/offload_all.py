@@ -1,16 +1,16 @@
-"""What `offload` takes, every two choices: python3 offload_all.py SHARDC processor|gpu
+"""The operands of `offload`, every two choices: python3 offload_all.py SHARDC processor|gpu
 
-A small GPT under rows of choices: which of optimizer, gradients, parameters and saved inputs lie on the host, of all
+A small GPT under rows of choices: which of optimizer, gradients, parameters and saved inputs are on the host, of all
 parameters or of those of some layers; the stage of ZeRO, micro-batches, clipping, the guard against numbers that are
 not finite, precision, ranks, an axis that cuts tensors, moments in bf16, updates before the norm or a step late. f16
-begins with a scale under which gradients overflow, so the guard leaves steps out. Every two choices meet in some row,
-which gives the bits of the same plan without a host: losses, norms, weights, states. Small buckets let the host update
-row by row. On processors in the interpreter (`verify`), and as processes. On the GPU of the stand-in with late copies
-in two orders; where gradients are on its host, that adds up their norm in another order, and what differs is rounding.
+begins with a scale under which gradients overflow, so the guard skips steps. Every two choices meet in some row, which
+gives the bits of the same plan without `offload`: losses, norms, weights, states. Small buckets let the host update row
+by row. On processors in the interpreter (`verify`), and as processes. On the GPU of the stand-in with late copies in
+two orders; with gradients on its host, the host sums their norm in another order, and results differ by rounding.
 
-The norm is a sum over groups, and a line of some layers makes others: it is added up in another order. Without `clip`
-nothing but what is told as the norm may differ. With it the factor does, in its last bits, so f32 weights do; cast to
-16 bits some of these are neighbours then, 2^-8 or 2^-11 apart, which losses show: more than 1e-5.
+The norm is a sum over groups, and a line of some layers makes other groups, so the order of the sum differs. Without
+`clip` only the printed norm may differ. With it the factor does, in its last bits, so f32 weights do; cast to 16 bits
+some of these are neighbours then, 2^-8 or 2^-11 apart, which losses show: more than 1e-5.
 """
 import os, random, shutil, sys
 from common import apart, check, run, text_file, trained, workdir

@@ -1,9 +1,9 @@
-"""`offload auto`: what does not fit goes to the host, and no more: python3 offload_auto.py SHARDC
+"""`offload auto` moves to the host only as much as does not fit: python3 offload_auto.py SHARDC
 
-`plan` of a GPT on a machine of one GPU with less and less memory: what fits stays, what was chosen fits and is told,
-the same plan written out is the same program. Of a stack as few layers go as do: a step is shorter than with all of
-them, and with one less nothing fits. Where nothing fits E0801 names the tier, and what `auto` is judged by has to be
-there.
+`plan` of a GPT on a machine of one GPU with less and less memory: a plan that fits stays as it is; the chosen lines fit
+and are printed; the plan with these lines written out gives the same program. `auto` moves the smallest sufficient
+number of layers of a stack: a step is shorter than with all of them, and one layer less does not fit. If nothing fits,
+E0801 names the tier. The machine must state the figures that `auto` compares.
 """
 import json, os, re, subprocess, sys
 from common import EXAMPLES, check, run, workdir

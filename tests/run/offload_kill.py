@@ -1,12 +1,12 @@
-"""Runs that die in the middle of what `offload` does: python3 offload_kill.py SHARDC DIE_ON_HOST.so [KILLS [WHERE]]
+"""Runs that die in the middle of the work of `offload`: python3 offload_kill.py SHARDC DIE_ON_HOST.so [KILLS [WHERE]]
 
-A small GPT whose optimizer, gradients, parameters and what its layers keep lie in the memory of the host, with and
-without `delay` and with updates before the norm, or the first three of one of two layers, over two ranks on processors
-and on one GPU of the stand-in, which does copies late; on processors over two stages, too, of which the first alone has
-its layer there. A rank kills itself half way through a copy between both
-memories, or where an update has come to a page of the states (die_on_host.c): KILLS instants of each run from its first
-copy to its last, first weights and checkpoints among them. It goes on from what is on disk to the losses, weights and
-states of the unbroken run, to the bit. WHERE: processor or gpu.
+A small GPT whose optimizer, gradients, parameters and saved inputs are in host memory, with and without `delay` and
+with updates before the norm, or the first three of one of two layers, over two ranks on processors and on one GPU of
+the stand-in, which executes copies late; on processors also over two stages, of which only the first has its layer on
+the host. A rank kills itself half way through a copy between both memories, or when an update reaches a page of the
+states (die_on_host.c): KILLS instants of each run from its first copy to its last, including first weights and
+checkpoints. The run resumes from the files on disk with the losses, weights and states of the uninterrupted run, bit by
+bit. WHERE: processor or gpu.
 """
 import json, os, shutil, subprocess, sys
 from common import EXAMPLES, check, preload, read, run, text_file, workdir

@@ -1,11 +1,11 @@
-"""The largest models on GPUs of 32 GB beside their host: python3 offload_sizes.py SHARDC
+"""The largest models on GPUs of 32 GB with host memory: python3 offload_sizes.py SHARDC
 
 `plan` of the sizes of "ZeRO-Offload: Democratizing Billion-Scale Model Training", figure 7 and table 3, on its machine
-(16 V100 and 1.5 TB of host memory in a node), with its batch sizes: what is told to fit there fits here, and what was
-told not to fit without offload does not. (Table 3 has no 30 billion: its 20 and 40 are 8192 wide.) And what layers
-keep, of "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", figure 6: 150 billion parameters over
-400 GPUs where it waits on the host (C5). Bytes alone: the paper's GPU is too old for kernels, so its memory stands
-under the name of a newer one.
+(16 V100 and 1.5 TB of host memory in a node), with its batch sizes: a model that fits in the paper fits in `plan`, and
+a model that does not fit in the paper without offload does not fit in `plan`. (Table 3 has no 30 billion: its 20 and 40
+are 8192 wide.) Also saved inputs, of "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", figure 6:
+150 billion parameters over 400 GPUs with saved inputs on the host (C5). Only bytes: the compiler builds no kernels for
+the paper's GPU, so a newer GPU's name has its memory.
 """
 import json, os, subprocess, sys
 from common import EXAMPLES, check, workdir
@@ -55,7 +55,7 @@ for size, *shape in SIZES:
     parameters = c['bytes']['weights'] / 2 * shape[2]
     check(abs(parameters / 1e9 / size - 1) < 0.05, f'{size}B: {parameters / 1e9:.2f} billion parameters')
     down, up = told['classes'][0]['moved_per_step']['down'], told['classes'][0]['moved_per_step']['up']
-    # 2 bytes of every parameter, a rank's own part alone; small ones are kept in f32, and come up in 4
+    # 2 bytes of every parameter, only the rank's own part; small parameters are kept in f32 and uploaded in 4 bytes
     own = c['bytes']['weights'] / shape[3]
     check(0.99 * own < down <= 1.01 * own and own <= up < 1.01 * own, f'{size}B: {down} down, {up} up, {own} of each')
     # 2 bytes of every parameter, the gradient of one group (a layer's, or the table's), and activations
@@ -70,8 +70,9 @@ for size, *shape in SIZES:
           f'{c["host"]["total"] / 2**30:.1f} GiB on the host; without offload '
           f'{near["classes"][0]["bytes"]["total"] / 2**30:.1f} GiB')
 
-# figure 6 and table 7: 16 ranks of tensor, 25 of data, a batch of 16 for each. The paper has 140 billion as the most of
-# C4, whose kept values are split over tensor; here 150 fit there, too, and C5 is smaller by just these.
+# figure 6 and table 7: 16 ranks of tensor, 25 of data, a batch of 16 for each. The paper's largest model for C4, whose
+# saved inputs are split over tensor, has 140 billion parameters; `plan` fits 150 billion for C4, and C5 needs less by
+# exactly these inputs.
 kept = {}
 for size, layers, there in (140, 175, ''), (150, 187, ''), (150, 187, ' offload = host'):
     told, said = plan(layers, 8192, 16, 25, 16, False, ' over tensor' + there)

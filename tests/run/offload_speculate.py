@@ -1,13 +1,13 @@
 """Updates before the norm is known: python3 offload_speculate.py SHARDC processor|gpu
 
-A small GPT whose layers are updated in the rounds of the backward loop and undone where the norm says so
-(`offload optimizer, grads speculate = on`), under rows in which every two choices meet: clipping that no step, some
-steps or all steps want, the guard, precision (f16 begins with a scale under which gradients overflow, so steps are left
-out), optimizer, stage, parameters and saved inputs on the host, buckets, gradients of layers that are padded, ranks.
-Each has the bits of the same plan without `speculate`: losses, norms, weights, states. On processors in the interpreter
-(`verify`), as processes, whose work on either memory is as large as predicted, and as a run that stops and goes on; on
-the GPU of the stand-in with late copies in two orders. Some steps have to be as guessed, others not. Then what is
-refused, and what the edits of these messages make of it.
+A small GPT whose layers are updated in the rounds of the backward loop and undone where the norm says so (`offload
+optimizer, grads speculate = on`), under rows in which every two choices meet: clipping that no step, some steps or all
+steps want, the guard, precision (f16 begins with a scale under which gradients overflow, so steps are skipped),
+optimizer, stage, parameters and saved inputs on the host, buckets, gradients of layers that are padded, ranks. Each has
+the bits of the same plan without `speculate`: losses, norms, weights, states. On processors in the interpreter
+(`verify`), as processes, whose arena on each memory has the predicted size, and as a run that stops and resumes; on the
+GPU of the stand-in with late copies in two orders. Some steps must confirm the speculation, others must undo it. The
+test also checks refusals and the plans that their edits give.
 """
 import json, os, random, shutil, subprocess, sys
 from common import EXAMPLES, check, mend, read, run, text_file, workdir

@@ -1,11 +1,12 @@
 """`offload` of the layers of some stages, every two choices: python3 offload_stages.py SHARDC processor|gpu [ROWS]
 
-A small GPT over stages under rows of choices: which stages have of which layers' optimizer, gradients, parameters on
-the host; schedule, stages, chunks and different numbers of layers on them; ZeRO over data, an axis that cuts tensors,
-micro-batches, clipping, precision, updates a step late, what layers keep. Every two choices meet in some row. Losses,
-norms, weights and states are the bits of the plan that has the same of all layers there, for it has the same groups; of
-the plan without `offload`, too, but for the norm, which other groups add up in another order (offload_all.py). What
-either memory touches is what was predicted. On the stand-in GPU with late copies, in two orders. ROWS: so many (all).
+A small GPT over stages under rows of choices: which stages have the optimizer, gradients or parameters of which layers
+on the host; schedule, stages, chunks and different numbers of layers on them; ZeRO over data, an axis that cuts
+tensors, micro-batches, clipping, precision, updates a step late, saved inputs. Every two choices meet in some row.
+Losses, norms, weights and states equal bit by bit those of the plan that has the same tensors of all layers on the
+host, because it has the same groups. They also equal those of the plan without `offload`, except for the norm, whose
+groups are summed in another order (offload_all.py). The bytes that each memory touches equal the prediction. On the
+stand-in GPU with late copies, in two orders. ROWS: number of rows (all).
 """
 import json, os, random, re, shutil, sys
 from common import apart, check, run, text_file, trained, workdir
@@ -105,7 +106,7 @@ def train(name, row, what, order=None):
                        env=env))
     row_ = r' +\d+ +\d+ +\d+  (\w+)\n'
     bytes_ = re.findall(rf'^(?:step|init){row_}(?:  host{row_})?', said, re.M)
-    fine = ['exact', '', *['less'] * (row['schedule'] == 'uneven' and row['saved'])]  # rounds behind the last layer
+    fine = ['exact', '', *['less'] * (row['schedule'] == 'uneven' and row['saved'])]  # rounds after the last layer
     check(bytes_ and all(b in fine for b in sum(bytes_, ())), f'{what}: {name}: {said}')
     return trained(folder)
 

@@ -109,7 +109,7 @@ def compressed(y, live):
 
 
 def adamw(s, t, parts):
-    """For all steps since the last one: behind the freeze errors stay what they are, in no unit."""
+    """Update for all steps since the last renewal: after the freeze, errors keep their values, without a unit."""
     g = [sum(c) for c in zip(*parts)]
     before = units(s)
     stays = BETA2 ** (t - (t - 1 if s['renewed'] is None else s['renewed']))
@@ -124,7 +124,7 @@ def units(s): return [math.sqrt(v) / s['root'] + EPS for v in s['v']]
 
 
 def renewals(often):
-    """Steps behind the freeze: so many in a row, as many 2 steps apart, and so on."""
+    """Steps after the freeze that renew second moments: `often` in a row, as many 2 steps apart, and so on."""
     at, apart, found = FREEZE, 1, set()
     while often and at < STEPS:
         found |= {at + apart * (k + 1) for k in range(often)}
@@ -227,7 +227,7 @@ def even_data():
 
 
 def golden(often=0):
-    """All states over 50 steps across the freeze, never set to what the run has: ranks, MPI, stand-in GPUs."""
+    """All states over 50 steps across the freeze, never reset to those of the run: ranks, MPI, stand-in GPUs."""
     x, y = even_data()
     even = f'even{often or ""}'
     source = MODEL.replace('"x.f32"', '"even_x.f32"').replace('"y.f32"', '"even_y.f32"').replace('(0.5)', '(0.3)')
@@ -256,7 +256,7 @@ def golden(often=0):
         check(apart < (3e-6 if often else 1e-6), f'{out}: {apart:.3g} from the algorithm')
 
 
-# What frozen steps cannot do, and what is no such optimizer: the word is refused, and told why or what to write.
+# Settings that frozen steps cannot obey, and other optimizers: the word is refused, with the reason or an edit.
 REFUSED = (('plan.zero=2', 'E0602', '1:11', 'keeps no whole gradient'),
            ('plan.zero=3', 'E0602', '1:11', 'keeps no whole gradient'),
            ('plan.precision.gather=int8', 'E0602', '1:23', '`zero 0` gathers no weights'),
@@ -302,7 +302,7 @@ def counts(plan, often=0):
 
 
 def traffic():
-    """A frozen step sends 30 times less than f32 gradients do, 15 times less than in 16 bits; with `zero 1`, too."""
+    """A frozen step sends 30 times less than f32 gradients, 15 times less than 16-bit gradients, also with `zero 1`."""
     (whole, warm, frozen), (parted, _, of_parts) = counts('four'), counts('parted')
     check(30 * frozen <= warm and 15 * frozen <= warm / 2, f'{frozen} frozen, {warm} before')
     check(of_parts == frozen, f'zero 1: {of_parts} frozen, not {frozen}')
@@ -314,9 +314,9 @@ def traffic():
 
 
 def buckets():
-    """Messages in buckets of blocks, beside kernels that make the next ones: the same bits as in one message, also in
-    16 bits and with `zero 1`, on (stand-in) GPUs up to rounding, since a kernel's tiles follow the size of a bucket;
-    checkpoints go from one to the other, and what is sent is the same."""
+    """Messages in buckets of blocks that overlap the kernels of the next blocks: the same bits as in one message, also
+    in 16 bits and with `zero 1`; on (stand-in) GPUs equal up to rounding, since a kernel's tiles follow the bucket
+    size. Either plan resumes from the other's checkpoints, and both send the same bytes."""
     cut = ('--set', 'plan.zero.overlap=on', '--set', 'plan.zero.bucket=1.5KiB')  # 3, 3, and 2 of 8 blocks
     def trained(plan, n, out, *more, steps=10, go_on=()):
         run(SHARDC, 'run', 'net.shard', '--plan', plan, '-n', str(n), '-D', 'Hidden=4096', '--set',
@@ -344,8 +344,8 @@ def buckets():
 
 
 def steady():
-    """`freeze = auto`: the first step at which two norms of second moments are close; four ranks find it, too, and a
-    run that was resumed gives the same bits."""
+    """`freeze = auto`: the first step at which two norms of second moments are close; four ranks find the same step,
+    and a resumed run gives the same bits."""
     def trained(plan, n, out, sets, *more):
         sets = [x for s in sets for x in ('--set', f'train.optim.{s}')]
         _, said = run(SHARDC, 'run', 'net.shard', '--plan', plan, '-n', str(n), *sets, '--', 'train', '--out', out,
@@ -385,8 +385,8 @@ def other_ranks():
 
 
 def parted(train):
-    """`zero 1`: the bits of the same plan without it; checkpoints of both go on under the other, and on other ranks,
-    from before, at and behind the freeze."""
+    """`zero 1`: the bits of the same plan without it; each plan resumes from the other's checkpoints, also with other
+    ranks, from before, at and after the freeze."""
     for plan, n in ('parted', 4), ('parted2', 2): train(plan, n)
     for t in range(FIRST, STEPS + 1, 5):
         check(differ(checkpoint('parted', t, 4), checkpoint('four', t, 4)) == 0, f'zero 1: other bits at {t}')
@@ -404,8 +404,8 @@ def parted(train):
 
 
 def other_freeze(train):
-    """A checkpoint from behind the freeze does not go back, nor may second moments that stood still move on; one from
-    before it may freeze at once."""
+    """A run that resumes from a checkpoint after the freeze cannot leave the freeze, and constant second moments must
+    stay constant; one from before the freeze may freeze at once."""
     for i, (t, other, fine) in enumerate([(FREEZE + 5, 'freeze=30', False), (FREEZE + 5, 'renew=4', False),
                                           (FREEZE - 5, 'freeze=3', True)]):
         out = f'other.{i}'
@@ -417,8 +417,8 @@ def other_freeze(train):
 
 
 def renewed(train, bits):
-    """Second moments that move on behind the freeze: the algorithm, checkpoints of frozen steps and of others, and what
-    a run sends."""
+    """Second moments that are renewed after the freeze: the algorithm, checkpoints of frozen steps and of others, and
+    the bytes that a run sends."""
     golden(RENEW)
     times = [t for t in range(FREEZE + 5, STEPS, 5)]
     check({t in renewals(RENEW) for t in times} == {True, False}, 'checkpoints behind both kinds of steps')
@@ -462,7 +462,7 @@ def narrow(train):
 
 
 def near_freeze(train, bits):
-    """The steps beside the freeze."""
+    """Runs resumed one step before and one step after the freeze."""
     train('one', 1, '--out', 'near', '--steps', str(FREEZE + 1), '--save-every', '1')
     for t in FREEZE - 1, FREEZE + 1:
         shutil.copytree(f'{WORK}/near/step-{t:06d}', f'{WORK}/near.{t}/step-{t:06d}')

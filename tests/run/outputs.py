@@ -1,5 +1,5 @@
-"""What is no regular file is written in place, never replaced: device nodes, FIFOs, links. Temporary names cannot be
-foreseen, nothing is left behind, and an executable has the mode that the umask says.
+"""Outputs that are no regular files (device nodes, FIFOs, links) are written in place, never replaced. Temporary names
+are unpredictable, no temporary file remains, and an executable has the mode that the umask gives.
 
     python3 outputs.py SHARDC TOY
 """
@@ -82,7 +82,7 @@ check(os.path.exists(path('keep', 'it')), 'a link under the name of a half-writt
 left = [f for f in os.listdir(WORK) + os.listdir(path('run')) if f.startswith('shardc-')]
 check(not left, f'nothing is left behind: {left}')
 
-# A compiler that is ended leaves no work folder behind.
+# A compiler that is killed leaves no work folder.
 os.mkdir(path('tmp'))
 def at_work(p):
     """Waits until the compiler has files in its folder, or is through with all."""

@@ -1,8 +1,8 @@
 """Pipelines of every kind, as processes: python3 pipelines.py SHARDC [ROWS]
 
 The five models of tests/ranks/pipe.c under rows of plans in which every two choices meet: stages, tensor, data, stages
-of ZeRO, schedules, micro-batches. 20 steps each: losses, parameters and states are those of one rank, every rank
-touches just the bytes that were predicted. ROWS: so many of them (all without it).
+of ZeRO, schedules, micro-batches. 20 steps each: losses, parameters and states equal those of one rank, and every rank
+touches exactly the predicted bytes. ROWS: number of rows (default: all).
 """
 import json, os, random, re, shutil, struct, sys
 from common import ROOT, check, read, run, workdir

@@ -1,4 +1,4 @@
-"""Plans beside plans: python3 plans.py SHARDC
+"""Plans compared with each other: python3 plans.py SHARDC
 
 ZeRO stages 0 to 3 over two ranks train as two processes: without accumulation all four export the same bits, with it 0
 = 1 and 2 = 3; a plan that runs twice writes the same checkpoint, with more threads too; LAMB the same over a mesh of

@@ -1,4 +1,4 @@
-"""A small GPT-2 in bf16 beside itself in f32, on the same data: losses of 100 steps within 1e-2, also cut into
+"""A small GPT-2 in bf16 compared with the same in f32, on the same data: losses of 100 steps within 1e-2, also cut into
 micro-batches; the work arena is smaller and predicted to the byte; weights stay f32 in checkpoints and a run goes on
 from one bit by bit.
 

@@ -1,8 +1,8 @@
-"""Layers that keep different things are one stack to everybody else: python3 segments.py SHARDC
+"""Layers that keep different inputs remain one stack in all other respects: python3 segments.py SHARDC
 
-GPT-2 XL over eight ranks in bf16, eight micro-batches, under every stage: whatever parts of the stack keep only their
+GPT-2 XL over eight ranks in bf16, eight micro-batches, under every stage: whichever parts of the stack keep only their
 input, by a line or by search, ranks hold the same weights, gradients and states and send the same messages as without
-any line; what layers keep lies between none and all of them recomputed, and so does the total. The same for plan
+any line; the saved bytes and the total are between those of no layer and of all layers recomputed. The same for plan
 `hybrid` of examples/plans.shard.
 """
 import json, os, re, shutil, sys
@@ -41,8 +41,8 @@ def plan(name, body, line, model='GPT2_XL'):
 
 
 def formulas():
-    """What the text says beside the bytes: 2 bytes of weights, 4 of gradients (they add up), 12 of states, over the
-    ranks that the stage names."""
+    """The formulas that the text prints next to the bytes: 2 bytes of weights, 4 of gradients (they add up), 12 of
+    states, over the ranks that the stage names."""
     for z, want in enumerate((['', '', ''], ['2 Ψ', '4 Ψ', '12 Ψ/8'], ['2 Ψ', '4 Ψ/8', '12 Ψ/8'],
                               ['2 Ψ/8', '4 Ψ/8', '12 Ψ/8'])):
         text = run(SHARDC, 'plan', 'stages.shard', '--plan', f'z{z}half', cwd=folder)[0]

@@ -1,6 +1,6 @@
 """Block-sparse attention under plans: python3 sparse.py SHARDC
 
-A layout with draws of its own for each head, grouped queries, a length that is no multiple of a block, beside `causal`
+A layout with draws of its own for each head, grouped queries, a length that is no multiple of a block, with `causal`
 and `padding`, windows of elements that differ by head: heads, positions, the batch and layers over an axis, ZeRO,
 micro-batches and recomputation give the losses, norms and tensors of one rank. Each rank has its own lists where its
 number says which positions or heads these are.

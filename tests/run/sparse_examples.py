@@ -2,9 +2,9 @@
 
     python3 sparse_examples.py SHARDC EXAMPLES [emulate]
 
-A layout that left out what it lists, or let through what it does not, would still train: that kernels compute what a
-mask says is the business of tests/codegen. Here the files are taken as they stand, but for sizes and steps, and the
-loss must fall; with `emulate` the first losses of the GPU's kernels are those of the processor's.
+A kernel that left out listed blocks, or computed others, would still train: tests/codegen checks that kernels obey the
+mask. This test takes the files unchanged except for sizes and steps, and the loss must fall; with `emulate` the first
+losses of the GPU's kernels are those of the processor's.
 """
 import json, os, random, re, shutil, struct, sys
 from common import check, run, workdir

@@ -1,8 +1,8 @@
 """Layers over ranks: python3 stages.py SHARDC
 
 One executable with a plan for one rank and pipelines of two, three and four ranks (alone, with tensor parallelism, with
-ZeRO and recomputation): all train as one rank does, evaluate and sample; a run goes on under another plan; what one end
-alone reads is held there alone; what cannot be cut into stages is refused at the word.
+ZeRO and recomputation): all train as one rank does, evaluate and sample; a run resumes under another plan; only the
+first or last stage holds tensors that it alone reads; models that cannot be cut into stages are refused at the word.
 """
 import json, os, re, shutil, sys
 from common import check, run, text_file, workdir
@@ -187,7 +187,7 @@ def chunks():
 
 
 def meetings():
-    """The sum of gradients over the stages behind each micro-batch makes all wait for all; W0702 says so by formula."""
+    """The sum of gradients over the stages after each micro-batch makes all wait for all; W0702 says so by formula."""
     bubble = {}
     for full in '', ' accumulate = full':
         one = 'steep for Small { mesh pipe = 3'
@@ -407,7 +407,7 @@ try:
         run(SHARDC, 'run', f'./m_{name}', '-n', '3', '--', 'export', f'--resume={name}', '--out', f'x_{name}',
             cwd=folder)
     check(losses('turns') == losses('all') and len(losses('all')) == 6, 'the same bits in turn')
-    for name in 'one', 'turns':  # kernels that are the same in the programs of several stages are there once
+    for name in 'one', 'turns':  # kernels that several stages' programs share are stored once
         run(SHARDC, 'compile', 'm.shard', '--plan', name, '--target', 'sm_80', '-o', f'g_{name}', '--quick', cwd=folder)
     sizes = [os.path.getsize(f'{folder}/g_{name}') for name in ('one', 'turns')]
     check(sizes[1] < 1.6 * sizes[0], f'bytes of one program and of three: {sizes}')

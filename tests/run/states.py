@@ -1,8 +1,8 @@
-"""Moments in bf16 against the algorithms in plain Python: AdamW, LAMB and SGD with momentum, which round what they keep
-to the nearest, ties to even, after the update has read it. Moments are equal to the bit, weights to rounding of f32;
-plans of other ranks, with states on the host, in parts of the batch and on the GPU of the stand-in come to the same; a
-run that was resumed has the same bits, and so has `delay`, whose waiting gradient stays f32; `plan` counts two bytes a
-moment. Then what is refused, and what is warned of.
+"""Moments in bf16 against the algorithms in plain Python: AdamW, LAMB and SGD with momentum, which round the moments to
+the nearest, ties to even, after the update has read them. Moments are equal bit by bit, weights to rounding of f32;
+plans of other ranks, with states on the host, with micro-batches and on the GPU of the stand-in give the same results;
+a resumed run has the same bits, and so has `delay`, whose deferred gradient stays f32; `plan` counts two bytes per
+moment. The test also checks refusals and warnings.
 
     python3 states.py SHARDC
 """
@@ -152,7 +152,7 @@ def worst(a, b): return max(abs(x - y) for x, y in zip(a, b, strict=True))
 
 
 def same(got, want, what, last_bits):
-    """last_bits: so many of bf16 moments may differ by; gradients of other plans are added up in another order."""
+    """last_bits: the difference allowed to bf16 moments, since other plans sum gradients in another order."""
     p, s = want
     for n in p:
         far = worst(got[n][1], p[n])

@@ -1,5 +1,5 @@
-"""Signals and pauses lose nothing: a run that is asked to stop, in whatever way, has a checkpoint when it has ended;
-one whose ranks stand still for a while goes on. A soak: the short forms are in runtime/e2e.py and runtime/ranks.py.
+"""Signals and pauses lose no work: a run that any signal asks to stop has a checkpoint when it has ended; a run whose
+ranks pause for a while continues. A soak: the short forms are in runtime/e2e.py and runtime/ranks.py.
 
     python3 stops.py SHARDC [--count 200] [--pauses 40] [--seconds 15]
 

@@ -2,8 +2,8 @@
 
 Weights, gradients and optimizer states of a rank, for 7.5B, 128B and 1T parameters, over 1 to 1024 ranks, stages 1 to
 3, as `plan` counts them, are 4 + 12/N, 2 + 14/N and 16/N bytes per parameter (Adam in bf16, f32 masters); padding,
-norms and position tables make less than half a per cent. What messages need beside these, the paper's CB, does not grow
-with the model.
+norms and position tables make less than half a per cent. The additional memory for messages, the paper's CB, does not
+grow with the model.
 """
 import json, os, shutil, sys
 from common import check, run, workdir

@@ -1,9 +1,9 @@
 """`train --trace` of many ranks is one file on one clock: python3 trace.py SHARDC
 
-Stages that take turns (one_f_one_b, zero_bubble, interleaved with zero 3, gpipe): every rank has its row, every turn of
-the table its box, in the table's order; boxes of a rank lie in its steps and do not overlap, waits lie in turns; every
-send has one receive, which does not end before the send began, by more than the file says that clocks may be off.
-`plan --measured` draws it beside the table and tells what stages do not use; a file of another plan is refused.
+Pipelines (one_f_one_b, zero_bubble, interleaved with zero 3, gpipe): every rank has its row, every turn of the table
+its box, in the table's order; boxes of a rank are within its steps and do not overlap, waits are within turns; every
+send has one receive, which does not end before the send began, by more than the file says that clocks may be off. `plan
+--measured` draws it next to the table and prints the time that stages do not use; a file of another plan is refused.
 
 Ranks whose clocks differ (each in a time namespace of its own, seconds apart) find that out to within what the file
 says. Where the system lets nobody make one, that part is left out, and said.
@@ -42,7 +42,7 @@ LETTER = {'forward': 'F', 'backward': 'B', 'weights': 'W'}
 
 
 def tables(plan):
-    """By stage, the turns in their order: F0 F1 B0 .., chunks with a letter behind."""
+    """By stage, the turns in their order: F0 F1 B0 .., with a letter after them for chunks."""
     if plan == 'all':
         parts = range(4)
         return [[f'F{i}' for i in parts] + [f'B{i}' for i in parts]] * 2

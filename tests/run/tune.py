@@ -25,7 +25,7 @@ run(*tune)
 run(shardc, 'compile', model, *small, '-o', f'{d}/tuned', '--tune-db', f'{d}/a.tune', '--require-tuned', '--dump-ir',
     f'{d}/ir', '-q')
 
-# the cut of each record stands in the IR; every dump goes on to the same executable without the file
+# the IR contains the cut of each record; every dump compiles to the same executable without the file
 lines = [l.split('\t') for l in read(f'{d}/a.tune').decode().splitlines() if not l.startswith('#')]
 names = sorted(os.listdir(f'{d}/ir'))
 last = read(f'{d}/ir/{names[-1]}').decode()

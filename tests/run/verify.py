@@ -1,7 +1,7 @@
 """`shardc verify`: python3 verify.py SHARDC SEEDED
 
 Plans of one model (which the plan names) agree with one rank and with each other, one plan twice to the bit, bf16
-within its rounding, also a plan for a machine that is not here; a tolerance below rounding names a step and a tensor
+within its rounding, also a plan for another machine than this one; a tolerance below rounding names a step and a tensor
 (exit 3); a run that fails is exit 4. Parameters whose gradient is 0 in mathematics (`c`, biases of keys) are rounding
 under any plan and no difference; a fault (SEEDED is a compiler with one, tests/faults/verify_faults.c) is.
 """

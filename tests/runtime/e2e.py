@@ -125,7 +125,7 @@ def case_trace():
     begin, end = steps[0]['ts'], steps[-1]['ts'] + steps[-1]['dur']
     check(all(begin <= e['ts'] <= e['ts'] + e['dur'] <= end + 0.01 for e in kernels), 'kernels lie within')
     data = [e for e in events if e.get('cat') == 'data']
-    # One that a thread has read is there by name; when the thread got a processor is not ours to say.
+    # A batch that a thread has read has an event with its name; the test cannot know when the thread ran.
     check([e['name'] for e in data] == ['data of step 4', 'data of step 5', 'data of step 6'], 'read beside the steps')
     check(re.search(r'^  data: [\d.]+ ms of reading during the steps, [\d.]+ ms waited for$', out, re.M), 'how long')
     for name, phase, chunks in ('forward', 0, 8), ('forward', 1, 1), ('update', 0, 16):
@@ -138,7 +138,7 @@ def case_trace():
 
 
 def on_terminal(columns, *a):
-    """What a terminal of so many columns shows of the progress line, each time it is written."""
+    """The progress line as a terminal of the given width shows it, each time it is written."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack('4H', 24, columns, 0, 0))
     p = subprocess.Popen([TOY, 'train', '--data', 'text.txt', *a], cwd=D, stdout=subprocess.DEVNULL, stderr=slave,

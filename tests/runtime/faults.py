@@ -4,7 +4,7 @@ a checkpoint are changed. A run goes on bitwise, or is refused by the file's nam
     python3 faults.py TOY FAILING.SO [EVERY [RANDOM]]      every EVERY-th call (7); RANDOM places per file, and random
     kills (6)
 
-By hand 2026-11-20: 140 full disks, 70 kills in front of a call, 100 at random instants, 400 changed bytes: all good.
+By hand 2026-11-20: 140 full disks, 70 kills before a call, 100 at random instants, 400 changed bytes: all good.
 """
 import os, random, shutil, subprocess, sys, tempfile, time
 
@@ -142,8 +142,8 @@ def between():
 
 
 def moved():
-    """A run directory that is moved while a checkpoint is written, in front of its folder: it is written at the new
-    place."""
+    """A run directory that is moved while a checkpoint is written, before its folder exists: the checkpoint appears at
+    the new path."""
     os.makedirs(f'{D}/m')
     p = begin('--out', 'm', '--steps', '5', WAITS=f'{D}/m.go')
     until(lambda: os.path.exists(f'{D}/m.go.here'))

@@ -64,7 +64,7 @@ def case_numbers():
 
 
 def case_stop():
-    """A sample ends behind the first stop text, wherever tokens begin, and not for what the prompt says."""
+    """A sample ends after the first stop text, wherever tokens begin; stop text in the prompt does not count."""
     train('--out', 'stp', '--steps', '60')
     ask = lambda *a: toy('sample', '--out', 'stp', '--prompt', 'the ', '--tokens', '80', '--seed', '3', *a)
     whole = ask()[4:-1]

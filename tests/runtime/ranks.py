@@ -235,9 +235,9 @@ def spent(p):
 
 
 def case_pause():
-    """A rank that stands still for a while, as in a paused cgroup, ends nothing: ranks of other axes wait in other
-    calls meanwhile. How long is a matter of test_watchdog.c and run/stops.py; here until the others have come to wait
-    for it."""
+    """A rank that pauses for a while, as in a paused cgroup, does not end the job: ranks of other axes wait in other
+    calls meanwhile. This test pauses it until the others wait for it; test_watchdog.c and run/stops.py test
+    durations."""
     ps = start('2_2_1', 'train', '--data', 'text.txt', '--out', 'pause', '--steps', '1000000', '--quiet')
     until_trains('pause', ps)
     for victim in 3, 0, 1, 2:
@@ -274,7 +274,7 @@ def case_two_jobs():
     for i, ps in enumerate(both):
         all_ = end(ps)
         check([s for s, _, _ in all_] == [0, 0] and losses(f'job_{i}') == losses('same_2_1_0'), f'job {i}: {all_}')
-    # Of two jobs with one name rank 0 alone has begun: both are told before they have waited for their other ranks.
+    # Two jobs have the same name and only their rank 0 has started: both get an error before they wait for other ranks.
     one_name = dict(SHARDC_JOB=f'same {os.getpid()}', SHARDC_MEET=1000)
     both = [subprocess.Popen([TOYS['2_1_0'], 'train', '--data', 'text.txt', '--out', f'one_{i}'], cwd=D,
                              env=environment('2_1_0', 0, **one_name), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -356,7 +356,7 @@ def case_run():
 
 
 def case_mpi():
-    """The same program over MPI: the same losses; the launcher's variables are understood by `local`, too."""
+    """The same program over MPI: the same losses; `local` also reads the launcher's variables."""
     if not shutil.which('mpicc') or not shutil.which('mpirun'): return print('  no mpicc or mpirun: not tested')
     if knobs.get('CHECKED') == 'thread':
         return print('  the sanitizer for races reports locks inside of Open MPI: not tested')

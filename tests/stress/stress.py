@@ -1,9 +1,9 @@
-"""The compiler with arenas that show what others forgive: python3 stress.py STRESS SHARDC EXAMPLES [all]
+"""The compiler with arenas that expose memory faults: python3 stress.py STRESS SHARDC EXAMPLES [all]
 
 STRESS is shardc with small guarded blocks, growing arrays that move often, and old memory overwritten
-(ir/support/support.c): whoever reads what an array left behind, or writes behind what he was given, makes other bytes
-or ends. Examples are compiled, dumped, planned and formatted by both, and the bytes are the same. Then allocation N
-fails, for many N: what happens is said, with status 70; no signal, and no temporary folder or output is left.
+(ir/support/support.c): code that reads an array's old memory, or writes past the end of its own, gives other bytes or
+crashes. Both programs compile, dump, plan and format the examples, and the bytes are the same. Then allocation N fails,
+for many N: the compiler reports it with status 70, without a signal, and leaves no temporary folder or output.
 
 `all`: every example and plan, and ten times as many N.
 """
@@ -72,7 +72,7 @@ def numbers(most):
 
 
 def one_fails(*a, makes=None):
-    """Status 70, or as without it from the number on that there are not so many allocations."""
+    """Status 70 for each failing allocation, until n exceeds the number of allocations."""
     for n in numbers(10 ** 7):
         if makes and os.path.exists(f'{D}/{makes}'): os.unlink(f'{D}/{makes}')
         status, out, err = run(STRESS, *a, fail=n)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # tools/gpu-bundle on the stand-in GPU: gpu_bundle.sh ROOT BUILD. A small bundle is made, moved, and run with an empty
-# environment: no compiler, no python3, nothing on PATH. What is wrong in it (kernels, models, cuts) fails its part by
+# environment: no compiler, no python3, nothing on PATH. A fault in the bundle (kernels, models, cuts) fails its part by
 # name, and so does a machine without a GPU.
 set -eu
 root=$1 build=$2
@@ -65,8 +65,8 @@ for x in 'small_hosted', 'small_late':
     assert rows['offload'][x + ' shardc']['ms'] > 0 and rows['offload'][x + ' ratio']['ratio'] > 0
 assert rows['ceilings']['copy']['bytes_per_second'] > 0 and rows['ceilings']['bf16 mma.sync']['flops'] > 0
 END
-# Memory that does not suffice is told and is no failure; what nvidia-smi says stands beside the results; a slice of a
-# GPU has a share of its peak.
+# Too little memory is reported and is no failure; the results include the output of nvidia-smi; a slice of a GPU has a
+# share of its peak.
 ends 0 'steps: skipped' bare SHARDC_EMULATE_MEMORY=1000000 "$bundle/run" --quick --only steps --out small
 check grep -q 'not measured: error.R1005' small/table.txt
 ends 1 'one process less: allocate: CUDA_ERROR_OUT_OF_MEMORY' bare SHARDC_EMULATE_MEMORY=1000000 "$bundle/run" --quick \
@@ -84,7 +84,7 @@ ends 0 '1410 .. 1410 MHz, at most 64 C and 301 W, held back by power, heat' bare
   "$bundle/run" --quick --only steps --out slice
 check grep -q '"mhz_low": 1410, .*"watts": 301.2, "held_back_by": "power, heat", "rows": ' slice/results.json
 check grep -q '"mfu": ' slice/results.json
-# Out of time, and interrupted: what was found so far is there, and nothing goes on.
+# Out of time, and interrupted: the results so far are written, and no process continues.
 ends 1 'kernels: .*time' bare "$bundle/run" --only kernels,variants --minutes 0.02 --out short
 check grep -q '"kernels": {"state": "\(out of time\|ended at its time limit\)"' short/results.json
 check grep -q '"variants": {"state": "\(out of time\|ended at its time limit\)"' short/results.json

@@ -1,6 +1,6 @@
 #!/bin/sh
-# What is installed works by itself: install.sh CMAKE BUILD. A model is compiled with the installed shardc, in an empty
-# environment, and trained; nothing of it comes from the build tree.
+# The installed files work without the build: install.sh CMAKE BUILD. A model is compiled with the installed shardc, in
+# an empty environment, and trained; nothing of it comes from the build tree.
 set -eu
 dir=$(mktemp -d "${TMPDIR:-/tmp}/shardc install XXXXXX")
 trap 'rm -rf "$dir"' EXIT

@@ -29,7 +29,7 @@ case $* in mpirun*) exec "$@" ;; *take* | *give*) echo '{"rate": 1.2e8, "process
 END
 cat > bin/tc <<'END'
 #!/bin/sh
-# Of two nodes, each call for both finds 400 kB more on their links.
+# Two nodes: each call for both finds 400 kB more on their links.
 echo "tc $*" >> "$STAND_IN/log"
 case $* in
 *netem*) exit 2 ;;

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, models, decoders, normalizers, pre_tokenizers 
 
 os.chdir(os.path.dirname(os.path.abspath(__file__)))
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
-# The same two tables stand in test_text.c.
+# test_text.c has the same two tables.
 RANGES = [(0x20, 0x7e), (0x61, 0x7a), (0xa0, 0x24f), (0x300, 0x36f), (0x370, 0x3ff), (0x400, 0x52f), (0x590, 0x5ff),
           (0x600, 0x6ff),
           (0x900, 0x97f), (0xe00, 0xe7f), (0x1e00, 0x1fff), (0x2000, 0x206f), (0x2460, 0x27bf), (0x3000, 0x30ff),
