@@ -13,7 +13,7 @@ leave its own after it ends.
 import json, os, resource, shutil, signal, socket, subprocess, sys, time
 
 PACKET = 45000          # bytes of the largest packet, cut where it would leave a real machine
-BURST = 56000           # bytes that may go at once: that packet with headers, and the bytes that a late timer missed. An
+BURST = 56000           # bytes that may go at once: that packet with headers, and bytes that a late timer missed. An
                         # idle link gains as much; headers take more of a message from 1.3 MB on
 BACKLOG = '50ms'        # longest queue before the link; TCP keeps it far shorter
 UNITS = {'bit': 1, 'kbit': 1e3, 'mbit': 1e6, 'gbit': 1e9}
@@ -140,7 +140,7 @@ class Net:
         os.chmod(self.agent, 0o755)
 
     def mpirun(self, ranks, command, first=True):
-        """The command of that many ranks, as many on each node; what each has used is read by `used`."""
+        """The command for this number of ranks, equally many on each node; `used` reads the times of each."""
         with open(self.hosts, 'w') as out:
             for i in range(self.nodes): out.write(f'{self.address(i)} slots={ranks // self.nodes}\n')
         own = [sys.executable, os.path.abspath(__file__), f'{self.folder}/used', '1' if first else '0']

@@ -13,7 +13,7 @@ FILES = ('cpu', 'pack.py', 'torch_gpt2.py', 'torch_block.py', 'torch_attention.p
 
 
 def read(folder):
-    """What a pack lists; None where there is none."""
+    """The list of a pack; None if the folder has no pack."""
     try:
         with open(f'{folder}/pack.json') as f: return json.load(f)
     except FileNotFoundError: return None

@@ -64,7 +64,7 @@ def page(name, wrong):
 
 
 def texts(svg):
-    """What a picture says in figures: bytes allocated, the largest moment."""
+    """The figures of a picture: bytes allocated, the largest moment."""
     return '\n'.join(re.findall(r'(?:allocated|largest moment,) [\d.]+ \w+', svg))
 
 

@@ -1,11 +1,10 @@
 #!/bin/sh
 # Builds fuzz_front with clang and runs it: run_front.sh ROOT BUILD RUNS [libFuzzer options..], or SECONDSs as in 600s.
-# So many runs are the same ones wherever they run: one seed, and no findings of runs before. Seconds go on from those,
-# optimized and with what this moment draws.
-# Seeds are the examples, the library, the files of tests/frontend and past findings (seeds/fuzz_front); the dictionary
-# is made from the tables of words. An input that takes minutes hangs; seconds are what a busy machine takes.
-# Objects stay in BUILD/fuzz_front-LEVEL and are made anew when a source or header changed. Exit 77 (skipped) where no
-# clang has the fuzzer library.
+# RUNS runs are the same on every machine: one seed, and no findings of earlier runs. A time in seconds continues from
+# these, optimized and with a random seed. Seeds are the examples, the library, the files of tests/frontend and past
+# findings (seeds/fuzz_front); the dictionary is made from the tables of words. An input that takes minutes hangs;
+# seconds are what a busy machine takes. Objects stay in BUILD/fuzz_front-LEVEL and are made anew when a source or
+# header changed. Exit 77 (skipped) where no clang has the fuzzer library.
 set -eu
 root=$1 build=$2 much=$3; shift 3
 case $much in

@@ -50,7 +50,7 @@ def start(environments, *a, exe='four'):
 
 
 def end(ps, seconds=1200):
-    """(exit status, what it said) of every rank."""
+    """(exit status, output) of every rank."""
     limit, all = time.time() + seconds, []
     for p in ps:
         try: out, err = p.communicate(timeout=max(0.1, limit - time.time()))
@@ -173,7 +173,7 @@ def case_bad():
 
 
 def one_after_the_other(four):
-    """The refused one takes nobody's place."""
+    """A refused rank takes the place of no other rank."""
     ps = []
     for r, exe in (0, 'four'), (3, 'other'), (1, 'four'), (2, 'four'):
         ps += start([{**four[r], 'SHARDC_MEET': MEET}], '--out', 'none', exe=exe)
@@ -197,8 +197,7 @@ def hello(rank, host):
 
 
 def case_strangers():
-    """Who does not know the secret ends nothing and keeps nobody waiting: silent ones, garbage, hellos of a wrong
-    program."""
+    """A peer without the secret ends no job and delays no rank: silent peers, garbage, hellos of a wrong program."""
     port = free_port()
     four = [by_hand(r, port, SHARDC_SECRET='of this job', SHARDC_MEET=40) for r in range(4)]
     ps = start(four[:1], '--out', 'strangers')

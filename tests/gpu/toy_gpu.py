@@ -35,7 +35,7 @@ def tensors(run):
 
 
 def kernel(name):
-    """What the driver is given, from the executable's data."""
+    """The code that the driver gets, from the executable's data."""
     text = open(TOY, 'rb').read()
     at = text.index(f'.visible .entry {name}_p0'.encode())
     start = text.rindex(b'.version', 0, at)
@@ -51,7 +51,7 @@ for run, args, env in (('b', ['--no-graph'], {}), ('c', [], {'SHARDC_EMULATE_LAT
                        ('e', [], {'SHARDC_DEBUG': 'launch'}), ('f', ['--check-memory'], {}), ('g', ['--profile'], {})):
     train('--out', run, '--eval-every', '10', *args, env=env)
     check(losses('a') == losses(run) and tensors('a') == tensors(run), f'the same bits: {args} {env}')
-# what is not in the view (832 bytes) comes and goes through the window (256), in checkpoints, samples, weights files
+# bytes outside the view (832 bytes) are copied through the window (256), for checkpoints, samples, weights files
 check(len(tensors('a')) > 2 * 1024, 'the checkpoint holds what is larger than the window')
 account = os.path.join(D, 'account')
 train('--out', 'y', '--save-every', '3', '--dump', 'y.st', env={'SHARDC_EMULATE_ACCOUNT': account})

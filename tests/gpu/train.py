@@ -76,7 +76,7 @@ def case_linear():
     run('./linear', 'train', '--out', 'none', '--device', 'gpu', expect=4, says='R1001')
     run('./linear', 'train', '--out', 'cpu2', '--device', 'cpu', env=STANDIN, says='worker')
     check(losses('cpu') == losses('cpu2'), '--device cpu')
-    # a GPU that cannot run it is told, and the processor taken, unless the GPU was asked for
+    # a GPU that cannot run it is reported, and the processor is used, unless the user asked for the GPU
     for env, text in (({'SHARDC_EMULATE_SM': '75'},
                        'the GPU is not used: shardc stand-in 0 has compute capability 7.5, this executable is for sm_80'),
                       ({'SHARDC_EMULATE_FAIL': 'cuInit=803'}, 'the GPU is not used: the CUDA driver')):
@@ -86,7 +86,7 @@ def case_linear():
         shutil.rmtree(os.path.join(D, 'else'))
     check('note' not in run('./linear', 'train', '--out', 'else', '--steps', '20', '--device', 'gpu:1',
                             env={**STANDIN, 'SHARDC_EMULATE_DEVICES': '2'}, says='shardc stand-in 1'), 'gpu:1')
-    # what one device wrote, the other goes on with
+    # either device resumes from the other's checkpoints
     run('./linear', 'train', '--out', 'gpu', '--resume', '--steps', '30', says='resumed at step 20')
     run('./linear', 'train', '--out', 'cpu', '--resume', '--steps', '30', env=STANDIN, says='resumed at step 20')
     close('cpu', 'gpu', 1e-3)
@@ -144,7 +144,7 @@ def case_gpt2():
         env={**STANDIN, 'SHARDC_EMULATE_LATE': '1'})
     check([x[:2] for x in losses('b')] == [x[:2] for x in losses('c')] and weights('b') == weights('c'),
           'resumed to the same bits')
-    # races, reads of what nobody wrote, late arrivals: none in any kernel of a step and of an evaluation
+    # no kernel of a step or an evaluation has races, reads of unwritten memory, or late arrivals
     run('./both', 'train', *data, '--out', 'd', '--steps', '2',
         env={**STANDIN, 'SHARDC_EMULATE_CHECK': '1', 'SHARDC_EMULATE_LATE': '1', 'SHARDC_EMULATE_SEED': '5'})
     check([x[:2] for x in losses('d')] == [x[:2] for x in losses('b')][:2], 'the same bits when everything is late')

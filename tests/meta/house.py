@@ -98,7 +98,7 @@ def sizes():
 
 
 def included(f):
-    """Files of the tree that f includes; what is found nowhere is generated."""
+    """Files of the tree that f includes; an included file that is not in the tree is generated."""
     for inc in re.findall(r'^\s*#\s*include\s+"([^"]+)"', text(f), re.M):
         beside = os.path.normpath(os.path.join(os.path.dirname(f), inc))
         yield from [p for p in (beside, inc) if os.path.isfile(f'{ROOT}/{p}')][:1]

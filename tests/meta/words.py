@@ -36,7 +36,7 @@ LETTERED = set('Module Fn Op Type Report Emit Eval Parser Parse Point World Warp
                ' Val Value Span Loc Mark Registers'.split())
 LONG, LEFT = 10, 80
 
-# Names that mean something in several files, and why that confuses nobody.
+# Names that have a meaning in several files, and the reason why they are not ambiguous.
 FAMILY = 'one file of that name per folder says what a kernel family is there'
 TARGET = 'both kinds of devices have the same parts, in folders that mirror each other'
 TWICE = {

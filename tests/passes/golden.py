@@ -41,7 +41,7 @@ def now(shardc, text):
 
 
 def strange(name, text):
-    """What is wrong with the file itself."""
+    """The faults of the file itself."""
     runs = parts(text)[1]
     if not text.startswith('# '): yield 'the first line does not say what it shows'
     if not runs: yield f'no line `{RUN}..`'

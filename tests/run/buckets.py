@@ -94,7 +94,7 @@ def chosen():
 
 
 def stays():
-    """What is written, and what would gain nothing."""
+    """Written values, and sizes that would gain nothing."""
     for args, given in (
             (('--set', 'plan.zero.bucket=25MiB'), {}), ((), dict(zero='zero 3 over data bucket = 25MiB')),
             ((), dict(more='offload optimizer -> host')),
@@ -110,7 +110,7 @@ def stays():
 
 
 def everywhere():
-    """One size in a plan, in its dump, which goes on alone, and without a line `zero`."""
+    """One size in a plan, in its dump, which compiles by itself, and without a line `zero`."""
     size = wanted(80 << 30, dict(data=32), ('data',), 100e9, 1e-5)[0]
     dump = shardc('dump', '--plan', 'p', '--after', 'inline')[0]
     check(f'set plan.zero.bucket = "{size}"' in dump, 'the dump has it')

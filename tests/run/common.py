@@ -28,7 +28,7 @@ def tensors(data):
 
 
 def apart(a, b):
-    """The largest difference, of its size; of what is finite."""
+    """The largest relative difference of finite numbers."""
     return max(abs(x - y) / max(abs(y), 1e-9) for x, y in zip(a, b, strict=True) if abs(y) < float('inf'))
 
 

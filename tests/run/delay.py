@@ -1,8 +1,8 @@
 """The delayed update against the algorithm in plain Python: warm-up, the step in which nothing waits yet, and updates
-one step late, with clipping; plans of many kinds (ZeRO with states on the host, parts of the batch, a tensor axis,
-16 bits) give the same numbers, also where late steps are a program of their own, which `plan` tells apart; a run that
-was resumed gives the same bits, with the gradient that waited; a step whose gradients are not finite is left out one
-step later, in either program. And what is refused.
+one step late, with clipping; plans of many kinds (ZeRO with states on the host, parts of the batch, a tensor axis, 16
+bits) give the same numbers, also where late steps are a program of their own, which `plan` tells apart; a resumed run
+gives the same bits, with the deferred gradient; a step whose gradients are not finite is skipped one step later, in
+either program. The test also checks refusals.
 
     python3 delay.py SHARDC
 """
@@ -99,7 +99,7 @@ def update(s, t, g, factor):
 
 
 def expected(first, x, y, after, bad=None):
-    """What a run leaves, from its first weights on."""
+    """The files that a run leaves, from its first weights on."""
     s, waits = {'p': first, 'm': [0.0] * COUNT, 'v': [0.0] * COUNT}, None
     for t in range(1, STEPS + 1):
         at = (t - 1) * BATCH

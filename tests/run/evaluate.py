@@ -1,6 +1,6 @@
 """`eval` reads all validation data: the loss of every set and batch size is the mean over its samples, under plans and
-over ranks too; where a loss is no sum over samples the rest is left out and said. `--dump` of `eval` holds the outputs
-of every sample; what nothing has computed is in no dump.
+over ranks too; if a loss is no sum over samples, the rest is left out with a message. `--dump` of `eval` holds the
+outputs of every sample; no dump has values that were not computed.
 
     python3 evaluate.py SHARDC
 """

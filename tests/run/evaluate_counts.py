@@ -1,6 +1,6 @@
 """Evaluation adds sums and counts: where labels are left out or weighted, the loss of a validation set is one number,
 whatever the batch, the last partial batch, the ranks and the plan; `eval`, evaluations while training and the end line
-agree. A step in which nothing counts is said, and metrics.jsonl has the count of each step.
+agree. A step without counted samples is reported, and metrics.jsonl has the count of each step.
 
     python3 evaluate_counts.py SHARDC [SEED]
 """

@@ -1,4 +1,4 @@
-"""What the executable promises: only libc and libm, predicted bytes = touched bytes, packing within 3 % of the live
+"""The guarantees of the executable: only libc and libm, predicted bytes = touched bytes, packing within 3 % of the live
 sum, no allocation inside a step, bitwise resume after kill -9 at random instants, exit codes.
 
     python3 executable.py SHARDC EXAMPLE.shard KILLS

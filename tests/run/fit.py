@@ -101,7 +101,7 @@ try:
     # chosen by itself
     rc, j, err = plan(f'{whole * 0.75:.2f}MiB', ['zero 0'])
     check(rc == 0 and 'N0601' in err and 'micro = ' in err and 'share of 8' in err, err)
-    # both choices of gradients between micro-batches are told for the micro-batch that was chosen
+    # `plan` prints both choices of gradients between micro-batches for the chosen micro-batch
     for lines in ['zero 2'], ['micro 2', 'zero 2']:
         rc, j, err = plan(f'{whole * 0.75:.2f}MiB', lines, '--set', 'train.batch=1024')
         taken = [a['total'] for a in j['accumulate'] if a['taken']]
@@ -114,7 +114,7 @@ try:
                            env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1'))
         check(p.returncode == rc and says in p.stdout + p.stderr and ('E0801' in p.stderr) == (rc == 3),
               f'{memory} {lines}: {p.returncode}\n{p.stdout}{p.stderr}')
-    # who forgets --plan is told of it: one rank is not what the file is for
+    # a note for a command without --plan: the file is not meant for one rank
     p = subprocess.run([SHARDC, 'compile', 'm.shard', '-D', f'Mlp={1 << 30}', '-o', 'one'], cwd=folder,
                        capture_output=True, text=True, env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1'))
     check(p.returncode == 3 and 'E0801' in p.stderr and '`--plan p` takes one of the file' in p.stderr, p.stderr)

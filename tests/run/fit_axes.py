@@ -1,7 +1,7 @@
-"""What E0801 proposes takes the shortest step of all that fits, by the clock of `plan`: python3 fit_axes.py SHARDC
+"""The proposal of E0801 has the shortest step of all plans that fit, by the times of `plan`: python3 fit_axes.py SHARDC
 
-Inputs of layers split over an axis (Pa), zero over an axis that does not cut Batch, the optimizer on the host: each
-where it is the answer, and what is proposed is written into the plan and fits in the bytes and seconds that were said.
+Inputs of layers split over an axis (Pa), zero over an axis that does not cut Batch, the optimizer on the host: each in
+a case where it is the best, and the proposal, written into the plan, fits in the stated bytes and seconds.
 """
 import json, os, re, subprocess, sys
 from common import EXAMPLES, check, workdir

@@ -1,9 +1,10 @@
 """Ranks that are killed: python3 kill.py SHARDC [KILLS [stages]]
 
 A small GPT over data and tensor, ZeRO-3, as four processes; one of them is killed at a random instant, start and end
-included: the others leave and name it; the run goes on from its last checkpoint with the losses of the
-unbroken run, to the bit. At the end it goes on under two ranks and under one, within rounding. `stages`: instead of the
-one plan pipelines of four ranks, kill by kill under another schedule (SCHEDULES). How long the others lived on is told.
+included: the others leave and name it; the run resumes from its last checkpoint with the losses of the uninterrupted
+run, bit by bit. At the end it resumes under two ranks and under one, within rounding. `stages`: instead of the one plan
+pipelines of four ranks, kill by kill under another schedule (SCHEDULES). The test prints how long the others ran after
+the kill.
 """
 import json, os, random, shutil, subprocess, sys, time
 from common import check, run, text_file, workdir

@@ -1,4 +1,4 @@
-"""What the layers of a pipeline read besides the stack's own value: python3 layers.py SHARDC
+"""Operands of pipeline layers in addition to the stack's own value: python3 layers.py SHARDC
 
 An option per layer (a list), with `output`; an operand of all layers, as diffusion transformers have it; an encoder's
 output that all layers of the decoder attend to; an update that looks at norms, with ends of their own. Losses of stages

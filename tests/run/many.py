@@ -143,7 +143,7 @@ def plan_text(row, name):
 
 
 class Bench:
-    """A folder in which rows are compiled and run; what one rank gives is kept."""
+    """A folder in which rows are compiled and run; the results of one rank are kept."""
 
     def __init__(s, shardc, folder, steps):
         s.shardc, s.folder, s.steps, s.ones, s.made = os.path.abspath(shardc), folder, steps, {}, 0
@@ -194,8 +194,7 @@ class Bench:
         return s.ones[name]
 
     def differs(s, row, over='local'):
-        """What is wrong with a row; None: it trains as one rank does, holds what was predicted, sends what was
-        planned."""
+        """The fault of a row; None: it trains as one rank does, has the predicted bytes and sends the planned bytes."""
         found = s.train(row, f'{over}_{name_of(row)}', over)
         one, signs = s.one(row), row.get('signs')
         if signs: one = (*one[:2], {k: v for k, v in one[2].items() if not of_signs(k)}, *one[3:])

@@ -163,7 +163,7 @@ def too_wide(mesh, gpus, lines, want):
 
 
 def processors(mesh, gpus, cpus):
-    """Who shares a processor, and what an axis takes that leaves it and stays in the node."""
+    """The ranks that share a processor, and the time of an axis that leaves the processor and stays in the node."""
     text = text_of(mesh, gpus, []).replace('arch =', f'cpus = {cpus} arch =')
     text = text.replace('inter =', 'cpus = 10GB/s inter =')
     j = plan(text)[0]

@@ -47,7 +47,7 @@ ADAM, LAMB = 'adamw lr = 2e-3; clip 1.0', 'lamb lr = 2e-3; clip 1.0'
 FREE = 'adamw lr = 2e-3; on_nan off'  # no norm is waited for: rounds of the backward loop update what they make
 NARROW = '2e-3 betas = [0.9, 0.95] states = bf16'
 ON = 'mesh data = %d; place Batch -> data; '
-# what the plan says, the optimizer, ranks
+# the plan's lines, the optimizer, ranks
 BOTH = 'optimizer, grads'
 CASES = [(ON % 2 + 'zero 1 over data; precision bf16 master = f32', ADAM, 2, 'optimizer'),
          (ON % 2 + 'zero 2 over data bucket = 4KiB; micro 1; precision f16 master = f32', ADAM, 2, 'optimizer'),
@@ -286,7 +286,7 @@ def refused(text, code, *words):
     check(p.returncode != 0 and all(w in p.stdout + p.stderr for w in (code, *words)), f'{code}: {p.stdout}{p.stderr}')
 
 
-# what a plan says of its stages, of 8 layers; a line, its column, and what the edit makes of it: None: there is none
+# a plan's lines for stages of 8 layers; a line, its column, and the line after the edit (None: no edit)
 FOUR = 'pipe = 4; place Layers -> pipe; micro 2'
 STAGES = [(FOUR, 'optimizer of h[0..2].attn', '24', 'optimizer of h[0..3].attn'),
           (FOUR, 'optimizer, grads of wte, h.5', '36', 'optimizer, grads of wte, h[4..5]'),
@@ -371,7 +371,7 @@ def on_a_node():
 def planned_text(): return run(SHARDC, 'plan', 'm.shard', '--plan', 'hosted', cwd=folder)[0]
 
 
-# a line of the plan, code, column, what the help says
+# a line of the plan, code, column, text of the help
 WRONG = [('offload optimizer -> host; offload optimizer -> host', 'E0606', 38, 'each parameter once'),
          ('offload optimizer, optimizer -> host', 'E0606', 22, 'each parameter once'),
          ('offload params of h.* -> host; offload params of h.*.attn -> host', 'E0606', 52, 'each parameter once'),

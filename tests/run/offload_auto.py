@@ -51,7 +51,7 @@ def plan(lines, memory='32GiB', host='64GiB', speed=SPEED, link=LINK, model=MODE
 
 
 def code(lines, memory, **more):
-    """What the passes make, without what the plan says."""
+    """The module that the passes give, without the plan's own lines."""
     plan(lines, memory, **more)
     said = run(SHARDC, 'dump', 'm.shard', '--plan', 'p', '--after', 'memory', cwd=folder)[0]
     return re.sub(r'  loc\(.*\)$', '', said[said.index('\nparam '):], flags=re.M)

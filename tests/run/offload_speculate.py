@@ -112,7 +112,7 @@ def refused(train, plan, code, *words):
 
 PLAN = ['mesh data = 2; place Batch -> data; zero 2 over data']
 EARLY = 'optimizer, grads speculate'
-# what else is written, code, what is said
+# further lines, code, message
 WRONG = [([('clip 1.0', ''), ('on_nan stop', 'on_nan off')], 'E0602', 'gains nothing', 'waits for no norm', 'm.shard:13:'),
          ([(EARLY, 'optimizer, grads of wte speculate')], 'E0602', 'gains nothing', 'no stack has'),
          ([(EARLY, 'optimizer speculate')], 'E0602', 'without update and gradients', 'optimizer, grads'),

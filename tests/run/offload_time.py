@@ -1,4 +1,4 @@
-"""What a step with states on the host takes, by the bound of `plan`: python3 offload_time.py SHARDC
+"""The time of a step with states on the host, by the bound of `plan`: python3 offload_time.py SHARDC
 
 The machine of "ZeRO-Offload: Democratizing Billion-Scale Model Training" (V100 with 32 GB, PCIe of 16 GB/s each way,
 120 GB/s of host memory for what 16 GPUs share; peaks, not what kernels reach: copies are the harder to hide), the sizes
@@ -66,7 +66,7 @@ def one_gpu():
 
 
 def many_gpus():
-    """What one plan tells of itself: `offload` pays up to some number of GPUs, and above it no more."""
+    """The note of one plan: `offload` pays up to some number of GPUs, and not above it."""
     pays = []
     for ranks in 1, 2, 4, 8, 16, 32, 64, 128:
         shape = (*SIZES[10][:2], 8 if ranks <= 64 else 4, ranks)

@@ -52,7 +52,7 @@ NARROW = ('bf16', 'bf16s'), ('f16', 'f16s')        # whose sums are rounded to 1
 
 
 def written(name, x, y):
-    """Files of f32; what they hold."""
+    """The contents of files of f32."""
     for end, values in ('x', sum(x, [])), ('y', y):
         array.array('f', values).tofile(open(f'{WORK}/{name}{end}.f32', 'wb'))
     back = lambda v: array.array('f', v).tolist()
@@ -282,7 +282,7 @@ def refusals():
 
 
 def counts(plan, often=0):
-    """What a run of few steps counts is what `plan` says of both entries, and of what is sent between them."""
+    """The byte counts of a short run equal those of `plan` for both entries and for the messages between them."""
     steps, renewing, begins = (12, 3, 3) if often else (5, 0, 1)     # steps 3, 5, 9
     wide = ('net.shard', '--plan', plan, '-D', 'Hidden=4096')
     more = [f'optim.renew={often}'] * (often > 0)

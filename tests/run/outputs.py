@@ -68,7 +68,7 @@ else:
             break
         check(p.returncode == 0 and kind('null') == stat.S_IFCHR, f'{command}: a device stays: {p.stderr}')
 
-# Links where temporary files used to be lead nobody to a victim.
+# Links at the names of former temporary files cannot redirect a write.
 open(path('victim'), 'w').write('untouched')
 for name in 'a.st.tmp', 'b.ir.part': os.symlink('victim', path(name))
 os.mkdir(path('run'))

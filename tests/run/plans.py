@@ -2,10 +2,10 @@
 
 ZeRO stages 0 to 3 over two ranks train as two processes: without accumulation all four export the same bits, with it 0
 = 1 and 2 = 3; a plan that runs twice writes the same checkpoint, with more threads too; LAMB the same over a mesh of
-three and two; what a rank sends per step is what `shardc plan` says, to the element; a checkpoint of stage 3 goes on
-under four ranks, and under one, as it does under two, also where words and heads are padded for the ranks; `over` says
-which ranks share. In bf16 a resumed run is the unbroken one. `plan` counts weights, gradients and states as the ZeRO
-paper does, and says no with exit 3.
+three and two; a rank sends per step exactly the elements that `shardc plan` says; a run resumes from a checkpoint of
+stage 3 under four ranks and under one as under two, also if words and heads are padded for the ranks; `over` says which
+ranks share. In bf16 a resumed run equals the uninterrupted one. `plan` counts weights, gradients and states as the ZeRO
+paper does, and refuses with exit 3.
 """
 import json, os, re, shutil, sys
 from common import check, read, run, text_file, workdir

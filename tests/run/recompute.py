@@ -1,8 +1,8 @@
-"""What layers keep changes no loss and is counted to the byte: a GPT under every policy.
+"""The choice of saved inputs changes no loss, and their bytes are counted exactly: a GPT under every policy.
 
     python3 recompute.py SHARDC
 
-Losses are equal to the bit: the same kernels run, only later or twice. The work arena is as large as predicted, touched
+Losses are equal bit by bit: the same kernels run, only later or twice. The work arena is as large as predicted, touched
 to the end, and within 3 % of the bytes that live at once.
 """
 import json, os, re, sys

@@ -1,5 +1,5 @@
-"""What a resumed run changes is said: each setting of the train block with both values, and nothing of another number
-of ranks. Tokens are those of the model, whatever the format of the data.
+"""A resumed run reports its changes: each setting of the train block with both values, and nothing of another number of
+ranks. Tokens are those of the model, whatever the format of the data.
 
     python3 resumed.py SHARDC
 """

@@ -1,8 +1,8 @@
 """Several plans in one executable: python3 several.py SHARDC
 
-`compile --plan a,b,c` makes one file that trains under the plan for as many ranks as it is started with; what one plan
-wrote another goes on with; a number of ranks that none has is refused with all that there are; lists that cannot be
-told apart are refused at once.
+`compile --plan a,b,c` makes one file that trains under the plan for as many ranks as it is started with; a run resumes
+under another plan; a number of ranks that no plan has is refused with a list of the existing ones; ambiguous lists are
+refused at once.
 """
 import json, os, shutil, sys
 from common import check, run, text_file, workdir

@@ -231,7 +231,7 @@ def on_host():
     each = 2 * 2 * 8 * 16 * 4  # layers, samples, Seq, Embed, bytes
     check(saved == [3 * each, 2 * each, each], f'{saved}, {each} of a micro-batch')
 def steep():
-    """`zero_bubble memory = 2`: as one rank; a shorter step where layers go forward again; what it keeps is planned."""
+    """`zero_bubble memory = 2`: as one rank; a shorter step with recomputed layers; its saved bytes equal the plan."""
     run(SHARDC, 'compile', 'm.shard', '--plan', 'steep', '-o', 'm_steep', cwd=folder)
     run(SHARDC, 'run', './m_steep', '-n', '3', '--', 'train', '--out', 'steep', '--threads', '1', '--check-memory',
         cwd=folder)
@@ -307,7 +307,8 @@ def partitions(layers, stages):
 
 
 def min_max():
-    """`uneven = on` against all partitions, by what classes of even stages compute; what it loses is what is told."""
+    """`uneven = on` against all partitions, by the computation of classes of even stages; the lost time equals the
+    printed one."""
     rows = (4, 320, 7, 3), (4, 640, 9, 4), (192, 64, 7, 3), (160, 480, 11, 3), (4, 64, 5, 2)
     for into, out, layers, stages in rows:
         two, three = [[c['flop_per_step'] for c in ends(into, out, 3 * n, 3, 'off')[0]['classes']] for n in (2, 3)]
@@ -343,7 +344,7 @@ def by_memory():
 
 
 def auto():
-    """`pipeline auto` takes the shortest step by its table that fits; all that it tried is told."""
+    """`pipeline auto` takes the shortest step by its table that fits, and prints all schedules that it tried."""
     def chosen(memory, *sets):
         text = MODEL.replace('auto for Small {', 'auto for Small { on box nodes = 3;')
         open(f'{folder}/auto.shard', 'w').write(f'{text}machine box {{ node memory = {memory} reserve = 0KiB }}\n')

@@ -6,7 +6,7 @@ send has one receive, which does not end before the send began, by more than the
 --measured` draws it next to the table and prints the time that stages do not use; a file of another plan is refused.
 
 Ranks whose clocks differ (each in a time namespace of its own, seconds apart) find that out to within what the file
-says. Where the system lets nobody make one, that part is left out, and said.
+says. If the system does not allow time namespaces, that part is left out with a message.
 """
 import json, os, re, shutil, subprocess, sys, xml.etree.ElementTree as tree
 from collections import defaultdict

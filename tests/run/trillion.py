@@ -49,7 +49,7 @@ def efficiency():
 
 
 def volumes():
-    """What a rank of the middle sends in a step: to both sides."""
+    """The bytes that a rank of a middle stage sends in a step, to both sides."""
     found = plan()
     pipe = next(a for a in found['communication'] if a['axis'] == 'pipe')
     sent = next(c for c in pipe['collectives'] if c['kind'] == 'send')

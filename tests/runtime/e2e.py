@@ -164,7 +164,7 @@ def case_width():
 
 
 def case_habits():
-    """Options of other trainers are told how to be had."""
+    """An option of another trainer gets a message that names the equivalent setting."""
     for a, says in (('--lr', '1e-3'), '--set train.optim.lr=1e-3,'), (('--batch-size=64',), '--set train.batch=64,'), \
             (('--learning_rate', '1'), 'train.optim.lr=1,'), \
                    (('--weight-decay', '--quiet'),
@@ -257,7 +257,7 @@ def begun(*args, front=(), data='text.txt', **env):
 
 
 def saved(p, out, status=75):
-    """Its end; what it said."""
+    """Waits for its end; returns its output."""
     err = p.communicate(timeout=1200)[1]
     check(p.returncode == status and newest_step(out) > 0, f'{out}: {p.returncode} {err}')
     return err
@@ -309,8 +309,8 @@ def case_max_time():
 
 
 def case_moved():
-    """A run directory that is moved or removed while it is trained into: saves go where it is now, nothing is lost,
-    nobody else's is touched."""
+    """A run directory that is moved or removed while it is trained into: checkpoints go to its present path, no data is
+    lost, and other runs' files are not touched."""
     def stopped(p, out, says):
         p.send_signal(signal.SIGTERM)
         check(says in (err := saved(p, out)), err)
@@ -336,7 +336,7 @@ def case_moved():
 
 
 def case_lost_data():
-    """A data file that becomes shorter, while training or evaluating, ends the run with its name; what was trained is
+    """A data file that becomes shorter, while training or evaluating, ends the run with its name; the steps so far are
     saved."""
     for out, more in ('l1', ['--shuffle', 'off']), ('l2', ['--valid', 'v.txt', '--eval-every', '5', '--eval-batches',
                                                            '1']):

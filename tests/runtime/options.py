@@ -27,7 +27,7 @@ def path(*p): return os.path.join(D, *p)
 
 
 def case_meanings():
-    """A word that is no option is told the one that it means, not one with similar letters."""
+    """A word that is no option gets a suggestion by meaning, not by similar letters."""
     for word, means in ('temp', 'temperature'), ('max_tokens', 'tokens'), ('n-predict', 'tokens'), \
             ('tok', 'tokenizer'), ('reverse-prompt', 'stop'), ('top_kk', 'top-k'), ('prom', 'prompt'):
         toy('sample', f'--{word}', '1', expect=2, says=f'did you mean --{means}?')
@@ -78,7 +78,7 @@ def case_stop():
 
 
 def case_damaged_metrics():
-    """A line that cannot be read costs itself alone; what is missing is said."""
+    """An unreadable line affects no other line; missing values are reported."""
     train('--out', 'dam', '--steps', '30')
     want, file = open(path('dam', 'metrics.jsonl')).read().splitlines(True), path('dam', 'metrics.jsonl')
     def resumed(text):
@@ -101,7 +101,7 @@ def case_damaged_metrics():
 
 
 def case_controls():
-    """What a terminal would obey is never printed, whatever names files, options and values have."""
+    """Control characters are never printed, whatever names files, options and values have."""
     name = 'e\x1b[31m\x7f\xc2\x9b'.encode('latin1')
     open(os.path.join(D.encode(), name), 'w').write(open(path('text.txt')).read())
     said = [toy(b'--' + name, expect=2), toy(name, expect=2), toy(b'--steps=' + name, expect=2),

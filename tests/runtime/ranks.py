@@ -284,7 +284,7 @@ def case_two_jobs():
 
 
 def case_lost_data():
-    """A data file that becomes shorter under four ranks: all end with its name, what was trained is saved."""
+    """A data file that becomes shorter under four ranks: all end with its name, and the steps so far are saved."""
     shutil.copy(path('text.txt'), path('lost.txt'))
     ps = start('2_2_0', 'train', '--data', 'lost.txt', '--out', 'lost', '--steps', '100000', TOY_SLOW=10)
     until_trains('lost', ps)

@@ -1,7 +1,7 @@
 #!/bin/sh
-# bench/links: links.sh ROOT BUILD. With ip, tc and mpirun played by scripts: what it asks of them, what it makes of
-# what runs tell, what it refuses; all it made is removed, also when it is stopped. Where this user may make network
-# namespaces, also real links, which carry no more than their rate.
+# bench/links: links.sh ROOT BUILD. Scripts replace ip, tc and mpirun: the test checks the commands, the use of the
+# runs' output, and the refusals; bench/links removes all it created, also when it is stopped. Where this user may make
+# network namespaces, also real links, which carry no more than their rate.
 set -eu
 root=$1 build=$2
 dir=$(mktemp -d)
