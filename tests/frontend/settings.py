@@ -37,7 +37,7 @@ BY_HAND = {
     'machine.node.bf16': ('ir/cost/machine.c', '"machine.node.%s", plan_precision(m)'),
     'machine.node.f16': ('ir/cost/machine.c', '"machine.node.%s", plan_precision(m)'),
 }
-# choices that no comparison names: the default is what is done without another, or they are handed on as names
+# choices that no comparison names: the default is the behaviour without another choice, or names are passed on
 CHOICES_BY_HAND = {
     'plan.pipeline': ('passes/stages/turn_loops.c', '"one_f_one_b"'),  # gpipe is what no other schedule asks for
     'train.data.format': ('runtime/data/formats.def', 'FORMAT(idx,'),
@@ -151,7 +151,7 @@ def check_readers(table, planned):
 
 
 def check_choices(table, planned):
-    """A choice is compared with by its name; the default may be what is done where no other is named."""
+    """Code compares with each choice by its name; the default may be the behaviour without any named choice."""
     n, otherwise = 0, {}
     for kind, f in table:
         if kind in ('LINE', 'OPTION'):
@@ -189,8 +189,7 @@ plan p for M { on box
   precision bf16 %(precision)s
   %(plan)s }
 '''
-# what is written into the file, and by --set, to ask for a planned word; with the value that holds today where there is
-# one
+# the text, in the file and by --set, that asks for a planned word, with the value that holds today if there is one
 ASK = {
     'save.async': ('train', 'save async = on', 'train.save.async=on', 'save async = off'),
     'deterministic': ('plan', 'deterministic off', 'plan.deterministic=off', 'deterministic on'),

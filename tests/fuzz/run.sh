@@ -17,7 +17,7 @@ done
 [ "$clang" = none ] && { echo 'no clang with the fuzzer library (package libclang-rt-19-dev)'; exit 77; }
 cd "$root/runtime"
 files="base/file.c base/json.c"
-case $target in # what a reader needs, and no more
+case $target in # only the sources that a reader needs
 fuzz_tokenizer) sources="$files $(echo text/*.c)" ;;
 fuzz_megatron) sources="base/json.c data/foreign.c data/formats.c data/megatron.c" ;;
 fuzz_formats) sources="base/json.c data/foreign.c data/formats.c data/megatron.c" ;;

@@ -89,7 +89,7 @@ def same_bits(plan, ranks, hosted, near, optim, more=''):
         want = first
     for order, more in (None, ['--no-graph']), (0, []), (3, []), (1, ['--no-graph']), (4, ['--no-graph']):
         check(train('hosted', ranks, order, *more)[:2] == want, f'{plan}; {hosted}: other bits, {order} {more}')
-    if ranks == 1:  # memory that is not pinned: the same, later, and said once
+    if ranks == 1:  # memory that is not pinned: the same results, slower, and one message
         slow = train('hosted', 1, 3, SHARDC_EMULATE_FAIL='cuMemHostRegister=2')
         check(slow[:2] == want and slow[2].count('warning[R1011]') == 1, f'{hosted}: not pinned: {slow[2]}')
     said = train('hosted', ranks, 2, '--check-memory')[2]
@@ -125,7 +125,7 @@ def what_is_said():
     write(TWO, 2, PARAMS, '', ADAM, HOST.replace('1GiB', '256KiB'))
     plan_says(3, 'E0801', "of the host's memory on rank 0", 'one of 2 ranks that share a node', 'm.shard:16')
     write(ONE, 1, PARAMS, '', ADAM, 'host memory = 1GiB')
-    plan_says(0, "in the host's memory, ")                       # no time is told
+    plan_says(0, "in the host's memory, ")                       # no time is printed
     write(ONE, 1, PARAMS, '', ADAM, 'host pcie = 12GB/s')
     plan_says(0, 'does not say how much')
     for wrong in 'host pcie = 0', 'host pcie = 0GB/s', 'host memory = 0':

@@ -39,8 +39,7 @@ NEAR = ['causal & sliding(2)', 'blocks(2) & window(3)', 'blocks(1) & (window(1) 
         'blocks(1) & strided(2)', 'blocks(2) & (dilated(3, 2) | causal)', 'blocks(1) & causal & longformer()',
         'blocks(1) & causal & random(2, seed = 3)', 'blocks(2) & bigbird(window = 1, random = 1)',
         'blocks(1) & per_head([fixed(local = 2, horizontal = on), causal])']
-# of a stack: the body, the option that it declares, what the option may be given, a second operand and what is passed
-# for it
+# a stack: its body, the option that it declares, the option's values, a second operand and its argument
 LAYERS = [('  param w [{d}, {h}] ~ normal(0.4)\n  param u [{h}, {d}] ~ normal(0.4)\n  h = tanh(dot[{d}](x, w))\n  return x + dot[{h}](h, u)',),
           ('  sub n = LayerNorm[{d}]\n  sub l = Linear[{d} -> {d}] with init = normal(0.3)\n  h = l(n(x))\n  return x + gelu(h)',),
           ('  param g [{d}] ~ normal(0.3, mean = 1)\n  aux 0.1 * mean[*](x^2)\n  return x * g + c', 'c = 0.1', [0.2,
@@ -69,7 +68,7 @@ class Program:
         s.tables, s.called = {}, []
         s.rule = RULES[seed % len(RULES)]
         s.like = s.r.random() < .75   # K is like B
-        s.deep = None                 # what a stack gave
+        s.deep = None                 # the result of a stack
         s.across = across and s.r.random() < .2
         s.values = [('x', ['Batch', 'B', 'C']), ('y', ['Batch', 'C'])]
 
@@ -99,7 +98,7 @@ class Program:
         v, dims = s.r.choice(s.values[-6:] if s.r.random() < .8 else s.values)
         return v, dims, [d for d in dims if d != 'Batch'], [d for d in SIZE if d not in dims]
 
-    # one operator each; what does not fit is left out
+    # one operator each; operators that do not fit are left out
     def unary(s, v, dims, own, new): s.add(s.r.choice(UNARY).replace('%s', v), dims)
 
     def binary(s, v, dims, own, new):

@@ -4,7 +4,7 @@ A GPT of 12 layers for one rank, and over four stages, whose classes (first, mid
 programs take no more than 1.6 times the processor time and the bytes of one, with the cache of kernels cold, and build
 hardly more kernels: kernels that differ only in their names count as one. Kernels of the same name and code are one
 symbol of the executable, and others of the same name have symbols of their own. Two plans in one file share them as
-well; an edit that gives all later kernels of a step other numbers makes few of them again.
+well; an edit that renumbers all later kernels of a step rebuilds few of them.
 """
 import collections, os, re, resource, shutil, subprocess, sys
 from common import check, read, run, workdir

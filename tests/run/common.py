@@ -33,8 +33,8 @@ def apart(a, b):
 
 
 def trained(folder):
-    """Losses, norms, parameters and states of a run whose folder is `out` and whose dump is `out.st` (`--dump`). The
-    names of step counters and norms have no dot, or are a group's."""
+    """Losses, norms, parameters and states of the run `folder`/out, written with `--dump out.st`. The names of step
+    counters and norms have no dot, or are a group's."""
     told = [r for r in map(json.loads, open(f'{folder}/out/metrics.jsonl')) if 'loss' in r]
     shutil.rmtree(f'{folder}/out')
     held = {k: v for k, v in tensors(read(f'{folder}/out.st')).items() if k.startswith(('h.', 'wte', 'wpe', 'ln_f'))}

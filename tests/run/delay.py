@@ -99,7 +99,7 @@ def update(s, t, g, factor):
 
 
 def expected(first, x, y, after, bad=None):
-    """The files that a run leaves, from its first weights on."""
+    """The final parameters, moments and deferred gradient, computed in plain Python from the first weights."""
     s, waits = {'p': first, 'm': [0.0] * COUNT, 'v': [0.0] * COUNT}, None
     for t in range(1, STEPS + 1):
         at = (t - 1) * BATCH

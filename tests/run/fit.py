@@ -114,7 +114,7 @@ try:
                            env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1'))
         check(p.returncode == rc and says in p.stdout + p.stderr and ('E0801' in p.stderr) == (rc == 3),
               f'{memory} {lines}: {p.returncode}\n{p.stdout}{p.stderr}')
-    # a note for a command without --plan: the file is not meant for one rank
+    # the refusal of a command without --plan proposes the plans of the file, which is not meant for one rank
     p = subprocess.run([SHARDC, 'compile', 'm.shard', '-D', f'Mlp={1 << 30}', '-o', 'one'], cwd=folder,
                        capture_output=True, text=True, env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1'))
     check(p.returncode == 3 and 'E0801' in p.stderr and '`--plan p` takes one of the file' in p.stderr, p.stderr)

@@ -1,9 +1,10 @@
 """Machine blocks give target, capacity and ranks per node: machines.py SHARDC
 
 Every arch of the settings table is a target of the compiler and takes the types of computation; `compile`, `dump`,
-`plan` and a dump that goes on are made for the machine's arch; all the memory that a block names can be used (141 GB of
-an H200); --target goes over the machine with a note; an executable refuses more ranks on a node than the plan's machine
-has GPUs, and ranks on nodes such that an axis leaves them which is inside in the plan, whatever launcher started them.
+`plan` and a compilation that continues from a dump use the machine's arch; all the memory that a block names can be
+used (141 GB of an H200); --target overrides the machine with a note; an executable refuses more ranks on a node than
+the plan's machine has GPUs, and ranks on nodes such that an axis leaves them which is inside in the plan, whatever
+launcher started them.
 """
 import json, os, re, shutil, subprocess, sys
 from common import ROOT, check, workdir
@@ -89,7 +90,7 @@ try:
     said = shardc('plan', 'm.shard', '--plan', 'p', '-D', 'In=64', '--set', 'train.batch=1073741824', '--set',
                   'plan.micro=536870912', '--set', 'machine.node.arch=sm_90', expect=3)[1]
     check('131.32 GiB' in said, said)
-    # --target goes over it, with a note; a dump goes on where it was
+    # --target overrides it, with a note; a dump continues from its own stage
     check(target('--plan', 'p', '--target', 'sm_86') == 'sm_86', '--target')
     check('N0602' in shardc('plan', 'm.shard', '--plan', 'p', '--target', 'sm_86')[1], 'a note')
     check('N0602' not in shardc('plan', 'm.shard', '--plan', 'p', '--target', 'sm_80')[1], 'no note')
@@ -111,7 +112,7 @@ try:
             check('error' in said and f'rank {rank} is number {local} of {here} on this machine, so mesh axis `tensor` '
                   'of 4 ranks leaves its node: the plan has 4 ranks in each' in said
                   and f'--set plan.on.nodes={-(-8 // here)}' in said, f'{name} {rank} {local} {here}: {said}')
-        said = launched(name, 0, 8, 0, 6)  # tensor is inside, but not on nodes as the plan's
+        said = launched(name, 0, 8, 0, 6)  # tensor is inside a node, but the nodes differ from the plan's
         check('warning' in said and '6 ranks on this machine, and the plan has 4 on each' in said, f'{name}: {said}')
     check(launched('by hand', 1, 8, 0, 4) == '', 'what nobody counts is not judged')
     print('machines give target, capacity and ranks per node')

@@ -272,7 +272,7 @@ def messages(row, found):
 
 def sent(found, steps, freeze):
     """Elements and bytes that rank 0 sent along each axis are those of the plan, of frozen steps from `freeze` on, and
-    of what is sent once before them."""
+    of the messages that are sent once before them."""
     real = {a: (int(n), int(b)) for a, n, b in re.findall(r'^axis (\w+) +\d+ calls +(\d+) elements +(\d+) bytes',
                                                           found[3], re.M)}
     first = found[4]['classes'][0]

@@ -148,7 +148,7 @@ def same_bits(plan, optim, ranks, what):
         check(wanted['down'] <= 1.02 * down + 8 * wanted['copies'], f'{plan}: {wanted}, {down}')
     check(p['bytes']['optimizer'] <= 192, f'{plan}: {p}') # the loss scale and its counters
     check(p['host']['gradients'] > 0, f'{plan}: {p}')
-    if 'grads' in what and ('zero 2' in plan or 'zero 3' in plan):  # but for what is joined for a message
+    if 'grads' in what and ('zero 2' in plan or 'zero 3' in plan):  # except for tensors joined for a message
         check(p['bytes']['gradients'] <= 0.25 * q['bytes']['gradients'], f'{plan}: {p} {q}')
 
 
@@ -210,7 +210,7 @@ IN_SUBS = [(ON % 2 + 'zero 3 over data; micro 2; precision bf16', FREE, 2,
 
 
 def in_subs():
-    """Layers of stacks in subs, of which two have the same dim, are told apart as those of the model."""
+    """Layers of stacks in subs, of which two have the same dim, are distinguished like those of the model."""
     global MODEL
     flat, MODEL = MODEL, MODEL.replace('use "gpt2"\nvariant Small of GPT2', SUBS + 'variant Small of Two')
     for case in IN_SUBS: some_there(*case, layers=4)

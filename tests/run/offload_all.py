@@ -45,7 +45,7 @@ def waits(row): return row['clip'] or row['guard'] != 'off' or row['precision'] 
 
 
 def early(row):
-    """Where `speculate` can be said, the choice says it; else it is as if it were ''."""
+    """The choice adds `speculate` where the plan allows it; otherwise it equals ''."""
     return (row['when'] == 'early' and 'grads' in row['update'] and row['zero'] >= 2 and row['ranks'] > 1
             and row['parts'] == 1 and waits(row))
 

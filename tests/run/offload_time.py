@@ -66,7 +66,7 @@ def one_gpu():
 
 
 def many_gpus():
-    """The note of one plan: `offload` pays up to some number of GPUs, and not above it."""
+    """The field `pays` of a plan: true up to some number of GPUs, false above it."""
     pays = []
     for ranks in 1, 2, 4, 8, 16, 32, 64, 128:
         shape = (*SIZES[10][:2], 8 if ranks <= 64 else 4, ranks)

@@ -9,8 +9,8 @@ def drawn(choices, r): return {k: r.choice(v) for k, v in choices.items()}
 
 
 def greedy(choices, r, most=1000, fits=lambda row: True, tries=400):
-    """The best of `tries` random rows, again and again, until all pairs are covered or rows are `most`; and what is
-    left."""
+    """The best of `tries` random rows, again and again, until all pairs are covered or there are `most` rows; and the
+    pairs left over."""
     rows, left = [], {(a, x, b, y) for a, b in itertools.combinations(choices, 2) for x in choices[a]
                       for y in choices[b]}
     while left and len(rows) < most:

@@ -89,7 +89,7 @@ def held(out):
 
 
 def norms_of_parameters():
-    """LAMB: the stages agree, with each other to the bit and with one rank, and send what was planned."""
+    """LAMB: the stages agree bit by bit with each other, and with one rank, and send the planned bytes."""
     text = MODEL.replace('optim adamw lr = 2e-3 betas = [0.9, 0.95] weight_decay = 0.1',
                          'optim lamb lr = 2e-2 weight_decay = 0.1').replace('batch 8', 'batch 12')
     mesh = 'mesh data = 3, tensor = 2\n place Batch -> data\n place Heads, Mlp, Vocab -> tensor else Seq'

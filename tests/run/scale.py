@@ -1,10 +1,10 @@
 """Training in f16 finds its loss scale: python3 scale.py SHARDC
 
 A small GPT, from a scale at which the first steps overflow. Steps that are left out change neither weights nor states;
-the scale falls until gradients fit, rises after `growth_interval` good steps, and is shown. A run that is killed
-goes on bit by bit, with scale and counters. Ranks (data, ZeRO 0 to 3, tensor) leave out steps together and train alike;
-micro-batches too. A gradient that is not finite at the smallest scale, or a loss, ends the run as in other types,
-whatever `on_nan` says.
+the scale falls until gradients fit, rises after `growth_interval` good steps, and is shown. A killed run resumes bit by
+bit, with scale and counters. Ranks (data, ZeRO 0 to 3, tensor) leave out steps together and train alike; micro-batches
+too. A gradient that is not finite at the smallest scale, or a loss, ends the run as in other types, whatever `on_nan`
+says.
 """
 import json, os, random, re, shutil, subprocess, sys, time
 from common import EXAMPLES, check, read, run, text_file, workdir

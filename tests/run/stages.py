@@ -433,7 +433,7 @@ try:
         open(f'{folder}/t.ir', 'w').write(text.replace('turns = [3, 2, 1]', f'turns = {table}'))
         err = run(SHARDC, 'dump', 't.ir', '--after', 'prove', cwd=folder, expect=0 if fine else 1)[1]
         check(fine or 'E1113' in err and 'wait for each other' in err, f'{table}: {err}')
-    said = {x['stages']: x['bytes'] for x in c['classes']}  # the tied embedding is of both ends
+    said = {x['stages']: x['bytes'] for x in c['classes']}  # both ends hold the tied embedding
     table = 257 * 16 * 4
     for stage in 'first', 'last':
         more = [said[stage][k] - said['middle'][k] for k in ('weights', 'optimizer')]

@@ -164,7 +164,7 @@ def case_width():
 
 
 def case_habits():
-    """An option of another trainer gets a message that names the equivalent setting."""
+    """An option of another trainer gets a message that names the equivalent setting or option."""
     for a, says in (('--lr', '1e-3'), '--set train.optim.lr=1e-3,'), (('--batch-size=64',), '--set train.batch=64,'), \
             (('--learning_rate', '1'), 'train.optim.lr=1,'), \
                    (('--weight-decay', '--quiet'),

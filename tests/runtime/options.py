@@ -78,7 +78,7 @@ def case_stop():
 
 
 def case_damaged_metrics():
-    """An unreadable line affects no other line; missing values are reported."""
+    """An unreadable line affects no other line; missing lines are reported."""
     train('--out', 'dam', '--steps', '30')
     want, file = open(path('dam', 'metrics.jsonl')).read().splitlines(True), path('dam', 'metrics.jsonl')
     def resumed(text):

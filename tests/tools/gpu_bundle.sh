@@ -88,7 +88,7 @@ check grep -q '"mfu": ' slice/results.json
 ends 1 'kernels: .*time' bare "$bundle/run" --only kernels,variants --minutes 0.02 --out short
 check grep -q '"kernels": {"state": "\(out of time\|ended at its time limit\)"' short/results.json
 check grep -q '"variants": {"state": "\(out of time\|ended at its time limit\)"' short/results.json
-: > said # what the run before said is no sign of this one
+: > said # remove the output of the previous run
 env -i PATH=/nowhere SHARDC_LIBCUDA="$dir/else where/libcuda.so.1" "$bundle/run" --quick --only kernels,losses \
   --minutes 40 --out stopped >> said 2>&1 &
 pid=$!
@@ -104,7 +104,7 @@ for f in small slice short stopped; do check python3 -m json.tool "$f/results.js
   --set plan.precision=bf16 --target sm_80 \
   --tune-db good/gpu.tune -o tuned 2> said
 check grep -q '([1-9][0-9]* tuned)' said
-# One kernel stores nothing, one never ends, one is no code; the others go on.
+# One kernel stores nothing, one never ends, one is no code; the others continue.
 rm -r "$bundle"/kernels/codegen*
 cd "$bundle/kernels/tiny_llama"
 pick() { for f in $1; do echo "$f"; return; done; }

@@ -92,7 +92,7 @@ echo 0 > n
 links() { STAND_IN="$dir" PATH="$dir/bin:$PATH" "$root/bench/links" --build "$build" "$@"; }
 only_off() { links --model m.shard --plan off --steps 4; }
 small() { links --model m.shard --plan off --plan on --steps 4 --rounds 2 "$@"; }
-clean() { # what was made is gone again
+clean() { # everything created is removed again
   made=$(sed -n 's/^ip netns add //p' log | sort) gone=$(sed -n 's/^ip netns del //p' log | sort)
   [ -n "$made" ] && [ "$made" = "$gone" ] || { cat log; fail "left behind"; }
   : > log
