@@ -1,6 +1,6 @@
 """Words of other tools: foreign_words.py SHARDC ROOT
 
-The table foreign_words.def is long enough to be of use; what it means by a word is a word of the language; no word is
+The table foreign_words.def is long enough to be of use; the word that it proposes is a word of the language; no word is
 listed twice for one place, or is a word of the language where it would never be asked for. A setting of the table
 written in a train and in a plan block is refused at the word with the text of the table, and so is a choice; no edit
 comes of a name that only looks alike. `explain WORD` says the same. And requests that are made often are each refused

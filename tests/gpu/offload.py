@@ -33,7 +33,7 @@ plan near for Small { on box; %s }
 HOST = 'host memory = 1GiB pcie = 12GB/s latency = 10us cores = 2 dram = 20GB/s'
 ONE, TWO = 'mesh data = 1; place Batch -> data', 'mesh data = 2; place Batch -> data'
 ADAM, LAMB, SGD = 'adamw lr = 2e-3; clip 1.0', 'lamb lr = 2e-3; clip 1.0', 'sgd lr = 1e-2; clip 1.0'
-FREE = 'adamw lr = 2e-3; on_nan off'  # no norm is waited for: rounds of the backward loop update what they make
+FREE = 'adamw lr = 2e-3; on_nan off'  # no norm needed: rounds of the backward loop include their update
 NARROW = '2e-3 betas = [0.9, 0.95] states = bf16'
 PARAMS, KEPT = 'offload params -> host', 'recompute h keep = input offload = host'
 NEAR, UPDATE = 'recompute h keep = input', 'offload optimizer, grads -> host'

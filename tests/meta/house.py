@@ -17,9 +17,9 @@ DATA = {'runtime/text/unicode.def'}                                # made by a p
 IR = ['ir', 'ir/support']
 MASK, SHAPE = [*IR, 'ir/mask'], [*IR, 'ir/shape']                 # masks; results of ops, and their splits
 PLAN, SCHEDULE = [*SHAPE, 'ir/plan'], [*SHAPE, 'ir/plan', 'ir/schedule']
-TEXT = [*SCHEDULE, 'ir/mask', 'ir/text']                          # what is said, not what it costs
-KERNELS = [*TEXT, 'ir/cost', 'ir/kernel']                         # what passes and code generators ask about kernels
-PASS = [*KERNELS, 'passes/base']                                  # what every pass may ask
+TEXT = [*SCHEDULE, 'ir/mask', 'ir/text']                          # text, not costs
+KERNELS = [*TEXT, 'ir/cost', 'ir/kernel']                         # queries of passes and code generators on kernels
+PASS = [*KERNELS, 'passes/base']                                  # queries of every pass
 STORED = ['runtime/base', 'runtime/comm', 'runtime/device']      # tensors, on a device, of one rank of many
 SEES = {
     'ir/support': [], 'ir': ['ir/support'], 'ir/mask': IR, 'ir/shape': IR, 'ir/plan': SHAPE, 'ir/schedule': PLAN,
@@ -53,9 +53,9 @@ OPEN = {('runtime', 'runtime/rt.h'), ('runtime', 'runtime/rt_abi.def'),
         ('runtime', 'ir/support/num.h'), ('runtime', 'ir/support/lane_touches.h'), ('runtime', 'ir/support/numbers.h'),
         ('runtime', 'ir/support/variance_refresh.h'),
         ('runtime', 'ir/support/sha256.h'), ('runtime', 'ir/schedule/send_queue.h'),  # inline, one meaning for all
-        ('runtime', 'ir/arenas.def'), ('codegen', 'runtime/rt_abi.def'),    # the seam: what one has and the other calls
+        ('runtime', 'ir/arenas.def'), ('codegen', 'runtime/rt_abi.def'),    # the seam: runtime functions
         ('runtime', 'ir/plan/setting_default.h'), ('ir', 'frontend/settings/settings.def'),  # defaults
-        ('ir', 'passes/passes.def'), ('ir', 'passes/facts.def'),     # what an `after` line says
+        ('ir', 'passes/passes.def'), ('ir', 'passes/facts.def'),     # facts of an `after` line
         ('passes', 'passes/pass.h'), ('passes', 'passes/passes.def'), ('passes', 'passes/facts.def')}  # their table
 
 def files(*ends):

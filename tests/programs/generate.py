@@ -338,7 +338,7 @@ class Program:
                 '  data columns(x = "x.npy", y = "y.npy", i = "i.npy", j = "j.npy", b = "b.npy", k = "k.npy", c = "c.npy")\n}\n')
 
     def dims(s):
-        """The block of dims, and the line that sizes what it leaves open."""
+        """The block of dims, and the line that gives sizes to its open dims."""
         text, sizes = 'Batch', ''
         for d, n in SIZE.items():
             how = s.r.choice(DECLARED.get(d, [f'= {n}']))

@@ -1,7 +1,7 @@
 """Random plans and train blocks for random programs; their text is legal as far as is known without compiling.
 
     lines, ranks = many(r, text)      of a mesh, ranks processes; one(r, text): of one rank
-    text = trained(r, text)           another rule, schedule, clipping, what is read and said while it trains
+    text = trained(r, text)           another rule, schedule, clipping, data and output while it trains
 
 `text` is a program of generate.py, `r` a random.Random. Results differ from those of one rank in f32 only by rounding;
 `narrow` tells whether a plan rounds to 16 bits or less. It must not look at results.

@@ -1,5 +1,5 @@
-"""Random programs under random plans of a mesh, as processes: a diagnostic, or what one rank gives; nothing else, and
-no hang.
+"""Random programs under random plans of a mesh, as processes: a diagnostic, or the results of one rank; nothing else,
+and no hang.
 
     python3 ranks.py SHARDC FIRST LAST [KEEP]     the same number gives the same pair; KEEP: a folder for the files of
     those that fail

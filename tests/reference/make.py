@@ -5,7 +5,7 @@ and safetensors, and must reproduce them up to the last bits of f32.
     python3 make.py [NAME...]        names: those of MODELS, below; the later ones are in zoo.py and unseen.py
 
 NAME.bf16 is the model NAME from the same beginning under PyTorch's autocast to bf16, for the models of NARROW; NAME.f16
-to f16 with its GradScaler, NAME.f16_skip the same from a scale at which the first steps overflow and are left out (no
+to f16 with its GradScaler, NAME.f16_skip the same from a scale at which the first steps overflow and are skipped (no
 gradients then).
 
 Parameters carry the paths of the model files; those of a stack are written stacked, [Layers, ...], as `h.*.name`.

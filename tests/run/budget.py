@@ -1,4 +1,4 @@
-"""A budget of `recompute .. keep = auto` is what one rank keeps, on any mesh: python3 budget.py SHARDC [SEED]
+"""A budget of `recompute .. keep = auto` bounds the bytes that one rank saves, on any mesh:   budget.py SHARDC [SEED]
 
 Models, meshes, micro-batches, machines, precision, `over` and `offload` meet pairwise: random rows until every two
 choices have met. For each row the compiler says the least budget (E0710); that budget, and larger ones, are

@@ -1,4 +1,4 @@
-"""Dropout in an executable: moments and correlations of what it keeps; losses that do not depend on micro-batches;
+"""Dropout in an executable: moments and correlations of the kept elements; losses that do not depend on micro-batches;
 evaluation without it, the same each time.
 
     python3 dropout.py SHARDC

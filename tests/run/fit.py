@@ -106,7 +106,7 @@ try:
         rc, j, err = plan(f'{whole * 0.75:.2f}MiB', lines, '--set', 'train.batch=1024')
         taken = [a['total'] for a in j['accumulate'] if a['taken']]
         check(rc == 0 and taken == [j['classes'][0]['bytes']['total']], f'{lines}: {taken} {j["classes"]}')
-    # `check` judges the plans of FILE, and says what it could not judge
+    # `check` judges the plans of FILE, and names those that it could not judge
     for memory, lines, rc, says in ('1GiB', ['micro 8'], 0, '1 plan: p (fits)'), ('1.5MiB', ['micro 8'], 3, 'E0801'), \
                                    ('1GiB', ['deterministic off'], 0, 'N0801'), ('1.5MiB', ['mico 8'], 1, 'E0601'):
         open(f'{folder}/m.shard', 'w').write(MODEL % (memory, ''.join(f'  {l}\n' for l in lines)))

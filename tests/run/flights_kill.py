@@ -3,7 +3,8 @@
 A small GPT over four ranks, messages that overlap the computation, over local and MPI: `on` is ZeRO-3 that gathers a
 layer ahead, `turns` a pipeline of two stages (1F1B), two ranks each with ZeRO-2. One rank kills itself where a message
 is asked for, where one is over, or where it waits for one (die_at.c): points of the queue, from its first to its last
-one, not of time. The others leave and name it, and the run goes on with the losses of the unbroken one, to the bit.
+one, not of time. The others leave and name it, and the run resumes with the losses of the uninterrupted one, bit by
+bit.
 """
 import json, os, shutil, subprocess, sys, time
 from common import MPI, check, preload, run, text_file, workdir

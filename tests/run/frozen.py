@@ -111,7 +111,7 @@ def compiled(name): run(SHARDC, 'compile', 'm.shard', '--plan', name, '-o', name
 
 
 def train(name, *more, out=None):
-    """Losses and tensors at the end, and what was said."""
+    """Losses and tensors at the end, and the output."""
     out, ranks = out or f'out.{name}', PLANS[name][0]
     if '--resume' not in more: shutil.rmtree(f'{WORK}/{out}', ignore_errors=True)
     command = [SHARDC, 'run', *(['-n', str(ranks)] if ranks > 1 else []), f'./{name}', '--', 'train', '--out', out]
@@ -130,7 +130,7 @@ def bytes_of(name):
 
 
 def alike():
-    """f32: all plans train as one rank does; frozen weights are as they were, to the bit."""
+    """f32: all plans train as one rank does; frozen weights are unchanged, bit by bit."""
     write()
     compiled('one')
     _, first, _ = train('one', '--steps', '0')

@@ -96,7 +96,7 @@ def allowed(terms, plan):
 
 
 def worst(have, want, terms, plan):
-    """How far the sums are off, as a share of what is allowed."""
+    """The error of the sums, as a share of the allowed error."""
     most_off = allowed(terms, plan)
     return max(abs(a - b) / most_off[i // BLOCK] for i, (a, b) in enumerate(zip(have, want)))
 
@@ -155,7 +155,7 @@ def weights():
         print(f'weights {how}: {max(off):.2f} of the bound, {len(at)} blocks')
 
 
-# ---- what is sent ----
+# ---- bytes sent ----
 def traffic():
     write('x.f32', sum(rows(5), []))
     sent = {}
@@ -175,7 +175,7 @@ def traffic():
     print(f'{sent["f32"] / sent["int8"]:.2f} times less than f32, counted')
 
 
-# ---- what is refused ----
+# ---- refusals ----
 REFUSED = (('zero 3; precision f32 gather = int8 block = 100', 'E0602'), ('precision f32 block = 64', 'E0602'),
            ('zero 2; precision f32 gather = int8', 'E0602'), ('precision f32 reduce = int8 block = 0', 'E0'),
            ('zero 1 bucket = 1KiB; precision f32 reduce = int8', 'E0602'), ('precision f32 reduce = int4', 'E0'))

@@ -161,7 +161,7 @@ class Bench:
         return p.stdout + p.stderr
 
     def train(s, row, name, over='local'):
-        """(losses, norms, weights, what it said, what plan said, bytes of each rank, pinned on the host and of its
+        """(losses, norms, weights, its output, the output of `plan`, bytes of each rank, pinned on the host and of its
         GPU)"""
         options, before, behind = OVER[over]
         if over == 'host': row = dict(row, flight=0)      # `flight` is refused for messages through the host

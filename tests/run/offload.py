@@ -44,7 +44,7 @@ model Two {
 }
 '''
 ADAM, LAMB = 'adamw lr = 2e-3; clip 1.0', 'lamb lr = 2e-3; clip 1.0'
-FREE = 'adamw lr = 2e-3; on_nan off'  # no norm is waited for: rounds of the backward loop update what they make
+FREE = 'adamw lr = 2e-3; on_nan off'  # no norm needed: rounds of the backward loop include their update
 NARROW = '2e-3 betas = [0.9, 0.95] states = bf16'
 ON = 'mesh data = %d; place Batch -> data; '
 # the plan's lines, the optimizer, ranks

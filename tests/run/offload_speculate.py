@@ -92,7 +92,7 @@ def on_gpus(row, what):
 
 
 def count(row, losses, steps):
-    """As guessed, or clipped or left out."""
+    """As speculated, or clipped, or skipped."""
     clip = float(CLIPS[row['clip']].split()[-1]) if row['clip'] != 'none' else float('inf')
     for _, norm in losses: steps['right' if 0 < norm <= clip and norm < float('inf') else 'wrong'] += 1
 

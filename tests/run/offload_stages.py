@@ -63,7 +63,7 @@ def waits(row): return row['clip'] or row['guard'] != 'off' or row['precision'] 
 
 
 def lines(row, of):
-    """`apart`: parameters of what one stage has, the update of all of it."""
+    """`apart`: the parameters of one stage's layers, the update of all layers."""
     first = of if not row['apart'] or of == 'h.*' else ', '.join(paths(row, [0 if row['there'] != 'last' else -1]))
     update = row['words'].replace('params', '').strip('; ')
     said = [f'offload {update} of {of} -> host'] * bool(update)

@@ -16,7 +16,7 @@ if not browser:
 d = workdir()
 run(shardc, 'dump', model, '--format', 'html', '-o', f'{d}/page.html')
 
-# Clicks as a reader would, and puts what it sees into the title.
+# Clicks as a reader would, and writes the visible text into the title.
 script = """<script>
 const seen = {errors: [], views: [], links: {}, heads: []};
 window.onerror = m => seen.errors.push(String(m));

@@ -52,7 +52,7 @@ try:
     check(text.count('<section>') == plans and text.count('<svg') > plans, 'all plans and what compares them')
     for sent in json.loads(plan('--plan', 'four', '--json')[0])['communication']:
         for c in sent['collectives']: check(f'>{c["elements"]}<' in text, f'{c} is not on the page')
-    # the lanes of a plan whose machine is known: kernels, two axes, rounds that are left out
+    # the lanes of a plan whose machine is known: kernels, two axes, omitted rounds
     lanes = run(SHARDC, 'plan', f'{os.path.dirname(FILE)}/plans.shard', '--plan', 'hybrid', '--set',
                 'plan.zero.overlap=on', '--html', '-', cwd=folder)[0]
     lanes = lanes[lanes.index('Kernels and messages'):]
@@ -81,7 +81,7 @@ try:
               row[4] == (s['stages'] if crosses else 'nothing leaves'), f'{row} of {a}')
         check(abs(bytes_of(row[5]) / s['own'] - 1) < 0.01 and abs(float(row[6][:-2]) / s['seconds_own'] - 1) < 0.01
               if crosses else row[5:] == [''] * 4, f'{row} of {s}')
-    # the schedule, a bar per turn, each with what it is; of 64 stages stretches of turns
+    # the schedule, a bar per turn, each with its label; of 64 stages stretches of turns
     gantt = re.search('<h3>The schedule of the stages.*?(<svg.*?</svg>)', page, re.S)[1]
     lanes = tree.fromstring(gantt).findall('.//{*}rect')
     check(64 * 2 < len(lanes) < 64 * 8, f'{len(lanes)} bars of 64 stages')

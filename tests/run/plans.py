@@ -110,7 +110,7 @@ def norms_of_parameters():
 
 
 def both_accumulations():
-    """What `plan` says of the choice that is not taken is what it says of a plan that takes it."""
+    """The figures of `plan` for the choice not taken equal those for a plan that takes it."""
     open(f'{folder}/full.shard', 'w').write(MODEL.replace('bucket = 8KiB', 'bucket = 8KiB accumulate = full'))
     for plan in 'm2', 'm3':
         for file, taken in ('m.shard', 'shard'), ('full.shard', 'full'):

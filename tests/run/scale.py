@@ -1,10 +1,9 @@
 """Training in f16 finds its loss scale: python3 scale.py SHARDC
 
-A small GPT, from a scale at which the first steps overflow. Steps that are left out change neither weights nor states;
-the scale falls until gradients fit, rises after `growth_interval` good steps, and is shown. A killed run resumes bit by
-bit, with scale and counters. Ranks (data, ZeRO 0 to 3, tensor) leave out steps together and train alike; micro-batches
-too. A gradient that is not finite at the smallest scale, or a loss, ends the run as in other types, whatever `on_nan`
-says.
+A small GPT, from a scale at which the first steps overflow. Skipped steps change neither weights nor states; the scale
+falls until gradients fit, rises after `growth_interval` good steps, and is shown. A killed run resumes bit by bit, with
+scale and counters. Ranks (data, ZeRO 0 to 3, tensor) skip steps together and train alike, also with micro-batches. A
+gradient that is not finite at the smallest scale, or a loss, ends the run as in other types, whatever `on_nan` says.
 """
 import json, os, random, re, shutil, subprocess, sys, time
 from common import EXAMPLES, check, read, run, text_file, workdir
@@ -72,7 +71,7 @@ for out in 'plain', 'plain_parts':
     check(0 < worst('wide', out) <= 2e-2, f'{out}: {worst("wide", out)} away from f32')
     check(all(x['scale'] == 65536 and 'skipped' not in x for x in lines(out)), 'nothing overflows at 65536')
 
-# ---- left out, then found ----
+# ---- steps skipped, then a scale found ----
 said = train('one', 'one', '--save-every', '1', '--keep', '99', '--log-every', '1')
 rows = lines('one')
 first = next(i for i, x in enumerate(rows) if 'skipped' not in x)

@@ -36,7 +36,7 @@ for name in names[::4] + [names[-1]]:
     check(read(f'{d}/again') == read(f'{d}/tuned'), f'compiled from {name}: other bytes')
 run(shardc, 'compile', f'{d}/ir/{names[-1]}', '-o', f'{d}/no', '--tune-db', f'{d}/a.tune', expect=2)
 
-# an edited cut is obeyed if it fits, and left out with a warning if it does not
+# an edited cut is used if it fits, and ignored with a warning if it does not
 old = '\t'.join(records[0][:7])
 edited = read(f'{d}/a.tune').decode().replace(old, '\t'.join(records[0][:6] + ['4 1 1 1 1 1 1 0 1 1']))
 open(f'{d}/edited.tune', 'w').write(edited)

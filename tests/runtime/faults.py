@@ -122,7 +122,7 @@ def locks():
 
 
 def between():
-    """A run that comes and goes between another's look at a directory and its lock; two runs that nobody named."""
+    """A run that comes and goes between another's look at a directory and its lock; two runs without a name."""
     p = begin('--out', 'b', '--steps', '5', WAITS=f'{D}/b.go')
     until(lambda: os.path.exists(f'{D}/b.go.here'))
     a = go('b', '--steps', '9')

@@ -96,7 +96,7 @@ def one_fails_at_run_time():
 
 
 def nothing_left():
-    for _ in range(100): # a process of its own removes what was left
+    for _ in range(100): # a separate process removes leftover files
         if not os.listdir(f'{D}/tmp'): return
         time.sleep(0.05)
     wrong.append(f'temporary files are left: {os.listdir(f"{D}/tmp")}')
