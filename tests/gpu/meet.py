@@ -1,7 +1,7 @@
 """Ranks of several machines, simulated by processes with the environment of several machines. An executable that uses
 the stand-in's NCCL meets over TCP and by a file, started as by torchrun, mpirun and srun and by hand, and has the same
-losses as one processor. A faulty launch is reported with the status of docs/executable.md and never hangs; a killed
-rank is named and ends all others.
+losses as one processor. A wrong launch is reported with the status of docs/executable.md and never hangs; a killed rank
+is named and ends all others.
 
     python3 meet.py SHARDC [CASE ..]
 """
