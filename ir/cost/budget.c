@@ -163,9 +163,10 @@ static void find_uses(Buffers *buffers) {
     const Op *o = &buffers->f->ops.at[i];
     if (op_family(o->code) != FAMILY_COLLECTIVE) continue;
     if (is_published(buffers, o)) mark(buffers, o->in[0], USE_BUFFER);
-    Use use = attr_get(&o->attrs, ATTR_gradient) ? USE_GRADIENT : USE_BUFFER; /* in no group */
-    if (!is_flat(value_type(buffers->f, o->in[0])))
-      mark(buffers, o->in[0], use), mark(buffers, o->out, use);
+    if (is_flat(value_type(buffers->f, o->in[0]))) continue;
+    bool whole = o->code == OP_all_reduce && attr_get(&o->attrs, ATTR_gradient); /* in no group */
+    if (buffers->root[o->out] != buffers->root[o->in[0]]) mark(buffers, o->out, USE_BUFFER);
+    mark(buffers, o->in[0], whole ? USE_GRADIENT : USE_BUFFER); /* counted once */
   }
 }
 

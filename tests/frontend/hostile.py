@@ -44,7 +44,7 @@ after memory
 source f1 %s "text"
 dim A = 64
 target x86_64_v3 {..}
-set %s = "1"
+set train.data = %s
 param @w : f32[A:64] at(0)
 output @loss : f32[A:64] at(0)
 kernel @k(%%0 : f32[A:64]) {family = "elem", variant = "vector", tile = [4096], chunks = [1]} {
@@ -121,7 +121,7 @@ def odd_files():
     refuses('E0001', 'check', '.')
     r = run('check', '-', text=model())
     must(r.returncode == 0 and r.stdout.startswith('Mlp: '), 'check - reads a model', r)
-    r = run('check', '-', text='# IR\n' + DUMP % ('M', '"f"', 'x'))
+    r = run('check', '-', text='# IR\n' + DUMP % ('M', '"f"', '"x"'))
     must(r.returncode == 0, 'check - reads IR', r)
     r = run('compile', '-', '--emit=c', text=model())
     must(r.returncode == 0 and 'RT_PROGRAM' in r.stdout, 'compile - reads a model', r)
@@ -130,7 +130,7 @@ def odd_files():
 
 
 def targets():
-    dump = DUMP % ('M', '"f"', 'x')
+    dump = DUMP % ('M', '"f"', '"x"')
     refuses('E1103', 'compile', write('t.ir', dump.replace('x86_64_v3', 'zz')), '-o', 'x')
     for fact in ('vector_bytes = 1', 'vector_bytes = 64', 'device = gpu', 'rounds = true', 'shared = 1024',
                  'chunk = 0'):

@@ -34,8 +34,8 @@ def states():
         classes = plan(*setting('zero', zero), *setting('precision.grad', 'bf16'))['classes']
         bytes = [sum(c['bytes'][part] for part in ('weights', 'gradients', 'optimizer')) for c in classes]
         mean = (bytes[0] + (STAGES - 2) * bytes[1] + bytes[2]) / STAGES
-        # Both ends hold the embedding, which is tied; padding and tensors that no tensor axis cuts.
-        check(0 <= mean / (each * share) - 1 < 0.003, f'zero {zero}: {mean} bytes, {each} of {share}')
+        # Both ends hold the tied embedding. The rest is padding, and tensors that `tensor` or `zero` leaves whole.
+        check(0 <= mean / (each * share) - 1 < 0.0035, f'zero {zero}: {mean} bytes, {each} of {share}')
         found[zero] = bytes[1]
     check(abs(found[0] / 2**30 / 29.1 - 1) < 0.01 and abs(found[1] / 1e9 / 10.7 - 1) < 0.015, f'{found}')
 
