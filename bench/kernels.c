@@ -8,15 +8,15 @@
    Kernels are tuned and compiled as for a model; a cut, for families that have variants, is the
    numbers of attribute tile, and several are measured in turn. The threads take chunks as the pool
    does. Operands change from call to call, so they come from memory if the sets exceed the caches;
-   a result lies in the buffer of an operand where pass `order` may put it there (--apart: never,
+   a result uses the buffer of an operand where pass `order` may do so (--apart: never,
    as where a later kernel still reads the operand).
 
-   --turn: all kernels of the file one after the other, so many times; prints each one's least time.
+   --turn: all kernels of the file one after the other, ROUNDS times; prints each one's least time.
    --ask: for another program that measures in turn. The first line of output is the bytes that the
-   kernel moves; then each line of input is answered with a triad over as many bytes and a call:
-   bytes per second of the one, seconds of the other.
+   kernel moves; then each line of input is answered with a triad over that number of bytes and a
+   call: bytes per second of the triad, seconds of the call.
 
-   Beside each call the same threads run a loop of multiply-adds and a triad a = b + s c with
+   With each call the same threads run a loop of multiply-adds and a triad a = b + s c with
    non-temporal stores (12 bytes per element). Bytes of a kernel: operands and results once. Times
    are processor time, so that other processes count little; medians, quartiles of the shares in
    brackets.
@@ -51,7 +51,7 @@ static bool same_size(const Fn *k, ValueId a, ValueId b) {
   return value_bytes(k, a) == value_bytes(k, b);
 }
 
-/* The argument in whose buffer result i lies; -1: none. */
+/* The argument whose buffer holds result i; -1: none. */
 static int shared_with(Arena *a, const Fn *k, uint32_t i, const bool *taken) {
   for (uint32_t j = 0; j < k->args.n; j++)
     if (!taken[j] && value_bytes(k, k->args.at[j]) > 1 << 16 &&

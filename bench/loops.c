@@ -1,5 +1,6 @@
 /* See loops.h. Twelve chains of multiply-adds hide the latency of any x86 processor so far. Must
-   not: be compiled with more than the base instructions: what a loop needs stands at its head. */
+   not: be compiled with more than the base instructions: each loop names the instructions that it
+   needs. */
 #include "loops.h"
 #include <cpuid.h>
 #include <immintrin.h>

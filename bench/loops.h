@@ -11,7 +11,8 @@ double loop_wide(void);
 double loop_narrow(void);
 double loop_matrix(void);
 
-/* Whether narrow and matrix run here; the latter asks the system for the tiles of this process. */
+/* True if narrow and matrix run on this processor; the latter asks the system for the tiles of this
+   process. */
 bool loop_has_pairs(void);
 bool loop_has_matrix(void);
 

@@ -1,6 +1,6 @@
 /* Linked into an executable by bench/pipeline, between its program and rt_launch (--wrap of
    ld): a kernel whose name holds a word of SLEEP, such as
-   "fwd.attention=5,bwd.attention_grad=10", takes so many milliseconds: it computes, and
+   "fwd.attention=5,bwd.attention_grad=10", takes that number of milliseconds: it computes, and
    sleeps until they are over. A rank's stage may be slower by a factor: SLEEP_STAGES is
    "1,1,2,1", by rank. SLEEP_NOTE is a file to which each rank appends how many kernels
    slept. So a stage takes a known time of the wall, on however few processors the ranks
@@ -22,7 +22,7 @@ static const char *rank(void) {
   return r ? r : "0";
 }
 
-/* Of the numbers "a,b,c" number i; 1: there is none. */
+/* Number i of the list "a,b,c"; 1 if there is none. */
 static double number(const char *list, long i) {
   for (; list && i > 0; i--) list = strchr(list, ','), list += list != NULL;
   return list ? strtod(list, NULL) : 1;

@@ -1,5 +1,5 @@
-/* Of a schedule's table, as the compiler makes it (pipeline_schedule.h): how long a step takes if
-   each turn takes a given time and messages none.
+/* The time of a step by a schedule's table, as the compiler makes it (pipeline_schedule.h), if each
+   turn takes a given time and messages take none.
 
      bench_pipeline_table SCHEDULE STAGES PARTS CHUNKS FORWARD BACKWARD WEIGHTS [FACTOR ..]
 

@@ -14,7 +14,7 @@ typedef struct Team Team;
 typedef void TeamWork(void *context, int number); /* number: of the thread, from 0 */
 typedef void Chunk(void *const *buffers, int64_t chunk, void *scratch);
 
-typedef struct Code { /* a compiled kernel: its phases, each of so many chunks */
+typedef struct Code { /* a compiled kernel: its phases, with the number of chunks of each */
   int phases;
   Chunk *run[2];
   int64_t chunks[2];
@@ -38,7 +38,7 @@ TeamLoop *loop_of(Elem e);
 /* So many bytes are in no cache when they are read again; 0 or less: the machine tells no size. */
 int64_t team_cold(void);
 
-/* Bytes per second of triad over arrays of so many bytes together; 0: that no cache holds. The
+/* Bytes per second of triad over arrays of the given total size; 0: larger than every cache. The
    first call makes them. */
 double team_triad(Team *t, int64_t bytes);
 

@@ -1,4 +1,4 @@
-/* The program of tools/gpu-bundle: what its parts share.
+/* The program of tools/gpu-bundle: shared declarations of its parts.
 
    A part writes rows (JSON, one object a line, to OUT/PART.jsonl) and a table for people (to
    OUT/PART.txt and stdout) as it goes, so what it found stays when it fails or is ended. Nothing is
@@ -13,7 +13,7 @@ typedef struct Child { /* another program */
 } Child;
 
 typedef struct Bundle {
-  char folder[RT_PATH]; /* where the bundle lies */
+  char folder[RT_PATH]; /* folder of the bundle */
   char out[RT_PATH];    /* where results go */
   bool quick;           /* small sizes and few of everything: to try the bundle itself */
   double ends;          /* rt_now() at which the running part is ended */
@@ -26,7 +26,7 @@ typedef struct Bundle {
 #include "parts.def"
 #undef PART
 
-/* What parts return. SHORT: nothing was wrong, and not all was done. */
+/* Results of parts. SHORT: no fault was found, but the part did not finish. */
 enum { PART_GOOD = 0, PART_BAD = 1, PART_SKIPPED = 77, PART_SHORT = 78 };
 
 /* ---- results (results.c) ---- */
@@ -61,7 +61,7 @@ void last_words(const char *log, char *out,
 
 /* ---- the GPU (gpu.c) ---- */
 
-enum { NEEDS_SM = 80 }; /* all code here is for this, or newer */
+enum { NEEDS_SM = 80 }; /* the bundle's code needs this or a newer one */
 
 typedef struct Gpu {
   CudaApi api;
@@ -90,7 +90,7 @@ double median(double *x, int n); /* sorts x */
 /* Begins to ask nvidia-smi for clocks, heat and why they are held back, into OUT/clocks.csv. */
 void clocks_start(Bundle *b, const char *gpu);
 void clocks_stop(Bundle *b);
-/* What it saw since the last call, as words for the table and as members of a JSON object ("" if
+/* Its readings since the last call, as words for the table and as members of a JSON object ("" if
    there is no nvidia-smi). */
 void clocks_since(Bundle *b, char *words, char *members, int size);
 #endif

@@ -1,7 +1,7 @@
-/* What the GPU reaches with code that does one thing: multiply-adds of f32, tensor cores by
-   mma.sync (bf16, tf32), copies. Shares in the other parts are of these, measured in the same run.
-   On sm_90 mma.sync is not the fastest way to the tensor cores; what is written for sm_80 cannot
-   pass it. Operands are never zero: zeros draw less power and run faster than data. */
+/* The speed that the GPU reaches with code that does one thing: multiply-adds of f32, tensor cores
+   by mma.sync (bf16, tf32), copies. Shares in the other parts are of these, measured in the same
+   run. On sm_90 mma.sync is not the fastest way to the tensor cores; code written for sm_80 cannot
+   exceed it. Operands are never zero: zeros draw less power and run faster than data. */
 #include "bundle.h"
 #include <math.h>
 #include <stdlib.h>

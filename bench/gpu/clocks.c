@@ -1,6 +1,6 @@
-/* What nvidia-smi says of the GPU while parts run: clocks, heat, power, and what holds clocks back.
+/* Readings of nvidia-smi while parts run: clocks, heat, power, and the reasons for reduced clocks.
    It writes a line every half second to OUT/clocks.csv; of the lines of a part those count in which
-   the GPU was at work. Where there is no nvidia-smi, nothing is said. Must not: fail a part. */
+   the GPU was at work. Without nvidia-smi nothing is reported. Must not: fail a part. */
 #include "bundle.h"
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +47,7 @@ static void add(Seen *s, const double *x, unsigned held) {
   s->held |= held, s->n++;
 }
 
-/* What is not supported is 0. False: no line of numbers. */
+/* An unsupported reading is 0. False: no line of numbers. */
 static bool read_line(char *line, double x[6], unsigned *held) {
   int n = 0;
   char *rest = NULL;

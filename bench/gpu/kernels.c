@@ -3,7 +3,8 @@
    SYMBOL.ptx.
 
    A few processes share the folders, each taking the next one that nobody has. A kernel that faults
-   or hangs ends its process; it is told, and the next process goes on behind it. A process that
+   or hangs ends its process; it is reported, and the next process continues after that kernel. A
+   process that
    gets no context or no memory leaves its share to the others. Folders come in an order that mixes
    what they hold, so that a run that is out of time has seen something of everything. The harness
    is the one of tests/codegen. */
@@ -22,7 +23,7 @@
 
 enum { WORKERS = 4, KERNEL_SECONDS = 60, FIRST_POISON = 0x5A, BROKEN = 3, ROOM = 256 << 20 };
 
-typedef struct Place { /* shared with the process that works there */
+typedef struct Place { /* shared with the process of that slot */
   volatile int pack, kernel;
   volatile int64_t good, bad, skipped;
   volatile bool taken; /* a folder, and it is not done yet */
@@ -297,7 +298,7 @@ static pid_t start(Bundle *b, const Folders *f, Shared *all, Place *place) {
   return pid;
 }
 
-/* What ended without saying so: a signal, or a time-out. True: another process may go on. */
+/* A process ended without a report: a signal, or a time-out. True: another process may go on. */
 static bool ended(Bundle *b, Place *place, int status) {
   if (WIFEXITED(status)) return WEXITSTATUS(status) == BROKEN;
   bool hung = WTERMSIG(status) == SIGALRM, begun = strcmp(place->name, "start") != 0;
@@ -328,7 +329,7 @@ static int show(Bundle *b, const Folders *f, const Shared *all, int n) {
     if (!p->began) say(b, "one process less: %s\n", p->why);
   }
   int rest = f->kernels - good - bad - skipped;
-  if (rest < 0) rest = 0; /* what died before its first kernel counts as bad, too */
+  if (rest < 0) rest = 0; /* a process that died before its first kernel also counts as bad */
   put_row(b,
           "{\"name\": \"all\", \"good\": %d, \"bad\": %d, \"skipped\": %d, \"not_reached\": "
           "%d}",

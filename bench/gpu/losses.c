@@ -37,7 +37,7 @@ static void be_rank(int rank, int ranks) {
     else unsetenv(names[i]);
 }
 
-/* Of the ranks' statuses the first that is not 0. */
+/* The first status of the ranks that is not 0. */
 static int train_ranks(Bundle *b, char *const *words, const char *log, int ranks, double until) {
   Child child[RANKS];
   int status = 0, started = 0;

@@ -3,7 +3,7 @@
    part anew. A part that fails or hangs costs its own results and nothing else; a signal ends the
    part that runs and then the command, with results so far.
 
-   All parts see one GPU: the first that can run what is here, or the one asked for. Others are
+   All parts see one GPU: the first that can run the bundle, or the requested one. Others are
    hidden by CUDA_VISIBLE_DEVICES, so that models and PyTorch take the same one. */
 #include "bundle.h"
 #include "runtime/base/file.h"
@@ -269,7 +269,7 @@ static Choice ask_gpu(int asked) {
   return c;
 }
 
-/* What the driver assembles is kept for the other processes, also where there is no HOME. */
+/* The driver's assembled code is kept for the other processes, also without HOME. */
 static void keep_code(const Bundle *b) {
   if (fresh_folder(b, "cache")) setenv("CUDA_CACHE_PATH", out_path(b, "cache"), 0);
 }

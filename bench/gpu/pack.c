@@ -1,9 +1,9 @@
 /* gpu_pack DUMP.ir TARGET FOLDER KERNELS CUTS [SHARED]: the hot kernels of a model for a GPU, each
-   with a few cuts, as FOLDER/kernels.ir and FOLDER/SYMBOL.ptx: what the bundle's part `variants`
-   measures. (Part `densities` measures attention's.)
+   with a few cuts, as FOLDER/kernels.ir and FOLDER/SYMBOL.ptx: the kernels that the bundle's part
+   `variants` measures. (Part `densities` measures attention's.)
 
    Hot are those of a training step that take longest by their operations and bytes, half of them
-   with variants where there are so many. Cuts are the rule's, others that differ from it in one
+   with variants if that number exists. Cuts are the rule's, others that differ from it in one
    decision (passes/tune/variants.h), and where that makes too few, others that differ from those.
    SHARED: bytes of shared memory that a CTA may take, those that every GPU of the target allows
    without it. Settings of the module say what each function is:

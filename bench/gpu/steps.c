@@ -3,8 +3,8 @@
    vocabulary, and who else. Without that it is PyTorch, where python3 has it and sees the GPU; a
    name is another executable of the bundle, of the same model: the one without `offload`. The FLOP
    of a step are those of the usual count, 6 per parameter and token and 12 per layer, width,
-   position and token: the same for both. MFU is of the data sheet's peak (peaks.def); beside it
-   stands the share of mma.sync as measured in this run.
+   position and token: the same for both. MFU is of the data sheet's peak (peaks.def); the table
+   also has the share of mma.sync as measured in this run.
 
    PyTorch's process waits while ours runs, and keeps its memory. */
 #include "bundle.h"
@@ -49,7 +49,7 @@ static bool whole_words(const char *name, const char *words) {
   return false;
 }
 
-/* NaN: its data sheet is not known here. */
+/* NaN: peaks.def has no data sheet of it. */
 static double peak_of(const CudaDevice *d) {
   for (size_t i = 0; i < sizeof peaks / sizeof *peaks; i++) {
     if (!whole_words(d->name, peaks[i].words)) continue;
@@ -138,7 +138,7 @@ static bool run_peer(Child *c, int steps, double until, Times *t) {
 
 /* ---- one model ---- */
 
-/* What a model is measured beside: a process of PyTorch, or runs of an executable. */
+/* The peer of a model: a process of PyTorch, or runs of an executable. */
 static bool start_other(Bundle *b, const Model *m, Child *c, double until, char *why, int size) {
   Times warm = {.n = 0};
   if (m->other) return run_ours(b, m->other, 2, 0, until, &warm, why, size);

@@ -2,7 +2,7 @@
    time, TFLOP/s, GB/s and their shares of this run's ceilings, and a tuning record for the best cut
    of each.
 
-   Cuts of a kernel run in turn, for some rounds, behind a write that empties the cache; what counts
+   Cuts of a kernel run in turn, for some rounds, after a write that empties the cache; the result
    is the median. Before, the results of each are compared with those of the first, the rule's, at
    their beginning and end, over other poison; a cut that is wrong or refused fails the part.
    The driver assembles PTX while nothing is measured, in a few concurrent processes: it keeps
@@ -384,7 +384,7 @@ static bool open_sweep(Sweep *s, Bundle *b, const char *folder) {
                 "allocate");
 }
 
-/* Fills the driver's cache. What goes wrong here goes wrong again where it is told. */
+/* Fills the driver's cache. A failure of this call occurs again in the call that reports it. */
 static void assemble(Bundle *b, const char *folder) {
   fflush(NULL);
   for (int w = 0; w < WORKERS; w++) {
@@ -400,7 +400,7 @@ static void assemble(Bundle *b, const char *folder) {
   while (wait(NULL) > 0) {}
 }
 
-/* Nothing else is measured here. */
+/* This part measures nothing else. */
 static DeviceKind any_gpu(const char *target) {
   (void)target;
   return DEVICE_GPU;

@@ -64,8 +64,9 @@ static Module *module_of(Harness *h) {
 }
 
 /* With all of LLVM's passes each one of `every`, the others with few: most of the time of a batch
-   is LLVM's, and a wrong bound, mask or address is as wrong without it. What our own claims to LLVM
-   (no overflow, in bounds, no alias) break shows in the former alone. SHARDC_OPTIMIZE=all: all. */
+   is LLVM's, and a wrong bound, mask or address is as wrong without it. Faults caused by our own
+   claims to LLVM (no overflow, in bounds, no alias) appear only in the former. SHARDC_OPTIMIZE=all:
+   all. */
 static bool build(const Harness *h, Module *m, const char *folder) {
   enum { EVERY = 5 }; /* prime to the periods by which tests choose masks, factors, types */
   const char *all = getenv("SHARDC_OPTIMIZE");

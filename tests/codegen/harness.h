@@ -28,7 +28,7 @@ typedef struct Harness {
   int chunk;   /* setting target.chunk: small work per chunk, so that small shapes have many; 0: as
                   always */
   bool stream; /* caches that hold nothing: results are stored past them wherever they can be */
-  int shift;   /* buffers begin so many elements behind a multiple of 64 bytes */
+  int shift;   /* buffers begin this number of elements after a multiple of 64 bytes */
   bool vary;   /* cuts that a tuner may try instead of the rule's */
   bool quick;  /* all kernels as `compile --quick` makes them */
   bool unrun;  /* kernels are made, and that is all */
@@ -37,7 +37,7 @@ typedef struct Harness {
   uint64_t near, asked; /* outside of near are NaN, results are compared in asked alone: what need
                            not be read is not; 0: all, all */
   bool most;            /* on a GPU: cuts for those that allow most shared memory */
-  int multiprocessors;  /* of a GPU, for kernels that stay there; 0: those of its target */
+  int multiprocessors;  /* of a GPU, for resident kernels; 0: those of its target */
   int shut[2]; /* of a processor: nobody may touch the buffer of argument shut[0] where the number
                   shut[1] holds; 0: everyone may */
   int workers; /* target.workers: more of them make more chunks, 2 at first */
@@ -52,18 +52,18 @@ bool harness_tested(const char *target);
 
 Harness *harness_new(const char *target);
 void harness_free(Harness *h);
-/* Appends text of a kernel function; attribute family stands in its text. */
+/* Appends text of a kernel function; the text contains attribute family. */
 void harness_add(Harness *h, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Number of kernels whose results differ from the interpreter's by more than tolerance * (1 + |x|),
  * or that fail otherwise. */
 int harness_run(Harness *h, double tolerance);
 /* The same of n kernels with caches that hold nothing, so that results pass them wherever they can:
-   in buffers that begin `shift` elements behind a line, or the first two in those of operands. */
+   in buffers that begin `shift` elements after a line, or the first two in those of operands. */
 typedef void HarnessMake(Harness *h, int i);
 int harness_streamed(const char *target, HarnessMake *make, int n, int shift, bool in_place,
                      double tolerance);
 /* The same for the kernel functions of a module after `select` that is in h->ctx, with results in
-   the buffers of operands wherever a caller has them there. */
+   the buffers of operands wherever a caller shares them. */
 int harness_check(Harness *h, Module *m, double tolerance);
 /* Some other cuts than the rule's of the kernels of a module after `select`. */
 void harness_vary(Harness *h, Module *m);

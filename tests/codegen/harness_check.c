@@ -1,5 +1,5 @@
 /* Kernels against the interpreter: random operands, poisoned buffers between guards, comparison.
-   Whatever runs the kernel stands in Harness.run. Must not: know how kernels are made. */
+   Harness.run is the function that runs the kernel. Must not: know how kernels are made. */
 #include "harness_inside.h"
 #include "ir/interp/interp.h"
 #include "ir/support/numbers.h"
@@ -318,7 +318,7 @@ static bool within(const Type *t, int64_t element, int64_t unit, uint64_t units)
   return true;
 }
 
-/* What lies far from the results that are asked for becomes NaN; the others may be anything. */
+/* Elements far from the requested results become NaN; the others may be anything. */
 static void spoil_far(Running *r, Tensor *want) {
   Harness *h = r->h;
   if (!h->near) return;

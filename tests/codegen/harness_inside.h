@@ -1,4 +1,4 @@
-/* What the files of the harness, and others that run kernels, share. */
+/* Shared declarations of the files of the harness, and of others that run kernels. */
 #ifndef SHARDC_TEST_HARNESS_INSIDE_H
 #define SHARDC_TEST_HARNESS_INSIDE_H
 #include "harness.h"

@@ -8,7 +8,7 @@ typedef struct Text { /* ops so far; the value that comes next */
   const AttentionShape *s;
   const char *ops, *arguments;
   int next;
-  const char *both, *heads; /* dims [T, S], and of the dim by which heads differ, too; NULL: none */
+  const char *both, *heads; /* dims [T, S], and the dim by which heads differ; NULL: none */
   int q, k, qb, kb, hb;     /* values: positions, of blocks, of heads */
 } Text;
 

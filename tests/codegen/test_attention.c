@@ -285,8 +285,8 @@ static void wide_heads_most_shared(void **state) {
   wide_with(true);
 }
 
-/* Blocks that a sliding mask excludes are not computed: what stands there is NaN, which a factor of
-   0 would spread. */
+/* Blocks that a sliding mask excludes are not computed: their elements are NaN, which a factor of 0
+   would spread. */
 static void far_blocks(void **state) {
   (void)state;
   AttentionShape s = {2, 2, {"S", "D"}, {"T", "D"}, {832, 16}, {832, 16}, 832, 832};

@@ -114,7 +114,7 @@ static void test_quick(void **state) {
   place_free(&p);
 }
 
-/* What others can write is not used, and that is said. */
+/* A folder that others can write is not used, and a message reports it. */
 static void test_cache_of_others(void **state) {
   (void)state;
   Place p = place_of(good, sizeof good - 1);
@@ -216,9 +216,8 @@ static const char *text_until(Arena *a, const char *s, const char *end) {
   return arena_strndup(a, s, (size_t)(to - s));
 }
 
-/* Tensor cores have work on both sides of the barrier of a tile of k: its first step was read
-   before the loop came round, the next tile's is read behind the barrier. Copies stand in no
-   branch. */
+/* Tensor cores have work on both sides of the barrier of a tile of k: its first step was read in
+   the previous iteration, the next tile's is read after the barrier. No branch contains copies. */
 static void test_reads_ahead(void **state) {
   (void)state;
   static const struct {

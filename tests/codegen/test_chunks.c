@@ -1,6 +1,7 @@
 /* Chunks of attention over lists, forward and backward, of heads that list unequally much: chunks
    are all of the work once, and workers who take them as the runtime's pool does end together.
-   Work is counted here anew from the rectangles, and each bound is one that heads as they come
+   The test counts work independently from the rectangles, and each bound is one that heads as they
+   come
    would break. */
 #include "ir/kernel/attention_list.h"
 #include "ir/kernel/flash_list.h"
@@ -176,7 +177,7 @@ static void growing_heads(void **state) {
   each_phase(heads, 2, check_growing);
 }
 
-/* Tiles of a list: runs from the first on to the one behind which none follows. */
+/* Tiles of a list: runs from the first to the last. */
 static int64_t length_of(const FlashLists *x, const uint32_t *order) {
   int64_t n = 0;
   uint32_t from = order[2], run = order[1];

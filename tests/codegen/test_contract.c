@@ -114,8 +114,8 @@ static void renamed(Harness *h, int i, const Product *p, const char *a, const ch
   }
 }
 
-/* What pass precision makes of a product: factors cast on the way in, f32 out, an epilogue, and its
-   result rounded. */
+/* A product after pass precision: factors cast on the way in, f32 out, an epilogue, and its result
+   rounded. */
 static void narrowed(Harness *h, int i, const Product *p, const char *a, const char *b) {
   bool wide_a = i % 4 == 1, wide_b = i % 4 > 1;
   Dims bias = some(h, &p->r);
@@ -138,7 +138,7 @@ static const char *machine = "native";
 /* The PTX machine is slow. */
 static bool gpu(void) { return !strncmp(machine, "sm_", 3); }
 static int some_of(int count) { return gpu() ? count / 3 : count; }
-/* An operand's sum over k beside the product: before it or behind it, widened or not. */
+/* An operand's sum over k together with the product: before or after it, widened or not. */
 static void summed(Harness *h, int i, const Product *p, const char *a, const char *b) {
   const Dims *of = i % 3 ? &p->b : &p->a;
   bool widen = strcmp(p->elem, "f32") && i % 2;
@@ -185,7 +185,7 @@ static void bf16_operands(void **state) { (void)state, run_case(plain, 60, 2, "b
 static void bf16_chunks(void **state) { (void)state, run_case(plain, 30, 3000, "bf16", 8e-3); }
 static void bf16_narrowed(void **state) { (void)state, run_case(narrowed, 60, 2, "bf16", 3e-5); }
 static void sums_on(int count, int workers, const char *elem, double tolerance) {
-  if (gpu()) skip(); /* target.sums is 0 there */
+  if (gpu()) skip(); /* target.sums is 0 on that target */
   run_case(summed, count, workers, elem, tolerance);
 }
 
@@ -309,8 +309,8 @@ static void passes_out(void **state) {
   run_cuts(of, sizeof of / sizeof *of);
 }
 
-/* Tiles of one step of k, two stages, more stages than tiles, a last split of one tile: where what
-   is read ahead comes just in time, or is not there. */
+/* Tiles of one step of k, two stages, more stages than tiles, a last split of one tile: where
+   prefetched data arrives just in time, or does not exist. */
 static void read_ahead(void **state) {
   static const CutCase of[] = {
       {"bf16", "64 64 16 32 32 3 1", 1e-3, false}, {"bf16", "64 64 16 32 32 2 1", 1e-3, false},

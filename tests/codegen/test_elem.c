@@ -185,8 +185,8 @@ static void merge(Harness *h, int i) {
               with(&v, "f32", "M", v.m * v.k, true));
 }
 
-/* Bits into bytes and out of them, over all of a dim and from the middle of it; bits that are made,
-   and that lie in memory. */
+/* Bits into bytes and out of them, over all of a dim and from the middle of it; computed bits, and
+   bits in memory. */
 static void bits(Harness *h, int i) {
   Moved v = moved(h, i);
   int64_t bytes = (v.m + 7) / 8, n = bytes * 8, at = harness_random(h, 0, 9);
@@ -246,8 +246,8 @@ static void concat_stack(Harness *h, int i) {
               with2(&v, "T", 3, "M", v.m, true));
 }
 
-/* Of many, longer than a vector or not: what is known in a piece is not known behind it, and a
-   number is made once. */
+/* Pieces, longer than a vector or not: facts of a piece do not hold after it, and a number is
+   computed once. */
 static void concat_many(Harness *h, int i) {
   Moved v = moved(h, i);
   int64_t all = v.m * 2 + v.k + 40;
@@ -357,7 +357,7 @@ static void test_moved(void **state) {
   run_shapes(*state, row_of_many, 1, 0);
 }
 
-/* AdamW: results in the buffers of operands, a schedule in f64 beside it. */
+/* AdamW: results in the buffers of operands, with a schedule in f64. */
 static void test_adamw(void **state) {
   Harness *h = harness_new(*state);
   h->low = 0.01, h->chunk = 20000;
@@ -373,8 +373,8 @@ static void test_adamw(void **state) {
   harness_free(h);
 }
 
-/* Results that are what stands in their places where a number says so: that is left alone, and what
-   they are made of otherwise is not read. */
+/* Results that a number makes equal to the contents of their places: the places are not written,
+   and the operands of the other case are not read. */
 static void left_alone(const char *target, bool in_place) {
   Harness *h = harness_new(target);
   h->chunk = 3000;

@@ -1,6 +1,6 @@
 /* Block-sparse attention and its gradient against the interpreter: random layouts, lengths, heads,
-   types, cuts. `codegen_test_layouts TARGET [SEED COUNT [TEST]]`: so many of each kind
-   (tests/soak). */
+   types, cuts. `codegen_test_layouts TARGET [SEED COUNT [TEST]]`: COUNT of each kind (tests/soak).
+   */
 #include "layouts.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -55,7 +55,7 @@ static void floats(void **state) {
 }
 
 /* Even blocks list even ones: odd ones are NaN, which a factor of 0 would spread. No tile of any
-   target lies across two blocks of 384. Also one query, as while sampling. */
+   target crosses a border of blocks of 384. Also one query, as while sampling. */
 static void absent_blocks(void **state) {
   (void)state;
   enum { UNIT = 384, LONG = 3 * UNIT };

@@ -105,8 +105,8 @@ static void layernorm(Harness *h, int i) {
 
 static const char *kept_names(const Shape *s) { return s->kept == 2 ? "A, B" : "A"; }
 
-/* x - half the row's largest, times dy, summed up along columns, before and behind what rows make;
- * of a narrow type x itself, because registers do not round. */
+/* x - half the row's largest, times dy, summed up along columns, before and after the results of
+ * rows; for a narrow type x itself, because registers do not round. */
 static void columns_of_rows(Harness *h, int i, const char *elem) {
   Shape s = random_shape(h, false);
   if (!s.kept) s.kept = 1, s.dim[s.over] = "A", s.size[s.over] = 1;
@@ -218,7 +218,7 @@ static void streamed(Harness *h, int i) {
   harness_add(h, i % 3 ? "  return %%5, %%7\n}\n" : "  return %%8, %%7, %%5\n}\n");
 }
 
-/* The last walk sums, too. */
+/* The last walk also sums. */
 static void streamed_sums(Harness *h, int i) {
   int n = i % 2 ? 1031 : 512;
   const char *f = arena_printf(h->arena, "f32[A:3, B:%d]", n);
@@ -289,7 +289,7 @@ static void scatter(Harness *h, int i) {
       over_names(&s), harness_result(h, "f32", n, dim, size));
 }
 
-/* Signs and what is above the mean of a row, packed: bytes along rows that lie in any order. */
+/* Signs, and the elements above the mean of a row, packed: bytes along rows in any order. */
 static void packed(Harness *h, int i) {
   Shape s = random_shape(h, true), bytes;
   for (int k = 0; k < s.kept + 1; k++)
@@ -330,7 +330,7 @@ static void long_rows(Harness *h, int i) {
   else harness_add(h, "  %%5 = div %%0, %%4 : %s\n  return %%5, %%3\n}\n", f);
 }
 
-/* 16-bit rows and columns beside f32: vectors of eight on a GPU. */
+/* 16-bit rows and columns together with f32: vectors of eight on a GPU. */
 static void halves(Harness *h, int i) {
   const char *elem = i % 2 ? "f16" : "bf16";
   int rows = (int)harness_random(h, 1, 40), n = (int)harness_random(h, 1, 60) * (i % 3 ? 8 : 1);
@@ -425,7 +425,7 @@ static void test_streamed(void **state) {
 }
 
 static void test_both(void **state) {
-  if (!strncmp(*state, "sm_", 3)) skip(); /* target.sums is 0 there */
+  if (!strncmp(*state, "sm_", 3)) skip(); /* target.sums is 0 on that target */
   run_shapes(*state, columns_of_rows_f32, 100, 5000, 1e-4);
   run_shapes(*state, columns_of_rows_half, 90, 5000, 2e-2);
 }
@@ -438,7 +438,7 @@ static void test_column(void **state) {
 
 static void test_scatter(void **state) { run_shapes(*state, scatter, 210, 5000, 1e-4); }
 
-/* Sums that start from an operand, which stands in a buffer of its own or in the result's. */
+/* Sums that start from an operand, in a buffer of its own or in the result's. */
 static void scatter_onto(const char *target, bool in_place) {
   Harness *h = harness_new(target);
   static const int sizes[][3] = {{40, 96, 7}, {5, 33, 60}, {300, 8, 20}, {9, 1, 9}};
@@ -462,7 +462,7 @@ static void test_scatter_onto(void **state) {
   scatter_onto(*state, true);
 }
 
-/* Results that lie in the buffers of operands: the full-size one, and one of rows. */
+/* Results in the buffers of operands: the full-size one, and one of rows. */
 static void test_inplace(void **state) {
   Harness *h = harness_new(*state);
   static const int sizes_of[][2] = {{7, 100}, {33, 5}, {64, 257}, {1, 31}};

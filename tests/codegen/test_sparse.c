@@ -1,10 +1,11 @@
 /* Kernels of attention that work on lists of blocks, forward and backward, against the interpreter,
-   which knows the mask alone: random layouts, lengths, heads, other masks beside them, types.
+   which knows the mask alone: random layouts, lengths, heads, additional masks, types.
 
-     codegen_test_sparse [TARGET [FIRST COUNT]]     so many random programs of four masks each
+     codegen_test_sparse [TARGET [FIRST COUNT]]     COUNT random programs of four masks each
 
-   Programs go through all passes up to `select`, so what is compared is what a model gets; a
-   program in which pass `sparse` lists nothing counts as little, and there must be few of them. */
+   Programs go through all passes up to `select`, so the test compares the kernels that a model
+   gets; a program in which pass `sparse` lists nothing counts as little, and there must be few of
+   them. */
 #include "harness.h"
 #include "ir/support/philox.h"
 #include "passes/base/rebuild.h"
@@ -56,7 +57,7 @@ static const char *layout(Random *r) {
                       1 + upto(r, 40), 1 + upto(r, 60));
 }
 
-/* What stands beside the layout, or without one. */
+/* Masks in addition to the layout, or without one. */
 static const char *mask(Random *r, int number, bool blocks) {
   Arena *a = r->a;
   const char *s = blocks ? arena_printf(a, "l%d", number) : "causal & sliding(37)";

@@ -140,7 +140,7 @@ static void add_attention(Harness *h, int i, const char *elem, bool wide) {
   attention_backward(h, 2 * i + 1, elem, s, (AttentionMask){"", "", 0}, false);
 }
 
-/* Sums over some dims of a product of operands that have some of them each: what is summed lies in
+/* Sums over some dims of a product of operands that have some of them each: the summed values have
    no buffer. */
 static void add_sum(Harness *h, int i, const char *elem) {
   static const char *const dims[] = {"A", "B", "C"};

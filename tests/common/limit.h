@@ -1,6 +1,6 @@
 /* A limit for a trial in a process of its own: seconds of the processor, not of the clock, so that
-   a machine with other work ends no trial early (SIGPROF). What waits for ever takes none of these:
-   ten times as many seconds of the clock end it, too (SIGALRM). */
+   a machine with other work ends no trial early (SIGPROF). A process that waits for ever uses no
+   processor time: ten times the limit in seconds of the clock also ends it (SIGALRM). */
 #ifndef SHARDC_TESTS_LIMIT_H
 #define SHARDC_TESTS_LIMIT_H
 #include <sys/time.h>

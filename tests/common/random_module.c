@@ -228,8 +228,7 @@ static bool make_expand(Gen *g) {
   return add(g, ir_expand(g->m, g->f, a, 1, &d, (Loc){0}));
 }
 
-/* A dim that t lacks. A name stands for one size, so that values of different origin fit together.
- */
+/* A dim that t lacks. A name has one size, so that values of different origin fit together. */
 static Str fresh_name(Gen *g, const Type *t, int64_t size) {
   for (uint32_t i = 0;; i++) {
     Str s = intern_printf(g->m->ctx->names, "%c%d", 'P' + (int)i, (int)size);
@@ -387,7 +386,7 @@ static bool make_gather(Gen *g) {
   return add(g, ir_gather(g->m, g->f, w, i, v.dim, (Loc){0}));
 }
 
-/* What the label of some rows scores, and what is made of that over more than its dim. */
+/* The score of some rows' label, and a computation from it over more than its dim. */
 static bool make_margin(Gen *g) {
   ValueId a = pick(g);
   Type t = type_in(g, a), by = type_scalar(ELEM_i32);
@@ -488,7 +487,7 @@ static Fn *draw_body(Gen *g, const LoopDraft *l) {
   }
   for (uint32_t i = 0; i < l->extra; i++) fn_result(g->m, b.f, pick(&b));
   b.f->name =
-      intern_printf(g->m->ctx->names, "body%u", g->m->fns.n); /* bodies inside are there already */
+      intern_printf(g->m->ctx->names, "body%u", g->m->fns.n); /* nested bodies exist already */
   module_add(g->m, b.f);
   return b.f;
 }

@@ -1,4 +1,4 @@
-/* Random modules over the op table: what passes and kernels are tried on beside hand-made cases.
+/* Random modules over the op table: additional inputs for tests of passes and kernels.
 
      Module *m = random_module(ctx, seed, (RandomOptions){.ops = 30, .loops = 1});
 

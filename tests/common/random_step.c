@@ -243,8 +243,7 @@ static int some_but(Maker *k, const Type *t, Str b, Str *dims) {
   return n;
 }
 
-/* Scores of a label that stands for many rows, and what is made of them over more than their dim.
- */
+/* Scores of a label shared by many rows, and computations from them over more than their dim. */
 static void make_margin(Maker *k) {
   ValueId a = any_float(k);
   Type t = *type(k, a);

@@ -1,7 +1,7 @@
 /* Edits of messages in flight in a dump's text (edit_text.h): starts and waits are dropped, moved,
-   exchanged, doubled, or say something else; rings have a buffer less, stand elsewhere, or get
-   other numbers. Which edit follows from the seed, modulo the number of edits; where, from all of
-   it. */
+   exchanged, doubled, or say something else; rings have one buffer less, move to another place, or
+   get other numbers. Which edit follows from the seed, modulo the number of edits; where, from all
+   of it. */
 #include "edit_text.h"
 #include <ctype.h>
 #include <stdio.h>
@@ -112,7 +112,8 @@ static bool reads(Lines *l, const char *line, const char *made) {
   return names(strstr(line, " = "), out);
 }
 
-/* Where it can stand: behind what it reads, before who reads it; one in eight times elsewhere. */
+/* Its legal places: after the ops that it reads, before its readers; one in eight times another
+   place. */
 static uint32_t elsewhere(Lines *l, uint32_t i) {
   uint32_t from = i, to = i;
   if (!below(l, 8)) return near(l, i);
@@ -129,7 +130,7 @@ static void drop_wait(Lines *l, uint32_t i) {
   rename_below(l, i, out, in);
 }
 
-/* Behind `word` another number stands. */
+/* Changes the number after `word`. */
 static const char *other_number(Lines *l, const char *line, const char *word) {
   static const char *const numbers[] = {"0", "1", "-1", "-2", "-3", "2", "64", "128", "3"};
   const char *at = strstr(line, word);
@@ -145,7 +146,7 @@ static const char *other_number(Lines *l, const char *line, const char *word) {
                       numbers[below(l, sizeof numbers / sizeof *numbers)], at + n);
 }
 
-/* Of one ring of a loop, `ring = [at, bytes, buffers, ..]`, number `which` is other by that. */
+/* Adds that to number `which` of one ring of a loop, `ring = [at, bytes, buffers, ..]`. */
 static const char *ring_by(Lines *l, const char *line, int which, long by) {
   const char *at = strstr(line, "ring = [") + strlen("ring = ["), *end = strchr(at, ']');
   uint64_t numbers = 1;

@@ -22,7 +22,7 @@ struct Machines {
   char *text[MOST_KERNELS]; /* of a GPU's: PTX */
   int n;
   Jit *jit;
-  bool gpu, here, ran; /* here: this processor can run them */
+  bool gpu, here, ran; /* this processor can run them */
   const char *error;
   pthread_mutex_t lock; /* ranks are threads */
 };
@@ -30,7 +30,7 @@ struct Machines {
 typedef struct Buffer {
   unsigned char *from; /* in the interpreter's memory */
   int64_t bytes;
-  unsigned char *at, *page; /* where it stands, in `pages` bytes */
+  unsigned char *at, *page; /* its address, in `pages` bytes */
   int64_t pages;
   uint64_t device;
   bool result;
@@ -48,7 +48,7 @@ static int64_t extent(const Fn *k, ValueId v) {
   return (last + 1) * elem_bytes(t->elem);
 }
 
-/* Its place in the list: the one that begins there, or a new one. */
+/* Its place in the list: the entry that begins at that address, or a new one. */
 static uint32_t add_buffer(Machines *x, Buffers *list, void *from, int64_t bytes, bool result) {
   uint32_t i = 0;
   while (i < list->n && list->at[i].from != from) i++;

@@ -1,6 +1,6 @@
-/* Kernels that an edit has changed, run where they would run: on this processor, compiled into this
-   process, or on the machine of tests/gpu. Every buffer stands in memory of its own, whose end is
-   guarded; what a kernel leaves in its results is what the interpreter goes on with.
+/* Runs kernels that an edit has changed on their device: on this processor, compiled into this
+   process, or on the machine of tests/gpu. Every buffer has memory of its own, whose end is
+   guarded; the interpreter continues with the results of the kernel.
 
    A processor's kernel that reads or writes past a buffer ends the process by a signal. */
 #ifndef SHARDC_TESTS_EDIT_MACHINE_H

@@ -21,7 +21,7 @@ static size_t begin_of(const char *text) {
   return at ? (size_t)(at - text) : 0;
 }
 
-/* The word in front of position `at`, over signs and numbers of a list. */
+/* The word before position `at`, over signs and numbers of a list. */
 static void name_piece(const char *text, size_t at, char *key) {
   size_t end = at;
   while (end && !isalpha((unsigned char)text[end - 1]) && text[end - 1] != '\n') end--;
@@ -85,7 +85,7 @@ static Text edit_number(Arena *a, const char *text, const Pieces *list, Random *
   if (how < NUMBER_EDITS) return replaced(a, text, p->from, p->to, other_number(a, text, p, how));
   return replaced(
       a, text, p->from, p->to,
-      arena_strndup(a, text + q->from, q->to - q->from)); /* one that stands elsewhere */
+      arena_strndup(a, text + q->from, q->to - q->from)); /* one from another place */
 }
 
 static Text edit_word(Arena *a, const char *text, const Pieces *list, Random *r, Piece *p) {
@@ -151,7 +151,7 @@ Text edit_number_at(Arena *a, const char *text, const Piece *p, uint64_t how) {
 
 /* ---- what is left out ---- */
 
-/* Behind a bracket that opens at `at`, or behind the line. */
+/* The position after the bracket that opens at `at`, or after the line. */
 static size_t behind(const char *text, size_t at) {
   int depth = 0;
   bool quoted = false;
@@ -174,7 +174,7 @@ static void add_clause(Arena *a, Pieces *list, const char *text, size_t from, si
 }
 
 /* `{a = 1, b = 2}`, `{0: inplace(%1) at(frame + 64)}`: clauses end with a comma, or with a space
-   behind a number of a result. */
+   after a number of a result. */
 static void inside(Arena *a, Pieces *list, const char *text, size_t from, size_t to) {
   const char *ends = isdigit((unsigned char)text[from]) ? " " : ",";
   if (*ends == ' ') from += strcspn(text + from, " ");

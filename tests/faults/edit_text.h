@@ -19,11 +19,11 @@ typedef struct Piece { /* of a text, and what it is called in the tally */
 typedef VEC(Piece) Pieces;
 
 Text edit_by_seed(Arena *a, const char *text, uint64_t seed, Piece *edited);
-/* Of a start, a wait, a message or a ring. */
+/* Edits a start, a wait, a message or a ring. */
 Text edit_flight(Arena *a, const char *text, uint64_t seed, Piece *edited);
 Pieces edit_numbers(Arena *a, const char *text); /* all that can be replaced */
-/* What can be left out: lines of the module, `name = ..` of attributes, `at(..)` and the like of
-   results, whole `{..}`. */
+/* Parts that can be left out: lines of the module, `name = ..` of attributes, `at(..)` and the like
+   of results, whole `{..}`. */
 Pieces edit_clauses(Arena *a, const char *text);
 Text edit_without(Arena *a, const char *text, const Piece *clause);
 /* how: 0 .. NUMBER_EDITS - 1 */

@@ -1,5 +1,4 @@
-/* Single edits of dumps: what is refused is refused by a diagnostic, what is accepted runs within
-   its bytes.
+/* Single edits of dumps: a refused edit gives a diagnostic, an accepted one runs within its bytes.
 
      edits MODEL.shard PLAN COUNT [SEED]   COUNT edits of the dump after each pass, at random
      edits MODEL.shard PLAN every [STEP]   every STEPth number of the dump after `memory`, each
@@ -20,9 +19,10 @@
    or of steps. A signal, an internal error, a hang, or a complaint of the interpreter or of a
    machine (bytes that are another value's, or outside of their memory) is a failure; so are other
    numbers where the edit was one of an address, a cut, or a message in flight. An edited program
-   that runs is tried beside the sound one, too, on other ranks: pass prove must refuse just those
+   that runs is also tried together with the sound one, on other ranks: pass prove must refuse just
+   those
    pairs that hang (`apart`). Elsewhere other numbers are another program, which a dump may be: they
-   are counted by what was edited. */
+   are counted by the kind of edit. */
 #include "ir/made.h"
 #include "codegen/codegen.h"
 #include "edit_machine.h"
@@ -88,7 +88,7 @@ static Runner runner_of(Module *m, Machines *machines) {
   return r;
 }
 
-/* Of a whole tensor, as all ranks together hold it. */
+/* For a whole tensor, as all ranks together hold it. */
 static int64_t whole_count(const Module *m, const Global *g) {
   int64_t n = type_count(&g->type);
   for (int i = 0; i < g->type.rank; i++) n *= placement_ways(m, &g->placed, g->type.axis[i].dim);
@@ -445,7 +445,7 @@ static void add_tally(Tally *all, const Tally *t) {
   add_counts(&all->tried, &t->tried), add_counts(&all->killed, &t->killed);
 }
 
-/* What a call asks for. */
+/* The request of a call. */
 typedef struct Asked {
   bool every, cuts, flights, missing;
   const char *pass; /* of the one edit that is shown; NULL: not one alone */
@@ -487,8 +487,8 @@ static Tally try_stage(const Stage *s, const Asked *x, uint32_t number) {
   return t;
 }
 
-/* By kind of edit, how many were refused or kept from some ranks; false: none of a kind was. What
-   is moved may be as good where it comes to stand. */
+/* By kind of edit, how many were refused or kept from some ranks; false: none of a kind was. A
+   moved op may be equally correct in its new place. */
 static bool show_killed(const Tally *t) {
   bool each = true;
   for (uint32_t i = 0; i < t->tried.n; i++) {

@@ -1,5 +1,5 @@
-/* What random inputs of whole programs are made of: a number that follows from the global's name
-   and the element's place alone, so that two modules get the same. */
+/* Random inputs of whole programs: a number that follows from the global's name and the element's
+   place alone, so that two modules get the same. */
 #ifndef SHARDC_TESTS_MADE_UP_H
 #define SHARDC_TESTS_MADE_UP_H
 #include "ir/ir.h"

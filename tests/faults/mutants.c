@@ -1,17 +1,17 @@
 /* Seeded faults: does anything notice if a pass makes a mistake?
 
-   A small model runs to each pass in turn. There one thing is changed: an operand, an attribute, a
+   A small model runs to each pass in turn. Then one thing is changed: an operand, an attribute, a
    dim, an offset, a place, a tile. Then the verifier must refuse the module, or the interpreter (in
    bytes after `memory`) must report, or the numbers of some entry must differ from those of the
-   sound module. What nobody notices is a survivor, and the test fails.
+   sound module. A fault that nothing notices is a survivor, and the test fails.
 
      mutants MODEL.shard COUNT [SEED]      COUNT faults after each pass
      mutants MODEL.shard -SEED             shows that one
 
    A fault that by its nature changes no number is no fault. Which those are is not a list of cases:
-   operands of commutative ops in the other order; ops whose result reaches nothing; what pass
-   simplify, run over both, makes the same module again (equal expressions, before they are joined);
-   values that are as good as one another by `as_good` and `neutral`; results in place, or placed
+   operands of commutative ops in the other order; ops whose result reaches nothing; changes after
+   which pass simplify makes both modules the same (equal expressions, before they are joined);
+   values that are equivalent by `as_good` and `neutral`; results in place, or placed
    elsewhere, where the verifier's rules for that allow it; cuts of kernels that are as right as the
    rule's, which the tests of codegen prove. */
 #include "frontend/lower.h"
@@ -37,8 +37,8 @@ static bool same_type(const Fn *f, ValueId a, ValueId b) {
          f->values.at[a].type.elem == f->values.at[b].type.elem;
 }
 
-/* What log-sum-exp subtracts has no gradient in all; the loss and the norm, whose absolute values
-   the guard of a step asks for, are never negative. */
+/* The maximum that log-sum-exp subtracts has no gradient in total; the loss and the norm, whose
+   absolute values the guard of a step asks for, are never negative. */
 static ValueId undressed(const Fn *f, ValueId v) {
   const Op *o = value_def(f, v);
   return o && (o->code == OP_stop || o->code == OP_abs) ? o->in[0] : v;
@@ -102,7 +102,7 @@ static ValueId without_root(const Fn *f, ValueId v) {
   return o && o->code == OP_sqrt ? o->in[0] : v;
 }
 
-/* Whether a second moment is above 0 its root says, too. */
+/* The root of a second moment also shows whether it is above 0. */
 static bool both_above_0(const Fn *f, const Op *at, ValueId a, ValueId b) {
   const Op *zero = at->code == OP_lt ? value_def(f, at->in[0]) : NULL;
   if (!zero || zero->code != OP_const || attr_float(&zero->attrs, ATTR_value, 1) != 0) return false;
@@ -128,7 +128,7 @@ ValueId fault_another(Fault *x, ValueId v) {
 }
 
 static bool other_operand(Fault *x) {
-  if (!x->op->nin || x->op->code == OP_abs) return false; /* stands in the guard only */
+  if (!x->op->nin || x->op->code == OP_abs) return false; /* used in the guard only */
   uint32_t which = fault_below(x, x->op->nin);
   ValueId v = fault_another(x, x->op->in[which]);
   if (v == NO_VALUE) return false;
@@ -143,7 +143,7 @@ static bool commutes(OpCode c) {
   return false;
 }
 
-/* A kernel of nothing but one such op, too. */
+/* Also a kernel that consists of one such op. */
 static bool commutative(const Op *o) {
   if (o->code != OP_kernel || !o->callee->ops.n) return commutes(o->code);
   OpCode all = o->callee->ops.at[0].code;
@@ -161,7 +161,7 @@ static bool swapped_operands(Fault *x) {
   return true;
 }
 
-/* A product with the constant 1 beside `to`; the absolute value of a loss that is not negative. */
+/* A product of `to` with the constant 1; the absolute value of a loss that is not negative. */
 static bool neutral(const Fn *f, const Op *o, ValueId to) {
   if (o->code == OP_abs) return true;
   for (uint32_t i = 0; o->code == OP_mul && i < o->nin; i++) {
@@ -341,7 +341,7 @@ static const char *seed_laid(Fault *x) {
   return arena_printf(x->m->arena, "@%s, op %u (concat): %s", x->f->name, x->at, x->what);
 }
 
-/* Lists of blocks are few, too: half of the faults of a module that has some. */
+/* Lists of blocks are also few: they get half of the faults of a module that has some. */
 static const char *seed_lists(Fault *x) {
   if (!x->m->lists.n || fault_below(x, 2)) return NULL;
   for (int tries = 0; tries < 100; tries++)
@@ -520,7 +520,7 @@ static void show_lines(const char *a, const char *b) {
   }
 }
 
-/* The verifier's rules prove that a result may lie in another's bytes, or elsewhere. */
+/* The verifier's rules prove that a result may use another's bytes, or other ones. */
 static bool verifier_decides(const char *what) {
   const char *last = strrchr(what, ':');
   return strstr(what, "in place") || (last && !strcmp(last, ": place"));

@@ -1,4 +1,4 @@
-/* What a seeded fault is (mutants.c), and those of storage (mutants_storage.c), of lists. */
+/* Types of seeded faults (mutants.c), and the faults of storage (mutants_storage.c), of lists. */
 #ifndef SHARDC_MUTANTS_H
 #define SHARDC_MUTANTS_H
 #include "ir/ir.h"
@@ -14,7 +14,7 @@ typedef struct Fault {
 
 /* A number below n; 0 if n is. */
 uint32_t fault_below(Fault *x, uint64_t n);
-/* Another value that could stand where v does; NO_VALUE: there is none. */
+/* Another value that could replace v; NO_VALUE: there is none. */
 ValueId fault_another(Fault *x, ValueId v);
 
 /* Each changes one thing at x, if it can. */
@@ -27,7 +27,7 @@ bool fault_other_shape_of_kernel(Fault *x);
 bool fault_smaller_frame(Fault *x);
 bool fault_other_row(Fault *x);
 
-/* Of lists of blocks (mutants_lists.c), of some function of x->m. */
+/* Faults in lists of blocks (mutants_lists.c), in some function of x->m. */
 bool fault_other_lists(Fault *x);
 
 #endif

@@ -9,7 +9,7 @@ static Attr *numbers_of(BlockLists *l, AttrKey k) {
   return a && a->i ? a : NULL;
 }
 
-/* A border between two runs, one block further: listed or partial begins or ends there. */
+/* A border between two runs, one block further: a listed or partial run begins or ends at it. */
 static bool moved_border(Fault *x, BlockLists *l, AttrKey k) {
   Attr *a = numbers_of(l, k);
   if (!a) return false;
@@ -21,7 +21,7 @@ static bool moved_border(Fault *x, BlockLists *l, AttrKey k) {
   return true;
 }
 
-/* A run of two or more loses its last block, behind which it stops for one. */
+/* A run of two or more loses its last block, and pauses for one. */
 static bool lost_block(Fault *x, BlockLists *l) {
   Attr *a = numbers_of(l, ATTR_listed);
   if (!a) return false;

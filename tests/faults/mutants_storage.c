@@ -70,8 +70,8 @@ bool fault_other_place(Fault *x) {
   return true;
 }
 
-/* What is laid into a concat: no mark, another order, a part in the place of the one beside it or
-   of what it is made of. */
+/* Operands laid into a concat: no mark, another order, a part in the place of its neighbour or of
+   one of its operands. */
 bool fault_other_laid(Fault *x) {
   if (!op_lays(x->f, x->op)) return false;
   uint32_t k = fault_below(x, x->op->nin), i = fault_below(x, x->op->nin);
@@ -123,7 +123,7 @@ bool fault_smaller_frame(Fault *x) {
 
 /* ---- rows ---- */
 
-/* Appends an op of one operand in front of the present one. */
+/* Appends an op of one operand before the present one. */
 static ValueId put_before(Fault *x, OpCode c, ValueId a, Group g, Type t) {
   Op *o = fn_op(x->m, x->f, c, 1, &a, 1, &t, (Loc){0});
   op_add_group(x->m, o, g);

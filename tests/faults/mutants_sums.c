@@ -37,7 +37,7 @@ static Messages messages_of(Module *m) {
 static Op *join_of(const Message *at) { return &at->f->ops.at[at->join]; }
 static Op *sum_of(const Message *at) { return &at->f->ops.at[at->sum]; }
 
-/* The n-th op that reads the message's sum; NULL: there are not so many. */
+/* The n-th op that reads the message's sum; NULL: there are fewer. */
 static Op *reader(const Message *at, uint32_t n) {
   for (OpId i = at->sum + 1; i < at->f->ops.n; i++) {
     Op *o = &at->f->ops.at[i];
@@ -47,7 +47,7 @@ static Op *reader(const Message *at, uint32_t n) {
   return NULL;
 }
 
-/* ---- faults: the n-th of its kind; false: there are not so many ---- */
+/* ---- faults: the n-th of its kind; false: there are fewer ---- */
 
 static bool other_order(Module *m, const Message *at, uint32_t n) {
   Op *o = join_of(at);
@@ -68,7 +68,8 @@ static bool other_axis(Module *m, const Message *at, uint32_t n) {
   return true;
 }
 
-/* An element before or behind; of a gather, which takes the nearest there is, around the ends. */
+/* The element before or after; for a gather, which takes the nearest existing one, around the ends.
+   */
 static bool other_place(Module *m, const Message *at, uint32_t n) {
   Op *o = reader(at, n / 2);
   int64_t by = n % 2 ? 1 : -1, size = value_type(at->f, sum_of(at)->out)->axis[0].size;
