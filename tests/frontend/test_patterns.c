@@ -1,8 +1,8 @@
 /* Block patterns: every pattern of docs/language.md, combined at random, against a plain definition
-   of its own in this file: for each head which blocks are absent, partial and full. And numbers of
-   blocks that are known from elsewhere.
+   of its own in this file: for each head which blocks are absent, partial and full. Also known
+   numbers of blocks from other sources.
 
-     frontend_test_patterns [FIRST COUNT]     so many random masks, 2,000 from 0 without */
+     frontend_test_patterns [FIRST COUNT]     COUNT random masks, 2,000 from 0 without arguments */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -456,7 +456,7 @@ static void test_draws(void **state) {
   ctx_free(c);
 }
 
-/* What is true everywhere is no mask. */
+/* A pattern that is true everywhere is no mask. */
 static void test_everything(void **state) {
   (void)state;
   Ctx *c = ctx_new();

@@ -1,5 +1,5 @@
-/* Fuzzing the safetensors reader: what it accepts must lie inside the file; every byte of every
- * tensor is read. */
+/* Fuzzing the safetensors reader: tensors that it accepts must be inside the file; every byte of
+ * every tensor is read. */
 #include "runtime/store/safetensors.h"
 #include <stdlib.h>
 

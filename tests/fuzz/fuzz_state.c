@@ -1,5 +1,5 @@
-/* Fuzzing state.json and metrics.jsonl. The sum at the end of state.json is set right, so that what
- * is behind it is reached. */
+/* Fuzzing state.json and metrics.jsonl. The sum at the end of state.json is set right, so that the
+ * code after its check is reached. */
 #include "runtime/store/checkpoint.h"
 #include "runtime/metrics.h"
 #include <stdio.h>

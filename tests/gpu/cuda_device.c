@@ -305,7 +305,7 @@ EXPORT CUresult cuCtxSynchronize(void) {
 
 /* ---- addresses of functions ---- */
 
-/* Names without a version stand for the newest one that is here. */
+/* Names without a version mean the newest one in this library. */
 static void *exported(const char *name) {
   static const char *const versions[] = {"_v3", "_v2", ""};
   char full[128];

@@ -1,7 +1,7 @@
 /* Stand-in for libcuda.so.1: recording streams, and graphs. A stream that is recorded does nothing:
    its operations go to a queue of the graph. Another stream joins by waiting for an event that was
-   recorded there, and must be waited for before the recording ends. Must not: take what a driver
-   refuses. */
+   recorded on the first one, and must be waited for before the recording ends. Must not: accept
+   calls that a driver refuses. */
 #include "cuda_standin.h"
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ EXPORT CUresult cuStreamBeginCapture_v2(CUstream s, int mode) {
   return standin_leave(CU_SUCCESS);
 }
 
-/* Does the end of the first queue stand behind the ends of all? */
+/* Is the end of the first queue ordered after the ends of all? */
 static bool is_joined(const struct CUgrph *g) {
   for (int i = 1; i < g->nqueues; i++)
     if (g->knows[0][i] < g->knows[i][i]) return false;

@@ -203,7 +203,7 @@ static CuCopy2D one_row(CUdeviceptr to, int to_kind, CUdeviceptr from, int from_
                     .rows = 1};
 }
 
-/* Now: behind everything that is under way. */
+/* Now: after all pending operations. */
 static CUresult copy_now(const CuCopy2D *x) {
   CUcontext c = standin_context();
   if (!c || !c->machine) return CU_INVALID_CONTEXT;

@@ -1,6 +1,7 @@
-/* Stand-in for libcuda.so.1: modules, functions, launches. Code is PTX text alone; what else a
-   driver takes is refused as one for another GPU. What the machine reports goes to stderr, once,
-   and the context is lost, as behind a fault on a GPU. Must not: launch what a driver would refuse.
+/* Stand-in for libcuda.so.1: modules, functions, launches. Code must be PTX text; other formats
+   that a driver takes are refused as code for another GPU. Reports of the machine go to stderr,
+   once, and the context is lost, as after a fault on a GPU. Must not: launch a kernel that a driver
+   would refuse.
  */
 #include "cuda_standin.h"
 #include <stdio.h>
@@ -160,7 +161,7 @@ static CUresult check(CUfunction f, const PtxLaunch *l, const PtxEntry *e) {
   return l->shared + e->static_shared > driver->shared ? CU_OUT_OF_RESOURCES : CU_SUCCESS;
 }
 
-/* The values behind `params`, laid out as the entry wants them. */
+/* The values that `params` points to, laid out as the entry needs them. */
 static CUresult launch(CUfunction f, PtxLaunch l, CUstream stream, void **params, void **extra) {
   PtxEntry e;
   CUstream s = standin_stream(stream);

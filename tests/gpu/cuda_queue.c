@@ -90,8 +90,8 @@ static CUresult run(CUcontext c, const Op *op) {
 
 static uint32_t drawn(void) { return philox_word((uint64_t)driver->order, 0, 0, driver->drawn++); }
 
-/* What `wanted` waits for, as far back as that goes: an event stands for what was enqueued before,
-   so nothing waits for itself. */
+/* All operations that `wanted` waits for, transitively: an event covers the operations enqueued
+   before it, so nothing waits for itself. */
 static Queue *needed(Queue *wanted) {
   Queue *q = wanted;
   for (Queue *next; (next = blocks(q));) q = next;
@@ -168,7 +168,7 @@ CUresult standin_enqueue(CUstream s, const Op *given) {
 
 /* ---- graphs ---- */
 
-/* Of the first queue that has something left. */
+/* The next operation of the first queue that is not empty. */
 static Queue *next_of(CUgraphExec g, Queue *const *q) {
   for (int i = 0; i < g->nqueues; i++)
     if (!is_empty(q[i])) return choose(q, g->nqueues, q[i]);

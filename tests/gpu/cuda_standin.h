@@ -1,11 +1,12 @@
-/* What the files of the stand-in for libcuda.so.1 share.
+/* Shared declarations of the stand-in for libcuda.so.1.
 
    The library is the CUDA driver as far as shardc and a stand-in for NCCL call it, over the PTX
-   machine (ptx.h). A driver is state of a process: all of it hangs on one struct, behind one lock.
+   machine (ptx.h). A driver is state of a process: one struct holds all of it, and one lock
+   protects it.
    Work is a queue of operations per stream; a graph is such queues that were recorded, one per
    stream that took part. Without SHARDC_EMULATE_LATE an operation is done when it is enqueued, with
    it when something waits for it, in an order that events allow (cuda_queue.c). Must not: accept
-   what a real driver refuses. */
+   calls that a real driver refuses. */
 #ifndef TESTS_GPU_CUDA_STANDIN_H
 #define TESTS_GPU_CUDA_STANDIN_H
 #include "ptx.h"
@@ -17,7 +18,7 @@
 
 enum { MOST_DEVICES = 16, MOST_QUEUES = 8, HOST = 1, DEVICE = 2, EITHER = 4 };
 
-enum { /* results beside those of runtime/device/cuda.h */
+enum { /* results in addition to those of runtime/device/cuda.h */
        CU_NOT_INITIALIZED = 3,
        CU_INVALID_DEVICE = 101,
        CU_INVALID_HANDLE = 400,
@@ -55,7 +56,7 @@ typedef struct Op {
     CUevent event; /* record */
     struct {
       Queue *queue;     /* until the operations of this one */
-      int64_t position; /* up to here are done */
+      int64_t position; /* operations before this position are done */
     } wait;
     CUgraphExec graph;
     struct {
@@ -67,7 +68,7 @@ typedef struct Op {
 
 struct Queue {
   Op *at;
-  size_t n, room, done; /* done: how many are behind us */
+  size_t n, room, done; /* done: how many are complete */
   int64_t gone;         /* operations before at[0] */
   bool meets;           /* others wait for it, or it for others */
 };
@@ -86,13 +87,13 @@ struct CUstrm {
   CUstream next;
   Queue queue;
   CUgraph capture; /* where operations are recorded; NULL: not capturing */
-  int as;          /* its queue there; 0: it began the capture */
+  int as;          /* its queue in the graph; 0: it began the capture */
 };
 
 struct CUevnt {
   CUcontext context;
   CUstream stream;  /* of the last record; NULL: none */
-  int64_t position; /* what it stands for: the stream's operations up to here */
+  int64_t position; /* it covers the stream's operations up to this position */
   int capture, as;  /* it was recorded in the capture of this number, in this queue; 0: in none */
   int64_t knows[MOST_QUEUES];
   bool recorded, external; /* external: by graphs, each time that they run */
@@ -103,7 +104,8 @@ struct CUgrph {
   int number; /* of the capture */
   int nqueues;
   Queue queue[MOST_QUEUES];                /* of the streams that took part */
-  int64_t knows[MOST_QUEUES][MOST_QUEUES]; /* how far each queue's end is behind each other one */
+  int64_t knows[MOST_QUEUES][MOST_QUEUES]; /* for each queue's end, the position in each other one
+                                              that it waits for */
   bool broken; /* a call that must not be made while recording was made */
 };
 
@@ -130,7 +132,7 @@ struct CUfunc {
 typedef struct Range { /* of host memory that is pinned */
   char *at;
   size_t n;
-  bool own; /* was allocated here */
+  bool own; /* allocated by the stand-in */
 } Range;
 
 typedef struct Driver {
@@ -153,7 +155,7 @@ typedef struct Driver {
 extern Driver standin_driver;
 #define driver (&standin_driver)
 
-/* Every call runs behind the lock, which is free inside host functions. */
+/* Every call holds the lock, which is free inside host functions. */
 void standin_enter(void);
 CUresult standin_leave(CUresult e);
 
@@ -167,11 +169,11 @@ CUresult standin_told(const char *call); /* to fail by SHARDC_EMULATE_FAIL; else
 CUresult standin_unsafe(void);
 
 CUresult standin_enqueue(CUstream s, const Op *op);
-CUresult standin_flush(CUstream s);                      /* all that is enqueued there */
+CUresult standin_flush(CUstream s);                      /* all operations enqueued in it */
 CUresult standin_flush_to(CUstream s, int64_t position); /* and no more than that needs */
 CUresult standin_flush_all(CUcontext c);                 /* on all streams of a context */
 bool standin_push(Queue *q, const Op *op);
-int64_t standin_end(const Queue *q);    /* the position behind its last operation */
+int64_t standin_end(const Queue *q);    /* the position after its last operation */
 int64_t standin_behind(const Queue *q); /* the position up to which all is done */
 void standin_queue_free(Queue *q);
 CUresult standin_graph(CUgraphExec g); /* runs it */

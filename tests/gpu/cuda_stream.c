@@ -1,5 +1,5 @@
-/* Stand-in for libcuda.so.1: streams and events. An event stands for what its stream was given
-   before: who waits for it waits for that much and no more, whatever is recorded later. Must not:
+/* Stand-in for libcuda.so.1: streams and events. An event covers the operations that its stream was
+   given before: a wait for it waits for these and no more, whatever is recorded later. Must not:
    let a wait see a record that comes after it. */
 #include "cuda_standin.h"
 #include <stdlib.h>

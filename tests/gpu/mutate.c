@@ -69,7 +69,8 @@ static uint64_t next(uint64_t *s) {
 }
 
 /* Element e of whole numbers: -1 .. 190, every other one of 0, 90 and, late, 180: rows that follow
- * each other have the same index often, and a frequent one begins behind all that one lap sees. */
+ * each other have the same index often, and a frequent one begins after all elements of the first
+ * lap. */
 static double whole(int64_t e, double u) {
   if (u < 0.5) return floor(384 * u) - 1;
   return 90 * floor((e < 128 ? 2 : 3) * (2 * u - 1));

@@ -23,7 +23,7 @@ enum { LINES = 100000, NAME = 24, REGS = 12 };
 
 /* One instruction line, in pieces. */
 typedef struct Line {
-  const char *at, *opcode, *end; /* of the line; the opcode; behind the semicolon */
+  const char *at, *opcode, *end; /* of the line; the opcode; after the semicolon */
   const char *guard;             /* at the @, NULL: none */
   int number;
 } Line;
@@ -221,7 +221,7 @@ static void find_offset(Scan *c, const Line *l) {
     put_offset(c, ALTER_OFFSET, l, s, size);
 }
 
-/* What a fragment is read from, or a copy written to: it has the first brackets. */
+/* The address that a fragment is read from, or a copy written to: the first brackets. */
 static void find_stage(Scan *c, const Line *l) {
   bool reads = starts(l->opcode, "ldmatrix") || starts(l->opcode, "ld.shared");
   if (!c->stage || !(reads || starts(l->opcode, "cp.async.c"))) return;

@@ -142,7 +142,7 @@ static bool broadcast(const Work *w) {
   return ok;
 }
 
-/* What a rank sends itself goes from the n-th send to the n-th receive. */
+/* Messages of a rank to itself go from the n-th send to the n-th receive. */
 static void to_myself(Transfer *t, int n, int me) {
   for (int i = 0, k = 0; i < n; i++) {
     if (!t[i].sends || t[i].peer != me) continue;
@@ -172,7 +172,7 @@ static bool send_and_receive(const Work *w) {
   return ok;
 }
 
-/* What is sent from within the bytes that are to be received stays. */
+/* Data sent from within the bytes of the receive is not moved. */
 static void keep_sent(const Work *w, CUdeviceptr from, char *bytes, size_t n) {
   for (const Work *x = w; x; x = x->group) {
     size_t sent = x->kind == RECEIVE          ? 0

@@ -1,9 +1,9 @@
-/* The PTX machine: runs PTX text on ordinary memory, one warp after the other, and says what is
- * wrong with it: memory out of bounds, misaligned, never written, raced for, still in flight;
+/* The PTX machine: runs PTX text on ordinary memory, one warp after the other, and reports its
+ * faults: memory out of bounds, misaligned, never written, raced for, still in flight;
  * barriers and warp instructions reached by some threads only; deadlocks.
  *
  * A device owns memory (addresses are numbers of its own, never host pointers) and runs the
- * kernels of modules parsed for it. What arrives as PTX is data: every text gives a module or an
+ * kernels of modules parsed for it. PTX is data: every text gives a module or an
  * error with its line, never undefined behaviour. No state outside the device.
  *
  * Must not: know a kernel, the compiler or the CUDA driver. */
@@ -39,7 +39,7 @@ bool ptx_release(PtxDevice *d, uint64_t at);
 bool ptx_write(PtxDevice *d, uint64_t to, const void *from, int64_t bytes);
 bool ptx_read(PtxDevice *d, void *to, uint64_t from, int64_t bytes);
 bool ptx_copy(PtxDevice *d, uint64_t to, uint64_t from,
-              int64_t bytes); /* copies what is unwritten, too */
+              int64_t bytes); /* also copies unwritten bytes */
 bool ptx_set8(PtxDevice *d, uint64_t to, uint8_t value, int64_t count);
 bool ptx_set16(PtxDevice *d, uint64_t to, uint16_t value, int64_t count);
 bool ptx_set32(PtxDevice *d, uint64_t to, uint32_t value, int64_t count);
@@ -71,6 +71,6 @@ typedef struct PtxLaunch {
 } PtxLaunch;
 /* false: the first report, with kernel, PTX line, CTA and thread */
 bool ptx_launch(PtxModule *m, const PtxLaunch *l, char *error, int error_bytes);
-/* Instructions of warps and of lanes since the device is there. */
+/* Instructions of warps and of lanes since the device was made. */
 void ptx_counts(const PtxDevice *d, uint64_t *warp_steps, uint64_t *lane_steps);
 #endif

@@ -1,7 +1,8 @@
 /* Asynchronous copies: cp.async, its groups and waits.
  *
  * A copy is noted at its issue and counts as done when its thread has waited for its group. In
- * eager mode the bytes are there at once, in late mode only then; in both, the words are marked as
+ * eager mode the bytes arrive at once, in late mode only at that wait; in both, the words are
+ * marked as
  * in flight in between and touching them is reported (ptx_check.c). When it is done, the copy
  * counts as a write of its thread in that thread's interval at the wait: others need a barrier
  * after it.

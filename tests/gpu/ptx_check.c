@@ -240,7 +240,7 @@ static inline bool quick_write(const Me *me, const Touch *t, Cell *c, uint8_t by
   return true;
 }
 
-/* Of lanes at one address two are enough: more readers are not remembered. */
+/* Two lanes at one address are enough: more readers are not remembered. */
 static uint32_t two_of(uint32_t mask) {
   uint32_t first = mask & -mask, rest = mask & ~first;
   return first | (rest & -rest);

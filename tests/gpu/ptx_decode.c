@@ -4,7 +4,7 @@
  * lane-wise instructions under its whole spelling (`.rn`, the default of arithmetic, left out).
  * Kinds of registers must be those of the instruction.
  *
- * Must not: guess. What has no row is an error that names opcode and line. */
+ * Must not: guess. An opcode without a row is an error that names opcode and line. */
 #include "ptx_read.h"
 #include "ptx_lanes.h"
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* Memory of a device: allocations in a large reserved range, with their shadows.
  *
  * Data, written bits and race cells are three mappings without backing until touched. Allocations
- * lie 256 bytes apart at least and are handed out ahead of freed ones for as long as possible, so
+ * are at least 256 bytes apart, and freed addresses are reused as late as possible, so
  * that an address past an end or of freed memory belongs to nobody.
  *
  * Must not: give a host pointer away. */
@@ -122,7 +122,7 @@ static uint64_t find_room(const PtxDevice *d, int64_t need) {
   return 0;
 }
 
-/* What is known of an allocation: n and from are multiples of ALIGN. */
+/* Facts of an allocation: n and from are multiples of ALIGN. */
 static void forget(uint8_t *bits, Cell *cells, int64_t from, int64_t n) {
   clear(bits + from / 8, n / 8);
   if (cells) clear(cells + from / 4, n / 4 * (int64_t)sizeof *cells);

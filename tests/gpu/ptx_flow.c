@@ -1,4 +1,4 @@
-/* Decoders of jumps, ends and instructions that have nothing to do here.
+/* Decoders of jumps, ends and instructions that have no effect on this machine.
  *
  * Fences order accesses that this machine runs in order anyway; the race check does not count them.
  *
@@ -24,7 +24,7 @@ void decode_bra(Reader *r, const Ins *ins) {
   r->scope->jumps = j;
 }
 
-/* exit, and ret of a kernel; ret of a called function jumps behind its body */
+/* exit, and ret of a kernel; ret of a called function jumps to the end of its body */
 void decode_exit(Reader *r, const Ins *ins) {
   need_args(r, ins, 0, 0);
   Op *op = emit(r, ins);

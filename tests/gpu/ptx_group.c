@@ -1,6 +1,6 @@
 /* Instructions that combine a value over the lanes of a membermask: redux, match, elect.
  *
- * Must not: take lanes outside the membermask, or go on before all of its live lanes are there. */
+ * Must not: take lanes outside the membermask, or continue before all of its live lanes arrive. */
 #include "ptx_lanes.h"
 #include "ptx_read.h"
 

@@ -1,4 +1,4 @@
-/* What the files of the PTX machine share: registers, decoded instructions, warps, memory.
+/* Shared declarations of the PTX machine: registers, decoded instructions, warps, memory.
  *
  * A register of a warp is an array of its 32 lanes (a predicate: one word of 32 bits), so that an
  * instruction is one loop over 32 values. Constants and special registers are registers that are
@@ -129,7 +129,7 @@ struct PtxModule {
 };
 
 /* ---- memory ---- */
-/* Who touched a word last. A stamp names an interval of one warp between two synchronisations;
+/* The last access to a word. A stamp names an interval of one warp between two synchronisations;
  * stamps only grow. who = stamp << 5 | lane; 0: nobody. */
 typedef struct Cell {
   uint32_t wrote, wrote2, read, read2;
@@ -255,7 +255,7 @@ static inline int first_lane(uint32_t mask) { return __builtin_ctz(mask); }
 Went fault(Warp *w, const Op *op, int lane, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* ptx_run.c: lanes that must come together. True: all of `need` are here; else *went says what
+/* ptx_run.c: lanes that must come together. True: all of `need` have arrived; else *went says what
    to do. */
 bool together(Warp *w, const Op *op, uint32_t mask, uint32_t need, Went *went);
 void warp_keep(Warp *w); /* notes w->pc for the lanes that run */
@@ -266,7 +266,7 @@ const Function *find_entry(const PtxModule *m, const char *name);
 
 /* ptx_sync.c */
 bool barrier_try(Cta *c, int id); /* whom the barrier holds goes on, if all came */
-/* All live lanes of every membermask (register `slot`) among `mask` are here; else *went. */
+/* All live lanes of every membermask (register `slot`) among `mask` have arrived; else *went. */
 bool members_here(Warp *w, const Op *op, int32_t slot, uint32_t mask, Went *went);
 
 /* check.c */

@@ -4,7 +4,7 @@
  * types. Loops have no dependence between lanes (a register that is read and written is read and
  * written at the same lane), which the compiler is told.
  *
- * Must not: know masks. Who calls blends. */
+ * Must not: know masks. The caller blends. */
 #ifndef TESTS_GPU_PTX_LANES_H
 #define TESTS_GPU_PTX_LANES_H
 #include "ptx_inside.h"

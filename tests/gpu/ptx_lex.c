@@ -3,7 +3,7 @@
  * Line and block comments are skipped. Floats come as bits: 0f and 0d forms exactly, decimal ones
  * as f64. Lines are counted from 1.
  *
- * Must not: read behind the terminating zero. */
+ * Must not: read past the terminating zero. */
 #include "ptx_read.h"
 #include <ctype.h>
 #include <stdarg.h>

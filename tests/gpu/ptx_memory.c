@@ -1,7 +1,8 @@
 /* Loads and stores: where each lane's bytes are, whether it may touch them, and moving them.
  *
  * An instruction takes the lanes of one address space at a time (generic addresses may mix them).
- * A lane's access must be aligned to its size and lie in one allocation, or in the shared, local or
+ * A lane's access must be aligned to its size and be inside one allocation, or in the shared, local
+ * or
  * parameter memory that the launch has. Registers wider than the type get the value extended.
  *
  * Must not: move a byte of a lane whose access was reported. */
@@ -42,8 +43,9 @@ static bool report_global(Warp *w, const Op *op, int lane, const Access *x) {
   return report_bounds(w, op, lane, x, what);
 }
 
-/* How the lanes' addresses lie. Lanes that take no part get the address of one that does, so that
- * loops over all lanes touch nothing else. Returns the bits that are set in any address. */
+/* Finds the pattern of the lanes' addresses. Lanes that take no part get the address of one that
+ * does, so that loops over all lanes touch nothing else. Returns the bits that are set in any
+ * address. */
 static uint64_t survey(uint32_t mask, Access *x) {
   uint64_t *a = x->address, first = a[first_lane(mask)];
   uint64_t low = UINT64_MAX, high = 0, any = 0, off_row = 0, off_same = 0;

@@ -14,7 +14,7 @@ typedef struct Access {
   Space space;
   uint32_t bytes; /* of one lane, a power of two */
   bool write, atomic, constant;
-  /* what `place` finds: all lanes take part, one behind the other or all the same */
+  /* results of `place`: all lanes take part, at consecutive addresses or all at the same */
   bool row, same;
   uint64_t low, high; /* addresses of the lowest and highest lane */
 } Access;

@@ -211,7 +211,7 @@ static void read_module(Reader *r, const char *text) {
     if (x->entry && x->body) read_entry(r, x);
 }
 
-/* Errors of reading land here. */
+/* Reading errors return to this point. */
 static bool read_guarded(Reader *r, const char *text) {
   if (setjmp(r->out)) return false;
   read_module(r, text);

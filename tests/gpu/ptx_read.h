@@ -1,4 +1,5 @@
-/* What reading PTX text needs: tokens, symbols in scopes, instructions before they are decoded.
+/* Declarations for reading PTX text: tokens, symbols in scopes, instructions before they are
+ *decoded.
  *
  * Errors leave by read_error (one longjmp): callers hold nothing but the module's arena.
  *
@@ -29,7 +30,7 @@ typedef struct Token {
 } Token;
 
 typedef enum SymbolKind {
-  SYM_REG, /* one register, or `count` of them with a number behind the name */
+  SYM_REG, /* one register, or `count` of them with a number after the name */
   SYM_LABEL,
   SYM_GLOBAL, /* value: device address; .const too */
   SYM_SHARED, /* value: shared address, or dynamic */

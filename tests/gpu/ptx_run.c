@@ -6,7 +6,7 @@
  * A warp runs until it waits at a barrier, ends, or used up its turn. With a seed, CTAs and warps
  * come in random order.
  *
- * Must not: run lanes of one CTA beside those of another: memory shared by CTAs of one launch is
+ * Must not: run lanes of two CTAs concurrently: memory shared by CTAs of one launch is
  * only right when their order does not matter, which the race check watches. */
 #include "ptx_inside.h"
 #include <stdarg.h>
@@ -182,7 +182,7 @@ static void run_warp(Warp *w) {
 Went step_jump(Warp *w, const Op *op, uint32_t mask) {
   bool back = op->target < w->pc;
   if (back) w->slice--;
-  /* behind a jump back, parked lanes may lie ahead that lay behind before */
+  /* after a jump back, parked lanes may be ahead that were not before */
   bool again = back && (!w->slice || w->mask != w->alive);
   if (mask == w->mask && !again) {
     w->pc = op->target;

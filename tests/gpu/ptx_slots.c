@@ -1,6 +1,6 @@
 /* Memory of a module and places in the register file.
  *
- * Registers lie above the file's origin, constants and special registers below it, so that the
+ * Registers are above the file's origin, constants and special registers below it, so that the
  * constants can be copied in one piece and neither knows how many of the other there will be.
  * Predicates are single words and share lines of 64 bytes.
  *

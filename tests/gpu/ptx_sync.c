@@ -1,8 +1,9 @@
 /* Instructions of several lanes: barriers, shuffles, votes, active masks.
  *
- * A barrier counts threads in whole warps and lets bar.arrive pass. What the warps did before it is
- * ordered before what the released warps do next (ptx_check.c keeps the intervals). Instructions
- * with a membermask wait until all of its live lanes are there.
+ * A barrier counts threads in whole warps and lets bar.arrive pass. Accesses of the warps before it
+ * are ordered before the next ones of the released warps (ptx_check.c keeps the intervals).
+ * Instructions
+ * with a membermask wait until all of its live lanes arrive.
  *
  * Must not: release anybody early: a wrong count shows as a deadlock. */
 #include "ptx_read.h"

@@ -1,5 +1,5 @@
 /* Products of warpgroups: wgmma.mma_async on operands in shared memory, its groups and waits, and
- * the fence between ordinary writes and what reads shared memory beside the program.
+ * the fence between ordinary writes and asynchronous reads of shared memory.
  *
  * Of the 64 rows a warp has 16: those of its number in the group of four, so each warp computes its
  * part by itself. In eager mode that happens at the issue, in late mode at the wait for its group:
@@ -32,7 +32,7 @@ typedef struct Operand {
   bool turned; /* k is not contiguous */
 } Operand;
 
-/* ---- where an element lies ---- */
+/* ---- the address of an element ---- */
 static uint32_t field(uint64_t descriptor, int from) {
   return (uint32_t)(descriptor >> from & 0x3fff) << 4;
 }
@@ -57,7 +57,7 @@ static bool check_fenced(const Operand *x, int lane, uint32_t at) {
   return false;
 }
 
-/* Eight elements that lie end to end, from (i, k) on. */
+/* Eight consecutive elements, from (i, k) on. */
 static bool read_piece(const Operand *x, int i, int k, float *out, int apart) {
   uint32_t at = place_of(x, i, k);
   Warp *w = x->w;
@@ -229,7 +229,8 @@ void decode_wgmma(Reader *r, const Ins *ins) {
   need_args(r, ins, wait, wait);
   if (wait && ins->args[0].kind != ARG_INT)
     read_error(r, ins->line, "the number of groups is a constant");
-  if (!wait && !commit) return; /* registers are there here as soon as they are written */
+  if (!wait && !commit) return; /* on this machine registers are available as soon as they are
+                                   written */
   Op *op = emit(r, ins);
   op->step = wait ? step_wait : step_commit, op->imm = wait ? (int64_t)ins->args[0].value : 0;
 }
@@ -243,7 +244,7 @@ static Went step_fence(Warp *w, const Op *op, uint32_t mask) {
   return WENT_ON;
 }
 
-/* Only the one towards what reads and writes beside the program says something here. */
+/* Only the fence for asynchronous reads and writes has an effect on this machine. */
 void decode_fence(Reader *r, const Ins *ins) {
   if (has_part(ins, "proxy") && has_part(ins, "async")) emit(r, ins)->step = step_fence;
 }

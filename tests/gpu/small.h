@@ -5,7 +5,7 @@
  * %tid.x, %r1 is %ctaid.x, %d0 is in, %d1 is out, %d2 is out + 4 * (thread in the launch), %d3 is
  * in + 4 * %tid.x; `sm` is dynamic shared memory.
  *
- * Must not: leave a device behind. */
+ * Must not: leak a device. */
 #ifndef TESTS_GPU_SMALL_H
 #define TESTS_GPU_SMALL_H
 #include "ptx.h"

@@ -107,7 +107,7 @@ static void graphs(void) {
   MUST(b.a.cuGraphExecDestroy(x));
 }
 
-/* What must not be done while a stream is recorded breaks the recording. */
+/* A call that is forbidden while a stream is recorded breaks the recording. */
 static void broken_capture(void) {
   Bench b;
   CUgraph g;
@@ -206,7 +206,7 @@ static void one_wait_less(void) {
   if ((int)two_streams_give(&t, false) == 4) _exit(1);
 }
 
-/* What is recorded on a stream that nothing joins again is refused, and so is an edge to work
+/* Operations recorded on a stream that is never joined are refused, and so is an edge to work
    outside. */
 static void stray_streams(void) {
   TwoStreams t;

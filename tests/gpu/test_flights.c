@@ -100,7 +100,8 @@ static Buffers buffers_of(const rt_ctx *rt) {
                    work + 12 * BYTES};
 }
 
-/* What is gathered in round n is made right before, and read a round later. */
+/* The operand of a gather in iteration n is computed right before it; the result is read one
+   iteration later. */
 static void start_gather(rt_ctx *rt, const Buffers *b, int n) {
   char *part = b->parts + n % 2 * BYTES, *ring = b->ring + n % 2 * GATHERED;
   rt_copy(rt, part, b->sent + n * BYTES, BYTES);
@@ -121,7 +122,7 @@ static void add_up(rt_ctx *rt, const Buffers *b, int n) {
   rt_copy(rt, b->results + ROUNDS * GATHERED + n * BYTES, b->sum, BYTES);
 }
 
-/* One stream has all messages, so a wait for a later one stands for the earlier ones: gathers and
+/* One stream has all messages, so a wait for a later one includes the earlier ones: gathers and
    sums are apart, and each wait is the only one of its kind. */
 static void step(rt_ctx *rt) {
   Buffers b = buffers_of(rt);

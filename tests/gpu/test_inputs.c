@@ -1,9 +1,9 @@
 /* Inputs that the CUDA device sends ahead (runtime/device/cuda_inputs.c), with the stand-in of the
    driver: a program written by hand reads its inputs, twice, while those of the next run are on
-   their way, in orders that events allow, launch by launch and from a graph. What a run has read is
-   what was written for it, and it is written while the run before may not have begun. Then one wait
-   or one record of an event is left out, each in turn: some order shows it. Each case is a process
-   of its own, as the stand-in counts calls by process. */
+   their way, in orders that events allow, launch by launch and from a graph. A run must read the
+   inputs written for it, and these are written while the previous run may not have begun. Then one
+   wait or one record of an event is left out, each in turn: some order shows it. Each case is a
+   process of its own, as the stand-in counts calls by process. */
 #include "runtime/device/device_cuda.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -91,9 +91,9 @@ static void check(const float *have, int run) {
     }
 }
 
-/* As a training does it, whose thread sends sooner or later: before an even run, behind an odd one.
-   The inputs of the third are written when it begins, as after a resume or an evaluation, beside
-   some that were sent for nothing. */
+/* As a training does it, whose thread sends sooner or later: before an even run, after an odd one.
+   The inputs of the third are written when it begins, as after a resume or an evaluation, in
+   addition to some that were sent for nothing. */
 static void run_all(bool no_graph) {
   Device d;
   Fault f = {0};
@@ -149,14 +149,14 @@ static void leave_out(const char *what, const int *calls, int n) {
 }
 
 /* In turn: copy 0, run 0, copy 1, run 1, copy 9, copy 3, run 3, copy 4, run 4, copy 5, run 5,
-   copy 6, run 6. A copy that is sent behind a run finds the room read; what an even run takes has
-   arrived when the host writes the next, but for the last. */
+   copy 6, run 6. A copy sent after a run writes to a buffer that has been read; the inputs of an
+   even run have arrived when the host writes the next ones, except for the last. */
 static void no_wait(void **state) {
   (void)state;
   leave_out("wait", (const int[]){3, 4, 7, 10, 11, 13}, 6);
 }
 
-/* The same turn. A record that is left out lets the host write what has not left, too. */
+/* The same turn. A missing record also lets the host overwrite inputs that have not been sent. */
 static void no_record(void **state) {
   (void)state;
   leave_out("record", (const int[]){1, 2, 3, 6, 8, 9, 10, 12}, 8);

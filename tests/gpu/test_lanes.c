@@ -1,10 +1,11 @@
 /* Lanes between a GPU and its host (runtime/device/cuda_copy_streams.c), with the stand-in of the
-   driver: a program written by hand takes numbers down, adds them up by a kernel of the host,
-   brings sums up, and uses the same bytes on either side again in each round; launch by launch and
+   driver: a program written by hand copies numbers to the host, adds them in a host kernel, uploads
+   sums, and uses the same bytes on either side again in each round; launch by launch and
    from a
    graph, in orders that events allow. Then one wait or one record of an event is left out, each in
-   turn: some order shows it. Then a program whose next step begins on what is there: parameters
-   that the host makes go straight to their place, and each step reads them one by one. */
+   turn: some order shows it. Then a program whose next step begins while parameters arrive:
+   parameters computed on the host are uploaded directly to their place, and each step reads them
+   one by one. */
 #include "runtime/device/device_cuda.h"
 #include <setjmp.h>
 #include <signal.h>
@@ -20,7 +21,7 @@ enum { RUNS = 3, ROUNDS = 6, COUNT = 16, BYTES = COUNT * 4 };
 enum { ORDERS = 12, STEPS = 5, ROWS = 3 }; /* of steps that go on */
 
 static int64_t slot = BYTES; /* bytes of it */
-static bool goes_on;         /* steps begin on what is there of the last one */
+static bool goes_on;         /* steps begin while results of the last one arrive */
 static int sums;             /* that the host has made */
 
 /* sum += down */
@@ -41,8 +42,8 @@ static const rt_kernel adds = {.name = "adds",
                                .operands = 2,
                                .spans = spans};
 
-/* One buffer for each of what goes down, the sum, and what comes up, in all rounds. First all goes
-   down, then sums come up: so neither way has to wait for the other one. */
+/* One buffer each for the downloads, the sum, and the uploads, in all iterations. All downloads
+   precede the uploads of sums, so neither direction waits for the other one. */
 static void step(rt_ctx *rt) {
   char *from = rt->arena[RT_WEIGHTS], *results = rt->arena[RT_STATES], *part = rt->arena[RT_WORK],
        *up = part + BYTES, *down = rt->arena[RT_HOST_WORK], *sum = rt->arena[RT_HOST_STATES];
@@ -88,7 +89,7 @@ static void compare(const float *have, int run) {
   }
 }
 
-/* What the last step read, by the same sums. */
+/* The values that the last step read, by the same sums. */
 static void compare_steps(const float *have) {
   float row[ROWS * COUNT], sum[COUNT] = {0};
   for (int i = 0; i < ROWS * COUNT; i++) row[i] = number(0, i);
@@ -197,7 +198,8 @@ static bool goes_unseen(const char *drop) {
   return true;
 }
 
-/* Of the second run: its buffers are not new. unseen: in a run, from 1, what others stand for. */
+/* For the second run, whose buffers are not new. unseen: in a run, from 1, the waits that others
+   include. */
 static void leave_out(const char *what, int per_run, const int *unseen) {
   char drop[32];
   for (int n = 1; n <= per_run; n++) {
@@ -209,8 +211,9 @@ static void leave_out(const char *what, int per_run, const int *unseen) {
   }
 }
 
-/* Each lane behind the entry's begin: in the first runs nothing else is under way. And the entry's
-   end behind each lane: the host reads results behind the last copy up, which came last. */
+/* Each lane after the entry's begin: in the first runs no other operation is pending. And the
+   entry's end after each lane: the host reads results after the last upload, which was the last
+   operation. */
 static void no_wait(void **state) {
   static const int unseen[] = {1, 2, 24, 46, 47, 48, 0};
   (void)state;
@@ -238,7 +241,7 @@ static void goes_on_in_all_orders(void **state) {
   goes_on = false;
 }
 
-/* Of a step amid others. */
+/* For a step between others. */
 static void leave_out_amid(const char *what, int from, int to, const int *unseen) {
   char drop[32];
   goes_on = true;
@@ -252,8 +255,8 @@ static void leave_out_amid(const char *what, int from, int to, const int *unseen
   goes_on = false;
 }
 
-/* Others stand for these: a lane that comes behind another one comes behind what that has waited
-   for. */
+/* Others include these: a lane ordered after another one is ordered after the operations that this
+   one has waited for. */
 static void goes_on_no_wait(void **state) {
   static const int unseen[] = {46, 48, 49, 52, 54, 55, 61, 68, 0};
   (void)state;

@@ -36,8 +36,8 @@ static Device *stalls; /* this rank's GPU does not come to a reduce-scatter; NUL
 static const rt_sends joins[] = {{1, 0, 1}, {0}};
 static const rt_sends *const together[RANKS] = {joins, joins, joins, joins};
 
-/* Every kind over every axis; the blocks of the second half are cut in rows; one is long; what goes
-   all to all does so in pieces. Two of three sends go with the receive behind them. */
+/* Every kind over every axis; the blocks of the second half are cut in rows; one is long; an
+   all-to-all is sent in pieces. Two of three sends are grouped with the receive after them. */
 static int make_table(const rt_axis *mesh, int naxes) {
   static const rt_elem elems[] = {RT_F32, RT_BF16, RT_I32};
   int n = 0;

@@ -2,7 +2,7 @@
  *
  * Every row becomes a kernel of one module. The odd lanes run it in a branch of their own as well:
  * the even lanes must keep what they had. With the module's text as argument 1 nothing is run but
- * the text is written there, for ptxas (assemble.sh). */
+ * the text is written to that file, for ptxas (assemble.sh). */
 #include "ptx.h"
 #include <stdarg.h>
 #include <setjmp.h>

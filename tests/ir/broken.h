@@ -1,6 +1,6 @@
-/* What the tests of the verifier share: every numbered constraint of docs/ir.md is broken once, by
-   a module in a table, and must be named, with its code. Must not: hold modules; each file of tests
-   has those of its subject. */
+/* Shared declarations of the verifier's tests: every numbered constraint of docs/ir.md is broken
+   once, by a module in a table, and must be named, with its code. Must not: hold modules; each file
+   of tests has those of its subject. */
 #ifndef SHARDC_TESTS_IR_BROKEN_H
 #define SHARDC_TESTS_IR_BROKEN_H
 #include "common.h"

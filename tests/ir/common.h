@@ -1,4 +1,5 @@
-/* What the tests of ir/ share: a module from text, and the diagnostics it gave as one string. */
+/* Shared helpers of the tests of ir/: a module from text, and the diagnostics it gave as one
+   string. */
 #ifndef SHARDC_TESTS_IR_COMMON_H
 #define SHARDC_TESTS_IR_COMMON_H
 // clang-format off: cmocka.h needs these before it

@@ -455,7 +455,7 @@ static Interp *run_line(Ctx *c, const char *lines, double noise, bool exact_code
   return in;
 }
 
-/* What is zero in mathematics is nothing but noise; whole numbers have none. */
+/* A result that is mathematically zero consists of noise; whole numbers have none. */
 static void noise(void **state) {
   (void)state;
   Ctx *c = ctx_new();

@@ -10,7 +10,7 @@ static const char kernels[] =
     "kernel @exp(%0 : f32[A:4]) {workspace = 16} {\n%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"
     "kernel @add(%0 : f32[A:4], %1 : f32[A:4]) {\n%2 = add %0, %1 : f32[A:4]\nreturn %2\n}\n";
 
-/* What the broken ones say must hold one of the words. NULL: right. */
+/* The message for a broken one must contain one of the words. NULL: the module is correct. */
 static void check(const char *lines, const char *complaint, const double *want) {
   Ctx *c = ctx_new();
   Module *m = module_of(c, arena_printf(c->arena, "%s%s", kernels, lines));
@@ -43,7 +43,7 @@ static void kernels_in_a_row(void **state) {
   check("entry @e {frame = 64} {\n%0 = load @p : f32[A:4] {0: at(global @p + 0)}\n"
         "%1 = kernel @exp, %0 {work_at = 16} : f32[A:4] {0: at(frame + 0)}\n"
         "%2 = kernel @exp, %1 {work_at = 0} : f32[A:4] {0: at(frame + 32)}\nstore @y, %2\n}\n",
-        "reads bytes that are another value's", NULL); /* the workspace lies on the operand */
+        "reads bytes that are another value's", NULL); /* the workspace overlaps the operand */
   check("entry @e {frame = 64} {\n%0 = load @p : f32[A:4] {0: at(global @p + 0)}\n"
         "%1 = kernel @exp, %0 {work_at = 32} : f32[A:4] {0: at(frame + 0)}\n"
         "%2 = kernel @exp, %1 {work_at = 32} : f32[A:4] {0: at(frame + 0)}\nstore @y, %2\n}\n",

@@ -72,7 +72,7 @@ static const Case cases[] = {
       0,  0,  0,  0,  0,  0,  50, 51, 52, 53, 54, 55, 0,  0,  0,  0,  0,  0}},
 };
 
-/* The first of two ops has its place, too. */
+/* The first of two ops is also placed. */
 static const char *ops_of(Ctx *c, const Case *k, bool placed) {
   const char *end = strchr(k->op, '\n');
   if (!placed || !end) return k->op;

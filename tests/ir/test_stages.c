@@ -5,7 +5,7 @@
 #include "ir/plan/stage_offload.h"
 #include <string.h>
 
-/* 8 layers, or as many as `dim` says, over so many stages. */
+/* 8 layers, or as many as `dim` says, over the given number of stages. */
 static Module *pipeline(Ctx *c, int stages, const char *dim, const char *sets) {
   return sound_module(
       c, arena_printf(c->arena,

@@ -73,7 +73,8 @@ static void check_zero_bubble(const TurnTable *t) {
   check_in_flight(t, 1);
 }
 
-/* So more memory changes nothing there, but for a slot where parts allow no even slope. */
+/* So more memory changes nothing in that case, except one slot if the micro-batches allow no even
+   slope. */
 static void check_two_memories(const TurnTable *t) {
   bool slope = t->parts > t->stages && t->parts < 2 * t->stages - 1;
   int64_t more = slots(t) - (int64_t)least_makespan(t, 1, 1, 1);
@@ -102,8 +103,8 @@ static double at_times(const TurnTable *t, double forward, double inputs, double
 }
 
 /* Layers that go forward again (`recompute`) take two turns' time for gradients of inputs. ZB-H1
-   waits P - 1 times that less what weights take, beside the P - 1 forward; with twice its memory no
-   stage does, from 2 P - 1 parts on. */
+   waits P - 1 times that, less the time of weights, in addition to P - 1 forward turns; with twice
+   its memory no stage does, from 2 P - 1 parts on. */
 static void check_recomputed(const TurnTable *t) {
   Arena *a = arena_new();
   TurnTable h1 = turns_zero_bubble(a, t->stages, t->parts, 1);
@@ -183,8 +184,8 @@ static void unequal_times(void **state) {
   arena_free(a);
 }
 
-/* Where all sum up behind each backward pass, the last stage waits for the first: 1F1B hides
-   nothing there. Gathers before every part make `gpipe` as slow as one part at a time. */
+/* If all stages sum after each backward pass, the last stage waits for the first: 1F1B hides
+   nothing. Gathers before every part make `gpipe` as slow as one part at a time. */
 static void meetings(void **state) {
   (void)state;
   Arena *a = arena_new();

@@ -130,7 +130,7 @@ static void wrong_modules(void **state) {
   broken_modules(modules, sizeof modules / sizeof *modules);
 }
 
-/* What no text can say is broken by hand. */
+/* Modules that no text can express are broken by hand. */
 typedef void Breaker(Module *m, Fn *f);
 
 static void strange_dim(Module *m, Fn *f) {

@@ -1,4 +1,4 @@
-/* The verifier: calls and loops, loads and stores, globals that lie in others. */
+/* The verifier: calls and loops, loads and stores, globals inside others. */
 #include "broken.h"
 
 #define FLAT_WITH(first, second)                                                                   \
@@ -11,7 +11,7 @@
   "body @g(%0 : f32[L:5, A:2]) {\n"                                                                \
   "%1 = loop[L] @f, %0 {carry = 0, invariant = 0, " part "} : " type "\nreturn %1\n}\n"
 
-/* One loop writes slices 0 and 1 of five, another one so many more. */
+/* One loop writes slices 0 and 1 of five, another one the given number of further slices. */
 #define TWO_PARTS(trip, then)                                                                      \
   "lower\nbody @f(%0 : i32[]) {\n%1 = const {value = 1} : f32[]\n%2 = expand[A] %1 : "             \
   "f32[A:2]\nreturn %2\n}\nbody @h(%0 : i32[], %1 : f32[A:2]) {\n%2 = const {value = 1} : "        \

@@ -10,8 +10,8 @@
 #define WAIT "%3 = wait %2, %0 : f32[O:2, A:4] {0: view(%2 + 0)}\n"
 #define RETURN "%4 = kernel @k, %3 : f32[O:2, A:4]\nreturn %4"
 
-/* A body that gathers slices a round ahead, and one that reduces them late; `after` and what stands
-   there are the point of each case. */
+/* A body that gathers slices an iteration ahead, and one that reduces them late; the cases differ
+   in `after` and its operands. */
 #define FETCH_OF(body, loop)                                                                       \
   EXP2 "body @f(%0 : i32[], %1 : f32[O:2, A:4], %2 : f32[O:1, A:4]) {\n" body                      \
        "\n}\nbody @b(%0 : f32[O:2, A:4], %1 : f32[L:3, O:1, A:4], %2 : f32[O:1, A:4]) {\n" loop    \

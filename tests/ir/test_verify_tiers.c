@@ -1,8 +1,8 @@
-/* The verifier: values in two memories, and the parts of stacks that lie in them. */
+/* The verifier: values in two memories, and the parts of stacks in each of them. */
 #include "broken.h"
 
 #define EXP "kernel @k(%0 : host f32[A:4]) {\n%1 = exp %0 : host f32[A:4]\nreturn %1\n}\n"
-/* Down to the frame of the host, there to a state, and up. */
+/* A copy to the frame of the host, from it to a state, and an upload. */
 #define UPDATE(down, done)                                                                         \
   "memory\nstate @s : host f32[A:4] at(0)\nparam @p : f32[A:4] at(0)\n" EXP                        \
   "entry @e {host_frame = 64} {\n%0 = load @p : f32[A:4] {0: at(global @p + 0)}\n"                 \
