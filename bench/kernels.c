@@ -8,8 +8,8 @@
    Kernels are tuned and compiled as for a model; a cut, for families that have variants, is the
    numbers of attribute tile, and several are measured in turn. The threads take chunks as the pool
    does. Operands change from call to call, so they come from memory if the sets exceed the caches;
-   a result uses the buffer of an operand where pass `order` may do so (--apart: never,
-   as where a later kernel still reads the operand).
+   a result uses the buffer of an operand where pass `order` may do so (--apart: never, as where a
+   later kernel still reads the operand).
 
    --turn: all kernels of the file one after the other, ROUNDS times; prints each one's least time.
    --ask: for another program that measures in turn. The first line of output is the bytes that the
@@ -19,8 +19,7 @@
    With each call the same threads run a loop of multiply-adds and a triad a = b + s c with
    non-temporal stores (12 bytes per element). Bytes of a kernel: operands and results once. Times
    are processor time, so that other processes count little; medians, quartiles of the shares in
-   brackets.
-   Must not: report a figure that it did not measure in this run. */
+   brackets. Must not: report a figure that it did not measure in this run. */
 #include "loops.h"
 #include "team.h"
 #include "codegen/codegen.h"

@@ -1,13 +1,11 @@
 /* Peak rates of the threads of this machine: multiply-adds on registers in f32 and with what bf16
-   is
-   multiplied with, and triad with non-temporal stores. The reference of bench/cpu.
+   is multiplied with, and triad with non-temporal stores. The reference of bench/cpu.
 
      bench_peak     prints GFLOP/s, GFLOP/s of bf16 and GB/s, best of some rounds, on as many
                     threads as BENCH_THREADS says (bench/team.h)
 
    bf16 is multiplied with the fastest instructions of this processor: AMX tiles, pairs, or f32.
-   Must not:
-   need the compiler, which is not where a bundle runs (bench/cpu --pack). */
+   Must not: need the compiler, which is not where a bundle runs (bench/cpu --pack). */
 #include "loops.h"
 #include "team.h"
 #include <stdio.h>

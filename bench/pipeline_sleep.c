@@ -1,10 +1,9 @@
-/* Linked into an executable by bench/pipeline, between its program and rt_launch (--wrap of
-   ld): a kernel whose name holds a word of SLEEP, such as
-   "fwd.attention=5,bwd.attention_grad=10", takes that number of milliseconds: it computes, and
-   sleeps until they are over. A rank's stage may be slower by a factor: SLEEP_STAGES is
-   "1,1,2,1", by rank. SLEEP_NOTE is a file to which each rank appends how many kernels
-   slept. So a stage takes a known time of the wall, on however few processors the ranks
-   are. Must not: be linked into anything else; change what kernels store. */
+/* Linked into an executable by bench/pipeline, between its program and rt_launch (--wrap of ld): a
+   kernel whose name holds a word of SLEEP, such as "fwd.attention=5,bwd.attention_grad=10", takes
+   that number of milliseconds: it computes, and sleeps until they are over. A rank's stage may be
+   slower by a factor: SLEEP_STAGES is "1,1,2,1", by rank. SLEEP_NOTE is a file to which each rank
+   appends how many kernels slept. So a stage takes a known time of the wall, on however few
+   processors the ranks are. Must not: be linked into anything else; change what kernels store. */
 #include "rt.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* The program of tools/gpu-bundle: shared declarations of its parts.
 
    A part writes rows (JSON, one object a line, to OUT/PART.jsonl) and a table for people (to
-   OUT/PART.txt and stdout) as it goes, so what it found stays when it fails or is ended. Nothing is
-   compiled here: the bundle holds PTX, executables and the interpreter. */
+   OUT/PART.txt and stdout) as it goes, so its results remain when it fails or is ended. The program
+   compiles nothing: the bundle holds PTX, executables and the interpreter. */
 #ifndef SHARDC_BENCH_BUNDLE_H
 #define SHARDC_BENCH_BUNDLE_H
 #include "runtime/device/cuda.h"

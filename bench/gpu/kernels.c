@@ -4,10 +4,9 @@
 
    A few processes share the folders, each taking the next one that nobody has. A kernel that faults
    or hangs ends its process; it is reported, and the next process continues after that kernel. A
-   process that
-   gets no context or no memory leaves its share to the others. Folders come in an order that mixes
-   what they hold, so that a run that is out of time has seen something of everything. The harness
-   is the one of tests/codegen. */
+   process that gets no context or no memory leaves its share to the others. Folders come in an
+   order that mixes what they hold, so that a run that is out of time has seen something of
+   everything. The harness is the one of tests/codegen. */
 #include "bundle.h"
 #include "codegen/codegen.h"
 #include "tests/codegen/harness_inside.h"

@@ -3,8 +3,8 @@
    part anew. A part that fails or hangs costs its own results and nothing else; a signal ends the
    part that runs and then the command, with results so far.
 
-   All parts see one GPU: the first that can run the bundle, or the requested one. Others are
-   hidden by CUDA_VISIBLE_DEVICES, so that models and PyTorch take the same one. */
+   All parts see one GPU: the first that can run the bundle, or the requested one. Others are hidden
+   by CUDA_VISIBLE_DEVICES, so that models and PyTorch take the same one. */
 #include "bundle.h"
 #include "runtime/base/file.h"
 #include <dlfcn.h>

@@ -6,8 +6,8 @@
    with variants if that number exists. Cuts are the rule's, others that differ from it in one
    decision (passes/tune/variants.h), and where that makes too few, others that differ from those.
    SHARED: bytes of shared memory that a CTA may take, those that every GPU of the target allows
-   without it. Settings of the module say what each function is:
-   bench.NAME = "family|key|cut|kernel|flop|bytes". */
+   without it. Settings of the module say what each function is: bench.NAME =
+   "family|key|cut|kernel|flop|bytes". */
 #include "codegen/codegen.h"
 #include "ir/cost/count.h"
 #include "passes/tune/gpu.h"

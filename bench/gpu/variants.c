@@ -4,13 +4,13 @@
 
    Cuts of a kernel run in turn, for some rounds, after a write that empties the cache; the result
    is the median. Before, the results of each are compared with those of the first, the rule's, at
-   their beginning and end, over other poison; a cut that is wrong or refused fails the part.
-   The driver assembles PTX while nothing is measured, in a few concurrent processes: it keeps
-   what it made in its own cache.
+   their beginning and end, over other poison; a cut that is wrong or refused fails the part. The
+   driver assembles PTX while nothing is measured, in a few concurrent processes: it keeps what it
+   made in its own cache.
 
    Part `densities` is the same of attention over 8192 positions, dense and with layouts of four
-   densities, in the rule's cut: operations are those of listed scores, so TFLOP/s beside TFLOP/s
-   say what a list costs. */
+   densities, in the rule's cut: operations are those of listed scores, so a comparison of TFLOP/s
+   shows the cost of a list. */
 #include "bundle.h"
 #include "codegen/codegen.h"
 #include "passes/tune/tune_db.h"

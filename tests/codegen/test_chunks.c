@@ -1,7 +1,6 @@
 /* Chunks of attention over lists, forward and backward, of heads that list unequally much: chunks
-   are all of the work once, and workers who take them as the runtime's pool does end together.
-   The test counts work independently from the rectangles, and each bound is one that heads as they
-   come
+   are all of the work once, and workers who take them as the runtime's pool does end together. The
+   test counts work independently from the rectangles, and each bound is one that heads as they come
    would break. */
 #include "ir/kernel/attention_list.h"
 #include "ir/kernel/flash_list.h"

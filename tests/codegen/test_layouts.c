@@ -1,6 +1,6 @@
 /* Block-sparse attention and its gradient against the interpreter: random layouts, lengths, heads,
-   types, cuts. `codegen_test_layouts TARGET [SEED COUNT [TEST]]`: COUNT of each kind (tests/soak).
-   */
+   types, cuts. `codegen_test_layouts TARGET [SEED COUNT [TEST]]`: COUNT of each kind
+   (tests/soak). */
 #include "layouts.h"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -20,9 +20,8 @@
    machine (bytes that are another value's, or outside of their memory) is a failure; so are other
    numbers where the edit was one of an address, a cut, or a message in flight. An edited program
    that runs is also tried together with the sound one, on other ranks: pass prove must refuse just
-   those
-   pairs that hang (`apart`). Elsewhere other numbers are another program, which a dump may be: they
-   are counted by the kind of edit. */
+   those pairs that hang (`apart`). Elsewhere other numbers are another program, which a dump may
+   be: they are counted by the kind of edit. */
 #include "ir/made.h"
 #include "codegen/codegen.h"
 #include "edit_machine.h"

@@ -11,9 +11,9 @@
    A fault that by its nature changes no number is no fault. Which those are is not a list of cases:
    operands of commutative ops in the other order; ops whose result reaches nothing; changes after
    which pass simplify makes both modules the same (equal expressions, before they are joined);
-   values that are equivalent by `as_good` and `neutral`; results in place, or placed
-   elsewhere, where the verifier's rules for that allow it; cuts of kernels that are as right as the
-   rule's, which the tests of codegen prove. */
+   values that are equivalent by `as_good` and `neutral`; results in place, or placed elsewhere,
+   where the verifier's rules for that allow it; cuts of kernels that are as right as the rule's,
+   which the tests of codegen prove. */
 #include "frontend/lower.h"
 #include "ir/bytes.h"
 #include "ir/interp/interp.h"

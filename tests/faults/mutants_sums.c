@@ -68,8 +68,8 @@ static bool other_axis(Module *m, const Message *at, uint32_t n) {
   return true;
 }
 
-/* The element before or after; for a gather, which takes the nearest existing one, around the ends.
-   */
+/* The element before or after; for a gather, which takes the nearest existing one, around the
+   ends. */
 static bool other_place(Module *m, const Message *at, uint32_t n) {
   Op *o = reader(at, n / 2);
   int64_t by = n % 2 ? 1 : -1, size = value_type(at->f, sum_of(at)->out)->axis[0].size;

@@ -2,11 +2,10 @@
 
    The library is the CUDA driver as far as shardc and a stand-in for NCCL call it, over the PTX
    machine (ptx.h). A driver is state of a process: one struct holds all of it, and one lock
-   protects it.
-   Work is a queue of operations per stream; a graph is such queues that were recorded, one per
-   stream that took part. Without SHARDC_EMULATE_LATE an operation is done when it is enqueued, with
-   it when something waits for it, in an order that events allow (cuda_queue.c). Must not: accept
-   calls that a real driver refuses. */
+   protects it. Work is a queue of operations per stream; a graph is such queues that were recorded,
+   one per stream that took part. Without SHARDC_EMULATE_LATE an operation is done when it is
+   enqueued, with it when something waits for it, in an order that events allow (cuda_queue.c). Must
+   not: accept calls that a real driver refuses. */
 #ifndef TESTS_GPU_CUDA_STANDIN_H
 #define TESTS_GPU_CUDA_STANDIN_H
 #include "ptx.h"

@@ -2,10 +2,9 @@
 
    The processes of a communicator share memory with a mailbox for every ordered pair of ranks: one
    chunk, filled by the sender and emptied by the receiver. Every operation is a set of transfers
-   that go
-   on concurrently until all are done, so the order of sends and receives in a group does not
-   matter; sums are added in the order of ranks. Operations run as host functions of the stream, so
-   they keep its order and are recorded into graphs. */
+   that go on concurrently until all are done, so the order of sends and receives in a group does
+   not matter; sums are added in the order of ranks. Operations run as host functions of the stream,
+   so they keep its order and are recorded into graphs. */
 #ifndef TESTS_GPU_NCCL_STANDIN_H
 #define TESTS_GPU_NCCL_STANDIN_H
 #include "runtime/device/nccl.h"

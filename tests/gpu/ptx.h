@@ -1,10 +1,10 @@
 /* The PTX machine: runs PTX text on ordinary memory, one warp after the other, and reports its
- * faults: memory out of bounds, misaligned, never written, raced for, still in flight;
- * barriers and warp instructions reached by some threads only; deadlocks.
+ * faults: memory out of bounds, misaligned, never written, raced for, still in flight; barriers and
+ * warp instructions reached by some threads only; deadlocks.
  *
- * A device owns memory (addresses are numbers of its own, never host pointers) and runs the
- * kernels of modules parsed for it. PTX is data: every text gives a module or an
- * error with its line, never undefined behaviour. No state outside the device.
+ * A device owns memory (addresses are numbers of its own, never host pointers) and runs the kernels
+ * of modules parsed for it. PTX is data: every text gives a module or an error with its line, never
+ * undefined behaviour. No state outside the device.
  *
  * Must not: know a kernel, the compiler or the CUDA driver. */
 #ifndef TESTS_GPU_PTX_H

@@ -2,9 +2,8 @@
  *
  * A copy is noted at its issue and counts as done when its thread has waited for its group. In
  * eager mode the bytes arrive at once, in late mode only at that wait; in both, the words are
- * marked as
- * in flight in between and touching them is reported (ptx_check.c). When it is done, the copy
- * counts as a write of its thread in that thread's interval at the wait: others need a barrier
+ * marked as in flight in between and touching them is reported (ptx_check.c). When it is done, the
+ * copy counts as a write of its thread in that thread's interval at the wait: others need a barrier
  * after it.
  *
  * Must not: deliver a byte later than its wait. */

@@ -3,8 +3,7 @@
  * Parameters of a function are bytes in the thread's local memory: the caller's `.param` variables
  * are known inside under the names of the function's parameters. `ret` inside becomes a jump to the
  * end of the body. So no call stack exists, and lanes that went apart come together as anywhere
- * else.
- * Recursion and calls through registers are refused.
+ * else. Recursion and calls through registers are refused.
  *
  * Must not: let an inlined body see the caller's names. */
 #include "ptx_read.h"

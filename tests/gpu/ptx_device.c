@@ -1,8 +1,8 @@
 /* Memory of a device: allocations in a large reserved range, with their shadows.
  *
  * Data, written bits and race cells are three mappings without backing until touched. Allocations
- * are at least 256 bytes apart, and freed addresses are reused as late as possible, so
- * that an address past an end or of freed memory belongs to nobody.
+ * are at least 256 bytes apart, and freed addresses are reused as late as possible, so that an
+ * address past an end or of freed memory belongs to nobody.
  *
  * Must not: give a host pointer away. */
 #include "ptx_inside.h"

@@ -1,8 +1,8 @@
 /* Lane-wise instructions on f16, bf16 and their pairs.
  *
- * A pair register is two halves per lane in ascending order, so that its 32 lanes are 64 halves
- * in a row. Values go through f32 (f32 products and sums of two halves are exact enough to round
- * once more without harm); fma goes through f64, where the product is exact.
+ * A pair register is two halves per lane in ascending order, so that its 32 lanes are 64 halves in
+ * a row. Values go through f32 (f32 products and sums of two halves are exact enough to round once
+ * more without harm); fma goes through f64, where the product is exact.
  *
  * Must not: flush: sm_80 keeps subnormals of both types unless .ftz says otherwise. */
 #include "ptx_lanes.h"

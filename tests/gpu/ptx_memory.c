@@ -1,9 +1,8 @@
 /* Loads and stores: where each lane's bytes are, whether it may touch them, and moving them.
  *
- * An instruction takes the lanes of one address space at a time (generic addresses may mix them).
- * A lane's access must be aligned to its size and be inside one allocation, or in the shared, local
- * or
- * parameter memory that the launch has. Registers wider than the type get the value extended.
+ * An instruction takes the lanes of one address space at a time (generic addresses may mix them). A
+ * lane's access must be aligned to its size and be inside one allocation, or in the shared, local
+ * or parameter memory that the launch has. Registers wider than the type get the value extended.
  *
  * Must not: move a byte of a lane whose access was reported. */
 #include "ptx_memory.h"

@@ -6,8 +6,8 @@
  * A warp runs until it waits at a barrier, ends, or used up its turn. With a seed, CTAs and warps
  * come in random order.
  *
- * Must not: run lanes of two CTAs concurrently: memory shared by CTAs of one launch is
- * only right when their order does not matter, which the race check watches. */
+ * Must not: run lanes of two CTAs concurrently: memory shared by CTAs of one launch is only right
+ * when their order does not matter, which the race check watches. */
 #include "ptx_inside.h"
 #include <stdarg.h>
 #include <stdio.h>

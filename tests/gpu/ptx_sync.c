@@ -2,8 +2,7 @@
  *
  * A barrier counts threads in whole warps and lets bar.arrive pass. Accesses of the warps before it
  * are ordered before the next ones of the released warps (ptx_check.c keeps the intervals).
- * Instructions
- * with a membermask wait until all of its live lanes arrive.
+ * Instructions with a membermask wait until all of its live lanes arrive.
  *
  * Must not: release anybody early: a wrong count shows as a deadlock. */
 #include "ptx_read.h"
@@ -142,7 +141,7 @@ void decode_bar(Reader *r, const Ins *ins) {
 }
 
 /* ---- membermasks ---- */
-/* All lanes of every membermask among `mask` are here. */
+/* All lanes of every membermask among `mask` have arrived. */
 bool members_here(Warp *w, const Op *op, int32_t slot, uint32_t mask, Went *went) {
   uint32_t left = mask;
   const uint32_t *members = reg_at(w, slot);

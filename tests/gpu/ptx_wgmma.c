@@ -1,7 +1,7 @@
 /* Products of warpgroups: wgmma.mma_async on operands in shared memory, its groups and waits, and
  * the fence between ordinary writes and asynchronous reads of shared memory.
  *
- * Of the 64 rows a warp has 16: those of its number in the group of four, so each warp computes its
+ * A warp has 16 of the 64 rows: those of its number in the group of four, so each warp computes its
  * part by itself. In eager mode that happens at the issue, in late mode at the wait for its group:
  * then shared memory that was overwritten too early, and sums that were read too early, give other
  * numbers. Operands are bf16 or f16 in the layout of 128-byte swizzles, k or the other dim

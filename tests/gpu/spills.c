@@ -1,7 +1,7 @@
 /* Kernels of compiled modules through ptxas: gpu_spills SEEN DUMP.ir.. builds the kernels of dumps
    after `select` as `shardc compile` does, which fails where ptxas refuses one or keeps registers
-   in memory. Of kernels alike (the same ops, types, cut, and the same powers of two in their sizes)
-   one is built; file SEEN holds the hashes of built ones, so that a sweep over models and sizes
+   in memory. One kernel of each kind (the same ops, types, cut, and the same powers of two in their
+   sizes) is built; file SEEN holds the hashes of built ones, so that a sweep over models and sizes
    meets each once. Exit 1 if a kernel fails; kernels.py calls it. */
 #include "codegen/codegen.h"
 #include <stdio.h>

@@ -148,9 +148,9 @@ static void leave_out(const char *what, const int *calls, int n) {
   }
 }
 
-/* In turn: copy 0, run 0, copy 1, run 1, copy 9, copy 3, run 3, copy 4, run 4, copy 5, run 5,
-   copy 6, run 6. A copy sent after a run writes to a buffer that has been read; the inputs of an
-   even run have arrived when the host writes the next ones, except for the last. */
+/* In turn: copy 0, run 0, copy 1, run 1, copy 9, copy 3, run 3, copy 4, run 4, copy 5, run 5, copy
+   6, run 6. A copy sent after a run writes to a buffer that has been read; the inputs of an even
+   run have arrived when the host writes the next ones, except for the last. */
 static void no_wait(void **state) {
   (void)state;
   leave_out("wait", (const int[]){3, 4, 7, 10, 11, 13}, 6);

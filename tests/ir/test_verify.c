@@ -2,7 +2,7 @@
    broken by hand. The files test_verify_*.c break the constraints of later passes. */
 #include "broken.h"
 
-/* Of the body with the lines of `types` */
+/* For the body with the lines of `types` */
 static const char args[] = "body @b(%0 : f32[A:2, B:3], %1 : f32[B:3], %2 : i32[A:2], %3 : "
                            "bool[B:3], %4 : f64[A:2], %5 : f32[C:4], "
                            "%6 : i32[], %7 : f32[A:3], %8 : f32[S:4, D:2], %9 : f32[K:5, D:2], %10 "

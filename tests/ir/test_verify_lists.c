@@ -1,5 +1,5 @@
-/* The verifier: lists of blocks, by themselves and together with the masks that they follow from.
-   */
+/* The verifier: lists of blocks, by themselves and together with the masks that they follow
+   from. */
 #include "broken.h"
 
 /* Blocks of 2 x 2 of 4 queries and 4 keys: the window of one block, whose name is the hash. */

@@ -1,5 +1,5 @@
-/* What the tests of passes share: modules from text, running them on made-up numbers, comparing
- * what they store. */
+/* Shared helpers of the tests of passes: modules from text, running them on made-up numbers,
+ * comparing what they store. */
 #ifndef SHARDC_TESTS_PASSES_COMMON_H
 #define SHARDC_TESTS_PASSES_COMMON_H
 // clang-format off: cmocka.h needs these before it

@@ -1,6 +1,6 @@
-/* What one part of the compiler promises another is checked where it is used (`must`): callers that
-   break a promise end with the words of it, in a child, by the signal of an internal error. The
-   verifier sees none of these: they are arguments of functions, or hold between two passes. */
+/* Contracts between parts of the compiler are checked where they are used (`must`): a caller that
+   breaks one ends with its text, in a child, by the signal of an internal error. The verifier sees
+   none of these: they are arguments of functions, or hold between two passes. */
 // clang-format off: cmocka.h needs these before it
 #include <setjmp.h>
 #include <stdarg.h>

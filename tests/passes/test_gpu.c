@@ -1,5 +1,5 @@
-/* What pass select chooses for GPUs where several sizes, or the room of a multiprocessor, decide;
-   what it writes into kernels is shown by the golden files (select/gpu_*). */
+/* Choices of pass select for GPUs that depend on several sizes, or on the memory of a
+   multiprocessor; the golden files (select/gpu_*) show its results in kernels. */
 // clang-format off: cmocka.h needs these before it
 #include <setjmp.h>
 #include <stdarg.h>

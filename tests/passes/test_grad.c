@@ -1,5 +1,5 @@
 /* Gradients of every op, and of the golden files of loops and blocks, against central differences
-   in double precision. An op that has a row in grad.def and no case here fails. */
+   in double precision. An op that has a row in grad.def and no case in this file fails. */
 #include "common.h"
 #include <string.h>
 

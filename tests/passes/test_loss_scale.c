@@ -1,5 +1,5 @@
-/* Loss scaling: a step of f16 in the interpreter, which rounds, against the rule written out here.
-   Every number is a small power of two, so that nothing but an overflow rounds. */
+/* Loss scaling: a step of f16 in the interpreter, which rounds, against the rule written out in
+   this file. Every number is a small power of two, so that nothing but an overflow rounds. */
 #include "common.h"
 #include <math.h>
 #include <string.h>

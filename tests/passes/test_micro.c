@@ -1,5 +1,5 @@
 /* micro: models of golden files, whose batch is 6, give the same losses, gradients and updates in
-   parts of any size. What the pass does and refuses is shown by the files themselves (micro/). */
+   parts of any size. The files themselves (micro/) show what the pass does and refuses. */
 #include "common.h"
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* Golden files keep their numbers: each module (golden.py) is run by the interpreter before and
    after the passes that its commands name, and what its entries store must be the same. In exact
-   numbers: types of 16 bits round nothing here, and what rounds to 8 bits is left to run.int8.
-   Modules with the sizes of one rank run on all ranks of the mesh; behind `memory`, in poisoned
+   numbers: types of 16 bits round nothing in this test, and run.int8 covers rounding to 8 bits.
+   Modules with the sizes of one rank run on all ranks of the mesh; after `memory`, in poisoned
    bytes. */
 #include "ir/made.h"
 #include "common.h"
@@ -66,7 +66,7 @@ static const Global *global_named(const Module *m, const char *name) {
   return NULL;
 }
 
-/* Of layers of a stack: elements of the whole one before them. */
+/* For layers of a stack: the number of elements before them in the whole stack. */
 static int64_t elements_before(const Module *m, const Global *part) {
   return layer_dim(m, part)->first * (type_count(&part->type) / part->type.axis[0].size);
 }
@@ -80,8 +80,8 @@ static double *content_of_part(const Module *before, const Module *m, const Glob
   return data;
 }
 
-/* What the whole of g holds in m, which passes made of `before`: the same numbers, and zeros in
-   padding. */
+/* The contents of the whole of g in m, which passes made from `before`: the same numbers, and zeros
+   in padding. */
 static double *content(const Module *before, const Module *m, const Global *g) {
   const Global *was = global_named(before, g->name);
   if (!was && layer_dim(m, g)) return content_of_part(before, m, g);
@@ -149,7 +149,7 @@ static int compare_parts(Machine *a, Machine *b, const char *path, const char *n
   return n;
 }
 
-/* What the entry stores before the passes and has a name after them. */
+/* Globals that the entry stores before the passes and that have a name after them. */
 static int compare_entry(Module *before, Module *after, const char *path, const Fn *f) {
   int n = 0;
   bool flat = has_members(after);

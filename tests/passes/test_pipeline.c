@@ -43,7 +43,8 @@ static char *text_of(Ctx *c, const char *dir, const char *file) {
   return text[n] = 0, text;
 }
 
-/* What passes make of a module read from each dump equals what they made in one go. */
+/* Passes that continue from the module read from any dump give the same result as one run of all
+   passes. */
 static void dumps(void **state) {
   uint32_t n, files = 0;
   const Pass *passes = pass_table(&n);

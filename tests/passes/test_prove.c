@@ -207,15 +207,15 @@ static void neighbours(void **state) {
   }
 }
 
-/* Each send of the op, on all stages, goes with the receive behind it. */
+/* Each send of the op, on all stages, is grouped with the receive after it. */
 static void join(Module *m, SendOrder *order, const Op *send) {
   SendRuns *runs = ARENA_ARRAY(m->arena, SendRuns, 3);
   for (int s = 0; s < 3; s++) vec_push(m->arena, runs[s], (SendRun){9, {0, true}});
   vec_push(m->arena, order->rows, (SendRow){send, NULL, runs});
 }
 
-/* Both stages of a border send first: over NCCL that ends if one of the sends goes with the receive
-   behind it, and in no other way. */
+/* Both stages of a border send first: over NCCL that ends only if one of the sends is grouped with
+   the receive after it. */
 static void beside(void **state) {
   static const struct {
     bool pairs, up, down; /* over NCCL; does that send go alone? */

@@ -44,7 +44,7 @@ static int pick(const Builder *b, bool wide) {
   return b->value[i];
 }
 
-/* Argument number of a new weight; arguments stand before all ops: %0 counter, %1 carried, .. */
+/* Argument number of a new weight; arguments precede all ops: %0 counter, %1 carried, .. */
 static int weight(Builder *b, bool wide) {
   int at = b->weights++;
   const char *t = wide ? "F:5, E:3" : "E:3, F:5";
@@ -98,7 +98,7 @@ typedef struct Cost {
   double flop, bytes;
 } Cost;
 
-/* Of values that forward loops save for backward loops: what a later op reads. */
+/* The values saved by forward loops for backward loops that a later op reads. */
 static double saved_bytes(const Module *m) {
   const Fn *f = ir_main_entry(m);
   double sum = 0;

@@ -1,5 +1,5 @@
-/* What zero leaves resident is held against the stage's arithmetic: a group that fits passes, one
-   that holds too much, and what is whole and was never named, do not. */
+/* The values that zero leaves resident are compared with the stage's arithmetic: a group that fits
+   passes; a group that holds too much, and a whole value that was never named, do not. */
 // clang-format off: cmocka.h needs these before it
 #include <setjmp.h>
 #include <stdarg.h>

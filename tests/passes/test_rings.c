@@ -1,10 +1,10 @@
-/* Schedules of chunks of layers, whose stages stand in a ring, over NCCL, where a send waits for
-   its receive: pass `prove` runs each in the order of ir/schedule/send_order.h to its end, and
-   refuses each that an edit has made wrong.
+/* Schedules of chunks of layers, whose stages form a ring, over NCCL, where a send waits for its
+   receive: pass `prove` runs each in the order of ir/schedule/send_order.h to its end, and refuses
+   each that an edit has made wrong.
 
-   Random stages, chunks and micro-batches; one time in four all is as it should be. Else one thing
-   is otherwise: a number of the table, by which stages may wait for each other for ever; or a
-   message that is not sent, not taken, or goes the other way. */
+   Random stages, chunks and micro-batches; one time in four nothing is changed. Otherwise there is
+   one change: a number of the table, after which stages may wait for each other for ever; or a
+   message that is not sent, not received, or sent in the other direction. */
 #include "common.h"
 #include "ir/schedule/pipeline_schedule.h"
 #include <string.h>
@@ -98,8 +98,8 @@ static const char *ring_text(Arena *a, const TurnTable *t, RingEdit edit) {
 
 /* ---- tests ---- */
 
-/* Kernels are a processor's, and messages go as a GPU's. The verifier knows messages without
-   another side, too; here pass `prove` has to. */
+/* Kernels are a processor's, and messages go as a GPU's. The verifier also detects messages without
+   a peer; this test requires it of pass `prove`. */
 static bool is_refused(Ctx *c, const char *text, bool cut) {
   PipelineOptions placed = {.until = "memory"}, proved = {.until = "prove"};
   Module *m = ir_parse(c, "ring", text, strlen(text));

@@ -1,10 +1,10 @@
 /* Schedules of pipelines that an edit has changed: the verifier and pass `prove` refuse each that
    is wrong, and no other one.
 
-   Random stages and micro-batches, two loops or three; then one thing is otherwise: a number of the
-   table, in all loops or in one; fewer slots of a ring; a message that is not sent, not taken, or
-   goes the other way. What is wrong is found here by running the stages, each with one message
-   between neighbours in each direction. */
+   Random stages and micro-batches, two loops or three; then one change is made: a number of the
+   table, in all loops or in one; fewer slots of a ring; a message that is not sent, not received,
+   or sent in the other direction. The test finds the wrong schedules by running the stages, each
+   with one message between neighbours in each direction. */
 #include "common.h"
 #include "ir/schedule/pipeline_schedule.h"
 #include <string.h>
@@ -18,7 +18,7 @@ typedef struct Schedule {
       ring[2];     /* ring: of the forward loop, of the second of three */
   TurnTable table; /* of these */
   int64_t *other;  /* a number that the last loop has otherwise */
-  int64_t is;      /* there */
+  int64_t is;      /* its value in that loop */
   HopEdit hop[HOPS];
 } Schedule;
 
@@ -199,7 +199,7 @@ static void edit(Schedule *k) {
   else if (kind == 5) k->hop[draw(HOPS)] = draw(2) ? GONE : TURNED;
 }
 
-/* The verifier knows messages without another side, too; here pass `prove` has to. */
+/* The verifier also detects messages without a peer; this test requires it of pass `prove`. */
 static bool is_refused(Ctx *c, const Schedule *k, const char *text) {
   PipelineOptions o = {.until = "prove", .verify = !is_cut(k)};
   Module *m = ir_parse(c, "schedule", text, strlen(text));

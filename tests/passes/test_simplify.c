@@ -1,5 +1,5 @@
 /* simplify: random modules compute the same before and after, and nothing is left to do the second
-   time. What each rule does is shown by the golden files (simplify/). */
+   time. The golden files (simplify/) show each rule. */
 #include "common.h"
 #include "tests/common/random_module.h"
 #include <string.h>

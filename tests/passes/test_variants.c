@@ -75,7 +75,7 @@ static void machines_stay_apart(void **state) {
   ctx_free(c);
 }
 
-/* What is written reads back to the same text, whatever the order was. */
+/* Written records read back to the same text, in any order. */
 static void text_is_canonical(void **state) {
   (void)state;
   const char *a = LINE("k", "me", CUT_A, "100", "2026-01-02"),

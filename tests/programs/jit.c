@@ -35,7 +35,7 @@ Jit *jit_new(Arena *a) {
   return j;
 }
 
-/* Once a target is there, that is, once a kernel has been compiled. */
+/* Once a target exists, that is, once a kernel has been compiled. */
 static LLVMOrcLLJITRef linker_of(Jit *j) {
   LLVMOrcDefinitionGeneratorRef own = NULL;
   if (j->linker) return j->linker;

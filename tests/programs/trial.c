@@ -6,20 +6,21 @@
    passes, each verified, and its kernels are compiled, all in this process. Then
 
      in doubles   the interpreter runs the module as it is after the last pass, its ranks as threads
-                  where the plan has a mesh: what passes changed shows here, rounding does not,
-                  that of messages in 8 bits neither (interp_set_exact_codes)
+                  where the plan has a mesh: this shows changes by passes, but no rounding, not even
+                  that of messages in 8 bits (interp_set_exact_codes)
      by kernels   where the plan has no mesh, the same in bytes, as the executable would, every
                   kernel being the compiled one
 
-   Numbers that f32 cannot hold better are no fault: where kernels differ, the interpreter runs the
-   very module with every result rounded to its element type, and must be off as far; what has no
-   digit left there (layers that norm equal numbers blow rounding up) is not compared. Plans that
-   compute in 16 bits are equal if kernels are off at most twice as far as that.
+   A difference within the accuracy of f32 is no fault: where kernels differ, the interpreter runs
+   the very module with every result rounded to its element type, and must be off as far; a result
+   without a significant digit in that run (layers that norm equal numbers amplify rounding) is not
+   compared. Plans that compute in 16 bits are equal if kernels are off at most twice as far as
+   that.
 
-   Plans run in a process of their own, which shares what was compiled; what ends it is one failure,
-   and the next plan gets a new one. A line `FILE PLAN OUTCOME` for each; OUTCOME is equal,
-   refused (a diagnostic, no more), rounding, or wrong, which the status tells, too. Where the
-   oracle's plan is refused for samples that meet (E0706), the others must be refused. */
+   Plans run in a process of their own, which shares the compiled kernels; the end of a process is
+   one failure, and the next plan gets a new one. A line `FILE PLAN OUTCOME` for each; OUTCOME is
+   equal, refused (a diagnostic, no more), rounding, or wrong, which the exit status also tells.
+   Where the oracle's plan is refused for samples that meet (E0706), the others must be refused. */
 #include "inputs.h"
 #include "codegen/codegen.h"
 #include "frontend/lower.h"
@@ -37,7 +38,7 @@
 enum { SECONDS = 120, PLANS = 2 };
 static const char *const plans[PLANS] = {"p0", "p1"};
 static const double EXACT = 2e-5, CLOSE = 2e-4; /* folded constants are f32 in both */
-static const double NO_DIGIT = 0.1;             /* rounding by so much leaves none */
+static const double NO_DIGIT = 0.1;             /* rounding of this size leaves none */
 
 typedef enum Outcome { EQUAL, ROUNDING, REFUSED, WRONG, OUTCOMES } Outcome;
 static const char *const words[] = {"equal", "rounding", "refused", "wrong"};
@@ -159,7 +160,7 @@ static void set_inputs(const Oracle *o, Module *m, const Runner *r) {
   }
 }
 
-/* The oracle starts from rounded parameters, too. */
+/* The oracle also starts from rounded parameters. */
 static bool run_all(const Oracle *o, Module *m, const Runner *r, bool rounded) {
   set_inputs(o, m, r);
   set_round(r, rounded);
@@ -225,7 +226,7 @@ static bool narrow(const Module *m) {
 static bool exact(const Oracle *o, const Programs *all) {
   Module *m = all->at[0];
   Runner r = runner_of(all, m->ctx->arena, false);
-  Oracle begun = *o; /* `init` makes 16-bit copies of weights, too: there nothing may be rounded */
+  Oracle begun = *o; /* `init` also makes 16-bit copies of weights: it must round nothing */
   if (narrow(m) && !run_oracle(&begun, false, o->in)) return false;
   if (!run_all(&begun, m, &r, !narrow(m))) return false;
   Difference d = difference(&begun, m, &r, NULL);

@@ -1,16 +1,16 @@
 /* One model on one rank and on a mesh, in the interpreter (check.h). Both are taken after `clean`,
-   whose folded constants are rounded. All floats are doubles: what differs, differs by the order of
-   sums. Messages in 8 bits are exact, too (interp_set_exact_codes).
+   whose folded constants are rounded. All floats are doubles: differences come only from the order
+   of sums. Messages in 8 bits are also exact (interp_set_exact_codes).
 
-   What rounding alone decides is not compared: of a gradient that is zero in mathematics LAMB makes
-   a step of full length, in a direction that another order of sums changes. Where a difference
-   shows, one rank runs again with noise in every result, far above a double's rounding, and a
-   tensor counts only if it differs by more than that makes of it.
+   Results that rounding alone decides are not compared: from a gradient that is mathematically zero
+   LAMB makes a step of full length, in a direction that depends on the order of sums. After a
+   difference, one rank runs again with noise in every result, far above a double's rounding, and a
+   tensor counts only if it differs by more than this noise causes.
 
    A placed trial takes the ranks' program after `memory` instead. It then runs twice more, with
    floats rounded to their types: by the mathematics, and in byte arenas where every byte knows
-   whose it is. These two must agree on every rank, bit by bit; where messages fly, whether they
-   arrive late or early. */
+   whose it is. These two must agree on every rank, bit by bit; with messages in flight, whether
+   they arrive late or early. */
 #include "check.h"
 #include "frontend/lower.h"
 #include "ir/cost/budget.h"
@@ -35,7 +35,8 @@ static int64_t size_named(const Module *m, Str name) {
   return 1;
 }
 
-/* Of every sixth label none, of every fifth position padding: losses and counts differ by rank. */
+/* Every sixth label is absent, every fifth position is padding: losses and counts differ by
+   rank. */
 static double input_value(const Module *m, const Global *g, uint64_t step, int64_t i) {
   uint64_t r = mix(step * 1000003 + (uint64_t)i * 7919 + (uint64_t)g->name[0]);
   if (g->of && !strcmp(g->name, "labels") && r % 6 == 0) return -100;
@@ -73,7 +74,7 @@ static void set_recompute(Ctx *c, Module *m, const char *lines) {
   }
 }
 
-/* What `select` asks for. */
+/* The facts of the target that `select` needs. */
 static void describe_target(Ctx *c, Module *m) {
   m->target.l3 = 32 << 20, m->target.workers = 2, m->target.join = true, m->target.sums = true;
   target_named(&m->target, intern(c->names, "x86_64_v3"));
@@ -219,7 +220,7 @@ static void compare_all(Pair *p) {
   }
 }
 
-/* What was sent is what the program says, to the element. */
+/* The messages sent are those of the program, to the element. */
 static void check_sent(Pair *p, int steps) {
   int64_t planned[MAX_MESH][OP_COUNT] = {0};
   TrafficList l = module_traffic(p->many);
@@ -248,7 +249,7 @@ static bool both_step(Pair *p, int step) {
   return !p->out->error;
 }
 
-/* Of every step; weights and states stand at the end. */
+/* For every step; weights and states are those at the end. */
 static void compare_loss(Pair *p) {
   const Global *loss = module_global(p->one, intern(p->c->names, "loss"));
   if (loss && in_both(p, loss)) compare(p, loss);

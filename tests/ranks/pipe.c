@@ -1,15 +1,15 @@
 /* Pipelines of every kind in the interpreter: ranks_pipe FOLDER [EVERY [FIRST [END]]]
 
-   The product of five models (GPT-2, Llama, BERT, a tied and an untied one), schedules
-   {sequential, gpipe, one_f_one_b, interleaved, zero_bubble}, pipe {2, 3, 4}, tensor {1, 2},
-   data {1, 2}, ZeRO stages 0 to 3 and micro-batches {1, 2, P, 2 P + 1}, 4800 of them: losses of
-   all steps, weights, states, an evaluation and logits equal one rank within 1e-9. What else a
-   plan can say is drawn by the number of the combination: layers on a stage, uneven ones, chunks,
-   memory of `zero_bubble`, `recompute`, `else Seq`, buckets, whole gradients between micro-batches,
-   messages in flight, a run in bytes; so is one in forty that takes 20 steps instead of two.
+   The product of five models (GPT-2, Llama, BERT, a tied and an untied one), schedules {sequential,
+   gpipe, one_f_one_b, interleaved, zero_bubble}, pipe {2, 3, 4}, tensor {1, 2}, data {1, 2}, ZeRO
+   stages 0 to 3 and micro-batches {1, 2, P, 2 P + 1}, 4800 of them: losses of all steps, weights,
+   states, an evaluation and logits equal one rank within 1e-9. The number of the combination draws
+   the other settings of the plan: layers on a stage, uneven ones, chunks, memory of `zero_bubble`,
+   `recompute`, `else Seq`, buckets, whole gradients between micro-batches, messages in flight, a
+   run in bytes; so is one in forty that takes 20 steps instead of two.
 
-   EVERY: one of so many is tried (default 1: all), of those with numbers FIRST to END - 1. Each is
-   a process of its own. None is refused. Must not: look at what passes do. */
+   EVERY: one combination of EVERY is tried (default 1: all), of those with numbers FIRST to END -
+   1. Each is a process of its own. None is refused. Must not: look at what passes do. */
 #include "check.h"
 #include "tests/common/limit.h"
 #include <stdio.h>

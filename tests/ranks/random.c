@@ -81,8 +81,8 @@ static void add_settings(Ctx *c, Plan *p) {
     if (*list[i]) p->settings = arena_printf(c->arena, "%s%s ", p->settings, list[i]);
 }
 
-/* The file's stacks are called s and a number, and have two or three layers; some stand in a sub
-   that is called a and that number. */
+/* The file's stacks are called s and a number, and have two or three layers; some are in a sub that
+   is called a and that number. */
 static const char *stack_named(Ctx *c, const char *file, int number) {
   const char *path = arena_printf(c->arena, "s%d", number),
              *sub = arena_printf(c->arena, " sub a%d = A", number);

@@ -1,8 +1,8 @@
 /* Seeded faults in the storage of collectives: storage MODEL.shard COUNT [SEED]. A model on four
    ranks runs through all passes; in a copy the place, strides or view of what one collective sends
    or receives is changed. The run in bytes must stop or give other numbers on some rank; it is
-   asked before the verifier. What both let pass may only be a place that is as good. Each fault is
-   tried in a process of its own. */
+   asked before the verifier. A fault that both accept may only be an equivalent place. Each fault
+   is tried in a process of its own. */
 #include "check.h"
 #include "ir/shape/placement.h"
 #include "ir/verify/verify.h"
@@ -102,7 +102,7 @@ static bool strides(Fault *x) {
 static bool onto_operand(Fault *x) {
   Value *out = &x->f->values.at[x->op->out];
   const Storage *in = &x->f->values.at[x->op->in[0]].storage;
-  if (x->op->code == OP_all_reduce) { /* which may stand there, but must say so */
+  if (x->op->code == OP_all_reduce) { /* which may overlap, but must say so */
     if (out->storage.view != VIEW_INPLACE) return false;
     out->storage.view = VIEW_NONE;
     return true;

@@ -1,7 +1,8 @@
 /* Messages in flight (pass prefetch): models under every stage of ZeRO with gathers ahead and
-   messages beside the computation equal one rank, and give, in bytes, the bits of the interpreter
-   that does every collective at once, whether they arrive as late or as early as they can. And they
-   do fly: what a plan asks for is in the IR. Argument: the folder of the models. */
+   messages concurrent with the computation equal one rank, and give, in bytes, the bits of the
+   interpreter that does every collective at once, whether they arrive as late or as early as they
+   can. The IR must contain the messages in flight that a plan asks for. Argument: the folder of the
+   models. */
 // clang-format off: cmocka.h needs these before it
 #include <setjmp.h>
 #include <stdarg.h>
@@ -127,8 +128,8 @@ static void hybrid(void **state) {
   }
 }
 
-/* The last stage gathers what its layers leave for the head, in turn with them: not a round ahead,
-   when it is not there. */
+/* The last stage gathers what its layers leave for the head, in turn with them: not an iteration
+   ahead, when they do not exist. */
 static void in_turns(void **state) {
   (void)state;
   static const char *const schedules[] = {"one_f_one_b", "zero_bubble", "interleaved", "gpipe"};

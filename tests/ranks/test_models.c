@@ -13,7 +13,7 @@
 #include <stdio.h>
 
 static const char *folder;
-static int every; /* one of so many combinations is tried, of each model others */
+static int every; /* one of this number of combinations is tried, different ones for each model */
 
 typedef struct Model {
   const char *file, *rules, *otherwise;
@@ -58,8 +58,8 @@ static void bert(void **state) { (void)state, check_model(&models[2]); }
 static void mixer(void **state) { (void)state, check_model(&models[3]); }
 static void sparse(void **state) { (void)state, check_model(&models[4]); }
 
-/* Layers over ranks, beside the other axes, ZeRO, accumulation and what layers keep; in bytes,
-   too. */
+/* Layers over ranks, combined with the other axes, ZeRO, accumulation and saved values; also in
+   bytes. */
 static void stages(void **state) {
   static const struct {
     const char *file, *schedule, *mesh, *rules, *recompute;

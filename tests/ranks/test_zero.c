@@ -15,7 +15,7 @@
 #include <stdio.h>
 
 static const char *folder;
-static int every; /* one of so many combinations is tried */
+static int every; /* one of this number of combinations is tried */
 
 typedef struct Model {
   const char *file, *rules;
@@ -201,8 +201,8 @@ static int64_t norms(const Module *m, int data) { /* one number per round, bucke
   return n;
 }
 
-/* The position table is longer than Seq: its gradient comes to light behind the loop over parts of
-   the batch, and is sent once. */
+/* The position table is longer than Seq: its gradient is computed after the loop over
+   micro-batches, and is sent once. */
 static int64_t sent_late(const Module *m, int data) {
   for (uint32_t i = 0; i < m->globals.n; i++) {
     const Global *w = m->globals.at[i]->within;
@@ -218,7 +218,7 @@ static void volume(int zero, int rounds, int64_t times_sum, int64_t times_gather
   Outcome o = run(c, &models[0], k);
   if (o.error) fail_msg("%s", o.error);
   int64_t all = laid_out(o.m, 4), small = zero ? norms(o.m, 4) : 0;
-  int64_t reduced = o.sent[0][OP_all_reduce] - 3 * 2; /* beside the loss */
+  int64_t reduced = o.sent[0][OP_all_reduce] - 3 * 2; /* in addition to the loss */
   int64_t sum = o.sent[0][OP_reduce_scatter] + (zero ? 0 : reduced);
   int64_t late = zero >= 2 ? (times_sum - 1) * sent_late(o.m, 4) : 0;
   assert_int_equal(sum, 3 * (times_sum * all - late));

@@ -1,6 +1,6 @@
 /* Trains a model in the interpreter: interpret FILE.shard VALUES STEPS. Runs every pass, verified,
    then `init` and STEPS times `step` in poisoned bytes by the placement, and prints the losses.
-   VALUES holds what stands in globals after init: per global its name, the number of elements and
+   VALUES holds the contents of globals after init: per global its name, the number of elements and
    the elements as doubles (interpret.py writes it). */
 #include "frontend/lower.h"
 #include "ir/interp/interp.h"

@@ -44,7 +44,7 @@ static void pass(int point) {
   kill(getpid(), SIGKILL);
 }
 
-/* The names have an older meaning, too, which dlsym may give. */
+/* The names also have an older version, which dlsym may give. */
 static void *next(const char *name) { return dlvsym(RTLD_NEXT, name, "GLIBC_2.3.2"); }
 
 int pthread_cond_signal(pthread_cond_t *c) {

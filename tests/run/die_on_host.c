@@ -1,11 +1,11 @@
 /* Preloaded into an executable of a plan with `offload`: it kills itself, as kill -9 would, in the
-   middle of a copy from or to the host's memory, or of an update there. The instant follows from
-   a count and from no clock. DIE_AT=copy:N is half way through the Nth copy with an end in an arena
-   of the host; DIE_AT=update:N:P has the page that is P thousandths into the host's states out of
-   bounds from the end of the Nth copy on, so whoever comes there next is killed: kernels of the
-   update, or what saves. DIE_ARENAS has the bytes of the host's arenas, of states first, by which
-   their mappings are known. DIE_RANK says who, or everyone; DIE_NOTE is a file for how many copies
-   there were: at the death, or at the end. Must not: be linked into anything. */
+   middle of a copy from or to the host's memory, or of an update on the host. The instant follows
+   from a count and from no clock. DIE_AT=copy:N is half way through the Nth copy with an end in an
+   arena of the host; DIE_AT=update:N:P has the page that is P thousandths into the host's states
+   out of bounds from the end of the Nth copy on, so the next access to it is killed: kernels of the
+   update, or the code that saves. DIE_ARENAS has the bytes of the host's arenas, of states first,
+   by which their mappings are known. DIE_RANK names the rank (default: all); DIE_NOTE is a file for
+   the number of copies: at the death, or at the end. Must not: be linked into anything. */
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -71,7 +71,7 @@ static bool is_there(const void *at) {
   return false;
 }
 
-/* Does the Nth copy end in a death, N a number behind `word` and a colon? */
+/* Does the Nth copy end in a death, N a number after `word` and a colon? */
 static bool is_told(const char *word, long n) {
   const char *at = getenv("DIE_AT");
   size_t len = strlen(word);

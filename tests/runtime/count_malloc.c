@@ -1,5 +1,4 @@
-/* Linked in front of libc: counts allocations, so that the runtime can check that a step makes
- * none. */
+/* Linked before libc: counts allocations, so that the runtime can check that a step makes none. */
 #include <stdatomic.h>
 #include <stddef.h>
 

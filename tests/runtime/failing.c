@@ -1,11 +1,11 @@
-/* A library put in front of libc (LD_PRELOAD) for tests of faults. It counts the calls that change
+/* A library loaded before libc (LD_PRELOAD) for tests of faults. It counts the calls that change
    files: write, fsync, rename, mkdir, open with O_CREAT.
 
-   FAIL_AT=k: call k finds the disk full; with FAIL_ALL every later one, too. KILL_AT=k: the process
-   dies in front of call k, as with kill -9. COUNT=file: the number of calls is written there at the
-   end. NO_LOCKS: flock fails as where a file system has none. NO_EXCHANGE: two names
-   cannot be exchanged, as over NFS. WAITS=file: the first mkdir of a new
-   folder makes file.here and goes on once file is there. Must not: touch the standard streams. */
+   FAIL_AT=k: call k finds the disk full; with FAIL_ALL also every later one. KILL_AT=k: the process
+   dies before call k, as with kill -9. COUNT=file: the number of calls is written there at the end.
+   NO_LOCKS: flock fails as on a file system without locks. NO_EXCHANGE: two names cannot be
+   exchanged, as over NFS. WAITS=file: the first mkdir of a new folder makes file.here and continues
+   once file exists. Must not: touch the standard streams. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* A folder of a test group's own, removed behind it: cmocka's group setup and teardown. */
+/* A folder of a test group's own, removed after it: cmocka's group setup and teardown. */
 #ifndef SHARDC_TESTS_RUNTIME_FOLDER_H
 #define SHARDC_TESTS_RUNTIME_FOLDER_H
 #include <stdio.h>

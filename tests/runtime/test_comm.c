@@ -61,7 +61,7 @@ static int64_t divisor(uint64_t *s, int64_t n) {
   return below(s, 2) ? n / d : d;
 }
 
-/* Some rows become a receive, with the send of what the neighbours get behind it. */
+/* Some rows become a receive, followed by the send of what the neighbours get. */
 static void add_hops(Case *c, uint64_t *seed) {
   for (int i = 0; i + 1 < MOST_ROWS; i += 2) {
     if (below(seed, 4)) continue;
@@ -450,7 +450,8 @@ static void test_stopped(const char *place) {
   printf("stopped%s: %.1f s\n", place ? ", apart" : "", took);
 }
 
-/* It takes as long as ranks wait for a silent one: beside all else, in a process of its own. */
+/* It takes as long as ranks wait for a silent one, so it runs concurrently, in a process of its
+   own. */
 static pid_t begin_stopped(const char *place, int which) {
   fflush(NULL);
   pid_t child = fork();

@@ -184,8 +184,8 @@ static void test_windows(void **state) {
   rt_data_close(&d);
 }
 
-/* Batches that a thread has read beside something else: the same numbers, and what is wrong with
-   one is said when it is asked for. */
+/* Batches read by a concurrent thread: the same numbers, and the error of a batch is reported when
+   it is asked for. */
 static void test_ahead(void **state) {
   const char *folder = *state;
   uint8_t text[43];

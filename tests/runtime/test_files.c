@@ -1,5 +1,5 @@
-/* Data files by name: Megatron's pairs by every name they go by, patterns, documents, indexes that
-   lie, and a hundred gigabytes of tokens that open at once (sparse files). */
+/* Data files by name: Megatron's pairs by each of their names, patterns, documents, false indexes,
+   and a hundred gigabytes of tokens that open at once (sparse files). */
 #include "runtime/data/data_file.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -76,7 +76,7 @@ static void test_patterns(void **state) {
   int n;
   (void)state;
   write_pair("many_a"), write_pair("many_b");
-  write_file("many_c.bin", "\1\0\2\0", 4); /* no index beside it: 16-bit tokens */
+  write_file("many_c.bin", "\1\0\2\0", 4); /* without an index file: 16-bit tokens */
   char *pattern = in_folder("many_*");
   assert_true(rt_parts_open(pattern, NULL, &parts, &n, &f));
   assert_int_equal(n, 3);

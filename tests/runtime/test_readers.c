@@ -1,5 +1,5 @@
-/* Readers of the runtime: sums, JSON, safetensors, data formats, element types. What they must
-   accept, refuse, and where they say the fault is. */
+/* Readers of the runtime: sums, JSON, safetensors, data formats, element types. Files that they
+   must accept or refuse, and the position of the fault in the message. */
 #include "runtime/store/checkpoint.h"
 #include "runtime/base/file.h"
 #include "runtime/data/formats.h"
@@ -79,7 +79,7 @@ static void test_json_values(void **state) {
 
 static void test_elements(void **state) {
   (void)state;
-  for (uint32_t i = 0; i < 65536; i++) { /* every half and bfloat goes there and back */
+  for (uint32_t i = 0; i < 65536; i++) { /* every half and bfloat is converted in both directions */
     uint16_t in = (uint16_t)i, out;
     for (int elem = RT_BF16; elem <= RT_F16; elem++) {
       double v = rt_elem_get(elem, &in, 0);
@@ -236,7 +236,7 @@ static void test_foreign_ends(void **state) {
   }
 }
 
-/* What a name would make of a content that shows something else. */
+/* Files whose name suggests another format than their contents. */
 static void test_guesses(void **state) {
   static const char json[] = "{\"text\": \"a\"}\n{\"text\": \"b\"}\n", list[] = " [ {\"a\" : 1} ]",
                     code[] = "{ int a; }", words[] = "[1] a footnote",

@@ -1,5 +1,5 @@
-/* What the tasks make of a file of tokens: windows and documents, masked tokens and their labels,
-   document numbers, positions, padding. */
+/* Samples that the tasks make from a file of tokens: windows and documents, masked tokens and their
+   labels, document numbers, positions, padding. */
 #include "folder.h"
 #include "runtime/data/data.h"
 #include <setjmp.h>
@@ -150,7 +150,7 @@ static void test_doc_and_pos(void **state) {
   close_bench(&b);
 }
 
-/* One document per sample, cut at Seq (+ 1 for `next`), padded behind its end. */
+/* One document per sample, cut at Seq (+ 1 for `next`), padded after its end. */
 static void test_documents(void **state) {
   static const rt_setting s[] = {{"data.task", "next"},        {"data.eot", "7"},
                                  {"data.pack", "off"},         {"data.pad_id", "1"},

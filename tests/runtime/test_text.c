@@ -1,5 +1,5 @@
 /* Tokenizers against vectors that the reference made (tests/runtime/text/make.py): strings, a
-   megabyte of mixed script, every single character; in parts; back to text; files that lie. */
+   megabyte of mixed script, every single character; in parts; back to text; false files. */
 #include "runtime/base/file.h"
 #include "runtime/text/tokenizer.h"
 #include "runtime/text/unicode.h"
@@ -299,7 +299,7 @@ static void test_refusals(void **state) {
   refused("{\"model\":{\"vocab\":{\"a\":99999999999}}}", "id 99999999999");
 }
 
-/* Ids that lie far apart cost nothing. */
+/* Ids that are far apart cost nothing. */
 static void test_far_ids(void **state) {
   const char *json = "{\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\","
                      "\"vocab\":{\"a\":2147483647,\"b\":7},\"merges\":[]}}";

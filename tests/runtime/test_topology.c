@@ -179,7 +179,7 @@ static void test_little(void **state) {
   assert_false(rt_topology_share(&t, &all, 0, 2, false, &own));
 }
 
-/* What CUDA calls its first GPU is not the machine's. */
+/* The first GPU of CUDA is not the first one of the machine. */
 static void test_visible(void **state) {
   static Topology t;
   Box box = {2, 1, 2, 1, 3, {0, 0, 1}};

@@ -1,6 +1,6 @@
-/* What the watchdog (runtime/comm/watchdog.c) decides, by a clock of our own: who counts as silent,
-   late, gone or at odds, and when; and that ranks which stand still for a while end nothing. One of
-   four ranks over two axes watches; nothing here waits. */
+/* Decisions of the watchdog (runtime/comm/watchdog.c), by a clock of the test: which ranks count as
+   silent, late, gone or at odds, and when; and that ranks which pause for a while end nothing. One
+   of four ranks over two axes watches; nothing in this test waits. */
 #include "runtime/comm/watchdog.c"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -79,7 +79,7 @@ static void test_pause(void **state) {
   for (int rank = 1; rank < WORLD; rank++) {
     Job *j = job_of(0);
     is_in(j, 0, PEER_WAITS, 8, 2);
-    wait_on_both_axes(j), is_in(j, rank, PEER_WAITS, 3, 2); /* behind, as if it disagreed */
+    wait_on_both_axes(j), is_in(j, rank, PEER_WAITS, 3, 2); /* late, as if it disagreed */
     j->still[rank] = true;
     assert_int_equal(pass(j, SILENT_AFTER - 1), FAILURE_NONE);
     j->still[rank] = false;

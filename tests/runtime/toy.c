@@ -1,12 +1,12 @@
 /* A program as the compiler would write it, by hand: a bigram model of bytes. Each row of w holds
    the logits of the byte that follows; one step is softmax, cross-entropy and SGD with momentum.
-   Small, but it uses all that the runtime offers: arenas, scratch, kernels of two phases, copies,
+   Small, but it uses all services of the runtime: arenas, scratch, kernels of two phases, copies,
    counters, states, three scalars, four entries.
 
    Environment, for tests of faults: TOY_NAN=n the loss of step n is NaN; TOY_SLOW=ms a step takes
-   so long, TOY_SLOW_EVAL=ms an evaluation, TOY_MARK=file is made when one begins to take that;
-   TOY_ALLOC=1 a step allocates; TOY_OVERRUN=1 a kernel writes behind the work arena; TOY_STRAY=1 in
-   front of it; TOY_CRASH=n kills the process in step n. */
+   that time, TOY_SLOW_EVAL=ms an evaluation, TOY_MARK=file is made when such a step or evaluation
+   begins; TOY_ALLOC=1 a step allocates; TOY_OVERRUN=1 a kernel writes past the end of the work
+   arena; TOY_STRAY=1 before its begin; TOY_CRASH=n kills the process in step n. */
 #include "runtime/rt.h"
 #include <fcntl.h>
 #include <math.h>
