@@ -85,7 +85,7 @@ static Text edit_number(Arena *a, const char *text, const Pieces *list, Random *
   if (how < NUMBER_EDITS) return replaced(a, text, p->from, p->to, other_number(a, text, p, how));
   return replaced(
       a, text, p->from, p->to,
-      arena_strndup(a, text + q->from, q->to - q->from)); /* one from another place */
+      arena_strndup(a, text + q->from, q->to - q->from)); /* the number of another piece */
 }
 
 static Text edit_word(Arena *a, const char *text, const Pieces *list, Random *r, Piece *p) {

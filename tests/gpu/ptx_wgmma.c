@@ -229,8 +229,7 @@ void decode_wgmma(Reader *r, const Ins *ins) {
   need_args(r, ins, wait, wait);
   if (wait && ins->args[0].kind != ARG_INT)
     read_error(r, ins->line, "the number of groups is a constant");
-  if (!wait && !commit) return; /* on this machine registers are available as soon as they are
-                                   written */
+  if (!wait && !commit) return; /* registers are available at once */
   Op *op = emit(r, ins);
   op->step = wait ? step_wait : step_commit, op->imm = wait ? (int64_t)ins->args[0].value : 0;
 }
