@@ -112,7 +112,7 @@ what, told, said = chosen('5150MiB', host='256GiB', model=STAGES)
 hosts = {c['stages']: c['host']['total'] for c in told['classes']}
 check(told['fits'] and what == 'optimizer, grads of h[0..4]' and hosts.pop('first') and not any(hosts.values()),
       f'on stages: {what}: {hosts}')
-check(re.search(r'of h\[0..4\]: .* here, 2\.1. GiB on the host', said), f'on stages: {said}')
+check(re.search(r'of h\[0..4\]: .* device, 2\.1. GiB host', said), f'on stages: {said}')
 print(f'5150MiB, on four stages: {what}')
 
 # of a program for processors nothing travels, whatever the machine of the plan has

@@ -195,7 +195,7 @@ def meetings():
         open(f'{folder}/meet.shard', 'w').write(text.replace('zero_bubble memory = 2', 'one_f_one_b'))
         out, err = run(SHARDC, 'plan', 'meet.shard', '--plan', 'steep', '--set', 'plan.micro=1', '--json', cwd=folder)
         bubble[full] = json.loads(out.split('\n')[0])['bubble']
-        check(('all stages meet in every micro-batch' in err) == (not full), f'{full}: {err}')
+        check(('all stages synchronise in every micro-batch' in err) == (not full), f'{full}: {err}')
     check(bubble[''] > 2 * bubble[' accumulate = full'], f'{bubble}')
 
 
