@@ -1,5 +1,5 @@
 """Shared by the end-to-end tests: run a command, fail with its output, make small texts to train on."""
-import atexit, json, os, shutil, subprocess, sys, tempfile
+import array, atexit, json, os, shutil, subprocess, sys, tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.normpath(os.path.join(HERE, '..', '..'))
@@ -25,6 +25,14 @@ def tensors(data):
     n = int.from_bytes(data[:8], 'little')
     at = {k: v['data_offsets'] for k, v in json.loads(data[8:8 + n]).items() if k != '__metadata__'}
     return {k: data[8 + n + a:8 + n + b] for k, (a, b) in at.items()}
+
+
+def floats(path):
+    """The f32 tensors of a file of safetensors, by name, as flat arrays."""
+    data = read(path)
+    at = 8 + int.from_bytes(data[:8], 'little')
+    return {k: array.array('f', data[at + t['data_offsets'][0]:at + t['data_offsets'][1]])
+            for k, t in json.loads(data[8:at]).items() if k != '__metadata__' and t['dtype'] == 'F32'}
 
 
 def apart(a, b):

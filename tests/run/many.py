@@ -10,8 +10,8 @@ gradients, parameters and saved inputs; `stack`: only of the layers, with their 
 workers, frozen after this number of steps), schedule (of the pipeline), int8 (gradients and gathered weights are sent
 in 8 bits), late (updates come one step late after this number of steps), states (moments are kept in bf16).
 """
-import array, json, os, random, re, shutil, struct, subprocess
-from common import EXAMPLES, MPI, ROOT
+import json, os, random, re, shutil, struct, subprocess
+from common import EXAMPLES, MPI, ROOT, floats
 
 # How ranks communicate: options of `compile` and `plan`, the command before the executable, arguments after its name.
 OVER = {'local': ([], lambda shardc, n: [] if n == 1 else [shardc, 'run', '-n', str(n)], lambda n: [] if n == 1
@@ -180,7 +180,7 @@ class Bench:
                       '--out', name, '--check-memory',
                       '--profile', '--threads', '1', '--save-every', '0', '--dump', f'{name}.st')
         rows = [r for r in map(json.loads, open(f'{s.folder}/{name}/metrics.jsonl')) if 'loss' in r]
-        found = [r['loss'] for r in rows], [r.get('grad_norm', 0) for r in rows], tensors(f'{s.folder}/{name}.st'), said
+        found = [r['loss'] for r in rows], [r.get('grad_norm', 0) for r in rows], floats(f'{s.folder}/{name}.st'), said
         plan = json.loads(s.call(s.shardc, 'plan', f'{name}.shard', '--plan', 'p', '--json', *options).splitlines()[0])
         given = [tuple(map(int, l.split()[1:])) for l in open(f'{s.folder}/account')] if '--target' in options else []
         for path in f'{name}.exe', f'{name}.st', f'{name}.shard': os.unlink(f'{s.folder}/{path}')
@@ -201,14 +201,6 @@ class Bench:
         kind = 'signs' if signs else 'bf16' if row.get('int8') else row['precision']
         return (compare(one, found, kind) or memory(found) or sent(found, s.steps, signs or s.steps)
                 or (None if row.get('int8') else messages(row, found)))
-
-
-def tensors(path):
-    data = open(path, 'rb').read()
-    size, = struct.unpack('<Q', data[:8])
-    head = json.loads(data[8:8 + size])
-    return {name: array.array('f', data[8 + size + t['data_offsets'][0]:8 + size + t['data_offsets'][1]])
-            for name, t in head.items() if name != '__metadata__' and t['dtype'] == 'F32'}
 
 
 def of_signs(name):

@@ -4,8 +4,8 @@ Random plans of a tied and an untied model: stages (of four not all alike), tens
 schedules, micro-batches. In pairs that differ in all of these (data, tensor, stages, ZeRO) the first plan trains and
 saves, the second resumes: the final losses, weights and states equal those of one rank that was not interrupted.
 """
-import json, os, random, shutil, struct, sys
-from common import check, read, run, text_file, workdir
+import json, os, random, shutil, sys
+from common import check, floats, run, text_file, workdir
 
 SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
 PAIRS, r = int((sys.argv[2:] + ['3'])[0]), random.Random(int((sys.argv[3:] + ['0'])[0]))
@@ -65,15 +65,7 @@ def train(exe, n, out, *more):
     run(*start, f'./{exe}', *(['--'] if n > 1 else []), 'train', '--out', out, '--threads', '1', '--dump', f'{out}.st',
         *more, cwd=folder)
     rows = map(json.loads, open(f'{folder}/{out}/metrics.jsonl'))
-    return [row['loss'] for row in rows if 'loss' in row], tensors(f'{folder}/{out}.st')
-
-
-def tensors(path):
-    raw = read(path)
-    n = struct.unpack('<Q', raw[:8])[0]
-    head = {k: h for k, h in json.loads(raw[8:8 + n]).items() if k != '__metadata__' and h['dtype'] == 'F32'}
-    at = lambda h: raw[8 + n + h['data_offsets'][0]:8 + n + h['data_offsets'][1]]
-    return {k: struct.unpack(f'<{len(at(h)) // 4}f', at(h)) for k, h in head.items()}
+    return [row['loss'] for row in rows if 'loss' in row], floats(f'{folder}/{out}.st')
 
 
 def close(have, want, what):

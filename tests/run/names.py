@@ -5,7 +5,7 @@ twin would be, under random plans (ZeRO, stages, tensor, offload, ranges of laye
 losses and tensors are those of one rank of the same names.
 """
 import json, os, random, re, shutil, struct, sys
-from common import check, read, run, workdir
+from common import check, floats, run, workdir
 
 SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
 STEPS, SAMPLES, SEQ = 3, 16, 4
@@ -94,15 +94,7 @@ def train(name, n, optim, lines, ranks, alone):
     if ranks == 1: run(f'./{name}.exe', 'export', '--out', f'{name}.weights', f'--resume={name}', cwd=folder)
     losses = [m['loss'] for m in map(json.loads, open(f'{folder}/{name}/metrics.jsonl')) if 'loss' in m]
     held = lambda k: k.split('.')[0] in n.values() and '.of.' not in k
-    return losses, {k: v for k, v in tensors(f'{folder}/{name}.st').items() if held(k)}
-
-
-def tensors(path):
-    raw = read(path)
-    n = struct.unpack('<Q', raw[:8])[0]
-    head = {k: h for k, h in json.loads(raw[8:8 + n]).items() if k != '__metadata__' and h['dtype'] == 'F32'}
-    at = lambda h: raw[8 + n + h['data_offsets'][0]:8 + n + h['data_offsets'][1]]
-    return {k: struct.unpack(f'<{len(at(h)) // 4}f', at(h)) for k, h in head.items()}
+    return losses, {k: v for k, v in floats(f'{folder}/{name}.st').items() if held(k)}
 
 
 def compare(have, want, what):
