@@ -8,7 +8,7 @@ typedef struct SampleStop {
   char **text; /* of --stop */
   int n;
   size_t longest;
-  char *tail; /* the end of what was sampled, shorter than the longest text */
+  char *tail; /* the last characters sampled, fewer than the longest stop text has */
   size_t have;
   bool goes_on; /* after an end of text */
 } SampleStop;

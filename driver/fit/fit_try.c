@@ -204,7 +204,7 @@ static bool fits(FitSearch *search, const FitChange *change) {
          budget_all(&search->cost.need) <= search->capacity;
 }
 
-/* One that takes less than 99 % of the time of what was found before it. */
+/* Keeps the change if its step takes less than 99 % of the time of the best one so far. */
 static void offer(FitSearch *search, bool found, const FitChange *change) {
   if (!found) return;
   bool first = search->least.seconds < 0;

@@ -157,7 +157,7 @@ static void warn_data_words(Eval *e, const AstSetting *line) {
   }
 }
 
-/* Special tokens are tokens: below the size of what the model's input is an index of. */
+/* A special token must be smaller than the vocabulary of the model's input. */
 static void check_tokens(Eval *e, const AstSetting *line, const Feds *fed) {
   static const char *const keys[] = {"eot", "pad_id", "mask_id", "special"};
   const Input *in = fed->n ? find_input(e, fed->at[0].name) : NULL;

@@ -58,10 +58,10 @@ typedef struct Reductions {
 } Reductions;
 
 Reductions reductions_of(const Fn *k);
-/* The loops of a kernel, asked by the rules that cut it, by the plan of a cut and by the emitters:
-   nobody else chooses the buffer whose storage order they follow (`reference`, NO_VALUE: none).
-   Columns follow the buffer of all dims, or where there is none (what is read is made into more)
-   the largest of what is kept. A GPU's kernel of family row that is cut as column has its loops. */
+/* The loops of a kernel, for the rules that cut it, the plan of a cut and the emitters. They follow
+   the storage order of one buffer, chosen by these functions alone (`reference`, NO_VALUE: none).
+   Columns follow the buffer that has all dims or, if no operand has, the largest result. A GPU
+   kernel of family row that is cut as a column kernel has the loops of a column kernel. */
 typedef struct ReducedSpace {
   Reductions r;
   ValueId reference;

@@ -1,12 +1,12 @@
 /* Switches that change the code of kernels, on every target: test_switches [SEED [N [TARGET]]].
 
-   N rounds (1) over each target x precision x optimized or `--quick`; in each the kernels of a
-   small random module, products, attention and sums of what is made on the way in. Sizes are such
-   that nothing divides them, or such that tensor cores want them; cuts are the rule's or some that
-   a tuner may try; CTAs may have more shared memory. All kernels must be made: LLVM selects them,
-   and ptxas, where there is one, neither refuses one nor spills nor puts tensor instructions in
-   turn (codegen/nvptx/ptxas.c). Then they run, on this processor or on the PTX machine, against the
-   interpreter; for processors that this machine is none of they are made alone. */
+   N rounds (1) over each target x precision x optimized or `--quick`. Each compiles the kernels of
+   a small random module, of products, of attention, and of sums over computed operands. Sizes are
+   either odd or multiples that tensor cores need; cuts are the rule's or random ones that a tuner
+   may try; CTAs may have more shared memory. Every kernel must compile: LLVM selects it, and ptxas,
+   if installed, accepts it without spills and without serialised tensor instructions
+   (codegen/nvptx/ptxas.c). Then kernels run on this processor or on the PTX machine and are
+   compared with the interpreter; kernels for other processors are only compiled. */
 #include "attention_text.h"
 #include "harness.h"
 #include "ir/support/num.h"

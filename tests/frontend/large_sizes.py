@@ -1,4 +1,4 @@
-"""Sizes near the ends of what numbers hold: python3 large_sizes.py SHARDC ROOT [SEED] [MANY]
+"""Sizes near the limits of integer types: python3 large_sizes.py SHARDC ROOT [SEED] [MANY]
 
 Examples with a dim set by -D, or an axis of a mesh by --set, to the largest 32-bit number, primes, numbers whose
 products overflow 63 bits, 1 and 0: `plan` ends with an answer or a diagnostic that has a place, not with an internal
