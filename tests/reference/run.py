@@ -2,7 +2,7 @@
 
     python3 run.py SHARDC NAME WORKDIR [compile options]
 
-Losses of 20 steps: relative error <= 1e-4. Gradients of step 1, every parameter: |g - ref| <= 1e-3 max(|ref|, 1e-5
+Losses of 20 steps: relative error <= 5e-5. Gradients of step 1, every parameter: |g - ref| <= 2e-5 max(|ref|, 1e-5
 |all|) + 6e-8 |all|; the last term is a rounding of f32, for gradients that cancel to 0 (the bias of keys). With `--set
 plan.precision=bf16` the figures are those of PyTorch's autocast (NAME.bf16), which rounds elsewhere: its gradients of
 parameters are f32, ours are bf16, and so on. Losses: relative error <= 5e-3; gradients: |g - ref| <= 3e-2 max(|ref|,
@@ -41,7 +41,7 @@ def compare_gradients(got, ref, narrow):
         e = norm([x - y for x, y in zip(g, r)])
         e = max(0, e - 6e-8 * total) / max(norm(r), (1e-2 if narrow else 1e-5) * total)
         worst = max(worst, e)
-        if not e <= (3e-2 * narrow or 1e-3): print(f'{name}: relative error {e:.2e}'); bad += 1
+        if not e <= (3e-2 * narrow or 2e-5): print(f'{name}: relative error {e:.2e}'); bad += 1
     print(f'{len(ref)} gradients, worst relative error {worst:.1e}')
     return bad
 
@@ -50,7 +50,7 @@ def compare_losses(got, ref, narrow):
     if len(got) != len(ref): print(f'{len(got)} losses, expected {len(ref)}'); return 1
     worst = max(abs(a - b) / abs(b) for a, b in zip(got, ref))
     print(f'{len(ref)} losses, worst relative error {worst:.1e}')
-    return not worst <= (5e-3 * narrow or 1e-4)
+    return not worst <= (5e-3 * narrow or 5e-5)
 
 
 def main():
