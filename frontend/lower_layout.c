@@ -354,18 +354,6 @@ static void add_head(Scene *scene, Layout *layout, int64_t number) {
   vec_push(scene->e->arena, layout->heads, head);
 }
 
-/* The place of an expression leaves out brackets around its first and last part. */
-static Str balanced(Ctx *c, Str text) {
-  int open = 0, before = 0;
-  for (const char *s = text; *s; s++) {
-    open += (*s == '(') - (*s == ')');
-    if (-open > before) before = -open;
-  }
-  for (; before > 0; before--, open++) text = arena_printf(c->arena, "(%s", text);
-  for (; open > 0; open--) text = arena_printf(c->arena, "%s)", text);
-  return text;
-}
-
 /* NULL: its sizes are open or do not fit */
 static const Layout *drawn(World *w, Sizes *sizes, const Decl *decl, const Mask *mask) {
   Scene scene = {0};
@@ -374,7 +362,7 @@ static const Layout *drawn(World *w, Sizes *sizes, const Decl *decl, const Mask 
   if (n < 2 || !set_scene(&scene, w, sizes, mask, mask->layout.at[n - 2], mask->layout.at[n - 1]))
     return NULL;
   layout->figures = begin_figures(&scene, decl->name, decl->item->value->span);
-  layout->text = balanced(w->ctx, span_text(w->ctx, decl->item->value->span));
+  layout->text = span_text(w->ctx, decl->item->value->span);
   for (int64_t h = 0; h < layout->figures.heads; h++) add_head(&scene, layout, h);
   return layout;
 }

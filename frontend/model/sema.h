@@ -411,7 +411,8 @@ bool axes_bind(Eval *e, const AstAxes *formal, const AxisGroups *actual, Span wh
 const Dims *axis_find(const AxisMap *m, Str formal);
 
 /* sema_call.c */
-Val eval_call(Eval *e, Env *env, const AstExpr *x, const AstExpr *receiver);
+/* `pipe`: what `x` is the right side of, x |> f; NULL: nothing. */
+Val eval_call(Eval *e, Env *env, const AstExpr *x, const AstExpr *pipe);
 Val call_function(Eval *e, const Decl *d, Call *c);
 bool bind_operands(Eval *e, const Call *c, int nformals, const Str *formals, int required, Val *out,
                    const AstExpr **exprs);

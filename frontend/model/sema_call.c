@@ -18,11 +18,11 @@ static bool add_operand(Eval *e, Env *env, Call *call, Str name, const AstExpr *
   return true;
 }
 
-static bool start_call(Eval *e, Env *env, const AstExpr *expr, const AstExpr *receiver,
-                       Call *call) {
+static bool start_call(Eval *e, Env *env, const AstExpr *expr, const AstExpr *pipe, Call *call) {
+  const AstExpr *receiver = pipe ? pipe->left : NULL;
   call->site = expr, call->name = expr->name.text, call->name_span = expr->name.span,
   call->axes = expr->axes;
-  call->span = receiver ? span_join(receiver->span, expr->span) : expr->span;
+  call->span = pipe ? pipe->span : expr->span;
   if (!axes_resolve(e, env, expr->axes, &call->groups)) return false;
   if (receiver && !add_operand(e, env, call, NULL, receiver, receiver->span)) return false;
   for (uint32_t i = 0; i < expr->args.n; i++) {
@@ -404,7 +404,7 @@ static Val call_declared(Eval *e, const Decl *decl, Call *call) {
   return call_function(e, decl, call);
 }
 
-Val eval_call(Eval *e, Env *env, const AstExpr *expr, const AstExpr *receiver) {
+Val eval_call(Eval *e, Env *env, const AstExpr *expr, const AstExpr *pipe) {
   bool callable = expr->kind == EXPR_NAME || expr->kind == EXPR_AXES || expr->kind == EXPR_CALL;
   if (!callable) {
     eval_error(e, "E0204", expr->span, "the right side of `|>` is a function or a sub");
@@ -417,7 +417,7 @@ Val eval_call(Eval *e, Env *env, const AstExpr *expr, const AstExpr *receiver) {
   if (sub && sub->kind == VAL_POISON && !decl && !builtin) return val_poison();
   if (sub && sub->kind != VAL_SUB) sub = NULL;
   if (!sub && !decl && builtin && !strcmp(builtin->name, "iota")) return eval_iota(e, env, expr);
-  if (!start_call(e, env, expr, receiver, &call) || poisoned(&call)) return val_poison();
+  if (!start_call(e, env, expr, pipe, &call) || poisoned(&call)) return val_poison();
   if (sub) return call_instance(e, sub->sub, &call);
   if (decl) return call_declared(e, decl, &call);
   if (builtin) return call_builtin(e, builtin, &call);

@@ -253,7 +253,7 @@ static Val dispatch(Eval *e, Env *env, const AstExpr *expr) {
     return eval_negate(e, expr, &a);
   }
   case EXPR_BINARY: return binary_value(e, env, expr);
-  case EXPR_PIPE: return eval_call(e, env, expr->right, expr->left);
+  case EXPR_PIPE: return eval_call(e, env, expr->right, expr);
   case EXPR_AXES:
     eval_error(e, "E0204", expr->span, "`%s` needs operands in round brackets", expr->name.text);
     return val_poison();

@@ -217,20 +217,20 @@ AstExpr *ast_expr_call(Parse *p, AstName name, AstAxes *axes, AstArgs *args, Spa
   return shallow(p, expr);
 }
 
-AstExpr *ast_expr_binary(Parse *p, AstOp op, AstExpr *l, AstExpr *r, Span op_span) {
-  AstExpr *e = expr_new(p, EXPR_BINARY, span_join(l->span, r->span), deeper(l, r));
+AstExpr *ast_expr_binary(Parse *p, AstOp op, AstExpr *l, AstExpr *r, Span op_span, Span s) {
+  AstExpr *e = expr_new(p, EXPR_BINARY, s, deeper(l, r));
   e->op = op, e->op_span = op_span, e->left = l, e->right = r;
   return shallow(p, e);
 }
 
-AstExpr *ast_expr_pipe(Parse *p, AstExpr *l, AstExpr *r, Span op_span) {
-  AstExpr *e = ast_expr_binary(p, AST_OR, l, r, op_span);
+AstExpr *ast_expr_pipe(Parse *p, AstExpr *l, AstExpr *r, Span op_span, Span s) {
+  AstExpr *e = ast_expr_binary(p, AST_OR, l, r, op_span, s);
   if (e->kind == EXPR_BINARY) e->kind = EXPR_PIPE;
   return e;
 }
 
-AstExpr *ast_expr_negate(Parse *p, AstExpr *r, Span op_span) {
-  AstExpr *e = expr_new(p, EXPR_UNARY, span_join(op_span, r->span), r->depth);
+AstExpr *ast_expr_negate(Parse *p, AstExpr *r, Span op_span, Span s) {
+  AstExpr *e = expr_new(p, EXPR_UNARY, s, r->depth);
   e->op = AST_NEG, e->op_span = op_span, e->right = r;
   return shallow(p, e);
 }

@@ -122,7 +122,7 @@ struct AstExpr {
   AstExprKind kind;
   uint32_t depth;    /* of the tree below; limited by the parser, so that recursion is safe */
   AstOp op;          /* UNARY (AST_NEG), BINARY */
-  Span span;         /* parentheses around it not included */
+  Span span;         /* without parentheses around it, with those around its parts */
   Span op_span;      /* UNARY, BINARY, PIPE: the operator itself */
   AstNumber number;  /* NUMBER */
   Str string;        /* STRING, without quotes */

@@ -207,21 +207,21 @@ attrs: %empty                        { $$ = NULL; }
     | attrs "@" name                 { $$ = ast_attrs_add(p, $1, $3, NULL, span_join(@2, @3)); }
     | attrs "@" name "(" args ")"    { $$ = ast_attrs_add(p, $1, $3, $5, span_join(@2, @6)); }
     ;
-expr: expr "+" expr                  { $$ = ast_expr_binary(p, AST_ADD, $1, $3, @2); }
-    | expr "-" expr                  { $$ = ast_expr_binary(p, AST_SUB, $1, $3, @2); }
-    | expr "*" expr                  { $$ = ast_expr_binary(p, AST_MUL, $1, $3, @2); }
-    | expr "/" expr                  { $$ = ast_expr_binary(p, AST_DIV, $1, $3, @2); }
-    | expr "^" expr                  { $$ = ast_expr_binary(p, AST_POW, $1, $3, @2); }
-    | expr "|" expr                  { $$ = ast_expr_binary(p, AST_OR, $1, $3, @2); }
-    | expr "&" expr                  { $$ = ast_expr_binary(p, AST_AND, $1, $3, @2); }
-    | expr "<" expr                  { $$ = ast_expr_binary(p, AST_LT, $1, $3, @2); }
-    | expr ">" expr                  { $$ = ast_expr_binary(p, AST_GT, $1, $3, @2); }
-    | expr "<=" expr                 { $$ = ast_expr_binary(p, AST_LE, $1, $3, @2); }
-    | expr ">=" expr                 { $$ = ast_expr_binary(p, AST_GE, $1, $3, @2); }
-    | expr "==" expr                 { $$ = ast_expr_binary(p, AST_EQ, $1, $3, @2); }
-    | expr "!=" expr                 { $$ = ast_expr_binary(p, AST_NE, $1, $3, @2); }
-    | expr "|>" expr                 { $$ = ast_expr_pipe(p, $1, $3, @2); }
-    | "-" expr %prec UMINUS          { $$ = ast_expr_negate(p, $2, @1); }
+expr: expr "+" expr                  { $$ = ast_expr_binary(p, AST_ADD, $1, $3, @2, @$); }
+    | expr "-" expr                  { $$ = ast_expr_binary(p, AST_SUB, $1, $3, @2, @$); }
+    | expr "*" expr                  { $$ = ast_expr_binary(p, AST_MUL, $1, $3, @2, @$); }
+    | expr "/" expr                  { $$ = ast_expr_binary(p, AST_DIV, $1, $3, @2, @$); }
+    | expr "^" expr                  { $$ = ast_expr_binary(p, AST_POW, $1, $3, @2, @$); }
+    | expr "|" expr                  { $$ = ast_expr_binary(p, AST_OR, $1, $3, @2, @$); }
+    | expr "&" expr                  { $$ = ast_expr_binary(p, AST_AND, $1, $3, @2, @$); }
+    | expr "<" expr                  { $$ = ast_expr_binary(p, AST_LT, $1, $3, @2, @$); }
+    | expr ">" expr                  { $$ = ast_expr_binary(p, AST_GT, $1, $3, @2, @$); }
+    | expr "<=" expr                 { $$ = ast_expr_binary(p, AST_LE, $1, $3, @2, @$); }
+    | expr ">=" expr                 { $$ = ast_expr_binary(p, AST_GE, $1, $3, @2, @$); }
+    | expr "==" expr                 { $$ = ast_expr_binary(p, AST_EQ, $1, $3, @2, @$); }
+    | expr "!=" expr                 { $$ = ast_expr_binary(p, AST_NE, $1, $3, @2, @$); }
+    | expr "|>" expr                 { $$ = ast_expr_pipe(p, $1, $3, @2, @$); }
+    | "-" expr %prec UMINUS          { $$ = ast_expr_negate(p, $2, @1, @$); }
     | post
     ;
 post: NUMBER                         { $$ = ast_expr_number(p, $1); }

@@ -213,6 +213,82 @@ static void tree_as_text(void **state) {
   ctx_free(r.c);
 }
 
+/* ---- the quoted text of an expression is that expression ---- */
+
+static bool same_tree(const AstExpr *a, const AstExpr *b) {
+  if (!a || !b) return a == b;
+  bool same = a->kind == b->kind && a->op == b->op && a->args.n == b->args.n &&
+              same_tree(a->base, b->base) && same_tree(a->index, b->index) &&
+              same_tree(a->left, b->left) && same_tree(a->right, b->right);
+  if (a->name.text) same &= b->name.text && !strcmp(a->name.text, b->name.text);
+  for (uint32_t i = 0; same && i < a->args.n; i++)
+    same = same_tree(a->args.at[i].value, b->args.at[i].value);
+  return same;
+}
+
+static void reads_back(Ctx *c, const AstExpr *expr) {
+  if (!expr) return;
+  const char *quoted = span_text(c, expr->span);
+  char *source = calloc(1, strlen(quoted) + 16);
+  sprintf(source, "const q = (%s)\n", quoted);
+  Read again = read_text("quoted.shard", source);
+  if (diag_errors(again.c->diag) || !same_tree(expr, again.file->items.at[0]->value))
+    fail_msg("`%s` is not the expression that it quotes", quoted);
+  ctx_free(again.c);
+  free(source);
+  reads_back(c, expr->base), reads_back(c, expr->index);
+  reads_back(c, expr->left), reads_back(c, expr->right);
+  for (uint32_t i = 0; i < expr->args.n; i++) reads_back(c, expr->args.at[i].value);
+}
+
+static void all_read_back(const Read r) {
+  assert_int_equal(diag_errors(r.c->diag), 0);
+  for (uint32_t i = 0; i < r.file->items.n; i++) {
+    const AstItem *item = r.file->items.at[i];
+    reads_back(r.c, item->value);
+    for (uint32_t k = 0; k < item->body.n; k++) reads_back(r.c, item->body.at[k]->value);
+    for (uint32_t k = 0; k < item->dims.n; k++) reads_back(r.c, item->dims.at[k].value);
+  }
+  ctx_free(r.c);
+}
+
+static void quoted_expressions(void **state) {
+  (void)state;
+  static const char *const forms[] = {"8 / (x - 8)",
+                                      "(8 - x) / 8",
+                                      "(a + b) * (c + d)",
+                                      "((a + b)) * (((c)))",
+                                      "-(a + b)",
+                                      "-(-(a))",
+                                      "(a + b)^(c - d)^2",
+                                      "(a) |> f",
+                                      "(a + b) |> f |> (g)",
+                                      "a |> (b |> (c))",
+                                      "f((a + b), k = (c + d))",
+                                      "w[V = (i + 1)] * (2)",
+                                      "[(a), (b + c), [d]]",
+                                      "(h.x) / (h.y)",
+                                      "(a & b) | (c & (d))",
+                                      "(a < b) == (c >= (d))",
+                                      "split[A -> B, C]((x))",
+                                      "pad[A]((x), (1))",
+                                      "(a\n + b) * (\nc + d)",
+                                      "(\"t.npy\")"};
+  for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+    char source[128];
+    snprintf(source, sizeof source, "const q = %s\n", forms[i]);
+    all_read_back(read_text("t.shard", source));
+  }
+  static const char *const files[] = {"gpt2.shard", "llama_mesh.shard", "bert.shard", "vit.shard"};
+  for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+    char *text = example(files[i]);
+    all_read_back(read_text(files[i], text));
+    free(text);
+  }
+  size_t n;
+  all_read_back(read_text("std.shard", std_shard_text(&n)));
+}
+
 static void setting_values(void **state) {
   (void)state;
   Read r = read_text(
@@ -284,6 +360,7 @@ int main(void) {
       cmocka_unit_test(recovers),
       cmocka_unit_test(numbers),
       cmocka_unit_test(tree_as_text),
+      cmocka_unit_test(quoted_expressions),
       cmocka_unit_test(setting_values),
       cmocka_unit_test(wrong_settings),
       cmocka_unit_test(examples_are_accepted),
