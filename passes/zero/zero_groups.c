@@ -147,11 +147,15 @@ static int64_t piece_unit(const Zero *zero, const ZeroGroup *group) {
   return round_up(zero->unit, line);
 }
 
+static int64_t least_bucket(const Zero *zero, const ZeroGroup *group) {
+  int64_t least = group->ways * piece_unit(zero, group) * wire_bytes(zero, group);
+  return least < 64 * group->ways ? 64 * group->ways : least;
+}
+
 /* The value in the file was checked at its position; that of the command line, or of a dump, is
    checked by this function. */
 static void too_small(const Zero *zero, const ZeroGroup *group) {
-  int64_t least = group->ways * piece_unit(zero, group) * wire_bytes(zero, group);
-  if (least < 64 * group->ways) least = 64 * group->ways;
+  int64_t least = least_bucket(zero, group);
   Report *report = diag_at(zero->m->ctx->diag, "E0602", (Span){0},
                            "`zero` cannot cut `%s` in buckets of %lld bytes over %lld ranks",
                            group->name, (long long)zero->bucket_bytes, (long long)group->ways);
@@ -159,8 +163,8 @@ static void too_small(const Zero *zero, const ZeroGroup *group) {
             (long long)(least / group->ways), (long long)least);
 }
 
-/* A message of a bucket has at most `bucket_bytes`. */
-static void lay_out(Zero *zero, ZeroGroup *group) {
+/* A message of a bucket has at most `bucket_bytes`; false: a smaller one is asked for. */
+static bool lay_out(Zero *zero, ZeroGroup *group) {
   must(group->member.n && group->ways > 0, "zero: group %s of %u members over %lld ranks",
        group->name, group->member.n, (long long)group->ways);
   int64_t unit = group->ways * piece_unit(zero, group),
@@ -170,7 +174,6 @@ static void lay_out(Zero *zero, ZeroGroup *group) {
     member->count = type_count(&member->param->type) / (group->rounds.dim ? group->rounds.size : 1);
     all += member->count;
   }
-  if (most < 1 && group == zero->group.at) too_small(zero, group);
   group->buckets = most > 0 ? ceil_div(all, most) : 1;
   if (group->measured && group->buckets < FINE) group->buckets = FINE;
   int64_t bucket = round_up(ceil_div(all, group->buckets), unit), at = 0;
@@ -183,6 +186,7 @@ static void lay_out(Zero *zero, ZeroGroup *group) {
   must(at <= group->buckets * bucket && bucket % group->ways == 0,
        "zero: %lld elements of %s in %lld buckets of %lld", (long long)at, group->name,
        (long long)group->buckets, (long long)bucket);
+  return most > 0;
 }
 
 static void name_group(Zero *zero, ZeroGroup *group, uint32_t i) {
@@ -204,6 +208,12 @@ static void name_group(Zero *zero, ZeroGroup *group, uint32_t i) {
 void zero_find_groups(Zero *zero) {
   for (uint32_t i = 0; i < zero->m->globals.n; i++)
     if (zero->m->globals.at[i]->kind == GLOBAL_PARAM) read_param(zero, zero->m->globals.at[i]);
-  for (uint32_t i = 0; i < zero->group.n; i++) lay_out(zero, &zero->group.at[i]);
+  ZeroGroup *wide = NULL; /* of those that need larger buckets the one that needs the largest */
+  for (uint32_t i = 0; i < zero->group.n; i++) {
+    ZeroGroup *group = &zero->group.at[i];
+    if (!lay_out(zero, group) && (!wide || least_bucket(zero, group) > least_bucket(zero, wide)))
+      wide = group;
+  }
+  if (wide) too_small(zero, wide);
   for (uint32_t i = zero->group.n; i-- > 0;) name_group(zero, &zero->group.at[i], i);
 }

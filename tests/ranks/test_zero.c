@@ -235,15 +235,35 @@ static void sent_by_stage(void **state) {
   volume(3, 1, 1, -1), volume(3, 4, 4, -1);
 }
 
+/* The parameters outside of the stack are partitioned over two ranks, those of the stack over four:
+   128 bytes are 64 per rank of the first group alone. */
+static void small_buckets(void **state) {
+  (void)state;
+  static const struct {
+    const char *bytes;
+    bool large;
+  } cases[] = {{"64", false}, {"128", false}, {"255", false}, {"256", true}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Ctx *c = ctx_new();
+    const char *settings =
+        arena_printf(c->arena, "plan.zero.over=data,tensor plan.zero.bucket=%s", cases[i].bytes);
+    Case k = {.zero = 2, .data = 2, .tensor = 2, .seq = true, .settings = settings};
+    Outcome o = run(c, &models[0], k);
+    if (cases[i].large) assert_null(o.error);
+    else assert_non_null(strstr(o.error ? o.error : "", "64 per rank, i.e. 256"));
+    ctx_free(c);
+  }
+}
+
 int main(int argc, char **argv) {
   if (argc < 2) return 2;
   if (argc > 2 && strcmp(argv[2], "all")) cmocka_set_test_filter(argv[2]);
   folder = argv[1], every = argc > 2 && !strcmp(argv[2], "all") ? 1 : 11;
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(gpt2),    cmocka_unit_test(llama),  cmocka_unit_test(bert),
-      cmocka_unit_test(mixer),   cmocka_unit_test(padded), cmocka_unit_test(precision),
-      cmocka_unit_test(hybrid),  cmocka_unit_test(lamb),   cmocka_unit_test(sent_by_stage),
-      cmocka_unit_test(penalty),
+      cmocka_unit_test(gpt2),    cmocka_unit_test(llama),         cmocka_unit_test(bert),
+      cmocka_unit_test(mixer),   cmocka_unit_test(padded),        cmocka_unit_test(precision),
+      cmocka_unit_test(hybrid),  cmocka_unit_test(lamb),          cmocka_unit_test(sent_by_stage),
+      cmocka_unit_test(penalty), cmocka_unit_test(small_buckets),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
