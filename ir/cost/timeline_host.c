@@ -38,35 +38,34 @@ static bool same_op(const LaneTouch *a, const LaneTouch *b) {
 
 /* When operation i of the lane, which conflicts with the event, is over. An event that conflicts
    with two rounds of an op also conflicts with the skipped rounds. */
-static double over_of(const HostClocks *clocks, const HostLane *host_lane, int64_t i,
+static double over_of(const HostClocks *clocks, const HostLane *lane, int64_t i,
                       const Event *event) {
-  const LaneTouch *last = &host_lane->touch[i % LANE_TOUCHES];
-  int64_t oldest = host_lane->n > LANE_TOUCHES ? host_lane->n - LANE_TOUCHES : 0;
+  const LaneTouch *last = &lane->touch[i % LANE_TOUCHES];
+  int64_t oldest = lane->n > LANE_TOUCHES ? lane->n - LANE_TOUCHES : 0;
   for (int64_t k = i; last->all > last->over && k-- > oldest;) {
-    const LaneTouch *one = &host_lane->touch[k % LANE_TOUCHES];
+    const LaneTouch *one = &lane->touch[k % LANE_TOUCHES];
     if (same_op(one, last)) return meet(clocks, one->event, event) ? last->all : last->over;
   }
   return last->over;
 }
 
 /* When a lane may do what the event does, as far as the others are concerned. */
-static double behind_others(const HostClocks *clocks, int lane, const Event *event) {
+static double behind_others(const HostClocks *clocks, int kind, const Event *event) {
   double time = 0;
   for (int k = 0; k < HOST_LANES; k++) {
-    const HostLane *host_lane = &clocks->lane[k];
-    int64_t oldest = host_lane->n > LANE_TOUCHES ? host_lane->n - LANE_TOUCHES : 0,
-            i = host_lane->n - 1;
-    if (k == lane || !host_lane->n) continue;
-    while (i > oldest && !meet(clocks, host_lane->touch[i % LANE_TOUCHES].event, event)) i--;
-    if (i > oldest || oldest || meet(clocks, host_lane->touch[i % LANE_TOUCHES].event, event))
-      time = later(time, over_of(clocks, host_lane, i, event));
+    const HostLane *lane = &clocks->lane[k];
+    int64_t oldest = lane->n > LANE_TOUCHES ? lane->n - LANE_TOUCHES : 0, i = lane->n - 1;
+    if (k == kind || !lane->n) continue;
+    while (i > oldest && !meet(clocks, lane->touch[i % LANE_TOUCHES].event, event)) i--;
+    if (i > oldest || oldest || meet(clocks, lane->touch[i % LANE_TOUCHES].event, event))
+      time = later(time, over_of(clocks, lane, i, event));
   }
   return time;
 }
 
-static void note(HostLane *host_lane, const Event *event, double over) {
-  host_lane->free = over;
-  host_lane->touch[host_lane->n++ % LANE_TOUCHES] = (LaneTouch){event, over, 0};
+static void note(HostLane *lane, const Event *event, double over) {
+  lane->free = over;
+  lane->touch[lane->n++ % LANE_TOUCHES] = (LaneTouch){event, over, 0};
 }
 
 /* Between two places of the GPU's memory. */
@@ -74,19 +73,18 @@ static double copy_seconds(const HostClocks *clocks, double bytes) {
   return clocks->x->hbm > 0 ? 2 * bytes / clocks->x->hbm : 0;
 }
 
-static double piece_down(HostClocks *clocks, HostLane *host_lane, double *slot, double bytes,
+static double piece_down(HostClocks *clocks, HostLane *lane, double *slot, double bytes,
                          double now) {
   double takes = clocks->x->copy + bytes / clocks->x->pcie;
   now = later(now, *slot) + copy_seconds(clocks, bytes);
-  host_lane->busy += takes;
-  *slot = host_lane->free = later(host_lane->free, now) + takes;
+  lane->busy += takes;
+  *slot = lane->free = later(lane->free, now) + takes;
   return now;
 }
 
-static double piece_up(HostClocks *clocks, HostLane *host_lane, double *slot, double bytes,
-                       double now) {
-  host_lane->free = later(host_lane->free, *slot) + clocks->x->copy + bytes / clocks->x->pcie;
-  return *slot = later(now, host_lane->free) + copy_seconds(clocks, bytes);
+static double piece_up(HostClocks *clocks, HostLane *lane, double *slot, double bytes, double now) {
+  lane->free = later(lane->free, *slot) + clocks->x->copy + bytes / clocks->x->pcie;
+  return *slot = later(now, lane->free) + copy_seconds(clocks, bytes);
 }
 
 HostClocks host_clocks(const Module *m, const Machine *x, const EventList *events) {
@@ -117,10 +115,10 @@ static void note_arrival(HostClocks *clocks, const Event *event, double over) {
 }
 
 static void straight_up(HostClocks *clocks, const Event *event, double bytes, double now) {
-  HostLane *host_lane = &clocks->lane[HOST_UP];
-  double from = later(later(host_lane->free, behind_others(clocks, HOST_UP, event)), now);
-  note(host_lane, event, from + clocks->x->copy + bytes / clocks->x->pcie);
-  note_arrival(clocks, event, host_lane->free);
+  HostLane *lane = &clocks->lane[HOST_UP];
+  double from = later(later(lane->free, behind_others(clocks, HOST_UP, event)), now);
+  note(lane, event, from + clocks->x->copy + bytes / clocks->x->pcie);
+  note_arrival(clocks, event, lane->free);
 }
 
 static bool meet_here(const HostClocks *clocks, const Event *a, const Event *b) {
@@ -147,38 +145,36 @@ double host_clock_arrived(const HostClocks *clocks, const Event *event) {
 }
 
 double host_clock_move(HostClocks *clocks, const Event *event, double bytes, bool up, double now) {
-  int lane = up ? HOST_UP : HOST_DOWN;
-  HostLane *host_lane = &clocks->lane[lane];
+  int kind = up ? HOST_UP : HOST_DOWN;
+  HostLane *lane = &clocks->lane[kind];
   double room = (double)clocks->bytes;
   if (up && clocks->stays && is_parameter(clocks, event)) {
     straight_up(clocks, event, bytes, now);
     return now;
   }
-  host_lane->free = later(host_lane->free, behind_others(clocks, lane, event));
+  lane->free = later(lane->free, behind_others(clocks, kind, event));
   while (bytes > 0) {
     double n = bytes < room ? bytes : room,
            *slot = &clocks->slot[up][clocks->taken[up]++ % clocks->slots[up]];
-    now = up ? piece_up(clocks, host_lane, slot, n, now)
-             : piece_down(clocks, host_lane, slot, n, now);
+    now = up ? piece_up(clocks, lane, slot, n, now) : piece_down(clocks, lane, slot, n, now);
     bytes -= n;
   }
-  note(host_lane, event, host_lane->free);
+  note(lane, event, lane->free);
   return now;
 }
 
 void host_clock_kernel(HostClocks *clocks, const Event *event, double seconds) {
-  HostLane *host_lane = &clocks->lane[HOST_KERNELS];
-  note(host_lane, event,
-       later(host_lane->free, behind_others(clocks, HOST_KERNELS, event)) + seconds);
+  HostLane *lane = &clocks->lane[HOST_KERNELS];
+  note(lane, event, later(lane->free, behind_others(clocks, HOST_KERNELS, event)) + seconds);
 }
 
-static void put_back(HostClocks *clocks, int lane, double seconds) {
-  HostLane *host_lane = &clocks->lane[lane];
-  host_lane->free -= seconds;
+static void put_back(HostClocks *clocks, int kind, double seconds) {
+  HostLane *lane = &clocks->lane[kind];
+  lane->free -= seconds;
   for (int i = 0; i < LANE_TOUCHES; i++)
-    host_lane->touch[i].over -= seconds, host_lane->touch[i].all -= seconds;
-  for (int i = 0; lane != HOST_KERNELS && i < clocks->slots[lane == HOST_UP]; i++)
-    clocks->slot[lane == HOST_UP][i] -= seconds;
+    lane->touch[i].over -= seconds, lane->touch[i].all -= seconds;
+  for (int i = 0; kind != HOST_KERNELS && i < clocks->slots[kind == HOST_UP]; i++)
+    clocks->slot[kind == HOST_UP][i] -= seconds;
 }
 
 static void put_back_arrivals(HostClocks *clocks, double seconds) {
@@ -195,15 +191,14 @@ HostAt host_clock_at(const HostClocks *clocks) {
 }
 
 /* The operations of the remaining rounds stand in for the skipped ones. */
-static void fall_behind(HostClocks *clocks, int lane, int64_t n, double seconds) {
-  HostLane *host_lane = &clocks->lane[lane];
-  host_lane->free += seconds;
-  for (int64_t i = n; i < host_lane->n; i++)
-    host_lane->touch[i % LANE_TOUCHES].all = host_lane->free;
-  for (int64_t i = n; lane == HOST_UP && i < host_lane->n; i++)
+static void fall_behind(HostClocks *clocks, int kind, int64_t n, double seconds) {
+  HostLane *lane = &clocks->lane[kind];
+  lane->free += seconds;
+  for (int64_t i = n; i < lane->n; i++) lane->touch[i % LANE_TOUCHES].all = lane->free;
+  for (int64_t i = n; kind == HOST_UP && i < lane->n; i++)
     for (uint32_t k = 0; k < clocks->arrival.n; k++)
-      if (clocks->arrival.at[k].event == host_lane->touch[i % LANE_TOUCHES].event)
-        clocks->arrival.at[k].all = host_lane->free;
+      if (clocks->arrival.at[k].event == lane->touch[i % LANE_TOUCHES].event)
+        clocks->arrival.at[k].all = lane->free;
 }
 
 void host_clock_skip(HostClocks *clocks, const HostAt *since, double kernels, double periods) {
