@@ -30,38 +30,36 @@ typedef struct ZeroEntry { /* an entry being rewritten */
 /* ---- globals ---- */
 
 /* A shard says over which axes it is one. */
-static Global *add_global(Zero *zero, const ZeroGroup *zero_group, GlobalKind kind, Str name,
-                          Type type, Loc loc, bool shard) {
+static Global *add_global(Zero *zero, const ZeroGroup *group, GlobalKind kind, Str name, Type type,
+                          Loc loc, bool shard) {
   Global *x = module_add_global(zero->m, kind, name, type, loc);
-  x->stages = zero_group->member.at[0].param->stages;
-  for (int i = 0; shard && i < zero_group->naxes; i++)
-    x->placed.on[mesh_find(zero->m, zero_group->axis[i])] = zero_group->owner[i];
+  x->stages = group->member.at[0].param->stages;
+  for (int i = 0; shard && i < group->naxes; i++)
+    x->placed.on[mesh_find(zero->m, group->axis[i])] = group->owner[i];
   return x;
 }
 
-static void add_globals(Zero *zero, ZeroGroup *zero_group) {
-  const ZeroMember *first = &zero_group->member.at[0];
-  bool all = zero_group->rounds.dim != NULL,
-       whole = zero_group->stage<3, shard = zero_group->stage> 0;
+static void add_globals(Zero *zero, ZeroGroup *group) {
+  const ZeroMember *first = &group->member.at[0];
+  bool all = group->rounds.dim != NULL, shard = group->stage > 0;
+  bool whole = group->stage < 3;
   Elem e = first->param->type.elem;
-  if (zero_group->copied) {
-    Type own = zero_owned_type(zero, zero_group, e, all, !shard);
-    Str name = intern_printf(zero->m->ctx->names, "%s.master", zero_group->name);
-    zero_group->master =
-        add_global(zero, zero_group, GLOBAL_STATE, name, own, first->param->loc, shard);
-    e = zero_group->narrow;
+  if (group->copied) {
+    Type own = zero_owned_type(zero, group, e, all, !shard);
+    Str name = intern_printf(zero->m->ctx->names, "%s.master", group->name);
+    group->master = add_global(zero, group, GLOBAL_STATE, name, own, first->param->loc, shard);
+    e = group->narrow;
   }
-  Type type =
-      whole ? zero_flat_type(zero_group, e, all) : zero_owned_type(zero, zero_group, e, all, false);
-  zero_group->param =
-      add_global(zero, zero_group, GLOBAL_PARAM, zero_group->name, type, first->param->loc, !whole);
-  zero_group->param->derived = zero_group->copied;
-  for (uint32_t i = 0; i < zero_group->nstates; i++) {
+  Type type = whole ? zero_flat_type(group, e, all) : zero_owned_type(zero, group, e, all, false);
+  group->param =
+      add_global(zero, group, GLOBAL_PARAM, group->name, type, first->param->loc, !whole);
+  group->param->derived = group->copied;
+  for (uint32_t i = 0; i < group->nstates; i++) {
     const Global *old = first->state[i];
-    Str name = intern_printf(zero->m->ctx->names, "%s%s", zero_group->name,
+    Str name = intern_printf(zero->m->ctx->names, "%s%s", group->name,
                              old->name + strlen(first->param->name));
-    type = zero_owned_type(zero, zero_group, old->type.elem, all, !shard);
-    zero_group->state[i] = add_global(zero, zero_group, GLOBAL_STATE, name, type, old->loc, shard);
+    type = zero_owned_type(zero, group, old->type.elem, all, !shard);
+    group->state[i] = add_global(zero, group, GLOBAL_STATE, name, type, old->loc, shard);
   }
 }
 
@@ -78,13 +76,13 @@ static bool is_member(const Zero *zero, const Global *global, uint32_t *group, u
   return false;
 }
 
-static void put_members(const ZeroGroup *zero_group) {
-  for (uint32_t i = 0; i < zero_group->member.n; i++) {
-    const ZeroMember *member = &zero_group->member.at[i];
-    member->param->within = zero_group->copied ? zero_group->master : zero_group->param,
+static void put_members(const ZeroGroup *group) {
+  for (uint32_t i = 0; i < group->member.n; i++) {
+    const ZeroMember *member = &group->member.at[i];
+    member->param->within = group->copied ? group->master : group->param,
     member->param->begin = member->begin;
-    for (uint32_t k = 0; k < zero_group->nstates; k++)
-      member->state[k]->within = zero_group->state[k], member->state[k]->begin = member->begin;
+    for (uint32_t k = 0; k < group->nstates; k++)
+      member->state[k]->within = group->state[k], member->state[k]->begin = member->begin;
   }
 }
 
@@ -101,19 +99,17 @@ static void sort_globals(Module *module) {
 /* ---- reading ---- */
 
 /* As the functions of the entry read it. */
-static void load_param(ZeroEntry *entry, uint32_t group, bool all) {
+static void load_param(ZeroEntry *entry, uint32_t index, bool all) {
   Zero *zero = entry->z;
   ZeroSite *site = &entry->site;
-  const ZeroGroup *zero_group = &zero->group.at[group];
-  ValueId *value = &site->kept[all][group], *scale = &site->scale[all][group];
-  *value = ir_load(zero->m, site->to, zero_group->param, (Loc){0});
-  if (zero_packs(zero, zero_group)) *value = zero_pack(zero, site->to, zero_group, *value, scale);
-  if (zero_group->stage < 3 || !zero->keep_gathered) return;
-  ValueId whole = *scale == NO_VALUE
-                      ? zero_gather(zero, site->to, zero_group, *value)
-                      : zero_gather_packed(zero, site->to, zero_group, *value, *scale);
-  *value = zero_join(zero, site->to, zero_group, whole, zero_group->rounds.dim != NULL),
-  *scale = NO_VALUE;
+  const ZeroGroup *group = &zero->group.at[index];
+  ValueId *value = &site->kept[all][index], *scale = &site->scale[all][index];
+  *value = ir_load(zero->m, site->to, group->param, (Loc){0});
+  if (zero_packs(zero, group)) *value = zero_pack(zero, site->to, group, *value, scale);
+  if (group->stage < 3 || !zero->keep_gathered) return;
+  ValueId whole = *scale == NO_VALUE ? zero_gather(zero, site->to, group, *value)
+                                     : zero_gather_packed(zero, site->to, group, *value, *scale);
+  *value = zero_join(zero, site->to, group, whole, group->rounds.dim != NULL), *scale = NO_VALUE;
 }
 
 typedef struct ZeroLoad { /* the member and the value that an op loads */
@@ -138,12 +134,12 @@ static void find_members(ZeroEntry *entry) {
   }
 }
 
-static ValueId whole_state(ZeroEntry *entry, const ZeroGroup *zero_group, int state) {
+static ValueId whole_state(ZeroEntry *entry, const ZeroGroup *group, int state) {
   Zero *zero = entry->z;
   Fn *fn = entry->site.to;
-  ValueId value = ir_load(zero->m, fn, zero_group->state[state], (Loc){0});
-  if (zero_group->stage) value = zero_gather(zero, fn, zero_group, value);
-  return zero_join(zero, fn, zero_group, value, zero_group->rounds.dim != NULL);
+  ValueId value = ir_load(zero->m, fn, group->state[state], (Loc){0});
+  if (group->stage) value = zero_gather(zero, fn, group, value);
+  return zero_join(zero, fn, group, value, group->rounds.dim != NULL);
 }
 
 /* An entry other than `step` that reads states of members reads all of them: sharded states are
@@ -158,45 +154,45 @@ static void find_states(ZeroEntry *entry) {
   for (uint32_t i = 0; i < site->from->ops.n; i++) {
     const Op *op = &site->from->ops.at[i];
     if (!loads_member(entry, op, &load) || load.state < 0) continue;
-    const ZeroGroup *zero_group = &zero->group.at[load.group];
+    const ZeroGroup *group = &zero->group.at[load.group];
     must(!zero_store_of(site->from, op->global), "zero: %s writes @%s", site->from->name,
          op->global->name);
-    bool all = zero_group->rounds.dim != NULL;
+    bool all = group->rounds.dim != NULL;
     ValueId *value = &whole[load.group * ZERO_STATES + (uint32_t)load.state];
-    if (*value == NO_VALUE) *value = whole_state(entry, zero_group, load.state);
-    site->map[op->out] = zero_member(zero, site->to, zero_group, load.member, *value, all);
+    if (*value == NO_VALUE) *value = whole_state(entry, group, load.state);
+    site->map[op->out] = zero_member(zero, site->to, group, load.member, *value, all);
   }
 }
 
 /* ---- the gradient and its norm ---- */
 
-static ValueId complete(ZeroEntry *entry, uint32_t group) {
+static ValueId complete(ZeroEntry *entry, uint32_t index) {
   Zero *zero = entry->z;
-  ZeroGroup *zero_group = &zero->group.at[group];
-  if (entry->complete[group] != NO_VALUE) return entry->complete[group];
-  ValueId value = zero_gradient(&entry->site, group);
-  zero_group->gradient = type_count(value_type(entry->site.to, value));
-  for (int i = 0; i < zero_group->nothers && !zero_group->summed_inside; i++)
-    value = zero_sum_gradient(zero, entry->site.to, zero_group->others[i], value);
+  ZeroGroup *group = &zero->group.at[index];
+  if (entry->complete[index] != NO_VALUE) return entry->complete[index];
+  ValueId value = zero_gradient(&entry->site, index);
+  group->gradient = type_count(value_type(entry->site.to, value));
+  for (int i = 0; i < group->nothers && !group->summed_inside; i++)
+    value = zero_sum_gradient(zero, entry->site.to, group->others[i], value);
   value = ir_cast(zero->m, entry->site.to, value,
-                  value_type(zero->step, zero_group->member.at[0].leaf)->elem, (Loc){0});
-  return entry->complete[group] = value;
+                  value_type(zero->step, group->member.at[0].leaf)->elem, (Loc){0});
+  return entry->complete[index] = value;
 }
 
 /* One number, or one per round, as the old one was. */
-static ValueId norm_of(ZeroEntry *entry, uint32_t group, const Type *as) {
+static ValueId norm_of(ZeroEntry *entry, uint32_t index, const Type *as) {
   Zero *zero = entry->z;
-  const ZeroGroup *zero_group = &zero->group.at[group];
+  const ZeroGroup *group = &zero->group.at[index];
   Fn *fn = entry->site.to;
-  Str dims[ZERO_AXES + 2] = {zero_group->bucket};
+  Str dims[ZERO_AXES + 2] = {group->bucket};
   int n = 1;
-  for (int i = 0; i < zero_group->naxes; i++) dims[n++] = zero_group->owner[i];
-  if (!as->rank && zero_group->rounds.dim) dims[n++] = zero_group->rounds.dim;
-  ValueId value = complete(entry, group),
+  for (int i = 0; i < group->naxes; i++) dims[n++] = group->owner[i];
+  if (!as->rank && group->rounds.dim) dims[n++] = group->rounds.dim;
+  ValueId value = complete(entry, index),
           q = ir_binary(zero->m, fn, OP_mul, value, value, (Loc){0});
   q = ir_cast(zero->m, fn, q, as->elem, (Loc){0});
-  q = ir_reduce(zero->m, fn, OP_sum, q, 1, &zero_group->part, (Loc){0});
-  if (zero_group->stage) q = zero_numbers(zero, fn, zero_group, q);
+  q = ir_reduce(zero->m, fn, OP_sum, q, 1, &group->part, (Loc){0});
+  if (group->stage) q = zero_numbers(zero, fn, group, q);
   return ir_reduce(zero->m, fn, OP_sum, q, n, dims, (Loc){0});
 }
 
@@ -230,10 +226,9 @@ static void name_norms(Zero *zero) {
   for (uint32_t i = 0; i < zero->m->globals.n; i++) {
     Global *global = zero->m->globals.at[i];
     bool first = false;
-    const ZeroGroup *zero_group = group_of_norm(zero, global, &first);
-    if (zero_group && !first) continue;
-    if (zero_group)
-      global->name = intern_printf(zero->m->ctx->names, "%s%s", guard_prefix, zero_group->name);
+    const ZeroGroup *group = group_of_norm(zero, global, &first);
+    if (group && !first) continue;
+    if (group) global->name = intern_printf(zero->m->ctx->names, "%s%s", guard_prefix, group->name);
     zero->m->globals.at[n++] = global;
   }
   zero->m->globals.n = n;
@@ -241,27 +236,27 @@ static void name_norms(Zero *zero) {
 
 /* ---- the update ---- */
 
-static ValueId own_part(ZeroEntry *entry, uint32_t group) {
+static ValueId own_part(ZeroEntry *entry, uint32_t index) {
   Zero *zero = entry->z;
-  const ZeroGroup *zero_group = &zero->group.at[group];
-  bool all = zero_group->rounds.dim != NULL;
-  if (zero_group->copied) return ir_load(zero->m, entry->site.to, zero_group->master, (Loc){0});
-  ValueId value = ir_load(zero->m, entry->site.to, zero_group->param, (Loc){0});
-  if (zero_group->stage == 3) return value;
-  value = zero_cut(zero, entry->site.to, zero_group, value, all);
-  return zero_group->stage ? zero_own(zero, entry->site.to, zero_group, value) : value;
+  const ZeroGroup *group = &zero->group.at[index];
+  bool all = group->rounds.dim != NULL;
+  if (group->copied) return ir_load(zero->m, entry->site.to, group->master, (Loc){0});
+  ValueId value = ir_load(zero->m, entry->site.to, group->param, (Loc){0});
+  if (group->stage == 3) return value;
+  value = zero_cut(zero, entry->site.to, group, value, all);
+  return group->stage ? zero_own(zero, entry->site.to, group, value) : value;
 }
 
-static void publish(Zero *zero, Fn *fn, const ZeroGroup *zero_group, ValueId value) {
-  ir_store(zero->m, fn, zero_group->param, zero_publish(zero, fn, zero_group, value), (Loc){0});
+static void publish(Zero *zero, Fn *fn, const ZeroGroup *group, ValueId value) {
+  ir_store(zero->m, fn, group->param, zero_publish(zero, fn, group, value), (Loc){0});
 }
 
-static void update(ZeroEntry *entry, uint32_t group) {
-  const ZeroGroup *zero_group = &entry->z->group.at[group];
-  ValueId gradient = complete(entry, group), own = own_part(entry, group),
-          v = zero_update(&entry->site, group, own, gradient);
-  if (zero_group->copied) ir_store(entry->z->m, entry->site.to, zero_group->master, v, (Loc){0});
-  publish(entry->z, entry->site.to, zero_group, v);
+static void update(ZeroEntry *entry, uint32_t index) {
+  const ZeroGroup *group = &entry->z->group.at[index];
+  ValueId gradient = complete(entry, index), own = own_part(entry, index),
+          v = zero_update(&entry->site, index, own, gradient);
+  if (group->copied) ir_store(entry->z->m, entry->site.to, group->master, v, (Loc){0});
+  publish(entry->z, entry->site.to, group, v);
 }
 
 /* ---- first values ---- */
@@ -272,49 +267,47 @@ static ValueId stored_value(ZeroEntry *entry, const Global *global, Type type) {
             : emit_full(entry->z->m, entry->site.to, type, 0, (Loc){0});
 }
 
-static void first_values(ZeroEntry *entry, uint32_t group) {
+static void first_values(ZeroEntry *entry, uint32_t index) {
   Zero *zero = entry->z;
-  const ZeroGroup *zero_group = &zero->group.at[group];
-  bool all = zero_group->rounds.dim != NULL;
-  ValueId *value = ARENA_ARRAY(zero->m->arena, ValueId, zero_group->member.n);
-  for (uint32_t i = 0; i < zero_group->member.n; i++)
-    value[i] =
-        stored_value(entry, zero_group->member.at[i].param, zero_group->member.at[i].param->type);
-  ValueId flat = zero_flatten(zero, entry->site.to, zero_group, value, all, false);
-  if (zero_group->copied) {
-    ValueId own = zero_cut(zero, entry->site.to, zero_group, flat, all);
-    if (zero_group->stage) own = zero_own(zero, entry->site.to, zero_group, own);
-    ir_store(zero->m, entry->site.to, zero_group->master, own, (Loc){0});
-    flat = ir_cast(zero->m, entry->site.to, flat, zero_group->narrow, (Loc){0});
+  const ZeroGroup *group = &zero->group.at[index];
+  bool all = group->rounds.dim != NULL;
+  ValueId *value = ARENA_ARRAY(zero->m->arena, ValueId, group->member.n);
+  for (uint32_t i = 0; i < group->member.n; i++)
+    value[i] = stored_value(entry, group->member.at[i].param, group->member.at[i].param->type);
+  ValueId flat = zero_flatten(zero, entry->site.to, group, value, all, false);
+  if (group->copied) {
+    ValueId own = zero_cut(zero, entry->site.to, group, flat, all);
+    if (group->stage) own = zero_own(zero, entry->site.to, group, own);
+    ir_store(zero->m, entry->site.to, group->master, own, (Loc){0});
+    flat = ir_cast(zero->m, entry->site.to, flat, group->narrow, (Loc){0});
   }
-  if (zero_group->stage == 3) {
-    flat = zero_cut(zero, entry->site.to, zero_group, flat, all);
-    flat = zero_own(zero, entry->site.to, zero_group, flat);
+  if (group->stage == 3) {
+    flat = zero_cut(zero, entry->site.to, group, flat, all);
+    flat = zero_own(zero, entry->site.to, group, flat);
   }
-  ir_store(zero->m, entry->site.to, zero_group->param, flat, (Loc){0});
-  for (uint32_t k = 0; k < zero_group->nstates; k++)
-    if (zero_store_of(entry->site.from, zero_group->member.at[0].state[k]))
-      ir_store(zero->m, entry->site.to, zero_group->state[k],
-               emit_full(zero->m, entry->site.to, zero_group->state[k]->type, 0, (Loc){0}),
-               (Loc){0});
+  ir_store(zero->m, entry->site.to, group->param, flat, (Loc){0});
+  for (uint32_t k = 0; k < group->nstates; k++)
+    if (zero_store_of(entry->site.from, group->member.at[0].state[k]))
+      ir_store(zero->m, entry->site.to, group->state[k],
+               emit_full(zero->m, entry->site.to, group->state[k]->type, 0, (Loc){0}), (Loc){0});
 }
 
 /* For an entry other than `step` that writes a state of all members, and no parameter. */
-static void write_state(ZeroEntry *entry, uint32_t group, int state) {
+static void write_state(ZeroEntry *entry, uint32_t index, int state) {
   Zero *zero = entry->z;
-  const ZeroGroup *zero_group = &zero->group.at[group];
-  bool all = zero_group->rounds.dim != NULL;
-  ValueId *value = ARENA_ARRAY(zero->m->arena, ValueId, zero_group->member.n);
-  for (uint32_t i = 0; i < zero_group->member.n; i++) {
-    const Global *of = zero_group->member.at[i].state[state];
+  const ZeroGroup *group = &zero->group.at[index];
+  bool all = group->rounds.dim != NULL;
+  ValueId *value = ARENA_ARRAY(zero->m->arena, ValueId, group->member.n);
+  for (uint32_t i = 0; i < group->member.n; i++) {
+    const Global *of = group->member.at[i].state[state];
     must(zero_store_of(entry->site.from, of), "zero: %s leaves out @%s", entry->site.from->name,
          of->name);
     value[i] = stored_value(entry, of, of->type);
   }
-  ValueId flat = zero_flatten(zero, entry->site.to, zero_group, value, all, false),
-          own = zero_cut(zero, entry->site.to, zero_group, flat, all);
-  if (zero_group->stage) own = zero_own(zero, entry->site.to, zero_group, own);
-  ir_store(zero->m, entry->site.to, zero_group->state[state], own, (Loc){0});
+  ValueId flat = zero_flatten(zero, entry->site.to, group, value, all, false),
+          own = zero_cut(zero, entry->site.to, group, flat, all);
+  if (group->stage) own = zero_own(zero, entry->site.to, group, own);
+  ir_store(zero->m, entry->site.to, group->state[state], own, (Loc){0});
 }
 
 /* Copies are not part of checkpoints: this entry runs after a checkpoint's parameters are read. */

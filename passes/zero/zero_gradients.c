@@ -29,38 +29,38 @@ static const Op *only_read(const Fn *f, ValueId v) {
 }
 
 /* The stacks that results `out` of the loop continue; NULL: none. */
-static ValueId *continued(const ZeroSite *site, const ZeroGroup *zero_group, const Op *loop,
+static ValueId *continued(const ZeroSite *site, const ZeroGroup *group, const Op *loop,
                           const ValueId *out, bool *broken) {
-  ValueId *before = ARENA_ARRAY(site->z->m->arena, ValueId, zero_group->member.n);
+  ValueId *before = ARENA_ARRAY(site->z->m->arena, ValueId, group->member.n);
   uint32_t n = 0;
-  for (uint32_t i = 0; i < zero_group->member.n; i++) {
+  for (uint32_t i = 0; i < group->member.n; i++) {
     uint32_t on = loop_continues(loop, out[i] - loop->out);
     if (on == NO_VALUE) continue;
     before[i] = loop->in[on], n++;
     *broken |= value_is_used(loop->callee, loop->callee->args.at[on + 1]);
   }
-  *broken |= n && n < zero_group->member.n;
+  *broken |= n && n < group->member.n;
   return n ? before : NULL;
 }
 
 /* The loops that write the group's gradient, in order, and the values that their bodies make. */
-static bool find_links(const ZeroSite *site, const ZeroGroup *zero_group, Pull *pull,
-                       const Op *loop, ValueId *out) {
+static bool find_links(const ZeroSite *site, const ZeroGroup *group, Pull *pull, const Op *loop,
+                       ValueId *out) {
   bool broken = false;
-  PullLink link = {loop, out, ARENA_ARRAY(site->z->m->arena, ValueId, zero_group->member.n)};
-  for (uint32_t i = 0; i < zero_group->member.n; i++) {
+  PullLink link = {loop, out, ARENA_ARRAY(site->z->m->arena, ValueId, group->member.n)};
+  for (uint32_t i = 0; i < group->member.n; i++) {
     uint32_t result = out[i] - loop->out;
     link.inner[i] =
         pull->carried ? added(site->from, loop, result) : loop->callee->results.at[result];
     if (link.inner[i] == NO_VALUE) return false;
   }
-  ValueId *before = continued(site, zero_group, loop, out, &broken);
-  for (uint32_t i = 0; before && !broken && i < zero_group->member.n; i++) {
+  ValueId *before = continued(site, group, loop, out, &broken);
+  for (uint32_t i = 0; before && !broken && i < group->member.n; i++) {
     const Op *op = only_read(site->from, before[i]);
     broken = !op || op->code != OP_loop || op != value_def(site->from, before[0]);
   }
   if (broken) return false;
-  if (before && !find_links(site, zero_group, pull, value_def(site->from, before[0]), before))
+  if (before && !find_links(site, group, pull, value_def(site->from, before[0]), before))
     return false;
   vec_push(site->z->m->arena, pull->link, link);
   return true;
@@ -82,9 +82,9 @@ bool zero_is_alone(const Zero *zero, unsigned hosted) {
 }
 
 /* Is a gradient reduced as soon as it is final, or whole until the end of the step? */
-bool zero_reduces_at_once(const Zero *zero, const ZeroGroup *zero_group) {
-  bool rounds = zero_group->stage >= 2 || zero_is_alone(zero, zero_group->hosted);
-  return rounds && !zero->full && !zero_waits_for_stages(zero, zero_group);
+bool zero_reduces_at_once(const Zero *zero, const ZeroGroup *group) {
+  bool rounds = group->stage >= 2 || zero_is_alone(zero, group->hosted);
+  return rounds && !zero->full && !zero_waits_for_stages(zero, group);
 }
 
 /* The op that makes v, if nothing but groups read it: once for each gradient that it is. */
@@ -93,18 +93,18 @@ static const Op *claimed(const ZeroSite *site, ValueId v) {
 }
 
 /* Or a gradient that one rank alone makes: the update and the norm read it (zero_slice.c). */
-static const Op *read_by_group(const ZeroSite *site, const ZeroGroup *zero_group, uint32_t i,
+static const Op *read_by_group(const ZeroSite *site, const ZeroGroup *group, uint32_t i,
                                ValueId v) {
-  bool leaf = site->from == site->z->step && zero_reduces_at_once(site->z, zero_group) &&
-              v == zero_group->member.at[i].leaf;
+  bool leaf = site->from == site->z->step && zero_reduces_at_once(site->z, group) &&
+              v == group->member.at[i].leaf;
   return leaf ? value_def(site->from, v) : claimed(site, v);
 }
 
 /* Do all gradients of the group leave one loop, or a chain of them, so that the group can leave it
  * instead? */
-static bool leaves_loop(const ZeroSite *site, const ZeroGroup *zero_group, Pull *pull) {
-  for (uint32_t i = 0; i < zero_group->member.n; i++) {
-    const Op *op = read_by_group(site, zero_group, i, pull->sum[i]);
+static bool leaves_loop(const ZeroSite *site, const ZeroGroup *group, Pull *pull) {
+  for (uint32_t i = 0; i < group->member.n; i++) {
+    const Op *op = read_by_group(site, group, i, pull->sum[i]);
     bool casts = op && op->code == OP_cast;
     pull->out[i] = casts ? op->in[0] : pull->sum[i];
     if (casts) op = claimed(site, pull->out[i]);
@@ -114,9 +114,9 @@ static bool leaves_loop(const ZeroSite *site, const ZeroGroup *zero_group, Pull 
     bool carried = result < shape.carry;
     if ((pull->loop && carried != pull->carried) || (carried && casts)) return false;
     pull->loop = op, pull->carried = carried;
-    if (!carried && shape.axis.dim != zero_group->rounds.dim) return false;
+    if (!carried && shape.axis.dim != group->rounds.dim) return false;
   }
-  return find_links(site, zero_group, pull, pull->loop, pull->out);
+  return find_links(site, group, pull, pull->loop, pull->out);
 }
 
 /* ---- parts ---- */
@@ -263,17 +263,16 @@ void site_gradients_leave(ZeroSite *site) {
 
 /* ---- results of the function ---- */
 
-static ValueId reduce(ZeroSite *site, const ZeroGroup *zero_group, ValueId flat, bool all) {
+static ValueId reduce(ZeroSite *site, const ZeroGroup *group, ValueId flat, bool all) {
   Zero *zero = site->z;
-  ValueId v = zero_cut(zero, site->to, zero_group, flat, all);
-  if (!zero_group->complete) {
-    v = zero_reduce(zero, site->to, zero_group, v);
-    for (int i = 0;
-         i < zero_group->nothers && zero_group->summed_inside && site->from->kind == FN_BODY; i++)
-      v = zero_sum_gradient(zero, site->to, zero_group->others[i], v);
+  ValueId v = zero_cut(zero, site->to, group, flat, all);
+  if (!group->complete) {
+    v = zero_reduce(zero, site->to, group, v);
+    for (int i = 0; i < group->nothers && group->summed_inside && site->from->kind == FN_BODY; i++)
+      v = zero_sum_gradient(zero, site->to, group->others[i], v);
     return v;
   }
-  return zero_group->stage ? zero_own(zero, site->to, zero_group, v) : v;
+  return group->stage ? zero_own(zero, site->to, group, v) : v;
 }
 
 static ValueId flatten_here(ZeroSite *site, uint32_t part, bool *all) {

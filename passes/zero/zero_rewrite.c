@@ -74,30 +74,30 @@ static bool is_gathered_anew(const Zero *zero, uint32_t group) {
   return is_gathered(zero, group) && !zero->keep_root && !zero->group.at[group].rounds.dim;
 }
 
-static ValueId gathered(ZeroSite *site, uint32_t group, bool all) {
-  const ZeroGroup *zero_group = &site->z->group.at[group];
-  ValueId value = site->kept[all][group], scale = site->scale[all][group];
-  return scale == NO_VALUE ? zero_gather(site->z, site->to, zero_group, value)
-                           : zero_gather_packed(site->z, site->to, zero_group, value, scale);
+static ValueId gathered(ZeroSite *site, uint32_t index, bool all) {
+  const ZeroGroup *group = &site->z->group.at[index];
+  ValueId value = site->kept[all][index], scale = site->scale[all][index];
+  return scale == NO_VALUE ? zero_gather(site->z, site->to, group, value)
+                           : zero_gather_packed(site->z, site->to, group, value, scale);
 }
 
-static ValueId site_flat(ZeroSite *site, uint32_t group, bool all, uint32_t epoch) {
+static ValueId site_flat(ZeroSite *site, uint32_t index, bool all, uint32_t epoch) {
   Zero *zero = site->z;
-  const ZeroGroup *zero_group = &zero->group.at[group];
-  bool anew = is_gathered_anew(zero, group);
-  ValueId *memo = anew ? &site->again[epoch * zero->group.n + group] : &site->flat[all][group];
+  const ZeroGroup *group = &zero->group.at[index];
+  bool anew = is_gathered_anew(zero, index);
+  ValueId *memo = anew ? &site->again[epoch * zero->group.n + index] : &site->flat[all][index];
   if (*memo != NO_VALUE) return *memo;
-  ValueId value = site->kept[all][group];
-  zero->group.at[group].gathers_all |= is_gathered(zero, group) && all && zero_group->rounds.dim;
-  if (is_gathered(zero, group))
-    value = zero_join(zero, site->to, zero_group, gathered(site, group, all), all);
+  ValueId value = site->kept[all][index];
+  zero->group.at[index].gathers_all |= is_gathered(zero, index) && all && group->rounds.dim;
+  if (is_gathered(zero, index))
+    value = zero_join(zero, site->to, group, gathered(site, index, all), all);
   return *memo = value;
 }
 
 /* Is the cast member the value that the group keeps? */
 static bool is_copy(const ZeroSite *site, Ref ref, const Op *cast) {
-  const ZeroGroup *zero_group = &site->z->group.at[ref.group];
-  return zero_group->copied && value_type(site->from, cast->out)->elem == zero_group->narrow;
+  const ZeroGroup *group = &site->z->group.at[ref.group];
+  return group->copied && value_type(site->from, cast->out)->elem == group->narrow;
 }
 
 /* The member of a group, or the view of one, that an old value is. */

@@ -89,7 +89,7 @@ void site_gradients_leave(ZeroSite *s);
    once, the sum over the axis: this rank's shard, or without sharding all of it. */
 ValueId site_reduced(ZeroSite *s, uint32_t part);
 /* Is a gradient reduced as soon as it is final, or whole until the end of the step? */
-bool zero_reduces_at_once(const Zero *z, const ZeroGroup *zero_group);
+bool zero_reduces_at_once(const Zero *z, const ZeroGroup *group);
 
 /* In entry step: the update of a group on this rank's own shard. Stores the new states, returns
    the new parameters (zero_update.c). */

@@ -116,22 +116,21 @@ static void read_operands(ZeroUpdate *update, ValueId param, ValueId gradient) {
   }
 }
 
-ValueId zero_update(ZeroSite *site, uint32_t group, ValueId param, ValueId gradient) {
+ValueId zero_update(ZeroSite *site, uint32_t index, ValueId param, ValueId gradient) {
   Zero *zero = site->z;
-  const ZeroGroup *zero_group = &zero->group.at[group];
-  const ZeroMember *member = &zero_group->member.at[0];
-  ZeroUpdate update = {
-      .z = zero, .f = site->to, .site = site, .g = zero_group, .of_bucket = NO_VALUE};
+  const ZeroGroup *group = &zero->group.at[index];
+  const ZeroMember *member = &group->member.at[0];
+  ZeroUpdate update = {.z = zero, .f = site->to, .site = site, .g = group, .of_bucket = NO_VALUE};
   update.done = value_map(zero->m, site->from), update.whole = *value_type(site->to, gradient);
-  update.member = (Axis){name_made(zero->m, "Member'%u", group), zero_group->member.n};
+  update.member = (Axis){name_made(zero->m, "Member'%u", index), group->member.n};
   read_operands(&update, param, gradient);
   must(zero_store_of(site->from, member->param), "zero: %s does not store @%s", site->from->name,
        member->param->name);
-  must(zero_group->nstates <= ZERO_STATES, "zero: an update of %u states", zero_group->nstates);
+  must(group->nstates <= ZERO_STATES, "zero: an update of %u states", group->nstates);
   for (uint32_t i = 0; i < member->nchain; i++)
     update_op(&update, &site->from->ops.at[member->chain[i]]);
-  for (uint32_t k = 0; k < zero_group->nstates; k++)
-    ir_store(zero->m, site->to, zero_group->state[k],
+  for (uint32_t k = 0; k < group->nstates; k++)
+    ir_store(zero->m, site->to, group->state[k],
              update.done[zero_store_of(site->from, member->state[k])->in[0]], (Loc){0});
   return update.done[zero_store_of(site->from, member->param)->in[0]];
 }
