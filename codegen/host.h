@@ -19,10 +19,10 @@ void host_string(HostWriter *writer, const char *s);
 void host_comment(HostWriter *writer, const char *s);
 /* For loops that take turns (host_turns.c): the table of the schedule; then the code up to the `{`
    of a switch over the next loop of chunks. */
-void host_put_turn_table(HostWriter *writer, const TurnTable *table, const char *axis);
-void host_put_next_chunk(HostWriter *writer, const TurnTable *table);
+void host_put_turn_table(HostWriter *writer, const ScheduleTable *table, const char *axis);
+void host_put_next_chunk(HostWriter *writer, const ScheduleTable *table);
 /* The call that says: round n of that loop begins; the last one has ended. */
-void host_put_turn(HostWriter *writer, const TurnTable *table, int loop);
+void host_put_turn(HostWriter *writer, const ScheduleTable *table, int loop);
 void host_put_turns_end(HostWriter *writer);
 const char *host_c_name(HostWriter *writer, Str name); /* h.forward -> h_forward */
 const char *host_source(HostWriter *writer,

@@ -387,9 +387,9 @@ static void put_source(HostBody *host, const Op *o) {
 }
 
 /* Under `gpipe` the rounds of two loops are the turns of the schedule. */
-static void put_loop(HostBody *host, const Op *o, const TurnLoops *schedule) {
+static void put_loop(HostBody *host, const Op *o, const ScheduleLoops *schedule) {
   HostLoop loop = put_start(host, o);
-  int turn = turns_number(schedule, (OpId)(o - host->f->ops.at));
+  int turn = schedule_loop_number(schedule, (OpId)(o - host->f->ops.at));
   host_put(host->h, "  for (int64_t n = 0; n < %lld; n++) { /* %s", (long long)loop.trip, loop.dim);
   put_source(host, o);
   if (turn >= 0) host_put_turn(host->h, &schedule->table, turn);
@@ -401,7 +401,7 @@ static void put_loop(HostBody *host, const Op *o, const TurnLoops *schedule) {
 /* ---- loops whose rounds take turns (ir/schedule/pipeline_schedule.h) ---- */
 
 /* The round of one loop, as the branch that takes it. */
-static void put_turn(HostBody *host, const TurnLoops *loops, int loop, const HostLoop *rounds) {
+static void put_turn(HostBody *host, const ScheduleLoops *loops, int loop, const HostLoop *rounds) {
   static const struct {
     const char *counter, *what;
   } words[] = {{"ahead", "forward of the next part"},
@@ -415,12 +415,12 @@ static void put_turn(HostBody *host, const TurnLoops *loops, int loop, const Hos
 }
 
 /* The chunk that is next. */
-static void put_chunk_turns(HostBody *host, const TurnLoops *loops, const HostLoop *rounds) {
+static void put_chunk_turns(HostBody *host, const ScheduleLoops *loops, const HostLoop *rounds) {
   host_put_next_chunk(host->h, &loops->table);
   for (int i = 0; i < loops->n; i++) {
     host_put(host->h, "    case %d: { /* %s of chunk %lld", i,
-             turn_kind(&loops->table, i) == TURN_FORWARD ? "forward" : "backward",
-             (long long)turn_chunk(&loops->table, i));
+             schedule_loop_kind(&loops->table, i) == TURN_FORWARD ? "forward" : "backward",
+             (long long)schedule_loop_chunk(&loops->table, i));
     put_source(host, &host->f->ops.at[loops->loop[i]]);
     host_put(host->h, "    const int64_t n = over[%d]++;\n", i);
     host_put_turn(host->h, &loops->table, i);
@@ -430,7 +430,7 @@ static void put_chunk_turns(HostBody *host, const TurnLoops *loops, const HostLo
   host_put(host->h, "    }\n  }\n");
 }
 
-static void put_two_or_three(HostBody *host, const TurnLoops *loops, const HostLoop *rounds) {
+static void put_two_or_three(HostBody *host, const ScheduleLoops *loops, const HostLoop *rounds) {
   long long parts = loops->table.parts;
   host_put(host->h, "  for (int64_t ahead = 0, back = 0%s; %s < %lld;)\n",
            loops->n > 2 ? ", done = 0" : "", loops->n > 2 ? "done" : "back", parts);
@@ -447,13 +447,13 @@ static void put_two_or_three(HostBody *host, const TurnLoops *loops, const HostL
   put_turn(host, loops, TURN_BACKWARD, &rounds[TURN_BACKWARD]);
 }
 
-static void put_turns(HostBody *host, const TurnLoops *loops) {
+static void put_turns(HostBody *host, const ScheduleLoops *loops) {
   HostLoop rounds[TURN_LOOPS];
   host_put(host->h, "  {\n");
   host_put_turn_table(host->h, &loops->table,
                       attr_str(&host->f->ops.at[loops->loop[0]].attrs, ATTR_axis, ""));
   for (int i = 0; i < loops->n; i++) rounds[i] = put_start(host, &host->f->ops.at[loops->loop[i]]);
-  if (turns_interleave(&loops->table)) put_chunk_turns(host, loops, rounds);
+  if (schedule_has_chunks(&loops->table)) put_chunk_turns(host, loops, rounds);
   else put_two_or_three(host, loops, rounds);
   host_put_turns_end(host->h);
   for (int i = 0; i < loops->n; i++) put_drains(host, &rounds[i], "  ");
@@ -576,11 +576,11 @@ void host_function(HostWriter *writer, const Fn *f) {
   put_head(&host);
   put_arenas(&host);
   if (f->kind == FN_ENTRY) host_put(writer, "  (void)rt;\n");
-  TurnLoops loops, schedule = {.n = 0};
-  if (f->kind == FN_ENTRY) turns_schedule(writer->m->arena, f, 1, &schedule);
+  ScheduleLoops loops, schedule = {.n = 0};
+  if (f->kind == FN_ENTRY) schedule_of_batch(writer->m->arena, f, 1, &schedule);
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
-    if (turns_begin(f, i, &loops)) put_turns(&host, &loops), i = turns_end(&loops);
+    if (schedule_find(f, i, &loops)) put_turns(&host, &loops), i = schedule_end(&loops);
     else if (o->code == OP_kernel) put_kernel(&host, o);
     else if (o->code == OP_loop) put_loop(&host, o, &schedule);
     else if (o->code == OP_store) put_store(&host, o);

@@ -8,7 +8,7 @@
 enum { SHOWN_TURNS = 24, SHOWN_STAGES = 16 };
 
 /* The table of the schedule, a row per stage. */
-void host_put_turn_table(HostWriter *writer, const TurnTable *table, const char *axis) {
+void host_put_turn_table(HostWriter *writer, const ScheduleTable *table, const char *axis) {
   host_put(writer,
            "  static const struct { int in_flight%s; } table[%lld] = {"
            " /* most parts, by stage along %s */\n",
@@ -18,7 +18,7 @@ void host_put_turn_table(HostWriter *writer, const TurnTable *table, const char 
     if (table->wait) host_put(writer, ", %lld", (long long)table->wait[s]);
     host_put(writer, "},");
     if (s < SHOWN_STAGES)
-      host_put(writer, " /* %s */", turns_text(writer->m->arena, table, s, SHOWN_TURNS));
+      host_put(writer, " /* %s */", schedule_text(writer->m->arena, table, s, SHOWN_TURNS));
     host_put(writer, "\n");
   }
   host_put(writer, "  };\n  const int stage = ");
@@ -28,7 +28,7 @@ void host_put_turn_table(HostWriter *writer, const TurnTable *table, const char 
 
 /* `stages` parts at a time go through all chunks, forward and backward. A turn is counted as if the
    last of these groups had as many. */
-void host_put_next_chunk(HostWriter *writer, const TurnTable *table) {
+void host_put_next_chunk(HostWriter *writer, const ScheduleTable *table) {
   long long parts = table->parts, chunks = table->chunks, stages = table->stages,
             rest = parts % stages ? parts % stages : stages;
   host_put(writer, "  int64_t over[%lld] = {0};\n", 2 * chunks);
@@ -47,12 +47,12 @@ void host_put_next_chunk(HostWriter *writer, const TurnTable *table) {
            stages, stages, parts * chunks, chunks);
 }
 
-void host_put_turn(HostWriter *writer, const TurnTable *table, int loop) {
+void host_put_turn(HostWriter *writer, const ScheduleTable *table, int loop) {
   static const char *const words[TURN_KINDS] = {"RT_TURN_FORWARD", "RT_TURN_BACKWARD",
                                                 "RT_TURN_WEIGHTS"};
   host_call(writer, "    ", CALL_rt_turn);
-  host_put(writer, "%s, %lld, n);\n", words[turn_kind(table, loop)],
-           (long long)turn_chunk(table, loop));
+  host_put(writer, "%s, %lld, n);\n", words[schedule_loop_kind(table, loop)],
+           (long long)schedule_loop_chunk(table, loop));
 }
 
 void host_put_turns_end(HostWriter *writer) {

@@ -76,9 +76,10 @@ static void put_stretch(const Gantt *gantt, int64_t stage, const Stretch *stretc
 }
 
 static Stretch one_turn(const Gantt *gantt, const TurnSpan *t) {
-  const TurnTable *table = &gantt->s->table;
-  char chunk = turns_interleave(table) ? (char)('a' + turn_chunk(table, t->loop)) : 0;
-  return (Stretch){t->from, t->to, 1u << turn_kind(table, t->loop), chunk, t->part, t->part};
+  const ScheduleTable *table = &gantt->s->table;
+  char chunk = schedule_has_chunks(table) ? (char)('a' + schedule_loop_chunk(table, t->loop)) : 0;
+  return (Stretch){t->from, t->to,   1u << schedule_loop_kind(table, t->loop),
+                   chunk,   t->part, t->part};
 }
 
 static void join(Stretch *stretch, const Stretch *next) {

@@ -254,13 +254,13 @@ static const char *turn_text(Arena *arena, int kind, int64_t part, int64_t chunk
 /* The turns of the table, one after the other. */
 static bool take_turns(TraceReading *reading, int64_t s, const StageBoxes *own, GanttLane *lane) {
   Arena *arena = reading->planned->m->arena;
-  const TurnTable *table = &reading->measured->gantt.table;
-  TurnState state = {{0}};
+  const ScheduleTable *table = &reading->measured->gantt.table;
+  ScheduleState state = {{0}};
   double before = own->turns.n ? own->turns.at[0]->from : 0;
   uint32_t still = 0, i = 0;
-  for (; !turns_over(table, &state); i++) {
-    int loop = turn_next(table, s, &state), kind = turn_kind(table, loop);
-    int64_t chunk = turn_chunk(table, loop), part = state.over[loop]++;
+  for (; !schedule_done(table, &state); i++) {
+    int loop = schedule_next(table, s, &state), kind = schedule_loop_kind(table, loop);
+    int64_t chunk = schedule_loop_chunk(table, loop), part = state.over[loop]++;
     const char *planned = turn_text(arena, kind, part, chunk);
     if (i == own->turns.n) return other_schedule(reading, s, "nothing", planned);
     const TraceBox *box = own->turns.at[i];

@@ -71,7 +71,7 @@ typedef struct GanttLane { /* of a stage, in the order of time */
 } GanttLane;
 
 typedef struct PlanGantt { /* a step of a pipeline: by its table, or as it was measured */
-  TurnTable table;
+  ScheduleTable table;
   GanttLane *lane; /* by stage */
   double total;    /* by the table in operations, messages take no time; else in seconds */
   double second;   /* seconds per unit; 0: not known */

@@ -7,7 +7,7 @@ static void put_key(FILE *file, const char *colour, const char *word) {
   fprintf(file, "<span class=\"key\" style=\"background:%s\"></span>%s, ", colour, word);
 }
 
-static void put_keys(FILE *file, const TurnTable *table) {
+static void put_keys(FILE *file, const ScheduleTable *table) {
   fputs("<p>", file);
   put_key(file, "#0072B2", "forward"), put_key(file, "#E69F00", "backward");
   if (table->wait) put_key(file, "#009E73", "gradients of weights");

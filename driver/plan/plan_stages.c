@@ -8,11 +8,11 @@
 #include "plan_report.h"
 
 typedef struct StageCosts { /* of a micro-batch, by stage and loop */
-  TurnTable table;
+  ScheduleTable table;
   double *flop, *bytes;
 } StageCosts;
 
-static void add_class(StageCosts *costs, const Module *m, const TurnLoops *loops, const Fn *f) {
+static void add_class(StageCosts *costs, const Module *m, const ScheduleLoops *loops, const Fn *f) {
   StageClass c = module_class(m);
   for (int i = 0; i < loops->n; i++) {
     IrCount cost = ir_count(m, f->ops.at[loops->loop[i]].callee);
@@ -24,7 +24,8 @@ static void add_class(StageCosts *costs, const Module *m, const TurnLoops *loops
 /* Finds the loops in which all stages synchronise: they gather or sum over the axis of the stages.
    A collective before the loop over layers counts as at the start of the turn, one after it as at
    the end. */
-static void add_meetings(TurnTable *table, const Module *m, const TurnLoops *loops, const Fn *f) {
+static void add_meetings(ScheduleTable *table, const Module *m, const ScheduleLoops *loops,
+                         const Fn *f) {
   const char *axis = m->mesh.at[module_class(m).axis].name;
   for (int i = 0; i < loops->n; i++) {
     const Fn *body = f->ops.at[loops->loop[i]].callee;
@@ -39,7 +40,8 @@ static void add_meetings(TurnTable *table, const Module *m, const TurnLoops *loo
   }
 }
 
-static void add_program(StageCosts *costs, const Module *m, const TurnLoops *loops, const Fn *f) {
+static void add_program(StageCosts *costs, const Module *m, const ScheduleLoops *loops,
+                        const Fn *f) {
   uint32_t before = costs->table.meet_before, behind = costs->table.meet_behind;
   costs->table = loops->table;
   costs->table.meet_before = before, costs->table.meet_behind = behind;
@@ -50,7 +52,7 @@ static void add_program(StageCosts *costs, const Module *m, const TurnLoops *loo
 static double waits(const StageCosts *costs, const double *time, int64_t stage) {
   double busy = 0;
   for (int i = 0; i < TURN_LOOPS; i++) busy += time[stage * TURN_LOOPS + i];
-  double wait = turns_makespan(&costs->table, time) - busy * (double)costs->table.parts;
+  double wait = schedule_makespan(&costs->table, time) - busy * (double)costs->table.parts;
   return wait > 0 ? wait : 0;
 }
 
@@ -63,8 +65,8 @@ static bool stage_costs(const Planned *planned, const Fn *entry, StageCosts *cos
   for (uint32_t i = 0; i < planned->programs.n; i++) {
     const Module *own = planned->programs.at[i];
     const Fn *f = module_fn(own, intern(own->ctx->names, entry->name));
-    TurnLoops loops;
-    if (!f || !turns_schedule(arena, f, stages, &loops)) return false;
+    ScheduleLoops loops;
+    if (!f || !schedule_of_batch(arena, f, stages, &loops)) return false;
     add_program(costs, own, &loops, f);
   }
   return true;
@@ -79,27 +81,29 @@ IrCount plan_waits(const Planned *planned, const Fn *entry, uint32_t class) {
 }
 
 /* Does a turn get what it works on from the stage next door, or hand on what it made? */
-static bool is_handed(const TurnTable *table, int64_t s, int loop, bool on) {
-  int kind = turn_kind(table, loop);
-  int64_t chunk = turn_chunk(table, loop), chunks = turns_interleave(table) ? table->chunks : 1;
+static bool is_handed(const ScheduleTable *table, int64_t s, int loop, bool on) {
+  int kind = schedule_loop_kind(table, loop);
+  int64_t chunk = schedule_loop_chunk(table, loop),
+          chunks = schedule_has_chunks(table) ? table->chunks : 1;
   bool first = !s && !chunk, last = s + 1 == table->stages && chunk + 1 == chunks;
   if (kind == TURN_WEIGHTS) return false;
   return on == (kind == TURN_FORWARD) ? !last : !first;
 }
 
 /* Turns of a stage and, at their ends, its messages. */
-static GanttLane lane_of(Arena *arena, const TurnTable *table, int64_t s, const TurnSpan *first,
+static GanttLane lane_of(Arena *arena, const ScheduleTable *table, int64_t s, const TurnSpan *first,
                          int64_t n) {
   GanttLane lane = {0};
   for (const TurnSpan *turn = first; turn < first + n; turn++) {
     vec_push(arena, lane.span, *turn);
     if (is_handed(table, s, turn->loop, false))
+      vec_push(arena, lane.mark,
+               (GanttMark){false, schedule_loop_kind(table, turn->loop), turn->part, turn->from,
+                           turn->from});
+    if (is_handed(table, s, turn->loop, true))
       vec_push(
           arena, lane.mark,
-          (GanttMark){false, turn_kind(table, turn->loop), turn->part, turn->from, turn->from});
-    if (is_handed(table, s, turn->loop, true))
-      vec_push(arena, lane.mark,
-               (GanttMark){true, turn_kind(table, turn->loop), turn->part, turn->to, turn->to});
+          (GanttMark){true, schedule_loop_kind(table, turn->loop), turn->part, turn->to, turn->to});
   }
   return lane;
 }
@@ -109,12 +113,12 @@ bool plan_gantt(const Planned *planned, PlanGantt *s) {
   StageCosts costs;
   const Fn *step = ir_main_entry(planned->m);
   if (planned->programs.n < 2 || !step || !stage_costs(planned, step, &costs)) return false;
-  int64_t stages = costs.table.stages, each = turns_loops(&costs.table) * costs.table.parts;
+  int64_t stages = costs.table.stages, each = schedule_loops(&costs.table) * costs.table.parts;
   TurnSpan *span = ARENA_ARRAY(arena, TurnSpan, each * stages);
   const PlanStep *work = &planned->step;
   *s = (PlanGantt){.table = costs.table,
                    .lane = ARENA_ARRAY(arena, GanttLane, stages),
-                   .total = turns_spans(&costs.table, costs.flop, span),
+                   .total = schedule_spans(&costs.table, costs.flop, span),
                    .second = work->flop > 0 ? work->time.compute / work->flop : 0};
   for (int64_t i = 0; i < stages; i++)
     s->lane[i] = lane_of(arena, &costs.table, i, &span[i * each], each);

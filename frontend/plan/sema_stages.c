@@ -189,7 +189,7 @@ static void check_zero_of_stages(PlanCheck *check) {
 }
 
 /* Where `zero` shares gradients, or weights, over the stages, all of them meet in every part (the
-   loops of TurnTable.meet_behind, meet_before): how long equal stages then wait, in passes as
+   loops of ScheduleTable.meet_behind, meet_before): how long equal stages then wait, in passes as
    above; 0: they do not. Backward takes twice as long as forward. */
 static double meetings_wait(PlanCheck *check, const PlaceLine *cut, Str schedule, int64_t parts) {
   Arena *a = check->e->arena;
@@ -200,9 +200,9 @@ static double meetings_wait(PlanCheck *check, const PlaceLine *cut, Str schedule
   bool gpipe = schedule && !strcmp(schedule, "gpipe");
   if (stage < 2 || parts < 2 || !zero_over_stages(check, cut) || (full && !strcmp(full, "full")))
     return 0;
-  TurnTable table = bubble  ? turns_zero_bubble(a, stages, parts, 1)
-                    : gpipe ? turns_gpipe(a, stages, parts)
-                            : turns_one_f_one_b(a, stages, parts);
+  ScheduleTable table = bubble  ? schedule_zero_bubble(a, stages, parts, 1)
+                        : gpipe ? schedule_gpipe(a, stages, parts)
+                                : schedule_one_f_one_b(a, stages, parts);
   table.meet_behind = 1u << (bubble ? TURN_WEIGHTS : TURN_BACKWARD);
   if (stage == 3) table.meet_before = 1u << TURN_FORWARD | 1u << TURN_BACKWARD;
   double *time = ARENA_ARRAY(a, double, stages *TURN_LOOPS);
@@ -210,7 +210,7 @@ static double meetings_wait(PlanCheck *check, const PlaceLine *cut, Str schedule
     double *of = time + s * TURN_LOOPS;
     of[TURN_FORWARD] = 1, of[TURN_BACKWARD] = bubble ? 1 : 2, of[TURN_WEIGHTS] = bubble;
   }
-  double all = turns_makespan(&table, time);
+  double all = schedule_makespan(&table, time);
   return all < 0 ? 0 : all / 3 - (double)parts;
 }
 

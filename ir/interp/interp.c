@@ -251,17 +251,17 @@ static void run_op(InterpRun *run, const Fn *f, OpId i) {
 }
 
 /* Views between the loops show what a round has left. */
-static void run_turns(InterpRun *run, const Fn *f, const TurnLoops *loops) {
-  int64_t stage = turns_stage(run->interp->m, &f->ops.at[loops->loop[0]], run->interp->rank);
+static void run_turns(InterpRun *run, const Fn *f, const ScheduleLoops *loops) {
+  int64_t stage = schedule_stage(run->interp->m, &f->ops.at[loops->loop[0]], run->interp->rank);
   InterpRounds rounds[TURN_LOOPS];
   for (int i = 0; i < loops->n; i++)
     run->op = &f->ops.at[loops->loop[i]], rounds[i] = begin_rounds(run);
-  for (TurnState state = {{0}}; !turns_over(&loops->table, &state);) {
-    int next = turn_next(&loops->table, stage, &state);
+  for (ScheduleState state = {{0}}; !schedule_done(&loops->table, &state);) {
+    int next = schedule_next(&loops->table, stage, &state);
     run->op = &f->ops.at[loops->loop[next]];
     loop_round(run, &rounds[next], state.over[next]++);
-    for (OpId i = loops->loop[0] + 1; i < turns_end(loops); i++)
-      if (turns_number(loops, i) < 0) run_op(run, f, i);
+    for (OpId i = loops->loop[0] + 1; i < schedule_end(loops); i++)
+      if (schedule_loop_number(loops, i) < 0) run_op(run, f, i);
   }
 }
 
@@ -273,9 +273,9 @@ void interp_fn(Interp *in, const Fn *f, const Tensor *args, Arena *out, Tensor *
   for (ValueId v = 0; v < f->values.n; v++)
     if (f->values.at[v].def != NO_OP) run.value[v] = tensor_new(run.arena, *value_type(f, v));
   for (OpId i = 0; i < f->ops.n; i++) {
-    TurnLoops t;
-    if (!turns_begin(f, i, &t)) run_op(&run, f, i);
-    else run_turns(&run, f, &t), i = turns_end(&t);
+    ScheduleLoops t;
+    if (!schedule_find(f, i, &t)) run_op(&run, f, i);
+    else run_turns(&run, f, &t), i = schedule_end(&t);
   }
   for (uint32_t i = 0; i < f->results.n; i++) {
     const Tensor *t = &run.value[f->results.at[i]];

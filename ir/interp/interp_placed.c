@@ -137,17 +137,17 @@ static void run_placed_view(PlacedCall *call, const Op *op) {
 }
 
 /* Loops by the table of the rank's stage (ir/schedule/pipeline_schedule.h). */
-static void run_placed_turns(PlacedCall *call, const TurnLoops *loops) {
+static void run_placed_turns(PlacedCall *call, const ScheduleLoops *loops) {
   const Op *op = call->f->ops.at;
-  int64_t stage = turns_stage(call->x->in->m, &op[loops->loop[0]], call->x->in->rank);
+  int64_t stage = schedule_stage(call->x->in->m, &op[loops->loop[0]], call->x->in->rank);
   PlacedRounds rounds[TURN_LOOPS];
-  for (OpId i = loops->loop[0]; i <= turns_end(loops); i++) {
-    int at = turns_number(loops, i);
+  for (OpId i = loops->loop[0]; i <= schedule_end(loops); i++) {
+    int at = schedule_loop_number(loops, i);
     if (at < 0) run_placed_view(call, &op[i]);
     else rounds[at] = placed_begin_rounds(call, &op[i]);
   }
-  for (TurnState state = {{0}}; !turns_over(&loops->table, &state) && !call->x->error;) {
-    int next = turn_next(&loops->table, stage, &state);
+  for (ScheduleState state = {{0}}; !schedule_done(&loops->table, &state) && !call->x->error;) {
+    int next = schedule_next(&loops->table, stage, &state);
     placed_round(call, &rounds[next], state.over[next]++);
   }
   for (int i = 0; i < loops->n; i++) placed_end_rounds(call, &rounds[i]);
@@ -178,8 +178,8 @@ static void run_placed_move(PlacedCall *call, const Op *op) {
 void placed_run(PlacedCall *call) {
   for (OpId i = 0; i < call->f->ops.n && !call->x->error; i++) {
     const Op *op = &call->f->ops.at[i];
-    TurnLoops loops;
-    if (turns_begin(call->f, i, &loops)) run_placed_turns(call, &loops), i = turns_end(&loops);
+    ScheduleLoops loops;
+    if (schedule_find(call->f, i, &loops)) run_placed_turns(call, &loops), i = schedule_end(&loops);
     else if (op->code == OP_kernel) run_placed_kernel(call, op);
     else if (op->code == OP_loop) placed_run_loop(call, op);
     else if (op->code == OP_store) run_placed_store(call, op);

@@ -104,28 +104,28 @@ void lists_head_at(const ListsShape *shape, const ListsHeads *of, int64_t head,
 
 /* ---- reading ---- */
 
-typedef struct Turns { /* a walk over run lengths: which of the two kinds comes next */
+typedef struct RunWalk { /* a walk over run lengths: which of the two kinds comes next */
   const Attr *runs;
   int64_t at, left;
-} Turns;
+} RunWalk;
 
-static Turns turns_of(const BlockLists *lists, AttrKey k) {
-  Turns t = {.runs = attr_get(&lists->attrs, k)};
+static RunWalk run_walk(const BlockLists *lists, AttrKey k) {
+  RunWalk t = {.runs = attr_get(&lists->attrs, k)};
   t.left = t.runs && t.runs->i ? t.runs->list[0] : MOST_BLOCKS;
   return t;
 }
 
 /* The number of elements of the present kind that come next; after the last run: no end. */
-static int64_t turns_next(Turns *t, bool *second) {
+static int64_t run_next(RunWalk *t, bool *second) {
   while (!t->left && t->runs && ++t->at < t->runs->i) t->left = t->runs->list[t->at];
   if (!t->left) t->left = (int64_t)MOST_BLOCKS << 16;
   return *second = t->at % 2, t->left;
 }
 
-static void put_listed(BlockMap *map, int64_t from, int64_t n, Turns *partial) {
+static void put_listed(BlockMap *map, int64_t from, int64_t n, RunWalk *partial) {
   while (n) {
     bool cut;
-    int64_t some = min_i64(turns_next(partial, &cut), n);
+    int64_t some = min_i64(run_next(partial, &cut), n);
     if (map) {
       memset(map->state + from, cut ? BLOCK_PARTIAL : BLOCK_FULL, (size_t)some);
       *(cut ? &map->partial : &map->full) += some;
@@ -139,11 +139,11 @@ BlockMap lists_map(Arena *arena, const BlockLists *lists, int64_t class) {
   BlockMap map = {
       .rows = shape.rows, .columns = shape.columns, .high = shape.high, .wide = shape.wide};
   map.state = ARENA_ARRAY(arena, uint8_t, map.rows * map.columns + 1);
-  Turns listed = turns_of(lists, ATTR_listed), partial = turns_of(lists, ATTR_partial);
+  RunWalk listed = run_walk(lists, ATTR_listed), partial = run_walk(lists, ATTR_partial);
   int64_t each = shape.rows * shape.columns, first = class * each;
   for (int64_t at = 0; at < first + each;) {
     bool is, mine = at >= first;
-    int64_t n = min_i64(turns_next(&listed, &is), (mine ? first + each : first) - at);
+    int64_t n = min_i64(run_next(&listed, &is), (mine ? first + each : first) - at);
     if (is) put_listed(mine ? &map : NULL, at - first, n, &partial);
     listed.left -= n, at += n;
   }

@@ -265,7 +265,7 @@ static void find_period(EventRounds *event_rounds) {
   event_rounds->shown = event_rounds->half + ahead + 1;
   if (event_rounds->shown < event_rounds->trip)
     event_rounds->shown += (event_rounds->trip - event_rounds->shown) % event_rounds->period;
-  if (event_rounds->shown >= event_rounds->trip || op_takes_turns(event_rounds->op))
+  if (event_rounds->shown >= event_rounds->trip || op_is_scheduled(event_rounds->op))
     event_rounds->shown = event_rounds->half = event_rounds->trip;
 }
 
@@ -392,12 +392,12 @@ static void add_loop(EventWalk *walk, const EventCall *call, OpId id) {
 }
 
 /* Every round, as the table of the rank's stage says. */
-static void add_turns(EventWalk *walk, const EventCall *call, const TurnLoops *loops) {
+static void add_turns(EventWalk *walk, const EventCall *call, const ScheduleLoops *loops) {
   EventRounds rounds[TURN_LOOPS];
   for (int i = 0; i < loops->n; i++) rounds[i] = begin_rounds(walk, call, loops->loop[i]);
-  int64_t stage = turns_stage(walk->m, rounds[0].op, walk->rank);
-  for (TurnState state = {{0}}; !turns_over(&loops->table, &state);) {
-    int next = turn_next(&loops->table, stage, &state);
+  int64_t stage = schedule_stage(walk->m, rounds[0].op, walk->rank);
+  for (ScheduleState state = {{0}}; !schedule_done(&loops->table, &state);) {
+    int next = schedule_next(&loops->table, stage, &state);
     add_round(walk, call, &rounds[next], state.over[next]++);
   }
   for (int i = 0; i < loops->n; i++) add_drains(walk, &rounds[i], loops->table.parts - 1);
@@ -418,8 +418,9 @@ static void add_wait(EventWalk *walk, const EventCall *call, OpId id) {
 static void walk(EventWalk *event_walk, const EventCall *call) {
   for (OpId i = 0; i < call->f->ops.n; i++) {
     const Op *o = &call->f->ops.at[i];
-    TurnLoops loops;
-    if (turns_begin(call->f, i, &loops)) add_turns(event_walk, call, &loops), i = turns_end(&loops);
+    ScheduleLoops loops;
+    if (schedule_find(call->f, i, &loops))
+      add_turns(event_walk, call, &loops), i = schedule_end(&loops);
     else if (o->code == OP_kernel) add_kernel(event_walk, call, i);
     else if (o->code == OP_loop) add_loop(event_walk, call, i);
     else if (o->code == OP_store) add_store(event_walk, call, i);

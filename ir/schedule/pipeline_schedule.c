@@ -1,68 +1,68 @@
-/* Loops that take turns (pipeline_schedule.h): which they are, and what follows from their table.
-   */
+/* Loops of a pipeline schedule (pipeline_schedule.h): finding them, and facts of their table. */
 #include "pipeline_schedule.h"
 #include "ir/shape/placement.h"
 #include "ir/plan/stage_class.h"
 #include "ir/support/num.h"
 
-bool op_takes_turns(const Op *o) {
+bool op_is_scheduled(const Op *o) {
   return o->code == OP_loop && attr_get(&o->attrs, ATTR_turns) != NULL;
 }
 
 static bool is_forward(const Op *o) {
-  return op_takes_turns(o) && attr_get(&o->attrs, ATTR_axis) != NULL;
+  return op_is_scheduled(o) && attr_get(&o->attrs, ATTR_axis) != NULL;
 }
 
-bool turns_begin(const Fn *f, OpId id, TurnLoops *loops) {
+bool schedule_find(const Fn *f, OpId id, ScheduleLoops *loops) {
   const Op *o = &f->ops.at[id];
   if (!is_forward(o)) return false;
-  *loops = (TurnLoops){.n = 1, .loop = {id}};
+  *loops = (ScheduleLoops){.n = 1, .loop = {id}};
   for (OpId i = id + 1; i < f->ops.n && loops->n < TURN_LOOPS && !is_forward(&f->ops.at[i]); i++)
-    if (op_takes_turns(&f->ops.at[i])) loops->loop[loops->n++] = i;
+    if (op_is_scheduled(&f->ops.at[i])) loops->loop[loops->n++] = i;
   if (loops->n == 1) return false;
   const Attr *attr = attr_get(&o->attrs, ATTR_turns);
   int64_t chunks = attr_int(&o->attrs, ATTR_interleave, 1);
   bool weights = chunks < 2 && loops->n > 2;
   int64_t stages = weights ? attr->i / 2 : attr->i;
-  loops->table = (TurnTable){.stages = stages,
-                             .parts = attr_int(&o->attrs, ATTR_trip, 0),
-                             .most = attr->list,
-                             .wait = weights ? attr->list + stages : NULL,
-                             .chunks = chunks};
+  loops->table = (ScheduleTable){.stages = stages,
+                                 .parts = attr_int(&o->attrs, ATTR_trip, 0),
+                                 .most = attr->list,
+                                 .wait = weights ? attr->list + stages : NULL,
+                                 .chunks = chunks};
   return true;
 }
 
-int turns_number(const TurnLoops *loops, OpId id) {
+int schedule_loop_number(const ScheduleLoops *loops, OpId id) {
   for (int i = 0; i < loops->n; i++)
     if (loops->loop[i] == id) return i;
   return -1;
 }
 
-/* The loops that op `id` takes turns with. */
-static bool turns_of(const Fn *f, OpId id, TurnLoops *loops) {
-  if (!op_takes_turns(&f->ops.at[id])) return false;
+/* The loops of the schedule that op `id` belongs to. */
+static bool schedule_of_loop(const Fn *f, OpId id, ScheduleLoops *loops) {
+  if (!op_is_scheduled(&f->ops.at[id])) return false;
   for (OpId i = id + 1; i-- > 0;)
-    if (is_forward(&f->ops.at[i])) return turns_begin(f, i, loops) && turns_number(loops, id) >= 0;
+    if (is_forward(&f->ops.at[i]))
+      return schedule_find(f, i, loops) && schedule_loop_number(loops, id) >= 0;
   return false;
 }
 
 OpId op_begins(const Fn *f, OpId id) {
-  TurnLoops loops;
-  return turns_of(f, id, &loops) ? loops.loop[0] : id;
+  ScheduleLoops loops;
+  return schedule_of_loop(f, id, &loops) ? loops.loop[0] : id;
 }
 
 OpId op_ends(const Fn *f, OpId id) {
-  TurnLoops loops;
-  return turns_of(f, id, &loops) ? turns_end(&loops) : id;
+  ScheduleLoops loops;
+  return schedule_of_loop(f, id, &loops) ? schedule_end(&loops) : id;
 }
 
-int64_t turns_stage(const Module *m, const Op *forward, int64_t rank) {
+int64_t schedule_stage(const Module *m, const Op *forward, int64_t rank) {
   int axis = mesh_find(m, attr_str(&forward->attrs, ATTR_axis, ""));
   return axis < 0 ? 0 : mesh_coordinate(m, rank, axis);
 }
 
 int64_t loop_slots(const Op *loop, const Type *stacked) {
-  if (!op_takes_turns(loop)) return 0;
+  if (!op_is_scheduled(loop)) return 0;
   int64_t size = type_size(stacked, loop->group[0].from[0]);
   return size < attr_int(&loop->attrs, ATTR_trip, 0) ? size : 0;
 }
@@ -71,13 +71,13 @@ int64_t loop_slots(const Op *loop, const Type *stacked) {
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-TurnTable turns_one_f_one_b(Arena *arena, int64_t stages, int64_t parts) {
+ScheduleTable schedule_one_f_one_b(Arena *arena, int64_t stages, int64_t parts) {
   int64_t *most = ARENA_ARRAY(arena, int64_t, stages);
   for (int64_t s = 0; s < stages; s++) most[s] = least(stages - s, parts);
-  return (TurnTable){.stages = stages, .parts = parts, .most = most, .chunks = 1};
+  return (ScheduleTable){.stages = stages, .parts = parts, .most = most, .chunks = 1};
 }
 
-TurnTable turns_zero_bubble(Arena *arena, int64_t stages, int64_t parts, int64_t ahead) {
+ScheduleTable schedule_zero_bubble(Arena *arena, int64_t stages, int64_t parts, int64_t ahead) {
   int64_t *most = ARENA_ARRAY(arena, int64_t, stages), *wait = ARENA_ARRAY(arena, int64_t, stages);
   int64_t others = stages - 1, more = least(ahead * others, parts - 1); /* in addition to the
                                                                            oldest */
@@ -86,31 +86,31 @@ TurnTable turns_zero_bubble(Arena *arena, int64_t stages, int64_t parts, int64_t
     most[s] = least(1 + (others ? more * (others - s) / others : 0), parts);
     wait[s] = least(others ? more * s / others : 0, parts);
   }
-  return (TurnTable){.stages = stages, .parts = parts, .most = most, .wait = wait, .chunks = 1};
+  return (ScheduleTable){.stages = stages, .parts = parts, .most = most, .wait = wait, .chunks = 1};
 }
 
-TurnTable turns_gpipe(Arena *arena, int64_t stages, int64_t parts) {
+ScheduleTable schedule_gpipe(Arena *arena, int64_t stages, int64_t parts) {
   int64_t *most = ARENA_ARRAY(arena, int64_t, stages);
   for (int64_t s = 0; s < stages; s++) most[s] = parts;
-  return (TurnTable){.stages = stages, .parts = parts, .most = most, .chunks = 1};
+  return (ScheduleTable){.stages = stages, .parts = parts, .most = most, .chunks = 1};
 }
 
 /* As Megatron-LM fills its pipeline, and one more where the first one goes backward. */
-TurnTable turns_interleaved(Arena *arena, int64_t stages, int64_t parts, int64_t chunks) {
+ScheduleTable schedule_interleaved(Arena *arena, int64_t stages, int64_t parts, int64_t chunks) {
   int64_t *most = ARENA_ARRAY(arena, int64_t, stages), all = round_up(parts, stages) * chunks;
   for (int64_t s = 0; s < stages; s++)
     most[s] = least(2 * (stages - 1 - s) + (chunks - 1) * stages + 1, all);
-  return (TurnTable){.stages = stages, .parts = parts, .most = most, .chunks = chunks};
+  return (ScheduleTable){.stages = stages, .parts = parts, .most = most, .chunks = chunks};
 }
 
 /* ---- chunks ---- */
 
-int turn_kind(const TurnTable *table, int loop) {
-  return turns_interleave(table) ? (loop < table->chunks ? TURN_FORWARD : TURN_BACKWARD) : loop;
+int schedule_loop_kind(const ScheduleTable *table, int loop) {
+  return schedule_has_chunks(table) ? (loop < table->chunks ? TURN_FORWARD : TURN_BACKWARD) : loop;
 }
 
-int64_t turn_chunk(const TurnTable *table, int loop) {
-  if (!turns_interleave(table)) return 0;
+int64_t schedule_loop_chunk(const ScheduleTable *table, int loop) {
+  if (!schedule_has_chunks(table)) return 0;
   return loop < table->chunks ? loop : 2 * table->chunks - 1 - loop;
 }
 
@@ -120,7 +120,7 @@ typedef struct ChunkTurn { /* a turn of one direction, possible once that many t
   int64_t number;          /* of that turn, if every group had as many parts as there are stages */
 } ChunkTurn;
 
-static ChunkTurn chunk_turn(const TurnTable *table, int64_t over) {
+static ChunkTurn chunk_turn(const ScheduleTable *table, int64_t over) {
   int64_t group = over / (table->stages * table->chunks),
           in = over % (table->stages * table->chunks),
           before = group * table->stages * table->chunks,
@@ -129,7 +129,7 @@ static ChunkTurn chunk_turn(const TurnTable *table, int64_t over) {
   return (ChunkTurn){in / parts, before + in / parts * table->stages + in % parts};
 }
 
-int turn_next_chunk(const TurnTable *table, int64_t stage, const TurnState *state) {
+int schedule_next_chunk(const ScheduleTable *table, int64_t stage, const ScheduleState *state) {
   int64_t ahead = 0, back = 0;
   for (int i = 0; i < table->chunks; i++)
     ahead += state->over[i], back += state->over[table->chunks + i];
@@ -139,40 +139,41 @@ int turn_next_chunk(const TurnTable *table, int64_t stage, const TurnState *stat
                                                             : table->chunks + backward.next);
 }
 
-int64_t turns_between(const TurnTable *table, int from, int to, int64_t first, int64_t last) {
+int64_t schedule_between(const ScheduleTable *table, int from, int to, int64_t first,
+                         int64_t last) {
   int64_t most = 0;
   for (int64_t s = first; s <= last; s++)
-    for (TurnState state = {{0}}; !turns_over(table, &state);) {
-      state.over[turn_next(table, s, &state)]++;
+    for (ScheduleState state = {{0}}; !schedule_done(table, &state);) {
+      state.over[schedule_next(table, s, &state)]++;
       int64_t now = state.over[from] - state.over[to];
       most = now > most ? now : most;
     }
   return most;
 }
 
-bool turns_in_order(const TurnTable *table) {
-  for (int64_t s = 0; s < table->stages && turns_interleave(table); s++)
-    for (TurnState state = {{0}}; !turns_over(table, &state);) {
-      int loop = turn_next(table, s, &state);
-      if (turn_kind(table, loop) == TURN_BACKWARD &&
-          state.over[loop] == state.over[turn_chunk(table, loop)])
+bool schedule_in_order(const ScheduleTable *table) {
+  for (int64_t s = 0; s < table->stages && schedule_has_chunks(table); s++)
+    for (ScheduleState state = {{0}}; !schedule_done(table, &state);) {
+      int loop = schedule_next(table, s, &state);
+      if (schedule_loop_kind(table, loop) == TURN_BACKWARD &&
+          state.over[loop] == state.over[schedule_loop_chunk(table, loop)])
         return false;
       state.over[loop]++;
     }
   return true;
 }
 
-int64_t turns_ring(const Module *m, const TurnTable *table, int from, int to) {
+int64_t schedule_ring_slots(const Module *m, const ScheduleTable *table, int from, int to) {
   StageClass c = module_class(m);
   bool all = c.axis < 0 || !*c.name;
-  return turns_between(table, from, to, all ? 0 : c.first, all ? table->stages - 1 : c.last);
+  return schedule_between(table, from, to, all ? 0 : c.first, all ? table->stages - 1 : c.last);
 }
 
 typedef struct TurnRun { /* of all stages */
-  const TurnTable *t;
+  const ScheduleTable *t;
   const double *time;
-  TurnState *at;   /* by stage */
-  double *clock;   /* by stage */
+  ScheduleState *at; /* by stage */
+  double *clock;     /* by stage */
   int *behind;     /* by stage: the loop after whose turn it waits for the other stages; -1: none */
   double *came;    /* by loop, stage and part: when the stage had nothing else to do */
   double *arrives; /* by loop, stage and part: when it is over; below 0: not yet */
@@ -192,9 +193,9 @@ static double forward_ready(const TurnRun *run, int loop, int64_t s, int64_t par
 
 /* The time at which its operands have arrived; below 0: not yet. */
 static double ready(const TurnRun *run, int loop, int64_t s, int64_t part) {
-  int kind = turn_kind(run->t, loop);
+  int kind = schedule_loop_kind(run->t, loop);
   if (kind == TURN_FORWARD) return forward_ready(run, loop, s, part);
-  bool chunks = turns_interleave(run->t), first = !chunks || loop == run->t->chunks;
+  bool chunks = schedule_has_chunks(run->t), first = !chunks || loop == run->t->chunks;
   double own = *over_at(run, chunks ? 2 * (int)run->t->chunks - 1 - loop : loop - 1, s, part);
   if (kind == TURN_WEIGHTS || own < 0) return own;
   if (s + 1 < run->t->stages) return *over_at(run, loop, s + 1, part);
@@ -203,7 +204,7 @@ static double ready(const TurnRun *run, int loop, int64_t s, int64_t part) {
 
 /* The next one of the stage. */
 static TurnSpan *span_of_turn(const TurnRun *run, int64_t s) {
-  int64_t before = s * turns_loops(run->t) * run->t->parts;
+  int64_t before = s * schedule_loops(run->t) * run->t->parts;
   for (int i = 0; i < TURN_LOOPS; i++) before += run->at[s].over[i];
   return &run->span[before];
 }
@@ -234,8 +235,8 @@ static bool goes_on(TurnRun *run, int64_t s) {
 
 /* The time of the stage's next turn; -1: its operands have not arrived, or all turns are over. */
 static int come_to_next(TurnRun *run, int64_t s) {
-  if (!goes_on(run, s) || turns_over(run->t, &run->at[s])) return -1;
-  int loop = turn_next(run->t, s, &run->at[s]);
+  if (!goes_on(run, s) || schedule_done(run->t, &run->at[s])) return -1;
+  int loop = schedule_next(run->t, s, &run->at[s]);
   *came_to(run, loop, s, run->at[s].over[loop]) = run->clock[s];
   return loop;
 }
@@ -256,11 +257,11 @@ static bool take_turn(TurnRun *run, int64_t s) {
   return run->at[s].over[loop]++, true;
 }
 
-double turns_spans(const TurnTable *table, const double *time, TurnSpan *span) {
+double schedule_spans(const ScheduleTable *table, const double *time, TurnSpan *span) {
   Arena *arena = arena_new();
-  int64_t n = turns_loops(table) * table->stages * table->parts;
+  int64_t n = schedule_loops(table) * table->stages * table->parts;
   TurnRun run = {.t = table, .time = time, .span = span};
-  run.at = ARENA_ARRAY(arena, TurnState, table->stages),
+  run.at = ARENA_ARRAY(arena, ScheduleState, table->stages),
   run.clock = ARENA_ARRAY(arena, double, table->stages);
   run.arrives = ARENA_ARRAY(arena, double, n);
   run.came = ARENA_ARRAY(arena, double, n), run.behind = ARENA_ARRAY(arena, int, table->stages);
@@ -274,14 +275,14 @@ double turns_spans(const TurnTable *table, const double *time, TurnSpan *span) {
   }
   double most = 0;
   for (int64_t s = 0; s < table->stages && most >= 0; s++)
-    if (!turns_over(table, &run.at[s])) most = -1;
+    if (!schedule_done(table, &run.at[s])) most = -1;
     else most = run.clock[s] > most ? run.clock[s] : most;
   arena_free(arena);
   return most;
 }
 
-double turns_makespan(const TurnTable *table, const double *time) {
-  return turns_spans(table, time, NULL);
+double schedule_makespan(const ScheduleTable *table, const double *time) {
+  return schedule_spans(table, time, NULL);
 }
 
 static bool has_hop(const Op *o) {
@@ -291,31 +292,32 @@ static bool has_hop(const Op *o) {
 }
 
 /* Without turns, under `gpipe`: the first loop that sends and the last one. */
-static bool find_apart(Arena *arena, const Fn *f, int64_t stages, TurnLoops *loops) {
-  *loops = (TurnLoops){.n = 0};
+static bool find_apart(Arena *arena, const Fn *f, int64_t stages, ScheduleLoops *loops) {
+  *loops = (ScheduleLoops){.n = 0};
   for (OpId i = 0; i < f->ops.n; i++)
     if (has_hop(&f->ops.at[i])) loops->loop[loops->n < 2 ? loops->n++ : 1] = i;
   if (loops->n < 2) return loops->n = 0, false;
   loops->table =
-      turns_gpipe(arena, stages, attr_int(&f->ops.at[loops->loop[0]].attrs, ATTR_trip, 1));
+      schedule_gpipe(arena, stages, attr_int(&f->ops.at[loops->loop[0]].attrs, ATTR_trip, 1));
   return true;
 }
 
-bool turns_schedule(Arena *arena, const Fn *f, int64_t stages, TurnLoops *loops) {
+bool schedule_of_batch(Arena *arena, const Fn *f, int64_t stages, ScheduleLoops *loops) {
   for (OpId i = 0; i < f->ops.n; i++)
-    if (turns_begin(f, i, loops)) return true;
+    if (schedule_find(f, i, loops)) return true;
   return find_apart(arena, f, stages, loops);
 }
 
-const char *turns_text(Arena *arena, const TurnTable *table, int64_t stage, int64_t words) {
+const char *schedule_text(Arena *arena, const ScheduleTable *table, int64_t stage, int64_t words) {
   const char *text = "";
-  TurnState state = {{0}};
-  for (; !turns_over(table, &state) && words > 0; words--) {
-    int loop = turn_next(table, stage, &state);
-    const char chunk[] = {turns_interleave(table) ? (char)('a' + turn_chunk(table, loop)) : '\0',
-                          '\0'};
-    text = arena_printf(arena, "%s%s%c%lld%s", text, *text ? " " : "",
-                        "FBW"[turn_kind(table, loop)], (long long)state.over[loop]++, chunk);
+  ScheduleState state = {{0}};
+  for (; !schedule_done(table, &state) && words > 0; words--) {
+    int loop = schedule_next(table, stage, &state);
+    const char chunk[] = {
+        schedule_has_chunks(table) ? (char)('a' + schedule_loop_chunk(table, loop)) : '\0', '\0'};
+    text =
+        arena_printf(arena, "%s%s%c%lld%s", text, *text ? " " : "",
+                     "FBW"[schedule_loop_kind(table, loop)], (long long)state.over[loop]++, chunk);
   }
-  return turns_over(table, &state) ? text : arena_printf(arena, "%s ..", text);
+  return schedule_done(table, &state) ? text : arena_printf(arena, "%s ..", text);
 }

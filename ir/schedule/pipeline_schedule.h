@@ -8,7 +8,7 @@
      most   how many parts may be forward and not yet backward
      wait   with three loops: how many may be backward and without gradients of weights
 
-   and a stage takes the next turn by the rule of turn_next.
+   and a stage takes the next turn by the rule of schedule_next.
 
    With most[s] = min(P - s, M) it is 1F1B of M parts over P stages ("PipeDream: Fast and Efficient
    Pipeline Parallel DNN Training", non-interleaved as in Megatron-LM). With wait[s] = min(s, M) in
@@ -29,14 +29,14 @@
    forward of chunk 0 to n - 1, then backward of chunk n - 1 to 0. P parts at a time pass through
    all chunks, so that the last stage sends to the first. `most` then counts parts of chunks, as if
    the last group of parts had P as well. */
-#ifndef SHARDC_TURNS_H
-#define SHARDC_TURNS_H
+#ifndef SHARDC_PIPELINE_SCHEDULE_H
+#define SHARDC_PIPELINE_SCHEDULE_H
 #include "ir/ir.h"
 
 enum { TURN_FORWARD, TURN_BACKWARD, TURN_WEIGHTS, TURN_KINDS };
 enum { TURN_LOOPS = 2 * MOST_CHUNKS };
 
-typedef struct TurnTable {
+typedef struct ScheduleTable {
   int64_t stages, parts;
   const int64_t *most, *wait; /* by stage; wait NULL: no loop of weights */
   int64_t chunks;             /* of layers on a stage; 0 as 1 */
@@ -44,80 +44,80 @@ typedef struct TurnTable {
      to sum gradients. Not set in tables of a program: only simulations of a schedule's time set
      it. */
   uint32_t meet_before, meet_behind;
-} TurnTable;
+} ScheduleTable;
 
-typedef struct TurnState { /* of a stage: how many parts are over, by loop */
+typedef struct ScheduleState { /* of a stage: how many parts are over, by loop */
   int64_t over[TURN_LOOPS];
-} TurnState;
+} ScheduleState;
 
-typedef struct TurnLoops {
-  TurnTable table;
+typedef struct ScheduleLoops {
+  ScheduleTable table;
   int n;
   OpId loop[TURN_LOOPS];
-} TurnLoops;
+} ScheduleLoops;
 
-bool op_takes_turns(const Op *o);
-bool turns_begin(const Fn *f, OpId id,
-                 TurnLoops *loops); /* is op `id` a forward loop with its partners? */
-static inline OpId turns_end(const TurnLoops *t) { return t->loop[t->n - 1]; }
-int turns_number(const TurnLoops *loops, OpId id); /* of the loop; -1: none */
-/* For a loop that takes turns: the first of its loops, the last one; for others, the op itself. */
+bool op_is_scheduled(const Op *o);
+/* Is op `id` a forward loop, with the other loops of its schedule? */
+bool schedule_find(const Fn *f, OpId id, ScheduleLoops *loops);
+static inline OpId schedule_end(const ScheduleLoops *t) { return t->loop[t->n - 1]; }
+int schedule_loop_number(const ScheduleLoops *loops, OpId id); /* -1: it is none of these loops */
+/* For a loop of a schedule: the first and the last loop of it; for others, the op itself. */
 OpId op_begins(const Fn *f, OpId id), op_ends(const Fn *f, OpId id);
-int64_t turns_stage(const Module *m, const Op *forward, int64_t rank);
+int64_t schedule_stage(const Module *m, const Op *forward, int64_t rank);
 /* Slots that its rounds take in turn in a stack of that type; 0: each has its own slice. */
 int64_t loop_slots(const Op *loop, const Type *stacked);
 
 /* ---- the table ---- */
 
-static inline bool turns_interleave(const TurnTable *t) { return t->chunks > 1; }
+static inline bool schedule_has_chunks(const ScheduleTable *t) { return t->chunks > 1; }
 
-static inline int turns_loops(const TurnTable *t) {
-  return turns_interleave(t) ? 2 * (int)t->chunks : t->wait ? 3 : 2;
+static inline int schedule_loops(const ScheduleTable *t) {
+  return schedule_has_chunks(t) ? 2 * (int)t->chunks : t->wait ? 3 : 2;
 }
 
-int turn_kind(const TurnTable *table, int loop);      /* TURN_FORWARD .. */
-int64_t turn_chunk(const TurnTable *table, int loop); /* of the stage's layers */
-int turn_next_chunk(const TurnTable *table, int64_t stage, const TurnState *state);
+int schedule_loop_kind(const ScheduleTable *table, int loop);      /* TURN_FORWARD .. */
+int64_t schedule_loop_chunk(const ScheduleTable *table, int loop); /* of the stage's layers */
+int schedule_next_chunk(const ScheduleTable *table, int64_t stage, const ScheduleState *state);
 
 /* Which loop goes on: weights that have waited long enough, else forward while there is room, else
    backward. The last loop has no more parts: it is all over. */
-static inline int turn_next(const TurnTable *t, int64_t stage, const TurnState *x) {
-  if (turns_interleave(t)) return turn_next_chunk(t, stage, x);
+static inline int schedule_next(const ScheduleTable *t, int64_t stage, const ScheduleState *x) {
+  if (schedule_has_chunks(t)) return schedule_next_chunk(t, stage, x);
   int64_t back = x->over[TURN_BACKWARD], waiting = back - x->over[TURN_WEIGHTS];
   if (t->wait && (back == t->parts || waiting > t->wait[stage])) return TURN_WEIGHTS;
   bool room = x->over[TURN_FORWARD] - back < t->most[stage];
   return room && x->over[TURN_FORWARD] < t->parts ? TURN_FORWARD : TURN_BACKWARD;
 }
 
-static inline bool turns_over(const TurnTable *t, const TurnState *x) {
-  return x->over[turns_loops(t) - 1] == t->parts;
+static inline bool schedule_done(const ScheduleTable *t, const ScheduleState *x) {
+  return x->over[schedule_loops(t) - 1] == t->parts;
 }
 
-TurnTable turns_one_f_one_b(Arena *arena, int64_t stages, int64_t parts);
+ScheduleTable schedule_one_f_one_b(Arena *arena, int64_t stages, int64_t parts);
 enum { MOST_AHEAD = 2 };
 /* ZB-H1; `ahead` 2: up to twice as steep, which takes more than P parts. */
-TurnTable turns_zero_bubble(Arena *arena, int64_t stages, int64_t parts, int64_t ahead);
-TurnTable turns_gpipe(Arena *arena, int64_t stages, int64_t parts);
-TurnTable turns_interleaved(Arena *arena, int64_t stages, int64_t parts, int64_t chunks);
+ScheduleTable schedule_zero_bubble(Arena *arena, int64_t stages, int64_t parts, int64_t ahead);
+ScheduleTable schedule_gpipe(Arena *arena, int64_t stages, int64_t parts);
+ScheduleTable schedule_interleaved(Arena *arena, int64_t stages, int64_t parts, int64_t chunks);
 /* The most parts that loop `from` has done and loop `to` has not, on the stages first .. last. */
-int64_t turns_between(const TurnTable *table, int from, int to, int64_t first, int64_t last);
+int64_t schedule_between(const ScheduleTable *table, int from, int to, int64_t first, int64_t last);
 /* Does each part of a chunk pass forward through a stage before it passes backward through it? */
-bool turns_in_order(const TurnTable *table);
+bool schedule_in_order(const ScheduleTable *table);
 /* Slots that a ring between the two needs on the stages that run m. */
-int64_t turns_ring(const Module *m, const TurnTable *table, int from, int to);
+int64_t schedule_ring_slots(const Module *m, const ScheduleTable *table, int from, int to);
 /* The time at which all stages are done, if a part takes `time[stage * TURN_LOOPS + loop]` on a
    stage and a message no time; below 0: they wait for each other for ever. */
-double turns_makespan(const TurnTable *table, const double *time);
+double schedule_makespan(const ScheduleTable *table, const double *time);
 /* The schedule of the parts of a batch in `f`: loops that take turns or, under `gpipe`, those that
    send: all parts forward, then all backward. */
-bool turns_schedule(Arena *arena, const Fn *f, int64_t stages, TurnLoops *loops);
+bool schedule_of_batch(Arena *arena, const Fn *f, int64_t stages, ScheduleLoops *loops);
 typedef struct TurnSpan { /* one turn of a stage, in time */
   int loop;
   int64_t part;
   double from, to;
 } TurnSpan;
 /* The same; `span` gets the turns of each stage in their order, parts times the number of loops. */
-double turns_spans(const TurnTable *table, const double *time, TurnSpan *span);
+double schedule_spans(const ScheduleTable *table, const double *time, TurnSpan *span);
 /* F0 F1 B0 F2 B1 B2, with W0 .. between, F0a F1a F0b of chunks, at most `words` of them */
-const char *turns_text(Arena *arena, const TurnTable *table, int64_t stage, int64_t words);
+const char *schedule_text(Arena *arena, const ScheduleTable *table, int64_t stage, int64_t words);
 #endif

@@ -28,7 +28,7 @@ typedef struct HopWalk { /* of an entry, over an axis */
   SendOrder *order;
   int axis;
   int64_t stage, stages;
-  TurnLoops loops;
+  ScheduleLoops loops;
   const double *from; /* by loop, stage, part: when that turn begins; NULL: none take turns */
   TimedHops hops;
 } HopWalk;
@@ -40,15 +40,16 @@ static bool is_over(const Module *m, const Op *o, int axis) {
 /* ---- turns ---- */
 
 /* For turns of these lengths: backward twice a forward pass, in one turn or in two. */
-static const double *turn_times(const Module *m, const TurnTable *table) {
-  int64_t n = turns_loops(table), each = n * table->parts;
+static const double *turn_times(const Module *m, const ScheduleTable *table) {
+  int64_t n = schedule_loops(table), each = n * table->parts;
   double *time = ARENA_ARRAY(m->arena, double, table->stages *TURN_LOOPS),
          *from = ARENA_ARRAY(m->arena, double, table->stages *each);
   TurnSpan *span = ARENA_ARRAY(m->arena, TurnSpan, table->stages * each);
   for (int64_t s = 0; s < table->stages; s++)
     for (int i = 0; i < n; i++)
-      time[s * TURN_LOOPS + i] = turn_kind(table, i) == TURN_FORWARD || table->wait ? 1 : 2;
-  if (turns_spans(table, time, span) < 0) return NULL;
+      time[s * TURN_LOOPS + i] =
+          schedule_loop_kind(table, i) == TURN_FORWARD || table->wait ? 1 : 2;
+  if (schedule_spans(table, time, span) < 0) return NULL;
   for (int64_t s = 0; s < table->stages; s++)
     for (int64_t i = s * each; i < (s + 1) * each; i++)
       from[(span[i].loop * table->stages + s) * table->parts + span[i].part] = span[i].from;
@@ -57,7 +58,7 @@ static const double *turn_times(const Module *m, const TurnTable *table) {
 
 static bool find_turns(HopWalk *walk, const Fn *entry) {
   OpId i = 0;
-  while (i < entry->ops.n && !turns_begin(entry, i, &walk->loops)) i++;
+  while (i < entry->ops.n && !schedule_find(entry, i, &walk->loops)) i++;
   if (i == entry->ops.n) return false;
   const char *axis = attr_str(&entry->ops.at[i].attrs, ATTR_axis, "");
   if (mesh_find(walk->m, axis) != walk->axis) return false;
@@ -66,7 +67,7 @@ static bool find_turns(HopWalk *walk, const Fn *entry) {
 }
 
 static double turn_from(const HopWalk *walk, int loop, int64_t stage, int64_t part) {
-  const TurnTable *t = &walk->loops.table;
+  const ScheduleTable *t = &walk->loops.table;
   return loop < walk->loops.n ? walk->from[(loop * t->stages + stage) * t->parts + part] : INFINITY;
 }
 
@@ -94,8 +95,8 @@ static void add_turn(HopWalk *walk, const Fn *body, int loop, int64_t part) {
 }
 
 static void add_turns(HopWalk *walk, const Fn *entry) {
-  for (TurnState state = {{0}}; !turns_over(&walk->loops.table, &state);) {
-    int next = turn_next(&walk->loops.table, walk->stage, &state);
+  for (ScheduleState state = {{0}}; !schedule_done(&walk->loops.table, &state);) {
+    int next = schedule_next(&walk->loops.table, walk->stage, &state);
     add_turn(walk, entry->ops.at[walk->loops.loop[next]].callee, next, state.over[next]++);
   }
 }

@@ -221,11 +221,11 @@ enum { SHOWN_STAGES = 16, SHOWN_TURNS = 24 };
 
 /* The table of a schedule as it runs: a comment. */
 static void put_turns(IrPrinter *printer, OpId id) {
-  TurnLoops t;
-  if (!turns_begin(printer->fn, id, &t)) return;
+  ScheduleLoops t;
+  if (!schedule_find(printer->fn, id, &t)) return;
   for (int64_t s = 0; s < t.table.stages && s < SHOWN_STAGES; s++)
     put(printer, "  # stage %lld: %s\n", (long long)s,
-        turns_text(printer->arena, &t.table, s, SHOWN_TURNS));
+        schedule_text(printer->arena, &t.table, s, SHOWN_TURNS));
 }
 
 static void put_op(IrPrinter *printer, const Op *op) {

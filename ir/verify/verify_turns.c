@@ -33,7 +33,7 @@ static bool same_table(const Op *a, const Op *b) {
          attr_int(&a->attrs, ATTR_trip, 0) == attr_int(&b->attrs, ATTR_trip, 0);
 }
 
-static void check_table(Verifier *verifier, const TurnLoops *loops) {
+static void check_table(Verifier *verifier, const ScheduleLoops *loops) {
   const Op *forward = &verifier->fn->ops.at[loops->loop[0]];
   for (int i = 1; i < loops->n; i++) {
     const Op *o = &verifier->fn->ops.at[loops->loop[i]];
@@ -42,7 +42,7 @@ static void check_table(Verifier *verifier, const TurnLoops *loops) {
   }
   int axis = mesh_find(verifier->m, attr_str(&forward->attrs, ATTR_axis, ""));
   int64_t lists = loops->table.wait ? 2 : 1, size = axis < 0 ? 0 : verifier->m->mesh.at[axis].size;
-  if (loops->n != turns_loops(&loops->table))
+  if (loops->n != schedule_loops(&loops->table))
     wrong(verifier, forward, "turns-c10",
           "chunks of layers have a loop forward and one backward each");
   if (axis < 0 || attr_get(&forward->attrs, ATTR_turns)->i != size * lists)
@@ -51,20 +51,20 @@ static void check_table(Verifier *verifier, const TurnLoops *loops) {
   for (int64_t s = 0; s < loops->table.stages; s++)
     if (loops->table.most[s] < 1)
       wrong(verifier, forward, "turns-c1", "no part may be in flight on a stage");
-  if (!verifier->failed && !turns_in_order(&loops->table))
+  if (!verifier->failed && !schedule_in_order(&loops->table))
     wrong(verifier, forward, "turns-c11",
           "a part would go backward on a stage before it is forward");
 }
 
 /* For each value: the loop that begins the ring that it is, or is a view of. A value that a loop
    writes in place of one that it reads continues that ring. */
-static int *rings_of(Verifier *verifier, const TurnLoops *loops) {
+static int *rings_of(Verifier *verifier, const ScheduleLoops *loops) {
   const Fn *f = verifier->fn;
   int *ring = ARENA_ARRAY(verifier->m->arena, int, f->values.n + 1);
   for (ValueId i = 0; i < f->values.n; i++) ring[i] = NO_RING;
-  for (OpId i = loops->loop[0]; i < turns_end(loops); i++) {
+  for (OpId i = loops->loop[0]; i < schedule_end(loops); i++) {
     const Op *o = &f->ops.at[i];
-    int loop = turns_number(loops, i);
+    int loop = schedule_loop_number(loops, i);
     bool view = loop < 0 && o->nin == 1 && ring[o->in[0]] != NO_RING && op_flags(o->code) & VIEW;
     for (uint32_t k = 0; k < o->nout; k++) {
       const Storage *storage = &f->values.at[o->out + k].storage;
@@ -81,28 +81,29 @@ static int *rings_of(Verifier *verifier, const TurnLoops *loops) {
 }
 
 /* Loop number `to` reads value x stacked, which loop `from` leaves. */
-static void check_slots(Verifier *verifier, const TurnLoops *loops, int from, int to, ValueId x) {
+static void check_slots(Verifier *verifier, const ScheduleLoops *loops, int from, int to,
+                        ValueId x) {
   const Op *o = &verifier->fn->ops.at[loops->loop[to]];
   const Type *type = value_type(verifier->fn, x);
-  int64_t need = turns_ring(verifier->m, &loops->table, from, to);
+  int64_t need = schedule_ring_slots(verifier->m, &loops->table, from, to);
   if (type_size(type, o->group[0].from[0]) < need)
     wrong(verifier, o, "turns-c8",
           "more parts are in flight than the ring that this reads has slots");
 }
 
-static void check_rings(Verifier *verifier, const TurnLoops *loops) {
+static void check_rings(Verifier *verifier, const ScheduleLoops *loops) {
   const Fn *f = verifier->fn;
   const int *ring = rings_of(verifier, loops);
   for (OpId i = loops->loop[0]; i < f->ops.n && !verifier->failed; i++) {
     const Op *o = &f->ops.at[i];
-    int to = turns_number(loops, i);
+    int to = schedule_loop_number(loops, i);
     for (uint32_t k = 0; k < o->nin; k++) {
       int from = ring[o->in[k]];
       bool stacked = to >= 0 && k >= loop_whole(o);
       if (from == NO_RING && stacked && loop_slots(o, value_type(f, o->in[k])))
         wrong(verifier, o, "turns-c8",
               "this reads slots of what no loop before it leaves in a ring");
-      if (from == NO_RING || (to < 0 && i < turns_end(loops))) continue;
+      if (from == NO_RING || (to < 0 && i < schedule_end(loops))) continue;
       if (!stacked) wrong(verifier, o, "turns-c6", "this reads more of a ring than a slot");
       else check_slots(verifier, loops, from, to, o->in[k]);
     }
@@ -110,7 +111,7 @@ static void check_rings(Verifier *verifier, const TurnLoops *loops) {
 }
 
 /* All run at once, so that none may take over anything that one before it reads. */
-static void check_bytes(Verifier *verifier, const TurnLoops *loops) {
+static void check_bytes(Verifier *verifier, const ScheduleLoops *loops) {
   const Fn *f = verifier->fn;
   const ValueId *class = shared_bytes(verifier->m->arena, f).of;
   for (int a = 0; a < loops->n; a++)
@@ -126,10 +127,11 @@ static void check_bytes(Verifier *verifier, const TurnLoops *loops) {
 
 void verify_turns(Verifier *verifier) {
   const Fn *f = verifier->fn;
-  TurnLoops loops = {.n = 0};
+  ScheduleLoops loops = {.n = 0};
   for (OpId i = 0; i < f->ops.n && !verifier->failed; i++) {
-    if (!op_takes_turns(&f->ops.at[i]) || (loops.n && turns_number(&loops, i) > 0)) continue;
-    if (!turns_begin(f, i, &loops)) {
+    if (!op_is_scheduled(&f->ops.at[i]) || (loops.n && schedule_loop_number(&loops, i) > 0))
+      continue;
+    if (!schedule_find(f, i, &loops)) {
       wrong(verifier, &f->ops.at[i], "turns-c3", "no loop takes turns with this");
       return;
     }

@@ -255,7 +255,7 @@ static RankClass program_of(const Module *m) {
 }
 
 typedef struct TurnStages { /* the stages of m whose rounds follow a schedule */
-  TurnLoops loops;
+  ScheduleLoops loops;
   int axis;
   int64_t first, last, step; /* step: from the rank of one to that of the next */
 } TurnStages;
@@ -263,7 +263,7 @@ typedef struct TurnStages { /* the stages of m whose rounds follow a schedule */
 static bool find_turns(const Module *m, const Fn *entry, TurnStages *stages) {
   StageClass class = module_class(m);
   OpId at = 0;
-  while (at < entry->ops.n && !turns_begin(entry, at, &stages->loops)) at++;
+  while (at < entry->ops.n && !schedule_find(entry, at, &stages->loops)) at++;
   if (at == entry->ops.n) return false;
   stages->axis = mesh_find(m, axis_of(&entry->ops.at[stages->loops.loop[0]])), stages->step = 1;
   for (int i = 0; i < stages->axis; i++) stages->step *= m->mesh.at[i].size;
@@ -273,7 +273,7 @@ static bool find_turns(const Module *m, const Fn *entry, TurnStages *stages) {
 }
 
 /* Is a message of a loop in flight from one of its rounds to another? */
-static bool crosses_rounds(const Module *m, const Fn *entry, const TurnLoops *t) {
+static bool crosses_rounds(const Module *m, const Fn *entry, const ScheduleLoops *t) {
   for (int i = 0; i < t->n; i++)
     if (flights_over(m->arena, entry->ops.at[t->loop[i]].callee).n) return true;
   return false;

@@ -78,11 +78,11 @@ static int64_t parts_of(const Module *m) {
 }
 
 /* The most slots that rings of a chunk have on stages first .. last, all chunks together. */
-static int64_t slots_on(const TurnTable *table, int64_t first, int64_t last) {
-  int loops = turns_loops(table);
+static int64_t slots_on(const ScheduleTable *table, int64_t first, int64_t last) {
+  int loops = schedule_loops(table);
   int64_t sum = 0;
   for (int c = 0; c < loops / 2 && first <= last; c++)
-    sum += turns_between(table, c, loops - 1 - c, first, last);
+    sum += schedule_between(table, c, loops - 1 - c, first, last);
   return sum;
 }
 
@@ -90,8 +90,8 @@ static double in_flight(const Module *m, int64_t stages) {
   int64_t parts = parts_of(m), chunks = plan_chunks(m), most = 0;
   if (stages < 2 || parts < 2 || !strcmp(plan_schedule(m), "sequential")) return 1;
   if (!plan_takes_turns(m)) return (double)parts;
-  TurnTable table = chunks > 1 ? turns_interleaved(m->arena, stages, parts, chunks)
-                               : turns_one_f_one_b(m->arena, stages, parts);
+  ScheduleTable table = chunks > 1 ? schedule_interleaved(m->arena, stages, parts, chunks)
+                                   : schedule_one_f_one_b(m->arena, stages, parts);
   const int64_t ends[][2] = {{0, 0}, {1, stages - 2}, {stages - 1, stages - 1}};
   for (int i = 0; i < 3; i++) {
     int64_t n = slots_on(&table, ends[i][0], ends[i][1]);

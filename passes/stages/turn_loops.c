@@ -24,7 +24,7 @@
 typedef struct TurnPass {
   Module *m;
   Fn *f;
-  TurnLoops t;
+  ScheduleLoops t;
   Str dim, axis;
   bool *follows;        /* by value: from one of the loops */
   bool *late;           /* by value: depends on a carried result, so it is available after all
@@ -86,10 +86,10 @@ static void find_table(TurnPass *pass) {
   int64_t stages = pass->m->mesh.at[mesh_find(pass->m, pass->axis)].size;
   int64_t parts = attr_int(&pass->f->ops.at[pass->t.loop[0]].attrs, ATTR_trip, 0);
   int64_t chunks = module_chunks(pass->m);
-  pass->t.table = chunks > 1 ? turns_interleaved(pass->m->arena, stages, parts, chunks)
+  pass->t.table = chunks > 1 ? schedule_interleaved(pass->m->arena, stages, parts, chunks)
                   : pass->t.n > 2
-                      ? turns_zero_bubble(pass->m->arena, stages, parts, plan_ahead(pass->m))
-                      : turns_one_f_one_b(pass->m->arena, stages, parts);
+                      ? schedule_zero_bubble(pass->m->arena, stages, parts, plan_ahead(pass->m))
+                      : schedule_one_f_one_b(pass->m->arena, stages, parts);
 }
 
 /* For example the sum of the loss: on the stage that has it, it follows from a loop, on others
@@ -99,9 +99,9 @@ static bool is_for_all_stages(const Op *o) { return attr_get(&o->attrs, ATTR_kee
 static void find_follows(TurnPass *pass) {
   pass->follows = ARENA_ARRAY(pass->m->arena, bool, pass->f->values.n + 1);
   pass->late = ARENA_ARRAY(pass->m->arena, bool, pass->f->values.n + 1);
-  for (OpId i = pass->t.loop[0]; i <= turns_end(&pass->t); i++) {
+  for (OpId i = pass->t.loop[0]; i <= schedule_end(&pass->t); i++) {
     const Op *o = &pass->f->ops.at[i];
-    bool loop = turns_number(&pass->t, i) >= 0, any = loop, late = false;
+    bool loop = schedule_loop_number(&pass->t, i) >= 0, any = loop, late = false;
     uint32_t carry = (uint32_t)attr_int(&o->attrs, ATTR_carry, 0);
     for (uint32_t k = 0; k < o->nin; k++)
       any |= pass->follows[o->in[k]], late |= pass->late[o->in[k]];
@@ -114,7 +114,7 @@ static void find_follows(TurnPass *pass) {
 /* Is v a stack of parts that crosses from a loop to another, or a view of one? */
 static bool crosses(const TurnPass *pass, ValueId v) {
   OpId def = pass->f->values.at[v].def;
-  return pass->follows[v] && !pass->late[v] && def != turns_end(&pass->t);
+  return pass->follows[v] && !pass->late[v] && def != schedule_end(&pass->t);
 }
 
 /* Does an op between the loops read a carried result of one of them? */
@@ -122,7 +122,7 @@ static bool is_late(const TurnPass *pass, OpId id) {
   const Op *o = &pass->f->ops.at[id];
   bool late = is_for_all_stages(o);
   for (uint32_t k = 0; k < o->nin; k++) late |= pass->late[o->in[k]];
-  return late && id > pass->t.loop[0] && id < turns_end(&pass->t);
+  return late && id > pass->t.loop[0] && id < schedule_end(&pass->t);
 }
 
 static bool is_view(const TurnPass *pass, const Op *o) {
@@ -142,10 +142,10 @@ static bool is_outermost(const TurnPass *pass, ValueId v) {
 
 /* Is it read by views and, as a stack, by later loops alone? */
 static bool is_ring(const TurnPass *pass, ValueId v) {
-  OpId end = turns_end(&pass->t);
+  OpId end = schedule_end(&pass->t);
   for (OpId i = pass->t.loop[0] + 1; i < pass->f->ops.n; i++) {
     const Op *o = &pass->f->ops.at[i];
-    bool loop = turns_number(&pass->t, i) >= 0;
+    bool loop = schedule_loop_number(&pass->t, i) >= 0;
     for (uint32_t k = 0; k < o->nin; k++)
       if (o->in[k] == v && (i > end || is_late(pass, i) || (loop && k < loop_whole(o))))
         return false;
@@ -155,7 +155,7 @@ static bool is_ring(const TurnPass *pass, ValueId v) {
 
 static bool moves(const TurnPass *pass, OpId i) {
   const Op *o = &pass->f->ops.at[i];
-  return i > pass->t.loop[0] && i < turns_end(&pass->t) && o->nout && !pass->follows[o->out];
+  return i > pass->t.loop[0] && i < schedule_end(&pass->t) && o->nout && !pass->follows[o->out];
 }
 
 /* Does an op that is no view write into bytes that a loop above it reads? */
@@ -174,9 +174,9 @@ static bool writes_over(const TurnPass *pass, OpId id) {
 }
 
 static const char *why_not(const TurnPass *pass) {
-  for (OpId i = pass->t.loop[0]; i <= turns_end(&pass->t); i++) {
+  for (OpId i = pass->t.loop[0]; i <= schedule_end(&pass->t); i++) {
     const Op *o = &pass->f->ops.at[i];
-    bool loop = turns_number(&pass->t, i) >= 0, last = i == turns_end(&pass->t);
+    bool loop = schedule_loop_number(&pass->t, i) >= 0, last = i == schedule_end(&pass->t);
     if (loop && is_late(pass, i)) return "a sum over micro-batches depends on another one";
     if (is_late(pass, i)) continue;
     if (writes_over(pass, i))
@@ -198,7 +198,7 @@ static const char *why_not(const TurnPass *pass) {
 
 /* Loop `to` reads value v, which is stored in a ring that loop `from` begins to fill. */
 static void give_slots(TurnPass *pass, ValueId v, int from, int to) {
-  int64_t n = turns_ring(pass->m, &pass->t.table, from, to);
+  int64_t n = schedule_ring_slots(pass->m, &pass->t.table, from, to);
   int64_t *slots = &pass->slots[pass->class[v]];
   *slots = n > *slots ? n : *slots;
 }
@@ -220,7 +220,7 @@ static void find_slots(TurnPass *pass) {
 }
 
 static void set_table(const TurnPass *pass, Op *o) {
-  const TurnTable *table = &pass->t.table;
+  const ScheduleTable *table = &pass->t.table;
   int64_t n = table->stages, *both = ARENA_ARRAY(pass->m->arena, int64_t, 2 * n);
   for (int64_t s = 0; s < n; s++) {
     both[s] = table->most[s];
@@ -230,10 +230,10 @@ static void set_table(const TurnPass *pass, Op *o) {
 }
 
 static void copy_op(const TurnPass *pass, Rebuild *rebuild, OpId id) {
-  int loop = turns_number(&pass->t, id);
+  int loop = schedule_loop_number(&pass->t, id);
   Op *o = rebuild_op(rebuild, &pass->f->ops.at[id]);
   if (loop >= 0) set_table(pass, o);
-  if (loop >= 0 && turns_interleave(&pass->t.table))
+  if (loop >= 0 && schedule_has_chunks(&pass->t.table))
     attr_set_int(pass->m, &o->attrs, ATTR_interleave, pass->t.table.chunks);
   if (loop == TURN_FORWARD) attr_set_str(pass->m, &o->attrs, ATTR_axis, pass->axis);
 }
@@ -252,13 +252,13 @@ static Fn *take_turns(const TurnPass *pass) {
   Rebuild rebuild = rebuild_begin(pass->m, pass->f);
   OpId first = pass->t.loop[0];
   for (OpId i = 0; i < first; i++) copy_op(pass, &rebuild, i);
-  for (OpId i = first; i < turns_end(&pass->t); i++)
+  for (OpId i = first; i < schedule_end(&pass->t); i++)
     if (moves(pass, i)) copy_op(pass, &rebuild, i);
-  for (OpId i = first; i <= turns_end(&pass->t); i++)
+  for (OpId i = first; i <= schedule_end(&pass->t); i++)
     if (!moves(pass, i) && !is_late(pass, i)) copy_op(pass, &rebuild, i);
-  for (OpId i = first; i < turns_end(&pass->t); i++)
+  for (OpId i = first; i < schedule_end(&pass->t); i++)
     if (is_late(pass, i)) copy_op(pass, &rebuild, i);
-  for (OpId i = turns_end(&pass->t) + 1; i < pass->f->ops.n; i++) copy_op(pass, &rebuild, i);
+  for (OpId i = schedule_end(&pass->t) + 1; i < pass->f->ops.n; i++) copy_op(pass, &rebuild, i);
   shorten(pass, &rebuild);
   rebuild_results(&rebuild);
   return rebuild.to;

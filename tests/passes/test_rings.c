@@ -32,10 +32,10 @@ static const char head[] =
     "kernel @add(%0 : f32[E:8], %1 : f32[E:8]) {family = \"elem\", variant = \"vector\", "
     "tile = [8], chunks = [1]} {\n%2 = add %0, %1 : f32[E:8]\nreturn %2\n}\n";
 
-static const char *hop_text(Arena *a, const TurnTable *t, RingEdit edit, int loop, bool send,
+static const char *hop_text(Arena *a, const ScheduleTable *t, RingEdit edit, int loop, bool send,
                             int from, int to) {
   bool back = loop >= t->chunks, here = edit.loop == loop && edit.of_send == send;
-  int64_t chunk = turn_chunk(t, loop);
+  int64_t chunk = schedule_loop_chunk(t, loop);
   bool wraps = back == send ? chunk > 0 : chunk < t->chunks - 1;
   if (here && edit.gone)
     return arena_printf(a, "%%%d = kernel @mul, %%%d, %%%d : f32[E:8]\n", to, from, from);
@@ -44,7 +44,7 @@ static const char *hop_text(Arena *a, const TurnTable *t, RingEdit edit, int loo
                       (long long)t->stages, wraps ? ", wrap = 1" : "");
 }
 
-static const char *body_text(Arena *a, const TurnTable *t, RingEdit edit, int loop) {
+static const char *body_text(Arena *a, const ScheduleTable *t, RingEdit edit, int loop) {
   if (loop < t->chunks)
     return arena_printf(a,
                         "body @l%d(%%0 : i32[], %%1 : f32[E:8], %%2 : f32[E:8]) {\n%s%%4 = kernel "
@@ -59,14 +59,14 @@ static const char *body_text(Arena *a, const TurnTable *t, RingEdit edit, int lo
                       hop_text(a, t, edit, loop, true, 5, 6));
 }
 
-static const char *loop_text(Arena *a, const TurnTable *t, int loop) {
+static const char *loop_text(Arena *a, const ScheduleTable *t, int loop) {
   const char *most = "";
   for (int64_t s = 0; s < t->stages; s++)
     most = arena_printf(a, "%s%s%lld", most, s ? ", " : "", (long long)t->most[s]);
   const char *same = arena_printf(a, "trip = %lld, turns = [%s], interleave = %lld",
                                   (long long)t->parts, most, (long long)t->chunks);
-  int chunk = (int)turn_chunk(t, loop), kept = 3 + chunk;
-  int64_t slots = turns_between(t, chunk, 2 * (int)t->chunks - 1 - chunk, 0, t->stages - 1);
+  int chunk = (int)schedule_loop_chunk(t, loop), kept = 3 + chunk;
+  int64_t slots = schedule_between(t, chunk, 2 * (int)t->chunks - 1 - chunk, 0, t->stages - 1);
   if (loop < t->chunks)
     return arena_printf(a,
                         "%%%d = loop[micro] @l%d, %%0, %%1 {carry = 0, invariant = 1%s, %s} : "
@@ -78,9 +78,9 @@ static const char *loop_text(Arena *a, const TurnTable *t, int loop) {
                       3 + loop, loop, kept, same);
 }
 
-static const char *ring_text(Arena *a, const TurnTable *t, RingEdit edit) {
+static const char *ring_text(Arena *a, const ScheduleTable *t, RingEdit edit) {
   const char *bodies = "", *loops = "", *states = "", *stores = "";
-  for (int i = 0; i < turns_loops(t); i++) {
+  for (int i = 0; i < schedule_loops(t); i++) {
     bodies = arena_printf(a, "%s%s", bodies, body_text(a, t, edit, i));
     loops = arena_printf(a, "%s%s", loops, loop_text(a, t, i));
     if (i < t->chunks) continue;
@@ -113,15 +113,15 @@ static void rings(void **unused) {
   int wrong = 0, right = 0, waiting = 0;
   while (wrong < WRONG) {
     Ctx *c = ctx_new();
-    TurnTable t =
-        turns_interleaved(c->arena, 2 + draw(STAGES - 1), 1 + draw(PARTS), 2 + draw(CHUNKS - 1));
+    ScheduleTable t =
+        schedule_interleaved(c->arena, 2 + draw(STAGES - 1), 1 + draw(PARTS), 2 + draw(CHUNKS - 1));
     RingEdit edit = {.loop = -1, .of_send = draw(2), .gone = draw(2)};
     int64_t kind = draw(4);
-    if (kind == 1) edit.loop = (int)draw(turns_loops(&t));
+    if (kind == 1) edit.loop = (int)draw(schedule_loops(&t));
     if (kind > 1) ((int64_t *)t.most)[draw(t.stages)] = 1 + draw(t.parts * t.chunks);
     double *time = ARENA_ARRAY(c->arena, double, t.stages *TURN_LOOPS);
     for (int64_t i = 0; i < t.stages * TURN_LOOPS; i++) time[i] = 1;
-    bool stuck = turns_makespan(&t, time) < 0, bad = stuck || edit.loop >= 0;
+    bool stuck = schedule_makespan(&t, time) < 0, bad = stuck || edit.loop >= 0;
     const char *text = ring_text(c->arena, &t, edit);
     if (is_refused(c, text, edit.loop >= 0) != bad)
       printf("%s\nis %s, and this is said:\n%s", text, bad ? "wrong" : "right", reported(c)),

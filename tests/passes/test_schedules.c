@@ -15,10 +15,10 @@ typedef enum HopEdit { AS_IT_WAS, GONE, TURNED } HopEdit;
 
 typedef struct Schedule {
   int64_t most[STAGES], wait[STAGES],
-      ring[2];     /* ring: of the forward loop, of the second of three */
-  TurnTable table; /* of these */
-  int64_t *other;  /* a number that the last loop has otherwise */
-  int64_t is;      /* its value in that loop */
+      ring[2];         /* ring: of the forward loop, of the second of three */
+  ScheduleTable table; /* of these */
+  int64_t *other;      /* a number that the last loop has otherwise */
+  int64_t is;          /* its value in that loop */
   HopEdit hop[HOPS];
 } Schedule;
 
@@ -31,25 +31,25 @@ static int64_t draw(int64_t n) {
 
 /* ---- what is wrong ---- */
 
-static int64_t slots_needed(const TurnTable *t, int from) {
+static int64_t slots_needed(const ScheduleTable *t, int from) {
   int64_t most = 1;
-  for (int to = from + 1; to < turns_loops(t); to++) {
-    int64_t n = turns_between(t, from, to, 0, t->stages - 1);
+  for (int to = from + 1; to < schedule_loops(t); to++) {
+    int64_t n = schedule_between(t, from, to, 0, t->stages - 1);
     most = n > most ? n : most;
   }
   return most;
 }
 
 typedef struct Running { /* of a stage */
-  TurnState over;
+  ScheduleState over;
   bool received;
   bool sent[2]; /* forward, backward: and not yet taken */
 } Running;
 
 /* One step of stage s; false: it waits, or is over. */
-static bool step(const TurnTable *t, Running *x, int64_t s) {
-  if (turns_over(t, &x[s].over)) return false;
-  int loop = turn_next(t, s, &x[s].over);
+static bool step(const ScheduleTable *t, Running *x, int64_t s) {
+  if (schedule_done(t, &x[s].over)) return false;
+  int loop = schedule_next(t, s, &x[s].over);
   int64_t by = loop == TURN_FORWARD ? 1 : -1, before = s - by, after = s + by;
   bool works = loop != TURN_WEIGHTS, takes = works && before >= 0 && before < t->stages,
        gives = works && after >= 0 && after < t->stages;
@@ -63,7 +63,7 @@ static bool step(const TurnTable *t, Running *x, int64_t s) {
   return true;
 }
 
-static bool drains(const TurnTable *t) {
+static bool drains(const ScheduleTable *t) {
   Running x[STAGES] = {0};
   for (bool any = true; any;) {
     any = false;
@@ -71,7 +71,7 @@ static bool drains(const TurnTable *t) {
       while (step(t, x, s)) any = true;
   }
   for (int64_t s = 0; s < t->stages; s++)
-    if (!turns_over(t, &x[s].over)) return false;
+    if (!schedule_done(t, &x[s].over)) return false;
   return true;
 }
 
@@ -83,7 +83,7 @@ static bool is_cut(const Schedule *k) {
 
 static bool is_wrong(const Schedule *k) {
   if (is_cut(k)) return true;
-  for (int i = 0; i < turns_loops(&k->table) - 1; i++)
+  for (int i = 0; i < schedule_loops(&k->table) - 1; i++)
     if (k->ring[i] < slots_needed(&k->table, i)) return true;
   return k->other || !drains(&k->table);
 }
@@ -93,7 +93,7 @@ static bool is_wrong(const Schedule *k) {
 static const char *table_text(Arena *a, const Schedule *k, bool last) {
   const char *text = "";
   const int64_t *lists[] = {k->table.most, k->table.wait};
-  for (int i = 0; i < turns_loops(&k->table) - 1; i++)
+  for (int i = 0; i < schedule_loops(&k->table) - 1; i++)
     for (int64_t s = 0; s < k->table.stages; s++) {
       bool here = last && k->other == &lists[i][s];
       text = arena_printf(a, "%s%s%lld", text, *text ? ", " : "",
@@ -162,7 +162,7 @@ static const char *loops_text(Arena *a, const Schedule *k) {
                       forward, parts, same, b, parts, last);
 }
 
-static const char *schedule_text(Arena *a, const Schedule *k) {
+static const char *schedule_summary(Arena *a, const Schedule *k) {
   return arena_printf(
       a,
       "shardc-ir 1\nmodel T\nafter turns\nmesh pipe = %lld\ninput @x : f32[micro:%lld, E:8]\n"
@@ -177,17 +177,17 @@ static const char *schedule_text(Arena *a, const Schedule *k) {
 static Schedule schedule(Arena *a) {
   Schedule k = {.other = NULL};
   int64_t stages = 2 + draw(STAGES - 1), parts = 2 + draw(PARTS - 1);
-  TurnTable t = draw(2) ? turns_zero_bubble(a, stages, parts, 1 + draw(MOST_AHEAD))
-                        : turns_one_f_one_b(a, stages, parts);
+  ScheduleTable t = draw(2) ? schedule_zero_bubble(a, stages, parts, 1 + draw(MOST_AHEAD))
+                            : schedule_one_f_one_b(a, stages, parts);
   memcpy(k.most, t.most, sizeof *t.most * (size_t)stages);
   if (t.wait) memcpy(k.wait, t.wait, sizeof *t.wait * (size_t)stages);
   k.table = t;
-  for (int i = 0; i < turns_loops(&t) - 1; i++) k.ring[i] = slots_needed(&t, i);
+  for (int i = 0; i < schedule_loops(&t) - 1; i++) k.ring[i] = slots_needed(&t, i);
   return k;
 }
 
 static void edit(Schedule *k) {
-  TurnTable *t = &k->table;
+  ScheduleTable *t = &k->table;
   int64_t s = draw(t->stages), parts = t->parts, kind = draw(EDITS);
   bool of_wait = t->wait && draw(2);
   int64_t *number = of_wait ? &k->wait[s] : &k->most[s], was = *number;
@@ -215,7 +215,7 @@ static void schedules(void **unused) {
     bool whole = !draw(8);
     if (!whole) edit(&k);
     if (whole) k.table.most = k.most, k.table.wait = k.table.wait ? k.wait : NULL;
-    const char *text = schedule_text(c->arena, &k);
+    const char *text = schedule_summary(c->arena, &k);
     bool bad = is_wrong(&k);
     if (is_refused(c, &k, text) != bad)
       fail_msg("%s\nis %s, and this is said:\n%s", text, bad ? "wrong" : "right", reported(c));
