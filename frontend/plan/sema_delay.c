@@ -2,6 +2,7 @@
    because the first steps are the largest, that ends before the run; an optimizer whose steps are
    all alike. */
 #include "sema_plan.h"
+#include "ir/plan/optimizers.h"
 
 /* `before`: the text before the number at the position of the message. */
 static void wrong(Eval *e, const AstItem *train, Span at, const char *before, const char *words) {
@@ -23,13 +24,14 @@ void check_delay(Eval *e, const AstItem *train) {
   if (!line) return;
   int64_t n = settings_integer(train, ITEM_TRAIN, "delay", "after"),
           steps = settings_integer(train, ITEM_TRAIN, "steps", NULL);
-  Str optim = settings_word(e->ctx, train, ITEM_TRAIN, "optim", NULL);
+  const OptimizerRow *optim =
+      optimizer_row(settings_word(e->ctx, train, ITEM_TRAIN, "optim", NULL));
   if (!after)
     wrong(e, train, line->path->span,
           "delay after = ", "`delay` without a warm-up: `after` says of how many steps");
   else if (n > 0 && steps > 0 && n >= steps)
     wrong(e, train, after->span, "", "the warm-up takes the whole run: no update would be late");
-  if (!optim || strcmp(optim, "onebit_adam") != 0) return;
+  if (!optim || !(optim->flags & OPTIMIZER_FREEZES)) return;
   Report *r = world_unbuilt(e->w, line->path->span,
                             "`delay` with `optim onebit_adam`, whose frozen steps send no "
                             "gradient, is");

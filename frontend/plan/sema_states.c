@@ -3,6 +3,7 @@
    moment that loses less than half of its last bit in a step, 1/256 to 1/512 of it, does not fall
    at all. Must not: judge the effect on the loss. */
 #include "sema_plan.h"
+#include "ir/plan/optimizers.h"
 
 static void check_kept(Eval *e, const AstItem *train, const AstValue *states) {
   const AstValue *momentum = settings_value(train, "optim", "momentum");
@@ -28,7 +29,8 @@ static void check_decay(Eval *e, const AstValue *states, double decay, Str which
 void check_states(Eval *e, const AstItem *train) {
   const AstValue *states = train ? settings_value(train, "optim", "states") : NULL;
   if (!states || states->kind != VALUE_PATH) return;
-  bool velocity = !strcmp(settings_word(e->ctx, train, ITEM_TRAIN, "optim", NULL), "sgd");
+  const OptimizerRow *row = optimizer_row(settings_word(e->ctx, train, ITEM_TRAIN, "optim", NULL));
+  bool velocity = row && !strcmp(row->states, "momentum");
   double betas[2], momentum = settings_number(train, ITEM_TRAIN, "optim", "momentum");
   if (velocity && momentum <= 0) check_kept(e, train, states);
   if (strcmp(states->path->text, "bf16")) return;

@@ -2,6 +2,7 @@
 #include "module_settings.h"
 #include "ir/support/num.h"
 #include "layer_range.h"
+#include "optimizers.h"
 #include "setting_default.h"
 #include "ir/word_patterns.h"
 #include <stdio.h>
@@ -113,8 +114,8 @@ int64_t made_workers(const Module *m) { return atoll(module_setting(m, "made.wor
 Str train_optimizer(const Module *m) { return module_word(m, "train.optim"); }
 
 bool train_freezes(const Module *m) {
-  Str optimizer = train_optimizer(m);
-  return optimizer && !strcmp(optimizer, "onebit_adam");
+  const OptimizerRow *row = optimizer_row(train_optimizer(m));
+  return row && row->flags & OPTIMIZER_FREEZES;
 }
 double train_rate(const Module *m) { return module_amount(m, "train.optim.lr"); }
 double machine_node_memory(const Module *m) { return module_amount(m, "machine.node.memory"); }

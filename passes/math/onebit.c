@@ -79,10 +79,15 @@ static void begin_renewal(Update *u) {
   put(u, last, u->count);
 }
 
-void onebit_begin(Update *u) {
+void update_onebit_adam_begin(Update *u) {
   update_adamw_begin(u);
   put(u, root_state(u->m), u->root);
   if (renews(u->m)) begin_renewal(u);
+}
+
+/* During the warm-up. */
+void update_onebit_adam(Update *u, Global *global, ValueId w, ValueId d) {
+  update_adamw(u, global, w, d);
 }
 
 /* ---- compression ---- */

@@ -2,139 +2,41 @@
    zeros.
 
    Takes the gradients that `grad` stored to the outputs grad.NAME and removes these outputs,
-   unless setting debug.gradients is on. Settings read: train.optim (adamw, sgd, lamb, and
-   onebit_adam, for which onebit.c makes a second entry) with .lr .betas .eps .decay .momentum
-   .nesterov; train.lr (the schedule, schedule_lr.c); train.clip; train.delay (delay.c). Without
-   train.optim nothing is updated and gradients stay outputs.
+   unless setting debug.gradients is on. Settings read: train.optim (a row of optimizers.def, whose
+   rule is in update_rules.c; for 1-bit Adam onebit.c makes a second entry) with .lr .betas .eps
+   .weight_decay .momentum .nesterov; train.lr (the schedule, schedule_lr.c); train.clip;
+   train.delay (delay.c). Without train.optim nothing is updated and gradients stay outputs.
 
    Formulas are PyTorch's AdamW and SGD, term by term; values that depend on the step alone are
-   computed in f64 and rounded once. An update is a handful of element-wise ops on a whole
-   (stacked) parameter, so that one kernel does it in place; LAMB's norms come before it, one for
-   every round of a stack. A step whose loss or gradients are not finite changes nothing
-   (guard_nonfinite.c), unless train.on_nan is off. Outputs: lr, the rate of this step;
-   norm.of.gradients and, per parameter, norm2.of.NAME. */
+   computed in f64 and rounded once. An update is a handful of ops on a whole (stacked) parameter.
+   A step whose loss or gradients are not finite changes nothing (guard_nonfinite.c), unless
+   train.on_nan is off. Outputs: lr, the rate of this step; norm.of.gradients and, per parameter,
+   norm2.of.NAME. */
 #include "ir/made.h"
 #include "update.h"
 #include "guard_nonfinite.h"
 #include "ir/plan/module_settings.h"
+#include "ir/support/num.h"
 #include <stdlib.h>
 #include <string.h>
 
-typedef void UpdateRule(Update *u, Global *g, ValueId w, ValueId d);
-
-/* ---- AdamW ---- */
-void update_adamw_begin(Update *u) {
-  RateSchedule *s = &u->s;
-  ValueId one = schedule_number(s, 1), t = u->count;
-  ValueId b1 = schedule_power(s, u->betas[0], t), b2 = schedule_power(s, u->betas[1], t);
-  u->rate = to_f32(u, schedule_binary(s, OP_div, u->lr, schedule_binary(s, OP_sub, one, b1)));
-  u->root = to_f32(u, ir_unary(u->m, u->f, OP_sqrt, schedule_binary(s, OP_sub, one, b2), u->loc));
-  ValueId decay = schedule_binary(s, OP_mul, u->lr, schedule_number(s, u->decay));
-  u->shrink = to_f32(u, schedule_binary(s, OP_sub, one, decay));
-}
-
-/* beta2 v + (1 - beta2) d^2; for a step that represents several: beta2 to the power of their
-   number */
-static ValueId new_second(Update *u, ValueId v, ValueId d) {
-  if (u->stays == NO_VALUE)
-    return bin(u, OP_add, times(u, v, u->betas[1]),
-               bin(u, OP_mul, times(u, d, 1 - u->betas[1]), d));
-  return bin(u, OP_add, bin(u, OP_mul, v, u->stays),
-             bin(u, OP_mul, bin(u, OP_mul, d, u->comes), d));
-}
-
-/* m += (d - m)(1 - beta1); v = beta2 v + (1 - beta2) d^2; w = w (1 - lr decay) - rate m / (sqrt(v)
- * / root + eps) */
-static void adamw(Update *u, Global *global, ValueId w, ValueId d) {
-  Global *gm = moment(u, global, "m"), *gv = moment(u, global, "v");
-  ValueId m = read_moment(u, gm), v = read_moment(u, gv);
-  m = bin(u, OP_add, m, times(u, bin(u, OP_sub, d, m), 1 - u->betas[0]));
-  v = new_second(u, v, d);
-  ValueId root = bin(u, OP_div, ir_unary(u->m, u->f, OP_sqrt, v, u->loc), u->root);
-  ValueId denominator = bin(u, OP_add, root, num(u, u->eps));
-  if (global->decay && u->decay != 0) w = bin(u, OP_mul, w, u->shrink);
-  w = bin(u, OP_sub, w, bin(u, OP_div, bin(u, OP_mul, m, u->rate), denominator));
-  put(u, gm, m);
-  put(u, gv, v);
-  put(u, global, w);
-}
-
-/* ---- LAMB ---- */
-static void lamb_begin(Update *u) {
-  RateSchedule *s = &u->s;
-  ValueId one = schedule_number(s, 1), t = u->count;
-  ValueId b2 = schedule_power(s, u->betas[1], t);
-  u->fresh = to_f32(u, schedule_binary(s, OP_sub, one, schedule_power(s, u->betas[0], t)));
-  u->root = to_f32(u, ir_unary(u->m, u->f, OP_sqrt, schedule_binary(s, OP_sub, one, b2), u->loc));
-  u->rate = to_f32(u, u->lr);
-}
-
-/* sqrt(sum x^2) over the dims of one round */
-static ValueId norm_of_round(Update *u, const Global *global, ValueId x) {
-  return ir_unary(u->m, u->f, OP_sqrt, guard_squares(u->m, u->f, global, x), u->loc);
-}
-
-/* |w| / |x|, 1 where a norm is 0 */
-static ValueId trust(Update *u, const Global *global, ValueId w, ValueId x) {
-  ValueId a = norm_of_round(u, global, w), b = norm_of_round(u, global, x);
-  ValueId both = bin(u, OP_lt, num(u, 0), bin(u, OP_min, a, b));
-  return ir_where(u->m, u->f, both, bin(u, OP_div, a, b), num(u, 1), u->loc);
-}
-
-/* x = m / (1 - beta1^t) / (sqrt(v) / root + eps) + decay w; w = w - lr |w| / |x| x */
-static void lamb(Update *u, Global *global, ValueId w, ValueId d) {
-  Global *gm = moment(u, global, "m"), *gv = moment(u, global, "v");
-  ValueId m = read_moment(u, gm), v = read_moment(u, gv);
-  m = bin(u, OP_add, m, times(u, bin(u, OP_sub, d, m), 1 - u->betas[0]));
-  v = bin(u, OP_add, times(u, v, u->betas[1]), bin(u, OP_mul, times(u, d, 1 - u->betas[1]), d));
-  ValueId root = bin(u, OP_div, ir_unary(u->m, u->f, OP_sqrt, v, u->loc), u->root);
-  ValueId x = bin(u, OP_div, bin(u, OP_div, m, u->fresh), bin(u, OP_add, root, num(u, u->eps)));
-  if (global->decay && u->decay != 0) x = bin(u, OP_add, x, times(u, w, u->decay));
-  ValueId rate = global->decay ? bin(u, OP_mul, trust(u, global, w, x), u->rate) : u->rate;
-  put(u, gm, m);
-  put(u, gv, v);
-  put(u, global, bin(u, OP_sub, w, bin(u, OP_mul, x, rate)));
-}
-
-/* ---- SGD ---- */
-static void sgd_begin(Update *u) { u->rate = to_f32(u, u->lr); }
-
-/* PyTorch's first buffer is the gradient: the same as a buffer that starts at 0, since there is no
- * dampening. */
-static ValueId with_momentum(Update *u, Global *g, ValueId d) {
-  Global *s = moment(u, g, "momentum");
-  ValueId b = bin(u, OP_add, times(u, read_moment(u, s), u->momentum), d);
-  put(u, s, b);
-  return u->nesterov ? bin(u, OP_add, d, times(u, b, u->momentum)) : b;
-}
-
-static void sgd(Update *u, Global *global, ValueId w, ValueId d) {
-  if (global->decay && u->decay != 0) d = bin(u, OP_add, d, times(u, w, u->decay));
-  if (u->momentum != 0) d = with_momentum(u, global, d);
-  w = bin(u, OP_sub, w, bin(u, OP_mul, d, u->rate));
-  put(u, global, w);
-}
-
-typedef struct OptimizerRow {
+typedef struct UpdateRule {
   const char *name;
   void (*begin)(Update *u);
-  UpdateRule *rule;
-  bool freezes; /* it also has an entry `step.frozen` */
-} OptimizerRow;
+  void (*update)(Update *u, Global *global, ValueId w, ValueId d);
+} UpdateRule;
 
-static const OptimizerRow optimizers[] = {
-    {"adamw", update_adamw_begin, adamw, false},
-    {"sgd", sgd_begin, sgd, false},
-    {"lamb", lamb_begin, lamb, false},
-    {"onebit_adam", onebit_begin, adamw, true},
+static const UpdateRule rules[] = {
+#define OPTIMIZER(name, states, flags) {#name, update_##name##_begin, update_##name},
+#include "ir/plan/optimizers.def"
+#undef OPTIMIZER
 };
 
-static const OptimizerRow *chosen(Module *m, const char *name) {
-  for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++)
-    if (!strcmp(optimizers[i].name, name)) return &optimizers[i];
-  Report *r = diag_at(m->ctx->diag, "E0901", (Span){0}, "optimizer `%s` is not built yet", name);
-  diag_help(r, "`optim adamw`, `optim sgd`, `optim lamb` and `optim onebit_adam` are");
-  return NULL;
+/* settings_check_dump and the checks of the front end admit no other name. */
+static const UpdateRule *rule_of(Str name) {
+  for (size_t i = 0; i < COUNT_OF(rules); i++)
+    if (!strcmp(rules[i].name, name)) return &rules[i];
+  bug("no optimizer `%s`", name);
 }
 
 /* ---- clipping and guarding ---- */
@@ -265,12 +167,12 @@ static ValueId count_updates(Update *u) {
   return schedule_binary(s, OP_sub, t, ir_cast(u->m, u->f, u->scale.skipped, ELEM_f64, (Loc){0}));
 }
 
-static void update_all(Update *u, const OptimizerRow *row, ValueId *gradient) {
+static void update_all(Update *u, const UpdateRule *rule, ValueId *gradient) {
   for (uint32_t i = 0; i < u->globals; i++)
     if (gradient[i] != NO_VALUE) gradient[i] = update_delivered(u, gradient[i]);
   measure(u, gradient);
   update_delay_numbers(u);
-  row->begin(u);
+  rule->begin(u);
   for (uint32_t i = 0; i < u->globals; i++) {
     if (gradient[i] == NO_VALUE) continue;
     Global *global = u->m->globals.at[i];
@@ -281,7 +183,7 @@ static void update_all(Update *u, const OptimizerRow *row, ValueId *gradient) {
          "the gradient of @%s has other dims", global->name);
     ValueId d = update_delay(u, global, gradient[i]);
     if (u->coefficient != NO_VALUE) d = bin(u, OP_mul, d, u->coefficient);
-    row->rule(u, global, ir_load(u->m, u->f, global, global->loc), d);
+    rule->update(u, global, ir_load(u->m, u->f, global, global->loc), d);
   }
   guard_output(u->m, u->f, "lr", to_f32(u, u->lr));
 }
@@ -300,19 +202,19 @@ void update_begin(Update *u) {
 void pass_optimizer(Module *m) {
   Fn *step = entry_of(m, "step");
   Str name = train_optimizer(m);
-  const OptimizerRow *row = step && name ? chosen(m, name) : NULL;
-  if (!row) return;
+  if (!step || !name) return;
+  const UpdateRule *rule = rule_of(name);
   bool keep = !strcmp(module_setting(m, "debug.gradients", "off"), "on");
   ValueId *gradient = ARENA_ARRAY(m->arena, ValueId, m->globals.n + 1);
   Update u = {.m = m, .globals = m->globals.n, .loss = NO_VALUE};
-  bool by_workers = row->freezes && plan_micro(m);
+  bool by_workers = train_freezes(m) && plan_micro(m);
   u.f = by_workers ? onebit_warm_up(m, step, gradient, &u.loss)
                    : take_gradients(m, step, gradient, &u.loss);
   if (!u.f) return;
   update_begin(&u);
   if (keep) store_gradients(&u, gradient);
-  update_all(&u, row, gradient);
-  Fn *frozen = row->freezes ? onebit_entry(m, step) : NULL;
+  update_all(&u, rule, gradient);
+  Fn *frozen = train_freezes(m) ? onebit_entry(m, step) : NULL;
   if (!keep) drop_gradient_outputs(m);
   module_replace(m, step, u.f);
   if (frozen) module_add(m, frozen);

@@ -75,6 +75,14 @@ static inline ValueId put(Update *u, Global *g, ValueId v) {
   return v;
 }
 
+/* The rule of each optimizer (update_rules.c, onebit.c): values that depend on the step alone; the
+   update of one parameter of value w with gradient d. */
+#define OPTIMIZER(name, states, flags)                                                             \
+  void update_##name##_begin(Update *u);                                                           \
+  void update_##name(Update *u, Global *global, ValueId w, ValueId d);
+#include "ir/plan/optimizers.def"
+#undef OPTIMIZER
+
 /* Begins the update in entry u->f, made from `step`: schedule, scale, settings, rate. */
 void update_begin(Update *u);
 /* The gradient in the type in which it waits, converted to f32. */
@@ -82,7 +90,6 @@ ValueId update_delivered(Update *u, ValueId d);
 bool update_wants_norm(const Update *u);
 /* Tells the norm of all gradients, clips, unscales, guards. */
 void update_guarded(Update *u, ValueId norm, bool clips);
-void update_adamw_begin(Update *u);
 /* The delayed update (delay.c), if requested: for a step, as update_begin begins it; exchanges the
    results of the norm for the waiting ones; and a gradient likewise. */
 void update_delay_begin(Update *u);
@@ -94,9 +101,8 @@ ValueId update_delay(Update *u, const Global *g, ValueId d);
    gradient. */
 int64_t onebit_window(const Module *m);
 void onebit_look(Module *m, uint32_t globals, const ValueId *gradient);
-/* 1-bit Adam (onebit.c): the warm-up's additions to AdamW, and the entry `step.frozen` made from
+/* 1-bit Adam (onebit.c): the entry `step.frozen` made from
    the `step` that `grad` made; NULL: refused. */
-void onebit_begin(Update *u);
 /* If plan.micro cuts steps: `step` without its stores of gradients, made of the gradients of
    workers like step.frozen, so that samples have the same layout in all entries; the same for
    `eval`. */

@@ -1,0 +1,98 @@
+/* The update rules of the optimizers, except the frozen steps of 1-bit Adam (onebit.c): what is
+   computed once per step, and the update of one parameter, as element-wise ops over all rounds of
+   its stack. LAMB's norms are one number for every round. Must not: clip or guard. */
+#include "update.h"
+#include "guard_nonfinite.h"
+
+/* ---- AdamW ---- */
+void update_adamw_begin(Update *u) {
+  RateSchedule *s = &u->s;
+  ValueId one = schedule_number(s, 1), t = u->count;
+  ValueId b1 = schedule_power(s, u->betas[0], t), b2 = schedule_power(s, u->betas[1], t);
+  u->rate = to_f32(u, schedule_binary(s, OP_div, u->lr, schedule_binary(s, OP_sub, one, b1)));
+  u->root = to_f32(u, ir_unary(u->m, u->f, OP_sqrt, schedule_binary(s, OP_sub, one, b2), u->loc));
+  ValueId decay = schedule_binary(s, OP_mul, u->lr, schedule_number(s, u->decay));
+  u->shrink = to_f32(u, schedule_binary(s, OP_sub, one, decay));
+}
+
+/* beta2 v + (1 - beta2) d^2; for a step that represents several: beta2 to the power of their
+   number */
+static ValueId new_second(Update *u, ValueId v, ValueId d) {
+  if (u->stays == NO_VALUE)
+    return bin(u, OP_add, times(u, v, u->betas[1]),
+               bin(u, OP_mul, times(u, d, 1 - u->betas[1]), d));
+  return bin(u, OP_add, bin(u, OP_mul, v, u->stays),
+             bin(u, OP_mul, bin(u, OP_mul, d, u->comes), d));
+}
+
+/* m += (d - m)(1 - beta1); v = beta2 v + (1 - beta2) d^2; w = w (1 - lr decay) - rate m / (sqrt(v)
+ * / root + eps) */
+void update_adamw(Update *u, Global *global, ValueId w, ValueId d) {
+  Global *gm = moment(u, global, "m"), *gv = moment(u, global, "v");
+  ValueId m = read_moment(u, gm), v = read_moment(u, gv);
+  m = bin(u, OP_add, m, times(u, bin(u, OP_sub, d, m), 1 - u->betas[0]));
+  v = new_second(u, v, d);
+  ValueId root = bin(u, OP_div, ir_unary(u->m, u->f, OP_sqrt, v, u->loc), u->root);
+  ValueId denominator = bin(u, OP_add, root, num(u, u->eps));
+  if (global->decay && u->decay != 0) w = bin(u, OP_mul, w, u->shrink);
+  w = bin(u, OP_sub, w, bin(u, OP_div, bin(u, OP_mul, m, u->rate), denominator));
+  put(u, gm, m);
+  put(u, gv, v);
+  put(u, global, w);
+}
+
+/* ---- LAMB ---- */
+void update_lamb_begin(Update *u) {
+  RateSchedule *s = &u->s;
+  ValueId one = schedule_number(s, 1), t = u->count;
+  ValueId b2 = schedule_power(s, u->betas[1], t);
+  u->fresh = to_f32(u, schedule_binary(s, OP_sub, one, schedule_power(s, u->betas[0], t)));
+  u->root = to_f32(u, ir_unary(u->m, u->f, OP_sqrt, schedule_binary(s, OP_sub, one, b2), u->loc));
+  u->rate = to_f32(u, u->lr);
+}
+
+/* sqrt(sum x^2) over the dims of one round */
+static ValueId norm_of_round(Update *u, const Global *global, ValueId x) {
+  return ir_unary(u->m, u->f, OP_sqrt, guard_squares(u->m, u->f, global, x), u->loc);
+}
+
+/* |w| / |x|, 1 where a norm is 0 */
+static ValueId trust(Update *u, const Global *global, ValueId w, ValueId x) {
+  ValueId a = norm_of_round(u, global, w), b = norm_of_round(u, global, x);
+  ValueId both = bin(u, OP_lt, num(u, 0), bin(u, OP_min, a, b));
+  return ir_where(u->m, u->f, both, bin(u, OP_div, a, b), num(u, 1), u->loc);
+}
+
+/* x = m / (1 - beta1^t) / (sqrt(v) / root + eps) + decay w; w = w - lr |w| / |x| x */
+void update_lamb(Update *u, Global *global, ValueId w, ValueId d) {
+  Global *gm = moment(u, global, "m"), *gv = moment(u, global, "v");
+  ValueId m = read_moment(u, gm), v = read_moment(u, gv);
+  m = bin(u, OP_add, m, times(u, bin(u, OP_sub, d, m), 1 - u->betas[0]));
+  v = bin(u, OP_add, times(u, v, u->betas[1]), bin(u, OP_mul, times(u, d, 1 - u->betas[1]), d));
+  ValueId root = bin(u, OP_div, ir_unary(u->m, u->f, OP_sqrt, v, u->loc), u->root);
+  ValueId x = bin(u, OP_div, bin(u, OP_div, m, u->fresh), bin(u, OP_add, root, num(u, u->eps)));
+  if (global->decay && u->decay != 0) x = bin(u, OP_add, x, times(u, w, u->decay));
+  ValueId rate = global->decay ? bin(u, OP_mul, trust(u, global, w, x), u->rate) : u->rate;
+  put(u, gm, m);
+  put(u, gv, v);
+  put(u, global, bin(u, OP_sub, w, bin(u, OP_mul, x, rate)));
+}
+
+/* ---- SGD ---- */
+void update_sgd_begin(Update *u) { u->rate = to_f32(u, u->lr); }
+
+/* PyTorch's first buffer is the gradient: the same as a buffer that starts at 0, since there is no
+ * dampening. */
+static ValueId with_momentum(Update *u, Global *g, ValueId d) {
+  Global *s = moment(u, g, "momentum");
+  ValueId b = bin(u, OP_add, times(u, read_moment(u, s), u->momentum), d);
+  put(u, s, b);
+  return u->nesterov ? bin(u, OP_add, d, times(u, b, u->momentum)) : b;
+}
+
+void update_sgd(Update *u, Global *global, ValueId w, ValueId d) {
+  if (global->decay && u->decay != 0) d = bin(u, OP_add, d, times(u, w, u->decay));
+  if (u->momentum != 0) d = with_momentum(u, global, d);
+  w = bin(u, OP_sub, w, bin(u, OP_mul, d, u->rate));
+  put(u, global, w);
+}
