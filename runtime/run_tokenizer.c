@@ -29,7 +29,8 @@ const char *rt_run_tokenizer_path(const Run *r, char kept[RT_PATH]) {
 bool rt_run_tokenizer_open(RunTokenizer *tokenizer, const Run *r, int64_t vocab, Fault *f) {
   char kept[RT_PATH];
   const char *path = rt_run_tokenizer_path(r, kept);
-  *tokenizer = (RunTokenizer){.vocab = vocab};
+  const char *eot = rt_setting_of(r->p, "data.eot");
+  *tokenizer = (RunTokenizer){.vocab = vocab, .eot = eot ? strtoll(eot, NULL, 10) : -1};
   if (!path) return true;
   return rt_tokenizer_open(path, &tokenizer->t, NULL, f) && fits(tokenizer->t, vocab, path, f);
 }
@@ -60,6 +61,7 @@ bool rt_run_tokenizer_ends(const RunTokenizer *tokenizer, int32_t token) {
   static const char *const names[] = {"<|endoftext|>", "<|end_of_text|>", "</s>",
                                       "<eos>",         "<|eot_id|>",      "<|im_end|>",
                                       "<|end|>",       "<|return|>",      "<end_of_turn>"};
+  if (token == tokenizer->eot) return true;
   for (size_t i = 0; tokenizer->t && i < sizeof names / sizeof *names; i++)
     if (rt_tokenizer_id(tokenizer->t, names[i]) == token) return true;
   return false;

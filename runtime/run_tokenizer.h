@@ -7,14 +7,14 @@
 typedef struct RunTokenizer {
   Tokenizer *t; /* NULL: tokens are bytes, or numbers where there are more than 256 */
   Spelling spelling;
-  int64_t vocab;
+  int64_t vocab, eot; /* eot: of the data line; -1: none */
 } RunTokenizer;
 
 bool rt_run_tokenizer_open(RunTokenizer *tokenizer, const Run *r, int64_t vocab, Fault *f);
 bool rt_run_tokenizer_encode(RunTokenizer *tokenizer, const char *text, Ids *out,
                              Fault *f); /* a prompt as tokens */
 void rt_run_tokenizer_put(RunTokenizer *tokenizer, int32_t token, FILE *out);
-/* Is it a token that ends a text, by its name in the tokenizer? */
+/* Is it a token that ends a text, by the data line or by its name in the tokenizer? */
 bool rt_run_tokenizer_ends(const RunTokenizer *tokenizer, int32_t token);
 bool rt_run_tokenizer_numbers(const RunTokenizer *tokenizer); /* tokens are printed as numbers */
 void rt_run_tokenizer_close(

@@ -104,43 +104,26 @@ static void unfed(Eval *e, const AstSetting *line) {
   diag_help(r, "say it: `task = next(a -> b)`, or `columns(input = \"file\", ..)`");
 }
 
-/* ---- words that change nothing ---- */
+/* ---- words that change nothing; `eot`, `pad_id`, `tokenizer`: `sample` or `export` reads them */
 
-typedef enum Reads { READS_COLUMNS, READS_TOKENS, READS_MLM, READS_ENDS, READS_PAD } Reads;
+typedef enum Reads { READS_COLUMNS, READS_TOKENS, READS_MLM } Reads;
 
 static const struct {
   const char *key;
   Reads what;
-} readers[] = {{"raw", READS_COLUMNS}, {"mean", READS_COLUMNS},     {"std", READS_COLUMNS},
-               {"pack", READS_TOKENS}, {"tokenizer", READS_TOKENS}, {"mask_id", READS_MLM},
-               {"special", READS_MLM}, {"eot", READS_ENDS},         {"pad_id", READS_PAD}};
+} readers[] = {{"raw", READS_COLUMNS}, {"mean", READS_COLUMNS}, {"std", READS_COLUMNS},
+               {"pack", READS_TOKENS}, {"mask_id", READS_MLM},  {"special", READS_MLM}};
 
-static const char *const reader_words[] = {
-    [READS_COLUMNS] = "`columns` reads it, tokens do not",
-    [READS_TOKENS] = "data of tokens reads it, `columns` do not",
-    [READS_MLM] = "`task = mlm(..)` reads it",
-    [READS_ENDS] = "`pack = off`, or a task with `doc` or `pos`, reads it",
-    [READS_PAD] = "`pack = off` reads it"};
-
-static bool counts_documents(const AstPairs *words) {
-  for (uint32_t i = 0; i < words->n; i++) {
-    const AstPair *p = &words->at[i];
-    if (p->key && (!strcmp(p->key->text, "doc") || !strcmp(p->key->text, "pos"))) return true;
-  }
-  return false;
-}
+static const char *const reader_words[] = {[READS_COLUMNS] = "`columns` reads it, tokens do not",
+                                           [READS_TOKENS] =
+                                               "data of tokens reads it, `columns` do not",
+                                           [READS_MLM] = "`task = mlm(..)` reads it"};
 
 static bool is_read(const AstSetting *line, bool columns, Reads what) {
-  const AstValue *task = setting_option(line, "task"), *pack = setting_option(line, "pack");
-  bool apart = pack && pack->kind == VALUE_PATH && !strcmp(pack->path->text, "off");
   switch (what) {
   case READS_COLUMNS: return columns;
   case READS_TOKENS: return !columns;
-  case READS_MLM: return !columns && is_call(task, "mlm");
-  case READS_ENDS:
-    return !columns &&
-           (apart || (task && (counts_documents(&task->args) || counts_documents(&task->to))));
-  case READS_PAD: return !columns && apart;
+  case READS_MLM: return !columns && is_call(setting_option(line, "task"), "mlm");
   }
   return true;
 }

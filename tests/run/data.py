@@ -1,6 +1,6 @@
 """`shardc data`, and an executable that was trained on its tokens: info, convert, tokenize, sampling by a
 prompt.   data.py SHARDC ROOT"""
-import json, os, struct, subprocess, sys, tempfile
+import json, os, re, struct, subprocess, sys, tempfile
 
 SHARDC, ROOT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
 TEXT = f'{ROOT}/tests/runtime/text'
@@ -123,6 +123,12 @@ def sample():
     ask = ['sample', '--out', 'r', '--prompt', 'The', '--tokens', '4000', '--temperature', '1e30']  # any token
     out, whole = run(*ask, exe=exe), run(*ask, '--ignore-eos', exe=exe)
     check('<|endoftext|>' in whole and out == whole.split('<|endoftext|>')[0] + '\n', 'an end of text ends the sample')
+    data('tokenize', 's.txt', '--tokenizer', 'gone.json', '-o', 's.u16')
+    first = struct.unpack('<H', read('s.u16')[:2])[0]
+    run('compile', 'words.shard', '--set', f'data.eot={first}', '-o', 'ends')        # s.txt begins with an a
+    out, whole = run(*ask, exe=path('ends')), run(*ask, '--ignore-eos', exe=path('ends'))
+    check(whole.startswith(out[:-1]) and len(out) < len(whole) and not re.search('<.endoftext.>', out), 'eot is an end')
+    check(whole[len(out) - 1] == 'a', 'the sample ends before the token of the data line')
     open(path('gpt2.json'), 'w').write(open(f'{TEXT}/llama3.json').read())
     run('train', '--steps', '5', '--out', 'r', '--resume', exe=exe, expect=2, says='another tokenizer')
     os.remove(path('gpt2.json'))
