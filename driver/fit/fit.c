@@ -12,6 +12,7 @@
 #include "ir/cost/count.h"
 #include "ir/schedule/flight.h"
 #include "ir/shape/placement.h"
+#include "passes/machine/prefetch.h"
 #include "ir/plan/stage_class.h"
 #include "ir/plan/module_settings.h"
 #include <unistd.h>
@@ -219,6 +220,25 @@ bool fit_check(Cli *o, const Module *m, const LowerFacts *facts) {
                      ? "weights and optimizer alone are too large: a smaller model, or more memory"
                      : "neither zero, micro, recompute nor more ranks alone would do: a smaller "
                        "model, or more memory");
+  return false;
+}
+
+bool flights_check(Cli *o, Module *m) {
+  Ahead asked = flights_ahead(m);
+  int64_t least = 0;
+  const Fn *of = NULL;
+  for (uint32_t i = 0; asked.bytes && i < m->fns.n; i++) {
+    const Fn *f = m->fns.at[i];
+    int64_t bytes = f->kind == FN_BODY ? prefetch_round_bytes(m, f) : 0;
+    if (bytes > 0 && (!of || bytes < least)) least = bytes, of = f;
+  }
+  if (!of || asked.bytes >= least) return true;
+  Report *r = diag_at(o->c->diag, "E0602", o->facts ? o->facts->ahead : (Span){0},
+                      "`prefetch = %s` holds no layer: one of @%s takes %s",
+                      arena_amount(m->arena, (double)asked.bytes), of->name,
+                      arena_amount(m->arena, (double)least));
+  diag_help(r, "`prefetch = 1` gathers one layer ahead, whatever it takes");
+  if (o->facts && o->facts->ahead.file) diag_edit(r, o->facts->ahead, "1");
   return false;
 }
 

@@ -2,7 +2,6 @@
    last one having as many. Each number is tried as the programs that it makes, up to pass `memory`,
    and the one is taken whose largest class needs the fewest bytes. Must not: be asked of chunks of
    layers, which are as equal as can be. */
-#include "driver/plan/plan_report.h"
 #include "fit.h"
 #include "ir/plan/module_settings.h"
 #include "ir/shape/placement.h"

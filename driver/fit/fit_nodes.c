@@ -6,7 +6,6 @@
    the first axis is not sent over the next. So the plan is compiled for each order of these axes,
    and once more as proposed, to report that plan's own bytes: once written, it gets no such
    warning. Must not: warn when ranks run on this machine, whatever the plan's machine is. */
-#include "driver/plan/plan_report.h"
 #include "fit.h"
 #include "ir/cost/machine.h"
 #include "ir/plan/module_settings.h"

@@ -7,7 +7,6 @@
    needed, the first or the last ones (pass `ranges`), and whole stages if stages of a pipeline
    share them. In the end, units that are not needed on the host return to the device. Must not:
    choose a plan that was not compiled; offload more than the host's memory holds. */
-#include "driver/plan/plan_report.h"
 #include "fit.h"
 #include "ir/plan/layer_range.h"
 #include "ir/plan/module_settings.h"

@@ -1,11 +1,10 @@
 /* `pipeline auto`: chooses the schedule of a plan (fit.h). Each schedule is compiled up to pass
    `memory`: its table is simulated turn by turn with the FLOP of the classes of stages
-   (plan_stages.c), and the memory of its largest class is known. Among the schedules that fit, the
+   (ir/cost/step.h), and the memory of its largest class is known. Among the schedules that fit, the
    one with the shortest step is chosen; a later one in the list must be 1% shorter, since it keeps
    more or sends more often. If none fits, the one with the least memory is chosen. Schedules that
    this model, communicator or number of layers does not allow are no candidates. Must not: choose
    one that was not compiled. */
-#include "driver/plan/plan_report.h"
 #include "fit.h"
 #include "ir/plan/module_settings.h"
 #include "ir/schedule/pipeline_schedule.h"

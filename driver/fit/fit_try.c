@@ -7,8 +7,9 @@
    from its file to pass `memory` in a context of its own: a tenth of a second even for large
    models. A change that does not compile (a stage that an optimizer does not support, sizes that
    do not divide) is skipped. */
-#include "driver/plan/plan_report.h"
 #include "fit.h"
+#include "ir/cost/count.h"
+#include "ir/cost/step.h"
 #include "ir/schedule/flight.h"
 #include "ir/plan/layer_range.h"
 #include "ir/shape/placement.h"
@@ -147,12 +148,12 @@ bool fit_cost(const Cli *o, const FitChange *change, Cost *out) {
   Ctx *c;
   Programs all;
   if (!fit_programs(o, change, &c, &all)) return false;
-  *out = cost_of(fit_largest(&all)), out->makespan = plan_makespan(&all);
+  *out = cost_of(fit_largest(&all)), out->makespan = stages_makespan(all.at, all.n);
   for (uint32_t i = 0; i < all.n; i++) { /* the class with the most there may be another one */
     Cost class = cost_of(all.at[i]);
     if (class.host > out->host) out->host = class.host, out->moved = class.moved;
   }
-  if (change->timed) out->seconds = plan_seconds(&all);
+  if (change->timed) out->seconds = plan_step(all.at, all.n, ir_main_entry(all.at[0])).time.total;
   ctx_free(c);
   return true;
 }

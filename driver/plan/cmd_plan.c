@@ -54,7 +54,8 @@ static Exit plan_programs(Cli *o, Planned *planned) {
 
 static void plan_later(Planned *planned) {
   const Fn *later = ir_later_entry(planned->m);
-  planned->later = plan_step(planned, later), planned->steps = train_steps(planned->m);
+  planned->later = plan_step(planned->programs.at, planned->programs.n, later),
+  planned->steps = train_steps(planned->m);
   planned->kind = later ? strchr(later->name, '.') + 1 : NULL;
   planned->from = plan_freezes(planned) ? atof(module_setting(planned->m, "made.freeze", "0"))
                                         : module_amount(planned->m, "train.delay.after");
@@ -82,7 +83,7 @@ static Exit plan_module(Cli *o, Planned *planned) {
     if (n > planned->frame) planned->frame = n;
   }
   planned->machine = plan_machine(planned->m);
-  planned->step = plan_step(planned, ir_main_entry(planned->m));
+  planned->step = plan_step(planned->programs.at, planned->programs.n, ir_main_entry(planned->m));
   plan_later(planned);
   planned->fits = !planned->machine.memory || fit_check(o, planned->m, o->facts);
   planned->fits = fit_hosts(o, &planned->programs, o->facts) && planned->fits;

@@ -42,31 +42,6 @@ void plan_classes(Planned *planned) {
   }
 }
 
-/* ---- what they send ---- */
-
-static Traffic *row_for(Arena *a, TrafficList *list, const Traffic *like) {
-  for (uint32_t i = 0; i < list->n; i++)
-    if (list->at[i].axis == like->axis && list->at[i].kind == like->kind) return &list->at[i];
-  vec_push(a, *list, *like);
-  return &vec_last(*list);
-}
-
-static TrafficList sent_by(const Module *m, const Fn *entry) {
-  return entry_traffic(m, module_fn(m, intern(m->ctx->names, entry->name)));
-}
-
-TrafficList plan_traffic(const Planned *planned, const Fn *entry) {
-  TrafficList all = sent_by(planned->programs.at[0], entry);
-  for (uint32_t i = 1; i < planned->programs.n; i++) {
-    TrafficList own = sent_by(planned->programs.at[i], entry);
-    for (uint32_t k = 0; k < own.n; k++) {
-      Traffic *traffic = row_for(planned->m->arena, &all, &own.at[k]);
-      if (own.at[k].bytes > traffic->bytes) *traffic = own.at[k];
-    }
-  }
-  return all;
-}
-
 /* ---- text ---- */
 
 static void say_row(const Planned *planned, int part) {

@@ -1,7 +1,6 @@
 /* The part of `plan` about asynchronous messages: how far ahead each stack is gathered, and why a
-   message blocks (attribute `blocking`, pass prefetch); and the refusal of a `prefetch` in bytes
-   that is smaller than one layer. All facts are read from the module after pass `memory`. Must not:
-   choose anything. */
+   message blocks (attribute `blocking`, pass prefetch). All facts are read from the module after
+   pass `memory`. Must not: choose anything. */
 #include "plan_report.h"
 #include "ir/cost/count.h"
 #include "ir/schedule/flight.h"
@@ -133,25 +132,4 @@ void plan_put_flights(const Planned *planned) {
            op_name(standing_list.at[i].like->code), standing_list.at[i].calls,
            standing_list.at[i].seconds, word_of(standing_list.at[i].like, ATTR_stall_reason));
   printf("]},");
-}
-
-/* ---- a prefetch that holds nothing ---- */
-
-bool flights_check(Cli *o, Module *m) {
-  Ahead asked = flights_ahead(m);
-  int64_t least = 0;
-  const Fn *of = NULL;
-  for (uint32_t i = 0; asked.bytes && i < m->fns.n; i++) {
-    const Fn *f = m->fns.at[i];
-    int64_t bytes = f->kind == FN_BODY ? prefetch_round_bytes(m, f) : 0;
-    if (bytes > 0 && (!of || bytes < least)) least = bytes, of = f;
-  }
-  if (!of || asked.bytes >= least) return true;
-  Report *r = diag_at(o->c->diag, "E0602", o->facts ? o->facts->ahead : (Span){0},
-                      "`prefetch = %s` holds no layer: one of @%s takes %s",
-                      arena_amount(m->arena, (double)asked.bytes), of->name,
-                      arena_amount(m->arena, (double)least));
-  diag_help(r, "`prefetch = 1` gathers one layer ahead, whatever it takes");
-  if (o->facts && o->facts->ahead.file) diag_edit(r, o->facts->ahead, "1");
-  return false;
 }

@@ -17,7 +17,8 @@ const Fn *plan_entry(const Module *m, const char *name) {
 }
 
 static double bytes_of_entry(const Planned *planned, const char *name) {
-  PlanStep step = plan_step(planned, plan_entry(planned->m, name));
+  PlanStep step =
+      plan_step(planned->programs.at, planned->programs.n, plan_entry(planned->m, name));
   return plan_bytes_sent(&step);
 }
 

@@ -1,5 +1,5 @@
 /* The schedule of a pipeline as a Gantt chart, SVG: a lane per stage, a bar per turn, by the table
-   of the schedule and the cost of a micro-batch on each stage (plan_stages.c), or as measured
+   of the schedule and the cost of a micro-batch on each stage (ir/cost/step.h), or as measured
    (plan_measured.c). High lanes show messages below the bars. Turns that are wide enough are bars
    with the number of their micro-batch. Narrower turns are merged until they are wide enough:
    stretches of one kind, or of several kinds in turn. Gaps of at least half a pixel are the stage's

@@ -7,7 +7,7 @@
 #include "driver/fit/fit.h"
 #include "frontend/lower.h"
 #include "ir/cost/count.h"
-#include "ir/cost/timeline.h"
+#include "ir/cost/step.h"
 #include "ir/plan/stage_class.h"
 #include "ir/schedule/pipeline_schedule.h"
 
@@ -27,14 +27,6 @@ typedef struct Alternative { /* plan_alternatives.c */
   bool taken;
 } Alternative;
 enum { ALTERNATIVES = 6 };
-
-typedef struct PlanStep { /* one run of an entry */
-  TrafficList traffic;
-  double flop, moved; /* operations, bytes between kernels and memory */
-  double waited;      /* operations of other stages of a pipeline, done meanwhile */
-  Lanes lanes;        /* nothing if the machine does not say how fast it is */
-  StepTime time;
-} PlanStep;
 
 typedef struct PlannedClass {
   const char *name, *ranks; /* first; "0-7, 16-23" */
@@ -135,8 +127,6 @@ const char *plan_buffer(const Planned *planned, const Alive *alive);
 void plan_svg(FILE *out, const Planned *planned); /* plan_svg.c */
 const char *plan_colour(int part);
 /* plan_step.c */
-PlanStep plan_step(const Planned *planned, const Fn *entry); /* entry NULL: nothing */
-double plan_seconds(const Programs *programs);               /* the bound of a step, 0: not known */
 double plan_bytes_sent(const PlanStep *step);
 void plan_say_traffic(const Planned *planned, const PlanStep *step);
 void plan_say_bucket(const Planned *planned); /* nothing where links have no latency */
@@ -157,16 +147,10 @@ const Fn *plan_entry(const Module *m, const char *name); /* NULL: there is none 
 void plan_say_freeze(const Planned *planned);
 void plan_put_freeze(const Planned *planned);
 /* plan_classes.c */
-void plan_classes(Planned *planned);           /* fills p->class */
-void plan_say_classes(const Planned *planned); /* a column of bytes per class */
-void plan_put_classes(const Planned *planned); /* JSON: a list of them */
-void plan_put_stages(const Planned *planned);  /* JSON: what `uneven` made of the layers */
-/* In a run of the entry, of each kind what the class sends that sends most. */
-TrafficList plan_traffic(const Planned *planned, const Fn *entry);
-/* FLOP for which a rank of that class waits for other stages in a run of the entry
-   (plan_stages.c). */
-IrCount plan_waits(const Planned *planned, const Fn *entry, uint32_t class);
-double plan_makespan(const Programs *programs); /* of that table, in FLOP; 0: there is none */
+void plan_classes(Planned *planned);                   /* fills p->class */
+void plan_say_classes(const Planned *planned);         /* a column of bytes per class */
+void plan_put_classes(const Planned *planned);         /* JSON: a list of them */
+void plan_put_stages(const Planned *planned);          /* JSON: what `uneven` made of the layers */
 bool plan_gantt(const Planned *planned, PlanGantt *s); /* false: stages have no classes */
 void plan_gantt_svg(FILE *out, const Planned *planned, const PlanGantt *plan_gantt);
 double plan_idle(const PlanGantt *gantt, int64_t stage); /* part of it, without computing */

@@ -6,59 +6,6 @@
 #include "ir/plan/module_settings.h"
 #include <string.h>
 
-/* The class whose kernels have the most to do. */
-static uint32_t slowest(const Planned *planned) {
-  uint32_t at = 0;
-  for (uint32_t i = 1; i < planned->programs.n; i++)
-    if (planned->class[i].flop > planned->class[at].flop) at = i;
-  return at;
-}
-
-static PlanStep step_of(const Planned *planned, const Fn *entry, uint32_t at) {
-  PlanStep step = {0};
-  const Module *m = planned->programs.at[at];
-  entry = module_fn(m, intern(m->ctx->names, entry->name));
-  bool classes = planned->programs.n > 1;
-  IrCount work = ir_count(m, entry),
-          others = classes ? plan_waits(planned, entry, at) : ir_waited(m, entry);
-  step.traffic = classes ? plan_traffic(planned, entry) : entry_traffic(m, entry);
-  step.flop = work.flop, step.moved = work.bytes, step.waited = others.flop;
-  Moves moves = entry_moves(entry);
-  IrCount beside = ir_count_beside(m, entry);
-  step.time =
-      plan_time(m, &planned->machine, &step.traffic, &moves, &beside,
-                step.flop + others.flop - beside.flop, step.moved + others.bytes - beside.bytes);
-  step.lanes = plan_lanes(m, &planned->machine, entry);
-  lanes_hide(&step.lanes, m, &step.time);
-  return step;
-}
-
-static bool any_host(const Planned *planned) {
-  int64_t bytes = 0;
-  for (uint32_t i = 0; i < planned->programs.n; i++) bytes += planned->class[i].need.host;
-  return bytes > 0;
-}
-
-/* The step of the class that the others wait for: the one with the most operations or, if any waits
-   for its host, the one that takes the longest. */
-PlanStep plan_step(const Planned *planned, const Fn *entry) {
-  if (!entry) return (PlanStep){0};
-  PlanStep step = step_of(planned, entry, slowest(planned));
-  bool host = any_host(planned);
-  for (uint32_t i = 0; host && i < planned->programs.n; i++) {
-    PlanStep other = step_of(planned, entry, i);
-    if (other.time.total > step.time.total) step = other;
-  }
-  return step;
-}
-
-double plan_seconds(const Programs *programs) {
-  Planned planned = {.programs = *programs};
-  plan_classes(&planned);
-  planned.machine = plan_machine(planned.m);
-  return plan_step(&planned, ir_main_entry(planned.m)).time.total;
-}
-
 double plan_bytes_sent(const PlanStep *step) {
   double sum = 0;
   for (uint32_t i = 0; i < step->traffic.n; i++) sum += step->traffic.at[i].bytes;

@@ -1,0 +1,148 @@
+/* The step of a plan (step.h): reads the programs of its classes. Must not: print. */
+#include "step.h"
+#include "ir/cost/count.h"
+#include "ir/plan/stage_class.h"
+#include <string.h>
+
+/* ---- stages that wait for each other ---- */
+
+static void add_class(StageCosts *costs, const Module *m, const ScheduleLoops *loops, const Fn *f) {
+  StageClass c = module_class(m);
+  for (int i = 0; i < loops->n; i++) {
+    IrCount cost = ir_count(m, f->ops.at[loops->loop[i]].callee);
+    for (int64_t s = c.first; s <= c.last; s++)
+      costs->flop[s * TURN_LOOPS + i] = cost.flop, costs->bytes[s * TURN_LOOPS + i] = cost.bytes;
+  }
+}
+
+/* Finds the loops in which all stages synchronise: they gather or sum over the axis of the stages.
+   A collective before the loop over layers counts as at the start of the turn, one after it as at
+   the end. */
+static void add_meetings(ScheduleTable *table, const Module *m, const ScheduleLoops *loops,
+                         const Fn *f) {
+  const char *axis = m->mesh.at[module_class(m).axis].name;
+  for (int i = 0; i < loops->n; i++) {
+    const Fn *body = f->ops.at[loops->loop[i]].callee;
+    bool behind = false;
+    for (OpId k = 0; k < body->ops.n; k++) {
+      const Op *o = &body->ops.at[k];
+      behind |= o->code == OP_loop;
+      if (!attr_int(&o->attrs, ATTR_keep_alive, 0)) continue;
+      if (strcmp(attr_str(&o->attrs, ATTR_axis, ""), axis) != 0) continue;
+      *(behind ? &table->meet_behind : &table->meet_before) |= 1u << i;
+    }
+  }
+}
+
+static void add_program(StageCosts *costs, const Module *m, const ScheduleLoops *loops,
+                        const Fn *f) {
+  uint32_t before = costs->table.meet_before, behind = costs->table.meet_behind;
+  costs->table = loops->table;
+  costs->table.meet_before = before, costs->table.meet_behind = behind;
+  add_meetings(&costs->table, m, loops, f);
+  add_class(costs, m, loops, f);
+}
+
+static double waits(const StageCosts *costs, const double *time, int64_t stage) {
+  double busy = 0;
+  for (int i = 0; i < TURN_LOOPS; i++) busy += time[stage * TURN_LOOPS + i];
+  double wait = schedule_makespan(&costs->table, time) - busy * (double)costs->table.parts;
+  return wait > 0 ? wait : 0;
+}
+
+bool stage_costs(Module *const *programs, uint32_t n, const Fn *entry, StageCosts *costs) {
+  Module *any = programs[0];
+  int axis = module_class(any).axis;
+  int64_t stages = axis < 0 ? 1 : any->mesh.at[axis].size;
+  *costs = (StageCosts){.flop = ARENA_ARRAY(any->arena, double, stages *TURN_LOOPS)};
+  costs->bytes = ARENA_ARRAY(any->arena, double, stages *TURN_LOOPS);
+  for (uint32_t i = 0; i < n; i++) {
+    const Module *own = programs[i];
+    const Fn *f = module_fn(own, intern(own->ctx->names, entry->name));
+    ScheduleLoops loops;
+    if (!f || !schedule_of_batch(any->arena, f, stages, &loops)) return false;
+    add_program(costs, own, &loops, f);
+  }
+  return true;
+}
+
+static IrCount class_waits(Module *const *programs, uint32_t n, const Fn *entry, uint32_t class) {
+  StageCosts costs;
+  if (!stage_costs(programs, n, entry, &costs)) return (IrCount){0};
+  int64_t stage = module_class(programs[class]).first;
+  return (IrCount){.flop = waits(&costs, costs.flop, stage),
+                   .bytes = waits(&costs, costs.bytes, stage)};
+}
+
+double stages_makespan(Module *const *programs, uint32_t n) {
+  StageCosts costs;
+  const Fn *step = ir_main_entry(programs[0]);
+  if (n < 2 || !step || !stage_costs(programs, n, step, &costs)) return 0;
+  return schedule_makespan(&costs.table, costs.flop);
+}
+
+/* ---- what classes send ---- */
+
+static Traffic *row_for(Arena *a, TrafficList *list, const Traffic *like) {
+  for (uint32_t i = 0; i < list->n; i++)
+    if (list->at[i].axis == like->axis && list->at[i].kind == like->kind) return &list->at[i];
+  vec_push(a, *list, *like);
+  return &vec_last(*list);
+}
+
+static TrafficList sent_by(const Module *m, const Fn *entry) {
+  return entry_traffic(m, module_fn(m, intern(m->ctx->names, entry->name)));
+}
+
+static TrafficList most_sent(Module *const *programs, uint32_t n, const Fn *entry) {
+  TrafficList all = sent_by(programs[0], entry);
+  for (uint32_t i = 1; i < n; i++) {
+    TrafficList own = sent_by(programs[i], entry);
+    for (uint32_t k = 0; k < own.n; k++) {
+      Traffic *traffic = row_for(programs[0]->arena, &all, &own.at[k]);
+      if (own.at[k].bytes > traffic->bytes) *traffic = own.at[k];
+    }
+  }
+  return all;
+}
+
+/* ---- the step ---- */
+
+static PlanStep step_of(Module *const *programs, uint32_t n, const Fn *entry, uint32_t at) {
+  PlanStep step = {0};
+  const Module *m = programs[at];
+  Machine machine = plan_machine(m);
+  entry = module_fn(m, intern(m->ctx->names, entry->name));
+  IrCount work = ir_count(m, entry),
+          others = n > 1 ? class_waits(programs, n, entry, at) : ir_waited(m, entry);
+  step.traffic = most_sent(programs, n, entry);
+  step.flop = work.flop, step.moved = work.bytes, step.waited = others.flop;
+  Moves moves = entry_moves(entry);
+  IrCount beside = ir_count_beside(m, entry);
+  step.time =
+      plan_time(m, &machine, &step.traffic, &moves, &beside, step.flop + others.flop - beside.flop,
+                step.moved + others.bytes - beside.bytes);
+  step.lanes = plan_lanes(m, &machine, entry);
+  lanes_hide(&step.lanes, m, &step.time);
+  return step;
+}
+
+/* The slowest class has the most operations; if any class waits for its host, it takes the
+   longest. */
+PlanStep plan_step(Module *const *programs, uint32_t n, const Fn *entry) {
+  uint32_t slowest = 0;
+  int64_t host = 0;
+  double most = -1;
+  if (!entry) return (PlanStep){0};
+  for (uint32_t i = 0; i < n; i++) {
+    double flop = module_count(programs[i]).flop;
+    if (flop > most) most = flop, slowest = i;
+    host += module_budget(programs[i]).host;
+  }
+  PlanStep step = step_of(programs, n, entry, slowest);
+  for (uint32_t i = 0; host && i < n; i++) {
+    PlanStep other = step_of(programs, n, entry, i);
+    if (other.time.total > step.time.total) step = other;
+  }
+  return step;
+}
