@@ -31,7 +31,7 @@ static bool is_number_of_step(const Fn *f, ValueId v) {
 }
 
 /* Does the op test whether the warm-up is over? */
-static bool asks_late(const Fn *f, const Op *o, double after) {
+static bool is_phase_test(const Fn *f, const Op *o, double after) {
   const Op *number = o->code == OP_le ? value_def(f, o->in[0]) : NULL;
   return number && number->code == OP_const && is_number_of_step(f, o->in[1]) &&
          attr_float(&number->attrs, ATTR_value, -1) == after;
@@ -39,32 +39,32 @@ static bool asks_late(const Fn *f, const Op *o, double after) {
 
 typedef struct PhasePeel {
   Rebuild r;
-  bool *asks; /* by value of r.from: it is the answer, in any type or spread over dims */
+  bool *is_test; /* by value of r.from: the result of the test, in any type or spread over dims */
   bool late;
 } PhasePeel;
 
-/* The operand that the op selects by the answer, if it has the op's type; NO_VALUE: it selects
-   otherwise. */
+/* The operand that the op selects by the test, if it has the op's type; NO_VALUE: it does not
+   select by it. */
 static ValueId arm_of(const PhasePeel *peel, const Op *o) {
   const Fn *f = peel->r.from;
-  if (o->code != OP_where || !peel->asks[o->in[0]]) return NO_VALUE;
+  if (o->code != OP_where || !peel->is_test[o->in[0]]) return NO_VALUE;
   ValueId v = o->in[peel->late ? 1 : 2];
   return type_same_dims(value_type(f, v), value_type(f, o->out)) ? v : NO_VALUE;
 }
 
-/* The step with the answer put in. */
-static Fn *answer(Module *m, const Fn *step, double after, bool late, uint32_t *asked) {
+/* The step with the test replaced by its answer. */
+static Fn *specialise_step(Module *m, const Fn *step, double after, bool late, uint32_t *tests) {
   PhasePeel peel = {.r = rebuild_begin(m, step), .late = late};
-  peel.asks = ARENA_ARRAY(m->arena, bool, step->values.n + 1);
+  peel.is_test = ARENA_ARRAY(m->arena, bool, step->values.n + 1);
   for (OpId i = 0; i < step->ops.n; i++) {
     const Op *o = &step->ops.at[i];
-    bool asks = asks_late(step, o, after), shows = o->code == OP_cast || o->code == OP_expand;
+    bool test = is_phase_test(step, o, after), shows = o->code == OP_cast || o->code == OP_expand;
     ValueId v = arm_of(&peel, o);
     if (v != NO_VALUE) peel.r.map[o->out] = peel.r.map[v];
-    else if (asks) peel.r.map[o->out] = ir_const(m, peel.r.to, ELEM_bool, late, o->loc);
+    else if (test) peel.r.map[o->out] = ir_const(m, peel.r.to, ELEM_bool, late, o->loc);
     else rebuild_op(&peel.r, o);
-    if (asks || (shows && peel.asks[o->in[0]])) peel.asks[o->out] = true;
-    *asked += asks;
+    if (test || (shows && peel.is_test[o->in[0]])) peel.is_test[o->out] = true;
+    *tests += test;
   }
   return peel.r.to;
 }
@@ -141,14 +141,14 @@ static Fn *update_first(Module *m, const Fn *f) {
   return order.r.to;
 }
 
-void late_steps(Module *m) {
+void delayed_update(Module *m) {
   Fn *step = entry_of(m, "step");
   int64_t after = module_whole(m, "train.delay.after");
-  uint32_t asked = 0;
+  uint32_t tests = 0;
   if (!step || after <= 0) return;
-  Fn *late = answer(m, step, (double)after, true, &asked);
+  Fn *late = specialise_step(m, step, (double)after, true, &tests);
   late->name = intern(m->ctx->names, late_name);
-  if (!asked) return; /* nothing is updated */
-  module_replace(m, step, answer(m, step, (double)after, false, &asked));
+  if (!tests) return; /* nothing is updated */
+  module_replace(m, step, specialise_step(m, step, (double)after, false, &tests));
   module_add(m, update_first(m, late));
 }

@@ -44,22 +44,22 @@ typedef struct HostCopy { /* how a value gets to the host */
   Needs needs;
 } HostCopy;
 
-typedef struct Side { /* an argument: its tier, and the tier of the ops that read it */
-  Tier lies, works;
-} Side;
+typedef struct ArgTiers { /* an argument: its tier, and the tier of the ops that read it */
+  Tier stored, used;
+} ArgTiers;
 
-typedef struct Home { /* a function being rewritten */
+typedef struct TierRewrite { /* a function being rewritten */
   Module *m;
   const Fn *from;
   Fn *to;
-  Tier *tier;            /* by old value: where it is made */
-  ValueId *there[TIERS]; /* by old value: in `to`, in this memory; NO_VALUE: not yet */
-  HostCopy *known;       /* by old value */
-  uint32_t moves;        /* values that have got to the host */
-  const bool *goes;      /* by old value: to the host where it is made */
-  bool *waits; /* by old value: a parameter or kept by loops, on the host until device ops read
+  Tier *tier;           /* by old value: where it is made */
+  ValueId *copy[TIERS]; /* by old value: in `to`, in this memory; NO_VALUE: not yet */
+  HostCopy *known;      /* by old value */
+  uint32_t moves;       /* values that have got to the host */
+  const bool *to_host;  /* by old value: to the host where it is made */
+  bool *lazy; /* by old value: a parameter or kept by loops, on the host until device ops read
                   it */
-} Home;
+} TierRewrite;
 
 static double bytes_of(const Type *t) { return (double)type_count(t) * elem_bytes(t->elem); }
 
@@ -70,84 +70,84 @@ static bool may_repeat(const Module *m, const Op *o) {
          op_family(o->code) != FAMILY_GLOBAL;
 }
 
-static void add_once(Home *home, Needs *to, ValueId v) {
+static void add_once(TierRewrite *tiers, Needs *to, ValueId v) {
   for (uint32_t i = 0; i < to->n; i++)
     if (to->at[i] == v) return;
-  vec_push(home->m->arena, *to, v);
+  vec_push(tiers->m->arena, *to, v);
 }
 
-static double bytes_of_all(const Home *home, const Needs *needs) {
+static double bytes_of_all(const TierRewrite *tiers, const Needs *needs) {
   double sum = 0;
-  for (uint32_t i = 0; i < needs->n; i++) sum += bytes_of(value_type(home->from, needs->at[i]));
+  for (uint32_t i = 0; i < needs->n; i++) sum += bytes_of(value_type(tiers->from, needs->at[i]));
   return sum;
 }
 
 /* A round's flattened gradient is downloaded as one value, with its padding, unless its operands
    are narrower: then the host casts gradients from 16 bits to f32. */
-static bool goes_whole(const Home *home, const Op *o, const Needs *made) {
-  if (!o || o->code != OP_concat || home->from->kind != FN_BODY) return false;
-  Elem e = value_type(home->from, o->out)->elem;
+static bool is_copied_whole(const TierRewrite *tiers, const Op *o, const Needs *made) {
+  if (!o || o->code != OP_concat || tiers->from->kind != FN_BODY) return false;
+  Elem e = value_type(tiers->from, o->out)->elem;
   for (uint32_t i = 0; i < made->n; i++)
-    if (elem_bytes(value_type(home->from, made->at[i])->elem) < elem_bytes(e)) return false;
+    if (elem_bytes(value_type(tiers->from, made->at[i])->elem) < elem_bytes(e)) return false;
   return true;
 }
 
 /* The values to download for v: v itself, or fewer bytes. */
-static const Needs *needs_of(Home *home, ValueId v) {
-  HostCopy *copy = &home->known[v];
-  const Op *o = value_def(home->from, v);
-  if (copy->moves == home->moves + 1) return &copy->needs;
-  *copy = (HostCopy){.moves = home->moves + 1};
-  if (home->there[TIER_host][v] != NO_VALUE) return &copy->needs;
+static const Needs *needs_of(TierRewrite *tiers, ValueId v) {
+  HostCopy *copy = &tiers->known[v];
+  const Op *o = value_def(tiers->from, v);
+  if (copy->moves == tiers->moves + 1) return &copy->needs;
+  *copy = (HostCopy){.moves = tiers->moves + 1};
+  if (tiers->copy[TIER_host][v] != NO_VALUE) return &copy->needs;
   Needs made = {0};
-  bool repeats = may_repeat(home->m, o);
+  bool repeats = may_repeat(tiers->m, o);
   for (uint32_t i = 0; repeats && i < o->nin; i++) {
-    const Needs *needs = needs_of(home, o->in[i]);
-    for (uint32_t j = 0; j < needs->n; j++) add_once(home, &made, needs->at[j]);
+    const Needs *needs = needs_of(tiers, o->in[i]);
+    for (uint32_t j = 0; j < needs->n; j++) add_once(tiers, &made, needs->at[j]);
   }
-  copy->again = repeats && !goes_whole(home, o, &made) &&
-                bytes_of_all(home, &made) < bytes_of(value_type(home->from, v));
+  copy->again = repeats && !is_copied_whole(tiers, o, &made) &&
+                bytes_of_all(tiers, &made) < bytes_of(value_type(tiers->from, v));
   if (copy->again) copy->needs = made;
-  else vec_push(home->m->arena, copy->needs, v);
+  else vec_push(tiers->m->arena, copy->needs, v);
   return &copy->needs;
 }
 
 /* ---- values on either side ---- */
 
-static ValueId value_in(Home *home, ValueId v, Tier t);
+static ValueId value_in(TierRewrite *tiers, ValueId v, Tier t);
 
-static ValueId make_there(Home *home, const Op *o, Tier t) {
-  for (uint32_t i = 0; i < o->nin; i++) value_in(home, o->in[i], t);
-  Op *made = fn_clone_op(home->m, home->to, home->from, o, home->there[t]);
-  home->to->values.at[made->out].type.tier = t;
+static ValueId recompute_in(TierRewrite *tiers, const Op *o, Tier t) {
+  for (uint32_t i = 0; i < o->nin; i++) value_in(tiers, o->in[i], t);
+  Op *made = fn_clone_op(tiers->m, tiers->to, tiers->from, o, tiers->copy[t]);
+  tiers->to->values.at[made->out].type.tier = t;
   return made->out;
 }
 
-static ValueId move_to(Home *home, ValueId v, Tier t) {
-  const Op *o = value_def(home->from, v);
-  Type moved = type_in_tier(*value_type(home->from, v), t);
-  ValueId in = home->there[t == TIER_host ? TIER_device : TIER_host][v];
-  return fn_op(home->m, home->to, OP_move, 1, &in, 1, &moved, o ? o->loc : home->from->loc)->out;
+static ValueId move_to(TierRewrite *tiers, ValueId v, Tier t) {
+  const Op *o = value_def(tiers->from, v);
+  Type moved = type_in_tier(*value_type(tiers->from, v), t);
+  ValueId in = tiers->copy[t == TIER_host ? TIER_device : TIER_host][v];
+  return fn_op(tiers->m, tiers->to, OP_move, 1, &in, 1, &moved, o ? o->loc : tiers->from->loc)->out;
 }
 
-static ValueId value_in(Home *home, ValueId v, Tier t) {
-  ValueId *at = &home->there[t][v];
+static ValueId value_in(TierRewrite *tiers, ValueId v, Tier t) {
+  ValueId *at = &tiers->copy[t][v];
   if (*at != NO_VALUE) return *at;
-  if (t == TIER_host) needs_of(home, v);
-  bool again = t == TIER_host && home->known[v].again;
-  *at = again ? make_there(home, value_def(home->from, v), t) : move_to(home, v, t);
-  home->moves++;
+  if (t == TIER_host) needs_of(tiers, v);
+  bool again = t == TIER_host && tiers->known[v].again;
+  *at = again ? recompute_in(tiers, value_def(tiers->from, v), t) : move_to(tiers, v, t);
+  tiers->moves++;
   return *at;
 }
 
 /* ---- loops ---- */
 
-static Fn *rewrite(Module *m, Fn *from, const Side *args, const Tier *results);
+static Fn *rewrite(Module *m, Fn *from, const ArgTiers *args, const Tier *results);
 
-static bool keeps_there(const Fn *f) {
+static bool keeps_on_host(const Fn *f) {
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
-    if (o->code == OP_loop && (attr_get(&o->attrs, ATTR_offload) || keeps_there(o->callee)))
+    if (o->code == OP_loop && (attr_get(&o->attrs, ATTR_offload) || keeps_on_host(o->callee)))
       return true;
   }
   return false;
@@ -184,80 +184,80 @@ static bool leaves_kept(const Module *m, const Op *loop, uint32_t k) {
          is_kept(m, loop->callee, made, v - made->out);
 }
 
-static void find_waiting(Home *home) {
-  for (OpId i = 0; i < home->from->ops.n; i++) {
-    const Op *o = &home->from->ops.at[i];
+static void find_lazy(TierRewrite *tiers) {
+  for (OpId i = 0; i < tiers->from->ops.n; i++) {
+    const Op *o = &tiers->from->ops.at[i];
     for (uint32_t k = 0; o->code == OP_loop && k < o->nout; k++)
-      home->waits[o->out + k] = is_kept(home->m, home->from, o, k) || leaves_kept(home->m, o, k);
+      tiers->lazy[o->out + k] = is_kept(tiers->m, tiers->from, o, k) || leaves_kept(tiers->m, o, k);
   }
 }
 
 /* Does the operand stay on the host until a round reads its slice? An operand that rounds read
    whole is uploaded before the loop. */
-static bool comes_in_rounds(const Op *loop, uint32_t operand) {
+static bool is_read_by_slices(const Op *loop, uint32_t operand) {
   const Fn *body = loop->callee;
   if (operand >= loop_whole(loop)) return true;
   if (operand < loop_shape(loop).carry) return false;
   for (OpId i = 0; i < body->ops.n; i++) {
     const Op *o = &body->ops.at[i];
     for (uint32_t k = 0; o->code == OP_loop && k < o->nin; k++)
-      if (o->in[k] == body->args.at[operand + 1] && comes_in_rounds(o, k)) return true;
+      if (o->in[k] == body->args.at[operand + 1] && is_read_by_slices(o, k)) return true;
   }
   return false;
 }
 
 /* Does the function store v itself, or a view of it, to a device parameter? Then it is uploaded
    round by round. */
-static bool is_stored_here(const Fn *f, ValueId v) {
+static bool is_stored_on_device(const Fn *f, ValueId v) {
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
     bool reads = o->nin == 1 && o->in[0] == v;
     if (reads && o->code == OP_store) return o->global->type.tier == TIER_device;
-    if (reads && op_flags(o->code) & VIEW) return is_stored_here(f, o->out);
+    if (reads && op_flags(o->code) & VIEW) return is_stored_on_device(f, o->out);
   }
   return false;
 }
 
 /* Carried results, and results that continue a stack, return to the tier of that operand. */
-static Tier wanted(const Home *home, const Op *o, uint32_t result) {
+static Tier wanted(const TierRewrite *tiers, const Op *o, uint32_t result) {
   LoopShape shape = loop_shape(o);
-  if (home->goes[o->out + result] || home->waits[o->out + result]) return TIER_host;
+  if (tiers->to_host[o->out + result] || tiers->lazy[o->out + result]) return TIER_host;
   if (result < shape.carry) return TIER_device;
   uint32_t on = loop_continues(o, result);
-  if (on != NO_VALUE) return home->tier[o->in[on]];
-  return is_stored_here(home->from, o->out + result) ? TIER_device : TIERS;
+  if (on != NO_VALUE) return tiers->tier[o->in[on]];
+  return is_stored_on_device(tiers->from, o->out + result) ? TIER_device : TIERS;
 }
 
-static void copy_loop(Home *home, const Op *o) {
+static void copy_loop(TierRewrite *tiers, const Op *o) {
   LoopShape shape = loop_shape(o);
-  Arena *arena = home->m->arena;
-  Side *args = ARENA_ARRAY(arena, Side, o->nin + 2);
+  Arena *arena = tiers->m->arena;
+  ArgTiers *args = ARENA_ARRAY(arena, ArgTiers, o->nin + 2);
   Tier *results = ARENA_ARRAY(arena, Tier, o->nout + 1);
   ValueId *in = ARENA_ARRAY(arena, ValueId, o->nin + 1);
-  bool host = keeps_there(o->callee);
+  bool host = keeps_on_host(o->callee);
   for (uint32_t i = 0; i < o->nout; i++) {
-    results[i] = wanted(home, o, i);
+    results[i] = wanted(tiers, o, i);
     host |= results[i] == TIER_host;
   }
   for (uint32_t i = 0; i < o->nin; i++) {
-    bool waits = home->waits[o->in[i]] && comes_in_rounds(o, i);
-    Tier lies = waits ? TIER_host : i < shape.carry ? results[i] : home->tier[o->in[i]];
-    args[i + 1] = (Side){lies, waits ? TIER_device : lies};
-    in[i] = value_in(home, o->in[i], lies);
-    host |= lies != TIER_device;
+    bool lazy = tiers->lazy[o->in[i]] && is_read_by_slices(o, i);
+    Tier stored = lazy ? TIER_host : i < shape.carry ? results[i] : tiers->tier[o->in[i]];
+    args[i + 1] = (ArgTiers){stored, lazy ? TIER_device : stored};
+    in[i] = value_in(tiers, o->in[i], stored);
+    host |= stored != TIER_device;
   }
-  Fn *body = host ? rewrite(home->m, o->callee, args, results) : o->callee;
-  Op *made = rebuild_loop(home->m, home->to, body, shape, in, o->loc);
+  Fn *body = host ? rewrite(tiers->m, o->callee, args, results) : o->callee;
+  Op *made = rebuild_loop(tiers->m, tiers->to, body, shape, in, o->loc);
   made->attrs = o->attrs;
   for (uint32_t i = 0; i < o->nout; i++) {
-    home->tier[o->out + i] = value_type(home->to, made->out + i)->tier;
-    home->there[home->tier[o->out + i]][o->out + i] = made->out + i;
+    tiers->tier[o->out + i] = value_type(tiers->to, made->out + i)->tier;
+    tiers->copy[tiers->tier[o->out + i]][o->out + i] = made->out + i;
   }
 }
 
 /* ---- functions ---- */
 
-Tier offload_works(const Fn *f, const Tier *tier, const Op *o) {
+Tier offload_op_tier(const Fn *f, const Tier *tier, const Op *o) {
   bool makes_scalar = o->nout && !value_type(f, o->out)->rank;
   if (o->global) return o->global->type.tier;
   for (uint32_t i = 0; i < o->nin && op_family(o->code) != FAMILY_COLLECTIVE; i++)
@@ -266,47 +266,47 @@ Tier offload_works(const Fn *f, const Tier *tier, const Op *o) {
   return TIER_device;
 }
 
-static void copy_op(Home *home, const Op *o) {
+static void copy_op(TierRewrite *tiers, const Op *o) {
   if (o->code == OP_loop) {
-    copy_loop(home, o);
+    copy_loop(tiers, o);
     return;
   }
-  Tier t = offload_works(home->from, home->tier, o);
-  for (uint32_t i = 0; i < o->nin; i++) value_in(home, o->in[i], t);
-  ValueId out = fn_clone_op(home->m, home->to, home->from, o, home->there[t])->out;
+  Tier t = offload_op_tier(tiers->from, tiers->tier, o);
+  for (uint32_t i = 0; i < o->nin; i++) value_in(tiers, o->in[i], t);
+  ValueId out = fn_clone_op(tiers->m, tiers->to, tiers->from, o, tiers->copy[t])->out;
   for (uint32_t i = 0; i < o->nout; i++)
-    home->tier[o->out + i] = home->to->values.at[out + i].type.tier = t;
+    tiers->tier[o->out + i] = tiers->to->values.at[out + i].type.tier = t;
   if (o->code == OP_load && o->global->kind == GLOBAL_PARAM && t == TIER_host)
-    home->waits[o->out] = true, home->tier[o->out] = TIER_device;
+    tiers->lazy[o->out] = true, tiers->tier[o->out] = TIER_device;
   for (uint32_t i = 0; i < o->nout; i++)
-    if (home->goes[o->out + i])
-      value_in(home, o->out + i, TIER_host), home->tier[o->out + i] = TIER_host;
+    if (tiers->to_host[o->out + i])
+      value_in(tiers, o->out + i, TIER_host), tiers->tier[o->out + i] = TIER_host;
 }
 
 /* results: where each is wanted; TIERS: where it is made. */
-static Fn *rewrite(Module *m, Fn *from, const Side *args, const Tier *results) {
-  Home home = {.m = m, .from = from, .to = fn_new(m, from->kind, from->name)};
+static Fn *rewrite(Module *m, Fn *from, const ArgTiers *args, const Tier *results) {
+  TierRewrite tiers = {.m = m, .from = from, .to = fn_new(m, from->kind, from->name)};
   uint32_t n = from->values.n;
-  home.to->attrs = from->attrs, home.to->loc = from->loc;
-  home.tier = ARENA_ARRAY(m->arena, Tier, n + 1),
-  home.known = ARENA_ARRAY(m->arena, HostCopy, n + 1);
-  home.waits = ARENA_ARRAY(m->arena, bool, n + 1);
-  find_waiting(&home);
-  for (Tier t = 0; t < TIERS; t++) home.there[t] = value_map(m, from);
+  tiers.to->attrs = from->attrs, tiers.to->loc = from->loc;
+  tiers.tier = ARENA_ARRAY(m->arena, Tier, n + 1),
+  tiers.known = ARENA_ARRAY(m->arena, HostCopy, n + 1);
+  tiers.lazy = ARENA_ARRAY(m->arena, bool, n + 1);
+  find_lazy(&tiers);
+  for (Tier t = 0; t < TIERS; t++) tiers.copy[t] = value_map(m, from);
   for (uint32_t i = 0; i < from->args.n; i++) {
     ValueId v = from->args.at[i];
-    home.tier[v] = args[i].works, home.waits[v] = args[i].lies != args[i].works;
-    home.there[args[i].lies][v] =
-        fn_arg(m, home.to, type_in_tier(*value_type(from, v), args[i].lies));
+    tiers.tier[v] = args[i].used, tiers.lazy[v] = args[i].stored != args[i].used;
+    tiers.copy[args[i].stored][v] =
+        fn_arg(m, tiers.to, type_in_tier(*value_type(from, v), args[i].stored));
   }
-  home.goes = text_lists(plan_offload(m), "grads") ? offload_gradients(m, from, home.tier)
-                                                   : ARENA_ARRAY(m->arena, bool, n + 1);
-  for (OpId i = 0; i < from->ops.n; i++) copy_op(&home, &from->ops.at[i]);
+  tiers.to_host = text_lists(plan_offload(m), "grads") ? offload_gradients(m, from, tiers.tier)
+                                                       : ARENA_ARRAY(m->arena, bool, n + 1);
+  for (OpId i = 0; i < from->ops.n; i++) copy_op(&tiers, &from->ops.at[i]);
   for (uint32_t i = 0; i < from->results.n; i++) {
     ValueId v = from->results.at[i];
-    fn_result(m, home.to, value_in(&home, v, results[i] == TIERS ? home.tier[v] : results[i]));
+    fn_result(m, tiers.to, value_in(&tiers, v, results[i] == TIERS ? tiers.tier[v] : results[i]));
   }
-  return home.to;
+  return tiers.to;
 }
 
 /* ---- values that are copied ---- */
@@ -422,7 +422,7 @@ static bool refuse_ahead(Module *m) {
 
 static bool any_kept(const Module *m) {
   for (uint32_t i = 0; i < m->fns.n; i++)
-    if (keeps_there(m->fns.at[i])) return true;
+    if (keeps_on_host(m->fns.at[i])) return true;
   return false;
 }
 
@@ -431,7 +431,7 @@ void pass_offload(Module *m) {
        params = text_lists(plan_offload(m), "params");
   if (!states && !params && !any_kept(m)) return;
   if ((states && refuse_left(m)) || (params && refuse_ahead(m)) || refuse_kept(m)) return;
-  if (states) late_steps(m);
+  if (states) delayed_update(m);
   for (uint32_t i = 0; i < m->globals.n; i++) {
     Global *global = m->globals.at[i];
     if ((states && global->kind == GLOBAL_STATE && has_members(m, global) &&

@@ -19,8 +19,8 @@ typedef struct Search {
   const Module *m;
   const Fn *f;
   Tier *tier; /* by value */
-  bool *goes, changed;
-  bool *there; /* by global: a state whose gradient is downloaded */
+  bool *to_host, changed;
+  bool *hosted; /* by global: a state whose gradient is downloaded */
 } Search;
 
 static bool is_alike(const Type *a, const Type *b) {
@@ -33,7 +33,7 @@ static bool is_alike(const Type *a, const Type *b) {
 static bool is_of_state(const Search *search, const Type *t) {
   for (uint32_t i = 0; t->rank && i < search->m->globals.n; i++) {
     const Global *g = search->m->globals.at[i];
-    if (g->kind == GLOBAL_STATE && g->type.tier == TIER_host && search->there[i] &&
+    if (g->kind == GLOBAL_STATE && g->type.tier == TIER_host && search->hosted[i] &&
         is_alike(&g->type, t))
       return true;
   }
@@ -41,8 +41,8 @@ static bool is_of_state(const Search *search, const Type *t) {
 }
 
 static void send(Search *search, ValueId v) {
-  search->changed |= !search->goes[v];
-  search->goes[v] = true, search->tier[v] = TIER_host;
+  search->changed |= !search->to_host[v];
+  search->to_host[v] = true, search->tier[v] = TIER_host;
 }
 
 /* The one operand that a value is made of, byte for byte or number for number, and not wider. */
@@ -85,7 +85,7 @@ static void trace(Search *search, ValueId v) {
   }
 }
 
-static void look_at_loop(Search *search, const Op *o) {
+static void visit_loop(Search *search, const Op *o) {
   LoopShape s = loop_shape(o);
   for (uint32_t i = 0; i < o->nout; i++) {
     uint32_t on = i < s.carry ? i : loop_continues(o, i);
@@ -104,32 +104,32 @@ static bool is_added(const Search *search, const Op *o, ValueId v) {
   return false;
 }
 
-static void look_at(Search *search, const Op *o) {
-  bool comes_up = o->code == OP_load && o->global->kind == GLOBAL_PARAM; /* uploaded */
-  Tier t = comes_up ? TIER_device : offload_works(search->f, search->tier, o);
+static void visit_op(Search *search, const Op *o) {
+  bool param = o->code == OP_load && o->global->kind == GLOBAL_PARAM; /* uploaded */
+  Tier t = param ? TIER_device : offload_op_tier(search->f, search->tier, o);
   if (o->code == OP_loop) {
-    look_at_loop(search, o);
+    visit_loop(search, o);
     return;
   }
   if (op_family(o->code) == FAMILY_COLLECTIVE) return;
   for (uint32_t i = 0; i < o->nout; i++)
-    search->tier[o->out + i] = search->goes[o->out + i] ? TIER_host : t;
+    search->tier[o->out + i] = search->to_host[o->out + i] ? TIER_host : t;
   for (uint32_t i = 0; i < o->nin && t == TIER_host; i++)
     if (is_of_state(search, value_type(search->f, o->in[i])) || is_added(search, o, o->in[i]))
       trace(search, o->in[i]);
 }
 
-bool *offload_gradients(const Module *m, const Fn *f, const Tier *works) {
+bool *offload_gradients(const Module *m, const Fn *f, const Tier *used) {
   uint32_t n = f->values.n + 1;
   Search search = {.m = m, .f = f, .changed = true};
-  search.tier = ARENA_ARRAY(m->arena, Tier, n), search.goes = ARENA_ARRAY(m->arena, bool, n);
-  for (uint32_t i = 0; i < f->args.n; i++) search.tier[f->args.at[i]] = works[f->args.at[i]];
-  search.there = ARENA_ARRAY(m->arena, bool, m->globals.n + 1);
+  search.tier = ARENA_ARRAY(m->arena, Tier, n), search.to_host = ARENA_ARRAY(m->arena, bool, n);
+  for (uint32_t i = 0; i < f->args.n; i++) search.tier[f->args.at[i]] = used[f->args.at[i]];
+  search.hosted = ARENA_ARRAY(m->arena, bool, m->globals.n + 1);
   for (uint32_t i = 0; i < m->globals.n; i++)
-    search.there[i] = offload_names(m, "grads", m->globals.at[i]);
+    search.hosted[i] = offload_names(m, "grads", m->globals.at[i]);
   while (search.changed) {
     search.changed = false;
-    for (OpId i = 0; i < f->ops.n; i++) look_at(&search, &f->ops.at[i]);
+    for (OpId i = 0; i < f->ops.n; i++) visit_op(&search, &f->ops.at[i]);
   }
-  return search.goes;
+  return search.to_host;
 }
