@@ -85,21 +85,20 @@ bool rt_finish(Run *r, const Outputs *outputs,
                Fault *f); /* --dump, --check-memory; outputs: of the model, or NULL */
 int64_t rt_parameters(const rt_program *p);
 
-/* training_phase.c: the entry that replaces `step` from some step on, or NULL; and that step.
-   rt_freeze: the first step of `step.frozen`, INT64_MAX: none is known; after how many steps the
-   program looks for it, 0: it is known. */
-const rt_entry *rt_later_entry(const Run *r);
-int64_t rt_later_from(const Run *r);
+/* training_phase.c: the entry that replaces `step` from some step on, or NULL; and that step. */
+const rt_entry *rt_phase_entry(const Run *r);
+int64_t rt_phase_from(const Run *r);
 /* Called before the first such step of a process: prepares the states that 1-bit Adam's steps start
-   from. The second function: can a run that begins these steps at `from` continue from this
-   state? */
+   from. rt_phase_fits: can a run that begins these steps at `from` continue from this state? */
 bool rt_phase_begin(Run *r, Fault *f);
-bool rt_later_fits(const Run *r, int64_t from, Fault *f);
+bool rt_phase_fits(const Run *r, int64_t from, Fault *f);
 /* Does the next step of 1-bit Adam update second moments, as steps before the freeze do? Then the
    caller ends the phase before it and calls rt_phase_begin after it; begun: that was in this
    process. */
-bool rt_renews(const Run *r, int64_t from);
-bool rt_later_end(Run *r, bool begun, Fault *f);
+bool rt_phase_renews(const Run *r, int64_t from);
+bool rt_phase_end(Run *r, bool begun, Fault *f);
+/* The first step of `step.frozen`; INT64_MAX: not known yet. The program looks for it after this
+   number of steps; 0: it is fixed. */
 int64_t rt_freeze(const Run *r);
 int64_t rt_freeze_window(const Run *r);
 

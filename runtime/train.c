@@ -71,7 +71,7 @@ static bool look(Train *train, Fault *f) {
   int64_t done = r->at.step + 1;
   if (!train->looks || done % train->looks || r->at.step >= train->from) return true;
   if (!rt_device_run(&r->device, rt_entry_find(r->p, "step.look"), f)) return false;
-  train->from = rt_later_from(r);
+  train->from = rt_phase_from(r);
   if (train->from == done && rt_is_first(r))
     rt_note("the second moments are steady: frozen after %lld steps", (long long)done);
   return true;
@@ -80,12 +80,12 @@ static bool look(Train *train, Fault *f) {
 /* The entry of the next step, after its initial states were prepared; NULL: that failed. */
 static const rt_entry *entry_now(Train *train, Fault *f) {
   Run *r = train->r;
-  bool behind = train->later && r->at.step >= train->from,
-       renews = behind && rt_renews(r, train->from);
-  if (renews && !rt_later_end(r, train->begun, f)) return NULL;
+  bool switched = train->later && r->at.step >= train->from,
+       renews = switched && rt_phase_renews(r, train->from);
+  if (renews && !rt_phase_end(r, train->begun, f)) return NULL;
   if (renews) train->begun = false;
-  else if (behind && !train->begun && !(train->begun = rt_phase_begin(r, f))) return NULL;
-  return behind && !renews ? train->later : train->step;
+  else if (switched && !train->begun && !(train->begun = rt_phase_begin(r, f))) return NULL;
+  return switched && !renews ? train->later : train->step;
 }
 
 static bool one_step(Train *train, StepRecord *record, Fault *f) {
@@ -438,7 +438,7 @@ static bool start(Train *train, Fault *f) {
   read_settings(train);
   if (!(train->step = rt_entry_find(r->p, "step")))
     return rt_fault(f, 801, "this executable has no entry `step`");
-  train->later = rt_later_entry(r), train->looks = rt_freeze_window(r);
+  train->later = rt_phase_entry(r), train->looks = rt_freeze_window(r);
   if (resumes && r->o.at[OPT_init].given)
     return rt_fault(f, 104, "--resume and --init both say where parameters come from");
   if (!rt_open_data(r, f) || !rt_run_folder(r, !resumes, f) || !rt_start_device(r, f)) return false;
@@ -448,8 +448,8 @@ static bool start(Train *train, Fault *f) {
   if (there && !rt_hold_folder(r, !resumes, f)) return false;
   if (!(resumes ? resume(train, f) : rt_initialise(r, f))) return false;
   if (!there && !rt_hold_folder(r, !resumes, f)) return false;
-  train->from = rt_later_from(r);
-  if (!rt_later_fits(r, train->from, f)) return false;
+  train->from = rt_phase_from(r);
+  if (!rt_phase_fits(r, train->from, f)) return false;
   bool beside = rt_data_beside(&r->data, &r->device, f);
   if (!rt_comm_all(&r->comm, "read the data", beside, f)) return false;
   bool kept = !rt_is_first(r) || rt_run_tokenizer_keep(r, f);

@@ -20,7 +20,7 @@ int64_t rt_freeze(const Run *r) {
   return at > 0 ? (int64_t)at : INT64_MAX;
 }
 
-const rt_entry *rt_later_entry(const Run *r) {
+const rt_entry *rt_phase_entry(const Run *r) {
   const rt_entry *frozen = rt_entry_find(r->p, "step.frozen");
   return frozen ? frozen : rt_entry_find(r->p, "step.late");
 }
@@ -28,7 +28,7 @@ const rt_entry *rt_later_entry(const Run *r) {
 /* Was the checkpoint that a run continues from written after the freeze? */
 static bool has_begun(const Run *r) { return rt_get_output(r, "onebit.begun") > 0; }
 
-bool rt_later_fits(const Run *r, int64_t from, Fault *f) {
+bool rt_phase_fits(const Run *r, int64_t from, Fault *f) {
   if (r->at.step >= from || !has_begun(r)) return true;
   return rt_fault(f, 503, "the checkpoint of step %lld is frozen, and this run would freeze %s",
                   (long long)r->at.step, rt_freeze_window(r) ? "later" : "after more steps");
@@ -41,18 +41,18 @@ bool rt_phase_begin(Run *r, Fault *f) {
   return !freeze || has_begun(r) || rt_device_run(&r->device, freeze, f);
 }
 
-bool rt_renews(const Run *r, int64_t from) {
+bool rt_phase_renews(const Run *r, int64_t from) {
   const char *often = rt_setting_of(r->p, "train.optim.renew");
   return often && renewal_at(r->at.step + 1 - from, strtoll(often, NULL, 10));
 }
 
-bool rt_later_end(Run *r, bool begun, Fault *f) {
+bool rt_phase_end(Run *r, bool begun, Fault *f) {
   if (!has_begun(r)) return true;
   if (!begun && !rt_phase_begin(r, f)) return false; /* a resumed run has no units yet */
   return rt_device_run(&r->device, rt_entry_find(r->p, "step.thaw"), f);
 }
 
-int64_t rt_later_from(const Run *r) {
+int64_t rt_phase_from(const Run *r) {
   const char *after = rt_setting_of(r->p, "train.delay.after");
   bool late = rt_entry_find(r->p, "step.late") != NULL;
   return late && after ? strtoll(after, NULL, 10) : rt_freeze(r);

@@ -53,7 +53,7 @@ static Exit plan_programs(Cli *o, Planned *planned) {
 }
 
 static void plan_later(Planned *planned) {
-  const Fn *later = ir_later_entry(planned->m);
+  const Fn *later = ir_phase_entry(planned->m);
   planned->later = plan_step(planned->programs.at, planned->programs.n, later),
   planned->steps = train_steps(planned->m);
   planned->kind = later ? strchr(later->name, '.') + 1 : NULL;

@@ -186,7 +186,7 @@ static void put_class(const Planned *planned, uint32_t i) {
   const Module *m = planned->programs.at[i];
   put_sends("sends_per_step", m, ir_main_entry(m), NULL);
   if (plan_freezes(planned)) {
-    put_sends("sends_per_frozen_step", m, ir_later_entry(m), NULL);
+    put_sends("sends_per_frozen_step", m, ir_phase_entry(m), NULL);
     put_sends("sends_at_freeze", m, plan_entry(m, "step.unit"), plan_entry(m, "step.freeze"));
     if (plan_entry(m, "step.thaw"))
       put_sends("sends_at_renewal", m, plan_entry(m, "step.thaw"), NULL);

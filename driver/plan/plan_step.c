@@ -122,7 +122,7 @@ static void say_hidden(const Planned *planned) {
 
 /* Between the memories a later step moves what it works with. */
 static void say_moves(const Planned *planned) {
-  Moves moves = entry_moves(ir_later_entry(planned->m));
+  Moves moves = entry_moves(ir_phase_entry(planned->m));
   if (moves.calls <= 0) return;
   printf("  such a step copies %s to the host and %s to the device, in %.0f copies\n",
          arena_amount(planned->m->arena, moves.down), arena_amount(planned->m->arena, moves.up),
@@ -195,7 +195,7 @@ void plan_put_later(const Planned *planned) {
   if (planned->from) printf("\"from\":%.0f,\"steps\":%.0f,", planned->from, planned->steps);
   plan_put_communication(planned, &planned->later);
   plan_put_time(planned, &planned->later);
-  Moves moves = entry_moves(ir_later_entry(planned->m));
+  Moves moves = entry_moves(ir_phase_entry(planned->m));
   printf("\"moved_per_step\":{\"down\":%.0f,\"up\":%.0f,\"copies\":%.0f},", moves.down, moves.up,
          moves.calls);
   printf("\"flop_per_step\":%.17g},", planned->later.flop);

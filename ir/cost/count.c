@@ -213,7 +213,7 @@ IrCount ir_count(const Module *m, const Fn *f) {
 
 double ir_op_flop(const Module *m, const Fn *f, const Op *o) { return op_count(m, f, o).flop; }
 
-const Fn *ir_later_entry(const Module *m) {
+const Fn *ir_phase_entry(const Module *m) {
   for (uint32_t i = 0; i < m->fns.n; i++) {
     const Fn *f = m->fns.at[i];
     bool later = !strcmp(f->name, "step.frozen") || !strcmp(f->name, "step.late");
@@ -293,7 +293,7 @@ static void add_beside(const Module *m, const Fn *f, double times, IrCount *sum)
   }
 }
 
-IrCount ir_count_beside(const Module *m, const Fn *f) {
+IrCount ir_count_on_host(const Module *m, const Fn *f) {
   IrCount sum = {0};
   if (f) add_beside(m, f, 1, &sum);
   return sum;

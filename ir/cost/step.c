@@ -118,7 +118,7 @@ static PlanStep step_of(Module *const *programs, uint32_t n, const Fn *entry, ui
   step.traffic = most_sent(programs, n, entry);
   step.flop = work.flop, step.moved = work.bytes, step.waited = others.flop;
   Moves moves = entry_moves(entry);
-  IrCount beside = ir_count_beside(m, entry);
+  IrCount beside = ir_count_on_host(m, entry);
   step.time =
       plan_time(m, &machine, &step.traffic, &moves, &beside, step.flop + others.flop - beside.flop,
                 step.moved + others.bytes - beside.bytes);
