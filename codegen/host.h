@@ -2,6 +2,7 @@
 #ifndef SHARDC_HOST_H
 #define SHARDC_HOST_H
 #include "codegen.h"
+#include "ir/collective.h"
 #include "ir/loop.h"
 #include "ir/schedule/pipeline_schedule.h"
 

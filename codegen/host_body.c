@@ -228,24 +228,19 @@ static const char *carry_out(HostBody *host, const HostLoop *loop, uint32_t j) {
 
 /* ---- what flies ---- */
 
-/* In the words of those who know NCCL, or MPI. */
+/* In the words of those who know the library. */
 static void put_flight(HostBody *host, const Op *o, bool starts) {
-  static const char *const kinds[OP_COUNT][2] = {
-      [OP_all_reduce] = {"ncclAllReduce", "all-reduce"},
-      [OP_reduce_scatter] = {"ncclReduceScatter", "reduce-scatter"},
-      [OP_all_gather] = {"ncclAllGather", "all-gather"},
-      [OP_all_to_all] = {"ncclSend and ncclRecv", "all-to-all"}};
-  const char *const *kind = kinds[o->code];
+  const Collective *facts = op_collective(o->code);
   if (module_on_gpu(host->h->m))
     host_put(host->h,
              starts ? " /* cudaEventRecord; after that %s on the stream of messages */\n"
                     : " /* cudaStreamWaitEvent: after that %s */\n",
-             kind[0]);
+             facts->library);
   else
     host_put(host->h,
              starts ? " /* the thread that communicates begins this %s */\n"
                     : " /* until that %s is over */\n",
-             kind[1]);
+             facts->words);
 }
 
 static const char *ring_at(HostBody *host, const HostLoop *loop, uint32_t i, const char *round) {

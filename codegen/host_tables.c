@@ -159,12 +159,6 @@ bool host_flies(const Module *m) {
 }
 
 static void put_collective(HostWriter *writer, const Fn *f, const Op *o, int sends) {
-  static const char *const words[OP_COUNT] = {[OP_all_reduce] = "RT_ALL_REDUCE",
-                                              [OP_reduce_scatter] = "RT_REDUCE_SCATTER",
-                                              [OP_all_gather] = "RT_ALL_GATHER",
-                                              [OP_all_to_all] = "RT_ALL_TO_ALL",
-                                              [OP_send] = "RT_SEND",
-                                              [OP_receive] = "RT_RECEIVE"};
   const Type *in = value_type(f, o->nin ? o->in[0] : o->out);
   Message message = message_of(f, o);
   bool most = !strcmp(attr_str(&o->attrs, ATTR_reduce, ""), "max");
@@ -172,7 +166,7 @@ static void put_collective(HostWriter *writer, const Fn *f, const Op *o, int sen
   host_string(writer, arena_printf(writer->m->arena, "%s in %s", op_name(o->code), f->name));
   host_put(writer, ", ");
   host_string(writer, host_source(writer, o->loc));
-  host_put(writer, ", %s, %d, %s, %s, %lld, %lld, %lld", words[o->code],
+  host_put(writer, ", RT_%s, %d, %s, %s, %lld, %lld, %lld", op_collective(o->code)->kind,
            mesh_find(writer->m, attr_str(&o->attrs, ATTR_axis, "")), most ? "RT_MAX" : "RT_SUM",
            upper(writer, elem_words[in->elem]), (long long)message.count,
            (long long)message.send_row, (long long)message.receive_row);

@@ -86,16 +86,20 @@ typedef struct rt_axis {
   int64_t size, stride;
 } rt_axis;
 
+/* A broadcast is from coordinate 0. Send and receive are from neighbour to neighbour, from
+   coordinate 0 up, or down with `back`: a send leaves what was sent on the last, 0 on the others; a
+   receive gets what the one before sends, on the first its own. */
 typedef enum rt_collective_kind {
-  RT_ALL_REDUCE,
-  RT_REDUCE_SCATTER,
-  RT_ALL_GATHER,
-  RT_ALL_TO_ALL,
-  RT_BROADCAST, /* from coordinate 0 */
-  /* From neighbour to neighbour, from coordinate 0 up, or down with `back`. */
-  RT_SEND,   /* leaves what was sent on the last, 0 on the others */
-  RT_RECEIVE /* gets what the one before sends, on the first its own */
+#define COLLECTIVE(name, kind, words, from, to, passes, way, library) RT_##kind,
+#define RUNTIME_COLLECTIVE COLLECTIVE
+#include "ir/collectives.def"
 } rt_collective_kind;
+enum {
+  RT_COLLECTIVES = 0 /* of them */
+#define COLLECTIVE(name, kind, words, from, to, passes, way, library) +1
+#define RUNTIME_COLLECTIVE COLLECTIVE
+#include "ir/collectives.def"
+};
 /* As pipeline_schedule.h; with WEIGHTS turns, BACKWARD computes the gradients of inputs alone. */
 typedef enum rt_turn_kind {
   RT_TURN_FORWARD,
@@ -115,12 +119,11 @@ typedef struct rt_sends {
 } rt_sends;
 
 /* One collective of the program, over the n ranks that differ in one coordinate only. The value is
-   handled in blocks of `count` elements: all-reduce, broadcast, send and receive have one, the
-   others n in the buffer that is whole: reduce-scatter sends n and receives its own, all-gather
-   sends its own and receives n, all-to-all sends n and receives n. Where a buffer holds n blocks,
-   each is cut in rows: row r of block i begins at element (r * n + i) * row. So row = count makes
-   blocks contiguous, and a smaller row splits a dim that is not the first in storage order: row is
-   the number of elements of one block of that dim and of all later dims. */
+   handled in blocks of `count` elements: the sent and the received buffer hold one or n, as the
+   kind says (ir/collectives.def). Where a buffer holds n blocks, each is cut in rows: row r of
+   block i begins at element (r * n + i) * row. So row = count makes blocks contiguous, and a
+   smaller row splits a dim that is not the first in storage order: row is the number of elements of
+   one block of that dim and of all later dims. */
 typedef struct rt_collective {
   const char *what;   /* the tensor in the user's words, such as h.*.attn.c_proj_b (gradient) */
   const char *source; /* where in the model file, such as gpt2.shard:19 */

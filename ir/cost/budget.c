@@ -9,8 +9,7 @@
                 between unreduced gradients and the reduction, or between the gather and the weights
      working    every other one
    The figure of a kind is the largest sum of such buffers that are alive at once, bodies of loops
-   included. Paper counting: all_reduce 2z, reduce_scatter and all_gather z, all_to_all the part of
-   the result that a rank holds (placement.h defines z). */
+   included. Traffic is counted as papers do (ir/collectives.def). */
 #include "ir/made.h"
 #include "budget.h"
 #include "ir/plan/stage_class.h"
@@ -439,11 +438,8 @@ Moves entry_moves(const Fn *entry) {
 Moves module_moves(const Module *m) { return entry_moves(ir_main_entry(m)); }
 
 double message_traffic(const Fn *f, const Op *o) {
-  double out = (double)type_count(value_type(f, o->out));
-  return o->code == OP_all_reduce       ? 2 * out
-         : o->code == OP_reduce_scatter ? (double)type_count(value_type(f, o->in[0]))
-         : o->code == OP_receive        ? 0 /* counted where it is sent */
-                                        : out;
+  int64_t out = type_count(value_type(f, o->out));
+  return collective_elements(o->code, o->nin ? type_count(value_type(f, o->in[0])) : out, out);
 }
 
 static Traffic *row_for(const Module *m, TrafficList *list, OpCode kind, int axis) {

@@ -96,7 +96,7 @@ static double rate_over(const Module *m, const Machine *machine, int axis) {
 }
 
 static double hops_of(OpCode kind, double n) {
-  return op_is_p2p(kind) ? 1 : kind == OP_all_reduce ? 2 * (n - 1) : n - 1;
+  return op_is_p2p(kind) ? 1 : op_collective(kind)->passes * (n - 1);
 }
 
 /* A ring of n ranks sends (n - 1) / n of the bytes that papers count. */

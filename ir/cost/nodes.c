@@ -17,8 +17,7 @@ typedef struct NodeRow { /* over one axis, of a rank that has somebody to send t
 typedef VEC(NodeRow) NodeRows;
 
 static bool same_way(const Op *a, const Op *b) {
-  return op_is_p2p(a->code) == op_is_p2p(b->code) &&
-         (a->code == OP_all_to_all) == (b->code == OP_all_to_all) &&
+  return op_collective(a->code)->way == op_collective(b->code)->way &&
          attr_int(&a->attrs, ATTR_reverse, 0) == attr_int(&b->attrs, ATTR_reverse, 0) &&
          attr_int(&a->attrs, ATTR_wrap, 0) == attr_int(&b->attrs, ATTR_wrap, 0);
 }
@@ -33,9 +32,9 @@ static NodeRow *row_for(Arena *arena, NodeRows *rows, const Op *o, int axis) {
 /* Paper counting has what a ring sends times n / (n - 1). */
 static double to_each(const Fn *f, const Op *o, double ranks) {
   double bytes = message_traffic(f, o) * elem_bytes(value_type(f, o->out)->elem);
-  return o->code == OP_all_to_all ? bytes / ranks
-         : op_is_p2p(o->code)     ? bytes
-                                  : bytes * (ranks - 1) / ranks;
+  return op_collective(o->code)->way == SEND_EACH ? bytes / ranks
+         : op_is_p2p(o->code)                     ? bytes
+                                                  : bytes * (ranks - 1) / ranks;
 }
 
 static void add_rows(const Module *m, const Fn *f, double times, NodeRows *rows) {
@@ -96,7 +95,7 @@ static int64_t between(const NodeMap *map, int64_t number, int axis, int64_t at,
 static double leaving(const NodeMap *map, const NodeRow *row, int64_t rank, int64_t number) {
   int64_t at = mesh_coordinate(map->m, rank, row->axis), n = map->m->mesh.at[row->axis].size;
   int64_t node = number / map->in_node * map->in_node;
-  if (row->op->code == OP_all_to_all)
+  if (op_collective(row->op->code)->way == SEND_EACH)
     return row->bytes *
            (double)(n - between(map, number, row->axis, at, node, node + map->in_node));
   int64_t to = op_is_p2p(row->op->code) ? hop_peer(row->op, at, n) : (at + 1) % n;

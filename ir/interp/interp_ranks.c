@@ -100,50 +100,41 @@ static Around around(const Type *t, Str dim) {
   return a;
 }
 
-/* Block `from` of dim in a is put, or added, to block `to` of dim in b; sizes of blocks are equal.
- */
-static void move_block(const Tensor *a, int64_t from, Tensor *b, int64_t to, Str dim, int64_t size,
-                       bool add) {
+/* Block `from` of dim in a is put to block `to` of dim in b; sizes of blocks are equal. */
+static void move_block(const Tensor *a, int64_t from, Tensor *b, int64_t to, Str dim,
+                       int64_t size) {
   Around x = around(&a->type, dim), y = around(&b->type, dim);
   for (int64_t o = 0; o < x.outer; o++)
-    for (int64_t i = 0; i < size * x.inner; i++) {
-      double *p = &b->at[(o * y.size + to * size) * y.inner + i];
-      double v = a->at[(o * x.size + from * size) * x.inner + i];
-      *p = add ? *p + v : v;
-    }
+    for (int64_t i = 0; i < size * x.inner; i++)
+      b->at[(o * y.size + to * size) * y.inner + i] =
+          a->at[(o * x.size + from * size) * x.inner + i];
 }
 
-static void sum_all(const RankExchange *exchange, Tensor *out) {
-  bool most = !strcmp(attr_str(&exchange->run->op->attrs, ATTR_reduce, ""), "max");
-  for (int64_t i = 0, n = type_count(&out->type); i < n; i++) {
-    double sum = exchange->peer[0]->at[i];
-    for (int64_t k = 1; k < exchange->ways; k++) {
-      double v = exchange->peer[k]->at[i];
-      sum = !most ? sum + v : v > sum ? v : sum;
-    }
-    out->at[i] = sum;
-  }
+static double reduced(const Op *o, double a, double b) {
+  if (strcmp(attr_str(&o->attrs, ATTR_reduce, ""), "max")) return a + b;
+  return b > a ? b : a;
+}
+
+/* The part of the operand of a peer that it sends to this rank: this rank's block, or all. */
+static Tensor sent_here(const RankExchange *exchange, const Tensor *peer) {
+  Str cut = collective_cuts(exchange->run->op);
+  Type t = peer->type;
+  if (!cut) return *peer;
+  t.axis[type_find(&t, cut)].size /= exchange->ways;
+  Tensor piece = tensor_new(exchange->run->arena, t);
+  move_block(peer, exchange->mine, &piece, 0, cut, type_size(&t, cut));
+  return piece;
 }
 
 static void exchange_blocks(const RankExchange *exchange, Tensor *out) {
   const Op *op = exchange->run->op;
-  Str dim = op->group[0].from[0], cut = op->nout && op->group[0].nto ? op->group[0].to[0] : NULL;
+  Str joined = collective_joins(op);
+  bool adds = collective_adds(op->code);
   for (int64_t k = 0; k < exchange->ways; k++) {
-    const Tensor *tensor = exchange->peer[k];
-    if (op->code == OP_part) {
-      if (k == exchange->mine)
-        move_block(tensor, k, out, 0, dim, type_size(&out->type, dim), false);
-    } else if (op->code == OP_reduce_scatter) {
-      move_block(tensor, exchange->mine, out, 0, dim, type_size(&out->type, dim), true);
-    } else if (op->code == OP_all_gather) {
-      move_block(tensor, 0, out, k, dim, type_size(&tensor->type, dim), false);
-    } else { /* the own block of `cut` of each peer, then along `dim` */
-      Type t = tensor->type;
-      t.axis[type_find(&t, cut)].size /= exchange->ways;
-      Tensor piece = tensor_new(exchange->run->arena, t);
-      move_block(tensor, exchange->mine, &piece, 0, cut, type_size(&t, cut), false);
-      move_block(&piece, 0, out, k, dim, type_size(&t, dim), false);
-    }
+    const Tensor piece = sent_here(exchange, exchange->peer[k]);
+    if (joined) move_block(&piece, 0, out, k, joined, type_size(&piece.type, joined));
+    for (int64_t i = 0, n = type_count(&out->type); !joined && i < n && (adds || !k); i++)
+      out->at[i] = k ? reduced(op, out->at[i], piece.at[i]) : piece.at[i];
   }
 }
 
@@ -152,11 +143,7 @@ static void count(RankExchange *exchange, const Tensor *out) {
   OpCode c = exchange->run->op->code;
   int64_t in = type_count(&run_in(exchange->run, 0)->type), n = type_count(&out->type);
   ranks->calls[exchange->axis][c]++;
-  ranks->sent[exchange->axis][c] += c == OP_all_reduce       ? 2 * n
-                                    : c == OP_reduce_scatter ? in
-                                    : c == OP_all_gather
-                                        ? n
-                                        : n; /* all_to_all: z / ways is what is held */
+  ranks->sent[exchange->axis][c] += (int64_t)collective_elements(c, in, n);
 }
 
 /* The operand with its dims in the order of the result's. */
@@ -266,35 +253,28 @@ void run_collective(InterpRun *run) {
   meet(ranks, run->interp->rank, exchange.axis);
   for (int64_t k = 0; k < exchange.ways; k++)
     exchange.peer[k] = ranks->shown[peer_of(ranks, run->interp->rank, exchange.axis, k)];
-  if (run->op->code == OP_all_reduce) sum_all(&exchange, out);
-  else exchange_blocks(&exchange, out);
+  exchange_blocks(&exchange, out);
   for (int64_t i = 0, n = type_count(&out->type); i < n; i++) run_put(run, out, i, out->at[i]);
-  if (run->interp->rank == 0 && run->op->code != OP_part) count(&exchange, out);
+  if (run->interp->rank == 0) count(&exchange, out);
   meet(ranks, run->interp->rank, exchange.axis);
 }
 
 /* ---- in bytes ---- */
 
-static double joined(OpCode c, bool most, double a, double b) {
-  if (c == OP_all_reduce && most) return b > a ? b : a;
-  return a + b;
-}
-
 /* Message by message and block by block, as the runtime does it; sums in the order of coordinates.
  */
 static void move_blocks(const Op *o, const Message *message, const double *const *peer,
                         int64_t mine, double *to) {
-  bool most = !strcmp(attr_str(&o->attrs, ATTR_reduce, ""), "max"),
-       sums = o->code == OP_all_reduce || o->code == OP_reduce_scatter;
+  bool joins = collective_joins(o), cuts = collective_cuts(o), adds = collective_adds(o->code);
   for (int64_t n = 0; n < message->times * message->ways * message->count; n++) {
     int64_t j = n % message->count, k = n / message->count % message->ways,
             t = n / message->count / message->ways;
-    bool one = o->code == OP_all_reduce || o->code == OP_all_gather;
     double v = peer[k][t * message->send_step +
-                       (one ? j : message_at(message, message->send_row, mine, j))];
+                       (cuts ? message_at(message, message->send_row, mine, j) : j)];
     double *p = &to[t * message->receive_step +
-                    (sums ? j : message_at(message, message->receive_row, k, j))];
-    *p = sums && k ? joined(o->code, most, *p, v) : v;
+                    (joins ? message_at(message, message->receive_row, k, j) : j)];
+    if (joins || !k) *p = v;
+    else if (adds) *p = reduced(o, *p, v);
   }
 }
 

@@ -9,8 +9,7 @@
    Ranks run as threads that meet at every collective; sums are made in the order of coordinates.
    After `memory` they run in byte arenas of their own (interp_placed.c), and a collective moves
    blocks of bytes as the tables of the executable say (message.h), not dims by their names.
-   Paper counting: all_reduce 2z, reduce_scatter and all_gather z, all_to_all z / ranks of the axis,
-   where z is what a rank would hold if the axis did not cut the value. */
+   Paper counting: see ir/collectives.def. */
 #ifndef SHARDC_INTERP_RANKS_H
 #define SHARDC_INTERP_RANKS_H
 #include "interp.h"

@@ -1,10 +1,11 @@
 /* Along which axes of the mesh values may differ from rank to rank: see divergence.h.
 
    A forward dataflow over sets of mesh axes (divergence analysis, as for the lanes of a GPU):
-   coordinates and cut globals differ, results differ where an operand does, all_reduce and
-   all_gather make a value the same again, reduce_scatter and all_to_all make it differ. Loops are
-   walked until the sets of their carried values no longer change, bodies and kernels with the sets
-   of their arguments. */
+   coordinates and cut globals differ, results differ where an operand does. A collective whose
+   result is whole (ir/collectives.def) makes a value the same again, any other makes it differ.
+   Loops are walked until the sets of their carried values no longer change, bodies and kernels with
+   the sets of their arguments. */
+#include "ir/collective.h"
 #include "ir/made.h"
 #include "divergence.h"
 #include "ir/loop.h"
@@ -42,7 +43,7 @@ static AxisSet declared(const Module *m, const Global *g) {
 static AxisSet collected(const Module *m, const Op *o, AxisSet in) {
   int axis = mesh_find(m, attr_str(&o->attrs, ATTR_axis, ""));
   AxisSet own = axis < 0 ? 0 : (AxisSet)(1u << axis);
-  bool joins = o->code == OP_all_reduce || o->code == OP_all_gather;
+  bool joins = collective_meets(o->code) && op_collective(o->code)->to == AXIS_WHOLE;
   return joins ? in & (AxisSet)~own : in | own;
 }
 

@@ -1,5 +1,6 @@
 /* Facts about messages in flight: see flight.h. */
 #include "flight.h"
+#include "ir/collective.h"
 #include "ir/plan/module_settings.h"
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +13,7 @@ Ahead flights_ahead(const Module *m) {
 }
 
 bool op_can_fly(const Op *o) {
-  return op_family(o->code) == FAMILY_COLLECTIVE && o->code != OP_part &&
-         o->code != OP_keep_first && !op_is_p2p(o->code);
+  return op_family(o->code) == FAMILY_COLLECTIVE && collective_meets(o->code);
 }
 
 bool op_can_cross(const Op *o) { return op_can_fly(o) && !attr_get(&o->attrs, ATTR_workspace); }

@@ -15,33 +15,29 @@ static int64_t row_of(const Type *t, Str dim, int64_t ways) {
 static Message whole(const Fn *f, const Op *o) {
   const Type *out = value_type(f, o->out), *in = o->nin ? value_type(f, o->in[0]) : out;
   Message message = {.ways = attr_int(&o->attrs, ATTR_ranks, 1), .count = type_count(in)};
-  Str dim = o->ngroups ? o->group[0].from[0] : NULL;
-  if (o->code == OP_reduce_scatter) message.count = type_count(out);
-  if (o->code == OP_all_to_all) message.count /= message.ways;
-  message.send_row = message.receive_row = message.count;
-  if (o->code == OP_reduce_scatter) message.send_row = row_of(in, dim, message.ways);
-  if (o->code == OP_all_gather || o->code == OP_all_to_all)
-    message.receive_row = row_of(out, dim, message.ways);
-  if (o->code == OP_all_to_all) message.send_row = row_of(in, o->group[0].to[0], message.ways);
+  Str joins = collective_joins(o), cuts = collective_cuts(o);
+  if (cuts) message.count = joins ? message.count / message.ways : type_count(out);
+  message.send_row = cuts ? row_of(in, cuts, message.ways) : message.count;
+  message.receive_row = joins ? row_of(out, joins, message.ways) : message.count;
   return message;
 }
 
 Message message_of(const Fn *f, const Op *o) {
   Message message = whole(f, o);
-  bool sums = o->code == OP_all_reduce || op_is_p2p(o->code); /* of one block */
+  int64_t sent = collective_cuts(o) ? message.ways : 1, /* blocks */
+      received = collective_joins(o) ? message.ways : 1;
+  bool one = !collective_cuts(o) && !collective_joins(o);
   message.rows =
-      sums ? message.count : message.count / min_i64(message.send_row, message.receive_row);
+      one ? message.count : message.count / min_i64(message.send_row, message.receive_row);
   message.times = attr_int(&o->attrs, ATTR_messages, 1);
   message.count /= message.times;
   message.send_row = min_i64(message.send_row, message.count),
   message.receive_row = min_i64(message.receive_row, message.count);
-  bool all = o->code == OP_all_to_all;
-  message.send_step = message.count * (all || o->code == OP_reduce_scatter ? message.ways : 1);
-  message.receive_step = message.count * (all || o->code == OP_all_gather ? message.ways : 1);
+  message.send_step = message.count * sent, message.receive_step = message.count * received;
   message.piece = attr_int(&o->attrs, ATTR_piece, message.count);
   message.pieces = message.piece > 0 ? (message.count + message.piece - 1) / message.piece : 1;
   message.bytes =
-      message.piece * (sums ? 1 : message.ways) * elem_bytes(value_type(f, o->out)->elem);
+      message.piece * (one ? 1 : message.ways) * elem_bytes(value_type(f, o->out)->elem);
   return message;
 }
 

@@ -13,7 +13,7 @@
    from a GPU over a communicator that works in host memory. */
 #ifndef SHARDC_IR_MESSAGE_H
 #define SHARDC_IR_MESSAGE_H
-#include "ir/ir.h"
+#include "ir/collective.h"
 
 typedef struct Message {
   int64_t ways, count;             /* ranks; elements of a block, of each message */

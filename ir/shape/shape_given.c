@@ -5,6 +5,7 @@
    type, so the type is written with the op and each rule rebuilds it from the operands, taking new
    sizes from it. Result dims may have any order. */
 #include "shape.h"
+#include "ir/collective.h"
 
 static int64_t carried_size(const Shape *shape, Str dim) {
   int at = type_find(shape_carried(shape), dim);
@@ -242,44 +243,30 @@ static const char *exchange(const Shape *shape, Type *t, Str joined, Str cut) {
 static const char *given_collective(const Shape *shape, Type *t) {
   Group group = shape_group(shape, 0);
   OpCode c = shape->op->code;
+  bool joins = op_collective(c)->from == AXIS_CUT, cuts = op_collective(c)->to == AXIS_CUT;
   *t = shape->op->nin ? *shape_in(shape, 0) : *shape_carried(shape);
   if (shape->op->nin > 1)
     return shape_why(shape, "[hop-c3] receive has %u operands, at most one", shape->op->nin);
-  if (c == OP_all_reduce || c == OP_keep_first || op_is_p2p(c))
+  if (!joins && !cuts)
     return shape->op->ngroups ? shape_why(shape, "[group-c1] %s takes no dims", op_name(c)) : NULL;
-  const char *why = shape_one_group(shape, 1, c == OP_all_to_all);
-  if (!why && c == OP_all_to_all && (group.nto != 1 || group.from[0] == group.to[0]))
+  const char *why = shape_one_group(shape, 1, joins && cuts);
+  if (!why && joins && cuts && (group.nto != 1 || group.from[0] == group.to[0]))
     why = shape_why(shape, "[collective-c1] the dims are written [D -> E]");
-  if (why) return why;
-  if (c == OP_all_to_all) return exchange(shape, t, group.from[0], group.to[0]);
-  return c == OP_all_gather ? exchange(shape, t, group.from[0], NULL)
-                            : exchange(shape, t, NULL, group.from[0]);
+  return why ? why : exchange(shape, t, collective_joins(shape->op), collective_cuts(shape->op));
 }
 
 typedef const char *GivenRule(const Shape *s, Type *expected);
 
 static GivenRule *const given[OP_COUNT] = {
-    [OP_const] = given_const,
-    [OP_iota] = given_iota,
-    [OP_rand] = given_rand,
-    [OP_expand] = given_expand,
-    [OP_rename] = given_rename,
-    [OP_split] = given_split,
-    [OP_merge] = given_merge,
-    [OP_slice] = given_part,
-    [OP_pad] = given_part,
-    [OP_concat] = given_concat,
-    [OP_pack_bits] = given_bits,
-    [OP_unpack_bits] = given_bits,
+    [OP_const] = given_const,     [OP_iota] = given_iota,      [OP_rand] = given_rand,
+    [OP_expand] = given_expand,   [OP_rename] = given_rename,  [OP_split] = given_split,
+    [OP_merge] = given_merge,     [OP_slice] = given_part,     [OP_pad] = given_part,
+    [OP_concat] = given_concat,   [OP_pack_bits] = given_bits, [OP_unpack_bits] = given_bits,
     [OP_scatter] = given_scatter,
-    [OP_all_reduce] = given_collective,
-    [OP_reduce_scatter] = given_collective,
-    [OP_all_gather] = given_collective,
-    [OP_all_to_all] = given_collective,
-    [OP_part] = given_collective,
-    [OP_keep_first] = given_collective,
-    [OP_receive] = given_collective,
-    [OP_send] = given_collective,
+#define COLLECTIVE(name, kind, words, from, to, passes, way, library)                              \
+  [OP_##name] = given_collective,
+#define PLACES(name, from, to) [OP_##name] = given_collective,
+#include "ir/collectives.def"
 };
 
 const char *shape_rule_given(Shape *shape) {

@@ -5,6 +5,7 @@
    After `localize` types are those of one rank and only globals have placements. */
 #include "ir/shape/placement.h"
 #include "ir/plan/stage_class.h"
+#include "ir/collective.h"
 #include "ir/loop.h"
 #include "verify.h"
 
@@ -99,17 +100,11 @@ typedef struct AxisChange { /* of the state on the axis of a collective */
 } AxisChange;
 
 static bool known_change(const Op *op, AxisChange change) {
-  Str first = op->ngroups ? op->group[0].from[0] : NULL;
+  const Collective *facts = op_collective(op->code);
   bool most = !strcmp(attr_str(&op->attrs, ATTR_reduce, ""), "max");
-  switch (op->code) {
-  case OP_all_reduce: return change.from == (most ? PARTIAL_MAX : PARTIAL_SUM) && !change.to;
-  case OP_reduce_scatter: return change.from == PARTIAL_SUM && change.to == first;
-  case OP_all_gather: return change.from == first && !change.to;
-  case OP_all_to_all: return change.from == first && change.to == op->group[0].to[0];
-  case OP_part: return !change.from && change.to == first;
-  case OP_keep_first: return !change.from && change.to == PARTIAL_SUM;
-  default: return false;
-  }
+  Str from = facts->from != AXIS_PARTIAL ? collective_joins(op) : most ? PARTIAL_MAX : PARTIAL_SUM;
+  Str to = facts->to == AXIS_PARTIAL ? PARTIAL_SUM : collective_cuts(op);
+  return !op_is_p2p(op->code) && change.from == from && change.to == to;
 }
 
 /* ---- below `localize`: what the runtime is told to do ---- */
@@ -117,7 +112,6 @@ static bool known_change(const Op *op, AxisChange change) {
 static void check_sending(Verifier *verifier, const Op *op, int axis) {
   int64_t ways = attr_int(&op->attrs, ATTR_ranks, 0), size = verifier->m->mesh.at[axis].size;
   const Attr *reduce = attr_get(&op->attrs, ATTR_reduce);
-  bool sums = op->code == OP_all_reduce || op->code == OP_reduce_scatter;
   if (ways != size || module_is_collected(verifier->m))
     report(verifier, op,
            "[mesh-c1] `ways` is %lld, axis %s has %lld ranks; before `localize` it is not "
@@ -126,9 +120,10 @@ static void check_sending(Verifier *verifier, const Op *op, int axis) {
   if (reduce && strcmp(reduce->s, "max"))
     report(verifier, op, "[mesh-c2] reduce = \"%s\": only max is allowed, or no attribute",
            reduce->s);
-  if (sums && elem_class(value_type(verifier->fn, op->in[0])->elem) != CLASS_FLOAT)
+  if (collective_adds(op->code) &&
+      elem_class(value_type(verifier->fn, op->in[0])->elem) != CLASS_FLOAT)
     report(verifier, op, "[mesh-c3] %s adds up floats", op_name(op->code));
-  if (op->code == OP_part || op->code == OP_keep_first)
+  if (op_collective(op->code)->way == SEND_NONE)
     report(verifier, op, "[mesh-c4] %s sends nothing and has no place below `localize`",
            op_name(op->code));
 }
@@ -189,8 +184,7 @@ static void check_collective(Verifier *verifier, const Op *op) {
     report(verifier, op, "[shard-c6] %s over %s is not at the finest cut of %s", op_name(op->code),
            name, text_of(verifier, op->in[0]));
   const Op *def = value_def(verifier->fn, op->in[0]);
-  bool joins = op->code == OP_all_gather || op->code == OP_all_to_all;
-  if (joins && def && def->code == OP_load && def->global->kind == GLOBAL_PARAM)
+  if (collective_joins(op) && def && def->code == OP_load && def->global->kind == GLOBAL_PARAM)
     report(verifier, op, "[shard-c7] parameter @%s is moved over axis %s, on which it was placed",
            def->global->name, name);
 }

@@ -28,14 +28,14 @@ static void cut_blocks(Module *m, const Fn *f, Op *o, int64_t most) {
 static void select_message(Module *m, const Fn *f, Op *o) {
   int64_t most = plan_zero_bucket(m);
   must(most > 0, "select: messages of at most %lld bytes", (long long)most);
-  bool rows = o->code == OP_reduce_scatter || o->code == OP_all_gather;
+  bool joins = collective_joins(o), cuts = collective_cuts(o);
   Message message = message_of(f, o);
-  if (rows && message.times == 1 && message.rows > 1) {
+  if (joins != cuts && message.times == 1 && message.rows > 1) {
     int64_t bytes = message.bytes / message.rows;
     int64_t times = bytes >= LONG_ROW ? message.rows : message_fewest(message.rows, bytes, most);
     if (times > 1) attr_set_int(m, &o->attrs, ATTR_messages, times);
   }
-  if (o->code == OP_all_to_all && message_workspace(f, o)) cut_blocks(m, f, o, most);
+  if (joins && cuts && message_workspace(f, o)) cut_blocks(m, f, o, most);
   int64_t work = message_workspace(f, o);
   if (work) attr_set_int(m, &o->attrs, ATTR_workspace, work);
 }

@@ -9,6 +9,7 @@
    make */
 #ifndef SHARDC_PASSES_COLLECT_H
 #define SHARDC_PASSES_COLLECT_H
+#include "ir/collective.h"
 #include "ir/shape/placement.h"
 #include "passes/base/rebuild.h"
 

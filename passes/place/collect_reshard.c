@@ -2,9 +2,8 @@
    value that is free to make (positions, constants, inputs, and values made from them) is made
    again in that placement instead.
 
-   Conversions of one axis: whole to cut, part; partial to cut, reduce_scatter; partial to whole,
-   all_reduce; cut to cut, all_to_all; cut to whole, all_gather; steps that send little come first,
-   in this order. Blocks are joined at the finest cut of a dim and new cuts are made inside the
+   The conversions of one axis are rows of ir/collectives.def; steps that send little come first
+   (step_order). Blocks are joined at the finest cut of a dim and new cuts are made inside the
    others: a step waits until that is possible, and if all steps wait, the finest cut that blocks
    them is gathered and restored later. */
 #include "collect.h"
@@ -29,14 +28,23 @@ double bytes_without_axis(const CollectSite *site, const Type *t, const Placemen
   return (double)placement_held(site->m, t, &rest);
 }
 
+static AxisState state_of(Str state) {
+  return !state ? AXIS_WHOLE : is_partial(state) ? AXIS_PARTIAL : AXIS_CUT;
+}
+
+/* The first collective on the way. A maximum is completed before it is cut. */
+static bool leads(Str from, Str to, OpCode *c) {
+  return collective_between(state_of(from), from == PARTIAL_MAX ? AXIS_WHOLE : state_of(to), c);
+}
+
 double convert_cost(const CollectSite *site, Str from, Str to, int axis, double held) {
   must(axis >= 0 && axis < (int)site->m->mesh.n, "collect: the mesh has no axis %d", axis);
+  OpCode c;
   if (from == to) return 0;
-  if (is_partial(from))
-    return !to ? 2 * held : is_split(to) ? (from == PARTIAL_MAX ? 2 : 1) * held : INFINITY;
-  if (!from) return to == PARTIAL_MAX ? INFINITY : 0; /* part, keep_first */
-  if (!to) return held;
-  return is_split(to) ? held / (double)site->m->mesh.at[axis].size : INFINITY;
+  if (to == PARTIAL_MAX || !leads(from, to, &c)) return INFINITY;
+  const Collective *facts = op_collective(c);
+  double ways = facts->way == SEND_EACH ? (double)site->m->mesh.at[axis].size : 1;
+  return facts->passes * held / ways;
 }
 
 /* A free value costs nothing, but that samples of an input are another rank's business. */
@@ -70,24 +78,22 @@ static ValueId emit(CollectSite *site, OpCode c, ValueId v, const Group *group, 
       emit_typed(site->m, site->to, c, 1, &v, group, t, site->op ? site->op->loc : (Loc){0});
   Op *o = &vec_last(site->to->ops);
   attr_set_str(site->m, &o->attrs, ATTR_axis, site->m->mesh.at[axis].name);
-  if (c == OP_all_reduce && placement.on[axis] == PARTIAL_MAX)
+  if (placement.on[axis] == PARTIAL_MAX)
     attr_set_str(site->m, &o->attrs, ATTR_reduce, intern(site->m->ctx->names, "max"));
-  if (site->gradient && (c == OP_all_reduce || c == OP_reduce_scatter))
-    attr_set_int(site->m, &o->attrs, ATTR_gradient, 1);
+  if (site->gradient && collective_adds(c)) attr_set_int(site->m, &o->attrs, ATTR_gradient, 1);
   placement.on[axis] = state;
   site->to->values.at[r].placed = placement;
   return r;
 }
 
 static ValueId step(CollectSite *site, ValueId v, int axis, Str from, Str to) {
-  Group one = group_dims(1, is_split(to) ? &to : &from);
-  if (from == PARTIAL_SUM && is_split(to)) return emit(site, OP_reduce_scatter, v, &one, axis, to);
-  if (is_partial(from)) return emit(site, OP_all_reduce, v, NULL, axis, NULL);
-  if (!from && is_partial(to)) return emit(site, OP_keep_first, v, NULL, axis, to);
-  if (!from) return emit(site, OP_part, v, &one, axis, to);
-  if (!to) return emit(site, OP_all_gather, v, &one, axis, NULL);
-  Group both = group_map(1, &from, 1, &to);
-  return emit(site, OP_all_to_all, v, &both, axis, to);
+  OpCode c;
+  must(leads(from, to, &c), "collect: nothing leads from %s to %s", from ? from : "whole",
+       to ? to : "whole");
+  const Collective *facts = op_collective(c);
+  bool joins = facts->from == AXIS_CUT, cuts = facts->to == AXIS_CUT;
+  Group group = joins && cuts ? group_map(1, &from, 1, &to) : group_dims(1, cuts ? &to : &from);
+  return emit(site, c, v, joins || cuts ? &group : NULL, axis, facts->to == AXIS_WHOLE ? NULL : to);
 }
 
 /* Rank of a step among the ready ones. */

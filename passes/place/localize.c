@@ -14,6 +14,7 @@
    the unused ones. Samples of a step that is cut in time are dealt to the ranks micro-batch by
    micro-batch (Global inputs, placement_index). Globals keep their placement in addition to the
    sizes of one rank. */
+#include "ir/collective.h"
 #include "ir/made.h"
 #include "ir/plan/rank_slice.h"
 #include "ir/shape/placement.h"
@@ -284,21 +285,11 @@ static ValueId reordered(Local *local, ValueId v, Str dim, int64_t n, int64_t pa
   return ir_gather(local->m, local->r.to, v, bin(local, OP_add, at, rest), dim, local->loc);
 }
 
-/* The dim that a collective joins, or that it cuts. */
-static Str joined_dim(const Op *o) {
-  return o->code == OP_all_gather || o->code == OP_all_to_all ? o->group[0].from[0] : NULL;
-}
-
-static Str cut_dim(const Op *o) {
-  if (o->code == OP_reduce_scatter) return o->group[0].from[0];
-  return o->code == OP_all_to_all ? o->group[0].to[0] : NULL;
-}
-
 static void local_collective(Local *local, const Op *o) {
   must(axis_of(local, o) >= 0, "localize: the mesh has no axis of %s", op_name(o->code));
   int64_t ways = local->m->mesh.at[axis_of(local, o)].size;
   Type in = local_type(local, o->in[0]), out = local_type(local, o->out);
-  Str joined = joined_dim(o), cut = cut_dim(o);
+  Str joined = collective_joins(o), cut = collective_cuts(o);
   int64_t jsize = joined ? type_size(&in, joined) : 0, csize = cut ? type_size(&out, cut) : 0;
   int64_t jpart = joined ? dealt_part(local, placed(local, o->in[0]), joined, jsize) : 0;
   int64_t cpart = cut ? dealt_part(local, placed(local, o->out), cut, csize) : 0;

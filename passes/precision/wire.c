@@ -12,6 +12,7 @@
    a rank keeps, or messages that only move numbers. */
 #include "precision.h"
 #include "int8.h"
+#include "ir/collective.h"
 #include "ir/plan/module_settings.h"
 
 typedef enum WireAnswer { NOT_ASKED, NO, YES } WireAnswer;
@@ -100,8 +101,7 @@ static bool read_rounded(const Body *body, ValueId v) {
 static Elem wire_type(Body *body, const Op *o) {
   const Wire *wire = body->w;
   Elem e = value_type(body->f, o->in[0])->elem;
-  bool adds = o->code == OP_reduce_scatter ||
-              (o->code == OP_all_reduce && !attr_get(&o->attrs, ATTR_reduce));
+  bool adds = collective_adds(o->code) && !attr_get(&o->attrs, ATTR_reduce);
   if (!adds || elem_class(e) != CLASS_FLOAT) return e;
   if (attr_int(&o->attrs, ATTR_gradient, 0)) return wire->asked ? wire->reduce : e;
   bool may = wire->narrow && e == ELEM_f32 && value_type(body->f, o->in[0])->rank;

@@ -26,6 +26,7 @@
 #include "passes/place/place.h"
 #include "classes.h"
 #include "stream.h"
+#include "ir/collective.h"
 #include "ir/plan/module_settings.h"
 #include "ir/shape/placement.h"
 #include "ir/plan/stage_class.h"
@@ -69,8 +70,8 @@ static bool is_stages(const Op *o) {
 
 /* A slice of a value that all stages have, such as an option per layer, is not sent. */
 static bool goes_over(const StageStream *stream, const Op *o) {
-  return op_family(o->code) == FAMILY_COLLECTIVE && o->code != OP_keep_first &&
-         o->code != OP_part && !strcmp(attr_str(&o->attrs, ATTR_axis, ""), stream->name);
+  return op_family(o->code) == FAMILY_COLLECTIVE && op_collective(o->code)->way != SEND_NONE &&
+         !strcmp(attr_str(&o->attrs, ATTR_axis, ""), stream->name);
 }
 
 static bool any_goes_over(const StageStream *stream, const Fn *f) {

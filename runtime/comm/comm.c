@@ -1,9 +1,7 @@
 /* Code shared by all communicators: groups of the mesh, blocks, counting, the choice of the kind,
-   and the kind for one rank. Traffic is counted as in the papers: an all-reduce of z elements sends
-   2z; reduce-scatter, all-gather, broadcast and send z; all-to-all z / n. z is the size of the
-   value that is whole over the axis. Every rank counts this amount, even the last of a line of
-   sends, and even if a ring of n sends only (n - 1) / n of it. So measured traffic can be compared
-   with a plan number by number. */
+   and the kind for one rank. Traffic is counted as in the papers (ir/collectives.def). Every rank
+   counts this amount, even the last of a line of sends, and even if a ring of n sends only
+   (n - 1) / n of it. So measured traffic can be compared with a plan number by number. */
 #include "flight.h"
 #include "ir/support/num.h"
 #include "runtime/base/setting.h"
@@ -12,11 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const kind_names[] = {"all-reduce", "reduce-scatter", "all-gather", "all-to-all",
-                                         "broadcast",  "send",           "receive"};
-_Static_assert(COUNT_OF(kind_names) == RT_RECEIVE + 1, "a name per rt_collective_kind");
+enum { WHOLE, CUT, PARTIAL };
+enum { RING, EACH, NEXT };
 
-const char *rt_collective_name(int kind) { return kind_names[kind]; }
+const CollectiveFacts rt_collective_facts[RT_COLLECTIVES] = {
+#define COLLECTIVE(name, kind, words, from, to, passes, way, library)                              \
+  [RT_##kind] = {words, (to) == CUT, (from) == CUT, passes, (way) == NEXT},
+#define RUNTIME_COLLECTIVE COLLECTIVE
+#include "ir/collectives.def"
+};
 
 int rt_hop_peer(const rt_collective *collective, const RankGroup *group) {
   int at = group->me + (!collective->back == (collective->kind == RT_SEND) ? 1 : -1);
@@ -25,13 +27,8 @@ int rt_hop_peer(const rt_collective *collective, const RankGroup *group) {
 }
 
 double rt_comm_elements(const rt_collective *collective, int n) {
-  switch (collective->kind) {
-  case RT_ALL_REDUCE: return 2 * (double)collective->count;
-  case RT_BROADCAST:
-  case RT_SEND: return (double)collective->count;
-  case RT_RECEIVE: return 0;                     /* counted where it is sent */
-  default: return (double)collective->count * n; /* all-to-all: z = count * n * n */
-  }
+  const CollectiveFacts *facts = &rt_collective_facts[collective->kind];
+  return facts->passes * (double)collective->count * (facts->gives || facts->takes ? n : 1);
 }
 
 /* ---- blocks ---- */
@@ -449,7 +446,7 @@ void rt_comm_table(const Comm *c) {
     const CommCount *count = &c->count[i];
     if (count->calls)
       fprintf(stderr, "%-14s %-10s %10lld %16.0f %18.0f %10.3f  %s%s%s\n",
-              rt_collective_name((int)collective->kind), program->mesh[collective->axis].name,
+              rt_collective_facts[collective->kind].words, program->mesh[collective->axis].name,
               (long long)count->calls, count->elements, count->bytes, count->seconds,
               collective->what, *collective->source ? ", " : "", collective->source);
   }

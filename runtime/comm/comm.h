@@ -12,8 +12,8 @@
 #ifndef SHARDC_RT_COMM_H
 #define SHARDC_RT_COMM_H
 /* Relative paths: with comm_mpi.c this header is installed, in the same folders, for mpicc. */
-#include "runtime/base/base.h"
-#include "runtime/rt.h"
+#include "../base/base.h"
+#include "../rt.h"
 
 typedef struct Comm Comm;
 typedef struct RtFlight RtFlight;
@@ -127,15 +127,20 @@ void rt_comm_device_at(Comm *c, unsigned position, unsigned row); /* row from 1;
 
 void rt_comm_table(const Comm *c); /* what this rank sent, on stderr */
 
-static inline bool rt_is_hop(rt_collective_kind kind) {
-  return kind == RT_SEND || kind == RT_RECEIVE;
-}
+typedef struct CollectiveFacts { /* of a kind: ir/collectives.def */
+  const char *words;             /* all-reduce, .. */
+  bool gives, takes;             /* the buffer that is sent, received, has a block of each rank */
+  int passes;                    /* of the value that is whole: what each rank sends, as counted */
+  bool hop;                      /* from neighbour to neighbour */
+} CollectiveFacts;
+extern const CollectiveFacts rt_collective_facts[RT_COLLECTIVES];
+
+static inline bool rt_is_hop(rt_collective_kind kind) { return rt_collective_facts[kind].hop; }
 /* The rank of the group on the other side of a send or receive; -1: this is the end of the line. */
 int rt_hop_peer(const rt_collective *collective, const RankGroup *group);
 
-/* Elements that each rank sends: all-reduce 2z, the others z, all-to-all z/n of the value. */
+/* Elements that each rank sends, as papers count. */
 double rt_comm_elements(const rt_collective *collective, int n);
-const char *rt_collective_name(int kind); /* all-reduce, .. */
 /* The position of element e of block i if n blocks are cut into rows that are stored
    interleaved. */
 int64_t rt_block_at(int64_t n, int64_t i, int64_t row, int64_t e);

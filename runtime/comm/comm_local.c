@@ -166,7 +166,7 @@ static void hand_out(const LocalCall *call, int parity, int64_t at, int64_t m) {
 }
 
 /* Round k adds up chunk k and hands out chunk k - 1; a short one is added up by everybody. */
-static void all_reduce(LocalCall *call) {
+static void local_all_reduce(LocalCall *call) {
   int64_t step = CHUNK / call->size, count = call->what->count, last = 0;
   int n = call->g->n, me = call->g->me;
   if (count * call->size <= SMALL) {
@@ -191,7 +191,7 @@ static void all_reduce(LocalCall *call) {
 }
 
 /* Blocks of all ranks in the slot, `step` elements of each. */
-static void scatter(LocalCall *call, bool reduce) {
+static void send_blocks(LocalCall *call, bool reduce) {
   const rt_collective *collective = call->what;
   int n = call->g->n, me = call->g->me;
   int64_t step = CHUNK / call->size / n;
@@ -211,7 +211,10 @@ static void scatter(LocalCall *call, bool reduce) {
   }
 }
 
-static void all_gather(LocalCall *call) {
+static void local_reduce_scatter(LocalCall *call) { send_blocks(call, true); }
+static void local_all_to_all(LocalCall *call) { send_blocks(call, false); }
+
+static void local_all_gather(LocalCall *call) {
   const rt_collective *collective = call->what;
   int64_t step = CHUNK / call->size;
   for (int64_t at = 0; at < collective->count; at += step) {
@@ -225,7 +228,7 @@ static void all_gather(LocalCall *call) {
   }
 }
 
-static void broadcast(LocalCall *call) {
+static void local_broadcast(LocalCall *call) {
   int64_t step = CHUNK / call->size, count = call->what->count;
   bool root = call->g->me == 0;
   for (int64_t at = 0; at < count; at += step) {
@@ -252,7 +255,7 @@ static char *slot_of(const LocalCall *call, int i, int back) {
 
 /* A message stays in the slot until the neighbour takes it; this rank continues. So ranks that both
    send before they receive do not deadlock. The previous message must have been taken. */
-static void hop_out(LocalCall *call) {
+static void local_send(LocalCall *call) {
   int peer = rt_hop_peer(call->what, call->g), back = call->what->back != 0;
   Box *box = &lane_of(call, call->g->me)->box[back];
   unsigned round = atomic_load(&box->sent.at);
@@ -262,7 +265,7 @@ static void hop_out(LocalCall *call) {
   advance(call, &box->sent, round + 1);
 }
 
-static void hop_in(LocalCall *call) {
+static void local_receive(LocalCall *call) {
   int peer = rt_hop_peer(call->what, call->g), back = call->what->back != 0;
   Box *box = &lane_of(call, peer)->box[back];
   unsigned round = atomic_load(&box->taken.at) + 1;
@@ -273,6 +276,12 @@ static void hop_in(LocalCall *call) {
 }
 
 /* ---- calls ---- */
+
+static void (*const calls[RT_COLLECTIVES])(LocalCall *) = {
+#define COLLECTIVE(name, kind, words, from, to, passes, way, library) [RT_##kind] = local_##name,
+#define RUNTIME_COLLECTIVE COLLECTIVE
+#include "ir/collectives.def"
+};
 
 static void local_collect(Comm *c, const RankGroup *group, int channel, const rt_collective *what,
                           const void *send, void *receive) {
@@ -286,15 +295,7 @@ static void local_collect(Comm *c, const RankGroup *group, int channel, const rt
                     .send = send,
                     .receive = receive};
   call.mark = rt_watchdog_enter(&comm->watchdog, what);
-  switch (what->kind) {
-  case RT_ALL_REDUCE: all_reduce(&call); break;
-  case RT_REDUCE_SCATTER: scatter(&call, true); break;
-  case RT_ALL_TO_ALL: scatter(&call, false); break;
-  case RT_ALL_GATHER: all_gather(&call); break;
-  case RT_BROADCAST: broadcast(&call); break;
-  case RT_SEND: hop_out(&call); break;
-  case RT_RECEIVE: hop_in(&call); break;
-  }
+  calls[what->kind](&call);
   rt_watchdog_exit(&comm->watchdog);
 }
 

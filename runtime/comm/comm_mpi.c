@@ -141,7 +141,7 @@ static MPI_Op op_of(const rt_collective *collective) {
 
 static _Noreturn void end_all(const MpiCall *call, int code, const char *what) {
   fprintf(stderr, "error[R%04d]: %s: %s #%u of %s%s%s; this is rank %d\n", code, what,
-          rt_collective_name((int)call->what->kind), call->m->calls, call->what->what,
+          rt_collective_facts[call->what->kind].words, call->m->calls, call->what->what,
           *call->what->source ? ", " : "", call->what->source, call->c->launch.rank);
   abort_all(call->m, 1);
 }
@@ -255,7 +255,7 @@ static void add_all(MpiCall *call, const char *send, char *receive, int64_t m, b
   await_started(call);
 }
 
-static void all_reduce(MpiCall *call, const char *send, char *receive, int64_t at, int64_t m) {
+static void mpi_all_reduce(MpiCall *call, const char *send, char *receive, int64_t at, int64_t m) {
   MPI_Request request;
   send += at * call->size, receive += at * call->size;
   if (!is_whole_number((int)call->what->elem)) {
@@ -273,14 +273,15 @@ static void send_blocks(MpiCall *call, const char *send, int64_t at, int64_t m) 
     send_to(call, partner(call, k), outgoing(call, send, partner(call, k), at, m), m);
 }
 
-static void reduce_scatter(MpiCall *call, const char *send, char *receive, int64_t at, int64_t m) {
+static void mpi_reduce_scatter(MpiCall *call, const char *send, char *receive, int64_t at,
+                               int64_t m) {
   send_blocks(call, send, at, m);
   receive_parts(call, outgoing(call, send, call->g->me, at, m), m);
   sum_parts(call, receive + at * call->size, m);
 }
 
 /* A ring: each rank hands on to the next what it got last. */
-static void all_gather(MpiCall *call, const char *send, char *receive, int64_t at, int64_t m) {
+static void mpi_all_gather(MpiCall *call, const char *send, char *receive, int64_t at, int64_t m) {
   int n = call->g->n, me = call->g->me;
   size_t bytes = (size_t)(m * call->size);
   bool there = m == call->what->count && call->what->receive_row == m;
@@ -295,7 +296,7 @@ static void all_gather(MpiCall *call, const char *send, char *receive, int64_t a
   if (!there) unpack(call, receive, at, m);
 }
 
-static void all_to_all(MpiCall *call, const char *send, char *receive, int64_t at, int64_t m) {
+static void mpi_all_to_all(MpiCall *call, const char *send, char *receive, int64_t at, int64_t m) {
   size_t bytes = (size_t)(m * call->size);
   send_blocks(call, send, at, m);
   receive_parts(call, outgoing(call, send, call->g->me, at, m), m);
@@ -303,7 +304,7 @@ static void all_to_all(MpiCall *call, const char *send, char *receive, int64_t a
   unpack(call, receive, at, m);
 }
 
-static void broadcast(MpiCall *call, const char *send, char *receive, int64_t at, int64_t m) {
+static void mpi_broadcast(MpiCall *call, const char *send, char *receive, int64_t at, int64_t m) {
   MPI_Request request;
   char *data = receive + at * call->size;
   if (call->g->me == 0 && send != receive)
@@ -323,7 +324,7 @@ static void push(const Sent *sent, int64_t bytes) {
 /* Messages of one direction have a tag and arrive in the order of sending. A send does not wait for
    a neighbour that is late: ranks that both send before they receive continue. The previous message
    must have been taken. */
-static void hop_out(MpiCall *call, const char *data, char *receive, int64_t at, int64_t m) {
+static void mpi_send(MpiCall *call, const char *data, char *receive, int64_t at, int64_t m) {
   Sent *sent = &call->m->sent[call->channel * 2 + (call->what->back != 0)];
   (void)receive;
   if (!at) await(call, sent->parts, sent->part), sent->parts = 0;
@@ -334,7 +335,7 @@ static void hop_out(MpiCall *call, const char *data, char *receive, int64_t at, 
   if (at + m == call->what->count) push(sent, call->what->count * call->size);
 }
 
-static void hop_in(MpiCall *call, const char *data, char *to, int64_t at, int64_t m) {
+static void mpi_receive(MpiCall *call, const char *data, char *to, int64_t at, int64_t m) {
   MPI_Request request;
   (void)data;
   MPI_Irecv(to + at * call->size, (int)m, type_of((int)call->what->elem),
@@ -342,23 +343,19 @@ static void hop_in(MpiCall *call, const char *data, char *to, int64_t at, int64_
   await(call, 1, &request);
 }
 
-static void (*const chunk[])(MpiCall *, const char *, char *, int64_t, int64_t) = {
-    all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, hop_out, hop_in};
+static void (*const chunk[RT_COLLECTIVES])(MpiCall *, const char *, char *, int64_t, int64_t) = {
+#define COLLECTIVE(name, kind, words, from, to, passes, way, library) [RT_##kind] = mpi_##name,
+#define RUNTIME_COLLECTIVE COLLECTIVE
+#include "ir/collectives.def"
+};
 
 /* Elements at a time: what staging has room for. */
 static int64_t chunk_of(const MpiCall *call) {
   const rt_collective *collective = call->what;
-  switch (collective->kind) {
-  case RT_ALL_REDUCE:
-  case RT_BROADCAST:
-  case RT_SEND:
-  case RT_RECEIVE: return STAGE - call->g->n; /* blocks are rounded up */
-  case RT_ALL_GATHER:
-    if (collective->receive_row == collective->count && collective->count <= INT_MAX)
-      return collective->count;
-    return STAGE / call->g->n;
-  default: return STAGE / call->g->n;
-  }
+  const CollectiveFacts *facts = &rt_collective_facts[collective->kind];
+  if (!facts->gives && !facts->takes) return STAGE - call->g->n; /* blocks are rounded up */
+  bool in_place = !facts->gives && collective->receive_row == collective->count;
+  return in_place && collective->count <= INT_MAX ? collective->count : STAGE / call->g->n;
 }
 
 /* The largest and the smallest mark of the group are the same if all are. */

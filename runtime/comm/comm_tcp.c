@@ -135,7 +135,7 @@ static void tcp_collect(Comm *c, const RankGroup *group, int channel, const rt_c
   Tcp *tcp = c->inside;
   if (channel != c->program->naxes)
     rt_fail(105, "communicator tcp does not carry the %s of %s: compile again",
-            rt_collective_name((int)what->kind), what->what);
+            rt_collective_facts[what->kind].words, what->what);
   TcpCall call = {
       .t = tcp, .what = what, .world = group->n, .size = rt_elem_bytes((int)what->elem)};
   call.mark = rt_watchdog_enter(&tcp->watchdog, what);

@@ -70,7 +70,7 @@ static void call_text(const Watchdog *watchdog, int rank, char *text, size_t siz
   else if (!call) snprintf(text, size, "the start");
   else if (row && row <= (unsigned)program->ncollectives) {
     const rt_collective *collective = &program->collectives[row - 1];
-    snprintf(text, size, "%s #%u of %s over %s%s%s%s", rt_collective_name((int)collective->kind),
+    snprintf(text, size, "%s #%u of %s over %s%s%s%s", rt_collective_facts[collective->kind].words,
              number, collective->what, program->mesh[collective->axis].name,
              *collective->source ? " (" : "", collective->source, *collective->source ? ")" : "");
   } else snprintf(text, size, "#%u: %.*s", number, PEER_TEXT - 1, peer->text);

@@ -51,17 +51,15 @@ void rt_cuda_exchange(Device *d, const rt_collective *collective, const void *se
   const rt_program *program = d->program;
   char *out = cuda->pinned + program->host_view + program->host_window,
        *in = out + program->host_messages / 2;
-  bool all = collective->kind == RT_ALL_TO_ALL,
-       gives = all || collective->kind == RT_REDUCE_SCATTER,
-       takes = all || collective->kind == RT_ALL_GATHER;
+  const CollectiveFacts *facts = &rt_collective_facts[collective->kind];
   int64_t ways = program->mesh[collective->axis].size,
           piece = collective->piece ? collective->piece : collective->count;
   for (int64_t at = 0; at < collective->count; at += piece) {
     int64_t n = min_i64(collective->count - at, piece);
     Exchange exchange = {cuda, collective, rt_elem_bytes((int)collective->elem), at, n};
     if (collective->kind != RT_RECEIVE)
-      copy_blocks(&exchange, send, out, gives, ways, collective->send_row, true);
+      copy_blocks(&exchange, send, out, facts->gives, ways, collective->send_row, true);
     rt_comm_piece(d->comm, collective, n, out, in);
-    copy_blocks(&exchange, receive, in, takes, ways, collective->receive_row, false);
+    copy_blocks(&exchange, receive, in, facts->takes, ways, collective->receive_row, false);
   }
 }

@@ -49,7 +49,7 @@ static void must(const Nccl *nccl, NcclResult e, const rt_collective *collective
   if (e == NCCL_SUCCESS || e == NCCL_IN_PROGRESS) return;
   error_text(nccl, e, why, sizeof why);
   if (collective)
-    rt_fault(&f, 1010, "%s of %s%s%s failed: %s", rt_collective_name((int)collective->kind),
+    rt_fault(&f, 1010, "%s of %s%s%s failed: %s", rt_collective_facts[collective->kind].words,
              collective->what, *collective->source ? ", " : "", collective->source, why);
   else rt_fault(&f, 1010, "NCCL failed: %s", why);
   rt_help(&f, "NCCL_DEBUG=WARN tells more");

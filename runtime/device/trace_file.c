@@ -113,7 +113,7 @@ static void put_message(TraceText *text, int64_t i) {
       peer = (int)(group->first + at * group->stride);
   put_head(text, event, waits ? "wait" : "message");
   fprintf(text->file, "\"%s%s\",\"args\":{\"what\":", waits ? "wait: " : "",
-          rt_collective_name((int)row->kind));
+          rt_collective_facts[row->kind].words);
   rt_json_write(text->file, row->what);
   fputs(",\"source\":", text->file);
   rt_json_write(text->file, row->source);

@@ -100,7 +100,7 @@ static void compare(const Device *d, Comm *c, const char *sent, int run) {
     rt_comm_collect(c, x, sent, want);
     if (!memcmp(want, have + (int64_t)i * ROOM * 4, n)) continue;
     fprintf(stderr, "run %d, %s of %s over axis %d differs\n", run,
-            rt_collective_name((int)x->kind), rt_elem_name((int)x->elem), x->axis);
+            rt_collective_facts[x->kind].words, rt_elem_name((int)x->elem), x->axis);
     _exit(1);
   }
   free(want);

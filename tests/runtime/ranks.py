@@ -357,6 +357,12 @@ def case_run():
 
 def case_mpi():
     """The same program over MPI: the same losses; `local` also reads the launcher's variables."""
+    # what is installed with comm_mpi.c includes nothing else
+    installed = os.path.join(os.path.dirname(SHARDC), 'lib', 'shardc')
+    headers = subprocess.run(['cc', '-std=gnu17', '-D_GNU_SOURCE', '-fsyntax-only', '-I', installed, '-x', 'c', '-'],
+                             input='#include "comm/flight.h"\n#include "comm/reduce_ranks.h"\n', text=True,
+                             capture_output=True)
+    check(headers.returncode == 0, f'headers for MPI: {headers.stderr}')
     if not shutil.which('mpicc') or not shutil.which('mpirun'): return print('  no mpicc or mpirun: not tested')
     if knobs.get('CHECKED') == 'thread':
         return print('  the sanitizer for races reports locks inside of Open MPI: not tested')

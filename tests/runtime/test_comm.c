@@ -196,10 +196,10 @@ static void one_call(const Case *c, Comm *comm, int call, uint64_t *own) {
   for (int64_t i = 0; i < received; i += received < 5000 ? 1 : 1 + below(own, 40)) {
     double got = rt_elem_get(elem, receive, i), want = expected(c, call, g, i);
     if (memcmp(&got, &want, sizeof got) && !(got == 0 && want == 0)) {
-      fprintf(stderr,
-              "%s over %d of %d, %s, count %lld, rows %lld %lld, element %lld: %g, not %g\n",
-              rt_collective_name(kind), g->n, c->world, rt_elem_name(elem), (long long)r->count,
-              (long long)r->send_row, (long long)r->receive_row, (long long)i, got, want);
+      fprintf(
+          stderr, "%s over %d of %d, %s, count %lld, rows %lld %lld, element %lld: %g, not %g\n",
+          rt_collective_facts[kind].words, g->n, c->world, rt_elem_name(elem), (long long)r->count,
+          (long long)r->send_row, (long long)r->receive_row, (long long)i, got, want);
       fail("result", call, comm->launch.rank);
     }
   }
