@@ -123,6 +123,8 @@ typedef struct Sizes {
 
 Sizes *sizes_new(World *w, const AstItem *variant);
 void sizes_give(Sizes *s, Str dim, int64_t size, Span where); /* the last one wins */
+/* Shows where the size of the dim is set, with the edit that makes it `size`. */
+void sizes_mend(const Sizes *s, Report *r, Str dim, int64_t size);
 DimInfo *sizes_find(const Sizes *s, Str dim);   /* a prime is ignored; NULL: no such dim */
 bool sizes_alike(const Sizes *s, Str a, Str b); /* `like` leads from both to one dim */
 int64_t size_of(Sizes *s, Str dim);             /* > 0, SIZE_OPEN or SIZE_BAD */

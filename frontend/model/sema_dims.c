@@ -233,6 +233,27 @@ static void report_fraction(Sizes *sizes, const DimInfo *info, double v) {
 
 /* ---- sizes ---- */
 
+void sizes_mend(const Sizes *sizes, Report *r, Str dim, int64_t size) {
+  const DimInfo *info = sizes_find(sizes, dim);
+  for (uint32_t steps = 0; info && !info->given && info->def->like.text && steps < sizes->n;
+       steps++)
+    info = sizes_find(sizes, info->def->like.text);
+  if (!info) return;
+  const AstExpr *value = info->def->value;
+  Str name = info->decl->name;
+  if (info->given && info->given_span.file) {
+    diag_also(r, info->given_span, "the size of `%s`", name);
+    diag_help(r, "write `%s = %lld`", name, (long long)size);
+    diag_edit(r, info->given_span, "%s = %lld", name, (long long)size);
+  } else if (info->given) diag_help(r, "write `-D %s=%lld`", name, (long long)size);
+  else if (value) {
+    diag_also(r, value->span, "the size of `%s`", name);
+    if (value->kind != EXPR_NUMBER) return;
+    diag_help(r, "write `%s = %lld`", name, (long long)size);
+    diag_edit(r, value->span, "%lld", (long long)size);
+  }
+}
+
 static int64_t whole(Sizes *sizes, const DimInfo *info, double v) {
   const AstExpr *expr = info->def->value;
   if (fabs(v) > 9e15) {

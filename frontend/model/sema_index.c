@@ -86,6 +86,7 @@ static bool sizes_address(Eval *e, Str of, Str dim, Span at) {
   Report *r = eval_error(e, "E0306", at, "`iota(%s)` counts to %lld, `%s` has only %lld", of,
                          (long long)n, dim, (long long)room);
   diag_label(r, "index range larger than the dimension");
+  sizes_mend(e->sizes, r, of, room);
   return false;
 }
 

@@ -22,6 +22,7 @@ typedef VEC(Fed) Feds;
 void fed_push(Eval *e, Feds *out, Str name, Span span);
 void task_feeds(Eval *e, const AstValue *task, Feds *out);
 void check_task(Eval *e, const AstSetting *line, const AstValue *task); /* E0402, E0601 .. E0606 */
+void check_columns(Eval *e, const AstSetting *line); /* E0602, W0706 (sema_columns.c) */
 void check_next(Eval *e, const AstSetting *line); /* the task of a line without one: E0604, E0606 */
 void write_task(Module *m, Eval *e, const AstValue *task);
 

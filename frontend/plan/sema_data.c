@@ -198,7 +198,7 @@ void check_data(Eval *e, const Choice *choice) {
   if (!line) return;
   const AstValue *source = settings_value(train, "data", NULL),
                  *task = setting_option(line, "task");
-  if (is_call(source, "columns")) fed_by_columns(e, &fed, source);
+  if (is_call(source, "columns")) fed_by_columns(e, &fed, source), check_columns(e, line);
   else if (task && task->kind == VALUE_CALL) {
     task_feeds(e, task, &fed);
     check_task(e, line, task);

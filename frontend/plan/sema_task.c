@@ -86,6 +86,19 @@ static bool kind_fits(TaskValue want, const Val *v) {
   return v->kind == VAL_INDEX || (want == TASK_COUNTER && v->kind == VAL_INT);
 }
 
+/* `pos` counts along the last dimension of its input. */
+static void check_positions(Eval *e, const AstValue *value, const Input *in) {
+  const Dims *dims = &in->type.dims;
+  Str along = dims->n > 1 ? dims->at[dims->n - 1] : NULL;
+  int64_t n = along ? size_of(e->sizes, along) : 0, room = size_of(e->sizes, in->type.of);
+  if (n <= 0 || room <= 0 || n <= room) return;
+  Report *r = world_error(e->w, "E0306", value->span,
+                          "positions along `%s` count to %lld, `%s` has only %lld", along,
+                          (long long)n, in->type.of, (long long)room);
+  diag_also(r, in->span, "the input");
+  sizes_mend(e->sizes, r, along, room);
+}
+
 static void check_option(Eval *e, const AstPair *pair, const TaskOption *option) {
   static const char *const wanted[] = {"an i32 or index input", "an index input", "a bool input",
                                        "a share such as 15%"};
@@ -107,7 +120,8 @@ static void check_option(Eval *e, const AstPair *pair, const TaskOption *option)
                             wanted[option->value]);
     diag_label(r, "this is %s", kind_text(e->ctx, &in->type));
     diag_also(r, in->span, "the input");
-  }
+  } else if (in && !strcmp(option->key, "pos") && in->type.kind == VAL_INDEX)
+    check_positions(e, value, in);
 }
 
 /* The shares of chosen tokens that become the mask token and a random one. */

@@ -68,16 +68,27 @@ static bool fill_labels(const Task *task, const Feed *feed, const Window *window
   return true;
 }
 
+static bool outside(const Feed *feed, const Window *window, int64_t number, Fault *f) {
+  rt_fault(f, 204, "%s %lld of a sample is not an index of %s: input %s takes 0 to %lld",
+           feed->role == ROLE_DOC ? "document" : "position", (long long)number, feed->input->of,
+           feed->input->name, (long long)feed->input->of_size - 1);
+  return rt_at(f, window->part->path, "number", window->at);
+}
+
 /* Documents and positions within the sample: a document that began before it counts from the
    sample's begin; padding is a document of its own. */
-static void fill_counter(const Task *task, const Feed *feed, const Window *window, void *to) {
-  int64_t doc = 0, pos = 0;
+static bool fill_counter(const Task *task, const Feed *feed, const Window *window, void *to,
+                         Fault *f) {
+  int64_t doc = 0, pos = 0, limit = feed->input->of ? feed->input->of_size : INT64_MAX;
   for (int64_t k = 0; k < feed->count; k++) {
     if (k == window->count && k) doc++, pos = 0;
-    rt_elem_put(feed->input->elem, to, k, (double)(feed->role == ROLE_DOC ? doc : pos));
+    int64_t number = feed->role == ROLE_DOC ? doc : pos;
+    if (number >= limit) return outside(feed, window, number, f);
+    rt_elem_put(feed->input->elem, to, k, (double)number);
     pos++;
     if (k < window->count && ends_document(task, window, k)) doc++, pos = 0;
   }
+  return true;
 }
 
 bool rt_window_fill(const Task *task, const Feed *feed, const Window *window, void *to, Fault *f) {
@@ -86,7 +97,7 @@ bool rt_window_fill(const Task *task, const Feed *feed, const Window *window, vo
   case ROLE_MASKED: return fill_tokens(task, feed, window, to, f);
   case ROLE_LABELS: return fill_labels(task, feed, window, to, f);
   case ROLE_DOC:
-  case ROLE_POS: return fill_counter(task, feed, window, to), true;
+  case ROLE_POS: return fill_counter(task, feed, window, to, f);
   case ROLE_TYPES:
     for (int64_t k = 0; k < feed->count; k++) rt_elem_put(feed->input->elem, to, k, 0);
     return true;

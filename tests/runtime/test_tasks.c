@@ -150,6 +150,29 @@ static void test_doc_and_pos(void **state) {
   close_bench(&b);
 }
 
+/* More documents in a sample than the input has indexes: a fault, not an index out of range. */
+static void test_too_many_documents(void **state) {
+  static const rt_setting s[] = {
+      {"data.task", "next"}, {"data.eot", "7"}, {"data.task.doc", "doc"}, {"data.task.pos", "pos"}};
+  uint8_t text[SEQ * BATCH + 1];
+  rt_tensor docs = inputs[2];
+  Fault f = {0};
+  Bench b;
+  memset(text, 50, sizeof text);
+  text[SEQ + 3] = text[SEQ + 9] = 7; /* three documents in the second sample */
+  open_bench(&b, *state, text, sizeof text, s, 4, 4);
+  for (int i = 0; i < b.data.train.nfeeds; i++)
+    if (b.data.train.feed[i].role == ROLE_DOC) b.data.train.feed[i].input = &docs;
+  docs.of = "Docs", docs.of_size = 3;
+  assert_true(rt_data_fill(&b.data, &b.data.train, &b.device, 0, NULL, &f));
+  docs.of_size = 2;
+  assert_false(rt_data_fill(&b.data, &b.data.train, &b.device, 0, NULL, &f));
+  assert_int_equal(f.code, 204);
+  assert_string_equal(f.what,
+                      "document 2 of a sample is not an index of Docs: input doc takes 0 to 1");
+  close_bench(&b);
+}
+
 /* One document per sample, cut at Seq (+ 1 for `next`), padded after its end. */
 static void test_documents(void **state) {
   static const rt_setting s[] = {{"data.task", "next"},        {"data.eot", "7"},
@@ -216,9 +239,12 @@ static void test_faults(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_masking), cmocka_unit_test(test_masks_repeat),
-      cmocka_unit_test(test_doc_and_pos), cmocka_unit_test(test_documents),
-      cmocka_unit_test(test_faults)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_masking),
+                                     cmocka_unit_test(test_masks_repeat),
+                                     cmocka_unit_test(test_doc_and_pos),
+                                     cmocka_unit_test(test_documents),
+                                     cmocka_unit_test(test_too_many_documents),
+                                     cmocka_unit_test(test_documents),
+                                     cmocka_unit_test(test_faults)};
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
