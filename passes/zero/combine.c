@@ -117,12 +117,13 @@ static bool find(Module *m, ShortSums *sums) {
 
 /* ---- one message ---- */
 
-static ValueId in_line(Rebuild *rebuild, ValueId v, Str dim) {
-  Type t = *value_type(rebuild->to, v), line = type_of(t.elem, 1, &(Axis){dim, type_count(&t)});
+/* The elements of v in the order of the dims of `like`, the type of the sum: v may have another. */
+static ValueId in_line(Rebuild *rebuild, ValueId v, Str dim, const Type *like) {
+  Type line = type_of(like->elem, 1, &(Axis){dim, type_count(like)});
   Str from[MAX_RANK];
-  for (int i = 0; i < t.rank; i++) from[i] = t.axis[i].dim;
-  Group map = t.rank ? group_map(t.rank, from, 1, &dim) : group_dims(1, &dim);
-  OpCode code = t.rank > 1 ? OP_merge : t.rank ? OP_rename : OP_expand;
+  for (int i = 0; i < like->rank; i++) from[i] = like->axis[i].dim;
+  Group map = like->rank ? group_map(like->rank, from, 1, &dim) : group_dims(1, &dim);
+  OpCode code = like->rank > 1 ? OP_merge : like->rank ? OP_rename : OP_expand;
   return emit_typed(rebuild->m, rebuild->to, code, 1, &v, &map, line, (Loc){0});
 }
 
@@ -147,9 +148,10 @@ static void send_as_one(Rebuild *rebuild, const ShortSums *sums, uint32_t number
   int64_t at = 0, size = 0;
   for (uint32_t i = 0; i < sums->n; i++) {
     const Op *o = &sums->f->ops.at[sums->at[i]];
+    const Type *sum = value_type(sums->f, o->out);
     dim[i] = name_made(rebuild->m, "%s'%u", all, i);
-    in[i] = in_line(rebuild, rebuild->map[o->in[0]], dim[i]);
-    size += type_count(value_type(sums->f, o->out));
+    in[i] = in_line(rebuild, rebuild->map[o->in[0]], dim[i], sum);
+    size += type_count(sum);
   }
   const Op *last = &sums->f->ops.at[sums->at[sums->n - 1]];
   Type t = type_of(value_type(sums->f, last->out)->elem, 1, &(Axis){all, size});
@@ -161,7 +163,7 @@ static void send_as_one(Rebuild *rebuild, const ShortSums *sums, uint32_t number
   rebuild->to->values.at[sum].type = t;
   for (uint32_t i = 0; i < sums->n; i++) {
     const Op *o = &sums->f->ops.at[sums->at[i]];
-    const Type *own = value_type(sums->f, o->in[0]); /* the result's dims may have another order */
+    const Type *own = value_type(sums->f, o->out);
     rebuild->map[o->out] = out_of_line(rebuild, sum, at, dim[i], own);
     at += type_count(own);
   }
