@@ -28,6 +28,7 @@
 #include "stream.h"
 #include "ir/collective.h"
 #include "ir/plan/module_settings.h"
+#include "ir/schedule/message.h"
 #include "ir/shape/placement.h"
 #include "ir/plan/stage_class.h"
 #include <string.h>
@@ -93,6 +94,20 @@ static const char *why_twice(const Op *first, const Op *second) {
                : "stages pass on values of several stacks of layers";
 }
 
+/* With `memory = 2` a stage may still send forward while its neighbour sends backward. Among
+   processors there is room for one message per direction (comm_local.c): with two in a pass, both
+   would wait for ever. */
+static void see_room(StageStream *stream, const Op *o, uint32_t carry) {
+  uint32_t handed = 0;
+  for (uint32_t i = 0; i < carry; i++) handed += !state_of(stream, o->in[i]);
+  if (handed < 2 || plan_ahead(stream->m) < 2 || message_needs_line(stream->m)) return;
+  if (!stream->loop || loop_shape(stream->loop).trip <= stream->m->mesh.at[stream->axis].size)
+    return;
+  refuse_for(stream,
+             "with `memory = 2`, and an operand of all layers whose gradient is sent as well",
+             "`pipeline zero_bubble` without `memory = 2`, or GPUs");
+}
+
 /* Layers: the carried value comes from the previous stage, except on the first stage of the
    line. */
 static void see_stages(StageStream *stream, OpId id) {
@@ -106,6 +121,7 @@ static void see_stages(StageStream *stream, OpId id) {
   }
   for (uint32_t i = 0; i < carry; i++)
     stream->at[o->out + i] = state_of(stream, o->out + i) ? SPREAD : back ? AT_FIRST : AT_LAST;
+  see_room(stream, o, carry);
   if (back) return;
   if (stream->forward != NO_OP)
     refuse(stream, why_twice(&stream->body->ops.at[stream->forward], o));

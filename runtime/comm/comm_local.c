@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -301,13 +302,15 @@ static void local_collect(Comm *c, const RankGroup *group, int channel, const rt
 
 /* ---- joining ---- */
 
-/* Bytes of the largest message from neighbour to neighbour. */
+/* Bytes of the largest message from neighbour to neighbour. Stages have programs of their own: the
+   last one may send gradients that are larger than all that the first one sends. Each of them sends
+   or receives every kind of message, so all find the same number. */
 static size_t slot_bytes(const rt_program *program) {
   int64_t most = 0;
   for (int i = 0; i < program->ncollectives; i++) {
     const rt_collective *collective = &program->collectives[i];
     int64_t bytes =
-        collective->kind == RT_SEND ? collective->count * rt_elem_bytes((int)collective->elem) : 0;
+        rt_is_hop(collective->kind) ? collective->count * rt_elem_bytes((int)collective->elem) : 0;
     if (bytes > most) most = bytes;
   }
   return (size_t)round_up(most, CACHE_LINE);
@@ -315,6 +318,11 @@ static size_t slot_bytes(const rt_program *program) {
 
 static PeerTable *share(LocalComm *comm, int64_t bytes, int64_t lane_count, Fault *f) {
   size_t lanes = sizeof(PeerTable) + sizeof(Peer) * (size_t)comm->world;
+  struct stat shared;
+  if (fstat(comm->meeting.memory, &shared) == 0 && shared.st_size != bytes) {
+    rt_fault(f, 701, "ranks have programs whose messages differ in size");
+    return NULL;
+  }
   char *at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, comm->meeting.memory, 0);
   close(comm->meeting.memory);
   if (at == MAP_FAILED) {

@@ -1,12 +1,13 @@
 /* Pipelines of every kind in the interpreter: ranks_pipe FOLDER [EVERY [FIRST [END]]]
 
-   The product of five models (GPT-2, Llama, BERT, a tied and an untied one), schedules {sequential,
-   gpipe, one_f_one_b, interleaved, zero_bubble}, pipe {2, 3, 4}, tensor {1, 2}, data {1, 2}, ZeRO
-   stages 0 to 3 and micro-batches {1, 2, P, 2 P + 1}, 4800 of them: losses of all steps, weights,
-   states, an evaluation and logits equal one rank within 1e-9. The number of the combination draws
-   the other settings of the plan: layers on a stage, uneven ones, chunks, memory of `zero_bubble`,
-   `recompute`, `else Seq`, buckets, whole gradients between micro-batches, messages in flight, a
-   run in bytes; so is one in forty that takes 20 steps instead of two.
+   The product of six models (GPT-2, Llama, BERT, a tied, an untied, and a conditioned one),
+   schedules {sequential, gpipe, one_f_one_b, interleaved, zero_bubble}, pipe {2, 3, 4}, tensor
+   {1, 2}, data {1, 2}, ZeRO stages 0 to 3 and micro-batches {1, 2, P, 2 P + 1}, 5760 of them:
+   losses of all steps, weights, states, an evaluation and logits equal one rank within 1e-9. The
+   number of the combination draws the other settings of the plan: layers on a stage, uneven
+   ones, chunks, memory of `zero_bubble`, `recompute`, `else Seq`, buckets, whole gradients
+   between micro-batches, messages in flight, a run in bytes; so is one in forty that takes 20
+   steps instead of two.
 
    EVERY: one combination of EVERY is tried (default 1: all), of those with numbers FIRST to END -
    1. Each is a process of its own. None is refused. Must not: look at what passes do. */
@@ -19,7 +20,7 @@
 #include <unistd.h>
 
 enum { EQUAL, WRONG };
-enum { MODELS = 5, SCHEDULES = 5, SIZES = 3 * 2 * 2 * 4 * 4, ALL = MODELS * SCHEDULES * SIZES };
+enum { MODELS = 6, SCHEDULES = 5, SIZES = 3 * 2 * 2 * 4 * 4, ALL = MODELS * SCHEDULES * SIZES };
 
 static const struct {
   const char *file, *tensor, *otherwise, *stack;
@@ -29,6 +30,7 @@ static const struct {
     {"pipe_bert", "Heads, Mlp, Vocab", "Seq", "encoder"},
     {"pipe_tied", "Wide", "Embed", "h"},
     {"pipe_untied", "Wide, Out", "Embed", "h"},
+    {"pipe_conditioned", "Wide, Out", "Embed", "h"},
 };
 
 static const char *const schedules[SCHEDULES] = {"sequential", "gpipe", "one_f_one_b",
@@ -73,7 +75,10 @@ static Case combination(int number) {
   k.stages = 2 + digit(&rest, 3), k.tensor = 1 + digit(&rest, 2), k.data = 1 + digit(&rest, 2);
   k.zero = digit(&rest, 4);
   k.parts = (int[]){1, 2, k.stages, 2 * k.stages + 1}[digit(&rest, 4)];
+  bool two = !strcmp(models[k.model].file, "pipe_conditioned"); /* values from stage to stage */
+  if (two && !strcmp(schedules[k.schedule], "interleaved")) k.schedule--; /* E0901 */
   draw_rest(&k, mix((uint64_t)number));
+  if (two) k.ahead = 1; /* E0901 */
   return k;
 }
 

@@ -1,8 +1,9 @@
 """Pipelines of every kind, as processes: python3 pipelines.py SHARDC [ROWS]
 
-The five models of tests/ranks/pipe.c under rows of plans in which every two choices meet: stages, tensor, data, stages
-of ZeRO, schedules, micro-batches. 20 steps each: losses, parameters and states equal those of one rank, and every rank
-touches exactly the predicted bytes. ROWS: number of rows (default: all).
+Five models of tests/ranks/pipe.c under rows of plans in which every two choices meet: stages, tensor, data, stages of
+ZeRO, schedules, micro-batches; and the conditioned one, whose stages send messages of different sizes back and forth.
+20 steps each: losses, parameters and states equal those of one rank, and every rank touches exactly the predicted
+bytes. ROWS: number of rows (default: all).
 """
 import json, os, random, re, shutil, struct, sys
 from common import ROOT, check, read, run, workdir
@@ -15,7 +16,11 @@ CHOICES = {'model': ['gpt2', 'llama', 'bert', 'tied', 'untied'], 'stages': [2, 3
            'zero': [0, 1, 2, 3], 'parts': ['1', '2', 'P', '2P + 1'],
            'schedule': ['sequential', 'gpipe', 'one_f_one_b', 'interleaved', 'zero_bubble', 'zero_bubble memory = 2']}
 SPLITS = {'gpt2': 'Heads, Mlp, Vocab', 'llama': 'Kv, Mlp, Vocab', 'bert': 'Heads, Mlp, Vocab', 'tied': 'Wide',
-          'untied': 'Wide, Out'}
+          'untied': 'Wide, Out', 'conditioned': 'Wide, Out'}
+CONDITIONED = [{'model': 'conditioned', 'stages': 2, 'tensor': 1, 'data': 2, 'zero': 2, 'parts': '2P + 1',
+                'schedule': 'one_f_one_b'},
+               {'model': 'conditioned', 'stages': 3, 'tensor': 2, 'data': 1, 'zero': 0, 'parts': 'P',
+                'schedule': 'zero_bubble'}]
 PATH = {'SHARDC_PATH': os.pathsep.join(os.path.join(ROOT, d) for d in ('examples', 'tests/ranks', 'tests/reference'))}
 
 
@@ -88,10 +93,23 @@ def apart(have, want, what):
     return losses, worst
 
 
+def two_messages():
+    """`memory = 2`, where stages send two values per pass: among processors each direction has room for one."""
+    row = {**CONDITIONED[1], 'tensor': 1, 'schedule': 'zero_bubble memory = 2'}
+    text = read(os.path.join(ROOT, 'tests', 'ranks', 'pipe_conditioned.shard')).decode()
+    gpus = 'machine m { node gpus = 8 arch = sm_80 memory = 40GiB }\n' + plan(row).replace('p {', 'p {\n  on m')
+    for batch, block, good in (3, plan(row), True), (4, plan(row), False), (12, gpus, True):
+        open(f'{folder}/two.shard', 'w').write(text + block)
+        err = run(SHARDC, 'plan', 'two.shard', '-D', 'Layers=3', '--set', f'train.batch={batch}', cwd=folder, env=PATH,
+                  expect=0 if good else 1)[1]
+        check(good or 'E0901' in err and 'with `memory = 2`, and an operand of all layers' in err, err)
+
+
 try:
     write_data()
+    two_messages()
     whole, far, all_ = {}, [], greedy(CHOICES, random.Random(4), tries=200)[0]
-    for k, row in enumerate(all_[:int((sys.argv[2:] + [len(all_)])[0])]):
+    for k, row in enumerate(all_[:int((sys.argv[2:] + [len(all_)])[0])] + CONDITIONED):
         key = row['model'], layers_of(row), row['data'] * parts_of(row)
         if key not in whole: whole[key] = train(row, f'one{k}', 1)
         far.append(apart(train(row, f'r{k}', row['stages'] * row['tensor'] * row['data']), whole[key], f'{row}'))
