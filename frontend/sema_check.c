@@ -89,6 +89,7 @@ static void check_sources(Eval *e, const Choice *choice, CheckResult *out) {
   CheckedData data = {.m = lower_inputs(e->w, e, choice), .line = line->span};
   list_files(e->ctx, &data, settings_value(choice->train->item, "data", NULL));
   list_files(e->ctx, &data, setting_option(line, "valid"));
+  list_files(e->ctx, &data, setting_option(line, "tokenizer"));
   vec_push(e->ctx->arena, out->data, data);
 }
 

@@ -6,6 +6,7 @@
 #include "runtime/base/file.h"
 #include "runtime/data/data.h"
 #include <fnmatch.h>
+#include <glob.h>
 #include <stdlib.h>
 
 static rt_tensor input_of(const Module *m, const Global *global) {
@@ -66,9 +67,43 @@ static Span named(const CheckedData *data, const Fault *f) {
   return data->line;
 }
 
+static bool is_found(const char *pattern) {
+  glob_t g;
+  bool found = !glob(pattern, 0, NULL, &g);
+  if (found) globfree(&g);
+  return found;
+}
+
+/* N0603: a file that a run from this folder does not find, in the folder of the model file. */
+static void note_beside(Cli *o, const CheckedFile *file) {
+  const Source *source = diag_source(o->c->diag, file->span.file);
+  const char *slash = source ? strrchr(source->name, '/') : NULL;
+  if (!slash || *file->path == '/' || is_found(file->path)) return;
+  int n = (int)(slash - source->name);
+  const char *beside = arena_printf(o->c->arena, "%.*s/%s", n, source->name, file->path);
+  if (!is_found(beside)) return;
+  Report *r = diag_at(o->c->diag, "N0603", file->span, "a run from this folder does not find `%s`",
+                      file->path);
+  diag_label(r, "it is in `%.*s`, the folder of the model file", n, source->name);
+  diag_fact(r, "paths of data and tokenizers count from the folder in which the executable starts");
+  diag_help(r, "start it in `%.*s`, or write `%s`", n, source->name, beside);
+  diag_edit(r, file->span, "\"%s\"", beside);
+}
+
+/* One data line serves several models and variants. */
+static bool is_repeated(const CheckResult *result, uint32_t i) {
+  for (uint32_t k = 0; k < i; k++) {
+    Span a = result->data.at[k].line, b = result->data.at[i].line;
+    if (a.file == b.file && a.offset == b.offset) return true;
+  }
+  return false;
+}
+
 void check_data_files(Cli *o, const CheckResult *result) {
   for (uint32_t i = 0; i < result->data.n; i++) {
     const CheckedData *data = &result->data.at[i];
+    for (uint32_t k = 0; k < data->files.n && !is_repeated(result, i); k++)
+      note_beside(o, &data->files.at[k]);
     rt_program program = inputs_of(o->c, data->m);
     Fault f = {0};
     if (holds(&program, &f)) continue;
