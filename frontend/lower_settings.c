@@ -4,6 +4,7 @@
 #include "frontend/settings/settings.h"
 #include "ir/shape/placement.h"
 #include "ir/plan/module_settings.h"
+#include "ir/plan/optimizers.h"
 #include <stdlib.h>
 #include "ir/word_patterns.h"
 #include <string.h>
@@ -177,8 +178,40 @@ static void drop_whole_micro(Module *m, int64_t batch) {
   m->settings.n = n;
 }
 
+typedef struct GroupSink {
+  Module *m;
+  int line;
+} GroupSink;
+
+/* The options of its optimizer, of all settings of the block. */
+static void group_sink(void *data, const char *key, const char *value) {
+  static const char line[] = "train.optim";
+  const GroupSink *to = data;
+  size_t n = sizeof line - 1;
+  if (!strncmp(key, line, n) && (!key[n] || key[n] == '.'))
+    module_set(to->m, optimizer_key(to->m, to->line, key), "%s", value);
+}
+
+/* train.optim.1 = sgd, with its options, and train.optim.1.of = h.*.attn, wte */
+static void write_groups(Module *m, Eval *e, const AstItem *train) {
+  const AstItem **group;
+  const AstValue **path;
+  uint32_t n = settings_groups(e->ctx, train, "optim", &group);
+  for (uint32_t i = 0, line = 0; i < n; i++) {
+    GroupSink to = {m, (int)i + 1};
+    settings_resolve(e->ctx, group[i], ITEM_TRAIN, group_sink, &to);
+    while (!setting_is_group(train, train->block->settings.at[line])) line++;
+    const char *names = "";
+    uint32_t paths = setting_of(e->ctx, train->block->settings.at[line++], &path);
+    for (uint32_t k = 0; k < paths; k++)
+      names = arena_printf(m->arena, "%s%s%s", names, k ? ", " : "", path[k]->path->text);
+    module_set(m, optimizer_key(m, to.line, "train.optim.of"), "%s", names);
+  }
+}
+
 void write_train(Module *m, Eval *e, const Choice *choice) {
   settings_resolve(e->ctx, choice->train->item, ITEM_TRAIN, sink, m);
+  write_groups(m, e, choice->train->item);
   write_data(m, e, choice);
 }
 

@@ -9,6 +9,7 @@
 #include "ir/support/num.h"
 #include "runtime/base/file.h"
 #include "ir/plan/module_settings.h"
+#include "ir/plan/optimizers.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -218,7 +219,7 @@ static void set_tolerance(Verify *verify) {
   verify->t.noise = wide ? 0x1p-23 : 0x1p-8; /* of f32, of bf16: steps between numbers near 1 */
   verify->t.norm = 10 * verify->t.loss, verify->t.weights = 10 * verify->t.loss;
   if (!said && (has_bytes(&verify->a) || has_bytes(&verify->b))) verify->t.weights = 1;
-  verify->t.move = train_rate(verify->b.m) * strtod(verify->steps, NULL);
+  verify->t.move = optimizer_fastest(verify->b.m) * strtod(verify->steps, NULL);
 }
 
 static bool agree(const Verdict *verdict) {

@@ -27,10 +27,13 @@ void check_next(Eval *e, const AstSetting *line); /* the task of a line without 
 void write_task(Module *m, Eval *e, const AstValue *task);
 
 /* ---- checks of settings that need the model (sema_data.c, sema_plan.c) ---- */
-void check_data(Eval *e, const Choice *choice);                 /* E0604 */
-void check_weights(Eval *e, const AstItem *weights);            /* E0502, E0503 */
-void check_onebit(Eval *e, const AstItem *train);               /* E0602, E0703 (sema_onebit.c) */
-void check_states(Eval *e, const AstItem *train);               /* E0602, W0503 (sema_states.c) */
+void check_data(Eval *e, const Choice *choice);      /* E0604 */
+void check_weights(Eval *e, const AstItem *weights); /* E0502, E0503 */
+void check_onebit(Eval *e, const AstItem *train);    /* E0602, E0703 (sema_onebit.c) */
+void check_states(Eval *e, const AstItem *train);    /* E0602, W0503 (sema_states.c) */
+void check_nesterov(Eval *e, const AstItem *train);  /* E0602 */
+/* E0602, E0606, E0709, E0901: the lines `optim .. of` (sema_groups.c) */
+void check_groups(Eval *e, const Choice *choice, const AstItem *train);
 void check_delay(Eval *e, const AstItem *train);                /* E0602, E0901 (sema_delay.c) */
 void check_plan(Eval *e, const Choice *c, const AstItem *plan); /* E0701 .. E0709 */
 void check_machine_block(World *w, const AstItem *item);        /* E0602, E0606 */

@@ -173,7 +173,7 @@ static void warn_never(Eval *e, const AstItem *train) {
   }
 }
 
-static void check_nesterov(Eval *e, const AstItem *train) {
+void check_nesterov(Eval *e, const AstItem *train) {
   const AstValue *on = settings_value(train, "optim", "nesterov"),
                  *momentum = settings_value(train, "optim", "momentum");
   if (!settings_on(train, ITEM_TRAIN, "optim", "nesterov")) return;
@@ -192,6 +192,7 @@ void check_data(Eval *e, const Choice *choice) {
   check_nesterov(e, train);
   check_delay(e, train);
   check_states(e, train);
+  check_groups(e, choice, train);
   if (train) warn_never(e, train);
   const AstSetting *line = settings_line(train, "data");
   Feds fed = {0};

@@ -9,6 +9,7 @@
 #define KEYS SETTING_KEYS
 #define ARROW SETTING_ARROW
 #define FREE SETTING_FREE
+#define GROUPS SETTING_GROUPS
 static const SettingRow rows[] = {
 #define LINE(block, word, type, least, most, flags, otherwise, help)                               \
   {ROW_LINE, ITEM_##block, #word, NULL, TYPE_##type, least, most, flags, otherwise, help},
@@ -109,11 +110,30 @@ const char *setting_type_text(SettingType t) {
 
 /* ---- lines and values ---- */
 
+static bool has_word(const AstSetting *setting, const char *word) {
+  for (uint32_t i = 0; i < setting->values.n; i++) {
+    const AstPair *pair = &setting->values.at[i];
+    if (!pair->key && pair->value->kind == VALUE_PATH && !strcmp(pair->value->path->text, word))
+      return true;
+  }
+  return false;
+}
+
+bool setting_is_group(const AstItem *item, const AstSetting *setting) {
+  for (size_t i = 0; i < COUNT_OF(rows); i++)
+    if (rows[i].flags & SETTING_GROUPS && rows[i].block == item->kind &&
+        !strcmp(rows[i].word, setting->path->text))
+      return has_word(setting, "of");
+  return false;
+}
+
 const AstSetting *settings_line(const AstItem *item, const char *word) {
   const AstSetting *found = NULL;
   for (uint32_t i = 0; item && item->block && i < item->block->settings.n; i++) {
     const AstSetting *setting = item->block->settings.at[i];
-    if (setting->arrow != ARROW_LEFT && !strcmp(setting->path->text, word)) found = setting;
+    if (setting->arrow != ARROW_LEFT && !strcmp(setting->path->text, word) &&
+        !setting_is_group(item, setting))
+      found = setting;
   }
   return found;
 }
@@ -158,6 +178,43 @@ uint32_t setting_over(Ctx *c, const AstSetting *setting, const AstValue ***out) 
 }
 uint32_t setting_of(Ctx *c, const AstSetting *setting, const AstValue ***out) {
   return bare_values(c, setting, "of", out);
+}
+
+/* The line without `of` and names. */
+static AstSetting *without_of(Ctx *c, const AstSetting *line) {
+  AstSetting *alone = ARENA_NEW(c->arena, AstSetting);
+  const char *behind = NULL;
+  *alone = *line, alone->values = (AstPairs){0};
+  for (uint32_t i = 0; i < line->values.n; i++) {
+    const AstPair *pair = &line->values.at[i];
+    if (behind_word(pair)) behind = behind_word(pair);
+    if (pair->key || !behind || strcmp(behind, "of") != 0) vec_push(c->arena, alone->values, *pair);
+  }
+  return alone;
+}
+
+static const AstItem *with_group(Ctx *c, const AstItem *item, const AstSetting *line) {
+  AstItem *copy = ARENA_NEW(c->arena, AstItem);
+  AstBlock *block = ARENA_NEW(c->arena, AstBlock);
+  *copy = *item, copy->block = block, block->span = item->block->span;
+  for (uint32_t i = 0; i < item->block->settings.n; i++) {
+    AstSetting *other = item->block->settings.at[i];
+    if (other == line) vec_push(c->arena, block->settings, without_of(c, line));
+    else if (strcmp(other->path->text, line->path->text) != 0)
+      vec_push(c->arena, block->settings, other);
+  }
+  return copy;
+}
+
+uint32_t settings_groups(Ctx *c, const AstItem *item, const char *word, const AstItem ***out) {
+  VEC(const AstItem *) found = {0};
+  for (uint32_t i = 0; item && item->block && i < item->block->settings.n; i++) {
+    const AstSetting *line = item->block->settings.at[i];
+    if (!strcmp(line->path->text, word) && setting_is_group(item, line))
+      vec_push(c->arena, found, with_group(c, item, line));
+  }
+  *out = found.at;
+  return found.n;
 }
 
 static const AstValue *first_operand(const AstSetting *setting) {

@@ -40,7 +40,8 @@ enum SettingFlags {
   SETTING_MANY = 2,
   SETTING_KEYS = 4,
   SETTING_ARROW = 8,
-  SETTING_FREE = 16
+  SETTING_FREE = 16,
+  SETTING_GROUPS = 32
 };
 
 typedef enum SettingRowKind { ROW_LINE, ROW_OPTION, ROW_CHOICE } SettingRowKind;
@@ -94,6 +95,10 @@ const AstItem *settings_edit(Ctx *c, const AstItem *item, AstItemKind block, con
  * line's operand. ---- */
 const AstSetting *settings_line(const AstItem *item,
                                 const char *word); /* the last such line, or NULL */
+/* If a line may be written again with `of`, settings_line returns the one without it. A copy
+   of the block for each of the others: it has that line, without `of` and names, in its place. */
+uint32_t settings_groups(Ctx *c, const AstItem *item, const char *word, const AstItem ***out);
+bool setting_is_group(const AstItem *item, const AstSetting *setting);
 const AstValue *settings_value(const AstItem *item, const char *word,
                                const char *key); /* as written, or NULL */
 const AstValue *setting_option(const AstSetting *setting,

@@ -310,10 +310,13 @@ static void check_line(const Check *check, const SettingRow *row, const AstSetti
 
 /* ---- blocks ---- */
 
-static const AstSetting *earlier_line(const AstBlock *block, uint32_t at) {
-  for (uint32_t i = 0; i < at; i++)
+/* Written before, in a line that is no group's. */
+static const AstSetting *earlier_line(const AstItem *item, uint32_t at) {
+  const AstBlock *block = item->block;
+  for (uint32_t i = 0; i < at && !setting_is_group(item, block->settings.at[at]); i++)
     if (block->settings.at[i]->path->text == block->settings.at[at]->path->text &&
-        block->settings.at[i]->arrow != ARROW_LEFT)
+        block->settings.at[i]->arrow != ARROW_LEFT &&
+        !setting_is_group(item, block->settings.at[i]))
       return block->settings.at[i];
   return NULL;
 }
@@ -331,6 +334,11 @@ static bool meant_by_another(const Check *check, const char *word) {
   return false;
 }
 
+static bool has_group(const Check *check, const char *word) {
+  const AstItem **group;
+  return settings_groups(check->c, check->item, word, &group) > 0;
+}
+
 static void check_missing(const Check *check) {
   for (uint32_t i = 0; i < check->nrows; i++) {
     const SettingRow *row = &check->rows[i];
@@ -341,16 +349,15 @@ static void check_missing(const Check *check) {
     Report *r =
         diag_at(check->c->diag, "E0606", check->item->name.span, "%s block `%s` has no `%s`",
                 ast_item_word(check->item->kind), check->item->name.text, row->word);
-    diag_help(r, "`%s`: %s", row->word, row->help);
+    if (row->flags & SETTING_GROUPS && has_group(check, row->word))
+      diag_help(r, "a line without `of`, for the parameters that no other line names");
+    else diag_help(r, "`%s`: %s", row->word, row->help);
   }
 }
 
-/* optim adamw lr = 1e-4 of w: a second line for a group of parameters. */
-static void help_again(const Check *check, Report *r, const AstSetting *setting) {
-  const AstValue **at;
-  const char *said = foreign_text(FOREIGN_SETTING, "param_groups");
-  if (!strcmp(setting->path->text, "optim") && setting_of(check->c, setting, &at))
-    diag_help(r, "%s", said);
+static void help_again(Report *r, const SettingRow *row) {
+  if (row->flags & SETTING_GROUPS)
+    diag_help(r, "a line for some parameters names them: `%s .. of NAME, ..`", row->word);
 }
 
 bool settings_check(Ctx *c, const AstItem *item) {
@@ -362,9 +369,8 @@ bool settings_check(Ctx *c, const AstItem *item) {
     const SettingRow *row = setting_find_line(&check, setting->path->text);
     if (item->kind == ITEM_WEIGHTS && setting->arrow == ARROW_LEFT) continue;
     if (!row) unknown_line(&check, setting);
-    else if (!(row->flags & SETTING_MANY) && (first = earlier_line(item->block, i)))
-      help_again(&check, report_twice(&check, setting->path->span, first->path->span, row->word),
-                 setting);
+    else if (!(row->flags & SETTING_MANY) && (first = earlier_line(item, i)))
+      help_again(report_twice(&check, setting->path->span, first->path->span, row->word), row);
     else check_line(&check, row, setting);
   }
   if (!item->bad) check_missing(&check);

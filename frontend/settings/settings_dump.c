@@ -3,6 +3,7 @@
    passes refuse unknown ones. Must not: check settings of a block of a `.shard` file that was read
    in this run, which settings_check.c has checked. */
 #include "settings.h"
+#include "ir/plan/setting_default.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -25,10 +26,14 @@ static const char *of_block(const char *key, AstItemKind block) {
 /* Is it the row of `optim.lr`, with the choice that the module has of optim? */
 static bool is_row(const Module *m, const SettingRow *row, AstItemKind block, const char *rest) {
   if (row->kind == ROW_CHOICE || row->block != block || (row->flags & SETTING_MANY)) return false;
-  if (row->kind == ROW_LINE) return !strcmp(row->word, rest);
-  size_t n = strcspn(row->word, ".");
-  if (strncmp(row->word, rest, n) || rest[n] != '.' || strcmp(rest + n + 1, row->key)) return false;
-  const char *line = arena_printf(m->arena, "%s.%.*s", ast_item_word(block), (int)n, row->word);
+  size_t n = strcspn(row->word, "."), group;
+  if (strncmp(row->word, rest, n)) return false;
+  group = setting_group_length(rest - strlen(ast_item_word(block)) - 1);
+  const char *key = rest + n + group;
+  if (row->kind == ROW_LINE) return !*key;
+  if (*key != '.' || strcmp(key + 1, row->key)) return false;
+  const char *line =
+      arena_printf(m->arena, "%s.%.*s", ast_item_word(block), (int)(n + group), rest);
   return !row->word[n] || !strcmp(row->word + n + 1, module_setting(m, line, ""));
 }
 

@@ -271,10 +271,12 @@ static AstItem *copy_of(Ctx *c, const AstItem *item, AstItemKind block) {
   return copy;
 }
 
-static uint32_t place_of(const AstBlock *block, Str word) {
+static uint32_t place_of(const AstItem *item, Str word) {
+  const AstBlock *block = item->block;
   uint32_t at = block->settings.n;
   for (uint32_t i = 0; i < block->settings.n; i++)
-    if (block->settings.at[i]->path->text == word && block->settings.at[i]->arrow != ARROW_LEFT)
+    if (block->settings.at[i]->path->text == word && block->settings.at[i]->arrow != ARROW_LEFT &&
+        !setting_is_group(item, block->settings.at[i]))
       at = i;
   return at;
 }
@@ -287,7 +289,7 @@ const AstItem *settings_edit(Ctx *c, const AstItem *item, AstItemKind block, con
   if (later && !later->value) return refuse_planned(&change, later), NULL;
   if (!has_one_value(&change)) return refuse(&change), NULL;
   AstItem *copy = copy_of(c, item, block);
-  uint32_t at = place_of(copy->block, change.word);
+  uint32_t at = place_of(copy, change.word);
   AstSetting *old = at < copy->block->settings.n ? copy->block->settings.at[at] : NULL;
   AstSetting *line = edited_line(&change, old);
   if (old) copy->block->settings.at[at] = line;

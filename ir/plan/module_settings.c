@@ -12,7 +12,7 @@ Str module_said(const Module *m, const char *key) { return module_setting(m, key
 
 /* A line may say which rows of options count: `optim lamb` has an eps of its own. */
 static const char *choice_of(const Module *m, const char *key) {
-  size_t n = setting_line_length(key);
+  size_t n = setting_line_length(key) + setting_group_length(key);
   if (!key[n]) return "";
   Str word = module_word(m, arena_strndup(m->arena, key, n));
   return word ? word : "";
@@ -117,7 +117,6 @@ bool train_freezes(const Module *m) {
   const OptimizerRow *row = optimizer_row(train_optimizer(m));
   return row && row->flags & OPTIMIZER_FREEZES;
 }
-double train_rate(const Module *m) { return module_amount(m, "train.optim.lr"); }
 double machine_node_memory(const Module *m) { return module_amount(m, "machine.node.memory"); }
 
 Str plan_zero_axes(const Module *m) {

@@ -53,6 +53,5 @@ int64_t made_workers(const Module *m); /* whose samples are contiguous in Batch;
                                           workers */
 Str train_optimizer(const Module *m);  /* NULL: nothing is updated */
 bool train_freezes(const Module *m); /* 1-bit Adam, which wants whole gradients: stage 1 at most */
-double train_rate(const Module *m);
 double machine_node_memory(const Module *m); /* 0: not known */
 #endif

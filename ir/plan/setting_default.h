@@ -34,10 +34,19 @@ static inline size_t setting_line_length(const char *text) {
   return text[block] ? block + 1 + strcspn(text + block + 1, ".") : block;
 }
 
+/* How long ".2" is in "train.optim.2.lr", after the line: the option of another line of this word,
+   for some parameters alone; 0: the key is of the line itself. */
+static inline size_t setting_group_length(const char *key) {
+  const char *group = key + setting_line_length(key);
+  size_t digits = *group == '.' ? strspn(group + 1, "0123456789") : 0;
+  return digits ? 1 + digits : 0;
+}
+
 /* "": the table has none, NULL: it has no such row. `choice` is what the line of the key says. */
 static inline const char *setting_default(const char *key, const char *choice) {
   size_t n = setting_line_length(key);
-  const char *option = key[n] ? key + n + 1 : "", *found = NULL;
+  const char *rest = key + n + setting_group_length(key), *option = *rest ? rest + 1 : rest,
+             *found = NULL;
   for (size_t i = 0; i < sizeof setting_defaults / sizeof *setting_defaults; i++) {
     const SettingDefault *d = &setting_defaults[i];
     if (setting_line_length(d->line) != n || strncmp(d->line, key, n) || strcmp(d->option, option))

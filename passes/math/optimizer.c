@@ -16,6 +16,7 @@
 #include "update.h"
 #include "guard_nonfinite.h"
 #include "ir/plan/module_settings.h"
+#include "ir/plan/optimizers.h"
 #include "ir/support/num.h"
 #include <stdlib.h>
 #include <string.h>
@@ -129,15 +130,20 @@ static void drop_gradient_outputs(Module *m) {
   m->globals.n = n;
 }
 
-static void read_settings(Update *u) {
-  module_amounts(u->m, "train.optim.betas", 2, u->betas);
-  u->eps = module_amount(u->m, "train.optim.eps");
-  u->decay = module_amount(u->m, "train.optim.weight_decay");
-  u->momentum = module_amount(u->m, "train.optim.momentum");
-  u->nesterov = module_on(u->m, "train.optim.nesterov");
-  Str states = module_said(u->m, "train.optim.states");
+/* The settings of a line, and the rate. */
+static void read_line(Update *u, int line) {
+  Module *m = u->m;
+  u->line = line;
+  module_amounts(m, optimizer_key(m, line, "train.optim.betas"), 2, u->betas);
+  u->eps = module_amount(m, optimizer_key(m, line, "train.optim.eps"));
+  u->decay = module_amount(m, optimizer_key(m, line, "train.optim.weight_decay"));
+  u->momentum = module_amount(m, optimizer_key(m, line, "train.optim.momentum"));
+  u->nesterov = module_on(m, optimizer_key(m, line, "train.optim.nesterov"));
+  Str states = module_said(m, optimizer_key(m, line, "train.optim.states"));
   u->states = ELEM_f32;
   if (states) must(elem_find(states, &u->states), "states of type %s", states);
+  ValueId rate = schedule_number(&u->s, optimizer_rate(m, line));
+  u->lr = schedule_binary(&u->s, OP_mul, rate, u->factor);
 }
 
 /* How many times a step adds up gradients. */
@@ -167,23 +173,43 @@ static ValueId count_updates(Update *u) {
   return schedule_binary(s, OP_sub, t, ir_cast(u->m, u->f, u->scale.skipped, ELEM_f64, (Loc){0}));
 }
 
-static void update_all(Update *u, const UpdateRule *rule, ValueId *gradient) {
+/* The update by one line's rule: what was found for all gradients, and the line's own numbers. */
+typedef struct LineUpdate {
+  Update u;
+  const UpdateRule *rule;
+} LineUpdate;
+
+static LineUpdate begin_line(const Update *u, int line) {
+  LineUpdate by = {.u = *u,
+                   .rule = rule_of(module_word(u->m, optimizer_key(u->m, line, "train.optim")))};
+  if (line) read_line(&by.u, line);
+  by.rule->begin(&by.u);
+  return by;
+}
+
+static void update_param(LineUpdate *by, Global *global, ValueId gradient) {
+  Update *u = &by->u;
+  u->loc = global->loc;
+  must(global->kind == GLOBAL_PARAM && !global->frozen,
+       "@%s has a gradient and is not to be updated", global->name);
+  must(type_same_dims(value_type(u->f, gradient), &global->type),
+       "the gradient of @%s has other dims", global->name);
+  ValueId d = update_delay(u, global, gradient);
+  if (u->coefficient != NO_VALUE) d = bin(u, OP_mul, d, u->coefficient);
+  by->rule->update(u, global, ir_load(u->m, u->f, global, global->loc), d);
+}
+
+static void update_all(Update *u, ValueId *gradient) {
   for (uint32_t i = 0; i < u->globals; i++)
     if (gradient[i] != NO_VALUE) gradient[i] = update_delivered(u, gradient[i]);
   measure(u, gradient);
   update_delay_numbers(u);
-  rule->begin(u);
-  for (uint32_t i = 0; i < u->globals; i++) {
-    if (gradient[i] == NO_VALUE) continue;
-    Global *global = u->m->globals.at[i];
-    u->loc = global->loc;
-    must(global->kind == GLOBAL_PARAM && !global->frozen,
-         "@%s has a gradient and is not to be updated", global->name);
-    must(type_same_dims(value_type(u->f, gradient[i]), &global->type),
-         "the gradient of @%s has other dims", global->name);
-    ValueId d = update_delay(u, global, gradient[i]);
-    if (u->coefficient != NO_VALUE) d = bin(u, OP_mul, d, u->coefficient);
-    rule->update(u, global, ir_load(u->m, u->f, global, global->loc), d);
+  int lines = optimizer_lines(u->m);
+  for (int line = 0; line <= lines; line++) {
+    LineUpdate by = begin_line(u, line);
+    for (uint32_t i = 0; i < u->globals; i++)
+      if (gradient[i] != NO_VALUE && optimizer_line_of(u->m, u->m->globals.at[i]->name) == line)
+        update_param(&by, u->m->globals.at[i], gradient[i]);
   }
   guard_output(u->m, u->f, "lr", to_f32(u, u->lr));
 }
@@ -194,16 +220,13 @@ void update_begin(Update *u) {
   update_delay_begin(u);
   u->scale = loss_scale_load(u->m, u->f);
   u->count = count_updates(u);
-  read_settings(u);
-  u->lr = schedule_binary(&u->s, OP_mul, schedule_number(&u->s, train_rate(u->m)),
-                          schedule_factor(&u->s));
+  u->factor = schedule_factor(&u->s);
+  read_line(u, 0);
 }
 
 void pass_optimizer(Module *m) {
   Fn *step = entry_of(m, "step");
-  Str name = train_optimizer(m);
-  if (!step || !name) return;
-  const UpdateRule *rule = rule_of(name);
+  if (!step || !train_optimizer(m)) return;
   bool keep = !strcmp(module_setting(m, "debug.gradients", "off"), "on");
   ValueId *gradient = ARENA_ARRAY(m->arena, ValueId, m->globals.n + 1);
   Update u = {.m = m, .globals = m->globals.n, .loss = NO_VALUE};
@@ -213,7 +236,7 @@ void pass_optimizer(Module *m) {
   if (!u.f) return;
   update_begin(&u);
   if (keep) store_gradients(&u, gradient);
-  update_all(&u, rule, gradient);
+  update_all(&u, gradient);
   Fn *frozen = train_freezes(m) ? onebit_entry(m, step) : NULL;
   if (!keep) drop_gradient_outputs(m);
   module_replace(m, step, u.f);

@@ -10,7 +10,8 @@ typedef struct Update {
   Loc loc;          /* of the parameter in work */
   uint32_t globals; /* number of globals that may have a gradient: those from before */
   RateSchedule s;
-  ValueId lr;          /* f64[] */
+  int line;            /* of settings, that the rule below is of (ir/plan/optimizers.h) */
+  ValueId factor, lr;  /* of the schedule; the rate: f64[] */
   ValueId loss;        /* f32[] or NO_VALUE */
   ValueId coefficient; /* of clipping, f32[] or NO_VALUE */
   ValueId fine;        /* the step is to be applied, bool[], or NO_VALUE: it always is */

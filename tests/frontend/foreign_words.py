@@ -139,7 +139,7 @@ def check_explain():
 REQUESTS = [
     ('optim', 'muon lr = 1e-2', 'muon', 'not supported'), ('optim', 'lion', 'lion', 'states = bf16'),
     ('optim', 'adamw_8bit', 'adamw_8bit', 'states = bf16'), ('optim', 'AdamW', 'AdamW', 'adamw'),
-    ('optim', 'adamw lr = 1e-3; optim adamw lr = 1e-4 of w', 'optim adamw lr = 1e-4', 'groups of parameters'),
+    ('optim', 'adamw lr = 1e-3; optim adamw lr = 1e-4', 'optim adamw lr = 1e-4', 'names them'),
     ('optim', 'adamw beta1 = 0.9', 'beta1', 'betas = ['),
     ('optim', 'adamw learning_rate = 1', 'learning_rate', 'write `lr = 1`'),
     ('optim', 'adamw clip = 1', 'clip', 'a line of its own'),

@@ -26,6 +26,7 @@ BY_HAND = {
     'plan.mesh.*': ('frontend/lower_plan.c', '"mesh"'),
     'plan.zero.over': ('frontend/lower_settings.c', 'setting_over(e->ctx, line, &axis)'),
     'plan.recompute.over': ('frontend/plan/lower_recompute.c', 'setting_over(e->ctx, line, &axis)'),
+    'train.optim.of': ('frontend/plan/sema_groups.c', 'setting_of(e->ctx, line, &path)'),
     'plan.offload.of': ('frontend/lower_settings.c', 'setting_of(build->m->ctx, line, &path)'),
     'plan.offload.speculate': ('frontend/lower_settings.c', 'setting_option(line, "speculate")'),
     'plan.place': ('frontend/lower_plan.c', '"place"'),

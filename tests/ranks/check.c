@@ -91,6 +91,23 @@ static void freeze(Module *m, uint64_t by) {
   }
 }
 
+/* By SGD with momentum, or LAMB; not all of them. */
+static void group(Module *m, uint64_t by) {
+  const char *names = "";
+  uint32_t left = 0;
+  for (uint32_t i = 0; i < m->globals.n; i++) {
+    const Global *g = m->globals.at[i];
+    if (g->kind != GLOBAL_PARAM || g->frozen) continue;
+    if (!left++ || mix(by + 7 * i) % 3) continue;
+    names = arena_printf(m->arena, "%s%s%s", names, *names ? ", " : "", g->name);
+  }
+  if (!*names) return;
+  module_set(m, "train.optim.1", by % 2 ? "sgd" : "lamb");
+  module_set(m, "train.optim.1.lr", "0.03");
+  if (by % 2) module_set(m, "train.optim.1.momentum", "0.5");
+  module_set(m, "train.optim.1.of", "%s", names);
+}
+
 static Module *lowered(Ctx *c, const Trial *t) {
   const char *batch = arena_printf(c->arena, "train.batch=%lld", (long long)t->batch);
   LowerOptions options = {.path = t->file, .dims = &t->dim, .ndims = t->dim != NULL};
@@ -99,6 +116,7 @@ static Module *lowered(Ctx *c, const Trial *t) {
   if (!m) return NULL;
   if (t->placed) describe_target(c, m);
   if (t->frozen) freeze(m, t->frozen);
+  if (t->groups) group(m, t->groups);
   if (t->rate) module_set(m, "train.optim.lr", "%s", t->rate);
   if (t->plan.zero) module_set(m, "plan.zero", "%d", t->plan.zero);
   set_all(c, m, t->plan.settings);

@@ -21,6 +21,7 @@ typedef struct Trial {
   const char *dim;   /* "Layers=3", or NULL */
   int64_t batch;     /* 0: the file's */
   uint64_t frozen;   /* not 0: about half of the parameters are, drawn by this number */
+  uint64_t groups;   /* not 0: about a third of them have an optimizer of their own, likewise */
   const char *rate;  /* train.optim.lr instead of the file's, or NULL */
   bool print;        /* the module that ran on the ranks, on stdout */
   bool placed;       /* through all passes, and once more in poisoned bytes */

@@ -230,6 +230,7 @@ static int run_one(const char *file, uint64_t seed) {
   t.steps = delays ? 3 : 2;
   t.rate = "0.01";                          /* large steps blow rounding up */
   t.frozen = seed / 19 % 3 == 1 ? seed : 0; /* by a number of its own */
+  t.groups = !early && seed / 23 % 3 == 1 ? seed : 0;
   t.train = arena_printf(
       c->arena, "%s%s%s%s%s%s", early ? "train.optim=adamw train.clip=0.5 " : "",
       delays ? "train.delay.after=1 " : "",
@@ -252,7 +253,10 @@ static int run_one(const char *file, uint64_t seed) {
     return REFUSED;
   }
   if (!o.error && o.worst < 1e-6) return EQUAL;
-  printf("seed %llu: %s%s", (unsigned long long)seed, t.train, t.frozen ? "frozen " : "");
+  printf("seed %llu: %s%s", (unsigned long long)seed, t.train,
+         t.groups   ? "groups "
+         : t.frozen ? "frozen "
+                    : "");
   print_plan(file, &t.plan);
   if (o.error) printf("%s\n", o.error);
   else printf("%g at %s\n", o.worst, o.where);

@@ -127,6 +127,7 @@ def nodecay(name, o): return name.endswith(('.gain', '.bias', '.b', '_b')) or na
 def optimizer(w, o):
     groups = [dict(params=[v for k, v in w.items() if nodecay(k, o)], weight_decay=0.0),
               dict(params=[v for k, v in w.items() if not nodecay(k, o)], weight_decay=o['decay'])]
+    if 'groups' in o: return zoo.several(w, o, optimizer)
     if 'lamb' in o: return zoo.lamb(w, o, nodecay)
     if 'sgd' in o: return torch.optim.SGD(groups, lr=o['lr'], **o['sgd'])
     return torch.optim.AdamW(groups, lr=o['lr'], betas=o['betas'], eps=1e-8)
@@ -158,7 +159,7 @@ def train(name, w, loss, o, scale=None):
     steps, losses = optimizer(w, o), []
     scaler = torch.amp.GradScaler('cpu', init_scale=scale or 1, enabled=scale is not None)
     for t in range(20):
-        for g in steps.param_groups: g['lr'] = o['lr'] * o['schedule'](t)
+        for g in steps.param_groups: g['lr'] = g.get('rate', o['lr']) * o['schedule'](t)
         steps.zero_grad(); l = loss(); scaler.scale(l).backward(); scaler.unscale_(steps); losses.append(l.item())
         if t == 0 and not name.endswith('_skip'):
             save_file({'grad.' + k: numpy(v.grad) for k, v in w.items()}, f'{HERE}/{name}.grads.safetensors')
@@ -171,7 +172,7 @@ def train(name, w, loss, o, scale=None):
 MODELS = ['mlp', 'gpt2_small', 'llama_small', 'vit_small', 'bert_small', 'idx_small', 'nesterov', 'ops_small',
           'parallel',
           'mixer', 'seqops', 'regress', 'wider', 'contrast', 'encdec', 'axial', 'recommend', 'codes', 'scan', 'generic',
-          'bert_lamb',
+          'bert_lamb', 'bert_groups',
           'mistral', 'gemma', 'neox', 'biases', 'latent', 'recurrent', 'ssd', 'clip_small', 'lora', 'mixture', 'hinge']
 NARROW = [f'{m}.{kind}' for m in ('mlp', 'gpt2_small', 'llama_small') for kind in SCALES]
 for n in sys.argv[1:] or MODELS + NARROW: make(n)

@@ -155,6 +155,31 @@ def bert_lamb(rng):
     return w, loss, o | dict(lr=2e-2, lamb=True, decay=0.03)
 
 
+class Several:
+    """Groups of parameters, each with its own optimizer."""
+    def __init__(self, parts): self.parts, self.param_groups = parts, [g for p in parts for g in p.param_groups]
+    def zero_grad(self): return [p.zero_grad() for p in self.parts]
+    def step(self): return [p.step() for p in self.parts]
+
+
+def several(w, o, optimizer):
+    """o['groups']: names of a group's parameters begin with these, and what differs for it."""
+    parts = []
+    for names, other in o['groups'] + [([''], {})]:
+        ours = {k: v for k, v in w.items() if k.startswith(tuple(names))}
+        w = {k: v for k, v in w.items() if k not in ours}
+        parts.append(optimizer(ours, {k: v for k, v in o.items() if k != 'groups'} | other))
+        for g in parts[-1].param_groups: g['rate'] = g['lr']
+    return Several(parts)
+
+
+def bert_groups(rng):
+    w, loss, o = bert_small(np.random.default_rng(sum(map(ord, 'bert_small'))))      # the same data
+    sgd = dict(lr=0.3, sgd=dict(momentum=0.9), decay=0)
+    lamb_ = dict(lr=2e-2, lamb=True, decay=0.03)
+    return w, loss, o | dict(groups=[(['word', 'encoder.*.fc1'], sgd), (['encoder.*.fc2', 'dense.w'], lamb_)])
+
+
 def idx_file(path, a):
     with open(path, 'wb') as f:
         f.write(struct.pack('>HBB', 0, 8, a.ndim) + struct.pack(f'>{a.ndim}I', *a.shape) + a.astype(np.uint8).tobytes())

@@ -1,0 +1,102 @@
+/* The lines `optim .. of NAMES` of a train block: each updates the parameters that it names by an
+   optimizer of its own, and the line without `of` all others. Paths must match parameters (E0709)
+   that are updated (E0602), each in one line (E0606), and all layers of a stack (E0901). Numbers of
+   each line are checked like those of the line without `of`. Must not: know what rules compute. */
+#include "sema_plan.h"
+#include "ir/plan/layer_range.h"
+#include "ir/plan/optimizers.h"
+
+typedef struct GroupLines {
+  PlanCheck check;
+  const AstItem *train;
+  VEC(const AstValue *) paths; /* of lines before */
+  bool *taken;                 /* by parameter */
+} GroupLines;
+
+/* E0901: train blocks say nothing that holds for some layers of a stack alone. */
+static bool has_layers(GroupLines *lines, const AstValue *path) {
+  LayerPath layers;
+  Str text = path->path->text;
+  if (!layer_path(text, strlen(text), &layers)) return false;
+  Report *r = world_unbuilt(lines->check.w, path->span,
+                            "an optimizer for some layers of a stack, apart from the others, is");
+  Str whole = layer_path_whole(lines->check.e->ctx->names, text);
+  diag_help(r, "all of them: `%s`", whole);
+  diag_edit(r, path->span, "%s", whole);
+  return true;
+}
+
+static void report_twice(GroupLines *lines, const AstValue *path, Str param) {
+  World *w = lines->check.w;
+  Report *r = world_error(w, "E0606", path->span, "`%s` is updated by two lines `optim`", param);
+  for (uint32_t i = 0; i < lines->paths.n; i++) {
+    Str before = lines->paths.at[i]->path->text;
+    if (!layer_path_names(before, strlen(before), param)) continue;
+    diag_also(r, lines->paths.at[i]->span, "first");
+    break;
+  }
+  diag_help(r, "each parameter in one line");
+}
+
+static void read_path(GroupLines *lines, const AstValue *path) {
+  Eval *e = lines->check.e;
+  bool known = false, any = false;
+  uint32_t twice = e->params.n;
+  if (path->kind != VALUE_PATH || !plan_names_params(&lines->check, path) ||
+      has_layers(lines, path))
+    return;
+  Str text = path->path->text;
+  for (uint32_t i = 0; i < e->params.n; i++) {
+    const Param *param = e->params.at[i];
+    if (!layer_path_names(text, strlen(text), param->path)) continue;
+    known = true, any |= !param->frozen;
+    if (lines->taken[i] && twice == e->params.n) twice = i;
+    lines->taken[i] = true;
+  }
+  if (known && !any) {
+    Report *r = world_error(e->w, "E0602", path->span, "`optim` of what no update writes");
+    diag_label(r, "frozen");
+    diag_help(r, "leave it out");
+  } else if (twice < e->params.n) report_twice(lines, path, e->params.at[twice]->path);
+  vec_push(e->arena, lines->paths, path);
+}
+
+/* 1-bit Adam has an entry of its own for its frozen steps, in which every parameter is. */
+static void check_alone(GroupLines *lines, const AstItem *block, const AstSetting *line) {
+  Eval *e = lines->check.e;
+  const OptimizerRow *row = optimizer_row(settings_word(e->ctx, block, ITEM_TRAIN, "optim", NULL));
+  if (!row || !(row->flags & OPTIMIZER_FREEZES)) return;
+  Report *r =
+      world_unbuilt(e->w, line->path->span, "`optim %s` with another line `optim` is", row->name);
+  diag_help(r, "one line `optim %s` for all parameters, or `adamw` in its place", row->name);
+}
+
+/* A line for all others that has none left would be without effect. */
+static void check_left(GroupLines *lines) {
+  Eval *e = lines->check.e;
+  for (uint32_t i = 0; i < e->params.n; i++)
+    if (!lines->taken[i] && !e->params.at[i]->frozen) return;
+  Report *r = world_error(e->w, "E0602", settings_line(lines->train, "optim")->path->span,
+                          "the line `optim` without `of` updates nothing");
+  diag_label(r, "other lines name every parameter");
+  diag_help(r, "leave out one `of`: the line without it updates all others");
+}
+
+void check_groups(Eval *e, const Choice *choice, const AstItem *train) {
+  const AstItem **group;
+  uint32_t n = settings_groups(e->ctx, train, "optim", &group);
+  GroupLines lines = {.check = {.e = e, .w = e->w, .c = choice}, .train = train};
+  lines.taken = ARENA_ARRAY(e->arena, bool, e->params.n + 1);
+  for (uint32_t i = 0; n && i < train->block->settings.n; i++) {
+    const AstSetting *line = train->block->settings.at[i];
+    const AstValue **path;
+    if (!setting_is_group(train, line)) continue;
+    uint32_t paths = setting_of(e->ctx, line, &path);
+    for (uint32_t k = 0; k < paths; k++) read_path(&lines, path[k]);
+  }
+  for (uint32_t i = 0; i < n; i++) {
+    check_alone(&lines, group[i], settings_line(group[i], "optim"));
+    check_states(e, group[i]), check_nesterov(e, group[i]);
+  }
+  if (n) check_alone(&lines, train, settings_line(train, "optim")), check_left(&lines);
+}
