@@ -6,7 +6,7 @@
 `text` is a program of generate.py, `r` a random.Random. Results differ from those of one rank in f32 only by rounding;
 `narrow` tells whether a plan rounds to 16 bits or less. It must not look at results.
 """
-import re
+import random, re
 from generate import SIZE
 
 BATCH = 8
@@ -38,6 +38,10 @@ def stored(text):
     return {d: -(-size // padded.get(d, 1)) * padded.get(d, 1) for d, size in SIZE.items()}
 
 
+def rounds(stack, text): return re.search(rf'stack {stack} \[(N\d)\]', text).group(1)
+def depth(stack, text): return {'N2': 2, 'N3': 3, 'N5': 4}[rounds(stack, text)]
+
+
 def layers_of(stack, text):
     of = re.search(rf'stack {stack} \[N\d\] of (.*?)( with .*)?$', text, re.M).group(1)
     return [re.search(rf'^layer {l}\(.*?^}}', text, re.M | re.S).group(0) for l in re.findall(r'L\d+', of)]
@@ -60,7 +64,7 @@ def nested(r, stack, text):
 
 def recompute(r, stack, text):
     """Lines of a stack: all layers alike, or parts of them that keep different things."""
-    layers = {'2': 2, '3': 3, '5': 4}[re.search(rf'stack {stack} \[N(\d)\]', text).group(1)]
+    layers = depth(stack, text)
     keep = ['input', 'none', 'all'] + named(stack, text)
     if r.random() < .4: return [f'recompute {stack}.* keep = {r.choice(keep)}']
     if r.random() < .3:
@@ -100,13 +104,56 @@ def in_bytes(r, lines):
     return [l for l in lines if l != old] + [new]
 
 
+def after(text, lines):
+    """Another source of numbers: words that are drawn from it leave the rest of a plan as it is."""
+    return random.Random('\n'.join([text, *lines]))
+
+
+def offload(r, text):
+    """Lines that keep states, gradients and parameters on the host: of all, of stacks, of layers, of one parameter."""
+    words = r.choice([['optimizer'], ['optimizer, grads'], ['params'], ['optimizer', 'params'], ['optimizer, params'],
+                      ['optimizer, grads, params'], ['optimizer, grads', 'params']])
+    params = re.findall(r'^  param (p\w+) ', text.split('model M {')[1], re.M)
+    return [f'offload {w}{of_some(r, params, text)} -> host' for w in words]
+
+
+def of_some(r, params, text):
+    if r.random() < .5: return ''
+    paths = [r.choice([f'{s}.*', f'{s}.*', f'{s}.{r.randrange(depth(s, text))}', f'{s}[0..{depth(s, text) - 1}]',
+                       f'{s}[{depth(s, text) // 2}..{depth(s, text) - 1}]']) for s in stacks(text)]
+    paths = r.sample(paths, min(len(paths), r.randint(1, 2))) + r.sample(params, min(len(params), r.randint(0, 1)))
+    return f' of {", ".join(paths)}' if paths else ''
+
+
+def on_host(r, lines, text):
+    """The lines, with tensors and kept values on the host in some plans."""
+    if r.random() < .35: lines = lines + offload(r, text)
+    if r.random() < .7: return lines
+    return [f'{l} offload = host' if l.startswith('recompute') and 'keep = none' not in l else l for l in lines]
+
+
+def stages(r, text):
+    """The ranks of an axis, and lines that share the layers of a stack over it; 1: none."""
+    every = stacks(text)
+    alone = [s for s in every if [rounds(o, text) for o in every].count(rounds(s, text)) == 1]
+    if not every or r.random() < .35: return 1, []
+    dim = rounds(r.choice(alone or every), text)
+    ranks, uneven = r.choice({'N2': [(2, 0)], 'N3': [(3, 0), (2, 1)], 'N5': [(4, 0), (2, 0), (3, 1)]}[dim])
+    line = r.choice(['sequential', 'one_f_one_b', 'gpipe', 'gpipe', 'interleaved', 'interleaved chunks = 1',
+                     'zero_bubble', 'zero_bubble memory = 2', 'auto'])
+    if uneven: line += f' uneven = {r.choice(["on", "memory"])}'
+    elif r.random() < .1: line += ' uneven = off'
+    return ranks, [f'place {dim} -> pipe'] + [f'pipeline {line}'] * (uneven or r.random() < .8)
+
+
 def rest(r):
     return ['deterministic on'] * (r.random() < .1) + [
         f'on {r.choice(["small", "large", "large nodes = 2"])}'] * (r.random() < .15)
 
 
 def one(r, text):
-    return [f'micro {r.choice([1, 2, 4])}'] * (r.random() < .6) + kept(r, text) + precision(r) + rest(r)
+    lines = [f'micro {r.choice([1, 2, 4])}'] * (r.random() < .6) + kept(r, text) + precision(r) + rest(r)
+    return on_host(after(text, lines), lines, text)
 
 
 def rule(r, axis, dims):
@@ -166,14 +213,28 @@ def many(r, text):
     over_axes = f' over {r.choice(axes)[0]}' if r.random() < .3 else ''
     lines += [l + over_axes for l in kept(r, text)] + precision(r) + rest(r)
     if r.random() < .2: lines = in_bytes(r, lines)
-    ranks = 1
+    ranks, more = 1, after(text, lines)
     for _, k in axes: ranks *= k
-    return lines, ranks
+    deep, layers = stages(more, text) if ranks < 6 else (1, [])
+    if deep > 1: lines = [f'{lines[0]}, pipe = {deep}'] + layers + lines[1:]
+    if deep > 1 and not any(l.startswith('micro') for l in lines): lines.append(f'micro {more.choice([1, 2])}')
+    return on_host(more, lines, text), ranks * deep
+
+
+def frozen(r, text):
+    """Some parameters of layers are not trained."""
+    layers, model = text.split('model M {')
+    if r.random() < .5 or not re.search(r'^  param p\w+ [^@\n]*$', model, re.M): return text
+    return re.sub(r'^  param \w+ \[[^@\n]*$', lambda m: m[0] + ' @frozen' * (r.random() < .4), layers,
+                  flags=re.M) + 'model M {' + model
 
 
 def trained(r, text):
+    text = frozen(after(text, []), text)
     head, block = text.split('train t {', 1)
     if r.random() < .4: block = re.sub(r'optim .*', 'optim ' + r.choice(RULES), block)
+    if re.search('adamw|lamb|momentum', block) and after(text, ['states']).random() < .3:
+        block = re.sub(r'(optim .*)', rf'\1 states = {after(text, [""]).choice(["bf16", "bf16", "f32"])}', block)
     steps = 4 if 'onebit' in block else 2     # the third step is the first after a frozen one
     more = []
     if r.random() < .3: more.append(f'lr {r.choice(SCHEDULES)}')

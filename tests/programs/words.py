@@ -24,19 +24,9 @@ MISSING = {
     'TRAIN data.format=idx data.format=f32': 'the files are NumPy arrays; the runtime has tests of each format',
     'TRAIN optim.onebit_adam.betas optim.onebit_adam.weight_decay': WORKERS,
     'TRAIN optim.onebit_adam.ratio optim.onebit_adam.window': WORKERS,
-    'TRAIN optim.adamw.states optim.adamw.states=f32 optim.adamw.states=bf16': MOMENTS,
-    'TRAIN optim.lamb.states optim.lamb.states=f32 optim.lamb.states=bf16': MOMENTS,
-    'TRAIN optim.sgd.states optim.sgd.states=f32 optim.sgd.states=bf16': MOMENTS,
+    'TRAIN optim.adamw.states=f32 optim.adamw.states=bf16 optim.lamb.states=f32 optim.lamb.states=bf16': MOMENTS,
+    'TRAIN optim.sgd.states=f32 optim.sgd.states=bf16': MOMENTS,
     'TRAIN save.async': UNBUILT,
-    'PLAN pipeline pipeline=sequential pipeline=gpipe pipeline=one_f_one_b pipeline=zero_bubble':
-        'layers over ranks have random plans of their own (tests/ranks/random.c)',
-    'PLAN pipeline=auto': 'one of the others: tests/run/stages.py',
-    'PLAN pipeline=interleaved pipeline.interleaved.chunks pipeline.uneven pipeline.uneven=off':
-        'layers over ranks have random plans of their own (tests/ranks/random.c)',
-    'PLAN pipeline.uneven=on pipeline.uneven=memory pipeline.zero_bubble.memory':
-        'layers over ranks have random plans of their own (tests/ranks/random.c)',
-    'PLAN offload offload.of offload=optimizer offload=grads offload=params recompute.offload recompute.offload=host':
-        'random plans have them; tests/run/offload.py',
     'PLAN offload.speculate': 'tests/run/offload_speculate.py; random plans of tests/ranks',
     'PLAN offload=auto': 'judged by a machine with GPUs: auto.py, tests/run/offload_auto.py',
     'MACHINE host host.memory host.cores': 'the host of GPUs: tests/gpu/offload.py',
@@ -69,7 +59,7 @@ def of_line(block, line):
     """The content of a line of a settings block: its word, choices and options, including the options of a choice."""
     path = line.split()[0]
     choices = re.findall(r'[\w]+', line)[1:4]
-    keys = re.findall(r'(\w+) = ([\w.]+)?', line) + [('over', '')] * (' over ' in line)
+    keys = re.findall(r'(\w+) = ([\w.]+)?', line) + [(w, '') for w in ('over', 'of') if f' {w} ' in line]
     yield f'{block} {path}'
     for c in choices: yield f'{block} {path}={c}'
     for key, value in keys:

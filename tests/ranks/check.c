@@ -207,10 +207,12 @@ static bool is_doubtful(const Pair *p, const Global *g, double share) {
   return share <= BEYOND * most;
 }
 
+/* Parameters and states of a stack in several parts are put together (ranks_get). */
 static void compare(Pair *p, const Global *g) {
   const Tensor *x = interp_get(p->a, g->name), *y = ranks_get(p->b, g->name);
   if (!y) {
     p->out->error = ranks_error(p->b);
+    if (!p->out->error) p->out->error = arena_printf(p->c->arena, "no rank has @%s", g->name);
     return;
   }
   double share = difference(x, y);
@@ -233,7 +235,8 @@ static bool both(Pair *p, const char *entry) {
 static void compare_all(Pair *p) {
   for (uint32_t i = 0; i < p->one->globals.n && !p->out->error; i++) {
     GlobalKind k = p->one->globals.at[i]->kind;
-    if (k != GLOBAL_INPUT && k != GLOBAL_SCALAR && in_both(p, p->one->globals.at[i]))
+    bool kept = k == GLOBAL_PARAM || k == GLOBAL_STATE;
+    if (kept || (k == GLOBAL_OUTPUT && in_both(p, p->one->globals.at[i])))
       compare(p, p->one->globals.at[i]);
   }
 }
