@@ -410,7 +410,7 @@ Exit cmd_compile(Cli *o) {
   Exit e = find_emit(o, &kind);
   if (e != EXIT_FINE) return e;
   if (kind != EMIT_EXE && o->value[OPT_KEEP])
-    return cli_usage("`--keep` keeps what an executable is made of: it goes without `--emit=%s`",
+    return cli_usage("`--keep` keeps the parts of an executable; `--emit=%s` makes none",
                      emit_names[kind]);
   const char *output = output_of(o, kind);
   if (kind == EMIT_EXE && !strcmp(output, "-"))

@@ -235,7 +235,7 @@ static void warn_beyond(World *w, const Scene *scene, const Mask *mask) {
   Arena *arena = w->ctx->arena;
   world_warn(
       w, "W0305", mask->span,
-      arena_printf(arena, "`%s` names block %.0f, and there are %.0f", mask->name, named - 1,
+      arena_printf(arena, "`%s` names block %.0f, the layout has %.0f", mask->name, named - 1,
                    there),
       arena_printf(arena,
                    "blocks count from 0; `%s` has %lld elements and `%s` %lld, in blocks of %.0f",

@@ -185,7 +185,7 @@ static void print_result(const Run *r, const Evaluation *evaluation) {
 static void tell_rest(const Run *r, const Evaluation *evaluation) {
   int64_t rest = r->data.valid.samples % r->data.batch;
   if (rt_setting_of(r->p, "made.eval.mean") && evaluation->batches > 1)
-    rt_note("this loss is made of a batch as a whole: the mean over %lld batches of %lld",
+    rt_note("this loss depends on the batch as a whole: it is the mean over %lld batches of %lld",
             (long long)evaluation->batches, (long long)r->data.batch);
   if (evaluation->repeats)
     rt_note("a batch has %lld samples, the data %lld: some are in it more than once",

@@ -27,7 +27,7 @@ static const struct {
 } commands[] = {
     {"train", 't', "train the model (the default)"},
     {"eval", 'e', "loss on the validation data"},
-    {"sample", 's', "let the model go on with a text"},
+    {"sample", 's', "continue a text"},
     {"export", 'x', "write the parameters for other tools: safetensors and config.json"},
     {"info", 'i', "what is compiled in: parameters, memory, kernels, settings, source"}};
 

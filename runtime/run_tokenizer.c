@@ -95,7 +95,7 @@ static bool same(Bytes a, const char *path, Fault *f) {
   bool equal = a.n == b.n && (a.n == 0 || !memcmp(a.at, b.at, (size_t)a.n));
   rt_unmap_file(&b);
   if (equal) return true;
-  rt_fault(f, 104, "this run was begun with another tokenizer");
+  rt_fault(f, 104, "this run was started with another tokenizer");
   return rt_at(f, path, "", -1);
 }
 

@@ -153,7 +153,7 @@ static const char *resume_folder(const Run *r) {
 static bool held_already(const Run *r, Fault *f) {
   rt_fault(f, 402, "this directory holds a run already");
   rt_at(f, r->out, "", -1);
-  return rt_help(f, "--resume goes on with it, --out DIR begins another");
+  return rt_help(f, "--resume continues it, --out DIR starts another");
 }
 
 static bool find_folder(Run *r, bool fresh, Fault *f) {

@@ -180,7 +180,7 @@ static bool find_run(Train *train, Fault *f) {
   if (now == FOLDER_STAYED || now == FOLDER_LOST) return now == FOLDER_STAYED;
   rt_meter_break(&train->meter);
   rt_note("the run directory %s is %s %s", before,
-          now == FOLDER_MOVED ? "now" : "gone: the run goes on in", r->out);
+          now == FOLDER_MOVED ? "now" : "gone: the run continues in", r->out);
   return now == FOLDER_MOVED || rt_metrics_move(&train->metrics, r->out, f);
 }
 
@@ -400,8 +400,7 @@ static void tell_data(const Train *t) {
     rt_note("a batch has %lld samples, the data %lld: some are in it more than once",
             (long long)batch, (long long)train);
   if (r->data.valid.asked && !valid)
-    rt_note("what is set apart for validation holds no whole sample: there will be "
-            "no validation");
+    rt_note("the validation data holds no whole sample: the run has no validation");
   if (!valid || !rt_entry_find(r->p, "eval")) return;
   Evaluation evaluation = rt_evaluation(r, t->eval_batches);
   int64_t seen = evaluation.batches * batch + evaluation.tail;

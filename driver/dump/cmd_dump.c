@@ -160,7 +160,7 @@ static Exit check_picture(const Cli *o, int form) {
     return cli_usage("`--layout` is drawn as text or svg, not %s", formats[form]);
   if (!layout && form == FORM_SVG) return cli_usage("`--format svg` draws a layout: --layout NAME");
   if (layout && (o->value[OPT_AFTER] || o->value[OPT_DIFF] || o->value[OPT_FUNC]))
-    return cli_usage("`--layout` draws what the model says, not what passes made of it");
+    return cli_usage("`--layout` draws the layout of the model, before all passes");
   return EXIT_FINE;
 }
 

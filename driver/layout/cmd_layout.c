@@ -31,8 +31,7 @@ Exit dump_layout(Cli *o, bool svg, const char *output) {
   LowerFacts facts;
   LayoutDrawings drawings = {.name = o->value[OPT_LAYOUT]};
   FileKind kind = file_kind(o->c, path);
-  if (kind == FILE_IR)
-    return cli_usage("`%s` is IR: layouts are drawn from the model that it was made of", path);
+  if (kind == FILE_IR) return cli_usage("`%s` is IR: layouts are drawn from model files", path);
   o->layouts = &drawings;
   if (!load_shard(o, path, &facts))
     return cli_report(o, diag_errors(o->c->diag) ? EXIT_INPUT : EXIT_ENVIRONMENT);

@@ -160,7 +160,7 @@ static void put_settings(void) {
            "has its default; no default means that nothing happens, or what its meaning says. "
            "`shardc explain setting:WORD`\n"
            "shows one of them; `--set train.steps=10` and `--set train.optim.lr=1e-4` on the "
-           "command line go over the file.\n\n"
+           "command line override the file.\n\n"
            "Units: `KiB MiB GiB TiB` are powers of 1024, `KB MB GB TB` of 1000, both also with "
            "`/s`; `TFLOPS PFLOPS`;\n"
            "`us ms s min h`; `%`.");

@@ -252,7 +252,7 @@ static bool enough_columns(Eval *e, const Mask *mask, const BlockGrid *grid) {
   int64_t size = size_of(e->sizes, grid->k);
   if (size <= 0 || grid->unit <= 0 || mask->number <= ceil((double)size / grid->unit)) return true;
   double columns = ceil((double)size / grid->unit);
-  Report *r = eval_error(e, "E0311", mask->span, "`random` of more block columns than there are");
+  Report *r = eval_error(e, "E0311", mask->span, "`random` draws more block columns than exist");
   diag_label(r, "%.0f of %.0f", mask->number, columns);
   diag_fact(r, "`%s` has %lld elements, in blocks of %.0f", grid->k, (long long)size, grid->unit);
   return false;

@@ -101,7 +101,7 @@ static void unfed(Eval *e, const AstSetting *line) {
   for (uint32_t i = 0; i < e->inputs.n; i++)
     diag_fact(r, "input `%s` %s", e->inputs.at[i]->name,
               dims_text(e->ctx, &e->inputs.at[i]->type.dims));
-  diag_help(r, "say it: `task = next(a -> b)`, or `columns(input = \"file\", ..)`");
+  diag_help(r, "write `task = next(a -> b)`, or `columns(input = \"file\", ..)`");
 }
 
 /* ---- words that change nothing; `eot`, `pad_id`, `tokenizer`: `sample` or `export` reads them */

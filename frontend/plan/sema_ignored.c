@@ -84,8 +84,8 @@ static void check_wide_gradients(PlanCheck *check) {
   Str type = settings_word(check->e->ctx, check->item, ITEM_PLAN, "precision", NULL);
   bool narrow = type && (!strcmp(type, "bf16") || !strcmp(type, "f16"));
   if (!grad || narrow || grad->kind != VALUE_PATH || !strcmp(grad->path->text, "f32")) return;
-  Report *r = world_error(check->w, "E0602", grad->span,
-                          "`precision %s` has gradients of f32 alone", type ? type : "f32");
+  Report *r = world_error(check->w, "E0602", grad->span, "`precision %s` keeps gradients in f32",
+                          type ? type : "f32");
   diag_label(r, "they are summed and wait in 32 bits");
   diag_help(r, "`precision %s` computes, and keeps gradients, in 16 bits", grad->path->text);
 }

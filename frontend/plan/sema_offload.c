@@ -60,7 +60,7 @@ static void check_twice(OffloadLines *lines, const Offloaded *last) {
         lines->check->w, "E0606", at->span, "`offload %s` has %s twice", last->word->path->text,
         last->path ? arena_printf(lines->check->e->arena, "`%s`", at->path->text)
                    : "these parameters");
-    diag_also(r, before->span, "first here");
+    diag_also(r, before->span, "the first one");
     diag_help(r, "lines add up: each parameter once");
     return;
   }

@@ -147,8 +147,8 @@ static void check_rounds(PlanCheck *check, const AstValue *value) {
           last = part->kind == PART_RANGE ? part->last : part->first;
   bool turned = part->kind == PART_RANGE && part->last < part->first;
   if (rounds <= 0 || (!turned && last < rounds)) return;
-  Report *r = turned ? world_error(check->w, "E0709", part->span, "the range `%s` is turned round",
-                                   value->path->text)
+  Report *r = turned ? world_error(check->w, "E0709", part->span,
+                                   "the range `%s` ends before it begins", value->path->text)
                      : world_error(check->w, "E0709", part->span, "`%s` has no round %lld", stack,
                                    (long long)last);
   diag_label(r, "its rounds are 0 .. %lld, both ends included", (long long)rounds - 1);

@@ -206,7 +206,7 @@ static void check_ids(Eval *e, const Windows *windows) {
     Report *r =
         world_error(e->w, "E0606", windows->task_at, "this data line has no `%s`", needs[i].key);
     diag_fact(r, "it is %s", needs[i].what);
-    diag_help(r, "write `%s = ID`, or `tokenizer = \"FILE\"`, which says it", needs[i].key);
+    diag_help(r, "write `%s = ID`, or `tokenizer = \"FILE\"`, which names it", needs[i].key);
   }
 }
 

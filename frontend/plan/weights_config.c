@@ -149,7 +149,7 @@ static void written_twice(Eval *e, const AstPairs *pairs, uint32_t at) {
     if (!pairs->at[i].key || strcmp(pairs->at[i].key->text, pairs->at[at].key->text)) continue;
     Report *r = world_error(e->w, "E0606", pairs->at[at].key->span, "`%s` is written twice",
                             pairs->at[at].key->text);
-    diag_also(r, pairs->at[i].key->span, "first here");
+    diag_also(r, pairs->at[i].key->span, "the first one");
     return;
   }
 }

@@ -186,8 +186,8 @@ static bool on_line_before(const Check *check, const AstSetting *setting, const 
 
 static Report *report_twice(const Check *check, Span at, Span before, const char *what) {
   Report *r = diag_at(check->c->diag, "E0606", at, "`%s` is written twice", what);
-  diag_label(r, "again here");
-  diag_also(r, before, "first here");
+  diag_label(r, "the second one");
+  diag_also(r, before, "the first one");
   return r;
 }
 
@@ -287,7 +287,7 @@ static void check_target(const Check *check, const SettingRow *row, const AstSet
       setting_edit_near(r, pair->value->span, said ? NULL : "host");
     } else if (offload && i) {
       Report *r = diag_at(check->c->diag, "E0606", pair->span, "`offload` names its place twice");
-      diag_also(r, setting->target.at[0].span, "first here");
+      diag_also(r, setting->target.at[0].span, "the first one");
       diag_help(r, "once: `-> host`");
     }
   }

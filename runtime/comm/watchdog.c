@@ -134,7 +134,7 @@ static _Noreturn void give_up(const Watchdog *watchdog, Failure failure) {
     break;
   default:
     rt_fault(&f, code, "%s died %s", who, where);
-    rt_help(&f, "a run goes on with --resume from its last checkpoint");
+    rt_help(&f, "--resume continues the run from its last checkpoint");
   }
   rt_print_fault(&f, "error");
   let_go(watchdog->comm);

@@ -320,7 +320,7 @@ static bool enough(const Opening *opening) {
   rt_fault(opening->f, 203, "the data holds no whole sample: one is %lld numbers long",
            (long long)set->stream[0].length);
   if (opening->share > 0)
-    rt_help(opening->f, "%g %% of it are set apart for validation; `--valid 0%%` takes all",
+    rt_help(opening->f, "%g %% of it is validation data; `--valid 0%%` takes all",
             100 * opening->share);
   return rt_at(opening->f, set->stream[0].part[0].path, "", -1);
 }

@@ -33,8 +33,9 @@ static void go_on_slower(Cuda *cuda, CUresult e, int64_t bytes) {
     rt_cuda_error(&cuda->api, e, why, sizeof why);
     rt_fault(&f, 1011, "the driver does not pin %s of the host's memory: %s",
              rt_cuda_mebibytes(text, (double)bytes), why);
-    rt_help(&f, "the run goes on with slower copies; `ulimit -l` or the system limits such memory, "
-                "which is never written to disk");
+    rt_help(&f,
+            "the run continues with slower copies; `ulimit -l` or the system limits such memory, "
+            "which is never written to disk");
     rt_print_fault(&f, "warning");
   }
   cuda->no_graph = cuda->pageable = true;

@@ -255,8 +255,7 @@ static bool tensor_from(RestoreFilling *filling, Fault *f) {
   if (filling->have == rt_whole_count(filling->d->program, filling->t)) return true;
   rt_fault(f, 503, filling->have ? "%s is incomplete" : "%s is not in the checkpoint",
            filling->t->name);
-  return rt_help(f,
-                 "it belongs to another model; --init takes parameters alone from a weights file");
+  return rt_help(f, "it belongs to another model; --init reads parameters from a weights file");
 }
 
 static bool load_tensors(const OpenCheckpoint *checkpoint, int n, const Device *d, bool fill,

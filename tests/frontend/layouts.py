@@ -177,7 +177,7 @@ def check_mistakes(folder):
     for args, words in [(['far.shard', '--layout', 'fur'], 'did you mean `far`'),
                         (['far.shard', '--layout', 'far', '--format', 'json'], 'drawn as text or svg'),
                         (['far.shard', '--format', 'svg'], '--layout NAME'),
-                        (['far.shard', '--layout', 'far', '--after', 'fuse'], 'not what passes made of it')]:
+                        (['far.shard', '--layout', 'far', '--after', 'fuse'], 'before all passes')]:
         expect(args, words in run(folder, 'dump', *args, status=2), True)
     page = run(folder, 'dump', 'far.shard', '--format', 'html')
     expect('page', '"layouts":[{"name":"far","svg":"\\u003csvg' in page, True)

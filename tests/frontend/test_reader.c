@@ -116,10 +116,10 @@ static void other_mistakes(void **state) {
               "error[E0606]: `batch` is written twice\n"
               "  --> t.shard:5:3\n"
               "2 |   batch 8\n"
-              "  |   ----- first here\n"
+              "  |   ----- the first one\n"
               "...\n"
               "5 |   batch 9\n"
-              "  |   ^^^^^ again here\n");
+              "  |   ^^^^^ the second one\n");
 }
 
 /* A keyword with a slip in it. */

@@ -130,7 +130,7 @@ def no_sum():
 
 def said():
     run('./one', 'train', '--data', 'x=x16.npy,y=y16.npy', '--valid', '1%', '--out', 's1',
-        says='there will be no validation')
+        says='the run has no validation')
     run('./one', 'train', '--data', 'x=x3.npy,y=y3.npy', '--out', 's2', says='a batch has 4 samples, the data 3')
     run('./one', 'train', '--data', 'x=x16.npy,y=y16.npy,z=x16.npy', '--out', 's3', expect=4,
         says='the model has no input `z`')

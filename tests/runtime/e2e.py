@@ -329,10 +329,10 @@ def case_moved():
     check(tensors('other/mv/a') == tensors('mv1'), 'the same bits')
     p = begun('--out', 'rm')
     shutil.rmtree(path('rm'))
-    stopped(p, 'rm', 'note: the run directory rm is gone: the run goes on in rm\n')
+    stopped(p, 'rm', 'note: the run directory rm is gone: the run continues in rm\n')
     p = begun('--out', 'rn')
     shutil.rmtree(path('rn')), open(path('rn'), 'w').close()
-    stopped(p, 'rn-001', 'note: the run directory rn is gone: the run goes on in rn-001\n')
+    stopped(p, 'rn-001', 'note: the run directory rn is gone: the run continues in rn-001\n')
 
 
 def case_lost_data():
@@ -440,7 +440,7 @@ def case_data():
         out = toy('train', '--data', name, '--out', 'x', expect=code, says=what)
         check(name in out, f'{name} is named')
     open(path('one'), 'w').write('one sample, alone')                                # 17 bytes: a window
-    for valid, says in ('50%', '50 % of it are set apart for validation'), ('0%', 'done after 2 steps'):
+    for valid, says in ('50%', '50 % of it is validation data'), ('0%', 'done after 2 steps'):
         toy('train', '--data', 'one', '--valid', valid, '--out', 'one run', '--steps', '2', expect=0 if valid == '0%'
             else 4, says=says)
     check('number' in train('--format', 'u16', '--out', 'x', expect=4, says='R0204'),
