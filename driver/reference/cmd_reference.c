@@ -112,17 +112,19 @@ static void put_choices(const SettingRow *rows, uint32_t n, const SettingRow *li
   }
 }
 
+static bool is_value(const SettingRow *row, const SettingRow *option) {
+  size_t k = strlen(option->word);
+  return row->kind == ROW_CHOICE && row->block == option->block &&
+         !strncmp(row->word, option->word, k) && row->word[k] == '.' &&
+         !strcmp(row->word + k + 1, option->key);
+}
+
 /* The words that an option of type WORD may be: `f32`, `bf16` */
 static void put_words(const SettingRow *rows, uint32_t n, const SettingRow *option) {
   bool begun = false;
   for (uint32_t i = 0; i < n; i++) {
-    const SettingRow *row = &rows[i];
-    size_t k = strlen(option->word);
-    bool of = row->kind == ROW_CHOICE && row->block == option->block &&
-              !strncmp(row->word, option->word, k) && row->word[k] == '.' &&
-              !strcmp(row->word + k + 1, option->key);
-    if (!of) continue;
-    fputs(begun ? ", " : "", stdout), put_code(row->key);
+    if (!is_value(&rows[i], option)) continue;
+    fputs(begun ? ", " : "", stdout), put_code(rows[i].key);
     begun = true;
   }
   if (!begun) fputs("a word", stdout);
@@ -150,6 +152,22 @@ static void put_options(const SettingRow *rows, uint32_t n, const SettingRow *li
   }
 }
 
+/* The meanings of the words that options of the line may be. */
+static void put_values(const SettingRow *rows, uint32_t n, const SettingRow *line) {
+  const char *only;
+  bool begun = false;
+  for (uint32_t i = 0; i < n; i++)
+    for (uint32_t k = 0; k < n && rows[i].kind == ROW_OPTION && is_part(&rows[i], line, &only);
+         k++) {
+      if (!is_value(&rows[k], &rows[i])) continue;
+      if (!begun) puts("\n| value | meaning |\n|---|---|");
+      begun = true;
+      printf("| `%s = %s`%s%s%s | ", rows[i].key, rows[k].key, *only ? " (with `" : "", only,
+             *only ? "`)" : "");
+      put_cell(rows[k].help), puts(" |");
+    }
+}
+
 static void put_settings(void) {
   static const AstItemKind blocks[] = {ITEM_TRAIN, ITEM_PLAN, ITEM_MACHINE, ITEM_WEIGHTS};
   uint32_t n;
@@ -157,9 +175,10 @@ static void put_settings(void) {
   put_head("Settings", "frontend/settings/settings.def",
            "A settings block holds lines: a word, its operands, then options `key = value`. An "
            "option that is not written\n"
-           "has its default; no default means that nothing happens, or what its meaning says. "
-           "`shardc explain setting:WORD`\n"
-           "shows one of them; `--set train.steps=10` and `--set train.optim.lr=1e-4` on the "
+           "has its default. An option without a default is off unless it is written, or its "
+           "meaning says what happens.\n"
+           "`shardc explain setting:WORD` shows one line; `--set train.steps=10` and `--set "
+           "train.optim.lr=1e-4` on the\n"
            "command line override the file.\n\n"
            "Units: `KiB MiB GiB TiB` are powers of 1024, `KB MB GB TB` of 1000, both also with "
            "`/s`; `TFLOPS PFLOPS`;\n"
@@ -168,7 +187,8 @@ static void put_settings(void) {
     printf("\n## `%s`\n", ast_item_word(blocks[b]));
     for (uint32_t i = 0; i < n; i++) {
       if (!is_line(&rows[i], blocks[b])) continue;
-      put_line_head(&rows[i]), put_choices(rows, n, &rows[i]), put_options(rows, n, &rows[i]);
+      put_line_head(&rows[i]), put_choices(rows, n, &rows[i]);
+      put_options(rows, n, &rows[i]), put_values(rows, n, &rows[i]);
     }
   }
 }
