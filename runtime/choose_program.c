@@ -1,10 +1,9 @@
 /* Chooses the program of an executable that runs. Among several plans (compile --plan a,b), the
-   plan for the number of launched ranks; among several targets (--target x86,sm_80), the one that
-   --device names, else the newest that the GPU can run, else the one for CPUs; among several
-   classes of ranks, the class of this rank. Must not: complain about a launch that does not fit or
-   a missing device; the start of the run does, in more words. */
+   plan for the number of launched ranks; among several targets, the one that --device names, else
+   the newest that the GPU can run, else the one for CPUs; among several classes of ranks, the class
+   of this rank. Must not: complain about a launch that does not fit or a missing device; the start
+   of the run does, in more words. */
 #include "run.h"
-#include "runtime/device/cuda.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,12 +33,11 @@ static const rt_program *oldest_gpu(const rt_program *p, int64_t ranks) {
 /* Its compute capability; 0: there is no such GPU, or no driver. why: "" if there is none at all.
  */
 static int capability(int number, const rt_program *gpu, char *why, size_t n) {
-  CudaApi api;
-  CudaDevice device;
+  DeviceFound device;
   Fault f = {0};
   *why = 0;
-  bool there = rt_cuda_load(&api, &f) && rt_cuda_device(&api, number, &device, &f);
-  if (!there && api.library && f.code != 1002) snprintf(why, n, "%s", f.what);
+  bool there = rt_device_gpu.find(number, &device, &f);
+  if (!there && device.driver && f.code != 1002) snprintf(why, n, "%s", f.what);
   if (there && !rt_runs_on(gpu, device.sm))
     snprintf(why, n, "%s has compute capability %d.%d, this executable is for %s", device.name,
              device.sm / 10, device.sm % 10, gpu->target);

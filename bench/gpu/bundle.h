@@ -5,7 +5,7 @@
    compiles nothing: the bundle holds PTX, executables and the interpreter. */
 #ifndef SHARDC_BENCH_BUNDLE_H
 #define SHARDC_BENCH_BUNDLE_H
-#include "runtime/device/cuda.h"
+#include "runtime/device/cuda/cuda.h"
 #include <stdio.h>
 
 typedef struct Child { /* another program */

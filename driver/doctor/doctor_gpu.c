@@ -2,7 +2,7 @@
    libraries as an executable would. Must not: use a device except to query its properties. */
 #include "doctor.h"
 #include "codegen/codegen.h"
-#include "runtime/device/cuda.h"
+#include "runtime/device/cuda/cuda.h"
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -75,7 +75,7 @@ static void set_coordinates(const Device *d) {
 
 bool rt_device_start(Device *d, const rt_program *program, Comm *comm, const DeviceOptions *options,
                      Fault *f) {
-  *d = (Device){.kind = program->sm ? &rt_device_cuda : &rt_device_cpu,
+  *d = (Device){.kind = program->sm ? &rt_device_gpu : &rt_device_cpu,
                 .program = program,
                 .comm = comm,
                 .check = options->check,

@@ -1,5 +1,5 @@
 /* A device: its arenas, and the execution of entries. Each kind of device is a table of functions
-   (device_cpu.c, device_cuda.c). The runtime reads and writes tensors of a CPU in place. On other
+   (device_cpu.c, cuda/). The runtime reads and writes tensors of a CPU in place. On other
    devices it has a view of the small tensors in host memory: reading one fetches it if an entry has
    run since, and a written one is copied to the device before the next entry runs. Entries never
    write inputs and scalars. All other tensors are transferred through a window of a fixed size, a
@@ -27,7 +27,7 @@ typedef struct DeviceOptions {
   bool waited;         /* GPU: time what the kernels wait for messages */
   bool careful;        /* GPU: wait for every kernel, so that a fault names its kernel */
   int number;          /* GPU: which, from 0; -1: by the rank's number on its machine */
-  const char *kernels; /* GPU: a folder of files SYMBOL.ptx that are taken instead; NULL: none */
+  const char *kernels; /* GPU: a folder of files of kernels that are taken instead; NULL: none */
 } DeviceOptions;
 
 typedef struct RowCopy { /* `rows` times `bytes`, between strided rows */
@@ -47,6 +47,12 @@ typedef struct DeviceAhead {
   void (*take)(const Device *d);  /* later entries read the inputs that were sent */
 } DeviceAhead;
 
+typedef struct DeviceFound {
+  char name[96];
+  int sm;      /* its generation, as rt_program.sm */
+  bool driver; /* what drives such devices is installed */
+} DeviceFound;
+
 typedef struct DeviceCalls {
   bool (*start)(Device *d, const DeviceOptions *o, Fault *f);
   bool (*join)(Device *d, Fault *f); /* with the devices of all ranks; NULL: nothing to do */
@@ -63,6 +69,8 @@ typedef struct DeviceCalls {
   void (*end)(Device *d, const rt_collective *c, int64_t n);
   void (*rows)(Device *d, const RowCopy *c);
   void (*words)(const Device *d, char *out, size_t n); /* what it is: 2 workers */
+  /* Device `number` of this kind, of those on this machine, without a start. NULL: there is one. */
+  bool (*find)(int number, DeviceFound *found, Fault *f);
   /* Seconds for which kernels of the last run waited for messages; NaN: not known. NULL: it is the
      host that waits (rt_comm_waited). */
   double (*waited)(const Device *d);
@@ -75,7 +83,7 @@ typedef struct DeviceCalls {
   char *(*span)(const Device *d, const rt_tensor *t, int64_t from, int64_t bytes, bool writes);
 } DeviceCalls;
 
-extern const DeviceCalls rt_device_cpu, rt_device_cuda;
+extern const DeviceCalls rt_device_cpu, rt_device_gpu;
 
 typedef enum View { SAME, STALE, WRITTEN } View; /* of a tensor, against the device */
 

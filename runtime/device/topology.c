@@ -136,19 +136,6 @@ bool rt_topology_read(const char *sys, Topology *to) {
   return to->cpus > 0;
 }
 
-void rt_topology_see(Topology *topology) {
-  const char *text = getenv("CUDA_VISIBLE_DEVICES");
-  Topology all = *topology;
-  if (!text || !*text) return;
-  for (topology->gpus = 0; *text && topology->gpus < TOPOLOGY_GPUS;) {
-    char *end;
-    long i = strtol(text, &end, 10);
-    bool known = end != text && (!*end || *end == ',') && i >= 0 && i < all.gpus;
-    topology->gpu[topology->gpus++] = known ? all.gpu[i] : (GpuPlace){"", -1};
-    text += strcspn(text, ","), text += *text == ',';
-  }
-}
-
 /* ---- sharing ---- */
 
 /* Cores of the node (-1: of all) of which a processor is allowed, numbered: `from` to `end` - 1 go

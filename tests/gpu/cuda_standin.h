@@ -9,7 +9,7 @@
 #ifndef TESTS_GPU_CUDA_STANDIN_H
 #define TESTS_GPU_CUDA_STANDIN_H
 #include "ptx.h"
-#include "runtime/device/cuda.h"
+#include "runtime/device/cuda/cuda.h"
 #include <pthread.h>
 #include <stddef.h>
 
@@ -17,7 +17,7 @@
 
 enum { MOST_DEVICES = 16, MOST_QUEUES = 8, HOST = 1, DEVICE = 2, EITHER = 4 };
 
-enum { /* results in addition to those of runtime/device/cuda.h */
+enum { /* results in addition to those of runtime/device/cuda/cuda.h */
        CU_NOT_INITIALIZED = 3,
        CU_INVALID_DEVICE = 101,
        CU_INVALID_HANDLE = 400,

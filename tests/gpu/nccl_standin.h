@@ -7,7 +7,7 @@
    so they keep its order and are recorded into graphs. */
 #ifndef TESTS_GPU_NCCL_STANDIN_H
 #define TESTS_GPU_NCCL_STANDIN_H
-#include "runtime/device/nccl.h"
+#include "runtime/device/cuda/nccl.h"
 #include <stdatomic.h>
 
 #define EXPORT __attribute__((visibility("default")))

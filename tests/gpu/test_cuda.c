@@ -1,7 +1,7 @@
 /* The stand-in for libcuda.so.1, through the runtime's own loader: memory, launches, streams,
    events, graphs, refusals. A driver is state of a process, so every case runs in a child of its
    own, with the environment that it needs. */
-#include "runtime/device/cuda.h"
+#include "runtime/device/cuda/cuda.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,11 +1,11 @@
-/* Messages in flight of the CUDA device (runtime/device/cuda_flight.c), with the stand-ins of the
-   driver and of NCCL: two processes run a program written by hand, in which each event matters, in
-   orders that events allow, launch by launch and from a graph. Then one wait or one record of an
+/* Messages in flight of the CUDA device (runtime/device/cuda/cuda_flight.c), with the stand-ins of
+   the driver and of NCCL: two processes run a program written by hand, in which each event matters,
+   in orders that events allow, launch by launch and from a graph. Then one wait or one record of an
    event is left out, each in turn: some order shows it. A second entry has sends and receives
    between neighbours, in which the two also send to each other: together with their receives that
    comes to an end, and alone it would not. A rank that is killed, or whose GPU stops, in the middle
    of a flight ends the other one, which names it. */
-#include "runtime/device/device_cuda.h"
+#include "runtime/device/cuda/device_cuda.h"
 #include <dlfcn.h>
 #include <setjmp.h>
 #include <signal.h>

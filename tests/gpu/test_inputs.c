@@ -1,10 +1,10 @@
-/* Inputs that the CUDA device sends ahead (runtime/device/cuda_inputs.c), with the stand-in of the
-   driver: a program written by hand reads its inputs, twice, while those of the next run are on
+/* Inputs that the CUDA device sends ahead (runtime/device/cuda/cuda_inputs.c), with the stand-in of
+   the driver: a program written by hand reads its inputs, twice, while those of the next run are on
    their way, in orders that events allow, launch by launch and from a graph. A run must read the
    inputs written for it, and these are written while the previous run may not have begun. Then one
    wait or one record of an event is left out, each in turn: some order shows it. Each case is a
    process of its own, as the stand-in counts calls by process. */
-#include "runtime/device/device_cuda.h"
+#include "runtime/device/cuda/device_cuda.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
    kind, in several types and cuts, launch by launch and from a graph, and compare with communicator
    local. A rank that is killed, that does not come on the host or on its GPU, or whose NCCL fails
    ends the others, which name it. */
-#include "runtime/device/device_cuda.h"
+#include "runtime/device/cuda/device_cuda.h"
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -37,8 +37,8 @@ SEES = {
     'passes': [*PASS, 'passes/machine'],
     'codegen': KERNELS, 'codegen/x86': [*KERNELS, 'codegen'], 'codegen/nvptx': [*KERNELS, 'codegen'],
     'runtime/base': [], 'runtime/text': ['runtime/base'], 'runtime/comm': ['runtime/base'],
-    'runtime/device': ['runtime/base', 'runtime/comm'], 'runtime/data': [*STORED, 'runtime/text'],
-        'runtime/store': STORED,
+    'runtime/device': ['runtime/base', 'runtime/comm'], 'runtime/device/cuda': STORED,
+    'runtime/data': [*STORED, 'runtime/text'], 'runtime/store': STORED,
     'runtime': [*STORED, 'runtime/text', 'runtime/data', 'runtime/store'],
 }
 COMMAND = [*SEES, 'driver']                                       # a command: the compiler, and the command line

@@ -2,7 +2,7 @@
 #ifndef SHARDC_RT_DEVICE_CUDA_H
 #define SHARDC_RT_DEVICE_CUDA_H
 #include "cuda.h"
-#include "device.h"
+#include "runtime/device/device.h"
 #include "nccl.h"
 
 typedef struct Loaded {    /* a kernel's code on the device; module NULL: not yet */

@@ -529,23 +529,33 @@ static void words(const Device *d, char *out, size_t n) {
            cuda->api.version / 1000, cuda->api.version % 1000 / 10);
 }
 
-const DeviceCalls rt_device_cuda = {.start = start,
-                                    .join = join,
-                                    .stop = stop,
-                                    .run = run,
-                                    .launch = launch,
-                                    .copy = copy,
-                                    .move = move_between,
-                                    .zero = zero,
-                                    .counter = counter,
-                                    .collect = collect,
-                                    .begin = begin,
-                                    .end = end,
-                                    .rows = rows,
-                                    .words = words,
-                                    .waited = rt_cuda_waited,
-                                    .fetch = fetch,
-                                    .push = push,
-                                    .settle = settle,
-                                    .ahead = &rt_cuda_ahead,
-                                    .span = span};
+static bool find(int number, DeviceFound *found, Fault *f) {
+  CudaApi api;
+  CudaDevice device = {0};
+  bool there = rt_cuda_load(&api, f) && rt_cuda_device(&api, number, &device, f);
+  *found = (DeviceFound){.sm = device.sm, .driver = api.library != NULL};
+  memcpy(found->name, device.name, sizeof found->name);
+  return there;
+}
+
+const DeviceCalls rt_device_gpu = {.start = start,
+                                   .join = join,
+                                   .stop = stop,
+                                   .run = run,
+                                   .launch = launch,
+                                   .copy = copy,
+                                   .move = move_between,
+                                   .zero = zero,
+                                   .counter = counter,
+                                   .collect = collect,
+                                   .begin = begin,
+                                   .end = end,
+                                   .rows = rows,
+                                   .words = words,
+                                   .find = find,
+                                   .waited = rt_cuda_waited,
+                                   .fetch = fetch,
+                                   .push = push,
+                                   .settle = settle,
+                                   .ahead = &rt_cuda_ahead,
+                                   .span = span};
