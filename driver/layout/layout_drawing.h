@@ -13,7 +13,7 @@ void layout_json(FILE *out, const LayoutFigures *figures,
                  const char *model); /* model may be NULL */
 /* The difference between the lists of ranks, in words; NULL: none */
 const char *lists_words(Arena *arena, const BlockLists *lists);
-void lists_json(FILE *out, const Module *m); /* "lists":[..] */
+void lists_json(FILE *out, const Module *m); /* of all lists: [..] */
 LayoutList module_layouts(const Module *m);  /* of its settings */
 
 /* A picture's cells: a block each, or squares of blocks where there are more than fit.

@@ -87,7 +87,7 @@ const char *lists_words(Arena *arena, const BlockLists *lists) {
 }
 
 void lists_json(FILE *out, const Module *m) {
-  fputs("\"lists\":[", out);
+  fputs("[", out);
   for (uint32_t i = 0; i < m->lists.n; i++) {
     ListsShape shape = lists_shape(&m->lists.at[i]);
     RankShares shares = rank_shares(&m->lists.at[i]);

@@ -25,7 +25,7 @@ static bool adds_up(const Module *m) {
   return false;
 }
 
-static void plan_accumulation(const Cli *o, Planned *planned) {
+static void find_accumulation(const Cli *o, Planned *planned) {
   static const char *const names[ACCUMULATIONS] = {"shard", "full"};
   bool full = plan_accumulates_full(planned->m);
   /* A micro-batch that was chosen is only in the module: both choices are reported for it. */
@@ -41,7 +41,7 @@ static void plan_accumulation(const Cli *o, Planned *planned) {
   planned->naccumulate = ACCUMULATIONS;
 }
 
-static Exit plan_programs(Cli *o, Planned *planned) {
+static Exit find_programs(Cli *o, Planned *planned) {
   PipelineOptions until = {.until = "prove", .verify = !o->value[OPT_NO_VERIFY]};
   Module *all;
   Exit e = load_module(o, &all);
@@ -52,7 +52,7 @@ static Exit plan_programs(Cli *o, Planned *planned) {
   return e;
 }
 
-static void plan_later(Planned *planned) {
+static void find_later(Planned *planned) {
   const Fn *later = ir_phase_entry(planned->m);
   planned->later = plan_step(planned->programs.at, planned->programs.n, later),
   planned->steps = train_steps(planned->m);
@@ -69,14 +69,13 @@ static Module *hosting_class(const Planned *planned) {
   return most;
 }
 
-static Exit plan_module(Cli *o, Planned *planned) {
-  Exit e = plan_programs(o, planned);
+static Exit find_plan(Cli *o, Planned *planned) {
+  Exit e = find_programs(o, planned);
   if (e != EXIT_FINE) return e;
   plan_classes(planned);
   planned->facts = o->facts;
   planned->hosting = hosting_class(planned), planned->need = module_budget(planned->m);
-  planned->host = module_host(planned->hosting), planned->moves = module_moves(planned->hosting);
-  planned->pinned = module_pinned(planned->hosting);
+  planned->host = module_host(planned->hosting);
   for (uint32_t i = 0; i < planned->m->fns.n; i++) {
     const Fn *f = planned->m->fns.at[i];
     int64_t n = f->kind == FN_ENTRY ? attr_int(&f->attrs, ATTR_frame, 0) : 0;
@@ -84,47 +83,19 @@ static Exit plan_module(Cli *o, Planned *planned) {
   }
   planned->machine = plan_machine(planned->m);
   planned->step = plan_step(planned->programs.at, planned->programs.n, ir_main_entry(planned->m));
-  plan_later(planned);
+  find_later(planned);
   planned->fits = !planned->machine.memory || fit_check(o, planned->m, o->facts);
   planned->fits = fit_hosts(o, &planned->programs, o->facts) && planned->fits;
   if (planned->fits) nodes_warn(o, &planned->programs);
-  plan_accumulation(o, planned);
-  plan_offload_pays(o, planned);
-  plan_alternatives(o, planned);
+  find_accumulation(o, planned);
+  plan_offload_tries(o, planned);
+  plan_alternative_tries(o, planned);
   const char *trace = o->value[OPT_MEASURED];
   if (trace && !plan_measure(planned, trace)) return EXIT_INPUT;
   return EXIT_FINE;
 }
 
-void plan_parts(const Planned *planned, const Budget *b, PlanPart *out) {
-  const PlanPart parts[PLAN_PARTS] = {{"weights", b->weights},
-                                      {"gradients", b->gradients},
-                                      {"optimizer", b->optimizer},
-                                      {"saved", b->saved},
-                                      {"working", b->working},
-                                      {"buffers", b->buffers},
-                                      {"reserve", planned->machine.reserve}};
-  memcpy(out, parts, sizeof parts);
-}
-
-const char *plan_buffer(const Planned *planned, const Alive *alive) {
-  const Op *def = alive->value == NO_VALUE ? NULL : value_def(alive->f, alive->value);
-  const char *of = !def ? alive->f->name : def->callee ? def->callee->name : op_name(def->code);
-  if (alive->value == NO_VALUE) return arena_printf(planned->m->arena, "workspace in %s", of);
-  Loc at = def ? def->loc : (Loc){0};
-  const char *where =
-      at.file && at.file <= planned->m->sources.n ? planned->m->sources.at[at.file - 1].name : NULL;
-  const char *file = where && strrchr(where, '/') ? strrchr(where, '/') + 1 : where;
-  return arena_printf(planned->m->arena, "%s of %s%s",
-                      type_text(planned->m, value_type(alive->f, alive->value)), of,
-                      file ? arena_printf(planned->m->arena, " (%s:%u)", file, at.line) : "");
-}
-
-static int64_t all_bytes(const Planned *planned) {
-  return planned->need.total + planned->machine.reserve;
-}
-
-/* ---- text ---- */
+/* ---- the topics ---- */
 
 const char *plan_mesh(const Planned *planned) {
   const char *s = "";
@@ -134,208 +105,89 @@ const char *plan_mesh(const Planned *planned) {
   return *s ? s : "one rank";
 }
 
-const char *plan_title(const Planned *planned) {
+static void topic_head(Sheet *sheet, const Planned *planned) {
   long long ranks = (long long)mesh_ranks(planned->m);
-  return arena_printf(planned->m->arena, "plan %s for %s: %lld rank%s (%s)",
-                      *planned->name ? planned->name : "(none written)", planned->m->model, ranks,
-                      ranks == 1 ? "" : "s", plan_mesh(planned));
+  sheet_title(sheet,
+              arena_printf(planned->m->arena, "plan %s for %s: %lld rank%s (%s)",
+                           *planned->name ? planned->name : "(none written)", planned->m->model,
+                           ranks, ranks == 1 ? "" : "s", plan_mesh(planned)));
+  sheet_put(sheet, "{schema}{plan}{model}{ranks}", as_count(1), as_text(planned->name),
+            as_text(planned->m->model), as_count((double)ranks));
 }
 
-static void say_bytes(const Planned *planned) {
-  PlanPart parts[PLAN_PARTS];
-  printf("bytes of %s\n", mesh_ranks(planned->m) == 1 ? "the rank" : "each rank");
-  plan_parts(planned, &planned->need, parts);
-  for (int i = 0; i < PLAN_PARTS; i++)
-    printf("  %-10s %12s  %5.1f %%%s\n", parts[i].name,
-           arena_amount(planned->m->arena, (double)parts[i].bytes),
-           100 * (double)parts[i].bytes / (double)all_bytes(planned),
-           plan_formula(planned->m, i, parts[i].bytes));
-  printf("  %-10s %12s", "total", arena_amount(planned->m->arena, (double)all_bytes(planned)));
-  if (planned->machine.memory)
-    printf("  of %s: %s", arena_amount(planned->m->arena, (double)planned->machine.memory),
-           planned->fits ? "fits" : "does not fit");
-  printf("\n");
-  if (planned->need.sampling)
-    printf("  to sample, %s more\n",
-           arena_amount(planned->m->arena, (double)planned->need.sampling));
-}
-
-void plan_host_parts(const HostBudget *h, PlanPart out[HOST_PARTS]) {
-  const PlanPart parts[HOST_PARTS] = {{"weights", h->weights},
-                                      {"gradients", h->gradients},
-                                      {"optimizer", h->optimizer},
-                                      {"saved", h->saved},
-                                      {"working", h->working}};
-  memcpy(out, parts, sizeof parts);
-}
-
-void plan_pinned_parts(const Pinned *h, PlanPart out[PINNED_PARTS]) {
-  const PlanPart parts[PINNED_PARTS] = {
-      {"view", h->view}, {"window", h->window}, {"messages", h->messages}, {"ahead", h->ahead}};
-  memcpy(out, parts, sizeof parts);
-}
-
-int64_t plan_sum(const PlanPart *part, int n) {
-  int64_t sum = 0;
-  for (int i = 0; i < n; i++) sum += part[i].bytes;
-  return sum;
-}
-
-/* = optimizer 3.00 MiB + working 1.00 MiB */
-static void say_sum(Arena *arena, const PlanPart *part, int n) {
-  const char *sign = " =";
-  for (int i = 0; i < n; i++) {
-    if (!part[i].bytes) continue;
-    printf("%s %s %s", sign, part[i].name, arena_amount(arena, (double)part[i].bytes));
-    sign = " +";
-  }
-}
-
-/* The class of ranks that has the host memory: ` on a rank of middle_1`. */
-static const char *whose_host(const Planned *planned) {
-  if (planned->programs.n < 2) return "";
-  return arena_printf(planned->m->arena, " on a rank of %s", module_class_name(planned->hosting));
-}
-
-/* in the host's memory, the same memory, 4.00 MiB = optimizer 3.00 MiB + working 1.00
-   MiB */
-static void say_host(const Planned *planned) {
-  Arena *arena = planned->m->arena;
-  PlanPart parts[HOST_PARTS];
-  if (!planned->host.total) return;
-  plan_host_parts(&planned->host, parts);
-  printf("in the host's memory, %s%s%s\n ", planned->need.apart ? "" : "the same memory, ",
-         arena_amount(arena, (double)planned->host.total), whose_host(planned));
-  say_sum(arena, parts, HOST_PARTS);
-  printf("\n  a step copies %s to the host and %s to the device, in %.0f copies\n",
-         arena_amount(arena, planned->moves.down), arena_amount(arena, planned->moves.up),
-         planned->moves.calls);
-}
-
-/* host, pinned     1.04 MiB  = view 12.00 KiB + window 1.00 MiB + next inputs 8.00 KiB */
-static void say_pinned(const Planned *planned) {
-  Arena *arena = planned->m->arena;
-  PlanPart parts[PINNED_PARTS];
-  plan_pinned_parts(&planned->pinned, parts), parts[PINNED_AHEAD].name = "next inputs";
-  int64_t all = plan_sum(parts, PINNED_PARTS);
-  if (!all) return;
-  printf("host, pinned %12s ", arena_amount(arena, (double)all));
-  say_sum(arena, parts, PINNED_PARTS);
-  printf("\n");
-  if (planned->machine.host)
-    printf("host, in all %12s  of %s for a rank\n",
-           arena_amount(arena, (double)(all + planned->host.total)),
-           arena_amount(arena, (double)planned->machine.host));
-  else if (planned->host.total) printf("host: its machine does not say how much memory there is\n");
-}
-
-static void say_accumulation(const Planned *planned) {
+static void topic_accumulated(Sheet *sheet, const Planned *planned) {
   if (!planned->naccumulate) return;
-  printf("gradients between micro-batches       total    gradients   sent per step\n");
+  sheet_heads(sheet, EVERYWHERE,
+              "gradients between micro-batches       total    gradients   sent per step");
   for (int i = 0; i < planned->naccumulate; i++) {
-    const Accumulation *accumulation = &planned->accumulate[i];
-    Arena *arena = planned->m->arena;
-    printf("  accumulate = %-5s %-7s %14s %12s %15s\n", accumulation->name,
-           accumulation->taken ? "(taken)" : "",
-           arena_amount(arena, (double)(accumulation->cost.need.total + planned->machine.reserve)),
-           arena_amount(arena, (double)accumulation->cost.need.gradients),
-           arena_amount(arena, accumulation->cost.bytes));
+    const Accumulation *one = &planned->accumulate[i];
+    sheet_say(sheet,
+              "[accumulate]  accumulate = {choice:-5} {taken:-7} {total:14} {gradients:12} "
+              "{bytes_per_step:15}{!elements_per_step}\n",
+              as_text(one->name), as_flag(one->taken, "(taken)", ""),
+              as_bytes((double)(one->cost.need.total + planned->machine.reserve)),
+              as_bytes((double)one->cost.need.gradients), as_bytes(one->cost.bytes),
+              as_count(one->cost.elements));
   }
 }
 
-static void say_layouts(const Planned *planned) {
-  LayoutList all = module_layouts(planned->m);
+static void topic_work(Sheet *sheet, const Planned *planned) {
+  const PlanStep *step = &planned->step;
+  double bubble = step->waited > 0 ? step->waited / (step->flop + step->waited) : 0;
+  sheet_say(sheet, "a step: {flop_per_step} FLOP per rank{}, {} between kernels and memory\n",
+            as_flop(step->flop), as_text(planned->programs.n > 1 ? " of the busiest class" : ""),
+            as_bytes(step->moved));
+  sheet_say_if(sheet, step->waited > 0,
+               "and {} FLOP of other stages, for which it waits: a bubble of {bubble:.0}\n",
+               as_flop(step->waited), as_share(bubble));
+}
+
+/* JSON of a layout, or of all lists of the module. */
+static Figure layout_figure(const Module *m, const LayoutFigures *one) {
+  char *text = NULL;
+  size_t n;
+  FILE *file = heap_stream(&text, &n);
+  if (one) layout_json(file, one, NULL);
+  else lists_json(file, m);
+  fclose(file);
+  Figure figure = as_json(arena_strndup(m->arena, text, n));
+  free(text);
+  return figure;
+}
+
+static void topic_layouts(Sheet *sheet, const Planned *planned) {
+  const Module *m = planned->m;
+  LayoutList all = module_layouts(m);
   for (uint32_t i = 0; i < all.n; i++)
-    printf("layout %s: %s\n", all.at[i].name, layout_words(planned->m->arena, &all.at[i]));
-  for (uint32_t i = 0; i < planned->m->lists.n; i++) {
-    const char *words = lists_words(planned->m->arena, &planned->m->lists.at[i]);
-    if (words) printf("%s\n", words);
+    sheet_say(sheet, "layout {}: {}\n{!layouts[]}", as_text(all.at[i].name),
+              as_text(layout_words(m->arena, &all.at[i])), layout_figure(m, &all.at[i]));
+  if (m->lists.n) sheet_put(sheet, "{lists}", layout_figure(m, NULL));
+  for (uint32_t i = 0; i < m->lists.n; i++) {
+    const char *words = lists_words(m->arena, &m->lists.at[i]);
+    if (words) sheet_say(sheet, "{}\n", as_text(words));
   }
 }
 
-static void put_layouts(const Planned *planned) {
-  LayoutList all = module_layouts(planned->m);
-  if (planned->m->lists.n) lists_json(stdout, planned->m), putchar(',');
-  if (!all.n) return;
-  printf("\"layouts\":[");
-  for (uint32_t i = 0; i < all.n; i++) {
-    if (i) putchar(',');
-    layout_json(stdout, &all.at[i], NULL);
-  }
-  printf("],");
+static void topic_step_time(Sheet *sheet, const Planned *planned) {
+  plan_time_of(sheet, planned, &planned->step);
 }
 
-double plan_bubble(const PlanStep *s) {
-  return s->waited > 0 ? s->waited / (s->flop + s->waited) : 0;
+static void topic_step_traffic(Sheet *sheet, const Planned *planned) {
+  plan_traffic_of(sheet, planned, &planned->step);
 }
 
-static void say_plan(const Planned *planned) {
-  printf("%s\n", plan_title(planned));
-  if (planned->programs.n > 1) plan_say_classes(planned);
-  else say_bytes(planned);
-  say_host(planned);
-  say_pinned(planned);
-  plan_say_traffic(planned, &planned->step);
-  plan_say_bucket(planned);
-  plan_say_int8(planned);
-  plan_say_nodes(planned);
-  say_accumulation(planned);
-  printf("a step: %.4g FLOP per rank%s, %s between kernels and memory\n", planned->step.flop,
-         planned->programs.n > 1 ? " of the busiest class" : "",
-         arena_amount(planned->m->arena, planned->step.moved));
-  if (planned->step.waited > 0)
-    printf("and %.4g FLOP of other stages, for which it waits: a bubble of %.0f %%\n",
-           planned->step.waited, 100 * plan_bubble(&planned->step));
-  say_layouts(planned);
-  plan_say_time(planned, &planned->step);
-  plan_say_alternatives(planned);
-  plan_say_offload(planned);
-  plan_say_flights(planned);
-  plan_say_later(planned);
-  plan_say_measured(planned);
-}
+/* All of `plan`, in the order in which it is shown: each row says its figures once, for text, JSON
+   and the page. */
+static void (*const topics[])(Sheet *, const Planned *) = {
+    topic_head,      topic_memory,       topic_host,        topic_step_traffic, topic_bucket,
+    topic_int8,      topic_nodes,        topic_accumulated, topic_work,         topic_layouts,
+    topic_step_time, topic_alternatives, topic_offload,     topic_flights,      topic_lanes,
+    topic_later,     topic_schedule};
 
-/* ---- JSON ---- */
-
-static void put_accumulation(const Planned *planned) {
-  if (!planned->naccumulate) return;
-  printf("\"accumulate\":[");
-  for (int i = 0; i < planned->naccumulate; i++) {
-    const Accumulation *accumulation = &planned->accumulate[i];
-    printf("%s{\"choice\":\"%s\",\"taken\":%s,\"total\":%lld,\"gradients\":%lld,"
-           "\"elements_per_step\":%.0f,\"bytes_per_step\":%.0f}",
-           i ? "," : "", accumulation->name, accumulation->taken ? "true" : "false",
-           (long long)(accumulation->cost.need.total + planned->machine.reserve),
-           (long long)accumulation->cost.need.gradients, accumulation->cost.elements,
-           accumulation->cost.bytes);
-  }
-  printf("],");
-}
-
-static void put_json(const Planned *planned) {
-  long long ranks = (long long)mesh_ranks(planned->m);
-  printf("{\"schema\":1,\"plan\":\"%s\",\"model\":\"%s\",\"ranks\":%lld,\"classes\":",
-         planned->name, planned->m->model, ranks);
-  plan_put_classes(planned);
-  printf(",");
-  plan_put_stages(planned);
-  plan_put_communication(planned, &planned->step);
-  plan_put_bucket(planned);
-  plan_put_int8(planned);
-  plan_put_nodes(planned);
-  printf("\"flop_per_step\":%.17g,\"bubble\":%.6g,", planned->step.flop,
-         plan_bubble(&planned->step));
-  put_layouts(planned);
-  plan_put_time(planned, &planned->step);
-  plan_put_offload(planned);
-  plan_put_later(planned);
-  plan_put_flights(planned);
-  plan_put_measured(planned);
-  put_accumulation(planned);
-  plan_put_alternatives(planned);
-  if (planned->machine.memory) printf("\"capacity\":%lld,", (long long)planned->machine.memory);
-  if (planned->machine.host) printf("\"host_capacity\":%lld,", (long long)planned->machine.host);
-  printf("\"fits\":%s}\n", planned->fits ? "true" : "false");
+static Sheet *plan_sheet(const Planned *planned) {
+  Sheet *sheet = sheet_new(planned->m->arena);
+  for (size_t i = 0; i < COUNT_OF(topics); i++) topics[i](sheet, planned);
+  return sheet;
 }
 
 /* ---- the command ---- */
@@ -347,17 +199,14 @@ typedef struct Planning {
   const char *model;
 } Planning;
 
-static Exit draw(Planning *planning, Planned *planned) {
+static Exit draw(Planning *planning, const Planned *planned, const Sheet *sheet) {
   const char *path = planning->o->value[OPT_SVG];
-  if (!path && !planning->page) return EXIT_FINE;
-  planned->timeline = module_timeline(planned->m);
-  planning->model = arena_printf(planning->o->c->arena, "%s", planned->m->model);
-  if (planning->page) plan_page_add(planning->page, planned);
-  if (!path) return EXIT_FINE;
   char *text = NULL;
   size_t n;
+  planning->model = arena_printf(planning->o->c->arena, "%s", planned->m->model);
+  if (planning->page) plan_page_add(planning->page, planned, sheet);
+  if (!path) return EXIT_FINE;
   FILE *out = heap_stream(&text, &n);
-  if (!out) bug("no memory");
   plan_svg(out, planned);
   fclose(out);
   Exit e = write_text(planned->m->ctx, path, text, n);
@@ -373,12 +222,16 @@ static Exit plan_one(Planning *planning, const char *name) {
   one.planning = true;
   one.value[OPT_PLAN] = *name ? name : NULL;
   Planned planned = {.name = name, .fits = true};
-  Exit e = plan_module(&one, &planned);
+  Exit e = find_plan(&one, &planned);
   bool quiet = to_stdout(one.value[OPT_HTML]) || to_stdout(one.value[OPT_SVG]);
-  if (e == EXIT_FINE && one.value[OPT_JSON]) put_json(&planned);
-  else if (e == EXIT_FINE && !quiet) say_plan(&planned);
-  fflush(stdout);
-  if (e == EXIT_FINE) e = draw(planning, &planned);
+  if (e == EXIT_FINE) {
+    if (planning->page || one.value[OPT_SVG]) planned.timeline = module_timeline(planned.m);
+    const Sheet *sheet = plan_sheet(&planned);
+    if (one.value[OPT_JSON]) sheet_json(stdout, sheet);
+    else if (!quiet) sheet_text(stdout, sheet);
+    fflush(stdout);
+    e = draw(planning, &planned, sheet);
+  }
   e = cli_report(&one, e);
   ctx_free(one.c);
   return e;

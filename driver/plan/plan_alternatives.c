@@ -60,7 +60,7 @@ static void try_bucket(const Cli *o, Planned *planned) {
   if (now >> 30 < MOST_BUCKET) try(o, planned, "bucket", change.bucket, change);
 }
 
-void plan_alternatives(const Cli *o, Planned *planned) {
+void plan_alternative_tries(const Cli *o, Planned *planned) {
   if (planned->step.time.total <= 0 || mesh_ranks(planned->m) < 2 || !o->facts ||
       file_kind(o->c, o->operands.at[0]) != FILE_SHARD)
     return;
@@ -76,33 +76,18 @@ static bool has_choice(const Planned *planned, const Alternative *one) {
   return n > 1;
 }
 
-static const char *value_of(const Planned *planned, const Alternative *one) {
-  if (!strcmp(one->setting, "bucket")) return arena_amount(planned->m->arena, (double)one->value);
-  return arena_printf(planned->m->arena, "%lld", (long long)one->value);
-}
-
-void plan_say_alternatives(const Planned *planned) {
+void topic_alternatives(Sheet *sheet, const Planned *planned) {
   bool first = true;
   for (int i = 0; i < planned->nalternative; i++) {
     const Alternative *one = &planned->alternative[i];
+    double value = (double)one->value;
     if (!has_choice(planned, one)) continue;
-    if (first) printf("with other sizes                     total     at least\n");
-    printf("  %-6s = %-11s %-7s %12s %10.3g s\n", one->setting, value_of(planned, one),
-           one->taken ? "(taken)" : "", arena_amount(planned->m->arena, (double)one->total),
-           one->seconds);
+    if (first)
+      sheet_heads(sheet, EVERYWHERE, "with other sizes                     total     at least");
+    sheet_say(
+        sheet, "[alternatives]  {setting:-6} = {value:-11} {taken:-7} {total:12} {seconds:12}\n",
+        as_text(one->setting), strcmp(one->setting, "bucket") ? as_count(value) : as_bytes(value),
+        as_flag(one->taken, "(taken)", ""), as_bytes((double)one->total), as_seconds(one->seconds));
     first = false;
   }
-}
-
-void plan_put_alternatives(const Planned *planned) {
-  const char *comma = "";
-  for (int i = 0; i < planned->nalternative; i++) {
-    const Alternative *one = &planned->alternative[i];
-    if (!has_choice(planned, one)) continue;
-    printf("%s{\"setting\":\"%s\",\"value\":%lld,\"taken\":%s,\"total\":%lld,\"seconds\":%.6g}",
-           *comma ? comma : "\"alternatives\":[", one->setting, (long long)one->value,
-           one->taken ? "true" : "false", (long long)one->total, one->seconds);
-    comma = ",";
-  }
-  if (*comma) printf("],");
 }

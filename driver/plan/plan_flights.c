@@ -5,7 +5,6 @@
 #include "ir/cost/count.h"
 #include "ir/schedule/flight.h"
 #include "ir/shape/placement.h"
-#include "passes/machine/prefetch.h"
 
 typedef struct Standing { /* messages of one kind over one axis that block for one reason */
   const Op *like;
@@ -86,50 +85,41 @@ static GatheredList gathered(const Planned *planned) {
   return list;
 }
 
-/* ---- text ---- */
+/* ---- the topic ---- */
 
 static const char *asked_text(const Planned *planned, Ahead a) {
   if (a.bytes) return arena_amount(planned->m->arena, (double)a.bytes);
   return arena_printf(planned->m->arena, "%lld", (long long)a.layers);
 }
 
-void plan_say_flights(const Planned *planned) {
+void topic_flights(Sheet *sheet, const Planned *planned) {
   Ahead asked = flights_ahead(planned->m);
   GatheredList list = gathered(planned);
-  StandingList standing_list = standing(planned);
+  StandingList blocking = standing(planned);
   bool weighed = machine_is_known(planned->m, &planned->machine);
+  if (list.n || blocking.n)
+    sheet_list(sheet, "flights.ahead"), sheet_list(sheet, "flights.blocking");
   for (uint32_t i = 0; i < list.n; i++)
-    printf("  %s: %lld layer%s gathered ahead, %s of buffers\n", list.at[i].stack,
-           (long long)list.at[i].layers, list.at[i].layers > 1 ? "s" : "",
-           arena_amount(planned->m->arena, (double)list.at[i].bytes));
+    sheet_say(sheet,
+              "[flights.ahead]  {stack}: {layers} layer{} gathered ahead, {bytes} of buffers\n",
+              as_text(list.at[i].stack), as_count((double)list.at[i].layers),
+              as_text(list.at[i].layers > 1 ? "s" : ""), as_bytes((double)list.at[i].bytes));
   if ((asked.layers > flights_depth(planned->m) || asked.bytes) && weighed)
-    printf("  prefetch = %s: %s\n", asked_text(planned, asked),
-           list.n ? "more layers ahead would not fit, or hide nothing more"
-                  : "a layer gathered ahead would hide nothing");
-  if (standing_list.n)
-    printf("blocking messages                    calls%s\n", weighed ? "    seconds" : "");
-  for (uint32_t i = 0; i < standing_list.n; i++) {
-    const Standing *x = &standing_list.at[i];
-    printf("  over %-8s %-16s %12.0f", word_of(x->like, ATTR_axis), op_name(x->like->code),
-           x->calls);
-    if (weighed) printf(" %10.3g", x->seconds);
-    printf("  %s\n", word_of(x->like, ATTR_stall_reason));
+    sheet_say(sheet, "  prefetch = {}: {}\n", as_text(asked_text(planned, asked)),
+              as_text(list.n ? "more layers ahead would not fit, or hide nothing more"
+                             : "a layer gathered ahead would hide nothing"));
+  if (blocking.n)
+    sheet_heads(sheet, EVERYWHERE,
+                weighed ? "blocking messages                    calls    seconds"
+                        : "blocking messages                    calls");
+  for (uint32_t i = 0; i < blocking.n; i++) {
+    const Standing *row = &blocking.at[i];
+    sheet_open(sheet, "flights.blocking[]");
+    sheet_say(sheet, "  over {axis:-8} {kind:-16} {calls:12}",
+              as_text(word_of(row->like, ATTR_axis)), as_text(op_name(row->like->code)),
+              as_count(row->calls));
+    sheet_say_if(sheet, weighed, " {seconds:10}", as_number(row->seconds));
+    sheet_say(sheet, "  {why:-}\n", as_text(word_of(row->like, ATTR_stall_reason)));
+    sheet_close(sheet);
   }
-}
-
-void plan_put_flights(const Planned *planned) {
-  GatheredList list = gathered(planned);
-  StandingList standing_list = standing(planned);
-  if (!list.n && !standing_list.n) return;
-  printf("\"flights\":{\"ahead\":[");
-  for (uint32_t i = 0; i < list.n; i++)
-    printf("%s{\"stack\":\"%s\",\"layers\":%lld,\"bytes\":%lld}", i ? "," : "", list.at[i].stack,
-           (long long)list.at[i].layers, (long long)list.at[i].bytes);
-  printf("],\"blocking\":[");
-  for (uint32_t i = 0; i < standing_list.n; i++)
-    printf("%s{\"axis\":\"%s\",\"kind\":\"%s\",\"calls\":%.0f,\"seconds\":%.6g,\"why\":\"%s\"}",
-           i ? "," : "", word_of(standing_list.at[i].like, ATTR_axis),
-           op_name(standing_list.at[i].like->code), standing_list.at[i].calls,
-           standing_list.at[i].seconds, word_of(standing_list.at[i].like, ATTR_stall_reason));
-  printf("]},");
 }

@@ -93,50 +93,44 @@ static const char *times_less(const Planned *planned, double before, double afte
 }
 
 /* a frozen step sends 31.4 times less; on average of the run 2.80 MiB a step, 4.29 times less */
-static void say_sent(const Planned *planned) {
+static void say_sent(Sheet *sheet, const Planned *planned) {
   double first = plan_bytes_sent(&planned->step), mean = bytes_on_average(planned);
-  if (first <= 0 || mean <= 0) return;
-  printf("a frozen step sends %s", times_less(planned, first, plan_bytes_sent(&planned->later)));
+  bool shown = first > 0 && mean > 0;
+  if (shown)
+    sheet_say(sheet, "a frozen step sends {}",
+              as_text(times_less(planned, first, plan_bytes_sent(&planned->later))));
   if (planned->from)
-    printf("; on average of the run %s a step, %s", arena_amount(planned->m->arena, mean),
-           times_less(planned, first, mean));
-  printf("\n");
+    sheet_say_if(sheet, shown, "; on average of the run {bytes_per_step_on_average} a step, {}",
+                 as_bytes(mean), as_text(times_less(planned, first, mean)));
+  sheet_say_if(sheet, shown, "\n");
 }
 
 /* 53 of 850 steps after the freeze update second moments, with full gradients */
-static void say_renewals(const Planned *planned) {
-  Arena *arena = planned->m->arena;
+static void say_renewals(Sheet *sheet, const Planned *planned) {
   double ended = bytes_ended(planned);
   if (!renews(planned)) return;
   if (planned->from)
-    printf("of %.0f steps behind the freeze %.0f renew second moments: they are as those before it",
-           planned->steps - planned->from, renewals_of(planned).steps);
-  else printf("after the freeze some steps update second moments, with full gradients");
-  if (ended > 0) printf(", and a rank sends %s for each", arena_amount(arena, ended));
-  printf("\n");
+    sheet_say(sheet,
+              "of {} steps behind the freeze {renewals} renew second moments: they are as those "
+              "before it",
+              as_count(planned->steps - planned->from), as_count(renewals_of(planned).steps));
+  else sheet_say(sheet, "after the freeze some steps update second moments, with full gradients");
+  sheet_say_if(sheet, ended > 0, ", and a rank sends {bytes_at_renewal} for each", as_bytes(ended));
+  sheet_say(sheet, "\n");
 }
 
-void plan_say_freeze(const Planned *planned) {
-  Arena *arena = planned->m->arena;
+void plan_freeze(Sheet *sheet, const Planned *planned) {
   double once = bytes_once(planned);
   int64_t saved = bytes_saved(planned->m);
-  say_sent(planned);
-  if (once > 0)
-    printf("where it freezes a rank sends %s %s\n", arena_amount(arena, once),
-           renews(planned) ? "each time" : "once");
-  say_renewals(planned);
+  say_sent(sheet, planned);
+  sheet_say_if(sheet, once > 0, "where it freezes a rank sends {bytes_at_freeze} {}\n",
+               as_bytes(once), as_text(renews(planned) ? "each time" : "once"));
+  say_renewals(sheet, planned);
   if (plan_zero_stage(planned->m) != 1) return;
-  if (saved > 0)
-    printf("zero 1 saves %s of moments: parts of both, less all second ones for frozen steps\n",
-           arena_amount(arena, (double)saved));
-  else printf("zero 1 saves nothing: all second moments for frozen steps are as much\n");
-}
-
-void plan_put_freeze(const Planned *planned) {
-  if (planned->from) printf("\"bytes_per_step_on_average\":%.17g,", bytes_on_average(planned));
-  printf("\"bytes_at_freeze\":%.17g,", bytes_once(planned));
-  if (renews(planned)) printf("\"bytes_at_renewal\":%.17g,", bytes_ended(planned));
-  if (renews(planned) && planned->from) printf("\"renewals\":%.0f,", renewals_of(planned).steps);
-  if (plan_zero_stage(planned->m) == 1)
-    printf("\"zero_saves\":%lld,", (long long)bytes_saved(planned->m));
+  sheet_say_if(sheet, saved > 0,
+               "zero 1 saves {zero_saves} of moments: parts of both, less all second ones for "
+               "frozen steps\n",
+               as_bytes((double)saved));
+  sheet_say_if(sheet, saved <= 0,
+               "zero 1 saves nothing: all second moments for frozen steps are as much\n");
 }

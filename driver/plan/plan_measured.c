@@ -333,7 +333,7 @@ bool plan_measure(Planned *planned, const char *path) {
   return true;
 }
 
-/* ---- what is told ---- */
+/* ---- the topic ---- */
 
 /* The part of a schedule in which a stage computes nothing. */
 double plan_idle(const PlanGantt *gantt, int64_t stage) {
@@ -343,30 +343,21 @@ double plan_idle(const PlanGantt *gantt, int64_t stage) {
   return gantt->total > 0 ? 1 - busy / gantt->total : 0;
 }
 
-void plan_say_measured(const Planned *planned) {
+void plan_measured(Sheet *sheet, const Planned *planned, const PlanGantt *plan) {
   const Measured *measured = planned->measured;
-  PlanGantt plan;
-  if (!measured || !plan_gantt(planned, &plan)) return;
-  printf("measured: %.4g s from the first turn to the last, step %lld of %s; ",
-         measured->gantt.total, (long long)measured->step, measured->path);
-  if (measured->error > 0) printf("times may be off by %.3g s\n", measured->error);
-  else printf("all ranks on one clock\n");
-  printf("  idle         by the table   measured   in turns\n");
-  for (int64_t s = 0; s < plan.table.stages; s++)
-    printf("  stage %-5lld %11.1f %% %8.1f %% %8.1f %%\n", (long long)s, 100 * plan_idle(&plan, s),
-           100 * plan_idle(&measured->gantt, s), 100 * measured->still[s] / measured->gantt.total);
-}
-
-void plan_put_measured(const Planned *planned) {
-  const Measured *measured = planned->measured;
-  PlanGantt plan;
-  if (!measured || !plan_gantt(planned, &plan)) return;
-  printf("\"measured\":{\"step\":%lld,\"steps\":%lld,\"seconds\":%.9g,\"error\":%.9g,\"stages\":[",
-         (long long)measured->step, (long long)measured->steps, measured->gantt.total,
-         measured->error);
-  for (int64_t s = 0; s < plan.table.stages; s++)
-    printf("%s{\"idle_planned\":%.6g,\"idle\":%.6g,\"still\":%.6g}", s ? "," : "",
-           plan_idle(&plan, s), plan_idle(&measured->gantt, s),
-           measured->still[s] / measured->gantt.total);
-  printf("]},");
+  sheet_open(sheet, "measured");
+  sheet_say(sheet, "measured: {seconds} from the first turn to the last, step {step} of {}; ",
+            as_measured(measured->gantt.total), as_count((double)measured->step),
+            as_text(measured->path));
+  sheet_put(sheet, "{steps}", as_count((double)measured->steps));
+  sheet_say_if(sheet, measured->error > 0, "times may be off by {error:.3}\n",
+               as_measured(measured->error));
+  sheet_say_if(sheet, measured->error <= 0, "all ranks on one clock\n");
+  sheet_heads(sheet, EVERYWHERE, "  idle         by the table   measured   in turns");
+  for (int64_t s = 0; s < plan->table.stages; s++)
+    sheet_say(sheet, "[stages]  stage {:-5} {idle_planned:13} {idle:10} {still:10}\n",
+              as_count((double)s), as_share(plan_idle(plan, s)),
+              as_share(plan_idle(&measured->gantt, s)),
+              as_share(measured->still[s] / measured->gantt.total));
+  sheet_close(sheet);
 }

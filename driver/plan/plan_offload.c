@@ -54,7 +54,7 @@ static void leave_each(const Cli *o, Planned *planned, const OffloadChoice *had,
   }
 }
 
-void plan_offload_pays(const Cli *o, Planned *planned) {
+void plan_offload_tries(const Cli *o, Planned *planned) {
   OffloadChoice had = as_planned(planned->m);
   OffloadTry *without = &planned->offload.without;
   bool any = false;
@@ -68,11 +68,7 @@ void plan_offload_pays(const Cli *o, Planned *planned) {
   leave_each(o, planned, &had, true), leave_each(o, planned, &had, false);
 }
 
-/* ---- text ---- */
-
-static int64_t with_reserve(const Planned *planned, const Cost *cost) {
-  return budget_all(&cost->need) + planned->machine.reserve;
-}
+/* ---- the topic ---- */
 
 static double gain(const Planned *planned, const OffloadTry *one) {
   return planned->step.time.total - one->cost.seconds;
@@ -83,10 +79,12 @@ static const char *words_of(const Planned *planned, const OffloadTry *one) {
                       one->left);
 }
 
-static void say_try(const Planned *planned, const OffloadTry *one, const char *words) {
-  printf("  %-40s %12s %10.4g s  %s\n", words,
-         arena_amount(planned->m->arena, (double)with_reserve(planned, &one->cost)),
-         one->cost.seconds, fits(planned, &one->cost) ? "fits" : "does not fit");
+static void say_try(Sheet *sheet, const Planned *planned, const OffloadTry *one,
+                    const char *words) {
+  sheet_say(sheet, "  {:-40} {bytes:12} {seconds_per_step:12.4}  {fits:-}\n", as_text(words),
+            as_bytes((double)(budget_all(&one->cost.need) + planned->machine.reserve)),
+            as_seconds(one->cost.seconds),
+            as_flag(fits(planned, &one->cost), "fits", "does not fit"));
 }
 
 /* Among the tries that fit and shorten the step, the one that saves the most time per byte. */
@@ -108,44 +106,31 @@ static bool pays(const Planned *planned) {
   return !fits(planned, &without->cost) || gain(planned, without) < 0;
 }
 
-void plan_say_offload(const Planned *planned) {
+void topic_offload(Sheet *sheet, const Planned *planned) {
   const OffloadPays *offload = &planned->offload;
   if (!offload->known) return;
   const OffloadTry *best = best_left(planned);
   double less = gain(planned, &offload->without);
-  printf("on the device instead                           total     a step\n");
-  say_try(planned, &offload->without, "all that `offload` names");
-  for (uint32_t i = 0; i < offload->left.n; i++)
-    say_try(planned, &offload->left.at[i], words_of(planned, &offload->left.at[i]));
-  if (!pays(planned))
-    printf("`offload` does not pay: without it the plan fits, and a step is %.3g s shorter\n",
-           less);
-  else if (best)
-    printf("to be left on the device: %s; it fits, and a step is %.3g s shorter\n",
-           words_of(planned, best), gain(planned, best));
-  else printf("`offload` pays: no unit that fits on the device makes the step shorter\n");
-}
-
-/* ---- JSON ---- */
-
-static void put_try(const Planned *planned, const OffloadTry *one) {
-  printf("\"bytes\":%lld,\"seconds_per_step\":%.6g,\"fits\":%s}",
-         (long long)with_reserve(planned, &one->cost), one->cost.seconds,
-         fits(planned, &one->cost) ? "true" : "false");
-}
-
-void plan_put_offload(const Planned *planned) {
-  const OffloadPays *offload = &planned->offload;
-  if (!offload->known) return;
-  const OffloadTry *best = best_left(planned);
-  printf("\"offload\":{\"pays\":%s,\"without\":{", pays(planned) ? "true" : "false");
-  put_try(planned, &offload->without);
-  printf(",\"left\":[");
+  sheet_heads(sheet, EVERYWHERE,
+              "on the device instead                           total     a step");
+  sheet_put(sheet, "{offload.pays}", as_flag(pays(planned), "", ""));
+  sheet_open(sheet, "offload.without");
+  say_try(sheet, planned, &offload->without, "all that `offload` names");
+  sheet_close(sheet);
+  sheet_list(sheet, "offload.left");
   for (uint32_t i = 0; i < offload->left.n; i++) {
     const OffloadTry *one = &offload->left.at[i];
-    printf("%s{\"what\":\"%s\",\"of\":\"%s\",\"best\":%s,", i ? "," : "",
-           one->update ? "update" : "params", one->left, one == best ? "true" : "false");
-    put_try(planned, one);
+    sheet_open(sheet, "offload.left[]");
+    say_try(sheet, planned, one, words_of(planned, one));
+    sheet_put(sheet, "{what}{of}{best}", as_text(one->update ? "update" : "params"),
+              as_text(one->left), as_flag(one == best, "", ""));
+    sheet_close(sheet);
   }
-  printf("]},");
+  if (!pays(planned))
+    sheet_say(sheet, "`offload` does not pay: without it the plan fits, and a step is {} shorter\n",
+              as_seconds(less));
+  else if (best)
+    sheet_say(sheet, "to be left on the device: {}; it fits, and a step is {} shorter\n",
+              as_text(words_of(planned, best)), as_seconds(gain(planned, best)));
+  else sheet_say(sheet, "`offload` pays: no unit that fits on the device makes the step shorter\n");
 }

@@ -1,10 +1,11 @@
-/* The data of `shardc plan` about one plan, for its output formats: text, JSON (cmd_plan.c), a page
-   (plan_html.c). It holds for each rank or, if classes of ranks differ (stage_class.h), for the
+/* The data of `shardc plan` about one plan, and its topics, which write it into a sheet
+   (driver/sheet). It holds for each rank or, if classes of ranks differ (stage_class.h), for the
    class that needs the most memory; the memory of each class is stored as well. */
 #ifndef SHARDC_CMD_PLAN_H
 #define SHARDC_CMD_PLAN_H
 #include "driver/cmd.h"
 #include "driver/fit/fit.h"
+#include "driver/sheet/sheet.h"
 #include "frontend/lower.h"
 #include "ir/cost/count.h"
 #include "ir/cost/step.h"
@@ -80,16 +81,13 @@ typedef struct Measured { /* plan_measured.c */
 typedef struct Planned {
   const char *name; /* of the plan; "" for the default one */
   Module *m;        /* of the class that needs the most memory */
-  Module
-      *hosting; /* of the one that has the most on the host, or m: of it are host, moves, pinned */
+  Module *hosting;  /* of the one that has the most on the host, or m: of it is host */
   Programs programs;
   PlannedClass class[STAGE_CLASSES];
   const LowerFacts *facts;
   Budget need;
   HostBudget host; /* 0 without `offload` */
   OffloadPays offload;
-  Moves moves;
-  Pinned pinned;
   int64_t frame; /* bytes of the largest entry's frame, part of need.total */
   Machine machine;
   PlanStep step, later; /* later: 1-bit Adam's frozen ones, late ones, after `from` of `step` */
@@ -108,84 +106,59 @@ typedef struct PlanPart {
   const char *name;
   int64_t bytes;
 } PlanPart;
-enum { PLAN_PARTS = 7, HOST_PARTS = 5, PINNED_AHEAD = 3, PINNED_PARTS = 4 };
+enum { PLAN_PARTS = 7 };
+void plan_parts(const Planned *planned, const Budget *b, PlanPart out[PLAN_PARTS]);
 /* " = 2 Ψ/8": bytes of that part (of plan_parts) as the stage of `zero` has them; "" if it has not
    (plan_formula.c). */
 const char *plan_formula(const Module *m, int part, int64_t bytes);
-/* PLAN_PARTS of them: weights .. reserve. */
-void plan_parts(const Planned *planned, const Budget *b, PlanPart *out);
-void plan_host_parts(const HostBudget *h, PlanPart out[HOST_PARTS]);
-void plan_pinned_parts(const Pinned *h, PlanPart out[PINNED_PARTS]);
-int64_t plan_sum(const PlanPart *part, int n);
 
-double plan_bubble(const PlanStep *s); /* part of a step in which a rank waits for other stages */
-const char *plan_mesh(const Planned *planned);  /* data = 2, tensor = 2 */
-const char *plan_title(const Planned *planned); /* plan two for Tiny: 2 ranks (data = 2) */
-/* saved f32[Layers:4, Batch:8, ..] of h.fwd (model.shard:20) */
-const char *plan_buffer(const Planned *planned, const Alive *alive);
+/* ---- the topics of `plan`, each in text, JSON and on the page: the table of cmd_plan.c ---- */
+
+void topic_memory(Sheet *sheet, const Planned *planned); /* plan_memory.c */
+void topic_host(Sheet *sheet, const Planned *planned);   /* plan_host.c */
+void topic_bucket(Sheet *sheet, const Planned *planned); /* plan_step.c, to plan_later */
+void topic_int8(Sheet *sheet, const Planned *planned);
+void topic_lanes(Sheet *sheet, const Planned *planned);
+void topic_later(Sheet *sheet, const Planned *planned);
+void topic_nodes(Sheet *sheet, const Planned *planned);        /* plan_nodes.c */
+void topic_alternatives(Sheet *sheet, const Planned *planned); /* plan_alternatives.c */
+void topic_offload(Sheet *sheet, const Planned *planned);      /* plan_offload.c */
+void topic_flights(Sheet *sheet, const Planned *planned);      /* plan_flights.c */
+void topic_schedule(Sheet *sheet, const Planned *planned);     /* plan_schedule.c */
+/* Parts of these. */
+void plan_traffic_of(Sheet *sheet, const Planned *planned, const PlanStep *step);
+void plan_time_of(Sheet *sheet, const Planned *planned, const PlanStep *step);
+void plan_freeze(Sheet *sheet, const Planned *planned); /* plan_freeze.c */
+void plan_moves(Sheet *sheet, bool shown, const char *words, const Moves *moves); /* plan_host.c */
+void plan_measured(Sheet *sheet, const Planned *planned, const PlanGantt *plan);
+
+/* ---- their figures ---- */
+
+double plan_bytes_sent(const PlanStep *step);
+bool plan_freezes(const Planned *planned);               /* 1-bit Adam */
+const Fn *plan_entry(const Module *m, const char *name); /* NULL: there is none */
+void plan_classes(Planned *planned);                     /* fills p->class */
+bool plan_gantt(const Planned *planned, PlanGantt *s);   /* false: stages have no classes */
+double plan_idle(const PlanGantt *gantt, int64_t stage); /* part of it, without computing */
+bool plan_measure(Planned *planned, const char *path);   /* plan_measured.c; false: that was said */
+/* Nothing of one rank, and without a clock. */
+void plan_alternative_tries(const Cli *o, Planned *planned);
+void plan_offload_tries(const Cli *o, Planned *planned);
+
+/* ---- pictures ---- */
 
 void plan_svg(FILE *out, const Planned *planned); /* plan_svg.c */
 const char *plan_colour(int part);
-/* plan_step.c */
-double plan_bytes_sent(const PlanStep *step);
-void plan_say_traffic(const Planned *planned, const PlanStep *step);
-void plan_say_bucket(const Planned *planned); /* nothing where links have no latency */
-void plan_put_bucket(const Planned *planned);
-void plan_say_int8(const Planned *planned); /* in which messages, and what it rounds by */
-void plan_put_int8(const Planned *planned);
-void plan_say_time(const Planned *planned, const PlanStep *step);
-void plan_put_communication(const Planned *planned,
-                            const PlanStep *step); /* "communication":[..] */
-void plan_put_time(const Planned *planned, const PlanStep *step);
-/* Entries of steps after the warm-up: frozen; late, and the waiting time. */
-const char *plan_warm_up(const Planned *planned); /* 2000 of 10000 steps */
-void plan_say_later(const Planned *planned);
-void plan_put_later(const Planned *planned);
-/* plan_freeze.c: what a run of 1-bit Adam sends as a whole, what its `zero 1` saves */
-bool plan_freezes(const Planned *planned);
-const Fn *plan_entry(const Module *m, const char *name); /* NULL: there is none */
-void plan_say_freeze(const Planned *planned);
-void plan_put_freeze(const Planned *planned);
-/* plan_classes.c */
-void plan_classes(Planned *planned);                   /* fills p->class */
-void plan_say_classes(const Planned *planned);         /* a column of bytes per class */
-void plan_put_classes(const Planned *planned);         /* JSON: a list of them */
-void plan_put_stages(const Planned *planned);          /* JSON: what `uneven` made of the layers */
-bool plan_gantt(const Planned *planned, PlanGantt *s); /* false: stages have no classes */
+/* saved f32[Layers:4, Batch:8, ..] of h.fwd (model.shard:20) */
+const char *plan_buffer(const Planned *planned, const Alive *alive);
 void plan_gantt_svg(FILE *out, const Planned *planned, const PlanGantt *plan_gantt);
-double plan_idle(const PlanGantt *gantt, int64_t stage); /* part of it, without computing */
-/* plan_measured.c */
-bool plan_measure(Planned *planned, const char *path); /* false: that was said */
-void plan_say_measured(const Planned *planned);        /* nothing if nothing was measured */
-void plan_put_measured(const Planned *planned);
-/* plan_schedule.c: the pictures of the schedule, and what stages do not use of it */
-void plan_html_schedule(FILE *file, const Planned *planned);
-/* plan_nodes.c */
-void plan_say_nodes(const Planned *planned); /* prints nothing if all ranks are on one node */
-void plan_put_nodes(const Planned *planned);
-void plan_html_nodes(FILE *file, const Planned *planned);
-/* plan_offload.c */
-void plan_offload_pays(const Cli *o, Planned *planned);
-void plan_say_offload(const Planned *planned);
-void plan_put_offload(const Planned *planned);
-/* plan_alternatives.c: nothing of one rank, and without a clock */
-void plan_alternatives(const Cli *o, Planned *planned);
-void plan_say_alternatives(const Planned *planned);
-void plan_put_alternatives(const Planned *planned);
-/* plan_flights.c */
-void plan_say_flights(const Planned *planned);
-void plan_put_flights(const Planned *planned);
-
 void plan_lanes_svg(FILE *out, const Planned *planned); /* plan_timeline.c */
 double plan_scale_step(double all); /* seconds between the marks of a scale, a round number */
 
-/* plan_html.c */
-/* Begins a table: heads with a blank between; _ is one; # for numbers. */
-void plan_html_heads(FILE *file, const char *heads);
-void plan_html_number(FILE *file, const char *text);
+/* plan_page.c */
 typedef struct PlanPage PlanPage;
 PlanPage *plan_page_new(Arena *arena);
-void plan_page_add(PlanPage *page, const Planned *planned);
+void plan_page_add(PlanPage *page, const Planned *planned, const Sheet *sheet);
 Exit plan_page_write(PlanPage *page, Ctx *c, const char *model, const char *path);
 const char *plan_css_text(size_t *n); /* plan.css, embedded */
 #endif

@@ -39,6 +39,19 @@ static const char *const colours[PLAN_PARTS] = {"#0072B2", "#E69F00", "#009E73",
                                                 "#56B4E9", "#D55E00", "#999999"};
 const char *plan_colour(int part) { return colours[part]; }
 
+const char *plan_buffer(const Planned *planned, const Alive *alive) {
+  const Op *def = alive->value == NO_VALUE ? NULL : value_def(alive->f, alive->value);
+  const char *of = !def ? alive->f->name : def->callee ? def->callee->name : op_name(def->code);
+  if (alive->value == NO_VALUE) return arena_printf(planned->m->arena, "workspace in %s", of);
+  Loc at = def ? def->loc : (Loc){0};
+  const char *where =
+      at.file && at.file <= planned->m->sources.n ? planned->m->sources.at[at.file - 1].name : NULL;
+  const char *file = where && strrchr(where, '/') ? strrchr(where, '/') + 1 : where;
+  return arena_printf(planned->m->arena, "%s of %s%s",
+                      type_text(planned->m, value_type(alive->f, alive->value)), of,
+                      file ? arena_printf(planned->m->arena, " (%s:%u)", file, at.line) : "");
+}
+
 /* ---- what is drawn ---- */
 
 static int64_t frame_bytes(const Moment *moment) {

@@ -44,7 +44,7 @@ SEES = {
 COMMAND = [*SEES, 'driver']                                       # a command: the compiler, and the command line
 SEES |= {f'driver/{room}': COMMAND for room in ('data', 'doctor', 'reference', 'tune', 'verify')}
 SEES |= {'driver/layout': [*COMMAND, 'driver/fit'], 'driver/fit': COMMAND,
-         'driver/plan': [*COMMAND, 'driver/fit', 'driver/layout'],
+         'driver/plan': [*COMMAND, 'driver/fit', 'driver/layout', 'driver/sheet'], 'driver/sheet': [*IR, 'runtime'],
          'driver/dump': [*COMMAND, 'driver/layout']}
 SEES['driver'] = list(SEES)
 # Headers that all folders of a room may include: (room, header).

@@ -71,16 +71,19 @@ try:
     check(len(totals) == 3 and len(page) < 120000, f'{totals}, {len(page)} bytes')
     # what leaves nodes: by axis and class of stages, as --json tells it
     nodes = json.loads(run(SHARDC, 'plan', stages, '--json', cwd=folder)[0])['nodes']
-    rows = re.findall('<tr>(.*?)</tr>', re.search('What leaves a node.*?</table>', page, re.S)[0])[1:]
+    rows = re.findall('<tr>(.*?)</tr>', re.search('out of a node in a step.*?</table>', page, re.S)[0])
     rows = [re.findall('<td.*?>(.*?)</td>', r) for r in rows]
-    wanted = [(a, s) for a in nodes['axes'] for s in a['from'][:None if a['link'] == 'inter' else 1]]
-    check(len(rows) == len(wanted) == 7, f'{rows}')
+    wanted = [(a, s) for a in nodes['axes'] for s in [None] + a['from'][:None if a['link'] == 'inter' else 0]]
+    check(len(rows) == len(wanted) == 9, f'{rows}')
     for row, (a, s) in zip(rows, wanted):
-        crosses = a['link'] == 'inter'
-        check(row[0] == a['axis'] and int(row[2]) == a['in_node'] and int(row[3]) == (a['sets'] if crosses else 0) and
-              row[4] == (s['stages'] if crosses else 'nothing leaves'), f'{row} of {a}')
-        check(abs(bytes_of(row[5]) / s['own'] - 1) < 0.01 and abs(float(row[6][:-2]) / s['seconds_own'] - 1) < 0.01
-              if crosses else row[5:] == [''] * 4, f'{row} of {s}')
+        if s:
+            check(row[0] == s['stages'] and abs(bytes_of(row[1]) / s['own'] - 1) < 0.01 and
+                  abs(float(row[2][:-2]) / s['seconds_own'] - 1) < 0.01, f'{row} of {s}')
+        else:
+            crosses, said = a['link'] == 'inter', ' '.join(row)
+            check(said.startswith(f'over {a["axis"]}') and f'{a["in_node"]} of ' in said and
+                  ('nothing leaves' not in said if crosses else said.endswith('nothing leaves')) and
+                  (f', {a["sets"]} sets' in said) == crosses, f'{row} of {a}')
     # the schedule, a bar per turn, each with its label; of 64 stages stretches of turns
     gantt = re.search('<h3>The schedule of the stages.*?(<svg.*?</svg>)', page, re.S)[1]
     lanes = tree.fromstring(gantt).findall('.//{*}rect')
