@@ -400,11 +400,12 @@ static int put_entries(HostWriter *writer) {
 
 static void put_settings(HostWriter *writer) {
   host_put(writer, "\nstatic const rt_setting settings[] = {\n");
-  for (uint32_t i = 0; i < writer->m->settings.n; i++) {
+  SettingRows rows = module_rows(writer->m);
+  for (uint32_t i = 0; i < rows.n; i++) {
     host_put(writer, "    {");
-    host_string(writer, writer->m->settings.at[i].key);
+    host_string(writer, rows.at[i].key);
     host_put(writer, ", ");
-    host_string(writer, writer->m->settings.at[i].value);
+    host_string(writer, rows.at[i].value);
     host_put(writer, "},\n");
   }
   host_put(writer, "    {0},\n};\n");
@@ -523,7 +524,7 @@ static void put_program(HostWriter *writer, uint32_t tensors, int kernels, int e
   if (host_flies(m)) host_put(writer, "    .flies = true,\n");
   put_class(writer);
   host_put(writer, "    .settings = settings,\n    .nsettings = %u,\n    .sources = sources,\n};\n",
-           m->settings.n);
+           module_rows(m).n);
 }
 
 void host_tables(HostWriter *writer) {

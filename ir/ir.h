@@ -258,6 +258,24 @@ typedef struct PlaceRule {
   Loc loc;
 } PlaceRule;
 
+/* A line `recompute` of the plan; later lines win, layer by layer. */
+typedef enum KeepWord { KEEPS_ALL, KEEPS_INPUT, KEEPS_NONE, KEEPS_AUTO, KEEPS_NAMES } KeepWord;
+
+typedef struct LayerRange { /* h, h.*.sub, h[0..5] */
+  Str stack;
+  int64_t first, last; /* last -1: to the end */
+} LayerRange;
+
+typedef struct RecomputeLine {
+  VEC(LayerRange) stacks;
+  KeepWord keep;
+  StrList names; /* of the kept values, for KEEPS_NAMES: h.*.attn.q */
+  double budget; /* bytes, for KEEPS_AUTO */
+  bool offload;  /* kept values wait on the host */
+  Str over;      /* mesh axes that split kept values, "tensor, node"; NULL: none */
+  Loc loc, over_loc;
+} RecomputeLine;
+
 typedef struct Setting { /* resolved train, plan and machine settings that passes and the executable
                             read */
   Str key, value; /* such as train.optim = adamw, train.optim.lr = 0.0006, data.train = "a.bin" */
@@ -300,7 +318,8 @@ typedef struct Module {
   TargetFacts beside;   /* on a GPU: the processor that runs host kernels; no name: there are no
                            host kernels */
   VEC(Setting) settings;
-  VEC(IrSource) sources; /* file numbers of Loc start at 1 */
+  VEC(RecomputeLine) recompute; /* in the order of the plan */
+  VEC(IrSource) sources;        /* file numbers of Loc start at 1 */
   VEC(BlockLists) lists;
   VEC(Global *) globals;
   VEC(Fn *) fns; /* callees before callers */
@@ -451,7 +470,14 @@ char *ir_print_commented(Module *m, const char *comment, size_t *length); /* "# 
 char *ir_print_fn(Module *m, const Fn *f);
 const char *type_text(Module *m, const Type *t); /* f32[Batch:16, Embed:64] */
 Module *ir_parse(Ctx *c, const char *name, const char *text,
-                 size_t n);                /* NULL: diagnostics were given, codes E1xxx */
+                 size_t n); /* NULL: diagnostics were given, codes E1xxx */
+bool ir_parse_line(Module *m,
+                   const char *line); /* one more declaration, `recompute h keep = all` */
+/* Settings, and the lines of the plan as settings: for readers of programs and of dumps in JSON. */
+typedef VEC(Setting) SettingRows;
+SettingRows module_rows(const Module *m);
+bool keep_find(const char *word, KeepWord *keep);
+const char *recompute_text(Arena *a, const RecomputeLine *line); /* without its positions */
 Module *ir_read(Ctx *c, const char *path); /* a file; NULL: the same, or E0001 (read.c) */
 
 /* ---- verifier (verify.c) ---- */

@@ -172,8 +172,8 @@ static void put_head(FILE *out, const Module *m) {
   put_target(out, "target", &m->target);
   if (m->beside.name) put_target(out, "beside", &m->beside);
   fputs(",\n\"settings\":{", out);
-  for (uint32_t i = 0; i < m->settings.n; i++)
-    put_text(out, !i, m->settings.at[i].key, m->settings.at[i].value);
+  SettingRows rows = module_rows(m);
+  for (uint32_t i = 0; i < rows.n; i++) put_text(out, !i, rows.at[i].key, rows.at[i].value);
   fputs("}", out);
 }
 

@@ -33,20 +33,31 @@ int fit_batch_axis(const Module *m) {
 
 /* ---- one try ---- */
 
-/* The stacks of the model that are not nested in another one: "dec, enc". */
-static const char *stack_names(const Module *m) {
-  const char *text = "";
+typedef VEC(LayerRange) StackList;
+
+/* The stacks of the model that are not nested in another one. */
+static StackList whole_stacks(const Module *m) {
+  StackList list = {0};
   for (uint32_t i = 0; i < m->globals.n; i++) {
     const Global *global = m->globals.at[i];
     const char *path = layer_whole(m, global->name),
                *star = global->kind == GLOBAL_PARAM ? strstr(path, ".*.") : NULL;
     if (!star) continue;
-    const char *name = arena_strndup(m->arena, path, (size_t)(star - path));
-    const char *had = arena_printf(m->arena, ", %s,", text);
-    if (strstr(had, arena_printf(m->arena, ", %s,", name))) continue;
-    text = arena_printf(m->arena, "%s%s%s", text, *text ? ", " : "", name);
+    Str stack = intern_n(m->ctx->names, path, (size_t)(star - path));
+    bool had = false;
+    for (uint32_t k = 0; k < list.n; k++) had |= list.at[k].stack == stack;
+    if (!had) vec_push(m->arena, list, ((LayerRange){.stack = stack, .last = -1}));
   }
-  return text;
+  return list;
+}
+
+/* False: the model has no stack. */
+static bool keep_inputs(Module *m, const char *over) {
+  RecomputeLine line = {.keep = KEEPS_INPUT, .over = over ? intern(m->ctx->names, over) : NULL};
+  StackList stacks = whole_stacks(m);
+  for (uint32_t i = 0; i < stacks.n; i++) vec_push(m->arena, line.stacks, stacks.at[i]);
+  vec_push(m->arena, m->recompute, line);
+  return stacks.n > 0;
 }
 
 /* Axes by name, each moved to where it is wanted. */
@@ -73,14 +84,10 @@ static void offload_all(Module *m, int words) {
 
 static bool apply(Module *m, const FitChange *change) {
   int axis = fit_batch_axis(m);
-  const char *stacks = change->keep_input ? stack_names(m) : "";
   order_mesh(m, change->mesh);
   if (change->stage && axis < 0 && !change->zero_over) return false;
   if (change->stage) module_set(m, "plan.zero", "%d", change->stage);
-  if (change->keep_input && !*stacks) return false;
-  if (change->keep_input)
-    module_set(m, "plan.recompute.99", "%s keep = input%s%s", stacks, change->over ? " over " : "",
-               change->over ? change->over : "");
+  if (change->keep_input && !keep_inputs(m, change->over)) return false;
   if (change->zero_over) module_set(m, "plan.zero.over", "%s", change->zero_over);
   if (change->offload) offload_all(m, change->offload);
   if (change->moved) offload_set(m, change->moved);
@@ -333,11 +340,10 @@ bool fit_find(const Cli *o, const Module *m, int64_t capacity, FitChange *change
 
 /* "dec.*, enc.*" */
 static const char *stack_paths(const Module *m) {
-  const char *names = stack_names(m), *text = "";
-  for (size_t n; *names; names += n + 2 * (names[n] == ',')) {
-    n = strcspn(names, ",");
-    text = arena_printf(m->arena, "%s%s%.*s.*", text, *text ? ", " : "", (int)n, names);
-  }
+  const char *text = "";
+  StackList stacks = whole_stacks(m);
+  for (uint32_t i = 0; i < stacks.n; i++)
+    text = arena_printf(m->arena, "%s%s%s.*", text, i ? ", " : "", stacks.at[i].stack);
   return text;
 }
 

@@ -1,18 +1,14 @@
-/* Names of values as lines `recompute` list them (setting plan.recompute.N): attribute `names` of
+/* Names of values as lines `recompute` list them: attribute `names` of
    the op that makes one, for pass `recompute`. Must not: check a name, that is lower_recompute.c's.
    */
 #include "build.h"
 #include "lower_emit.h"
-#include "ir/plan/module_settings.h"
 #include <string.h>
 
 static bool is_listed(const Module *m, Str full) {
-  size_t n = strlen(full);
-  for (uint32_t i = 0; i < m->settings.n; i++) {
-    if (!plan_keeps(&m->settings.at[i])) continue;
-    for (const char *p = m->settings.at[i].value; (p = strstr(p, full)); p += n)
-      if ((p[-1] == '[' || p[-1] == ' ') && (p[n] == ']' || p[n] == ',')) return true;
-  }
+  for (uint32_t i = 0; i < m->recompute.n; i++)
+    for (uint32_t k = 0; k < m->recompute.at[i].names.n; k++)
+      if (m->recompute.at[i].names.at[k] == full) return true;
   return false;
 }
 

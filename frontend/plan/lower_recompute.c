@@ -1,10 +1,5 @@
-/* The `recompute` lines of a plan: checked against the model's stacks, written as settings for pass
-   `recompute`, one per line of the plan:
-
-     plan.recompute.1 = h[0..5], dec keep = input loc(f1:20:3+31)
-     plan.recompute.2 = h keep = auto budget = 4294967296 loc(f1:21:3+40)
-     plan.recompute.3 = h keep = [h.*.attn.q, h.*.attn.k] loc(f1:22:3+37)
-     plan.recompute.4 = h keep = input over tensor loc(f1:23:3+36) over(f1:23:33+6)
+/* The `recompute` lines of a plan: checked against the model's stacks, written as lines of the
+   module for pass `recompute`.
 
    A path is a stack as parameters name it, without the final `.*`. Values that a line lists get
    their name in the IR (attribute `names`) when they are assigned; writing ops depends on nothing
@@ -12,7 +7,6 @@
 #include "frontend/model/lower_emit.h"
 #include "plan.h"
 #include "frontend/settings/settings.h"
-#include "ir/plan/module_settings.h"
 #include "ir/plan/setting_default.h"
 #include <string.h>
 
@@ -131,65 +125,48 @@ void check_recompute(Eval *e, const AstSetting *line) {
   if (keep && keep->kind == VALUE_LIST) check_names(e, line, keep);
 }
 
-/* ---- settings ---- */
+/* ---- lines of the module ---- */
 
-static const char *paths_text(Eval *e, const AstSetting *line) {
-  const AstValue **paths;
+static void write_paths(const Build *build, Eval *e, const AstSetting *line, RecomputeLine *to) {
+  const AstValue **paths, *keep = setting_option(line, "keep");
   uint32_t n = setting_operands(e->ctx, line, &paths);
-  const char *text = "";
   for (uint32_t i = 0; i < n; i++) {
     RecomputeStacks stacks = read_path(e, paths[i]->path);
-    const char *range = stacks.last < 0
-                            ? ""
-                            : arena_printf(e->arena, "[%lld..%lld]", (long long)stacks.first,
-                                           (long long)stacks.last);
-    text = arena_printf(e->arena, "%s%s%s%s", text, i ? ", " : "", stacks.path, range);
+    vec_push(build->m->arena, to->stacks, (LayerRange){stacks.path, stacks.first, stacks.last});
+    for (uint32_t k = 0; keep && k < keep->items.n; k++)
+      vec_push(build->m->arena, to->names, full_name(e, stacks.path, keep->items.at[k]));
   }
-  return text;
 }
 
-static const char *names_text(Eval *e, const AstSetting *line, const AstValue *keep) {
-  const AstValue **paths;
-  uint32_t n = setting_operands(e->ctx, line, &paths);
-  const char *text = "";
-  for (uint32_t i = 0; i < n; i++)
-    for (uint32_t k = 0; k < keep->items.n; k++)
-      text = arena_printf(e->arena, "%s%s%s", text, *text ? ", " : "",
-                          full_name(e, read_path(e, paths[i]->path).path, keep->items.at[k]));
-  return arena_printf(e->arena, "[%s]", text);
+static KeepWord keep_word(const AstValue *keep) {
+  const char *text = keep && keep->kind == VALUE_PATH ? keep->path->text
+                                                      : setting_default("plan.recompute.keep", "");
+  KeepWord word = KEEPS_NAMES;
+  if (!keep || keep->kind != VALUE_LIST) must(keep_find(text, &word), "`keep = %s`", text);
+  return word;
 }
 
-/* over tensor, node; and the position of the first. */
-static const char *over_text(const Build *build, Eval *e, const AstSetting *line, const char **at) {
+static void write_axes(const Build *build, const AstSetting *line, RecomputeLine *to) {
   const AstValue **axis;
-  uint32_t n = setting_over(e->ctx, line, &axis);
-  const char *text = *at = "";
+  const char *text = "";
+  uint32_t n = setting_over(build->m->ctx, line, &axis);
   for (uint32_t i = 0; i < n; i++)
-    text = arena_printf(e->arena, "%s%s%s", text, i ? ", " : " over ", axis[i]->path->text);
-  if (!n) return text;
-  Loc loc = build_loc(build, axis[0]->span);
-  *at = arena_printf(e->arena, " over(f%u:%u:%u+%u)", loc.file, loc.line, loc.column, loc.length);
-  return text;
-}
-
-static void write_line(const Build *build, Eval *e, const AstSetting *line, int number) {
-  const AstValue *keep = setting_option(line, "keep"), *budget = setting_option(line, "budget");
-  const char *what = !keep                      ? setting_default("plan.recompute.keep", "")
-                     : keep->kind == VALUE_LIST ? names_text(e, line, keep)
-                                                : keep->path->text;
-  const char *bytes = budget ? arena_printf(e->arena, " budget = %.0f", budget->number.value) : "";
-  const char *host = setting_option(line, "offload") ? " offload = host" : "";
-  const char *over_at, *over = over_text(build, e, line, &over_at);
-  Loc at = build_loc(build, line->span);
-  module_set(build->m, arena_printf(e->arena, "plan.recompute.%d", number),
-             "%s keep = %s%s%s%s loc(f%u:%u:%u+%u)%s", paths_text(e, line), what, bytes, host, over,
-             at.file, at.line, at.column, at.length, over_at);
+    text = arena_printf(build->m->arena, "%s%s%s", text, i ? ", " : "", axis[i]->path->text);
+  if (n)
+    to->over = intern(build->m->ctx->names, text), to->over_loc = build_loc(build, axis[0]->span);
 }
 
 void write_recompute(const Build *build, Eval *e, const AstItem *plan) {
-  int number = 0;
   for (uint32_t i = 0; plan && plan->block && i < plan->block->settings.n; i++) {
     const AstSetting *line = plan->block->settings.at[i];
-    if (!strcmp(line->path->text, "recompute")) write_line(build, e, line, ++number);
+    if (strcmp(line->path->text, "recompute") != 0) continue;
+    const AstValue *budget = setting_option(line, "budget");
+    RecomputeLine to = {.keep = keep_word(setting_option(line, "keep")),
+                        .budget = budget ? budget->number.value : 0,
+                        .offload = setting_option(line, "offload") != NULL,
+                        .loc = build_loc(build, line->span)};
+    write_paths(build, e, line, &to);
+    write_axes(build, line, &to);
+    vec_push(build->m->arena, build->m->recompute, to);
   }
 }

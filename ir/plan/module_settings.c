@@ -163,8 +163,3 @@ Span plan_speculate_at(Module *m) {
 bool plan_accumulates_full(const Module *m) {
   return !strcmp(module_word(m, "plan.zero.accumulate"), "full");
 }
-
-bool plan_keeps(const Setting *s) {
-  static const char prefix[] = "plan.recompute.";
-  return !strncmp(s->key, prefix, sizeof prefix - 1);
-}

@@ -104,6 +104,11 @@ Str lex_key(Parser *p, const char *what) {
   return lex_is(p, '"') ? lex_quoted(p) : run_of(p, text_is_key_char, what);
 }
 
+Str lex_path(Parser *p) {
+  lex_blanks(p);
+  return run_of(p, text_is_symbol_char, "a name");
+}
+
 Str lex_symbol(Parser *p) {
   lex_expect(p, '@');
   return run_of(p, text_is_symbol_char, "a name");
@@ -309,8 +314,8 @@ void lex_attrs(Parser *p, AttrList *list) {
   lex_expect(p, '}');
 }
 
-bool lex_loc(Parser *p, Loc *l) {
-  if (!lex_keyword(p, "loc")) return false;
+bool lex_loc(Parser *p, const char *word, Loc *l) {
+  if (!lex_keyword(p, word)) return false;
   lex_expect(p, '(');
   lex_expect(p, 'f');
   l->file = lex_count(p);

@@ -246,7 +246,7 @@ static void read_op_tail(Parser *p, size_t start) {
   size_t end = p->at;
   while (end > start && (p->text[end - 1] == ' ' || p->text[end - 1] == '\t')) end--;
   op->span = (Span){p->file, (uint32_t)start, (uint32_t)(end - start)};
-  lex_loc(p, &op->loc);
+  lex_loc(p, "loc", &op->loc);
   lex_end(p);
 }
 
@@ -315,7 +315,7 @@ static void read_fn_head(Parser *p, FnKind kind) {
   read_args(p);
   bool body = opens_body(p);
   if (!body) lex_attrs(p, &p->fn->attrs);
-  lex_loc(p, &p->fn->loc);
+  lex_loc(p, "loc", &p->fn->loc);
   if (!body && !opens_body(p)) lex_expect(p, '{'), lex_end(p);
   p->quiet = false;
 }
@@ -399,28 +399,6 @@ static void read_mesh(Parser *p) {
   } while (lex_take(p, ','));
 }
 
-static void read_rule(Parser *p) {
-  PlaceRule rule = {0};
-  do {
-    if (lex_is(p, '@')) vec_push(p->m->arena, rule.paths, lex_symbol(p));
-    else vec_push(p->m->arena, rule.dims, lex_word(p, "a dim"));
-  } while (lex_take(p, ','));
-  size_t at = p->at;
-  if (!lex_arrow(p)) lex_fail(p, "E1001", at, "a place line needs `->`");
-  if (!lex_keyword(p, "none")) do {
-      lex_blanks(p);
-      at = p->at;
-      Str name = lex_word(p, "a mesh axis");
-      if (mesh_find(p->m, name) < 0) lex_fail(p, "E1003", at, "the mesh has no axis `%s`", name);
-      vec_push(p->m->arena, rule.axes, name);
-    } while (lex_take(p, ','));
-  if (lex_keyword(p, "else")) do
-      vec_push(p->m->arena, rule.otherwise, lex_word(p, "a dim"));
-    while (lex_take(p, ','));
-  lex_loc(p, &rule.loc);
-  vec_push(p->m->arena, p->m->rules, rule);
-}
-
 /* `name = value`, or a final `..`: the facts that are not given are those of the compiler's table
    for that target. */
 static bool read_fact(Parser *p, TargetFacts *facts) {
@@ -469,6 +447,10 @@ static void read_set(Parser *p) {
              "facts of a target are a line of their own: `target NAME {%s = .., ..}`",
              setting.key + 7);
   lex_expect(p, '=');
+  if (!strncmp(setting.key, "plan.recompute.", 15)) { /* as old versions wrote the line */
+    lex_expect(p, '"'), read_recompute(p), lex_expect(p, '"');
+    return;
+  }
   setting.value = lex_quoted(p);
   for (uint32_t i = 0; i < p->m->settings.n; i++)
     if (p->m->settings.at[i].key == setting.key)
@@ -511,7 +493,7 @@ static void read_global_line(Parser *p, GlobalKind kind) {
     global->storage.at = lex_int(p);
     lex_expect(p, ')');
   }
-  lex_loc(p, &global->loc);
+  lex_loc(p, "loc", &global->loc);
 }
 
 static void read_lists(Parser *p) {
@@ -534,6 +516,7 @@ static bool read_declaration(Parser *p) {
   else if (lex_keyword(p, "target")) read_target(p, &p->m->target);
   else if (lex_keyword(p, "beside")) read_target(p, &p->m->beside);
   else if (lex_keyword(p, "set")) read_set(p);
+  else if (lex_keyword(p, "recompute")) read_recompute(p);
   else if (lex_keyword(p, "lists")) read_lists(p);
   else {
     for (int k = 0; k < 5; k++)
@@ -560,6 +543,13 @@ static void read_line(Parser *p) {
   if (lex_at_end(p)) return;
   if (p->fn) read_fn_line(p);
   else read_top_line(p);
+}
+
+bool ir_parse_line(Module *m, const char *line) {
+  Parser p = {.m = m, .n = strlen(line), .text = line};
+  p.file = diag_add_source(m->ctx->diag, "line", line, p.n);
+  read_line(&p);
+  return !p.failed;
 }
 
 static void next_line(Parser *p) {

@@ -49,6 +49,7 @@ Str lex_key(Parser *p, const char *what); /* a word with dots and the like, or a
 /* The present spelling of the word before the cursor, which began at `at`; a note if it was an old
    one. */
 Str lex_renamed(Parser *p, RenamedKind kind, size_t at, Str word);
+Str lex_path(Parser *p);   /* h.*.sub */
 Str lex_symbol(Parser *p); /* @name */
 Str lex_quoted(Parser *p);
 Str lex_value(Parser *p); /* a word or the digits of a number, as written */
@@ -58,6 +59,10 @@ double lex_float(Parser *p);
 
 Type lex_type(Parser *p, Placement *placed);
 Group lex_group(Parser *p);
-void lex_attrs(Parser *p, AttrList *list); /* { name = value, .. } if a brace is next */
-bool lex_loc(Parser *p, Loc *l);           /* loc(..) if it is next */
+void lex_attrs(Parser *p, AttrList *list);         /* { name = value, .. } if a brace is next */
+bool lex_loc(Parser *p, const char *word, Loc *l); /* word(f1:2:3+4) if it is next */
+
+/* The rest of a line of the plan (plan_lines.c). */
+void read_rule(Parser *p); /* place */
+void read_recompute(Parser *p);
 #endif

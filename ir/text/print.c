@@ -339,6 +339,15 @@ static void put_rule(IrPrinter *printer, const PlaceRule *rule) {
   put(printer, "\n");
 }
 
+static void put_recompute(IrPrinter *printer, const RecomputeLine *line) {
+  Loc over = line->over_loc;
+  put(printer, "recompute %s", recompute_text(printer->arena, line));
+  put_loc(printer, line->loc);
+  if (line->loc.file && over.file)
+    put(printer, " over(f%u:%u:%u+%u)", over.file, over.line, over.column, over.length);
+  put(printer, "\n");
+}
+
 static void put_was(IrPrinter *printer, const IrCount *c) {
   put(printer, "was ");
   put_float(printer, c->flop), put(printer, " "), put_float(printer, c->bytes);
@@ -404,6 +413,7 @@ static void put_head(IrPrinter *printer, const Module *m, const char *comment) {
     put_quoted(printer, m->settings.at[i].value);
     put(printer, "\n");
   }
+  for (uint32_t i = 0; i < m->recompute.n; i++) put_recompute(printer, &m->recompute.at[i]);
   for (uint32_t i = 0; i < m->lists.n; i++) {
     put(printer, "lists @%s", m->lists.at[i].name);
     put_attrs(printer, &m->lists.at[i].attrs);

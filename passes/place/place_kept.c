@@ -13,7 +13,6 @@
 #include "ir/shape/placement.h"
 #include "place.h"
 #include "ir/plan/module_settings.h"
-#include <stdio.h>
 #include <string.h>
 
 typedef struct Kept { /* of one loop */
@@ -39,14 +38,12 @@ static Loc place_of_word(const Kept *kept) {
   Loc at = {0};
   Str over = attr_str(&kept->loop->attrs, ATTR_saved_axes, ""),
       path = attr_str(&kept->loop->attrs, ATTR_path, "");
-  const char *stack = arena_printf(kept->m->arena, "%.*s", (int)strcspn(path, "["), path),
-             *words = arena_printf(kept->m->arena, " over %s loc(", over);
-  for (uint32_t i = 0; i < kept->m->settings.n; i++) {
-    const Setting *setting = &kept->m->settings.at[i];
-    const char *word = strstr(setting->value, " over(f");
-    if (plan_keeps(setting) && word && strstr(setting->value, stack) &&
-        strstr(setting->value, words))
-      sscanf(word, " over(f%u:%u:%u+%u)", &at.file, &at.line, &at.column, &at.length);
+  size_t n = strcspn(path, "[");
+  for (uint32_t i = 0; i < kept->m->recompute.n; i++) {
+    const RecomputeLine *line = &kept->m->recompute.at[i];
+    for (uint32_t k = 0; line->over == over && k < line->stacks.n; k++)
+      if (!strncmp(line->stacks.at[k].stack, path, n) && !line->stacks.at[k].stack[n])
+        at = line->over_loc;
   }
   return at;
 }

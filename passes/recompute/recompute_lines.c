@@ -1,6 +1,4 @@
-/* recompute: applies the lines of a plan to the stacks (settings plan.recompute.N, written by
-   lowering or by hand: `h[0..5], dec keep = auto budget = 1000 over tensor`; the positions of the
-   line and of the axes may follow).
+/* recompute: applies the lines `recompute` of a plan to the stacks (RecomputeLine of ir.h).
 
    Later lines win, layer by layer; layers without a line keep all. Consecutive layers with one
    line are a segment:
@@ -27,125 +25,42 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum KeepWord { WORD_ALL, WORD_INPUT, WORD_NONE, WORD_NAMES, WORD_AUTO } KeepWord;
-
-typedef struct LinePath {
-  Str stack;
-  int64_t first, last; /* last -1: to the end */
-} LinePath;
-
-typedef struct KeepLine {
-  const char *text; /* without its position */
-  Loc loc;
-  VEC(LinePath) paths;
-  KeepWord keep;
-  const char *names; /* ", " between, "]" at the end */
-  double budget;
-  Str over; /* mesh axes; NULL: none */
-  bool offload;
-} KeepLine;
-
-typedef struct LinePiece { /* layers of a pair with one line */
-  uint32_t change;         /* index of its pair's change */
-  const KeepLine *line;    /* NULL: keep all */
+typedef struct LinePiece {   /* layers of a pair with one line */
+  uint32_t change;           /* index of its pair's change */
+  const RecomputeLine *line; /* NULL: keep all */
   int64_t first, count;
   KeepBody *body; /* NULL until first needed */
 } LinePiece;
 
 typedef struct KeepLines {
   Module *m;
-  VEC(KeepLine) line;
   VEC(RecomputeChange) changes; /* of all functions, functions in order */
   VEC(LinePiece) pieces;
   uint32_t told;
 } KeepLines;
 
-/* ---- reading the lines ---- */
-
-static const char *skip(const char *p, const char *any) { return p + strspn(p, any); }
-
-static bool read_path(KeepLines *lines, KeepLine *line, const char **at) {
-  const char *p = skip(*at, ", ");
-  size_t n = strcspn(p, ", [");
-  LinePath path = {.last = -1};
-  path.stack = intern_n(lines->m->ctx->names, p, n);
-  p += n;
-  if (*p == '[') {
-    char *end;
-    path.first = strtoll(p + 1, &end, 10);
-    if (strncmp(end, "..", 2)) return false;
-    path.last = strtoll(end + 2, &end, 10);
-    if (*end != ']') return false;
-    p = end + 1;
-  }
-  *at = skip(p, " ");
-  vec_push(lines->m->arena, line->paths, path);
-  return n > 0;
-}
-
-static bool read_keep(KeepLine *line, const char *p) {
-  static const struct {
-    const char *word;
-    KeepWord keep;
-  } words[] = {{"all", WORD_ALL}, {"input", WORD_INPUT}, {"none", WORD_NONE}, {"auto", WORD_AUTO}};
-  if (*p == '[') return line->keep = WORD_NAMES, line->names = p + 1, true;
-  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-    if (strcspn(p, " ") == strlen(words[i].word) && !strncmp(p, words[i].word, strcspn(p, " "))) {
-      line->keep = words[i].keep;
-      const char *budget = strstr(p, "budget =");
-      line->budget = budget ? strtod(budget + 8, NULL) : 0;
-      return true;
-    }
-  return false;
-}
-
-/* The axes after `over`, to the end. */
-static Str read_over(const KeepLines *lines, const char *line) {
-  const char *over = strstr(line, " over ");
-  return over ? intern(lines->m->ctx->names, over + 6) : NULL;
-}
-
-static void read_line(KeepLines *lines, Str text) {
-  const char *p = text, *at = strstr(text, " loc(");
-  KeepLine line = {.text =
-                       at ? arena_printf(lines->m->arena, "%.*s", (int)(at - text), text) : text};
-  bool good = !at || sscanf(at, " loc(f%u:%u:%u+%u)", &line.loc.file, &line.loc.line,
-                            &line.loc.column, &line.loc.length) == 4;
-  while (good && (p == text || *p == ',')) good = read_path(lines, &line, &p);
-  good = good && !strncmp(p, "keep = ", 7) && read_keep(&line, p + 7);
-  line.over = read_over(lines, line.text),
-  line.offload = strstr(line.text, " offload = host") != NULL;
-  if (good) vec_push(lines->m->arena, lines->line, line);
-  else diag_at(lines->m->ctx->diag, "E0602", (Span){0}, "not a line of `recompute`: `%s`", text);
-}
-
-static void read_lines(KeepLines *lines) {
-  for (uint32_t i = 0; i < lines->m->settings.n; i++) {
-    const Setting *setting = &lines->m->settings.at[i];
-    if (plan_keeps(setting)) read_line(lines, setting->value);
-    if (!strncmp(setting->key, "made.recompute.", 15)) lines->told++;
-  }
-}
-
 /* ---- which layers a line rules ---- */
 
-static const KeepLine *line_of(const KeepLines *lines, Str stack, int64_t layer) {
-  const KeepLine *found = NULL;
+static const RecomputeLine *line_of(const KeepLines *lines, Str stack, int64_t layer) {
+  const RecomputeLine *found = NULL;
   LayerPart part;
   if (layer_part(stack, &part)) stack = layer_whole(lines->m, stack), layer += part.first;
-  for (uint32_t i = 0; i < lines->line.n; i++)
-    for (uint32_t k = 0; k < lines->line.at[i].paths.n; k++) {
-      const LinePath *path = &lines->line.at[i].paths.at[k];
-      if (path->stack == stack && layer >= path->first && (path->last < 0 || layer <= path->last))
-        found = &lines->line.at[i];
+  for (uint32_t i = 0; i < lines->m->recompute.n; i++) {
+    const RecomputeLine *line = &lines->m->recompute.at[i];
+    for (uint32_t k = 0; k < line->stacks.n; k++) {
+      const LayerRange *layers = &line->stacks.at[k];
+      if (layers->stack == stack && layer >= layers->first &&
+          (layers->last < 0 || layer <= layers->last))
+        found = line;
     }
+  }
   return found;
 }
 
 static bool cut_into_pieces(KeepLines *lines, const Pair *pair, uint32_t change) {
   bool any = false;
   for (int64_t at = 0, end; at < pair->s1.trip; at = end) {
-    const KeepLine *line = line_of(lines, pair->s1.path, at);
+    const RecomputeLine *line = line_of(lines, pair->s1.path, at);
     for (end = at + 1; end < pair->s1.trip && line_of(lines, pair->s1.path, end) == line;) end++;
     vec_push(lines->m->arena, lines->pieces, (LinePiece){change, line, at, end - at, NULL});
     any |= line != NULL;
@@ -155,18 +70,18 @@ static bool cut_into_pieces(KeepLines *lines, const Pair *pair, uint32_t change)
 
 /* ---- the kept values of a piece ---- */
 
-static bool has_name(const KeepLine *line, Str names, uint32_t result) {
+static bool has_name(const RecomputeLine *line, Str names, uint32_t result) {
   for (uint32_t i = 0; i < result; i++) {
     names += strcspn(names, ",");
     if (*names) names++;
   }
   size_t n = strcspn(names, ",");
-  for (const char *p = line->names; n && *p && *p != ']'; p = skip(p + strcspn(p, ",]"), ", "))
-    if (strcspn(p, ",]") == n && !strncmp(p, names, n)) return true;
+  for (uint32_t i = 0; n && i < line->names.n; i++)
+    if (strlen(line->names.at[i]) == n && !strncmp(line->names.at[i], names, n)) return true;
   return false;
 }
 
-static bool is_named(const Pair *pair, const KeepLine *line, ValueId v) {
+static bool is_named(const Pair *pair, const RecomputeLine *line, ValueId v) {
   const Op *o = value_def(pair->fwd, v);
   Str names = o ? attr_str(&o->attrs, ATTR_names, NULL) : NULL;
   return names && has_name(line, names, pair->fwd->values.at[v].result) && pair_can_keep(pair, v);
@@ -184,16 +99,16 @@ static void add_segment(KeepLines *lines, const LinePiece *piece, int64_t first,
 
 static void keep_by_line(KeepLines *lines, const LinePiece *piece) {
   const Pair *pair = &lines->changes.at[piece->change].pair;
-  KeepWord word = piece->line ? piece->line->keep : WORD_ALL;
+  KeepWord word = piece->line ? piece->line->keep : KEEPS_ALL;
   bool *keep = ARENA_ARRAY(lines->m->arena, bool, pair->fwd->values.n + 1);
   for (ValueId v = 0; v < pair->fwd->values.n; v++) {
     bool before = pair->kept[v] != NO_VALUE;
-    if (word == WORD_ALL || word == WORD_NONE) keep[v] = before;
+    if (word == KEEPS_ALL || word == KEEPS_NONE) keep[v] = before;
     else
       keep[v] = (before && pair->outside[v]) || pair_is_carried(pair, v) ||
-                (word == WORD_NAMES && is_named(pair, piece->line, v));
+                (word == KEEPS_NAMES && is_named(pair, piece->line, v));
   }
-  add_segment(lines, piece, piece->first, piece->count, keep, word == WORD_NONE);
+  add_segment(lines, piece, piece->first, piece->count, keep, word == KEEPS_NONE);
 }
 
 /* ---- auto ---- */
@@ -213,18 +128,18 @@ static int64_t layers_of(const KeepLines *lines, const LinePiece *piece) {
   return ceil_div(piece->count, kept_share(pair_for(lines, piece)).stages);
 }
 
-static void too_small(KeepLines *lines, const KeepLine *line, double least) {
+static void too_small(KeepLines *lines, const RecomputeLine *line, double least) {
   const char *rank = lines->m->mesh.n ? " of a rank" : "";
   Report *r = diag_at(lines->m->ctx->diag, "E0710", span_of(lines->m, line->loc),
                       "the values that layers keep exceed the budget of %s%s",
                       arena_amount(lines->m->arena, line->budget), rank);
-  if (!line->loc.file) diag_fact(r, "recompute %s", line->text);
+  if (!line->loc.file) diag_fact(r, "recompute %s", recompute_text(lines->m->arena, line));
   diag_help(r, "the least possible is budget = %s; `keep = none` keeps nothing of a layer",
             arena_least(lines->m->arena, least));
 }
 
 /* Refuses a budget if a decision after this pass changes the bytes that a stage holds. */
-static bool refuses_stages(KeepLines *lines, const KeepLine *line) {
+static bool refuses_stages(KeepLines *lines, const RecomputeLine *line) {
   const Module *m = lines->m;
   bool weights = !strcmp(plan_schedule(m), "zero_bubble");
   const char *word = weights ? "pipeline zero_bubble" : "pipeline .. uneven";
@@ -255,7 +170,7 @@ static double bytes_kept(KeepLines *lines, LinePiece *piece, const bool *keep) {
 }
 
 /* Everything fits: nothing is computed again. */
-static bool all_fits(KeepLines *lines, const KeepLine *line) {
+static bool all_fits(KeepLines *lines, const RecomputeLine *line) {
   double sum = 0;
   for (uint32_t i = 0; i < lines->pieces.n; i++) {
     LinePiece *piece = &lines->pieces.at[i];
@@ -279,7 +194,7 @@ static void add_found(KeepLines *lines, const LinePiece *piece, const KeepStack 
   add_segment(lines, piece, piece->first + n, stack->layers - n, stack->set[!swap], false);
 }
 
-static void search_line(KeepLines *lines, const KeepLine *line) {
+static void search_line(KeepLines *lines, const RecomputeLine *line) {
   VEC(KeepStack) stacks = {0};
   double least;
   for (uint32_t i = 0; i < lines->pieces.n; i++)
@@ -295,12 +210,12 @@ static void search_line(KeepLines *lines, const KeepLine *line) {
   }
   if (found == KEEP_NOT_PROVEN)
     module_set(lines->m, arena_printf(lines->m->arena, "made.recompute.%u", ++lines->told),
-               "%s: good, not proven to be the best", line->text);
+               "%s: good, not proven to be the best", recompute_text(lines->m->arena, line));
   for (uint32_t i = 0, k = 0; i < lines->pieces.n; i++)
     if (lines->pieces.at[i].line == line) add_found(lines, &lines->pieces.at[i], &stacks.at[k++]);
 }
 
-static void keep_auto(KeepLines *lines, const KeepLine *line) {
+static void keep_auto(KeepLines *lines, const RecomputeLine *line) {
   if (refuses_stages(lines, line)) return;
   if (!all_fits(lines, line)) {
     search_line(lines, line);
@@ -392,10 +307,10 @@ static int by_first(const void *a, const void *b) {
 
 static void decide(KeepLines *lines) {
   for (uint32_t i = 0; i < lines->pieces.n; i++)
-    if (!lines->pieces.at[i].line || lines->pieces.at[i].line->keep != WORD_AUTO)
+    if (!lines->pieces.at[i].line || lines->pieces.at[i].line->keep != KEEPS_AUTO)
       keep_by_line(lines, &lines->pieces.at[i]);
-  for (uint32_t i = 0; i < lines->line.n; i++)
-    if (lines->line.at[i].keep == WORD_AUTO) keep_auto(lines, &lines->line.at[i]);
+  for (uint32_t i = 0; i < lines->m->recompute.n; i++)
+    if (lines->m->recompute.at[i].keep == KEEPS_AUTO) keep_auto(lines, &lines->m->recompute.at[i]);
 }
 
 static void rewrite(KeepLines *lines) {
@@ -413,8 +328,9 @@ static void rewrite(KeepLines *lines) {
 
 bool recompute_lines(Module *m) {
   KeepLines lines = {.m = m};
-  read_lines(&lines);
-  if (!lines.line.n || diag_errors(m->ctx->diag)) return false;
+  if (!m->recompute.n || diag_errors(m->ctx->diag)) return false;
+  for (uint32_t i = 0; i < m->settings.n; i++)
+    lines.told += !strncmp(m->settings.at[i].key, "made.recompute.", 15);
   for (uint32_t i = 0; i < m->fns.n; i++)
     if (m->fns.at[i]->kind != FN_KERNEL) find_changes(&lines, m->fns.at[i]);
   for (uint32_t i = 0; i < lines.changes.n; i++)

@@ -77,6 +77,33 @@ static void keeps_placements(void **state) {
   ctx_free(c);
 }
 
+/* Lines of the plan, and the settings that were lines of the plan in old dumps. */
+static void reads_lines_of_the_plan(void **state) {
+  static const char lines[] =
+      "shardc-ir 1\nmodel T\nafter lower\nset plan.micro = \"2\"\n"
+      "recompute h.*.sub[0..5], dec keep = auto budget = 4294967296 offload = host over t1, t2  "
+      "loc(f1:20:3+31) over(f1:20:33+6)\n"
+      "recompute h keep = [h.*.attn.q, h.*.k]  loc(f1:21:3+4)\nrecompute h keep = none\n"
+      "input @x : f32[A:3]\n";
+  static const char old[] =
+      "shardc-ir 1\nmodel T\nafter lower\n"
+      "set plan.recompute.1 = \"h.*.sub[0..5], dec keep = auto budget = 4294967296 offload = host "
+      "over t1, t2 loc(f1:20:3+31) over(f1:20:33+6)\"\nset plan.micro = \"2\"\n"
+      "set plan.recompute.2 = \"h keep = [h.*.attn.q, h.*.k] loc(f1:21:3+4)\"\n"
+      "set plan.recompute.3 = \"h keep = none\"\ninput @x : f32[A:3]\n";
+  const char *const texts[] = {lines, old};
+  (void)state;
+  for (int i = 0; i < 2; i++) {
+    Ctx *c = ctx_new();
+    Module *m = module_of(c, texts[i]);
+    if (!m) fail_msg("%s", reported(c));
+    assert_int_equal(m->recompute.n, 3);
+    assert_int_equal(m->recompute.at[1].names.n, 2);
+    assert_string_equal(ir_print(m, NULL), lines);
+    ctx_free(c);
+  }
+}
+
 static void takes_what_a_hand_writes(void **state) {
   (void)state;
   Ctx *c = ctx_new();
@@ -114,6 +141,15 @@ static const struct {
     {"E1001", "shardc-ir 1\nset a = \"no end\n"},
     {"E1001", "shardc-ir 1\nset a = \"\\q\"\n"},
     {"E1001", "shardc-ir 1\nset a = \"1\"\nset a = \"2\"\n"},
+    {"E1001", "shardc-ir 1\nset plan.recompute.1 = \"h keep = all\n"},
+    {"E1001", "shardc-ir 1\nrecompute h keep = some\n"},
+    {"E1001", "shardc-ir 1\nrecompute h keep = auto budget = much\n"},
+    {"E1001", "shardc-ir 1\nrecompute h keep = all offload = disk\n"},
+    {"E1001", "shardc-ir 1\nrecompute h keep = [q\n"},
+    {"E1001", "shardc-ir 1\nrecompute h[3..1] keep = all\n"},
+    {"E1001", "shardc-ir 1\nrecompute h[3] keep = all\n"},
+    {"E1001", "shardc-ir 1\nrecompute keep = all\n"},
+    {"E1001", "shardc-ir 1\nrecompute h keep = all over\n"},
     {"E1001", "shardc-ir 1\ndim A = 4 pad 3\n"},
     {"E1001", "shardc-ir 1\ndim A = 4\ndim A = 4\n"},
     {"E1001", "shardc-ir 1\nsource f2 \"a\" \"b\"\n"},
@@ -222,10 +258,10 @@ static void survives_damage(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(prints_what_it_read), cmocka_unit_test(takes_what_a_hand_writes),
-      cmocka_unit_test(keeps_placements),    cmocka_unit_test(dense_strides_come_back),
-      cmocka_unit_test(names_what_is_wrong), cmocka_unit_test(offers_a_similar_name),
-      cmocka_unit_test(survives_damage),
+      cmocka_unit_test(prints_what_it_read),      cmocka_unit_test(reads_lines_of_the_plan),
+      cmocka_unit_test(takes_what_a_hand_writes), cmocka_unit_test(keeps_placements),
+      cmocka_unit_test(dense_strides_come_back),  cmocka_unit_test(names_what_is_wrong),
+      cmocka_unit_test(offers_a_similar_name),    cmocka_unit_test(survives_damage),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

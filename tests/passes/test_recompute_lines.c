@@ -117,7 +117,7 @@ static double saved_bytes(const Module *m) {
 static Module *planned(Ctx *c, const char *text, const char *line, const char *until) {
   Module *m = module_from(c, text);
   if (!module_global(m, intern(c->names, "loss"))) add_loss(m);
-  if (line) module_set(m, "plan.recompute.1", "%s", line);
+  if (line) ir_parse_line(m, arena_printf(m->arena, "recompute %s", line));
   run_until(m, until);
   return m;
 }

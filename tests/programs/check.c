@@ -208,18 +208,17 @@ static const char *random_over(const Module *m) {
 
 /* One or two lines per stack, in the order of loops. */
 static void random_lines(Module *m) {
-  int number = 0;
   for (uint32_t i = 0; i < m->fns.n; i++)
     for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
       const Op *o = &m->fns.at[i]->ops.at[k];
       Str path = o->code == OP_loop ? attr_str(&o->attrs, ATTR_path, NULL) : NULL;
       if (!path || !draw(4)) continue;
       int64_t cut = (int64_t)draw((uint64_t)attr_int(&o->attrs, ATTR_trip, 1));
-      module_set(m, arena_printf(m->arena, "plan.recompute.%d", ++number), "%s keep = %s%s", path,
-                 random_keep(m), random_over(m));
+      ir_parse_line(m, arena_printf(m->arena, "recompute %s keep = %s%s", path, random_keep(m),
+                                    random_over(m)));
       if (draw(2))
-        module_set(m, arena_printf(m->arena, "plan.recompute.%d", ++number),
-                   "%s[0..%lld] keep = %s%s", path, (long long)cut, random_keep(m), random_over(m));
+        ir_parse_line(m, arena_printf(m->arena, "recompute %s[0..%lld] keep = %s%s", path,
+                                      (long long)cut, random_keep(m), random_over(m)));
     }
 }
 
@@ -227,6 +226,8 @@ static void say_plan(const Module *m) {
   for (uint32_t i = 0; i < m->settings.n; i++)
     if (!strncmp(m->settings.at[i].key, "plan.", 5))
       printf("  %s = %s\n", m->settings.at[i].key, m->settings.at[i].value);
+  for (uint32_t i = 0; i < m->recompute.n; i++)
+    printf("  recompute %s\n", recompute_text(m->arena, &m->recompute.at[i]));
 }
 
 static bool too_small(Ctx *c) {

@@ -67,9 +67,9 @@ static void set_all(Ctx *c, Module *m, const char *settings) {
 }
 
 static void set_recompute(Ctx *c, Module *m, const char *lines) {
-  for (int n = 1; lines && *lines; n++) {
+  while (lines && *lines) {
     size_t length = strcspn(lines, ";");
-    module_set(m, arena_printf(c->arena, "plan.recompute.%d", n), "%.*s", (int)length, lines);
+    ir_parse_line(m, arena_printf(c->arena, "recompute %.*s", (int)length, lines));
     lines += length, lines += *lines == ';';
   }
 }

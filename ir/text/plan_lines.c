@@ -1,0 +1,142 @@
+/* Lines of a plan in the text of a module:
+
+     place Heads, Mlp -> tensor else Seq
+     recompute h[0..5], dec keep = auto budget = 4294967296 offload = host over tensor, node
+     recompute h keep = [h.*.attn.q, h.*.attn.k]  loc(f1:22:3+37)
+
+   The position of the line follows, and after that the position of the axes, `over(f1:23:33+6)`.
+   Dumps of old versions have the same text as a setting, `set plan.recompute.1 = "h keep = all"`.
+   Must not: know the names of values or stacks. */
+#include "parse.h"
+#include "ir/shape/placement.h"
+#include "ir/support/num.h"
+
+static const char *const keep_words[] = {"all", "input", "none", "auto"};
+
+bool keep_find(const char *word, KeepWord *keep) {
+  for (size_t i = 0; i < COUNT_OF(keep_words); i++)
+    if (!strcmp(word, keep_words[i])) return *keep = (KeepWord)i, true;
+  return false;
+}
+
+/* ---- reading ---- */
+
+void read_rule(Parser *p) {
+  PlaceRule rule = {0};
+  do {
+    if (lex_is(p, '@')) vec_push(p->m->arena, rule.paths, lex_symbol(p));
+    else vec_push(p->m->arena, rule.dims, lex_word(p, "a dim"));
+  } while (lex_take(p, ','));
+  size_t at = p->at;
+  if (!lex_arrow(p)) lex_fail(p, "E1001", at, "a place line needs `->`");
+  if (!lex_keyword(p, "none")) do {
+      lex_blanks(p);
+      at = p->at;
+      Str name = lex_word(p, "a mesh axis");
+      if (mesh_find(p->m, name) < 0) lex_fail(p, "E1003", at, "the mesh has no axis `%s`", name);
+      vec_push(p->m->arena, rule.axes, name);
+    } while (lex_take(p, ','));
+  if (lex_keyword(p, "else")) do
+      vec_push(p->m->arena, rule.otherwise, lex_word(p, "a dim"));
+    while (lex_take(p, ','));
+  lex_loc(p, "loc", &rule.loc);
+  vec_push(p->m->arena, p->m->rules, rule);
+}
+
+static LayerRange read_layers(Parser *p) {
+  LayerRange layers = {.stack = lex_path(p), .last = -1};
+  if (!lex_take(p, '[')) return layers;
+  size_t at = p->at;
+  layers.first = lex_int(p);
+  if (!lex_rest(p)) lex_fail(p, "E1001", p->at, "layers are a range, `h[0..5]`");
+  layers.last = lex_int(p);
+  if (layers.first < 0 || layers.last < layers.first)
+    lex_fail(p, "E1001", at, "no layers are from %lld to %lld", (long long)layers.first,
+             (long long)layers.last);
+  lex_expect(p, ']');
+  return layers;
+}
+
+static void read_names(Parser *p, RecomputeLine *line) {
+  line->keep = KEEPS_NAMES;
+  if (!lex_is(p, ']')) do
+      vec_push(p->m->arena, line->names, lex_path(p));
+    while (lex_take(p, ','));
+  lex_expect(p, ']');
+}
+
+static void read_keep(Parser *p, RecomputeLine *line) {
+  if (lex_take(p, '[')) {
+    read_names(p, line);
+    return;
+  }
+  lex_blanks(p);
+  size_t at = p->at;
+  if (!keep_find(lex_word(p, "what layers keep"), &line->keep))
+    lex_fail(p, "E1001", at, "`keep` is all, input, none, auto, or a list of names");
+}
+
+static Str read_axes(Parser *p) {
+  const char *text = "";
+  do
+    text = arena_printf(p->m->arena, "%s%s%s", text, *text ? ", " : "", lex_word(p, "a mesh axis"));
+  while (lex_take(p, ','));
+  return intern(p->m->ctx->names, text);
+}
+
+void read_recompute(Parser *p) {
+  RecomputeLine line = {0};
+  do vec_push(p->m->arena, line.stacks, read_layers(p));
+  while (lex_take(p, ','));
+  size_t at = p->at;
+  if (!lex_keyword(p, "keep")) lex_fail(p, "E1001", at, "a line `recompute` needs `keep = ..`");
+  lex_expect(p, '=');
+  read_keep(p, &line);
+  if (lex_keyword(p, "budget")) lex_expect(p, '='), line.budget = lex_float(p);
+  if (lex_keyword(p, "offload")) {
+    lex_expect(p, '=');
+    at = p->at;
+    if (!lex_keyword(p, "host")) lex_fail(p, "E1001", at, "kept values wait on the `host`");
+    line.offload = true;
+  }
+  if (lex_keyword(p, "over")) line.over = read_axes(p);
+  if (lex_loc(p, "loc", &line.loc)) lex_loc(p, "over", &line.over_loc);
+  vec_push(p->m->arena, p->m->recompute, line);
+}
+
+/* ---- writing ---- */
+
+static const char *names_text(Arena *a, const StrList *names) {
+  const char *text = "[";
+  for (uint32_t i = 0; i < names->n; i++)
+    text = arena_printf(a, "%s%s%s", text, i ? ", " : "", names->at[i]);
+  return arena_printf(a, "%s]", text);
+}
+
+const char *recompute_text(Arena *a, const RecomputeLine *line) {
+  const char *text = "";
+  for (uint32_t i = 0; i < line->stacks.n; i++) {
+    const LayerRange *layers = &line->stacks.at[i];
+    text = arena_printf(a, "%s%s%s", text, i ? ", " : "", layers->stack);
+    if (layers->last >= 0)
+      text = arena_printf(a, "%s[%lld..%lld]", text, (long long)layers->first,
+                          (long long)layers->last);
+  }
+  const char *what =
+      line->keep == KEEPS_NAMES ? names_text(a, &line->names) : keep_words[line->keep];
+  text = arena_printf(a, "%s keep = %s", text, what);
+  if (line->budget > 0) text = arena_printf(a, "%s budget = %.0f", text, line->budget);
+  return arena_printf(a, "%s%s%s%s", text, line->offload ? " offload = host" : "",
+                      line->over ? " over " : "", line->over ? line->over : "");
+}
+
+SettingRows module_rows(const Module *m) {
+  SettingRows rows = {0};
+  for (uint32_t i = 0; i < m->settings.n; i++) vec_push(m->arena, rows, m->settings.at[i]);
+  for (uint32_t i = 0; i < m->recompute.n; i++) {
+    Setting row = {.key = intern_printf(m->ctx->names, "plan.recompute.%u", i + 1),
+                   .value = recompute_text(m->arena, &m->recompute.at[i])};
+    vec_push(m->arena, rows, row);
+  }
+  return rows;
+}
