@@ -1,9 +1,9 @@
 """docs/papers.md: the files and tests that it names exist, its commands on examples run, and each prints the value that
-the row gives after a word of the output (`buffers`: 128.00 KiB).
+the row gives after a word of the output (`buffers`: 128.00 KiB). The GB of ZeRO's stages are those of `plan`.
 
     python3 papers.py SHARDC ROOT CTEST_FOLDER
 """
-import glob, os, re, subprocess, sys
+import glob, json, os, re, subprocess, sys
 
 SHARDC, ROOT, BUILD = map(os.path.abspath, sys.argv[1:4])
 text, wrong = open(f'{ROOT}/docs/papers.md').read(), []
@@ -25,5 +25,20 @@ for row in text.splitlines():
     for word, value in re.findall(r'`(\w+)`: ([\d.]+ \w+)', row):
         if not re.search(rf'^ *{word} +{re.escape(value)}\b', said, re.M):
             wrong.append(f'`{word}` is not {value} in what the row shows: {row[:60]}')
+
+
+def states(*more):
+    """GB of weights, gradients and optimizer on a rank, of examples/zero_paper.shard."""
+    p = subprocess.run([SHARDC, 'plan', f'{ROOT}/examples/zero_paper.shard', '--json', *more], capture_output=True,
+                       text=True, env=dict(os.environ, SHARDC_PATH=f'{ROOT}/examples'))
+    found = json.loads(p.stdout)['classes'][0]['bytes']
+    return sum(found[part] for part in ('weights', 'gradients', 'optimizer')) / 1e9
+
+
+stages = [states('--plan', 'n64', '--set', f'plan.zero={stage}') for stage in range(4)]
+largest = states('--model', 'GPT_1T', '--plan', 't1024')
+for figure in (f'{stages[0]:.1f} GB of weights, gradients, optimizer', f'{largest:.1f} GB of',
+               f'{stages[1]:.1f}, {stages[2]:.1f}, {stages[3]:.2f} GB over 64 ranks'):
+    if figure not in text: wrong.append(f'the page does not say `{figure}`, which `plan` does')
 for w in wrong: print(w)
 sys.exit(len(wrong) > 0)

@@ -183,20 +183,11 @@ def check_mistakes(folder):
     expect('page', '"layouts":[{"name":"far","svg":"\\u003csvg' in page, True)
 
 
-def check_page():
-    """What docs/sparse.md shows of commands."""
-    with open(f'{ROOT}/docs/sparse.md') as f: page = f.read()
-    shown = re.findall(r'```console\n\$ shardc (.*)\n([^`]*)```', page)
-    expect('commands shown', len(shown), 2)
-    for command, output in shown: expect(command, run(ROOT, *command.split()), output)
-
-
 with tempfile.TemporaryDirectory() as folder:
     write_table(f'{folder}/t.npy', BITS)
     for layout in LAYOUTS: check_layout(folder, *layout)
     check_large(folder)
     check_unblocked(folder)
     check_mistakes(folder)
-check_page()
 print('\n'.join(wrong))
 sys.exit(len(wrong) > 0)
