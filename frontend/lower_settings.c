@@ -243,16 +243,9 @@ static void write_offload_paths(const Build *build, const AstSetting *line, Str 
   if (n) module_set(build->m, key, "%s", text);
 }
 
-/* The value of `speculate = on` of a line, or NULL. */
-static const AstValue *speculates(const AstSetting *line) {
-  const AstValue *on =
-      strcmp(line->path->text, "offload") ? NULL : setting_option(line, "speculate");
-  return on && on->kind == VALUE_PATH && !strcmp(on->path->text, "on") ? on : NULL;
-}
-
 typedef struct OffloadText {
   const char *words;
-  Loc at, early; /* of the first word, and of what asks for `speculate` */
+  Loc at; /* of the first word */
 } OffloadText;
 
 static void add_word(const Build *build, OffloadText *text, Str word) {
@@ -262,7 +255,7 @@ static void add_word(const Build *build, OffloadText *text, Str word) {
 }
 
 static void add_offload(const Build *build, const AstSetting *line, OffloadText *text) {
-  const AstValue **name, *kept = waits_there(line), *early = speculates(line);
+  const AstValue **name, *kept = waits_there(line);
   bool ours = !strcmp(line->path->text, "offload");
   uint32_t n = ours ? setting_operands(build->m->ctx, line, &name) : 0;
   for (uint32_t k = 0; k < n; k++) {
@@ -272,10 +265,6 @@ static void add_offload(const Build *build, const AstSetting *line, OffloadText 
   }
   if (kept && !text->at.file) text->at = build_loc(build, kept->span);
   if (kept) add_word(build, text, "saved");
-  if (!early) return;
-  if (!text->early.file) text->early = build_loc(build, early->span);
-  write_offload_paths(build, line, "speculate");
-  add_word(build, text, "speculate");
 }
 
 static const char *loc_text(const Build *build, Loc at) {
@@ -285,13 +274,11 @@ static const char *loc_text(const Build *build, Loc at) {
 }
 
 /* plan.offload = optimizer loc(f1:20:13+9): the words of the lines, and the position of the first.
-   Values that `recompute` lines keep on the host are `saved`; `speculate` has its own position,
-   after that. */
+   Values that `recompute` lines keep on the host are `saved`. */
 void write_offload(const Build *build, const AstItem *plan) {
   OffloadText text = {.words = ""};
   for (uint32_t i = 0; plan && plan->block && i < plan->block->settings.n; i++)
     add_offload(build, plan->block->settings.at[i], &text);
   if (*text.words)
-    module_set(build->m, "plan.offload", "%s%s%s", text.words, loc_text(build, text.at),
-               loc_text(build, text.early));
+    module_set(build->m, "plan.offload", "%s%s", text.words, loc_text(build, text.at));
 }

@@ -83,7 +83,6 @@ int op_results(OpCode c) { return op_facts[c].results; }
 /* Every element-wise op may be asked to be early. */
 OpAttrs op_attrs(OpCode c) {
   OpAttrs attrs = op_facts[c].attrs;
-  if (op_family(c) == FAMILY_ELEM) attrs.allowed |= (AttrMask)1 << ATTR_speculative;
   return attrs;
 }
 const char *op_meaning(OpCode c) { return op_facts[c].meaning; }

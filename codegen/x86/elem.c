@@ -6,14 +6,10 @@
    buffer of an operand. A result with fewer dims is stored where its missing dims are 0. Attribute
    variant is `vector` or `scalar`, tile = [block of the innermost dim].
 
-   A predicated kernel (predicated.h) does nothing if its condition holds and its results have the
-   buffers of the operands that they equal.
-
    Large operands are fetched ahead in software, each at a distance of its own: buffers begin at the
    same offset of a page, and memory was faster with streams at different offsets
    (docs/performance.md). Prefetching changes no value, whatever is at the address. */
 #include "nontemporal.h"
-#include "ir/predicated.h"
 #include "codegen/walk.h"
 
 enum { AHEAD_BYTES = 1 << 10, APART_BYTES = 1 << 9, FARTHEST_BYTES = 4 << 10 };
@@ -69,23 +65,6 @@ static void units(void *state) {
   walk_space(elementwise->e, &elementwise->walk, elementwise->from, elementwise->to);
 }
 
-/* i1: something is to be done; NULL: always. Results in the bytes of what they are where the
-   condition holds need not be written then. */
-static LLVMValueRef is_wanted(Emit *e) {
-  const Fn *k = e->k;
-  uint32_t condition = kernel_skip_condition(k);
-  if (condition == NO_VALUE) return NULL;
-  LLVMValueRef holds = emit_load(e, ELEM_u8, emit_buffer(e, condition), 1, NULL),
-               wanted = LLVMBuildNot(e->builder, expr_from_memory(e, ELEM_bool, holds), "");
-  for (uint32_t r = 0; r < k->results.n; r++) {
-    LLVMValueRef operand = emit_buffer(e, kernel_left(k, r)),
-                 apart = LLVMBuildICmp(e->builder, LLVMIntNE, operand,
-                                       emit_buffer(e, k->args.n + r), "");
-    wanted = LLVMBuildOr(e->builder, wanted, apart, "");
-  }
-  return wanted;
-}
-
 static Nontemporal nontemporal_results(Elementwise *elementwise) {
   const Nest *n = &elementwise->nest;
   if (!n->n) return (Nontemporal){0};
@@ -109,12 +88,8 @@ void elem_emit(Emit *e) {
                             .state = &elementwise};
   emit_chunk_range(e, walk_units(&elementwise.walk), emit_chunks(e, 1)[0], &elementwise.from,
                    &elementwise.to);
-  LLVMValueRef wanted = is_wanted(e);
-  Branch branch = {0};
-  if (wanted) branch = emit_if(e, wanted);
   Nontemporal nontemporal = nontemporal_results(&elementwise);
   nontemporal_either(e, nontemporal.results, nontemporal.holds, units, &elementwise);
-  if (wanted) emit_end_if(e, branch);
   nontemporal_end(e, nontemporal.results);
   emit_end_phase(e);
 }

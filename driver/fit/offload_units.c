@@ -121,8 +121,6 @@ const char *offload_text(Arena *arena, const OffloadChoice *choice) {
 void offload_set(Module *m, const OffloadChoice *choice) {
   const char *had = plan_offload(m), *at = strstr(had, " loc("),
              *text = text_lists(had, "saved") ? "saved" : "";
-  if (text_lists(had, "speculate") && *choice->paths[0] && *choice->paths[1])
-    text = add(m->arena, text, "speculate");
   for (int i = OFFLOAD_WORDS - 1; i >= 0; i--) {
     if (!*choice->paths[i]) continue;
     text = arena_printf(m->arena, "%s%s%s", offload_words[i], *text ? ", " : "", text);

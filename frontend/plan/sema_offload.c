@@ -1,7 +1,6 @@
 /* The lines `offload` of a plan. Each word names a parameter at most once (E0606); paths must match
    parameters (E0709) that are updated (E0602); of a pipeline stage all layers or none (E0901,
-   sema_offload_stages.c); gradients only if their update is also on the host (E0901). `speculate`
-   needs update and gradients of a layer on the host, and no delay (E0602, E0901). `optimizer of
+   sema_offload_stages.c); gradients only if their update is also on the host (E0901). `optimizer of
    h.*, wte`: a path matches the parameter of that name, or all parameters under it, `h[0..3].attn`
    those of these layers; without `of` a word applies to all parameters. Lines add up. Must not:
    check that the target has a host. */
@@ -64,14 +63,6 @@ static void check_twice(OffloadLines *lines, const Offloaded *last) {
     diag_help(r, "lines add up: each parameter once");
     return;
   }
-}
-
-static bool has_word(const PlanCheck *check, const AstSetting *line, const char *word) {
-  const AstValue **words;
-  uint32_t n = setting_operands(check->e->ctx, line, &words);
-  for (uint32_t i = 0; i < n; i++)
-    if (!strcmp(words[i]->path->text, word)) return true;
-  return false;
 }
 
 static void add(OffloadLines *lines, const AstValue *word, const AstValue *path) {
@@ -206,60 +197,12 @@ static void check_auto(const OffloadLines *lines) {
   check_auto_needs(lines->check, own->word->span);
 }
 
-/* ---- speculate ---- */
-
-static bool is_only_line(const PlanCheck *check, const AstSetting *line) {
-  for (uint32_t i = 0; i < check->item->block->settings.n; i++) {
-    const AstSetting *other = check->item->block->settings.at[i];
-    if (other != line && !strcmp(other->path->text, "offload")) return false;
-  }
-  return true;
-}
-
-static void edit_early(PlanCheck *check, Report *r, const AstSetting *line, Span at) {
-  const AstValue **words, **paths;
-  uint32_t n = setting_operands(check->e->ctx, line, &words);
-  bool choice = has_word(check, line, "auto"), params = has_word(check, line, "params");
-  if (choice || setting_of(check->e->ctx, line, &paths) || !is_only_line(check, line)) {
-    diag_edit(r, at, "off");
-    return;
-  }
-  diag_edit(r, span_join(words[0]->span, words[n - 1]->span), "optimizer, grads%s",
-            params ? ", params" : "");
-}
-
-/* Everything that a layer's update reads must be complete at the end of its round. */
-static void check_early_words(PlanCheck *check, const AstSetting *line, Span at) {
-  bool choice = has_word(check, line, "auto"), params = has_word(check, line, "params");
-  if (!choice && has_word(check, line, "optimizer") && has_word(check, line, "grads")) return;
-  Report *r = world_error(check->w, "E0602", at,
-                          choice ? "`speculate` together with `offload auto`"
-                                 : "`speculate` without update and gradients on the host");
-  diag_help(r, "%s`offload optimizer, grads%s speculate = on -> host`; or `speculate = off`",
-            choice ? "name what goes: " : "", params ? ", params" : "");
-  edit_early(check, r, line, at);
-}
-
-static void check_early(PlanCheck *check, const AstSetting *line) {
-  const AstValue *on = setting_option(line, "speculate");
-  const AstItem *train = check->c->train ? check->c->train->item : NULL;
-  const AstSetting *delay = train ? settings_line(train, "delay") : NULL;
-  if (!on || on->kind != VALUE_PATH || strcmp(on->path->text, "on")) return;
-  check_early_words(check, line, on->span);
-  if (!delay) return;
-  Report *r = world_unbuilt(check->w, on->span, "`speculate` together with `delay` is");
-  diag_also(r, delay->path->span, "late steps update first, with a norm that is known");
-  diag_help(r, "one of both");
-  diag_edit(r, on->span, "off");
-}
-
 void check_offload(PlanCheck *check) {
   OffloadLines lines = {.check = check};
   for (uint32_t i = 0; i < check->item->block->settings.n; i++) {
     const AstSetting *line = check->item->block->settings.at[i];
     if (strcmp(line->path->text, "offload") != 0) continue;
     read_line(&lines, line);
-    check_early(check, line);
   }
   check_offload_stages(check, lines.list.n, lines.list.at);
   check_gradients(&lines);

@@ -14,7 +14,6 @@
 #include "count.h"
 #include "ir/mask/mask_density.h"
 #include "ir/bytes.h"
-#include "ir/predicated.h"
 #include "ir/mask/lists.h"
 
 static double elements(const Fn *f, ValueId v) { return (double)type_count(value_type(f, v)); }
@@ -162,14 +161,8 @@ static double untouched_bytes(const Fn *f, const Op *o) {
   return stays ? 2 * (all - taken) : 0;
 }
 
-/* On processors it is over at once, as a rule. */
-static bool leaves_all(const Module *m, const Fn *f, const Op *o) {
-  return op_is_skippable(f, o) && (!module_on_gpu(m) || kernel_beside(m, o->callee));
-}
-
 static IrCount called_count(const Module *m, const Fn *f, const Op *o) {
   IrCount count = kernel_count(m, o->callee);
-  if (leaves_all(m, f, o)) return (IrCount){.kernels = 1};
   count.bytes -= untouched_bytes(f, o);
   return count;
 }
@@ -287,7 +280,7 @@ static void add_beside(const Module *m, const Fn *f, double times, IrCount *sum)
     const Op *o = &f->ops.at[i];
     if (o->code == OP_loop)
       add_beside(m, o->callee, times * (double)attr_int(&o->attrs, ATTR_trip, 1), sum);
-    if (o->code != OP_kernel || !kernel_beside(m, o->callee) || leaves_all(m, f, o)) continue;
+    if (o->code != OP_kernel || !kernel_beside(m, o->callee)) continue;
     IrCount one = ir_count(m, o->callee);
     sum->flop += times * one.flop, sum->bytes += times * one.bytes;
   }

@@ -12,7 +12,6 @@
 #include "count.h"
 #include "ir/schedule/flight.h"
 #include "timeline_host.h"
-#include "ir/predicated.h"
 #include "ir/shape/placement.h"
 
 typedef struct KernelSeconds { /* counted once */
@@ -104,8 +103,7 @@ static bool run_beside(Clocks *clocks, const Event *event) {
     return true;
   }
   if (o->code != OP_kernel || !kernel_beside(clocks->m, o->callee)) return moved.calls > 0;
-  bool left = op_is_skippable(event->f, o);
-  host_clock_kernel(&clocks->host, event, left ? 0 : kernel_seconds(clocks, o->callee));
+  host_clock_kernel(&clocks->host, event, kernel_seconds(clocks, o->callee));
   return true;
 }
 

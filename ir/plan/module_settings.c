@@ -134,7 +134,7 @@ Str plan_offload_paths(const Module *m, Str what) {
   return module_said(m, arena_printf(m->arena, "plan.offload.%s", what));
 }
 
-const char *const offload_words[OFFLOAD_SAID] = {"optimizer", "grads", "params", "speculate"};
+const char *const offload_words[OFFLOAD_WORDS] = {"optimizer", "grads", "params"};
 
 bool plan_offloads(const Module *m, Str what, Str param) {
   if (!text_lists(plan_offload(m), what)) return false;
@@ -153,12 +153,6 @@ static Span written_at(Module *m, const char *at) {
 
 /* Reads loc(f1:20:13+9) after the names. */
 Span plan_offload_at(Module *m) { return written_at(m, strstr(plan_offload(m), " loc(")); }
-
-/* And the same for `speculate`. */
-Span plan_speculate_at(Module *m) {
-  const char *at = strstr(plan_offload(m), " loc(");
-  return written_at(m, at ? strstr(at + 1, " loc(") : NULL);
-}
 
 bool plan_accumulates_full(const Module *m) {
   return !strcmp(module_word(m, "plan.zero.accumulate"), "full");

@@ -60,7 +60,7 @@ bool word_names_layers(const Module *m, Str what) {
 
 bool stages_offload_alike(const Module *m, int64_t a, int64_t b) {
   const Dim *stages = stages_dim(m);
-  for (int k = 0; stages && k < OFFLOAD_SAID; k++) {
+  for (int k = 0; stages && k < OFFLOAD_WORDS; k++) {
     if (!word_names_layers(m, offload_words[k])) continue;
     for (uint32_t i = 0; i < m->globals.n; i++) {
       const Global *global = m->globals.at[i];

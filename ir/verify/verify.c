@@ -250,7 +250,7 @@ static void check_attrs(Verifier *verifier, const AttrList *list, OpAttrs rule, 
     if (i && list->at[i - 1].key >= list->at[i].key)
       verify_report(verifier, "E1103", at, "[attr-c3] attributes of %s are out of order", name);
     bool flag = list->at[i].key == ATTR_reverse || list->at[i].key == ATTR_inverse ||
-                list->at[i].key == ATTR_gradient || list->at[i].key == ATTR_speculative;
+                list->at[i].key == ATTR_gradient;
     if (flag && list->at[i].i != 0 && list->at[i].i != 1)
       verify_report(verifier, "E1103", at, "[attr-c4] `%s` is 0 or 1", attr_name(list->at[i].key));
   }

@@ -12,7 +12,6 @@
    group decides which values are written to memory (fuse_cut.c), and the groups are written as
    kernel functions (fuse_emit.c). The pass changes no number and never orders by address. */
 #include "fuse.h"
-#include "speculate.h"
 #include "ir/support/num.h"
 
 #define F(family) (1u << FAMILY_##family)
@@ -110,7 +109,6 @@ static void cut_into_blocks(Module *module) {
 
 void pass_fuse(Module *module) {
   fuse_rounds(module);
-  speculate_check(module);
   fuse_feed(module);
   for (uint32_t i = 0; i < module->fns.n; i++) least_bytes(module, module->fns.at[i]);
   cut_into_blocks(module);

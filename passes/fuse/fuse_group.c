@@ -269,20 +269,13 @@ static bool takes_work(Fuse *fuse, ValueId value) {
   return n > SMALL_SCALAR_TREE;
 }
 
-/* Is operand i the condition under which the op equals a stacked result in memory, so that its
-   kernel may skip its work (ir/predicated.h)? */
-static bool leaves_if(const Fuse *fuse, const Op *op, uint32_t i) {
-  const Op *left = op->code == OP_where && !i ? value_def(fuse->f, op->in[1]) : NULL;
-  return left && left->code == OP_loop && value_def(fuse->f, op->in[0])->code != OP_const;
-}
-
 /* A scalar that takes work is computed once, in a kernel for scalars, before many elements use it;
    so is a scalar that their kernel tests before it begins. */
 static void place_scalars(Fuse *fuse, const Op *op) {
   for (uint32_t i = 0; i < op->nin; i++) {
     ValueId a = op->in[i];
     if (type(fuse, a)->rank || value(fuse, a)->where != INLINED) continue;
-    if (takes_work(fuse, a) || leaves_if(fuse, op, i)) settle(fuse, a, elem_place(fuse, a));
+    if (takes_work(fuse, a)) settle(fuse, a, elem_place(fuse, a));
   }
 }
 

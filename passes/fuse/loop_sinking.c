@@ -13,9 +13,7 @@
    Work is moved only if that needs no more bytes: the results of the work that others read take no
    more room than the operands that nothing reads afterwards. A further condition is that a product
    makes the slice, or that a copy brings it to the host, whose kernels run concurrently with the
-   loop's, or that the work is no more than a sum. Work with the attribute `speculative` is moved
-   whatever it costs, and even if other ops read the slice: it is an update before its norm is
-   known, with copies of the states it changes (speculate.c). Kernels of other families have no
+   loop's, or that the work is no more than a sum. Kernels of other families have no
    epilogue for it, and one more kernel per round costs more than one for all rounds. The numbers
    are the same bit by bit.
 
@@ -90,8 +88,6 @@ static bool admit_operand(FuseRounds *rounds, ValueId value, ValueId space) {
   return rounds->early[value] && (!op || op->code == OP_load || op->code == OP_loop);
 }
 
-static bool is_asked(const Op *op) { return attr_get(&op->attrs, ATTR_speculative) != NULL; }
-
 /* Adds op `id` and its dependences to the work on `space`. */
 static bool admit(FuseRounds *rounds, OpId id, ValueId space) {
   const Op *op = &rounds->f->ops.at[id];
@@ -99,8 +95,7 @@ static bool admit(FuseRounds *rounds, OpId id, ValueId space) {
        rounds->f->name);
   if (id < rounds->work->loop || op_family(op->code) != FAMILY_ELEM || rounds->moved[id])
     return false;
-  if (op->ngroups || !alike(rounds->f, op->out, space) || is_asked(op) != rounds->asked)
-    return false;
+  if (op->ngroups || !alike(rounds->f, op->out, space)) return false;
   for (uint32_t k = 0; k < op->nin; k++)
     if (!admit_operand(rounds, op->in[k], space)) return false;
   return rounds->mine[id] = rounds->derived[op->out] = true;
@@ -119,18 +114,6 @@ bool rounds_read_later(const Fn *fn, OpId loop, const bool *work, ValueId value)
   for (uint32_t i = 0; i < fn->results.n; i++)
     if (fn->results.at[i] == value) return true;
   return false;
-}
-
-/* Requested work keeps copies of its operands, which have to be made before it. */
-static void admit_copies(FuseRounds *rounds, ValueId space) {
-  const Fn *fn = rounds->f;
-  for (OpId i = rounds->work->loop + 1; rounds->asked && i < fn->ops.n; i++) {
-    const Op *op = &fn->ops.at[i];
-    bool operand = false;
-    for (OpId j = i; op->code == OP_copy && j < fn->ops.n && !operand; j++)
-      operand = rounds->mine[j] && read_by(&fn->ops.at[j], op->in[0]);
-    if (operand) admit(rounds, i, space);
-  }
 }
 
 /* Bytes of results of the work that other ops read, less those of operands that nothing reads
@@ -154,12 +137,12 @@ static int64_t bytes_more(const FuseRounds *rounds) {
   return more;
 }
 
-/* Requested work may have its copies. On the host, where the result is a downloaded copy, the work
+/* On the host, where the result is a downloaded copy, the work
    may take its room: e.g. parameters that are uploaded in a narrower type. */
 static bool has_room(const FuseRounds *rounds, ValueId result) {
   int64_t freed =
       value_type(rounds->f, result)->tier == TIER_host ? fuse_bytes(rounds->f, result) : 0;
-  return rounds->asked || bytes_more(rounds) <= freed;
+  return bytes_more(rounds) <= freed;
 }
 
 static bool only_sums(const FuseRounds *rounds) {
@@ -241,7 +224,7 @@ static ValueId buffer_of(const FuseRounds *rounds, ValueId v) {
 /* All that the work on one result gives finds a buffer. */
 static bool find_buffers(FuseRounds *rounds) {
   const Fn *fn = rounds->f;
-  if (rounds->work->link.n == 1 || rounds->asked) return rounds->work->link.n == 1;
+  if (rounds->work->link.n == 1) return true;
   for (OpId i = rounds->work->loop + 1; i < fn->ops.n; i++) {
     ValueId value = fn->ops.at[i].out;
     if (!rounds->mine[i] || !rounds_read_later(fn, rounds->work->loop, rounds->mine, value))
@@ -264,26 +247,23 @@ static bool comes_from_links(const FuseRounds *rounds, uint32_t i, bool must) {
     if (r == op->nout) return false;
     ValueId slice = op->callee->results.at[r];
     if (!value_def(op->callee, slice) || (must && !has_place(op->callee, slice))) return false;
-    if (!rounds->asked && read_beside(rounds, op->out + r)) return false;
+    if (read_beside(rounds, op->out + r)) return false;
   }
   return true;
 }
 
-/* Does the work on result i move into the rounds? Either all work that is requested, or all that
-   is not. Other ops may read the result in addition to requested work: then it stays a result. */
-static bool takes_over(FuseRounds *rounds, uint32_t i, bool asked) {
+/* Does the work on result i move into the rounds? */
+static bool takes_over(FuseRounds *rounds, uint32_t i) {
   const Fn *fn = rounds->f;
   ValueId value = fn->ops.at[rounds->work->loop].out + i;
   rounds->mine = ARENA_ARRAY(rounds->m->arena, bool, fn->ops.n + 1);
   rounds->derived = ARENA_ARRAY(rounds->m->arena, bool, fn->values.n + 1);
-  rounds->derived[value] = true, rounds->asked = asked;
+  rounds->derived[value] = true;
   bool any = false;
   for (OpId j = rounds->work->loop + 1; j < fn->ops.n; j++)
     if (fuse_reads(&fn->ops.at[j], rounds->derived))
       any |= rounds->mine[j] || admit(rounds, j, value);
-  if (any) admit_copies(rounds, value);
-  if (!any || (!asked && rounds_read_later(fn, rounds->work->loop, rounds->mine, value)))
-    return false;
+  if (!any || rounds_read_later(fn, rounds->work->loop, rounds->mine, value)) return false;
   return comes_from_links(rounds, i, !only_sums(rounds)) && has_room(rounds, value) &&
          find_buffers(rounds);
 }
@@ -321,7 +301,6 @@ static RoundLink *link_new(FuseRounds *rounds, OpId id, uint32_t results) {
   *round_link = (RoundLink){.work = rounds->work, .loop = id, .s = loop_shape(op)};
   round_link->same = ARENA_ARRAY(rounds->m->arena, uint32_t, results + 1);
   round_link->taken = ARENA_ARRAY(rounds->m->arena, bool, op->nout + 1);
-  round_link->shared = ARENA_ARRAY(rounds->m->arena, bool, op->nout + 1);
   for (uint32_t i = 0; i < results; i++) round_link->same[i] = op->nout;
   return round_link;
 }
@@ -390,12 +369,11 @@ static RoundWork *work_of(FuseRounds *rounds, OpId id) {
   note_early(rounds);
   bool any = false;
   for (uint32_t i = work->s.carry; i < op->nout; i++) {
-    if (!takes_over(rounds, i, false) && !takes_over(rounds, i, true)) continue;
+    if (!takes_over(rounds, i)) continue;
     any = true;
-    bool others = rounds_read_later(rounds->f, id, rounds->mine, op->out + i);
     for (uint32_t k = 0; k < work->link.n; k++) {
       const RoundLink *link = work->link.at[k];
-      (others ? link->shared : link->taken)[link->same[i]] = true;
+      link->taken[link->same[i]] = true;
     }
     for (OpId j = id + 1; j < rounds->f->ops.n; j++)
       work->op[j] |= rounds->mine[j], rounds->moved[j] |= rounds->mine[j];

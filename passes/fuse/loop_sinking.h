@@ -12,7 +12,6 @@ typedef struct RoundLink { /* one loop of a chain */
   LoopShape s;
   uint32_t *same;               /* by result of the last link: the one that it continues, or nout */
   bool *taken;                  /* by result: read by the work alone */
-  bool *shared;                 /* by result: read by the work, and by others */
   ValueList invariant, stacked; /* operands that the loop lacks */
   ValueList gives;              /* by result of the new loop: the value that it replaces */
 } RoundLink;
@@ -33,7 +32,6 @@ typedef struct FuseRounds {
   bool *moved;     /* by OpId: some loop's rounds do it */
   bool *mine;      /* by OpId: of the work on one result */
   bool *derived;   /* by ValueId: that result, and the results of its work */
-  bool asked;      /* it is work with the attribute `speculative` */
 } FuseRounds;
 
 /* Does any op after the loop, other than the work of its rounds, read v? */

@@ -42,20 +42,12 @@ static void give_args(Inside *inside, const Op *loop) {
   add_args(inside, &inside->l->stacked);
 }
 
-static void drop_attr(AttrList *list, AttrKey key) {
-  uint32_t n = 0;
-  for (uint32_t i = 0; i < list->n; i++)
-    if (list->at[i].key != key) list->at[n++] = list->at[i];
-  list->n = n;
-}
-
 static void give_op(Inside *inside, const Op *o) {
   const Fn *fn = inside->x->f;
   for (uint32_t k = 0; k < o->nin; k++)
     if (inside->map[o->in[k]] == NO_VALUE)
       fn_clone_op(inside->r.m, inside->r.to, fn, value_def(fn, o->in[k]), inside->map);
   Op *c = fn_clone_op(inside->r.m, inside->r.to, fn, o, inside->map);
-  drop_attr(&c->attrs, ATTR_speculative); /* the work is now in place */
   inside->r.to->values.at[c->out].type =
       type_without(value_type(fn, o->out), &inside->l->s.axis.dim, 1);
 }
@@ -65,13 +57,12 @@ static void give_result(Inside *inside, ValueList *gives, ValueId of, ValueId va
   vec_push(inside->r.m->arena, *gives, of);
 }
 
-/* Copies come last: so they join the kernel that reads their operand. */
-static void give_work(Inside *inside, RoundLink *link, bool copies) {
+static void give_work(Inside *inside, RoundLink *link) {
   const FuseRounds *rounds = inside->x;
   const RoundWork *work = link->work;
   for (OpId i = work->loop + 1; i < rounds->f->ops.n; i++) {
     const Op *op = &rounds->f->ops.at[i];
-    if (!work->op[i] || (op->code == OP_copy) != copies) continue;
+    if (!work->op[i]) continue;
     give_op(inside, op);
     if (rounds_read_later(rounds->f, work->loop, work->op, op->out))
       give_result(inside, &link->gives, op->out, inside->map[op->out]);
@@ -95,9 +86,9 @@ Fn *rounds_body(const FuseRounds *rounds, RoundLink *link) {
     if (!link->taken[i])
       give_result(&inside, &link->gives, loop->out + i, inside.r.map[from->results.at[i]]);
   for (uint32_t i = link->s.carry; i < last->nout; i++)
-    if (link->same[i] < loop->nout && (link->taken[link->same[i]] || link->shared[link->same[i]]))
+    if (link->same[i] < loop->nout && link->taken[link->same[i]])
       inside.map[last->out + i] = inside.r.map[from->results.at[link->same[i]]];
-  give_work(&inside, link, false), give_work(&inside, link, true);
+  give_work(&inside, link);
   return inside.r.to;
 }
 

@@ -12,19 +12,16 @@
    place take over a value piece by piece, if all of their kernels can. */
 #include "ir/bytes.h"
 #include "ir/kernel/inplace.h"
-#include "ir/predicated.h"
 #include "order.h"
 
 typedef struct Inplace {
   Module *m;
   Fn *f;
-  OpId *last;           /* by root: the last op that reads it; f->ops.n: after the end */
-  const Global **goes;  /* by root: the global that it is stored to, or NULL */
-  const Global **nears; /* by root: the global whose old value it may take over, since a kernel
-                           that may be made in place of the root is stored to it; or NULL */
-  uint32_t *result;     /* by root: its number among f's results + 1, 0: none */
-  ValueId *next;        /* by value: the result of a loop that continues it, or NO_VALUE */
-  uint32_t carry;       /* of a body: how many of its results are carried on */
+  OpId *last;          /* by root: the last op that reads it; f->ops.n: after the end */
+  const Global **goes; /* by root: the global that it is stored to, or NULL */
+  uint32_t *result;    /* by root: its number among f's results + 1, 0: none */
+  ValueId *next;       /* by value: the result of a loop that continues it, or NO_VALUE */
+  uint32_t carry;      /* of a body: how many of its results are carried on */
 } Inplace;
 
 /* All loads of a global share its bytes: if there are two, neither is taken over. */
@@ -51,41 +48,11 @@ static uint32_t times_read(const Inplace *inplace, const Op *o, ValueId root) {
   return n;
 }
 
-/* Does the op that makes a read the old value of the global? */
-static bool made_of_old(const Inplace *inplace, ValueId a, const Global *global) {
-  const Op *made = value_def(inplace->f, a);
-  if (!made || !order_owns(made)) return false;
-  for (uint32_t i = 0; i < made->nin; i++)
-    if (loaded(inplace, made->in[i]) == global) return true;
-  return false;
-}
-
-/* For a kernel that may skip its work (ir/predicated.h). */
-static void note_near(const Inplace *inplace, OpId id, uint32_t i) {
-  const Op *o = &inplace->f->ops.at[id];
-  const Global *global = inplace->goes[o->out + i];
-  ValueId a = o->in[kernel_left(o->callee, i)];
-  const Value *x = &inplace->f->values.at[a], *y = &inplace->f->values.at[o->out + i];
-  bool alone = inplace->last[a] == id && !inplace->result[a] && !inplace->goes[a] &&
-               times_read(inplace, o, a) == 1 && x->storage.view != VIEW_OF;
-  if (global && alone && layout_same(x, y) && made_of_old(inplace, a, global))
-    inplace->nears[a] = global;
-}
-
-static void note_nears(const Inplace *inplace) {
-  for (OpId id = 0; id < inplace->f->ops.n; id++) {
-    const Op *o = &inplace->f->ops.at[id];
-    bool leaves = o->code == OP_kernel && kernel_skip_condition(o->callee) != NO_VALUE;
-    for (uint32_t i = 0; leaves && i < o->nout; i++) note_near(inplace, id, i);
-  }
-}
-
 static void note_reads(Inplace *inplace) {
   uint32_t n = inplace->f->values.n + 1;
   inplace->carry = order_carry(inplace->m, inplace->f);
   inplace->last = ARENA_ARRAY(inplace->m->arena, OpId, n);
   inplace->goes = ARENA_ARRAY(inplace->m->arena, const Global *, n);
-  inplace->nears = ARENA_ARRAY(inplace->m->arena, const Global *, n);
   inplace->result = ARENA_ARRAY(inplace->m->arena, uint32_t, n),
   inplace->next = value_map(inplace->m, inplace->f);
   for (OpId i = 0; i < inplace->f->ops.n; i++) {
@@ -100,7 +67,6 @@ static void note_reads(Inplace *inplace) {
     inplace->last[v] = inplace->f->ops.n, inplace->result[v] = i + 1;
   }
   keep_loaded_twice(inplace);
-  note_nears(inplace);
 }
 
 static bool callers_give(const Inplace *inplace, uint32_t result, uint32_t arg);
@@ -121,8 +87,7 @@ static bool places_agree(const Inplace *inplace, ValueId r, ValueId a) {
   if (result)
     return result <= inplace->carry ? x->result == result
                                     : callers_give(inplace, result - 1, x->result);
-  const Global *place = inplace->goes[r] ? inplace->goes[r] : inplace->nears[r];
-  if (place) return loaded(inplace, a) == place;
+  if (inplace->goes[r]) return loaded(inplace, a) == inplace->goes[r];
   const Op *o = value_def(inplace->f, a);
   return o && order_owns(o) && !inplace->goes[a];
 }

@@ -103,7 +103,7 @@ static void check_class(Module *m) {
 
 void stage_tiers_check(Module *m) {
   StageClass class[STAGE_CLASSES];
-  for (int k = 0; k < OFFLOAD_SAID; k++)
+  for (int k = 0; k < OFFLOAD_WORDS; k++)
     for (uint32_t i = 0; word_names_layers(m, offload_words[k]) && i < m->globals.n; i++)
       if (layers_ranks(m, m->globals.at[i]) > 1 && !is_whole(m, m->globals.at[i], offload_words[k]))
         return;

@@ -21,7 +21,7 @@ PLANS = {
     'tiny_ranks': {'two': CPU, 'four': CPU, 'ahead': CPU, 'stages': CPU, 'turns': CPU, 'weights_last': CPU,
                    'rings': CPU, 'hosted': CPU},
     'zero_offload': {'near': CPU, 'optimizer': CPU, 'gradients': CPU, 'some': CPU, 'layers': CPU, 'stages': CPU,
-                     'early': CPU, 'all': CPU},
+                     'all': CPU},
     'tiny_zero': {'zero0': CPU, 'zero1': CPU, 'zero2': CPU, 'zero3': CPU},
     'zero_paper': {'n64': CPU, 't1024': CPU, 'c1': 'sm_80', 'c2': 'sm_80', 'c3': 'sm_80', 'c4': 'sm_80'},
 }

@@ -28,7 +28,6 @@ BY_HAND = {
     'train.optim.of': ('frontend/plan/sema_groups.c', 'setting_of(e->ctx, line, &path)'),
     'plan.recompute.over': ('frontend/plan/lower_recompute.c', 'setting_over(build->m->ctx, line, &axis)'),
     'plan.offload.of': ('frontend/lower_settings.c', 'setting_of(build->m->ctx, line, &path)'),
-    'plan.offload.speculate': ('frontend/lower_settings.c', 'setting_option(line, "speculate")'),
     'plan.place': ('frontend/lower_plan.c', '"place"'),
     'plan.recompute': ('frontend/plan/lower_recompute.c', '"recompute"'),
     'plan.precision.master': ('frontend/settings/settings.def', 'CHOICE(PLAN, precision.master, f32,'),

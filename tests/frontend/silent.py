@@ -40,7 +40,7 @@ VALUES = {  # of each option
     'zero.over': ['data'], 'zero.bucket': ['256', '1MiB'], 'zero.prefetch': ['1', '10KiB'], 'zero.persist': ['1KiB'],
     'zero.overlap': ['on'], 'zero.accumulate': ['full'], 'zero.keep_root': ['off'], 'zero.keep_gathered': ['on'],
     'recompute.keep': ['all', 'input', 'none', 'auto budget = 5KiB', '[y]'], 'recompute.budget': ['5KiB'],
-    'offload.of': ['h.*', 'w'], 'offload.speculate': ['on'],
+    'offload.of': ['h.*', 'w'],
     'recompute.over': ['tensor'], 'recompute.offload': ['host'],
     'precision.master': ['f32'], 'precision.grad': ['f32', 'bf16', 'f16'],
     'precision.reduce': ['f32', 'bf16', 'f16', 'int8'],

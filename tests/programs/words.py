@@ -27,7 +27,6 @@ MISSING = {
     'TRAIN optim.adamw.states=f32 optim.adamw.states=bf16 optim.lamb.states=f32 optim.lamb.states=bf16': MOMENTS,
     'TRAIN optim.sgd.states=f32 optim.sgd.states=bf16': MOMENTS,
     'TRAIN save.async': UNBUILT,
-    'PLAN offload.speculate': 'tests/run/offload_speculate.py; random plans of tests/ranks',
     'PLAN offload=auto': 'judged by a machine with GPUs: auto.py, tests/run/offload_auto.py',
     'MACHINE host host.memory host.cores': 'the host of GPUs: tests/gpu/offload.py',
     'MACHINE host.arch=native host.arch=x86_64_v3 host.arch=x86_64_v4 host.arch=x86_64_v4_bf16': OTHERS,

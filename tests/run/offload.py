@@ -426,8 +426,6 @@ def refusals():
     refused(whole, 'E0801', "the host's")
     refused(whole.replace('optimizer -> host', 'grads -> host'), 'E0901', 'gradients without the optimizer',
             'm.shard:12:11')
-    refused(whole.replace('optimizer ->', 'optimizer speculate = on ->'), 'E0602', 'without update and gradients',
-            'm.shard:12:33')
     for line, code, column, words in WRONG:
         refused(MODEL % (ADAM, '1GiB', plan, line, plan), code, f'm.shard:12:{column}\n', '= help: ', words)
         if (line, code) in MENDED: mend(f'{folder}/m.shard', *PLAN)

@@ -21,7 +21,7 @@ CHOICES = {'update': ['', 'optimizer', 'optimizer, grads'], 'params': [0, 1], 's
            'parts': [1, 2], 'clip': [0, 1], 'guard': ['stop', 'skip', 'off'], 'precision': ['f32', 'bf16', 'f16'],
            'ranks': [1, 2],
            'of': ['', 'h.0, wte', 'h[1..1].mlp', 'h[0..1].attn'], 'tensor': [1, 2], 'states': ['f32', 'bf16'],
-           'when': ['', 'early', 'late'], 'rows': [0, 1]}
+           'late': [0, 1], 'rows': [0, 1]}
 MODEL = '''use "gpt2"
 variant Small of GPT2 { Pos = 16; Vocab = 256; Embed = 32; Heads = 4; Layers = 2 }
 train t for Small {
@@ -44,12 +44,6 @@ def fits(row): return row['update'] or row['params'] or row['saved']
 def waits(row): return row['clip'] or row['guard'] != 'off' or row['precision'] == 'f16'
 
 
-def early(row):
-    """The choice adds `speculate` where the plan allows it; otherwise it equals ''."""
-    return (row['when'] == 'early' and 'grads' in row['update'] and row['zero'] >= 2 and row['ranks'] > 1
-            and row['parts'] == 1 and waits(row))
-
-
 def write(row):
     mesh, rules = f'data = {row["ranks"]}', 'place Batch -> data'
     if row['tensor'] > 1: mesh, rules = mesh + ', tensor = 2', rules + '; place Heads, Mlp, Vocab -> tensor'
@@ -58,12 +52,12 @@ def write(row):
              f'precision {row["precision"]}' + (' init_scale = 1e6' if row['precision'] == 'f16' else '')]
     if WHERE == 'gpu': lines.append('on box')
     of = f' of {row["of"]}' if row['of'] else ''
-    there = [f'offload {row["update"]}{of}{" speculate = on" if early(row) else ""} -> host'] * bool(row['update'])
+    there = [f'offload {row["update"]}{of} -> host'] * bool(row['update'])
     there += [f'offload params{of} -> host'] * row['params']
     plan = '; '.join(lines)
     open(f'{folder}/m.shard', 'w').write(MODEL % (
         row['states'], row['guard'], 'clip 1.0' if row['clip'] else '',
-        'delay after = 2' if row['when'] == 'late' else '', plan, '; '.join(there),
+        'delay after = 2' if row['late'] else '', plan, '; '.join(there),
         ' offload = host' if row['saved'] else '', plan))
     for name in 'hosted', 'near':
         quick = ['--quick'] if WHERE != 'gpu' else []
@@ -97,7 +91,7 @@ def two_for_one(got, near, what):
 def on_processors(row, what):
     got, near = train('hosted', row), train('near', row)
     if row['of'] and waits(row): same_but_norm(row, got, near, what)
-    elif row['when'] == 'late' and not waits(row): two_for_one(got, near, what)
+    elif row['late'] and not waits(row): two_for_one(got, near, what)
     else:
         said = run(SHARDC, 'verify', 'm.shard', '--plan', 'hosted', '--against', 'near', '--steps', '3', cwd=folder)
         check('the same bits in losses, norms and' in ''.join(said), f'{what}: {said}')
@@ -107,7 +101,7 @@ def on_processors(row, what):
 def on_gpus(row, what):
     near, late = train('near', row), train('hosted', row, 3)
     check(late == train('hosted', row, 0), f'{what}: other bits in another order')
-    if row['when'] == 'late' and not waits(row): two_for_one(late, near, what)
+    if row['late'] and not waits(row): two_for_one(late, near, what)
     elif 'grads' in row['update'] or row['of'] and waits(row): same_but_norm(row, late, near, what)
     else: check(late == near, f'{what}: other bits than without a host')
 

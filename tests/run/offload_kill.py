@@ -62,9 +62,9 @@ def instant(k, copies):
     return f'update:{n}:{997 * (2 * k + 1) // (2 * KILLS)}' if k % 2 else f'copy:{n}'
 
 
-def kills(delay, parts, early):
-    stages = early.startswith(' of h.0')
-    plan = STAGES % (parts, early) if stages else PLAN % (RANKS, parts, early)
+def kills(delay, parts, of):
+    stages = of.startswith(' of h.0')
+    plan = STAGES % (parts, of) if stages else PLAN % (RANKS, parts, of)
     open(f'{folder}/m.shard', 'w').write(MODEL % (delay, plan, plan))
     run(SHARDC, 'compile', 'm.shard', '--plan', WHERE, '-o', WHERE, '-q', '--quick', cwd=folder)
     program = json.loads(run(f'./{WHERE}', 'info', '--json', cwd=folder)[0])
@@ -84,8 +84,8 @@ def kills(delay, parts, early):
         if note() is None: open(f'{folder}/note', 'w')
         train('out', resume=['--resume'] if os.path.isdir(f'{folder}/out') else [])
         got = came_to('out')
-        check(got[0] == want[0], f'{delay}{early}, {at}: other losses after it went on: {got[0]}, {want[0]}')
-        check(got[1] == want[1], f'{delay}{early}, {at}: other weights or states after it went on')
+        check(got[0] == want[0], f'{delay}{of}, {at}: other losses after it went on: {got[0]}, {want[0]}')
+        check(got[1] == want[1], f'{delay}{of}, {at}: other weights or states after it went on')
         shutil.rmtree(f'{folder}/out')
     shutil.rmtree(f'{folder}/whole')
     os.remove(f'{folder}/note')
@@ -93,12 +93,10 @@ def kills(delay, parts, early):
 
 
 text_file(f'{folder}/text.txt')
-# with updates before the norm, of one part of the batch
-KINDS = [('', 'micro 1', ''), ('delay after = 2', 'micro 1', ''), ('', 'micro 1', ' of h[0..0], wte'),
-         ('', f'micro {4 // RANKS}', ' speculate = on')] + [('', 'micro 1', ' of h.0')] * (WHERE == 'processor')
-for delay, parts, early in KINDS:
-    copies, died = kills(delay, parts, early)
+KINDS = [('', 'micro 1', ''), ('delay after = 2', 'micro 1', ''), ('', 'micro 1', ' of h[0..0], wte')] + [('', 'micro 1', ' of h.0')] * (WHERE == 'processor')
+for delay, parts, of in KINDS:
+    copies, died = kills(delay, parts, of)
     check(all(2 * n > KILLS // 2 for n in died.values()), f'{died} of {KILLS}')
-    print(f'{WHERE}, {delay or early.strip() or "no delay"}: of {KILLS} instants {died["copy"]} deaths in the {copies} '
+    print(f'{WHERE}, {delay or of.strip() or "no delay"}: of {KILLS} instants {died["copy"]} deaths in the {copies} '
           f'copies, {died["update"]} in updates; all went on to the same bits')
 shutil.rmtree(folder)

@@ -103,27 +103,15 @@ def one_step_late():
         check(late['seconds']['away'] <= told['seconds']['away'], f'{size}B: {told["seconds"]}, late {late}')
 
 
-def before_norm(size, ranks):
-    """Seconds of a step with `clip`, without a norm, and with `clip` and updates before it, and what they wait."""
-    shape = (*SIZES[size], ranks, ranks * SIZES[size][2])
-    told, free, early = (plan(*shape, type='bf16', **more) for more in (
-        {}, {'more': 'on_nan off'}, {'grads': 'grads speculate = on'}))
-    seconds = [a['seconds_per_step'] for a in (told, free, early)]
-    away = [a['seconds']['away'] for a in (told, free, early)]
-    hosts = [a['classes'][0]['host'] for a in (told, early)]
-    more = hosts[1]['total'] - hosts[0]['total']
-    print(f'{size}B on {ranks}, one part: {seconds[0]:.3g} s, without a norm {seconds[1]:.3g} s, before the norm '
-          f'{seconds[2]:.3g} s, for {more / 2 ** 30:.3g} GiB more; waiting {[round(s, 2) for s in away]}')
-    least = 0.97 if size == 10 else 0.88  # of the layers, which are most of it
-    check(least <= more / hosts[0]['optimizer'] <= 1, f'{size}B on {ranks}: {more} bytes more on the host')
-    return seconds, away
-
-
 def no_norm():
-    for size, ranks in (10, 1), (10, 2), (10, 8), (1, 1), (1, 2):
-        (told, free, early), away = before_norm(size, ranks)
-        if size == 10: check(away[1] <= 0.6 * away[0], f'10B on {ranks}: {away}')
-        check(size < 10 or early - free <= 0.35 * (told - early), f'{size}B on {ranks}: {told}, {free}, {early}')
+    """Without a norm, updates start as gradients arrive, so a step waits less for the host."""
+    for ranks in 1, 2, 8:
+        shape = (*SIZES[10], ranks, ranks * SIZES[10][2])
+        clipped, free = (plan(*shape, type='bf16', **more) for more in ({}, {'more': 'on_nan off'}))
+        away = [a['seconds']['away'] for a in (clipped, free)]
+        print(f'10B on {ranks}, one micro-batch: {clipped["seconds_per_step"]:.3g} s, without a norm '
+              f'{free["seconds_per_step"]:.3g} s; waiting {[round(s, 2) for s in away]}')
+        check(away[1] <= 0.6 * away[0], f'10B on {ranks}: {away}')
 
 
 one_gpu()
