@@ -26,6 +26,7 @@ MISSING = {
     'TRAIN optim.onebit_adam.ratio optim.onebit_adam.window': WORKERS,
     'TRAIN optim.adamw.states=f32 optim.adamw.states=bf16 optim.lamb.states=f32 optim.lamb.states=bf16': MOMENTS,
     'TRAIN optim.sgd.states=f32 optim.sgd.states=bf16': MOMENTS,
+    'TRAIN optim.of': 'tests/reference/bert_groups.shard; random plans of tests/ranks',
     'TRAIN save.async': UNBUILT,
     'PLAN offload=auto': 'judged by a machine with GPUs: auto.py, tests/run/offload_auto.py',
     'MACHINE host host.memory host.cores': 'the host of GPUs: tests/gpu/offload.py',
