@@ -205,7 +205,7 @@ static int run_one(const char *file, uint64_t seed) {
   t.steps = delays ? 3 : 2;
   t.rate = "0.01";                          /* large steps blow rounding up */
   t.frozen = seed / 19 % 3 == 1 ? seed : 0; /* by a number of its own */
-  t.groups = !early && seed / 23 % 3 == 1 ? seed : 0;
+  t.groups = seed / 23 % 3 == 1 ? seed : 0;
   t.train = arena_printf(
       c->arena, "%s%s%s%s%s", delays ? "train.delay.after=1 " : "",
       seed / 11 % 3 == 1 ? "train.on_nan=off " : "", /* no norm is waited for */
