@@ -181,12 +181,17 @@ static void print_result(const Run *r, const Evaluation *evaluation) {
          (long long)r->at.step, (long long)evaluation->samples, of, counted);
 }
 
-/* Where the loss is no sum over samples, nor a quotient of such. */
+void rt_tell_batches(const Run *r, const Evaluation *evaluation) {
+  if (rt_setting_of(r->p, "made.eval.mean") && evaluation->batches > 1)
+    rt_note(
+        "this loss depends on the batch as a whole: an evaluation is the mean over %lld batches "
+        "of %lld samples",
+        (long long)evaluation->batches, (long long)r->data.batch);
+}
+
 static void tell_rest(const Run *r, const Evaluation *evaluation) {
   int64_t rest = r->data.valid.samples % r->data.batch;
-  if (rt_setting_of(r->p, "made.eval.mean") && evaluation->batches > 1)
-    rt_note("this loss depends on the batch as a whole: it is the mean over %lld batches of %lld",
-            (long long)evaluation->batches, (long long)r->data.batch);
+  rt_tell_batches(r, evaluation);
   if (evaluation->repeats)
     rt_note("a batch has %lld samples, the data %lld: some are in it more than once",
             (long long)r->data.batch, (long long)rest);

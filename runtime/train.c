@@ -404,6 +404,7 @@ static void tell_data(const Train *t) {
   if (!valid || !rt_entry_find(r->p, "eval")) return;
   Evaluation evaluation = rt_evaluation(r, t->eval_batches);
   int64_t seen = evaluation.batches * batch + evaluation.tail;
+  rt_tell_batches(r, &evaluation);
   if (evaluation.repeats)
     rt_note("validation: a batch has %lld samples, the data %lld: some are in it more "
             "than once",
