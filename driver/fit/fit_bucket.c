@@ -21,9 +21,11 @@ void fit_bucket(Cli *o, Module *m, const LowerFacts *facts) {
   if (!bytes) return;
   Report *r = diag_at(o->c->diag, "N0601", facts->zero.file ? facts->zero : facts->plan,
                       "bucket = %lldMiB was chosen", (long long)(bytes >> 20));
-  diag_fact(r, "latency is %.2g %% of the time of a full bucket; of %s it would be %.2g %%",
-            fit_latency(m, bytes), arena_amount(o->c->arena, (double)before),
-            fit_latency(m, before));
+  Str why = arena_printf(
+      o->c->arena, "latency is %.2g %% of the time of a full bucket; of %s it would be %.2g %%",
+      fit_latency(m, bytes), arena_amount(o->c->arena, (double)before), fit_latency(m, before));
+  diag_fact(r, "%s", why);
+  module_set(m, "made.zero.bucket", "chosen: %s", why); /* `info` prints it */
   if (fit_latency(m, bytes) > BUCKET_LATENCY)
     diag_fact(r, "no larger one is chosen: 1/64 of a rank's memory, or 1 GiB, is the most");
   diag_help(r, "another one: `--set plan.zero.bucket=N`, or `bucket = N` in the line `zero`");

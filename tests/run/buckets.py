@@ -114,6 +114,7 @@ def everywhere():
     size = wanted(80 << 30, dict(data=32), ('data',), 100e9, 1e-5)[0]
     dump = shardc('dump', '--plan', 'p', '--after', 'inline')[0]
     check(f'set plan.zero.bucket = "{size}"' in dump, 'the dump has it')
+    check('set made.zero.bucket = "chosen: latency is ' in dump, 'and says how it was chosen, as `info` does')
     check(plan(zero='')[0]['bucket']['bytes'] == size, 'no line `zero`')
     whole = plan()[0]
     check(whole['seconds_per_step'] < .9 * plan('--set', 'plan.zero.bucket=25MiB')[0]['seconds_per_step'], 'faster')
