@@ -11,11 +11,6 @@
 #include "passes/pass.h"
 #include <stdlib.h>
 
-typedef struct Found { /* over all files, for --json */
-  FILE *models, *plans, *layouts, *messages;
-  bool any_model, any_plan, any_layout, any_message;
-} Found;
-
 typedef enum Fits { FITS_UNKNOWN, FITS, FITS_NOT, FITS_LATER } Fits; /* LATER: not built yet */
 static const char *const fits_words[] = {"", " (fits)", " (does not fit)", " (not judged)"};
 _Static_assert(COUNT_OF(fits_words) == FITS_LATER + 1, "words per Fits");
@@ -26,51 +21,36 @@ static const char *grouped(Ctx *c, long long n) {
   return arena_printf(c->arena, "%s,%03lld", grouped(c, n / 1000), n % 1000);
 }
 
-static void say_model(const Cli *o, const CheckedModel *m) {
-  const char *count = m->counted ? grouped(o->c, (long long)m->parameters) : "an open number of";
-  printf("%s: %s parameters\n", m->name, count);
-}
-
-static void list_model(Found *found, const CheckedModel *m) {
-  fputs(found->any_model ? ",{\"name\":" : "{\"name\":", found->models);
-  json_put_string(found->models, m->name);
-  fputs(",\"parameters\":", found->models);
-  if (m->counted) fprintf(found->models, "%lld}", (long long)m->parameters);
-  else fputs("null}", found->models);
-  found->any_model = true;
-}
-
-static void say_layouts(const Cli *o, const CheckResult *result, Str model) {
-  for (uint32_t i = 0; i < result->layouts.n; i++)
-    if (result->layouts.at[i].model == model)
-      printf("  layout %s: %s\n", result->layouts.at[i].figures.name,
-             layout_words(o->c->arena, &result->layouts.at[i].figures));
-}
-
-static void list_layout(Found *found, const CheckedLayout *l) {
-  if (found->any_layout) putc(',', found->layouts);
-  layout_json(found->layouts, &l->figures, l->model);
-  found->any_layout = true;
+/* M: 124,439,808 parameters */
+static void say_model(const Cli *o, Sheet *sheet, const CheckResult *result,
+                      const CheckedModel *model) {
+  sheet_say(
+      sheet, "[models]{name}: {} parameters\n{!parameters}", as_text(model->name),
+      as_text(model->counted ? grouped(o->c, (long long)model->parameters) : "an open number of"),
+      model->counted ? as_count((double)model->parameters) : as_json("null"));
+  for (uint32_t i = 0; i < result->layouts.n; i++) {
+    const CheckedLayout *layout = &result->layouts.at[i];
+    if (layout->model != model->name) continue;
+    sheet_open(sheet, "layouts[]");
+    sheet_say(sheet, "  layout {}: {}\n{!model}", as_text(layout->figures.name),
+              as_text(layout_words(o->c->arena, &layout->figures)), as_text(layout->model));
+    layout_figures(sheet, &layout->figures);
+    sheet_close(sheet);
+  }
 }
 
 /* ---- plans ---- */
 
-static void list_plan(Found *found, const CheckedPlan *plan, Fits fits) {
-  fputs(found->any_plan ? ",{\"name\":" : "{\"name\":", found->plans);
-  json_put_string(found->plans, plan->name);
-  fprintf(found->plans, ",\"fits\":%s}",
-          fits == FITS       ? "true"
-          : fits == FITS_NOT ? "false"
-                             : "null");
-  found->any_plan = true;
-}
-
 /* 4 plans: cpu (fits), zero2 (fits), .. */
-static void say_plans(const CheckResult *result, const Fits *fits) {
-  if (result->plans.n) printf("%u plan%s: ", result->plans.n, result->plans.n > 1 ? "s" : "");
-  for (uint32_t i = 0; i < result->plans.n; i++)
-    printf("%s%s%s", i ? ", " : "", result->plans.at[i].name, fits_words[fits[i]]);
-  if (result->plans.n) printf("\n");
+static void say_plans(Sheet *sheet, const CheckResult *result, const Fits *fits) {
+  static const char *const json[] = {"null", "true", "false", "null"}; /* by Fits */
+  uint32_t n = result->plans.n;
+  if (n) sheet_say(sheet, "{} plan{}: ", as_count(n), as_text(n > 1 ? "s" : ""));
+  for (uint32_t i = 0; i < n; i++)
+    sheet_say(sheet, "[plans]{}{name}{}{!fits}", as_text(i ? ", " : ""),
+              as_text(result->plans.at[i].name), as_text(fits_words[fits[i]]),
+              as_json(json[fits[i]]));
+  if (n) sheet_say(sheet, "\n");
 }
 
 static void not_judged(Cli *o, const CheckedPlan *plan) {
@@ -114,44 +94,39 @@ static Fits *judge_plans(Cli *o, const char *path, const CheckResult *result) {
   return fits;
 }
 
-static Exit check_shard(Cli *o, const char *path, Found *found) {
+static Exit check_shard(Cli *o, const char *path, Sheet *sheet) {
   CheckResult result = {0};
   if (!check_program(o->c, path, &result)) return EXIT_ENVIRONMENT;
   if (!diag_errors(o->c->diag)) check_data_files(o, &result);
-  bool said = !found && !diag_errors(o->c->diag) && !o->value[OPT_QUIET];
+  bool said = !diag_errors(o->c->diag) && !o->value[OPT_QUIET] && !o->value[OPT_JSON];
   const Fits *fits = judge_plans(o, path, &result);
-  for (uint32_t i = 0; i < result.models.n; i++)
-    if (found) list_model(found, &result.models.at[i]);
-    else if (said)
-      say_model(o, &result.models.at[i]), say_layouts(o, &result, result.models.at[i].name);
-  for (uint32_t i = 0; found && i < result.layouts.n; i++)
-    list_layout(found, &result.layouts.at[i]);
-  for (uint32_t i = 0; found && i < result.plans.n; i++)
-    list_plan(found, &result.plans.at[i], fits[i]);
-  if (said) say_plans(&result, fits);
+  for (uint32_t i = 0; i < result.models.n; i++) say_model(o, sheet, &result, &result.models.at[i]);
+  say_plans(sheet, &result, fits);
+  if (said) sheet_text(stdout, sheet);
   return EXIT_FINE;
 }
 
-static Exit check_file(Cli *o, const char *path, Found *found) {
+static Exit check_file(Cli *o, const char *path, Sheet *sheet) {
   FileKind kind = file_kind(o->c, path);
   size_t n = 0;
   const char *text = kind == FILE_SHARD ? "" : file_read(o->c, path, &n);
   if (!text) return EXIT_ENVIRONMENT;
-  if (kind == FILE_SHARD) return check_shard(o, path, found);
+  if (kind == FILE_SHARD) return check_shard(o, path, sheet);
   Module *m = ir_parse(o->c, path, text, n);
   return m && target_complete(m) && ir_verify(m) ? EXIT_FINE : EXIT_INPUT;
 }
 
-/* Every file is checked for itself: what one declares means nothing to the next. */
-static Exit check_all(Cli *o, Found *found) {
+/* Every file is checked for itself: what one declares means nothing to the next. In JSON the
+   messages of all are in one list. */
+static Exit check_all(Cli *o, Sheet *all, FILE *messages) {
   Exit worst = EXIT_FINE;
+  bool any = false;
   for (uint32_t i = 0; i < o->operands.n; i++) {
     Cli one = *o;
     one.c = ctx_new();
-    Exit e = check_file(&one, o->operands.at[i], found);
-    e = found ? exit_of(&one, e) : cli_report(&one, e);
-    if (found)
-      found->any_message |= diag_print_list(one.c->diag, found->messages, found->any_message);
+    Exit e = check_file(&one, o->operands.at[i], all ? all : sheet_new(one.c->arena));
+    e = all ? exit_of(&one, e) : cli_report(&one, e);
+    if (all) any |= diag_print_list(one.c->diag, messages, any);
     if (e > worst) worst = e;
     ctx_free(one.c);
   }
@@ -159,19 +134,18 @@ static Exit check_all(Cli *o, Found *found) {
 }
 
 static Exit check_json(Cli *o) {
-  char *models = NULL, *plans = NULL, *layouts = NULL, *messages = NULL;
+  char *text = NULL;
   size_t n;
-  Found found = {.models = heap_stream(&models, &n),
-                 .plans = heap_stream(&plans, &n),
-                 .layouts = heap_stream(&layouts, &n),
-                 .messages = heap_stream(&messages, &n)};
-  if (!found.models || !found.plans || !found.layouts || !found.messages) bug("no memory");
-  Exit e = check_all(o, &found);
-  fclose(found.models), fclose(found.plans), fclose(found.layouts), fclose(found.messages);
-  printf("{\"schema\":1,\"models\":[%s],\"plans\":[%s],\"layouts\":[%s],\"diagnostics\":[%s]}\n",
-         models, plans, layouts, messages);
-  free(models), free(plans), free(layouts), free(messages);
+  Sheet *sheet = sheet_new(o->c->arena);
+  FILE *messages = heap_stream(&text, &n);
+  sheet_put(sheet, "{schema}", as_count(1));
+  sheet_list(sheet, "models"), sheet_list(sheet, "plans"), sheet_list(sheet, "layouts");
+  Exit e = check_all(o, sheet, messages);
+  fclose(messages);
+  sheet_put(sheet, "{diagnostics}", as_json(arena_printf(o->c->arena, "[%s]", text)));
+  sheet_json(stdout, sheet);
+  free(text);
   return e;
 }
 
-Exit cmd_check(Cli *o) { return o->value[OPT_JSON] ? check_json(o) : check_all(o, NULL); }
+Exit cmd_check(Cli *o) { return o->value[OPT_JSON] ? check_json(o) : check_all(o, NULL, NULL); }

@@ -6,6 +6,7 @@
 #include "codegen/cache.h"
 #include "codegen/codegen.h"
 #include "doctor.h"
+#include "driver/sheet/sheet.h"
 #include <stdlib.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -151,32 +152,17 @@ static const char *need_text(Need n) {
   return texts[n];
 }
 
-static void print_table(const Doctor *doctor) {
-  for (uint32_t i = 0; i < doctor->found.n; i++) {
-    const Finding *finding = &doctor->found.at[i];
-    if (finding->value) printf("%-17s %s\n", finding->name, finding->value);
-    else
-      printf("%-17s %s (needed: %s)\n%-17s   %s\n", finding->name,
-             finding->lacks ? finding->lacks : "not found", need_text(finding->need), "",
-             finding->help);
-  }
-}
-
-static void print_json(const Doctor *doctor) {
-  fputs("{\"schema\":1,\"findings\":[", stdout);
-  for (uint32_t i = 0; i < doctor->found.n; i++) {
-    const Finding *finding = &doctor->found.at[i];
-    fputs(i ? ",{\"name\":" : "{\"name\":", stdout);
-    json_put_string(stdout, finding->name);
-    printf(",\"found\":%s,\"needed\":", finding->value ? "true" : "false");
-    json_put_string(stdout, need_text(finding->need));
-    fputs(",\"value\":", stdout);
-    json_put_string(stdout, finding->value ? finding->value : "");
-    fputs(",\"help\":", stdout);
-    json_put_string(stdout, finding->value ? "" : finding->help);
-    putchar('}');
-  }
-  puts("]}");
+static void say_finding(Sheet *sheet, const Finding *finding) {
+  const char *value = finding->value, *lacks = finding->lacks ? finding->lacks : "not found";
+  sheet_open(sheet, "findings[]");
+  if (value) sheet_say(sheet, "{name:-17} {value}\n", as_text(finding->name), as_text(value));
+  else
+    sheet_say(sheet, "{name:-17} {} (needed: {})\n{:-17}   {}\n{!value}", as_text(finding->name),
+              as_text(lacks), as_text(need_text(finding->need)), as_text(""),
+              as_text(finding->help), as_text(""));
+  sheet_put(sheet, "{found}{needed}{help}", as_flag(value, "", ""),
+            as_text(need_text(finding->need)), as_text(value ? "" : finding->help));
+  sheet_close(sheet);
 }
 
 Exit cmd_doctor(Cli *o) {
@@ -194,9 +180,13 @@ Exit cmd_doctor(Cli *o) {
   add_program(&doctor, "mpirun", "", NEED_RANKS,
               "install an MPI, for example `apt-get install openmpi-bin`; only many nodes need it");
   doctor_nccl(&doctor);
-  for (uint32_t i = 0; i < doctor.found.n; i++)
-    if (!doctor.found.at[i].value && doctor.found.at[i].need == NEED_ALWAYS) e = EXIT_ENVIRONMENT;
-  if (o->value[OPT_JSON]) print_json(&doctor);
-  else print_table(&doctor);
+  Sheet *sheet = sheet_new(o->c->arena);
+  sheet_put(sheet, "{schema}", as_count(1));
+  for (uint32_t i = 0; i < doctor.found.n; i++) {
+    const Finding *finding = &doctor.found.at[i];
+    say_finding(sheet, finding);
+    if (!finding->value && finding->need == NEED_ALWAYS) e = EXIT_ENVIRONMENT;
+  }
+  sheet_show(sheet, o->value[OPT_JSON]);
   return e;
 }

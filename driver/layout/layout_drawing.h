@@ -1,6 +1,7 @@
 /* Layouts for people: figures in words and JSON, pictures for terminals and browsers. */
 #ifndef SHARDC_DRIVER_LAYOUT_DRAWING_H
 #define SHARDC_DRIVER_LAYOUT_DRAWING_H
+#include "driver/sheet/sheet.h"
 #include "frontend/layout.h"
 #include <stdio.h>
 
@@ -9,12 +10,10 @@ double
 layout_density(const LayoutFigures *figures); /* listed blocks, or admitted scores without blocks */
 /* 607 of 4096 blocks of 64 x 64 (607 full, 0 partial): 14.8 % of the blocks, .. */
 const char *layout_words(Arena *arena, const LayoutFigures *figures);
-void layout_json(FILE *out, const LayoutFigures *figures,
-                 const char *model); /* model may be NULL */
-/* The difference between the lists of ranks, in words; NULL: none */
-const char *lists_words(Arena *arena, const BlockLists *lists);
-void lists_json(FILE *out, const Module *m); /* of all lists: [..] */
-LayoutList module_layouts(const Module *m);  /* of its settings */
+void layout_figures(Sheet *sheet, const LayoutFigures *figures); /* members of the open object */
+/* An item of `lists`; in words, if the lists of ranks differ. */
+void lists_figures(Sheet *sheet, Arena *arena, const BlockLists *lists);
+LayoutList module_layouts(const Module *m); /* of its settings */
 
 /* A picture's cells: a block each, or squares of blocks where there are more than fit.
    layout_cells.c */

@@ -40,24 +40,22 @@ const char *layout_words(Arena *arena, const LayoutFigures *figures) {
                       figures->sum.blind == 1 ? "y sees" : "ies see");
 }
 
-void layout_json(FILE *out, const LayoutFigures *figures, const char *model) {
-  fputs("{\"name\":", out), json_put_string(out, figures->name);
-  if (model) fputs(",\"model\":", out), json_put_string(out, model);
-  fprintf(out, ",\"queries\":%lld,\"keys\":%lld,\"heads\":%lld,", (long long)figures->queries,
-          (long long)figures->keys, (long long)figures->heads);
-  if (figures->counted)
-    fprintf(out,
-            "\"block\":%lld,\"blocks\":{\"full\":%lld,\"partial\":%lld,\"listed\":%.0f,"
-            "\"total\":%.0f},\"scores\":{\"listed\":%.0f,\"admitted\":%.0f,\"total\":%.0f},"
-            "\"flop_share\":%.9g",
-            (long long)figures->unit, (long long)figures->sum.full, (long long)figures->sum.partial,
-            listed_blocks(figures), figures->blocks, figures->sum.listed, figures->sum.admitted,
-            figures->scores, share(figures->sum.listed, figures->scores));
+void layout_figures(Sheet *sheet, const LayoutFigures *figures) {
+  sheet_put(sheet, "{name}{queries}{keys}{heads}{density}{blind_queries}", as_text(figures->name),
+            as_count((double)figures->queries), as_count((double)figures->keys),
+            as_count((double)figures->heads), as_number(layout_density(figures)),
+            as_count((double)figures->sum.blind));
+  sheet_put(sheet, "{scores.admitted}{scores.total}", as_count(figures->sum.admitted),
+            as_count(figures->scores));
+  if (!figures->counted) sheet_put(sheet, "{block}{blocks}", as_json("null"), as_json("null"));
   else
-    fprintf(out, "\"block\":null,\"blocks\":null,\"scores\":{\"admitted\":%.0f,\"total\":%.0f}",
-            figures->sum.admitted, figures->scores);
-  fprintf(out, ",\"density\":%.9g,\"blind_queries\":%lld}", layout_density(figures),
-          (long long)figures->sum.blind);
+    sheet_put(sheet,
+              "{block}{blocks.full}{blocks.partial}{blocks.listed}{blocks.total}{scores.listed}"
+              "{flop_share}",
+              as_count((double)figures->unit), as_count((double)figures->sum.full),
+              as_count((double)figures->sum.partial), as_count(listed_blocks(figures)),
+              as_count(figures->blocks), as_count(figures->sum.listed),
+              as_number(share(figures->sum.listed, figures->scores)));
 }
 
 typedef struct RankShares { /* of their blocks, what ranks list */
@@ -76,29 +74,18 @@ static RankShares rank_shares(const BlockLists *lists) {
   return shares;
 }
 
-const char *lists_words(Arena *arena, const BlockLists *lists) {
+void lists_figures(Sheet *sheet, Arena *arena, const BlockLists *lists) {
   ListsShape shape = lists_shape(lists);
   RankShares shares = rank_shares(lists);
-  if (shape.ranks == 1) return NULL;
-  return arena_printf(arena,
-                      "lists of a rank's %lld x %lld: %s to %s of its blocks, %s in the mean",
-                      (long long)shape.queries, (long long)shape.keys, percent(arena, shares.least),
-                      percent(arena, shares.most), percent(arena, shares.mean));
-}
-
-void lists_json(FILE *out, const Module *m) {
-  fputs("[", out);
-  for (uint32_t i = 0; i < m->lists.n; i++) {
-    ListsShape shape = lists_shape(&m->lists.at[i]);
-    RankShares shares = rank_shares(&m->lists.at[i]);
-    fprintf(
-        out,
-        "%s{\"queries\":%lld,\"keys\":%lld,\"differing_ranks\":%lld,\"density\":{\"least\":%.9g,"
-        "\"mean\":%.9g,\"most\":%.9g}}",
-        i ? "," : "", (long long)shape.queries, (long long)shape.keys, (long long)shape.ranks,
-        shares.least, shares.mean, shares.most);
-  }
-  fputs("]", out);
+  sheet_put(
+      sheet, "[lists]{queries}{keys}{differing_ranks}{density.least}{density.mean}{density.most}",
+      as_count((double)shape.queries), as_count((double)shape.keys), as_count((double)shape.ranks),
+      as_number(shares.least), as_number(shares.mean), as_number(shares.most));
+  sheet_say_if(sheet, shape.ranks > 1,
+               "lists of a rank's {} x {}: {} to {} of its blocks, {} in the mean\n",
+               as_count((double)shape.queries), as_count((double)shape.keys),
+               as_text(percent(arena, shares.least)), as_text(percent(arena, shares.most)),
+               as_text(percent(arena, shares.mean)));
 }
 
 LayoutList module_layouts(const Module *m) {

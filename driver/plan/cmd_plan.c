@@ -142,30 +142,15 @@ static void topic_work(Sheet *sheet, const Planned *planned) {
                as_flop(step->waited), as_share(bubble));
 }
 
-/* JSON of a layout, or of all lists of the module. */
-static Figure layout_figure(const Module *m, const LayoutFigures *one) {
-  char *text = NULL;
-  size_t n;
-  FILE *file = heap_stream(&text, &n);
-  if (one) layout_json(file, one, NULL);
-  else lists_json(file, m);
-  fclose(file);
-  Figure figure = as_json(arena_strndup(m->arena, text, n));
-  free(text);
-  return figure;
-}
-
 static void topic_layouts(Sheet *sheet, const Planned *planned) {
   const Module *m = planned->m;
   LayoutList all = module_layouts(m);
-  for (uint32_t i = 0; i < all.n; i++)
-    sheet_say(sheet, "layout {}: {}\n{!layouts[]}", as_text(all.at[i].name),
-              as_text(layout_words(m->arena, &all.at[i])), layout_figure(m, &all.at[i]));
-  if (m->lists.n) sheet_put(sheet, "{lists}", layout_figure(m, NULL));
-  for (uint32_t i = 0; i < m->lists.n; i++) {
-    const char *words = lists_words(m->arena, &m->lists.at[i]);
-    if (words) sheet_say(sheet, "{}\n", as_text(words));
+  for (uint32_t i = 0; i < all.n; i++) {
+    sheet_say(sheet, "layout {}: {}\n", as_text(all.at[i].name),
+              as_text(layout_words(m->arena, &all.at[i])));
+    sheet_open(sheet, "layouts[]"), layout_figures(sheet, &all.at[i]), sheet_close(sheet);
   }
+  for (uint32_t i = 0; i < m->lists.n; i++) lists_figures(sheet, m->arena, &m->lists.at[i]);
 }
 
 static void topic_step_time(Sheet *sheet, const Planned *planned) {
@@ -227,9 +212,7 @@ static Exit plan_one(Planning *planning, const char *name) {
   if (e == EXIT_FINE) {
     if (planning->page || one.value[OPT_SVG]) planned.timeline = module_timeline(planned.m);
     const Sheet *sheet = plan_sheet(&planned);
-    if (one.value[OPT_JSON]) sheet_json(stdout, sheet);
-    else if (!quiet) sheet_text(stdout, sheet);
-    fflush(stdout);
+    if (one.value[OPT_JSON] || !quiet) sheet_show(sheet, one.value[OPT_JSON]);
     e = draw(planning, &planned, sheet);
   }
   e = cli_report(&one, e);

@@ -13,7 +13,7 @@ static const struct {
   int digits;
   double times;
 } kinds[] = {
-    [FIGURE_COUNT] = {"%.*f", "%.0f", 0, 1},      [FIGURE_NUMBER] = {"%.*g", "%.6g", 3, 1},
+    [FIGURE_COUNT] = {"%.*f", "%.0f", 0, 1},      [FIGURE_NUMBER] = {"%.*g", "%.9g", 3, 1},
     [FIGURE_SECONDS] = {"%.*g s", "%.6g", 3, 1},  [FIGURE_FLOP] = {"%.*g", "%.17g", 4, 1},
     [FIGURE_SHARE] = {"%.*f %%", "%.6g", 1, 100}, [FIGURE_PORTION] = {"%.*g %%", "%.6g", 3, 100},
     [FIGURE_MEASURED] = {"%.*g s", "%.9g", 4, 1}, [FIGURE_BYTES] = {"", "%.17g", 0, 1},
@@ -73,8 +73,9 @@ static SheetMember *step_to(Sheet *sheet, SheetMember *from, const char *key,
   size_t n = strlen(key);
   if (!strcmp(key, "*")) {
     const Figure *name = (*figure)++;
-    return name->kind == FIGURE_TEXT ? member_of(sheet, from, name->text)
-                                     : item_of(sheet, from, (int64_t)name->number);
+    return name->kind == FIGURE_TEXT
+               ? member_of(sheet, from, arena_strndup(sheet->arena, name->text, strlen(name->text)))
+               : item_of(sheet, from, (int64_t)name->number);
   }
   if (*key >= '0' && *key <= '9') return item_of(sheet, from, atoi(key));
   if (n < 2 || strcmp(key + n - 2, "[]") != 0) return member_of(sheet, from, key);
@@ -135,9 +136,11 @@ static const Figure *add_figure(Sheet *sheet, SheetPlace place, const char *hole
   size_t n = strcspn(hole, ":");
   const char *format = hole + n + (hole[n] == ':'), *dot = strchr(format, '.');
   SheetMember *member = n ? reach(sheet, arena_strndup(sheet->arena, hole, n), &figure) : NULL;
-  if (member) member->figure = *figure;
+  Figure own = *figure;
+  if (own.text) own.text = arena_strndup(sheet->arena, own.text, strlen(own.text));
+  if (member) member->figure = own;
   add_piece(sheet, place,
-            (SheetPiece){.figure = *figure,
+            (SheetPiece){.figure = own,
                          .width = atoi(format),
                          .digits = dot ? atoi(dot + 1) : -1,
                          .column = *format && format != dot});

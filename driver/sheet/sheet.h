@@ -14,8 +14,8 @@
                     figures of this form are the columns of tables; 4 digits
      [list]..       before all else: the figures of this template are a new item of that list
 
-   A line ends at `\n`, and may be made by several calls. A table is a line of heads, two blanks or
-   more between them, and the lines after it that begin with two blanks. */
+   A line ends at `\n`, and may be made by several calls; texts are copied. A table is a line of
+   heads, two blanks or more between them, and the lines after it that begin with two blanks. */
 #ifndef SHARDC_SHEET_H
 #define SHARDC_SHEET_H
 #include "ir/support/arena.h"
@@ -44,7 +44,7 @@ typedef struct Figure {
   const char *text;
 } Figure;
 
-static inline Figure as_text(const char *text) { return (Figure){.text = text}; }
+static inline Figure as_text(const char *text) { return (Figure){.text = text ? text : ""}; }
 static inline Figure as_json(const char *text) { return (Figure){FIGURE_JSON, 0, text}; }
 static inline Figure as_flag(bool flag, const char *yes, const char *no) {
   return (Figure){FIGURE_FLAG, flag, flag ? yes : no};
@@ -96,5 +96,6 @@ void sheet_object(Sheet *sheet, const char *path);
 
 void sheet_text(FILE *file, const Sheet *sheet);
 void sheet_json(FILE *file, const Sheet *sheet); /* one line */
+void sheet_show(const Sheet *sheet, bool json);  /* one of these on stdout */
 void sheet_html(FILE *file, const Sheet *sheet);
 #endif

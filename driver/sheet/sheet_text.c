@@ -1,6 +1,7 @@
 /* A sheet as text, and as JSON. */
 #include "sheet_inside.h"
 #include "ir/support/diag.h"
+#include "ir/support/output.h"
 
 void sheet_text(FILE *file, const Sheet *sheet) {
   for (uint32_t i = 0; i < sheet->line.n; i++) {
@@ -8,7 +9,8 @@ void sheet_text(FILE *file, const Sheet *sheet) {
     if (line->page) continue;
     for (uint32_t k = 0; k < line->piece.n; k++) {
       const SheetPiece *piece = &line->piece.at[k];
-      fprintf(file, "%*s", piece->width, figure_text(sheet->arena, &piece->figure, piece->digits));
+      output_say(file, "%*s", piece->width,
+                 figure_text(sheet->arena, &piece->figure, piece->digits));
     }
     putc('\n', file);
   }
@@ -32,4 +34,10 @@ static void put_member(FILE *file, const SheetMember *member) {
 void sheet_json(FILE *file, const Sheet *sheet) {
   put_member(file, &sheet->root);
   putc('\n', file);
+}
+
+void sheet_show(const Sheet *sheet, bool json) {
+  if (json) sheet_json(stdout, sheet);
+  else sheet_text(stdout, sheet);
+  fflush(stdout);
 }

@@ -5,6 +5,7 @@
    with noise in its sums runs several times, and the results are compared again with the spread of
    these runs as rounding. */
 #include "verify_runs.h"
+#include "driver/sheet/sheet.h"
 #include "ir/shape/placement.h"
 #include "ir/support/num.h"
 #include "runtime/base/file.h"
@@ -125,46 +126,50 @@ static Exit make_noisy(Verify *verify) {
 
 /* ---- what is said ---- */
 
-static void say_series(const char *name, double by, double tolerance, double rounding) {
-  printf("  %-8s differ by %.2g at most (tolerance %.2g", name, by, tolerance);
-  if (rounding > tolerance) printf(", and %.2g for rounding", rounding);
-  printf(")\n");
+static void say_series(Sheet *sheet, const char *name, double by, double tolerance,
+                       double rounding) {
+  sheet_say(sheet, "  {:-8} differ by {:.2} at most (tolerance {:.2}", as_text(name), as_number(by),
+            as_number(tolerance));
+  sheet_say_if(sheet, rounding > tolerance, ", and {:.2} for rounding", as_number(rounding));
+  sheet_say(sheet, ")\n");
 }
 
-static void say_verdict(const Verify *verify, const Verdict *verdict, bool agrees) {
-  printf("plan %s against %s, %u steps\n", name_of(&verify->a), name_of(&verify->b),
-         verdict->steps);
+static void say_excused(Sheet *sheet, const Verdict *verdict) {
+  bool several = verdict->excused_tensors > 1;
+  sheet_say_if(sheet, verdict->excused,
+               "  rounding alone decides {not_judged} element{} of {} tensor{}: {}{}\n",
+               as_count((double)verdict->excused), as_text(verdict->excused > 1 ? "s" : ""),
+               as_count(verdict->excused_tensors), as_text(several ? "s" : ""),
+               as_text(verdict->excused_name), as_text(several ? ", .." : ""));
+}
+
+static void say_verdict(Sheet *sheet, const Verify *verify, const Verdict *verdict, bool agrees) {
+  sheet_say(sheet, "plan {} against {}, {steps} steps\n", as_text(name_of(&verify->a)),
+            as_text(name_of(&verify->b)), as_count(verdict->steps));
   if (verdict->same_bits)
-    printf("  the same bits in losses, norms and %u tensors\n", verdict->tensors);
+    sheet_say(sheet, "  the same bits in losses, norms and {} tensors\n",
+              as_count(verdict->tensors));
   else {
-    say_series("losses", verdict->loss, verify->t.loss, verdict->loss_rounding);
-    say_series("norms", verdict->norm, verify->t.norm, verdict->norm_rounding);
-    printf("  tensors  %u differ by %.2g at most (tolerance %.2g)%s%s\n", verdict->tensors,
-           verdict->weights, verify->t.weights, verdict->worst ? ": " : "",
-           verdict->worst ? verdict->worst : "");
+    say_series(sheet, "losses", verdict->loss, verify->t.loss, verdict->loss_rounding);
+    say_series(sheet, "norms", verdict->norm, verify->t.norm, verdict->norm_rounding);
+    sheet_say(sheet, "  tensors  {} differ by {:.2} at most (tolerance {:.2}){}{}\n",
+              as_count(verdict->tensors), as_number(verdict->weights), as_number(verify->t.weights),
+              as_text(verdict->worst ? ": " : ""), as_text(verdict->worst));
   }
-  if (verdict->excused)
-    printf("  rounding alone decides %lld element%s of %u tensor%s: %s%s\n",
-           (long long)verdict->excused, verdict->excused > 1 ? "s" : "", verdict->excused_tensors,
-           verdict->excused_tensors > 1 ? "s" : "", verdict->excused_name,
-           verdict->excused_tensors > 1 ? ", .." : "");
-  printf("they %s\n", agrees ? "agree" : "differ");
+  say_excused(sheet, verdict);
+  sheet_say(sheet, "they {agrees}\n", as_flag(agrees, "agree", "differ"));
 }
 
-static void put_verdict(const Verify *verify, const Verdict *verdict, bool agrees) {
-  printf("{\"schema\":1,\"plan\":\"%s\",\"against\":\"%s\",\"steps\":%u,\"agrees\":%s,\"same_"
-         "bits\":%s,",
-         verify->a.plan ? verify->a.plan : "", verify->b.plan ? verify->b.plan : "", verdict->steps,
-         agrees ? "true" : "false", verdict->same_bits ? "true" : "false");
-  printf("\"tolerance\":{\"loss\":%g,\"norm\":%g,\"weights\":%g},", verify->t.loss, verify->t.norm,
-         verify->t.weights);
-  printf("\"largest\":{\"loss\":%.6g,\"norm\":%.6g,\"weights\":%.6g},\"tensors\":%u,\"not_judged\":"
-         "%lld",
-         verdict->loss, verdict->norm, verdict->weights, verdict->tensors,
-         (long long)verdict->excused);
-  if (verdict->bad_loss) printf(",\"first_step\":%u", verdict->bad_loss);
-  if (verdict->bad_tensor) printf(",\"first_tensor\":\"%s\"", verdict->bad_tensor);
-  printf("}\n");
+static void put_verdict(Sheet *sheet, const Verify *verify, const Verdict *verdict) {
+  sheet_put(sheet, "{schema}{plan}{against}{same_bits}{tensors}", as_count(1),
+            as_text(verify->a.plan), as_text(verify->b.plan), as_flag(verdict->same_bits, "", ""),
+            as_count(verdict->tensors));
+  sheet_put(sheet, "{tolerance.loss}{tolerance.norm}{tolerance.weights}", as_number(verify->t.loss),
+            as_number(verify->t.norm), as_number(verify->t.weights));
+  sheet_put(sheet, "{largest.loss}{largest.norm}{largest.weights}", as_number(verdict->loss),
+            as_number(verdict->norm), as_number(verdict->weights));
+  if (verdict->bad_loss) sheet_put(sheet, "{first_step}", as_count(verdict->bad_loss));
+  if (verdict->bad_tensor) sheet_put(sheet, "{first_tensor}", as_text(verdict->bad_tensor));
 }
 
 static void report_difference(Verify *verify, const Verdict *verdict) {
@@ -239,9 +244,9 @@ static Exit judge(Verify *verify) {
   if (e == EXIT_FINE && !agree(&verdict) && (e = make_noisy(verify)) == EXIT_FINE)
     e = compare(verify, &verdict);
   if (e != EXIT_FINE) return e;
-  if (verify->o->value[OPT_JSON]) put_verdict(verify, &verdict, agree(&verdict));
-  else say_verdict(verify, &verdict, agree(&verdict));
-  fflush(stdout);
+  Sheet *sheet = sheet_new(verify->o->c->arena);
+  put_verdict(sheet, verify, &verdict), say_verdict(sheet, verify, &verdict, agree(&verdict));
+  sheet_show(sheet, verify->o->value[OPT_JSON]);
   if (!agree(&verdict)) report_difference(verify, &verdict);
   return agree(&verdict) ? EXIT_FINE : EXIT_NO;
 }

@@ -41,10 +41,10 @@ SEES = {
     'runtime/data': [*STORED, 'runtime/text'], 'runtime/store': STORED,
     'runtime': [*STORED, 'runtime/text', 'runtime/data', 'runtime/store'],
 }
-COMMAND = [*SEES, 'driver']                                       # a command: the compiler, and the command line
+COMMAND = [*SEES, 'driver', 'driver/sheet']                       # a command: the compiler, command line, results
 SEES |= {f'driver/{room}': COMMAND for room in ('data', 'doctor', 'reference', 'tune', 'verify')}
 SEES |= {'driver/layout': [*COMMAND, 'driver/fit'], 'driver/fit': COMMAND,
-         'driver/plan': [*COMMAND, 'driver/fit', 'driver/layout', 'driver/sheet'], 'driver/sheet': [*IR, 'runtime'],
+         'driver/plan': [*COMMAND, 'driver/fit', 'driver/layout'], 'driver/sheet': [*IR, 'runtime'],
          'driver/dump': [*COMMAND, 'driver/layout']}
 SEES['driver'] = list(SEES)
 # Headers that all folders of a room may include: (room, header).
