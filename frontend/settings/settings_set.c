@@ -181,21 +181,27 @@ static bool is_word(const AstPair *pair, const char *word) {
   return is_bare(pair) && pair->value->kind == VALUE_PATH && !strcmp(pair->value->path->text, word);
 }
 
-/* Keeps the other settings of the line. A new choice drops the options of the old one. */
-static void keep_others(const SettingChange *change, AstSetting *line, const AstPairs *had,
-                        const char *choice) {
-  bool over = false;
+/* Keeps the other settings of the line, and puts `now` where the key was: axes of a mesh have an
+   order. A new choice drops the options of the old one. True: the key was in the line. */
+static bool keep_others(const SettingChange *change, AstSetting *line, const AstPairs *had,
+                        const char *choice, const AstPair *now) {
+  bool over = false, found = false;
   for (uint32_t i = 0; i < had->n; i++) {
     const AstPair *pair = &had->at[i];
     SettingChange other = *change;
     over |= is_word(pair, "over");
     if (change->key && !strcmp(change->key, "over") && over && is_bare(pair)) continue;
-    if (change->key && pair->key && pair->key->text == change->key) continue;
+    if (change->key && pair->key && pair->key->text == change->key) {
+      if (!found) vec_push(change->c->arena, line->values, *now);
+      found = true;
+      continue;
+    }
     if (!change->key && is_bare(pair) && !over) continue;
     if (pair->key) other.key = pair->key->text;
     if (!change->key && pair->key && choice && !option_row(&other, choice)) continue;
     vec_push(change->c->arena, line->values, *pair);
   }
+  return found;
 }
 
 /* over a, b */
@@ -211,9 +217,9 @@ static void put_value(const SettingChange *change, AstSetting *line, const AstPa
                 pair.value->kind == VALUE_PATH;
   if (change->key) pair.key = path_of(change, change->key, change->key_at);
   if (!change->key) vec_push(change->c->arena, line->values, pair);
-  keep_others(change, line, had, chosen ? pair.value->path->text : NULL);
+  bool found = keep_others(change, line, had, chosen ? pair.value->path->text : NULL, &pair);
   if (change->key && row && row->type == TYPE_NAMES) put_names(change, line);
-  else if (change->key) vec_push(change->c->arena, line->values, pair);
+  else if (change->key && !found) vec_push(change->c->arena, line->values, pair);
 }
 
 /* An option of a line that is not written is added to the line's default. */

@@ -71,6 +71,7 @@ expect 0 out 'machine.node.memory = "14229176"' dump "$examples/plans.shard" --p
   --set machine.node.memory=13.57MiB
 expect 0 out 'machine.node.memory = "25600000000"' dump "$examples/plans.shard" --plan cpu \
   --set machine.node.memory=25.6GB
+expect 0 out "^mesh data = 4, tensor = 2" dump "$examples/tiny_ranks.shard" --plan four --set plan.mesh.data=4
 expect 0 out 'train.optim.betas = "0.5 0.75"' dump "$examples/tiny.shard" --set "train.optim.betas=[0.5, 0.75]"
 expect 0 out "^after lower" dump "$examples/tiny.shard" -D Seq=32
 for command in plan "compile --emit=ir" run; do
