@@ -41,12 +41,12 @@ typedef struct Cli {
   Strings dims, sets;           /* -D, --set */
   Strings operands;
   DiagFormat format;
-  bool colour;                         /* of stderr */
-  const struct OffloadChoice *offload; /* the choice of `offload auto`; NULL: not chosen */
-  const struct LowerFacts *facts;      /* about the file that was lowered */
-  struct LayoutDrawings *layouts;      /* wanted of the file that is lowered; NULL: none */
-  bool planning;                       /* nothing is compiled */
-  bool here;                           /* all ranks will run on this machine */
+  bool colour;                    /* of stderr */
+  const struct Change *chosen;    /* for what the plan leaves open (driver/fit); NULL: nothing */
+  const struct LowerFacts *facts; /* about the file that was lowered */
+  struct LayoutDrawings *layouts; /* wanted of the file that is lowered; NULL: none */
+  bool planning;                  /* nothing is compiled */
+  bool here;                      /* all ranks will run on this machine */
   double noise; /* in what a step adds up, of each operand; 0: none (passes/math/noise.h) */
 } Cli;
 

@@ -175,14 +175,7 @@ Exit load_module(Cli *o, Module **m) {
   LowerFacts *facts = ARENA_NEW(o->c->arena, LowerFacts);
   o->facts = facts;
   *m = kind == FILE_IR ? load_ir(o, path) : load_shard(o, path, facts);
-  int64_t micro = *m && kind == FILE_SHARD ? fit_micro(o, *m, facts) : 0;
-  if (micro) module_set(*m, "plan.micro", "%lld", (long long)micro);
-  if (*m && kind == FILE_SHARD && !fit_schedule(o, *m, facts)) diag_drop(o->c->diag, "N0601");
-  if (*m && kind == FILE_SHARD) fit_layers(o, *m, facts);
-  if (*m && kind == FILE_SHARD && !diag_errors(o->c->diag)) {
-    fit_offload(o, *m);
-    fit_bucket(o, *m, facts);
-  }
+  if (*m && kind == FILE_SHARD) fit_choose(o, *m, facts);
   if (*m && o->value[OPT_CLASS] && !module_choose_class(*m, o->value[OPT_CLASS]))
     return cli_usage("`--class` is first, middle, middle_1, middle_2_5, last or the like, not `%s`",
                      o->value[OPT_CLASS]);

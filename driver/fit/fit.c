@@ -1,11 +1,8 @@
 /* Checks that a program fits into the memory of its machine. The memory of a step is known once
    pass `memory` has run, and the passes take a fraction of a second even for large models. So plans
-   are tried, not estimated: if the plan does not set `micro`, the largest divisor of a rank's share
-   of the batch with which the program fits is used (N0601); a plan that does not fit is E0801, with
-   a change that would fit (fit_try.c), at the line to change. A try writes no files. The machine is
-   that of the plan; else this machine, less an eighth of its memory for other programs; else, with
-   --target, a common GPU of that target. A mesh without a machine may run anywhere, so its
-   micro-batch is not chosen. */
+   are tried, not estimated: a plan that does not fit is E0801, with a change that would fit
+   (search.h), at the line to change. The machine is that of the plan; else this machine, less an
+   eighth of its memory for other programs; else, with --target, a common GPU of that target. */
 #include "fit.h"
 #include "codegen/codegen.h"
 #include "ir/cost/machine.h"
@@ -15,6 +12,7 @@
 #include "passes/machine/prefetch.h"
 #include "ir/plan/stage_class.h"
 #include "ir/plan/module_settings.h"
+#include "ir/support/num.h"
 #include <unistd.h>
 
 Machine fit_machine(const Cli *o, const Module *m) {
@@ -64,35 +62,6 @@ int64_t fit_capacity(const Cli *o, const Module *m) {
 static int64_t reserve_of(const Cli *o, const Module *m) { return fit_machine(o, m).reserve; }
 
 static const char *amount(Ctx *c, int64_t bytes) { return arena_amount(c->arena, (double)bytes); }
-
-/* ---- where no micro is written ---- */
-
-/* A bound that needs no passes: every value of the forward part several times. */
-static bool surely_fits(const Module *m, int64_t capacity) {
-  const Fn *step = ir_main_entry(m);
-  double moved = step ? ir_count(m, step).bytes : 0;
-  return 8 * moved + 4 * (double)module_budget(m).total < (double)capacity;
-}
-
-int64_t fit_micro(Cli *o, const Module *m, const LowerFacts *facts) {
-  int64_t capacity = fit_capacity(o, m), batch = train_batch(m);
-  int64_t share = batch / mesh_batch_ranks(m);
-  Budget need, whole;
-  bool anywhere = m->mesh.n && machine_node_memory(m) <= 0;
-  if (facts->micro || anywhere || share < 2 || surely_fits(m, capacity)) return 0;
-  if (!fit_try(o, &(FitChange){0}, &whole) || budget_all(&whole) <= capacity) return 0;
-  int64_t micro = fit_largest_micro(o, m, (FitChange){0}, share, capacity, &need);
-  if (!micro) return 0;
-  Report *r =
-      diag_at(o->c->diag, "N0601", facts->plan, "micro = %lld was chosen", (long long)micro);
-  int64_t reserve = reserve_of(o, m);
-  diag_fact(r, "needs %s; the whole %s of %lld would need %s, there are %s",
-            amount(o->c, budget_all(&need) + reserve), m->mesh.n ? "share" : "batch",
-            (long long)share, amount(o->c, budget_all(&whole) + reserve),
-            amount(o->c, capacity + reserve));
-  diag_help(r, "another one: `--set plan.micro=N`, or `micro N` in a plan");
-  return micro;
-}
 
 /* ---- a program that does not fit ---- */
 
@@ -166,44 +135,62 @@ static void say_capacity(const Cli *o, const Module *m, Report *r) {
 }
 
 /* The place is the line that would change. */
-static Span place_of(const LowerFacts *facts, const FitChange *change) {
-  if ((change->stage || change->near || change->blocking) && facts->zero.file) return facts->zero;
-  return change->micro && facts->micro_at.file ? facts->micro_at : facts->plan;
+static Span place_of(const LowerFacts *facts, const Change *change) {
+  bool zero = false;
+  for (uint32_t i = 0; i < change->n; i++) zero |= !strncmp(change->line[i].key, "plan.zero", 9);
+  if (zero && facts->zero.file) return facts->zero;
+  return change_value(change, "plan.micro") && facts->micro_at.file ? facts->micro_at : facts->plan;
 }
 
 /* A label at the line `zero` with the data that it does not partition. */
 static void label_stage(const Module *m, Report *r) {
   static const char *const whole[] = {"a full optimizer state", "whole gradients", "whole weights"};
-  int stage = plan_zero_stage(m), axis = fit_batch_axis(m);
-  if (stage < 3 && axis >= 0)
-    diag_label(r, "every %s rank keeps %s", m->mesh.at[axis].name, whole[stage]);
+  int stage = plan_zero_stage(m);
+  const char *axes = batch_axes(m);
+  if (stage < 3 && *axes)
+    diag_label(r, "every %.*s rank keeps %s", (int)strcspn(axes, ","), axes, whole[stage]);
+}
+
+/* Each change by itself, the one with the shortest step; if none fits several together: layers from
+   their inputs, under the first stage of zero that then does, or the last; a smaller micro-batch;
+   more ranks. False: none was found, and *out has the last ones. */
+static bool find_change(const Cli *o, const Module *m, Try *out) {
+  ChangeSearch search = search_new(o, m, BY_SECONDS);
+  Changes inputs = {0}, stages = {0};
+  bool found = search_run(&search, (2u << TRY_OFFLOAD) - 1);
+  search_list(&search, TRY_INPUT, &inputs), search_list(&search, TRY_ZERO, &stages);
+  if (inputs.n) search.base = inputs.at[0];
+  found = found || search_run(&search, 1u << TRY_ZERO);
+  if (stages.n) search.base = change_join(search.base, &vec_last(stages));
+  found = found || search_run(&search, 1u << TRY_MICRO);
+  if (rank_micro(m) > 1) search.base = change_with(o->c->arena, search.base, "plan.micro", "1");
+  found = found || search_run(&search, 1u << TRY_RANKS);
+  *out = found ? search.best : (Try){.change = search.base};
+  return found;
 }
 
 static void say_help(Cli *o, const Module *m, const LowerFacts *facts, Report *r,
-                     const FitChange *change, const Cost *cost) {
+                     const Try *found) {
   const char *html = m->mesh.n ? "; `shardc plan --html` draws the timeline" : "",
-             *need = amount(o->c, budget_all(&cost->need) + reserve_of(o, m)),
-             *time = cost->seconds > 0
-                         ? arena_printf(o->c->arena, ", a step at least %.3g s", cost->seconds)
-                         : "";
-  diag_help(r, "%s would need %s%s%s", fit_words(o->c->arena, m, change), need, time, html);
-  if (change->micro && !change->stage && !change->keep_input && !change->times &&
-      !change->offload && facts->micro_at.file)
-    diag_edit(r, facts->micro_at, "%lld", (long long)change->micro);
+             *need = amount(o->c, budget_all(&found->cost.need) + reserve_of(o, m)),
+             *micro = change_value(&found->change, "plan.micro"), *time = "";
+  if (found->cost.seconds > 0)
+    time = arena_printf(o->c->arena, ", a step at least %.3g s", found->cost.seconds);
+  diag_help(r, "%s would need %s%s%s", change_words(o->c->arena, &found->change), need, time, html);
+  if (micro && found->change.n == 1 && facts->micro_at.file)
+    diag_edit(r, facts->micro_at, "%s", micro);
 }
 
 bool fit_check(Cli *o, const Module *m, const LowerFacts *facts) {
   Budget budget = module_budget(m);
-  Cost better;
-  FitChange change = {0};
-  int64_t capacity = fit_capacity(o, m);
+  Try better = {0};
+  int64_t capacity = fit_capacity(o, m), reserve = reserve_of(o, m);
   if (budget_all(&budget) <= capacity) return true;
-  bool found = file_kind(o->c, o->operands.at[0]) == FILE_SHARD &&
-               fit_find(o, m, capacity, &change, &better);
+  bool shard = file_kind(o->c, o->operands.at[0]) == FILE_SHARD,
+       found = shard && find_change(o, m, &better);
   const char *name = facts->plan_name ? facts->plan_name : "";
   const char *who = *name ? arena_printf(o->c->arena, "plan `%s`", name) : "the program";
-  int64_t reserve = reserve_of(o, m);
-  Span at = place_of(facts, &change);
+  Span at = place_of(facts, &better.change);
   Report *r =
       diag_at(o->c->diag, "E0801", at, "%s needs %s on rank 0, capacity is %s", who,
               amount(o->c, budget_all(&budget) + reserve), amount(o->c, capacity + reserve));
@@ -214,8 +201,8 @@ bool fit_check(Cli *o, const Module *m, const LowerFacts *facts) {
   if (facts->plan_left)
     diag_help(r, "this is one rank without a plan; `--plan %s` takes one of the file",
               facts->plan_left);
-  else if (found) say_help(o, m, facts, r, &change, &better);
-  else if (file_kind(o->c, o->operands.at[0]) == FILE_SHARD)
+  else if (found) say_help(o, m, facts, r, &better);
+  else if (shard)
     diag_help(r, budget.weights + budget.optimizer > capacity
                      ? "weights and optimizer alone are too large: a smaller model, or more memory"
                      : "neither zero, micro, recompute nor more ranks alone would do: a smaller "

@@ -10,9 +10,7 @@
 #include "fit.h"
 #include "ir/plan/layer_range.h"
 #include "ir/plan/module_settings.h"
-#include "ir/plan/stage_offload.h"
 #include "ir/word_patterns.h"
-#include <string.h>
 
 typedef struct UnitPart { /* of a unit */
   int64_t layers;         /* of a stack; 1: what is outside of stacks; 0: nothing */
@@ -20,140 +18,111 @@ typedef struct UnitPart { /* of a unit */
 } UnitPart;
 
 typedef struct AutoOffload {
-  const Cli *o;
-  Module *m;
+  ChangeSearch search; /* from: the cost with these */
   Machine machine;
   OffloadUnits units;
   UnitPart share[2][MOST_UNITS]; /* parameters, the update: of which units */
-  Cost cost;                     /* with these */
+  Try now;                       /* with these */
   VEC(const char *) told;
 } AutoOffload;
 
-static int64_t here(const Cost *cost) {
-  return budget_all(&cost->need) - (cost->need.apart ? 0 : cost->need.host);
-}
-
-static bool fits(const AutoOffload *plan, const Cost *cost) {
-  return here(cost) <= plan_capacity(&plan->machine) && cost->host <= plan->machine.host;
-}
-
-static int64_t all_layers(const AutoOffload *plan, uint32_t unit) {
-  return offload_layers(plan->m, plan->units.at[unit]);
-}
-
-/* Layers that go together: where all stages have a block of as many, these are one. */
-static int64_t grain_of(const AutoOffload *plan, uint32_t unit) {
-  const char *path = plan->units.at[unit];
-  int64_t all = all_layers(plan, unit), ranks = 1;
-  for (uint32_t i = 0; ranks == 1 && i < plan->m->globals.n; i++) {
-    const Global *global = plan->m->globals.at[i];
-    if (!strncmp(global->name, path, strlen(path))) ranks = layers_ranks(plan->m, global);
-  }
-  if (ranks == 1 || plan_uneven(plan->m) || all % ranks) return 1;
-  return plan_chunks(plan->m) > 1 ? all : all / ranks;
-}
+typedef struct Moved { /* a try with another part of one unit */
+  UnitPart *at, part;
+  Try try;
+} Moved;
 
 /* h.*, or h[0..3] */
-static const char *path_of(const AutoOffload *plan, uint32_t unit, UnitPart share, bool update) {
-  const char *path = plan->units.at[unit];
-  int64_t all = all_layers(plan, unit);
-  if (share.layers == all) return update ? offload_updated(plan->m, path) : path;
-  Str stack = intern_n(plan->m->ctx->names, path, strlen(path) - strlen(".*"));
-  return layer_range(plan->m, stack, share.last ? all - share.layers : 0, share.layers);
+static const char *path_of(const Module *m, const OffloadUnit *unit, UnitPart part, bool update) {
+  if (part.layers == unit->layers) return update ? unit->updated : unit->paths;
+  Str stack = intern_n(m->ctx->names, unit->stack, strlen(unit->stack) - strlen(".*"));
+  return layer_range(m, stack, part.last ? unit->layers - part.layers : 0, part.layers);
 }
 
 static OffloadChoice choice_of(const AutoOffload *plan) {
+  const Module *m = plan->search.m;
   OffloadChoice choice = {{"", "", ""}};
   for (int update = 0; update < 2; update++)
     for (uint32_t i = 0; i < plan->units.n; i++) {
       const char **paths = &choice.paths[update ? 0 : 2], *path;
       UnitPart share = plan->share[update][i];
-      if (share.layers && *(path = path_of(plan, i, share, update)))
-        *paths = arena_printf(plan->m->arena, "%s%s%s", *paths, **paths ? ", " : "", path);
+      if (share.layers && *(path = path_of(m, &plan->units.at[i], share, update)))
+        *paths = arena_printf(m->arena, "%s%s%s", *paths, **paths ? ", " : "", path);
     }
   choice.paths[1] = choice.paths[0];
   return choice;
 }
 
-static bool try_chosen(const AutoOffload *plan, Cost *cost) {
+static Try try_chosen(const AutoOffload *plan) {
   OffloadChoice choice = choice_of(plan);
-  return fit_cost(plan->o, &(FitChange){.moved = &choice, .timed = true}, cost);
+  return search_try(&plan->search, offload_change(plan->search.m, (Change){0}, &choice));
 }
 
-static void tell(AutoOffload *plan, const Cost *cost) {
+/* The part, in place of what there is of the unit. */
+static Moved try_part(const AutoOffload *plan, UnitPart *at, int64_t layers, bool last) {
+  UnitPart had = *at;
+  Moved moved = {.at = at, .part = {layers, last}};
+  *at = moved.part, moved.try = try_chosen(plan), *at = had;
+  return moved;
+}
+
+static void tell(AutoOffload *plan) {
   OffloadChoice choice = choice_of(plan);
-  Arena *arena = plan->o->c->arena;
+  const Cost *cost = &plan->now.cost;
+  Arena *arena = plan->search.o->c->arena;
   const char *time = cost->seconds > 0 ? arena_printf(arena, ", %.4g s a step", cost->seconds) : "";
   vec_push(arena, plan->told,
            arena_printf(arena, "%s: %s device, %s host%s", offload_text(arena, &choice),
-                        arena_amount(arena, (double)(here(cost) + plan->machine.reserve)),
+                        arena_amount(arena, (double)(cost->need.total + plan->machine.reserve)),
                         arena_amount(arena, (double)cost->host), time));
 }
 
-/* Seconds that a byte costs which is free then, or bytes moved for it. */
-static double price(const AutoOffload *plan, const Cost *cost) {
-  bool timed = cost->seconds > 0 && plan->cost.seconds > 0;
-  double more = timed ? cost->seconds - plan->cost.seconds : cost->moved - plan->cost.moved;
-  return more / (double)(here(&plan->cost) - here(cost));
+static void take(AutoOffload *plan, const Moved *moved) {
+  *moved->at = moved->part, plan->now = moved->try, plan->search.from = moved->try.cost;
+  tell(plan);
 }
 
-static double whole(const Cost *cost) { return cost->seconds > 0 ? cost->seconds : cost->moved; }
-
-static bool is_better(const AutoOffload *plan, const Cost *a, const Cost *than) {
-  if (fits(plan, a) != fits(plan, than)) return fits(plan, a);
-  return fits(plan, a) ? whole(a) < whole(than) : price(plan, a) < price(plan, than);
+static bool fits(const AutoOffload *plan, const Moved *moved) {
+  return search_fits(&plan->search, &moved->try);
 }
 
-static bool try_share(AutoOffload *plan, UnitPart *at, UnitPart share, Cost *cost) {
-  *at = share;
-  return try_chosen(plan, cost) && fits(plan, cost);
+static bool is_longer(const Moved *moved, const Moved *than) {
+  return search_whole(&moved->try.cost) > search_whole(&than->try.cost);
 }
 
-/* Reduces a unit that fits to as few layers as needed. Layers of the other end of the stack need
+/* A unit that fits, reduced to as few layers as needed. Layers of the other end of the stack need
    the same memory, and their copies may overlap better. */
-static void take_fewest(AutoOffload *plan, UnitPart *at, uint32_t unit, Cost *cost) {
-  UnitPart best = *at, least = *at;
-  Cost one, fewest = *cost;
-  int64_t all = all_layers(plan, unit), grain = grain_of(plan, unit);
-  for (int64_t low = grain; low < least.layers;) {
-    int64_t half = low + (least.layers - low) / 2;
-    UnitPart middle = {half - half % grain, best.last};
-    if (try_share(plan, at, middle, &one)) least = middle, fewest = one;
-    else low = middle.layers + grain;
+static Moved fewest(const AutoOffload *plan, uint32_t unit, Moved all) {
+  Moved least = all, other;
+  int64_t grain = plan->units.at[unit].grain;
+  for (int64_t low = grain; low < least.part.layers;) {
+    int64_t half = low + (least.part.layers - low) / 2;
+    Moved middle = try_part(plan, all.at, half - half % grain, all.part.last);
+    if (fits(plan, &middle)) least = middle;
+    else low = middle.part.layers + grain;
   }
-  if (least.layers < best.layers && whole(&fewest) <= whole(cost)) best = least, *cost = fewest;
-  least.last = !least.last;
-  if (least.layers < all && try_share(plan, at, least, &one) && whole(&one) < whole(cost))
-    best = least, *cost = one;
-  *at = best;
+  Moved best = is_longer(&least, &all) ? all : least;
+  if (least.part.layers == plan->units.at[unit].layers) return best;
+  other = try_part(plan, all.at, least.part.layers, !all.part.last);
+  return fits(plan, &other) && is_longer(&best, &other) ? other : best;
 }
 
-/* All of it, or where that is enough what is needed. False: it frees nothing. */
-static bool try_unit(AutoOffload *plan, UnitPart *at, uint32_t unit, Cost *cost) {
-  *at = (UnitPart){.layers = all_layers(plan, unit)};
-  if (!try_chosen(plan, cost) || here(cost) >= here(&plan->cost) || cost->host > plan->machine.host)
-    return false;
-  if (fits(plan, cost)) take_fewest(plan, at, unit, cost);
-  return true;
-}
-
-/* False: none of those that are left frees a byte. */
+/* All of a unit, or where that is enough what is needed. False: none of those that are left frees a
+   byte. */
 static bool move_one(AutoOffload *plan) {
-  UnitPart best_share, *best_at = NULL;
-  Cost best = {0}, cost;
+  Moved best = {0};
   for (int update = 1; update >= 0; update--)
     for (uint32_t i = 0; i < plan->units.n; i++) {
-      UnitPart *at = &plan->share[update][i], share;
+      UnitPart *at = &plan->share[update][i];
       if (at->layers) continue;
-      bool good = try_unit(plan, at, i, &cost);
-      share = *at, *at = (UnitPart){0};
-      if (!good || (best_at && !is_better(plan, &cost, &best))) continue;
-      best = cost, best_at = at, best_share = share;
+      Moved moved = try_part(plan, at, plan->units.at[i].layers, false);
+      if (!moved.try.made || moved.try.cost.need.total >= plan->now.cost.need.total ||
+          moved.try.cost.host > plan->search.host)
+        continue;
+      if (fits(plan, &moved)) moved = fewest(plan, i, moved);
+      if (search_better(&plan->search, &moved.try, &best.try)) best = moved;
     }
-  if (!best_at) return false;
-  *best_at = best_share, plan->cost = best;
-  tell(plan, &best);
-  return true;
+  if (best.at) take(plan, &best);
+  return best.at != NULL;
 }
 
 /* Units that were offloaded first may no longer be needed, or not entirely: returns them to the
@@ -162,37 +131,37 @@ static void take_back(AutoOffload *plan) {
   for (int update = 0; update < 2; update++)
     for (uint32_t i = 0; i < plan->units.n; i++) {
       UnitPart *at = &plan->share[update][i], had = *at;
-      Cost cost;
+      Moved now = {at, had, plan->now};
       if (!had.layers) continue;
-      bool none = try_share(plan, at, (UnitPart){0}, &cost) && whole(&cost) <= whole(&plan->cost);
-      if (!none) *at = had, cost = plan->cost, take_fewest(plan, at, i, &cost);
-      if (at->layers == had.layers && at->last == had.last) continue;
-      plan->cost = cost;
-      tell(plan, &cost);
+      Moved none = try_part(plan, at, 0, false);
+      bool back = fits(plan, &none) && !is_longer(&none, &now);
+      Moved moved = back ? none : fewest(plan, i, now);
+      if (moved.part.layers != had.layers || moved.part.last != had.last) take(plan, &moved);
     }
 }
 
 static void say(const AutoOffload *plan, const OffloadChoice *choice, Span at) {
-  Arena *arena = plan->o->c->arena;
-  Report *r = diag_at(plan->o->c->diag, "N0601", at, "`offload %s -> host` was chosen",
+  Arena *arena = plan->search.o->c->arena;
+  Report *r = diag_at(plan->search.o->c->diag, "N0601", at, "`offload %s -> host` was chosen",
                       offload_text(arena, choice));
   for (uint32_t i = 0; i < plan->told.n; i++) diag_fact(r, "%s", plan->told.at[i]);
   diag_fact(r, "available: %s device, %s host", arena_amount(arena, (double)plan->machine.memory),
             arena_amount(arena, (double)plan->machine.host));
 }
 
-bool fit_offload(Cli *o, Module *m) {
-  AutoOffload plan = {.o = o, .m = m, .machine = plan_machine(m), .units = offload_units(m)};
-  if (!text_lists(plan_offload(m), "auto")) return true;
+void fit_offload(Cli *o, Module *m) {
+  AutoOffload plan = {
+      .search = search_new(o, m, BY_FREED), .machine = plan_machine(m), .units = offload_units(m)};
+  if (!text_lists(plan_offload(m), "auto")) return;
+  plan.search.device = plan_capacity(&plan.machine), plan.search.host = plan.machine.host;
   if (plan.units.n > MOST_UNITS) plan.units.n = MOST_UNITS;
-  bool made = try_chosen(&plan, &plan.cost);
-  if (made) tell(&plan, &plan.cost);
-  while (made && !fits(&plan, &plan.cost) && move_one(&plan)) {}
-  if (made && fits(&plan, &plan.cost)) take_back(&plan);
-  OffloadChoice *choice = ARENA_NEW(o->c->arena, OffloadChoice);
-  *choice = choice_of(&plan);
-  if (made) say(&plan, choice, plan_offload_at(m));
-  offload_set(m, choice);
-  o->offload = choice;
-  return made;
+  plan.now = try_chosen(&plan), plan.search.from = plan.now.cost;
+  bool made = plan.now.made;
+  if (made) tell(&plan);
+  while (made && !search_fits(&plan.search, &plan.now) && move_one(&plan)) {}
+  if (search_fits(&plan.search, &plan.now)) take_back(&plan);
+  OffloadChoice choice = choice_of(&plan);
+  Change change = offload_change(m, (Change){0}, &choice);
+  if (made) say(&plan, &choice, plan_offload_at(m));
+  change_choose(o, m, &change);
 }

@@ -5,6 +5,7 @@
 #include "fit.h"
 #include "ir/plan/layer_range.h"
 #include "ir/plan/module_settings.h"
+#include "ir/plan/stage_offload.h"
 #include "ir/word_patterns.h"
 
 static bool is_group(const Module *m, const Global *global) {
@@ -28,57 +29,38 @@ static const char *outermost(const Module *m, const char *name) {
   return arena_strndup(m->arena, name, n);
 }
 
+/* Layers of a stack that go together: where all stages have a block of as many, these are one. */
+static int64_t grain_of(const Module *m, const Global *global, int64_t layers) {
+  int64_t ranks = layers_ranks(m, global);
+  if (ranks == 1 || plan_uneven(m) || layers % ranks) return 1;
+  return plan_chunks(m) > 1 ? layers : layers / ranks;
+}
+
+static OffloadUnit *unit_of(const Module *m, OffloadUnits *units, const char *stack) {
+  for (uint32_t i = 0; i < units->n; i++)
+    if (!strcmp(units->at[i].stack, stack)) return &units->at[i];
+  vec_push(m->arena, *units, ((OffloadUnit){stack, "", "", 1, 1}));
+  return &vec_last(*units);
+}
+
 OffloadUnits offload_units(const Module *m) {
   OffloadUnits units = {0};
-  const char *rest = "";
+  OffloadUnit rest = {"", "", "", 1, 1};
   for (uint32_t i = 0; i < m->globals.n; i++) {
     const Global *global = m->globals.at[i];
     if (global->kind != GLOBAL_PARAM || is_group(m, global)) continue;
     Str name = layer_whole(m, global->name);
-    const char *star = strstr(name, ".*."), *path;
-    if (!star) {
-      rest = add(m->arena, rest, outermost(m, name));
-      continue;
-    }
-    path = arena_printf(m->arena, "%.*s.*", (int)(star - name), name);
-    bool had = false;
-    for (uint32_t k = 0; k < units.n; k++) had |= !strcmp(units.at[k], path);
-    if (!had) vec_push(m->arena, units, path);
+    const char *star = strstr(name, ".*."), *path = outermost(m, name);
+    if (star) path = arena_printf(m->arena, "%.*s.*", (int)(star - name), name);
+    OffloadUnit *unit = star ? unit_of(m, &units, path) : &rest;
+    unit->paths = add(m->arena, unit->paths, path);
+    if (!global->frozen) unit->updated = add(m->arena, unit->updated, path);
+    if (!star || strcmp(name, global->name) != 0) continue;
+    unit->layers = global->type.axis[0].size;
+    if (unit->grain == 1) unit->grain = grain_of(m, global, unit->layers);
   }
-  if (*rest) vec_push(m->arena, units, rest);
+  if (*rest.paths) vec_push(m->arena, units, rest);
   return units;
-}
-
-static bool is_under(const char *name, const char *path, size_t n) {
-  return !strncmp(name, path, n) && (!name[n] || name[n] == '.');
-}
-
-static bool is_updated(const Module *m, const char *path, size_t n) {
-  for (uint32_t i = 0; i < m->globals.n; i++) {
-    const Global *global = m->globals.at[i];
-    if (global->kind == GLOBAL_PARAM && !global->frozen && is_under(global->name, path, n))
-      return true;
-  }
-  return false;
-}
-
-const char *offload_updated(const Module *m, const char *unit) {
-  const char *list = "";
-  for (size_t n; *unit; unit += n + strspn(unit + n, ", ")) {
-    n = strcspn(unit, ",");
-    if (is_updated(m, unit, n)) list = add(m->arena, list, arena_strndup(m->arena, unit, n));
-  }
-  return list;
-}
-
-int64_t offload_layers(const Module *m, const char *unit) {
-  size_t n = strlen(unit);
-  for (uint32_t i = 0; i < m->globals.n && unit[n - 1] == '*'; i++) {
-    const Global *global = m->globals.at[i];
-    if (global->kind == GLOBAL_PARAM && !strncmp(global->name, unit, n) && global->name[n] == '.')
-      return global->type.axis[0].size;
-  }
-  return 1;
 }
 
 const char *offload_paths(const Module *m, int word) {
@@ -88,7 +70,7 @@ const char *offload_paths(const Module *m, int word) {
   OffloadUnits units = offload_units(m);
   const char *all = "";
   for (uint32_t i = 0; i < units.n; i++)
-    all = arena_printf(m->arena, "%s%s%s", all, i ? ", " : "", units.at[i]);
+    all = arena_printf(m->arena, "%s%s%s", all, i ? ", " : "", units.at[i].paths);
   return all;
 }
 
@@ -118,14 +100,15 @@ const char *offload_text(Arena *arena, const OffloadChoice *choice) {
   return *text ? text : "nothing";
 }
 
-void offload_set(Module *m, const OffloadChoice *choice) {
+Change offload_change(const Module *m, Change change, const OffloadChoice *choice) {
   const char *had = plan_offload(m), *at = strstr(had, " loc("),
              *text = text_lists(had, "saved") ? "saved" : "";
   for (int i = OFFLOAD_WORDS - 1; i >= 0; i--) {
     if (!*choice->paths[i]) continue;
     text = arena_printf(m->arena, "%s%s%s", offload_words[i], *text ? ", " : "", text);
-    module_set(m, arena_printf(m->arena, "plan.offload.%s", offload_words[i]), "%s",
-               choice->paths[i]);
+    change =
+        change_with(m->arena, change, arena_printf(m->arena, "plan.offload.%s", offload_words[i]),
+                    "%s", choice->paths[i]);
   }
-  module_set(m, "plan.offload", "%s%s", *text ? text : "none", at ? at : "");
+  return change_with(m->arena, change, "plan.offload", "%s%s", *text ? text : "none", at ? at : "");
 }

@@ -26,17 +26,15 @@ static bool adds_up(const Module *m) {
 }
 
 static void find_accumulation(const Cli *o, Planned *planned) {
-  static const char *const names[ACCUMULATIONS] = {"shard", "full"};
+  ChangeSearch search = search_new(o, planned->m, BY_BYTES);
   bool full = plan_accumulates_full(planned->m);
-  /* A micro-batch that was chosen is only in the module: both choices are reported for it. */
-  int64_t micro = o->facts->micro ? 0 : plan_micro(planned->m);
   if (plan_zero_stage(planned->m) < 2 || !planned->step.traffic.n || !adds_up(planned->m)) return;
+  search_run(&search, 1u << TRY_ACCUMULATE);
   for (int i = 0; i < ACCUMULATIONS; i++) {
-    Accumulation *accumulation = &planned->accumulate[i];
-    *accumulation = (Accumulation){.name = names[i], .taken = (i == 1) == full};
-    if (!fit_cost(o, &(FitChange){.micro = micro, .accumulate = accumulation->name},
-                  &accumulation->cost))
-      return;
+    const Try *one = &search.tried.at[i];
+    if (!one->made) return;
+    planned->accumulate[i] = (Accumulation){change_value(&one->change, "plan.zero.accumulate"),
+                                            (i == 1) == full, one->cost};
   }
   planned->naccumulate = ACCUMULATIONS;
 }

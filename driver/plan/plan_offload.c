@@ -12,11 +12,11 @@ static bool fits(const Planned *planned, const Cost *cost) {
   return budget_all(&cost->need) <= plan_capacity(&planned->machine);
 }
 
-static bool try_choice(const Cli *o, OffloadTry *one) {
-  FitChange change = {.moved = &one->choice, .timed = true};
-  /* A micro-batch that was chosen is only in the module. */
-  if (!o->facts->micro) change.micro = one->micro;
-  return one->made = fit_cost(o, &change, &one->cost) && one->cost.seconds > 0;
+static bool try_choice(const Cli *o, const Planned *planned, OffloadTry *one) {
+  ChangeSearch search = search_new(o, planned->m, BY_SECONDS);
+  Try try = search_try(&search, offload_change(planned->m, search.base, &one->choice));
+  one->cost = try.cost;
+  return one->made = try.made && try.cost.seconds > 0;
 }
 
 static OffloadChoice as_planned(const Module *m) {
@@ -29,14 +29,13 @@ static OffloadChoice as_planned(const Module *m) {
 static void leave(const Cli *o, Planned *planned, const OffloadChoice *had, const char *paths,
                   bool update) {
   Arena *arena = planned->m->arena;
-  OffloadTry one = {
-      .choice = *had, .left = paths, .update = update, .micro = plan_micro(planned->m)};
+  OffloadTry one = {.choice = *had, .left = paths, .update = update};
   bool any = false;
   for (int i = update ? 0 : 2; i < (update ? 2 : OFFLOAD_WORDS); i++) {
     one.choice.paths[i] = offload_without(arena, had->paths[i], paths);
     any |= strcmp(one.choice.paths[i], had->paths[i]) != 0;
   }
-  if (any && try_choice(o, &one)) vec_push(arena, planned->offload.left, one);
+  if (any && try_choice(o, planned, &one)) vec_push(arena, planned->offload.left, one);
 }
 
 static void leave_each(const Cli *o, Planned *planned, const OffloadChoice *had, bool update) {
@@ -45,7 +44,8 @@ static void leave_each(const Cli *o, Planned *planned, const OffloadChoice *had,
   Str key = arena_printf(m->arena, "plan.offload.%s", offload_words[update ? 0 : 2]);
   if (!module_said(m, key)) {
     OffloadUnits units = offload_units(m);
-    for (uint32_t i = 0; *list && i < units.n; i++) leave(o, planned, had, units.at[i], update);
+    for (uint32_t i = 0; *list && i < units.n; i++)
+      leave(o, planned, had, units.at[i].paths, update);
     return;
   }
   for (size_t n; *list; list += n + strspn(list + n, ", ")) {
@@ -62,8 +62,8 @@ void plan_offload_tries(const Cli *o, Planned *planned) {
   if (!any || !planned->machine.gpus || !planned->machine.memory || planned->step.time.total <= 0 ||
       planned->programs.n > 1 || file_kind(o->c, o->operands.at[0]) != FILE_SHARD)
     return;
-  *without = (OffloadTry){.choice = {{"", "", ""}}, .micro = plan_micro(planned->m)};
-  if (!try_choice(o, without)) return;
+  *without = (OffloadTry){.choice = {{"", "", ""}}};
+  if (!try_choice(o, planned, without)) return;
   planned->offload.known = true;
   leave_each(o, planned, &had, true), leave_each(o, planned, &had, false);
 }

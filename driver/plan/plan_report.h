@@ -40,7 +40,6 @@ typedef struct OffloadTry { /* the plan with something else on the host */
   OffloadChoice choice;
   const char *left; /* the paths that stay on the device */
   bool update;      /* .. of the update; else of parameters */
-  int64_t micro;
   bool made;
   Cost cost;
 } OffloadTry;

@@ -70,6 +70,19 @@ try:
     least = plan('1GiB', ['micro 1', 'zero 3', 'recompute h.* keep = input'])[1]['classes'][0]['bytes']['total'] / 2**20
     refused(f'{least - 0.2:.2f}MiB', ['micro 1', 'zero 3', 'recompute h.* keep = input'], '`mesh data = ',
             'plan p for Small')
+    # more ranks come with their nodes, since ranks of a node share its memory
+    lines = ['micro 1', 'zero 3', 'recompute h.* keep = input']
+    for node, link, share in ('gpus = 4 arch = sm_80', 'intra = 100GB/s ', 1), ('cpus = 1', '', 4):
+        few = MODEL.replace('gpus = 4 arch = sm_80', node).replace('intra = 100GB/s ', link).replace('nodes = 64',
+                                                                                                   'nodes = 2')
+        if not link: few = few.replace(' hbm = 100GB/s', '')
+        least = plan('1GiB', lines, model=few)[1]['classes'][0]['bytes']['total'] / 2**20
+        memory = f'{share * (least - 0.2):.2f}MiB'
+        err = plan(memory, lines, model=few)[2]
+        ranks, nodes = re.search(r'`mesh data = (\d+)` with `nodes = (\d+)`', err).groups()
+        few = few.replace('mesh data = 8', f'mesh data = {ranks}').replace('nodes = 2', f'nodes = {nodes}')
+        rc, j, err = plan(memory, lines, model=few)
+        check(rc == 0 and j['fits'] and int(ranks) == 4 * int(nodes), f'{node}: {ranks} ranks on {nodes} nodes: {err}')
     # what flies needs room: the ring is named, and how far ahead fits; without links nothing is weighed
     rows = [plan('1GiB', ['micro 1', f'zero 3 prefetch = {n} overlap = on'], model=UNKNOWN)[1] for n in (1, 2, 3)]
     near, middle, deep = (j['classes'][0]['bytes']['total'] / 2**20 for j in rows)

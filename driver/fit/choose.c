@@ -1,0 +1,134 @@
+/* Choices that a plan leaves open, made when its file is loaded, with notes N0601: the micro-batch,
+   the schedule of `pipeline auto`, the layers of `uneven = memory`, the data of `offload auto`
+   (fit_offload.c), the bucket. Each choice is part of all later tries. Must not: choose a
+   plan that was not compiled. */
+#include "fit.h"
+#include "ir/cost/bucket.h"
+#include "ir/cost/count.h"
+#include "ir/plan/module_settings.h"
+#include "ir/shape/placement.h"
+#include "ir/word_patterns.h"
+
+/* ---- micro ---- */
+
+/* A bound that needs no passes: every value of the forward part several times. */
+static bool surely_fits(const Module *m, int64_t capacity) {
+  const Fn *step = ir_main_entry(m);
+  double moved = step ? ir_count(m, step).bytes : 0;
+  return 8 * moved + 4 * (double)module_budget(m).total < (double)capacity;
+}
+
+/* The largest divisor of a rank's share of the batch with which the program fits. A mesh without a
+   machine may run anywhere, so its micro-batch is not chosen. */
+static void choose_micro(Cli *o, Module *m, const LowerFacts *facts) {
+  ChangeSearch search = search_new(o, m, BY_BYTES);
+  bool anywhere = m->mesh.n && machine_node_memory(m) <= 0;
+  if (facts->micro || anywhere || rank_share(m) < 2 || surely_fits(m, search.device)) return;
+  search.host = INT64_MAX;
+  Try whole = search_try(&search, search.base);
+  if (!whole.made || search_fits(&search, &whole) || !search_run(&search, 1u << TRY_MICRO)) return;
+  Arena *arena = o->c->arena;
+  int64_t reserve = fit_machine(o, m).reserve;
+  Report *r = diag_at(o->c->diag, "N0601", facts->plan, "micro = %s was chosen",
+                      change_value(&search.best.change, "plan.micro"));
+  diag_fact(r, "needs %s; the whole %s of %lld would need %s, there are %s",
+            arena_amount(arena, (double)(budget_all(&search.best.cost.need) + reserve)),
+            m->mesh.n ? "share" : "batch", (long long)rank_share(m),
+            arena_amount(arena, (double)(budget_all(&whole.cost.need) + reserve)),
+            arena_amount(arena, (double)(search.device + reserve)));
+  diag_help(r, "another one: `--set plan.micro=N`, or `micro N` in a plan");
+  change_choose(o, m, &search.best.change);
+}
+
+/* ---- pipeline auto ---- */
+
+/* zero_bubble memory = 2 */
+static const char *schedule_name(Arena *arena, const Change *change) {
+  const char *name = change_value(change, "plan.pipeline"),
+             *chunks = change_value(change, "plan.pipeline.chunks"),
+             *memory = change_value(change, "plan.pipeline.memory");
+  if (!chunks && !memory) return name;
+  return arena_printf(arena, "%s %s = %s", name, chunks ? "chunks" : "memory",
+                      chunks ? chunks : memory);
+}
+
+/* The table of each schedule is simulated turn by turn with the FLOP of the classes of stages. The
+   shortest step of those that fit; a later one must be 1% shorter, since it keeps more or sends
+   more often. If none fits, the one with the least memory. Schedules that this model, communicator
+   or number of layers does not allow are no candidates; if none is left, the passes report why the
+   first one is not. */
+static void choose_schedule(Cli *o, Module *m, const LowerFacts *facts) {
+  ChangeSearch search = search_new(o, m, BY_MAKESPAN);
+  Str word = module_word(m, "plan.pipeline");
+  if (!word || strcmp(word, "auto") != 0) return;
+  search.host = INT64_MAX;
+  if (machine_node_memory(m) <= 0) search.device = INT64_MAX;
+  search_run(&search, 1u << TRY_SCHEDULE);
+  if (!search.best.made) diag_drop(o->c->diag, "N0601"), search.best = search.tried.at[0];
+  change_choose(o, m, &search.best.change);
+  if (!search.best.made) return;
+  Report *r = diag_at(o->c->diag, "N0601", facts->pipeline, "`pipeline %s` was chosen",
+                      schedule_name(o->c->arena, &search.best.change));
+  for (uint32_t i = 0; i < search.tried.n; i++)
+    if (search.tried.at[i].made)
+      diag_fact(r, "%s: %.4g FLOP from the first turn to the last, %s",
+                schedule_name(o->c->arena, &search.tried.at[i].change),
+                search.tried.at[i].cost.makespan,
+                arena_amount(o->c->arena, (double)budget_all(&search.tried.at[i].cost.need)));
+}
+
+/* ---- uneven = memory ---- */
+
+static void choose_layers(Cli *o, Module *m, const LowerFacts *facts) {
+  ChangeSearch search = search_new(o, m, BY_BYTES);
+  if (strcmp(module_word(m, "plan.pipeline.uneven"), "memory") != 0) return;
+  search.device = search.host = INT64_MAX;
+  if (!search_run(&search, 1u << TRY_LAYERS)) return; /* the passes say why there is none */
+  change_choose(o, m, &search.best.change);
+  Report *r = diag_at(o->c->diag, "N0601", facts->pipeline, "%s layers on a stage were chosen",
+                      change_value(&search.best.change, "made.stage_layers"));
+  for (uint32_t i = 0; i < search.tried.n; i++)
+    if (search.tried.at[i].made)
+      diag_fact(r, "%s, the last stage has the rest: %s on a rank of the largest class",
+                change_value(&search.tried.at[i].change, "made.stage_layers"),
+                arena_amount(o->c->arena, (double)budget_all(&search.tried.at[i].cost.need)));
+}
+
+/* ---- the bucket: by latency and rate of the machine's links (ir/cost/bucket.h) ---- */
+
+int64_t fit_set_bucket(Module *m, const LowerFacts *facts) {
+  Machine machine = plan_machine(m);
+  int64_t bytes = facts->bucket ? 0 : bucket_default(m, &machine);
+  if (bytes) module_set(m, "plan.zero.bucket", "%lld", (long long)bytes);
+  return bytes;
+}
+
+double fit_latency(const Module *m, int64_t bytes) {
+  Machine machine = plan_machine(m);
+  LinkTime time = bucket_time(m, &machine, (double)bytes);
+  return time.seconds > 0 ? 100 * time.latency / time.seconds : 0;
+}
+
+static void choose_bucket(Cli *o, Module *m, const LowerFacts *facts) {
+  int64_t before = plan_zero_bucket(m), bytes = fit_set_bucket(m, facts);
+  if (!bytes) return;
+  Report *r = diag_at(o->c->diag, "N0601", facts->zero.file ? facts->zero : facts->plan,
+                      "bucket = %lldMiB was chosen", (long long)(bytes >> 20));
+  Str why = arena_printf(
+      o->c->arena, "latency is %.2g %% of the time of a full bucket; of %s it would be %.2g %%",
+      fit_latency(m, bytes), arena_amount(o->c->arena, (double)before), fit_latency(m, before));
+  diag_fact(r, "%s", why);
+  module_set(m, "made.zero.bucket", "chosen: %s", why); /* `info` prints it */
+  if (fit_latency(m, bytes) > BUCKET_LATENCY)
+    diag_fact(r, "no larger one is chosen: 1/64 of a rank's memory, or 1 GiB, is the most");
+  diag_help(r, "another one: `--set plan.zero.bucket=N`, or `bucket = N` in the line `zero`");
+}
+
+void fit_choose(Cli *o, Module *m, const LowerFacts *facts) {
+  choose_micro(o, m, facts);
+  choose_schedule(o, m, facts);
+  choose_layers(o, m, facts);
+  if (diag_errors(o->c->diag)) return;
+  fit_offload(o, m);
+  choose_bucket(o, m, facts);
+}

@@ -1,0 +1,257 @@
+/* The changes of a plan that a search tries (search.h), by generator: the settings that it varies,
+   from the least change to the largest. Must not: compile, or judge. */
+#include "fit.h"
+#include "ir/cost/bucket.h"
+#include <stdlib.h>
+#include "ir/plan/layer_range.h"
+#include "ir/plan/module_settings.h"
+#include "ir/schedule/flight.h"
+#include "ir/schedule/pipeline_schedule.h"
+#include "ir/shape/placement.h"
+#include "ir/support/num.h"
+#include "ir/word_patterns.h"
+
+enum { LAST_STAGE = 3, MOST_TIMES = 1024, MOST_CUTTING = 3, MOST_BUCKET = 16 /* GiB */ };
+
+#define ADD(...)                                                                                   \
+  vec_push(search->o->c->arena, *out, change_with(search->o->c->arena, search->base, __VA_ARGS__))
+/* .. which varies this as well. */
+#define AND(...) vec_last(*out) = change_with(search->o->c->arena, vec_last(*out), __VA_ARGS__)
+
+/* ---- facts ---- */
+
+int64_t rank_share(const Module *m) { return train_batch(m) / mesh_batch_ranks(m); }
+
+int64_t rank_micro(const Module *m) { return plan_micro(m) ? plan_micro(m) : rank_share(m); }
+
+const char *batch_axes(const Module *m) {
+  const char *text = "";
+  for (uint32_t i = 0; i < m->rules.n; i++)
+    for (uint32_t k = 0; rule_cuts_batch(&m->rules.at[i]) && k < m->rules.at[i].axes.n; k++)
+      text = arena_printf(m->arena, "%s%s%s", text, *text ? ", " : "", m->rules.at[i].axes.at[k]);
+  return text;
+}
+
+const char *zero_axes(const Module *m) {
+  return *plan_zero_axes(m) ? plan_zero_axes(m) : batch_axes(m);
+}
+
+static int last_stage(const Module *m) { return train_freezes(m) ? 1 : LAST_STAGE; }
+
+/* The stacks of the model that are not nested in another one: "dec.*, enc.*". */
+static const char *stack_paths(const Module *m) {
+  const char *text = "";
+  for (uint32_t i = 0; i < m->globals.n; i++) {
+    const Global *global = m->globals.at[i];
+    const char *path = layer_whole(m, global->name),
+               *star = global->kind == GLOBAL_PARAM ? strstr(path, ".*.") : NULL;
+    const char *name = star ? arena_strndup(m->arena, path, (size_t)(star - path) + 2) : text;
+    if (star && !text_lists(text, name))
+      text = arena_printf(m->arena, "%s%s%s", text, *text ? ", " : "", name);
+  }
+  return text;
+}
+
+/* ---- memory ---- */
+
+static void list_prefetch(const ChangeSearch *search, Changes *out) {
+  for (int64_t depth = flights_depth(search->m); depth > 0; depth--)
+    ADD("plan.zero.prefetch", "%lld", (long long)depth - 1);
+}
+
+static void list_overlap(const ChangeSearch *search, Changes *out) {
+  if (!plan_overlaps(search->m)) return;
+  ADD("plan.zero.overlap", "off");
+  if (flights_depth(search->m) > 0) AND("plan.zero.prefetch", "0");
+}
+
+static void list_zero(const ChangeSearch *search, Changes *out) {
+  for (int i = plan_zero_stage(search->m) + 1; *batch_axes(search->m) && i <= last_stage(search->m);
+       i++) {
+    ADD("plan.zero", "%d", i);
+    AND("plan.zero.over", "%s", zero_axes(search->m));
+  }
+}
+
+static void list_micro(const ChangeSearch *search, Changes *out) {
+  int64_t share = rank_share(search->m), now = rank_micro(search->m);
+  for (int64_t d = 1; d < now && d <= share; d = divisor_from(share, d + 1)) {
+    ADD("plan.micro", "%lld", (long long)d);
+    if (d == share) break;
+  }
+}
+
+static void list_input(const ChangeSearch *search, Changes *out) {
+  const char *stacks = stack_paths(search->m);
+  if (*stacks) ADD("plan.recompute", "%s keep = input", stacks);
+}
+
+static void list_split(const ChangeSearch *search, Changes *out) {
+  const char *stacks = stack_paths(search->m);
+  for (uint32_t i = 0; *stacks && i < search->m->mesh.n; i++)
+    if (search->m->mesh.at[i].size > 1)
+      ADD("plan.recompute", "%s keep = input over %s", stacks, search->m->mesh.at[i].name);
+}
+
+static void list_wider(const ChangeSearch *search, Changes *out) {
+  const char *had = zero_axes(search->m);
+  for (uint32_t i = 0; i < search->m->mesh.n; i++) {
+    const MeshAxis *axis = &search->m->mesh.at[i];
+    if (axis->size < 2 || text_lists(had, axis->name)) continue;
+    int last = *batch_axes(search->m) ? last_stage(search->m) : LAST_STAGE;
+    ADD("plan.zero", "%d", last);
+    AND("plan.zero.over", "%s%s%s", had, *had ? ", " : "", axis->name);
+  }
+}
+
+static void list_offload(const ChangeSearch *search, Changes *out) {
+  const Module *m = search->m;
+  OffloadUnits units = offload_units(m);
+  OffloadChoice choice = {{"", "", ""}};
+  if (search->host == INT64_MAX || *plan_offload(m)) return;
+  for (int word = 0; word < OFFLOAD_WORDS; word++) {
+    const char **paths = &choice.paths[word];
+    for (uint32_t i = 0; i < units.n; i++)
+      if (*units.at[i].updated)
+        *paths = arena_printf(m->arena, "%s%s%s", *paths, **paths ? ", " : "", units.at[i].updated);
+    vec_push(search->o->c->arena, *out, offload_change(m, search->base, &choice));
+  }
+}
+
+/* With as many ranks on a node as before: they share its memory; GPUs that are idle come first. */
+static void list_ranks(const ChangeSearch *search, Changes *out) {
+  const Module *m = search->m;
+  const char *axes = batch_axes(m), *name = arena_strndup(m->arena, axes, strcspn(axes, ","));
+  int axis = mesh_find(m, intern(m->ctx->names, name));
+  Machine machine = plan_machine(m);
+  int64_t each = machine.gpus ? module_whole(m, "machine.node.gpus") : machine.in_node;
+  for (int64_t times = 2; axis >= 0 && !search->o->here && times <= MOST_TIMES; times *= 2) {
+    int64_t nodes = ceil_div(mesh_ranks(m) * times, each);
+    ADD(arena_printf(m->arena, "plan.mesh.%s", name), "%lld",
+        (long long)(m->mesh.at[axis].size * times));
+    if (machine.memory && nodes > module_whole(m, "plan.on.nodes"))
+      AND("plan.on.nodes", "%lld", (long long)nodes);
+  }
+}
+
+/* ---- what a plan leaves open ---- */
+
+static void list_schedule(const ChangeSearch *search, Changes *out) {
+  ADD("plan.pipeline", "one_f_one_b");
+  ADD("plan.pipeline", "zero_bubble");
+  ADD("plan.pipeline", "zero_bubble");
+  AND("plan.pipeline.memory", "%d", MOST_AHEAD);
+  for (int chunks = 2; chunks <= MOST_CHUNKS; chunks++) {
+    ADD("plan.pipeline", "interleaved");
+    AND("plan.pipeline.chunks", "%d", chunks);
+  }
+}
+
+/* Layers and stages of the first `place` line that splits layers into stages; false: none. */
+static bool find_stages(const Module *m, int64_t *layers, int64_t *stages) {
+  for (uint32_t i = 0; i < m->rules.n; i++)
+    for (uint32_t k = 0; k < m->rules.at[i].dims.n && m->rules.at[i].axes.n; k++)
+      for (uint32_t d = 0; d < m->dims.n; d++) {
+        const Dim *dim = &m->dims.at[d];
+        int axis = mesh_find(m, m->rules.at[i].axes.at[0]);
+        if (dim->name != m->rules.at[i].dims.at[k] || axis < 0) continue;
+        *layers = dim->size, *stages = m->mesh.at[axis].size;
+        if (dim_counts_layers(m, dim->name)) return true;
+      }
+  return false;
+}
+
+/* All numbers: saved values of layers take the room of n layers, except on a stage that has none of
+   them, and equal stages need no padding; so bytes are not monotonic in n. */
+static void list_layers(const ChangeSearch *search, Changes *out) {
+  int64_t layers, stages;
+  if (plan_chunks(search->m) > 1 || !find_stages(search->m, &layers, &stages)) return;
+  for (int64_t n = ceil_div(layers, stages); stage_room_fits(layers, stages, n); n++)
+    ADD("made.stage_layers", "%lld", (long long)n);
+}
+
+/* ---- other sizes, orders, forms ---- */
+
+/* Numbers of n digits to the base n, each digit once: the permutations of two or three axes. */
+static bool permutation(int number, int n, int *digit) {
+  bool once = true;
+  for (int i = n - 1; i >= 0; i--) {
+    digit[i] = number % n, number /= n;
+    for (int k = i + 1; k < n; k++) once &= digit[i] != digit[k];
+  }
+  return once;
+}
+
+/* Axes that cut Batch change places with each other, others stay. */
+static void list_order(const ChangeSearch *search, Changes *out) {
+  static const int last[MOST_CUTTING + 1] = {0, 0, 4, 27}; /* n to the power of n */
+  const Module *m = search->m;
+  int cutting[MAX_MESH], digit[MAX_MESH], n = 0;
+  for (int i = 0; i < (int)m->mesh.n; i++)
+    if (text_lists(batch_axes(m), m->mesh.at[i].name)) cutting[n++] = i;
+  for (int number = 0; n <= MOST_CUTTING && number < last[n]; number++) {
+    const char *text = "";
+    bool same = true;
+    if (!permutation(number, n, digit)) continue;
+    for (int i = 0, next = 0; i < (int)m->mesh.n; i++) {
+      int at = next < n && cutting[next] == i ? cutting[digit[next++]] : i;
+      same &= at == i;
+      text = arena_printf(m->arena, "%s%s%s", text, i ? ", " : "", m->mesh.at[at].name);
+    }
+    if (!same) ADD("mesh", "%s", text);
+  }
+}
+
+/* The least above 1; n: there is none, or it is too large to be looked for. */
+static int64_t factor_of(int64_t n) {
+  enum { MOST = 1 << 16 };
+  for (int64_t i = 2; i < MOST && i * i <= n; i++)
+    if (n % i == 0) return i;
+  return n;
+}
+
+/* The nearest smaller and larger one of which the plan's is a multiple, or that is one of it. */
+static void list_near(const ChangeSearch *search, Changes *out) {
+  int64_t share = rank_share(search->m), now = rank_micro(search->m);
+  if (now < 1 || share % now) return;
+  if (now > 1) ADD("plan.micro", "%lld", (long long)(now / factor_of(now)));
+  if (share > now) ADD("plan.micro", "%lld", (long long)(now * factor_of(share / now)));
+}
+
+/* Where links have latency: a quarter, and four times as much or what suits the links. */
+static void list_bucket(const ChangeSearch *search, Changes *out) {
+  Machine machine = plan_machine(search->m);
+  int64_t now = plan_zero_bucket(search->m), better = bucket_default(search->m, &machine);
+  if (fit_latency(search->m, now) <= 0) return;
+  if (now / 4) ADD("plan.zero.bucket", "%lld", (long long)now / 4);
+  if (now >> 30 < MOST_BUCKET)
+    ADD("plan.zero.bucket", "%lld", (long long)(better > now ? better : now * 4));
+}
+
+static void list_accumulate(const ChangeSearch *search, Changes *out) {
+  ADD("plan.zero.accumulate", "shard");
+  ADD("plan.zero.accumulate", "full");
+}
+
+TryOrder search_list(const ChangeSearch *search, Generator generator, Changes *out) {
+  static const struct {
+    TryOrder order;
+    void (*list)(const ChangeSearch *, Changes *);
+  } rows[GENERATORS] = {[TRY_PREFETCH] = {ORDER_FIRST, list_prefetch},
+                        [TRY_OVERLAP] = {ORDER_FIRST, list_overlap},
+                        [TRY_ZERO] = {ORDER_FIRST, list_zero},
+                        [TRY_MICRO] = {ORDER_LARGEST, list_micro},
+                        [TRY_INPUT] = {ORDER_FIRST, list_input},
+                        [TRY_SPLIT] = {ORDER_ALL, list_split},
+                        [TRY_WIDER] = {ORDER_ALL, list_wider},
+                        [TRY_OFFLOAD] = {ORDER_FIRST, list_offload},
+                        [TRY_RANKS] = {ORDER_FIRST, list_ranks},
+                        [TRY_SCHEDULE] = {ORDER_ALL, list_schedule},
+                        [TRY_LAYERS] = {ORDER_ALL, list_layers},
+                        [TRY_ORDER] = {ORDER_ALL, list_order},
+                        [TRY_NEAR] = {ORDER_ALL, list_near},
+                        [TRY_BUCKET] = {ORDER_ALL, list_bucket},
+                        [TRY_ACCUMULATE] = {ORDER_ALL, list_accumulate}};
+  rows[generator].list(search, out);
+  return rows[generator].order;
+}

@@ -1,0 +1,145 @@
+/* Tries changes of a plan and keeps the best one (search.h). Must not: list changes
+   (generate.c). */
+#include "fit.h"
+#include "ir/cost/count.h"
+#include "ir/cost/nodes.h"
+#include "ir/cost/step.h"
+#include "ir/plan/module_settings.h"
+#include "ir/shape/placement.h"
+#include "ir/word_patterns.h"
+
+/* ---- one try ---- */
+
+static Cost cost_of(const Module *m) {
+  Moves moves = module_moves(m);
+  HostBudget host = module_host(m);
+  Pinned pinned = module_pinned(m);
+  Cost cost = {.need = module_budget(m),
+               .moved = moves.down + moves.up,
+               .host = host.total + pinned_all(&pinned)};
+  TrafficList l = module_traffic(m);
+  for (uint32_t i = 0; i < l.n; i++) cost.elements += l.at[i].elements, cost.bytes += l.at[i].bytes;
+  return cost;
+}
+
+/* The order of all axes in which the fewest bytes leave nodes; those that cut Batch stay among
+   themselves, since what one of them reduces is not sent over the next. */
+static void judge_nodes(const ChangeSearch *search, const Programs *programs, Cost *cost) {
+  const Module *m = programs->at[0];
+  uint32_t keep = 0;
+  int order[MAX_MESH];
+  for (uint32_t i = 0; i < m->mesh.n; i++)
+    if (text_lists(batch_axes(m), m->mesh.at[i].name)) keep |= 1u << i;
+  cost->leaves = node_order(programs->at, programs->n, plan_machine(m).in_node, keep, order);
+  cost->mesh = "";
+  for (uint32_t i = 0; i < m->mesh.n; i++)
+    cost->mesh = arena_printf(search->o->c->arena, "%s%s%s", cost->mesh, i ? ", " : "",
+                              m->mesh.at[order[i]].name);
+}
+
+Cost search_cost(const ChangeSearch *search, const Programs *programs) {
+  Cost cost = cost_of(fit_largest(programs));
+  cost.makespan = stages_makespan(programs->at, programs->n);
+  for (uint32_t i = 0; i < programs->n; i++) { /* the class with the most there may be another */
+    Cost class = cost_of(programs->at[i]);
+    if (class.host > cost.host) cost.host = class.host, cost.moved = class.moved;
+  }
+  if (search->by == BY_SECONDS || search->by == BY_FREED)
+    cost.seconds = plan_step(programs->at, programs->n, ir_main_entry(programs->at[0])).time.total;
+  if (search->by == BY_NODES) judge_nodes(search, programs, &cost);
+  return cost;
+}
+
+Try search_try(const ChangeSearch *search, Change change) {
+  Try one = {.change = change};
+  Programs programs;
+  Ctx *c;
+  one.made = change_programs(search->o, &change, &c, &programs);
+  if (!one.made) return one;
+  one.cost = search_cost(search, &programs);
+  ctx_free(c);
+  return one;
+}
+
+/* ---- which is better ---- */
+
+/* With `offload auto` what is on the host of a processor counts as if it were another memory. */
+static int64_t device_bytes(const ChangeSearch *search, const Cost *cost) {
+  return search->by == BY_FREED ? cost->need.total : budget_all(&cost->need);
+}
+
+bool search_fits(const ChangeSearch *search, const Try *one) {
+  return one->made && device_bytes(search, &one->cost) <= search->device &&
+         one->cost.host <= search->host;
+}
+
+double search_whole(const Cost *cost) { return cost->seconds > 0 ? cost->seconds : cost->moved; }
+
+static double value(const ChangeSearch *search, const Try *one) {
+  const Cost *cost = &one->cost, *from = &search->from;
+  bool timed = cost->seconds > 0 && from->seconds > 0;
+  switch (search->by) {
+  case BY_SECONDS: return cost->seconds;
+  case BY_MAKESPAN: return cost->makespan;
+  case BY_NODES: return cost->leaves;
+  case BY_BYTES: return (double)device_bytes(search, cost);
+  case BY_FREED:
+    if (search_fits(search, one)) return search_whole(cost);
+    return (timed ? cost->seconds - from->seconds : cost->moved - from->moved) /
+           (double)(from->need.total - cost->need.total);
+  }
+  return 0;
+}
+
+bool search_better(const ChangeSearch *search, const Try *one, const Try *than) {
+  bool fits = search_fits(search, one);
+  double gain = search->by == BY_BYTES || search->by == BY_FREED ? 1 : NODE_GAIN;
+  if (!than->made || fits != search_fits(search, than)) return fits || !than->made;
+  if (!fits && search->by != BY_FREED)
+    return device_bytes(search, &one->cost) < device_bytes(search, &than->cost);
+  return value(search, one) < gain * value(search, than);
+}
+
+/* ---- all of them ---- */
+
+ChangeSearch search_new(const Cli *o, const Module *m, Objective by) {
+  Machine machine = plan_machine(m);
+  return (ChangeSearch){.o = o,
+                        .m = m,
+                        .by = by,
+                        .device = fit_capacity(o, m),
+                        .host = machine.gpus && machine.host ? machine.host : INT64_MAX};
+}
+
+static bool offer(ChangeSearch *search, const Try *one) {
+  bool fits = search_fits(search, one);
+  vec_push(search->o->c->arena, search->tried, *one);
+  if (one->made && search_better(search, one, &search->best)) search->best = *one;
+  return fits;
+}
+
+static void offer_largest(ChangeSearch *search, const Changes *list) {
+  Try best = {0};
+  for (uint32_t low = 0, high = list->n; low < high;) {
+    uint32_t middle = low + (high - low) / 2;
+    Try one = search_try(search, list->at[middle]);
+    if (!one.made) return;
+    if (search_fits(search, &one)) best = one, low = middle + 1;
+    else high = middle;
+  }
+  if (best.made) offer(search, &best);
+}
+
+bool search_run(ChangeSearch *search, unsigned generators) {
+  for (Generator i = 0; i < GENERATORS; i++) {
+    Changes list = {0};
+    if (!(generators & 1u << i)) continue;
+    TryOrder order = search_list(search, i, &list);
+    if (order == ORDER_LARGEST) offer_largest(search, &list);
+    for (uint32_t k = 0; order != ORDER_LARGEST && k < list.n; k++) {
+      Try one = search_try(search, list.at[k]);
+      if (offer(search, &one) && order == ORDER_FIRST) break;
+    }
+  }
+  return search_fits(search, &search->best);
+}
