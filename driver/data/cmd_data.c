@@ -2,6 +2,7 @@
    (convert), and makes tokens of text (tokenize). All reading is the runtime's, so what this shows
    is what an executable will see. Must not: change the files that it reads. */
 #include "data_shards.h"
+#include "driver/sheet/sheet.h"
 #include "ir/support/num.h"
 #include "ir/support/output.h"
 #include "runtime/data/data_file.h"
@@ -81,30 +82,25 @@ static const char *number_type(Cli *o, const Array *array) {
              : arena_printf(o->c->arena, "%s%d", kinds[array->kind], 8 * array->width);
 }
 
-static void say_part(Cli *o, const DataFile *file) {
+static void say_part(Cli *o, Sheet *sheet, const DataFile *file) {
   const Array *array = &file->array;
   TokenRange range = range_of(array);
-  output_say(stdout, "%s: %s, %s%s, %lld numbers", file->path, array->format, number_type(o, array),
-             array->big ? " big-endian" : "", (long long)array->count);
-  for (int i = 0; i < array->rank && array->rank > 1; i++)
-    printf("%s%lld", i ? " x " : ", shape ", (long long)array->size[i]);
-  if (array->count) printf(", %.10g to %.10g", range.low, range.high);
-  if (array->documents > 1)
-    printf(", %lld sequences, %lld documents", (long long)array->sequences,
-           (long long)array->documents - 1);
-  putchar('\n');
-}
-
-static void list_part(Cli *o, const DataFile *file, bool first) {
-  const Array *array = &file->array;
-  TokenRange range = range_of(array);
-  fputs(first ? "{\"path\":" : ",{\"path\":", stdout);
-  json_put_string(stdout, file->path);
-  printf(",\"format\":\"%s\",\"type\":\"%s\",\"numbers\":%lld,\"shape\":[", array->format,
-         number_type(o, array), (long long)array->count);
-  for (int i = 0; i < array->rank; i++) printf("%s%lld", i ? "," : "", (long long)array->size[i]);
-  printf("],\"documents\":%lld,\"least\":%.17g,\"most\":%.17g}",
-         (long long)(array->documents > 1 ? array->documents - 1 : 0), range.low, range.high);
+  bool documents = array->documents > 1;
+  sheet_open(sheet, "files[]");
+  sheet_list(sheet, "shape");
+  sheet_say(sheet, "{path}: {format}, {type}{}, {numbers} numbers", as_text(file->path),
+            as_text(array->format), as_text(number_type(o, array)),
+            as_text(array->big ? " big-endian" : ""), as_count((double)array->count));
+  for (int i = 0; i < array->rank; i++)
+    sheet_say_if(sheet, array->rank > 1, "{}{shape[]}", as_text(i ? " x " : ", shape "),
+                 as_count((double)array->size[i]));
+  sheet_say_if(sheet, array->count, ", {least} to {most}", as_exact(range.low),
+               as_exact(range.high));
+  sheet_say_if(sheet, documents, ", {} sequences, {documents} documents",
+               as_count((double)array->sequences),
+               as_count(documents ? (double)array->documents - 1 : 0));
+  sheet_say(sheet, "\n");
+  sheet_close(sheet);
 }
 
 /* The first numbers; as text, if a tokenizer can spell them. */
@@ -118,10 +114,22 @@ static void say_head(const DataFile *file, const Tokenizer *tokenizer, int64_t n
   putchar('\n');
 }
 
-static void say_total(const DataParts *parts) {
-  long long n = 0;
-  for (uint32_t i = 0; i < parts->n; i++) n += parts->at[i].array.count;
-  if (parts->n > 1) printf("%u files, %lld numbers\n", parts->n, n);
+static void show_parts(Cli *o, const DataParts *parts, const Tokenizer *tokenizer, int64_t head) {
+  bool json = o->value[OPT_JSON];
+  double numbers = 0;
+  Sheet *sheet = sheet_new(o->c->arena);
+  sheet_put(sheet, "{schema}", as_count(1));
+  sheet_list(sheet, "files");
+  for (uint32_t i = 0; i < parts->n; i++) {
+    say_part(o, sheet, &parts->at[i]);
+    numbers += (double)parts->at[i].array.count;
+    if (json) continue;
+    sheet_text(stdout, sheet), sheet = sheet_new(o->c->arena);
+    if (head >= 0) say_head(&parts->at[i], tokenizer, head);
+  }
+  if (!json && parts->n > 1)
+    sheet_say(sheet, "{} files, {} numbers\n", as_count(parts->n), as_count(numbers));
+  sheet_show(sheet, json);
 }
 
 static Exit data_info(Cli *o) {
@@ -135,17 +143,7 @@ static Exit data_info(Cli *o) {
     return cli_usage("`--head` wants a whole number, not `%s`", head);
   e = open_parts(o, &parts);
   if (e == EXIT_FINE) e = open_tokenizer(o, &tokenizer);
-  if (o->value[OPT_JSON] && e == EXIT_FINE) {
-    fputs("{\"schema\":1,\"files\":[", stdout);
-    for (uint32_t i = 0; i < parts.n; i++) list_part(o, &parts.at[i], i == 0);
-    puts("]}");
-  } else if (e == EXIT_FINE) {
-    for (uint32_t i = 0; i < parts.n; i++) {
-      say_part(o, &parts.at[i]);
-      if (head) say_head(&parts.at[i], tokenizer, shown);
-    }
-    say_total(&parts);
-  }
+  if (e == EXIT_FINE) show_parts(o, &parts, tokenizer, head ? shown : -1);
   if (tokenizer) rt_tokenizer_close(tokenizer);
   close_parts(&parts);
   return e;

@@ -235,7 +235,7 @@ Exit cmd_plan(Cli *o) {
     if (e == EXIT_USAGE) return e; /* so it is for all of them */
     if (e > worst) worst = e;
     names += n, names += *names == ',';
-    if (*names && !o->value[OPT_JSON] && !to_stdout(page)) printf("\n");
+    if (*names && !o->value[OPT_JSON] && !to_stdout(page)) putchar('\n');
   } while (*names);
   if (!page) return worst;
   Exit e = cli_report(o, plan_page_write(planning.page, o->c, planning.model, page));

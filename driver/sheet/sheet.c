@@ -13,10 +13,11 @@ static const struct {
   int digits;
   double times;
 } kinds[] = {
-    [FIGURE_COUNT] = {"%.*f", "%.0f", 0, 1},      [FIGURE_NUMBER] = {"%.*g", "%.9g", 3, 1},
-    [FIGURE_SECONDS] = {"%.*g s", "%.6g", 3, 1},  [FIGURE_FLOP] = {"%.*g", "%.17g", 4, 1},
-    [FIGURE_SHARE] = {"%.*f %%", "%.6g", 1, 100}, [FIGURE_PORTION] = {"%.*g %%", "%.6g", 3, 100},
-    [FIGURE_MEASURED] = {"%.*g s", "%.9g", 4, 1}, [FIGURE_BYTES] = {"", "%.17g", 0, 1},
+    [FIGURE_EXACT] = {"%.*g", "%.17g", 10, 1},      [FIGURE_COUNT] = {"%.*f", "%.0f", 0, 1},
+    [FIGURE_NUMBER] = {"%.*g", "%.9g", 3, 1},       [FIGURE_SECONDS] = {"%.*g s", "%.6g", 3, 1},
+    [FIGURE_FLOP] = {"%.*g", "%.17g", 4, 1},        [FIGURE_SHARE] = {"%.*f %%", "%.6g", 1, 100},
+    [FIGURE_PORTION] = {"%.*g %%", "%.6g", 3, 100}, [FIGURE_MEASURED] = {"%.*g s", "%.9g", 4, 1},
+    [FIGURE_BYTES] = {"", "%.17g", 0, 1},
 };
 
 const char *figure_text(Arena *arena, const Figure *figure, int digits) {

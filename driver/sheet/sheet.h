@@ -31,6 +31,7 @@ typedef enum FigureKind { /* the words of each, in text and in JSON: sheet.c */
                           FIGURE_BYTES,
                           FIGURE_COUNT,
                           FIGURE_NUMBER,
+                          FIGURE_EXACT, /* all digits in JSON */
                           FIGURE_SECONDS,
                           FIGURE_MEASURED, /* seconds with more digits */
                           FIGURE_FLOP,
@@ -54,6 +55,7 @@ static inline Figure as_flag(bool flag, const char *yes, const char *no) {
 FIGURE(as_bytes, FIGURE_BYTES)
 FIGURE(as_count, FIGURE_COUNT)
 FIGURE(as_number, FIGURE_NUMBER)
+FIGURE(as_exact, FIGURE_EXACT)
 FIGURE(as_seconds, FIGURE_SECONDS)
 FIGURE(as_measured, FIGURE_MEASURED)
 FIGURE(as_flop, FIGURE_FLOP)

@@ -6,6 +6,7 @@
   tables    every op of ops.def has an entry in docs/ir.md and, if differentiable, a row in grad.def
   families  every row of families.def has what a kernel family is made of
   seam      generated code calls the runtime by rows of rt_abi.def alone; the IR names no pass
+  results   commands whose results are a sheet print nothing themselves (driver/sheet)
   marks     no marks of unfinished work
 """
 import os, re, subprocess, sys
@@ -164,6 +165,14 @@ def seam():
     return bad
 
 
+def results():
+    """Pictures write SVG; the others give every figure to a sheet, which has it as text, JSON and HTML."""
+    sheets = re.compile(r'^driver/(plan|fit|doctor|verify)/|^driver/cmd_check')
+    pictures = re.compile(r'plan_(svg|gantt|timeline|schedule|page)\.c$')
+    return [f'{f}:{i}: {line.strip()[:80]}' for f in files('.c') if sheets.search(f) and not pictures.search(f)
+            for i, line in enumerate(text(f).split('\n'), 1) if re.search(r'\b(f?printf|f?puts)\(', line)]
+
+
 def marks():
     mark = re.compile(r'\b(TODO|FIXME|XXX|HACK|not implemented|unimplemented)\b')
     return [f'{f}:{i}: {line.strip()[:80]}' for f in files('.c', '.h', '.l', '.y', '.def', '.sh', '.py')
@@ -171,7 +180,8 @@ def marks():
             for i, line in enumerate(text(f).split('\n'), 1) if mark.search(line)]
 
 
-RULES = dict(sizes=sizes, layers=layers, heads=heads, tables=tables, families=families, seam=seam, marks=marks)
+RULES = dict(sizes=sizes, layers=layers, heads=heads, tables=tables, families=families, seam=seam, results=results,
+             marks=marks)
 wrong = 0
 for rule in sys.argv[2:] or RULES:
     for line in RULES[rule](): print(f'{rule}: {line}'); wrong += 1
