@@ -453,12 +453,13 @@ int64_t plan_zero_ranks(PlanCheck *check) {
    blocks of what travels in 8 bits. */
 static void check_bucket(PlanCheck *check) {
   enum { LINE = 64, WIDEST = 4 };
-  int64_t block = plan_int8_numbers(check), piece = block > LINE / WIDEST ? block * WIDEST : LINE;
+  int64_t block = plan_int8_numbers(check),
+          piece = block > LINE / WIDEST ? times_i64(block, WIDEST) : LINE;
   const AstSetting *zero = settings_line(check->item, "zero");
   const AstValue *bucket = zero ? setting_option(zero, "bucket") : NULL;
   const AstValue *at = bucket ? bucket : settings_value(check->item, "precision", "block");
   if (!at) return;
-  int64_t ranks = plan_zero_ranks(check), least = ranks * piece,
+  int64_t ranks = plan_zero_ranks(check), least = times_i64(ranks, piece),
           have = settings_integer(check->item, ITEM_PLAN, "zero", "bucket");
   if (have >= least) return;
   Report *r = world_error(check->w, "E0602", at->span, "a bucket of %lld bytes for %lld ranks",

@@ -120,9 +120,12 @@ static bool in_f32(const AstNumber *number) {
   return number->unit == UNIT_NONE && size <= FLT_MAX && (size == 0 || size >= FLT_MIN);
 }
 
+/* Passes multiply such numbers; the verifier has the same limits (check_settings). */
+static const double MOST_COUNT = 1e15, MOST_BYTES = 1e18;
+
 static bool number_fits(SettingType type, const AstNumber *number) {
   switch (type) {
-  case TYPE_COUNT: return whole_number(number, 1);
+  case TYPE_COUNT: return whole_number(number, 1) && number->value <= MOST_COUNT;
   case TYPE_INTEGER: return whole_number(number, 0);
   case TYPE_STAGE: return whole_number(number, 0) && number->value <= 3;
   case TYPE_NUMBER:
@@ -140,7 +143,7 @@ static bool number_fits(SettingType type, const AstNumber *number) {
                                        number->value > 0 && number->value < 1);
   case TYPE_BYTES:
     return (number->unit == UNIT_BYTES || whole_number(number, 0)) && number->value >= 0 &&
-           number->value < 0x1p63;
+           number->value < MOST_BYTES;
   case TYPE_AHEAD:
     return whole_number(number, 0) ||
            (number->unit == UNIT_BYTES && number_fits(TYPE_BYTES, number));
@@ -220,6 +223,10 @@ static void help_value(const Check *check, SettingType type, const AstValue *val
     diag_help(r, "in 32 bits it is %s", fabs(value->number.value) > 1 ? "infinite" : "0");
   else if (number && value->number.value < 1 && (float)value->number.value >= 1)
     diag_help(r, "in 32 bits it is 1");
+  if (type == TYPE_COUNT && value->kind == VALUE_NUMBER && value->number.value > MOST_COUNT)
+    diag_help(r, "10^15 at most");
+  if (type == TYPE_BYTES && value->kind == VALUE_NUMBER && value->number.value >= MOST_BYTES)
+    diag_help(r, "less than 10^18 bytes");
   if (type == TYPE_RATE && value->kind == VALUE_NUMBER && value->number.value <= 0)
     diag_help(r, "more than 0, or leave it out: then no time is told");
   const char *said = with ? NULL : said_of_value(type, value);

@@ -129,8 +129,8 @@ static const struct {
   const char *key;
   double least, most;
 } plan_numbers[] = {
-    {"plan.zero", 0, 3},      {"plan.zero.bucket", 1, 1e15},    {"plan.zero.persist", 0, 1e15},
-    {"plan.micro", 0, 1e15},  {"plan.on.nodes", 1, 1e9},        {"train.batch", 1, 1e15},
+    {"plan.zero", 0, 3},      {"plan.zero.bucket", 1, 1e18},    {"plan.zero.persist", 0, 1e18},
+    {"plan.micro", 0, 1e15},  {"plan.on.nodes", 1, 1e15},       {"train.batch", 1, 1e15},
     {"train.steps", 1, 1e15}, {"machine.node.memory", 0, 1e18}, {"machine.node.reserve", 0, 1e18},
 };
 

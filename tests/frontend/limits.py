@@ -106,6 +106,11 @@ with tempfile.TemporaryDirectory() as folder:
     refuses_set(folder, 'plan.micro=3', code='E0703')
     refuses_set(folder, 'trian.steps=3', code='E0601')
     refuses_set(folder, 'train.steps=')
+    for key in ('train.steps', 'plan.micro', 'plan.on.nodes', 'machine.node.cpus'):
+        refuses_set(folder, f'{key}={10**15 + 1}')
+    for key in ('machine.node.memory', 'machine.node.reserve', 'plan.zero.bucket', 'plan.zero.persist'):
+        refuses_set(folder, f'{key}={10**18}')
+    accepts(folder, {}, f'train.steps={10**15}', f'machine.node.memory={10**17}')
     r, _ = dump(folder, dict(train='eval every = 41\n  save every = 50'))
     if r.stderr.count('W0706') != 2: wrong.append(r.stderr)
     accepts(folder, dict(train='eval every = 40\n  save every = 40'))
