@@ -1,17 +1,18 @@
 """Small models under plans of every kind, as processes: python3 cover.py SHARDC [ROWS] [STEPS] [mpi] | all [BEGIN END]
-| nccl [ROWS] | signs [ROWS] | int8 | late
+| nccl [ROWS] | signs [ROWS] | int8 | late | budgets
 
-28 rows in which every two choices of many.CHOICES meet (a Sparse Transformer, Llama, BERT, a Mixer; zero, data, tensor,
-`else Seq`, accumulation, recomputation, precision, clipping, buckets, messages in flight), 20 steps each, and rows of
-pipelines: losses, norms, parameters and states equal those of one rank; every rank touches exactly the predicted bytes,
-which are those of `shardc plan`; the bytes sent equal the plan. Then four rows over MPI. `all`: the matrix of
-tests/soak, every model under zero x data x tensor x `else Seq` x accumulation. `nccl`: six rows of 3 steps (or more
-rows), compiled for a GPU and run by the stand-in, four ranks at most, and the pipeline rows, against one rank on a
-processor; then three of them with messages that pass through the host. `signs`: six rows of 8 steps (or more rows) of
-1-bit Adam, frozen after 3, over ranks that cut Batch, other axes, and pipeline stages. `int8`: rows of messages in 8
-bits, on processors, over MPI, and by the stand-in. `late`: rows whose updates come one step late, with states on the
-host; the stand-in runs two of them as well. The stand-in's driver provides exactly the bytes of the GPU and of pinned
-host memory that `plan` counts, also with optimizer, gradients or parameters on the host.
+28 rows in which every two choices of many.CHOICES meet (a Sparse Transformer, Llama, BERT, a Mixer; zero, data,
+tensor, `else Seq`, accumulation, recomputation, precision, clipping, buckets, messages in flight), 20 steps each, and
+rows of pipelines and of budgets: losses, norms, parameters and states equal those of one rank; every rank touches
+exactly the predicted bytes, which are those of `shardc plan`; the bytes sent equal the plan. Then four rows over MPI.
+`all`: the matrix of tests/soak, every model under zero x data x tensor x `else Seq` x accumulation. `nccl`: six rows
+of 3 steps (or more rows), compiled for a GPU and run by the stand-in, four ranks at most, and the pipeline rows,
+against one rank on a processor; then three of them with messages that pass through the host. `signs`: six rows of 8
+steps (or more rows) of 1-bit Adam, frozen after 3, over ranks that cut Batch, other axes, and pipeline stages.
+`int8`: rows of messages in 8 bits, on processors, over MPI, and by the stand-in. `late`: rows whose updates come one
+step late, with states on the host; the stand-in runs two of them as well. The stand-in's driver provides exactly the
+bytes of the GPU and of pinned host memory that `plan` counts, also with optimizer, gradients or parameters on the
+host.
 """
 import itertools, os, random, shutil, sys, time
 from common import workdir
@@ -83,6 +84,15 @@ def late():
     return [dict(base, model=m, zero=z, data=d, tensor=t, **more) for m, z, d, t, more in rows]
 
 
+def budgets():
+    """Saved values within a budget, in bytes of one rank: with parts in flight, every kind of mesh, on the host."""
+    base = dict(turns()[0], flight=0, recompute='auto')
+    rows = (('llama', 1, 2, 1, 30000, {}), ('bert', 0, 1, 2, 12000, {'schedule': 'gpipe'}),
+            ('deep', 2, 2, 1, 20000, {'schedule': 'interleaved chunks = 2'}), ('llama', 2, 2, 1, 9000, {'offload': 2}),
+            ('mixer', 0, 1, 2, 2000, {'parts': 8, 'schedule': 'sequential', 'precision': 'bf16'}))
+    return [dict(base, model=m, zero=z, data=d, tensor=t, budget=b, **more) for m, z, d, t, b, more in rows]
+
+
 def some_there():
     """Only the layers' optimizer and gradients on the host; moments in bf16, with and without the host."""
     base = dict(turns()[0], flight=0, pipe=1, schedule=None, offload='stack')
@@ -123,12 +133,13 @@ def main():
             rows = int8()
             mpi, host = rows[3:5], rows[:1]
             nccl = rows[2:7] + rows[9:]
+        elif 'budgets' in words: rows = budgets()
         elif 'late' in words:
             rows, steps = late(), 6
             nccl = rows[3:5]
         else:
             count, steps = (numbers + [28, 20][len(numbers):])
-            rows = pairwise(28)[:count] + turns() + some_there()
+            rows = pairwise(28)[:count] + turns() + some_there() + budgets()
             mpi = [r for r in rows if few(r)][:4] if 'mpi' in words else []
         bench = Bench(sys.argv[1], folder, steps)
         if mpi and not (shutil.which('mpirun') and shutil.which('mpicc')):

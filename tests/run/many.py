@@ -85,8 +85,10 @@ def with_states(text):
 
 
 def kept(row):
-    """What follows the stack's name: `auto` has two and a half times the layers' inputs of a rank's micro-batch."""
-    budget = 40960 // row['parts'] // row.get('data', 1) // (2 if row['precision'] == 'bf16' else 1)
+    """What follows the stack's name: `auto` has two and a half times the layers' inputs of a rank's micro-batch,
+    or the row's budget."""
+    inputs = 40960 // row['parts'] // row.get('data', 1) // (2 if row['precision'] == 'bf16' else 1)
+    budget = row.get('budget') or inputs
     part = ['.* keep = none'] if stages(row) > 1 else ['[0..0] keep = input', '[1..1] keep = none']
     lines = {0: [], 1: ['.* keep = input'], 'part': part,
              'auto': [f'.* keep = auto budget = {budget}']}[row['recompute']]
@@ -101,7 +103,7 @@ def flying(row):
 
 
 def stages(row):
-    few, alike = row.get('data', 1) * row.get('tensor', 1) <= 4, row['recompute'] != 'auto'
+    few, alike = row.get('data', 1) * row.get('tensor', 1) <= 4, row['recompute'] != 'auto' or row.get('budget')
     return row.get('pipe', 1) if few and alike else 1
 
 
