@@ -2,6 +2,7 @@
    (sema_plan.c); a plan without a mesh adds nothing to the module. */
 #include "lower_build.h"
 #include "frontend/settings/settings.h"
+#include "ir/plan/optimizers.h"
 #include <string.h>
 
 static void write_axes(Build *build, const AstSetting *mesh) {
@@ -52,11 +53,27 @@ static void write_likes(Module *m, const Sizes *sizes) {
   }
 }
 
+/* The places of all names after `of`, in the lines for groups of parameters. */
+static void write_group_places(Build *build, const AstItem *train) {
+  const AstValue **path;
+  int line = 0;
+  for (uint32_t i = 0; train && i < train->block->settings.n; i++) {
+    const AstSetting *setting = train->block->settings.at[i];
+    if (!setting_is_group(train, setting)) continue;
+    uint32_t n = setting_of(build->m->ctx, setting, &path);
+    Span all = path[0]->span, last = path[n - 1]->span;
+    all.length = last.offset + last.length - all.offset;
+    module_set_loc(build->m, optimizer_key(build->m, ++line, "train.optim.of"),
+                   build_loc(build, all));
+  }
+}
+
 void write_setting_places(Build *build, const Choice *choice) {
   const AstSetting *micro = choice->plan ? settings_line(choice->plan->item, "micro") : NULL;
   const AstSetting *optim = choice->train ? settings_line(choice->train->item, "optim") : NULL;
   if (micro) module_set_loc(build->m, "plan.micro", build_loc(build, micro->path->span));
   if (optim) module_set_loc(build->m, "train.optim", build_loc(build, optim->path->span));
+  write_group_places(build, choice->train ? choice->train->item : NULL);
 }
 
 void write_mesh(Build *build, const Sizes *sizes, const AstItem *plan) {

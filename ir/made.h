@@ -14,6 +14,9 @@
 #define MADE_GROUP "zero.of."      /* flat groups of parameters (pass zero) */
 #define MADE_OWNER "Owner'"        /* their dims: whose piece it is, */
 #define MADE_PIECE "Piece'"        /* and its elements */
+#define MADE_MATRIX                                                                                \
+  "Matrix'" /* dims of a parameter in the part of its update that is by
+                                      matrices (muon.c) */
 
 bool name_is_made(const char *name);
 Str name_made(const Module *m, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -38,7 +38,22 @@ static void report_twice(GroupLines *lines, const AstValue *path, Str param) {
   diag_help(r, "each parameter in one line");
 }
 
-static void read_path(GroupLines *lines, const AstValue *path) {
+/* A parameter of fewer than two dims is no matrix, whatever reads it; passes/math/matrix.c checks
+   what reads the others. */
+static void check_matrix(GroupLines *lines, const OptimizerRow *row, Span at, const Param *param) {
+  if (!row || !(row->flags & OPTIMIZER_MATRICES) || param->frozen || param->dims.n > 1) return;
+  Report *r = world_error(lines->check.w, "E0602", at,
+                          "`optim %s` updates matrices, and `%s` is none", row->name, param->path);
+  diag_also(r, param->span, "%s", param->dims.n ? "one dim" : "a number");
+  diag_help(r, "a line `optim %s .. of NAMES` for matrices, and `optim adamw` for all others",
+            row->name);
+}
+
+static const OptimizerRow *row_of(const Eval *e, const AstItem *train) {
+  return optimizer_row(settings_word(e->ctx, train, ITEM_TRAIN, "optim", NULL));
+}
+
+static void read_path(GroupLines *lines, const OptimizerRow *row, const AstValue *path) {
   Eval *e = lines->check.e;
   bool known = false, any = false;
   uint32_t twice = e->params.n;
@@ -50,6 +65,7 @@ static void read_path(GroupLines *lines, const AstValue *path) {
     const Param *param = e->params.at[i];
     if (!layer_path_names(text, strlen(text), param->path)) continue;
     known = true, any |= !param->frozen;
+    check_matrix(lines, row, path->span, param);
     if (lines->taken[i] && twice == e->params.n) twice = i;
     lines->taken[i] = true;
   }
@@ -82,21 +98,29 @@ static void check_left(GroupLines *lines) {
   diag_help(r, "leave out one `of`: the line without it updates all others");
 }
 
+static void check_lines(GroupLines *lines, uint32_t n, const AstItem **group) {
+  Eval *e = lines->check.e;
+  const AstItem *train = lines->train;
+  for (uint32_t i = 0, line = 0; i < n; i++) {
+    const AstValue **path;
+    while (!setting_is_group(train, train->block->settings.at[line])) line++;
+    uint32_t paths = setting_of(e->ctx, train->block->settings.at[line++], &path);
+    for (uint32_t k = 0; k < paths; k++) read_path(lines, row_of(e, group[i]), path[k]);
+    check_alone(lines, group[i], settings_line(group[i], "optim"));
+    check_states(e, group[i]), check_nesterov(e, group[i]);
+  }
+}
+
 void check_groups(Eval *e, const Choice *choice, const AstItem *train) {
   const AstItem **group;
   uint32_t n = settings_groups(e->ctx, train, "optim", &group);
+  const AstSetting *others = settings_line(train, "optim");
   GroupLines lines = {.check = {.e = e, .w = e->w, .c = choice}, .train = train};
   lines.taken = ARENA_ARRAY(e->arena, bool, e->params.n + 1);
-  for (uint32_t i = 0; n && i < train->block->settings.n; i++) {
-    const AstSetting *line = train->block->settings.at[i];
-    const AstValue **path;
-    if (!setting_is_group(train, line)) continue;
-    uint32_t paths = setting_of(e->ctx, line, &path);
-    for (uint32_t k = 0; k < paths; k++) read_path(&lines, path[k]);
-  }
-  for (uint32_t i = 0; i < n; i++) {
-    check_alone(&lines, group[i], settings_line(group[i], "optim"));
-    check_states(e, group[i]), check_nesterov(e, group[i]);
-  }
-  if (n) check_alone(&lines, train, settings_line(train, "optim")), check_left(&lines);
+  check_lines(&lines, n, group);
+  if (!others) return;
+  if (n) check_alone(&lines, train, others), check_left(&lines);
+  for (uint32_t i = 0; i < e->params.n; i++)
+    if (!lines.taken[i])
+      check_matrix(&lines, row_of(e, train), others->path->span, e->params.at[i]);
 }

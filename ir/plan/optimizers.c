@@ -8,10 +8,12 @@
 
 static const OptimizerRow rows[] = {
 #define FREEZES OPTIMIZER_FREEZES
+#define MATRICES OPTIMIZER_MATRICES
 #define OPTIMIZER(name, states, flags) {#name, states, flags},
 #include "optimizers.def"
 #undef OPTIMIZER
 #undef FREEZES
+#undef MATRICES
 };
 
 const OptimizerRow *optimizer_row(const char *name) {

@@ -8,8 +8,9 @@
 
    - A value is on the host if an operand is (states, and values that updates make of them).
      Scalars, such as the norm's factor, are the exception: they move to the tier of the tensors
-     that they are combined with. Collectives, carried values, inputs, outputs and parameters are
-     on the device; a loop's body is rewritten for the tiers of its operands.
+     that they are combined with. Whole matrices of an update (muon.c), collectives, carried values,
+     inputs, outputs and parameters are on the device; a loop's body is rewritten for the tiers of
+     its operands.
    - A value that is needed in the other tier is copied once. A download takes the fewest bytes:
      the value, or the values from which it is made element by element (the operand of a cast of a
      gradient, of its product with a factor, of random initial values). So gradients are downloaded
@@ -27,6 +28,7 @@
    The pass runs after `wire`, so that messages have their types. Must not: change a number; move a
    value that is in no group (a refusal names it); compute on the host anything but element-wise
    work on states or for them. */
+#include "passes/base/matrix_part.h"
 #include "passes/base/rebuild.h"
 #include "offload.h"
 #include "ir/schedule/flight.h"
@@ -260,6 +262,7 @@ static void copy_loop(TierRewrite *tiers, const Op *o) {
 Tier offload_op_tier(const Fn *f, const Tier *tier, const Op *o) {
   bool makes_scalar = o->nout && !value_type(f, o->out)->rank;
   if (o->global) return o->global->type.tier;
+  if (op_on_matrices(f, o)) return TIER_device;
   for (uint32_t i = 0; i < o->nin && op_family(o->code) != FAMILY_COLLECTIVE; i++)
     if (tier[o->in[i]] == TIER_host && (makes_scalar || value_type(f, o->in[i])->rank))
       return TIER_host;

@@ -7,6 +7,7 @@
    reaches only roots, through sums, copies and moved indexes, is a gradient. Bodies are examined
    from outside in. */
 #include "collect.h"
+#include "passes/base/matrix_part.h"
 
 Uses uses_new(Module *m, const Fn *f) {
   uint32_t n = f->values.n + 1;
@@ -94,6 +95,11 @@ static void find_roots(const Fn *f, Uses *uses, GradientUpdate *update, ValueId 
   update->seen[v] = true;
   uses->assigned[v] = update->g->placed;
   if (o && o->code == OP_load) return;
+  ValueId read = matrix_part_reads(f, v);
+  if (read != NO_VALUE) {
+    find_roots(f, uses, update, read);
+    return;
+  }
   bool elem = o && op_family(o->code) == FAMILY_ELEM;
   if (elem && from_state(f, t, v, update->known)) {
     for (uint32_t i = 0; i < o->nin; i++) find_roots(f, uses, update, o->in[i]);

@@ -2,6 +2,9 @@
    shares (zero_groups.c), their flat layout (zero_flat.c), the rewriting of functions
    (zero_rewrite.c, zero_loops.c, zero_gradients.c), and of updates (zero_update.c).
 
+   An update by matrices (muon.c) needs members whole: rounds are gathered for it, one at a time
+   (zero_matrices.c).
+
    A group has a flat layout, one round of its stack after the other: the local blocks of its
    members are concatenated in the order of declaration (dim flat) and cut in buckets of equal
    length, the last one padded with zeros: [rounds, flat] = [rounds, buckets, owners, piece]. If
@@ -28,6 +31,8 @@ typedef struct ZeroMember {
   OpId *chain;         /* ops of the update, in order */
   uint32_t nchain;
   const bool *number; /* by value of `step`: of the chain, and one number per round */
+  const bool *whole;  /* by value of `step`: of the chain, in the part that needs whole matrices */
+  ValueId part, made; /* what this part reads, and its result; NO_VALUE: there is no such part */
   bool copied; /* there is a master; every reader casts it to `narrow`, if that is another type */
   Elem narrow;
   Str signature;        /* the chain in words: equal ones can be done as one */
@@ -135,7 +140,10 @@ ValueId zero_cut(Zero *z, Fn *f, const ZeroGroup *group, ValueId flat, bool all)
 ValueId zero_join(Zero *z, Fn *f, const ZeroGroup *group, ValueId owned,
                   bool all); /* owned: flat */
 ValueId zero_own(Zero *z, Fn *f, const ZeroGroup *group,
-                 ValueId owned);                       /* this rank's part of it */
+                 ValueId owned); /* this rank's part of it */
+/* In a body, which is given the rank's coordinates on the group's axes. */
+void zero_coordinates(Zero *z, Fn *f, const ZeroGroup *group, ValueId *at);
+ValueId zero_own_at(Zero *z, Fn *f, const ZeroGroup *group, ValueId owned, const ValueId *at);
 ValueId zero_sum(Zero *z, Fn *f, Str axis, ValueId v); /* all_reduce over a mesh axis */
 ValueId zero_sum_gradient(Zero *z, Fn *f, Str axis, ValueId v);
 /* Over the group's axes: the sum, of which each rank keeps its shard, or without partitioning all
@@ -147,6 +155,9 @@ ValueId zero_gather(Zero *z, Fn *f, const ZeroGroup *group, ValueId owned);
 bool zero_packs(const Zero *z, const ZeroGroup *group);
 ValueId zero_pack(Zero *z, Fn *f, const ZeroGroup *group, ValueId owned, ValueId *scale);
 ValueId zero_gather_packed(Zero *z, Fn *f, const ZeroGroup *group, ValueId codes, ValueId scale);
+/* The part of a group's update that needs whole matrices, of the rank's own shard of what it reads
+   (zero_matrices.c). */
+ValueId zero_matrices(Zero *z, Fn *f, const ZeroGroup *group, ValueId own);
 /* Numbers of a rank's own shard, as those of all owners. */
 ValueId zero_numbers(Zero *z, Fn *f, const ZeroGroup *group, ValueId own);
 /* The number of messages of a value if c sends it over `ways` ranks: 1 if it is no group's. */

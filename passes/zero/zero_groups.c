@@ -114,6 +114,7 @@ static void read_param(Zero *zero, Global *global) {
     note_whole(zero, global, "its gradient is a sum over some of these axes alone");
   slice.member.chain = slice.chain.at, slice.member.nchain = slice.chain.n;
   slice.member.number = slice_numbers(&slice, &key.measured);
+  slice.member.whole = slice_wholes(&slice);
   slice.member.signature = arena_printf(zero->m->arena, "%s of %s", slice_words(&slice),
                                         elem_name(value_type(slice.f, slice.member.sum)->elem));
   slice_find_copy(&slice);

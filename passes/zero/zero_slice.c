@@ -5,11 +5,12 @@
    gradient. The gradient is the complete one, i.e. the result of the all-reduces that complete it,
    one of which is over the group's axis. An update may also read numbers of its parameter, one per
    round of a stack: functions of sums over all elements of the parameter and its states, such as
-   norms.
+   norms. And it may have a part that is by matrices, whose dims have made names (muon.c).
 
    Must not: change anything, or know of groups. */
 #include "zero_slice.h"
 #include "ir/shape/placement.h"
+#include "passes/base/matrix_part.h"
 #include "passes/math/guard_nonfinite.h"
 #include <string.h>
 
@@ -98,10 +99,48 @@ static bool is_number(GroupSlice *slice, ValueId value) {
   return number;
 }
 
+/* ---- matrices ---- */
+
+/* Is it made by an op over dims of matrices, or a number for each matrix from such ops? */
+static bool is_whole(GroupSlice *slice, ValueId value) {
+  const Op *op = value_def(slice->f, value);
+  bool small = value_type(slice->f, value)->rank < slice->member.param->type.rank;
+  if (slice->whole[value] != KNOWN_NOT_YET) return slice->whole[value] == KNOWN_YES;
+  bool whole = op && op_on_matrices(slice->f, op);
+  for (uint32_t i = 0; op && small && !whole && i < op->nin; i++)
+    whole = is_whole(slice, op->in[i]);
+  slice->whole[value] = whole ? KNOWN_YES : KNOWN_NO;
+  return whole;
+}
+
+/* The part has one operand, besides constants, and one result, both of the parameter's dims. */
+static void find_part(GroupSlice *slice) {
+  ZeroMember *member = &slice->member;
+  static const char why[] = "its update uses whole matrices in several places";
+  for (uint32_t i = 0; i < slice->chain.n; i++) {
+    const Op *op = &slice->f->ops.at[slice->chain.at[i]];
+    bool inside = is_whole(slice, op->out);
+    for (uint32_t k = 0; k < op->nin; k++) {
+      bool from = is_whole(slice, op->in[k]);
+      const Op *def = value_def(slice->f, op->in[k]);
+      ValueId *to = inside ? &member->part : &member->made;
+      if (inside == from || (def && def->code == OP_const)) continue;
+      need(slice, *to == NO_VALUE || *to == op->in[k], why);
+      *to = op->in[k];
+    }
+  }
+  bool any = member->part != NO_VALUE, all = any && member->made != NO_VALUE;
+  need(slice, any == (member->made != NO_VALUE), why);
+  need(slice,
+       !all || (type_same_dims(value_type(slice->f, member->part), &member->param->type) &&
+                type_same_dims(value_type(slice->f, member->made), &member->param->type)),
+       why);
+}
+
 /* May the op be in the slice: element-wise, or an op that makes a number or spreads one? */
 static bool may_stand(GroupSlice *slice, const Op *op) {
-  return is_elem(op) || is_number(slice, op->out) || spreads_number(slice->f, op) ||
-         (op->code == OP_expand && is_number(slice, op->in[0]));
+  return is_elem(op) || is_whole(slice, op->out) || is_number(slice, op->out) ||
+         spreads_number(slice->f, op) || (op->code == OP_expand && is_number(slice, op->in[0]));
 }
 
 /* ---- the slice ---- */
@@ -157,7 +196,7 @@ static ValueId gate_of(GroupSlice *slice, ValueId stored) {
 
 static void read_value(GroupSlice *slice, ValueId value) {
   const Op *op = value_def(slice->f, value);
-  bool number = is_number(slice, value);
+  bool number = is_number(slice, value) || is_whole(slice, value);
   if (slice->why || slice->in[value] || (is_scalar(slice->f, value) && !number)) return;
   if (op && op->code == OP_load && op->global == slice->member.param) return;
   if (op && op->code == OP_load && op->global->kind == GLOBAL_STATE) {
@@ -357,13 +396,32 @@ GroupSlice slice_begin(Zero *zero, Global *param, Axis rounds) {
   Arena *arena = zero->m->arena;
   uint32_t n = zero->step->values.n;
   GroupSlice slice = {.z = zero, .f = zero->step, .rounds = rounds};
-  slice.member =
-      (ZeroMember){.param = param, .leaf = NO_VALUE, .sum = NO_VALUE, .square = NO_VALUE};
+  slice.member = (ZeroMember){.param = param,
+                              .leaf = NO_VALUE,
+                              .sum = NO_VALUE,
+                              .square = NO_VALUE,
+                              .part = NO_VALUE,
+                              .made = NO_VALUE};
   slice.gradient = guarded_gradient(zero->step, param);
   slice.in = ARENA_ARRAY(arena, bool, n + 1);
   slice.own = ARENA_ARRAY(arena, KnownAnswer, n + 1);
   slice.number = ARENA_ARRAY(arena, KnownAnswer, n + 1);
+  slice.whole = ARENA_ARRAY(arena, KnownAnswer, n + 1);
   return slice;
+}
+
+/* Behind an op that is not of this form, an update may hide a state. */
+static void check_states(GroupSlice *slice) {
+  const Global *param = slice->member.param;
+  size_t n = strlen(param->name);
+  for (uint32_t i = 0; i < slice->z->m->globals.n; i++) {
+    const Global *global = slice->z->m->globals.at[i];
+    bool ours = global->kind == GLOBAL_STATE && !strncmp(global->name, param->name, n) &&
+                global->name[n] == '.' && !strchr(global->name + n + 1, '.'),
+         read = false;
+    for (uint32_t k = 0; k < slice->nstates; k++) read |= slice->member.state[k] == global;
+    need(slice, !ours || read, "its update is not element by element");
+  }
 }
 
 bool slice_read_update(GroupSlice *slice) {
@@ -378,6 +436,7 @@ bool slice_read_update(GroupSlice *slice) {
     if (!slice->why) read_value(slice, kept->in[0]);
   }
   need(slice, slice->member.leaf != NO_VALUE, "its update reads no gradient");
+  find_part(slice), check_states(slice);
   return !slice->why;
 }
 
@@ -395,13 +454,23 @@ const bool *slice_numbers(const GroupSlice *s, bool *any) {
   return number;
 }
 
+const bool *slice_wholes(const GroupSlice *s) {
+  bool *whole = ARENA_ARRAY(s->z->m->arena, bool, s->f->values.n + 1);
+  for (ValueId v = 0; v < s->f->values.n; v++) whole[v] = s->in[v] && s->whole[v] == KNOWN_YES;
+  return whole;
+}
+
 /* ---- in words ---- */
 
 static Str operand_word(const GroupSlice *slice, ValueId value) {
   Arena *arena = slice->z->m->arena;
   const Op *op = value_def(slice->f, value);
-  for (uint32_t i = 0; i < slice->chain.n; i++)
-    if (slice->f->ops.at[slice->chain.at[i]].out == value) return arena_printf(arena, " #%u", i);
+  if (value == slice->member.made) return arena_printf(arena, " matrix");
+  for (uint32_t i = 0, n = 0; i < slice->chain.n; i++) {
+    ValueId out = slice->f->ops.at[slice->chain.at[i]].out;
+    if (out == value) return arena_printf(arena, " #%u", n);
+    n += slice->whole[out] != KNOWN_YES;
+  }
   if (value == slice->member.leaf) return " g";
   if (op && op->code == OP_load && op->global == slice->member.param) return " p";
   for (uint32_t i = 0; op && op->code == OP_load && i < slice->nstates; i++)
@@ -427,6 +496,9 @@ Str slice_words(const GroupSlice *slice) {
   Str w = slice_home(slice);
   for (uint32_t i = 0; i < slice->chain.n; i++) {
     const Op *op = &slice->f->ops.at[slice->chain.at[i]];
+    if (op->out == slice->member.made)
+      w = arena_printf(arena, "%s;matrix%s", w, operand_word(slice, slice->member.part));
+    if (slice->whole[op->out] == KNOWN_YES) continue;
     w = arena_printf(arena, "%s;%s%s:%s{%.17g %s}", w,
                      slice->number[op->out] == KNOWN_YES ? "one " : "", op_name(op->code),
                      elem_name(value_type(slice->f, op->out)->elem),

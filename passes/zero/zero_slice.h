@@ -18,6 +18,7 @@ typedef struct GroupSlice { /* one parameter's update, being read */
   bool *in;            /* by value: made by the slice */
   KnownAnswer *own;    /* by value: is it made of the parameter or its states, element by element */
   KnownAnswer *number; /* by value: is it a number that a round's update uses */
+  KnownAnswer *whole;  /* by value: is it in the part that needs whole matrices */
   VEC(OpId) chain;
 } GroupSlice;
 
@@ -32,6 +33,8 @@ bool slice_read(GroupSlice *slice, ZeroGroup *key);
 bool slice_is_number(const GroupSlice *slice);
 /* By value of `step`: is in the slice and is one number per round; any: is there one? */
 const bool *slice_numbers(const GroupSlice *slice, bool *any);
+/* By value of `step`: is in the slice and needs whole matrices. */
+const bool *slice_wholes(const GroupSlice *slice);
 /* The placement and type of the parameter, in words. */
 Str slice_home(const GroupSlice *slice);
 /* The update in words: parameters with equal words can be updated as one. */

@@ -92,6 +92,12 @@ static void update_op(ZeroUpdate *update, const Op *op) {
     type = type_of(ELEM_f32, 1, &update->member);
     if (update->g->rounds.dim) type.axis[type.rank++] = update->g->rounds;
   }
+  if (update->g->member.at[0].whole[op->out]) {
+    if (op->out == update->g->member.at[0].made)
+      update->done[op->out] = zero_matrices(update->z, update->f, update->g,
+                                            update->done[update->g->member.at[0].part]);
+    return;
+  }
   type.elem = value_type(update->site->from, op->out)->elem;
   ValueId in[3], *out = &update->done[op->out];
   for (uint32_t k = 0; k < op->nin; k++) in[k] = operand(update, op, op->in[k]);

@@ -16,6 +16,7 @@ PLANS = {
     'int8': {'f32': CPU, 'gradients': CPU, 'four': CPU},
     'late': {'near': CPU, 'hosted': CPU, 'v100': 'sm_80'},
     'llama_mesh': {'wide': 'sm_90'},
+    'muon': {'two': CPU},
     'onebit': {'one': CPU, 'two': CPU, 'four': CPU, 'parted': CPU},
     'plans': {'cpu': 'x86_64_v3', 'zero2': 'sm_80', 'zero3_offload': 'sm_80', 'hybrid': 'sm_80'},
     'tiny_ranks': {'two': CPU, 'four': CPU, 'ahead': CPU, 'stages': CPU, 'turns': CPU, 'weights_last': CPU,

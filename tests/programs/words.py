@@ -12,6 +12,7 @@ WORKERS = 'of 1-bit Adam; against the algorithm in tests/run/onebit.py'
 UNBUILT, TOKENS = 'not built yet: E0901 at the word', 'says what is made of tokens; these programs read columns'
 OTHERS, FILES = 'kernels of other processors do not run here', 'names in files of weights'
 MOMENTS = 'random plans over ranks have them (tests/ranks/random.c); to the bit in tests/run/states.py'
+MUON = 'tests/reference/gpt2_muon.shard; ranks.muon and random plans of tests/ranks'
 TIME = 'read by the bound of time of `plan` alone'
 MISSING = {
     'op table': UNBUILT,
@@ -26,6 +27,9 @@ MISSING = {
     'TRAIN optim.onebit_adam.ratio optim.onebit_adam.window': WORKERS,
     'TRAIN optim.adamw.states=f32 optim.adamw.states=bf16 optim.lamb.states=f32 optim.lamb.states=bf16': MOMENTS,
     'TRAIN optim.sgd.states=f32 optim.sgd.states=bf16': MOMENTS,
+    'TRAIN optim=muon optim.muon.lr optim.muon.momentum optim.muon.nesterov optim.muon.weight_decay': MUON,
+    'TRAIN optim.muon.scale optim.muon.scale=fan optim.muon.scale=adamw': MUON,
+    'TRAIN optim.muon.states optim.muon.states=f32 optim.muon.states=bf16': MUON,
     'TRAIN optim.of': 'tests/reference/bert_groups.shard; random plans of tests/ranks',
     'TRAIN save.async': UNBUILT,
     'PLAN offload=auto': 'judged by a machine with GPUs: auto.py, tests/run/offload_auto.py',

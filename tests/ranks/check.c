@@ -12,6 +12,7 @@
    whose it is. These two must agree on every rank, bit by bit; with messages in flight, whether
    they arrive late or early. */
 #include "check.h"
+#include "passes/base/rebuild.h"
 #include "frontend/lower.h"
 #include "ir/cost/budget.h"
 #include "ir/schedule/flight.h"
@@ -91,20 +92,45 @@ static void freeze(Module *m, uint64_t by) {
   }
 }
 
-/* By SGD with momentum, or LAMB; not all of them. */
+/* Counts products that read v; false: something else does. */
+static bool products_read(const Fn *f, ValueId v, int *n) {
+  for (uint32_t i = 0; i < f->ops.n; i++)
+    for (uint32_t k = 0; k < f->ops.at[i].nin; k++) {
+      const Op *o = &f->ops.at[i];
+      if (o->in[k] != v) continue;
+      if (o->code == OP_dot) ++*n;
+      else if (o->code != OP_loop || !products_read(o->callee, o->callee->args.at[k + 1], n))
+        return false;
+    }
+  return true;
+}
+
+static bool is_matrix(const Module *m, const Global *g) {
+  int n = 0;
+  bool good = true;
+  const Fn *f = entry_of(m, "eval");
+  for (uint32_t i = 0; f && i < f->ops.n; i++)
+    if (f->ops.at[i].code == OP_load && f->ops.at[i].global == g)
+      good &= products_read(f, f->ops.at[i].out, &n);
+  return good && n == 1;
+}
+
+/* By SGD with momentum, LAMB, or Muon; not all of them. */
 static void group(Module *m, uint64_t by) {
-  const char *names = "";
+  static const char *const rules[] = {"sgd", "lamb", "muon"};
+  const char *names = "", *rule = rules[by % 3];
   uint32_t left = 0;
   for (uint32_t i = 0; i < m->globals.n; i++) {
     const Global *g = m->globals.at[i];
     if (g->kind != GLOBAL_PARAM || g->frozen) continue;
-    if (!left++ || mix(by + 7 * i) % 3) continue;
+    bool takes = by % 3 != 2 ? mix(by + 7 * i) % 3 == 0 : is_matrix(m, g) && mix(by + i) % 3;
+    if (!left++ || !takes) continue;
     names = arena_printf(m->arena, "%s%s%s", names, *names ? ", " : "", g->name);
   }
   if (!*names) return;
-  module_set(m, "train.optim.1", by % 2 ? "sgd" : "lamb");
+  module_set(m, "train.optim.1", "%s", rule);
   module_set(m, "train.optim.1.lr", "0.03");
-  if (by % 2) module_set(m, "train.optim.1.momentum", "0.5");
+  if (by % 3 == 0) module_set(m, "train.optim.1.momentum", "0.5");
   module_set(m, "train.optim.1.of", "%s", names);
 }
 

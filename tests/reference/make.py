@@ -86,6 +86,12 @@ def gpt2_small(rng):
     return w, loss, dict(lr=2e-3, betas=(0.9, 0.95), decay=0.1, schedule=schedule, clip=1.0)
 
 
+def gpt2_muon(rng):
+    w, loss, o = gpt2_small(np.random.default_rng(sum(map(ord, 'gpt2_small'))))      # the same data
+    ins = {'h.*.attn.c_attn': 1, 'h.*.attn.c_proj': 2, 'h.*.mlp.c_fc.w': 1, 'h.*.mlp.c_proj.w': 1}
+    return w, loss, o | dict(groups=[(list(ins), dict(lr=2e-2, decay=0.1, muon=ins))])
+
+
 def llama_small(rng):
     V, E, K, G, D, M, L, B, S = 61, 64, 2, 2, 16, 88, 3, 5, 20
     w = {'embed': param(rng, V, E, std=0.3), 'lm_head': param(rng, V, E, std=0.1),
@@ -128,6 +134,7 @@ def optimizer(w, o):
     groups = [dict(params=[v for k, v in w.items() if nodecay(k, o)], weight_decay=0.0),
               dict(params=[v for k, v in w.items() if not nodecay(k, o)], weight_decay=o['decay'])]
     if 'groups' in o: return zoo.several(w, o, optimizer)
+    if 'muon' in o: return unseen.Muon(w, o['lr'], o['decay'], o['muon'])
     if 'lamb' in o: return zoo.lamb(w, o, nodecay)
     if 'sgd' in o: return torch.optim.SGD(groups, lr=o['lr'], **o['sgd'])
     return torch.optim.AdamW(groups, lr=o['lr'], betas=o['betas'], eps=1e-8)
@@ -172,7 +179,7 @@ def train(name, w, loss, o, scale=None):
 MODELS = ['mlp', 'gpt2_small', 'llama_small', 'vit_small', 'bert_small', 'idx_small', 'nesterov', 'ops_small',
           'parallel',
           'mixer', 'seqops', 'regress', 'wider', 'contrast', 'encdec', 'axial', 'recommend', 'codes', 'scan', 'generic',
-          'bert_lamb', 'bert_groups',
+          'bert_lamb', 'bert_groups', 'gpt2_muon',
           'mistral', 'gemma', 'neox', 'biases', 'latent', 'recurrent', 'ssd', 'clip_small', 'lora', 'mixture', 'hinge']
 NARROW = [f'{m}.{kind}' for m in ('mlp', 'gpt2_small', 'llama_small') for kind in SCALES]
 for n in sys.argv[1:] or MODELS + NARROW: make(n)

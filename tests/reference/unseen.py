@@ -36,6 +36,31 @@ def ce(x, y): return F.cross_entropy(x.reshape(-1, x.shape[-1]), y.reshape(-1))
 def qkv(h, p, *names): return (ein('bse,ehd->bshd', h, p[n]) for n in names)
 
 
+class Muon(torch.optim.Optimizer):
+    """torch.optim.Muon for the matrices of a stack; `ins`: the number of their dims that products sum, which are first.
+    PyTorch's own iteration, but in f32."""
+    def __init__(self, w, lr, decay, ins): super().__init__([dict(params=[v], ins=ins[k]) for k, v in w.items()],
+            dict(lr=lr, decay=decay))
+
+    @staticmethod
+    def orthogonal(x):
+        narrow, torch.bfloat16 = torch.bfloat16, torch.float32
+        try: return torch.optim._muon._zeropower_via_newtonschulz(x, (3.4445, -4.7750, 2.0315), 5, 1e-7)
+        finally: torch.bfloat16 = narrow
+
+    @torch.no_grad()
+    def step(self):
+        for g in self.param_groups:
+            p, ins = g['params'][0], g['ins']
+            buf = self.state[p].setdefault('buf', torch.zeros_like(p))
+            buf.lerp_(p.grad, 1 - 0.95)
+            x, p[:] = p.grad.lerp(buf, 0.95), p * (1 - g['lr'] * g['decay'])
+            for i in range(len(p)):
+                a = x[i].reshape(math.prod(p.shape[1:1 + ins]), -1).T        # outputs, inputs
+                ratio = max(1, a.shape[0] / a.shape[1]) ** 0.5
+                p[i] -= g['lr'] * ratio * self.orthogonal(a).T.reshape(p[i].shape)
+
+
 def mistral(rng):
     V, E, K, G, D, M, B, S = 29, 16, 2, 2, 4, 24, 4, 11
     w = {'embed': param(rng, V, E, std=0.3), 'head': param(rng, V, E, std=0.3)}

@@ -163,10 +163,10 @@ class Several:
 
 
 def several(w, o, optimizer):
-    """o['groups']: names of a group's parameters begin with these, and what differs for it."""
+    """o['groups']: names of a group's parameters, or of what contains them, and what differs for it."""
     parts = []
-    for names, other in o['groups'] + [([''], {})]:
-        ours = {k: v for k, v in w.items() if k.startswith(tuple(names))}
+    for names, other in o['groups'] + [([], {})]:
+        ours = {k: v for k, v in w.items() if not names or any(k == n or k.startswith(n + '.') for n in names)}
         w = {k: v for k, v in w.items() if k not in ours}
         parts.append(optimizer(ours, {k: v for k, v in o.items() if k != 'groups'} | other))
         for g in parts[-1].param_groups: g['rate'] = g['lr']

@@ -1,0 +1,18 @@
+/* A parameter as matrices, for updates that need them whole (matrix.c, muon.c). */
+#ifndef SHARDC_PASSES_MATRIX_H
+#define SHARDC_PASSES_MATRIX_H
+#include "update.h"
+
+/* Dims of the parameter: those that products sum, those that they keep; one matrix for each index
+   of the others, such as rounds of a stack. */
+typedef struct UpdateMatrix {
+  Str in[MAX_RANK], out[MAX_RANK];
+  int nin, nout;
+  int64_t fan_in, fan_out;
+} UpdateMatrix;
+
+/* From the products of entry `eval` that read the parameter. False: E0602 was given. */
+bool matrix_of(Module *m, const Global *global, int line, UpdateMatrix *to);
+/* The matrices of x, a value of the parameter's dims, with all singular values near 1. */
+ValueId matrix_orthogonal(Update *u, const UpdateMatrix *matrix, ValueId x, double factor);
+#endif
