@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RT_ABI_VERSION = 14, RT_MAX_RANK = 8, RT_MAX_PHASES = 4, RT_MAX_AXES = 8 };
+enum { RT_ABI_VERSION = 15, RT_MAX_RANK = 8, RT_MAX_PHASES = 4, RT_MAX_AXES = 8 };
 
 typedef struct rt_ctx rt_ctx;
 
@@ -195,6 +195,7 @@ typedef struct rt_tensor { /* a global: parameter, state, input, scalar, output;
      part. */
   int64_t first, layers;
   int rest;
+  bool frozen; /* a parameter that no update writes */
 } rt_tensor;
 
 typedef struct rt_entry {

@@ -32,6 +32,7 @@ typedef struct Train {
   int64_t evaluated;         /* samples of the last evaluation; 0: none in this process */
   bool begun;                /* steps are `later` in this process */
   int64_t told_uncounted, told_unevaluated; /* how often nothing counted, in training and after */
+  LastSaved last;
   bool saves; /* false: no checkpoint is written, not even at the end */
   Metrics metrics;
   Meter meter;
@@ -193,7 +194,7 @@ static bool save_where_it_is(Train *train, Fault *f) {
     if (!rt_comm_decide(&r->comm, "the run directory", found, r->out, sizeof r->out, &lost))
       return *f = lost, false;
     if (!strcmp(before, r->out)) return false;
-    if (rt_checkpoint_save(r->out, &r->device, &r->at, f)) return true;
+    if (rt_checkpoint_save(r->out, &r->device, &r->at, &train->last, f)) return true;
     memcpy(before, r->out, sizeof before);
   }
 }

@@ -2,8 +2,9 @@
 
    A checkpoint is written into a folder of another name (.new-step-NNNNNN): tensors first, a file
    per rank, each tensor with its place in the logical one, then state.json with the sums of all
-   files and of itself, by rank 0. Data that several ranks hold is written by one of them. Then
-   sync, rename, sync of the parent. So a folder step-NNNNNN is complete at any instant, and a
+   files and of itself, by rank 0. Data that several ranks hold is written by one of them. Frozen
+   parameters have files of their own, written once by a run, whose later checkpoints link to them.
+   Then sync, rename, sync of the parent. So a folder step-NNNNNN is complete at any instant, and a
    killed process leaves only a .new- or .old- folder. Must not: delete anything before the new
    checkpoint has its final name. */
 #include "checkpoint.h"
@@ -22,8 +23,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static void rank_file(char name[64], int rank) {
-  snprintf(name, 64, "rank-%05d.safetensors", rank);
+static void rank_file(char name[64], int rank, bool frozen) {
+  snprintf(name, 64, "%s-%05d.safetensors", frozen ? "frozen" : "rank", rank);
 }
 
 void rt_checkpoint_path(char out[RT_PATH], const char *run, int64_t step) {
@@ -146,15 +147,19 @@ static Contents room_for(int n) {
                     n};
 }
 
-/* The tensors that this rank writes into a checkpoint. */
-static Contents own_contents(const Device *d) {
+static bool in_file(const rt_tensor *tensor, bool frozen) {
+  return kept(tensor) && tensor->frozen == frozen;
+}
+
+/* The tensors that this rank writes into a file of a checkpoint: frozen ones, or the others. */
+static Contents own_contents(const Device *d, bool frozen) {
   const rt_program *program = d->program;
   int n = 1;
   for (int i = 0; i < program->ntensors; i++)
-    if (kept(&program->tensors[i])) n += count_pieces(d, &program->tensors[i]);
+    if (in_file(&program->tensors[i], frozen)) n += count_pieces(d, &program->tensors[i]);
   Contents contents = room_for(n);
   for (int i = 0; i < program->ntensors; i++)
-    if (kept(&program->tensors[i])) add_pieces(&contents, d, &program->tensors[i]);
+    if (in_file(&program->tensors[i], frozen)) add_pieces(&contents, d, &program->tensors[i]);
   return contents;
 }
 
@@ -269,19 +274,23 @@ static void write_dims(FILE *file, const rt_program *program) {
   fprintf(file, "}");
 }
 
-typedef struct WrittenPieces { /* what a rank made */
-  int64_t code, bytes;         /* code: of the fault, 0: none */
-  uint64_t hash;
+typedef struct WrittenPieces { /* by a rank */
+  SavedFile file, frozen;
 } WrittenPieces;
 
-static void write_files(FILE *file, const WrittenPieces *pieces, int world) {
+static void write_file(FILE *file, int rank, bool frozen, const SavedFile *saved) {
   char name[64];
+  rank_file(name, rank, frozen);
+  fprintf(file, "%s{\"name\":\"%s\",\"bytes\":%lld,\"xxh64\":\"%016llx\"}",
+          rank || frozen ? "," : "", name, (long long)saved->bytes,
+          (unsigned long long)saved->hash);
+}
+
+static void write_files(FILE *file, const WrittenPieces *pieces, int world) {
   fprintf(file, ",\"files\":[");
-  for (int i = 0; i < world; i++) {
-    rank_file(name, i);
-    fprintf(file, "%s{\"name\":\"%s\",\"bytes\":%lld,\"xxh64\":\"%016llx\"}", i ? "," : "", name,
-            (long long)pieces[i].bytes, (unsigned long long)pieces[i].hash);
-  }
+  for (int i = 0; i < world; i++) write_file(file, i, false, &pieces[i].file);
+  for (int i = 0; i < world; i++)
+    if (pieces[i].frozen.bytes) write_file(file, i, true, &pieces[i].frozen);
   fprintf(file, "]");
 }
 
@@ -323,13 +332,32 @@ static bool write_state(const char *path, const Device *d, const Progress *progr
   return ok;
 }
 
-static bool write_rank(const char *folder, const Device *d, WrittenPieces *pieces, Fault *f) {
-  char path[RT_PATH], name[64];
-  rank_file(name, rt_comm_rank(d->comm));
-  rt_join(path, folder, name);
-  Contents contents = own_contents(d);
-  bool ok = write_items(path, &contents, &pieces->bytes, &pieces->hash, f);
-  free_contents(&contents);
+/* The frozen parameters of an earlier checkpoint of this process, under a second name. */
+static bool link_frozen(const char *path, const char *name, const char *run,
+                        const LastSaved *last) {
+  char folder[RT_PATH], before[RT_PATH];
+  if (!last->frozen.bytes) return false;
+  rt_checkpoint_path(folder, run, last->step);
+  rt_join(before, folder, name);
+  return !link(before, path);
+}
+
+static bool write_rank(const char *folder, const char *run, const Device *d, const LastSaved *last,
+                       WrittenPieces *pieces, Fault *f) {
+  bool ok = true;
+  for (int frozen = 0; ok && frozen < 2; frozen++) {
+    SavedFile *file = frozen ? &pieces->frozen : &pieces->file;
+    char path[RT_PATH], name[64];
+    rank_file(name, rt_comm_rank(d->comm), frozen);
+    rt_join(path, folder, name);
+    if (frozen && link_frozen(path, name, run, last)) {
+      *file = last->frozen;
+      continue;
+    }
+    Contents contents = own_contents(d, frozen);
+    if (!frozen || contents.nitems) ok = write_items(path, &contents, &file->bytes, &file->hash, f);
+    free_contents(&contents);
+  }
   return ok;
 }
 
@@ -398,7 +426,8 @@ static bool publish(const char *run, const char *fresh, const char *folder, int6
   return true;
 }
 
-bool rt_checkpoint_save(const char *run, const Device *d, const Progress *progress, Fault *f) {
+bool rt_checkpoint_save(const char *run, const Device *d, const Progress *progress, LastSaved *last,
+                        Fault *f) {
   char folder[RT_PATH], fresh[RT_PATH];
   bool first = rt_comm_rank(d->comm) == 0;
   WrittenPieces mine = {0}, *all = rt_alloc(sizeof *all * (size_t)rt_comm_world(d->comm));
@@ -408,8 +437,8 @@ bool rt_checkpoint_save(const char *run, const Device *d, const Progress *progre
   if (!ok) rt_fault(f, 401, "the name of the run directory is too long");
   ok = rt_comm_all(d->comm, "make the folder of a checkpoint",
                    ok && (!first || prepare_folder(fresh, f)), f);
-  ok = ok &&
-       rt_comm_all(d->comm, "write its part of a checkpoint", write_rank(fresh, d, &mine, f), f);
+  ok = ok && rt_comm_all(d->comm, "write its part of a checkpoint",
+                         write_rank(fresh, run, d, last, &mine, f), f);
   rt_comm_gather(d->comm, "sums of a checkpoint", &mine, all, sizeof mine);
   bool good = ok;
   if (first && ok)
@@ -417,7 +446,9 @@ bool rt_checkpoint_save(const char *run, const Device *d, const Progress *progre
         finish_folder(fresh, d, progress, all, f) && publish(run, fresh, folder, progress->step, f);
   if (first && !good && *fresh) rt_remove_tree(fresh);
   free(all);
-  return ok && rt_comm_all(d->comm, "finish a checkpoint", good, f);
+  ok = ok && rt_comm_all(d->comm, "finish a checkpoint", good, f);
+  if (ok) *last = (LastSaved){progress->step, mine.frozen};
+  return ok;
 }
 
 /* ---- what there is ---- */

@@ -19,7 +19,19 @@ typedef struct CheckpointList { /* newest first */
   int64_t *step;
 } CheckpointList;
 
-bool rt_checkpoint_save(const char *run, const Device *d, const Progress *p, Fault *f);
+typedef struct SavedFile {
+  int64_t bytes; /* 0: none */
+  uint64_t hash;
+} SavedFile;
+
+typedef struct LastSaved { /* by this process; all 0: nothing */
+  int64_t step;
+  SavedFile frozen; /* the parameters that no update writes */
+} LastSaved;
+
+/* Writes a checkpoint; frozen parameters only if `last` has none to link to. Sets `last`. */
+bool rt_checkpoint_save(const char *run, const Device *d, const Progress *p, LastSaved *last,
+                        Fault *f);
 void rt_checkpoint_rotate(const char *run, int64_t newest, int64_t keep);
 CheckpointList rt_checkpoint_list(const char *run);
 void rt_checkpoint_path(char out[RT_PATH], const char *run, int64_t step);

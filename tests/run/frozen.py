@@ -162,14 +162,32 @@ def narrow(first):
         for n in WIDE | NARROW: check(held[n] == one[n], f'{name}, bf16: {n} is frozen and has other bits')
 
 
+def written_once(name):
+    """Files of frozen parameters are one file under several names, but a resumed process writes its own."""
+    train(name, '--save-every', '1', '--steps', '3')
+    train(name, '--resume', '--save-every', '1', '--keep', '1')
+    step, = glob.glob(f'{WORK}/out.{name}/step-*')
+    train(name, '--save-every', '1', out='each')
+    for rank in range(PLANS[name][0]):
+        of = lambda folder, kind: f'{folder}/{kind}-{rank:05d}.safetensors'
+        steps = sorted(glob.glob(f'{WORK}/each/step-*'))
+        check(len(steps) == STEPS and len({os.stat(of(s, 'frozen')).st_ino for s in steps}) == 1, f'{name}: copies')
+        check(len({os.stat(of(s, 'rank')).st_ino for s in steps}) == STEPS, f'{name}: links of what is trained')
+        check(read(of(step, 'frozen')) == read(of(steps[0], 'frozen')), f'{name}: other bits after a resume')
+        for s in steps: check(not (WIDE | NARROW) & {n.split(':')[0] for n in tensors(of(s, 'rank'))}, f'{name}: both')
+    files = [f['name'] for f in json.loads(read(f'{step}/state.json'))['files']]
+    check(sorted(files) == sorted(os.path.basename(f) for f in glob.glob(f'{step}/*.safetensors')), f'{name}: {files}')
+
+
 def files(first):
     """Checkpoints of either precision, and weights files."""
     for name in 'one', 'z3':  # bf16, compiled above: a resumed run has the bits of one that went on
         _, whole, _ = train(name)
         train(name, '--steps', str(STOP))
         check(train(name, '--resume')[1] == whole, f'{name}: other bits after a resume')
-        check(all(tensors(f)[n][0] == 'BF16' for f in glob.glob(f'{WORK}/out.{name}/step-*/rank*.safetensors')
-                  for n in NARROW & set(tensors(f))), f'{name}: checkpoints in f32')
+        saved = glob.glob(f'{WORK}/out.{name}/step-*/*.safetensors')
+        check(all(tensors(f)[n][0] == 'BF16' for f in saved for n in NARROW & set(tensors(f))), f'{name}: in f32')
+        written_once(name)
     run('./one', 'export', '--resume=out.one', '--out', 'exported', cwd=WORK)
     exported = {k: v for f in glob.glob(f'{WORK}/exported/*.safetensors') for k, v in tensors(f).items()}
     check(exported['wte'][0] == 'BF16' and exported['head'][0] == 'F32', f'exported {exported.keys()}')
