@@ -1,5 +1,5 @@
 /* Arithmetic of floating-point scalars and vectors in one short word each, for the files that write
-   mathematics as LLVM IR (math.c, nvptx/math_f64.c). No fast-math flags. */
+   mathematics as LLVM IR (math.c, devices). No fast-math flags. */
 #ifndef SHARDC_ARITH_H
 #define SHARDC_ARITH_H
 #include "emit.h"

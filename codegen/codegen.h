@@ -35,6 +35,7 @@ const Target *target_find(const char *name); /* "native": what this machine can 
 /* Whether this process may run its kernels. Asks the system for registers that it hands out on
    request only. */
 bool target_runs_here(const Target *t);
+const Target *target_first(DeviceKind device); /* the poorest one */
 const char *target_name(int i); /* of all targets, NULL after the last: for messages */
 void target_describe(Module *m, const Target *target, int workers);
 void target_describe_beside(Module *m, const Target *target,
@@ -66,7 +67,7 @@ typedef struct BuildOptions {
   const char *output;   /* executable */
   const char *keep_dir; /* folder that keeps host.c and objects; NULL: a temporary folder,
                            removed */
-  /* NULL, or one of c, llvm, asm, ptx: write that to output instead ("-" = stdout) */
+  /* NULL, or one of c, llvm, asm: write that to output instead ("-" = stdout); others: as asm */
   const char *emit;
   bool verbose; /* print the commands that run */
   bool quick;   /* kernels_build_as */
@@ -89,9 +90,9 @@ bool targets_join(Module *m, const BuildOptions *options, const char *const *obj
 
 /* Text of the host program, in m's arena (host.c). */
 char *host_write(Module *m);
-/* Compiles every kernel function of m to DIR/SYMBOL.o, on a GPU to DIR/SYMBOL.ptx and, where ptxas
- * is on PATH, DIR/SYMBOL.cubin, in child processes, through the kernel cache
- * (kernel_objects.c). */
+/* Compiles every kernel function of m to DIR/SYMBOL and the ending of the device's files, and where
+   its assembler is on PATH, also to that of assembled files, in child processes, through the kernel
+   cache (kernel_objects.c). */
 bool kernels_build(Module *m, const char *dir, int jobs);
 /* quick: with no more of LLVM's passes than must be, for tests of all else. */
 bool kernels_build_as(Module *m, const char *dir, int jobs, bool quick);

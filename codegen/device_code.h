@@ -19,10 +19,13 @@ typedef struct DeviceCode {
   const char *passes;                              /* LLVM's pass pipeline */
   LLVMCodeGenOptLevel
       quick; /* of LLVM's code generator with --quick: the least that its code bears */
-  LLVMCodeGenFileType file; /* what LLVM makes of a kernel, */
-  const char *ending;       /* .. and how such files are called */
-  const char *comment;      /* begins a comment in its assembly */
-  bool images;              /* kernels are data of the executable, not linked into it */
+  LLVMCodeGenFileType file;   /* what LLVM makes of a kernel, */
+  const char *ending;         /* .. and how such files are called */
+  const char *assembled;      /* how those of its assembler are called */
+  const char *comment;        /* begins a comment in its assembly */
+  const char *head_end;       /* in the last line of the head of a file; NULL: it has none */
+  bool images;                /* kernels are data of the executable, not linked into it */
+  const char *record, *await; /* calls of its library at the start and the wait of a message */
   const Assembler *(*assembler)(Arena *a);
   /* A file of NEUTRAL_SYMBOL as that of another symbol. */
   CacheBytes (*named)(Arena *arena, CacheBytes code, const char *symbol);
@@ -51,6 +54,8 @@ typedef struct DeviceCode {
   LLVMValueRef (*f64)(Emit *e, const char *name, LLVMValueRef x, LLVMValueRef second);
 } DeviceCode;
 
-extern const DeviceCode x86_code, nvptx_code;
+#define DEVICE(name) extern const DeviceCode name##_code;
+#include "devices.def"
+#undef DEVICE
 
 #endif

@@ -164,8 +164,8 @@ static LLVMValueRef where(Emit *e, const Op *op, Elem result, const Point *p) {
   return LLVMBuildSelect(e->builder, c, a, b, "");
 }
 
-/* The table as bytes of the module. Named after the kernel: one file may hold the PTX of several
- * kernels. */
+/* The table as bytes of the module. Named after the kernel: one file may hold the code of several
+   kernels. */
 static LLVMValueRef lookup_bits(Emit *e, const Op *op, const LookupTable *table) {
   char *name = arena_printf(e->arena, "%s_table_%u", e->symbol, op->out);
   LLVMValueRef g = LLVMGetNamedGlobal(e->module, name);

@@ -345,7 +345,7 @@ static LLVMValueRef unpack_bits(Emit *e, const Op *op, const Point *p) {
 /* ---- numbers from positions ---- */
 
 /* theta^(-2i/D) for i < D/2, as constants of the module. Named after the kernel: one file may hold
-   the PTX of several kernels. */
+   the code of several kernels. */
 static LLVMValueRef frequency_table(Emit *e, double theta, int64_t half) {
   LLVMTypeRef f32 = LLVMFloatTypeInContext(e->context);
   uint64_t bits;

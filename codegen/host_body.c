@@ -13,6 +13,7 @@
    waits for the reduce-scatter of the previous one; the round finds its buffer of each ring after
    its arguments in in[]. */
 #include "host.h"
+#include "device_code.h"
 #include "ir/bytes.h"
 #include "ir/schedule/flight.h"
 #include "ir/schedule/message.h"
@@ -231,11 +232,12 @@ static const char *carry_out(HostBody *host, const HostLoop *loop, uint32_t j) {
 /* In the words of those who know the library. */
 static void put_flight(HostBody *host, const Op *o, bool starts) {
   const Collective *facts = op_collective(o->code);
-  if (module_on_gpu(host->h->m))
+  const DeviceCode *code = target_of(host->h->m)->code;
+  if (code->record)
     host_put(host->h,
-             starts ? " /* cudaEventRecord; after that %s on the stream of messages */\n"
-                    : " /* cudaStreamWaitEvent: after that %s */\n",
-             facts->library);
+             starts ? " /* %s; after that %s on the stream of messages */\n"
+                    : " /* %s: after that %s */\n",
+             starts ? code->record : code->await, facts->library);
   else
     host_put(host->h,
              starts ? " /* the thread that communicates begins this %s */\n"

@@ -186,7 +186,7 @@ static int row_of(const SendOrder *order, const Op *o) {
   return -1;
 }
 
-/* When what a row sends goes to NCCL: by stage, runs of sends. */
+/* When the sends of a row are passed to the library: by stage, runs of sends. */
 static void put_sends(HostWriter *writer, const SendOrder *order, int number) {
   const SendRow *row = &order->rows.at[number];
   int axis = mesh_find(writer->m, attr_str(&row->op->attrs, ATTR_axis, ""));

@@ -265,8 +265,9 @@ static void report_assembler(ObjectBuild *build, const Fn *k, const char *said) 
   diag_fact(r, "%s", said);
   diag_fact(r, "family %s, target %s", attr_str(&k->attrs, ATTR_family, "?"),
             target_of(build->m)->name);
-  diag_help(r, "--keep DIR keeps the PTX; with another %s, or none, on PATH it may go through",
-            build->assembler->name);
+  diag_help(r,
+            "--keep DIR keeps the `%s` file; with another %s, or none, on PATH it may go through",
+            target_of(build->m)->code->ending, build->assembler->name);
 }
 
 static void report(ObjectBuild *build, const Fn *k, int status, const char *said) {

@@ -228,8 +228,9 @@ static void put_file(Linking *linking, FILE *l_e, const char *file) {
 static void put_image(Linking *linking, FILE *file, const char *symbol) {
   fprintf(file, "\t.section .data.rel.ro,\"aw\",@progbits\n\t.balign 8\n");
   fprintf(file, "\t.globl %s_image\n\t.hidden %s_image\n%s_image:\n", symbol, symbol, symbol);
-  put_file(linking, file, arena_printf(linking->arena, "%s.ptx", symbol));
-  put_file(linking, file, arena_printf(linking->arena, "%s.cubin", symbol));
+  const DeviceCode *code = target_of(linking->m)->code;
+  put_file(linking, file, arena_printf(linking->arena, "%s%s", symbol, code->ending));
+  put_file(linking, file, arena_printf(linking->arena, "%s%s", symbol, code->assembled));
 }
 
 /* Kernels as data of the executable: images.S takes their files as they are. */
@@ -441,9 +442,9 @@ static bool put_text(Linking *linking, const char *text) {
          fails(linking, "E1310", "cannot write", linking->o->output);
 }
 
-/* PTX of several kernels is one file if only the first one says what it is written for. */
-static const char *after_head(const char *text, size_t before) {
-  const char *at = before ? strstr(text, ".address_size") : NULL;
+/* Assembly of several kernels is one file if only the first one says what it is written for. */
+static const char *after_head(const DeviceCode *code, const char *text, size_t before) {
+  const char *at = before && code->head_end ? strstr(text, code->head_end) : NULL;
   return at && strchr(at, '\n') ? strchr(at, '\n') + 1 : text;
 }
 
@@ -457,7 +458,7 @@ static bool emit_kernels(Linking *linking, bool assembly) {
   for (uint32_t i = 0; i < m->fns.n; i++)
     if (m->fns.at[i]->kind == FN_KERNEL)
       fprintf(out, "%s kernel %s\n%s\n", mark, m->fns.at[i]->name,
-              after_head(kernel_text(m, m->fns.at[i], assembly), kernels++));
+              after_head(target_of(m)->code, kernel_text(m, m->fns.at[i], assembly), kernels++));
   fclose(out);
   bool ok = put_text(linking, all);
   free(all);

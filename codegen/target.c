@@ -3,7 +3,13 @@
 #include "target.h"
 #include <string.h>
 
-static const struct { const Target *(*row)(int i); } families[] = {{x86_target}, {nvptx_target}};
+static const struct {
+  const Target *(*row)(int i);
+} families[] = {
+#define DEVICE(name) {name##_target},
+#include "devices.def"
+#undef DEVICE
+};
 
 enum { FAMILIES = sizeof families / sizeof *families };
 
@@ -24,6 +30,13 @@ const Target *target_find(const char *name) {
   for (int i = 0; (target = target_at(i)); i++)
     if (!strcmp(name, target->name)) return target;
   return NULL;
+}
+
+const Target *target_first(DeviceKind device) {
+  const Target *target;
+  for (int i = 0; (target = target_at(i)); i++)
+    if (target->facts.device == device) return target;
+  bug("no target with a %s", device_name(device));
 }
 
 const char *target_name(int i) {

@@ -3,8 +3,9 @@
 #define SHARDC_TARGET_H
 #include "codegen.h"
 
-const Target *x86_target(int i); /* NULL after the last */
-const Target *x86_native(void);  /* the richest one that this machine can run */
-const Target *nvptx_target(int i);
+#define DEVICE(name) const Target *name##_target(int i); /* NULL after the last */
+#include "devices.def"
+#undef DEVICE
+const Target *x86_native(void); /* the richest one that this machine can run */
 
 #endif

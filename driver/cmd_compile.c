@@ -1,4 +1,5 @@
 /* `shardc compile`: the road from a file to an executable, or a part of it. */
+#include "ir/communicator.h"
 #include "ir/shape/placement.h"
 #include "ir/plan/stage_class.h"
 #include "ir/support/num.h"
@@ -173,18 +174,19 @@ static void say_done(const Cli *o, const Module *m, const char *output, double s
       fprintf(stderr, "  recompute: %s\n", m->settings.at[i].value);
 }
 
-/* NCCL needs a GPU target and is the default for one. */
+/* Without the setting generated code has that of processors. */
 static void choose_communicator(Module *m) {
-  if (module_on_gpu(m) && m->mesh.n && !module_setting(m, "comm", NULL))
-    module_set(m, "comm", "nccl");
+  const Communicator *communicator = module_communicator(m);
+  if (communicator->on_device && m->mesh.n) module_set(m, "comm", "%s", communicator->name);
 }
 
 /* Said before the passes run, which may take a while. */
 static Exit suit_target(Cli *o, Module *m, EmitKind kind) {
   Exit e = kind == EMIT_PTX ? describe_target(o, m) : EXIT_FINE;
   if (e != EXIT_FINE || kind != EMIT_PTX || module_on_gpu(m)) return e;
-  return cli_usage("`--emit=ptx` is for GPUs: with it goes `--target sm_80`, or another GPU; the "
-                   "assembly of kernels for a processor is `--emit=asm`");
+  return cli_usage("`--emit=%s` is for GPUs: with it goes `--target %s`, or another GPU; the "
+                   "assembly of kernels for a processor is `--emit=asm`",
+                   emit_names[kind], target_first(DEVICE_GPU)->name);
 }
 
 /* Ranks of all classes know by it that they run one executable. */

@@ -5,6 +5,7 @@
 #include "driver/fit/fit.h"
 #include "frontend/lower.h"
 #include "frontend/settings/settings.h"
+#include "ir/communicator.h"
 #include "ir/schedule/flight.h"
 #include "ir/cost/machine.h"
 #include "ir/schedule/message.h"
@@ -79,7 +80,8 @@ static void note_other_target(const Cli *o, const Module *m, const Target *targe
 static const char *default_target(const Cli *o, const Module *m) {
   const char *name = machine_target(m);
   const Target *target = *name ? target_find(name) : NULL;
-  if (o->value[OPT_EMULATE] && !(target && target->facts.device == DEVICE_GPU)) return "sm_80";
+  if (o->value[OPT_EMULATE] && !(target && target->facts.device == DEVICE_GPU))
+    return target_first(DEVICE_GPU)->name;
   return *name ? name : "native";
 }
 
@@ -87,8 +89,8 @@ static const char *default_target(const Cli *o, const Module *m) {
 static Exit set_communicator(const Cli *o, Module *m) {
   const char *name = o->value[OPT_COMM];
   if (!name) return EXIT_FINE;
-  if (strcmp(name, "local") && strcmp(name, "mpi") && strcmp(name, "nccl"))
-    return cli_usage("`--comm` is one of local, mpi, nccl, not `%s`", name);
+  if (!communicator_find(name))
+    return cli_usage("`--comm` is one of %s, not `%s`", communicator_list(o->c->arena), name);
   module_set(m, "comm", "%s", name);
   return EXIT_FINE;
 }
@@ -139,7 +141,7 @@ static Exit set_target(Cli *o, Module *m) {
   return e;
 }
 
-/* Between GPUs messages fly over NCCL alone: by way of the host, it is the host that sends them. */
+/* Messages staged through the host do not fly: the host sends them. */
 static Exit check_flies(const Cli *o, const Module *m) {
   bool overlap = plan_overlaps(m);
   Ahead ahead = flights_ahead(m);
@@ -147,16 +149,19 @@ static Exit check_flies(const Cli *o, const Module *m) {
   Report *r = diag_at(o->c->diag, "E0602", o->facts ? o->facts->flight : (Span){0},
                       "messages of GPUs over `--comm %s` are staged through the host, which waits "
                       "for each: none overlaps with the computation",
-                      module_setting(m, "comm", "local"));
-  diag_help(r, "leave out `--comm`, for NCCL, or `overlap` and `prefetch`");
+                      module_communicator(m)->name);
+  diag_help(r, "leave out `--comm`, for %s, or `overlap` and `prefetch`",
+            communicator_default(m)->words);
   return EXIT_INPUT;
 }
 
 Exit describe_target(Cli *o, Module *m) {
   Exit e = set_communicator(o, m);
   if (e == EXIT_FINE) e = set_target(o, m);
-  if (e == EXIT_FINE && !module_on_gpu(m) && !strcmp(module_setting(m, "comm", ""), "nccl"))
-    return cli_usage("`--comm nccl` is for GPUs: with it goes `--target sm_80`, or another GPU");
+  const Communicator *communicator = module_communicator(m);
+  if (e == EXIT_FINE && !module_on_gpu(m) && communicator->on_device)
+    return cli_usage("`--comm %s` is for GPUs: with it goes `--target %s`, or another GPU",
+                     communicator->name, target_first(DEVICE_GPU)->name);
   if (e == EXIT_FINE) e = check_flies(o, m);
   return e;
 }

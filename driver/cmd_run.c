@@ -10,6 +10,7 @@
    On a machine with several NUMA nodes or sockets each rank gets cores of its own, near its GPU
    (runtime/device/topology.h), and SHARDC_CPUS tells it so. */
 #include "cmd.h"
+#include "driver/doctor/doctor.h"
 #include "driver/verify/verify_runs.h"
 #include "codegen/codegen.h"
 #include "ir/plan/module_settings.h"
@@ -254,18 +255,16 @@ static Exit count_ranks(const Cli *o, const Module *m, int *n) {
   return EXIT_FINE;
 }
 
-/* Makes executables find the stand-in as their CUDA driver. */
+/* Makes executables find the stand-in as the driver of a GPU. */
 static Exit find_standin(Cli *o) {
-  const char *looked, *lib = library_folder(o->c->arena, &looked);
-  const char *path = arena_printf(o->c->arena, "%s/emulate/libcuda.so.1", lib ? lib : looked);
+  const char *path = standin_path(o->c->arena);
   if (access(path, R_OK)) {
     Report *r = diag_at(o->c->diag, "E1314", (Span){0}, "cannot find the stand-in for a GPU");
     diag_fact(r, "looked for `%s`", path);
     diag_help(r, "build shardc with its tests, or set SHARDC_LIB to the folder that holds emulate");
     return cli_report(o, EXIT_ENVIRONMENT);
   }
-  setenv("SHARDC_LIBCUDA", path, 1);
-  setenv("SHARDC_LIBNCCL", arena_printf(o->c->arena, "%s/emulate/libnccl.so.2", lib), 1);
+  standin_use(o->c->arena);
   return EXIT_FINE;
 }
 

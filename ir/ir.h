@@ -400,8 +400,7 @@ Tier kernel_tier(const Fn *kernel); /* where its operands, results and work are 
    whose target is the processor. Functions and everything else are those of the module. */
 Module *module_for_kernel(Module *m, const Fn *kernel);
 bool kernel_beside(const Module *m, const Fn *kernel); /* is it one of those? */
-/* Do entries of a GPU leave copies and host kernels under way
-   (runtime/device/cuda/cuda_copy_streams.c)? */
+/* Do entries of a GPU leave copies and host kernels under way? */
 bool module_copies_stay(const Module *m);
 Op *fn_op(Module *m, Fn *f, OpCode c, uint32_t nin, const ValueId *in, uint32_t nout,
           const Type *out, Loc loc);

@@ -46,7 +46,7 @@ char *text_symbol(Arena *a, const char *name) {
 
 /* The endings that generated code appends to a kernel's symbol: phases, images of a GPU. */
 static bool is_ending(const char *s) {
-  static const char *const list[] = {"_image", "_ptx", "_ptx_end", "_cubin", "_cubin_end"};
+  static const char *const list[] = {"_image"};
   for (size_t i = 0; i < sizeof list / sizeof *list; i++)
     if (!strcmp(s, list[i])) return true;
   if (strncmp(s, "_p", 2) || !s[2]) return false;

@@ -18,8 +18,8 @@ typedef void rt_chunk(void *const *buffers, int64_t chunk, void *scratch);
 
 /* Code of one kernel for a GPU. Its entries take one address per buffer, nothing else. */
 typedef struct rt_image {
-  const char *ptx, *ptx_end;     /* text, a zero byte at ptx_end */
-  const char *cubin, *cubin_end; /* for one architecture alone; equal: there is none */
+  const char *text, *text_end;     /* assembled by the driver; a zero byte at text_end */
+  const char *binary, *binary_end; /* for one architecture alone; equal: there is none */
 } rt_image;
 
 typedef struct rt_kernel {
@@ -110,9 +110,10 @@ typedef enum rt_turn_kind {
 typedef enum rt_reduction { RT_SUM, RT_MAX } rt_reduction;
 typedef enum rt_stages { RT_STAGES_ALL, RT_STAGES_FIRST, RT_STAGES_LAST, RT_STAGES_ENDS } rt_stages;
 
-/* Describes `n` consecutive sends of a row over NCCL in a run of an entry: each send is issued to
-   NCCL `later` messages after its position in the program, counted over all messages of this rank
-   with its neighbours; with `joins`, in one group with the following receive (send_queue.h). */
+/* Describes `n` consecutive sends of a row in a run of an entry, over a library of GPUs in which a
+   send waits for its receive: each send is passed to it `later` messages after its position in the
+   program, counted over all messages of this rank with its neighbours; with `joins`, in one group
+   with the following receive (send_queue.h). */
 typedef struct rt_sends {
   int64_t n, later;
   int joins;
@@ -142,7 +143,8 @@ typedef struct rt_collective {
   int64_t times, flights;
   int back; /* RT_SEND, RT_RECEIVE: towards coordinate 0 */
   int wrap; /* the last and the first rank are also neighbours */
-  /* RT_SEND over NCCL: when it goes, by stage from rt_program.stage_first on. NULL: at once. */
+  /* RT_SEND from memory of a GPU: when it goes, by stage from rt_program.stage_first on. NULL: at
+     once. */
   const rt_sends *const *sends;
 } rt_collective;
 
@@ -215,7 +217,7 @@ typedef struct rt_setting {
 typedef struct rt_program {
   int abi;                             /* RT_ABI_VERSION */
   const char *model, *compiler, *hash; /* hash of the canonical IR, hexadecimal */
-  const char *target;                  /* such as x86_64_v4, sm_80 */
+  const char *target;                  /* such as x86_64_v4 */
   const char *needs; /* of the processor: "+avx2,+fma,", in LLVM's words; NULL: nothing special */
   int sm;            /* of a GPU's target, such as 80; 0: a CPU */
   bool alone;        /* its code runs on that capability and no newer one */
@@ -246,7 +248,7 @@ typedef struct rt_program {
   const rt_setting *settings; /* resolved train and plan settings: train.steps, data.train, .. */
   int nsettings;
   const char *const *sources; /* name, text, name, text, .., NULL */
-  const char *communicator;   /* local, mpi, nccl; NULL: local. One rank needs none */
+  const char *communicator;   /* of ir/communicators.def; NULL: local. One rank needs none */
   const rt_axis *mesh;
   int naxes; /* 0: one rank */
   const rt_collective *collectives;

@@ -87,7 +87,7 @@ static bool choose_device(const Run *r, DeviceOptions *options, Fault *f) {
     return rt_fault(f, 103, "--device takes cpu, gpu or gpu:N, not `%s`", text);
   if (!text || gpu == (r->p->sm > 0)) return true;
   rt_fault(f, 103, "--device %s: this executable was compiled for %s", text, r->p->target);
-  return rt_help(f, "compile with --target %s", gpu ? "sm_80" : "native");
+  return rt_help(f, "compile with --target %s", (gpu ? rt_device_gpu : rt_device_cpu).target);
 }
 
 /* Does the command run entry `logits` or `decode`? `eval` computes outputs for a dump. */

@@ -94,12 +94,6 @@ static const char *find_in(Doctor *doctor, const char *folders, const char *prog
   return NULL;
 }
 
-static const char *find_program(Doctor *doctor, const char *program) {
-  const char *path = find_in(doctor, getenv("PATH"), program);
-  return path ? path
-              : find_in(doctor, "/usr/local/cuda/bin:/usr/lib/nvidia-cuda-toolkit/bin", program);
-}
-
 /* The line of what `path --version` says that holds `word`, or the first one. */
 static const char *version_of(Doctor *doctor, const char *path, const char *word) {
   char line[256], first[256] = "";
@@ -116,9 +110,10 @@ static const char *version_of(Doctor *doctor, const char *path, const char *word
   return arena_printf(doctor->arena, "%s", first);
 }
 
-static void add_program(Doctor *doctor, const char *name, const char *word, Need need,
-                        const char *help) {
-  const char *path = find_program(doctor, name);
+void doctor_program(Doctor *doctor, const char *name, const char *folders, const char *word,
+                    Need need, const char *help) {
+  const char *path = find_in(doctor, getenv("PATH"), name);
+  if (!path) path = find_in(doctor, folders, name);
   const char *value =
       path ? arena_printf(doctor->arena, "%s: %s", path, version_of(doctor, path, word)) : NULL;
   doctor_add(doctor, name, value, need, help);
@@ -171,15 +166,14 @@ Exit cmd_doctor(Cli *o) {
   doctor_add(&doctor, "shardc", SHARDC_VERSION, NEED_ALWAYS, "");
   add_system(&doctor);
   add_processor(&doctor);
-  add_program(&doctor, "cc", "", NEED_ALWAYS,
-              "install a C compiler, for example `apt-get install gcc libc6-dev`");
+  doctor_program(&doctor, "cc", NULL, "", NEED_ALWAYS,
+                 "install a C compiler, for example `apt-get install gcc libc6-dev`");
   add_folders(&doctor);
-  add_program(&doctor, "ptxas", "release", NEED_GPU,
-              "comes with the CUDA toolkit (Debian: nvidia-cuda-toolkit)");
   doctor_gpu(&doctor);
-  add_program(&doctor, "mpirun", "", NEED_RANKS,
-              "install an MPI, for example `apt-get install openmpi-bin`; only many nodes need it");
-  doctor_nccl(&doctor);
+  doctor_program(
+      &doctor, "mpirun", NULL, "", NEED_RANKS,
+      "install an MPI, for example `apt-get install openmpi-bin`; only many nodes need it");
+  doctor_gpu_messages(&doctor);
   Sheet *sheet = sheet_new(o->c->arena);
   sheet_put(sheet, "{schema}", as_count(1));
   for (uint32_t i = 0; i < doctor.found.n; i++) {

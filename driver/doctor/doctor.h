@@ -19,9 +19,15 @@ typedef struct Doctor {
 } Doctor;
 
 void doctor_add(Doctor *doctor, const char *name, const char *value, Need need, const char *help);
+/* A program on PATH, or in one of the folders, with the line of its version that has the word. */
+void doctor_program(Doctor *doctor, const char *name, const char *folders, const char *word,
+                    Need need, const char *help);
 
 void doctor_places(Doctor *doctor); /* doctor_places.c: processors, NUMA nodes */
-/* doctor_gpu.c: libraries that executables load when they start */
+/* doctor_gpu.c: the assembler, and libraries that executables load when they start */
 void doctor_gpu(Doctor *doctor);
-void doctor_nccl(Doctor *doctor);
+void doctor_gpu_messages(Doctor *doctor);
+/* The GPU of `run --emulate`: its file, whether it exists or not; makes executables use it. */
+const char *standin_path(Arena *arena);
+void standin_use(Arena *arena);
 #endif

@@ -75,14 +75,25 @@ static void add_driver(Doctor *doctor) {
   for (int i = 0; i < gpus; i++) add_gpu(doctor, &api, i);
 }
 
+static const char *standin_file(Arena *arena, const char *name) {
+  const char *looked, *lib = library_folder(arena, &looked);
+  return arena_printf(arena, "%s/emulate/%s", lib ? lib : looked, name);
+}
+
+const char *standin_path(Arena *arena) { return standin_file(arena, "libcuda.so.1"); }
+
+void standin_use(Arena *arena) {
+  setenv("SHARDC_LIBCUDA", standin_path(arena), 1);
+  setenv("SHARDC_LIBNCCL", standin_file(arena, "libnccl.so.2"), 1);
+}
+
 static void add_stand_in(Doctor *doctor) {
-  const char *looked, *lib = library_folder(doctor->arena, &looked);
-  const char *path = arena_printf(doctor->arena, "%s/emulate/libcuda.so.1", lib ? lib : looked);
+  const char *path = standin_path(doctor->arena);
   doctor_add(doctor, "stand-in GPU", access(path, R_OK) ? NULL : path, NEED_NOTHING,
              "`run --emulate` needs it; it is built with shardc's tests");
 }
 
-void doctor_nccl(Doctor *doctor) {
+void doctor_gpu_messages(Doctor *doctor) {
   const char *given = getenv("SHARDC_LIBNCCL"), *path = given && *given ? given : "libnccl.so.2";
   int v = number_from(dlopen(path, RTLD_LAZY | RTLD_LOCAL), "ncclGetVersion");
   int major = v < 10000 ? v / 1000 : v / 10000,
@@ -95,6 +106,8 @@ void doctor_nccl(Doctor *doctor) {
 }
 
 void doctor_gpu(Doctor *doctor) {
+  doctor_program(doctor, "ptxas", "/usr/local/cuda/bin:/usr/lib/nvidia-cuda-toolkit/bin", "release",
+                 NEED_GPU, "comes with the CUDA toolkit (Debian: nvidia-cuda-toolkit)");
   add_driver(doctor);
   add_stand_in(doctor);
 }

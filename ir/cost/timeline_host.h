@@ -1,5 +1,5 @@
 /* Copies between a GPU and its host, and kernels of the host, on clocks of their own: as the
-   runtime does them (runtime/device/cuda/cuda_copy_streams.c). A part of timeline.c. */
+   copy streams of the runtime do them (runtime/device/). A part of timeline.c. */
 #ifndef SHARDC_IR_LANES_HOST_H
 #define SHARDC_IR_LANES_HOST_H
 #include "machine.h"

@@ -1,4 +1,4 @@
-/* How attention is cut on a GPU. `select` decides and writes the numbers as attribute tile; the PTX
+/* How attention is cut on a GPU. `select` decides and writes the numbers as attribute tile; the
    emitters read them back. Both ask flash_gpu_plan, so that they cannot disagree.
 
    Every phase over the scores has rows, that stay in a CTA (16 for each warp), and columns, that

@@ -1,4 +1,4 @@
-/* How a dot is cut on a GPU. `select` decides and writes the numbers as attribute tile; the PTX
+/* How a dot is cut on a GPU. `select` decides and writes the numbers as attribute tile; the
    emitters read them back. Both use gemm_plan, so that they cannot disagree.
 
    Rows m, columns n and the summed k of product.h are each one flat range in this file, whatever

@@ -3,7 +3,7 @@
 
 enum { SLICE_MOST = 128 }; /* of the width, in the results of a CTA: sums of half of it per lane */
 enum { REGISTERS = 176 };  /* for sums */
-enum { OF_GRADIENTS = 160 }; /* of dk and dv: with 176 ptxas 13.0 spills */
+enum { OF_GRADIENTS = 160 }; /* of dk and dv: with 176 the assembler spills */
 enum { OF_ADDRESSES = 16 };  /* of elements, that have no pieces of 16 bytes */
 enum { BLOCK_MOST = 256 };   /* rows, columns of a block of scores: multiples of 16 */
 

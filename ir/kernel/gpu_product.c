@@ -1,9 +1,9 @@
 /* Which cuts of a dot a GPU can run, and the parts that all of them share; see gpu_plan.h.
 
-   ptxas gives a thread at most 255 registers, fewer where a CTA has many threads, and spills the
-   rest to memory, which is many times slower. So a cut fits only where an estimate of its registers
-   says so; ptxas, where it is installed, confirms (codegen/nvptx/ptxas.c) and never decides: the
-   same model gives the same kernels with and without it. */
+   The assembler gives a thread at most 255 registers, fewer where a CTA has many threads, and
+   spills the rest to memory, which is many times slower. So a cut fits only where an estimate of
+   its registers says so; the assembler, where it is installed, confirms (codegen/assemble.h) and
+   never decides: the same model gives the same kernels with and without it. */
 #include "gpu_plan.h"
 #include "ir/support/num.h"
 
@@ -69,7 +69,7 @@ static int64_t passing(const GemmPlan *plan, const GemmSide *side) {
 }
 
 /* Sums; on tensor cores the words of two steps of k, of which one is read while the other is
-   multiplied (codegen/nvptx/gemm_mma.c); addresses. */
+   multiplied by the emitter; addresses. */
 int64_t gpu_product_registers(const GemmPlan *plan) {
   int64_t m = plan->tile[GEMM_WARP_M], n = plan->tile[GEMM_WARP_N], sums = m * n / 32;
   if (plan->math == GEMM_WGMMA) return gpu_registers(plan->threads[0]);

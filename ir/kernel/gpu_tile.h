@@ -1,5 +1,5 @@
 /* The meaning of the numbers of attribute `tile` for the GPU's kernel families: shared by the rules
-   that choose them (passes/tune/gpu_*.c) and the emitters that use them (codegen/nvptx). */
+   that choose them (passes/tune/gpu_*.c) and the emitters that use them. */
 #ifndef SHARDC_GPU_TILE_H
 #define SHARDC_GPU_TILE_H
 #include "nest.h"

@@ -1,7 +1,7 @@
 /* Blocks, rows and messages of collectives (message.h). */
 #include "message.h"
+#include "ir/communicator.h"
 #include "ir/support/num.h"
-#include <string.h>
 
 /* Elements of one of `ways` blocks of dim and of all dims after it in storage. */
 static int64_t row_of(const Type *t, Str dim, int64_t ways) {
@@ -59,7 +59,7 @@ int64_t message_workspace(const Fn *f, const Op *o) {
 }
 
 bool message_needs_line(const Module *m) {
-  return module_on_gpu(m) && !strcmp(module_setting(m, "comm", "nccl"), "nccl");
+  return module_on_gpu(m) && module_communicator(m)->on_device;
 }
 
 bool message_by_host(const Module *m) {

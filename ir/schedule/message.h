@@ -7,10 +7,10 @@
    contiguous. So the rows in order are the pieces that can be sent without a copy, `times` messages
    of some rows each.
 
-   If a message has several rows and a library takes only contiguous blocks (NCCL), the blocks are
-   made contiguous in the op's `workspace`; an all-to-all exchange passes `piece` elements of each
-   block at a time through it. The same holds for every message that is staged through the host,
-   from a GPU over a communicator that works in host memory. */
+   If a message has several rows and a library takes only contiguous blocks (communicators.def), the
+   blocks are made contiguous in the op's `workspace`; an all-to-all exchange passes `piece`
+   elements of each block at a time through it. The same holds for every message that is staged
+   through the host, from a GPU over a communicator that works in host memory. */
 #ifndef SHARDC_IR_MESSAGE_H
 #define SHARDC_IR_MESSAGE_H
 #include "ir/collective.h"

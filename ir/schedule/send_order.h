@@ -1,5 +1,6 @@
-/* The order in which a rank's messages to and from its neighbours are passed to NCCL, where a send
-   waits on the GPU for its receive, on one stream per rank.
+/* The order in which a rank's messages to and from its neighbours are passed to a library of the
+   device (communicators.def), where a send waits on the GPU for its receive, on one stream per
+   rank.
 
    All ranks use one order: by the times at which receivers reach their messages, according to the
    table of the schedule (pipeline_schedule.h), with backward twice as long as forward. A receive is
@@ -8,10 +9,10 @@
    ones, and ranks never wait for each other in a circle, neither in a line of stages nor in the
    ring of chunks.
 
-   Messages of one time are passed to NCCL as one group, whose calls progress together: a send joins
-   the receive of that time, as in Megatron-LM (`send_forward_recv_backward`). Rounds that do not
-   take turns send in the order of the program: with the next receive, or at once if the next
-   message is another send or there is none. Pass `prove` runs the resulting order. */
+   Messages of one time are passed to the library as one group, whose calls progress together: a
+   send joins the receive of that time, as in Megatron-LM (`send_forward_recv_backward`). Rounds
+   that do not take turns send in the order of the program: with the next receive, or at once if the
+   next message is another send or there is none. Pass `prove` runs the resulting order. */
 #ifndef SHARDC_IR_SEND_ORDER_H
 #define SHARDC_IR_SEND_ORDER_H
 #include "events.h"
@@ -38,7 +39,7 @@ typedef struct SendRow {
 } SendRow;
 
 typedef struct SendOrder {
-  bool used;                /* the module's messages go over NCCL */
+  bool used;                /* a send waits for its receive */
   int64_t slots;            /* in which sends wait; 0: there are none */
   int64_t stages[MAX_MESH]; /* by axis: of the module */
   int64_t first[MAX_MESH];

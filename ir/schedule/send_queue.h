@@ -1,8 +1,8 @@
-/* Sends of a rank to its neighbours that have not been passed to NCCL yet: their slots, and the
-   order in which they are passed (send_order.h). Pass `prove` and the runtime share this code. Each
-   message of the rank, sent or received, has a place in its order; a send waits in its slot until
-   it is the next one, and a send that joins waits until the next receive. Must not: know of an
-   IR. */
+/* Sends of a rank to its neighbours that have not been passed to the library yet: their slots, and
+   the order in which they are passed (send_order.h). Pass `prove` and the runtime share this code.
+   Each message of the rank, sent or received, has a place in its order; a send waits in its slot
+   until it is the next one, and a send that joins waits until the next receive. Must not: know of
+   an IR. */
 #ifndef SHARDC_IR_SEND_QUEUE_H
 #define SHARDC_IR_SEND_QUEUE_H
 #include <stdbool.h>
@@ -16,7 +16,7 @@ typedef struct SendSlot {
 typedef struct SendQueue { /* of one rank, from the start of an entry */
   SendSlot *slot;
   int64_t n;
-  int64_t issued, given; /* messages that the program came to; that NCCL has */
+  int64_t issued, given; /* messages that the program came to; that were passed on */
 } SendQueue;
 
 /* For the next send: the free one whose last was given first. */

@@ -1,7 +1,6 @@
 /* The number of latest operations of a lane between a GPU and its host whose bytes are remembered:
-   the runtime waits for older ones through the oldest of these
-   (runtime/device/cuda/cuda_copy_streams.c), and so do the clocks of a plan
-   (ir/cost/timeline_host.c). */
+   the copy streams of the runtime wait for older ones through the oldest of these, and so do the
+   clocks of a plan (ir/cost/timeline_host.c). */
 #ifndef SHARDC_LANE_TOUCHES_H
 #define SHARDC_LANE_TOUCHES_H
 

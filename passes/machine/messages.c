@@ -1,4 +1,4 @@
-/* select, for collectives: over a library that only knows contiguous blocks (NCCL), it decides the
+/* select, for collectives: over a library that only knows contiguous blocks, it decides the
    number of messages of each collective, and the workspace in which blocks that consist of several
    rows are made contiguous.
 

@@ -13,7 +13,7 @@ typedef struct RankClass { /* ranks that run one program */
   StageClass stages; /* position of the stages along the axis of the pipeline */
   bool turns;        /* rounds of these stages follow a schedule
                         (ir/schedule/pipeline_schedule.h) */
-  SendOrder sends;   /* over NCCL, where they wait for their receives */
+  SendOrder sends;   /* where they wait for their receives */
 } RankClass;
 
 /* Every message that starts is waited for, once, and until then no op touches the bytes that it

@@ -13,12 +13,12 @@
    each, and need the buffer that a communicator has for them: one message from each rank in each
    direction.
 
-   NCCL has no such buffer. With NCCL a rank issues its sends and receives in the order of
-   ir/schedule/send_order.h, through the queue that the runtime uses (send_queue.h). The rank is at
-   the first group of calls that is not complete. Each call of it completes with its counterpart,
-   and the calls between two ranks in their order. The program continues after a send once a slot
-   is free, and after a receive once its group is complete. Must not: assume that sends and
-   receives come in pairs. */
+   A library of the device (communicators.def) has no such buffer. There a rank issues its sends and
+   receives in the order of ir/schedule/send_order.h, through the queue that the runtime uses
+   (send_queue.h). The rank is at the first group of calls that is not complete. Each call of it
+   completes with its counterpart, and the calls between two ranks in their order. The program
+   continues after a send once a slot is free, and after a receive once its group is complete. Must
+   not: assume that sends and receives come in pairs. */
 #include "ir/schedule/message.h"
 #include "ir/shape/placement.h"
 #include "passes/base/rebuild.h"
@@ -31,23 +31,23 @@ typedef struct ClassLine { /* messages of a rank of a class, in its order */
   VEC(uint32_t) nth; /* of its op's */
 } ClassLine;
 
-typedef struct NcclCall { /* a call that NCCL has */
+typedef struct IssuedCall { /* a call that the library has */
   const Event *event;
   int64_t slot; /* -1: it receives */
   int64_t group;
   bool over;
-} NcclCall;
+} IssuedCall;
 
-typedef struct NcclPlace {
+typedef struct IssuePlace {
   SendQueue q;
   const Event **what; /* by slot */
-  bool *out;          /* by slot: NCCL has been given it, and no peer has received it */
-  VEC(NcclCall) given;
+  bool *out;          /* by slot: it was passed on, and no peer has received it */
+  VEC(IssuedCall) given;
   uint32_t first; /* that is not over */
   int64_t groups;
   int axis;         /* of the last message */
   int64_t receives; /* the receive call after which its program is; -1: none */
-} NcclPlace;
+} IssuePlace;
 
 typedef struct Lines {
   Module *m;
@@ -59,7 +59,7 @@ typedef struct Lines {
   uint32_t *over;            /* by place: number of complete messages */
   const Event **sent;        /* by place and direction: a message that its neighbour has not
                                 received yet */
-  NcclPlace *nccl;           /* by place; NULL: messages have room */
+  IssuePlace *issue;         /* by place; NULL: messages have room */
 } Lines;
 
 static int axis_of(const Lines *lines, const Op *o) {
@@ -121,16 +121,16 @@ static bool along(const Lines *lines, int axis) {
   return false;
 }
 
-/* ---- over NCCL ---- */
+/* ---- sends that wait for their receives ---- */
 
-static void give(Lines *lines, NcclPlace *state, int64_t slot) {
+static void give(Lines *lines, IssuePlace *state, int64_t slot) {
   state->out[slot] = true;
   vec_push(lines->m->arena, state->given,
-           (NcclCall){state->what[slot], slot, state->groups, false});
+           (IssuedCall){state->what[slot], slot, state->groups, false});
 }
 
 /* Each in a group of its own. */
-static bool give_due(Lines *lines, NcclPlace *state, bool all) {
+static bool give_due(Lines *lines, IssuePlace *state, bool all) {
   bool any = false;
   for (int64_t i; (i = send_give(&state->q, all)) >= 0; any = true)
     state->groups++, give(lines, state, i);
@@ -139,12 +139,12 @@ static bool give_due(Lines *lines, NcclPlace *state, bool all) {
 
 /* Before a message of the axis, or at the end: issues the remaining calls. */
 static bool settle(Lines *lines, int64_t place, int axis) {
-  NcclPlace *state = lines->nccl ? &lines->nccl[place] : NULL;
+  IssuePlace *state = lines->issue ? &lines->issue[place] : NULL;
   return state && axis == state->axis && give_due(lines, state, true);
 }
 
 static bool is_quiet(const Lines *lines, int64_t place) {
-  const NcclPlace *state = lines->nccl ? &lines->nccl[place] : NULL;
+  const IssuePlace *state = lines->issue ? &lines->issue[place] : NULL;
   return !state || state->first == state->given.n;
 }
 
@@ -168,8 +168,8 @@ static SendPlace place_of(const Lines *lines, int64_t place, const Op *send) {
                     line->nth.at[lines->over[place]]);
 }
 
-static bool nccl_send(Lines *lines, int64_t place, const Event *event) {
-  NcclPlace *state = &lines->nccl[place];
+static bool issue_send(Lines *lines, int64_t place, const Event *event) {
+  IssuePlace *state = &lines->issue[place];
   int64_t slot = send_free_slot(&state->q);
   if (slot < 0 || state->out[slot]) return false;
   SendPlace at = place_of(lines, place, event_op(event));
@@ -180,26 +180,26 @@ static bool nccl_send(Lines *lines, int64_t place, const Event *event) {
 }
 
 /* Begins a receive and the sends that join its group. */
-static void begin_receive(Lines *lines, NcclPlace *state, const Event *event) {
+static void begin_receive(Lines *lines, IssuePlace *state, const Event *event) {
   state->groups++;
   for (int64_t i; (i = send_give(&state->q, true)) >= 0;) give(lines, state, i);
   state->receives = state->given.n;
-  vec_push(lines->m->arena, state->given, (NcclCall){event, -1, state->groups, false});
+  vec_push(lines->m->arena, state->given, (IssuedCall){event, -1, state->groups, false});
   send_receives(&state->q);
   give_due(lines, state, false);
 }
 
-static void call_over(NcclPlace *state, NcclCall *call) {
+static void call_over(IssuePlace *state, IssuedCall *call) {
   call->over = true;
   if (call->slot >= 0) state->out[call->slot] = false;
   while (state->first < state->given.n && state->given.at[state->first].over) state->first++;
 }
 
 /* The next call of the place that sends to another one. */
-static NcclCall *sends_to(const Lines *lines, int64_t place, int64_t other) {
-  const NcclPlace *state = &lines->nccl[place];
+static IssuedCall *sends_to(const Lines *lines, int64_t place, int64_t other) {
+  const IssuePlace *state = &lines->issue[place];
   for (uint32_t i = state->first; i < state->given.n; i++) {
-    NcclCall *call = &state->given.at[i];
+    IssuedCall *call = &state->given.at[i];
     if (call->group != state->given.at[state->first].group) return NULL;
     if (!call->over && call->slot >= 0 && neighbour(lines, place, event_op(call->event)) == other)
       return call;
@@ -208,34 +208,34 @@ static NcclCall *sends_to(const Lines *lines, int64_t place, int64_t other) {
 }
 
 static bool take_in(Lines *lines, int64_t place, const Event *event, int64_t other) {
-  NcclPlace *state = &lines->nccl[place];
-  NcclCall *call = &state->given.at[state->receives], *there = sends_to(lines, other, place);
+  IssuePlace *state = &lines->issue[place];
+  IssuedCall *call = &state->given.at[state->receives], *there = sends_to(lines, other, place);
   if (call->over || call->group != state->given.at[state->first].group || !there) return false;
   if (!same_way(event_op(there->event), event_op(event)) || !same_bytes(there->event, event))
     return false;
-  call_over(state, call), call_over(&lines->nccl[other], there);
+  call_over(state, call), call_over(&lines->issue[other], there);
   return true;
 }
 
-static bool nccl_hop(Lines *lines, int64_t place, const Event *event, int64_t other) {
-  NcclPlace *state = &lines->nccl[place];
+static bool issue_hop(Lines *lines, int64_t place, const Event *event, int64_t other) {
+  IssuePlace *state = &lines->issue[place];
   int axis = axis_of(lines, event_op(event));
   if (axis != state->axis) give_due(lines, state, true), state->axis = axis;
-  if (event_op(event)->code == OP_send) return nccl_send(lines, place, event);
+  if (event_op(event)->code == OP_send) return issue_send(lines, place, event);
   if (state->receives < 0) return begin_receive(lines, state, event), true;
   if (state->first <= state->receives) return take_in(lines, place, event, other);
   state->receives = -1;
   return lines->over[place]++, true;
 }
 
-static void start_nccl(Lines *lines) {
+static void start_issues(Lines *lines) {
   Arena *arena = lines->m->arena;
-  lines->nccl = ARENA_ARRAY(arena, NcclPlace, lines->n);
+  lines->issue = ARENA_ARRAY(arena, IssuePlace, lines->n);
   for (int64_t i = 0; i < lines->n; i++) {
-    NcclPlace *state = &lines->nccl[i];
+    IssuePlace *state = &lines->issue[i];
     int64_t n = lines->line_at[i]->of->sends.slots;
     *state =
-        (NcclPlace){.q = {.slot = ARENA_ARRAY(arena, SendSlot, n + 1), .n = n}, .receives = -1};
+        (IssuePlace){.q = {.slot = ARENA_ARRAY(arena, SendSlot, n + 1), .n = n}, .receives = -1};
     state->what = ARENA_ARRAY(arena, const Event *, n + 1),
     state->out = ARENA_ARRAY(arena, bool, n + 1);
   }
@@ -278,7 +278,7 @@ static bool pass_on(Lines *lines, int64_t place, int64_t other, const Event *eve
 /* A receive moves with the send on its other side. */
 static bool advance(Lines *lines, int64_t place) {
   const Event *event = event_at(lines, place);
-  if (!event) return lines->nccl && settle(lines, place, lines->nccl[place].axis);
+  if (!event) return lines->issue && settle(lines, place, lines->issue[place].axis);
   const Op *o = event_op(event);
   int axis = axis_of(lines, o);
   if (!along(lines, axis)) return lines->over[place]++, true;
@@ -286,7 +286,7 @@ static bool advance(Lines *lines, int64_t place) {
   int64_t other = neighbour(lines, place, o);
   if (other < 0) return lines->over[place]++, true;
   const RankClass *of = lines->line_at[place]->of;
-  if (lines->nccl) return nccl_hop(lines, place, event, other);
+  if (lines->issue) return issue_hop(lines, place, event, other);
   if (of->turns && axis == of->stages.axis) return pass_on(lines, place, other, event);
   const Event *there = event_at(lines, other);
   if (!there || !same_way(o, event_op(there)) || !same_bytes(event, there)) return false;
@@ -307,7 +307,7 @@ static const char *place_text(const Lines *lines, int64_t place) {
 /* The message that its rank has reached, or still sends; NULL: the rank is at the end. */
 static const Event *stands(const Lines *lines, int64_t place) {
   const Event *event = event_at(lines, place);
-  const NcclPlace *state = lines->nccl ? &lines->nccl[place] : NULL;
+  const IssuePlace *state = lines->issue ? &lines->issue[place] : NULL;
   if (!event && state && state->first < state->given.n) return state->given.at[state->first].event;
   for (int down = 0; !event && down < 2; down++) event = lines->sent[2 * place + down];
   return event;
@@ -363,7 +363,7 @@ bool prove_hops(Module *m, const RankClass *classes, uint32_t n) {
   for (int64_t i = 0; i < lines.n; i++) lines.line_at[i] = find_line(&lines, i);
   lines.over = ARENA_ARRAY(m->arena, uint32_t, lines.n);
   lines.sent = ARENA_ARRAY(m->arena, const Event *, 2 * lines.n);
-  if (classes[0].sends.used) start_nccl(&lines);
+  if (classes[0].sends.used) start_issues(&lines);
   for (bool any = true; any;) {
     any = false;
     for (int64_t i = 0; i < lines.n; i++)

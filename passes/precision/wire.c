@@ -2,14 +2,14 @@
 
    Partial sums of activations that a plan in bf16 or f16 would round in memory are rounded before
    they are sent: each rank's term once, to the compute type; the collective adds them in f32 and
-   rounds the sum once (rt.h; NCCL has its own order). This applies to sums of products of that
-   type, found through linear ops, and to values that all readers cast to it. Statistics (sums of a
-   softmax, losses, norms) stay f32, as pass `precision` has them: they are short.
+   rounds the sum once (rt.h; a library of GPUs has its own order). This applies to sums of products
+   of that type, found through linear ops, and to values that all readers cast to it. Statistics
+   (sums of a softmax, losses, norms) stay f32, as pass `precision` has them: they are short.
 
-   Gradients of parameters (attribute `gradient`, from `collect` and `zero`) are sent in the type
-   of setting plan.precision.reduce; without it, unchanged. Readers of the message's result see the
-   type that it had. 8 bits are another way to send (int8_sum.c). Must not: change the values that
-   a rank keeps, or messages that only move numbers. */
+   Gradients of parameters (attribute `gradient`, from `collect` and `zero`) are sent in the type of
+   setting plan.precision.reduce; without it, unchanged. Readers of the message's result see the
+   type that it had. 8 bits are another way to send (int8_sum.c). Must not: change the values that a
+   rank keeps, or messages that only move numbers. */
 #include "precision.h"
 #include "int8.h"
 #include "ir/collective.h"

@@ -1,6 +1,6 @@
 /* How pass `select` cuts kernels for GPUs, the counterpart of tune.h. A rule sets the attributes
    variant, tile, chunks (CTAs per phase), threads, shared and workspace of a kernel function; the
-   emitters of codegen/nvptx read them. */
+   emitters of the device read them. */
 #ifndef SHARDC_GPU_H
 #define SHARDC_GPU_H
 #include "ir/kernel/gpu_plan.h"

@@ -3,15 +3,15 @@
    (tune.h).
 
    A cut is the list of numbers that attribute `tile` holds (on GPUs its first ones); variant,
-   chunks, threads, shared and scratch follow from it and from the kernel. `select` takes the cut
-   of the tuning records if there is one, else the rule's.
+   chunks, threads, shared and scratch follow from it and from the kernel. `select` takes the cut of
+   the tuning records if there is one, else the rule's.
 
    A program that measures kernels works like this, for processors and GPUs alike
    (driver/tune/cmd_tune.c does): run the pipeline up to `order`; tune_kernels (tune_measure.h)
    lists the kernels, each key once; begin with rule(), let vary() offer neighbours for stages 0 ..
    TUNE_STAGES - 1, keep those that fits() accepts, put each cut on a copy of the kernel with
-   apply(), build the copies with kernels_build. On a GPU DIR/SYMBOL.ptx then has one entry
-   SYMBOL_pN per phase, whose launch is in the attributes chunks (CTAs), threads, shared and
+   apply(), build the copies with kernels_build. On a GPU the file of SYMBOL in DIR then has one
+   entry SYMBOL_pN per phase, whose launch is in the attributes chunks (CTAs), threads, shared and
    workspace. `compile --tune-db` uses a TuneRecord (tune_db.h) of the best cut, with the name of
    the target and 1 as its workers. */
 #ifndef SHARDC_VARIANTS_H

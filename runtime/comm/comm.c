@@ -99,17 +99,33 @@ static void make_groups(Comm *c) {
   c->group[program->naxes] = (RankGroup){c->launch.world, c->launch.rank, 0, 1};
 }
 
+/* Does the device send, not the host? */
+static bool is_on_device(const char *name) {
+  enum { HOST, DEVICE };
+  static const struct {
+    const char *name;
+    bool on_device;
+  } kinds[] = {
+#define COMMUNICATOR(name, words, memory, meaning) {#name, memory == DEVICE},
+#include "ir/communicators.def"
+#undef COMMUNICATOR
+  };
+  for (size_t i = 0; i < COUNT_OF(kinds); i++)
+    if (!strcmp(kinds[i].name, name)) return kinds[i].on_device;
+  return false;
+}
+
 static bool choose(Comm *c, Fault *f) {
   const char *name = c->program->communicator;
   bool mpi = name && !strcmp(name, "mpi");
-  bool nccl = name && !strcmp(name, "nccl"), apart = c->launch.apart || c->meet;
-  c->on_device = nccl && c->launch.world > 1;
+  bool device = name && is_on_device(name), apart = c->launch.apart || c->meet;
+  c->on_device = device && c->launch.world > 1;
   c->kind = c->launch.world == 1 ? &rt_comm_self
             : mpi                ? &rt_comm_mpi
-            : nccl && apart      ? &rt_comm_tcp
+            : device && apart    ? &rt_comm_tcp
                                  : &rt_comm_local;
-  if (c->meet && c->launch.world > 1 && !nccl) {
-    rt_fault(f, 104, "--meet: the ranks of this executable do not exchange tensors over NCCL");
+  if (c->meet && c->launch.world > 1 && !device) {
+    rt_fault(f, 104, "--meet: the ranks of this executable exchange tensors in host memory");
     return rt_help(f, "communicator local is one machine's; over MPI ranks meet by its mpirun");
   }
   return c->kind || rt_fault(f, 105, "this executable was linked without communicator %s",

@@ -1,6 +1,6 @@
 /* Communicators: how the ranks of a job exchange tensors. One table of functions per kind: self
    (one rank), local (processes of one machine over shared memory), mpi, and tcp, which carries what
-   the runtime itself asks between the machines of a program whose tensors go over NCCL.
+   the runtime itself asks between the machines of a program whose devices send its tensors.
 
    Ranks are numbered over the mesh (rt_axis: coordinate = rank / stride % size). A group is the
    ranks that differ in one coordinate alone, or all of them. Everything that ranks tell each other
@@ -67,7 +67,7 @@ struct Comm {
   RankGroup group[RT_MAX_AXES + 1];
   CommCount *count;             /* per row of the table, then the runtime's own */
   void *inside;                 /* the kind's */
-  bool on_device;               /* the program's collectives are the device's work: NCCL */
+  bool on_device;               /* the program's collectives are the device's work */
   bool over;                    /* all ranks are done: leaving is no failure */
   RtFlight *flight;             /* the thread that communicates; NULL: whoever calls does */
   _Atomic int leaving;          /* exit status + 1 of a process that ends while it communicates */
@@ -75,6 +75,7 @@ struct Comm {
   void (*let_go)(void *device); /* before a failed job ends: stops operations that wait on the
                                    GPU */
   void *device;
+  const char *look; /* how to find out what its library does; NULL: it has none */
   CommWatch *watch; /* NULL: nobody */
   void *watcher;
 };

@@ -1,6 +1,6 @@
-/* Communicator `tcp`: what the runtime itself asks, between ranks of several machines. Programs for
-   GPUs talk over NCCL, and need somebody who hands out its ids and answers the runtime's short
-   questions; this is he. Every rank has a connection to rank 0, which hears all and tells all: a
+/* Communicator `tcp`: what the runtime itself asks, between ranks of several machines. In programs
+   for GPUs a library of theirs sends the tensors; its ids and the runtime's short questions are
+   sent here. Every rank has a connection to rank 0, which hears all and tells all: a
    star, made for kilobytes. The watchdog watches over second connections, as on one machine.
 
    Each message begins with the mark of the call, so ranks that call different things say so. Must

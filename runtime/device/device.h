@@ -1,5 +1,5 @@
 /* A device: its arenas, and the execution of entries. Each kind of device is a table of functions
-   (device_cpu.c, cuda/). The runtime reads and writes tensors of a CPU in place. On other
+   (device_cpu.c; GPUs: a folder). The runtime reads and writes tensors of a CPU in place. On other
    devices it has a view of the small tensors in host memory: reading one fetches it if an entry has
    run since, and a written one is copied to the device before the next entry runs. Entries never
    write inputs and scalars. All other tensors are transferred through a window of a fixed size, a
@@ -54,6 +54,7 @@ typedef struct DeviceFound {
 } DeviceFound;
 
 typedef struct DeviceCalls {
+  const char *target; /* for `shardc compile --target`: any device of this kind */
   bool (*start)(Device *d, const DeviceOptions *o, Fault *f);
   bool (*join)(Device *d, Fault *f); /* with the devices of all ranks; NULL: nothing to do */
   void (*stop)(Device *d);

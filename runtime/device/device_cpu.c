@@ -174,7 +174,8 @@ static bool run(Device *d, const rt_entry *entry, Fault *f) {
   return true;
 }
 
-const DeviceCalls rt_device_cpu = {.start = start,
+const DeviceCalls rt_device_cpu = {.target = "native",
+                                   .start = start,
                                    .stop = stop,
                                    .run = run,
                                    .launch = launch,

@@ -68,8 +68,8 @@ static const char show_ptx[] = HEAD
     "mul.wide.s32 %rd5, %r4, 4; add.s64 %rd6, %rd2, %rd5; st.global.f32 [%rd6], %f1; ret;\n}\n";
 
 #define IMAGE(name)                                                                                \
-  static const rt_image name##_image = {.ptx = name##_ptx,                                         \
-                                        .ptx_end = name##_ptx + sizeof name##_ptx - 1}
+  static const rt_image name##_image = {.text = name##_ptx,                                        \
+                                        .text_end = name##_ptx + sizeof name##_ptx - 1}
 IMAGE(begin);
 IMAGE(learn);
 IMAGE(judge);

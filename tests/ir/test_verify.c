@@ -99,7 +99,7 @@ static const Broken modules[] = {
     {"name-c4", "E1101",
      "select\nkernel @k(%0 : f32[]) {\nreturn %0\n}\nkernel @k.p0(%0 : f32[]) {\nreturn %0\n}\n"},
     {"name-c4", "E1101",
-     "select\nkernel @k.cubin_end(%0 : f32[]) {\nreturn %0\n}\nkernel @k(%0 : f32[]) {\nreturn "
+     "select\nkernel @k.image(%0 : f32[]) {\nreturn %0\n}\nkernel @k(%0 : f32[]) {\nreturn "
      "%0\n}\n"},
     {"target-c1", "E1103", "lower\ntarget {vector_bytes = 48, ..}\n"},
     {"target-c1", "E1103", "lower\ntarget {workers = 0, ..}\n"},

@@ -87,7 +87,7 @@ static _Noreturn void die(int code, const char *what, const char *help) {
 
 /* PTX 7.x came with CUDA 11, 8.x with CUDA 12. */
 static void old_driver(const Cuda *cuda, const rt_kernel *kernel, char *out, size_t n) {
-  const char *version = strstr(kernel->image->ptx, ".version");
+  const char *version = strstr(kernel->image->text, ".version");
   int major = 0, minor = 0;
   if (version) sscanf(version, ".version %d.%d", &major, &minor);
   snprintf(out, n,
@@ -148,9 +148,9 @@ static void load(const Cuda *cuda, Loaded *loaded) {
   const rt_image *image = kernel->image;
   char log[LOG] = "", *other = replacement(cuda, kernel);
   CUresult e = CU_NO_BINARY_FOR_GPU;
-  if (!other && image->cubin_end > image->cubin)
-    e = cuda->api.cuModuleLoadDataEx(&loaded->module, image->cubin, 0, NULL, NULL);
-  if (e != CU_SUCCESS) e = load_text(cuda, &loaded->module, other ? other : image->ptx, log);
+  if (!other && image->binary_end > image->binary)
+    e = cuda->api.cuModuleLoadDataEx(&loaded->module, image->binary, 0, NULL, NULL);
+  if (e != CU_SUCCESS) e = load_text(cuda, &loaded->module, other ? other : image->text, log);
   if (e != CU_SUCCESS) refuse(cuda, kernel, e, log);
   free(other);
   for (int i = 0; i < kernel->phases; i++) {

@@ -178,7 +178,10 @@ static bool join(Device *d, Fault *f) {
   if (!rt_cuda_flights_open(cuda, d->program, f)) return false;
   if (cuda->times_waits) rt_cuda_waited_open(cuda, d->program);
   cuda->nccl = rt_nccl_start(d->comm, &cuda->api, cuda->context, cuda->word, f);
-  if (cuda->nccl) d->comm->device = d, d->comm->let_go = let_go;
+  if (cuda->nccl) {
+    d->comm->device = d, d->comm->let_go = let_go;
+    d->comm->look = "NCCL_DEBUG=INFO tells what NCCL does";
+  }
   return cuda->nccl != NULL;
 }
 
@@ -539,6 +542,7 @@ static bool find(int number, DeviceFound *found, Fault *f) {
 }
 
 const DeviceCalls rt_device_gpu = {.start = start,
+                                   .target = "sm_80",
                                    .join = join,
                                    .stop = stop,
                                    .run = run,
