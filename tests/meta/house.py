@@ -165,12 +165,36 @@ def seam():
     return bad
 
 
+def arguments(code):
+    """Those of a call, from its opening parenthesis on."""
+    found, depth, quoted, last = [], 0, False, 1
+    for i, c in enumerate(code):
+        if quoted: quoted = c != '"' or code[i - 1] == '\\'
+        elif c == '"': quoted = True
+        elif c in '([{': depth += 1
+        elif c in ')]}': depth -= 1
+        if not quoted and (depth == 0 or depth == 1 and c == ','): found.append(code[last:i].strip()); last = i + 1
+        if depth == 0 and not quoted: return found
+
+
 def results():
-    """Pictures write SVG; the others give every figure to a sheet, which has it as text, JSON and HTML."""
+    """Pictures write SVG; the others give every figure to a sheet, which has it as text, JSON and HTML. A template of
+    a sheet has as many holes as figures follow."""
     sheets = re.compile(r'^driver/(plan|fit|doctor|verify)/|^driver/cmd_check')
     pictures = re.compile(r'plan_(svg|gantt|timeline|schedule|page)\.c$')
-    return [f'{f}:{i}: {line.strip()[:80]}' for f in files('.c') if sheets.search(f) and not pictures.search(f)
-            for i, line in enumerate(text(f).split('\n'), 1) if re.search(r'\b(f?printf|f?puts)\(', line)]
+    bad = [f'{f}:{i}: {line.strip()[:80]}' for f in files('.c') if sheets.search(f) and not pictures.search(f)
+           for i, line in enumerate(text(f).split('\n'), 1) if re.search(r'\b(f?printf|f?puts)\(', line)]
+    calls = 0
+    for f in files('.c'):
+        for m in re.finditer(r'\bsheet_(say|say_if|put|page)\(', text(f)):
+            given = arguments(text(f)[m.end() - 1:])[2 if m[1] == 'say_if' else 1:]
+            template = ''.join(re.findall(r'"((?:[^"\\]|\\.)*)"', given[0]))
+            if not re.fullmatch(r'("(?:[^"\\]|\\.)*"\s*)+', given[0]): continue  # chosen by a condition
+            holes = re.findall(r'\{([^}]*)\}', template)
+            wanted = len(holes) + sum(p == '*' for h in holes for p in h.split(':')[0].lstrip('!').split('.'))
+            calls += 1
+            if wanted != len(given) - 1: bad.append(f'{f}: {wanted} holes, {len(given) - 1} figures: {template}')
+    return bad if calls > 100 else bad + [f'`results` found {calls} templates']
 
 
 def marks():
