@@ -224,8 +224,8 @@ def many(r, text):
 def frozen(r, text):
     """Some parameters of layers are not trained."""
     layers, model = text.split('model M {')
-    if r.random() < .5 or not re.search(r'^  param p\w+ [^@\n]*$', model, re.M): return text
-    return re.sub(r'^  param \w+ \[[^@\n]*$', lambda m: m[0] + ' @frozen' * (r.random() < .4), layers,
+    if r.random() < .3 or not re.search(r'^  param p\w+ [^@\n]*$', model, re.M): return text
+    return re.sub(r'^  param \w+ \[[^@\n]*$', lambda m: m[0] + ' @frozen' * (r.random() < .5), layers,
                   flags=re.M) + 'model M {' + model
 
 

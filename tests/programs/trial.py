@@ -1,10 +1,10 @@
 """Random programs under two random plans each, in one process as far as it goes (trial.c).
 
-    python3 trial.py TRIAL [--from N] [--count N] [--also N ..] [--keep FOLDER]
+    python3 trial.py TRIAL [--from N] [--count N] [--also N ..] [--keep FOLDER] [--words]
 
 The same number gives the same program and plans. Files of programs that fail stay in FOLDER.
 """
-import argparse, os, random, shutil, subprocess, sys, tempfile, time
+import argparse, itertools, os, random, re, shutil, subprocess, sys, tempfile, time
 from collections import Counter
 from generate import Program
 import plans
@@ -24,6 +24,18 @@ def text_of(n):
                                            for name, lines in plans_of(n, r, text).items())
 
 
+WORDS = {'mesh': r'^  mesh', 'zero': r'^  zero [1-3]', 'stages': r'-> pipe$', 'offload': r'^  offload',
+         '16 bits': r'^  precision b?f16', 'saved on the host': r'offload = host'}
+
+
+def words_of(text, plan):
+    """The words of a plan whose pairs are counted, and each two of them that meet."""
+    block = text.split(f'plan {plan} for M {{', 1)[1].split('\n}', 1)[0]
+    have = [word for word, line in WORDS.items() if re.search(line, block, re.M)]
+    have += ['frozen layers'] * ('@frozen' in text.split('model M')[0])
+    return have + [f'{a} and {b}' for a, b in itertools.combinations(have, 2)]
+
+
 def batch(trial, numbers, folder, keep):
     count = Counter()
     for n in numbers: open(f'{folder}/p{n}.shard', 'w').write(text_of(n))
@@ -36,6 +48,7 @@ def batch(trial, numbers, folder, keep):
         if len(word) == 2 and word[0] == 'because': count[word[1]] += 1; continue
         if len(word) != 3 or word[0] not in names: said.append(line); continue
         count[word[2]] += 1
+        if word[2] == 'equal': count.update(f'with {w}' for w in words_of(open(f'{folder}/{word[0]}').read(), word[1]))
         seen.add(word[0])
         if word[2] in ('wrong', 'rounding'): print('\n'.join(said[-12:] + [line]), flush=True)
         if word[2] == 'wrong' and keep: os.makedirs(keep, exist_ok=True); shutil.copy(f'{folder}/{word[0]}', keep)
@@ -51,6 +64,7 @@ def main():
     p.add_argument('--count', type=int, default=40)
     p.add_argument('--also', type=int, nargs='*', default=[])
     p.add_argument('--keep')
+    p.add_argument('--words', action='store_true', help='also the equal pairs by words of their plans')
     a = p.parse_args()
     count, began = Counter(), time.time()
     numbers = [*range(a.first, a.first + a.count), *a.also]
@@ -62,6 +76,7 @@ def main():
     print(f'programs {a.first}..{a.first + a.count - 1} {a.also or ""}, two plans each: '
           + ', '.join(f'{count[w]} {w}' for w in ('equal', 'rounding', 'refused', 'wrong')) +
           f' ({codes})' * bool(codes) + f'; {60 * len(numbers) / seconds:.0f} programs a minute')
+    if a.words: print('equal with: ' + ', '.join(f'{w[5:]} {n}' for w, n in sorted(count.items()) if w[:5] == 'with '))
     sys.exit(count['wrong'] > 0 or not count['equal'])
 
 

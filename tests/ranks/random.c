@@ -24,6 +24,16 @@ static uint32_t draw(uint32_t n) {
   return (uint32_t)((z ^ (z >> 31)) % n);
 }
 
+/* A number below n for one question about a seed, of those of add_offload: answers are independent
+   of each other and of `draw`. */
+static uint32_t answer(uint64_t seed, uint64_t question, uint32_t n) {
+  uint64_t kept = state;
+  state = seed * 31 + question;
+  uint32_t number = draw(n);
+  state = kept;
+  return number;
+}
+
 static const char *some_dims(Ctx *c, uint32_t most) {
   const char *list = "";
   bool used[DIMS] = {false};
@@ -108,7 +118,7 @@ static void add_recompute(Ctx *c, Plan *p, const char *file, uint64_t seed) {
     p->recompute =
         arena_printf(c->arena, "%s%s%s%s keep = %s%s", p->recompute, *p->recompute ? ";" : "",
                      stack_named(c, file, stack), SOME("", "[0..0]", "[1..1]"), keep,
-                     seed / 15 % 4 == 2 && strcmp(keep, "none") ? " offload = host" : "");
+                     answer(seed, 5, 4) == 0 && strcmp(keep, "none") ? " offload = host" : "");
   }
   if (f) fclose(f);
 }
@@ -117,18 +127,18 @@ static void add_recompute(Ctx *c, Plan *p, const char *file, uint64_t seed) {
    of these their gradients; and some their parameters; and some have this of one stack alone, or of
    some of its layers: of stages, where these share it. */
 static void add_offload(Ctx *c, Plan *p, const char *file, uint64_t seed) {
-  if (seed / 15 % 3 == 1)
-    p->settings = arena_printf(c->arena, "%splan.offload=optimizer%s ", p->settings,
-                               (const char *[]){"", ",grads", ",grads,params"}[seed / 45 % 3]);
-  else if (seed / 45 % 3 == 1)
-    p->settings = arena_printf(c->arena, "%splan.offload=params ", p->settings);
-  if (seed / 15 % 3 == 1 && seed / 135 % 2)
-    p->settings = arena_printf(
-        c->arena, "%splan.offload.optimizer=%s%s ", p->settings, stack_named(c, file, 0),
-        (const char *[]){".*", "[0..0]", "[1..1]", "[0..1]"}[seed / 540 % 4]);
-  if (seed / 270 % 2)
+  static const char *const words[] = {"optimizer", "optimizer,grads", "optimizer,grads,params",
+                                      "optimizer,params", "params"};
+  static const char *const layers[] = {".*", "[0..0]", "[1..1]", "[0..1]"};
+  uint32_t word = answer(seed, 0, 10);
+  if (word < 5)
+    p->settings = arena_printf(c->arena, "%splan.offload=%s ", p->settings, words[word]);
+  if (word < 4 && answer(seed, 1, 2))
+    p->settings = arena_printf(c->arena, "%splan.offload.optimizer=%s%s ", p->settings,
+                               stack_named(c, file, 0), layers[answer(seed, 2, 4)]);
+  if (answer(seed, 3, 3) == 0)
     p->settings = arena_printf(c->arena, "%splan.offload.params=%s%s ", p->settings,
-                               stack_named(c, file, 1), seed / 540 % 2 ? ".1" : ".*");
+                               stack_named(c, file, 1), answer(seed, 4, 2) ? ".1" : ".*");
 }
 
 /* Stages of different numbers of layers: 4, 3 or 2 of them. */
