@@ -5,6 +5,7 @@
 #include "ir/shape/placement.h"
 #include "ir/plan/module_settings.h"
 #include "ir/plan/optimizers.h"
+#include "ir/support/num.h"
 #include <stdlib.h>
 #include "ir/word_patterns.h"
 #include <string.h>
@@ -62,32 +63,35 @@ static void write_over(Module *m, Eval *e, const Choice *choice) {
   if (n) module_set(m, "plan.zero.over", "%s", list);
 }
 
+/* Does the module hold the setting? One rank on one processor does not need all of them. */
+static bool is_held(const Module *m, const Choice *choice, const char *key) {
+  const AstItem *plan = choice->plan ? choice->plan->item : NULL;
+  bool mesh = settings_line(plan, "mesh"), pipeline = mesh && settings_line(plan, "pipeline"),
+       bytes = plan_int8_gradients(m) || plan_int8_weights(m);
+  const struct {
+    const char *key; /* or what it begins with */
+    bool held;
+  } rows[] = {{"plan.on.nodes", mesh},
+              {"plan.on", false},
+              {"plan.deterministic", false},
+              {"plan.recompute", false},
+              {"plan.precision.master", false},
+              {"plan.precision.block", bytes},
+              {"plan.zero", mesh},
+              {"plan.pipeline", pipeline}};
+  for (size_t i = 0; i < COUNT_OF(rows); i++) {
+    size_t n = strlen(rows[i].key);
+    if (!strncmp(key, rows[i].key, n) && (!key[n] || key[n] == '.')) return rows[i].held;
+  }
+  return true;
+}
+
 static void write_plan(Module *m, Eval *e, const Choice *choice) {
-  static const char *const wanted[] = {"plan.precision",
-                                       "plan.precision.grad",
-                                       "plan.precision.reduce",
-                                       "plan.precision.gather",
-                                       "plan.precision.init_scale",
-                                       "plan.precision.growth_interval",
-                                       "plan.precision.min_scale",
-                                       "plan.micro"};
-  bool mesh = choice->plan && settings_line(choice->plan->item, "mesh");
+  uint32_t n = m->settings.n;
   settings_resolve(e->ctx, choice->plan ? choice->plan->item : NULL, ITEM_PLAN, sink, m);
   write_over(m, e, choice);
-  bool bytes = plan_int8_gradients(m) || plan_int8_weights(m);
-  /* Skips settings that one rank on one CPU does not need. */
-  uint32_t n = 0;
-  for (uint32_t i = 0; i < m->settings.n; i++) {
-    bool keep = strncmp(m->settings.at[i].key, "plan.", 5) != 0;
-    for (size_t k = 0; k < sizeof wanted / sizeof *wanted; k++)
-      keep |= !strcmp(m->settings.at[i].key, wanted[k]);
-    keep |= bytes && !strcmp(m->settings.at[i].key, "plan.precision.block");
-    keep |= mesh && !strncmp(m->settings.at[i].key, "plan.zero", 9);
-    keep |= mesh && !strcmp(m->settings.at[i].key, "plan.on.nodes");
-    keep |= mesh && !strncmp(m->settings.at[i].key, "plan.pipeline", 13) &&
-            settings_line(choice->plan->item, "pipeline");
-    if (keep) m->settings.at[n++] = m->settings.at[i];
-  }
+  for (uint32_t i = n; i < m->settings.n; i++)
+    if (is_held(m, choice, m->settings.at[i].key)) m->settings.at[n++] = m->settings.at[i];
   m->settings.n = n;
 }
 
