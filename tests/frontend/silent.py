@@ -2,10 +2,10 @@
 
 Each option of a plan's lines (settings.def) is added, one value at a time, to plans of many kinds. With it the plan is
 refused, or the compiler says something, or the module after the last pass differs from the module without the option;
-`SAME` lists the values that equal the default behaviour, with the reason. Each option changes some plan. An option
-without values in this file fails, so a new option must add some. A value meets each kind of plan alone and with one of
-the choices of precision and micro-batches, in turn, so that it meets all of them; with `full` each kind with each
-choice.
+`SAME` lists the values that equal the default behaviour, with the reason. Each option changes some plan. Switches,
+choices and counts get their values from the table; another new option must add some to `VALUES`. A value meets each
+kind of plan alone and with one of the choices of precision and micro-batches, in turn, so that it meets all of them;
+with `full` each kind with each choice.
 """
 import os, re, subprocess, sys, tempfile
 
@@ -36,18 +36,26 @@ BASES = {'one': '', 'data': DATA, **{f'zero {n}': f'{DATA}zero {n}' for n in (1,
 PRECISIONS = '', 'precision bf16', 'precision f16'
 MICRO = '', 'micro 2'
 
-VALUES = {  # of each option
+TABLE = open(f'{ROOT}/frontend/settings/settings.def').read()
+LINES = dict(re.findall(r'^LINE\(PLAN, (\w+), \w+, \d+, \d+, [\w| ]+, "([^"]*)"', TABLE, re.M))  # with their defaults
+
+
+def by_type(option, kind, default):
+    """Values of switches, choices and counts that are not the default."""
+    if kind == 'SWITCH': return ['off' if default == 'on' else 'on']
+    if kind == 'COUNT': return [str(int(default or 1) + 1)]
+    choices = re.findall(rf'^CHOICE\(PLAN, {re.escape(option)}, (\w+)', TABLE, re.M) if kind == 'WORD' else []
+    return [c for c in choices if c != default]
+
+
+OPTIONS = {f'{l}.{k}': by_type(f'{l}.{k}', kind, default) for l, k, kind, default in re.findall(
+    r'^OPTION\(PLAN, ([\w.]+), (\w+), (\w+), "([^"]*)"', TABLE, re.M)}
+VALUES = {**{o: values for o, values in OPTIONS.items() if values},
     'zero.over': ['data'], 'zero.bucket': ['256', '1MiB'], 'zero.prefetch': ['1', '10KiB'], 'zero.persist': ['1KiB'],
-    'zero.overlap': ['on'], 'zero.accumulate': ['full'], 'zero.keep_root': ['off'], 'zero.keep_gathered': ['on'],
     'recompute.keep': ['all', 'input', 'none', 'auto budget = 5KiB', '[y]'], 'recompute.budget': ['5KiB'],
-    'offload.of': ['h.*', 'w'],
-    'recompute.over': ['tensor'], 'recompute.offload': ['host'],
-    'precision.master': ['f32'], 'precision.grad': ['f32', 'bf16', 'f16'],
-    'precision.reduce': ['f32', 'bf16', 'f16', 'int8'],
-    'precision.gather': ['int8'], 'precision.block': ['64'],
+    'recompute.over': ['tensor'], 'offload.of': ['h.*', 'w'], 'precision.master': ['f32'], 'precision.block': ['64'],
     'precision.f16.init_scale': ['128'], 'precision.f16.growth_interval': ['5'], 'precision.f16.min_scale': ['2'],
-    'pipeline.uneven': ['on', 'memory'], 'pipeline.interleaved.chunks': ['2'],
-    'pipeline.zero_bubble.memory': ['2'], 'on.nodes': ['2'],
+    'pipeline.interleaved.chunks': ['2'],
 }
 SAME = {
     'zero.over = data': 'the axes that split Batch are what it takes without the word',
@@ -90,11 +98,10 @@ def with_word(base, option, value):
     if line == 'recompute': return f'{base}\nrecompute h.*{word}'
     if choice: return base.replace(have[0], f'{line} {choice[0]}{word}') if have else None
     if have: return base.replace(have[0], have[0] + word)
-    return f'{base}\n{line} {dict(zero="0", precision="f32", pipeline="gpipe", on="here")[line]}{word}'
+    return f'{base}\n{line} {dict(LINES, pipeline="gpipe", on="here")[line]}{word}'
 
 
-options = {f'{l}.{k}' for l, k in re.findall(r'^OPTION\(PLAN, ([\w.]+), (\w+),', open(
-    f'{ROOT}/frontend/settings/settings.def').read(), re.M)}
+options = set(OPTIONS)
 wrong = [f'{o}: no values to try' for o in sorted(options - set(VALUES))]
 wrong += [f'{o}: no such option' for o in sorted(set(VALUES) - options)]
 changes, refused, tried = set(), set(), 0
