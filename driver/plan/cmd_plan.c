@@ -71,7 +71,6 @@ static Exit find_plan(Cli *o, Planned *planned) {
   Exit e = find_programs(o, planned);
   if (e != EXIT_FINE) return e;
   plan_classes(planned);
-  planned->facts = o->facts;
   planned->hosting = hosting_class(planned), planned->need = module_budget(planned->m);
   planned->host = module_host(planned->hosting);
   for (uint32_t i = 0; i < planned->m->fns.n; i++) {
@@ -103,7 +102,7 @@ const char *plan_mesh(const Planned *planned) {
   return *s ? s : "one rank";
 }
 
-static void topic_head(Sheet *sheet, const Planned *planned) {
+void topic_head(Sheet *sheet, const Planned *planned) {
   long long ranks = (long long)mesh_ranks(planned->m);
   sheet_title(sheet,
               arena_printf(planned->m->arena, "plan %s for %s: %lld rank%s (%s)",
@@ -113,7 +112,7 @@ static void topic_head(Sheet *sheet, const Planned *planned) {
             as_text(planned->m->model), as_count((double)ranks));
 }
 
-static void topic_accumulated(Sheet *sheet, const Planned *planned) {
+void topic_accumulated(Sheet *sheet, const Planned *planned) {
   if (!planned->naccumulate) return;
   sheet_heads(sheet, EVERYWHERE,
               "gradients between micro-batches       total    gradients   sent per step");
@@ -129,7 +128,7 @@ static void topic_accumulated(Sheet *sheet, const Planned *planned) {
   }
 }
 
-static void topic_work(Sheet *sheet, const Planned *planned) {
+void topic_work(Sheet *sheet, const Planned *planned) {
   const PlanStep *step = &planned->step;
   double bubble = step->waited > 0 ? step->waited / (step->flop + step->waited) : 0;
   sheet_say(sheet, "a step: {flop_per_step} FLOP per rank{}, {} between kernels and memory\n",
@@ -140,7 +139,7 @@ static void topic_work(Sheet *sheet, const Planned *planned) {
                as_flop(step->waited), as_share(bubble));
 }
 
-static void topic_layouts(Sheet *sheet, const Planned *planned) {
+void topic_layouts(Sheet *sheet, const Planned *planned) {
   const Module *m = planned->m;
   LayoutList all = module_layouts(m);
   for (uint32_t i = 0; i < all.n; i++) {
@@ -151,25 +150,19 @@ static void topic_layouts(Sheet *sheet, const Planned *planned) {
   for (uint32_t i = 0; i < m->lists.n; i++) lists_figures(sheet, m->arena, &m->lists.at[i]);
 }
 
-static void topic_step_time(Sheet *sheet, const Planned *planned) {
+void topic_step_time(Sheet *sheet, const Planned *planned) {
   plan_time_of(sheet, planned, &planned->step);
 }
 
-static void topic_step_traffic(Sheet *sheet, const Planned *planned) {
+void topic_step_traffic(Sheet *sheet, const Planned *planned) {
   plan_traffic_of(sheet, planned, &planned->step);
 }
 
-/* All of `plan`, in the order in which it is shown: each row says its figures once, for text, JSON
-   and the page. */
-static void (*const topics[])(Sheet *, const Planned *) = {
-    topic_head,      topic_memory,       topic_host,        topic_step_traffic, topic_bucket,
-    topic_int8,      topic_nodes,        topic_accumulated, topic_work,         topic_layouts,
-    topic_step_time, topic_alternatives, topic_offload,     topic_flights,      topic_lanes,
-    topic_later,     topic_schedule};
-
 static Sheet *plan_sheet(const Planned *planned) {
   Sheet *sheet = sheet_new(planned->m->arena);
-  for (size_t i = 0; i < COUNT_OF(topics); i++) topics[i](sheet, planned);
+#define TOPIC(name, contents) topic_##name(sheet, planned);
+#include "plan_topics.def"
+#undef TOPIC
   return sheet;
 }
 

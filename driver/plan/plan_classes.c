@@ -35,7 +35,7 @@ void plan_classes(Planned *planned) {
     PlannedClass *class = &planned->class[i];
     IrCount work = module_count(m);
     name_ranks(m, class);
-    class->need = module_budget(m), class->flop = work.flop, class->moved = work.bytes;
+    class->need = module_budget(m), class->flop = work.flop;
     if (budget_all(&class->need) > most) most = budget_all(&class->need), planned->m = m;
   }
 }

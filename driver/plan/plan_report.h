@@ -6,7 +6,6 @@
 #include "driver/cmd.h"
 #include "driver/fit/fit.h"
 #include "driver/sheet/sheet.h"
-#include "frontend/lower.h"
 #include "ir/cost/count.h"
 #include "ir/cost/step.h"
 #include "ir/plan/stage_class.h"
@@ -33,7 +32,7 @@ typedef struct PlannedClass {
   const char *name, *ranks; /* first; "0-7, 16-23" */
   int64_t count;            /* of its ranks */
   Budget need;
-  double flop, moved;
+  double flop;
 } PlannedClass;
 
 typedef struct OffloadTry { /* the plan with something else on the host */
@@ -83,7 +82,6 @@ typedef struct Planned {
   Module *hosting;  /* of the one that has the most on the host, or m: of it is host */
   Programs programs;
   PlannedClass class[STAGE_CLASSES];
-  const LowerFacts *facts;
   Budget need;
   HostBudget host; /* 0 without `offload` */
   OffloadPays offload;
@@ -111,19 +109,11 @@ void plan_parts(const Planned *planned, const Budget *b, PlanPart out[PLAN_PARTS
    (plan_formula.c). */
 const char *plan_formula(const Module *m, int part, int64_t bytes);
 
-/* ---- the topics of `plan`, each in text, JSON and on the page: the table of cmd_plan.c ---- */
+/* ---- the topics of `plan` ---- */
 
-void topic_memory(Sheet *sheet, const Planned *planned); /* plan_memory.c */
-void topic_host(Sheet *sheet, const Planned *planned);   /* plan_host.c */
-void topic_bucket(Sheet *sheet, const Planned *planned); /* plan_step.c, to plan_later */
-void topic_int8(Sheet *sheet, const Planned *planned);
-void topic_lanes(Sheet *sheet, const Planned *planned);
-void topic_later(Sheet *sheet, const Planned *planned);
-void topic_nodes(Sheet *sheet, const Planned *planned);        /* plan_nodes.c */
-void topic_alternatives(Sheet *sheet, const Planned *planned); /* plan_alternatives.c */
-void topic_offload(Sheet *sheet, const Planned *planned);      /* plan_offload.c */
-void topic_flights(Sheet *sheet, const Planned *planned);      /* plan_flights.c */
-void topic_schedule(Sheet *sheet, const Planned *planned);     /* plan_schedule.c */
+#define TOPIC(name, contents) void topic_##name(Sheet *sheet, const Planned *planned);
+#include "plan_topics.def"
+#undef TOPIC
 /* Parts of these. */
 void plan_traffic_of(Sheet *sheet, const Planned *planned, const PlanStep *step);
 void plan_time_of(Sheet *sheet, const Planned *planned, const PlanStep *step);
