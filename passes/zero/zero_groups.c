@@ -134,12 +134,16 @@ static void read_param(Zero *zero, Global *global) {
    most one of them per member. */
 enum { FINE = 1024 };
 
-/* Bytes of an element in a message: of the gradient, or of the weight, whichever is the wider. */
+/* Bytes of an element in a message: of the gradient, of the weight, or of what an update by whole
+   matrices gathers, whichever is the widest. */
 static int64_t wire_bytes(const Zero *zero, const ZeroGroup *group) {
   const ZeroMember *member = &group->member.at[0];
   int64_t gradient = elem_bytes(zero->asked ? zero->reduce : member->elem),
           weight = elem_bytes(group->copied ? group->narrow : member->param->type.elem);
-  return group->frozen || (group->stage && weight > gradient) ? weight : gradient;
+  int64_t bytes = group->frozen || (group->stage && weight > gradient) ? weight : gradient;
+  if (member->part == NO_VALUE || !group->stage) return bytes;
+  int64_t part = elem_bytes(value_type(zero->step, member->part)->elem);
+  return part > bytes ? part : bytes;
 }
 
 /* Pieces begin at multiples of 64 bytes, and are whole blocks if they are sent in 8 bits. */
