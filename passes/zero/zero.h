@@ -2,7 +2,7 @@
    shares (zero_groups.c), their flat layout (zero_flat.c), the rewriting of functions
    (zero_rewrite.c, zero_loops.c, zero_gradients.c), and of updates (zero_update.c).
 
-   An update by matrices (muon.c) needs members whole: rounds are gathered for it, one at a time
+   An update by matrices (muon.c) needs members whole: rounds are dealt to ranks for it
    (zero_matrices.c).
 
    A group has a flat layout, one round of its stack after the other: the local blocks of its
@@ -140,10 +140,7 @@ ValueId zero_cut(Zero *z, Fn *f, const ZeroGroup *group, ValueId flat, bool all)
 ValueId zero_join(Zero *z, Fn *f, const ZeroGroup *group, ValueId owned,
                   bool all); /* owned: flat */
 ValueId zero_own(Zero *z, Fn *f, const ZeroGroup *group,
-                 ValueId owned); /* this rank's part of it */
-/* In a body, which is given the rank's coordinates on the group's axes. */
-void zero_coordinates(Zero *z, Fn *f, const ZeroGroup *group, ValueId *at);
-ValueId zero_own_at(Zero *z, Fn *f, const ZeroGroup *group, ValueId owned, const ValueId *at);
+                 ValueId owned);                       /* this rank's part of it */
 ValueId zero_sum(Zero *z, Fn *f, Str axis, ValueId v); /* all_reduce over a mesh axis */
 ValueId zero_sum_gradient(Zero *z, Fn *f, Str axis, ValueId v);
 /* Over the group's axes: the sum, of which each rank keeps its shard, or without partitioning all

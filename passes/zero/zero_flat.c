@@ -272,23 +272,14 @@ static ValueId coordinate(Zero *zero, Fn *fn, Str axis) {
   return ir_load(zero->m, fn, global, (Loc){0});
 }
 
-void zero_coordinates(Zero *zero, Fn *fn, const ZeroGroup *group, ValueId *at) {
-  for (int i = 0; i < group->naxes; i++) at[i] = coordinate(zero, fn, group->axis[i]);
-}
-
 ValueId zero_own(Zero *zero, Fn *fn, const ZeroGroup *group, ValueId owned) {
-  ValueId at[ZERO_AXES];
-  zero_coordinates(zero, fn, group, at);
-  return zero_own_at(zero, fn, group, owned, at);
-}
-
-ValueId zero_own_at(Zero *zero, Fn *fn, const ZeroGroup *group, ValueId owned, const ValueId *at) {
   Type type = zero_owned_type(
       zero, group, value_type(fn, owned)->elem,
       group->rounds.dim && type_find(value_type(fn, owned), group->rounds.dim) >= 0, false);
   ValueId value = owned;
   for (int i = 0; i < group->naxes; i++)
-    value = ir_gather(zero->m, fn, value, at[i], group->owner[i], (Loc){0});
+    value = ir_gather(zero->m, fn, value, coordinate(zero, fn, group->axis[i]), group->owner[i],
+                      (Loc){0});
   return emit_spread(zero->m, fn, value, type, (Loc){0});
 }
 
