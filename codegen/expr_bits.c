@@ -35,11 +35,11 @@ static int bits_at_once(const Emit *e, const Op *op) {
    itself keeps memory busy for two thirds of the time. */
 static void fetch_ahead(Emit *e, const Op *op, const Point *p) {
   enum { AHEAD = 1024 };
-  Point there = *p;
+  Point place = *p;
   Index bit = *point_find(p, op->group[0].from[0]);
   bit.at = LLVMBuildAdd(e->builder, bit.at, emit_index(e, AHEAD), "");
-  point_set(&there, bit);
-  emit_prefetch(e, expr_address(e, op->in[0], &there), false);
+  point_set(&place, bit);
+  emit_prefetch(e, expr_address(e, op->in[0], &place), false);
 }
 
 /* Consecutive bytes: a vector of bits is a word of its own, and these words are the bytes. */

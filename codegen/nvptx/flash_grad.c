@@ -67,13 +67,13 @@ static void sums(FlashGpu *flash) {
   LLVMValueRef q = warp_rem(w, flat, flash->g.queries), head = warp_div(w, flat, flash->g.queries);
   flash->shared = warp_wide(w, warp_div(w, head, flash->f.group.count));
   flash->group = warp_wide(w, warp_rem(w, head, flash->f.group.count));
-  LLVMValueRef there = warp_less(w, q, warp_i32(w, flash->f.queries));
-  Branch in = emit_if(emit, there);
+  LLVMValueRef present = warp_less(w, q, warp_i32(w, flash->f.queries));
+  Branch in = emit_if(emit, present);
   Point p = flash_point(flash);
   point_set(&p, (Index){.dim = flash->f.query, .at = warp_wide(w, q)});
   put_sums(flash, flat, lse_of(flash, &p), row_sum(flash, &p));
   emit_end_if(emit, in);
-  Branch out = emit_if(emit, LLVMBuildNot(emit->builder, there, ""));
+  Branch out = emit_if(emit, LLVMBuildNot(emit->builder, present, ""));
   put_sums(flash, flat, emit_f32(emit, FAR), emit_f32(emit, 0));
   emit_end_if(emit, out);
   emit_end_if(emit, some);

@@ -23,7 +23,7 @@ void flash_list_setup(FlashGpu *flash) {
   flash->lists =
       flash_lists(flash->e->arena, flash->e->m, flash->e->k, &flash->f, &flash->g, flash->phase);
   const FlashLists *lists = &flash->lists;
-  if (!lists->there) return;
+  if (!lists->present) return;
   flash->order = table(flash, "order", lists->order.at, lists->order.n);
   flash->runs = table(flash, "runs", lists->runs.at, lists->runs.n);
 }

@@ -217,7 +217,7 @@ LLVMValueRef flash_units(FlashGpu *flash, LLVMValueRef score) {
   return ordered(flash) ? LLVMBuildFMul(flash->e->builder, score, factor, "") : score;
 }
 
-/* If `here` holds, which is the same for the whole CTA. */
+/* If `here` (one value for the whole CTA) holds. */
 static void apply_mask(FlashGpu *flash, const Registers *scores, const FlashBlock *block,
                        LLVMValueRef here, const ValueId *part, int parts) {
   Warp *w = &flash->w;

@@ -87,7 +87,7 @@ static void place(FlashGpu *flash_gpu) {
   Warp *w = &flash_gpu->w;
   Emit *emit = flash_gpu->e;
   const Flash *flash = &flash_gpu->f;
-  if (flash_gpu->lists.there) {
+  if (flash_gpu->lists.present) {
     flash_list_place(flash_gpu);
     return;
   }
@@ -148,8 +148,8 @@ LLVMValueRef flash_column(FlashGpu *flash_gpu, LLVMValueRef c0, int block, int q
 static bool side_by_side(const FlashGpu *flash_gpu) {
   const Fn *fn = flash_gpu->e->k;
   for (uint32_t r = 0; r < fn->results.n; r++) {
-    bool there = type_find(value_type(fn, fn->results.at[r]), flash_gpu->f.dim) >= 0;
-    if (there && stride_of(flash_gpu, fn->results.at[r], flash_gpu->f.dim) != 1) return false;
+    bool present = type_find(value_type(fn, fn->results.at[r]), flash_gpu->f.dim) >= 0;
+    if (present && stride_of(flash_gpu, fn->results.at[r], flash_gpu->f.dim) != 1) return false;
   }
   return flash_gpu->f.width % 2 == 0;
 }

@@ -15,12 +15,12 @@ typedef struct TileWalk {
 } TileWalk;
 
 typedef struct Unit {
-  LLVMValueRef number, there; /* i32, i1 */
-  LLVMValueRef run[2];        /* of lists: the words of its run */
+  LLVMValueRef number, present; /* i32, i1 */
+  LLVMValueRef run[2];          /* of lists: the words of its run */
 } Unit;
 
 static LLVMValueRef tile_of(TileWalk *walk, LLVMValueRef unit) {
-  bool one = walk->x->lists.there && !walk->x->rows_are_keys;
+  bool one = walk->x->lists.present && !walk->x->rows_are_keys;
   return one ? unit : warp_rem(&walk->x->w, unit, walk->blocks);
 }
 
@@ -62,8 +62,8 @@ static LLVMValueRef next_by_mask(TileWalk *walk, LLVMValueRef unit) {
   WarpLoop loop = warp_loop(w);
   LLVMValueRef i = warp_get(w, &at, 0);
   LLVMValueRef none = LLVMBuildNot(emit->builder, facts_of(walk, i).some, "");
-  LLVMValueRef there = warp_less(w, i, warp_i32(w, walk->units));
-  warp_loop_while(w, &loop, LLVMBuildAnd(emit->builder, there, none, ""));
+  LLVMValueRef present = warp_less(w, i, warp_i32(w, walk->units));
+  warp_loop_while(w, &loop, LLVMBuildAnd(emit->builder, present, none, ""));
   warp_set(w, &at, 0, warp_plus(w, i, 1));
   warp_loop_end(w, &loop);
   return warp_get(w, &at, 0);
@@ -103,14 +103,15 @@ static LLVMValueRef all_by_list(TileWalk *walk, LLVMValueRef end) {
 static Unit unit_now(TileWalk *walk) {
   Warp *w = &walk->x->w;
   LLVMValueRef u = warp_get(w, &walk->unit, 0);
-  if (walk->x->lists.there) return (Unit){.number = u, .there = warp_less(w, warp_i32(w, -1), u)};
-  return (Unit){.number = u, .there = warp_less(w, u, warp_i32(w, walk->units))};
+  if (walk->x->lists.present)
+    return (Unit){.number = u, .present = warp_less(w, warp_i32(w, -1), u)};
+  return (Unit){.number = u, .present = warp_less(w, u, warp_i32(w, walk->units))};
 }
 
 static Unit first_unit(TileWalk *walk) {
   FlashGpu *flash = walk->x;
   Warp *w = &flash->w;
-  bool lists = flash->lists.there;
+  bool lists = flash->lists.present;
   warp_set(w, &walk->unit, 0, lists ? flash->unit : next_by_mask(walk, warp_i32(w, 0)));
   if (lists) warp_set(w, &walk->run, 0, flash->list);
   return unit_now(walk);
@@ -118,7 +119,7 @@ static Unit first_unit(TileWalk *walk) {
 
 static Unit next_unit(TileWalk *walk, const Unit *now) {
   Warp *w = &walk->x->w;
-  if (walk->x->lists.there) step_list(walk, now);
+  if (walk->x->lists.present) step_list(walk, now);
   else warp_set(w, &walk->unit, 0, next_by_mask(walk, warp_plus(w, now->number, 1)));
   return unit_now(walk);
 }
@@ -128,11 +129,11 @@ static void begin_unit(TileWalk *walk, const Unit *unit, LLVMValueRef stage) {
   Warp *w = &flash->w;
   LLVMValueRef end = warp_i32(w, walk->blocks);
   LLVMValueRef tile =
-      LLVMBuildSelect(flash->e->builder, unit->there, tile_of(walk, unit->number), end, "");
+      LLVMBuildSelect(flash->e->builder, unit->present, tile_of(walk, unit->number), end, "");
   enter_unit(walk, unit->number);
   if (flash->rows_are_keys) { /* no head after the last one */
     LLVMValueRef last = emit_i64(flash->e, flash->f.group.count - 1);
-    flash->group = LLVMBuildSelect(flash->e->builder, unit->there, flash->group, last, "");
+    flash->group = LLVMBuildSelect(flash->e->builder, unit->present, flash->group, last, "");
   }
   for (int i = 0, bit; i < flash_gpu_tiles(flash->phase, true); i++) {
     ValueId value = flash_tile_value(flash, true, i, &bit);
@@ -151,7 +152,7 @@ static FlashBlock block_of(TileWalk *walk, const Unit *unit, LLVMValueRef stage)
   Warp *w = &flash->w;
   FlashBlock block = {.c0 = first_column(walk, unit->number), .stage = stage, .head = flash->head};
   block.all =
-      flash->lists.there ? all_by_list(walk, unit->run[0]) : all_by_mask(walk, unit->number);
+      flash->lists.present ? all_by_list(walk, unit->run[0]) : all_by_mask(walk, unit->number);
   block.parts = flash->lists.parts, block.part = flash->lists.part; /* none without lists */
   enter_unit(walk, unit->number);
   if (flash->rows_are_keys)
@@ -165,7 +166,7 @@ static TileWalk walk_of(FlashGpu *flash) {
                    .blocks = ceil_div(flash->columns, flash->g.tile[FLASH_GPU_COLUMNS])};
   walk.units = walk.blocks * (flash->rows_are_keys ? flash->f.group.count : 1);
   walk.unit = warp_registers(w, w->i32, 1);
-  if (flash->lists.there) walk.run = warp_registers(w, w->i32, 1);
+  if (flash->lists.present) walk.run = warp_registers(w, w->i32, 1);
   return walk;
 }
 
@@ -181,8 +182,8 @@ void flash_walk(FlashGpu *flash, FlashWork *work, void *with) {
   WarpLoop loop = warp_loop(w);
   Unit now = unit_now(&walk);
   LLVMValueRef here = warp_get(w, &stage, 0);
-  warp_loop_while(w, &loop, now.there);
-  if (flash->lists.there) flash_list_run(flash, warp_get(w, &walk.run, 0), now.run);
+  warp_loop_while(w, &loop, now.present);
+  if (flash->lists.present) flash_list_run(flash, warp_get(w, &walk.run, 0), now.run);
   warp_wait(w, 0), warp_barrier(w);
   Unit next = next_unit(&walk, &now);
   LLVMValueRef other = warp_sub(w, warp_i32(w, flash->stage_bytes), here);

@@ -55,11 +55,11 @@ static LLVMValueRef place_of(Warp *w, const GemmSide *side, LLVMValueRef row, LL
 }
 
 /* Where row or column mn of the tile is; whether it exists. */
-static LLVMValueRef locate(Warp *w, const TileLoad *load, LLVMValueRef mn, LLVMValueRef *there) {
+static LLVMValueRef locate(Warp *w, const TileLoad *load, LLVMValueRef mn, LLVMValueRef *present) {
   mn = warp_add(w, load->mn0, mn);
   if (load->mn_extent % load->mn_tile) {
-    *there = warp_less(w, mn, warp_i32(w, load->mn_extent));
-    mn = LLVMBuildSelect(w->e->builder, *there, mn, warp_i32(w, 0), "");
+    *present = warp_less(w, mn, warp_i32(w, load->mn_extent));
+    mn = LLVMBuildSelect(w->e->builder, *present, mn, warp_i32(w, 0), "");
   }
   return tile_offset(w, &load->mn, load->is_b, mn);
 }
@@ -80,7 +80,7 @@ static TilePiece piece_at(Warp *w, const TileLoad *load, LLVMValueRef i) {
     piece.piece =
         warp_add(w, piece.piece, warp_times(w, warp_rem(w, part, load->parts), load->across));
   piece.to = warp_plus(w, place_of(w, side, piece.row, piece.piece), load->at);
-  if (side->along_k) piece.offset = locate(w, load, piece.row, &piece.there);
+  if (side->along_k) piece.offset = locate(w, load, piece.row, &piece.present);
   return piece;
 }
 
@@ -111,13 +111,13 @@ void tile_load_setup(Warp *w, TileLoad *load, int64_t at) {
   for (int i = 0; !rolled(load) && i < load->items; i++)
     load->item[i] = piece_at(w, load, warp_i32(w, i));
   for (int j = 0; !side->along_k && load->parts == 1 && j < (side->async ? 1 : load->each); j++)
-    load->offset[j] = locate(w, load, nth_element(w, load, load->piece, j), &load->there[j]);
+    load->offset[j] = locate(w, load, nth_element(w, load, load->piece, j), &load->present[j]);
 }
 
 /* ---- elements ---- */
 
 typedef struct Element {
-  LLVMValueRef at, there; /* pointer; NULL: it exists */
+  LLVMValueRef at, present; /* pointer; NULL: it exists */
 } Element;
 
 /* Element j of a piece at tile kt of k. */
@@ -126,14 +126,14 @@ static Element element(Warp *w, TileLoad *load, const TilePiece *piece, int j, L
   bool along = load->side.along_k;
   LLVMValueRef k = along ? nth_element(w, load, piece->piece, j) : piece->row, mn = piece->offset;
   k = warp_add(w, k, warp_times(w, kt, load->k_tile));
-  Element el = {.there = piece->there};
-  if (!along && load->parts == 1) mn = load->offset[j], el.there = load->there[j];
+  Element el = {.present = piece->present};
+  if (!along && load->parts == 1) mn = load->offset[j], el.present = load->present[j];
   if (!along && load->parts > 1)
-    mn = locate(w, load, nth_element(w, load, piece->piece, j), &el.there);
+    mn = locate(w, load, nth_element(w, load, piece->piece, j), &el.present);
   if (load->k_extent % load->k_tile) {
     LLVMValueRef in = warp_less(w, k, warp_i32(w, load->k_extent));
     k = LLVMBuildSelect(builder, in, k, warp_i32(w, 0), "");
-    el.there = both(w, el.there, in);
+    el.present = both(w, el.present, in);
   }
   LLVMValueRef offset = LLVMBuildNSWAdd(builder, mn, tile_offset(w, &load->k, load->is_b, k), "");
   el.at = LLVMBuildInBoundsGEP2(builder, emit_memory_type(w->e, load->memory), load->base, &offset,
@@ -147,7 +147,7 @@ static void copy_piece(Warp *w, TileLoad *load, const TilePiece *piece, LLVMValu
   for (int j = 0; j < n; j++) {
     Element el = element(w, load, piece, j, kt);
     warp_copy(w, warp_plus(w, warp_add(w, stage, piece->to), j * 4), el.at, 16 / n,
-              both(w, el.there, load->now));
+              both(w, el.present, load->now));
   }
 }
 
@@ -156,7 +156,7 @@ static LLVMValueRef fetch(Warp *w, TileLoad *load, const Element *el) {
   LLVMTypeRef type = emit_memory_type(w->e, load->memory);
   LLVMValueRef v = LLVMBuildLoad2(w->e->builder, type, el->at, "");
   LLVMSetAlignment(v, (unsigned)elem_bytes(load->memory));
-  if (el->there) v = LLVMBuildSelect(w->e->builder, el->there, v, LLVMConstNull(type), "");
+  if (el->present) v = LLVMBuildSelect(w->e->builder, el->present, v, LLVMConstNull(type), "");
   return load->memory == load->shared ? v : expr_from_memory(w->e, load->memory, v);
 }
 
@@ -185,7 +185,7 @@ static void wide_words(Warp *w, TileLoad *load, const TilePiece *piece, int half
   Element el = element(w, load, piece, 4 * half, kt);
   LLVMValueRef v = LLVMBuildLoad2(w->e->builder, four, el.at, ""), x[4];
   LLVMSetAlignment(v, 16);
-  if (el.there) v = LLVMBuildSelect(w->e->builder, el.there, v, LLVMConstNull(four), "");
+  if (el.present) v = LLVMBuildSelect(w->e->builder, el.present, v, LLVMConstNull(four), "");
   for (int i = 0; i < 4; i++) x[i] = LLVMBuildExtractElement(w->e->builder, v, warp_i32(w, i), "");
   for (int i = 0; i < 2; i++)
     words[2 * half + i] = warp_pack(w, load->shared, x[2 * i], x[2 * i + 1]);

@@ -9,11 +9,11 @@
 
 enum { LOAD_UNROLLED = 4, LOAD_EACH = 8 };
 
-typedef struct TilePiece {    /* of 16 bytes, that a thread copies */
-  LLVMValueRef row, piece;    /* i32: its row in the tile; which of the row it is */
-  LLVMValueRef to;            /* i32: its offset in a stage */
-  LLVMValueRef offset, there; /* along k: where its mn is; whether it exists, NULL: it does */
-  LLVMValueRef mine;          /* i1: the thread copies it; NULL: it does */
+typedef struct TilePiece {      /* of 16 bytes, that a thread copies */
+  LLVMValueRef row, piece;      /* i32: its row in the tile; which of the row it is */
+  LLVMValueRef to;              /* i32: its offset in a stage */
+  LLVMValueRef offset, present; /* along k: where its mn is; whether it exists, NULL: it does */
+  LLVMValueRef mine;            /* i1: the thread copies it; NULL: it does */
 } TilePiece;
 
 typedef struct TileLoad {
@@ -36,8 +36,8 @@ typedef struct TileLoad {
   int64_t parts_apart;       /* parts from piece to piece of a thread */
   LLVMValueRef first, piece; /* i32: the thread's first part; which piece of a part it copies */
   TilePiece item[LOAD_UNROLLED];
-  LLVMValueRef offset[LOAD_EACH], there[LOAD_EACH]; /* along mn, of whole rows: of each element */
-  LLVMValueRef held[LOAD_UNROLLED][4];              /* words between begin and end */
+  LLVMValueRef offset[LOAD_EACH], present[LOAD_EACH]; /* along mn, of whole rows: of each element */
+  LLVMValueRef held[LOAD_UNROLLED][4];                /* words between begin and end */
   LLVMValueRef now; /* i1: the tile exists; NULL: it does, or a branch has tested it */
 } TileLoad;
 

@@ -67,9 +67,9 @@ static Point point_at(RowKernel *kernel, LLVMValueRef flat, bool inside) {
   Emit *e = kernel->e;
   Point p = space_point(e, &kernel->over, kernel->lanes_over, flat, &kernel->row);
   if (inside) return p;
-  LLVMValueRef there =
-      LLVMBuildICmp(e->builder, LLVMIntULT, flat, emit_index(e, kernel->length), "there");
-  p.guard = kernel->valid ? LLVMBuildAnd(e->builder, there, kernel->valid, "") : there;
+  LLVMValueRef present =
+      LLVMBuildICmp(e->builder, LLVMIntULT, flat, emit_index(e, kernel->length), "present");
+  p.guard = kernel->valid ? LLVMBuildAnd(e->builder, present, kernel->valid, "") : present;
   return p;
 }
 
@@ -269,7 +269,7 @@ static LLVMValueRef scan_turn(RowKernel *kernel, const Op *o, LLVMValueRef memor
   Elem elem = scan_elem(kernel, o);
   LLVMValueRef at = LLVMBuildNSWAdd(e->builder, first, kernel->thread, "");
   Point p = kernel->row;
-  p.guard = LLVMBuildICmp(e->builder, LLVMIntULT, at, emit_index(e, kernel->length), "there");
+  p.guard = LLVMBuildICmp(e->builder, LLVMIntULT, at, emit_index(e, kernel->length), "present");
   if (attr_int(&o->attrs, ATTR_inverse, 0))
     at = LLVMBuildNSWSub(e->builder, emit_index(e, kernel->length - 1), at, "");
   point_set(&p, (Index){.dim = o->group[0].from[0], .at = at});
@@ -278,10 +278,10 @@ static LLVMValueRef scan_turn(RowKernel *kernel, const Op *o, LLVMValueRef memor
                                    emit_number(e, elem, 0), "");
   expr_forget(e);
   LLVMValueRef sum = math_combine(e, OP_sum, carry, sum_up_to(e, x));
-  Branch there = emit_if(e, p.guard);
+  Branch present = emit_if(e, p.guard);
   LLVMValueRef to = LLVMBuildGEP2(e->builder, emit_type(e, elem), memory, &at, 1, "");
   LLVMSetAlignment(LLVMBuildStore(e->builder, sum, to), (unsigned)elem_bytes(elem));
-  emit_end_if(e, there);
+  emit_end_if(e, present);
   return simt_shuffle_from(e, sum, simt_i32(e, WARP - 1));
 }
 
@@ -374,11 +374,11 @@ static void find_row(RowKernel *kernel, int64_t rows) {
   Branch branch = {0};
   bool ragged = rows != simt_ctas(e, 0) * per_cta,
        small = kernel->group > 1 && kernel->group < WARP;
-  LLVMValueRef there = NULL;
+  LLVMValueRef present = NULL;
   if (ragged)
-    there = LLVMBuildICmp(e->builder, LLVMIntULT, kernel->number, emit_index(e, rows), "row");
-  if (ragged && small) kernel->valid = there;
-  else if (ragged) branch = emit_if(e, there);
+    present = LLVMBuildICmp(e->builder, LLVMIntULT, kernel->number, emit_index(e, rows), "row");
+  if (ragged && small) kernel->valid = present;
+  else if (ragged) branch = emit_if(e, present);
   e->guarded = kernel->valid ? NULL : &kernel->r.over;
   one_row(kernel);
   if (ragged && !small) emit_end_if(e, branch);

@@ -81,8 +81,8 @@ static LLVMValueRef x_at(GpuScattering *scattering, LLVMValueRef row, const Poin
 static LLVMValueRef equal_rows(GpuScattering *scattering, LLVMValueRef first, LLVMValueRef end) {
   Emit *e = scattering->e;
   LLVMValueRef row = LLVMBuildNSWAdd(e->builder, first, simt_index(e, simt_lane(e)), "");
-  LLVMValueRef there = LLVMBuildICmp(e->builder, LLVMIntULT, row, end, "");
-  LLVMValueRef i = index_of(scattering, row, NULL, there);
+  LLVMValueRef present = LLVMBuildICmp(e->builder, LLVMIntULT, row, end, "");
+  LLVMValueRef i = index_of(scattering, row, NULL, present);
   return simt_ballot(e, LLVMBuildICmp(e->builder, LLVMIntEQ, i, scattering->own, ""));
 }
 
@@ -250,7 +250,7 @@ static void search(GpuScattering *scattering) {
   LLVMValueRef sum[GPU_COLUMNS_MOST], cta = simt_index(e, simt_cta(e));
   LLVMValueRef warp = index_mul_add(e, cta, simt_threads(e, 1) / WARP, simt_index(e, simt_warp(e)));
   LLVMValueRef row = index_div(e, warp, blocks);
-  Branch there =
+  Branch present =
       emit_if(e, LLVMBuildICmp(builder, LLVMIntULT, row, emit_index(e, scattering->rows), ""));
   find_columns(scattering, index_rem(e, warp, blocks));
   scattering->own = index_of(scattering, row, NULL, NULL);
@@ -259,7 +259,7 @@ static void search(GpuScattering *scattering) {
   Branch first = emit_if(e, is_first(scattering, row));
   sum_rows(scattering, row, sum);
   store_sums(scattering, sum);
-  emit_end_if(e, first), emit_end_if(e, wanted), emit_end_if(e, there);
+  emit_end_if(e, first), emit_end_if(e, wanted), emit_end_if(e, present);
 }
 
 /* ---- variant owner ---- */
@@ -269,7 +269,7 @@ static void own_column(GpuScattering *scattering) {
   LLVMBuilderRef builder = e->builder;
   LLVMValueRef cta = simt_index(e, simt_cta(e)), thread = simt_index(e, simt_thread(e));
   LLVMValueRef flat = index_mul_add(e, cta, simt_threads(e, 1), thread);
-  Branch there =
+  Branch present =
       emit_if(e, LLVMBuildICmp(builder, LLVMIntULT, flat, emit_index(e, scattering->columns), ""));
   Point column = space_point(e, &scattering->s.kept, 1, flat, NULL);
   Loop loop = emit_loop(e, emit_index(e, 0), emit_index(e, scattering->rows), 1, 0, NULL);
@@ -285,7 +285,7 @@ static void own_column(GpuScattering *scattering) {
   expr_forget(e);
   emit_end_if(e, wanted);
   emit_loop_end(e, &loop);
-  emit_end_if(e, there);
+  emit_end_if(e, present);
 }
 
 void gpu_scatter_emit(Emit *e) {

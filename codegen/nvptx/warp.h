@@ -48,8 +48,8 @@ void warp_barrier(Warp *w);       /* of the CTA */
 void warp_barrier_lanes(Warp *w); /* of the warp */
 
 /* ---- asynchronous copies ---- */
-/* 4 or 16 bytes from global to shared memory; zeros where `there` does not hold (NULL: it does) */
-void warp_copy(Warp *w, LLVMValueRef to, LLVMValueRef from, int bytes, LLVMValueRef there);
+/* 4 or 16 bytes from global to shared memory; zeros where `valid` does not hold (NULL: it does) */
+void warp_copy(Warp *w, LLVMValueRef to, LLVMValueRef from, int bytes, LLVMValueRef valid);
 /* 16 bytes from `from` + from_more to `to` + to_more; zeros unless number < left (NULL: it is). */
 void warp_copy_more(Warp *w, LLVMValueRef to, int64_t to_more, LLVMValueRef from, int64_t from_more,
                     int64_t number, LLVMValueRef left);

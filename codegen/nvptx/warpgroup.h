@@ -1,8 +1,8 @@
 /* Vocabulary of kernels whose warpgroups (four warps) have roles of their own: barriers of some of
    a CTA's threads, registers handed from one to another, products by wgmma. Instructions of sm_90a.
 
-   Sums of wgmma are not there before the wait: warpgroup_wait hands them through, so that nothing
-   that reads them can be moved above it. */
+   Sums of wgmma are not complete before the wait: warpgroup_wait returns them, so that nothing that
+   reads them can be moved before it. */
 #ifndef SHARDC_WARPGROUP_H
 #define SHARDC_WARPGROUP_H
 #include "warp.h"

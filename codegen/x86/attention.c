@@ -309,16 +309,16 @@ static void mixed_keys(Forward *forward, LLVMValueRef k0, LLVMValueRef end) {
                         vectors * attention->p.lanes, 0, NULL);
   Forward part = part_of(forward, loop.i, vectors);
   LLVMValueRef q1 = last_query(forward, part.q0, vectors);
-  Branch there = emit_if(emit, LLVMBuildICmp(emit->builder, LLVMIntSLT, part.q0, q1, ""));
+  Branch present = emit_if(emit, LLVMBuildICmp(emit->builder, LLVMIntSLT, part.q0, q1, ""));
   Range seen = attention_seen_keys(attention, part.q0, q1, k0, end);
   key_range(&part, seen.from, seen.to, false);
-  emit_end_if(emit, there);
+  emit_end_if(emit, present);
   emit_loop_end(emit, &loop);
 }
 
 /* A single tile of queries: keys that it does not see are not copied either. */
 static bool copies_seen(const Attention *attention) {
-  return !attention->lists.there && attention->f.mask != NO_VALUE &&
+  return !attention->lists.present && attention->f.mask != NO_VALUE &&
          attention->f.queries <= attention->p.tile_queries;
 }
 
@@ -526,7 +526,7 @@ static void all_keys(Forward *forward, LLVMValueRef s0) {
 static void query_block(Forward *forward, LLVMValueRef s0) {
   ask_for_rows(forward, s0);
   each_tile(forward, s0, NULL, start_work);
-  if (forward->a.lists.there) listed_keys_of_block(forward, s0);
+  if (forward->a.lists.present) listed_keys_of_block(forward, s0);
   else all_keys(forward, s0);
   each_tile(forward, s0, NULL, finish_work);
 }
@@ -594,7 +594,7 @@ void attention_emit(Emit *emit) {
   Forward forward = {.a = attention_new(emit)};
   emit_begin_phase(emit, 0);
   give_scratch(&forward);
-  if (forward.a.lists.there) listed_chunk(&forward);
+  if (forward.a.lists.present) listed_chunk(&forward);
   else plain_chunk(&forward);
   emit_end_phase(emit);
 }

@@ -55,7 +55,7 @@ typedef struct Prefetch {
 
 /* Constants of what is worked on: attention_lists.c */
 typedef struct AttentionLists {
-  bool there;
+  bool present;
   LLVMValueRef starts, rects, classes, chunks[2]; /* classes NULL: one */
   int64_t units[2];                               /* of a head, by phase */
   ListsShape shape;

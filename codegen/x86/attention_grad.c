@@ -415,7 +415,7 @@ static void query_block(Backward *backward, LLVMValueRef i, Range keys) {
   backward->count = emit_min_i64(emit, left, emit_i64(emit, block(backward)));
   start_block(backward);
   ask_for_rows(backward);
-  if (attention->lists.there) listed_keys_of_block(backward, keys);
+  if (attention->lists.present) listed_keys_of_block(backward, keys);
   else all_keys(backward, keys);
   if (backward->want_q)
     attention_write(attention, attention->f.dq, attention->f.query, backward->s0,
@@ -509,7 +509,7 @@ typedef void HeadWork(Backward *b, LLVMValueRef head, Range blocks);
 static void chunk(Backward *backward, int phase, int64_t blocks, int64_t parts, HeadWork *work) {
   Attention *attention = &backward->a;
   Emit *emit = attention->e;
-  if (!attention->lists.there) {
+  if (!attention->lists.present) {
     LLVMValueRef n = emit_i64(emit, parts);
     Range part = tile_range(emit, LLVMBuildURem(emit->builder, emit->chunk, n, ""), blocks, parts);
     work(backward, LLVMBuildUDiv(emit->builder, emit->chunk, n, ""), part);
@@ -526,9 +526,9 @@ static void one_phase(Backward *backward) {
   Attention *attention = &backward->a;
   Emit *emit = attention->e;
   begin(backward, 0, true, true);
-  Range heads = attention->lists.there ? attention_chunk(attention, 0)
-                                       : tile_range(emit, emit->chunk, attention->f.shared.count,
-                                                    attention->p.tile[FLASH_HEADS]);
+  Range heads = attention->lists.present ? attention_chunk(attention, 0)
+                                         : tile_range(emit, emit->chunk, attention->f.shared.count,
+                                                      attention->p.tile[FLASH_HEADS]);
   Loop loop = emit_loop(emit, heads.from, heads.to, 1, 0, NULL);
   whole_head(backward, loop.i);
   emit_loop_end(emit, &loop);

@@ -35,8 +35,8 @@ void attention_make_lists(Attention *attention) {
   AttentionList list = attention_list(attention->e->arena, attention->e->m, attention->e->k,
                                       &attention->f, &attention->p);
   attention->lists =
-      (AttentionLists){.there = list.there, .shape = list.shape, .heads = list.heads};
-  if (!list.there) return;
+      (AttentionLists){.present = list.present, .shape = list.shape, .heads = list.heads};
+  if (!list.present) return;
   AttentionLists *lists = &attention->lists;
   lists->starts = constant(attention, &list.starts, "starts"),
   lists->rects = constant(attention, &list.rects, "rects");
@@ -119,7 +119,7 @@ static LLVMValueRef kind_with_data(Attention *attention, const AttentionRect *re
 }
 
 AttentionRect attention_rects(Attention *attention, LLVMValueRef s0) {
-  must(attention->lists.there, "kernel %s: lists of keys were not made", attention->e->k->name);
+  must(attention->lists.present, "kernel %s: lists of keys were not made", attention->e->k->name);
   Emit *e = attention->e;
   const AttentionLists *lists = &attention->lists;
   LLVMValueRef one = emit_i64(e, 1),

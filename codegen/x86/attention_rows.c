@@ -81,11 +81,11 @@ static LLVMValueRef rows_there(Attention *attention, LLVMValueRef first, int64_t
       LLVMBuildNSWSub(attention->e->builder, emit_i64(attention->e, total), first, ""));
 }
 
-static void each_row(KeptRowCopy *copy, Str row, LLVMValueRef first, LLVMValueRef there,
+static void each_row(KeptRowCopy *copy, Str row, LLVMValueRef first, LLVMValueRef present,
                      VectorWork *work) {
   Emit *emit = copy->a->e;
   Point p = attention_point(copy->a);
-  Loop r = emit_loop(emit, emit_i64(emit, 0), there, 1, 0, NULL);
+  Loop r = emit_loop(emit, emit_i64(emit, 0), present, 1, 0, NULL);
   point_set(&p, (Index){.dim = row, .at = tile_add(emit, first, r.i)});
   each_vector(copy, &p, tile_times(emit, r.i, copy->a->p.width), work);
   emit_loop_end(emit, &r);
@@ -96,14 +96,14 @@ void attention_read(Attention *attention, ValueId value, Str row, LLVMValueRef f
   Emit *emit = attention->e;
   KeptRowCopy copy = {attention, value, dst,
                       factor == 1 ? NULL : attention_splat(attention, factor)};
-  LLVMValueRef there = rows_there(attention, first, total, count);
+  LLVMValueRef present = rows_there(attention, first, total, count);
   if (attention->f.width % attention->p.lanes || attention->p.width != attention->f.width)
     attention_zero(attention, dst, tile_times(emit, count, attention->p.width));
   else
     attention_zero(
-        attention, attention_at(attention, dst, there, attention->p.width),
-        tile_times(emit, LLVMBuildNSWSub(emit->builder, count, there, ""), attention->p.width));
-  each_row(&copy, row, first, there, read_vector);
+        attention, attention_at(attention, dst, present, attention->p.width),
+        tile_times(emit, LLVMBuildNSWSub(emit->builder, count, present, ""), attention->p.width));
+  each_row(&copy, row, first, present, read_vector);
 }
 
 void attention_write(Attention *attention, ValueId value, Str row, LLVMValueRef first,

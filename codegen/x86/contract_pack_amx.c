@@ -28,8 +28,8 @@ static LLVMValueRef gathered(const Squares *squares, LLVMValueRef at, bool half)
   LLVMValueRef x = LLVMGetPoison(contract->vector), zero = emit_i64(emit, 0);
   for (int r = 0; r < AMX_ROWS; r++) {
     LLVMValueRef row = emit_i64(emit, squares->from + r);
-    LLVMValueRef there = LLVMBuildICmp(emit->builder, LLVMIntSLT, row, squares->rows, "");
-    row = LLVMBuildSelect(emit->builder, there, row, zero, "");
+    LLVMValueRef present = LLVMBuildICmp(emit->builder, LLVMIntSLT, row, squares->rows, "");
+    row = LLVMBuildSelect(emit->builder, present, row, zero, "");
     row = tile_times(emit, row, contract_inner_stride(&contract->product.m, SIDE_A));
     LLVMValueRef one = tile_elements(emit, memory(squares), squares->src, tile_add(emit, at, row));
     one = contract_operand(contract, SIDE_A, one, 1, NULL, half);

@@ -215,8 +215,8 @@ static void make(Listing *listing) {
   for (int k = 0; k < RECT_WORDS && list->rects.n < RECT_WORDS;
        k++)                               /* nothing is listed: there is */
     vec_push(listing->a, list->rects, 0); /* one that nobody reads */
-  list->there = !list->too_many;
-  if (list->there)
+  list->present = !list->too_many;
+  if (list->present)
     put_classes(listing), attention_cut(listing->a, &listing->work, listing->p, list);
   arena_free(work);
 }

@@ -26,7 +26,7 @@ typedef enum AttentionRunKind {
 } AttentionRunKind;
 
 typedef struct AttentionList {
-  bool there;    /* false: the kernel asks the mask over intervals */
+  bool present;  /* false: the kernel asks the mask over intervals */
   bool too_many; /* because there are more rectangles than that */
   ListsShape shape;
   ListsHeads heads;         /* by which the mask differs */

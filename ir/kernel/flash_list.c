@@ -260,11 +260,11 @@ FlashLists flash_lists(Arena *arena, const Module *m, const Fn *k, const Flash *
           MOST_STATES) {
     listing.map = ARENA_ARRAY(listing.work, BlockMap, listing.s.count);
     for (int64_t i = 0; i < listing.s.count; i++) make_map(&listing, i);
-    lists.there = (listing.lists || worth_it(&listing)) && make_lists(&listing);
+    lists.present = (listing.lists || worth_it(&listing)) && make_lists(&listing);
     lists.too_many = lists.runs.n > 2 * listing.most;
     lists.parts = mask_rest(k, flash->mask, lists.numbers, listing.of.scalar, lists.part);
   }
   arena_free(listing.work);
-  if (!lists.there) lists = (FlashLists){.too_many = lists.too_many};
+  if (!lists.present) lists = (FlashLists){.too_many = lists.too_many};
   return lists;
 }

@@ -22,9 +22,9 @@ typedef struct FlashNumber { /* of a rank, by which lists differ: 0, step, .. */
 } FlashNumber;
 
 typedef struct FlashLists {
-  bool there, full, partial; /* some runs are full, partial */
-  bool too_many;             /* not there because there are more runs than that */
-  int parts;                 /* of the mask, that data decides: asked in full runs */
+  bool present, full, partial; /* some runs are full, partial */
+  bool too_many;               /* false because the list has more runs than that */
+  int parts;                   /* of the mask, that data decides: asked in full runs */
   ValueId part[MASK_REST];
   int heads; /* dims by whose positions the lists of CTAs differ */
   Axis head[MAX_RANK * 2];

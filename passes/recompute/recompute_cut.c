@@ -28,24 +28,24 @@ struct KeepNet {
   Flow flow;
   uint32_t *of_value, *of_op;           /* nodes, 0: nothing needs it */
   uint32_t *need, *bytes, *kept, *flop; /* arcs, by value and by op, 0: none */
-  bool *there, *done;                   /* for keep_cost */
+  bool *needed, *done;                  /* for keep_cost */
 };
 
 /* ---- the cost of a set ---- */
 
-static bool cost_of(const KeepBody *body, const bool *keep, bool *there, bool *done,
+static bool cost_of(const KeepBody *body, const bool *keep, bool *needed, bool *done,
                     KeepCost *cost) {
   memset(done, 0, body->nops);
   *cost = (KeepCost){0};
-  for (uint32_t v = 0; v < body->nvalues; v++) there[v] = body->value[v].needed;
+  for (uint32_t v = 0; v < body->nvalues; v++) needed[v] = body->value[v].needed;
   for (uint32_t v = body->nvalues; v-- > 0;) {
     const KeepValue *value = &body->value[v];
     if (keep[v]) cost->bytes += value->bytes;
-    if (!there[v] || keep[v] || value->known) continue;
+    if (!needed[v] || keep[v] || value->known) continue;
     if (value->op == KEEP_NO_OP) return false;
     if (done[value->op]) continue;
     done[value->op] = true, cost->flop += body->op[value->op].flop;
-    for (uint32_t k = 0; k < body->op[value->op].nin; k++) there[body->op[value->op].in[k]] = true;
+    for (uint32_t k = 0; k < body->op[value->op].nin; k++) needed[body->op[value->op].in[k]] = true;
   }
   return true;
 }
@@ -140,7 +140,7 @@ KeepNet *keep_net(Arena *arena, const KeepBody *body, const KeepState *never) {
   net->flow = flow_new(arena, net->flow.nodes, arcs);
   net->need = ARENA_ARRAY(arena, uint32_t, v), net->bytes = ARENA_ARRAY(arena, uint32_t, v);
   net->kept = ARENA_ARRAY(arena, uint32_t, v), net->flop = ARENA_ARRAY(arena, uint32_t, o);
-  net->there = ARENA_ARRAY(arena, bool, v), net->done = ARENA_ARRAY(arena, bool, o);
+  net->needed = ARENA_ARRAY(arena, bool, v), net->done = ARENA_ARRAY(arena, bool, o);
   for (uint32_t i = 0; i < body->nvalues; i++) join_value(net, i);
   for (uint32_t i = 0; i < body->nops; i++) join_op(net, i);
   return net;
@@ -176,7 +176,7 @@ bool keep_cheapest(KeepNet *net, const KeepState *state, double flop_price, doub
     bool computed = o != KEEP_NO_OP && net->flow.level[net->of_op[o]];
     keep[v] = at && net->flow.level[at] && !computed;
   }
-  return cost_of(body, keep, net->there, net->done, cost);
+  return cost_of(body, keep, net->needed, net->done, cost);
 }
 
 /* ---- values that no set needs ---- */

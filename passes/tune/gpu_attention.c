@@ -91,7 +91,7 @@ static double listed_time(const Module *m, const Fn *k, const Flash *flash, cons
   *lists = flash_lists(arena, m, k, flash, &plan, flash->grad ? FLASH_DQ : FLASH_FORWARD);
   int64_t rows = plan.tile[FLASH_GPU_ROWS], columns = plan.tile[FLASH_GPU_COLUMNS];
   int64_t all = ceil_div(flash->queries, rows) * ceil_div(flash->keys, columns);
-  double tiles = lists->there ? (double)lists->listed / (double)lists->classes : (double)all;
+  double tiles = lists->present ? (double)lists->listed / (double)lists->classes : (double)all;
   arena_free(arena);
   return tiles * (double)max_i64(rows, 64) * (double)(columns + 16);
 }
@@ -103,7 +103,7 @@ static Cut least_listed(const Module *m, const Fn *k, Cut first, int64_t limit) 
   if (flash.mask == NO_VALUE || !first.at[0]) return first;
   double least = 0.9 * listed_time(m, k, &flash, &first, &lists);
   Cut best = first;
-  for (size_t i = 0; i < COUNT_OF(shapes) && lists.there && lists.partial; i++) {
+  for (size_t i = 0; i < COUNT_OF(shapes) && lists.present && lists.partial; i++) {
     Cut cut = {{shapes[i][0], shapes[i][1]}};
     if (cut.at[0] > first.at[0] || cut.at[1] > first.at[1] || !gpu_flash_fits(k, cut.at, limit))
       continue;
@@ -129,7 +129,7 @@ bool gpu_attention_larger(const Module *m, const Fn *k, int64_t limit, Cut *cut)
   if (gpu_flash_registers(&flash, &plan) > 144) return false;
   FlashLists lists;
   double time = flash.mask == NO_VALUE ? 0 : listed_time(m, k, &flash, &now, &lists);
-  return flash.mask == NO_VALUE || !lists.there || listed_time(m, k, &flash, cut, &lists) <= time;
+  return flash.mask == NO_VALUE || !lists.present || listed_time(m, k, &flash, cut, &lists) <= time;
 }
 
 /* The larger one where every device of the target allows it. */

@@ -126,7 +126,7 @@ static void each_phase(const char *heads, int workers, Check *check) {
     Flash f = flash_of(k);
     FlashPlan p = flash_plan(&f, machine_of(m).lanes, attr_get(&k->attrs, ATTR_tile)->list);
     AttentionList x = attention_list(c->arena, m, k, &f, &p);
-    assert_true(x.there);
+    assert_true(x.present);
     for (int n = 0; n < p.phases; n++, kernels++) {
       Phase s = phase_of(c->arena, &x, &p, &f, n);
       covers_all_once(c->arena, &s), check(c->arena, &s, p.phases, workers);
@@ -186,7 +186,7 @@ static int64_t length_of(const FlashLists *x, const uint32_t *order) {
 
 /* Whether the phase has lists, of which none is longer than the one before it. */
 static bool falling(Arena *a, const FlashLists *x) {
-  if (!x->there) return false;
+  if (!x->present) return false;
   int64_t n = x->classes * x->tiles, last = INT64_MAX, grown = 0, all = 0;
   uint32_t *row = ARENA_ARRAY(a, uint32_t, n);
   for (int64_t i = 0; i < n; i++) {
