@@ -260,13 +260,12 @@ static const char *first_line(ObjectBuild *build, int job) {
 
 static void report_assembler(ObjectBuild *build, const Fn *k, const char *said) {
   Report *r =
-      diag_at(build->m->ctx->diag, "E1304", (Span){0}, "%s does not take kernel `%s` as it must be",
-              build->assembler->name, k->name);
+      diag_at(build->m->ctx->diag, "E1304", (Span){0},
+              "%s does not assemble kernel `%s` as required", build->assembler->name, k->name);
   diag_fact(r, "%s", said);
   diag_fact(r, "family %s, target %s", attr_str(&k->attrs, ATTR_family, "?"),
             target_of(build->m)->name);
-  diag_help(r,
-            "--keep DIR keeps the `%s` file; with another %s, or none, on PATH it may go through",
+  diag_help(r, "`--keep DIR` keeps the `%s` file; try another %s, or none, on PATH",
             target_of(build->m)->code->ending, build->assembler->name);
 }
 
@@ -368,8 +367,9 @@ static const char *find_cache(ObjectBuild *build) {
   if (!why) return folder;
   Report *r =
       diag_at(build->m->ctx->diag, "W1315", (Span){0}, "the kernel cache is not used: %s", why);
-  diag_help(r, "what is in it goes into executables: `chmod go-w` the folder, or name another one "
-               "with SHARDC_CACHE_DIR");
+  diag_help(r,
+            "its contents become part of executables: `chmod go-w` the folder, or name another one "
+            "with SHARDC_CACHE_DIR");
   return NULL;
 }
 

@@ -73,7 +73,7 @@ static void note_other_target(const Cli *o, const Module *m, const Target *targe
       diag_given(o->c->diag, "N0602"))
     return;
   Report *r = diag_at(o->c->diag, "N0602", o->facts ? o->facts->on : (Span){0},
-                      "made for %s, as `--target` says", target->name);
+                      "the target is %s, from `--target`", target->name);
   diag_label(r, "a machine with %s", of_machine);
 }
 

@@ -52,7 +52,7 @@ static const Decl *only_model(World *w) {
   if (base.n == 1) {
     Report *r =
         world_error(w, "N0601", base.at[0]->span, "model `%s` was chosen", base.at[0]->name);
-    diag_help(r, "another one: `--model %s`", own.at[own.at[0] == base.at[0]]->name);
+    diag_help(r, "to choose another: `--model %s`", own.at[own.at[0] == base.at[0]]->name);
     return base.at[0];
   }
   Decls any = all_of(w, SPACE_MODEL, false, true);

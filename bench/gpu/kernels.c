@@ -198,7 +198,7 @@ static void check(Session *s, Harness *h, Module *m, const Fn *k, double toleran
   char *text = text_of(path, &n);
   alarm(KERNEL_SECONDS);
   bool loaded = text && gpu_load(&s->gpu, text, &s->module);
-  if (!loaded) failed(s, text ? s->gpu.why : "its code is not there");
+  if (!loaded) failed(s, text ? s->gpu.why : "its code is missing");
   bool ok = loaded && !harness_kernel(h, m, k, tolerance);
   alarm(0);
   free(text);

@@ -157,7 +157,7 @@ static _Noreturn void usage(int status) {
   for (int i = 0; i < COUNT; i++)
     printf("  %-10s %s (%.0f s at most)\n", parts[i].name, parts[i].what, parts[i].seconds);
   printf("\n  --quick    small sizes and few of everything\n"
-         "  --device   which GPU, from 0; without it, the first that can run what is here\n"
+         "  --device   which GPU, from 0; without it, the first that can run the bundle\n"
          "  --minutes  another limit than 8 minutes, shared out in the same way\n"
          "  --out      where results.json and table.txt go; without it, ./results\n\n"
          "exit status: 0 all parts good, 1 a part failed or ran out of time, 2 usage,\n"
@@ -215,7 +215,7 @@ static bool can_run(const Gpu *g, int number, int asked) {
   bool old = g->device.sm < NEEDS_SM;
   printf("GPU %d: %s, sm_%d, %.1f GB, driver %d.%d%s\n", number, g->device.name, g->device.sm,
          1e-9 * (double)g->device.bytes, g->api.version / 1000, g->api.version % 1000 / 10,
-         old ? ": too old, all code here needs sm_80" : "");
+         old ? ": too old, all code of the bundle needs sm_80" : "");
   return !old && (asked < 0 || asked == number);
 }
 

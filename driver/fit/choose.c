@@ -31,12 +31,12 @@ static void choose_micro(Cli *o, Module *m, const LowerFacts *facts) {
   int64_t reserve = fit_machine(o, m).reserve;
   Report *r = diag_at(o->c->diag, "N0601", facts->plan, "micro = %s was chosen",
                       change_value(&search.best.change, "plan.micro"));
-  diag_fact(r, "needs %s; the whole %s of %lld would need %s, there are %s",
+  diag_fact(r, "needs %s; the whole %s of %lld would need %s; available: %s",
             arena_amount(arena, (double)(budget_all(&search.best.cost.need) + reserve)),
             m->mesh.n ? "share" : "batch", (long long)rank_share(m),
             arena_amount(arena, (double)(budget_all(&whole.cost.need) + reserve)),
             arena_amount(arena, (double)(search.device + reserve)));
-  diag_help(r, "another one: `--set plan.micro=N`, or `micro N` in a plan");
+  diag_help(r, "to choose another: `--set plan.micro=N`, or `micro N` in a plan");
   change_choose(o, m, &search.best.change);
 }
 
@@ -121,7 +121,7 @@ static void choose_bucket(Cli *o, Module *m, const LowerFacts *facts) {
   module_set(m, "made.zero.bucket", "chosen: %s", why); /* `info` prints it */
   if (fit_latency(m, bytes) > BUCKET_LATENCY)
     diag_fact(r, "no larger one is chosen: 1/64 of a rank's memory, or 1 GiB, is the most");
-  diag_help(r, "another one: `--set plan.zero.bucket=N`, or `bucket = N` in the line `zero`");
+  diag_help(r, "to choose another: `--set plan.zero.bucket=N`, or `bucket = N` in the line `zero`");
 }
 
 void fit_choose(Cli *o, Module *m, const LowerFacts *facts) {

@@ -99,8 +99,8 @@ static void say_rings(const Module *m, Report *r) {
     }
   if (loop)
     diag_fact(r,
-              "of these %s are rings: layers of loop @%s that are gathered ahead, and "
-              "gradients on their way",
+              "%s of these are rings of loop @%s: layers gathered ahead, and gradients that are "
+              "being sent",
               amount(m->ctx, most), loop->callee->name);
 }
 
@@ -109,27 +109,27 @@ static void say_capacity(const Cli *o, const Module *m, Report *r) {
   Ctx *c = o->c;
   const char *class = module_class(m).name,
              *alike = *class      ? arena_printf(c->arena, "; stage `%s` needs the most", class)
-                      : m->mesh.n ? "; all ranks are alike"
+                      : m->mesh.n ? "; all ranks need the same"
                                   : "";
   bool shared =
       machine.memory ? !machine.gpus && machine.in_node > 1 : o->here && mesh_ranks(m) > 1;
   const char *of = shared
-                       ? arena_printf(c->arena, ", one of %lld ranks that share a node",
+                       ? arena_printf(c->arena, " for each of the %lld ranks of a node",
                                       (long long)(machine.memory ? machine.in_node : mesh_ranks(m)))
                        : "";
   const Target *gpu = o->here ? NULL : gpu_for(o, m);
   if (!machine.memory && gpu)
     diag_fact(r,
               "capacity: seven eighths of the %s that a GPU of %s commonly has; a `machine` block "
-              "says it otherwise",
+              "gives another size",
               amount(c, gpu->memory_bytes), gpu->name);
   else if (!machine.memory)
     diag_fact(r,
-              "capacity: seven eighths of this machine's memory%s; a `machine` block says it "
-              "otherwise",
+              "capacity: seven eighths of this machine's memory%s; a `machine` block gives "
+              "another size",
               of);
   else if (machine.reserve)
-    diag_fact(r, "capacity: %s, with the reserve of driver and libraries%s%s",
+    diag_fact(r, "capacity: %s, of which driver and libraries use the reserve%s%s",
               amount(c, machine.memory), of, alike);
   else if (*of || *alike) diag_fact(r, "capacity: %s%s%s", amount(c, machine.memory), of, alike);
 }

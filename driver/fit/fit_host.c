@@ -105,7 +105,8 @@ bool fit_hosts(Cli *o, const Programs *programs, const LowerFacts *facts) {
   say_parts(o->c, r, &node.need);
   if (!one) say_ranks(o->c, r, programs, need, &node);
   else if (machine.in_node > 1)
-    diag_fact(r, "capacity: one of %lld ranks that share a node", (long long)machine.in_node);
-  diag_help(r, "less on the host, or more ranks that share it by `zero`");
+    diag_fact(r, "capacity: the host memory of a node, divided by its %lld ranks",
+              (long long)machine.in_node);
+  diag_help(r, "offload less to the host, or partition it over more ranks with `zero`");
   return false;
 }

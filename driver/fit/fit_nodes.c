@@ -34,10 +34,10 @@ static void warn(Cli *o, const Module *m, const NodeTraffic *now, const Module *
     if (now->leaves[i] - after[i] > most) most = now->leaves[i] - after[i], at = i;
   const char *mesh = mesh_words(proposed);
   Report *r = diag_at(c->diag, "W0701", facts->axis[at],
-                      "over mesh axis `%s` %s of a step leave nodes, in another order %s would",
+                      "mesh axis `%s` sends %s per step between nodes; in another order %s",
                       m->mesh.at[at].name, arena_amount(c->arena, now->leaves[at]),
                       arena_amount(c->arena, after[at]));
-  diag_fact(r, "over all axes %s of a step leave nodes of %lld ranks; as `mesh %s` %s would",
+  diag_fact(r, "all axes: %s per step between nodes of %lld ranks; with `mesh %s` %s",
             arena_amount(c->arena, now->sum), (long long)plan_machine(m).in_node, mesh,
             arena_amount(c->arena, then->sum));
   diag_help(r, "the axis that varies fastest comes first: `mesh %s`", mesh);

@@ -111,7 +111,7 @@ static void say_renewals(Sheet *sheet, const Planned *planned) {
   if (!renews(planned)) return;
   if (planned->from)
     sheet_say(sheet,
-              "of {} steps behind the freeze {renewals} renew second moments: they are as those "
+              "of {} steps after the freeze {renewals} renew second moments: they are as those "
               "before it",
               as_count(planned->steps - planned->from), as_count(renewals_of(planned).steps));
   else sheet_say(sheet, "after the freeze some steps update second moments, with full gradients");

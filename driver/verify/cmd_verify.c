@@ -191,7 +191,7 @@ static void report_difference(Verify *verify, const Verdict *verdict) {
         "the first tensor that differs is `%s`, by %.2g of its norm; at %s it holds %.9g, not %.9g",
         verdict->bad_tensor, verdict->bad_by, verdict->bad_index, verdict->a_value,
         verdict->b_value);
-  diag_help(r, "`--steps 1` shows where it begins; `--tol %.2g` takes twice these differences",
+  diag_help(r, "`--steps 1` shows where it begins; `--tol %.2g` accepts twice these differences",
             2 * fmax(verdict->loss, fmax(verdict->norm, verdict->weights) / 10));
 }
 

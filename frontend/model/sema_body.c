@@ -30,7 +30,7 @@ static Val keep_wide(Eval *e, const AstAttr *at, const Val *v) {
   if (v->kind == VAL_POISON || v->kind == VAL_NUMBER || v->known) return *v;
   if (!val_is_real(v)) {
     Report *r =
-        eval_error(e, "E0201", at->name.span, "no attribute `@f32` of %s", kind_text(e->ctx, v));
+        eval_error(e, "E0201", at->name.span, "`@f32` does not apply to %s", kind_text(e->ctx, v));
     diag_help(r, "it keeps floats in f32; leave it out");
     return val_poison();
   }

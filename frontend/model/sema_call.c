@@ -116,7 +116,7 @@ static void fill_star(Call *call) {
 }
 
 /* A function of the library reduces the dims in a group without arrow, so the operand must have
-   them. Checked at the call, because there the words are the user's. */
+   them. Checked at the call, whose words are the user's. */
 static bool library_needs(Eval *e, const Decl *decl, const Call *call) {
   if (!decl->std || !call->n || !strcmp(decl->name, "attention")) return true;
   for (int i = 0; i < call->groups.n; i++)

@@ -109,7 +109,7 @@ static NumState number_name(Sizes *sizes, const AstExpr *expr, double *out) {
 static NumState not_finite(Sizes *sizes, const AstExpr *expr, double v) {
   Report *r = world_error(sizes->w, "E0404", expr->span, "`%s` is not finite",
                           span_text(sizes->w->ctx, expr->span));
-  diag_label(r, "%s", number_text(sizes->w->ctx, v));
+  diag_label(r, "%s", isnan(v) ? "not a number" : number_text(sizes->w->ctx, v));
   return NUM_BAD;
 }
 

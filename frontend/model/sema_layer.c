@@ -239,9 +239,9 @@ static void option_rounds(Eval *e, Given *given, const Stack *stack) {
   int64_t rounds = eval_size(e, stack->dim);
   if (rounds > 0 && rounds != given->val.nitems) {
     Report *r = eval_error(e, "E0307", given->ast->value->span,
-                           "`%s` has %d values for %lld rounds of `%s`", given->ast->name.text,
+                           "`%s` has %d values for the %lld layers of `%s`", given->ast->name.text,
                            given->val.nitems, (long long)rounds, stack->name);
-    diag_label(r, "one value per %s is wanted", stack->dim);
+    diag_label(r, "must have one value for each layer");
   }
   Val v = val_tensor(VAL_FLOAT, (Dims){0});
   v.rounds = stack, v.items = given->val.items, v.nitems = given->val.nitems;

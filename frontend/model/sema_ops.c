@@ -31,7 +31,7 @@ static Val wrong_kind(Eval *e, const Call *call, int i, const char *wanted) {
 static Val finite_number(Eval *e, Span at, double v) {
   if (isfinite(v)) return val_number(v);
   Report *r = eval_error(e, "E0404", at, "`%s` is not finite", span_text(e->ctx, at));
-  diag_label(r, "%s", number_text(e->ctx, v));
+  diag_label(r, "%s", isnan(v) ? "not a number" : number_text(e->ctx, v));
   return val_poison();
 }
 

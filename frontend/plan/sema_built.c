@@ -7,7 +7,7 @@
 #include <string.h>
 
 static void later(World *w, Span at, const char *what) {
-  diag_label(world_unbuilt(w, at, "%s is", what), "in the language, for later");
+  diag_label(world_unbuilt(w, at, "%s is", what), "planned for a later version");
 }
 
 /* ---- settings ---- */
@@ -45,9 +45,9 @@ void check_unbuilt(World *w, const AstItem *item) {
 static void note_hand_gradients(World *w) {
   uint32_t at = 0;
   for (const Decl *d; (d = world_next(w, SPACE_GRAD, &at));) {
-    Report *r =
-        world_error(w, "N0901", d->span, "the gradient of `%s` by hand is not used yet", d->name);
-    diag_label(r, "the derived one is");
+    Report *r = world_error(w, "N0901", d->span,
+                            "the hand-written gradient of `%s` is not used yet", d->name);
+    diag_label(r, "the derived gradient is used");
   }
 }
 

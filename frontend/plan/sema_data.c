@@ -1,6 +1,6 @@
 /* The lines of train and weights blocks that name parts of the model: every input has one source
    (E0604), every parameter one line (E0502), `as` is an order of the same dims (E0503). Words of a
-   data line that its kind of data does not read are reported (W0706). Files are not opened here. */
+   data line that its kind of data does not read are reported (W0706). Must not: open files. */
 #include "plan.h"
 #include "frontend/settings/settings.h"
 #include <string.h>
@@ -240,7 +240,7 @@ static void check_order(Eval *e, const AstSetting *line, const Param *param) {
       dims_add(&have, line->as->groups.at[g].from.at[i].text);
   if (have.n == want.n && dims_same(&have, &want) && !dims_repeated(&have)) return;
   Report *r = world_error(e->w, "E0503", line->as->span,
-                          "`as` is not an order of the dimensions of `%s`", param->path);
+                          "`as` does not list each dimension of `%s` once", param->path);
   diag_label(r, "the parameter has %s", dims_text(e->ctx, &want));
 }
 

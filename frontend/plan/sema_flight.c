@@ -41,7 +41,8 @@ static void check_depth(PlanCheck *check, const AstValue *at, int64_t ahead) {
   int64_t layers = longest_stack(check), most = layers > 1 ? layers - 1 : 0;
   if (ahead <= most || !layers) return;
   if (!most) {
-    Report *r = world_error(check->w, "N0702", at->span, "a stack of one layer gathers none ahead");
+    Report *r = world_error(check->w, "N0702", at->span,
+                            "a stack of one layer has no layer to gather ahead");
     diag_help(r, "leave it out, unless there will be more layers");
     return;
   }

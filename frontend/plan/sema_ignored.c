@@ -44,7 +44,8 @@ static void check_stages_of_words(PlanCheck *check) {
     say_ignored(check, at,
                 arena_printf(check->e->arena, "`%s` changes nothing: stage %lld %s", needs[i].key,
                              (long long)stage, needs[i].what),
-                arena_printf(check->e->arena, "`zero %lld` reads it; with less, leave it out",
+                arena_printf(check->e->arena,
+                             "it needs stage %lld or higher; otherwise leave it out",
                              (long long)needs[i].stage));
   }
 }

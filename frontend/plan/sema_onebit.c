@@ -133,11 +133,11 @@ static void warn_unsaved(PlanCheck *check, Span at) {
   enum { WORTH = 3 };
   int64_t ranks = plan_zero_ranks(check);
   if (ranks == 1 || ranks >= WORTH) return;
-  world_warn(check->w, "W0703", at,
-             arena_printf(check->e->arena,
-                          "`zero 1` with `onebit_adam` saves nothing over %lld ranks",
-                          (long long)ranks),
-             "frozen steps of all ranks divide by all second moments: from 3 ranks on it pays");
+  world_warn(
+      check->w, "W0703", at,
+      arena_printf(check->e->arena, "`zero 1` with `onebit_adam` saves nothing over %lld ranks",
+                   (long long)ranks),
+      "after the freeze every rank needs all second moments: 3 ranks are the fewest that save");
 }
 
 static void check_zero(PlanCheck *check) {
@@ -165,8 +165,8 @@ static void check_ranks(PlanCheck *check) {
     if (workers % ranks == 0) continue;
     Report *d = world_error(check->w, "E0703", line->target, "%lld ranks for %lld workers",
                             (long long)ranks, (long long)workers);
-    diag_fact(d, "a rank does the work of one worker or of several, of each all");
-    diag_help(d, "ranks that divide %lld, or `workers = %lld`: other numbers, not only other bits",
+    diag_fact(d, "a rank computes all samples of one worker or of several");
+    diag_help(d, "a number of ranks that divides %lld; or `workers = %lld`, which changes results",
               (long long)workers, (long long)ranks);
     return;
   }
@@ -182,7 +182,7 @@ static void check_parts(PlanCheck *check) {
   Report *r =
       world_error(check->w, "E0703", micro->span, "`micro %lld`, and a rank has %lld workers",
                   (long long)n, (long long)each);
-  diag_fact(r, "each part of its samples has equal shares of all of them");
+  diag_fact(r, "a micro-batch has the same number of samples of each worker");
   diag_help(r, "a multiple of %lld", (long long)each);
   diag_edit(r, micro->span, "%lld", (long long)(n + each - n % each));
 }

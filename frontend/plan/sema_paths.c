@@ -73,7 +73,7 @@ static void help_words(const PlanCheck *check, Report *r, const char *path) {
   const char *said = n ? NULL : settings_foreign("recompute", path);
   if (said) diag_help(r, "%s", said);
   else if (words.n == 1 && !strcmp(all, "*"))
-    diag_help(r, "all rounds of a stack are a star: `%.*s*`", (int)n, path);
+    diag_help(r, "`%.*s*` names all layers of the stack", (int)n, path);
   else if (n) diag_help(r, "in `%.*s` are %s", (int)n - 1, path, all);
   else diag_help(r, "parameters are in %s", all);
 }
@@ -149,9 +149,9 @@ static void check_rounds(PlanCheck *check, const AstValue *value) {
   if (rounds <= 0 || (!turned && last < rounds)) return;
   Report *r = turned ? world_error(check->w, "E0709", part->span,
                                    "the range `%s` ends before it begins", value->path->text)
-                     : world_error(check->w, "E0709", part->span, "`%s` has no round %lld", stack,
+                     : world_error(check->w, "E0709", part->span, "`%s` has no layer %lld", stack,
                                    (long long)last);
-  diag_label(r, "its rounds are 0 .. %lld, both ends included", (long long)rounds - 1);
+  diag_label(r, "its layers are 0 to %lld; a range includes both ends", (long long)rounds - 1);
   if (turned) help_range(check, r, value, part->last, part->first);
   else if (part->kind == PART_RANGE && part->first < rounds)
     help_range(check, r, value, part->first, rounds - 1);

@@ -119,7 +119,7 @@ static double stages_wait(Str schedule, int64_t stages, int64_t parts) {
 static void warn_no_stages(PlanCheck *check) {
   const AstSetting *line = settings_line(check->item, "pipeline");
   if (!line) return;
-  world_warn(check->w, "W0706", line->span, "`pipeline` changes nothing: no layers are cut",
+  world_warn(check->w, "W0706", line->span, "`pipeline` changes nothing: the plan has no stages",
              "`place DIM -> AXIS`, with the dimension of a stack, makes stages of its layers");
 }
 

@@ -1,7 +1,7 @@
 /* The `task` of a data line: next(a -> b), mlm(a -> b, types = t, rate = 15%, ..). A row per option
    says what it takes; the inputs it feeds are passed to the coverage check (sema_data.c), and its
-   meaning is written as data.task.* lines, which the executable reads. Files are not opened
-   here. */
+   meaning is written as data.task.* lines, which the executable reads. Must not:
+   open files. */
 #include "plan.h"
 #include "ir/support/num.h"
 #include "frontend/settings/settings.h"
@@ -187,7 +187,7 @@ static void check_labels(Eval *e, const Windows *windows) {
   if (!windows->labels || !e->has_loss || !without || label_ignored(e, windows->labels)) return;
   Str name = windows->labels->name;
   Report *r = world_error(e->w, "E0604", windows->labels_at,
-                          "`%s` has positions without a label, the loss counts all", name);
+                          "some positions of `%s` have no label, but the loss counts all", name);
   diag_also(r, e->loss_span, "the loss");
   diag_help(r, "leave them out: `cross_entropy[..](.., %s, ignore = -100)`", name);
 }

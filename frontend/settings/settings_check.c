@@ -7,7 +7,7 @@
 
 /* ---- E0601 ---- */
 
-/* A small slip, or a known word with something behind it (zero_stage). */
+/* A small slip, or a known word with a suffix (zero_stage). */
 static const char *near_line(const char *wrong, const SettingWords *words) {
   const char *near = diag_nearest(wrong, words->at, words->n);
   for (uint32_t i = 0; !near && i < words->n; i++) {

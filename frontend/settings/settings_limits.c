@@ -16,8 +16,9 @@ static void check_warmup(Ctx *c, const AstItem *item, const AstValue *warmup,
   if (is_trial(item, steps))
     r = diag_at(c->diag, "W0504", steps->span, "all steps of this run are warm-up");
   else r = diag_at(c->diag, "E0602", warmup->span, "`warmup` of `lr` is longer than the run");
-  diag_also(r, is_trial(item, steps) ? warmup->span : steps->span, "%s steps",
-            setting_value_text(c, is_trial(item, steps) ? warmup : steps));
+  bool trial = is_trial(item, steps);
+  diag_also(r, trial ? warmup->span : steps->span, trial ? "a warm-up of %s steps" : "%s steps",
+            setting_value_text(c, trial ? warmup : steps));
   if (!is_trial(item, steps)) diag_edit(r, warmup->span, "%s", setting_value_text(c, steps));
 }
 

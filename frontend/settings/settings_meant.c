@@ -26,7 +26,7 @@ static const char *spaced(Ctx *c, const char *word) {
   return text;
 }
 
-/* `lr NAME`, where the line wants a value in front of its options. */
+/* `lr NAME`, where the line needs a value before its options. */
 static const char *line_form(Ctx *c, const SettingRow *option) {
   const SettingRow *line = row_of(ROW_LINE, option->block, true, option->word);
   const char *value = !line || !line->least ? "" : line->type == TYPE_WORD ? " NAME" : " ..";

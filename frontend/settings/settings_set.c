@@ -262,7 +262,7 @@ static void refuse(const SettingChange *change) {
 
 static void refuse_planned(const SettingChange *change, const PlannedRow *row) {
   Report *r = diag_at(change->c->diag, "E0901", change->value_at, "%s is not built yet", row->what);
-  diag_label(r, "in the language, for later");
+  diag_label(r, "planned for a later version");
 }
 
 static AstItem *copy_of(Ctx *c, const AstItem *item, AstItemKind block) {

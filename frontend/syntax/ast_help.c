@@ -338,7 +338,7 @@ static bool help_other_word(Parse *p, Report *r, Span at, int found) {
   if (!p->settings || !p->braces || found != STAR || !at.offset ||
       !in_name(*source_at(p, at.offset - 1)))
     return false;
-  diag_help(r, "all rounds of a stack are written `.*`");
+  diag_help(r, "all layers of a stack are written `.*`");
   diag_edit(r, at, ".*");
   return true;
 }

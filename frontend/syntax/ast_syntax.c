@@ -248,7 +248,7 @@ void shard_report_depth(Parse *p, Span at) {
 /* The word is kept for kernels by hand; nothing of such an item is read. */
 void shard_report_extern(Parse *p, Span at) {
   Report *r = diag_at(p->c->diag, "E0901", at, "kernels written by hand are not built yet");
-  diag_label(r, "in the language, for later");
+  diag_label(r, "planned for a later version");
   diag_help(r,
             "write it as a function of the language, `fn name(x) = ..`: kernels are made from it");
 }

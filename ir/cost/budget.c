@@ -5,8 +5,9 @@
      gradient   read by a kernel that computes parameters or states, not computed from these alone
      saved      leaves one loop stacked and enters another one stacked
      buffer     exists only to be sent or received: values of collectives, workspaces in which their
-                blocks are made contiguous, parts of weights made for a gather. Flat groups that lie
-                between unreduced gradients and the reduction, or between the gather and the weights
+                blocks are made contiguous, parts of weights made for a gather. Also flat
+                groups between unreduced gradients and the reduction, or between the gather and the
+                weights
      working    every other one
    The figure of a kind is the largest sum of such buffers that are alive at once, bodies of loops
    included. Traffic is counted as papers do (ir/collectives.def). */

@@ -63,7 +63,7 @@ static int64_t stride_of(const Module *m, int axis) {
   return n;
 }
 
-/* Ranks of one ring over the axis that stand in one node. */
+/* Ranks of one ring over the axis that are in one node. */
 static int64_t joined(const Module *m, const Machine *machine, int axis) {
   int64_t n = machine->in_node / stride_of(m, axis), size = m->mesh.at[axis].size;
   return n < 1 ? 1 : n < size ? n : size;

@@ -151,8 +151,8 @@ static bool check_chunks(Verifier *verifier, const Attr *chunks) {
     good = chunks->list[i] >= 1 && chunks->list[i] <= most;
   if (!good)
     verify_report(verifier, "E1110", verify_at_fn(verifier),
-                  "[select-c1] @%s has no chunks, or not from 1 to %lld of them",
-                  verifier->fn->name, (long long)most);
+                  "[select-c1] @%s must have `chunks`, each from 1 to %lld", verifier->fn->name,
+                  (long long)most);
   return good;
 }
 

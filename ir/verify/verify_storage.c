@@ -447,7 +447,8 @@ static void check_place(Verifier *verifier, ValueId id) {
   if (room < 0)
     verify_report(verifier, "E1108", at, "[place-c4] there is no place number %u", storage->slot);
   else if (storage->place != PLACE_NONE && !verify_fits(storage->at, bytes_of(value), room))
-    verify_report(verifier, "E1108", at, "[place-c5] %lld bytes at %lld of %lld",
+    verify_report(verifier, "E1108", at,
+                  "[place-c5] %lld bytes at offset %lld do not fit into %lld",
                   (long long)bytes_of(value), (long long)storage->at, (long long)room);
 }
 

@@ -5,7 +5,7 @@
 
    A concat is laid out in place if all of this holds:
    - Its result is needed in memory (it is sent, stored, returned, or an operand of a loop or a
-     product); or it is large and has so many operands that a reader takes longer to find the
+     product); or it is large, and with its number of operands a reader takes longer to find the
      operand of each element than a kernel takes to write and read the result.
    - Its operands are adjacent in the result.
    - At least one large operand is made for the concat alone, either element by element or by an op

@@ -4,7 +4,7 @@
    same strides, and the kernel reads each of its elements only at the point where it writes that
    element: never through an op that moves indexes, never as an operand of a contraction.
 
-   A value that is stored to a global or is a body's result is written there instead, unless the
+   A value that is stored to a global or is a body's result is written to that place, unless the
    operand is that global's old value, the carried argument of that result, or a stacked argument
    whose operand the loop's stacked result may take over in turn: then both share, and no copy is
    ever made. The old value of a global may be taken over twice in a row: by the operand of the

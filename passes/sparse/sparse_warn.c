@@ -61,7 +61,7 @@ void sparse_warn(Module *m, const Fn *f, ValueId mask, Str query, SparseWarned *
                (long long)block);
     diag_fact(r, "two ranks share a cut block and test its scores one by one");
     fits = dividing(own, block);
-    if (fits) diag_help(r, "`blocks(%lld)` divides it", (long long)fits);
+    if (fits) diag_help(r, "`blocks(%lld)` divides the part of a rank", (long long)fits);
     if (fits) diag_edit(r, at, "blocks(%lld)", (long long)fits);
   }
   arena_free(arena);

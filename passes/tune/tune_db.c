@@ -74,8 +74,8 @@ static void warn(Ctx *c, const char *name, const char *text, size_t n, size_t at
                  uint32_t bad) {
   uint32_t file = diag_add_source(c->diag, name, text, n);
   Span s = {file, (uint32_t)at, length < 200 ? (uint32_t)length : 200};
-  Report *r = diag_at(c->diag, "W1206", s, "%u line%s of `%s` left out: no tuning record%s", bad,
-                      bad > 1 ? "s" : "", name, bad > 1 ? "s" : "");
+  Report *r = diag_at(c->diag, "W1206", s, "%u line%s of `%s` %s ignored: no tuning record%s", bad,
+                      bad > 1 ? "s" : "", name, bad > 1 ? "are" : "is", bad > 1 ? "s" : "");
   diag_label(r, "%s", bad > 1 ? "the first of them" : "this one");
   diag_help(r, "a record has %d fields with tabs between; `shardc tune` writes them", FIELDS);
 }

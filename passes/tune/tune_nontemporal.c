@@ -1,5 +1,5 @@
 /* The results of a kernel that are written with non-temporal stores, attribute nontemporal: large
-   ones of kernels that move so much data that the last-level cache holds little of a result when
+   ones of kernels whose data exceeds the last-level cache, which holds little of a result when
    its first reader begins. The buffer's address and an operand in the same place are checked when
    the kernel runs (codegen/x86/nontemporal.h). A large result of wider elements excludes one of
    bytes: a vector of bytes is a quarter of a line at most, and the other result's lines flush the

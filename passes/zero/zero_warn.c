@@ -14,7 +14,7 @@ static void warn_whole(Zero *zero) {
       "`zero %d` does not partition parameter `%s`%s", zero->stage, first->name,
       zero->named.n > 1 ? arena_printf(module->arena, " and %u more", zero->named.n - 1) : "");
   diag_label(report, "%s", zero->why);
-  diag_help(report, "such a parameter and its states stay whole on every rank and are counted so");
+  diag_help(report, "every rank has the whole parameter and its states; `plan` counts them");
 }
 
 static void warn_at_once(const Zero *zero, const ZeroGroup *group, const char *what,

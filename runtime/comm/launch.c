@@ -91,7 +91,7 @@ static int port_of_step(void) {
                10000);
 }
 
-/* torchrun listens at MASTER_PORT itself: its ranks take one of those behind it. */
+/* torchrun listens at MASTER_PORT itself: its ranks take one of the ports after it. */
 static void find_place(Launch *launch, const Launcher *from) {
   const char *host = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT"),
              *store = getenv("TORCHELASTIC_USE_AGENT_STORE"),

@@ -216,7 +216,7 @@ void rt_tensor_zero(Device *d, const rt_tensor *tensor) {
   d->kind->zero(d, d->ctx.arena[tensor->arena] + tensor->offset, tensor->bytes);
 }
 
-/* Views of the host hold what was there before. */
+/* Views of the host keep their earlier contents. */
 void rt_ahead_take(const Device *d) {
   if (!d->kind->ahead || !d->program->host_ahead) return;
   for (int i = 0; i < d->program->ntensors; i++)

@@ -123,7 +123,7 @@ def what_is_said():
     write(ONE, 1, PARAMS, '', ADAM)
     plan_says(0, "in the host's memory, ", 'host, in all', 'of 1.00 GiB for a rank', ', over pcie ')
     write(TWO, 2, PARAMS, '', ADAM, HOST.replace('1GiB', '256KiB'))
-    plan_says(3, 'E0801', "of the host's memory on rank 0", 'one of 2 ranks that share a node', 'm.shard:16')
+    plan_says(3, 'E0801', "of the host's memory on rank 0", 'divided by its 2 ranks', 'm.shard:16')
     write(ONE, 1, PARAMS, '', ADAM, 'host memory = 1GiB')
     plan_says(0, "in the host's memory, ")                       # no time is printed
     write(ONE, 1, PARAMS, '', ADAM, 'host pcie = 12GB/s')

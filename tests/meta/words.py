@@ -181,13 +181,13 @@ BE = ('(?:is|are|was|were|be|being|been|would|will|may|might|must|can|could|has|
       '|need)')
 DIALECT = {
     'opening': r'(?:^|[.:;] |/\* |^\s*\* |# )(?:What|Who|Of)\b(?! course)[^?\n]{0,300}',
-    'there': rf'\bthere\b(?! {BE}\b)', 'here': r'\bhere\b', 'too': r', too\b', 'behind': r'\bbehind\b',
+    'there': rf'(?<![iI]s )(?<![aA]re )\bthere\b(?! {BE}\b)', 'too': r', too\b', 'behind': r'\bbehind\b',
+    'here': r'(?<!declared )(?<!set )(?<!allowed )(?<!")\bhere\b',
     'beside': r'\bbeside\b', 'in front': r'\bin front of\b',
     'up, down': r'\b(?:go|goes|went|come|comes|came) (?:up|down)\b',
-    'stands, lies': r'\b(?:stands?|lies|lie|stood)\b', 'so many': r'\bso (?:many|much)\b',
+    'stands, lies': r'\b(?:stands?(?!-ins?\b| in for\b| for\b)|lies|lie|stood)\b', 'so many': r'\bso (?:many|much)\b',
 }
-LEFT_PLAIN = {'opening': 12, 'there': 27, 'here': 52, 'too': 2, 'behind': 10, 'beside': 19, 'in front':
-              1, 'up, down': 2, 'stands, lies': 82, 'so many': 3}
+LEFT_PLAIN = {'opening': 4, 'there': 10, 'here': 27, 'too': 2, 'behind': 6, 'beside': 14, 'stands, lies': 1}
 SUBJECTS_SINCE = '8518d1c4'
 
 
