@@ -1,6 +1,6 @@
 /* Facts on which the compiler and the runtime must agree, asserted in a file that sees both. The
    compiler writes the names of runtime/rt.h into the host's C, and the runtime has tables indexed
-   by their numbers: an additional row on only one side fails here. Must not: hold anything but
+   by their numbers: a row on only one side does not compile. Must not: hold anything but
    assertions. */
 #include "ir/ir.h"
 #include "ir/kernel/gpu_plan.h"

@@ -52,7 +52,7 @@ static int place_in(const Param *param, Str dim) {
 
 typedef struct WeightOrder { /* the dims of a parameter as the file has them */
   int n, from[DIMS_MAX];
-  bool cut[DIMS_MAX], plain; /* cut: a dim of the file begins here; plain: as declared, unmerged */
+  bool cut[DIMS_MAX], plain; /* cut: begins a dim of the file; plain: as declared, unmerged */
 } WeightOrder;
 
 /* False: `as` names other dims than the parameter's. */

@@ -39,7 +39,7 @@ uint32_t order_carry(const Module *m, const Fn *body); /* of the loops that call
 void order_results(Module *m);
 
 /* order_preferences.c: the order that the users of each value prefer, callers first: NULL or a
-   type with its dims. Results of bodies that are called get their layout here. */
+   type with its dims. Results of called bodies get their layout from it. */
 const Type **order_preferences(Module *m, const Fn *f);
 
 bool order_stored(const Fn *f, ValueId v); /* to a global, or sent: its layout is dense */

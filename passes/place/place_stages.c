@@ -4,7 +4,7 @@
    gets the attribute `stages = "X"`. Each rank of X then has a block of the rounds, and of all
    values that are stacked over them; ranks pass the carried value on to each other (pass
    `localize`). Inside such a loop nothing is placed on X, whatever the rules say of other dims:
-   its ranks are at different layers. Pipelines that are not built yet are refused here, at the
+   its ranks are at different layers. Pipelines that are not built yet are refused, at the
    place line (E0901). Must not: examine the ops of the rounds. */
 #include "ir/made.h"
 #include "ir/loop.h"

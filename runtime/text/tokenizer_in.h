@@ -48,7 +48,7 @@ typedef struct Candidate { /* two neighbours that may merge, in a heap by rank, 
   int32_t rank, at, made;
 } Candidate;
 
-typedef struct BestPath { /* token -2: nothing ends here; -1: unknown */
+typedef struct BestPath { /* token -2: nothing ends at it; -1: unknown */
   double score;
   int32_t from, token, next; /* next: on the best way to the end */
 } BestPath;

@@ -1,4 +1,4 @@
-/* The CUDA driver, found at run time: nothing here is linked. Types and numbers as NVIDIA documents
+/* The CUDA driver, found at run time and not linked. Types and numbers as NVIDIA documents
    them for version 12.0 of the driver's interface. */
 #ifndef SHARDC_RT_CUDA_H
 #define SHARDC_RT_CUDA_H
