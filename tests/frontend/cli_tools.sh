@@ -52,7 +52,7 @@ expect 2 "nothing is known about .E9999" explain E9999
 
 # doctor
 expect 0 "^target  *x86_64_v" doctor
-expect 0 '^{"schema":1,"findings":\[{"name":"shardc","found":true' doctor --json
+expect 0 '^{"schema":1,"findings":\[{"name":"shardc","value":"[^"]*","found":true' doctor --json
 SHARDC_LIB=/absent "$shardc" doctor >out; check [ $? = 4 ]
 check grep -q "^runtime library  *not found (needed: always)" out
 SHARDC_LIBCUDA=/absent/libcuda.so.1 expect 0 "^NVIDIA driver  *not found (needed: for GPUs)" doctor
