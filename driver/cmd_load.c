@@ -116,7 +116,7 @@ static Exit count_workers(const Cli *o, const Target *target, int *workers) {
 /* Sets the CPU target of the host if the plan runs updates on the host, with the rank's share of
    its cores. */
 static void set_beside(Module *m, int cores) {
-  if (!module_on_gpu(m) || !text_lists(plan_offload(m), "optimizer")) return;
+  if (!module_on_gpu(m) || !plan_offloads_any(m, OFFLOAD_OPTIMIZER)) return;
   const Target *target = target_find(module_word(m, "machine.host.arch"));
   int64_t said = module_whole(m, "machine.host.cores"), ranks = plan_machine(m).in_node;
   int64_t workers = (said ? said : cores) / (ranks ? ranks : 1);

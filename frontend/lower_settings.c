@@ -231,58 +231,24 @@ void write_settings(Module *m, Eval *e, const Choice *choice, const LowerOptions
   module_set(m, "plan.precision", "%s", plan_precision(m));
 }
 
-/* Does the line `recompute` have what it keeps wait on the host? Where it says so; else NULL. */
-static const AstValue *waits_there(const AstSetting *line) {
-  return strcmp(line->path->text, "recompute") ? NULL : setting_option(line, "offload");
-}
-
-/* plan.offload.optimizer = h.*, wte: the paths after `of`; empty: all parameters. */
-static void write_offload_paths(const Build *build, const AstSetting *line, Str word) {
-  const AstValue **path;
-  uint32_t n = setting_of(build->m->ctx, line, &path);
-  const char *key = arena_printf(build->m->arena, "plan.offload.%s", word),
-             *text = module_setting(build->m, key, "");
-  for (uint32_t i = 0; i < n; i++)
-    text = arena_printf(build->m->arena, "%s%s%s", text, *text ? ", " : "", path[i]->path->text);
-  if (n) module_set(build->m, key, "%s", text);
-}
-
-typedef struct OffloadText {
-  const char *words;
-  Loc at; /* of the first word */
-} OffloadText;
-
-static void add_word(const Build *build, OffloadText *text, Str word) {
-  const char *had = text->words;
-  if (!text_lists(had, word))
-    text->words = arena_printf(build->m->arena, "%s%s%s", had, *had ? ", " : "", word);
-}
-
-static void add_offload(const Build *build, const AstSetting *line, OffloadText *text) {
-  const AstValue **name, *kept = waits_there(line);
-  bool ours = !strcmp(line->path->text, "offload");
-  uint32_t n = ours ? setting_operands(build->m->ctx, line, &name) : 0;
-  for (uint32_t k = 0; k < n; k++) {
-    if (!text->at.file) text->at = build_loc(build, name[k]->span);
-    write_offload_paths(build, line, name[k]->path->text);
-    add_word(build, text, name[k]->path->text);
+static void write_words(const Build *build, const AstSetting *line) {
+  const AstValue **word, **path;
+  uint32_t words = setting_operands(build->m->ctx, line, &word),
+           paths = setting_of(build->m->ctx, line, &path);
+  for (uint32_t i = 0; i < words; i++) {
+    OffloadLine to = {.loc = build_loc(build, word[i]->span)};
+    must(offload_find(word[i]->path->text, &to.word), "`offload %s`", word[i]->path->text);
+    if (!paths) vec_push(build->m->arena, build->m->offload, to);
+    for (uint32_t k = 0; k < paths; k++) {
+      to.path = intern(build->m->ctx->names, path[k]->path->text);
+      to.path_loc = build_loc(build, path[k]->span);
+      vec_push(build->m->arena, build->m->offload, to);
+    }
   }
-  if (kept && !text->at.file) text->at = build_loc(build, kept->span);
-  if (kept) add_word(build, text, "saved");
 }
 
-static const char *loc_text(const Build *build, Loc at) {
-  if (!at.file) return "";
-  return arena_printf(build->m->arena, " loc(f%u:%u:%u+%u)", at.file, at.line, at.column,
-                      at.length);
-}
-
-/* plan.offload = optimizer loc(f1:20:13+9): the words of the lines, and the position of the first.
-   Values that `recompute` lines keep on the host are `saved`. */
 void write_offload(const Build *build, const AstItem *plan) {
-  OffloadText text = {.words = ""};
   for (uint32_t i = 0; plan && plan->block && i < plan->block->settings.n; i++)
-    add_offload(build, plan->block->settings.at[i], &text);
-  if (*text.words)
-    module_set(build->m, "plan.offload", "%s%s", text.words, loc_text(build, text.at));
+    if (!strcmp(plan->block->settings.at[i]->path->text, "offload"))
+      write_words(build, plan->block->settings.at[i]);
 }

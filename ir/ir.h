@@ -273,8 +273,23 @@ typedef struct RecomputeLine {
   double budget; /* bytes, for KEEPS_AUTO */
   bool offload;  /* kept values wait on the host */
   Str over;      /* mesh axes that split kept values, "tensor, node"; NULL: none */
-  Loc loc, over_loc;
+  Loc loc, over_loc, offload_loc;
 } RecomputeLine;
+
+/* A word of a line `offload` of the plan with one of its paths: values in host memory. */
+typedef enum OffloadWord {
+  OFFLOAD_OPTIMIZER,
+  OFFLOAD_GRADS,
+  OFFLOAD_PARAMS,
+  OFFLOAD_AUTO, /* the driver replaces it by lines of its choice */
+  OFFLOAD_WORDS = OFFLOAD_AUTO
+} OffloadWord;
+
+typedef struct OffloadLine {
+  OffloadWord word;
+  Str path; /* h[0..3].attn, wte; NULL: all parameters */
+  Loc loc, path_loc;
+} OffloadLine;
 
 typedef struct Setting { /* resolved train, plan and machine settings that passes and the executable
                             read */
@@ -318,8 +333,9 @@ typedef struct Module {
   TargetFacts beside;   /* on a GPU: the processor that runs host kernels; no name: there are no
                            host kernels */
   VEC(Setting) settings;
-  VEC(RecomputeLine) recompute; /* in the order of the plan */
-  VEC(IrSource) sources;        /* file numbers of Loc start at 1 */
+  VEC(RecomputeLine) recompute; /* in the order of the plan, as those below */
+  VEC(OffloadLine) offload;
+  VEC(IrSource) sources; /* file numbers of Loc start at 1 */
   VEC(BlockLists) lists;
   VEC(Global *) globals;
   VEC(Fn *) fns; /* callees before callers */
@@ -475,6 +491,8 @@ bool ir_parse_line(Module *m,
 /* Settings, and the lines of the plan as settings: for readers of programs and of dumps in JSON. */
 typedef VEC(Setting) SettingRows;
 SettingRows module_rows(const Module *m);
+const char *offload_word(OffloadWord word);
+bool offload_find(const char *text, OffloadWord *word);
 bool keep_find(const char *word, KeepWord *keep);
 const char *recompute_text(Arena *a, const RecomputeLine *line); /* without its positions */
 Module *ir_read(Ctx *c, const char *path); /* a file; NULL: the same, or E0001 (read.c) */

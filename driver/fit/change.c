@@ -97,6 +97,7 @@ static bool is_set(const char *key) {
 static void set_line(Module *m, const PlanLine *line) {
   if (!strcmp(line->key, "mesh")) order_mesh(m, line->value);
   else if (!strcmp(line->key, "plan.recompute")) keep_inputs(m, line->value);
+  else if (!strncmp(line->key, "plan.offload", 12)) offload_set(m, line);
   else module_set(m, line->key, "%s", line->value);
 }
 

@@ -152,7 +152,7 @@ static void say(const AutoOffload *plan, const OffloadChoice *choice, Span at) {
 void fit_offload(Cli *o, Module *m) {
   AutoOffload plan = {
       .search = search_new(o, m, BY_FREED), .machine = plan_machine(m), .units = offload_units(m)};
-  if (!text_lists(plan_offload(m), "auto")) return;
+  if (!plan_offloads_any(m, OFFLOAD_AUTO)) return;
   plan.search.device = plan_capacity(&plan.machine), plan.search.host = plan.machine.host;
   if (plan.units.n > MOST_UNITS) plan.units.n = MOST_UNITS;
   plan.now = try_chosen(&plan), plan.search.from = plan.now.cost;

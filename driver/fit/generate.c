@@ -104,11 +104,15 @@ static void list_wider(const ChangeSearch *search, Changes *out) {
   }
 }
 
+static bool chooses_offload(const Cli *o) {
+  return o->chosen && change_value(o->chosen, "plan.offload");
+}
+
 static void list_offload(const ChangeSearch *search, Changes *out) {
   const Module *m = search->m;
   OffloadUnits units = offload_units(m);
   OffloadChoice choice = {{"", "", ""}};
-  if (search->host == INT64_MAX || *plan_offload(m)) return;
+  if (search->host == INT64_MAX || m->offload.n || chooses_offload(search->o)) return;
   for (int word = 0; word < OFFLOAD_WORDS; word++) {
     const char **paths = &choice.paths[word];
     for (uint32_t i = 0; i < units.n; i++)

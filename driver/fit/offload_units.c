@@ -63,15 +63,16 @@ OffloadUnits offload_units(const Module *m) {
   return units;
 }
 
-const char *offload_paths(const Module *m, int word) {
-  if (!text_lists(plan_offload(m), offload_words[word])) return "";
-  const char *said = module_said(m, arena_printf(m->arena, "plan.offload.%s", offload_words[word]));
-  if (said) return said;
-  OffloadUnits units = offload_units(m);
-  const char *all = "";
+const char *offload_paths(const Module *m, OffloadWord word) {
+  const char *list = "";
+  OffloadUnits units = {0};
+  if (plan_offloads_all(m, word)) units = offload_units(m);
   for (uint32_t i = 0; i < units.n; i++)
-    all = arena_printf(m->arena, "%s%s%s", all, i ? ", " : "", units.at[i].paths);
-  return all;
+    list = arena_printf(m->arena, "%s%s%s", list, i ? ", " : "", units.at[i].paths);
+  for (uint32_t i = 0; !units.n && i < m->offload.n; i++)
+    if (m->offload.at[i].word == word)
+      list = arena_printf(m->arena, "%s%s%s", list, *list ? ", " : "", m->offload.at[i].path);
+  return list;
 }
 
 /* `list` without what is under one of `paths`. */
@@ -92,23 +93,49 @@ const char *offload_without(Arena *arena, const char *list, const char *paths) {
 const char *offload_text(Arena *arena, const OffloadChoice *choice) {
   const char *text = "";
   bool grads = !strcmp(choice->paths[0], choice->paths[1]);
-  for (int i = 0; i < OFFLOAD_WORDS; i++) {
+  for (OffloadWord i = 0; i < OFFLOAD_WORDS; i++) {
     if (!*choice->paths[i] || (i == 1 && grads)) continue;
-    text = arena_printf(arena, "%s%s%s%s of %s", text, *text ? "; " : "", offload_words[i],
+    text = arena_printf(arena, "%s%s%s%s of %s", text, *text ? "; " : "", offload_word(i),
                         i == 0 && grads ? ", grads" : "", choice->paths[i]);
   }
   return *text ? text : "nothing";
 }
 
 Change offload_change(const Module *m, Change change, const OffloadChoice *choice) {
-  const char *had = plan_offload(m), *at = strstr(had, " loc("),
-             *text = text_lists(had, "saved") ? "saved" : "";
-  for (int i = OFFLOAD_WORDS - 1; i >= 0; i--) {
+  const char *text = "";
+  for (OffloadWord i = 0; i < OFFLOAD_WORDS; i++) {
     if (!*choice->paths[i]) continue;
-    text = arena_printf(m->arena, "%s%s%s", offload_words[i], *text ? ", " : "", text);
-    change =
-        change_with(m->arena, change, arena_printf(m->arena, "plan.offload.%s", offload_words[i]),
-                    "%s", choice->paths[i]);
+    const char *key = arena_printf(m->arena, "plan.offload.%s", offload_word(i));
+    text = arena_printf(m->arena, "%s%s%s", text, *text ? ", " : "", offload_word(i));
+    change = change_with(m->arena, change, key, "%s", choice->paths[i]);
   }
-  return change_with(m->arena, change, "plan.offload", "%s%s", *text ? text : "none", at ? at : "");
+  return change_with(m->arena, change, "plan.offload", "%s", *text ? text : "none");
+}
+
+static void drop_others(Module *m, const char *words) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < m->offload.n; i++)
+    if (text_lists(words, offload_word(m->offload.at[i].word)))
+      m->offload.at[n++] = m->offload.at[i];
+  m->offload.n = n;
+}
+
+void offload_set(Module *m, const PlanLine *change) {
+  static const char prefix[] = "plan.offload";
+  OffloadLine line = {.loc = m->offload.n ? m->offload.at[0].loc : (Loc){0}};
+  const char *list = change->value;
+  const char *word = change->key + sizeof prefix - 1;
+  if (*word != '.') {
+    drop_others(m, list);
+    return;
+  }
+  must(offload_find(word + 1, &line.word), "`%s`", change->key);
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < m->offload.n; i++)
+    if (m->offload.at[i].word != line.word) m->offload.at[n++] = m->offload.at[i];
+  m->offload.n = n;
+  for (size_t k; *list; list += k + strspn(list + k, ", ")) {
+    line.path = intern_n(m->ctx->names, list, k = strcspn(list, ","));
+    vec_push(m->arena, m->offload, line);
+  }
 }

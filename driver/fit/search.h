@@ -134,9 +134,12 @@ typedef struct OffloadUnit {   /* what may be apart: a stack, or all that is in 
 } OffloadUnit;
 typedef VEC(OffloadUnit) OffloadUnits;
 OffloadUnits offload_units(const Module *m);
-const char *offload_paths(const Module *m, int word); /* what the plan says */
+const char *offload_paths(const Module *m, OffloadWord word); /* what the plan says */
 const char *offload_without(Arena *arena, const char *list, const char *paths);
 const char *offload_text(Arena *arena, const OffloadChoice *choice); /* "params of h.*" */
 /* With this choice in place of the plan's. */
 Change offload_change(const Module *m, Change change, const OffloadChoice *choice);
+/* Sets a line of such a change: plan.offload, which drops the lines of other words, or the paths of
+   a word. */
+void offload_set(Module *m, const PlanLine *change);
 #endif

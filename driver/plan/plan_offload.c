@@ -41,8 +41,7 @@ static void leave(const Cli *o, Planned *planned, const OffloadChoice *had, cons
 static void leave_each(const Cli *o, Planned *planned, const OffloadChoice *had, bool update) {
   const Module *m = planned->m;
   const char *list = had->paths[update ? 0 : 2];
-  Str key = arena_printf(m->arena, "plan.offload.%s", offload_words[update ? 0 : 2]);
-  if (!module_said(m, key)) {
+  if (plan_offloads_all(m, update ? OFFLOAD_OPTIMIZER : OFFLOAD_PARAMS)) {
     OffloadUnits units = offload_units(m);
     for (uint32_t i = 0; *list && i < units.n; i++)
       leave(o, planned, had, units.at[i].paths, update);

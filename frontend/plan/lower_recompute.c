@@ -160,10 +160,12 @@ void write_recompute(const Build *build, Eval *e, const AstItem *plan) {
   for (uint32_t i = 0; plan && plan->block && i < plan->block->settings.n; i++) {
     const AstSetting *line = plan->block->settings.at[i];
     if (strcmp(line->path->text, "recompute") != 0) continue;
-    const AstValue *budget = setting_option(line, "budget");
+    const AstValue *budget = setting_option(line, "budget"),
+                   *host = setting_option(line, "offload");
     RecomputeLine to = {.keep = keep_word(setting_option(line, "keep")),
                         .budget = budget ? budget->number.value : 0,
-                        .offload = setting_option(line, "offload") != NULL,
+                        .offload = host != NULL,
+                        .offload_loc = host ? build_loc(build, host->span) : (Loc){0},
                         .loc = build_loc(build, line->span)};
     write_paths(build, e, line, &to);
     write_axes(build, line, &to);

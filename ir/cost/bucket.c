@@ -53,7 +53,7 @@ static bool is_free(const Module *m, int64_t least) {
   for (uint32_t i = 0; i < m->globals.n; i++)
     if (m->globals.at[i]->kind == GLOBAL_PARAM)
       bytes += (double)type_count(&m->globals.at[i]->type) * 4;
-  return bytes > (double)least && !text_lists(plan_offload(m), "optimizer") &&
+  return bytes > (double)least && !plan_offloads_any(m, OFFLOAD_OPTIMIZER) &&
          !(train_freezes(m) && plan_overlaps(m));
 }
 

@@ -4,8 +4,6 @@
 #include "layer_range.h"
 #include "optimizers.h"
 #include "setting_default.h"
-#include "ir/word_patterns.h"
-#include <stdio.h>
 #include <stdlib.h>
 
 Str module_said(const Module *m, const char *key) { return module_setting(m, key, NULL); }
@@ -124,35 +122,34 @@ Str plan_zero_axes(const Module *m) {
   return axes ? axes : intern(m->ctx->names, "");
 }
 
-Str plan_offload(const Module *m) {
-  Str said = module_word(m, "plan.offload");
-  return said ? said : intern(m->ctx->names, "");
-}
-
-Str plan_offload_paths(const Module *m, Str what) {
-  if (!text_lists(plan_offload(m), what)) return NULL;
-  return module_said(m, arena_printf(m->arena, "plan.offload.%s", what));
-}
-
-const char *const offload_words[OFFLOAD_WORDS] = {"optimizer", "grads", "params"};
-
-bool plan_offloads(const Module *m, Str what, Str param) {
-  if (!text_lists(plan_offload(m), what)) return false;
-  Str path = plan_offload_paths(m, what);
-  if (!path) return true;
-  for (size_t n; *path; path += n + strspn(path + n, ", "))
-    if (layer_path_names(path, n = strcspn(path, ","), param)) return true;
+bool plan_offloads_any(const Module *m, OffloadWord word) {
+  for (uint32_t i = 0; i < m->offload.n; i++)
+    if (m->offload.at[i].word == word) return true;
   return false;
 }
 
-static Span written_at(Module *m, const char *at) {
-  Loc l = {0};
-  bool good = at && sscanf(at, " loc(f%u:%u:%u+%u)", &l.file, &l.line, &l.column, &l.length) == 4;
-  return good && l.file <= m->sources.n ? loc_span(m, l) : (Span){0};
+bool plan_offloads_all(const Module *m, OffloadWord word) {
+  for (uint32_t i = 0; i < m->offload.n; i++)
+    if (m->offload.at[i].word == word && !m->offload.at[i].path) return true;
+  return false;
 }
 
-/* Reads loc(f1:20:13+9) after the names. */
-Span plan_offload_at(Module *m) { return written_at(m, strstr(plan_offload(m), " loc(")); }
+bool plan_offloads(const Module *m, OffloadWord word, Str param) {
+  for (uint32_t i = 0; i < m->offload.n; i++) {
+    const OffloadLine *line = &m->offload.at[i];
+    if (line->word == word &&
+        (!line->path || layer_path_names(line->path, strlen(line->path), param)))
+      return true;
+  }
+  return false;
+}
+
+Span plan_offload_at(Module *m) {
+  if (m->offload.n) return loc_span(m, m->offload.at[0].loc);
+  for (uint32_t i = 0; i < m->recompute.n; i++)
+    if (m->recompute.at[i].offload) return loc_span(m, m->recompute.at[i].offload_loc);
+  return (Span){0};
+}
 
 bool plan_accumulates_full(const Module *m) {
   return !strcmp(module_word(m, "plan.zero.accumulate"), "full");

@@ -28,16 +28,11 @@ bool plan_uneven(const Module *m);      /* stages may have different numbers of 
 int64_t plan_chunks(const Module *m);   /* of layers on a stage: 1, if it is not interleaved */
 bool plan_takes_turns(const Module *m); /* forward and backward, if its stages stream */
 int64_t plan_ahead(const Module *m);    /* of `zero_bubble`, its `memory`: 1, if it is another */
-Str plan_offload(const Module *m);      /* "optimizer loc(f1:20:13+9)"; "": nothing */
-enum { OFFLOAD_WORDS = 3 };
-/* The kinds of values that may be on the host: optimizer, grads, params. */
-extern const char *const offload_words[OFFLOAD_WORDS];
-/* Does a line `offload` have this, one of these words, of a parameter, or of what is named
-   after it? */
-bool plan_offloads(const Module *m, Str what, Str param);
-/* The paths after `of` of this word, "h[0..3], wte"; NULL: it names none, or all. */
-Str plan_offload_paths(const Module *m, Str what);
-Span plan_offload_at(Module *m);             /* where the plan says so */
+bool plan_offloads_any(const Module *m, OffloadWord word);
+bool plan_offloads_all(const Module *m, OffloadWord word); /* of all parameters */
+/* Has a line `offload` this of a parameter, or of values named after it? */
+bool plan_offloads(const Module *m, OffloadWord word, Str param);
+Span plan_offload_at(Module *m);             /* the first word that offloads something */
 int64_t plan_micro(const Module *m);         /* samples per rank and micro-batch; 0: all of them */
 int plan_zero_stage(const Module *m);        /* 0 to 3 */
 Str plan_zero_axes(const Module *m);         /* "data, node"; "": those that split Batch */

@@ -45,45 +45,47 @@ static int64_t first_layer(const Module *m, int64_t stage) {
   return first < dim->size ? first : dim->size - 1;
 }
 
-static bool stage_has(const Module *m, int64_t stage, Str what, Str param) {
+static bool stage_has(const Module *m, int64_t stage, OffloadWord word, Str param) {
   int64_t layer = first_layer(m, stage);
-  return plan_offloads(m, what, layer_named(m, param, layer, layer));
+  return plan_offloads(m, word, layer_named(m, param, layer, layer));
 }
 
-bool word_names_layers(const Module *m, Str what) {
-  Str path = plan_offload_paths(m, what);
+bool word_names_layers(const Module *m, OffloadWord word) {
   LayerPath layers;
-  for (size_t n; path && *path; path += n + strspn(path + n, ", "))
-    if (layer_path(path, n = strcspn(path, ","), &layers)) return true;
+  for (uint32_t i = 0; i < m->offload.n; i++) {
+    const OffloadLine *line = &m->offload.at[i];
+    if (line->word == word && line->path && layer_path(line->path, strlen(line->path), &layers))
+      return true;
+  }
   return false;
 }
 
 bool stages_offload_alike(const Module *m, int64_t a, int64_t b) {
   const Dim *stages = stages_dim(m);
-  for (int k = 0; stages && k < OFFLOAD_WORDS; k++) {
-    if (!word_names_layers(m, offload_words[k])) continue;
+  for (OffloadWord k = 0; stages && k < OFFLOAD_WORDS; k++) {
+    if (!word_names_layers(m, k)) continue;
     for (uint32_t i = 0; i < m->globals.n; i++) {
       const Global *global = m->globals.at[i];
-      if (is_cut(stages, global) && stage_has(m, a, offload_words[k], global->name) !=
-                                        stage_has(m, b, offload_words[k], global->name))
+      if (is_cut(stages, global) &&
+          stage_has(m, a, k, global->name) != stage_has(m, b, k, global->name))
         return false;
     }
   }
   return true;
 }
 
-bool class_offloads(const Module *m, Str what, Str param) {
+bool class_offloads(const Module *m, OffloadWord word, Str param) {
   StageClass class = module_class(m);
-  if (!plan_offloads(m, what, param)) return false;
+  if (!plan_offloads(m, word, param)) return false;
   if (!*class.name || !is_of_stages(m, param)) return true;
-  return stage_has(m, class.first, what, param);
+  return stage_has(m, class.first, word, param);
 }
 
-bool class_hosts_nothing(const Module *m, Str what) {
+bool class_hosts_nothing(const Module *m, OffloadWord word) {
   for (uint32_t i = 0; i < m->globals.n; i++) {
     const Global *global = m->globals.at[i];
-    if (global->kind == GLOBAL_PARAM && plan_offloads(m, what, global->name) &&
-        !class_offloads(m, what, global->name))
+    if (global->kind == GLOBAL_PARAM && plan_offloads(m, word, global->name) &&
+        !class_offloads(m, word, global->name))
       return true;
   }
   return false;

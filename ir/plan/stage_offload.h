@@ -8,14 +8,14 @@
 #include "ir/ir.h"
 
 /* Does a path of the word name layers: h[0..3]? */
-bool word_names_layers(const Module *m, Str what);
+bool word_names_layers(const Module *m, OffloadWord word);
 /* The number of ranks over which a place line divides the layers of the stack that a parameter
    belongs to; 1: no line does, or it belongs to no stack. */
 int64_t layers_ranks(const Module *m, const Global *global);
 /* Have both stages the same values on the host? */
 bool stages_offload_alike(const Module *m, int64_t a, int64_t b);
 /* As plan_offloads, of the stages that the module is for; of all of them, if any has it. */
-bool class_offloads(const Module *m, Str what, Str param);
+bool class_offloads(const Module *m, OffloadWord word, Str param);
 /* Do other stages have a value of this word on the host, while the module's stages have none? */
-bool class_hosts_nothing(const Module *m, Str what);
+bool class_hosts_nothing(const Module *m, OffloadWord word);
 #endif

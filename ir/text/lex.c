@@ -109,6 +109,13 @@ Str lex_path(Parser *p) {
   return run_of(p, text_is_symbol_char, "a name");
 }
 
+static bool is_layers_char(char c) { return text_is_symbol_char(c) || c == '[' || c == ']'; }
+
+Str lex_layers(Parser *p) {
+  lex_blanks(p);
+  return run_of(p, is_layers_char, "a path");
+}
+
 Str lex_symbol(Parser *p) {
   lex_expect(p, '@');
   return run_of(p, text_is_symbol_char, "a name");

@@ -447,10 +447,7 @@ static void read_set(Parser *p) {
              "facts of a target are a line of their own: `target NAME {%s = .., ..}`",
              setting.key + 7);
   lex_expect(p, '=');
-  if (!strncmp(setting.key, "plan.recompute.", 15)) { /* as old versions wrote the line */
-    lex_expect(p, '"'), read_recompute(p), lex_expect(p, '"');
-    return;
-  }
+  if (read_old_line(p, setting.key)) return;
   setting.value = lex_quoted(p);
   for (uint32_t i = 0; i < p->m->settings.n; i++)
     if (p->m->settings.at[i].key == setting.key)
@@ -517,6 +514,7 @@ static bool read_declaration(Parser *p) {
   else if (lex_keyword(p, "beside")) read_target(p, &p->m->beside);
   else if (lex_keyword(p, "set")) read_set(p);
   else if (lex_keyword(p, "recompute")) read_recompute(p);
+  else if (lex_keyword(p, "offload")) read_offload(p);
   else if (lex_keyword(p, "lists")) read_lists(p);
   else {
     for (int k = 0; k < 5; k++)

@@ -50,6 +50,7 @@ Str lex_key(Parser *p, const char *what); /* a word with dots and the like, or a
    one. */
 Str lex_renamed(Parser *p, RenamedKind kind, size_t at, Str word);
 Str lex_path(Parser *p);   /* h.*.sub */
+Str lex_layers(Parser *p); /* h[0..3].attn, h.*.sub */
 Str lex_symbol(Parser *p); /* @name */
 Str lex_quoted(Parser *p);
 Str lex_value(Parser *p); /* a word or the digits of a number, as written */
@@ -65,4 +66,7 @@ bool lex_loc(Parser *p, const char *word, Loc *l); /* word(f1:2:3+4) if it is ne
 /* The rest of a line of the plan (plan_lines.c). */
 void read_rule(Parser *p); /* place */
 void read_recompute(Parser *p);
+void read_offload(Parser *p);
+/* The text of a setting that was a line of the plan in old dumps; false: it was none. */
+bool read_old_line(Parser *p, Str key);
 #endif

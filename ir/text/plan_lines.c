@@ -3,15 +3,27 @@
      place Heads, Mlp -> tensor else Seq
      recompute h[0..5], dec keep = auto budget = 4294967296 offload = host over tensor, node
      recompute h keep = [h.*.attn.q, h.*.attn.k]  loc(f1:22:3+37)
+     offload optimizer loc(f1:24:3+9) of h[0..3].attn loc(f1:24:16+12)
 
-   The position of the line follows, and after that the position of the axes, `over(f1:23:33+6)`.
-   Dumps of old versions have the same text as a setting, `set plan.recompute.1 = "h keep = all"`.
+   The position of a line `recompute` follows it, then those of the axes,
+   `over(f1:23:33+6)`, and of `host`, `offload(f1:23:30+4)`. Old dumps have the same text as
+   settings, `set plan.recompute.1 = "h keep = all"`, `set plan.offload = "optimizer, grads"`, and
+   the paths of a word as `set plan.offload.grads = "h.*, wte"`.
    Must not: know the names of values or stacks. */
 #include "parse.h"
 #include "ir/shape/placement.h"
 #include "ir/support/num.h"
 
+static const char *const offload_words[] = {"optimizer", "grads", "params", "auto"};
 static const char *const keep_words[] = {"all", "input", "none", "auto"};
+
+const char *offload_word(OffloadWord word) { return offload_words[word]; }
+
+bool offload_find(const char *text, OffloadWord *word) {
+  for (size_t i = 0; i < COUNT_OF(offload_words); i++)
+    if (!strcmp(text, offload_words[i])) return *word = (OffloadWord)i, true;
+  return false;
+}
 
 bool keep_find(const char *word, KeepWord *keep) {
   for (size_t i = 0; i < COUNT_OF(keep_words); i++)
@@ -100,8 +112,72 @@ void read_recompute(Parser *p) {
     line.offload = true;
   }
   if (lex_keyword(p, "over")) line.over = read_axes(p);
-  if (lex_loc(p, "loc", &line.loc)) lex_loc(p, "over", &line.over_loc);
+  lex_loc(p, "loc", &line.loc);
+  lex_loc(p, "over", &line.over_loc);
+  lex_loc(p, "offload", &line.offload_loc);
   vec_push(p->m->arena, p->m->recompute, line);
+}
+
+static OffloadWord read_offload_word(Parser *p) {
+  OffloadWord word = OFFLOAD_AUTO;
+  lex_blanks(p);
+  size_t at = p->at;
+  if (!offload_find(lex_word(p, "what is on the host"), &word))
+    lex_fail(p, "E1001", at, "`offload` takes optimizer, grads, params or auto");
+  return word;
+}
+
+void read_offload(Parser *p) {
+  OffloadLine line = {.word = read_offload_word(p)};
+  lex_loc(p, "loc", &line.loc);
+  if (lex_keyword(p, "of")) line.path = lex_layers(p), lex_loc(p, "loc", &line.path_loc);
+  vec_push(p->m->arena, p->m->offload, line);
+}
+
+/* The lines of a word, whose setting with paths is before or after that with all words. */
+static void read_old_paths(Parser *p, OffloadWord word) {
+  OffloadLine line = {.word = word};
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < p->m->offload.n; i++) {
+    const OffloadLine *had = &p->m->offload.at[i];
+    if (had->word == word && !had->path) line.loc = had->loc;
+    else p->m->offload.at[n++] = *had;
+  }
+  p->m->offload.n = n;
+  do {
+    line.path = lex_layers(p);
+    vec_push(p->m->arena, p->m->offload, line);
+  } while (lex_take(p, ','));
+}
+
+static void read_old_words(Parser *p) {
+  uint32_t first = p->m->offload.n;
+  Loc loc = {0};
+  if (!lex_keyword(p, "none")) do {
+      OffloadLine line = {.path = NULL};
+      if (lex_keyword(p, "saved")) continue; /* the lines `recompute` say so */
+      line.word = read_offload_word(p);
+      for (uint32_t i = 0; i < first; i++) /* their paths are known */
+        if (p->m->offload.at[i].word == line.word) line.path = p->m->offload.at[i].path;
+      if (!line.path) vec_push(p->m->arena, p->m->offload, line);
+    } while (lex_take(p, ','));
+  lex_loc(p, "loc", &loc);
+  for (uint32_t i = 0; i < p->m->offload.n; i++) p->m->offload.at[i].loc = loc;
+}
+
+bool read_old_line(Parser *p, Str key) {
+  static const char recompute[] = "plan.recompute.", offload[] = "plan.offload";
+  size_t n = sizeof offload - 1;
+  OffloadWord word = OFFLOAD_AUTO;
+  bool lines = !strncmp(key, recompute, sizeof recompute - 1), words = !strcmp(key, offload),
+       paths = !strncmp(key, offload, n) && key[n] == '.' && offload_find(key + n + 1, &word);
+  if (!lines && !words && !paths) return false;
+  lex_expect(p, '"');
+  if (lines) read_recompute(p);
+  else if (words) read_old_words(p);
+  else read_old_paths(p, word);
+  lex_expect(p, '"');
+  return true;
 }
 
 /* ---- writing ---- */
@@ -136,6 +212,13 @@ SettingRows module_rows(const Module *m) {
   for (uint32_t i = 0; i < m->recompute.n; i++) {
     Setting row = {.key = intern_printf(m->ctx->names, "plan.recompute.%u", i + 1),
                    .value = recompute_text(m->arena, &m->recompute.at[i])};
+    vec_push(m->arena, rows, row);
+  }
+  for (uint32_t i = 0; i < m->offload.n; i++) {
+    const OffloadLine *line = &m->offload.at[i];
+    Setting row = {.key = intern_printf(m->ctx->names, "plan.offload.%u", i + 1),
+                   .value = arena_printf(m->arena, "%s%s%s", offload_words[line->word],
+                                         line->path ? " of " : "", line->path ? line->path : "")};
     vec_push(m->arena, rows, row);
   }
   return rows;

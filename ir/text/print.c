@@ -339,12 +339,23 @@ static void put_rule(IrPrinter *printer, const PlaceRule *rule) {
   put(printer, "\n");
 }
 
+/* Positions of parts of a line, `over(f1:23:33+6)`. */
+static void put_part_loc(IrPrinter *printer, const char *part, Loc l) {
+  if (l.file) put(printer, " %s(f%u:%u:%u+%u)", part, l.file, l.line, l.column, l.length);
+}
+
 static void put_recompute(IrPrinter *printer, const RecomputeLine *line) {
-  Loc over = line->over_loc;
   put(printer, "recompute %s", recompute_text(printer->arena, line));
   put_loc(printer, line->loc);
-  if (line->loc.file && over.file)
-    put(printer, " over(f%u:%u:%u+%u)", over.file, over.line, over.column, over.length);
+  put_part_loc(printer, "over", line->over_loc);
+  put_part_loc(printer, "offload", line->offload_loc);
+  put(printer, "\n");
+}
+
+static void put_offload(IrPrinter *printer, const OffloadLine *line) {
+  put(printer, "offload %s", offload_word(line->word));
+  put_part_loc(printer, "loc", line->loc);
+  if (line->path) put(printer, " of %s", line->path), put_part_loc(printer, "loc", line->path_loc);
   put(printer, "\n");
 }
 
@@ -414,6 +425,7 @@ static void put_head(IrPrinter *printer, const Module *m, const char *comment) {
     put(printer, "\n");
   }
   for (uint32_t i = 0; i < m->recompute.n; i++) put_recompute(printer, &m->recompute.at[i]);
+  for (uint32_t i = 0; i < m->offload.n; i++) put_offload(printer, &m->offload.at[i]);
   for (uint32_t i = 0; i < m->lists.n; i++) {
     put(printer, "lists @%s", m->lists.at[i].name);
     put_attrs(printer, &m->lists.at[i].attrs);

@@ -89,9 +89,9 @@ static bool differs(const Ranges *ranges, const CutStack *stack, int64_t layer) 
   for (uint32_t i = 0; i < m->globals.n; i++) {
     Str name = m->globals.at[i]->name;
     if (!is_of(m->globals.at[i], stack->path)) continue;
-    for (size_t k = 0; k < OFFLOAD_WORDS; k++)
-      if (plan_offloads(m, offload_words[k], layer_named(m, name, layer - 1, layer - 1)) !=
-          plan_offloads(m, offload_words[k], layer_named(m, name, layer, layer)))
+    for (OffloadWord k = 0; k < OFFLOAD_WORDS; k++)
+      if (plan_offloads(m, k, layer_named(m, name, layer - 1, layer - 1)) !=
+          plan_offloads(m, k, layer_named(m, name, layer, layer)))
         return true;
   }
   return false;
@@ -105,13 +105,13 @@ static void join_alike(const Ranges *ranges, CutStack *stack) {
   stack->begin.n = n;
 }
 
-static void read_paths(Ranges *ranges, Str word) {
-  Str path = plan_offload_paths(ranges->m, word);
+static void read_paths(Ranges *ranges) {
+  const Module *m = ranges->m;
   LayerPath layers;
-  for (size_t n; path && *path; path += n + strspn(path + n, ", ")) {
-    n = strcspn(path, ",");
-    if (!layer_path(path, n, &layers)) continue;
-    CutStack *stack = stack_of(ranges, intern_n(ranges->m->ctx->names, path, layers.stack));
+  for (uint32_t i = 0; i < m->offload.n; i++) {
+    Str path = m->offload.at[i].path;
+    if (!path || !layer_path(path, strlen(path), &layers)) continue;
+    CutStack *stack = stack_of(ranges, intern_n(m->ctx->names, path, layers.stack));
     if (!stack) continue;
     cut_at(ranges, stack, layers.first);
     cut_at(ranges, stack, layers.last + 1);
@@ -147,7 +147,7 @@ static bool is_on_stages(const Ranges *ranges, const CutStack *stack) {
 
 static bool find_stacks(Ranges *ranges) {
   bool any = false;
-  for (size_t i = 0; i < OFFLOAD_WORDS; i++) read_paths(ranges, offload_words[i]);
+  read_paths(ranges);
   for (uint32_t i = 0; i < ranges->stack.n; i++) {
     join_alike(ranges, &ranges->stack.at[i]);
     bool cut = ranges->stack.at[i].begin.n > 1 && !is_on_stages(ranges, &ranges->stack.at[i]);

@@ -302,8 +302,8 @@ static Fn *rewrite(Module *m, Fn *from, const ArgTiers *args, const Tier *result
     tiers.copy[args[i].stored][v] =
         fn_arg(m, tiers.to, type_in_tier(*value_type(from, v), args[i].stored));
   }
-  tiers.to_host = text_lists(plan_offload(m), "grads") ? offload_gradients(m, from, tiers.tier)
-                                                       : ARENA_ARRAY(m->arena, bool, n + 1);
+  tiers.to_host = plan_offloads_any(m, OFFLOAD_GRADS) ? offload_gradients(m, from, tiers.tier)
+                                                      : ARENA_ARRAY(m->arena, bool, n + 1);
   for (OpId i = 0; i < from->ops.n; i++) copy_op(&tiers, &from->ops.at[i]);
   for (uint32_t i = 0; i < from->results.n; i++) {
     ValueId v = from->results.at[i];
@@ -326,9 +326,9 @@ static const Global *first_member(const Module *m, const Global *group) {
   return NULL;
 }
 
-bool offload_names(const Module *m, Str what, const Global *global) {
+bool offload_names(const Module *m, OffloadWord word, const Global *global) {
   const Global *member = first_member(m, global);
-  return class_offloads(m, what, member ? member->name : global->name);
+  return class_offloads(m, word, member ? member->name : global->name);
 }
 
 static bool has_members(const Module *m, const Global *global) {
@@ -376,7 +376,7 @@ static Str in_groups(const Module *m) {
 static bool refuse_left(Module *m) {
   for (uint32_t i = 0; i < m->globals.n; i++) {
     const Global *global = m->globals.at[i];
-    if (!is_left(m, global) || !plan_offloads(m, "optimizer", global->name)) continue;
+    if (!is_left(m, global) || !plan_offloads(m, OFFLOAD_OPTIMIZER, global->name)) continue;
     Str others = in_groups(m);
     Report *r =
         diag_at(m->ctx->diag, "E0712", plan_offload_at(m),
@@ -430,17 +430,17 @@ static bool any_kept(const Module *m) {
 }
 
 void pass_offload(Module *m) {
-  bool states = text_lists(plan_offload(m), "optimizer"),
-       params = text_lists(plan_offload(m), "params");
+  bool states = plan_offloads_any(m, OFFLOAD_OPTIMIZER),
+       params = plan_offloads_any(m, OFFLOAD_PARAMS);
   if (!states && !params && !any_kept(m)) return;
   if ((states && refuse_left(m)) || (params && refuse_ahead(m)) || refuse_kept(m)) return;
   if (states) delayed_update(m);
   for (uint32_t i = 0; i < m->globals.n; i++) {
     Global *global = m->globals.at[i];
     if ((states && global->kind == GLOBAL_STATE && has_members(m, global) &&
-         offload_names(m, "optimizer", global)) ||
+         offload_names(m, OFFLOAD_OPTIMIZER, global)) ||
         (params && global->kind == GLOBAL_PARAM && !global->within &&
-         offload_names(m, "params", global)))
+         offload_names(m, OFFLOAD_PARAMS, global)))
       global->type.tier = TIER_host;
   }
   for (uint32_t i = 0; i < m->fns.n; i++) {

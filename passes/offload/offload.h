@@ -16,5 +16,5 @@ void delayed_update(Module *m);
 
 /* Does the plan offload this unit (`optimizer`, `params`, `grads`) of a parameter group, or of a
    parameter in no group, on the stages that the module is for? */
-bool offload_names(const Module *m, Str what, const Global *global);
+bool offload_names(const Module *m, OffloadWord word, const Global *global);
 #endif

@@ -126,7 +126,7 @@ bool *offload_gradients(const Module *m, const Fn *f, const Tier *used) {
   for (uint32_t i = 0; i < f->args.n; i++) search.tier[f->args.at[i]] = used[f->args.at[i]];
   search.hosted = ARENA_ARRAY(m->arena, bool, m->globals.n + 1);
   for (uint32_t i = 0; i < m->globals.n; i++)
-    search.hosted[i] = offload_names(m, "grads", m->globals.at[i]);
+    search.hosted[i] = offload_names(m, OFFLOAD_GRADS, m->globals.at[i]);
   while (search.changed) {
     search.changed = false;
     for (OpId i = 0; i < f->ops.n; i++) visit_op(&search, &f->ops.at[i]);

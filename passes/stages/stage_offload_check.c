@@ -52,12 +52,13 @@ static void refuse_one(Module *m, Report *r, Str stack) {
             alone ? "another schedule" : "several micro-batches: a smaller `micro`");
 }
 
-static void refuse(Module *m, Str what, Str param, const LayerBlocks *blocks, int64_t layer) {
+static void refuse(Module *m, OffloadWord word, Str param, const LayerBlocks *blocks,
+                   int64_t layer) {
   bool one = blocks->stages == 1;
   int64_t stage = stage_of(blocks, layer);
   Str stack = intern_n(m->ctx->names, param, strcspn(param, "*") - 1);
   Report *r = diag_at(m->ctx->diag, "E0901", plan_offload_at(m),
-                      "`offload %s` of some layers of a %s is not built yet", what,
+                      "`offload %s` of some layers of a %s is not built yet", offload_word(word),
                       one ? "pipeline" : "stage");
   if (one) {
     refuse_one(m, r, stack);
@@ -68,13 +69,13 @@ static void refuse(Module *m, Str what, Str param, const LayerBlocks *blocks, in
 }
 
 /* False: refused. */
-static bool is_whole(Module *m, const Global *global, Str what) {
+static bool is_whole(Module *m, const Global *global, OffloadWord word) {
   LayerBlocks blocks = blocks_of(m, global);
   int8_t *seen = ARENA_ARRAY(m->arena, int8_t, blocks.stages); /* 1: has not, 2: has */
   for (int64_t layer = 0; layer < blocks.dim->size; layer++) {
     int8_t *stage = &seen[stage_of(&blocks, layer)],
-           has = plan_offloads(m, what, layer_named(m, global->name, layer, layer)) ? 2 : 1;
-    if (*stage && *stage != has) return refuse(m, what, global->name, &blocks, layer), false;
+           has = plan_offloads(m, word, layer_named(m, global->name, layer, layer)) ? 2 : 1;
+    if (*stage && *stage != has) return refuse(m, word, global->name, &blocks, layer), false;
     *stage = has;
   }
   return true;
@@ -103,10 +104,9 @@ static void check_class(Module *m) {
 
 void stage_tiers_check(Module *m) {
   StageClass class[STAGE_CLASSES];
-  for (int k = 0; k < OFFLOAD_WORDS; k++)
-    for (uint32_t i = 0; word_names_layers(m, offload_words[k]) && i < m->globals.n; i++)
-      if (layers_ranks(m, m->globals.at[i]) > 1 && !is_whole(m, m->globals.at[i], offload_words[k]))
-        return;
+  for (OffloadWord k = 0; k < OFFLOAD_WORDS; k++)
+    for (uint32_t i = 0; word_names_layers(m, k) && i < m->globals.n; i++)
+      if (layers_ranks(m, m->globals.at[i]) > 1 && !is_whole(m, m->globals.at[i], k)) return;
   int n = module_classes(m, class);
   if (n > STAGE_CLASSES) refuse_many(m, n);
   else check_class(m);

@@ -397,7 +397,7 @@ static void find_axes(Zero *zero) {
 static bool read_settings(Zero *zero) {
   Module *module = zero->m;
   find_axes(zero);
-  zero->hosts = text_lists(plan_offload(module), "optimizer");
+  zero->hosts = plan_offloads_any(module, OFFLOAD_OPTIMIZER);
   if (!zero->naxes && !zero->hosts) return false;
   zero->stage = plan_zero_stage(module);
   zero->bucket_bytes = plan_zero_bucket(module);

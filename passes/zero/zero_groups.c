@@ -75,8 +75,8 @@ static int stage_of(const GroupSlice *slice, const ZeroGroup *group) {
 
 unsigned zero_hosted(const Zero *zero, const Global *param) {
   unsigned bits = 0;
-  for (size_t i = 0; i < OFFLOAD_WORDS; i++)
-    bits |= (unsigned)plan_offloads(zero->m, offload_words[i], param->name) << i;
+  for (OffloadWord i = 0; i < OFFLOAD_WORDS; i++)
+    bits |= (unsigned)plan_offloads(zero->m, i, param->name) << i;
   return bits;
 }
 

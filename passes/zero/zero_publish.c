@@ -104,7 +104,7 @@ static ValueId all_of(Zero *zero, Fn *fn, const ZeroGroup *group, ValueId value)
 static Axis rows_of(const Zero *zero, const Fn *fn, const ZeroGroup *group, ValueId value) {
   Str param = group->member.at[0].param->name;
   Type type = type_with_elem(*value_type(fn, value), group->narrow);
-  bool goes = zero->hosts && plan_offloads(zero->m, "optimizer", param);
+  bool goes = zero->hosts && plan_offloads(zero->m, OFFLOAD_OPTIMIZER, param);
   bool large = type_count(&type) * elem_bytes(type.elem) > zero->bucket_bytes;
   if (!goes || !large || group->measured) return (Axis){0};
   return group->rounds.dim ? group->rounds : (Axis){group->bucket, group->buckets};

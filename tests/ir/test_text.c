@@ -84,13 +84,17 @@ static void reads_lines_of_the_plan(void **state) {
       "recompute h.*.sub[0..5], dec keep = auto budget = 4294967296 offload = host over t1, t2  "
       "loc(f1:20:3+31) over(f1:20:33+6)\n"
       "recompute h keep = [h.*.attn.q, h.*.k]  loc(f1:21:3+4)\nrecompute h keep = none\n"
+      "offload params of h[0..3].attn\noffload params of wte\noffload grads\n"
       "input @x : f32[A:3]\n";
   static const char old[] =
       "shardc-ir 1\nmodel T\nafter lower\n"
       "set plan.recompute.1 = \"h.*.sub[0..5], dec keep = auto budget = 4294967296 offload = host "
       "over t1, t2 loc(f1:20:3+31) over(f1:20:33+6)\"\nset plan.micro = \"2\"\n"
       "set plan.recompute.2 = \"h keep = [h.*.attn.q, h.*.k] loc(f1:21:3+4)\"\n"
-      "set plan.recompute.3 = \"h keep = none\"\ninput @x : f32[A:3]\n";
+      "set plan.recompute.3 = \"h keep = none\"\n"
+      "set plan.offload.params = \"h[0..3].attn, wte\"\nset plan.offload = \"grads, params, "
+      "saved\"\n"
+      "input @x : f32[A:3]\n";
   const char *const texts[] = {lines, old};
   (void)state;
   for (int i = 0; i < 2; i++) {
@@ -102,6 +106,25 @@ static void reads_lines_of_the_plan(void **state) {
     assert_string_equal(ir_print(m, NULL), lines);
     ctx_free(c);
   }
+}
+
+/* Every word and path has its position; of old dumps the first word has. */
+static void lines_of_the_plan_have_positions(void **state) {
+  static const char head[] = "shardc-ir 1\nmodel T\nafter lower\nsource f1 \"a\" \"b\"\n",
+                    text[] = "offload optimizer loc(f1:2:1+9) of wte loc(f1:2:14+3)\n"
+                             "offload auto loc(f1:3:1+4)\n",
+                    old[] = "set plan.offload = \"optimizer loc(f1:2:1+9)\"\n"
+                            "set plan.offload.optimizer = \"h.*\"\n";
+  (void)state;
+  Ctx *c = ctx_new();
+  Module *m = module_of(c, arena_printf(c->arena, "%s%s", head, text));
+  if (!m) fail_msg("%s", reported(c));
+  assert_string_equal(ir_print(m, NULL), arena_printf(c->arena, "%s%s", head, text));
+  m = module_of(c, arena_printf(c->arena, "%s%s", head, old));
+  if (!m) fail_msg("%s", reported(c));
+  assert_string_equal(ir_print(m, NULL),
+                      arena_printf(c->arena, "%soffload optimizer loc(f1:2:1+9) of h.*\n", head));
+  ctx_free(c);
 }
 
 static void takes_what_a_hand_writes(void **state) {
@@ -148,6 +171,9 @@ static const struct {
     {"E1001", "shardc-ir 1\nrecompute h keep = [q\n"},
     {"E1001", "shardc-ir 1\nrecompute h[3..1] keep = all\n"},
     {"E1001", "shardc-ir 1\nrecompute h[3] keep = all\n"},
+    {"E1001", "shardc-ir 1\nset plan.offload = \"moments\"\n"},
+    {"E1001", "shardc-ir 1\noffload moments\n"},
+    {"E1001", "shardc-ir 1\noffload params of\n"},
     {"E1001", "shardc-ir 1\nrecompute keep = all\n"},
     {"E1001", "shardc-ir 1\nrecompute h keep = all over\n"},
     {"E1001", "shardc-ir 1\ndim A = 4 pad 3\n"},
@@ -258,10 +284,15 @@ static void survives_damage(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(prints_what_it_read),      cmocka_unit_test(reads_lines_of_the_plan),
-      cmocka_unit_test(takes_what_a_hand_writes), cmocka_unit_test(keeps_placements),
-      cmocka_unit_test(dense_strides_come_back),  cmocka_unit_test(names_what_is_wrong),
-      cmocka_unit_test(offers_a_similar_name),    cmocka_unit_test(survives_damage),
+      cmocka_unit_test(prints_what_it_read),
+      cmocka_unit_test(reads_lines_of_the_plan),
+      cmocka_unit_test(lines_of_the_plan_have_positions),
+      cmocka_unit_test(takes_what_a_hand_writes),
+      cmocka_unit_test(keeps_placements),
+      cmocka_unit_test(dense_strides_come_back),
+      cmocka_unit_test(names_what_is_wrong),
+      cmocka_unit_test(offers_a_similar_name),
+      cmocka_unit_test(survives_damage),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -61,8 +61,12 @@ static const char *with_mesh(Ctx *c, Module *m, const Plan *p) {
 static void set_all(Ctx *c, Module *m, const char *settings) {
   while (settings && *settings) {
     size_t key = strcspn(settings, "="), value = strcspn(settings + key, " ");
-    module_set(m, arena_printf(c->arena, "%.*s", (int)key, settings), "%.*s", (int)value - 1,
-               settings + key + 1);
+    if (!strncmp(settings, "plan.offload", 12)) /* lines of the plan, as old dumps write them */
+      ir_parse_line(m, arena_printf(c->arena, "set %.*s = \"%.*s\"", (int)key, settings,
+                                    (int)value - 1, settings + key + 1));
+    else
+      module_set(m, arena_printf(c->arena, "%.*s", (int)key, settings), "%.*s", (int)value - 1,
+                 settings + key + 1);
     settings += key + value, settings += *settings == ' ';
   }
 }

@@ -136,7 +136,7 @@ static void add_offload(Ctx *c, Plan *p, const char *file, uint64_t seed) {
   if (word < 4 && answer(seed, 1, 2))
     p->settings = arena_printf(c->arena, "%splan.offload.optimizer=%s%s ", p->settings,
                                stack_named(c, file, 0), layers[answer(seed, 2, 4)]);
-  if (answer(seed, 3, 3) == 0)
+  if (word >= 2 && word < 5 && answer(seed, 3, 3) == 0)
     p->settings = arena_printf(c->arena, "%splan.offload.params=%s%s ", p->settings,
                                stack_named(c, file, 1), answer(seed, 4, 2) ? ".1" : ".*");
 }
