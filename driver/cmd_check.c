@@ -77,9 +77,11 @@ static Fits judge(Cli *o, const char *path, const CheckedPlan *plan) {
     nodes_warn(&one, &all);
     if (diag_given(one.c->diag, "W0701")) diag_take(o->c->diag, one.c->diag, "W0701");
     else ctx_free(one.c);
-    return FITS;
+    return plan->sized ? FITS : FITS_UNKNOWN;
   }
-  if (diag_given(one.c->diag, "E0901")) return ctx_free(one.c), not_judged(o, plan), FITS_LATER;
+  /* A pass says where a plan asks for what is not built; the frontend has said so in N0902. */
+  if (diag_given(one.c->diag, "E0901") && diag_given(o->c->diag, "N0902"))
+    return ctx_free(one.c), not_judged(o, plan), FITS_LATER;
   bool small = diag_given(one.c->diag, "E0801");
   diag_take(o->c->diag, one.c->diag, "E"); /* they live on in the context */
   return small ? FITS_NOT : FITS_UNKNOWN;

@@ -54,7 +54,8 @@ typedef struct CheckedLayout {
 typedef struct CheckedPlan {
   Str name; /* of a plan of FILE */
   Span span;
-  bool judged; /* its machine says how much memory there is, and what model it is for is known */
+  bool sized;  /* its machine says how much memory there is, and what model it is for is known */
+  bool judged; /* so passes judge it; or it has lines that they judge alone */
 } CheckedPlan;
 
 typedef struct CheckedFile {

@@ -1,29 +1,39 @@
 /* The lines `offload` of a plan. Each word names a parameter at most once (E0606); paths must match
-   parameters (E0709) that are updated (E0602); of a pipeline stage all layers or none (E0901,
-   sema_offload_stages.c); gradients only if their update is also on the host (E0901). `optimizer of
-   h.*, wte`: a path matches the parameter of that name, or all parameters under it, `h[0..3].attn`
-   those of these layers; without `of` a word applies to all parameters. Lines add up. Must not:
-   check that the target has a host. */
-#include "sema_offload.h"
+   parameters (E0709) that are updated (E0602); gradients only if their update is also on the host
+   (E0901). `optimizer of h.*, wte`: a path matches the parameter of that name, or all parameters
+   under it, `h[0..3].attn` those of these layers; without `of` a word applies to all parameters.
+   Lines add up. Must not: check that the target has a host, nor which layers a pipeline stage has
+   (passes/stages/stage_offload_check.c). */
+#include "sema_plan.h"
 #include "ir/plan/layer_range.h"
 #include <string.h>
+
+typedef struct Offloaded {     /* a word with one of its paths */
+  const AstValue *word, *path; /* path NULL: all parameters */
+} Offloaded;
+
+typedef struct OffloadPath { /* h.*.attn, h[0..3].attn, wte */
+  Str whole;                 /* with a star for the layers */
+  int64_t first, last;       /* last -1: no layers are named */
+} OffloadPath;
 
 typedef struct OffloadLines {
   PlanCheck *check;
   VEC(Offloaded) list;
 } OffloadLines;
 
-OffloadPath offload_path(const PlanCheck *check, const AstValue *value) {
+static OffloadPath offload_path(const PlanCheck *check, const AstValue *value) {
   Str text = intern(check->e->ctx->names, value->path->text);
   OffloadPath path = {.whole = text, .last = -1};
   LayerPath layers;
   if (!layer_path(text, strlen(text), &layers)) return path;
-  path.first = layers.first, path.last = layers.last, path.rest = layers.rest;
+  path.first = layers.first, path.last = layers.last;
   path.whole = layer_path_whole(check->e->ctx->names, text);
   return path;
 }
 
-bool path_starts(Str path, Str with) {
+/* Is the path `with`, or under it? */
+static bool path_starts(Str path, Str with) {
   size_t n = strlen(with);
   return !strncmp(path, with, n) && (!path[n] || path[n] == '.');
 }
@@ -45,14 +55,14 @@ static bool meet(const PlanCheck *check, const AstValue *a, const AstValue *b) {
   return p.last < 0 || q.last < 0 || (p.first <= q.last && q.first <= p.last);
 }
 
-bool offload_same_word(const Offloaded *a, const Offloaded *b) {
+static bool same_word(const Offloaded *a, const Offloaded *b) {
   return !strcmp(a->word->path->text, b->word->path->text);
 }
 
 static void check_twice(OffloadLines *lines, const Offloaded *last) {
   for (uint32_t i = 0; i < lines->list.n; i++) {
     const Offloaded *first = &lines->list.at[i];
-    if (!offload_same_word(first, last) || !meet(lines->check, first->path, last->path)) continue;
+    if (!same_word(first, last) || !meet(lines->check, first->path, last->path)) continue;
     const AstValue *at = last->path ? last->path : last->word,
                    *before = first->path ? first->path : first->word;
     Report *r = world_error(
@@ -187,7 +197,7 @@ static void check_auto(const OffloadLines *lines) {
         "it chooses among all; or name what goes: `offload optimizer of %s -> host`",
         own->path->path->text);
   for (uint32_t i = 0; i < lines->list.n; i++)
-    if (!offload_same_word(own, &lines->list.at[i])) {
+    if (!same_word(own, &lines->list.at[i])) {
       Report *r = world_error(lines->check->w, "E0602", lines->list.at[i].word->span,
                               "`offload auto` chooses what goes to the host");
       diag_also(r, own->word->span, "here");
@@ -204,7 +214,6 @@ void check_offload(PlanCheck *check) {
     if (strcmp(line->path->text, "offload") != 0) continue;
     read_line(&lines, line);
   }
-  check_offload_stages(check, lines.list.n, lines.list.at);
   check_gradients(&lines);
   check_auto(&lines);
 }

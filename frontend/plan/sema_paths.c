@@ -125,7 +125,7 @@ Str plan_stack_of(const PlanCheck *check, const AstValue *value) {
   return stack;
 }
 
-Str plan_layers_of(const PlanCheck *check, Str stack) {
+static Str layers_of(const PlanCheck *check, Str stack) {
   size_t n = strlen(stack);
   uint32_t around = 0;
   for (const char *star = strchr(stack, '*'); star; star = strchr(star + 1, '*')) around++;
@@ -142,7 +142,7 @@ Str plan_layers_of(const PlanCheck *check, Str stack) {
 static void check_rounds(PlanCheck *check, const AstValue *value) {
   const AstPart *part = layers_part(value->path);
   if (!part) return;
-  Str stack = plan_stack_of(check, value), dim = plan_layers_of(check, stack);
+  Str stack = plan_stack_of(check, value), dim = layers_of(check, stack);
   int64_t rounds = dim ? size_of(check->e->sizes, dim) : 0,
           last = part->kind == PART_RANGE ? part->last : part->first;
   bool turned = part->kind == PART_RANGE && part->last < part->first;

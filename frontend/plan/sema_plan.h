@@ -44,9 +44,6 @@ int64_t plan_batch_ranks(const PlanCheck *p);         /* over which all lines cu
 int64_t plan_zero_ranks(PlanCheck *p);                /* that share what `zero` partitions */
 /* Checks layers over a number of stages: E0704. */
 void check_layers(PlanCheck *p, const Placed *placed, int64_t size, int64_t ranks);
-/* The number of consecutive layers of a stage in a block; all layers if stages run one program; 0:
-   not known yet. */
-int64_t plan_stage_room(const PlanCheck *check, int64_t layers, int64_t stages);
 /* Help of E0701: ranks that share key/value heads (sema_heads.c). */
 void help_heads(PlanCheck *check, Report *r, const PlaceLine *rule, const Placed *heads);
 void check_stages(PlanCheck *p);          /* E0602, W0702, W0706 (sema_stages.c) */
@@ -63,7 +60,6 @@ void plan_names_part(PlanCheck *check, const AstValue *value);
 /* The stack of whose layers a path names some: enc.layers of enc.layers[0..3].attn; else its first
    word. */
 Str plan_stack_of(const PlanCheck *check, const AstValue *value);
-Str plan_layers_of(const PlanCheck *check, Str stack); /* their dim; NULL: it is no stack */
 bool plan_has_path(const PlanCheck *check, Str path); /* of a parameter, or of what is around one */
 void check_messages(PlanCheck *check);                /* E0602, W0707 (sema_messages.c) */
 int64_t plan_int8_numbers(const PlanCheck *check);    /* that share a scale; 0: nothing does */

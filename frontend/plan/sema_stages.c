@@ -23,15 +23,6 @@ static bool uneven_is_on(const PlanCheck *check) {
   return word && strcmp(word, "off") != 0;
 }
 
-int64_t plan_stage_room(const PlanCheck *check, int64_t layers, int64_t stages) {
-  Str kind = settings_word(check->e->ctx, check->item, ITEM_PLAN, "pipeline", NULL);
-  int64_t blocks = stages * chunks_of(check);
-  if (kind && !strcmp(kind, "sequential")) return layers;
-  bool known = !kind || strcmp(kind, "auto") != 0;
-  if (!known || uneven_is_on(check) || blocks < 1 || layers % blocks) return 0;
-  return layers / blocks;
-}
-
 /* The edit that lets stages differ, where the plan has the line. */
 static void offer_uneven(const PlanCheck *check, Report *r) {
   const AstValue *schedule = settings_value(check->item, "pipeline", NULL);

@@ -298,11 +298,11 @@ STAGES = [(FOUR, 'optimizer of h[0..2].attn', '24', 'optimizer of h[0..3].attn')
            'optimizer of h[0..1], h[4..5]'),
           (FOUR + '; pipeline sequential', 'params of h[0..1], wte', '21', 'params of h.*, wte'),
           (FOUR + '; pipeline sequential', 'params of h.0 -> host; offload params of h.1', '21', None)]
-# where the frontend does not know what a stage has, the pass says it
+# stages of other numbers of layers, and stages that run one program
 LATER = [('pipe = 3; place Layers -> pipe; micro 2; pipeline one_f_one_b uneven = on', 'optimizer of h[0..1]',
-          'stage 0 has `h[0..2]`'),
+          'of whole stages: `h[0..2]`'),
          ('pipe = 4; place Layers -> pipe; micro 8', 'optimizer of h[0..1]', 'a smaller `micro`'),
-         ('pipe = 4; place Layers -> pipe; micro 4; pipeline auto', 'optimizer of h.0', 'stage 0 has `h[0..1]`')]
+         ('pipe = 4; place Layers -> pipe; micro 4; pipeline auto', 'optimizer of h.0', 'of whole stages: `h[0..1]`')]
 
 
 def of_stages(stages, line):
@@ -317,14 +317,14 @@ def on_stages():
     for stages, line, column, mended in STAGES:
         said = 'all layers' if 'sequential' in stages else 'whole stages'
         refused(of_stages(stages, line), 'E0901', f'm.shard:12:{column}', f'of {said}: `')
-        _, notes = run(SHARDC, 'check', 'm.shard', '--message-format=json', cwd=folder)
-        said = [r for r in map(json.loads, notes.splitlines()) if r['code'] == 'N0902'][0]
+        _, notes = run(SHARDC, 'check', 'm.shard', '--message-format=json', cwd=folder, expect=1)
+        said = [r for r in map(json.loads, notes.splitlines()) if r['code'] == 'E0901'][0]
         check(bool(said['edits']) == bool(mended), f'{line}: {said}')
         data = open(f'{folder}/m.shard').read()
         for e in said['edits']: data = data[:e['offset']] + e['text'] + data[e['offset'] + e['length']:]
         open(f'{folder}/m.shard', 'w').write(data)
         if mended: check(mended in data and 'host' in planned_text(), f'{line}: {data}')
-    for stages, line, words in LATER: refused(of_stages(stages, line), 'E0901', 'm.shard:12:11', words)
+    for stages, line, words in LATER: refused(of_stages(stages, line), 'E0901', 'm.shard:12:24', words)
     hosts = {}
     for paths in ('h.*', 'h[0..7]', 'h[0..3], h[4..7]', 'h[2..5]',
                   'h.2, h[3..3].attn, h[3..3].mlp, h.3.ln_1, h.3.ln_2'):
