@@ -3,7 +3,7 @@
 #define SHARDC_LOWER_BUILD_H
 #include "lower.h"
 #include "frontend/model/build.h"
-#include "frontend/plan/plan.h"
+#include "frontend/train/train.h"
 
 /* ---- what is chosen for a program (lower_choose.c) ---- */
 bool choose_program(World *w, const LowerOptions *options, Choice *out);

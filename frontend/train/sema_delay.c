@@ -1,7 +1,8 @@
 /* Checks the requirements of the delayed update on train blocks (passes/math/delay.c): a warm-up,
    because the first steps are the largest, that ends before the run; an optimizer whose steps are
    all alike. */
-#include "sema_plan.h"
+#include "train.h"
+#include "frontend/settings/settings.h"
 #include "ir/plan/optimizers.h"
 
 /* `before`: the text before the number at the position of the message. */

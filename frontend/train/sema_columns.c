@@ -3,7 +3,7 @@
    nothing without such an input (W0706). The runtime applies them (data_open.c). Must not: open
    files. */
 #include "frontend/settings/settings.h"
-#include "plan.h"
+#include "train.h"
 
 static bool is_floats(const Input *in) { return in->type.kind == VAL_FLOAT; }
 

@@ -1,7 +1,7 @@
 /* The lines of train and weights blocks that name parts of the model: every input has one source
    (E0604), every parameter one line (E0502), `as` is an order of the same dims (E0503). Words of a
    data line that its kind of data does not read are reported (W0706). Must not: open files. */
-#include "plan.h"
+#include "train.h"
 #include "frontend/settings/settings.h"
 #include <string.h>
 

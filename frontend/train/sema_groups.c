@@ -2,7 +2,9 @@
    optimizer of its own, and the line without `of` all others. Paths must match parameters (E0709)
    that are updated (E0602), each in one line (E0606), and all layers of a stack (E0901). Numbers of
    each line are checked like those of the line without `of`. Must not: know what rules compute. */
-#include "sema_plan.h"
+#include "train.h"
+#include "frontend/plan/sema_plan.h"
+#include "frontend/settings/settings.h"
 #include "ir/plan/layer_range.h"
 #include "ir/plan/optimizers.h"
 

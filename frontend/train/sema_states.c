@@ -2,7 +2,8 @@
    type must be able to represent their decay. bf16 has 8 significant bits and rounds to nearest: a
    moment that loses less than half of its last bit in a step, 1/256 to 1/512 of it, does not fall
    at all. Must not: judge the effect on the loss. */
-#include "sema_plan.h"
+#include "train.h"
+#include "frontend/settings/settings.h"
 #include "ir/plan/optimizers.h"
 
 static void check_kept(Eval *e, const AstItem *train, const AstValue *states) {

@@ -10,7 +10,7 @@
    A model without a block takes a built-in one, the blocks of the example files, if the paths are
    exactly its parameters and every name in it means something for this model. A block of the user
    is checked before (sema_data.c, weights_config.c). */
-#include "plan.h"
+#include "train.h"
 #include <string.h>
 
 /* ---- which block ---- */

@@ -2,7 +2,7 @@
    says what it takes; the inputs it feeds are passed to the coverage check (sema_data.c), and its
    meaning is written as data.task.* lines, which the executable reads. Must not:
    open files. */
-#include "plan.h"
+#include "train.h"
 #include "ir/support/num.h"
 #include "frontend/settings/settings.h"
 #include <stdlib.h>

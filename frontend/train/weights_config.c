@@ -1,7 +1,7 @@
 /* The `config` lines of weights blocks: the entries of config.json, as JSON. Objects are nested as
    the lines nest them. Entries that JSON, or a reader of config.json, cannot represent are refused:
    a key with a dot would be one flat key that readers ignore. */
-#include "frontend/plan/plan.h"
+#include "train.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
