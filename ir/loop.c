@@ -1,7 +1,12 @@
 /* Facts about loop ops: see loop.h. */
 #include "loop.h"
+#include "made.h"
 
 static uint32_t carried(const Op *loop) { return (uint32_t)attr_int(&loop->attrs, ATTR_carry, 0); }
+
+bool loop_is_micro(const Op *op) {
+  return op->code == OP_loop && op->group[0].nfrom && !strcmp(op->group[0].from[0], MADE_MICRO);
+}
 
 uint32_t loop_whole(const Op *loop) {
   return carried(loop) + (uint32_t)attr_int(&loop->attrs, ATTR_invariant, 0);

@@ -6,6 +6,7 @@
 #define SHARDC_LOOP_H
 #include "ir.h"
 
+bool loop_is_micro(const Op *op);    /* a loop over the micro-batches of a step? */
 uint32_t loop_whole(const Op *loop); /* operands before the stacked ones: carried, invariant */
 int64_t loop_first(const Op *loop);  /* counter of the first round, in the order of slices */
 int64_t loop_length(const Op *loop); /* length of the stack that it is a part of, or trip */

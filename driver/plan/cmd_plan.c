@@ -3,7 +3,7 @@
    which is a lower bound from the machine block: arithmetic at its peak, concurrent with the
    traffic of its links. Ranks of a class run one program, so the command takes as long for a
    thousand ranks as for two. */
-#include "ir/made.h"
+#include "ir/loop.h"
 #include "plan_report.h"
 #include "driver/layout/layout_drawing.h"
 #include "ir/cost/count.h"
@@ -17,11 +17,8 @@
 /* Is there a loop over micro-batches? */
 static bool adds_up(const Module *m) {
   for (uint32_t i = 0; i < m->fns.n; i++)
-    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
-      const Op *o = &m->fns.at[i]->ops.at[k];
-      if (o->code == OP_loop && o->group[0].nfrom && !strcmp(o->group[0].from[0], MADE_MICRO))
-        return true;
-    }
+    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++)
+      if (loop_is_micro(&m->fns.at[i]->ops.at[k])) return true;
   return false;
 }
 

@@ -18,7 +18,7 @@
    so the wait belongs before the first reader of a result. The kernels are not touched, so no bit
    of a number depends on these two settings. Must not: move kernels; let the choice depend on
    anything but the module. */
-#include "ir/made.h"
+#include "ir/loop.h"
 #include "prefetch.h"
 #include "ir/schedule/message.h"
 #include "ir/plan/module_settings.h"
@@ -49,9 +49,8 @@ static const Value *value(const PrefetchPass *pass, ValueId v) { return &pass->f
 /* Loops whose rounds will follow a pipeline schedule (turn_loops.c). The results of one such loop
    are read by another in its next turn, so they are not available rounds earlier, nor may they
    arrive a round later. */
-static bool takes_turns(const Module *m, const LoopShape *shape) {
-  bool parts = shape->axis.dim && !strcmp(shape->axis.dim, MADE_MICRO);
-  return parts && module_class(m).axis >= 0 && plan_takes_turns(m);
+static bool takes_turns(const Module *m, const Op *loop) {
+  return loop_is_micro(loop) && module_class(m).axis >= 0 && plan_takes_turns(m);
 }
 
 /* Is that operand (of the first `whole`: no slice), or result, a slice in all loops over f? */
@@ -63,7 +62,7 @@ static bool is_slice(const PrefetchPass *pass, bool operand, uint32_t number) {
       if (o->callee != pass->as || o->code != OP_loop) continue;
       LoopShape shape = loop_shape(o);
       if (number < (operand ? shape.carry + shape.invariant : shape.carry)) return false;
-      if (takes_turns(pass->m, &shape)) return false;
+      if (takes_turns(pass->m, o)) return false;
       any |= shape.trip > 1;
     }
   return any;

@@ -158,7 +158,7 @@ static int64_t room_of(Module *m, const Fn *step, const Dim *dim, int64_t stages
   int64_t chunks = plan_chunks(m), chosen = (int64_t)module_number(m, "made.stage_layers", 0);
   if (chunks > 1) return ceil_div(dim->size, stages * chunks) * chunks;
   StageWork work = work_of(m, step, dim->name);
-  if (!parts_loop(m, step) || !strcmp(plan_schedule(m), "sequential")) work.first = work.last = 0;
+  if (!parts_loop(step) || !strcmp(plan_schedule(m), "sequential")) work.first = work.last = 0;
   int64_t n = stage_room_fits(dim->size, stages, chosen)
                   ? chosen
                   : layers_of_stage(&work, dim->size, stages);

@@ -9,5 +9,5 @@ void place_stages(Module *m); /* layers over ranks (place_stages.c) */
    built for this model, and one that is. */
 void stages_refuse(Module *m, Str axis, const char *why, const char *help);
 /* The loop over micro-batches in an entry; NULL: there is only one micro-batch. */
-const Op *parts_loop(const Module *m, const Fn *entry);
+const Op *parts_loop(const Fn *entry);
 #endif

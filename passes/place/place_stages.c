@@ -6,7 +6,6 @@
    `localize`). Inside such a loop nothing is placed on X, whatever the rules say of other dims:
    its ranks are at different layers. Pipelines that are not built yet are refused, at the
    place line (E0901). Must not: examine the ops of the rounds. */
-#include "ir/made.h"
 #include "ir/loop.h"
 #include "ir/shape/placement.h"
 #include "ir/plan/stage_class.h"
@@ -101,10 +100,9 @@ static void mark(Stages *stages, Op *o) {
   }
 }
 
-const Op *parts_loop(const Module *m, const Fn *f) {
-  Str dim = intern(m->ctx->names, MADE_MICRO);
+const Op *parts_loop(const Fn *f) {
   for (OpId i = 0; f && i < f->ops.n; i++)
-    if (f->ops.at[i].code == OP_loop && f->ops.at[i].group[0].from[0] == dim) return &f->ops.at[i];
+    if (loop_is_micro(&f->ops.at[i])) return &f->ops.at[i];
   return NULL;
 }
 
@@ -119,10 +117,10 @@ static void let_loops_stream(Module *m, Fn *f) {
 /* Micro-batches need not wait for each other at the end of the pipeline; nor do all stages of
    other entries need the value that the last one has. */
 static void let_stream(Module *m) {
-  if (!parts_loop(m, entry_of(m, "step")) || !strcmp(plan_schedule(m), "sequential")) return;
+  if (!parts_loop(entry_of(m, "step")) || !strcmp(plan_schedule(m), "sequential")) return;
   for (uint32_t i = 0; i < m->fns.n; i++) {
     if (m->fns.at[i]->kind != FN_ENTRY) continue;
-    const Op *parts = parts_loop(m, m->fns.at[i]);
+    const Op *parts = parts_loop(m->fns.at[i]);
     let_loops_stream(m, parts ? parts->callee : m->fns.at[i]);
   }
 }

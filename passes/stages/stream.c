@@ -442,7 +442,7 @@ static Fn *with_parts(StageStream *stream, Fn *f) {
 
 /* The axis of its stages; NULL: it has none that stream, or a reason was given. */
 static Str stream_entry(Module *m, Fn *f) {
-  StageStream stream = {.m = m, .loop = parts_loop(m, f), .forward = NO_OP};
+  StageStream stream = {.m = m, .loop = parts_loop(f), .forward = NO_OP};
   stream.body = stream.loop ? stream.loop->callee : f;
   if (!find_stages(&stream) || !see_all(&stream)) return NULL;
   Fn *to = stream.loop ? with_parts(&stream, f) : apart(&stream);

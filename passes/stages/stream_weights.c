@@ -8,7 +8,7 @@
    sums over micro-batches that the first half makes anyway, such as gradients of a stack after the
    stages, are added up in the first half. Must not: change a number; the order of sums over
    micro-batches and over layers stays. */
-#include "ir/made.h"
+#include "ir/loop.h"
 #include "stream.h"
 #include "ir/plan/module_settings.h"
 #include "ir/shape/placement.h"
@@ -132,11 +132,9 @@ static void cut_parts(Module *m, Rebuild *rebuild, const Op *o, OpId layers) {
 
 void stream_weights(Module *m, Fn *step) {
   Rebuild rebuild = rebuild_begin(m, step);
-  Str dim = intern(m->ctx->names, MADE_MICRO);
   for (OpId i = 0; i < step->ops.n; i++) {
     const Op *o = &step->ops.at[i];
-    bool parts = o->code == OP_loop && o->group[0].from[0] == dim;
-    OpId layers = parts ? backward_layers(o->callee) : NO_OP;
+    OpId layers = loop_is_micro(o) ? backward_layers(o->callee) : NO_OP;
     if (layers == NO_OP) rebuild_op(&rebuild, o);
     else cut_parts(m, &rebuild, o, layers);
   }

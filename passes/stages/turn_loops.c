@@ -12,6 +12,7 @@
    run this module: slices keep their strides, since micro-batches are outermost. If a loop would
    overwrite a value that another loop still reads, the plan is refused at the place line (E0901).
    Must not: examine the ops of rounds; change the order of any sum. */
+#include "ir/loop.h"
 #include "ir/made.h"
 #include "ir/bytes.h"
 #include "ir/plan/module_settings.h"
@@ -42,8 +43,7 @@ static const Op *first_hop(const Op *loop) {
 }
 
 static bool is_over_parts(const TurnPass *pass, OpId i) {
-  const Op *o = &pass->f->ops.at[i];
-  return o->code == OP_loop && o->group[0].from[0] == pass->dim;
+  return loop_is_micro(&pass->f->ops.at[i]);
 }
 
 static void name_axis(TurnPass *pass, const Op *hop) {

@@ -100,7 +100,6 @@ typedef struct Zero {
   bool hosts;                /* updates are on the host, of these parameters or those */
 } Zero;
 
-bool zero_is_micro(const Zero *z, const Op *loop); /* over micro-batches, not over a stack */
 /* By op: how many stacks ran before it; returns how many there are in all, plus one. */
 uint32_t zero_epochs(const Zero *z, const Fn *f, uint32_t **epoch);
 /* Writes entry step anew: parameters that have one gradient get values of their own. */

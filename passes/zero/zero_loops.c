@@ -8,6 +8,7 @@
    copied together with them.
 
    Must not: look into updates (zero_update.c). */
+#include "ir/loop.h"
 #include "zero_site.h"
 
 typedef enum ZeroRole { ROLE_PLAIN, ROLE_MEMBER, ROLE_DROPPED } ZeroRole;
@@ -58,7 +59,7 @@ static ZeroRole role_of(ZeroCopy *copy, uint32_t i) {
   if (ref.group < 0) return ROLE_PLAIN;
   const ZeroGroup *group = &copy->s->z->group.at[ref.group];
   if (i < copy->old.carry + copy->old.invariant)
-    return zero_is_micro(copy->s->z, copy->o) ? ROLE_MEMBER : ROLE_PLAIN;
+    return loop_is_micro(copy->o) ? ROLE_MEMBER : ROLE_PLAIN;
   bool rounds = ref.all && !ref.nviews && group->rounds.dim == copy->old.axis.dim;
   return rounds ? ROLE_MEMBER : ROLE_PLAIN;
 }

@@ -1,5 +1,6 @@
 /* Readers of a parameter other than its update, for partitioned states: between which stacks, and
    in which type. Must not: look into the update itself (zero_slice.c). */
+#include "ir/loop.h"
 #include "zero_slice.h"
 
 /* Between which stacks a value is read, as a set of epochs; views of it included. The update does
@@ -14,8 +15,7 @@ static uint64_t epochs_of(const GroupSlice *slice, const Fn *fn, ValueId value) 
     for (uint32_t k = 0; k < op->nin; k++) {
       if (op->in[k] != value) continue;
       if (op->code == OP_rename || op->code == OP_cast) set |= epochs_of(slice, fn, op->out);
-      else if (op->code == OP_loop && zero_is_micro(slice->z, op))
-        set |= epochs_of(slice, op->callee, op->callee->args.at[k + 1]);
+      else if (loop_is_micro(op)) set |= epochs_of(slice, op->callee, op->callee->args.at[k + 1]);
       else set |= (uint64_t)1 << (epoch[i] < 63 ? epoch[i] : 63);
     }
   }

@@ -14,19 +14,15 @@
    Gradients are in zero_gradients.c, loops in zero_loops.c.
 
    Must not: change the results, beyond the order in which ranks are summed. */
-#include "ir/made.h"
+#include "ir/loop.h"
 #include "zero_site.h"
-
-bool zero_is_micro(const Zero *zero, const Op *loop) {
-  return loop_shape(loop).axis.dim == intern(zero->m->ctx->names, MADE_MICRO);
-}
 
 uint32_t zero_epochs(const Zero *zero, const Fn *fn, uint32_t **epoch) {
   uint32_t n = 0;
   *epoch = ARENA_ARRAY(zero->m->arena, uint32_t, fn->ops.n + 1);
   for (OpId i = 0; i < fn->ops.n; i++) {
     (*epoch)[i] = n;
-    n += fn->ops.at[i].code == OP_loop && !zero_is_micro(zero, &fn->ops.at[i]);
+    n += fn->ops.at[i].code == OP_loop && !loop_is_micro(&fn->ops.at[i]);
   }
   return n + 1;
 }
