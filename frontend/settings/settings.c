@@ -120,10 +120,10 @@ static bool has_word(const AstSetting *setting, const char *word) {
 }
 
 bool setting_is_group(const AstItem *item, const AstSetting *setting) {
-  for (size_t i = 0; i < COUNT_OF(rows); i++)
+  for (size_t i = 0; has_word(setting, "of") && i < COUNT_OF(rows); i++)
     if (rows[i].flags & SETTING_GROUPS && rows[i].block == item->kind &&
         !strcmp(rows[i].word, setting->path->text))
-      return has_word(setting, "of");
+      return true;
   return false;
 }
 
