@@ -410,13 +410,15 @@ GroupSlice slice_begin(Zero *zero, Global *param, Axis rounds) {
   return slice;
 }
 
-/* Behind an op that is not of this form, an update may hide a state. */
+/* An op that is not of this form may hide a state that the step reads. A state that only other
+   entries read, such as those of frozen steps of 1-bit Adam, hides nothing. */
 static void check_states(GroupSlice *slice) {
   const Global *param = slice->member.param;
   size_t n = strlen(param->name);
-  for (uint32_t i = 0; i < slice->z->m->globals.n; i++) {
-    const Global *global = slice->z->m->globals.at[i];
-    bool ours = global->kind == GLOBAL_STATE && !strncmp(global->name, param->name, n) &&
+  for (OpId i = 0; i < slice->f->ops.n; i++) {
+    const Op *op = &slice->f->ops.at[i];
+    const Global *global = op->code == OP_load ? op->global : NULL;
+    bool ours = global && global->kind == GLOBAL_STATE && !strncmp(global->name, param->name, n) &&
                 global->name[n] == '.' && !strchr(global->name + n + 1, '.'),
          read = false;
     for (uint32_t k = 0; k < slice->nstates; k++) read |= slice->member.state[k] == global;
