@@ -72,17 +72,26 @@ static int64_t choose_depth(const Product *product, const KernelLimits *limits) 
   return has_matrix(product, limits) ? DEPTH_AMX : has_pairs(product, limits) ? DEPTH_PAIRS : 1;
 }
 
-/* Cycles per element of copying an operand into scratch: by vectors, by transposing squares, one
-   by one; tiles of a in short pieces from distant lines; of reading it in place: few, from
-   whichever cache holds it. Measured. */
+/* Measured costs. Cycles per element of an operand: to read it in place, from whichever cache holds
+   it; to copy it into scratch by vectors (of a in short pieces from distant lines), by transposing
+   squares, one by one; to copy b for AMX, whose memory is faster than its products. Cycles per
+   multiply-add of a vector and of an AMX tile row. Cycles to hand out a chunk. */
+static const double IN_PLACE = 0.1, BY_VECTORS_B = 0.35, BY_VECTORS_A = 1, BY_SQUARES = 0.45,
+                    BY_ELEMENTS = 2, AMX_B = 1.3, MULTIPLY = 1.1, MULTIPLY_AMX = 2.5,
+                    HAND_OUT = 4000;
+/* Factors of the time: of products whose rows of a evict each other, or are read in place without
+   evicting; of a copy from memory. HELD_UP: chunks by which a worker that is held up is late. */
+static const double EVICTED = 1.4, ROWS_IN_PLACE = 1.03, FROM_MEMORY = 3, HELD_UP = 0.1;
+
+/* Cycles per element of copying or reading an operand. */
 static double copy_cost(const ProductDims *across, const ProductDims *dims, bool of_b,
                         int64_t packed) {
   const ProductDim *x = across->count ? &across->dim[across->count - 1] : NULL;
   const ProductDim *y = dims->count ? &dims->dim[dims->count - 1] : NULL;
-  if (!packed) return 0.1;
-  if ((packed & ~PACK_SHARED) == PACK_ROWS) return 0.45;
-  if (!x || (of_b ? x->b : x->a) == 1) return of_b ? 0.35 : 1;
-  return y && (of_b ? y->b : y->a) == 1 ? 0.45 : 2;
+  if (!packed) return IN_PLACE;
+  if ((packed & ~PACK_SHARED) == PACK_ROWS) return BY_SQUARES;
+  if (!x || (of_b ? x->b : x->a) == 1) return of_b ? BY_VECTORS_B : BY_VECTORS_A;
+  return y && (of_b ? y->b : y->a) == 1 ? BY_SQUARES : BY_ELEMENTS;
 }
 
 /* AVX2: half the lanes, so an element that is copied is multiplied in twice the cycles, and half
@@ -111,7 +120,7 @@ static double in_place_factor(const Product *product, const KernelLimits *limits
     return 1;
   int64_t row = product->m.dim[product->m.count - 1].a * elem_bytes(product->elem_a);
   bool clash = row % LINE == 0 && tile[TILE_ROWS] > room(row / LINE, FIRST_SETS, FIRST_WAYS);
-  return clash ? 1.4 : 1.03;
+  return clash ? EVICTED : ROWS_IN_PLACE;
 }
 
 typedef struct ContractCost { /* of one product of the batch, in cycles */
@@ -127,30 +136,30 @@ static ContractCost cost_of(const Product *product, const ProductPlan *plan,
   cost.height = (double)(product->m.outer * product->m.inner) / (double)plan->tiles;
   cost.width = (double)(plan->vectors * limits->lanes) / (double)plan->panels;
   cost.k = (double)(product->k.outer * plan->steps * plan->words);
-  cost.per_multiply = 1.1 / (2.0 * limits->lanes); /* two vector units */
-  if (tile[TILE_DEPTH] == DEPTH_AMX) cost.per_multiply = 2.5 / (AMX_ROWS * AMX_ROWS);
+  cost.per_multiply = MULTIPLY / (2.0 * limits->lanes); /* two vector units */
+  if (tile[TILE_DEPTH] == DEPTH_AMX) cost.per_multiply = MULTIPLY_AMX / (AMX_ROWS * AMX_ROWS);
   cost.per_multiply *= in_place_factor(product, limits, tile);
   cost.per_a = copy_cost(&product->m, &product->k, false, tile[TILE_PACK_A]);
   if (plan->shared) {
     cost.once = cost.per_a * cost.k * (double)(product->m.outer * product->m.inner) +
-                4000 * (double)limits->workers;
+                HAND_OUT * (double)limits->workers;
     cost.per_a = copy_cost(&product->m, &product->k, false, PACK_NOT);
   }
   if ((!tile[TILE_PACK_A] || plan->shared) &&
       cost.k * (double)(product->m.outer * product->m.inner) > (double)limits->l2)
-    cost.per_a *= 3; /* read from memory each time */
+    cost.per_a *= FROM_MEMORY;
   cost.per_b = copy_cost(&product->n, &product->k, true, tile[TILE_PACK_B]);
-  if (tile[TILE_DEPTH] == DEPTH_AMX) cost.per_b = 1.3; /* comes from memory, faster than products */
+  if (tile[TILE_DEPTH] == DEPTH_AMX) cost.per_b = AMX_B;
   if (plan->shared_b) {
     if (few_registers(limits))
       cost.per_b = 1; /* not concurrent with products, and read again from memory */
     cost.once += cost.per_b * cost.k * (double)(product->n.outer * product->n.inner) +
-                 4000 * (double)limits->workers;
+                 HAND_OUT * (double)limits->workers;
     cost.per_b = copy_cost(&product->n, &product->k, true, PACK_NOT);
   }
   double panel = (double)(plan->k_outer_max * plan->k_inner_max * plan->words * tile[TILE_VECTORS] *
                           limits->lanes);
-  cost.start = 4000 + panel / 2; /* hand-out; the first panel comes from memory without warning */
+  cost.start = HAND_OUT + panel / 2; /* the first panel comes from memory without warning */
   return cost;
 }
 
@@ -167,7 +176,7 @@ static double makespan(const ContractCost *cost, const KernelLimits *limits, int
                        int64_t rows, int64_t columns) {
   double chunk = chunk_time(cost, rows, columns);
   return cost->once * (double)batches / (double)limits->workers +
-         chunk * ((double)ceil_div(batches * rows * columns, limits->workers) + 0.1);
+         chunk * ((double)ceil_div(batches * rows * columns, limits->workers) + HELD_UP);
 }
 
 /* At least `rows` blocks of rows. Returns the time. */
