@@ -20,7 +20,8 @@ MACHINE = '''machine %s {
 
 def plan_of(r, text):
     lines, _ = plans.many(r, text)
-    lines = [l for l in lines if not l.startswith(('on ', 'deterministic'))]
+    lines = [l.replace('pipeline auto', 'pipeline one_f_one_b') for l in lines
+             if not l.startswith(('on ', 'deterministic', 'offload'))]      # `offload auto` goes with neither
     return lines + ['micro 1'] * (not any(l.startswith('micro') for l in lines))
 
 
