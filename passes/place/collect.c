@@ -46,6 +46,11 @@ void site_define(CollectSite *site, ValueId old, ValueId v, const Placement *at)
 
 static void collect_op(CollectSite *site, const Op *o) {
   Way way;
+  if (o->code == OP_cast && site->u.narrowed[o->out]) {
+    Placement placement = site->copies[o->in[0]].at[0].at;
+    site_define(site, o->out, site_emit(site, o, &placement), &placement);
+    return;
+  }
   if (!choose_way(site, o, &way)) return;
   ValueId first = site_emit(site, o, way.in);
   for (uint32_t i = 0; i < o->nout; i++) site_define(site, o->out + i, first + i, &way.out[i]);

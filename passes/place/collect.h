@@ -46,6 +46,7 @@ typedef struct Uses { /* of the values of one function; arrays by ValueId */
   const Global **of; /* the parameter that it is, or a round's slice of */
   bool *inner;       /* a sum that is one term of the only op that reads it */
   bool *running;     /* argument of a body that a sum over rounds runs in, its cast */
+  bool *narrowed;    /* a cast of such a sum: it has the placement that the argument has taken */
 } Uses;
 
 typedef struct CollectSite { /* a function at work */

@@ -17,6 +17,7 @@ Uses uses_new(Module *m, const Fn *f) {
   uses.root = ARENA_ARRAY(m->arena, bool, n), uses.gradient = ARENA_ARRAY(m->arena, bool, n);
   uses.inner = ARENA_ARRAY(m->arena, bool, n), uses.running = ARENA_ARRAY(m->arena, bool, n);
   uses.of = ARENA_ARRAY(m->arena, const Global *, n);
+  uses.narrowed = ARENA_ARRAY(m->arena, bool, n);
   for (uint32_t i = 0; i < f->values.n; i++) uses.assigned[i] = f->values.at[i].placed;
   return uses;
 }
@@ -213,6 +214,14 @@ static bool runs_to(const Fn *f, const UseReader *reader, ValueId v, ValueId end
   return reader[end].n == 1;
 }
 
+/* Of a sum that runs from the argument v to a result: its casts, but for that of the argument. */
+static void find_narrowed(const UseReader *reader, ValueId v, ValueId end, bool *narrowed) {
+  for (bool first = true; v != end; first = false) {
+    const Op *o = reader[v].op;
+    v = o->out, narrowed[v] = o->code == OP_cast && !first;
+  }
+}
+
 static void find_linear(Module *m, const Fn *f, Uses *uses) {
   for (uint32_t i = 0; i < f->values.n; i++) uses->linear[i] = !uses->free[i];
   for (uint32_t i = 0; i < f->ops.n; i++)
@@ -261,6 +270,7 @@ static void body_arguments(const Fn *f, const Uses *outer, const Op *o, LoopShap
           value_is_zero(f, o->in[i]) && runs_to(body, reader, arg, body->results.at[i]);
       if (uses->running[arg] && reader[arg].op && reader[arg].op->code == OP_cast)
         uses->running[reader[arg].op->out] = true;
+      if (uses->running[arg]) find_narrowed(reader, arg, body->results.at[i], uses->narrowed);
     } else {
       uses->free[arg] = outer->free[o->in[i]], uses->input[arg] = outer->input[o->in[i]];
       uses->of[arg] = outer->of[o->in[i]];
