@@ -214,7 +214,7 @@ static bool runs_to(const Fn *f, const UseReader *reader, ValueId v, ValueId end
   return reader[end].n == 1;
 }
 
-/* Of a sum that runs from the argument v to a result: its casts, but for that of the argument. */
+/* The casts of a sum that runs from argument v to a result, except that of the argument. */
 static void find_narrowed(const UseReader *reader, ValueId v, ValueId end, bool *narrowed) {
   for (bool first = true; v != end; first = false) {
     const Op *o = reader[v].op;
