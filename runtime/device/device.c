@@ -161,7 +161,7 @@ static char *view_of(const Device *d, const rt_tensor *tensor, bool writes) {
   uint8_t *state = d->state ? &d->state[tensor - d->program->tensors] : NULL;
   uint8_t *flying = d->state ? &d->state[d->program->ntensors] : NULL;
   if (state && *state == STALE) d->kind->fetch(d, tensor), *state = SAME, *flying = false;
-  if (state && writes && *flying) d->kind->settle(d), *flying = false;
+  if (state && writes && *flying) d->kind->drain(d), *flying = false;
   if (state && writes) *state = WRITTEN;
   if (state) return d->apart + tensor->view;
   uintptr_t view =

@@ -78,8 +78,8 @@ typedef struct DeviceCalls {
   /* Between the view and the device; NULL: the view is the tensor itself. */
   void (*fetch)(const Device *d, const rt_tensor *t);
   void (*push)(const Device *d, const rt_tensor *t);
-  void (*settle)(const Device *d); /* waits until all pushed data has arrived */
-  const DeviceAhead *ahead;        /* NULL: inputs are written where they are read */
+  void (*drain)(const Device *d); /* waits until all pushed data has arrived */
+  const DeviceAhead *ahead;       /* NULL: inputs are written where they are read */
   /* Bytes of a tensor without a view, in the window. */
   char *(*span)(const Device *d, const rt_tensor *t, int64_t from, int64_t bytes, bool writes);
 } DeviceCalls;

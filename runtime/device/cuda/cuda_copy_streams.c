@@ -67,10 +67,10 @@ struct CudaLanes {
   CUevent began;
   bool on;             /* in this entry */
   CUdeviceptr weights; /* bytes of parameters */
-  bool stays;          /* entries leave lanes under way */
-  bool standing;       /* lanes are, between entries */
+  bool across_steps;   /* entries leave lanes under way */
+  bool in_flight;      /* lanes have operations under way, between entries */
   Arrival arrival[ARRIVALS];
-  int64_t arrivals, arrived; /* copies, and how many of them the kernel stream waits for */
+  int64_t uploads, arrived; /* copies, and how many of them the kernel stream waits for */
 };
 
 /* ---- start and stop ---- */
@@ -101,9 +101,9 @@ bool rt_cuda_lanes_open(Cuda *cuda, const rt_program *program, int spans, bool c
   CUdeviceptr at = cuda->word + LINE + (CUdeviceptr)(program->send_slot * program->send_slots);
   lanes->bytes = program->move_slot;
   lanes->weights = (CUdeviceptr)program->arena_bytes[RT_WEIGHTS];
-  lanes->stays = cuda->beside && !cuda->careful && !checks;
+  lanes->across_steps = cuda->beside && !cuda->careful && !checks;
   if (!make_event(cuda, &lanes->began, f)) return false;
-  for (int i = 0; lanes->stays && i < ARRIVALS; i++)
+  for (int i = 0; lanes->across_steps && i < ARRIVALS; i++)
     if (!make_event(cuda, &lanes->arrival[i].ready, f) ||
         !make_event(cuda, &lanes->arrival[i].over, f))
       return false;
@@ -257,27 +257,27 @@ static void arrive(const Cuda *cuda, int64_t copies) {
 void rt_cuda_arrived(const Cuda *cuda, const void *at, int64_t bytes) {
   CudaLanes *lanes = cuda->lanes;
   CUdeviceptr from = (CUdeviceptr)(uintptr_t)at, to = from + (CUdeviceptr)bytes;
-  for (int64_t i = lanes ? lanes->arrivals : 0; lanes && i-- > lanes->arrived;) {
+  for (int64_t i = lanes ? lanes->uploads : 0; lanes && i-- > lanes->arrived;) {
     const Arrival *arrival = &lanes->arrival[i % ARRIVALS];
     if (arrival->at < to && from < arrival->at + (CUdeviceptr)arrival->bytes) arrive(cuda, i + 1);
   }
 }
 
 void rt_cuda_all_arrived(const Cuda *cuda) {
-  if (cuda->lanes) arrive(cuda, cuda->lanes->arrivals);
+  if (cuda->lanes) arrive(cuda, cuda->lanes->uploads);
 }
 
 static bool goes_straight(const Cuda *cuda, CUdeviceptr to) {
   const CudaLanes *lanes = cuda->lanes;
   CUdeviceptr from = cuda->arena[RT_WEIGHTS];
-  return lanes->stays && !cuda->recording && to >= from && to < from + lanes->weights;
+  return lanes->across_steps && !cuda->recording && to >= from && to < from + lanes->weights;
 }
 
 static void straight_up(const Cuda *cuda, CUdeviceptr to, const char *from, int64_t bytes) {
   CudaLanes *lanes = cuda->lanes;
   HostSpan there = {from, bytes, false};
-  arrive(cuda, lanes->arrivals - ARRIVALS + 1);
-  Arrival *arrival = &lanes->arrival[lanes->arrivals++ % ARRIVALS];
+  arrive(cuda, lanes->uploads - ARRIVALS + 1);
+  Arrival *arrival = &lanes->arrival[lanes->uploads++ % ARRIVALS];
   arrival->at = to, arrival->bytes = bytes;
   CUstream lane = go_behind(cuda, LANE_UP, &there, 1);
   record(cuda, arrival->ready, cuda->stream), wait_on(cuda, lane, arrival->ready);
@@ -328,27 +328,29 @@ void rt_cuda_lanes_call(const Cuda *cuda, void (*f)(void *), void *data, const H
 
 /* ---- entries ---- */
 
-bool rt_cuda_lanes_stay(const Cuda *cuda) { return cuda->lanes && cuda->lanes->stays; }
+bool rt_cuda_lanes_across_steps(const Cuda *cuda) {
+  return cuda->lanes && cuda->lanes->across_steps;
+}
 
 static void join(const Cuda *cuda) {
   for (HostLaneKind l = 0; l < LANES; l++) {
     const LaneQueue *queue = &cuda->lanes->lane[l];
     if (queue->n) wait_on(cuda, cuda->stream, queue->touch[(queue->n - 1) % LANE_TOUCHES].over);
   }
-  cuda->lanes->arrived = cuda->lanes->arrivals;
+  cuda->lanes->arrived = cuda->lanes->uploads;
 }
 
-void rt_cuda_lanes_settle(const Cuda *cuda) {
-  if (!cuda->lanes || !cuda->lanes->standing) return;
+void rt_cuda_lanes_drain(const Cuda *cuda) {
+  if (!cuda->lanes || !cuda->lanes->in_flight) return;
   join(cuda);
-  cuda->lanes->standing = false;
+  cuda->lanes->in_flight = false;
 }
 
 void rt_cuda_lanes_begin(const Cuda *cuda, bool on) {
   CudaLanes *lanes = cuda->lanes;
-  if (!on) rt_cuda_lanes_settle(cuda);
+  if (!on) rt_cuda_lanes_drain(cuda);
   if (lanes) lanes->on = on;
-  if (!rt_cuda_has_lanes(cuda) || lanes->standing) return;
+  if (!rt_cuda_has_lanes(cuda) || lanes->in_flight) return;
   for (HostLaneKind l = 0; l < LANES; l++) {
     lanes->lane[l].n = 0;
     memset(lanes->lane[l].behind, 0, sizeof lanes->lane[l].behind);
@@ -360,6 +362,6 @@ void rt_cuda_lanes_begin(const Cuda *cuda, bool on) {
 
 void rt_cuda_lanes_end(const Cuda *cuda) {
   if (!rt_cuda_has_lanes(cuda)) return;
-  if (cuda->lanes->stays) cuda->lanes->standing = true;
+  if (cuda->lanes->across_steps) cuda->lanes->in_flight = true;
   else join(cuda);
 }

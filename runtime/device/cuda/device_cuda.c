@@ -360,7 +360,7 @@ static void move(const Device *d, const rt_tensor *tensor, int64_t from, int64_t
                  bool fetches) {
   const Cuda *cuda = d->inside;
   CUdeviceptr there = cuda->arena[tensor->arena] + (CUdeviceptr)(tensor->offset + from);
-  if (tensor->arena != RT_IO) rt_cuda_lanes_settle(cuda);
+  if (tensor->arena != RT_IO) rt_cuda_lanes_drain(cuda);
   if (fetches) rt_cuda_copy(cuda, at(here), there, bytes, "copy from the GPU");
   else rt_cuda_copy(cuda, there, at(here), bytes, "copy to the GPU");
 }
@@ -427,10 +427,10 @@ static bool goes_through_host(const Device *d) {
 static void hand_over(Device *d, const rt_entry *entry) {
   Cuda *cuda = d->inside;
   Recorded *recorded = &cuda->entry[entry - d->program->entries];
-  bool first = recorded->runs++ == 0, stays = rt_cuda_lanes_stay(cuda);
+  bool first = recorded->runs++ == 0, across_steps = rt_cuda_lanes_across_steps(cuda);
   cuda->running = entry->name, cuda->waits = first || cuda->careful;
   bool by_launch = cuda->no_graph || cuda->careful || d->check || d->trace || goes_through_host(d);
-  if (first || stays || by_launch) {
+  if (first || across_steps || by_launch) {
     call_entry(d, cuda, entry);
     return;
   }
@@ -504,15 +504,15 @@ static void fetch(const Device *d, const rt_tensor *t) {
 
 static void push(const Device *d, const rt_tensor *tensor) { move_tensor(d, tensor, false); }
 
-static void settle(const Device *d) {
-  rt_cuda_lanes_settle(d->inside);
+static void drain(const Device *d) {
+  rt_cuda_lanes_drain(d->inside);
   rt_cuda_wait(d->inside);
 }
 
 static void rows(Device *d, const RowCopy *row_copy) {
   Cuda *cuda = d->inside;
   close_window(d);
-  rt_cuda_lanes_settle(cuda);
+  rt_cuda_lanes_drain(cuda);
   CuCopy2D copy = {
       .from_kind = CU_ON_DEVICE,
       .from_device =
@@ -560,6 +560,6 @@ const DeviceCalls rt_device_gpu = {.start = start,
                                    .waited = rt_cuda_waited,
                                    .fetch = fetch,
                                    .push = push,
-                                   .settle = settle,
+                                   .drain = drain,
                                    .ahead = &rt_cuda_ahead,
                                    .span = span};

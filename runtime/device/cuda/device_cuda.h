@@ -114,10 +114,11 @@ bool rt_cuda_lanes_open(Cuda *cuda, const rt_program *program, int spans, bool c
 void rt_cuda_lanes_close(Cuda *cuda);
 void rt_cuda_lanes_begin(const Cuda *cuda, bool on);
 void rt_cuda_lanes_end(const Cuda *cuda);
-bool rt_cuda_lanes_stay(const Cuda *cuda); /* do entries leave copies and host kernels under way? */
+bool rt_cuda_lanes_across_steps(
+    const Cuda *cuda); /* do entries leave copies and host kernels under way? */
 /* Called before anything but an entry touches memory of the lanes: makes the kernel stream wait for
    them. */
-void rt_cuda_lanes_settle(const Cuda *cuda);
+void rt_cuda_lanes_drain(const Cuda *cuda);
 /* Called before the kernel stream touches parameters: makes it wait for copies to these bytes. */
 void rt_cuda_arrived(const Cuda *cuda, const void *at, int64_t bytes);
 void rt_cuda_all_arrived(const Cuda *cuda);
