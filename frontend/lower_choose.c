@@ -25,12 +25,21 @@ static Decls all_of(World *w, Space s, bool own, bool models_only) {
   return r;
 }
 
+static void list_names(World *w, Space s, Report *r) {
+  VEC(const char *) names = {0};
+  uint32_t at = 0;
+  for (const Decl *decl; (decl = world_next(w, s, &at));)
+    vec_push(w->ctx->arena, names, decl->name);
+  if (names.n) diag_help(r, "names that exist: %s", diag_list(w->ctx->arena, names.at, names.n));
+}
+
 static const Decl *named(World *w, Space s, const char *name, const char *word) {
   const Decl *decl = world_find(w, s, intern(w->ctx->names, name), false);
   if (decl) return decl;
   const char *near = world_nearest(w, s, name);
   Report *r = world_error(w, "E0201", nowhere(), "no %s named `%s`", word, name);
-  diag_near(r, "one", near);
+  if (near) diag_near(r, "one", near);
+  else list_names(w, s, r);
   return NULL;
 }
 

@@ -77,7 +77,8 @@ static const struct {
   const char *names;
   OptionId option;
 } meanings[] = {
-    {" max-steps max-iters iters iterations num-steps ", OPT_steps},
+    {" max-steps max-iters iters iterations num-steps epochs num-epochs num-train-epochs ",
+     OPT_steps},
     {" train-data dataset input train-file ", OPT_data},
     {" val validation valid-data val-data dev eval-data ", OPT_valid},
     {" output output-dir out-dir save-dir run-dir checkpoint-dir ", OPT_out},

@@ -58,6 +58,20 @@ static bool matches(const rt_tensor *out, const rt_tensor *in) {
          rt_tensor_count(out) == out->size[position] * out->size[vocab];
 }
 
+/* The only input that the output needs: nothing fills another one. */
+static bool is_alone(const Sampler *sampler, Fault *f) {
+  const rt_program *program = sampler->r->whole;
+  for (int i = 0; i < program->ntensors; i++) {
+    const rt_tensor *in = &program->tensors[i];
+    if (in->kind != RT_INPUT || !rt_is_logits(in) || in == sampler->input) continue;
+    rt_fault(f, 801, "this model cannot be sampled: %s needs input %s as well",
+             sampler->output->name + strlen("out."), strrchr(in->name, '.') + 1);
+    return rt_help(f, "`sample` fills one input, %s; `eval --dump FILE` has outputs for data",
+                   strrchr(sampler->input->name, '.') + 1);
+  }
+  return true;
+}
+
 static bool find_tensors(Sampler *sampler, Fault *f) {
   const rt_program *program = sampler->r->whole;
   for (int i = 0; i < program->ntensors; i++)
@@ -67,7 +81,7 @@ static bool find_tensors(Sampler *sampler, Fault *f) {
         continue;
       sampler->input = in, sampler->output = out;
     }
-  if (sampler->output) return true;
+  if (sampler->output) return is_alone(sampler, f);
   rt_fault(f, 801, "this model cannot be sampled");
   return rt_help(f, "sampling needs an input [Batch, Seq] of V and an output [Batch, Seq, V]");
 }

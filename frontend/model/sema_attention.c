@@ -39,6 +39,20 @@ static bool operands(Eval *e, const Call *call, AttentionParts *parts) {
   return true;
 }
 
+/* Keys or values along a third axis: those of an encoder, say. */
+static void without_keys(Eval *e, const AttentionParts *parts, int i) {
+  const Val *v = &parts->x[i];
+  Dims other = dims_without(&v->dims, &parts->x[0].dims);
+  Report *r = eval_error(e, "E0303", parts->expr[i]->span, "the %s have no axis `%s`",
+                         i == 1 ? "keys" : "values", parts->k);
+  diag_label(r, "has %s", dims_text(e->ctx, &v->dims));
+  if (other.n != 1) return;
+  Str before = arena_printf(e->arena, "rename[%s -> %s](", other.at[0], parts->k);
+  diag_help(r, "give `%s` that name: `%s%s)`", other.at[0], before,
+            expr_text(e->ctx, parts->expr[i], ".."));
+  diag_edit_around(r, parts->expr[i]->span, before, ")");
+}
+
 static bool float_with(Eval *e, const Call *call, const AttentionParts *parts, int i, Str dim,
                        Str or_dim) {
   const Val *v = &parts->x[i];
@@ -48,7 +62,8 @@ static bool float_with(Eval *e, const Call *call, const AttentionParts *parts, i
     return false;
   }
   if (dims_has(&v->dims, dim) || (or_dim && dims_has(&v->dims, or_dim))) return true;
-  explain_missing(e, call, dim, v, parts->expr[i]);
+  if (or_dim) without_keys(e, parts, i);
+  else explain_missing(e, call, dim, v, parts->expr[i]);
   return false;
 }
 

@@ -298,6 +298,13 @@ static void use_file(World *w, const AstItem *item, const char *from) {
     load_std(w);
     return;
   }
+  if (from && !strcmp(beside(w, from, item->file), from)) {
+    Report *r = world_error(w, "E0201", item->file_span, "this file is `%s.shard`", item->file);
+    diag_label(r, "a file cannot use itself");
+    diag_help(r, "give this file another name to use another `%s.shard`", item->file);
+    w->lost = true;
+    return;
+  }
   if (from && load_used(w, from, item->file)) return;
   Report *r = world_error(w, "E0201", item->file_span, "no file `%s.shard`", item->file);
   diag_label(r, "neither in the folder of this file, nor on SHARDC_PATH, nor an example of shardc");

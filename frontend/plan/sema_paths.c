@@ -63,13 +63,9 @@ static const char *mended(const PlanCheck *check, const char *path) {
 }
 
 static void help_words(const PlanCheck *check, Report *r, const char *path) {
-  enum { SHOWN = 8 };
   size_t n = known_letters(check, path);
   PathWords words = words_behind(check, path, n);
-  const char *all = "";
-  for (uint32_t i = 0; i < words.n && i < SHOWN; i++)
-    all = arena_printf(check->e->arena, "%s%s%s", all, i ? ", " : "", words.at[i]);
-  if (words.n > SHOWN) all = arena_printf(check->e->arena, "%s, ..", all);
+  const char *all = diag_list(check->e->arena, words.at, words.n);
   const char *said = n ? NULL : settings_foreign("recompute", path);
   if (said) diag_help(r, "%s", said);
   else if (words.n == 1 && !strcmp(all, "*"))

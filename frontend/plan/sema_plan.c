@@ -50,6 +50,7 @@ static PlanAxis *need_axis(PlanCheck *check, Str name, Span at) {
   Report *r = world_error(check->w, "E0708", at, "the mesh has no axis `%s`", name);
   if (near) diag_near(r, "an axis", near);
   else if (!check->mesh.n) diag_help(r, "add it to the plan: `mesh %s = 2`", name);
+  else diag_help(r, "its axes: %s", diag_list(check->e->arena, names.at, names.n));
   return NULL;
 }
 

@@ -196,6 +196,14 @@ const char *diag_nearest(const char *wanted, const char *const *names, uint32_t 
   return best ? best : nearest_prefix(wanted, names, n);
 }
 
+const char *diag_list(Arena *a, const char *const *names, uint32_t n) {
+  enum { SHOWN = 8 };
+  const char *text = "";
+  for (uint32_t i = 0; i < n && i < SHOWN; i++)
+    text = arena_printf(a, "%s%s%s", text, i ? ", " : "", names[i]);
+  return n > SHOWN ? arena_printf(a, "%s, ..", text) : text;
+}
+
 /* ---- errors of the compiler itself ---- */
 
 _Noreturn void bug_at(const char *file, int line, const char *format, ...) {

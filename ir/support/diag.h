@@ -78,6 +78,8 @@ bool diag_print_list(const Diag *diag, FILE *out, bool comma);
 void json_put_string(FILE *out, const char *text); /* quoted; what is no UTF-8 becomes U+FFFD */
 const char *diag_nearest(const char *wanted, const char *const *names,
                          uint32_t n); /* edit distance <= 2, or a beginning; else NULL */
+/* "a, b, c", of many the first eight */
+const char *diag_list(Arena *a, const char *const *names, uint32_t n);
 const char *diag_spelt(const char *wanted, const char *const *names,
                        uint32_t n); /* the same without beginnings */
 

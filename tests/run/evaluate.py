@@ -139,7 +139,29 @@ def said():
         expect=4, says='its inputs: x, y')
 
 
+def two_inputs():
+    """`sample` fills one input: a model whose logits need another one is refused, not given zeros."""
+    open(f'{D}/seq.shard', 'w').write('''use "std"
+dims { Batch, Seq; Vocab = 9; Embed = 4 }
+model S {
+  input tokens, targets [Batch, Seq] of Vocab
+  input style [Batch] of Vocab
+  param wte [Vocab, Embed] ~ normal(0.5)
+  logits = dot[Embed](wte[Vocab = tokens] + wte[Vocab = style], wte)
+  output logits
+  loss cross_entropy[Vocab](logits, targets)
+}
+train t for S {
+  size Seq = 4; batch 2; steps 1; optim sgd
+  data columns(tokens = "none.npy", targets = "none.npy", style = "none.npy")
+}
+''')
+    run(SHARDC, 'compile', 'seq.shard', '-o', 'seq')
+    run('./seq', 'sample', '--prompt', 'a', expect=2, says='logits needs input style as well')
+
+
 every_sample()
 no_sum()
+two_inputs()
 said()
 shutil.rmtree(D)
