@@ -33,6 +33,14 @@ bool keep_find(const char *word, KeepWord *keep) {
 
 /* ---- reading ---- */
 
+static Str read_axis(Parser *p) {
+  lex_blanks(p);
+  size_t at = p->at;
+  Str name = lex_word(p, "a mesh axis");
+  if (mesh_find(p->m, name) < 0) lex_fail(p, "E1003", at, "the mesh has no axis `%s`", name);
+  return name;
+}
+
 void read_rule(Parser *p) {
   PlaceRule rule = {0};
   do {
@@ -42,11 +50,7 @@ void read_rule(Parser *p) {
   size_t at = p->at;
   if (!lex_arrow(p)) lex_fail(p, "E1001", at, "a place line needs `->`");
   if (!lex_keyword(p, "none")) do {
-      lex_blanks(p);
-      at = p->at;
-      Str name = lex_word(p, "a mesh axis");
-      if (mesh_find(p->m, name) < 0) lex_fail(p, "E1003", at, "the mesh has no axis `%s`", name);
-      vec_push(p->m->arena, rule.axes, name);
+      vec_push(p->m->arena, rule.axes, read_axis(p));
     } while (lex_take(p, ','));
   if (lex_keyword(p, "else")) do
       vec_push(p->m->arena, rule.otherwise, lex_word(p, "a dim"));
@@ -90,9 +94,10 @@ static void read_keep(Parser *p, RecomputeLine *line) {
 
 static Str read_axes(Parser *p) {
   const char *text = "";
-  do
-    text = arena_printf(p->m->arena, "%s%s%s", text, *text ? ", " : "", lex_word(p, "a mesh axis"));
-  while (lex_take(p, ','));
+  do {
+    Str name = read_axis(p);
+    text = arena_printf(p->m->arena, "%s%s%s", text, *text ? ", " : "", name);
+  } while (lex_take(p, ','));
   return intern(p->m->ctx->names, text);
 }
 

@@ -80,14 +80,14 @@ static void keeps_placements(void **state) {
 /* Lines of the plan, and the settings that were lines of the plan in old dumps. */
 static void reads_lines_of_the_plan(void **state) {
   static const char lines[] =
-      "shardc-ir 1\nmodel T\nafter lower\nset plan.micro = \"2\"\n"
+      "shardc-ir 1\nmodel T\nafter lower\nmesh t1 = 2, t2 = 2\nset plan.micro = \"2\"\n"
       "recompute h.*.sub[0..5], dec keep = auto budget = 4294967296 offload = host over t1, t2  "
       "loc(f1:20:3+31) over(f1:20:33+6)\n"
       "recompute h keep = [h.*.attn.q, h.*.k]  loc(f1:21:3+4)\nrecompute h keep = none\n"
       "offload params of h[0..3].attn\noffload params of wte\noffload grads\n"
       "input @x : f32[A:3]\n";
   static const char old[] =
-      "shardc-ir 1\nmodel T\nafter lower\n"
+      "shardc-ir 1\nmodel T\nafter lower\nmesh t1 = 2, t2 = 2\n"
       "set plan.recompute.1 = \"h.*.sub[0..5], dec keep = auto budget = 4294967296 offload = host "
       "over t1, t2 loc(f1:20:3+31) over(f1:20:33+6)\"\nset plan.micro = \"2\"\n"
       "set plan.recompute.2 = \"h keep = [h.*.attn.q, h.*.k] loc(f1:21:3+4)\"\n"
@@ -198,6 +198,7 @@ static const struct {
     {"E1001", "shardc-ir 1\nentry @e {\n %0 = load : f32[]\n}\n"},
     {"E1002", "shardc-ir 1\nbody @b(%0 : f32[]) {\n %1 = expp %0 : f32[]\n}\n"},
     {"E1002", "shardc-ir 1\nentry @e {\n %0 = const {worth = 1} : f32[]\n}\n"},
+    {"E1003", "shardc-ir 1\nmesh data = 2\nrecompute h keep = all over date\n"},
     {"E1003", "shardc-ir 1\nbody @b(%0 : f32[]) {\n %1 = exp %7 : f32[]\n}\n"},
     {"E1003", "shardc-ir 1\nentry @e {\n %0 = load @nothing : f32[]\n}\n"},
     {"E1003", "shardc-ir 1\nentry @e {\n call @nothing\n}\n"},
