@@ -255,7 +255,7 @@ static _Noreturn void child_main(ObjectBuild *build, int job) {
 static const char *first_line(ObjectBuild *build, int job) {
   CacheBytes words = cache_read_file(build->arena, words_path(build, job));
   return words.at && words.n ? arena_strndup(build->arena, words.at, strcspn(words.at, "\n"))
-                             : "it said nothing";
+                             : "it printed nothing";
 }
 
 static void report_assembler(ObjectBuild *build, const Fn *k, const char *said) {

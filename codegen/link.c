@@ -81,6 +81,8 @@ static bool finish(Linking *linking, pid_t pid, const char *compiler, const char
   if (WIFEXITED(status) && WEXITSTATUS(status) == 127 && !strcmp(compiler, "mpicc"))
     diag_help(r,
               "install an MPI for developers, such as libopenmpi-dev, or leave `--comm mpi` out");
+  else if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
+    diag_help(r, "install a C compiler, such as gcc");
   if (words.at && words.n)
     diag_fact(r, "%s", arena_strndup(linking->arena, words.at, strcspn(words.at, "\n")));
   return false;

@@ -54,9 +54,9 @@ static void say_plans(Sheet *sheet, const CheckResult *result, const Fits *fits)
 }
 
 static void not_judged(Cli *o, const CheckedPlan *plan) {
-  Report *r =
-      diag_at(o->c->diag, "N0801", plan->span, "the memory of plan `%s` is not judged", plan->name);
-  diag_label(r, "it asks for what is not built yet");
+  Report *r = diag_at(o->c->diag, "N0801", plan->span, "the memory of plan `%s` is not checked",
+                      plan->name);
+  diag_label(r, "the plan has a word that is not built yet");
 }
 
 /* The same as `plan` does; its errors become those of the check. */

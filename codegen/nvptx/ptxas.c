@@ -65,7 +65,7 @@ static const char *fault_of(Arena *arena, bool ok, const char *said) {
   const char *const any[] = {"error", "fatal", "", NULL};
   const char *line = line_with(arena, said, faults);
   if (!line && !ok) line = line_with(arena, said, any);
-  return line || ok ? line : "it said nothing";
+  return line || ok ? line : "it printed nothing";
 }
 
 /* By itself ptxas sometimes keeps a few bytes in memory so that one more CTA finds room on a

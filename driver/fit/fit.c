@@ -175,7 +175,7 @@ static void say_help(Cli *o, const Module *m, const LowerFacts *facts, Report *r
              *need = amount(o->c, budget_all(&found->cost.need) + reserve_of(o, m)),
              *micro = change_value(&found->change, "plan.micro"), *time = "";
   if (found->cost.seconds > 0)
-    time = arena_printf(o->c->arena, ", a step at least %.3g s", found->cost.seconds);
+    time = arena_printf(o->c->arena, ", and at least %.3g s a step", found->cost.seconds);
   diag_help(r, "%s would need %s%s%s", change_words(o->c->arena, &found->change), need, time, html);
   if (micro && found->change.n == 1 && facts->micro_at.file)
     diag_edit(r, facts->micro_at, "%s", micro);

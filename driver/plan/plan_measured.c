@@ -320,8 +320,8 @@ bool plan_measure(Planned *planned, const char *path) {
   PlanGantt gantt;
   TraceReading reading = {.planned = planned, .path = path, .measured = ARENA_NEW(arena, Measured)};
   if (!plan_gantt(planned, &gantt))
-    return refuse(&reading, "is wanted of a plan that has no schedule of stages",
-                  "--measured is for pipelines whose stages take turns");
+    return refuse(&reading, "cannot be compared: the plan has no pipeline schedule",
+                  "name a plan with `pipeline`: `--measured` compares its schedule with a run");
   int axis = module_class(planned->m).axis;
   reading.stages = gantt.table.stages, reading.stride = 1;
   for (int i = 0; i < axis; i++) reading.stride *= planned->m->mesh.at[i].size;

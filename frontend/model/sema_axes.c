@@ -106,7 +106,8 @@ bool axes_bind(Eval *e, const AstAxes *formal, const AxisGroups *actual, Span wh
   bool fits = n == (uint32_t)actual->n;
   for (uint32_t i = 0; fits && i < n; i++) fits = formal->groups.at[i].arrow == actual->at[i].arrow;
   if (!fits) {
-    Report *r = eval_error(e, "E0204", where, "`%s` wants other axes", what);
+    Report *r =
+        eval_error(e, "E0204", where, "the axes of `%s` do not match its declaration", what);
     diag_label(r, "it is declared with %s", axes_wanted(e, formal));
     return false;
   }

@@ -30,8 +30,9 @@ static bool check_init(Eval *e, const AstStmt *stmt, const Val *v) {
   if (v->kind == VAL_POISON) return false;
   bool number = v->kind == VAL_NUMBER || (v->kind == VAL_FLOAT && v->rounds);
   if (stmt->random ? v->kind == VAL_INIT : number || v->kind == VAL_NONE) return true;
-  Report *r = eval_error(e, "E0402", stmt->value->span, "parameter `%s` cannot begin as %s",
-                         stmt->names.at[0].text, kind_text(e->ctx, v));
+  Report *r = eval_error(e, "E0402", stmt->value->span, "the initial value of `%s` cannot be %s %s",
+                         stmt->names.at[0].text, kind_text(e->ctx, v),
+                         stmt->random ? "after `~`" : "after `=`");
   if (stmt->random)
     diag_help(r, "an initialiser, such as `normal(0.02)`, follows `~`; a constant follows `=`");
   else

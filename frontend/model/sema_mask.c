@@ -253,7 +253,7 @@ static bool enough_columns(Eval *e, const Mask *mask, const BlockGrid *grid) {
   if (size <= 0 || grid->unit <= 0 || mask->number <= ceil((double)size / grid->unit)) return true;
   double columns = ceil((double)size / grid->unit);
   Report *r = eval_error(e, "E0311", mask->span, "`random` draws more block columns than exist");
-  diag_label(r, "%.0f of %.0f", mask->number, columns);
+  diag_label(r, "it draws %.0f, and %.0f exist", mask->number, columns);
   diag_fact(r, "`%s` has %lld elements, in blocks of %.0f", grid->k, (long long)size, grid->unit);
   return false;
 }
@@ -291,9 +291,10 @@ static bool few_heads(Eval *e, const Mask *mask, const BlockGrid *grid, Span at)
   int64_t heads = most_heads(e, mask, grid);
   if (heads <= LISTS_HEADS) return true;
   Report *r =
-      eval_error(e, "E0311", at, "blocks of %lld heads are too many to list", (long long)heads);
-  diag_label(r, "at most %d heads differ", LISTS_HEADS);
-  diag_help(r, "a layout without these heads is shared by all of them");
+      eval_error(e, "E0311", at, "a layout has blocks of its own for at most %d heads, not %lld",
+                 LISTS_HEADS, (long long)heads);
+  diag_label(r, "each head has blocks of its own");
+  diag_help(r, "leave the heads out of the axes of the layout: they all use the same blocks then");
   return false;
 }
 
@@ -305,9 +306,9 @@ static bool few_blocks(Eval *e, const Mask *mask, const BlockGrid *grid) {
   int64_t rows = ceil_div(q, n), columns = ceil_div(k, n), fit = n;
   if (rows <= LISTS_BLOCKS / columns) return few_heads(e, mask, grid, grid->word);
   while (ceil_div(q, fit) > LISTS_BLOCKS / ceil_div(k, fit)) fit *= 2;
-  Report *r = eval_error(e, "E0311", grid->word, "more blocks than a list holds");
-  diag_label(r, "%lld x %lld of %lld, at most %d in all", (long long)rows, (long long)columns,
-             (long long)n, LISTS_BLOCKS);
+  Report *r = eval_error(e, "E0311", grid->word, "the mask has more blocks than a list holds");
+  diag_label(r, "%lld x %lld blocks of %lld x %lld; a list holds at most %d", (long long)rows,
+             (long long)columns, (long long)n, (long long)n, LISTS_BLOCKS);
   diag_fact(r, "`%s` has %lld elements and `%s` %lld", grid->q, (long long)q, grid->k,
             (long long)k);
   diag_help(r, "`blocks(%lld)` fits", (long long)fit);

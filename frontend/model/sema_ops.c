@@ -402,8 +402,9 @@ static bool one_group(Eval *e, const Call *call, bool single) {
   if (call->groups.n == 1 && !call->groups.at[0].arrow &&
       (!single || call->groups.at[0].from.n == 1))
     return true;
-  Report *r = eval_error(e, "E0204", call->axes->span, "`%s` wants other axes", call->name);
-  diag_label(r, single ? "one dimension: `[D]`" : "one group of dimensions: `[A, B]`");
+  Report *r = eval_error(e, "E0204", call->axes->span, "`%s` does not take these axes", call->name);
+  diag_label(r, single ? "it takes one dimension: `[D]`"
+                       : "it takes one group of dimensions: `[A, B]`");
   return false;
 }
 

@@ -21,8 +21,8 @@ static bool groups_fit(Eval *e, const Call *call, bool arrow, int nfrom, int nto
           (!arrow || !nto || group->to.n == nto);
   }
   if (ok) return true;
-  Report *r = eval_error(e, "E0204", call->axes->span, "`%s` wants other axes", call->name);
-  diag_label(r, "written %s", form);
+  Report *r = eval_error(e, "E0204", call->axes->span, "`%s` does not take these axes", call->name);
+  diag_label(r, "it is written %s", form);
   return false;
 }
 

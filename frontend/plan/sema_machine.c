@@ -140,8 +140,8 @@ static void help_narrow(PlanCheck *check, Report *r, const PlanAxis *axis, int64
   while (axis->size % n || gpus % n) n--;
   const PlanAxis *other = other_axis(check, axis->size / n);
   if (other)
-    diag_help(r, "`%s = %lld, %s = %lld`: as many ranks", axis->name, (long long)n, other->name,
-              (long long)(other->size * axis->size / n));
+    diag_help(r, "`%s = %lld, %s = %lld` uses the same number of ranks", axis->name, (long long)n,
+              other->name, (long long)(other->size * axis->size / n));
   else diag_help(r, "`%s = %lld`", axis->name, (long long)n);
   diag_edit(r, axis->value, "%lld", (long long)n);
   if (other) diag_edit(r, other->value, "%lld", (long long)(other->size * axis->size / n));
@@ -157,10 +157,11 @@ void warn_wide(PlanCheck *check, const PlaceLine *rule) {
   for (uint32_t i = 0; gpus > 0 && splits_layers(check, rule) && i < rule->axes.n; i++) {
     const PlanAxis *axis = rule->axes.at[i];
     if (axis->size <= gpus) continue;
-    Report *r = world_error(check->w, "W0708", axis->value,
-                            "no node holds mesh axis `%s`: %lld ranks, %lld GPUs in a node",
-                            axis->name, (long long)axis->size, (long long)gpus);
-    diag_label(r, "they talk in every layer, and would over the network");
+    Report *r =
+        world_error(check->w, "W0708", axis->value,
+                    "mesh axis `%s` does not fit in a node: %lld ranks, %lld GPUs in a node",
+                    axis->name, (long long)axis->size, (long long)gpus);
+    diag_label(r, "every layer would communicate over the network");
     diag_also(r, on->span, "machine `%s`", decl->name);
     help_narrow(check, r, axis, gpus);
   }

@@ -18,14 +18,13 @@ static void check_kept(Eval *e, const AstItem *train, const AstValue *states) {
 static void check_decay(Eval *e, const AstValue *states, double decay, Str which, Str instead) {
   enum { LAST_BIT = 256 }; /* bf16: half of it is at most so small a part of a number */
   if (1 - decay >= 1.0 / LAST_BIT) return;
-  world_warn(
-      e->w, "W0503", states->span,
-      arena_printf(e->arena,
-                   "in bf16 %s with a decay of %g does not fall: a step subtracts %.2g of it, "
-                   "which rounding undoes below 1/%d",
-                   which, decay, 1 - decay, LAST_BIT),
-      arena_printf(e->arena, "a decay of at most 1 - 1/%d, such as `%s`; or `states = f32`",
-                   LAST_BIT, instead));
+  world_warn(e->w, "W0503", states->span,
+             arena_printf(e->arena,
+                          "%s can grow but never falls in bf16: a decay of %g subtracts %.2g of it "
+                          "a step, and rounding undoes less than 1/%d",
+                          which, decay, 1 - decay, LAST_BIT),
+             arena_printf(e->arena, "a decay of at most 1 - 1/%d, such as `%s`; or `states = f32`",
+                          LAST_BIT, instead));
 }
 
 void check_states(Eval *e, const AstItem *train) {

@@ -381,7 +381,7 @@ static bool refuse_left(Module *m) {
     Report *r =
         diag_at(m->ctx->diag, "E0712", plan_offload_at(m),
                 "`offload optimizer` cannot move the state `%s`", layer_whole(m, global->name));
-    diag_fact(r, "only states of parameter groups can move, and this parameter is in no group");
+    diag_fact(r, "it moves states of parameters in groups of `zero`; this state is in none");
     if (*others)
       diag_help(r, "name only parameters in groups: `offload optimizer of %s -> host`", others);
     else diag_help(r, "leave it out, or name other parameters after `of`");

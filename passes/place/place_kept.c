@@ -125,7 +125,7 @@ static void note_split_before(const Kept *kept) {
   Report *r =
       diag_at(kept->m->ctx->diag, "N0703", span_of(kept->m, at),
               "the values that `%s` keeps are split over `%s` already", stack_of(kept), over);
-  diag_label(r, "changes nothing");
+  diag_label(r, "has no effect");
 }
 
 static void split_loop(Kept *kept) {

@@ -36,7 +36,7 @@ def size(number, unit): return float(number) * {'MiB': 1 << 20, 'GiB': 1 << 30}[
 
 def judge(text, name, wanted):
     told, said = plan(text, name)
-    m = re.search(r'help: `(.*)` would need ([\d.]+) (\wiB), a step at least ([\d.e+]+) s', said)
+    m = re.search(r'help: `(.*)` would need ([\d.]+) (\wiB), and at least ([\d.e+]+) s a step', said)
     check(not told['fits'] and m and m.group(1) == wanted, f'`{wanted}` wanted\n{said}')
     head, body, rest = re.search(rf'^(.*?^plan {name} for [^\n]*\n)(.*?)^(\}}.*)', text, re.M | re.S).groups()
     kept = [l for l in body.splitlines() if l.split()[0] != wanted.split()[0]]
