@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 typedef enum Fits { FITS_UNKNOWN, FITS, FITS_NOT, FITS_LATER } Fits; /* LATER: not built yet */
-static const char *const fits_words[] = {"", " (fits)", " (does not fit)", " (not judged)"};
+static const char *const fits_words[] = {"", " (fits)", " (does not fit)", " (not checked)"};
 _Static_assert(COUNT_OF(fits_words) == FITS_LATER + 1, "words per Fits");
 
 /* 124439808 -> 124,439,808 */
