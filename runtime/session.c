@@ -139,12 +139,6 @@ static void default_folder(Run *r, bool fresh) {
   numbered(r, r->out, fresh || i == 1 ? i : i - 1);
 }
 
-static bool is_checkpoint(const char *folder) {
-  char path[RT_PATH];
-  rt_join(path, folder, "state.json");
-  return rt_exists(path);
-}
-
 static const char *resume_folder(const Run *r) {
   const char *text = text_option(r, OPT_resume);
   return text && *text && strcmp(text, "auto") ? text : NULL;
@@ -159,7 +153,7 @@ static bool held_already(const Run *r, Fault *f) {
 static bool find_folder(Run *r, bool fresh, Fault *f) {
   const char *out = text_option(r, OPT_out), *from = resume_folder(r);
   if (out) snprintf(r->out, sizeof r->out, "%s", out);
-  else if (from && is_checkpoint(from)) snprintf(r->out, sizeof r->out, "%s/..", from);
+  else if (from && rt_is_checkpoint(from)) snprintf(r->out, sizeof r->out, "%s/..", from);
   else if (from) snprintf(r->out, sizeof r->out, "%s", from);
   else default_folder(r, fresh);
   if (!*r->out) return rt_fault(f, 103, "--out needs the name of a directory");
@@ -243,7 +237,10 @@ bool rt_initialise(Run *r, Fault *f) {
   rt_set_scalar(r, "noise.of.sums", noise ? strtoll(noise, NULL, 10) : 0);
   if (!entry || !rt_device_run(&r->device, entry, f)) return false;
   if (!r->o.at[OPT_init].given) return true;
-  bool ok = rt_weights_load(r->o.at[OPT_init].text, &r->device, f);
+  const char *from = r->o.at[OPT_init].text;
+  bool of_run = rt_is_checkpoint(from) || (rt_holds_checkpoints(from) && !rt_holds_weights(from)),
+       ok = of_run ? rt_checkpoint_parameters(from, &r->device, f)
+                   : rt_weights_load(from, &r->device, f);
   return rt_comm_all(&r->comm, "read the weights", ok, f) && rt_refresh(r, f);
 }
 
@@ -251,7 +248,7 @@ bool rt_load_weights(Run *r, Fault *f) {
   const char *from = resume_folder(r);
   r->at.seed = (uint64_t)rt_seed(r);
   if (r->o.at[OPT_init].given) return rt_initialise(r, f);
-  if (from && is_checkpoint(from))
+  if (from && rt_is_checkpoint(from))
     return rt_checkpoint_load(from, &r->device, &r->at, f) && rt_refresh(r, f);
   if (!rt_run_folder(r, false, f)) return false;
   if (rt_checkpoint_load_newest(r->out, &r->device, &r->at, f)) return rt_refresh(r, f);

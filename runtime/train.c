@@ -301,12 +301,6 @@ static bool loop(Train *train, Stop *stop, Fault *f) {
 
 /* ---- before the loop ---- */
 
-static bool holds_checkpoints(const char *folder) {
-  CheckpointList l = rt_checkpoint_list(folder);
-  free(l.step);
-  return l.n > 0;
-}
-
 /* Nothing to resume yet. Metrics of an earlier run are kept under another name. */
 static bool begin_anew(Run *r, Fault *f) {
   char path[RT_PATH], kept[RT_PATH], name[32];
@@ -326,7 +320,7 @@ static bool begin_anew(Run *r, Fault *f) {
 static bool load_resumed(Train *train, Fault *f) {
   Run *r = train->r;
   const char *from = r->o.at[OPT_resume].text;
-  bool automatic = !*from || !strcmp(from, "auto"), run = automatic || holds_checkpoints(from);
+  bool automatic = !*from || !strcmp(from, "auto"), run = automatic || rt_holds_checkpoints(from);
   if (automatic) from = r->out;
   if (run && rt_is_first(r)) rt_checkpoint_recover(from);
   bool ok = run ? rt_checkpoint_load_newest(from, &r->device, &r->at, f)

@@ -332,14 +332,29 @@ static bool write_state(const char *path, const Device *d, const Progress *progr
   return ok;
 }
 
-/* The frozen parameters of an earlier checkpoint of this process, under a second name. */
-static bool link_frozen(const char *path, const char *name, const char *run,
-                        const LastSaved *last) {
-  char folder[RT_PATH], before[RT_PATH];
+/* All 0: there is no such file. */
+static FileMark mark_of(const char *path) {
+  struct stat s;
+  if (stat(path, &s)) return (FileMark){0};
+  return (FileMark){(uint64_t)s.st_dev, (uint64_t)s.st_ino, (int64_t)s.st_size,
+                    (int64_t)s.st_mtim.tv_sec, (int64_t)s.st_mtim.tv_nsec};
+}
+
+static void frozen_file(char path[RT_PATH], const char *run, int64_t step, int rank) {
+  char folder[RT_PATH], name[64];
+  rt_checkpoint_path(folder, run, step);
+  rank_file(name, rank, true);
+  rt_join(path, folder, name);
+}
+
+/* The frozen parameters of an earlier checkpoint of this process, under a second name; unless
+   somebody has changed or replaced that file since: then they are written again. */
+static bool link_frozen(const char *path, const char *run, int rank, const LastSaved *last) {
+  char before[RT_PATH];
   if (!last->frozen.bytes) return false;
-  rt_checkpoint_path(folder, run, last->step);
-  rt_join(before, folder, name);
-  return !link(before, path);
+  frozen_file(before, run, last->step, rank);
+  FileMark mark = mark_of(before);
+  return !memcmp(&mark, &last->mark, sizeof mark) && !link(before, path);
 }
 
 static bool write_rank(const char *folder, const char *run, const Device *d, const LastSaved *last,
@@ -350,7 +365,7 @@ static bool write_rank(const char *folder, const char *run, const Device *d, con
     char path[RT_PATH], name[64];
     rank_file(name, rt_comm_rank(d->comm), frozen);
     rt_join(path, folder, name);
-    if (frozen && link_frozen(path, name, run, last)) {
+    if (frozen && link_frozen(path, run, rt_comm_rank(d->comm), last)) {
       *file = last->frozen;
       continue;
     }
@@ -447,8 +462,11 @@ bool rt_checkpoint_save(const char *run, const Device *d, const Progress *progre
   if (first && !good && *fresh) rt_remove_tree(fresh);
   free(all);
   ok = ok && rt_comm_all(d->comm, "finish a checkpoint", good, f);
-  if (ok) *last = (LastSaved){progress->step, mine.frozen};
-  return ok;
+  if (!ok) return false;
+  char file[RT_PATH];
+  frozen_file(file, run, progress->step, rt_comm_rank(d->comm));
+  *last = (LastSaved){progress->step, mine.frozen, mark_of(file)};
+  return true;
 }
 
 /* ---- what there is ---- */
@@ -479,6 +497,12 @@ CheckpointList rt_checkpoint_list(const char *run) {
   if (d) closedir(d);
   if (list.n) qsort(list.step, (size_t)list.n, sizeof *list.step, newest_first);
   return list;
+}
+
+bool rt_holds_checkpoints(const char *folder) {
+  CheckpointList l = rt_checkpoint_list(folder);
+  free(l.step);
+  return l.n > 0;
 }
 
 /* A folder changes its name before it is emptied, so that a half-removed one never looks like a

@@ -24,9 +24,15 @@ typedef struct SavedFile {
   uint64_t hash;
 } SavedFile;
 
+typedef struct FileMark { /* a file that is replaced or changed gets another */
+  uint64_t device, inode;
+  int64_t bytes, seconds, nanoseconds;
+} FileMark;
+
 typedef struct LastSaved { /* by this process; all 0: nothing */
   int64_t step;
   SavedFile frozen; /* the parameters that no update writes */
+  FileMark mark;    /* of their file */
 } LastSaved;
 
 /* Writes a checkpoint; frozen parameters only if `last` has none to link to. Sets `last`. */
@@ -47,12 +53,19 @@ bool rt_checkpoint_load(const char *folder, const Device *d, Progress *p, Fault 
  * f->code 501 if none exists. */
 bool rt_checkpoint_load_newest(const char *run, const Device *d, Progress *p, Fault *f);
 
+/* Is this one checkpoint, does this hold some? */
+bool rt_is_checkpoint(const char *folder);
+bool rt_holds_checkpoints(const char *folder);
+/* --init from one checkpoint, or from the newest of a run: parameters alone. */
+bool rt_checkpoint_parameters(const char *from, const Device *d, Fault *f);
+
 bool rt_state_check(Bytes text, Fault *f); /* is this a good state.json? */
 
 /* --init (weights.c): parameters by name from safetensors files; h.*.x also from h.0.x, h.1.x, ..
  */
 bool rt_weights_load(const char *path, const Device *d, Fault *f);
-typedef struct Outputs { /* of many samples, in memory of their own */
+bool rt_holds_weights(const char *folder); /* under the usual names */
+typedef struct Outputs {                   /* of many samples, in memory of their own */
   int n;
   SafeItem *item;
 } Outputs;

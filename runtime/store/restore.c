@@ -203,6 +203,8 @@ static bool place_of(const OpenCheckpoint *checkpoint, const SafeTensor *tensor,
       f, "resume with the executable that wrote it, or start with --init and a weights file");
 }
 
+enum { ALL_KINDS = 1 << RT_PARAM | 1 << RT_STATE };
+
 typedef struct RestoreFilling { /* one tensor, from all files */
   const OpenCheckpoint *o;
   int nfiles;
@@ -255,16 +257,19 @@ static bool tensor_from(RestoreFilling *filling, Fault *f) {
   if (filling->have == rt_whole_count(filling->d->program, filling->t)) return true;
   rt_fault(f, 503, filling->have ? "%s is incomplete" : "%s is not in the checkpoint",
            filling->t->name);
+  if (filling->t->kind == RT_STATE)
+    return rt_help(f, "a state of another `optim`, `delay` or `precision` than that run had; "
+                      "--init takes the parameters of a checkpoint alone");
   return rt_help(f, "it belongs to another model; --init reads parameters from a weights file");
 }
 
-static bool load_tensors(const OpenCheckpoint *checkpoint, int n, const Device *d, bool fill,
-                         Fault *f) {
+static bool load_tensors(const OpenCheckpoint *checkpoint, int n, const Device *d, unsigned kinds,
+                         bool fill, Fault *f) {
   RestoreFilling filling = {.o = checkpoint, .nfiles = n, .d = d, .fill = fill};
   bool ok = true;
   for (int i = 0; ok && i < d->program->ntensors; i++) {
     filling.t = &d->program->tensors[i];
-    if (filling.t->kind == RT_PARAM || filling.t->kind == RT_STATE) ok = tensor_from(&filling, f);
+    if (kinds >> filling.t->kind & 1) ok = tensor_from(&filling, f);
   }
   free(filling.seen);
   if (ok && filling.rounded && fill && rt_comm_rank(d->comm) == 0)
@@ -273,15 +278,17 @@ static bool load_tensors(const OpenCheckpoint *checkpoint, int n, const Device *
   return ok;
 }
 
-static bool load_files(const char *folder, const State *state, const Device *d, Fault *f) {
+static bool load_files(const char *folder, const State *state, const Device *d, unsigned kinds,
+                       Fault *f) {
   OpenCheckpoint *checkpoint = rt_alloc(sizeof(OpenCheckpoint) * (size_t)state->nfiles);
   int rank = rt_comm_rank(d->comm), world = rt_comm_world(d->comm);
   bool ok = true;
   for (int i = 0; ok && i < state->nfiles; i++)
     ok = open_file(folder, &state->file[i], &checkpoint[i], i % world == rank, f);
-  ok = ok && (load_tensors(checkpoint, state->nfiles, d, false, f) || rt_at(f, folder, "", -1));
+  ok = ok &&
+       (load_tensors(checkpoint, state->nfiles, d, kinds, false, f) || rt_at(f, folder, "", -1));
   ok = rt_comm_all(d->comm, "use a checkpoint", ok, f);
-  if (ok) load_tensors(checkpoint, state->nfiles, d, true, f);
+  if (ok) load_tensors(checkpoint, state->nfiles, d, kinds, true, f);
   for (int i = 0; i < state->nfiles; i++)
     rt_safe_free(&checkpoint[i].file), rt_unmap_file(&checkpoint[i].bytes);
   free(checkpoint);
@@ -319,10 +326,11 @@ static void tell_other(const char *folder, const State *state, const Device *d) 
     rt_note("%s was written by another version of the model file", folder);
 }
 
-bool rt_checkpoint_load(const char *folder, const Device *d, Progress *progress, Fault *f) {
+static bool load(const char *folder, const Device *d, unsigned kinds, Progress *progress,
+                 Fault *f) {
   State state;
   bool ok = rt_comm_all(d->comm, "read a checkpoint", open_state(folder, &state, f), f) &&
-            load_files(folder, &state, d, f);
+            load_files(folder, &state, d, kinds, f);
   if (ok && !of_this_executable(&state, d) && rt_comm_rank(d->comm) == 0)
     tell_other(folder, &state, d);
   free(state.file);
@@ -339,7 +347,12 @@ bool rt_checkpoint_load(const char *folder, const Device *d, Progress *progress,
   return true;
 }
 
-bool rt_checkpoint_load_newest(const char *run, const Device *d, Progress *progress, Fault *f) {
+bool rt_checkpoint_load(const char *folder, const Device *d, Progress *progress, Fault *f) {
+  return load(folder, d, ALL_KINDS, progress, f);
+}
+
+static bool load_newest(const char *run, const Device *d, unsigned kinds, Progress *progress,
+                        Fault *f) {
   CheckpointList list = rt_checkpoint_list(run);
   bool ok = false;
   char folder[RT_PATH];
@@ -349,10 +362,29 @@ bool rt_checkpoint_load_newest(const char *run, const Device *d, Progress *progr
   }
   for (int i = 0; !ok && i < list.n; i++) {
     rt_checkpoint_path(folder, run, list.step[i]);
-    ok = rt_checkpoint_load(folder, d, progress, f);
+    ok = load(folder, d, kinds, progress, f);
     if (!ok && f->code != 502) break; /* of another model: an older one would also be */
     if (!ok && i + 1 < list.n && !f->quiet) rt_print_fault(f, "warning");
   }
   free(list.step);
+  return ok;
+}
+
+bool rt_checkpoint_load_newest(const char *run, const Device *d, Progress *progress, Fault *f) {
+  return load_newest(run, d, ALL_KINDS, progress, f);
+}
+
+bool rt_is_checkpoint(const char *folder) {
+  char path[RT_PATH];
+  rt_join(path, folder, "state.json");
+  return rt_exists(path);
+}
+
+bool rt_checkpoint_parameters(const char *from, const Device *d, Fault *f) {
+  Progress of_its_run;
+  unsigned kinds = 1 << RT_PARAM;
+  bool ok = rt_is_checkpoint(from) ? load(from, d, kinds, &of_its_run, f)
+                                   : load_newest(from, d, kinds, &of_its_run, f);
+  if (ok) free(of_its_run.settings);
   return ok;
 }

@@ -6,6 +6,7 @@
    both sides: the file's tensor and the model's parameter. */
 #include "weights.h"
 #include "checkpoint.h"
+#include "runtime/base/file.h"
 #include "runtime/device/shard_piece.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -173,6 +174,18 @@ static bool load(Loader *loader, Fault *f) {
   return true;
 }
 
+/* A rank's file, or that of frozen parameters, named alone. */
+static bool help_file_of_checkpoint(const char *path, Fault *f) {
+  char folder[RT_PATH];
+  snprintf(folder, sizeof folder, "%s", path);
+  char *slash = strrchr(folder, '/');
+  if (slash) *slash = 0;
+  const char *holder = slash ? folder : ".";
+  if (!rt_is_folder(path) && rt_is_checkpoint(holder))
+    rt_help(f, "it is one file of a checkpoint: --init %s reads all of them", holder);
+  return false;
+}
+
 bool rt_weights_load(const char *path, const Device *d, Fault *f) {
   WeightFiles files = {0};
   bool ok = rt_weights_same_model(path, d->program, f) && rt_weights_open(path, &files, f);
@@ -180,7 +193,7 @@ bool rt_weights_load(const char *path, const Device *d, Fault *f) {
     Device view = *d;
     view.program = rt_whole_program(d->program);
     Loader loader = {.own = d, .d = &view, .w = &files, .map = choose_map(&view, &files)};
-    ok = load(&loader, f);
+    ok = load(&loader, f) || help_file_of_checkpoint(path, f);
     rt_whole_free(view.program, d->program);
   }
   rt_weights_close(&files);

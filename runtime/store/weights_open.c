@@ -81,6 +81,12 @@ static bool only_file(const char *folder, char path[RT_PATH], Fault *f) {
   return rt_at(f, folder, "", -1);
 }
 
+bool rt_holds_weights(const char *folder) {
+  char index[RT_PATH], file[RT_PATH];
+  rt_join(index, folder, index_name), rt_join(file, folder, "model.safetensors");
+  return rt_exists(index) || rt_exists(file);
+}
+
 static bool find_files(const char *path, WeightFiles *files, Fault *f) {
   char inside[RT_PATH];
   if (rt_text_ends(path, ".index.json")) return read_index(path, files, f);

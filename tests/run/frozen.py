@@ -5,7 +5,7 @@ test also checks that whole gradients of plans with W0703 are counted as whole.
 
     python3 frozen.py SHARDC
 """
-import array, glob, json, os, random, re, shutil, struct, sys
+import array, glob, json, os, random, re, shutil, signal, struct, subprocess, sys, time
 from common import check, read, run, workdir
 
 SHARDC, WORK = os.path.abspath(sys.argv[1]), workdir()
@@ -179,6 +179,29 @@ def written_once(name):
     check(sorted(files) == sorted(os.path.basename(f) for f in glob.glob(f'{step}/*.safetensors')), f'{name}: {files}')
 
 
+def replaced(name):
+    """While a run is stopped, somebody replaces the frozen parameters of its newest checkpoint: later ones have the
+    bytes that their sums are of."""
+    out = f'{WORK}/long'
+    job = subprocess.Popen(['./' + name, 'train', '--out', out, '--save-every', '1', '--keep', '9', '--steps', '99999',
+                            '--threads', '1'], cwd=WORK, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    newest = lambda: max([0] + [int(s[-6:]) for s in glob.glob(f'{out}/step-*')])
+    frozen = lambda step: f'{out}/step-{step:06d}/frozen-00000.safetensors'
+    while newest() < 2 and job.poll() is None: time.sleep(0.001)
+    os.kill(job.pid, signal.SIGSTOP)
+    os.waitpid(job.pid, os.WUNTRACED)
+    last = newest()
+    whole = read(frozen(last))
+    open(f'{WORK}/other', 'wb').write(whole[:-1] + bytes([whole[-1] ^ 1]))
+    os.replace(f'{WORK}/other', frozen(last))
+    os.kill(job.pid, signal.SIGCONT)
+    while newest() < last + 3 and job.poll() is None: time.sleep(0.001)
+    job.terminate()
+    check(job.wait() == 75 and newest() >= last + 3, f'{job.returncode} at {newest()} after {last}')
+    later = [n for n in range(last + 1, newest() + 1) if os.path.exists(frozen(n))]
+    check(later and all(read(frozen(n)) == whole for n in later), f'{later}: other bytes')
+
+
 def files(first):
     """Checkpoints of either precision, and weights files."""
     for name in 'one', 'z3':  # bf16, compiled above: a resumed run has the bits of one that went on
@@ -197,6 +220,17 @@ def files(first):
     _, held, said = train('one', '--resume', out='out.wide')
     check('keep the 16 bits' in said and all(held[n][0] == 'F32' and held[n][1] == tuple(map(bf16, first[n][1]))
                                              for n in NARROW), f'from bf16: {said}')
+    ask = 'eval', '--data', 'tokens=tokens.npy,labels=labels.npy', '--valid', '50%', '--json'
+    for out in 'out.wide', 'out.one':  # of three runs, in f32 and bf16: parameters alone, from any of their folders
+        step = max(glob.glob(f'{WORK}/{out}/step-*'))
+        for name in 'one', 'z3':
+            ranks = [SHARDC, 'run', *(['-n', '2'] if name == 'z3' else []), f'./{name}', '--']
+            found = [json.loads(run(*ranks, *ask, *more, cwd=WORK)[0])['loss']
+                     for more in ([f'--resume={step}'], ['--init', step], ['--init', out])]
+            check(found[0] == found[1] == found[2], f'{name}, --init from {out}: {found}')
+    _, said = run('./one', 'train', '--init', f'{step}/rank-00000.safetensors', '--out', 'none', cwd=WORK, expect=4)
+    check('R0303' in said and f'one file of a checkpoint: --init {step} reads' in said, said)
+    replaced('one')
     train('one', '--steps', str(STOP), out='out.narrow')
     run('./one', 'export', '--resume=out.narrow', '--out', 'wide', cwd=WORK)
     write('precision bf16')

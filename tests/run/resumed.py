@@ -64,6 +64,13 @@ def differences():
     notes = resumed('./other', )
     check(any('train.optim was adamw in the resumed run, it is sgd now' in n for n in notes)
           and any('train.optim.eps was 1e-08 in the resumed run, it is not set now' in n for n in notes), f'{notes}')
+    shutil.rmtree(f'{D}/r2', True)  # the other way, states are missing: its parameters alone
+    run('./other', 'train', '--out', 'r2', '--quiet', cwd=D)
+    _, said = run('./one', 'train', '--out', 'r2', '--resume', cwd=D, expect=4)
+    check('R0503' in said and 'w.m is not' in said and '--init takes the parameters' in said, said)
+    losses = [json.loads(run(f'./{exe}', 'eval', '--valid', 'a.txt', '--json', more, cwd=D)[0])['loss']
+              for exe, more in (('other', '--resume=r2'), ('one', '--init=r2'), ('one', '--init=r2/step-000040'))]
+    check(losses[0] == losses[1] == losses[2], f'{losses}')
     compile('other', '--model', 'M', '--plan', 'one', '--set=train.seed=7')
     notes = resumed('./other')
     check(len(notes) == 1 and 'train.seed was 0 in the resumed run and stays so: 7 is not used' in notes[0], f'{notes}')
