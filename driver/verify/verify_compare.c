@@ -114,10 +114,19 @@ static int64_t count_of(const SafeTensor *tensor) {
   return n;
 }
 
-static float element(const SafeTensor *tensor, int64_t i) {
+typedef struct ComparedTensor { /* of one run */
+  const SafeTensor *safe;
+  double factor; /* on its elements; of gradients that wait (delay.c): their coefficient */
+} ComparedTensor;
+
+static float stored(const SafeTensor *tensor, int64_t i) {
   float f;
   memcpy(&f, tensor->data + 4 * i, 4);
   return f;
+}
+
+static double element(ComparedTensor tensor, int64_t i) {
+  return tensor.factor * stored(tensor.safe, i);
 }
 
 /* [3, 0, 7] */
@@ -128,13 +137,15 @@ static const char *index_text(Arena *a, const SafeTensor *tensor, int64_t at) {
   return arena_printf(a, "[%s]", text);
 }
 
+static const char coefficient_name[] = "delay.coefficient";
+
 typedef struct Dumps { /* of all runs */
   SafeFile a, b, noisy[NOISY_RUNS];
   uint32_t runs;
 } Dumps;
 
 typedef struct Compared { /* one tensor of all runs */
-  const SafeTensor *a, *b, *noisy[NOISY_RUNS];
+  ComparedTensor a, b, noisy[NOISY_RUNS];
   uint32_t runs;
   double move; /* how far the optimizer can move an element; of a state 0 */
 } Compared;
@@ -149,22 +160,22 @@ static double allowance(const Compared *compared, int64_t i, double per) {
   return allowed >= size ? allowed : fmin(allowed, size / 10);
 }
 
-static double norm_of(const SafeTensor *tensor, int64_t n) {
+static double norm_of(ComparedTensor tensor, int64_t n) {
   double sum = 0;
-  for (int64_t i = 0; i < n; i++) sum += (double)element(tensor, i) * element(tensor, i);
+  for (int64_t i = 0; i < n; i++) sum += element(tensor, i) * element(tensor, i);
   return sqrt(sum);
 }
 
 static void excuse(Arena *arena, const Compared *compared, int64_t elements, Verdict *verdict) {
   if (!elements) return;
-  if (!verdict->excused) verdict->excused_name = arena_printf(arena, "%s", compared->a->name);
+  if (!verdict->excused) verdict->excused_name = arena_printf(arena, "%s", compared->a.safe->name);
   verdict->excused += elements, verdict->excused_tensors++;
 }
 
 static void compare_tensor(Arena *arena, const Compared *compared, const Tolerance *tolerance,
                            Verdict *verdict) {
-  const SafeTensor *a = compared->a, *b = compared->b;
-  int64_t n = count_of(a), at = 0, excused = 0;
+  ComparedTensor a = compared->a, b = compared->b;
+  int64_t n = count_of(a.safe), at = 0, excused = 0;
   double sum = 0, most = -1, size = norm_of(b, n) + compared->move * sqrt((double)n),
          visible = tolerance->weights * size / sqrt((double)n);
   for (int64_t i = 0; i < n; i++) {
@@ -177,12 +188,12 @@ static void compare_tensor(Arena *arena, const Compared *compared, const Toleran
   }
   double by = sum > 0 ? sqrt(sum) / size : 0;
   verdict->tensors++;
-  verdict->same_bits &= !memcmp(a->data, b->data, (size_t)a->bytes);
+  verdict->same_bits &= !memcmp(a.safe->data, b.safe->data, (size_t)a.safe->bytes);
   excuse(arena, compared, excused, verdict);
-  if (!(by <= verdict->weights)) verdict->weights = by, verdict->worst = a->name;
+  if (!(by <= verdict->weights)) verdict->weights = by, verdict->worst = a.safe->name;
   if (by <= tolerance->weights || verdict->bad_tensor) return;
-  verdict->bad_tensor = arena_printf(arena, "%s", a->name), verdict->bad_by = by;
-  verdict->bad_index = index_text(arena, a, at);
+  verdict->bad_tensor = arena_printf(arena, "%s", a.safe->name), verdict->bad_by = by;
+  verdict->bad_index = index_text(arena, a.safe, at);
   verdict->a_value = element(a, at), verdict->b_value = element(b, at);
 }
 
@@ -190,12 +201,26 @@ static bool comparable(const SafeTensor *a, const SafeTensor *b) {
   return a && b && a->elem == RT_F32 && b->elem == RT_F32 && count_of(a) == count_of(b);
 }
 
+/* Gradients wait without the factor of `clip` and with that of the loss scale of their run: the
+   update multiplies by their coefficient, which has both. */
+static bool waits(Str name) {
+  static const char end[] = ".waiting";
+  size_t n = strlen(name);
+  return n >= sizeof end && !strcmp(name + n - (sizeof end - 1), end);
+}
+
+static ComparedTensor tensor_of(const SafeFile *file, Str name) {
+  const SafeTensor *coefficient = waits(name) ? rt_safe_find(file, coefficient_name) : NULL;
+  return (ComparedTensor){rt_safe_find(file, name), coefficient ? stored(coefficient, 0) : 1};
+}
+
 static bool find_tensor(const Dumps *dumps, Str name, Compared *out) {
-  *out =
-      (Compared){rt_safe_find(&dumps->a, name), rt_safe_find(&dumps->b, name), .runs = dumps->runs};
-  bool good = comparable(out->a, out->b);
-  for (uint32_t k = 0; k < dumps->runs; k++)
-    good &= comparable(out->noisy[k] = rt_safe_find(&dumps->noisy[k], name), out->b);
+  *out = (Compared){tensor_of(&dumps->a, name), tensor_of(&dumps->b, name), .runs = dumps->runs};
+  bool good = strcmp(name, coefficient_name) && comparable(out->a.safe, out->b.safe);
+  for (uint32_t k = 0; k < dumps->runs; k++) {
+    out->noisy[k] = tensor_of(&dumps->noisy[k], name);
+    good &= comparable(out->noisy[k].safe, out->b.safe);
+  }
   return good;
 }
 

@@ -37,6 +37,7 @@ plan k_zero for Keys { mesh data = 4
 plan k_half for Keys { mesh data = 2
  place Batch -> data
  precision bf16 }
+plan k_f16 for Keys { precision f16 }
 plan one for Small { micro 8 }
 plan z0 for Small { mesh data = 2
  place Batch -> data
@@ -104,6 +105,8 @@ try:
         out, err = verify('--plan', plan)
         check('they agree' in out and not err, out + err)
         check(plan not in ('k4', 'k_data') or ' decides ' in out and ('key.b' in out or ': c' in out), out)
+    out, err = verify('--plan', 'k_f16', '--set', 'train.delay.after=1', '--set', 'train.clip=0.1')
+    check('they agree' in out and not err, f'gradients wait with their loss scale: {out}{err}')
     for fault, plan in ('scaled:0', 'k_data'), ('scaled:1', 'k_zero'), ('lost:0', 'k_data'), ('left:0', 'k4'), \
             ('swapped:0', 'z3'), ('scaled:0', 'k_half'):
         out, err = verify('--plan', plan, '--no-verify', fault=fault, expect=3)
