@@ -175,7 +175,7 @@ static void put_collective(HostWriter *writer, const Fn *f, const Op *o, int sen
     host_put(writer, ", .times = %lld, .flights = %lld", (long long)message.times,
              (long long)flights_at_once(writer->m, f, o));
   if (op_is_p2p(o->code) && attr_int(&o->attrs, ATTR_reverse, 0)) host_put(writer, ", .back = 1");
-  if (op_is_p2p(o->code) && attr_int(&o->attrs, ATTR_wrap, 0)) host_put(writer, ", .wrap = 1");
+  if (op_is_p2p(o->code) && attr_int(&o->attrs, ATTR_cyclic, 0)) host_put(writer, ", .cyclic = 1");
   if (sends >= 0) host_put(writer, ", .sends = sends_%d", sends);
   host_put(writer, "},\n");
 }

@@ -80,9 +80,9 @@ typedef struct OpAttrs { /* attributes that an op must have, and that it may hav
   AttrMask needed, allowed;
 } OpAttrs;
 
-/* Where a stacked result of a loop goes (attribute `into`), if not to the stacked operand of that
-   number: a stack of its rounds alone, a new one of all rounds of which this loop writes its own.
- */
+/* Where a stacked result of a loop goes (attribute `continues`), if not to the stacked operand of
+   that number: a stack of its rounds alone, a new one of all rounds of which this loop writes its
+   own. */
 enum { INTO_OWN = -1, INTO_NEW = -2 };
 
 typedef enum AttrKind { ATTR_INT, ATTR_FLOAT, ATTR_STR, ATTR_INTS } AttrKind;

@@ -19,7 +19,7 @@ int64_t loop_length(const Op *loop) {
 }
 
 static int64_t into(const Op *loop, uint32_t result) {
-  const Attr *a = attr_get(&loop->attrs, ATTR_into);
+  const Attr *a = attr_get(&loop->attrs, ATTR_continues);
   return a && result >= carried(loop) && result - carried(loop) < a->i
              ? a->list[result - carried(loop)]
              : INTO_OWN;

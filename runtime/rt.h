@@ -141,8 +141,8 @@ typedef struct rt_collective {
      waited for together, and the largest number of flights at the same time. 0: the collective is
      blocking. */
   int64_t times, flights;
-  int back; /* RT_SEND, RT_RECEIVE: towards coordinate 0 */
-  int wrap; /* the last and the first rank are also neighbours */
+  int back;   /* RT_SEND, RT_RECEIVE: towards coordinate 0 */
+  int cyclic; /* the last and the first rank are also neighbours */
   /* RT_SEND from memory of a GPU: when it goes, by stage from rt_program.stage_first on. NULL: at
      once. */
   const rt_sends *const *sends;

@@ -19,7 +19,7 @@ typedef VEC(NodeRow) NodeRows;
 static bool same_way(const Op *a, const Op *b) {
   return op_collective(a->code)->way == op_collective(b->code)->way &&
          attr_int(&a->attrs, ATTR_reverse, 0) == attr_int(&b->attrs, ATTR_reverse, 0) &&
-         attr_int(&a->attrs, ATTR_wrap, 0) == attr_int(&b->attrs, ATTR_wrap, 0);
+         attr_int(&a->attrs, ATTR_cyclic, 0) == attr_int(&b->attrs, ATTR_cyclic, 0);
 }
 
 static NodeRow *row_for(Arena *arena, NodeRows *rows, const Op *o, int axis) {

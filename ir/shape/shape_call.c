@@ -65,7 +65,7 @@ static bool is_ring(const LoopSign *sign, int64_t size) {
 
 static const char *loop_part(const Shape *shape, LoopSign *sign) {
   int64_t trip = sign->axis.size, first = attr_int(&shape->op->attrs, ATTR_start, 0);
-  const Attr *into = attr_get(&shape->op->attrs, ATTR_into);
+  const Attr *into = attr_get(&shape->op->attrs, ATTR_continues);
   sign->of = attr_int(&shape->op->attrs, ATTR_stack_length, trip);
   const char *why = loop_turns(shape, sign);
   if (why) return why;
@@ -132,7 +132,7 @@ static const char *loop_continued(const Shape *shape, const LoopSign *sign, uint
     return shape_why(shape, "[loop-c12] result %u is %s and continues %s", i,
                      shape_text(shape, &shape->out[i]), shape_text(shape, have));
   for (uint32_t k = (uint32_t)sign->carried; k < i; k++)
-    if (attr_get(&shape->op->attrs, ATTR_into)->list[k - sign->carried] == to)
+    if (attr_get(&shape->op->attrs, ATTR_continues)->list[k - sign->carried] == to)
       return shape_why(shape, "[loop-c12] results %u and %u continue one operand", k, i);
   return NULL;
 }
@@ -148,7 +148,7 @@ static const char *loop_result(const Shape *shape, const LoopSign *sign, uint32_
   if (type_find(t, sign->axis.dim) >= 0 || t->rank == MAX_RANK)
     return shape_why(shape, "[loop-c7] result %u, %s, cannot be stacked along %s", i,
                      shape_text(shape, t), sign->axis.dim);
-  const Attr *into = attr_get(&shape->op->attrs, ATTR_into);
+  const Attr *into = attr_get(&shape->op->attrs, ATTR_continues);
   int64_t to = into ? into->list[i - sign->carried] : INTO_OWN;
   int64_t size = to == INTO_OWN ? sign->axis.size : sign->of;
   const Type *said =

@@ -99,7 +99,7 @@ LoopShape loop_shape(const Op *o) {
                      .streams = attr_int(&o->attrs, ATTR_streams, 0) != 0,
                      .over = attr_str(&o->attrs, ATTR_saved_axes, NULL),
                      .offload = attr_int(&o->attrs, ATTR_offload, 0) != 0};
-  const Attr *into = attr_get(&o->attrs, ATTR_into);
+  const Attr *into = attr_get(&o->attrs, ATTR_continues);
   must(shape.carry + shape.invariant <= o->nin,
        "a loop over %s carries %u and reads %u of %u operands", o->group[0].from[0], shape.carry,
        shape.invariant, o->nin);
@@ -128,7 +128,7 @@ static void set_part(Module *m, Op *o, const LoopShape *shape) {
     any |= (into[i] = loop_into(shape, shape->carry + i)) != INTO_OWN;
   if (shape->first) attr_set_int(m, &o->attrs, ATTR_start, shape->first);
   if (shape->of) attr_set_int(m, &o->attrs, ATTR_stack_length, shape->of);
-  if (any) attr_set_ints(m, &o->attrs, ATTR_into, (int)n, into);
+  if (any) attr_set_ints(m, &o->attrs, ATTR_continues, (int)n, into);
 }
 
 static Type stacked_type(Axis a, const Type *t) {

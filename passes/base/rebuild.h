@@ -51,7 +51,7 @@ LoopShape loop_shape(const Op *o);
 bool value_is_kept(const Fn *f, ValueId v);
 /* Is every reader of a value such a loop? The function may return the value as well. */
 bool value_goes_by_slices(const Fn *f, ValueId v);
-int64_t loop_into(const LoopShape *shape, uint32_t result); /* as attribute `into` says it */
+int64_t loop_into(const LoopShape *shape, uint32_t result); /* as attribute `continues` says it */
 Axis loop_axis(const LoopShape *shape, uint32_t result);    /* prepended to a stacked result */
 Op *rebuild_loop(Module *m, Fn *f, Fn *body, LoopShape shape, const ValueId *in,
                  Loc loc); /* result types from the body */

@@ -17,7 +17,7 @@
    epilogue for it, and one more kernel per round costs more than one for all rounds. The numbers
    are the same bit by bit.
 
-   If several loops write a stack, each one a range of it (attribute `into`), every one of them
+   If several loops write a stack, each one a range of it (attribute `continues`), every one of them
    does the work for its own slices: these loops are the links of a chain. Their results continue
    an operand of the work that nothing reads afterwards, or else the work stays where it is. So the
    chain fills the operand's buffer, and later links read the slices of it that earlier links did

@@ -14,7 +14,7 @@ typedef struct Returns {
   uint32_t carry;
   ValueId *root;     /* by result: the value that it is a view of, or itself */
   VEC(ValueId) kept; /* the new results */
-  VEC(int64_t) into; /* by stacked one of them: as attribute `into` has it */
+  VEC(int64_t) into; /* by stacked one of them: as attribute `continues` has it */
 } Returns;
 
 static bool is_view(const Op *o) { return o && op_flags(o->code) & VIEW; }
@@ -109,8 +109,8 @@ static void write_loop(Returns *returns, Rebuild *to, ValueId *of) {
   op_add_group(returns->m, o, returns->loop->group[0]);
   for (uint32_t i = 0; i < returns->loop->attrs.n; i++)
     vec_push(returns->m->arena, o->attrs, returns->loop->attrs.at[i]);
-  if (attr_get(&o->attrs, ATTR_into))
-    attr_set_ints(returns->m, &o->attrs, ATTR_into, (int)returns->into.n, returns->into.at);
+  if (attr_get(&o->attrs, ATTR_continues))
+    attr_set_ints(returns->m, &o->attrs, ATTR_continues, (int)returns->into.n, returns->into.at);
   o->callee = returns->body;
   for (uint32_t i = 0; i < returns->carry; i++) to->map[returns->loop->out + i] = o->out + i;
   for (uint32_t i = returns->carry; i < returns->kept.n; i++)

@@ -348,7 +348,7 @@ static ValueId hop(Local *local, OpCode c, const Op *loop, ValueId v, Rounds rou
   attr_set_str(local->m, list, ATTR_axis, axis->name);
   attr_set_int(local->m, list, ATTR_ranks, axis->size);
   if (back) attr_set_int(local->m, list, ATTR_reverse, 1);
-  if (rounds.chunk != end) attr_set_int(local->m, list, ATTR_wrap, 1);
+  if (rounds.chunk != end) attr_set_int(local->m, list, ATTR_cyclic, 1);
   return r;
 }
 

@@ -119,7 +119,7 @@ static int64_t end_of_line(const ClassFn *copy, const Op *o) {
 
 static void class_hop(ClassFn *copy, const Op *o) {
   int64_t end = end_of_line(copy, o);
-  bool wraps = attr_int(&o->attrs, ATTR_wrap, 0) != 0;
+  bool wraps = attr_int(&o->attrs, ATTR_cyclic, 0) != 0;
   ValueId *to = &copy->r.map[o->out];
   if (!wraps && copy->k->c.first == end && copy->k->c.last == end) {
     *to = copy->r.map[o->in[0]];

@@ -22,7 +22,7 @@ const CollectiveFacts rt_collective_facts[RT_COLLECTIVES] = {
 
 int rt_hop_peer(const rt_collective *collective, const RankGroup *group) {
   int at = group->me + (!collective->back == (collective->kind == RT_SEND) ? 1 : -1);
-  if (collective->wrap) return (at + group->n) % group->n;
+  if (collective->cyclic) return (at + group->n) % group->n;
   return at < group->n ? at : -1;
 }
 

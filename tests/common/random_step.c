@@ -458,7 +458,7 @@ static void add_part(Maker *k, Op *o, const LoopMaker *l, int64_t first, bool re
     into[i] = l->continued ? (int64_t)(l->stacked - l->continued + i) : INTO_NEW;
   if (first) attr_set_int(k->m, &o->attrs, ATTR_start, first);
   attr_set_int(k->m, &o->attrs, ATTR_stack_length, l->axis.size);
-  if (l->extra) attr_set_ints(k->m, &o->attrs, ATTR_into, (int)l->extra, into);
+  if (l->extra) attr_set_ints(k->m, &o->attrs, ATTR_continues, (int)l->extra, into);
   if (reverse) attr_set_int(k->m, &o->attrs, ATTR_reverse, 1);
 }
 

@@ -22,7 +22,7 @@ plan p for M { on K nodes = 2; mesh data = 4; place Batch -> data
 '''
 DUMPS = [('tiny_ranks', '--plan', 'ahead', '--target', 'x86_64_v4_bf16'), ('llama_mesh', '--plan', 'wide'),
          ('gpt2', '--target', 'x86_64_v4_amx', '-D', 'Layers=2'), ('tiny_ranks', '--plan', 'rings', '--class', 'first'),
-         ('zero_paper', '--plan', 'c2', '--after', 'place')]
+         ('zero_paper', '--plan', 'c2', '--after', 'place'), ('plans', '--plan', 'hybrid', '--after', 'recompute')]
 
 
 def check(good, what):

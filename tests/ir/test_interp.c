@@ -368,23 +368,24 @@ static void parts_of_loops(void **state) {
   (void)state;
   Ctx *c = ctx_new();
   Module *m = sound_module(
-      c, "shardc-ir 1\nmodel T\ninput @s : f64[L:4]\noutput @y : f64[L:4]\noutput @z : f64[L:2]\n"
-         "output @x : f64[]\nbody @b(%0 : i32[], %1 : f64[]) {\n%2 = cast %0 : f64[]\n%3 = mul %2, "
-         "%2 : f64[]\n%4 = add %3, %1 : f64[]\nreturn %4, %4\n}\n"
-         "body @n(%0 : i32[], %1 : f64[], %2 : f64[]) {\n%3 = cast %0 : f64[]\n%4 = mul %3, %3 : "
-         "f64[]\n%5 = add %4, %1 : f64[]\nreturn %5\n}\n"
-         "body @t(%0 : i32[], %1 : f64[], %2 : f64[], %3 : f64[]) {\n%4 = add %2, %3 : f64[]\n%5 = "
-         "add %1, %4 : f64[]\nreturn %5\n}\n"
-         "entry @e {\n%0 = load @s : f64[L:4]\n"
-         "%1, %2 = loop[L] @b, %0 {carry = 0, invariant = 0, trip = 2, start = 2, stack_length = "
-         "4, into = "
-         "[-2, -1], reverse = 1} : f64[L:4], f64[L:2]\n"
-         "%3 = loop[L] @n, %0, %1 {carry = 0, invariant = 0, trip = 2, stack_length = 4, into = "
-         "[1]} : "
-         "f64[L:4]\n%4 = const {value = 0} : f64[]\n"
-         "%5 = loop[L] @t, %4, %3, %2 {carry = 1, invariant = 0, trip = 2, start = 1, stack_length "
-         "= 4} : "
-         "f64[]\nstore @y, %3\nstore @z, %2\nstore @x, %5\n}\n");
+      c,
+      "shardc-ir 1\nmodel T\ninput @s : f64[L:4]\noutput @y : f64[L:4]\noutput @z : f64[L:2]\n"
+      "output @x : f64[]\nbody @b(%0 : i32[], %1 : f64[]) {\n%2 = cast %0 : f64[]\n%3 = mul %2, "
+      "%2 : f64[]\n%4 = add %3, %1 : f64[]\nreturn %4, %4\n}\n"
+      "body @n(%0 : i32[], %1 : f64[], %2 : f64[]) {\n%3 = cast %0 : f64[]\n%4 = mul %3, %3 : "
+      "f64[]\n%5 = add %4, %1 : f64[]\nreturn %5\n}\n"
+      "body @t(%0 : i32[], %1 : f64[], %2 : f64[], %3 : f64[]) {\n%4 = add %2, %3 : f64[]\n%5 = "
+      "add %1, %4 : f64[]\nreturn %5\n}\n"
+      "entry @e {\n%0 = load @s : f64[L:4]\n"
+      "%1, %2 = loop[L] @b, %0 {carry = 0, invariant = 0, trip = 2, start = 2, stack_length = "
+      "4, continues = "
+      "[-2, -1], reverse = 1} : f64[L:4], f64[L:2]\n"
+      "%3 = loop[L] @n, %0, %1 {carry = 0, invariant = 0, trip = 2, stack_length = 4, continues = "
+      "[1]} : "
+      "f64[L:4]\n%4 = const {value = 0} : f64[]\n"
+      "%5 = loop[L] @t, %4, %3, %2 {carry = 1, invariant = 0, trip = 2, start = 1, stack_length "
+      "= 4} : "
+      "f64[]\nstore @y, %3\nstore @z, %2\nstore @x, %5\n}\n");
   Interp *in = interp_new(m, c->arena);
   interp_set(in, "s", (double[]){10, 20, 30, 40});
   assert_true(interp_run(in, "e"));

@@ -35,7 +35,7 @@ static const char sample[] =
     "  %2 = gather[Vocab] %1, %0 : f32[Batch:16, Seq:64, Embed:128]\n"
     "  %3 = load @h.*.ln_1.gain : f32[Layers:4, Embed:128]\n"
     "  %4, %5 = loop[Layers] @h.forward, %2, %3 {carry = 1, invariant = 0, trip = 4, start = 2, "
-    "stack_length = 8, into = [-1], reverse = 1} : "
+    "stack_length = 8, continues = [-1], reverse = 1} : "
     "f32[Batch:16, Seq:64, Embed:128], f32[Layers:4, Batch:16, Seq:64, Embed:128] {1: at(result 0 "
     "+ 8)}\n"
     "  %6 = sum[Batch, Seq, Embed] %4 : f32[]\n"

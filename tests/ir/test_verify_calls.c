@@ -17,9 +17,11 @@
   "f32[A:2]\nreturn %2\n}\nbody @h(%0 : i32[], %1 : f32[A:2]) {\n%2 = const {value = 1} : "        \
   "f32[]\n%3 = expand[A] %2 : f32[A:2]\nreturn %3\n}\nbody @r(%0 : i32[], %1 : f32[A:2]) {\n%2 = " \
   "exp %1 : f32[A:2]\nreturn %2\n}\nbody @g(%0 : f32[]) {\n%1 = loop[L] @f {carry = 0, invariant " \
-  "= 0, trip = 2, stack_length = 5, into = [-2]} : f32[L:5, A:2]\n%2 = loop[L] @h, %1 {carry = "   \
+  "= 0, trip = 2, stack_length = 5, continues = [-2]} : f32[L:5, A:2]\n%2 = loop[L] @h, %1 "       \
+  "{carry = "                                                                                      \
   "0, "                                                                                            \
-  "invariant = 0, trip = " trip ", stack_length = 5, into = [0]} : f32[L:5, A:2]\n" then "}\n"
+  "invariant = 0, trip = " trip ", stack_length = 5, continues = [0]} : f32[L:5, A:2]\n" then      \
+  "}\n"
 
 /* Two loops whose rounds take turns, three parts over two stages. */
 #define TURNS(forward, between, backward, then)                                                    \
@@ -74,20 +76,23 @@ static const Broken modules[] = {
     {"loop-c9", "E1104", PART_LOOP("trip = 2, start = 2147483647", "f32[L:2, A:2]")},
     {"loop-c10", "E1104", PART_LOOP("trip = 2, start = 4, stack_length = 5", "f32[L:2, A:2]")},
     {"loop-c10", "E1104", PART_LOOP("trip = 5, stack_length = 5", "f32[L:5, A:2]")},
-    {"loop-c11", "E1104", PART_LOOP("trip = 5, into = [-2]", "f32[L:5, A:2]")},
-    {"loop-c11", "E1104", PART_LOOP("trip = 2, stack_length = 5, into = []", "f32[L:2, A:2]")},
-    {"loop-c12", "E1104", PART_LOOP("trip = 2, stack_length = 5, into = [1]", "f32[L:5, A:2]")},
-    {"loop-c12", "E1104", PART_LOOP("trip = 2, stack_length = 5, into = [-3]", "f32[L:5, A:2]")},
+    {"loop-c11", "E1104", PART_LOOP("trip = 5, continues = [-2]", "f32[L:5, A:2]")},
+    {"loop-c11", "E1104", PART_LOOP("trip = 2, stack_length = 5, continues = []", "f32[L:2, A:2]")},
+    {"loop-c12", "E1104",
+     PART_LOOP("trip = 2, stack_length = 5, continues = [1]", "f32[L:5, A:2]")},
+    {"loop-c12", "E1104",
+     PART_LOOP("trip = 2, stack_length = 5, continues = [-3]", "f32[L:5, A:2]")},
     {"loop-c12", "E1104",
      "lower\nbody @f(%0 : i32[], %1 : f32[]) {\n%2 = expand[A] %1 : f32[A:2]\nreturn %2\n}\n"
      "body @g(%0 : f32[L:5]) {\n%1 = loop[L] @f, %0 {carry = 0, invariant = 0, trip = 2, "
      "stack_length = 5, "
-     "into = [0]} : f32[L:5, A:2]\n}\n"},
+     "continues = [0]} : f32[L:5, A:2]\n}\n"},
     {"loop-c12", "E1104",
      "lower\nbody @f(%0 : i32[], %1 : f32[]) {\nreturn %1, %1\n}\n"
      "body @g(%0 : f32[L:5]) {\n%1, %2 = loop[L] @f, %0 {carry = 0, invariant = 0, trip = 2, of = "
-     "5, into = [0, 0]} : f32[L:5], f32[L:5]\n}\n"},
-    {"loop-c13", "E1104", PART_LOOP("trip = 2, stack_length = 5, into = [-2]", "f32[L:5, A:2]")},
+     "5, continues = [0, 0]} : f32[L:5], f32[L:5]\n}\n"},
+    {"loop-c13", "E1104",
+     PART_LOOP("trip = 2, stack_length = 5, continues = [-2]", "f32[L:5, A:2]")},
     {"loop-c13", "E1104", TWO_PARTS("3, start = 1", "%3 = exp %2 : f32[L:5, A:2]\n")},
     {"loop-c13", "E1104",
      TWO_PARTS("3, start = 2",

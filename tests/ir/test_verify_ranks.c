@@ -41,7 +41,7 @@ static const Broken modules[] = {
      "collect\nmesh x = 2, y = 2\nbody @f(%0 : i32[], %1 : f32[A:4]) {\n%2 = part[A] %1 {axis = "
      "\"x\"} "
      ": f32[A/x:4]\nreturn %2\n}\nbody @b(%0 : f32[L:2, A:4]) {\n%1 = loop[L] @f, %0 {carry = 0, "
-     "invariant = 0, trip = 1, stack_length = 2, into = [0]} : f32[L:2, A/x:4]\n}\n"},
+     "invariant = 0, trip = 1, stack_length = 2, continues = [0]} : f32[L:2, A/x:4]\n}\n"},
     {"shard-c9", "E1109",
      "collect\nmesh x = 2, y = 2\nbody @f(%0 : i32[], %1 : f32[A:4] partial(x)) {\nreturn "
      "%1\n}\nbody @b(%0 : f32[A:4] partial(x)) {\n%1 = loop[L] @f, %0 {carry = 0, invariant = 1, "

@@ -150,7 +150,8 @@ static const Broken modules[] = {
      "order\nkernel @k() {family = \"elem\"} {\n%0 = const {value = 1} : f32[]\n%1 = expand[A] %0 "
      ": f32[A:2]\nreturn %1\n}\nbody @f(%0 : i32[], %1 : f32[A:2] {strides(2)}) {\n%2 = kernel @k "
      ": f32[A:2]\nreturn %2\n}\nbody @b(%0 : f32[L:2, A:2] {strides(4, 2)}) {\n%1 = loop[L] @f, %0 "
-     "{carry = 0, invariant = 0, trip = 1, stack_length = 2, into = [0]} : f32[L:2, A:2]\n}\n"},
+     "{carry = 0, invariant = 0, trip = 1, stack_length = 2, continues = [0]} : f32[L:2, "
+     "A:2]\n}\n"},
     {"held-c1", "E1107",
      "order\nparam @p : f32[A:2, B:3]\nentry @e {\n%0 = load @p : f32[A:2, B:3] {0: strides(1, "
      "2)}\n}\n"},

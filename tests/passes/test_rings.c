@@ -41,7 +41,7 @@ static const char *hop_text(Arena *a, const ScheduleTable *t, RingEdit edit, int
     return arena_printf(a, "%%%d = kernel @mul, %%%d, %%%d : f32[E:8]\n", to, from, from);
   return arena_printf(a, "%%%d = %s %%%d {%saxis = \"pipe\", ranks = %lld%s} : f32[E:8]\n", to,
                       send ? "send" : "receive", from, back != here ? "reverse = 1, " : "",
-                      (long long)t->stages, wraps ? ", wrap = 1" : "");
+                      (long long)t->stages, wraps ? ", cyclic = 1" : "");
 }
 
 static const char *body_text(Arena *a, const ScheduleTable *t, RingEdit edit, int loop) {
