@@ -41,10 +41,15 @@ Change change_join(Change change, const Change *more) {
 const char *change_words(Arena *arena, const Change *change) {
   static const struct {
     const char *key, *format; /* the key, or what it begins with */
-  } said[] = {{"plan.mesh.", "mesh %s = %s"},        {"plan.on.nodes", "nodes = %s"},
-              {"plan.zero", "zero %s over %s"},      {"plan.zero.prefetch", "prefetch = %s"},
-              {"plan.zero.overlap", "overlap = %s"}, {"plan.micro", "micro %s"},
-              {"plan.recompute", "recompute %s"},    {"plan.offload", "offload %s -> host"}};
+  } said[] = {{"plan.mesh.", "mesh %s = %s"},
+              {"plan.on.nodes", "nodes = %s"},
+              {"plan.zero", "zero %s over %s"},
+              {"plan.zero.prefetch", "prefetch = %s"},
+              {"plan.zero.overlap", "overlap = %s"},
+              {"plan.pipeline", "pipeline %s"},
+              {"plan.micro", "micro %s"},
+              {"plan.recompute", "recompute %s"},
+              {"plan.offload", "offload %s -> host"}};
   const char *text = "", *over = change_value(change, "plan.zero.over");
   for (size_t i = 0; i < COUNT_OF(said); i++)
     for (uint32_t k = 0; k < change->n; k++) {
@@ -111,27 +116,54 @@ void change_choose(Cli *o, Module *m, const Change *change) {
   for (uint32_t i = 0; i < change->n; i++) set_line(m, &change->line[i]);
 }
 
-bool change_programs(const Cli *o, const Change *change, Ctx **c, Programs *out) {
+/* o with the lines of the change that `--set` gives, in a context of its own. */
+static Cli changed(const Cli *o, const Change *all) {
   Cli one = *o;
-  LowerFacts facts;
-  Change all = with_chosen(o, change);
-  one.c = *c = ctx_new();
+  one.c = ctx_new();
   one.c->input = o->c->input, one.c->input_length = o->c->input_length; /* of a pipe */
   one.c->input_path = o->c->input_path;
   one.sets = (Strings){0};
   one.value[OPT_TARGET] = fit_target(o);
   for (uint32_t i = 0; i < o->sets.n; i++) vec_push(one.c->arena, one.sets, o->sets.at[i]);
-  for (uint32_t i = 0; i < all.n; i++)
-    if (is_set(all.line[i].key))
+  for (uint32_t i = 0; i < all->n; i++)
+    if (is_set(all->line[i].key))
       vec_push(one.c->arena, one.sets,
-               arena_printf(one.c->arena, "%s=%s", all.line[i].key, all.line[i].value));
-  Module *m = load_shard(&one, o->operands.at[0], &facts);
+               arena_printf(one.c->arena, "%s=%s", all->line[i].key, all->line[i].value));
+  return one;
+}
+
+static Change without_sets(const Change *all) {
+  Change rest = {0};
+  for (uint32_t i = 0; i < all->n; i++)
+    if (!is_set(all->line[i].key)) rest.line[rest.n++] = all->line[i];
+  return rest;
+}
+
+static bool make_programs(Cli *one, Module *m, Programs *out) {
   PipelineOptions options = {.until = "memory"};
-  for (uint32_t i = 0; m && i < all.n; i++)
-    if (!is_set(all.line[i].key)) set_line(m, &all.line[i]);
-  if (m) fit_set_bucket(m, &facts);
-  bool good = m && describe_target(&one, m) == EXIT_FINE && pipeline_classes(m, &options, out) &&
-              !diag_errors(one.c->diag);
-  if (!good) ctx_free(one.c);
+  bool good = m && describe_target(one, m) == EXIT_FINE && pipeline_classes(m, &options, out) &&
+              !diag_errors(one->c->diag);
+  if (!good) ctx_free(one->c);
   return good;
+}
+
+bool change_programs(const Cli *o, const Change *change, Ctx **c, Programs *out) {
+  LowerFacts facts;
+  Change all = with_chosen(o, change), rest = without_sets(&all);
+  Cli one = changed(o, &all);
+  *c = one.c;
+  Module *m = load_shard(&one, o->operands.at[0], &facts);
+  for (uint32_t i = 0; m && i < rest.n; i++) set_line(m, &rest.line[i]);
+  if (m) fit_set_bucket(m, &facts);
+  return make_programs(&one, m, out);
+}
+
+bool change_anew(const Cli *o, const Change *change, Ctx **c, Programs *out) {
+  LowerFacts facts;
+  Change rest = without_sets(change);
+  Cli one = changed(o, change);
+  *c = one.c, one.chosen = NULL;
+  Module *m = load_shard(&one, o->operands.at[0], &facts);
+  if (m) change_choose(&one, m, &rest), fit_choose(&one, m, &facts);
+  return make_programs(&one, m, out);
 }

@@ -151,21 +151,54 @@ static void label_stage(const Module *m, Report *r) {
     diag_label(r, "every %.*s rank keeps %s", (int)strcspn(axes, ","), axes, whole[stage]);
 }
 
-/* Each change by itself, the one with the shortest step; if none fits several together: layers from
-   their inputs, under the first stage of zero that then does, or the last; a smaller micro-batch;
-   more ranks. False: none was found, and *out has the last ones. */
+/* The last change of those tried from `first` on becomes the base. */
+static void join_last(ChangeSearch *search, uint32_t first) {
+  for (uint32_t i = first; i < search->tried.n; i++)
+    if (search->tried.at[i].made) search->base = search->tried.at[i].change;
+}
+
+/* .. the one with the fewest bytes, if it needs fewer than all that were tried before. */
+static void join_least(ChangeSearch *search, uint32_t first) {
+  int64_t least = INT64_MAX;
+  for (uint32_t i = 0; i < search->tried.n; i++) {
+    const Try *one = &search->tried.at[i];
+    if (!one->made || one->cost.host > search->host || budget_all(&one->cost.need) >= least)
+      continue;
+    least = budget_all(&one->cost.need);
+    if (i >= first) search->base = one->change;
+  }
+}
+
+/* The cost of the file into which the change is written, if that is known. */
+static void cost_anew(const ChangeSearch *search, Try *out) {
+  Programs programs;
+  Ctx *c;
+  Try anew = {.change = out->change, .made = change_anew(search->o, &out->change, &c, &programs)};
+  if (!anew.made) return;
+  anew.cost = search_cost(search, &programs);
+  if (search_fits(search, &anew)) *out = anew;
+  ctx_free(c);
+}
+
+/* Each change by itself, the one with the shortest step; if none fits, several together: layers
+   from their inputs, the last stage of zero, the smallest micro-batch, then what else needs fewer
+   bytes, until one of a kind fits. False: none was found, and *out has those that joined. */
 static bool find_change(const Cli *o, const Module *m, Try *out) {
+  static const Generator steps[] = {TRY_INPUT,    TRY_ZERO,  TRY_MICRO,   TRY_STEADY, TRY_OVERLAP,
+                                    TRY_PREFETCH, TRY_WIDER, TRY_OFFLOAD, TRY_RANKS};
+  enum { ALWAYS = 3 };
   ChangeSearch search = search_new(o, m, BY_SECONDS);
-  Changes inputs = {0}, stages = {0};
-  bool found = search_run(&search, (2u << TRY_OFFLOAD) - 1);
-  search_list(&search, TRY_INPUT, &inputs), search_list(&search, TRY_ZERO, &stages);
-  if (inputs.n) search.base = inputs.at[0];
-  found = found || search_run(&search, 1u << TRY_ZERO);
-  if (stages.n) search.base = change_join(search.base, &vec_last(stages));
-  found = found || search_run(&search, 1u << TRY_MICRO);
-  if (rank_micro(m) > 1) search.base = change_with(o->c->arena, search.base, "plan.micro", "1");
-  found = found || search_run(&search, 1u << TRY_RANKS);
+  Change always = {0};
+  bool found = search_run(&search, (2u << TRY_STEADY) - 1);
+  for (size_t i = 0; i < COUNT_OF(steps) && !found; i++) {
+    uint32_t first = search.tried.n;
+    found = search_run(&search, 1u << steps[i]);
+    if (i < ALWAYS) join_last(&search, first), always = search.base;
+    else join_least(&search, first);
+  }
+  if (!found) search.base = always, found = search_run(&search, 1u << TRY_RANKS);
   *out = found ? search.best : (Try){.change = search.base};
+  if (found && o->chosen) cost_anew(&search, out);
   return found;
 }
 
@@ -203,10 +236,11 @@ bool fit_check(Cli *o, const Module *m, const LowerFacts *facts) {
               facts->plan_left);
   else if (found) say_help(o, m, facts, r, &better);
   else if (shard)
-    diag_help(r, budget.weights + budget.optimizer > capacity
-                     ? "weights and optimizer alone are too large: a smaller model, or more memory"
-                     : "neither zero, micro, recompute nor more ranks alone would do: a smaller "
-                       "model, or more memory");
+    diag_help(r,
+              budget.weights + budget.optimizer > capacity
+                  ? "weights and optimizer alone are too large: a smaller model, or more memory"
+                  : "zero, micro, recompute, offload and more ranks, all together, would not do: "
+                    "a smaller model, or more memory");
   return false;
 }
 

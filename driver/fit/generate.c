@@ -122,19 +122,28 @@ static void list_offload(const ChangeSearch *search, Changes *out) {
   }
 }
 
+/* A schedule with fewer micro-batches in flight. */
+static void list_steady(const ChangeSearch *search, Changes *out) {
+  const char *word = module_word(search->m, "plan.pipeline");
+  if (!strcmp(word, "gpipe") || !strcmp(word, "zero_bubble") || !strcmp(word, "interleaved"))
+    ADD("plan.pipeline", "one_f_one_b");
+}
+
 /* With as many ranks on a node as before: they share its memory; GPUs that are idle come first. */
 static void list_ranks(const ChangeSearch *search, Changes *out) {
   const Module *m = search->m;
-  const char *axes = batch_axes(m), *name = arena_strndup(m->arena, axes, strcspn(axes, ","));
-  int axis = mesh_find(m, intern(m->ctx->names, name));
+  const char *axes = batch_axes(m);
   Machine machine = plan_machine(m);
   int64_t each = machine.gpus ? module_whole(m, "machine.node.gpus") : machine.in_node;
-  for (int64_t times = 2; axis >= 0 && !search->o->here && times <= MOST_TIMES; times *= 2) {
+  for (int64_t times = 2; !search->o->here && times <= MOST_TIMES; times *= 2) {
     int64_t nodes = ceil_div(mesh_ranks(m) * times, each);
-    ADD(arena_printf(m->arena, "plan.mesh.%s", name), "%lld",
-        (long long)(m->mesh.at[axis].size * times));
-    if (machine.memory && nodes > module_whole(m, "plan.on.nodes"))
-      AND("plan.on.nodes", "%lld", (long long)nodes);
+    for (uint32_t i = 0; i < m->mesh.n; i++) {
+      if (!text_lists(axes, m->mesh.at[i].name)) continue;
+      ADD(arena_printf(m->arena, "plan.mesh.%s", m->mesh.at[i].name), "%lld",
+          (long long)(m->mesh.at[i].size * times));
+      if (machine.memory && nodes > module_whole(m, "plan.on.nodes"))
+        AND("plan.on.nodes", "%lld", (long long)nodes);
+    }
   }
 }
 
@@ -249,6 +258,7 @@ TryOrder search_list(const ChangeSearch *search, Generator generator, Changes *o
                         [TRY_SPLIT] = {ORDER_ALL, list_split},
                         [TRY_WIDER] = {ORDER_ALL, list_wider},
                         [TRY_OFFLOAD] = {ORDER_FIRST, list_offload},
+                        [TRY_STEADY] = {ORDER_FIRST, list_steady},
                         [TRY_RANKS] = {ORDER_FIRST, list_ranks},
                         [TRY_SCHEDULE] = {ORDER_ALL, list_schedule},
                         [TRY_LAYERS] = {ORDER_ALL, list_layers},

@@ -123,6 +123,7 @@ static void offer_largest(ChangeSearch *search, const Changes *list) {
   for (uint32_t low = 0, high = list->n; low < high;) {
     uint32_t middle = low + (high - low) / 2;
     Try one = search_try(search, list->at[middle]);
+    vec_push(search->o->c->arena, search->tried, one);
     if (!one.made) return;
     if (search_fits(search, &one)) best = one, low = middle + 1;
     else high = middle;

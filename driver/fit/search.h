@@ -37,6 +37,8 @@ void change_choose(Cli *o, Module *m, const Change *change);
 /* The programs of the plan so changed, after pass `memory`, in a context of their own: it is freed
    by whoever calls. False: they cannot be made, and there is no context. */
 bool change_programs(const Cli *o, const Change *change, Ctx **c, Programs *out);
+/* The same of the file into which the change is written: what it leaves open is chosen anew. */
+bool change_anew(const Cli *o, const Change *change, Ctx **c, Programs *out);
 
 /* ---- the search: search.c ---- */
 
@@ -84,7 +86,7 @@ bool search_fits(const ChangeSearch *search, const Try *one); /* and it is made 
 double search_whole(const Cost *cost); /* seconds of a step or, if not known, bytes moved */
 bool search_better(const ChangeSearch *search, const Try *one, const Try *than);
 
-/* E0801 tries those up to TRY_OFFLOAD, each by itself. */
+/* E0801 tries those up to TRY_STEADY, each by itself. */
 typedef enum Generator {
   TRY_PREFETCH,   /* fewer layers gathered ahead */
   TRY_OVERLAP,    /* messages that block: gradients need no rings then */
@@ -94,6 +96,7 @@ typedef enum Generator {
   TRY_SPLIT,      /* .. which is split over one axis */
   TRY_WIDER,      /* zero over one more axis */
   TRY_OFFLOAD,    /* optimizer, then gradients, then parameters on the host */
+  TRY_STEADY,     /* the schedule of a pipeline with the fewest micro-batches in flight */
   TRY_RANKS,      /* as few more ranks as do, with their nodes */
   TRY_SCHEDULE,   /* of a pipeline */
   TRY_LAYERS,     /* numbers of layers of stages */
