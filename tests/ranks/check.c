@@ -150,13 +150,13 @@ static Module *lowered(Ctx *c, const Trial *t) {
   if (t->rate) module_set(m, "train.optim.lr", "%s", t->rate);
   if (t->plan.zero) module_set(m, "plan.zero", "%d", t->plan.zero);
   set_all(c, m, t->plan.settings);
-  set_recompute(c, m, t->plan.recompute);
   set_all(c, m, t->train);
   if (t->plan.micro) module_set(m, "plan.micro", "%lld", (long long)t->plan.micro);
   if (t->plan.mesh) {
     const char *text = with_mesh(c, m, &t->plan);
     m = ir_parse(c, "meshed.ir", text, strlen(text));
   }
+  if (m) set_recompute(c, m, t->plan.recompute); /* its axes are in the mesh */
   return m;
 }
 

@@ -230,7 +230,8 @@ static int run_one(const char *file, uint64_t seed) {
       SOME("", "plan.zero.overlap=on "));
   if (*t.plan.recompute)
     t.plan.recompute =
-        arena_printf(c->arena, "%s%s", t.plan.recompute, SOME("", " over x", " over y"));
+        arena_printf(c->arena, "%s%s", t.plan.recompute,
+                     SOME("", " over x", strstr(t.plan.mesh, "y = ") ? " over y" : ""));
   Outcome o = trial_run(c, &t);
   if (o.error && is_refusal(o.error)) {
     if (getenv("SHOW_REFUSED")) print_plan(file, &t.plan), printf("%s\n", o.error);
