@@ -259,7 +259,7 @@ static bool tensor_from(RestoreFilling *filling, Fault *f) {
            filling->t->name);
   if (filling->t->kind == RT_STATE)
     return rt_help(f, "a state of another `optim`, `delay` or `precision` than that run had; "
-                      "--init takes the parameters of a checkpoint alone");
+                      "with --init a run starts from its parameters");
   return rt_help(f, "it belongs to another model; --init reads parameters from a weights file");
 }
 
