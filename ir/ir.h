@@ -477,7 +477,7 @@ bool module_is_collected(const Module *m);
 
 /* The location l for diagnostics: a span in the source of that name, which is added if it is
    new. */
-Span loc_span(Module *m, Loc l);
+Span loc_span(const Module *m, Loc l);
 
 /* ---- text (print.c, parse.c) ---- */
 char *ir_print(Module *m, size_t *length);                                /* in m's arena */

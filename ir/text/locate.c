@@ -8,7 +8,7 @@
 #include "ir/ir.h"
 #include "ir/support/num.h"
 
-static uint32_t diag_file(Module *m, const IrSource *s) {
+static uint32_t diag_file(const Module *m, const IrSource *s) {
   Diag *d = m->ctx->diag;
   const char *name = s->path ? s->path : s->name;
   for (uint32_t i = 1; i <= diag_source_count(d); i++)
@@ -16,7 +16,7 @@ static uint32_t diag_file(Module *m, const IrSource *s) {
   return diag_add_source(d, name, s->text, strlen(s->text));
 }
 
-Span loc_span(Module *m, Loc l) {
+Span loc_span(const Module *m, Loc l) {
   if (!l.file || l.file > m->sources.n) return (Span){0};
   uint32_t file = diag_file(m, &m->sources.at[l.file - 1]);
   const Source *source = diag_source(m->ctx->diag, file);

@@ -198,25 +198,7 @@ ValueId emit_sum_all(Module *m, Fn *f, ValueId v, Loc loc) {
   return ir_reduce(m, f, OP_sum, v, t.rank, dims, loc);
 }
 
-static uint32_t offset_of(const Source *source, uint32_t line, uint32_t column) {
-  const char *p = source->text;
-  for (uint32_t n = 1; n < line && p; n++) p = strchr(p, '\n'), p += p != NULL;
-  size_t at = p ? (size_t)(p - source->text) + column - 1 : source->length;
-  return (uint32_t)(at < source->length ? at : source->length);
-}
-
-/* Files are found by name: a module read back from text has its own numbers. */
-Span span_of(const Module *m, Loc at) {
-  if (!at.file || at.file > m->sources.n || !at.line || !at.column) return (Span){0};
-  const Diag *diag = m->ctx->diag;
-  const IrSource *from = &m->sources.at[at.file - 1];
-  for (uint32_t i = 1; i <= diag_source_count(diag); i++) {
-    const Source *source = diag_source(diag, i);
-    if (!strcmp(source->name, from->path ? from->path : from->name))
-      return (Span){i, offset_of(source, at.line, at.column), at.length};
-  }
-  return (Span){0};
-}
+Span span_of(const Module *m, Loc at) { return at.line && at.column ? loc_span(m, at) : (Span){0}; }
 
 /* Ops have names of the IR; the user's line has the language's. */
 const char *op_said(const Module *m, const Op *o) {
