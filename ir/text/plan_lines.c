@@ -13,6 +13,7 @@
 #include "parse.h"
 #include "ir/shape/placement.h"
 #include "ir/support/num.h"
+#include "ir/word_patterns.h"
 
 static const char *const offload_words[] = {"optimizer", "grads", "params", "auto"};
 static const char *const keep_words[] = {"all", "input", "none", "auto"};
@@ -95,10 +96,24 @@ static void read_keep(Parser *p, RecomputeLine *line) {
 static Str read_axes(Parser *p) {
   const char *text = "";
   do {
+    lex_blanks(p);
+    size_t at = p->at;
     Str name = read_axis(p);
+    if (text_lists(text, name)) lex_fail(p, "E1001", at, "axis `%s` is named twice", name);
     text = arena_printf(p->m->arena, "%s%s%s", text, *text ? ", " : "", name);
   } while (lex_take(p, ','));
   return intern(p->m->ctx->names, text);
+}
+
+static double read_budget(Parser *p, KeepWord keep) {
+  size_t at = p->at;
+  if (keep != KEEPS_AUTO) lex_fail(p, "E1001", at, "a `budget` without `keep = auto`");
+  lex_expect(p, '=');
+  lex_blanks(p), at = p->at;
+  double bytes = lex_float(p);
+  if (!(bytes >= 1 && bytes < (double)INT64_MAX))
+    lex_fail(p, "E1001", at, "a budget is a number of bytes of at least 1");
+  return bytes;
 }
 
 void read_recompute(Parser *p) {
@@ -109,7 +124,7 @@ void read_recompute(Parser *p) {
   if (!lex_keyword(p, "keep")) lex_fail(p, "E1001", at, "a line `recompute` needs `keep = ..`");
   lex_expect(p, '=');
   read_keep(p, &line);
-  if (lex_keyword(p, "budget")) lex_expect(p, '='), line.budget = lex_float(p);
+  if (lex_keyword(p, "budget")) line.budget = read_budget(p, line.keep);
   if (lex_keyword(p, "offload")) {
     lex_expect(p, '=');
     at = p->at;
