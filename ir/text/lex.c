@@ -297,6 +297,13 @@ Str lex_renamed(Parser *p, RenamedKind kind, size_t at, Str word) {
   return intern(p->m->ctx->names, new);
 }
 
+bool lex_new_keyword(Parser *p, const char *word) {
+  if (lex_keyword(p, word)) return true;
+  const char *old = renamed_from(RENAMED_KEYWORD, word);
+  size_t at = p->at;
+  return lex_keyword(p, old) && lex_renamed(p, RENAMED_KEYWORD, at, old);
+}
+
 static void lex_attr(Parser *p, AttrList *list) {
   lex_blanks(p);
   size_t at = p->at;

@@ -44,6 +44,8 @@ bool lex_arrow(Parser *p);        /* takes -> */
 bool lex_rest(Parser *p);         /* takes .. */
 void lex_expect(Parser *p, char c);
 bool lex_keyword(Parser *p, const char *word); /* takes the word if it is next */
+/* The same for a keyword with an old spelling, which is accepted with a note (renamed.def). */
+bool lex_new_keyword(Parser *p, const char *word);
 Str lex_word(Parser *p, const char *what);
 Str lex_key(Parser *p, const char *what); /* a word with dots and the like, or a quoted text */
 /* The present spelling of the word before the cursor, which began at `at`; a note if it was an old

@@ -19,6 +19,12 @@ int renamed_find(RenamedKind kind, const char *word) {
 
 const char *renamed_to(int row) { return words[row].new; }
 
+const char *renamed_from(RenamedKind kind, const char *new) {
+  for (int i = 0; i < RENAMED_WORDS; i++)
+    if (words[i].kind == kind && !strcmp(words[i].new, new)) return words[i].old;
+  return NULL;
+}
+
 const char *renamed_word(RenamedKind kind, const char *word) {
   int row = renamed_find(kind, word);
   return row < 0 ? word : renamed_to(row);

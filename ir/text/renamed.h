@@ -3,7 +3,12 @@
 #define SHARDC_RENAMED_H
 #include "ir/support/ctx.h"
 
-typedef enum RenamedKind { RENAMED_ATTRIBUTE, RENAMED_FACT, RENAMED_SETTING } RenamedKind;
+typedef enum RenamedKind {
+  RENAMED_ATTRIBUTE,
+  RENAMED_FACT,
+  RENAMED_SETTING,
+  RENAMED_KEYWORD
+} RenamedKind;
 
 enum {
   RENAMED_WORDS = 0
@@ -14,6 +19,8 @@ enum {
 
 int renamed_find(RenamedKind kind, const char *word); /* number of its row, -1: it is no old word */
 const char *renamed_to(int row);
+/* The word that `new` was called, NULL: it is no renamed one. */
+const char *renamed_from(RenamedKind kind, const char *new);
 /* The present spelling of a word: itself, or the new word for an old one. */
 const char *renamed_word(RenamedKind kind, const char *word);
 

@@ -16,10 +16,11 @@ static void check_kernel(Verifier *verifier) {
                   "[tier-c2] kernel @%s works in two memories", f->name);
   if (kernel_beside(verifier->m, f) && verifier->fence >= FENCE_SELECTED &&
       !verifier->m->beside.name)
-    verify_report(verifier, "E1104", verify_at_fn(verifier),
-                  "[tier-c6] kernel @%s works in the memory `%s`, and no line `beside` says of "
-                  "which processor",
-                  f->name, tier_name(t));
+    verify_report(
+        verifier, "E1104", verify_at_fn(verifier),
+        "[tier-c6] kernel @%s works in the memory `%s`, and no line `host_target` says of "
+        "which processor",
+        f->name, tier_name(t));
 }
 
 static void check_message(Verifier *verifier, const Op *op) {

@@ -23,8 +23,8 @@
    or a scatter makes a piece and adds in its epilogue; order_inplace.c then places all of it in
    the buffer of x.
 
-   The pass marks concats (storage `laid`); `order` copies the operands that end up elsewhere. Must
-   not: change a value. */
+   The pass marks concats (storage `assembled`); `order` copies the operands that end up elsewhere.
+   Must not: change a value. */
 #include "ir/made.h"
 #include "ir/bytes.h"
 #include "fuse.h"

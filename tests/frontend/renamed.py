@@ -22,7 +22,8 @@ plan p for M { on K nodes = 2; mesh data = 4; place Batch -> data
 '''
 DUMPS = [('tiny_ranks', '--plan', 'ahead', '--target', 'x86_64_v4_bf16'), ('llama_mesh', '--plan', 'wide'),
          ('gpt2', '--target', 'x86_64_v4_amx', '-D', 'Layers=2'), ('tiny_ranks', '--plan', 'rings', '--class', 'first'),
-         ('zero_paper', '--plan', 'c2', '--after', 'place'), ('plans', '--plan', 'hybrid', '--after', 'recompute')]
+         ('zero_paper', '--plan', 'c2', '--after', 'place'), ('plans', '--plan', 'hybrid', '--after', 'recompute'),
+         ('zero_offload', '--plan', 'optimizer', '--target', 'sm_80')]
 
 
 def check(good, what):
@@ -47,6 +48,7 @@ def edited(old, found):
 
 def table(kind, word):
     """Is it a word of the table?"""
+    if kind == 'KEYWORD': return f'lex_new_keyword(p, "{word}")' in text('ir/text/parse.c')
     if kind != 'SETTING': return re.search(rf'^{"ATTR" if kind == "ATTRIBUTE" else "TARGET_FACT"}\({word},',
                                            text('ir/attrs.def' if kind == 'ATTRIBUTE' else 'ir/target_facts.def'), re.M)
     block, line, option = word.split('.')
@@ -83,6 +85,7 @@ with tempfile.TemporaryDirectory() as folder:
         old_ir = ir
         for kind, old, new in rows:
             if kind == 'SETTING': changed = re.sub(rf'^set {re.escape(new)} =', f'set {old} =', old_ir, flags=re.M)
+            elif kind == 'KEYWORD': changed = re.sub(rf'(^| ){new}(?=[ }}])', rf'\1{old}', old_ir, flags=re.M)
             else: changed = re.sub(rf'([{{ ]){new} = ', rf'\1{old} = ', old_ir)
             if changed != old_ir: seen.add(old)
             old_ir = changed

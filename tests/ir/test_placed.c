@@ -60,7 +60,7 @@ static void kernels_in_a_row(void **state) {
   "entry @e {frame = 64} {\n%0 = load @p : f32[A:4] {0: at(global @p + 0)}\n"                      \
   "%1 = kernel @add, %0, %0 : f32[A:4] {0: at(frame + 0)}\n"                                       \
   "%2 = kernel @add, %1, %0 : f32[A:4] {0: at(frame + " second ")}\n" between                      \
-  "%3 = concat[A, A -> D] %1, %2 : f32[D:8] {0: laid at(frame + 0)}\n"                             \
+  "%3 = concat[A, A -> D] %1, %2 : f32[D:8] {0: assembled at(frame + 0)}\n"                        \
   "%4 = slice[D -> A] %3 {at = 0} : f32[A:4] {0: view(%3 + 0) at(frame + 0)}\n"                    \
   "%5 = slice[D -> A] %3 {at = 4} : f32[A:4] {0: view(%3 + 4) at(frame + 16)}\n"
 #define SUM_OF(a, b)                                                                               \
@@ -78,7 +78,7 @@ static void laid(void **state) {
 #define OVER                                                                                       \
   "%6 = kernel @add, %4, %0 : f32[A:4] {0: inplace(%4) at(frame + 0)}\n"                           \
   "%7 = kernel @add, %5, %0 : f32[A:4] {0: inplace(%5) at(frame + 16)}\n"                          \
-  "%8 = concat[A, A -> D] %6, %7 : f32[D:8] {0: laid at(frame + 0)}\n"                             \
+  "%8 = concat[A, A -> D] %6, %7 : f32[D:8] {0: assembled at(frame + 0)}\n"                        \
   "%10 = slice[D -> A] %8 {at = 0} : f32[A:4] {0: view(%8 + 0) at(frame + 0)}\n"                   \
   "%11 = slice[D -> A] %8 {at = 4} : f32[A:4] {0: view(%8 + 4) at(frame + 16)}\n"
   check(TWO_PARTS("16", "") OVER SUM_OF("%10", "%11"), NULL, (double[]){0, 7, 14, 21});

@@ -45,7 +45,7 @@ static const char sample[] =
     "  %10 = split[Seq -> A, B; Embed -> C, D] %4 : f32[Batch:16, A:8, B:8, C:2, D:64] "
     "{0: strides(8192, 1024, 128, 64, 1) view(%4 + 64) at(global @wte + 16)}\n"
     "  store @loss, %6  loc(f1:2:2+2)\n"
-    "  %11 = concat[Batch, Batch -> Both] %4, %4 : f32[Both:32, Seq:64, Embed:128] {0: laid "
+    "  %11 = concat[Batch, Batch -> Both] %4, %4 : f32[Both:32, Seq:64, Embed:128] {0: assembled "
     "at(frame + 64)}\n"
     "}\n";
 

@@ -15,7 +15,7 @@
 #define LAID(concat, end) LAID_AS("order", ") {\n", "", "", concat, end)
 #define LAID_AT(first, second)                                                                     \
   LAID_AS("memory", " {at(arg 0 + 0)}) {frame = 64} {\n", " {0: at(frame + " first ")}",           \
-          " {0: at(frame + " second ")}", "%1, %2 : f32[D:8] {0: laid at(frame + 0)}", "")
+          " {0: at(frame + " second ")}", "%1, %2 : f32[D:8] {0: assembled at(frame + 0)}", "")
 
 /* Both pieces of an argument, to which something is added */
 #define LAID_OVER(more, end)                                                                       \
@@ -25,7 +25,7 @@
   "%3 = slice[D -> A] %0 {at = 4} : f32[A:4] {0: view(%0 + 4)}\n"                                  \
   "%4 = kernel @k, %2, %1 : f32[A:4] {0: inplace(%2)}\n"                                           \
   "%5 = kernel @k, %3, %1 : f32[A:4] {0: inplace(%3)}\n" more                                      \
-  "\n%6 = concat[A, A -> D] %4, %5 : f32[D:8] {0: laid}\nreturn " end "\n}\n"
+  "\n%6 = concat[A, A -> D] %4, %5 : f32[D:8] {0: assembled}\nreturn " end "\n}\n"
 #define PIECE(number, at)                                                                          \
   number " = slice[D -> A] %0 {at = " at "} : f32[A:4] {0: view(%0 + " at ")}\n"
 
@@ -46,23 +46,26 @@
 static const Broken modules[] = {
     {"lay-c1", "E1106", LAID("%1, %2 : f32[D:8]", "return %3")},
     {"lay-c1", "E1106",
-     LAID("%1, %2 : f32[D:8] {0: laid}\n%4 = kernel @k, %0 : f32[A:4] {0: laid}", "")},
+     LAID("%1, %2 : f32[D:8] {0: assembled}\n%4 = kernel @k, %0 : f32[A:4] {0: assembled}", "")},
     {"lay-c2", "E1107", LAID("%1, %2 : f32[D:8] {0: strides(2) laid}", "return %3")},
     {"lay-c2", "E1107",
      "order\nkernel @k(%0 : f32[B:3, A:4]) {\n%1 = exp %0 : f32[B:3, A:4]\nreturn %1\n}\n"
      "body @b(%0 : f32[B:3, A:4]) {\n%1 = kernel @k, %0 : f32[B:3, A:4]\n%2 = kernel @k, %0 : "
-     "f32[B:3, A:4]\n%3 = concat[A, A -> D] %1, %2 : f32[B:3, D:8] {0: laid}\nreturn %3\n}\n"},
-    {"lay-c3", "E1107", LAID("%1, %0 : f32[D:8] {0: laid}", "return %3")},
+     "f32[B:3, A:4]\n%3 = concat[A, A -> D] %1, %2 : f32[B:3, D:8] {0: assembled}\nreturn %3\n}\n"},
+    {"lay-c3", "E1107", LAID("%1, %0 : f32[D:8] {0: assembled}", "return %3")},
     {"lay-c3", "E1107",
-     LAID("%1, %2 : f32[D:8] {0: laid}\n%4 = slice[D -> A] %3 {at = 0} : f32[A:4] {0: view(%3 + 0)}"
-          "\n%5 = kernel @k, %0 : f32[A:4]\n%6 = concat[A, A -> D] %5, %4 : f32[D:8] {0: laid}",
-          "return %6")},
-    {"lay-c4", "E1107", LAID("%1, %1 : f32[D:8] {0: laid}", "return %3")},
+     LAID(
+         "%1, %2 : f32[D:8] {0: assembled}\n%4 = slice[D -> A] %3 {at = 0} : f32[A:4] {0: view(%3 "
+         "+ 0)}"
+         "\n%5 = kernel @k, %0 : f32[A:4]\n%6 = concat[A, A -> D] %5, %4 : f32[D:8] {0: assembled}",
+         "return %6")},
+    {"lay-c4", "E1107", LAID("%1, %1 : f32[D:8] {0: assembled}", "return %3")},
     {"lay-c4", "E1107",
-     LAID("%1, %2 : f32[D:8] {0: laid}\n%4 = kernel @k, %1 : f32[A:4]", "return %3")},
-    {"lay-c4", "E1107", LAID("%1, %2 : f32[D:8] {0: laid}", "return %2")},
+     LAID("%1, %2 : f32[D:8] {0: assembled}\n%4 = kernel @k, %1 : f32[A:4]", "return %3")},
+    {"lay-c4", "E1107", LAID("%1, %2 : f32[D:8] {0: assembled}", "return %2")},
     {"lay-c4", "E1107",
-     LAID("%1, %2 : f32[D:8] {0: laid}\n%4 = concat[A, D -> E] %2, %3 : f32[E:12] {0: laid}",
+     LAID("%1, %2 : f32[D:8] {0: assembled}\n%4 = concat[A, D -> E] %2, %3 : f32[E:12] {0: "
+          "assembled}",
           "return %4")},
     {"lay-c4", "E1107", LAID_OVER("%9 = kernel @k, %4, %1 : f32[A:4]", "%6")},
     {"lay-c5", "E1108", LAID_AT("0", "32")},
