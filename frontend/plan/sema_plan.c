@@ -384,9 +384,17 @@ static void check_batch(PlanCheck *check) {
 static void check_over(PlanCheck *check, const AstSetting *setting) {
   const AstValue **value;
   uint32_t n = setting_over(check->e->ctx, setting, &value);
-  for (uint32_t i = 0; i < n; i++)
-    if (value[i]->kind == VALUE_PATH)
-      need_axis(check, intern(check->e->ctx->names, value[i]->path->text), value[i]->span);
+  VEC(const PlanAxis *) named = {0};
+  for (uint32_t i = 0; i < n; i++) {
+    if (value[i]->kind != VALUE_PATH) continue;
+    Str name = intern(check->e->ctx->names, value[i]->path->text);
+    const PlanAxis *axis = need_axis(check, name, value[i]->span);
+    for (uint32_t k = 0; axis && k < named.n; k++)
+      if (named.at[k] == axis)
+        world_error(check->w, "E0606", value[i]->span,
+                    "mesh axis `%s` is written twice after `over`", name);
+    if (axis) vec_push(check->e->arena, named, axis);
+  }
 }
 
 static void check_lines(PlanCheck *check) {
