@@ -1,10 +1,10 @@
 """Long files are checked in linear time and memory, examples at once: long_files.py SHARDC EXAMPLES [LINES]
 
 Seven shapes of files of about LINES lines (100,000): of a quarter of the length each takes at least an eighth of the
-processor's time (quadratic work would take a sixteenth), and a line takes at most 8 KiB. An example takes at most a fifth
-of the time of the first shape; one whose plans are compiled to be judged, since a machine names its memory or layers of a
-stack are offloaded, at most four times as much. Times are the least of some runs, and only such of one run of this test
-are compared; a compiler with a sanitizer is not asked for its memory."""
+processor's time (quadratic work would take a sixteenth), and a line takes at most 8 KiB. An example takes at most a
+fifth of the time of the first shape; one whose plans are compiled to be judged, since a machine names its memory or
+layers of a stack are offloaded, at most four times as much. Times are the least of some runs, and only such of one
+run of this test are compared; a compiler with a sanitizer is not asked for its memory."""
 import os, re, sys, tempfile
 
 SHARDC, EXAMPLES = sys.argv[1:3]
