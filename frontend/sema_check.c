@@ -134,17 +134,23 @@ static void check_trains(World *w, CheckResult *out) {
   }
 }
 
-/* `offload .. of h[0..3]`: pass `pipeline` knows which layers a stage has. */
-static bool offloads_layers(World *w, const AstItem *plan) {
+static bool names_layers(const AstValue *path) {
+  for (uint32_t p = 0; path->kind == VALUE_PATH && p < path->path->parts.n; p++)
+    if (path->path->parts.at[p].kind == PART_INDEX || path->path->parts.at[p].kind == PART_RANGE)
+      return true;
+  return false;
+}
+
+/* Lines that only passes can judge: for `offload .. of h[0..3]`, pass `pipeline` knows which layers
+   a stage has; for `recompute .. budget = N`, pass `recompute` knows what layers keep at least. */
+static bool needs_passes(World *w, const AstItem *plan) {
   for (uint32_t i = 0; plan->block && i < plan->block->settings.n; i++) {
     const AstSetting *line = plan->block->settings.at[i];
     const AstValue **path;
+    if (!strcmp(line->path->text, "recompute") && setting_option(line, "budget")) return true;
     uint32_t n = strcmp(line->path->text, "offload") ? 0 : setting_of(w->ctx, line, &path);
     for (uint32_t k = 0; k < n; k++)
-      for (uint32_t p = 0; path[k]->kind == VALUE_PATH && p < path[k]->path->parts.n; p++)
-        if (path[k]->path->parts.at[p].kind == PART_INDEX ||
-            path[k]->path->parts.at[p].kind == PART_RANGE)
-          return true;
+      if (names_layers(path[k])) return true;
   }
   return false;
 }
@@ -153,7 +159,7 @@ static void list_plan(World *w, const Decl *decl, bool whole, CheckResult *out) 
   const Decl *machine = plan_machine_of(w, decl);
   CheckedPlan p = {.name = decl->name, .span = decl->span};
   p.sized = whole && machine && settings_has(machine->item, "node", "memory");
-  p.judged = p.sized || (whole && offloads_layers(w, decl->item));
+  p.judged = p.sized || (whole && needs_passes(w, decl->item));
   vec_push(w->ctx->arena, out->plans, p);
 }
 
