@@ -114,7 +114,7 @@ static void add_recompute(Ctx *c, Plan *p, const char *file, uint64_t seed) {
     if (sscanf(line, " stack s%d [", &stack) != 1 || !draw(3)) continue;
     const char *keep = draw(4) ? SOME("input", "none", "all")
                                : arena_printf(c->arena, "auto budget = %u",
-                                              (uint32_t[]){0, 300, 2000, 9000}[draw(4)]);
+                                              (uint32_t[]){1, 300, 2000, 9000}[draw(4)]);
     p->recompute =
         arena_printf(c->arena, "%s%s%s%s keep = %s%s", p->recompute, *p->recompute ? ";" : "",
                      stack_named(c, file, stack), SOME("", "[0..0]", "[1..1]"), keep,
