@@ -348,17 +348,22 @@ static void frozen_file(char path[RT_PATH], const char *run, int64_t step, int r
 }
 
 /* The frozen parameters of an earlier checkpoint of this process, under a second name; unless
-   somebody has changed or replaced that file since: then they are written again. */
+   somebody has changed or replaced that file since: then they are written again. The new name is
+   compared, as the old one may be replaced before it is linked. */
 static bool link_frozen(const char *path, const char *run, int rank, const LastSaved *last) {
   char before[RT_PATH];
   if (!last->frozen.bytes) return false;
   frozen_file(before, run, last->step, rank);
-  FileMark mark = mark_of(before);
-  return !memcmp(&mark, &last->mark, sizeof mark) && !link(before, path);
+  if (link(before, path)) return false;
+  FileMark mark = mark_of(path);
+  if (!memcmp(&mark, &last->mark, sizeof mark)) return true;
+  unlink(path);
+  return false;
 }
 
+/* mark: of the file of frozen parameters, before others can see it. */
 static bool write_rank(const char *folder, const char *run, const Device *d, const LastSaved *last,
-                       WrittenPieces *pieces, Fault *f) {
+                       WrittenPieces *pieces, FileMark *mark, Fault *f) {
   bool ok = true;
   for (int frozen = 0; ok && frozen < 2; frozen++) {
     SavedFile *file = frozen ? &pieces->frozen : &pieces->file;
@@ -366,12 +371,13 @@ static bool write_rank(const char *folder, const char *run, const Device *d, con
     rank_file(name, rt_comm_rank(d->comm), frozen);
     rt_join(path, folder, name);
     if (frozen && link_frozen(path, run, rt_comm_rank(d->comm), last)) {
-      *file = last->frozen;
+      *file = last->frozen, *mark = last->mark;
       continue;
     }
     Contents contents = own_contents(d, frozen);
     if (!frozen || contents.nitems) ok = write_items(path, &contents, &file->bytes, &file->hash, f);
     free_contents(&contents);
+    if (frozen) *mark = mark_of(path);
   }
   return ok;
 }
@@ -444,6 +450,7 @@ static bool publish(const char *run, const char *fresh, const char *folder, int6
 bool rt_checkpoint_save(const char *run, const Device *d, const Progress *progress, LastSaved *last,
                         Fault *f) {
   char folder[RT_PATH], fresh[RT_PATH];
+  FileMark mark = {0};
   bool first = rt_comm_rank(d->comm) == 0;
   WrittenPieces mine = {0}, *all = rt_alloc(sizeof *all * (size_t)rt_comm_world(d->comm));
   rt_checkpoint_path(folder, run, progress->step);
@@ -453,7 +460,7 @@ bool rt_checkpoint_save(const char *run, const Device *d, const Progress *progre
   ok = rt_comm_all(d->comm, "make the folder of a checkpoint",
                    ok && (!first || prepare_folder(fresh, f)), f);
   ok = ok && rt_comm_all(d->comm, "write its part of a checkpoint",
-                         write_rank(fresh, run, d, last, &mine, f), f);
+                         write_rank(fresh, run, d, last, &mine, &mark, f), f);
   rt_comm_gather(d->comm, "sums of a checkpoint", &mine, all, sizeof mine);
   bool good = ok;
   if (first && ok)
@@ -463,9 +470,7 @@ bool rt_checkpoint_save(const char *run, const Device *d, const Progress *progre
   free(all);
   ok = ok && rt_comm_all(d->comm, "finish a checkpoint", good, f);
   if (!ok) return false;
-  char file[RT_PATH];
-  frozen_file(file, run, progress->step, rt_comm_rank(d->comm));
-  *last = (LastSaved){progress->step, mine.frozen, mark_of(file)};
+  *last = (LastSaved){progress->step, mine.frozen, mark};
   return true;
 }
 
