@@ -111,16 +111,8 @@ static bool run_on_gpu(Running *r) {
   return gpu_run_kernel(r->m, r->k, r->h->library, b, n, seed, seed & 64);
 }
 
-/* At the address that it is given there is nothing. */
-static void shut_argument(const Running *r) {
-  enum { NOWHERE = 4096 };
-  const int *shut = r->h->shut;
-  if (shut[1] && *(const uint8_t *)r->pointer[shut[1]]) r->pointer[shut[0]] = (void *)NOWHERE;
-}
-
 static bool run_phases(Running *r, bool shuffled) {
   if (module_on_gpu(r->m)) return run_on_gpu(r);
-  shut_argument(r);
   const Attr *chunks = attr_get(&r->k->attrs, ATTR_chunks);
   for (int64_t p = 0; p < chunks->i; p++) {
     Chunk *run;

@@ -38,9 +38,7 @@ typedef struct Harness {
                            not be read is not; 0: all, all */
   bool most;            /* on a GPU: cuts for those that allow most shared memory */
   int multiprocessors;  /* of a GPU, for resident kernels; 0: those of its target */
-  int shut[2]; /* of a processor: nobody may touch the buffer of argument shut[0] where the number
-                  shut[1] holds; 0: everyone may */
-  int workers; /* target.workers: more of them make more chunks, 2 at first */
+  int workers;          /* target.workers: more of them make more chunks, 2 at first */
   bool (*run)(Running *r); /* all phases of a kernel; false: it said why */
   void *library;           /* of the kernels, for run */
 } Harness;

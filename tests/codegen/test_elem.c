@@ -373,38 +373,12 @@ static void test_adamw(void **state) {
   harness_free(h);
 }
 
-/* Results that a number makes equal to the contents of their places: the places are not written,
-   and the operands of the other case are not read. */
-static void left_alone(const char *target, bool in_place) {
-  Harness *h = harness_new(target);
-  h->chunk = 3000;
-  for (int i = 0; in_place && i < 4; i++) vec_push(h->arena, h->inplace, (int[]){0, 0, 1, 1}[i]);
-  if (in_place) h->shut[0] = 4, h->shut[1] = 2;
-  for (int i = 0; i < 8; i++) {
-    const char *t = arena_printf(h->arena, "f32[A:%d, B:67]", 60 + i);
-    harness_add(
-        h,
-        "kernel @left%d(%%0 : %s, %%1 : %s, %%2 : bool[], %%3 : bool[], %%4 : %s) "
-        "{family = \"elem\"} {\n  %%5 = sub %%4, %%0 : %s\n  %%6 = where %%3, %%5, %%1 : %s\n"
-        "  %%7 = where %%2, %%0, %%6 : %s\n  %%8 = where %%2, %%1, %%5 : %s\n"
-        "  return %%7, %%8\n}\n",
-        i, t, t, t, t, t, t, t);
-  }
-  assert_int_equal(harness_run(h, 0), 0);
-  harness_free(h);
-}
-
-static void test_left(void **state) {
-  left_alone(*state, true);
-  left_alone(*state, false);
-}
-
 int main(int argc, char **argv) {
   const char *target = argc > 1 ? argv[1] : "native";
   if (harness_tested(target)) return HARNESS_SKIPPED;
 #define TEST(f) cmocka_unit_test_prestate(f, (void *)target)
   const struct CMUnitTest tests[] = {TEST(test_arithmetic), TEST(test_formats), TEST(test_bytes),
                                      TEST(test_uneven),     TEST(test_moved),   TEST(test_streamed),
-                                     TEST(test_adamw),      TEST(test_left)};
+                                     TEST(test_adamw)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
