@@ -9,8 +9,8 @@ Every block of code says what it holds, after its ```:
     sh, ir, text      commands without output, IR, drawings
 
 A page's commands run in one folder, which has `examples` and `tools`. Words are compared exactly, numbers within 10 %
-or 1 (passes that get better change them a little), a size in any unit. `...` in an output is anything within a line,
-and as a line any lines. `update` writes outputs without `...` anew, and docs/pictures.
+or one in their last place (better passes change them a little), a size in any unit. `...` in an output is anything
+within a line, and as a line any lines. `update` writes outputs without `...` anew, and docs/pictures.
 """
 import os, re, subprocess, sys, tempfile
 
@@ -28,7 +28,11 @@ NOT_RUN = {  # page, first line: why no test of the pages compares it
 wrong, used = [], set()
 
 
-def amounts(line): return [float(n) * UNIT.get(unit, 1) for n, unit in SIZE.findall(line) for unit in [unit or None]]
+def amounts(line):
+    """Each number, and one in its last place: sizes in MiB."""
+    for number, unit in SIZE.findall(line):
+        digits, scale = re.search(r'\.(\d+)', number), UNIT.get(unit or None, 1)
+        yield float(number) * scale, scale / 10 ** len(digits.group(1) if digits else '')
 
 
 def words(line): return re.sub(r'[ =:]+', ' ', SIZE.sub('#', line)).strip()
@@ -38,8 +42,8 @@ def same_line(wanted, said):
     if '...' in wanted:
         parts = map(re.escape, wanted.split('...'))
         return re.fullmatch('.*'.join(parts), said)
-    a, b = amounts(wanted), amounts(said)
-    return words(wanted) == words(said) and all(abs(x - y) <= max(0.1 * abs(x), 1) for x, y in zip(a, b))
+    pairs = zip(amounts(wanted), amounts(said))
+    return words(wanted) == words(said) and all(abs(x - y) <= max(0.1 * abs(x), last) for (x, last), (y, _) in pairs)
 
 
 def same(wanted, said):
@@ -112,7 +116,8 @@ def read(page):
             where = f'{page}:{text[:m.start()].count(chr(10)) + 2}'
             out += text[at:m.start()] + block(page, where, folder, m)
             at = m.end()
-    if text.count('\n```') + text.startswith('```') != 2 * len(BLOCK.findall(text)): wrong.append(f'{page}: an open ```')
+    fences = text.count('\n```') + text.startswith('```')
+    if fences != 2 * len(BLOCK.findall(text)): wrong.append(f'{page}: an open ```')
     if out + text[at:] != text: open(f'{ROOT}/{page}', 'w').write(out + text[at:])
 
 
