@@ -142,20 +142,20 @@ static LLVMValueRef near_address(Warp *w, LLVMValueRef offset) {
   return warp_add(w, LLVMBuildPtrToInt(w->e->builder, w->shared, w->i32, ""), offset);
 }
 
-void warp_copy(Warp *w, LLVMValueRef to, LLVMValueRef from, int bytes, LLVMValueRef present) {
+void warp_copy(Warp *w, LLVMValueRef to, LLVMValueRef from, int bytes, LLVMValueRef valid) {
   must(bytes == 4 || bytes == 8 || bytes == 16, "kernel %s: cp.async of %d bytes", w->e->k->name,
        bytes);
   const char *text = arena_printf(w->e->arena, "cp.async.%s.shared.global [$0], [$1], %d%s;",
-                                  bytes == 16 ? "cg" : "ca", bytes, present ? ", $2" : "");
+                                  bytes == 16 ? "cg" : "ca", bytes, valid ? ", $2" : "");
   LLVMValueRef args[] = {near_address(w, to),
                          LLVMBuildAddrSpaceCast(w->e->builder, from, w->far, ""), NULL};
-  if (present)
-    args[2] = LLVMBuildSelect(w->e->builder, present, warp_i32(w, bytes), warp_i32(w, 0), "");
-  simt_asm(w->e, text, present ? "r,l,r,~{memory}" : "r,l,~{memory}",
-           LLVMVoidTypeInContext(w->e->context), present ? 3 : 2, args, false);
+  if (valid)
+    args[2] = LLVMBuildSelect(w->e->builder, valid, warp_i32(w, bytes), warp_i32(w, 0), "");
+  simt_asm(w->e, text, valid ? "r,l,r,~{memory}" : "r,l,~{memory}",
+           LLVMVoidTypeInContext(w->e->context), valid ? 3 : 2, args, false);
 }
 
-/* Whether it is there is asked where it is copied: answers for many copies would fill registers. */
+/* Compares at each copy: the results of the comparisons of many copies would fill registers. */
 void warp_copy_more(Warp *w, LLVMValueRef to, int64_t to_more, LLVMValueRef from, int64_t from_more,
                     int64_t number, LLVMValueRef left) {
   Emit *e = w->e;

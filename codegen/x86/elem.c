@@ -42,12 +42,12 @@ static void fetch_ahead(const Elementwise *elementwise, const Point *p) {
   for (uint32_t i = 0; i < e->k->args.n && ahead <= FARTHEST_BYTES; i++) {
     ValueId v = e->k->args.at[i];
     if (!streams(elementwise, p, v)) continue;
-    Point present = *p;
+    Point place = *p;
     Index at = *point_find(p, elementwise->nest.dim[elementwise->nest.n - 1].dim);
     int64_t elements = ahead / elem_bytes(value_type(e->k, v)->elem);
     at.at = LLVMBuildAdd(e->builder, at.at, emit_index(e, elements), "");
-    point_set(&present, at);
-    emit_prefetch(e, expr_address(e, v, &present), false);
+    point_set(&place, at);
+    emit_prefetch(e, expr_address(e, v, &place), false);
     ahead += APART_BYTES;
   }
 }

@@ -39,13 +39,13 @@ static void fetch(RowNest *nest, ValueId v, const Point *p) {
   int64_t first = first_walk(nest, v), walks = nest->passes - first,
           length = nest->over.dim[0].size;
   Str row = nest->kept.dim[nest->kept.n - 1].dim, along = nest->over.dim[0].dim;
-  Point present = *p;
+  Point place = *p;
   Index r = *point_find(p, row), i = *point_find(p, along);
   r.at = LLVMBuildAdd(e->builder, r.at, emit_index(e, rows_ahead(nest, v)), "");
   i.at = LLVMBuildUDiv(e->builder, i.at, emit_index(e, walks), "");
   i.at = LLVMBuildAdd(e->builder, i.at, emit_index(e, (nest->pass - first) * length / walks), "");
-  point_set(&present, r), point_set(&present, i);
-  emit_prefetch(e, expr_address(e, v, &present), false);
+  point_set(&place, r), point_set(&place, i);
+  emit_prefetch(e, expr_address(e, v, &place), false);
 }
 
 void row_prefetch(RowNest *nest, const Point *p, int n) {
