@@ -19,11 +19,11 @@ typedef struct DeviceCode {
   const char *passes;                              /* LLVM's pass pipeline */
   LLVMCodeGenOptLevel
       quick; /* of LLVM's code generator with --quick: the least that its code bears */
-  LLVMCodeGenFileType file;   /* what LLVM makes of a kernel, */
-  const char *ending;         /* .. and how such files are called */
-  const char *assembled;      /* how those of its assembler are called */
+  LLVMCodeGenFileType file;   /* the output of LLVM for a kernel */
+  const char *ending;         /* of the names of such files */
+  const char *assembled;      /* of the names of its assembler's files */
   const char *comment;        /* begins a comment in its assembly */
-  const char *head_end;       /* in the last line of the head of a file; NULL: it has none */
+  const char *head_end;       /* a word of the last line of a file's head; NULL: it has no head */
   bool images;                /* kernels are data of the executable, not linked into it */
   const char *record, *await; /* calls of its library at the start and the wait of a message */
   const Assembler *(*assembler)(Arena *a);

@@ -99,7 +99,7 @@ static void make_groups(Comm *c) {
   c->group[program->naxes] = (RankGroup){c->launch.world, c->launch.rank, 0, 1};
 }
 
-/* Does the device send, not the host? */
+/* Does the communicator send from memory of the device, not of the host? */
 static bool is_on_device(const char *name) {
   enum { HOST, DEVICE };
   static const struct {

@@ -75,8 +75,8 @@ struct Comm {
   void (*let_go)(void *device); /* before a failed job ends: stops operations that wait on the
                                    GPU */
   void *device;
-  const char *look; /* how to find out what its library does; NULL: it has none */
-  CommWatch *watch; /* NULL: nobody */
+  const char *library_help; /* how to see what its library does; NULL: it has no library */
+  CommWatch *watch;         /* NULL: nobody */
   void *watcher;
 };
 

@@ -1,7 +1,8 @@
-/* Communicator `tcp`: what the runtime itself asks, between ranks of several machines. In programs
-   for GPUs a library of theirs sends the tensors; its ids and the runtime's short questions are
-   sent here. Every rank has a connection to rank 0, which hears all and tells all: a
-   star, made for kilobytes. The watchdog watches over second connections, as on one machine.
+/* Communicator `tcp`: messages of the runtime itself between ranks of several machines. In programs
+   for GPUs a library of the device sends the tensors; this communicator sends the ids of that
+   library and the short messages of the runtime. Every rank has a connection to rank 0, which
+   receives from all ranks and sends to all: a star, made for kilobytes. The watchdog uses second
+   connections, as on one machine.
 
    Each message begins with the mark of the call, so ranks that call different things say so. Must
    not: carry the program's own collectives; allocate after the start. */

@@ -130,8 +130,8 @@ static _Noreturn void give_up(const Watchdog *watchdog, Failure failure) {
     break;
   case FAILURE_STUCK:
     rt_fault(&f, 902, "no GPU of the job moves on; that of %s is %s", who, where);
-    rt_help(&f, "%s%sa network or a GPU may have failed",
-            watchdog->comm->look ? watchdog->comm->look : "", watchdog->comm->look ? "; " : "");
+    const char *help = watchdog->comm->library_help;
+    rt_help(&f, "%s%sa network or a GPU may have failed", help ? help : "", help ? "; " : "");
     break;
   default:
     rt_fault(&f, code, "%s died %s", who, where);

@@ -50,7 +50,7 @@ typedef struct DeviceAhead {
 typedef struct DeviceFound {
   char name[96];
   int sm;      /* its generation, as rt_program.sm */
-  bool driver; /* what drives such devices is installed */
+  bool driver; /* the driver of such devices is installed */
 } DeviceFound;
 
 typedef struct DeviceCalls {
@@ -70,7 +70,8 @@ typedef struct DeviceCalls {
   void (*end)(Device *d, const rt_collective *c, int64_t n);
   void (*rows)(Device *d, const RowCopy *c);
   void (*words)(const Device *d, char *out, size_t n); /* what it is: 2 workers */
-  /* Device `number` of this kind, of those on this machine, without a start. NULL: there is one. */
+  /* Describes device `number` of this kind on this machine without starting it. NULL: every machine
+     has one. */
   bool (*find)(int number, DeviceFound *found, Fault *f);
   /* Seconds for which kernels of the last run waited for messages; NaN: not known. NULL: it is the
      host that waits (rt_comm_waited). */

@@ -1,6 +1,6 @@
 /* The machine as the system describes it under /sys: processors by core, socket and NUMA node, and
-   GPUs by NUMA node; and the processors that each of several ranks on this machine should
-   use. For `shardc run` and `doctor`; executables use the processors that they are given. */
+   GPUs by NUMA node; and the processors that each of several ranks on this machine should use. For
+   `shardc run` and `doctor`; executables use the processors that they are given. */
 #ifndef SHARDC_RT_TOPOLOGY_H
 #define SHARDC_RT_TOPOLOGY_H
 #include <sched.h>
@@ -27,8 +27,8 @@ typedef struct Topology {
    list of processors. */
 bool rt_topology_read(const char *sys, Topology *to);
 
-/* Leaves the GPUs that the driver's variable of the environment names, in its order; if it names
-   them otherwise than by numbers, their nodes are not known. */
+/* Keeps the GPUs that the driver's environment variable names, in its order; if it names them
+   otherwise than by numbers, their nodes are not known. */
 void rt_topology_see(Topology *topology);
 
 /* The processors of rank `me` of n, of those in `allowed`: no two ranks share a core. With GPUs

@@ -180,7 +180,7 @@ static bool join(Device *d, Fault *f) {
   cuda->nccl = rt_nccl_start(d->comm, &cuda->api, cuda->context, cuda->word, f);
   if (cuda->nccl) {
     d->comm->device = d, d->comm->let_go = let_go;
-    d->comm->look = "NCCL_DEBUG=INFO tells what NCCL does";
+    d->comm->library_help = "NCCL_DEBUG=INFO tells what NCCL does";
   }
   return cuda->nccl != NULL;
 }

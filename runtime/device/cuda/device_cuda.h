@@ -114,8 +114,8 @@ bool rt_cuda_lanes_open(Cuda *cuda, const rt_program *program, int spans, bool c
 void rt_cuda_lanes_close(Cuda *cuda);
 void rt_cuda_lanes_begin(const Cuda *cuda, bool on);
 void rt_cuda_lanes_end(const Cuda *cuda);
-bool rt_cuda_lanes_across_steps(
-    const Cuda *cuda); /* do entries leave copies and host kernels under way? */
+/* Do entries leave copies and host kernels under way? */
+bool rt_cuda_lanes_across_steps(const Cuda *cuda);
 /* Called before anything but an entry touches memory of the lanes: makes the kernel stream wait for
    them. */
 void rt_cuda_lanes_drain(const Cuda *cuda);
