@@ -1,12 +1,12 @@
 """Runs that die in the middle of the work of `offload`: python3 offload_kill.py SHARDC DIE_ON_HOST.so [KILLS [WHERE]]
 
-A small GPT whose optimizer, gradients, parameters and saved inputs are in host memory, with and without `delay` and
-with updates before the norm, or the first three of one of two layers, over two ranks on processors and on one GPU of
-the stand-in, which executes copies late; on processors also over two stages, of which only the first has its layer on
-the host. A rank kills itself half way through a copy between both memories, or when an update reaches a page of the
-states (die_on_host.c): KILLS instants of each run from its first copy to its last, including first weights and
-checkpoints. The run resumes from the files on disk with the losses, weights and states of the uninterrupted run, bit by
-bit. WHERE: processor or gpu.
+A small GPT whose optimizer, gradients, parameters and saved inputs are in host memory, with and without `delay`, or the
+optimizer, gradients and parameters of one of two layers, over two ranks on processors and on one GPU of the stand-in,
+which executes copies late; on processors also over two stages, of which only the first has its layer on the host. A
+rank kills itself half way through a copy between both memories, or when an update reaches a page of the states
+(die_on_host.c): KILLS instants of each run from its first copy to its last, including first weights and checkpoints.
+The run resumes from the files on disk with the losses, weights and states of the uninterrupted run, bit by bit. WHERE:
+processor or gpu.
 """
 import json, os, shutil, subprocess, sys
 from common import EXAMPLES, check, preload, read, run, text_file, workdir
@@ -28,9 +28,9 @@ machine box { node gpus = 1 arch = sm_80 memory = 40GiB; host memory = 1GiB core
 plan processor for Small { %s }
 plan gpu for Small { on box; %s }
 '''
-PLAN = '''mesh data = %d; place Batch -> data; zero 3 over data; %s; precision bf16
+PLAN = '''mesh data = %d; place Batch -> data; zero 3 over data; micro 1; precision bf16
   offload optimizer, grads, params%s -> host; recompute h keep = input offload = host'''
-STAGES = '''mesh pipe = 2; place Layers -> pipe; %s; precision bf16
+STAGES = '''mesh pipe = 2; place Layers -> pipe; micro 1; precision bf16
   offload optimizer, grads, params%s -> host; recompute h.* keep = input offload = host'''
 RANKS, EMULATE = (2, []) if WHERE == 'processor' else (1, ['--emulate'])
 OPTIONS = ['--save-every', '2', '--threads', '1']
@@ -62,9 +62,9 @@ def instant(k, copies):
     return f'update:{n}:{997 * (2 * k + 1) // (2 * KILLS)}' if k % 2 else f'copy:{n}'
 
 
-def kills(delay, parts, of):
+def kills(delay, of):
     stages = of.startswith(' of h.0')
-    plan = STAGES % (parts, of) if stages else PLAN % (RANKS, parts, of)
+    plan = STAGES % of if stages else PLAN % (RANKS, of)
     open(f'{folder}/m.shard', 'w').write(MODEL % (delay, plan, plan))
     run(SHARDC, 'compile', 'm.shard', '--plan', WHERE, '-o', WHERE, '-q', '--quick', cwd=folder)
     program = json.loads(run(f'./{WHERE}', 'info', '--json', cwd=folder)[0])
@@ -93,9 +93,9 @@ def kills(delay, parts, of):
 
 
 text_file(f'{folder}/text.txt')
-KINDS = [('', 'micro 1', ''), ('delay after = 2', 'micro 1', ''), ('', 'micro 1', ' of h[0..0], wte')] + [('', 'micro 1', ' of h.0')] * (WHERE == 'processor')
-for delay, parts, of in KINDS:
-    copies, died = kills(delay, parts, of)
+KINDS = [('', ''), ('delay after = 2', ''), ('', ' of h[0..0], wte')] + [('', ' of h.0')] * (WHERE == 'processor')
+for delay, of in KINDS:
+    copies, died = kills(delay, of)
     check(all(2 * n > KILLS // 2 for n in died.values()), f'{died} of {KILLS}')
     print(f'{WHERE}, {delay or of.strip() or "no delay"}: of {KILLS} instants {died["copy"]} deaths in the {copies} '
           f'copies, {died["update"]} in updates; all went on to the same bits')
