@@ -244,7 +244,6 @@ int main(void) {
                                      cmocka_unit_test(test_doc_and_pos),
                                      cmocka_unit_test(test_documents),
                                      cmocka_unit_test(test_too_many_documents),
-                                     cmocka_unit_test(test_documents),
                                      cmocka_unit_test(test_faults)};
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
