@@ -57,7 +57,7 @@ static Try try_chosen(const AutoOffload *plan) {
   return search_try(&plan->search, offload_change(plan->search.m, (Change){0}, &choice));
 }
 
-/* The part, in place of what there is of the unit. */
+/* Tries the plan with this part of the unit on the host; the unit keeps the part that it had. */
 static Moved try_part(const AutoOffload *plan, UnitPart *at, int64_t layers, bool last) {
   UnitPart had = *at;
   Moved moved = {.at = at, .part = {layers, last}};

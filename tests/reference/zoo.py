@@ -163,7 +163,7 @@ class Several:
 
 
 def several(w, o, optimizer):
-    """o['groups']: names of a group's parameters, or of what contains them, and what differs for it."""
+    """o['groups']: for each group the names of its parameters, or prefixes of these names, and its own options."""
     parts = []
     for names, other in o['groups'] + [([], {})]:
         ours = {k: v for k, v in w.items() if not names or any(k == n or k.startswith(n + '.') for n in names)}

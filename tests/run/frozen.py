@@ -172,7 +172,7 @@ def written_once(name):
         of = lambda folder, kind: f'{folder}/{kind}-{rank:05d}.safetensors'
         steps = sorted(glob.glob(f'{WORK}/each/step-*'))
         check(len(steps) == STEPS and len({os.stat(of(s, 'frozen')).st_ino for s in steps}) == 1, f'{name}: copies')
-        check(len({os.stat(of(s, 'rank')).st_ino for s in steps}) == STEPS, f'{name}: links of what is trained')
+        check(len({os.stat(of(s, 'rank')).st_ino for s in steps}) == STEPS, f'{name}: trained tensors in linked files')
         check(read(of(step, 'frozen')) == read(of(steps[0], 'frozen')), f'{name}: other bits after a resume')
         for s in steps: check(not (WIDE | NARROW) & {n.split(':')[0] for n in tensors(of(s, 'rank'))}, f'{name}: both')
     files = [f['name'] for f in json.loads(read(f'{step}/state.json'))['files']]

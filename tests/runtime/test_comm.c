@@ -61,7 +61,7 @@ static int64_t divisor(uint64_t *s, int64_t n) {
   return below(s, 2) ? n / d : d;
 }
 
-/* Some rows become a receive, followed by the send of what the neighbours get. */
+/* Replaces some pairs of rows: a receive, then the send of the value that neighbours receive. */
 static void add_hops(Case *c, uint64_t *seed) {
   for (int i = 0; i + 1 < MOST_ROWS; i += 2) {
     if (below(seed, 4)) continue;
