@@ -96,6 +96,9 @@ Exit compile_executable(Cli *o, const char *output, Module **m);
 typedef enum FileKind { FILE_SHARD, FILE_IR, FILE_MISSING } FileKind;
 char *file_read(Ctx *c, const char *path, size_t *n); /* NULL: cannot be read (E0001) */
 FileKind file_kind(Ctx *c, const char *path);
+/* The same call in a context of its own, which the caller frees before that of o: it has what o has
+   read of standard input or a pipe. */
+Cli cli_again(const Cli *o);
 /* Operand 0 -> a module. Diagnostics are not printed. */
 Exit load_module(Cli *o, Module **m);
 /* --tune-db, --require-tuned: records become settings of the module (tune_records.c) */

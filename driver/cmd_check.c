@@ -61,12 +61,9 @@ static void not_judged(Cli *o, const CheckedPlan *plan) {
 
 /* The same as `plan` does; its errors become those of the check. */
 static Fits judge(Cli *o, const char *path, const CheckedPlan *plan) {
-  Cli one = *o;
+  Cli one = cli_again(o);
   Module *m;
-  one.c = ctx_new(), one.planning = true;
-  one.c->input = o->c->input, one.c->input_length = o->c->input_length; /* of a pipe */
-  one.c->input_path = o->c->input_path;
-  one.operands = (Strings){0};
+  one.planning = true, one.operands = (Strings){0};
   vec_push(one.c->arena, one.operands, path);
   one.value[OPT_PLAN] = plan->name;
   PipelineOptions until = {.until = "prove", .verify = true};

@@ -41,6 +41,14 @@ FileKind file_kind(Ctx *c, const char *path) {
   return strncmp(text, mark, sizeof mark - 1) ? FILE_SHARD : FILE_IR;
 }
 
+Cli cli_again(const Cli *o) {
+  Cli one = *o;
+  one.c = ctx_new();
+  one.c->input = o->c->input, one.c->input_length = o->c->input_length;
+  one.c->input_path = o->c->input_path;
+  return one;
+}
+
 Module *load_shard(Cli *o, const char *path, LowerFacts *facts) {
   LowerOptions lower = {.path = path, .model = o->value[OPT_MODEL], .train = o->value[OPT_TRAIN]};
   *facts = (LowerFacts){0};

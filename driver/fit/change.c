@@ -118,10 +118,7 @@ void change_choose(Cli *o, Module *m, const Change *change) {
 
 /* o with the lines of the change that `--set` gives, in a context of its own. */
 static Cli changed(const Cli *o, const Change *all) {
-  Cli one = *o;
-  one.c = ctx_new();
-  one.c->input = o->c->input, one.c->input_length = o->c->input_length; /* of a pipe */
-  one.c->input_path = o->c->input_path;
+  Cli one = cli_again(o);
   one.sets = (Strings){0};
   one.value[OPT_TARGET] = fit_target(o);
   for (uint32_t i = 0; i < o->sets.n; i++) vec_push(one.c->arena, one.sets, o->sets.at[i]);

@@ -190,8 +190,7 @@ static Exit draw(Planning *planning, const Planned *planned, const Sheet *sheet)
 static bool to_stdout(const char *path) { return path && !strcmp(path, "-"); }
 
 static Exit plan_one(Planning *planning, const char *name) {
-  Cli one = *planning->o;
-  one.c = ctx_new();
+  Cli one = cli_again(planning->o);
   one.planning = true;
   one.value[OPT_PLAN] = *name ? name : NULL;
   Planned planned = {.name = name, .fits = true};
@@ -211,6 +210,7 @@ static Exit plan_one(Planning *planning, const char *name) {
 /* Plans by name, separated by commas; without --plan, those of FILE for the model. */
 Exit cmd_plan(Cli *o) {
   const char *names = o->value[OPT_PLAN], *page = o->value[OPT_HTML];
+  file_kind(o->c, o->operands.at[0]); /* reads standard input for all plans */
   if (!names) names = program_plans(o->c, o->operands.at[0]);
   if (!names) return cli_report(o, EXIT_ENVIRONMENT);
   if (o->value[OPT_SVG] && strchr(names, ','))

@@ -94,8 +94,7 @@ static Exit run_side(Verify *verify, VerifySide *verify_side, const char *side, 
 
 static Exit compile_side(Verify *verify, Cli *one, VerifySide *verify_side, double noise,
                          const char *exe) {
-  *one = *verify->o;
-  one->c = ctx_new();
+  *one = cli_again(verify->o);
   one->planning = one->here = true, one->noise = noise;
   one->value[OPT_PLAN] = verify_side->plan;
   if (!one->value[OPT_MODEL] && verify->a.m) one->value[OPT_MODEL] = verify->a.m->model;
@@ -277,6 +276,7 @@ Exit cmd_verify(Cli *o) {
       arena_printf(o->c->arena, "%s/shardc-verify.XXXXXX", base && *base ? base : "/tmp");
   if (!mkdtemp((char *)verify.folder))
     return environment(o, verify.folder), cli_report(o, EXIT_ENVIRONMENT);
+  file_kind(o->c, o->operands.at[0]); /* reads standard input for both plans */
   Exit e = make_side(&verify, &verify.side[0], &verify.a, "a");
   if (e == EXIT_FINE) e = make_side(&verify, &verify.side[1], &verify.b, "b");
   if (e == EXIT_FINE) e = judge(&verify);

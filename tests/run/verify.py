@@ -69,11 +69,11 @@ def npy(numbers, shape):
     return b'\x93NUMPY\x01\x00' + len(head).to_bytes(2, 'little') + head.encode() + array.array('i', numbers).tobytes()
 
 
-def verify(*args, expect=0, fault=None):
+def verify(*args, expect=0, fault=None, from_stdin=False):
     env = dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1', TMPDIR=folder)
     if fault: env['SHARDC_FAULT'] = fault
-    p = subprocess.run([SEEDED if fault else SHARDC, 'verify', 'm.shard', *args], cwd=folder, capture_output=True,
-                       text=True, timeout=1200, env=env)
+    p = subprocess.run([SEEDED if fault else SHARDC, 'verify', '-' if from_stdin else 'm.shard', *args], cwd=folder,
+                       input=MODEL if from_stdin else None, capture_output=True, text=True, timeout=1200, env=env)
     check(p.returncode == expect, f'verify {args}: exit {p.returncode}, expected {expect}\n{p.stdout}{p.stderr}')
     check(not [f for f in os.listdir(folder) if f.startswith('shardc-')], 'a folder stays')
     return p.stdout, p.stderr
@@ -86,7 +86,7 @@ try:
     open(f'{folder}/y.npy', 'wb').write(npy([i * i % 7 for i in range(16 * 8)], (16, 8)))
     j = json.loads(verify('--plan', 'z3', '--against', 'z3', '--steps', '2', '--json')[0])
     check(j['agrees'] and j['same_bits'] and j['steps'] == 2 and j['tensors'] > 20, f'{j}')
-    check('they agree' in verify('--plan', 'z3', '--against', 'z0')[0], 'stages 3 and 0')
+    check('they agree' in verify('--plan', 'z3', '--against', 'z0', from_stdin=True)[0], 'stages 3 and 0')
     j = json.loads(verify('--plan', 'bytes', '--against', 'z3', '--json')[0])
     check(j['agrees'] and not j['same_bits'] and j['tolerance']['loss'] == 2e-2, f'{j}')
     j = json.loads(verify('--plan', 'narrow', '--json')[0])
