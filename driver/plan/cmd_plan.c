@@ -3,7 +3,6 @@
    which is a lower bound from the machine block: arithmetic at its peak, concurrent with the
    traffic of its links. Ranks of a class run one program, so the command takes as long for a
    thousand ranks as for two. */
-#include "ir/loop.h"
 #include "plan_report.h"
 #include "driver/layout/layout_drawing.h"
 #include "ir/cost/count.h"
@@ -13,28 +12,6 @@
 #include <stdlib.h>
 
 /* ---- the figures ---- */
-
-/* Is there a loop over micro-batches? */
-static bool adds_up(const Module *m) {
-  for (uint32_t i = 0; i < m->fns.n; i++)
-    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++)
-      if (loop_is_micro(&m->fns.at[i]->ops.at[k])) return true;
-  return false;
-}
-
-static void find_accumulation(const Cli *o, Planned *planned) {
-  ChangeSearch search = search_new(o, planned->m, BY_BYTES);
-  bool full = plan_accumulates_full(planned->m);
-  if (plan_zero_stage(planned->m) < 2 || !planned->step.traffic.n || !adds_up(planned->m)) return;
-  search_run(&search, 1u << TRY_ACCUMULATE);
-  for (int i = 0; i < ACCUMULATIONS; i++) {
-    const Try *one = &search.tried.at[i];
-    if (!one->made) return;
-    planned->accumulate[i] = (Accumulation){change_value(&one->change, "plan.zero.accumulate"),
-                                            (i == 1) == full, one->cost};
-  }
-  planned->naccumulate = ACCUMULATIONS;
-}
 
 static Exit find_programs(Cli *o, Planned *planned) {
   PipelineOptions until = {.until = "prove", .verify = !o->value[OPT_NO_VERIFY]};
@@ -81,7 +58,6 @@ static Exit find_plan(Cli *o, Planned *planned) {
   planned->fits = !planned->machine.memory || fit_check(o, planned->m, o->facts);
   planned->fits = fit_hosts(o, &planned->programs, o->facts) && planned->fits;
   if (planned->fits) nodes_warn(o, &planned->programs);
-  find_accumulation(o, planned);
   plan_offload_tries(o, planned);
   plan_alternative_tries(o, planned);
   const char *trace = o->value[OPT_MEASURED];
@@ -107,22 +83,6 @@ void topic_head(Sheet *sheet, const Planned *planned) {
                            ranks, ranks == 1 ? "" : "s", plan_mesh(planned)));
   sheet_put(sheet, "{schema}{plan}{model}{ranks}", as_count(1), as_text(planned->name),
             as_text(planned->m->model), as_count((double)ranks));
-}
-
-void topic_accumulated(Sheet *sheet, const Planned *planned) {
-  if (!planned->naccumulate) return;
-  sheet_heads(sheet, EVERYWHERE,
-              "gradients between micro-batches       total    gradients   sent per step");
-  for (int i = 0; i < planned->naccumulate; i++) {
-    const Accumulation *one = &planned->accumulate[i];
-    sheet_say(sheet,
-              "[accumulate]  accumulate = {choice:-5} {taken:-7} {total:14} {gradients:12} "
-              "{bytes_per_step:15}{!elements_per_step}\n",
-              as_text(one->name), as_flag(one->taken, "(taken)", ""),
-              as_bytes((double)(one->cost.need.total + planned->machine.reserve)),
-              as_bytes((double)one->cost.need.gradients), as_bytes(one->cost.bytes),
-              as_count(one->cost.elements));
-  }
 }
 
 void topic_work(Sheet *sheet, const Planned *planned) {

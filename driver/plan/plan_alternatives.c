@@ -1,64 +1,107 @@
-/* The cost of other sizes of micro-batches and buckets: the bytes of a rank and the bound of a
-   step, each from the program compiled with that size, as for `accumulate`. Only for plans over
-   several ranks whose machine gives its speeds; a size that cannot be compiled has no row. */
+/* The cost of other values of `accumulate`, `micro` and `bucket`: the bytes of a rank, and what it
+   sends in a step or the bound of the step, each from the program compiled with that value. A value
+   that cannot be compiled has no row. Must not: choose one. */
+#include "ir/loop.h"
 #include "ir/plan/module_settings.h"
 #include "ir/shape/placement.h"
 #include "plan_report.h"
 #include <stdlib.h>
 
-static void add(Planned *planned, const char *setting, int64_t value, const Cost *cost) {
-  Alternative one = {.setting = setting,
-                     .value = value,
-                     .taken = !cost,
-                     .total =
-                         (cost ? cost->need.total : planned->need.total) + planned->machine.reserve,
-                     .seconds = cost ? cost->seconds : planned->step.time.total};
-  planned->alternative[planned->nalternative++] = one;
+/* ---- gradients between micro-batches ---- */
+
+/* Is there a loop over micro-batches? */
+static bool adds_up(const Module *m) {
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++)
+      if (loop_is_micro(&m->fns.at[i]->ops.at[k])) return true;
+  return false;
+}
+
+/* For plans with sharded gradients and several micro-batches. */
+static void try_accumulate(const Cli *o, Planned *planned) {
+  ChangeSearch search = search_new(o, planned->m, BY_BYTES);
+  Alternatives all = {0};
+  const char *now = plan_accumulates_full(planned->m) ? "full" : "shard";
+  if (plan_zero_stage(planned->m) < 2 || !planned->step.traffic.n || !adds_up(planned->m)) return;
+  search_run(&search, 1u << TRY_ACCUMULATE);
+  for (uint32_t i = 0; i < search.tried.n; i++) {
+    const Try *one = &search.tried.at[i];
+    const char *value = change_value(&one->change, "plan.zero.accumulate");
+    if (!one->made) return;
+    vec_push(o->c->arena, all, ((Alternative){value, !strcmp(value, now), one->cost}));
+  }
+  planned->accumulate = all;
+}
+
+void topic_accumulated(Sheet *sheet, const Planned *planned) {
+  if (planned->accumulate.n)
+    sheet_heads(sheet, EVERYWHERE,
+                "gradients between micro-batches       total    gradients   sent per step");
+  for (uint32_t i = 0; i < planned->accumulate.n; i++) {
+    const Alternative *one = &planned->accumulate.at[i];
+    sheet_say(sheet,
+              "[accumulate]  accumulate = {choice:-5} {taken:-7} {total:14} {gradients:12} "
+              "{bytes_per_step:15}{!elements_per_step}\n",
+              as_text(one->value), as_flag(one->taken, "(taken)", ""),
+              as_bytes((double)(one->cost.need.total + planned->machine.reserve)),
+              as_bytes((double)one->cost.need.gradients), as_bytes(one->cost.bytes),
+              as_count(one->cost.elements));
+  }
+}
+
+/* ---- sizes of micro-batches and buckets ---- */
+
+static Alternative own_size(const Planned *planned, int64_t size) {
+  return (Alternative){arena_printf(planned->m->arena, "%lld", (long long)size), true,
+                       (Cost){.need = planned->need, .seconds = planned->step.time.total}};
 }
 
 /* Between the smaller and the larger ones the plan's own. */
-static void try_sizes(const Cli *o, Planned *planned, Generator generator, const char *key,
-                      int64_t now) {
+static Alternatives try_sizes(const Cli *o, const Planned *planned, Generator generator,
+                              const char *key, int64_t now) {
   ChangeSearch search = search_new(o, planned->m, BY_SECONDS);
+  Alternatives all = {0};
   bool taken = false;
   search_run(&search, 1u << generator);
-  for (uint32_t i = 0; i <= search.tried.n; i++) {
-    const Try *one = i < search.tried.n ? &search.tried.at[i] : NULL;
-    int64_t value = one ? atoll(change_value(&one->change, key)) : INT64_MAX;
-    const char *setting = strrchr(key, '.') + 1;
-    if (value > now && !taken) add(planned, setting, now, NULL), taken = true;
-    if (one && one->made && one->cost.seconds > 0) add(planned, setting, value, &one->cost);
+  for (uint32_t i = 0; i < search.tried.n; i++) {
+    const Try *one = &search.tried.at[i];
+    const char *value = change_value(&one->change, key);
+    if (!one->made || one->cost.seconds <= 0) continue;
+    bool after = !taken && atoll(value) > now;
+    if (after) vec_push(o->c->arena, all, own_size(planned, now));
+    taken |= after;
+    vec_push(o->c->arena, all, ((Alternative){value, false, one->cost}));
   }
+  if (all.n && !taken) vec_push(o->c->arena, all, own_size(planned, now));
+  return all;
 }
 
+/* Sizes for plans over several ranks whose machine gives its rates. */
 void plan_alternative_tries(const Cli *o, Planned *planned) {
+  try_accumulate(o, planned);
   if (planned->step.time.total <= 0 || mesh_ranks(planned->m) < 2 || !o->facts ||
       file_kind(o->c, o->operands.at[0]) != FILE_SHARD)
     return;
-  try_sizes(o, planned, TRY_NEAR, "plan.micro", rank_micro(planned->m));
-  try_sizes(o, planned, TRY_BUCKET, "plan.zero.bucket", plan_zero_bucket(planned->m));
+  planned->micro = try_sizes(o, planned, TRY_NEAR, "plan.micro", rank_micro(planned->m));
+  planned->bucket =
+      try_sizes(o, planned, TRY_BUCKET, "plan.zero.bucket", plan_zero_bucket(planned->m));
 }
 
-/* Does its setting have another row? */
-static bool has_choice(const Planned *planned, const Alternative *one) {
-  int n = 0;
-  for (int i = 0; i < planned->nalternative; i++)
-    n += planned->alternative[i].setting == one->setting;
-  return n > 1;
+static void say_sizes(Sheet *sheet, const Planned *planned, const char *setting,
+                      const Alternatives *all, Figure figure(double)) {
+  for (uint32_t i = 0; i < all->n; i++) {
+    const Alternative *one = &all->at[i];
+    sheet_say(
+        sheet, "[alternatives]  {setting:-6} = {value:-11} {taken:-7} {total:12} {seconds:12}\n",
+        as_text(setting), figure(strtod(one->value, NULL)), as_flag(one->taken, "(taken)", ""),
+        as_bytes((double)(one->cost.need.total + planned->machine.reserve)),
+        as_seconds(one->cost.seconds));
+  }
 }
 
 void topic_alternatives(Sheet *sheet, const Planned *planned) {
-  bool first = true;
-  for (int i = 0; i < planned->nalternative; i++) {
-    const Alternative *one = &planned->alternative[i];
-    double value = (double)one->value;
-    if (!has_choice(planned, one)) continue;
-    if (first)
-      sheet_heads(sheet, EVERYWHERE, "with other sizes                     total     at least");
-    sheet_say(
-        sheet, "[alternatives]  {setting:-6} = {value:-11} {taken:-7} {total:12} {seconds:12}\n",
-        as_text(one->setting), strcmp(one->setting, "bucket") ? as_count(value) : as_bytes(value),
-        as_flag(one->taken, "(taken)", ""), as_bytes((double)one->total), as_seconds(one->seconds));
-    first = false;
-  }
+  if (planned->micro.n + planned->bucket.n)
+    sheet_heads(sheet, EVERYWHERE, "with other sizes                     total     at least");
+  say_sizes(sheet, planned, "micro", &planned->micro, as_count);
+  say_sizes(sheet, planned, "bucket", &planned->bucket, as_bytes);
 }

@@ -12,11 +12,12 @@ static bool fits(const Planned *planned, const Cost *cost) {
   return budget_all(&cost->need) <= plan_capacity(&planned->machine);
 }
 
-static bool try_choice(const Cli *o, const Planned *planned, OffloadTry *one) {
+static bool try_choice(const Cli *o, const Planned *planned, const OffloadChoice *choice,
+                       Cost *out) {
   ChangeSearch search = search_new(o, planned->m, BY_SECONDS);
-  Try try = search_try(&search, offload_change(planned->m, search.base, &one->choice));
-  one->cost = try.cost;
-  return one->made = try.made && try.cost.seconds > 0;
+  Try one = search_try(&search, offload_change(planned->m, search.base, choice));
+  *out = one.cost;
+  return one.made && one.cost.seconds > 0;
 }
 
 static OffloadChoice as_planned(const Module *m) {
@@ -25,23 +26,26 @@ static OffloadChoice as_planned(const Module *m) {
   return choice;
 }
 
-/* The update of these with its gradients, or the parameters, left on the device. */
 static void leave(const Cli *o, Planned *planned, const OffloadChoice *had, const char *paths,
                   bool update) {
   Arena *arena = planned->m->arena;
-  OffloadTry one = {.choice = *had, .left = paths, .update = update};
+  OffloadLeft one = {.paths = paths, .update = update};
+  OffloadChoice choice = *had;
   bool any = false;
-  for (int i = update ? 0 : 2; i < (update ? 2 : OFFLOAD_WORDS); i++) {
-    one.choice.paths[i] = offload_without(arena, had->paths[i], paths);
-    any |= strcmp(one.choice.paths[i], had->paths[i]) != 0;
+  for (OffloadWord i = 0; i < OFFLOAD_WORDS; i++) {
+    if (update == (i == OFFLOAD_PARAMS)) continue;
+    choice.paths[i] = offload_without(arena, had->paths[i], paths);
+    any |= strcmp(choice.paths[i], had->paths[i]) != 0;
   }
-  if (any && try_choice(o, planned, &one)) vec_push(arena, planned->offload.left, one);
+  if (any && try_choice(o, planned, &choice, &one.cost))
+    vec_push(arena, planned->offload.left, one);
 }
 
 static void leave_each(const Cli *o, Planned *planned, const OffloadChoice *had, bool update) {
   const Module *m = planned->m;
-  const char *list = had->paths[update ? 0 : 2];
-  if (plan_offloads_all(m, update ? OFFLOAD_OPTIMIZER : OFFLOAD_PARAMS)) {
+  OffloadWord word = update ? OFFLOAD_OPTIMIZER : OFFLOAD_PARAMS;
+  const char *list = had->paths[word];
+  if (plan_offloads_all(m, word)) {
     OffloadUnits units = offload_units(m);
     for (uint32_t i = 0; *list && i < units.n; i++)
       leave(o, planned, had, units.at[i].paths, update);
@@ -55,60 +59,57 @@ static void leave_each(const Cli *o, Planned *planned, const OffloadChoice *had,
 
 void plan_offload_tries(const Cli *o, Planned *planned) {
   OffloadChoice had = as_planned(planned->m);
-  OffloadTry *without = &planned->offload.without;
+  OffloadChoice none = {{"", "", ""}};
   bool any = false;
   for (int i = 0; i < OFFLOAD_WORDS; i++) any |= *had.paths[i] != 0;
   if (!any || !planned->machine.gpus || !planned->machine.memory || planned->step.time.total <= 0 ||
       planned->programs.n > 1 || file_kind(o->c, o->operands.at[0]) != FILE_SHARD)
     return;
-  *without = (OffloadTry){.choice = {{"", "", ""}}};
-  if (!try_choice(o, planned, without)) return;
-  planned->offload.known = true;
+  planned->offload.known = try_choice(o, planned, &none, &planned->offload.without);
+  if (!planned->offload.known) return;
   leave_each(o, planned, &had, true), leave_each(o, planned, &had, false);
 }
 
 /* ---- the topic ---- */
 
-static double gain(const Planned *planned, const OffloadTry *one) {
-  return planned->step.time.total - one->cost.seconds;
+static double gain(const Planned *planned, const Cost *cost) {
+  return planned->step.time.total - cost->seconds;
 }
 
-static const char *words_of(const Planned *planned, const OffloadTry *one) {
+static const char *words_of(const Planned *planned, const OffloadLeft *one) {
   return arena_printf(planned->m->arena, "%s of %s", one->update ? "the update" : "parameters",
-                      one->left);
+                      one->paths);
 }
 
-static void say_try(Sheet *sheet, const Planned *planned, const OffloadTry *one,
-                    const char *words) {
+static void say_try(Sheet *sheet, const Planned *planned, const Cost *cost, const char *words) {
   sheet_say(sheet, "  {:-40} {bytes:12} {seconds_per_step:12.4}  {fits:-}\n", as_text(words),
-            as_bytes((double)(budget_all(&one->cost.need) + planned->machine.reserve)),
-            as_seconds(one->cost.seconds),
-            as_flag(fits(planned, &one->cost), "fits", "does not fit"));
+            as_bytes((double)(budget_all(&cost->need) + planned->machine.reserve)),
+            as_seconds(cost->seconds), as_flag(fits(planned, cost), "fits", "does not fit"));
 }
 
 /* Among the tries that fit and shorten the step, the one that saves the most time per byte. */
-static const OffloadTry *best_left(const Planned *planned) {
-  const OffloadTry *best = NULL;
+static const OffloadLeft *best_left(const Planned *planned) {
+  const OffloadLeft *best = NULL;
   double most = 0;
   for (uint32_t i = 0; i < planned->offload.left.n; i++) {
-    const OffloadTry *one = &planned->offload.left.at[i];
+    const OffloadLeft *one = &planned->offload.left.at[i];
     double bytes = (double)(budget_all(&one->cost.need) - budget_all(&planned->need)),
-           each = gain(planned, one) / (bytes > 1 ? bytes : 1);
-    bool counts = gain(planned, one) > 1e-6 * planned->step.time.total;
+           each = gain(planned, &one->cost) / (bytes > 1 ? bytes : 1);
+    bool counts = gain(planned, &one->cost) > 1e-6 * planned->step.time.total;
     if (fits(planned, &one->cost) && counts && each > most) best = one, most = each;
   }
   return best;
 }
 
 static bool pays(const Planned *planned) {
-  const OffloadTry *without = &planned->offload.without;
-  return !fits(planned, &without->cost) || gain(planned, without) < 0;
+  const Cost *without = &planned->offload.without;
+  return !fits(planned, without) || gain(planned, without) < 0;
 }
 
 void topic_offload(Sheet *sheet, const Planned *planned) {
   const OffloadPays *offload = &planned->offload;
   if (!offload->known) return;
-  const OffloadTry *best = best_left(planned);
+  const OffloadLeft *best = best_left(planned);
   double less = gain(planned, &offload->without);
   sheet_heads(sheet, EVERYWHERE,
               "on the device instead                           total     a step");
@@ -118,11 +119,11 @@ void topic_offload(Sheet *sheet, const Planned *planned) {
   sheet_close(sheet);
   sheet_list(sheet, "offload.left");
   for (uint32_t i = 0; i < offload->left.n; i++) {
-    const OffloadTry *one = &offload->left.at[i];
+    const OffloadLeft *one = &offload->left.at[i];
     sheet_open(sheet, "offload.left[]");
-    say_try(sheet, planned, one, words_of(planned, one));
+    say_try(sheet, planned, &one->cost, words_of(planned, one));
     sheet_put(sheet, "{what}{of}{best}", as_text(one->update ? "update" : "params"),
-              as_text(one->left), as_flag(one == best, "", ""));
+              as_text(one->paths), as_flag(one == best, "", ""));
     sheet_close(sheet);
   }
   if (!pays(planned))
@@ -130,6 +131,6 @@ void topic_offload(Sheet *sheet, const Planned *planned) {
               as_seconds(less));
   else if (best)
     sheet_say(sheet, "to be left on the device: {}; it fits, and a step is {} shorter\n",
-              as_text(words_of(planned, best)), as_seconds(gain(planned, best)));
+              as_text(words_of(planned, best)), as_seconds(gain(planned, &best->cost)));
   else sheet_say(sheet, "`offload` pays: no unit that fits on the device makes the step shorter\n");
 }

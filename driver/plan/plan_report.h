@@ -1,8 +1,8 @@
 /* The data of `shardc plan` about one plan, and its topics, which write it into a sheet
    (driver/sheet). It holds for each rank or, if classes of ranks differ (stage_class.h), for the
    class that needs the most memory; the memory of each class is stored as well. */
-#ifndef SHARDC_CMD_PLAN_H
-#define SHARDC_CMD_PLAN_H
+#ifndef SHARDC_PLAN_REPORT_H
+#define SHARDC_PLAN_REPORT_H
 #include "driver/cmd.h"
 #include "driver/fit/fit.h"
 #include "driver/sheet/sheet.h"
@@ -11,22 +11,12 @@
 #include "ir/plan/stage_class.h"
 #include "ir/schedule/pipeline_schedule.h"
 
-/* The values of `accumulate` of `zero` and their costs, for plans with sharded gradients and
-   several micro-batches. */
-typedef struct Accumulation {
-  const char *name;
-  bool taken;
+typedef struct Alternative { /* a value of a setting, and the plan with it */
+  const char *value;
+  bool taken; /* it is the plan's */
   Cost cost;
-} Accumulation;
-enum { ACCUMULATIONS = 2 };
-
-typedef struct Alternative { /* plan_alternatives.c */
-  const char *setting;       /* micro, bucket */
-  int64_t value, total;      /* bytes of a rank */
-  double seconds;            /* of a step, at least */
-  bool taken;
 } Alternative;
-enum { ALTERNATIVES = 6 };
+typedef VEC(Alternative) Alternatives; /* none: there is no choice */
 
 typedef struct PlannedClass {
   const char *name, *ranks; /* first; "0-7, 16-23" */
@@ -35,18 +25,16 @@ typedef struct PlannedClass {
   double flop;
 } PlannedClass;
 
-typedef struct OffloadTry { /* the plan with something else on the host */
-  OffloadChoice choice;
-  const char *left; /* the paths that stay on the device */
-  bool update;      /* .. of the update; else of parameters */
-  bool made;
+typedef struct OffloadLeft { /* the plan with one group on the device */
+  const char *paths;
+  bool update; /* of these the update with its gradients; else the parameters */
   Cost cost;
-} OffloadTry;
+} OffloadLeft;
 
 typedef struct OffloadPays { /* plan_offload.c */
   bool known;
-  OffloadTry without;
-  VEC(OffloadTry) left; /* one group on the device in each */
+  Cost without; /* of the plan without its lines `offload` */
+  VEC(OffloadLeft) left;
 } OffloadPays;
 
 typedef struct GanttMark { /* a message to a neighbour, or from one */
@@ -91,12 +79,9 @@ typedef struct Planned {
   const char *kind;     /* of those: frozen, late; NULL: there are none */
   double from, steps;   /* from 0: the run finds out */
   bool fits;
-  Accumulation accumulate[ACCUMULATIONS];
-  int naccumulate; /* 0: there is no choice */
-  Alternative alternative[ALTERNATIVES];
-  int nalternative;
-  Timeline timeline;        /* only if a picture is wanted */
-  const Measured *measured; /* NULL: nothing was */
+  Alternatives accumulate, micro, bucket; /* plan_alternatives.c */
+  Timeline timeline;                      /* only if a picture is wanted */
+  const Measured *measured;               /* NULL: nothing was */
 } Planned;
 
 typedef struct PlanPart {
