@@ -117,13 +117,6 @@ static Exit built(Cli *o, bool good, double seconds) {
 
 /* ---- the one line that a good compile says ---- */
 
-/* A flat global or a copy, not a parameter of the model. */
-static bool is_layout(const Module *m, const Global *global) {
-  bool flat = global->derived;
-  for (uint32_t i = 0; i < m->globals.n && !flat; i++) flat = m->globals.at[i]->within == global;
-  return flat;
-}
-
 static int64_t logical_count(const Module *m, const Global *global) {
   int64_t n = 1;
   for (int i = 0; i < global->type.rank; i++) {
@@ -140,7 +133,8 @@ static int64_t stored_bytes(const Module *m, bool parameters, int64_t *count) {
     const Global *global = m->globals.at[i];
     bool wanted = global->kind == GLOBAL_PARAM || (!parameters && global->kind == GLOBAL_STATE);
     if (!wanted) continue;
-    if (global->kind == GLOBAL_PARAM && !is_layout(m, global)) *count += logical_count(m, global);
+    if (global->kind == GLOBAL_PARAM && global_is_tensor(m, global))
+      *count += logical_count(m, global);
     if (!global->within) bytes += global_bytes(m, global);
   }
   return bytes;

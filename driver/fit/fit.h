@@ -37,6 +37,7 @@ const Module *fit_largest(const Programs *programs);
 /* Both checks, of all classes: E0801 judges the largest, and the fullest node. */
 bool programs_fit(Cli *o, const Programs *programs);
 
+const char *mesh_words(const Module *m); /* tensor = 4, data = 2 */
 /* After pass `memory`: W0701 where another order of the mesh's axes keeps bytes inside of nodes
    (fit_nodes.c). */
 void nodes_warn(Cli *o, const Programs *programs);

@@ -12,8 +12,7 @@
 #include "ir/cost/nodes.h"
 #include "ir/shape/placement.h"
 
-/* tensor = 4, data = 2 */
-static const char *mesh_words(const Module *m) {
+const char *mesh_words(const Module *m) {
   const char *text = "";
   for (uint32_t i = 0; i < m->mesh.n; i++)
     text = arena_printf(m->arena, "%s%s%s = %lld", text, i ? ", " : "", m->mesh.at[i].name,

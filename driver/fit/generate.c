@@ -32,7 +32,7 @@ const char *batch_axes(const Module *m) {
   return text;
 }
 
-const char *zero_axes(const Module *m) {
+static const char *zero_axes(const Module *m) {
   return *plan_zero_axes(m) ? plan_zero_axes(m) : batch_axes(m);
 }
 

@@ -8,12 +8,6 @@
 #include "ir/plan/stage_offload.h"
 #include "ir/word_patterns.h"
 
-static bool is_group(const Module *m, const Global *global) {
-  for (uint32_t i = 0; i < m->globals.n; i++)
-    if (m->globals.at[i]->within == global) return true;
-  return global->derived;
-}
-
 static const char *add(Arena *arena, const char *list, const char *path) {
   if (text_lists(list, path)) return list;
   return arena_printf(arena, "%s%s%s", list, *list ? ", " : "", path);
@@ -48,7 +42,7 @@ OffloadUnits offload_units(const Module *m) {
   OffloadUnit rest = {"", "", "", 1, 1};
   for (uint32_t i = 0; i < m->globals.n; i++) {
     const Global *global = m->globals.at[i];
-    if (global->kind != GLOBAL_PARAM || is_group(m, global)) continue;
+    if (global->kind != GLOBAL_PARAM || !global_is_tensor(m, global)) continue;
     Str name = layer_whole(m, global->name);
     const char *star = strstr(name, ".*."), *path = outermost(m, name);
     if (star) path = arena_printf(m->arena, "%.*s.*", (int)(star - name), name);

@@ -67,20 +67,12 @@ static Exit find_plan(Cli *o, Planned *planned) {
 
 /* ---- the topics ---- */
 
-const char *plan_mesh(const Planned *planned) {
-  const char *s = "";
-  for (uint32_t i = 0; i < planned->m->mesh.n; i++)
-    s = arena_printf(planned->m->arena, "%s%s%s = %lld", s, i ? ", " : "",
-                     planned->m->mesh.at[i].name, (long long)planned->m->mesh.at[i].size);
-  return *s ? s : "one rank";
-}
-
 void topic_head(Sheet *sheet, const Planned *planned) {
   long long ranks = (long long)mesh_ranks(planned->m);
-  sheet_title(sheet,
-              arena_printf(planned->m->arena, "plan %s for %s: %lld rank%s (%s)",
-                           *planned->name ? planned->name : "(none written)", planned->m->model,
-                           ranks, ranks == 1 ? "" : "s", plan_mesh(planned)));
+  sheet_title(sheet, arena_printf(planned->m->arena, "plan %s for %s: %lld rank%s (%s)",
+                                  *planned->name ? planned->name : "(none written)",
+                                  planned->m->model, ranks, ranks == 1 ? "" : "s",
+                                  planned->m->mesh.n ? mesh_words(planned->m) : "one rank"));
   sheet_put(sheet, "{schema}{plan}{model}{ranks}", as_count(1), as_text(planned->name),
             as_text(planned->m->model), as_count((double)ranks));
 }

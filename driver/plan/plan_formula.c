@@ -9,17 +9,11 @@
 #include <math.h>
 #include <stdlib.h>
 
-static bool holds_others(const Module *m, const Global *global) {
-  for (uint32_t i = 0; i < m->globals.n; i++)
-    if (m->globals.at[i]->within == global) return true;
-  return global->derived;
-}
-
 static double parameters(const Module *m) {
   double n = 0;
   for (uint32_t i = 0; i < m->globals.n; i++) {
     const Global *global = m->globals.at[i];
-    if (global->kind == GLOBAL_PARAM && !holds_others(m, global))
+    if (global->kind == GLOBAL_PARAM && global_is_tensor(m, global))
       n += (double)type_count(&global->type);
   }
   return n;
@@ -30,7 +24,7 @@ static int64_t sharing(const Module *m) {
   for (uint32_t i = 0; i < m->globals.n; i++) {
     const Global *global = m->globals.at[i];
     int64_t n = 1;
-    for (uint32_t a = 0; a < m->mesh.n && holds_others(m, global); a++)
+    for (uint32_t a = 0; a < m->mesh.n && !global_is_tensor(m, global); a++)
       if (global->placed.on[a]) n *= m->mesh.at[a].size;
     if (n > 1) return n;
   }

@@ -57,7 +57,7 @@ static int64_t say_pinned(Sheet *sheet, const Module *m, bool shown) {
                             {"window", "window", pinned.window},
                             {"messages", "messages", pinned.messages},
                             {"ahead", "next inputs", pinned.ahead}};
-  int64_t all = pinned.view + pinned.window + pinned.messages + pinned.ahead;
+  int64_t all = pinned_all(&pinned);
   shown = shown && all;
   sheet_say_if(sheet, shown, "host, pinned {host_pinned.total:12} ", as_bytes((double)all));
   say_sum(sheet, shown, "host_pinned", parts, COUNT_OF(parts));
