@@ -12,6 +12,8 @@
 #include "ir/plan/module_settings.h"
 #include "ir/word_patterns.h"
 
+enum { MOST_UNITS = 16 };
+
 typedef struct UnitPart { /* of a unit */
   int64_t layers;         /* of a stack; 1: what is outside of stacks; 0: nothing */
   bool last;              /* its last layers, not its first ones */
@@ -43,12 +45,12 @@ static OffloadChoice choice_of(const AutoOffload *plan) {
   OffloadChoice choice = {{"", "", ""}};
   for (int update = 0; update < 2; update++)
     for (uint32_t i = 0; i < plan->units.n; i++) {
-      const char **paths = &choice.paths[update ? 0 : 2], *path;
+      const char **paths = &choice.paths[update ? OFFLOAD_OPTIMIZER : OFFLOAD_PARAMS], *path;
       UnitPart share = plan->share[update][i];
       if (share.layers && *(path = path_of(m, &plan->units.at[i], share, update)))
         *paths = arena_printf(m->arena, "%s%s%s", *paths, **paths ? ", " : "", path);
     }
-  choice.paths[1] = choice.paths[0];
+  choice.paths[OFFLOAD_GRADS] = choice.paths[OFFLOAD_OPTIMIZER];
   return choice;
 }
 

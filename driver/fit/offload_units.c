@@ -1,4 +1,4 @@
-/* The units of parameters that a plan may offload, and the `offload` lines for them (fit.h): each
+/* The units of parameters that a plan may offload, and the lines `offload` for them (search.h): a
    stack is a unit, and all parameters outside of stacks are one; if the plan names paths, its paths
    are the units. A change of a plan has a list of paths for each word; it replaces the lines
    `offload`, but not the offload of saved values of layers. Must not: run passes. */
@@ -86,11 +86,11 @@ const char *offload_without(Arena *arena, const char *list, const char *paths) {
 
 const char *offload_text(Arena *arena, const OffloadChoice *choice) {
   const char *text = "";
-  bool grads = !strcmp(choice->paths[0], choice->paths[1]);
+  bool grads = !strcmp(choice->paths[OFFLOAD_OPTIMIZER], choice->paths[OFFLOAD_GRADS]);
   for (OffloadWord i = 0; i < OFFLOAD_WORDS; i++) {
-    if (!*choice->paths[i] || (i == 1 && grads)) continue;
+    if (!*choice->paths[i] || (i == OFFLOAD_GRADS && grads)) continue;
     text = arena_printf(arena, "%s%s%s%s of %s", text, *text ? "; " : "", offload_word(i),
-                        i == 0 && grads ? ", grads" : "", choice->paths[i]);
+                        i == OFFLOAD_OPTIMIZER && grads ? ", grads" : "", choice->paths[i]);
   }
   return *text ? text : "nothing";
 }
@@ -106,12 +106,19 @@ Change offload_change(const Module *m, Change change, const OffloadChoice *choic
   return change_with(m->arena, change, "plan.offload", "%s", *text ? text : "none");
 }
 
-static void drop_others(Module *m, const char *words) {
+/* Drops the lines of these words, bits 1 << OFFLOAD_.. */
+static void drop_lines(Module *m, unsigned words) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < m->offload.n; i++)
-    if (text_lists(words, offload_word(m->offload.at[i].word)))
-      m->offload.at[n++] = m->offload.at[i];
+    if (!(words & 1u << m->offload.at[i].word)) m->offload.at[n++] = m->offload.at[i];
   m->offload.n = n;
+}
+
+static void drop_others(Module *m, const char *words) {
+  unsigned others = 0;
+  for (OffloadWord i = 0; i <= OFFLOAD_AUTO; i++)
+    if (!text_lists(words, offload_word(i))) others |= 1u << i;
+  drop_lines(m, others);
 }
 
 void offload_set(Module *m, const PlanLine *change) {
@@ -124,10 +131,7 @@ void offload_set(Module *m, const PlanLine *change) {
     return;
   }
   must(offload_find(word + 1, &line.word), "`%s`", change->key);
-  uint32_t n = 0;
-  for (uint32_t i = 0; i < m->offload.n; i++)
-    if (m->offload.at[i].word != line.word) m->offload.at[n++] = m->offload.at[i];
-  m->offload.n = n;
+  drop_lines(m, 1u << line.word);
   for (size_t k; *list; list += k + strspn(list + k, ", ")) {
     line.path = intern_n(m->ctx->names, list, k = strcspn(list, ","));
     vec_push(m->arena, m->offload, line);

@@ -111,24 +111,26 @@ ChangeSearch search_new(const Cli *o, const Module *m, Objective by) {
                         .host = machine.gpus && machine.host ? machine.host : INT64_MAX};
 }
 
-static bool offer(ChangeSearch *search, const Try *one) {
-  bool fits = search_fits(search, one);
-  vec_push(search->o->c->arena, search->tried, *one);
+static Try try_next(ChangeSearch *search, const Change *change) {
+  Try one = search_try(search, *change);
+  vec_push(search->o->c->arena, search->tried, one);
+  return one;
+}
+
+static void offer(ChangeSearch *search, const Try *one) {
   if (one->made && search_better(search, one, &search->best)) search->best = *one;
-  return fits;
 }
 
 static void offer_largest(ChangeSearch *search, const Changes *list) {
   Try best = {0};
   for (uint32_t low = 0, high = list->n; low < high;) {
     uint32_t middle = low + (high - low) / 2;
-    Try one = search_try(search, list->at[middle]);
-    vec_push(search->o->c->arena, search->tried, one);
-    if (!one.made) return;
+    Try one = try_next(search, &list->at[middle]);
+    if (!one.made) break;
     if (search_fits(search, &one)) best = one, low = middle + 1;
     else high = middle;
   }
-  if (best.made) offer(search, &best);
+  offer(search, &best);
 }
 
 bool search_run(ChangeSearch *search, unsigned generators) {
@@ -138,8 +140,9 @@ bool search_run(ChangeSearch *search, unsigned generators) {
     TryOrder order = search_list(search, i, &list);
     if (order == ORDER_LARGEST) offer_largest(search, &list);
     for (uint32_t k = 0; order != ORDER_LARGEST && k < list.n; k++) {
-      Try one = search_try(search, list.at[k]);
-      if (offer(search, &one) && order == ORDER_FIRST) break;
+      Try one = try_next(search, &list.at[k]);
+      offer(search, &one);
+      if (order == ORDER_FIRST && search_fits(search, &one)) break;
     }
   }
   return search_fits(search, &search->best);

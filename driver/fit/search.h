@@ -126,7 +126,6 @@ const char *batch_axes(const Module *m); /* "data, node": those that cut Batch *
 
 /* ---- the lines `offload`: offload_units.c ---- */
 
-enum { MOST_UNITS = 16 };
 typedef struct OffloadChoice { /* paths of parameters for each of its words, "": none */
   const char *paths[OFFLOAD_WORDS];
 } OffloadChoice;
