@@ -12,7 +12,14 @@
 #include <unistd.h>
 
 void doctor_add(Doctor *doctor, const char *name, const char *value, Need need, const char *help) {
-  vec_push(doctor->arena, doctor->found, (Finding){name, value, need, help, NULL});
+  vec_push(doctor->arena, doctor->found, (Finding){name, value, need, help, ""});
+}
+
+void doctor_add_fault(Doctor *doctor, const char *name, Need need, const Fault *f) {
+  Finding finding = {.name = name, .need = need};
+  finding.why = arena_printf(doctor->arena, "%s", f->what);
+  finding.help = arena_printf(doctor->arena, "%s", f->help);
+  vec_push(doctor->arena, doctor->found, finding);
 }
 
 /* ---- this machine ---- */
@@ -56,7 +63,7 @@ static const char *features_of(Doctor *doctor) {
                                        "avx512f",     "avx512bw", "avx512_vnni", "avx512_bf16",
                                        "avx512_fp16", "amx_tile", "amx_bf16",    "amx_int8"};
   const char *flags = cpu_line(doctor, "flags"), *text = "";
-  for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+  for (size_t i = 0; i < COUNT_OF(wanted); i++)
     if (has_word(flags, wanted[i]))
       text = arena_printf(doctor->arena, "%s%s%s", text, *text ? " " : "", wanted[i]);
   return *text ? text : "none of AVX2, FMA, AVX-512, AMX";
@@ -148,15 +155,15 @@ static const char *need_text(Need n) {
 }
 
 static void say_finding(Sheet *sheet, const Finding *finding) {
-  const char *value = finding->value, *lacks = finding->lacks ? finding->lacks : "not found";
+  const char *value = finding->value, *state = *finding->why ? "cannot be used" : "not found";
   sheet_open(sheet, "findings[]");
-  if (value) sheet_say(sheet, "{name:-17} {value}\n", as_text(finding->name), as_text(value));
-  else
-    sheet_say(sheet, "{name:-17} {} (needed: {})\n{:-17}   {}\n{!value}", as_text(finding->name),
-              as_text(lacks), as_text(need_text(finding->need)), as_text(""),
-              as_text(finding->help), as_text(""));
-  sheet_put(sheet, "{found}{needed}{help}", as_flag(value, "", ""),
-            as_text(need_text(finding->need)), as_text(value ? "" : finding->help));
+  sheet_say(sheet, "{name:-17} ", as_text(finding->name));
+  sheet_say_if(sheet, value, "{value}\n{!found}", as_text(value), as_flag(value, "", ""));
+  sheet_say_if(sheet, !value, "{} (needed: {needed})\n", as_text(state),
+               as_text(need_text(finding->need)));
+  sheet_say_if(sheet, *finding->why, "{:-17}   {why}\n", as_text(""), as_text(finding->why));
+  sheet_say_if(sheet, !value && *finding->help, "{:-17}   {help}\n", as_text(""),
+               as_text(value ? "" : finding->help));
   sheet_close(sheet);
 }
 

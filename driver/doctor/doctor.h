@@ -2,6 +2,7 @@
 #ifndef SHARDC_DOCTOR_H
 #define SHARDC_DOCTOR_H
 #include "ir/ir.h"
+#include "runtime/base/base.h"
 
 typedef enum Need { NEED_ALWAYS, NEED_GPU, NEED_RANKS, NEED_NOTHING } Need;
 
@@ -9,8 +10,8 @@ typedef struct Finding {
   const char *name;
   const char *value; /* NULL: not found */
   Need need;
-  const char *help;  /* how to get it */
-  const char *lacks; /* NULL: not found */
+  const char *help; /* how to get it */
+  const char *why;  /* it is found, and cannot be used; "": it is not found */
 } Finding;
 
 typedef struct Doctor {
@@ -19,6 +20,8 @@ typedef struct Doctor {
 } Doctor;
 
 void doctor_add(Doctor *doctor, const char *name, const char *value, Need need, const char *help);
+/* A fault of the runtime: the device or library is found, and cannot be used. */
+void doctor_add_fault(Doctor *doctor, const char *name, Need need, const Fault *f);
 /* A program on PATH, or in one of the folders, with the line of its version that has the word. */
 void doctor_program(Doctor *doctor, const char *name, const char *folders, const char *word,
                     Need need, const char *help);

@@ -42,7 +42,7 @@ static void add_gpu(Doctor *doctor, const CudaApi *api, int i) {
   Fault f = {0};
   const char *name = arena_printf(doctor->arena, "GPU %d", i);
   if (!rt_cuda_device(api, i, &device, &f)) {
-    doctor_add(doctor, name, NULL, NEED_GPU, arena_printf(doctor->arena, "%s", f.what));
+    doctor_add_fault(doctor, name, NEED_GPU, &f);
     return;
   }
   doctor_add(doctor, name,
@@ -62,16 +62,16 @@ static void add_driver(Doctor *doctor) {
   int gpus = 0;
   bool works = rt_cuda_load(&api, &f);
   if (works) api.cuDeviceGetCount(&gpus);
-  doctor_add(
-      doctor, "NVIDIA driver",
-      works ? arena_printf(doctor->arena, "%s, CUDA %d.%d, %d GPU%s", api.path, api.version / 1000,
-                           api.version % 1000 / 10, gpus, gpus == 1 ? "" : "s")
-            : NULL,
-      NEED_GPU,
-      api.library ? arena_printf(doctor->arena, "%s\n%-17s   %s", f.what, "", f.help)
-                  : "install the driver of the GPU (Debian: nvidia-driver; under WSL that of "
-                    "Windows); it brings libcuda.so.1");
-  if (api.library) doctor->found.at[doctor->found.n - 1].lacks = "cannot be used";
+  if (works)
+    doctor_add(doctor, "NVIDIA driver",
+               arena_printf(doctor->arena, "%s, CUDA %d.%d, %d GPU%s", api.path, api.version / 1000,
+                            api.version % 1000 / 10, gpus, gpus == 1 ? "" : "s"),
+               NEED_GPU, "");
+  else if (api.library) doctor_add_fault(doctor, "NVIDIA driver", NEED_GPU, &f);
+  else
+    doctor_add(doctor, "NVIDIA driver", NULL, NEED_GPU,
+               "install the driver of the GPU (Debian: nvidia-driver; under WSL that of Windows); "
+               "it brings libcuda.so.1");
   for (int i = 0; i < gpus; i++) add_gpu(doctor, &api, i);
 }
 

@@ -67,6 +67,7 @@ if [ -f "$standin/libcuda.so.1" ]; then
   SHARDC_EMULATE_DRIVER=10020 expect 0 "(its driver is too old for shardc)" doctor
   SHARDC_EMULATE_FAIL=cuInit=803 expect 0 "^NVIDIA driver  *cannot be used (needed: for GPUs)" doctor
   check grep -q "reboot" out
+  SHARDC_EMULATE_FAIL=cuInit=803 expect 0 '"why":"the CUDA driver [^"\\]*","help":"[^"\\]*reboot' doctor --json
   SHARDC_EMULATE_DEVICES=0 expect 0 "finds no GPU" doctor
   unset SHARDC_LIBCUDA SHARDC_LIBNCCL
 fi
