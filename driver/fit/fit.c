@@ -78,7 +78,7 @@ static void say_parts(Ctx *c, Report *r, const Budget *budget, int64_t reserve) 
                {"reserve", reserve},
                {"the host's", budget->host}};
   const char *text = "";
-  for (size_t i = 0; i < sizeof parts / sizeof *parts - (!budget->host || budget->apart); i++)
+  for (size_t i = 0; i < COUNT_OF(parts) - (!budget->host || budget->apart); i++)
     text = arena_printf(c->arena, "%s%s%s %s", text, i ? ", " : "", parts[i].name,
                         amount(c, parts[i].bytes));
   diag_fact(r, "%s", text);

@@ -2,7 +2,6 @@
    from the least change to the largest. Must not: compile, or judge. */
 #include "fit.h"
 #include "ir/cost/bucket.h"
-#include <stdlib.h>
 #include "ir/plan/layer_range.h"
 #include "ir/plan/module_settings.h"
 #include "ir/schedule/flight.h"
@@ -215,20 +214,12 @@ static void list_order(const ChangeSearch *search, Changes *out) {
   }
 }
 
-/* The least above 1; n: there is none, or it is too large to be looked for. */
-static int64_t factor_of(int64_t n) {
-  enum { MOST = 1 << 16 };
-  for (int64_t i = 2; i < MOST && i * i <= n; i++)
-    if (n % i == 0) return i;
-  return n;
-}
-
 /* The nearest smaller and larger one of which the plan's is a multiple, or that is one of it. */
 static void list_near(const ChangeSearch *search, Changes *out) {
   int64_t share = rank_share(search->m), now = rank_micro(search->m);
   if (now < 1 || share % now) return;
-  if (now > 1) ADD("plan.micro", "%lld", (long long)(now / factor_of(now)));
-  if (share > now) ADD("plan.micro", "%lld", (long long)(now * factor_of(share / now)));
+  if (now > 1) ADD("plan.micro", "%lld", (long long)(now / divisor_from(now, 2)));
+  if (share > now) ADD("plan.micro", "%lld", (long long)(now * divisor_from(share / now, 2)));
 }
 
 /* Where links have latency: a quarter, and four times as much or what suits the links. */

@@ -1,6 +1,5 @@
-/* Part of `shardc plan`: classes of ranks (stage_class.h), each with a program of its own: their
-   ranks. Must not: judge; the largest class is the one that has to
-   fit (cmd_plan.c). */
+/* Part of `shardc plan`: classes of ranks (stage_class.h), each with a program of its own: which
+   ranks they are, and what they need. Must not: refuse a plan; fit_check does (driver/fit). */
 #include "plan_report.h"
 #include "ir/shape/placement.h"
 #include "ir/plan/stage_class.h"
@@ -17,9 +16,9 @@ static void name_ranks(const Module *m, PlannedClass *planned_class) {
   StageClass class = module_class(m);
   planned_class->name = class.name, planned_class->ranks = "", planned_class->count = 0;
   for (int64_t from = 0, all = mesh_ranks(m), to; from < all; from = to) {
-    bool there = has_rank(m, &class, from);
-    for (to = from + 1; to < all && has_rank(m, &class, to) == there;) to++;
-    if (!there) continue;
+    bool has = has_rank(m, &class, from);
+    for (to = from + 1; to < all && has_rank(m, &class, to) == has;) to++;
+    if (!has) continue;
     planned_class->ranks =
         arena_printf(m->arena, to - from > 1 ? "%s%s%lld-%lld" : "%s%s%lld", planned_class->ranks,
                      *planned_class->ranks ? ", " : "", (long long)from, (long long)to - 1);

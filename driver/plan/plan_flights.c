@@ -6,11 +6,11 @@
 #include "ir/schedule/flight.h"
 #include "ir/shape/placement.h"
 
-typedef struct Standing { /* messages of one kind over one axis that block for one reason */
+typedef struct Blocking { /* messages of one kind over one axis that block for one reason */
   const Op *like;
   double calls, seconds;
-} Standing;
-typedef VEC(Standing) StandingList;
+} Blocking;
+typedef VEC(Blocking) BlockingList;
 
 static const char *word_of(const Op *o, AttrKey key) { return attr_str(&o->attrs, key, ""); }
 
@@ -19,29 +19,29 @@ static bool is_like(const Op *a, const Op *b) {
          !strcmp(word_of(a, ATTR_stall_reason), word_of(b, ATTR_stall_reason));
 }
 
-static Standing *row_for(const Planned *planned, StandingList *list, const Op *o) {
+static Blocking *row_for(const Planned *planned, BlockingList *list, const Op *o) {
   for (uint32_t i = 0; i < list->n; i++)
     if (is_like(list->at[i].like, o)) return &list->at[i];
-  vec_push(planned->m->arena, *list, (Standing){.like = o});
+  vec_push(planned->m->arena, *list, (Blocking){.like = o});
   return &vec_last(*list);
 }
 
-static void add_standing(const Planned *planned, const Fn *f, double times, StandingList *list) {
+static void add_blocking(const Planned *planned, const Fn *f, double times, BlockingList *list) {
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
     if (o->code == OP_loop)
-      add_standing(planned, o->callee, times * (double)attr_int(&o->attrs, ATTR_trip, 1), list);
+      add_blocking(planned, o->callee, times * (double)attr_int(&o->attrs, ATTR_trip, 1), list);
     if (!*word_of(o, ATTR_stall_reason)) continue;
-    Standing *row = row_for(planned, list, o);
+    Blocking *row = row_for(planned, list, o);
     row->calls += times,
         row->seconds += times * message_seconds(planned->m, &planned->machine, f, o);
   }
 }
 
-static StandingList standing(const Planned *planned) {
-  StandingList list = {0};
+static BlockingList blocking_messages(const Planned *planned) {
+  BlockingList list = {0};
   const Fn *step = ir_main_entry(planned->m);
-  if (step) add_standing(planned, step, 1, &list);
+  if (step) add_blocking(planned, step, 1, &list);
   return list;
 }
 
@@ -70,10 +70,10 @@ static void add_gathered(const Planned *planned, const Fn *f, GatheredList *list
     const Op *o = &f->ops.at[i];
     if (o->code != OP_loop) continue;
     Gathered gathered = gathered_by(planned, o);
-    bool there = !gathered.layers;
+    bool listed = !gathered.layers;
     for (uint32_t k = 0; k < list->n; k++)
-      there |= !strcmp(list->at[k].stack, gathered.stack) && list->at[k].layers == gathered.layers;
-    if (!there) vec_push(planned->m->arena, *list, gathered);
+      listed |= !strcmp(list->at[k].stack, gathered.stack) && list->at[k].layers == gathered.layers;
+    if (!listed) vec_push(planned->m->arena, *list, gathered);
     add_gathered(planned, o->callee, list);
   }
 }
@@ -95,7 +95,7 @@ static const char *asked_text(const Planned *planned, Ahead a) {
 void topic_flights(Sheet *sheet, const Planned *planned) {
   Ahead asked = flights_ahead(planned->m);
   GatheredList list = gathered(planned);
-  StandingList blocking = standing(planned);
+  BlockingList blocking = blocking_messages(planned);
   bool weighed = machine_is_known(planned->m, &planned->machine);
   if (list.n || blocking.n)
     sheet_list(sheet, "flights.ahead"), sheet_list(sheet, "flights.blocking");
@@ -113,7 +113,7 @@ void topic_flights(Sheet *sheet, const Planned *planned) {
                 weighed ? "blocking messages                    calls    seconds"
                         : "blocking messages                    calls");
   for (uint32_t i = 0; i < blocking.n; i++) {
-    const Standing *row = &blocking.at[i];
+    const Blocking *row = &blocking.at[i];
     sheet_open(sheet, "flights.blocking[]");
     sheet_say(sheet, "  over {axis:-8} {kind:-16} {calls:12}",
               as_text(word_of(row->like, ATTR_axis)), as_text(op_name(row->like->code)),

@@ -175,7 +175,8 @@ void sheet_add(Sheet *sheet, SheetPlace place, const char *template, const Figur
 
 static void add_whole(Sheet *sheet, LineKind kind, bool page, const char *text) {
   SheetLine *line = add_line(sheet, kind, page);
-  vec_push(sheet->arena, line->piece, (SheetPiece){.figure = as_text(text), .words = true});
+  const char *copy = arena_strndup(sheet->arena, text, strlen(text));
+  vec_push(sheet->arena, line->piece, (SheetPiece){.figure = as_text(copy), .words = true});
 }
 
 void sheet_title(Sheet *sheet, const char *text) { add_whole(sheet, LINE_TITLE, false, text); }
