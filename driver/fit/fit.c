@@ -214,6 +214,11 @@ static void say_help(Cli *o, const Module *m, const LowerFacts *facts, Report *r
     diag_edit(r, facts->micro_at, "%s", micro);
 }
 
+const char *fit_subject(Ctx *c, const LowerFacts *facts) {
+  bool named = facts->plan_name && *facts->plan_name;
+  return named ? arena_printf(c->arena, "plan `%s`", facts->plan_name) : "the program";
+}
+
 bool fit_check(Cli *o, const Module *m, const LowerFacts *facts) {
   Budget budget = module_budget(m);
   Try better = {0};
@@ -221,12 +226,10 @@ bool fit_check(Cli *o, const Module *m, const LowerFacts *facts) {
   if (budget_all(&budget) <= capacity) return true;
   bool shard = file_kind(o->c, o->operands.at[0]) == FILE_SHARD,
        found = shard && find_change(o, m, &better);
-  const char *name = facts->plan_name ? facts->plan_name : "";
-  const char *who = *name ? arena_printf(o->c->arena, "plan `%s`", name) : "the program";
   Span at = place_of(facts, &better.change);
-  Report *r =
-      diag_at(o->c->diag, "E0801", at, "%s needs %s on rank 0, capacity is %s", who,
-              amount(o->c, budget_all(&budget) + reserve), amount(o->c, capacity + reserve));
+  Report *r = diag_at(o->c->diag, "E0801", at, "%s needs %s on rank 0, capacity is %s",
+                      fit_subject(o->c, facts), amount(o->c, budget_all(&budget) + reserve),
+                      amount(o->c, capacity + reserve));
   if (facts->zero.file && at.offset == facts->zero.offset) label_stage(m, r);
   say_parts(o->c, r, &budget, reserve);
   say_rings(m, r);

@@ -26,6 +26,8 @@ double fit_latency(const Module *m, int64_t bytes); /* of a full bucket's time, 
 
 /* After pass `memory`: a `prefetch` in bytes that holds no layer is E0602; false. */
 bool flights_check(Cli *o, Module *m);
+/* "plan `zero3`", or "the program" if no plan has a name. */
+const char *fit_subject(Ctx *c, const LowerFacts *facts);
 /* After pass `memory`. False: E0801 was given. */
 bool fit_check(Cli *o, const Module *m, const LowerFacts *facts);
 /* The same of what programs for GPUs have in the memory of their host, if its machine says how much

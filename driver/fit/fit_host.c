@@ -97,11 +97,10 @@ bool fit_hosts(Cli *o, const Programs *programs, const LowerFacts *facts) {
   int64_t capacity = one ? machine.host : machine.host * machine.in_node;
   if (node.need.all <= capacity) return true;
   Span at = plan_offload_at(m);
-  Report *r =
-      diag_at(o->c->diag, "E0801", at.file ? at : facts->plan,
-              "plan `%s` needs %s of the host's memory on %s %lld, capacity is %s",
-              facts->plan_name ? facts->plan_name : "", amount(o->c, node.need.all),
-              one ? "rank" : "node", one ? 0LL : (long long)node.number, amount(o->c, capacity));
+  Report *r = diag_at(o->c->diag, "E0801", at.file ? at : facts->plan,
+                      "%s needs %s of the host's memory on %s %lld, capacity is %s",
+                      fit_subject(o->c, facts), amount(o->c, node.need.all), one ? "rank" : "node",
+                      one ? 0LL : (long long)node.number, amount(o->c, capacity));
   say_parts(o->c, r, &node.need);
   if (!one) say_ranks(o->c, r, programs, need, &node);
   else if (machine.in_node > 1)
