@@ -159,11 +159,14 @@ static Exit plan_one(Planning *planning, const char *name) {
   return e;
 }
 
-/* Plans by name, separated by commas; without --plan, those of FILE for the model. */
+/* Plans by name, separated by commas; without --plan, those of FILE for the model, or the one of a
+   dump. */
 Exit cmd_plan(Cli *o) {
   const char *names = o->value[OPT_PLAN], *page = o->value[OPT_HTML];
-  file_kind(o->c, o->operands.at[0]); /* reads standard input for all plans */
-  if (!names) names = program_plans(o->c, o->operands.at[0]);
+  if ((o->value[OPT_JSON] != NULL) + to_stdout(page) + to_stdout(o->value[OPT_SVG]) > 1)
+    return cli_usage("one of `--json`, `--html -` and `--svg -`: each writes to stdout");
+  FileKind kind = file_kind(o->c, o->operands.at[0]); /* reads standard input for all plans */
+  if (!names) names = kind == FILE_IR ? "" : program_plans(o->c, o->operands.at[0]);
   if (!names) return cli_report(o, EXIT_ENVIRONMENT);
   if (o->value[OPT_SVG] && strchr(names, ','))
     return cli_usage("`--svg` draws one plan: --plan NAME");

@@ -41,6 +41,7 @@ expect 2 err "from 1 to 1024, not .2x." compile "$examples/tiny.shard" --workers
 expect 2 err "does not go with sm_80" compile "$examples/tiny.shard" --workers 2 --target sm_80 --emit=ir -o -
 expect 0 out 'workers = 48,' dump "$examples/tiny.shard" --workers 48 --after fuse
 cp out fused.ir
+expect 0 out "^bytes of the rank" plan fused.ir
 expect 2 err "cut for 48 workers already" compile fused.ir --workers 2 --emit=ir -o -
 expect 2 err "did you mean .llvm" compile --emit=lvm x.shard
 expect 2 err "one of human, short, json" check --message-format=xml x.shard
@@ -50,6 +51,9 @@ expect 4 err "E0001.*cannot read .absent.shard" plan absent.shard
 expect 4 err "cannot read" check "$work"
 SHARDC_PATH="$examples" "$shardc" check - <"$examples/tiny_zero.shard" | grep -q '4 plans' \
   || { echo 'check - of a redirected file'; failed=1; }
+for both in "--json --html -" "--json --svg -" "--html - --svg -"; do
+  expect 2 err "one of .--json., .--html -. and .--svg -.: each writes to stdout" plan "$examples/mlp.shard" $both
+done
 for plans in "" --plan=zero0,zero1,zero2,zero3; do
   n=$(SHARDC_PATH="$examples" "$shardc" plan - $plans <"$examples/tiny_zero.shard" | grep -c '^plan zero') || true
   [ "$n" = 4 ] || { echo "plan - $plans of a redirected file: $n plans"; failed=1; }
