@@ -471,6 +471,7 @@ const char *shape_infer(Module *m, const Fn *f, const Op *op, Type *out /* [op->
 /* Which invariants hold, by the name of the last pass that ran. */
 typedef enum Fence { FENCE_NONE, FENCE_FUSED, FENCE_ORDERED, FENCE_SELECTED, FENCE_PLACED } Fence;
 Fence module_fence(const Module *m);
+bool module_is_typed(const Module *m); /* element types are final: from pass `precision` on */
 /* Between passes `collect` and `localize`: sizes are those of all ranks, and each op has operands
    that it can work on. */
 bool module_is_collected(const Module *m);

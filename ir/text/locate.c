@@ -73,4 +73,6 @@ Fence module_fence(const Module *m) {
   return fence;
 }
 
+bool module_is_typed(const Module *m) { return facts_of(m) & FACT_TYPED; }
+
 bool module_is_collected(const Module *m) { return facts_of(m) & FACT_COLLECTED; }

@@ -575,5 +575,6 @@ Module *ir_parse(Ctx *c, const char *name, const char *text, size_t n) {
   for (next_line(&p); p.at < n && !diag_full(c->diag); next_line(&p)) read_line(&p);
   if (p.fn && !p.failed)
     diag_at(c->diag, "E1001", p.fn->span, "function @%s has no end", p.fn->name), p.failed = true;
+  if (!p.failed) check_plan_names(&p);
   return p.failed ? NULL : p.m;
 }

@@ -15,6 +15,12 @@ typedef struct KnownValue { /* %number of the text: which value of the function 
   ValueId value;
 } KnownValue;
 
+typedef struct PlanName { /* a stack or parameter that a line of the plan names */
+  Str path;               /* h, h.*.attn; layers are left out */
+  bool stack;
+  Span span;
+} PlanName;
+
 typedef struct Parser {
   Module *m;
   uint32_t file;
@@ -26,6 +32,7 @@ typedef struct Parser {
   Fn *fn;
   uint32_t fn_number;
   VEC(KnownValue) known;
+  VEC(PlanName) plan_names;       /* what they name is declared after them */
   Report *renamed[RENAMED_WORDS]; /* the note about each old word that the text has */
 } Parser;
 
@@ -69,6 +76,7 @@ bool lex_loc(Parser *p, const char *word, Loc *l); /* word(f1:2:3+4) if it is ne
 void read_rule(Parser *p); /* place */
 void read_recompute(Parser *p);
 void read_offload(Parser *p);
+void check_plan_names(Parser *p); /* once the whole text is read: E1003 */
 /* The text of a setting that was a line of the plan in old dumps; false: it was none. */
 bool read_old_line(Parser *p, Str key);
 #endif

@@ -9,8 +9,10 @@
    `over(f1:23:33+6)`, and of `host`, `offload(f1:23:30+4)`. Old dumps have the same text as
    settings, `set plan.recompute.1 = "h keep = all"`, `set plan.offload = "optimizer, grads"`, and
    the paths of a word as `set plan.offload.grads = "h.*, wte"`.
-   Must not: know the names of values or stacks. */
+   Stacks and parameters that they name must be in the module, as long as it has all of them: until
+   pass `precision`. Must not: know the names of values. */
 #include "parse.h"
+#include "ir/plan/layer_range.h"
 #include "ir/shape/placement.h"
 #include "ir/support/num.h"
 #include "ir/word_patterns.h"
@@ -32,7 +34,52 @@ bool keep_find(const char *word, KeepWord *keep) {
   return false;
 }
 
+/* ---- names ---- */
+
+static void note_name(Parser *p, Str path, bool stack, size_t at) {
+  PlanName name = {layer_path_whole(p->m->ctx->names, path), stack, lex_span(p, at)};
+  vec_push(p->m->arena, p->plan_names, name);
+}
+
+static bool is_path_of_loop(const Module *m, Str path) {
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
+      Str of = attr_str(&m->fns.at[i]->ops.at[k].attrs, ATTR_path, NULL);
+      if (of && layer_whole(m, of) == path) return true;
+    }
+  return false;
+}
+
+/* A stack has parameters under `h.*`, or a loop with its path. */
+static bool is_known(const Module *m, const PlanName *name) {
+  const char *path = name->stack ? arena_printf(m->arena, "%s.*", name->path) : name->path;
+  for (uint32_t i = 0; i < m->globals.n; i++)
+    if (m->globals.at[i]->kind == GLOBAL_PARAM &&
+        layer_path_names(path, strlen(path), layer_whole(m, m->globals.at[i]->name)))
+      return true;
+  return name->stack && is_path_of_loop(m, name->path);
+}
+
+void check_plan_names(Parser *p) {
+  if (!p->m->fns.n || module_is_typed(p->m)) return;
+  for (uint32_t i = 0; i < p->plan_names.n; i++) {
+    const PlanName *name = &p->plan_names.at[i];
+    if (is_known(p->m, name)) continue;
+    diag_at(p->m->ctx->diag, "E1003", name->span, "no %s named `%s`",
+            name->stack ? "stack" : "parameter", name->path);
+    p->failed = true;
+  }
+}
+
 /* ---- reading ---- */
+
+static Str read_params(Parser *p, Str (*read)(Parser *p)) {
+  lex_blanks(p);
+  size_t at = p->at;
+  Str path = read(p);
+  note_name(p, path, false, at);
+  return path;
+}
 
 static Str read_axis(Parser *p) {
   lex_blanks(p);
@@ -45,7 +92,7 @@ static Str read_axis(Parser *p) {
 void read_rule(Parser *p) {
   PlaceRule rule = {0};
   do {
-    if (lex_is(p, '@')) vec_push(p->m->arena, rule.paths, lex_symbol(p));
+    if (lex_is(p, '@')) vec_push(p->m->arena, rule.paths, read_params(p, lex_symbol));
     else vec_push(p->m->arena, rule.dims, lex_word(p, "a dim"));
   } while (lex_take(p, ','));
   size_t at = p->at;
@@ -61,9 +108,12 @@ void read_rule(Parser *p) {
 }
 
 static LayerRange read_layers(Parser *p) {
-  LayerRange layers = {.stack = lex_path(p), .last = -1};
-  if (!lex_take(p, '[')) return layers;
+  lex_blanks(p);
   size_t at = p->at;
+  LayerRange layers = {.stack = lex_path(p), .last = -1};
+  note_name(p, layers.stack, true, at);
+  if (!lex_take(p, '[')) return layers;
+  at = p->at;
   layers.first = lex_int(p);
   if (!lex_rest(p)) lex_fail(p, "E1001", p->at, "layers are a range, `h[0..5]`");
   layers.last = lex_int(p);
@@ -150,7 +200,8 @@ static OffloadWord read_offload_word(Parser *p) {
 void read_offload(Parser *p) {
   OffloadLine line = {.word = read_offload_word(p)};
   lex_loc(p, "loc", &line.loc);
-  if (lex_keyword(p, "of")) line.path = lex_layers(p), lex_loc(p, "loc", &line.path_loc);
+  if (lex_keyword(p, "of"))
+    line.path = read_params(p, lex_layers), lex_loc(p, "loc", &line.path_loc);
   vec_push(p->m->arena, p->m->offload, line);
 }
 
@@ -165,7 +216,7 @@ static void read_old_paths(Parser *p, OffloadWord word) {
   }
   p->m->offload.n = n;
   do {
-    line.path = lex_layers(p);
+    line.path = read_params(p, lex_layers);
     vec_push(p->m->arena, p->m->offload, line);
   } while (lex_take(p, ','));
 }

@@ -155,6 +155,8 @@ static void dense_strides_come_back(void **state) {
   ctx_free(c);
 }
 
+#define HAS_H "\nparam @h.*.w : f32[L:4]\nentry @e {\n}\n"
+
 static const struct {
   const char *code, *text;
 } damaged[] = {
@@ -206,6 +208,14 @@ static const struct {
     {"E1002", "shardc-ir 1\nbody @b(%0 : f32[]) {\n %1 = expp %0 : f32[]\n}\n"},
     {"E1002", "shardc-ir 1\nentry @e {\n %0 = const {worth = 1} : f32[]\n}\n"},
     {"E1003", "shardc-ir 1\nmesh data = 2\nrecompute h keep = all over date\n"},
+    {"E1003", "shardc-ir 1\nrecompute z keep = all" HAS_H},
+    {"E1003", "shardc-ir 1\nrecompute h.*.w keep = all" HAS_H},
+    {"E1003", "shardc-ir 1\nrecompute h[0..1], z[0..1] keep = all" HAS_H},
+    {"E1003", "shardc-ir 1\nset plan.recompute.1 = \"z keep = all\"" HAS_H},
+    {"E1003", "shardc-ir 1\noffload params of z" HAS_H},
+    {"E1003", "shardc-ir 1\noffload params of h[0..1].v" HAS_H},
+    {"E1003", "shardc-ir 1\nset plan.offload.params = \"h.*, z\"" HAS_H},
+    {"E1003", "shardc-ir 1\nplace @h.*.v -> none" HAS_H},
     {"E1003", "shardc-ir 1\nbody @b(%0 : f32[]) {\n %1 = exp %7 : f32[]\n}\n"},
     {"E1003", "shardc-ir 1\nentry @e {\n %0 = load @nothing : f32[]\n}\n"},
     {"E1003", "shardc-ir 1\nentry @e {\n call @nothing\n}\n"},
@@ -214,6 +224,24 @@ static const struct {
     {"E1004", "shardc-ir 1\nbody @b(%0 : f32[]) {\n %1 = exp %0 : f32[], f32[]\n}\n"},
     {"E1004", "shardc-ir 1\nbody @b(%0 : f32[]) {\n %1 = exp %0 : f32[] {1: at(frame + 0)}\n}\n"},
 };
+
+/* As lowered; with a stack in parts; after `precision`, when passes may have consumed the names. */
+static void knows_what_plans_name(void **state) {
+  static const char lines[] = "place @h.*.w -> none\nrecompute h[0..1] keep = all\n"
+                              "recompute h keep = none\noffload params of h[0..1].w\n"
+                              "offload grads of h.*.w\n",
+                    parts[] = "param @h.0_1.*.w : f32[L'0_1:2]\nparam @h.2_3.*.w : f32[L'2_3:2]\n";
+  const char *const after[] = {"lower", "ranges", "precision"};
+  const char *const params[] = {"param @h.*.w : f32[L:4]\n", parts, ""};
+  (void)state;
+  for (size_t i = 0; i < sizeof after / sizeof *after; i++) {
+    Ctx *c = ctx_new();
+    const char *text = arena_printf(c->arena, "shardc-ir 1\nmodel T\nafter %s\n%s%s%s", after[i],
+                                    lines, params[i], "entry @e {\n}\n");
+    if (!module_of(c, text)) fail_msg("%s", reported(c));
+    ctx_free(c);
+  }
+}
 
 static void names_what_is_wrong(void **state) {
   (void)state;
@@ -298,6 +326,7 @@ int main(void) {
       cmocka_unit_test(takes_what_a_hand_writes),
       cmocka_unit_test(keeps_placements),
       cmocka_unit_test(dense_strides_come_back),
+      cmocka_unit_test(knows_what_plans_name),
       cmocka_unit_test(names_what_is_wrong),
       cmocka_unit_test(offers_a_similar_name),
       cmocka_unit_test(survives_damage),
