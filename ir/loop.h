@@ -1,7 +1,7 @@
 /* The operands and results of a loop op: their roles, and, for a loop over a part of a stack, the
-   slices that its rounds use. Round n of loop `first = f, of = s` has the counter f + n. In a stack
-   that has the slices of these rounds only, its slice is n; in a stack with all s slices it is f +
-   n. */
+   slices that its rounds use. Round n of loop `start = f, stack_length = s` has the counter f + n.
+   In a stack that has the slices of these rounds only, its slice is n; in a stack with all s slices
+   it is f + n. */
 #ifndef SHARDC_LOOP_H
 #define SHARDC_LOOP_H
 #include "ir.h"

@@ -43,9 +43,9 @@ Message message_of(const Fn *f, const Op *o) {
 
 int64_t hop_peer(const Op *o, int64_t at, int64_t n) {
   bool back = attr_int(&o->attrs, ATTR_reverse, 0) != 0,
-       wraps = attr_int(&o->attrs, ATTR_cyclic, 0);
+       cyclic = attr_int(&o->attrs, ATTR_cyclic, 0);
   int64_t other = at + (back == (o->code == OP_send) ? -1 : 1);
-  if (wraps) return (other + n) % n;
+  if (cyclic) return (other + n) % n;
   return other < n ? other : -1;
 }
 

@@ -76,10 +76,11 @@ static const char *loop_part(const Shape *shape, LoopSign *sign) {
     return shape_why(shape, "[loop-c10] rounds %lld .. %lld are no part of a stack of %lld",
                      (long long)first, (long long)(first + trip - 1), (long long)sign->of);
   if (into && (sign->of == trip || into->i != shape->op->nout - sign->carried))
-    return shape_why(shape,
-                     "[loop-c11] `into` is for parts of a stack, a number for each of its %lld "
-                     "stacked results",
-                     (long long)(shape->op->nout - sign->carried));
+    return shape_why(
+        shape,
+        "[loop-c11] `continues` is for parts of a stack, a number for each of its %lld "
+        "stacked results",
+        (long long)(shape->op->nout - sign->carried));
   return NULL;
 }
 

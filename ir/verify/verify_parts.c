@@ -1,6 +1,6 @@
 /* Loops over parts of stacks: no op may read slices of a new stack that no loop has written.
 
-   A stack that a loop begins (`into` -2) has the slices of that loop's rounds; one that a loop
+   A stack that a loop begins (`continues` -2) has the slices of that loop's rounds; one that a loop
    continues has those of its operand as well. As long as slices are missing, only copies and loops
    may take the value: loops over the same dim continue it, or read slices that exist as a stacked
    operand; loops over another dim (micro-batches) pass it to their rounds, or stack what their

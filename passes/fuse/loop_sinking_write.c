@@ -140,7 +140,8 @@ static RoundOperands working_operands(Rebuild *rebuild, const Op *op, const Roun
   return operands;
 }
 
-/* Attribute `into` of a new loop: old results continue the same operands, new ones their buffer. */
+/* Attribute `continues` of a new loop: old results continue the same operands, new ones their
+   buffer. */
 static void working_stacks(Rebuild *rebuild, const Op *op, const RoundLink *link,
                            const RoundOperands *operands, LoopShape *shape) {
   int64_t *into = ARENA_ARRAY(rebuild->m->arena, int64_t, link->gives.n + 1);

@@ -8,8 +8,8 @@
    Layers that keep different values become loops of their own (segments), each over its range of
    the stacks: operands are passed whole, and results that are read by ops other than the backward
    loop are whole as well, each loop continuing the stack that the previous one began (attribute
-   `into`). So an op before or after the loops still sees one stack. Unused values are removed in
-   simplify. */
+   `continues`). So an op before or after the loops still sees one stack. Unused values are removed
+   in simplify. */
 #include "recompute.h"
 #include "ir/plan/layer_range.h"
 #include <string.h>

@@ -203,7 +203,7 @@ static uint32_t add_operands(LoopPlan *plan, const Rebuild *rebuild, OperandFate
   return n;
 }
 
-/* Attribute `into` for the results that stay, by the new numbers of the operands that stay. */
+/* Attribute `continues` for the results that stay, by the new numbers of the operands that stay. */
 static void renumber_into(const LoopPlan *plan, LoopShape *shape) {
   uint32_t v = plan->s.carry + plan->s.invariant;
   int64_t *into = ARENA_ARRAY(plan->m->arena, int64_t, plan->o->nout + 1);

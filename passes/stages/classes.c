@@ -6,7 +6,7 @@
      store                   removed, if no stage of the class holds the global (pass `own`)
      receive                 on the first stage: the value itself; else without an operand
      send                    on the last stage: the value itself; else its result is 0
-     both, if they wrap      as on all others: from chunk to chunk there is no first or last stage
+     both, if `cyclic`       as on all others: from chunk to chunk there is no first or last stage
      rounds of layers        fewer, if the class has fewer layers than room (class_layers.c)
      another collective      stays, with its operands, even if its result is needed on other stages
                              alone, such as the sum of a tied embedding's gradient over three of
@@ -119,13 +119,13 @@ static int64_t end_of_line(const ClassFn *copy, const Op *o) {
 
 static void class_hop(ClassFn *copy, const Op *o) {
   int64_t end = end_of_line(copy, o);
-  bool wraps = attr_int(&o->attrs, ATTR_cyclic, 0) != 0;
+  bool cyclic = attr_int(&o->attrs, ATTR_cyclic, 0) != 0;
   ValueId *to = &copy->r.map[o->out];
-  if (!wraps && copy->k->c.first == end && copy->k->c.last == end) {
+  if (!cyclic && copy->k->c.first == end && copy->k->c.last == end) {
     *to = copy->r.map[o->in[0]];
     return;
   }
-  must(wraps || end < copy->k->c.first || end > copy->k->c.last,
+  must(cyclic || end < copy->k->c.first || end > copy->k->c.last,
        "classes: stage %lld is one of several", (long long)end);
   Op *made = rebuild_op(&copy->r, o);
   if (o->code == OP_receive) made->nin = 0;

@@ -167,7 +167,7 @@ static void pass_operands(ZeroCopy *copy) {
   pass_stacks(copy);
 }
 
-/* Attribute `into` of an old result: plain operands stay in their order. */
+/* Attribute `continues` of an old result: plain operands stay in their order. */
 static int64_t old_stack(const ZeroCopy *copy, uint32_t result) {
   uint32_t on = loop_continues(copy->o, result);
   if (on == NO_VALUE) return loop_into(&copy->old, result);
