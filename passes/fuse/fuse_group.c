@@ -269,8 +269,8 @@ static bool takes_work(Fuse *fuse, ValueId value) {
   return n > SMALL_SCALAR_TREE;
 }
 
-/* A scalar that takes work is computed once, in a kernel for scalars, before many elements use it;
-   so is a scalar that their kernel tests before it begins. */
+/* A scalar that takes work is computed once, in a kernel for scalars, before many elements use
+   it. */
 static void place_scalars(Fuse *fuse, const Op *op) {
   for (uint32_t i = 0; i < op->nin; i++) {
     ValueId a = op->in[i];

@@ -13,9 +13,9 @@
    Work is moved only if that needs no more bytes: the results of the work that others read take no
    more room than the operands that nothing reads afterwards. A further condition is that a product
    makes the slice, or that a copy brings it to the host, whose kernels run concurrently with the
-   loop's, or that the work is no more than a sum. Kernels of other families have no
-   epilogue for it, and one more kernel per round costs more than one for all rounds. The numbers
-   are the same bit by bit.
+   loop's, or that the work is no more than a sum. Kernels of other families have no epilogue for
+   it, and one more kernel per round costs more than one for all rounds. The numbers are the same
+   bit by bit.
 
    If several loops write a stack, each one a range of it (attribute `continues`), every one of them
    does the work for its own slices: these loops are the links of a chain. Their results continue
@@ -137,8 +137,8 @@ static int64_t bytes_more(const FuseRounds *rounds) {
   return more;
 }
 
-/* On the host, where the result is a downloaded copy, the work
-   may take its room: e.g. parameters that are uploaded in a narrower type. */
+/* On the host, where the result is a downloaded copy, the work may take its room: e.g. parameters
+   that are uploaded in a narrower type. */
 static bool has_room(const FuseRounds *rounds, ValueId result) {
   int64_t freed =
       value_type(rounds->f, result)->tier == TIER_host ? fuse_bytes(rounds->f, result) : 0;

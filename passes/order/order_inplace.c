@@ -7,9 +7,8 @@
    A value that is stored to a global or is a body's result is written to that place, unless the
    operand is that global's old value, the carried argument of that result, or a stacked argument
    whose operand the loop's stacked result may take over in turn: then both share, and no copy is
-   ever made. The old value of a global may be taken over twice in a row: by the operand of the
-   last kernel before its store, and by that kernel. The operands of a concat that is laid out in
-   place take over a value piece by piece, if all of their kernels can. */
+   ever made. The operands of a concat that is assembled in place take over a value piece by piece,
+   if all of their kernels can. */
 #include "ir/bytes.h"
 #include "ir/kernel/inplace.h"
 #include "order.h"
