@@ -90,9 +90,9 @@ static void check_updated(PlanCheck *check, uint32_t words, const AstValue **wor
   if (wrong == words) return;
   for (uint32_t i = 0; i < check->e->params.n; i++)
     if (path_starts(check->e->params.at[i]->path, whole) && !check->e->params.at[i]->frozen) return;
-  Report *r = world_error(check->w, "E0602", path->span, "`offload %s` of what no update writes",
-                          word[wrong]->path->text);
-  diag_label(r, "frozen");
+  Report *r = world_error(check->w, "E0602", path->span,
+                          "`offload %s` names only frozen parameters", word[wrong]->path->text);
+  diag_label(r, "no update writes them");
   diag_help(r, "leave it out; the parameter itself goes by `offload params of %s -> host`",
             path->path->text);
 }

@@ -72,8 +72,8 @@ static void read_path(GroupLines *lines, const OptimizerRow *row, const AstValue
     lines->taken[i] = true;
   }
   if (known && !any) {
-    Report *r = world_error(e->w, "E0602", path->span, "`optim` of what no update writes");
-    diag_label(r, "frozen");
+    Report *r = world_error(e->w, "E0602", path->span, "`optim` names only frozen parameters");
+    diag_label(r, "no update writes them");
     diag_help(r, "leave it out");
   } else if (twice < e->params.n) report_twice(lines, path, e->params.at[twice]->path);
   vec_push(e->arena, lines->paths, path);
