@@ -23,22 +23,14 @@ static ValueId replay(Zero *zero, Fn *fn, const ZeroGroup *group, const ZeroMemb
   for (uint32_t i = 0; i < member->nchain; i++) {
     const Op *op = &step->ops.at[member->chain[i]];
     if (!member->whole[op->out]) continue;
-    ValueId in[MAX_RANK];
     for (uint32_t k = 0; k < op->nin; k++) {
       const Op *def = value_def(step, op->in[k]);
-      if (map[op->in[k]] == NO_VALUE) {
-        must(def && def->code == OP_const, "zero: %%%u of an update is no matrix", op->in[k]);
-        map[op->in[k]] = ir_const(zero->m, fn, value_type(step, def->out)->elem,
-                                  attr_float(&def->attrs, ATTR_value, 0), op->loc);
-      }
-      in[k] = map[op->in[k]];
+      if (map[op->in[k]] != NO_VALUE) continue;
+      must(def && def->code == OP_const, "zero: %%%u of an update is no matrix", op->in[k]);
+      fn_clone_op(zero->m, fn, step, def, map);
     }
-    Type type = type_without(value_type(step, op->out), &group->rounds.dim, 1);
-    Op *made = fn_op(zero->m, fn, op->code, op->nin, in, 1, &type, op->loc);
-    for (int g = 0; g < op->ngroups; g++) op_add_group(zero->m, made, op->group[g]);
-    for (uint32_t k = 0; k < op->attrs.n; k++)
-      vec_push(zero->m->arena, made->attrs, op->attrs.at[k]);
-    map[op->out] = made->out;
+    Op *made = fn_clone_op(zero->m, fn, step, op, map);
+    fn->values.at[made->out].type = type_without(value_type(step, op->out), &group->rounds.dim, 1);
   }
   return map[member->made];
 }
