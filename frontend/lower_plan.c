@@ -55,15 +55,12 @@ static void write_likes(Module *m, const Sizes *sizes) {
 
 /* The places of all names after `of`, in the lines for groups of parameters. */
 static void write_group_places(Build *build, const AstItem *train) {
-  const AstValue **path;
-  int line = 0;
-  for (uint32_t i = 0; train && i < train->block->settings.n; i++) {
-    const AstSetting *setting = train->block->settings.at[i];
-    if (!setting_is_group(train, setting)) continue;
-    uint32_t n = setting_of(build->m->ctx, setting, &path);
-    Span all = path[0]->span, last = path[n - 1]->span;
+  const SettingGroup *group;
+  uint32_t n = settings_groups(build->m->ctx, train, "optim", &group);
+  for (uint32_t i = 0; i < n; i++) {
+    Span all = group[i].path[0]->span, last = group[i].path[group[i].paths - 1]->span;
     all.length = last.offset + last.length - all.offset;
-    module_set_loc(build->m, optimizer_key(build->m, ++line, "train.optim.of"),
+    module_set_loc(build->m, optimizer_key(build->m, (int)i + 1, "train.optim.of"),
                    build_loc(build, all));
   }
 }

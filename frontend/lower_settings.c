@@ -198,17 +198,14 @@ static void group_sink(void *data, const char *key, const char *value) {
 
 /* train.optim.1 = sgd, with its options, and train.optim.1.of = h.*.attn, wte */
 static void write_groups(Module *m, Eval *e, const AstItem *train) {
-  const AstItem **group;
-  const AstValue **path;
+  const SettingGroup *group;
   uint32_t n = settings_groups(e->ctx, train, "optim", &group);
-  for (uint32_t i = 0, line = 0; i < n; i++) {
+  for (uint32_t i = 0; i < n; i++) {
     GroupSink to = {m, (int)i + 1};
-    settings_resolve(e->ctx, group[i], ITEM_TRAIN, group_sink, &to);
-    while (!setting_is_group(train, train->block->settings.at[line])) line++;
+    settings_resolve(e->ctx, group[i].item, ITEM_TRAIN, group_sink, &to);
     const char *names = "";
-    uint32_t paths = setting_of(e->ctx, train->block->settings.at[line++], &path);
-    for (uint32_t k = 0; k < paths; k++)
-      names = arena_printf(m->arena, "%s%s%s", names, k ? ", " : "", path[k]->path->text);
+    for (uint32_t k = 0; k < group[i].paths; k++)
+      names = arena_printf(m->arena, "%s%s%s", names, k ? ", " : "", group[i].path[k]->path->text);
     module_set(m, optimizer_key(m, to.line, "train.optim.of"), "%s", names);
   }
 }

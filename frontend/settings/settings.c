@@ -206,12 +206,14 @@ static const AstItem *with_group(Ctx *c, const AstItem *item, const AstSetting *
   return copy;
 }
 
-uint32_t settings_groups(Ctx *c, const AstItem *item, const char *word, const AstItem ***out) {
-  VEC(const AstItem *) found = {0};
+uint32_t settings_groups(Ctx *c, const AstItem *item, const char *word, const SettingGroup **out) {
+  VEC(SettingGroup) found = {0};
   for (uint32_t i = 0; item && item->block && i < item->block->settings.n; i++) {
     const AstSetting *line = item->block->settings.at[i];
-    if (!strcmp(line->path->text, word) && setting_is_group(item, line))
-      vec_push(c->arena, found, with_group(c, item, line));
+    if (strcmp(line->path->text, word) != 0 || !setting_is_group(item, line)) continue;
+    SettingGroup group = {.item = with_group(c, item, line)};
+    group.paths = setting_of(c, line, &group.path);
+    vec_push(c->arena, found, group);
   }
   *out = found.at;
   return found.n;

@@ -95,9 +95,15 @@ const AstItem *settings_edit(Ctx *c, const AstItem *item, AstItemKind block, con
  * line's operand. ---- */
 const AstSetting *settings_line(const AstItem *item,
                                 const char *word); /* the last such line, or NULL */
-/* If a line may be written again with `of`, settings_line returns the one without it. A copy
-   of the block for each of the others: it has that line, without `of` and names, in its place. */
-uint32_t settings_groups(Ctx *c, const AstItem *item, const char *word, const AstItem ***out);
+/* If a line may be written again with `of`, settings_line returns the one without it. Each of the
+   others is a group: the names after `of`, and a copy of the block that has this line, without
+   `of` and names, as its only line of that word. */
+typedef struct SettingGroup {
+  const AstItem *item;
+  const AstValue **path;
+  uint32_t paths;
+} SettingGroup;
+uint32_t settings_groups(Ctx *c, const AstItem *item, const char *word, const SettingGroup **out);
 bool setting_is_group(const AstItem *item, const AstSetting *setting);
 const AstValue *settings_value(const AstItem *item, const char *word,
                                const char *key); /* as written, or NULL */

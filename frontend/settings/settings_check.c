@@ -335,7 +335,7 @@ static bool meant_by_another(const Check *check, const char *word) {
 }
 
 static bool has_group(const Check *check, const char *word) {
-  const AstItem **group;
+  const SettingGroup *group;
   return settings_groups(check->c, check->item, word, &group) > 0;
 }
 

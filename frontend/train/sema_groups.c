@@ -82,7 +82,7 @@ static void read_path(GroupLines *lines, const OptimizerRow *row, const AstValue
 /* 1-bit Adam has an entry of its own for its frozen steps, in which every parameter is. */
 static void check_alone(GroupLines *lines, const AstItem *block, const AstSetting *line) {
   Eval *e = lines->check.e;
-  const OptimizerRow *row = optimizer_row(settings_word(e->ctx, block, ITEM_TRAIN, "optim", NULL));
+  const OptimizerRow *row = row_of(e, block);
   if (!row || !(row->flags & OPTIMIZER_FREEZES)) return;
   Report *r =
       world_unbuilt(e->w, line->path->span, "`optim %s` with another line `optim` is", row->name);
@@ -100,21 +100,19 @@ static void check_left(GroupLines *lines) {
   diag_help(r, "leave out one `of`: the line without it updates all others");
 }
 
-static void check_lines(GroupLines *lines, uint32_t n, const AstItem **group) {
+static void check_lines(GroupLines *lines, uint32_t n, const SettingGroup *group) {
   Eval *e = lines->check.e;
-  const AstItem *train = lines->train;
-  for (uint32_t i = 0, line = 0; i < n; i++) {
-    const AstValue **path;
-    while (!setting_is_group(train, train->block->settings.at[line])) line++;
-    uint32_t paths = setting_of(e->ctx, train->block->settings.at[line++], &path);
-    for (uint32_t k = 0; k < paths; k++) read_path(lines, row_of(e, group[i]), path[k]);
-    check_alone(lines, group[i], settings_line(group[i], "optim"));
-    check_states(e, group[i]), check_nesterov(e, group[i]);
+  for (uint32_t i = 0; i < n; i++) {
+    const AstItem *item = group[i].item;
+    for (uint32_t k = 0; k < group[i].paths; k++)
+      read_path(lines, row_of(e, item), group[i].path[k]);
+    check_alone(lines, item, settings_line(item, "optim"));
+    check_states(e, item), check_nesterov(e, item);
   }
 }
 
 void check_groups(Eval *e, const Choice *choice, const AstItem *train) {
-  const AstItem **group;
+  const SettingGroup *group;
   uint32_t n = settings_groups(e->ctx, train, "optim", &group);
   const AstSetting *others = settings_line(train, "optim");
   GroupLines lines = {.check = {.e = e, .w = e->w, .c = choice}, .train = train};
