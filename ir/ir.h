@@ -408,7 +408,7 @@ void module_set(Module *m, const char *key, const char *format, ...)
 static inline bool module_on_gpu(const Module *m) { return m->target.device == DEVICE_GPU; }
 
 ValueId fn_arg(Module *m, Fn *f, Type t);
-/* The tier of what an op makes of operands in these. A const is in any. */
+/* The tier of an op's result, by the tiers of its operands. A const is in any. */
 Tier op_tier(const Fn *f, uint32_t nin, const ValueId *in);
 Tier module_tiers(const Module *m); /* one more than the last tier that holds a value */
 Tier kernel_tier(const Fn *kernel); /* where its operands, results and work are */

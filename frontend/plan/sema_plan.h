@@ -60,8 +60,8 @@ void plan_names_part(PlanCheck *check, const AstValue *value);
 /* The stack of whose layers a path names some: enc.layers of enc.layers[0..3].attn; else its first
    word. */
 Str plan_stack_of(const PlanCheck *check, const AstValue *value);
-bool plan_has_path(const PlanCheck *check, Str path); /* of a parameter, or of what is around one */
-void check_messages(PlanCheck *check);                /* E0602, W0707 (sema_messages.c) */
-int64_t plan_int8_numbers(const PlanCheck *check);    /* that share a scale; 0: nothing does */
+bool plan_has_path(const PlanCheck *check, Str path);    /* of a parameter, or a prefix of one */
+void check_messages(PlanCheck *check);                   /* E0602, W0707 (sema_messages.c) */
+int64_t plan_int8_numbers(const PlanCheck *check);       /* that share a scale; 0: nothing does */
 void warn_wide(PlanCheck *check, const PlaceLine *rule); /* W0708 */
 #endif

@@ -26,8 +26,6 @@ static bool same_sums(const MatrixReaders *reading, const Op *dot) {
   return same;
 }
 
-static void read_uses(MatrixReaders *reading, const Fn *f, ValueId v, UpdateMatrix *to);
-
 /* In the dims of the first product. */
 static void read_dot(MatrixReaders *reading, const Fn *f, const Op *o, int at, UpdateMatrix *to) {
   const Type *own = value_type(f, o->in[at]), *other = value_type(f, o->in[!at]);

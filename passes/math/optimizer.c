@@ -3,8 +3,9 @@
 
    Takes the gradients that `grad` stored to the outputs grad.NAME and removes these outputs,
    unless setting debug.gradients is on. Settings read: train.optim (a row of optimizers.def, whose
-   rule is in update_rules.c; for 1-bit Adam onebit.c makes a second entry) with .lr .betas .eps
-   .weight_decay .momentum .nesterov; train.lr (the schedule, schedule_lr.c); train.clip;
+   rule is in update_rules.c or muon.c; for 1-bit Adam onebit.c makes a second entry) with .lr
+   .betas .eps .weight_decay .momentum .nesterov .scale .states, and train.optim.N, the same for
+   groups of parameters (ir/plan/optimizers.h); train.lr (the schedule, schedule_lr.c); train.clip;
    train.delay (delay.c). Without train.optim nothing is updated and gradients stay outputs.
 
    Formulas are PyTorch's AdamW and SGD, term by term; values that depend on the step alone are

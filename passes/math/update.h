@@ -1,4 +1,5 @@
-/* The optimizer step under construction: shared by the rules of optimizer.c and onebit.c. */
+/* The optimizer step under construction: shared by optimizer.c and the rules (update_rules.c,
+   muon.c, onebit.c). */
 #ifndef SHARDC_PASSES_UPDATE_H
 #define SHARDC_PASSES_UPDATE_H
 #include "loss_scale.h"
@@ -10,7 +11,7 @@ typedef struct Update {
   Loc loc;          /* of the parameter in work */
   uint32_t globals; /* number of globals that may have a gradient: those from before */
   RateSchedule s;
-  int line;            /* of settings, that the rule below is of (ir/plan/optimizers.h) */
+  int line;            /* of the settings train.optim whose rule this is (ir/plan/optimizers.h) */
   ValueId factor, lr;  /* of the schedule; the rate: f64[] */
   ValueId loss;        /* f32[] or NO_VALUE */
   ValueId coefficient; /* of clipping, f32[] or NO_VALUE */
@@ -76,8 +77,8 @@ static inline ValueId put(Update *u, Global *g, ValueId v) {
   return v;
 }
 
-/* The rule of each optimizer (update_rules.c, onebit.c): values that depend on the step alone; the
-   update of one parameter of value w with gradient d. */
+/* The rule of each optimizer (update_rules.c, muon.c, onebit.c): values that depend on the step
+   alone; the update of one parameter of value w with gradient d. */
 #define OPTIMIZER(name, states, flags)                                                             \
   void update_##name##_begin(Update *u);                                                           \
   void update_##name(Update *u, Global *global, ValueId w, ValueId d);

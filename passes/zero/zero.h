@@ -151,8 +151,8 @@ ValueId zero_gather(Zero *z, Fn *f, const ZeroGroup *group, ValueId owned);
 bool zero_packs(const Zero *z, const ZeroGroup *group);
 ValueId zero_pack(Zero *z, Fn *f, const ZeroGroup *group, ValueId owned, ValueId *scale);
 ValueId zero_gather_packed(Zero *z, Fn *f, const ZeroGroup *group, ValueId codes, ValueId scale);
-/* The part of a group's update that needs whole matrices (zero_matrices.c). own: the rank's shard of
-   the values that this part reads; the result is its shard of those that the part makes. */
+/* The part of a group's update that needs whole matrices (zero_matrices.c). own: the rank's shard
+   of the values that this part reads; the result is its shard of those that the part makes. */
 ValueId zero_matrices(Zero *z, Fn *f, const ZeroGroup *group, ValueId own);
 /* Numbers of a rank's own shard, as those of all owners. */
 ValueId zero_numbers(Zero *z, Fn *f, const ZeroGroup *group, ValueId own);

@@ -134,8 +134,8 @@ static void read_param(Zero *zero, Global *global) {
    most one of them per member. */
 enum { FINE = 1024 };
 
-/* Bytes of an element in a message: of the gradient, of the weight, or of what an update by whole
-   matrices gathers, whichever is the widest. */
+/* Bytes of an element in a message: the widest of the gradient, the weight, and the values that are
+   gathered for an update that needs whole matrices. */
 static int64_t wire_bytes(const Zero *zero, const ZeroGroup *group) {
   const ZeroMember *member = &group->member.at[0];
   int64_t gradient = elem_bytes(zero->asked ? zero->reduce : member->elem),

@@ -5,7 +5,7 @@
    gradient. The gradient is the complete one, i.e. the result of the all-reduces that complete it,
    one of which is over the group's axis. An update may also read numbers of its parameter, one per
    round of a stack: functions of sums over all elements of the parameter and its states, such as
-   norms. And it may have a part that is by matrices, whose dims have made names (muon.c).
+   norms. One part of it may need whole matrices, whose dims have made names (muon.c).
 
    Must not: change anything, or know of groups. */
 #include "zero_slice.h"
