@@ -14,7 +14,6 @@ const OptimizerRow *optimizer_row(const char *name); /* NULL: there is none */
 
 /* A module has one line of settings train.optim, and lines train.optim.1 .. for groups of
    parameters, each with its own word and options. */
-enum { OPTIMIZER_LINES = 64 };
 int optimizer_lines(const Module *m);              /* of groups */
 int optimizer_line_of(const Module *m, Str param); /* of this parameter; 0: train.optim */
 /* The key of line `line` for a key of line 0: train.optim.2.lr for train.optim.lr. */

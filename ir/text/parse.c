@@ -448,6 +448,7 @@ static void read_set(Parser *p) {
              setting.key + 7);
   lex_expect(p, '=');
   if (read_old_line(p, setting.key)) return;
+  note_group(p, setting.key);
   setting.value = lex_quoted(p);
   for (uint32_t i = 0; i < p->m->settings.n; i++)
     if (p->m->settings.at[i].key == setting.key)

@@ -76,7 +76,8 @@ bool lex_loc(Parser *p, const char *word, Loc *l); /* word(f1:2:3+4) if it is ne
 void read_rule(Parser *p); /* place */
 void read_recompute(Parser *p);
 void read_offload(Parser *p);
-void check_plan_names(Parser *p); /* once the whole text is read: E1003 */
+void note_group(Parser *p, Str key); /* the names in `set train.optim.1.of = "h.*.attn, wte"` */
+void check_plan_names(Parser *p);    /* once the whole text is read: E1003 */
 /* The text of a setting that was a line of the plan in old dumps; false: it was none. */
 bool read_old_line(Parser *p, Str key);
 #endif

@@ -9,10 +9,11 @@
    `over(f1:23:33+6)`, and of `host`, `offload(f1:23:30+4)`. Old dumps have the same text as
    settings, `set plan.recompute.1 = "h keep = all"`, `set plan.offload = "optimizer, grads"`, and
    the paths of a word as `set plan.offload.grads = "h.*, wte"`.
-   Stacks and parameters that they name must be in the module, as long as it has all of them: until
-   pass `precision`. Must not: know the names of values. */
+   As long as element types are not final, the module must have the stacks and parameters that they
+   name. They may be renamed or removed later. Must not: know the names of values. */
 #include "parse.h"
 #include "ir/plan/layer_range.h"
+#include "ir/plan/setting_default.h"
 #include "ir/shape/placement.h"
 #include "ir/support/num.h"
 #include "ir/word_patterns.h"
@@ -105,6 +106,15 @@ void read_rule(Parser *p) {
     while (lex_take(p, ','));
   lex_loc(p, "loc", &rule.loc);
   vec_push(p->m->arena, p->m->rules, rule);
+}
+
+void note_group(Parser *p, Str key) {
+  size_t start = p->at, line = setting_line_length(key), group = setting_group_length(key);
+  if (!group || strcmp(key + line + group, ".of") != 0) return;
+  lex_expect(p, '"');
+  do read_params(p, lex_layers);
+  while (lex_take(p, ','));
+  p->at = start;
 }
 
 static LayerRange read_layers(Parser *p) {

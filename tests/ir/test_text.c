@@ -216,6 +216,8 @@ static const struct {
     {"E1003", "shardc-ir 1\noffload params of h[0..1].v" HAS_H},
     {"E1003", "shardc-ir 1\nset plan.offload.params = \"h.*, z\"" HAS_H},
     {"E1003", "shardc-ir 1\nplace @h.*.v -> none" HAS_H},
+    {"E1003", "shardc-ir 1\nset train.optim.1.of = \"h.*.w, z\"" HAS_H},
+    {"E1001", "shardc-ir 1\nset train.optim.1.of = \"\"" HAS_H},
     {"E1003", "shardc-ir 1\nbody @b(%0 : f32[]) {\n %1 = exp %7 : f32[]\n}\n"},
     {"E1003", "shardc-ir 1\nentry @e {\n %0 = load @nothing : f32[]\n}\n"},
     {"E1003", "shardc-ir 1\nentry @e {\n call @nothing\n}\n"},
@@ -229,7 +231,7 @@ static const struct {
 static void knows_what_plans_name(void **state) {
   static const char lines[] = "place @h.*.w -> none\nrecompute h[0..1] keep = all\n"
                               "recompute h keep = none\noffload params of h[0..1].w\n"
-                              "offload grads of h.*.w\n",
+                              "offload grads of h.*.w\nset train.optim.1.of = \"h\"\n",
                     parts[] = "param @h.0_1.*.w : f32[L'0_1:2]\nparam @h.2_3.*.w : f32[L'2_3:2]\n";
   const char *const after[] = {"lower", "ranges", "precision"};
   const char *const params[] = {"param @h.*.w : f32[L:4]\n", parts, ""};
