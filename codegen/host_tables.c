@@ -488,7 +488,7 @@ static void put_pinned(HostWriter *writer) {
 /* On which kernels of the program run; NULL: all are a GPU's. */
 static const TargetFacts *processor_of(const Module *m) {
   if (!module_on_gpu(m)) return &m->target;
-  return m->beside.name ? &m->beside : NULL;
+  return m->host_target.name ? &m->host_target : NULL;
 }
 
 static void put_program(HostWriter *writer, uint32_t tensors, int kernels, int entries) {

@@ -64,8 +64,8 @@ void target_describe(Module *m, const Target *target, int workers) {
 }
 
 void target_describe_beside(Module *m, const Target *target, int workers) {
-  m->beside = facts_of(target, intern(m->ctx->names, target->name));
-  m->beside.workers = workers;
+  m->host_target = facts_of(target, intern(m->ctx->names, target->name));
+  m->host_target.workers = workers;
 }
 
 static bool strange(Module *m, const TargetFacts *have, TargetFact f, int64_t want) {
@@ -95,7 +95,7 @@ static bool complete(Module *m, TargetFacts *have) {
   return good;
 }
 
-bool target_complete(Module *m) { return complete(m, &m->target) && complete(m, &m->beside); }
+bool target_complete(Module *m) { return complete(m, &m->target) && complete(m, &m->host_target); }
 
 const Target *target_of(const Module *m) {
   const Target *target = m->target.name ? target_find(m->target.name) : NULL;

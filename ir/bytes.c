@@ -6,7 +6,7 @@
 #include "bytes.h"
 
 bool op_lays(const Fn *f, const Op *o) {
-  return o->code == OP_concat && f->values.at[o->out].storage.view == VIEW_LAID;
+  return o->code == OP_concat && f->values.at[o->out].storage.view == VIEW_ASSEMBLED;
 }
 
 int64_t laid_at(const Fn *f, const Op *o, uint32_t k) {

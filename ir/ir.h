@@ -139,9 +139,9 @@ typedef enum ViewKind {
   VIEW_NONE,
   VIEW_OF,
   VIEW_INPLACE,
-  VIEW_LAID
-} ViewKind; /* INPLACE: overwrites base, which has no later use; LAID: the operands of its concat
-               are written next to each other into its bytes, so the concat copies nothing */
+  VIEW_ASSEMBLED
+} ViewKind; /* INPLACE: overwrites base, which has no later use; ASSEMBLED: the operands of its
+               concat are written next to each other into its bytes, so the concat copies nothing */
 typedef enum PlaceKind {
   PLACE_NONE,
   PLACE_GLOBAL,
@@ -327,11 +327,11 @@ typedef struct Module {
   bool was_known; /* the numbers of the main entry before the last pass; for readers only */
   IrCount was;
   VEC(Dim) dims;
-  VEC(MeshAxis) mesh;   /* none: one rank; the first varies fastest from rank to rank */
-  VEC(PlaceRule) rules; /* in the order of the plan */
-  TargetFacts target;   /* what it is compiled for */
-  TargetFacts beside;   /* on a GPU: the processor that runs host kernels; no name: there are no
-                           host kernels */
+  VEC(MeshAxis) mesh;      /* none: one rank; the first varies fastest from rank to rank */
+  VEC(PlaceRule) rules;    /* in the order of the plan */
+  TargetFacts target;      /* what it is compiled for */
+  TargetFacts host_target; /* on a GPU: the processor that runs host kernels; no name: there are
+                              no host kernels */
   VEC(Setting) settings;
   VEC(RecomputeLine) recompute; /* in the order of the plan, as those below */
   VEC(OffloadLine) offload;

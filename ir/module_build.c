@@ -9,7 +9,7 @@
 Module *module_new(Ctx *c) {
   Module *m = ARENA_NEW(c->arena, Module);
   m->ctx = c, m->arena = c->arena, m->shares = ARENA_NEW(c->arena, MaskShares);
-  m->target = m->beside = target_none;
+  m->target = m->host_target = target_none;
   m->model = intern(c->names, ""), m->after = intern(c->names, "lower");
   return m;
 }
@@ -156,7 +156,7 @@ bool module_copies_stay(const Module *m) {
 Module *module_for_kernel(Module *m, const Fn *kernel) {
   if (!kernel_beside(m, kernel)) return m;
   Module *made = ARENA_NEW(m->arena, Module);
-  *made = *m, made->target = m->beside;
+  *made = *m, made->target = m->host_target;
   return made;
 }
 

@@ -170,7 +170,7 @@ static void put_head(FILE *out, const Module *m) {
             m->dims.at[i].name, (long long)m->dims.at[i].size, (long long)m->dims.at[i].stored);
   fputs("]", out);
   put_target(out, "target", &m->target);
-  if (m->beside.name) put_target(out, "host_target", &m->beside);
+  if (m->host_target.name) put_target(out, "host_target", &m->host_target);
   fputs(",\n\"settings\":{", out);
   SettingRows rows = module_rows(m);
   for (uint32_t i = 0; i < rows.n; i++) put_text(out, !i, rows.at[i].key, rows.at[i].value);

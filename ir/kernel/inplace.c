@@ -56,7 +56,7 @@ bool kernel_in_place(Arena *a, const Fn *k, uint32_t arg, uint32_t result) {
 static ValueId taken_over(const Fn *f, ValueId v) {
   const Storage *s = &f->values.at[v].storage;
   if (s->view == VIEW_INPLACE) return s->base;
-  return s->view == VIEW_LAID ? laid_over(f, value_def(f, v)) : NO_VALUE;
+  return s->view == VIEW_ASSEMBLED ? laid_over(f, value_def(f, v)) : NO_VALUE;
 }
 
 uint32_t body_stands_in(const Fn *body, uint32_t result) {

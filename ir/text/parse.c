@@ -133,7 +133,7 @@ static void read_storage(Parser *p, Value *v) {
     if (lex_keyword(p, "strides")) read_strides(p, v);
     else if (lex_keyword(p, "view")) read_view(p, &v->storage, VIEW_OF);
     else if (lex_keyword(p, "inplace")) read_view(p, &v->storage, VIEW_INPLACE);
-    else if (lex_new_keyword(p, "assembled")) v->storage.view = VIEW_LAID;
+    else if (lex_new_keyword(p, "assembled")) v->storage.view = VIEW_ASSEMBLED;
     else if (lex_keyword(p, "at")) read_place(p, &v->storage);
     else lex_fail(p, "E1001", at, "a storage clause is strides, view, inplace, assembled or at");
   }
@@ -512,7 +512,7 @@ static bool read_declaration(Parser *p) {
   else if (lex_keyword(p, "mesh")) read_mesh(p);
   else if (lex_keyword(p, "place")) read_rule(p);
   else if (lex_keyword(p, "target")) read_target(p, &p->m->target);
-  else if (lex_new_keyword(p, "host_target")) read_target(p, &p->m->beside);
+  else if (lex_new_keyword(p, "host_target")) read_target(p, &p->m->host_target);
   else if (lex_keyword(p, "set")) read_set(p);
   else if (lex_keyword(p, "recompute")) read_recompute(p);
   else if (lex_keyword(p, "offload")) read_offload(p);

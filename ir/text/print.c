@@ -203,7 +203,7 @@ static void put_storage(IrPrinter *printer, const Value *v, int result) {
   if (result >= 0) put(printer, "%d:", result);
   size_t start = printer->n;
   if (strides) put_strides(printer, v);
-  if (storage->view == VIEW_LAID) put(printer, " assembled");
+  if (storage->view == VIEW_ASSEMBLED) put(printer, " assembled");
   if (storage_has_base(storage)) {
     put(printer, storage->view == VIEW_OF ? " view(" : " inplace(");
     put_value(printer, storage->base);
@@ -416,7 +416,7 @@ static void put_head(IrPrinter *printer, const Module *m, const char *comment) {
   put_mesh(printer, m);
   for (uint32_t i = 0; i < m->rules.n; i++) put_rule(printer, &m->rules.at[i]);
   put_target(printer, "target ", &m->target);
-  put_target(printer, "host_target ", &m->beside);
+  put_target(printer, "host_target ", &m->host_target);
   for (uint32_t i = 0; i < m->settings.n; i++) {
     put(printer, "set ");
     put_word(printer, m->settings.at[i].key);

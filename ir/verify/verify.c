@@ -116,8 +116,8 @@ static void check_target(Verifier *verifier, const TargetFacts *facts) {
                   target_fact_name(owed));
 }
 
-static void check_beside(Verifier *verifier) {
-  const TargetFacts *facts = &verifier->m->beside;
+static void check_host_target(Verifier *verifier) {
+  const TargetFacts *facts = &verifier->m->host_target;
   if (facts->name && (!module_on_gpu(verifier->m) || facts->device == DEVICE_GPU))
     verify_report(verifier, "E1103", (VerifyPlace){.span = facts->span},
                   "[target-c4] only a GPU has a second target, and that one is a processor");
@@ -372,7 +372,8 @@ bool ir_verify(Module *m) {
   Verifier verifier = {.m = m, .fence = module_fence(m)};
   bool sound = true;
   for (uint32_t i = 0; i < m->globals.n; i++) check_global(&verifier, i);
-  check_target(&verifier, &m->target), check_target(&verifier, &m->beside), check_beside(&verifier);
+  check_target(&verifier, &m->target), check_target(&verifier, &m->host_target),
+      check_host_target(&verifier);
   check_settings(&verifier);
   if (verifier.fence >= FENCE_SELECTED) check_symbols(&verifier);
   verify_lists(&verifier);

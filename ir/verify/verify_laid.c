@@ -14,7 +14,7 @@ void verify_laid(Verifier *verifier) {
   const Fn *f = verifier->fn;
   for (ValueId i = 0; i < f->values.n; i++) {
     const Op *def = value_def(f, i);
-    bool laid = f->values.at[i].storage.view == VIEW_LAID,
+    bool laid = f->values.at[i].storage.view == VIEW_ASSEMBLED,
          concat = def && def->code == OP_concat && f->kind != FN_KERNEL;
     if (laid != concat)
       verify_report(verifier, "E1106", def ? verify_at_op(def) : verify_at_fn(verifier),

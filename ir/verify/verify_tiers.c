@@ -15,7 +15,7 @@ static void check_kernel(Verifier *verifier) {
     verify_report(verifier, "E1104", verify_at_fn(verifier),
                   "[tier-c2] kernel @%s works in two memories", f->name);
   if (kernel_beside(verifier->m, f) && verifier->fence >= FENCE_SELECTED &&
-      !verifier->m->beside.name)
+      !verifier->m->host_target.name)
     verify_report(
         verifier, "E1104", verify_at_fn(verifier),
         "[tier-c6] kernel @%s works in the memory `%s`, and no line `host_target` says of "

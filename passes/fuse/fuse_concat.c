@@ -259,7 +259,7 @@ static int64_t size_of(const Lay *layer, LaidPiece piece) {
 }
 
 static void lay(Lay *layer, ValueId value) {
-  layer->r.to->values.at[value].storage.view = VIEW_LAID;
+  layer->r.to->values.at[value].storage.view = VIEW_ASSEMBLED;
 }
 
 /* n pieces under the name `to`, in as many steps as a list of dims needs. */

@@ -68,8 +68,8 @@ static double bytes_of(const Type *t) { return (double)type_count(t) * elem_byte
 /* Element by element of its operands: the host computes the same result from the same operands.
    With a GPU it does so only if kernels run on the host at all. */
 static bool may_repeat(const Module *m, const Op *o) {
-  return o && (!module_on_gpu(m) || m->beside.name) && o->nout == 1 && op_flags(o->code) & POINT &&
-         op_family(o->code) != FAMILY_GLOBAL;
+  return o && (!module_on_gpu(m) || m->host_target.name) && o->nout == 1 &&
+         op_flags(o->code) & POINT && op_family(o->code) != FAMILY_GLOBAL;
 }
 
 static void add_once(TierRewrite *tiers, Needs *to, ValueId v) {

@@ -342,7 +342,7 @@ static void order_concat(Order *order, const Op *op) {
   Op *c = rebuild_op(&order->r, op);
   memcpy(c->in, in, op->nin * sizeof *in);
   Value *v = made_value(order, c->out);
-  v->type = all, v->storage = layout_dense(&all), v->storage.view = VIEW_LAID;
+  v->type = all, v->storage = layout_dense(&all), v->storage.view = VIEW_ASSEMBLED;
 }
 
 static void order_op(Order *order, const Op *op) {
