@@ -41,10 +41,10 @@ typedef struct Renewals {
 
 static Renewals renewals_of(const Planned *planned) {
   Renewals renewals = {0};
-  int64_t often = renews(planned), behind = (int64_t)(planned->steps - planned->from), at = 0;
-  for (int64_t next; often && (next = renewal_after(at, often)) <= behind; at = next)
+  int64_t often = renews(planned), after = (int64_t)(planned->steps - planned->from), at = 0;
+  for (int64_t next; often && (next = renewal_after(at, often)) <= after; at = next)
     renewals.steps++, renewals.ends += next - at > 1;
-  renewals.begins = renewals.ends + (at < behind);
+  renewals.begins = renewals.ends + (at < after);
   return renewals;
 }
 

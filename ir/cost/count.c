@@ -275,11 +275,11 @@ IrCount ir_waited(const Module *m, const Fn *f) {
   return sum;
 }
 
-static void add_beside(const Module *m, const Fn *f, double times, IrCount *sum) {
+static void add_on_host(const Module *m, const Fn *f, double times, IrCount *sum) {
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
     if (o->code == OP_loop)
-      add_beside(m, o->callee, times * (double)attr_int(&o->attrs, ATTR_trip, 1), sum);
+      add_on_host(m, o->callee, times * (double)attr_int(&o->attrs, ATTR_trip, 1), sum);
     if (o->code != OP_kernel || !kernel_beside(m, o->callee)) continue;
     IrCount one = ir_count(m, o->callee);
     sum->flop += times * one.flop, sum->bytes += times * one.bytes;
@@ -288,7 +288,7 @@ static void add_beside(const Module *m, const Fn *f, double times, IrCount *sum)
 
 IrCount ir_count_on_host(const Module *m, const Fn *f) {
   IrCount sum = {0};
-  if (f) add_beside(m, f, 1, &sum);
+  if (f) add_on_host(m, f, 1, &sum);
   return sum;
 }
 

@@ -23,13 +23,13 @@ static void add_meetings(ScheduleTable *table, const Module *m, const ScheduleLo
   const char *axis = m->mesh.at[module_class(m).axis].name;
   for (int i = 0; i < loops->n; i++) {
     const Fn *body = f->ops.at[loops->loop[i]].callee;
-    bool behind = false;
+    bool after = false;
     for (OpId k = 0; k < body->ops.n; k++) {
       const Op *o = &body->ops.at[k];
-      behind |= o->code == OP_loop;
+      after |= o->code == OP_loop;
       if (!attr_int(&o->attrs, ATTR_keep_alive, 0)) continue;
       if (strcmp(attr_str(&o->attrs, ATTR_axis, ""), axis) != 0) continue;
-      *(behind ? &table->meet_behind : &table->meet_before) |= 1u << i;
+      *(after ? &table->meet_behind : &table->meet_before) |= 1u << i;
     }
   }
 }
@@ -118,10 +118,10 @@ static PlanStep step_of(Module *const *programs, uint32_t n, const Fn *entry, ui
   step.traffic = most_sent(programs, n, entry);
   step.flop = work.flop, step.moved = work.bytes, step.waited = others.flop;
   Moves moves = entry_moves(entry);
-  IrCount beside = ir_count_on_host(m, entry);
+  IrCount on_host = ir_count_on_host(m, entry);
   step.time =
-      plan_time(m, &machine, &step.traffic, &moves, &beside, step.flop + others.flop - beside.flop,
-                step.moved + others.bytes - beside.bytes);
+      plan_time(m, &machine, &step.traffic, &moves, &on_host,
+                step.flop + others.flop - on_host.flop, step.moved + others.bytes - on_host.bytes);
   step.lanes = plan_lanes(m, &machine, entry);
   lanes_hide(&step.lanes, m, &step.time);
   return step;

@@ -1,7 +1,7 @@
 /* Copies between a GPU and its host, and kernels of the host, on clocks of their own: as the
    copy streams of the runtime do them (runtime/device/). A part of timeline.c. */
-#ifndef SHARDC_IR_LANES_HOST_H
-#define SHARDC_IR_LANES_HOST_H
+#ifndef SHARDC_TIMELINE_HOST_H
+#define SHARDC_TIMELINE_HOST_H
 #include "machine.h"
 #include "ir/schedule/events.h"
 #include "ir/support/lane_touches.h"
