@@ -92,16 +92,18 @@ static void add_settings(Ctx *c, Plan *p) {
 }
 
 /* The file's stacks are called s and a number, and have two or three layers; some are in a sub that
-   is called a and that number. */
+   is called a and that number. NULL: the file has no stack of that number. */
 static const char *stack_named(Ctx *c, const char *file, int number) {
   const char *path = arena_printf(c->arena, "s%d", number),
+             *stack = arena_printf(c->arena, " stack %s [", path),
              *sub = arena_printf(c->arena, " sub a%d = A", number);
   FILE *f = fopen(file, "r");
   char line[4096];
-  bool found = false;
-  while (f && fgets(line, sizeof line, f)) found |= strstr(line, sub) != NULL;
+  bool has_stack = false, has_sub = false;
+  while (f && fgets(line, sizeof line, f))
+    has_stack |= strstr(line, stack) != NULL, has_sub |= strstr(line, sub) != NULL;
   if (f) fclose(f);
-  return found ? arena_printf(c->arena, "a%d.%s", number, path) : path;
+  return !has_stack ? NULL : has_sub ? arena_printf(c->arena, "a%d.%s", number, path) : path;
 }
 
 /* By a number of its own, as below: what some plans keep waits on the host. */
@@ -130,15 +132,16 @@ static void add_offload(Ctx *c, Plan *p, const char *file, uint64_t seed) {
   static const char *const words[] = {"optimizer", "optimizer,grads", "optimizer,grads,params",
                                       "optimizer,params", "params"};
   static const char *const layers[] = {".*", "[0..0]", "[1..1]", "[0..1]"};
+  const char *first = stack_named(c, file, 0), *second = stack_named(c, file, 1);
   uint32_t word = answer(seed, 0, 10);
   if (word < 5)
     p->settings = arena_printf(c->arena, "%splan.offload=%s ", p->settings, words[word]);
-  if (word < 4 && answer(seed, 1, 2))
-    p->settings = arena_printf(c->arena, "%splan.offload.optimizer=%s%s ", p->settings,
-                               stack_named(c, file, 0), layers[answer(seed, 2, 4)]);
-  if (word >= 2 && word < 5 && answer(seed, 3, 3) == 0)
-    p->settings = arena_printf(c->arena, "%splan.offload.params=%s%s ", p->settings,
-                               stack_named(c, file, 1), answer(seed, 4, 2) ? ".1" : ".*");
+  if (word < 4 && first && answer(seed, 1, 2))
+    p->settings = arena_printf(c->arena, "%splan.offload.optimizer=%s%s ", p->settings, first,
+                               layers[answer(seed, 2, 4)]);
+  if (word >= 2 && word < 5 && second && answer(seed, 3, 3) == 0)
+    p->settings = arena_printf(c->arena, "%splan.offload.params=%s%s ", p->settings, second,
+                               answer(seed, 4, 2) ? ".1" : ".*");
 }
 
 /* Stages of different numbers of layers: 4, 3 or 2 of them. */
