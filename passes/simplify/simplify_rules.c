@@ -31,8 +31,11 @@ static ValueId bin(Simplify *simplify, const Op *o, OpCode c, ValueId a, ValueId
   return ir_binary(simplify->m, simplify->to, c, a, b, o->loc);
 }
 
+/* In the memory of the op's operands. */
 static ValueId num(Simplify *simplify, const Op *o, Elem e, double v) {
-  return ir_const(simplify->m, simplify->to, e, v, o->loc);
+  ValueId made = ir_const(simplify->m, simplify->to, e, v, o->loc);
+  simplify->to->values.at[made].type.tier = op_tier(simplify->to, o->nin, o->in);
+  return made;
 }
 
 /* ---- constants ---- */
