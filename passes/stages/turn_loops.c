@@ -203,6 +203,16 @@ static void give_slots(TurnPass *pass, ValueId v, int from, int to) {
   *slots = n > *slots ? n : *slots;
 }
 
+/* A loop may write a stack in place of one that an op before the loops has made of all
+   micro-batches: both keep all of them. */
+static void keep_whole_stacks(TurnPass *pass) {
+  for (ValueId v = 0; v < pass->f->values.n; v++) {
+    int at = type_find(value_type(pass->f, v), pass->dim);
+    if (at >= 0 && !pass->follows[v] && pass->slots[pass->class[v]])
+      pass->slots[pass->class[v]] = value_type(pass->f, v)->axis[at].size;
+  }
+}
+
 /* A result that a loop makes in place of an operand shares its ring. */
 static void find_slots(TurnPass *pass) {
   int *first = ARENA_ARRAY(pass->m->arena, int, pass->f->values.n + 1);
@@ -217,6 +227,7 @@ static void find_slots(TurnPass *pass) {
     for (uint32_t k = loop_whole(o); k < o->nin; k++)
       if (crosses(pass, o->in[k])) give_slots(pass, o->in[k], first[pass->class[o->in[k]]], i);
   }
+  keep_whole_stacks(pass);
 }
 
 static void set_table(const TurnPass *pass, Op *o) {
