@@ -12,9 +12,9 @@
                   kernel being the compiled one
 
    A difference within the accuracy of f32 is no fault: where kernels differ, the interpreter runs
-   the very module with every result rounded to its element type, and must be off as far; a result
-   without a significant digit in that run (layers that norm equal numbers amplify rounding) is not
-   compared. Plans that compute in 16 bits are equal if kernels are off at most twice as far as
+   the very module with every result rounded to its element type, and the oracle with noise in its
+   sums (passes/math/noise.h), and one of them must be off as far; a result without a significant
+   digit in one of these runs (layers that norm equal numbers amplify rounding) is not compared. Plans that compute in 16 bits are equal if kernels are off at most twice as far as
    that.
 
    Plans run in a process of their own, which shares the compiled kernels; the end of a process is
@@ -26,6 +26,7 @@
 #include "frontend/lower.h"
 #include "ir/interp/interp_ranks.h"
 #include "jit.h"
+#include "passes/math/noise.h"
 #include "passes/pass.h"
 #include "tests/common/limit.h"
 #include <math.h>
@@ -35,10 +36,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { SECONDS = 120, PLANS = 2 };
+enum { SECONDS = 120, PLANS = 2, NOISES = 2 };
 static const char *const plans[PLANS] = {"p0", "p1"};
 static const double EXACT = 2e-5, CLOSE = 2e-4; /* folded constants are f32 in both */
 static const double NO_DIGIT = 0.1;             /* rounding of this size leaves none */
+static const double NOISE = 0x1p-23;            /* of f32: the step between numbers near 1 */
 
 typedef enum Outcome { EQUAL, ROUNDING, REFUSED, WRONG, OUTCOMES } Outcome;
 static const char *const words[] = {"equal", "rounding", "refused", "wrong"};
@@ -47,6 +49,7 @@ typedef struct Oracle {
   Ctx *c;
   Module *m;
   Interp *in;
+  int noise; /* which one, if the module has noise in its sums; else 0 */
 } Oracle;
 
 /* ---- lowering, passes ---- */
@@ -107,6 +110,7 @@ static const double *input_numbers(const Oracle *o, const Global *g) {
 static bool run_oracle(Oracle *o, bool rounded, const Interp *like) {
   o->in = interp_new(o->m, o->c->arena);
   interp_set_all(o->in, "seed", 5);
+  if (o->noise) interp_set_all(o->in, NOISE_SCALAR, o->noise);
   interp_set_round(o->in, rounded);
   if (!interp_run(o->in, "init")) return false;
   interp_set_round(o->in, false);
@@ -181,17 +185,34 @@ static bool is_result(const Global *g) {
          (g->kind == GLOBAL_OUTPUT && !strncmp(g->name, "out.", 4));
 }
 
-/* `rounded`: what it leaves no digit of is not compared; or NULL. */
-static Difference difference(const Oracle *o, Module *m, const Runner *r, const Runner *rounded) {
+/* The same step where rounding differs: in bytes, and with noise in the sums. */
+typedef struct Rounded {
+  const Runner *bytes;
+  Oracle noisy[NOISES];
+} Rounded;
+
+static double rounding_of(const Rounded *rounded, const Oracle *o, Str name) {
+  const Tensor *x = interp_get(o->in, name);
+  double most = share(x, ranks_get(rounded->bytes->ranks, name));
+  for (int i = 0; i < NOISES; i++)
+    most = fmax(most, share(x, interp_get(rounded->noisy[i].in, name)));
+  return most;
+}
+
+/* `rounded`: results in which it leaves no digit are not compared, and the largest rounding of the
+   others is in *rounding; or NULL. */
+static Difference difference(const Oracle *o, Module *m, const Runner *r, const Rounded *rounded,
+                             Difference *rounding) {
   Difference d = {0, NULL};
   for (uint32_t i = 0; i < o->m->globals.n; i++) {
     const Global *g = o->m->globals.at[i];
     if (!is_result(g) || (g->kind == GLOBAL_OUTPUT && !is_there(m, g->name))) continue;
     const Tensor *x = interp_get(o->in, g->name), *y = ranks_get(r->ranks, g->name);
-    if (rounded && share(x, ranks_get(rounded->ranks, g->name)) > NO_DIGIT) continue;
-    double s = y ? share(x, y) : INFINITY;
+    double noise = rounded ? rounding_of(rounded, o, g->name) : 0, s = y ? share(x, y) : INFINITY;
+    if (noise > NO_DIGIT) continue;
     if (!y) printf("%s\n", ranks_error(r->ranks) ? ranks_error(r->ranks) : "it is lost");
     if (s > d.worst) d = (Difference){s, g->name};
+    if (rounded && noise > rounding->worst) *rounding = (Difference){noise, g->name};
   }
   return d;
 }
@@ -214,7 +235,7 @@ static bool exact(const Oracle *o, const Programs *all) {
   Oracle begun = *o; /* `init` also makes 16-bit copies of weights: it must round nothing */
   if (narrow(m) && !run_oracle(&begun, false, o->in)) return false;
   if (!run_all(&begun, m, &r, !narrow(m))) return false;
-  Difference d = difference(&begun, m, &r, NULL);
+  Difference d = difference(&begun, m, &r, NULL, NULL);
   if (d.worst <= EXACT) return true;
   printf("after all passes, in doubles: %s is off by %g of its size\n", d.where, d.worst);
   return false;
@@ -225,22 +246,43 @@ static bool run_kernel(void *jit, const Fn *k, void *const *buffers) {
   return true;
 }
 
-static Outcome by_kernels(const Oracle *o, Module *m, Jit *jit) {
+static bool make_noisy(const Oracle *o, const char *path, int which, Oracle *noisy) {
+  if (!make_oracle(noisy, path)) return false;
+  noise_add(noisy->m, NOISE);
+  noisy->noise = which + 1;
+  return run_oracle(noisy, true, o->in);
+}
+
+/* Kernels are off by d: as far as rounding alone may take them? */
+static Outcome judge(const Oracle *o, const char *path, Module *m, const Runner *kernels,
+                     const Runner *bytes, Difference d) {
+  Rounded rounded = {.bytes = bytes};
+  Difference e = {0, NULL};
+  for (int i = 0; i < NOISES; i++)
+    if (!make_noisy(o, path, i, &rounded.noisy[i])) return WRONG;
+  Difference rest = difference(o, m, kernels, &rounded, &e);
+  bool fine = rest.worst <= fmax(CLOSE, 8 * e.worst);
+  printf(
+      "kernels: %s is off by %g of its size; of results with digits, %s by %g; by rounding alone "
+      "%s by %g\n",
+      d.where, d.worst, rest.where ? rest.where : "nothing", rest.worst,
+      e.where ? e.where : "nothing", e.worst);
+  for (int i = 0; i < NOISES; i++) ctx_free(rounded.noisy[i].c);
+  return fine ? ROUNDING : WRONG;
+}
+
+static Outcome by_kernels(const Oracle *o, const char *path, Module *m, Jit *jit) {
   Programs one = {.n = 1, .at = {m}};
   Runner r = runner_of(&one, true), rounded = runner_of(&one, true);
   r.placed = true;
   interp_set_kernels(ranks_rank(r.ranks, 0), run_kernel, jit);
   if (!run_all(o, m, &r, true)) return WRONG;
-  Difference d = difference(o, m, &r, NULL);
+  Difference d = difference(o, m, &r, NULL, NULL);
   if (d.worst <= CLOSE) return EQUAL;
   if (!run_all(o, m, &rounded, true)) return WRONG;
-  Difference e = difference(o, m, &rounded, NULL);
+  Difference e = difference(o, m, &rounded, NULL, NULL);
   if (narrow(m) && d.worst <= 2 * e.worst) return EQUAL;
-  printf("kernels: %s is off by %g of its size; by rounding alone %s by %g\n", d.where, d.worst,
-         e.where ? e.where : "nothing", e.worst);
-  if (e.worst > NO_DIGIT) /* others must be as close as ever */
-    d = difference(o, m, &r, &rounded), e = difference(o, m, &rounded, &rounded);
-  return d.worst <= fmax(CLOSE, 8 * e.worst) ? ROUNDING : WRONG;
+  return judge(o, path, m, &r, &rounded, d);
 }
 
 /* ---- one plan ---- */
@@ -261,7 +303,7 @@ static Outcome try_plan(const Oracle *o, const char *path, const char *plan, Jit
   if (!exact(o, &programs)) return WRONG;
   Module *m = programs.at[0];
   jit_add(jit, m);
-  return m->mesh.n ? EQUAL : by_kernels(o, m, jit);
+  return m->mesh.n ? EQUAL : by_kernels(o, path, m, jit);
 }
 
 /* Plans from *at on, until one ends the process. */
