@@ -14,8 +14,8 @@
    A difference within the accuracy of f32 is no fault: where kernels differ, the interpreter runs
    the very module with every result rounded to its element type, and the oracle with noise in its
    sums (passes/math/noise.h), and one of them must be off as far; a result without a significant
-   digit in one of these runs (layers that norm equal numbers amplify rounding) is not compared. Plans that compute in 16 bits are equal if kernels are off at most twice as far as
-   that.
+   digit in one of these runs (layers that norm equal numbers amplify rounding) is not compared.
+   Plans that compute in 16 bits are equal if kernels are off at most twice as far as that.
 
    Plans run in a process of their own, which shares the compiled kernels; the end of a process is
    one failure, and the next plan gets a new one. A line `FILE PLAN OUTCOME` for each; OUTCOME is
