@@ -139,11 +139,25 @@ static int channel(const Module *m, const Event *event) {
   bug("prove: the mesh has no axis %s", axis_of(event_op(event)));
 }
 
+static int next_axis(const Type *t, int i) {
+  while (i < t->rank && t->axis[i].size == 1) i++;
+  return i;
+}
+
+/* Do both have their elements in one order? */
+static bool same_order(const Type *a, const Type *b) {
+  int i = next_axis(a, 0), k = next_axis(b, 0);
+  for (; i < a->rank && k < b->rank; i = next_axis(a, i + 1), k = next_axis(b, k + 1))
+    if (a->axis[i].dim != b->axis[k].dim || a->axis[i].size != b->axis[k].size) return false;
+  return i == a->rank && k == b->rank;
+}
+
 bool prove_alike(const Event *a, const Event *b) {
   const Op *o = event_op(a), *p = event_op(b);
   Message x = message_of(a->f, o), y = message_of(b->f, p);
   return o->code == p->code && x.count == y.count && x.times == y.times && x.pieces == y.pieces &&
          value_type(a->f, o->out)->elem == value_type(b->f, p->out)->elem &&
+         same_order(value_type(a->f, o->out), value_type(b->f, p->out)) &&
          !strcmp(attr_str(&o->attrs, ATTR_reduce, ""), attr_str(&p->attrs, ATTR_reduce, ""));
 }
 

@@ -256,14 +256,20 @@ static bool is_result(const Fn *f, ValueId v) {
   return false;
 }
 
+/* Is the other side of this message in another program? Then both send in the order of the
+   program from which these were made, which is that of the result's type. */
+static bool is_of_classes(const Op *op) {
+  return op_is_p2p(op->code) || attr_get(&op->attrs, ATTR_keep_alive);
+}
+
 /* The dims of a collective's operand in the order in which they are sent: the order that a caller
-   asked for, or the operand's. A send or receive has the order of the program: the other rank
-   knows no other, and callers have already set the order of arguments. A value that a function
+   asked for, or the operand's. A message between classes has the order of the program: the other
+   rank knows no other, and callers have already set the order of arguments. A value that a function
    returns from the other tier is put in order before it is copied, in the tier that has kernels. */
 static Type order_sent(const Order *order, const Op *op) {
   const Value *asked = &order->r.from->values.at[op->out];
   const Type *in = value_type(order->r.to, order->r.map[op->in[0]]);
-  if (op_is_p2p(op->code)) return order->hops[op - order->r.from->ops.at];
+  if (is_of_classes(op)) return in_order_of(in, &order->hops[op - order->r.from->ops.at]);
   bool returned = op->code == OP_move && is_result(order->r.from, op->out);
   return returned || asked->storage.ordered ? in_order_of(in, &asked->type) : *in;
 }
@@ -291,7 +297,7 @@ static void order_collective(Order *order, const Op *op) {
   c->in[0] = in;
   Value *v = made_value(order, c->out);
   v->type = receive, v->storage = layout_dense(&receive);
-  if (op_is_p2p(op->code) && asked->storage.ordered)
+  if (is_of_classes(op) && asked->storage.ordered)
     order->r.map[op->out] = bring(order, c->out, asked);
 }
 
@@ -374,7 +380,7 @@ static ValueId order_result(Order *order, ValueId result) {
 static const Type *hops_of(Module *m, const Fn *f) {
   Type *hops = ARENA_ARRAY(m->arena, Type, f->ops.n + 1);
   for (OpId i = 0; i < f->ops.n; i++)
-    if (op_is_p2p(f->ops.at[i].code)) hops[i] = *value_type(f, f->ops.at[i].out);
+    if (is_of_classes(&f->ops.at[i])) hops[i] = *value_type(f, f->ops.at[i].out);
   return hops;
 }
 
