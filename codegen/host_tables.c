@@ -6,6 +6,7 @@
 #include "ir/bytes.h"
 #include "ir/cost/count.h"
 #include "ir/schedule/flight.h"
+#include "ir/phases.h"
 #include "ir/plan/layer_range.h"
 #include "ir/schedule/message.h"
 #include "ir/plan/rank_slice.h"
@@ -376,6 +377,11 @@ static uint32_t put_tensors(HostWriter *writer) {
 
 /* ---- entries ---- */
 
+static const char *phase_word(const Fn *f) {
+  Phase p = fn_phase(f);
+  return p == PHASE_none ? "none" : phase_name(p);
+}
+
 static int put_entries(HostWriter *writer) {
   int n = 0;
   host_put(writer, "\nstatic const rt_entry entries[] = {\n");
@@ -386,11 +392,13 @@ static int put_entries(HostWriter *writer) {
     double least = attr_float(&f->attrs, ATTR_compulsory_bytes, 0);
     host_put(writer, "    {");
     host_string(writer, f->name);
-    host_put(writer, ", run_%s, %lld, %lld, %.17g, %.17g, %.17g, %lld, %lld},\n",
+    host_put(writer,
+             ", run_%s, %lld, %lld, %.17g, %.17g, %.17g, %lld, %lld, RT_PHASE_%s, %lld, %lld},\n",
              host_c_name(writer, f->name), (long long)attr_int(&f->attrs, ATTR_frame, 0),
              (long long)attr_int(&f->attrs, ATTR_live, 0), count.flop, count.bytes,
              isfinite(least) ? least : 0, (long long)attr_int(&f->attrs, tier_frame(TIER_host), 0),
-             (long long)attr_int(&f->attrs, tier_live(TIER_host), 0));
+             (long long)attr_int(&f->attrs, tier_live(TIER_host), 0), phase_word(f),
+             (long long)fn_phase_from(f), (long long)attr_int(&f->attrs, ATTR_every, 0));
     n++;
   }
   host_put(writer, "    {0},\n};\n");

@@ -389,6 +389,7 @@ Type type_in_tier(Type t, Tier tier);
 /* ---- building (module_build.c) ---- */
 Module *module_new(Ctx *c);
 Fn *fn_new(Module *m, FnKind kind, Str name); /* not yet in m->fns */
+Fn *fn_like(Module *m, const Fn *f);          /* without its arguments, values and ops */
 void module_add(Module *m, Fn *f);            /* appends; callees must have been added before */
 void module_replace(Module *m, Fn *old,
                     Fn *with);        /* same place; every callee pointer to old is redirected */

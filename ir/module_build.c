@@ -20,6 +20,13 @@ Fn *fn_new(Module *m, FnKind kind, Str name) {
   return f;
 }
 
+Fn *fn_like(Module *m, const Fn *f) {
+  Fn *to = fn_new(m, f->kind, f->name);
+  to->loc = f->loc;
+  for (uint32_t i = 0; i < f->attrs.n; i++) vec_push(m->arena, to->attrs, f->attrs.at[i]);
+  return to;
+}
+
 void module_add(Module *m, Fn *f) { vec_push(m->arena, m->fns, f); }
 
 static void redirect(Fn *f, const Fn *old, Fn *with) {

@@ -106,7 +106,7 @@ static bool find_cause(const Run *r, char *cause, size_t n) {
   return false;
 }
 
-/* Entry `step.frozen` measures all gradients together: what the outputs hold is of the warm-up. */
+/* Frozen steps measure all gradients together: what the outputs hold is of the warm-up. */
 static bool tells_gradients(const Run *r, const StepRecord *record) {
   return record->step <= rt_freeze(r);
 }

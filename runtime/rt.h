@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RT_ABI_VERSION = 15, RT_MAX_RANK = 8, RT_MAX_PHASES = 4, RT_MAX_AXES = 8 };
+enum { RT_ABI_VERSION = 16, RT_MAX_RANK = 8, RT_MAX_PHASES = 4, RT_MAX_AXES = 8 };
 
 typedef struct rt_ctx rt_ctx;
 
@@ -200,6 +200,13 @@ typedef struct rt_tensor { /* a global: parameter, state, input, scalar, output;
   bool frozen; /* a parameter that no update writes */
 } rt_tensor;
 
+typedef enum rt_phase { /* of training: ir/phases.def */
+                        RT_PHASE_none,
+#define PHASE(name, entry, replaces, meaning) RT_PHASE_##name,
+#include "ir/phases.def"
+#undef PHASE
+} rt_phase;
+
 typedef struct rt_entry {
   const char *name; /* init, step, eval, logits */
   void (*run)(rt_ctx *rt);
@@ -208,6 +215,9 @@ typedef struct rt_entry {
   double flop, bytes; /* per run, counted from the IR */
   double least_bytes; /* that no grouping into kernels could avoid; docs/ir.md */
   int64_t host_bytes, host_live_bytes; /* as work_bytes, live_bytes, of HOST_WORK */
+  rt_phase phase;
+  int64_t from;  /* if it replaces `step`: its first step; -1: a state holds it once it is known */
+  int64_t every; /* of phase look: number of steps between its runs */
 } rt_entry;
 
 typedef struct rt_setting {

@@ -97,7 +97,7 @@ bool rt_phase_fits(const Run *r, int64_t from, Fault *f);
    process. */
 bool rt_phase_renews(const Run *r, int64_t from);
 bool rt_phase_end(Run *r, bool begun, Fault *f);
-/* The first step of `step.frozen`; INT64_MAX: not known yet. The program looks for it after this
+/* The first frozen step; INT64_MAX: not known yet, or none. The program looks for it after this
    number of steps; 0: it is fixed. */
 int64_t rt_freeze(const Run *r);
 int64_t rt_freeze_window(const Run *r);

@@ -71,7 +71,7 @@ static bool look(Train *train, Fault *f) {
   Run *r = train->r;
   int64_t done = r->at.step + 1;
   if (!train->looks || done % train->looks || r->at.step >= train->from) return true;
-  if (!rt_device_run(&r->device, rt_entry_find(r->p, "step.look"), f)) return false;
+  if (!rt_device_run(&r->device, rt_entry_of_phase(r->p, RT_PHASE_look), f)) return false;
   train->from = rt_phase_from(r);
   if (train->from == done && rt_is_first(r))
     rt_note("the second moments are steady: frozen after %lld steps", (long long)done);

@@ -9,6 +9,7 @@
 #include "ir/shape/placement.h"
 #include "passes/pass.h"
 #include "ir/plan/module_settings.h"
+#include <math.h>
 #include <stdlib.h>
 
 /* ---- the figures ---- */
@@ -25,12 +26,11 @@ static Exit find_programs(Cli *o, Planned *planned) {
 }
 
 static void find_later(Planned *planned) {
-  const Fn *later = ir_phase_entry(planned->m);
+  const Fn *later = module_later_step(planned->m);
   planned->later = plan_step(planned->programs.at, planned->programs.n, later),
   planned->steps = train_steps(planned->m);
-  planned->kind = later ? strchr(later->name, '.') + 1 : NULL;
-  planned->from = plan_freezes(planned) ? atof(module_setting(planned->m, "made.freeze", "0"))
-                                        : module_amount(planned->m, "train.delay.after");
+  planned->phase = later ? fn_phase(later) : PHASE_none;
+  planned->from = later ? fmax((double)fn_phase_from(later), 0) : 0;
 }
 
 static Module *hosting_class(const Planned *planned) {

@@ -8,26 +8,20 @@
 #include "ir/plan/stage_class.h"
 #include <string.h>
 
-bool plan_freezes(const Planned *planned) {
-  return planned->kind && !strcmp(planned->kind, "frozen");
-}
+bool plan_freezes(const Planned *planned) { return planned->phase == PHASE_frozen; }
 
-const Fn *plan_entry(const Module *m, const char *name) {
-  return module_fn(m, intern(m->ctx->names, name));
-}
-
-static double bytes_of_entry(const Planned *planned, const char *name) {
+static double bytes_of_entry(const Planned *planned, Phase phase) {
   PlanStep step =
-      plan_step(planned->programs.at, planned->programs.n, plan_entry(planned->m, name));
+      plan_step(planned->programs.at, planned->programs.n, module_phase(planned->m, phase));
   return plan_bytes_sent(&step);
 }
 
 static double bytes_once(const Planned *planned) {
-  return bytes_of_entry(planned, "step.unit") + bytes_of_entry(planned, "step.freeze");
+  return bytes_of_entry(planned, PHASE_derive) + bytes_of_entry(planned, PHASE_freeze);
 }
 
 /* Where a step renews second moments. */
-static double bytes_ended(const Planned *planned) { return bytes_of_entry(planned, "step.thaw"); }
+static double bytes_ended(const Planned *planned) { return bytes_of_entry(planned, PHASE_thaw); }
 
 static int64_t renews(const Planned *planned) {
   return module_whole(planned->m, "train.optim.renew");

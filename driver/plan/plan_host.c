@@ -88,10 +88,11 @@ static void put_class(Sheet *sheet, const Planned *planned, const Module *m) {
             as_bytes((double)module_send_slot(m)));
   put_sends(sheet, "sends_per_step", m, ir_main_entry(m), NULL);
   if (!plan_freezes(planned)) return;
-  put_sends(sheet, "sends_per_frozen_step", m, ir_phase_entry(m), NULL);
-  put_sends(sheet, "sends_at_freeze", m, plan_entry(m, "step.unit"), plan_entry(m, "step.freeze"));
-  if (plan_entry(m, "step.thaw"))
-    put_sends(sheet, "sends_at_renewal", m, plan_entry(m, "step.thaw"), NULL);
+  put_sends(sheet, "sends_per_frozen_step", m, module_later_step(m), NULL);
+  put_sends(sheet, "sends_at_freeze", m, module_phase(m, PHASE_derive),
+            module_phase(m, PHASE_freeze));
+  const Fn *thaw = module_phase(m, PHASE_thaw);
+  if (thaw) put_sends(sheet, "sends_at_renewal", m, thaw, NULL);
 }
 
 void topic_host(Sheet *sheet, const Planned *planned) {

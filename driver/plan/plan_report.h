@@ -8,6 +8,7 @@
 #include "driver/sheet/sheet.h"
 #include "ir/cost/count.h"
 #include "ir/cost/step.h"
+#include "ir/phases.h"
 #include "ir/plan/stage_class.h"
 #include "ir/schedule/pipeline_schedule.h"
 
@@ -76,7 +77,7 @@ typedef struct Planned {
   int64_t frame; /* bytes of the largest entry's frame, part of need.total */
   Machine machine;
   PlanStep step, later; /* later: 1-bit Adam's frozen ones, late ones, after `from` of `step` */
-  const char *kind;     /* of those: frozen, late; NULL: there are none */
+  Phase phase;          /* of those; PHASE_none: there are none */
   double from, steps;   /* from 0: the run finds out */
   bool fits;
   Alternatives accumulate, micro, bucket; /* plan_alternatives.c */
@@ -110,7 +111,6 @@ void plan_measured(Sheet *sheet, const Planned *planned, const PlanGantt *plan);
 
 double plan_bytes_sent(const PlanStep *step);
 bool plan_freezes(const Planned *planned);               /* 1-bit Adam */
-const Fn *plan_entry(const Module *m, const char *name); /* NULL: there is none */
 void plan_classes(Planned *planned);                     /* fills p->class */
 bool plan_gantt(const Planned *planned, PlanGantt *s);   /* false: stages have no classes */
 double plan_idle(const PlanGantt *gantt, int64_t stage); /* part of it, without computing */

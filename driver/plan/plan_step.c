@@ -136,15 +136,16 @@ void topic_later(Sheet *sheet, const Planned *planned) {
   const PlanStep *later = &planned->later;
   const StepTime *late = &later->time, *before = &planned->step.time;
   const char *warm_up = "the warm-up, whose length `freeze = auto` finds";
-  if (!planned->kind) return;
-  Moves moves = entry_moves(ir_phase_entry(planned->m));
+  if (planned->phase == PHASE_none) return;
+  Moves moves = entry_moves(module_later_step(planned->m));
   if (planned->from)
     warm_up = arena_printf(planned->m->arena, "%.0f of %.0f steps", planned->from, planned->steps);
-  sheet_open(sheet, planned->kind);
+  sheet_open(sheet, phase_name(planned->phase));
   if (planned->from)
     sheet_put(sheet, "{from}{steps}", as_count(planned->from), as_count(planned->steps));
   sheet_say(sheet, "after {}, {}: {flop_per_step} FLOP per rank, {} between kernels and memory\n",
-            as_text(warm_up), as_text(planned->kind), as_flop(later->flop), as_bytes(later->moved));
+            as_text(warm_up), as_text(phase_name(planned->phase)), as_flop(later->flop),
+            as_bytes(later->moved));
   plan_moves(sheet, moves.calls > 0, "such a step", &moves);
   plan_traffic_of(sheet, planned, later);
   plan_time_of(sheet, planned, later);

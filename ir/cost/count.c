@@ -206,15 +206,6 @@ IrCount ir_count(const Module *m, const Fn *f) {
 
 double ir_op_flop(const Module *m, const Fn *f, const Op *o) { return op_count(m, f, o).flop; }
 
-const Fn *ir_phase_entry(const Module *m) {
-  for (uint32_t i = 0; i < m->fns.n; i++) {
-    const Fn *f = m->fns.at[i];
-    bool later = !strcmp(f->name, "step.frozen") || !strcmp(f->name, "step.late");
-    if (f->kind == FN_ENTRY && later) return f;
-  }
-  return NULL;
-}
-
 const Fn *ir_main_entry(const Module *m) {
   const Fn *first = NULL;
   for (uint32_t i = m->fns.n; i-- > 0;) {

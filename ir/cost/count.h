@@ -16,10 +16,6 @@ IrCount ir_count_on_host(const Module *m, const Fn *f);
 /* Work of other stages for which a rank waits in a run of f: the ops between a receive and a send,
    once for every other rank of the axis. */
 IrCount ir_waited(const Module *m, const Fn *f);
-/* The entry that replaces `step` from some step on, or NULL: the step of 1-bit Adam once the second
-   moments are frozen (passes/math/onebit.c), or the late step of the delayed update
-   (passes/offload/delayed_update.c). */
-const Fn *ir_phase_entry(const Module *m);
 
 /* One line without its end: the numbers of that entry, and the change against m->was. */
 const char *ir_head(const Module *m);

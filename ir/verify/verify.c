@@ -6,6 +6,7 @@
    further: the other checks follow operands without asking. */
 #include "verify.h"
 #include "ir/mask/lookup.h"
+#include "ir/phases.h"
 #include "ir/support/num.h"
 #include "ir/plan/module_settings.h"
 #include <stdlib.h>
@@ -235,7 +236,8 @@ static void check_types(Verifier *verifier, const Op *op) {
 #define A(key) ((AttrMask)1 << ATTR_##key)
 
 static const AttrMask fn_attrs[] = {
-    [FN_ENTRY] = A(frame) | A(live) | A(host_frame) | A(host_live) | A(compulsory_bytes),
+    [FN_ENTRY] = A(phase) | A(from) | A(every) | A(frame) | A(live) | A(host_frame) | A(host_live) |
+                 A(compulsory_bytes),
     [FN_BODY] = A(frame) | A(live) | A(host_frame) | A(host_live) | A(compulsory_bytes),
     [FN_KERNEL] = A(family) | A(variant) | A(tile) | A(chunks) | A(threads) | A(shared) |
                   A(scratch) | A(workspace) | A(nontemporal) | A(align) | A(tuned) | A(replaces),
@@ -263,6 +265,29 @@ static void check_attrs(Verifier *verifier, const AttrList *list, OpAttrs rule, 
       verify_report(verifier, "E1103", at, "[attr-c2] %s has no attribute `%s`", name,
                     attr_name((AttrKey)k));
   }
+}
+
+static void check_phase(Verifier *verifier, const AttrList *attrs, VerifyPlace at) {
+  Str word = attr_str(attrs, ATTR_phase, NULL);
+  if (word && phase_find(word) == PHASE_none)
+    verify_report(verifier, "E1103", at, "[phase-c1] `%s` is no phase of training", word);
+}
+
+static void check_phase_entry(Verifier *verifier) {
+  const Fn *f = verifier->fn;
+  VerifyPlace at = verify_at_fn(verifier);
+  Phase p = fn_phase(f);
+  check_phase(verifier, &f->attrs, at);
+  if (p != PHASE_none && module_phase(verifier->m, p) != f)
+    verify_report(verifier, "E1105", at, "[phase-c2] two entries have the phase `%s`",
+                  phase_name(p));
+  if (phase_replaces(p) && module_later_step(verifier->m) != f)
+    verify_report(verifier, "E1105", at, "[phase-c3] two entries replace `step`");
+  if (attr_get(&f->attrs, ATTR_from) && !phase_replaces(p))
+    verify_report(verifier, "E1105", at, "[phase-c4] entry @%s has `from`, but replaces no step",
+                  f->name);
+  if ((p == PHASE_look) != (attr_int(&f->attrs, ATTR_every, 0) > 0))
+    verify_report(verifier, "E1105", at, "[phase-c5] phase `look` and `every` belong together");
 }
 
 /* ---- calls, globals ---- */
@@ -330,6 +355,7 @@ static void check_op(Verifier *verifier, OpId id) {
   OpAttrs rule = op_attrs(op->code);
   rule.allowed |= A(names);
   check_attrs(verifier, &op->attrs, rule, op_name(op->code), verify_at_op(op));
+  check_phase(verifier, &op->attrs, verify_at_op(op));
   check_store(verifier, id);
 }
 
@@ -346,6 +372,7 @@ static void check_fn(Verifier *verifier, const Fn *f) {
     check_type_names(verifier, value_type(f, f->args.at[i]), verify_at_fn(verifier));
   check_attrs(verifier, &f->attrs, (OpAttrs){0, fn_attrs[f->kind]}, f->name,
               verify_at_fn(verifier));
+  if (f->kind == FN_ENTRY) check_phase_entry(verifier);
   for (OpId i = 0; i < f->ops.n; i++) check_op(verifier, i);
   check_lists_of(verifier);
   if (!verifier->failed) verify_turns(verifier);

@@ -4,6 +4,7 @@
    module_collect visits callees first, entries in their order, so the order of functions depends on
    the program alone. */
 #include "rebuild.h"
+#include "ir/phases.h"
 #include <string.h>
 
 ValueId *value_map(Module *m, const Fn *from) {
@@ -13,9 +14,7 @@ ValueId *value_map(Module *m, const Fn *from) {
 }
 
 Rebuild rebuild_begin(Module *m, const Fn *from) {
-  Rebuild r = {.m = m, .from = from, .to = fn_new(m, from->kind, from->name)};
-  r.to->loc = from->loc;
-  for (uint32_t i = 0; i < from->attrs.n; i++) vec_push(m->arena, r.to->attrs, from->attrs.at[i]);
+  Rebuild r = {.m = m, .from = from, .to = fn_like(m, from)};
   r.map = value_map(m, from);
   for (uint32_t i = 0; i < from->args.n; i++)
     r.map[from->args.at[i]] = fn_arg(m, r.to, *value_type(from, from->args.at[i]));
@@ -222,10 +221,7 @@ Fn *entry_of(const Module *m, const char *name) {
 }
 
 bool entry_trains(const Fn *f) {
-  static const char *const names[] = {"step", "step.frozen", "step.late"};
-  bool trains = false;
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++) trains |= !strcmp(f->name, names[i]);
-  return f->kind == FN_ENTRY && trains;
+  return f->kind == FN_ENTRY && (!strcmp(f->name, "step") || phase_replaces(fn_phase(f)));
 }
 
 Global *global_named(const Module *m, const char *name) {

@@ -15,10 +15,10 @@
    while the next one is made. A value with readers before the loop, e.g. a gradient's cast for its
    norm, is computed twice. The numbers are the same bit by bit.
 
-   Must not: move work that comes first in order to overlap with other work (`step.late`); reorder
+   Must not: move work that comes first in order to overlap with other work (phase `late`); reorder
    a load and a store of one global. */
 #include "fuse.h"
-#include <string.h>
+#include "ir/phases.h"
 
 typedef struct RowFeed {
   Module *m;
@@ -209,9 +209,8 @@ static void give_work(FedBody *fed, const RowFeed *feed) {
 static Fn *body_with_producer(const RowFeed *feed) {
   const Op *loop = &feed->f->ops.at[feed->loop];
   const Fn *from = loop->callee;
-  FedBody fed = {{feed->m, from, fn_new(feed->m, from->kind, from->name), value_map(feed->m, from)},
+  FedBody fed = {{feed->m, from, fn_like(feed->m, from), value_map(feed->m, from)},
                  value_map(feed->m, feed->f)};
-  fed.r.to->loc = from->loc, fed.r.to->attrs = from->attrs;
   give_args(&fed, feed);
   give_work(&fed, feed);
   for (uint32_t k = 0; k < loop->nin; k++)
@@ -286,7 +285,7 @@ void fuse_feed(Module *m) {
   bool any = false;
   for (uint32_t i = 0; i < m->fns.n; i++) {
     Fn *f = m->fns.at[i];
-    if (!entry_trains(f) || !strcmp(f->name, "step.late")) continue;
+    if (!entry_trains(f) || fn_phase(f) == PHASE_late) continue;
     for (const Fn *next = f; (next = feed_one(m, next)) != NULL; any = true) f = (Fn *)next;
     if (f != m->fns.at[i]) module_replace(m, m->fns.at[i], f);
   }

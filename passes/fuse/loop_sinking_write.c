@@ -72,14 +72,10 @@ static void give_work(Inside *inside, RoundLink *link) {
 Fn *rounds_body(const FuseRounds *rounds, RoundLink *link) {
   const Op *loop = &rounds->f->ops.at[link->loop], *last = &rounds->f->ops.at[link->work->loop];
   const Fn *from = loop->callee;
-  Inside inside = {
-      rounds,
-      link,
-      {rounds->m, from, fn_new(rounds->m, from->kind, from->name), value_map(rounds->m, from)},
-      value_map(rounds->m, rounds->f)};
-  inside.r.to->loc = from->loc;
-  for (uint32_t i = 0; i < from->attrs.n; i++)
-    vec_push(rounds->m->arena, inside.r.to->attrs, from->attrs.at[i]);
+  Inside inside = {rounds,
+                   link,
+                   {rounds->m, from, fn_like(rounds->m, from), value_map(rounds->m, from)},
+                   value_map(rounds->m, rounds->f)};
   give_args(&inside, loop);
   for (OpId i = 0; i < from->ops.n; i++) rebuild_op(&inside.r, &from->ops.at[i]);
   for (uint32_t i = 0; i < loop->nout; i++)

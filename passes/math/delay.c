@@ -12,12 +12,15 @@
    changes nothing. The gradient of the last step of a run waits in its checkpoint. This is part of
    the mathematics, whatever the plan. Must not: depend on which ops overlap. */
 #include "update.h"
+#include "ir/phases.h"
 #include "ir/plan/module_settings.h"
 
 void update_delay_begin(Update *u) {
   int64_t after = module_whole(u->m, "train.delay.after");
   if (after <= 0) return;
   u->late = bin(u, OP_le, schedule_number(&u->s, (double)after), u->s.t);
+  attr_set_str(u->m, &vec_last(u->f->ops).attrs, ATTR_phase,
+               intern(u->m->ctx->names, phase_name(PHASE_late)));
   u->s.t = schedule_binary(&u->s, OP_sub, u->s.t, ir_cast(u->m, u->f, u->late, ELEM_f64, u->loc));
 }
 

@@ -325,11 +325,10 @@ static bool divides(Module *m, int64_t size, int64_t part) {
   return false;
 }
 
-static void cut(Module *m, const char *name, int64_t part, Str worker) {
-  Fn *f = entry_of(m, name);
+static void cut(Module *m, Fn *f, int64_t part, Str worker) {
   MicroCut micro = {.c = {.m = m, .batch = intern(m->ctx->names, "Batch"), .part = part}, .f = f};
   micro.c.worker = worker;
-  micro.c.size = f ? batch_size(&micro.c, f) : 0;
+  micro.c.size = batch_size(&micro.c, f);
   if (!micro.c.size || micro.c.size == part || !divides(m, micro.c.size, part)) return;
   micro.state = micro_states(&micro.c, f, NULL);
   if (micro.c.failed) return;
@@ -353,9 +352,10 @@ void pass_micro(Module *m) {
   int64_t part = plan_micro(m) * mesh_batch_ranks(m);
   if (!part) return;
   simplify_module(m, true);
-  static const char *const entries[] = {"step", "step.frozen", "eval"};
   Str worker = made_worker(m, &part);
-  for (size_t i = 0; i < COUNT_OF(entries) && !diag_errors(m->ctx->diag); i++)
-    cut(m, entries[i], part, worker);
+  Fn *eval = entry_of(m, "eval");
+  for (uint32_t i = 0; i < m->fns.n && !diag_errors(m->ctx->diag); i++)
+    if (entry_trains(m->fns.at[i])) cut(m, m->fns.at[i], part, worker);
+  if (eval && !diag_errors(m->ctx->diag)) cut(m, eval, part, worker);
   module_collect(m);
 }

@@ -97,8 +97,7 @@ static Fn *noisy_body(Noise *noise, const Fn *from, uint32_t carried) {
   for (uint32_t i = 0; i < noise->bodies.n; i++)
     if (noise->bodies.at[i].from == from) return noise->bodies.at[i].to;
   Module *m = noise->m;
-  NoisyFn fn = {noise, {m, from, fn_new(m, from->kind, from->name), value_map(m, from)}, NO_VALUE};
-  fn.r.to->loc = from->loc, fn.r.to->attrs = from->attrs;
+  NoisyFn fn = {noise, {m, from, fn_like(m, from), value_map(m, from)}, NO_VALUE};
   for (uint32_t i = 0; i <= from->args.n; i++) {
     if (i == carried + 1) fn.seed = fn_arg(m, fn.r.to, noise->seed->type);
     if (i == from->args.n) break;

@@ -45,6 +45,7 @@
    Clipping ends with the warm-up: no rank has the whole gradient afterwards; norm.of.gradients is
    the root of the sum of all workers' squares. */
 #include "ir/made.h"
+#include "ir/phases.h"
 #include "onebit.h"
 #include "ir/plan/module_settings.h"
 #include "ir/shape/placement.h"
@@ -55,8 +56,6 @@
 #include <string.h>
 
 enum { BITS = 8 };
-
-static const char frozen_name[] = "step.frozen";
 
 /* ---- states ---- */
 static Global *root_state(Module *m) {
@@ -353,11 +352,11 @@ static void apply(Onebit *onebit, const ValueId *momentum) {
 
 /* ---- from warm-up to frozen ---- */
 /* An entry of the same parameters that knows no gradients. */
-static Onebit beside(const Onebit *onebit, const char *name) {
+static Onebit beside(const Onebit *onebit, Phase phase) {
   Module *m = onebit->u.m;
   Onebit other = *onebit;
-  other.u = (Update){
-      .m = m, .globals = onebit->u.globals, .f = fn_new(m, FN_ENTRY, intern(m->ctx->names, name))};
+  other.u = (Update){.m = m, .globals = onebit->u.globals, .f = fn_new(m, FN_ENTRY, NULL)};
+  phase_mark(m, other.u.f, phase, -1);
   update_begin(&other.u);
   other.u.root = ir_load(m, other.u.f, root_state(m), (Loc){0});
   return other;
@@ -365,7 +364,7 @@ static Onebit beside(const Onebit *onebit, const char *name) {
 
 /* d as states, -1 for elements that are not live. */
 static void add_unit_entry(const Onebit *onebit) {
-  Onebit entry = beside(onebit, "step.unit");
+  Onebit entry = beside(onebit, PHASE_derive);
   Update *u = &entry.u;
   entry.keeps_units = false;
   for (uint32_t i = 0; i < u->globals; i++) {
@@ -424,7 +423,7 @@ static ValueId turned(Onebit *entry, Global *errors, OpCode c, UnitLine line) {
 /* onebit.error: beta1 m / d, of each worker; onebit.begun: 1, steps are frozen ones from now on.
    If second moments are refreshed, errors from before exist as well, and the momentum is in m. */
 static void add_freeze_entry(const Onebit *onebit) {
-  Onebit entry = beside(onebit, "step.freeze");
+  Onebit entry = beside(onebit, PHASE_freeze);
   Update *u = &entry.u;
   Global *mine = errors_of_workers(&entry), *scale = momentum_state(&entry).scale;
   ValueId one = zero_unless(&entry, live_elements(&entry), momentum_to_say(&entry));
@@ -445,7 +444,7 @@ static void add_freeze_entry(const Onebit *onebit) {
 /* Runs before a step that refreshes second moments: m = u d from the exchanged u, errors times d,
    since the step changes d. */
 static void add_thaw_entry(const Onebit *onebit) {
-  Onebit entry = beside(onebit, "step.thaw");
+  Onebit entry = beside(onebit, PHASE_thaw);
   Update *u = &entry.u;
   Momentum momentum = momentum_state(&entry);
   ValueId *m = ARENA_ARRAY(u->m->arena, ValueId, u->globals + 1);
@@ -521,17 +520,10 @@ static void lay_out(Onebit *onebit) {
   onebit->keeps_units = plan_zero_stage(m) && mesh_ranks(m) > 1;
 }
 
-/* Steps of warm-up, for the executable: a number of them, or a share of all; or the interval at
-   which it reads the state onebit.frozen. */
-static void set_freeze(Module *m) {
-  if (onebit_window(m)) {
-    module_set(m, "made.freeze", "auto");
-    module_set(m, "made.freeze.window", "%lld", (long long)onebit_window(m));
-    return;
-  }
+/* The first frozen step, if it is known: a number of steps, or a share of all. */
+static int64_t frozen_from(const Module *m) {
   double steps = train_steps(m), freeze = module_amount(m, "train.optim.freeze");
-  module_set(m, "made.freeze", "%lld",
-             (long long)(freeze < 1 ? ceil(freeze * steps - 1e-9) : freeze));
+  return onebit_window(m) ? -1 : (int64_t)(freeze < 1 ? ceil(freeze * steps - 1e-9) : freeze);
 }
 
 /* The workers and the batch that they share; false: E0703 was given. */
@@ -577,13 +569,13 @@ Fn *onebit_entry(Module *m, const Fn *step) {
   Onebit onebit = {.u = {.m = m, .globals = m->globals.n, .loss = NO_VALUE}};
   if (!find_workers(m, step, &onebit.worker, &batch)) return NULL;
   onebit.gradient = ARENA_ARRAY(m->arena, ValueId, m->globals.n + 1);
-  onebit.u.f =
-      workers_entry(m, step, frozen_name, batch, onebit.worker, onebit.gradient, &onebit.u.loss);
+  onebit.u.f = workers_entry(m, step, phase_entry_name(PHASE_frozen), batch, onebit.worker,
+                             onebit.gradient, &onebit.u.loss);
   if (!onebit.u.f) return NULL;
+  phase_mark(m, onebit.u.f, PHASE_frozen, frozen_from(m));
   update_begin(&onebit.u);
   lay_out(&onebit);
   place_workers(&onebit);
-  set_freeze(m);
   if (onebit_window(m)) onebit_look(m, onebit.u.globals, onebit.gradient);
   for (uint32_t i = 0; i < onebit.u.globals; i++)
     if (onebit.gradient[i] != NO_VALUE)

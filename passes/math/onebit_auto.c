@@ -9,6 +9,7 @@
    (onebit.frozen, 0: none is known yet). Both are the same on all ranks, and in checkpoints. Must
    not: choose the entry that runs. */
 #include "update.h"
+#include "ir/phases.h"
 #include "ir/plan/module_settings.h"
 #include <math.h>
 #include <string.h>
@@ -42,7 +43,9 @@ static ValueId at_least(Update *u, ValueId a, ValueId share_of) {
 }
 
 void onebit_look(Module *m, uint32_t globals, const ValueId *gradient) {
-  Fn *f = fn_new(m, FN_ENTRY, intern(m->ctx->names, "step.look"));
+  Fn *f = fn_new(m, FN_ENTRY, NULL);
+  phase_mark(m, f, PHASE_look, -1);
+  attr_set_int(m, &f->attrs, ATTR_every, onebit_window(m));
   Update u = {.m = m, .f = f, .globals = globals};
   update_begin(&u);
   Global *kept = update_state(m, "onebit.norm", type_scalar(ELEM_f32)),

@@ -3,9 +3,9 @@
    Model Training", section 5.2).
 
    With `delay`, one `step` implements both kinds of steps and chooses between its own gradient and
-   the waiting one (delay.c). If states are on the host, it is specialised into two entries by the
-   step's number: in `step` the comparison with train.delay.after is false, in `step.late` true. A
-   late update then reads only the waiting gradient, and the ops of `step.late` are put in this
+   the waiting one (delay.c), by an op marked with phase `late`. If states are on the host, it is
+   specialised into two entries: in `step` the op's result is false, in `step.late` true. A late
+   update then reads only the waiting gradient, and the ops of `step.late` are put in this
    order:
 
      loads; ops that depend only on states, parameters and numbers, and their stores of states;
@@ -16,31 +16,15 @@
    read, are exchanged after them. Must not: change a number; move ops of forward and backward. */
 #include "passes/simplify/simplify.h"
 #include "offload.h"
+#include "ir/phases.h"
 #include "ir/plan/module_settings.h"
-#include <string.h>
-
-static const char late_name[] = "step.late";
 
 /* ---- two programs ---- */
-
-static bool is_number_of_step(const Fn *f, ValueId v) {
-  const Op *o = value_def(f, v);
-  while (o && o->code == OP_cast) o = value_def(f, o->in[0]);
-  return o && o->code == OP_load && o->global->kind == GLOBAL_SCALAR &&
-         !strcmp(o->global->name, "step");
-}
-
-/* Does the op test whether the warm-up is over? */
-static bool is_phase_test(const Fn *f, const Op *o, double after) {
-  const Op *number = o->code == OP_le ? value_def(f, o->in[0]) : NULL;
-  return number && number->code == OP_const && is_number_of_step(f, o->in[1]) &&
-         attr_float(&number->attrs, ATTR_value, -1) == after;
-}
 
 typedef struct PhasePeel {
   Rebuild r;
   bool *is_test; /* by value of r.from: the result of the test, in any type or spread over dims */
-  bool late;
+  bool inside;   /* the phase */
 } PhasePeel;
 
 /* The operand that the op selects by the test, if it has the op's type; NO_VALUE: it does not
@@ -48,20 +32,22 @@ typedef struct PhasePeel {
 static ValueId arm_of(const PhasePeel *peel, const Op *o) {
   const Fn *f = peel->r.from;
   if (o->code != OP_where || !peel->is_test[o->in[0]]) return NO_VALUE;
-  ValueId v = o->in[peel->late ? 1 : 2];
+  ValueId v = o->in[peel->inside ? 1 : 2];
   return type_same_dims(value_type(f, v), value_type(f, o->out)) ? v : NO_VALUE;
 }
 
-/* The step with the test replaced by its answer. */
-static Fn *specialise_step(Module *m, const Fn *step, double after, bool late, uint32_t *tests) {
-  PhasePeel peel = {.r = rebuild_begin(m, step), .late = late};
+/* The entry with the ops that test for the phase replaced by their answer; adds their number to
+   `tests`. */
+static Fn *specialise_entry(Module *m, const Fn *step, Phase phase, bool inside, uint32_t *tests) {
+  PhasePeel peel = {.r = rebuild_begin(m, step), .inside = inside};
   peel.is_test = ARENA_ARRAY(m->arena, bool, step->values.n + 1);
   for (OpId i = 0; i < step->ops.n; i++) {
     const Op *o = &step->ops.at[i];
-    bool test = is_phase_test(step, o, after), shows = o->code == OP_cast || o->code == OP_expand;
+    bool test = phase_find(attr_str(&o->attrs, ATTR_phase, "")) == phase,
+         shows = o->code == OP_cast || o->code == OP_expand;
     ValueId v = arm_of(&peel, o);
     if (v != NO_VALUE) peel.r.map[o->out] = peel.r.map[v];
-    else if (test) peel.r.map[o->out] = ir_const(m, peel.r.to, ELEM_bool, late, o->loc);
+    else if (test) peel.r.map[o->out] = ir_const(m, peel.r.to, ELEM_bool, inside, o->loc);
     else rebuild_op(&peel.r, o);
     if (test || (shows && peel.is_test[o->in[0]])) peel.is_test[o->out] = true;
     *tests += test;
@@ -146,9 +132,9 @@ void delayed_update(Module *m) {
   int64_t after = module_whole(m, "train.delay.after");
   uint32_t tests = 0;
   if (!step || after <= 0) return;
-  Fn *late = specialise_step(m, step, (double)after, true, &tests);
-  late->name = intern(m->ctx->names, late_name);
+  Fn *late = specialise_entry(m, step, PHASE_late, true, &tests);
+  phase_mark(m, late, PHASE_late, after);
   if (!tests) return; /* nothing is updated */
-  module_replace(m, step, specialise_step(m, step, (double)after, false, &tests));
+  module_replace(m, step, specialise_entry(m, step, PHASE_late, false, &tests));
   module_add(m, update_first(m, late));
 }

@@ -288,9 +288,8 @@ static void copy_op(TierRewrite *tiers, const Op *o) {
 
 /* results: where each is wanted; TIERS: where it is made. */
 static Fn *rewrite(Module *m, Fn *from, const ArgTiers *args, const Tier *results) {
-  TierRewrite tiers = {.m = m, .from = from, .to = fn_new(m, from->kind, from->name)};
+  TierRewrite tiers = {.m = m, .from = from, .to = fn_like(m, from)};
   uint32_t n = from->values.n;
-  tiers.to->attrs = from->attrs, tiers.to->loc = from->loc;
   tiers.tier = ARENA_ARRAY(m->arena, Tier, n + 1),
   tiers.known = ARENA_ARRAY(m->arena, HostCopy, n + 1);
   tiers.lazy = ARENA_ARRAY(m->arena, bool, n + 1);

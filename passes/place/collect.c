@@ -87,9 +87,7 @@ static void visit(CollectSite *s);
 static CollectSite site_new(Collect *collect, const Fn *f) {
   must(collect->n <= (int)collect->m->mesh.n, "collect: %d axes of a mesh of %u", collect->n,
        collect->m->mesh.n);
-  CollectSite site = {
-      .c = collect, .m = collect->m, .f = f, .to = fn_new(collect->m, f->kind, f->name)};
-  site.to->loc = f->loc;
+  CollectSite site = {.c = collect, .m = collect->m, .f = f, .to = fn_like(collect->m, f)};
   site.u = uses_new(collect->m, f);
   site.copies = ARENA_ARRAY(collect->m->arena, Copies, f->values.n + 1);
   site.map = ARENA_ARRAY(collect->m->arena, ValueId, f->values.n + 1);

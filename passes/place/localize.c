@@ -428,9 +428,7 @@ static void count_layers(Local *local, Rounds rounds) {
 /* Coordinates are inserted before argument `before` of a body: they are the last invariant ones. */
 static Fn *local_fn(Localize *localize, const Fn *f, uint32_t before, Rounds rounds) {
   Local local = {.l = localize, .m = localize->m};
-  local.r =
-      (Rebuild){localize->m, f, fn_new(localize->m, f->kind, f->name), value_map(localize->m, f)};
-  local.r.to->loc = f->loc;
+  local.r = (Rebuild){localize->m, f, fn_like(localize->m, f), value_map(localize->m, f)};
   for (uint32_t i = 0; i <= f->args.n; i++) {
     if (i == before) add_coordinates(&local);
     if (i < f->args.n)

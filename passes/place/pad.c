@@ -352,10 +352,7 @@ static void loop_op(PadFn *pad, const Op *o) {
 
 static PadFn begin(Pads *pads, const Fn *f) {
   PadFn pad = {.p = pads, .m = pads->m, .loc = f->loc};
-  pad.r = (Rebuild){pads->m, f, fn_new(pads->m, f->kind, f->name), value_map(pads->m, f)};
-  pad.r.to->loc = f->loc;
-  for (uint32_t i = 0; i < f->attrs.n; i++)
-    vec_push(pads->m->arena, pad.r.to->attrs, f->attrs.at[i]);
+  pad.r = (Rebuild){pads->m, f, fn_like(pads->m, f), value_map(pads->m, f)};
   pad.fact = ARENA_ARRAY(pads->m->arena, PadFacts, f->values.n + 1);
   for (int d = 0; d < pads->n; d++) pad.zeroed[d] = value_map(pads->m, f);
   return pad;

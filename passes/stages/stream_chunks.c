@@ -157,9 +157,7 @@ static void add_results(ChunkCut *cut, const bool *split, uint32_t carry) {
 
 Fn *chunks_body(const Chunks *chunks, const Fn *body, const bool *split, uint32_t carry) {
   ChunkCut cut = {.c = chunks};
-  cut.r = (Rebuild){chunks->m, body, fn_new(chunks->m, body->kind, body->name),
-                    value_map(chunks->m, body)};
-  cut.r.to->loc = body->loc, cut.r.to->attrs = body->attrs;
+  cut.r = (Rebuild){chunks->m, body, fn_like(chunks->m, body), value_map(chunks->m, body)};
   cut.piece = ARENA_ARRAY(chunks->m->arena, ValueId *, body->values.n + 1);
   add_args(&cut, split, carry);
   for (OpId i = 0; i < body->ops.n; i++) copy_op(&cut, &body->ops.at[i]);

@@ -231,6 +231,26 @@ const rt_entry *rt_entry_find(const rt_program *program, const char *name) {
   return NULL;
 }
 
+const rt_entry *rt_entry_of_phase(const rt_program *program, rt_phase phase) {
+  for (int i = 0; i < program->nentries; i++)
+    if (program->entries[i].phase == phase) return &program->entries[i];
+  return NULL;
+}
+
+bool rt_phase_replaces(rt_phase phase) {
+  static const bool replaces[] = {
+      false,
+#define PHASE(name, entry, replaces, meaning) replaces,
+#include "ir/phases.def"
+#undef PHASE
+  };
+  return replaces[phase];
+}
+
+bool rt_entry_trains(const rt_entry *entry) {
+  return rt_phase_replaces(entry->phase) || !strcmp(entry->name, "step");
+}
+
 const rt_tensor *rt_tensor_find(const rt_program *program, const char *name) {
   for (int i = 0; i < program->ntensors; i++)
     if (!strcmp(program->tensors[i].name, name)) return &program->tensors[i];

@@ -127,6 +127,10 @@ void rt_tensor_zero(Device *d, const rt_tensor *tensor);
 void rt_device_words(const Device *d, char *out, size_t n);
 bool rt_processor_fits(const rt_program *program, Fault *f); /* processor.c */
 const rt_entry *rt_entry_find(const rt_program *program, const char *name);
+/* Its entry of a phase of training, or NULL; is an entry a step, `step` or one that replaces it? */
+const rt_entry *rt_entry_of_phase(const rt_program *program, rt_phase phase);
+bool rt_entry_trains(const rt_entry *entry);
+bool rt_phase_replaces(rt_phase phase);
 const rt_tensor *rt_tensor_find(const rt_program *program, const char *name);
 int64_t rt_tensor_count(const rt_tensor *tensor);
 

@@ -195,21 +195,25 @@ static bool shown(const rt_tensor *tensor) {
          strncmp(tensor->name, "decode.of.row.", 14);
 }
 
-static bool has_run(const Device *d, const char *entry) {
-  const rt_entry *e = rt_entry_find(d->program, entry);
-  return e && rt_has_run(d, e);
+/* Has a step run? Frozen ones store no norms of groups. */
+static bool has_trained(const Device *d, bool frozen) {
+  bool ran = false;
+  for (int i = 0; i < d->program->nentries; i++) {
+    const rt_entry *entry = &d->program->entries[i];
+    bool counts = rt_entry_trains(entry) && (frozen || entry->phase != RT_PHASE_frozen);
+    ran |= counts && rt_has_run(d, entry);
+  }
+  return ran;
 }
 
-/* An entry that stores an output, by the names that lowering and optimizers give. */
+/* Has an entry run that stores the output, by the names that lowering and optimizers give? */
 bool rt_is_computed(const Device *d, const rt_tensor *tensor) {
-  static const char *const of[][4] = {{"out.", "logits", "", ""},
-                                      {"eval.", "eval", "", ""},
-                                      {"decode.", "decode", "", ""},
-                                      {"norm2.of.", "step", "step.late", ""},
-                                      {"", "step", "step.late", "step.frozen"}};
-  int i = 0;
-  while (strncmp(tensor->name, of[i][0], strlen(of[i][0]))) i++;
-  return has_run(d, of[i][1]) || has_run(d, of[i][2]) || has_run(d, of[i][3]);
+  static const char *const of[][2] = {{"out.", "logits"}, {"eval.", "eval"}, {"decode.", "decode"}};
+  for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+    const rt_entry *entry = rt_entry_find(d->program, of[i][1]);
+    if (!strncmp(tensor->name, of[i][0], strlen(of[i][0]))) return entry && rt_has_run(d, entry);
+  }
+  return has_trained(d, strncmp(tensor->name, "norm2.of.", 9) != 0);
 }
 
 /* Logical tensors, gathered; rank 0 writes. */

@@ -90,10 +90,21 @@ static const Broken types[] = {
     {"attr-c1", "E1103", "%20 = pow %1 : f32[B:3]"},
     {"attr-c2", "E1103", "%20 = exp %1 {value = 2} : f32[B:3]"},
     {"attr-c4", "E1103", "%20 = cumsum[B] %1 {inverse = 2} : f32[B:3]"},
+    {"phase-c1", "E1103", "%20 = le %1, %1 {phase = \"early\"} : bool[B:3]"},
 };
 
 static const Broken modules[] = {
     {"attr-c2", "E1103", "lower\nbody @b() {family = \"row\"} {\n}\n"},
+    {"attr-c2", "E1103", "lower\nbody @b() {phase = \"late\"} {\n}\n"},
+    {"phase-c1", "E1103", "lower\nentry @a {phase = \"early\"} {\n}\n"},
+    {"phase-c2", "E1105",
+     "lower\nentry @a {phase = \"thaw\"} {\n}\nentry @b {phase = \"thaw\"} {\n}\n"},
+    {"phase-c3", "E1105",
+     "lower\nentry @a {phase = \"late\"} {\n}\nentry @b {phase = \"frozen\"} {\n}\n"},
+    {"phase-c4", "E1105", "lower\nentry @a {phase = \"thaw\", from = 3} {\n}\n"},
+    {"phase-c4", "E1105", "lower\nentry @a {from = 3} {\n}\n"},
+    {"phase-c5", "E1105", "lower\nentry @a {phase = \"look\"} {\n}\n"},
+    {"phase-c5", "E1105", "lower\nentry @a {phase = \"late\", every = 3} {\n}\n"},
     {"name-c4", "E1101",
      "select\nbody @h_f.g(%0 : f32[]) {\nreturn %0\n}\nbody @h.f_g(%0 : f32[]) {\nreturn %0\n}\n"},
     {"name-c4", "E1101",

@@ -15,6 +15,7 @@
 #include "passes/base/rebuild.h"
 #include "frontend/lower.h"
 #include "ir/cost/budget.h"
+#include "ir/phases.h"
 #include "ir/schedule/flight.h"
 #include "ir/plan/module_settings.h"
 #include "ir/shape/placement.h"
@@ -289,8 +290,8 @@ static void check_sent(Pair *p, int steps) {
 
 /* Where states are on the host late steps are a program of their own. */
 static const char *step_of(const Module *m, int step) {
-  Fn *late = module_fn(m, intern(m->ctx->names, "step.late"));
-  return late && step >= module_whole(m, "train.delay.after") ? late->name : "step";
+  const Fn *later = module_later_step(m);
+  return later && step >= fn_phase_from(later) ? later->name : "step";
 }
 
 static bool both_step(Pair *p, int step) {

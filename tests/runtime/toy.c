@@ -248,10 +248,10 @@ static const rt_tensor tensors[] = {
      WHOLE},
 };
 static const rt_entry entries[] = {
-    {"init", init, 0, 0, 0, 0, 0, 0, 0},
-    {"step", step, WORK_BYTES, WORK_BYTES, 3e5, 1e6, 0, 0, 0},
-    {"eval", eval, WORK_BYTES, WORK_BYTES, 1e5, 3e5, 0, 0, 0},
-    {"logits", logits, SEQ *VOCAB * 4, SEQ *VOCAB * 4, 0, 3e4, 0, 0, 0}};
+    {"init", init, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"step", step, WORK_BYTES, WORK_BYTES, 3e5, 1e6, 0, 0, 0, 0, 0, 0},
+    {"eval", eval, WORK_BYTES, WORK_BYTES, 1e5, 3e5, 0, 0, 0, 0, 0, 0},
+    {"logits", logits, SEQ *VOCAB * 4, SEQ *VOCAB * 4, 0, 3e4, 0, 0, 0, 0, 0, 0}};
 static const rt_kernel *const kernels[] = {&forward, &update, &gather};
 static const rt_setting settings[] = {{"train.steps", "200"},      {"train.batch", "8"},
                                       {"train.seed", "5"},         {"data.valid", "10%"},

@@ -238,10 +238,10 @@ static const rt_tensor tensors[] = {
      .split = {{2, 1}}},
 };
 static const rt_entry entries[] = {
-    {"init", init, 0, 0, 0, 0, 0, 0, 0},
-    {"step", step, WORK_BYTES, WORK_BYTES, 3e5, 1e6, 0, 0, 0},
-    {"eval", eval, WORK_BYTES, WORK_BYTES, 1e5, 3e5, 0, 0, 0},
-    {"logits", logits, SEQ *VOCAB * 4, SEQ *VOCAB * 4, 0, 3e4, 0, 0, 0}};
+    {"init", init, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"step", step, WORK_BYTES, WORK_BYTES, 3e5, 1e6, 0, 0, 0, 0, 0, 0},
+    {"eval", eval, WORK_BYTES, WORK_BYTES, 1e5, 3e5, 0, 0, 0, 0, 0, 0},
+    {"logits", logits, SEQ *VOCAB * 4, SEQ *VOCAB * 4, 0, 3e4, 0, 0, 0, 0, 0, 0}};
 static const rt_setting settings[] = {{"train.steps", "40"},       {"train.batch", "8"},
                                       {"train.seed", "5"},         {"data.valid", "10%"},
                                       {"train.eval.batches", "4"}, {"train.save.keep", "2"}};
