@@ -447,9 +447,10 @@ static int64_t arena_end(const Module *m, GlobalArena arena) {
 
 static int64_t arena_bytes(const Module *m, GlobalArena a) {
   bool frames = a == arena_of_frames(arena_tier(a));
-  return frames       ? module_frame(m, arena_tier(a))
-         : a == IN_IO ? arena_end(m, a) + module_device_words(m)
-                      : arena_end(m, a);
+  return frames             ? module_frame(m, arena_tier(a))
+         : a == IN_IO       ? arena_end(m, a) + module_device_words(m)
+         : a == IN_SNAPSHOT ? module_snapshot(m)
+                            : arena_end(m, a);
 }
 
 static int64_t largest_scratch(const Module *m) {
@@ -499,7 +500,19 @@ static const TargetFacts *processor_of(const Module *m) {
   return m->host_target.name ? &m->host_target : NULL;
 }
 
-static void put_program(HostWriter *writer, uint32_t tensors, int kernels, int entries) {
+static int put_snapshot(HostWriter *writer) {
+  SnapshotRanges ranges = module_snapshot_ranges(writer->m);
+  if (ranges.n) host_put(writer, "\nstatic const rt_range snapshot[] = {\n");
+  for (uint32_t i = 0; i < ranges.n; i++)
+    host_put(writer, "    {%s, %lld, %lld, %lld},\n", arena_constant(ranges.at[i].arena),
+             (long long)ranges.at[i].from, (long long)ranges.at[i].bytes,
+             (long long)ranges.at[i].at);
+  if (ranges.n) host_put(writer, "};\n");
+  return (int)ranges.n;
+}
+
+static void put_program(HostWriter *writer, uint32_t tensors, int kernels, int entries,
+                        int ranges) {
   const Module *m = writer->m;
   host_put(writer,
            "\nconst rt_program RT_PROGRAM = {\n#ifdef RT_NEXT\n    .next = &RT_NEXT,\n#endif\n");
@@ -521,6 +534,7 @@ static void put_program(HostWriter *writer, uint32_t tensors, int kernels, int e
   host_put(writer, "    .counters = %lld,\n", (long long)module_counters(m));
   if (module_on_gpu(m)) put_pinned(writer);
   host_put(writer, "    .tensors = tensors,\n    .ntensors = %u,\n", tensors);
+  if (ranges) host_put(writer, "    .snapshot = snapshot,\n    .nsnapshot = %d,\n", ranges);
   host_put(writer, "    .entries = entries,\n    .nentries = %d,\n", entries);
   host_put(writer, "    .kernels = kernels,\n    .nkernels = %d,\n", kernels);
   host_put(writer, "    .communicator = ");
@@ -539,8 +553,9 @@ static void put_program(HostWriter *writer, uint32_t tensors, int kernels, int e
 void host_tables(HostWriter *writer) {
   put_ranks(writer);
   uint32_t tensors = put_tensors(writer);
-  int kernels = put_kernel_list(writer), entries = put_entries(writer);
+  int kernels = put_kernel_list(writer), entries = put_entries(writer),
+      ranges = put_snapshot(writer);
   put_settings(writer);
   put_sources(writer);
-  put_program(writer, tensors, kernels, entries);
+  put_program(writer, tensors, kernels, entries, ranges);
 }

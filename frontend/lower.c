@@ -274,6 +274,8 @@ Module *lower_program(Ctx *c, const LowerOptions *options) {
   if (options->facts)
     *options->facts = choice.plan ? plan_facts(choice.plan)
                                   : (LowerFacts){.plan_left = choose_plan_left(w, &choice)};
+  const AstValue *async = choice.train ? settings_value(choice.train->item, "save", "async") : NULL;
+  if (options->facts && async) options->facts->async = async->span;
   check_blocks(w, &choice);
   Sizes *sizes = choice_sizes(w, &choice);
   give_command_line(w, sizes, options);

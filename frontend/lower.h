@@ -12,6 +12,7 @@ typedef struct LowerFacts { /* what was written, for messages of later stages */
   Span flight;              /* what follows `overlap` or `prefetch` in it */
   Span ahead;               /* what follows `prefetch` */
   Span on;                  /* its machine */
+  Span async;               /* of the train block: the value of `async` of `save` */
   Span axis[MAX_MESH];      /* of its mesh, each with its size; file 0: no more */
   Str plan_name;            /* NULL: none */
   Str plan_left;            /* one of FILE that would do, when none was asked for; NULL: none */

@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum ValueKind { WHOLE, SEED, NUMBER, SWITCH, ANY } ValueKind;
+/* LESS: a switch that can be turned off, as its memory is compiled in. */
+typedef enum ValueKind { WHOLE, SEED, NUMBER, SWITCH, LESS, ANY } ValueKind;
 
 static const struct {
   const char *key;
@@ -19,13 +20,13 @@ static const struct {
     {"data.train", ANY},           {"data.valid", ANY},           {"data.format", ANY},
     {"data.tokenizer", ANY},       {"data.shuffle", SWITCH},      {"data.raw", SWITCH},
     {"machine.node.f32", NUMBER},  {"machine.node.tf32", NUMBER}, {"machine.node.bf16", NUMBER},
-    {"machine.node.f16", NUMBER}};
+    {"machine.node.f16", NUMBER},  {"train.save.async", LESS}};
 enum { OPEN_KEYS = sizeof open_keys / sizeof *open_keys };
 
 static bool fits(ValueKind kind, const char *value) {
   char *end;
   if (kind == ANY) return *value;
-  if (kind == SWITCH) return !strcmp(value, "on") || !strcmp(value, "off");
+  if (kind == SWITCH || kind == LESS) return !strcmp(value, "on") || !strcmp(value, "off");
   double v = strtod(value, &end);
   if (end == value || *end) return false;
   if (kind == NUMBER) return v > 0 && isfinite(v);
@@ -34,13 +35,18 @@ static bool fits(ValueKind kind, const char *value) {
 
 static bool check(const rt_program *program, const char *key, const char *value, Fault *f) {
   static const char *const wanted[] = {"a whole number from 0 to 10^15",
-                                       "a whole number of up to 18 digits", "a number above 0",
-                                       "on or off", "a value"};
+                                       "a whole number of up to 18 digits",
+                                       "a number above 0",
+                                       "on or off",
+                                       "on or off",
+                                       "a value"};
   _Static_assert(COUNT_OF(wanted) == ANY + 1, "words per ValueKind");
   int best = 4;
   const char *near = NULL;
   for (int i = 0; i < OPEN_KEYS; i++) {
-    if (!strcmp(open_keys[i].key, key))
+    const char *now = rt_setting_of(program, key);
+    bool open = open_keys[i].kind != LESS || !strcmp(value, "off") || (now && !strcmp(value, now));
+    if (!strcmp(open_keys[i].key, key) && open)
       return fits(open_keys[i].kind, value) ||
              rt_fault(f, 103, "%s takes %s, not `%s`", key, wanted[open_keys[i].kind], value);
     int d = rt_distance(key, open_keys[i].key);

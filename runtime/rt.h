@@ -46,7 +46,8 @@ typedef struct rt_kernel {
 
 /* The arenas, each allocated once at start. Arenas named HOST are host memory; on a CPU all arenas
    are, and those bytes are counted separately. WORK and HOST_WORK are poisoned and end at a guard
-   page in debug runs. SAMPLING exists if entries `logits` and `decode` run. */
+   page in debug runs. SAMPLING exists if entries `logits` and `decode` run, SNAPSHOT while a
+   program with `save async = on` trains. */
 typedef enum rt_arena {
   RT_WEIGHTS,
   RT_STATES,
@@ -56,6 +57,7 @@ typedef enum rt_arena {
   RT_HOST_WEIGHTS,
   RT_HOST_STATES,
   RT_HOST_WORK,
+  RT_SNAPSHOT,
   RT_ARENAS
 } rt_arena;
 
@@ -220,6 +222,12 @@ typedef struct rt_entry {
   int64_t every; /* of phase look: number of steps between its runs */
 } rt_entry;
 
+/* Bytes of an arena that a checkpoint stores, and the place of their copy in SNAPSHOT. */
+typedef struct rt_range {
+  rt_arena arena;
+  int64_t from, bytes, at;
+} rt_range;
+
 typedef struct rt_setting {
   const char *key, *value;
 } rt_setting;
@@ -251,6 +259,8 @@ typedef struct rt_program {
   int64_t host_view, host_window, host_messages, host_ahead;
   const rt_tensor *tensors;
   int ntensors;
+  const rt_range *snapshot; /* of `save async = on` */
+  int nsnapshot;
   const rt_entry *entries;
   int nentries;
   const rt_kernel *const *kernels;

@@ -59,6 +59,8 @@ bool rt_report_nonfinite(const Run *r, const StepRecord *record,
 /* session.c */
 int64_t rt_count_option(const Run *r, OptionId o, int64_t otherwise);
 int64_t rt_count_setting(const Run *r, OptionId o, const char *key); /* the option, or that */
+int64_t rt_kept(const Run *r);     /* checkpoints that stay; 0: none is written */
+bool rt_saves_aside(const Run *r); /* `save async = on`, and there are saves before the end */
 int64_t rt_seed(const Run *r);
 bool rt_open_data(Run *r, Fault *f);
 bool rt_start_device(Run *r, Fault *f);

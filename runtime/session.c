@@ -4,6 +4,7 @@
 #include "ir/support/num.h"
 #include "runtime/base/file.h"
 #include "runtime/device/shard_piece.h"
+#include "runtime/store/saver.h"
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -21,6 +22,14 @@ int64_t rt_count_setting(const Run *r, OptionId o, const char *key) {
   bool digits = text && !text[strspn(text, "0123456789")];
   int64_t value = digits ? strtoll(text, NULL, 10) : text ? (int64_t)strtod(text, NULL) : 0;
   return rt_count_option(r, o, value);
+}
+
+int64_t rt_kept(const Run *r) { return rt_count_setting(r, OPT_keep, "train.save.keep"); }
+
+bool rt_saves_aside(const Run *r) {
+  const char *async = rt_setting_of(r->p, "train.save.async");
+  return r->o.command == 't' && async && !strcmp(async, "on") && rt_kept(r) &&
+         rt_count_setting(r, OPT_save_every, "train.save.every");
 }
 
 int64_t rt_seed(const Run *r) { return rt_count_setting(r, OPT_seed, "train.seed"); }
@@ -104,6 +113,8 @@ bool rt_start_device(Run *r, Fault *f) {
   bool check = r->o.at[OPT_check_memory].given || debugging("arena");
   DeviceOptions options = {.threads = threads > 1 ? (int)threads : 1,
                            .samples = samples(r),
+                           .saves =
+                               rt_saves_aside(r) && rt_saver_writes(r->p, rt_comm_rank(&r->comm)),
                            .check = check,
                            .no_graph = r->o.at[OPT_no_graph].given,
                            .careful = debugging("launch"),
@@ -282,6 +293,12 @@ static void find_least_touched(Run *r) {
   free(left);
 }
 
+static void report_snapshot(const Device *d) {
+  int64_t bytes = rt_arena_bytes(d, RT_SNAPSHOT),
+          touched = rt_touched(d->ctx.arena[RT_SNAPSHOT], bytes);
+  if (touched) report_frame("snapshot", bytes, touched, bytes);
+}
+
 /* Sizes are rounded to 64 bytes, so touched bytes that fill the last line are all that was
    predicted. More than predicted is R0702 on any rank. */
 static void report_memory(Run *r) {
@@ -299,6 +316,7 @@ static void report_memory(Run *r) {
       fprintf(stderr, "  %-6s %14lld bytes down, %lld up\n", "moved", (long long)moved[0],
               (long long)moved[1]);
   }
+  report_snapshot(&r->device);
   for (int i = 0; i < RT_ARENAS; i++) all += rt_arena_bytes(&r->device, i);
   fprintf(stderr, "%-8s %14lld bytes of %s\n", "arenas", (long long)all,
           r->p->naxes ? "each rank" : "the process");

@@ -8,6 +8,7 @@
 #include "run.h"
 #include "run_tokenizer.h"
 #include "runtime/base/file.h"
+#include "runtime/store/saver.h"
 #include "runtime/store/run_settings.h"
 #include <math.h>
 #include <stdio.h>
@@ -23,8 +24,8 @@ typedef struct Train {
   Run *r;
   const rt_entry *step, *later; /* later: in place of step from step number `from` on; NULL */
   int64_t looks; /* steps between two looks at the second moments; 0: `from` is known */
-  int64_t steps, from, eval_every, eval_batches, save_every, keep,
-      saved;                 /* saved: step of the newest checkpoint, -1: none */
+  int64_t steps, from, eval_every, eval_batches, save_every;
+  int64_t saved;             /* step of the newest checkpoint, -1: none */
   int64_t may_skip, skipped; /* steps in a row that are not finite: at most, now */
   double limit, began;       /* rt_now() at which to stop, and when this step began */
   double waited;             /* for messages, until then */
@@ -32,8 +33,10 @@ typedef struct Train {
   int64_t evaluated;         /* samples of the last evaluation; 0: none in this process */
   bool begun;                /* steps are `later` in this process */
   int64_t told_uncounted, told_unevaluated; /* how often nothing counted, in training and after */
-  LastSaved last;
-  bool saves; /* false: no checkpoint is written, not even at the end */
+  Saver *saver;
+  bool saves;   /* false: no checkpoint is written, not even at the end */
+  bool aside;   /* checkpoints are written while training goes on */
+  bool writing; /* .. and some rank still writes */
   Metrics metrics;
   Meter meter;
 } Train;
@@ -133,14 +136,17 @@ static void advance(Run *r, const StepRecord *record) {
 }
 
 /* Asked of all ranks: the larger reason counts. */
-static Stop why_stop(const Train *train, bool filled) {
+static Stop why_stop(Train *train, bool filled) {
   Run *r = train->r;
   if (r->at.step >= train->steps) return DONE;
   Stop mine = !filled                         ? NO_DATA
               : atomic_load(&r->watch.caught) ? SIGNAL
               : rt_now() >= train->limit      ? TIME_UP
                                               : GO_ON;
-  return (Stop)rt_comm_max(&r->comm, "whether to stop", mine);
+  int64_t told[] = {mine, rt_saver_busy(train->saver)};
+  rt_comm_max_of(&r->comm, "whether to stop", told, 2);
+  train->writing = told[1];
+  return (Stop)told[0];
 }
 
 static bool write_metrics(Train *train, const StepRecord *record, Fault *f) {
@@ -185,32 +191,55 @@ static bool find_run(Train *train, Fault *f) {
   return now == FOLDER_MOVED || rt_metrics_move(&train->metrics, r->out, f);
 }
 
-/* Again if the directory was moved meanwhile. */
-static bool save_where_it_is(Train *train, Fault *f) {
+/* Writes what the saver has taken. Again if the directory was moved meanwhile; `tried`: where that
+   has failed already. */
+static bool save_where_it_is(Train *train, const char *tried, bool wait, Fault *f) {
   Run *r = train->r;
-  for (char before[RT_PATH] = "";;) {
+  char before[RT_PATH];
+  for (snprintf(before, sizeof before, "%s", tried);;) {
     Fault lost = {0};
     bool found = !rt_is_first(r) || find_run(train, &lost);
     if (!rt_comm_decide(&r->comm, "the run directory", found, r->out, sizeof r->out, &lost))
       return *f = lost, false;
     if (!strcmp(before, r->out)) return false;
-    if (rt_checkpoint_save(r->out, &r->device, &r->at, &train->last, f)) return true;
+    if (rt_saver_start(train->saver, r->out, wait, f) &&
+        (!wait || rt_saver_go_on(train->saver, true, f)))
+      return true;
     memcpy(before, r->out, sizeof before);
   }
 }
 
-static bool save(Train *train, Fault *f) {
+/* Lets a save go on, to its end if `wait` is set: a call of all ranks between two steps. */
+static bool settle(Train *train, bool wait, Fault *f) {
+  if (!rt_saver_saves(train->saver)) return true;
+  if (!rt_saver_go_on(train->saver, wait, f) &&
+      !save_where_it_is(train, rt_saver_run(train->saver), true, f))
+    return false;
+  if (!rt_saver_saves(train->saver)) train->saved = rt_saver_step(train->saver);
+  return true;
+}
+
+/* wait: training does not go on before the checkpoint is complete. */
+static bool save(Train *train, bool wait, Fault *f) {
   char bad[240], clean[240];
+  if (!settle(train, true, f)) return false;
   if (train->saved == train->r->at.step || !train->saves) return true;
   if (rt_check_finite(&train->r->device, 1 << RT_PARAM | 1 << RT_STATE, bad, sizeof bad, clean,
                       sizeof clean))
     return not_finite(train, 602, "a tensor", f);
   bool synced = !rt_is_first(train->r) || rt_metrics_sync(&train->metrics, f);
-  if (!rt_comm_all(&train->r->comm, "write its metrics", synced, f) || !save_where_it_is(train, f))
-    return false;
-  train->saved = train->r->at.step;
-  if (rt_is_first(train->r)) rt_checkpoint_rotate(train->r->out, train->saved, train->keep);
+  if (!rt_comm_all(&train->r->comm, "write its metrics", synced, f)) return false;
+  bool aside = train->aside && !wait;
+  rt_saver_take(train->saver, &train->r->at, aside);
+  if (!save_where_it_is(train, "", !aside, f)) return false;
+  if (!aside) train->saved = train->r->at.step;
   return true;
+}
+
+/* Before a message names the last checkpoint, or the run ends with a fault that all ranks have. */
+static void finish_save(Train *train) {
+  Fault unsaved = {0};
+  if (!settle(train, true, &unsaved)) rt_print_fault(&unsaved, "warning");
 }
 
 /* A step that is not finite is skipped while that is allowed; otherwise the run ends and saves the
@@ -219,6 +248,7 @@ static bool handle_fault(Train *train, StepRecord *record, Fault *f) {
   Run *r = train->r;
   rt_meter_break(&train->meter);
   if (!rt_guarded(r->p)) {
+    finish_save(train);
     advance(r, record);
     write_metrics(train, record, f);
     return not_finite(train, 601, "the loss", f);
@@ -233,7 +263,7 @@ static bool handle_fault(Train *train, StepRecord *record, Fault *f) {
     rt_print_fault(f, "warning");
     return true;
   }
-  if (r->at.step > 0 && !save(train, &unsaved)) rt_print_fault(&unsaved, "warning");
+  if (r->at.step > 0 && !save(train, true, &unsaved)) rt_print_fault(&unsaved, "warning");
   write_metrics(train, record, &unsaved);
   return point_at_saved(train, f);
 }
@@ -260,7 +290,7 @@ static bool due(int64_t step, int64_t every) { return every > 0 && step % every 
 /* Data that cannot be read ends the run; what was trained so far stays. */
 static bool keep_state(Train *train, Fault *f) {
   Fault unsaved = {0};
-  if (train->r->at.step > 0 && !save(train, &unsaved)) rt_print_fault(&unsaved, "warning");
+  if (train->r->at.step > 0 && !save(train, true, &unsaved)) rt_print_fault(&unsaved, "warning");
   return f->help[0] ? false : point_at_saved(train, f);
 }
 
@@ -269,6 +299,7 @@ static bool after_step(Train *train, StepRecord *record, Stop stop, Fault *f) {
   int64_t step = train->r->at.step;
   bool ends = stop == DONE || stop == TIME_UP,
        evaluates = can_evaluate(train) && (ends || due(step, train->eval_every));
+  if (!train->writing && !settle(train, false, f)) return false;
   bool evaluated = !evaluates || stop == SIGNAL || evaluate(train, record, f);
   if (!evaluated && f->code / 100 == 2) {
     Fault unwritten;
@@ -276,7 +307,8 @@ static bool after_step(Train *train, StepRecord *record, Stop stop, Fault *f) {
     return keep_state(train, f);
   }
   if (!evaluated || !write_metrics(train, record, f)) return false;
-  if ((stop != GO_ON || due(step, train->save_every)) && !save(train, f)) return false;
+  if ((stop != GO_ON || due(step, train->save_every)) && !save(train, stop != GO_ON, f))
+    return false;
   rt_meter_step(&train->meter, record, train->steps, train->limit - rt_now(), stop != GO_ON);
   if (rt_is_first(train->r) && (evaluates || stop != GO_ON))
     return find_run(train, f) &&
@@ -296,7 +328,8 @@ static bool loop(Train *train, Stop *stop, Fault *f) {
     if (*stop != GO_ON) return true;
   }
   if (*stop == NO_DATA) return rt_data_lost(train->r, f), keep_state(train, f);
-  return *stop == DONE || save(train, f); /* before the first step, or while one was evaluated */
+  return *stop == DONE ||
+         save(train, true, f); /* before the first step, or while one was evaluated */
 }
 
 /* ---- before the loop ---- */
@@ -378,9 +411,9 @@ static void read_settings(Train *train) {
   train->eval_every = rt_count_setting(r, OPT_eval_every, "train.eval.every");
   train->eval_batches = rt_count_setting(r, OPT_eval_batches, "train.eval.batches");
   train->save_every = rt_count_setting(r, OPT_save_every, "train.save.every");
-  train->keep = rt_count_setting(r, OPT_keep, "train.save.keep");
   train->may_skip = rt_may_skip(r->p);
-  train->saves = train->keep && (train->save_every || !r->o.at[OPT_save_every].given);
+  train->saves = rt_kept(r) && (train->save_every || !r->o.at[OPT_save_every].given);
+  train->aside = rt_saves_aside(r);
   train->limit = r->o.at[OPT_max_time].given ? r->started + r->o.at[OPT_max_time].real : INFINITY;
   r->at = (Progress){.seed = (uint64_t)rt_seed(r), .loss = NAN, .valid_loss = NAN};
   const char *optimizer = rt_setting_of(r->p, "train.optim");
@@ -438,6 +471,7 @@ static bool start(Train *train, Fault *f) {
     return rt_fault(f, 104, "--resume and --init both say where parameters come from");
   if (!rt_open_data(r, f) || !rt_run_folder(r, !resumes, f) || !rt_start_device(r, f)) return false;
   r->at.data = rt_data_identity(&r->data);
+  train->saver = rt_saver_open(&r->device, rt_kept(r));
   bool there = rt_exists(r->out); /* a new directory is made only once the run can begin */
   if (!rt_comm_decide(&r->comm, "the run directory", true, &there, sizeof there, f)) return false;
   if (there && !rt_hold_folder(r, !resumes, f)) return false;
@@ -496,10 +530,12 @@ int rt_train(Run *r) {
   train->meter.per_step = r->data.batch * (r->data.tokens > 0 ? r->data.tokens : 1);
   train->meter.flop = train->step->flop, train->meter.peak = peak_of(r);
   bool ok = loop(train, &stop, &f);
+  if (!ok && (f.everywhere || rt_comm_world(&r->comm) == 1)) finish_save(train);
   rt_meter_break(&train->meter);
   rt_metrics_close(&train->metrics);
   if (!ok || !rt_finish(r, NULL, &f)) rt_die_on_all(r, &f);
   conclude(train, stop);
+  rt_saver_close(train->saver);
   free(train);
   return stop == SIGNAL ? 75 : 0;
 }

@@ -49,7 +49,8 @@ const char *change_words(Arena *arena, const Change *change) {
               {"plan.pipeline", "pipeline %s"},
               {"plan.micro", "micro %s"},
               {"plan.recompute", "recompute %s"},
-              {"plan.offload", "offload %s -> host"}};
+              {"plan.offload", "offload %s -> host"},
+              {"train.save.async", "save async = %s"}};
   const char *text = "", *over = change_value(change, "plan.zero.over");
   for (size_t i = 0; i < COUNT_OF(said); i++)
     for (uint32_t k = 0; k < change->n; k++) {
@@ -95,6 +96,7 @@ static void keep_inputs(Module *m, const char *value) {
 
 /* Does `--set` give the line? */
 static bool is_set(const char *key) {
+  if (!strcmp(key, "train.save.async")) return true;
   return !strncmp(key, "plan.", 5) && strncmp(key, "plan.recompute", 14) != 0 &&
          strncmp(key, "plan.offload", 12) != 0;
 }

@@ -139,6 +139,8 @@ static Span place_of(const LowerFacts *facts, const Change *change) {
   bool zero = false;
   for (uint32_t i = 0; i < change->n; i++) zero |= !strncmp(change->line[i].key, "plan.zero", 9);
   if (zero && facts->zero.file) return facts->zero;
+  if (change->n == 1 && change_value(change, "train.save.async") && facts->async.file)
+    return facts->async;
   return change_value(change, "plan.micro") && facts->micro_at.file ? facts->micro_at : facts->plan;
 }
 
@@ -184,8 +186,8 @@ static void cost_anew(const ChangeSearch *search, Try *out) {
    from their inputs, the last stage of zero, the smallest micro-batch, then what else needs fewer
    bytes, until one of a kind fits. False: none was found, and *out has those that joined. */
 static bool find_change(const Cli *o, const Module *m, Try *out) {
-  static const Generator steps[] = {TRY_INPUT,    TRY_ZERO,  TRY_MICRO,   TRY_STEADY, TRY_OVERLAP,
-                                    TRY_PREFETCH, TRY_WIDER, TRY_OFFLOAD, TRY_RANKS};
+  static const Generator steps[] = {TRY_INPUT,   TRY_ZERO,     TRY_MICRO, TRY_SYNC,    TRY_STEADY,
+                                    TRY_OVERLAP, TRY_PREFETCH, TRY_WIDER, TRY_OFFLOAD, TRY_RANKS};
   enum { ALWAYS = 3 };
   ChangeSearch search = search_new(o, m, BY_SECONDS);
   Change always = {0};
@@ -204,6 +206,7 @@ static bool find_change(const Cli *o, const Module *m, Try *out) {
 
 static void say_help(Cli *o, const Module *m, const LowerFacts *facts, Report *r,
                      const Try *found) {
+  bool sync = found->change.n == 1 && change_value(&found->change, "train.save.async");
   const char *html = m->mesh.n ? "; `shardc plan --html` draws the timeline" : "",
              *need = amount(o->c, budget_all(&found->cost.need) + reserve_of(o, m)),
              *micro = change_value(&found->change, "plan.micro"), *time = "";
@@ -212,6 +215,7 @@ static void say_help(Cli *o, const Module *m, const LowerFacts *facts, Report *r
   diag_help(r, "%s would need %s%s%s", change_words(o->c->arena, &found->change), need, time, html);
   if (micro && found->change.n == 1 && facts->micro_at.file)
     diag_edit(r, facts->micro_at, "%s", micro);
+  if (sync && facts->async.file) diag_edit(r, facts->async, "off");
 }
 
 const char *fit_subject(Ctx *c, const LowerFacts *facts) {

@@ -25,6 +25,7 @@ static void add(HostNeed *sum, const HostNeed *one, int64_t ranks) {
   sum->budget.optimizer += ranks * one->budget.optimizer;
   sum->budget.saved += ranks * one->budget.saved;
   sum->budget.working += ranks * one->budget.working;
+  sum->budget.snapshot += ranks * one->budget.snapshot;
   sum->pinned += ranks * one->pinned, sum->all += ranks * one->all;
 }
 
@@ -80,10 +81,11 @@ static void say_ranks(Ctx *c, Report *r, const Programs *programs, const HostNee
 static void say_parts(Ctx *c, Report *r, const HostNeed *need) {
   const HostBudget *budget = &need->budget;
   diag_fact(r,
-            "weights %s, gradients %s, optimizer %s, saved %s, working %s, pinned for the runtime "
-            "%s",
+            "weights %s, gradients %s, optimizer %s, saved %s, working %s, snapshot %s, pinned for "
+            "the runtime %s",
             amount(c, budget->weights), amount(c, budget->gradients), amount(c, budget->optimizer),
-            amount(c, budget->saved), amount(c, budget->working), amount(c, need->pinned));
+            amount(c, budget->saved), amount(c, budget->working), amount(c, budget->snapshot),
+            amount(c, need->pinned));
 }
 
 bool fit_hosts(Cli *o, const Programs *programs, const LowerFacts *facts) {
@@ -106,6 +108,12 @@ bool fit_hosts(Cli *o, const Programs *programs, const LowerFacts *facts) {
   else if (machine.in_node > 1)
     diag_fact(r, "capacity: the host memory of a node, divided by its %lld ranks",
               (long long)machine.in_node);
+  int64_t sync = node.need.all - node.need.budget.snapshot;
+  if (node.need.budget.snapshot && sync <= capacity) {
+    diag_help(r, "`save async = off` would need %s", amount(o->c, sync));
+    if (facts->async.file) diag_edit(r, facts->async, "off");
+    return false;
+  }
   diag_help(r, "offload less to the host, or partition it over more ranks with `zero`");
   return false;
 }

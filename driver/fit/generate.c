@@ -64,6 +64,10 @@ static void list_overlap(const ChangeSearch *search, Changes *out) {
   if (flights_depth(search->m) > 0) AND("plan.zero.prefetch", "0");
 }
 
+static void list_sync(const ChangeSearch *search, Changes *out) {
+  if (module_snapshot(search->m)) ADD("train.save.async", "off");
+}
+
 static void list_zero(const ChangeSearch *search, Changes *out) {
   for (int i = plan_zero_stage(search->m) + 1; *batch_axes(search->m) && i <= last_stage(search->m);
        i++) {
@@ -243,6 +247,7 @@ TryOrder search_list(const ChangeSearch *search, Generator generator, Changes *o
     void (*list)(const ChangeSearch *, Changes *);
   } rows[GENERATORS] = {[TRY_PREFETCH] = {ORDER_FIRST, list_prefetch},
                         [TRY_OVERLAP] = {ORDER_FIRST, list_overlap},
+                        [TRY_SYNC] = {ORDER_FIRST, list_sync},
                         [TRY_ZERO] = {ORDER_FIRST, list_zero},
                         [TRY_MICRO] = {ORDER_LARGEST, list_micro},
                         [TRY_INPUT] = {ORDER_FIRST, list_input},

@@ -88,6 +88,7 @@ bool search_better(const ChangeSearch *search, const Try *one, const Try *than);
 
 /* E0801 tries those up to TRY_STEADY, each by itself. */
 typedef enum Generator {
+  TRY_SYNC,       /* saves for which training waits: no snapshot */
   TRY_PREFETCH,   /* fewer layers gathered ahead */
   TRY_OVERLAP,    /* messages that block: gradients need no rings then */
   TRY_ZERO,       /* the next stages */

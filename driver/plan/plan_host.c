@@ -34,11 +34,10 @@ void plan_moves(Sheet *sheet, bool shown, const char *words, const Moves *moves)
 static void say_host(Sheet *sheet, const Planned *planned, const Module *m, bool shown) {
   HostBudget host = module_host(m);
   Moves moves = module_moves(m);
-  const HostPart parts[] = {{"weights", "weights", host.weights},
-                            {"gradients", "gradients", host.gradients},
-                            {"optimizer", "optimizer", host.optimizer},
-                            {"saved", "saved", host.saved},
-                            {"working", "working", host.working}};
+  const HostPart parts[] = {
+      {"weights", "weights", host.weights},       {"gradients", "gradients", host.gradients},
+      {"optimizer", "optimizer", host.optimizer}, {"saved", "saved", host.saved},
+      {"working", "working", host.working},       {"snapshot", "snapshot", host.snapshot}};
   const char *class = planned->programs.n < 2 ? "" : module_class_name(m);
   shown = shown && host.total;
   sheet_say_if(sheet, shown, "in the host's memory, {}{host.total}{}{}\n ",

@@ -173,6 +173,17 @@ static void warn_never(Eval *e, const AstItem *train) {
   }
 }
 
+/* At the end of a run nothing goes on while it is saved. */
+static void warn_async(Eval *e, const AstItem *train) {
+  const AstValue *async = settings_value(train, "save", "async");
+  if (!async || !settings_on(train, ITEM_TRAIN, "save", "async")) return;
+  if (!settings_value(train, "save", "every"))
+    world_warn(e->w, "W0706", async->span,
+               "`async` of `save` changes nothing: without `every`, checkpoints are written at the "
+               "end only",
+               "`every = 1000`, or `--save-every` when the executable is started");
+}
+
 void check_nesterov(Eval *e, const AstItem *train) {
   const AstValue *on = settings_value(train, "optim", "nesterov"),
                  *momentum = settings_value(train, "optim", "momentum");
@@ -193,7 +204,7 @@ void check_data(Eval *e, const Choice *choice) {
   check_delay(e, train);
   check_states(e, train);
   check_groups(e, choice, train);
-  if (train) warn_never(e, train);
+  if (train) warn_never(e, train), warn_async(e, train);
   const AstSetting *line = settings_line(train, "data");
   Feds fed = {0};
   if (!line) return;

@@ -373,7 +373,7 @@ int64_t module_device_words(const Module *m) {
 
 HostBudget module_host(const Module *m) {
   const Fn *step = ir_main_entry(m);
-  HostBudget budget = {.working = module_frame(m, TIER_host)};
+  HostBudget budget = {.working = module_frame(m, TIER_host), .snapshot = module_snapshot(m)};
   budget.gradients = step ? take(&budget.working, peak(m, step, USE_GRADIENT, TIER_host)) : 0;
   for (uint32_t i = 0; i < m->globals.n; i++) {
     const Global *global = m->globals.at[i];
@@ -382,8 +382,8 @@ HostBudget module_host(const Module *m) {
       *(global->kind == GLOBAL_PARAM ? &budget.weights : &budget.optimizer) += bytes;
   }
   budget.saved = step ? take(&budget.working, peak(m, step, USE_SAVED, TIER_host)) : 0;
-  budget.total =
-      budget.weights + budget.gradients + budget.optimizer + budget.saved + budget.working;
+  budget.total = budget.weights + budget.gradients + budget.optimizer + budget.saved +
+                 budget.working + budget.snapshot;
   return budget;
 }
 

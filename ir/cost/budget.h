@@ -26,9 +26,19 @@ static inline int64_t budget_all(const Budget *b) { return b->total + (b->apart 
 Budget module_budget(const Module *m);
 /* And what it has in the memory of the host; on a processor that is the same memory. */
 typedef struct HostBudget {
-  int64_t weights, gradients, optimizer, saved, working, total;
+  int64_t weights, gradients, optimizer, saved, working, snapshot, total;
 } HostBudget;
 HostBudget module_host(const Module *m);
+
+/* The snapshot of `save async = on` (snapshot.c): ranges of arenas, contiguous in the snapshot.
+   Bytes at the end of a global's last cache line are part of its range. */
+typedef struct SnapshotRange {
+  GlobalArena arena;
+  int64_t from, bytes, at; /* at: in the snapshot */
+} SnapshotRange;
+typedef VEC(SnapshotRange) SnapshotRanges;
+SnapshotRanges module_snapshot_ranges(const Module *m);
+int64_t module_snapshot(const Module *m);      /* bytes of all of them; 0: saves are synchronous */
 int64_t module_frame(const Module *m, Tier t); /* the largest of an entry */
 int64_t module_counters(const Module *m);      /* loops count to less than this */
 /* On a GPU: bytes of the runtime in device memory, in addition to globals and work: the counters, a

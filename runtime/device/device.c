@@ -79,7 +79,8 @@ bool rt_device_start(Device *d, const rt_program *program, Comm *comm, const Dev
                 .program = program,
                 .comm = comm,
                 .check = options->check,
-                .samples = options->samples};
+                .samples = options->samples,
+                .saves = options->saves};
   d->ctx.state = rt_alloc(sizeof(struct rt_state));
   d->ctx.state->device = d;
   d->touched = rt_alloc(2 * sizeof(int64_t) * (size_t)program->nentries);
@@ -103,7 +104,8 @@ void rt_device_stop(Device *d) {
 }
 
 int64_t rt_arena_bytes(const Device *d, rt_arena a) {
-  return a != RT_SAMPLING || d->samples ? d->program->arena_bytes[a] : 0;
+  bool is = a == RT_SAMPLING ? d->samples : a != RT_SNAPSHOT || d->saves;
+  return is ? d->program->arena_bytes[a] : 0;
 }
 
 bool rt_is_there(const Device *d, const rt_tensor *tensor) {

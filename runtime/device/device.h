@@ -22,6 +22,7 @@ typedef struct DeviceOptions {
   int threads;         /* of a CPU */
   bool samples;        /* entries `logits` and `decode` run: memory that only they need is
                           allocated */
+  bool saves;          /* the snapshot of `save async = on` is allocated */
   bool check;          /* poison WORK before each entry and measure it */
   bool no_graph;       /* GPU: every launch by itself */
   bool waited;         /* GPU: time what the kernels wait for messages */
@@ -69,6 +70,8 @@ typedef struct DeviceCalls {
   void (*begin)(Device *d, const rt_collective *c, const void *send, void *receive, void *work);
   void (*end)(Device *d, const rt_collective *c, int64_t n);
   void (*rows)(Device *d, const RowCopy *c);
+  /* Copies a range into the snapshot; the copy may be under way until `drain`. */
+  void (*keep)(Device *d, const rt_range *range);
   void (*words)(const Device *d, char *out, size_t n); /* what it is: 2 workers */
   /* Describes device `number` of this kind on this machine without starting it. NULL: every machine
      has one. */
@@ -104,7 +107,7 @@ struct Device {
   Comm *comm;            /* NULL: one rank */
   Trace *trace;          /* NULL: off */
   int32_t *counters;
-  bool check, samples;
+  bool check, samples, saves;
   bool *ran; /* per entry: has it run? */
   int64_t
       *touched; /* per entry: the most bytes of WORK touched, in check runs; then, of HOST_WORK */

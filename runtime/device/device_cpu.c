@@ -51,6 +51,13 @@ static void copy(Device *d, void *to, const void *from, int64_t bytes) {
   move(d, -1, copy_chunk, buffers, bytes);
 }
 
+static void keep(Device *d, const rt_range *range) {
+  int64_t bytes = range->bytes;
+  void *buffers[] = {d->ctx.arena[RT_SNAPSHOT] + range->at,
+                     d->ctx.arena[range->arena] + range->from, &bytes};
+  rt_pool_run(d->pool, copy_chunk, buffers, (bytes + PIECE - 1) / PIECE);
+}
+
 /* Both memories are one. */
 static void move_between(Device *d, void *to, const void *from, int64_t bytes, bool up) {
   (void)up;
@@ -187,4 +194,5 @@ const DeviceCalls rt_device_cpu = {.target = "native",
                                    .begin = begin,
                                    .end = end,
                                    .rows = rows,
+                                   .keep = keep,
                                    .words = words};

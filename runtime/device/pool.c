@@ -290,6 +290,11 @@ Pool *rt_pool_start(int workers, int64_t scratch, Fault *f) {
   return rt_pool_start_among(workers, (Share){1, 0}, scratch, f);
 }
 
+void rt_pool_leave(const Pool *pool) {
+  if (CPU_COUNT(&pool->cpus))
+    pthread_setaffinity_np(pthread_self(), sizeof pool->cpus, &pool->cpus);
+}
+
 void rt_pool_stop(Pool *pool) {
   atomic_store(&pool->quit, true);
   open_gate(pool);

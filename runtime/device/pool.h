@@ -15,6 +15,8 @@ typedef struct Share { /* ranks on this machine, and which of them this is: each
 } Share;
 Pool *rt_pool_start_among(int workers, Share among, int64_t scratch, Fault *f);
 void rt_pool_stop(Pool *pool);
+/* The calling thread, made by one that is a worker, may run on any processor of the process. */
+void rt_pool_leave(const Pool *pool);
 /* Runs all chunks; returns when the last has ended. Only the thread that started the pool may call
  * it. */
 void rt_pool_run(Pool *pool, rt_chunk *run, void *const *buffers, int64_t chunks);

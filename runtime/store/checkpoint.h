@@ -35,12 +35,20 @@ typedef struct LastSaved { /* by this process; all 0: nothing */
   FileMark mark;    /* of their file */
 } LastSaved;
 
-/* Writes a checkpoint; frozen parameters only if `last` has none to link to. Sets `last`. */
-bool rt_checkpoint_save(const char *run, const Device *d, const Progress *p, LastSaved *last,
-                        Fault *f);
+typedef struct SavedFiles { /* of a rank */
+  SavedFile file, frozen;
+} SavedFiles;
+
+/* The files of a checkpoint: this rank's tensors that no update writes (frozen; without any, no
+   file), or the others; state.json, by rank 0: files: of all ranks. No messages are sent. */
+void rt_checkpoint_file(char name[64], int rank, bool frozen);
+bool rt_checkpoint_write(const char *path, const Device *d, bool frozen, SavedFile *file, Fault *f);
+bool rt_checkpoint_state(const char *path, const Device *d, const Progress *p,
+                         const SavedFiles *files, Fault *f);
 void rt_checkpoint_rotate(const char *run, int64_t newest, int64_t keep);
 CheckpointList rt_checkpoint_list(const char *run);
 void rt_checkpoint_path(char out[RT_PATH], const char *run, int64_t step);
+void rt_checkpoint_aside(char out[RT_PATH], const char *run, const char *kind, int64_t step);
 /* Puts back a checkpoint that was being replaced when the process died. */
 void rt_checkpoint_recover(const char *run);
 void rt_checkpoint_clean(const char *run); /* what a killed process left unfinished */

@@ -192,7 +192,6 @@ plan p for M { on box
 '''
 # the text, in the file and by --set, that asks for a planned word, with the value that holds today if there is one
 ASK = {
-    'save.async': ('train', 'save async = on', 'train.save.async=on', 'save async = off'),
     'deterministic': ('plan', 'deterministic off', 'plan.deterministic=off', 'deterministic on'),
 }
 HOLES = dict(node='', machine='', optim='adamw', train='', zero='', precision='', plan='')

@@ -242,7 +242,8 @@ def trained(r, text):
     if r.random() < .3: more.append(f'seed {r.randint(1, 9)}')
     if 'on_nan' not in block:
         more += [r.choice(['on_nan stop', 'on_nan skip', 'on_nan skip max = 2'])] * (r.random() < .3)
-    if r.random() < .2: more.append('save every = 1 keep = 1')
+    if r.random() < .2:
+        more.append('save every = 1 keep = 1' + after(text, ['async']).choice(['', ' async = on', ' async = off']))
     if r.random() < .2:
         more.append(r.choice(['eval every = 1 batches = 1', 'eval batches = 1']))
         block = re.sub(r'(data (columns\(.*\)))', r'\1 valid = \2', block)

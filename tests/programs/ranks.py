@@ -37,8 +37,9 @@ def compiled(shardc, name, folder):
 
 
 def losses(name, command, folder):
+    saves = [] if 'async = on' in open(f'{folder}/p.shard').read() else ['--save-every', '0']
     p = call(*command, f'./{name}.exe', *(['--'] if command else []), 'train', '--out', name, '--threads', '1',
-             '--save-every', '0', folder=folder)
+             *saves, folder=folder)
     if p.returncode not in (0, 5): raise Wrong(f'run {name}: exit {p.returncode}\n{p.stdout[-300:]}{p.stderr[-1500:]}')
     return [l['loss'] for l in map(json.loads, open(f'{folder}/{name}/metrics.jsonl')) if 'loss' in l], p.returncode
 

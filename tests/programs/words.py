@@ -31,7 +31,6 @@ MISSING = {
     'TRAIN optim.muon.scale optim.muon.scale=fan optim.muon.scale=adamw': MUON,
     'TRAIN optim.muon.states optim.muon.states=f32 optim.muon.states=bf16': MUON,
     'TRAIN optim.of': 'tests/reference/bert_groups.shard; random plans of tests/ranks',
-    'TRAIN save.async': UNBUILT,
     'PLAN offload=auto': 'judged by a machine with GPUs: auto.py, tests/run/offload_auto.py',
     'MACHINE host host.memory host.cores': 'the host of GPUs: tests/gpu/offload.py',
     'MACHINE host.arch=native host.arch=x86_64_v3 host.arch=x86_64_v4 host.arch=x86_64_v4_bf16': OTHERS,

@@ -5,7 +5,8 @@
    dies before call k, as with kill -9. COUNT=file: the number of calls is written there at the end.
    NO_LOCKS: flock fails as on a file system without locks. NO_EXCHANGE: two names cannot be
    exchanged, as over NFS. WAITS=file: the first mkdir of a new folder makes file.here and continues
-   once file exists. Must not: touch the standard streams. */
+   once file exists. SLOW=milliseconds: each write and fsync of a thread
+   other than the main one takes that much longer. Must not: touch the standard streams. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -31,15 +32,21 @@ static int due(void) {
   return at && (getenv("FAIL_ALL") ? k >= at : k == at);
 }
 
+static void slow(void) {
+  if (gettid() != getpid()) usleep((unsigned)knob("SLOW") * 1000);
+}
+
 static int full(void) { return errno = ENOSPC, -1; }
 
 ssize_t write(int fd, const void *data, size_t n) {
   ssize_t (*next)(int, const void *, size_t) = dlsym(RTLD_NEXT, "write");
+  slow();
   return fd > 2 && due() ? full() : next(fd, data, n);
 }
 
 int fsync(int fd) {
   int (*next)(int) = dlsym(RTLD_NEXT, "fsync");
+  slow();
   return due() ? full() : next(fd);
 }
 

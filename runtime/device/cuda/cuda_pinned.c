@@ -1,6 +1,7 @@
 /* Pinned host memory that a GPU copies from and to, allocated once at start: buffers that the
    runtime itself reads and writes (Device.apart), and the arenas of the host, where a plan with
-   `offload` keeps parameters, states and values that layers save for the backward pass. Addresses
+   `offload` keeps parameters, states and values that layers save for the backward pass, and `save
+   async` the state that is being written to files. Addresses
    of both memories differ, so a copy needs no direction (unified addressing). Memory that the
    driver refuses to pin stays pageable, with a warning. Must not: allocate after the start. */
 #include "device_cuda.h"
@@ -65,7 +66,7 @@ bool rt_cuda_pin(Device *d, Fault *f) {
       program->host_view + program->host_window + program->host_messages + program->host_ahead;
   for (int i = 0; i < RT_ARENAS; i++, at = NULL) {
     if (!rt_cuda_on_host(i)) continue;
-    if (!allocate(cuda, program->arena_bytes[i], &at, f)) return false;
+    if (!allocate(cuda, rt_arena_bytes(d, i), &at, f)) return false;
     cuda->arena[i] = (CUdeviceptr)(uintptr_t)at, d->ctx.arena[i] = at;
   }
   if (!allocate(cuda, bytes, &at, f)) return false;

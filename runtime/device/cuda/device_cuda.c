@@ -216,7 +216,7 @@ static void launch(Device *d, const rt_kernel *k, void *const *buffers) {
 static bool lies_there(const Device *d, const void *p) {
   const Cuda *cuda = d->inside;
   for (int i = 0; i < RT_ARENAS; i++) {
-    CUdeviceptr from = cuda->arena[i], bytes = (CUdeviceptr)d->program->arena_bytes[i];
+    CUdeviceptr from = cuda->arena[i], bytes = (CUdeviceptr)rt_arena_bytes(d, i);
     if (rt_cuda_on_host(i) && at(p) >= from && at(p) < from + bytes) return true;
   }
   return false;
@@ -526,6 +526,13 @@ static void rows(Device *d, const RowCopy *row_copy) {
   rt_cuda_must(cuda, cuda->api.cuMemcpy2DAsync(&copy, cuda->stream), "copy rows");
 }
 
+static void keep(Device *d, const rt_range *range) {
+  const Cuda *cuda = d->inside;
+  rt_cuda_lanes_drain(cuda);
+  rt_cuda_copy(cuda, at(d->ctx.arena[RT_SNAPSHOT] + range->at),
+               cuda->arena[range->arena] + (CUdeviceptr)range->from, range->bytes, "snapshot");
+}
+
 static void words(const Device *d, char *out, size_t n) {
   const Cuda *cuda = d->inside;
   snprintf(out, n, "%s (sm_%d, driver %d.%d)", cuda->device.name, cuda->device.sm,
@@ -555,6 +562,7 @@ const DeviceCalls rt_device_gpu = {.start = start,
                                    .begin = begin,
                                    .end = end,
                                    .rows = rows,
+                                   .keep = keep,
                                    .words = words,
                                    .find = find,
                                    .waited = rt_cuda_waited,
