@@ -23,9 +23,10 @@ typedef struct EventWalk {
   const Module *m;
   EventList *list;
   int64_t rank;
-  Str only;           /* messages over this axis and nothing else; NULL: all events */
-  bool placed;        /* values have places: events say what they touch */
-  VEC(uint32_t) open; /* starts that nobody has waited for, in their order */
+  Str only;            /* messages over this axis and nothing else; NULL: all events */
+  bool placed;         /* values have places: events say what they touch */
+  bool periods, every; /* loops end with a whole period; have all rounds in the list */
+  VEC(uint32_t) open;  /* starts that nobody has waited for, in their order */
   VEC(BodySends) bodies;
 } EventWalk;
 
@@ -248,9 +249,24 @@ static int64_t common_multiple(int64_t a, int64_t b) {
   return a / x * b;
 }
 
+/* Has it a slice for each round in host memory, or of a parameter? */
+static bool slices_differ(const EventWalk *walk, const EventCall *call, const EventRounds *rounds) {
+  for (uint32_t k = rounds->whole; k < rounds->op->nin + rounds->op->nout; k++) {
+    if (k >= rounds->op->nin && k - rounds->op->nin < rounds->carried) continue;
+    ValueId v = k < rounds->op->nin ? rounds->op->in[k] : rounds->op->out + (k - rounds->op->nin);
+    EventPlace place = place_of(call, v);
+    const Global *global = place.space >= TIERS && place.space != SPACE_HOST
+                               ? walk->m->globals.at[place.space - TIERS]
+                               : NULL;
+    if (value_type(call->f, v)->tier != TIER_device || (global && global->kind == GLOBAL_PARAM))
+      return true;
+  }
+  return false;
+}
+
 /* Rounds until all buffers come again in their order; rounds that the list has. */
-static void find_period(EventRounds *event_rounds) {
-  int64_t ahead = 0;
+static void find_period(const EventWalk *walk, const EventCall *call, EventRounds *event_rounds) {
+  int64_t ahead = 0, more;
   event_rounds->period = 1;
   for (uint32_t j = 0; j < event_rounds->carried; j++)
     if (slot_of(event_rounds, j) >= 0) event_rounds->period = 2;
@@ -260,12 +276,14 @@ static void find_period(EventRounds *event_rounds) {
     if (rounds < 0 ? -rounds > ahead : rounds > ahead) ahead = rounds < 0 ? -rounds : rounds;
     if (buffers > 0) event_rounds->period = common_multiple(event_rounds->period, buffers);
   }
+  more = walk->periods ? event_rounds->period : 0;
   event_rounds->half =
-      ahead < event_rounds->trip ? 1 + ahead + event_rounds->period : event_rounds->trip;
-  event_rounds->shown = event_rounds->half + ahead + 1;
+      ahead < event_rounds->trip ? 1 + ahead + event_rounds->period + more : event_rounds->trip;
+  event_rounds->shown = event_rounds->half + ahead + 1 + more;
   if (event_rounds->shown < event_rounds->trip)
     event_rounds->shown += (event_rounds->trip - event_rounds->shown) % event_rounds->period;
-  if (event_rounds->shown >= event_rounds->trip || op_is_scheduled(event_rounds->op))
+  bool every = walk->every || (walk->periods && slices_differ(walk, call, event_rounds));
+  if (every || event_rounds->shown >= event_rounds->trip || op_is_scheduled(event_rounds->op))
     event_rounds->shown = event_rounds->half = event_rounds->trip;
 }
 
@@ -357,7 +375,7 @@ static EventRounds begin_rounds(EventWalk *walk, const EventCall *call, OpId id)
   rounds.out = ARENA_ARRAY(arena, EventPlace, o->nout + 1);
   rounds.ring = ARENA_ARRAY(arena, EventPlace, rounds.flights.n + 1);
   rounds.in[0] = (EventPlace){SPACE_HOST, 0}; /* the counter */
-  find_period(&rounds);
+  find_period(walk, call, &rounds);
   for (uint32_t k = rounds.carried; k < o->nout; k++)
     if (loop_continues(o, k) != NO_VALUE)
       add_copy(walk, call, id, place_of(call, o->out + k), o->in[loop_continues(o, k)]);
@@ -447,6 +465,13 @@ EventList events_of(const Module *m, const Fn *entry) { return events(m, entry, 
 
 EventList events_of_rank(const Module *m, const Fn *entry, int64_t rank) {
   return events(m, entry, rank, true);
+}
+
+EventList events_in_periods(const Module *m, const Fn *entry, int64_t rank, bool every) {
+  EventList list = {.entry = entry};
+  fill((EventWalk){
+      .m = m, .list = &list, .rank = rank, .placed = true, .periods = true, .every = every});
+  return list;
 }
 
 void messages_of_rank(const Module *m, const Fn *entry, int64_t rank, Str axis, EventList *list) {

@@ -61,6 +61,19 @@ int64_t schedule_stage(const Module *m, const Op *forward, int64_t rank) {
   return axis < 0 ? 0 : mesh_coordinate(m, rank, axis);
 }
 
+bool schedule_stages(const Module *m, const Fn *entry, ScheduleStages *stages) {
+  StageClass class = module_class(m);
+  OpId at = 0;
+  while (at < entry->ops.n && !schedule_find(entry, at, &stages->loops)) at++;
+  if (at == entry->ops.n) return false;
+  Str axis = attr_str(&entry->ops.at[stages->loops.loop[0]].attrs, ATTR_axis, "");
+  stages->axis = mesh_find(m, axis), stages->step = 1;
+  for (int i = 0; i < stages->axis; i++) stages->step *= m->mesh.at[i].size;
+  stages->first = *class.name ? class.first : 0,
+  stages->last = *class.name ? class.last : stages->loops.table.stages - 1;
+  return true;
+}
+
 int64_t loop_slots(const Op *loop, const Type *stacked) {
   if (!op_is_scheduled(loop)) return 0;
   int64_t size = type_size(stacked, loop->group[0].from[0]);

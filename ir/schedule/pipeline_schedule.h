@@ -64,6 +64,13 @@ int schedule_loop_number(const ScheduleLoops *loops, OpId id); /* -1: it is none
 /* For a loop of a schedule: the first and the last loop of it; for others, the op itself. */
 OpId op_begins(const Fn *f, OpId id), op_ends(const Fn *f, OpId id);
 int64_t schedule_stage(const Module *m, const Op *forward, int64_t rank);
+typedef struct ScheduleStages { /* the stages of a program whose rounds follow a schedule */
+  ScheduleLoops loops;
+  int axis;
+  int64_t first, last, step; /* step: from the rank of one to that of the next */
+} ScheduleStages;
+
+bool schedule_stages(const Module *m, const Fn *entry, ScheduleStages *stages);
 /* Slots that its rounds take in turn in a stack of that type; 0: each has its own slice. */
 int64_t loop_slots(const Op *loop, const Type *stacked);
 

@@ -1,6 +1,7 @@
 /* Checks of tiers: which memory holds which value (ir/tiers.def). That the operands of one op are
    in the same memory is checked by the shape rules ([tier-c1], ir/shape/shape.c). */
 #include "ir/bytes.h"
+#include "ir/schedule/stream_order.h"
 #include "verify.h"
 
 static void check_kernel(Verifier *verifier) {
@@ -64,11 +65,46 @@ static void check_place(Verifier *verifier, ValueId id) {
                   tier_name(x->type.tier), tier_name(place_tier(verifier, x)));
 }
 
+/* May the op have operations on the stream? */
+static bool can_run_on(const Verifier *verifier, const Op *op, OpStream stream) {
+  if (op->code == OP_move) {
+    bool up = value_type(verifier->fn, op->out)->tier == TIER_device;
+    return stream == (up ? STREAM_up : STREAM_down);
+  }
+  if (op->code == OP_kernel && !kernel_beside(verifier->m, op->callee)) return false;
+  return stream == STREAM_host;
+}
+
+static void check_token(Verifier *verifier, const Op *op, AttrKey key, OpStream of) {
+  const Attr *numbers = attr_get(&op->attrs, key);
+  OpStream runs_on = op_stream(op);
+  if (!numbers) return;
+  if (numbers->i < 1 || numbers->i > 2)
+    verify_report(verifier, "E1103", verify_at_op(op),
+                  "[token-c2] `%s` has one number, or two: for a loop", attr_name(key));
+  if (key != ATTR_arrived && (runs_on == STREAM_compute || runs_on == of))
+    verify_report(verifier, "E1103", verify_at_op(op), "[token-c3] `%s` of an op that runs on `%s`",
+                  attr_name(key), stream_name(runs_on));
+}
+
+static void check_tokens(Verifier *verifier, const Op *op) {
+  const Attr *name = attr_get(&op->attrs, ATTR_runs_on);
+  OpStream runs_on = op_stream(op);
+  if (name && (runs_on == STREAM_compute || !can_run_on(verifier, op, runs_on)))
+    verify_report(verifier, "E1103", verify_at_op(op),
+                  "[token-c1] %s does not run on a stream `%s`", op_name(op->code), name->s);
+  check_token(verifier, op, ATTR_after_down, STREAM_down);
+  check_token(verifier, op, ATTR_after_host, STREAM_host);
+  check_token(verifier, op, ATTR_after_up, STREAM_up);
+  check_token(verifier, op, ATTR_arrived, STREAM_up);
+}
+
 void verify_tiers(Verifier *verifier) {
   const Fn *f = verifier->fn;
   if (f->kind == FN_KERNEL) check_kernel(verifier);
   for (OpId i = 0; i < f->ops.n; i++)
-    check_message(verifier, &f->ops.at[i]), check_work(verifier, &f->ops.at[i]);
+    check_message(verifier, &f->ops.at[i]), check_work(verifier, &f->ops.at[i]),
+        check_tokens(verifier, &f->ops.at[i]);
   for (ValueId i = 0; verifier->fence >= FENCE_PLACED && i < f->values.n; i++)
     check_place(verifier, i);
 }

@@ -18,6 +18,9 @@
    at different points of that program, or run programs of their own: (d) prove_hops.c, for all
    classes at once.
 
+   (e) Copies from and to the host, and operations of the host, on streams of their own:
+   prove_streams.c.
+
    The pass changes nothing. Must not: rely on the verifier; it derives bytes and order
    independently. */
 #include "prove.h"
@@ -268,24 +271,6 @@ static RankClass program_of(const Module *m) {
   return (RankClass){.stages = module_class(m), .sends = send_order(m)};
 }
 
-typedef struct TurnStages { /* the stages of m whose rounds follow a schedule */
-  ScheduleLoops loops;
-  int axis;
-  int64_t first, last, step; /* step: from the rank of one to that of the next */
-} TurnStages;
-
-static bool find_turns(const Module *m, const Fn *entry, TurnStages *stages) {
-  StageClass class = module_class(m);
-  OpId at = 0;
-  while (at < entry->ops.n && !schedule_find(entry, at, &stages->loops)) at++;
-  if (at == entry->ops.n) return false;
-  stages->axis = mesh_find(m, axis_of(&entry->ops.at[stages->loops.loop[0]])), stages->step = 1;
-  for (int i = 0; i < stages->axis; i++) stages->step *= m->mesh.at[i].size;
-  stages->first = *class.name ? class.first : 0,
-  stages->last = *class.name ? class.last : stages->loops.table.stages - 1;
-  return true;
-}
-
 /* Is a message of a loop in flight from one of its rounds to another? */
 static bool crosses_rounds(const Module *m, const Fn *entry, const ScheduleLoops *t) {
   for (int i = 0; i < t->n; i++)
@@ -296,7 +281,7 @@ static bool crosses_rounds(const Module *m, const Fn *entry, const ScheduleLoops
 /* Pipeline stages run the same rounds in different orders. Messages in flight while the stages
    run, but not across rounds, overlap with all rounds: one order shows that nothing touches their
    bytes. */
-static bool prove_turns(Module *m, const Fn *entry, const TurnStages *stages) {
+static bool prove_turns(Module *m, const Fn *entry, const ScheduleStages *stages) {
   int64_t last = crosses_rounds(m, entry, &stages->loops) ? stages->last : stages->first;
   for (int64_t s = stages->first; s <= last; s++) {
     EventList list = events_of_rank(m, entry, s * stages->step);
@@ -307,7 +292,7 @@ static bool prove_turns(Module *m, const Fn *entry, const TurnStages *stages) {
 
 /* The messages of each stage over the axis of the stages. */
 static void add_stages(RankClasses *all, Module *m, const Fn *entry, RankClass c,
-                       const TurnStages *stages) {
+                       const ScheduleStages *stages) {
   c.turns = true, c.stages.axis = stages->axis;
   for (int64_t s = stages->first; s <= stages->last; s++) {
     c.stages.first = c.stages.last = s;
@@ -318,9 +303,9 @@ static void add_stages(RankClasses *all, Module *m, const Fn *entry, RankClass c
 /* The program of one class of stages does not show which ranks wait for each other. */
 static bool prove_entry(Module *m, const Fn *entry) {
   RankClasses all = {0};
-  TurnStages stages;
+  ScheduleStages stages;
   bool class = *module_class(m).name;
-  if (find_turns(m, entry, &stages)) {
+  if (schedule_stages(m, entry, &stages)) {
     if (!prove_turns(m, entry, &stages)) return false;
     if (!class) add_stages(&all, m, entry, program_of(m), &stages);
     return class || prove_hops(m, all.at, all.n);
@@ -334,12 +319,13 @@ static bool prove_entry(Module *m, const Fn *entry) {
 void pass_prove(Module *m) {
   for (uint32_t i = 0; i < m->fns.n; i++)
     if (m->fns.at[i]->kind == FN_ENTRY && !prove_entry(m, m->fns.at[i])) return;
+  prove_streams(m);
 }
 
 /* The program of one class: without a schedule of its rounds, all of its stages send alike. */
 static void add_program(RankClasses *all, Module *m, const Fn *entry, RankClass c) {
-  TurnStages stages;
-  if (find_turns(m, entry, &stages)) add_stages(all, m, entry, c, &stages);
+  ScheduleStages stages;
+  if (schedule_stages(m, entry, &stages)) add_stages(all, m, entry, c, &stages);
   else add_messages(all, m, entry, c, 0);
 }
 

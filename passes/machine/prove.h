@@ -19,6 +19,9 @@ typedef struct RankClass { /* ranks that run one program */
 /* Every message that starts is waited for, once, and until then no op touches the bytes that it
    receives or writes the bytes that it sends. False: a diagnostic names the op (E1112). */
 bool prove_bytes(Module *m, const EventList *list);
+/* Operations of different streams that touch a common byte are ordered by tokens. False: a
+   diagnostic names the two (E1112). */
+bool prove_streams(Module *m);
 /* All classes send the same messages over every axis, in the same order, and reach the end, if
    every group of an axis has ranks of each. False: a diagnostic shows the messages, or the ranks
    that wait for each other (E1113). */

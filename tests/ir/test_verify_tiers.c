@@ -46,6 +46,19 @@ static const Broken modules[] = {
     {"tier-c7", "E1109",
      "offload\nbody @b(%0 : host f32[A:4], %1 : host f32[A:4]) {\n%2 = dot[A] %0, %1 : host "
      "f32[]\n}\n"},
+    {"token-c1", "E1103",
+     "offload\nbody @b(%0 : f32[A:4]) {\n%1 = move %0 {runs_on = \"up\"} : host f32[A:4]\n}\n"},
+    {"token-c1", "E1103",
+     "offload\nbody @b(%0 : f32[A:4]) {\n%1 = move %0 {runs_on = \"left\"} : host f32[A:4]\n}\n"},
+    {"token-c2", "E1103",
+     "offload\nbody @b(%0 : f32[A:4]) {\n%1 = move %0 {runs_on = \"down\", after_up = [1, 2, 3]} "
+     ": host f32[A:4]\n}\n"},
+    {"token-c3", "E1103",
+     "offload\nbody @b(%0 : f32[A:4]) {\n%1 = move %0 {after_up = [0]} : host f32[A:4]\n}\n"},
+    {"token-c3", "E1103",
+     "offload\nbody @b(%0 : f32[A:4]) {\n%1 = move %0 {runs_on = \"down\", after_down = [0]} : "
+     "host "
+     "f32[A:4]\n}\n"},
     {"target-c4", "E1103", "select\nbeside x86_64_v3 {..}\n"},
     {"target-c4", "E1103", "select\ntarget {device = gpu, ..}\nbeside sm_80 {device = gpu, ..}\n"},
     {"move-c1", "E1102",

@@ -1,0 +1,349 @@
+/* Streams and their tokens (stream_order.h): which stream runs an operation, by its bytes; which
+   operations of other streams it needs, as the last of each that touches one of its bytes, where
+   one of the two writes; and clocks of what is done, for a list of tokens.
+
+   The bytes of a stream's operations are kept by space, each range once with its last operation. */
+#include "stream_order.h"
+#include "pipeline_schedule.h"
+
+typedef struct StreamTouch {
+  EventBytes bytes;
+  int64_t last; /* operation */
+} StreamTouch;
+
+typedef VEC(StreamTouch) StreamTouches;
+
+typedef struct StreamWalk {
+  const Module *m;
+  const EventList *list;
+  StreamOrder *order;
+  int64_t count[STREAMS];     /* operations so far */
+  int64_t (*before)[STREAMS]; /* by event of the list */
+  bool *direct;               /* by space: it is a parameter with direct uploads */
+  StreamTouches
+      *touched[STREAMS]; /* by space: of the host; by uploads to parameters, STREAM_compute */
+} StreamWalk;
+
+const char *stream_name(OpStream stream) {
+  static const char *const names[STREAMS] = {"compute", "down", "host", "up"};
+  return names[stream];
+}
+
+bool module_has_streams(const Module *m) {
+  for (uint32_t i = 0; module_on_gpu(m) && i < m->fns.n; i++)
+    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++)
+      if (m->fns.at[i]->ops.at[k].code == OP_move) return true;
+  return false;
+}
+
+/* ---- attributes ---- */
+
+static const AttrKey after_keys[STREAMS] = {ATTR_arrived, ATTR_after_down, ATTR_after_host,
+                                            ATTR_after_up};
+
+int64_t token_back(const StreamToken *token, int64_t round) {
+  int64_t back = token->back + (round < 0 ? 0 : token->step * round);
+  return back < 0 ? 0 : back < MOST_BACK ? back : MOST_BACK;
+}
+
+static StreamToken token_of(const Op *o, AttrKey key) {
+  const Attr *a = attr_get(&o->attrs, key);
+  if (!a || a->i < 1) return (StreamToken){0};
+  return (StreamToken){true, a->list[0], a->i > 1 ? a->list[1] : 0};
+}
+
+static void set_token(Module *m, Op *o, AttrKey key, const StreamToken *token) {
+  int64_t list[] = {token->back, token->step};
+  if (token->waits) attr_set_ints(m, &o->attrs, key, token->step ? 2 : 1, list);
+}
+
+StreamTokens op_tokens(const Op *o) {
+  StreamTokens tokens = {.arrived = token_of(o, ATTR_arrived)};
+  for (OpStream stream = STREAM_down; stream < STREAMS; stream++)
+    tokens.after[stream] = token_of(o, after_keys[stream]);
+  return tokens;
+}
+
+OpStream op_stream(const Op *o) {
+  Str name = attr_str(&o->attrs, ATTR_runs_on, "");
+  for (OpStream stream = STREAM_down; stream < STREAMS; stream++)
+    if (!strcmp(name, stream_name(stream))) return stream;
+  return STREAM_compute;
+}
+
+static void drop_tokens(Op *o) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < o->attrs.n; i++) {
+    bool token = o->attrs.at[i].key == ATTR_runs_on;
+    for (OpStream stream = 0; stream < STREAMS; stream++)
+      token |= o->attrs.at[i].key == after_keys[stream];
+    if (!token) o->attrs.at[n++] = o->attrs.at[i];
+  }
+  o->attrs.n = n;
+}
+
+void op_set_tokens(Module *m, Op *o, OpStream stream, const StreamTokens *tokens) {
+  drop_tokens(o);
+  if (stream != STREAM_compute)
+    attr_set_str(m, &o->attrs, ATTR_runs_on, intern(m->ctx->names, stream_name(stream)));
+  for (OpStream other = STREAM_down; other < STREAMS; other++)
+    set_token(m, o, after_keys[other], &tokens->after[other]);
+  set_token(m, o, ATTR_arrived, &tokens->arrived);
+}
+
+static uint32_t op_number(const Module *m, const Fn *f, OpId op) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < m->fns.n && m->fns.at[i] != f; i++) n += m->fns.at[i]->ops.n;
+  return n + op;
+}
+
+/* ---- operations ---- */
+
+static bool on_host(const Module *m, const EventBytes *bytes) {
+  Tier t =
+      bytes->space < TIERS ? (Tier)bytes->space : m->globals.at[bytes->space - TIERS]->type.tier;
+  return t != TIER_device;
+}
+
+static const EventBytes *bytes_of(const EventList *list, const Event *event, uint32_t i) {
+  return &list->bytes.at[event->bytes + i];
+}
+
+/* Copies of stores and loops: where their bytes go. */
+static OpStream copy_stream(const Module *m, const EventList *list, const Event *event) {
+  for (uint32_t i = 0; i < event->nbytes; i++)
+    if (bytes_of(list, event, i)->written && on_host(m, bytes_of(list, event, i)))
+      return STREAM_host;
+  return STREAM_compute;
+}
+
+OpStream event_stream(const Module *m, const EventList *list, const Event *event) {
+  const Op *o = event_op(event);
+  if (event->kind != EVENT_RUN) return STREAM_compute;
+  if (o->code == OP_move)
+    return value_type(event->f, o->out)->tier == TIER_device ? STREAM_up : STREAM_down;
+  if (o->code == OP_kernel) return kernel_beside(m, o->callee) ? STREAM_host : STREAM_compute;
+  return copy_stream(m, list, event);
+}
+
+/* To a parameter, of a program in which steps overlap. */
+bool event_is_direct(const Module *m, const EventList *list, const Event *event) {
+  if (event_stream(m, list, event) != STREAM_up || !module_copies_stay(m)) return false;
+  for (uint32_t i = 0; i < event->nbytes; i++) {
+    const EventBytes *bytes = bytes_of(list, event, i);
+    if (bytes->written && bytes->space >= TIERS &&
+        m->globals.at[bytes->space - TIERS]->kind == GLOBAL_PARAM && !on_host(m, bytes))
+      return true;
+  }
+  return false;
+}
+
+/* ---- needs ---- */
+
+static void needs(const StreamTouches *touches, const EventBytes *bytes, int64_t *last) {
+  for (uint32_t i = 0; i < touches->n; i++) {
+    const StreamTouch *touch = &touches->at[i];
+    if (touch->last > *last && (touch->bytes.written || bytes->written) &&
+        bytes_meet(&touch->bytes, bytes))
+      *last = touch->last;
+  }
+}
+
+static bool same_bytes(const EventBytes *a, const EventBytes *b) {
+  return a->from == b->from && a->to == b->to && a->of == b->of && a->written == b->written;
+}
+
+static void keep(const StreamWalk *walk, StreamTouches *touches, const EventBytes *bytes,
+                 int64_t operation) {
+  for (uint32_t i = 0; i < touches->n; i++)
+    if (same_bytes(&touches->at[i].bytes, bytes)) {
+      touches->at[i].last = operation;
+      return;
+    }
+  vec_push(walk->m->arena, *touches, (StreamTouch){*bytes, operation});
+}
+
+static void find_needs(const StreamWalk *walk, StreamEvent *at) {
+  for (uint32_t i = 0; i < at->event->nbytes; i++) {
+    const EventBytes *bytes = bytes_of(walk->list, at->event, i);
+    if (bytes->space >= TIERS + walk->m->globals.n) continue; /* a variable of the host program */
+    if (!on_host(walk->m, bytes) && !at->direct)
+      needs(&walk->touched[STREAM_compute][bytes->space], bytes, &at->needs_arrived);
+    for (OpStream stream = STREAM_down; on_host(walk->m, bytes) && stream < STREAMS; stream++)
+      if (stream != at->stream)
+        needs(&walk->touched[stream][bytes->space], bytes, &at->needs[stream]);
+  }
+}
+
+static void keep_all(const StreamWalk *walk, const StreamEvent *at) {
+  for (uint32_t i = 0; at->stream != STREAM_compute && i < at->event->nbytes; i++) {
+    const EventBytes *bytes = bytes_of(walk->list, at->event, i);
+    int64_t number = at->issued[at->stream] + 1;
+    if (bytes->space >= TIERS + walk->m->globals.n) continue;
+    if (on_host(walk->m, bytes))
+      keep(walk, &walk->touched[at->stream][bytes->space], bytes, number);
+    else if (at->direct) keep(walk, &walk->touched[STREAM_compute][bytes->space], bytes, number);
+  }
+}
+
+/* The period before them was done again. */
+static void move_touches(StreamWalk *walk, StreamTouches *touches, int64_t since, int64_t skipped) {
+  for (uint32_t space = 0; space < TIERS + walk->m->globals.n; space++)
+    for (uint32_t i = 0; i < touches[space].n; i++)
+      if (touches[space].at[i].last > since) touches[space].at[i].last += skipped;
+}
+
+/* Rounds that are not listed do as many operations as the period before them, on the same bytes. */
+static void skip(StreamWalk *walk, const Event *event) {
+  for (OpStream stream = STREAM_down; stream < STREAMS; stream++) {
+    int64_t since = walk->before[event->since][stream],
+            skipped = event->rounds / event->period * (walk->count[stream] - since);
+    move_touches(walk, walk->touched[stream], since, skipped);
+    if (stream == STREAM_up) move_touches(walk, walk->touched[STREAM_compute], since, skipped);
+    walk->count[stream] += skipped;
+  }
+}
+
+/* Does it use a parameter to which there are direct uploads? */
+static bool uses_direct(const StreamWalk *walk, const Event *event) {
+  for (uint32_t i = 0; i < event->nbytes; i++) {
+    const EventBytes *bytes = bytes_of(walk->list, event, i);
+    if (bytes->space < TIERS + walk->m->globals.n && walk->direct[bytes->space]) return true;
+  }
+  return false;
+}
+
+static void find_direct(StreamWalk *walk) {
+  for (uint32_t i = 0; i < walk->list->at.n; i++) {
+    const Event *event = &walk->list->at.at[i];
+    bool direct = event_is_direct(walk->m, walk->list, event);
+    for (uint32_t k = 0; direct && k < event->nbytes; k++) {
+      const EventBytes *bytes = bytes_of(walk->list, event, k);
+      if (bytes->written) walk->direct[bytes->space] = true;
+    }
+  }
+}
+
+static void add_operation(StreamWalk *walk, const Event *event) {
+  StreamEvent at = {.event = event, .stream = event_stream(walk->m, walk->list, event)};
+  bool computes = at.stream == STREAM_compute;
+  if (event->kind == EVENT_SKIP) skip(walk, event);
+  if (event->kind == EVENT_SKIP || event->kind == EVENT_END) return;
+  if (computes && !uses_direct(walk, event)) return;
+  at.op = op_number(walk->m, event->f, event->op);
+  at.direct = event_is_direct(walk->m, walk->list, event);
+  memcpy(at.issued, walk->count, sizeof at.issued);
+  find_needs(walk, &at);
+  keep_all(walk, &at);
+  walk->count[at.stream]++;
+  vec_push(walk->m->arena, walk->order->at, at);
+}
+
+static StreamOrder order_of(const Module *m, const EventList *list) {
+  StreamOrder order = {.entry = list->entry};
+  StreamWalk walk = {.m = m, .list = list, .order = &order};
+  walk.direct = arena_alloc(m->arena, TIERS + m->globals.n);
+  memset(walk.direct, 0, TIERS + m->globals.n);
+  find_direct(&walk);
+  walk.before = arena_alloc(m->arena, sizeof *walk.before * (list->at.n + 1));
+  for (OpStream stream = 0; stream < STREAMS; stream++) {
+    walk.touched[stream] = ARENA_ARRAY(m->arena, StreamTouches, TIERS + m->globals.n);
+    memset(walk.touched[stream], 0, sizeof *walk.touched[stream] * (TIERS + m->globals.n));
+  }
+  for (int run = 0; run < (module_copies_stay(m) ? 2 : 1); run++)
+    for (uint32_t i = 0; i < list->at.n; i++) {
+      memcpy(walk.before[i], walk.count, sizeof walk.count);
+      add_operation(&walk, &list->at.at[i]);
+    }
+  return order;
+}
+
+/* Does the stage take its turns as the one before it? */
+static bool turns_alike(const ScheduleTable *table, int64_t stage) {
+  return table->most[stage] == table->most[stage - 1] &&
+         (!table->wait || table->wait[stage] == table->wait[stage - 1]);
+}
+
+static void add_orders(const Module *m, const Fn *entry, bool every, StreamOrders *orders) {
+  ScheduleStages stages = {.first = 0, .last = 0};
+  bool turns = schedule_stages(m, entry, &stages);
+  for (int64_t s = stages.first; s <= stages.last; s++) {
+    if (turns && s > stages.first && turns_alike(&stages.loops.table, s)) continue;
+    EventList list = events_in_periods(m, entry, turns ? s * stages.step : 0, every);
+    vec_push(m->arena, *orders, order_of(m, &list));
+  }
+}
+
+StreamOrders stream_orders(const Module *m, bool every) {
+  StreamOrders orders = {0};
+  for (uint32_t i = 0; module_has_streams(m) && i < m->fns.n; i++)
+    if (m->fns.at[i]->kind == FN_ENTRY) add_orders(m, m->fns.at[i], every, &orders);
+  return orders;
+}
+
+/* ---- clocks ---- */
+
+void clocks_begin(StreamClocks *clocks) {
+  for (OpStream stream = 0; stream < STREAMS; stream++)
+    clocks->now[stream] = (StreamClock){0}, clocks->issued[stream].n = 0;
+}
+
+static void add_done(StreamClock *to, const StreamClock *from) {
+  for (OpStream stream = 0; stream < STREAMS; stream++)
+    if (from->done[stream] > to->done[stream]) to->done[stream] = from->done[stream];
+}
+
+/* An operation that is not listed knows no less than the last listed one before it. */
+static void wait_for(StreamClocks *clocks, OpStream waits, OpStream other, int64_t number) {
+  uint32_t from = 0, to = clocks->issued[other].n;
+  while (from < to) {
+    uint32_t half = from + (to - from) / 2;
+    if (clocks->issued[other].at[half].number <= number) from = half + 1;
+    else to = half;
+  }
+  if (from) add_done(&clocks->now[waits], &clocks->issued[other].at[from - 1]);
+  if (number > clocks->now[waits].done[other]) clocks->now[waits].done[other] = number;
+}
+
+static void wait_by(StreamClocks *clocks, const StreamEvent *event, OpStream waits, OpStream other,
+                    const StreamToken *token) {
+  if (!token->waits) return;
+  wait_for(clocks, waits, other, event->issued[other] - token_back(token, event->event->round));
+}
+
+/* An order that holds without tokens. */
+static void follow_compute(StreamClocks *clocks, const StreamEvent *event) {
+  if (event->stream == STREAM_down || event->direct)
+    add_done(&clocks->now[event->stream], &clocks->now[STREAM_compute]);
+}
+
+void clocks_wait(StreamClocks *clocks, const StreamEvent *event, const StreamTokens *tokens) {
+  wait_by(clocks, event, STREAM_compute, STREAM_up, &tokens->arrived);
+  follow_compute(clocks, event);
+  for (OpStream stream = STREAM_down; event->stream != STREAM_compute && stream < STREAMS; stream++)
+    if (stream != event->stream)
+      wait_by(clocks, event, event->stream, stream, &tokens->after[stream]);
+}
+
+StreamNeed clocks_need(const StreamClocks *clocks, const StreamEvent *event) {
+  if (event->needs_arrived > clocks->now[STREAM_compute].done[STREAM_up])
+    return (StreamNeed){true, true, STREAM_up, event->needs_arrived};
+  for (OpStream stream = STREAM_down; event->stream != STREAM_compute && stream < STREAMS; stream++)
+    if (event->needs[stream] > clocks->now[event->stream].done[stream])
+      return (StreamNeed){true, false, stream, event->needs[stream]};
+  return (StreamNeed){0};
+}
+
+void clocks_meet(StreamClocks *clocks, const StreamEvent *event, const StreamNeed *need) {
+  wait_for(clocks, need->arrived ? STREAM_compute : event->stream, need->of, need->number);
+  if (need->arrived) follow_compute(clocks, event);
+}
+
+void clocks_issue(StreamClocks *clocks, const StreamEvent *event) {
+  OpStream stream = event->stream;
+  if (stream == STREAM_compute) return;
+  StreamClock *now = &clocks->now[stream];
+  now->number = now->done[stream] = event->issued[stream] + 1;
+  vec_push(clocks->arena, clocks->issued[stream], *now);
+  if (stream == STREAM_up && !event->direct) add_done(&clocks->now[STREAM_compute], now);
+}

@@ -1,0 +1,89 @@
+/* Streams of a program for a GPU whose host holds states or activations: `compute` runs kernels of
+   the GPU, `down` copies to the host, `host` runs kernels and copies of the host, `up` copies to
+   the GPU. A stream runs its operations in the order in which the host program issues them.
+
+   Tokens order operations of different streams. A token of an op is a number d for a stream S: the
+   op waits until S has done all but the latest d operations that it was given. In a loop the number
+   may depend on the round: d = back + step * n in round n; less than 0 counts as 0. Where fewer
+   than d have been issued there is nothing to wait for, and MOST_BACK replaces any larger number.
+   Ops have tokens as attributes, [back] or [back, step]: `after_down`, `after_host`, `after_up` for
+   the op's own stream, and `arrived`, for which `compute` waits: a number of uploads. Pass
+   `streams` assigns them, pass `prove` checks them, `plan` gives times by them, and the runtime
+   issues, records and waits by them.
+
+   Two more orders hold without a token, since copies go through slots of the GPU's memory: a
+   download follows what `compute` was given before it, and `compute` goes on after an upload. A
+   direct upload, to a parameter, uses no slot: it follows what `compute` was given before it, and
+   `compute` goes on at once; what reads the parameter has the token `arrived`. Steps of a program
+   with direct uploads overlap; in others `compute` waits at the end of an entry for all streams. */
+#ifndef SHARDC_STREAM_ORDER_H
+#define SHARDC_STREAM_ORDER_H
+#include "events.h"
+
+typedef enum OpStream { STREAM_compute, STREAM_down, STREAM_host, STREAM_up, STREAMS } OpStream;
+enum { MOST_BACK = 1023 };
+
+typedef struct StreamToken {
+  bool waits;
+  int64_t back, step;
+} StreamToken;
+
+typedef struct StreamTokens { /* of an op */
+  StreamToken after[STREAMS]; /* for its own stream: those of other streams */
+  StreamToken arrived;        /* for `compute`: uploads */
+} StreamTokens;
+
+typedef struct StreamEvent { /* an operation of a stream, or of `compute` */
+  const Event *event;
+  uint32_t op; /* of all ops of the module, by function */
+  OpStream stream;
+  bool direct;             /* an upload to a parameter */
+  int64_t issued[STREAMS]; /* operations before it, also those of rounds that are not listed */
+  int64_t needs[STREAMS];  /* the operations of other streams that must be done before it */
+  int64_t needs_arrived;   /* the uploads that must be done before `compute` goes on */
+} StreamEvent;
+
+typedef struct StreamOrder { /* the operations of an entry; if steps overlap, of two of its runs */
+  const Fn *entry;
+  VEC(StreamEvent) at;
+} StreamOrder;
+
+typedef struct StreamClock { /* when operation `number` of a stream is done, these are done */
+  int64_t number, done[STREAMS];
+} StreamClock;
+
+typedef struct StreamClocks { /* while operations are issued, one after the other */
+  Arena *arena;
+  StreamClock now[STREAMS];
+  VEC(StreamClock) issued[STREAMS];
+} StreamClocks;
+
+const char *stream_name(OpStream stream);
+bool module_has_streams(const Module *m);
+OpStream event_stream(const Module *m, const EventList *list, const Event *event);
+bool event_is_direct(const Module *m, const EventList *list, const Event *event);
+int64_t token_back(const StreamToken *token, int64_t round); /* d */
+StreamTokens op_tokens(const Op *o);
+void op_set_tokens(Module *m, Op *o, OpStream stream, const StreamTokens *tokens);
+OpStream
+op_stream(const Op *o); /* as pass `streams` has written it; `compute`: nothing is written */
+/* One per entry, and one for each of its stages whose rounds follow the schedule in another order;
+   none for a program without streams. `every`: with all rounds of loops, instead of those that show
+   all. */
+typedef VEC(StreamOrder) StreamOrders;
+StreamOrders stream_orders(const Module *m, bool every);
+
+typedef struct StreamNeed { /* an operation that must be done, and that nothing waits for */
+  bool missing, arrived;    /* arrived: `compute` must wait for it */
+  OpStream of;
+  int64_t number;
+} StreamNeed;
+
+/* Waits by tokens. */
+void clocks_wait(StreamClocks *clocks, const StreamEvent *event, const StreamTokens *tokens);
+StreamNeed clocks_need(const StreamClocks *clocks, const StreamEvent *event);
+/* Waits for just that operation. */
+void clocks_meet(StreamClocks *clocks, const StreamEvent *event, const StreamNeed *need);
+void clocks_issue(StreamClocks *clocks, const StreamEvent *event);
+void clocks_begin(StreamClocks *clocks);
+#endif
