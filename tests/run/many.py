@@ -8,7 +8,8 @@ number that this many bytes hold; not for messages through the host), split (sav
 stage; micro-batches stream through the stages), offload (the optimizer is on the host if that is built; 2: also
 gradients, parameters and saved inputs; `stack`: only of the layers, with their gradients), signs (1-bit Adam of four
 workers, frozen after this number of steps), schedule (of the pipeline), int8 (gradients and gathered weights are sent
-in 8 bits), late (updates come one step late after this number of steps), states (moments are kept in bf16).
+in 8 bits), late (updates come one step late after this number of steps), states (moments are kept in bf16), aside
+(training goes on while checkpoints are written).
 """
 import json, os, random, re, shutil, struct, subprocess
 from common import EXAMPLES, MPI, ROOT, floats
@@ -27,7 +28,7 @@ CHOICES = {'model': ['sparse', 'llama', 'bert', 'mixer'], 'zero': [0, 1, 2, 3], 
            'parts': [1, 4], 'recompute': [0, 1, 'part', 'auto'], 'precision': ['f32', 'bf16'], 'clip': [0, 1],
            'bucket': list(BUCKETS), 'hybrid': [0, 1], 'reduce': [0, 'bf16', 'f32'], 'grad': [0, 'bf16'],
            'flight': [0, 1, '1MiB'], 'split': [0, 1], 'pipe': [1, 2],
-           'offload': [0, 1, 2]}
+           'offload': [0, 1, 2], 'aside': [0, 1]}
 STACKS = {'bert': 'encoder', 'llama': 'layers', 'deep': 'layers'}
 SPLITS = {'llama': 'Kv, Mlp, Vocab', 'deep': 'Kv, Mlp, Vocab', 'mixer': 'Wide, Places'}
 PATH = os.pathsep.join([os.path.join(ROOT, 'tests', 'ranks'), EXAMPLES, os.path.join(ROOT, 'tests', 'reference')])
@@ -82,6 +83,9 @@ def with_delay(text, after):
 
 def with_states(text):
     return re.sub(r'(optim (?:adamw|lamb)[^\n;]*)', r'\1 states = bf16', text)
+
+
+def with_saves(text): return re.sub(r'\n( *)optim ', r'\n\1save every = 2 keep = 1 async = on\g<0>', text, count=1)
 
 
 def kept(row):
@@ -171,6 +175,7 @@ class Bench:
         if row.get('signs'): text = with_signs(text, row['signs'])
         if row.get('states'): text = with_states(text)
         if row.get('late'): text = with_delay(text, row['late'])
+        if row.get('aside'): text = with_saves(text)
         if not row['clip']: text = re.sub(r'\n *clip .*', '', text)
         open(f'{s.folder}/{name}.shard', 'w').write(text + plan_text(row, 'p'))
         ranks = ranks_of(row)
@@ -180,7 +185,8 @@ class Bench:
         if os.path.exists(f'{s.folder}/account'): os.unlink(f'{s.folder}/account')
         said = s.call(*before(s.shardc, ranks), f'./{name}.exe', *behind(ranks), 'train', '--steps', str(s.steps),
                       '--out', name, '--check-memory',
-                      '--profile', '--threads', '1', '--save-every', '0', '--dump', f'{name}.st')
+                      '--profile', '--threads', '1', '--save-every', '2' if row.get('aside') else '0', '--dump',
+                      f'{name}.st')
         rows = [r for r in map(json.loads, open(f'{s.folder}/{name}/metrics.jsonl')) if 'loss' in r]
         found = [r['loss'] for r in rows], [r.get('grad_norm', 0) for r in rows], floats(f'{s.folder}/{name}.st'), said
         plan = json.loads(s.call(s.shardc, 'plan', f'{name}.shard', '--plan', 'p', '--json', *options).splitlines()[0])
@@ -236,21 +242,22 @@ def classes(plan):
         device, host = c['bytes']['total'] - c['bytes']['reserve'], c.get('host', {}).get('total', 0)
         for part in c['ranks'].split(','):
             first, _, last = part.partition('-')
-            for rank in range(int(first), int(last or first) + 1): need[rank] = device, host, c['host_pinned']['total']
+            for rank in range(int(first), int(last or first) + 1):
+                need[rank] = device, host, c['host_pinned']['total'], c.get('host', {}).get('snapshot', 0)
     return need
 
 
 def memory(found):
     said, need = found[3], classes(found[4])
-    rows = re.findall(r'^(step|eval|init|logits|decode) +(\d+) +(\d+) +(\d+)  (\w+)', said, re.M)
+    rows = re.findall(r'^(step|eval|init|logits|decode|snapshot) +(\d+) +(\d+) +(\d+)  (\w+)', said, re.M)
     all_ = re.search(r'^arenas +(\d+) bytes', said, re.M)
     if not rows or any(r[4] != 'exact' for r in rows): return f'memory: {rows}'
     planned = sum(need[0][:2])                  # arenas of both memories
     if int(all_.group(1)) != planned: return f'memory: {all_.group(1)} bytes of arenas, {planned} planned'
     for pinned, *gpus in found[5]:
         rank = next(i for i, n in enumerate(gpus) if n)
-        device, host, besides = need[rank]
-        if (sum(gpus), pinned) != (device, host + besides):
+        device, host, besides, spare = need[rank]        # a rank that writes nothing has no snapshot
+        if (sum(gpus), pinned) not in ((device, host + besides), (device, host + besides - spare)):
             return f'memory: host and GPUs gave {found[5]} bytes, rank {rank} was planned {need[rank]}'
 
 

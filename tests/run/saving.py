@@ -1,13 +1,14 @@
 """Saving while training goes on (`save async = on`): python3 saving.py SHARDC FAILING.SO [KILLS]
 
 The files of every checkpoint are, byte for byte, those of synchronous saves by the same executable, under plans of one
-to four ranks, and the snapshot has exactly the bytes that were predicted. A disk that is slow (FAILING.SO) makes saves
+to four ranks, on processors and on the stand-in GPU, and the snapshot has exactly the bytes that were predicted. A plan
+that does not fit for its snapshot alone is told to save synchronously. A disk that is slow (FAILING.SO) makes saves
 last for several steps. Then, while a save is in flight: the process is killed (KILLS times, 8, half of them with four
 ranks of which one is killed), the disk fills, a signal comes, the run directory is moved. Every checkpoint with a final
 name equals that of the unbroken run, metrics reach at least as far, and the resumed run ends with the same bytes.
 """
 import glob, hashlib, json, os, random, shutil, signal, struct, subprocess, sys, time
-from common import check, preload, read, run, text_file, workdir
+from common import check, mend, preload, read, run, text_file, workdir
 
 SHARDC, KILLS, D = os.path.abspath(sys.argv[1]), int((sys.argv + ['8'])[3]), workdir()
 FAILING, rng = preload(os.path.abspath(sys.argv[2])), random.Random(7)
@@ -39,6 +40,8 @@ CASES = {  # ranks, train, plan
     'z3': (4, ADAM, FOUR + 'zero 3 over data'),
     'stages': (4, ADAM, PIPE + 'pipeline one_f_one_b; zero 1 over data'),
     'frozen': (1, ADAM, ''), 'frozen_z3': (2, ADAM, DATA + 'zero 3 over data'),
+    'gpu': (1, ADAM, 'micro 2'), 'gpu_host': (1, ADAM, 'micro 2; offload optimizer, params -> host'),
+    'gpu_two': (2, ADAM, DATA + 'zero 2 over data; offload optimizer -> host'),
     'chunks': (4, 'optim sgd lr = 1e-2 momentum = 0.9', PIPE + 'pipeline interleaved; offload optimizer -> host'),
 }
 # Frozen weights are in files of their own, which later checkpoints link to.
@@ -57,9 +60,14 @@ plan p for M { %s }
 '''
 
 
+def options(name): return ['--target', 'sm_80'] if 'gpu' in name else []
+
+
 def go(name, out, *more, expect=0, slow=0, **env):
     command = [f'./{name}', 'train', '--out', out, '--quiet', '--threads', '1', *more]
-    if CASES[name][0] > 1: command = [SHARDC, 'run', command[0], '-n', str(CASES[name][0]), '--', *command[1:]]
+    if CASES[name][0] > 1 or options(name):
+        stand_in = ['--emulate'] if options(name) else []
+        command = [SHARDC, 'run', command[0], '-n', str(CASES[name][0]), *stand_in, '--', *command[1:]]
     if slow: env = dict(env, LD_PRELOAD=FAILING, SLOW=str(slow))
     return run(*command, cwd=D, expect=expect, env=env)
 
@@ -99,14 +107,15 @@ def ends_alike(name, out, what):
 def equal(name):
     ranks, train, plan = CASES[name]
     open(f'{D}/m.shard', 'w').write((ADAPTERS if 'frozen' in name else MODEL) % (train, plan))
-    run(SHARDC, 'compile', 'm.shard', '--plan', 'p', '-o', name, '--quick', '-q', cwd=D)
+    run(SHARDC, 'compile', 'm.shard', '--plan', 'p', '-o', name, '--quick', '-q', *options(name), cwd=D)
     said = go(name, name + '.on', '--check-memory', slow=2)[1]
     go(name, name + '.off', '--set', 'train.save.async=off')
     steps = steps_of(name + '.on')
     check(steps == steps_of(name + '.off') and len(steps) == 6, f'{name}: {steps}')
     whole(name + '.on', name + '.off', name)
     rows = [line.split() for line in said.splitlines() if line.startswith('snapshot')]
-    planned = json.loads(run(SHARDC, 'plan', 'm.shard', '--plan', 'p', '--json', cwd=D)[0].splitlines()[0])
+    planned = run(SHARDC, 'plan', 'm.shard', '--plan', 'p', '--json', *options(name), cwd=D)[0]
+    planned = json.loads(planned.splitlines()[0])
     planned = max(c['host']['snapshot'] for c in planned['classes'])
     links = {os.stat(p).st_nlink for p in glob.glob(f'{D}/{name}.on/step-*/frozen-*')}
     check(links == ({6} if 'frozen' in name else set()), f'{name}: links of frozen files: {links}')
@@ -183,8 +192,26 @@ def moved(name):
     check(len(steps_of('there')) == 6, f'{name}: moved: {steps_of("there")}')
 
 
+def tight(target, machine, host):
+    """A machine whose memory lacks half of the snapshot. The edit makes saves synchronous, and the plan fits."""
+    text = MODEL % (ADAM, 'on box; micro 8') + 'machine box { node arch = %s %s }\n'
+    words = ['plan', 'm.shard', '--plan', 'p', *([] if host else ['--target', target])]
+    open(f'{D}/m.shard', 'w').write(text % (target, machine % '16GiB'))
+    plan = json.loads(run(SHARDC, *words, '--json', cwd=D)[0].splitlines()[0])
+    bytes_ = plan['classes'][0]
+    need = bytes_['host']['total'] + (bytes_['host_pinned']['total'] if host else bytes_['bytes']['total'])
+    memory = f'{(need - bytes_["host"]["snapshot"] // 2) // 1024}KiB'
+    open(f'{D}/m.shard', 'w').write(text % (target, machine % memory))
+    said = run(SHARDC, *words, cwd=D, expect=3)[1]
+    check('E0801' in said and '`save async = off` would need' in said, f'{target}: {said}')
+    edits = mend(f'{D}/m.shard', SHARDC, *words)
+    check([e['text'] for e in edits] == ['off'] and 'async = off' in open(f'{D}/m.shard').read(), f'{target}: {edits}')
+
+
 text_file(f'{D}/text.txt')
 array(f'{D}/x.npy')
+tight('x86_64_v3', 'memory = %s', False)
+tight('sm_80', 'memory = 40GiB gpus = 1\n  host memory = %s', True)
 for case in CASES: equal(case)
 spans = [kills('one', KILLS - KILLS // 2), kills('z3', KILLS // 2)]
 for case in 'one', 'z3':
