@@ -104,6 +104,7 @@ Exit load_module(Cli *o, Module **m);
 /* --tune-db, --require-tuned: records become settings of the module (tune_records.c) */
 Exit use_records(Cli *o, Module *m);
 const char *machine_target(const Module *m);
+bool machine_compiles(const Cli *o, const Module *m);
 Exit describe_target(Cli *o, Module *m);  /* before passes run; what a dump says already is kept */
 bool can_write(Ctx *c, const char *path); /* false: E0002 */
 Exit write_text(Ctx *c, const char *path, const char *text,

@@ -221,6 +221,7 @@ static const char *class_names(Arena *arena, const Programs *programs) {
 static Exit prepare(Cli *o, Module *m, CompileParts *parts, const char *name) {
   Programs programs = {.n = 1, .at = {m}};
   PipelineOptions options = {0};
+  if (!machine_compiles(o, m)) return EXIT_INPUT;
   Exit e = suit_target(o, m, parts->kind);
   if (e == EXIT_FINE) e = pipeline_options(o, m, &options);
   if (e == EXIT_FINE && o->noise > 0 && (e = run_pipeline(o, m, "micro")) == EXIT_FINE)

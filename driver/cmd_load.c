@@ -67,10 +67,27 @@ static Module *load_ir(Cli *o, const char *path) {
   return good ? m : NULL; /* it may be edited by hand */
 }
 
-/* The target that the plan's machine names; "": it says nothing of it. */
+/* The target that the plan's machine names; "": it says nothing of it. For an arch that is none,
+   the one whose programs a plan shows. */
 const char *machine_target(const Module *m) {
-  const char *name = module_word(m, "machine.node.arch");
-  return strcmp(name, "native") ? name : "";
+  const char *name = machine_arch(m);
+  if (!name || !strcmp(name, "native")) return "";
+  const Arch *arch = arch_find(name);
+  return arch && arch_only_planned(arch) ? arch->as : name;
+}
+
+/* False: the machine's arch is for plans alone, which is said. */
+bool machine_compiles(const Cli *o, const Module *m) {
+  const char *name = machine_arch(m), *all = "";
+  const Arch *arch = name ? arch_find(name) : NULL;
+  if (o->value[OPT_TARGET] || !arch || !arch_only_planned(arch)) return true;
+  for (int i = 0; target_name(i); i++)
+    all = arena_printf(o->c->arena, "%s%s%s", all, *all ? ", " : "", target_name(i));
+  Report *r = diag_at(o->c->diag, "E0602", o->facts ? o->facts->on : (Span){0},
+                      "no programs are compiled for `arch = %s`, which is for `plan`", name);
+  diag_label(r, "a machine with %s", name);
+  diag_help(r, "`--target NAME` compiles for another one: %s", all);
+  return false;
 }
 
 /* The command line overrides the machine of the plan. `verify`, which runs the ranks on this

@@ -29,6 +29,7 @@ static void find_later(Planned *planned) {
   const Fn *later = module_later_step(planned->m);
   planned->later = plan_step(planned->programs.at, planned->programs.n, later),
   planned->steps = train_steps(planned->m);
+  planned->later_forecast = plan_forecast(planned->programs.at, planned->programs.n, later);
   planned->phase = later ? fn_phase(later) : PHASE_none;
   planned->from = later ? fmax((double)fn_phase_from(later), 0) : 0;
 }
@@ -54,6 +55,8 @@ static Exit find_plan(Cli *o, Planned *planned) {
   }
   planned->machine = plan_machine(planned->m);
   planned->step = plan_step(planned->programs.at, planned->programs.n, ir_main_entry(planned->m));
+  planned->forecast =
+      plan_forecast(planned->programs.at, planned->programs.n, ir_main_entry(planned->m));
   find_later(planned);
   planned->fits = !planned->machine.memory || fit_check(o, planned->m, o->facts);
   planned->fits = fit_hosts(o, &planned->programs, o->facts) && planned->fits;

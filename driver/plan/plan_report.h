@@ -7,6 +7,7 @@
 #include "driver/fit/fit.h"
 #include "driver/sheet/sheet.h"
 #include "ir/cost/count.h"
+#include "ir/cost/forecast.h"
 #include "ir/cost/step.h"
 #include "ir/phases.h"
 #include "ir/plan/stage_class.h"
@@ -77,8 +78,9 @@ typedef struct Planned {
   int64_t frame; /* bytes of the largest entry's frame, part of need.total */
   Machine machine;
   PlanStep step, later; /* later: 1-bit Adam's frozen ones, late ones, after `from` of `step` */
-  Phase phase;          /* of those; PHASE_none: there are none */
-  double from, steps;   /* from 0: the run finds out */
+  Forecast forecast, later_forecast; /* of these */
+  Phase phase;                       /* of those; PHASE_none: there are none */
+  double from, steps;                /* from 0: the run finds out */
   bool fits;
   Alternatives accumulate, micro, bucket; /* plan_alternatives.c */
   Timeline timeline;                      /* only if a picture is wanted */
@@ -103,6 +105,7 @@ const char *plan_formula(const Module *m, int part, int64_t bytes);
 /* Parts of these. */
 void plan_traffic_of(Sheet *sheet, const Planned *planned, const PlanStep *step);
 void plan_time_of(Sheet *sheet, const Planned *planned, const PlanStep *step);
+void plan_forecast_of(Sheet *sheet, const Planned *planned, const Forecast *forecast);
 void plan_freeze(Sheet *sheet, const Planned *planned); /* plan_freeze.c */
 void plan_moves(Sheet *sheet, bool shown, const char *words, const Moves *moves); /* plan_host.c */
 void plan_measured(Sheet *sheet, const Planned *planned, const PlanGantt *plan);

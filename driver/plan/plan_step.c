@@ -149,6 +149,7 @@ void topic_later(Sheet *sheet, const Planned *planned) {
   plan_moves(sheet, moves.calls > 0, "such a step", &moves);
   plan_traffic_of(sheet, planned, later);
   plan_time_of(sheet, planned, later);
+  plan_forecast_of(sheet, planned, &planned->later_forecast);
   sheet_close(sheet);
   if (plan_freezes(planned)) plan_freeze(sheet, planned);
   else if (late->total > 0 && before->pcie + before->host > 0)

@@ -77,7 +77,7 @@ Report *setting_wrong_value(const Check *check, const char *what, const AstValue
   return r;
 }
 
-/* sm_100 is no slip for sm_80. */
+/* sm_60 is no slip for sm_80. */
 static bool other_number(const char *a, const char *b) {
   a = strpbrk(a, "0123456789"), b = strpbrk(b, "0123456789");
   return a && b && strtol(a, NULL, 10) != strtol(b, NULL, 10);

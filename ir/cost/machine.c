@@ -8,6 +8,7 @@
    the link (alpha-beta model; Hockney). Times are bounds: peaks that are reached, messages that
    never wait. */
 #include "machine.h"
+#include "message_time.h"
 #include "ir/schedule/message.h"
 #include "ir/shape/placement.h"
 #include <stdlib.h>
@@ -64,7 +65,7 @@ static int64_t stride_of(const Module *m, int axis) {
 }
 
 /* Ranks of one ring over the axis that are in one node. */
-static int64_t joined(const Module *m, const Machine *machine, int axis) {
+int64_t axis_joined(const Module *m, const Machine *machine, int axis) {
   int64_t n = machine->in_node / stride_of(m, axis), size = m->mesh.at[axis].size;
   return n < 1 ? 1 : n < size ? n : size;
 }
@@ -87,8 +88,8 @@ static double rate_inside(const Module *m, const Machine *machine, int axis) {
 }
 
 /* Bytes per second that a rank sends over an axis, 0: not known. */
-static double rate_over(const Module *m, const Machine *machine, int axis) {
-  int64_t k = joined(m, machine, axis);
+double axis_rate(const Module *m, const Machine *machine, int axis) {
+  int64_t k = axis_joined(m, machine, axis);
   if (!axis_crosses(m, machine, axis) || machine->inter <= 0) return rate_inside(m, machine, axis);
   double out = machine->inter * (double)k / (double)machine->in_node;
   if (machine->carries > 0 && machine->carries < out) out = machine->carries;
@@ -102,7 +103,8 @@ static double hops_of(OpCode kind, double n) {
 /* A ring of n ranks sends (n - 1) / n of the bytes that papers count. */
 LinkTime link_time(const Module *m, const Machine *machine, int axis, OpCode kind, double calls,
                    double bytes) {
-  double n = (double)m->mesh.at[axis].size, rate = rate_over(m, machine, axis);
+  if (machine->reach) return message_time(m, machine, axis, kind, calls, bytes);
+  double n = (double)m->mesh.at[axis].size, rate = axis_rate(m, machine, axis);
   double late = axis_crosses(m, machine, axis) ? calls * hops_of(kind, n) * machine->latency : 0;
   return rate > 0 ? (LinkTime){bytes * (n - 1) / n / rate + late, late} : (LinkTime){0};
 }
@@ -110,12 +112,12 @@ LinkTime link_time(const Module *m, const Machine *machine, int axis, OpCode kin
 double message_load(const Module *m, const Machine *machine, int axis) {
   if (machine->carries <= 0 || !axis_crosses(m, machine, axis)) return 0;
   double workers = m->target.workers > 1 ? (double)m->target.workers : 1;
-  return rate_over(m, machine, axis) / machine->carries / workers;
+  return axis_rate(m, machine, axis) / machine->carries / workers;
 }
 
 bool machine_is_known(const Module *m, const Machine *machine) {
   bool known = machine->flops > 0;
-  for (int i = 0; i < (int)m->mesh.n; i++) known &= rate_over(m, machine, i) > 0;
+  for (int i = 0; i < (int)m->mesh.n; i++) known &= axis_rate(m, machine, i) > 0;
   return known;
 }
 
@@ -144,16 +146,15 @@ double move_seconds(const Machine *machine, const Moves *moves) {
 static double larger(double a, double b) { return a > b ? a : b; }
 
 StepTime plan_time(const Module *m, const Machine *machine, const TrafficList *traffic,
-                   const Moves *moves, const IrCount *beside, double flop, double bytes) {
+                   const Moves *moves, const IrCount *on_host, double compute, double memory) {
   StepTime step_time = {.pcie = move_seconds(machine, moves),
-                        .host = machine->dram > 0 ? beside->bytes / machine->dram : 0};
+                        .host = machine->dram > 0 ? on_host->bytes / machine->dram : 0};
   const double down = machine->pcie > 0 ? moves->down / machine->pcie : 0,
                up = machine->pcie > 0 ? moves->up / machine->pcie : 0;
   step_time.longest = larger(step_time.host, larger(down, up));
-  bool known = machine->flops > 0 && (beside->bytes <= 0 || machine->dram > 0) &&
+  bool known = machine->flops > 0 && (on_host->bytes <= 0 || machine->dram > 0) &&
                (!machine->gpus || !moves->calls || machine->pcie > 0);
-  if (machine->flops > 0) step_time.compute = flop / machine->flops;
-  if (machine->hbm > 0) step_time.memory = bytes / machine->hbm;
+  step_time.compute = compute, step_time.memory = memory;
   for (uint32_t i = 0; i < traffic->n; i++)
     known &= add_messages(&step_time, m, machine, &traffic->at[i]);
   if (!known) return step_time;

@@ -2,6 +2,7 @@
    passes and the driver. */
 #ifndef SHARDC_IR_MACHINE_H
 #define SHARDC_IR_MACHINE_H
+#include "arch.h"
 #include "budget.h"
 
 typedef struct Machine {
@@ -17,6 +18,8 @@ typedef struct Machine {
   double pcie, copy;       /* bytes per second between host and GPU; seconds of a copy that runs
                         concurrently with kernels */
   double dram;             /* bytes per second of the host's memory, for a rank */
+  const Arch *reach; /* of a forecast (forecast.h): what programs reach; the rates above, but flops,
+                        are those that they reach; NULL: peaks */
 } Machine;
 
 Machine plan_machine(const Module *m);
@@ -38,14 +41,18 @@ typedef struct StepTime { /* seconds, 0: not known */
   double total;   /* the larger of computation and memory, then waits; 0: something is not known */
 } StepTime;
 
-/* traffic and counts are those of m after pass `memory`; beside: those of host kernels of a GPU
-   module, which flop and bytes do not include. Nothing is hidden (timeline.h). */
+/* traffic and counts are those of m after pass `memory`; on_host: those of host kernels of a GPU
+   module; seconds of computation and of memory, of which the longer counts, are without these.
+   Nothing is hidden (timeline.h). */
 StepTime plan_time(const Module *m, const Machine *machine, const TrafficList *traffic,
-                   const Moves *moves, const IrCount *beside, double flop, double bytes);
+                   const Moves *moves, const IrCount *on_host, double compute, double memory);
 double move_seconds(const Machine *machine, const Moves *moves); /* 0: unknown, or nothing moves */
 /* So many messages of one kind over an axis; bytes: of all, in paper counting. */
 LinkTime link_time(const Module *m, const Machine *machine, int axis, OpCode kind, double calls,
                    double bytes);
+double axis_rate(const Module *m, const Machine *machine,
+                 int axis); /* bytes per second, of a rank */
+int64_t axis_joined(const Module *m, const Machine *machine, int axis); /* of a ring, in one node */
 double message_seconds(const Module *m, const Machine *machine, const Fn *f,
                        const Op *o); /* 0: unknown */
 /* The share of a rank's processors that is busy with a message over the axis while it is in

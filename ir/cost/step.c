@@ -6,12 +6,23 @@
 
 /* ---- stages that wait for each other ---- */
 
-static void add_class(StageCosts *costs, const Module *m, const ScheduleLoops *loops, const Fn *f) {
-  StageClass c = module_class(m);
+static double turn_seconds(const Module *m, const Machine *machine, const Fn *body) {
+  KernelTime kernels = kernels_time(m, machine, body);
+  return kernel_sum(&kernels) + collectives_time(m, machine, body);
+}
+
+static void add_class(StageCosts *costs, const Module *m, const Machine *machine,
+                      const ScheduleLoops *loops, const Fn *f) {
+  StageClass class = module_class(m);
   for (int i = 0; i < loops->n; i++) {
-    IrCount cost = ir_count(m, f->ops.at[loops->loop[i]].callee);
-    for (int64_t s = c.first; s <= c.last; s++)
-      costs->flop[s * TURN_LOOPS + i] = cost.flop, costs->bytes[s * TURN_LOOPS + i] = cost.bytes;
+    const Fn *body = f->ops.at[loops->loop[i]].callee;
+    IrCount cost = ir_count(m, body);
+    double seconds = costs->seconds ? turn_seconds(m, machine, body) : 0;
+    for (int64_t s = class.first; s <= class.last; s++) {
+      int64_t at = s * TURN_LOOPS + i;
+      costs->flop[at] = cost.flop, costs->bytes[at] = cost.bytes;
+      if (costs->seconds) costs->seconds[at] = seconds;
+    }
   }
 }
 
@@ -34,13 +45,13 @@ static void add_meetings(ScheduleTable *table, const Module *m, const ScheduleLo
   }
 }
 
-static void add_program(StageCosts *costs, const Module *m, const ScheduleLoops *loops,
-                        const Fn *f) {
+static void add_program(StageCosts *costs, const Module *m, const Machine *machine,
+                        const ScheduleLoops *loops, const Fn *f) {
   uint32_t before = costs->table.meet_before, behind = costs->table.meet_behind;
   costs->table = loops->table;
   costs->table.meet_before = before, costs->table.meet_behind = behind;
   add_meetings(&costs->table, m, loops, f);
-  add_class(costs, m, loops, f);
+  add_class(costs, m, machine, loops, f);
 }
 
 static double waits(const StageCosts *costs, const double *time, int64_t stage) {
@@ -50,20 +61,27 @@ static double waits(const StageCosts *costs, const double *time, int64_t stage) 
   return wait > 0 ? wait : 0;
 }
 
-bool stage_costs(Module *const *programs, uint32_t n, const Fn *entry, StageCosts *costs) {
+static bool costs_on(const Machine *machine, Module *const *programs, uint32_t n, const Fn *entry,
+                     StageCosts *costs) {
   Module *any = programs[0];
   int axis = module_class(any).axis;
   int64_t stages = axis < 0 ? 1 : any->mesh.at[axis].size;
   *costs = (StageCosts){.flop = ARENA_ARRAY(any->arena, double, stages *TURN_LOOPS)};
   costs->bytes = ARENA_ARRAY(any->arena, double, stages *TURN_LOOPS);
+  if (machine && machine->reach)
+    costs->seconds = ARENA_ARRAY(any->arena, double, stages *TURN_LOOPS);
   for (uint32_t i = 0; i < n; i++) {
     const Module *own = programs[i];
     const Fn *f = module_fn(own, intern(own->ctx->names, entry->name));
     ScheduleLoops loops;
     if (!f || !schedule_of_batch(any->arena, f, stages, &loops)) return false;
-    add_program(costs, own, &loops, f);
+    add_program(costs, own, machine, &loops, f);
   }
   return true;
+}
+
+bool stage_costs(Module *const *programs, uint32_t n, const Fn *entry, StageCosts *costs) {
+  return costs_on(NULL, programs, n, entry, costs);
 }
 
 static IrCount class_waits(Module *const *programs, uint32_t n, const Fn *entry, uint32_t class) {
@@ -108,10 +126,27 @@ static TrafficList most_sent(Module *const *programs, uint32_t n, const Fn *entr
 
 /* ---- the step ---- */
 
-static PlanStep step_of(Module *const *programs, uint32_t n, const Fn *entry, uint32_t at) {
+static void time_at_peaks(PlanStep *step, const Machine *machine, const IrCount *others,
+                          const IrCount *on_host) {
+  double flop = step->flop + others->flop - on_host->flop,
+         bytes = step->moved + others->bytes - on_host->bytes;
+  if (machine->flops > 0) step->time.compute = flop / machine->flops;
+  if (machine->hbm > 0) step->time.memory = bytes / machine->hbm;
+}
+
+/* Waits by seconds of turns; where stages have no table, as long as for the same operations. */
+static double bubble_of(const PlanStep *step, const Machine *machine, Module *const *programs,
+                        uint32_t n, const Fn *entry, uint32_t at) {
+  StageCosts costs;
+  if (n > 1 && costs_on(machine, programs, n, entry, &costs))
+    return waits(&costs, costs.seconds, module_class(programs[at]).first);
+  return step->flop > 0 ? kernel_sum(&step->kernels) * step->waited / step->flop : 0;
+}
+
+static PlanStep step_of(const Machine *machine, Module *const *programs, uint32_t n,
+                        const Fn *entry, uint32_t at) {
   PlanStep step = {0};
   const Module *m = programs[at];
-  Machine machine = plan_machine(m);
   entry = module_fn(m, intern(m->ctx->names, entry->name));
   IrCount work = ir_count(m, entry),
           others = n > 1 ? class_waits(programs, n, entry, at) : ir_waited(m, entry);
@@ -119,17 +154,23 @@ static PlanStep step_of(Module *const *programs, uint32_t n, const Fn *entry, ui
   step.flop = work.flop, step.moved = work.bytes, step.waited = others.flop;
   Moves moves = entry_moves(entry);
   IrCount on_host = ir_count_on_host(m, entry);
+  time_at_peaks(&step, machine, &others, &on_host);
+  if (machine->reach) {
+    step.kernels = kernels_time(m, machine, entry);
+    step.bubble = bubble_of(&step, machine, programs, n, entry, at);
+    step.time.compute = kernel_sum(&step.kernels) + step.bubble, step.time.memory = 0;
+  }
   step.time =
-      plan_time(m, &machine, &step.traffic, &moves, &on_host,
-                step.flop + others.flop - on_host.flop, step.moved + others.bytes - on_host.bytes);
-  step.lanes = plan_lanes(m, &machine, entry);
+      plan_time(m, machine, &step.traffic, &moves, &on_host, step.time.compute, step.time.memory);
+  step.lanes = plan_lanes(m, machine, entry);
   lanes_hide(&step.lanes, m, &step.time);
   return step;
 }
 
 /* The slowest class has the most operations; if any class waits for its host, it takes the
    longest. */
-PlanStep plan_step(Module *const *programs, uint32_t n, const Fn *entry) {
+PlanStep plan_step_on(const Machine *machine, Module *const *programs, uint32_t n,
+                      const Fn *entry) {
   uint32_t slowest = 0;
   int64_t host = 0;
   double most = -1;
@@ -139,10 +180,15 @@ PlanStep plan_step(Module *const *programs, uint32_t n, const Fn *entry) {
     if (flop > most) most = flop, slowest = i;
     host += module_budget(programs[i]).host;
   }
-  PlanStep step = step_of(programs, n, entry, slowest);
+  PlanStep step = step_of(machine, programs, n, entry, slowest);
   for (uint32_t i = 0; host && i < n; i++) {
-    PlanStep other = step_of(programs, n, entry, i);
+    PlanStep other = step_of(machine, programs, n, entry, i);
     if (other.time.total > step.time.total) step = other;
   }
   return step;
+}
+
+PlanStep plan_step(Module *const *programs, uint32_t n, const Fn *entry) {
+  Machine machine = plan_machine(programs[0]);
+  return plan_step_on(&machine, programs, n, entry);
 }

@@ -9,6 +9,7 @@
    own work. Work outside of the loops, such as the update, runs on all stages at the same time. */
 #ifndef SHARDC_IR_STEP_H
 #define SHARDC_IR_STEP_H
+#include "ir/cost/kernel_time.h"
 #include "ir/cost/timeline.h"
 #include "ir/schedule/pipeline_schedule.h"
 
@@ -16,16 +17,21 @@ typedef struct PlanStep { /* one run of an entry */
   TrafficList traffic;    /* of each kind what the class sends that sends most */
   double flop, moved;     /* operations, bytes between kernels and memory */
   double waited;          /* operations of other stages of a pipeline, done meanwhile */
+  KernelTime kernels;     /* of a forecast: seconds of its own kernels */
+  double bubble;          /* .. of waiting for other stages */
   Lanes lanes;            /* nothing if the machine does not say how fast it is */
   StepTime time;
 } PlanStep;
 
 /* The step of the class that the others wait for; entry NULL: nothing. */
 PlanStep plan_step(Module *const *programs, uint32_t n, const Fn *entry);
+/* The same on another machine than the plan's: that of a forecast. */
+PlanStep plan_step_on(const Machine *machine, Module *const *programs, uint32_t n, const Fn *entry);
 
 typedef struct StageCosts { /* of a micro-batch, by stage and loop */
   ScheduleTable table;
   double *flop, *bytes;
+  double *seconds; /* of kernels and blocking messages, in a forecast; else NULL */
 } StageCosts;
 
 /* False: the entry has no table of stages. */

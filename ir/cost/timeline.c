@@ -11,6 +11,7 @@
 #include "timeline.h"
 #include "count.h"
 #include "ir/schedule/flight.h"
+#include "kernel_time.h"
 #include "timeline_host.h"
 #include "ir/shape/placement.h"
 
@@ -43,12 +44,10 @@ typedef struct Clocks {
 static double kernel_seconds(Clocks *clocks, const Fn *f) {
   for (uint32_t i = 0; i < clocks->known.n; i++)
     if (clocks->known.at[i].f == f) return clocks->known.at[i].seconds;
-  IrCount count = ir_count(clocks->m, f);
-  double work = count.flop / clocks->x->flops,
-         memory = clocks->x->hbm > 0 ? count.bytes / clocks->x->hbm : 0;
-  bool beside = kernel_beside(clocks->m, f);
-  KernelSeconds seconds = {f, work > memory ? work : memory};
-  if (beside) seconds.seconds = clocks->x->dram > 0 ? count.bytes / clocks->x->dram : 0;
+  KernelTime time = kernel_time(clocks->m, clocks->x, f);
+  KernelSeconds seconds = {f, kernel_sum(&time)};
+  if (kernel_beside(clocks->m, f))
+    seconds.seconds = clocks->x->dram > 0 ? ir_count(clocks->m, f).bytes / clocks->x->dram : 0;
   vec_push(clocks->m->arena, clocks->known, seconds);
   return seconds.seconds;
 }

@@ -154,3 +154,5 @@ Span plan_offload_at(Module *m) {
 bool plan_accumulates_full(const Module *m) {
   return !strcmp(module_word(m, "plan.zero.accumulate"), "full");
 }
+
+Str machine_arch(const Module *m) { return module_said(m, "machine.node.arch"); }

@@ -46,4 +46,5 @@ int64_t made_workers(const Module *m); /* whose samples are contiguous in Batch;
 Str train_optimizer(const Module *m);  /* NULL: nothing is updated */
 bool train_freezes(const Module *m); /* 1-bit Adam, which wants whole gradients: stage 1 at most */
 double machine_node_memory(const Module *m); /* 0: not known */
+Str machine_arch(const Module *m);           /* of the plan's machine; NULL: the plan names none */
 #endif

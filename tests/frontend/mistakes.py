@@ -84,7 +84,8 @@ def try_row(folder, number, file, at, old, new, code, where):
 
 
 with tempfile.TemporaryDirectory() as folder:
-    for f in sorted(os.listdir(EXAMPLES)): shutil.copy(f'{EXAMPLES}/{f}', folder)
+    for f in sorted(os.listdir(EXAMPLES)):
+        if os.path.isfile(f'{EXAMPLES}/{f}'): shutil.copy(f'{EXAMPLES}/{f}', folder)
     names = {r[1] for r in rows()}
     known = {f: {(m['code'], m['message']) for m in check(f'{folder}/{f}.shard')[1]} for f in names}
     for row in rows(): try_row(folder, *row)

@@ -1,0 +1,32 @@
+/* Rows of arch.def: what a machine of an arch publishes, and what programs reach of it. */
+#ifndef SHARDC_ARCH_H
+#define SHARDC_ARCH_H
+#include <stdbool.h>
+
+typedef struct Arch {
+  const char *name, *words, *as;
+  double f32, tf32, bf16, f16;     /* operations per second at most; 0: it has no such products */
+  double hbm, intra, pcie;         /* bytes per second */
+  int processors;                  /* multiprocessors of a GPU; 0: a core */
+  int rows, columns;               /* of the tile of a product that one of them computes */
+  double ramp;                     /* the ends of a tile take as long as this number of terms */
+  double products, attention;      /* share of the peak, without the ends of tiles */
+  double memory;                   /* share of hbm */
+  double apart;                    /* how often bytes of other kernels than these are moved: 1, if
+                                      programs fuse as much as those of this compiler */
+  double scores;                   /* bytes moved for each score of attention; 0: none are stored */
+  double launch;                   /* seconds from one kernel to the next */
+  double intra_share, inter_share; /* share of the links of a long message */
+  double out;                      /* bytes per second to other nodes for each GPU; 0: no limit */
+  double rail; /* .. of a ring that reduces, scatters or gathers: one network card; 0: no limit */
+  double pcie_share, dram_share;  /* with all GPUs of a node at once */
+  double hop_inside, hop_between; /* seconds of a hop of a message, in a node and between nodes */
+  double error, error_of_ranks;   /* expected, of the forecast of a step of one rank, of several */
+  const char *checked;            /* by what: words */
+} Arch;
+
+const Arch *arch_find(const char *name); /* NULL: there is no such row */
+double arch_peak(const Arch *arch, const char *precision);
+/* "sm_70 (V100 SXM)" is no target: programs for it cannot be compiled. */
+bool arch_only_planned(const Arch *arch);
+#endif

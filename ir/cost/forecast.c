@@ -1,0 +1,82 @@
+/* The machine of a forecast (forecast.h): that of the plan; what its block leaves out is what its
+   arch publishes (arch.def), and rates are what programs reach. Peaks of products stay as they are:
+   kernel_time.c takes their share by the shape. */
+#include "forecast.h"
+#include "ir/plan/module_settings.h"
+#include "ir/shape/placement.h"
+#include <string.h>
+
+static double take(Forecast *forecast, double said, const char *words, double published,
+                   bool flop) {
+  if (said > 0 || published <= 0) return said;
+  forecast->rate[forecast->published++] = (PublishedRate){words, published, flop};
+  return published;
+}
+
+/* The row of the machine's arch; of the target of the programs if that is more precise. */
+static const Arch *arch_of(const Module *m) {
+  Str word = machine_arch(m);
+  const Arch *arch = word ? arch_find(word) : NULL;
+  if (arch && arch_only_planned(arch)) return arch;
+  return arch_find(m->target.name ? m->target.name : "");
+}
+
+static bool moves(Module *const *programs, uint32_t n, const Fn *entry) {
+  for (uint32_t i = 0; i < n; i++) {
+    const Fn *own = module_fn(programs[i], intern(programs[i]->ctx->names, entry->name));
+    if (own && entry_moves(own).calls > 0) return true;
+  }
+  return false;
+}
+
+static void take_rates(Forecast *forecast, const Module *m, bool copies) {
+  Machine *machine = &forecast->machine;
+  const Arch *arch = forecast->arch;
+  double cores = machine->gpus ? 1 : (double)m->target.workers;
+  const char *type = arena_printf(m->arena, "node %s", plan_precision(m));
+  machine->flops =
+      take(forecast, machine->flops, type, cores * arch_peak(arch, plan_precision(m)), true);
+  machine->hbm = take(forecast, machine->hbm, "node hbm", cores * arch->hbm, false);
+  if (!machine->gpus) return;
+  if (mesh_ranks(m) > 1)
+    machine->intra = take(forecast, machine->intra, "link intra", arch->intra, false);
+  if (copies) machine->pcie = take(forecast, machine->pcie, "host pcie", arch->pcie, false);
+}
+
+static void reach(Machine *machine, const Arch *arch) {
+  double out = arch->out * (double)machine->in_node;
+  machine->reach = arch;
+  machine->hbm *= arch->memory;
+  machine->intra *= arch->intra_share, machine->inter *= arch->inter_share;
+  if (out > 0 && out < machine->inter) machine->inter = out;
+  machine->between *= arch->intra_share;
+  machine->pcie *= arch->pcie_share, machine->dram *= arch->dram_share;
+  if (machine->latency <= 0) machine->latency = arch->hop_between;
+}
+
+/* The line that no arch can replace; NULL: none is missing. */
+static const char *missing(const Module *m, const Forecast *forecast) {
+  const Machine *machine = &forecast->machine;
+  if (machine->flops <= 0) return arena_printf(m->arena, "node %s", plan_precision(m));
+  if (machine->hbm <= 0) return "node hbm";
+  for (int i = 0; i < (int)m->mesh.n; i++)
+    if (m->mesh.at[i].size > 1 && axis_rate(m, machine, i) <= 0)
+      return axis_crosses(m, machine, i) ? "link inter" : "link intra";
+  return NULL;
+}
+
+Forecast plan_forecast(Module *const *programs, uint32_t n, const Fn *entry) {
+  Forecast forecast = {0};
+  const Module *m = programs[0];
+  if (!entry || !machine_arch(m)) return forecast;
+  forecast.machine = plan_machine(m), forecast.arch = arch_of(m);
+  if (!forecast.arch) return forecast;
+  take_rates(&forecast, m, moves(programs, n, entry));
+  forecast.lacks = missing(m, &forecast);
+  if (forecast.lacks) return forecast;
+  reach(&forecast.machine, forecast.arch);
+  forecast.step = plan_step_on(&forecast.machine, programs, n, entry);
+  forecast.known = forecast.step.time.total > 0;
+  if (!forecast.known) forecast.lacks = "host dram"; /* the only rate that nothing else gives */
+  return forecast;
+}

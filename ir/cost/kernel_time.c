@@ -1,0 +1,140 @@
+/* Seconds of kernels (kernel_time.h).
+
+   At the peaks a kernel takes as long as its operations or its bytes, whichever is longer.
+
+   In a forecast a product is cut into tiles of the arch (arch.def), which multiprocessors compute
+   in waves: a wave takes as long with one tile as with one for each of them. If there are fewer
+   tiles than multiprocessors, sums are cut as well, into parts of PART_TERMS terms at least. The
+   ends of a tile (first loads, results) take as long as `ramp` terms. Attention has one share of
+   the peak for the scores that its mask admits. Bytes move at the share of hbm that kernels reach,
+   concurrently with the arithmetic. Programs that fuse less (`apart`) move those of other kernels
+   more often, and store scores. */
+#include "kernel_time.h"
+#include "count.h"
+#include "ir/schedule/flight.h"
+
+double kernel_sum(const KernelTime *time) {
+  double sum = 0;
+  for (int i = 0; i < KERNEL_PARTS; i++) sum += time->part[i];
+  return sum;
+}
+
+/* ---- products ---- */
+
+enum { PART_TERMS = 512 };
+
+typedef struct ProductSizes {
+  double batch, rows, columns, terms;
+} ProductSizes;
+
+static ProductSizes sizes_of(const Fn *f, const Op *dot) {
+  const Type *a = value_type(f, dot->in[0]), *b = value_type(f, dot->in[1]),
+             *sum = value_type(f, dot->out);
+  ProductSizes sizes = {1, 1, 1, 1};
+  for (int i = 0; i < a->rank; i++) {
+    bool in_b = type_find(b, a->axis[i].dim) >= 0, stays = type_find(sum, a->axis[i].dim) >= 0;
+    *(!in_b ? &sizes.rows : stays ? &sizes.batch : &sizes.terms) *= (double)a->axis[i].size;
+  }
+  for (int i = 0; i < b->rank; i++)
+    if (type_find(a, b->axis[i].dim) < 0) sizes.columns *= (double)b->axis[i].size;
+  return sizes;
+}
+
+static double whole(double x) { return (double)(int64_t)(x + 0.999999); }
+
+/* Operations that the device could have done meanwhile, for each that the product needs. */
+static double stretch(const Arch *reach, const ProductSizes *sizes) {
+  if (!reach->processors) return 1;
+  double rows = whole(sizes->rows / reach->rows), columns = whole(sizes->columns / reach->columns);
+  double tiles = rows * columns * sizes->batch, terms = sizes->terms;
+  if (tiles < reach->processors && terms > PART_TERMS) {
+    double parts = whole(reach->processors / tiles), most = whole(terms / PART_TERMS);
+    parts = parts < most ? parts : most, tiles *= parts, terms /= parts;
+  }
+  double waves = whole(tiles / reach->processors);
+  double edges = rows * reach->rows * columns * reach->columns / (sizes->rows * sizes->columns);
+  return edges * waves * reach->processors / tiles * (terms + reach->ramp) / terms;
+}
+
+/* ---- a kernel ---- */
+
+/* The op that gives the kernel its family: a product or attention; NULL: it is neither. */
+static const Op *anchor_of(const Fn *kernel) {
+  for (OpId i = 0; i < kernel->ops.n; i++) {
+    OpFamily family = op_family(kernel->ops.at[i].code);
+    if (family == FAMILY_CONTRACT || family == FAMILY_ATTENTION) return &kernel->ops.at[i];
+  }
+  return NULL;
+}
+
+static double scores_of(const Fn *f, const Op *attention) {
+  const Type *q = value_type(f, attention->in[0]), *k = value_type(f, attention->in[1]);
+  double heads = (double)type_size(q, attention->group[1].from[0]);
+  return (double)type_count(q) / heads * (double)type_size(k, attention->group[0].to[0]);
+}
+
+static double arithmetic(const Module *m, const Machine *machine, const Fn *f, const Op *anchor) {
+  const Arch *reach = machine->reach;
+  double flop = ir_op_flop(m, f, anchor);
+  if (op_family(anchor->code) == FAMILY_ATTENTION) {
+    double stored = reach->scores * scores_of(f, anchor) / machine->hbm;
+    return flop / (machine->flops * reach->attention) +
+           (anchor->code == OP_attention_grad ? 2 * stored : stored);
+  }
+  ProductSizes sizes = sizes_of(f, anchor);
+  return flop * stretch(reach, &sizes) / (machine->flops * reach->products);
+}
+
+static KernelTime reached(const Module *m, const Machine *machine, const Fn *f,
+                          const IrCount *count) {
+  const Arch *reach = machine->reach;
+  const Op *anchor = anchor_of(f);
+  double work = anchor ? arithmetic(m, machine, f, anchor) : 0, bytes = count->bytes / machine->hbm;
+  KernelTime time = {.part = {[PART_LAUNCH] = reach->launch}};
+  if (!anchor) time.part[PART_MEMORY] = bytes * reach->apart;
+  else if (op_family(anchor->code) == FAMILY_ATTENTION)
+    time.part[PART_ATTENTION] = work > bytes ? work : bytes;
+  else time.part[PART_PRODUCTS] = work > bytes ? work : bytes;
+  return time;
+}
+
+KernelTime kernel_time(const Module *m, const Machine *machine, const Fn *kernel) {
+  IrCount count = ir_count(m, kernel);
+  if (machine->reach) return reached(m, machine, kernel, &count);
+  double work = count.flop / machine->flops,
+         memory = machine->hbm > 0 ? count.bytes / machine->hbm : 0;
+  return (KernelTime){
+      .part = {
+          [PART_PRODUCTS] = work > memory ? work : 0, [PART_MEMORY] = work > memory ? 0 : memory}};
+}
+
+/* ---- a run of an entry ---- */
+
+static double rounds_of(const Op *o) {
+  return o->code == OP_loop ? (double)attr_int(&o->attrs, ATTR_trip, 1) : 1;
+}
+
+KernelTime kernels_time(const Module *m, const Machine *machine, const Fn *f) {
+  KernelTime sum = {0};
+  for (OpId i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    if (!o->callee) continue;
+    bool kernel = o->code == OP_kernel;
+    if (kernel && kernel_beside(m, o->callee)) continue;
+    KernelTime one =
+        kernel ? kernel_time(m, machine, o->callee) : kernels_time(m, machine, o->callee);
+    for (int k = 0; k < KERNEL_PARTS; k++) sum.part[k] += rounds_of(o) * one.part[k];
+  }
+  return sum;
+}
+
+double collectives_time(const Module *m, const Machine *machine, const Fn *f) {
+  double sum = 0;
+  for (OpId i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    if (o->code == OP_loop) sum += rounds_of(o) * collectives_time(m, machine, o->callee);
+    if (op_family(o->code) != FAMILY_COLLECTIVE || op_is_p2p(o->code) || op_flies(o)) continue;
+    sum += message_seconds(m, machine, f, o);
+  }
+  return sum;
+}

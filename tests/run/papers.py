@@ -1,0 +1,202 @@
+"""Figures of papers against the forecast of `plan`: python3 papers.py SHARDC ROOT [-v]
+
+Each row is a point of a figure: the paper's number, and ours by the forecast of one plan of examples/papers/. Seconds
+depend on nothing but these files and arch.def. The test fails if fewer rows than WITHIN are within 15 %, or if an
+ordering of ORDERS is lost; it prints every row with its deviation. Rates are those of the papers' own formula of
+operations.
+"""
+import json, os, subprocess, sys
+from concurrent.futures import ThreadPoolExecutor
+from common import EXAMPLES, check
+
+SHARDC, ROOT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+WITHIN, LIMIT, STEPS = 46, 0.15, 0.13
+SIZES = {'1.5B': (48, 1600, 16), '8B': (72, 3072, 24), '40B': (88, 6144, 32), '60B': (132, 6144, 32),
+         '80B': (100, 8192, 64), '100B': (125, 8192, 64), '120B': (150, 8192, 64), '140B': (175, 8192, 64),
+         '170B': (212, 8192, 64)}                                  # layers, width, heads: the paper's tables 5 to 10
+
+
+def plan(file, name, model=None, seq=1024, **sets):
+    """The figures of `plan`: sets are settings, with _ for a dot; model: layers, width, heads."""
+    layers, width, heads = model or (None, None, None)
+    dims = dict(Layers=layers, Embed=width, Heads=heads, Seq=seq, Pos=max(seq, 1024)) if model else {}
+    line = [SHARDC, 'plan', f'{ROOT}/examples/papers/{file}.shard', '--plan', name, '--json']
+    for key, value in dims.items(): line += ['-D', f'{key}={value}']
+    for key, value in sets.items(): line += ['--set', f'{key.replace("_", ".")}={value}']
+    p = subprocess.run(line, capture_output=True, text=True, env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1'))
+    check(p.stdout.startswith('{'), f'{" ".join(line)}: {p.stderr}')
+    return json.loads(p.stdout)
+
+
+def operations(model, samples, seq=1024, vocab=50257, again=1):
+    """Of a step by the papers' formula; `again`: layers are computed twice (1) or once in forward (0)."""
+    layers, width, _ = model
+    return (96 if again else 72) * samples * seq * layers * width ** 2 * (
+        1 + seq / (6 * width) + vocab / (16 * layers * width))
+
+
+class Row:
+    def __init__(self, figure, point, paper, made, ours):
+        self.figure, self.point, self.paper, self.made, self.ours = figure, point, paper, made, ours
+
+
+ROWS = []
+
+
+def add_rate(figure, point, paper, file, name, model, samples, gpus, seq=1024, vocab=50257, again=1, **sets):
+    """TFLOP/s of a GPU in a step of that many samples of all ranks."""
+    made = (file, name, model, seq, sets)
+    ROWS.append(Row(figure, point, paper, [made], lambda j: operations(
+        model, samples, seq, vocab, again) / gpus / j[0]['forecast']['seconds_per_step'] / 1e12))
+
+
+def zero(figure, point, paper, model, gpus, tensor, micro, stage=2, name='zero'):
+    if tensor == 1:
+        return add_rate(figure, point, paper, 'zero', 'data', model, micro * gpus, gpus, plan_mesh_data=gpus,
+                        plan_on_nodes=-(-gpus // 16), plan_micro=micro, train_batch=micro * gpus)
+    add_rate(figure, point, paper, 'zero', name, model, micro * gpus // tensor, gpus, plan_mesh_tensor=tensor,
+             plan_mesh_data=gpus // tensor, plan_on_nodes=-(-gpus // 16), plan_micro=micro, plan_zero=stage,
+             train_batch=micro * gpus // tensor)
+
+
+def megatron(point, paper, model, gpus, tensor, micro):
+    layers, width, heads = model
+    add_rate('ZeRO 2, baseline', point, paper, 'zero', 'megatron', (layers, width, max(heads, tensor)),
+             micro * gpus // tensor, gpus, plan_mesh_tensor=tensor, plan_mesh_data=gpus // tensor,
+             plan_on_nodes=gpus // 16, plan_micro=micro, train_batch=micro * gpus // tensor)
+
+
+for point, tensor, micro, paper in (('1.5B', 1, 24, 30), ('8B', 4, 64, 37), ('40B', 4, 12, 36), ('60B', 16, 64, 36.5),
+                                    ('80B', 16, 32, 37.5), ('100B', 16, 32, 38.6), ('120B', 16, 24, 28),
+                                    ('140B', 16, 16, 27), ('170B', 16, 12, 21)):
+    zero('ZeRO 2', point, paper, SIZES[point], 400, tensor, micro, name='zero_host' if point == '170B' else 'zero')
+for point, gpus, tensor, micro, paper in (('1.5B', 400, 2, 16, 26.5), ('8B', 400, 8, 8, 23), ('40B', 384, 32, 4, 5),
+                                          ('60B', 384, 64, 4, 6.5), ('80B', 384, 128, 4, 5.2),
+                                          ('100B', 384, 128, 2, 3.8), ('120B', 384, 128, 2, 3.8),
+                                          ('140B', 384, 128, 2, 3.9)):
+    megatron(point, paper, SIZES[point], gpus, tensor, micro)
+for gpus, micro, paper in ((64, 16, 25.7), (128, 48, 37.5), (256, 48, 39), (400, 64, 36.5)):
+    zero('ZeRO 3', f'60B on {gpus}', paper, (75, 8192, 32), gpus, 16, micro)
+for point, model, micro, paper in (
+        ('1.5B', (34, 1920, 16), 24, 40), ('2.5B', (54, 1920, 16), 24, 42), ('4B', (64, 2304, 24), 16, 43.5),
+        ('6B', (52, 3072, 24), 12, 47), ('8B', (72, 3072, 24), 8, 47), ('10B', (50, 4096, 32), 6, 41),
+        ('11B', (54, 4096, 32), 4, 35.7), ('12B', (58, 4096, 32), 4, 33), ('13B', (62, 4096, 32), 2, 21)):
+    zero('ZeRO 4', point, paper, model, 128, 1, micro)
+for point, model, micro, paper in (('1.16B', (24, 1920, 16), 8, 39), ('1.38B', (40, 1536, 16), 1, 18)):
+    add_rate('ZeRO 4, PyTorch', point, paper, 'zero', 'ddp', model, micro * 128, 128, again=0, plan_micro=micro,
+             train_batch=micro * 128)
+for point, stage, name, micro, paper in (('C1', 1, 'zero_whole', 2, 12), ('C2', 1, 'zero', 4, 12.3),
+                                         ('C3', 2, 'zero_whole', 8, 17), ('C4', 2, 'zero', 32, 35),
+                                         ('C5', 2, 'zero_host', 32, 32)):
+    zero('ZeRO 8', f'60B {point}', paper, (75, 8192, 64), 128, 16, micro, stage, name)
+for point, model, micro, paper in (
+        ('1B', (20, 2048, 16), 32, 36), ('2B', (40, 2048, 16), 32, 36), ('4B', (64, 2304, 18), 32, 37),
+        ('6B', (53, 3072, 24), 16, 37), ('8B', (72, 3072, 24), 16, 42), ('10B', (50, 4096, 32), 8, 41),
+        ('12B', (60, 4096, 32), 4, 34), ('13B', (65, 4096, 32), 4, 34.5)):
+    add_rate('Offload 8', point, paper, 'offload', 'one', model, 512, 1, plan_micro=micro)
+TEN = (50, 4096, 32)
+for gpus, micro, paper in ((2, 8, 32), (8, 8, 30), (16, 8, 31), (32, 8, 34), (64, 8, 33.5), (128, 4, 31.5)):
+    add_rate('Offload 11', f'10B on {gpus}', paper, 'offload', 'many', TEN, 512, gpus, plan_mesh_data=gpus,
+             plan_on_nodes=-(-gpus // 16), plan_micro=micro)
+for gpus, micro, paper in ((32, 4, 30), (64, 8, 34.5), (128, 4, 40)):
+    add_rate('Offload 11, ZeRO-2', f'10B on {gpus}', paper, 'offload', 'zero2', TEN, 512, gpus, plan_mesh_data=gpus,
+             plan_on_nodes=-(-gpus // 16), plan_micro=micro)
+for gpus, layers, samples in ((160, 60, 408), (400, 149, 1024), (800, 298, 2048)):
+    add_rate('Blog 3', f'{layers} x 17408 on {gpus}', 47, 'blog', 'trillion', (layers, 17408, 128), samples, gpus,
+             seq=2048, vocab=51200, plan_mesh_pipe=gpus // 16, plan_on_nodes=gpus // 16, train_batch=samples)
+GPT3 = (100, 12288, 96)
+NO_DATA = 'Blog 4', '50 x 16'                          # its figure shows it slower, without a number in the text
+add_rate('Blog 4', '25 x 4 x 8', 49, 'blog', 'gpt3', GPT3, 2048, 800, seq=2048, vocab=51200)
+add_rate(*NO_DATA, None, 'blog', 'gpt3_no_data', GPT3, 2048, 800, seq=2048, vocab=51200)
+for name in 'slow_pipe', 'slow_hybrid':
+    made = [('blog', n, (48, 1600, 16), 1024, dict(train_batch=16)) for n in ('slow_data', name)]
+    ROWS.append(Row('Blog 5', f'{name} over data, batch 16', 7, made,
+                    lambda j: j[0]['forecast']['seconds_per_step'] / j[1]['forecast']['seconds_per_step']))
+for point, figure, paper in (('ethernet64', 'frozen step', 6.6), ('ethernet64', 'whole run', 3.5),
+                             ('infiniband64', 'frozen step', 2)):
+
+    def ratio(j, whole=figure == 'whole run'):
+        part = j[0]['frozen']['forecast']['seconds_per_step'] / j[0]['forecast']['seconds_per_step']
+        return 1 / (0.15 + 0.85 * part) if whole else 1 / part
+
+    ROWS.append(Row('1-bit', f'{point}, {figure}', paper, [('onebit', point, None, 128, {})], ratio))
+
+
+def add_step(point, measured, name, arch='sm_90a', batch=4):
+    """Milliseconds of a step on one H100."""
+    sets = dict(machine_node_arch=arch)
+    if name != 'small': sets |= dict(train_batch=batch)
+    if batch > 4: sets |= dict(train_clip=1)
+    made = ('gpt2_h100', name, None, 1024, sets)
+    H100.append(Row('H100', f'{point}, {arch}', measured, [made], lambda j: 1e3 * j[0]['forecast']['seconds_per_step']))
+
+
+H100 = []
+for arch, small, large in (('sm_90a', 37.35, 115.8), ('sm_90', 49.66, 153.96)):
+    add_step('124M', small, 'small', arch), add_step('1.5B', large, 'whole', arch)
+add_step('1.5B, 8 micro-batches', 877, 'whole', batch=32)
+add_step('1.5B, 8 micro-batches', 1160, 'whole', 'sm_90', 32)
+add_step('1.5B, states on the host', 1350, 'offload', batch=32)
+add_step('1.5B, gradients as well', 2340, 'offload_grads', 'sm_90', 32)
+
+
+def largest(layers_of, fits):
+    """The largest number of layers that fits, within 4 %."""
+    low, high = 1, 2
+    while fits(high): low, high = high, 2 * high
+    while high - low > max(1, low // 24):
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return layers_of(low)
+
+
+def table2(tensor, stage, paper):
+    """10^9 parameters of the largest model on 64 replicas of `tensor` ranks, with activations: ZeRO's table 2."""
+    width = 8192 if tensor > 1 else (1920, 3072, 4096, 8192)[stage]
+    sets = dict(plan_mesh_data=64, plan_on_nodes=4 * tensor, plan_micro=1, plan_zero=stage, train_batch=64)
+    if tensor > 1: sets |= dict(plan_mesh_tensor=tensor)
+    name = 'zero' if tensor > 1 else 'data'
+    fits = lambda layers: plan('zero', name, (layers, width, width // 128), **sets)['fits']
+    ours = largest(lambda layers: (layers * (12 * width + 13) * width + 51281 * width) / 1e9, fits)
+    return Row('ZeRO table 2', f'{64 * tensor} GPUs, stage {stage}', paper, [], lambda j: ours)
+
+
+TABLE2 = [(1, 0, 2), (1, 1, 7.6), (1, 2, 14.4), (1, 3, 128), (16, 0, 32), (16, 1, 121.6), (16, 2, 230.4),
+          (16, 3, 2000)]
+
+# Pairs of points of a figure, (figure, point): the rate of the second is higher, in the paper and by the forecast.
+ORDERS = [(('ZeRO 3', '60B on 64'), ('ZeRO 3', '60B on 128')),               # more than linear with the number of GPUs
+          *((('ZeRO 2, baseline', size), ('ZeRO 2', size)) for size in SIZES if size != '170B'),
+          (('ZeRO 4', '13B'), ('ZeRO 4', '10B')), (('ZeRO 4, PyTorch', '1.38B'), ('ZeRO 4', '1.5B')),
+          (('ZeRO 2', '170B'), ('ZeRO 2', '140B')), (('ZeRO 2', '140B'), ('ZeRO 2', '120B')),
+          (('ZeRO 2', '120B'), ('ZeRO 2', '100B')),
+          *((('ZeRO 8', f'60B C{i}'), ('ZeRO 8', f'60B C{i + 1}')) for i in (1, 2, 3)),
+          (('Offload 8', '13B'), ('Offload 8', '10B')),
+          (('Offload 11, ZeRO-2', '10B on 32'), ('Offload 11', '10B on 32')),        # they cross between 32 and 64
+          (('Offload 11', '10B on 64'), ('Offload 11, ZeRO-2', '10B on 64')),
+          (('Offload 11', '10B on 128'), ('Offload 11, ZeRO-2', '10B on 128')),
+          (('Blog 4', '50 x 16'), ('Blog 4', '25 x 4 x 8'))]
+
+
+def main():
+    calls = {str(made): made for row in ROWS + H100 for made in row.made}
+    with ThreadPoolExecutor(2) as pool:
+        done = dict(zip(calls, pool.map(lambda made: plan(*made[:4], **made[4]), calls.values())))
+    with ThreadPoolExecutor(2) as pool: ROWS.extend(pool.map(lambda row: table2(*row), TABLE2))
+    within, rates = 0, {}
+    for row in ROWS + H100:
+        ours = row.ours([done[str(made)] for made in row.made])
+        rates[row.figure, row.point] = ours
+        if not row.paper: continue
+        off = ours / row.paper - 1
+        if row.figure == 'H100': check(abs(off) < STEPS, f'{row.point}: {ours:.4g} ms, measured {row.paper}')
+        else: within += abs(off) <= LIMIT
+        print(f'{row.figure:20} {row.point:28} paper {row.paper:6.4g}  forecast {ours:6.4g}  {100 * off:+4.0f} %')
+        if '-v' in sys.argv: print('     ', json.dumps([done[str(m)]['forecast']['seconds'] for m in row.made]))
+    rows = sum(row.paper is not None for row in ROWS)
+    print(f'{within} of {rows} rows within {100 * LIMIT:.0f} %')
+    for slow, fast in ORDERS: check(rates[slow] < rates[fast], f'{slow} {rates[slow]:.4g}, {fast} {rates[fast]:.4g}')
+    check(within >= WITHIN, f'{within} of {rows} rows within {100 * LIMIT:.0f} %, {WITHIN} were')
+
+
+if __name__ == '__main__': main()
