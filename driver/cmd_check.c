@@ -72,8 +72,13 @@ static Fits judge(Cli *o, const char *path, const CheckedPlan *plan) {
               pipeline_classes(m, &until, &all) && programs_fit(&one, &all);
   if (fits) {
     nodes_warn(&one, &all);
-    if (diag_given(one.c->diag, "W0701")) diag_take(o->c->diag, one.c->diag, "W0701");
-    else ctx_free(one.c);
+    static const char *const notes[] = {"W0701", "N0702"}; /* of passes, which the caller has not */
+    bool any = false;
+    for (size_t i = 0; i < sizeof notes / sizeof *notes; i++) {
+      if (!diag_given(one.c->diag, notes[i]) || diag_given(o->c->diag, notes[i])) continue;
+      diag_take(o->c->diag, one.c->diag, notes[i]), any = true;
+    }
+    if (!any) ctx_free(one.c);
     return plan->sized ? FITS : FITS_UNKNOWN;
   }
   /* A pass says where a plan asks for what is not built; the frontend has said so in N0902. */

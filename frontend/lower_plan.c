@@ -68,6 +68,9 @@ static void write_group_places(Build *build, const AstItem *train) {
 void write_setting_places(Build *build, const Choice *choice) {
   const AstSetting *micro = choice->plan ? settings_line(choice->plan->item, "micro") : NULL;
   const AstSetting *optim = choice->train ? settings_line(choice->train->item, "optim") : NULL;
+  const AstSetting *zero = choice->plan ? settings_line(choice->plan->item, "zero") : NULL;
+  const AstValue *ahead = zero ? setting_option(zero, "prefetch") : NULL;
+  if (ahead) module_set_loc(build->m, "plan.zero.prefetch", build_loc(build, ahead->span));
   if (micro) module_set_loc(build->m, "plan.micro", build_loc(build, micro->path->span));
   if (optim) module_set_loc(build->m, "train.optim", build_loc(build, optim->path->span));
   write_group_places(build, choice->train ? choice->train->item : NULL);

@@ -141,13 +141,22 @@ static bool names_layers(const AstValue *path) {
   return false;
 }
 
+static bool early_gathers(const AstItem *plan) {
+  int64_t stage = settings_integer(plan, ITEM_PLAN, "zero", NULL);
+  return stage == 1 || stage == 2;
+}
+
 /* Lines that only passes can judge: for `offload .. of h[0..3]`, pass `pipeline` knows which layers
-   a stage has; for `recompute .. budget = N`, pass `recompute` knows what layers keep at least. */
+   a stage has; for `recompute .. budget = N`, pass `recompute` knows what layers keep at least; for
+   `prefetch` of stages 1 and 2, pass `zero` knows which parameters can be gathered ahead. */
 static bool needs_passes(World *w, const AstItem *plan) {
   for (uint32_t i = 0; plan->block && i < plan->block->settings.n; i++) {
     const AstSetting *line = plan->block->settings.at[i];
     const AstValue **path;
     if (!strcmp(line->path->text, "recompute") && setting_option(line, "budget")) return true;
+    if (!strcmp(line->path->text, "zero") && setting_option(line, "prefetch") &&
+        early_gathers(plan))
+      return true;
     uint32_t n = strcmp(line->path->text, "offload") ? 0 : setting_of(w->ctx, line, &path);
     for (uint32_t k = 0; k < n; k++)
       if (names_layers(path[k])) return true;

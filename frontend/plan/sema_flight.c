@@ -1,4 +1,4 @@
-/* Checks settings about asynchronous messages: `prefetch` gathers layers of ZeRO stage 3 ahead, or
+/* Checks settings about asynchronous messages: `prefetch` gathers layers of ZeRO ahead, or
    kept values that `recompute .. over` splits, so it needs one of these and a stack with more
    layers (E0602); on one rank `overlap` has no effect (N0702). Pass prefetch implements these
    settings. */
@@ -28,13 +28,13 @@ static bool splits_kept(PlanCheck *check) {
 
 static void check_stage(PlanCheck *check, const AstValue *at) {
   int64_t stage = settings_integer(check->item, ITEM_PLAN, "zero", NULL);
-  if (stage == 3 || splits_kept(check)) return;
+  if (stage > 0 || splits_kept(check)) return;
   Report *r =
       world_error(check->w, "E0602", at->span,
                   "`prefetch` gathers layers ahead, and stage %lld gathers none", (long long)stage);
   diag_help(r,
-            "`zero 3` keeps parts of the weights and gathers a layer at a time; without it, leave "
-            "`prefetch` out");
+            "`zero 1` to `zero 3` partition the update and gather a layer at a time; without it, "
+            "leave `prefetch` out");
 }
 
 static void check_depth(PlanCheck *check, const AstValue *at, int64_t ahead) {

@@ -9,6 +9,9 @@
              round of a stack
      3       the same                                    gathered before each round that reads it
 
+   Stages 1 and 2 with `prefetch` keep parameters as stage 3 does, and whole from forward to
+   backward (zero_sharded.c).
+
    Runs after `localize`: members have the sizes of one rank. The norm is summed per bucket and
    owner and these sums in one order, so all stages get the same bits. Further axes over which a
    gradient is a partial sum are reduced on the shard, once per step. Must not: touch parameters
@@ -42,7 +45,7 @@ static Global *add_global(Zero *zero, const ZeroGroup *group, GlobalKind kind, S
 static void add_globals(Zero *zero, ZeroGroup *group) {
   const ZeroMember *first = &group->member.at[0];
   bool all = group->rounds.dim != NULL, shard = group->stage > 0;
-  bool whole = group->stage < 3;
+  bool whole = !group->sharded;
   Elem e = first->param->type.elem;
   if (group->copied) {
     Type own = zero_owned_type(zero, group, e, all, !shard);
@@ -106,7 +109,7 @@ static void load_param(ZeroEntry *entry, uint32_t index, bool all) {
   ValueId *value = &site->kept[all][index], *scale = &site->scale[all][index];
   *value = ir_load(zero->m, site->to, group->param, (Loc){0});
   if (zero_packs(zero, group)) *value = zero_pack(zero, site->to, group, *value, scale);
-  if (group->stage < 3 || !zero->keep_gathered) return;
+  if (!group->sharded || !zero->keep_gathered || group->keeps_rounds) return;
   ValueId whole = *scale == NO_VALUE ? zero_gather(zero, site->to, group, *value)
                                      : zero_gather_packed(zero, site->to, group, *value, *scale);
   *value = zero_join(zero, site->to, group, whole, group->rounds.dim != NULL), *scale = NO_VALUE;
@@ -242,7 +245,7 @@ static ValueId own_part(ZeroEntry *entry, uint32_t index) {
   bool all = group->rounds.dim != NULL;
   if (group->copied) return ir_load(zero->m, entry->site.to, group->master, (Loc){0});
   ValueId value = ir_load(zero->m, entry->site.to, group->param, (Loc){0});
-  if (group->stage == 3) return value;
+  if (group->sharded) return value;
   value = zero_cut(zero, entry->site.to, group, value, all);
   return group->stage ? zero_own(zero, entry->site.to, group, value) : value;
 }
@@ -281,7 +284,7 @@ static void first_values(ZeroEntry *entry, uint32_t index) {
     ir_store(zero->m, entry->site.to, group->master, own, (Loc){0});
     flat = ir_cast(zero->m, entry->site.to, flat, group->narrow, (Loc){0});
   }
-  if (group->stage == 3) {
+  if (group->sharded) {
     flat = zero_cut(zero, entry->site.to, group, flat, all);
     flat = zero_own(zero, entry->site.to, group, flat);
   }
@@ -419,7 +422,7 @@ void pass_zero(Module *module) {
   Zero zero = {.m = module};
   if (!read_settings(&zero)) return;
   zero_unshare(&zero);
-  zero_find_groups(&zero), zero_find_parts(&zero);
+  zero_find_groups(&zero), zero_find_sharded(&zero), zero_find_parts(&zero);
   for (uint32_t i = 0; i < zero.group.n; i++) add_globals(&zero, &zero.group.at[i]);
   VEC(Fn *) entries = {0};
   for (uint32_t i = 0; i < module->fns.n; i++)

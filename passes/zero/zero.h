@@ -49,6 +49,8 @@ typedef struct ZeroGroup {
   Str others[ZERO_AXES]; /* further axes over which the gradient is a partial sum */
   int64_t ways;          /* parts: ranks of all its axes */
   int stage;             /* the plan's, or 2 for parameters that stay whole */
+  bool sharded;          /* parameters are also one rank's shard between steps (zero_sharded.c), */
+  bool keeps_rounds;     /* and in a step whole from the loop that gathers them first to the last */
   unsigned hosted;       /* offload words that cover all members: bits of `zero_hosted` */
   bool frozen; /* no update writes it: there is neither gradient nor state, stage 3 alone has it */
   bool complete; /* nothing sums the gradient over these axes last: every rank takes its part */
@@ -108,6 +110,7 @@ bool zero_completes(const Op *o); /* is it an op between a partial gradient and 
 Axis zero_rounds_of(const Global *g); /* the dim of the stack of a parameter; no dim: it has none */
 /* Fills z->group from entry step. */
 void zero_find_groups(Zero *z);
+void zero_find_sharded(Zero *z);                         /* sets g->sharded, g->keeps_rounds */
 void zero_find_parts(Zero *z);                           /* of their gradients: fills z->part */
 ZeroGroup zero_part_group(const Zero *z, uint32_t part); /* with as many rounds as the part has */
 /* Compares resident bytes with the stage's arithmetic, once globals and functions are final; NULL:

@@ -2,10 +2,11 @@
 
    A group of Ψ parameters, padded to whole buckets, over N ranks: stage 1 keeps 1/N of every
    state, 2 of the gradient, 3 of the parameters ("ZeRO: Memory Optimizations Toward Training
-   Trillion Parameter Models", section 5). Every other value that ranks hold alike must have been
-   named by W0703, or be outside the scope of the stage: scalars, frozen parameters below stage 3,
-   parameters that `persist` keeps, values that follow from states and are no part of them. Must
-   not: look at how functions were rewritten, which is the subject of the check. */
+   Trillion Parameter Models", section 5); with `prefetch` any of them may keep 1/N of the
+   parameters. Every other value that ranks hold alike must have been named by W0703, or be outside
+   the scope of the stage: scalars, frozen parameters below stage 3, parameters that `persist`
+   keeps, values that follow from states and are no part of them. Must not: look at how functions
+   were rewritten, which is the subject of the check. */
 #include "ir/shape/placement.h"
 #include "ir/support/num.h"
 #include "zero.h"
@@ -31,9 +32,9 @@ static int64_t padded(const ZeroGroup *group) {
   return group->buckets * group->piece * group->ways;
 }
 
-static int64_t held(const ZeroGroup *group, int from) {
+static int64_t held(const ZeroGroup *group, bool shard) {
   int64_t rounds = group->rounds.dim ? group->rounds.size : 1;
-  return rounds * padded(group) / (group->stage >= from ? group->ways : 1);
+  return rounds * padded(group) / (shard ? group->ways : 1);
 }
 
 /* Padding is less than a unit of every bucket; if members begin at buckets, less than a bucket of
@@ -57,20 +58,22 @@ static const char *check_members(const Zero *zero, const ZeroGroup *group) {
 }
 
 static const char *check_held(const Zero *zero, const ZeroGroup *group) {
+  bool shard = group->stage > 0;
   const struct {
     const Global *of;
-    int from; /* the stage that shares it */
-  } kept[] = {{group->param, 3}, {group->master, 1}};
+    bool shard;
+  } kept[] = {{group->param, group->sharded}, {group->master, shard}};
   for (int i = 0; i < 2; i++)
-    if (kept[i].of && type_count(&kept[i].of->type) != held(group, kept[i].from))
+    if (kept[i].of && type_count(&kept[i].of->type) != held(group, kept[i].shard))
       return say(zero, kept[i].of->name, "elements", type_count(&kept[i].of->type),
-                 held(group, kept[i].from));
+                 held(group, kept[i].shard));
   for (uint32_t i = 0; i < group->nstates; i++)
-    if (type_count(&group->state[i]->type) != held(group, 1))
+    if (type_count(&group->state[i]->type) != held(group, shard))
       return say(zero, group->state[i]->name, "elements", type_count(&group->state[i]->type),
-                 held(group, 1));
-  return group->gradient != (group->frozen ? 0 : held(group, 1))
-             ? say(zero, group->name, "elements of its gradient", group->gradient, held(group, 1))
+                 held(group, shard));
+  return group->gradient != (group->frozen ? 0 : held(group, shard))
+             ? say(zero, group->name, "elements of its gradient", group->gradient,
+                   held(group, shard))
              : NULL;
 }
 

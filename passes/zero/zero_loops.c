@@ -20,6 +20,7 @@ typedef struct ZeroCopy { /* a loop being copied */
   ZeroSite body;
   ZeroRole *role; /* by operand */
   bool *gone;     /* by result: a gradient that leaves within its group */
+  bool *keeps;    /* by group: its gathered rounds are results, for later loops */
   ValueList in;
   uint32_t *begun;   /* by part: the stacked operand that its gradient continues, NO_VALUE */
   VEC(int64_t) into; /* of the new loop */
@@ -88,6 +89,25 @@ static ValueId pass_group(ZeroCopy *copy, uint32_t g, ValueId value, bool stacke
   return fn_arg(site->z->m, copy->body.to, type);
 }
 
+/* The rounds of this loop, gathered by one before it; NULL: none has. */
+static const GatheredRounds *gathered_before(const ZeroCopy *copy, uint32_t g) {
+  for (uint32_t i = 0; i < copy->s->rounds.n; i++) {
+    const GatheredRounds *rounds = &copy->s->rounds.at[i];
+    if (rounds->group == g && rounds->first == copy->old.first && rounds->trip == copy->old.trip)
+      return rounds;
+  }
+  return NULL;
+}
+
+/* As a loop before has gathered them; else as they are kept, to be stacked for later loops. */
+static void pass_gathered(ZeroCopy *copy, uint32_t g) {
+  ZeroSite *site = copy->s;
+  const GatheredRounds *before = gathered_before(copy, g);
+  if (before) copy->body.whole[g] = true;
+  else copy->keeps[g] = site->from == site->z->step && site->z->group.at[g].keeps_rounds;
+  copy->body.kept[0][g] = pass_group(copy, g, before ? before->value : site->kept[1][g], true);
+}
+
 /* Groups that have operands from .. to - 1 as members become one operand each, or one with
    scales. */
 static uint32_t pass_groups(ZeroCopy *copy, uint32_t from, uint32_t to, bool stacked) {
@@ -105,9 +125,10 @@ static uint32_t pass_groups(ZeroCopy *copy, uint32_t from, uint32_t to, bool sta
     if (!used) continue;
     bool all = site->z->group.at[g].rounds.dim != NULL;
     ValueId scale = site->scale[all][g];
-    copy->body.kept[all && !stacked][g] = pass_group(copy, g, site->kept[all][g], stacked);
+    if (stacked) pass_gathered(copy, g);
+    else copy->body.kept[all][g] = pass_group(copy, g, site->kept[all][g], stacked);
     n++;
-    if (scale == NO_VALUE) continue;
+    if (scale == NO_VALUE || copy->body.whole[g]) continue;
     copy->body.scale[all && !stacked][g] = pass_group(copy, g, scale, stacked);
     n++;
   }
@@ -200,6 +221,25 @@ static void group_results(ZeroCopy *copy, bool carried, ValueId *sums) {
   }
 }
 
+/* Copies, since a message in flight for a later round has a buffer of its own. */
+static void kept_results(ZeroCopy *copy) {
+  Zero *zero = copy->s->z;
+  for (uint32_t g = 0; g < zero->group.n; g++) {
+    if (!copy->keeps[g]) continue;
+    ValueId whole = site_round(&copy->body, g);
+    fn_result(zero->m, copy->body.to, ir_unary(zero->m, copy->body.to, OP_copy, whole, (Loc){0}));
+    vec_push(zero->m->arena, copy->into, INTO_OWN);
+  }
+}
+
+static void take_kept(ZeroCopy *copy, ValueId out) {
+  for (uint32_t g = 0; g < copy->s->z->group.n; g++) {
+    if (!copy->keeps[g]) continue;
+    GatheredRounds rounds = {g, copy->old.first, copy->old.trip, out++};
+    vec_push(copy->s->z->m->arena, copy->s->rounds, rounds);
+  }
+}
+
 /* Gradients are made in the old order, whatever their groups: so fuse finds the same neighbours,
    and all stages get the same bits. */
 static void make_in_order(ZeroCopy *copy) {
@@ -231,6 +271,7 @@ static void copy_results(ZeroCopy *copy) {
   group_results(copy, true, sums);
   old_results(copy, copy->old.carry, copy->o->nout, &stacked);
   group_results(copy, false, sums);
+  kept_results(copy);
   copy->new.into = copy->into.at, copy->new.ninto = copy->into.n;
   Op *op = rebuild_loop(zero->m, copy->s->to, copy->body.to, copy->new, copy->in.at, copy->o->loc);
   ValueId out = op->out;
@@ -240,6 +281,7 @@ static void copy_results(ZeroCopy *copy) {
   for (uint32_t i = 0; i < stacked.n; i++) copy->s->map[stacked.at[i]] = out++;
   for (uint32_t part = 0; part < zero->part.n; part++)
     if (through(copy, part) && !copy->s->pull[part].carried) copy->s->reduced[part] = out++;
+  take_kept(copy, out);
 }
 
 /* Loops that begin the stacks which this one continues come before it. */
@@ -272,6 +314,7 @@ void site_loop(ZeroSite *site, const Op *op) {
   copy.body = site_begin(site->z, op->callee, body);
   copy.role = ARENA_ARRAY(module->arena, ZeroRole, op->nin + 1),
   copy.gone = ARENA_ARRAY(module->arena, bool, op->nout + 1);
+  copy.keeps = ARENA_ARRAY(module->arena, bool, site->z->group.n + 1);
   mark_results(&copy);
   for (uint32_t i = 0; i < op->nin; i++) copy.role[i] = role_of(&copy, i);
   pass_operands(&copy);

@@ -79,7 +79,7 @@ static ValueId by_message(Zero *zero, Fn *fn, const ZeroGroup *group, ValueId va
 }
 
 static bool gathers(const ZeroGroup *group) {
-  return (group->stage == 1 || group->stage == 2) && group->ways > 1;
+  return group->stage && !group->sharded && group->ways > 1;
 }
 
 static int64_t count_messages(const Zero *zero, const Fn *fn, const ZeroGroup *group,
@@ -95,7 +95,7 @@ static ValueId all_of(Zero *zero, Fn *fn, const ZeroGroup *group, ValueId value)
   if (messages > 1) return by_message(zero, fn, group, value, messages);
   if (group->copied) value = ir_cast(zero->m, fn, value, group->narrow, (Loc){0});
   if (gathers(group)) value = zero_gather(zero, fn, group, value);
-  return group->stage < 3 ? zero_join(zero, fn, group, value, group->rounds.dim != NULL) : value;
+  return group->sharded ? value : zero_join(zero, fn, group, value, group->rounds.dim != NULL);
 }
 
 /* ---- row by row ---- */
@@ -128,7 +128,7 @@ static ValueId by_row(Zero *zero, Fn *fn, const ZeroGroup *group, ValueId value,
   fn_result(zero->m, body, a_row(zero, body, group, own));
   LoopShape shape = {.stacked = 1, .trip = rows.size, .axis = rows};
   value = rebuild_loop(zero->m, fn, body, shape, &value, (Loc){0})->out;
-  if (joined || group->stage == 3) return value;
+  if (joined || group->sharded) return value;
   return zero_join(zero, fn, group, value, group->rounds.dim != NULL);
 }
 

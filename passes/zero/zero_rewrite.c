@@ -43,6 +43,7 @@ ZeroSite site_begin(Zero *zero, const Fn *from, Fn *to) {
     for (uint32_t g = 0; g < n; g++)
       site.kept[all][g] = site.flat[all][g] = site.scale[all][g] = NO_VALUE;
   }
+  site.whole = ARENA_ARRAY(arena, bool, n + 1);
   site.pull = ARENA_ARRAY(arena, Pull, zero->part.n + 1);
   site.reduced = ARENA_ARRAY(arena, ValueId, zero->part.n + 1),
   site.finished = ARENA_ARRAY(arena, bool, zero->part.n + 1);
@@ -61,8 +62,9 @@ ZeroSite site_begin(Zero *zero, const Fn *from, Fn *to) {
 /* ---- parameters ---- */
 
 /* Kept in shards, and gathered where it is read? */
-static bool is_gathered(const Zero *zero, uint32_t group) {
-  return zero->group.at[group].stage == 3 && !zero->keep_gathered;
+static bool is_gathered(const Zero *zero, uint32_t index) {
+  const ZeroGroup *group = &zero->group.at[index];
+  return group->sharded && (!zero->keep_gathered || group->keeps_rounds);
 }
 
 /* Dropped while a stack runs, gathered again afterwards? */
@@ -80,14 +82,18 @@ static ValueId gathered(ZeroSite *site, uint32_t index, bool all) {
 static ValueId site_flat(ZeroSite *site, uint32_t index, bool all, uint32_t epoch) {
   Zero *zero = site->z;
   const ZeroGroup *group = &zero->group.at[index];
-  bool anew = is_gathered_anew(zero, index);
+  bool anew = is_gathered_anew(zero, index),
+       gathers = is_gathered(zero, index) && !site->whole[index];
   ValueId *memo = anew ? &site->again[epoch * zero->group.n + index] : &site->flat[all][index];
   if (*memo != NO_VALUE) return *memo;
   ValueId value = site->kept[all][index];
-  zero->group.at[index].gathers_all |= is_gathered(zero, index) && all && group->rounds.dim;
-  if (is_gathered(zero, index))
-    value = zero_join(zero, site->to, group, gathered(site, index, all), all);
+  zero->group.at[index].gathers_all |= gathers && all && group->rounds.dim;
+  if (gathers) value = zero_join(zero, site->to, group, gathered(site, index, all), all);
   return *memo = value;
+}
+
+ValueId site_round(ZeroSite *site, uint32_t group) {
+  return site_flat(site, group, false, site->epochs - 1);
 }
 
 /* Is the cast member the value that the group keeps? */

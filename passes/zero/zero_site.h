@@ -34,6 +34,12 @@ typedef struct Claim { /* the gradient of a parameter, and the result that it is
   ValueId sum, out;
 } Claim;
 
+typedef struct GatheredRounds { /* the stack of a group's rounds that a loop has gathered */
+  uint32_t group;
+  int64_t first, trip;
+  ValueId value;
+} GatheredRounds;
+
 typedef struct ZeroSite {
   Zero *z;
   const Fn *from;
@@ -43,9 +49,11 @@ typedef struct ZeroSite {
   bool *narrow; /* by old value: the new one has the narrow type already that readers cast it to */
   ValueId *kept[2], *flat[2]; /* by group; [1]: all rounds; as stored, and whole */
   ValueId *scale[2];          /* of kept, if these are codes of 8 bits; NO_VALUE */
-  Pull *pull;                 /* by part of a group's gradient */
-  ValueId *reduced;           /* by part */
-  uint32_t *claimed;          /* by old value: its reads that are those of gradients of groups */
+  bool *whole;                /* by group: kept is whole, as a loop before has gathered it */
+  VEC(GatheredRounds) rounds;
+  Pull *pull;        /* by part of a group's gradient */
+  ValueId *reduced;  /* by part */
+  uint32_t *claimed; /* by old value: its reads that are those of gradients of groups */
   VEC(Claim) claim;
   bool *finished;  /* by part: reduced is the value that leaves the function */
   bool *copied;    /* by op: a loop that is copied already */
@@ -68,6 +76,9 @@ bool site_is_narrow(ZeroSite *s, ValueId v);
 /* Sends and receives of `from` before op `end`, including those that no copied op reads: the rank
    on the other side waits for them in the order that they had. */
 void site_hops(ZeroSite *s, OpId end);
+
+/* In the body of a stack: a round of a group, whole. */
+ValueId site_round(ZeroSite *s, uint32_t group);
 
 /* ---- loops (zero_loops.c) ---- */
 void site_loop(ZeroSite *s, const Op *loop); /* copied, unless it is already */

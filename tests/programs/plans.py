@@ -183,7 +183,9 @@ def zero(r, over):
     for option in (r.choice(['accumulate = full', 'accumulate = shard']), 'keep_root = off', 'keep_gathered = on',
                    f'persist = {r.choice(["64", "1KiB", "1MiB"])}', 'prefetch = 0 overlap = off'):
         if r.random() < .15: line += f' {option}'
-    return line
+    own = random.Random(line)                      # so that other choices of a seed stay as they are
+    ahead = line[5] != '0' and 'prefetch' not in line and own.random() < .3
+    return line + (f' prefetch = {own.choice(["1", "1MiB"])} overlap = on' if ahead else '')
 
 
 def samples(r):

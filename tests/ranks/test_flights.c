@@ -58,8 +58,35 @@ static void stages(void **state) {
       p.micro = parts ? 4 : 0;
       Flown n = fly("gpt2_ranks", p);
       assert_true(n.here > 0);
-      if (zero == 3) assert_true(n.ahead > 0);
+      assert_int_equal(n.ahead > 0, zero == 3 || (zero && !parts));
       if (zero == 3 && !parts) assert_true(n.late > 0);
+    }
+}
+
+/* Stages 1 and 2 gather layers in the forward, and stage 3 if it keeps them; each once a step. */
+static void in_the_forward(void **state) {
+  (void)state;
+  static const struct {
+    const char *model, *mesh, *rules, *recompute, *settings;
+  } rows[] = {
+      {"bert_ranks", "data = 4", "place Batch -> data\n", "", ""},
+      {"gpt2_ranks", "data = 2, tensor = 2", RULES, "", "plan.precision=bf16 "},
+      {"llama_ranks", "data = 2, node = 2", "place Batch -> node, data\n", "",
+       "plan.zero.over=data "},
+      {"gpt2_ranks", "data = 2", "place Batch -> data\n", "h[0..1] keep = input", ""},
+  };
+  for (int i = 0; i < (int)(sizeof rows / sizeof *rows); i++)
+    for (int zero = 1; zero < 4; zero++) {
+      char settings[160];
+      snprintf(settings, sizeof settings, "%s%s" BOTH, rows[i].settings,
+               zero < 3 ? "" : "plan.zero.keep_gathered=on ");
+      Plan p = {.mesh = rows[i].mesh,
+                .rules = rows[i].rules,
+                .zero = zero,
+                .settings = settings,
+                .recompute = *rows[i].recompute ? rows[i].recompute : NULL};
+      Flown n = fly_with(rows[i].model, p, *rows[i].recompute ? "Layers=4" : NULL);
+      assert_true(n.ahead > 0);
     }
 }
 
@@ -157,9 +184,9 @@ static void off(void **state) {
 int main(int argc, char **argv) {
   if (argc < 2) return 2;
   folder = argv[1];
-  const struct CMUnitTest tests[] = {cmocka_unit_test(stages),   cmocka_unit_test(depths),
-                                     cmocka_unit_test(segments), cmocka_unit_test(buckets),
-                                     cmocka_unit_test(weighed),  cmocka_unit_test(hybrid),
-                                     cmocka_unit_test(in_turns), cmocka_unit_test(off)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(stages),   cmocka_unit_test(depths),  cmocka_unit_test(segments),
+      cmocka_unit_test(buckets),  cmocka_unit_test(weighed), cmocka_unit_test(hybrid),
+      cmocka_unit_test(in_turns), cmocka_unit_test(off),     cmocka_unit_test(in_the_forward)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,8 +3,9 @@
 A small GPT over four ranks, ZeRO-3, with gathers one and two layers ahead and messages that overlap the computation,
 over local and MPI: losses, weights and states equal those without overlap, bit by bit, also if the communicating
 threads sleep for random times; the touched bytes equal the prediction, rings included; the sent bytes are the same. An
-MPI that allows only one thread is refused. Then a rank is killed, or stopped and killed, at a random instant: the
-others leave, name it, and no message leaves them waiting.
+MPI that allows only one thread is refused. ZeRO-1 and ZeRO-2 that gather parameters in the forward have the bits of the
+gather after the update, also if one run continues the other. Then a rank is killed, or stopped and killed, at a random
+instant: the others leave, name it, and no message leaves them waiting.
 """
 import json, os, random, re, shutil, signal, subprocess, sys, time
 from common import MPI, check, read, run, text_file, workdir
@@ -70,6 +71,34 @@ def same_bits():
     return len(found)
 
 
+def in_the_forward():
+    """Losses, also of evaluations, weights and states: of six steps, and of three and three with the other plan."""
+    n = 0
+    rows = ((1, ' prefetch = 2 overlap = on', ''), (2, ' prefetch = 1 overlap = on', 'precision bf16'),
+            (2, ' prefetch = 64KiB', 'recompute h[0..1] keep = none'))
+    for zero, words, rest in rows:
+        names = [f'whole{n}', f'early{n}']
+        with open(f'{folder}/m.shard', 'a') as f:
+            for name, more in zip(names, ('', words)):
+                f.write(f'plan {name} for Small {{ mesh data = 4; place Batch -> data; zero {zero} over data{more}; '
+                        f'{rest} }}\n')
+        for name in names: compile_(name, name)
+        def six(first, second):
+            shutil.rmtree(f'{folder}/out early', ignore_errors=True)
+            for exe, *more in (first, '--steps', '3'), (second, '--steps', '6', '--resume'):
+                said = ''.join(run(SHARDC, 'run', '-n', '4', f'./{exe}', '--', 'train', '--threads', '1', '--out',
+                                   'out early', '--eval-every', '2', '--check-memory', '--dump', 'early.st', *more,
+                                   cwd=folder))
+                check(re.search(r'^step .* exact', said, re.M), f'{exe}: {said}')
+            told = read(f'{folder}/out early/metrics.jsonl').decode()
+            return re.findall(r'"(?:loss|valid_loss|grad_norm)":[^,}]+', told), read(f'{folder}/early.st')
+        want = six(names[0], names[0])
+        for both in (names[1], names[1]), names, names[::-1]:
+            check(six(*both) == want, f'zero {zero}{words}, {both}: other bits than after the update')
+        n += 1
+    return n
+
+
 def one_thread():
     open(f'{folder}/one.c', 'w').write('''#include <mpi.h>
 int MPI_Init_thread(int *n, char ***a, int want, int *have) {
@@ -112,7 +141,7 @@ def kill_one(rng, job):
 
 open(f'{folder}/m.shard', 'w').write(MODEL + ''.join(plan(n, w) for n, w in PLANS.items()))
 text_file(f'{folder}/text.txt')
-n = same_bits()
+n = same_bits() + in_the_forward()
 for k in range(KILLS): kill_one(random.Random(k), k)
 shutil.rmtree(folder)
 print(f'{n} runs with the same bits, {KILLS} kills')

@@ -103,7 +103,7 @@ def kept(row):
 
 def flying(row):
     ahead = row.get('flight')
-    return ' overlap = on' + (f' prefetch = {ahead}' if row['zero'] == 3 else '') if ahead else ''
+    return ' overlap = on' + (f' prefetch = {ahead}' if row['zero'] else '') if ahead else ''
 
 
 def stages(row):
