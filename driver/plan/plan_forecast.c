@@ -96,15 +96,17 @@ static void say_source(Sheet *sheet, const Planned *planned) {
   sheet_say(sheet, "  by what programs reach on {arch} ({}), {checked}\n",
             as_text(forecast->arch->name), as_text(forecast->arch->words),
             as_text(forecast->arch->checked));
+  sheet_say_if(sheet, *forecast->measured, "  measured rates of the machine block: {reached}\n",
+               as_text(forecast->measured));
   sheet_list(sheet, "published");
   for (int i = 0; i < forecast->published; i++) {
     const PublishedRate *rate = &forecast->rate[i];
-    sheet_say(sheet, "[published]{} {line} = {} {}{!value}{}",
+    sheet_say(sheet, "[published]{} {line} = {} {}{!value}",
               as_text(i ? "," : "  published rates in place of missing lines:"),
               as_text(rate->words), as_count(rate->value * (rate->flop ? 1e-12 : 1e-9)),
-              as_text(rate->flop ? "TFLOP/s" : "GB/s"), as_exact(rate->value),
-              as_text(i + 1 < forecast->published ? "" : "\n"));
+              as_text(rate->flop ? "TFLOP/s" : "GB/s"), as_exact(rate->value));
   }
+  if (forecast->published) sheet_say(sheet, "\n");
 }
 
 /* For another entry than `step`. */

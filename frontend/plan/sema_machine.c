@@ -42,6 +42,28 @@ static void check_host(World *w, const AstItem *item, const AstValue *gpus) {
               "%d at most, as many as a set of processors holds", MOST_CORES);
 }
 
+/* Measured rates of kernels, links and memories are within the peaks of the block. */
+static void check_reached(World *w, const AstItem *item) {
+  static const struct {
+    const char *word, *line, *peak;
+  } bounds[] = {{"memory", "node", "hbm"},
+                {"intra", "link", "intra"},
+                {"inter", "link", "inter"},
+                {"pcie", "host", "pcie"},
+                {"dram", "host", "dram"}};
+  for (size_t i = 0; i < COUNT_OF(bounds); i++) {
+    const AstValue *rate = settings_value(item, "reached", bounds[i].word),
+                   *peak = settings_value(item, bounds[i].line, bounds[i].peak);
+    if (!rate || !peak || rate->number.value <= peak->number.value) continue;
+    Report *r =
+        world_error(w, "E0602", rate->span, "`reached %s` is more than its peak", bounds[i].word);
+    diag_also(r, peak->span, "`%s %s`", bounds[i].line, bounds[i].peak);
+  }
+  const AstValue *launch = settings_value(item, "reached", "launch");
+  if (launch && launch->number.value <= 0)
+    world_error(w, "E0602", launch->span, "`launch` is a time above 0");
+}
+
 void check_machine_block(World *w, const AstItem *item) {
   const AstValue *gpus = settings_value(item, "node", "gpus"),
                  *arch = settings_value(item, "node", "arch"),
@@ -59,7 +81,7 @@ void check_machine_block(World *w, const AstItem *item) {
                             arch->path->text);
     diag_help(r, "`gpus = N`: how many a node has, each with a rank of its own");
   }
-  check_host(w, item, gpus);
+  check_host(w, item, gpus), check_reached(w, item);
   if (memory && reserve && reserve->number.value >= memory->number.value)
     diag_label(world_error(w, "E0602", reserve->span, "`reserve` leaves nothing of `memory`"),
                "the driver's and the libraries' part of it");

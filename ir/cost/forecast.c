@@ -1,6 +1,7 @@
 /* The machine of a forecast (forecast.h): that of the plan; what its block leaves out is what its
    arch publishes (arch.def), and rates are what programs reach. Peaks of products stay as they are:
-   kernel_time.c takes their share by the shape. */
+   kernel_time.c takes their share by the shape. The line `reached` of the block has precedence over
+   the shares of the arch. */
 #include "forecast.h"
 #include "ir/plan/module_settings.h"
 #include "ir/shape/placement.h"
@@ -43,6 +44,40 @@ static void take_rates(Forecast *forecast, const Module *m, bool copies) {
   if (copies) machine->pcie = take(forecast, machine->pcie, "host pcie", arch->pcie, false);
 }
 
+/* The part of `all`, which the machine has, that the line `reached` gives by this key; else
+   `share`. */
+static double measured(Forecast *forecast, const Module *m, const char *key, double all,
+                       double share) {
+  double rate = module_amount(m, key);
+  if (rate <= 0 || all <= 0) return share;
+  forecast->measured = arena_printf(m->arena, "%s%s%s", forecast->measured,
+                                    *forecast->measured ? ", " : "", strrchr(key, '.') + 1);
+  return rate / all;
+}
+
+/* The shares of the arch, and what the machine block gives in place of them. */
+static const Arch *shares_of(Forecast *forecast, const Module *m) {
+  const Machine *machine = &forecast->machine;
+  double ranks = (double)machine->in_node, in_rate = machine->gpus ? 1 : ranks;
+  Arch *own = ARENA_NEW(m->arena, Arch);
+  *own = *forecast->arch;
+  own->products =
+      measured(forecast, m, "machine.reached.products", in_rate * machine->flops, own->products);
+  own->attention =
+      measured(forecast, m, "machine.reached.attention", in_rate * machine->flops, own->attention);
+  own->memory =
+      measured(forecast, m, "machine.reached.memory", in_rate * machine->hbm, own->memory);
+  own->launch = measured(forecast, m, "machine.reached.launch", 1, own->launch);
+  own->intra_share =
+      measured(forecast, m, "machine.reached.intra", machine->intra, own->intra_share);
+  double inter = measured(forecast, m, "machine.reached.inter", machine->inter, 0);
+  if (inter > 0) own->inter_share = inter, own->out = own->rail = 0;
+  own->pcie_share = measured(forecast, m, "machine.reached.pcie", machine->pcie, own->pcie_share);
+  own->dram_share =
+      measured(forecast, m, "machine.reached.dram", ranks * machine->dram, own->dram_share);
+  return own;
+}
+
 static void reach(Machine *machine, const Arch *arch) {
   double out = arch->out * (double)machine->in_node;
   machine->reach = arch;
@@ -60,13 +95,13 @@ static const char *missing(const Module *m, const Forecast *forecast) {
   if (machine->flops <= 0) return arena_printf(m->arena, "node %s", plan_precision(m));
   if (machine->hbm <= 0) return "node hbm";
   for (int i = 0; i < (int)m->mesh.n; i++)
-    if (m->mesh.at[i].size > 1 && axis_rate(m, machine, i) <= 0)
-      return axis_crosses(m, machine, i) ? "link inter" : "link intra";
+    if (axis_crosses(m, machine, i) && machine->inter <= 0) return "link inter";
+    else if (m->mesh.at[i].size > 1 && axis_rate(m, machine, i) <= 0) return "link intra";
   return NULL;
 }
 
 Forecast plan_forecast(Module *const *programs, uint32_t n, const Fn *entry) {
-  Forecast forecast = {0};
+  Forecast forecast = {.measured = ""};
   const Module *m = programs[0];
   if (!entry || !machine_arch(m)) return forecast;
   forecast.machine = plan_machine(m), forecast.arch = arch_of(m);
@@ -74,7 +109,7 @@ Forecast plan_forecast(Module *const *programs, uint32_t n, const Fn *entry) {
   take_rates(&forecast, m, moves(programs, n, entry));
   forecast.lacks = missing(m, &forecast);
   if (forecast.lacks) return forecast;
-  reach(&forecast.machine, forecast.arch);
+  reach(&forecast.machine, shares_of(&forecast, m));
   forecast.step = plan_step_on(&forecast.machine, programs, n, entry);
   forecast.known = forecast.step.time.total > 0;
   if (!forecast.known) forecast.lacks = "host dram"; /* the only rate that nothing else gives */

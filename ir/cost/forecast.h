@@ -18,6 +18,7 @@ typedef struct Forecast {
   Machine machine;
   int published;
   PublishedRate rate[MOST_PUBLISHED]; /* taken from the arch */
+  const char *measured;               /* "products, launch": what the line `reached` gives; "" */
   PlanStep step;
 } Forecast;
 

@@ -1,0 +1,88 @@
+"""The forecast of `plan`: python3 forecast.py SHARDC
+
+Its parts add up to the step, for plans of all kinds; it is never below the bound; twice the rate of products, memory,
+launches or a link, given by the line `reached`, halves that part and no other; published rates are used and named where
+the block has none; a rate that no arch has leaves no forecast, and its line is named; rates above their peaks are
+refused at the word.
+"""
+import json, os, shutil, subprocess, sys
+from common import EXAMPLES, check, workdir
+
+SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
+MODEL = '''use "gpt2"
+variant S of GPT2 { Pos = 128; Vocab = 512; Embed = 256; Heads = 4; Layers = 8 }
+train t for S { size Seq = 128; batch 64; steps 100; data "t.bin" format = u16; optim adamw lr = 1e-4; clip 1.0 }
+machine box {
+  node gpus = 4 arch = %s memory = 80GB %s
+  host memory = 100GB dram = 100GB/s
+  link intra = 200GB/s %s
+}
+plan p for S { on box nodes = 2; mesh %s
+%s
+  micro 4
+  precision bf16
+}
+'''
+PLANS = {'zero 2': ('data = 8', 'place Batch -> data\nzero 2 over data overlap = on'),
+         'zero 3': ('data = 8', 'place Batch -> data\nzero 3 over data prefetch = 1'),
+         'tensor': ('tensor = 4, data = 2', 'place Batch -> data\nplace Heads, Mlp, Vocab -> tensor else Seq'),
+         'pipe': ('data = 2, pipe = 4', 'place Batch -> data\nplace Layers -> pipe\npipeline one_f_one_b'),
+         'stages': ('tensor = 2, pipe = 4', 'place Heads, Mlp -> tensor\nplace Layers -> pipe\npipeline zero_bubble'),
+         'host': ('data = 8', 'place Batch -> data\nzero 2 over data\noffload optimizer, grads -> host'),
+         'recomputed': ('data = 8', 'place Batch -> data\nzero 1 over data\nrecompute h.* keep = input')}
+ALL, INTER = 'bf16 = 300TFLOPS hbm = 2TB/s', 'inter = 50GB/s latency = 5us'
+
+
+def plan(name, node=ALL, link=INTER, arch='sm_90', json_=True, **reached):
+    """(figures or text, errors, status)"""
+    open(f'{folder}/m.shard', 'w').write(MODEL % (arch, node, link, *PLANS[name]))
+    sets = [a for k, v in reached.items() for a in ('--set', f'machine.reached.{k}={v}')]
+    p = subprocess.run([SHARDC, 'plan', 'm.shard', *sets, *['--json'][:json_]], cwd=folder, capture_output=True,
+                       text=True, env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1'))
+    return json.loads(p.stdout) if json_ and p.stdout else p.stdout, p.stderr, p.returncode
+
+
+def parts(forecast):
+    s = forecast['seconds']
+    return s['kernels'] + s['bubble'] + sum(s['exposed'].values()) + s['host'] + s['slowed']
+
+
+try:
+    for name in PLANS:
+        j = plan(name)[0]
+        f = j['forecast']
+        check(abs(parts(f) / f['seconds_per_step'] - 1) < 1e-3, f'{name}: parts {parts(f)} of {f}')
+        s = f['seconds']
+        check(abs(s['products'] + s['attention'] + s['memory'] + s['launches'] - s['kernels']) < 1e-3 * s['kernels'], s)
+        check(f['seconds_per_step'] > j.get('seconds_per_step', 0), f'{name}: faster than the bound')
+        check(abs(f['run']['seconds'] / f['seconds_per_step'] - 100) < 0.1, f'{name}: {f["run"]}')
+        check(abs(f['tokens_per_second'] * f['seconds_per_step'] / (64 * 128) - 1) < 1e-2, f'{name}: {f}')
+        check(f['published'] == ([dict(line='host pcie', value=64e9)] if name == 'host' else []), f['published'])
+        check((s['bubble'] > 0) == (name in ('pipe', 'stages')), f'{name}: bubble {s["bubble"]}')
+    # a rate counts where it should, and nowhere else
+    slow, fast = (plan('zero 2', products=f'{n}TFLOPS', attention='5TFLOPS', memory=f'{n}TB/s', launch=f'{4 // n}us',
+                       inter=f'{n}GB/s')[0]['forecast']['seconds'] for n in (1, 2))
+    for part in 'products', 'memory', 'launches':
+        check(abs(slow[part] / fast[part] - 2) < 1e-3, f'{part}: {slow[part]}, {fast[part]}')
+    check(slow['attention'] == fast['attention'], f'attention {slow} {fast}')
+    check(1.5 < slow['over']['data'] / fast['over']['data'] <= 2, f'data {slow["over"]} {fast["over"]}')
+    said = plan('zero 2', json_=False, products='10TFLOPS', launch='2us')[0]
+    check('\n  measured rates of the machine block: products, launch\n' in said, said)
+    # published rates, and what nobody publishes
+    for name in 'zero 2', 'host':
+        said, _, status = plan(name, node='', json_=False)
+        check('published rates in place of missing lines: node bf16 = 989 TFLOP/s, node hbm = 3350 GB/s' in said
+              and ('host pcie = 64 GB/s\n' in said) == (name == 'host') and not status, said)
+    said = plan('zero 2', link='', json_=False)[0]
+    check('\nno forecast: the machine block gives no `link inter`\n' in said and '\nforecast' not in said, said)
+    check(plan('zero 2', link='')[0]['forecast'] == dict(lacks='link inter'), 'lacks')
+    said = plan('zero 2', node='hbm = 900GB/s', arch='sm_70', json_=False)[0]
+    check('no forecast: the machine block gives no `node bf16`' in said, said)          # a V100 has no such products
+    # refused at the word
+    for word, value in ('memory', '3TB/s'), ('intra', '201GB/s'), ('inter', '51GB/s'), ('dram', '101GB/s'), \
+            ('launch', '0us'), ('products', '0TFLOPS'):
+        _, said, status = plan('zero 2', json_=False, **{word: value})
+        check(status == 1 and 'E0602' in said and f'machine.reached.{word}={value}' in said, f'{word}: {said}')
+    print(f'{len(PLANS)} plans')
+finally:
+    shutil.rmtree(folder)
