@@ -2,7 +2,7 @@
    where, and the function with its starts and waits.
 
    `zero prefetch = n`: the all-gathers of a body whose operand is a slice of a stacked operand,
-   i.e. the gathers of stage 3, start n rounds before the round that reads them; each has n + 1
+   i.e. the gathers of layers, start n rounds before the round that reads them; each has n + 1
    buffers.
 
    `zero overlap`: the reduce-scatters of a body that write straight into stacked results are
