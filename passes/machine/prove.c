@@ -147,11 +147,11 @@ static int next_axis(const Type *t, int i) {
   return i;
 }
 
-/* Do both have their elements in one order? */
+/* Do both have their elements in one order? They may be of modules with different names tables. */
 static bool same_order(const Type *a, const Type *b) {
   int i = next_axis(a, 0), k = next_axis(b, 0);
   for (; i < a->rank && k < b->rank; i = next_axis(a, i + 1), k = next_axis(b, k + 1))
-    if (a->axis[i].dim != b->axis[k].dim || a->axis[i].size != b->axis[k].size) return false;
+    if (strcmp(a->axis[i].dim, b->axis[k].dim) || a->axis[i].size != b->axis[k].size) return false;
   return i == a->rank && k == b->rank;
 }
 
