@@ -81,9 +81,11 @@ bool zero_is_alone(const Zero *zero, unsigned hosted) {
   return !zero->naxes && hosted & HOSTED_GRADS;
 }
 
-/* Is a gradient reduced as soon as it is final, or whole until the end of the step? */
+/* Is a gradient reduced as soon as it is final, or whole until the end of the step? In stage 1 if
+   parameters are gathered round by round: there is one micro-batch, so both send the same. */
 bool zero_reduces_at_once(const Zero *zero, const ZeroGroup *group) {
-  bool rounds = group->stage >= 2 || zero_is_alone(zero, group->hosted);
+  bool rounds = group->stage >= 2 || (group->stage == 1 && group->sharded) ||
+                zero_is_alone(zero, group->hosted);
   return rounds && !zero->full && !zero_waits_for_stages(zero, group);
 }
 
