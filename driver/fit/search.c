@@ -4,6 +4,7 @@
 #include "ir/cost/count.h"
 #include "ir/cost/nodes.h"
 #include "ir/cost/step.h"
+#include "ir/cost/forecast.h"
 #include "ir/plan/module_settings.h"
 #include "ir/shape/placement.h"
 #include "ir/word_patterns.h"
@@ -47,6 +48,9 @@ Cost search_cost(const ChangeSearch *search, const Programs *programs) {
   if (search->by == BY_SECONDS || search->by == BY_FREED)
     cost.seconds = plan_step(programs->at, programs->n, ir_main_entry(programs->at[0])).time.total;
   if (search->by == BY_NODES) judge_nodes(search, programs, &cost);
+  if (search->forecasts)
+    cost.forecast =
+        plan_forecast(programs->at, programs->n, ir_main_entry(programs->at[0])).step.time.total;
   return cost;
 }
 

@@ -51,6 +51,7 @@ typedef struct Cost { /* of a rank, or of the class that has the most */
   double makespan;        /* of the table of its stages, in FLOP; 0: it has none */
   double leaves;          /* if asked for: bytes that leave nodes in the best order of the mesh */
   const char *mesh;       /* .. that order */
+  double forecast;        /* if asked for: of the seconds of its step; 0: not known */
 } Cost;
 
 typedef enum Objective {
@@ -76,6 +77,7 @@ typedef struct ChangeSearch {
   Cost from; /* BY_FREED: of the plan without the change */
   Try best;
   VEC(Try) tried;
+  bool forecasts; /* costs have a forecast */
 } ChangeSearch;
 
 /* Its limits are those of the machine. */

@@ -1,6 +1,6 @@
 /* The cost of other values of `accumulate`, `micro` and `bucket`: the bytes of a rank, and what it
-   sends in a step or the bound of the step, each from the program compiled with that value. A value
-   that cannot be compiled has no row. Must not: choose one. */
+   sends in a step or the bound and the forecast of the step, each from the program compiled with
+   that value. A value that cannot be compiled has no row. Must not: choose one. */
 #include "ir/loop.h"
 #include "ir/plan/module_settings.h"
 #include "ir/shape/placement.h"
@@ -53,7 +53,9 @@ void topic_accumulated(Sheet *sheet, const Planned *planned) {
 
 static Alternative own_size(const Planned *planned, int64_t size) {
   return (Alternative){arena_printf(planned->m->arena, "%lld", (long long)size), true,
-                       (Cost){.need = planned->need, .seconds = planned->step.time.total}};
+                       (Cost){.need = planned->need,
+                              .seconds = planned->step.time.total,
+                              .forecast = planned->forecast.step.time.total}};
 }
 
 /* Between the smaller and the larger ones the plan's own. */
@@ -62,6 +64,7 @@ static Alternatives try_sizes(const Cli *o, const Planned *planned, Generator ge
   ChangeSearch search = search_new(o, planned->m, BY_SECONDS);
   Alternatives all = {0};
   bool taken = false;
+  search.forecasts = true;
   search_run(&search, 1u << generator);
   for (uint32_t i = 0; i < search.tried.n; i++) {
     const Try *one = &search.tried.at[i];
@@ -87,21 +90,32 @@ void plan_alternative_tries(const Cli *o, Planned *planned) {
       try_sizes(o, planned, TRY_BUCKET, "plan.zero.bucket", plan_zero_bucket(planned->m));
 }
 
-static void say_sizes(Sheet *sheet, const Planned *planned, const char *setting,
-                      const Alternatives *all, Figure figure(double)) {
-  for (uint32_t i = 0; i < all->n; i++) {
-    const Alternative *one = &all->at[i];
-    sheet_say(
-        sheet, "[alternatives]  {setting:-6} = {value:-11} {taken:-7} {total:12} {seconds:12}\n",
-        as_text(setting), figure(strtod(one->value, NULL)), as_flag(one->taken, "(taken)", ""),
-        as_bytes((double)(one->cost.need.total + planned->machine.reserve)),
-        as_seconds(one->cost.seconds));
-  }
+static void say_size(Sheet *sheet, const Planned *planned, const Alternative *one, Figure setting,
+                     Figure value) {
+  Figure taken = as_flag(one->taken, "(taken)", ""),
+         total = as_bytes((double)(one->cost.need.total + planned->machine.reserve)),
+         seconds = as_seconds(one->cost.seconds);
+  if (planned->forecast.known)
+    sheet_say(sheet,
+              "[alternatives]  {setting:-6} = {value:-11} {taken:-7} {total:12} {seconds:12} "
+              "{forecast:11}\n",
+              setting, value, taken, total, seconds, as_seconds(one->cost.forecast));
+  else
+    sheet_say(sheet,
+              "[alternatives]  {setting:-6} = {value:-11} {taken:-7} {total:12} {seconds:12}\n",
+              setting, value, taken, total, seconds);
 }
 
 void topic_alternatives(Sheet *sheet, const Planned *planned) {
   if (planned->micro.n + planned->bucket.n)
-    sheet_heads(sheet, EVERYWHERE, "with other sizes                     total     at least");
-  say_sizes(sheet, planned, "micro", &planned->micro, as_count);
-  say_sizes(sheet, planned, "bucket", &planned->bucket, as_bytes);
+    sheet_heads(sheet, EVERYWHERE,
+                planned->forecast.known
+                    ? "with other sizes                     total     at least    forecast"
+                    : "with other sizes                     total     at least");
+  for (uint32_t i = 0; i < planned->micro.n; i++)
+    say_size(sheet, planned, &planned->micro.at[i], as_text("micro"),
+             as_count(strtod(planned->micro.at[i].value, NULL)));
+  for (uint32_t i = 0; i < planned->bucket.n; i++)
+    say_size(sheet, planned, &planned->bucket.at[i], as_text("bucket"),
+             as_bytes(strtod(planned->bucket.at[i].value, NULL)));
 }

@@ -143,6 +143,7 @@ def alternatives():
         other = plan('--set', f'plan.micro={row["value"]}' if row['setting'] == 'micro' else 'plan.micro=1',
                      '--set', f'plan.zero.bucket={row["value"] if row["setting"] == "bucket" else size}')[0]
         check(abs(other['seconds_per_step'] / row['seconds'] - 1) < 1e-4, f'{row}: {other["seconds_per_step"]}')
+        check(abs(other['forecast']['seconds_per_step'] / row['forecast'] - 1) < 1e-4, f'{row}: {other["forecast"]}')
         check(other['classes'][0]['bytes']['total'] == row['total'], f'{row}: {other["classes"][0]["bytes"]}')
     taken = [(r['setting'], r['value']) for r in rows if r['taken']]
     check(taken == [('micro', 1), ('bucket', size)] and len(rows) >= 5, f'{rows}')
