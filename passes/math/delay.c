@@ -12,6 +12,7 @@
    changes nothing. The gradient of the last step of a run waits in its checkpoint. This is part of
    the mathematics, whatever the plan. Must not: depend on which ops overlap. */
 #include "update.h"
+#include "ir/made.h"
 #include "ir/phases.h"
 #include "ir/plan/module_settings.h"
 
@@ -43,7 +44,7 @@ void update_delay_numbers(Update *u) {
   u->whole = u->fine;
   ValueId fine = u->fine == NO_VALUE ? num(u, 1) : to_f32(u, u->fine);
   ValueId waits = ir_where(u->m, u->f, u->late, fine, num(u, 0), u->loc);
-  u->fine = bin(u, OP_lt, num(u, 0), handed_on(u, "delay.fine", fine, waits));
+  u->fine = bin(u, OP_lt, num(u, 0), handed_on(u, DELAY_FINE, fine, waits));
   if (u->coefficient != NO_VALUE)
     u->coefficient = handed_on(u, "delay.coefficient", u->coefficient, u->coefficient);
 }

@@ -16,6 +16,7 @@
    read, are exchanged after them. Must not: change a number; move ops of forward and backward. */
 #include "passes/simplify/simplify.h"
 #include "offload.h"
+#include "ir/made.h"
 #include "ir/phases.h"
 #include "ir/plan/module_settings.h"
 
@@ -127,6 +128,18 @@ static Fn *update_first(Module *m, const Fn *f) {
   return order.r.to;
 }
 
+/* A dump from before ops were marked with phases would stay one program, and be slower. */
+static void refuse_unmarked(Module *m, const Fn *step) {
+  const Global *handed_on = global_named(m, DELAY_FINE);
+  for (OpId i = 0; handed_on && i < step->ops.n; i++) {
+    if (step->ops.at[i].global != handed_on) continue;
+    Report *r = diag_at(m->ctx->diag, "E1105", step->span,
+                        "updates are delayed, and no op of @step is marked `phase = \"late\"`");
+    diag_help(r, "older versions wrote no marks: dump the program anew");
+    return;
+  }
+}
+
 void delayed_update(Module *m) {
   Fn *step = entry_of(m, "step");
   int64_t after = module_whole(m, "train.delay.after");
@@ -134,7 +147,10 @@ void delayed_update(Module *m) {
   if (!step || after <= 0) return;
   Fn *late = specialise_entry(m, step, PHASE_late, true, &tests);
   phase_mark(m, late, PHASE_late, after);
-  if (!tests) return; /* nothing is updated */
+  if (!tests) { /* nothing is updated */
+    refuse_unmarked(m, step);
+    return;
+  }
   module_replace(m, step, specialise_entry(m, step, PHASE_late, false, &tests));
   module_add(m, update_first(m, late));
 }
